@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/guest/inprocess"
@@ -72,13 +74,13 @@ func attachWindow(w *world, function uint32) (carried, uint64, abi.Status, strin
 		}
 	}})
 	must(w.t, err)
-	c, err := control.Dial(w.t.Context(), block, func() { go l.Look() }, irq)
+	c, err := control.Driver{Block: block, Number: rand.Uint32(), Call: func() { go l.Look() }, Interrupts: irq, After: time.After}.Dial(w.t.Context())
 	must(w.t, err)
 	w.t.Cleanup(func() { c.Close() })
 	conn, err := l.Accept()
 	must(w.t, err)
 	from := guest.Key{Attachment: "window"}
-	stream := guest.NewStream(windowed{conn, mem}, guest.StreamConfig{Desk: desk{n}, Sessions: &n.sessions, Attachment: "bare", From: from, Log: n.guestLog})
+	stream := guest.NewStream(windowed{conn, mem}, guest.StreamConfig{Desk: n.desk(), Sessions: &n.sessions, Attachment: "bare", From: from, Log: n.guestLog})
 	if !n.sessions.Start(stream, from, 100, stream.Serve) {
 		w.t.Fatal("no room for the session")
 	}
@@ -185,7 +187,7 @@ func (d *called) Watch(f func([]queues.Region)) (stop func()) {
 func attachInProcess(w *world, function uint32) (carried, uint64, abi.Status, string) {
 	n, from := w.nics[0], guest.Key{Attachment: "in process"}
 	d := &called{t: w.t, mem: make([]byte, 64<<10), served: make(chan struct{})}
-	ch, err := inprocess.Open(desk{n}, d, from, "bare", &abi.Hello{Major: abi.VersionMajor, Function: function, Features: ^uint64(0)})
+	ch, err := inprocess.Open(n.desk(), d, from, "bare", &abi.Hello{Major: abi.VersionMajor, Function: function, Features: ^uint64(0)})
 	var no *guest.Refusal
 	switch {
 	case errors.As(err, &no):

@@ -25,19 +25,40 @@ import (
 // both measures with and without superframes and reports both.
 func both(b *testing.B, metric string, measure func(b *testing.B, r *rig) float64) {
 	b.Helper()
+	onRigs(b, metric, []rigKind{{superframes: config.SuperframesAuto, connect: byCM}, {suffix: "@singly", superframes: config.SuperframesOff, connect: byCM}}, measure)
+}
+
+// byCM connects two ends by the connection manager.
+func byCM(b *testing.B, x, y *endpoint) { connect(b, x, y, 1) }
+
+// rigKind is one of the things that are measured beside each other.
+type rigKind struct {
+	suffix      string // of its metric
+	superframes string
+	change      func(i int, c *config.Config)
+	connect     func(b *testing.B, x, y *endpoint)
+}
+
+// onRigs measures all kinds and reports them.
+func onRigs(b *testing.B, metric string, kinds []rigKind, measure func(b *testing.B, r *rig) float64) {
+	b.Helper()
 	values := map[string]float64{}
 	b.StopTimer()
 	b.ResetTimer()
-	for _, m := range []struct{ mode, suffix string }{{config.SuperframesAuto, ""}, {config.SuperframesOff, "@singly"}} {
-		onTAPs(b, [2]string{m.mode, m.mode}, func(w *world) {
+	for _, k := range kinds {
+		change := k.change
+		if change == nil {
+			change = func(int, *config.Config) {}
+		}
+		onTAPs(b, [2]string{k.superframes, k.superframes}, func(w *world) {
 			x, y := newDeepEndpoint(b, w.open(0, "pf0.vf1")), newDeepEndpoint(b, w.open(1, "pf0.vf1"))
-			connect(b, x, y, 1)
+			k.connect(b, x, y)
 			r := &rig{w: w, from: x, to: y}
 			r.stream(b, guestlib.Write, 65536, 200) // windows open, pools fill
-			b.StartTimer()                          // the time of both counts, or the benchmark would never have enough rounds
-			values[metric+m.suffix] = measure(b, r)
+			b.StartTimer()                          // the time of all counts, or the benchmark would never have enough rounds
+			values[metric+k.suffix] = measure(b, r)
 			b.StopTimer()
-		})
+		}, change)
 	}
 	for name, v := range values {
 		b.ReportMetric(v, name)

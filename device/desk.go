@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/guest"
+	"github.com/falcon-vnic/vnic/device/loglimit"
 	"github.com/falcon-vnic/vnic/falcon"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues"
@@ -12,21 +14,26 @@ import (
 )
 
 // desk gives the drivers that say hello their functions. It implements guest.Desk.
-type desk struct{ n *NIC }
+type desk struct {
+	units   units
+	home    func(function uint32) int // which of them has it
+	memory  *controller.GuestMemory
+	limited *loglimit.Log
+	clock   func() int64
+}
 
 var _ guest.Desk = desk{}
 
 // Find implements guest.Desk. Of several shards that have a free function for the guest the one
 // with the lowest is found.
 func (d desk) Find(number uint32, attachment string, p queues.Peer) (guest.Home, uint32) {
-	units := d.n.units
 	if number != abi.FunctionAssigned {
-		return d.n.unitOf(pfvf.ID(number)).Shard, number
+		return d.units[d.home(number)].Shard, number
 	}
-	best, lowest := units[0], pfvf.ID(0)
-	for _, u := range units {
+	best, lowest := d.units[0], pfvf.ID(0)
+	for _, u := range d.units {
 		var id pfvf.ID
-		if len(units) == 1 || u.Do(func(falcon.Time) { id = u.Assigned(attachment, p) }) != nil {
+		if len(d.units) == 1 || u.Do(func(falcon.Time) { id = u.Assigned(attachment, p) }) != nil {
 			continue
 		}
 		if id != 0 && (lowest == 0 || id < lowest) {
@@ -41,8 +48,7 @@ func (d desk) Find(number uint32, attachment string, p queues.Peer) (guest.Home,
 
 // MemoryIs implements guest.Desk.
 func (d desk) MemoryIs(s *guest.Session, bytes uint64) {
-	n := d.n
-	if w := n.memory.Is(s, bytes); w != "" {
-		n.limited.Line(n.clock(), slog.LevelWarn, "memory limit", "guest", s.Guest(), "memory", fmt.Sprintf("%d MiB", bytes>>20), "reason", w)
+	if w := d.memory.Is(s, bytes); w != "" {
+		d.limited.Line(d.clock(), slog.LevelWarn, "memory limit", "guest", s.Guest(), "memory", fmt.Sprintf("%d MiB", bytes>>20), "reason", w)
 	}
 }

@@ -3,8 +3,10 @@ package device
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/falcon"
@@ -19,15 +21,27 @@ type Windower interface {
 	GiveWindow(function pfvf.ID, cid uint32) error
 }
 
-// Fit gives functions what they are set to have and the shard cannot make itself,
-// since it does no I/O: windows and ports. It is called after each change, by
-// whoever made it or by fitAlways, and tells what could not be had for whom.
-func (n *NIC) Fit() map[pfvf.ID]error {
-	n.fitting.Lock()
-	defer n.fitting.Unlock()
+// fitter gives functions what they are set to have and a shard cannot make itself, since it does no
+// I/O: windows and ports. It implements controller.Fitter.
+type fitter struct {
+	mu       sync.Mutex
+	units    units
+	deps     *Deps
+	clock    func() int64
+	log      *slog.Logger
+	guestLog func(msg string, args ...any)
+
+	windowless map[pfvf.ID]uint32 // functions that may lack their window, with their guests' context ids
+}
+
+// Fit gives functions what they are set to have. It is called after each change, by
+// whoever made it or by always, and tells what could not be had for whom.
+func (f *fitter) Fit() map[pfvf.ID]error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	m := misfits{}
-	if err := errors.Join(n.fitWindows(m), n.fitPorts(m, func(u *unit, f func(falcon.Time)) error { return u.Do(f) })); err != nil && !errors.Is(err, inbox.ErrStopped) {
-		n.guestLog("functions changed, but not all outside them", "err", err)
+	if err := errors.Join(f.fitWindows(m), f.fitPorts(m, func(u *unit, own func(falcon.Time)) error { return u.Do(own) })); err != nil && !errors.Is(err, inbox.ErrStopped) {
+		f.guestLog("functions changed, but not all outside them", "err", err)
 	}
 	return m
 }
@@ -41,17 +55,32 @@ func (m misfits) add(id pfvf.ID, what string, err error) {
 	}
 }
 
-func (n *NIC) fitWindows(m misfits) error {
-	guests := map[pfvf.ID]uint32{}
-	var err error
-	for _, u := range n.units {
-		err = errors.Join(err, u.Do(func(falcon.Time) { maps.Copy(guests, u.View().GuestCIDs()) }))
+// fitWindows gives windows to the functions that were set since it was called last, and to those
+// that could not have theirs: a change of one function costs the same however many there are.
+func (f *fitter) fitWindows(m misfits) (err error) {
+	for _, u := range f.units {
+		var guests map[pfvf.ID]uint32
+		if e := u.Do(func(falcon.Time) { guests = u.View().NewGuests() }); e != nil {
+			err = errors.Join(err, e)
+			continue
+		}
+		maps.Copy(f.windowless, guests)
 	}
-	for _, id := range slices.Sorted(maps.Keys(guests)) {
-		for _, a := range n.deps.Attachments {
-			if x, ok := a.Attachment.(Windower); ok {
-				m.add(id, "window", x.GiveWindow(id, guests[id]))
-			}
+	for _, id := range slices.Sorted(maps.Keys(f.windowless)) {
+		no := f.giveWindow(id, f.windowless[id])
+		if no == nil {
+			delete(f.windowless, id)
+		}
+		m.add(id, "window", no)
+	}
+	return err
+}
+
+// giveWindow has whoever can give a function of a guest a window; cid 0: it is no guest's.
+func (f *fitter) giveWindow(id pfvf.ID, cid uint32) (err error) {
+	for _, a := range f.deps.Attachments {
+		if x, ok := a.Attachment.(Windower); ok && cid != 0 {
+			err = errors.Join(err, x.GiveWindow(id, cid))
 		}
 	}
 	return err
@@ -59,24 +88,34 @@ func (n *NIC) fitWindows(m misfits) error {
 
 // fitPorts makes the ports' devices follow what functions are set to have. do calls what is a
 // shard's to do.
-func (n *NIC) fitPorts(m misfits, do func(*unit, func(falcon.Time)) error) (err error) {
-	for _, u := range n.units {
-		own := func(f func(falcon.Time)) error { return do(u, f) }
-		err = errors.Join(err, u.ports.Fit(n.sources(), own, func(id pfvf.ID, e error) { m.add(id, "port", e) }))
+func (f *fitter) fitPorts(m misfits, do func(*unit, func(falcon.Time)) error) (err error) {
+	for _, u := range f.units {
+		own := func(of func(falcon.Time)) error { return do(u, of) }
+		err = errors.Join(err, u.ports.Fit(f.deps.sources(), own, func(id pfvf.ID, e error) { m.add(id, "port", e) }))
 	}
 	return err
 }
 
-// fitAlways fits the functions of a shard that PFs change by themselves, until stop is closed.
-func (n *NIC) fitAlways(u *unit, stop <-chan struct{}) {
+// always fits the functions of a shard that PFs change by themselves, until stop is closed.
+func (f *fitter) always(u *unit, stop <-chan struct{}) {
 	for {
 		select {
 		case <-u.Changed():
 		case <-stop:
 			return
 		}
-		for _, err := range n.Fit() {
-			n.guestLog("function is not as it is set", "err", err)
+		for _, err := range f.Fit() {
+			f.guestLog("function is not as it is set", "err", err)
 		}
+	}
+}
+
+// recall makes the devices of ports that were set. Unlike one of the
+// configuration, one that cannot be made does not keep the NIC from starting.
+func (f *fitter) recall() {
+	m := misfits{}
+	_ = f.fitPorts(m, func(_ *unit, own func(falcon.Time)) error { own(f.clock()); return nil })
+	for id, err := range m {
+		f.log.Warn("port not made again", "function", id.String(), "err", err)
 	}
 }

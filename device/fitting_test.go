@@ -33,22 +33,22 @@ func (w *windowing) GiveWindow(id pfvf.ID, cid uint32) error {
 }
 
 // TestWindowsFollowFunctions: whoever enables a VF, an operator or its PF, it is
-// given a window, and the operator hears when it cannot be.
+// given a window, and it alone; the operator hears when it cannot be.
 func TestWindowsFollowFunctions(t *testing.T) {
 	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(int, *config.Config) {})
 	n := w.nics[0]
 	at := &windowing{Attachment: n.deps.Attachments[0].Attachment, given: make(chan string, 100)}
-	n.fitting.Lock()
+	n.fitter.Fit() // those of the configuration
+	n.fitter.mu.Lock()
 	n.deps.Attachments = append(slices.Clone(n.deps.Attachments), Attachment{"g", at})
-	n.fitting.Unlock()
+	n.fitter.mu.Unlock()
 	vf9 := control.FunctionChange{Function: "pf0.vf4", Action: "enable", Set: map[string]string{"guest": "cid:33"}}
 	if _, err := n.ChangeFunction(t.Context(), vf9); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"h1.pf0.vf3", "h1.pf0.vf4"} {
-		if got := <-at.given; got != want {
-			t.Errorf("a window for %s, want %s", got, want)
-		}
+	n.fitter.Fit() // finds nothing to do
+	if got := <-at.given; got != "h1.pf0.vf4" || len(at.given) != 0 {
+		t.Errorf("a window for %s and %d others, want one for the function that was set", got, len(at.given))
 	}
 	id, _ := pfvf.ParseID("h1.pf0.vf2")
 	changed := make(chan error, 1)
@@ -60,15 +60,20 @@ func TestWindowsFollowFunctions(t *testing.T) {
 	if err := <-changed; err != nil {
 		t.Fatal(err)
 	}
-	for got := range at.given {
-		if got == "h1.pf0.vf2" {
-			break
-		}
+	if got := <-at.given; got != "h1.pf0.vf2" {
+		t.Errorf("a window for %s", got)
 	}
-	n.fitting.Lock()
+	n.fitter.mu.Lock()
 	at.full = true
-	n.fitting.Unlock()
+	n.fitter.mu.Unlock()
 	if _, err := n.ChangeFunction(t.Context(), vf9); err == nil || err.Error() != "window of h1.pf0.vf4: no room" {
 		t.Error(err)
+	}
+	n.fitter.mu.Lock()
+	at.full = false
+	n.fitter.mu.Unlock()
+	n.fitter.Fit() // tries again what could not be had
+	if got := <-at.given; got != "h1.pf0.vf4" {
+		t.Errorf("a window for %s", got)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -13,49 +12,21 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/controller"
+	"github.com/falcon-vnic/vnic/device/counters"
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/device/loglimit"
 	"github.com/falcon-vnic/vnic/device/ports"
-	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/settings"
 	"github.com/falcon-vnic/vnic/device/shard"
-	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon"
-	"github.com/falcon-vnic/vnic/queues"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
-
-// Attachment is a way for guests to reach the NIC, with the name that
-// functions of the configuration refer to ("" for those known by their guests'
-// context ids).
-type Attachment struct {
-	Name string
-	queues.Attachment
-}
-
-// Deps are what a NIC is given. A NIC takes over Uplink, Attachments and
-// Capture: Run closes them, and NewNIC closes them when it fails.
-type Deps struct {
-	Uplink      tap.Port               // nil: a TAP as the configuration says
-	TAPs        tap.Keeper             // of the uplink's TAP and the ports'; nil: they go with the NIC
-	Guests      ports.Guests           // ports in the memory of guests; nil: there are none
-	Control     net.Listener           // of the control API, somebody else's; nil: one of its own as the configuration says
-	Supervisor  *controller.Supervisor // nil: none
-	Pulses      []thread.Pulse         // of the shards' threads, in order; nobody watches others
-	Settings    settings.Store         // of functions, beyond the configuration; nil: they go with the NIC
-	Attachments []Attachment           // listening already
-	Identity    *cmlink.Identity       // nil: loaded from cm.identity, if there are peers
-	Capture     *capture.Capture       // nil: as the configuration says
-	Clock       func() int64           // ns, monotonic; nil: the system's
-	Rand        io.Reader              // nil: the system's; master keys and sequence numbers come from it
-	Log         *slog.Logger           // nil: none
-}
 
 // NIC is one emulated NIC: shards with their threads, the sessions of its
 // guests, the link to its peers and the control API. Make it with NewNIC, then
@@ -64,20 +35,20 @@ type NIC struct {
 	*controller.API
 
 	cfg      *config.Config
+	homes    func(pf uint8, vf uint16) int // the shard of a function
 	deps     Deps
 	log      *slog.Logger
 	lines    loglimit.Queue // of log
 	limited  *loglimit.Log
 	clock    func() int64
 	core     *controller.Core
-	units    []*unit // by shard
-	mail     map[uint8]*controller.PeerMail
-	link     *cmlink.Link
+	units    units // by shard
+	links    links
 	control  *control.Server
-	keyLog   *security.KeyLog // nil: none
+	records  records
 	sessions guest.Sessions
 	memory   controller.GuestMemory
-	fitting  sync.Mutex
+	fitter   fitter
 
 	settings *settings.Memory
 	warnings *controller.Warnings
@@ -93,14 +64,14 @@ var _ control.Provider = (*NIC)(nil)
 func NewNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	n, err := newNIC(cfg, deps)
 	if err != nil {
-		closeDeps(&deps)
+		deps.close()
 		return nil, fmt.Errorf("nic %s: %w", cfg.NIC.Name, err)
 	}
 	return n, nil
 }
 
 func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
-	n := &NIC{cfg: cfg, deps: deps, log: deps.Log, clock: deps.Clock, mail: map[uint8]*controller.PeerMail{}, ready: make(chan struct{})}
+	n := &NIC{cfg: cfg, homes: cfg.Homes(), deps: deps, log: deps.Log, clock: deps.Clock, ready: make(chan struct{})}
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
 	}
@@ -125,6 +96,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 		}
 	}
 	n.settings = settings.NewMemory(deps.Settings)
+	n.links.log = n.log
 	if err = n.newShards(); err != nil {
 		return nil, err
 	}
@@ -132,10 +104,10 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 		n.closeOpened(&deps)
 		return nil, err
 	}
-	n.recallPorts()
+	n.fitter.recall()
 	c := controller.Config{
-		Host: cfg.NIC.Host, Name: cfg.NIC.Name, Version: Version, Started: time.Now(), Shards: n.asked(), Core: n.core, Links: n,
-		Supervisor: deps.Supervisor, Warnings: n.warnings, Settings: n.settings, Fitter: n, Counters: n.countRest, WallOffset: n.wallOffset, Log: n.log,
+		Host: cfg.NIC.Host, Name: cfg.NIC.Name, Version: Version, Started: time.Now(), Shards: n.asked(), Core: n.core, Links: &n.links,
+		Supervisor: deps.Supervisor, Warnings: n.warnings, Settings: n.settings, Fitter: &n.fitter, Counters: n.countRest, WallOffset: n.wallOffset, Log: n.log,
 	}
 	n.API = controller.NewAPI(c)
 	return n, nil
@@ -153,9 +125,6 @@ func newShard(i int, cfg *config.Config, core *controller.Core, log *slog.Logger
 	return s, nil
 }
 
-// sources are where the devices of ports come from.
-func (n *NIC) sources() ports.Sources { return ports.Sources{TAPs: n.deps.TAPs, Guests: n.deps.Guests} }
-
 // newShards makes the core and the shards.
 func (n *NIC) newShards() (err error) {
 	n.core, err = controller.NewCore(controller.CoreConfig{
@@ -164,7 +133,7 @@ func (n *NIC) newShards() (err error) {
 	if err != nil {
 		return err
 	}
-	n.recall()
+	recall(n.settings, n.core, n.log)
 	var shards []*shard.Shard
 	for i := range n.cfg.NIC.Shards {
 		s, err := newShard(i, n.cfg, n.core, n.log)
@@ -176,6 +145,7 @@ func (n *NIC) newShards() (err error) {
 		shards = append(shards, s)
 	}
 	shard.Join(shards)
+	n.fitter = fitter{units: n.units, deps: &n.deps, windowless: map[pfvf.ID]uint32{}, clock: n.clock, log: n.log, guestLog: n.guestLog}
 	return nil
 }
 
@@ -184,9 +154,10 @@ func (n *NIC) openDevices() (err error) {
 	if err = n.openUplink(); err != nil {
 		return err
 	}
-	n.openRecords()
+	n.records = records{cfg: n.cfg, warnings: n.warnings, log: n.log, capture: n.deps.Capture}
+	n.records.open(n.units, n.core, n.wallOffset())
 	for i, u := range n.units {
-		if u.ports, err = ports.Open(u.Ports(), n.sources(), n.clock, n.log); err != nil {
+		if u.ports, err = ports.Open(u.Ports(), n.deps.sources(), n.clock, n.log); err != nil {
 			return err
 		}
 		if err = n.newThread(i, u); err != nil {
@@ -194,6 +165,60 @@ func (n *NIC) openDevices() (err error) {
 		}
 	}
 	return nil
+}
+
+// home is the shard that a function belongs to.
+func (n *NIC) home(fn uint32) int { return n.homes(pfvf.ID(fn).PF(), pfvf.ID(fn).VF()) }
+
+// openUplink opens the uplink and gives each shard its part.
+func (n *NIC) openUplink() error {
+	if n.deps.Uplink == nil {
+		var err error
+		if n.deps.Uplink, err = openTAP(n.cfg, n.deps.TAPs); err != nil {
+			return err
+		}
+	}
+	if err := n.units.share(n.cfg, n.deps.Uplink, n.log); err != nil {
+		return err
+	}
+	n.deps.Uplink = nil // the units'
+	return nil
+}
+
+// newThread makes the thread of a unit.
+func (n *NIC) newThread(i int, u *unit) error {
+	c := thread.Config{Clock: n.clock, Spin: int64(*n.cfg.NIC.Spin), Log: n.log}
+	if i < len(n.cfg.NIC.CPU) {
+		c.CPU = &n.cfg.NIC.CPU[i]
+	}
+	if i < len(n.deps.Pulses) {
+		c.Pulse = n.deps.Pulses[i]
+	}
+	return u.newThread(c, n.cfg.Uplink.Impair, i, len(n.units))
+}
+
+// asked are all shards.
+func (n *NIC) asked() controller.Shards {
+	s := controller.Shards{Of: n.homes}
+	for _, u := range n.units {
+		s.All = append(s.All, asked{u: u, uplink: &n.cfg.Uplink, shards: len(n.units)})
+	}
+	return s
+}
+
+// countRest adds the counters that are not a shard's.
+func (n *NIC) countRest(v control.Counters) {
+	c := counters.NIC{Warnings: uint64(len(n.warnings.List()))}
+	n.links.count(v)
+	if s := n.deps.Supervisor; s != nil {
+		c.Starts, c.Stuck = uint64(s.Starts), uint64(s.Stuck)
+		counters.OfWorker.Add(v, &c)
+	}
+	if k := n.records.capture; k != nil {
+		c.CaptureDropped = k.Drops()
+		counters.OfCapture.Add(v, &c)
+	}
+	counters.OfNIC.Add(v, &c)
 }
 
 // closeOpened closes what NewNIC itself opened.
@@ -206,25 +231,10 @@ func (n *NIC) closeOpened(given *Deps) {
 	} else if given.Uplink == nil {
 		_ = n.deps.Uplink.Close()
 	}
-	if given.Capture == nil && n.deps.Capture != nil {
-		_ = n.deps.Capture.Close()
+	if given.Capture != nil { // NewNIC's to close
+		n.records.capture = nil
 	}
-	_ = n.keyLog.Close()
-}
-
-func closeDeps(d *Deps) {
-	for _, a := range d.Attachments {
-		_ = a.Close()
-	}
-	if d.Uplink != nil {
-		_ = d.Uplink.Close()
-	}
-	if d.Capture != nil {
-		_ = d.Capture.Close()
-	}
-	if d.Control != nil {
-		_ = d.Control.Close()
-	}
+	n.records.close()
 }
 
 // monotonic returns a clock of ns since the machine started, so that a
@@ -239,6 +249,9 @@ func monotonic() func() int64 {
 	return func() int64 { return offset + int64(time.Since(base)) }
 }
 
+// wallOffset is the wall clock less the shards', in nanoseconds.
+func (n *NIC) wallOffset() int64 { return time.Now().UnixNano() - n.clock() }
+
 // Ready is closed when Run has everything listening.
 func (n *NIC) Ready() <-chan struct{} { return n.ready }
 
@@ -246,9 +259,11 @@ func (n *NIC) Ready() <-chan struct{} { return n.ready }
 // detached, connections closed, descriptors and goroutines gone when it
 // returns. It may be called once.
 func (n *NIC) Run(ctx context.Context) error {
-	defer closeDeps(&Deps{Capture: n.deps.Capture, Control: n.deps.Control})
-	defer n.keyLog.Close()
-	if err := n.startLink(); err != nil {
+	if c := n.deps.Control; c != nil {
+		defer c.Close()
+	}
+	defer n.records.close()
+	if err := n.links.start(n.cfg, n.deps.Identity, n.core); err != nil {
 		for _, u := range n.units {
 			u.close()
 		}
@@ -262,7 +277,7 @@ func (n *NIC) Run(ctx context.Context) error {
 		u.ports.Serve()
 		threads.Go(u.thread.Run)
 	}
-	core.Go(func() { n.core.Run(n.clock, n.sendToPeer) })
+	core.Go(func() { n.core.Run(n.clock, n.links.send) })
 	err := n.startControl()
 	var accepting sync.WaitGroup
 	if err == nil {
@@ -270,14 +285,14 @@ func (n *NIC) Run(ctx context.Context) error {
 			accepting.Go(func() { n.accept(a) })
 		}
 		for _, u := range n.units {
-			accepting.Go(func() { n.fitAlways(u, ctx.Done()) })
+			accepting.Go(func() { n.fitter.always(u, ctx.Done()) })
 		}
 		if n.cfg.Metrics.Listen.IsValid() {
-			s := n.listenMetrics()
-			accepting.Go(func() { n.keepMetrics(ctx, s) })
+			s := n.records.listenMetrics(n.API)
+			accepting.Go(func() { n.records.keepMetrics(ctx, n.API, s) })
 		}
-		accepting.Go(func() { n.watchCapture(ctx) })
-		n.log.Info("running", "host", n.cfg.NIC.Host, "uplink", n.units[0].uplink.Name(), "address", n.cfg.Uplink.Address.String(), "functions", n.functions(), "shards", len(n.units))
+		accepting.Go(func() { n.records.watchCapture(ctx, n.EndCapture) })
+		n.log.Info("running", "host", n.cfg.NIC.Host, "uplink", n.units[0].uplink.Name(), "address", n.cfg.Uplink.Address.String(), "functions", n.units.functions(), "shards", len(n.units))
 		close(n.ready)
 		<-ctx.Done()
 	}
@@ -291,12 +306,7 @@ func (n *NIC) Run(ctx context.Context) error {
 	if n.control != nil {
 		_ = n.control.Close()
 	}
-	for _, m := range n.mail {
-		m.Close()
-	}
-	if n.link != nil {
-		_ = n.link.Close()
-	}
+	n.links.close()
 	for _, u := range n.units {
 		u.thread.Halt()
 	}
@@ -343,60 +353,6 @@ func (n *NIC) startControl() (err error) {
 	return err
 }
 
-// startLink begins to talk to the other NICs' connection managers.
-func (n *NIC) startLink() error {
-	if len(n.cfg.Peers) == 0 {
-		return nil
-	}
-	c := cmlink.Config{Listen: n.cfg.CM.Listen.String(), Identity: n.deps.Identity, Log: n.log}
-	for _, p := range n.cfg.Peers {
-		n.mail[p.Host] = n.core.PeerMail(p.Host)
-		c.Peers = append(c.Peers, cmlink.Peer{Host: p.Host, Addr: p.CM.String(), Identity: p.Identity})
-	}
-	var err error
-	n.link, err = cmlink.New(c, linkHandler{n})
-	return err
-}
-
-// Note implements controller.Links.
-func (n *NIC) Note(host uint8) string {
-	if n.link == nil {
-		return ""
-	}
-	return n.link.Note(host)
-}
-
-// sendToPeer is called by the core's goroutine.
-func (n *NIC) sendToPeer(host uint8, msg []byte) {
-	if n.link == nil {
-		return
-	}
-	// A message that cannot be sent is lost with the link; the connection
-	// manager hears of it as PeerDown.
-	_ = n.link.Send(host, msg)
-}
-
-// linkHandler passes what happens on the links to the core.
-type linkHandler struct{ n *NIC }
-
-func (h linkHandler) PeerUp(host uint8) {
-	h.n.log.Info("peer up", "host", host)
-	h.n.mail[host].Up()
-}
-
-func (h linkHandler) PeerDown(host uint8, reason error) {
-	h.n.log.Info("peer down", "host", host, "reason", reason)
-	if errors.Is(reason, cmlink.ErrRevoked) {
-		h.n.mail[host].Revoked()
-		return
-	}
-	h.n.mail[host].Down()
-}
-
-func (h linkHandler) Message(host uint8, msg []byte) {
-	h.n.mail[host].Message(msg)
-}
-
 // accept serves the guests of one attachment.
 func (n *NIC) accept(a Attachment) {
 	for {
@@ -411,9 +367,9 @@ func (n *NIC) accept(a Attachment) {
 		}
 		from := guest.Key{Attachment: a.Addr(), CID: conn.Peer().CID}
 		stream := guest.NewStream(conn, guest.StreamConfig{
-			Desk: desk{n}, Sessions: &n.sessions, Attachment: a.Name, From: from, Strict: n.cfg.NIC.Strict, Log: n.guestLog,
+			Desk: n.desk(), Sessions: &n.sessions, Attachment: a.Name, From: from, Strict: n.cfg.NIC.Strict, Log: n.guestLog,
 		})
-		if !n.sessions.Start(stream, from, spareSessions+n.functions(), stream.Serve) {
+		if !n.sessions.Start(stream, from, spareSessions+n.units.functions(), stream.Serve) {
 			n.guestLog("guest refused", "attachment", a.Addr(), "guest", guest.Name(conn.Peer()), "reason", "too many sessions, or stopping")
 			_ = conn.Close()
 		}
@@ -424,6 +380,11 @@ const (
 	acceptPause   = 10 * time.Millisecond
 	spareSessions = 16 // of one guest, beside one per function: streams that have not said hello
 )
+
+// desk is where drivers say hello.
+func (n *NIC) desk() desk {
+	return desk{units: n.units, home: n.home, memory: &n.memory, limited: n.limited, clock: n.clock}
+}
 
 // guestLog logs what a guest caused, within bounds.
 func (n *NIC) guestLog(msg string, args ...any) {

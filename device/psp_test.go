@@ -127,7 +127,7 @@ func TestKeyLogIsOurs(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
-		if w := n.warnings.List(); len(w) != 1 || !strings.HasPrefix(w[0], "psp.keylog: ") || !strings.Contains(w[0], want) || n.keyLog != nil {
+		if w := n.warnings.List(); len(w) != 1 || !strings.HasPrefix(w[0], "psp.keylog: ") || !strings.Contains(w[0], want) || n.records.keyLog != nil {
 			t.Errorf("%s: %q, want %q", path, w, want)
 		}
 	}

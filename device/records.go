@@ -2,33 +2,43 @@ package device
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/metrics"
 	"github.com/falcon-vnic/vnic/device/security"
 )
 
-// What is recorded of the NIC and told to others: the capture and the key log of the configuration,
-// and metrics. The NIC goes on without each of them, and says so.
+// records are what is recorded of the NIC and told to others: the capture and the key log of the
+// configuration, and metrics. The NIC goes on without each of them, and says so.
+type records struct {
+	cfg      *config.Config
+	warnings *controller.Warnings
+	log      *slog.Logger
+	capture  *capture.Capture // nil: none
+	keyLog   *security.KeyLog // nil: none
+}
 
-// openRecords begins the capture and the key log, before the shard runs.
-func (n *NIC) openRecords() {
-	cfg, mode := n.cfg, config.CaptureBoth
+// open begins the capture, unless there is one, and the key log, before the shards run. offset is
+// the wall clock less theirs, in nanoseconds.
+func (r *records) open(units units, core *controller.Core, offset int64) {
+	cfg, mode := r.cfg, config.CaptureBoth
 	if c := cfg.Capture; c != nil {
 		mode = c.Mode
-		if n.deps.Capture == nil {
+		if r.capture == nil {
 			var err error
-			if n.deps.Capture, err = capture.Create(c.File); err != nil {
-				n.warnings.Warn(aboutCapture, err, "a capture begins when the NIC starts or is upgraded")
+			if r.capture, err = capture.Create(c.File); err != nil {
+				r.warnings.Warn(aboutCapture, err, "a capture begins when the NIC starts or is upgraded")
 			}
 		}
 	}
-	if n.deps.Capture != nil {
-		sink := capture.NewSink(n.deps.Capture, mode)
-		for _, u := range n.units {
-			_ = u.View().StartCapture(&sink, n.wallOffset()) // it is the first
+	if r.capture != nil {
+		sink := capture.NewSink(r.capture, mode)
+		for _, u := range units {
+			_ = u.View().StartCapture(&sink, offset) // it is the first
 		}
 	}
 	if cfg.PSP.KeyLog == "" {
@@ -36,20 +46,20 @@ func (n *NIC) openRecords() {
 	}
 	f, err := security.OpenKeyLog(cfg.PSP.KeyLog)
 	if err != nil {
-		n.warnings.Warn(aboutKeyLog, err, "keys are written when the NIC starts or is upgraded")
+		r.warnings.Warn(aboutKeyLog, err, "keys are written when the NIC starts or is upgraded")
 		return
 	}
-	n.keyLog = security.NewKeyLog(f, func(err error) { n.warnings.Warn(aboutKeyLog, err, "the keys in it are good, later ones are missing") })
-	n.core.LogKeysTo(n.keyLog)
-	for _, u := range n.units {
-		u.LogKeysTo(n.keyLog)
+	r.keyLog = security.NewKeyLog(f, func(err error) { r.warnings.Warn(aboutKeyLog, err, "the keys in it are good, later ones are missing") })
+	core.LogKeysTo(r.keyLog)
+	for _, u := range units {
+		u.LogKeysTo(r.keyLog)
 	}
-	n.log.Warn("writing all PSP keys to a file: whoever reads it can read and forge traffic", "file", cfg.PSP.KeyLog)
+	r.log.Warn("writing all PSP keys to a file: whoever reads it can read and forge traffic", "file", cfg.PSP.KeyLog)
 }
 
-// watchCapture ends the configured capture when it cannot be written any more.
-func (n *NIC) watchCapture(ctx context.Context) {
-	c := n.deps.Capture
+// watchCapture has the configured capture ended when it cannot be written any more.
+func (r *records) watchCapture(ctx context.Context, end func(*capture.Capture)) {
+	c := r.capture
 	if c == nil {
 		return
 	}
@@ -58,36 +68,44 @@ func (n *NIC) watchCapture(ctx context.Context) {
 		return
 	case <-c.Failed():
 	}
-	n.warnings.Warn(aboutCapture+" "+c.Path(), c.Err(), "what is in the file is good; when there is space again, vnic upgrade begins another")
-	n.EndCapture(c)
+	r.warnings.Warn(aboutCapture+" "+c.Path(), c.Err(), "what is in the file is good; when there is space again, vnic upgrade begins another")
+	end(c)
 }
 
 // metricsPause is the time between two attempts to serve metrics.
 const metricsPause = 5 * time.Second
 
 // listenMetrics begins to answer Prometheus, nil if it cannot.
-func (n *NIC) listenMetrics() *metrics.Server {
-	s, err := metrics.Serve(n.cfg.Metrics.Listen.String(), n.API)
+func (r *records) listenMetrics(api *controller.API) *metrics.Server {
+	s, err := metrics.Serve(r.cfg.Metrics.Listen.String(), api)
 	if err != nil {
-		n.warnings.Warn(aboutMetrics, err, "it is tried again and again")
+		r.warnings.Warn(aboutMetrics, err, "it is tried again and again")
 		return nil
 	}
-	n.warnings.Clear(aboutMetrics)
+	r.warnings.Clear(aboutMetrics)
 	return s
 }
 
 // keepMetrics answers Prometheus until ctx is done. The address may be one that comes later.
-func (n *NIC) keepMetrics(ctx context.Context, s *metrics.Server) {
+func (r *records) keepMetrics(ctx context.Context, api *controller.API, s *metrics.Server) {
 	for s == nil {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(metricsPause):
-			s = n.listenMetrics()
+			s = r.listenMetrics(api)
 		}
 	}
 	<-ctx.Done()
 	_ = s.Close()
+}
+
+// close ends the capture and the key log.
+func (r *records) close() {
+	if r.capture != nil {
+		_ = r.capture.Close()
+	}
+	_ = r.keyLog.Close()
 }
 
 // What warnings are about.

@@ -333,7 +333,7 @@ func TestNICRestart(t *testing.T) {
 func TestTooManyStreams(t *testing.T) {
 	w := newWorld(t)
 	d := w.open(0, "pf0.vf1")
-	limit := spareSessions + w.nics[0].functions()
+	limit := spareSessions + w.nics[0].units.functions()
 	var mute []*rawClient
 	for range limit - 1 + 20 {
 		before := w.streams(0)

@@ -3,7 +3,7 @@ package device
 import (
 	"errors"
 	"fmt"
-	"time"
+	"log/slog"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/ports"
@@ -11,7 +11,6 @@ import (
 	"github.com/falcon-vnic/vnic/device/steering"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/thread"
-	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
 // unit is a shard with what serves it: its thread, its part of the uplink, the devices of its ports.
@@ -24,45 +23,32 @@ type unit struct {
 	impair [thread.Directions]config.Impairment // what the whole uplink is asked to do; the thread's
 }
 
-// unitOf is the one with a function.
-func (n *NIC) unitOf(id pfvf.ID) *unit {
-	return n.units[n.home(uint32(id))]
-}
-
-// home is the shard that a function belongs to.
-func (n *NIC) home(fn uint32) int { return n.cfg.ShardOf(pfvf.ID(fn).PF(), pfvf.ID(fn).VF()) }
+// units are all of a NIC, by shard.
+type units []*unit
 
 // functions counts those that there are.
-func (n *NIC) functions() (count int) {
-	for _, u := range n.units {
+func (us units) functions() (count int) {
+	for _, u := range us {
 		count += u.Count()
 	}
 	return count
 }
 
-// openUplink opens the uplink and gives each shard its part.
-func (n *NIC) openUplink() error {
-	if n.deps.Uplink == nil {
-		var err error
-		if n.deps.Uplink, err = openTAP(n.cfg, n.deps.TAPs); err != nil {
-			return err
-		}
+// share gives each its part of the uplink, which is the units' from then on.
+func (us units) share(cfg *config.Config, whole tap.Port, log *slog.Logger) error {
+	if got := whole.MTU(); got < cfg.Uplink.MTU {
+		return fmt.Errorf("uplink %s has an MTU of %d bytes, uplink.mtu asks for %d", whole.Name(), got, cfg.Uplink.MTU)
 	}
-	whole, shards := n.deps.Uplink, len(n.units)
-	if got := whole.MTU(); got < n.cfg.Uplink.MTU {
-		return fmt.Errorf("uplink %s has an MTU of %d bytes, uplink.mtu asks for %d", whole.Name(), got, n.cfg.Uplink.MTU)
-	}
-	parts, err := tap.Split(whole, shards)
+	parts, err := tap.Split(whole, len(us))
 	if err != nil {
 		return err
 	}
-	n.deps.Uplink = nil // the units'
-	for i, u := range n.units {
+	for i, u := range us {
 		u.uplink = parts[i]
 	}
-	if shards > 1 {
-		err := tap.Steer(parts[0], steering.Program(n.cfg.PSP.Mode == config.PSPTransport, shards))
-		n.log.Debug("uplink of several shards", "queues", whole.Capabilities().Queues, "steered_by_the_kernel", err == nil, "err", err)
+	if len(us) > 1 {
+		err := tap.Steer(parts[0], steering.Program(cfg.PSP.Mode == config.PSPTransport, len(us)))
+		log.Debug("uplink of several shards", "queues", whole.Capabilities().Queues, "steered_by_the_kernel", err == nil, "err", err)
 	}
 	return nil
 }
@@ -79,19 +65,11 @@ func openTAP(c *config.Config, keeper tap.Keeper) (tap.Port, error) {
 	return tap.Open(t)
 }
 
-// newThread makes the thread of a unit.
-func (n *NIC) newThread(i int, u *unit) error {
-	u.impair = [thread.Directions]config.Impairment{thread.RX: n.cfg.Uplink.Impair.RX, thread.TX: n.cfg.Uplink.Impair.TX}
-	c := thread.Config{
-		Shard: u.Shard, Door: u.Shard, Uplink: u.uplink, Queue: u.Queue(), Ports: u.ports, Impair: config.Impair{RX: n.shareOf(u.impair[thread.RX], i), TX: n.shareOf(u.impair[thread.TX], i)},
-		Clock: n.clock, Spin: int64(*n.cfg.NIC.Spin), Log: n.log,
-	}
-	if i < len(n.cfg.NIC.CPU) {
-		c.CPU = &n.cfg.NIC.CPU[i]
-	}
-	if i < len(n.deps.Pulses) {
-		c.Pulse = n.deps.Pulses[i]
-	}
+// newThread makes the thread of one of a NIC's shards, the i-th of so many; c lacks what is the unit's.
+func (u *unit) newThread(c thread.Config, impair config.Impair, i, shards int) error {
+	u.impair = [thread.Directions]config.Impairment{thread.RX: impair.RX, thread.TX: impair.TX}
+	c.Shard, c.Door, c.Uplink, c.Queue, c.Ports = u.Shard, u.Shard, u.uplink, u.Queue(), u.ports
+	c.Impair = config.Impair{RX: shareOf(impair.RX, i, shards), TX: shareOf(impair.TX, i, shards)}
 	t, err := thread.New(c)
 	if err != nil {
 		return fmt.Errorf("shard %d: %w", i, err)
@@ -104,8 +82,7 @@ func (n *NIC) newThread(i int, u *unit) error {
 
 // shareOf is what an uplink's impairment is for one of its shards: each has its share of the rate
 // and of the queue, and luck of its own.
-func (n *NIC) shareOf(whole config.Impairment, i int) config.Impairment {
-	shards := len(n.units)
+func shareOf(whole config.Impairment, i, shards int) config.Impairment {
 	part := whole
 	part.Rate /= config.Rate(shards)
 	part.Queue = max(part.Queue/shards, 1)
@@ -125,6 +102,3 @@ func (u *unit) close() {
 		_ = u.uplink.Close()
 	}
 }
-
-// wallOffset is the wall clock less the shards', in nanoseconds.
-func (n *NIC) wallOffset() int64 { return time.Now().UnixNano() - n.clock() }

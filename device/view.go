@@ -14,35 +14,26 @@ import (
 // thread. It implements controller.View.
 type view struct {
 	shard.View
-	u *unit
-	n *NIC
+	asked
 }
 
 var _ controller.View = view{}
 
 // asked is a shard that answers with its view. It implements controller.Shard.
 type asked struct {
-	u *unit
-	n *NIC
+	u      *unit
+	uplink *config.Uplink // the NIC's
+	shards int            // of the NIC
 }
 
 // Ask implements controller.Shard.
 func (a asked) Ask(f func(v controller.View, now falcon.Time)) error {
-	return a.u.Do(func(now falcon.Time) { f(view{a.u.View(), a.u, a.n}, now) })
-}
-
-// asked are all shards.
-func (n *NIC) asked() controller.Shards {
-	s := controller.Shards{Of: n.cfg.ShardOf}
-	for _, u := range n.units {
-		s.All = append(s.All, asked{u, n})
-	}
-	return s
+	return a.u.Do(func(now falcon.Time) { f(view{a.u.View(), a}, now) })
 }
 
 // Uplink implements controller.View.
 func (v view) Uplink() control.Uplink {
-	u := &v.n.cfg.Uplink
+	u := v.uplink
 	return control.Uplink{
 		Name: v.u.uplink.Name(), MAC: u.MAC.String(), Addr: u.Address.String(), MTU: u.MTU,
 		RX: v.describeDirection(thread.RX), TX: v.describeDirection(thread.TX),
@@ -61,7 +52,7 @@ func (v view) InjectLink(direction string, change func(config.Impairment) (confi
 		}
 	}
 	for i := range next {
-		v.u.thread.Impair(i, v.n.shareOf(next[i], v.Index()))
+		v.u.thread.Impair(i, shareOf(next[i], v.Index(), v.shards))
 	}
 	v.u.impair = next
 	return nil
@@ -97,22 +88,4 @@ func (v view) Counters() control.Counters {
 	v.countImpaired(sum, "tx", thread.TX)
 	sum["drop.uplink_error"] = t.Errors()
 	return sum
-}
-
-// countRest adds the counters that are not a shard's.
-func (n *NIC) countRest(v control.Counters) {
-	c := counters.NIC{Warnings: uint64(len(n.warnings.List()))}
-	if n.link != nil {
-		l := n.link.Stats()
-		counters.OfLinks.Add(v, &l)
-	}
-	if s := n.deps.Supervisor; s != nil {
-		c.Starts, c.Stuck = uint64(s.Starts), uint64(s.Stuck)
-		counters.OfWorker.Add(v, &c)
-	}
-	if n.deps.Capture != nil {
-		c.CaptureDropped = n.deps.Capture.Drops()
-		counters.OfCapture.Add(v, &c)
-	}
-	counters.OfNIC.Add(v, &c)
 }

@@ -85,3 +85,16 @@ func TestClearViolations(t *testing.T) {
 		}
 	}
 }
+
+// TestDriverCounters: a driver is told all that the ABI names, of its own function.
+func TestDriverCounters(t *testing.T) {
+	w := newWorld(t)
+	e := newEndpoint(t, w.open(0, "pf0.vf1"))
+	list, err := e.dev.Counters(testContext(t))
+	if err != nil || len(list) != int(abi.CounterNotificationsHandled)+1 || list[abi.CounterDoorbells] != 0 {
+		t.Errorf("%d, %v", list, err)
+	}
+	if s := e.dev.Info().Speed; s != 100_000 {
+		t.Errorf("the port has %d Mbit/s", s)
+	}
+}

@@ -73,7 +73,14 @@ func (c *outcome) responseDone(t *txn, code Completion) {
 
 // checkDrained is called whenever something of the connection has ended.
 func (c *outcome) checkDrained() {
-	if !c.draining || c.drained || c.closed {
+	if c.draining {
+		c.endDrain()
+	}
+}
+
+// endDrain tells that nothing is left of a connection that drains.
+func (c *outcome) endDrain() {
+	if c.drained || c.closed {
 		return
 	}
 	if c.baseRSN != c.nextRSN || c.reqTx.base != c.reqTx.next || c.dataTx.base != c.dataTx.next || c.requests+c.responses != 0 {

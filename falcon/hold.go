@@ -31,12 +31,11 @@ func (c *outcome) holdFrom(rx *rxTxn) {
 // endHold goes on with what waits behind rx, if that held the connection, now that the ULP answered
 // it for good.
 func (c *outcome) endHold(rx *rxTxn) {
-	if !c.hold || rx.rsn != c.targetNext {
-		return
+	if c.hold && rx.rsn == c.targetNext {
+		c.hold = false
+		c.targetNext++
+		c.deliverInOrder()
 	}
-	c.hold = false
-	c.targetNext++
-	c.deliverInOrder()
 }
 
 // refusesLater reports whether pushes behind the one that holds the connection are NACKed. While

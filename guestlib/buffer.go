@@ -133,7 +133,7 @@ func (p *PD) RegMR(ctx context.Context, buf *Buffer, access uint32) (*MR, error)
 	list.Free() // the device copied it
 	if err != nil {
 		buf.release()
-		return nil, p.dev.outside(ctx, err, buf.block.Pages())
+		return nil, registers{p.dev.s.Load()}.outside(ctx, err, buf.block.Pages())
 	}
 	return &MR{pd: p, buf: buf, base: base, lkey: r.LKey, rkey: r.RKey}, nil
 }

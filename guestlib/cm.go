@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/falcon-vnic/vnic/guestlib/arena"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -74,7 +75,7 @@ func (m *cm) event(d *Device, e *abi.AsyncEvent) {
 	}
 	if e.Type == abi.EventDisconnected {
 		c.qp.setError()
-		d.emit(Event{Type: e.Type, QP: c.qp, Status: e.Status, Reason: "the peer or its NIC ended the connection"})
+		d.events.emit(Event{Type: e.Type, QP: c.qp, Status: e.Status, Reason: "the peer or its NIC ended the connection"})
 		c.qp.sendCQ.signal()
 		c.qp.recvCQ.signal()
 	}
@@ -140,14 +141,14 @@ func (q *QP) abandon(c *conn) {
 }
 
 // private puts private data where the device can read it. free must be called after the command.
-func (d *Device) private(priv []byte) (addr uint64, free func(), err error) {
+func private(pool *arena.Pool, priv []byte) (addr uint64, free func(), err error) {
 	if len(priv) > MaxPrivate {
 		return 0, nil, invalid("private data of %d bytes; at most %d", len(priv), MaxPrivate)
 	}
 	if len(priv) == 0 {
 		return 0, func() {}, nil
 	}
-	b, err := d.pool.Store(priv)
+	b, err := pool.Store(priv)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -163,7 +164,7 @@ func (d *Device) Connect(ctx context.Context, qp *QP, gid GID, service uint64, p
 	if err != nil {
 		return nil, err
 	}
-	addr, free, err := d.private(priv)
+	addr, free, err := private(d.pool, priv)
 	if err != nil {
 		qp.abandon(c)
 		return nil, err
@@ -181,7 +182,7 @@ func (d *Device) Connect(ctx context.Context, qp *QP, gid GID, service uint64, p
 		qp.abandon(c)
 		return nil, fmt.Errorf("connect to %s service %d: %w", gid, service, err)
 	}
-	answer, err := d.settle(ctx, c)
+	answer, err := c.settle(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s service %d: %w", gid, service, err)
 	}
@@ -189,7 +190,7 @@ func (d *Device) Connect(ctx context.Context, qp *QP, gid GID, service uint64, p
 }
 
 // settle waits for how an attempt ends.
-func (d *Device) settle(ctx context.Context, c *conn) ([]byte, error) {
+func (c *conn) settle(ctx context.Context) ([]byte, error) {
 	var e abi.AsyncEvent
 	select {
 	case e = <-c.outcome:

@@ -102,9 +102,7 @@ func (d *Device) CreateCQ(ctx context.Context, entries int) (*CQ, error) {
 		r.Unmarshal(e.Result[:])
 		cq.cqn = r.CQN
 		cq.bell = bell{record: abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: r.CQN}, fresh: &cq.polled}
-		d.mu.Lock()
-		d.cqs[r.CQN] = cq // before the reader sees an event of it
-		d.mu.Unlock()
+		d.objects.cqs.add(r.CQN, cq) // before the reader sees an event of it
 	})
 	if err != nil {
 		mem.free()
@@ -437,11 +435,7 @@ func (c *CQ) Destroy(ctx context.Context) error {
 			c.signal() // waiters arm again: their doorbells were held back
 			return err
 		}
-		c.dev.mu.Lock()
-		if c.dev.cqs[c.cqn] == c {
-			delete(c.dev.cqs, c.cqn)
-		}
-		c.dev.mu.Unlock()
+		c.dev.objects.cqs.remove(c.cqn, c)
 		c.broken(ErrClosed)
 		close(c.closed)
 		c.mu.Lock()

@@ -2,7 +2,6 @@ package guestlib
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -46,8 +45,6 @@ const (
 	defaultMemfd = 256 << 20
 	// byeTimeout bounds how long Close waits until the device is done with the memory.
 	byeTimeout = 5 * time.Second
-	// eventBacklog is how many events wait for a reader of Events before new ones are dropped.
-	eventBacklog = 256
 )
 
 // Info is what a function is.
@@ -58,13 +55,14 @@ type Info struct {
 	GID      GID
 	Tenant   uint32
 	MTU      int    // largest path MTU in bytes
+	Speed    uint32 // of the port in Mbit/s, when the device was opened
 	Features uint64 // abi.Feature bits in use
 }
 
 // Limits are the most a function offers. SRQs have at most MaxQPEntries entries of MaxSGE elements.
 type Limits struct {
 	abi.QueryDeviceResult
-	MaxAH, MaxSRQ, MaxMW, MaxXRCD uint32
+	MaxAH, MaxSRQ, MaxMW, MaxXRCD, MaxMCG uint32
 }
 
 // ObjectCounts are numbers of objects by kind.
@@ -83,18 +81,12 @@ type Device struct {
 	admin      atomic.Pointer[admin]      // of the current life of the function
 	cm         cm
 
-	events  chan Event
-	dropped atomic.Uint64
-
-	mu  sync.Mutex
-	cqs map[uint32]*CQ
-	qps map[uint32]*QP
-
-	srqs map[uint32]*SRQ
+	objects objects
+	events  events
 
 	resetting sync.Mutex
-	loud      bool     // a stream ended without the device having let go of the memory, and no reset since; guarded by resetting
-	dead      []*admin // whose memory the device may still know; guarded by resetting
+	loud      bool  // a stream ended without the device having let go of the memory, and no reset since; guarded by resetting
+	dead      spent // whose memory the device may still know; guarded by resetting
 	survivor  survivor
 	closeOnce sync.Once
 	closeErr  error
@@ -128,10 +120,7 @@ func Open(ctx context.Context, url string, opts Options) (*Device, error) {
 		opts:   opts,
 		src:    src,
 		pool:   arena.NewPool(src),
-		events: make(chan Event, eventBacklog),
-		cqs:    map[uint32]*CQ{},
-		qps:    map[uint32]*QP{},
-		srqs:   map[uint32]*SRQ{},
+		events: events{c: make(chan Event, eventBacklog)},
 	}
 	d.cm.init()
 	d.survivor.init()
@@ -216,7 +205,7 @@ func (d *Device) attach(ctx context.Context) error {
 	if err := d.enable(ctx); err != nil {
 		return err
 	}
-	if err := d.identify(ctx, &at.info); err != nil {
+	if err := (registers{d.s.Load()}).identify(ctx, &at.info); err != nil {
 		return err
 	}
 	d.now.Store(at) // Query needs the features
@@ -233,7 +222,8 @@ func (d *Device) attach(ctx context.Context) error {
 // enable resets the function if an earlier driver left it in use, sets up the admin queue and waits
 // for READY.
 func (d *Device) enable(ctx context.Context) error {
-	state, err := d.state(ctx)
+	regs := registers{d.s.Load()}
+	state, err := regs.state(ctx)
 	if err != nil {
 		return err
 	}
@@ -242,7 +232,7 @@ func (d *Device) enable(ctx context.Context) error {
 	case abi.StateDisabled:
 		return fmt.Errorf("%w: the function is %s: enable it on the host", ErrState, state)
 	default:
-		if err := d.control(ctx, abi.ControlReset, abi.StateReset); err != nil {
+		if err := regs.control(ctx, abi.ControlReset, abi.StateReset); err != nil {
 			return err
 		}
 	}
@@ -253,102 +243,12 @@ func (d *Device) enable(ctx context.Context) error {
 		{Offset: abi.RegAdminCQ, Width: 8, Value: a.cq.list.Root},
 		{Offset: abi.RegAdminEntries, Width: 4, Value: abi.MaxAdminEntries},
 	} {
-		if err := d.writeRegister(ctx, w); err != nil {
+		if err := regs.write(ctx, w); err != nil {
 			return err
 		}
 	}
-	err = d.control(ctx, abi.ControlEnable, abi.StateReady)
-	return d.outside(ctx, err, slices.Concat(a.sq.Pages(), a.cq.Pages(), []uint64{a.sq.list.Root, a.cq.list.Root}))
-}
-
-// control writes the control register and waits until the function has the state want.
-func (d *Device) control(ctx context.Context, c abi.Control, want abi.State) error {
-	if err := d.writeRegister(ctx, abi.RegWrite{Offset: abi.RegControl, Width: 4, Value: uint64(c)}); err != nil {
-		return err
-	}
-	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
-		state, err := d.state(ctx)
-		switch {
-		case err != nil:
-			return err
-		case state == want:
-			return nil
-		case state == abi.StateError:
-			fault, err := d.readRegister(ctx, abi.RegFault, 4)
-			if err != nil {
-				return err
-			}
-			return fmt.Errorf("%s: %w", c, &FaultError{abi.Fault(fault), "the function went to ERROR"})
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return fmt.Errorf("%s: the function stays in %s: %w", c, state, ctx.Err())
-		}
-	}
-}
-
-// identify reads what the function is.
-func (d *Device) identify(ctx context.Context, info *Info) error {
-	var function, kind, mac, tenant, mtu, hi, lo uint64
-	for _, r := range []struct {
-		offset, width uint32
-		v             *uint64
-	}{
-		{abi.RegFunction, 4, &function},
-		{abi.RegFunctionType, 4, &kind},
-		{abi.RegMAC, 8, &mac},
-		{abi.RegTenant, 4, &tenant},
-		{abi.RegMTU, 4, &mtu},
-		{abi.RegGIDHi, 8, &hi},
-		{abi.RegGIDLo, 8, &lo},
-	} {
-		var err error
-		if *r.v, err = d.readRegister(ctx, r.offset, r.width); err != nil {
-			return err
-		}
-	}
-	info.Function = FunctionID(function)
-	info.Type = abi.FunctionType(kind)
-	info.MAC = binary.LittleEndian.AppendUint64(nil, mac)[:6]
-	info.Tenant = uint32(tenant)
-	info.MTU = int(mtu)
-	binary.BigEndian.PutUint64(info.GID[:8], hi)
-	binary.BigEndian.PutUint64(info.GID[8:], lo)
-	return nil
-}
-
-func (d *Device) state(ctx context.Context) (abi.State, error) {
-	v, err := d.readRegister(ctx, abi.RegState, 4)
-	return abi.State(v), err
-}
-
-func (d *Device) readRegister(ctx context.Context, offset, width uint32) (uint64, error) {
-	return d.register(ctx, &abi.RegRead{Offset: offset, Width: width}, "read", offset)
-}
-
-func (d *Device) writeRegister(ctx context.Context, w abi.RegWrite) error {
-	_, err := d.register(ctx, &w, "write", w.Offset)
-	return err
-}
-
-func (d *Device) register(ctx context.Context, m abi.Message, verb string, offset uint32) (uint64, error) {
-	body, err := d.s.Load().call(ctx, m)
-	if err != nil {
-		return 0, err
-	}
-	var reply abi.RegReply
-	if err := abi.Decode(body, &reply); err != nil {
-		return 0, protocolError("%v", err)
-	}
-	if reply.Status != abi.StatusOK {
-		name := fmt.Sprintf("%#x", offset)
-		if r := abi.LookupRegister(offset); r != nil {
-			name = r.Name
-		}
-		return 0, &StatusError{Op: verb + " of register " + name, Status: reply.Status}
-	}
-	return reply.Value, nil
+	err = regs.control(ctx, abi.ControlEnable, abi.StateReady)
+	return regs.outside(ctx, err, slices.Concat(a.sq.Pages(), a.cq.Pages(), []uint64{a.sq.list.Root, a.cq.list.Root}))
 }
 
 // openWindow makes doorbells go by the function's window, where the guest has one.
@@ -380,7 +280,7 @@ func (d *Device) openWindow(at *attributes, function uint32) {
 			s.fail(protocolError("%v", err), false)
 			return
 		}
-		d.cqNews(cqn)
+		d.objects.news(cqn)
 	})
 }
 
@@ -407,20 +307,20 @@ func (d *Device) Query(ctx context.Context) (Limits, error) {
 	if err := d.admin.Load().do(ctx, abi.AdminOpQueryDevice, nil, &l.QueryDeviceResult, nil); err != nil {
 		return l, err
 	}
-	o, err := d.objects(ctx, abi.CreditLimit)
+	o, err := d.count(ctx, abi.CreditLimit)
 	if errors.Is(err, ErrUnsupported) {
 		return l, nil
 	}
-	l.MaxAH, l.MaxSRQ, l.MaxMW, l.MaxXRCD = o.AHs, o.SRQs, o.MWs, o.XRCDs
+	l.MaxAH, l.MaxSRQ, l.MaxMW, l.MaxXRCD, l.MaxMCG = o.AHs, o.SRQs, o.MWs, o.XRCDs, o.MCGs
 	return l, err
 }
 
 // InUse asks the device how many objects of each kind it holds for the function.
 func (d *Device) InUse(ctx context.Context) (ObjectCounts, error) {
-	return d.objects(ctx, abi.CreditInUse)
+	return d.count(ctx, abi.CreditInUse)
 }
 
-func (d *Device) objects(ctx context.Context, part abi.CreditPart) (o ObjectCounts, err error) {
+func (d *Device) count(ctx context.Context, part abi.CreditPart) (o ObjectCounts, err error) {
 	err = d.admin.Load().do(ctx, abi.AdminOpQueryObjects, &abi.QueryObjects{Part: part}, &o, nil)
 	return o, err
 }
@@ -478,16 +378,5 @@ func (d *Device) leave() {
 func (d *Device) retire() {
 	d.admin.Load().close()
 	d.s.Load().useWindow(nil)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, qp := range d.qps {
-		qp.sq.stop(d.s.Load(), true)
-		qp.rq.stop(d.s.Load(), true)
-	}
-	for _, s := range d.srqs {
-		s.w.stop(d.s.Load(), true)
-	}
-	for _, cq := range d.cqs {
-		cq.broken(errClosedDevice)
-	}
+	d.objects.stop(d.s.Load())
 }

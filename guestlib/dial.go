@@ -104,6 +104,16 @@ func Dial(ctx context.Context, url string, memory int) (net.Conn, arena.Source, 
 	return conn, src, t.function, err
 }
 
+// Redial opens a further stream to a device that Dial connected to, with the memory there is. The one
+// before has ended.
+func Redial(ctx context.Context, url string, src arena.Source) (net.Conn, error) {
+	t, err := parseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return redial(ctx, t, src)
+}
+
 // dial connects to the device and makes the memory it will use.
 func dial(ctx context.Context, t target, memory int) (net.Conn, arena.Source, error) {
 	if t.scheme == "unix" {

@@ -17,6 +17,15 @@ type pciMemory struct {
 	pci *window.PCI
 }
 
+// PCIOf is the PCI device behind memory of Dial's, nil if there is none. It is valid as long as the
+// memory.
+func PCIOf(src arena.Source) *window.PCI {
+	if m, ok := src.(*pciMemory); ok {
+		return m.pci
+	}
+	return nil
+}
+
 func (m *pciMemory) Close() error {
 	err := m.Source.Close()
 	m.pci.Close()

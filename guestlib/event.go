@@ -3,6 +3,7 @@ package guestlib
 import (
 	"encoding/binary"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -33,20 +34,30 @@ func (e Event) String() string {
 	return s
 }
 
-// Events tells what happens to QPs, CQs and the function. Nobody has to read it: events that find
-// it full are dropped and counted.
-func (d *Device) Events() <-chan Event { return d.events }
+// eventBacklog is how many events wait for a reader of Events before new ones are dropped.
+const eventBacklog = 256
 
-// DroppedEvents counts events that found Events full.
-func (d *Device) DroppedEvents() uint64 { return d.dropped.Load() }
+// events are those that wait for the program.
+type events struct {
+	c       chan Event
+	dropped atomic.Uint64
+}
 
-func (d *Device) emit(e Event) {
+// emit does not wait for room.
+func (q *events) emit(e Event) {
 	select {
-	case d.events <- e:
+	case q.c <- e:
 	default:
-		d.dropped.Add(1)
+		q.dropped.Add(1)
 	}
 }
+
+// Events tells what happens to QPs, CQs and the function. Nobody has to read it: events that find
+// it full are dropped and counted.
+func (d *Device) Events() <-chan Event { return d.events.c }
+
+// DroppedEvents counts events that found Events full.
+func (d *Device) DroppedEvents() uint64 { return d.events.dropped.Load() }
 
 // handle takes the messages the device starts. It runs in the reader goroutine.
 func (d *Device) handle(h abi.MsgHeader, body []byte) error {
@@ -89,19 +100,9 @@ func (d *Device) handleCQEvent(body []byte) error {
 			}
 			continue
 		}
-		d.cqNews(cqn)
+		d.objects.news(cqn)
 	}
 	return nil
-}
-
-// cqNews wakes who waits for a CQ.
-func (d *Device) cqNews(cqn uint32) {
-	d.mu.Lock()
-	cq := d.cqs[cqn]
-	d.mu.Unlock()
-	if cq != nil { // else it was destroyed in the meantime
-		cq.signal()
-	}
 }
 
 func (d *Device) handleAsync(e *abi.AsyncEvent) error {
@@ -113,38 +114,30 @@ func (d *Device) handleAsync(e *abi.AsyncEvent) error {
 	case abi.EventQPFatal, abi.EventQPReqErr, abi.EventQPAccessErr, abi.EventCommEst, abi.EventSQDrained, abi.EventLastWQE:
 		d.qpEvent(e)
 	case abi.EventCQError:
-		d.mu.Lock()
-		cq := d.cqs[e.Number]
-		d.mu.Unlock()
-		if cq != nil {
-			d.emit(Event{Type: e.Type, CQ: cq, Status: e.Status, Reason: reason(e)})
+		if cq := d.objects.cqs.get(e.Number); cq != nil {
+			d.events.emit(Event{Type: e.Type, CQ: cq, Status: e.Status, Reason: reason(e)})
 			cq.broken(fmt.Errorf("overflow or memory failure: %s", reason(e)))
 		}
 	case abi.EventSRQLimit, abi.EventSRQError:
-		d.mu.Lock()
-		srq := d.srqs[e.Number]
-		d.mu.Unlock()
-		if srq != nil {
-			d.emit(Event{Type: e.Type, SRQ: srq, Status: e.Status, Reason: reason(e)})
+		if srq := d.objects.srqs.get(e.Number); srq != nil {
+			d.events.emit(Event{Type: e.Type, SRQ: srq, Status: e.Status, Reason: reason(e)})
 		}
 	case abi.EventFunctionFault:
-		d.emit(Event{Type: e.Type, Status: e.Status, Reason: reason(e)})
+		d.events.emit(Event{Type: e.Type, Status: e.Status, Reason: reason(e)})
 		d.admin.Load().end(lost(&FaultError{abi.Fault(e.Status), reason(e)})) // the stream lives: Reset starts anew
 	case abi.EventFunctionState: // the PF or the host did it: objects and connections are gone
 		state := abi.State(e.Status)
-		d.emit(Event{Type: e.Type, Status: e.Status, Reason: reason(e)})
+		d.events.emit(Event{Type: e.Type, Status: e.Status, Reason: reason(e)})
 		d.admin.Load().end(lost(fmt.Errorf("%w: the PF or the host took the function to %s (%s)", ErrState, state, reason(e)))) // Reset starts anew
 	case abi.EventLinkState:
-		d.emit(Event{Type: e.Type, Status: e.Status})
+		d.events.emit(Event{Type: e.Type, Status: e.Status})
 	}
 	return nil
 }
 
 // qpEvent handles what happened to a QP.
 func (d *Device) qpEvent(e *abi.AsyncEvent) {
-	d.mu.Lock()
-	qp := d.qps[e.Number]
-	d.mu.Unlock()
+	qp := d.objects.qps.get(e.Number)
 	if qp == nil {
 		return // destroyed in the meantime
 	}
@@ -152,7 +145,7 @@ func (d *Device) qpEvent(e *abi.AsyncEvent) {
 	if failed {
 		qp.setError()
 	}
-	d.emit(Event{Type: e.Type, QP: qp, Status: e.Status, Reason: reason(e)})
+	d.events.emit(Event{Type: e.Type, QP: qp, Status: e.Status, Reason: reason(e)})
 	if failed {
 		qp.sendCQ.signal()
 		qp.recvCQ.signal()

@@ -23,9 +23,9 @@ func FuzzDeviceMessages(f *testing.F) {
 		r := newSilentRig(t)
 		d := r.qp.dev
 		d.cm.init()
-		d.events = make(chan Event, 4)
-		d.qps = map[uint32]*QP{5: r.qp}
-		d.cqs = map[uint32]*CQ{9: r.cq}
+		d.events.c = make(chan Event, 4)
+		d.objects.qps.add(5, r.qp)
+		d.objects.cqs.add(9, r.cq)
 		r.cq.wake = make(chan struct{})
 		c := newConn(r.qp)
 		d.cm.add(1, c)

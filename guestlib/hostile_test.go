@@ -46,7 +46,7 @@ func TestHostileMessages(t *testing.T) {
 		{"admin event without completion", message(abi.MsgCQEvent, length(abi.AdminCQ)), "", nil},
 		{"error message", abi.AppendStruct(nil, 0, &abi.ErrorMsg{Code: abi.StatusDenied, Reason: [124]byte{'n', 'o', 0x1b, '['}}), "no\ufffd[", ErrDenied},
 		{"short error message", message(abi.MsgError, make([]byte, 3)), "3 of 128 bytes", ErrProtocol},
-		{"function fault", event(abi.AsyncEvent{Type: abi.EventFunctionFault, Status: uint32(abi.FaultDoorbell), PrivLen: 3, Priv: [64]byte{'w', 'h', 'y'}}), "why", ErrDeviceLost},
+		{"function fault", event(abi.AsyncEvent{Type: abi.EventFunctionFault, Status: uint32(abi.FaultCommand), PrivLen: 3, Priv: [64]byte{'w', 'h', 'y'}}), "why", ErrDeviceLost},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			nic, url := startNIC(t, nil)
@@ -55,7 +55,7 @@ func TestHostileMessages(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer d.Close()
-			nic.Session(0).Raw(c.raw)
+			nic.Session(0).Out.Raw(c.raw)
 			if c.want == "" {
 				if _, err := d.Query(testContext(t)); err != nil {
 					t.Fatal(err)
@@ -138,7 +138,7 @@ func TestHostileAdminCompletion(t *testing.T) {
 	d := openDevice(t, url)
 	s := nic.Session(0)
 	s.AdminCQE(abi.AdminCQE{ID: 4711})
-	s.CQEvent(abi.AdminCQ)
+	s.Out.CQEvent(abi.AdminCQ)
 	<-d.Done()
 	if err := d.Err(); !errors.Is(err, ErrProtocol) || !strings.Contains(err.Error(), "4711") {
 		t.Error(err)

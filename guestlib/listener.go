@@ -113,7 +113,7 @@ func (r *ConnectRequest) Accept(ctx context.Context, qp *QP, priv []byte) error 
 	if err != nil {
 		return err
 	}
-	addr, free, err := d.private(priv)
+	addr, free, err := private(d.pool, priv)
 	if err != nil {
 		qp.abandon(c)
 		return err
@@ -125,7 +125,7 @@ func (r *ConnectRequest) Accept(ctx context.Context, qp *QP, priv []byte) error 
 		d.cm.forget(qp)
 		return fmt.Errorf("accept: %w", err)
 	}
-	if _, err := d.settle(ctx, c); err != nil {
+	if _, err := c.settle(ctx); err != nil {
 		return fmt.Errorf("accept: %w", err)
 	}
 	return nil
@@ -133,7 +133,7 @@ func (r *ConnectRequest) Accept(ctx context.Context, qp *QP, priv []byte) error 
 
 // Reject tells the peer no, with a reason of the caller's choice and priv.
 func (r *ConnectRequest) Reject(ctx context.Context, reason uint32, priv []byte) error {
-	addr, free, err := r.dev.private(priv)
+	addr, free, err := private(r.dev.pool, priv)
 	if err != nil {
 		return err
 	}

@@ -58,29 +58,3 @@ func (d *Device) Violations(ctx context.Context) (list []Violation, err error) {
 		list = append(list, v)
 	}
 }
-
-// window reads the function's DMA window; one of no bytes is all memory. It needs no admin queue.
-func (d *Device) window(ctx context.Context) (w Range, err error) {
-	if w.Address, err = d.readRegister(ctx, abi.RegDMAWindow, 8); err == nil {
-		w.Length, err = d.readRegister(ctx, abi.RegDMAWindowLength, 8)
-	}
-	return w, err
-}
-
-// outside explains why the device found no memory at the pages, if that was the reason for err.
-func (d *Device) outside(ctx context.Context, err error, pages []uint64) error {
-	var refused *StatusError
-	if !errors.As(err, &refused) || refused.Status != abi.StatusMemoryFault {
-		return err
-	}
-	w, werr := d.window(ctx)
-	if werr != nil || w.Length == 0 {
-		return err
-	}
-	for _, p := range pages {
-		if !w.contains(p) {
-			return fmt.Errorf("%w: the page at %#x lies outside the function's DMA window %s; have the PF or the host widen it", err, p, w)
-		}
-	}
-	return err
-}

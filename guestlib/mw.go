@@ -10,8 +10,9 @@ import (
 // RemoteWrite, RemoteRead and RemoteAtomic. With ZeroBased peers name its bytes from 0 on.
 type Binding = abi.BindMW
 
-// MW is a memory window of type 2: it gives the peer of one QP access to a piece of a region, and
-// takes it back, by work requests instead of registrations. It is safe for concurrent use, but
+// MW is a memory window. One of type 2 gives the peer of one QP access to a piece of a region, one of
+// type 1 the peers of all QPs of its PD, and takes it back, by work requests instead of
+// registrations. It is safe for concurrent use, but
 // which binding comes first is then anybody's guess.
 type MW struct {
 	pd    *PD
@@ -19,10 +20,15 @@ type MW struct {
 	ended end
 }
 
-// AllocMW makes a memory window, which opens nothing yet.
-func (p *PD) AllocMW(ctx context.Context) (*MW, error) {
+// AllocMW makes a memory window of type 2, which opens nothing yet.
+func (p *PD) AllocMW(ctx context.Context) (*MW, error) { return p.allocMW(ctx, abi.MWType2) }
+
+// AllocMWType1 makes a memory window of type 1, which opens nothing yet.
+func (p *PD) AllocMWType1(ctx context.Context) (*MW, error) { return p.allocMW(ctx, abi.MWType1) }
+
+func (p *PD) allocMW(ctx context.Context, typ abi.MWType) (*MW, error) {
 	var r abi.AllocMWResult
-	if err := p.admin.do(ctx, abi.AdminOpAllocMW, &abi.AllocMW{PDN: p.pdn, Type: abi.MWType2}, &r, nil); err != nil {
+	if err := p.admin.do(ctx, abi.AdminOpAllocMW, &abi.AllocMW{PDN: p.pdn, Type: typ}, &r, nil); err != nil {
 		return nil, err
 	}
 	return &MW{pd: p, rkey: r.RKey}, nil
@@ -33,7 +39,8 @@ func (w *MW) RKey() uint32 { return w.rkey }
 
 // Bind makes the work request that binds the window, with a new key, and remembers that key. Post
 // it on the QP whose peer is meant. Before the window is bound again a LocalInv of its key, or a
-// SendInv of the peer, must have ended the binding.
+// SendInv of the peer, must have ended the binding; one of type 1 is bound again as it is, and a
+// Binding of no bytes frees it.
 func (w *MW) Bind(id uint64, b Binding) SendWR {
 	w.rkey = w.rkey&^0xff | (w.rkey+1)&0xff
 	return SendWR{ID: id, Opcode: BindMW, Flags: Signaled, RKey: w.rkey, Bind: b}

@@ -16,7 +16,7 @@ type QPConfig struct {
 	RecvCQ *CQ // nil: SendCQ
 
 	SRQ  *SRQ   // receive from it; nil: the QP has a receive queue of its own
-	Type QPType // 0: RC. XRCSend sends to the SRQs of an XRC domain, whose targets XRCD.CreateQP makes. UD and GSI send and receive datagrams.
+	Type QPType // 0: RC. UC has SENDs and WRITEs, which may be lost. XRCSend sends to the SRQs of an XRC domain, whose targets XRCD.CreateQP makes. UD and GSI send and receive datagrams.
 	QKey uint32 // UD: what datagrams must have to be received
 
 	Ordering  abi.Ordering  // of data and completions, the same at both ends; 0: as InfiniBand has it
@@ -39,7 +39,13 @@ type QPConfig struct {
 	ReadAtomic  uint8 // READs and atomics in flight each way; 0: the device's limit
 }
 
-// QP is an RC queue pair. It is safe for concurrent use; work posted by several goroutines is done
+// UC is the type of queue pairs of unreliable connections.
+const UC = abi.QPTypeUC
+
+// connected reports whether both queues of the QP are for one peer.
+func (c *QPConfig) connected() bool { return c.Type == abi.QPTypeRC || c.Type == UC }
+
+// QP is a queue pair. It is safe for concurrent use; work posted by several goroutines is done
 // in the order their calls got in.
 type QP struct {
 	pd             *PD
@@ -68,8 +74,8 @@ func (c *QPConfig) defaults(d *Device, a *admin) error {
 	if c.Type == 0 {
 		c.Type = abi.QPTypeRC
 	}
-	if c.SRQ != nil && (c.Type != abi.QPTypeRC && !c.datagrams() || c.SRQ.pd.admin != a) {
-		return invalid("QP: an SRQ of this life of this device is for RC and UD only")
+	if c.SRQ != nil && (!c.connected() && !c.datagrams() || c.SRQ.pd.admin != a) {
+		return invalid("QP: an SRQ of this life of this device is for RC, UC and UD only")
 	}
 	if c.SendCQ.dev != d || c.RecvCQ.dev != d {
 		return invalid("QP with a CQ of another device")
@@ -137,7 +143,7 @@ func (p *PD) CreateQP(ctx context.Context, cfg QPConfig) (*QP, error) {
 	if cfg.datagrams() && d.now.Load().info.Features&abi.FeatureDatagrams == 0 {
 		return nil, errNoDatagrams
 	}
-	receives := cfg.Type == abi.QPTypeRC || cfg.datagrams()
+	receives := cfg.connected() || cfg.datagrams()
 	if !receives && cfg.Type != abi.QPTypeXRCSend {
 		return nil, invalid("QP of type %s cannot be made in a PD", cfg.Type)
 	}
@@ -192,9 +198,7 @@ func (q *QP) create(ctx context.Context, in *abi.CreateQP) (*QP, error) {
 				w.bell.record.Queue = r.QPN
 			}
 		}
-		d.mu.Lock()
-		d.qps[r.QPN] = q
-		d.mu.Unlock()
+		d.objects.qps.add(r.QPN, q)
 	})
 	if err != nil {
 		q.sq.free()
@@ -210,10 +214,12 @@ func (q *QP) create(ctx context.Context, in *abi.CreateQP) (*QP, error) {
 		}
 		return q, nil
 	}
+	mask := uint32(abi.QPAttrState | abi.QPAttrAccess | abi.QPAttrPathMTU)
+	if cfg.Type != UC {
+		mask |= abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry | abi.QPAttrMinRNRTimer | abi.QPAttrMaxRdAtomic | abi.QPAttrMaxDestRdAtomic
+	}
 	err = a.do(context.WithoutCancel(ctx), abi.AdminOpModifyQP, &abi.ModifyQP{
-		QPN: q.qpn,
-		Mask: abi.QPAttrState | abi.QPAttrAccess | abi.QPAttrPathMTU | abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry |
-			abi.QPAttrMinRNRTimer | abi.QPAttrMaxRdAtomic | abi.QPAttrMaxDestRdAtomic,
+		QPN: q.qpn, Mask: mask,
 		Access: cfg.Access, State: abi.QPStateInit, PathMTU: abi.PathMTUFor(cfg.PathMTU),
 		MinRNRTimer: cfg.MinRNRTimer, RetryCnt: cfg.RetryCount, RNRRetry: cfg.RNRRetry, Timeout: cfg.Timeout,
 		MaxRdAtomic: cfg.ReadAtomic, MaxDestRdAtomic: cfg.ReadAtomic,
@@ -296,7 +302,8 @@ func (q *QP) complete(c *CQ, e *abi.CQE) error {
 	}
 	switch {
 	case e.Status == WCSuccess || q.cfg.ErrorMode == abi.ErrorModeCompleteInError && !fatal(e.Status):
-	case q.cfg.datagrams() && !receives(e):
+	case q.cfg.Type == UC && !receives(e) && e.Status == abi.WCWRFlushErr && q.State() == abi.QPStateSQE: // behind the one that failed
+	case q.cfg.datagrams() && !receives(e), q.cfg.Type == UC && !receives(e) && e.Status != abi.WCWRFlushErr:
 		q.state.CompareAndSwap(uint32(abi.QPStateRTS), uint32(abi.QPStateSQE))
 	default:
 		q.setError()
@@ -304,26 +311,26 @@ func (q *QP) complete(c *CQ, e *abi.CQE) error {
 	return nil
 }
 
+// stop makes the queues refuse work, or undoes that.
+func (q *QP) stop(s *stream, dead bool) {
+	q.sq.stop(s, dead)
+	q.rq.stop(s, dead)
+}
+
 // Destroy disconnects and frees the queue pair. Outstanding work gets no completion, and
 // completions not polled yet are dropped.
 func (q *QP) Destroy(ctx context.Context) error {
 	return q.ended.once(func() error {
-		q.sq.stop(q.dev.s.Load(), true)
-		q.rq.stop(q.dev.s.Load(), true)
+		q.stop(q.dev.s.Load(), true)
 		err := q.pd.admin.do(ctx, abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: q.qpn}, nil, nil)
 		if err != nil && !gone(err) {
-			q.sq.stop(q.dev.s.Load(), false)
-			q.rq.stop(q.dev.s.Load(), false)
+			q.stop(q.dev.s.Load(), false)
 			return err
 		}
 		q.setError()
 		q.sendCQ.detach(q)
 		q.recvCQ.detach(q)
-		q.dev.mu.Lock()
-		if q.dev.qps[q.qpn] == q {
-			delete(q.dev.qps, q.qpn)
-		}
-		q.dev.mu.Unlock()
+		q.dev.objects.qps.remove(q.qpn, q)
 		q.dev.cm.forget(q)
 		q.sq.free()
 		q.rq.free()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,7 +59,7 @@ func (d *Device) survive() {
 		if !errors.Is(err, ErrNeedsReset) {
 			return
 		}
-		d.emit(Event{Type: abi.EventFunctionState, Status: uint32(abi.StateReset), Reason: err.Error()})
+		d.events.emit(Event{Type: abi.EventFunctionState, Status: uint32(abi.StateReset), Reason: err.Error()})
 		for pause := firstPause; d.revive() != nil; pause = min(2*pause, lastPause) {
 			if !errors.Is(d.s.Load().failure(), ErrNeedsReset) {
 				return
@@ -119,11 +118,9 @@ func (d *Device) redial(ctx context.Context) error {
 	old.wg.Wait()
 	old.useWindow(nil)
 	d.loud = d.loud || !old.quiet
-	d.silence(lost)
+	d.objects.silence(d.s.Load(), lost)
 	dead.close()
-	if !slices.Contains(d.dead, dead) {
-		d.dead = append(d.dead, dead)
-	}
+	d.dead.add(dead)
 	d.cm.clear()
 	conn, err := redial(ctx, d.target, d.src)
 	if err != nil {
@@ -134,29 +131,15 @@ func (d *Device) redial(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("reset: %w", err), conn.Close())
 	}
-	d.freeUntold()
+	d.dead.freeUntold()
 	if err := d.begin(ctx, s, a); err != nil {
 		err = fmt.Errorf("reset: %w", err)
 		s.fail(needsReset("%w", err), !a.told.Load())
 		return err
 	}
 	d.loud = false // the device touches nothing of before any more (DEV-303)
-	for _, a := range d.dead {
-		a.free()
-	}
-	d.dead = nil
+	d.dead.free()
 	d.survivor.lost.Store(nil)
 	d.survivor.alive()
 	return nil
-}
-
-// freeUntold gives back the queues of tries that did not come so far as to tell the device of them.
-func (d *Device) freeUntold() {
-	d.dead = slices.DeleteFunc(d.dead, func(a *admin) bool {
-		if !a.told.Load() {
-			a.free()
-			return true
-		}
-		return false
-	})
 }

@@ -207,7 +207,7 @@ func TestCloseWhileLost(t *testing.T) {
 func TestBrokenDeviceStaysLost(t *testing.T) {
 	nic, url := startNIC(t, nil)
 	d := openDevice(t, url)
-	nic.Session(0).Raw(abi.AppendMessage(nil, abi.MsgAsyncEvent, 0, []byte{1}))
+	nic.Session(0).Out.Raw(abi.AppendMessage(nil, abi.MsgAsyncEvent, 0, []byte{1}))
 	<-d.Done()
 	if err := d.Await(testContext(t)); !errors.Is(err, ErrProtocol) || errors.Is(err, ErrNeedsReset) {
 		t.Error(err)

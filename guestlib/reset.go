@@ -26,12 +26,12 @@ func (d *Device) Reset(ctx context.Context) error {
 		return d.redial(ctx)
 	}
 	old := d.admin.Load()
-	d.silence(errReset)
+	d.objects.silence(d.s.Load(), errReset)
 	ctx, cancel := context.WithTimeout(ctx, old.timeout)
 	defer cancel()
-	err := d.control(ctx, abi.ControlReset, abi.StateReset)
+	err := registers{d.s.Load()}.control(ctx, abi.ControlReset, abi.StateReset)
 	old.end(errReset)
-	d.silence(errReset) // what commands still made meanwhile
+	d.objects.silence(d.s.Load(), errReset) // what commands still made meanwhile
 	if err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
@@ -50,25 +50,4 @@ func (d *Device) Reset(ctx context.Context) error {
 	}
 	d.survivor.alive()
 	return nil
-}
-
-// silence makes sure that no object rings or touches its memory any more, and forgets the objects.
-func (d *Device) silence(why error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, qp := range d.qps {
-		qp.sq.stop(d.s.Load(), true)
-		qp.rq.stop(d.s.Load(), true)
-		qp.setError()
-	}
-	for _, s := range d.srqs {
-		s.w.stop(d.s.Load(), true)
-	}
-	for _, cq := range d.cqs {
-		d.s.Load().silence(&cq.bell, true)
-		cq.broken(why)
-	}
-	clear(d.qps)
-	clear(d.srqs)
-	clear(d.cqs)
 }

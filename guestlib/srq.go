@@ -77,9 +77,7 @@ func (p *PD) CreateSRQ(ctx context.Context, cfg SRQConfig) (*SRQ, error) {
 		var r abi.CreateSRQResult
 		r.Unmarshal(e.Result[:])
 		s.srqn, w.bell.record.Queue = r.SRQN, r.SRQN
-		p.dev.mu.Lock()
-		p.dev.srqs[r.SRQN] = s
-		p.dev.mu.Unlock()
+		p.dev.objects.srqs.add(r.SRQN, s)
 	})
 	if err != nil {
 		w.free()
@@ -208,11 +206,7 @@ func (s *SRQ) Destroy(ctx context.Context) error {
 		if s.cq != nil {
 			s.cq.detachSRQ(s)
 		}
-		d.mu.Lock()
-		if d.srqs[s.srqn] == s {
-			delete(d.srqs, s.srqn)
-		}
-		d.mu.Unlock()
+		d.objects.srqs.remove(s.srqn, s)
 		s.w.free()
 		return err
 	})

@@ -18,7 +18,7 @@ import (
 func TestOpen(t *testing.T) {
 	_, url := startNIC(t, nil)
 	d := openDevice(t, url+"?function=pf0.vf1")
-	want := Info{Function: 1<<16 | 1, Type: abi.FunctionVF, MAC: []byte{2, 0, 0, 0, 0, 1}, Tenant: 7, MTU: 4096, Features: abi.FeatureExtendedVerbs}
+	want := Info{Function: 1<<16 | 1, Type: abi.FunctionVF, MAC: []byte{2, 0, 0, 0, 0, 1}, Tenant: 7, MTU: 4096, Speed: 10_000, Features: abi.FeatureExtendedVerbs}
 	want.GID, _ = ParseGID("10.0.0.1")
 	if diff := cmp.Diff(want, d.Info()); diff != "" {
 		t.Error(diff)
@@ -26,6 +26,11 @@ func TestOpen(t *testing.T) {
 	l, err := d.Query(testContext(t))
 	if err != nil || l != d.Limits() || l.MaxSGE != 16 {
 		t.Errorf("limits %+v, %v", l, err)
+	}
+	first, err := d.Clock(testContext(t))
+	second, err2 := d.Clock(testContext(t))
+	if err != nil || err2 != nil || first <= 0 || second < first {
+		t.Errorf("the clock went from %s to %s: %v, %v", first, second, err, err2)
 	}
 	if err := d.Close(); err != nil {
 		t.Error(err)
@@ -240,7 +245,7 @@ func TestPostRefusals(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, n := range []int{0, -1, 1<<16 + 1} {
+	for _, n := range []int{0, -1, 1<<18 + 1} {
 		if _, err := a.dev.CreateCQ(ctx, n); !errors.Is(err, ErrInvalid) {
 			t.Errorf("CQ of %d: %v", n, err)
 		}

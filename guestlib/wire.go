@@ -63,7 +63,7 @@ func (q *QP) Address() QPAddress { return QPAddress{q.dev.now.Load().info.GID, q
 // Wire takes a QP in INIT through RTR to RTS with a peer whose address was exchanged elsewhere, and
 // which does the same, sooner or later. It does not wait for the peer: receives and sends may be
 // posted at once. A send that finds no peer in time (8 s, or longer if the QP's timeouts say so)
-// fails with WCRetryExcErr, and there is nobody to tell when the peer leaves: that is what Connect
+// fails with WCRetryExcErr, one of a UC QP is lost, and there is nobody to tell when the peer leaves: that is what Connect
 // is for. A peer may be another QP of this function, or the QP itself.
 func (q *QP) Wire(ctx context.Context, peer QPAddress) error {
 	if q.dev.now.Load().info.Features&abi.FeatureExtendedVerbs == 0 {
@@ -73,18 +73,23 @@ func (q *QP) Wire(ctx context.Context, peer QPAddress) error {
 		return stateError("QP %d is in %s; only a QP in INIT can be wired", q.qpn, s)
 	}
 	c := &q.cfg
+	toRTR, toRTS := uint32(0), uint32(0) // what reliable connections have beside
+	if c.Type != UC {
+		toRTR = abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer
+		toRTS = abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry | abi.QPAttrMaxRdAtomic
+	}
 	q.mu.Lock()
 	p := q.path
 	q.mu.Unlock()
 	err := q.Modify(ctx, abi.ModifyQP{
 		FlowLabel: p.FlowLabel, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, SL: p.SL,
 		State: abi.QPStateRTR, PathMTU: abi.PathMTUFor(c.PathMTU), DestQPN: peer.QPN, DGID: peer.GID, RQPSN: wirePSN, MinRNRTimer: c.MinRNRTimer, MaxDestRdAtomic: c.ReadAtomic,
-		Mask: abi.QPAttrState | abi.QPAttrAV | abi.QPAttrPathMTU | abi.QPAttrDestQPN | abi.QPAttrRQPSN | abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer,
+		Mask: abi.QPAttrState | abi.QPAttrAV | abi.QPAttrPathMTU | abi.QPAttrDestQPN | abi.QPAttrRQPSN | toRTR,
 	})
 	if err == nil {
 		err = q.Modify(context.WithoutCancel(ctx), abi.ModifyQP{
 			State: abi.QPStateRTS, Timeout: c.Timeout, RetryCnt: c.RetryCount, RNRRetry: c.RNRRetry, SQPSN: wirePSN, MaxRdAtomic: c.ReadAtomic,
-			Mask: abi.QPAttrState | abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry | abi.QPAttrSQPSN | abi.QPAttrMaxRdAtomic,
+			Mask: abi.QPAttrState | abi.QPAttrSQPSN | toRTS,
 		})
 	}
 	if err != nil {

@@ -3,6 +3,7 @@ package qemu
 import (
 	"bytes"
 	"os"
+	"strconv"
 )
 
 // Accel is a QEMU accelerator.
@@ -43,4 +44,14 @@ func hasVirtualization(cpuinfo []byte) bool {
 		}
 	}
 	return false
+}
+
+// smp is the argument of -smp. Where TCG emulates a machine that can have one CPU only, QEMU before
+// 8.1 leaves out the guest's memory barriers. A NIC is another thread, and without them a doorbell
+// gets lost now and then (DRV-604): so such a machine has room for a second CPU.
+func smp(cpus int, accel Accel) string {
+	if cpus <= 1 && accel == TCG {
+		return "1,maxcpus=2"
+	}
+	return strconv.Itoa(max(cpus, 1))
 }

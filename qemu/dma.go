@@ -19,6 +19,7 @@ type dmaFile struct {
 	fd       int
 	size     uint64
 	refs     int
+	skip     bool // no target of DMA, as regions found last
 	// The whole file, once as it is and once for reading only: what the client lets the device only
 	// read, the device cannot write. nil: not needed so far.
 	write, read []byte
@@ -35,6 +36,7 @@ type dmaRange struct {
 type dmaMap struct {
 	files  []*dmaFile
 	ranges []dmaRange
+	had    int // regions that there were last
 }
 
 // add takes a range over with its file, also when it fails; -1: there is none.
@@ -68,16 +70,36 @@ func (d *dmaMap) find(addr uint64) (at int, there bool) {
 	})
 }
 
-// remove takes a range away and returns its file, which the caller releases when nobody uses the
-// memory any more.
-func (d *dmaMap) remove(r vfiouser.Range) *dmaFile {
-	at, there := d.find(r.Addr)
-	if !there {
-		return nil
+// remove takes a range of addresses away, also out of larger ones, and returns the files of those that
+// it was in, which the caller releases when nobody uses the memory any more.
+func (d *dmaMap) remove(r vfiouser.Range) (files []*dmaFile) {
+	at, _ := d.find(r.Addr)
+	if at > 0 && d.ranges[at-1].Overlaps(r) {
+		at--
 	}
-	file := d.ranges[at].file
-	d.ranges = slices.Delete(d.ranges, at, at+1)
-	return file
+	var left []dmaRange
+	end := at
+	for ; end < len(d.ranges) && d.ranges[end].Overlaps(r); end++ {
+		was := d.ranges[end]
+		for _, part := range was.Without(r) {
+			left = append(left, was.part(part))
+		}
+		if was.file != nil {
+			files = append(files, was.file)
+		}
+	}
+	d.ranges = slices.Replace(d.ranges, at, end, left...)
+	return files
+}
+
+// part is a part of a range, and one more use of its file.
+func (r dmaRange) part(of vfiouser.Range) dmaRange {
+	r.Offset += of.Addr - r.Addr
+	r.Range = of
+	if r.file != nil {
+		r.file.refs++
+	}
+	return r
 }
 
 // open notes one use of a file, which it takes over.
@@ -100,11 +122,14 @@ func (d *dmaMap) open(fd int) (*dmaFile, error) {
 	return f, nil
 }
 
-// release gives one use of a file back; nil is none.
-func (d *dmaMap) release(f *dmaFile) {
-	if f == nil {
-		return
+// release gives one use of each of files back.
+func (d *dmaMap) release(files ...*dmaFile) {
+	for _, f := range files {
+		d.releaseOne(f)
 	}
+}
+
+func (d *dmaMap) releaseOne(f *dmaFile) {
 	if f.refs--; f.refs > 0 {
 		return
 	}
@@ -139,11 +164,16 @@ func (r *dmaRange) memory() ([]byte, error) {
 // regions are the memory as the device sees it: ranges that follow each other in addresses and in
 // memory are one. skip tells files that are no target of DMA.
 func (d *dmaMap) regions(skip func(dev, ino uint64) bool) (list []queues.Region, err error) {
+	for _, f := range d.files {
+		f.skip = skip(f.dev, f.ino)
+	}
+	list = make([]queues.Region, 0, d.had+1) // with an IOMMU there are thousands, and one more each time
+	defer func() { d.had = len(list) }()
 	var last *dmaRange
 	first := uint64(0) // offset of the region that grows
 	for i := range d.ranges {
 		r := &d.ranges[i]
-		if r.file == nil || skip(r.file.dev, r.file.ino) {
+		if r.file == nil || r.file.skip {
 			continue
 		}
 		mem, err := r.memory()

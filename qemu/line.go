@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/falcon-vnic/vnic/qemu/guestinit"
@@ -71,7 +70,7 @@ func (l *Line) Options() ([][]string, error) {
 		{"-machine", machineType(l.IOMMU)},
 		{"-accel", string(accel)},
 		{"-cpu", cpuModel(accel)},
-		{"-smp", strconv.Itoa(max(l.CPUs, 1))},
+		{"-smp", smp(l.CPUs, accel)},
 		{"-m", size},
 		{"-object", memory},
 	}

@@ -27,6 +27,7 @@ type Machine struct {
 	Vfio       []Vfio   // functions by vfio-user
 	IOMMU      bool     // as Line.IOMMU
 	NICs       []NIC    // Ethernet interfaces
+	HotPlug    int      // as Line.HotPlug
 	Console    Chardev  // ttyS0, required
 	Output     Chardev  // ttyS1
 	Monitor    Chardev  // QMP
@@ -90,7 +91,7 @@ func (m *Machine) Args() ([]string, error) {
 	args := []string{
 		"-nodefaults", "-no-user-config", "-nographic", "-no-reboot",
 		"-machine", machineType(m.IOMMU), "-accel", string(accel), "-cpu", cpuModel(accel),
-		"-smp", strconv.Itoa(max(m.CPUs, 1)), "-m", fmt.Sprintf("%dM", memory),
+		"-smp", smp(m.CPUs, accel), "-m", fmt.Sprintf("%dM", memory),
 		"-object", fmt.Sprintf("memory-backend-memfd,id=m0,size=%dM,share=on", memory),
 		"-kernel", m.Kernel, "-append", append1,
 		"-chardev", m.Console.arg("console"), "-serial", "chardev:console",
@@ -113,6 +114,9 @@ func (m *Machine) Args() ([]string, error) {
 	}
 	for i, f := range m.Vfio {
 		args = append(args, f.args(windowAddress(len(m.Windows)+i, len(m.Windows)+len(m.Vfio), m.IOMMU))...)
+	}
+	for i := range m.HotPlug {
+		args = append(args, "-device", rootPort(i))
 	}
 	taps, version := 0, Version(0)
 	for _, n := range m.NICs {

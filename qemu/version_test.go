@@ -21,6 +21,10 @@ func TestGuestPortLine(t *testing.T) {
 			"socket,id=port-pf0.vf1-socket,path=/run/p.sock,server=on,wait=off", "vhost-user,id=port-pf0.vf1,chardev=port-pf0.vf1-socket,queues=4",
 			"virtio-net-pci,id=port-pf0.vf1,netdev=port-pf0.vf1,mac=02:00:00:00:00:01,host_mtu=1432,mq=on,vectors=10",
 		}},
+		{parseVersion("10.0.13"), TCG, Port{Queues: 1}, []string{
+			"socket,id=port-pf0.vf1-socket,path=/run/p.sock,reconnect-ms=1000", "vhost-user,id=port-pf0.vf1,chardev=port-pf0.vf1-socket,queues=1",
+			"virtio-net-pci,id=port-pf0.vf1,netdev=port-pf0.vf1,mac=02:00:00:00:00:01,host_mtu=1432",
+		}},
 		{parseVersion("9.2.0"), KVM, Port{Queues: 1}, []string{
 			"socket,id=port-pf0.vf1-socket,path=/run/p.sock,reconnect-ms=1000", "vhost-user,id=port-pf0.vf1,chardev=port-pf0.vf1-socket,queues=1",
 			"virtio-net-pci,id=port-pf0.vf1,netdev=port-pf0.vf1,mac=02:00:00:00:00:01,host_mtu=1432",

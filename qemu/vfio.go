@@ -197,7 +197,7 @@ func (g *vfioGuest) Map(m vfiouser.Map, file int) error {
 	if err == nil {
 		err = g.announce()
 		if err != nil {
-			g.dma.release(g.dma.remove(m.Range))
+			g.dma.release(g.dma.remove(m.Range)...)
 		}
 	}
 	if err != nil {
@@ -206,19 +206,20 @@ func (g *vfioGuest) Map(m vfiouser.Map, file int) error {
 	return err
 }
 
-// Unmap implements vfioBack: it returns when nothing uses the memory any more.
+// Unmap implements vfioBack: it returns when nothing uses the memory any more. However many ranges
+// there are, the sessions are told once.
 func (g *vfioGuest) Unmap(r vfiouser.Range) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	file := g.dma.remove(r)
-	if file == nil {
+	files := g.dma.remove(r)
+	if len(files) == 0 {
 		return
 	}
 	if err := g.announce(); err != nil {
 		g.warn.Warn(g.log, "memory of the guest is out of the function's reach", "reason", err)
 		g.ram.set(nil)
 	}
-	g.dma.release(file)
+	g.dma.release(files...)
 }
 
 // announce tells the sessions what memory there is.

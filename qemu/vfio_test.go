@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -40,6 +41,20 @@ type vfioQEMU struct {
 	window []byte
 	irqs   [ivshmem.Vectors]int
 	irq    chan struct{} // vector 0
+}
+
+// oneVfioFunction is a device with one function, which a driver has set up.
+func oneVfioFunction(t *testing.T) (*VfioUser, *vfioQEMU) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "f")
+	v := NewVfioUser("test", testCID, VhostOptions{})
+	t.Cleanup(func() { _ = v.Close() })
+	if err := v.AddFunction(vfioTestFunction, abi.FunctionVF, path, vfioTestLook); err != nil {
+		t.Fatal(err)
+	}
+	q := startVfioQEMU(t, path)
+	q.dial(t)
+	return v, q
 }
 
 // startVfioQEMU does what QEMU and a driver do: memory, the window, an eventfd for each vector.
@@ -125,7 +140,7 @@ func (q *vfioQEMU) ring(value uint32) {
 // dial opens a session as the driver in the guest does.
 func (q *vfioQEMU) dial(t *testing.T) net.Conn {
 	t.Helper()
-	c, err := control.Dial(context.Background(), q.control(t), func() { q.ring(abi.WindowDoorbellControl) }, nil)
+	c, err := control.Driver{Block: q.control(t), Number: rand.Uint32(), Call: func() { q.ring(abi.WindowDoorbellControl) }, After: time.After}.Dial(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,14 +287,7 @@ func TestVfioUser(t *testing.T) {
 // TestVfioDMA: the device sees exactly what is mapped, and not what it may only read for writing
 // (DEV-1103); what is no memory is refused and harms nobody.
 func TestVfioDMA(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f")
-	v := NewVfioUser("test", testCID, VhostOptions{})
-	defer v.Close()
-	if err := v.AddFunction(vfioTestFunction, abi.FunctionVF, path, vfioTestLook); err != nil {
-		t.Fatal(err)
-	}
-	q := startVfioQEMU(t, path)
-	q.dial(t)
+	v, q := oneVfioFunction(t)
 	s := accepted(t, v)
 	var mu sync.Mutex
 	var list []queues.Region

@@ -190,12 +190,12 @@ func (r *VfioRelay) Map(m vfiouser.Map, file int) error {
 func (r *VfioRelay) Unmap(m vfiouser.Range) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	file := r.dma.remove(m)
-	if file == nil {
+	files := r.dma.remove(m)
+	if len(files) == 0 {
 		return
 	}
 	r.pass(func(c *vfiouser.Client) error { return c.Unmap(m) })
-	r.dma.release(file)
+	r.dma.release(files...)
 }
 
 // SetIRQs implements vfioBack.

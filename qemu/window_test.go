@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -245,7 +246,7 @@ func TestControlBlock(t *testing.T) {
 			t.Fatal(err)
 		}
 		ring := func() { _, _ = unix.Write(w.control, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
-		driver, err := control.Dial(t.Context(), controlBlock(t, mem), ring, nil)
+		driver, err := control.Driver{Block: controlBlock(t, mem), Number: rand.Uint32(), Call: ring, After: time.After}.Dial(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

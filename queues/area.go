@@ -19,42 +19,29 @@ type Area struct {
 
 var _ ring.Bytes = (*Area)(nil)
 
-// PagesFor returns the number of pages that length bytes starting at offset
-// (less than a page) touch, or 0 when that is nothing or more than MaxPages.
-func PagesFor(offset uint32, length uint64) int {
-	if length == 0 || length > abi.MaxMRSize || offset >= abi.PageSize {
-		return 0
+// NewArea returns the area of a span on pages. The error wraps ErrPageList when pages is too short,
+// or of pages of another size.
+func NewArea(mem *Memory, pages PageList, span Span) (*Area, error) {
+	need := span.Pages()
+	if need == 0 || need > pages.Pages() || span.Shift() != pages.shift {
+		return nil, fmt.Errorf("%w: %d pages of 2^%d bytes do not hold %d bytes at offset %d", ErrPageList, pages.Pages(), pages.shift, span.Length, span.Offset)
 	}
-	return int((uint64(offset) + length + abi.PageSize - 1) / abi.PageSize)
-}
-
-// NewArea returns the area of length bytes that starts at offset in the first
-// page of pages. The error wraps ErrPageList when pages is too short.
-func NewArea(mem *Memory, pages PageList, offset uint32, length uint64) (*Area, error) {
-	need := PagesFor(offset, length)
-	if need == 0 || need > pages.Pages() {
-		return nil, fmt.Errorf("%w: %d pages do not hold %d bytes at offset %d", ErrPageList, pages.Pages(), length, offset)
-	}
-	return &Area{mem: mem, pages: pages, start: uint64(offset), length: length}, nil
+	return &Area{mem: mem, pages: pages, start: uint64(span.Offset), length: span.Length}, nil
 }
 
 // ReadArea copies a page list from guest memory and returns the area over it:
 // the usual way to make one from a command's parameters.
-func ReadArea(mem *Memory, root uint64, levels int, offset uint32, length uint64) (*Area, error) {
-	need := PagesFor(offset, length)
-	if need == 0 {
-		return nil, fmt.Errorf("%w: %d bytes at offset %d, want 1 to %d bytes at less than %d", ErrPageList, length, offset, abi.MaxMRSize, abi.PageSize)
-	}
-	pages, err := ReadPageList(mem, root, levels, need)
+func ReadArea(mem *Memory, root uint64, levels int, span Span) (*Area, error) {
+	pages, err := ReadPageList(mem, root, levels, span)
 	if err != nil {
 		return nil, err
 	}
-	return NewArea(mem, pages, offset, length)
+	return NewArea(mem, pages, span)
 }
 
 // Direct returns the area whose offsets are device addresses: all that mem holds, now and later.
 func Direct(mem *Memory) *Area {
-	return &Area{mem: mem, pages: PageList{n: 1 << 51}, length: 1<<63 - 1}
+	return &Area{mem: mem, pages: PageList{shift: abi.MinPageShift, n: 1 << 51, straight: 1 << 51}, length: 1<<63 - 1}
 }
 
 // Len returns the bytes of the area.
@@ -75,8 +62,9 @@ func (a *Area) check(off uint64, n int) error {
 // there, counted no further than needed for want bytes.
 func (a *Area) addr(off, want uint64) (addr, n uint64) {
 	off += a.start
-	in := off % abi.PageSize
-	addr, n = a.pages.run(int(off/abi.PageSize), in+want)
+	shift := a.pages.shift & 63 // it is less, but the compiler does not know
+	in := off & (1<<shift - 1)
+	addr, n = a.pages.run(int(off>>shift), in+want)
 	return addr + in, n - in
 }
 

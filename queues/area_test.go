@@ -41,6 +41,9 @@ func (g *guest) page() uint64 {
 	return g.next - page
 }
 
+// pages is the span of n whole pages.
+func pages(n int) Span { return Span{Length: uint64(n) * page} }
+
 func (g *guest) put(addr, v uint64) { binary.LittleEndian.PutUint64(g.mem[addr-guestBase:], v) }
 
 // list writes a page list and returns its root.
@@ -84,7 +87,7 @@ func TestPageListLevels(t *testing.T) {
 						want[i] = want[0]
 					}
 				}
-				p, err := ReadPageList(g.m, g.list(want, c.levels), c.levels, c.n)
+				p, err := ReadPageList(g.m, g.list(want, c.levels), c.levels, pages(c.n))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -107,16 +110,16 @@ func TestPageListLevels(t *testing.T) {
 // TestPageListCopied changes the guest's list after it was read (DEV-404).
 func TestPageListCopied(t *testing.T) {
 	g := newGuest(8)
-	pages := []uint64{g.page(), g.page() + 2*page}
+	at := []uint64{g.page(), g.page() + 2*page}
 	g.page()
 	g.page()
-	root := g.list(pages, 1)
-	p, err := ReadPageList(g.m, root, 1, 2)
+	root := g.list(at, 1)
+	p, err := ReadPageList(g.m, root, 1, pages(2))
 	if err != nil {
 		t.Fatal(err)
 	}
 	g.put(root, 0xdead000)
-	if p.page(0)*page != pages[0] {
+	if p.page(0)*page != at[0] {
 		t.Error("the copy changed")
 	}
 }
@@ -151,7 +154,7 @@ func TestBadPageLists(t *testing.T) {
 		"last page":       {last, 1, 2, WhyUnmapped},
 		"list away":       {away, 2, 600, WhyUnmapped},
 	} {
-		_, err := ReadPageList(g.m, c.root, c.levels, c.n)
+		_, err := ReadPageList(g.m, c.root, c.levels, pages(c.n))
 		switch want := c.want.(type) {
 		case error:
 			if !errors.Is(err, want) {
@@ -164,7 +167,7 @@ func TestBadPageLists(t *testing.T) {
 			}
 		}
 	}
-	if _, err := ReadPageList(g.m, loop, 3, 1); err != nil {
+	if _, err := ReadPageList(g.m, loop, 3, pages(1)); err != nil {
 		t.Errorf("a page that lists itself: %v", err)
 	}
 }
@@ -176,22 +179,65 @@ func TestFarPages(t *testing.T) {
 	far, tooFar := uint64(1)<<43-page, uint64(1)<<44
 	g.m.SetRegions([]Region{{guestBase, g.mem}, {far, make([]byte, page)}, {tooFar, make([]byte, page)}})
 	a := g.page()
-	p, err := ReadPageList(g.m, g.list([]uint64{a, far, a}, 1), 1, 3)
+	p, err := ReadPageList(g.m, g.list([]uint64{a, far, a}, 1), 1, pages(3))
 	if err != nil || p.page(1)*page != far || p.page(2)*page != a {
 		t.Fatal(p, err)
 	}
-	if _, err := ReadPageList(g.m, g.list([]uint64{a, tooFar}, 1), 1, 2); !errors.Is(err, ErrPageList) {
+	if _, err := ReadPageList(g.m, g.list([]uint64{a, tooFar}, 1), 1, pages(2)); !errors.Is(err, ErrPageList) {
 		t.Fatal(err)
 	}
-	p, err = ReadPageList(g.m, g.list([]uint64{far, a}, 1), 1, 2)
+	p, err = ReadPageList(g.m, g.list([]uint64{far, a}, 1), 1, pages(2))
 	if err != nil || p.page(1)*page != a {
 		t.Fatal("backwards:", p, err)
 	}
 }
 
-// TestLargestRegion registers a full-size memory region: every page of the
-// list is the same guest page, so that it takes little memory.
+// TestLargestRegion reads the list of a region of the largest size, of the largest pages and of the
+// smallest: every page of the list is the same guest page, so that it takes little memory.
 func TestLargestRegion(t *testing.T) {
+	const big = 1 << abi.MaxPageShift
+	g := newGuest(5)
+	ram, err := unix.Mmap(-1, 0, big, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(ram)
+	g.m.SetRegions([]Region{{guestBase, g.mem}, {4 * big, ram}})
+	data, leaf, mid, root := g.page(), g.page(), g.page(), g.page()
+	for i := range uint64(abi.PageListEntries) {
+		g.put(leaf+8*i, 4*big)
+		g.put(mid+8*i, leaf)
+		g.put(root+8*i, mid)
+	}
+	a, err := ReadArea(g.m, root, 3, Span{PageShift: abi.MaxPageShift, Offset: big - 1, Length: abi.MaxMRSize})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, limit := a.Footprint(), 4*abi.MaxMRSize/big; got != limit {
+		t.Errorf("footprint %d, want %d", got, limit)
+	}
+	if err := a.WriteAt(abi.MaxMRSize-1, []byte{7}); err != nil || ram[big-2] != 7 {
+		t.Error("last byte:", err)
+	}
+	wantFault(t, a.WriteAt(abi.MaxMRSize, []byte{7}), WhyOutside)
+
+	for i := range uint64(abi.PageListEntries) {
+		g.put(leaf+8*i, data)
+	}
+	const long = 8 << 30
+	if a, err = ReadArea(g.m, root, 3, Span{Offset: page - 1, Length: long}); err != nil {
+		t.Fatal(err)
+	}
+	if got, limit := a.Footprint(), 4*long/page; got != limit { // the first takes none
+		t.Errorf("footprint %d, want %d", got, limit)
+	}
+	if err := a.WriteAt(long-1, []byte{9}); err != nil || g.mem[data-guestBase+page-2] != 9 {
+		t.Error("last byte:", err)
+	}
+}
+
+// TestListRoom: a list that is read in pieces never takes more memory than it may.
+func TestListRoom(t *testing.T) {
 	g := newGuest(5)
 	data, leaf, mid, root := g.page(), g.page(), g.page(), g.page()
 	for i := range uint64(abi.PageListEntries) {
@@ -199,38 +245,123 @@ func TestLargestRegion(t *testing.T) {
 		g.put(mid+8*i, leaf)
 		g.put(root+8*i, mid)
 	}
-	a, err := ReadArea(g.m, root, 3, page-1, abi.MaxMRSize)
+	const n, room = 100_000, 64 << 10
+	var r ListReader
+	if err := r.Start(g.m, root, 3, pages(n)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		done, err := r.Read(100, room)
+		if r.Footprint() > room {
+			t.Fatalf("%d bytes", r.Footprint())
+		}
+		if errors.Is(err, ErrScattered) {
+			break
+		}
+		if err != nil || done {
+			t.Fatal(done, err)
+		}
+	}
+	if read := n - r.Left(); read < room/4-relPiece || read > room/4+1 {
+		t.Errorf("%d pages fitted into %d bytes", read, room)
+	}
+}
+
+// TestPageSizes reads and writes areas over pages of each size, at random places, against what lies in
+// memory. Only what an area covers of its pages has to be mapped. (DEV-407)
+func TestPageSizes(t *testing.T) {
+	const size = 1 << 26
+	ram, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, limit := a.Footprint(), 4*MaxPages; got != limit {
-		t.Errorf("footprint %d, want %d", got, limit)
+	defer unix.Munmap(ram)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for shift := uint8(12); shift <= 24; shift++ {
+		g := newGuest(2)
+		g.m.SetRegions([]Region{{guestBase, g.mem}, {1 << 40, ram}})
+		n := min(size>>shift, 7)
+		at := make([]uint64, n)
+		for i := range at {
+			at[i] = 1<<40 + uint64(rng.IntN(size>>shift))<<shift
+		}
+		if rng.IntN(2) == 0 {
+			at[1] = 1<<40 + (at[0]+1<<shift)%size
+		}
+		span := Span{PageShift: shift, Offset: uint32(rng.IntN(1 << shift))}
+		span.Length = uint64(n)<<shift - uint64(span.Offset) - uint64(rng.IntN(1<<shift))
+		a, err := ReadArea(g.m, g.list(at, 1), 1, span)
+		if err != nil {
+			t.Fatal(shift, err)
+		}
+		for range 20 {
+			off := uint64(rng.Int64N(int64(span.Length)))
+			b := make([]byte, 1+rng.Int64N(int64(min(span.Length-off, 3<<shift))))
+			if err := a.WriteAt(off, b); err != nil {
+				t.Fatal(shift, err)
+			}
+			if err := a.WriteAt(off, []byte{1}); err != nil {
+				t.Fatal(shift, err)
+			}
+			place := off + uint64(span.Offset)
+			phys := at[place>>shift] - 1<<40 + place&(1<<shift-1)
+			if ram[phys] != 1 {
+				t.Fatalf("shift %d: offset %#x is not at %#x", shift, off, phys)
+			}
+			if err := a.ReadAt(off, b); err != nil || b[0] != 1 {
+				t.Fatal(shift, err)
+			}
+		}
 	}
-	if err := a.WriteAt(abi.MaxMRSize-1, []byte{7}); err != nil || g.mem[data-guestBase+page-2] != 7 {
-		t.Error("last byte:", err)
+	// The guest's memory ends in the middle of the page.
+	g := newGuest(2)
+	g.m.SetRegions([]Region{{guestBase, g.mem}, {1<<40 + page, ram[:page]}})
+	root := g.list([]uint64{1 << 40}, 1)
+	if _, err := ReadArea(g.m, root, 1, Span{PageShift: 21, Offset: page, Length: page}); err != nil {
+		t.Error(err)
 	}
-	wantFault(t, a.WriteAt(abi.MaxMRSize, []byte{7}), WhyOutside)
+	for _, s := range []Span{{21, page - 1, 2}, {21, page, page + 1}, {21, 0, 1}} {
+		var f *FaultError
+		if _, err := ReadArea(g.m, root, 1, s); !errors.As(err, &f) || f.Why != WhyUnmapped {
+			t.Errorf("%+v: %v", s, err)
+		}
+	}
+	odd := g.list([]uint64{1<<40 + page}, 1)
+	if _, err := ReadArea(g.m, odd, 1, Span{PageShift: 21, Length: 1}); !errors.Is(err, ErrPageList) {
+		t.Error("an address that is not a multiple of the page size:", err)
+	}
 }
 
 func TestAreaArguments(t *testing.T) {
 	g := newGuest(4)
 	root := g.list([]uint64{g.page()}, 1)
-	for _, c := range []struct {
-		offset uint32
-		length uint64
-	}{{0, 0}, {page, 1}, {0, abi.MaxMRSize + 1}, {0, ^uint64(0)}, {page - 1, ^uint64(0)}, {0xffffffff, 1}} {
-		if _, err := ReadArea(g.m, root, 1, c.offset, c.length); !errors.Is(err, ErrPageList) {
+	for _, c := range []Span{
+		{0, 0, 0},
+		{0, page, 1},
+		{0, 0, abi.MaxMRSize + 1},
+		{0, 0, ^uint64(0)},
+		{0, page - 1, ^uint64(0)},
+		{0, 0xffffffff, 1},
+		{0, 0, abi.MaxMRSize}, // more pages than three levels hold
+		{11, 0, 1},
+		{31, 0, 1},
+		{64, 0, 1},
+		{255, 0, 1},
+		{30, 1 << 30, 1},
+		{30, 1<<30 - 1, abi.MaxMRSize + 1},
+	} {
+		if _, err := ReadArea(g.m, root, 3, c); !errors.Is(err, ErrPageList) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	p, err := ReadPageList(g.m, root, 1, 1)
+	p, err := ReadPageList(g.m, root, 1, pages(1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewArea(g.m, p, 1, page); !errors.Is(err, ErrPageList) {
+	if _, err := NewArea(g.m, p, Span{Offset: 1, Length: page}); !errors.Is(err, ErrPageList) {
 		t.Errorf("area longer than its pages: %v", err)
 	}
-	a, err := NewArea(g.m, p, 8, 16)
+	a, err := NewArea(g.m, p, Span{Offset: 8, Length: 16})
 	if err != nil || a.Len() != 16 {
 		t.Fatal(err)
 	}
@@ -270,7 +401,8 @@ func TestAreaModel(t *testing.T) {
 			offset, length = 0, page
 		}
 		root := g.list(pages, levels)
-		a, err := ReadArea(g.m, root, levels, offset, length)
+		span := Span{Offset: offset, Length: length}
+		a, err := ReadArea(g.m, root, levels, span)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -340,7 +472,7 @@ func TestAreaModel(t *testing.T) {
 func TestAreaAfterRegionsChange(t *testing.T) {
 	g := newGuest(6)
 	pages := []uint64{g.page(), g.page()}
-	a, err := ReadArea(g.m, g.list(pages, 1), 1, 0, 2*page)
+	a, err := ReadArea(g.m, g.list(pages, 1), 1, Span{Length: 2 * page})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +497,7 @@ func TestRingOverArea(t *testing.T) {
 	layout := ring.QueueLayout(5, 8)
 	pages := []uint64{g.page(), g.page(), g.page(), g.page()}
 	pages[0], pages[2] = pages[2], pages[0]
-	q, err := ReadArea(g.m, g.list(pages, 1), 1, 0, layout.Size())
+	q, err := ReadArea(g.m, g.list(pages, 1), 1, Span{Length: layout.Size()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +529,7 @@ func TestRingOverArea(t *testing.T) {
 func TestHeadersMatch(t *testing.T) {
 	g := newGuest(4)
 	layout := ring.QueueLayout(1, 6)
-	q, err := ReadArea(g.m, g.list([]uint64{g.page()}, 1), 1, 0, layout.Size())
+	q, err := ReadArea(g.m, g.list([]uint64{g.page()}, 1), 1, Span{Length: layout.Size()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -425,7 +557,7 @@ func TestHeadersMatch(t *testing.T) {
 	}
 
 	cl := ring.CQLayout(1)
-	cq, err := ReadArea(g.m, g.list([]uint64{g.page()}, 1), 1, 0, cl.Size())
+	cq, err := ReadArea(g.m, g.list([]uint64{g.page()}, 1), 1, Span{Length: cl.Size()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -462,7 +594,7 @@ func TestAreaDoesNotAllocate(t *testing.T) {
 	g := newGuest(8)
 	pages := []uint64{g.page(), g.page(), g.page()}
 	pages[0], pages[1] = pages[1], pages[0]
-	a, err := ReadArea(g.m, g.list(pages, 1), 1, 0, 3*page)
+	a, err := ReadArea(g.m, g.list(pages, 1), 1, Span{Length: 3 * page})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -494,15 +626,17 @@ func TestAreaDoesNotAllocate(t *testing.T) {
 func FuzzPageList(f *testing.F) {
 	g := newGuest(8)
 	root := g.list([]uint64{g.page(), g.page()}, 2)
-	f.Add(g.mem, root, 2, uint64(2*page), uint32(0))
-	f.Add([]byte{}, uint64(page), 1, uint64(1), uint32(4095))
-	f.Fuzz(func(t *testing.T, mem []byte, root uint64, levels int, length uint64, offset uint32) {
+	f.Add(g.mem, root, 2, uint64(2*page), uint32(0), uint8(0))
+	f.Add([]byte{}, uint64(page), 1, uint64(1), uint32(4095), uint8(12))
+	f.Add([]byte{}, uint64(page), 1, uint64(page), uint32(8191), uint8(13))
+	f.Fuzz(func(t *testing.T, mem []byte, root uint64, levels int, length uint64, offset uint32, shift uint8) {
 		if len(mem) > 16*page {
 			return
 		}
 		g := newGuest(16)
 		copy(g.mem, mem)
-		a, err := ReadArea(g.m, root, levels, offset, length)
+		span := Span{shift, offset, length}
+		a, err := ReadArea(g.m, root, levels, span)
 		if err != nil {
 			var fe *FaultError
 			if !errors.As(err, &fe) && !errors.Is(err, ErrPageList) {
@@ -510,7 +644,7 @@ func FuzzPageList(f *testing.F) {
 			}
 			return
 		}
-		if a.Len() != length || a.Footprint() > 4*PagesFor(offset, length) {
+		if a.Len() != length || a.Footprint() > 4*span.Pages() {
 			t.Fatalf("%d bytes, footprint %d", a.Len(), a.Footprint())
 		}
 		n := min(length, 3*page)
@@ -527,9 +661,9 @@ func FuzzPageList(f *testing.F) {
 // BenchmarkPageList reads the list of 2 GiB, contiguous and not. The time is
 // that of the whole list; device reads it in pieces.
 func BenchmarkPageList(b *testing.B) {
-	const pages = abi.MaxMRSize / abi.PageSize
-	const leaves = pages / abi.PageListEntries
-	ram, err := unix.Mmap(-1, 0, abi.MaxMRSize, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	const n = 2 << 30 / abi.PageSize
+	const leaves = n / abi.PageListEntries
+	ram, err := unix.Mmap(-1, 0, 2<<30, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		b.Skip(err)
 	}
@@ -547,12 +681,12 @@ func BenchmarkPageList(b *testing.B) {
 		name string
 		step uint64
 	}{{"contiguous", 1}, {"scattered", 5}} {
-		for i := range uint64(pages) {
-			put(3*page+8*int(i), i*c.step%pages*page)
+		for i := range uint64(n) {
+			put(3*page+8*int(i), i*c.step%n*page)
 		}
 		b.Run(c.name, func(b *testing.B) {
 			for range b.N {
-				if _, err := ReadPageList(m, 1<<40, 3, pages); err != nil {
+				if _, err := ReadPageList(m, 1<<40, 3, pages(n)); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -53,7 +53,10 @@ func NewWindowed(w Window, regions []Region) *Memory {
 // outside the window is left out: accesses to it fail.
 func (m *Memory) SetRegions(regions []Region) {
 	sorted := slices.Clone(regions)
-	slices.SortStableFunc(sorted, func(a, b Region) int { return cmp.Compare(a.Addr, b.Addr) })
+	byAddress := func(a, b Region) int { return cmp.Compare(a.Addr, b.Addr) }
+	if !slices.IsSortedFunc(sorted, byAddress) { // of many, most often they are
+		slices.SortStableFunc(sorted, byAddress)
+	}
 	kept := sorted[:0]
 	for _, r := range sorted {
 		n := uint64(len(r.Mem))

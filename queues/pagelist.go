@@ -8,9 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// MaxPages is the longest page list: a memory region of abi.MaxMRSize bytes
-// that does not start on a page.
-const MaxPages = abi.MaxMRSize/abi.PageSize + 1
+// MaxPages is the longest page list: what abi.MaxPageLevels levels hold.
+const MaxPages = abi.PageListEntries * abi.PageListEntries * abi.PageListEntries
 
 // ErrPageList says that a page list is malformed: levels, length, or an
 // address that is not a multiple of the page size.
@@ -25,83 +24,142 @@ type PageListError struct {
 // Error implements error.
 func (e *PageListError) Error() string { return fmt.Sprintf("%v: %#x: %s", ErrPageList, e.Addr, e.Why) }
 
+// ErrScattered says that a page list takes more host memory than there may be.
+var ErrScattered = errors.New("queues: page list of too many pages that do not follow each other")
+
 // Unwrap makes it an ErrPageList.
 func (e *PageListError) Unwrap() error { return ErrPageList }
 
-// PageList is a copy of a guest's page list: the device address of each 4 KiB
-// page, in order. It takes 4 bytes per page, and none beyond the header while
-// the pages are contiguous.
-type PageList struct {
-	first uint64  // page number of page 0
-	n     int     // pages
-	rel   []int32 // page number of each page less first; nil while contiguous
+// Span is how bytes lie on the pages of a list.
+type Span struct {
+	PageShift uint8  // log2 of the bytes of a page; 0 is that of abi.PageSize
+	Offset    uint32 // of the first byte in the first page
+	Length    uint64 // bytes
 }
+
+// Shift returns the log2 of the bytes of a page.
+func (s *Span) Shift() uint8 {
+	if s.PageShift == 0 {
+		return abi.MinPageShift
+	}
+	return s.PageShift
+}
+
+// Pages returns how many pages the bytes touch, or 0 when that is nothing, more than MaxPages, more
+// than abi.MaxMRSize bytes, or pages of no size that there is.
+func (s *Span) Pages() int {
+	shift := s.Shift()
+	if s.Length == 0 || s.Length > abi.MaxMRSize || shift < abi.MinPageShift || shift > abi.MaxPageShift || uint64(s.Offset) >= 1<<shift {
+		return 0
+	}
+	if n := (uint64(s.Offset) + s.Length - 1) >> shift; n < MaxPages {
+		return int(n) + 1
+	}
+	return 0
+}
+
+// part returns which bytes of page i, one of Pages, the span covers.
+func (s *Span) part(i int) (from, n uint64) {
+	start := uint64(i) << s.Shift()
+	if i == 0 {
+		from = uint64(s.Offset)
+	}
+	return from, min(uint64(1)<<s.Shift(), uint64(s.Offset)+s.Length-start) - from
+}
+
+// PageList is a copy of a guest's page list: the device address of each page, in order. It takes no
+// memory beyond the header while the pages are contiguous, and 4 bytes for each page from the first
+// on that does not follow the one before it.
+type PageList struct {
+	shift    uint8     // log2 of the bytes of a page
+	first    uint64    // page number of page 0
+	n        int       // pages
+	straight int       // pages at the beginning that follow each other
+	rel      [][]int32 // of the others: page number of each less first, in pieces of relPiece
+}
+
+// relPiece is how many pages are in a piece, but the last: growing a long list copies none of it.
+const (
+	relLog2  = 12
+	relPiece = 1 << relLog2
+)
 
 // Pages returns the number of pages.
 func (p *PageList) Pages() int { return p.n }
 
 // Footprint returns the bytes of host memory the list takes.
-func (p *PageList) Footprint() int { return 4 * cap(p.rel) }
+func (p *PageList) Footprint() int {
+	if len(p.rel) == 0 {
+		return 0
+	}
+	return 4 * ((len(p.rel)-1)*relPiece + cap(p.rel[len(p.rel)-1]))
+}
 
 // page returns the page number of page i.
 func (p *PageList) page(i int) uint64 {
-	if p.rel == nil {
+	if i < p.straight {
 		return p.first + uint64(i)
 	}
-	return p.first + uint64(int64(p.rel[i]))
+	i -= p.straight
+	return p.first + uint64(int64(p.rel[i>>relLog2][i&(relPiece-1)]))
 }
 
 // run returns the device address of page i and how many bytes from there are
 // contiguous, at least to the end of page i and at most atLeast rounded up to
 // pages.
 func (p *PageList) run(i int, atLeast uint64) (addr, n uint64) {
-	start := p.page(i)
-	if p.rel == nil {
-		return start * abi.PageSize, uint64(p.n-i) * abi.PageSize
+	shift := p.shift & 63 // it is less, but the compiler does not know
+	if i < p.straight {
+		return (p.first + uint64(i)) << shift, uint64(p.straight-i) << shift
 	}
-	pages := uint64(1)
-	for i++; i < p.n && pages*abi.PageSize < atLeast && p.page(i) == start+pages; i++ {
+	start, pages := p.page(i), uint64(1)
+	for i++; i < p.n && pages<<shift < atLeast && p.page(i) == start+pages; i++ {
 		pages++
 	}
-	return start * abi.PageSize, pages * abi.PageSize
+	return start << shift, pages << shift
 }
 
-// append adds one page; false when it is too far from the first to be kept.
-func (p *PageList) append(page uint64, n int) bool {
+// append adds one page to a list that will have n. It fails when the page is too far from the first
+// to be kept, or the list would take more than room bytes.
+func (p *PageList) append(page uint64, n, room int) error {
 	if p.n == 0 {
 		p.first = page
 	}
-	if p.rel == nil && page == p.first+uint64(p.n) {
+	if p.straight == p.n && page == p.first+uint64(p.n) {
 		p.n++
-		return true
+		p.straight++
+		return nil
 	}
 	d := int64(page - p.first)
 	if d != int64(int32(d)) {
-		return false
+		return &PageListError{page << p.shift, "page is too far from the first"}
 	}
-	if p.rel == nil {
-		p.rel = make([]int32, p.n, n)
-		for i := range p.rel {
-			p.rel[i] = int32(i)
+	k := len(p.rel) - 1
+	if k < 0 || len(p.rel[k]) == cap(p.rel[k]) {
+		more := min(n-p.n, relPiece)
+		if p.Footprint()+4*more > room {
+			return ErrScattered
 		}
+		p.rel = append(p.rel, make([]int32, 0, more))
+		k++
 	}
-	p.rel = append(p.rel, int32(d))
+	p.rel[k] = append(p.rel[k], int32(d))
 	p.n++
-	return true
+	return nil
 }
 
-// ReadPageList copies the list of n pages whose root is at device address
-// root. With one level root is a page of up to abi.PageListEntries addresses
-// of pages, with two a page of addresses of such pages, and so on up to
-// abi.MaxPageLevels. Every page must be mapped now. The error is a
-// *FaultError, or wraps ErrPageList. All pages must lie within 8 TiB of the
-// first.
-func ReadPageList(m *Memory, root uint64, levels, n int) (PageList, error) {
+// ReadPageList copies the list of a span's pages whose root is at device
+// address root. With one level root is a page of up to abi.PageListEntries
+// addresses of pages, with two a page of addresses of such pages, and so on up
+// to abi.MaxPageLevels. What the span covers of every page must be mapped now.
+// The error is a *FaultError, or wraps ErrPageList. All pages must lie within
+// 2^31 pages of the first.
+func ReadPageList(m *Memory, root uint64, levels int, span Span) (PageList, error) {
 	var r ListReader
-	if err := r.Start(m, root, levels, n); err != nil {
+	if err := r.Start(m, root, levels, span); err != nil {
 		return PageList{}, err
 	}
-	if _, err := r.Read(n); err != nil {
+	if _, err := r.Read(MaxPages, 4*MaxPages); err != nil {
 		return PageList{}, err
 	}
 	return r.list, nil
@@ -112,6 +170,7 @@ func ReadPageList(m *Memory, root uint64, levels, n int) (PageList, error) {
 type ListReader struct {
 	m      *Memory
 	list   PageList
+	span   Span
 	n      int // pages wanted
 	levels int
 	depth  int // pages of the list being gone through, root first
@@ -126,7 +185,7 @@ type listPage struct {
 
 // Start checks the arguments, which are those of ReadPageList, and reads the
 // root.
-func (r *ListReader) Start(m *Memory, root uint64, levels, n int) error {
+func (r *ListReader) Start(m *Memory, root uint64, levels int, span Span) error {
 	if levels < 1 || levels > abi.MaxPageLevels {
 		return fmt.Errorf("%w: %d levels, want 1 to %d", ErrPageList, levels, abi.MaxPageLevels)
 	}
@@ -134,13 +193,14 @@ func (r *ListReader) Start(m *Memory, root uint64, levels, n int) error {
 	for range levels {
 		reach *= abi.PageListEntries
 	}
-	if n < 1 || n > MaxPages || n > reach {
-		return fmt.Errorf("%w: %d pages, want 1 to %d with %d levels", ErrPageList, n, min(reach, MaxPages), levels)
+	n := span.Pages()
+	if n < 1 || n > reach {
+		return fmt.Errorf("%w: %d bytes at offset %d of pages of 2^%d bytes, want 1 to %d pages with %d levels", ErrPageList, span.Length, span.Offset, span.Shift(), reach, levels)
 	}
 	if root%abi.PageSize != 0 {
 		return &PageListError{root, "root is not a multiple of the page size"}
 	}
-	r.m, r.n, r.levels, r.depth, r.list = m, n, levels, 0, PageList{}
+	r.m, r.span, r.n, r.levels, r.depth, r.list = m, span, n, levels, 0, PageList{shift: span.Shift()}
 	return r.enter(root)
 }
 
@@ -156,9 +216,10 @@ func (r *ListReader) enter(at uint64) error {
 	return r.m.Read(at, l.buf[:8*l.entries])
 }
 
-// Read copies at most limit more pages and reports whether all are there. After an
-// error the reader cannot be used.
-func (r *ListReader) Read(limit int) (done bool, err error) {
+// Read copies at most limit more pages and reports whether all are there. The
+// list takes at most room bytes of host memory, else the error is
+// ErrScattered. After an error the reader cannot be used.
+func (r *ListReader) Read(limit, room int) (done bool, err error) {
 	for r.list.n < r.n {
 		if limit <= 0 {
 			return false, nil
@@ -170,23 +231,35 @@ func (r *ListReader) Read(limit int) (done bool, err error) {
 		}
 		addr := binary.LittleEndian.Uint64(l.buf[8*l.next:])
 		l.next++
-		switch {
-		case addr%abi.PageSize != 0:
-			return false, &PageListError{addr, "entry is not a multiple of the page size"}
-		case r.depth < r.levels:
+		if r.depth < r.levels {
+			if addr%abi.PageSize != 0 {
+				return false, &PageListError{addr, "page of the list is not at a multiple of the page size"}
+			}
 			if err := r.enter(addr); err != nil {
 				return false, err
 			}
 			continue
-		case !r.m.Contains(addr, abi.PageSize):
-			return false, fault(addr, abi.PageSize, WhyUnmapped)
-		case !r.list.append(addr/abi.PageSize, r.n):
-			return false, &PageListError{addr, "page is too far from the first"}
+		}
+		if addr&(1<<r.list.shift-1) != 0 {
+			return false, &PageListError{addr, "entry is not a multiple of the page size"}
+		}
+		from, n := r.span.part(r.list.n)
+		if !r.m.Contains(addr+from, n) {
+			return false, fault(addr+from, int(n), WhyUnmapped)
+		}
+		if err := r.list.append(addr>>r.list.shift, r.n, room); err != nil {
+			return false, err
 		}
 		limit--
 	}
 	return true, nil
 }
 
-// List returns the pages, once Read has reported that all are there.
+// List returns the pages that were read, all once Read has reported so.
 func (r *ListReader) List() PageList { return r.list }
+
+// Left returns how many pages are still to be read.
+func (r *ListReader) Left() int { return r.n - r.list.n }
+
+// Footprint returns the bytes of host memory that what was read takes.
+func (r *ListReader) Footprint() int { return r.list.Footprint() }

@@ -17,6 +17,7 @@ func TestNoAllocationsOfKinds(t *testing.T) {
 		srq  bool
 	}{
 		{name: "SRQ", srq: true},
+		{name: "UC", qp: qpConfig{typ: abi.QPTypeUC}},
 		{name: "XRC", xrc: true},
 		{name: "weak", qp: qpConfig{ordering: abi.OrderingWeak}},
 		{name: "unordered", qp: qpConfig{ordering: abi.OrderingUnordered, cie: true}},
@@ -28,7 +29,7 @@ func TestNoAllocationsOfKinds(t *testing.T) {
 			h := d.hosts[1]
 			var rq *ring.Producer
 			var srqn uint32
-			from, to := qpConfig{ordering: c.qp.ordering, cie: c.qp.cie}, c.qp
+			from, to := qpConfig{typ: c.qp.typ, ordering: c.qp.ordering, cie: c.qp.cie}, c.qp
 			recv := h.createCQ(10)
 			switch {
 			case c.srq:
@@ -51,6 +52,9 @@ func TestNoAllocationsOfKinds(t *testing.T) {
 			s := d.mb.sge(0, 65536)
 			s.Marshal(receive[abi.RecvWQEHeader:])
 			for _, op := range []abi.Opcode{abi.OpSend, abi.OpWrite, abi.OpWriteImm, abi.OpRead, abi.OpMaskedFetchAdd} {
+				if c.qp.typ == abi.QPTypeUC && op != abi.OpSend && op != abi.OpWrite && op != abi.OpWriteImm {
+					continue
+				}
 				n := 1000
 				if op == abi.OpMaskedFetchAdd {
 					n = 8

@@ -18,14 +18,23 @@ type carriers struct {
 // address is reached so now, and not over Falcon.
 func (f *Function) UseRoCE(p *roce.Port, chosen func(gid [16]byte) bool) {
 	f.carriers.port, f.carriers.roce = p, chosen
+	p.SetWeight(f.sched.flow.Weight)
 	p.Serve(&f.Objects)
 }
 
 // RoCE is the function's place in such a network; nil: it has none.
 func (f *Function) RoCE() *roce.Port { return f.carriers.port }
 
-// Carrier implements verbs.Carriers.
+// Carrier implements verbs.Carriers. Multicast is RoCEv2's.
 func (c *carriers) Carrier(to *verbs.Address, ordered bool) verbs.Carrier {
+	if verbs.IsMulticast(to.GID) {
+		if c.port != nil {
+			if d := c.port.To(to); d != nil {
+				return d
+			}
+		}
+		return nil // Falcon has connections only
+	}
 	if c.port == nil {
 		return c.links.Carrier(to, ordered)
 	}

@@ -144,7 +144,7 @@ func TestCase68_RequestForOtherQP(t *testing.T) {
 	if n := w.sim.Nodes[0].Engine.Stats().NacksReceived; n < 4 {
 		t.Errorf("%d NACKs", n)
 	}
-	if own.q.State() != abi.QPStateRTS || other.q.State() != abi.QPStateInit || len(h.async)+len(h.faults) != 0 {
+	if own.q.State() != abi.QPStateRTS || other.q.State() != abi.QPStateInit || len(h.async) != 0 {
 		t.Errorf("QPs in %v and %v, events %+v", own.q.State(), other.q.State(), h.async)
 	}
 	x := wire.Headers{RBTH: wire.RBTH{Opcode: wire.WriteOnly, DestQP: own.number, SN: 1}, RETH: wire.RETH{VA: m.addr, RKey: m.key, Length: 4}}

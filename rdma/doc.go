@@ -27,9 +27,9 @@
 //
 // The guest and the peer are hostile. Queue entries are copied once and checked on the copy; every
 // access to guest memory goes through queues.Area, which turns a fault into an error; numbers and
-// keys carry generations and belong to one function. A driver that breaks the rules of queues and
-// doorbells stops its function (Notifier.Fault); a wrong request costs its QP; a wrong packet costs
-// the connection it came on. Fixed sets bound what a QP has in flight: works, segments, received
+// keys carry generations and belong to one function. A broken queue or a wrong
+// request costs its QP, and the driver hears which rule it broke (Notifier.Violation); a wrong
+// packet costs the connection it came on. Fixed sets bound what a QP has in flight: works, segments, received
 // messages, pulls being served.
 //
 // # Ownership and time

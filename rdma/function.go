@@ -55,7 +55,7 @@ func (f *Function) Stats() Stats { return Stats{Stats: f.Owner.Stats, Counters: 
 // Close destroys every object, closes the connections and ends the function. It writes no
 // completions.
 func (f *Function) Close(now vtime.Time) {
-	if f.Closed() {
+	if !f.Working() {
 		return
 	}
 	f.Objects.Close(now)
@@ -68,7 +68,12 @@ func (f *Function) Close(now vtime.Time) {
 }
 
 // SetWeight makes the function issue so many times what one of weight 1 does; 0 is 1.
-func (f *Function) SetWeight(weight int) { f.sched.flow.Weight = weight }
+func (f *Function) SetWeight(weight int) {
+	f.sched.flow.Weight = weight
+	if p := f.RoCE(); p != nil {
+		p.SetWeight(weight)
+	}
+}
 
 // UseRate bounds what the function sends by a token bucket, which others may charge too.
 func (f *Function) UseRate(b *credit.Bucket) { f.sched.rate = b }

@@ -53,8 +53,6 @@ type host struct {
 	cqEvents   []uint32
 	violations []abi.Violation
 	async      []asyncEvent
-	faults     []abi.Fault
-	reasons    []string
 }
 
 // rof is the host's way to other hosts, local the way inside.
@@ -73,11 +71,6 @@ func (h *host) AsyncEvent(typ abi.EventType, number, status uint32, reason strin
 }
 
 func (h *host) Violation(v *abi.Violation) { h.violations = append(h.violations, *v) }
-
-func (h *host) Fault(code abi.Fault, reason string) {
-	h.faults = append(h.faults, code)
-	h.reasons = append(h.reasons, reason)
-}
 
 type worldConfig struct {
 	arena  int
@@ -156,10 +149,10 @@ func (w *world) step() {
 			w.openLinks(h)
 		}
 		w.sim.Step()
+		again = w.roce != nil && w.roce.step(w.now)
 		for _, h := range w.hosts {
 			again = again || h.e.Ready()
 		}
-		again = w.roce != nil && w.roce.step(w.now) || again
 	}
 }
 
@@ -461,9 +454,12 @@ func (h *host) createQP(pdn uint32, c qpConfig) *qp {
 		p.modify(abi.ModifyQP{Mask: abi.QPAttrState | abi.QPAttrQKey, State: abi.QPStateInit, QKey: testQKey})
 		return p
 	}
+	mask := uint32(abi.QPAttrState | abi.QPAttrAccess)
+	if c.typ != abi.QPTypeUC {
+		mask |= abi.QPAttrMinRNRTimer
+	}
 	ok(h.w.t, h.fn.ModifyQP(h.w.now, &abi.ModifyQP{
-		QPN: p.number, Mask: abi.QPAttrState | abi.QPAttrAccess | abi.QPAttrMinRNRTimer,
-		State: abi.QPStateInit, Access: c.access, MinRNRTimer: 1,
+		QPN: p.number, Mask: mask, State: abi.QPStateInit, Access: c.access, MinRNRTimer: 1,
 	}))
 	return p
 }

@@ -209,8 +209,8 @@ func runModel(t *testing.T, seed uint64) {
 		}
 	}
 	for _, h := range w.hosts {
-		if len(h.faults)+len(h.async) != 0 {
-			t.Fatalf("faults %v, events %+v", h.reasons, h.async)
+		if len(h.async) != 0 {
+			t.Fatalf("events %+v", h.async)
 		}
 	}
 }

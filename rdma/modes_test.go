@@ -243,8 +243,8 @@ func TestCompleteInError(t *testing.T) {
 				}
 				p.settle(1e9)
 				for i, q := range []*qp{p.a, p.b} {
-					if q.q.State() != abi.QPStateRTS || len(p.hosts[i].async)+len(p.hosts[i].faults) != 0 {
-						t.Fatalf("host %d: QP in %v, events %+v, faults %v", i, q.q.State(), p.hosts[i].async, p.hosts[i].reasons)
+					if q.q.State() != abi.QPStateRTS || len(p.hosts[i].async) != 0 {
+						t.Fatalf("host %d: QP in %v, events %+v", i, q.q.State(), p.hosts[i].async)
 					}
 					if u := p.hosts[i].credits.InUse(); u != (credit.Cost{}) {
 						t.Fatalf("host %d: credits in use %v", i, u)

@@ -36,10 +36,17 @@ func TestFullFunction(t *testing.T) {
 			other = l
 		}
 	})
-	one := &verbs.Datagram{From: a.q}
+	one := &verbs.Datagram{From: patient{}}
 	if end := start + rof.LinkStall; other.Send(end-1, one) != verbs.Full || h.fn.Links.Held() != rof.FunctionQueue {
 		t.Errorf("just before the end: %d held", h.fn.Links.Held())
 	} else if other.Send(end, one) != verbs.Taken || h.fn.Links.Held() != rof.FunctionQueue-rof.LinkQueue+1 {
 		t.Errorf("at the end: %d held", h.fn.Links.Held())
 	}
 }
+
+// patient waits for a place for as long as it takes.
+type patient struct{}
+
+func (patient) Wait(verbs.Carrier) (news bool) { return true }
+
+func (patient) Resume(verbs.Carrier) {}

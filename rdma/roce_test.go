@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -60,7 +61,7 @@ func (n *roceNet) connect(a, b *qp, numberOfB, numberOfA uint32) {
 	n.w.t.Helper()
 	for i, p := range []*qp{a, b} {
 		peer := n.ports[1-i].Addr
-		c := n.ports[i].Open(roce.Way{Peer: peer}, nil)
+		c := n.ports[i].Open(n.w.now, roce.Way{Peer: peer}, nil)
 		ok(n.w.t, p.q.Connect(n.w.now, c, []uint32{numberOfB, numberOfA}[i], n.w.mtu, peer.As16()))
 	}
 }
@@ -96,6 +97,26 @@ func TestRoCECarries(t *testing.T) {
 	}
 	if n := p.hosts[0].fe.Stats().PacketsSent; n != 0 {
 		t.Errorf("Falcon sent %d packets", n)
+	}
+}
+
+// TestOverlongWrite: the first packet of a WRITE names its whole length, so one that is too long is
+// refused before anything of it is written, as Linux's rdma_rxe does it.
+func TestOverlongWrite(t *testing.T) {
+	roceWorlds(t)
+	for _, n := range []int{4097, 9000, 40_000} {
+		p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
+		from := p.hosts[0].register(p.pd[0], 1<<16, allAccess)
+		fill(from.bytes(), 1)
+		fill(p.mb.bytes(), 2)
+		before := bytes.Clone(p.mb.bytes())
+		p.a.post(p.remote(abi.OpWrite, 0), from.sge(0, n))
+		if st := p.a.send.wait(1)[0].Status; st != abi.WCRemAccessErr {
+			t.Errorf("a WRITE of %d bytes to 4096: %v", n, st)
+		}
+		if !bytes.Equal(p.mb.bytes(), before) {
+			t.Errorf("a WRITE of %d bytes was refused, and wrote some", n)
+		}
 	}
 }
 

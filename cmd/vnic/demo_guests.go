@@ -25,6 +25,9 @@ func (h *demoHost) workloadArgs(device string, count int) []string {
 	if h.Ethernet {
 		args = append(args, "--ip", h.TenantIP+"/24")
 	}
+	if h.PCI {
+		args = append(args, "--lspci")
+	}
 	if count > 0 {
 		args = append(args, "--count", strconv.Itoa(count))
 	}

@@ -202,6 +202,22 @@ func TestDemoGuests(t *testing.T) {
 }
 
 // TestDemoStopped ends the demo in the middle of its work in each way there is.
+// TestLongDemoPCI has the guests' functions as PCI devices.
+func TestLongDemoPCI(t *testing.T) {
+	requireGuests(t)
+	d := startDemo(t, "--pci", "--count", "20", "--qemu", newQEMU(t, t.Context()))
+	d.succeeded()
+	for _, guest := range []string{"1", "2"} {
+		if !regexp.MustCompile(`guest ` + guest + `.*Capabilities: \[[0-9a-f]+\] MSI-X: Enable`).MatchString(d.text.String()) {
+			t.Errorf("guest %s did not show its function", guest)
+		}
+	}
+	if t.Failed() {
+		t.Logf("%s", &d.text)
+	}
+	d.nothingLeft()
+}
+
 func TestDemoStopped(t *testing.T) {
 	bare := []string{"--no-vm", "--fabric", "tap", "--count", "3000"}
 	for _, tc := range []struct {

@@ -39,8 +39,13 @@ func (s *scene) prepareGuests(ctx context.Context) error {
 	}
 	initrd := filepath.Join(s.out, "initramfs.cpio")
 	i := image.Initramfs{Kernel: k, Init: self(), Modules: image.VsockModules}
-	if s.o.iommu {
+	if s.o.iommu || s.o.pci {
 		i.Modules = slices.Concat(i.Modules, image.VFIOModules)
+	}
+	if s.o.pci {
+		if i.Packages, err = fetchLspci(ctx); err != nil {
+			return err
+		}
 	}
 	if program, err := exec.LookPath("iperf3"); err == nil {
 		i.Modules, i.Programs = append(slices.Clone(i.Modules), "virtio_net"), []string{program}
@@ -58,6 +63,15 @@ func (s *scene) prepareGuests(ctx context.Context) error {
 	return nil
 }
 
+// fetchLspci is what shows the guests their PCI devices.
+func fetchLspci(ctx context.Context) ([]image.Package, error) {
+	cache, err := image.DefaultCache()
+	if err != nil {
+		return nil, err
+	}
+	return image.FetchPackages(ctx, filepath.Dir(cache), []string{"pciutils"})
+}
+
 func (s *scene) openKernel(ctx context.Context) (image.Kernel, error) {
 	if s.o.kernel != "" {
 		return image.OpenKernel(s.o.kernel)
@@ -73,20 +87,18 @@ func (s *scene) openKernel(ctx context.Context) (image.Kernel, error) {
 func (g *vmGuests) start(ctx context.Context) error {
 	for _, h := range g.s.hosts {
 		console := filepath.Join(g.s.out, fmt.Sprintf("guest%d.log", h.Host))
-		windows, err := h.windows()
-		if err != nil {
-			return err
-		}
 		m := qemu.Machine{
+			Binary:   g.s.o.qemu,
 			Name:     fmt.Sprintf("vnic-guest%d", h.Host),
 			Memory:   guestMemory,
 			Kernel:   g.kernel,
 			Initrd:   g.initrd,
-			InitArgs: h.workloadArgs(fmt.Sprintf("vsock://2:%d", abi.Port), g.s.o.count),
-			Vsock:    h.Socket,
-			Windows:  windows,
-			IOMMU:    g.s.o.iommu,
+			InitArgs: h.workloadArgs(h.device(), g.s.o.count),
+			IOMMU:    g.s.o.iommu || g.s.o.pci,
 			Console:  qemu.FileChardev(console),
+		}
+		if err := h.attach(&m); err != nil {
+			return err
 		}
 		if h.Ethernet {
 			m.NICs = []qemu.NIC{h.ethernet()}
@@ -110,19 +122,35 @@ func (h *demoHost) ethernet() qemu.NIC {
 	return qemu.NIC{TAP: h.guestTAP, MAC: h.GuestMAC, MTU: h.PortMTU}
 }
 
-// windows lists the guest's windows.
-func (h *demoHost) windows() (windows []qemu.Window, err error) {
-	if !h.Windows {
-		return nil, nil
+// device is the URL by which the guest's programs find their function.
+func (h *demoHost) device() string {
+	if h.PCI {
+		return "pci://"
+	}
+	return fmt.Sprintf("vsock://2:%d", abi.Port)
+}
+
+// attach gives a machine what leads to the guest's functions.
+func (h *demoHost) attach(m *qemu.Machine) error {
+	if !h.PCI {
+		m.Vsock = h.Socket
+	}
+	if !h.PCI && !h.Windows {
+		return nil
 	}
 	cfg, err := config.Load(h.Config)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, f := range cfg.FunctionsOf(h.GuestCID) {
-		windows = append(windows, qemu.Window{Function: f.String(), Socket: cfg.Attach[0].WindowSocket(f)})
+		name, socket := f.String(), cfg.Attach[0].WindowSocket(f)
+		if h.PCI {
+			m.Vfio = append(m.Vfio, qemu.Vfio{Function: name, Socket: socket, MSI: cfg.Attach[0].PCI.Interrupts == config.PCIMSI})
+		} else {
+			m.Windows = append(m.Windows, qemu.Window{Function: name, Socket: socket})
+		}
 	}
-	return windows, nil
+	return nil
 }
 
 func (g *vmGuests) work(ctx context.Context) error {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,7 +22,7 @@ import (
 
 // driverPackages are what a guest with the Linux driver has of Debian: programs that know nothing
 // of vnic, and what they need.
-var driverPackages = []string{"bash", "coreutils", "grep", "sed", "procps", "util-linux", "kmod", "iproute2", "ibverbs-utils", "rdmacm-utils", "perftest"}
+var driverPackages = []string{"bash", "coreutils", "grep", "sed", "procps", "util-linux", "kmod", "iproute2", "mount", "ibverbs-utils", "rdmacm-utils", "perftest"}
 
 // driverModules are what vnic.ko and such programs need of the kernel.
 var driverModules = []string{"virtio_pci", "vmw_vsock_virtio_transport", "virtio_net", "ib_uverbs", "rdma_ucm", "9p", "9pnet_virtio"}
@@ -50,8 +51,23 @@ func makeDriver(tb testing.TB, ctx context.Context, release string) madeDriver {
 	return madeDriver{made("module"), made("provider")}
 }
 
+// driverExtras are what a test has in its guests beside driverPackages and driverModules.
+type driverExtras struct {
+	packages, modules []string
+	put               []image.Put
+}
+
+// compiled makes a program of testdata that uses verbs, for a guest's /root.
+func compiled(tb testing.TB, ctx context.Context, name string) image.Put {
+	tb.Helper()
+	at := filepath.Join(tb.TempDir(), name)
+	out, err := exec.CommandContext(ctx, "gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-o", at, "testdata/"+name+".c", "-l:libibverbs.so.1").CombinedOutput()
+	require(tb, err == nil, fmt.Sprintf("gcc: %v\n%s", err, out))
+	return image.Put{From: at, To: "/root/" + name}
+}
+
 // driverImage writes the guests' kernel and RAM disk.
-func driverImage(tb testing.TB, ctx context.Context, packages ...string) qemu.Machine {
+func driverImage(tb testing.TB, ctx context.Context, extra driverExtras) qemu.Machine {
 	tb.Helper()
 	cache, err := image.DefaultCache()
 	if err != nil {
@@ -60,27 +76,36 @@ func driverImage(tb testing.TB, ctx context.Context, packages ...string) qemu.Ma
 	k, err := image.FetchKernel(ctx, cache)
 	require(tb, err == nil, fmt.Sprint("no guest kernel: ", err))
 	driver := makeDriver(tb, ctx, k.Release)
-	ps, err := image.FetchPackages(ctx, filepath.Dir(cache), append(packages, driverPackages...))
+	ps, err := image.FetchPackages(ctx, filepath.Dir(cache), slices.Concat(extra.packages, driverPackages))
 	require(tb, err == nil, fmt.Sprint("no packages: ", err))
 	initrd := filepath.Join(tb.TempDir(), "initrd")
 	if err := (image.Initramfs{
-		Kernel: k, Init: vnic(tb), Modules: append([]string{driver.module}, driverModules...), Packages: ps,
-		Put: []image.Put{
+		Kernel: k, Init: vnic(tb), Modules: slices.Concat([]string{driver.module}, driverModules, extra.modules), Packages: ps,
+		Put: append([]image.Put{
 			{From: driver.provider, To: "/usr/lib/x86_64-linux-gnu/libibverbs/" + filepath.Base(driver.provider)},
 			{From: "../../guestlib/linux/provider/vnic.driver", To: "/etc/libibverbs.d/vnic.driver"},
 			{From: driver.module, To: "/root/vnic.ko"},
-		},
+			{From: "testdata/bounded.sh", To: "/root/bounded"},
+		}, extra.put...),
 	}).Write(initrd); err != nil {
 		tb.Fatal(err)
 	}
 	return qemu.Machine{Memory: 768, Kernel: k.Image, Initrd: initrd}
 }
 
-// inDriverLab boots a guest on each of two hosts and waits for their verbs devices.
+// inDriverLab boots a guest on each of two hosts, whose functions have windows, and waits for their
+// verbs devices.
 func inDriverLab(t testing.TB, m qemu.Machine, f func(l *driverLab)) {
 	t.Helper()
-	inEthernetLab(t, func(base *lab) {
+	makeDriverLab(t, demoOptions{windows: true}, [2]qemu.Machine{m, m}, func(*lab) {}, f)
+}
+
+// makeDriverLab is inDriverLab with hosts as o says and change makes them, and a machine for each.
+func makeDriverLab(t testing.TB, o demoOptions, ms [2]qemu.Machine, change func(l *lab), f func(l *driverLab)) {
+	t.Helper()
+	makeLab(t, o, true, func(base *lab) {
 		l := &driverLab{lab: base}
+		change(base)
 		for i := range l.hosts {
 			l.start(i)
 		}
@@ -93,7 +118,7 @@ func inDriverLab(t testing.TB, m qemu.Machine, f func(l *driverLab)) {
 			}
 		}()
 		for i := range l.hosts {
-			l.boot(i, m)
+			l.boot(i, ms[i])
 		}
 		for _, g := range l.guests {
 			g.until(prompt)
@@ -102,23 +127,30 @@ func inDriverLab(t testing.TB, m qemu.Machine, f func(l *driverLab)) {
 		for i, g := range l.guests {
 			ip := l.hosts[i].TenantIP // DHCP gave it already, unless the machine was too busy for its patience
 			g.must(fmt.Sprintf("ip -4 addr show dev eth0 | grep -q %s || ip addr add %s/24 dev eth0", ip, ip))
-			g.eventually(fmt.Sprintf("grep -qi %q /sys/class/infiniband/*/ports/1/gids/*", gidText(l.hosts[i].TenantIP)))
+			l.ready(i)
 		}
 		f(l)
 	})
 }
 
+// ready waits until a guest has the verbs device of its function, with its address.
+func (l *driverLab) ready(i int) {
+	l.t.Helper()
+	l.guests[i].eventually(fmt.Sprintf("grep -qi %q /sys/class/infiniband/*/ports/1/gids/*", gidText(l.hosts[i].TenantIP)))
+}
+
 // prompt is what a guest's shell says when it waits for a command.
 const prompt = "vnic-guest:~# "
 
-// boot starts the guest of host i, with its console on a socket.
+// boot starts the guest of host i, with its console on a socket. A machine that things can be plugged
+// into gets its functions so.
 func (l *driverLab) boot(i int, m qemu.Machine) {
 	l.t.Helper()
 	h := l.hosts[i]
-	windows, err := h.windows()
-	if err != nil {
+	if err := h.attach(&m); err != nil {
 		l.t.Fatal(err)
 	}
+	var err error
 	if h.PortSocket == "" {
 		if h.guestTAP, err = tap.OpenGuest(h.GuestTAP, h.PortBridge, h.PortMTU); err != nil {
 			l.t.Fatal(err)
@@ -126,10 +158,23 @@ func (l *driverLab) boot(i int, m qemu.Machine) {
 		defer h.guestTAP.Close()
 	}
 	console := filepath.Join(filepath.Dir(h.Socket), fmt.Sprintf("console%d", i))
-	m.Vsock, m.Windows, m.Console = h.Socket, windows, qemu.SocketChardev(console)
+	m.Console = qemu.SocketChardev(console)
 	m.NICs = []qemu.NIC{h.ethernet()}
+	if l.plain {
+		m.NICs = append(m.NICs, plainNIC(l.t, i))
+		defer m.NICs[1].TAP.Close()
+	}
+	var plugged []qemu.Vfio
+	if m.HotPlug > 0 {
+		plugged, m.Vfio = m.Vfio, nil
+	}
 	if l.vms[i], err = qemu.Start(context.Background(), m); err != nil {
 		l.t.Fatal(err)
+	}
+	for _, f := range plugged {
+		if err := qemu.PlugVfio(context.Background(), l.vms[i].QMP(), f); err != nil {
+			l.t.Fatal(err)
+		}
 	}
 	conn, err := net.Dial("unix", console)
 	if err != nil {
@@ -219,36 +264,10 @@ func (l *driverLab) sane(t testing.TB) {
 	t.Helper()
 	for _, g := range l.guests {
 		said, _ := g.run("dmesg")
-		if bad := complaints.FindString(said); bad != "" {
+		if bad := complaints.FindString(perftestCrash.ReplaceAllString(said, "")); bad != "" {
 			t.Errorf("%s: %s\n%s", g.name, bad, said)
 		}
 	}
-}
-
-// pair runs a server in the second guest and its client in the first, until both end. The client is
-// tried again while the server is there and does not listen yet.
-func (l *driverLab) pair(t testing.TB, server, client string) (said string) {
-	t.Helper()
-	a, b := l.guests[0], l.guests[1]
-	a.t, b.t = t, t
-	b.must(fmt.Sprintf("rm -f /tmp/rc; (timeout 100 %s >/tmp/server 2>&1; echo $? >/tmp/rc) & sleep 0.3", server))
-	for try := range 50 {
-		var status int
-		if said, status = a.run(fmt.Sprintf("timeout 100 %s 2>&1", client)); status == 0 {
-			break
-		}
-		if rc, _ := b.run("cat /tmp/rc 2>/dev/null"); rc != "" || try == 49 {
-			server, _ := b.run("cat /tmp/server")
-			t.Fatalf("%s: exit status %d:\n%s\nserver, exit status %s:\n%s\n%s\n%s", client, status, said, rc, server, a.kernel(), b.kernel())
-		}
-		time.Sleep(200 * time.Millisecond)
-	}
-	b.eventually("test -s /tmp/rc")
-	if rc, _ := b.run("cat /tmp/rc"); rc != "0" {
-		server, _ := b.run("cat /tmp/server")
-		t.Fatalf("%s: exit status %s:\n%s\nclient:\n%s\n%s", server, rc, server, said, b.kernel())
-	}
-	return said
 }
 
 // expand puts a host's names into a command: DEV and GID are its verbs device and the index of its

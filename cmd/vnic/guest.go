@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os/exec"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -118,6 +120,7 @@ func workloadCommand(url *string) *cobra.Command {
 	var cfg workload.Config
 	var first, second bool
 	var peer, ip string
+	var lspci bool
 	cmd := &cobra.Command{
 		Use:   "workload --first|--second --peer GID",
 		Short: "run every operation and size with a peer and verify every byte, as the demo does",
@@ -142,6 +145,9 @@ TCP and UDP to the other guest with iperf3 at the same time.`,
 				t := &traffic{Address: address, Peer: peer, Seconds: 2}
 				cfg.Beside = t.run
 			}
+			if lspci {
+				showPCI(cmd.Context(), cmd.OutOrStdout())
+			}
 			return workload.Run(cmd.Context(), cfg)
 		},
 	}
@@ -153,9 +159,23 @@ TCP and UDP to the other guest with iperf3 at the same time.`,
 	f.IntVar(&cfg.Count, "count", 0, "operations per row (0: by size)")
 	f.IntVar(&cfg.Repeat, "repeat", 1, "how often each of the two runs all operations")
 	f.DurationVar(&cfg.Recover, "recover", time.Minute, "how long to retry after the NIC or the peer was lost (0s: not at all)")
+	f.BoolVar(&lspci, "lspci", false, "show what lspci -vv says of the guest's functions")
 	f.StringVar(&ip, "ip", "", "`address`/length of the guest's Ethernet interface: run plain IP too")
 	cmd.MarkFlagsOneRequired("first", "second")
 	cmd.MarkFlagsMutuallyExclusive("first", "second")
 	_ = cmd.MarkFlagRequired("peer")
 	return cmd
+}
+
+// showPCI says what lspci knows of the functions that are PCI devices with the usual ids.
+func showPCI(ctx context.Context, out io.Writer) {
+	said, err := exec.CommandContext(ctx, "lspci", "-vvnn", "-d", "1af4:10f0").Output()
+	if err != nil {
+		said = fmt.Appendf(said, "lspci: %v", err)
+	}
+	for line := range strings.Lines(string(said)) {
+		if line = strings.TrimRight(line, "\n"); line != "" {
+			workload.Progress(out, line)
+		}
+	}
 }

@@ -67,6 +67,9 @@ func (guestPort) USO() bool { return true }
 // SetLink implements gateway.Port. The protocol has no way to tell; what the guest sends is dropped.
 func (guestPort) SetLink(bool) error { return nil }
 
+// Fault implements gateway.Port.
+func (p guestPort) Fault() string { return p.Reason() }
+
 // Stats implements gateway.Port.
 func (p guestPort) Stats() gateway.PortStats {
 	st := p.NetPort.Stats()

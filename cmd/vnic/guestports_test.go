@@ -166,6 +166,17 @@ func TestGuestPorts(t *testing.T) {
 		all[0].guest.Break(0)
 		all[0].guest.Kick(0)
 		all[1].exchange(all[2], 100) // others do not notice
+		faulty := func(want bool) {
+			t.Helper()
+			eventually(t, "what is said of the port", func() error {
+				out, err := runHere(t, "show", "functions", "-s", filepath.Join(dir, "ctl1"))
+				if err == nil && strings.Contains(out, "port: virtqueue broken by its driver: available index") != want {
+					err = fmt.Errorf("want a fault: %v\n%s", want, out)
+				}
+				return err
+			})
+		}
+		faulty(true)
 		if _, err := all[0].guest.Stop(); err != nil {
 			t.Fatal(err)
 		}
@@ -174,6 +185,7 @@ func TestGuestPorts(t *testing.T) {
 		}
 		all[0].exchange(all[1], 100)
 		all[3].exchange(all[0], 100)
+		faulty(false)
 	})
 }
 

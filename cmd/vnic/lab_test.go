@@ -26,21 +26,17 @@ type lab struct {
 	dir   string
 	hosts [2]*demoHost
 	nics  [2]*process
+
+	plain bool // guests have a virtio-net on a plain bridge too
 }
 
 // inLab runs f with a lab, on a thread that is in the lab's namespace.
 func inLab(t testing.TB, vm bool, f func(l *lab)) {
 	t.Helper()
-	makeLab(t, vm, false, f)
+	makeLab(t, demoOptions{noVM: !vm, windows: vm}, false, f)
 }
 
-// inEthernetLab is inLab with virtual machines whose functions have ports, and bridges for them.
-func inEthernetLab(t testing.TB, f func(l *lab)) {
-	t.Helper()
-	makeLab(t, true, true, f)
-}
-
-func makeLab(t testing.TB, vm, ethernet bool, f func(l *lab)) {
+func makeLab(t testing.TB, o demoOptions, ethernet bool, f func(l *lab)) {
 	t.Helper()
 	requireRoot(t)
 	l := &lab{t: t, dir: t.TempDir()}
@@ -61,8 +57,8 @@ func makeLab(t testing.TB, vm, ethernet bool, f func(l *lab)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := &demoOptions{fabric: "tap", noVM: !vm, windows: vm, out: l.dir}
-		l.hosts = newHosts(o, run, ports)
+		o.fabric, o.out = "tap", l.dir
+		l.hosts = newHosts(&o, run, ports)
 		if err := cmlink.Init(l.hosts[0].Keys, "demo", []uint8{1, 2}); err != nil {
 			t.Fatal(err)
 		}
@@ -121,10 +117,16 @@ func (l *lab) start(i int) {
 // useShards gives a NIC that does not run so many shards.
 func (l *lab) useShards(i, shards int) {
 	l.t.Helper()
+	l.rewrite(i, "nic: {", fmt.Sprintf("nic: {shards: %d, ", shards))
+}
+
+// rewrite replaces a word in the configuration of a NIC that does not run.
+func (l *lab) rewrite(i int, from, to string) {
+	l.t.Helper()
 	path := l.hosts[i].Config
 	b, err := os.ReadFile(path)
 	if err == nil {
-		err = os.WriteFile(path, bytes.Replace(b, []byte("nic: {"), fmt.Appendf(nil, "nic: {shards: %d, ", shards), 1), 0o644)
+		err = os.WriteFile(path, bytes.Replace(b, []byte(from), []byte(to), 1), 0o644)
 	}
 	if err != nil {
 		l.t.Fatal(err)

@@ -28,22 +28,11 @@ func TestLongQEMULineBoots(t *testing.T) {
 			config := writeQEMUConfig(t, fmt.Sprintf(qemuGuestConfig, t.TempDir(), path != "vsock"))
 			serveConfig(t, config)
 			g.iommu = path == "ivshmem-msix"
-			said, err := bootPrinted(t, ctx, config, g, 1001, "guest", "info", "--json", "--samples", "300", "--device", "vsock://2:7000?function=pf0.vf2")
-			if err != nil {
-				t.Fatal(err)
+			l := infoInGuest(t, ctx, config, g, path, "vsock://2:7000?function=pf0.vf2")
+			if (l.ShadowUS > 0) != (path != "vsock") {
+				t.Fatalf("%+v", l)
 			}
-			var info struct {
-				Function, Path string
-				Tenant         uint32
-				Latency        guestlib.Latency
-			}
-			if err := json.Unmarshal(said, &info); err != nil || info.Tenant != 100 || !strings.HasSuffix(info.Function, "pf0.vf2") {
-				t.Fatalf("%v: %s", err, said)
-			}
-			if l := info.Latency; info.Path != path || l.Samples != 300 || l.DoorbellUS <= 0 || l.WakeUS <= 0 || (l.ShadowUS > 0) != (path != "vsock") {
-				t.Fatalf("%+v; want path %s", info, path)
-			}
-			t.Logf("%+v", info.Latency)
+			t.Logf("%+v", l)
 		})
 	}
 }
@@ -63,31 +52,59 @@ attach:
   - {type: vhost-user, socket: %[1]s/g2.sock, cid: 1002, windows: %[2]t}
 `
 
-// guestCosts boots two guests and lets the first measure what the device costs it,
-// over messages alone and over its window.
-func guestCosts(tb testing.TB, ctx context.Context, g guestFiles) []workload.Cost {
+// infoInGuest boots the first guest and has it look at its second function, by a URL; path is how it is
+// to be reached.
+func infoInGuest(tb testing.TB, ctx context.Context, config string, g guestFiles, path, url string) guestlib.Latency {
 	tb.Helper()
-	config := writeQEMUConfig(tb, fmt.Sprintf(qemuGuestConfig, tb.TempDir(), true))
+	said, err := bootPrinted(tb, ctx, config, g, 1001, "guest", "info", "--json", "--samples", "300", "--device", url)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var info struct {
+		Function, Path string
+		Tenant         uint32
+		Latency        guestlib.Latency
+	}
+	if err := json.Unmarshal(said, &info); err != nil || info.Tenant != 100 || !strings.HasSuffix(info.Function, "pf0.vf2") {
+		tb.Fatalf("%v: %s", err, said)
+	}
+	if l := info.Latency; info.Path != path || l.Samples != 300 || l.DoorbellUS <= 0 || l.WakeUS <= 0 {
+		tb.Fatalf("%+v; want path %s", info, path)
+	}
+	return info.Latency
+}
+
+// guestCosts boots the two guests of a configuration and lets the first measure what the device costs it
+// by paths, and at last by the best. first and second are the URLs of their functions.
+func guestCosts(tb testing.TB, ctx context.Context, config string, g guestFiles, first, second string, paths ...string) []workload.Cost {
+	tb.Helper()
 	serveConfig(tb, config)
 	g.iommu = true
-	second := make(chan error, 1)
+	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
-		_, err := bootPrinted(tb, ctx, config, g, 1002, "guest", "latency", "--second", "--peer", "192.168.100.11")
+		_, err := bootPrinted(tb, ctx, config, g, 1002, "guest", "latency", "--second", "--peer", "192.168.100.11", "--device", second)
 		if err != nil {
 			cancel()
 		}
-		second <- err
+		ended <- err
 	}()
-	said, err := bootPrinted(tb, ctx, config, g, 1001, "guest", "latency", "--json", "--first", "--peer", "192.168.100.13", "--device", "vsock://2:7000?function=pf0.vf1")
+	said, err := bootPrinted(tb, ctx, config, g, 1001, "guest", "latency", "--json", "--first", "--peer", "192.168.100.13", "--device", first)
 	if err != nil {
 		cancel()
 	}
-	if err := errors.Join(err, <-second); err != nil {
+	if err := errors.Join(err, <-ended); err != nil {
 		tb.Fatal(err)
 	}
-	return checkCosts(tb, said, "vsock", "ivshmem-msix")
+	return checkCosts(tb, said, paths...)
+}
+
+// ivshmemCosts is guestCosts of functions with windows, over vsock alone and then over those.
+func ivshmemCosts(tb testing.TB, ctx context.Context, g guestFiles) []workload.Cost {
+	tb.Helper()
+	config := writeQEMUConfig(tb, fmt.Sprintf(qemuGuestConfig, tb.TempDir(), true))
+	return guestCosts(tb, ctx, config, g, "vsock://2:7000?function=pf0.vf1", "vsock://2:7000", "vsock", "ivshmem-msix")
 }
 
 // BenchmarkGuestLatency measures in guests what reaching the NIC and being reached
@@ -97,7 +114,7 @@ func BenchmarkGuestLatency(b *testing.B) {
 	defer cancel()
 	g := buildQEMUGuest(b, ctx)
 	for b.Loop() {
-		costs := guestCosts(b, ctx, g)
+		costs := ivshmemCosts(b, ctx, g)
 		messages, window := costs[0], costs[1]
 		b.ReportMetric(messages.Latency.DoorbellUS, "guest/doorbell_vsock_us")
 		b.ReportMetric(messages.Latency.WakeUS, "guest/vsock_wake_us")

@@ -37,7 +37,17 @@ type perftestPeer struct {
 	qp   *guestlib.QP
 	wc   [64]guestlib.WC
 	size int // bytes of a message
+	typ  guestlib.QPType
+
+	retries retries
 }
+
+// retries are how long a queue pair tries again, as verbs have it.
+type retries struct{ timeout, count, notReady uint8 }
+
+// patient are more than eight seconds: a guest on a busy machine stands still for most of one now and
+// then.
+var patient = retries{timeout: 18, count: 7, notReady: 7}
 
 // perftestPort is where perftest's servers listen.
 const perftestPort = 18515
@@ -79,7 +89,7 @@ func newPerftestPeer(t testing.TB, ctx context.Context, url string) *perftestPee
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &perftestPeer{t: t, ctx: ctx, dev: dev}
+	p := &perftestPeer{t: t, ctx: ctx, dev: dev, retries: patient}
 	t.Cleanup(func() { _ = dev.Close() })
 	p.pd, err = dev.AllocPD(ctx)
 	p.check(err)
@@ -106,7 +116,7 @@ const firstPSN = 0xfffff0
 func (p *perftestPeer) own() *keys {
 	var err error
 	p.qp, err = p.pd.CreateQP(p.ctx, guestlib.QPConfig{
-		SendCQ: p.cq, SendEntries: 128, RecvEntries: 512, SigAll: true, Access: guestlib.RemoteWrite | guestlib.RemoteRead | guestlib.RemoteAtomic,
+		Type: p.typ, SendCQ: p.cq, SendEntries: 128, RecvEntries: 512, SigAll: true, Access: guestlib.RemoteWrite | guestlib.RemoteRead | guestlib.RemoteAtomic,
 	})
 	p.check(err)
 	return &keys{qpn: p.qp.Address().QPN, psn: firstPSN, rkey: p.mr.RKey(), addr: p.mr.Addr(), gid: p.qp.Address().GID}
@@ -115,12 +125,20 @@ func (p *perftestPeer) own() *keys {
 // connect takes the queue pair to RTS.
 func (p *perftestPeer) connect(to *keys) {
 	p.t.Helper()
+	if p.typ == guestlib.UC {
+		p.check(p.qp.Modify(p.ctx, abi.ModifyQP{
+			State: abi.QPStateRTR, PathMTU: abi.PathMTUFor(p.mtu), DestQPN: to.qpn, DGID: to.gid, RQPSN: to.psn,
+			Mask: abi.QPAttrState | abi.QPAttrAV | abi.QPAttrPathMTU | abi.QPAttrDestQPN | abi.QPAttrRQPSN,
+		}))
+		p.check(p.qp.Modify(p.ctx, abi.ModifyQP{State: abi.QPStateRTS, SQPSN: firstPSN, Mask: abi.QPAttrState | abi.QPAttrSQPSN}))
+		return
+	}
 	p.check(p.qp.Modify(p.ctx, abi.ModifyQP{
 		State: abi.QPStateRTR, PathMTU: abi.PathMTUFor(p.mtu), DestQPN: to.qpn, DGID: to.gid, RQPSN: to.psn, MinRNRTimer: 12, MaxDestRdAtomic: 16,
 		Mask: abi.QPAttrState | abi.QPAttrAV | abi.QPAttrPathMTU | abi.QPAttrDestQPN | abi.QPAttrRQPSN | abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer,
 	}))
 	p.check(p.qp.Modify(p.ctx, abi.ModifyQP{
-		State: abi.QPStateRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, SQPSN: firstPSN, MaxRdAtomic: 16,
+		State: abi.QPStateRTS, Timeout: p.retries.timeout, RetryCnt: p.retries.count, RNRRetry: p.retries.notReady, SQPSN: firstPSN, MaxRdAtomic: 16,
 		Mask: abi.QPAttrState | abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry | abi.QPAttrSQPSN | abi.QPAttrMaxRdAtomic,
 	}))
 }

@@ -71,7 +71,7 @@ qemu-system-x86_64 \
   -machine q35,memory-backend=m0 \
   -accel tcg \
   -cpu max \
-  -smp 1 \
+  -smp 1,maxcpus=2 \
   -m 512M \
   -object memory-backend-memfd,id=m0,size=512M,share=on \
   -chardev socket,id=vsock,path=/run/g1.sock \

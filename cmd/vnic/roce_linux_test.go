@@ -50,13 +50,25 @@ functions:
 	roceLinuxAttach = `attach:
   - {type: unix, name: bare, socket: %[1]s/bare.sock}
 `
+	// With the Linux driver, VF 1 is a guest's too, and so is its port.
+	roceDriverFunction = `      - {vf: 1, tenant: 100, address: %[1]s, guest: {cid: 1001}, port: {mode: bridged, name: vp1, bridge: gbr1, addresses: [%[2]s]}}
+`
+	roceDriverAttach = `attach:
+  - {type: vhost-user, socket: %[1]s/guest1.sock, cid: 1001, windows: true}
+`
 )
 
 // linuxSetting is what a test wants around the stock guest.
 type linuxSetting struct {
 	gid    string // of the function
 	two    bool   // NICs, else one
+	driver bool   // the function is a guest's with the Linux driver
+	beside bool   // with driver: both guests have a virtio-net on a plain bridge too
 	impair string // of what NICs receive from each other
+
+	capture bool // and check every packet
+	// outside is a stock guest that is not at a function's port itself
+	outside *outsideSetting
 }
 
 // config writes the configuration of a NIC.
@@ -71,15 +83,31 @@ func (s *linuxSetting) config(dir string, host int) string {
 		if s.gid == more {
 			more = ""
 		}
-		text += fmt.Sprintf(roceLinuxFunction, s.gid, more)
+		text += fmt.Sprintf(s.either(roceLinuxFunction, roceDriverFunction), s.gid, more)
 	}
 	if (host == 2) == s.two {
-		text += roceLinuxGuest
+		text += s.stock()
 	}
 	if host == 1 {
-		text += fmt.Sprintf(roceLinuxAttach, dir)
+		text += fmt.Sprintf(s.either(roceLinuxAttach, roceDriverAttach), dir)
 	}
 	return text
+}
+
+// stock is the function that leads to the stock guest.
+func (s *linuxSetting) stock() string {
+	if s.outside != nil {
+		return s.outside.function
+	}
+	return roceLinuxGuest
+}
+
+// either is what a bare client needs, or the driver.
+func (s *linuxSetting) either(bare, driver string) string {
+	if s.driver {
+		return driver
+	}
+	return bare
 }
 
 // stockGuest is a guest whose init runs programs on a Soft-RoCE device.
@@ -114,14 +142,14 @@ func stockGuest(t testing.TB, ctx context.Context, programs ...string) qemu.Mach
 // TestRoCELinux has perftest's programs of a stock guest work with a function over RoCEv2: the guest
 // asks for everything, then the function does.
 func TestRoCELinux(t *testing.T) {
-	withLinux(t, linuxSetting{gid: "192.168.100.11"}, 20)
+	withLinux(t, linuxSetting{gid: "192.168.100.11", capture: true}, 20)
 }
 
 // TestLongRoCELinux does it over IPv6, over two NICs with the tunnel between them, and there with
 // losses, duplicates and packets out of order.
 func TestLongRoCELinux(t *testing.T) {
 	for name, s := range map[string]linuxSetting{
-		"IPv6":     {gid: "fd00:100::11"},
+		"IPv6":     {gid: "fd00:100::11", capture: true},
 		"two NICs": {gid: "192.168.100.11", two: true},
 		"two NICs, IPv6, losses": {
 			gid: "fd00:100::11", two: true, impair: "{loss: 1%, duplicate: 1%, reorder: 1%}",
@@ -130,6 +158,10 @@ func TestLongRoCELinux(t *testing.T) {
 		t.Run(name, func(t *testing.T) { withLinux(t, s, 100) })
 	}
 }
+
+// linuxOpcodes are those of the programs, of a reliable connection and of an unreliable one; the
+// requests and answers of either side.
+var linuxOpcodes = []int{6, 7, 8, 12, 13, 14, 15, 17, 18, 20, 0x26, 0x27, 0x28}
 
 // withLinux runs all programs with n messages each.
 func withLinux(t *testing.T, s linuxSetting, n int) {
@@ -147,20 +179,30 @@ func withLinux(t *testing.T, s linuxSetting, n int) {
 	flags := func(more string) string { return fmt.Sprintf(",-d,rxe0,-x,@%d,-F,-m,1024%s", index, more) }
 	large, small := fmt.Sprintf(",-s,65536,-n,%d", n), fmt.Sprintf(",-s,5000,-n,%d", n)
 	commands := []string{
+		"ib_write_bw" + flags(large+",-c,UC") + "," + own,
 		"ib_write_bw" + flags(large) + "," + own, "ib_read_bw" + flags(large) + "," + own,
 		"ib_atomic_bw" + flags(",-n,50") + "," + own, "ib_send_bw" + flags(small) + "," + own,
 		"ib_write_bw" + flags(large), "ib_read_bw" + flags(large), "ib_atomic_bw" + flags(",-n,50"),
+		"ib_write_bw" + flags(large+",-c,UC"),
 	}
 	netns.Run(t, func() {
 		l := newLinuxLab(t, ctx, s, m, append([]string{"programs", guest + "/24+fd00:100::22/64"}, commands...))
 		defer l.stop()
+		var captured func() string
+		if s.capture {
+			captured = l.capture(t)
+		}
 		p := newPerftestPeer(t, ctx, "unix://"+l.dir+"/bare.sock")
 		server, err := net.Listen("tcp", fmt.Sprintf("%s:%d", own, perftestPort))
 		p.check(err)
 		defer server.Close()
 		defer p.dev.Close()
-		for _, receives := range []int{0, 0, 0, n + 1} {
-			p.size = 5000
+		for i, receives := range []int{0, 0, 0, 0, n + 1} {
+			t.Logf("the guest is to run %s", commands[i])
+			p.size, p.typ = 5000, 0
+			if i == 0 {
+				p.typ = guestlib.UC
+			}
 			clear(p.mr.Bytes())
 			p.check(server.(*net.TCPListener).SetDeadline(time.Now().Add(testTime)))
 			for done := false; !done; {
@@ -188,10 +230,18 @@ func withLinux(t *testing.T, s linuxSetting, n int) {
 			}
 		})
 		l.said(t)
+		p.typ = guestlib.UC
+		p.drive(to, 1024, func(r *keys) {
+			p.post(n, 65536, guestlib.SendWR{Opcode: guestlib.Write, RemoteAddr: r.addr, RKey: r.rkey})
+		})
+		l.said(t)
 		if c := l.counters(t, 1); s.impair != "" && c["roce.again"] == 0 {
 			t.Error("nothing was lost")
 		} else if c["roce.wrong"] != 0 || c["roce.sent"] == 0 {
 			t.Errorf("%d packets sent, %d were wrong", c["roce.sent"], c["roce.wrong"])
+		}
+		if s.capture {
+			l.checkCapture(t, captured(), linuxOpcodes, append([]int{0, 1, 2}, linuxOpcodes...))
 		}
 	})
 }
@@ -216,18 +266,33 @@ func (l *linuxLab) check(t testing.TB, memory []byte) {
 type linuxLab struct {
 	dir   string
 	mac   string // of the guest's function
+	hosts int    // NICs
+	vm    *qemu.Process
 	lines *bufio.Scanner
+	t     testing.TB
 	ends  []func()
 }
 
 // stop ends the guest and the NICs, on the thread that started them: they die with it.
 func (l *linuxLab) stop() {
+	if l.t.Failed() {
+		l.report(l.t)
+	}
 	for _, end := range slices.Backward(l.ends) {
 		end()
 	}
 }
 
 func newLinuxLab(t testing.TB, ctx context.Context, s linuxSetting, m qemu.Machine, args []string) *linuxLab {
+	t.Helper()
+	l := newLinuxNICs(t, ctx, s)
+	ip(t, "link set vp1 up", "addr add 192.168.100.11/24 dev vp1")
+	l.boot(t, ctx, m, args)
+	return l
+}
+
+// newLinuxNICs is the lab without the guest.
+func newLinuxNICs(t testing.TB, ctx context.Context, s linuxSetting) *linuxLab {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "vnic-roce-") // t.TempDir may be too long for a socket
 	if err != nil {
@@ -237,17 +302,18 @@ func newLinuxLab(t testing.TB, ctx context.Context, s linuxSetting, m qemu.Machi
 	if err := cmlink.Init(filepath.Join(dir, "keys"), "lab", []uint8{1, 2}); err != nil {
 		t.Fatal(err)
 	}
-	ip(t, "link add ubr mtu 4500 type bridge", "link set ubr up", "link add gbr2 type bridge", "link set gbr2 arp off up") // it must not answer for vp1
+	ip(t, "link add ubr mtu 4500 type bridge", "link set ubr up")
+	for _, bridge := range []string{"gbr1", "gbr2"} {
+		ip(t, "link add "+bridge+" type bridge", "link set "+bridge+" arp off up") // it must not answer for vp1
+	}
 	hosts := 1
 	if s.two {
 		hosts = 2
 	}
-	l := &linuxLab{dir: dir, mac: config.FunctionMAC(uint8(hosts), 0, 2).String()}
+	l := &linuxLab{t: t, dir: dir, hosts: hosts, mac: config.FunctionMAC(uint8(hosts), 0, 2).String()}
 	for host := range hosts {
 		l.start(t, ctx, host+1, s.config(dir, host+1))
 	}
-	ip(t, "link set vp1 up", "addr add 192.168.100.11/24 dev vp1")
-	l.boot(t, ctx, m, args)
 	return l
 }
 
@@ -312,6 +378,7 @@ func (l *linuxLab) boot(t testing.TB, ctx context.Context, m qemu.Machine, args 
 	defer nic.Close()
 	console := filepath.Join(l.dir, "guest.log")
 	m.Console, m.InitArgs = qemu.FileChardev(console), args
+	m.KernelArgs = stockKernel
 	m.NICs = []qemu.NIC{{TAP: nic, MAC: l.mac, MTU: mtu}}
 	vm, err := qemu.Start(ctx, m)
 	if err != nil {
@@ -319,11 +386,11 @@ func (l *linuxLab) boot(t testing.TB, ctx context.Context, m qemu.Machine, args 
 	}
 	l.ends = append(l.ends, func() {
 		if text, _ := os.ReadFile(console); t.Failed() {
-			t.Logf("guest:\n%s", text)
+			keepLog(t, "guest", text)
 		}
 		_ = vm.Stop()
 	})
-	l.lines = bufio.NewScanner(vm.Output())
+	l.vm, l.lines = vm, bufio.NewScanner(vm.Output())
 }
 
 // sum adds up the words in b.

@@ -106,13 +106,12 @@ func (l *lab) beside(ctx context.Context, m qemu.Machine) (bandwidth, latency ma
 			l.t.Fatal(err)
 		}
 		defer nic.Close()
-		windows, err := h.windows()
-		if err != nil {
-			l.t.Fatal(err)
-		}
 		console := filepath.Join(l.dir, role+".log")
 		g := m
-		g.Vsock, g.Windows, g.Console = h.Socket, windows, qemu.FileChardev(console)
+		if err := h.attach(&g); err != nil {
+			l.t.Fatal(err)
+		}
+		g.Console = qemu.FileChardev(console)
 		g.NICs = []qemu.NIC{{TAP: nic, MAC: fmt.Sprintf("52:54:00:00:00:0%d", i+1), MTU: demoMTU}}
 		g.InitArgs = []string{role, fmt.Sprintf("10.77.0.%d/24", i+1), fmt.Sprintf("10.77.0.%d", 2-i), h.PeerGI, strconv.Itoa(rxeRuns)}
 		vm, err := qemu.Start(ctx, g)

@@ -152,7 +152,11 @@ func printFunctions(w io.Writer, v any) {
 		for k := range abi.NumObjects {
 			fmt.Fprintf(w, "%d\t", *f.Has(k))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", upDown(f.LinkUp), rate, f.Fault)
+		fault := f.Fault
+		if f.Port != nil && f.Port.Fault != "" {
+			fault = strings.TrimPrefix(fault+"; port: "+f.Port.Fault, "; ")
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", upDown(f.LinkUp), rate, fault)
 	}
 }
 
@@ -201,10 +205,10 @@ func printViolations(w io.Writer, list []control.Violation) {
 }
 
 func printConnections(w io.Writer, v any) {
-	fmt.Fprintln(w, "ID\tSTATE\tFUNCTION\tQPN\tPEER\tPEER QPN\tTENANT\tCID\tPEER CID\tMTU\tRETRANSMITS\tCWND\tRTT\tNOTE")
+	fmt.Fprintln(w, "ID\tSTATE\tFUNCTION\tQPN\tWIRE\tPEER\tPEER QPN\tTENANT\tCID\tPEER CID\tMTU\tRETRANSMITS\tCWND\tRTT\tNOTE")
 	for _, c := range v.([]control.Connection) {
-		fmt.Fprintf(w, "%d\t%s\t%s\t%#x\t%s\t%#x\t%d\t%#x\t%#x\t%d\t%d\t%.1f\t%v\t%s\n",
-			c.ID, c.State, c.Function, c.QPN, c.PeerFunction, c.PeerQPN, c.Tenant, c.LocalCID, c.RemoteCID, c.MTU, c.Retransmits,
+		fmt.Fprintf(w, "%d\t%s\t%s\t%#x\t%s\t%s\t%#x\t%d\t%#x\t%#x\t%d\t%d\t%.1f\t%v\t%s\n",
+			c.ID, c.State, c.Function, c.QPN, c.Wire, or(c.PeerFunction, c.PeerAddress), c.PeerQPN, c.Tenant, c.LocalCID, c.RemoteCID, c.MTU, c.Retransmits,
 			c.Cwnd, time.Duration(c.RTTNS).Round(time.Microsecond), or(c.Note, "-"))
 	}
 }

@@ -212,14 +212,12 @@ func workloadGuest(t *testing.T, ctx context.Context) guestFiles {
 func (l *lab) bootGuest(ctx context.Context, g guestFiles, i int, command ...string) (stop func(), said *follower) {
 	l.t.Helper()
 	h := l.hosts[i]
-	windows, err := h.windows()
-	if err != nil {
+	console := filepath.Join(l.dir, fmt.Sprintf("console%d", i))
+	m := qemu.Machine{Memory: guestMemory, Kernel: g.kernel, Initrd: g.initrd, Console: qemu.FileChardev(console), InitArgs: command}
+	if err := h.attach(&m); err != nil {
 		l.t.Fatal(err)
 	}
-	console := filepath.Join(l.dir, fmt.Sprintf("console%d", i))
-	vm, err := qemu.Start(ctx, qemu.Machine{
-		Memory: guestMemory, Kernel: g.kernel, Initrd: g.initrd, Windows: windows, Vsock: h.Socket, Console: qemu.FileChardev(console), InitArgs: command,
-	})
+	vm, err := qemu.Start(ctx, m)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -14,8 +15,6 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/falcon-vnic/vnic/device/fabric"
 )
 
@@ -24,7 +23,7 @@ import (
 type pmd struct {
 	t   testing.TB
 	in  io.WriteCloser
-	cmd *exec.Cmd
+	end func()
 
 	mu   sync.Mutex
 	said strings.Builder
@@ -37,16 +36,34 @@ type pmdOptions struct {
 	peer   [6]byte // where it sends to
 	from   string  // addresses of what it sends
 	to     string
-	size   int    // bytes of a frame it sends, without checksum
-	more   string // parameters of the device, as packed_vq=1
-	mode   string // txonly, rxonly or macswap
-	server bool   // it listens at the socket
+	size   int         // bytes of a frame it sends, without checksum
+	more   string      // parameters of the device, as packed_vq=1
+	mode   string      // txonly, rxonly or 5tswap
+	server bool        // it listens at the socket
+	cpu    string      // its processors; "": all
+	twin   *pmdOptions // of a second port; what comes by a port leaves by the same
+}
+
+// device is how DPDK is told of the port number n.
+func (o *pmdOptions) device(n int) string {
+	d := fmt.Sprintf("net_virtio_user%d,path=%s,queues=1,queue_size=1024,mac=%s", n, o.socket, macText(o.mac))
+	if o.server {
+		d += ",server=1"
+	}
+	if o.more != "" {
+		d += "," + o.more
+	}
+	return d
 }
 
 func requirePMD(t testing.TB) {
 	t.Helper()
+	require(t, hasPMD(), "dpdk-testpmd is not installed (make deps: dpdk-dev)")
+}
+
+func hasPMD() bool {
 	_, err := exec.LookPath("dpdk-testpmd")
-	require(t, err == nil, "dpdk-testpmd is not installed (make deps: dpdk-dev)")
+	return err == nil
 }
 
 func macText(m [6]byte) string {
@@ -55,16 +72,16 @@ func macText(m [6]byte) string {
 
 func startPMD(t testing.TB, o pmdOptions) *pmd {
 	t.Helper()
-	device := fmt.Sprintf("net_virtio_user0,path=%s,queues=1,queue_size=1024,mac=%s", o.socket, macText(o.mac))
-	if o.server {
-		device += ",server=1"
-	}
-	if o.more != "" {
-		device += "," + o.more
-	}
 	runtime := t.TempDir()
-	cmd := exec.Command("stdbuf", "-oL", "dpdk-testpmd", "--no-huge", "--no-pci", "-m", "256", "--no-telemetry", "--lcores", "(0,1)@("+processors(t)+")", "--vdev", device, "--",
-		"-i", "--forward-mode="+o.mode, "--eth-peer=0,"+macText(o.peer), "--tx-ip="+o.from+","+o.to, fmt.Sprintf("--txpkts=%d", max(o.size, 60)), "--nb-cores=1", "--total-num-mbufs=8192", "--no-flush-rx")
+	devices := []string{"--vdev", o.device(0)}
+	peers := []string{"--eth-peer=0," + macText(o.peer)}
+	if o.twin != nil {
+		devices, peers = append(devices, "--vdev", o.twin.device(1)), append(peers, "--eth-peer=1,"+macText(o.twin.peer))
+	}
+	args := append([]string{"-oL", "dpdk-testpmd", "--no-huge", "--no-pci", "-m", "256", "--no-telemetry", "--lcores", "(0,1)@(" + cmp.Or(o.cpu, processors(t)) + ")"}, devices...)
+	args = append(append(args, "--", "-i"), peers...)
+	args = append(args, "--forward-mode="+o.mode, "--port-topology=loop", "--tx-ip="+o.from+","+o.to, fmt.Sprintf("--txpkts=%d", max(o.size, 60)), "--nb-cores=1", "--total-num-mbufs=8192", "--no-flush-rx")
+	cmd := exec.Command("stdbuf", args...)
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtime, "RUNTIME_DIRECTORY="+runtime)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	in, err := cmd.StdinPipe()
@@ -79,7 +96,7 @@ func startPMD(t testing.TB, o pmdOptions) *pmd {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p := &pmd{t: t, in: in, cmd: cmd}
+	p := &pmd{t: t, in: in}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -94,7 +111,7 @@ func startPMD(t testing.TB, o pmdOptions) *pmd {
 			p.mu.Unlock()
 		}
 	}()
-	t.Cleanup(func() {
+	p.end = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
 		<-read
 		_ = cmd.Wait()
@@ -102,6 +119,7 @@ func startPMD(t testing.TB, o pmdOptions) *pmd {
 			t.Logf("testpmd at %s:\n%s", filepath.Base(o.socket), p.text())
 		}
 	})
+	t.Cleanup(p.end)
 	p.await("testpmd> ", 0)
 	return p
 }
@@ -146,18 +164,12 @@ func (p *pmd) counts() map[string]int {
 	return m
 }
 
-// processors lists those that this process may use.
+// processors are those that this process may use, as DPDK takes them.
 func processors(t testing.TB) string {
 	t.Helper()
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		t.Fatal(err)
-	}
 	var list []string
-	for i := range 8 * len(set) * 8 {
-		if set.IsSet(i) {
-			list = append(list, strconv.Itoa(i))
-		}
+	for _, cpu := range own(t) {
+		list = append(list, strconv.Itoa(cpu))
 	}
 	return strings.Join(list, ",")
 }

@@ -49,7 +49,8 @@ A responder's steps: received, opened (decrypted), delivered (in the guest's mem
 or the atomic is done), cqe_written and event of the receive, acked (the
 acknowledgement was sent). A READ or atomic also has scheduled and sealed, of the
 response, and its acked is the peer's acknowledgement. Inside one NIC (loopback)
-nothing is sealed, sent or received.`,
+nothing is sealed, sent or received. Over RoCEv2 (roce) nobody acknowledges
+responses and datagrams; to a port of the same NIC nothing is sealed.`,
 		Example: `  vnic trace pf0.vf1 --count 10
   vnic trace pf0.vf1 --qp 0x11 --for 5s --summary
   vnic trace pf0.vf1 --for 1s --chrome trace.json     # for ui.perfetto.dev`,

@@ -73,35 +73,69 @@ func compareTunnels(b *testing.B, bc tunnelCase, wireguard string) {
 		}
 	}()
 	x.must(x.serve())
-	for _, w := range ways { // resolves addresses and shakes hands
-		if _, err := x.in(0, "ping", "-c", "5", "-i", "0.2", "-W", "5", boxAddress(w.net, 2)); err != nil {
-			b.Fatalf("%s: %v", w.name, err)
-		}
-	}
-	samples := map[string][]float64{}
-	add := func(metric string, w *tunnel, v float64) {
-		if w.name != "" {
-			metric += "@" + w.name
-		}
-		samples[metric] = append(samples[metric], v)
-	}
-	for range tunnelRounds {
+	x.warm(ways)
+	hurry(b)
+	samples := samples{}
+	var cipher []float64 // ns for a packet
+	for round := range tunnelRounds {
+		cipher = append(cipher, float64(cipherTime(b, bc.mtu)))
 		for _, w := range ways {
-			add(bc.tcp, w, x.tcp(w, "cubic"))
+			samples.add(bc.tcp, w, x.tcp(w, "cubic"))
 			if bc.bbr != "" && knowsCongestionControl("bbr") {
-				add(bc.bbr, w, x.tcp(w, "bbr"))
+				samples.add(bc.bbr, w, x.tcp(w, "bbr"))
 			}
-			if bc.rest {
-				pps, loss := x.udp(w)
-				add("tunnel/udp1400_pps", w, pps)
-				add("tunnel/udp1400_loss", w, loss)
-				add("tunnel/ping_p50_us", w, x.ping(w))
+			if !bc.rest {
+				continue
+			}
+			pps, loss := x.udp(w)
+			samples.add("tunnel/udp1400_pps", w, pps)
+			samples.add("tunnel/udp1400_loss", w, loss)
+			samples.add("tunnel/ping_p50_us", w, x.ping(w))
+			for _, nc := range ndrCases {
+				if round < ndrRounds {
+					samples.add("tunnel/"+nc.metric, w, x.ndr(w, nc.size))
+				}
 			}
 		}
 	}
-	for metric, v := range samples {
-		slices.Sort(v)
-		b.ReportMetric(v[len(v)/2], metric)
+	samples.limit(bc, median(cipher))
+	samples.report(b)
+}
+
+// limit adds what cipher and bridge, each of which is measured alone, would let pass of TCP together,
+// Gbit/s, and how much of that our tunnel does. Two processors do both: the bridge's rate is that of
+// two, and what a packet takes to seal and to open is shared between them.
+func (s samples) limit(bc tunnelCase, cipher float64) {
+	at := strings.TrimPrefix(bc.tcp, "tunnel/tcp_gbps")
+	perBit := 1/median(s[bc.tcp+"@bridge"]) + cipher/2/float64(8*bc.mtu)
+	s["tunnel/tcp_limit_gbps"+at] = []float64{1 / perBit}
+	s["tunnel/tcp_over_limit"+at] = []float64{median(s[bc.tcp]) * perBit}
+}
+
+// warm has ways resolve addresses and shake hands.
+func (b *boxes) warm(ways []*tunnel) {
+	b.t.Helper()
+	for _, w := range ways {
+		if _, err := b.in(0, "ping", "-c", "5", "-i", "0.2", "-W", "5", boxAddress(w.net, 2)); err != nil {
+			b.t.Fatalf("%s: %v", w.name, err)
+		}
+	}
+}
+
+// samples are what was measured, by metric.
+type samples map[string][]float64
+
+func (s samples) add(metric string, w *tunnel, v float64) {
+	if w.name != "" {
+		metric += "@" + w.name
+	}
+	s[metric] = append(s[metric], v)
+}
+
+// report gives the medians.
+func (s samples) report(b *testing.B) {
+	for metric, v := range s {
+		b.ReportMetric(median(v), metric)
 	}
 	b.ReportMetric(0, "ns/op") // says nothing
 }
@@ -128,6 +162,7 @@ type iperf struct {
 	End struct {
 		Received struct {
 			BitsPerSecond float64 `json:"bits_per_second"`
+			Bytes         float64
 		} `json:"sum_received"`
 		Sum struct {
 			Seconds     float64

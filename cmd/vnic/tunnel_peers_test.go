@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,6 +36,7 @@ type tunnel struct {
 
 	nics    [2]*process // of ours
 	devices [2]string   // URLs of the functions
+	ports   [2]string   // sockets of their ports in guests' memory
 	control string      // socket of the first
 }
 
@@ -226,14 +228,20 @@ type vnicOptions struct {
 	superframes string
 	rdmaMTU     int   // 0: 1024, and the functions have ports
 	processors  []int // nic.cpu of each NIC, modulo what there are; nil: any
+	guestPorts  bool  // the functions' ports are of type vhost-user, at tunnel.ports
+	streams     int   // functions of each NIC, VF 1 and on, whose addresses are those of as many nets; 0: one
+	keepTo      []int // processors of the whole NIC, a shard on each; nil: one shard, and any
 }
 
-// vnic is a `vnic run` for each box, with a function whose port is in the box,
-// or which a bare client may attach to.
+// boxHost is the number of the NIC in a box: all tunnels share the bridge.
+func boxHost(net, box int) uint8 { return uint8(10*net + box) }
+
+// vnic is a `vnic run` for each box, with functions whose ports are in the box, or which a bare
+// client may attach to.
 func (b *boxes) vnic(n int, o vnicOptions) *tunnel {
 	b.t.Helper()
 	t := &tunnel{name: o.name, net: n}
-	host := func(box int) uint8 { return uint8(10*n + box) } // all tunnels share the bridge
+	host := func(box int) uint8 { return boxHost(n, box) }
 	keys := filepath.Join(b.dir, fmt.Sprintf("keys%d", n))
 	b.must(cmlink.Init(keys, "bench", []uint8{host(1), host(2)}))
 	ports, err := freePorts()
@@ -243,37 +251,40 @@ func (b *boxes) vnic(n int, o vnicOptions) *tunnel {
 	b.t.Cleanup(func() { _ = os.RemoveAll(run) })
 	for i := range b.spaces {
 		me, peer := i+1, 2-i
-		port := fmt.Sprintf("vp%d-%d", n, me)
+		port := func(stream int) string { return fmt.Sprintf("vp%d-%d", n+stream, me) }
 		guest := filepath.Join(run, fmt.Sprintf("nic%d.sock", me))
 		t.devices[i] = "unix://" + guest
-		function := fmt.Sprintf("port: {mode: direct, name: %s}", port)
-		if o.rdmaMTU > 0 {
-			function = "guest: {unix: bare}"
-		}
-		pin := ""
-		if o.processors != nil {
-			pin = fmt.Sprintf(", cpu: %d", o.processors[i]%runtime.NumCPU())
+		var functions strings.Builder
+		for k := range max(o.streams, 1) {
+			has := fmt.Sprintf("port: {mode: direct, name: %s}", port(k))
+			switch {
+			case o.rdmaMTU > 0:
+				has = "guest: {unix: bare}"
+			case o.guestPorts:
+				t.ports[i] = filepath.Join(run, fmt.Sprintf("port%d.sock", me))
+				has = fmt.Sprintf("port: {type: vhost-user, socket: %s}", t.ports[i])
+			}
+			fmt.Fprintf(&functions, "      - {vf: %d, tenant: 7, address: %s, %s}\n", k+1, boxAddress(n+k, me), has)
 		}
 		socket := filepath.Join(run, fmt.Sprintf("nic%d.ctl", me))
 		config := filepath.Join(run, fmt.Sprintf("nic%d.yaml", me))
 		b.must(os.WriteFile(config, fmt.Appendf(nil, `
-nic: {host: %[13]d%[17]s}
+nic: {host: %[12]d%[16]s}
 control: %[3]s
 uplink: {name: up%[4]d-%[1]d, bridge: %[5]s, mtu: %[6]d, address: 10.98.%[4]d.%[1]d/24, superframes: %[7]s}
-rdma: {mtu: %[15]d}
+rdma: {mtu: %[14]d}
 cm: {listen: "127.0.0.1:%[8]d", identity: %[10]s}
 peers:
-  - {host: %[14]d, underlay: 10.98.%[4]d.%[2]d, cm: "127.0.0.1:%[9]d", identity: "vnic://bench/host/%[14]d", tenants: [7]}
+  - {host: %[13]d, underlay: 10.98.%[4]d.%[2]d, cm: "127.0.0.1:%[9]d", identity: "vnic://bench/host/%[13]d", tenants: [7]}
 functions:
   - pf: 0
     vfs:
-      - {vf: 1, tenant: 7, address: %[11]s, %[12]s}
-attach:
-  - {type: unix, name: bare, socket: %[16]s}
-`, me, peer, socket, n, boxBridge, b.mtu, o.superframes, ports[i], ports[1-i], keys, boxAddress(n, me), function, host(me), host(peer),
-			cmp.Or(o.rdmaMTU, 1024), guest, pin), 0o644))
+%[11]sattach:
+  - {type: unix, name: bare, socket: %[15]s}
+`, me, peer, socket, n, boxBridge, b.mtu, o.superframes, ports[i], ports[1-i], keys, functions.String(), host(me), host(peer),
+			cmp.Or(o.rdmaMTU, 1024), guest, o.threads(i)), 0o644))
 		log := filepath.Join(run, fmt.Sprintf("nic%d.log", me))
-		p, err := startProcess(port, log, vnic(b.t), "run", "-c", config)
+		p, err := startProcess(port(0), log, on(o.keepTo, vnic(b.t), "run", "-c", config)...)
 		b.must(err)
 		t.nics[i] = p
 		if i == 0 {
@@ -287,11 +298,42 @@ attach:
 			}
 			return err
 		})
-		if o.rdmaMTU == 0 {
-			b.must(b.spaces[i].Take(port, boxAddress(n, me)+"/24"))
+		for k := range max(o.streams, 1) {
+			if o.rdmaMTU == 0 && !o.guestPorts {
+				b.must(b.spaces[i].Take(port(k), boxAddress(n+k, me)+"/24"))
+			}
 		}
 	}
 	return t
+}
+
+// threads are the keys of section nic that say what threads the NIC of a box has, and where.
+func (o vnicOptions) threads(box int) string {
+	switch {
+	case o.keepTo != nil:
+		return fmt.Sprintf(", shards: %d, cpu: [%s]", len(o.keepTo), list(o.keepTo))
+	case o.processors != nil:
+		return fmt.Sprintf(", shards: 1, cpu: [%d]", o.processors[box]%runtime.NumCPU())
+	default:
+		return ""
+	}
+}
+
+// on is a command line that keeps a command to processors; nil: to none.
+func on(processors []int, argv ...string) []string {
+	if processors == nil {
+		return argv
+	}
+	return append([]string{"taskset", "-c", list(processors)}, argv...)
+}
+
+// list writes processors as taskset and section nic of a configuration take them.
+func list(processors []int) string {
+	var s []string
+	for _, cpu := range processors {
+		s = append(s, strconv.Itoa(cpu))
+	}
+	return strings.Join(s, ",")
 }
 
 // in runs a program in a box and returns what it prints.

@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
 
@@ -56,48 +53,14 @@ func vfioInfo(t *testing.T, iommu bool, path string) {
 	g.iommu, g.qemu = iommu, newQEMU(t, ctx)
 	config := writeQEMUConfig(t, fmt.Sprintf(vfioConfig, t.TempDir()))
 	serveConfig(t, config)
-	said, err := bootPrinted(t, ctx, config, g, 1001, "guest", "info", "--json", "--samples", "300", "--device", "pci://?function=pf0.vf2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var info struct {
-		Function, Path string
-		Tenant         uint32
-		Latency        guestlib.Latency
-	}
-	if err := json.Unmarshal(said, &info); err != nil || info.Tenant != 100 || !strings.HasSuffix(info.Function, "pf0.vf2") {
-		t.Fatalf("%v: %s", err, said)
-	}
-	if l := info.Latency; info.Path != path || l.Samples != 300 || l.DoorbellUS <= 0 || l.WakeUS <= 0 {
-		t.Fatalf("%+v; want path %s", info, path)
-	}
-	t.Logf("%+v", info.Latency)
+	t.Logf("%+v", infoInGuest(t, ctx, config, g, path, "pci://?function=pf0.vf2"))
 }
 
-// vfioCosts boots two guests whose functions are PCI devices, and lets the first measure what the device
-// costs it, over messages alone and over its window.
+// vfioCosts is guestCosts of functions that are PCI devices.
 func vfioCosts(tb testing.TB, ctx context.Context, g guestFiles) []workload.Cost {
 	tb.Helper()
 	config := writeQEMUConfig(tb, fmt.Sprintf(vfioConfig, tb.TempDir()))
-	serveConfig(tb, config)
-	second := make(chan error, 1)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		_, err := bootPrinted(tb, ctx, config, g, 1002, "guest", "latency", "--second", "--peer", "192.168.100.11", "--device", "pci://")
-		if err != nil {
-			cancel()
-		}
-		second <- err
-	}()
-	said, err := bootPrinted(tb, ctx, config, g, 1001, "guest", "latency", "--json", "--first", "--peer", "192.168.100.13", "--device", "pci://?function=pf0.vf1")
-	if err != nil {
-		cancel()
-	}
-	if err := errors.Join(err, <-second); err != nil {
-		tb.Fatal(err)
-	}
-	return checkCosts(tb, said, "pci", "pci-msix")
+	return guestCosts(tb, ctx, config, g, "pci://?function=pf0.vf1", "pci://", "pci", "pci-msix")
 }
 
 // BenchmarkVfioLatency is BenchmarkGuestLatency for functions by vfio-user.
@@ -105,7 +68,7 @@ func BenchmarkVfioLatency(b *testing.B) {
 	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Minute)
 	defer cancel()
 	g := buildQEMUGuest(b, ctx)
-	g.iommu, g.qemu = true, newQEMU(b, ctx)
+	g.qemu = newQEMU(b, ctx)
 	for b.Loop() {
 		window := vfioCosts(b, ctx, g)[1]
 		b.ReportMetric(window.Latency.DoorbellUS, "guest/doorbell_vfio_us")

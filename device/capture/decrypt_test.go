@@ -13,6 +13,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
@@ -47,7 +48,7 @@ func TestDissectorDecrypts(t *testing.T) {
 		return b[:n]
 	}
 	add := func(body []byte, fields map[string]string) {
-		sealed = append(sealed, shown{Sealed, build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(psp.UDPPort), gopacket.Payload(body)), fields})
+		sealed = append(sealed, shown{Sealed, build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(underlay.SealedPort), gopacket.Payload(body)), fields})
 	}
 	for _, version := range []uint8{psp.VersionGCM128, psp.VersionGCM256} {
 		for _, offset := range []uint8{0, 2, 8} {

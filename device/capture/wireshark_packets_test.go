@@ -254,7 +254,7 @@ func sealedPackets(t *testing.T, clear shown) []shown {
 	h := psp.Header{NextHeader: psp.NextHeaderIPv4, CryptOffset: 8, HasVC: true, SPI: 0x80000001, IV: 1_000_000_000_000, VC: 100<<32 | 7}
 	frame := func() []byte {
 		b := append(append(h.Append(nil), clear.packet...), bytes.Repeat([]byte{0xcc}, psp.ICVLen)...)
-		return build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(psp.UDPPort), gopacket.Payload(b))
+		return build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(underlay.SealedPort), gopacket.Payload(b))
 	}
 	fields := func() map[string]string {
 		return map[string]string{

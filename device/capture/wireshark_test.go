@@ -16,7 +16,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
-	"github.com/falcon-vnic/vnic/falcon/psp"
+	"github.com/falcon-vnic/vnic/device/underlay"
 )
 
 const dissector = "../../docs/wireshark/vnic.lua"
@@ -119,7 +119,7 @@ func TestDissectorSurvivesAnything(t *testing.T) {
 		// wrap puts a body behind new headers, so that it is the body which is wrong and not IP.
 		wrap := func(body []byte) {
 			if p.iface == Sealed {
-				p.packet = build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(psp.UDPPort), gopacket.Payload(body))
+				p.packet = build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(underlay.SealedPort), gopacket.Payload(body))
 			} else {
 				p.packet = inner(body)
 			}

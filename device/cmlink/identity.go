@@ -1,28 +1,14 @@
 package cmlink
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
-	"math/big"
 	"net/url"
-	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
-
-// validity is how long certificates of Init last.
-const validity = 10 * 365 * 24 * time.Hour
 
 // URI is the identity of a host in a domain: vnic://<domain>/host/<n>.
 func URI(domain string, host uint8) string {
@@ -67,173 +53,11 @@ type Identity struct {
 // URI is the identity in its certificate.
 func (id *Identity) URI() string { return URI(id.Domain, id.Host) }
 
-func caPaths(dir string) (cert, key string) {
-	return filepath.Join(dir, "ca.pem"), filepath.Join(dir, "ca.key")
-}
+// ErrIdentity says that a peer could not prove the identity asked of it.
+var ErrIdentity = errors.New("wrong identity")
 
-func hostPaths(dir string, host uint8) (cert, key string) {
-	base := filepath.Join(dir, fmt.Sprintf("host-%d", host))
-	return base + ".pem", base + ".key"
-}
-
-// Init makes a new fabric in dir, which is created if it is missing: a CA
-// (ca.pem, ca.key) and a certificate for each host (host-N.pem, host-N.key).
-// Certificates get mode 0644, keys 0600. If one of the files exists nothing is
-// written. Only ca.pem and its own pair need to go to a host; ca.key should not.
-func Init(dir, domain string, hosts []uint8) error {
-	if err := checkDomain(domain); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("identities: %w", err)
-	}
-	caCert, caKey := caPaths(dir)
-	if err := refuseExisting(dir, hosts, caCert, caKey); err != nil {
-		return err
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return fmt.Errorf("CA key: %w", err)
-	}
-	now := time.Now()
-	tmpl := &x509.Certificate{
-		SerialNumber:          serial(),
-		Subject:               pkix.Name{CommonName: "vnic CA of " + domain},
-		NotBefore:             now.Add(-time.Hour),
-		NotAfter:              now.Add(validity),
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-		MaxPathLenZero:        true,
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
-	if err != nil {
-		return fmt.Errorf("CA certificate: %w", err)
-	}
-	ca, err := x509.ParseCertificate(der)
-	if err != nil {
-		return fmt.Errorf("CA certificate: %w", err)
-	}
-	if err := writePair(caCert, caKey, der, key); err != nil {
-		return err
-	}
-	return issueAll(dir, domain, hosts, ca, key)
-}
-
-// AddHosts makes certificates for further hosts with the CA that Init left in
-// dir.
-func AddHosts(dir, domain string, hosts []uint8) error {
-	if err := checkDomain(domain); err != nil {
-		return err
-	}
-	if err := refuseExisting(dir, hosts); err != nil {
-		return err
-	}
-	ca, key, err := loadCA(dir)
-	if err != nil {
-		return err
-	}
-	return issueAll(dir, domain, hosts, ca, key)
-}
-
-// loadCA reads the certificate and the key that Init left in dir.
-func loadCA(dir string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
-	certPath, keyPath := caPaths(dir)
-	pair, err := loadPair(certPath, keyPath)
-	if err != nil {
-		return nil, nil, err
-	}
-	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
-	if !ok {
-		return nil, nil, fmt.Errorf("%s: not an ECDSA key", keyPath)
-	}
-	return pair.Leaf, key, nil
-}
-
-func refuseExisting(dir string, hosts []uint8, paths ...string) error {
-	for i, h := range hosts {
-		if slices.Contains(hosts[:i], h) {
-			return fmt.Errorf("identities: host %d is named twice", h)
-		}
-		c, k := hostPaths(dir, h)
-		paths = append(paths, c, k)
-	}
-	for _, p := range paths {
-		if _, err := os.Lstat(p); !errors.Is(err, fs.ErrNotExist) {
-			if err != nil {
-				return fmt.Errorf("identities: %w", err)
-			}
-			return fmt.Errorf("identities: %s exists and is not overwritten: remove it or choose another folder", p)
-		}
-	}
-	return nil
-}
-
-func issueAll(dir, domain string, hosts []uint8, ca *x509.Certificate, caKey *ecdsa.PrivateKey) error {
-	for _, h := range hosts {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			return fmt.Errorf("key of host %d: %w", h, err)
-		}
-		uri, err := url.Parse(URI(domain, h))
-		if err != nil {
-			return fmt.Errorf("identity of host %d: %w", h, err)
-		}
-		tmpl := &x509.Certificate{
-			SerialNumber: serial(),
-			Subject:      pkix.Name{CommonName: fmt.Sprintf("vnic host %d of %s", h, domain)},
-			NotBefore:    ca.NotBefore,
-			NotAfter:     ca.NotAfter,
-			KeyUsage:     x509.KeyUsageDigitalSignature,
-			ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-			URIs:         []*url.URL{uri},
-		}
-		der, err := x509.CreateCertificate(rand.Reader, tmpl, ca, key.Public(), caKey)
-		if err != nil {
-			return fmt.Errorf("certificate of host %d: %w", h, err)
-		}
-		certPath, keyPath := hostPaths(dir, h)
-		if err := writePair(certPath, keyPath, der, key); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func serial() *big.Int {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
-	b[0] &= 0x7f
-	return new(big.Int).SetBytes(b[:])
-}
-
-func writePair(certPath, keyPath string, cert []byte, key *ecdsa.PrivateKey) error {
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return fmt.Errorf("%s: %w", keyPath, err)
-	}
-	if err := writeNew(keyPath, 0o600, "PRIVATE KEY", der); err != nil {
-		return err
-	}
-	return writeNew(certPath, 0o644, "CERTIFICATE", cert)
-}
-
-func writeNew(path string, mode fs.FileMode, kind string, der []byte) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return fmt.Errorf("identities: %w", err)
-	}
-	if err = f.Chmod(mode); err == nil { // whatever the umask is
-		err = pem.Encode(f, &pem.Block{Type: kind, Bytes: der})
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err != nil {
-		return fmt.Errorf("identities: %s: %w", path, err)
-	}
-	return nil
-}
+// ErrRevoked says that a peer's certificate is on the list of revoked ones.
+var ErrRevoked = fmt.Errorf("%w: it is revoked", ErrIdentity)
 
 // Load reads the identity of a host from the files Init wrote. It refuses a key
 // that others can read and a certificate that is another host's or not valid
@@ -272,25 +96,26 @@ func Load(dir string, host uint8) (*Identity, error) {
 	return id, nil
 }
 
-func loadPair(certPath, keyPath string) (tls.Certificate, error) {
-	st, err := os.Stat(keyPath)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("identity: %w (`vnic keys init` makes it)", err)
-	}
-	if st.Mode().Perm()&0o077 != 0 {
-		return tls.Certificate{}, fmt.Errorf("identity: %s has mode %04o, others can use the key: chmod 600 %s", keyPath, st.Mode().Perm(), keyPath)
-	}
-	pair, err := tls.LoadX509KeyPair(certPath, keyPath)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("identity %s: %w", certPath, err)
-	}
-	return pair, nil
-}
-
 // identityOf returns the one identity a certificate names.
 func identityOf(c *x509.Certificate) (string, error) {
 	if len(c.URIs) != 1 {
 		return "", fmt.Errorf("certificate of %q has %d URI names, want one", c.Subject.CommonName, len(c.URIs))
 	}
 	return c.URIs[0].String(), nil
+}
+
+// checkRevoked reads the list as it is now: a NIC that runs heeds a new one within a keepalive. A
+// list that cannot be read lets nobody in, and ends no link that is up.
+func (id *Identity) checkRevoked(cert *x509.Certificate) error {
+	if id.dir == "" {
+		return nil // in memory
+	}
+	list, err := revokedList(id.dir, id.ca)
+	if err != nil {
+		return err
+	}
+	if isRevoked(list, cert) {
+		return fmt.Errorf("%w: certificate %x of %q", ErrRevoked, cert.SerialNumber, cert.Subject.CommonName)
+	}
+	return nil
 }

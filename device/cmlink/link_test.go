@@ -379,9 +379,9 @@ func TestKeepalive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		side := func(host uint8) (*peer, *recorder) {
 			r := newRecorder(t)
-			l := &Link{handler: r, ctx: t.Context(), cfg: Config{Identity: &Identity{}}}
-			l.cfg.defaults()
-			return &peer{link: l, Peer: Peer{Host: host}}, r
+			s := &shared{handler: r, ctx: t.Context(), cfg: Config{Identity: &Identity{}}}
+			s.cfg.defaults()
+			return &peer{shared: s, Peer: Peer{Host: host}}, r
 		}
 		a, ra := side(2)
 		b, rb := side(1)

@@ -17,7 +17,7 @@ import (
 // peer is one other NIC. Its goroutine runs one session after the other.
 type peer struct {
 	Peer
-	link    *Link
+	shared  *shared
 	dials   bool           // we dial it
 	arrived chan *tls.Conn // the newest connection it dialed, checked; has one place
 
@@ -50,8 +50,8 @@ func (p *peer) replace(c *tls.Conn) {
 		return
 	}
 	p.twice, p.noticed = fmt.Sprintf("two NICs seem to have host number %d: at %s and %s", p.Host, old, is), now
-	if _, ok := p.link.refusals.allow(now); ok {
-		p.link.cfg.Log.Warn("connection management: two NICs seem to have one host number", "host", p.Host, "first", old, "second", is,
+	if _, ok := p.shared.refusals.allow(now); ok {
+		p.shared.cfg.Log.Warn("connection management: two NICs seem to have one host number", "host", p.Host, "first", old, "second", is,
 			"remedy", "give each NIC its own nic.host and identity")
 	}
 }
@@ -72,43 +72,6 @@ func (p *peer) say(note string) {
 	p.note = note
 }
 
-// Note says what is not as it should be with a peer, or what is waited for; "": nothing.
-func (l *Link) Note(host uint8) string {
-	p := l.peers[host]
-	if p == nil {
-		return ""
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.twice != "" && time.Since(p.noticed) < 2*twiceTime:
-		return p.twice
-	case p.session == nil:
-		return p.note
-	}
-	return ""
-}
-
-// session is one connection from PeerUp to PeerDown.
-type session struct {
-	conn   net.Conn
-	raw    net.Conn // what conn encrypts for
-	cert   *x509.Certificate
-	queue  chan []byte
-	once   sync.Once
-	ended  chan struct{}
-	reason error // set before ended is closed
-}
-
-// end breaks the connection. The first reason is kept.
-func (s *session) end(reason error) {
-	s.once.Do(func() {
-		s.reason = reason
-		close(s.ended)
-		_ = s.raw.Close() // at once; tls would first wait to send an alert
-	})
-}
-
 func (p *peer) send(msg []byte) error {
 	p.mu.Lock()
 	s := p.session
@@ -122,7 +85,7 @@ func (p *peer) send(msg []byte) error {
 	case s.queue <- msg:
 		return nil
 	default:
-		p.link.stats.queueFull.Add(1)
+		p.shared.stats.queueFull.Add(1)
 		s.end(ErrFull)
 		return fmt.Errorf("cmlink: host %d: %w", p.Host, ErrFull)
 	}
@@ -151,8 +114,8 @@ func (p *peer) offer(c *tls.Conn) {
 
 // run keeps the peer connected until the Link closes.
 func (p *peer) run() {
-	ctx := p.link.ctx
-	backoff, failures := p.link.cfg.BackoffMin, 0
+	ctx := p.shared.ctx
+	backoff, failures := p.shared.cfg.BackoffMin, 0
 	for {
 		conn, err := p.connect(ctx)
 		switch {
@@ -168,20 +131,20 @@ func (p *peer) run() {
 			}
 			failures++
 			p.say("not reached: " + err.Error())
-			p.link.cfg.Log.Log(ctx, level, "connection management: peer not reached, trying on", "host", p.Host, "addr", p.Addr, "err", err)
+			p.shared.cfg.Log.Log(ctx, level, "connection management: peer not reached, trying on", "host", p.Host, "addr", p.Addr, "err", err)
 		default:
 			started := time.Now()
 			p.serve(conn, conn.NetConn(), conn.ConnectionState().PeerCertificates[0])
 			failures = 0
-			if time.Since(started) >= p.link.cfg.BackoffMax {
-				backoff = p.link.cfg.BackoffMin
+			if time.Since(started) >= p.shared.cfg.BackoffMax {
+				backoff = p.shared.cfg.BackoffMin
 			}
 		}
 		if p.dials {
 			if !sleep(ctx, backoff/2+rand.N(backoff)) {
 				return
 			}
-			backoff = min(2*backoff, p.link.cfg.BackoffMax)
+			backoff = min(2*backoff, p.shared.cfg.BackoffMax)
 		}
 	}
 }
@@ -192,22 +155,22 @@ func (p *peer) connect(ctx context.Context) (*tls.Conn, error) {
 	if p.dials {
 		return p.dial(ctx)
 	}
-	where := p.link.listener.Addr().String()
+	where := p.shared.listens
 	p.say("waits for it to dial " + where)
-	late := time.AfterFunc(p.link.cfg.Patience, func() {
-		p.link.cfg.Log.Warn("connection management: the peer does not dial", "host", p.Host, "waited", p.link.cfg.Patience,
-			"remedy", "is it running, and does it list "+where+" as cm of host "+strconv.Itoa(int(p.link.cfg.Identity.Host))+"?")
+	late := time.AfterFunc(p.shared.cfg.Patience, func() {
+		p.shared.cfg.Log.Warn("connection management: the peer does not dial", "host", p.Host, "waited", p.shared.cfg.Patience,
+			"remedy", "is it running, and does it list "+where+" as cm of host "+strconv.Itoa(int(p.shared.cfg.Identity.Host))+"?")
 	})
 	defer late.Stop()
 	select {
 	case c := <-p.arrived:
 		// Tells the dialer that its certificate was accepted.
-		_ = c.SetWriteDeadline(time.Now().Add(p.link.cfg.Handshake))
+		_ = c.SetWriteDeadline(time.Now().Add(p.shared.cfg.Handshake))
 		if _, err := c.Write(appendFrame(nil, nil)); err != nil {
 			_ = c.NetConn().Close()
 			return nil, err
 		}
-		p.link.stats.accepted.Add(1)
+		p.shared.stats.accepted.Add(1)
 		return c, nil
 	case <-ctx.Done():
 		return nil, nil
@@ -215,14 +178,14 @@ func (p *peer) connect(ctx context.Context) (*tls.Conn, error) {
 }
 
 func (p *peer) dial(ctx context.Context) (*tls.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.link.cfg.Handshake)
+	ctx, cancel := context.WithTimeout(ctx, p.shared.cfg.Handshake)
 	defer cancel()
 	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.Addr)
 	if err != nil {
-		p.link.stats.dialFailed.Add(1)
+		p.shared.stats.dialFailed.Add(1)
 		return nil, err
 	}
-	conn := tls.Client(raw, tlsConfig(p.link.cfg.Identity, x509.ExtKeyUsageServerAuth, func(uri string) error {
+	conn := tls.Client(raw, tlsConfig(p.shared.cfg.Identity, x509.ExtKeyUsageServerAuth, func(uri string) error {
 		if uri != p.Identity {
 			return fmt.Errorf("%w: %s answered at %s, want %s", ErrIdentity, uri, p.Addr, p.Identity)
 		}
@@ -230,10 +193,10 @@ func (p *peer) dial(ctx context.Context) (*tls.Conn, error) {
 	}))
 	if err := p.welcome(ctx, conn); err != nil {
 		_ = raw.Close()
-		p.link.refuse(p.Addr, err)
+		p.shared.refuse(p.Addr, err)
 		return nil, err
 	}
-	p.link.stats.dialed.Add(1)
+	p.shared.stats.dialed.Add(1)
 	return conn, nil
 }
 
@@ -257,17 +220,17 @@ func (p *peer) welcome(ctx context.Context, conn *tls.Conn) error {
 
 // serve runs a session from PeerUp to PeerDown.
 func (p *peer) serve(conn, raw net.Conn, cert *x509.Certificate) {
-	s := &session{conn: conn, raw: raw, cert: cert, queue: make(chan []byte, p.link.cfg.Queue), ended: make(chan struct{})}
+	s := &session{conn: conn, raw: raw, cert: cert, queue: make(chan []byte, p.shared.cfg.Queue), ended: make(chan struct{})}
 	p.mu.Lock()
 	p.session = s // before PeerUp, which is answered by sending
 	if len(p.arrived) > 0 {
 		s.end(errDialedAgain)
 	}
 	p.mu.Unlock()
-	p.link.handler.PeerUp(p.Host)
-	p.link.cfg.Log.Info("connection management: link up", "host", p.Host, "remote", conn.RemoteAddr())
+	p.shared.handler.PeerUp(p.Host)
+	p.shared.cfg.Log.Info("connection management: link up", "host", p.Host, "remote", conn.RemoteAddr())
 
-	stop := context.AfterFunc(p.link.ctx, func() { s.end(net.ErrClosed) })
+	stop := context.AfterFunc(p.shared.ctx, func() { s.end(net.ErrClosed) })
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -280,22 +243,22 @@ func (p *peer) serve(conn, raw net.Conn, cert *x509.Certificate) {
 	p.mu.Lock()
 	p.session = nil
 	p.mu.Unlock()
-	p.link.stats.down.Add(1)
-	p.link.cfg.Log.Info("connection management: link down", "host", p.Host, "reason", s.reason)
-	p.link.handler.PeerDown(p.Host, s.reason)
+	p.shared.stats.down.Add(1)
+	p.shared.cfg.Log.Info("connection management: link down", "host", p.Host, "reason", s.reason)
+	p.shared.handler.PeerDown(p.Host, s.reason)
 }
 
 func (p *peer) read(s *session) {
 	for {
-		_ = s.conn.SetReadDeadline(time.Now().Add(3 * p.link.cfg.Keepalive))
+		_ = s.conn.SetReadDeadline(time.Now().Add(3 * p.shared.cfg.Keepalive))
 		msg, err := readFrame(s.conn)
 		if err != nil {
 			s.end(err)
 			return
 		}
 		if msg != nil {
-			p.link.stats.messagesIn.Add(1)
-			p.link.handler.Message(p.Host, msg)
+			p.shared.stats.messagesIn.Add(1)
+			p.shared.handler.Message(p.Host, msg)
 		}
 	}
 }
@@ -303,7 +266,7 @@ func (p *peer) read(s *session) {
 // write sends queued messages, several at a time if they wait, and the
 // keepalive.
 func (p *peer) write(s *session) {
-	idle := time.NewTicker(p.link.cfg.Keepalive)
+	idle := time.NewTicker(p.shared.cfg.Keepalive)
 	defer idle.Stop()
 	var buf []byte
 	for {
@@ -313,7 +276,7 @@ func (p *peer) write(s *session) {
 		case <-s.ended:
 			return
 		case <-idle.C:
-			if err := p.link.cfg.Identity.checkRevoked(s.cert); errors.Is(err, ErrRevoked) {
+			if err := p.shared.cfg.Identity.checkRevoked(s.cert); errors.Is(err, ErrRevoked) {
 				s.end(err)
 				return
 			}
@@ -331,11 +294,11 @@ func (p *peer) write(s *session) {
 				}
 			}
 		}
-		_ = s.conn.SetWriteDeadline(time.Now().Add(3 * p.link.cfg.Keepalive))
+		_ = s.conn.SetWriteDeadline(time.Now().Add(3 * p.shared.cfg.Keepalive))
 		if _, err := s.conn.Write(buf); err != nil {
 			s.end(err)
 			return
 		}
-		p.link.stats.messagesOut.Add(n)
+		p.shared.stats.messagesOut.Add(n)
 	}
 }

@@ -4,20 +4,12 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math/big"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 )
-
-// revokedPath is where the list of revoked certificates lies, signed by the CA (RFC 5280 §5).
-func revokedPath(dir string) string { return filepath.Join(dir, "ca.crl") }
-
-const pemRevoked = "X509 CRL"
 
 // Revoke makes every NIC that has the new ca.crl refuse the certificate that a host has now. It
 // needs the CA's key.
@@ -59,68 +51,6 @@ func Revoke(dir string, host uint8) error {
 		return err
 	}
 	return os.Rename(temp, path)
-}
-
-// revokedList reads the list of a folder, nil if there is none.
-func revokedList(dir string, ca *x509.Certificate) (*x509.RevocationList, error) {
-	path := revokedPath(dir)
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	block, _ := pem.Decode(b)
-	if block == nil || block.Type != pemRevoked {
-		return nil, fmt.Errorf("%s: no list of revoked certificates", path)
-	}
-	list, err := x509.ParseRevocationList(block.Bytes)
-	if err == nil {
-		err = list.CheckSignatureFrom(ca)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return list, nil
-}
-
-func isRevoked(list *x509.RevocationList, cert *x509.Certificate) bool {
-	return list != nil && slices.ContainsFunc(list.RevokedCertificateEntries, func(e x509.RevocationListEntry) bool {
-		return e.SerialNumber.Cmp(cert.SerialNumber) == 0
-	})
-}
-
-// checkRevoked reads the list as it is now: a NIC that runs heeds a new one within a keepalive. A
-// list that cannot be read lets nobody in, and ends no link that is up.
-func (id *Identity) checkRevoked(cert *x509.Certificate) error {
-	if id.dir == "" {
-		return nil // in memory
-	}
-	list, err := revokedList(id.dir, id.ca)
-	if err != nil {
-		return err
-	}
-	if isRevoked(list, cert) {
-		return fmt.Errorf("%w: certificate %x of %q", ErrRevoked, cert.SerialNumber, cert.Subject.CommonName)
-	}
-	return nil
-}
-
-func readCertificate(path string) (*x509.Certificate, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("identity: %w (`vnic keys init` makes it)", err)
-	}
-	block, _ := pem.Decode(b)
-	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, fmt.Errorf("%s: no certificate in it", path)
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return cert, nil
 }
 
 // Described is a certificate of a folder.

@@ -3,18 +3,11 @@ package cmlink
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 )
 
 // protocol is the ALPN name; it changes with the framing.
 const protocol = "vnic-cm/1"
-
-// ErrIdentity says that a peer could not prove the identity asked of it.
-var ErrIdentity = errors.New("wrong identity")
-
-// ErrRevoked says that a peer's certificate is on the list of revoked ones.
-var ErrRevoked = fmt.Errorf("%w: it is revoked", ErrIdentity)
 
 // tlsConfig is the same for both sides: we check the chain ourselves since
 // identities are URIs and not host names. accept decides on the identity.

@@ -7,43 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/falcon-vnic/vnic/device/security"
-	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/rdma/roce/cc"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
-
-// Ranges of the wire formats.
-const (
-	maxPF        = 15
-	maxVF        = 4095
-	minUplinkMTU = 576
-	minIPv6MTU   = 1280  // RFC 8200 §5
-	maxUplinkMTU = 65521 // the TAP driver's limit
-	maxIfName    = 15
-
-	minRotateEvery = time.Second
-	maxRotateEvery = 30 * 24 * time.Hour
-	maxSpin        = 10 * time.Millisecond
-	minWatchdog    = time.Second // a thread with nothing to do turns every half second
-	maxCPUs        = 1024        // of the kernel's fixed set, CPU_SETSIZE
-	maxQueues      = 16          // tap.MaxQueues
-)
-
-// overhead is what an RDMA packet's data is wrapped in below the uplink's MTU:
-// outer IP and UDP, the seal, Falcon Push Data 28, the longest ULP headers in
-// front of data 40.
-func (c *Config) overhead() int {
-	v6 := false
-	for _, f := range c.AllFunctions() {
-		v6 = v6 || f.Address.Is6()
-	}
-	seal := security.Encap(security.Tunnel{})
-	if c.PSP.Mode == PSPTransport {
-		seal = security.Transport{}
-	}
-	return underlay.HeaderLen(c.Uplink.Address.Addr()) + seal.Overhead(v6) + 28 + wire.MaxDataHeaderLen
-}
 
 func (c *Config) check(r *report) {
 	if c.NIC.Host == 0 {
@@ -75,19 +40,6 @@ func (c *Config) check(r *report) {
 	}
 }
 
-func oneOf(r *report, path, value string, choices ...string) {
-	for _, c := range choices {
-		if value == c {
-			return
-		}
-	}
-	what := fmt.Sprintf("%q is not known", value)
-	if value == "" {
-		what = "missing"
-	}
-	r.add(path, what, "write one of "+strings.Join(choices, ", "))
-}
-
 func (c *Config) checkLog(r *report) {
 	oneOf(r, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(r, "log.format", c.Log.Format, LogText, LogJSON)
@@ -116,6 +68,9 @@ func (c *Config) checkUplink(r *report) {
 	u := &c.Uplink
 	oneOf(r, "uplink.backend", u.Backend, BackendNative, BackendWater, BackendMemory)
 	oneOf(r, "uplink.superframes", u.Superframes, SuperframesAuto, SuperframesOff)
+	if u.Speed < minUplinkSpeed || u.Speed > maxUplinkSpeed {
+		r.add("uplink.speed", fmt.Sprintf("%s is out of range", u.Speed), fmt.Sprintf("use %s to %s", minUplinkSpeed, maxUplinkSpeed))
+	}
 	switch {
 	case u.Queues < 1 || u.Queues > maxQueues:
 		r.add("uplink.queues", fmt.Sprintf("%d is out of range", u.Queues), fmt.Sprintf("use 1 to %d", maxQueues))
@@ -181,19 +136,6 @@ func (u *Uplink) checkNeighbours(r *report) {
 		if n.MAC.IsZero() || n.MAC[0]&1 != 0 {
 			r.add(path+".mac", fmt.Sprintf("%s is no station's address", n.MAC), "write its MAC address, as 02:56:4e:ff:00:02")
 		}
-	}
-}
-
-func usable(a netip.Addr) bool {
-	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
-}
-
-func checkIfName(r *report, path, name string) {
-	switch {
-	case len(name) > maxIfName:
-		r.add(path, fmt.Sprintf("%q has %d characters", name, len(name)), fmt.Sprintf("use at most %d", maxIfName))
-	case name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n%"):
-		r.add(path, fmt.Sprintf("%q is not a network device name", name), "use letters, digits, - and _")
 	}
 }
 

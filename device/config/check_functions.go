@@ -11,12 +11,6 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// tenantAddr is what must be unique in a fabric: an address inside a tenant.
-type tenantAddr struct {
-	tenant uint32
-	addr   netip.Addr
-}
-
 func (c *Config) checkFunctions(r *report) {
 	pfs := map[uint8]int{}
 	owners, macs := map[tenantAddr]string{}, map[MAC]string{c.Uplink.MAC: "uplink"}
@@ -78,7 +72,7 @@ func (c *Config) checkFunction(r *report, path string, f *Function, names map[st
 	checkWindow(r, path+".dma_window", f.DMAWindow)
 	checkLimits(r, path+".limits", &f.Limits)
 	c.checkPort(r, path+".port", f, names, owners, macs)
-	c.checkLeast(r, path+".credits", &f.Credits)
+	c.checkLeast(r, path+".credits", &f.Credits, 1)
 	checkGuarantee(r, path, f)
 	if *f.Enabled && f.Tenant == 0 {
 		r.add(path+".enabled", "true, but the function has no tenant", "give it tenant and address, or leave enabled out")
@@ -105,8 +99,9 @@ func checkGuarantee(r *report, path string, f *Function) {
 	}
 }
 
-// checkLeast sees that a limit allows a packet.
-func (c *Config) checkLeast(r *report, path string, limit *Credits) {
+// checkLeast sees that a limit allows a packet for each of those that lease from it: the NIC's shards
+// from its own and the host's, else one.
+func (c *Config) checkLeast(r *report, path string, limit *Credits, sharers int) {
 	least := c.leastCredits()
 	for i, n := range limit.each() {
 		value, key := *n.value, path+"."+n.key
@@ -115,17 +110,21 @@ func (c *Config) checkLeast(r *report, path string, limit *Credits) {
 		} else if value == 0 {
 			continue // no limit
 		}
-		if l := *least.each()[i].value; value < l {
+		switch l := *least.each()[i].value; {
+		case value < l:
 			r.add(key, fmt.Sprintf("%d is less than one packet of %d bytes needs, so work would wait for ever", value, c.RDMA.MTU), fmt.Sprintf("use %d or more, or leave it out", l))
+		case uint64(value) < uint64(l)*uint64(sharers):
+			r.add(key, fmt.Sprintf("%d is less than one packet of %d bytes needs on each of %d shards", value, c.RDMA.MTU, sharers), fmt.Sprintf("use %d or more, lower nic.shards, or leave it out", l*uint32(sharers)))
 		}
 	}
 }
 
 // checkCredits sees that a packet can be sent at every level, and every guarantee be kept at once.
 func (c *Config) checkCredits(r *report) {
-	c.checkLeast(r, "credits.nic", &c.Credits.NIC)
-	c.checkLeast(r, "credits.host", &c.Credits.Host)
-	c.checkLeast(r, "credits.connection", &c.Credits.Connection)
+	shards := min(max(c.NIC.Shards, 1), MaxShards) // out of range is said elsewhere
+	c.checkLeast(r, "credits.nic", &c.Credits.NIC, shards)
+	c.checkLeast(r, "credits.host", &c.Credits.Host, shards)
+	c.checkLeast(r, "credits.connection", &c.Credits.Connection, 1)
 	host, nic := c.Credits.Host.each(), c.Credits.NIC.each()
 	for i, h := range host {
 		if *h.value > *nic[i].value {
@@ -339,13 +338,4 @@ func (c *Config) checkPeerTenants(r *report, path string, p *Peer, owners map[te
 			owners[key] = q
 		}
 	}
-}
-
-func (p *Peer) lists(tenant uint32) bool {
-	for _, f := range p.Functions {
-		if f.Tenant == tenant {
-			return true
-		}
-	}
-	return false
 }

@@ -81,6 +81,7 @@ type Uplink struct {
 	Bridge      string       `yaml:"bridge"`      // bridge to join; empty: none
 	MTU         int          `yaml:"mtu"`         // bytes of IP packet, 576..65521
 	MAC         MAC          `yaml:"mac"`         // derived from the host number when absent
+	Speed       Rate         `yaml:"speed"`       // bits per second; what guests are told that their ports have
 	Superframes string       `yaml:"superframes"` // packets of one size to one peer cross the kernel together: auto or off
 	Queues      int          `yaml:"queues"`      // of the TAP, 1..16
 	Address     netip.Prefix `yaml:"address"`     // the NIC's own underlay address, IPv4 or IPv6
@@ -276,9 +277,6 @@ type PCI struct {
 	SubsystemDevice *PCIID `yaml:"subsystem_device"`
 	Interrupts      string `yaml:"interrupts"` // msix or msi
 }
-
-// PCIID is a number of PCI's, written as 0x1af4.
-type PCIID uint16
 
 // Interrupts of PCI devices.
 const (

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	yaml "go.yaml.in/yaml/v4"
+
+	"github.com/falcon-vnic/vnic/falcon/cc"
 )
 
 // decoder maps YAML nodes onto the Config types. It exists, instead of the
@@ -112,6 +114,34 @@ func (d *decoder) keys(n *yaml.Node, path string, known []string, set func(key s
 			d.addAt(key.Line, p, "unknown key", suggest(key.Value, known))
 		}
 	}
+}
+
+// congestion decodes the keys of the algorithm that the group names.
+func (d *decoder) congestion(n *yaml.Node, path string, c *Congestion) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == "algorithm" {
+			d.value(n.Content[i+1], join(path, "algorithm"), reflect.ValueOf(&c.Algorithm).Elem())
+		}
+	}
+	forms, words := map[string]any{}, []string{"algorithm"}
+	for _, k := range c.parameters(cc.Hardware).Keys() {
+		forms[k.Name] = k.Form
+		words = append(words, k.Name)
+	}
+	c.Values = map[string]any{}
+	d.keys(n, path, words, func(key string, val *yaml.Node, p string) bool {
+		form, ok := forms[key]
+		if !ok {
+			return key == "algorithm"
+		}
+		v := reflect.New(reflect.TypeOf(form)).Elem()
+		if before := len(d.problems); !isNull(val) {
+			if d.value(val, p, v); len(d.problems) == before {
+				c.Values[key] = v.Interface()
+			}
+		}
+		return true
+	})
 }
 
 func (d *decoder) sequence(n *yaml.Node, path string, v reflect.Value) {

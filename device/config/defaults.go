@@ -14,6 +14,7 @@ import (
 // Defaults, one place. docs/vnic.example.yaml repeats them for people.
 const (
 	DefaultUplinkMTU    = 9000
+	DefaultUplinkSpeed  = Rate(100e9)
 	DefaultRDMAMTU      = 4096
 	DefaultVFCount      = 4
 	DefaultReplayMargin = time.Second
@@ -23,7 +24,7 @@ const (
 	DefaultVsockPort    = 7000
 )
 
-var defaultLimits = Limits{Quotas: defaultQuotas(), QPEntries: 4096, CQEntries: 65536, ReadAtomic: 64, PageLists: 64 << 20}
+var defaultLimits = Limits{Quotas: defaultQuotas(), QPEntries: 4096, CQEntries: 1 << 18, ReadAtomic: 64, PageLists: 64 << 20}
 
 var defaultCredits = Credits{
 	RequestPacketTx: 1024, RequestBufferTx: 16384,
@@ -47,6 +48,7 @@ func (c *Config) setDefaults() {
 	set(&c.Log.Format, LogText)
 	set(&c.Uplink.Backend, BackendNative)
 	set(&c.Uplink.MTU, DefaultUplinkMTU)
+	set(&c.Uplink.Speed, DefaultUplinkSpeed)
 	set(&c.Uplink.Superframes, SuperframesAuto)
 	set(&c.Uplink.Queues, 1)
 	c.Uplink.Impair.RX.setDefaults()
@@ -162,9 +164,38 @@ func (c *Credits) setDefaults(d *Credits) {
 	}
 }
 
-func set[T comparable](v *T, def T) {
-	var zero T
-	if *v == zero {
-		*v = def
+// SetPortDefaults completes what ports leave out. Parse has done it; whoever adds ports later does
+// it again.
+func (c *Config) SetPortDefaults() {
+	for _, f := range c.AllFunctions() {
+		c.setPortDefaults(f)
+	}
+}
+
+// SetPortDefaults completes what the port of one function leaves out.
+func (f NamedFunction) SetPortDefaults(c *Config) { c.setPortDefaults(f) }
+
+func (c *Config) setPortDefaults(f NamedFunction) {
+	p := f.Port
+	if p == nil {
+		return
+	}
+	set(&p.Type, PortTAP)
+	set(&p.MTU, c.Uplink.MTU-c.SealedOverhead())
+	if p.Assign == nil {
+		p.Assign = ptr(true)
+	}
+	if p.Type == PortVhostUser {
+		set(&p.Name, f.String())
+		set(&p.Queues, 1)
+		set(&p.Listen, ListenNIC)
+		return
+	}
+	set(&p.Mode, PortDirect)
+	if p.MAC.IsZero() {
+		p.MAC = f.MAC
+		if p.Mode == PortBridged {
+			p.MAC = DevicePortMAC(c.NIC.Host, f.PF, f.VF)
+		}
 	}
 }

@@ -121,18 +121,6 @@ func (f *Falcon) Build() falcon.Profile {
 	return p
 }
 
-func override[T any](v *T, with *T) {
-	if with != nil {
-		*v = *with
-	}
-}
-
-func overrideTime(v *falcon.Time, with *time.Duration) {
-	if with != nil {
-		*v = int64(*with)
-	}
-}
-
 func (f *Falcon) check(r *report) {
 	oneOf(r, "falcon.profile", f.Profile, ProfileSoftware, ProfileHardware)
 	p := f.Build()

@@ -39,6 +39,18 @@ func (f NamedFunction) String() string {
 	return fmt.Sprintf("pf%d.vf%d", f.PF, f.VF)
 }
 
+// Addresses lists all addresses of the function in its tenant, its GID first.
+func (f *Function) Addresses() []netip.Addr {
+	if !f.Address.IsValid() {
+		return nil
+	}
+	all := []netip.Addr{f.Address}
+	if f.Port != nil {
+		all = append(all, f.Port.Addresses...)
+	}
+	return all
+}
+
 // FunctionsOf lists the functions of the guest with a context id.
 func (c *Config) FunctionsOf(cid uint32) (own []NamedFunction) {
 	for _, f := range c.AllFunctions() {
@@ -118,4 +130,14 @@ func (p *Peer) Allows(tenant uint32, a netip.Addr) bool {
 		return true
 	}
 	return slices.Contains(p.Functions, PeerFunction{tenant, a})
+}
+
+// lists tells whether the peer's functions in a tenant are listed.
+func (p *Peer) lists(tenant uint32) bool {
+	for _, f := range p.Functions {
+		if f.Tenant == tenant {
+			return true
+		}
+	}
+	return false
 }

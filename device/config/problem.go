@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"math"
+	"sort"
 	"strings"
 )
 
@@ -87,4 +88,13 @@ func (r *report) lineOf(path string) int {
 		path = path[:i]
 	}
 	return 0
+}
+
+// sorted returns the problems in the order of the file, nil if there are none.
+func (r *report) sorted() error {
+	if len(r.problems) == 0 {
+		return nil
+	}
+	sort.SliceStable(r.problems, func(i, j int) bool { return r.problems[i].order() < r.problems[j].order() })
+	return r.problems
 }

@@ -14,9 +14,10 @@ type Quotas struct {
 	SRQ  uint32 `yaml:"srq"`  // shared receive queues
 	MW   uint32 `yaml:"mw"`   // memory windows
 	XRCD uint32 `yaml:"xrcd"` // XRC domains
+	MCG  uint32 `yaml:"mcg"`  // attachments to multicast groups
 }
 
 // Of returns the quota of a kind.
 func (q *Quotas) Of(k abi.Object) *uint32 {
-	return [...]*uint32{&q.QP, &q.CQ, &q.MR, &q.PD, &q.AH, &q.SRQ, &q.MW, &q.XRCD}[k]
+	return [...]*uint32{&q.QP, &q.CQ, &q.MR, &q.PD, &q.AH, &q.SRQ, &q.MW, &q.XRCD, &q.MCG}[k]
 }

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"reflect"
-	"sort"
 )
 
 // Decode reads YAML into the struct v points to by its yaml tags, as strictly as Parse reads a
@@ -32,13 +31,4 @@ func (f *Falcon) Check() error {
 	r := &report{}
 	f.check(r)
 	return r.sorted()
-}
-
-// sorted returns the problems in the order of the file, nil if there are none.
-func (r *report) sorted() error {
-	if len(r.problems) == 0 {
-		return nil
-	}
-	sort.SliceStable(r.problems, func(i, j int) bool { return r.problems[i].order() < r.problems[j].order() })
-	return r.problems
 }

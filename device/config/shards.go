@@ -8,26 +8,28 @@ import (
 // MaxShards bounds nic.shards: a connection identifier has 4 bits for the shard (docs/wire.md).
 const MaxShards = 16
 
+// maxCPUs is that of the kernel's fixed set, CPU_SETSIZE.
+const maxCPUs = 1024
+
 // defaultShards is one for each two processors, at least one: guests and the kernel need some, too.
 func defaultShards() int { return min(max(runtime.NumCPU()/2, 1), MaxShards) }
 
-// ShardOf is the shard of a function: the one it is pinned to, else they are dealt out in turn.
-func (c *Config) ShardOf(pf uint8, vf uint16) int {
-	for i := range c.Functions {
-		p := &c.Functions[i]
-		if p.PF != pf {
-			continue
-		}
-		if vf == 0 && p.Shard != nil {
-			return *p.Shard
-		}
-		for j := range p.VFs {
-			if v := &p.VFs[j]; vf != 0 && v.VF == vf && v.Shard != nil {
-				return *v.Shard
-			}
+// Homes returns what tells the shard of each function: the one it is pinned to now, else they are
+// dealt out in turn.
+func (c *Config) Homes() func(pf uint8, vf uint16) int {
+	pinned := map[[2]uint16]int{}
+	for _, f := range c.AllFunctions() {
+		if f.Shard != nil {
+			pinned[[2]uint16{uint16(f.PF), f.VF}] = *f.Shard
 		}
 	}
-	return (int(pf) + int(vf)) % max(c.NIC.Shards, 1)
+	shards := max(c.NIC.Shards, 1)
+	return func(pf uint8, vf uint16) int {
+		if to, ok := pinned[[2]uint16{uint16(pf), vf}]; ok {
+			return to
+		}
+		return (int(pf) + int(vf)) % shards
+	}
 }
 
 func (c *Config) checkShards(r *report) {

@@ -30,7 +30,7 @@ functions:
 		vf    uint16
 		shard int
 	}{{0, 0, 2}, {0, 1, 1}, {0, 2, 0}, {0, 3, 0}, {0, 4, 1}, {1, 0, 1}, {1, 1, 2}} {
-		if got := c.ShardOf(f.pf, f.vf); got != f.shard {
+		if got := c.Homes()(f.pf, f.vf); got != f.shard {
 			t.Errorf("pf%d.vf%d on shard %d, want %d", f.pf, f.vf, got, f.shard)
 		}
 	}
@@ -43,6 +43,10 @@ functions:
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+	_, err = Parse([]byte(strings.Replace(minimal, "host: 1", "host: 1, shards: 4", 1) + "credits: {nic: {request_packet_tx: 3}, host: {request_packet_tx: 3}}\n"))
+	if err == nil || !strings.Contains(err.Error(), "credits.nic.request_packet_tx: 3 is less than one packet of 4096 bytes needs on each of 4 shards; use 4 or more, lower nic.shards, or leave it out") {
+		t.Error(err)
 	}
 	_, err = Parse([]byte(strings.Replace(minimal, "host: 1", "host: 1, shards: 2", 1) + "functions: [{pf: 0, shard: 2}]\n"))
 	if err == nil || !strings.Contains(err.Error(), "functions[0].shard: 2 is none of the NIC's; use 0 to 1, or raise nic.shards") {

@@ -5,6 +5,9 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/falcon-vnic/vnic/falcon"
 )
 
 // MAC is an Ethernet address; the zero value means "derive it".
@@ -40,6 +43,13 @@ func UplinkMAC(host uint8) MAC { return MAC{0x02, 0x56, 0x4e, 0xff, 0x00, host} 
 // 02:56:4e:HH:PV:VV from the tuple <host, PF, VF>.
 func FunctionMAC(host, pf uint8, vf uint16) MAC {
 	return MAC{0x02, 0x56, 0x4e, host, pf<<4 | byte(vf>>8)&0x0f, byte(vf)}
+}
+
+// DevicePortMAC is the address a bridged port's device gets when none is configured.
+func DevicePortMAC(host, pf uint8, vf uint16) MAC {
+	m := FunctionMAC(host, pf, vf)
+	m[2] = 0x50
+	return m
 }
 
 // Size is a number of bytes, written as a plain number or with the suffix
@@ -136,6 +146,9 @@ func (s *Share) UnmarshalText(b []byte) error {
 // String writes the share in percent.
 func (s Share) String() string { return strconv.FormatFloat(float64(s)*100, 'g', 6, 64) + "%" }
 
+// PCIID is a number of PCI's, written as 0x1af4.
+type PCIID uint16
+
 // UnmarshalText reads 0x1af4, or the number in another base that Go writes so.
 func (p *PCIID) UnmarshalText(b []byte) error {
 	n, err := strconv.ParseUint(string(b), 0, 16)
@@ -148,3 +161,26 @@ func (p *PCIID) UnmarshalText(b []byte) error {
 
 // String writes the id as UnmarshalText reads it.
 func (p PCIID) String() string { return fmt.Sprintf("0x%04x", uint16(p)) }
+
+// set gives a value that was left out its default.
+func set[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// override replaces a value by what is given.
+func override[T any](v *T, with *T) {
+	if with != nil {
+		*v = *with
+	}
+}
+
+func overrideTime(v *falcon.Time, with *time.Duration) {
+	if with != nil {
+		*v = int64(*with)
+	}
+}

@@ -60,6 +60,8 @@ func (c Commands) CMConnect(p *abi.CMConnect) (uint32, abi.Status) {
 		return 0, abi.StatusNotFound
 	case p.Service >= firstReserved:
 		return 0, abi.StatusDenied
+	case f.driver.Behind():
+		return 0, abi.StatusBusy
 	case q.State() != abi.QPStateInit || f.pending(p.QPN):
 		return 0, abi.StatusBadState
 	case !f.LinkUp:

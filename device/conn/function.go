@@ -20,6 +20,9 @@ type Links interface {
 type Driver interface {
 	// Notify sends an event, with private data.
 	Notify(e *abi.AsyncEvent, private string)
+	// Behind reports, and counts, that the driver does not take its events, so that it gets no
+	// further connections.
+	Behind() bool
 }
 
 // Memory is where a driver's private data are.

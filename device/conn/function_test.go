@@ -24,6 +24,7 @@ type asked struct {
 	open   []uint64 // questions
 	events []abi.AsyncEvent
 	done   []abi.Status
+	behind bool
 }
 
 // Ask implements Requests.
@@ -62,6 +63,7 @@ func (a *asked) later() abi.Ticket { return a }
 func order(f *Function, o *cm.Output) *Order { return &Order{Output: *o, Epoch: f.epoch} }
 
 func (a *asked) Notify(e *abi.AsyncEvent, _ string)               { a.events = append(a.events, *e) }
+func (a *asked) Behind() bool                                     { return a.behind }
 func (a *asked) NextLink() *rof.Link                              { return nil }
 func (a *asked) Fault(abi.Fault, string)                          {}
 func (a *asked) CQEvent(uint32)                                   {}
@@ -239,6 +241,23 @@ func TestEndLoopbacks(t *testing.T) {
 	f.EndLoopbacks(2)
 	if got := a.take(); !slices.Equal(got, []string{fmt.Sprint("disconnect ", ids[1])}) {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestBehind: a driver that does not take its events gets no connections, neither a peer's nor its own.
+// (DEV-211)
+func TestBehind(t *testing.T) {
+	_, a, f := newFunction(t, true)
+	a.take()
+	a.behind = true
+	f.set.Order(1, order(f, request(f, 5, 100, nil)))
+	if got := a.take(); !slices.Equal(got, []string{"reject 5"}) || len(a.events) != 0 {
+		t.Errorf("%v, events %+v", got, a.events)
+	}
+	a.behind = false
+	f.set.Order(1, order(f, request(f, 6, 100, nil)))
+	if got := a.take(); len(got) != 0 || len(a.events) != 1 {
+		t.Errorf("%v, events %+v", got, a.events)
 	}
 }
 

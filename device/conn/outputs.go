@@ -45,6 +45,8 @@ func (f *Function) request(o *cm.Output) {
 		f.tell(Request{Kind: Reject, ID: o.ID})
 	case o.Service >= firstReserved:
 		f.reservedRequest(o)
+	case f.driver.Behind():
+		f.tell(Request{Kind: Reject, ID: o.ID})
 	default:
 		f.conns[o.ID] = &connection{ordered: o.Ordered, inError: o.CompleteInError}
 		f.driver.Notify(&abi.AsyncEvent{

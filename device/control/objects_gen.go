@@ -14,11 +14,12 @@ type Objects struct {
 	SRQs  int `json:"srqs"`  // shared receive queues
 	MWs   int `json:"mws"`   // memory windows
 	XRCDs int `json:"xrcds"` // XRC domains
+	MCGs  int `json:"mcgs"`  // attachments to multicast groups
 }
 
 // Has returns the number of a kind.
 func (o *Objects) Has(k abi.Object) *int {
-	return [...]*int{&o.QPs, &o.CQs, &o.MRs, &o.PDs, &o.AHs, &o.SRQs, &o.MWs, &o.XRCDs}[k]
+	return [...]*int{&o.QPs, &o.CQs, &o.MRs, &o.PDs, &o.AHs, &o.SRQs, &o.MWs, &o.XRCDs, &o.MCGs}[k]
 }
 
 // Quotas are how many objects of each kind a function may have.
@@ -31,9 +32,10 @@ type Quotas struct {
 	MaxSRQ  uint32 `json:"max_srq"`  // shared receive queues
 	MaxMW   uint32 `json:"max_mw"`   // memory windows
 	MaxXRCD uint32 `json:"max_xrcd"` // XRC domains
+	MaxMCG  uint32 `json:"max_mcg"`  // attachments to multicast groups
 }
 
 // MayHave returns the quota of a kind.
 func (q *Quotas) MayHave(k abi.Object) *uint32 {
-	return [...]*uint32{&q.MaxQP, &q.MaxCQ, &q.MaxMR, &q.MaxPD, &q.MaxAH, &q.MaxSRQ, &q.MaxMW, &q.MaxXRCD}[k]
+	return [...]*uint32{&q.MaxQP, &q.MaxCQ, &q.MaxMR, &q.MaxPD, &q.MaxAH, &q.MaxSRQ, &q.MaxMW, &q.MaxXRCD, &q.MaxMCG}[k]
 }

@@ -173,6 +173,7 @@ type Port struct {
 	Netns  string `json:"netns,omitempty"`
 	MTU    int    `json:"mtu"`
 	Up     bool   `json:"up"`
+	Fault  string `json:"fault,omitempty"` // vhost-user: why the guest's driver has to begin anew
 }
 
 // FunctionChange is the body of POST /v1/functions/change. Set holds what
@@ -246,9 +247,11 @@ type Key struct {
 
 // Connection is one entry of GET /v1/connections.
 type Connection struct {
-	ID           uint32 `json:"id"`
+	ID           uint32 `json:"id"`   // 0 over RoCEv2, which has no identifiers, keys and hosts
+	Wire         string `json:"wire"` // "falcon", "roce"
 	Function     string `json:"function"`
 	PeerFunction string `json:"peer_function"`
+	PeerAddress  string `json:"peer_address,omitempty"` // over RoCEv2
 	PeerHost     uint8  `json:"peer_host"`
 	Tenant       uint32 `json:"tenant"`
 	State        string `json:"state"`
@@ -293,9 +296,9 @@ type Operation struct {
 	WQE       uint32 `json:"wqe"`           // requester: index of the entry
 	WRID      uint64 `json:"wr_id"`         // requester
 	CID       uint32 `json:"cid,omitempty"` // responder: connection
-	RSN       uint32 `json:"rsn,omitempty"` // responder: transaction of it
+	RSN       uint32 `json:"rsn,omitempty"` // responder: transaction of it; over RoCEv2 the PSN
 	Bytes     uint32 `json:"bytes"`         // of the message; responder: of the packet
-	Transport string `json:"transport"`     // falcon, loopback, or none for what concerns this side only
+	Transport string `json:"transport"`     // falcon, roce, loopback, or none for what concerns this side only
 	Packets   int    `json:"packets"`
 	Again     int    `json:"again"`            // packets sent again
 	Status    string `json:"status,omitempty"` // of the completion; empty: there is none

@@ -127,7 +127,7 @@ func (a *API) Functions(ctx context.Context) (list []control.Function, err error
 const pathsPerAsk = 256
 
 // Connections describes every connection, established or not.
-func (a *API) Connections(context.Context) (list []control.Connection, err error) {
+func (a *API) Connections(ctx context.Context) (list []control.Connection, err error) {
 	core := a.c.Core
 	if err = core.Do(func(now vtime.Time) { list = core.Connections(now) }); err != nil {
 		return nil, err
@@ -137,7 +137,8 @@ func (a *API) Connections(context.Context) (list []control.Connection, err error
 			return nil, err
 		}
 	}
-	return list, nil
+	err = a.c.Shards.EachFunction(ctx, func(v View, now vtime.Time, id pfvf.ID) { list = append(list, v.Connections(now, id)...) })
+	return list, err
 }
 
 // Routes tells where plain IP goes.

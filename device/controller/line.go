@@ -2,6 +2,7 @@ package controller
 
 import (
 	"net/netip"
+	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
@@ -59,8 +60,9 @@ type Line struct {
 	shard int
 
 	// The shard's end:
-	wishes []wish
-	up     *inbox.Mail[*Core, wish]
+	wishes  []wish
+	refused map[cm.HostID]*refusals
+	up      *inbox.Mail[*Core, wish]
 
 	// The core's:
 	orders []Order
@@ -76,7 +78,7 @@ var (
 )
 
 func newLine(k *Core, shard int) *Line {
-	return &Line{core: k, shard: shard, up: inbox.NewMail(&k.box, func(k *Core, now vtime.Time, w wish) { w(k, now) })}
+	return &Line{core: k, shard: shard, refused: map[cm.HostID]*refusals{}, up: inbox.NewMail(&k.box, func(k *Core, now vtime.Time, w wish) { w(k, now) })}
 }
 
 // Serve names what takes orders for the shard.
@@ -101,9 +103,28 @@ func (l *Line) RequestRekey(u security.Use, spi uint32) error {
 	return nil
 }
 
+// refusals are packets of a peer that came with another key than the one issued, until the core has
+// heard of them: one wish at a time, however many the peer sends.
+type refusals struct {
+	count atomic.Uint64
+	asked atomic.Bool
+}
+
 // SPIRefused says that a packet of a connection came with another key than the one we issued for it.
 func (l *Line) SPIRefused(u security.Use) {
-	l.wish(func(k *Core, now vtime.Time) { k.Keys.SPIRefused(now, u) })
+	r := l.refused[u.Peer]
+	if r == nil {
+		r = new(refusals)
+		l.refused[u.Peer] = r
+	}
+	r.count.Add(1)
+	if r.asked.Swap(true) {
+		return
+	}
+	l.wish(func(k *Core, now vtime.Time) {
+		r.asked.Store(false) // first: what is counted from now on asks again
+		k.Keys.SPIRefused(now, u, r.count.Swap(0))
+	})
 }
 
 // Knows reports whether a GID in a tenant is a function's, here or at a peer, as of the core's last

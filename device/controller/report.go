@@ -28,7 +28,7 @@ func (k *Core) Peers() (list []control.Peer) {
 func (k *Core) Connections(now vtime.Time) (list []control.Connection) {
 	for _, c := range k.Manager.Connections() {
 		v := control.Connection{
-			ID: c.ID, Function: pfvf.ID(c.Function).String(), PeerHost: c.Peer, Tenant: c.Tenant, State: c.State.String(),
+			ID: c.ID, Wire: "falcon", Function: pfvf.ID(c.Function).String(), PeerHost: c.Peer, Tenant: c.Tenant, State: c.State.String(),
 			QPN: c.QPN, PeerQPN: c.PeerQPN, LocalCID: c.LocalCID, RemoteCID: c.RemoteCID, TxSPI: c.TxSPI, RxSPI: c.RxSPI,
 			MTU: c.MTU, AgeMS: (now - c.Created) / 1e6,
 		}

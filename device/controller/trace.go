@@ -11,6 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	rocewire "github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 	rdmawire "github.com/falcon-vnic/vnic/rdma/wire"
 )
@@ -110,6 +111,11 @@ func DescribeOperation(id pfvf.ID, o *trace.Operation, offset int64) *control.Op
 		}
 	}
 	switch {
+	case o.RoCE:
+		v.Transport = "roce"
+		if o.Responder { // its packets have a PSN, no RSN of a connection
+			v.CID, v.Op = 0, rocewire.Opcode(o.Op).String()
+		}
 	case o.Loopback:
 		v.Transport = "loopback"
 	case o.Packets == 0 && o.At[trace.StepIssued] == 0:

@@ -16,6 +16,7 @@ type Shard struct {
 	RxPackets, RxBytes  uint64 // Falcon packets accepted
 	TxPackets, TxBytes  uint64 // Falcon packets sealed
 	Inside, InsideBytes uint64 // Falcon packets handed to other shards
+	Steered             uint64 // frames of the uplink handed to other shards
 	Doorbells           uint64
 	AdminCommands       uint64
 	Interrupts          uint64
@@ -39,6 +40,7 @@ var OfShard = table[*Shard]{
 	counter("shard.interrupts", "Interrupts raised for guests.", func(s *Shard) uint64 { return s.Interrupts }),
 	counter("shard.rx_bytes", "Bytes received from the uplink.", func(s *Shard) uint64 { return s.RxBytes }),
 	counter("shard.rx_packets", "Packets received from the uplink.", func(s *Shard) uint64 { return s.RxPackets }),
+	counter("shard.steered", "Frames of the uplink that came to another shard than theirs and were handed over.", func(s *Shard) uint64 { return s.Steered }),
 	counter("shard.steps", "Times the NIC's thread looked for work.", func(s *Shard) uint64 { return s.Steps }),
 	counter("shard.tx_bytes", "Bytes given to the uplink.", func(s *Shard) uint64 { return s.TxBytes }),
 	counter("shard.tx_packets", "Packets given to the uplink.", func(s *Shard) uint64 { return s.TxPackets }),
@@ -100,6 +102,7 @@ var OfFalcon = table[*falcon.Stats]{
 
 // OfRDMA are those of the RDMA engine.
 var OfRDMA = table[*rdma.Stats]{
+	counter("rdma.bad_doorbells", "Doorbells for queues that do not exist.", func(s *rdma.Stats) uint64 { return s.BadDoorbells }),
 	counter("rdma.bad_qkeys", "Datagrams with a wrong Q_Key.", func(s *rdma.Stats) uint64 { return s.BadQKeys }),
 	counter("rdma.bytes_rx", "Bytes of data placed in guests' memory.", func(s *rdma.Stats) uint64 { return s.BytesRx }),
 	counter("rdma.bytes_tx", "Bytes of data sent from guests' memory.", func(s *rdma.Stats) uint64 { return s.BytesTx }),
@@ -237,4 +240,10 @@ var ofReasons = []Counter{
 	{Name: "underlay.nd", Help: "Neighbour discovery packets of the underlay."},
 	{Name: "underlay.parked", Help: "Packets that waited for a neighbour's address."},
 	{Name: "underlay.sent", Help: "Packets sent on the underlay."},
+}
+
+func init() {
+	for _, c := range ofReasons {
+		known[c.Name] = c
+	}
 }

@@ -25,12 +25,6 @@ type table[T any] []read[T]
 // known is every counter that has a line in a table. Tables are read before the program runs.
 var known = map[string]Counter{}
 
-func init() {
-	for _, c := range ofReasons {
-		known[c.Name] = c
-	}
-}
-
 func counter[T any](name, help string, of func(T) uint64) read[T] {
 	known[name] = Counter{Name: name, Help: help}
 	return read[T]{known[name], of}

@@ -9,6 +9,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
@@ -44,7 +45,7 @@ func CheckSealed(t *testing.T, frame []byte, outer, inner int) bool {
 	t.Helper()
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.DecodeOptions{Lazy: false, NoCopy: true})
 	udp, ok := p.Layer(layers.LayerTypeUDP).(*layers.UDP)
-	if !ok || udp.DstPort != psp.UDPPort {
+	if !ok || udp.DstPort != underlay.SealedPort {
 		return false
 	}
 	switch ip := p.NetworkLayer().(type) {

@@ -1,31 +1,45 @@
 package fabric
 
 import (
+	"errors"
 	"fmt"
 	"net"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/device/tap"
-	"github.com/falcon-vnic/vnic/internal/ring"
 )
 
-// port is one port of a Switch; everything but name, sw and event is under the switch's lock.
+// port is one port of a Switch; everything but sw is under the switch's lock.
 type port struct {
-	sw    *Switch
-	name  string
-	event int // eventfd, readable while the queue is not empty
-
-	queue  ring.Queue[[]byte] // at most queueLen; the slots' memory is kept and used again
+	sw     *Switch
+	queue  queue // frames for it
 	closed bool
-	stats  tap.Stats
-	sink   [8]byte // what the eventfd held
+	stats  tap.Stats // but what the queue dropped
 }
 
 var _ tap.Port = (*port)(nil)
 
-func (p *port) Name() string { return p.name }
-func (p *port) FD() int      { return p.event }
+// Port plugs in a new port. Close unplugs it.
+func (s *Switch) Port(name string) (tap.Port, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("fabric port %s: eventfd: %w", name, err)
+	}
+	p := &port{sw: s, queue: queue{port: name, event: fd}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.ports {
+		if q.port == name {
+			return nil, errors.Join(fmt.Errorf("fabric port %s: the name is taken", name), unix.Close(fd))
+		}
+	}
+	s.ports = append(s.ports, &p.queue)
+	return p, nil
+}
+
+func (p *port) Name() string { return p.queue.port }
+func (p *port) FD() int      { return p.queue.event }
 func (p *port) MTU() int     { return p.sw.mtu }
 
 // Capabilities implements tap.Port: a segment in memory carries single frames.
@@ -34,7 +48,9 @@ func (p *port) Capabilities() tap.Capabilities { return tap.Capabilities{MaxSegm
 func (p *port) Stats() tap.Stats {
 	p.sw.mu.Lock()
 	defer p.sw.mu.Unlock()
-	return p.stats
+	st := p.stats
+	st.RxDropped += p.queue.dropped
+	return st
 }
 
 // Write implements tap.Port.
@@ -42,7 +58,7 @@ func (p *port) Write(frames [][]byte, _ bool) (int, error) {
 	p.sw.mu.Lock()
 	defer p.sw.mu.Unlock()
 	if p.closed {
-		return 0, fmt.Errorf("fabric port %s: write: %w", p.name, net.ErrClosed)
+		return 0, fmt.Errorf("fabric port %s: write: %w", p.queue.port, net.ErrClosed)
 	}
 	for _, f := range frames {
 		if len(f) < tap.MinFrame || len(f) > p.sw.mtu+tap.FrameOverhead {
@@ -51,39 +67,20 @@ func (p *port) Write(frames [][]byte, _ bool) (int, error) {
 		}
 		p.stats.TxFrames++
 		p.stats.TxBytes += uint64(len(f))
-		p.sw.forward(p, f)
+		p.sw.forward(&p.queue, f)
 	}
 	return len(frames), nil
 }
-
-// enqueue copies a frame to the queue, or drops it when the queue is full.
-func (p *port) enqueue(frame []byte) {
-	if p.queue.Len() == queueLen {
-		p.stats.RxDropped++
-		return
-	}
-	slot := p.queue.Push()
-	*slot = append((*slot)[:0], frame...)
-	if p.queue.Len() == 1 {
-		p.signal()
-	}
-}
-
-var one = [8]byte{0: 1}
-
-// signal makes the eventfd readable. Adding one to a counter of at most one cannot fail.
-func (p *port) signal() { _, _ = unix.Write(p.event, one[:]) }
 
 // Read implements tap.Port.
 func (p *port) Read(bufs [][]byte, got []tap.Received) (n int, err error) {
 	p.sw.mu.Lock()
 	defer p.sw.mu.Unlock()
 	if p.closed {
-		return 0, fmt.Errorf("fabric port %s: read: %w", p.name, net.ErrClosed)
+		return 0, fmt.Errorf("fabric port %s: read: %w", p.queue.port, net.ErrClosed)
 	}
-	had := p.queue.Len() > 0
-	for n < len(bufs) && p.queue.Len() > 0 {
-		f := *p.queue.Pop()
+	for n < len(bufs) && p.queue.frames.Len() > 0 {
+		f := p.queue.pop()
 		if len(f) > len(bufs[n]) {
 			p.stats.RxDropped++
 			continue
@@ -93,9 +90,6 @@ func (p *port) Read(bufs [][]byte, got []tap.Received) (n int, err error) {
 		p.stats.RxBytes += uint64(got[n].Len)
 		n++
 	}
-	if had && p.queue.Len() == 0 {
-		_, _ = unix.Read(p.event, p.sink[:]) // back to not readable
-	}
 	return n, nil
 }
 
@@ -104,9 +98,9 @@ func (p *port) Close() error {
 	p.sw.mu.Lock()
 	defer p.sw.mu.Unlock()
 	if p.closed {
-		return fmt.Errorf("fabric port %s: close: %w", p.name, net.ErrClosed)
+		return fmt.Errorf("fabric port %s: close: %w", p.queue.port, net.ErrClosed)
 	}
 	p.closed = true
-	p.sw.unplug(p)
-	return unix.Close(p.event)
+	p.sw.unplug(&p.queue)
+	return unix.Close(p.queue.event)
 }

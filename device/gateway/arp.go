@@ -17,23 +17,25 @@ var arpPrefix = [6]byte{0, 1, 8, 0, 6, 4} // Ethernet, IPv4, their address lengt
 // arp answers requests for addresses that are reached through the gateway, with the gateway's MAC
 // (RFC 826, RFC 1027). It is silent about the port's own addresses: an answer to a probe for them
 // (RFC 5227) would make the guest give them up.
-func (g *Gateway) arp(p *Endpoint, src MAC, b []byte) Reason {
+func (s *station) arp(p *Endpoint, src MAC, b []byte) Reason {
 	if len(b) < arpLen || !bytes.Equal(b[:6], arpPrefix[:]) || MAC(b[8:14]) != src {
 		return DropARP
 	}
 	sender, target := netip.AddrFrom4([4]byte(b[14:18])), netip.AddrFrom4([4]byte(b[24:28]))
+	p.heard(sender, src)
 	switch {
 	case binary.BigEndian.Uint16(b[6:]) != arpRequest, sender == target, p.own(target):
 		return DropARP // replies, announcements and probes of the port's own
 	case !sender.IsUnspecified() && !p.maySend(sender):
 		return DropSourceIP
-	case !g.speaksFor(p, target):
+	case !p.answersFor(target):
 		return DropARP
 	}
-	f := g.reply(p, typeARP, ethLen+arpLen)
+	f := s.reply(p, typeARP, ethLen+arpLen)
 	if f == nil {
 		return none
 	}
+	copy(f, src[:])
 	a := f[ethLen:]
 	copy(a, arpPrefix[:])
 	binary.BigEndian.PutUint16(a[6:], arpReply)
@@ -41,6 +43,6 @@ func (g *Gateway) arp(p *Endpoint, src MAC, b []byte) Reason {
 	copy(a[14:], b[24:28])
 	copy(a[18:], src[:])
 	copy(a[24:], b[14:18])
-	g.stats.Reasons[CountARP]++
+	s.stats.Reasons[CountARP]++
 	return none
 }

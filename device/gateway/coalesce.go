@@ -5,6 +5,19 @@ import (
 	"encoding/binary"
 )
 
+// joinOrDeliver puts a packet before a port, perhaps together with those before it.
+func (o *output) joinOrDeliver(p *Endpoint, frame []byte, h *header) Reason {
+	p.ethernet(frame, h.etherType())
+	joined, ok := o.join(p, frame, h)
+	if !ok {
+		return DropPortFull
+	}
+	if joined {
+		o.stats.Coalesced++
+	}
+	return none
+}
+
 // join adds a packet to the frames for a port: to the one before of its flow where it follows on,
 // or as a new one. frame holds room for an Ethernet header and the packet.
 func (o *output) join(p *Endpoint, frame []byte, h *header) (joined, ok bool) {

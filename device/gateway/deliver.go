@@ -1,11 +1,9 @@
 package gateway
 
-import "encoding/binary"
-
 // Output completes the frames for ports and returns them. They are good until Done, and until the
 // memory of what came in is used again.
 func (g *Gateway) Output() []PortFrame {
-	g.replies.flush(&g.out)
+	g.station.replies.flush(&g.out)
 	for i := range g.out.frames {
 		f := &g.out.frames[i]
 		if len(f.Parts) > 1 {
@@ -16,10 +14,9 @@ func (g *Gateway) Output() []PortFrame {
 }
 
 // Waiting tells whether there is output.
-func (g *Gateway) Waiting() bool { return len(g.out.frames) > 0 || g.replies.count > 0 }
+func (g *Gateway) Waiting() bool { return len(g.out.frames) > 0 || g.station.replies.count > 0 }
 
-// Done says that the frames of Output were written; those that a port did not take are counted by
-// Refused.
+// Done says that the frames of Output were written, or need not be.
 func (g *Gateway) Done() { g.out.reset() }
 
 // Deliver gives the ports what there is for them. What a port does not take is dropped and counted,
@@ -32,54 +29,12 @@ func (g *Gateway) Deliver(took func(*PortFrame)) {
 	for i := range frames {
 		f := &frames[i]
 		if !f.plain() && !f.To.accepts(f.Offload) {
-			g.deliverSingly(f, took)
+			g.out.writeSingly(f, took)
 			continue
 		}
-		g.write(f, took)
+		g.out.write(f, took)
 	}
 	g.Done()
-}
-
-func (g *Gateway) write(f *PortFrame, took func(*PortFrame)) {
-	if !f.To.write(f) {
-		g.Refused(f)
-		return
-	}
-	g.Wrote(f)
-	took(f)
-}
-
-// Wrote counts a frame that a port took.
-func (g *Gateway) Wrote(f *PortFrame) {
-	g.stats.ToPorts++
-	for _, b := range f.Parts {
-		g.stats.ToPortBytes += uint64(len(b))
-	}
-}
-
-// Refused counts a frame that a port did not take.
-func (g *Gateway) Refused(f *PortFrame) { g.drop(f.To, DropPortFull) }
-
-// joinOrDeliver puts a packet before a port, perhaps together with those before it.
-func (g *Gateway) joinOrDeliver(p *Endpoint, frame []byte, h *header) Reason {
-	p.ethernet(frame, h.etherType())
-	joined, ok := g.out.join(p, frame, h)
-	if !ok {
-		return DropPortFull
-	}
-	if joined {
-		g.stats.Coalesced++
-	}
-	return none
-}
-
-// deliver puts a whole frame, whose Ethernet header is written here, before a port.
-func (g *Gateway) deliver(p *Endpoint, frame []byte, off Offload) Reason {
-	p.ethernet(frame, binary.BigEndian.Uint16(frame[12:]))
-	if !g.out.add(p, frame, off) {
-		return DropPortFull
-	}
-	return none
 }
 
 // handOver gives a frame to the shard that has its port.

@@ -69,7 +69,7 @@ type request struct {
 }
 
 // dhcp answers a client's message m.
-func (g *Gateway) dhcp(p *Endpoint, src MAC, m []byte) Reason {
+func (s *station) dhcp(p *Endpoint, src MAC, m []byte) Reason {
 	addr, ok := p.address4()
 	r, good := parseDHCP(m)
 	if !p.Assign || !ok || !good || MAC(m[28:34]) != src {
@@ -84,15 +84,15 @@ func (g *Gateway) dhcp(p *Endpoint, src MAC, m []byte) Reason {
 	}
 	switch r.kind {
 	case dhcpDiscover:
-		g.lease(p, m, dhcpOffer, addr)
+		s.lease(p, m, dhcpOffer, addr)
 	case dhcpRequest:
 		if wants != addr {
-			g.lease(p, m, dhcpNak, addr)
+			s.lease(p, m, dhcpNak, addr)
 			return none
 		}
-		g.lease(p, m, dhcpAck, addr)
+		s.lease(p, m, dhcpAck, addr)
 	case dhcpInform:
-		g.lease(p, m, dhcpAck, netip.AddrFrom4([4]byte{}))
+		s.lease(p, m, dhcpAck, netip.AddrFrom4([4]byte{}))
 	default:
 		return DropDHCP // release, decline: the lease is the configuration
 	}
@@ -131,7 +131,7 @@ func parseDHCP(m []byte) (r request, ok bool) {
 
 // lease sends an answer to the message m, with addr as the client's own. It is broadcast: the
 // client may have no address yet.
-func (g *Gateway) lease(p *Endpoint, m []byte, kind uint8, addr netip.Addr) {
+func (s *station) lease(p *Endpoint, m []byte, kind uint8, addr netip.Addr) {
 	const headers = ethLen + ipv4Len + udpLen
 	t := p.network.config.Load()
 	server := p.serverID()
@@ -141,16 +141,16 @@ func (g *Gateway) lease(p *Endpoint, m []byte, kind uint8, addr netip.Addr) {
 	copy(b[8:12], m[8:12])
 	b[0], b[3] = bootReply, 0
 	clear(b[44:bootFixed]) // server's name, file
-	s := server.As4()
+	id := server.As4()
 	if kind != dhcpNak {
 		a := addr.As4()
 		copy(b[16:], a[:])
-		copy(b[20:], s[:])
+		copy(b[20:], id[:])
 	}
 	copy(b[12:16], m[12:16])
 	b = append(b, dhcpMagic...)
 	b = append(b, optMessage, 1, kind, optServer, 4)
-	b = append(b, s[:]...)
+	b = append(b, id[:]...)
 	if kind != dhcpNak {
 		b = p.appendLease(b, t, !addr.IsUnspecified())
 	}
@@ -158,7 +158,7 @@ func (g *Gateway) lease(p *Endpoint, m []byte, kind uint8, addr netip.Addr) {
 	for len(b) < 300 { // BOOTP's least (RFC 1542 §2.1)
 		b = append(b, 0)
 	}
-	f := g.reply(p, typeIPv4, headers+len(b))
+	f := s.reply(p, typeIPv4, headers+len(b))
 	if f == nil {
 		return
 	}
@@ -172,7 +172,7 @@ func (g *Gateway) lease(p *Endpoint, m []byte, kind uint8, addr netip.Addr) {
 	copy(u[udpLen:], b)
 	h := header{proto: protoUDP, l4: ipv4Len, total: len(ip)}
 	finishL4(ip, &h, udpCheckAt)
-	g.stats.Reasons[CountDHCP]++
+	s.stats.Reasons[CountDHCP]++
 }
 
 // appendLease appends the options that describe the network.

@@ -11,7 +11,7 @@
 //
 // An Endpoint is a function in its tenant's network. A Port is what carries its frames: a TAP, or
 // whatever else implements the interface. A Tunnel leads to a peer's functions in a tenant, under the
-// key that the peer gave for it.
+// key that the peer gave for it; Tunnels are those of a Gateway.
 //
 // Routes say where each address of each tenant is: a port and its shard, a peer, or the gateway
 // itself. There is one for a NIC and a Gateway for each of its shards, which has the endpoints and
@@ -21,7 +21,7 @@
 // To its guest the gateway is the only other station on the link: it answers for every address of
 // the tenant that has a route with one MAC (proxy ARP, RFC 1027), and speaks ARP, neighbour
 // discovery, DHCP with one lease, echo for router addresses, and the ICMP errors of a router.
-// Broadcast and multicast are not carried. It is silent about the port's own addresses, so that a
+// Broadcast is not carried, and multicast only for RoCEv2 of functions (multicast.go). It is silent about the port's own addresses, so that a
 // guest's conflict detection (RFC 5227, RFC 4862) finds nothing. Inside a subnet packets pass
 // unchanged but for ECN; between subnets of a tenant they lose a hop.
 //

@@ -72,3 +72,11 @@ type Stats struct {
 	TunnelIn, TunnelInBytes    uint64 // opened
 	AddressesRefused           uint64 // that peers told of and may not have; counted once for the NIC, in shard 0
 }
+
+// drop counts, at the port too.
+func (s *Stats) drop(p *Endpoint, why Reason) {
+	s.Reasons[why]++
+	if p != nil {
+		p.Drops[why]++
+	}
+}

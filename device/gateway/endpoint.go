@@ -29,6 +29,7 @@ type Endpoint struct {
 	Lost     bool // the port is gone
 	Drops    [Reasons]uint64
 
+	at       int      // in Gateway.ports
 	network  *network // of the tenant
 	followed epoch    // when it was found
 	up       bool
@@ -51,6 +52,8 @@ type Port interface {
 	Takes(off Offload) bool
 	// SetLink tells the guest whether there is a link. It may take its time.
 	SetLink(up bool) error
+	// Fault is why the guest has to begin anew before it works; "": it works, or there is no guest.
+	Fault() string
 	Stats() PortStats
 }
 
@@ -77,7 +80,12 @@ func (p *Endpoint) own(a netip.Addr) bool { return slices.Contains(p.Addresses, 
 
 // maySend tells whether the port may send from a.
 func (p *Endpoint) maySend(a netip.Addr) bool {
-	if p.Spoof || p.own(a) {
+	return p.Spoof || p.leadsTo(a)
+}
+
+// leadsTo tells whether the endpoint has an address, or the way to it.
+func (p *Endpoint) leadsTo(a netip.Addr) bool {
+	if p.own(a) {
 		return true
 	}
 	for i, routes := 0, p.network.config.Load().Routes; i < len(routes); i++ {
@@ -86,6 +94,14 @@ func (p *Endpoint) maySend(a netip.Addr) bool {
 		}
 	}
 	return false
+}
+
+// heard learns the MAC of a trusted guest from what came from an address. Other stations may be on the
+// guest's bridge: what is none of the endpoint's addresses says nothing.
+func (p *Endpoint) heard(a netip.Addr, from MAC) {
+	if from != p.mac && p.leadsTo(a) {
+		p.mac = from
+	}
 }
 
 // epoch tells whether anything was changed that a way depends on.
@@ -111,12 +127,16 @@ func (p *Endpoint) ethernet(b []byte, etherType uint16) {
 // function's until it returns. A guest that speaks RoCEv2 itself through its port gets its packets as
 // long as no driver has the function (SetRoCE), and at the port's other addresses always.
 func (p *Endpoint) takes(packet []byte, h *header) bool {
-	if p.roce == nil || h.proto != protoUDP || h.fragment || h.total < h.l4+udpLen || len(p.Addresses) == 0 || h.dst != p.Addresses[0] ||
-		binary.BigEndian.Uint16(packet[h.l4+2:]) != rocePort {
+	if p.roce == nil || !h.roce(packet) || !h.dst.IsMulticast() && (len(p.Addresses) == 0 || h.dst != p.Addresses[0]) {
 		return false
 	}
 	p.roce(packet[:h.total])
 	return true
+}
+
+// roce tells whether a packet is one of RoCEv2, and whole.
+func (h *header) roce(packet []byte) bool {
+	return h.proto == protoUDP && !h.fragment && h.total >= h.l4+udpLen && binary.BigEndian.Uint16(packet[h.l4+2:]) == rocePort
 }
 
 // rocePort is the UDP port of RoCEv2 (Annex A17.3.2.2).

@@ -17,7 +17,7 @@ func TestCountersOfAnExchange(t *testing.T) {
 	if packets := n.send(udp(t, gwA, macA, ipA, ipC, 200), Offload{}); len(packets) != 1 {
 		t.Fatalf("%d packets to the peer", len(packets))
 	}
-	n.g.FromTunnel(n.g.Tunnel(2, 7), udp(t, macA, gwA, ipC, ipA, 300), 0)
+	n.g.FromTunnel(n.g.Tunnels.To(2, 7), udp(t, macA, gwA, ipC, ipA, 300), 0)
 	n.wrote()
 	n.send(udp(t, gwA, macB, ipA, ipC, 1), Offload{}) // another's MAC
 	want := Stats{
@@ -33,7 +33,7 @@ func TestCountersOfAnExchange(t *testing.T) {
 // wrote is a device that writes all that waits.
 func (n *net) wrote() {
 	for _, f := range n.g.Output() {
-		n.g.Wrote(&f)
+		n.g.out.wrote(&f)
 	}
 	n.g.Done()
 }

@@ -11,7 +11,7 @@ func (g *Gateway) FromPort(now int64, p *Endpoint, frame []byte, off Offload, f 
 	g.stats.FromPortBytes += uint64(len(frame))
 	f.Tunnel = nil
 	if why := g.fromPort(now, p, frame, off, f); why != none {
-		g.drop(p, why)
+		g.stats.drop(p, why)
 		return false
 	}
 	return f.Tunnel != nil
@@ -32,11 +32,10 @@ func (g *Gateway) fromPort(now int64, p *Endpoint, frame []byte, off Offload, f 
 	case dst[0]&1 == 0 && dst != p.Gateway:
 		return DropOtherMAC
 	}
-	p.mac = src
 	b := frame[ethLen:]
 	switch binary.BigEndian.Uint16(frame[12:]) {
 	case typeARP:
-		return g.arp(p, src, b)
+		return g.station.arp(p, src, b)
 	case typeIPv4:
 		if len(b) > 0 && b[0]>>4 != 4 {
 			return DropHeader
@@ -59,30 +58,14 @@ func (g *Gateway) fromPort(now int64, p *Endpoint, frame []byte, off Offload, f 
 	if h.proto == protoFalcon {
 		return DropFalcon
 	}
-	if why, own := g.control(p, src, b, &h, off); own {
+	if why, own := g.station.control(p, src, b, &h, off); own {
 		return why
 	}
 	if why := g.admit(p, &h, dst); why != none {
 		return why
 	}
+	p.heard(h.src, src)
 	return g.route(now, p, frame, b, h, off, f)
-}
-
-// control serves what is between a port and its gateway: DHCP and neighbour discovery. own is false
-// for anything else.
-func (g *Gateway) control(p *Endpoint, src MAC, b []byte, h *header, off Offload) (why Reason, own bool) {
-	if h.fragment || off.GSO != GSONone {
-		return none, false
-	}
-	l4 := b[h.l4:]
-	switch {
-	case !h.v6 && h.proto == protoUDP && len(l4) >= udpLen && binary.BigEndian.Uint16(l4[2:]) == dhcpServer && binary.BigEndian.Uint16(l4) == dhcpClient &&
-		(h.dst == broadcastIP || h.dst == p.serverID()):
-		return g.dhcp(p, src, l4[udpLen:]), true
-	case h.v6 && h.proto == protoICMP6 && len(l4) > 0 && l4[0] >= ndRouterSolicit && l4[0] <= ndRedirect:
-		return g.nd(p, src, b, h), true
-	}
-	return none, false
 }
 
 // admit checks addresses: a packet must come from the function and go to another station.
@@ -107,23 +90,23 @@ func (g *Gateway) route(now int64, p *Endpoint, frame, b []byte, h header, off O
 	w, ok := g.way(p, h.dst)
 	switch {
 	case !ok:
-		g.unreachable(now, p, b, &h)
+		g.station.unreachable(now, p, b, &h)
 		return DropNoRoute
 	case w.to.Kind == ToRouter:
-		return g.echo(now, p, b, &h)
+		return g.station.echo(now, p, b, &h)
 	case w.to.at(p):
 		return DropHairpin
 	}
 	f.max = w.to.MTU
 	if !p.network.onLink(h.dst) { // a router's work
 		if h.ttl <= 1 {
-			g.timeExceeded(now, p, b, &h)
+			g.station.timeExceeded(now, p, b, &h)
 			return DropTTL
 		}
 		h.decrement(b)
 	}
 	if !off.fits(b, &h, f.max) {
-		g.tooBig(now, p, b, &h, f.max)
+		g.station.tooBig(now, p, b, &h, f.max)
 		return DropTooBig
 	}
 	if h.fragment {
@@ -155,7 +138,7 @@ func (g *Gateway) toPort(w *way, frame []byte, h *header, off Offload) Reason {
 	case w.port.takes(frame[ethLen:], h):
 		return none
 	}
-	return g.deliver(w.port, frame, off)
+	return g.out.deliver(w.port, frame, off)
 }
 
 // A frame that its guest wants cut very small would keep the NIC from all others for long. TCP's

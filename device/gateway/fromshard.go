@@ -6,7 +6,7 @@ func (g *Gateway) FromShard(function uint32, frame []byte, off Offload) {
 	defer g.survive(nil, g.mark(), frame)
 	p := g.byFunc[function]
 	if why := g.fromShard(p, frame, off); why != none {
-		g.drop(p, why)
+		g.stats.drop(p, why)
 	}
 }
 
@@ -21,10 +21,10 @@ func (g *Gateway) fromShard(p *Endpoint, frame []byte, off Offload) Reason {
 	switch {
 	case why != none:
 		return why
-	case p.takes(frame[ethLen:], &h):
+	case p.takes(frame[ethLen:], &h), h.dst.IsMulticast():
 		return none
 	case off != Offload{}:
-		return g.deliver(p, frame, off)
+		return g.out.deliver(p, frame, off)
 	}
-	return g.joinOrDeliver(p, frame[:ethLen+h.total], &h)
+	return g.out.joinOrDeliver(p, frame[:ethLen+h.total], &h)
 }

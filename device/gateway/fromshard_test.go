@@ -93,9 +93,9 @@ func TestTunnelToAnotherShard(t *testing.T) {
 		ip := ip4(ipC, ipB, layers.IPProtocolUDP)
 		ip.Id = uint16(i)
 		_ = u.SetNetworkLayerForChecksum(ip)
-		n.g.FromTunnel(n.g.Tunnel(2, 7), frame(t, eth(MAC{}, MAC{}, 0), ip, u, gopacket.Payload(make([]byte, 500))), 0)
+		n.g.FromTunnel(n.g.Tunnels.To(2, 7), frame(t, eth(MAC{}, MAC{}, 0), ip, u, gopacket.Payload(make([]byte, 500))), 0)
 	}
-	n.g.FromTunnel(n.g.Tunnel(2, 7), udp(t, macA, gwA, v6C, v6B, 300), ecnCE) // marked, and it cannot say so
+	n.g.FromTunnel(n.g.Tunnels.To(2, 7), udp(t, macA, gwA, v6C, v6B, 300), ecnCE) // marked, and it cannot say so
 	if len(r.frames) != 4 || n.g.Stats().Reasons[DropECN] != 1 {
 		t.Fatalf("%d frames for the other shard, %v", len(r.frames), n.g.Stats().Reasons)
 	}

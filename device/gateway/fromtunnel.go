@@ -13,7 +13,7 @@ func (g *Gateway) FromTunnel(from *Tunnel, frame []byte, outer uint8) {
 	g.stats.TunnelInBytes += uint64(len(frame) - ethLen)
 	p, why := g.fromTunnel(from, frame, outer)
 	if why != none {
-		g.drop(p, why)
+		g.stats.drop(p, why)
 	}
 }
 
@@ -27,6 +27,8 @@ func (g *Gateway) fromTunnel(from *Tunnel, frame []byte, outer uint8) (*Endpoint
 		return nil, DropTruncated
 	case h.proto == protoFalcon:
 		return nil, DropFalcon
+	case h.dst.IsMulticast():
+		return nil, g.groupFromTunnel(from, frame, &h, outer)
 	}
 	c, why := g.steer(from, b, &h)
 	if why != none {
@@ -54,7 +56,7 @@ func (g *Gateway) fromTunnel(from *Tunnel, frame []byte, outer uint8) (*Endpoint
 	if c.port.takes(b, &h) {
 		return c.port, none
 	}
-	return c.port, g.joinOrDeliver(c.port, frame, &h)
+	return c.port, g.out.joinOrDeliver(c.port, frame, &h)
 }
 
 // steer finds where a packet goes: by the tenant of the tunnel, which the key stands for, and the

@@ -32,7 +32,7 @@ func TestEveryPrefix(t *testing.T) {
 				t.Fatalf("%d of %d bytes went on", n, len(f))
 			}
 			if n >= ethLen {
-				w.g.FromTunnel(w.g.Tunnel(2, 7), bytes.Clone(f[:n]), 0)
+				w.g.FromTunnel(w.g.Tunnels.To(2, 7), bytes.Clone(f[:n]), 0)
 			}
 			if n >= ethLen && n < ethLen+h.total {
 				if _, why := parseIP(f[ethLen:n]); h.total != 0 && why == none {
@@ -100,7 +100,7 @@ func FuzzFromTunnel(f *testing.F) {
 			return
 		}
 		n.t = t
-		tunnel := n.g.Tunnel(2, 7)
+		tunnel := n.g.Tunnels.To(2, 7)
 		for range 3 { // the same again may join
 			n.g.FromTunnel(tunnel, append(make([]byte, ethLen), b...), outer&ecnMask)
 		}

@@ -2,7 +2,8 @@ package gateway
 
 import (
 	"reflect"
-	"slices"
+
+	"github.com/falcon-vnic/vnic/device/security"
 )
 
 // Handover takes frames for ports of other shards, by function. They are copied; false: they are
@@ -16,31 +17,35 @@ type Handover interface {
 type Gateway struct {
 	Panicked func(v any, frame []byte) // is told of a frame that this code could not take; nil: nobody is
 	Handover Handover                  // nil: there are no other shards
+	Tunnels  Tunnels
 
 	shard   uint8 // that it belongs to
 	routes  *Routes
 	ports   []*Endpoint
 	byFunc  map[uint32]*Endpoint
-	tunnels map[reach]*Tunnel
 	changes uint64 // of the endpoints
 	taken   taken
-	replies replies
+	station station
 	out     output
-	single  singly
 	last    cache
 	stats   Stats
+
+	audiences audiences
 }
 
 // New returns a shard's gateway without ports, which finds its way by routes.
 func New(shard uint8, routes *Routes) *Gateway {
-	g := &Gateway{shard: shard, routes: routes, byFunc: map[uint32]*Endpoint{}, tunnels: map[reach]*Tunnel{}}
-	g.out.init()
+	g := &Gateway{shard: shard, routes: routes, byFunc: map[uint32]*Endpoint{}}
+	g.Tunnels.init(shard, routes, &g.stats)
+	g.station.stats = &g.stats
+	g.out.init(&g.stats)
 	return g
 }
 
 // AddEndpoint adds a port, which is down. mac is what its guest sees of all other stations.
 func (g *Gateway) AddEndpoint(name string, function uint32, mac MAC) *Endpoint {
 	p := &Endpoint{Name: name, Function: function, Gateway: mac, network: nowhere}
+	p.at = len(g.ports)
 	g.ports = append(g.ports, p)
 	g.byFunc[function] = p
 	g.changes++
@@ -50,7 +55,10 @@ func (g *Gateway) AddEndpoint(name string, function uint32, mac MAC) *Endpoint {
 // RemoveEndpoint takes a port out. Frames for it that wait stay until Output.
 func (g *Gateway) RemoveEndpoint(p *Endpoint) {
 	p.up = false
-	g.ports = slices.DeleteFunc(g.ports, func(q *Endpoint) bool { return q == p })
+	last := len(g.ports) - 1
+	g.ports[p.at], g.ports[p.at].at = g.ports[last], p.at
+	g.ports[last] = nil
+	g.ports = g.ports[:last]
 	if g.byFunc[p.Function] == p {
 		delete(g.byFunc, p.Function)
 	}
@@ -80,9 +88,6 @@ func (g *Gateway) Up(function uint32) bool {
 // Endpoint is that of a function of this shard; nil: it has none.
 func (g *Gateway) Endpoint(function uint32) *Endpoint { return g.byFunc[function] }
 
-// Endpoints lists them. The slice is the gateway's.
-func (g *Gateway) Endpoints() []*Endpoint { return g.ports }
-
 // Stats returns the counters, which move.
 func (g *Gateway) Stats() *Stats {
 	if g.shard == 0 {
@@ -94,25 +99,15 @@ func (g *Gateway) Stats() *Stats {
 // Routes are those it finds its way by.
 func (g *Gateway) Routes() *Routes { return g.routes }
 
-// FunctionOf is the one of this NIC that a packet of a tenant comes from or, unless out, is for.
-func (g *Gateway) FunctionOf(tenant uint32, packet []byte, out bool) (function uint32, ok bool) {
-	h, why := parseIP(packet)
-	if why != none {
-		return 0, false
-	}
-	a := h.dst
-	if out {
-		a = h.src
-	}
-	to, ok := g.routes.network(tenant).find(a)
-	return to.Function, ok && to.Kind == ToPort
-}
-
-// drop counts, at the port too.
-func (g *Gateway) drop(p *Endpoint, why Reason) {
-	g.stats.Reasons[why]++
-	if p != nil {
-		p.Drops[why]++
+// PeerChanged is told that the routes have other addresses of a peer than before: it may have to be
+// asked for keys.
+func (g *Gateway) PeerChanged(peer uint8, r security.Requester) {
+	asked := map[uint32]bool{}
+	for _, p := range g.ports {
+		if g.follow(p); !asked[p.Tenant] && p.network.reaches(peer) {
+			asked[p.Tenant] = true
+			g.Tunnels.ask(peer, p.Tenant, r)
+		}
 	}
 }
 
@@ -141,26 +136,4 @@ type taken struct {
 	next int     // those before are done
 	cut  Forward // of the frame before next, while cutting
 	cuts bool
-}
-
-// singly is what a frame is made of that its port's guest does not take as it is.
-type singly struct {
-	frame   PortFrame
-	forward Forward
-}
-
-// reply returns the memory of a frame of n bytes to the port's guest, with its Ethernet header, nil
-// when the ring is full.
-func (g *Gateway) reply(p *Endpoint, etherType uint16, n int) []byte {
-	r := &g.replies
-	if r.count == maxReplies {
-		g.drop(p, DropReplyFull)
-		return nil
-	}
-	i := (r.head + r.count) % maxReplies
-	r.lens[i], r.ports[i] = n, p
-	r.count++
-	f := r.frames[i][:n]
-	p.ethernet(f, etherType)
-	return f
 }

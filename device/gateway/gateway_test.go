@@ -504,6 +504,54 @@ func TestLocal(t *testing.T) {
 	}
 }
 
+// A trusted port's station has a MAC of its own, which its addresses tell, and not what other stations
+// of its network say among themselves. Who asks for a neighbour is answered itself.
+func TestTrustedStation(t *testing.T) {
+	n := newNet(t)
+	station, other := MAC{2, 0, 0, 0, 0, 0xc}, MAC{2, 0, 0, 0, 0, 0xd}
+	c := n.a.EndpointConfig
+	c.Trust = true
+	configure(n.g, n.a, c, true)
+	to := func() MAC {
+		t.Helper()
+		n.g.FromPort(second, n.b, udp(t, gwB, macB, ipB, ipA, 10), Offload{}, &n.fwd)
+		out := n.output()
+		if len(out) != 1 || out[0].port != n.a {
+			t.Fatalf("%+v", out)
+		}
+		return MAC(out[0].b[:6])
+	}
+	if got := to(); got != macA {
+		t.Errorf("before it is heard: to %x", got)
+	}
+	link := addr("fe80::d")
+	for name, announce := range map[string][]byte{
+		"a packet": udp(t, gwA, station, ipA, ipB, 10), "ARP": arpFrame(station, ipA, ipB), "an announcement": arpFrame(station, ipA, ipA),
+		"a solicitation": ndFrame(t, station, v6A, v6B, ndSolicit, v6B),
+	} {
+		n.send(udp(t, gwA, macA, ipA, ipB, 10), Offload{})
+		n.send(announce, Offload{})
+		n.output()
+		if got := to(); got != station {
+			t.Errorf("after %s: to %x", name, got)
+		}
+		for _, f := range [][]byte{
+			arpFrame(other, addr("10.0.0.77"), ipA), arpFrame(other, addr("0.0.0.0"), ipB), ndFrame(t, other, link, v6B, ndSolicit, v6B),
+			udp(t, everyone, other, addr("10.0.0.77"), addr("10.0.0.255"), 10), udp(t, gwA, other, addr("10.0.0.77"), ipB, 10),
+		} {
+			n.send(f, Offload{})
+			for _, o := range n.output() {
+				if got := MAC(o.b[:6]); got != other {
+					t.Errorf("%x was answered to %x", f, got)
+				}
+			}
+		}
+		if got := to(); got != station {
+			t.Errorf("after %s and what others said: to %x", name, got)
+		}
+	}
+}
+
 // The attack: tenants with equal addresses. Whatever one sends, the other's ports get nothing of
 // it, from the port or from a tunnel.
 func TestTenantsApart(t *testing.T) {
@@ -528,8 +576,8 @@ func TestTenantsApart(t *testing.T) {
 			}
 		}
 	}
-	tunnel := g.Tunnel(3, 8)
-	if tunnel == nil || g.Tunnel(3, 7) != nil {
+	tunnel := g.Tunnels.To(3, 8)
+	if tunnel == nil || g.Tunnels.To(3, 7) != nil {
 		t.Fatal("tunnels")
 	}
 	g.FromTunnel(tunnel, udp(t, macA, gwA, ipC, ipA, 10), 0)
@@ -570,14 +618,14 @@ func TestDropsFromTunnel(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := newNet(t)
-			n.g.FromTunnel(n.g.Tunnel(2, 7), tc.f(t), tc.outer)
+			n.g.FromTunnel(n.g.Tunnels.To(2, 7), tc.f(t), tc.outer)
 			if out := n.output(); len(out) != 0 || n.g.Stats().Reasons[tc.why] != 1 {
 				t.Errorf("%+v %v", out, n.g.Stats().Reasons)
 			}
 		})
 	}
 	n := newNet(t)
-	n.g.FromTunnel(n.g.Tunnel(2, 7), udp(t, macA, gwA, addr("10.3.1.1"), ipA, 10), 0) // behind the peer's function
+	n.g.FromTunnel(n.g.Tunnels.To(2, 7), udp(t, macA, gwA, addr("10.3.1.1"), ipA, 10), 0) // behind the peer's function
 	if len(n.output()) != 1 {
 		t.Error(n.g.Stats().Reasons)
 	}
@@ -613,7 +661,7 @@ func TestECN(t *testing.T) {
 				h, _ := parseIP(f[14:])
 				h.setECN(f[14:], tc.inner)
 			}
-			n.g.FromTunnel(n.g.Tunnel(2, 7), back, tc.outer)
+			n.g.FromTunnel(n.g.Tunnels.To(2, 7), back, tc.outer)
 			h, why := parseIP(n.output()[0].b[14:])
 			if why != none || h.ecn != tc.want {
 				t.Errorf("%+v, IPv6 %v: %d %v", tc, v6, h.ecn, why)

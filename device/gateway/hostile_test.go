@@ -86,7 +86,7 @@ func TestSurvivesPanic(t *testing.T) {
 	n := newNet(t)
 	var told []any
 	n.g.Panicked = func(v any, _ []byte) { told = append(told, v) }
-	n.g.FromTunnel(n.g.Tunnel(2, 7), udp(t, gwA, macA, ipC, ipA, 100), 0)
+	n.g.FromTunnel(n.g.Tunnels.To(2, 7), udp(t, gwA, macA, ipC, ipA, 100), 0)
 	n.send(arpFrame(macA, ipA, ipC), Offload{})
 
 	network := n.a.network

@@ -1,9 +1,6 @@
 package gateway
 
-import (
-	"encoding/binary"
-	"net/netip"
-)
+import "encoding/binary"
 
 const (
 	icmpEchoReply    = 0
@@ -30,33 +27,33 @@ const (
 // tooBig tells the sender that a packet does not fit and what would (RFC 1191, RFC 8201). The
 // sender of an IPv4 packet that may be fragmented is told as well: the NIC does not fragment, and
 // senders take it as a reason to do so.
-func (g *Gateway) tooBig(now int64, p *Endpoint, b []byte, h *header, mtu int) {
+func (s *station) tooBig(now int64, p *Endpoint, b []byte, h *header, mtu int) {
 	if h.v6 {
-		g.icmpError(now, p, b, h, icmp6TooBig, 0, uint32(mtu))
+		s.icmpError(now, p, b, h, icmp6TooBig, 0, uint32(mtu))
 		return
 	}
-	g.icmpError(now, p, b, h, icmpUnreachable, codeFragNeeded, uint32(min(mtu, 0xffff)))
+	s.icmpError(now, p, b, h, icmpUnreachable, codeFragNeeded, uint32(min(mtu, 0xffff)))
 }
 
-func (g *Gateway) unreachable(now int64, p *Endpoint, b []byte, h *header) {
+func (s *station) unreachable(now int64, p *Endpoint, b []byte, h *header) {
 	if h.v6 {
-		g.icmpError(now, p, b, h, icmp6Unreachable, code6Address, 0)
+		s.icmpError(now, p, b, h, icmp6Unreachable, code6Address, 0)
 		return
 	}
-	g.icmpError(now, p, b, h, icmpUnreachable, codeHost, 0)
+	s.icmpError(now, p, b, h, icmpUnreachable, codeHost, 0)
 }
 
-func (g *Gateway) timeExceeded(now int64, p *Endpoint, b []byte, h *header) {
+func (s *station) timeExceeded(now int64, p *Endpoint, b []byte, h *header) {
 	if h.v6 {
-		g.icmpError(now, p, b, h, icmp6TimeExceeded, 0, 0)
+		s.icmpError(now, p, b, h, icmp6TimeExceeded, 0, 0)
 		return
 	}
-	g.icmpError(now, p, b, h, icmpTimeExceeded, 0, 0)
+	s.icmpError(now, p, b, h, icmpTimeExceeded, 0, 0)
 }
 
 // icmpError sends an error about a packet to the port it came from: never about another error, nor
 // about any fragment but the first (RFC 1122 §3.2.2, RFC 4443 §2.4), and not too often.
-func (g *Gateway) icmpError(now int64, p *Endpoint, b []byte, h *header, kind, code uint8, rest uint32) {
+func (s *station) icmpError(now int64, p *Endpoint, b []byte, h *header, kind, code uint8, rest uint32) {
 	l4 := b[h.l4:]
 	switch {
 	case h.proto == protoICMP && !h.v6 && (len(l4) < 1 || !icmpQuery(l4[0])),
@@ -65,7 +62,7 @@ func (g *Gateway) icmpError(now int64, p *Endpoint, b []byte, h *header, kind, c
 	case h.fragment && !h.v6 && binary.BigEndian.Uint16(b[6:])&0x1fff != 0:
 		return
 	case !p.errors.take(now):
-		g.drop(p, DropICMPLimit)
+		s.stats.drop(p, DropICMPLimit)
 		return
 	}
 	src, ok := p.network.router(h.v6)
@@ -78,7 +75,7 @@ func (g *Gateway) icmpError(now int64, p *Endpoint, b []byte, h *header, kind, c
 	}
 	if h.v6 {
 		quote := min(len(b), quoteIPv6)
-		f := g.reply(p, typeIPv6, ethLen+ipv6Len+icmpLen+quote)
+		f := s.reply(p, typeIPv6, ethLen+ipv6Len+icmpLen+quote)
 		if f == nil {
 			return
 		}
@@ -88,7 +85,7 @@ func (g *Gateway) icmpError(now int64, p *Endpoint, b []byte, h *header, kind, c
 		finishICMP6(r)
 	} else {
 		quote := min(len(b), quoteIPv4)
-		f := g.reply(p, typeIPv4, ethLen+ipv4Len+icmpLen+quote)
+		f := s.reply(p, typeIPv4, ethLen+ipv4Len+icmpLen+quote)
 		if f == nil {
 			return
 		}
@@ -97,7 +94,7 @@ func (g *Gateway) icmpError(now int64, p *Endpoint, b []byte, h *header, kind, c
 		putICMP(r[ipv4Len:], kind, code, rest, b[:quote])
 		finishICMP4(r)
 	}
-	g.stats.Reasons[CountICMP]++
+	s.stats.Reasons[CountICMP]++
 }
 
 func putICMP(m []byte, kind, code uint8, rest uint32, quote []byte) {
@@ -118,7 +115,7 @@ func icmpQuery(kind uint8) bool {
 }
 
 // echo answers a ping to a router's address; routers speak nothing else.
-func (g *Gateway) echo(now int64, p *Endpoint, b []byte, h *header) Reason {
+func (s *station) echo(now int64, p *Endpoint, b []byte, h *header) Reason {
 	request, answer := byte(icmpEcho), byte(icmpEchoReply)
 	if h.v6 {
 		request, answer = icmp6Echo, icmp6EchoReply
@@ -139,7 +136,7 @@ func (g *Gateway) echo(now int64, p *Endpoint, b []byte, h *header) Reason {
 	if !p.errors.take(now) {
 		return DropICMPLimit
 	}
-	f := g.reply(p, etherType, ethLen+n+len(m))
+	f := s.reply(p, etherType, ethLen+n+len(m))
 	if f == nil {
 		return none
 	}
@@ -153,8 +150,6 @@ func (g *Gateway) echo(now int64, p *Endpoint, b []byte, h *header) Reason {
 		putIPv4(r, protoICMP, h.dst, h.src, len(r))
 		finishICMP4(r)
 	}
-	g.stats.Reasons[CountEcho]++
+	s.stats.Reasons[CountEcho]++
 	return none
 }
-
-var broadcastIP = netip.AddrFrom4([4]byte{255, 255, 255, 255})

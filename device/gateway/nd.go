@@ -48,7 +48,7 @@ func eui64(n netip.Prefix, m MAC) netip.Addr {
 }
 
 // nd answers solicitations of the port's guest. What only routers may say is dropped.
-func (g *Gateway) nd(p *Endpoint, src MAC, b []byte, h *header) Reason {
+func (s *station) nd(p *Endpoint, src MAC, b []byte, h *header) Reason {
 	m := b[h.l4:]
 	if h.ttl != ndHops || len(m) < 8 || m[1] != 0 || !h.l4Valid(b) {
 		return DropND
@@ -56,34 +56,36 @@ func (g *Gateway) nd(p *Endpoint, src MAC, b []byte, h *header) Reason {
 	switch m[0] {
 	case ndRouterSolicit:
 		if p.Assign {
-			g.routerAdvertisement(p)
+			s.routerAdvertisement(p)
 		}
 		return none
 	case ndSolicit:
-		return g.solicited(p, src, m, h)
+		return s.solicited(p, src, m, h)
 	}
 	return DropND // advertisements tell us nothing: the function's MAC is known; redirects and routers are ours to make
 }
 
-func (g *Gateway) solicited(p *Endpoint, src MAC, m []byte, h *header) Reason {
+func (s *station) solicited(p *Endpoint, src MAC, m []byte, h *header) Reason {
 	if len(m) < ndLen {
 		return DropND
 	}
 	target := netip.AddrFrom16([16]byte(m[8:24]))
 	probe := h.src.IsUnspecified()
+	p.heard(h.src, src)
 	switch {
 	case p.own(target), target.IsMulticast():
 		return DropND // duplicate address detection for the port's own is not ours to answer
 	case !probe && !h.src.IsLinkLocalUnicast() && !p.maySend(h.src):
 		return DropSourceIP
-	case !g.speaksFor(p, target):
+	case !p.answersFor(target):
 		return DropND
 	}
-	f := g.reply(p, typeIPv6, ethLen+ipv6Len+ndLen+ndOptLen)
+	f := s.reply(p, typeIPv6, ethLen+ipv6Len+ndLen+ndOptLen)
 	if f == nil {
 		return none
 	}
 	to, flags := h.src, byte(flagSolicited|flagOverride)
+	copy(f, src[:])
 	if probe { // all shall hear that it is taken (RFC 4861 §7.2.4)
 		to, flags = allNodes, flagOverride
 		copy(f, allNodesMAC[:])
@@ -100,14 +102,14 @@ func (g *Gateway) solicited(p *Endpoint, src MAC, m []byte, h *header) Reason {
 	n[ndLen], n[ndLen+1] = 2, 1 // target link-layer address
 	copy(n[ndLen+2:], p.Gateway[:])
 	finishICMP6(a)
-	g.stats.Reasons[CountND]++
+	s.stats.Reasons[CountND]++
 	return none
 }
 
 // routerAdvertisement tells the guest the subnets, the MTU and, if the tenant has routers, that the
 // gateway is one. A guest may make itself the address that it has already: the function's, if it is
 // the one that its MAC gives.
-func (g *Gateway) routerAdvertisement(p *Endpoint) {
+func (s *station) routerAdvertisement(p *Endpoint) {
 	t := p.network.config.Load()
 	var options [replySize]byte
 	o := options[:0]
@@ -129,7 +131,7 @@ func (g *Gateway) routerAdvertisement(p *Endpoint) {
 		o = append(o, a[:]...)
 	}
 	o = appendDNS6(o, t.DNS)
-	f := g.reply(p, typeIPv6, ethLen+ipv6Len+16+len(o))
+	f := s.reply(p, typeIPv6, ethLen+ipv6Len+16+len(o))
 	if f == nil {
 		return
 	}
@@ -144,7 +146,7 @@ func (g *Gateway) routerAdvertisement(p *Endpoint) {
 	}
 	copy(n[16:], o)
 	finishICMP6(b)
-	g.stats.Reasons[CountND]++
+	s.stats.Reasons[CountND]++
 }
 
 const maxDNS = 4

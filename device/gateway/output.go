@@ -1,5 +1,7 @@
 package gateway
 
+import "encoding/binary"
+
 // Bounds of what one Step has for the ports.
 const (
 	maxOut   = 2176 // frames: the packets of what is read from the uplink at once, and the replies
@@ -24,9 +26,12 @@ type output struct {
 	lists  [maxLists][maxParts][]byte
 	used   int            // lists
 	recent [maxRecent]int // indices of frames that packets may still join, newest first; -1: none
+	single singly
+	stats  *Stats // the gateway's
 }
 
-func (o *output) init() {
+func (o *output) init(stats *Stats) {
+	o.stats = stats
 	o.frames = make([]PortFrame, 0, maxOut)
 	o.reset()
 }
@@ -51,6 +56,15 @@ func (o *output) add(p *Endpoint, frame []byte, off Offload) bool {
 	return true
 }
 
+// deliver puts a whole frame, whose Ethernet header is written here, before a port.
+func (o *output) deliver(p *Endpoint, frame []byte, off Offload) Reason {
+	p.ethernet(frame, binary.BigEndian.Uint16(frame[12:]))
+	if !o.add(p, frame, off) {
+		return DropPortFull
+	}
+	return none
+}
+
 // coalesced is a frame that packets of one flow join (generic receive offload): their payloads
 // follow the first's.
 type coalesced struct {
@@ -71,3 +85,24 @@ const maxRecent = 8
 func (p *Endpoint) write(f *PortFrame) bool {
 	return p.Port != nil && !p.Lost && p.Port.Write(f.Parts, f.Offload)
 }
+
+// write gives a frame to its port, and counts it.
+func (o *output) write(f *PortFrame, took func(*PortFrame)) {
+	if !f.To.write(f) {
+		o.refused(f)
+		return
+	}
+	o.wrote(f)
+	took(f)
+}
+
+// wrote counts a frame that a port took.
+func (o *output) wrote(f *PortFrame) {
+	o.stats.ToPorts++
+	for _, b := range f.Parts {
+		o.stats.ToPortBytes += uint64(len(b))
+	}
+}
+
+// refused counts a frame that a port did not take.
+func (o *output) refused(f *PortFrame) { o.stats.drop(f.To, DropPortFull) }

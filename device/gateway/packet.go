@@ -44,6 +44,8 @@ const (
 	ecnCE   = 3
 )
 
+var broadcastIP = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
 // header is what the gateway wants to know of an IP packet.
 type header struct {
 	v6       bool

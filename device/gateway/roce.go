@@ -13,8 +13,8 @@ import (
 //	                          └─▶ itself
 //	tunnel, ports ─▶ takes? ─▶ function
 
-// SetRoCE has the endpoint's function take RoCEv2 packets for its own address, which take gets; nil:
-// it does not.
+// SetRoCE has the endpoint's function take RoCEv2 packets for its own address and for groups, which
+// take gets; nil: it does not.
 func (p *Endpoint) SetRoCE(take func(packet []byte)) { p.roce = take }
 
 // FromFunction takes a RoCEv2 packet that a port's function sent, not its guest: frame has room for
@@ -22,9 +22,9 @@ func (p *Endpoint) SetRoCE(take func(packet []byte)) { p.roce = take }
 // transport finds out by itself.
 func (g *Gateway) FromFunction(p *Endpoint, frame []byte, f *Forward) (forward bool) {
 	defer g.survive(p, g.mark(), frame)
-	f.Tunnel = nil
+	f.Tunnel, f.peers = nil, nil
 	if why := g.fromFunction(p, frame, f); why != none {
-		g.drop(p, why)
+		g.stats.drop(p, why)
 		return false
 	}
 	return f.Tunnel != nil
@@ -35,6 +35,9 @@ func (g *Gateway) fromFunction(p *Endpoint, frame []byte, f *Forward) Reason {
 	h, why := parseIP(b)
 	if why != none {
 		return why
+	}
+	if h.dst.IsMulticast() {
+		return g.toGroup(p, frame, &h, f)
 	}
 	w, ok := g.way(p, h.dst)
 	switch {

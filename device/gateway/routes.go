@@ -17,6 +17,7 @@ type Routes struct {
 	mtu      int // of tunnels, by our own uplink
 	changes  atomic.Uint64
 	refusals atomic.Uint64
+	plugged  atomic.Int64 // of ports
 	networks *table.Table[uint32, *network]
 
 	// Of the owner:
@@ -150,6 +151,7 @@ func (r *Routes) SetPort(function uint32, p Place) {
 		r.leave(function, &old)
 	}
 	r.ports[function] = p
+	r.plugged.Store(int64(len(r.ports)))
 	r.changes.Add(1)
 }
 
@@ -165,10 +167,14 @@ func (p *Place) target(function uint32) Target {
 	return Target{Kind: ToPort, Shard: p.Shard, Function: function, MTU: p.MTU}
 }
 
+// NoPorts reports whether no function of the NIC has a port. Any goroutine may call it.
+func (r *Routes) NoPorts() bool { return r.plugged.Load() == 0 }
+
 // RemovePort says that a function has no port any more.
 func (r *Routes) RemovePort(function uint32) {
 	if p, had := r.ports[function]; had {
 		delete(r.ports, function)
+		r.plugged.Store(int64(len(r.ports)))
 		r.leave(function, &p)
 	}
 }
@@ -220,6 +226,20 @@ func (r *Routes) Refusals() uint64 { return r.refusals.Load() }
 
 // Reaches tells whether a peer has an address in a tenant. Any goroutine may call it.
 func (r *Routes) Reaches(peer uint8, tenant uint32) bool { return r.network(tenant).reaches(peer) }
+
+// FunctionOf is the one of this NIC that a packet of a tenant comes from or, unless out, is for.
+func (r *Routes) FunctionOf(tenant uint32, packet []byte, out bool) (function uint32, ok bool) {
+	h, why := parseIP(packet)
+	if why != none {
+		return 0, false
+	}
+	a := h.dst
+	if out {
+		a = h.src
+	}
+	to, ok := r.network(tenant).find(a)
+	return to.Function, ok && to.Kind == ToPort
+}
 
 // Entry is one line of the table of routes.
 type Entry struct {

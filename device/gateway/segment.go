@@ -130,4 +130,8 @@ type Forward struct {
 	off Offload
 	max int // longest packet that fits
 	cutter
+
+	tunnels *Tunnels
+	tenant  uint32
+	peers   []uint8 // of the tenant, that a copy to a group is to go to yet
 }

@@ -111,7 +111,7 @@ func TestCutAndJoin(t *testing.T) {
 				rt.Fatalf("packet %d: PSH %#x", i, b[h.l4+13])
 			}
 			whole = append(whole, b[headers:]...)
-			other.g.FromTunnel(other.g.Tunnel(2, 7), append(make([]byte, ethLen), b...), 0)
+			other.g.FromTunnel(other.g.Tunnels.To(2, 7), append(make([]byte, ethLen), b...), 0)
 		}
 		if !bytes.Equal(whole, want[ethLen+headers:]) {
 			rt.Fatal("payload differs")
@@ -196,7 +196,7 @@ func TestNotJoined(t *testing.T) {
 			n.g.routes.Learn(2, []Address{{7, ipA, 1, 9000}})
 			fs := segments(name, change)
 			for _, f := range fs {
-				n.g.FromTunnel(n.g.Tunnel(2, 7), bytes.Clone(f), 0)
+				n.g.FromTunnel(n.g.Tunnels.To(2, 7), bytes.Clone(f), 0)
 			}
 			out := n.output()
 			if name == "nothing" {
@@ -236,7 +236,7 @@ func TestNotJoinedIPv6(t *testing.T) {
 		n.g.routes.Learn(2, []Address{{7, v6A, 1, 9000}})
 		for i, b := range packets {
 			change(i, b)
-			n.g.FromTunnel(n.g.Tunnel(2, 7), append(make([]byte, ethLen), b...), 0)
+			n.g.FromTunnel(n.g.Tunnels.To(2, 7), append(make([]byte, ethLen), b...), 0)
 		}
 		want := len(packets)
 		if name == "nothing" {
@@ -268,7 +268,7 @@ func TestInterleavedFlows(t *testing.T) {
 	for group := 0; group < flows; group += 4 { // four at a time
 		for k := range each {
 			for i := group; i < group+4; i++ {
-				n.g.FromTunnel(n.g.Tunnel(2, 7), append(make([]byte, ethLen), all[i][k]...), 0)
+				n.g.FromTunnel(n.g.Tunnels.To(2, 7), append(make([]byte, ethLen), all[i][k]...), 0)
 			}
 		}
 	}
@@ -304,7 +304,7 @@ func TestNoAllocations(t *testing.T) {
 		back = append(back, f)
 	}
 	work := make([]byte, len(super))
-	tunnel := n.g.Tunnel(2, 7)
+	tunnel := n.g.Tunnels.To(2, 7)
 	joined := n.g.Stats().Coalesced
 	if got := testing.AllocsPerRun(50, func() {
 		for _, f := range []struct {

@@ -3,16 +3,22 @@ package gateway
 // plain tells whether nothing is left to do.
 func (o *Offload) plain() bool { return o.GSO == GSONone && !o.NeedsCsum }
 
-// deliverSingly gives a port, whose guest does neither checksums nor cutting, the packets that a
+// singly is what a frame is made of that its port's guest does not take as it is.
+type singly struct {
+	frame   PortFrame
+	forward Forward
+}
+
+// writeSingly gives a port, whose guest does neither checksums nor cutting, the packets that a
 // frame stands for, complete. They are cut in place; the Ethernet header goes in front of each.
-func (g *Gateway) deliverSingly(f *PortFrame, took func(*PortFrame)) {
+func (o *output) writeSingly(f *PortFrame, took func(*PortFrame)) {
 	frame := f.Parts[0]
 	h, why := parseIP(frame[ethLen:])
 	if len(f.Parts) > 1 || why != none { // its guest took such frames a moment ago
-		g.Refused(f)
+		o.refused(f)
 		return
 	}
-	s := &g.single
+	s := &o.single
 	s.forward = Forward{Packet: frame[ethLen : ethLen+h.total], h: h, off: f.Offload, max: f.To.MTU}
 	ethernet := [ethLen]byte(frame)
 	for at := 0; ; {
@@ -27,6 +33,6 @@ func (g *Gateway) deliverSingly(f *PortFrame, took func(*PortFrame)) {
 		s.frame = PortFrame{To: f.To, list: -1}
 		s.frame.one[0] = whole
 		s.frame.Parts = s.frame.one[:1]
-		g.write(&s.frame, took)
+		o.write(&s.frame, took)
 	}
 }

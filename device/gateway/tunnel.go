@@ -24,3 +24,32 @@ type Tunnel struct {
 
 // Sealed tells whether the peer has given us a key.
 func (t *Tunnel) Sealed() bool { return t.tx != nil }
+
+// Tunnels are those of a shard, with the keys that peers gave for them.
+type Tunnels struct {
+	shard  uint8
+	routes *Routes
+	list   map[reach]*Tunnel
+	stats  *Stats // the gateway's
+}
+
+func (ts *Tunnels) init(shard uint8, routes *Routes, stats *Stats) {
+	*ts = Tunnels{shard: shard, routes: routes, list: map[reach]*Tunnel{}, stats: stats}
+}
+
+// To returns the tunnel to a peer in a tenant, nil when no address of the peer's needs one.
+func (ts *Tunnels) To(peer uint8, tenant uint32) *Tunnel {
+	t := ts.list[reach{peer, tenant}]
+	if t == nil && ts.routes.Reaches(peer, tenant) {
+		t = &Tunnel{Peer: peer, Tenant: tenant, Underlay: ts.routes.peers[peer].Underlay}
+		ts.list[reach{peer, tenant}] = t
+	}
+	return t
+}
+
+// Each calls f for each tunnel.
+func (ts *Tunnels) Each(f func(*Tunnel)) {
+	for _, t := range ts.list {
+		f(t)
+	}
+}

@@ -17,7 +17,14 @@ import (
 const (
 	adminCommands = 16      // of one function
 	adminPages    = 1 << 12 // page list entries of all functions
+	turnPages     = 1 << 9  // page list entries of one registration at a time
 )
+
+// registration is one whose page list is being read. Commands behind it are carried out meanwhile.
+type registration struct {
+	*verbs.Registration
+	of *pending
+}
 
 // admin is the pair of admin queues of a function, with as many entries each. As many commands may
 // be outstanding: read, and their completions not taken by the driver.
@@ -28,11 +35,10 @@ type admin struct {
 	entries        uint32
 	sq             *ring.Consumer
 	cq             *ring.CQWriter
-	cmd            abi.AdminCmd        // carried out now or last
-	reg            *verbs.Registration // that it began; nil: none
-	busy           bool                // in the middle of it
-	told           abi.Clause          // that the engine said it breaks; 0: none
-	pending        []*pending          // commands that are completed later, at most as many as entries
+	cmd            abi.AdminCmd   // carried out now or last
+	doing          *pending       // what the engine does at the moment is this one's; nil: no command's
+	regs           []registration // in progress, whose turn it is first
+	pending        []*pending     // commands that are completed later, at most as many as entries
 }
 
 // adminUser is the function that admin queues belong to.
@@ -59,7 +65,7 @@ func (a *admin) start(mem *queues.Memory, window queues.AdminHolder, strict bool
 		return nil
 	}
 	open := func(name string, root uint64) (ring.Bytes, error) {
-		area, err := queues.ReadArea(mem, root, 1, 0, layout.Size())
+		area, err := queues.ReadArea(mem, root, 1, queues.Span{Length: layout.Size()})
 		if err == nil {
 			err = judgeArea(a.user, area, strict)
 		}
@@ -107,7 +113,7 @@ func (a *admin) ring(producer uint32) bool {
 }
 
 // waits is whether there is work left.
-func (a *admin) waits() bool { return a.reg != nil || a.sq.Ready() > 0 }
+func (a *admin) waits() bool { return len(a.regs) > 0 || a.sq.Ready() > 0 }
 
 // overfull reports whether the driver has more commands outstanding than the queues have entries.
 func (a *admin) overfull() (bool, error) {
@@ -118,24 +124,25 @@ func (a *admin) overfull() (bool, error) {
 	return int(a.cq.Next()-a.cq.Consumer())+len(a.pending) >= int(a.entries), err
 }
 
-// run carries out waiting commands in order, as many as are due in one Step, and returns how many,
-// and whether there are completions. pages is how many page list entries may still be read. Each
-// command is copied from guest memory once. Its completion is written before any event that it
-// causes goes out.
+// run begins waiting commands in order, as many as are due in one Step, and goes on with
+// registrations, each in its turn. It returns how many commands it began, and whether there are
+// completions. pages is how many page list entries may still be read. Each command is copied from
+// guest memory once. Its completion is written before any event that it causes goes out.
 func (a *admin) run(now falcon.Time, pages *int) (done int, completed bool) {
-	for ; done < adminCommands && *pages > 0 && !a.user.stopped(); done++ {
+	for *pages > 0 && !a.user.stopped() {
 		var cqe abi.AdminCQE
-		if a.reg == nil && !a.next(now, &cqe, pages) {
-			break
+		began := done < adminCommands && a.next(now, &cqe, pages)
+		if began {
+			done++
 		}
-		if a.reg != nil && !a.readPages(&cqe, pages) {
-			break
-		}
-		if cqe.Status != abi.StatusPending {
+		if began && cqe.Status != abi.StatusPending {
 			if !a.complete(&cqe) {
-				return done + 1, completed
+				break
 			}
 			completed = true
+		}
+		if !a.register(pages) && !began {
+			break
 		}
 	}
 	return done, completed
@@ -159,8 +166,7 @@ func (a *admin) complete(cqe *abi.AdminCQE) bool {
 	return true
 }
 
-// next carries out the next command, or begins it when it is a registration. It reports false when
-// there is none.
+// next carries out the next command, or begins it. It reports false when there is none.
 func (a *admin) next(now falcon.Time, cqe *abi.AdminCQE, pages *int) bool {
 	if a.sq.Ready() == 0 {
 		return false
@@ -190,31 +196,50 @@ func (a *admin) next(now falcon.Time, cqe *abi.AdminCQE, pages *int) bool {
 	return true
 }
 
-// readPages goes on with the registration in progress. It reports whether that is complete.
-func (a *admin) readPages(cqe *abi.AdminCQE, pages *int) bool {
-	a.busy = true
-	done, lkey, rkey, st := a.reg.Read(*pages)
-	a.busy = false
-	if !done {
-		*pages = 0
+// begin takes a registration that the command in progress began, unless it ended at once.
+func (a *admin) begin(g *verbs.Registration, st abi.Status) abi.Status {
+	if st != abi.StatusOK {
+		return st
+	}
+	a.doing.later()
+	a.regs = append(a.regs, registration{g, a.doing})
+	return abi.StatusPending
+}
+
+// register gives the registration whose turn it is a part of the pages. It reports false when there
+// is none.
+func (a *admin) register(pages *int) bool {
+	if len(a.regs) == 0 || a.user.stopped() {
 		return false
 	}
-	*pages--
-	a.reg = nil
-	cqe.ID, cqe.Status = a.cmd.ID, st
-	(&abi.RegMRResult{LKey: lkey, RKey: rkey}).Marshal(cqe.Result[:])
+	g := a.regs[0]
+	n := min(*pages, turnPages, max(g.Left(), 1))
+	*pages -= n
+	a.doing = g.of
+	done, lkey, rkey, st := g.Read(n)
+	a.doing = nil
+	a.regs = a.regs[:copy(a.regs, a.regs[1:])]
+	if !done {
+		a.regs = append(a.regs, g)
+		return true
+	}
+	var keys abi.Result
+	if st == abi.StatusOK {
+		keys = &abi.RegMRResult{LKey: lkey, RKey: rkey}
+	}
+	g.of.Complete(st, keys)
 	return true
 }
 
 // describe completes a violation of the command in progress: the engine does not know which it is,
 // and has bytes only where it knows better than the command itself what was wrong.
 func (a *admin) describe(v *abi.Violation) {
-	if v.Ring != abi.RingAdmin || !a.busy {
+	if v.Ring != abi.RingAdmin || a.doing == nil {
 		return
 	}
-	a.told, v.Index = abi.Clause(v.Clause), a.sq.Next()-1
+	a.doing.told, v.Index = abi.Clause(v.Clause), a.doing.index
 	if v.Length == 0 {
-		v.Length = uint8(copy(v.Bytes[:], commandBytes(&a.cmd)))
+		v.Length = uint8(copy(v.Bytes[:], commandBytes(&a.doing.cmd)))
 	}
 }
 

@@ -58,11 +58,10 @@ func (b *Binding) cqEvent(cqn uint32) {
 	b.mark()
 }
 
-// asyncEvent tells what happened. It reports false when the driver does not take its events.
-func (b *Binding) asyncEvent(e *abi.AsyncEvent) (taken bool) {
-	taken = b.Channel.AsyncEvent(e)
+// asyncEvent tells what happened.
+func (b *Binding) asyncEvent(e *abi.AsyncEvent) {
+	b.Channel.AsyncEvent(e)
 	b.mark()
-	return taken
 }
 
 // reply answers a register access.

@@ -11,16 +11,17 @@ type Channel interface {
 	// CQEvent says that a completion queue has news. News of one queue that the driver has not
 	// taken yet is said once.
 	CQEvent(cqn uint32)
-	// AsyncEvent tells what happened. It reports false when there is no room: the driver does not
-	// take its events.
-	AsyncEvent(e *abi.AsyncEvent) (taken bool)
+	// AsyncEvent tells what happened. None is lost.
+	AsyncEvent(e *abi.AsyncEvent)
+	// Gone drops the events about an object that the driver has not taken: it is destroyed.
+	Gone(kind abi.Object, number uint32)
+	// Untaken is how many events but those of completion queues the driver has not taken.
+	Untaken() int
 	// Reply answers the register access with that tag.
 	Reply(tag uint64, r *abi.RegReply)
 	// Forget drops the events that the driver has not taken: the function was reset, and they speak
 	// of objects that are gone.
 	Forget()
-	// Dropped counts the events for which there was no room.
-	Dropped() uint64
 	// Flush lets the driver have what was said since the last Flush. It reports whether it woke a
 	// goroutine for that.
 	Flush() (woke bool)

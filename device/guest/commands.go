@@ -73,11 +73,11 @@ func (f *Function) command(now falcon.Time, cmd *abi.AdminCmd, result []byte) ab
 	}
 	a := &f.admin
 	c := a.current()
-	a.busy, a.told = true, 0
+	a.doing = c
 	h := &commands{Function: f.verbs, ConnectionHandler: f.conns.Commands(now, c.later), f: f, now: now, later: c.later}
 	st := abi.Dispatch(h, f.caller(), cmd, result)
-	a.busy = false
-	if c.told = a.told; st != abi.StatusPending {
+	a.doing = nil
+	if st != abi.StatusPending {
 		f.judged(c, st)
 	}
 	return st
@@ -147,16 +147,10 @@ func (c *commands) QueryObjects(part abi.CreditPart) (abi.ObjectCounts, abi.Stat
 }
 
 // RegMR implements abi.VerbsHandler. The admin queue goes on with it.
-func (c *commands) RegMR(p *abi.RegMR) (st abi.Status) {
-	c.f.admin.reg, st = c.StartRegMR(p)
-	return st
-}
+func (c *commands) RegMR(p *abi.RegMR) abi.Status { return c.f.admin.begin(c.StartRegMR(p)) }
 
 // ReregMR implements abi.VerbsHandler. The admin queue goes on with it.
-func (c *commands) ReregMR(p *abi.ReregMR) (st abi.Status) {
-	c.f.admin.reg, st = c.StartReregMR(p)
-	return st
-}
+func (c *commands) ReregMR(p *abi.ReregMR) abi.Status { return c.f.admin.begin(c.StartReregMR(p)) }
 
 // CreateCQ implements abi.VerbsHandler. The CQ may have its events in an event queue.
 func (c *commands) CreateCQ(p *abi.CreateCQ) (cqn uint32, st abi.Status) {
@@ -176,6 +170,16 @@ func (c *commands) DestroyCQ(cqn uint32) abi.Status {
 	st := c.Function.DestroyCQ(cqn)
 	if st == abi.StatusOK {
 		c.f.byCQ.Remove(cqn)
+		c.f.gone(abi.ObjectCQ, cqn)
+	}
+	return st
+}
+
+// DestroySRQ implements abi.VerbsHandler.
+func (c *commands) DestroySRQ(srqn uint32) abi.Status {
+	st := c.Function.DestroySRQ(srqn)
+	if st == abi.StatusOK {
+		c.f.gone(abi.ObjectSRQ, srqn)
 	}
 	return st
 }
@@ -200,6 +204,7 @@ func (c *commands) DestroyQP(qpn uint32) abi.Status {
 	st := c.Function.DestroyQP(c.now, qpn)
 	if st == abi.StatusOK {
 		c.f.conns.EndQP(c.now, qpn)
+		c.f.gone(abi.ObjectQP, qpn)
 	}
 	return st
 }

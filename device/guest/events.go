@@ -12,6 +12,7 @@ type Events struct {
 	faults *Faults
 	driver *Binding // nil: nobody is there
 	byCQ   CQEvents
+	behind uint64 // connections that were refused because the driver takes no events
 }
 
 // CQEvent implements verbs.Notifier.
@@ -44,8 +45,26 @@ func (e *Events) Notify(ev *abi.AsyncEvent, priv string) {
 }
 
 func (e *Events) sendAsync(ev *abi.AsyncEvent) {
-	if e.driver != nil && !e.driver.asyncEvent(ev) {
-		e.to.Broke(abi.DRV205, abi.RingStream, 0, 0, nil)
+	if e.driver != nil {
+		e.driver.asyncEvent(ev)
+	}
+}
+
+// Behind implements conn.Driver: whether so many events wait for the driver that it is to get no
+// connection now (DEV-211).
+func (e *Events) Behind() bool {
+	if e.driver == nil || e.driver.Channel.Untaken() < maxBehind {
+		return false
+	}
+	e.behind++
+	e.to.Broke(abi.DRV205, abi.RingStream, 0, 0, nil)
+	return true
+}
+
+// gone drops the events about an object that is destroyed.
+func (e *Events) gone(kind abi.Object, number uint32) {
+	if e.driver != nil {
+		e.driver.Channel.Gone(kind, number)
 	}
 }
 

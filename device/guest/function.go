@@ -55,7 +55,7 @@ type Owner interface {
 	// CreditsChanged says that credits are kept from it, or no more.
 	CreditsChanged()
 	// Left says that its driver has left, which did not take so many events.
-	Left(untaken uint64)
+	Left(now falcon.Time, untaken uint64)
 }
 
 // Function is a PF or VF as its driver sees it: identity and lifecycle from pfvf, verbs from rdma,
@@ -126,7 +126,7 @@ func (f *Function) AdminQueue() (entries, producer, consumer, waiting uint32) {
 }
 
 // Registering is whether the registration of a region is in progress.
-func (f *Function) Registering() bool { return f.admin.reg != nil }
+func (f *Function) Registering() bool { return len(f.admin.regs) > 0 }
 
 // Violations are the rules of docs/abi that the function's drivers broke.
 func (f *Function) Violations() *Violations { return &f.violations }
@@ -164,7 +164,8 @@ func (f *Function) detach(now falcon.Time, b *Binding, fault error) {
 	default:
 		f.Reset(now)
 	}
-	f.owner.Left(b.Channel.Dropped())
+	f.owner.Left(now, f.behind)
+	f.behind = 0
 }
 
 // enable starts the function on the driver's admin queues.
@@ -243,7 +244,7 @@ func (f *Function) Disable(now falcon.Time) {
 	f.TellState("disabled")
 }
 
-// Fault implements verbs.Notifier: the driver did what no driver may do. It can come in the middle
+// Fault notes that the driver did what no driver may do. It can come in the middle
 // of anything, so it is only noted here.
 func (f *Function) Fault(code abi.Fault, reason string) {
 	if f.faultCode != abi.FaultNone {

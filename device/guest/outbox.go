@@ -43,10 +43,24 @@ func (o *outbox) CQEvent(cqn uint32) {
 }
 
 // AsyncEvent implements Channel.
-func (o *outbox) AsyncEvent(e *abi.AsyncEvent) (taken bool) {
+func (o *outbox) AsyncEvent(e *abi.AsyncEvent) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.events.AsyncEvent(e)
+	o.events.AsyncEvent(e)
+}
+
+// Gone implements Channel.
+func (o *outbox) Gone(kind abi.Object, number uint32) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events.Gone(kind, number)
+}
+
+// Untaken implements Channel.
+func (o *outbox) Untaken() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.events.Waiting()
 }
 
 // Reply implements Channel.
@@ -61,13 +75,6 @@ func (o *outbox) Forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.events.Forget()
-}
-
-// Dropped implements Channel.
-func (o *outbox) Dropped() uint64 {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.events.Dropped()
 }
 
 // Flush implements Channel.
@@ -86,7 +93,7 @@ func (o *outbox) empty() bool { return o.events.Empty() && len(o.replies) == 0 }
 // sendNow writes completion events at once, if they are all there is. What the stream did not take
 // of them is the writer's, before all else.
 func (o *outbox) sendNow() bool {
-	if o.direct == nil || o.closed || o.final != nil || len(o.events.Async())+len(o.replies) > 0 || len(o.events.CQs()) > maxDirect {
+	if o.direct == nil || o.closed || o.final != nil || o.events.Waiting()+len(o.replies) > 0 || len(o.events.CQs()) > maxDirect {
 		return false
 	}
 	o.event = appendCQEvent(o.event[:0], o.events.CQs())
@@ -148,8 +155,9 @@ func (o *outbox) next(b []byte) (out []byte, last bool) {
 	}
 	b = append(b, o.replies...)
 	o.replies = o.replies[:0]
-	for i := range o.events.async {
-		b = abi.AppendStruct(b, 0, &o.events.async[i])
+	async := o.events.Async()
+	for i := range async {
+		b = abi.AppendStruct(b, 0, &async[i])
 	}
 	const most = (abi.MaxMessage - abi.MsgHeaderSize) / 4
 	for list := o.events.CQs(); len(list) > 0; list = list[min(len(list), most):] {

@@ -153,7 +153,8 @@ func (f Registers) gid() [16]byte {
 	return f.GID()
 }
 
-// share is a register that tells a function its share of the NIC: link, rate, VFs, credits.
+// share is a register that tells a function its share of the NIC: link, rate, VFs, credits; and the
+// NIC's clock.
 func (f Registers) share(offset uint32) uint64 {
 	switch offset {
 	case abi.RegLinkUp:
@@ -163,6 +164,13 @@ func (f Registers) share(offset uint32) uint64 {
 		return 0
 	case abi.RegMaxTxRate:
 		return min(f.is.MaxTxRate, 1<<32-1)
+	case abi.RegSpeed:
+		if most := f.is.MaxTxRate; most != 0 {
+			return min(most, uint64(f.set.cfg.Speed))
+		}
+		return uint64(f.set.cfg.Speed)
+	case abi.RegClock:
+		return uint64(f.set.now)
 	case abi.RegTotalVF:
 		possible, _ := f.owner.VFs()
 		return uint64(possible)

@@ -16,6 +16,7 @@ import (
 type SetConfig struct {
 	Engine  *rdma.Engine
 	MTU     int          // of RDMA
+	Speed   uint32       // of the uplink, Mbit/s
 	Strict  bool         // look for what is wrong but harms nobody
 	Effects *effect.List // what is to be done when the Step is over
 	Roused  *atomic.Bool // set when an effect made a goroutine runnable

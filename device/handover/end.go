@@ -71,8 +71,9 @@ func (e *End) Take(f *Frame) (from int, ok bool) {
 	return 0, false
 }
 
-// Done gives back the frames that were taken.
+// Done gives back the frames that were taken. The next are another shard's, if it has some.
 func (e *End) Done() {
+	e.from = (e.from + 1) % len(e.in)
 	for _, r := range e.in {
 		if r != nil {
 			r.done()

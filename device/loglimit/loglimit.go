@@ -1,6 +1,3 @@
-// Package loglimit keeps guests and peers from flooding the log: what they cause is logged in a
-// burst, and then once a second, with the number of lines that were left out. A Queue has lines written
-// by another goroutine, so that a log that blocks makes nobody wait.
 package loglimit
 
 import (

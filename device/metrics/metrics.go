@@ -17,6 +17,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/counters"
+	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
 // MaxFunctions have series of their own.
@@ -110,8 +111,7 @@ var (
 
 	functionState  = describe("vnic_functions", "Functions by state.", "state")
 	functionLink   = describe("vnic_function_link_up", "Whether the link of a function is up.", "function")
-	functionQPs    = describe("vnic_function_queue_pairs", "Queue pairs of a function.", "function")
-	functionMRs    = describe("vnic_function_memory_regions", "Memory regions of a function.", "function")
+	functionHas    = describe("vnic_function_objects", "Objects that a function has, by kind.", "function", "kind")
 	functionTx     = describe("vnic_function_tx_bytes_total", "Bytes of data of SENDs and WRITEs since the function was enabled.", "function")
 	functionRx     = describe("vnic_function_rx_bytes_total", "Bytes of data placed in a function's memory since it was enabled.", "function")
 	functionResets = describe("vnic_function_resets_total", "Function-level resets.", "function")
@@ -197,8 +197,9 @@ func collectFunctions(out chan<- prometheus.Metric, gauge showGauge, fs []contro
 	}
 	show := func(f *control.Function) {
 		gauge(functionLink, truth(f.LinkUp), f.ID)
-		gauge(functionQPs, float64(f.QPs), f.ID)
-		gauge(functionMRs, float64(f.MRs), f.ID)
+		for k := range abi.NumObjects {
+			gauge(functionHas, float64(*f.Has(k)), f.ID, k.Info().Key)
+		}
 		counter(functionTx, uint64(f.TxBytes), f.ID)
 		counter(functionRx, uint64(f.RxBytes), f.ID)
 		counter(functionResets, uint64(f.Resets), f.ID)
@@ -212,8 +213,9 @@ func collectFunctions(out chan<- prometheus.Metric, gauge showGauge, fs []contro
 		}
 		other.ID = "other"
 		other.LinkUp = other.LinkUp || f.LinkUp
-		other.QPs += f.QPs
-		other.MRs += f.MRs
+		for k := range abi.NumObjects {
+			*other.Has(k) += *f.Has(k)
+		}
 		other.TxBytes += f.TxBytes
 		other.RxBytes += f.RxBytes
 		other.Resets += f.Resets

@@ -8,12 +8,12 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/internal/leak"
+	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -29,7 +29,7 @@ func (f *fake) NIC(context.Context) (control.NIC, error) {
 
 func (f *fake) Functions(context.Context) (list []control.Function, err error) {
 	for i := range f.functions {
-		list = append(list, control.Function{ID: fmt.Sprintf("h1.pf0.vf%d", i+1), State: "READY", Objects: control.Objects{QPs: 2}, TxBytes: 10, LinkUp: true})
+		list = append(list, control.Function{ID: fmt.Sprintf("h1.pf0.vf%d", i+1), State: "READY", Objects: control.Objects{QPs: 2, XRCDs: 3}, TxBytes: 10, LinkUp: true})
 	}
 	return list, nil
 }
@@ -94,7 +94,7 @@ func TestScrape(t *testing.T) {
 		`vnic_impaired_packets_total{direction="rx",effect="lost"} 15`, "vnic_new_thing_total 16",
 		`vnic_falcon_nacks_total{code="invalid_cid",direction="tx"} 17`, `vnic_falcon_completions_total{code="success"} 18`,
 		"# TYPE vnic_function_tx_bytes_total counter\nvnic_function_tx_bytes_total{function=\"h1.pf0.vf1\"} 10",
-		`vnic_function_queue_pairs{function="h1.pf0.vf2"} 2`, `vnic_functions{state="READY"} 2`,
+		`vnic_function_objects{function="h1.pf0.vf2",kind="qp"} 2`, `vnic_function_objects{function="h1.pf0.vf2",kind="xrcd"} 3`, `vnic_functions{state="READY"} 2`,
 		`vnic_credit_limit{counter="req-pkt-tx",level="nic",node="nic1"} 64`,
 		`vnic_credit_guarantee{counter="req-pkt-tx",level="function",node="h1.pf0.vf1"} 4`,
 		`vnic_credit_refusals_total{level="nic",node="nic1"} 9`,
@@ -115,10 +115,10 @@ func TestBounded(t *testing.T) {
 	if n := strings.Count(text, "\n"); status != http.StatusOK || n > 20*MaxFunctions {
 		t.Errorf("status %d, %d lines", status, n)
 	}
-	if n := len(regexp.MustCompile(`vnic_function_queue_pairs\{`).FindAllString(text, -1)); n != MaxFunctions+1 {
+	if n := strings.Count(text, "vnic_function_objects{"); n != int(abi.NumObjects)*(MaxFunctions+1) {
 		t.Errorf("%d series", n)
 	}
-	if !strings.Contains(text, fmt.Sprintf("vnic_function_queue_pairs{function=\"other\"} %d\n", 2*(5000-MaxFunctions))) {
+	if !strings.Contains(text, fmt.Sprintf("vnic_function_objects{function=\"other\",kind=\"qp\"} %d\n", 2*(5000-MaxFunctions))) {
 		t.Error("the other functions are not summed")
 	}
 }

@@ -4,51 +4,48 @@ import (
 	"slices"
 
 	"github.com/falcon-vnic/vnic/device/gateway"
-	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/device/shard"
+	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
-// Polled is a Device whose guest is looked at while it is busy, instead of telling of each frame, and
-// which is told of what was done for many frames at once.
-type Polled interface {
-	Device
-	// Wake says that the guest is looked at: it need not tell.
-	Wake()
-	// Arm says that it is to tell from now on. It reports true, and nothing changes, if there is a
-	// frame already.
-	Arm() (waiting bool)
-	// Settle shows the guest what was read and written since.
-	Settle()
+// loopPort is one port: its device, and what the shard knows of it.
+type loopPort struct {
+	dev    Device
+	port   *shard.Port
+	number int32
+	polled Polled       // nil: its device tells of each frame
+	awake  bool         // it is in the list of polledPorts
+	dirty  bool         // the same
+	idle   int          // times that it was looked at for nothing
+	paused timer.Handle // armed: nothing is read until then, the function has sent what it may
 }
 
 // idleLooks is how often a guest is looked at for nothing before it is to tell of its next frame,
 // while others keep the thread busy.
 const idleLooks = 256
 
-// look returns the ports that may have frames: those that told, and those that are awake.
-func (ps *Set) look() []*loopPort {
-	n := 0
-	for _, e := range ps.events[:tap.Ready(ps.epoll, ps.events[:])] {
-		p := ps.ports[e.Fd]
-		if p.polled != nil {
-			ps.rouse(p)
-			continue
-		}
-		ps.ready[n] = p
-		n++
+// polledPorts are the ports of a set whose guests are looked at.
+type polledPorts struct {
+	awake []*loopPort // are looked at without being told
+	first int         // of awake, where to begin if not all have a turn
+	dirty []*loopPort // those that were written to and not settled
+}
+
+// turns puts the ports that are looked at now into list, as many as it has room for, and returns how
+// many that are. All have their turn.
+func (ps *polledPorts) turns(list []*loopPort) int {
+	n := min(len(ps.awake), len(list))
+	for i := range n {
+		list[i] = ps.awake[(ps.first+i)%len(ps.awake)]
 	}
-	turns := min(len(ps.awake), len(ps.ready)-n)
-	for i := range turns {
-		ps.ready[n+i] = ps.awake[(ps.first+i)%len(ps.awake)]
+	if n < len(ps.awake) {
+		ps.first = (ps.first + n) % len(ps.awake)
 	}
-	if turns < len(ps.awake) { // all have their turn
-		ps.first = (ps.first + turns) % len(ps.awake)
-	}
-	n += turns
-	return ps.ready[:n]
+	return n
 }
 
 // rouse has a guest looked at.
-func (ps *Set) rouse(p *loopPort) {
+func (ps *polledPorts) rouse(p *loopPort) {
 	p.polled.Wake()
 	p.idle = 0
 	if !p.awake {
@@ -58,7 +55,7 @@ func (ps *Set) rouse(p *loopPort) {
 }
 
 // doze has a guest looked at no longer.
-func (ps *Set) doze(p *loopPort) {
+func (ps *polledPorts) doze(p *loopPort) {
 	if p.awake {
 		p.awake = false
 		ps.awake = slices.DeleteFunc(ps.awake, func(o *loopPort) bool { return o == p })
@@ -66,7 +63,7 @@ func (ps *Set) doze(p *loopPort) {
 }
 
 // looked takes whether a guest that was looked at had frames.
-func (ps *Set) looked(p *loopPort, had bool) {
+func (ps *polledPorts) looked(p *loopPort, had bool) {
 	if had {
 		p.idle = 0
 		p.polled.Settle()
@@ -77,11 +74,8 @@ func (ps *Set) looked(p *loopPort, had bool) {
 	}
 }
 
-// Arm implements thread.Ports.
-func (ps *Set) Arm() (waiting bool) {
-	if len(ps.awake) == 0 || ps.of.Busy() {
-		return false
-	}
+// arm has all guests tell from now on, but those that have frames already: there are some.
+func (ps *polledPorts) arm() (waiting bool) {
 	ps.awake = slices.DeleteFunc(ps.awake, func(p *loopPort) bool {
 		if p.polled.Arm() {
 			waiting = true
@@ -97,20 +91,20 @@ func (ps *Set) Arm() (waiting bool) {
 type noted struct {
 	Device
 	of  *loopPort
-	set *Set
+	all *polledPorts
 }
 
 // Write implements gateway.Port.
 func (n noted) Write(parts [][]byte, off gateway.Offload) bool {
 	if !n.of.dirty {
 		n.of.dirty = true
-		n.set.dirty = append(n.set.dirty, n.of)
+		n.all.dirty = append(n.all.dirty, n.of)
 	}
 	return n.Device.Write(parts, off)
 }
 
 // settle shows guests what they were given.
-func (ps *Set) settle() {
+func (ps *polledPorts) settle() {
 	for _, p := range ps.dirty {
 		p.dirty = false
 		p.polled.Settle()

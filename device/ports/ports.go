@@ -7,9 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/gateway"
-	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/shard"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/internal/timer"
@@ -34,9 +32,7 @@ type Set struct {
 	log   *slog.Logger
 	clock func() int64
 
-	awake  []*loopPort            // guests that are looked at without being told
-	first  int                    // of awake, where to begin if not all have a turn
-	dirty  []*loopPort            // those that were written to and not settled
+	polled polledPorts
 	paused timer.Wheel[*loopPort] // until they may be read again
 	rest   bool                   // what was read last is perhaps not all that waits
 
@@ -46,73 +42,13 @@ type Set struct {
 	in     []gateway.PortInput
 }
 
-// Device is a port as the set reads it.
-type Device interface {
-	gateway.Port
-	FD() int // readable when there is a frame
-	Serve()  // lets its guest in; the set's thread runs, or will
-	Remove() error
-	Close() error
-}
-
-// Sources are where devices come from.
-type Sources struct {
-	TAPs   tap.Keeper // keeps TAPs; nil: nobody does
-	Guests Guests     // nil: there are none
-}
-
-// Guests makes ports in the memory of guests.
-type Guests interface {
-	// OpenPort makes the device of a port as it is configured. post has a function called on the
-	// thread that the port is served by, soon; false: it has ended.
-	OpenPort(c *config.Port, post func(f func()) bool) (Device, error)
-}
-
-// tapPort is a TAP as a port.
-type tapPort struct{ *tap.Function }
-
-func (p tapPort) Read(b []byte) (int, gateway.Offload, error) {
-	n, off, err := p.Function.Read(b)
-	return n, gateway.Offload(off), err
-}
-
-// Serve implements Device: the kernel has let everybody in.
-func (tapPort) Serve() {}
-
-// Takes implements gateway.Port: the kernel does what its guest does not.
-func (tapPort) Takes(gateway.Offload) bool { return true }
-
-func (p tapPort) Write(parts [][]byte, off gateway.Offload) bool {
-	return p.Function.Write(parts, tap.Offload(off))
-}
-
-func (p tapPort) Stats() gateway.PortStats {
-	st := p.Function.Stats()
-	return gateway.PortStats{
-		RxFrames: st.RxFrames, RxBytes: st.RxBytes, RxDropped: st.RxDropped,
-		TxFrames: st.TxFrames, TxBytes: st.TxBytes, TxDropped: st.TxDropped,
-	}
-}
-
-// loopPort is one port: its device, and what the shard knows of it.
-type loopPort struct {
-	dev    Device
-	port   *shard.Port
-	number int32
-	polled Polled       // nil: its device tells of each frame
-	awake  bool         // it is in the set's list
-	dirty  bool         // the same
-	idle   int          // times that it was looked at for nothing
-	paused timer.Handle // armed: nothing is read until then, the function has sent what it may
-}
-
 // Open makes the devices of all ports that the configuration has.
 func Open(of shard.Ports, from Sources, clock func() int64, log *slog.Logger) (_ *Set, err error) {
 	ps, err := newSet(of, clock, log)
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range of.All() {
+	for p := range of.All() {
 		dev, err := from.Open(of, p.Config)
 		if err == nil {
 			err = ps.Add(p, dev)
@@ -122,7 +58,7 @@ func Open(of shard.Ports, from Sources, clock func() int64, log *slog.Logger) (_
 			return nil, fmt.Errorf("port of %s: %w", p.ID, err)
 		}
 	}
-	if len(of.All()) > 0 {
+	if of.Len() > 0 {
 		of.Sync() // now they have devices
 	}
 	return ps, nil
@@ -148,7 +84,7 @@ func (ps *Set) Add(p *shard.Port, dev Device) error {
 	p.Port = dev
 	if polled, ok := dev.(Polled); ok {
 		l.polled = polled
-		p.Port = noted{dev, l, ps}
+		p.Port = noted{dev, l, &ps.polled}
 	}
 	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
 	if err := unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_ADD, dev.FD(), &e); err != nil {
@@ -165,7 +101,7 @@ func (ps *Set) Remove(p *shard.Port) Device {
 	}
 	l := ps.ports[i]
 	ps.paused.Stop(&l.paused)
-	ps.doze(l)
+	ps.polled.doze(l)
 	if !p.Lost {
 		_ = unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_DEL, l.dev.FD(), nil)
 	}
@@ -173,36 +109,6 @@ func (ps *Set) Remove(p *shard.Port) Device {
 	p.Lost, p.Port = true, nil // frames under way for it are dropped and counted
 	return l.dev
 }
-
-// Open makes the device of a port as it is configured.
-func (s Sources) Open(of shard.Ports, c *config.Port) (Device, error) {
-	if c.Type == config.PortVhostUser {
-		if s.Guests == nil {
-			return nil, fmt.Errorf("a port of type %s needs a program that serves guests: use vnic run", c.Type)
-		}
-		return s.Guests.OpenPort(c, of.Post)
-	}
-	return openTAP(c, s.TAPs)
-}
-
-func openTAP(c *config.Port, keeper tap.Keeper) (Device, error) {
-	fc := tap.FunctionConfig{Name: c.Name, MAC: c.MAC, MTU: c.MTU, Bridge: c.Bridge, Netns: c.Netns, Persist: c.Persist, Keeper: keeper}
-	if c.Mode == config.PortDirect {
-		// What the kernel's TCP sends at once then makes one superframe, and not a second one of
-		// the rest. Frames that others made are not to be cut for it.
-		fc.Segs = max(2, superframePayload/(c.MTU+sealedAdds))
-	}
-	f, err := tap.OpenFunction(fc)
-	if err != nil {
-		return nil, err
-	}
-	return tapPort{f}, nil
-}
-
-const (
-	superframePayload = 65535 - 40 - 8
-	sealedAdds        = security.PlainOverhead
-)
 
 // FD implements thread.Ports.
 func (ps *Set) FD() int {
@@ -213,9 +119,9 @@ func (ps *Set) FD() int {
 }
 
 // Read implements thread.Ports.
-func (ps *Set) Read() []gateway.PortInput {
+func (ps *Set) Read() (some bool) {
 	if len(ps.ports) == 0 || ps.of.Busy() {
-		return nil
+		return false
 	}
 	if ps.paused.Deadline() != vtime.Never {
 		ps.resume(ps.clock())
@@ -223,7 +129,7 @@ func (ps *Set) Read() []gateway.PortInput {
 	ps.rest = false
 	ready := ps.look()
 	if len(ready) == 0 {
-		return nil
+		return false
 	}
 	now := ps.clock()
 	ps.in = ps.in[:0]
@@ -253,10 +159,32 @@ func (ps *Set) Read() []gateway.PortInput {
 			}
 		}
 		if p.polled != nil {
-			ps.looked(p, total > 0)
+			ps.polled.looked(p, total > 0)
 		}
 	}
-	return ps.in
+	ps.of.Take(ps.in)
+	return len(ps.in) > 0
+}
+
+// look returns the ports that may have frames: those that told, and those that are awake.
+func (ps *Set) look() []*loopPort {
+	n := 0
+	for _, e := range ps.events[:tap.Ready(ps.epoll, ps.events[:])] {
+		p := ps.ports[e.Fd]
+		if p.polled != nil {
+			ps.polled.rouse(p)
+			continue
+		}
+		ps.ready[n] = p
+		n++
+	}
+	n += ps.polled.turns(ps.ready[n:])
+	return ps.ready[:n]
+}
+
+// Arm implements thread.Ports.
+func (ps *Set) Arm() (waiting bool) {
+	return len(ps.polled.awake) > 0 && !ps.of.Busy() && ps.polled.arm()
 }
 
 // More implements thread.Ports.
@@ -267,14 +195,14 @@ func (ps *Set) More() bool { return ps.rest && ps.of.Patient() }
 func (ps *Set) pause(p *loopPort, until int64) {
 	ps.paused.Arm(&p.paused, p, 0, until)
 	ps.listen(p, 0)
-	ps.doze(p)
+	ps.polled.doze(p)
 }
 
 func (ps *Set) resume(now int64) {
 	for p, _, due := ps.paused.Expire(now); due; p, _, due = ps.paused.Expire(now) {
 		ps.listen(p, unix.EPOLLIN)
 		if p.polled != nil { // it was not asked to kick
-			ps.rouse(p)
+			ps.polled.rouse(p)
 		}
 	}
 }
@@ -300,7 +228,7 @@ func (ps *Set) fail(p *loopPort, err error) {
 // Write implements thread.Ports.
 func (ps *Set) Write() {
 	ps.of.Deliver()
-	ps.settle()
+	ps.polled.settle()
 }
 
 // Serve lets the guests of all ports in.

@@ -1,6 +1,10 @@
 package security
 
-import "github.com/falcon-vnic/vnic/falcon/psp"
+import (
+	"github.com/falcon-vnic/vnic/falcon/psp"
+
+	"github.com/falcon-vnic/vnic/device/security/room"
+)
 
 // Clear says what of a sealed packet is in clear text and tells whose it is, by the place of bytes
 // from PSP's header on: for those who steer packets before they are opened.
@@ -18,7 +22,7 @@ type Clear struct {
 func ClearOf(transport bool) Clear {
 	c := Clear{
 		CryptOffset: 2, CryptOffsetMask: psp.MaxCryptOffset, Plain: offsetPlain, SPI: 4, V6: psp.NextHeaderIPv6,
-		CID: cookieHeader + innerLen(false), CID6: cookieHeader + innerLen(true),
+		CID: room.Cookie + room.Inner(false), CID6: room.Cookie + room.Inner(true),
 	}
 	if transport {
 		c.CID, c.CID6 = psp.BaseLen, psp.BaseLen

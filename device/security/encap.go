@@ -1,21 +1,20 @@
 package security
 
 import (
+	"github.com/falcon-vnic/vnic/device/security/room"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
-// Bytes around what is sealed.
+// Bytes around what is sealed (package room).
 const (
-	cookieHeader = psp.BaseLen + psp.VCLen // PSP's header with the cookie
-
 	// MaxHeadroom is the room for the longest headers in front of a Falcon packet. The transport
 	// fills its packet before it is known whose it is.
-	MaxHeadroom = cookieHeader + underlay.InnerLen6
+	MaxHeadroom = room.Head
 	// Trailer is the room behind it, for the integrity check value.
-	Trailer = psp.ICVLen
+	Trailer = room.Trailer
 	// PlainOverhead is what the gateway class adds to a packet.
-	PlainOverhead = cookieHeader + psp.ICVLen
+	PlainOverhead = room.Plain
 )
 
 // Crypt offsets: what stays in clear text behind PSP's base header, in 4-byte words. For Falcon that
@@ -48,11 +47,4 @@ type Packet struct {
 	CID    uint32
 	Inner  underlay.Inner // addresses of the functions; the zero Inner in transport mode
 	Whole  []byte         // with the inner header; nil in transport mode
-}
-
-func innerLen(v6 bool) int {
-	if v6 {
-		return underlay.InnerLen6
-	}
-	return underlay.InnerLen
 }

@@ -36,7 +36,7 @@ type Config struct {
 // Exchange brings keys to peers. The connection manager does, and repeats it until they have them.
 type Exchange interface {
 	Rekey(u Use, sa cm.SA) error
-	SPIRefused(now int64, u Use, sa cm.SA) error
+	SPIRefused(now int64, u Use, sa cm.SA, packets uint64) error
 }
 
 // Keys are what a NIC issues for its peers to seal with: one SA for each use. They are remembered
@@ -211,11 +211,11 @@ func (k *Keys) failed(now int64, u Use, err error) {
 	k.cfg.Log(now, slog.LevelError, "key not replaced", "peer", u.Peer, "tenant", u.Tenant, "err", err)
 }
 
-// SPIRefused tells a peer once more which key to seal with: a packet of it came with another one's
-// (Falcon §9.2.2.3). A peer that is gone needs no key.
-func (k *Keys) SPIRefused(now int64, u Use) {
+// SPIRefused tells a peer once more which key to seal with: so many packets of it came with another
+// one's (Falcon §9.2.2.3). A peer that is gone needs no key.
+func (k *Keys) SPIRefused(now int64, u Use, packets uint64) {
 	if sa := k.current[u]; sa != nil {
-		_ = k.exchange.SPIRefused(now, u, sa.sa)
+		_ = k.exchange.SPIRefused(now, u, sa.sa, packets)
 	}
 }
 

@@ -29,7 +29,7 @@ func (m *manager) RequestRekey(u Use, _ uint32) error {
 	return nil
 }
 
-func (m *manager) SPIRefused(_ int64, u Use, _ cm.SA) error {
+func (m *manager) SPIRefused(_ int64, u Use, _ cm.SA, _ uint64) error {
 	m.refused = append(m.refused, u)
 	return nil
 }
@@ -226,7 +226,7 @@ func TestConnectionsOfOneKey(t *testing.T) {
 	if len(m.rekeys) != 1 {
 		t.Errorf("the peer was told %d times", len(m.rekeys))
 	}
-	k.SPIRefused(0, u)
+	k.SPIRefused(0, u, 1)
 	if len(m.refused) != 1 {
 		t.Error("the peer was not told what to seal with")
 	}

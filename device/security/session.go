@@ -1,6 +1,10 @@
 package security
 
-import "github.com/falcon-vnic/vnic/device/underlay"
+import (
+	"github.com/falcon-vnic/vnic/device/underlay"
+
+	"github.com/falcon-vnic/vnic/device/security/room"
+)
 
 // Session is the security of one connection: the checks of what comes, the key of what goes. It
 // belongs to the connection's shard. Release it when the connection ends.
@@ -26,7 +30,7 @@ func (x *Session) Check(o *Opened) (newest bool, why Refusal) {
 // Wrap writes the inner IP header in front of the Falcon packet b[at:at+n] and returns the inner
 // packet. In transport mode it is there until Seal, for captures.
 func (x *Session) Wrap(inner *underlay.Inner, b []byte, at, n int) []byte {
-	start := at - innerLen(x.v6)
+	start := at - room.Inner(x.v6)
 	inner.Append(b[start:start], n)
 	return b[start : at+n]
 }

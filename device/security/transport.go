@@ -1,6 +1,7 @@
 package security
 
 import (
+	"github.com/falcon-vnic/vnic/device/security/room"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
@@ -11,7 +12,7 @@ import (
 type Transport struct{}
 
 // Overhead implements Encap.
-func (Transport) Overhead(bool) int { return psp.BaseLen + psp.ICVLen }
+func (Transport) Overhead(bool) int { return room.Transport }
 
 // PeekCID implements Encap.
 func (Transport) PeekCID(sealed []byte) (cid uint32, ok bool) {

@@ -1,6 +1,7 @@
 package security
 
 import (
+	"github.com/falcon-vnic/vnic/device/security/room"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/falcon/wire"
@@ -12,11 +13,11 @@ import (
 type Tunnel struct{}
 
 // Overhead implements Encap.
-func (Tunnel) Overhead(v6 bool) int { return cookieHeader + innerLen(v6) + psp.ICVLen }
+func (Tunnel) Overhead(v6 bool) int { return room.Tunnel(v6) }
 
 // PeekCID implements Encap.
 func (Tunnel) PeekCID(sealed []byte) (cid uint32, ok bool) {
-	at := cookieHeader + innerLen(len(sealed) > 0 && sealed[0] == psp.NextHeaderIPv6)
+	at := room.Cookie + room.Inner(len(sealed) > 0 && sealed[0] == psp.NextHeaderIPv6)
 	return wire.PeekCID(sealed[min(at, len(sealed)):])
 }
 
@@ -37,11 +38,11 @@ func (Tunnel) Open(o *Opened) (p Packet, why Refusal) {
 }
 
 func (Tunnel) seal(now int64, tx *TxSA, b []byte, at, n int, v6 bool) (start, sealed int, err error) {
-	offset, inner := uint8(offsetTunnel), innerLen(v6)
+	offset, inner := uint8(offsetTunnel), room.Inner(v6)
 	if v6 {
 		offset = offsetTunnel6
 	}
-	start = at - inner - cookieHeader
+	start = at - inner - room.Cookie
 	tx.sa.SetCryptOffset(offset)
 	sealed, err = tx.sa.Seal(now, nextHeader(v6), b[start:], inner+n)
 	return start, sealed, err

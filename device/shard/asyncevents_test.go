@@ -123,7 +123,7 @@ var asyncEvents = []struct {
 		return qpn
 	}},
 	{abi.EventFunctionFault, 0, func(_ *virtual, a, _ *driver) uint32 {
-		a.ring(abi.DoorbellSQ, a.qpn+1, 0)
+		a.ring(abi.DoorbellAdmin, 0, 1000) // further than a queue ahead
 		return 0
 	}},
 	{abi.EventFunctionState, 0, func(v *virtual, a, _ *driver) uint32 {
@@ -156,4 +156,37 @@ func TestEveryEvent(t *testing.T) {
 	for typ := range missing {
 		t.Errorf("no way to %v", typ)
 	}
+}
+
+// TestEventFlood: a driver that takes no events for long loses none and gets no connections
+// meanwhile; when it has taken them it does. (DEV-205, DEV-211)
+func TestEventFlood(t *testing.T) {
+	const many = 5000
+	_, a, b := eventPair(t)
+	a.must(abi.AdminOpCMListen, &abi.CMListen{Service: 5})
+	b.must(abi.AdminOpCMListen, &abi.CMListen{Service: 5})
+	for round := range 3 {
+		for n := range uint32(many) {
+			a.fn.AsyncEvent(abi.EventSRQLimit, n, uint32(round), "")
+		}
+	}
+	connect := &abi.CMConnect{QPN: a.qpn, Service: 5, DGID: b.fn.GID()}
+	if st, _ := a.command(abi.AdminOpCMConnect, connect); st != abi.StatusBusy {
+		t.Errorf("CMConnect of a driver that takes no events: %s", st)
+	}
+	b.must(abi.AdminOpCMConnect, &abi.CMConnect{QPN: b.qpn, Service: 5, DGID: a.fn.GID()})
+	b.event(abi.EventRejected)
+
+	a.collect()
+	if len(a.async) != many {
+		t.Fatalf("%d events of %d objects came", len(a.async), many)
+	}
+	for n, e := range a.async {
+		if e.Type != abi.EventSRQLimit || e.Number != uint32(n) || e.Status != 2 {
+			t.Fatalf("event %d: %+v", n, e)
+		}
+	}
+	a.async = nil
+	a.must(abi.AdminOpCMConnect, connect)
+	b.event(abi.EventConnectRequest)
 }

@@ -48,7 +48,7 @@ func (fs *functionSet) choose(number uint32, attach string, p queues.Peer) (*fun
 	if number != abi.FunctionAssigned {
 		id := pfvf.ID(number)
 		if number <= pfvf.MaxID && id.Host() == 0 {
-			id |= pfvf.ID(fs.shard.cfg.NIC.Host) << 16
+			id |= pfvf.ID(fs.cfg.NIC.Host) << 16
 		}
 		f := fs.byID[id]
 		switch {
@@ -62,7 +62,7 @@ func (fs *functionSet) choose(number uint32, attach string, p queues.Peer) (*fun
 		return f, abi.StatusOK, ""
 	}
 	var own *function
-	for _, f := range fs.all {
+	for f := range fs.there.all() {
 		if !f.assignedTo(attach, p) {
 			continue
 		}

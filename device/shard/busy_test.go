@@ -71,7 +71,7 @@ func (b *busy) run(end falcon.Time, each func(side int, at falcon.Time)) {
 
 // due is when a shard has something to do.
 func (b *busy) due(i int, s *busyShard) falcon.Time {
-	if s.more || !s.inbox.Empty() || s.handed() || s.funcs.host.Called() {
+	if s.more || !s.inbox.Empty() || s.others.waiting() || s.funcs.host.Called() {
 		return b.now
 	}
 	at := min(b.outs[i][s.index].Deadline, b.decided[i].Deadline)
@@ -132,7 +132,7 @@ func (b *busy) turn(i int, s *busyShard, each func(side int, at falcon.Time)) {
 func (b *busy) receiver(i int, frame []byte) *busyShard {
 	to := 0
 	if sealed, ok := underlay.Sealed(frame); ok && len(b.shards[i]) > 1 {
-		to = b.shards[i][0].shardOf(sealed)
+		to = b.shards[i][0].others.shardOf(sealed)
 	}
 	return &b.shards[i][to]
 }
@@ -243,8 +243,8 @@ func TestQuietVF(t *testing.T) { quietVF(t, nil) }
 
 // TestQuietVFOfAnotherShard: the same with the flood on another shard of the NIC, and with it on both.
 func TestQuietVFOfAnotherShard(t *testing.T) {
+	defer func(before int) { perNIC = before }(perNIC)
 	perNIC = 2
-	defer func() { perNIC = 1 }()
 	one, other := 0, 1
 	t.Run("apart", func(t *testing.T) {
 		quietVF(t, func(vf int) *int {

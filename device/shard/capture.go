@@ -2,9 +2,6 @@ package shard
 
 import (
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/conn"
@@ -14,17 +11,12 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
-	"github.com/falcon-vnic/vnic/rdma"
-	"github.com/falcon-vnic/vnic/rdma/local"
 )
 
 const (
 	captureIn  = capture.In
 	captureOut = capture.Out
 )
-
-// maxCaptures bounds how many captures run at one time.
-const maxCaptures = 4
 
 // tapPoint feeds captures with copies of what passes. The zero value captures
 // nothing.
@@ -105,7 +97,7 @@ func (t *tapPoint) plain(gw *gateway.Gateway, dir capture.Direction, now falcon.
 		way = "to"
 	}
 	whose := "no function of this NIC"
-	if id, ok := gw.FunctionOf(of.Tenant, packet, dir == captureOut); ok {
+	if id, ok := gw.Routes().FunctionOf(of.Tenant, packet, dir == captureOut); ok {
 		whose = pfvf.ID(id).String()
 		if p := gw.Endpoint(id); p != nil {
 			whose += ", port " + p.Name
@@ -134,28 +126,6 @@ func (t *tapPoint) toPort(now falcon.Time, f *gateway.PortFrame) {
 	if p := portOf(f.To); p != nil {
 		t.port(captureOut, now, p, &f.Offload, f.Parts...)
 	}
-}
-
-// portOf is the port that the gateway knows as p.
-func portOf(p *gateway.Endpoint) *Port {
-	f, _ := p.Owner.(*Port)
-	return f
-}
-
-// described names the port in a capture.
-func (p *Port) described() capture.Port {
-	return capture.Port{Name: p.Config.Name, Description: "port of " + p.ID.String() + ": Ethernet frames as its guest sends and gets them"}
-}
-
-func (p *Port) remark(o *gateway.Offload) string {
-	text := p.ID.String()
-	if o.GSO != 0 {
-		text += fmt.Sprintf(", stands for packets of %d bytes each", o.Size)
-	}
-	if o.NeedsCsum {
-		text += ", checksum not filled in"
-	}
-	return text
 }
 
 // inside takes a packet of a connection inside the NIC, which is never sealed.
@@ -213,68 +183,4 @@ func ulpPacket(b []byte) (payload []byte) {
 		_, payload, _ = wire.ParsePullData(b)
 	}
 	return payload
-}
-
-// Ports implements controller.View.
-func (v View) Ports() (list []capture.NamedPort) {
-	for _, p := range v.s.plain.ports {
-		_, short, _ := strings.Cut(p.ID.String(), ".")
-		list = append(list, capture.NamedPort{Port: p.shown, Names: []string{p.ID.String(), short}})
-	}
-	return list
-}
-
-// StartCapture implements controller.View.
-func (v View) StartCapture(c *capture.Sink, offset int64) error {
-	t := &v.s.capture
-	if len(t.sinks) >= maxCaptures {
-		return fmt.Errorf("%d captures run already; end one of them", maxCaptures)
-	}
-	own := *c
-	own.Ports = maps.Clone(c.Ports)
-	t.wallOffset = offset
-	v.s.setSinks(append(slices.Clone(t.sinks), own))
-	return nil
-}
-
-// EndCapture implements controller.View.
-func (v View) EndCapture(c *capture.Capture) {
-	v.s.setSinks(slices.DeleteFunc(slices.Clone(v.s.capture.sinks), func(s capture.Sink) bool { return s.To == c }))
-}
-
-// setSinks replaces the captures of the shard. Loopback connections' packets are shown as they
-// would be on the way to another NIC: inner IP, Falcon, RDMA. Nothing is ever lost here, so there
-// are no acknowledgements, and the PSN is the RSN.
-func (s *Shard) setSinks(sinks []capture.Sink) {
-	s.capture.set(sinks)
-	inside := rdma.Wire[*local.Engine](s.rdma)
-	if !s.capture.wantClear {
-		inside.SetTap(nil)
-		return
-	}
-	var b []byte
-	inside.SetTap(func(now falcon.Time, from *local.Conn, kind falcon.TxnKind, rsn uint32, asked int, packet []byte) {
-		cfg := from.Config()
-		c := s.table.Find(cfg.LocalCID)
-		if c == nil {
-			return
-		}
-		h := wire.Header{CID: cfg.RemoteCID, Function: cfg.RemoteFunction, Protocol: cfg.Protocol, PSN: rsn, RSN: rsn}
-		switch kind {
-		case falcon.TxnPush:
-			h.Type = wire.TypePushData
-			b = c.Inner.Append(b[:0], wire.PushDataLen+len(packet))
-			b = (&wire.PushData{Header: h, RequestLength: uint16(len(packet))}).Append(b)
-		case falcon.TxnPull:
-			h.Type = wire.TypePullRequest
-			b = c.Inner.Append(b[:0], wire.PullRequestLen+len(packet))
-			b = (&wire.PullRequest{Header: h, RequestLength: uint16(asked)}).Append(b)
-		default:
-			h.Type = wire.TypePullData
-			b = c.Inner.Append(b[:0], wire.PullDataLen+len(packet))
-			b = h.Append(b)
-		}
-		b = append(b, packet...)
-		s.capture.inside(now, c, b, packet)
-	})
 }

@@ -42,7 +42,7 @@ func TestCaptureExplainsPlainIP(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := newPortWorld(t, 3)
-		v.shards[side].setSinks([]capture.Sink{capture.NewSink(to, config.CaptureClear)})
+		v.captureTo(side, to, config.CaptureClear)
 		v.say(0, 0, host1, host2, 100)
 		if len(v.heard(1)) != 1 {
 			t.Fatal("no traffic")
@@ -70,7 +70,7 @@ func TestCaptureExplains(t *testing.T) {
 	}
 	v := newVirtual(t, 2, wire100us)
 	a, b := pair(v)
-	v.shards[0].setSinks([]capture.Sink{capture.NewSink(to, config.CaptureClear)})
+	v.captureTo(0, to, config.CaptureClear)
 	a.send(abi.OpWrite, 0, 3000, b, 0)
 	a.done()
 	a.send(abi.OpRead, 0, 100, b, 0)

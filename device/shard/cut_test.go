@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -69,7 +70,7 @@ func onCutLoop(t *testing.T, f func(l *thread.Thread, s *shard.Shard, uplink *fu
 		}
 		f(l, s, full, func(frames, segments int) {
 			for range frames {
-				sendSegments(t, "vp1", s.Ports().All()[0], segments, 1380)
+				sendSegments(t, "vp1", slices.Collect(s.Ports().All())[0], segments, 1380)
 			}
 		})
 	})

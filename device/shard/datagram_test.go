@@ -8,7 +8,6 @@ import (
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
 const datagramQKey = 0x11111111
@@ -19,14 +18,7 @@ func (d *driver) createUD(gid [16]byte, class, hops uint8) (ahn uint32) {
 	if d.qpn != 0 {
 		d.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: d.qpn})
 	}
-	clear(d.page(pageSQ)[:2*pageSize])
-	clear(d.page(pageRQ)[:pageSize])
-	d.qpn = binary.LittleEndian.Uint32(d.must(abi.AdminOpCreateQP, &abi.CreateQP{
-		PDN: d.pdn, SendCQ: d.cqn, RecvCQ: d.cqn, Type: abi.QPTypeUD, SQLog2Entries: sqLog2, RQLog2Entries: rqLog2, SQLog2Stride: sqStride, RQLog2Stride: rqStride,
-		MaxSendSGE: 2, MaxRecvSGE: 1, SQLevels: 1, RQLevels: 1, SQPages: d.list(0, pageSQ, 2), RQPages: d.list(1, pageRQ, 1),
-	}))
-	d.sendQ = ring.NewProducer(ring.Mem(d.page(pageSQ)), ring.QueueLayout(sqLog2, sqStride))
-	d.recvQ = ring.NewProducer(ring.Mem(d.page(pageRQ)), ring.QueueLayout(rqLog2, rqStride))
+	d.newQP(abi.QPTypeUD)
 	for _, m := range []abi.ModifyQP{
 		{Mask: abi.QPAttrState | abi.QPAttrQKey, State: abi.QPStateInit, QKey: datagramQKey},
 		{Mask: abi.QPAttrState, State: abi.QPStateRTR},
@@ -93,11 +85,13 @@ func testDatagrams(t *testing.T) {
 		}
 		a.noEvents()
 		b.noEvents()
-		v.shards[0].table.Each(func(s *conn.Slot) {
-			if s.Inner.Class != 0x28 || s.Inner.TTL != 7 {
-				t.Errorf("inner header %+v", s.Inner)
-			}
-		})
+		for side, s := range v.all() {
+			s.table.Each(func(c *conn.Slot) {
+				if side == 0 && (c.Inner.Class != 0x28 || c.Inner.TTL != 7) {
+					t.Errorf("inner header %+v", c.Inner)
+				}
+			})
+		}
 		a.must(abi.AdminOpDestroyAH, &abi.DestroyAH{AHN: ha})
 		b.must(abi.AdminOpDestroyAH, &abi.DestroyAH{AHN: hb})
 		v.idle(120e9)
@@ -116,7 +110,7 @@ func TestDatagramsToNobody(t *testing.T) {
 	nobody[15] = 0xee
 	for name, gid := range map[string][16]byte{
 		"no function": nobody,
-		"not driven":  v.shards[1].funcs.all[1].GID(),
+		"not driven":  v.function(1, 1).GID(),
 	} {
 		ahn := a.createUD(gid, 0, 0)
 		start := v.now
@@ -170,7 +164,7 @@ func testDatagramsSurvive(t *testing.T) {
 
 func TestInnerClass(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
-	f := v.shards[0].funcs.all[1]
+	f := v.function(0, 1)
 	h := underlay.Inner{Src: f.Addr, Dst: f.Addr, ECN: 1, Class: 0xff, TTL: 3}
 	if b := h.Append(nil, 10); b[1] != 0xfd || b[8] != 3 {
 		t.Errorf("% x", b)

@@ -11,13 +11,23 @@
 //	                            └───────┬──────────────────────────────────────────┬─────────┘
 //	 guest.Stream ◀── effects ◀─────────┘                 uplink ◀▶ device/thread ◀┘
 //
-// A packet's way in is in receive.go, its way out in transmit.go. What a driver asks is in
-// device/guest; connections are agreed on, found and ended in device/conn, which connections.go puts
-// together; keys.go joins device/security to the connection manager. functions.go has what functions
-// there are, function.go one of them, settings.go how they change, vfcommands.go what PFs do to
-// their VFs. What functions' ports are set to is in plain.go, and ports.go is for who has their
-// devices. View (inspect.go, snapshot.go and others) is how operators see a shard, by way of
-// device/controller. Captures are fed by capture.go, timelines of requests by trace.go.
+// A shard is made of parts, each with its own state, which stand on those below them:
+//
+//	Shard           New, Step, Flush; attach.go, orders.go (of the core), ports.go (for who has devices)
+//	 ├ receiver     a packet's way in                     ├ sender     a packet's way out
+//	 │                                                    ├ roceWire   RoCEv2, by the gateway
+//	 │                                                    └ plainOut   what the gateway sends to peers
+//	 ├ plainIP      the gateway, and what functions' ports are set to
+//	 ├ functionSet  what functions there are; function.go is one of them for its driver's side,
+//	 │              settings.go how they change, vfcommands.go and seenvf.go a VF for its PF
+//	 ├ others       the NIC's other shards: what is handed to them and taken from them
+//	 ├ falconWire   the transport and its connections (device/conn)
+//	 └ uplink       underlay, tx queue and captures
+//
+// What a driver asks is in device/guest; connections are agreed on, found and ended in device/conn;
+// keys.go joins device/security to them. View (inspect.go, snapshot.go and others) is how operators see
+// a shard, by way of device/controller. Captures are fed by capture.go, timelines of requests by
+// trace.go.
 //
 // Send rings in guest memory are polled while the thread is awake (rdma.Engine.Poll), and so are the
 // rings of doorbell records that guests have in shared memory (guest.Bells); before it parks it arms

@@ -14,7 +14,7 @@ import (
 // TestCountersAreShown: what the rooms count is shown; nothing is counted for
 // nobody.
 func TestCountersAreShown(t *testing.T) {
-	counters := newVirtual(t, 1, wire100us).shards[0].counts()
+	counters := newVirtual(t, 1, wire100us).shards[0].View().Counters()
 	for r := range dropReasons {
 		if _, ok := counters["drop."+r.String()]; !ok {
 			t.Errorf("drops for %s are not shown", r)

@@ -1,5 +1,7 @@
 package shard
 
+import "github.com/falcon-vnic/vnic/device/security"
+
 // dropReason says why a packet ended at this NIC instead of at a function.
 // Nothing is ever dropped without one of them being counted.
 type dropReason uint8
@@ -18,7 +20,7 @@ const (
 	dropFalcon                           // refused by the transport, which counts why
 	dropTxClosed                         // to send, but the connection just went
 	dropTxSeal                           // to send, but sealing failed
-	dropAsyncEvent                       // guest did not take its events
+	dropAsyncEvent                       // connections refused: the guest took no events
 	dropLinkDown                         // to or from a function whose link is down
 	dropPanic                            // found a fault in the code that reads it
 	dropHandover                         // for another shard, which has not taken what it got before
@@ -36,3 +38,18 @@ func (r dropReason) String() string { return dropNames[r] }
 type dropCounts [dropReasons]uint64
 
 func (c *dropCounts) count(r dropReason) { c[r]++ }
+
+// taken counts a packet that security refuses.
+func (c *dropCounts) taken(why security.Refusal) bool {
+	if why != security.None {
+		c.count(refusalDrops[why])
+	}
+	return why == security.None
+}
+
+// refusalDrops are the reasons of security as counted.
+var refusalDrops = [security.Refusals]dropReason{
+	security.Malformed: dropPSPMalformed, security.UnknownSPI: dropPSPSPI, security.BadSeal: dropPSPAuth, security.Replayed: dropReplay,
+	security.OtherMode: dropNotFalcon, security.NotFalcon: dropNotFalcon,
+	security.WrongSPI: dropConnectionSPI, security.WrongCookie: dropConnectionPCID,
+}

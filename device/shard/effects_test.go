@@ -61,7 +61,7 @@ func TestStepDoesNoIO(t *testing.T) {
 	d.setUp()
 	v.idle(cmDelay)
 	s.log.To = slog.New(watchedLog{slog.DiscardHandler, func() { does("log") }})
-	s.plain.ports[0].Port = watchedPort{tell: func() { does("carrier") }}
+	onlyPort(s).Port = watchedPort{tell: func() { does("carrier") }}
 	s.guests.Bells.Wait = func(int, bool) error { does("epoll"); return nil }
 	bell := devicetest.NewBell(t)
 	answered := make(chan struct{})

@@ -3,7 +3,6 @@ package shard
 import (
 	"fmt"
 	"reflect"
-	"slices"
 	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/device/config"
@@ -14,43 +13,71 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
+
+// function is a PF or VF as the shard runs it: what its driver sees of it, its connections, and what
+// it is set to.
+type function struct {
+	*guest.Function
+	set   *functionSet
+	cfg   config.Function // as it is now; the shard's own copy
+	conns *conn.Function
+}
 
 // functionSet holds the functions of a shard. PFs are always there. A VF is
 // there, and takes memory, from its enabling until it is disabled and no session
 // holds it any more; what was configured or set of it is kept on a shelf
 // meanwhile. What it may be set to the core decides (device/functions).
 type functionSet struct {
-	shard *Shard
+	*falconWire
+	*tracer
+	cfg    *config.Config
+	core   VFs
+	guests *guest.Set
+	rdma   *rdma.Engine
+	drops  *dropCounts
+	ports  follower
+	other  otherWire
+
 	host  *credit.Node
 	table *pfvf.Table // enabled ones, by address
 	byID  map[pfvf.ID]*function
-	all   []*function  // in the order of IDs, so a PF before its VFs
-	count atomic.Int32 // of all, for readers outside the shard
+	there roster[function]
+	count atomic.Int32 // of those there, for readers outside the shard
 	vfs   [pfvf.MaxPF + 1]int
 	shelf map[pfvf.ID]config.Function
+
+	changed map[pfvf.ID]bool // came or were set since View.NewGuests was asked
 
 	enabled [pfvf.MaxPF + 1]int       // VFs of each PF, of all shards
 	links   [pfvf.MaxPF + 1]pfvf.Link // what those of PFs are set to
 }
 
+// follower is what goes with functions as they are set: their ports.
+type follower interface {
+	// mark is told that a function is being set.
+	mark(id pfvf.ID)
+	// follow is told that a function, or with a PF its VFs too, is set to something else.
+	follow(id pfvf.ID)
+}
+
 // maxFunctions is what there is at once: 16 PFs with 4095 VFs each.
 const maxFunctions = (pfvf.MaxPF + 1) * (pfvf.MaxVF + 1)
 
-func newFunctionSet(s *Shard, host *credit.Node) (*functionSet, error) {
-	fs := &functionSet{
-		shard: s, host: host, table: pfvf.NewTable(maxFunctions),
-		byID: map[pfvf.ID]*function{}, shelf: map[pfvf.ID]config.Function{},
-	}
+// populate makes the functions that there are at first.
+func (fs *functionSet) populate() error {
+	fs.table, fs.byID, fs.shelf = pfvf.NewTable(maxFunctions), map[pfvf.ID]*function{}, map[pfvf.ID]config.Function{}
 	for i := range fs.vfs {
 		fs.vfs[i] = -1
 	}
-	for i := range s.cfg.Functions {
-		pf := &s.cfg.Functions[i]
+	for i := range fs.cfg.Functions {
+		pf := &fs.cfg.Functions[i]
 		fs.vfs[pf.PF] = pf.VFCount
 	}
 	var err error
-	s.core.Functions(func(id pfvf.ID, here bool, is *config.Function) {
+	fs.core.Functions(func(id pfvf.ID, here bool, is *config.Function) {
 		switch {
 		case !id.IsVF():
 			fs.links[id.PF()] = is.Link
@@ -65,12 +92,12 @@ func newFunctionSet(s *Shard, host *credit.Node) (*functionSet, error) {
 			_, err = fs.add(0, id)
 		}
 	})
-	return fs, err
+	return err
 }
 
 // possible says whether the NIC can have a function of that number.
 func (fs *functionSet) possible(id pfvf.ID) bool {
-	return id.Host() == fs.shard.cfg.NIC.Host && int(id.VF()) <= fs.vfs[id.PF()]
+	return id.Host() == fs.cfg.NIC.Host && int(id.VF()) <= fs.vfs[id.PF()]
 }
 
 // settings returns what a function is set to, whether it is there or not.
@@ -88,11 +115,10 @@ func (fs *functionSet) settings(id pfvf.ID) config.Function {
 // is DISABLED.
 func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*function, error) {
 	c := fs.settings(id)
-	s := fs.shard
-	f := &function{shard: s, cfg: c}
-	f.Function = s.guests.Add(&pfvf.Function{ID: id, Credits: credit.New(fs.host, c.Credits.Cost())}, f)
-	f.conns = s.conns.Add(conn.Owner{Function: f.Function.Function, Trace: s.traces[id], Describe: f.Describe}, f)
-	f.Connect(connections{f.conns, s})
+	f := &function{set: fs, cfg: c}
+	f.Function = fs.guests.Add(&pfvf.Function{ID: id, Credits: credit.New(fs.host, c.Credits.Cost())}, f)
+	f.conns = fs.conns.Add(conn.Owner{Function: f.Function.Function, Trace: fs.traces[id], Describe: f.Describe}, f)
+	f.Connect(connections{f.conns, fs.falconWire, fs.other})
 	f.adopt(now)
 	if err := f.Credits.Guarantee(c.Guarantee.Cost()); err != nil {
 		return nil, fmt.Errorf("function %s: guarantee: %w: lower it, or raise credits.host", id, err)
@@ -107,38 +133,28 @@ func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*function, error) {
 	}
 	delete(fs.shelf, id)
 	fs.byID[id] = f
-	i, _ := slices.BinarySearchFunc(fs.all, id, func(f *function, id pfvf.ID) int { return int(f.ID) - int(id) })
-	fs.all = slices.Insert(fs.all, i, f)
-	fs.count.Store(int32(len(fs.all)))
-	fs.linkChanged(now, id.Parent())
+	fs.changed[id] = true
+	fs.there.put(id, f)
+	fs.count.Store(int32(fs.there.len()))
+	fs.linkOf(now, f)
 	return f, nil
 }
 
 // forget gives up the memory of a VF that is disabled and not attached. What it
 // was set to goes to the shelf, unless that is nothing.
-func (fs *functionSet) forget(f *function) {
+func (fs *functionSet) forget(now falcon.Time, f *function) {
 	if !f.ID.IsVF() || f.Lifecycle.State() != abi.StateDisabled || f.Driver() != nil {
 		return
 	}
-	f.Faults.End(fs.shard.now)
+	f.Faults.End(now)
 	f.Credits.Drop()
-	fs.shard.conns.Remove(f.conns)
+	fs.conns.Remove(f.conns)
 	delete(fs.byID, f.ID)
-	fs.all = slices.DeleteFunc(fs.all, func(g *function) bool { return g == f })
-	fs.count.Store(int32(len(fs.all)))
+	fs.there.remove(f.ID)
+	fs.count.Store(int32(fs.there.len()))
 	if !reflect.DeepEqual(f.cfg, config.DefaultVF(f.ID.Host(), f.ID.PF(), f.ID.VF())) {
 		fs.shelf[f.ID] = f.cfg
 	}
-}
-
-// ofPF returns a PF with its VFs that are there, in order.
-func (fs *functionSet) ofPF(pf pfvf.ID) []*function {
-	from, _ := slices.BinarySearchFunc(fs.all, pf, func(f *function, id pfvf.ID) int { return int(f.ID) - int(id) })
-	to := from
-	for to < len(fs.all) && fs.all[to].ID.Parent() == pf {
-		to++
-	}
-	return fs.all[from:to]
 }
 
 // adopt takes over into the function what its settings say, but for what table
@@ -151,9 +167,9 @@ func (f *function) adopt(now falcon.Time) {
 		f.GuestCID = c.Guest.CID
 	}
 	f.Trust, f.SpoofCheck, f.Link = c.Trust, *c.SpoofCheck, c.Link
-	limits := functionLimits(&c.Limits, f.shard.cfg.RDMA.MTU)
+	limits := functionLimits(&c.Limits, f.set.cfg.RDMA.MTU)
 	f.conns.SetLimits(&limits)
-	f.shard.falcon.SetWeight(uint32(f.ID), int(c.Weight))
+	f.set.falcon.SetWeight(uint32(f.ID), int(c.Weight))
 	is := guest.Settings{Limits: limits, Weight: int(c.Weight), MaxTxRate: c.MaxTxRate}
 	if w := c.DMAWindow; w != nil {
 		is.Window = queues.Window{Addr: uint64(w.Address), Size: uint64(w.Size)}
@@ -164,15 +180,40 @@ func (f *function) adopt(now falcon.Time) {
 // linkChanged works out the links of a PF and its VFs anew and tells those whose
 // link moved.
 func (fs *functionSet) linkChanged(now falcon.Time, pf pfvf.ID) {
-	for _, f := range fs.ofPF(pf) {
-		up := f.Link == pfvf.LinkEnable || f.Link == pfvf.LinkAuto && (!f.ID.IsVF() || fs.links[pf.PF()] != pfvf.LinkDisable)
-		up = up && !f.Faults.LinkDown()
-		if up != f.LinkUp {
-			f.LinkUp = up
-			f.TellLink()
-			if !up {
-				f.conns.EndLoopbacks(now)
-			}
+	for f := range fs.there.of(pf) {
+		fs.linkOf(now, f)
+	}
+}
+
+// linkOf does so for one function.
+func (fs *functionSet) linkOf(now falcon.Time, f *function) {
+	up := f.Link == pfvf.LinkEnable || f.Link == pfvf.LinkAuto && (!f.ID.IsVF() || fs.links[f.ID.PF()] != pfvf.LinkDisable)
+	up = up && !f.Faults.LinkDown()
+	if up == f.LinkUp {
+		return
+	}
+	f.LinkUp = up
+	f.TellLink()
+	if !up {
+		f.conns.EndLoopbacks(now)
+	}
+}
+
+// takeVFsDown resets the VFs of a PF, lowest first.
+func (fs *functionSet) takeVFsDown(now falcon.Time, pf pfvf.ID) {
+	for f := range fs.there.of(pf) {
+		if f.ID.IsVF() {
+			f.TakeDown(now, fmt.Sprintf("its PF %s was reset", pf))
 		}
 	}
+}
+
+func functionLimits(l *config.Limits, mtu int) verbs.Limits {
+	limits := verbs.Limits{
+		MTU: mtu, QPEntries: int(l.QPEntries), CQEntries: int(l.CQEntries), ReadAtomic: int(l.ReadAtomic), PageListBytes: int(l.PageLists),
+	}
+	for k := range abi.NumObjects {
+		limits.Objects[k] = int(*l.Quotas.Of(k))
+	}
+	return limits.WithDefaults()
 }

@@ -33,11 +33,11 @@ func FuzzReceive(f *testing.F) {
 	f.Fuzz(func(t *testing.T, frame []byte, segment int) {
 		delivered, done := s.underlay.Stats()[underlay.Deliver], accounted(s)
 		v.now++
-		s.receive(v.now, append([]byte(nil), frame...), segment)
+		s.in.receive(v.now, append([]byte(nil), frame...), segment)
 		if d, n := s.underlay.Stats()[underlay.Deliver]-delivered, accounted(s)-done; d != n {
 			t.Errorf("%d packets delivered by the underlay, %d accounted for", d, n)
 		}
-		if s.funcs.all[1].Lifecycle.State() != abi.StateReady {
+		if b.fn.Lifecycle.State() != abi.StateReady {
 			t.Error("a frame stopped a function")
 		}
 	})

@@ -153,7 +153,7 @@ func (w *hostileWorld) cleanUp() {
 	w.v.idle(40e9) // also that of requests nobody answered
 	w.tend()
 	w.v.idle(5e9)
-	for i := range w.v.shards {
+	for i := range w.v.nics {
 		if n := w.v.cores[i].Manager.CIDsInUse(); n != w.slots[i] {
 			w.v.t.Fatalf("round %d: NIC %d holds %d connections, %d at the start", w.rounds, i, n, w.slots[i])
 		}

@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -9,9 +8,10 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
-	"github.com/falcon-vnic/vnic/device/functions"
+	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
@@ -27,20 +27,23 @@ func (v View) Index() int { return v.s.index }
 
 // Present implements controller.View.
 func (v View) Present() (ids []pfvf.ID) {
-	for _, f := range v.s.funcs.all {
+	for f := range v.s.funcs.there.all() {
 		ids = append(ids, f.ID)
 	}
 	return ids
 }
 
-// GuestCIDs are the context ids of the guests that enabled functions are for.
-func (v View) GuestCIDs() map[pfvf.ID]uint32 {
+// NewGuests are the context ids of the guests that functions are for which came or were set since it
+// was asked last; 0: of none, or the function is disabled.
+func (v View) NewGuests() map[pfvf.ID]uint32 {
 	guests := map[pfvf.ID]uint32{}
-	for _, f := range v.s.funcs.all {
-		if g := f.cfg.Guest; g != nil && g.CID != 0 && *f.cfg.Enabled {
-			guests[f.ID] = g.CID
+	for id := range v.s.funcs.changed {
+		guests[id] = 0
+		if f := v.s.funcs.byID[id]; f != nil && f.cfg.Guest != nil && *f.cfg.Enabled {
+			guests[id] = f.cfg.Guest.CID
 		}
 	}
+	clear(v.s.funcs.changed)
 	return guests
 }
 
@@ -167,11 +170,18 @@ func (v View) Keys() (list []control.Key) {
 	return list
 }
 
-// because is what people are told of a refusal.
-func because(err error) error {
-	var no *functions.Refusal
-	if errors.As(err, &no) {
-		return errors.New(no.Why)
-	}
-	return err
+// StartTrace implements controller.View.
+func (v View) StartTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error) {
+	return v.s.funcs.startTrace(id, qpn)
+}
+
+// EndTrace implements controller.View.
+func (v View) EndTrace(id pfvf.ID) { v.s.funcs.setTrace(id, nil) }
+
+// Tunnels implements controller.View.
+func (v View) Tunnels() (list []control.Route) {
+	v.s.plain.gw.Tunnels.Each(func(t *gateway.Tunnel) {
+		list = append(list, control.Route{Kind: "peer", Peer: t.Peer, Tenant: t.Tenant, Sealed: t.Sealed()})
+	})
+	return list
 }

@@ -28,8 +28,8 @@ func TestIPVersions(t *testing.T) {
 			t.Errorf("GID %x", g)
 		}
 		exchange(t, a, b, 100_000)
-		for _, s := range v.shards {
-			if err := v.core(s).Keys.Rotate(v.now); err != nil {
+		for _, core := range v.cores {
+			if err := core.Keys.Rotate(v.now); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -38,7 +38,7 @@ func TestIPVersions(t *testing.T) {
 		if sealed < 100 {
 			t.Errorf("%d sealed frames", sealed)
 		}
-		for i, s := range v.shards {
+		for i, s := range v.all() {
 			if n := s.drops[dropNotFalcon] + s.drops[dropWrongAddress]; n != 0 {
 				t.Errorf("shard %d: %d dropped", i, n)
 			}
@@ -69,10 +69,10 @@ func TestTransportMode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v.shards[1].setSinks([]capture.Sink{capture.NewSink(c, config.CaptureClear)})
+	v.captureTo(1, c, config.CaptureClear)
 	exchange(t, a, b, 100_000)
-	for _, s := range v.shards {
-		if err := v.core(s).Keys.Rotate(v.now); err != nil {
+	for _, core := range v.cores {
+		if err := core.Keys.Rotate(v.now); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -89,7 +89,7 @@ func TestTransportMode(t *testing.T) {
 		a, b := pair(v)
 		a.send(abi.OpWrite, 0, 64, b, 5)
 		v.idle(1e9)
-		if v.shards[1].drops[dropNotFalcon] == 0 {
+		if v.dropped(1, dropNotFalcon) == 0 {
 			t.Errorf("%v: nothing was refused", modes)
 		}
 		if v.shards[1].peers[1].otherMode == 0 { // F57

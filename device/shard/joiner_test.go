@@ -75,7 +75,7 @@ func TestSuperframesImpaired(t *testing.T) {
 	if v.super.joined == 0 {
 		t.Fatal("no superframe was made")
 	}
-	for i, s := range v.shards {
+	for i, s := range v.all() {
 		if d, n := s.underlay.Stats()[underlay.Deliver], accounted(s); d != n {
 			t.Errorf("shard %d: %d packets delivered by the underlay, %d accounted for", i, d, n)
 		}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
@@ -20,7 +21,10 @@ func TestRoutesTold(t *testing.T) {
 			t.Errorf("%+v names a peer: %v", r, named)
 		}
 	}
-	list := v.shards[0].View().Tunnels()
+	var list []control.Route
+	for _, s := range v.nics[0] {
+		list = append(list, s.View().Tunnels()...)
+	}
 	for _, r := range list {
 		if !r.Sealed || r.Peer != 2 {
 			t.Errorf("tunnel %+v", r)
@@ -52,12 +56,12 @@ func TestWiringEnds(t *testing.T) {
 		if len(ids) != 1 {
 			t.Fatalf("%d attempts", len(ids))
 		}
-		later := f.shard.conns.Deadline()
+		later := f.set.conns.Deadline()
 		for epoch := range uint32(10) { // in one of them it is in service
-			f.shard.conns.Order(v.now, &conn.Order{Output: cm.Output{Kind: tc.kind, ID: ids[0], Function: uint32(f.ID)}, Epoch: epoch})
+			f.set.conns.Order(v.now, &conn.Order{Output: cm.Output{Kind: tc.kind, ID: ids[0], Function: uint32(f.ID)}, Epoch: epoch})
 		}
 		n, _ := f.conns.Waiting()
-		if again := f.shard.conns.Deadline() < later; n != tc.again || again != (tc.again == 1) {
+		if again := f.set.conns.Deadline() < later; n != tc.again || again != (tc.again == 1) {
 			t.Errorf("%v: %d wirings, want %d; made again: %t", tc.kind, n, tc.again, again)
 		}
 	}

@@ -1,16 +1,12 @@
 package shard
 
 import (
-	"fmt"
-	"slices"
-
-	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/counters"
 	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/device/gateway"
-	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/device/security"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -21,40 +17,42 @@ import (
 //	port ▶ gateway ▶ cut ▶ seal ▶ underlay ▶ tx queue
 //	frame ▶ underlay ▶ open ▶ gateway ▶ join ▶ port
 type plainIP struct {
-	gw    *gateway.Gateway
-	ports []*Port
-	byID  map[pfvf.ID]*Port
-	unfit map[pfvf.ID]bool // functions whose port may not be as they are set
-	first bool             // the ports fill the tx queue before the transport does
+	gw      *gateway.Gateway
+	ports   roster[Port]
+	byID    map[pfvf.ID]*Port
+	unfit   map[pfvf.ID]bool // functions whose port may not be as they are set
+	changed chan struct{}    // functions are set to something else since it was read
 
-	delivered func(*gateway.PortFrame) // Shard.delivered, made once
+	shard   uint8
+	funcs   *functionSet
+	core    portRoutes
+	effects *effect.List
 }
 
-// Port is a function's port as the shard knows it. It belongs to the shard's thread.
-type Port struct {
-	*gateway.Endpoint
-	ID     pfvf.ID
-	Config *config.Port
-	Rate   *credit.Bucket // of the function; nil: it is disabled
-	shown  capture.Port   // in captures
+// portRoutes is what ports ask of the core.
+type portRoutes interface {
+	security.Requester
+	SetPort(function uint32, at gateway.Place)
+	RemovePort(function uint32)
 }
+
+var _ follower = (*plainIP)(nil)
 
 // join makes the gateway know a port.
 func (p *plainIP) join(f *Port) {
 	f.Endpoint = p.gw.AddEndpoint(f.Config.Name, uint32(f.ID), gatewayMAC(f.ID.Host(), f.ID.PF(), f.ID.VF()))
 	f.Owner, f.shown = f, f.described()
-	p.ports = append(slices.Clone(p.ports), f)
+	p.ports.put(f.ID, f)
 	p.byID[f.ID] = f
 }
 
-// leavePort makes the gateway, and all that send to it, forget a port.
-func (s *Shard) leavePort(f *Port) {
-	p := &s.plain
+// leave makes the gateway, and all that send to it, forget a port.
+func (p *plainIP) leave(f *Port) {
 	p.gw.RemoveEndpoint(f.Endpoint)
-	p.ports = slices.DeleteFunc(slices.Clone(p.ports), func(g *Port) bool { return g == f })
 	if p.byID[f.ID] == f {
+		p.ports.remove(f.ID)
 		delete(p.byID, f.ID)
-		s.core.RemovePort(f.Function)
+		p.core.RemovePort(f.Function)
 	}
 }
 
@@ -65,84 +63,98 @@ func gatewayMAC(host, pf uint8, vf uint16) gateway.MAC {
 	return gateway.MAC(m)
 }
 
-// newPlainIP makes the gateway with the ports of the configuration.
-func (s *Shard) newPlainIP() error {
-	s.plain.delivered = s.delivered
-	s.plain.byID, s.plain.unfit = map[pfvf.ID]*Port{}, map[pfvf.ID]bool{}
-	s.plain.gw = gateway.New(uint8(s.index), s.core.Routes())
-	s.plain.gw.Panicked = func(v any, frame []byte) { s.log.Panicked(s.now, "a packet of plain IP", v, frame) }
-	for _, n := range s.cfg.AllFunctions() {
-		if n.Port == nil || s.cfg.ShardOf(n.PF, n.VF) != s.index {
+// populate makes the ports of the configuration.
+func (p *plainIP) populate(cfg *config.Config) error {
+	home := cfg.Homes()
+	for _, n := range cfg.AllFunctions() {
+		if n.Port == nil || home(n.PF, n.VF) != int(p.shard) {
 			continue
 		}
-		id, err := pfvf.NewID(uint32(s.cfg.NIC.Host), uint32(n.PF), uint32(n.VF))
+		id, err := pfvf.NewID(uint32(cfg.NIC.Host), uint32(n.PF), uint32(n.VF))
 		if err != nil {
 			return err
 		}
-		s.plain.join(&Port{ID: id, Config: n.Port})
+		p.join(&Port{ID: id, Config: n.Port})
 	}
-	for _, f := range s.funcs.all { // they may be set to something else by now
-		s.plain.unfit[f.ID] = true
+	for f := range p.funcs.there.all() { // they may be set to something else by now
+		p.mark(f.ID)
 	}
-	for id := range s.funcs.shelf {
-		s.plain.unfit[id] = true
+	for id := range p.funcs.shelf {
+		p.mark(id)
 	}
+	p.syncAll()
 	return nil
 }
 
-// syncPorts makes all ports follow what their functions are set to.
-func (s *Shard) syncPorts() {
-	for _, p := range s.plain.ports {
-		s.syncPort(p)
+// syncAll makes all ports follow what their functions are set to.
+func (p *plainIP) syncAll() {
+	for port := range p.ports.all() {
+		p.sync(port)
 	}
 }
 
-// syncPortOf makes the port of a function that has changed follow it, and with a PF the ports of its
+// mark implements follower.
+func (p *plainIP) mark(id pfvf.ID) { p.unfit[id] = true }
+
+// follow implements follower: the function's port follows it, and whoever gives functions what is not
+// the shard's is told. The core tells peers.
+func (p *plainIP) follow(id pfvf.ID) {
+	p.syncOf(id)
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// syncOf makes the port of a function that has changed follow it, and with a PF the ports of its
 // VFs, whose links may go with its own.
-func (s *Shard) syncPortOf(id pfvf.ID) {
-	if p := s.plain.byID[id]; p != nil {
-		s.syncPort(p)
+func (p *plainIP) syncOf(id pfvf.ID) {
+	if port := p.byID[id]; port != nil {
+		p.sync(port)
 	}
 	if id.IsVF() {
 		return
 	}
-	for _, f := range s.funcs.ofPF(id) {
+	for f := range p.funcs.there.of(id) {
 		if f.ID.IsVF() {
-			s.syncPortOf(f.ID)
+			p.syncOf(f.ID)
 		}
 	}
 }
 
-// syncPort makes a port follow what its function is set to: one that is disabled, or whose link is,
+// sync makes a port follow what its function is set to: one that is disabled, or whose link is,
 // takes no part.
-func (s *Shard) syncPort(p *Port) {
-	f, fn := s.funcs.settings(p.ID), s.funcs.byID[p.ID]
-	up := fn != nil && fn.Lifecycle.State() != abi.StateDisabled && fn.LinkUp && !p.Lost
-	p.Rate = nil
+func (p *plainIP) sync(to *Port) {
+	f, fn := p.funcs.settings(to.ID), p.funcs.byID[to.ID]
+	up := fn != nil && fn.Lifecycle.State() != abi.StateDisabled && fn.LinkUp && !to.Lost
+	to.Rate = nil
 	if fn != nil {
-		p.Rate = &fn.Rate
+		to.Rate = &fn.Rate
 	}
 	addrs := f.Addresses()
-	s.core.SetPort(p.Function, gateway.Place{Name: p.Name, Shard: uint8(s.index), Tenant: f.Tenant, Addresses: addrs, MTU: p.Config.MTU, Up: up})
-	s.plain.gw.Configure(p.Endpoint, gateway.EndpointConfig{
-		Tenant: f.Tenant, MAC: gateway.MAC(f.MAC), Addresses: addrs, MTU: p.Config.MTU, Assign: *p.Config.Assign,
-		Trust: f.Trust, Spoof: !*f.SpoofCheck, USO: p.TakesUSO(),
+	p.core.SetPort(to.Function, gateway.Place{Name: to.Name, Shard: p.shard, Tenant: f.Tenant, Addresses: addrs, MTU: to.Config.MTU, Up: up})
+	p.gw.Configure(to.Endpoint, gateway.EndpointConfig{
+		Tenant: f.Tenant, MAC: gateway.MAC(f.MAC), Addresses: addrs, MTU: to.Config.MTU, Assign: *to.Config.Assign,
+		Trust: f.Trust, Spoof: !*f.SpoofCheck, USO: to.TakesUSO(),
 	}, up)
-	s.plain.gw.AskForKeys(p.Endpoint, s.core)
-	if port := p.Port; port != nil {
-		s.effects.Add(effect.Func(func() { _ = port.SetLink(up) })) // one that is gone has no carrier either
+	p.gw.Tunnels.AskForKeys(to.Endpoint, p.core)
+	if port := to.Port; port != nil {
+		p.effects.Add(effect.Func(func() { _ = port.SetLink(up) })) // one that is gone has no carrier either
 	}
 }
 
-// Describe names a port for logs.
-func (p *Port) Describe() string {
-	return fmt.Sprintf("%s (%s)", p.Name, p.ID)
+// endpointOf is the place of a function in its network; nil: it has no port.
+func (p *plainIP) endpointOf(id pfvf.ID) *gateway.Endpoint {
+	if port := p.byID[id]; port != nil {
+		return port.Endpoint
+	}
+	return nil
 }
 
 // counts adds the counters of the gateway.
 func (p *plainIP) counts(v control.Counters) {
 	counters.AddGateway(v, p.gw.Stats())
-	for _, port := range p.ports {
+	for port := range p.ports.all() {
 		for r, n := range port.Drops {
 			if n != 0 {
 				v["port."+port.Name+"."+gateway.Reason(r).String()] = n
@@ -153,12 +165,4 @@ func (p *plainIP) counts(v control.Counters) {
 			counters.AddPort(v, port.Name, &st)
 		}
 	}
-}
-
-// Tunnels implements controller.View.
-func (v View) Tunnels() (list []control.Route) {
-	v.s.plain.gw.Tunnels(func(t *gateway.Tunnel) {
-		list = append(list, control.Route{Kind: "peer", Peer: t.Peer, Tenant: t.Tenant, Sealed: t.Sealed()})
-	})
-	return list
 }

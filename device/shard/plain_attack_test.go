@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -16,7 +15,7 @@ import (
 
 // put puts a whole frame of the function's guest into a port.
 func (v *virtual) put(side, port int, dst [6]byte, etherType uint16, packet []byte, off gateway.Offload) {
-	p := v.shards[side].plain.ports[port]
+	p := v.portAt(side, port)
 	f := append(append(dst[:len(dst):len(dst)], p.MAC[:]...), byte(etherType>>8), byte(etherType))
 	v.ports[side] = append(v.ports[side], gateway.PortInput{From: p.Endpoint, Frame: append(f, packet...), Offload: off})
 }
@@ -47,7 +46,7 @@ func TestAttackDHCP(t *testing.T) {
 	v := newPortWorld(t, 31)
 	all := [6]byte{255, 255, 255, 255, 255, 255}
 	for n := range 256 {
-		v.put(0, 0, all, 0x0800, dhcpDiscover(v.shards[0].plain.ports[0].MAC, uint8(n)), gateway.Offload{})
+		v.put(0, 0, all, 0x0800, dhcpDiscover(v.portAt(0, 0).MAC, uint8(n)), gateway.Offload{})
 		if got := v.heard(0); len(got) != 1 {
 			t.Errorf("option of %d bytes: %d answers", n, len(got))
 		}
@@ -69,7 +68,7 @@ func TestAttackChecksumOverAddress(t *testing.T) {
 		}
 	})
 	v.ports[0] = nil
-	own := v.shards[0].plain.ports[0]
+	own := v.portAt(0, 0)
 	src, dst := netip.MustParseAddr("fd00:100::11"), netip.MustParseAddr("fd00:100::21")
 	arrived := 0
 	for start := 14; start < 14+40+24; start++ {
@@ -109,8 +108,8 @@ func TestRefusedAddressIsTold(t *testing.T) {
 			c.Peers[0].Functions = []config.PeerFunction{{Tenant: 7, Address: netip.MustParseAddr("192.168.100.22")}}
 		}
 	})
-	s := v.shards[0]
-	s.log.To = slog.New(slog.NewTextHandler(&log, nil))
+	s := v.nics[0][0] // writes the core's log
+	v.logTo(0, &log)
 	v.cores[0].PortsChanged(v.now, 2) // told while it started
 	s.effects.Do()
 	if log.Len() != 0 {

@@ -34,7 +34,7 @@ func TestPlainHandover(t *testing.T) {
 	}
 	Join(shards)
 	from, to := shards[0].plain.gw.Handover, shards[1]
-	port := to.plain.ports[0]
+	port := onlyPort(to)
 	packet := append([]byte{0x45, 0, 0, 200, 0, 0, 0x40, 0, 64, 99, 0, 0, 192, 168, 100, 99}, port.Addresses[0].AsSlice()...)
 	sum := uint32(0)
 	for i := 0; i < 20; i += 2 {

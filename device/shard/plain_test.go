@@ -66,7 +66,12 @@ var (
 )
 
 func (v *virtual) reason(side int, r gateway.Reason) uint64 {
-	return v.shards[side].plain.gw.Stats().Reasons[r]
+	return v.sum(side, func(s *Shard) uint64 { return s.plain.gw.Stats().Reasons[r] })
+}
+
+// sent is how many packets a side's underlay sent.
+func (v *virtual) sent(side int) uint64 {
+	return v.sum(side, func(s *Shard) uint64 { return s.underlay.Stats()[underlay.Sent] })
 }
 
 // heard runs for a while and returns what arrived at a side's ports.
@@ -89,7 +94,7 @@ func TestPlainTunnel(t *testing.T) {
 	v.say(0, 0, host1, host2, 1000)
 	want := bytes.Clone(v.ports[0][0].Frame[14:])
 	got := v.heard(1)
-	if len(got) != 1 || !bytes.Equal(got[0][14:], want) || [6]byte(got[0][:6]) != v.shards[1].plain.ports[0].MAC {
+	if len(got) != 1 || !bytes.Equal(got[0][14:], want) || [6]byte(got[0][:6]) != v.portAt(1, 0).MAC {
 		t.Fatalf("%d frames", len(got))
 	}
 	f := sealed[len(sealed)-1]
@@ -115,8 +120,9 @@ func TestPlainTenantsApart(t *testing.T) {
 	if len(got) != 2 {
 		t.Fatalf("%d frames", len(got))
 	}
+	slices.SortFunc(got, func(a, b []byte) int { return len(a) - len(b) }) // shards are in no order
 	for i, f := range got {
-		if p := v.shards[1].plain.ports[i]; [6]byte(f[:6]) != p.MAC || len(f) != 14+28+100+i {
+		if p := v.portAt(1, i); [6]byte(f[:6]) != p.MAC || len(f) != 14+28+100+i {
 			t.Errorf("port %d got %d bytes for %x", i, len(f), f[:6])
 		}
 	}
@@ -137,15 +143,15 @@ func TestPlainBadInput(t *testing.T) {
 	if len(v.heard(1)) != 1 {
 		t.Fatal("no traffic")
 	}
-	drop := func(r dropReason) uint64 { return v.shards[1].drops[r] }
+	drop := func(r dropReason) uint64 { return v.dropped(1, r) }
 	inject := func(f []byte) {
 		t.Helper()
-		sent := v.shards[1].underlay.Stats()[underlay.Sent]
+		sent := v.sent(1)
 		v.links[0].Send(v.now, f)
 		if got := v.heard(1); len(got) != 0 {
 			t.Errorf("%x arrived", got[0])
 		}
-		if n := v.shards[1].underlay.Stats()[underlay.Sent]; n != sent {
+		if v.sent(1) != sent {
 			t.Error("it was answered")
 		}
 	}
@@ -204,12 +210,11 @@ func TestExpiredSPI(t *testing.T) {
 	}
 	v.tap = nil
 	v.idle(2e9)
-	exchange(t, a, b, 10_000) // moves the remote time past the margin
-	s := v.shards[1]
+	exchange(t, a, b, 10_000)                                                   // moves the remote time past the margin
 	for round, want := range []dropReason{dropReplay, dropReplay, dropPSPSPI} { // of the current generation, of the previous, of none
 		switch round {
 		case 1:
-			if err := v.core(s).Keys.Rotate(v.now); err != nil {
+			if err := v.cores[1].Keys.Rotate(v.now); err != nil {
 				t.Fatal(err)
 			}
 			v.idle(5 * cmDelay)
@@ -217,12 +222,12 @@ func TestExpiredSPI(t *testing.T) {
 			v.idle(2e9)
 		}
 		for name, f := range map[string][]byte{"Falcon": falconFrame, "plain IP": plainFrame} {
-			before, sent := s.drops[want], s.underlay.Stats()[underlay.Sent]
+			before, sent := v.dropped(1, want), v.sent(1)
 			v.inject(1, bytes.Clone(f))
-			if n := s.drops[want]; n != before+1 {
+			if n := v.dropped(1, want); n != before+1 {
 				t.Errorf("%s, round %d: counted %d times as %s", name, round, n-before, want)
 			}
-			if n := s.underlay.Stats()[underlay.Sent]; n != sent || len(v.heard(1)) != 0 {
+			if v.sent(1) != sent || len(v.heard(1)) != 0 {
 				t.Errorf("%s, round %d: answered or delivered", name, round)
 			}
 		}
@@ -238,8 +243,7 @@ func TestExpiredSPI(t *testing.T) {
 // than packets by it.
 func TestPlainHostilePeer(t *testing.T) {
 	v := newPortWorld(t, 4)
-	s := v.shards[1]
-	issued, err := v.core(s).Keys.Issue(security.Use{Peer: 1, Tenant: 7, Class: cm.ClassGateway})
+	issued, err := v.cores[1].Keys.Issue(security.Use{Peer: 1, Tenant: 7, Class: cm.ClassGateway})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +263,11 @@ func TestPlainHostilePeer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.unseal(v.now, &underlay.Datagram{}, b[:n])
+		to := v.nics[1][0]
+		if w, ok := to.in.opener.Window(b[:n]); ok { // the shard that has its replay window
+			to = v.nics[1][w]
+		}
+		to.in.unseal(v.now, &underlay.Datagram{}, b[:n])
 		return v.heard(1)
 	}
 	v.say(0, 0, host1, host2, 10)
@@ -312,7 +320,7 @@ func TestPlainRekey(t *testing.T) {
 		v.say(0, 0, host1, host2, 100)
 		v.idle(100_000_000)
 	}
-	if n := len(v.heard(1)); n != 200 || v.shards[0].drops[dropTxSeal] != 0 {
+	if n := len(v.heard(1)); n != 200 || v.dropped(0, dropTxSeal) != 0 {
 		t.Errorf("%d of 200 arrived with keys for 20 packets each", n)
 	}
 }
@@ -320,7 +328,7 @@ func TestPlainRekey(t *testing.T) {
 // A function that is disabled is withdrawn at the peer, and announced again when it is enabled.
 func TestPlainWithdraw(t *testing.T) {
 	v := newPortWorld(t, 6)
-	vf := v.shards[1].plain.ports[0].ID
+	vf := v.portAt(1, 0).ID
 	set := func(edit func(*config.Function)) {
 		t.Helper()
 		err := v.change(1, vf, func(f *config.Function) error {
@@ -365,19 +373,21 @@ func TestPlainWithdraw(t *testing.T) {
 func TestPlainCapture(t *testing.T) {
 	v := newPortWorld(t, 7)
 	var pcap [2]bytes.Buffer
+	var captures [2]*capture.Capture
 	var want []byte
-	for i, s := range v.shards {
+	for i := range captures {
 		c, err := capture.New(&pcap[i])
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.setSinks([]capture.Sink{capture.NewSink(c, config.CaptureClear)})
+		v.captureTo(i, c, config.CaptureClear)
+		captures[i] = c
 	}
 	v.say(0, 0, host1, host2, 100)
 	want = bytes.Clone(v.ports[0][0].Frame[14:])
 	v.heard(1)
-	for i, s := range v.shards {
-		if err := s.capture.sinks[0].To.Close(); err != nil {
+	for i, c := range captures {
+		if err := c.Close(); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Contains(pcap[i].Bytes(), want) {
@@ -401,12 +411,13 @@ func TestPlainNoAllocations(t *testing.T) {
 		copy(work, first.Frame)
 		in[0].Frame = work
 		a, b := v.shards[0], v.shards[1]
-		a.Step(v.now, &thread.Input{FromPorts: in}, &v.outs[0][0])
-		v.outs[0][0].Do()
+		a.Ports().Take(in)
+		a.Step(v.now, &thread.Input{}, v.out(a))
+		v.out(a).Do()
 		for _, f := range a.tx.Pending() {
 			frames[0] = f
-			b.Step(v.now, &thread.Input{Frames: frames, Segments: segments}, &v.outs[1][0])
-			v.outs[1][0].Do()
+			b.Step(v.now, &thread.Input{Frames: frames, Segments: segments}, v.out(b))
+			v.out(b).Do()
 			arrived += len(b.plain.gw.Output())
 			b.plain.gw.Done()
 		}
@@ -420,11 +431,14 @@ func TestPlainNoAllocations(t *testing.T) {
 	}
 }
 
+// onlyPort is the one port of a shard.
+func onlyPort(s *Shard) *Port { return slices.Collect(s.plain.ports.all())[0] }
+
 // portAt is a port of a side by its place in the configuration.
 func (v *virtual) portAt(side, n int) *Port {
 	var all []*Port
 	for _, s := range v.nics[side] {
-		all = append(all, s.plain.ports...)
+		all = slices.AppendSeq(all, s.plain.ports.all())
 	}
 	slices.SortFunc(all, func(a, b *Port) int { return int(a.ID) - int(b.ID) })
 	return all[n]
@@ -434,10 +448,10 @@ func (v *virtual) portAt(side, n int) *Port {
 func (v *virtual) keyless() (n int) {
 	for i := range v.nics {
 		for _, s := range v.nics[i] {
-			if !slices.ContainsFunc(s.plain.ports, func(p *Port) bool { return p.Tenant == 7 }) {
+			if !slices.ContainsFunc(slices.Collect(s.plain.ports.all()), func(p *Port) bool { return p.Tenant == 7 }) {
 				continue
 			}
-			if t := s.plain.gw.Tunnel(uint8(2-i), 7); t == nil || !t.Sealed() {
+			if t := s.plain.gw.Tunnels.To(uint8(2-i), 7); t == nil || !t.Sealed() {
 				n++
 			}
 		}

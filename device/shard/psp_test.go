@@ -55,10 +55,12 @@ func TestKeyLog(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	var logs [2]written
 	var keyLogs [2]*security.KeyLog
-	for i, s := range v.shards {
+	for i, core := range v.cores {
 		l := security.NewKeyLog(&logs[i], func(err error) { t.Error(err) })
-		v.core(s).Keys.LogTo(l)
-		s.txSAs.LogTo(l)
+		core.Keys.LogTo(l)
+		for _, s := range v.nics[i] {
+			s.txSAs.LogTo(l)
+		}
 		keyLogs[i] = l
 	}
 	a, b := pair(v)
@@ -85,7 +87,7 @@ func TestKeyLog(t *testing.T) {
 		if fmt.Sprint(got) != fmt.Sprint(want) && fmt.Sprint(got) != fmt.Sprint([]string{want[1], want[0], want[2]}) {
 			t.Errorf("shard %d: %q", i, logs[i].String())
 		}
-		sa, err := v.cores[i].Keys.Issue(security.Use{Peer: uint8(2 - i), Tenant: 7})
+		sa, err := v.cores[i].Keys.Issue(security.Use{Peer: uint8(2 - i), Tenant: 7, Shard: uint8(v.shards[1-i].index)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,137 +1,170 @@
 package shard
 
 import (
-	"log/slog"
-
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/gateway"
-	"github.com/falcon-vnic/vnic/device/loglimit"
+	"github.com/falcon-vnic/vnic/device/handover"
 	"github.com/falcon-vnic/vnic/device/security"
+	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// sealedTTL is what sealed packets leave with, so that a receiver can count
-// the hops (docs/wire.md).
-const sealedTTL = 255
+// receiver is the way of packets in, from the uplink and from other shards.
+type receiver struct {
+	*uplink
+	*falconWire
+	*tracer
+	reading
+	counters *shardCounts
+	others   *others
+	opener   *security.Opener
+	encap    security.Encap
+	plain    *plainIP
+	peers    map[cm.HostID]*peer
+	mode     string // psp.mode
+	refused  func(security.Use)
+}
 
-// receive takes one frame of the uplink through to guest memory. The frame is
-// opened in place and not kept. A superframe is to the underlay one datagram;
-// it holds one sealed packet after the other, of segment bytes each but the
-// last, under the same outer headers. segment is 0 for a frame that is none.
-func (s *Shard) receive(now falcon.Time, frame []byte, segment int) {
-	s.capture.received(now, frame, segment)
-	if s.others == nil || !s.steer(now, frame, segment) {
-		s.receiveOwn(now, frame, segment)
+// receiveAll takes frames of the uplink; segments says of each how superframes are cut, if any is one.
+func (r *receiver) receiveAll(now falcon.Time, frames [][]byte, segments []int) {
+	if len(frames) > 1 {
+		for _, f := range frames {
+			r.prefetch(f[min(r.underlay.Headroom(), len(f)):])
+		}
+	}
+	for i, f := range frames {
+		segment := 0
+		if segments != nil {
+			segment = segments[i]
+		}
+		r.receive(now, f, segment)
 	}
 }
 
-// receiveOwn takes a frame that is for this shard.
-func (s *Shard) receiveOwn(now falcon.Time, frame []byte, segment int) {
-	if len(s.traces) > 0 {
-		s.arrived = s.clock()
+// receive takes one frame of the uplink through to guest memory, or hands it to the shard that it is
+// for. The frame is opened in place and not kept. A superframe is to the underlay one datagram;
+// it holds one sealed packet after the other, of segment bytes each but the
+// last, under the same outer headers. segment is 0 for a frame that is none.
+func (r *receiver) receive(now falcon.Time, frame []byte, segment int) {
+	r.capture.received(now, frame, segment)
+	if r.others == nil {
+		r.receiveOwn(now, frame, segment)
+		return
 	}
-	d, verdict := s.input(now, frame)
+	if to := r.others.target(frame, segment); to != several {
+		r.steer(now, to, frame, segment)
+		return
+	}
+	for i := 0; ; i++ {
+		one := r.others.part(frame, segment, i)
+		if len(one) == 0 {
+			return
+		}
+		r.steer(now, r.others.target(one, 0), one, 0)
+	}
+}
+
+// steer takes a frame that is for one shard.
+func (r *receiver) steer(now falcon.Time, to int, frame []byte, segment int) {
+	if to == r.others.index {
+		r.receiveOwn(now, frame, segment)
+		return
+	}
+	r.counters.steered++
+	r.others.hand(to, handover.Uplink, segment, frame)
+}
+
+// receiveOwn takes a frame that is for this shard.
+func (r *receiver) receiveOwn(now falcon.Time, frame []byte, segment int) {
+	r.frame()
+	d, verdict := r.input(now, frame)
 	switch verdict {
 	case underlay.Deliver:
 	case underlay.ARP, underlay.ND, underlay.Claim:
-		s.tellNeighbours(frame)
+		r.others.tell(frame)
 		return
 	default:
 		return // counted by the underlay
 	}
 	if segment <= 0 {
-		s.unseal(now, &d, d.Payload)
+		r.unseal(now, &d, d.Payload)
 		return
 	}
 	for at := 0; at < len(d.Payload); at += segment {
-		s.prefetch(d.Payload[at:])
+		r.prefetch(d.Payload[at:])
 	}
 	sealed := d.Payload
 	for ; len(sealed) > segment; sealed = sealed[segment:] {
-		s.unseal(now, &d, sealed[:segment:segment])
-		s.underlay.Stats()[underlay.Deliver]++ // as if it had come alone
+		r.unseal(now, &d, sealed[:segment:segment])
+		r.underlay.Stats()[underlay.Deliver]++ // as if it had come alone
 	}
-	s.unseal(now, &d, sealed)
+	r.unseal(now, &d, sealed)
 }
 
 // input is the underlay's part of receiving a frame.
-func (s *Shard) input(now falcon.Time, frame []byte) (d underlay.Datagram, v underlay.Verdict) {
-	defer s.survive(now, "a frame of the uplink", frame)
+func (r *receiver) input(now falcon.Time, frame []byte) (d underlay.Datagram, v underlay.Verdict) {
+	defer r.survive(now, "a frame of the uplink", frame)
 	v = underlay.DropRunt // if it is not to be understood
-	return s.underlay.Input(now, frame)
+	return r.underlay.Input(now, frame)
 }
 
 // prefetch has the processor fetch the connection of a sealed packet, which is
 // in clear text, while the packets before it are opened. Whatever else comes
 // is not known as a connection.
-func (s *Shard) prefetch(sealed []byte) {
-	if cid, ok := s.encap.PeekCID(sealed); ok {
-		s.falcon.Prefetch(cid)
+func (r *receiver) prefetch(sealed []byte) {
+	if cid, ok := r.encap.PeekCID(sealed); ok {
+		r.falcon.Prefetch(cid)
 	}
 }
 
 // unseal opens one sealed packet, which came in d, and hands on what is in it.
-func (s *Shard) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
-	o, ok := s.openSealed(now, sealed)
+func (r *receiver) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
+	o, ok := r.openSealed(now, sealed)
 	switch {
 	case !ok:
 	case o.Use.Class == cm.ClassFalcon: // whatever is inside: the class decides
-		s.receiveFalcon(now, d, o)
+		r.receiveFalcon(now, d, o)
 	default:
-		s.receivePlain(now, d, o)
+		r.receivePlain(now, d, o)
 	}
 }
 
 // openSealed opens a packet.
-func (s *Shard) openSealed(now falcon.Time, sealed []byte) (o *security.Opened, ok bool) {
-	defer s.survive(now, "a sealed packet", sealed)
-	o, why := s.opener.Open(sealed)
-	return o, s.drops.taken(why)
+func (r *receiver) openSealed(now falcon.Time, sealed []byte) (o *security.Opened, ok bool) {
+	defer r.survive(now, "a sealed packet", sealed)
+	o, why := r.opener.Open(sealed)
+	return o, r.drops.taken(why)
 }
 
 // findFalcon finds the Falcon packet in what was opened.
-func (s *Shard) findFalcon(now falcon.Time, o *security.Opened) (p security.Packet, ok bool) {
-	defer s.survive(now, "an opened packet", o.Clear())
-	p, why := s.encap.Open(o)
+func (r *receiver) findFalcon(now falcon.Time, o *security.Opened) (p security.Packet, ok bool) {
+	defer r.survive(now, "an opened packet", o.Clear())
+	p, why := r.encap.Open(o)
 	if why == security.OtherMode {
-		s.peers[o.Use.Peer].sealsOtherwise(now, s.log, s.cfg.PSP.Mode)
+		r.peers[o.Use.Peer].sealsOtherwise(now, r.log, r.mode)
 	}
-	return p, s.drops.taken(why)
-}
-
-// taken counts a packet that security refuses.
-func (c *dropCounts) taken(why security.Refusal) bool {
-	if why != security.None {
-		c.count(refusalDrops[why])
-	}
-	return why == security.None
-}
-
-// refusalDrops are the reasons of security as counted.
-var refusalDrops = [security.Refusals]dropReason{
-	security.Malformed: dropPSPMalformed, security.UnknownSPI: dropPSPSPI, security.BadSeal: dropPSPAuth, security.Replayed: dropReplay,
-	security.OtherMode: dropNotFalcon, security.NotFalcon: dropNotFalcon,
-	security.WrongSPI: dropConnectionSPI, security.WrongCookie: dropConnectionPCID,
+	return p, r.drops.taken(why)
 }
 
 // receiveFalcon takes an opened packet of the Falcon class to its connection.
-func (s *Shard) receiveFalcon(now falcon.Time, d *underlay.Datagram, o *security.Opened) {
-	p, ok := s.findFalcon(now, o)
+func (r *receiver) receiveFalcon(now falcon.Time, d *underlay.Datagram, o *security.Opened) {
+	p, ok := r.findFalcon(now, o)
 	if !ok {
 		return
 	}
-	c := s.table.FindSealed(p.CID)
+	c := r.table.FindSealed(p.CID)
 	own := c != nil && addressed(c, d, &p)
-	s.capture.opened(now, c, own, &p)
+	r.capture.opened(now, c, own, &p)
 	switch {
 	case c == nil:
-		s.drops.count(dropUnknownCID)
+		r.drops.count(dropUnknownCID)
 	case !own:
-		s.drops.count(dropWrongAddress)
+		r.drops.count(dropWrongAddress)
 	default:
-		s.receiveFor(now, d, o, c, p.Falcon)
+		r.receiveFor(now, d, o, c, p.Falcon)
 	}
 }
 
@@ -145,75 +178,59 @@ func addressed(c *conn.Slot, d *underlay.Datagram, p *security.Packet) bool {
 }
 
 // receiveFor hands the Falcon packet of a connection to the transport, if its session lets it in.
-func (s *Shard) receiveFor(now falcon.Time, d *underlay.Datagram, o *security.Opened, c *conn.Slot, packet []byte) {
+func (r *receiver) receiveFor(now falcon.Time, d *underlay.Datagram, o *security.Opened, c *conn.Slot, packet []byte) {
 	session := sessionOf(c)
 	newest, why := session.Check(o)
 	if why == security.WrongSPI {
-		s.core.SPIRefused(session.Use())
+		r.refused(session.Use())
 	}
-	if !s.drops.taken(why) {
+	if !r.drops.taken(why) {
 		return
 	}
 	if newest && d.Src == c.Underlay {
-		s.underlay.Authenticated(now, d)
+		r.underlay.Authenticated(now, d)
 	}
 	if !c.Owner.LinkUp {
-		s.drops.count(dropLinkDown)
+		r.drops.count(dropLinkDown)
 		return
 	}
 	if c.Owner.Trace != nil {
-		noteReceived(s.arrived, c, packet)
+		noteReceived(r.arrived, c, packet)
 	}
-	drop := s.falcon.Receive(now, falcon.Packet{
+	drop := r.falcon.Receive(now, falcon.Packet{
 		T1:   o.T1(),
 		Hops: hops(d.TTL),
 		CE:   d.CE,
 		Data: packet,
 	})
 	if drop != 0 {
-		s.drops.count(dropFalcon)
+		r.drops.count(dropFalcon)
 		return
 	}
-	s.counters.rxPackets++
-	s.counters.rxBytes += uint64(len(packet))
-	s.drainFalcon(now) // before the frame's buffer is used again
-}
-
-// otherModeEvery is the least time between two lines of the log about one peer, and how long vnic
-// show nic says it after the last packet.
-const otherModeEvery = 60_000_000_000
-
-// sealsOtherwise notes that a peer, which is proved by its key, seals in the psp.mode that is not ours.
-func (p *peer) sealsOtherwise(now falcon.Time, log *loglimit.Log, ours string) {
-	if p == nil {
-		return
-	}
-	if p.otherMode == 0 || now-p.otherModeTold >= otherModeEvery {
-		p.otherModeTold = now
-		log.Line(now, slog.LevelWarn, "a peer seals in another psp.mode: set it to the same on all NICs", "peer", p.host, "ours", ours)
-	}
-	p.otherMode = now
+	r.counters.rxPackets++
+	r.counters.rxBytes += uint64(len(packet))
+	r.drain(now) // before the frame's buffer is used again
 }
 
 // receivePlain takes an opened packet of the gateway class to the port it is for. The key says
 // which peer sealed it for which tenant; the cookie must agree.
-func (s *Shard) receivePlain(now falcon.Time, d *underlay.Datagram, o *security.Opened) {
-	gw := s.plain.gw
-	if len(s.plain.ports) == 0 && s.others == nil { // another shard may have some
-		s.drops.count(dropNoGateway)
+func (r *receiver) receivePlain(now falcon.Time, d *underlay.Datagram, o *security.Opened) {
+	gw := r.plain.gw
+	if r.plain.ports.len() == 0 && gw.Routes().NoPorts() { // nor any other shard
+		r.drops.count(dropNoGateway)
 		return
 	}
-	if !gw.OwnCookie(o) {
+	if !gw.Tunnels.OwnCookie(o) {
 		return
 	}
-	if p := s.peers[o.Use.Peer]; p != nil && d.Src == p.underlay {
-		s.underlay.Authenticated(now, d)
+	if p := r.peers[o.Use.Peer]; p != nil && d.Src == p.underlay {
+		r.underlay.Authenticated(now, d)
 	}
-	t, packet := gw.Opened(o)
+	t, packet := gw.Tunnels.Opened(o)
 	if t == nil {
 		return
 	}
-	s.capture.plain(gw, captureIn, now, t, packet)
+	r.capture.plain(gw, captureIn, now, t, packet)
 	gw.FromTunnel(t, o.WithRoom(gateway.EthernetLen), d.ECN)
 }
 
@@ -227,4 +244,64 @@ func hops(ttl uint8) uint8 {
 		initial = 128
 	}
 	return min(initial-ttl, 15)
+}
+
+// handedQuantum is how many frames of other shards a Step takes, as many as it reads of its own
+// uplink: who floods another shard takes no more than half of this one.
+const handedQuantum = thread.Batch
+
+// takeHanded takes what other shards handed over, and reports whether there was anything.
+func (r *receiver) takeHanded(now falcon.Time) (some bool) {
+	o := r.others
+	if o == nil {
+		return false
+	}
+	o.begin()
+	f := &o.frame
+	for range handedQuantum {
+		from, ok := o.Take(f)
+		if !ok {
+			break
+		}
+		some = true
+		switch f.Kind {
+		case handover.Uplink:
+			r.receiveOwn(now, f.Data, int(f.A))
+		case handover.Neighbour:
+			r.overhear(now, f.Data)
+		case handover.Inside:
+			r.receiveInside(now, from, f)
+		case handover.Plain:
+			r.plain.gw.FromShard(f.A, f.Data, offloadOf(&f.Header))
+			o.lent = true
+		}
+	}
+	o.end()
+	return some
+}
+
+func (r *receiver) overhear(now falcon.Time, frame []byte) {
+	defer r.survive(now, "a frame of the uplink", frame)
+	r.underlay.Overhear(now, frame)
+}
+
+// receiveInside takes a packet of a connection between functions of two shards.
+func (r *receiver) receiveInside(now falcon.Time, from int, f *handover.Frame) {
+	c := r.table.FindInside(f.A)
+	switch cid, ok := wire.PeekCID(f.Data); {
+	case c == nil || !ok || cid != f.A || conn.ShardOf(c.Conn.RemoteCID()) != from:
+		r.drops.count(dropUnknownCID)
+		return
+	case !c.Owner.LinkUp:
+		r.drops.count(dropLinkDown)
+		return
+	}
+	if c.Owner.Trace != nil {
+		noteReceived(r.clock(), c, f.Data)
+	}
+	if r.falcon.Receive(now, falcon.Packet{T1: f.B, Data: f.Data}) != 0 {
+		r.drops.count(dropFalcon)
+		return
+	}
+	r.drain(now) // before the ring's room is used again
 }

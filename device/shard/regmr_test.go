@@ -8,8 +8,11 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// bigRegion is the registration of as much memory as there can be: a page list
-// of three levels in which every entry names the same page.
+// bigPages is how many pages bigRegion has.
+const bigPages = 1 << 19
+
+// bigRegion is the registration of 2 GiB by small pages: a page list of three levels in which every
+// entry names the same page.
 func (d *driver) bigRegion() *abi.RegMR {
 	const root, mid, leaf = 40, 41, 42
 	for _, l := range []struct{ at, to int }{{root, mid}, {mid, leaf}, {leaf, pageData}} {
@@ -17,7 +20,7 @@ func (d *driver) bigRegion() *abi.RegMR {
 			binary.LittleEndian.PutUint64(d.page(l.at)[8*i:], d.addr(l.to))
 		}
 	}
-	return &abi.RegMR{PDN: d.pdn, Access: abi.AccessLocalWrite, Length: abi.MaxMRSize, Pages: d.addr(root), Levels: 3}
+	return &abi.RegMR{PDN: d.pdn, Access: abi.AccessLocalWrite, Length: bigPages * abi.PageSize, Pages: d.addr(root), Levels: 3}
 }
 
 // post submits a command and returns its ID.
@@ -53,70 +56,130 @@ func (d *driver) answered() (cqe abi.AdminCQE, ok bool) {
 
 // stepOnce is one Step of a driver's shard.
 func (d *driver) stepOnce() *thread.Output {
-	s, out := d.v.shards[d.side], &d.v.outs[d.side][0]
-	in := thread.Input{}
+	s, in := d.v.home(d.fn), thread.Input{}
+	out := d.v.out(s)
 	s.Step(d.v.now, &in, out)
 	out.Do()
 	return out
 }
 
-// TestRegMRInPieces: a registration of 2 GiB takes many Steps of bounded work
-// and keeps commands of its own function in order, while those of another are
-// served between (DEV-507).
+// TestRegMRInPieces: a registration of 2 GiB takes many Steps of bounded work. Meanwhile commands of
+// another function are served, and those behind it of its own (DEV-507).
 func TestRegMRInPieces(t *testing.T) {
-	v := newVirtual(t, 1, wire100us)
+	v := newVirtualWith(t, 1, wire100us, together)
 	a, b := newDriver(v, 0, 1), newDriver(v, 0, 2)
 	for _, d := range []*driver{a, b} {
 		d.enable()
 		d.pdn = binary.LittleEndian.Uint32(d.must(abi.AdminOpAllocPD, nil))
 	}
 	big := a.post(abi.AdminOpRegMR, a.bigRegion())
-	behind := a.post(abi.AdminOpAllocPD, nil)
-	const least = abi.MaxMRSize / abi.PageSize / 4096 // page list entries of a Step
-	steps, served, waits := 0, 0, 0
-	b.post(abi.AdminOpAllocPD, nil)
-	for {
+	const least = bigPages / 4096 // page list entries of a Step
+	others := map[*driver]int{a: 0, b: 0}
+	waits := map[*driver]int{}
+	for _, d := range []*driver{a, b} {
+		d.post(abi.AdminOpQueryDevice, nil)
+	}
+	for steps := 1; ; steps++ {
 		out := a.stepOnce()
-		if steps++; steps > 3*least {
+		if steps > 3*least {
 			t.Fatal("never done")
 		}
-		if waits++; waits > 3 {
-			t.Fatal("another function waits for a registration")
-		}
-		if cqe, ok := b.answered(); ok {
-			if cqe.Status != abi.StatusOK {
-				t.Fatal(cqe.Status)
+		for _, d := range []*driver{a, b} {
+			if waits[d]++; waits[d] > 3 {
+				t.Fatal("a command waits for a registration")
 			}
-			waits = 0
-			served++
-			if served < 100 {
-				b.post(abi.AdminOpQueryDevice, nil)
+			for cqe, ok := d.answered(); ok; cqe, ok = d.answered() {
+				if cqe.Status != abi.StatusOK {
+					t.Fatal(cqe.Status)
+				}
+				if d == a && cqe.ID == big {
+					if steps < least {
+						t.Errorf("2 GiB registered in %d Steps, at least %d keep the bound", steps, least)
+					}
+					if n := a.fn.Verbs().Counts()[abi.ObjectMR]; n != 1 {
+						t.Errorf("%d regions", n)
+					}
+					if others[a] < least/4 || others[b] < least/4 {
+						t.Errorf("served meanwhile: %d commands of the function, %d of another", others[a], others[b])
+					}
+					return
+				}
+				waits[d] = 0
+				others[d]++
+				d.post(abi.AdminOpQueryDevice, nil)
 			}
-		}
-		if served == 100 {
-			waits = 0
-		}
-		if cqe, ok := a.answered(); ok {
-			if cqe.ID != big || cqe.Status != abi.StatusOK {
-				t.Fatalf("command %d ended first, with %s", cqe.ID, cqe.Status)
-			}
-			break
 		}
 		if !out.More {
 			t.Fatal("the shard would sleep on an unfinished registration")
 		}
 	}
-	if steps < least {
-		t.Errorf("2 GiB registered in %d Steps, at least %d keep the bound", steps, least)
+}
+
+// TestManyRegMR: as many long registrations as the admin queue holds go on side by side: each in its
+// turn, and a short one behind them is done long before the first of them. What they belong to stays
+// meanwhile, they count as regions, and one that fails leaves nothing behind.
+func TestManyRegMR(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	d := newDriver(v, 0, 1)
+	d.enable()
+	d.pdn = binary.LittleEndian.Uint32(d.must(abi.AdminOpAllocPD, nil))
+	region := d.bigRegion()
+	region.Length = bigPages / 8 * abi.PageSize
+	long := map[uint32]bool{}
+	for range 12 { // of 16 entries
+		long[d.post(abi.AdminOpRegMR, region)] = true
 	}
-	if cqe, ok := a.answered(); !ok {
-		a.stepOnce()
-		if cqe, ok = a.answered(); !ok || cqe.ID != behind {
-			t.Errorf("command behind it: %+v", cqe)
+	small := *region
+	small.Length = 3 * abi.PageSize
+	short := d.post(abi.AdminOpRegMR, &small)
+	busy := d.post(abi.AdminOpDeallocPD, &abi.DeallocPD{PDN: d.pdn})
+	for steps := 0; len(long) > 0; steps++ {
+		d.stepOnce()
+		for cqe, ok := d.answered(); ok; cqe, ok = d.answered() {
+			switch {
+			case cqe.ID == short:
+				if cqe.Status != abi.StatusOK || len(long) != 12 {
+					t.Fatalf("the short one: %s, %d long ones are left", cqe.Status, len(long))
+				}
+				short = 0
+			case cqe.ID == busy:
+				if cqe.Status != abi.StatusBusy {
+					t.Fatalf("a domain of registrations in progress is deallocated: %s", cqe.Status)
+				}
+				busy = 0
+			case cqe.Status != abi.StatusOK || !long[cqe.ID]:
+				t.Fatalf("%+v", cqe)
+			}
+			delete(long, cqe.ID)
+		}
+		if steps > 3*12*bigPages/8/4096 {
+			t.Fatal("never done")
 		}
 	}
-	if n := a.fn.Verbs().Counts()[abi.ObjectMR]; n != 1 {
+	if short != 0 || busy != 0 {
+		t.Error("a command was not completed")
+	}
+	if n := d.fn.Verbs().Counts()[abi.ObjectMR]; n != 13 {
 		t.Errorf("%d regions", n)
+	}
+
+	before := d.fn.Verbs().PageListBytes()
+	region.Length = 1 << 37 // 2^25 pages take 128 MiB: more than page lists may
+	fails := d.post(abi.AdminOpRegMR, region)
+	for {
+		d.stepOnce()
+		if n := d.fn.Verbs().PageListBytes(); n > 64<<20 {
+			t.Fatalf("page lists take %d bytes", n)
+		}
+		if cqe, ok := d.answered(); ok {
+			if cqe.ID != fails || cqe.Status != abi.StatusNoResources {
+				t.Fatalf("%+v", cqe)
+			}
+			break
+		}
+	}
+	if n := d.fn.Verbs().PageListBytes(); n != before {
+		t.Errorf("%d bytes are counted for a list that was given up", n-before)
 	}
 }
 

@@ -72,7 +72,7 @@ func testRotateUnderLoad(t *testing.T) {
 	}
 	v.idle(1e9)
 	noKeyDrops(t, v)
-	for i, s := range v.shards {
+	for i, s := range v.all() {
 		if want := uint64((v.now - start) / int64(every)); v.core(s).Keys.Stats().Rotations < want-1 || want < 10 {
 			t.Errorf("shard %d: %d rotations in %d periods", i, v.core(s).Keys.Stats().Rotations, want)
 		}
@@ -153,12 +153,12 @@ func TestRotateUnreachable(t *testing.T) {
 	exchange(t, a, b, 10_000)
 	noKeyDrops(t, v)
 	v.idle(12e9)
-	if !v.cores[1].Keys.Issued(security.Use{Peer: 1, Tenant: 7}) || v.cores[1].Keys.Stats().Rotations != 2 {
+	if !v.cores[1].Keys.Issued(security.Use{Peer: 1, Tenant: 7, Shard: uint8(s.index)}) || v.cores[1].Keys.Stats().Rotations != 2 {
 		t.Fatalf("%d rotations", v.cores[1].Keys.Stats().Rotations)
 	}
 	a.send(abi.OpWrite, 0, 100, b, 0)
 	v.idle(1e9)
-	if v.shards[1].drops[dropPSPSPI] == 0 {
+	if v.dropped(1, dropPSPSPI) == 0 {
 		t.Error("a key two generations old was accepted")
 	}
 	v.linkUp() // in time for the transport: it goes on
@@ -174,7 +174,7 @@ func TestRotateUnreachable(t *testing.T) {
 // TestPacketLimit: a key of few packets is replaced before it is used up.
 func TestPacketLimit(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
-	for _, s := range v.shards {
+	for _, s := range v.all() {
 		s.txSAs.PacketLimit = 2000
 	}
 	a, b := pair(v)
@@ -185,7 +185,7 @@ func TestPacketLimit(t *testing.T) {
 		b.collect()
 	}
 	noKeyDrops(t, v)
-	for i, s := range v.shards {
+	for i, s := range v.all() {
 		if n := v.core(s).Manager.Stats().RekeyRequests; n < 3 {
 			t.Errorf("shard %d: %d keys were asked for", i, n)
 		}
@@ -239,15 +239,15 @@ func TestGatewayClass(t *testing.T) {
 	accepted := v.shards[1].counters.rxPackets
 	frame := forge(v, a, func(c *conn.Slot, _ []byte) { v.sealWith(c, use, sa) })
 	v.inject(1, bytes.Clone(frame))
-	if n := v.shards[1].drops[dropNoGateway]; n != 1 || v.shards[1].counters.rxPackets != accepted {
+	if n := v.dropped(1, dropNoGateway); n != 1 || v.shards[1].counters.rxPackets != accepted {
 		t.Errorf("%d counted, %d accepted", n, v.shards[1].counters.rxPackets-accepted)
 	}
 	v.inject(1, frame)
-	if n := v.shards[1].drops[dropReplay]; n != 1 {
+	if n := v.dropped(1, dropReplay); n != 1 {
 		t.Errorf("again: %d counted as replay", n)
 	}
-	for _, s := range v.shards {
-		if err := v.core(s).Keys.Rotate(v.now); err != nil {
+	for _, core := range v.cores {
+		if err := core.Keys.Rotate(v.now); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -25,7 +25,7 @@ func testLifecycleModel(t *testing.T) {
 	v := newVirtual(t, 3, wire100us)
 	v.tell = false
 	d, b := newDriver(v, 0, 1), newDriver(v, 1, 1)
-	s := d.fn.shard
+	s := v.home(d.fn)
 	service := uint64(0)
 	rapid.Check(t, func(t *rapid.T) {
 		model := abi.StateReset
@@ -132,12 +132,12 @@ func testLifecycleModel(t *testing.T) {
 				b.collect()
 			},
 			"fault": func(*rapid.T) {
-				d.ring(abi.DoorbellSQ, 0xffff, 1)
+				d.ring(abi.DoorbellAdmin, 0, 0xffff)
 				one()
 				if model == abi.StateReady { // DEV-305: else it has no effect
 					apply(pfvf.Fault)
 					connected = false
-					if d.fn.Registers().Value(abi.RegFault) != uint64(abi.FaultDoorbell) {
+					if d.fn.Registers().Value(abi.RegFault) != uint64(abi.FaultCommand) {
 						t.Fatal("fault code", d.fn.Registers().Value(abi.RegFault))
 					}
 				}
@@ -153,8 +153,8 @@ func testLifecycleModel(t *testing.T) {
 	d.write(abi.RegControl, 4, uint64(abi.ControlReset))
 	b.write(abi.RegControl, 4, uint64(abi.ControlReset))
 	v.idle(60e9)
-	for i, s := range v.shards {
-		if n := v.core(s).Manager.CIDsInUse(); n != 0 {
+	for i, core := range v.cores {
+		if n := core.Manager.CIDsInUse(); n != 0 {
 			t.Errorf("NIC %d: %d connection identifiers in use after all resets", i, n)
 		}
 		for _, f := range v.functions(i) {

@@ -48,7 +48,7 @@ func TestRoCE(t *testing.T) {
 		if s := a.roceOf().Stats(); s.Sent == 0 || s.Received == 0 || s.Wrong != 0 {
 			t.Errorf("%+v", s)
 		}
-		for _, s := range v.shards {
+		for _, s := range v.all() {
 			if s.counters.txPackets != 0 {
 				t.Errorf("Falcon sent %d packets", s.counters.txPackets)
 			}
@@ -94,7 +94,7 @@ func TestTransportAuto(t *testing.T) {
 	a, b := drivers(v)
 	wiredPair(v, a, b, false)
 	exchange(t, a, b, 5000)
-	if n := a.roceOf().Stats().Sent; n != 0 || v.shards[0].counters.txPackets == 0 {
+	if n := a.roceOf().Stats().Sent; n != 0 || v.sum(0, func(s *Shard) uint64 { return s.counters.txPackets }) == 0 {
 		t.Errorf("%d packets to a function over RoCEv2", n)
 	}
 
@@ -102,7 +102,7 @@ func TestTransportAuto(t *testing.T) {
 	host := newOutside(v, 1, addr)
 	a = newDriver(v, 0, 2)
 	a.setUp()
-	c := host.port.Open(roce.Way{Peer: a.fn.Addr}, nil)
+	c := host.port.Open(v.now, roce.Way{Peer: a.fn.Addr}, nil)
 	end := &outsideEnd{memory: make([]byte, 64<<10)}
 	end.attach(t, c, 77, a.qpn)
 	a.toRTR(77, addr.As16())
@@ -154,7 +154,7 @@ func (h *outside) until(done func() bool) {
 		}
 		h.v.arrived[h.side] = nil
 		h.engine.Run(h.v.now)
-		p := h.v.shards[h.side].plain.ports[0]
+		p := h.v.portAt(h.side, 0)
 		for n, _ := h.engine.Transmit(h.v.now, h.buf[:]); n > 0; n, _ = h.engine.Transmit(h.v.now, h.buf[:]) {
 			f := make([]byte, gateway.EthernetLen+n)
 			copy(f, p.Gateway[:])

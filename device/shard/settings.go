@@ -17,7 +17,8 @@ import (
 // session of the old.
 func (fs *functionSet) set(now falcon.Time, id pfvf.ID, is config.Function) error {
 	was := fs.settings(id)
-	fs.shard.plain.unfit[id] = true
+	fs.ports.mark(id)
+	fs.changed[id] = true
 	f := fs.byID[id]
 	if f == nil {
 		fs.shelf[id] = is
@@ -28,13 +29,13 @@ func (fs *functionSet) set(now falcon.Time, id pfvf.ID, is config.Function) erro
 			fs.shelf[id] = was
 			return functions.Refuse(abi.StatusNoResources, "%v", err)
 		}
-		fs.reannounce(id)
+		fs.ports.follow(id)
 		return nil
 	}
 	if err := f.setCredits(&was, &is); err != nil {
 		return err
 	}
-	fs.shard.falcon.CreditsChanged()
+	fs.falcon.CreditsChanged()
 	another := settings.Another(&was, &is)
 	if another || *was.Enabled != *is.Enabled {
 		if *was.Enabled {
@@ -69,9 +70,9 @@ func (fs *functionSet) set(now falcon.Time, id pfvf.ID, is config.Function) erro
 	}
 	fs.linkChanged(now, id.Parent())
 	if v := f.Verbs(); v != nil {
-		fs.shard.rdma.RateChanged(now, v)
+		fs.rdma.RateChanged(now, v)
 	}
-	fs.reannounce(id)
+	fs.ports.follow(id)
 	return nil
 }
 
@@ -92,16 +93,6 @@ func (f *function) setCredits(was, is *config.Function) error {
 		return functions.Refuse(abi.StatusNoResources, "%s: %v; lower it, or raise credits.host in the configuration", f.ID, err)
 	}
 	return nil
-}
-
-// reannounce has the function's port follow it, and tells whoever gives functions what is not the
-// shard's. The core tells peers.
-func (fs *functionSet) reannounce(changed pfvf.ID) {
-	fs.shard.syncPortOf(changed)
-	select {
-	case fs.shard.changed <- struct{}{}:
-	default:
-	}
 }
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }

@@ -26,7 +26,6 @@ func TestChangeAllOrNothing(t *testing.T) {
 			c.Functions[0].VFs = append(c.Functions[0].VFs, config.VF{VF: uint16(vf), Function: f})
 		}
 	})
-	s := v.shards[0]
 	enable := func(vf int) error {
 		id, _ := pfvf.NewID(1, 0, uint32(vf))
 		return v.change(0, id, func(c *config.Function) error {
@@ -38,14 +37,15 @@ func TestChangeAllOrNothing(t *testing.T) {
 	if err := enable(3000); err != nil {
 		t.Fatal(err)
 	}
-	before := len(s.funcs.all)
+	before := len(v.functions(0))
 	err := enable(3001)
 	var no *functions.Refusal
 	if !errors.As(err, &no) || no.Status != abi.StatusNoResources || !strings.Contains(err.Error(), "2049 functions") {
 		t.Fatalf("one more than can be told: %v", err)
 	}
 	id, _ := pfvf.NewID(1, 0, 3001)
-	if s.funcs.byID[id] != nil || len(s.funcs.all) != before || *s.funcs.settings(id).Enabled {
+	home := v.nics[0][v.shards[0].cfg.Homes()(0, 3001)].funcs
+	if home.byID[id] != nil || len(v.functions(0)) != before || *home.settings(id).Enabled {
 		t.Error("it is there all the same")
 	}
 	first, _ := pfvf.NewID(1, 0, 1)
@@ -54,8 +54,9 @@ func TestChangeAllOrNothing(t *testing.T) {
 	}
 	last, _ := pfvf.NewID(1, 0, 4) // of a tenant that is not shared
 	move := func(c *config.Function) error { c.Tenant, c.Address = 7, address(4); return nil }
-	if err := v.change(0, last, move); err == nil || s.funcs.byID[last].Tenant != 8 || s.funcs.byID[last].cfg.Tenant != 8 {
-		t.Errorf("moved to the tenant that is full: %v, it is in %d", err, s.funcs.byID[last].Tenant)
+	f := v.function(0, 4)
+	if err := v.change(0, last, move); err == nil || f.Tenant != 8 || f.cfg.Tenant != 8 {
+		t.Errorf("moved to the tenant that is full: %v, it is in %d", err, f.Tenant)
 	}
 	v.idle(5 * cmDelay)
 	if n := v.cores[1].Manager.Peers()[0].Offers; n != cm.MaxEndpoints {

@@ -76,9 +76,9 @@ func TestBusyDriverRingsNoBell(t *testing.T) {
 	s := v.shards[0]
 	step := func() bool {
 		in := thread.Input{}
-		s.Step(v.now, &in, &v.outs[0][0])
-		v.outs[0][0].Do()
-		return v.outs[0][0].Polled
+		s.Step(v.now, &in, v.out(s))
+		v.out(s).Do()
+		return v.out(s).Polled
 	}
 	step()
 	for i := range 20 {

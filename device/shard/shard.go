@@ -1,149 +1,153 @@
 package shard
 
 import (
-	"fmt"
 	"log/slog"
-	"net/netip"
 	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/effect"
+	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/guest"
+	"github.com/falcon-vnic/vnic/device/handover"
 	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/device/loglimit"
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/thread"
-	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
-	"github.com/falcon-vnic/vnic/falcon/wire"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/local"
+	"github.com/falcon-vnic/vnic/rdma/roce"
 	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/trace"
-	rdmawire "github.com/falcon-vnic/vnic/rdma/wire"
 )
-
-// Bounds of one Step, so that input is looked at between them.
-const (
-	txSlots   = 128    // frames waiting for the uplink
-	txQuantum = 64     // packets made per Step
-	txShort   = 16_000 // the same while somebody may come who must not wait
-	txBurst   = 60_000 // bytes, about a superframe: it leaves while it is still in the processor's cache
-)
-
-// peer is another NIC.
-type peer struct {
-	cfg      *config.Peer
-	host     cm.HostID
-	underlay netip.Addr
-
-	otherMode     falcon.Time // of its last packet in another psp.mode; 0: none
-	otherModeTold falcon.Time // when the log said so last
-}
 
 // Shard owns functions with all their objects and connections. Everything in
 // it belongs to one goroutine, the caller of Step; others post to its inbox.
 type Shard struct {
-	index int
-	cfg   *config.Config
-	log   *loglimit.Log
-	inbox inbox.Box[*Shard]
+	*uplink
+	*falconWire
+	*tracer
 
-	underlay *underlay.Stack
-	falcon   *falcon.Engine
-	rdma     *rdma.Engine
-	rof      *rof.Engine // what of rdma is over falcon
-	core     Core
-	opener   *security.Opener // of what they sealed
-	txSAs    *security.TxSAs  // what we seal with
-	encap    security.Encap   // of Falcon's packets
-	table    *conn.Table
-	conns    *conn.Functions
-	peers    map[cm.HostID]*peer
-	funcs    *functionSet
-	guests   *guest.Set
-	tx       *tap.Queue
-	effects  effect.List
-	plain    plainIP
-	roce     roceWire
-	roused   atomic.Bool // a goroutine was made runnable since the thread last slept
-	capture  tapPoint
-	traces   map[pfvf.ID]*trace.Ring // of functions that are traced
-	clock    func() int64            // tells the time within a Step, for traces only
-	arrived  int64                   // when the frame at hand came, by it
-	changed  chan struct{}           // functions are set to something else since it was read
-
+	index  int
+	cfg    *config.Config
+	log    *loglimit.Log
+	inbox  inbox.Box[*Shard]
+	core   Core
 	others *others // of the NIC; nil: there are none
+	peers  map[cm.HostID]*peer
 
-	event    falcon.Event
-	drops    dropCounts
-	counters shardCounts
-	now      falcon.Time // of the Step in progress, for records of what drivers do wrong
-}
+	rdma   *rdma.Engine
+	txSAs  *security.TxSAs // what we seal with
+	funcs  *functionSet
+	guests *guest.Set
+	plain  plainIP
+	roce   roceWire
+	in     receiver
+	out    sender
 
-// shardCounts counts what went well. The shard owns it.
-type shardCounts struct {
-	rxPackets, rxBytes uint64 // Falcon packets accepted
-	txPackets, txBytes uint64 // Falcon packets sealed
-	steps              uint64
-
-	insidePackets, insideBytes uint64 // Falcon packets handed to other shards
+	effects   effect.List
+	roused    atomic.Bool // a goroutine was made runnable since the thread last slept
+	drops     dropCounts
+	counters  shardCounts
+	now       falcon.Time                // of the Step in progress
+	fromPorts []gateway.PortInput        // for the next Step
+	delivered func(f *gateway.PortFrame) // has captures see what a port was given
 }
 
 // New makes a shard of a NIC: its number, the NIC's configuration and core, and where it logs.
 func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, error) {
 	s := &Shard{
-		index: index, cfg: cfg, core: core,
-		peers:   map[cm.HostID]*peer{},
-		tx:      tap.NewQueue(txSlots, txBufferSize(cfg)),
-		changed: make(chan struct{}, 1),
+		index: index, cfg: cfg, core: core, peers: peersOf(cfg), rdma: rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg)}),
 	}
 	s.log = &loglimit.Log{To: log, Effects: &s.effects}
-	s.clock = func() int64 { return s.now }
+	s.tracer = &tracer{traces: map[pfvf.ID]*trace.Ring{}, clock: func() int64 { return s.now }}
 	var err error
-	u := underlay.Config{MAC: cfg.Uplink.MAC, Addr: cfg.Uplink.Address, Gateway: cfg.Uplink.Gateway, MTU: cfg.Uplink.MTU}
-	for _, n := range cfg.Uplink.Neighbours {
-		u.Neighbours = append(u.Neighbours, underlay.Neighbour{Addr: n.Address, MAC: underlay.MAC(n.MAC)})
+	if s.uplink, err = newUplink(cfg); err != nil {
+		return nil, err
 	}
-	s.underlay, err = underlay.New(u)
-	if err != nil {
-		return nil, fmt.Errorf("uplink: %w", err)
-	}
-	s.newSecurity()
-	host := core.Credits()
-	s.rdma = rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg)})
-	s.rof = rdma.Wire[*rof.Engine](s.rdma)
-	s.falcon = falcon.NewEngine(falcon.Config{Profile: cfg.Falcon.Build(), Credits: host.Parent(), MaxConns: conn.MaxSlots}, s.rof)
-	s.rof.UseFalcon(s.falcon)
-	s.newRoCE()
 	s.guests = guest.NewSet(guest.SetConfig{
-		Engine: s.rdma, MTU: cfg.RDMA.MTU, Strict: cfg.NIC.Strict, Effects: &s.effects, Roused: &s.roused, Log: s.log.Line,
+		Engine: s.rdma, MTU: cfg.RDMA.MTU, Speed: uint32(cfg.Uplink.Speed / 1e6), Strict: cfg.NIC.Strict, Effects: &s.effects, Roused: &s.roused, Log: s.log.Line,
 	})
-	s.newConnections()
-	if s.funcs, err = newFunctionSet(s, host); err != nil {
+	encap := encapOf(cfg)
+	s.txSAs = security.NewTxSAs(encap, core)
+	s.falconWire = s.newFalcon()
+	s.funcs = &functionSet{
+		falconWire: s.falconWire, tracer: s.tracer, cfg: cfg, core: core, guests: s.guests, rdma: s.rdma, drops: &s.drops,
+		ports: &s.plain, other: &s.roce, host: core.Credits(), changed: map[pfvf.ID]bool{},
+	}
+	if err = s.funcs.populate(); err != nil {
 		return nil, err
 	}
-	if err := s.newPlainIP(); err != nil {
+	s.plain = plainIP{
+		gw: gateway.New(uint8(index), core.Routes()), byID: map[pfvf.ID]*Port{}, unfit: map[pfvf.ID]bool{}, changed: make(chan struct{}, 1),
+		shard: uint8(index), funcs: s.funcs, core: core, effects: &s.effects,
+	}
+	s.plain.gw.Panicked = func(v any, frame []byte) { s.log.Panicked(s.now, "a packet of plain IP", v, frame) }
+	s.delivered = func(f *gateway.PortFrame) { s.capture.toPort(s.now, f) }
+	if err = s.plain.populate(cfg); err != nil {
 		return nil, err
 	}
-	s.syncPorts()
-	s.core.Flush()
+	s.roce = roceWire{
+		engine: rdma.Wire[*roce.Engine](s.rdma), plain: &s.plain, mode: cfg.RDMA.Transport, now: &s.now, log: s.log,
+		knows: func(tenant uint32, gid [16]byte) bool { // the core hears of the shard's own a moment later
+			return s.funcs.table.ByGID(tenant, gid) != nil || core.Knows(tenant, gid)
+		},
+	}
+	s.roce.useCongestion(cfg.RDMA.Congestion)
+	wary := reading{&s.drops, s.log}
+	s.in = receiver{
+		uplink: s.uplink, falconWire: s.falconWire, tracer: s.tracer, reading: wary, counters: &s.counters,
+		opener: core.Opener(), encap: encap, plain: &s.plain, peers: s.peers, mode: cfg.PSP.Mode, refused: core.SPIRefused,
+	}
+	s.out = sender{
+		uplink: s.uplink, falconWire: s.falconWire, drops: &s.drops, counters: &s.counters, host: s.funcs.host,
+		plain: plainOut{uplink: s.uplink, reading: wary, gw: s.plain.gw}, roce: &s.roce,
+	}
+	core.Flush()
 	return s, nil
+}
+
+// newFalcon makes Falcon, the table of its connections, and what stands between it, the functions
+// and the connection manager.
+func (s *Shard) newFalcon() *falconWire {
+	t := &falconWire{rof: rdma.Wire[*rof.Engine](s.rdma)}
+	t.falcon = falcon.NewEngine(falcon.Config{Profile: s.cfg.Falcon.Build(), Credits: s.core.Credits().Parent(), MaxConns: conn.MaxSlots}, t.rof)
+	t.rof.UseFalcon(t.falcon)
+	t.table = conn.NewTable(conn.TableConfig{
+		Shard: s.index, Slots: conn.MaxSlots, Transport: t.falcon, Loopbacks: rdma.Wire[*local.Engine](s.rdma), Keys: keyStore{s.txSAs},
+		Credits: connectionCredits(s.cfg), Log: s.log.Line,
+	})
+	t.conns = conn.NewFunctions(conn.FunctionsConfig{
+		MTU: s.cfg.RDMA.MTU, Table: t.table, Manager: s.core, Links: t.rof, RDMA: t.rof, Wires: &s.roce, Log: s.log.Line,
+	})
+	return t
+}
+
+// Join makes the shards of a NIC, in order, know each other. It is called before the first Step.
+func Join(shards []*Shard) {
+	if len(shards) == 1 {
+		return
+	}
+	for i, end := range handover.New(len(shards)) {
+		s := shards[i]
+		o := &others{
+			End: end, index: i, opener: s.in.opener, encap: s.in.encap, drops: &s.drops, cut: make([]byte, s.cfg.Uplink.MTU+tap.FrameOverhead),
+		}
+		for _, other := range shards {
+			o.wakes = append(o.wakes, rouse{&other.inbox})
+		}
+		s.others, s.in.others, s.out.others, s.plain.gw.Handover = o, o, o, o
+	}
 }
 
 // pollTime is how long an empty send queue is looked at: as long as the thread
 // looks for work, but also while others keep it awake.
 func pollTime(cfg *config.Config) falcon.Time {
 	return falcon.Time(max(*cfg.NIC.Spin, config.DefaultSpin))
-}
-
-// txBufferSize is the room of one frame: what the uplink takes, and what the
-// transport asks for while it fills a packet.
-func txBufferSize(cfg *config.Config) int {
-	return max(falconAt+cfg.Uplink.MTU+tap.FrameOverhead, falconAt+wire.MaxHeaderLen+cfg.RDMA.MTU+rdmawire.MaxDataHeaderLen+security.Trailer)
 }
 
 // Step does everything there is to do at one moment: it takes the input, runs
@@ -166,34 +170,27 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	if s.funcs.host.Offered() {
 		s.rdma.CreditsChanged()
 	}
-	s.plain.gw.Take(in.FromPorts)
-	s.capture.fromPorts(now, in.FromPorts)
+	s.capture.fromPorts(now, s.fromPorts)
+	s.plain.gw.Take(s.fromPorts)
+	s.fromPorts = nil
 	s.falcon.HoldCredit(true)
-	if len(in.Frames) > 1 {
-		for _, f := range in.Frames {
-			s.prefetch(f[min(s.underlay.Headroom(), len(f)):])
-		}
-	}
-	for i, f := range in.Frames {
-		segment := 0
-		if in.Segments != nil {
-			segment = in.Segments[i]
-		}
-		s.receive(now, f, segment)
-	}
-	handed := s.takeHanded(now)
+	s.in.receiveAll(now, in.Frames, in.Segments)
+	handed := s.in.takeHanded(now)
 	s.guests.Work(now)
 	posted := s.inbox.Take()
 	for _, src := range posted {
 		src.Drain(s, now)
 	}
-	s.advance(now)
+	s.falconWire.advance(now)
+	if now >= s.underlay.Deadline() {
+		s.underlay.Advance(now)
+	}
 	s.falcon.HoldCredit(false)
-	s.drainFalcon(now)
+	s.drain(now)
 	out.Polled = s.rdma.Poll(now) || found
 	more := s.rdma.Run(now)
-	s.drainFalcon(now)
-	more = s.transmit(now) || more
+	s.drain(now)
+	more = s.out.transmit(now) || more
 	s.endDrains(now)
 	s.table.EndPartings(now)
 	s.guests.StopFaulted(now)
@@ -201,9 +198,9 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	s.flushCore()
 	s.guests.Show()
 	out.Worked = out.Polled || handed || len(posted) > 0 || sealing && !s.plain.gw.Busy()
-	out.More = more || s.guests.Unfinished() > 0 || s.rdma.Ready()
+	out.More = more || s.guests.Unfinished() > 0 || s.rdma.Ready() || s.others.waiting()
 	out.Deadline = s.deadline()
-	s.rouseOthers(s.funcs.host.Waiters())
+	s.others.rouse(&s.effects, s.funcs.host.Waiters())
 	out.Effects.Take(&s.effects)
 }
 
@@ -216,19 +213,19 @@ func (s *Shard) Flush(now falcon.Time, out *thread.Output) {
 	found := s.guests.Bells.Arm()
 	found = s.rdma.Arm(now) || found
 	s.guests.StopFaulted(now)
-	out.More = s.transmit(now) || found
+	out.More = s.out.transmit(now) || found || s.rdma.Ready()
 	s.endDrains(now)
 	s.flushCore()
 	s.guests.Show()
 	out.More = out.More || s.guests.Unfinished() > 0
 	out.Deadline = s.deadline()
 	s.funcs.host.Settle()
-	s.rouseOthers(s.funcs.host.Waiters())
+	s.others.rouse(&s.effects, s.funcs.host.Waiters())
 	out.Effects.Take(&s.effects)
 }
 
 // Park implements thread.Door.
-func (s *Shard) Park() bool { return s.inbox.Park() && !s.handed() && !s.funcs.host.Called() }
+func (s *Shard) Park() bool { return s.inbox.Park() && !s.others.waiting() && !s.funcs.host.Called() }
 
 // Unpark implements thread.Door.
 func (s *Shard) Unpark() { s.inbox.Unpark() }
@@ -259,7 +256,7 @@ func (s *Shard) Queue() *tap.Queue { return s.tx }
 func (s *Shard) Guests() *guest.Set { return s.guests }
 
 // Changed tells that functions are set to something else since it was read.
-func (s *Shard) Changed() <-chan struct{} { return s.changed }
+func (s *Shard) Changed() <-chan struct{} { return s.plain.changed }
 
 // Count is how many functions the shard has. Any goroutine may ask.
 func (s *Shard) Count() int { return int(s.funcs.count.Load()) }
@@ -272,41 +269,13 @@ func (s *Shard) Do(f func(now falcon.Time)) error {
 	return inbox.Do(&s.inbox, func(_ *Shard, now falcon.Time) { f(now) })
 }
 
-func (s *Shard) advance(now falcon.Time) {
-	if now >= s.falcon.Deadline() {
-		s.falcon.Advance(now)
-		s.drainFalcon(now)
+// flushCore sends the core what was asked of it.
+func (s *Shard) flushCore() {
+	if s.core.Flush() {
+		s.roused.Store(true)
 	}
-	if now >= s.underlay.Deadline() {
-		s.underlay.Advance(now)
-	}
-	s.conns.Advance(now)
 }
 
 func (s *Shard) deadline() falcon.Time {
-	at := min(s.falcon.Deadline(), s.rdma.Deadline(), s.underlay.Deadline(), s.guests.Deadline())
-	return min(at, s.conns.Deadline())
-}
-
-// drainFalcon hands the transport's events to the RDMA engine.
-func (s *Shard) drainFalcon(now falcon.Time) {
-	for s.falcon.Next(&s.event) {
-		ev := &s.event
-		s.rof.HandleEvent(now, ev)
-		switch ev.Kind {
-		case falcon.EvClosed, falcon.EvDrained, falcon.EvLongPath:
-			s.conns.HandleEvent(now, ev)
-		}
-	}
-	s.conns.Ended()
-	s.conns.ConnectLinks()
-}
-
-// endDrains disconnects what its driver has disconnected and is drained.
-func (s *Shard) endDrains(now falcon.Time) {
-	if s.table.Draining() {
-		s.drainFalcon(now) // the last acknowledgement may just have left
-		s.table.EndDrains(now)
-		s.conns.Ended()
-	}
+	return min(s.falconWire.deadline(), s.rdma.Deadline(), s.underlay.Deadline(), s.guests.Deadline())
 }

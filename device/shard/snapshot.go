@@ -39,6 +39,9 @@ func (view View) Describe(id pfvf.ID) control.Function {
 	}
 	if p := c.Port; p != nil {
 		v.Port = &control.Port{Name: p.Name, Type: p.Type, Socket: p.Socket, Listen: p.Listen, Queues: p.Queues, Mode: p.Mode, Bridge: p.Bridge, Netns: p.Netns, MTU: p.MTU, Up: s.plain.gw.Up(uint32(id))}
+		if port := s.plain.byID[id]; port != nil && port.Port != nil {
+			v.Port.Fault = port.Port.Fault()
+		}
 	}
 	if w := c.DMAWindow; w != nil {
 		v.DMAWindow = fmt.Sprintf("%s+%s", w.Address, w.Size)
@@ -99,15 +102,13 @@ func describePath(v *control.Connection, i falcon.ConnInfo) {
 	}
 }
 
-// Counters implements controller.View.
-func (view View) Counters() control.Counters { return view.s.counts() }
-
-// counts gathers the shard's counters and those of its rooms.
-func (s *Shard) counts() control.Counters {
+// Counters implements controller.View: the shard's counters and those of its rooms.
+func (view View) Counters() control.Counters {
+	s := view.s
 	v := control.Counters{}
 	c := counters.Shard{
 		Steps: s.counters.steps, RxPackets: s.counters.rxPackets, RxBytes: s.counters.rxBytes, TxPackets: s.counters.txPackets, TxBytes: s.counters.txBytes,
-		Inside: s.counters.insidePackets, InsideBytes: s.counters.insideBytes,
+		Inside: s.counters.insidePackets, InsideBytes: s.counters.insideBytes, Steered: s.counters.steered,
 		Doorbells: s.guests.Doorbells, AdminCommands: s.guests.Commands, BellsMuted: s.guests.Bells.Muted, Interrupts: s.guests.Interrupts(), TxSAs: uint64(s.txSAs.Len()),
 	}
 	falcon, rdma, roce := s.falcon.Stats(), s.rdma.Stats(), s.roce.engine.Stats()
@@ -121,4 +122,19 @@ func (s *Shard) counts() control.Counters {
 		v["drop."+dropReason(r).String()] = n
 	}
 	return v
+}
+
+// Connections implements controller.View.
+func (view View) Connections(now falcon.Time, id pfvf.ID) (list []control.Connection) {
+	f := view.s.funcs.byID[id]
+	if f == nil || f.Verbs() == nil || f.Verbs().RoCE() == nil {
+		return nil
+	}
+	for _, c := range f.Verbs().RoCE().Conns() {
+		list = append(list, control.Connection{
+			Wire: "roce", Function: id.String(), PeerAddress: c.At.String(), Tenant: f.conns.Tenant, State: c.State, QPN: c.QPN, PeerQPN: c.Peer,
+			MTU: c.MTU, Retransmits: c.Again, AgeMS: (now - c.Opened) / 1e6, Cwnd: float64(c.Window), RTTNS: c.Trip,
+		})
+	}
+	return list
 }

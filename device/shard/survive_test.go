@@ -2,7 +2,6 @@ package shard
 
 import (
 	"bytes"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -17,7 +16,7 @@ func TestSurvivesPanics(t *testing.T) {
 	a, b := pair(v)
 	s := v.shards[1]
 	var log bytes.Buffer
-	s.log.To = slog.New(slog.NewTextHandler(&log, nil))
+	v.logTo(1, &log)
 	var sealed []byte
 	v.tap = func(from int, f []byte) []byte {
 		if from == 0 && len(f) > 500 {
@@ -29,18 +28,18 @@ func TestSurvivesPanics(t *testing.T) {
 
 	underlay := s.underlay
 	s.underlay = nil
-	if _, verdict := s.input(v.now, []byte("a frame")); verdict.String() != "drop-runt" || s.drops[dropPanic] != 1 {
+	if _, verdict := s.in.input(v.now, []byte("a frame")); verdict.String() != "drop-runt" || s.drops[dropPanic] != 1 {
 		t.Errorf("%s, counted %d times", verdict, s.drops[dropPanic])
 	}
 	s.underlay = underlay
 
-	opener := s.opener
-	s.opener = nil
-	if _, ok := s.openSealed(v.now, sealed); ok || s.drops[dropPanic] != 2 {
+	opener := s.in.opener
+	s.in.opener = nil
+	if _, ok := s.in.openSealed(v.now, sealed); ok || s.drops[dropPanic] != 2 {
 		t.Errorf("opened: %v, counted %d times", ok, s.drops[dropPanic])
 	}
-	s.opener = opener
-	if _, ok := s.findFalcon(v.now, &security.Opened{}); ok {
+	s.in.opener = opener
+	if _, ok := s.in.findFalcon(v.now, &security.Opened{}); ok {
 		t.Error("there is something in nothing")
 	}
 

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"encoding/binary"
-	"fmt"
 
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/falcon/wire"
@@ -15,6 +14,20 @@ const (
 	maxTraces   = 8       // functions traced at one time
 	traceEvents = 1 << 16 // of one function, between two looks
 )
+
+// tracer notes what happens to requests, by a clock that tells the time within a Step.
+type tracer struct {
+	traces  map[pfvf.ID]*trace.Ring // of functions that are traced
+	clock   func() int64
+	arrived int64 // when the frame at hand came, by it
+}
+
+// frame is told that a frame came.
+func (t *tracer) frame() {
+	if len(t.traces) > 0 {
+		t.arrived = t.clock()
+	}
+}
 
 // noteReceived notes a request of the peer that was opened.
 func noteReceived(at int64, c *conn.Slot, packet []byte) {
@@ -56,44 +69,3 @@ func noteUnsealed(c *conn.Slot) {
 		c.Owner.Trace.Unfilled()
 	}
 }
-
-// setTrace makes a function note what happens to its requests in r; nil: nothing
-// any more.
-func (fs *functionSet) setTrace(id pfvf.ID, r *trace.Ring) {
-	if fs.shard.traces == nil {
-		fs.shard.traces = map[pfvf.ID]*trace.Ring{}
-	}
-	if fs.shard.traces[id] = r; r == nil {
-		delete(fs.shard.traces, id)
-	}
-	if f := fs.byID[id]; f != nil {
-		if f.conns.Trace = r; f.Verbs() != nil {
-			f.Verbs().UseTrace(r)
-		}
-	}
-}
-
-// startTrace begins to trace a function.
-func (fs *functionSet) startTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error) {
-	switch f := fs.byID[id]; {
-	case f == nil && !fs.possible(id):
-		return nil, because(fs.shard.core.Find(id))
-	case fs.shard.traces[id] != nil:
-		return nil, fmt.Errorf("function %s is traced already; end that trace first", id)
-	case len(fs.shard.traces) >= maxTraces:
-		return nil, fmt.Errorf("%d functions are traced already; end one of the traces", maxTraces)
-	case qpn != 0 && (f == nil || f.Verbs() == nil || f.Verbs().QP(qpn) == nil):
-		return nil, fmt.Errorf("function %s has no queue pair %#x; `vnic show qps` lists them", id, qpn)
-	}
-	r := trace.NewRing(traceEvents, fs.shard.clock, qpn)
-	fs.setTrace(id, r)
-	return r, nil
-}
-
-// StartTrace implements controller.View.
-func (v View) StartTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error) {
-	return v.s.funcs.startTrace(id, qpn)
-}
-
-// EndTrace implements controller.View.
-func (v View) EndTrace(id pfvf.ID) { v.s.funcs.setTrace(id, nil) }

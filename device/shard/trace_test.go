@@ -27,11 +27,17 @@ type traced struct {
 
 func newTraced(t *testing.T) *traced {
 	t.Helper()
-	v := newVirtual(t, 3, wire100us)
+	v := newVirtualWith(t, 3, wire100us, together) // between two shards of a NIC it is Falcon
+	return newTracedIn(t, v, func() (a, b *driver) { return pair(v) })
+}
+
+// newTracedIn is newTraced in a world, with the drivers that connect makes.
+func newTracedIn(t *testing.T, v *virtual, connect func() (a, b *driver)) *traced {
+	t.Helper()
 	x := &traced{t: t, v: v}
 	var last falcon.Time
 	var looks int64
-	for _, s := range v.shards {
+	for _, s := range v.all() {
 		s.clock = func() int64 {
 			if last != v.now {
 				last, looks = v.now, -1
@@ -40,11 +46,11 @@ func newTraced(t *testing.T) *traced {
 			return v.now + looks
 		}
 	}
-	x.ends[0], x.ends[1] = pair(v)
+	x.ends[0], x.ends[1] = connect()
 	x.idle()
 	for i, d := range x.ends {
 		var err error
-		if x.rings[i], err = d.fn.shard.funcs.startTrace(d.fn.ID, 0); err != nil {
+		if x.rings[i], err = d.fn.set.startTrace(d.fn.ID, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -237,7 +243,7 @@ func TestTrace(t *testing.T) {
 func TestTraceBounds(t *testing.T) {
 	x := newTraced(t)
 	a, b := x.ends[0], x.ends[1]
-	s, id := a.fn.shard, a.fn.ID
+	s, id := x.v.home(a.fn), a.fn.ID
 	for _, c := range []struct {
 		id   string
 		qpn  uint32

@@ -10,7 +10,7 @@ import (
 // vfCommands carries out the commands by which a PF manages one of its VFs, whichever shard has that:
 // all of them go through the core, in order, and are completed when it answers.
 type vfCommands struct {
-	core  Core
+	core  VFs
 	id    pfvf.ID // of the VF
 	later func() abi.Ticket
 }

@@ -115,9 +115,10 @@ var offences = map[string]func(o *offender, to *driver){
 	},
 	"DRV-202": func(o *offender, _ *driver) { o.stream(message(abi.MsgHello, 0, make([]byte, 64))) },
 	"DRV-205": func(o *offender, _ *driver) {
-		for range 257 { // more than wait for a driver
-			o.fn.AsyncEvent(abi.EventCQError, 1, 0, "")
+		for n := range uint32(256) { // of as many objects
+			o.fn.AsyncEvent(abi.EventCQError, n, 0, "")
 		}
+		o.command(abi.AdminOpCMConnect, &abi.CMConnect{QPN: o.qpn, Service: 5, DGID: o.fn.GID()})
 	},
 	"DRV-206": func(o *offender, _ *driver) { o.stream(message(abi.MsgDoorbell, 0, make([]byte, 7))) },
 	"DRV-301": func(o *offender, _ *driver) { o.write(abi.RegAdminSQ, 8, o.addr(40)) },
@@ -200,6 +201,10 @@ var offences = map[string]func(o *offender, to *driver){
 	"DRV-924": func(o *offender, _ *driver) {
 		o.b.Features |= abi.FeatureExtendedVerbs
 		o.command(abi.AdminOpCreateQP, &abi.CreateQP{Type: abi.QPTypeXRCSend, PDN: o.pdn, SendCQ: o.cqn, RecvCQ: o.cqn})
+	},
+	"DRV-960": func(o *offender, _ *driver) {
+		o.b.Features |= abi.FeatureExtendedVerbs
+		o.command(abi.AdminOpCreateQP, &abi.CreateQP{Type: abi.QPTypeUC, Ordering: abi.OrderingWeak, PDN: o.pdn, SendCQ: o.cqn, RecvCQ: o.cqn})
 	},
 	"DRV-1003": func(o *offender, _ *driver) {
 		binary.LittleEndian.PutUint32(o.win, 1<<20)
@@ -396,6 +401,13 @@ func TestEvidence(t *testing.T) {
 				clear(o.mem[pageRQ*pageSize : (pageRQ+1)*pageSize])
 				o.must(abi.AdminOpModifyQP, &abi.ModifyQP{QPN: o.qpn, Mask: abi.QPAttrState, State: abi.QPStateInit})
 				return &abi.CMConnect{QPN: o.qpn, Service: 1, Priv: outside, PrivLen: 8}
+			}, nil,
+		},
+		{
+			abi.DRV960, abi.AdminOpCreateQP,
+			func(o *offender) interface{ Marshal([]byte) } {
+				o.b.Features |= abi.FeatureExtendedVerbs
+				return &abi.CreateQP{Type: abi.QPTypeUC, ErrorMode: abi.ErrorModeCompleteInError, PDN: o.pdn, SendCQ: o.cqn, RecvCQ: o.cqn}
 			}, nil,
 		},
 		{

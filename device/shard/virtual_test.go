@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"hash"
 	"hash/fnv"
+	"io"
+	"iter"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/devicetest"
@@ -41,7 +44,7 @@ import (
 type virtual struct {
 	t        testing.TB
 	now      falcon.Time
-	shards   [2]*Shard   // the first of each NIC
+	shards   [2]*Shard   // of each NIC the one that has VF 1
 	nics     [2][]*Shard // all of them
 	cores    [2]*controller.Core
 	outs     [2][]thread.Output
@@ -81,14 +84,29 @@ func newVirtualWith(t testing.TB, seed uint64, imp sim.Impairment, change func(i
 		cfg := devicetest.Config(t, i+1, fmt.Sprintf("/nowhere/%d", i), [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 		cfg.NIC.Shards = perNIC
 		change(i, cfg)
+		if overRoCE {
+			speakRoCE(cfg)
+		}
 		v.cores[i], v.nics[i] = newNIC(t, cfg, seed*2+uint64(i))
-		v.shards[i], v.outs[i] = v.nics[i][0], make([]thread.Output, len(v.nics[i]))
+		v.shards[i], v.outs[i] = v.nics[i][cfg.Homes()(0, 1)], make([]thread.Output, len(v.nics[i]))
 		v.links[i] = sim.NewLink(seed*7+uint64(i), imp)
 		v.peers[i] = v.cores[i].PeerMail(uint8(2 - i))
 		v.peers[i].Up()
 	}
 	v.idle(5 * cmDelay) // the managers greet each other
+	if overRoCE {
+		v.until("keys for the tunnels", func() bool { return v.keyless() == 0 })
+		v.idle(5 * cmDelay) // and the routes
+	}
 	return v
+}
+
+// together gives all VFs of a NIC to one shard, the last.
+func together(_ int, c *config.Config) {
+	last := c.NIC.Shards - 1
+	for i := range c.Functions[0].VFs {
+		c.Functions[0].VFs[i].Shard = &last
+	}
 }
 
 // perNIC is how many shards NICs in virtual time have, where a test does not say.
@@ -113,9 +131,10 @@ func eachShards(t *testing.T, test func(t *testing.T)) {
 func newNIC(t testing.TB, cfg *config.Config, seed uint64) (*controller.Core, []*Shard) {
 	t.Helper()
 	var shards []*Shard
+	home := cfg.Homes()
 	core, err := controller.NewCore(controller.CoreConfig{
 		NIC: cfg, Shards: cfg.NIC.Shards, Rand: devicetest.Seeded(seed),
-		Home: func(fn uint32) int { return cfg.ShardOf(pfvf.ID(fn).PF(), pfvf.ID(fn).VF()) },
+		Home: func(fn uint32) int { return home(pfvf.ID(fn).PF(), pfvf.ID(fn).VF()) },
 		Log: func(now falcon.Time, level slog.Level, msg string, args ...any) {
 			shards[0].log.Line(now, level, msg, args...)
 		},
@@ -164,12 +183,61 @@ func (v *virtual) dropped(side int, r dropReason) uint64 {
 	return v.sum(side, func(s *Shard) uint64 { return s.drops[r] })
 }
 
+// all visits the shards of both NICs, each with its side.
+func (v *virtual) all() iter.Seq2[int, *Shard] {
+	return func(yield func(int, *Shard) bool) {
+		for side := range v.nics {
+			for _, s := range v.nics[side] {
+				if !yield(side, s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// logTo has all shards of a NIC write their logs there.
+func (v *virtual) logTo(side int, w io.Writer) {
+	for _, s := range v.nics[side] {
+		s.log.To = slog.New(slog.NewTextHandler(w, nil))
+	}
+}
+
+// captureTo has all shards of a NIC write clear packets there.
+func (v *virtual) captureTo(side int, c *capture.Capture, what string) {
+	for _, s := range v.nics[side] {
+		s.View().setSinks([]capture.Sink{capture.NewSink(c, what)})
+	}
+}
+
 // functions are those of a NIC, shard by shard.
 func (v *virtual) functions(side int) (all []*function) {
 	for _, s := range v.nics[side] {
-		all = append(all, s.funcs.all...)
+		all = slices.AppendSeq(all, s.funcs.there.all())
 	}
 	return all
+}
+
+// home is the shard that has a function.
+func (v *virtual) home(f *function) *Shard {
+	for _, s := range v.all() {
+		if s.funcs.byID[f.ID] == f {
+			return s
+		}
+	}
+	return nil
+}
+
+// function is that VF of a side, 0 for the PF.
+func (v *virtual) function(side, vf int) *function {
+	v.t.Helper()
+	for _, f := range v.functions(side) {
+		if int(f.ID.VF()) == vf {
+			return f
+		}
+	}
+	v.t.Fatalf("NIC %d has no VF %d", side+1, vf)
+	return nil
 }
 
 // step lets both NICs do what is due now.
@@ -182,7 +250,7 @@ func (v *virtual) step() {
 				v.mail[i] = v.mail[i][1:]
 			}
 			queue := 0
-			if n := len(v.nics[i]); n > 1 {
+			if n := len(v.nics[i]); n > 1 && !overRoCE { // the kernel keeps the order of a flow, which go-back-N needs
 				queue = v.queue.IntN(n)
 			}
 			for k, s := range v.nics[i] {
@@ -211,8 +279,9 @@ func (v *virtual) stepShard(i int, s *Shard, reads bool) (again bool) {
 		}
 	}
 	if !s.plain.gw.Busy() {
-		in.FromPorts = v.take(i, s)
-		again = again || len(in.FromPorts) > 0
+		from := v.take(i, s)
+		s.Ports().Take(from)
+		again = again || len(from) > 0
 	}
 	out := &v.outs[i][s.index]
 	s.Step(v.now, &in, out)
@@ -228,7 +297,7 @@ func (v *virtual) stepShard(i int, s *Shard, reads bool) (again bool) {
 		}
 		s.Flush(v.now, out)
 		out.Do()
-		again = again || out.More || !s.inbox.Empty() || s.handed() // as the thread looks before it parks
+		again = again || out.More || !s.inbox.Empty() || s.others.waiting() // as the thread looks before it parks
 	}
 	pending := s.tx.Pending()
 	if v.super != nil {
@@ -272,7 +341,7 @@ func (v *virtual) decide(i int) bool {
 	}
 	left := !v.cores[i].Idle()
 	for _, s := range v.nics[i] {
-		left = left || !s.inbox.Empty() || s.handed()
+		left = left || !s.inbox.Empty() || s.others.waiting()
 	}
 	return left
 }
@@ -379,14 +448,13 @@ const pageSize = abi.PageSize
 func newDriver(v *virtual, side int, vf int) *driver {
 	v.t.Helper()
 	d := &driver{v: v, side: side, mem: make([]byte, driverMem)}
-	for _, f := range v.functions(side) {
-		if int(f.ID.VF()) == vf {
-			d.fn = f
-		}
-	}
+	d.fn = v.function(side, vf)
 	d.attach(d, abi.FeatureFunctionEvents|abi.FeatureDatagrams, nil)
 	return d
 }
+
+// shard is the one that has the driver's function.
+func (d *driver) shard() *Shard { return d.v.home(d.fn) }
 
 // attach begins a session. end is called when the device ends it.
 func (d *driver) attach(g guest.Guest, features uint64, end func(error)) {
@@ -552,14 +620,22 @@ func (d *driver) objects() {
 	d.createQP()
 }
 
-func (d *driver) createQP() {
+// newQP makes the driver's queue pair, with empty queues.
+func (d *driver) newQP(typ abi.QPType) {
 	d.v.t.Helper()
+	clear(d.page(pageSQ)[:2*pageSize])
+	clear(d.page(pageRQ)[:pageSize])
 	d.qpn = binary.LittleEndian.Uint32(d.must(abi.AdminOpCreateQP, &abi.CreateQP{
-		PDN: d.pdn, SendCQ: d.cqn, RecvCQ: d.cqn, Type: abi.QPTypeRC, SQLog2Entries: sqLog2, RQLog2Entries: rqLog2, SQLog2Stride: sqStride, RQLog2Stride: rqStride,
+		PDN: d.pdn, SendCQ: d.cqn, RecvCQ: d.cqn, Type: typ, SQLog2Entries: sqLog2, RQLog2Entries: rqLog2, SQLog2Stride: sqStride, RQLog2Stride: rqStride,
 		MaxSendSGE: 2, MaxRecvSGE: 1, SQLevels: 1, RQLevels: 1, SQPages: d.list(0, pageSQ, 2), RQPages: d.list(1, pageRQ, 1),
 	}))
 	d.sendQ = ring.NewProducer(ring.Mem(d.page(pageSQ)), ring.QueueLayout(sqLog2, sqStride))
 	d.recvQ = ring.NewProducer(ring.Mem(d.page(pageRQ)), ring.QueueLayout(rqLog2, rqStride))
+}
+
+func (d *driver) createQP() {
+	d.v.t.Helper()
+	d.newQP(abi.QPTypeRC)
 	d.must(abi.AdminOpModifyQP, &abi.ModifyQP{
 		QPN: d.qpn, Mask: abi.QPAttrState | abi.QPAttrAccess | abi.QPAttrRNRRetry | abi.QPAttrMinRNRTimer, State: abi.QPStateInit,
 		Access: abi.AccessRemoteWrite | abi.AccessRemoteRead | abi.AccessRemoteAtomic, RNRRetry: 7, MinRNRTimer: 12,
@@ -593,6 +669,10 @@ func (d *driver) collect() {
 // connectTo connects to a driver on the other side, which accepts.
 func (d *driver) connectTo(to *driver, service uint64) {
 	d.v.t.Helper()
+	if overRoCE {
+		wiredPair(d.v, d, to, false)
+		return
+	}
 	to.must(abi.AdminOpCMListen, &abi.CMListen{Service: service})
 	d.must(abi.AdminOpCMConnect, &abi.CMConnect{QPN: d.qpn, Service: service, DGID: to.fn.GID()})
 	e := to.event(abi.EventConnectRequest)

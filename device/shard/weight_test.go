@@ -18,6 +18,7 @@ func TestWeights(t *testing.T) {
 
 func testWeights(t *testing.T, limit uint32, tolerance float64) {
 	f := newBusyFlood(t, 2, func(c *config.Config) {
+		together(0, c) // weights are among the functions of a shard
 		vfs := c.Functions[0].VFs
 		vfs[len(vfs)-1].Weight = 3
 		c.Credits.NIC.RequestPacketTx, c.Credits.Host.RequestPacketTx = limit, limit

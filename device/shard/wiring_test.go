@@ -70,7 +70,7 @@ func testWired(t *testing.T) {
 				exchange(t, b, a, 3000)
 				a.noEvents()
 				b.noEvents()
-				for _, f := range v.shards[0].funcs.all {
+				for _, f := range v.functions(0) {
 					if wirings, held := f.conns.Waiting(); wirings+held != 0 {
 						t.Errorf("%s: %d wirings, %d held", f.ID, wirings, held)
 					}

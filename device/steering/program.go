@@ -2,7 +2,7 @@ package steering
 
 import (
 	"github.com/falcon-vnic/vnic/device/security"
-	"github.com/falcon-vnic/vnic/falcon/psp"
+	"github.com/falcon-vnic/vnic/device/underlay"
 )
 
 // Where things are in a frame: Ethernet, then IP without options or extension headers, then UDP.
@@ -68,14 +68,14 @@ func Program(transport bool, shards int) []uint64 {
 	a.op(loadByte, 0, 0, ipProtocol)
 	a.branch(jumpUnless, udp, "other")
 	a.op(loadHalf, 0, 0, ip+ip4Len+udpPort)
-	a.branch(jumpUnless, psp.UDPPort, "other")
+	a.branch(jumpUnless, underlay.SealedPort, "other")
 	a.op(moveNumber, begin, 0, ip+ip4Len+udpLen)
 	a.branch(jump, 0, "psp")
 	a.label("v6")
 	a.op(loadByte, 0, 0, ip6Next)
 	a.branch(jumpUnless, udp, "other")
 	a.op(loadHalf, 0, 0, ip+ip6Len+udpPort)
-	a.branch(jumpUnless, psp.UDPPort, "other")
+	a.branch(jumpUnless, underlay.SealedPort, "other")
 	a.op(moveNumber, begin, 0, ip+ip6Len+udpLen)
 	a.label("psp")
 	a.op(loadByteAt, 0, begin, c.NextHeader)

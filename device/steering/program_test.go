@@ -115,7 +115,7 @@ func testKernelSteers(t *testing.T, transport bool, shards int) {
 		{outer(false, 4791, falcon(transport, false, 2<<20)), 0}, // not PSP
 		{outer(true, 53, falcon(transport, false, 2<<20)), 0},
 		{append([]byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 6}, make([]byte, 46)...), 0}, // ARP
-		{outer(false, psp.UDPPort, nil), 0},                                                // ends before its header
+		{outer(false, underlay.SealedPort, nil), 0},                                        // ends before its header
 	}
 	for shard := range shards {
 		for _, outer6 := range []bool{false, true} {
@@ -124,9 +124,9 @@ func testKernelSteers(t *testing.T, transport bool, shards int) {
 				if cid, ok := encap.PeekCID(packet); !ok || cid != uint32(shard)<<20|0x4123 {
 					t.Fatalf("CID %#x, %v", cid, ok)
 				}
-				list = append(list, sent{outer(outer6, psp.UDPPort, packet), shard})
+				list = append(list, sent{outer(outer6, underlay.SealedPort, packet), shard})
 			}
-			list = append(list, sent{outer(outer6, psp.UDPPort, gateway(uint32(shard+30))), (shard + 30) % shards})
+			list = append(list, sent{outer(outer6, underlay.SealedPort, gateway(uint32(shard+30))), (shard + 30) % shards})
 		}
 	}
 	bufs, got := [][]byte{make([]byte, tap.BufferSize(parts[0]))}, make([]tap.Received, 1)

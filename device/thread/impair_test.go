@@ -10,7 +10,6 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/fabric"
-	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
@@ -158,7 +157,7 @@ func (s *idle) Park() bool { return true }
 
 func (s *idle) Unpark() {}
 
-func (s *idle) Read() []gateway.PortInput { return nil }
+func (s *idle) Read() bool { return false }
 
 func (s *idle) Write() {}
 

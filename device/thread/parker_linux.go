@@ -9,10 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// heldSleep is for how long a sleeping thread keeps its processor of Go's
-// scheduler, ns: traffic ends most sleeps of a busy NIC before.
-const heldSleep = 500_000
-
 // parker lets one thread sleep until a file descriptor is readable, a guest
 // rings, another goroutine wakes it, or time is up, with nanosecond timeouts.
 type parker struct {
@@ -61,18 +57,17 @@ func (p *parker) listen(fd int, on bool) error {
 }
 
 // wait sleeps at most ns nanoseconds and reports whether there was input, of
-// the uplink fd, the ports or elsewhere. A negative fd is not waited for. held says
-// that the thread may keep its processor of Go's scheduler for a while: no
-// goroutine that was made runnable waits for it.
-func (p *parker) wait(fd, ports int, ns int64, held bool) bool {
+// the uplink fd, the ports or elsewhere. A negative fd is not waited for. For the first held
+// nanoseconds the thread keeps its processor of Go's scheduler.
+func (p *parker) wait(fd, ports int, ns, held int64) bool {
 	p.rung = p.rung[:0]
 	for i, fd := range [...]int{p.event, fd, p.bells, ports} {
 		p.fds[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 	}
 	n, interrupted := 0, false
-	if held {
-		n, interrupted = p.pollHeld(min(ns, heldSleep))
-		ns -= heldSleep
+	if held > 0 {
+		n, interrupted = p.pollHeld(min(ns, held))
+		ns -= held
 	}
 	if n == 0 && !interrupted && ns > 0 {
 		timeout := unix.NsecToTimespec(ns)

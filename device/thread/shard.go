@@ -2,7 +2,6 @@ package thread
 
 import (
 	"github.com/falcon-vnic/vnic/device/effect"
-	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
@@ -30,10 +29,6 @@ type Input struct {
 	Frames   [][]byte // received from the uplink, each cut to its length; opened in place
 	Segments []int    // tap.Received.Segment of each frame; nil: there are no superframes among them
 
-	// FromPorts are frames of functions' ports. There may be some only when the shard is done with
-	// those before, and their memory is the shard's until then.
-	FromPorts []gateway.PortInput
-
 	Rung []int // eventfds of guests that were written to
 }
 
@@ -52,8 +47,9 @@ func (o *Output) Do() { o.Effects.Do() }
 
 // Ports are the functions' ports as the thread serves them.
 type Ports interface {
-	// Read takes what the ports have, if the shard is done with what they had before.
-	Read() []gateway.PortInput
+	// Read gives the shard what the ports have, if it is done with what they had before, and reports
+	// whether there was anything.
+	Read() (some bool)
 	// Write gives the ports what the shard has for them.
 	Write()
 	// More tells whether frames of ports will follow at once on the last that was queued for the

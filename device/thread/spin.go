@@ -13,22 +13,36 @@ const (
 // lately. Each yield in between shows whether others want the processor. If they do, the thread
 // would be away for a slice of theirs, milliseconds, whenever it looked, but when it wakes up from
 // a sleep the kernel lets it run at once. So it does not look for a pause, longer each time.
+//
+// An answer to what was sent comes soon, the next request at any time: the thread learns about the
+// two apart.
 type spin struct {
-	most   int64 // limit; 0: never
-	length int64 // ns
-	pause  int64 // the last one
-	until  int64 // its end, by the thread's clock
+	most    int64    // limit; 0: never
+	lengths [2]int64 // ns, by the last thing done
+	last    int      // the last thing done
+	pause   int64    // the last one
+	until   int64    // its end, by the thread's clock
 }
+
+// What a thread did last.
+const (
+	tookWork = iota
+	sentOut  // something by the uplink
+)
+
+// length is how long the thread looks now.
+func (s *spin) length() int64 { return s.lengths[s.last] }
 
 // learn takes a sleep that has ended: by input or not, after ns.
 func (s *spin) learn(now int64, input bool, slept int64) {
+	length := &s.lengths[s.last]
 	switch {
 	case now < s.until:
 	case input && slept < s.most:
-		s.length = min(max(2*s.length, minSpin), s.most)
+		*length = min(max(2**length, minSpin), s.most)
 	default:
-		if s.length /= 2; s.length < minSpin {
-			s.length = 0
+		if *length /= 2; *length < minSpin {
+			*length = 0
 		}
 	}
 }
@@ -42,6 +56,6 @@ func (s *spin) yielded(now, away int64) bool {
 		s.pause = 0
 	}
 	s.pause = min(max(2*s.pause, shortPause), longPause)
-	s.length, s.until = 0, now+s.pause
+	s.lengths, s.until = [2]int64{}, now+s.pause
 	return false
 }

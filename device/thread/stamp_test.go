@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
-	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
@@ -26,9 +25,9 @@ type slowPorts struct {
 	now *int64
 }
 
-func (p *slowPorts) Read() []gateway.PortInput {
+func (p *slowPorts) Read() bool {
 	*p.now += 1e6
-	return nil
+	return false
 }
 
 // stamped keeps the times of its Steps.

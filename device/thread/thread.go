@@ -20,6 +20,12 @@ const (
 	uplinkRetry = 100_000     // ns until a full uplink is tried again
 	uplinkPause = 10_000_000  // ns until a broken one is
 	maxPark     = 500_000_000 // ns; a thread with nothing to do looks round this often
+
+	// heldSleep is for how long after its last work a sleeping thread keeps its processor of Go's
+	// scheduler, ns. One that lost it gets another when it wakes up, but then sysmon does so too, and
+	// soon interrupts the thread, since that processor did not change goroutines for so long: together
+	// 100 µs. One that keeps it is interrupted every 10 ms.
+	heldSleep = 100_000_000
 )
 
 // Pulse is told by a thread that it turns, at least every maxPark.
@@ -64,6 +70,7 @@ type Thread struct {
 	in   Input
 	out  Output
 	spin spin
+	busy int64 // when it last had something to do
 
 	impair [Directions]impaired
 
@@ -104,6 +111,7 @@ func (t *Thread) Run() {
 	runtime.LockOSThread() // never unlocked: the thread has another timer slack and ends with the goroutine
 	debug.SetPanicOnFault(true)
 	setTimerSlack()
+	setTimeSlice()
 	if cpu := t.CPU; cpu != nil {
 		free, err := keepToProcessor(*cpu)
 		if err != nil { // it was there when the NIC was made
@@ -123,7 +131,7 @@ func (t *Thread) Run() {
 		}
 		now := t.Clock()
 		if !idle {
-			idle, turns, until = true, 0, now+t.spin.length
+			idle, turns, until, t.busy = true, 0, now+t.spin.length(), now
 			if came >= bulk { // its sender waits for nothing, and has more by the time a sleeper is woken
 				until = now
 			}
@@ -145,13 +153,20 @@ func (t *Thread) Run() {
 func (t *Thread) Turn() bool {
 	t.read()
 	now := t.Clock() // when the frames came: Falcon's t2 and t4 must not count what is done before them (§10.1)
-	t.in.FromPorts = t.Ports.Read()
+	fromPorts := t.Ports.Read()
 	t.Shard.Step(now, &t.in, &t.out)
 	t.in.Rung = t.in.Rung[:0]
 	t.out.Do()
 	t.Ports.Write()
-	worked := len(t.in.Frames) > 0 || len(t.in.FromPorts) > 0 || t.out.More || t.out.Worked
-	return t.write(t.Ports.More()) || worked
+	worked := len(t.in.Frames) > 0 || fromPorts || t.out.More || t.out.Worked
+	if worked {
+		t.spin.last = tookWork
+	}
+	if t.write(t.Ports.More()) {
+		t.spin.last = sentOut
+		return true
+	}
+	return worked
 }
 
 // read takes what the uplink has.
@@ -222,7 +237,11 @@ func (t *Thread) Sleep(now int64) (input bool) {
 		t.spin.learn(now, true, 0)
 		return true
 	}
-	input = t.park.wait(fd, t.Ports.FD(), deadline-now, !t.Shard.Roused())
+	held := t.busy + heldSleep - now
+	if t.Shard.Roused() { // a goroutine may wait for the processor of Go's scheduler that this thread has
+		held = 0
+	}
+	input = t.park.wait(fd, t.Ports.FD(), deadline-now, held)
 	t.in.Rung = append(t.in.Rung, t.park.rung...)
 	after := t.Clock()
 	t.spin.learn(after, input, after-now)

@@ -2,8 +2,6 @@ package underlay
 
 import (
 	"encoding/binary"
-
-	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
 // Sealed returns what a frame carries to PSP's port, for those who steer it before Input has looked.
@@ -20,7 +18,7 @@ func Sealed(frame []byte) (payload []byte, ok bool) {
 		at = HeadroomIPv6
 		ok = len(frame) >= at && ip[6] == protoUDP
 	}
-	if !ok || binary.BigEndian.Uint16(frame[at-udpLen+2:]) != psp.UDPPort {
+	if !ok || binary.BigEndian.Uint16(frame[at-udpLen+2:]) != SealedPort {
 		return nil, false
 	}
 	return frame[at:], true

@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-
-	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
 // Room that Output needs in front of the payload: Ethernet, IP and UDP header, bytes.
@@ -13,6 +11,10 @@ const (
 	Headroom     = ethLen + ipv4Len + udpLen // IPv4 underlay
 	HeadroomIPv6 = ethLen + ipv6Len + udpLen
 )
+
+// SealedPort is the UDP port of datagrams that carry a sealed packet (PSP Architecture Specification,
+// "UDP Header").
+const SealedPort = 1000
 
 // HeaderLen is the bytes that Output puts in front of the payload below the MTU, with addresses of
 // a's family.
@@ -215,7 +217,7 @@ func inputUDP(d Datagram, udp []byte) (Datagram, Verdict) {
 	switch {
 	case len(udp) < udpLen || int(binary.BigEndian.Uint16(udp[4:])) != len(udp):
 		return Datagram{}, DropUDPLength
-	case binary.BigEndian.Uint16(udp[2:]) != psp.UDPPort:
+	case binary.BigEndian.Uint16(udp[2:]) != SealedPort:
 		return Datagram{}, DropPort
 	}
 	d.SrcPort, d.Payload = binary.BigEndian.Uint16(udp), udp[udpLen:]
@@ -270,7 +272,7 @@ func (s *Stack) output(now int64, dst netip.Addr, srcPort uint16, tos uint8, fra
 	}
 	udp := frame[s.headroom-udpLen:]
 	binary.BigEndian.PutUint16(udp, srcPort)
-	binary.BigEndian.PutUint16(udp[2:], psp.UDPPort)
+	binary.BigEndian.PutUint16(udp[2:], SealedPort)
 	binary.BigEndian.PutUint16(udp[4:], uint16(udpLen+n))
 	binary.BigEndian.PutUint16(udp[6:], 0) // no checksum: PSP authenticates the payload (RFC 6935 for IPv6)
 	if nb == nil || nb.state == incomplete {

@@ -58,8 +58,8 @@ func (r *rekeying) give(u Use, sa SA) error {
 }
 
 // refused has a peer told again what to seal with, but not too often.
-func (r *rekeying) refused(now Time, u Use, sa SA) error {
-	r.out.stats.SPIRefused++
+func (r *rekeying) refused(now Time, u Use, sa SA, packets uint64) error {
+	r.out.stats.SPIRefused += packets
 	p, err := r.sharing(u)
 	if err != nil || now < p.retold {
 		return err

@@ -148,7 +148,7 @@ func TestSPIRefused(t *testing.T) {
 	}
 	a.prevSPI[sealedBy(2, 0)] = sa.SPI // one confirmation is due
 	for range 100 {
-		if err := a.m.SPIRefused(w.now, sealedBy(2, 0), sa); err != nil {
+		if err := a.m.SPIRefused(w.now, sealedBy(2, 0), sa, 1); err != nil {
 			t.Fatal(err)
 		}
 		w.advance(ms / 1000)
@@ -158,7 +158,7 @@ func TestSPIRefused(t *testing.T) {
 		t.Errorf("%d reported, told %d times", st.SPIRefused, st.Rekeyed)
 	}
 	w.checkRest()
-	if err := a.m.SPIRefused(w.now, sealedBy(9, 0), sa); !errors.Is(err, ErrNotFound) {
+	if err := a.m.SPIRefused(w.now, sealedBy(9, 0), sa, 1); !errors.Is(err, ErrNotFound) {
 		t.Errorf("unknown peer: %v", err)
 	}
 }

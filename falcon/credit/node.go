@@ -16,21 +16,31 @@ var ErrGuarantee = errors.New("credit: guarantee does not fit in the parent's li
 type Node struct {
 	parent     *Node
 	lease      *lease // of a pool; nil: none
-	limit      Cost
-	inUse      Cost // what this node's own subtree uses
-	charged    Cost // inUse, or what guarantees set aside where that is more: what counts against limit
-	guarantee  Cost
+	starved    bool
+	of         [NumCounters]account
 	underflows uint64
 	refusals   uint64
-	starved    bool
+}
+
+// costs gathers one field of all accounts.
+func (n *Node) costs(of func(*account) uint32) (c Cost) {
+	for i := range n.of {
+		c[i] = of(&n.of[i])
+	}
+	return c
 }
 
 // New makes a node below parent (nil for the root) that holds at most limit of each counter; a
 // limit of 0 means none.
-func New(parent *Node, limit Cost) *Node { return &Node{parent: parent, limit: limit} }
+func New(parent *Node, limit Cost) *Node {
+	n := &Node{parent: parent}
+	n.SetLimit(limit)
+	return n
+}
 
 // Take charges c to the node and all levels above it, or to none of them. It returns false when any
-// level lacks room.
+// level lacks room. It checks and counts in one pass: a refusal, which is rare, takes back what was
+// counted.
 func (n *Node) Take(c *Cost) bool {
 	for m := n; m != nil; m = m.parent {
 		if m.starved {
@@ -38,36 +48,23 @@ func (n *Node) Take(c *Cost) bool {
 			return false
 		}
 	}
-	for i := range c {
-		if !n.room(i, c[i]) {
-			n.refusals++
-			return false
-		}
-	}
-	for i := range c {
-		if c[i] == 0 {
+	for i, v := range c[:] {
+		if v == 0 {
 			continue
 		}
-		rise := c[i]
+		rise := v
 		for m := n; m != nil; m = m.parent {
-			was := m.above(i, m.charged[i])
-			m.inUse[i] += c[i]
-			m.charged[i] += rise
-			rise = m.above(i, m.charged[i]) - was
+			a := &m.of[i]
+			if (!a.fits(rise) || m.disputed()) && !m.lend(i, rise) {
+				n.refusals++
+				for j, v := range c[:i] {
+					n.refund(j, v, nil)
+				}
+				n.refund(i, v, m)
+				return false
+			}
+			rise = a.charge(v, rise)
 		}
-	}
-	return true
-}
-
-// room reports whether v more of counter i fits the node and all levels above it, each of which is
-// charged what guarantees below do not cover. Nothing asked is never refused, also not while a
-// lowered limit is exceeded.
-func (n *Node) room(i int, v uint32) bool {
-	for m := n; m != nil && v != 0; m = m.parent {
-		if !m.fits(i, v) && !m.more(i, v) {
-			return false
-		}
-		v = m.above(i, m.charged[i]+v) - m.above(i, m.charged[i])
 	}
 	return true
 }
@@ -76,27 +73,19 @@ func (n *Node) room(i int, v uint32) bool {
 // is charged whether or not there is room: what is set aside for heads of line must not wait
 // (Falcon §8.2.1.1).
 func (n *Node) TakeOne(i Counter, force bool) bool {
-	if !force {
-		for m := n; m != nil; m = m.parent {
-			if !m.fits(int(i), 1) && !m.more(int(i), 1) {
-				n.refusals++
-				return false
-			}
-			if m.charged[i] < m.guarantee[i] {
-				break // set aside above already
-			}
-		}
-	}
-	rises := true
+	rise := uint32(1)
 	for m := n; m != nil; m = m.parent {
-		m.inUse[i]++
-		if rises {
-			if force && !m.fits(int(i), 1) {
-				m.borrow(int(i), 1) // if there is some
+		a := &m.of[i]
+		if force {
+			if !a.fits(rise) {
+				m.borrow(int(i), rise) // if there is some
 			}
-			m.charged[i]++
-			rises = m.charged[i] > m.guarantee[i]
+		} else if (!a.fits(rise) || m.disputed()) && !m.lend(int(i), rise) {
+			n.refund(int(i), 1, m)
+			n.refusals++
+			return false
 		}
+		rise = a.charge(1, rise)
 	}
 	return true
 }
@@ -104,24 +93,23 @@ func (n *Node) TakeOne(i Counter, force bool) bool {
 // ReturnOne gives back what TakeOne took. It reports false, counts an underflow and changes nothing
 // when there is nothing to give back.
 func (n *Node) ReturnOne(i Counter) bool {
-	for m := n; m != nil; m = m.parent {
-		if m.inUse[i] == 0 {
-			n.underflows++
-			return false
-		}
+	if n.of[i].inUse == 0 {
+		n.underflows++
+		return false
 	}
-	falls := true
-	for m := n; m != nil; m = m.parent {
-		m.inUse[i]--
-		if falls {
-			falls = m.charged[i] > m.guarantee[i]
-			m.charged[i]--
-			if m.lease != nil {
-				m.tidy(int(i))
-			}
-		}
-	}
+	n.refund(int(i), 1, nil)
 	return true
+}
+
+// refund gives back v of a counter, to the node and the levels above it that are below end.
+func (n *Node) refund(i int, v uint32, end *Node) {
+	fall := v
+	for m := n; m != end; m = m.parent {
+		fall = m.of[i].refund(v, fall)
+		if m.lease != nil {
+			m.tidy(i)
+		}
+	}
 }
 
 // Headroom is how much more of a counter the node could take now.
@@ -129,15 +117,15 @@ func (n *Node) Headroom(i Counter) uint32 {
 	most, aside := uint64(Unlimited), uint64(0) // aside: guaranteed to the levels passed, so not limited by those above
 	for m := n; m != nil; m = m.parent {
 		left := uint64(0)
-		if m.limit[i] > m.charged[i] {
-			left = uint64(m.limit[i] - m.charged[i])
+		if m.of[i].limit > m.of[i].charged {
+			left = uint64(m.of[i].limit - m.of[i].charged)
 		}
 		if m.lease != nil {
 			left += uint64(m.lease.pool.free[i].Load())
 		}
 		most = min(most, aside+left)
-		if m.guarantee[i] > m.charged[i] {
-			aside += uint64(m.guarantee[i] - m.charged[i])
+		if m.of[i].guarantee > m.of[i].charged {
+			aside += uint64(m.of[i].guarantee - m.of[i].charged)
 		}
 	}
 	return uint32(most)
@@ -158,8 +146,8 @@ func (n *Node) Level(i Counter, steps uint8) (level uint8) {
 // level above.
 func (n *Node) Covered(i Counter) bool {
 	for m := n; m.parent != nil; m = m.parent {
-		if m.guarantee[i] > 0 {
-			return m.inUse[i] <= m.guarantee[i]
+		if m.of[i].guarantee > 0 {
+			return m.of[i].inUse <= m.of[i].guarantee
 		}
 	}
 	return false
@@ -167,19 +155,22 @@ func (n *Node) Covered(i Counter) bool {
 
 // Spare is how much of a counter the node may take of what is guaranteed to it alone.
 func (n *Node) Spare(i Counter) uint32 {
-	if n.inUse[i] >= n.guarantee[i] {
+	if n.of[i].inUse >= n.of[i].guarantee {
 		return 0
 	}
-	return n.guarantee[i] - n.inUse[i]
+	return n.of[i].guarantee - n.of[i].inUse
 }
 
 // Reserved reports whether the node sets something aside that is not in use.
-func (n *Node) Reserved(i Counter) bool { return n.charged[i] > n.inUse[i] }
+func (n *Node) Reserved(i Counter) bool { return n.of[i].charged > n.of[i].inUse }
 
 // Possible reports whether the limits leave room for c when nothing else is taken.
 func (n *Node) Possible(c *Cost) bool {
-	for m := n; m != nil; m = m.parent {
-		for i, v := range c {
+	for i, v := range c[:] {
+		if v == 0 {
+			continue
+		}
+		for m := n; m != nil; m = m.parent {
 			if v > m.most(i) {
 				return false
 			}
@@ -188,70 +179,63 @@ func (n *Node) Possible(c *Cost) bool {
 	return true
 }
 
-// Return gives c back to the node and all levels above it. If any level holds less than c, nothing
-// changes, the node counts an underflow and ErrUnderflow is returned: losing credits is safer than
-// inventing them.
+// Return gives c back to the node and all levels above it. If the node holds less than c, nothing
+// changes, it counts an underflow and ErrUnderflow is returned: losing credits is safer than
+// inventing them. The levels above hold at least what the node does.
 func (n *Node) Return(c *Cost) error {
-	for i := range c {
-		for m := n; m != nil && c[i] != 0; m = m.parent {
-			if c[i] > m.inUse[i] {
-				n.underflows++
-				return ErrUnderflow
-			}
+	of := n.of[:]
+	for i, v := range c[:] {
+		if v > of[i].inUse {
+			n.underflows++
+			return ErrUnderflow
 		}
 	}
-	for i := range c {
-		if c[i] == 0 {
+	for i, v := range c[:] {
+		if v == 0 {
 			continue
 		}
-		fall := c[i]
+		fall := v
 		for m := n; m != nil; m = m.parent {
-			was := m.above(i, m.charged[i])
-			m.inUse[i] -= c[i]
-			m.charged[i] -= fall
+			fall = m.of[i].refund(v, fall)
 			if m.lease != nil {
 				m.tidy(i)
 			}
-			fall = was - m.above(i, m.charged[i])
 		}
 	}
 	return nil
 }
-
-// above is what the parent is charged when the node itself is charged v of counter i.
-func (n *Node) above(i int, v uint32) uint32 { return max(n.guarantee[i], v) }
 
 // Guarantee sets g aside for the node in its parent, replacing the guarantee it had. It fails with
 // ErrGuarantee, and changes nothing, when the node's own limit is lower or a level above has no
 // room for it.
 func (n *Node) Guarantee(g Cost) error {
 	for i, v := range g {
-		if v > n.limit[i] {
-			return fmt.Errorf("%w: %s %d is above the node's own limit %d", ErrGuarantee, Counter(i), v, n.limit[i])
+		if v > n.of[i].limit {
+			return fmt.Errorf("%w: %s %d is above the node's own limit %d", ErrGuarantee, Counter(i), v, n.of[i].limit)
 		}
-		was := n.above(i, n.charged[i])
-		now := max(v, n.charged[i])
+		was := n.of[i].above()
+		now := max(v, n.of[i].charged)
 		for m := n.parent; m != nil && now > was; m = m.parent {
 			rise := now - was
-			if !m.fits(i, rise) && !m.borrow(i, rise) {
-				return fmt.Errorf("%w: %s %d, %d of %d already promised", ErrGuarantee, Counter(i), v, m.charged[i], m.most(i))
+			if !m.of[i].fits(rise) && !m.borrow(i, rise) {
+				return fmt.Errorf("%w: %s %d, %d of %d already promised", ErrGuarantee, Counter(i), v, m.of[i].charged, m.most(i))
 			}
-			was, now = m.above(i, m.charged[i]), m.above(i, m.charged[i]+rise)
+			was, now = m.of[i].above(), max(m.of[i].guarantee, m.of[i].charged+rise)
 		}
 	}
 	for i, v := range g {
-		was := n.above(i, n.charged[i])
-		n.promise(i, n.guarantee[i], v)
-		n.guarantee[i] = v
-		now := n.above(i, n.charged[i])
+		was := n.of[i].above()
+		n.promise(i, n.of[i].guarantee, v)
+		n.of[i].guarantee = v
+		now := n.of[i].above()
 		for m := n.parent; m != nil && now != was; m = m.parent {
 			lower, upper := was, now
-			was = m.above(i, m.charged[i])
-			m.charged[i] += upper - lower // wraps to a subtraction when the charge falls
+			was = m.of[i].above()
+			m.of[i].charged += upper - lower // wraps to a subtraction when the charge falls
 			if m.lease != nil {
 				m.tidy(i)
 			}
-			now = m.above(i, m.charged[i])
+			now = m.of[i].above()
 		}
 	}
 	return nil
@@ -260,27 +244,27 @@ func (n *Node) Guarantee(g Cost) error {
 // Drop gives back everything the node still holds, its guarantee included: what a dying connection
 // or function does. Nodes below it must have been dropped before.
 func (n *Node) Drop() {
-	held := n.inUse
+	held := n.InUse()
 	_ = n.Return(&held)     // cannot underflow: every level above holds at least this
 	_ = n.Guarantee(Cost{}) // lowering never fails
 }
 
 // InUse returns what the node and everything below it hold.
-func (n *Node) InUse() Cost { return n.inUse }
+func (n *Node) InUse() Cost { return n.costs(func(a *account) uint32 { return a.inUse }) }
 
 // Charged returns what counts against the limit: in use plus the unused part of guarantees given to
 // children.
-func (n *Node) Charged() Cost { return n.charged }
+func (n *Node) Charged() Cost { return n.costs(func(a *account) uint32 { return a.charged }) }
 
 // Guaranteed returns what is set aside for the node.
-func (n *Node) Guaranteed() Cost { return n.guarantee }
+func (n *Node) Guaranteed() Cost { return n.costs(func(a *account) uint32 { return a.guarantee }) }
 
 // Limit returns the node's limit; of a node that leases from a pool, the pool's.
 func (n *Node) Limit() Cost {
 	if n.lease != nil {
 		return n.lease.pool.total
 	}
-	return n.limit
+	return n.costs(func(a *account) uint32 { return a.limit })
 }
 
 // most is the node's limit of one counter.
@@ -288,22 +272,26 @@ func (n *Node) most(i int) uint32 {
 	if n.lease != nil {
 		return n.lease.pool.total[i]
 	}
-	return n.limit[i]
+	return n.of[i].limit
 }
 
 // used is how much of its limit the node uses, with what other trees have leased.
 func (n *Node) used(i Counter) (used, limit uint64) {
 	if n.lease == nil {
-		return uint64(n.inUse[i]), uint64(n.limit[i])
+		return uint64(n.of[i].inUse), uint64(n.of[i].limit)
 	}
 	p := n.lease.pool
 	leased := uint64(p.total[i] - p.free[i].Load())
-	return leased - min(uint64(n.limit[i]), leased) + uint64(n.inUse[i]), uint64(p.total[i])
+	return leased - min(uint64(n.of[i].limit), leased) + uint64(n.of[i].inUse), uint64(p.total[i])
 }
 
-// SetLimit resizes the node, which leases from no pool. A limit below what is in use takes nothing away: new takes are refused
-// until enough came back.
-func (n *Node) SetLimit(limit Cost) { n.limit = limit }
+// SetLimit resizes the node, which leases from no pool. A limit below what is in use takes nothing
+// away: new takes are refused until enough came back.
+func (n *Node) SetLimit(limit Cost) {
+	for i, v := range limit {
+		n.of[i].limit = v
+	}
+}
 
 // Starve has the node, and all below it, refuse whatever is asked, or ends that. It is for tests of
 // those who ask.

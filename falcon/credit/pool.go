@@ -63,21 +63,39 @@ type lease struct {
 	gave  uint32 // counters that it gave something back of, since Waiters
 }
 
-// more leases for the node what it lacks to take v of a counter, or nothing.
-func (n *Node) more(i int, v uint32) bool {
-	l := n.lease
-	if l == nil {
+// lend decides where a node lacks room for v of a counter, or others want something of its pool: it
+// leases what the node lacks, or nothing. Nothing asked is never refused, also not while a lowered
+// limit is exceeded.
+func (n *Node) lend(i int, v uint32) bool {
+	if v == 0 {
+		return true
+	}
+	if n.lease == nil {
 		return false
 	}
-	if l.pool.wanted.Load()&^l.bit != 0 && !n.entitled(i, v) {
+	if n.owes(i, v) {
 		n.want(i)
 		return false
 	}
-	if n.borrow(i, v) {
+	if n.of[i].fits(v) || n.borrow(i, v) {
 		return true
 	}
 	n.want(i) // first, so that who gives something back from now on sees it
 	return n.borrow(i, v)
+}
+
+// disputed tells whether another tree wants something of the pool.
+func (n *Node) disputed() bool {
+	l := n.lease
+	return l != nil && l.pool.wanted.Load()&^l.bit != 0
+}
+
+// owes tells whether v more would be of what another tree wants: it was refused some, and this one
+// has more than its part. What comes back to such a tree is not to be taken again before its step
+// ends, or it would never be idle, and the other never had its turn.
+func (n *Node) owes(i int, v uint32) bool {
+	l := n.lease
+	return n.disputed() && l.pool.wants[i].Load()&^l.bit != 0 && !n.entitled(i, v)
 }
 
 // borrow leases for the node what it lacks to take v of a counter, or nothing, whoever else wants
@@ -86,18 +104,13 @@ func (n *Node) borrow(i int, v uint32) bool {
 	if n.lease == nil {
 		return false
 	}
-	lacks := uint64(n.charged[i]) + uint64(v) - uint64(n.limit[i])
+	lacks := uint64(n.of[i].charged) + uint64(v) - uint64(n.of[i].limit)
 	got := uint32(0)
 	if lacks <= uint64(Unlimited) {
 		got = n.lease.pool.take(i, uint32(lacks))
 	}
-	n.limit[i] += got
+	n.of[i].limit += got
 	return got > 0
-}
-
-// fits tells whether the node has room for v more of a counter.
-func (n *Node) fits(i int, v uint32) bool {
-	return n.charged[i] <= n.limit[i] && v <= n.limit[i]-n.charged[i]
 }
 
 // entitled tells whether v more is within the tree's part of what is not set aside for guarantees.
@@ -106,7 +119,7 @@ func (n *Node) entitled(i int, v uint32) bool {
 	l := n.lease
 	shared := l.pool.total[i] - min(l.pool.aside[i].Load(), l.pool.total[i])
 	part := (uint64(shared) + uint64(l.pool.trees) - 1) / uint64(l.pool.trees)
-	has := n.charged[i] - min(l.aside[i], n.charged[i])
+	has := n.of[i].charged - min(l.aside[i], n.of[i].charged)
 	return has == 0 || uint64(has)+uint64(v) <= part
 }
 
@@ -136,11 +149,11 @@ func (p *Pool) take(i int, v uint32) uint32 {
 
 // giveBack leaves the node at most keep of a counter that is not in use.
 func (n *Node) giveBack(i int, keep uint32) {
-	if n.limit[i] <= n.charged[i] {
+	if n.of[i].limit <= n.of[i].charged {
 		return
 	}
-	if spare := n.limit[i] - n.charged[i]; spare > keep {
-		n.limit[i] -= spare - keep
+	if spare := n.of[i].limit - n.of[i].charged; spare > keep {
+		n.of[i].limit -= spare - keep
 		n.lease.pool.free[i].Add(spare - keep)
 		n.lease.gave |= 1 << i
 	}
@@ -148,7 +161,7 @@ func (n *Node) giveBack(i int, keep uint32) {
 
 // tidy gives back what is more than two chunks.
 func (n *Node) tidy(i int) {
-	if chunk := n.lease.pool.chunk[i]; uint64(n.limit[i]) > uint64(n.charged[i])+2*uint64(chunk) {
+	if chunk := n.lease.pool.chunk[i]; uint64(n.of[i].limit) > uint64(n.of[i].charged)+2*uint64(chunk) {
 		n.giveBack(i, chunk)
 	}
 }
@@ -160,7 +173,7 @@ func (n *Node) Settle() {
 		if m.lease == nil || m.lease.pool.trees == 1 {
 			continue
 		}
-		for i := range m.limit {
+		for i := range m.of {
 			m.giveBack(i, 0)
 		}
 	}
@@ -171,7 +184,7 @@ func (n *Node) Settle() {
 // owner of this tree calls it after each step.
 func (n *Node) Waiters() (trees uint32) {
 	for m := n; m != nil; m = m.parent {
-		if m.lease != nil && m.lease.pool.wanted.Load()&^m.lease.bit != 0 {
+		if m.disputed() {
 			trees |= m.waiters()
 		}
 	}
@@ -180,7 +193,7 @@ func (n *Node) Waiters() (trees uint32) {
 
 func (n *Node) waiters() (trees uint32) {
 	p := n.lease.pool
-	for i := range n.limit {
+	for i := range n.of {
 		if w := p.wants[i].Load() &^ n.lease.bit; w != 0 {
 			n.giveBack(i, 0)
 			if n.lease.gave&(1<<i) != 0 {

@@ -167,9 +167,9 @@ func TestPoolModel(t *testing.T) {
 				for k := range host {
 					leased, free := uint32(0), g.host.Free()[k]
 					for _, n := range g.trees {
-						leased += n.limit[k]
-						if n.charged[k] > n.limit[k] {
-							t.Fatalf("%v: %d charged, %d leased", Counter(k), n.charged[k], n.limit[k])
+						leased += n.of[k].limit
+						if n.of[k].charged > n.of[k].limit {
+							t.Fatalf("%v: %d charged, %d leased", Counter(k), n.of[k].charged, n.of[k].limit)
 						}
 						if free > 0 && n.Headroom(Counter(k)) < min(free, g.nic.Free()[k]) {
 							t.Fatalf("%v: headroom %d with %d free", Counter(k), n.Headroom(Counter(k)), free)
@@ -241,6 +241,34 @@ func TestPoolTurns(t *testing.T) {
 	}
 	if n, _ := g.end(); n != all(16) {
 		t.Errorf("%v are back", n)
+	}
+}
+
+// TestPoolWanted: a tree with more than its part leaves what another waits for also within a step,
+// before it was asked for it, of the counter that the other waits for and of no other.
+func TestPoolWanted(t *testing.T) {
+	g := newGrove(all(16), all(16), 2, 1)
+	greedy, modest := g.functions[0][0], g.functions[1][0]
+	c, other := one(ReqPktTx, 1), one(ReqBufTx, 1)
+	for range 16 {
+		if !greedy.Take(&c) || !greedy.TakeOne(ReqBufTx, false) {
+			t.Fatal("one alone has less than there is")
+		}
+	}
+	if modest.Take(&c) {
+		t.Fatal("more than there is")
+	}
+	if greedy.Return(&c) != nil || greedy.Return(&other) != nil {
+		t.Fatal("cannot return")
+	}
+	if greedy.Take(&c) || greedy.TakeOne(ReqPktTx, false) {
+		t.Error("took what another waits for")
+	}
+	if !greedy.Take(&other) {
+		t.Error("refused what nobody else waits for")
+	}
+	if g.trees[0].Waiters() != 1<<1 || !g.trees[1].Offered() || !modest.Take(&c) {
+		t.Error("the other did not get it")
 	}
 }
 

@@ -11,7 +11,6 @@ const (
 	BaseLen = 16 // header without virtualization cookie, bytes
 	VCLen   = 8  // virtualization cookie, bytes
 	ICVLen  = 16 // integrity check value behind the payload, bytes
-	UDPPort = 1000
 
 	NextHeaderIPv4   = 4
 	NextHeaderIPv6   = 41

@@ -29,15 +29,27 @@ type event struct {
 	kind   eventKind
 }
 
+// events are those to come.
+type events struct {
+	heap  eventHeap
+	order uint64 // of the event scheduled last
+}
+
+// at schedules an event. Host is a line's index for holdOver.
+func (e *events) at(at falcon.Time, kind eventKind, host int, p *packet) {
+	e.order++
+	e.heap.push(event{at: at, order: e.order, kind: kind, host: int32(host), packet: p})
+}
+
+// due tells whether an event is due by a time.
+func (e *events) due(by falcon.Time) bool { return len(e.heap) > 0 && e.heap[0].at <= by }
+
+func (e *events) pop() event { return e.heap.pop() }
+
 // eventHeap is a binary heap by time; container/heap would allocate for every event.
 type eventHeap []event
 
 func (a *event) before(b *event) bool { return a.at < b.at || a.at == b.at && a.order < b.order }
-
-func (n *Network) at(at falcon.Time, kind eventKind, host int, p *packet) {
-	n.order++
-	n.events.push(event{at: at, order: n.order, kind: kind, host: int32(host), packet: p})
-}
 
 func (q *eventHeap) push(ev event) {
 	h := append(*q, ev)

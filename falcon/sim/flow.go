@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/falcon-vnic/vnic/falcon"
-	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
 // FlowConfig is one connection and what it does: operations one after the other, as many at once as
@@ -43,7 +42,6 @@ func (f *FlowConfig) Check(hosts int) error {
 // flow is a running FlowConfig.
 type flow struct {
 	cfg         FlowConfig
-	net         *Network
 	start       falcon.Time
 	from, to    *endpoint
 	rnd         uint64
@@ -58,45 +56,15 @@ type flow struct {
 // endpoint is one end of a flow's connection, with what the network knows about its packets.
 type endpoint struct {
 	flow *flow
-	host *Host
+	host int
 	peer *endpoint
 	conn *falcon.Conn
 
-	highest [2]uint32           // PSN after the highest sent, by window
-	seen    [2][seenPSNs]uint32 // of packets sent, by window and PSN: PSN+1 of what the receiver has
-	tally   tally
-}
-
-// AddFlow opens a flow's connection. It starts within a round trip after its time, as the seed
-// says: flows of one time would else move in step.
-func (n *Network) AddFlow(cfg FlowConfig) error {
-	if err := cfg.Check(len(n.Hosts)); err != nil {
-		return err
-	}
-	f := &flow{cfg: cfg, net: n, rnd: Mix(n.seed ^ Mix(uint64(len(n.flows)+1<<20)))}
-	f.start = n.Now + cfg.Start + falcon.Time(draw(f.rnd, 0, drawJitter)*float64(n.cfg.RTT))
-	f.from, f.to = &endpoint{flow: f, host: n.Hosts[cfg.From]}, &endpoint{flow: f, host: n.Hosts[cfg.To]}
-	f.from.peer, f.to.peer = f.to, f.from
-	cid := uint32(2 * len(n.flows))
-	conn := falcon.ConnConfig{LocalCID: cid, RemoteCID: cid + 1, Protocol: wire.ProtocolRDMA, Ordered: cfg.Ordered, MTU: MTU, User: f.from}
-	var err error
-	if f.from.conn, err = f.from.host.Engine.Open(n.Now, conn); err != nil {
-		return err
-	}
-	conn = Mirror(conn)
-	conn.User = f.to
-	if f.to.conn, err = f.to.host.Engine.Open(n.Now, conn); err != nil {
-		return err
-	}
-	n.flows = append(n.flows, f)
-	f.from.host.flows = append(f.from.host.flows, f)
-	n.at(f.start, flowStart, cfg.From, nil)
-	return nil
+	history history
 }
 
 // issue starts operations until the flow or the engine has enough.
-func (f *flow) issue() {
-	now := f.net.Now
+func (f *flow) issue(now falcon.Time) {
 	for !f.dead && !f.blocked && now >= f.start && (f.cfg.Outstanding == 0 || f.outstanding < f.cfg.Outstanding) {
 		if f.next == 0 {
 			f.rnd = Mix(f.rnd)
@@ -135,11 +103,11 @@ func (e *endpoint) handle(now falcon.Time, ev *falcon.Event) {
 		} else if ev.Kind == falcon.EvPullDone {
 			f.received += uint64(len(ev.Data))
 		}
-		f.issue()
+		f.issue(now)
 	case falcon.EvCredit:
 		if e == f.from {
 			f.blocked = false
-			f.issue()
+			f.issue(now)
 		}
 	case falcon.EvClosed:
 		f.dead = true

@@ -24,12 +24,12 @@ func (h *Host) Fill(_ *falcon.Conn, _ falcon.TxnKind, _ uint64, dst []byte) (int
 
 func (h *Host) receive(p *packet) {
 	if h.Engine.Receive(h.net.Now, falcon.Packet{T1: p.t1, Hops: hops, CE: p.ce, Data: p.buf[:p.n]}) == wire.DropNone {
-		p.to.peer.received(p)
+		p.from.received(p)
 	} else {
-		p.to.peer.ended(p, false)
+		p.from.ended(p, false)
 	}
 	h.serve()
-	h.net.put(p)
+	h.net.packets.put(p)
 }
 
 // serve does everything the host can do now.
@@ -40,7 +40,7 @@ func (h *Host) serve() {
 	}
 	if at := h.Engine.Deadline(); at < h.wake {
 		h.wake = max(at, h.net.Now)
-		h.net.at(h.wake, timerDue, h.index, nil)
+		h.net.events.at(h.wake, timerDue, h.index, nil)
 	}
 }
 
@@ -54,19 +54,18 @@ func (h *Host) drain() {
 // transmit puts one packet on the uplink, which is idle.
 func (h *Host) transmit() {
 	n := h.net
-	p := n.get()
+	p := n.packets.get()
 	size, conn := h.Engine.Transmit(n.Now, p.buf[:])
 	if size == 0 {
-		n.put(p)
+		n.packets.put(p)
 		return
 	}
 	p.n, p.t1 = size, falcon.FalconTime(n.Now)
 	from := conn.User().(*endpoint)
-	p.to = from.peer
-	p.dst = p.to.host
-	from.sent(p)
+	p.dst, p.from = from.peer.host, &from.history
+	p.from.sent(p)
 	idle := h.line.occupy(size + Overhead)
 	h.sending = true
-	n.at((idle+picos-1)/picos, uplinkIdle, h.index, nil)
+	n.events.at((idle+picos-1)/picos, uplinkIdle, h.index, nil)
 	h.line.send(p)
 }

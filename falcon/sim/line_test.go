@@ -16,7 +16,7 @@ func pass(t *testing.T, frames int, edit func(*NetworkConfig)) (arrived []uint32
 		l.occupy(1000)
 		l.send(frame(n, f, 1000, uint32(i)))
 	}
-	for len(n.events) > 0 {
+	for len(n.events.heap) > 0 {
 		if ev := n.events.pop(); ev.kind == atSwitch {
 			arrived = append(arrived, ev.packet.psn)
 		}
@@ -65,7 +65,7 @@ func TestDuplicatesAreNotSpurious(t *testing.T) {
 	n := network(t, func(c *NetworkConfig) { c.Duplicate = 0.2 })
 	f := add(t, n, FlowConfig{From: 0, To: 1, Ordered: true, Sizes: []int{4096}})
 	n.Run(n.Now + 2e6)
-	if s := f.from.tally; s.first < 1000 || s.again != 0 || s.spurious != 0 || s.lost != 0 {
+	if s := f.from.history.tally; s.first < 1000 || s.again != 0 || s.spurious != 0 || s.lost != 0 {
 		t.Errorf("%+v", s)
 	}
 	if f.failed != 0 {
@@ -96,7 +96,7 @@ func TestLinks(t *testing.T) {
 	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Start: 1e9})
 	n.forward(frame(n, f, 1250, 0))
 	arrivals := 0
-	for len(n.events) > 0 {
+	for len(n.events.heap) > 0 {
 		ev := n.events.pop()
 		if ev.kind != atHost {
 			continue

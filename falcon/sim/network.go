@@ -1,86 +1,8 @@
 package sim
 
 import (
-	"fmt"
-	"slices"
-
 	"github.com/falcon-vnic/vnic/falcon"
-)
-
-// NetworkConfig describes hosts around one switch.
-type NetworkConfig struct {
-	Hosts  int
-	Rate   int64       // of every link, bits per second
-	RTT    falcon.Time // round trip of an empty network, without serialisation
-	Buffer int         // of every switch port, bytes; what does not fit is dropped
-	Mark   int         // a port with more bytes than this marks Congestion Experienced, 0 = never
-
-	Faults             // of the links from hosts to the switch
-	Links  []HostLinks // links unlike the others; of two for one host the later counts
-}
-
-// Check returns an error naming the first impossible value.
-func (c *NetworkConfig) Check() error {
-	switch {
-	case c.Hosts < 2 || c.Hosts > MaxHosts:
-		return fmt.Errorf("hosts: %d is out of range; use 2 to %d", c.Hosts, MaxHosts)
-	case c.Rate < 1e6 || c.Rate > 1e13:
-		return fmt.Errorf("rate: %d bit/s is out of range; use 1 Mbit/s to 10 Tbit/s", c.Rate)
-	case c.RTT < 0 || c.RTT > 1e9:
-		return fmt.Errorf("rtt: %d ns is out of range; use 0 to 1 s", c.RTT)
-	case c.Buffer < maxFrame || c.Buffer > 1<<32:
-		return fmt.Errorf("buffer: %d bytes is out of range; use at least a frame, %d bytes, and at most 4 GiB", c.Buffer, maxFrame)
-	case c.Mark < 0:
-		return fmt.Errorf("mark: %d is negative; use 0 for no marks", c.Mark)
-	}
-	for i := range c.Links {
-		l := &c.Links[i]
-		if l.Host < 0 || l.Count < 1 || l.Host+l.Count > c.Hosts {
-			return fmt.Errorf("links[%d]: there are no hosts %d to %d; use 0 to %d", i, l.Host, l.Host+l.Count-1, c.Hosts-1)
-		}
-		if err := l.Up.check(); err != nil {
-			return fmt.Errorf("links[%d].up.%w", i, err)
-		}
-		if err := l.Down.check(); err != nil {
-			return fmt.Errorf("links[%d].down.%w", i, err)
-		}
-	}
-	return c.Faults.check()
-}
-
-// impaired reports whether any link has faults.
-func (c *NetworkConfig) impaired() bool {
-	for i := range c.Links {
-		if !c.Links[i].Up.none() || !c.Links[i].Down.none() {
-			return true
-		}
-	}
-	return !c.Faults.none()
-}
-
-// withoutFaults is the same network with perfect links.
-func (c NetworkConfig) withoutFaults() NetworkConfig {
-	c.Faults, c.Links = Faults{}, slices.Clone(c.Links)
-	for i := range c.Links {
-		c.Links[i].Up.Faults, c.Links[i].Down.Faults = Faults{}, Faults{}
-	}
-	return c
-}
-
-const (
-	// MaxHosts bounds a network.
-	MaxHosts = 1024
-	// MTU is the largest ULP part of a packet in a Network.
-	MTU = 4200
-	// Overhead is what a frame carries beside the Falcon packet: preamble, gap and FCS 24, Ethernet
-	// 14, IPv4 20, UDP 8, PSP 24, inner IPv4 20, ICV 16 bytes.
-	Overhead = 126
-	// hops is the forward hop count of every packet: one switch.
-	hops = 1
-
-	maxPacket = 64 + MTU
-	maxFrame  = maxPacket + Overhead
-	picos     = 1000
+	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
 // Network is hosts joined by a switch with one egress queue per host, in virtual time.
@@ -97,14 +19,13 @@ type Network struct {
 	Hosts []*Host
 	Ports []Port // Ports[i] leads to host i
 
-	cfg    NetworkConfig
-	seed   uint64
-	lines  []*line
-	events eventHeap
-	order  uint64
-	free   *packet
-	flows  []*flow
-	hook   func() // of the sampling event
+	cfg     NetworkConfig
+	seed    uint64
+	lines   []*line
+	events  events
+	packets packets
+	flows   []*flow
+	hook    func() // of the sampling event
 }
 
 // Port is an egress queue of the switch. It needs no queue in fact: in a FIFO the time a packet
@@ -115,20 +36,6 @@ type Port struct {
 	Peak                  int // most bytes queued since the owner of the network cleared it
 
 	line *line // busy until the last packet leaves
-}
-
-type packet struct {
-	next    *packet
-	n       int // bytes of the Falcon packet
-	dst     *Host
-	to      *endpoint // the receiving end
-	t1      uint32
-	ce      bool
-	window  int8 // of the PSN: request, data, −1 for acknowledgements
-	psn     uint32
-	release uint64 // index of the frame after which a held one goes
-	copied  bool   // by the network
-	buf     [maxPacket]byte
 }
 
 // NewNetwork returns a network whose hosts have engines with the given configuration. Equal seeds
@@ -150,17 +57,6 @@ func NewNetwork(seed uint64, cfg NetworkConfig, engine falcon.Config) (*Network,
 	return n, nil
 }
 
-// links are those of a host.
-func (c *NetworkConfig) links(host int) (up, down LinkConfig) {
-	up.Faults = c.Faults
-	for i := range c.Links {
-		if l := &c.Links[i]; host >= l.Host && host < l.Host+l.Count {
-			up, down = l.Up, l.Down
-		}
-	}
-	return up, down
-}
-
 func (n *Network) newLine(seed uint64, cfg LinkConfig, arrival eventKind) *line {
 	if cfg.Rate == 0 {
 		cfg.Rate = n.cfg.Rate
@@ -170,9 +66,37 @@ func (n *Network) newLine(seed uint64, cfg LinkConfig, arrival eventKind) *line 
 	return l
 }
 
+// AddFlow opens a flow's connection. It starts within a round trip after its time, as the seed
+// says: flows of one time would else move in step.
+func (n *Network) AddFlow(cfg FlowConfig) error {
+	if err := cfg.Check(len(n.Hosts)); err != nil {
+		return err
+	}
+	f := &flow{cfg: cfg, rnd: Mix(n.seed ^ Mix(uint64(len(n.flows)+1<<20)))}
+	f.start = n.Now + cfg.Start + falcon.Time(draw(f.rnd, 0, drawJitter)*float64(n.cfg.RTT))
+	f.from, f.to = &endpoint{flow: f, host: cfg.From}, &endpoint{flow: f, host: cfg.To}
+	f.from.peer, f.to.peer = f.to, f.from
+	cid := uint32(2 * len(n.flows))
+	conn := falcon.ConnConfig{LocalCID: cid, RemoteCID: cid + 1, Protocol: wire.ProtocolRDMA, Ordered: cfg.Ordered, MTU: MTU, User: f.from}
+	var err error
+	if f.from.conn, err = n.Hosts[cfg.From].Engine.Open(n.Now, conn); err != nil {
+		return err
+	}
+	conn = Mirror(conn)
+	conn.User = f.to
+	if f.to.conn, err = n.Hosts[cfg.To].Engine.Open(n.Now, conn); err != nil {
+		return err
+	}
+	n.flows = append(n.flows, f)
+	from := n.Hosts[cfg.From]
+	from.flows = append(from.flows, f)
+	n.events.at(f.start, flowStart, cfg.From, nil)
+	return nil
+}
+
 // Run moves the clock to the given time.
 func (n *Network) Run(until falcon.Time) {
-	for len(n.events) > 0 && n.events[0].at <= until {
+	for n.events.due(until) {
 		ev := n.events.pop()
 		n.Now = max(n.Now, ev.at)
 		switch ev.kind {
@@ -195,7 +119,7 @@ func (n *Network) Run(until falcon.Time) {
 		case flowStart:
 			h := n.Hosts[ev.host]
 			for _, f := range h.flows {
-				f.issue()
+				f.issue(n.Now)
 			}
 			h.serve()
 		case sampling:
@@ -207,7 +131,7 @@ func (n *Network) Run(until falcon.Time) {
 
 // forward queues a packet that reached the switch.
 func (n *Network) forward(p *packet) {
-	port, size := &n.Ports[p.dst.index], p.n+Overhead
+	port, size := &n.Ports[p.dst], p.n+Overhead
 	now := n.Now * picos
 	queued := 0
 	if port.line.busy > now {
@@ -231,32 +155,9 @@ func (n *Network) forward(p *packet) {
 
 // lost ends a packet that the network dropped.
 func (n *Network) lost(p *packet) {
-	p.to.peer.ended(p, true)
-	n.put(p)
+	p.from.ended(p, true)
+	n.packets.put(p)
 }
 
 // hop is the propagation time of one of the four links of a round trip.
 func (n *Network) hop() falcon.Time { return n.cfg.RTT / 4 }
-
-func (n *Network) get() *packet {
-	p := n.free
-	if p == nil {
-		return new(packet)
-	}
-	n.free = p.next
-	p.next, p.ce, p.copied = nil, false, false
-	return p
-}
-
-// copy returns a second copy of a packet on its way.
-func (n *Network) copy(p *packet) *packet {
-	q := n.get()
-	q.n, q.dst, q.to, q.t1, q.ce, q.window, q.psn, q.copied = p.n, p.dst, p.to, p.t1, p.ce, p.window, p.psn, true
-	copy(q.buf[:q.n], p.buf[:p.n])
-	return q
-}
-
-func (n *Network) put(p *packet) {
-	p.next, p.dst, p.to = n.free, nil, nil
-	n.free = p
-}

@@ -28,8 +28,8 @@ func add(tb testing.TB, n *Network, f FlowConfig) *flow {
 
 // frame makes a packet to host 1 that is not the engine's.
 func frame(n *Network, f *flow, size int, psn uint32) *packet {
-	p := n.get()
-	p.n, p.dst, p.to, p.window, p.psn = size-Overhead, n.Hosts[1], f.to, dataWindow, psn
+	p := n.packets.get()
+	p.n, p.dst, p.from, p.window, p.psn = size-Overhead, 1, &f.from.history, dataWindow, psn
 	return p
 }
 
@@ -56,7 +56,7 @@ func TestPortQueue(t *testing.T) {
 	}
 	last := n.Now + int64(fits)*10000 + n.hop()
 	var got falcon.Time
-	for _, ev := range n.events {
+	for _, ev := range n.events.heap {
 		if ev.kind == atHost {
 			got = max(got, ev.at)
 		}
@@ -86,7 +86,7 @@ func TestReorderBound(t *testing.T) {
 	h.line.busy = 0
 	h.line.releaseAll()
 	var order []uint32
-	for len(n.events) > 0 {
+	for len(n.events.heap) > 0 {
 		if ev := n.events.pop(); ev.kind == atSwitch {
 			order = append(order, ev.packet.psn)
 		}
@@ -114,7 +114,7 @@ func TestReorderBound(t *testing.T) {
 func TestSpuriousCount(t *testing.T) {
 	n := network(t, func(*NetworkConfig) {})
 	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Start: 1e9})
-	e := f.from
+	e := &f.from.history
 	e.received(frame(n, f, 1000, 5))
 	e.ended(frame(n, f, 1000, 5), false) // a duplicate arrived
 	e.ended(frame(n, f, 1000, 5), true)  // another was lost
@@ -134,8 +134,8 @@ func TestNetworkMeasures(t *testing.T) {
 	if ops := f.received / 4096; ops < 500 || ops > 925 {
 		t.Errorf("%d operations in 10 ms", ops)
 	}
-	if f.failed != 0 || f.from.tally.again != 0 || f.from.tally.first < f.received/4096 {
-		t.Errorf("%d failed, %+v", f.failed, f.from.tally)
+	if f.failed != 0 || f.from.history.tally.again != 0 || f.from.history.tally.first < f.received/4096 {
+		t.Errorf("%d failed, %+v", f.failed, f.from.history.tally)
 	}
 	if d := f.from.conn.Info().Delay; d < 10000 || d > 11500 {
 		t.Errorf("delay %d ns", d)

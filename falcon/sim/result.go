@@ -98,7 +98,7 @@ func newMeter(n *Network, s *Scenario) *meter {
 	if s.WarmUp == 0 {
 		m.start()
 	}
-	n.at(m.begin+s.Sample, sampling, 0, nil)
+	n.events.at(m.begin+s.Sample, sampling, 0, nil)
 	return m
 }
 
@@ -112,8 +112,8 @@ func (m *meter) start() {
 
 func (m *meter) totals() (t totals) {
 	for _, f := range m.net.flows {
-		t.add(f.from.tally)
-		t.add(f.to.tally)
+		t.add(f.from.history.tally)
+		t.add(f.to.history.tally)
 		t.failed += f.failed
 	}
 	for i, h := range m.net.Hosts {
@@ -128,7 +128,7 @@ func (m *meter) totals() (t totals) {
 
 func (m *meter) sample() {
 	n := m.net
-	n.at(n.Now+m.s.Sample, sampling, 0, nil)
+	n.events.at(n.Now+m.s.Sample, sampling, 0, nil)
 	s := Sample{At: n.Now - m.begin}
 	var bytes uint64
 	var delay, target int64

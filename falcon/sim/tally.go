@@ -32,42 +32,49 @@ const (
 // seenPSNs is how far back a PSN is remembered: more than a window.
 const seenPSNs = 2 * 1024
 
+// history is what the network knows about the packets that an endpoint sent.
+type history struct {
+	highest [2]uint32           // PSN after the highest sent, by window
+	seen    [2][seenPSNs]uint32 // by window and PSN: PSN+1 of what the receiver has
+	tally   tally
+}
+
 // sent classifies a packet that leaves.
-func (e *endpoint) sent(p *packet) {
+func (h *history) sent(p *packet) {
 	p.window = noWindow
-	h, d := wire.ParseHeader(p.buf[:p.n])
+	hdr, d := wire.ParseHeader(p.buf[:p.n])
 	if d != wire.DropNone {
 		return // an acknowledgement
 	}
-	p.window, p.psn = dataWindow, h.PSN
+	p.window, p.psn = dataWindow, hdr.PSN
 	// A Resync starts behind the base header with its code and the type of the packet it replaces.
-	if h.Type == wire.TypePullRequest || h.Type == wire.TypeResync && wire.PacketType(p.buf[wire.BaseLen+1]>>4) == wire.TypePullRequest {
+	if hdr.Type == wire.TypePullRequest || hdr.Type == wire.TypeResync && wire.PacketType(p.buf[wire.BaseLen+1]>>4) == wire.TypePullRequest {
 		p.window = requestWindow
 	}
-	if next := &e.highest[p.window]; int32(p.psn-*next) < 0 {
-		e.tally.again++
+	if next := &h.highest[p.window]; int32(p.psn-*next) < 0 {
+		h.tally.again++
 	} else {
 		*next = p.psn + 1
-		e.tally.first++
+		h.tally.first++
 	}
 }
 
 // received notes that the receiver accepted a packet.
-func (e *endpoint) received(p *packet) {
+func (h *history) received(p *packet) {
 	if p.window != noWindow {
-		e.seen[p.window][p.psn%seenPSNs] = p.psn + 1
+		h.seen[p.window][p.psn%seenPSNs] = p.psn + 1
 	}
 }
 
 // ended counts a packet that the network dropped or the receiver did not want.
-func (e *endpoint) ended(p *packet, lost bool) {
+func (h *history) ended(p *packet, lost bool) {
 	if p.window == noWindow || p.copied {
 		return
 	}
 	if lost {
-		e.tally.lost++
+		h.tally.lost++
 	}
-	if e.seen[p.window][p.psn%seenPSNs] == p.psn+1 {
-		e.tally.spurious++
+	if h.seen[p.window][p.psn%seenPSNs] == p.psn+1 {
+		h.tally.spurious++
 	}
 }

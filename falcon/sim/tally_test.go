@@ -10,7 +10,7 @@ import (
 // packet that it replaces, and an acknowledgement to none (F65).
 func TestTally(t *testing.T) {
 	n := network(t, func(*NetworkConfig) {})
-	e := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Start: 1e9}).from
+	e := &add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Start: 1e9}).from.history
 	e.highest, e.tally = [2]uint32{100, 200}, tally{}
 	header := func(typ wire.PacketType, psn uint32) wire.Header {
 		return wire.Header{CID: 1, Protocol: wire.ProtocolRDMA, Type: typ, PSN: psn}
@@ -39,7 +39,7 @@ func TestTally(t *testing.T) {
 		{resync(wire.TypePullData, 202), dataWindow, tally{first: 5, again: 3}},
 		{a.Append(nil), noWindow, tally{first: 5, again: 3}},
 	} {
-		p := n.get()
+		p := n.packets.get()
 		p.n = copy(p.buf[:], tc.packet)
 		if e.sent(p); p.window != tc.window || e.tally != tc.want {
 			t.Errorf("packet %d: window %d, %+v; want %d, %+v", i, p.window, e.tally, tc.window, tc.want)

@@ -159,6 +159,7 @@ static int make_fifo(struct fifo *f, unsigned size)
 /* Frees a device whose stream was never opened or has ended. */
 static void release(struct vnic_device *dev)
 {
+	pci_close(dev);
 	if (dev->fd >= 0)
 		close(dev->fd);
 	arena_close(&dev->arena);

@@ -5,6 +5,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "vnic.h"
 
@@ -30,8 +31,20 @@ struct fifo {
 	unsigned size, head, count;
 };
 
+/* The function's PCI device and its window; docs/abi sections 10 and 11. */
+struct window {
+	uint8_t *shared, *regs; /* BAR2 and BAR0 */
+	size_t size, regs_size;
+	uint32_t function;
+	uint8_t *bells, *control;        /* blocks of the window */
+	uint32_t session;                /* 0: none */
+	uint32_t bell, request, message; /* next in the bell ring, and in the rings of the control block */
+	int container, group, device;    /* of vfio; -1: mapped from sysfs */
+};
+
 struct vnic_device {
-	int fd;
+	int fd;             /* the stream; with win what interrupts, or a timer */
+	struct window *win; /* or NULL */
 	struct arena arena;
 	struct vnic_info info;
 
@@ -77,6 +90,7 @@ struct vnic_qp {
 /* memory.c */
 int arena_pin(struct arena *a, size_t size);              /* in a guest */
 int arena_memfd(struct arena *a, size_t size, uint64_t at); /* on the NIC's host */
+int arena_iova(struct arena *a, size_t size, uint64_t at);  /* for an IOMMU, which maps it at an address */
 void arena_close(struct arena *a);
 uint64_t arena_addr(const struct arena *a, const void *p); /* device address */
 /* Makes the page list of memory; it is freed with vnic_free(list, *size). */
@@ -89,6 +103,20 @@ int stream_call(struct vnic_device *dev, uint16_t type, const void *body, size_t
 int ring_doorbell(struct vnic_device *dev, uint8_t kind, uint8_t flags, uint32_t queue, uint32_t index);
 int fifo_take(struct fifo *f, struct vnic_async_event *e);
 void fifo_put(struct fifo *f, const struct vnic_async_event *e);
+
+/* window.c */
+int window_find(struct window *w);       /* the blocks of a mapped window: 1, or 0 if it is no function's */
+int window_busy(const struct window *w); /* whether a driver has a session */
+int window_open(struct window *w);
+void window_leave(struct window *w);
+int window_send(struct window *w, const void *message, size_t size);
+int window_ring(struct window *w, const struct vnic_doorbell *d);
+/* Receives a message, waiting with fd up to timeout_ms for it: its length, 0 if there is none. */
+ssize_t window_receive(struct window *w, int fd, void *to, size_t size, int timeout_ms);
+
+/* pci.c */
+int pci_dial(struct vnic_device *dev, const char *address, size_t memory, uint32_t function);
+void pci_close(struct vnic_device *dev);
 
 /* admin.c */
 int admin_do(struct vnic_device *dev, uint16_t opcode, const void *params, size_t size, void *result, size_t result_size);

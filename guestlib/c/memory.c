@@ -92,6 +92,19 @@ int arena_memfd(struct arena *a, size_t size, uint64_t at)
 	return 0;
 }
 
+int arena_iova(struct arena *a, size_t size, uint64_t at)
+{
+	if (arena_tables(a, size) < 0)
+		return -1;
+	size = a->pages * PAGE;
+	a->base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (a->base == MAP_FAILED || madvise(a->base, size, MADV_DONTFORK) < 0)
+		return fail(errno, "mmap of %zu bytes: %s", size, strerror(errno));
+	for (size_t i = 0; i < a->pages; i++)
+		a->addrs[i] = at + i * PAGE;
+	return 0;
+}
+
 void arena_close(struct arena *a)
 {
 	if (a->addrs && a->base != MAP_FAILED)

@@ -44,8 +44,29 @@ int vnic_post_send(struct vnic_qp *qp, const struct vnic_send_wr *wr)
 	memcpy(slot, &e, sizeof e);
 	if (in_line)
 		memcpy(slot + sizeof e, wr->inline_data, wr->inline_len);
-	else
+	else if (wr->num_sge)
 		memcpy(slot + sizeof e, wr->sgl, wr->num_sge * sizeof *wr->sgl);
+	return publish(qp, &qp->sq, VNIC_DOORBELL_SQ);
+}
+
+int vnic_post_reg_mr(struct vnic_qp *qp, uint64_t wrid, uint8_t flags, struct vnic_fast_mr *f, void *addr, size_t length, uint32_t access)
+{
+	const uint8_t *first = addr;
+	size_t offset = (uintptr_t)addr % VNIC_PAGE_SIZE, pages = (offset + length + VNIC_PAGE_SIZE - 1) / VNIC_PAGE_SIZE;
+	if (!length || pages > f->max_pages)
+		return fail(EINVAL, "%zu bytes at %p: the region was made for 1 to %u pages", length, addr, f->max_pages);
+	uint8_t *slot = next_slot(&qp->sq);
+	if (!slot)
+		return -1;
+	for (size_t i = 0; i < pages; i++)
+		f->list[i] = arena_addr(&qp->dev->arena, first - offset + i * VNIC_PAGE_SIZE);
+	uint32_t key = (f->mr.rkey & ~0xffU) | (uint8_t)(f->mr.rkey + 1); /* another than before: what has the old one is refused */
+	struct vnic_send_wqe e = { .wrid = wrid, .opcode = VNIC_OP_REG_MR, .flags = flags, .rkey = key };
+	struct vnic_fast_reg r = { .iova = (uintptr_t)addr, .length = length, .pages = arena_addr(&qp->dev->arena, f->list), .access = access,
+				   .offset = (uint32_t)offset };
+	memcpy(slot, &e, sizeof e);
+	memcpy(slot + sizeof e, &r, sizeof r);
+	f->mr = (struct vnic_mr){ .addr = addr, .length = length, .lkey = key, .rkey = key };
 	return publish(qp, &qp->sq, VNIC_DOORBELL_SQ);
 }
 

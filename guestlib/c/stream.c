@@ -80,9 +80,11 @@ int stream_dial(struct vnic_device *dev, const char *url, size_t memory, uint32_
 			return -1;
 		return offer_memory(dev);
 	}
+	if (!strncmp(buf, "pci://", 6))
+		return pci_dial(dev, buf[6] ? buf + 7 : "", memory, *function); /* pci:///0000:00:08.0 */
 	struct sockaddr_vm a = { .svm_family = AF_VSOCK, .svm_cid = VMADDR_CID_HOST, .svm_port = VNIC_PORT };
 	if (strcmp(buf, "vsock") && sscanf(buf, "vsock://%u:%u", &a.svm_cid, &a.svm_port) != 2)
-		return fail(EINVAL, "%s: write vsock://2:7000 or unix:///PATH", url);
+		return fail(EINVAL, "%s: write vsock://2:7000, pci:// or unix:///PATH", url);
 	dev->fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (dev->fd < 0 || connect(dev->fd, (struct sockaddr *)&a, sizeof a) < 0)
 		return fail(errno, "%s: %s; has the guest a vsock device, and is the NIC running?", url, strerror(errno));
@@ -96,13 +98,15 @@ int stream_send(struct vnic_device *dev, uint16_t type, uint64_t tag, const void
 	memcpy(m, &h, sizeof h);
 	if (size)
 		memcpy(m + sizeof h, body, size);
+	if (dev->win)
+		return window_send(dev->win, m, sizeof h + size);
 	return write_all(dev->fd, m, sizeof h + size);
 }
 
 int ring_doorbell(struct vnic_device *dev, uint8_t kind, uint8_t flags, uint32_t queue, uint32_t index)
 {
 	struct vnic_doorbell d = { .kind = kind, .flags = flags, .queue = queue, .index = index };
-	return stream_send(dev, VNIC_MSG_DOORBELL, 0, &d, sizeof d);
+	return dev->win ? window_ring(dev->win, &d) : stream_send(dev, VNIC_MSG_DOORBELL, 0, &d, sizeof d);
 }
 
 void fifo_put(struct fifo *f, const struct vnic_async_event *e)
@@ -180,21 +184,35 @@ static int handle(struct vnic_device *dev, const struct vnic_msg_header *h, cons
 
 int vnic_fd(const struct vnic_device *dev) { return dev->fd; }
 
+/* Reads what there is, waiting up to timeout_ms for the first of it: how many bytes, 0 after that time. */
+static ssize_t receive(struct vnic_device *dev, int timeout_ms)
+{
+	uint8_t *to = dev->in + dev->have;
+	size_t size = sizeof dev->in - dev->have;
+	if (dev->win)
+		return window_receive(dev->win, dev->fd, to, size, timeout_ms);
+	struct pollfd p = { dev->fd, POLLIN, 0 };
+	int ready;
+	do
+		ready = poll(&p, 1, timeout_ms);
+	while (ready < 0 && errno == EINTR);
+	if (ready <= 0)
+		return ready ? fail(errno, "poll: %s", strerror(errno)) : 0;
+	ssize_t n = recv(dev->fd, to, size, 0);
+	if (n <= 0)
+		return fail(ECONNRESET, "the device is gone: %s; open it again", n ? strerror(errno) : "it closed the stream");
+	return n;
+}
+
 int vnic_dispatch(struct vnic_device *dev, int timeout_ms)
 {
 	int handled = 0;
 	for (;;) {
-		struct pollfd p = { dev->fd, POLLIN, 0 };
-		int ready = poll(&p, 1, handled ? 0 : timeout_ms);
-		if (ready < 0 && errno == EINTR)
-			continue;
-		if (ready < 0)
-			return fail(errno, "poll: %s", strerror(errno));
-		if (!ready)
+		ssize_t n = receive(dev, handled ? 0 : timeout_ms);
+		if (n < 0)
+			return -1;
+		if (!n)
 			return handled;
-		ssize_t n = recv(dev->fd, dev->in + dev->have, sizeof dev->in - dev->have, 0);
-		if (n <= 0)
-			return fail(ECONNRESET, "the device is gone: %s; open it again", n ? strerror(errno) : "it closed the stream");
 		dev->have += (size_t)n;
 		size_t at = 0;
 		for (struct vnic_msg_header h; dev->have - at >= sizeof h; at += h.length, handled = 1) {

@@ -38,6 +38,31 @@ int vnic_reg_mr(struct vnic_device *dev, uint32_t pdn, void *addr, size_t length
 	return 0;
 }
 
+int vnic_alloc_mr(struct vnic_device *dev, uint32_t pdn, uint32_t max_pages, struct vnic_fast_mr *f)
+{
+	struct vnic_alloc_mr p = { .pdn = pdn, .max_pages = max_pages };
+	struct vnic_reg_mr_result r;
+	*f = (struct vnic_fast_mr){ .max_pages = max_pages, .list = vnic_alloc(dev, VNIC_PAGE_SIZE) };
+	if (!f->list)
+		return -1;
+	if (admin_do(dev, VNIC_ADMIN_OP_ALLOC_MR, &p, sizeof p, &r, sizeof r) < 0) {
+		vnic_free(dev, f->list, VNIC_PAGE_SIZE);
+		return -1;
+	}
+	f->mr.lkey = r.lkey;
+	f->mr.rkey = r.rkey;
+	return 0;
+}
+
+int vnic_free_mr(struct vnic_device *dev, struct vnic_fast_mr *f)
+{
+	if (vnic_dereg_mr(dev, &f->mr) < 0)
+		return -1;
+	vnic_free(dev, f->list, VNIC_PAGE_SIZE);
+	f->list = NULL;
+	return 0;
+}
+
 int vnic_dereg_mr(struct vnic_device *dev, const struct vnic_mr *mr)
 {
 	struct vnic_dereg_mr p = { .lkey = mr->lkey };
@@ -112,13 +137,14 @@ static int make_queue(struct vnic_device *dev, struct queue *q, uint32_t entries
 	return q->area ? 0 : -1;
 }
 
-static int to_init(struct vnic_qp *qp, uint32_t access)
+static int to_init(struct vnic_qp *qp, uint32_t access, uint8_t type)
 {
+	const uint32_t reliable = VNIC_QP_ATTR_RETRY_CNT | VNIC_QP_ATTR_RNR_RETRY | VNIC_QP_ATTR_MIN_RNR_TIMER | VNIC_QP_ATTR_MAX_RD_ATOMIC |
+				  VNIC_QP_ATTR_MAX_DEST_RD_ATOMIC;
 	struct vnic_device *dev = qp->dev;
 	struct vnic_modify_qp m = {
 		.qpn = qp->qpn,
-		.mask = VNIC_QP_ATTR_STATE | VNIC_QP_ATTR_ACCESS | VNIC_QP_ATTR_PATH_MTU | VNIC_QP_ATTR_RETRY_CNT | VNIC_QP_ATTR_RNR_RETRY |
-			VNIC_QP_ATTR_MIN_RNR_TIMER | VNIC_QP_ATTR_MAX_RD_ATOMIC | VNIC_QP_ATTR_MAX_DEST_RD_ATOMIC,
+		.mask = VNIC_QP_ATTR_STATE | VNIC_QP_ATTR_ACCESS | VNIC_QP_ATTR_PATH_MTU | (type == VNIC_QP_TYPE_RC ? reliable : 0),
 		.state = VNIC_QP_STATE_INIT, .access = access, .path_mtu = dev->info.limits.path_mtu, .retry_cnt = 7, .rnr_retry = 7,
 		.min_rnr_timer = 12, .max_rd_atomic = dev->info.limits.max_read_atomic, .max_dest_rd_atomic = dev->info.limits.max_read_atomic,
 	};
@@ -146,12 +172,20 @@ struct vnic_qp *vnic_create_qp(struct vnic_device *dev, const struct vnic_qp_att
 		free(qp);
 		return NULL;
 	}
+	if (attr->type && attr->type != VNIC_QP_TYPE_RC && attr->type != VNIC_QP_TYPE_UC) {
+		fail(EINVAL, "QP of type %u; VNIC_QP_TYPE_RC and VNIC_QP_TYPE_UC can be made", attr->type);
+		free(qp);
+		return NULL;
+	}
 	qp->dev = dev;
 	qp->max_send_sge = attr->max_send_sge ? attr->max_send_sge : 1;
 	qp->max_recv_sge = attr->max_recv_sge ? attr->max_recv_sge : 1;
 	qp->max_inline = attr->max_inline;
+	if (attr->privileged) /* an entry has room for what vnic_post_reg_mr needs */
+		qp->max_inline = (uint16_t)larger(qp->max_inline, sizeof(struct vnic_fast_reg));
 	struct vnic_create_qp p = {
-		.pdn = attr->pdn, .send_cq = attr->send_cq->cqn, .recv_cq = recv_cq->cqn, .type = VNIC_QP_TYPE_RC, .sig_all = attr->sig_all,
+		.pdn = attr->pdn, .send_cq = attr->send_cq->cqn, .recv_cq = recv_cq->cqn, .type = attr->type ? attr->type : VNIC_QP_TYPE_RC, .sig_all = attr->sig_all,
+		.flags = attr->privileged ? VNIC_QP_PRIVILEGED : 0,
 		.max_send_sge = qp->max_send_sge, .max_recv_sge = qp->max_recv_sge, .max_inline = qp->max_inline,
 	};
 	int err = make_queue(dev, &qp->sq, attr->send_entries,
@@ -176,7 +210,7 @@ struct vnic_qp *vnic_create_qp(struct vnic_device *dev, const struct vnic_qp_att
 		return NULL;
 	}
 	qp->qpn = r.qpn;
-	if (to_init(qp, attr->access) < 0) {
+	if (to_init(qp, attr->access, p.type) < 0) {
 		int why = errno;
 		vnic_destroy_qp(qp);
 		errno = why;
@@ -209,4 +243,27 @@ int vnic_parse_gid(const char *text, uint8_t gid[16])
 	if (inet_pton(AF_INET, text, gid + 12) == 1 || inet_pton(AF_INET6, text, gid) == 1)
 		return 0;
 	return fail(EINVAL, "\"%s\" is no IPv4 or IPv6 address", text);
+}
+
+int vnic_add_gid(struct vnic_device *dev, uint16_t index, const uint8_t gid[16])
+{
+	struct vnic_gid_entry p = { .index = index, .vlan = VNIC_NO_VLAN };
+	memcpy(p.gid, gid, sizeof p.gid);
+	return admin_do(dev, VNIC_ADMIN_OP_ADD_GID, &p, sizeof p, NULL, 0);
+}
+
+int vnic_del_gid(struct vnic_device *dev, uint16_t index)
+{
+	struct vnic_gid_index p = { .index = index };
+	return admin_do(dev, VNIC_ADMIN_OP_DEL_GID, &p, sizeof p, NULL, 0);
+}
+
+int vnic_query_gid(struct vnic_device *dev, uint16_t index, uint8_t gid[16])
+{
+	struct vnic_gid_index p = { .index = index };
+	struct vnic_gid_entry r;
+	if (admin_do(dev, VNIC_ADMIN_OP_QUERY_GID, &p, sizeof p, &r, sizeof r) < 0)
+		return -1;
+	memcpy(gid, r.gid, sizeof r.gid);
+	return 0;
 }

@@ -46,8 +46,9 @@ struct vnic_info {
 const char *vnic_error(void);
 
 /*
- * Attaches to a function and enables it. url is "vsock" or "vsock://2:7000" in a guest (as root: memory is pinned), or "unix:///path" for
- * a process on the NIC's host; "?function=N" (0x10001 is VF 1 of PF 0 of host 1) names one of several. memory is what the device can be
+ * Attaches to a function and enables it. url is "vsock" or "vsock://2:7000" in a guest (as root: memory is pinned), "pci://" or
+ * "pci:///0000:00:08.0" there for a function that is a PCI device of its own (as root; through vfio-pci if the guest has an IOMMU), or
+ * "unix:///path" for a process on the NIC's host; "?function=N" (0x10001 is VF 1 of PF 0 of host 1) names one of several. memory is what the device can be
  * given to work with, in bytes, 1 MiB to 1 GiB; queues take some of it.
  */
 struct vnic_device *vnic_open(const char *url, size_t memory);
@@ -86,6 +87,17 @@ struct vnic_mr {
 int vnic_reg_mr(struct vnic_device *dev, uint32_t pdn, void *addr, size_t length, uint32_t access, struct vnic_mr *mr);
 int vnic_dereg_mr(struct vnic_device *dev, const struct vnic_mr *mr);
 
+/* A region that a work request gives its memory (DEV-935); mr says what it has since the last vnic_post_reg_mr. */
+struct vnic_fast_mr {
+	struct vnic_mr mr;
+	uint32_t max_pages;
+	uint64_t *list; /* of the pages; the device reads it when the request is carried out */
+};
+
+/* Makes one for up to max_pages pages of 4 KiB: 1 to VNIC_MAX_FAST_PAGES. */
+int vnic_alloc_mr(struct vnic_device *dev, uint32_t pdn, uint32_t max_pages, struct vnic_fast_mr *f);
+int vnic_free_mr(struct vnic_device *dev, struct vnic_fast_mr *f);
+
 /* A queue of at least entries completions. */
 struct vnic_cq *vnic_create_cq(struct vnic_device *dev, uint32_t entries);
 int vnic_destroy_cq(struct vnic_cq *cq);
@@ -105,9 +117,11 @@ struct vnic_qp_attr {
 	uint16_t max_inline;
 	uint8_t sig_all;
 	uint32_t access; /* remote access the QP allows */
+	uint8_t type;	 /* VNIC_QP_TYPE_RC (also 0) or VNIC_QP_TYPE_UC */
+	uint8_t privileged; /* 1: takes vnic_post_reg_mr */
 };
 
-/* An RC queue pair in INIT. */
+/* A queue pair in INIT. */
 struct vnic_qp *vnic_create_qp(struct vnic_device *dev, const struct vnic_qp_attr *attr);
 int vnic_destroy_qp(struct vnic_qp *qp);
 uint32_t vnic_qp_num(const struct vnic_qp *qp);
@@ -126,6 +140,11 @@ struct vnic_send_wr {
 
 /* Do not wait. A full queue is an error with errno EAGAIN. */
 int vnic_post_send(struct vnic_qp *qp, const struct vnic_send_wr *wr);
+/*
+ * Registers memory of vnic_alloc by a work request of a privileged QP. Its keys, which f has at once, are of use when the request has
+ * completed. VNIC_OP_LOCAL_INV of the key takes the memory away again; only then may the next one follow.
+ */
+int vnic_post_reg_mr(struct vnic_qp *qp, uint64_t wrid, uint8_t flags, struct vnic_fast_mr *f, void *addr, size_t length, uint32_t access);
 int vnic_post_recv(struct vnic_qp *qp, uint64_t wrid, const struct vnic_sge *sgl, uint8_t num_sge);
 
 /* Fills an SGE. */
@@ -157,6 +176,14 @@ int vnic_connect(struct vnic_qp *qp, const uint8_t gid[16], uint64_t service, co
 
 /* Reads an address, IPv4 or IPv6, as GID. */
 int vnic_parse_gid(const char *text, uint8_t gid[16]);
+
+/*
+ * The GID table (DEV-949): entry 0 is the function's own address at first. An address that is neither that nor the link-local one of the
+ * function's MAC address takes trust.
+ */
+int vnic_add_gid(struct vnic_device *dev, uint16_t index, const uint8_t gid[16]);
+int vnic_del_gid(struct vnic_device *dev, uint16_t index);
+int vnic_query_gid(struct vnic_device *dev, uint16_t index, uint8_t gid[16]);
 
 #ifdef __cplusplus
 }

@@ -38,14 +38,16 @@ typedef uint64_t vnic_le64;
 #define VNIC_MAGIC 0x43494e56U /* RegMagic: the bytes "VNIC" read as a little-endian word. */
 #define VNIC_FUNCTION_ASSIGNED 0xffffffffU /* Hello.Function: the one function assigned to the caller. */
 #define VNIC_ADMIN_CQ 0xffffffffU /* CQ number that stands for the admin completion queue in MsgCQEvent. */
-#define VNIC_PAGE_SIZE 4096U /* bytes of a device page; page list entries are multiples of it. */
+#define VNIC_PAGE_SIZE 4096U /* bytes of a page of a page list, and of pages where no other size is said. */
 #define VNIC_PAGE_LIST_ENTRIES 512U /* entries of one page of a page list. */
 #define VNIC_MAX_PAGE_LEVELS 3U /* deepest page list. */
-#define VNIC_MAX_MR_SIZE 0x80000000U /* largest memory region in bytes. */
+#define VNIC_MIN_PAGE_SHIFT 12U /* log2 of the bytes of the smallest page of a region, and of the pages of queue areas and page lists. */
+#define VNIC_MAX_PAGE_SHIFT 30U /* log2 of the bytes of the largest page of a region. */
+#define VNIC_MAX_MR_SIZE 0x10000000000ULL /* largest memory region in bytes. */
 #define VNIC_RESERVED_LKEY 0xffffffffU /* local key that names device addresses, in queues made with QPPrivileged. */
 #define VNIC_MAX_FAST_PAGES 512U /* most pages of a region of AllocMR. */
 #define VNIC_MAX_ADMIN_ENTRIES 256U /* largest admin queue in entries; smallest is 2. */
-#define VNIC_MAX_QUEUE_LOG2 16U /* largest log2 of the entries of a send, receive or completion queue. */
+#define VNIC_MAX_QUEUE_LOG2 18U /* largest log2 of the entries of a send, receive or completion queue. */
 #define VNIC_QUEUE_HEADER_SIZE 128U /* bytes before the first entry of a queue's area. */
 #define VNIC_SEND_WQE_HEADER 64U /* bytes of a send entry before its SGEs or inline data. */
 #define VNIC_RECV_WQE_HEADER 16U /* bytes of a receive entry before its SGEs. */
@@ -57,6 +59,7 @@ typedef uint64_t vnic_le64;
 #define VNIC_FIRST_RESERVED_SERVICE 0xffffffffffffff00ULL /* service numbers from here on are the NICs' own. */
 #define VNIC_GRH_SIZE 40U /* bytes before the data of a received datagram: an IPv6 header, or 20 bytes of zero and an IPv4 header. */
 #define VNIC_DEFAULT_PKEY 0xffffU /* the one entry of the P_Key table. */
+#define VNIC_GROUP_QPN 0xffffffU /* SendWQE.RemoteQPN of a datagram to a multicast group. */
 #define VNIC_GSI_QKEY 0x80010000U /* Q_Key of queue pairs of type GSI. */
 #define VNIC_QKEY_CONTROLLED 0x80000000U /* SendWQE.RemoteQKey: the QP's own Q_Key is sent. */
 #define VNIC_SL_RO_CEI_PV4 0xaU /* CQE.SL of a datagram received from an IPv4 address: RoCE packet type IPv4 over UDP. */
@@ -106,6 +109,7 @@ typedef uint64_t vnic_le64;
 #define VNIC_REG_MAX_TX_RATE 0x104U /* 4 bytes, RO. Most the function may send, Mbit/s; 0: no limit. */
 #define VNIC_REG_TOTAL_VF 0x108U /* 4 bytes, RO. Highest VF number a PF may enable; 0 for a VF. */
 #define VNIC_REG_NUM_VF 0x10cU /* 4 bytes, RO. VFs of a PF that are enabled; 0 for a VF. */
+#define VNIC_REG_SPEED 0x110U /* 4 bytes, RO. Speed of the function's port, Mbit/s: that of the NIC's uplink, or RegMaxTxRate where that is less. */
 #define VNIC_REG_CREDIT_LIMIT_REQ_PKT_TX 0x120U /* 4 bytes, RO. Credits, most it may hold: requests sent. */
 #define VNIC_REG_CREDIT_LIMIT_REQ_BUF_TX 0x124U /* 4 bytes, RO. Credits, most it may hold: their data, in 128-byte cells. */
 #define VNIC_REG_CREDIT_LIMIT_REQ_PKT_RX 0x128U /* 4 bytes, RO. Credits, most it may hold: answers expected. */
@@ -130,6 +134,7 @@ typedef uint64_t vnic_le64;
 #define VNIC_REG_CREDIT_IN_USE_DATA_BUF_TX 0x174U /* 4 bytes, RO. Credits, held now: their data, in 128-byte cells. */
 #define VNIC_REG_CREDIT_IN_USE_NET_PKT_RX 0x178U /* 4 bytes, RO. Credits, held now: requests received and not answered. */
 #define VNIC_REG_CREDIT_IN_USE_NET_BUF_RX 0x17cU /* 4 bytes, RO. Credits, held now: payloads among them that wait for their turn. */
+#define VNIC_REG_CLOCK 0x180U /* 8 bytes, RO. The device's clock, by which CQE.Timestamp is taken: nanoseconds, monotonic. */
 
 /* Feature bits, negotiated by Hello. */
 #define VNIC_FEATURE_EXTENDED_VERBS 0x2U /* masked atomics, shared receive queues, XRC, memory windows, registering again, resized and moderated completion queues, orderings, complete in error, all states of queue pairs and all asynchronous events. */
@@ -222,7 +227,6 @@ enum vnic_state {
 enum vnic_fault {
 	VNIC_FAULT_NONE = 0, /* no fault. */
 	VNIC_FAULT_MEMORY = 1, /* a queue or page list lies outside the memory the function may use, or that memory vanished. */
-	VNIC_FAULT_DOORBELL = 2, /* a doorbell names a queue that does not exist. */
 	VNIC_FAULT_RING = 3, /* the consumer index of an event queue cannot be true. */
 	VNIC_FAULT_COMMAND = 4, /* the admin queues cannot be used: the doorbell moved back or more than a queue ahead, or an entry cannot be read or written. */
 	VNIC_FAULT_PROTOCOL = 5, /* the control stream broke the rules of framing or order. */
@@ -314,6 +318,7 @@ enum vnic_opcode {
 enum vnic_qp_type {
 	VNIC_QP_TYPE_RC = 2, /* reliable connection. */
 	VNIC_QP_TYPE_GSI = 1, /* unreliable datagram with number 1, one per function: for connection management of guests' kernels. */
+	VNIC_QP_TYPE_UC = 3, /* unreliable connection: SENDs and WRITEs; a message that is not taken whole is lost without a word. */
 	VNIC_QP_TYPE_UD = 4, /* unreliable datagram. */
 	VNIC_QP_TYPE_XRC_SEND = 9, /* initiator of an XRC connection: has no receives. */
 	VNIC_QP_TYPE_XRC_RECV = 10, /* target of an XRC connection: has no queues; each request names an XRC SRQ of its domain. */
@@ -334,7 +339,7 @@ enum vnic_error_mode {
 
 /* MWType is the kind of a memory window; values of ibv_mw_type. Stored in 8 bits. */
 enum vnic_mw_type {
-	VNIC_MW_TYPE1 = 1, /* not offered. */
+	VNIC_MW_TYPE1 = 1, /* bound by a work request of any QP of its PD, for the peers of all. */
 	VNIC_MW_TYPE2 = 2, /* bound by a work request, to one queue pair (2B). */
 };
 
@@ -351,7 +356,7 @@ enum vnic_qp_state {
 	VNIC_QP_STATE_RTR = 2, /* ready to receive. */
 	VNIC_QP_STATE_RTS = 3, /* ready to send: connected. */
 	VNIC_QP_STATE_SQD = 4, /* no new sends are begun; those begun are finished. */
-	VNIC_QP_STATE_SQE = 5, /* a send of a UD queue pair failed: sends are flushed, receives go on. */
+	VNIC_QP_STATE_SQE = 5, /* a send of a UD or UC queue pair failed: sends are flushed, receives go on. */
 	VNIC_QP_STATE_ERR = 6, /* work is flushed. */
 };
 
@@ -423,6 +428,36 @@ enum vnic_credit_part {
 	VNIC_CREDIT_IN_USE = 2, /* held now. */
 };
 
+/* Counter is what a function counts (QueryCounters). Stored in 16 bits. */
+enum vnic_counter {
+	VNIC_COUNTER_TX_PACKETS = 0, /* packets of SENDs, WRITEs, READs and atomics sent. */
+	VNIC_COUNTER_TX_BYTES = 1, /* bytes of data sent. */
+	VNIC_COUNTER_RX_PACKETS = 2, /* packets of SENDs, WRITEs, READs and atomics received. */
+	VNIC_COUNTER_RX_BYTES = 3, /* bytes of data placed in memory. */
+	VNIC_COUNTER_TX_READS = 4, /* packets of READs and atomics among those sent. */
+	VNIC_COUNTER_RX_READS = 5, /* packets of READs and atomics among those received. */
+	VNIC_COUNTER_POSTED = 6, /* send work requests read. */
+	VNIC_COUNTER_COMPLETIONS = 7, /* completions written. */
+	VNIC_COUNTER_COMPLETION_ERRORS = 8, /* completions among them with an error, flushed ones apart. */
+	VNIC_COUNTER_FLUSHED = 9, /* completions among them of flushed requests. */
+	VNIC_COUNTER_SENT_RNR = 10, /* receiver-not-ready answers sent: no receive was posted. */
+	VNIC_COUNTER_RECEIVED_RNR = 11, /* receiver-not-ready answers received. */
+	VNIC_COUNTER_REFUSED = 12, /* requests of peers that were answered with an error. */
+	VNIC_COUNTER_DATAGRAMS_LOST = 13, /* datagrams that could not be sent or delivered. */
+	VNIC_COUNTER_QKEY_VIOLATIONS = 14, /* datagrams with a wrong Q_Key. */
+	VNIC_COUNTER_QP_ERRORS = 15, /* queue pairs that moved to ERR by themselves. */
+	VNIC_COUNTER_CQ_OVERFLOWS = 16, /* completion queues that overflowed. */
+	VNIC_COUNTER_DOORBELLS = 17, /* doorbells taken. */
+	VNIC_COUNTER_CREDIT_WAITS = 18, /* times a queue pair had to wait for credit. */
+	VNIC_COUNTER_RATE_WAITS = 19, /* times the function had to wait for its rate. */
+	VNIC_COUNTER_TIMEOUTS = 20, /* RoCEv2: times that nothing was answered in time. */
+	VNIC_COUNTER_MISSING = 21, /* RoCEv2: times that a packet was found missing. */
+	VNIC_COUNTER_RETRANSMITS = 22, /* RoCEv2: requests sent again. */
+	VNIC_COUNTER_MARKED = 23, /* RoCEv2: packets received with a mark of congestion. */
+	VNIC_COUNTER_NOTIFICATIONS_SENT = 24, /* RoCEv2: congestion notifications sent. */
+	VNIC_COUNTER_NOTIFICATIONS_HANDLED = 25, /* RoCEv2: congestion notifications received. */
+};
+
 /* Ring says where a driver broke a rule. Stored in 8 bits. */
 enum vnic_ring {
 	VNIC_RING_STREAM = 0, /* messages of the control stream. */
@@ -479,6 +514,7 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_QUERY_MEMORY = 48, /* returns a range of device addresses that the function reaches now. */
 	VNIC_ADMIN_OP_QUERY_VIOLATION = 49, /* returns a rule of docs/abi that the driver broke; it is kept over resets and sessions. */
 	VNIC_ADMIN_OP_QUERY_OBJECTS = 50, /* returns how many objects of each kind the function may have, or has. */
+	VNIC_ADMIN_OP_QUERY_COUNTERS = 51, /* returns what the function counted since it was enabled. */
 	VNIC_ADMIN_OP_CREATE_SRQ = 32, /* creates a shared receive queue. */
 	VNIC_ADMIN_OP_MODIFY_SRQ = 33, /* sets the limit of a shared receive queue or moves it to another area. */
 	VNIC_ADMIN_OP_QUERY_SRQ = 34, /* returns the attributes of a shared receive queue. */
@@ -487,6 +523,8 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_CLOSE_XRCD = 37, /* destroys an XRC domain. */
 	VNIC_ADMIN_OP_ALLOC_MW = 38, /* creates a memory window, which is not bound. */
 	VNIC_ADMIN_OP_DEALLOC_MW = 39, /* destroys a memory window. */
+	VNIC_ADMIN_OP_ATTACH_MCAST = 43, /* has a queue pair of type UD receive the datagrams to a multicast group; again does nothing. */
+	VNIC_ADMIN_OP_DETACH_MCAST = 44, /* ends what AttachMcast began. */
 	VNIC_ADMIN_OP_REREG_MR = 40, /* changes a region and gives it new keys; after an error it is as it was. */
 	VNIC_ADMIN_OP_RESIZE_CQ = 41, /* moves a completion queue to another area; entries written before stay in the old one. */
 	VNIC_ADMIN_OP_MODIFY_CQ = 42, /* sets how many completions share an event. */
@@ -514,6 +552,7 @@ enum vnic_clause {
 	VNIC_DRV_206 = 206, /* a message that is not for a driver to send, or a part of a doorbell record. */
 	VNIC_DRV_208 = 208, /* memory taken back before the end of the stream. */
 	VNIC_DRV_210 = 210, /* objects used of before the end of a stream. */
+	VNIC_DRV_211 = 211, /* an event about an object that was destroyed not borne. */
 	VNIC_DRV_301 = 301, /* admin registers written outside RESET, or admin pages that are not zero. */
 	VNIC_DRV_304 = 304, /* something else than a reset after a fault. */
 	VNIC_DRV_306 = 306, /* a register accessed at another offset, with another width or against its access mode. */
@@ -546,6 +585,7 @@ enum vnic_clause {
 	VNIC_DRV_923 = 923, /* a queue pair destroyed before its last receive came. */
 	VNIC_DRV_924 = 924, /* an XRC queue pair with parts that it does not have. */
 	VNIC_DRV_950 = 950, /* two ends with different orderings or error modes. */
+	VNIC_DRV_960 = 960, /* an unreliable connection with another ordering, error mode or operation than it has. */
 	VNIC_DRV_1001 = 1001, /* a window used without a look at its header. */
 	VNIC_DRV_1002 = 1002, /* a window used before the reply to the hello. */
 	VNIC_DRV_1003 = 1003, /* a bell ring whose producer is impossible. */
@@ -712,8 +752,9 @@ struct vnic_reg_mr {
 	vnic_le64 length; /* bytes: 1 to MaxMRSize; IOVA+Length does not pass 2^64. */
 	vnic_le64 pages; /* page list root. */
 	uint8_t levels; /* levels of the page list: 1 to 3. */
-	uint8_t reserved0[3];
-	vnic_le32 offset; /* offset of the first byte in the first page: 0 to 4095. */
+	uint8_t page_shift; /* log2 of the bytes of each page that the list names: MinPageShift to MaxPageShift; 0 is MinPageShift. */
+	uint8_t reserved0[2];
+	vnic_le32 offset; /* offset of the first byte in the first page, less than a page. */
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_reg_mr) == 40, "layout of vnic_reg_mr");
 
@@ -1011,8 +1052,25 @@ struct vnic_object_counts {
 	vnic_le32 sr_qs; /* shared receive queues. */
 	vnic_le32 m_ws; /* memory windows. */
 	vnic_le32 xrc_ds; /* XRC domains. */
+	vnic_le32 mc_gs; /* attachments to multicast groups; of one queue pair to one group each. */
+	uint8_t reserved0[4];
 };
-VNIC_ABI_ASSERT(sizeof(struct vnic_object_counts) == 32, "layout of vnic_object_counts");
+VNIC_ABI_ASSERT(sizeof(struct vnic_object_counts) == 40, "layout of vnic_object_counts");
+
+/* QueryCounters holds the parameters of the command of that name. */
+struct vnic_query_counters {
+	vnic_le16 first; /* first counter of the result. enum vnic_counter. */
+	uint8_t reserved0[6];
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_query_counters) == 8, "layout of vnic_query_counters");
+
+/* Counters is the result of QueryCounters. */
+struct vnic_counters {
+	vnic_le16 total; /* how many counters the function has. */
+	uint8_t reserved0[6];
+	uint8_t values[104]; /* thirteen u64, First and those after it; 0 behind the last. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_counters) == 112, "layout of vnic_counters");
 
 /* QueryViolation holds the parameters of the command of that name. */
 struct vnic_query_violation {
@@ -1083,7 +1141,8 @@ struct vnic_rereg_mr {
 	vnic_le64 length; /* as in RegMR. */
 	vnic_le64 pages; /* as in RegMR. */
 	uint8_t levels; /* as in RegMR. */
-	uint8_t reserved0[3];
+	uint8_t page_shift; /* as in RegMR. */
+	uint8_t reserved0[2];
 	vnic_le32 offset; /* as in RegMR. */
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_rereg_mr) == 48, "layout of vnic_rereg_mr");
@@ -1154,6 +1213,14 @@ struct vnic_destroy_srq {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_destroy_srq) == 8, "layout of vnic_destroy_srq");
 
+/* Mcast holds the parameters of AttachMcast and DetachMcast. */
+struct vnic_mcast {
+	vnic_le32 qpn; /* queue pair number. */
+	uint8_t reserved0[4];
+	uint8_t gid[16]; /* group; IPv4 in its mapped form. */
+};
+VNIC_ABI_ASSERT(sizeof(struct vnic_mcast) == 24, "layout of vnic_mcast");
+
 /* OpenXRCDResult is the result of OpenXRCD. */
 struct vnic_open_xrcd_result {
 	vnic_le32 xrcdn; /* XRC domain number, not 0. */
@@ -1218,9 +1285,9 @@ struct vnic_set_vf_objects {
 	vnic_le16 vf; /* VF of this PF: 1 to RegTotalVF. */
 	uint8_t reserved0[2];
 	vnic_le32 mask; /* bit n: Counts n is set. */
-	uint8_t counts[32]; /* eight u32 in the order of ObjectCounts. */
+	uint8_t counts[40]; /* ten u32 in the order of ObjectCounts. */
 };
-VNIC_ABI_ASSERT(sizeof(struct vnic_set_vf_objects) == 40, "layout of vnic_set_vf_objects");
+VNIC_ABI_ASSERT(sizeof(struct vnic_set_vf_objects) == 48, "layout of vnic_set_vf_objects");
 
 /* QueryVFObjects holds the parameters of the command of that name. */
 struct vnic_query_vf_objects {
@@ -1343,9 +1410,9 @@ VNIC_ABI_ASSERT(sizeof(struct vnic_atomic_masks) == 16, "layout of vnic_atomic_m
 /* BindMW follows the header of a BindMW request, whose RKey is the window's new key and which has no SGEs. */
 struct vnic_bind_mw {
 	vnic_le64 addr; /* first byte of the window, as the region names it. */
-	vnic_le64 length; /* bytes: at least 1, within the region. */
+	vnic_le64 length; /* bytes: at least 1, within the region; 0 frees a window of type 1. */
 	vnic_le32 lkey; /* key of the region, which has AccessMWBind. */
-	vnic_le32 access; /* RemoteWrite and RemoteAtomic, if the region has LocalWrite; RemoteRead; ZeroBased: peers name the bytes from 0. */
+	vnic_le32 access; /* RemoteWrite and RemoteAtomic, if the region has LocalWrite; RemoteRead; ZeroBased (type 2): peers name the bytes from 0. */
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_bind_mw) == 24, "layout of vnic_bind_mw");
 
@@ -1355,9 +1422,11 @@ struct vnic_fast_reg {
 	vnic_le64 length; /* bytes: at least 1, in at most as many pages as AllocMR said. */
 	vnic_le64 pages; /* page list root, of one level; read when the request is carried out. */
 	vnic_le32 access; /* as in RegMR. */
-	vnic_le32 offset; /* offset of the first byte in the first page: 0 to 4095. */
+	vnic_le32 offset; /* as in RegMR. */
+	uint8_t page_shift; /* as in RegMR. */
+	uint8_t reserved0[7];
 };
-VNIC_ABI_ASSERT(sizeof(struct vnic_fast_reg) == 32, "layout of vnic_fast_reg");
+VNIC_ABI_ASSERT(sizeof(struct vnic_fast_reg) == 40, "layout of vnic_fast_reg");
 
 /* RecvWQE is the header of a receive queue entry. NumSGE SGEs follow it. */
 struct vnic_recv_wqe {

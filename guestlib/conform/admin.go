@@ -10,6 +10,9 @@ import (
 
 // adminQueue is the pair of admin queues as the kit drives them.
 type adminQueue struct {
+	t      *T
+	stream *stream // whose end is the end of all completions
+
 	sq, cq   *arena.Block
 	sqList   *arena.PageList
 	cqList   *arena.PageList
@@ -64,61 +67,61 @@ func (c *client) reset() {
 }
 
 // write puts a command into the queue and returns its ID and the index for the doorbell.
-func (c *client) write(op abi.AdminOp, in structure) (id, index uint32) {
-	a := &c.admin
+func (a *adminQueue) write(op abi.AdminOp, in structure) (id, index uint32) {
 	a.id++
 	cmd := abi.AdminCmd{Opcode: op, ID: a.id}
 	if in != nil {
 		in.Marshal(cmd.Params[:])
 	}
-	return a.id, c.writeRaw(&cmd)
+	return a.id, a.writeRaw(&cmd)
 }
 
-func (c *client) writeRaw(cmd *abi.AdminCmd) (index uint32) {
+// writeRaw is write for a whole entry.
+func (a *adminQueue) writeRaw(cmd *abi.AdminCmd) (index uint32) {
 	var b [abi.AdminCmdSize]byte
 	cmd.Marshal(b[:])
-	c.t.ok(c.admin.commands.Push(b[:]))
-	index, _, err := c.admin.commands.Publish()
-	c.t.ok(err)
+	a.t.ok(a.commands.Push(b[:]))
+	index, _, err := a.commands.Publish()
+	a.t.ok(err)
 	return index
 }
 
 // submit writes a command and rings.
 func (c *client) submit(op abi.AdminOp, in structure) (id uint32) {
-	id, index := c.write(op, in)
+	id, index := c.admin.write(op, in)
 	c.ring(abi.Doorbell{Kind: abi.DoorbellAdmin, Index: index})
 	return id
 }
 
 // poll takes the next completion, if there is one.
-func (c *client) poll() (e abi.AdminCQE, ok bool) {
+func (a *adminQueue) poll() (e abi.AdminCQE, ok bool) {
 	var b [abi.AdminCQESize]byte
-	ok, err := c.admin.answers.Poll(b[:])
-	c.t.ok(err)
+	ok, err := a.answers.Poll(b[:])
+	a.t.ok(err)
 	if ok {
 		e.Unmarshal(b[:])
-		c.t.ok(c.admin.answers.Commit())
+		a.t.ok(a.answers.Commit())
 	}
 	return e, ok
 }
 
 // completion waits for that of a command.
-func (c *client) completion(id uint32) (e abi.AdminCQE) {
-	c.t.until(func() bool {
+func (a *adminQueue) completion(id uint32) (e abi.AdminCQE) {
+	a.t.until(func() bool {
 		for {
-			if x, ok := c.admin.early[id]; ok {
-				delete(c.admin.early, id)
+			if x, ok := a.early[id]; ok {
+				delete(a.early, id)
 				e = x
 				return true
 			}
-			x, ok := c.poll()
+			x, ok := a.poll()
 			if !ok {
-				if c.ended() {
-					c.t.Fatalf("the device closed the stream")
+				if a.stream.ended() {
+					a.t.Fatalf("the device closed the stream")
 				}
 				return false
 			}
-			c.admin.early[x.ID] = x
+			a.early[x.ID] = x
 		}
 	}, "the completion of command %d", id)
 	return e
@@ -126,7 +129,7 @@ func (c *client) completion(id uint32) (e abi.AdminCQE) {
 
 // command carries out a command. in and out may be nil.
 func (c *client) command(op abi.AdminOp, in, out structure) abi.Status {
-	e := c.completion(c.submit(op, in))
+	e := c.admin.completion(c.submit(op, in))
 	if e.Status == abi.StatusOK && out != nil {
 		out.Unmarshal(e.Result[:])
 	}
@@ -153,7 +156,7 @@ func (c *client) refuse(op abi.AdminOp, in structure, want ...abi.Status) {
 
 // faulted waits until the function is in ERROR with a fault, and the event says so.
 func (c *client) faulted(want abi.Fault) {
-	e := c.event(abi.EventFunctionFault)
+	e := c.stream.event(abi.EventFunctionFault)
 	if abi.Fault(e.Status) != want {
 		c.t.Fatalf("EventFunctionFault with %s, want %s", abi.Fault(e.Status), want)
 	}

@@ -59,7 +59,7 @@ func cqOverflow(t *T) {
 	for i := range uint64(3) {
 		q.post(abi.SendWQE{WRID: i, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova, RKey: r.mr.rkey}, r.mr.sge(8, 8))
 	}
-	if e := r.event(abi.EventCQError); e.Number != small.cqn {
+	if e := r.stream.event(abi.EventCQError); e.Number != small.cqn {
 		t.Fatalf("EventCQError names CQ %#x, want %#x", e.Number, small.cqn)
 	}
 	t.until(func() bool { return q.query().State == abi.QPStateErr }, "the QP to move to ERR after its CQ has overflowed")
@@ -95,7 +95,7 @@ func cqConsumer(t *T) {
 		for i := uint64(8); i < 14; i++ { // it reads the index when it needs room
 			post(i)
 		}
-		if e := c.event(abi.EventCQError); e.Number != small.cqn {
+		if e := c.stream.event(abi.EventCQError); e.Number != small.cqn {
 			t.Fatalf("a consumer index %s: EventCQError of CQ %d, want %d", bad.name, e.Number, small.cqn)
 		}
 		q.wantState(abi.QPStateErr)

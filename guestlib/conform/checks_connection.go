@@ -59,7 +59,7 @@ func (p *pair) ask() abi.AsyncEvent {
 	var out abi.CMConnectResult
 	p.must(abi.AdminOpCMConnect, &in, &out)
 	p.id = out.CMID
-	e := p.event(abi.EventConnectRequest)
+	e := p.stream.event(abi.EventConnectRequest)
 	if e.Service != service || e.SrcGID != in.DGID || e.PeerQPN != p.a.qpn || string(e.Priv[:e.PrivLen]) != "please" {
 		p.t.Fatalf("EventConnectRequest %+v, want service %#x, QP %#x, private data \"please\"", e, service, p.a.qpn)
 	}
@@ -75,7 +75,7 @@ func (p *pair) accept(request uint32) {
 // established waits for the events of both sides.
 func (p *pair) established(request uint32) {
 	for range 2 {
-		e := p.event(abi.EventEstablished)
+		e := p.stream.event(abi.EventEstablished)
 		if e.Number != p.id && e.Number != request {
 			p.t.Fatalf("EventEstablished of connection %#x, want %#x and %#x", e.Number, p.id, request)
 		}
@@ -97,9 +97,9 @@ func (p *pair) connect() {
 // over waits for the one end of both sides' connections.
 func (p *pair) over(want abi.EventType, n int) {
 	for range n {
-		p.event(want)
+		p.stream.event(want)
 	}
-	p.none("a second end of a connection", func(m *message) bool {
+	p.stream.none("a second end of a connection", func(m *message) bool {
 		return isEvent(abi.EventDisconnected)(m) || isEvent(abi.EventRejected)(m) || isEvent(abi.EventUnreachable)(m) || isEvent(abi.EventEstablished)(m)
 	})
 }
@@ -132,7 +132,7 @@ func cmReject(t *T) {
 	in := abi.CMReject{CMID: e.Number, Reason: 4711}
 	in.Priv, in.PrivLen = p.private("sorry")
 	p.must(abi.AdminOpCMReject, &in, nil)
-	m := p.event(abi.EventRejected)
+	m := p.stream.event(abi.EventRejected)
 	if m.Number != p.id || m.Status != 4711 || string(m.Priv[:m.PrivLen]) != "sorry" {
 		t.Fatalf("EventRejected of %#x with reason %d and private data %q", m.Number, m.Status, m.Priv[:m.PrivLen])
 	}
@@ -147,7 +147,7 @@ func cmRefused(t *T) {
 	p.must(abi.AdminOpCMUnlisten, &abi.CMUnlisten{Service: service}, nil)
 	var out abi.CMConnectResult
 	p.must(abi.AdminOpCMConnect, &abi.CMConnect{QPN: p.a.qpn, Service: service, DGID: p.gid()}, &out)
-	if e := p.event(abi.EventRejected); e.Number != out.CMID {
+	if e := p.stream.event(abi.EventRejected); e.Number != out.CMID {
 		t.Fatalf("EventRejected of %#x, want %#x", e.Number, out.CMID)
 	}
 	p.over(abi.EventRejected, 0)
@@ -158,7 +158,7 @@ func cmRefused(t *T) {
 	switch st {
 	case abi.StatusUnreachable:
 	case abi.StatusOK: // somebody has that address: an end comes all the same
-		p.wait("an end of the connection", func(m *message) bool {
+		p.stream.wait("an end of the connection", func(m *message) bool {
 			return isEvent(abi.EventRejected)(m) || isEvent(abi.EventUnreachable)(m)
 		})
 	default:
@@ -182,8 +182,8 @@ func cmEnd(t *T) {
 		p := c.pair(nil)
 		p.connect()
 		end.do(p)
-		p.event(abi.EventDisconnected)
-		p.event(abi.EventDisconnected)
+		p.stream.event(abi.EventDisconnected)
+		p.stream.event(abi.EventDisconnected)
 		t.until(func() bool { return p.b.query().State == abi.QPStateErr }, "the peer's QP to move to ERR after %s", end.name)
 		if !end.gone {
 			p.a.wantState(abi.QPStateErr)
@@ -267,8 +267,8 @@ func cmOrderings(t *T) {
 	p.b.modify(p.b.step(abi.QPStateInit, 0))
 	e := p.ask()
 	p.refuse(abi.AdminOpCMAccept, &abi.CMAccept{CMID: e.Number, QPN: p.b.qpn}, abi.StatusInvalidArgument)
-	p.event(abi.EventRejected)
-	p.none("EventEstablished of a connection with different orderings", isEvent(abi.EventEstablished))
+	p.stream.event(abi.EventRejected)
+	p.stream.none("EventEstablished of a connection with different orderings", isEvent(abi.EventEstablished))
 }
 
 func orderingWeak(t *T) {

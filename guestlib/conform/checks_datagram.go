@@ -15,6 +15,7 @@ var datagramChecks = []check{
 	{"ud.handles", "DEV-941", abi.FeatureDatagrams, udHandles},
 	{"ud.error", "DEV-942", abi.FeatureDatagrams, udError},
 	{"ud.address", "DEV-948", abi.FeatureDatagrams, udAddress},
+	{"ud.group", "DEV-954", abi.FeatureDatagrams, udGroup},
 	{"ud.gsi", "DEV-945", abi.FeatureDatagrams, udGSI},
 }
 
@@ -116,6 +117,57 @@ func udAddress(t *T) {
 	m.cq.want(1, abi.WCLocQPOpErr)
 }
 
+// Both queue pairs are attached: each gets a copy, also the one that sends.
+func udGroup(t *T) {
+	m := t.mailbox()
+	group := [16]byte{0: 0xff, 1: 0x05, 14: 0x76, 15: 0x6e}
+	if netip.AddrFrom16(m.gid()).Is4In6() {
+		group = [16]byte{10: 0xff, 11: 0xff, 12: 239, 13: 255, 14: 0x76, 15: 0x6e}
+	}
+	attach := func(op abi.AdminOp, q *qp, gid [16]byte) abi.Status {
+		return m.command(op, &abi.Mcast{QPN: q.qpn, GID: gid}, nil)
+	}
+	if st := attach(abi.AdminOpAttachMcast, m.a, group); st == abi.StatusUnsupported || st == abi.StatusUnknownCommand {
+		t.Skipf("the host carries no multicast for the function: %s", st)
+	} else if st != abi.StatusOK {
+		t.Fatalf("AttachMcast: %s", st)
+	}
+	m.must(abi.AdminOpAttachMcast, &abi.Mcast{QPN: m.b.qpn, GID: group}, nil)
+	m.refuse(abi.AdminOpAttachMcast, &abi.Mcast{QPN: m.a.qpn, GID: m.gid()}, abi.StatusInvalidArgument)
+	m.refuse(abi.AdminOpDetachMcast, &abi.Mcast{QPN: m.a.qpn, GID: [16]byte{0: 0xff, 15: 1}}, abi.StatusNotFound)
+	m.ahn = m.handle(abi.CreateAH{DGID: group, HopLimit: 1})
+	copy(m.mr.bytes(), "to the group")
+	say := func(wrid uint64, hear ...*qp) {
+		for i, q := range []*qp{m.a, m.b} {
+			q.postRecv(wrid+uint64(i), m.mr.sge(16<<10+i*4096, 128))
+		}
+		m.mail(wrid, abi.GroupQPN, qkey, 12)
+		m.cq.want(wrid, abi.WCSuccess)
+		heard := map[uint32]bool{}
+		for range hear {
+			e := m.rcq.next()
+			b := m.mr.bytes()[16<<10+int(e.WRID-wrid)*4096:][:abi.GRHSize+12]
+			if e.Status != abi.WCSuccess || e.SrcQP != m.a.qpn || heard[e.QPN] || !bytes.Equal(b[36:40], group[12:]) || string(b[40:]) != "to the group" {
+				t.Fatalf("a datagram to a group: completion %+v, header and data % x", e, b)
+			}
+			heard[e.QPN] = true
+		}
+		for _, q := range hear {
+			if !heard[q.qpn] {
+				t.Fatalf("QP %d did not hear what its group was told", q.qpn)
+			}
+		}
+		m.rcq.empty()
+	}
+	say(1, m.a, m.b)
+	if st := attach(abi.AdminOpDetachMcast, m.a, group); st != abi.StatusOK {
+		t.Fatalf("DetachMcast: %s", st)
+	}
+	say(11, m.b)
+	m.mail(21, m.b.qpn, qkey, 12) // a queue pair, at the group's address
+	m.cq.want(21, abi.WCLocQPOpErr)
+}
+
 func udHeader(t *T) {
 	m := t.mailbox()
 	m.b.postRecv(1, m.mr.sge(16<<10, 256))
@@ -164,8 +216,11 @@ func udLost(t *T) {
 
 func udHandles(t *T) {
 	m := t.mailbox()
-	group := [16]byte{0xff, 0x0e, 15: 1}
-	m.refuse(abi.AdminOpCreateAH, &abi.CreateAH{PDN: m.pdn, DGID: group}, abi.StatusUnsupported)
+	foreign := [16]byte{0xff, 0x0e, 15: 1} // a group of the other family
+	if !netip.AddrFrom16(m.gid()).Is4In6() {
+		foreign = [16]byte{10: 0xff, 11: 0xff, 12: 239, 15: 1}
+	}
+	m.refuse(abi.AdminOpCreateAH, &abi.CreateAH{PDN: m.pdn, DGID: foreign}, abi.StatusUnsupported)
 	nobody := m.gid()
 	nobody[15] ^= 0x81
 	own := m.ahn

@@ -1,6 +1,8 @@
 package conform
 
 import (
+	"encoding/binary"
+
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -8,6 +10,9 @@ var registerChecks = []check{
 	{"registers.values", "DEV-306", 0, registerValues},
 	{"registers.access", "DEV-306", 0, registerAccess},
 	{"registers.window", "DEV-406", 0, registerWindow},
+	{"registers.speed", "DEV-313", 0, registerSpeed},
+	{"registers.clock", "DEV-314", 0, registerClock},
+	{"function.counters", "DEV-315", 0, functionCounters},
 }
 
 func registerValues(t *T) {
@@ -111,16 +116,92 @@ func registerWindow(t *T) {
 		t.Fatalf("the DMA window is %#x in RESET and %#x in READY", before, now)
 	}
 	c.breakDoorbell()
-	c.faulted(abi.FaultDoorbell)
+	c.faulted(abi.FaultCommand)
 	if now := read(); now != before {
 		t.Fatalf("the DMA window is %#x in RESET and %#x in ERROR", before, now)
 	}
 }
 
-// breakDoorbell rings for a queue that there is not.
-func (c *client) breakDoorbell() {
-	c.ring(abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 0x12_3456, Index: 1})
+func registerSpeed(t *T) {
+	c := t.attach()
+	speed, most := c.register(abi.RegSpeed), c.register(abi.RegMaxTxRate)
+	if speed == 0 || most != 0 && speed > most {
+		t.Fatalf("RegSpeed is %d Mbit/s, and RegMaxTxRate %d", speed, most)
+	}
 }
+
+// Completions are written between two looks at the clock.
+func registerClock(t *T) {
+	r := t.rig()
+	last := r.register(abi.RegClock)
+	for i := range uint64(4) {
+		r.nop(i)
+		at := r.cq.want(i, abi.WCSuccess).Timestamp
+		now := r.register(abi.RegClock)
+		if at < last || at > now {
+			t.Fatalf("the clock was %d and is %d, a completion of between has the time %d", last, now, at)
+		}
+		last = now
+	}
+}
+
+// What the function does is counted, and a reset begins anew.
+func functionCounters(t *T) {
+	r := t.rig()
+	const requests, size = 5, 4096
+	before := r.counters()
+	for i := range uint64(requests) {
+		r.copy(i, 0, 32<<10, size)
+		r.cq.want(i, abi.WCSuccess)
+	}
+	after := r.counters()
+	for _, x := range []struct {
+		counter abi.Counter
+		want    uint64
+	}{
+		{abi.CounterPosted, requests},
+		{abi.CounterCompletions, requests},
+		{abi.CounterTxBytes, requests * size},
+		{abi.CounterRxBytes, requests * size},
+		{abi.CounterCompletionErrors, 0},
+		{abi.CounterRefused, 0},
+	} {
+		if n := after[x.counter] - before[x.counter]; n != x.want {
+			t.Fatalf("%s counted %d for %d WRITEs of %d bytes, want %d", x.counter, n, requests, size, x.want)
+		}
+	}
+	r.refuse(abi.AdminOpQueryCounters, &abi.QueryCounters{First: abi.Counter(len(after))}, abi.StatusNotFound)
+	r.reset()
+	r.enable()
+	if n := r.counters()[abi.CounterTxBytes]; n != 0 {
+		t.Fatalf("after a reset %s is %d", abi.CounterTxBytes, n)
+	}
+}
+
+// counters are all that the function has; none where it cannot be asked.
+func (c *client) counters() (list []uint64) {
+	for {
+		var r abi.Counters
+		switch st := c.command(abi.AdminOpQueryCounters, &abi.QueryCounters{First: abi.Counter(len(list))}, &r); {
+		case st == abi.StatusUnknownCommand && len(list) == 0:
+			c.t.Skipf("the device has no QueryCounters")
+		case st != abi.StatusOK || int(r.Total) <= len(list):
+			c.t.Fatalf("QueryCounters from %d: %s, %d in all", len(list), st, r.Total)
+		}
+		for b := r.Values[:]; len(b) > 0; b = b[8:] {
+			if list = append(list, binary.LittleEndian.Uint64(b)); len(list) == int(r.Total) {
+				return list
+			}
+		}
+	}
+}
+
+// badBell is a doorbell that stops the function. By its queue number, which means nothing, a device
+// that merges doorbells of one queue tells it from a good one.
+var badBell = abi.Doorbell{Kind: abi.DoorbellAdmin, Queue: 1, Index: 0x12_3456}
+
+// breakDoorbell stops the function by a doorbell.
+func (c *client) breakDoorbell() { c.ring(badBell) }
 
 var lifecycleChecks = []check{
 	{"lifecycle.enable", "DEV-302", 0, lifecycleEnable},
@@ -143,7 +224,7 @@ func lifecycleEnable(t *T) {
 	}
 	c.allocPD() // it still works
 	c.breakDoorbell()
-	c.faulted(abi.FaultDoorbell)
+	c.faulted(abi.FaultCommand)
 	if st := c.control(abi.ControlEnable); st != abi.StatusBadState {
 		t.Fatalf("enable in ERROR: %s, want %s", st, abi.StatusBadState)
 	}
@@ -161,7 +242,7 @@ func lifecycleOutside(t *T) {
 			t.Fatalf("enable with %s outside the function's memory: %s, want %s", abi.LookupRegister(r).Name, st, abi.StatusMemoryFault)
 		}
 		c.faulted(abi.FaultMemory)
-		c.goodbye()
+		c.stream.goodbye()
 	}
 }
 
@@ -192,7 +273,7 @@ func lifecycleReset(t *T) {
 	again.copy(9, 0, 4096, 100)
 	again.cq.want(9, abi.WCSuccess)
 	c.breakDoorbell()
-	c.faulted(abi.FaultDoorbell)
+	c.faulted(abi.FaultCommand)
 	c.reset() // from ERROR
 	if s, f := c.state(), c.register(abi.RegFault); s != abi.StateReset || f != 0 {
 		t.Fatalf("after ControlReset in ERROR the function is in %s, RegFault %d", s, f)
@@ -210,12 +291,10 @@ func lifecycleQuietReset(t *T) {
 	r.cq.arm(0, 0)
 	r.submit(abi.AdminOpAllocPD, nil)
 	r.reset()
-	r.mu.Lock()
-	r.got = nil // of before the reply
-	r.mu.Unlock()
+	r.stream.takeAll() // of before the reply
 	memory := append([]byte(nil), r.mr.bytes()...)
 	entries := append([]byte(nil), r.cq.block.Bytes()...)
-	r.none("an event of before the reset", func(m *message) bool { return m.Type == abi.MsgCQEvent || m.Type == abi.MsgAsyncEvent })
+	r.stream.none("an event of before the reset", func(m *message) bool { return m.Type == abi.MsgCQEvent || m.Type == abi.MsgAsyncEvent })
 	if string(memory) != string(r.mr.bytes()) || string(entries) != string(r.cq.block.Bytes()) {
 		t.Fatalf("the device wrote to memory after the reset")
 	}
@@ -232,7 +311,7 @@ func lifecycleFault(t *T) {
 	if f := abi.Fault(r.register(abi.RegFault)); f != abi.FaultCommand {
 		t.Fatalf("RegFault is %s after a second fault, want the first one", f)
 	}
-	r.none("a second EventFunctionFault", isEvent(abi.EventFunctionFault))
+	r.stream.none("a second EventFunctionFault", isEvent(abi.EventFunctionFault))
 	r.reset()
 	r.enable()
 }
@@ -240,10 +319,10 @@ func lifecycleFault(t *T) {
 func lifecycleDoorbells(t *T) {
 	c := t.attach()
 	c.prepare(4)
-	c.write(abi.AdminOpAllocPD, nil)
+	c.admin.write(abi.AdminOpAllocPD, nil)
 	c.ring(abi.Doorbell{Kind: abi.DoorbellAdmin, Index: 1}, abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 9, Index: 9}, abi.Doorbell{Kind: 200})
 	if s := c.state(); s != abi.StateReset {
 		t.Fatalf("doorbells in RESET took the function to %s", s)
 	}
-	t.never(func() bool { _, ok := c.poll(); return ok }, "a doorbell in RESET made the device carry out a command")
+	t.never(func() bool { _, ok := c.admin.poll(); return ok }, "a doorbell in RESET made the device carry out a command")
 }

@@ -11,6 +11,7 @@ var memoryChecks = []check{
 	{"memory.outside", "DEV-401 DEV-405", 0, memoryOutside},
 	{"memory.lists", "DEV-404", 0, memoryLists},
 	{"memory.ranges", "DEV-406", 0, memoryRanges},
+	{"memory.page-sizes", "DEV-407", 0, memoryPageSizes},
 	{"memory.foreign", "DEV-906", 0, memoryForeign},
 	{"objects.counts", "DEV-312", abi.FeatureExtendedVerbs, objectCounts},
 	{"memory.reserved", "DEV-934", abi.FeatureExtendedVerbs, memoryReserved},
@@ -50,6 +51,34 @@ func memoryLists(t *T) {
 	r.cq.want(1, abi.WCSuccess)
 	if !bytes.Equal(other.bytes()[:9000], r.mr.bytes()[:9000]) {
 		t.Fatalf("a WRITE went elsewhere after the page list was overwritten, which the device has to have copied")
+	}
+}
+
+// memoryPageSizes registers one page of 4 KiB as a part of larger ones, of which the guest may not
+// have the rest.
+func memoryPageSizes(t *T) {
+	r := t.rig()
+	block, list := r.alloc(abi.PageSize), r.alloc(abi.PageSize)
+	at := block.Pages()[0]
+	for shift := uint8(abi.MinPageShift); shift <= abi.MaxPageShift; shift++ {
+		size := uint64(1) << shift
+		binary.LittleEndian.PutUint64(list.Bytes(), at&^(size-1))
+		p := abi.RegMR{
+			PDN: r.pdn, Access: allAccess, IOVA: 0x7000, Length: abi.PageSize - 100,
+			Pages: list.Pages()[0], Levels: 1, PageShift: shift, Offset: uint32(at&(size-1)) + 100,
+		}
+		var out abi.RegMRResult
+		r.must(abi.AdminOpRegMR, &p, &out)
+		r.mr.bytes()[0] = shift
+		r.a.post(abi.SendWQE{WRID: 1, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: p.IOVA + 7, RKey: out.RKey}, r.mr.sge(0, 1))
+		if r.cq.want(1, abi.WCSuccess); block.Bytes()[107] != shift {
+			t.Fatalf("a WRITE to a region of pages of 2^%d bytes went elsewhere", shift)
+		}
+		r.must(abi.AdminOpDeregMR, &abi.DeregMR{LKey: out.LKey}, nil)
+	}
+	for _, p := range []abi.RegMR{{PageShift: abi.MinPageShift - 1}, {PageShift: abi.MaxPageShift + 1}, {PageShift: 64}, {PageShift: 13, Offset: 1 << 13}} {
+		p.PDN, p.Length, p.Pages, p.Levels = r.pdn, 1, list.Pages()[0], 1
+		r.refuse(abi.AdminOpRegMR, &p, abi.StatusInvalidArgument)
 	}
 }
 
@@ -244,10 +273,10 @@ func adminOutstanding(t *T) {
 	for range c.admin.entries {
 		ids[c.submit(abi.AdminOpAllocPD, nil)] = true
 	}
-	c.wait("MsgCQEvent for the admin queue", isCQEvent(abi.AdminCQ))
+	c.stream.wait("MsgCQEvent for the admin queue", isCQEvent(abi.AdminCQ))
 	for len(ids) > 0 {
 		t.until(func() bool {
-			e, ok := c.poll()
+			e, ok := c.admin.poll()
 			delete(ids, e.ID)
 			return ok
 		}, "the completions of %d commands sent at once", len(ids))
@@ -262,7 +291,7 @@ func adminOutstanding(t *T) {
 func adminUnknown(t *T) {
 	c := t.ready()
 	for _, op := range []abi.AdminOp{0, 999, 0xffff} {
-		e := c.completion(c.submit(op, nil))
+		e := c.admin.completion(c.submit(op, nil))
 		if e.Status != abi.StatusUnknownCommand || e.Result != [len(e.Result)]byte{} {
 			t.Fatalf("command %d: %s, result %x", op, e.Status, e.Result)
 		}
@@ -278,13 +307,13 @@ func adminCompletions(t *T) {
 	id, next := uint32(0xffff_fff0), uint32(0xffff_fff0)
 	for sent, taken := 0, 0; taken < 40; {
 		for ; sent < 40 && sent-taken < 4; sent++ {
-			index := c.writeRaw(&abi.AdminCmd{Opcode: abi.AdminOpAllocPD, ID: id})
+			index := c.admin.writeRaw(&abi.AdminCmd{Opcode: abi.AdminOpAllocPD, ID: id})
 			id += 7
 			c.ring(abi.Doorbell{Kind: abi.DoorbellAdmin, Index: index})
 		}
-		c.wait("MsgCQEvent for the admin queue", isCQEvent(abi.AdminCQ))
+		c.stream.wait("MsgCQEvent for the admin queue", isCQEvent(abi.AdminCQ))
 		for {
-			e, ok := c.poll()
+			e, ok := c.admin.poll()
 			if !ok {
 				break
 			}
@@ -298,7 +327,7 @@ func adminCompletions(t *T) {
 			taken++
 		}
 	}
-	t.never(func() bool { _, ok := c.poll(); return ok }, "one completion more than commands")
+	t.never(func() bool { _, ok := c.admin.poll(); return ok }, "one completion more than commands")
 }
 
 func adminEvents(t *T) {
@@ -313,7 +342,7 @@ func adminEvents(t *T) {
 	c.register(abi.RegState) // it is armed
 	early := true
 	slot := mem(c.admin.cq)[abi.QueueHeaderSize+uint64(c.admin.answers.Next()%c.admin.entries)*abi.AdminCQESize:]
-	c.onMessage(func(m *message) {
+	c.stream.onMessage(func(m *message) {
 		if isCQEvent(q.cqn)(m) {
 			tail, _ := slot.Load64(abi.AdminCQETailOffset)
 			early = tail&abi.Phase == 0 // the first pass
@@ -321,11 +350,11 @@ func adminEvents(t *T) {
 	})
 	id := c.submit(abi.AdminOpModifyQP, &m)
 	q.event()
-	c.onMessage(nil)
+	c.stream.onMessage(nil)
 	if early {
 		t.Fatalf("the event that a command causes came before the command's completion was written")
 	}
-	if e, ok := c.poll(); !ok || e.ID != id || e.Status != abi.StatusOK {
+	if e, ok := c.admin.poll(); !ok || e.ID != id || e.Status != abi.StatusOK {
 		t.Fatalf("the command's completion is %+v", e)
 	}
 	q.want(5, abi.WCWRFlushErr)
@@ -346,7 +375,7 @@ func adminRefused(t *T) {
 		{abi.AdminOpModifyQP, &abi.ModifyQP{QPN: a.qpn, State: abi.QPStateRTS, Mask: abi.QPAttrState}, abi.StatusBadState},
 		{abi.AdminOpRegMR, &abi.RegMR{PDN: pdn, Access: abi.AccessRemoteWrite, Length: 8, Pages: c.pages(c.alloc(8)).Root, Levels: 1}, abi.StatusInvalidArgument},
 	} {
-		e := c.completion(c.submit(x.op, x.in))
+		e := c.admin.completion(c.submit(x.op, x.in))
 		if e.Status != x.want || e.Result != [len(e.Result)]byte{} {
 			t.Fatalf("%s: %s with result %x, want %s without", x.op, e.Status, e.Result, x.want)
 		}

@@ -87,10 +87,10 @@ func srqLimit(t *T) {
 	limit(3)
 	r.sendTo(0, 8)
 	r.rcq.want(0, abi.WCSuccess)
-	r.none("EventSRQLimit with three of three left", isEvent(abi.EventSRQLimit))
+	r.stream.none("EventSRQLimit with three of three left", isEvent(abi.EventSRQLimit))
 	r.sendTo(1, 8)
 	r.rcq.want(1, abi.WCSuccess)
-	if e := r.event(abi.EventSRQLimit); e.Number != s.srqn {
+	if e := r.stream.event(abi.EventSRQLimit); e.Number != s.srqn {
 		t.Fatalf("EventSRQLimit of %#x, want %#x", e.Number, s.srqn)
 	}
 	var q abi.QuerySRQResult
@@ -99,9 +99,9 @@ func srqLimit(t *T) {
 	}
 	r.sendTo(2, 8)
 	r.rcq.want(2, abi.WCSuccess)
-	r.none("EventSRQLimit a second time", isEvent(abi.EventSRQLimit))
+	r.stream.none("EventSRQLimit a second time", isEvent(abi.EventSRQLimit))
 	limit(5) // it is so already
-	r.event(abi.EventSRQLimit)
+	r.stream.event(abi.EventSRQLimit)
 }
 
 func srqArea(t *T) {
@@ -127,10 +127,10 @@ func srqLastWQE(t *T) {
 	r, s := t.ready().sharing()
 	s.post(1, r.mr.sge(0, 64))
 	r.b.modify(abi.ModifyQP{State: abi.QPStateErr, Mask: abi.QPAttrState})
-	if e := r.event(abi.EventLastWQE); e.Number != r.b.qpn {
+	if e := r.stream.event(abi.EventLastWQE); e.Number != r.b.qpn {
 		t.Fatalf("EventLastWQE of QP %#x, want %#x", e.Number, r.b.qpn)
 	}
-	r.none("EventLastWQE a second time", isEvent(abi.EventLastWQE))
+	r.stream.none("EventLastWQE a second time", isEvent(abi.EventLastWQE))
 	c := r.newQP(r.pdn, r.cq, r.rcq, shares(s.srqn)) // the entry is still there for others
 	d := r.newQP(r.pdn, r.cq, r.rcq, nil)
 	c.connect(d.qpn)
@@ -173,6 +173,7 @@ func xrcReceive(t *T) {
 
 var keyChecks = []check{
 	{"mw.bind", "DEV-930", abi.FeatureExtendedVerbs, mwBind},
+	{"mw.type1", "DEV-936", abi.FeatureExtendedVerbs, mwType1},
 	{"mw.invalidate", "DEV-931", abi.FeatureExtendedVerbs, mwInvalidate},
 	{"mw.freed", "DEV-932", abi.FeatureExtendedVerbs, mwFreed},
 	{"mr.reregister", "DEV-933", abi.FeatureExtendedVerbs, mrReregister},
@@ -206,6 +207,34 @@ func (w *windowed) bind(wrid uint64) {
 // through is a WRITE of a by the window's key.
 func (w *windowed) through(wrid uint64, off, n int) {
 	w.a.post(abi.SendWQE{WRID: wrid, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: w.region.iova + uint64(off), RKey: w.rkey}, w.mr.sge(0, n))
+}
+
+// A window of type 1 is any queue pair's of the PD, and bound again as it is.
+func mwType1(t *T) {
+	w := t.windowed()
+	var r abi.AllocMWResult
+	w.must(abi.AdminOpAllocMW, &abi.AllocMW{PDN: w.pdn, Type: abi.MWType1}, &r)
+	w.rkey = r.RKey
+	a, b := w.a, w.b
+	w.a, w.b = w.newQP(w.pdn, w.cq, w.rcq, nil), w.newQP(w.pdn, w.cq, w.rcq, nil)
+	w.a.connect(w.b.qpn)
+	w.b.connect(w.a.qpn)
+	for wrid := range uint64(2) { // the queue pair that binds it is not the one that peers use it by
+		w.bind(1)
+		w.cq.want(1, abi.WCSuccess)
+		for _, q := range []*qp{a, w.a} {
+			q.post(abi.SendWQE{WRID: 10 + wrid, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: w.region.iova + 4096, RKey: w.rkey}, w.mr.sge(0, 16))
+			w.cq.want(10+wrid, abi.WCSuccess)
+		}
+		w.b, b = b, w.b
+	}
+	entry := make([]byte, abi.SendWQEHeader+abi.BindMWSize)
+	(&abi.SendWQE{WRID: 2, Opcode: abi.OpBindMW, Flags: abi.SendSignaled, RKey: w.rkey}).Marshal(entry) // of no bytes
+	w.b.push(w.b.sq, entry)
+	w.cq.want(2, abi.WCSuccess)
+	w.must(abi.AdminOpDeregMR, &abi.DeregMR{LKey: w.region.lkey}, nil)
+	w.through(3, 4096, 16)
+	w.cq.want(3, abi.WCRemAccessErr)
 }
 
 func mwBind(t *T) {

@@ -19,6 +19,7 @@ var queueChecks = []check{
 	{"queue.dropped", "DEV-610", 0, queueDropped},
 	{"queue.operations", "DEV-606 DEV-609", 0, queueOperations},
 	{"queue.masked-atomics", "DEV-611", abi.FeatureExtendedVerbs, queueMaskedAtomics},
+	{"doorbell.nobody", "DEV-801", 0, doorbellNobody},
 	{"doorbell.order", "DEV-802", 0, doorbellOrder},
 	{"doorbell.sleeper", "DEV-805", 0, doorbellSleeper},
 }
@@ -50,7 +51,7 @@ func queueProducer(t *T) {
 		r.copy(1, 0, 4096, 8)
 		r.cq.want(1, abi.WCSuccess)
 		bad.spoil(r)
-		if e := c.event(abi.EventQPFatal); e.Number != r.a.qpn {
+		if e := c.stream.event(abi.EventQPFatal); e.Number != r.a.qpn {
 			t.Fatalf("%s: EventQPFatal of QP %d, want %d", bad.name, e.Number, r.a.qpn)
 		}
 		r.a.wantState(abi.QPStateErr)
@@ -311,20 +312,33 @@ func queueMaskedAtomics(t *T) {
 	check("masked FETCH_ADD", 0x00_01_02_03, 0xff_ff_ff_ff)
 }
 
+// A doorbell that names no queue does nothing, and those around it what they do otherwise.
+func doorbellNobody(t *T) {
+	r := t.rig()
+	for _, k := range []abi.DoorbellKind{abi.DoorbellSQ, abi.DoorbellRQ, abi.DoorbellCQArm, abi.DoorbellSRQ, 99} {
+		r.ring(abi.Doorbell{Kind: k, Queue: 0x12_3456, Index: 1})
+	}
+	r.copy(1, 0, 4096, 100)
+	r.cq.want(1, abi.WCSuccess)
+	if s := r.state(); s != abi.StateReady {
+		t.Fatalf("doorbells for queues that do not exist took the function to %s", s)
+	}
+}
+
 // In one message: a doorbell that stops the function, then that of a command. As they take effect
 // in order the command is not carried out.
 func doorbellOrder(t *T) {
 	for range 3 {
 		c := t.ready()
 		c.allocPD()
-		_, index := c.write(abi.AdminOpAllocPD, nil)
+		_, index := c.admin.write(abi.AdminOpAllocPD, nil)
 		c.ring(
-			abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 0x12_3456, Index: 1},
+			badBell,
 			abi.Doorbell{Kind: abi.DoorbellAdmin, Index: index},
 		)
-		c.faulted(abi.FaultDoorbell)
-		t.never(func() bool { _, ok := c.poll(); return ok }, "a doorbell had an effect before one that was sent earlier")
-		c.goodbye()
+		c.faulted(abi.FaultCommand)
+		t.never(func() bool { _, ok := c.admin.poll(); return ok }, "a doorbell had an effect before one that was sent earlier")
+		c.stream.goodbye()
 	}
 }
 

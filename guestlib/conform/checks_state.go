@@ -111,7 +111,7 @@ func qpDrain(t *T) {
 		r.copy(i, 0, 32<<10, 16<<10)
 	}
 	r.a.modify(abi.ModifyQP{State: abi.QPStateSQD, SQDNotify: 1, Mask: abi.QPAttrState | abi.QPAttrSQDNotify})
-	if e := r.event(abi.EventSQDrained); e.Number != r.a.qpn {
+	if e := r.stream.event(abi.EventSQDrained); e.Number != r.a.qpn {
 		t.Fatalf("EventSQDrained of QP %#x, want %#x", e.Number, r.a.qpn)
 	}
 	done := uint64(0)
@@ -129,7 +129,7 @@ func qpDrain(t *T) {
 	r.cq.empty() // no send is begun
 	r.b.post(abi.SendWQE{WRID: 77, Opcode: abi.OpRead, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova, RKey: r.mr.rkey}, r.mr.sge(4096, 16))
 	r.cq.want(77, abi.WCSuccess) // requests of the peer are served
-	r.none("EventSQDrained a second time", isEvent(abi.EventSQDrained))
+	r.stream.none("EventSQDrained a second time", isEvent(abi.EventSQDrained))
 	r.a.modify(abi.ModifyQP{State: abi.QPStateRTS, Mask: abi.QPAttrState})
 	for ; done < 9; done++ {
 		r.cq.want(done, abi.WCSuccess)
@@ -157,13 +157,13 @@ func qpBlame(t *T) {
 		c := t.ready()
 		r := c.rig(nil)
 		x.bad(r)
-		m := c.wait(x.want.String()+" for "+x.name, isEvent(x.want))
+		m := c.stream.wait(x.want.String()+" for "+x.name, isEvent(x.want))
 		var e abi.AsyncEvent
 		t.ok(abi.Decode(m.body, &e))
 		if e.Number != x.qp(r) {
 			t.Fatalf("%s for %s names QP %#x, want %#x", x.want, x.name, e.Number, x.qp(r))
 		}
-		c.goodbye()
+		c.stream.goodbye()
 	}
 }
 
@@ -176,7 +176,7 @@ func qpEstablished(t *T) {
 	b.modify(b.step(abi.QPStateRTR, a.qpn))
 	a.connect(b.qpn)
 	a.post(abi.SendWQE{WRID: 1, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: mr.iova, RKey: mr.rkey}, mr.sge(8, 8))
-	if e := c.event(abi.EventCommEst); e.Number != b.qpn {
+	if e := c.stream.event(abi.EventCommEst); e.Number != b.qpn {
 		t.Fatalf("EventCommEst of QP %#x, want %#x", e.Number, b.qpn)
 	}
 	cq.want(1, abi.WCSuccess)
@@ -204,7 +204,7 @@ func qpWired(t *T) {
 		y.connect(x.qpn)
 		cq.want(1, abi.WCSuccess)
 	}
-	if m, ok := c.take(func(m *message) bool {
+	if m, ok := c.stream.take(func(m *message) bool {
 		return isEvent(abi.EventEstablished)(m) || isEvent(abi.EventConnectRequest)(m)
 	}); ok {
 		t.Fatalf("a connection that ModifyQP made has an event: %x", m.body[:8])
@@ -217,7 +217,7 @@ func qpWiredAlone(t *T) {
 	r.nop(1)
 	r.cq.want(1, abi.WCSuccess)
 	r.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: r.b.qpn}, nil)
-	r.none("an event for a peer that left, without work", anyEvent)
+	r.stream.none("an event for a peer that left, without work", anyEvent)
 	r.a.wantState(abi.QPStateRTS)
 	r.nop(2)
 	e := r.cq.next()

@@ -36,7 +36,7 @@ func helloVersion(t *T) {
 		if r := c.hello(h); r.Status != abi.StatusVersionMismatch {
 			t.Fatalf("hello with major version %d: %s, want %s", major, r.Status, abi.StatusVersionMismatch)
 		}
-		c.closed()
+		c.stream.closed()
 	}
 	for _, minor := range []uint16{0, 1, 0xffff} {
 		c := t.dial()
@@ -49,7 +49,7 @@ func helloVersion(t *T) {
 		if own := uint16(c.register(abi.RegVersion)); r.Minor != min(own, minor) {
 			t.Fatalf("hello with minor version %d: %d in use, the device has %d", minor, r.Minor, own)
 		}
-		c.goodbye()
+		c.stream.goodbye()
 	}
 }
 
@@ -59,9 +59,9 @@ func helloLonger(t *T) {
 	body := make([]byte, abi.HelloSize+24)
 	h.Marshal(body)
 	copy(body[abi.HelloSize:], bytes.Repeat([]byte{0xa5}, 24))
-	c.raw(abi.AppendMessage(nil, abi.MsgHello, 7, body))
+	c.stream.raw(abi.AppendMessage(nil, abi.MsgHello, 7, body))
 	var r abi.HelloReply
-	t.ok(abi.Decode(c.reply(7, "an answer to a hello with more than this version knows").body, &r))
+	t.ok(abi.Decode(c.stream.reply(7, "an answer to a hello with more than this version knows").body, &r))
 	if r.Status != abi.StatusOK {
 		t.Fatalf("a hello with more than this version knows: %s", r.Status)
 	}
@@ -79,18 +79,18 @@ func helloFeatures(t *T) {
 		if offered := c.register(abi.RegFeatures); r.Features != offered&want {
 			t.Fatalf("hello with features %#x: %#x in use, the device offers %#x", want, r.Features, offered)
 		}
-		c.goodbye()
+		c.stream.goodbye()
 	}
 }
 
 func helloFirst(t *T) {
 	c := t.dial()
 	var r abi.HelloReply
-	t.ok(abi.Decode(c.reply(c.send(&abi.RegRead{Offset: abi.RegMagic, Width: 4}), "an answer to a first message that is no hello").body, &r))
+	t.ok(abi.Decode(c.stream.reply(c.stream.send(&abi.RegRead{Offset: abi.RegMagic, Width: 4}), "an answer to a first message that is no hello").body, &r))
 	if r.Status == abi.StatusOK {
 		t.Fatalf("a first message that is no hello is accepted")
 	}
-	c.closed()
+	c.stream.closed()
 }
 
 func helloFunction(t *T) {
@@ -99,21 +99,21 @@ func helloFunction(t *T) {
 	if got := uint32(c.register(abi.RegFunction)); got != own {
 		t.Fatalf("HelloReply.Function is %#x, RegFunction %#x", own, got)
 	}
-	c.goodbye()
+	c.stream.goodbye()
 	c = t.dial()
 	h := t.greeting()
 	h.Function = own & 0xffff // host 0: this NIC
 	if r := c.hello(h); r.Status != abi.StatusOK || r.Function != own {
 		t.Fatalf("hello for function %#x with host number 0: %s, function %#x", own, r.Status, r.Function)
 	}
-	c.goodbye()
+	c.stream.goodbye()
 	for _, other := range []uint32{own ^ 0x80_0000, 0xfff_ffff} { // another host's, and none at all
 		c := t.dial()
 		h.Function = other
 		if r := c.hello(h); r.Status != abi.StatusDenied && r.Status != abi.StatusNotFound {
 			t.Fatalf("hello for function %#x, which is not the caller's: %s", other, r.Status)
 		}
-		c.closed()
+		c.stream.closed()
 	}
 }
 
@@ -125,7 +125,7 @@ func helloBusy(t *T) {
 	if r := d.hello(h); r.Status != abi.StatusBusy {
 		t.Fatalf("a second stream to the function: %s, want %s", r.Status, abi.StatusBusy)
 	}
-	d.closed()
+	d.stream.closed()
 	c.register(abi.RegState) // the first one goes on
 }
 
@@ -140,14 +140,14 @@ func streamTags(t *T) {
 		}
 		out = abi.AppendStruct(out, 1000+i, m)
 	}
-	c.raw(out)
+	c.stream.raw(out)
 	for i := uint64(n); i > 0; i-- { // in any order
-		m := c.reply(999+i, "one answer to each request")
+		m := c.stream.reply(999+i, "one answer to each request")
 		if want := [2]abi.MsgType{abi.MsgRegReply, abi.MsgHeartbeat}[(i-1)%2]; m.Type != want {
 			t.Fatalf("request %d is answered by %s, want %s", i, m.Type, want)
 		}
 	}
-	c.none("a second answer", func(m *message) bool { return m.Tag != 0 })
+	c.stream.none("a second answer", func(m *message) bool { return m.Tag != 0 })
 }
 
 // A client that does not read cannot be had here, where a goroutine always reads. It asks so much
@@ -160,15 +160,13 @@ func streamUnread(t *T) {
 		for i := range uint64(n) {
 			out = abi.AppendStruct(out, 1_000_000+i, &abi.RegRead{Offset: abi.RegMagic, Width: 4})
 		}
-		c.raw(out)
+		c.stream.raw(out)
 	}()
 	seen := make([]bool, n)
 	for left := n; left > 0; {
 		var got []message
 		t.until(func() bool {
-			c.mu.Lock()
-			got, c.got = c.got, nil
-			c.mu.Unlock()
+			got = c.stream.takeAll()
 			return len(got) > 0
 		}, "%d of %d answers", left, n)
 		for _, m := range got {
@@ -196,8 +194,8 @@ func streamReserved(t *T) {
 	copy(body[abi.RegReadSize:], "reserved")
 	msg := abi.AppendMessage(nil, abi.MsgRegRead, 77, body)
 	binary.LittleEndian.PutUint16(msg[6:], 0xffff) // MsgHeader.Flags
-	c.raw(msg)
-	m := c.reply(77, "an answer to a request with reserved bits")
+	c.stream.raw(msg)
+	m := c.stream.reply(77, "an answer to a request with reserved bits")
 	var r abi.RegReply
 	t.ok(abi.Decode(m.body, &r))
 	if r.Status != abi.StatusOK || r.Value != abi.Magic {
@@ -210,12 +208,12 @@ func streamReserved(t *T) {
 	// Reserved bytes of a command's parameters and of a doorbell.
 	cmd := abi.AdminCmd{Opcode: abi.AdminOpAllocPD, ID: 4711}
 	copy(cmd.Params[:], bytes.Repeat([]byte{0xee}, len(cmd.Params)))
-	index := c.writeRaw(&cmd)
+	index := c.admin.writeRaw(&cmd)
 	record := make([]byte, abi.DoorbellSize)
 	(&abi.Doorbell{Kind: abi.DoorbellAdmin, Index: index}).Marshal(record)
 	record[2], record[12] = 0xff, 0xff
-	c.raw(abi.AppendMessage(nil, abi.MsgDoorbell, 0, record))
-	if e := c.completion(4711); e.Status != abi.StatusOK {
+	c.stream.raw(abi.AppendMessage(nil, abi.MsgDoorbell, 0, record))
+	if e := c.admin.completion(4711); e.Status != abi.StatusOK {
 		t.Fatalf("a command with reserved bytes: %s", e.Status)
 	}
 	r2 := c.rig(nil)
@@ -234,7 +232,7 @@ func streamReserved(t *T) {
 
 // answerRaw sends a hello and shows the answer as it came.
 func (c *client) answerRaw(h *abi.Hello, see func(*message)) {
-	m := c.reply(c.send(h), "HelloReply")
+	m := c.stream.reply(c.stream.send(h), "HelloReply")
 	var r abi.HelloReply
 	c.t.ok(abi.Decode(m.body, &r))
 	if r.Status != abi.StatusOK {
@@ -261,15 +259,18 @@ func streamFraming(t *T) {
 		{"a message of no known type", abi.AppendMessage(nil, 4711, 5, make([]byte, 4))},
 		{"a second hello", abi.AppendStruct(nil, 5, &abi.Hello{Major: abi.VersionMajor})},
 	} {
+		if length := binary.LittleEndian.Uint32(bad.raw); t.onPCI() && int(length) != len(bad.raw) {
+			continue // in the control block an entry is a message: DEV-1016
+		}
 		c := t.attach()
-		c.raw(bad.raw)
-		m := c.wait("MsgError for "+bad.name, func(m *message) bool { return m.Type == abi.MsgError })
+		c.stream.raw(bad.raw)
+		m := c.stream.wait("MsgError for "+bad.name, func(m *message) bool { return m.Type == abi.MsgError })
 		var e abi.ErrorMsg
 		t.ok(abi.Decode(m.body, &e))
 		if e.Code == abi.StatusOK || abi.Text(e.Reason[:]) == "" {
 			t.Fatalf("MsgError for %s has code %s and reason %q", bad.name, e.Code, abi.Text(e.Reason[:]))
 		}
-		c.closed()
+		c.stream.closed()
 	}
 	if c := t.attach(); c.state() != abi.StateReset {
 		t.Fatalf("after the stream's end and a new hello the function is in %s", c.state())
@@ -280,12 +281,12 @@ func streamHeartbeat(t *T) {
 	c := t.attach()
 	for _, token := range []uint64{0, 1, 0xdead_beef_cafe_f00d} {
 		var r abi.Heartbeat
-		c.answer(&abi.Heartbeat{Token: token}, &r)
+		c.stream.answer(&abi.Heartbeat{Token: token}, &r)
 		if r.Token != token {
 			t.Fatalf("heartbeat with token %#x is answered with %#x", token, r.Token)
 		}
 	}
-	c.none("a heartbeat of its own", func(m *message) bool { return m.Type == abi.MsgHeartbeat })
+	c.stream.none("a heartbeat of its own", func(m *message) bool { return m.Type == abi.MsgHeartbeat })
 }
 
 // Work is in flight when the stream ends. After its end the device leaves the memory alone, and the
@@ -296,7 +297,7 @@ func streamEnd(t *T) {
 		r.copy(i, 0, 32<<10, 16<<10)
 	}
 	old := r.pdn
-	r.goodbye()
+	r.stream.goodbye()
 	before := bytes.Clone(r.mr.bytes())
 	queues := bytes.Clone(r.cq.block.Bytes())
 	t.never(func() bool { return !bytes.Equal(before, r.mr.bytes()) || !bytes.Equal(queues, r.cq.block.Bytes()) }, "the device wrote to memory after the end of the stream")
@@ -338,7 +339,7 @@ func streamViolations(t *T) {
 	c.writeStatus(abi.RegMagic+2, 4, 0) // DRV-306: there is no such register
 	cqs := c.newCQ(4)
 	c.ring(abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 0x77_7777, Index: 5}) // DRV-801
-	c.faulted(abi.FaultDoorbell)
+	c.allocPD()
 	count := map[uint16]uint32{}
 	again := func() {
 		for _, v := range c.violations() {
@@ -353,7 +354,7 @@ func streamViolations(t *T) {
 	if again(); count[801] == 0 || count[306] == 0 {
 		t.Fatalf("DRV-801 and DRV-306 were broken, QueryViolation tells of %v", count)
 	}
-	c.goodbye()
+	c.stream.goodbye()
 	n := count[801]
 	clear(count)
 	c = t.ready() // and over sessions

@@ -77,7 +77,7 @@ func (f *family) child() *client {
 
 // told waits for EventFunctionState with a state.
 func (c *client) told(want abi.State) {
-	if e := c.event(abi.EventFunctionState); abi.State(e.Status) != want || e.Number != c.number {
+	if e := c.stream.event(abi.EventFunctionState); abi.State(e.Status) != want || e.Number != c.number {
 		c.t.Fatalf("EventFunctionState of %#x with %s, want %#x with %s", e.Number, abi.State(e.Status), c.number, want)
 	}
 	if s := c.state(); s != want {
@@ -137,7 +137,7 @@ func vfPFReset(t *T) {
 	c := f.child()
 	c.allocPD()
 	f.breakDoorbell() // a fault of the PF leaves its VFs as they are,
-	f.faulted(abi.FaultDoorbell)
+	f.faulted(abi.FaultCommand)
 	c.allocPD()
 	f.reset() // a reset does not
 	c.told(abi.StateReset)
@@ -150,7 +150,7 @@ func vfLink(t *T) {
 	c := f.child()
 	set := func(l abi.Link, up uint64) {
 		f.must(abi.AdminOpSetVF, &abi.SetVF{VF: f.vf, Mask: abi.VFAttrLink, Link: l}, nil)
-		if e := c.event(abi.EventLinkState); uint64(e.Status) != up || c.register(abi.RegLinkUp) != up {
+		if e := c.stream.event(abi.EventLinkState); uint64(e.Status) != up || c.register(abi.RegLinkUp) != up {
 			t.Fatalf("link %s: EventLinkState %d, RegLinkUp %d", l, e.Status, c.register(abi.RegLinkUp))
 		}
 	}

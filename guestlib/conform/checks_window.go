@@ -25,6 +25,12 @@ var windowChecks = []check{
 // window maps the function's window. The check is skipped where there is none. The second result
 // unmaps it before the check ends.
 func (c *client) window() (*window.Window, func()) {
+	if c.t.device != nil {
+		w := c.t.device.Window()
+		done := sync.OnceFunc(w.Close)
+		c.t.cleanup(done)
+		return w, done
+	}
 	w, err := window.Open(c.number)
 	if errors.Is(err, window.ErrNone) {
 		c.t.Skipf("the function has no window here")
@@ -49,15 +55,15 @@ func windowHeader(t *T) {
 			c.byWindow(w, abi.AdminOpAllocPD, nil)
 		}
 		done()
-		c.goodbye()
+		c.stream.goodbye()
 	}
 }
 
 // byWindow is a command whose doorbell goes by the window.
 func (c *client) byWindow(w *window.Window, op abi.AdminOp, in structure) {
-	id, index := c.write(op, in)
+	id, index := c.admin.write(op, in)
 	c.t.ok(w.Ring(&abi.Doorbell{Kind: abi.DoorbellAdmin, Index: index}))
-	if e := c.completion(id); e.Status != abi.StatusOK {
+	if e := c.admin.completion(id); e.Status != abi.StatusOK {
 		c.t.Fatalf("%s by the window: %s", op, e.Status)
 	}
 }
@@ -75,11 +81,11 @@ func windowDoorbells(t *T) {
 	t.until(func() bool { ok, _ := w.Taken(); return ok }, "the device to take all records")
 	// In the order of the ring: after the doorbell that stops the function the command is not
 	// carried out.
-	_, index := c.write(abi.AdminOpAllocPD, nil)
-	t.ok(w.Ring(&abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 0x12_3456, Index: 1}))
+	_, index := c.admin.write(abi.AdminOpAllocPD, nil)
+	t.ok(w.Ring(&badBell))
 	t.ok(w.Ring(&abi.Doorbell{Kind: abi.DoorbellAdmin, Index: index}))
-	c.faulted(abi.FaultDoorbell)
-	t.never(func() bool { _, ok := c.poll(); return ok }, "a record had an effect before one that stood earlier")
+	c.faulted(abi.FaultCommand)
+	t.never(func() bool { _, ok := c.admin.poll(); return ok }, "a record had an effect before one that stood earlier")
 }
 
 func windowEvents(t *T) {
@@ -119,7 +125,7 @@ func windowEvents(t *T) {
 			t.Fatalf("the record of entry %d came before the entry", i)
 		}
 	}
-	c.none("MsgCQEvent of a CQ whose events go by the window", isCQEvent(q.cqn))
+	c.stream.none("MsgCQEvent of a CQ whose events go by the window", isCQEvent(q.cqn))
 }
 
 // windowMemory tries to register the windows themselves, at the addresses where the guest sees
@@ -149,7 +155,7 @@ func windowVector(t *T) {
 	c := t.readyWith(features &^ abi.FeatureVectors)
 	b := c.alloc(4096)
 	c.refuse(abi.AdminOpCreateCQ, &abi.CreateCQ{Log2Entries: 2, Levels: 1, Pages: c.pages(b).Root, Vector: 1}, abi.StatusInvalidArgument)
-	c.goodbye()
+	c.stream.goodbye()
 	c = t.ready()
 	b = c.alloc(4096)
 	c.refuse(abi.AdminOpCreateCQ, &abi.CreateCQ{Log2Entries: 2, Levels: 1, Pages: c.pages(b).Root, Vector: 0xffff}, abi.StatusInvalidArgument)

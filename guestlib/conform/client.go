@@ -1,10 +1,7 @@
 package conform
 
 import (
-	"encoding/binary"
 	"net"
-	"sync"
-	"time"
 
 	"github.com/falcon-vnic/vnic/guestlib/arena"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -18,148 +15,26 @@ const clientMemory = 16 << 20
 const features = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureDatagrams | abi.FeatureArmWord | abi.FeatureFunctionEvents |
 	abi.FeatureVFCommands | abi.FeatureVectors
 
-// client is a stream to the device, spoken by hand.
+// client is a driver whose every step a check decides.
 type client struct {
 	t        *T
-	conn     net.Conn
+	stream   *stream
 	pool     *arena.Pool
 	features uint64 // in use
 	number   uint32 // of the function
-	tag      uint64
-
-	admin adminQueue
-
-	mu   sync.Mutex
-	got  []message      // not yet looked for
-	end  error          // of the reader
-	left bool           // said goodbye
-	seen func(*message) // called by the reader with each message, before anybody else has it
-}
-
-// message is what the device sent. Of a CQ event there is one for each number.
-type message struct {
-	abi.MsgHeader
-	body []byte
-	cqn  uint32
+	admin    adminQueue
 }
 
 func newClient(t *T, conn net.Conn, src arena.Source) *client {
-	c := &client{t: t, conn: conn, pool: arena.NewPool(src)}
-	go c.read()
-	return c
-}
-
-// read is the reader goroutine: it always reads (DRV-205).
-func (c *client) read() {
-	buf := make([]byte, abi.MaxMessage)
-	for {
-		h, body, err := abi.ReadMessage(c.conn, buf)
-		c.mu.Lock()
-		switch {
-		case err != nil:
-			c.end = err
-		case h.Type == abi.MsgCQEvent:
-			for b := body; len(b) >= 4; b = b[4:] {
-				c.add(message{h, nil, binary.LittleEndian.Uint32(b)})
-			}
-		default:
-			c.add(message{h, append([]byte(nil), body...), 0})
-		}
-		c.mu.Unlock()
-		if err != nil {
-			return
-		}
-	}
-}
-
-func (c *client) add(m message) {
-	if c.seen != nil {
-		c.seen(&m)
-	}
-	c.got = append(c.got, m)
-}
-
-// onMessage has f see each message as it comes.
-func (c *client) onMessage(f func(*message)) {
-	c.mu.Lock()
-	c.seen = f
-	c.mu.Unlock()
-}
-
-// take removes the first message that fits.
-func (c *client) take(fits func(*message) bool) (m message, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i := range c.got {
-		if fits(&c.got[i]) {
-			m = c.got[i]
-			c.got = append(c.got[:i], c.got[i+1:]...)
-			return m, true
-		}
-	}
-	return m, false
-}
-
-// ended reports whether the device closed the stream.
-func (c *client) ended() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.end != nil
-}
-
-// wait returns the first message that fits, those that came before included.
-func (c *client) wait(what string, fits func(*message) bool) (m message) {
-	c.t.until(func() (ok bool) {
-		over := c.ended() // before looking: what came before the end counts
-		if m, ok = c.take(fits); !ok && over {
-			c.t.Fatalf("the device closed the stream, want %s", what)
-		}
-		return ok
-	}, "%s", what)
-	return m
-}
-
-// none makes sure that no such message comes for a moment.
-func (c *client) none(what string, fits func(*message) bool) {
-	c.t.never(func() bool { _, ok := c.take(fits); return ok }, "the device sent %s", what)
-}
-
-// closed waits until the device closed the stream.
-func (c *client) closed() { c.t.until(c.ended, "the end of the stream") }
-
-// raw sends bytes. That the device has closed the stream is for the reader to find.
-func (c *client) raw(b []byte) {
-	_ = c.conn.SetWriteDeadline(time.Now().Add(c.t.cfg.Wait))
-	_, _ = c.conn.Write(b)
-}
-
-// send sends a message with a new tag.
-func (c *client) send(m abi.Message) (tag uint64) {
-	c.tag++
-	c.raw(abi.AppendStruct(nil, c.tag, m))
-	return c.tag
-}
-
-// reply waits for the answer to a tag.
-func (c *client) reply(tag uint64, what string) message {
-	return c.wait(what, func(m *message) bool {
-		return m.Tag == tag && m.Type != abi.MsgCQEvent && m.Type != abi.MsgAsyncEvent && m.Type != abi.MsgError
-	})
-}
-
-// answer sends a message and decodes the answer.
-func (c *client) answer(q, a abi.Message) {
-	m := c.reply(c.send(q), a.MsgType().String())
-	if m.Type != a.MsgType() {
-		c.t.Fatalf("%s is answered by %s", q.MsgType(), m.Type)
-	}
-	c.t.ok(abi.Decode(m.body, a))
+	s := &stream{t: t, conn: conn}
+	go s.read()
+	return &client{t: t, stream: s, pool: arena.NewPool(src), admin: adminQueue{t: t, stream: s}}
 }
 
 // hello sends a hello and returns the answer.
 func (c *client) hello(h abi.Hello) (r abi.HelloReply) {
 	abi.PutText(h.Driver[:], "vnic conform")
-	c.answer(&h, &r)
+	c.stream.answer(&h, &r)
 	c.features, c.number = r.Features, r.Function
 	return r
 }
@@ -189,31 +64,10 @@ func (t *T) readyWith(features uint64) *client {
 	return c
 }
 
-func (c *client) goodbye() {
-	c.left = true
-	c.raw(abi.AppendMessage(nil, abi.MsgGoodbye, 0, nil))
-	c.closed()
-}
-
-// leave ends the stream, whatever became of it. Without the device's word memory may still be in
-// use, but the client is gone then anyway.
-func (c *client) leave() {
-	if !c.ended() && !c.left {
-		c.raw(abi.AppendMessage(nil, abi.MsgGoodbye, 0, nil))
-		for end := time.Now().Add(c.t.cfg.Wait); !c.ended() && time.Now().Before(end); {
-			time.Sleep(100 * time.Microsecond)
-		}
-	}
-	c.conn.Close()
-	for !c.ended() { // the reader is over
-		time.Sleep(100 * time.Microsecond)
-	}
-}
-
 // readStatus reads a register.
 func (c *client) readStatus(offset, width uint32) (uint64, abi.Status) {
 	var r abi.RegReply
-	c.answer(&abi.RegRead{Offset: offset, Width: width}, &r)
+	c.stream.answer(&abi.RegRead{Offset: offset, Width: width}, &r)
 	return r.Value, r.Status
 }
 
@@ -230,7 +84,7 @@ func (c *client) state() abi.State { return abi.State(c.register(abi.RegState)) 
 
 func (c *client) writeStatus(offset, width uint32, v uint64) abi.Status {
 	var r abi.RegReply
-	c.answer(&abi.RegWrite{Offset: offset, Width: width, Value: v}, &r)
+	c.stream.answer(&abi.RegWrite{Offset: offset, Width: width, Value: v}, &r)
 	return r.Status
 }
 
@@ -253,31 +107,7 @@ func (c *client) ring(records ...abi.Doorbell) {
 	for i := range records {
 		records[i].Marshal(body[i*abi.DoorbellSize:])
 	}
-	c.raw(abi.AppendMessage(nil, abi.MsgDoorbell, 0, body))
-}
-
-// event waits for an asynchronous event.
-func (c *client) event(typ abi.EventType) (e abi.AsyncEvent) {
-	m := c.wait(typ.String(), isEvent(typ))
-	c.t.ok(abi.Decode(m.body, &e))
-	if m.Tag != 0 {
-		c.t.Fatalf("%s with tag %d, want 0", typ, m.Tag)
-	}
-	return e
-}
-
-func isEvent(typ abi.EventType) func(*message) bool {
-	return func(m *message) bool {
-		return m.Type == abi.MsgAsyncEvent && len(m.body) >= 2 && abi.EventType(binary.LittleEndian.Uint16(m.body)) == typ
-	}
-}
-
-// anyEvent matches every asynchronous event.
-func anyEvent(m *message) bool { return m.Type == abi.MsgAsyncEvent }
-
-// isCQEvent matches an event of a completion queue.
-func isCQEvent(cqn uint32) func(*message) bool {
-	return func(m *message) bool { return m.Type == abi.MsgCQEvent && m.cqn == cqn }
+	c.stream.raw(abi.AppendMessage(nil, abi.MsgDoorbell, 0, body))
 }
 
 // alloc returns zeroed memory of whole pages that the device sees.

@@ -39,7 +39,7 @@ type check struct {
 
 // checks are all there are, in the order of docs/abi.
 var checks = slices.Concat(streamChecks, registerChecks, lifecycleChecks, memoryChecks, adminChecks, queueChecks, completionChecks, stateChecks,
-	connectionChecks, sharedChecks, keyChecks, datagramChecks, windowChecks, vfChecks)
+	connectionChecks, sharedChecks, unreliableChecks, keyChecks, datagramChecks, windowChecks, pciChecks, vfChecks)
 
 // Checks lists the names of the checks with their clauses.
 func Checks() map[string][]string {
@@ -87,7 +87,7 @@ func identify(ctx context.Context, cfg *Config) (reply abi.HelloReply, err error
 		if reply.Status != abi.StatusOK {
 			t.Fatalf("the device refuses the function: %s", reply.Status)
 		}
-		c.goodbye()
+		c.stream.goodbye()
 	})
 	if res != nil {
 		return reply, fmt.Errorf("conform: %s: %s", cfg.URL, res.text)

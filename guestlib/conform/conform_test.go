@@ -157,6 +157,7 @@ var broken = map[string]struct{ among, find string }{
 	"heartbeat without token":   {"stream", "stream.heartbeat"},
 	"reserved bytes written":    {"stream|cq", "stream.reserved"},
 	"any width":                 {"registers", "registers.access"},
+	"clock apart":               {"registers", "registers.clock"},
 	"enable anytime":            {"lifecycle|registers", "lifecycle.enable"},
 	"reset that keeps objects":  {"lifecycle", "lifecycle.reset"},
 	"fault without event":       {"lifecycle.fault", "lifecycle.fault"},

@@ -53,7 +53,7 @@ func (q *cq) poll() (e abi.CQE, ok bool) {
 // next waits for an entry.
 func (q *cq) next() (e abi.CQE) {
 	q.c.t.until(func() (ok bool) {
-		if e, ok = q.poll(); !ok && q.c.ended() {
+		if e, ok = q.poll(); !ok && q.c.stream.ended() {
 			q.c.t.Fatalf("the device closed the stream, want a completion")
 		}
 		return ok
@@ -88,14 +88,18 @@ func (q *cq) armWord(index uint32, bits uint64) {
 
 // event waits for an event of the queue, and for that it may come once more (DRV-710).
 func (q *cq) event() {
-	q.c.wait("an event of the CQ", isCQEvent(q.cqn))
+	q.c.stream.wait("an event of the CQ", isCQEvent(q.cqn))
 	for end := time.Now().Add(quiet / 3); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		q.c.take(isCQEvent(q.cqn))
+		q.c.stream.take(isCQEvent(q.cqn))
 	}
 }
 
-// noEvent makes sure that none comes for a moment.
-func (q *cq) noEvent() { q.c.none("an event of the CQ that nobody asked for", isCQEvent(q.cqn)) }
+// noEvent makes sure that none comes for a moment. The register's answer comes after the events of what
+// the device has done so far, however busy the machine is.
+func (q *cq) noEvent() {
+	q.c.state()
+	q.c.stream.none("an event of the CQ that nobody asked for", isCQEvent(q.cqn))
+}
 
 // queue is a send or receive queue.
 type queue struct {
@@ -181,8 +185,17 @@ func (q *qp) wantState(s abi.QPState) {
 	}
 }
 
-// step is the command that takes an RC queue pair one state on, towards a peer.
+// step is the command that takes a connected queue pair one state on, towards a peer.
 func (q *qp) step(to abi.QPState, peer uint32) abi.ModifyQP {
+	m := q.reliable(to, peer)
+	if q.typ == abi.QPTypeUC {
+		m.Mask &^= abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer | abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry | abi.QPAttrMaxRdAtomic
+	}
+	return m
+}
+
+// reliable is step for RC.
+func (q *qp) reliable(to abi.QPState, peer uint32) abi.ModifyQP {
 	switch to {
 	case abi.QPStateInit:
 		return abi.ModifyQP{State: to, Access: remoteAccess, Mask: abi.QPAttrState | abi.QPAttrPKeyIndex | abi.QPAttrPort | abi.QPAttrAccess}

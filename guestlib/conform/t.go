@@ -3,9 +3,11 @@ package conform
 import (
 	"context"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/guestlib/arena"
 )
 
 // T is one check at work: it ends the check and owns what it opened.
@@ -15,6 +17,7 @@ type T struct {
 	function uint32 // that the URL names, or FunctionAssigned
 	clients  []*client
 	cleanups []func()
+	device   *pciDevice // by which all streams of the check go, nil: each has its own way
 }
 
 // ending is how a check ends before its last line; it is thrown.
@@ -84,19 +87,34 @@ func (t *T) close() {
 		t.protect(t.cleanups[i])
 	}
 	for _, c := range t.clients {
-		t.protect(c.leave)
+		t.protect(c.stream.leave)
 	}
 	for _, c := range t.clients {
 		c.pool.Close()
 	}
 	t.clients = nil
+	if t.device != nil {
+		t.ok(t.device.memory.Close())
+		t.device = nil
+	}
 }
 
 // dial opens a stream and says nothing.
 func (t *T) dial() *client {
-	conn, src, function, err := guestlib.Dial(t.ctx, t.cfg.URL, clientMemory)
+	if t.device != nil {
+		return t.redial()
+	}
+	conn, src, function, err := guestlib.Dial(t.ctx, t.cfg.URL, t.memory())
 	t.ok(err)
 	t.function = uint32(function)
+	if pci := guestlib.PCIOf(src); pci != nil {
+		t.device = &pciDevice{pci, src}
+		src = borrowed{src}
+	}
+	return t.client(conn, src)
+}
+
+func (t *T) client(conn net.Conn, src arena.Source) *client {
 	c := newClient(t, conn, src)
 	t.clients = append(t.clients, c)
 	return c

@@ -114,21 +114,6 @@ func (s *session) reap(ctx context.Context, lanes []lane, limit int) (done int, 
 	return done, errors.Join(lost(s.qps[0]), s.idle(ctx, s.scq))
 }
 
-// refill gives back the receives that were used.
-func (s *session) refill() error {
-	n, err := s.rcq.Poll(s.wcs[:])
-	for i := range s.wcs[:n] {
-		if err := s.wcs[i].Err(); err != nil {
-			return err
-		}
-		if err := s.postRecv(int(s.wcs[i].ID)); err != nil {
-			return err
-		}
-		s.received++
-	}
-	return err
-}
-
 // serve receives until the client's report is there.
 func (s *session) serve(ctx context.Context) error {
 	if s.Op != Send {
@@ -151,42 +136,4 @@ func (s *session) serve(ctx context.Context) error {
 		}
 	}
 	return <-heard
-}
-
-// post posts one send, when there is room.
-func (s *session) post(ctx context.Context, qp int, wr *guestlib.SendWR) error {
-	for {
-		err := s.qps[qp].PostSend(wr)
-		if !errors.Is(err, guestlib.ErrQueueFull) {
-			return err
-		}
-		if err := s.collect(ctx); err != nil {
-			return err
-		}
-	}
-}
-
-// drain waits until n sends of this row have completed.
-func (s *session) drain(ctx context.Context, n int) error {
-	for s.done < n {
-		if err := s.collect(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// collect takes completions of sends that are all signaled, or waits a little for them.
-func (s *session) collect(ctx context.Context) error {
-	n, err := s.scq.Poll(s.wcs[:])
-	for i := range s.wcs[:n] {
-		if err := s.wcs[i].Err(); err != nil {
-			return err
-		}
-	}
-	s.done += n
-	if err != nil || n > 0 {
-		return err
-	}
-	return errors.Join(lost(s.qps[0]), s.idle(ctx, s.scq))
 }

@@ -184,7 +184,7 @@ func (c *Config) check() error {
 	refuse(c.Duration > 0 && c.All, "a duration is for one size; leave out --all")
 	refuse(c.Op == Atomic && (c.Size != 8 || c.All), "atomics have 8 bytes")
 	refuse(c.Datagrams && c.Op != Send, "datagrams are for SENDs")
-	refuse(c.Datagrams && c.Size > maxDatagram, errSizeUD.Error())
+	refuse(c.Datagrams && c.Size > maxDatagram, "a datagram carries one path MTU, at most 4096 bytes")
 	refuse(c.CmpSwap && c.Op != Atomic, "compare and swap is for atomics")
 	refuse(c.Events && c.Latency && c.Op == Write, "write_lat looks at memory, which sends no events")
 	if len(wrong) > 0 {

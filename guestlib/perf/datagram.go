@@ -2,7 +2,6 @@ package perf
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -18,11 +17,8 @@ import (
 //	══the test══════════════════════════════════►
 //	◄─datagrams received─────────────────────────►
 
-const (
-	qkey = 0x11111111 // perftest's
-	// silence is how long a ping-pong waits for a datagram before it counts as lost.
-	silence = 5 * time.Second
-)
+// silence is how long a ping-pong waits for a datagram before it counts as lost.
+const silence = 5 * time.Second
 
 // meetDatagrams makes the way to the peer's queue pairs.
 func (s *session) meetDatagrams(ctx context.Context) (err error) {
@@ -71,5 +67,3 @@ func (s *session) late(start time.Duration) error {
 	}
 	return fmt.Errorf("no datagram within %v: one was lost; run it again, or measure RC", silence)
 }
-
-var errSizeUD = errors.New("a datagram carries one path MTU, at most 4096 bytes")

@@ -9,6 +9,12 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
+// ErrNone says that the guest has no window of that function.
+var ErrNone = errors.New("no window of this function among the PCI devices")
+
+// AnyFunction is in place of a function's number.
+const AnyFunction = abi.FunctionAssigned
+
 // maxCaps bounds the chain: offsets grow, and this many are more than any device has.
 const maxCaps = 64
 

@@ -1,8 +1,6 @@
 package window
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"sync"
 	"time"
@@ -25,24 +23,6 @@ type listening struct {
 	mu     sync.Mutex
 	closed bool
 	wg     sync.WaitGroup
-}
-
-// Listen calls f, from a goroutine for each vector, with the number of each CQ that
-// has news, until Close. f gets an error when the device breaks the rules; nothing
-// more comes of that vector then.
-func (w *Window) Listen(f func(cqn uint32, err error)) {
-	w.busy.mu.Lock()
-	defer w.busy.mu.Unlock()
-	if w.busy.closed {
-		return
-	}
-	for i, q := range w.queues {
-		w.busy.wg.Go(func() {
-			if err := q.listen(f); !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, os.ErrClosed) {
-				f(0, fmt.Errorf("event queue %d: %w", i+1, err))
-			}
-		})
-	}
 }
 
 // stop ends the goroutines: after it nothing looks at the window.

@@ -11,5 +11,10 @@ func store32(m []byte, off int, v uint32) {
 	*(*uint32)(unsafe.Pointer(&m[off : off+4][0])) = v
 }
 
+// load32 reads a device register with one plain load.
+//
+//go:noinline
+func load32(m []byte, off int) uint32 { return *(*uint32)(unsafe.Pointer(&m[off : off+4][0])) }
+
 // addressOf is where memory, at least a byte of it, lies in this process.
 func addressOf(m []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&m[0]))) }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +23,8 @@ type PCI struct {
 	shared []byte // BAR2
 	regs   []byte // BAR0
 	blocks blocks
-	own    bool // a device of the NIC's own, which reaches memory as any PCI device does
+	dir    string // in sysfs
+	own    bool   // a device of the NIC's own, which reaches memory as any PCI device does
 
 	vfio  *vfioDevice // nil: mapped from sysfs
 	noIRQ error       // why there are no interrupts
@@ -30,8 +33,11 @@ type PCI struct {
 	wg  sync.WaitGroup
 }
 
-// AnyFunction is in place of a function's number.
-const AnyFunction = abi.FunctionAssigned
+const (
+	sysfs = "/sys/bus/pci/devices"
+	// registers is how much of BAR0 is mapped, in bytes.
+	registers = 256
+)
 
 // kind is a kind of PCI devices that have windows.
 type kind struct {
@@ -100,7 +106,7 @@ func text(dir, name string) string {
 // openDevice maps a device if its header says that it is the function's: with
 // interrupts by vfio where the guest can, else from sysfs without.
 func openDevice(dir string, function uint32, own bool) (_ *PCI, err error) {
-	p := &PCI{own: own}
+	p := &PCI{dir: dir, own: own}
 	defer func() {
 		if err != nil {
 			p.Close()
@@ -168,7 +174,8 @@ func (p *PCI) hear() {
 // Dial opens a session by the device's control block.
 func (p *PCI) Dial(ctx context.Context) (net.Conn, error) {
 	call := func() { store32(p.regs, abi.WindowDoorbell, abi.WindowDoorbellControl) }
-	c, err := control.Dial(ctx, p.blocks.control.of(p.shared), call, p.irq)
+	d := control.Driver{Block: p.blocks.control.of(p.shared), Number: rand.Uint32(), Call: call, Interrupts: p.irq, After: time.After}
+	c, err := d.Dial(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("control block: %w", err)
 	}

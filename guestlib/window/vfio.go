@@ -24,6 +24,7 @@ const (
 	vfioGetRegion       = 0x3b6c
 	vfioGetIRQ          = 0x3b6d
 	vfioSetIRQs         = 0x3b6e
+	vfioReset           = 0x3b6f
 	vfioMapDMA          = 0x3b71
 	vfioUnmapDMA        = 0x3b72
 

@@ -2,18 +2,11 @@ package window
 
 import (
 	"errors"
+	"fmt"
+	"os"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
-)
-
-// ErrNone says that the guest has no window of that function.
-var ErrNone = errors.New("no window of this function among the PCI devices")
-
-const (
-	sysfs = "/sys/bus/pci/devices"
-	// registers is how much of BAR0 is mapped.
-	registers = 256
 )
 
 // Window is a mapped window, for one session.
@@ -87,6 +80,24 @@ func (w *Window) Taken() (bool, error) {
 // Vectors is how many event queues interrupt this driver; without any the error
 // says why.
 func (w *Window) Vectors() (int, error) { return len(w.queues), w.noIRQ }
+
+// Listen calls f, from a goroutine for each vector, with the number of each CQ that
+// has news, until Close. f gets an error when the device breaks the rules; nothing
+// more comes of that vector then.
+func (w *Window) Listen(f func(cqn uint32, err error)) {
+	w.busy.mu.Lock()
+	defer w.busy.mu.Unlock()
+	if w.busy.closed {
+		return
+	}
+	for i, q := range w.queues {
+		w.busy.wg.Go(func() {
+			if err := q.listen(f); !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, os.ErrClosed) {
+				f(0, fmt.Errorf("event queue %d: %w", i+1, err))
+			}
+		})
+	}
+}
 
 // Close ends Listen, and gives the device back if nobody else has it.
 func (w *Window) Close() {

@@ -87,3 +87,6 @@ func (p *printer) line(l Line) {
 func (p *printer) progress(format string, args ...any) {
 	p.line(Line{Kind: KindProgress, Text: fmt.Sprintf(format, args...)})
 }
+
+// Progress writes what is going on before Run has begun.
+func Progress(w io.Writer, text string) { (&printer{w: w}).progress("%s", text) }

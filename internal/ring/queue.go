@@ -25,7 +25,7 @@ func (q *Queue[T]) Push() *T {
 		q.grow()
 	}
 	q.n++
-	return q.At(q.n - 1)
+	return &q.buf[(q.head+q.n-1)&(len(q.buf)-1)]
 }
 
 // PushFront makes a place in front of all others.

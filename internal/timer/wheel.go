@@ -142,10 +142,14 @@ func (w *Wheel[O]) unlink(t Handle) {
 
 // Stop disarms t; it may be disarmed already.
 func (w *Wheel[O]) Stop(t *Handle) {
-	if *t != 0 {
-		w.unlink(*t)
-		w.release(*t)
+	if *t != 0 { // as a rule it is not, so that is all that is inlined
+		w.disarm(*t)
 	}
+}
+
+func (w *Wheel[O]) disarm(t Handle) {
+	w.unlink(t)
+	w.release(t)
 }
 
 func (w *Wheel[O]) release(t Handle) {
@@ -166,8 +170,7 @@ func (w *Wheel[O]) Expire(now vtime.Time) (owner O, kind Kind, ok bool) {
 		return owner, 0, false
 	}
 	owner, kind = w.nodes[t].owner, w.nodes[t].kind
-	w.unlink(t)
-	w.release(t)
+	w.disarm(t)
 	return owner, kind, true
 }
 
@@ -206,8 +209,7 @@ func (w *Wheel[O]) Flush() (owner O, ok bool) {
 		return owner, false
 	}
 	owner = w.nodes[t].owner
-	w.unlink(t)
-	w.release(t)
+	w.disarm(t)
 	return owner, true
 }
 

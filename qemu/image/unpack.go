@@ -23,7 +23,7 @@ var ownFiles embed.FS
 var mergedFolders = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 
 // alternatives are links that maintainer scripts make, if what they lead to is there.
-var alternatives = [][2]string{{"usr/bin/sh", "bash"}, {"usr/bin/awk", "gawk"}, {"usr/bin/awk", "mawk"}, {"usr/bin/pager", "less"}, {"usr/bin/which", "which.debianutils"}, {"usr/bin/nc", "nc.openbsd"}}
+var alternatives = [][2]string{{"usr/bin/sh", "bash"}, {"usr/bin/awk", "gawk"}, {"usr/bin/awk", "mawk"}, {"usr/bin/pager", "less"}, {"usr/bin/which", "which.debianutils"}, {"usr/bin/nc", "nc.openbsd"}, {"usr/lib/x86_64-linux-gnu/libpsm_infinipath.so.1", "../libpsm1/libpsm_infinipath.so.1.16"}}
 
 // unwanted is not in guests: it is half of what packages hold.
 var unwanted = []string{"usr/share/doc/", "usr/share/man/", "usr/share/locale/", "usr/share/info/", "usr/share/lintian/", "usr/share/bug/"}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"testing"
@@ -385,7 +386,7 @@ func TestControl(t *testing.T) {
 	block := g.mem[controlOffset:][:control.Size]
 	var device net.Conn
 	for range 2 {
-		driver, err := control.Dial(context.Background(), block, ring, nil)
+		driver, err := control.Driver{Block: block, Number: rand.Uint32(), Call: ring, After: time.After}.Dial(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}

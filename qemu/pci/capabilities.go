@@ -1,5 +1,7 @@
 package pci
 
+import "math/bits"
+
 // Capability numbers, PCI Code and ID Assignment.
 const (
 	capMSI       = 0x05
@@ -29,17 +31,17 @@ const (
 	linkExit        = 7<<12 | 7<<15 // latencies that nobody waits for
 )
 
-// addExpress adds the capability that makes the function one of PCI Express.
-func (s *Space) addExpress() {
-	at := s.add(capExpress, expressSize)
-	s.express = at
-	s.put16(at+expressFlags, expressVersion2)
-	s.put32(at+expressDevCap, expressCapReset|expressCapRBER)
-	s.put16(at+expressControl, expressDefaults)
-	s.free16(at+expressControl, expressWritable)
-	s.put32(at+expressLinkCap, expressGen4x16|linkExit)
-	s.put16(at+expressLinkSta, expressGen4x16)
-	s.put32(at+expressLinkCp2, expressSpeeds)
+// addExpress adds the capability that makes the function one of PCI Express, and returns its offset.
+func (r *registers) addExpress() (at int) {
+	at = r.add(capExpress, expressSize)
+	r.put16(at+expressFlags, expressVersion2)
+	r.put32(at+expressDevCap, expressCapReset|expressCapRBER)
+	r.put16(at+expressControl, expressDefaults)
+	r.free16(at+expressControl, expressWritable)
+	r.put32(at+expressLinkCap, expressGen4x16|linkExit)
+	r.put16(at+expressLinkSta, expressGen4x16)
+	r.put32(at+expressLinkCp2, expressSpeeds)
+	return at
 }
 
 // Of the MSI-X capability, PCI 3.0 §6.8.2.
@@ -51,12 +53,12 @@ const (
 	msixWritable = 0xc000 // enable, mask all
 )
 
-func (s *Space) addMSIX(i Interrupts) {
-	at := s.add(capMSIX, msixSize)
-	s.put16(at+msixControl, uint16(i.Vectors-1))
-	s.free16(at+msixControl, msixWritable)
-	s.put32(at+msixTable, tableOffset|uint32(i.BAR))
-	s.put32(at+msixPending, PendingOffset|uint32(i.BAR))
+func (r *registers) addMSIX(i Interrupts) {
+	at := r.add(capMSIX, msixSize)
+	r.put16(at+msixControl, uint16(i.Vectors-1))
+	r.free16(at+msixControl, msixWritable)
+	r.put32(at+msixTable, tableOffset|uint32(i.BAR))
+	r.put32(at+msixPending, PendingOffset|uint32(i.BAR))
 }
 
 // Of the MSI capability, PCI 3.0 §6.8.1: 64-bit addresses, a mask for each vector.
@@ -71,21 +73,24 @@ const (
 	msiWritable = 0x0071 // enable, vectors given
 )
 
-func (s *Space) addMSI(vectors int) {
-	at := s.add(capMSI, msiSize)
-	s.put16(at+msiControl, uint16(msi64|msiMaskable|log2(vectors)<<1))
-	s.free16(at+msiControl, msiWritable)
-	s.free32(at+msiAddress, 0xfffffffc)
-	s.free32(at+msiAddress+4, 0xffffffff)
-	s.free16(at+msiData, 0xffff)
-	s.free32(at+msiMask, uint32(uint64(1)<<(1<<log2(vectors))-1))
+func (r *registers) addMSI(vectors int) {
+	at := r.add(capMSI, msiSize)
+	r.put16(at+msiControl, uint16(msi64|msiMaskable|log2(vectors)<<1))
+	r.free16(at+msiControl, msiWritable)
+	r.free32(at+msiAddress, 0xfffffffc)
+	r.free32(at+msiAddress+4, 0xffffffff)
+	r.free16(at+msiData, 0xffff)
+	r.free32(at+msiMask, uint32(uint64(1)<<(1<<log2(vectors))-1))
 }
+
+// log2 of a number of vectors, rounded up.
+func log2(n int) int { return bits.Len(uint(n - 1)) }
 
 // addSerial adds the device serial number, PCI Express 4.0 §7.9.3, which is the only extended
 // capability.
-func (s *Space) addSerial(n uint64) {
+func (r *registers) addSerial(n uint64) {
 	const at = 0x100
-	s.put32(at, extCapSerial|1<<16)
-	s.put32(at+4, uint32(n))
-	s.put32(at+8, uint32(n>>32))
+	r.put32(at, extCapSerial|1<<16)
+	r.put32(at+4, uint32(n))
+	r.put32(at+8, uint32(n>>32))
 }

@@ -37,11 +37,11 @@ func (s *Space) store(off int, v uint32) bool {
 func caps(t *testing.T, s *Space) map[byte]int {
 	t.Helper()
 	found := map[byte]int{}
-	for at, n := int(s.b[offCaps]), 0; at != 0; at, n = int(s.b[at+1]), n+1 {
+	for at, n := int(s.regs.b[offCaps]), 0; at != 0; at, n = int(s.regs.b[at+1]), n+1 {
 		if at < 0x40 || at%4 != 0 || n > 48 {
 			t.Fatalf("a capability at %#x", at)
 		}
-		found[s.b[at]] = at
+		found[s.regs.b[at]] = at
 	}
 	return found
 }
@@ -124,7 +124,7 @@ func TestMSI(t *testing.T) {
 func TestReset(t *testing.T) {
 	s := space(t, nic)
 	at := s.express + expressControl
-	before := s.b
+	before := s.regs.b
 	for off, b := range map[int][]byte{at: {0x10, 0xa8}, at + 1: {0x80}, at - 2: {0, 0, 0, 0x80}} {
 		if !s.Write(uint64(off), b) {
 			t.Errorf("%x at %#x does not reset", b, off)
@@ -136,7 +136,7 @@ func TestReset(t *testing.T) {
 	if s.Write(uint64(at), []byte{0xff, 0x7f}) || s.Write(uint64(at)-1, []byte{0x80}) {
 		t.Error("something else resets")
 	}
-	if s.Reset(); s.b != before {
+	if s.Reset(); s.regs.b != before {
 		t.Error("not as it was first")
 	}
 }
@@ -154,9 +154,9 @@ func TestReadOnly(t *testing.T) {
 		s.Write(uint64(rng.IntN(Size+8)), b)
 	}
 	s.Write(^uint64(0)-1, []byte{1, 2, 3, 4}) // wraps to the header's ids, which cannot be written
-	for i := range s.b {
-		if (s.b[i]^s.initial[i])&^s.mask[i] != 0 {
-			t.Fatalf("byte %#x changed from %#x to %#x, the mask is %#x", i, s.initial[i], s.b[i], s.mask[i])
+	for i := range s.regs.b {
+		if (s.regs.b[i]^s.initial[i])&^s.regs.mask[i] != 0 {
+			t.Fatalf("byte %#x changed from %#x to %#x, the mask is %#x", i, s.initial[i], s.regs.b[i], s.regs.mask[i])
 		}
 	}
 	past := []byte{1, 1, 1, 1}

@@ -150,8 +150,7 @@ func makeRXE(addresses ...string) error {
 	return nil
 }
 
-// measure runs a program until it succeeds: perftest's client ends when its server is not there
-// yet. gidIndex waits for the GID of an IPv4 address in the table of rxe0, which the kernel fills
+// gidIndex waits for the GID of an IPv4 address in the table of rxe0, which the kernel fills
 // by itself, in the order in which the addresses of eth0 come to be.
 func gidIndex(address string) (string, error) {
 	ip, _, err := net.ParseCIDR(address)
@@ -171,9 +170,11 @@ func gidIndex(address string) (string, error) {
 	return "", fmt.Errorf("%s: no GID of %s within %v", gids, ip, patience)
 }
 
+// measure runs a program until it succeeds: perftest's client ends when its server is not there yet.
 func measure(argv []string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	defer report(argv)()
 	for {
 		out, err := exec.CommandContext(ctx, "/bin/"+argv[0], argv[1:]...).CombinedOutput()
 		switch {
@@ -185,4 +186,43 @@ func measure(argv []string) (string, error) {
 		fmt.Fprintf(os.Stderr, "perfguest: %q: %v, again\n%s", argv, err, out)
 		time.Sleep(200 * time.Millisecond)
 	}
+}
+
+// reportEvery is after how long a program that still runs is worth a report.
+const reportEvery = 30 * time.Second
+
+// report says on the console how the interface and the RDMA device are while a program takes long,
+// until end is called.
+func report(argv []string) (end func()) {
+	begun, every, done := time.Now(), time.NewTicker(reportEvery), make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-every.C:
+				fmt.Fprintf(os.Stderr, "perfguest: %q runs since %v\n%s", argv, time.Since(begun), state())
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { every.Stop(); close(done) }
+}
+
+// state is what the kernel counts.
+func state() string {
+	var b strings.Builder
+	for _, pattern := range []string{
+		"/proc/loadavg", "/proc/net/dev", "/proc/net/arp", "/proc/softirqs", "/proc/interrupts", "/sys/class/infiniband/rxe0/hw_counters/*",
+		"/sys/class/infiniband/rxe0/ports/1/hw_counters/*",
+	} {
+		files, _ := filepath.Glob(pattern)
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				text = []byte(err.Error() + "\n")
+			}
+			fmt.Fprintf(&b, "%s: %s", f, text)
+		}
+	}
+	return b.String()
 }

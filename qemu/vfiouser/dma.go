@@ -20,13 +20,33 @@ const (
 // Range is a range of the client's DMA addresses.
 type Range struct{ Addr, Size uint64 } // bytes
 
+// everything is where ranges can be: none has the very last address (ParseMap).
+var everything = Range{0, math.MaxUint64}
+
+// Contains reports whether o lies inside r. Neither wraps.
+func (r Range) Contains(o Range) bool { return r.Addr <= o.Addr && o.last() <= r.last() }
+
 func (r Range) String() string { return fmt.Sprintf("%#x+%#x", r.Addr, r.Size) }
 
 // last is the last address of a range, which may be the last there is.
 func (r Range) last() uint64 { return r.Addr + (r.Size - 1) }
 
-// overlaps reports whether two ranges that do not wrap share an address.
-func (r Range) overlaps(o Range) bool { return r.Addr <= o.last() && o.Addr <= r.last() }
+// Overlaps reports whether two ranges that do not wrap share an address.
+func (r Range) Overlaps(o Range) bool { return r.Addr <= o.last() && o.Addr <= r.last() }
+
+// Without is what is left of r when o is taken out of it: nothing, one range, or one on each side.
+func (r Range) Without(o Range) (left []Range) {
+	if !r.Overlaps(o) {
+		return []Range{r}
+	}
+	if r.Addr < o.Addr {
+		left = append(left, Range{r.Addr, o.Addr - r.Addr})
+	}
+	if r.last() > o.last() {
+		left = append(left, Range{o.last() + 1, r.last() - o.last()})
+	}
+	return left
+}
 
 // ok refuses a range that is empty or wraps.
 func (r Range) ok() error {

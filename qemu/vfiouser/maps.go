@@ -32,28 +32,29 @@ func (m *mappings) add(r Range) error {
 		return unix.ENOSPC
 	}
 	at, _ := m.find(r)
-	if at < len(m.list) && m.list[at].overlaps(r) || at > 0 && m.list[at-1].overlaps(r) {
+	if at < len(m.list) && m.list[at].Overlaps(r) || at > 0 && m.list[at-1].Overlaps(r) {
 		return unix.EEXIST // vfio-user "VFIO_USER_DMA_MAP"
 	}
 	m.list = slices.Insert(m.list, at, r)
 	return nil
 }
 
-// remove forgets the ranges that lie inside r, which may be none: a client with an IOMMU takes back
-// whole parts of its address space. One that lies inside only in part stays, and all others.
-func (m *mappings) remove(r Range) (gone []Range, err error) {
+// remove takes addresses out of the ranges: a client with an IOMMU takes back whole parts of its
+// address space, where nothing may be, and parts of what it mapped at once. It returns how many ranges
+// lost addresses.
+func (m *mappings) remove(r Range) (lost int, err error) {
 	first, _ := m.find(r)
-	if first > 0 && m.list[first-1].overlaps(r) {
-		return nil, unix.EINVAL
+	if first > 0 && m.list[first-1].Overlaps(r) {
+		first--
 	}
+	var left []Range
 	end := first
-	for end < len(m.list) && m.list[end].overlaps(r) {
-		end++
+	for ; end < len(m.list) && m.list[end].Overlaps(r); end++ {
+		left = append(left, m.list[end].Without(r)...)
 	}
-	if end > first && m.list[end-1].last() > r.last() {
-		return nil, unix.EINVAL
+	if len(m.list)-(end-first)+len(left) > MaxMaps {
+		return 0, unix.ENOSPC
 	}
-	gone = slices.Clone(m.list[first:end])
-	m.list = slices.Delete(m.list, first, end)
-	return gone, nil
+	m.list = slices.Replace(m.list, first, end, left...)
+	return end - first, nil
 }

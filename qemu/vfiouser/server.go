@@ -28,7 +28,8 @@ type Device interface {
 	// Map says that a range of DMA addresses is memory: of a file, which is the device's from then
 	// on, also after an error; of none, with a negative descriptor, where it cannot be reached.
 	Map(m Map, file int) error
-	// Unmap takes such a range away. When it returns, nothing of the device uses the memory.
+	// Unmap takes all of r away, also out of ranges that are larger. When it returns, nothing of the
+	// device uses that memory.
 	Unmap(r Range)
 	// Reset puts the device into the state that it had first. Mappings and interrupts stay.
 	Reset()
@@ -248,18 +249,17 @@ func (s *server) unmapDMA(m *message) ([]byte, error) {
 		s.unmapAll()
 		return u.Append(nil), nil
 	}
-	gone, err := s.maps.remove(u.Range)
-	for _, r := range gone {
-		s.dev.Unmap(r)
+	lost, err := s.maps.remove(u.Range)
+	if lost > 0 {
+		s.dev.Unmap(u.Range)
 	}
 	return u.Append(nil), err
 }
 
 func (s *server) unmapAll() {
-	all := s.maps.list
-	s.maps.list = nil
-	for _, r := range all {
-		s.dev.Unmap(r)
+	if len(s.maps.list) > 0 {
+		s.maps.list = nil
+		s.dev.Unmap(everything)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 type NetOptions struct {
 	Queues   int    // pairs; 0: 1
 	Size     uint16 // entries of each ring; 0: 256
+	SendSize uint16 // of each ring for what is sent; 0: Size
 	Packed   bool
 	Indirect bool
 	EventIdx bool
@@ -84,10 +85,16 @@ func NewNet(c *net.UnixConn, opt NetOptions) (*NetGuest, error) {
 	if opt.Size == 0 {
 		opt.Size = 256
 	}
+	if opt.SendSize == 0 {
+		opt.SendSize = opt.Size
+	}
 	g := &NetGuest{Frontend: &Frontend{Conn: c, File: -1}, opt: opt, free: 0x100000}
 	size := int(g.free)
-	for _, slot := range []uint64{g.rxSlot(), txSlot} {
-		size += opt.Queues * int(page(QueueBytes(opt.Size))+uint64(opt.Size)*slot)
+	for _, r := range []struct {
+		size uint16
+		slot uint64
+	}{{opt.Size, g.rxSlot()}, {opt.SendSize, txSlot}} {
+		size += opt.Queues * int(page(QueueBytes(r.size))+uint64(r.size)*r.slot)
 	}
 	if err := g.allocate(size); err != nil {
 		return nil, errors.Join(err, g.Close())
@@ -168,13 +175,14 @@ func (g *NetGuest) Boot() error {
 }
 
 func (g *NetGuest) newQueue(rx bool) (*netQueue, error) {
-	q := &netQueue{kick: -1, call: -1, slot: txSlot, at: make([]uint64, g.opt.Size)}
+	size, slot := g.opt.SendSize, uint64(txSlot)
 	if rx {
-		q.slot = g.rxSlot()
+		size, slot = g.opt.Size, g.rxSlot()
 	}
-	q.Queue = NewQueue(g.Mem, QueueConfig{At: g.free, Size: g.opt.Size, Packed: g.opt.Packed, Indirect: g.opt.Indirect, EventIdx: g.opt.EventIdx})
-	g.free += page(QueueBytes(g.opt.Size))
-	for range g.opt.Size {
+	q := &netQueue{kick: -1, call: -1, slot: slot, at: make([]uint64, size)}
+	q.Queue = NewQueue(g.Mem, QueueConfig{At: g.free, Size: size, Packed: g.opt.Packed, Indirect: g.opt.Indirect, EventIdx: g.opt.EventIdx})
+	g.free += page(QueueBytes(size))
+	for range size {
 		q.spare = append(q.spare, g.free)
 		g.free += q.slot
 	}

@@ -25,12 +25,6 @@ const (
 	entryLen      = 12
 )
 
-// entry is a used descriptor.
-type entry struct {
-	index, id, flags uint16
-	len              uint32
-}
-
 // settle says that the ring stands at a place, and that nothing is about to be written.
 func (l Ledger) settle(at uint16) {
 	if l != nil {

@@ -21,43 +21,17 @@ type packed struct {
 	first int     // the oldest
 	count int
 	open  int // descriptors of those
+	ahead int // descriptors from at on that were fetched
 
 	used   place // next used descriptor to write
 	staged [LedgerEntries]entry
 	n      int // staged
 }
 
-// place is a descriptor and the wrap counter there.
-type place struct {
-	index uint16
-	wrap  bool
-}
-
-func (p place) forward(n, size uint16) place {
-	i := int(p.index) + int(n)
-	if i >= int(size) {
-		return place{uint16(i - int(size)), !p.wrap}
-	}
-	return place{uint16(i), p.wrap}
-}
-
-// word is a place as the protocol has it.
-func (p place) word() uint16 {
-	if p.wrap {
-		return p.index | 1<<15
-	}
-	return p.index
-}
-
-func placeOf(w uint16) place { return place{w &^ (1 << 15), w>>15 != 0} }
-
 type taken struct{ id, descs uint16 }
 
-// Flags of packed rings.
+// What the flags of an event suppression structure ask for.
 const (
-	flagAvail = 1 << 7
-	flagUsed  = 1 << 15
-
 	eventEnable  = 0
 	eventDisable = 1
 	eventDesc    = 2
@@ -99,11 +73,6 @@ func (q *packed) Rebind(mem *RAM, cfg Config) error {
 	return nil
 }
 
-// available tells whether flags are those of a descriptor that the driver made available at p.
-func (p place) available(flags uint16) bool {
-	return flags&flagAvail != 0 == p.wrap && flags&flagUsed != 0 != p.wrap
-}
-
 // flagsAt loads a descriptor's flags, and with it what was written before them.
 func (q *packed) flagsAt(index uint16) uint16 {
 	return uint16(load32(q.desc[int(index)*descLen+12:]) >> 16)
@@ -112,6 +81,9 @@ func (q *packed) flagsAt(index uint16) uint16 {
 func (q *packed) Take() (*Chain, error) {
 	if !q.at.available(q.flagsAt(q.at.index)) {
 		return nil, nil
+	}
+	if q.ahead <= 0 {
+		q.fetch()
 	}
 	q.chain.reset()
 	p, t := q.at, taken{}
@@ -141,10 +113,20 @@ func (q *packed) Take() (*Chain, error) {
 		}
 	}
 	q.at = p
+	q.ahead -= int(t.descs)
 	q.taken[(q.first+q.count)%len(q.taken)] = t
 	q.count++
 	q.open += int(t.descs)
 	return &q.chain, nil
+}
+
+// fetch is as that of split rings, see there.
+func (q *packed) fetch() {
+	p := q.at
+	for q.ahead = 0; q.ahead < fetched && p.available(q.flagsAt(p.index)); q.ahead++ {
+		q.mem.touch(binary.LittleEndian.Uint64(q.desc[int(p.index)*descLen:]))
+		p = p.forward(1, q.size)
+	}
 }
 
 // indirect adds the buffers of a table, which follow each other.
@@ -168,7 +150,7 @@ func (q *packed) Back(m Mark) {
 	for ; q.count > m.chains; q.count-- {
 		q.open -= int(q.taken[(q.first+q.count-1)%len(q.taken)].descs)
 	}
-	q.at = place{m.index, m.wrap}
+	q.at, q.ahead = place{m.index, m.wrap}, 0
 }
 
 func (q *packed) Done(written int) {
@@ -200,12 +182,6 @@ func (q *packed) publish() {
 	}
 	q.cfg.Ledger.settle(q.used.word())
 	q.n = 0
-}
-
-func (e *entry) write(desc []byte) {
-	d := desc[int(e.index)*descLen:]
-	binary.LittleEndian.PutUint32(d[8:], e.len)
-	store32(d[12:], uint32(e.flags)<<16|uint32(e.id))
 }
 
 func (q *packed) Publish() (notify bool) {

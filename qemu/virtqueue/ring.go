@@ -1,28 +1,6 @@
 package virtqueue
 
-import (
-	"errors"
-	"fmt"
-)
-
-// ErrRing is wrapped by every error that a driver can cause.
-var ErrRing = errors.New("virtqueue broken by its driver")
-
-// MaxSize is the largest ring, Virtio §2.7 and §2.8.10.1.
-const MaxSize = 32768
-
-// Config places a ring. Addresses are guest-physical.
-type Config struct {
-	Size     uint16
-	Desc     uint64 // descriptors
-	Driver   uint64 // available ring, or the driver's event suppression
-	Device   uint64 // used ring, or the device's event suppression
-	Packed   bool
-	Indirect bool   // indirect descriptors were negotiated
-	EventIdx bool   // event indices were negotiated
-	Base     uint32 // next available entry; of a packed ring with its wrap counter in bit 15
-	Ledger   Ledger // of a packed ring; nil: nobody is to go on after this process
-}
+import "fmt"
 
 // Ring is one virtqueue, as its device uses it. See the package comment.
 type Ring interface {
@@ -46,13 +24,6 @@ type Ring interface {
 	Rebind(mem *RAM, cfg Config) error
 }
 
-// Mark is a place in a ring.
-type Mark struct {
-	index  uint16
-	wrap   bool
-	chains int
-}
-
 // New runs a ring from its base on.
 func New(mem *RAM, cfg Config) (Ring, error) {
 	if cfg.Size == 0 || cfg.Size > MaxSize || !cfg.Packed && cfg.Size&(cfg.Size-1) != 0 {
@@ -63,7 +34,3 @@ func New(mem *RAM, cfg Config) (Ring, error) {
 	}
 	return newSplit(mem, cfg)
 }
-
-// needEvent tells whether an index that somebody waits for was passed between old and new, Virtio
-// §2.7.10.1.
-func needEvent(event, new, old uint16) bool { return new-event-1 < new-old }

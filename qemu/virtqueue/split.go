@@ -17,6 +17,7 @@ type split struct {
 
 	take  uint16   // next available entry
 	seen  uint16   // the driver's index, as read last
+	ahead uint16   // entries before it were fetched
 	done  uint16   // entry of the oldest chain that is not done
 	heads []uint16 // of the entries from done to take, by entry
 
@@ -31,7 +32,7 @@ const (
 )
 
 func newSplit(mem *RAM, cfg Config) (*split, error) {
-	q := &split{mask: cfg.Size - 1, take: uint16(cfg.Base), seen: uint16(cfg.Base), done: uint16(cfg.Base), heads: make([]uint16, cfg.Size)}
+	q := &split{mask: cfg.Size - 1, take: uint16(cfg.Base), seen: uint16(cfg.Base), ahead: uint16(cfg.Base), done: uint16(cfg.Base), heads: make([]uint16, cfg.Size)}
 	if err := q.Rebind(mem, cfg); err != nil {
 		return nil, err
 	}
@@ -75,6 +76,9 @@ func (q *split) Take() (*Chain, error) {
 		}
 		q.seen = idx
 	}
+	if q.take == q.ahead {
+		q.fetch()
+	}
 	head := binary.LittleEndian.Uint16(q.avail[4+2*int(q.take&q.mask):])
 	q.chain.reset()
 	if err := q.walk(q.desc, head, q.cfg.Indirect); err != nil {
@@ -83,6 +87,18 @@ func (q *split) Take() (*Chain, error) {
 	q.heads[q.take&q.mask] = head
 	q.take++
 	return &q.chain, nil
+}
+
+// fetch has the processor load what the next chains begin with. A line that another processor wrote
+// last takes it as long as all the work on a frame; it waits for many at a time here, and would wait
+// for one after the other in that work.
+func (q *split) fetch() {
+	n := min(q.seen-q.take, fetched)
+	for i := range n {
+		head := int(binary.LittleEndian.Uint16(q.avail[4+2*int((q.take+i)&q.mask):])&q.mask) * descLen
+		q.mem.touch(binary.LittleEndian.Uint64(q.desc[head:]))
+	}
+	q.ahead = q.take + n
 }
 
 // walk adds the buffers of a chain, which may end in an indirect table.
@@ -117,7 +133,7 @@ func (q *split) walk(descs []byte, idx uint16, indirect bool) error {
 
 func (q *split) Mark() Mark { return Mark{index: q.take} }
 
-func (q *split) Back(m Mark) { q.take = m.index }
+func (q *split) Back(m Mark) { q.take, q.ahead = m.index, m.index }
 
 func (q *split) Done(written int) {
 	e := q.used[4+8*int(q.next&q.mask):]

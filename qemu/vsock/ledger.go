@@ -60,17 +60,3 @@ func (l *Ledger) remove(k flowKey) {
 		l.free = append(l.free, i)
 	}
 }
-
-// UseLedger makes the transport note its flows, and reset those that an earlier
-// one has noted there, as soon as it has a link. It is called before any other
-// method.
-func (t *Transport) UseLedger(l *Ledger) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.ledger = l
-	for _, k := range l.left() {
-		t.replies = append(t.replies, Header{
-			SrcCID: uint64(t.local), DstCID: uint64(t.peer), SrcPort: k.local, DstPort: k.remote, Type: TypeStream, Op: OpReset,
-		})
-	}
-}

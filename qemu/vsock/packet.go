@@ -96,3 +96,6 @@ type Addr struct{ CID, Port uint32 }
 func (Addr) Network() string { return "vsock" }
 
 func (a Addr) String() string { return fmt.Sprintf("%d:%d", a.CID, a.Port) }
+
+// flowKey is a flow between two context IDs: its ports.
+type flowKey struct{ local, remote uint32 }

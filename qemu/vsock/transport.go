@@ -12,18 +12,6 @@ import (
 	"github.com/falcon-vnic/vnic/internal/list"
 )
 
-// Limits of one Transport. They are protocol facts of this implementation, not
-// settings: a peer sees bufAlloc as the credit of a flow.
-const (
-	bufAlloc     = 256 << 10       // receive buffer per flow, what Linux uses too
-	sendBuf      = 64 << 10        // bytes a Write may leave behind per flow
-	maxPayload   = 64 << 10        // payload of one packet we send
-	maxFlows     = 256             // per peer, including closing ones
-	maxBacklog   = 64              // connections waiting for Accept per listener
-	maxReplies   = 256             // resets waiting for room in the link
-	closeTimeout = 8 * time.Second // how long a closed flow waits for its peer, as in Linux
-)
-
 // Link is the way to the peer: its receive ring. It is called with the
 // Transport's lock held and must not block or call back.
 type Link interface {
@@ -47,8 +35,6 @@ type Stats struct {
 	CreditViolations      uint64 // flows reset because the peer sent more than allowed
 	RepliesDropped        uint64 // resets dropped because too many waited
 }
-
-type flowKey struct{ local, remote uint32 }
 
 // Transport is one end of all flows between two context IDs.
 type Transport struct {
@@ -75,6 +61,20 @@ func NewTransport(local, peer uint32) *Transport {
 		listeners: make(map[uint32]*Listener),
 		nextPort:  1 << 30, // far from the ports services listen on
 		scratch:   make([]byte, 0, HeaderSize+maxPayload),
+	}
+}
+
+// UseLedger makes the transport note its flows, and reset those that an earlier
+// one has noted there, as soon as it has a link. It is called before any other
+// method.
+func (t *Transport) UseLedger(l *Ledger) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ledger = l
+	for _, k := range l.left() {
+		t.replies = append(t.replies, Header{
+			SrcCID: uint64(t.local), DstCID: uint64(t.peer), SrcPort: k.local, DstPort: k.remote, Type: TypeStream, Op: OpReset,
+		})
 	}
 }
 

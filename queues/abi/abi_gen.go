@@ -25,14 +25,18 @@ const (
 	FunctionAssigned = 0xffffffff
 	// AdminCQ: CQ number that stands for the admin completion queue in MsgCQEvent.
 	AdminCQ = 0xffffffff
-	// PageSize: bytes of a device page; page list entries are multiples of it.
+	// PageSize: bytes of a page of a page list, and of pages where no other size is said.
 	PageSize = 4096
 	// PageListEntries: entries of one page of a page list.
 	PageListEntries = 512
 	// MaxPageLevels: deepest page list.
 	MaxPageLevels = 3
+	// MinPageShift: log2 of the bytes of the smallest page of a region, and of the pages of queue areas and page lists.
+	MinPageShift = 12
+	// MaxPageShift: log2 of the bytes of the largest page of a region.
+	MaxPageShift = 30
 	// MaxMRSize: largest memory region in bytes.
-	MaxMRSize = 0x80000000
+	MaxMRSize = 0x10000000000
 	// ReservedLKey: local key that names device addresses, in queues made with QPPrivileged.
 	ReservedLKey = 0xffffffff
 	// MaxFastPages: most pages of a region of AllocMR.
@@ -40,7 +44,7 @@ const (
 	// MaxAdminEntries: largest admin queue in entries; smallest is 2.
 	MaxAdminEntries = 256
 	// MaxQueueLog2: largest log2 of the entries of a send, receive or completion queue.
-	MaxQueueLog2 = 16
+	MaxQueueLog2 = 18
 	// QueueHeaderSize: bytes before the first entry of a queue's area.
 	QueueHeaderSize = 128
 	// SendWQEHeader: bytes of a send entry before its SGEs or inline data.
@@ -63,6 +67,8 @@ const (
 	GRHSize = 40
 	// DefaultPKey: the one entry of the P_Key table.
 	DefaultPKey = 0xffff
+	// GroupQPN: SendWQE.RemoteQPN of a datagram to a multicast group.
+	GroupQPN = 0xffffff
 	// GSIQKey: Q_Key of queue pairs of type GSI.
 	GSIQKey = 0x80010000
 	// QKeyControlled: SendWQE.RemoteQKey: the QP's own Q_Key is sent.
@@ -130,6 +136,7 @@ const (
 	RegMaxTxRate                = 0x104 // 4 bytes, RO. Most the function may send, Mbit/s; 0: no limit.
 	RegTotalVF                  = 0x108 // 4 bytes, RO. Highest VF number a PF may enable; 0 for a VF.
 	RegNumVF                    = 0x10c // 4 bytes, RO. VFs of a PF that are enabled; 0 for a VF.
+	RegSpeed                    = 0x110 // 4 bytes, RO. Speed of the function's port, Mbit/s: that of the NIC's uplink, or RegMaxTxRate where that is less.
 	RegCreditLimitReqPktTx      = 0x120 // 4 bytes, RO. Credits, most it may hold: requests sent.
 	RegCreditLimitReqBufTx      = 0x124 // 4 bytes, RO. Credits, most it may hold: their data, in 128-byte cells.
 	RegCreditLimitReqPktRx      = 0x128 // 4 bytes, RO. Credits, most it may hold: answers expected.
@@ -154,6 +161,7 @@ const (
 	RegCreditInUseDataBufTx     = 0x174 // 4 bytes, RO. Credits, held now: their data, in 128-byte cells.
 	RegCreditInUseNetPktRx      = 0x178 // 4 bytes, RO. Credits, held now: requests received and not answered.
 	RegCreditInUseNetBufRx      = 0x17c // 4 bytes, RO. Credits, held now: payloads among them that wait for their turn.
+	RegClock                    = 0x180 // 8 bytes, RO. The device's clock, by which CQE.Timestamp is taken: nanoseconds, monotonic.
 )
 
 // Registers lists every register in the order of offsets.
@@ -189,6 +197,7 @@ var Registers = [...]Register{
 	{Name: "MaxTxRate", Offset: RegMaxTxRate, Width: 4, Readable: true, Writable: false},
 	{Name: "TotalVF", Offset: RegTotalVF, Width: 4, Readable: true, Writable: false},
 	{Name: "NumVF", Offset: RegNumVF, Width: 4, Readable: true, Writable: false},
+	{Name: "Speed", Offset: RegSpeed, Width: 4, Readable: true, Writable: false},
 	{Name: "CreditLimitReqPktTx", Offset: RegCreditLimitReqPktTx, Width: 4, Readable: true, Writable: false},
 	{Name: "CreditLimitReqBufTx", Offset: RegCreditLimitReqBufTx, Width: 4, Readable: true, Writable: false},
 	{Name: "CreditLimitReqPktRx", Offset: RegCreditLimitReqPktRx, Width: 4, Readable: true, Writable: false},
@@ -213,6 +222,7 @@ var Registers = [...]Register{
 	{Name: "CreditInUseDataBufTx", Offset: RegCreditInUseDataBufTx, Width: 4, Readable: true, Writable: false},
 	{Name: "CreditInUseNetPktRx", Offset: RegCreditInUseNetPktRx, Width: 4, Readable: true, Writable: false},
 	{Name: "CreditInUseNetBufRx", Offset: RegCreditInUseNetBufRx, Width: 4, Readable: true, Writable: false},
+	{Name: "Clock", Offset: RegClock, Width: 8, Readable: true, Writable: false},
 }
 
 // Feature bits, negotiated by Hello.
@@ -349,7 +359,6 @@ type Fault uint32
 const (
 	FaultNone     Fault = 0 // no fault.
 	FaultMemory   Fault = 1 // a queue or page list lies outside the memory the function may use, or that memory vanished.
-	FaultDoorbell Fault = 2 // a doorbell names a queue that does not exist.
 	FaultRing     Fault = 3 // the consumer index of an event queue cannot be true.
 	FaultCommand  Fault = 4 // the admin queues cannot be used: the doorbell moved back or more than a queue ahead, or an entry cannot be read or written.
 	FaultProtocol Fault = 5 // the control stream broke the rules of framing or order.
@@ -363,8 +372,6 @@ func (v Fault) String() string {
 		return "none"
 	case FaultMemory:
 		return "memory fault"
-	case FaultDoorbell:
-		return "bad doorbell"
 	case FaultRing:
 		return "bad ring"
 	case FaultCommand:
@@ -639,6 +646,7 @@ type QPType uint8
 const (
 	QPTypeRC      QPType = 2  // reliable connection.
 	QPTypeGSI     QPType = 1  // unreliable datagram with number 1, one per function: for connection management of guests' kernels.
+	QPTypeUC      QPType = 3  // unreliable connection: SENDs and WRITEs; a message that is not taken whole is lost without a word.
 	QPTypeUD      QPType = 4  // unreliable datagram.
 	QPTypeXRCSend QPType = 9  // initiator of an XRC connection: has no receives.
 	QPTypeXRCRecv QPType = 10 // target of an XRC connection: has no queues; each request names an XRC SRQ of its domain.
@@ -651,6 +659,8 @@ func (v QPType) String() string {
 		return "RC"
 	case QPTypeGSI:
 		return "GSI"
+	case QPTypeUC:
+		return "UC"
 	case QPTypeUD:
 		return "UD"
 	case QPTypeXRCSend:
@@ -709,7 +719,7 @@ type MWType uint8
 
 // Values of MWType.
 const (
-	MWType1 MWType = 1 // not offered.
+	MWType1 MWType = 1 // bound by a work request of any QP of its PD, for the peers of all.
 	MWType2 MWType = 2 // bound by a work request, to one queue pair (2B).
 )
 
@@ -754,7 +764,7 @@ const (
 	QPStateRTR   QPState = 2 // ready to receive.
 	QPStateRTS   QPState = 3 // ready to send: connected.
 	QPStateSQD   QPState = 4 // no new sends are begun; those begun are finished.
-	QPStateSQE   QPState = 5 // a send of a UD queue pair failed: sends are flushed, receives go on.
+	QPStateSQE   QPState = 5 // a send of a UD or UC queue pair failed: sends are flushed, receives go on.
 	QPStateErr   QPState = 6 // work is flushed.
 )
 
@@ -995,6 +1005,98 @@ func (v CreditPart) String() string {
 	return "CreditPart(" + strconv.FormatUint(uint64(v), 10) + ")"
 }
 
+// Counter is what a function counts (QueryCounters).
+type Counter uint16
+
+// Values of Counter.
+const (
+	CounterTxPackets            Counter = 0  // packets of SENDs, WRITEs, READs and atomics sent.
+	CounterTxBytes              Counter = 1  // bytes of data sent.
+	CounterRxPackets            Counter = 2  // packets of SENDs, WRITEs, READs and atomics received.
+	CounterRxBytes              Counter = 3  // bytes of data placed in memory.
+	CounterTxReads              Counter = 4  // packets of READs and atomics among those sent.
+	CounterRxReads              Counter = 5  // packets of READs and atomics among those received.
+	CounterPosted               Counter = 6  // send work requests read.
+	CounterCompletions          Counter = 7  // completions written.
+	CounterCompletionErrors     Counter = 8  // completions among them with an error, flushed ones apart.
+	CounterFlushed              Counter = 9  // completions among them of flushed requests.
+	CounterSentRNR              Counter = 10 // receiver-not-ready answers sent: no receive was posted.
+	CounterReceivedRNR          Counter = 11 // receiver-not-ready answers received.
+	CounterRefused              Counter = 12 // requests of peers that were answered with an error.
+	CounterDatagramsLost        Counter = 13 // datagrams that could not be sent or delivered.
+	CounterQKeyViolations       Counter = 14 // datagrams with a wrong Q_Key.
+	CounterQPErrors             Counter = 15 // queue pairs that moved to ERR by themselves.
+	CounterCQOverflows          Counter = 16 // completion queues that overflowed.
+	CounterDoorbells            Counter = 17 // doorbells taken.
+	CounterCreditWaits          Counter = 18 // times a queue pair had to wait for credit.
+	CounterRateWaits            Counter = 19 // times the function had to wait for its rate.
+	CounterTimeouts             Counter = 20 // RoCEv2: times that nothing was answered in time.
+	CounterMissing              Counter = 21 // RoCEv2: times that a packet was found missing.
+	CounterRetransmits          Counter = 22 // RoCEv2: requests sent again.
+	CounterMarked               Counter = 23 // RoCEv2: packets received with a mark of congestion.
+	CounterNotificationsSent    Counter = 24 // RoCEv2: congestion notifications sent.
+	CounterNotificationsHandled Counter = 25 // RoCEv2: congestion notifications received.
+)
+
+// String returns the name of the value, or its number when it has none.
+func (v Counter) String() string {
+	switch v {
+	case CounterTxPackets:
+		return "tx_pkts"
+	case CounterTxBytes:
+		return "tx_bytes"
+	case CounterRxPackets:
+		return "rx_pkts"
+	case CounterRxBytes:
+		return "rx_bytes"
+	case CounterTxReads:
+		return "tx_read_requests"
+	case CounterRxReads:
+		return "rx_read_requests"
+	case CounterPosted:
+		return "send_wrs"
+	case CounterCompletions:
+		return "completions"
+	case CounterCompletionErrors:
+		return "cqe_error"
+	case CounterFlushed:
+		return "cqe_flush_error"
+	case CounterSentRNR:
+		return "send_rnr_err"
+	case CounterReceivedRNR:
+		return "rcvd_rnr_err"
+	case CounterRefused:
+		return "rx_refused_requests"
+	case CounterDatagramsLost:
+		return "datagrams_lost"
+	case CounterQKeyViolations:
+		return "qkey_violations"
+	case CounterQPErrors:
+		return "qp_errors"
+	case CounterCQOverflows:
+		return "cq_overflows"
+	case CounterDoorbells:
+		return "doorbells"
+	case CounterCreditWaits:
+		return "credit_waits"
+	case CounterRateWaits:
+		return "rate_waits"
+	case CounterTimeouts:
+		return "local_ack_timeout_err"
+	case CounterMissing:
+		return "packet_seq_err"
+	case CounterRetransmits:
+		return "roce_retransmits"
+	case CounterMarked:
+		return "np_ecn_marked_roce_packets"
+	case CounterNotificationsSent:
+		return "np_cnp_sent"
+	case CounterNotificationsHandled:
+		return "rp_cnp_handled"
+	}
+	return "Counter(" + strconv.FormatUint(uint64(v), 10) + ")"
+}
+
 // Ring says where a driver broke a rule.
 type Ring uint8
 
@@ -1114,6 +1216,7 @@ const (
 	AdminOpQueryMemory    AdminOp = 48 // returns a range of device addresses that the function reaches now.
 	AdminOpQueryViolation AdminOp = 49 // returns a rule of docs/abi that the driver broke; it is kept over resets and sessions.
 	AdminOpQueryObjects   AdminOp = 50 // returns how many objects of each kind the function may have, or has.
+	AdminOpQueryCounters  AdminOp = 51 // returns what the function counted since it was enabled.
 	AdminOpCreateSRQ      AdminOp = 32 // creates a shared receive queue.
 	AdminOpModifySRQ      AdminOp = 33 // sets the limit of a shared receive queue or moves it to another area.
 	AdminOpQuerySRQ       AdminOp = 34 // returns the attributes of a shared receive queue.
@@ -1122,6 +1225,8 @@ const (
 	AdminOpCloseXRCD      AdminOp = 37 // destroys an XRC domain.
 	AdminOpAllocMW        AdminOp = 38 // creates a memory window, which is not bound.
 	AdminOpDeallocMW      AdminOp = 39 // destroys a memory window.
+	AdminOpAttachMcast    AdminOp = 43 // has a queue pair of type UD receive the datagrams to a multicast group; again does nothing.
+	AdminOpDetachMcast    AdminOp = 44 // ends what AttachMcast began.
 	AdminOpReregMR        AdminOp = 40 // changes a region and gives it new keys; after an error it is as it was.
 	AdminOpResizeCQ       AdminOp = 41 // moves a completion queue to another area; entries written before stay in the old one.
 	AdminOpModifyCQ       AdminOp = 42 // sets how many completions share an event.
@@ -1192,6 +1297,8 @@ func (v AdminOp) String() string {
 		return "QueryViolation"
 	case AdminOpQueryObjects:
 		return "QueryObjects"
+	case AdminOpQueryCounters:
+		return "QueryCounters"
 	case AdminOpCreateSRQ:
 		return "CreateSRQ"
 	case AdminOpModifySRQ:
@@ -1208,6 +1315,10 @@ func (v AdminOp) String() string {
 		return "AllocMW"
 	case AdminOpDeallocMW:
 		return "DeallocMW"
+	case AdminOpAttachMcast:
+		return "AttachMcast"
+	case AdminOpDetachMcast:
+		return "DetachMcast"
 	case AdminOpReregMR:
 		return "ReregMR"
 	case AdminOpResizeCQ:
@@ -1727,13 +1838,14 @@ const RegMRSize = 40
 
 // RegMR holds the parameters of the command of that name.
 type RegMR struct {
-	PDN    uint32 // @0: protection domain number.
-	Access uint32 // @4: access rights.
-	IOVA   uint64 // @8: address of the first byte as work requests and peers name it.
-	Length uint64 // @16: bytes: 1 to MaxMRSize; IOVA+Length does not pass 2^64.
-	Pages  uint64 // @24: page list root.
-	Levels uint8  // @32: levels of the page list: 1 to 3.
-	Offset uint32 // @36: offset of the first byte in the first page: 0 to 4095.
+	PDN       uint32 // @0: protection domain number.
+	Access    uint32 // @4: access rights.
+	IOVA      uint64 // @8: address of the first byte as work requests and peers name it.
+	Length    uint64 // @16: bytes: 1 to MaxMRSize; IOVA+Length does not pass 2^64.
+	Pages     uint64 // @24: page list root.
+	Levels    uint8  // @32: levels of the page list: 1 to 3.
+	PageShift uint8  // @33: log2 of the bytes of each page that the list names: MinPageShift to MaxPageShift; 0 is MinPageShift.
+	Offset    uint32 // @36: offset of the first byte in the first page, less than a page.
 }
 
 // Size returns RegMRSize.
@@ -1748,7 +1860,8 @@ func (x *RegMR) Marshal(b []byte) {
 	binary.LittleEndian.PutUint64(b[16:], x.Length)
 	binary.LittleEndian.PutUint64(b[24:], x.Pages)
 	b[32] = x.Levels
-	clear(b[33:36])
+	b[33] = x.PageShift
+	clear(b[34:36])
 	binary.LittleEndian.PutUint32(b[36:], x.Offset)
 }
 
@@ -1761,6 +1874,7 @@ func (x *RegMR) Unmarshal(b []byte) {
 	x.Length = binary.LittleEndian.Uint64(b[16:])
 	x.Pages = binary.LittleEndian.Uint64(b[24:])
 	x.Levels = b[32]
+	x.PageShift = b[33]
 	x.Offset = binary.LittleEndian.Uint32(b[36:])
 }
 
@@ -2702,7 +2816,7 @@ func (x *QueryObjects) Unmarshal(b []byte) {
 }
 
 // ObjectCountsSize is the size of ObjectCounts in bytes.
-const ObjectCountsSize = 32
+const ObjectCountsSize = 40
 
 // ObjectCounts counts the objects of a function by kind. An SRQ has at most MaxQPEntries entries of MaxSGE SGEs (QueryDeviceResult).
 type ObjectCounts struct {
@@ -2714,6 +2828,7 @@ type ObjectCounts struct {
 	SRQs  uint32 // @20: shared receive queues.
 	MWs   uint32 // @24: memory windows.
 	XRCDs uint32 // @28: XRC domains.
+	MCGs  uint32 // @32: attachments to multicast groups; of one queue pair to one group each.
 }
 
 // Size returns ObjectCountsSize.
@@ -2730,6 +2845,8 @@ func (x *ObjectCounts) Marshal(b []byte) {
 	binary.LittleEndian.PutUint32(b[20:], x.SRQs)
 	binary.LittleEndian.PutUint32(b[24:], x.MWs)
 	binary.LittleEndian.PutUint32(b[28:], x.XRCDs)
+	binary.LittleEndian.PutUint32(b[32:], x.MCGs)
+	clear(b[36:40])
 }
 
 // Unmarshal reads x from b[:ObjectCountsSize]; b must be that long.
@@ -2743,6 +2860,58 @@ func (x *ObjectCounts) Unmarshal(b []byte) {
 	x.SRQs = binary.LittleEndian.Uint32(b[20:])
 	x.MWs = binary.LittleEndian.Uint32(b[24:])
 	x.XRCDs = binary.LittleEndian.Uint32(b[28:])
+	x.MCGs = binary.LittleEndian.Uint32(b[32:])
+}
+
+// QueryCountersSize is the size of QueryCounters in bytes.
+const QueryCountersSize = 8
+
+// QueryCounters holds the parameters of the command of that name.
+type QueryCounters struct {
+	First Counter // @0: first counter of the result.
+}
+
+// Size returns QueryCountersSize.
+func (*QueryCounters) Size() int { return QueryCountersSize }
+
+// Marshal writes x to b[:QueryCountersSize], reserved bytes as zero; b must be that long.
+func (x *QueryCounters) Marshal(b []byte) {
+	_ = b[QueryCountersSize-1]
+	binary.LittleEndian.PutUint16(b[0:], uint16(x.First))
+	clear(b[2:8])
+}
+
+// Unmarshal reads x from b[:QueryCountersSize]; b must be that long.
+func (x *QueryCounters) Unmarshal(b []byte) {
+	_ = b[QueryCountersSize-1]
+	x.First = Counter(binary.LittleEndian.Uint16(b[0:]))
+}
+
+// CountersSize is the size of Counters in bytes.
+const CountersSize = 112
+
+// Counters is the result of QueryCounters.
+type Counters struct {
+	Total  uint16    // @0: how many counters the function has.
+	Values [104]byte // @8: thirteen u64, First and those after it; 0 behind the last.
+}
+
+// Size returns CountersSize.
+func (*Counters) Size() int { return CountersSize }
+
+// Marshal writes x to b[:CountersSize], reserved bytes as zero; b must be that long.
+func (x *Counters) Marshal(b []byte) {
+	_ = b[CountersSize-1]
+	binary.LittleEndian.PutUint16(b[0:], x.Total)
+	clear(b[2:8])
+	copy(b[8:112], x.Values[:])
+}
+
+// Unmarshal reads x from b[:CountersSize]; b must be that long.
+func (x *Counters) Unmarshal(b []byte) {
+	_ = b[CountersSize-1]
+	x.Total = binary.LittleEndian.Uint16(b[0:])
+	copy(x.Values[:], b[8:112])
 }
 
 // QueryViolationSize is the size of QueryViolation in bytes.
@@ -2952,15 +3121,16 @@ const ReregMRSize = 48
 
 // ReregMR holds the parameters of the command of that name. Only what Mask names is used.
 type ReregMR struct {
-	LKey   uint32 // @0: key of the region.
-	Mask   uint32 // @4: what is changed.
-	PDN    uint32 // @8: as in RegMR.
-	Access uint32 // @12: as in RegMR.
-	IOVA   uint64 // @16: as in RegMR.
-	Length uint64 // @24: as in RegMR.
-	Pages  uint64 // @32: as in RegMR.
-	Levels uint8  // @40: as in RegMR.
-	Offset uint32 // @44: as in RegMR.
+	LKey      uint32 // @0: key of the region.
+	Mask      uint32 // @4: what is changed.
+	PDN       uint32 // @8: as in RegMR.
+	Access    uint32 // @12: as in RegMR.
+	IOVA      uint64 // @16: as in RegMR.
+	Length    uint64 // @24: as in RegMR.
+	Pages     uint64 // @32: as in RegMR.
+	Levels    uint8  // @40: as in RegMR.
+	PageShift uint8  // @41: as in RegMR.
+	Offset    uint32 // @44: as in RegMR.
 }
 
 // Size returns ReregMRSize.
@@ -2977,7 +3147,8 @@ func (x *ReregMR) Marshal(b []byte) {
 	binary.LittleEndian.PutUint64(b[24:], x.Length)
 	binary.LittleEndian.PutUint64(b[32:], x.Pages)
 	b[40] = x.Levels
-	clear(b[41:44])
+	b[41] = x.PageShift
+	clear(b[42:44])
 	binary.LittleEndian.PutUint32(b[44:], x.Offset)
 }
 
@@ -2992,6 +3163,7 @@ func (x *ReregMR) Unmarshal(b []byte) {
 	x.Length = binary.LittleEndian.Uint64(b[24:])
 	x.Pages = binary.LittleEndian.Uint64(b[32:])
 	x.Levels = b[40]
+	x.PageShift = b[41]
 	x.Offset = binary.LittleEndian.Uint32(b[44:])
 }
 
@@ -3216,6 +3388,33 @@ func (x *DestroySRQ) Unmarshal(b []byte) {
 	x.SRQN = binary.LittleEndian.Uint32(b[0:])
 }
 
+// McastSize is the size of Mcast in bytes.
+const McastSize = 24
+
+// Mcast holds the parameters of AttachMcast and DetachMcast.
+type Mcast struct {
+	QPN uint32   // @0: queue pair number.
+	GID [16]byte // @8: group; IPv4 in its mapped form.
+}
+
+// Size returns McastSize.
+func (*Mcast) Size() int { return McastSize }
+
+// Marshal writes x to b[:McastSize], reserved bytes as zero; b must be that long.
+func (x *Mcast) Marshal(b []byte) {
+	_ = b[McastSize-1]
+	binary.LittleEndian.PutUint32(b[0:], x.QPN)
+	clear(b[4:8])
+	copy(b[8:24], x.GID[:])
+}
+
+// Unmarshal reads x from b[:McastSize]; b must be that long.
+func (x *Mcast) Unmarshal(b []byte) {
+	_ = b[McastSize-1]
+	x.QPN = binary.LittleEndian.Uint32(b[0:])
+	copy(x.GID[:], b[8:24])
+}
+
 // OpenXRCDResultSize is the size of OpenXRCDResult in bytes.
 const OpenXRCDResultSize = 8
 
@@ -3412,13 +3611,13 @@ func (x *SetVFCredits) Unmarshal(b []byte) {
 }
 
 // SetVFObjectsSize is the size of SetVFObjects in bytes.
-const SetVFObjectsSize = 40
+const SetVFObjectsSize = 48
 
 // SetVFObjects holds the parameters of the command of that name.
 type SetVFObjects struct {
 	VF     uint16   // @0: VF of this PF: 1 to RegTotalVF.
 	Mask   uint32   // @4: bit n: Counts n is set.
-	Counts [32]byte // @8: eight u32 in the order of ObjectCounts.
+	Counts [40]byte // @8: ten u32 in the order of ObjectCounts.
 }
 
 // Size returns SetVFObjectsSize.
@@ -3430,7 +3629,7 @@ func (x *SetVFObjects) Marshal(b []byte) {
 	binary.LittleEndian.PutUint16(b[0:], x.VF)
 	clear(b[2:4])
 	binary.LittleEndian.PutUint32(b[4:], x.Mask)
-	copy(b[8:40], x.Counts[:])
+	copy(b[8:48], x.Counts[:])
 }
 
 // Unmarshal reads x from b[:SetVFObjectsSize]; b must be that long.
@@ -3438,7 +3637,7 @@ func (x *SetVFObjects) Unmarshal(b []byte) {
 	_ = b[SetVFObjectsSize-1]
 	x.VF = binary.LittleEndian.Uint16(b[0:])
 	x.Mask = binary.LittleEndian.Uint32(b[4:])
-	copy(x.Counts[:], b[8:40])
+	copy(x.Counts[:], b[8:48])
 }
 
 // QueryVFObjectsSize is the size of QueryVFObjects in bytes.
@@ -3777,9 +3976,9 @@ const BindMWSize = 24
 // BindMW follows the header of a BindMW request, whose RKey is the window's new key and which has no SGEs.
 type BindMW struct {
 	Addr   uint64 // @0: first byte of the window, as the region names it.
-	Length uint64 // @8: bytes: at least 1, within the region.
+	Length uint64 // @8: bytes: at least 1, within the region; 0 frees a window of type 1.
 	LKey   uint32 // @16: key of the region, which has AccessMWBind.
-	Access uint32 // @20: RemoteWrite and RemoteAtomic, if the region has LocalWrite; RemoteRead; ZeroBased: peers name the bytes from 0.
+	Access uint32 // @20: RemoteWrite and RemoteAtomic, if the region has LocalWrite; RemoteRead; ZeroBased (type 2): peers name the bytes from 0.
 }
 
 // Size returns BindMWSize.
@@ -3804,15 +4003,16 @@ func (x *BindMW) Unmarshal(b []byte) {
 }
 
 // FastRegSize is the size of FastReg in bytes.
-const FastRegSize = 32
+const FastRegSize = 40
 
 // FastReg follows the header of a RegMR request, whose RKey is the region's new key, of which the driver chooses the low 8 bits, and which has no SGEs.
 type FastReg struct {
-	IOVA   uint64 // @0: address of the first byte as work requests and peers name it.
-	Length uint64 // @8: bytes: at least 1, in at most as many pages as AllocMR said.
-	Pages  uint64 // @16: page list root, of one level; read when the request is carried out.
-	Access uint32 // @24: as in RegMR.
-	Offset uint32 // @28: offset of the first byte in the first page: 0 to 4095.
+	IOVA      uint64 // @0: address of the first byte as work requests and peers name it.
+	Length    uint64 // @8: bytes: at least 1, in at most as many pages as AllocMR said.
+	Pages     uint64 // @16: page list root, of one level; read when the request is carried out.
+	Access    uint32 // @24: as in RegMR.
+	Offset    uint32 // @28: as in RegMR.
+	PageShift uint8  // @32: as in RegMR.
 }
 
 // Size returns FastRegSize.
@@ -3826,6 +4026,8 @@ func (x *FastReg) Marshal(b []byte) {
 	binary.LittleEndian.PutUint64(b[16:], x.Pages)
 	binary.LittleEndian.PutUint32(b[24:], x.Access)
 	binary.LittleEndian.PutUint32(b[28:], x.Offset)
+	b[32] = x.PageShift
+	clear(b[33:40])
 }
 
 // Unmarshal reads x from b[:FastRegSize]; b must be that long.
@@ -3836,6 +4038,7 @@ func (x *FastReg) Unmarshal(b []byte) {
 	x.Pages = binary.LittleEndian.Uint64(b[16:])
 	x.Access = binary.LittleEndian.Uint32(b[24:])
 	x.Offset = binary.LittleEndian.Uint32(b[28:])
+	x.PageShift = b[32]
 }
 
 // RecvWQESize is the size of RecvWQE in bytes.

@@ -26,7 +26,7 @@ func all() map[string]layout {
 		&CreateCQ{}, &CreateCQResult{}, &DestroyCQ{}, &CreateQP{}, &CreateQPResult{}, &ModifyQP{}, &QueryQP{}, &QueryQPResult{}, &DestroyQP{},
 		&ResizeCQ{}, &ModifyCQ{}, &AllocMW{}, &AllocMWResult{}, &DeallocMW{}, &ReregMR{}, &BindMW{}, &CreateAH{}, &CreateAHResult{}, &DestroyAH{}, &CreateSRQ{}, &CreateSRQResult{}, &ModifySRQ{}, &ModifySRQResult{}, &QuerySRQ{}, &QuerySRQResult{}, &DestroySRQ{}, &OpenXRCDResult{}, &CloseXRCD{},
 		&CMListen{}, &CMUnlisten{}, &CMConnect{}, &CMConnectResult{}, &CMAccept{}, &CMReject{}, &CMDisconnect{},
-		&QueryMemory{}, &QueryMemoryResult{}, &QueryViolation{}, &Violation{},
+		&QueryMemory{}, &QueryMemoryResult{}, &QueryViolation{}, &Violation{}, &QueryCounters{}, &Counters{}, &Mcast{},
 		&VFNumber{}, &SetVF{}, &SetVFWindow{}, &SetVFCredits{}, &QueryVFCredits{}, &QueryVFResult{}, &CreditCounts{},
 		&SendWQE{}, &AtomicMasks{}, &RecvWQE{}, &SGE{}, &CQE{}, &WindowHeader{}, &Capability{}, &WindowEvent{},
 	}
@@ -286,6 +286,7 @@ var codes = map[string]func(n uint64) fmt.Stringer{
 	"WCOpcode":     func(n uint64) fmt.Stringer { return WCOpcode(n) },
 	"MsgType":      func(n uint64) fmt.Stringer { return MsgType(n) },
 	"CapType":      func(n uint64) fmt.Stringer { return CapType(n) },
+	"Counter":      func(n uint64) fmt.Stringer { return Counter(n) },
 	"Ring":         func(n uint64) fmt.Stringer { return Ring(n) },
 	"Link":         func(n uint64) fmt.Stringer { return Link(n) },
 	"CreditPart":   func(n uint64) fmt.Stringer { return CreditPart(n) },

@@ -14,6 +14,7 @@ const (
 	DRV206  Clause = 206  // a message that is not for a driver to send, or a part of a doorbell record.
 	DRV208  Clause = 208  // memory taken back before the end of the stream.
 	DRV210  Clause = 210  // objects used of before the end of a stream.
+	DRV211  Clause = 211  // an event about an object that was destroyed not borne.
 	DRV301  Clause = 301  // admin registers written outside RESET, or admin pages that are not zero.
 	DRV304  Clause = 304  // something else than a reset after a fault.
 	DRV306  Clause = 306  // a register accessed at another offset, with another width or against its access mode.
@@ -46,6 +47,7 @@ const (
 	DRV923  Clause = 923  // a queue pair destroyed before its last receive came.
 	DRV924  Clause = 924  // an XRC queue pair with parts that it does not have.
 	DRV950  Clause = 950  // two ends with different orderings or error modes.
+	DRV960  Clause = 960  // an unreliable connection with another ordering, error mode or operation than it has.
 	DRV1001 Clause = 1001 // a window used without a look at its header.
 	DRV1002 Clause = 1002 // a window used before the reply to the hello.
 	DRV1003 Clause = 1003 // a bell ring whose producer is impossible.
@@ -73,6 +75,7 @@ var Clauses = [...]ClauseInfo{
 	{DRV206, "a message that is not for a driver to send, or a part of a doorbell record", ""},
 	{DRV208, "memory taken back before the end of the stream", "memory given away early is no different from memory kept"},
 	{DRV210, "objects used of before the end of a stream", "what a driver does after its stream has ended no device sees"},
+	{DRV211, "an event about an object that was destroyed not borne", "what a driver does with an event leaves no trace"},
 	{DRV301, "admin registers written outside RESET, or admin pages that are not zero", ""},
 	{DRV304, "something else than a reset after a fault", ""},
 	{DRV306, "a register accessed at another offset, with another width or against its access mode", ""},
@@ -105,6 +108,7 @@ var Clauses = [...]ClauseInfo{
 	{DRV923, "a queue pair destroyed before its last receive came", "a SHOULD"},
 	{DRV924, "an XRC queue pair with parts that it does not have", ""},
 	{DRV950, "two ends with different orderings or error modes", "which of the two ends is wrong cannot be told; the connection is not made (DEV-950)"},
+	{DRV960, "an unreliable connection with another ordering, error mode or operation than it has", ""},
 	{DRV1001, "a window used without a look at its header", "reads leave no trace"},
 	{DRV1002, "a window used before the reply to the hello", "the ring is zeroed when the stream begins; what was in it before cannot be told from an earlier user's"},
 	{DRV1003, "a bell ring whose producer is impossible", ""},

@@ -86,11 +86,14 @@ func anySet(b []byte, mask string) bool {
 	return is != 0
 }
 
+// maxArea is the size of the largest queue area: entries have at most 2^12 bytes.
+const maxArea = QueueHeaderSize + 1<<(MaxQueueLog2+12)
+
 // areaPages is how many pages a queue area takes, with its header. What is too large for an area
 // is refused before anything is read.
 func areaPages(log2Entries, log2Entry uint8) int {
 	size := QueueHeaderSize + uint64(1)<<(min(log2Entries, 30)+min(log2Entry, 16))
-	if size > MaxMRSize {
+	if size > maxArea {
 		return 0
 	}
 	return int((size + PageSize - 1) / PageSize)

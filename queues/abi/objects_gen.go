@@ -12,6 +12,7 @@ const (
 	ObjectSRQ                // shared receive queues
 	ObjectMW                 // memory windows
 	ObjectXRCD               // XRC domains
+	ObjectMCG                // attachments to multicast groups
 
 	NumObjects // how many kinds there are
 )
@@ -25,9 +26,10 @@ var objects = [NumObjects]ObjectInfo{
 	{"SRQ", "srq", "shared receive queues", 256, 65535},
 	{"MW", "mw", "memory windows", 4096, 1048576},
 	{"XRCD", "xrcd", "XRC domains", 64, 65535},
+	{"MCG", "mcg", "attachments to multicast groups", 256, 65536},
 }
 
 // Of returns the count of a kind.
 func (c *ObjectCounts) Of(k Object) *uint32 {
-	return [...]*uint32{&c.QPs, &c.CQs, &c.MRs, &c.PDs, &c.AHs, &c.SRQs, &c.MWs, &c.XRCDs}[k]
+	return [...]*uint32{&c.QPs, &c.CQs, &c.MRs, &c.PDs, &c.AHs, &c.SRQs, &c.MWs, &c.XRCDs, &c.MCGs}[k]
 }

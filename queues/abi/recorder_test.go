@@ -43,6 +43,10 @@ func (r *recorder) QueryViolation(index uint32) (Violation, Status) {
 func (r *recorder) QueryObjects(part CreditPart) (ObjectCounts, Status) {
 	return give[ObjectCounts](r, "QueryObjects", part)
 }
+
+func (r *recorder) QueryCounters(first Counter) (Counters, Status) {
+	return give[Counters](r, "QueryCounters", first)
+}
 func (r *recorder) AllocPD() (uint32, Status)             { return give[uint32](r, "AllocPD") }
 func (r *recorder) DeallocPD(pdn uint32) Status           { return r.note("DeallocPD", pdn) }
 func (r *recorder) RegMR(p *RegMR) Status                 { return r.note("RegMR", p) }
@@ -71,6 +75,8 @@ func (r *recorder) AllocMW(p *AllocMW) (uint32, Status) { return give[uint32](r,
 func (r *recorder) DeallocMW(rkey uint32) Status        { return r.note("DeallocMW", rkey) }
 func (r *recorder) ReregMR(p *ReregMR) Status           { return r.note("ReregMR", p) }
 func (r *recorder) ResizeCQ(p *ResizeCQ) Status         { return r.note("ResizeCQ", p) }
+func (r *recorder) AttachMcast(p *Mcast) Status         { return r.note("AttachMcast", p) }
+func (r *recorder) DetachMcast(p *Mcast) Status         { return r.note("DetachMcast", p) }
 func (r *recorder) AllocMR(p *AllocMR) (RegMRResult, Status) {
 	return give[RegMRResult](r, "AllocMR", p)
 }

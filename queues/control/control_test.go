@@ -76,7 +76,7 @@ func (b *bench) set(off int, v uint32) { _ = ring.Mem(b.mem).Store32(uint64(off)
 // meet opens a session: both ends.
 func (b *bench) meet(t *testing.T, irq <-chan struct{}) (driver, device *Conn) {
 	t.Helper()
-	driver, err := Dial(context.Background(), b.mem, func() { signal(b.bell) }, irq)
+	driver, err := Driver{Block: b.mem, Number: rand.Uint32(), Call: func() { signal(b.bell) }, Interrupts: irq, After: time.After}.Dial(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,15 +349,32 @@ func TestHostile(t *testing.T) {
 
 // TestNobody: a driver gives up where nobody serves the block.
 func TestNobody(t *testing.T) {
-	mem := make([]byte, Size)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-	defer cancel()
-	rung := 0
-	if _, err := Dial(ctx, mem, func() { rung++ }, nil); !errors.Is(err, context.DeadlineExceeded) || rung != 2 {
-		t.Errorf("%v, rung %d times", err, rung)
-	}
-	if open, _ := ring.Mem(mem).Load32(abi.ControlHeaderOpen); open != 0 {
-		t.Errorf("still wants session %d", open)
+	for name, wait := range map[string]struct {
+		within time.Duration // of the context; 0: for ever
+		want   error
+	}{"context": {1, context.DeadlineExceeded}, "time": {0, context.DeadlineExceeded}} {
+		mem := make([]byte, Size)
+		ctx := t.Context()
+		if wait.within > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, wait.within)
+			defer cancel()
+		}
+		rung := 0
+		var now time.Duration // by a clock that moves when it is asked for
+		d := Driver{Block: mem, Number: 5, Call: func() { rung++ }, After: func(d time.Duration) <-chan time.Time {
+			c := make(chan time.Time, 1)
+			if now += d; wait.within == 0 {
+				c <- time.Unix(0, int64(now))
+			}
+			return c
+		}}
+		if _, err := d.Dial(ctx); !errors.Is(err, wait.want) || rung != 2 {
+			t.Errorf("%s: %v, rung %d times", name, err, rung)
+		}
+		if open, _ := ring.Mem(mem).Load32(abi.ControlHeaderOpen); open != 0 {
+			t.Errorf("%s: still wants session %d", name, open)
+		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
@@ -16,38 +15,55 @@ import (
 // OpenTimeout is how long a driver waits for a session to be opened.
 const OpenTimeout = 10 * time.Second
 
-// Dial opens a session as the driver of a block does. call has the device look at the block; irq has
-// an element when it interrupted, and is closed when it cannot any more. Without irq, nil, the block
-// is looked at again and again.
-func Dial(ctx context.Context, mem []byte, call func(), irq <-chan struct{}) (*Conn, error) {
-	b, err := newBlock(mem)
+// Driver is what a session needs of the driver of a block.
+type Driver struct {
+	Block  []byte
+	Number uint32 // of the session: drawn at random, since no session before may have had it
+	Call   func() // has the device look at the block
+
+	// Interrupts has an element when the device interrupted, and is closed when it cannot any more.
+	// Without, nil, the block is looked at again and again.
+	Interrupts <-chan struct{}
+	// After is the driver's clock: it says when a time has passed, as time.After does.
+	After func(time.Duration) <-chan time.Time
+}
+
+// Dial opens a session. It gives up with ctx, or after OpenTimeout.
+func (d Driver) Dial(ctx context.Context) (*Conn, error) {
+	b, err := newBlock(d.Block)
 	if err != nil {
 		return nil, err
 	}
-	s := &driverSide{block: b, bell: call, stop: make(chan struct{})}
+	s := &driverSide{block: b, number: d.Number, bell: d.Call, after: d.After, stop: make(chan struct{})}
 	for s.number == 0 || s.number == b.word(abi.ControlHeaderOpened) {
-		s.number = rand.Uint32() // nobody knows that of a driver before
+		s.number++
 	}
 	b.set(abi.ControlHeaderOpen, s.number)
-	call()
-	ctx, cancel := context.WithTimeout(ctx, OpenTimeout)
-	defer cancel()
+	d.Call()
+	late := d.After(OpenTimeout)
 	for wait := 50 * time.Microsecond; b.word(abi.ControlHeaderOpened) != s.number; wait = min(2*wait, 5*time.Millisecond) {
 		select {
 		case <-ctx.Done():
-			b.set(abi.ControlHeaderOpen, 0)
-			call()
-			return nil, fmt.Errorf("the device opens no session: %w; is the NIC running?", ctx.Err())
-		case _, ok := <-irq:
+			return nil, s.nobody(ctx.Err())
+		case <-late:
+			return nil, s.nobody(context.DeadlineExceeded)
+		case _, ok := <-d.Interrupts:
 			if !ok {
 				return nil, errors.New("the device's interrupts are gone")
 			}
-		case <-time.After(wait):
+		case <-d.After(wait):
 		}
 	}
 	c := newConn(s, ring.NewConsumer(b.messages(), layout), ring.NewProducer(b.requests(), layout))
-	s.wg.Go(func() { s.watch(c, irq) })
+	s.wg.Go(func() { s.watch(c, d.Interrupts) })
 	return c, nil
+}
+
+// nobody gives up a session that the device did not open.
+func (s *driverSide) nobody(why error) error {
+	s.block.set(abi.ControlHeaderOpen, 0)
+	s.bell()
+	return fmt.Errorf("the device opens no session: %w; is the NIC running?", why)
 }
 
 // driverSide is a session as the driver has it.
@@ -55,6 +71,7 @@ type driverSide struct {
 	block  block
 	number uint32
 	bell   func()
+	after  func(time.Duration) <-chan time.Time
 	stop   chan struct{}
 	wg     sync.WaitGroup
 }
@@ -77,7 +94,7 @@ func (s *driverSide) watch(c *Conn, irq <-chan struct{}) {
 			if !ok {
 				irq = nil
 			}
-		case <-time.After(wait):
+		case <-s.after(wait):
 			if irq == nil {
 				wait = s.pace(wait)
 			}

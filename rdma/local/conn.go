@@ -7,62 +7,43 @@ import (
 	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/rdma/rof"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // Conn is one end of a connection inside the NIC.
 type Conn struct {
-	e      *Engine
+	e      *shared
 	cfg    falcon.ConnConfig
 	user   rof.User // nil until somebody has the end
 	peer   *Conn    // nil before the other end is opened and after it was closed
 	joined bool     // there was a peer
 	closed bool
 
-	txns       []txn  // ring, grows up to maxTxns
-	head, tail uint32 // RSNs: of the oldest transaction, and of the next one
-	answer     answer
+	txns   txns
+	answer answer
 
-	place   list.Node[Conn] // in Engine.line
-	waiting bool            // in Engine.creditless
+	place   list.Node[Conn] // in shared.line
+	waiting bool            // in shared.creditless
 	want    credit.Cost     // refused
 	retry   timer.Handle    // set while the transaction at head was not ready
 }
 
-// maxTxns bounds what an end has in its queue, as Falcon's profile does (MaxTxn).
-const maxTxns = 1024
-
-// txn is a transaction that was issued and is not done.
-type txn struct {
-	kind     falcon.TxnKind
-	length   int // of the request
-	response int // at most, of a pull
-	tag      uint64
-	cost     credit.Cost
-	hopeless bool // a limit is below its cost: it fails in its turn
+// shared is what the ends inside one NIC share.
+type shared struct {
+	host       transport.Host
+	ends       map[falcon.CID]*Conn // open
+	line       list.List[Conn]      // ends with something to deliver
+	creditless []*Conn              // ends that wait for credit
+	closed     []falcon.CID
+	freed      bool // credits came back, for which Falcon's connections may wait
+	timers     timer.Wheel[*Conn]
+	tap        Tap
+	event      falcon.Event
+	buf        []byte // one packet
 }
 
-// answer is what the target said to the request that is being delivered.
-type answer struct {
-	kind   answerKind
-	rsn    uint32
-	code   falconwire.NackCode
-	rnr    uint8
-	ulp    uint8
-	tag    uint64
-	until  falcon.Time // delivered again then
-	length int         // of the response
-	most   int         // that it may have
-}
-
-type answerKind uint8
-
-const (
-	unanswered answerKind = iota
-	answerAck
-	answerNack
-	answerDefer
-	answerResponse
-)
+// Tap sees a packet: who sent it, of which transaction it is, how much it asks for.
+type Tap func(now falcon.Time, from *Conn, kind falcon.TxnKind, rsn uint32, asked int, packet []byte)
 
 // Config returns what the end was opened with.
 func (c *Conn) Config() *falcon.ConnConfig { return &c.cfg }
@@ -101,22 +82,18 @@ func (c *Conn) Pull(_ falcon.Time, tag uint64, reqLen, respLen int) error {
 
 // issue takes the credits of t and queues it.
 func (c *Conn) issue(t txn) error {
-	n := c.tail - c.head
+	full := c.txns.full()
 	switch {
 	case c.closed:
 		return falcon.ErrClosed
-	case n < maxTxns && c.hopeless(&t.cost):
+	case !full && c.hopeless(&t.cost):
 		t.cost, t.hopeless = credit.Cost{}, true
 	}
-	switch {
-	case n == maxTxns, c.cfg.Credits != nil && !c.cfg.Credits.Take(&t.cost):
+	if full || c.cfg.Credits != nil && !c.cfg.Credits.Take(&t.cost) {
 		c.wait(&t.cost)
 		return falcon.ErrXoff
-	case int(n) == len(c.txns):
-		c.grow()
 	}
-	*c.at(c.tail) = t
-	c.tail++
+	c.txns.push(&t)
 	c.schedule()
 	return nil
 }
@@ -127,20 +104,9 @@ func (c *Conn) hopeless(cost *credit.Cost) bool {
 	return c.cfg.Credits != nil && !c.cfg.Credits.Possible(cost)
 }
 
-func (c *Conn) at(rsn uint32) *txn { return &c.txns[rsn&uint32(len(c.txns)-1)] }
-
-// grow doubles the ring.
-func (c *Conn) grow() {
-	old := *c
-	c.txns = make([]txn, max(16, 2*len(old.txns)))
-	for rsn := c.head; rsn != c.tail; rsn++ {
-		*c.at(rsn) = *old.at(rsn)
-	}
-}
-
 // schedule puts c in line for delivery, if it has something to deliver and need not wait.
 func (c *Conn) schedule() {
-	if !c.joined || c.head == c.tail || c.retry.Armed() {
+	if !c.joined || c.txns.empty() || c.retry.Armed() {
 		return
 	}
 	c.e.line.PushBack(&c.place, c)
@@ -148,7 +114,7 @@ func (c *Conn) schedule() {
 
 // deliver carries over the transaction at head.
 func (c *Conn) deliver(now falcon.Time) {
-	t := *c.at(c.head)
+	t := *c.txns.front()
 	done := falcon.EvPushDone
 	if t.kind == falcon.TxnPull {
 		done = falcon.EvPullDone
@@ -168,9 +134,9 @@ func (c *Conn) deliver(now falcon.Time) {
 		return
 	}
 	packet := c.e.buf[:n]
-	c.tap(now, t.kind, c.head, t.response, packet)
-	p.answer = answer{rsn: c.head, most: t.response}
-	ev := falcon.Event{Kind: falcon.EvPush, RSN: c.head, Data: packet}
+	c.tap(now, t.kind, c.txns.head, t.response, packet)
+	p.answer = answer{rsn: c.txns.head, most: t.response}
+	ev := falcon.Event{Kind: falcon.EvPush, RSN: c.txns.head, Data: packet}
 	if t.kind == falcon.TxnPull {
 		ev.Kind, ev.Length = falcon.EvPull, t.response
 	}
@@ -180,7 +146,7 @@ func (c *Conn) deliver(now falcon.Time) {
 	case p.closed:
 		c.done(now, falcon.Event{Kind: done, Code: falcon.CmplDeadConn})
 	case a.kind == answerAck:
-		p.user.NoteConcluded(c.head)
+		p.user.NoteConcluded(c.txns.head)
 		c.done(now, falcon.Event{Kind: done, Code: falcon.CmplAck})
 	case a.kind == answerResponse:
 		c.respond(now, a)
@@ -190,23 +156,8 @@ func (c *Conn) deliver(now falcon.Time) {
 	case a.kind == answerDefer:
 		c.e.timers.Arm(&c.retry, c, 0, a.until)
 	default:
-		c.done(now, falcon.Event{Kind: done, Code: refusal(a), ULPCode: a.ulp})
+		c.done(now, falcon.Event{Kind: done, Code: a.refusal(), ULPCode: a.ulp})
 	}
-}
-
-// refusal is how a refused transaction completes (Falcon §11).
-func refusal(a *answer) falcon.Completion {
-	if a.kind == answerNack {
-		switch a.code {
-		case falconwire.NackCIE:
-			return falcon.CmplTargetNackCIE
-		case falconwire.NackNRE:
-			return falcon.CmplTargetNackNRE
-		case falconwire.NackCID:
-			return falcon.CmplTargetNackCID
-		}
-	}
-	return falcon.CmplRemoteErr
 }
 
 // respond carries over the response to the pull at head.
@@ -216,7 +167,7 @@ func (c *Conn) respond(now falcon.Time, a *answer) {
 	n, err := p.user.Fill(falcon.TxnPullData, tag, c.e.buf[:a.length])
 	if err == nil {
 		done.Code, done.Data = falcon.CmplAck, c.e.buf[:n]
-		p.tap(now, falcon.TxnPullData, c.head, 0, done.Data)
+		p.tap(now, falcon.TxnPullData, c.txns.head, 0, done.Data)
 	}
 	c.done(now, done)
 	if !p.closed {
@@ -226,10 +177,10 @@ func (c *Conn) respond(now falcon.Time, a *answer) {
 
 // done ends the transaction at head with ev.
 func (c *Conn) done(now falcon.Time, ev falcon.Event) {
-	t := c.at(c.head)
-	ev.RSN, ev.Tag = c.head, t.tag
+	t := c.txns.front()
+	ev.RSN, ev.Tag = c.txns.head, t.tag
 	c.returnCredits(&t.cost)
-	c.head++
+	c.txns.head++
 	c.tell(now, ev)
 }
 
@@ -282,8 +233,8 @@ func (c *Conn) Close(falcon.Time) {
 	c.closed = true
 	delete(c.e.ends, c.cfg.LocalCID)
 	c.e.timers.Stop(&c.retry)
-	for rsn := c.head; rsn != c.tail; rsn++ { // they complete in their turn, but the credits' owner may be gone then
-		t := c.at(rsn)
+	for rsn := c.txns.head; rsn != c.txns.tail; rsn++ { // they complete in their turn, but the credits' owner may be gone then
+		t := c.txns.at(rsn)
 		c.returnCredits(&t.cost)
 		t.cost = credit.Cost{}
 	}
@@ -294,6 +245,7 @@ func (c *Conn) Close(falcon.Time) {
 		p.schedule()
 	}
 	c.e.closed = append(c.e.closed, c.cfg.LocalCID)
+	c.e.tellFreed()
 }
 
 func (c *Conn) tap(now falcon.Time, kind falcon.TxnKind, rsn uint32, asked int, packet []byte) {
@@ -302,13 +254,14 @@ func (c *Conn) tap(now falcon.Time, kind falcon.TxnKind, rsn uint32, asked int, 
 	}
 }
 
-// returnCredits gives back what a transaction took. Connections of Falcon may wait for it too.
+// returnCredits gives back what a transaction took. Connections of Falcon may wait for it too: the
+// host hears of it once for all that one Run carried over.
 func (c *Conn) returnCredits(cost *credit.Cost) {
 	if c.cfg.Credits == nil {
 		return
 	}
 	_ = c.cfg.Credits.Return(cost) // counted by the node; cannot fail for what issue took
-	c.e.host.CreditsChanged()
+	c.e.freed = true
 }
 
 // wait puts c in the list of those that get EvCredit when there is room again.
@@ -321,7 +274,7 @@ func (c *Conn) wait(cost *credit.Cost) {
 }
 
 func (c *Conn) couldTake() bool {
-	if c.tail-c.head == maxTxns {
+	if c.txns.full() {
 		return false
 	}
 	if c.cfg.Credits == nil || c.hopeless(&c.want) {

@@ -4,33 +4,18 @@ import (
 	"fmt"
 
 	"github.com/falcon-vnic/vnic/falcon"
-	"github.com/falcon-vnic/vnic/internal/list"
-	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// Engine is what the connections inside one NIC share.
-type Engine struct {
-	host       transport.Host
-	ends       map[falcon.CID]*Conn // open
-	line       list.List[Conn]      // ends with something to deliver
-	creditless []*Conn              // ends that wait for credit
-	closed     []falcon.CID
-	timers     timer.Wheel[*Conn]
-	tap        Tap
-	event      falcon.Event
-	buf        []byte // one packet
-}
+// Engine carries the connections inside one NIC.
+type Engine struct{ shared }
 
 var _ transport.Driven = (*Engine)(nil)
 
-// Tap sees a packet: who sent it, of which transaction it is, how much it asks for.
-type Tap func(now falcon.Time, from *Conn, kind falcon.TxnKind, rsn uint32, asked int, packet []byte)
-
 // New makes an engine without connections.
 func New(host transport.Host) *Engine {
-	return &Engine{host: host, ends: map[falcon.CID]*Conn{}}
+	return &Engine{shared{host: host, ends: map[falcon.CID]*Conn{}}}
 }
 
 // SetTap makes f see every packet; nil: nobody does.
@@ -43,7 +28,7 @@ func (e *Engine) Open(cfg falcon.ConnConfig) (*Conn, error) {
 	if e.ends[cfg.LocalCID] != nil {
 		return nil, fmt.Errorf("rdma: connection %#x inside the NIC is open already", cfg.LocalCID)
 	}
-	c := &Conn{e: e, cfg: cfg}
+	c := &Conn{e: &e.shared, cfg: cfg}
 	e.ends[cfg.LocalCID] = c
 	if len(e.buf) < cfg.MTU {
 		e.buf = make([]byte, cfg.MTU)
@@ -87,13 +72,22 @@ func (e *Engine) Run(now falcon.Time) (more bool) {
 			break
 		}
 		c.place.Remove()
-		if c.head == c.tail {
+		if c.txns.empty() {
 			continue
 		}
 		c.deliver(now)
 		c.schedule()
 	}
+	e.tellFreed()
 	return e.Ready()
+}
+
+// tellFreed tells the host of credits that came back.
+func (e *shared) tellFreed() {
+	if e.freed {
+		e.freed = false
+		e.host.CreditsChanged()
+	}
 }
 
 func (e *Engine) expire(now falcon.Time) {

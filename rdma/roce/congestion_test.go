@@ -9,13 +9,19 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// through writes megabytes through a bottleneck of 100 Mbit/s whose queue holds 40 packets, and
-// which marks packets behind more than 8 others if it marks at all. It returns how many bytes per
-// second arrived, how many packets were lost, and the longest the queue was in the second half.
-func through(t *testing.T, algorithm string, marks bool, megabytes int) (rate float64, lost uint64, queue int) {
+// bottleneck is a line whose queue holds 40 packets, and which marks packets behind more than marks
+// others, if it marks at all.
+type bottleneck struct {
+	bits  int64 // per second
+	delay transport.Time
+	marks int
+}
+
+// through writes megabytes through a bottleneck. It returns how many bytes per second arrived, how
+// many packets were lost, and the longest the queue was in the second half.
+func through(t *testing.T, algorithm string, n bottleneck, megabytes int) (rate float64, lost uint64, queue int) {
 	t.Helper()
-	const bits = 100e6
-	w := newWorld(3, false, 1500, sim.Impairment{Delay: 100e3, Rate: bits, Queue: 40})
+	w := newWorld(3, false, 1500, sim.Impairment{Delay: n.delay, Rate: n.bits, Queue: 40})
 	a, _ := cc.Lookup(algorithm)
 	for _, e := range w.engines {
 		e.UseCongestion(a)
@@ -26,12 +32,12 @@ func through(t *testing.T, algorithm string, marks bool, megabytes int) (rate fl
 	count := megabytes << 20 / (64 << 10)
 	begun, over := 0, 0
 	w.sees = func(i int, packet []byte) {
-		n := w.links[i].InFlight()
-		if marks && n > 8 {
+		behind := w.links[i].InFlight()
+		if n.marks > 0 && behind > n.marks {
 			mark(packet)
 		}
 		if i == 0 && over > count/2 {
-			queue = max(queue, n)
+			queue = max(queue, behind)
 		}
 	}
 	now := transport.Time(1e9)
@@ -62,25 +68,31 @@ func through(t *testing.T, algorithm string, marks bool, megabytes int) (rate fl
 	return float64(megabytes<<20) * 1e9 / float64(now-1e9), w.links[0].Stats().Overflowed, queue
 }
 
-// TestBottleneck fills a bottleneck. With notifications DCQCN keeps its queue short and loses
-// nothing once it knows the rate; without them, as with rdma_rxe, the window follows the losses.
+// TestBottleneck fills a bottleneck. With notifications DCQCN keeps its queue short, of lines and
+// round trips of any kind, and loses nothing; without them, as with rdma_rxe, the window follows the
+// losses.
 func TestBottleneck(t *testing.T) {
-	const line = 100e6 / 8
 	for _, c := range []struct {
 		algorithm string
-		marks     bool
-		least     float64
-		queue     int // at most, where the marks say so
+		bottleneck
+		least float64
+		queue int // at most
+		lost  uint64
 	}{
-		{"dcqcn", true, 0.6, 30},
-		{"dcqcn", false, 0.6, 40},
-		{"window", true, 0.6, 30},
-		{"window", false, 0.6, 40},
+		{"dcqcn", bottleneck{100e6, 10e3, 8}, 0.85, 20, 0},
+		{"dcqcn", bottleneck{100e6, 100e3, 8}, 0.85, 20, 0},
+		{"dcqcn", bottleneck{100e6, 1e6, 20}, 0.8, 35, 0}, // 11 packets are under way on the line
+		{"dcqcn", bottleneck{1e9, 10e3, 8}, 0.85, 20, 0},
+		{"dcqcn", bottleneck{1e9, 100e3, 20}, 0.85, 35, 0},
+		{"dcqcn", bottleneck{100e6, 100e3, 0}, 0.8, 40, 400},
+		{"window", bottleneck{100e6, 100e3, 8}, 0.85, 20, 0},
+		{"window", bottleneck{100e6, 100e3, 0}, 0.8, 40, 400},
 	} {
-		rate, lost, queue := through(t, c.algorithm, c.marks, 16)
-		t.Logf("%s, marks %t: %.0f %% of the line, %d packets lost, queue of %d at most", c.algorithm, c.marks, rate/line*100, lost, queue)
-		if rate < c.least*line || queue > c.queue {
-			t.Errorf("%s, marks %t: %.0f %% of the line, queue of %d", c.algorithm, c.marks, rate/line*100, queue)
+		rate, lost, queue := through(t, c.algorithm, c.bottleneck, int(c.bits/1e6*16/100))
+		share := rate * 8 / float64(c.bits)
+		t.Logf("%s, %+v: %.0f %% of the line, %d packets lost, queue of %d at most", c.algorithm, c.bottleneck, share*100, lost, queue)
+		if share < c.least || queue > c.queue || lost > c.lost {
+			t.Errorf("%s, %+v: %.0f %% of the line, queue of %d, %d lost", c.algorithm, c.bottleneck, share*100, queue, lost)
 		}
 	}
 }

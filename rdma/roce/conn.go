@@ -1,8 +1,6 @@
 package roce
 
 import (
-	"github.com/falcon-vnic/vnic/falcon/credit"
-	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
@@ -12,36 +10,17 @@ import (
 // Conn is a connection of a queue pair over RoCEv2. It knows the requests under way (requester) and
 // what it took of the peer's (responder).
 type Conn struct {
-	e       *Engine
-	port    *Port
-	way     wire.Way
-	credits *credit.Node // nil: none are needed
-	given   bool         // attached once
-	closed  bool
-	segment int // data bytes of every packet but the last of a message
-	service wire.Opcode
-	terms   transport.Terms
-	user    transport.Endpoint // nil: the queue pair has let go
-	account *transport.Account
-	place   list.Node[Conn] // in Engine.line: has something to send
-	failing list.Node[Conn] // in Engine.failing: could not read what it had to send
-	turn    bool            // answers before requests
-	parting timer.Handle    // it is forgotten then
-	pace    timer.Handle    // its next packet may leave then
+	end
+	given   bool // attached once
+	opened  transport.Time
+	turn    bool         // answers before requests
+	parting timer.Handle // it is forgotten then
 
-	requester
-	responder
+	requester requester
+	responder responder
 }
 
 var _ transport.Conn = (*Conn)(nil)
-
-// Timers of a connection.
-const (
-	kindRetry timer.Kind = iota
-	kindAnswer
-	kindParting
-	kindPace
-)
 
 // parts is how long a connection that its queue pair has left answers what it had taken.
 const parts transport.Time = 1e9
@@ -55,22 +34,17 @@ func (c *Conn) Attach(t *transport.Terms) (segment int, ok bool) {
 		return 0, false
 	}
 	c.given, c.segment, c.terms, c.user, c.account = true, t.PathMTU, *t, t.Endpoint, t.Account
-	if t.XRC {
+	switch {
+	case t.XRC:
 		c.service = wire.XRC
+	case t.Unreliable:
+		c.service = wire.UC
 	}
-	c.reads = t.Reads
-	c.e.congestion.Init(&c.traffic)
-	c.expected, c.message = wire.PSN(t.PSN), 1
+	c.requester.reads, c.requester.rto = t.Reads, c.requester.rtt.rto()
+	c.e.congestion.Init(&c.requester.traffic)
+	c.responder.expected, c.responder.message = wire.PSN(t.PSN), 1
 	c.port.join(c)
 	return c.segment, true
-}
-
-// MaxOverhead is the most that a packet has around its data, or without data.
-const MaxOverhead = wire.MaxOverhead + wire.MaxHeaderLen
-
-// overhead is what a packet with data has around it, at most.
-func overhead(w *wire.Way) int {
-	return w.HeaderLen() + wire.MaxDataHeaderLen + wire.ICRCLen
 }
 
 // Ordered implements transport.Conn.
@@ -83,20 +57,23 @@ func (c *Conn) ID() uint32 { return c.terms.QPN }
 func (c *Conn) Prefetch() {}
 
 // LimitReads implements transport.Conn.
-func (c *Conn) LimitReads(n int) { c.reads = n }
+func (c *Conn) LimitReads(n int) { c.requester.reads = n }
+
+// Issue implements transport.Conn.
+func (c *Conn) Issue(now transport.Time, r *transport.Request) (n int, err error) {
+	if c.responder.refused != 0 {
+		return 0, transport.ErrWindow // the queue pair ends
+	}
+	return c.requester.issue(now, r)
+}
 
 // UnderWay implements transport.Conn.
-func (c *Conn) UnderWay() (pushes, pulls int) { return c.pushes, c.pulls }
+func (c *Conn) UnderWay() (pushes, pulls int) { return c.requester.pushes, c.requester.pulls }
 
 // Forget implements transport.Conn. What the peer says to the requests under way is not recognised
 // any more.
 func (c *Conn) Forget() {
-	for i := range c.entries.Len() {
-		c.returnCredits(c.entries.At(i))
-	}
-	c.drop()
-	c.blocked = false
-	c.e.timers.Stop(&c.timer)
+	c.requester.drop()
 	c.failing.Remove()
 }
 
@@ -107,7 +84,7 @@ func (c *Conn) Drain(now transport.Time) {
 		return
 	}
 	c.letGo()
-	c.e.timers.Arm(&c.parting, c, kindParting, now+parts)
+	c.arm(&c.parting, kindParting, now+parts)
 }
 
 // Close implements transport.Conn.
@@ -127,47 +104,24 @@ func (c *Conn) Abort(now transport.Time) { c.Drain(now) }
 func (c *Conn) letGo() {
 	c.Forget()
 	c.user = nil
-	for c.answers.Len() > 0 {
-		c.answers.Pop().memory = nil
-	}
-	c.e.timers.Stop(&c.again)
+	c.responder.dropAnswers()
+	c.stop(&c.responder.again)
 }
 
 // leave takes the connection out of its port, for good.
 func (c *Conn) leave() {
 	c.closed = true
-	c.e.timers.Stop(&c.parting)
-	c.e.timers.Stop(&c.pace)
+	c.stop(&c.parting)
+	c.stop(&c.requester.pace)
 	c.place.Remove()
 	c.port.leave(c)
-}
-
-// returnCredits gives back what an entry took.
-func (c *Conn) returnCredits(e *entry) {
-	if c.credits == nil {
-		return
-	}
-	for left, first := int(e.length), true; left > 0 || first; first = false {
-		n := min(left, c.segment)
-		x := cost(e.pulls(), n)
-		_ = c.credits.Return(&x) // counted by the node; cannot fail for what was taken
-		left -= n
-	}
-	c.e.host.CreditsChanged()
-}
-
-// wake puts the connection in line to send.
-func (c *Conn) wake() {
-	if !c.closed {
-		c.e.line.PushBack(&c.place, c)
-	}
 }
 
 // due takes a timer that ended.
 func (c *Conn) due(now transport.Time, kind timer.Kind) {
 	switch kind {
 	case kindRetry:
-		c.timedOut(now)
+		c.requester.timedOut(now)
 	case kindAnswer, kindPace:
 		c.wake()
 	case kindParting:

@@ -6,6 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/internal/ring"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 	falcon "github.com/falcon-vnic/vnic/rdma/wire"
@@ -24,15 +25,19 @@ type datagram struct {
 	data [verbs.MaxDatagram]byte
 }
 
-// Datagrams are those of a port's function.
+// datagrams are those of a port's function.
 type datagrams struct {
-	of      *verbs.Objects
+	port    *Port
+	of      *verbs.Objects // nil: the function has none
 	waiting ring.Queue[*datagram]
 	blocked []blocked // senders that wait for a place
 	psn     wire.PSN
+	number  uint32 // of the last that came, for traces
 	came    verbs.Arrival
 	arrived transport.Datagram
 	grh     [verbs.GRHSize]byte
+
+	strangers strangers
 }
 
 // blocked is who waits for a place for a datagram to a destination.
@@ -41,9 +46,6 @@ type blocked struct {
 	to     *Destination
 }
 
-// Serve has the port carry the datagrams of a function's queue pairs.
-func (p *Port) Serve(of *verbs.Objects) { p.datagrams.of = of }
-
 // Destination is where datagrams of a port go: what carries those of an address handle.
 type Destination struct {
 	port *Port
@@ -51,17 +53,6 @@ type Destination struct {
 }
 
 var _ verbs.Carrier = (*Destination)(nil)
-
-// To returns what carries datagrams to an address; nil if that is of another family than the port's.
-func (p *Port) To(a *verbs.Address) *Destination {
-	peer := Address(a.GID)
-	if peer.Is4() != p.Addr.Is4() {
-		return nil
-	}
-	d := &Destination{port: p, way: p.way(Way{Peer: peer, Class: a.TrafficClass, Hops: a.HopLimit, FlowLabel: a.FlowLabel})}
-	d.way.SrcPort = source(a.FlowLabel, 0, 0)
-	return d
-}
 
 // Address is the IP address that a GID stands for (Annex A17.4.1.1).
 func Address(gid [16]byte) netip.Addr { return netip.AddrFrom16(gid).Unmap() }
@@ -75,12 +66,13 @@ func (d *Destination) Leave(transport.Time) {}
 // Send implements verbs.Carrier.
 func (d *Destination) Send(_ transport.Time, x *verbs.Datagram) verbs.Sent {
 	p := d.port
+	in := &p.datagrams
 	switch {
 	case p.closed || x.Length > p.MTU-overhead(&d.way):
 		return verbs.Lost
-	case p.waiting.Len() == maxDatagrams:
+	case in.waiting.Len() == maxDatagrams:
 		if x.From.Wait(d) {
-			p.blocked = append(p.blocked, blocked{x.From, d})
+			in.blocked = append(in.blocked, blocked{x.From, d})
 		}
 		return verbs.Full
 	}
@@ -92,95 +84,126 @@ func (d *Destination) Send(_ transport.Time, x *verbs.Datagram) verbs.Sent {
 		return verbs.Unreadable
 	}
 	g.Datagram, g.to = x.Datagram, d
-	*p.waiting.Push() = g
-	p.e.talking.PushBack(&p.talks, p)
+	if t := in.of.Account.Trace; t != nil && t.Wants(g.From) {
+		t.Add(&trace.Event{Kind: trace.Issued, Work: g.From, Index: g.Work, Extra: g.Serial, Flags: trace.Owed | trace.RoCE})
+	}
+	*in.waiting.Push() = g
+	p.enter()
 	return verbs.Taken
 }
 
-// sendDatagram makes the packet of the next datagram in b and returns its length.
-func (p *Port) sendDatagram(b []byte) int {
-	at := p.waiting.Pop()
+// send makes the packet of the next datagram in b and returns its length.
+func (s *datagrams) send(b []byte) int {
+	at := s.waiting.Pop()
 	g := *at
 	*at = nil
-	if p.waiting.Len() == 0 {
-		p.talks.Remove()
-	}
 	op := wire.UD | wire.SendOnly
 	if g.HasImm {
 		op = wire.UD | wire.SendOnlyImm
 	}
-	h := &p.e.out
+	h := &s.port.e.out
 	*h = wire.Headers{
 		BTH: wire.BTH{
-			Opcode: op, Solicited: g.Solicited, Migrated: true, Pad: uint8(falcon.PadLen(g.Length)), PKey: wire.DefaultPKey, DestQP: g.To, PSN: p.psn,
+			Opcode: op, Solicited: g.Solicited, Migrated: true, Pad: uint8(falcon.PadLen(g.Length)), PKey: wire.DefaultPKey, DestQP: g.To, PSN: s.psn,
 		},
 		Datagram: wire.DETH{QKey: g.QKey, SourceQP: g.From},
 	}
-	h.Imm.Data = g.Imm
-	p.psn = p.psn.Add(1)
+	h.Imm.Data = immediate(g.Imm)
+	s.psn = s.psn.Add(1)
 	ip := g.to.way.HeaderLen()
 	n := ip + len(h.Append(b[ip:ip]))
 	n += copy(b[n:], g.data[:g.Length])
 	end := n + falcon.PadLen(g.Length) + wire.ICRCLen
 	clear(b[n:end])
 	g.to.way.Put(b[:end])
-	p.of.Account.PushesTx++
-	p.of.Account.BytesTx += uint64(g.Length)
+	s.of.Account.PushesTx++
+	s.of.Account.BytesTx += uint64(g.Length)
+	s.note(&g.Datagram)
 	g.to = nil
-	p.e.datagrams.Put(g)
-	p.resume()
+	s.port.e.datagrams.Put(g)
+	s.resume()
 	return end
 }
 
 // resume wakes who waited for a place.
-func (p *Port) resume() {
-	for _, b := range p.blocked {
+func (s *datagrams) resume() {
+	for _, b := range s.blocked {
 		b.sender.Resume(b.to)
 	}
-	clear(p.blocked)
-	p.blocked = p.blocked[:0]
+	clear(s.blocked)
+	s.blocked = s.blocked[:0]
 }
 
 // drop forgets the datagrams that wait.
-func (p *Port) drop() {
-	for p.waiting.Len() > 0 {
-		at := p.waiting.Pop()
+func (s *datagrams) drop() {
+	for s.waiting.Len() > 0 {
+		at := s.waiting.Pop()
 		(*at).to = nil
-		p.e.datagrams.Put(*at)
+		s.port.e.datagrams.Put(*at)
 		*at = nil
 	}
-	p.talks.Remove()
-	p.resume()
+	s.resume()
 }
 
-// takeDatagram takes one that came in packet. Which queue pair it is for, and whether that wants it,
+// take takes one that came in packet for an address. Which queue pair it is for, and whether that wants it,
 // the function's objects know. Before its data they put the IP header (Annex A17.4.5.1).
-func (p *Port) takeDatagram(now transport.Time, h *wire.Headers, packet, data []byte) {
-	if p.of == nil {
+func (s *datagrams) take(now transport.Time, to netip.Addr, h *wire.Headers, packet, data []byte) {
+	if s.of == nil {
 		return
 	}
-	clear(p.grh[:])
+	clear(s.grh[:])
 	sl := abi.SLRoCEIPv6
-	if p.Addr.Is4() {
+	if s.port.Addr.Is4() {
 		sl = abi.SLRoCEIPv4
-		copy(p.grh[20:], packet[:20])
+		copy(s.grh[20:], packet[:20])
 	} else {
-		copy(p.grh[:], packet)
+		copy(s.grh[:], packet)
 	}
-	p.arrived = transport.Datagram{
-		To: h.BTH.DestQP, From: h.Datagram.SourceQP, QKey: h.Datagram.QKey, Imm: h.Imm.Data,
+	s.arrived = transport.Datagram{
+		To: h.BTH.DestQP, From: h.Datagram.SourceQP, QKey: h.Datagram.QKey, Imm: immediate(h.Imm.Data),
 		HasImm: h.BTH.Opcode == wire.UD|wire.SendOnlyImm, Solicited: h.BTH.Solicited, Length: len(data),
 	}
-	p.came = verbs.Arrival{Datagram: &p.arrived, Data: data, GRH: &p.grh, SL: uint8(sl), Conn: strangers{}, ID: uint32(h.BTH.PSN)}
-	p.of.Deliver(now, &p.came)
-	p.of.Settle(now)
+	s.number++
+	if t := s.of.Account.Trace; t != nil && t.Wants(h.BTH.DestQP) {
+		t.Arrived(t.Now(), &trace.Event{Index: s.number})
+	}
+	s.came = verbs.Arrival{Datagram: &s.arrived, Data: data, GRH: &s.grh, SL: uint8(sl), Conn: &s.strangers, ID: s.number}
+	if h.BTH.DestQP == abi.GroupQPN {
+		s.of.DeliverGroup(now, to.As16(), &s.came)
+	} else {
+		s.of.Deliver(now, &s.came)
+	}
+	s.of.Settle(now)
+}
+
+// note notes that a datagram is sent. Nobody acknowledges it.
+func (s *datagrams) note(d *transport.Datagram) {
+	if t := s.of.Account.Trace; t != nil && t.Wants(d.From) {
+		e := trace.Event{Kind: trace.Scheduled, Work: d.From, Index: d.Work, Extra: d.Serial}
+		t.Filled(&e)
+		e.Kind = trace.Gone
+		s.port.behind = e
+	}
 }
 
 // strangers stands, in traces, for the connection that a datagram has none of here.
-type strangers struct{ transport.DatagramConn }
+type strangers struct {
+	transport.DatagramConn
+	in *datagrams
+}
 
 // ID implements transport.DatagramConn.
-func (strangers) ID() uint32 { return 0 }
+func (*strangers) ID() uint32 { return 0 }
 
 // NoteDelivered implements transport.DatagramConn.
-func (strangers) NoteDelivered(*transport.Datagram, uint32) {}
+func (s *strangers) NoteDelivered(d *transport.Datagram, id uint32) {
+	op := wire.UD | wire.SendOnly
+	if d.HasImm {
+		op = wire.UD | wire.SendOnlyImm
+	}
+	t := s.in.of.Account.Trace
+	e := trace.Event{Kind: trace.Delivered, Index: id, Op: uint8(op), Arg: uint64(d.To), Extra: uint32(d.Length), Flags: trace.Wanted | trace.RoCE}
+	t.Add(&e)
+	e.Kind, e.Flags = trace.Gone, trace.Responder
+	t.Add(&e)
+}

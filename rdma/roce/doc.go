@@ -14,13 +14,17 @@
 // Files, each one knowing those above it:
 //
 //	cc (a package)           how much may be under way, and how fast
-//	requester, responder     what a connection keeps of its own requests and of the peer's
-//	conn                     a connection, and what its queue pair does with it
-//	issue, retry, completion own requests: numbered, sent again, answered
-//	request, serve, reply    the peer's: taken, carried out, answered
-//	transmit                 the next packet of a connection
+//	end                      one end of a connection, as both of its halves know it
+//	requester, credits       own requests and what they cost
+//	done, retry, send, issue ended, sent again, sent, numbered
+//	completion               what the peer answers
+//	responder, message       the peer's requests
+//	request, serve, respond  taken, carried out, answered
+//	unreliable               both halves, where nobody answers
+//	datagrams                what a function sends and takes without connections
+//	conn, transmit           a connection: what its queue pair does with it, its packets
 //	port                     a function in its network, where packets find their connections
-//	engine                   those of a shard
+//	shared, engine           those of a shard, and what they share
 //
 // # The reliable connection
 //
@@ -33,6 +37,11 @@
 // The responder takes the packet that is next and no other. It answers those that ask for it, once
 // for as many as came together; READs and atomics are answered in their turn. What came before is
 // acknowledged again, READs are carried out again, atomics are not: their results are kept.
+//
+// # The unreliable connection
+//
+// Each packet of a SEND or WRITE takes a PSN and is done when it was sent. A packet that is not the
+// next one loses the message at hand; the next message begins with its First or Only packet.
 //
 // # Losses
 //

@@ -3,9 +3,9 @@ package roce
 import (
 	"net/netip"
 
-	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/internal/fair"
 	"github.com/falcon-vnic/vnic/internal/pool"
-	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/rdma/roce/cc"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
@@ -13,32 +13,22 @@ import (
 
 // Engine is the RoCEv2 of one shard.
 type Engine struct {
-	host       transport.Host
-	ports      map[*Port]struct{}
-	closed     Stats           // of ports that are
-	line       list.List[Conn] // with something to send, next first
-	talking    list.List[Port] // with datagrams to send
-	turn       bool            // theirs
-	failing    list.List[Conn]
-	creditless []*Conn
-	freed      bool // credit, since creditless was looked at
-	timers     timer.Wheel[*Conn]
-	congestion cc.Algorithm
-
+	shared
+	ports     map[*Port]struct{}
+	closed    Stats            // of ports that are
+	round     fair.Round[Port] // with something to send
+	offered   []*requester     // credit, until the next Run
+	freed     bool             // credit, since those were looked at
 	datagrams pool.Pool[datagram]
 
-	// Scratch memory of one call.
-	in, out wire.Headers
-	packet  transport.Packet
-	atomic  transport.Atomic
-	word    [8]byte
+	in wire.Headers // scratch memory of Receive
 }
 
 var _ transport.Driven = (*Engine)(nil)
 
 // New makes an engine without ports.
 func New(host transport.Host) *Engine {
-	e := &Engine{host: host, ports: map[*Port]struct{}{}}
+	e := &Engine{shared: shared{host: host}, ports: map[*Port]struct{}{}, round: fair.Round[Port]{Quantum: quantum}}
 	e.congestion, _ = cc.Lookup(cc.Default)
 	return e
 }
@@ -50,6 +40,7 @@ func (e *Engine) UseCongestion(a cc.Algorithm) { e.congestion = a }
 // bytes.
 func (e *Engine) NewPort(addr netip.Addr, mtu int) *Port {
 	p := &Port{Addr: addr, MTU: mtu, e: e, conns: map[uint32]*Conn{}}
+	p.datagrams.port, p.datagrams.strangers.in = p, &p.datagrams
 	e.ports[p] = struct{}{}
 	return p
 }
@@ -64,38 +55,38 @@ func (e *Engine) Stats() Stats {
 }
 
 // Transmit makes the next packet in b, which has room for the longest, and returns its length and
-// whose it is; 0: there is none now. Connections take turns, and with those the ports' datagrams.
+// whose it is; 0: there is none now. Ports share what is sent by their functions' weights (package
+// fair).
 func (e *Engine) Transmit(now transport.Time, b []byte) (n int, from *Port) {
-	if p := e.talking.First(); p != nil {
-		if e.turn = !e.turn; e.turn || e.line.Empty() {
-			p.talks.MoveBack()
+	for p := e.round.Next(); p != nil; p = e.round.Next() {
+		if n = p.transmit(now, b); n > 0 {
+			p.flow.Charge(n)
 			p.stats.Sent++
-			return p.sendDatagram(b), p
 		}
-	}
-	for c := e.line.First(); c != nil; c = e.line.First() {
-		if n = c.transmit(now, b); n > 0 {
-			c.place.MoveBack()
-			c.port.stats.Sent++
-			return n, c.port
+		more := p.waits()
+		e.round.Settle(&p.flow, more, more && p.covered())
+		if n > 0 {
+			return n, p
 		}
-		c.place.Remove()
 	}
 	return 0, nil
 }
 
 // Waiting reports whether Transmit may have something.
-func (e *Engine) Waiting() bool { return !e.line.Empty() || !e.talking.Empty() }
+func (e *Engine) Waiting() bool { return !e.round.Empty() }
 
 // Run implements transport.Driven.
 func (e *Engine) Run(now transport.Time) (more bool) {
+	e.withdraw()
 	if !e.timers.Idle() {
 		for c, kind, ok := e.timers.Expire(now); ok; c, kind, ok = e.timers.Expire(now) {
 			c.due(now, kind)
-			if c.user != nil {
-				c.user.Settle(now)
-			}
+			c.settle(now)
 		}
+	}
+	for s := e.gone.First(); s != nil; s = e.gone.First() {
+		s.gone.Remove()
+		s.retireSent(now)
 	}
 	for c := e.failing.First(); c != nil; c = e.failing.First() {
 		c.failing.Remove()
@@ -108,43 +99,50 @@ func (e *Engine) Run(now transport.Time) (more bool) {
 	return e.Ready()
 }
 
-// unblock tells those that wait for credit and could take it now. Who is told may have to wait again
-// at once, behind the others.
+// unblock tells those that wait for credit and could take it now, the longest waiting first and no
+// more of them than can do so together. One that others were quicker than waits in front: else those
+// that come first might take all of it every time.
 func (e *Engine) unblock(now transport.Time) {
-	n, left := len(e.creditless), 0
-	for i := range n {
-		c := e.creditless[i]
+	left := e.creditless[:0]
+	for _, s := range e.creditless {
 		switch {
-		case !c.blocked || c.user == nil:
-			c.blocked = false
-		case c.couldTake():
-			c.blocked = false
-			c.user.Unblocked(now)
-			c.user.Settle(now)
+		case !s.blocked || s.user == nil:
+			s.blocked = false
+		case !s.credits.Possible(&s.want): // it learns that when it tries again
+			s.want = credit.Cost{}
+			e.offered = append(e.offered, s)
+		case s.credits.Take(&s.want):
+			e.offered = append(e.offered, s)
 		default:
-			e.creditless[left] = c
-			left++
+			left = append(left, s)
 		}
 	}
-	again := copy(e.creditless[left:], e.creditless[n:])
-	clear(e.creditless[left+again:])
-	e.creditless = e.creditless[:left+again]
+	clear(e.creditless[len(left):])
+	e.creditless = left
+	for _, s := range e.offered {
+		s.blocked, s.first, s.kept = false, true, true
+	}
+	for _, s := range e.offered {
+		if s.user != nil {
+			s.user.Unblocked(now)
+			s.settle(now)
+		}
+	}
 }
 
-func (c *Conn) couldTake() bool {
-	if !c.credits.Possible(&c.want) {
-		return true // to hear that it is hopeless
+// withdraw takes back what was offered and not taken: queue pairs had their turns since.
+func (e *Engine) withdraw() {
+	for i, s := range e.offered {
+		e.offered[i] = nil
+		e.freed = e.freed || s.kept
+		s.release()
 	}
-	ok := c.credits.Take(&c.want)
-	if ok {
-		_ = c.credits.Return(&c.want)
-	}
-	return ok
+	e.offered = e.offered[:0]
 }
 
 // Ready implements transport.Driven. What is to be sent is Transmit's.
 func (e *Engine) Ready() bool {
-	return !e.failing.Empty() || e.freed && len(e.creditless) > 0
+	return !e.failing.Empty() || !e.gone.Empty() || len(e.offered) > 0 || e.freed && len(e.creditless) > 0
 }
 
 // Deadline implements transport.Driven.

@@ -98,27 +98,49 @@ func attach(t testing.TB, c *roce.Conn, e transport.Endpoint, qpn, peer uint32) 
 // attachMTU is attach with a path MTU.
 func attachMTU(t testing.TB, c *roce.Conn, e transport.Endpoint, qpn, peer uint32, mtu int) {
 	t.Helper()
-	if _, ok := c.Attach(&transport.Terms{
-		Endpoint: e, QPN: qpn, Peer: peer, PathMTU: mtu, Serves: 16, Reads: 16, PSN: 100,
-		Sending: &transport.Sending{PSN: 100, Timeout: 14, RetryCount: 7}, Account: new(transport.Account),
-	}); !ok {
+	attachAs(t, c, &transport.Terms{Endpoint: e, QPN: qpn, Peer: peer, PathMTU: mtu})
+}
+
+// attachUC is attach for an unreliable connection.
+func attachUC(t testing.TB, c *roce.Conn, e transport.Endpoint, qpn, peer uint32) {
+	t.Helper()
+	attachAs(t, c, &transport.Terms{Endpoint: e, QPN: qpn, Peer: peer, PathMTU: 256, Unreliable: true})
+}
+
+func attachAs(t testing.TB, c *roce.Conn, x *transport.Terms) {
+	t.Helper()
+	x.Serves, x.Reads, x.PSN, x.Account = 16, 16, 100, new(transport.Account)
+	x.Sending = &transport.Sending{PSN: 100, Timeout: 14, RetryCount: 7}
+	if _, ok := c.Attach(x); !ok {
 		t.Fatal("not attached")
 	}
 }
 
 // FuzzPeer lets a peer send what it likes: each four bytes of the input and what follows are a
 // packet with valid addresses and ICRC. Whatever it says, the queue pair sees nothing outside of its
-// requests and memory, and answers are bounded.
+// requests and memory, and answers are bounded. There are a reliable and an unreliable
+// connection.
 func FuzzPeer(f *testing.F) {
 	for op := range 256 {
 		if wire.Opcode(op).Info() != nil {
 			f.Add([]byte{byte(op), 0, 1, 40, 0, 0, 0, 7, byte(op), 1, 0, 255})
 		}
 	}
+	for _, service := range []wire.Opcode{wire.RC, wire.UC} { // messages of three packets; the second one is broken off
+		for _, m := range [][3]wire.Opcode{{wire.SendFirst, wire.SendMiddle, wire.SendLast}, {wire.WriteFirst, wire.WriteMiddle, wire.WriteLastImm}} {
+			var in []byte
+			for i, op := range append(m[:], m[0], m[2], m[2], m[0], m[1]) {
+				in = append(in, byte(service|op), byte(i), 0x11, 0, 0, 2, 0, 7)
+			}
+			f.Add(in)
+		}
+	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		w := newWorld(1, false, 1500, sim.Impairment{Delay: 1000})
 		own, e := w.connect(0), &target{serving: true}
 		attach(t, own, e, 17, 18)
+		unreliable := w.connect(0)
+		attachUC(t, unreliable, &target{serving: true}, 19, 20)
 		now := transport.Time(1e9)
 		requests := make([]transport.Request, 12)
 		for i := range requests {
@@ -136,9 +158,13 @@ func FuzzPeer(f *testing.F) {
 		}
 		way := wire.Way{Src: w.ports[1].Addr, Dst: w.ports[0].Addr, Hops: 64, SrcPort: 0xc000}
 		for len(in) >= 8 {
+			qpn := uint32(17)
+			if wire.Opcode(in[0])&wire.ServiceMask == wire.UC {
+				qpn = 19
+			}
 			op, psn, flags, n := wire.Opcode(in[0]), wire.PSN(100).Add(int(int8(in[1]))), in[2], int(in[3])
 			h := wire.Headers{
-				BTH:  wire.BTH{Opcode: op, DestQP: 17, PSN: psn, PKey: wire.DefaultPKey, AckReq: flags&1 != 0, Pad: uint8(falcon.PadLen(n))},
+				BTH:  wire.BTH{Opcode: op, DestQP: qpn, PSN: psn, PKey: wire.DefaultPKey, AckReq: flags&1 != 0, Pad: uint8(falcon.PadLen(n))},
 				RETH: falcon.RETH{VA: uint64(in[4]) << 4, RKey: uint32(in[7]), Length: uint32(in[5])<<8 | uint32(in[6])},
 				AETH: wire.AETH{Syndrome: wire.Syndrome(in[4]), MSN: uint32(in[5])},
 			}
@@ -168,6 +194,7 @@ func FuzzPeer(f *testing.F) {
 			t.Fatalf("%d and %d packets under way at the end", pushes, pulls)
 		}
 		own.Close(now)
+		unreliable.Close(now)
 	})
 }
 

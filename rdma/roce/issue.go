@@ -6,30 +6,31 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// Issue implements transport.Conn. The parts of a READ join one request, which goes when the READ is
-// whole or long enough.
-func (c *Conn) Issue(now transport.Time, r *transport.Request) (n int, err error) {
-	s, pulls := &c.requester, r.Pulls()
+// issue is what transport.Conn's Issue asks for. The parts of a READ join one request, which goes when
+// the READ is whole or long enough.
+func (s *requester) issue(now transport.Time, r *transport.Request) (n int, err error) {
 	if !s.begun {
-		s.begun, s.psn = true, wire.PSN(c.terms.Sending.PSN)
+		s.begun, s.psn = true, wire.PSN(s.terms.Sending.PSN)
 		s.ahead = s.psn.Add(-1)
 	}
-	n = int(min(r.Length-r.Offset, uint32(c.segment)))
+	n = int(min(r.Length-r.Offset, uint32(s.segment)))
 	e := s.grows(r)
-	switch {
-	case c.refused != 0, e == nil && (s.entries.Len() == maxEntries || pulls && s.pulls >= s.reads):
+	if e == nil && (s.entries.Len() == maxEntries || r.Pulls() && s.pulls >= s.reads) {
 		return 0, transport.ErrWindow
 	}
-	if err := c.takeCredit(r, n); err != nil {
+	if err := s.takeCredit(r, n); err != nil {
 		if e != nil { // its answer gives credit back
 			e.growing = false
-			c.wake()
+			s.wake()
 		}
 		return 0, err
 	}
 	if e == nil {
 		e = s.entries.Push()
-		*e = entry{r: r, op: opcode(r, c.segment), psn: s.psn, offset: r.Offset}
+		*e = entry{r: r, op: opcode(r, s.segment), psn: s.psn, offset: r.Offset}
+	}
+	if r.Offset == 0 && s.account.Trace != nil {
+		s.noteIssued(r, s.psn)
 	}
 	e.packets++
 	e.length += uint32(n)
@@ -39,9 +40,9 @@ func (c *Conn) Issue(now transport.Time, r *transport.Request) (n int, err error
 	r.Offset += uint32(n)
 	r.Issued = r.Offset == r.Length
 	e.growing = e.read() && !r.Issued && e.packets < min(maxRead, s.traffic.Window)
-	c.countIssued(e, n)
+	s.countIssued(e, n)
 	if !e.growing {
-		c.wake()
+		s.wake()
 	}
 	return n, nil
 }
@@ -57,38 +58,16 @@ func (s *requester) grows(r *transport.Request) *entry {
 }
 
 // countIssued counts a part of an entry.
-func (c *Conn) countIssued(e *entry, n int) {
+func (s *requester) countIssued(e *entry, n int) {
 	if e.pulls() {
-		if c.account.PullsTx++; e.packets == 1 {
-			c.pulls++
+		if s.account.PullsTx++; e.packets == 1 {
+			s.pulls++
 		}
 		return
 	}
-	c.pushes++
-	c.account.PushesTx++
-	c.account.BytesTx += uint64(n)
-}
-
-// takeCredit takes what a packet of r with n bytes costs the function.
-func (c *Conn) takeCredit(r *transport.Request, n int) error {
-	if c.credits == nil {
-		return nil
-	}
-	x := cost(r.Pulls(), n)
-	switch {
-	case c.credits.Take(&x):
-		return nil
-	case !c.credits.Possible(&x): // waiting would not help
-		r.Status = abi.WCGeneralErr
-		return transport.ErrFailed
-	}
-	c.want = x
-	if !c.blocked {
-		c.blocked = true
-		c.e.creditless = append(c.e.creditless, c)
-	}
-	c.account.CreditWaits++
-	return transport.ErrBlocked
+	s.pushes++
+	s.account.PushesTx++
+	s.account.BytesTx += uint64(n)
 }
 
 // opcodes are those of an operation's packets.

@@ -1,12 +1,18 @@
 package roce
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/internal/fair"
 	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/transport"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // Port is a function in its network.
@@ -18,9 +24,13 @@ type Port struct {
 	e      *Engine
 	closed bool
 	conns  map[uint32]*Conn // by queue pair
-	talks  list.Node[Port]  // in Engine.talking: has datagrams to send
+	flow   fair.Flow[Port]
+	line   list.List[Conn] // with something to send, next first
+	turn   bool            // of datagrams
 	stats  Stats
-	datagrams
+	behind trace.Event // what NoteSent notes behind the packet; no kind: nothing
+
+	datagrams datagrams
 }
 
 // Stats counts the packets of a port.
@@ -66,8 +76,10 @@ const usualHops = 64
 
 // Open makes a connection, to be given to a queue pair. credits is where it takes what it sends
 // from; nil: nowhere.
-func (p *Port) Open(w Way, credits *credit.Node) *Conn {
-	c := &Conn{e: p.e, port: p, credits: credits, way: p.way(w)}
+func (p *Port) Open(now transport.Time, w Way, credits *credit.Node) *Conn {
+	c := &Conn{end: end{e: &p.e.shared, port: p, way: p.way(w)}, opened: now}
+	c.conn, c.requester.end, c.responder.end = c, &c.end, &c.end
+	c.requester.credits = credits
 	c.way.Class |= wire.ECT0
 	return c
 }
@@ -93,6 +105,44 @@ func source(flow, qpn, peer uint32) uint16 {
 	return firstSource | uint16(flow^flow>>14)&0x3fff
 }
 
+// quantum is a packet of the largest path MTU: a port sends about as much in its turn.
+const quantum = 4096 + MaxOverhead
+
+// SetWeight makes the port send so many times what one of weight 1 does; 0 is 1.
+func (p *Port) SetWeight(weight int) { p.flow.Weight = weight }
+
+// waits reports whether the port may have something to send.
+func (p *Port) waits() bool { return !p.line.Empty() || p.datagrams.waiting.Len() > 0 }
+
+// covered reports whether the function uses no more than what is guaranteed to it: it goes first.
+func (p *Port) covered() bool {
+	c := p.line.First()
+	return c != nil && c.requester.credits != nil && c.requester.credits.Covered(credit.ReqPktTx)
+}
+
+// enter gives the port its place among the others.
+func (p *Port) enter() {
+	if !p.flow.Waits() && !p.closed {
+		p.e.round.Enter(&p.flow, p, p.covered())
+	}
+}
+
+// transmit makes the port's next packet in b and returns its length; 0: there is none now, of
+// connections. Those and datagrams take turns.
+func (p *Port) transmit(now transport.Time, b []byte) (n int) {
+	if p.turn = !p.turn; p.datagrams.waiting.Len() > 0 && (p.turn || p.line.Empty()) {
+		return p.datagrams.send(b)
+	}
+	for c := p.line.First(); c != nil; c = p.line.First() {
+		if n = c.transmit(now, b); n > 0 {
+			c.place.MoveBack()
+			return n
+		}
+		c.place.Remove()
+	}
+	return 0
+}
+
 // join lets packets find a connection that its queue pair took. One that the queue pair had before
 // has ended.
 func (p *Port) join(c *Conn) {
@@ -116,11 +166,57 @@ func (p *Port) Close() {
 		delete(p.e.ports, p)
 	}
 	p.closed = true
-	p.drop()
+	p.datagrams.drop()
 	for _, c := range p.conns {
 		c.letGo()
 		c.leave()
 	}
+	p.flow.Leave()
+}
+
+// ConnInfo is what can be seen of a connection from outside.
+type ConnInfo struct {
+	QPN, Peer uint32 // queue pairs
+	At        netip.Addr
+	State     string // "ESTABLISHED"; "FAILED": a request of either side was not survived; "PARTING": its queue pair has left
+	MTU       int    // data bytes of a packet
+	Again     uint64 // requests sent again
+	Window    int    // packets that may be under way
+	Trip      transport.Time
+	Opened    transport.Time
+}
+
+// Serve has the port carry the datagrams of a function's queue pairs.
+func (p *Port) Serve(of *verbs.Objects) { p.datagrams.of = of }
+
+// To returns what carries datagrams to an address; nil if that is of another family than the port's.
+func (p *Port) To(a *verbs.Address) *Destination {
+	peer := Address(a.GID)
+	if peer.Is4() != p.Addr.Is4() {
+		return nil
+	}
+	d := &Destination{port: p, way: p.way(Way{Peer: peer, Class: a.TrafficClass, Hops: a.HopLimit, FlowLabel: a.FlowLabel})}
+	d.way.SrcPort = source(a.FlowLabel, 0, 0)
+	return d
+}
+
+// Conns are the port's connections, in the order of their queue pairs.
+func (p *Port) Conns() (list []ConnInfo) {
+	for _, qpn := range slices.Sorted(maps.Keys(p.conns)) {
+		c := p.conns[qpn]
+		i := ConnInfo{
+			QPN: qpn, Peer: c.terms.Peer, At: c.way.Dst, State: "ESTABLISHED", MTU: c.segment, Again: c.requester.repeats, Window: c.requester.traffic.Window,
+			Trip: c.requester.traffic.Trip, Opened: c.opened,
+		}
+		switch {
+		case c.user == nil:
+			i.State = "PARTING"
+		case c.requester.dead || c.responder.refused != 0:
+			i.State = "FAILED"
+		}
+		list = append(list, i)
+	}
+	return list
 }
 
 // Stats returns the counters.
@@ -143,9 +239,9 @@ func (p *Port) Receive(now transport.Time, packet []byte) {
 	if way.Class&wire.ECNMask == wire.ECNCE {
 		p.stats.Marked++
 	}
-	if h.BTH.Opcode&wire.ServiceMask == wire.UD && way.Dst == p.Addr {
+	if h.BTH.Opcode&wire.ServiceMask == wire.UD && (way.Dst == p.Addr || way.Dst.IsMulticast() && h.BTH.DestQP == abi.GroupQPN) {
 		p.stats.Received++
-		p.takeDatagram(now, h, packet, data)
+		p.datagrams.take(now, way.Dst, h, packet, data)
 		return
 	}
 	c := p.conns[h.BTH.DestQP]
@@ -157,30 +253,20 @@ func (p *Port) Receive(now transport.Time, packet []byte) {
 	c.receive(now, h, data, way.Class&wire.ECNMask == wire.ECNCE)
 }
 
-// receive takes a packet of the peer.
-func (c *Conn) receive(now transport.Time, h *wire.Headers, data []byte, marked bool) {
-	op := h.BTH.Opcode
-	if op == wire.CNP {
-		c.port.stats.CNPs++
-		c.e.congestion.Notified(&c.traffic, now)
+// NoteSent notes that the packet that Transmit made is sealed, or that it goes to a port of this NIC
+// as it is.
+func (p *Port) NoteSent(sealed bool) {
+	if p.datagrams.of == nil || p.datagrams.of.Account.Trace == nil {
 		return
 	}
-	if marked {
-		c.marked = true
-		c.wake()
-	}
-	if op.Info().Response {
-		c.response(now, h, data)
+	t := p.datagrams.of.Account.Trace
+	if sealed {
+		t.SealedPacket()
 	} else {
-		c.request(now, h, data)
+		t.Unfilled()
 	}
-	if c.user != nil {
-		c.user.Settle(now)
+	if p.behind.Kind != 0 {
+		t.Add(&p.behind)
+		p.behind = trace.Event{}
 	}
-}
-
-// speaks reports whether an opcode is of the connection's service (IBA §9.6.1.3.2).
-func (c *Conn) speaks(op wire.Opcode) bool {
-	service := op & wire.ServiceMask
-	return op == wire.CNP || service == c.service || service == c.service|wire.Vendor
 }

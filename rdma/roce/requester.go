@@ -2,6 +2,7 @@ package roce
 
 import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/ring"
 	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -23,6 +24,9 @@ const (
 //	   answered   │  under way  │ not sent yet, │
 //	              │             │ or to be again│
 type requester struct {
+	*end
+	credits *credit.Node // nil: none are needed
+
 	entries       ring.Queue[entry]
 	sent          int      // of entries
 	flying        int      // PSNs of those
@@ -33,10 +37,16 @@ type requester struct {
 	pushes, pulls int      // of entries: with data; READs and atomics
 	reads         int      // that pulls may be
 	blocked       bool     // waits for credit
+	first         bool     // was told of some, and took none since
+	kept          bool     // of that, want is kept for it
 	want          credit.Cost
 
+	repeats uint64               // requests sent again
+	gone    list.Node[requester] // in shared.gone: sent packets that nobody answers
+
 	traffic  cc.State
-	paced    transport.Time // when the next packet may leave
+	paced    transport.Time // when the next packet may leave, an answer to the peer or a request
+	pace     timer.Handle   // it may then
 	quiet    int            // packets sent since an answer was asked for
 	rewound  bool           // to the front, and nothing came since
 	notReady bool           // the peer was not: nothing is sent until its timer ends
@@ -70,14 +80,6 @@ func (e *entry) read() bool { return e.op == wire.ReadRequest }
 
 func (e *entry) pulls() bool { return !e.op.Info().Data }
 
-// cost is what n bytes of an entry take of the function's credits: what they would take over Falcon.
-func cost(pulls bool, n int) credit.Cost {
-	if pulls {
-		return credit.PullCost(n, credit.DefaultCell)
-	}
-	return credit.PushCost(n, credit.DefaultCell)
-}
-
 // at is the entry that has a PSN, and where it is among the entries that were sent; nil: none.
 func (s *requester) at(psn wire.PSN) (e *entry, i int) {
 	if s.entries.Len() == 0 || psn.Sub(s.entries.At(0).psn) < 0 {
@@ -93,9 +95,16 @@ func (s *requester) at(psn wire.PSN) (e *entry, i int) {
 
 // drop forgets all entries.
 func (s *requester) drop() {
+	for i := range s.entries.Len() {
+		s.returnCredits(s.entries.At(i))
+	}
 	s.epoch++
 	for s.entries.Len() > 0 {
 		s.entries.Pop().r = nil
 	}
 	s.sent, s.flying, s.pushes, s.pulls = 0, 0, 0, 0
+	s.blocked = false
+	s.release()
+	s.stop(&s.timer)
+	s.gone.Remove()
 }

@@ -3,6 +3,7 @@ package roce
 import (
 	"github.com/falcon-vnic/vnic/internal/ring"
 	"github.com/falcon-vnic/vnic/internal/timer"
+	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
@@ -13,6 +14,8 @@ const maxAtomics = 128
 
 // responder is the half of a connection that serves the requests of the peer.
 type responder struct {
+	*end
+
 	expected wire.PSN // of the next packet
 	msn      uint32   // messages complete, 24 bits
 	message  uint32   // number of the next that takes a receive, from 1
@@ -30,28 +33,13 @@ type responder struct {
 	told    transport.Time
 }
 
-// message is the part of a message of several packets that came.
-type message struct {
-	kind  partKind
-	bytes uint64
-	left  uint32 // WRITE: that are to come
-	addr  uint64 // WRITE: where the next goes
-	rkey  uint32
-}
-
-type partKind uint8
-
-const (
-	noMessage partKind = iota
-	sending
-	writing
-)
-
 // answer is the response to a READ, or to an atomic.
 type answer struct {
+	request  wire.PSN // that it answers
 	psn      wire.PSN // of the next packet
 	left     int      // packets
 	begun    bool
+	again    bool // was due before
 	atomic   bool
 	original uint64
 	msn      uint32
@@ -104,6 +92,13 @@ func (s *responder) keep(r result) {
 	s.ran++
 }
 
+// dropAnswers forgets the answers to READs and atomics.
+func (s *responder) dropAnswers() {
+	for s.answers.Len() > 0 {
+		s.answers.Pop().memory = nil
+	}
+}
+
 // insert puts an answer in its place. One that is due already is not due twice, but begins anew
 // where the peer asks it to.
 func (s *responder) insert(a answer) {
@@ -111,6 +106,7 @@ func (s *responder) insert(a answer) {
 		x := s.answers.At(i)
 		if d := a.psn.Sub(x.psn); d < x.left && a.psn.Add(a.left).Sub(x.psn) > 0 {
 			if i == 0 {
+				a.again = a.again && x.again
 				*x = a
 			}
 			return
@@ -120,4 +116,73 @@ func (s *responder) insert(a answer) {
 	for i := s.answers.Len() - 1; i > 0 && s.answers.At(i-1).psn.Sub(a.psn) > 0; i-- {
 		*s.answers.At(i), *s.answers.At(i - 1) = *s.answers.At(i - 1), *s.answers.At(i)
 	}
+}
+
+// answer makes an acknowledgement due.
+func (s *responder) answer(psn wire.PSN, syndrome wire.Syndrome) {
+	s.acknowledge(psn, syndrome)
+	s.wake()
+}
+
+// operation is the opcode without its service; ok is false if the packet names a shared receive
+// queue that is not to be reached this way.
+func (s *responder) operation(h *wire.Headers) (op wire.Opcode, ok bool) {
+	op = h.BTH.Opcode &^ wire.ServiceMask
+	if h.BTH.Opcode&wire.Vendor == wire.Vendor {
+		op |= wire.Vendor
+	}
+	return op, !s.terms.XRC || s.user.Address(h.XRC.SRQ)
+}
+
+// took moves on by n PSNs.
+func (s *responder) took(n int, last bool) {
+	s.expected, s.missed = s.expected.Add(n), false
+	if last {
+		s.msn = (s.msn + 1) & wire.PSNMask
+	}
+}
+
+// packet is what a packet with n data bytes says.
+func (s *responder) packet(op wire.Opcode, info *wire.Info, h *wire.Headers, n int) *transport.Packet {
+	p := &s.e.packet
+	*p = transport.Packet{
+		Op: abi.OpWrite, First: info.First, Last: info.Last, Solicited: h.BTH.Solicited, ID: uint32(h.BTH.PSN), Message: s.message,
+		Length: uint32(n), Claimed: uint32(n), Imm: immediate(h.Imm.Data),
+	}
+	switch op {
+	case wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.SendOnly:
+		p.Op = abi.OpSend
+	case wire.SendLastImm, wire.SendOnlyImm:
+		p.Op = abi.OpSendImm
+	case wire.SendLastInv, wire.SendOnlyInv:
+		p.Op, p.Imm = abi.OpSendInv, h.Inv.RKey
+	case wire.WriteLastImm, wire.WriteOnlyImm:
+		p.Op = abi.OpWriteImm
+	}
+	return p
+}
+
+// refuse answers with a NAK, which neither side survives. Where tell is set the queue pair does not
+// know yet.
+func (s *responder) refuse(now transport.Time, r transport.Refusal, tell bool) {
+	s.account.Refused++
+	s.port.stats.Refused++
+	if r != transport.NotServing {
+		s.refused = syndromeOf(r)
+		s.answer(s.expected, s.refused)
+	}
+	if tell {
+		s.user.Refused(now, r)
+	}
+}
+
+// syndromeOf is how a refusal travels.
+func syndromeOf(r transport.Refusal) wire.Syndrome {
+	switch r {
+	case transport.Access:
+		return wire.SynAccess
+	case transport.Operation:
+		return wire.SynOperation
+	}
+	return wire.SynInvalid
 }

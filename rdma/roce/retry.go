@@ -14,85 +14,86 @@ const leastTimeout transport.Time = 8e6
 const mostRTO transport.Time = 1e9
 
 // patience is how long verbs let a packet go unanswered, once and altogether.
-func (c *Conn) patience() (once, altogether transport.Time, forever bool) {
-	s := c.terms.Sending
-	if s.Timeout == 0 {
+func (s *requester) patience() (once, altogether transport.Time, forever bool) {
+	x := s.terms.Sending
+	if x.Timeout == 0 {
 		return mostRTO, 0, true
 	}
-	once = max(4096<<s.Timeout, leastTimeout)
-	return once, once * transport.Time(s.RetryCount+1), false
+	once = max(4096<<x.Timeout, leastTimeout)
+	return once, once * transport.Time(x.RetryCount+1), false
 }
 
 // rewind has everything sent again that is not answered.
-func (c *Conn) rewind() {
-	s := &c.requester
+func (s *requester) rewind() {
 	for i := range s.sent {
 		s.entries.At(i).again = true
 	}
 	s.sent, s.flying, s.quiet = 0, 0, 0
 	s.rewound, s.rtt.timing = true, false
-	c.wake()
+	s.wake()
 }
 
 // missing says that an answer shows that another one was lost.
-func (c *Conn) missing(now transport.Time) {
-	if !c.rewound {
-		c.port.stats.Missing++
-		c.e.congestion.Lost(&c.traffic, now)
-		c.rewind()
+func (s *requester) missing(now transport.Time) {
+	if !s.rewound {
+		s.port.stats.Missing++
+		s.e.congestion.Lost(&s.traffic, now)
+		s.rewind()
 	}
 }
 
 // watch sees to it that what is under way is sent again some time.
-func (c *Conn) watch(now transport.Time) {
-	s := &c.requester
+func (s *requester) watch(now transport.Time) {
 	switch {
 	case s.notReady: // the timer is the peer's
 		return
 	case s.flying == 0:
-		c.e.timers.Stop(&s.timer)
+		s.stop(&s.timer)
 		return
 	}
-	once, altogether, forever := c.patience()
+	once, altogether, forever := s.patience()
 	at := now + min(s.rto, once)
 	if !forever {
 		at = min(at, max(s.heard+altogether, now))
 	}
-	c.e.timers.Arm(&s.timer, c, kindRetry, at)
+	s.arm(&s.timer, kindRetry, at)
 }
 
-// progress notes that something was answered: everything before psn.
-func (c *Conn) progress(now transport.Time, psn wire.PSN, packets int) {
-	s := &c.requester
-	s.rtt.answered(now, psn)
-	c.e.congestion.Answered(&s.traffic, now, packets, packets*c.segment)
-	s.heard, s.rto, s.rewound, s.lastRNR = now, s.rtt.rto(), false, false
-	c.watch(now)
-	c.wake()
+// progress notes that something was answered: everything before psn. The pause before the next
+// retry stays long until a round trip is measured (RFC 6298 §5.7): else a peer that became slower
+// than the pause would be asked twice for everything, and no round trip could be measured.
+func (s *requester) progress(now transport.Time, psn wire.PSN, packets int) {
+	if s.rtt.answered(now, psn) {
+		s.rto = s.rtt.rto()
+	}
+	s.traffic.Trip = s.rtt.smoothed
+	s.e.congestion.Answered(&s.traffic, now, packets, packets*s.segment)
+	s.heard, s.rewound, s.lastRNR = now, false, false
+	s.watch(now)
+	s.wake()
 }
 
 // timedOut sends again, or gives up.
-func (c *Conn) timedOut(now transport.Time) {
-	s := &c.requester
+func (s *requester) timedOut(now transport.Time) {
 	if s.notReady {
 		s.notReady = false
 		s.heard = now
-		c.wake()
+		s.wake()
 		return
 	}
-	if s.entries.Len() == 0 || c.user == nil {
+	if s.entries.Len() == 0 || s.user == nil {
 		return
 	}
-	if _, altogether, forever := c.patience(); !forever && now >= s.heard+altogether {
+	if _, altogether, forever := s.patience(); !forever && now >= s.heard+altogether {
 		st := abi.WCRetryExcErr
 		if s.lastRNR {
 			st = abi.WCRNRRetryExcErr
 		}
-		c.fail(now, st, 0)
+		s.fail(now, st, 0)
 		return
 	}
-	c.port.stats.Timeouts++
-	c.e.congestion.Collapsed(&s.traffic, now)
-	c.rewind()
+	s.port.stats.Timeouts++
+	s.e.congestion.Collapsed(&s.traffic, now)
+	s.rewind()
 	s.rto *= 2
 }

@@ -26,16 +26,17 @@ func (t *roundTrip) sent(now transport.Time, psn wire.PSN) {
 	}
 }
 
-// answered notes that everything before psn was answered.
-func (t *roundTrip) answered(now transport.Time, psn wire.PSN) {
+// answered notes that everything before psn was answered, and reports whether that measured a round
+// trip.
+func (t *roundTrip) answered(now transport.Time, psn wire.PSN) bool {
 	if !t.timing || psn.Sub(t.of) <= 0 {
-		return
+		return false
 	}
 	t.timing = false
 	took := now - t.since
 	if t.smoothed == 0 {
 		t.smoothed, t.varies = took, took/2
-		return
+		return true
 	}
 	off := took - t.smoothed
 	if off < 0 {
@@ -43,6 +44,7 @@ func (t *roundTrip) answered(now transport.Time, psn wire.PSN) {
 	}
 	t.varies += (off - t.varies) / 4
 	t.smoothed += (took - t.smoothed) / 8
+	return true
 }
 
 // rto is how long an answer may take.

@@ -3,53 +3,66 @@ package roce
 import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // takeRead takes a READ that is next: it takes as many PSNs as its response has packets.
-func (c *Conn) takeRead(now transport.Time, h *wire.Headers) {
+func (s *responder) takeRead(now transport.Time, h *wire.Headers) {
 	n := h.RETH.Length
-	if n > maxMessage || c.unanswered() >= c.terms.Serves {
-		c.refuse(now, transport.Invalid, true)
+	if n > maxMessage || s.unanswered() >= s.terms.Serves {
+		s.refuse(now, transport.Invalid, true)
 		return
 	}
-	memory, r := c.user.Read(h.RETH.RKey, h.RETH.VA, n)
+	memory, r := s.user.Read(h.RETH.RKey, h.RETH.VA, n)
 	if r != transport.Accepted {
-		c.refuse(now, r, true)
+		s.refuse(now, r, true)
 		return
 	}
-	packets := c.packets(n)
-	c.account.PullsRx += uint64(packets)
-	psn := c.expected
-	c.took(packets, true)
-	c.read(now, h, psn, packets, memory)
+	packets := s.packets(n)
+	s.account.PullsRx += uint64(packets)
+	psn := s.expected
+	if s.account.Trace != nil {
+		s.noteDelivered(h.BTH.Opcode, psn, int(n), trace.Answering)
+	}
+	s.took(packets, true)
+	s.read(now, h, answer{request: psn, left: packets, memory: memory})
 }
 
 // packets is how many the response to a READ of n bytes has.
-func (c *Conn) packets(n uint32) int { return max(1, (int(n)+c.segment-1)/c.segment) }
+func (s *responder) packets(n uint32) int { return max(1, (int(n)+s.segment-1)/s.segment) }
 
-// unanswered is how many READs and atomics wait for their answer.
-func (c *Conn) unanswered() int { return c.answers.Len() }
+// unanswered is how many READs and atomics wait for their first answer. One that is repeated does not
+// count: the peer may have got the answer before since it asked again, and may have new ones then.
+func (s *responder) unanswered() (n int) {
+	for i := range s.answers.Len() {
+		if !s.answers.At(i).again {
+			n++
+		}
+	}
+	return n
+}
 
 // read makes the response to a READ due, as the function's rate has it.
-func (c *Conn) read(now transport.Time, h *wire.Headers, psn wire.PSN, packets int, memory transport.Memory) {
-	at := c.user.AnswerAt(now)
+func (s *responder) read(now transport.Time, h *wire.Headers, a answer) {
+	at := s.user.AnswerAt(now)
 	if at > now {
-		c.account.RateWaits++
-		c.account.PullsDeferred++
+		s.account.RateWaits++
+		s.account.PullsDeferred++
 	}
-	c.user.Answered(int(h.RETH.Length))
-	c.insert(answer{psn: psn, left: packets, msn: c.msn, memory: memory, addr: h.RETH.VA, length: h.RETH.Length, at: at})
-	c.wake()
+	s.user.Answered(int(h.RETH.Length))
+	a.psn, a.msn, a.addr, a.length, a.at = a.request, s.msn, h.RETH.VA, h.RETH.Length, at
+	s.insert(a)
+	s.wake()
 }
 
 // takeAtomic carries out an atomic that is next.
-func (c *Conn) takeAtomic(now transport.Time, op wire.Opcode, h *wire.Headers) {
-	if c.unanswered() >= c.terms.Serves {
-		c.refuse(now, transport.Invalid, true)
+func (s *responder) takeAtomic(now transport.Time, op wire.Opcode, h *wire.Headers) {
+	if s.unanswered() >= s.terms.Serves {
+		s.refuse(now, transport.Invalid, true)
 		return
 	}
-	x := &c.e.atomic
+	x := &s.e.atomic
 	*x = transport.Atomic{
 		Op: abi.OpMaskedFetchAdd, Addr: h.Atomic.VA, RKey: h.Atomic.RKey, Compare: h.Atomic.Compare, SwapAdd: h.Atomic.SwapAdd,
 		Masks: abi.AtomicMasks(h.Mask),
@@ -62,49 +75,43 @@ func (c *Conn) takeAtomic(now transport.Time, op wire.Opcode, h *wire.Headers) {
 	case wire.MaskedCmpSwap:
 		x.Op = abi.OpMaskedCmpSwap
 	}
-	original, r := c.user.Atomic(x)
-	if r != transport.Accepted {
-		c.refuse(now, r, true)
+	original, refusal := s.user.Atomic(x)
+	if refusal != transport.Accepted {
+		s.refuse(now, refusal, true)
 		return
 	}
-	c.account.PullsRx++
-	psn := c.expected
-	c.took(1, true)
-	c.keep(result{psn: psn, original: original, msn: c.msn, present: true})
-	c.repeatAtomic(psn)
+	s.account.PullsRx++
+	psn := s.expected
+	if s.account.Trace != nil {
+		s.noteDelivered(h.BTH.Opcode, psn, 8, trace.Answering)
+	}
+	s.took(1, true)
+	r := result{psn: psn, original: original, msn: s.msn, present: true}
+	s.keep(r)
+	s.answerAtomic(&r, false)
 }
 
-// repeatAtomic makes the answer to an atomic due, if its result is kept.
-func (c *Conn) repeatAtomic(psn wire.PSN) {
-	if r := c.result(psn); r != nil {
-		c.insert(answer{psn: psn, left: 1, atomic: true, original: r.original, msn: r.msn})
-		c.wake()
+// repeatAtomic makes the answer to an atomic due again, if its result is kept.
+func (s *responder) repeatAtomic(psn wire.PSN) {
+	if r := s.result(psn); r != nil {
+		s.answerAtomic(r, true)
 	}
 }
 
-// duplicate takes a request that came before (IBA §9.7.5.1.1): data is acknowledged again, as of now;
-// a READ is carried out again, or what is asked of it; an atomic is not.
-func (c *Conn) duplicate(now transport.Time, h *wire.Headers) {
-	op, ok := c.operation(h)
-	switch {
-	case !ok:
-	case op.Info().Data:
-		c.answer(c.expected.Add(-1), wire.SynAck)
-	case op == wire.ReadRequest:
-		c.readAgain(now, h)
-	default:
-		c.repeatAtomic(h.BTH.PSN)
-	}
+// answerAtomic makes the answer to an atomic due.
+func (s *responder) answerAtomic(r *result, again bool) {
+	s.insert(answer{request: r.psn, psn: r.psn, left: 1, atomic: true, again: again, original: r.original, msn: r.msn})
+	s.wake()
 }
 
 // readAgain carries out a READ again.
-func (c *Conn) readAgain(now transport.Time, h *wire.Headers) {
+func (s *responder) readAgain(now transport.Time, h *wire.Headers) {
 	n := h.RETH.Length
-	packets := c.packets(n)
-	if n > maxMessage || h.BTH.PSN.Add(packets).Sub(c.expected) > 0 || c.unanswered() >= 2*c.terms.Serves {
+	packets := s.packets(n)
+	if n > maxMessage || h.BTH.PSN.Add(packets).Sub(s.expected) > 0 || s.answers.Len() >= 2*s.terms.Serves {
 		return
 	}
-	if memory, r := c.user.Read(h.RETH.RKey, h.RETH.VA, n); r == transport.Accepted {
-		c.read(now, h, h.BTH.PSN, packets, memory)
+	if memory, r := s.user.Read(h.RETH.RKey, h.RETH.VA, n); r == transport.Accepted {
+		s.read(now, h, answer{request: h.BTH.PSN, left: packets, memory: memory, again: true})
 	}
 }

@@ -36,7 +36,7 @@ func newWorld(seed uint64, v6 bool, mtu int, net sim.Impairment) *world {
 
 // connect opens the end of a connection at a NIC.
 func (w *world) connect(i int) *roce.Conn {
-	return w.ports[i].Open(roce.Way{Peer: w.ports[1-i].Addr}, nil)
+	return w.ports[i].Open(0, roce.Way{Peer: w.ports[1-i].Addr}, nil)
 }
 
 // step does all that can be done at now.

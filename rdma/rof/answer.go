@@ -10,15 +10,15 @@ import (
 )
 
 // responseDone takes the end of a response.
-func (c *Conn) responseDone(tag uint64) {
-	s := c.serving(tag)
+func (t *target) responseDone(tag uint64) {
+	s := t.serving(tag)
 	if s == nil {
 		return
 	}
-	if c.account.Trace != nil {
-		c.noteResponse(trace.Acked, s)
+	if t.account.Trace != nil {
+		t.noteResponse(trace.Acked, s)
 	}
-	c.endServed(tag, s)
+	t.endServed(tag, s)
 }
 
 // pullRetry is how long a pull that cannot be served now waits: it found no free slot, or comes too
@@ -27,33 +27,32 @@ const pullRetry falcon.Time = 80e3
 
 // handlePull takes a READ or atomic request. An error is answered with a complete-in-error
 // response, since a pull request was acknowledged before it came here (Falcon §8.5.3.5).
-func (c *Conn) handlePull(now falcon.Time, ev *falcon.Event) {
-	t := &c.target
-	h := &c.e.headers
+func (t *target) handlePull(now falcon.Time, ev *falcon.Event) {
+	h := &t.e.headers
 	_, err := h.Parse(ev.Data)
-	if err == nil && h.RBTH.DestQP != c.terms.QPN {
-		c.account.CIDMismatches++ // RDMA over Falcon §6.9
-		c.carrier.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
+	if err == nil && h.RBTH.DestQP != t.terms.QPN {
+		t.account.CIDMismatches++ // RDMA over Falcon §6.9
+		t.carrier.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
 		return
 	}
-	if at := c.user.AnswerAt(now); at > now { // the response counts, so the request waits
-		c.account.RateWaits++
-		c.deferPull(now, ev, at)
+	if at := t.user.AnswerAt(now); at > now { // the response counts, so the request waits
+		t.account.RateWaits++
+		t.deferPull(now, ev, at)
 		return
 	}
 	t.initOnce()
 	if len(t.freeServed) == 0 {
-		c.deferPull(now, ev, now+pullRetry)
+		t.deferPull(now, ev, now+pullRetry)
 		return
 	}
 	slot := t.freeServed[len(t.freeServed)-1]
 	s := &t.served[slot]
 	*s = served{opcode: wire.ReadRespOnly, sn: h.RBTH.SN, rsn: ev.RSN, sink: h.STETH}
-	a := &c.e.arrival
+	a := &t.e.arrival
 	*a = arrival{present: true, class: classPull, Packet: transport.Packet{First: true, Last: true, Message: h.SETH.RMSN}}
-	v := c.examine(h, err, s, a, ev.Length)
+	v := t.examine(h, err, s, a, ev.Length)
 	if v == later {
-		c.deferPull(now, ev, now+pullRetry)
+		t.deferPull(now, ev, now+pullRetry)
 		return
 	}
 	length := s.opcode.HeaderLen() + int(s.length) + int(s.pad)
@@ -61,26 +60,26 @@ func (c *Conn) handlePull(now falcon.Time, ev *falcon.Event) {
 	s.busy = true
 	t.unsent++
 	tag := uint64(t.servedEra)<<32 | uint64(slot)
-	if c.account.Trace != nil {
-		c.noteDelivered(ev.RSN, h.RBTH.Opcode, s.length, trace.Answering)
+	if t.account.Trace != nil {
+		t.noteDelivered(ev.RSN, h.RBTH.Opcode, s.length, trace.Answering)
 	}
-	if err := c.carrier.RespondPull(now, ev.RSN, tag, length); err != nil {
-		c.endServed(tag, s) // the connection is closing, or falcon gave the request up
+	if err := t.carrier.RespondPull(now, ev.RSN, tag, length); err != nil {
+		t.endServed(tag, s) // the connection is closing, or falcon gave the request up
 	}
 	switch v {
 	case carriedOut:
-		c.account.PullsRx++
-		c.user.Answered(int(s.length))
-		c.arrived(now, h.RBTH.SN, a)
+		t.account.PullsRx++
+		t.user.Answered(int(s.length))
+		t.arrived(now, h.RBTH.SN, a)
 		return
 	case failedAlone:
-		c.account.Refused++
-		c.arrived(now, h.RBTH.SN, a)
+		t.account.Refused++
+		t.arrived(now, h.RBTH.SN, a)
 	case failed:
-		c.account.Refused++
-		c.user.Refused(now, s.refusal)
+		t.account.Refused++
+		t.user.Refused(now, s.refusal)
 	case notServing:
-		c.account.Refused++
+		t.account.Refused++
 	}
 }
 
@@ -97,14 +96,14 @@ const (
 
 // examine checks a pull request, whose headers did not parse if err is not nil, carries out an
 // atomic and notes in s what the response needs. asked is how long that may be.
-func (c *Conn) examine(h *wire.Headers, err error, s *served, a *arrival, asked int) pullVerdict {
-	addressed := err == nil && c.addressed(h)
+func (t *target) examine(h *wire.Headers, err error, s *served, a *arrival, asked int) pullVerdict {
+	addressed := err == nil && t.addressed(h)
 	op := h.RBTH.Opcode
 	if atomicOpcode(op) {
 		s.opcode = wire.AtomicResponse
 	}
-	c.user.Heard()
-	if !c.user.Serving() {
+	t.user.Heard()
+	if !t.user.Serving() {
 		s.refusal = transport.NotServing
 		return notServing
 	}
@@ -112,7 +111,7 @@ func (c *Conn) examine(h *wire.Headers, err error, s *served, a *arrival, asked 
 		s.refusal = transport.Invalid
 		return failed
 	}
-	switch c.admit(h.RBTH.SN) {
+	switch t.admit(h.RBTH.SN) {
 	case tooEarly:
 		return later
 	case misplaced:
@@ -120,16 +119,16 @@ func (c *Conn) examine(h *wire.Headers, err error, s *served, a *arrival, asked 
 		return failed
 	}
 	switch {
-	case !c.ordered && !c.terms.Unordered && atomicOpcode(op) && h.RBTH.SN != c.expected:
+	case !t.ordered && !t.terms.Unordered && atomicOpcode(op) && h.RBTH.SN != t.expected:
 		return later // RFC 7306 §5.2.1: atomics in the order sent
-	case c.ordered && !c.legal(a), c.unsent >= c.terms.Serves: // RDMA over Falcon §8.3.2: RMSN counts packets
+	case t.ordered && !t.legal(a), t.unsent >= t.terms.Serves: // RDMA over Falcon §8.3.2: RMSN counts packets
 		s.refusal = transport.Invalid
 		return failed
 	}
-	switch s.refusal = c.serve(h, s, asked); {
+	switch s.refusal = t.serve(h, s, asked); {
 	case s.refusal == transport.Accepted:
 		return carriedOut
-	case c.terms.InError:
+	case t.terms.InError:
 		return failedAlone
 	}
 	return failed
@@ -137,24 +136,24 @@ func (c *Conn) examine(h *wire.Headers, err error, s *served, a *arrival, asked 
 
 // deferPull makes falcon deliver the request again later. That is no answer to the peer: what is
 // short here is not the receiver's, and counts against nobody's RNR retries.
-func (c *Conn) deferPull(now falcon.Time, ev *falcon.Event, until falcon.Time) {
-	c.account.PullsDeferred++
-	c.carrier.DeferPull(now, ev.RSN, until)
+func (t *target) deferPull(now falcon.Time, ev *falcon.Event, until falcon.Time) {
+	t.account.PullsDeferred++
+	t.carrier.DeferPull(now, ev.RSN, until)
 }
 
 // serve carries out a request: an atomic now, a READ as far as it can be checked.
-func (c *Conn) serve(h *wire.Headers, s *served, asked int) (r transport.Refusal) {
+func (t *target) serve(h *wire.Headers, s *served, asked int) (r transport.Refusal) {
 	if s.opcode == wire.AtomicResponse {
 		if asked != wire.PullLength(h.RBTH.Opcode, 8) {
 			return transport.Invalid
 		}
-		x := &c.e.atomic
+		x := &t.e.atomic
 		*x = atomicOf(h)
-		s.original, r = c.user.Atomic(x)
+		s.original, r = t.user.Atomic(x)
 		return r
 	}
 	n := h.RETH.Length
-	if n > uint32(c.segment) {
+	if n > uint32(t.segment) {
 		return transport.Invalid
 	}
 	pad := uint8(wire.PadLen(int(n)))
@@ -165,7 +164,7 @@ func (c *Conn) serve(h *wire.Headers, s *served, asked int) (r transport.Refusal
 	default:
 		return transport.Invalid
 	}
-	if s.memory, r = c.user.Read(h.RETH.RKey, h.RETH.VA, n); r == transport.Accepted {
+	if s.memory, r = t.user.Read(h.RETH.RKey, h.RETH.VA, n); r == transport.Accepted {
 		s.va, s.length, s.pad = h.RETH.VA, n, pad
 	}
 	return r
@@ -195,8 +194,8 @@ func atomicOf(h *wire.Headers) transport.Atomic {
 
 // fillResponse writes one pull response packet. A READ whose memory is gone becomes a
 // complete-in-error response.
-func (c *Conn) fillResponse(tag uint64, dst []byte) (int, error) {
-	s := c.serving(tag)
+func (t *target) fillResponse(tag uint64, dst []byte) (int, error) {
+	s := t.serving(tag)
 	if s == nil {
 		return 0, errGone
 	}
@@ -204,9 +203,9 @@ func (c *Conn) fillResponse(tag uint64, dst []byte) (int, error) {
 	if len(dst) < n+int(s.length)+int(s.pad) {
 		return 0, errGone
 	}
-	c.answered(s)
-	if c.account.Trace != nil {
-		c.noteResponse(trace.Scheduled, s)
+	t.answered(s)
+	if t.account.Trace != nil {
+		t.noteResponse(trace.Scheduled, s)
 	}
 	length, pad := int(s.length), int(s.pad)
 	if length > 0 && s.refusal == transport.Accepted {
@@ -217,10 +216,10 @@ func (c *Conn) fillResponse(tag uint64, dst []byte) (int, error) {
 	if s.refusal != transport.Accepted {
 		length, pad = 0, 0
 	}
-	h := &c.e.headers
+	h := &t.e.headers
 	*h = wire.Headers{
 		RBTH: wire.RBTH{
-			Opcode: s.opcode | c.service, DestQP: c.terms.Peer, SN: s.sn, Pad: uint8(pad),
+			Opcode: s.opcode | t.service, DestQP: t.terms.Peer, SN: s.sn, Pad: uint8(pad),
 			CE: s.refusal != transport.Accepted, Syndrome: uint8(syndromeOf(s.refusal)),
 		},
 		AtomicAck: wire.AtomicAckETH{Original: s.original},

@@ -1,8 +1,6 @@
 package rof
 
 import (
-	"errors"
-
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/wire"
@@ -14,19 +12,11 @@ const leastSegment = 64
 // Conn is a connection of a queue pair over Falcon, or over what stands for it inside a NIC. It
 // knows the requests under way (initiator) and those of the peer that are not done (target).
 type Conn struct {
-	e       *Engine
-	carrier Carrier
-	falcon  *falcon.Conn // the carrier, unless the connection is inside the NIC
-	ordered bool
-	given   bool // attached once
-	segment int  // most data bytes of one packet
-	service wire.Opcode
-	terms   transport.Terms
-	user    transport.Endpoint // nil: the queue pair has let go
-	account *transport.Account
+	end
+	given bool // attached once
 
-	initiator
-	target
+	initiator initiator
+	target    target
 }
 
 var (
@@ -36,8 +26,9 @@ var (
 
 // Over makes a connection over carrier, which has delivered nothing yet.
 func (e *Engine) Over(carrier Carrier) *Conn {
-	c := &Conn{e: e, carrier: carrier, ordered: carrier.Config().Ordered}
+	c := &Conn{end: end{e: e, carrier: carrier, ordered: carrier.Config().Ordered}}
 	c.falcon, _ = carrier.(*falcon.Conn)
+	c.initiator.end, c.target.end = &c.end, &c.end
 	carrier.SetUser(c)
 	return c
 }
@@ -45,15 +36,18 @@ func (e *Engine) Over(carrier Carrier) *Conn {
 // Attach implements transport.Conn.
 func (c *Conn) Attach(t *transport.Terms) (segment int, ok bool) {
 	segment = min(t.PathMTU, c.carrier.Config().MTU-wire.MaxDataHeaderLen) &^ 3
-	if c.given || segment < leastSegment || t.Peer > wire.QPNMask {
+	if c.given || segment < leastSegment || t.Peer > wire.QPNMask || t.Unreliable && !c.ordered {
 		return 0, false
 	}
 	c.given, c.segment, c.terms, c.user, c.account = true, segment, *t, t.Endpoint, t.Account
-	if t.XRC {
+	switch {
+	case t.XRC:
 		c.service = wire.XRC
+	case t.Unreliable:
+		c.service = wire.UC
 	}
-	c.initiator.begin(&c.e.segments, t.Reads)
-	c.target.begin(c.ordered)
+	c.initiator.begin(t.Reads)
+	c.target.begin()
 	return segment, true
 }
 
@@ -61,10 +55,7 @@ func (c *Conn) Attach(t *transport.Terms) (segment int, ok bool) {
 func (c *Conn) Ordered() bool { return c.ordered }
 
 // ID implements transport.Conn: the connection identifier of this end.
-func (c *Conn) ID() uint32 { return c.carrier.Config().LocalCID }
-
-// inside reports whether the connection does not leave the NIC.
-func (c *Conn) inside() bool { return c.falcon == nil }
+func (c *Conn) ID() uint32 { return c.id() }
 
 // Prefetch implements transport.Conn.
 func (c *Conn) Prefetch() {
@@ -72,6 +63,20 @@ func (c *Conn) Prefetch() {
 		c.falcon.Prefetch()
 	}
 }
+
+// LimitReads implements transport.Conn.
+func (c *Conn) LimitReads(n int) { c.initiator.reads = n }
+
+// UnderWay implements transport.Conn.
+func (c *Conn) UnderWay() (pushes, pulls int) { return c.initiator.pushes, c.initiator.pulls }
+
+// Issue implements transport.Conn.
+func (c *Conn) Issue(now falcon.Time, r *transport.Request) (n int, err error) {
+	return c.initiator.issue(now, r)
+}
+
+// Forget implements transport.Conn. Falcon's answers are not recognised any more.
+func (c *Conn) Forget() { c.initiator.forget() }
 
 // Drain implements transport.Conn.
 func (c *Conn) Drain(now falcon.Time) {
@@ -94,9 +99,6 @@ func (c *Conn) Abort(now falcon.Time) {
 // letGo forgets the queue pair. Requests of the peer are refused from here on.
 func (c *Conn) letGo() {
 	c.user = nil
-	c.Forget()
-	c.dropServed()
+	c.initiator.forget()
+	c.target.dropServed()
 }
-
-// errGone tells the carrier that the data of a packet is no longer to be had.
-var errGone = errors.New("rdma: the operation is over")

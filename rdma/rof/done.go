@@ -9,39 +9,39 @@ import (
 )
 
 // pushDone takes the completion of a push.
-func (c *Conn) pushDone(now falcon.Time, ev *falcon.Event) {
-	if s := c.tagged(ev.Tag); s != nil {
+func (i *initiator) pushDone(now falcon.Time, ev *falcon.Event) {
+	if s := i.tagged(ev.Tag); s != nil {
 		syn := syndrome(ev.ULPCode)
-		c.segmentDone(now, ev.Tag, s, completionStatus(ev.Code, syn), vendorErr(ev.Code, syn))
+		i.segmentDone(now, ev.Tag, s, completionStatus(ev.Code, syn), vendorErr(ev.Code, syn))
 	}
 }
 
 // pullDone takes the response to a pull, or its failure.
-func (c *Conn) pullDone(now falcon.Time, ev *falcon.Event) {
-	s := c.tagged(ev.Tag)
+func (i *initiator) pullDone(now falcon.Time, ev *falcon.Event) {
+	s := i.tagged(ev.Tag)
 	if s == nil {
 		return
 	}
 	syn := syndrome(ev.ULPCode)
 	st, vendor := completionStatus(ev.Code, syn), vendorErr(ev.Code, syn)
 	if st == abi.WCSuccess {
-		if st, vendor = c.takeResponse(s, ev.Data); st == notOurs {
+		if st, vendor = i.takeResponse(s, ev.Data); st == notOurs {
 			// It is dropped silently (RDMA over Falcon §6.9). The QP lives on; its request is as
 			// one whose answer never comes.
-			c.account.CIDMismatches++
-			c.user.Unanswered(now, s.r)
+			i.account.CIDMismatches++
+			i.user.Unanswered(now, s.r)
 			return
 		}
 	}
-	c.segmentDone(now, ev.Tag, s, st, vendor)
+	i.segmentDone(now, ev.Tag, s, st, vendor)
 }
 
 // notOurs is what takeResponse says of a response for another QP than the connection's.
 const notOurs abi.WCStatus = 0xff
 
 // takeResponse checks a pull response and places its data.
-func (c *Conn) takeResponse(s *segment, part []byte) (abi.WCStatus, uint32) {
-	h := &c.e.headers
+func (i *initiator) takeResponse(s *segment, part []byte) (abi.WCStatus, uint32) {
+	h := &i.e.headers
 	n, err := h.Parse(part)
 	if err != nil {
 		return abi.WCBadRespErr, 0
@@ -49,14 +49,14 @@ func (c *Conn) takeResponse(s *segment, part []byte) (abi.WCStatus, uint32) {
 	want := wire.AtomicResponse
 	if s.opcode == wire.ReadRequest {
 		want = wire.ReadRespOnly
-		if op := h.RBTH.Opcode &^ c.service; op >= wire.ReadRespFirst && op <= wire.ReadRespOnly {
+		if op := h.RBTH.Opcode &^ i.service; op >= wire.ReadRespFirst && op <= wire.ReadRespOnly {
 			want = op
 		}
 	}
 	switch {
-	case h.RBTH.DestQP != c.terms.QPN:
+	case h.RBTH.DestQP != i.terms.QPN:
 		return notOurs, 0
-	case h.RBTH.Opcode != want|c.service || h.RBTH.SN != s.sn:
+	case h.RBTH.Opcode != want|i.service || h.RBTH.SN != s.sn:
 		return abi.WCBadRespErr, 0
 	}
 	if h.RBTH.CE {
@@ -68,54 +68,56 @@ func (c *Conn) takeResponse(s *segment, part []byte) (abi.WCStatus, uint32) {
 	case !ok, want != wire.AtomicResponse && len(data) != int(s.length):
 		return abi.WCBadRespErr, 0
 	case want == wire.AtomicResponse:
-		data = c.e.word[:]
+		data = i.e.word[:]
 		binary.LittleEndian.PutUint64(data, h.AtomicAck.Original) // the guest's byte order
 	}
-	if c.user.Scatter(s.r, s.offset, data) != nil {
+	if i.user.Scatter(s.r, s.offset, data) != nil {
 		return abi.WCLocProtErr, 0
 	}
-	c.account.BytesRx += uint64(len(data))
+	i.account.BytesRx += uint64(len(data))
 	return abi.WCSuccess, 0
 }
 
 // segmentDone accounts for the end of s.
-func (c *Conn) segmentDone(now falcon.Time, tag uint64, s *segment, st abi.WCStatus, vendor uint32) {
-	if c.account.Trace != nil {
-		c.noteAcked(s)
+func (i *initiator) segmentDone(now falcon.Time, tag uint64, s *segment, st abi.WCStatus, vendor uint32) {
+	if i.account.Trace != nil {
+		i.noteAcked(s)
 	}
 	switch {
+	case i.terms.Unreliable:
+		st, vendor = s.status, 0 // what the peer says does not matter
 	case s.status != abi.WCSuccess:
 		st = s.status // falcon reports what Fill said in its own words, or nothing where the request completes in error
 	case st == abi.WCRetryExcErr && s.rnrs > 0:
 		st = abi.WCRNRRetryExcErr // the peer answered, to the end, that it was not ready
 	}
 	if s.opcode.Info().Kind == wire.KindPullRequest {
-		c.pulls--
+		i.pulls--
 	} else {
-		c.pushes--
+		i.pushes--
 	}
 	r := s.r
-	c.end(uint16(tag))
+	i.done(uint16(tag))
 	r.Pending--
-	c.user.Done(now, r, st, vendor)
+	i.user.Done(now, r, st, vendor)
 }
 
 // peerNotReady counts a receiver-not-ready answer; falcon sends the packet again by itself. On an
 // ordered connection those behind the message that the receiver is not ready for get the same answer
 // (Falcon §8.5.3.4), which is not about them.
-func (c *Conn) peerNotReady(now falcon.Time, tag uint64) {
-	s := c.tagged(tag)
+func (i *initiator) peerNotReady(now falcon.Time, tag uint64) {
+	s := i.tagged(tag)
 	if s == nil {
 		return
 	}
-	c.account.RNRRx++
-	if oldest := c.oldestPush(); c.ordered && (oldest == nil || s.r != oldest.r) {
+	i.account.RNRRx++
+	if oldest := i.oldestPush(); i.ordered && (oldest == nil || s.r != oldest.r) {
 		return
 	}
 	if s.rnrs < 255 {
 		s.rnrs++
 	}
-	c.user.PeerNotReady(now, s.r, int(s.rnrs))
+	i.user.PeerNotReady(now, s.r, int(s.rnrs))
 }
 
 // oldestPush is the oldest packet with data that is under way, nil when there is none.

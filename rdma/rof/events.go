@@ -17,19 +17,28 @@ func (c *Conn) Handle(now falcon.Time, ev *falcon.Event) {
 		}
 		return
 	}
+	switch {
+	case c.terms.Unreliable && ev.Kind == falcon.EvPush:
+		c.target.takeUnreliable(now, ev)
+		u.Settle(now)
+		return
+	case c.terms.Unreliable && ev.Kind == falcon.EvPull: // the peer's queue pair is of another service
+		c.carrier.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
+		return
+	}
 	switch ev.Kind {
 	case falcon.EvPush:
-		c.handlePush(now, ev)
+		c.target.handlePush(now, ev)
 	case falcon.EvPull:
-		c.handlePull(now, ev)
+		c.target.handlePull(now, ev)
 	case falcon.EvPushDone:
-		c.pushDone(now, ev)
+		c.initiator.pushDone(now, ev)
 	case falcon.EvPullDone:
-		c.pullDone(now, ev)
+		c.initiator.pullDone(now, ev)
 	case falcon.EvResponseDone:
-		c.responseDone(ev.Tag)
+		c.target.responseDone(ev.Tag)
 	case falcon.EvRNR:
-		c.peerNotReady(now, ev.Tag)
+		c.initiator.peerNotReady(now, ev.Tag)
 	case falcon.EvCredit:
 		u.Unblocked(now)
 	case falcon.EvClosed:
@@ -46,7 +55,7 @@ func (c *Conn) Fill(kind falcon.TxnKind, tag uint64, dst []byte) (int, error) {
 	case c.user == nil:
 		return 0, errGone
 	case kind == falcon.TxnPullData:
-		return c.fillResponse(tag, dst)
+		return c.target.fillResponse(tag, dst)
 	}
-	return c.fillRequest(tag, dst)
+	return c.initiator.fillRequest(tag, dst)
 }

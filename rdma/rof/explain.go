@@ -23,7 +23,7 @@ func (c *Conn) Explain(packet []byte, out bool) string {
 	if response := info.Kind == wire.KindPullData; response == out {
 		return text // of the peer's work
 	}
-	for _, s := range c.segments {
+	for _, s := range c.initiator.segments {
 		if s != nil && s.sn == h.SN {
 			return text + fmt.Sprintf(", WQE %d (wr_id %#x), bytes %d to %d", s.r.Index, s.r.WQE.WRID, s.offset, s.offset+s.length)
 		}

@@ -9,9 +9,10 @@ import (
 const (
 	protoUDP   = 17
 	roceHeader = 8 + 12 + 8 + 4 // UDP, BTH, DETH, ICRC: what RoCE v2 has around the data
+	immediate  = 4              // ImmDt, where there is one
 )
 
-// putGRH writes what real NICs put before a datagram of n data bytes: the IPv6 header, or 20 bytes
+// putGRH writes what real NICs put before a datagram of n bytes, data and immediate data: the IPv6 header, or 20 bytes
 // of nothing and the IPv4 header (RoCE v2, Annex A17.4.5). The headers say what RoCE v2's would,
 // since that is what programs expect; verbs libraries check the IPv4 checksum to tell the two
 // apart.

@@ -1,7 +1,6 @@
 package rof
 
 import (
-	"github.com/falcon-vnic/vnic/internal/pool"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/wire"
@@ -17,7 +16,8 @@ const (
 // Each transaction with falcon is one segment; its tag names the segment's slot and the epoch, which
 // moves on when the requests are dropped. Segments are of the engine's pool.
 type initiator struct {
-	pool          *pool.Pool[segment]
+	*end
+
 	segments      []*segment // by slot, nil if it is free
 	free          []uint16   // slots
 	epoch         uint32
@@ -41,23 +41,16 @@ type segment struct {
 }
 
 // begin starts the numbering of a new connection (RDMA over Falcon §8.2, §8.3.2: all begin at 1).
-func (i *initiator) begin(segments *pool.Pool[segment], reads int) {
-	i.pool = segments
+func (i *initiator) begin(reads int) {
 	i.segments = make([]*segment, maxPushes+maxPulls)
 	i.free = make([]uint16, 0, len(i.segments))
 	i.reads = reads
 	i.sn, i.rmsn, i.pullRMSN = 1, 1, 1
-	i.Forget()
+	i.forget()
 }
 
-// LimitReads implements transport.Conn.
-func (i *initiator) LimitReads(n int) { i.reads = n }
-
-// UnderWay implements transport.Conn.
-func (i *initiator) UnderWay() (pushes, pulls int) { return i.pushes, i.pulls }
-
-// Forget implements transport.Conn. Falcon's answers are not recognised any more.
-func (i *initiator) Forget() {
+// forget drops the requests under way. Falcon's answers are not recognised any more.
+func (i *initiator) forget() {
 	i.epoch++
 	i.pushes, i.pulls = 0, 0
 	i.free = i.free[:0]
@@ -75,15 +68,15 @@ func (i *initiator) nextTag() uint64 { return uint64(i.epoch)<<32 | uint64(i.fre
 
 // keep gives a segment its slot.
 func (i *initiator) keep(s *segment) *segment {
-	kept := i.pool.Get()
+	kept := i.e.segments.Get()
 	*kept = *s
 	i.segments[i.free[len(i.free)-1]] = kept
 	i.free = i.free[:len(i.free)-1]
 	return kept
 }
 
-// end frees the slot of a segment and the segment.
-func (i *initiator) end(slot uint16) {
+// done frees a segment and its slot.
+func (i *initiator) done(slot uint16) {
 	i.release(i.segments[slot])
 	i.segments[slot] = nil
 	i.free = append(i.free, slot)
@@ -91,7 +84,7 @@ func (i *initiator) end(slot uint16) {
 
 func (i *initiator) release(s *segment) {
 	s.r = nil // the pool must not keep requests alive
-	i.pool.Put(s)
+	i.e.segments.Put(s)
 }
 
 // tagged returns the segment a tag names, nil when it was dropped.

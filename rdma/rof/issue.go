@@ -9,9 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// Issue implements transport.Conn.
-func (c *Conn) Issue(now falcon.Time, r *transport.Request) (n int, err error) {
-	i, pulls := &c.initiator, r.Pulls()
+// issue is what transport.Conn's Issue asks for.
+func (i *initiator) issue(now falcon.Time, r *transport.Request) (n int, err error) {
+	pulls := r.Pulls()
 	if !r.Begun {
 		r.Begun = true
 		if r.TakesReceive() {
@@ -22,37 +22,37 @@ func (c *Conn) Issue(now falcon.Time, r *transport.Request) (n int, err error) {
 	if len(i.free) == 0 || pulls && i.pulls >= i.reads || !pulls && i.pushes >= maxPushes {
 		return 0, transport.ErrWindow
 	}
-	s := segment{r: r, opcode: c.opcode(r), sn: i.sn, rmsn: r.Number, offset: r.Offset, length: c.segmentLength(r)}
+	s := segment{r: r, opcode: i.opcode(r), sn: i.sn, rmsn: r.Number, offset: r.Offset, length: i.segmentLength(r)}
 	if pulls {
 		s.rmsn = i.pullRMSN
 	}
-	if err := c.hand(now, &s, i.nextTag()); err != nil {
-		return 0, c.refused(r, err)
+	if err := i.hand(now, &s, i.nextTag()); err != nil {
+		return 0, i.refused(r, err)
 	}
-	c.issued(i.keep(&s), pulls)
+	i.issued(i.keep(&s), pulls)
 	return int(s.length), nil
 }
 
 // hand gives a segment to the carrier.
-func (c *Conn) hand(now falcon.Time, s *segment, tag uint64) error {
-	op := s.opcode | c.service
+func (i *initiator) hand(now falcon.Time, s *segment, tag uint64) error {
+	op := s.opcode | i.service
 	info := op.Info()
 	switch {
 	case info.Kind == wire.KindPullRequest:
-		return c.carrier.Pull(now, tag, info.Len, wire.PullLength(op, int(s.length)))
+		return i.carrier.Pull(now, tag, info.Len, wire.PullLength(op, int(s.length)))
 	case info.Last:
-		return c.carrier.PushLast(now, tag, wire.PushLength(op, int(s.length))) // the message waits for this acknowledgement
+		return i.carrier.PushLast(now, tag, wire.PushLength(op, int(s.length))) // the message waits for this acknowledgement
 	}
-	return c.carrier.Push(now, tag, wire.PushLength(op, int(s.length)))
+	return i.carrier.Push(now, tag, wire.PushLength(op, int(s.length)))
 }
 
 // refused says why the carrier does not take a segment of r.
-func (c *Conn) refused(r *transport.Request, err error) error {
+func (i *initiator) refused(r *transport.Request, err error) error {
 	switch {
 	case errors.Is(err, falcon.ErrXoff):
-		c.account.CreditWaits++
+		i.account.CreditWaits++
 		return transport.ErrBlocked
-	case errors.Is(err, falcon.ErrDraining):
+	case errors.Is(err, falcon.ErrDraining), i.terms.Unreliable && errors.Is(err, falcon.ErrClosed):
 		return transport.ErrEnding
 	}
 	// Closed, its event is on the way; or a length falcon does not take.
@@ -64,21 +64,21 @@ func (c *Conn) refused(r *transport.Request, err error) error {
 }
 
 // issued books a segment that the carrier took.
-func (c *Conn) issued(s *segment, pulls bool) {
-	i, r := &c.initiator, s.r
-	if c.account.Trace != nil {
-		c.noteIssued(s)
+func (i *initiator) issued(s *segment, pulls bool) {
+	r := s.r
+	if i.account.Trace != nil {
+		i.noteIssued(s)
 	}
 	i.sn++
 	r.Pending++
 	if pulls {
 		i.pulls++
 		i.pullRMSN++
-		c.account.PullsTx++
+		i.account.PullsTx++
 	} else {
 		i.pushes++
-		c.account.PushesTx++
-		c.account.BytesTx += uint64(s.length)
+		i.account.PushesTx++
+		i.account.BytesTx += uint64(s.length)
 	}
 	r.Offset += s.length
 	r.Issued = r.Offset == r.Length
@@ -86,19 +86,19 @@ func (c *Conn) issued(s *segment, pulls bool) {
 
 // segmentLength is the data length of r's next segment: at most the connection's, and for a READ
 // within one element of its scatter list (RDMA over Falcon §6.7).
-func (c *Conn) segmentLength(r *transport.Request) uint32 {
-	n := min(r.Length-r.Offset, uint32(c.segment))
+func (i *initiator) segmentLength(r *transport.Request) uint32 {
+	n := min(r.Length-r.Offset, uint32(i.segment))
 	if n > 0 && r.Reads() {
-		_, _, left := c.user.Element(r, r.Offset)
+		_, _, left := i.user.Element(r, r.Offset)
 		n = min(n, left)
 	}
 	return n
 }
 
 // opcode is the wire opcode of r's next segment.
-func (c *Conn) opcode(r *transport.Request) wire.Opcode {
+func (i *initiator) opcode(r *transport.Request) wire.Opcode {
 	first := r.Offset == 0
-	last := r.Length-r.Offset <= uint32(c.segment)
+	last := r.Length-r.Offset <= uint32(i.segment)
 	pick := func(only, begin, middle, end wire.Opcode) wire.Opcode {
 		switch {
 		case first && last:
@@ -134,26 +134,26 @@ func (c *Conn) opcode(r *transport.Request) wire.Opcode {
 }
 
 // fillRequest writes one request packet, on its first transmission and on every other.
-func (c *Conn) fillRequest(tag uint64, dst []byte) (int, error) {
-	s := c.tagged(tag)
+func (i *initiator) fillRequest(tag uint64, dst []byte) (int, error) {
+	s := i.tagged(tag)
 	if s == nil {
 		return 0, errGone
 	}
-	if c.account.Trace != nil {
-		c.noteFilled(s)
+	if i.account.Trace != nil {
+		i.noteFilled(s)
 	}
-	n, err := c.fill(s, dst)
-	if err != nil && c.account.Trace != nil {
-		c.account.Trace.Unfilled()
+	n, err := i.fill(s, dst)
+	if err != nil && i.account.Trace != nil {
+		i.account.Trace.Unfilled()
 	}
 	return n, err
 }
 
 // fill writes the headers of a segment and its data behind them.
-func (c *Conn) fill(s *segment, dst []byte) (int, error) {
-	r, x, h := s.r, &s.r.WQE, &c.e.headers
+func (i *initiator) fill(s *segment, dst []byte) (int, error) {
+	r, x, h := s.r, &s.r.WQE, &i.e.headers
 	*h = wire.Headers{RBTH: wire.RBTH{
-		Opcode: s.opcode | c.service, DestQP: c.terms.Peer, SN: s.sn, Pad: uint8(wire.PadLen(int(s.length))),
+		Opcode: s.opcode | i.service, DestQP: i.terms.Peer, SN: s.sn, Pad: uint8(wire.PadLen(int(s.length))),
 	}}
 	h.XRC.SRQ = x.RemoteSRQN
 	h.SETH.RMSN = s.rmsn
@@ -167,7 +167,7 @@ func (c *Conn) fill(s *segment, dst []byte) (int, error) {
 	} else {
 		h.RBTH.Pad, data = 0, 0
 		if s.length > 0 {
-			addr, lkey, _ := c.user.Element(r, s.offset)
+			addr, lkey, _ := i.user.Element(r, s.offset)
 			h.STETH = wire.STETH{VA: addr, LKey: lkey}
 		}
 		h.Atomic = wire.AtomicETH{VA: x.RemoteAddr, RKey: x.RKey, SwapAdd: x.CompareAdd}
@@ -187,9 +187,9 @@ func (c *Conn) fill(s *segment, dst []byte) (int, error) {
 		return n, nil
 	}
 	if !r.Spoiled {
-		if err := c.user.Gather(r, s.offset, dst[n:n+data]); err != nil {
+		if err := i.user.Gather(r, s.offset, dst[n:n+data]); err != nil {
 			s.status = abi.WCLocProtErr
-			if !c.terms.InError {
+			if !i.terms.InError {
 				return 0, err
 			}
 			r.Spoiled = true

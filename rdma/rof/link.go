@@ -222,7 +222,11 @@ func (l *Link) Settle(now vtime.Time) { l.in.of.Settle(now) }
 // Deliver implements transport.DatagramEndpoint.
 func (l *Link) Deliver(now vtime.Time, d *transport.Datagram, data []byte, id uint32) {
 	e := l.in.e
-	l.putGRH(&e.grh, len(data))
+	n := len(data)
+	if d.HasImm {
+		n += immediate
+	}
+	l.putGRH(&e.grh, n)
 	e.came = verbs.Arrival{Datagram: d, Data: data, GRH: &e.grh, SL: l.packetType(), Conn: l.conn, ID: id}
 	l.in.of.Deliver(now, &e.came)
 }

@@ -36,7 +36,7 @@ func (e *Engine) NextLink() *Link {
 	for len(e.linksWanted) > 0 {
 		l := e.linksWanted[0]
 		e.linksWanted = e.linksWanted[:copy(e.linksWanted, e.linksWanted[1:])]
-		if l.state == linkWanted && !l.in.of.Closed() {
+		if l.state == linkWanted && l.in.of.Working() {
 			return l
 		}
 	}

@@ -14,6 +14,8 @@ import (
 // data is placed as it comes (weakly ordered mode, RDMA over Falcon §6.2) and arrivals wait in a
 // ring for the ones before them, so that messages complete in the order of the requests.
 type target struct {
+	*end
+
 	expected uint32 // SN of the next packet to retire
 	message  uint32 // RMSN of the oldest unfinished message that takes a receive
 	nextPull uint32 // RMSN of the next READ or atomic request
@@ -52,9 +54,9 @@ type arrival struct {
 }
 
 // begin prepares for a new connection.
-func (t *target) begin(ordered bool) {
+func (t *target) begin() {
 	t.expected, t.message, t.nextPull = 1, 1, 1
-	if !ordered {
+	if !t.ordered {
 		t.arrivals = make([]arrival, reorderWindow)
 	}
 }

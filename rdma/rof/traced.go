@@ -10,65 +10,52 @@ import (
 // What a connection notes of its packets while somebody traces its function. Callers look first
 // whether there is a ring: nothing else of this is on the data path.
 
-// traced reports whether the queue pair's requests are noted.
-func (c *Conn) traced() bool { return c.account.Trace != nil && c.account.Trace.Wants(c.terms.QPN) }
-
 // noteIssued notes the first packet of a request.
-func (c *Conn) noteIssued(s *segment) {
-	if c.traced() && s.offset == 0 {
-		c.account.Trace.Add(&trace.Event{Kind: trace.Issued, Work: c.terms.QPN, Index: s.r.Index, Extra: s.sn})
+func (i *initiator) noteIssued(s *segment) {
+	if i.traced() && s.offset == 0 {
+		i.account.Trace.Add(&trace.Event{Kind: trace.Issued, Work: i.terms.QPN, Index: s.r.Index, Extra: s.sn})
 	}
 }
 
 // noteFilled notes that the carrier takes a packet.
-func (c *Conn) noteFilled(s *segment) {
-	if !c.traced() {
+func (i *initiator) noteFilled(s *segment) {
+	if !i.traced() {
 		return
 	}
-	c.filled(&trace.Event{Kind: trace.Scheduled, Work: c.terms.QPN, Index: s.r.Index, Extra: s.sn})
-}
-
-// filled notes a packet that is sealed next, or stays inside the NIC.
-func (c *Conn) filled(e *trace.Event) {
-	if c.inside() {
-		e.Flags |= trace.Loopback
-		c.account.Trace.Add(e)
-		return
-	}
-	c.account.Trace.Filled(e)
+	i.filled(&trace.Event{Kind: trace.Scheduled, Work: i.terms.QPN, Index: s.r.Index, Extra: s.sn})
 }
 
 // noteAcked notes the end of a packet.
-func (c *Conn) noteAcked(s *segment) {
-	if c.traced() {
-		c.account.Trace.Add(&trace.Event{Kind: trace.Acked, Work: c.terms.QPN, Index: s.r.Index, Extra: s.sn})
+func (i *initiator) noteAcked(s *segment) {
+	if i.traced() {
+		i.account.Trace.Add(&trace.Event{Kind: trace.Acked, Work: i.terms.QPN, Index: s.r.Index, Extra: s.sn})
 	}
 }
 
 // noteDelivered notes that a packet of the peer was carried out.
-func (c *Conn) noteDelivered(rsn uint32, op wire.Opcode, length uint32, flags uint8) {
-	if !c.traced() {
+func (t *target) noteDelivered(rsn uint32, op wire.Opcode, length uint32, flags uint8) {
+	if !t.traced() {
 		return
 	}
-	if c.inside() {
+	if t.inside() {
 		flags |= trace.Loopback
 	}
-	c.account.Trace.Add(&trace.Event{
-		Kind: trace.Delivered, Conn: c.ID(), Index: rsn, Op: uint8(op), Arg: uint64(c.terms.QPN), Extra: length, Flags: flags,
+	t.account.Trace.Add(&trace.Event{
+		Kind: trace.Delivered, Conn: t.id(), Index: rsn, Op: uint8(op), Arg: uint64(t.terms.QPN), Extra: length, Flags: flags,
 	})
 }
 
 // noteResponse notes a step of the response to a pull.
-func (c *Conn) noteResponse(kind trace.Kind, s *served) {
-	if !c.traced() {
+func (t *target) noteResponse(kind trace.Kind, s *served) {
+	if !t.traced() {
 		return
 	}
-	e := trace.Event{Kind: kind, Conn: c.ID(), Index: s.rsn, Extra: s.sn, Flags: trace.Responder}
-	if kind == trace.Scheduled && !c.inside() {
-		c.account.Trace.Filled(&e)
+	e := trace.Event{Kind: kind, Conn: t.id(), Index: s.rsn, Extra: s.sn, Flags: trace.Responder}
+	if kind == trace.Scheduled && !t.inside() {
+		t.account.Trace.Filled(&e)
 		return
 	}
-	c.account.Trace.Add(&e)
+	t.account.Trace.Add(&e)
 }
 
 // noteFilled notes that the carrier takes a datagram.

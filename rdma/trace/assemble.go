@@ -67,7 +67,7 @@ func (a *Assembler) Take(e *Event) {
 		a.signalled(e)
 	default:
 		k := key{false, e.Work, e.Index}
-		if e.Flags&Responder != 0 || e.Kind >= Received {
+		if e.Flags&Responder != 0 || e.Kind >= Received && e.Kind != Gone {
 			k = key{true, e.Conn, e.Index}
 		}
 		if o := a.open[k]; o != nil {
@@ -81,7 +81,9 @@ func (a *Assembler) step(k key, o *Operation, e *Event) {
 	switch e.Kind {
 	case Issued:
 		o.mark(StepIssued, e.At)
-		o.owed = e.Flags&Owed != 0
+		o.owed, o.RoCE = e.Flags&Owed != 0, e.Flags&RoCE != 0
+	case Gone:
+		o.gone = true
 	case Opened:
 		o.mark(StepOpened, e.At)
 	case Scheduled:
@@ -161,6 +163,7 @@ func (a *Assembler) delivered(e *Event) {
 	}
 	o.QPN, o.Op, o.Length, o.Packets = uint32(e.Arg), e.Op, e.Extra, 1
 	o.Loopback, o.pull, o.wantCQE = e.Flags&Loopback != 0, e.Flags&Answering != 0, e.Flags&Wanted != 0
+	o.RoCE = e.Flags&RoCE != 0
 	o.mark(StepDelivered, e.At)
 	if !o.pull && !o.Loopback {
 		a.conns[e.Conn] = append(a.conns[e.Conn], o)

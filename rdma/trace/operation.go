@@ -35,6 +35,7 @@ func (s Step) String() string { return stepNames[s] }
 type Operation struct {
 	Responder bool
 	Loopback  bool
+	RoCE      bool // over RoCEv2
 	Found     bool // the entry was found without a doorbell
 	QPN       uint32
 	Conn      uint32 // responder: connection identifier
@@ -55,6 +56,7 @@ type Operation struct {
 	wantEvt bool
 	over    bool
 	owed    bool // an acknowledgement
+	gone    bool // was sent, and is not acknowledged
 }
 
 // Mark is a step of an operation and its time.
@@ -102,7 +104,7 @@ func (o *Operation) Whole() bool {
 	case o.wantEvt:
 		return false
 	case o.Responder:
-		return o.At[StepAcked] != 0 && (!o.wantCQE || o.At[StepCompleted] != 0)
+		return (o.gone || o.At[StepAcked] != 0) && (!o.wantCQE || o.At[StepCompleted] != 0)
 	}
-	return o.over && (!o.owed || o.At[StepAcked] != 0)
+	return o.over && (!o.owed || o.gone || o.At[StepAcked] != 0)
 }

@@ -25,6 +25,10 @@ const (
 	Concluded                  // answered inside the NIC
 )
 
+// Gone says that nobody will acknowledge a datagram, or a response: it was sent. Work and Index, or
+// Conn and Index, say which one.
+const Gone Kind = 65
+
 // Signalled is the event of CQ Extra: on its way to the driver.
 const Signalled Kind = 64
 
@@ -36,7 +40,8 @@ const (
 	Silent                      // Completed: no CQE was asked for
 	Loopback                    // inside the NIC
 	Answering                   // Delivered: a response follows
-	Owed                        // Issued: Acked follows, also behind Completed
+	Owed                        // Issued: Acked or Gone follows, also behind Completed
+	RoCE                        // Issued, Delivered: over RoCEv2
 )
 
 // Event is one thing that happened.

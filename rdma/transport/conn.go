@@ -38,17 +38,18 @@ type Conn interface {
 
 // Terms is what a connection has to know of the queue pair it is attached to.
 type Terms struct {
-	Endpoint  Endpoint
-	QPN, Peer uint32   // this end's number and the other's
-	PathMTU   int      // bytes of data in a packet, at most
-	XRC       bool     // an extended reliable connection: packets name the shared receive queue
-	Unordered bool     // messages complete as they come
-	InError   bool     // a request that fails completes in error, and the others go on
-	Serves    int      // READ and atomic packets of the peer that may be unanswered
-	Reads     int      // of this end's own
-	PSN       uint32   // that the peer begins with
-	Sending   *Sending // how this end sends; its owner changes it
-	Account   *Account
+	Endpoint   Endpoint
+	QPN, Peer  uint32   // this end's number and the other's
+	PathMTU    int      // bytes of data in a packet, at most
+	XRC        bool     // an extended reliable connection: packets name the shared receive queue
+	Unreliable bool     // an unreliable connection: no requests but SENDs and WRITEs, which may be lost (see the package's text)
+	Unordered  bool     // messages complete as they come
+	InError    bool     // a request that fails completes in error, and the others go on
+	Serves     int      // READ and atomic packets of the peer that may be unanswered
+	Reads      int      // of this end's own
+	PSN        uint32   // that the peer begins with
+	Sending    *Sending // how this end sends; its owner changes it
+	Account    *Account
 }
 
 // Sending is what a driver says of how its queue pair sends, in the units of verbs. Transports read

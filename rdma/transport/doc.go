@@ -43,6 +43,15 @@
 // What the transport itself finds wrong (numbers out of sequence, packets that make no message) it
 // refuses, and says so with Refused.
 //
+// # Unreliable connections
+//
+// Where Terms.Unreliable is set a packet is done, with success, when it is sent: no word of the peer
+// changes that, and if the transport needs its memory longer it may be done later. Failures are this
+// end's own. A message that does not arrive whole is lost, and so is one of which Place did not take
+// a packet, whatever the verdict; nobody is told. The next message has its number, and the receive
+// that it may have taken. Messages arrive in order, each once at most. Where they arrive at all the
+// transport may be better than it must be.
+//
 // # Statuses
 //
 // Refusals travel as the transport likes and come back as statuses of verbs:

@@ -17,6 +17,7 @@ type Packet struct {
 	Addr    uint64 // WRITE: where the data goes
 	RKey    uint32
 	Claimed uint32 // WRITE: the length that the packet itself names
+	Ahead   uint32 // WRITE: what its message has behind this packet, where the wire says so
 }
 
 // Sends reports whether the packet is a SEND's, else it is a WRITE's.

@@ -22,11 +22,14 @@ type Address struct {
 	Path
 }
 
-// unicast reports whether the address can be that of one function.
-func (a *Address) unicast() bool { return a.GID != [16]byte{} && !isMulticast(a.GID) }
+// leads reports whether datagrams to a queue pair can go to the address: those to a group have its
+// number instead.
+func (a *Address) leads(qpn uint32) bool {
+	return a.GID != [16]byte{} && IsMulticast(a.GID) == (qpn == abi.GroupQPN)
+}
 
 // Carriers makes what carries the datagrams to an address of strongly ordered queue pairs, or of
-// others.
+// others; nil: nothing carries those to that group.
 type Carriers interface {
 	Carrier(to *Address, ordered bool) Carrier
 }
@@ -118,7 +121,7 @@ func (t *AHs) AH(ahn uint32) *AH { return t.table.Get(ahn) }
 
 // CreateAH makes an address handle. It waits for nothing: whether there is anybody at the address
 // shows when datagrams arrive there, or do not. The MAC address says nothing here, where no
-// Ethernet header travels; multicast is not carried.
+// Ethernet header travels.
 func (t *AHs) CreateAH(now vtime.Time, c *abi.CreateAH) (ahn uint32, st abi.Status) {
 	pd := t.pds.PD(c.PDN)
 	path, st := pathOf(c.FlowLabel, c.TrafficClass, c.HopLimit, c.SL, c.VLAN)
@@ -127,8 +130,6 @@ func (t *AHs) CreateAH(now vtime.Time, c *abi.CreateAH) (ahn uint32, st abi.Stat
 		return 0, abi.StatusBadState
 	case pd == nil:
 		return 0, abi.StatusNotFound
-	case isMulticast(c.DGID):
-		return 0, abi.StatusUnsupported
 	case st != abi.StatusOK:
 		return 0, st
 	case c.DGID == [16]byte{} || !t.owner.HasGID(c.SGIDIndex):
@@ -137,9 +138,13 @@ func (t *AHs) CreateAH(now vtime.Time, c *abi.CreateAH) (ahn uint32, st abi.Stat
 		return 0, abi.StatusNoResources
 	}
 	a := &AH{pd: pd, to: Address{GID: c.DGID, Path: path}}
+	way := t.carrier(a, true) // most queue pairs are strongly ordered
+	if way == nil {
+		return 0, abi.StatusUnsupported
+	}
 	a.number, _ = t.table.Add(a)
 	pd.users++
-	t.carrier(a, true).Want(now) // most queue pairs are strongly ordered
+	way.Want(now)
 	return a.number, abi.StatusOK
 }
 

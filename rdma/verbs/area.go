@@ -11,7 +11,7 @@ import (
 // area copies a page list and returns the length bytes that begin at its first page. The status is
 // that of the command that named the list.
 func (o *Owner) area(root uint64, levels uint8, length uint64) (*queues.Area, abi.Status) {
-	a, err := queues.ReadArea(o.mem, root, int(levels), 0, length)
+	a, err := queues.ReadArea(o.mem, root, int(levels), queues.Span{Length: length})
 	if err != nil {
 		return nil, o.areaStatus(err)
 	}

@@ -44,9 +44,9 @@ func (s *requester) Unanswered(now vtime.Time, r *transport.Request) {
 // Done implements transport.Requester: it completes what can be completed.
 func (s *requester) Done(now vtime.Time, r *transport.Request, st abi.WCStatus, vendor uint32) {
 	q := s.q
-	if st != abi.WCSuccess && st != abi.WCLocProtErr && q.leaving {
+	if st != abi.WCSuccess && st != abi.WCLocProtErr && q.peer.leaving {
 		st = abi.WCWRFlushErr
-		if q.wired {
+		if q.peer.wired {
 			st = abi.WCRetryExcErr
 		}
 	}
@@ -144,7 +144,7 @@ func (s *requester) report(now vtime.Time, w *SendWR, st abi.WCStatus) {
 		s.noteCompleting(w)
 	}
 	cqe := abi.CQE{
-		WRID: w.WQE.WRID, QPN: q.number, SrcQP: q.peer, Status: st, Opcode: WCOpcode(w.WQE.Opcode), VendorErr: w.Vendor,
+		WRID: w.WQE.WRID, QPN: q.number, SrcQP: q.peer.number, Status: st, Opcode: WCOpcode(w.WQE.Opcode), VendorErr: w.Vendor,
 	}
 	if st == abi.WCSuccess && w.Pulls() {
 		cqe.ByteLen = w.Length

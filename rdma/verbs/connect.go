@@ -22,17 +22,19 @@ func (q *QP) Connect(now vtime.Time, conn transport.Conn, peerQPN uint32, pathMT
 	}
 	segment, ok := conn.Attach(&transport.Terms{
 		Endpoint: q, QPN: q.number, Peer: peerQPN, PathMTU: pathMTU, XRC: q.typ == abi.QPTypeXRCSend || q.typ == abi.QPTypeXRCRecv,
-		Unordered: q.unordered, InError: q.cie, Serves: int(q.attr.maxDest), Reads: int(q.attr.maxRdAtomic),
+		Unreliable: q.unreliable(),
+		Unordered:  q.unordered, InError: q.cie, Serves: int(q.attr.maxDest), Reads: int(q.attr.maxRdAtomic),
 		PSN: q.attr.rqPSN, Sending: &q.attr.sending, Account: &q.owner.Account,
 	})
 	if !ok {
 		return abi.StatusInvalidArgument
 	}
-	q.peer, q.peerGID = peerQPN, peerGID
+	q.peer.number, q.peer.gid = peerQPN, peerGID
 	if m := abi.PathMTUFor(pathMTU); m != 0 {
 		q.attr.pathMTU = m
 	}
-	q.conn, q.segment, q.waitCredit, q.heard, q.violated, q.leaving = conn, segment, false, false, false, false
+	q.conn, q.segment, q.waitCredit, q.heard, q.violated, q.peer.leaving = conn, segment, false, false, false, false
+	q.peer.left = q.peer.left && !q.unreliable()
 	q.rsp.connect(conn.Ordered(), q.receives())
 	if q.state == abi.QPStateInit {
 		q.state = abi.QPStateRTS
@@ -78,22 +80,14 @@ func (q *QP) letGo() transport.Conn {
 	q.lingering.Remove()
 	c := q.conn
 	q.conn = nil
-	q.forgetPeer()
+	q.peer.forget()
 	return c
 }
 
 // PeerLeaves says that the peer ends the connection, which finishes what is under way: what that
 // cannot carry out any more is flushed, as if it had ended already. Disconnected or PeerLeft
 // follows.
-func (q *QP) PeerLeaves() { q.leaving = true }
-
-// forgetPeer forgets whose connection the QP had, unless the driver named him.
-func (q *QP) forgetPeer() {
-	if !q.wired {
-		q.peer, q.peerGID = 0, [16]byte{}
-	}
-	q.peerIRD = anyIRD
-}
+func (q *QP) PeerLeaves() { q.peer.leaving = true }
 
 // Disconnected says that the peer left, or that this side shall: the QP moves to ERR, flushes, and
 // its connection is closed at once.
@@ -110,11 +104,16 @@ func (q *QP) Disconnected(now vtime.Time) {
 func (q *QP) Ended(now vtime.Time, st abi.WCStatus, reason string) {
 	q.lingering.Remove()
 	q.conn = nil
-	if q.leaving && !q.wired {
+	if q.peer.wired && q.unreliable() {
+		q.peer.left = true // what it sends is lost from here on
+		q.wake()
+		return
+	}
+	if q.peer.leaving && !q.peer.wired {
 		q.enterErr(now)
 	}
 	q.fail(now, st, reason)
-	q.forgetPeer()
+	q.peer.forget()
 }
 
 // dropRequests takes back what the connection has. Answers to it are not recognised any more.

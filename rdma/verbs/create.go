@@ -8,11 +8,12 @@ import (
 func (t *QPs) parts(c *abi.CreateQP) (*QP, abi.Status) {
 	q := &QP{
 		in: t, owner: t.owner, regions: t.regions, shared: t.shared, sched: t.sched,
-		typ: c.Type, attr: defaultAttributes(t.owner.Limits()), peerIRD: anyIRD,
+		typ: c.Type, attr: defaultAttributes(t.owner.Limits()), peer: remote{ird: anyIRD},
 	}
-	q.requester.q, q.responder.q, q.sigAll = q, q, c.SigAll == 1
+	q.requester.q, q.responder.q, q.sender.q = q, q, q
+	q.sigAll = c.SigAll == 1
 	switch c.Type {
-	case abi.QPTypeRC, abi.QPTypeUD, abi.QPTypeGSI:
+	case abi.QPTypeRC, abi.QPTypeUC, abi.QPTypeUD, abi.QPTypeGSI:
 		q.pd, q.sendCQ, q.recvCQ = t.pds.PD(c.PDN), t.cqs.CQ(c.SendCQ), t.cqs.CQ(c.RecvCQ)
 		if q.pd == nil || q.sendCQ == nil || q.recvCQ == nil {
 			return nil, abi.StatusNotFound
@@ -47,7 +48,8 @@ func (t *QPs) parts(c *abi.CreateQP) (*QP, abi.Status) {
 	q.sigAll = q.sigAll || q.unordered // who completes in any order says nothing about others
 	switch {
 	case c.Ordering > abi.OrderingUnordered || c.ErrorMode > abi.ErrorModeCompleteInError,
-		q.unordered && !q.cie: // RDMA over Falcon §6.4
+		q.unordered && !q.cie, // RDMA over Falcon §6.4
+		q.unreliable() && (c.Ordering != abi.OrderingStrong || q.cie): // it loses what would be out of order, or fail at the peer
 		return nil, abi.StatusInvalidArgument
 	}
 	if c.SigAll > 1 || c.Flags&^abi.QPPrivileged != 0 || c.Type != abi.QPTypeXRCRecv && c.XRCDN != 0 {
@@ -64,6 +66,9 @@ func (t *QPs) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 	q, st := t.parts(c)
 	if st != abi.StatusOK {
 		t.brokeXRC(c, st)
+		if st == abi.StatusInvalidArgument && c.Type == abi.QPTypeUC && (c.Ordering != abi.OrderingStrong || c.ErrorMode != abi.ErrorModeVerbs) {
+			t.owner.Broke(abi.DRV960, abi.RingAdmin, 0, 0, nil)
+		}
 		return 0, st
 	}
 	l := t.owner.Limits()
@@ -80,7 +85,7 @@ func (t *QPs) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 		min  uint8 // log2 of the stride
 	}{
 		{c.Type != abi.QPTypeXRCRecv, &q.sq, abi.RingSQ, sq, 6},
-		{(c.Type == abi.QPTypeRC || q.datagrams()) && q.srq == nil, &q.rq, abi.RingRQ, rq, 5},
+		{(c.Type == abi.QPTypeRC || q.unreliable() || q.datagrams()) && q.srq == nil, &q.rq, abi.RingRQ, rq, 5},
 	}
 	for _, u := range queues {
 		if u.has {

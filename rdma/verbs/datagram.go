@@ -11,22 +11,26 @@ import (
 // successfully, when the carrier took it or it cannot arrive; only errors of its own entry and
 // memory are errors, which move the QP to SQE.
 
-// groupQPN is the number that stands for a multicast group.
-const groupQPN = 0xffffff
+// datagramSender is how a queue pair of the datagram service sends.
+type datagramSender struct {
+	q       *QP
+	last    *AH     // of the last datagram that had its address itself
+	blocked Carrier // has the QP in its list
+}
 
-// checkDatagram looks at what is particular to datagrams in a work request whose length is known.
-func (s *requester) checkDatagram(now vtime.Time, w *SendWR, entry []byte) abi.WCStatus {
-	q := s.q
+// check looks at what is particular to datagrams in a work request whose length is known.
+func (d *datagramSender) check(now vtime.Time, w *SendWR, entry []byte) abi.WCStatus {
+	q := d.q
 	x := &w.WQE
 	switch {
-	case x.Opcode != abi.OpSend && x.Opcode != abi.OpSendImm, x.RemoteQPN >= groupQPN:
+	case x.Opcode != abi.OpSend && x.Opcode != abi.OpSendImm, x.RemoteQPN > abi.GroupQPN:
 		return abi.WCLocQPOpErr
 	case int(w.Length) > q.owner.Limits().MTU:
 		return abi.WCLocLenErr
 	case x.AHN == 0:
-		w.carrier = s.carrierTo(now, entry)
+		w.carrier = d.carrierTo(now, entry, x.RemoteQPN)
 	default:
-		if a := q.in.ahs.AH(x.AHN); a != nil && a.pd == q.pd {
+		if a := q.in.ahs.AH(x.AHN); a != nil && a.pd == q.pd && a.to.leads(x.RemoteQPN) {
 			w.carrier = q.in.ahs.carrier(a, q.Ordered())
 		}
 	}
@@ -38,41 +42,41 @@ func (s *requester) checkDatagram(now vtime.Time, w *SendWR, entry []byte) abi.W
 
 // carrierTo returns what carries a datagram whose entry has the address vector; nil: that is wrong.
 // One that the last datagram had too is found at once.
-func (s *requester) carrierTo(now vtime.Time, entry []byte) Carrier {
-	q := s.q
-	d := &q.shared.address
-	d.Unmarshal(entry)
-	path, st := pathOf(d.FlowLabel, d.TrafficClass, d.HopLimit, d.SL, d.VLAN)
-	to := Address{GID: d.DGID, Path: path}
+func (d *datagramSender) carrierTo(now vtime.Time, entry []byte, qpn uint32) Carrier {
+	q := d.q
+	x := &q.shared.address
+	x.Unmarshal(entry)
+	path, st := pathOf(x.FlowLabel, x.TrafficClass, x.HopLimit, x.SL, x.VLAN)
+	to := Address{GID: x.DGID, Path: path}
 	switch {
-	case st != abi.StatusOK || !q.owner.HasGID(d.SGIDIndex) || !to.unicast():
+	case st != abi.StatusOK || !q.owner.HasGID(x.SGIDIndex) || !to.leads(qpn):
 		return nil
-	case s.last == nil || s.last.to != to || s.last.gone:
-		s.last = q.in.ahs.standing(now, to)
+	case d.last == nil || d.last.to != to || d.last.gone:
+		d.last = q.in.ahs.standing(now, to)
 	}
-	return q.in.ahs.carrier(s.last, q.Ordered())
+	return q.in.ahs.carrier(d.last, q.Ordered())
 }
 
-// issueDatagram is issuePacket for the work at next, which is sound: its carrier takes its datagram,
-// or it is lost.
-func (s *requester) issueDatagram(now vtime.Time, w *SendWR) (n int, started, ok bool) {
-	q := s.q
+// issue is issuePacket for the work at next, which is sound: its carrier takes its datagram, or it is
+// lost.
+func (d *datagramSender) issue(now vtime.Time, w *SendWR) (n int, started, ok bool) {
+	q := d.q
 	x := &w.WQE
-	d := &q.shared.datagram
-	*d = Datagram{
+	out := &q.shared.datagram
+	*out = Datagram{
 		Datagram: transport.Datagram{
 			To: x.RemoteQPN, From: q.number, QKey: x.RemoteQKey, Imm: x.Imm, HasImm: x.Opcode == abi.OpSendImm,
 			Solicited: x.Flags&abi.SendSolicited != 0, Length: int(w.Length), Work: w.Index,
 		},
-		SGEs: w.SGEs, From: q,
+		SGEs: w.SGEs, From: d,
 	}
 	if x.RemoteQKey&abi.QKeyControlled != 0 {
-		d.QKey = q.attr.qkey // a program may use a controlled Q_Key only through its QP's (InfiniBand §10.2.5)
+		out.QKey = q.attr.qkey // a program may use a controlled Q_Key only through its QP's (InfiniBand §10.2.5)
 	}
 	if x.Flags&abi.SendInline != 0 {
-		d.SGEs, d.Inline = nil, w.Inline
+		out.SGEs, out.Inline = nil, w.Inline
 	}
-	switch w.carrier.Send(now, d) {
+	switch w.carrier.Send(now, out) {
 	case Taken:
 		n = int(w.Length)
 		q.sched.Spend(n)
@@ -84,24 +88,23 @@ func (s *requester) issueDatagram(now vtime.Time, w *SendWR) (n int, started, ok
 		w.Status = abi.WCLocProtErr
 	}
 	w.started, w.Issued = true, true
-	s.req.next++
-	s.complete(now)
+	q.req.next++
+	q.complete(now)
 	return n, true, true
 }
 
 // Wait implements Waiter.
-func (s *requester) Wait(c Carrier) (news bool) {
-	news = s.blocked != c
-	s.blocked, s.waitCredit = c, true
+func (d *datagramSender) Wait(c Carrier) (news bool) {
+	news = d.blocked != c
+	d.blocked, d.q.waitCredit = c, true
 	return news
 }
 
 // Resume implements Waiter.
-func (s *requester) Resume(c Carrier) {
-	q := s.q
-	if s.blocked == c {
-		s.blocked, s.waitCredit = nil, false
-		q.wake()
+func (d *datagramSender) Resume(c Carrier) {
+	if d.blocked == c {
+		d.blocked, d.q.waitCredit = nil, false
+		d.q.wake()
 	}
 }
 
@@ -120,8 +123,9 @@ const GRHSize = 40
 
 // Deliver hands a datagram to its queue pair. One that cannot be delivered is lost without a word,
 // to the sender and to the receiver (InfiniBand §9.8.3): only the counters tell.
-func (t *QPs) Deliver(now vtime.Time, d *Arrival) {
-	q := t.QP(d.To)
+func (t *QPs) Deliver(now vtime.Time, d *Arrival) { t.deliver(now, t.QP(d.To), d) }
+
+func (t *QPs) deliver(now vtime.Time, q *QP, d *Arrival) {
 	switch {
 	case len(d.Data) > t.owner.limits.MTU, !t.owner.Working(), q == nil || !q.datagrams() || !q.Serving() || q.recvCQ.Broken():
 		t.owner.Account.DatagramsLost++
@@ -169,7 +173,7 @@ func (r *responder) receiveDatagram(now vtime.Time, d *Arrival) {
 	r.rsp.message++
 	q.owner.Account.PushesRx++
 	q.owner.Account.BytesRx += uint64(len(d.Data))
-	if q.traced() {
+	if q.owner.traces(q.number) {
 		d.Conn.NoteDelivered(d.Datagram, d.ID)
 		r.noteReceiving(d.Conn.ID(), d.ID)
 	}

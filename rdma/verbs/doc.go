@@ -33,6 +33,7 @@
 //	path, ah                 where datagrams go, and what carries them
 //	attributes, transitions  what ModifyQP sets, and when
 //	sendwr, sendring         requests that were read; messages: receives that were
+//	remote                   the queue pair at the other end
 //	qp, connect, qpstate     a queue pair, its connection, and how it fails
 //	receiving, responder     what it does for its peer
 //	send, complete, issue    what it does for its driver; datagram, flush, wired
@@ -50,9 +51,9 @@
 //
 // The guest and the peer are hostile. Queue entries are copied once and checked on the copy; every
 // access to guest memory goes through queues.Area, which turns a fault into an error; numbers and
-// keys carry generations and belong to one function. A driver that breaks the rules of queues and
-// doorbells stops its function (Owner.Stop), and is told which rule it broke (Owner.Broke). A wrong
-// request costs its queue pair. Fixed sets bound what a queue pair has in flight.
+// keys carry generations and belong to one function. A driver that breaks the rules of a queue loses
+// that queue, and is told which rule it broke (Owner.Broke). A wrong request costs its queue pair.
+// Fixed sets bound what a queue pair has in flight.
 //
 // # Ownership and time
 //

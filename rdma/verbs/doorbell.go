@@ -6,48 +6,51 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
-// Doorbell takes one doorbell of the driver. What it claims is checked against the queue in memory;
-// nonsense stops the function with abi.FaultDoorbell.
+// Doorbell takes one doorbell of the driver. What it claims is checked against the queue in memory.
+// One that names no queue is counted, and does nothing (DEV-801): it may have crossed the command that
+// destroyed the queue.
 func (o *Objects) Doorbell(now vtime.Time, d *abi.Doorbell) {
 	if !o.Working() {
 		return
 	}
 	o.Stats.Doorbells++
+	if !o.rang(d) {
+		o.Stats.BadDoorbells++
+		o.brokeDoorbell(abi.DRV801, d)
+	}
+	o.Settle(now)
+}
+
+// rang has the queue look that a doorbell names. It reports false when there is none.
+func (o *Objects) rang(d *abi.Doorbell) bool {
 	switch d.Kind {
-	case abi.DoorbellSQ:
-		if q := o.QP(d.Queue); q != nil {
+	case abi.DoorbellSQ, abi.DoorbellRQ:
+		q := o.QP(d.Queue)
+		switch {
+		case q == nil:
+			return false
+		case d.Kind == abi.DoorbellRQ:
+			q.recvDoorbell(d.Index)
+		default:
 			if o.Trace != nil {
 				q.noteEntries(trace.Doorbell, d.Index)
 			}
 			q.sendDoorbell(d.Index)
-		} else {
-			o.brokeDoorbell(abi.DRV801, d)
-			o.Stop(abi.FaultDoorbell, "SQ doorbell names QP %#x, which does not exist; ring only for queues that were created", d.Queue)
-		}
-	case abi.DoorbellRQ:
-		if q := o.QP(d.Queue); q != nil {
-			q.recvDoorbell(d.Index)
-		} else {
-			o.brokeDoorbell(abi.DRV801, d)
-			o.Stop(abi.FaultDoorbell, "RQ doorbell names QP %#x, which does not exist; ring only for queues that were created", d.Queue)
 		}
 	case abi.DoorbellSRQ:
-		if s := o.SRQ(d.Queue); s != nil {
-			s.Doorbell(d.Index)
-		} else {
-			o.brokeDoorbell(abi.DRV801, d)
-			o.Stop(abi.FaultDoorbell, "SRQ doorbell names SRQ %#x, which does not exist; ring only for queues that were created", d.Queue)
+		s := o.SRQ(d.Queue)
+		if s == nil {
+			return false
 		}
+		s.Doorbell(d.Index)
 	case abi.DoorbellCQArm:
-		if c := o.CQ(d.Queue); c != nil {
-			c.Arm(d.Index, d.Flags&abi.ArmSolicitedOnly != 0)
-		} else {
-			o.brokeDoorbell(abi.DRV801, d)
-			o.Stop(abi.FaultDoorbell, "CQ doorbell names CQ %#x, which does not exist; arm only queues that were created", d.Queue)
+		c := o.CQ(d.Queue)
+		if c == nil {
+			return false
 		}
+		c.Arm(d.Index, d.Flags&abi.ArmSolicitedOnly != 0)
 	default:
-		o.brokeDoorbell(abi.DRV801, d)
-		o.Stop(abi.FaultDoorbell, "doorbell kind %d is not for the RDMA engine", uint8(d.Kind))
+		return false
 	}
-	o.Settle(now)
+	return true
 }

@@ -38,16 +38,15 @@ func (r *Regions) AllocMR(c *abi.AllocMR) (keys abi.RegMRResult, st abi.Status) 
 // does not see it.
 func (r *Regions) supply(pd *PD, key uint32, c *abi.FastReg) abi.WCStatus {
 	old := r.table.At(keyNumber(key))
-	reg := &abi.RegMR{IOVA: c.IOVA, Length: c.Length, Offset: c.Offset}
-	pages := queues.PagesFor(c.Offset, c.Length)
+	span := queues.Span{PageShift: c.PageShift, Offset: c.Offset, Length: c.Length}
 	switch {
 	case old == nil || old.fast == 0 || old.valid || old.pd != pd,
-		c.Length > abi.MaxMRSize || badTranslation(reg) || badAccess(c.Access),
-		pages == 0 || pages > old.fast,
+		badTranslation(c.IOVA, &span) || badAccess(c.Access),
+		span.Pages() == 0 || span.Pages() > old.fast,
 		c.Access&abi.AccessZeroBased != 0 && c.IOVA != 0:
 		return abi.WCMWBindErr
 	}
-	area, err := queues.ReadArea(r.owner.mem, c.Pages, 1, c.Offset, c.Length)
+	area, err := queues.ReadArea(r.owner.mem, c.Pages, 1, span)
 	if err != nil || r.pageListBytes-old.footprint()+area.Footprint() > r.owner.limits.PageListBytes {
 		return abi.WCMWBindErr
 	}

@@ -69,7 +69,7 @@ func (t *QPs) EachQP(f func(*QP, *QPInfo)) {
 			pushes, pulls = q.conn.UnderWay()
 		}
 		f(q, &QPInfo{
-			Number: q.number, Peer: q.peer, PeerGID: q.peerGID, Type: q.typ, State: q.state,
+			Number: q.number, Peer: q.peer.number, PeerGID: q.peer.gid, Type: q.typ, State: q.state,
 			SendCQ: q.sendCQ.Number(), RecvCQ: q.recvCQ.Number(),
 			Posted: q.sq.Ready(), InFlight: r.tail - r.head, Pushes: pushes, Pulls: pulls, Reads: r.reads,
 			PathMTU: q.PathMTU(), RetryCnt: q.attr.sending.RetryCount, RNRRetry: q.attr.rnrRetry, MaxRdAtomic: q.attr.maxRdAtomic,

@@ -56,7 +56,7 @@ func (s *requester) issuePacket(now vtime.Time) (n int, started, ok bool) {
 	case w == nil:
 		return 0, false, false
 	case q.datagrams() && w.Status == abi.WCSuccess && q.state == abi.QPStateRTS:
-		return s.issueDatagram(now, w)
+		return s.sender.issue(now, w)
 	case !w.started:
 		if pass, ok := s.admitWork(now, w); !pass {
 			return 0, ok, ok

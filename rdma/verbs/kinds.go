@@ -23,6 +23,7 @@ var tables = [abi.NumObjects]struct {
 	abi.ObjectSRQ:  {1<<16 - 1, 16, 1},
 	abi.ObjectMW:   {1 << 20, 24, 1}, // in the table of regions, whose keys they share
 	abi.ObjectXRCD: {1<<16 - 1, 16, 1},
+	abi.ObjectMCG:  {1 << 16, 0, 0}, // has no numbers
 }
 
 // collection is what the objects of all kinds have in common.

@@ -41,7 +41,7 @@ func (l Limits) WithDefaults() Limits {
 	fill(&l.Links, 256, 1<<16)
 	fill(&l.MTU, MaxDatagram, MaxDatagram)
 	fill(&l.QPEntries, 4096, 1<<abi.MaxQueueLog2)
-	fill(&l.CQEntries, 65536, 1<<abi.MaxQueueLog2)
+	fill(&l.CQEntries, 1<<18, 1<<abi.MaxQueueLog2)
 	fill(&l.SGEs, 16, 64)
 	fill(&l.Inline, 224, 1024)
 	fill(&l.ReadAtomic, MaxReadAtomic, MaxReadAtomic)

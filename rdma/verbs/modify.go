@@ -30,7 +30,7 @@ func (t *QPs) ModifyQP(now vtime.Time, m *abi.ModifyQP) abi.Status {
 		return abi.StatusInvalidArgument
 	case to == abi.QPStateErr && q.state == abi.QPStateReset:
 		return abi.StatusBadState
-	case q.state == abi.QPStateSQD && m.Mask&abi.QPAttrAV != 0 && m.DGID != q.peerGID:
+	case q.state == abi.QPStateSQD && m.Mask&abi.QPAttrAV != 0 && m.DGID != q.peer.gid:
 		return abi.StatusInvalidArgument // the connection is to this peer
 	}
 	// Drivers of before the table set the attributes of a connection whenever they liked.
@@ -60,7 +60,7 @@ func (q *QP) set(m *abi.ModifyQP) {
 	q.attr.set(m)
 	q.limitReads()
 	if has(abi.QPAttrDestQPN) { // to RTR, and with it AV
-		q.wired, q.peer, q.peerGID = true, m.DestQPN, m.DGID
+		q.peer.wired, q.peer.number, q.peer.gid = true, m.DestQPN, m.DGID
 	}
 	if has(abi.QPAttrState) && m.State == abi.QPStateSQD && q.state != abi.QPStateSQD {
 		q.sqdNotify = has(abi.QPAttrSQDNotify) && m.SQDNotify == 1
@@ -106,9 +106,9 @@ func (t *QPs) QueryQP(qpn uint32) (abi.QueryQPResult, abi.Status) {
 	}
 	a := &q.attr
 	r := abi.QueryQPResult{
-		QPN: q.number, PeerQPN: q.peer, Access: a.access, State: q.state, PathMTU: a.pathMTU,
+		QPN: q.number, PeerQPN: q.peer.number, Access: a.access, State: q.state, PathMTU: a.pathMTU,
 		MinRNRTimer: a.minRNRTimer, RetryCnt: a.sending.RetryCount, RNRRetry: a.rnrRetry, Timeout: a.sending.Timeout,
-		MaxRdAtomic: a.maxRdAtomic, MaxDestRdAtomic: a.maxDest, PeerGID: q.peerGID,
+		MaxRdAtomic: a.maxRdAtomic, MaxDestRdAtomic: a.maxDest, PeerGID: q.peer.gid,
 		PKeyIndex: a.pkeyIndex, QKey: a.qkey, SQPSN: a.sending.PSN, RQPSN: a.rqPSN,
 		FlowLabel: a.path.FlowLabel, TrafficClass: a.path.TrafficClass, HopLimit: a.path.HopLimit, SL: a.path.SL,
 		DMAC: a.dmac, VLAN: a.vlan, SGIDIndex: a.sgidIndex,

@@ -33,11 +33,11 @@ var everyState = []abi.QPState{
 	abi.QPStateReset, abi.QPStateInit, abi.QPStateRTR, abi.QPStateRTS, abi.QPStateSQD, abi.QPStateSQE, abi.QPStateErr,
 }
 
-// TestTransitions tries every change of state of both tables with no attribute, with exactly the
+// TestTransitions tries every change of state of the tables with no attribute, with exactly the
 // required ones, with each required one left out, with each optional one, and with each that is
 // neither.
 func TestTransitions(t *testing.T) {
-	for _, typ := range []abi.QPType{abi.QPTypeRC, abi.QPTypeUD} {
+	for _, typ := range []abi.QPType{abi.QPTypeRC, abi.QPTypeUC, abi.QPTypeUD} {
 		var o Objects
 		o.Init(&Shared{}, nil, Limits{}, silent{}, silent{}, nil)
 		o.UseFeatures(abi.FeatureExtendedVerbs)
@@ -47,7 +47,7 @@ func TestTransitions(t *testing.T) {
 		try := func(from, to abi.QPState, mask uint32) abi.Status {
 			q.state = from
 			m := complete(q.number, mask, to)
-			q.peerGID = m.DGID
+			q.peer.gid = m.DGID
 			st := o.ModifyQP(0, m)
 			if got := q.state; st == abi.StatusOK && got != to || st != abi.StatusOK && got != from {
 				t.Fatalf("%v %v→%v: %v, but the QP is in %v", typ, from, to, st, got)

@@ -24,11 +24,14 @@ type MR struct {
 	area   *queues.Area
 	valid  bool
 
+	changing bool // ReregMR is not done with it
+
 	fast    int // of AllocMR: most pages it may have; 0: of RegMR
 	windows int // bound to it
 	window  bool
 	parent  *MR       // region of a bound window
-	bound   *Bindings // of a bound window: only the peer of their queue pair may use it
+	bound   *Bindings // of a bound window of type 2: only the peer of their queue pair may use it
+	type1   bool      // a window for the peers of all queue pairs of its protection domain
 	shift   uint64    // of the window's first byte in the region
 }
 
@@ -102,7 +105,9 @@ func (m *MR) unbind() {
 	if m.valid {
 		m.valid = false
 		m.parent.windows--
-		m.bound.windows--
+		if !m.type1 {
+			m.bound.windows--
+		}
 	}
 }
 
@@ -126,6 +131,7 @@ type Regions struct {
 	pds           *PDs
 	table         Table[MR]
 	windows       int // of table
+	registering   int // regions that RegMR is not done with
 	pageListBytes int // of the regions' page lists, at most Limits.PageListBytes
 	direct        *MR // all of the function's memory, for privileged queues
 }
@@ -165,7 +171,7 @@ func (r *Regions) DeregMR(lkey uint32) abi.Status {
 	switch {
 	case m == nil || m.window:
 		return abi.StatusNotFound
-	case m.windows > 0:
+	case m.windows > 0, m.changing:
 		return abi.StatusBusy
 	}
 	r.remove(m)
@@ -215,11 +221,11 @@ func (r *Regions) memory(pd *PD, privileged bool, key uint32, addr, n uint64, ne
 }
 
 // Remote looks a key up for the peer of a queue pair: nil unless the region or window is of
-// protection domain pd, gives the right and covers n bytes at va, and a window is bound to the queue
-// pair.
+// protection domain pd, gives the right and covers n bytes at va, and a window of type 2 is bound to
+// the queue pair.
 func (r *Regions) Remote(pd *PD, b *Bindings, rkey uint32, va, n uint64, right uint32) *MR {
 	m := r.named(rkey)
-	if m == nil || m.window && m.bound != b || !m.gives(pd, va, n, right) {
+	if m == nil || m.window && !m.type1 && m.bound != b || !m.gives(pd, va, n, right) {
 		return nil
 	}
 	return m

@@ -10,7 +10,13 @@ import (
 //
 //	AllocMW ─▶ free ──BindMW──▶ bound ──LocalInv, SendInv of the peer, end of the QP──▶ free ─▶ DeallocMW
 //
-// Each binding brings a new key, of which the program chooses the low byte.
+// One of type 1 (§10.6.7.2.1) is for the peers of every queue pair of its protection domain, of which
+// any may bind it:
+//
+//	AllocMW ─▶ free ──BindMW──▶ bound ──BindMW──▶ bound elsewhere ──BindMW of no bytes──▶ free ─▶ DeallocMW
+//
+// Nothing else ends its binding. Each binding brings a new key, of which the program chooses the low
+// byte.
 
 // Bindings are the windows bound to one queue pair, for which they stand here.
 type Bindings struct{ windows int }
@@ -37,12 +43,12 @@ func (r *Regions) AllocMW(c *abi.AllocMW) (rkey uint32, st abi.Status) {
 		return 0, abi.StatusBadState
 	case pd == nil:
 		return 0, abi.StatusNotFound
-	case c.Type != abi.MWType2:
+	case c.Type != abi.MWType1 && c.Type != abi.MWType2:
 		return 0, abi.StatusUnsupported
 	case r.windows >= r.owner.limits.Objects[abi.ObjectMW]:
 		return 0, abi.StatusNoResources
 	}
-	m := &MR{owner: r.owner, pd: pd, window: true}
+	m := &MR{owner: r.owner, pd: pd, window: true, type1: c.Type == abi.MWType1}
 	if !r.add(m) {
 		return 0, abi.StatusNoResources
 	}
@@ -63,9 +69,20 @@ func (r *Regions) DeallocMW(rkey uint32) abi.Status {
 // bind binds the window whose new key is rkey.
 func (r *Regions) bind(pd *PD, to *Bindings, rkey uint32, b *abi.BindMW) abi.WCStatus {
 	w, m := r.table.At(keyNumber(rkey)), r.named(b.LKey)
-	const rights = RemoteRights | abi.AccessZeroBased
+	rights := uint32(RemoteRights | abi.AccessZeroBased)
 	switch {
-	case w == nil || !w.window || w.valid || w.pd != pd,
+	case w == nil || !w.window || w.pd != pd:
+		return abi.WCMWBindErr
+	case w.type1 && b.Length == 0:
+		w.unbind()
+		free := &MR{owner: r.owner, pd: pd, window: true, type1: true}
+		free.key = numberKey(r.table.Replace(keyNumber(rkey), free, uint8(rkey)))
+		return abi.WCSuccess
+	case w.type1:
+		rights = RemoteRights
+	}
+	switch {
+	case w.valid && !w.type1,
 		m == nil || m.window || !m.gives(pd, b.Addr, b.Length, abi.AccessMWBind),
 		b.Length == 0 || b.Access&^rights != 0,
 		b.Access&needLocalWrite != 0 && m.access&abi.AccessLocalWrite == 0:
@@ -73,14 +90,17 @@ func (r *Regions) bind(pd *PD, to *Bindings, rkey uint32, b *abi.BindMW) abi.WCS
 	}
 	bound := &MR{
 		owner: r.owner, pd: pd, access: b.Access, iova: b.Addr, length: b.Length, skew: m.skew, area: m.area, valid: true,
-		window: true, parent: m, bound: to, shift: b.Addr - m.iova,
+		window: true, type1: w.type1, parent: m, shift: b.Addr - m.iova,
+	}
+	if w.unbind(); !w.type1 {
+		bound.bound = to
+		to.windows++
 	}
 	if b.Access&abi.AccessZeroBased != 0 {
 		bound.iova = 0
 	}
 	bound.key = numberKey(r.table.Replace(keyNumber(rkey), bound, uint8(rkey)))
 	m.windows++
-	to.windows++
 	return abi.WCSuccess
 }
 

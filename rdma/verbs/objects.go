@@ -17,6 +17,7 @@ type Objects struct {
 	SRQs
 	AHs
 	QPs
+	Groups
 }
 
 // Init makes the objects of a function over the guest memory mem: sched gives its queue pairs their
@@ -38,8 +39,9 @@ func (o *Objects) Init(shared *Shared, mem *queues.Memory, limits Limits, out No
 	o.AHs = AHs{owner: owner, pds: &o.PDs, carriers: carriers, table: newTable[AH](abi.ObjectAH, l)}
 	o.QPs = QPs{
 		owner: owner, shared: shared, sched: sched, pds: &o.PDs, xrcds: &o.XRCDs, regions: &o.Regions, cqs: &o.CQs, srqs: &o.SRQs, ahs: &o.AHs,
-		table: newTable[QP](abi.ObjectQP, l),
+		groups: &o.Groups, table: newTable[QP](abi.ObjectQP, l),
 	}
+	o.Groups = Groups{owner: owner, qps: &o.QPs, carriers: carriers, most: l.Objects[abi.ObjectMCG]}
 }
 
 // collection is the objects of a kind.
@@ -59,6 +61,8 @@ func (o *Objects) collection(k abi.Object) collection {
 		return &o.SRQs
 	case abi.ObjectMW:
 		return windows{&o.Regions}
+	case abi.ObjectMCG:
+		return &o.Groups
 	default:
 		return &o.XRCDs
 	}

@@ -1,8 +1,6 @@
 package verbs
 
 import (
-	"fmt"
-
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/transport"
@@ -16,9 +14,6 @@ type Notifier interface {
 	// AsyncEvent reports what happened to the QP, CQ or SRQ called number; status is an
 	// abi.WCStatus where one tells why.
 	AsyncEvent(typ abi.EventType, number, status uint32, reason string)
-	// Fault puts the function into its error state. It is called at most once in the function's
-	// life.
-	Fault(code abi.Fault, reason string)
 	// Violation says which clause of docs/abi the driver broke, and how. It keeps v. Of an admin
 	// command that the call is part of it has no index, and may have no bytes.
 	Violation(v *abi.Violation)
@@ -38,7 +33,6 @@ type Owner struct {
 	strict     bool   // look for what is wrong but harms nobody
 	faults     Faults // nil: in service
 
-	fault  abi.Fault
 	closed bool
 	dirty  bool // Unsettled
 
@@ -68,28 +62,11 @@ func (o *Owner) HasGID(index uint8) bool { return index < abi.GIDEntries && o.gi
 // Extended reports whether the driver knows abi.FeatureExtendedVerbs.
 func (o *Owner) Extended() bool { return o.extended }
 
-// Working reports whether commands and doorbells are taken.
-func (o *Owner) Working() bool { return !o.closed && o.fault == abi.FaultNone }
+// Working reports whether commands and doorbells are taken: the function has not ended.
+func (o *Owner) Working() bool { return !o.closed }
 
-// Closed reports whether the function has ended.
-func (o *Owner) Closed() bool { return o.closed }
-
-// Fault returns why the function stopped, abi.FaultNone while it works.
-func (o *Owner) Fault() abi.Fault { return o.fault }
-
-// Stop is called where guest memory or a doorbell proves the driver broken. The queue pairs follow
-// when what is unsettled is settled.
-func (o *Owner) Stop(code abi.Fault, format string, args ...any) {
-	if !o.Working() {
-		return
-	}
-	o.fault = code
-	o.dirty = true
-	o.out.Fault(code, fmt.Sprintf(format, args...))
-}
-
-// Unsettled reports, once, that queue pairs have to move to ERR because the function stopped or a
-// completion queue overflowed. Doing so at once would change queues under the feet of the caller.
+// Unsettled reports, once, that queue pairs have to move to ERR because a queue of theirs broke.
+// Doing so at once would change queues under the feet of the caller.
 func (o *Owner) Unsettled() bool {
 	if !o.dirty {
 		return false

@@ -29,7 +29,7 @@ func IsIPv4(gid [16]byte) bool {
 	return [12]byte(gid[:12]) == [12]byte{10: 0xff, 11: 0xff}
 }
 
-// isMulticast reports whether a GID is the address of a group.
-func isMulticast(gid [16]byte) bool {
+// IsMulticast reports whether a GID is the address of a group.
+func IsMulticast(gid [16]byte) bool {
 	return gid[0] == 0xff || IsIPv4(gid) && gid[12]>>4 == 0xe
 }

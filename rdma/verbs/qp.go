@@ -11,7 +11,8 @@ import (
 // QP is a queue pair. Which of its parts there are depends on its type:
 //
 //	          PD  send CQ, SQ  receive CQ, receives from
-//	RC, UD    +   +            RQ or SRQ
+//	RC, UC,   +   +            RQ or SRQ
+//	UD
 //	XRCSend   +   +            –
 //	XRCRecv   –   –            the XRC SRQ of its domain that each packet names
 type QP struct {
@@ -32,15 +33,12 @@ type QP struct {
 	unordered bool // ordering is OrderingUnordered
 	cie       bool // a request that fails completes in error, and the QP goes on
 
+	groups [][16]byte // that it is attached to
+
 	conn     transport.Conn // nil while there is none
-	peer     uint32
-	peerGID  [16]byte
-	segment  int   // most data bytes of one packet
-	peerIRD  uint8 // that the peer takes
-	violated bool  // a packet of the peer was no valid request
-	wired    bool  // the driver named the peer
-	peerLeft bool  // a wired QP had a connection
-	leaving  bool  // the peer ends the connection
+	peer     remote
+	segment  int  // most data bytes of one packet
+	violated bool // a packet of the peer was no valid request
 	windows  Bindings
 
 	requester
@@ -58,10 +56,9 @@ type requester struct {
 	sq         WorkQueue
 	req        sendRing
 	sigAll     bool
-	sqdNotify  bool          // the driver wants to know when the send queue is drained
-	waitCredit bool          // nothing can be issued before Unblocked, or Resume
-	blocked    Carrier       // has the QP in its list
-	last       *AH           // of the last datagram that had its address itself
+	sqdNotify  bool // the driver wants to know when the send queue is drained
+	waitCredit bool // nothing can be issued before Unblocked, or Resume
+	sender     datagramSender
 	patience   timer.Handle  // of requests that nobody may answer
 	polled     list.Node[QP] // in Shared.polled: send queue ran empty
 	pollUntil  vtime.Time
@@ -101,12 +98,12 @@ func (q *QP) IRD() uint8 { return q.attr.maxDest }
 // LimitReads lowers how many READs and atomics the QP has in flight to what the peer takes,
 // whatever its driver says as long as the connection lasts.
 func (q *QP) LimitReads(peerIRD uint8) {
-	q.peerIRD = peerIRD
+	q.peer.ird = peerIRD
 	q.limitReads()
 }
 
 func (q *QP) limitReads() {
-	q.attr.maxRdAtomic = min(q.attr.maxRdAtomic, q.peerIRD)
+	q.attr.maxRdAtomic = min(q.attr.maxRdAtomic, q.peer.ird)
 	if q.conn != nil {
 		q.conn.LimitReads(int(q.attr.maxRdAtomic))
 	}
@@ -120,9 +117,6 @@ func (q *QP) PathMTU() int {
 	return q.attr.pathMTU.Bytes()
 }
 
-// anyIRD stands for a peer that has not said how many READs and atomics it takes.
-const anyIRD = 255
-
 // RetryTime is how long the QP's timeout and retry count let a packet go unacknowledged; 0, the
 // transport's choice, when the driver set neither; vtime.Never when it set the timeout to 0, as
 // verbs have it. The transport's own timers decide when a packet is sent again.
@@ -132,7 +126,7 @@ func (q *QP) RetryTime() vtime.Time { return q.attr.retryTime() }
 func (q *QP) wake() {
 	switch q.state {
 	case abi.QPStateRTS, abi.QPStateSQD:
-		if q.waitCredit || q.conn == nil && !q.wired && !q.datagrams() || !q.sq.Open() {
+		if q.waitCredit || q.conn == nil && !q.peer.wired && !q.datagrams() || !q.sq.Open() {
 			return
 		}
 	case abi.QPStateErr, abi.QPStateSQE:
@@ -160,6 +154,9 @@ func (r *responder) receives() uint32 {
 
 // datagrams reports whether the QP is of the datagram service.
 func (q *QP) datagrams() bool { return q.typ == abi.QPTypeUD || q.typ == abi.QPTypeGSI }
+
+// unreliable reports whether the QP is of the unreliable connected service.
+func (q *QP) unreliable() bool { return q.typ == abi.QPTypeUC }
 
 // gsiNumber is the number of the general services interface's queue pair, one per function, for
 // connection management between the kernels of guests.

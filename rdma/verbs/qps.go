@@ -18,6 +18,7 @@ type QPs struct {
 	cqs     *CQs
 	srqs    *SRQs
 	ahs     *AHs
+	groups  *Groups
 	table   Table[QP]
 	gsi     *QP // has number 1
 }
@@ -57,6 +58,7 @@ func (q *QP) destroy(now vtime.Time) {
 	q.leaveConn(now)
 	q.state = abi.QPStateReset
 	q.regions.unbindAll(&q.windows)
+	q.in.groups.forget(q)
 	if q == q.in.gsi {
 		q.in.gsi = nil
 	} else {
@@ -73,7 +75,7 @@ func (q *QP) brokenQueue() string {
 	return cmp.Or(q.sq.broken, q.rq.broken)
 }
 
-// Settle finishes what Stop and a CQ overflow began. Every entry point ends with it.
+// Settle finishes what a broken queue began. Every entry point ends with it.
 func (t *QPs) Settle(now vtime.Time) {
 	if t.owner.dirty {
 		t.settle(now)
@@ -82,11 +84,8 @@ func (t *QPs) Settle(now vtime.Time) {
 
 func (t *QPs) settle(now vtime.Time) {
 	for t.owner.Unsettled() {
-		stopped := !t.owner.Working()
 		t.each(func(q *QP) {
 			switch {
-			case stopped:
-				q.abandon(now)
 			case q.sendCQ.Broken() || q.recvCQ.Broken():
 				q.fail(now, abi.WCGeneralErr, "completion queue failed")
 			case q.brokenQueue() != "":

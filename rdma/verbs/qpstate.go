@@ -12,7 +12,7 @@ import (
 //	         ┌───────────────────┐         drained by and by
 //	RESET ─▶ INIT ─▶ RTR ─▶ RTS ◀──────▶ SQD
 //	  ▲               │      │ ▲
-//	  │               │      │ └──────── SQE   a send of a datagram QP failed: sends are flushed
+//	  │               │      │ └──────── SQE   a send of a UD or UC QP failed: sends are flushed
 //	  │               ▼      ▼
 //	  └────────────── ERR ◀──── local or remote error, peer gone
 //
@@ -34,15 +34,15 @@ func (q *QP) failAs(now vtime.Time, typ abi.EventType, st abi.WCStatus, reason s
 	q.owner.Event(typ, q.number, uint32(st), reason)
 }
 
-// failSend ends sending because of a work request that completed with st. Datagrams do not depend
-// on each other: their QP goes on receiving.
+// failSend ends sending because of a work request that completed with st. Where nobody waits for what
+// it would have sent the QP goes on receiving.
 func (s *requester) failSend(now vtime.Time, st abi.WCStatus) {
 	q := s.q
 	if st == abi.WCWRFlushErr { // the peer is leaving, which is no fault
 		q.enterErr(now)
 		return
 	}
-	if !q.datagrams() {
+	if !q.datagrams() && !q.unreliable() {
 		q.fail(now, st, "send work request failed: "+st.String())
 		return
 	}
@@ -75,23 +75,13 @@ func (q *QP) enterErr(now vtime.Time) {
 // reset moves the QP to RESET from any state.
 func (q *QP) reset(now vtime.Time) {
 	q.stopWork()
-	q.wired, q.peerLeft = false, false
+	q.peer.wired, q.peer.left = false, false
 	q.leaveConn(now)
 	q.sq.Reset()
 	q.rq.Reset()
 	q.regions.unbindAll(&q.windows)
 	q.attr = defaultAttributes(q.owner.Limits())
 	q.state = abi.QPStateReset
-}
-
-// abandon is for a function that stopped: ERR without completions, since its queues cannot be
-// trusted.
-func (q *QP) abandon(now vtime.Time) {
-	q.stopWork()
-	q.closeConn(now)
-	if q.state != abi.QPStateReset {
-		q.state = abi.QPStateErr
-	}
 }
 
 // stopWork forgets all work requests, sent and received.

@@ -70,5 +70,5 @@ func (r *responder) completeRecv(now vtime.Time, v *Receive, cqe *abi.CQE, solic
 // finishRecv completes a receive in error.
 func (r *responder) finishRecv(now vtime.Time, v *Receive, st abi.WCStatus) {
 	q := r.q
-	r.completeRecv(now, v, &abi.CQE{SrcQP: q.peer, Status: st, Opcode: abi.WCOpRecv}, false)
+	r.completeRecv(now, v, &abi.CQE{SrcQP: q.peer.number, Status: st, Opcode: abi.WCOpRecv}, false)
 }

@@ -1,16 +1,21 @@
 package verbs
 
 import (
+	"errors"
+
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Registration is a memory region whose page list is being read. It belongs to the command that
-// began it: nothing else of the function happens until it is done, or the function ends.
+// Registration is a memory region whose page list is being read. It counts as a region, and the
+// memory that its list takes counts, from the beginning. What is needed of other objects stays as it
+// is until it is done: its protection domain, and the region that is registered again.
 type Registration struct {
 	regions  *Regions
 	mr       *MR
+	span     queues.Span
 	list     queues.ListReader
+	held     int // of the function's PageListBytes
 	replaces *MR // the region that is registered again
 	keepArea bool
 }
@@ -25,35 +30,40 @@ func (r *Regions) RegMR(c *abi.RegMR) (lkey, rkey uint32, st abi.Status) {
 	return lkey, rkey, st
 }
 
-// StartRegMR checks a registration, whose page list is then read in pieces: it may have half a
-// million entries.
+// StartRegMR checks a registration, whose page list is then read in pieces: it may have 2^27
+// entries.
 func (r *Regions) StartRegMR(c *abi.RegMR) (*Registration, abi.Status) {
 	if !r.owner.Working() {
 		return nil, abi.StatusBadState
 	}
 	pd := r.pds.PD(c.PDN)
+	span := queues.Span{PageShift: c.PageShift, Offset: c.Offset, Length: c.Length}
 	switch {
 	case pd == nil:
 		return nil, abi.StatusNotFound
 	case c.Length > abi.MaxMRSize:
 		return nil, abi.StatusTooLarge
-	case badTranslation(c), badAccess(c.Access), c.Access&abi.AccessZeroBased != 0 && c.IOVA != 0:
+	case badTranslation(c.IOVA, &span), badAccess(c.Access), c.Access&abi.AccessZeroBased != 0 && c.IOVA != 0:
 		return nil, abi.StatusInvalidArgument
-	case r.count() >= r.owner.limits.Objects[abi.ObjectMR]:
+	case r.count()+r.registering >= r.owner.limits.Objects[abi.ObjectMR]:
 		return nil, abi.StatusNoResources // before the page list is read
 	}
-	g := &Registration{regions: r, mr: &MR{
+	g := &Registration{regions: r, span: span, mr: &MR{
 		owner: r.owner, pd: pd, access: c.Access, iova: c.IOVA, length: c.Length, skew: uint64(c.Offset), valid: true,
 	}}
-	if err := g.list.Start(r.owner.mem, c.Pages, int(c.Levels), queues.PagesFor(c.Offset, c.Length)); err != nil {
+	if err := g.list.Start(r.owner.mem, c.Pages, int(c.Levels), span); err != nil {
 		return nil, r.owner.areaStatus(err)
 	}
+	pd.users++
+	r.registering++
 	return g, abi.StatusOK
 }
 
 // badTranslation reports whether addresses of a registration make no sense.
-func badTranslation(c *abi.RegMR) bool {
-	return c.Length == 0 || c.IOVA+c.Length < c.IOVA && c.IOVA+c.Length != 0 || c.Offset >= abi.PageSize
+func badTranslation(iova uint64, s *queues.Span) bool {
+	shift := s.Shift()
+	return s.Length == 0 || iova+s.Length < iova && iova+s.Length != 0 ||
+		shift < abi.MinPageShift || shift > abi.MaxPageShift || uint64(s.Offset) >= 1<<shift
 }
 
 // badAccess reports whether rights are unknown, or let peers do what the device itself may not.
@@ -64,33 +74,73 @@ func badAccess(access uint32) bool {
 // needLocalWrite are the rights that need abi.AccessLocalWrite beside.
 const needLocalWrite = abi.AccessRemoteWrite | abi.AccessRemoteAtomic
 
+// Left is how many entries of the page list are still to be read.
+func (g *Registration) Left() int { return g.list.Left() }
+
 // Read takes at most pages more entries of the page list. When it is done the region exists, or st
 // says why not.
 func (g *Registration) Read(pages int) (done bool, lkey, rkey uint32, st abi.Status) {
-	m, r, o := g.mr, g.regions, g.regions.owner
-	if g.keepArea {
-		return g.replace()
-	}
-	done, err := g.list.Read(pages)
-	if err == nil && done {
-		m.area, err = queues.NewArea(o.mem, g.list.List(), uint32(m.skew), m.length)
-	}
-	switch {
-	case err != nil:
-		return true, 0, 0, o.areaStatus(err)
-	case !done:
-		return false, 0, 0, abi.StatusOK
-	case r.pageListBytes+m.area.Footprint() > o.limits.PageListBytes:
-		return true, 0, 0, abi.StatusNoResources
+	r, o := g.regions, g.regions.owner
+	if !g.keepArea {
+		done, err := g.list.Read(pages, o.limits.PageListBytes-r.pageListBytes+g.held)
+		r.pageListBytes += g.list.Footprint() - g.held
+		g.held = g.list.Footprint()
+		if err == nil && done {
+			g.mr.area, err = queues.NewArea(o.mem, g.list.List(), g.span)
+		}
+		switch {
+		case errors.Is(err, queues.ErrScattered):
+			return true, 0, 0, g.end(abi.StatusNoResources)
+		case err != nil:
+			return true, 0, 0, g.end(o.areaStatus(err))
+		case !done:
+			return false, 0, 0, abi.StatusOK
+		}
 	}
 	if g.replaces != nil {
-		return g.replace()
+		st = g.replace()
+	} else {
+		st = g.add()
 	}
-	if !r.add(m) {
-		return true, 0, 0, abi.StatusNoResources // the quota was lowered meanwhile
+	return true, g.mr.key, g.mr.key, g.end(st)
+}
+
+// add makes the region.
+func (g *Registration) add() abi.Status {
+	if !g.regions.add(g.mr) {
+		return abi.StatusNoResources // the quota was lowered meanwhile
 	}
-	r.pageListBytes += m.area.Footprint()
-	return true, m.key, m.key, abi.StatusOK
+	return abi.StatusOK
+}
+
+// replace puts the new region into the place of the old.
+func (g *Registration) replace() abi.Status {
+	old, m, r := g.replaces, g.mr, g.regions
+	if old.windows > 0 { // bound while the page list was read
+		return abi.StatusBusy
+	}
+	if !g.keepArea {
+		r.pageListBytes -= old.footprint()
+	}
+	old.valid = false
+	old.pd.users--
+	m.pd.users++
+	m.key = numberKey(r.table.Replace(keyNumber(old.key), m, uint8(old.key)+1))
+	return abi.StatusOK
+}
+
+// end lets go of what the registration held, with the status that it ends in.
+func (g *Registration) end(st abi.Status) abi.Status {
+	if st != abi.StatusOK {
+		g.regions.pageListBytes -= g.held
+	}
+	g.mr.pd.users--
+	if g.replaces != nil {
+		g.replaces.changing = false
+	} else {
+		g.regions.registering--
+	}
+	return st
 }
 
 // reregKnown is what ReregMR can change.
@@ -115,39 +165,27 @@ func (r *Regions) StartReregMR(c *abi.ReregMR) (*Registration, abi.Status) {
 	if c.Mask&abi.ReregAccess != 0 {
 		m.access = c.Access
 	}
-	t := &abi.RegMR{IOVA: c.IOVA, Length: c.Length, Offset: c.Offset}
-	if g.keepArea {
-		t = &abi.RegMR{IOVA: m.iova, Length: m.length, Offset: uint32(m.skew)}
+	if !g.keepArea {
+		g.span = queues.Span{PageShift: c.PageShift, Offset: c.Offset, Length: c.Length}
+		m.iova, m.length, m.skew = c.IOVA, c.Length, uint64(c.Offset)
 	}
 	switch {
-	case old.windows > 0:
+	case old.windows > 0, old.changing:
 		return nil, abi.StatusBusy
 	case old.fast > 0: // work requests register that
 		return nil, abi.StatusInvalidArgument
-	case t.Length > abi.MaxMRSize:
+	case m.length > abi.MaxMRSize:
 		return nil, abi.StatusTooLarge
-	case c.Mask == 0 || c.Mask&^uint32(reregKnown) != 0, badTranslation(t), badAccess(m.access), m.access&abi.AccessZeroBased != 0 && t.IOVA != 0:
+	case c.Mask == 0 || c.Mask&^uint32(reregKnown) != 0, !g.keepArea && badTranslation(m.iova, &g.span),
+		badAccess(m.access), m.access&abi.AccessZeroBased != 0 && m.iova != 0:
 		return nil, abi.StatusInvalidArgument
 	}
-	m.iova, m.length, m.skew = t.IOVA, t.Length, uint64(t.Offset)
 	if !g.keepArea {
-		if err := g.list.Start(r.owner.mem, c.Pages, int(c.Levels), queues.PagesFor(c.Offset, c.Length)); err != nil {
+		if err := g.list.Start(r.owner.mem, c.Pages, int(c.Levels), g.span); err != nil {
 			return nil, r.owner.areaStatus(err)
 		}
 	}
-	return g, abi.StatusOK
-}
-
-// replace puts the new region into the place of the old.
-func (g *Registration) replace() (done bool, lkey, rkey uint32, st abi.Status) {
-	old, m, r := g.replaces, g.mr, g.regions
-	if old.windows > 0 { // bound while the page list was read
-		return true, 0, 0, abi.StatusBusy
-	}
-	r.pageListBytes += m.area.Footprint() - old.area.Footprint()
-	old.valid = false
-	old.pd.users--
+	old.changing = true
 	m.pd.users++
-	m.key = numberKey(r.table.Replace(keyNumber(old.key), m, uint8(old.key)+1))
-	return true, m.key, m.key, abi.StatusOK
+	return g, abi.StatusOK
 }

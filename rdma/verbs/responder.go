@@ -45,6 +45,8 @@ func (r *responder) Place(now vtime.Time, p *transport.Packet, data []byte) tran
 	switch {
 	case refusal == transport.Accepted, refusal == transport.NotReady:
 		return transport.Verdict{Refusal: refusal, Failed: st}
+	case q.unreliable() && (v == nil || st != abi.WCLocProtErr && st != abi.WCLocQPOpErr):
+		return transport.Verdict{Refusal: refusal} // the message is lost, and the next has its receive
 	case q.cie && (v != nil || !p.TakesReceive()):
 		// The message fails at both ends, and nothing else does.
 		if st == abi.WCSuccess {
@@ -110,7 +112,7 @@ func (r *responder) place(p *transport.Packet, data []byte) (transport.Refusal, 
 	if len(data) == 0 {
 		return transport.Accepted, nil, abi.WCSuccess // InfiniBand: the key of an empty WRITE is not looked at
 	}
-	m := r.remote(p.RKey, p.Addr, uint64(len(data)), abi.AccessRemoteWrite)
+	m := r.remote(p.RKey, p.Addr, uint64(len(data))+uint64(p.Ahead), abi.AccessRemoteWrite) // too long: nothing of it is written
 	if m == nil {
 		return transport.Access, v, abi.WCSuccess
 	}
@@ -214,7 +216,7 @@ func (r *responder) Complete(now vtime.Time, p *transport.Packet, n uint64, fail
 		r.finishRecv(now, v, failed)
 		return
 	}
-	cqe := abi.CQE{ByteLen: uint32(n), SrcQP: q.peer, Opcode: abi.WCOpRecv}
+	cqe := abi.CQE{ByteLen: uint32(n), SrcQP: q.peer.number, Opcode: abi.WCOpRecv}
 	switch p.Op {
 	case abi.OpWriteImm:
 		cqe.Opcode = abi.WCOpRecvWriteImm

@@ -19,7 +19,7 @@ func (s *requester) fetch(now vtime.Time) (w *SendWR, ok bool) {
 	w.WQE.Unmarshal(b)
 	w.Status = s.check(w, b[abi.SendWQEHeader:])
 	if q.datagrams() && w.Status == abi.WCSuccess {
-		w.Status = s.checkDatagram(now, w, b)
+		w.Status = s.sender.check(now, w, b)
 	}
 	if q.owner.Faults() != nil && w.Status == abi.WCSuccess {
 		w.Status = q.owner.Faults().Work(q.number, w.WQE.Opcode)
@@ -42,6 +42,9 @@ func (s *requester) check(w *SendWR, rest []byte) abi.WCStatus {
 	q := s.q
 	x := &w.WQE
 	var need uint32
+	if q.unreliable() && !carries(x.Opcode) {
+		return abi.WCLocQPOpErr
+	}
 	switch x.Opcode {
 	case abi.OpSend, abi.OpSendImm, abi.OpSendInv, abi.OpWrite, abi.OpWriteImm:
 	case abi.OpRead, abi.OpCmpSwap, abi.OpFetchAdd, abi.OpMaskedCmpSwap, abi.OpMaskedFetchAdd:
@@ -100,6 +103,16 @@ func (s *requester) check(w *SendWR, rest []byte) abi.WCStatus {
 	return abi.WCSuccess
 }
 
+// carries reports whether an unreliable connection has an operation (IBA table 38, §10.7.2.2): nothing
+// that comes back, no key of the peer's to invalidate.
+func carries(op abi.Opcode) bool {
+	switch op {
+	case abi.OpSend, abi.OpSendImm, abi.OpWrite, abi.OpWriteImm, abi.OpLocalInv, abi.OpBindMW, abi.OpRegMR:
+		return true
+	}
+	return false
+}
+
 // reserved reports whether something is in the reserved bits of the entry.
 func (w *SendWR) reserved(entry []byte) bool {
 	rest := entry[abi.SendWQEHeader:]
@@ -116,6 +129,8 @@ func (s *requester) brokenBy(w *SendWR) abi.Clause {
 	switch {
 	case masked && !q.owner.Extended():
 		return abi.DRV103
+	case q.unreliable() && !carries(x.Opcode):
+		return abi.DRV960
 	case x.Flags&abi.SendInline != 0 && x.InlineLen > uint32(s.req.maxInline), x.Flags&abi.SendInline == 0 && int(x.NumSGE) > s.req.maxSGE:
 		return abi.DRV608
 	case masked && x.NumSGE != 1:

@@ -10,6 +10,8 @@ type Stats struct {
 	QPErrors    uint64 // QPs that moved to ERR by themselves
 	BadQKeys    uint64 // datagrams with the wrong Q_Key
 	Doorbells   uint64 // doorbells taken
+
+	BadDoorbells uint64 // those among them that name no queue
 }
 
 // Add adds x to s.
@@ -22,4 +24,5 @@ func (s *Stats) Add(x *Stats) {
 	s.QPErrors += x.QPErrors
 	s.BadQKeys += x.BadQKeys
 	s.Doorbells += x.Doorbells
+	s.BadDoorbells += x.BadDoorbells
 }

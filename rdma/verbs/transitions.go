@@ -76,6 +76,20 @@ func rcTransitionsBut(row transition) []transition {
 	return table
 }
 
+// ucTransitions is the table of unreliable connections. They know no retries; what connection
+// management may set of them beside is the path MTU.
+var ucTransitions = []transition{
+	{abi.QPStateReset, abi.QPStateInit, 0, attrInit | abi.QPAttrPathMTU | abi.QPAttrAV},
+	{abi.QPStateInit, abi.QPStateInit, 0, attrInit | abi.QPAttrPathMTU | abi.QPAttrAV},
+	{abi.QPStateInit, abi.QPStateRTR, AttrPath, abi.QPAttrPKeyIndex | abi.QPAttrAccess},
+	{abi.QPStateRTR, abi.QPStateRTS, abi.QPAttrSQPSN, abi.QPAttrCurState | abi.QPAttrAccess},
+	{abi.QPStateRTS, abi.QPStateRTS, 0, abi.QPAttrCurState | abi.QPAttrAccess},
+	{abi.QPStateRTS, abi.QPStateSQD, 0, abi.QPAttrSQDNotify},
+	{abi.QPStateSQD, abi.QPStateRTS, 0, abi.QPAttrCurState | abi.QPAttrAccess},
+	{abi.QPStateSQD, abi.QPStateSQD, 0, attrInit | abi.QPAttrCurState | abi.QPAttrAV},
+	{abi.QPStateSQE, abi.QPStateRTS, 0, abi.QPAttrCurState | abi.QPAttrAccess},
+}
+
 // udTransitions is the table of datagrams.
 var udTransitions = []transition{
 	{abi.QPStateReset, abi.QPStateInit, abi.QPAttrQKey, abi.QPAttrPKeyIndex | abi.QPAttrPort},
@@ -94,6 +108,8 @@ func transitions(typ abi.QPType) []transition {
 	switch typ {
 	case abi.QPTypeUD, abi.QPTypeGSI:
 		return udTransitions
+	case abi.QPTypeUC:
+		return ucTransitions
 	case abi.QPTypeXRCSend:
 		return xrcSendTransitions
 	case abi.QPTypeXRCRecv:

@@ -10,10 +10,13 @@ import (
 // A wired QP is one that its driver takes to RTR itself, with the peer's number and GID exchanged
 // elsewhere. The device makes its connection meanwhile. Until it is there, and when the peer has
 // left, the QP behaves as if its packets were lost: it may be in RTR or RTS for ever, but work that
-// is posted fails after a while.
+// is posted fails after a while. Of an unreliable connection it is lost after that while, and at once
+// when the peer has left.
 
 // Wired reports whether the driver named the peer, and how.
-func (q *QP) Wired() (peerQPN uint32, peerGID [16]byte, ok bool) { return q.peer, q.peerGID, q.wired }
+func (q *QP) Wired() (peerQPN uint32, peerGID [16]byte, ok bool) {
+	return q.peer.number, q.peer.gid, q.peer.wired
+}
 
 // Connected reports whether the QP has a connection.
 func (q *QP) Connected() bool { return q.conn != nil }
@@ -23,11 +26,19 @@ func (q *QP) Connected() bool { return q.conn != nil }
 // asks for a doorbell.
 func (s *requester) awaitPeer(now vtime.Time) (more bool) {
 	q := s.q
+	loses := q.unreliable() && q.peer.left
+	if loses {
+		s.loseBegun(now)
+	}
 	for range q.shared.TurnOps {
 		w := s.nextWork(now)
 		switch {
 		case w == nil:
 			return s.sq.Sleep() && q.state == abi.QPStateRTS
+		case loses && q.state == abi.QPStateRTS && w.Status == abi.WCSuccess && !w.inside():
+			w.started = true
+			s.loseBegun(now)
+			continue
 		case !w.inside() && w.Status == abi.WCSuccess:
 			s.sq.Commit()
 			s.awaitSend(now)
@@ -45,7 +56,9 @@ func (s *requester) awaitSend(now vtime.Time) {
 	q := s.q
 	switch {
 	case q.state != abi.QPStateRTS || s.patience.Armed() || !q.owner.Working():
-	case q.peerLeft:
+	case q.unreliable():
+		q.shared.Timers.Set(&s.patience, q, now+patience)
+	case q.peer.left:
 		s.failAlone(now, "its queue pair has gone")
 	case q.attr.sending.Timeout != 0: // 0 is for ever
 		q.shared.Timers.Set(&s.patience, q, now+max(q.RetryTime(), patience))
@@ -55,12 +68,31 @@ func (s *requester) awaitSend(now vtime.Time) {
 // Due ends the patience: with a peer that is not there, or one whose response was dropped.
 func (s *requester) Due(now vtime.Time) {
 	q := s.q
-	if q.conn == nil {
+	switch {
+	case q.unreliable():
+		q.peer.left = true // or never was there
+		q.wake()
+	case q.conn == nil:
 		s.failAlone(now, "it did not get ready to receive")
-	} else {
+	default:
 		s.failUnanswered(now)
 	}
 	q.in.Settle(now)
+}
+
+// loseBegun ends the works that were begun of an unreliable connection with nobody at the other end:
+// they count as sent.
+func (s *requester) loseBegun(now vtime.Time) {
+	r := &s.req
+	if r.next != r.tail && r.work(r.next).started {
+		r.next++
+	}
+	for i := r.head; i != r.next; i++ {
+		w := r.work(i)
+		w.Issued, w.Pending = true, 0
+	}
+	s.complete(now)
+	s.drained(now)
 }
 
 // failUnanswered fails the oldest work request whose response was lost.
@@ -88,7 +120,7 @@ func (s *requester) failAlone(now vtime.Time, reason string) {
 		}
 	}
 	s.finish(now, abi.WCRetryExcErr)
-	q.fail(now, abi.WCRetryExcErr, fmt.Sprintf("no answer from QP %#x: %s", q.peer, reason))
+	q.fail(now, abi.WCRetryExcErr, fmt.Sprintf("no answer from QP %#x: %s", q.peer.number, reason))
 }
 
 // PeerLeft is Disconnected for a wired QP: the peer's end of the connection is gone. Nothing tells
@@ -99,8 +131,8 @@ func (q *QP) PeerLeft(now vtime.Time) {
 		return
 	}
 	q.leaveConn(now)
-	q.peerLeft = true
-	if r := &q.req; r.head != r.tail {
+	q.peer.left = true
+	if r := &q.req; r.head != r.tail && !q.unreliable() {
 		q.failAlone(now, "its queue pair has gone")
 	} else {
 		q.wake()

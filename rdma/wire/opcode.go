@@ -48,6 +48,11 @@ const (
 // ServiceMask keeps the operation of an opcode; what is above it is the service.
 const ServiceMask Opcode = 0x1f
 
+// UC is the service prefix of opcodes of unreliable connections, InfiniBand's 001b; the specification
+// assigns none (docs/wire.md). UC|op carries what op carries; there are SENDs without a key to
+// invalidate, and WRITEs.
+const UC Opcode = 0x20
+
 // XRC is the service prefix of XRC opcodes, InfiniBand's 101b; the specification assigns none.
 // XRC|op carries XRCETH when op is a request and then what op carries.
 const XRC Opcode = 0xa0
@@ -158,6 +163,10 @@ func buildOpcodes() (t [256]Info) {
 		response(ReadRespLast, "READ Response Last", false, true, HdrSTETH)
 		response(ReadRespOnly, "READ Response Only", true, true, HdrSTETH)
 		response(AtomicResponse, "ATOMIC Response", true, true, HdrAtomicAckETH|HdrSTETH)
+	}
+	for op := SendFirst; op <= WriteOnlyImm; op++ {
+		t[UC|op] = t[op]
+		t[UC|op].Name = "UC " + t[op].Name
 	}
 	set(UDSendOnly, "UD SEND Only", KindPushData, true, true, HdrDETH)
 	set(UDSendOnlyImm, "UD SEND Only with Immediate", KindPushData, true, true, HdrDETH|HdrImmDt)

@@ -175,10 +175,24 @@ func (c *Channel) CQEvent(cqn uint32) {
 }
 
 // AsyncEvent implements guest.Channel.
-func (c *Channel) AsyncEvent(e *abi.AsyncEvent) (taken bool) {
+func (c *Channel) AsyncEvent(e *abi.AsyncEvent) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.events.AsyncEvent(e)
+	c.events.AsyncEvent(e)
+}
+
+// Gone implements guest.Channel.
+func (c *Channel) Gone(kind abi.Object, number uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.events.Gone(kind, number)
+}
+
+// Untaken implements guest.Channel.
+func (c *Channel) Untaken() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.events.Waiting()
 }
 
 // Reply implements guest.Channel.
@@ -196,13 +210,6 @@ func (c *Channel) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.events.Forget()
-}
-
-// Dropped implements guest.Channel.
-func (c *Channel) Dropped() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.events.Dropped()
 }
 
 // Flush implements guest.Channel.

@@ -86,6 +86,11 @@ func (f *Figure) Draw(w io.Writer, r *sim.Result) error {
 		line.Color, line.Dashes = gray, []vg.Length{vg.Points(3), vg.Points(3)}
 		p.Add(line)
 	}
+	return write(w, p)
+}
+
+// write writes a plot as SVG.
+func write(w io.Writer, p *gonum.Plot) error {
 	c := vgsvg.New(16*vg.Centimeter, 8*vg.Centimeter)
 	p.Draw(draw.New(c))
 	_, err := c.WriteTo(w)

@@ -53,3 +53,22 @@ func TestDrawWithoutSamples(t *testing.T) {
 		}
 	}
 }
+
+// TestChart: a chart is well-formed SVG, and the same each time.
+func TestChart(t *testing.T) {
+	c := plot.Chart{Title: "some chart", X: "loss", Y: "goodput", Lines: []plot.Line{{"one", []float64{0, 1}, []float64{3, 4}}, {"two", []float64{0, 1}, []float64{1, 0}}}}
+	var a, b bytes.Buffer
+	if err := errors.Join(c.Draw(&a), c.Draw(&b)); err != nil {
+		t.Fatal(err)
+	}
+	for d := xml.NewDecoder(strings.NewReader(a.String())); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(a.Bytes(), b.Bytes()) || !strings.Contains(a.String(), "some chart") || !strings.Contains(a.String(), "two") {
+		t.Errorf("%s", &a)
+	}
+}

@@ -5,9 +5,11 @@
  *
  *   pingpong URL          the server
  *   pingpong URL PEER     the client
+ *   pingpong -u ...       over an unreliable connection, which has no READs and atomics: both sides
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -22,6 +24,8 @@ struct side {
 	struct vnic_cq *cq;
 	struct vnic_qp *qp;
 	struct vnic_mr mr;
+	uint32_t pdn;
+	bool unreliable;
 };
 
 static int receive(struct side *s)
@@ -33,13 +37,15 @@ static int receive(struct side *s)
 static int prepare(struct side *s, const char *url)
 {
 	const uint32_t access = VNIC_ACCESS_LOCAL_WRITE | VNIC_ACCESS_REMOTE_WRITE | VNIC_ACCESS_REMOTE_READ | VNIC_ACCESS_REMOTE_ATOMIC;
-	struct vnic_qp_attr attr = { .access = access };
+	struct vnic_qp_attr attr = { .access = access, .type = s->unreliable ? VNIC_QP_TYPE_UC : VNIC_QP_TYPE_RC };
 	void *memory;
 	s->dev = vnic_open(url, 4 << 20);
 	if (!s->dev || !(memory = vnic_alloc(s->dev, 2 * SIZE)) || vnic_alloc_pd(s->dev, &attr.pdn) < 0 ||
 	    vnic_reg_mr(s->dev, attr.pdn, memory, 2 * SIZE, access, &s->mr) < 0 || !(s->cq = vnic_create_cq(s->dev, 128)))
 		return -1;
 	attr.send_cq = s->cq;
+	s->pdn = attr.pdn;
+	attr.privileged = !s->unreliable;
 	s->qp = vnic_create_qp(s->dev, &attr);
 	return s->qp ? receive(s) : -1; /* before the connection: the peer may send at once */
 }
@@ -109,10 +115,57 @@ static int operate(struct side *s, uint8_t opcode, uint64_t addr, uint32_t rkey,
 	return 0;
 }
 
+/* Gives the function its link-local address as a second name, and takes it away. */
+static int names(struct side *s)
+{
+	const struct vnic_info *i = vnic_get_info(s->dev);
+	const uint8_t *m = i->mac, local[16] = { 0xfe, 0x80, [8] = m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5] };
+	uint8_t gid[16];
+	if (vnic_query_gid(s->dev, 0, gid) < 0 || memcmp(gid, i->gid, sizeof gid) || vnic_add_gid(s->dev, 1, local) < 0 ||
+	    vnic_query_gid(s->dev, 1, gid) < 0 || memcmp(gid, local, sizeof gid) || vnic_del_gid(s->dev, 1) < 0)
+		return -1;
+	return vnic_query_gid(s->dev, 1, gid) == 0 ? -1 : 0;
+}
+
+/* Registers memory by work requests, and writes from it to the server. */
+static int fast(struct side *s, uint64_t addr, uint32_t rkey)
+{
+	struct vnic_mr own = s->mr;
+	struct vnic_fast_mr f;
+	struct vnic_cqe wc;
+	uint8_t *memory = vnic_alloc(s->dev, 2 * VNIC_PAGE_SIZE);
+	if (!memory || vnic_alloc_mr(s->dev, s->pdn, 2, &f) < 0)
+		return -1;
+	for (int i = 0; i < 3; i++) {
+		struct vnic_send_wr take = { .wrid = 4, .opcode = VNIC_OP_LOCAL_INV, .flags = VNIC_SEND_SIGNALED };
+		if (vnic_post_reg_mr(s->qp, 3, VNIC_SEND_SIGNALED, &f, memory + VNIC_PAGE_SIZE - 4 * i, SIZE, VNIC_ACCESS_LOCAL_WRITE) < 0 || next(s, &wc) < 0 || wc.wrid != 3)
+			return -1;
+		s->mr = f.mr;
+		memcpy(f.mr.addr, "register", 8);
+		if (operate(s, VNIC_OP_WRITE, addr, rkey, 0, 0) < 0)
+			return -1;
+		memset(f.mr.addr, 0, 8);
+		if (operate(s, VNIC_OP_READ, addr, rkey, 0, 0) < 0 || memcmp(f.mr.addr, "register", 8))
+			return -1;
+		take.imm = f.mr.rkey;
+		if (vnic_post_send(s->qp, &take) < 0 || next(s, &wc) < 0 || wc.wrid != 4)
+			return -1;
+	}
+	s->mr = own;
+	if (vnic_free_mr(s->dev, &f) < 0)
+		return -1;
+	vnic_free(s->dev, memory, 2 * VNIC_PAGE_SIZE);
+	return 0;
+}
+
 static int others(struct side *s, uint64_t addr, uint32_t rkey)
 {
 	uint64_t *word = s->mr.addr;
+	if (names(s) < 0 || (!s->unreliable && fast(s, addr, rkey) < 0))
+		return -1;
 	*word = 40;
+	if (s->unreliable)
+		return operate(s, VNIC_OP_WRITE, addr, rkey, 0, 0);
 	if (operate(s, VNIC_OP_WRITE, addr, rkey, 0, 0) < 0 || operate(s, VNIC_OP_FETCH_ADD, addr, rkey, 2, 0) < 0 || *word != 40 ||
 	    operate(s, VNIC_OP_CMP_SWAP, addr, rkey, 42, 7) < 0 || *word != 42)
 		return -1;
@@ -164,8 +217,13 @@ static int client(struct side *s, const char *peer)
 int main(int argc, char **argv)
 {
 	struct side s = { 0 };
+	if (argc > 1 && !strcmp(argv[1], "-u")) {
+		s.unreliable = true;
+		argc--;
+		argv++;
+	}
 	if (argc < 2 || argc > 3) {
-		fprintf(stderr, "usage: pingpong URL [PEER]\n");
+		fprintf(stderr, "usage: pingpong [-u] URL [PEER]\n");
 		return 2;
 	}
 	int err = prepare(&s, argv[1]);

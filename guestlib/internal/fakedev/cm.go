@@ -2,14 +2,6 @@ package fakedev
 
 import "github.com/falcon-vnic/vnic/queues/abi"
 
-// conn is a connection or a request for one. Both ends know it by the same id.
-type conn struct {
-	id      uint32
-	active  *qp
-	passive *qp // nil until accepted
-	target  *Session
-}
-
 func (s *Session) cmCommand(op abi.AdminOp, in, out []byte) (abi.Status, func()) {
 	switch op {
 	case abi.AdminOpCMListen:
@@ -63,7 +55,7 @@ func (s *Session) private(addr uint64, n uint16) ([]byte, abi.Status) {
 	if n == 0 {
 		return nil, abi.StatusOK
 	}
-	p, err := s.page(addr &^ (abi.PageSize - 1))
+	p, err := s.memory.page(addr &^ (abi.PageSize - 1))
 	if err != nil || n > abi.PrivateMax {
 		return nil, abi.StatusMemoryFault
 	}
@@ -104,13 +96,13 @@ func (s *Session) connect(p abi.CMConnect, out []byte) (abi.Status, func()) {
 	c := &conn{id: s.srv.cmid, active: q, target: target}
 	(&abi.CMConnectResult{CMID: c.id}).Marshal(out)
 	if !target.listeners[p.Service] {
-		return abi.StatusOK, func() { s.Send(0, s.event(abi.EventRejected, c.id, uint32(abi.StatusRefused), nil)) }
+		return abi.StatusOK, func() { s.Out.Send(0, s.event(abi.EventRejected, c.id, uint32(abi.StatusRefused), nil)) }
 	}
 	s.srv.conns[c.id] = c
 	q.conn = c
 	e := s.event(abi.EventConnectRequest, c.id, 0, priv)
 	e.Service, e.SrcGID, e.PeerQPN = p.Service, s.gid(), q.qpn
-	return abi.StatusOK, func() { target.Send(0, e) }
+	return abi.StatusOK, func() { target.Out.Send(0, e) }
 }
 
 func (s *Session) acceptRequest(p abi.CMAccept) (abi.Status, func()) {
@@ -132,8 +124,8 @@ func (s *Session) acceptRequest(p abi.CMAccept) (abi.Status, func()) {
 	a.state, q.state = abi.QPStateRTS, abi.QPStateRTS
 	a.reads, q.reads = min(a.reads, q.destReads), min(q.reads, a.destReads)
 	return abi.StatusOK, func() {
-		s.Send(0, s.event(abi.EventEstablished, c.id, 0, nil))
-		a.s.Send(0, s.event(abi.EventEstablished, c.id, 0, priv))
+		s.Out.Send(0, s.event(abi.EventEstablished, c.id, 0, nil))
+		a.s.Out.Send(0, s.event(abi.EventEstablished, c.id, 0, priv))
 	}
 }
 
@@ -141,7 +133,7 @@ func (c *conn) reject(reason uint32, priv []byte) {
 	s := c.active.s
 	c.active.conn = nil
 	delete(s.srv.conns, c.id)
-	s.Send(0, s.event(abi.EventRejected, c.id, reason, priv))
+	s.Out.Send(0, s.event(abi.EventRejected, c.id, reason, priv))
 }
 
 // end tears a connection down and tells both ends.
@@ -151,7 +143,7 @@ func (c *conn) end() {
 		if q != nil {
 			q.conn, q.peer = nil, nil
 			q.fail()
-			q.s.Send(0, q.s.event(abi.EventDisconnected, c.id, 0, nil))
+			q.s.Out.Send(0, q.s.event(abi.EventDisconnected, c.id, 0, nil))
 		}
 	}
 }

@@ -6,15 +6,6 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// find returns the memory [addr, addr+n) of the region with that key, if rights and bounds allow.
-func (s *Session) find(key uint32, pdn uint32, addr uint64, n int, access uint32) (*mr, uint64) {
-	m := s.mrs[key]
-	if m == nil || m.pdn != pdn || m.access&access != access || addr < m.iova || addr-m.iova > m.length || uint64(n) > m.length-(addr-m.iova) {
-		return nil, 0
-	}
-	return m, addr - m.iova
-}
-
 // gather reads the bytes of an SGL; false if it may not.
 func (q *qp) gather(sgl []abi.SGE) ([]byte, bool) {
 	out := []byte{}
@@ -223,15 +214,15 @@ func (q *qp) receive(w *abi.SendWQE, data []byte) abi.WCStatus {
 	return abi.WCSuccess
 }
 
-// fail moves to ERR and flushes.
 // broken fails the queue pair for what is wrong in its queues.
 func (q *qp) broken(reason string) {
 	e := abi.AsyncEvent{Type: abi.EventQPFatal, Number: q.qpn, Status: uint32(abi.WCLocQPOpErr), PrivLen: uint16(min(len(reason), 64))}
 	copy(e.Priv[:], reason)
-	q.s.Send(0, &e)
+	q.s.Out.Send(0, &e)
 	q.fail()
 }
 
+// fail moves to ERR and flushes.
 func (q *qp) fail() {
 	q.state = abi.QPStateErr
 	q.flush()

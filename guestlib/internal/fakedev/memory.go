@@ -18,8 +18,8 @@ type region struct {
 	mem  []byte
 }
 
-// receiveRegions reads the memory message of a client, maps what it names and answers.
-func receiveRegions(conn *net.UnixConn) ([]region, error) {
+// receiveMemory reads the memory message of a client, maps what it names and answers.
+func receiveMemory(conn *net.UnixConn) (memory, error) {
 	msg := make([]byte, 4096)
 	oob := make([]byte, 4096)
 	n, oobn, _, _, err := conn.ReadMsgUnix(msg, oob)
@@ -50,7 +50,7 @@ func receiveRegions(conn *net.UnixConn) ([]region, error) {
 	if n != 16+24*count || len(fds) != count {
 		return nil, fmt.Errorf("memory message of %d bytes with %d fds for %d regions", n, len(fds), count)
 	}
-	var regions []region
+	var regions memory
 	for i := range count {
 		r := msg[16+24*i:]
 		size, off := binary.LittleEndian.Uint64(r[8:]), binary.LittleEndian.Uint64(r[16:])
@@ -68,9 +68,12 @@ func receiveRegions(conn *net.UnixConn) ([]region, error) {
 	return regions, err
 }
 
+// memory is what a client made visible to the device.
+type memory []region
+
 // page returns the page at a device address.
-func (s *Session) page(addr uint64) ([]byte, error) {
-	for _, r := range s.regions {
+func (m memory) page(addr uint64) ([]byte, error) {
+	for _, r := range m {
 		if addr%abi.PageSize == 0 && addr >= r.addr && addr-r.addr < uint64(len(r.mem)) {
 			off := addr - r.addr
 			return r.mem[off : off+abi.PageSize], nil
@@ -82,8 +85,8 @@ func (s *Session) page(addr uint64) ([]byte, error) {
 // paged is memory behind a page list. It is ring.Bytes.
 type paged [][]byte
 
-// pageList reads the list of n pages.
-func (s *Session) pageList(root uint64, levels uint8, n int) (paged, error) {
+// addresses reads a list of n pages.
+func (m memory) addresses(root uint64, levels uint8, n int) ([]uint64, error) {
 	if levels < 1 || levels > abi.MaxPageLevels {
 		return nil, fmt.Errorf("page list with %d levels", levels)
 	}
@@ -95,7 +98,7 @@ func (s *Session) pageList(root uint64, levels uint8, n int) (paged, error) {
 		}
 		var next []uint64
 		for i := range (n + per - 1) / per {
-			p, err := s.page(list[i/abi.PageListEntries])
+			p, err := m.page(list[i/abi.PageListEntries])
 			if err != nil {
 				return nil, err
 			}
@@ -103,9 +106,14 @@ func (s *Session) pageList(root uint64, levels uint8, n int) (paged, error) {
 		}
 		list = next
 	}
+	return list, nil
+}
+
+// pages finds memory by addresses of pages.
+func (m memory) pages(list []uint64) (paged, error) {
 	var out paged
 	for _, a := range list {
-		p, err := s.page(a)
+		p, err := m.page(a)
 		if err != nil {
 			return nil, err
 		}
@@ -114,8 +122,33 @@ func (s *Session) pageList(root uint64, levels uint8, n int) (paged, error) {
 	return out, nil
 }
 
-func (s *Session) area(root uint64, levels uint8, layout ring.Layout) (paged, error) {
-	return s.pageList(root, levels, int((layout.Size()+abi.PageSize-1)/abi.PageSize))
+// pageList finds the memory of a list of n pages.
+func (m memory) pageList(root uint64, levels uint8, n int) (paged, error) {
+	list, err := m.addresses(root, levels, n)
+	if err != nil {
+		return nil, err
+	}
+	return m.pages(list)
+}
+
+// span finds the memory of a region, whose first byte is at skew of the first page found: of its own
+// pages, which may be large, those parts that it covers.
+func (m memory) span(p *abi.RegMR, shift uint8) (found paged, skew uint64, err error) {
+	end := uint64(p.Offset) + p.Length
+	list, err := m.addresses(p.Pages, p.Levels, int((end-1)>>shift)+1)
+	if err != nil {
+		return nil, 0, err
+	}
+	var small []uint64
+	for at := uint64(p.Offset) &^ (abi.PageSize - 1); at < end; at += abi.PageSize {
+		small = append(small, list[at>>shift]+at&(1<<shift-1))
+	}
+	found, err = m.pages(small)
+	return found, uint64(p.Offset) % abi.PageSize, err
+}
+
+func (m memory) area(root uint64, levels uint8, layout ring.Layout) (paged, error) {
+	return m.pageList(root, levels, int((layout.Size()+abi.PageSize-1)/abi.PageSize))
 }
 
 // each calls f for the pieces of n bytes at off.

@@ -1,12 +1,9 @@
 package fakedev
 
 import (
-	"errors"
 	"net"
-	"slices"
 	"sync"
-
-	"golang.org/x/sys/unix"
+	"time"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -32,6 +29,8 @@ type Server struct {
 	ln *net.UnixListener
 	wg sync.WaitGroup
 
+	began time.Time
+
 	mu       sync.Mutex
 	sessions []*Session // by order of arrival; nil when gone
 	conns    map[uint32]*conn
@@ -39,107 +38,25 @@ type Server struct {
 	closed   bool
 }
 
-// Listen starts a NIC on a unix socket.
-func Listen(path string) (*Server, error) {
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, err
+func (srv *Server) features() uint64 {
+	if srv.Plain {
+		return 0
 	}
-	s := &Server{ln: ln, conns: map[uint32]*conn{}}
-	s.wg.Go(s.accept)
-	return s, nil
+	return abi.FeatureExtendedVerbs
 }
 
-func (s *Server) accept() {
-	for {
-		c, err := s.ln.AcceptUnix()
-		if err != nil {
-			return
+// taken reports whether a function is another client's.
+func (srv *Server) taken(function uint32) bool {
+	for _, s := range srv.sessions {
+		if s != nil && s.function() == function {
+			return true
 		}
-		s.wg.Go(func() { s.serve(c) })
 	}
+	return false
 }
 
-// Close ends all sessions.
-func (s *Server) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	for _, ss := range s.sessions {
-		if ss != nil {
-			ss.conn.Close()
-		}
-	}
-	s.mu.Unlock()
-	err := s.ln.Close()
-	s.wg.Wait()
-	return err
-}
+// clock is the device's, in nanoseconds.
+func (srv *Server) clock() uint64 { return uint64(time.Since(srv.began)) }
 
-// Session returns the i-th client that came, nil if it left.
-func (s *Server) Session(i int) *Session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if i >= len(s.sessions) {
-		return nil
-	}
-	return s.sessions[i]
-}
-
-func (s *Server) serve(conn *net.UnixConn) {
-	defer conn.Close()
-	regions, err := receiveRegions(conn)
-	defer func() {
-		for _, r := range regions {
-			unix.Munmap(r.mem)
-		}
-	}()
-	if err != nil {
-		return
-	}
-	ss := &Session{srv: s, conn: conn, regions: regions, wake: make(chan struct{}, 1), gone: make(chan struct{})}
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return
-	}
-	ss.index = len(s.sessions)
-	if free := slices.Index(s.sessions, nil); s.Reuse && free >= 0 {
-		ss.index = free
-		s.sessions[free] = ss
-	} else {
-		s.sessions = append(s.sessions, ss)
-	}
-	ss.reset()
-	s.mu.Unlock()
-
-	var writer sync.WaitGroup
-	writer.Go(ss.write)
-	buf := make([]byte, abi.MaxMessage)
-	for {
-		h, body, err := abi.ReadMessage(conn, buf)
-		if errors.Is(err, abi.ErrMessageTooLong) || errors.Is(err, abi.ErrMessageTooShort) {
-			ss.Fail(abi.StatusInvalidArgument, err.Error())
-		}
-		if err != nil {
-			break
-		}
-		if s.Message != nil && !s.Message(ss, h, body) {
-			continue
-		}
-		s.mu.Lock()
-		err = ss.message(h, body)
-		s.mu.Unlock()
-		if err != nil {
-			if !errors.Is(err, errGoodbye) && !errors.Is(err, errRefused) {
-				ss.Fail(abi.StatusInvalidArgument, err.Error())
-			}
-			break
-		}
-	}
-	s.mu.Lock()
-	ss.reset()
-	s.sessions[ss.index] = nil
-	s.mu.Unlock()
-	close(ss.gone)
-	writer.Wait()
-}
+// has reports whether the device has a habit.
+func (srv *Server) has(habit string) bool { return srv.Break != nil && srv.Break(habit) }

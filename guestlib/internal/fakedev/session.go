@@ -1,31 +1,18 @@
 package fakedev
 
 import (
-	"encoding/binary"
-	"errors"
-	"fmt"
 	"net"
-	"sync"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// Ends of a stream that are no fault.
-var (
-	errGoodbye = errors.New("goodbye")
-	errRefused = errors.New("refused")
-)
-
-// maxQP and so on are the function's limits.
-const maxObjects, maxQPEntries, maxCQEntries, maxSGE, maxInline, maxReads = 1000, 1 << 14, 1 << 16, 16, 224, 16
-
 // Session is one client and its function. Its fields are guarded by the server's lock.
 type Session struct {
-	srv     *Server
-	conn    *net.UnixConn
-	regions []region
-	index   int
+	srv    *Server
+	conn   *net.UnixConn
+	memory memory
+	index  int
 
 	greeted      bool // it has said hello
 	state        abi.State
@@ -43,79 +30,13 @@ type Session struct {
 	qps       map[uint32]*qp
 	listeners map[uint64]bool
 
-	outMu sync.Mutex
-	out   []byte
-	hold  bool   // a command is carried out: what it sends waits for its completion
-	held  []byte // that waits
-	wake  chan struct{}
-	gone  chan struct{}
+	// Out is what goes to the client.
+	Out Outbox
 }
 
 // gid is the function's address: 10.0.0.1 for the first client, and so on.
 func (s *Session) gid() [16]byte {
 	return [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: byte(s.index + 1)}
-}
-
-// reset ends connections and drops all objects.
-func (s *Session) reset() {
-	for _, q := range s.qps {
-		s.disconnect(q)
-	}
-	s.dropRequests()
-	s.state, s.fault = abi.StateReset, abi.FaultNone
-	s.sqAddr, s.cqAddr, s.adminEntries = 0, 0, 0
-	s.commands, s.answers = nil, nil
-	s.pds, s.mrs, s.cqs, s.qps = map[uint32]bool{}, map[uint32]*mr{}, map[uint32]*cq{}, map[uint32]*qp{}
-	s.listeners = map[uint64]bool{}
-}
-
-// Raw sends bytes as they are.
-func (s *Session) Raw(b []byte) {
-	s.outMu.Lock()
-	if s.hold {
-		s.held = append(s.held, b...)
-	} else {
-		s.out = append(s.out, b...)
-	}
-	s.outMu.Unlock()
-	s.poke()
-}
-
-// during holds back what is sent until done, or lets it go.
-func (s *Session) during(command bool) {
-	s.outMu.Lock()
-	s.hold = command
-	if !command {
-		s.out, s.held = append(s.out, s.held...), nil
-	}
-	s.outMu.Unlock()
-	s.poke()
-}
-
-// Send sends a message.
-func (s *Session) Send(tag uint64, m abi.Message) { s.Raw(abi.AppendStruct(nil, tag, m)) }
-
-// Fail sends MsgError. The caller closes the stream.
-func (s *Session) Fail(code abi.Status, reason string) {
-	m := abi.ErrorMsg{Code: code}
-	copy(m.Reason[:], reason)
-	s.Send(0, &m)
-}
-
-// CQEvent sends an event for the completion queues cqns.
-func (s *Session) CQEvent(cqns ...uint32) {
-	var b []byte
-	for _, n := range cqns {
-		b = binary.LittleEndian.AppendUint32(b, n)
-	}
-	s.Raw(abi.AppendMessage(nil, abi.MsgCQEvent, 0, b))
-}
-
-// Fault stops the function.
-func (s *Session) Fault(f abi.Fault, reason string) {
-	s.srv.mu.Lock()
-	defer s.srv.mu.Unlock()
-	s.stop(f, reason)
 }
 
 // Hangup closes the stream.
@@ -131,251 +52,22 @@ func (s *Session) stop(f abi.Fault, reason string) {
 	}
 	e := abi.AsyncEvent{Type: abi.EventFunctionFault, Status: uint32(f), PrivLen: uint16(min(len(reason), 64))}
 	copy(e.Priv[:], reason)
-	s.Send(0, &e)
+	s.Out.Send(0, &e)
 }
-
-func (s *Session) poke() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// write is the session's writer goroutine.
-func (s *Session) write() {
-	for last := false; !last; {
-		select {
-		case <-s.wake:
-		case <-s.gone:
-			last = true
-		}
-		s.outMu.Lock()
-		out := s.out
-		s.out = nil
-		s.outMu.Unlock()
-		if len(out) > 0 {
-			if _, err := s.conn.Write(out); err != nil {
-				return
-			}
-		}
-	}
-	s.conn.Close()
-}
-
-// message handles one message of the client.
-func (s *Session) message(h abi.MsgHeader, body []byte) error {
-	if !s.greeted && h.Type != abi.MsgHello {
-		s.Send(h.Tag, &abi.HelloReply{Status: abi.StatusBadState, Major: abi.VersionMajor})
-		return errRefused
-	}
-	switch h.Type {
-	case abi.MsgHello:
-		var m abi.Hello
-		if err := abi.Decode(body, &m); err != nil {
-			return err
-		}
-		if s.greeted && !s.srv.has("hello twice") {
-			return errors.New("a second hello")
-		}
-		s.greeted = true
-		r := s.hello(&m)
-		s.Send(h.Tag, &r)
-		if r.Status != abi.StatusOK && !s.srv.has("open after refusal") {
-			return errRefused
-		}
-	case abi.MsgRegRead:
-		var m abi.RegRead
-		if err := abi.Decode(body, &m); err != nil {
-			return err
-		}
-		r := abi.RegReply{}
-		r.Value, r.Status = s.readRegister(m)
-		s.Send(h.Tag, &r)
-	case abi.MsgRegWrite:
-		var m abi.RegWrite
-		if err := abi.Decode(body, &m); err != nil {
-			return err
-		}
-		s.Send(h.Tag, &abi.RegReply{Status: s.writeRegister(m)})
-	case abi.MsgDoorbell:
-		if (len(body) == 0 || len(body)%abi.DoorbellSize != 0) && !s.srv.has("odd doorbells") {
-			return fmt.Errorf("doorbell message of %d bytes", len(body))
-		}
-		for ; len(body) >= abi.DoorbellSize; body = body[abi.DoorbellSize:] {
-			var d abi.Doorbell
-			d.Unmarshal(body)
-			s.doorbell(d)
-		}
-	case abi.MsgHeartbeat:
-		var m abi.Heartbeat
-		if err := abi.Decode(body, &m); err != nil {
-			return err
-		}
-		if s.srv.has("heartbeat without token") {
-			m.Token = 0
-		}
-		s.Send(h.Tag, &m)
-	case abi.MsgGoodbye:
-		return errGoodbye
-	default:
-		return fmt.Errorf("message of type %s", h.Type)
-	}
-	return nil
-}
-
-// hello answers a hello.
-func (s *Session) hello(m *abi.Hello) abi.HelloReply {
-	r := abi.HelloReply{Major: abi.VersionMajor, Minor: min(m.Minor, abi.VersionMinor), Function: s.function(), Features: m.Features & s.srv.features()}
-	if s.srv.has("features nobody asked for") {
-		r.Features = s.srv.features() | abi.FeatureArmWord
-	}
-	switch {
-	case m.Major != abi.VersionMajor && !s.srv.has("any version"):
-		r.Status = abi.StatusVersionMismatch
-	case m.Function == abi.FunctionAssigned || m.Function == s.function() || m.Function == s.function()&0xffff:
-	case s.srv.taken(m.Function):
-		r.Status = abi.StatusBusy
-	default:
-		r.Status = abi.StatusDenied
-	}
-	return r
-}
-
-func (srv *Server) features() uint64 {
-	if srv.Plain {
-		return 0
-	}
-	return abi.FeatureExtendedVerbs
-}
-
-// taken reports whether a function is another client's.
-func (srv *Server) taken(function uint32) bool {
-	for _, s := range srv.sessions {
-		if s != nil && s.function() == function {
-			return true
-		}
-	}
-	return false
-}
-
-// has reports whether the device has a habit.
-func (srv *Server) has(habit string) bool { return srv.Break != nil && srv.Break(habit) }
 
 // function is host 1, PF 0, VF 1 for the first client, and so on.
 func (s *Session) function() uint32 { return 1<<16 | uint32(s.index+1) }
 
-func (s *Session) readRegister(m abi.RegRead) (uint64, abi.Status) {
-	r := abi.LookupRegister(m.Offset)
-	if r == nil {
-		return 0, abi.StatusNotFound
-	}
-	if r.Width != m.Width && !s.srv.has("any width") {
-		return 0, abi.StatusInvalidArgument
-	}
-	if !r.Readable {
-		return 0, abi.StatusDenied
-	}
-	gid := s.gid()
-	mtu := uint64(4096)
-	if s.srv.MTU != 0 {
-		mtu = uint64(s.srv.MTU)
-	}
-	return map[uint32]uint64{
-		abi.RegMagic: abi.Magic, abi.RegVersion: abi.VersionMajor<<16 | abi.VersionMinor, abi.RegFunction: uint64(s.function()),
-		abi.RegFunctionType: uint64(abi.FunctionVF), abi.RegState: uint64(s.state), abi.RegFault: uint64(s.fault),
-		abi.RegAdminSQ: s.sqAddr, abi.RegAdminCQ: s.cqAddr, abi.RegAdminEntries: uint64(s.adminEntries),
-		abi.RegMAC: 0x000000000002 | uint64(s.index+1)<<40, abi.RegTenant: 7, abi.RegMTU: mtu,
-		abi.RegFeatures: s.srv.features(), abi.RegMaxQP: maxObjects, abi.RegMaxCQ: maxObjects, abi.RegMaxMR: maxObjects, abi.RegMaxPD: maxObjects,
-		abi.RegMaxSGE: maxSGE, abi.RegMaxInline: maxInline, abi.RegMaxQPEntries: maxQPEntries, abi.RegMaxCQEntries: maxCQEntries,
-		abi.RegMaxReadAtomic: maxReads, abi.RegLinkUp: 1,
-		abi.RegGIDHi: binary.BigEndian.Uint64(gid[:8]), abi.RegGIDLo: binary.BigEndian.Uint64(gid[8:]),
-	}[m.Offset], abi.StatusOK
+func (s *Session) next() uint32 {
+	s.number++
+	return s.number + 1 // QP numbers are not 0 or 1
 }
 
-func (s *Session) writeRegister(m abi.RegWrite) abi.Status {
-	r := abi.LookupRegister(m.Offset)
-	switch {
-	case r == nil:
-		return abi.StatusNotFound
-	case r.Width != m.Width:
-		return abi.StatusInvalidArgument
-	case !r.Writable:
-		return abi.StatusDenied
-	case m.Offset != abi.RegControl && s.state != abi.StateReset:
-		return abi.StatusBadState
+// find returns the memory [addr, addr+n) of the region with that key, if rights and bounds allow.
+func (s *Session) find(key uint32, pdn uint32, addr uint64, n int, access uint32) (*mr, uint64) {
+	m := s.mrs[key]
+	if m == nil || m.pdn != pdn || m.access&access != access || addr < m.iova || addr-m.iova > m.length || uint64(n) > m.length-(addr-m.iova) {
+		return nil, 0
 	}
-	switch m.Offset {
-	case abi.RegAdminSQ:
-		s.sqAddr = m.Value
-	case abi.RegAdminCQ:
-		s.cqAddr = m.Value
-	case abi.RegAdminEntries:
-		s.adminEntries = uint32(m.Value)
-	case abi.RegControl:
-		return s.control(abi.Control(m.Value))
-	}
-	return abi.StatusOK
-}
-
-func (s *Session) control(c abi.Control) abi.Status {
-	switch {
-	case c == abi.ControlReset && s.srv.has("reset that keeps objects"):
-		s.state, s.fault, s.sqAddr, s.cqAddr, s.adminEntries = abi.StateReset, abi.FaultNone, 0, 0, 0
-		return abi.StatusOK
-	case c == abi.ControlReset:
-		s.reset()
-		return abi.StatusOK
-	case c != abi.ControlEnable:
-		return abi.StatusInvalidArgument
-	case s.state != abi.StateReset && !s.srv.has("enable anytime"):
-		return abi.StatusBadState
-	}
-	layout := ring.AdminLayout(s.adminEntries)
-	sq, err := s.area(s.sqAddr, 1, layout)
-	cq, err2 := s.area(s.cqAddr, 1, layout)
-	switch {
-	case s.adminEntries == 0:
-		return abi.StatusInvalidArgument
-	case err != nil || err2 != nil:
-		s.stop(abi.FaultMemory, "admin queues outside the client's memory")
-		return abi.StatusMemoryFault
-	}
-	s.commands, s.answers = ring.NewConsumer(sq, layout), ring.NewCQWriter(cq, layout)
-	s.state = abi.StateReady
-	return abi.StatusOK
-}
-
-func (s *Session) doorbell(d abi.Doorbell) {
-	if s.state != abi.StateReady && (s.state != abi.StateError || !s.srv.has("doorbells after a fault")) {
-		return
-	}
-	switch d.Kind {
-	case abi.DoorbellAdmin:
-		s.adminDoorbell(d.Index)
-	case abi.DoorbellSQ, abi.DoorbellRQ:
-		q := s.qps[d.Queue]
-		if q == nil {
-			s.stop(abi.FaultDoorbell, fmt.Sprintf("%s doorbell for QP %d, which does not exist", d.Kind, d.Queue))
-			return
-		}
-		ring := q.sq
-		if d.Kind == abi.DoorbellRQ {
-			ring = q.rq
-		}
-		if _, err := ring.Doorbell(d.Index); err != nil {
-			q.broken(err.Error())
-			return
-		}
-		q.run()
-		if q.peer != nil {
-			q.peer.run() // it may wait for a receive
-		}
-	case abi.DoorbellCQArm:
-		c := s.cqs[d.Queue]
-		if c == nil {
-			s.stop(abi.FaultDoorbell, fmt.Sprintf("arm doorbell for CQ %d, which does not exist", d.Queue))
-			return
-		}
-		c.arm(d)
-	}
+	return m, addr - m.iova + m.skew
 }

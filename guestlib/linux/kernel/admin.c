@@ -92,8 +92,9 @@ void vnic_admin_poll(struct vnic_fn *fn)
 	spin_unlock_irqrestore(&a->lock, flags);
 }
 
-static struct vnic_command *vnic_command_start(struct vnic_fn *fn, u16 op, const void *params,
-					       size_t len, void *result, size_t result_len)
+static struct vnic_command *vnic_command_start(struct vnic_fn *fn, u32 life, u16 op,
+					       const void *params, size_t len, void *result,
+					       size_t result_len)
 {
 	struct vnic_admin *a = &fn->admin;
 	struct vnic_admin_cmd *e;
@@ -110,7 +111,7 @@ static struct vnic_command *vnic_command_start(struct vnic_fn *fn, u16 op, const
 	c->result_len = result_len;
 	c->waiting = true;
 	reinit_completion(&c->done);
-	if (READ_ONCE(fn->lost)) { /* and the others have been aborted */
+	if (READ_ONCE(fn->lost) || life != READ_ONCE(fn->life)) {
 		c->waiting = false;
 		c->status = VNIC_STATUS_ABORTED;
 		complete(&c->done);
@@ -133,9 +134,22 @@ out:
 	return c;
 }
 
-/* Carries out a command; it sleeps. */
-int vnic_command(struct vnic_fn *fn, u16 op, const void *params, size_t len,
-		 void *result, size_t result_len)
+/* Waits for a command; a device that is lost completes none. */
+static void vnic_command_wait(struct vnic_fn *fn, struct vnic_command *c)
+{
+	unsigned long until = jiffies + VNIC_COMMAND_TIMEOUT;
+
+	while (!wait_for_completion_timeout(&c->done, HZ)) {
+		if (time_after(jiffies, until))
+			vnic_fn_lost(fn, "it does not complete a command");
+		if (READ_ONCE(fn->lost))
+			vnic_admin_abort(fn);
+	}
+}
+
+/* Carries out a command about objects of a life; it sleeps. -EIO: that life is over. */
+int vnic_command_in(struct vnic_fn *fn, u32 life, u16 op, const void *params, size_t len,
+		    void *result, size_t result_len)
 {
 	struct vnic_admin *a = &fn->admin;
 	struct vnic_command *c;
@@ -143,11 +157,8 @@ int vnic_command(struct vnic_fn *fn, u16 op, const void *params, size_t len,
 	int err;
 
 	down(&a->room);
-	c = vnic_command_start(fn, op, params, len, result, result_len);
-	if (!wait_for_completion_timeout(&c->done, VNIC_COMMAND_TIMEOUT)) {
-		vnic_fn_lost(fn, "it does not complete a command");
-		wait_for_completion(&c->done);
-	}
+	c = vnic_command_start(fn, life, op, params, len, result, result_len);
+	vnic_command_wait(fn, c);
 	spin_lock_irqsave(&a->lock, flags);
 	err = vnic_status_errno(c->status);
 	c->result = NULL;
@@ -157,10 +168,17 @@ int vnic_command(struct vnic_fn *fn, u16 op, const void *params, size_t len,
 	return err;
 }
 
-/* Destroys an object; one that went with a reset is destroyed already. */
-int vnic_destroy(struct vnic_fn *fn, u16 op, const void *params, size_t len)
+/* Carries out a command that names no object. */
+int vnic_command(struct vnic_fn *fn, u16 op, const void *params, size_t len,
+		 void *result, size_t result_len)
 {
-	int err = vnic_command(fn, op, params, len, NULL, 0);
+	return vnic_command_in(fn, READ_ONCE(fn->life), op, params, len, result, result_len);
+}
+
+/* Destroys an object; one that went with its life is destroyed already. */
+int vnic_destroy(struct vnic_fn *fn, u32 life, u16 op, const void *params, size_t len)
+{
+	int err = vnic_command_in(fn, life, op, params, len, NULL, 0);
 
 	if (err == -EIO || err == -ENOENT)
 		return 0;

@@ -128,6 +128,19 @@ static void vnic_control_reply(struct vnic_fn *fn, u16 type, u64 tag, const void
 	spin_unlock_irqrestore(&c->reply_lock, flags);
 }
 
+/* Completion queues with news: the admin queue's, and those without an event queue. */
+static void vnic_cq_events(struct vnic_fn *fn, const __le32 *cqns, size_t len)
+{
+	size_t i;
+
+	for (i = 0; i < len / sizeof(*cqns); i++) {
+		if (le32_to_cpu(cqns[i]) == VNIC_ADMIN_CQ)
+			vnic_admin_poll(fn);
+		else
+			vnic_cq_event(fn, le32_to_cpu(cqns[i]));
+	}
+}
+
 static void vnic_control_message(struct vnic_fn *fn, const struct vnic_msg_header *m)
 {
 	size_t len = le32_to_cpu(m->length);
@@ -138,8 +151,8 @@ static void vnic_control_message(struct vnic_fn *fn, const struct vnic_msg_heade
 		return;
 	len -= sizeof(*m);
 	switch (type) {
-	case VNIC_MSG_CQ_EVENT: /* the admin queue's: the others have vectors */
-		vnic_admin_poll(fn);
+	case VNIC_MSG_CQ_EVENT:
+		vnic_cq_events(fn, body, len);
 		break;
 	case VNIC_MSG_ASYNC_EVENT:
 		if (len >= sizeof(struct vnic_async_event))

@@ -57,19 +57,40 @@ static struct vnic_area *vnic_cq_area(struct vnic_fn *fn, u32 log2, struct ib_ud
 	return area;
 }
 
-static void vnic_cq_forget(struct vnic_cq *cq)
+static int vnic_cq_forget(struct vnic_cq *cq)
 {
 	struct vnic_destroy_cq p = { .cqn = cpu_to_le32(cq->cqn) };
 
-	vnic_destroy(to_fn(cq->ibcq.device), VNIC_ADMIN_OP_DESTROY_CQ, &p, sizeof(p));
+	return vnic_destroy(to_fn(cq->ibcq.device), cq->life, VNIC_ADMIN_OP_DESTROY_CQ, &p, sizeof(p));
+}
+
+/* Makes the device's part of a completion queue. */
+int vnic_cq_make(struct vnic_cq *cq, struct vnic_page_list *list)
+{
+	struct vnic_create_cq p = {
+		.log2_entries = cq->log2,
+		.levels = list->levels,
+		.pages = cpu_to_le64(list->root),
+		.vector = cpu_to_le16(cq->vector),
+	};
+	struct vnic_create_cq_result r;
+	struct vnic_fn *fn = to_fn(cq->ibcq.device);
+	int err;
+
+	err = vnic_command_in(fn, cq->life, VNIC_ADMIN_OP_CREATE_CQ, &p, sizeof(p), &r, sizeof(r));
+	if (err)
+		return err;
+	cq->cqn = le32_to_cpu(r.cqn);
+	err = xa_insert_irq(&fn->cqs, cq->cqn, cq, GFP_KERNEL);
+	if (err)
+		vnic_cq_forget(cq);
+	return err;
 }
 
 int vnic_make_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr, struct ib_udata *udata)
 {
 	struct vnic_fn *fn = to_fn(ibcq->device);
 	struct vnic_cq *cq = to_vcq(ibcq);
-	struct vnic_create_cq_result r;
-	struct vnic_create_cq p = {};
 	struct vnic_page_list list;
 	int err, log2;
 
@@ -82,21 +103,25 @@ int vnic_make_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr, struct 
 	cq->area = vnic_cq_area(fn, log2, udata, &list);
 	if (IS_ERR(cq->area))
 		return PTR_ERR(cq->area);
-	p.log2_entries = log2;
-	p.levels = list.levels;
-	p.pages = cpu_to_le64(list.root);
-	p.vector = cpu_to_le16(1 + attr->comp_vector % fn->num_event_queues);
-	err = vnic_command(fn, VNIC_ADMIN_OP_CREATE_CQ, &p, sizeof(p), &r, sizeof(r));
-	vnic_page_list_free(&list);
-	if (err)
-		goto area;
-	cq->cqn = le32_to_cpu(r.cqn);
 	cq->log2 = log2;
+	if (fn->num_event_queues) /* else its events are control messages */
+		cq->vector = 1 + attr->comp_vector % fn->num_event_queues;
 	spin_lock_init(&cq->lock);
 	vnic_hold_init(&cq->hold);
-	err = xa_insert_irq(&fn->cqs, cq->cqn, cq, GFP_KERNEL);
+	INIT_LIST_HEAD(&cq->senders);
+	INIT_LIST_HEAD(&cq->receivers);
+	if (!udata)
+		mutex_lock(&fn->kernel_lock);
+	cq->life = vnic_life(fn, udata);
+	err = vnic_cq_make(cq, &list);
+	vnic_page_list_free(&list);
+	if (!udata) {
+		if (!err)
+			list_add_tail(&cq->kernel, &fn->kernel_cqs);
+		mutex_unlock(&fn->kernel_lock);
+	}
 	if (err)
-		goto forget;
+		goto area;
 	if (udata) {
 		err = vnic_cq_respond(cq, cq->area, log2, udata);
 		if (err)
@@ -105,8 +130,7 @@ int vnic_make_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr, struct 
 	ibcq->cqe = 1 << log2;
 	return 0;
 erase:
-	xa_erase_irq(&fn->cqs, cq->cqn);
-forget:
+	vnic_forget(&fn->cqs, cq->cqn, cq);
 	vnic_cq_forget(cq);
 area:
 	vnic_area_free(cq->area);
@@ -115,15 +139,21 @@ area:
 
 int vnic_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 {
-	struct vnic_destroy_cq p = { .cqn = cpu_to_le32(to_vcq(ibcq)->cqn) };
 	struct vnic_fn *fn = to_fn(ibcq->device);
 	struct vnic_cq *cq = to_vcq(ibcq);
+	bool kernel = cq->kernel.next;
 	int err;
 
-	err = vnic_destroy(fn, VNIC_ADMIN_OP_DESTROY_CQ, &p, sizeof(p));
+	if (kernel)
+		mutex_lock(&fn->kernel_lock);
+	err = vnic_cq_forget(cq);
+	if (!err && kernel)
+		list_del(&cq->kernel);
+	if (kernel)
+		mutex_unlock(&fn->kernel_lock);
 	if (err)
 		return err;
-	xa_erase_irq(&fn->cqs, cq->cqn);
+	vnic_forget(&fn->cqs, cq->cqn, cq);
 	vnic_release(&cq->hold);
 	wait_for_completion(&cq->hold.gone);
 	vnic_area_free(cq->area);
@@ -138,7 +168,8 @@ int vnic_modify_cq(struct ib_cq *ibcq, u16 count, u16 period)
 		.period = cpu_to_le16(period),
 	};
 
-	return vnic_command(to_fn(ibcq->device), VNIC_ADMIN_OP_MODIFY_CQ, &p, sizeof(p), NULL, 0);
+	return vnic_command_in(to_fn(ibcq->device), to_vcq(ibcq)->life, VNIC_ADMIN_OP_MODIFY_CQ,
+			       &p, sizeof(p), NULL, 0);
 }
 
 /* Programs only: the provider still reads what is in the old area. */
@@ -164,7 +195,7 @@ int vnic_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 		p.log2_entries = log2;
 		p.levels = list.levels;
 		p.pages = cpu_to_le64(list.root);
-		err = vnic_command(fn, VNIC_ADMIN_OP_RESIZE_CQ, &p, sizeof(p), NULL, 0);
+		err = vnic_command_in(fn, cq->life, VNIC_ADMIN_OP_RESIZE_CQ, &p, sizeof(p), NULL, 0);
 	}
 	vnic_page_list_free(&list);
 	if (err) {
@@ -196,32 +227,51 @@ static enum ib_wc_opcode vnic_wc_opcode(u8 opcode)
 	}
 }
 
+static const struct vnic_cqe *vnic_cqe_at(const struct vnic_cq *cq, u32 index)
+{
+	const struct vnic_cqe *ring = cq->area->buf + VNIC_QUEUE_HEADER_SIZE;
+
+	return &ring[index & ((1U << cq->log2) - 1)];
+}
+
+static bool vnic_cqe_valid(const struct vnic_cq *cq, u32 index)
+{
+	bool pass = !(index >> cq->log2 & 1);
+
+	/* The phase before the rest of the entry (DRV-703). */
+	return !(le64_to_cpu(smp_load_acquire(&vnic_cqe_at(cq, index)->tail)) & VNIC_PHASE) != pass;
+}
+
 static const struct vnic_cqe *vnic_next_cqe(struct vnic_cq *cq)
 {
-	const struct vnic_cqe *e = cq->area->buf + VNIC_QUEUE_HEADER_SIZE;
-	bool pass = !(cq->consumer >> cq->log2 & 1);
-
-	e += cq->consumer & ((1U << cq->log2) - 1);
-	/* The phase before the rest of the entry (DRV-703). */
-	if (!(le64_to_cpu(smp_load_acquire(&e->tail)) & VNIC_PHASE) == pass)
-		return NULL;
-	return e;
+	return vnic_cqe_valid(cq, cq->consumer) ? vnic_cqe_at(cq, cq->consumer) : NULL;
 }
 
-static struct ib_qp *vnic_find_qp(struct vnic_fn *fn, u32 qpn)
+/*
+ * The work request that an entry is about. The device has its index; of a shared
+ * receive queue the entry itself says it.
+ */
+static u64 vnic_wrid(struct vnic_qp *qp, const struct vnic_cqe *e)
 {
-	struct vnic_qp *qp = xa_load(&fn->qps, qpn);
+	struct vnic_queue *q = e->opcode & VNIC_WC_OP_RECV ? &qp->rq : &qp->sq;
+	u32 index = le64_to_cpu(e->wrid);
+	u64 wrid;
 
-	return qp ? &qp->ibqp : NULL;
+	if (!q->wrids)
+		return le64_to_cpu(e->wrid);
+	wrid = q->wrids[index & (q->entries - 1)];
+	/* What was read before its place is the next one's. */
+	smp_store_release(&q->completed, index + 1);
+	return wrid;
 }
 
-static void vnic_fill_wc(struct vnic_fn *fn, const struct vnic_cqe *e, struct ib_wc *wc)
+static void vnic_fill_wc(struct vnic_qp *qp, const struct vnic_cqe *e, struct ib_wc *wc)
 {
 	memset(wc, 0, sizeof(*wc));
-	wc->wr_id = le64_to_cpu(e->wrid);
+	wc->wr_id = vnic_wrid(qp, e);
 	wc->status = e->status;
 	wc->vendor_err = le32_to_cpu(e->vendor_err);
-	wc->qp = vnic_find_qp(fn, le32_to_cpu(e->qpn));
+	wc->qp = &qp->ibqp;
 	wc->opcode = vnic_wc_opcode(e->opcode);
 	if (wc->status != IB_WC_SUCCESS)
 		return;
@@ -241,29 +291,133 @@ static void vnic_fill_wc(struct vnic_fn *fn, const struct vnic_cqe *e, struct ib
 	}
 }
 
+/* Takes what the device wrote. What a destroyed queue pair left is nobody's. */
+static int vnic_take_cqes(struct vnic_fn *fn, struct vnic_cq *cq, int n, struct ib_wc *wc)
+{
+	struct vnic_cq_header *h = cq->area->buf;
+	const struct vnic_cqe *e;
+	struct vnic_qp *qp;
+	u32 old = cq->consumer;
+	int i = 0;
+
+	while (i < n && !cq->lost) {
+		e = vnic_next_cqe(cq);
+		if (!e)
+			break;
+		qp = xa_load(&fn->qps, le32_to_cpu(e->qpn));
+		if (qp)
+			vnic_fill_wc(qp, e, &wc[i++]);
+		cq->consumer++;
+	}
+	if (cq->consumer != old) {
+		/* What was read before the slots are the device's again (DRV-704). */
+		smp_store_release(&h->consumer, cpu_to_le32(cq->consumer));
+	}
+	return i;
+}
+
+/* Completes what is posted to a queue that went with the device. */
+static int vnic_flush_queue(struct vnic_qp *qp, struct vnic_queue *q, enum ib_wc_opcode opcode,
+			    int n, struct ib_wc *wc)
+{
+	int i = 0;
+
+	if (!q->wrids)
+		return 0;
+	spin_lock(&q->lock);
+	for (; i < n && q->completed != q->producer; i++) {
+		memset(&wc[i], 0, sizeof(wc[i]));
+		wc[i].wr_id = q->wrids[q->completed & (q->entries - 1)];
+		wc[i].status = IB_WC_WR_FLUSH_ERR;
+		wc[i].opcode = opcode;
+		wc[i].qp = &qp->ibqp;
+		q->completed++;
+	}
+	spin_unlock(&q->lock);
+	return i;
+}
+
+static int vnic_flush(struct vnic_cq *cq, int n, struct ib_wc *wc)
+{
+	struct vnic_qp *qp;
+	int i = 0;
+
+	list_for_each_entry(qp, &cq->senders, sender) {
+		if (qp->lost)
+			i += vnic_flush_queue(qp, &qp->sq, IB_WC_SEND, n - i, wc + i);
+	}
+	list_for_each_entry(qp, &cq->receivers, receiver) {
+		if (qp->lost)
+			i += vnic_flush_queue(qp, &qp->rq, IB_WC_RECV, n - i, wc + i);
+	}
+	return i;
+}
+
+static bool vnic_to_flush(const struct vnic_cq *cq)
+{
+	struct vnic_qp *qp;
+
+	list_for_each_entry(qp, &cq->senders, sender) {
+		if (qp->lost && READ_ONCE(qp->sq.completed) != READ_ONCE(qp->sq.producer))
+			return true;
+	}
+	list_for_each_entry(qp, &cq->receivers, receiver) {
+		if (qp->lost && qp->rq.wrids &&
+		    READ_ONCE(qp->rq.completed) != READ_ONCE(qp->rq.producer))
+			return true;
+	}
+	return false;
+}
+
 int vnic_poll_cq(struct ib_cq *ibcq, int n, struct ib_wc *wc)
 {
 	struct vnic_fn *fn = to_fn(ibcq->device);
 	struct vnic_cq *cq = to_vcq(ibcq);
-	struct vnic_cq_header *h = cq->area->buf;
-	const struct vnic_cqe *e;
 	unsigned long flags;
 	int i;
 
 	spin_lock_irqsave(&cq->lock, flags);
-	for (i = 0; i < n; i++) {
-		e = vnic_next_cqe(cq);
-		if (!e)
-			break;
-		vnic_fill_wc(fn, e, &wc[i]);
-		cq->consumer++;
-	}
-	if (i) {
-		/* What was read before the slots are the device's again (DRV-704). */
-		smp_store_release(&h->consumer, cpu_to_le32(cq->consumer));
-	}
+	i = vnic_take_cqes(fn, cq, n, wc);
+	if (i < n && fn->life)
+		i += vnic_flush(cq, n - i, wc + i);
 	spin_unlock_irqrestore(&cq->lock, flags);
 	return i;
+}
+
+/* Takes a queue pair that is to be destroyed out of its completion queue. */
+void vnic_cq_leave(struct vnic_cq *cq, struct vnic_qp *qp, struct list_head *link)
+{
+	struct vnic_cqe *ring = cq->area->buf + VNIC_QUEUE_HEADER_SIZE;
+	u32 mask = (1U << cq->log2) - 1, at;
+	unsigned long flags;
+
+	spin_lock_irqsave(&cq->lock, flags);
+	list_del(link);
+	/* Its number may soon be another's. */
+	for (at = cq->consumer; !cq->lost && vnic_cqe_valid(cq, at); at++) {
+		if (le32_to_cpu(ring[at & mask].qpn) == qp->qpn)
+			ring[at & mask].qpn = cpu_to_le32(U32_MAX);
+	}
+	spin_unlock_irqrestore(&cq->lock, flags);
+}
+
+void vnic_cq_join(struct vnic_cq *cq, struct list_head *link, struct list_head *list)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&cq->lock, flags);
+	list_add_tail(link, list);
+	spin_unlock_irqrestore(&cq->lock, flags);
+}
+
+/*
+ * Has those look who wait for completions: the device tells them of none that are
+ * flushed, and knows no more that a queue was armed. Who never armed polls by itself.
+ */
+void vnic_cq_wake(struct vnic_cq *cq)
+{
+	if (READ_ONCE(cq->armings) && cq->ibcq.comp_handler)
+		cq->ibcq.comp_handler(&cq->ibcq, cq->ibcq.cq_context);
 }
 
 /* Arms by the word in the header (DRV-709). Programs' queues their provider arms. */
@@ -287,7 +441,8 @@ int vnic_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags notify)
 	WRITE_ONCE(h->arm, cpu_to_le64(arm));
 	/* The word before the look for what has come (DRV-709). */
 	smp_mb();
-	missed = notify & IB_CQ_REPORT_MISSED_EVENTS && vnic_next_cqe(cq);
+	missed = notify & IB_CQ_REPORT_MISSED_EVENTS &&
+		 ((!cq->lost && vnic_next_cqe(cq)) || vnic_to_flush(cq));
 	spin_unlock_irqrestore(&cq->lock, flags);
 	return missed;
 }

@@ -7,7 +7,9 @@
  *    ^                                                       |
  *    '--- the session ended, a fault, another state (DRV-210) '
  *
- * One work item does all of it: it looks at what is and does the next step.
+ * One work item does all of it: it looks at what is and does the next step. A loss
+ * is another work item's (recover.c). The ib_device stays registered meanwhile, so
+ * that kernel users (NVMe, NFS) connect anew by themselves.
  */
 #include <linux/delay.h>
 #include <linux/etherdevice.h>
@@ -37,7 +39,7 @@ void vnic_fn_lost(struct vnic_fn *fn, const char *why)
 	spin_lock_irqsave(&fn->control.reply_lock, flags);
 	complete(&fn->control.replied);
 	spin_unlock_irqrestore(&fn->control.reply_lock, flags);
-	vnic_fn_kick(fn);
+	queue_work(fn->loss_wq, &fn->loss);
 }
 
 int vnic_reg_read(struct vnic_fn *fn, u32 offset, u32 width, u64 *value)
@@ -253,12 +255,16 @@ void vnic_fn_work(struct work_struct *work)
 	mutex_lock(&fn->lock);
 	if (READ_ONCE(fn->stopping))
 		goto out;
-	if (READ_ONCE(fn->lost)) {
-		vnic_admin_abort(fn);
-		vnic_fn_down(fn);
-	}
-	if (!fn->up && !vnic_fn_up(fn))
+	flush_work(&fn->loss);
+	if (READ_ONCE(fn->lost))
+		fn->up = false;
+	if (!fn->up && !vnic_fn_up(fn)) {
 		fn->up = true;
+		if (fn->ib && vnic_revive(fn))
+			vnic_fn_lost(fn, "it does not take back what it had");
+	}
+	if (READ_ONCE(fn->lost))
+		fn->up = false;
 	if (fn->up)
 		vnic_follow_netdev(fn);
 	else
@@ -290,17 +296,25 @@ int vnic_netdev_event(struct notifier_block *nb, unsigned long event, void *ptr)
 	return NOTIFY_DONE;
 }
 
+/* The object of a number, held; NULL: it was destroyed. hold says where it has its vnic_hold. */
+void *vnic_find(struct xarray *objects, u32 number, size_t hold)
+{
+	unsigned long flags;
+	void *obj;
+
+	xa_lock_irqsave(objects, flags);
+	obj = xa_load(objects, number);
+	if (obj)
+		refcount_inc(&((struct vnic_hold *)(obj + hold))->refs);
+	xa_unlock_irqrestore(objects, flags);
+	return obj;
+}
+
 static void vnic_qp_event(struct vnic_fn *fn, u32 qpn, enum ib_event_type type)
 {
 	struct ib_event ev = { .event = type };
-	struct vnic_qp *qp;
-	unsigned long flags;
+	struct vnic_qp *qp = vnic_find(&fn->qps, qpn, offsetof(struct vnic_qp, hold));
 
-	xa_lock_irqsave(&fn->qps, flags);
-	qp = xa_load(&fn->qps, qpn);
-	if (qp)
-		refcount_inc(&qp->hold.refs);
-	xa_unlock_irqrestore(&fn->qps, flags);
 	if (!qp)
 		return;
 	if (type == IB_EVENT_QP_FATAL || type == IB_EVENT_QP_REQ_ERR ||
@@ -316,14 +330,8 @@ static void vnic_qp_event(struct vnic_fn *fn, u32 qpn, enum ib_event_type type)
 static void vnic_cq_failed(struct vnic_fn *fn, u32 cqn)
 {
 	struct ib_event ev = { .event = IB_EVENT_CQ_ERR };
-	struct vnic_cq *cq;
-	unsigned long flags;
+	struct vnic_cq *cq = vnic_find(&fn->cqs, cqn, offsetof(struct vnic_cq, hold));
 
-	xa_lock_irqsave(&fn->cqs, flags);
-	cq = xa_load(&fn->cqs, cqn);
-	if (cq)
-		refcount_inc(&cq->hold.refs);
-	xa_unlock_irqrestore(&fn->cqs, flags);
 	if (!cq)
 		return;
 	ev.device = cq->ibcq.device;
@@ -336,14 +344,8 @@ static void vnic_cq_failed(struct vnic_fn *fn, u32 cqn)
 static void vnic_srq_event(struct vnic_fn *fn, u32 srqn, enum ib_event_type type)
 {
 	struct ib_event ev = { .event = type };
-	struct vnic_srq *srq;
-	unsigned long flags;
+	struct vnic_srq *srq = vnic_find(&fn->srqs, srqn, offsetof(struct vnic_srq, hold));
 
-	xa_lock_irqsave(&fn->srqs, flags);
-	srq = xa_load(&fn->srqs, srqn);
-	if (srq)
-		refcount_inc(&srq->hold.refs);
-	xa_unlock_irqrestore(&fn->srqs, flags);
 	if (!srq)
 		return;
 	ev.device = srq->ibsrq.device;

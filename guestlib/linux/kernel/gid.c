@@ -28,7 +28,13 @@ int vnic_add_gid(const struct ib_gid_attr *attr, void **context)
 	if (vlan != VNIC_NO_VLAN)
 		return -EOPNOTSUPP;
 	memcpy(p.gid, attr->gid.raw, sizeof(p.gid));
+	mutex_lock(&fn->kernel_lock);
 	err = vnic_command(fn, VNIC_ADMIN_OP_ADD_GID, &p, sizeof(p), NULL, 0);
+	if (err == -EIO && READ_ONCE(fn->lost))
+		err = 0; /* the device is told when it is back */
+	if (!err && attr->index < VNIC_GID_TABLE)
+		fn->gids[attr->index] = (struct vnic_gid){ .entry = p, .used = true };
+	mutex_unlock(&fn->kernel_lock);
 	if (err == -EPERM)
 		dev_warn(&fn->pdev->dev,
 			 "%pI6 is not the function's address: RDMA from it wants a trusted function (vnic vf set)\n",
@@ -39,8 +45,15 @@ int vnic_add_gid(const struct ib_gid_attr *attr, void **context)
 int vnic_del_gid(const struct ib_gid_attr *attr, void **context)
 {
 	struct vnic_gid_index p = { .index = cpu_to_le16(attr->index) };
+	struct vnic_fn *fn = to_fn(attr->device);
+	int err;
 
-	return vnic_destroy(to_fn(attr->device), VNIC_ADMIN_OP_DEL_GID, &p, sizeof(p));
+	mutex_lock(&fn->kernel_lock);
+	if (attr->index < VNIC_GID_TABLE)
+		fn->gids[attr->index].used = false;
+	err = vnic_destroy(fn, READ_ONCE(fn->life), VNIC_ADMIN_OP_DEL_GID, &p, sizeof(p));
+	mutex_unlock(&fn->kernel_lock);
+	return err;
 }
 
 int vnic_address(struct vnic_fn *fn, const struct rdma_ah_attr *attr,
@@ -97,4 +110,26 @@ int vnic_query_ah(struct ib_ah *ibah, struct rdma_ah_attr *attr)
 int vnic_destroy_ah(struct ib_ah *ah, u32 flags)
 {
 	return 0;
+}
+
+static int vnic_mcast(struct ib_qp *ibqp, const union ib_gid *gid, u16 op)
+{
+	struct vnic_qp *qp = to_vqp(ibqp);
+	struct vnic_mcast p = { .qpn = cpu_to_le32(qp->qpn) };
+
+	memcpy(p.gid, gid->raw, sizeof(p.gid));
+	if (op == VNIC_ADMIN_OP_DETACH_MCAST)
+		return vnic_destroy(to_fn(ibqp->device), qp->life, op, &p, sizeof(p));
+	return vnic_command_in(to_fn(ibqp->device), qp->life, op, &p, sizeof(p), NULL, 0);
+}
+
+/* A group of the function's network; a LID means nothing here. */
+int vnic_attach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid)
+{
+	return vnic_mcast(qp, gid, VNIC_ADMIN_OP_ATTACH_MCAST);
+}
+
+int vnic_detach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid)
+{
+	return vnic_mcast(qp, gid, VNIC_ADMIN_OP_DETACH_MCAST);
 }

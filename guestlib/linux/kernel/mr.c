@@ -8,7 +8,6 @@
 
 #include "vnic.h"
 
-#define VNIC_PAGE_SIZES	SZ_4K
 #define VNIC_ACCESS	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_READ | \
 			 IB_ACCESS_REMOTE_ATOMIC | IB_ACCESS_MW_BIND | IB_ZERO_BASED)
 
@@ -33,26 +32,33 @@ struct ib_mr *vnic_get_dma_mr(struct ib_pd *pd, int access)
 struct vnic_translation {
 	struct vnic_page_list list;
 	u32 offset;
+	u8 page_shift;
 };
 
-static int vnic_translate(struct vnic_fn *fn, struct ib_umem *umem, u64 iova,
-			  struct vnic_translation *t)
+/*
+ * The device takes any offset in the first page, so that the largest pages are
+ * found by how the memory lies on the bus, whatever the region's own addresses.
+ */
+static int vnic_translate(struct vnic_fn *fn, struct ib_umem *umem, struct vnic_translation *t)
 {
-	unsigned long size = ib_umem_find_best_pgsz(umem, VNIC_PAGE_SIZES, iova);
+	u64 first = sg_dma_address(umem->sgt_append.sgt.sgl) + ib_umem_offset(umem);
+	unsigned long size = ib_umem_find_best_pgsz(umem, VNIC_PAGE_SIZES, first);
 	struct ib_block_iter iter;
 	size_t i = 0;
 	int err;
 
-	if (!size) { /* addresses from 0 */
-		size = PAGE_SIZE;
-		umem->iova = umem->address;
-	}
-	t->offset = umem->iova & (size - 1);
+	if (!size)
+		return -EINVAL;
+	t->page_shift = __ffs(size);
+	t->offset = first & (size - 1);
 	err = vnic_page_list_alloc(&t->list, fn, ib_umem_num_dma_blocks(umem, size));
 	if (err)
 		return err;
-	rdma_umem_for_each_dma_block(umem, &iter, size)
+	rdma_umem_for_each_dma_block(umem, &iter, size) {
 		vnic_page_list_set(&t->list, i++, rdma_block_iter_dma_address(&iter));
+		if (!(i % SZ_64K))
+			cond_resched();
+	}
 	return 0;
 }
 
@@ -83,7 +89,7 @@ struct ib_mr *vnic_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova
 		err = PTR_ERR(mr->umem);
 		goto free;
 	}
-	err = vnic_translate(fn, mr->umem, iova, &t);
+	err = vnic_translate(fn, mr->umem, &t);
 	if (err)
 		goto umem;
 	p.pdn = cpu_to_le32(to_vpd(pd)->pdn);
@@ -92,8 +98,10 @@ struct ib_mr *vnic_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova
 	p.length = cpu_to_le64(length);
 	p.pages = cpu_to_le64(t.list.root);
 	p.levels = t.list.levels;
+	p.page_shift = t.page_shift;
 	p.offset = cpu_to_le32(t.offset);
-	err = vnic_command(fn, VNIC_ADMIN_OP_REG_MR, &p, sizeof(p), &r, sizeof(r));
+	mr->life = to_vpd(pd)->life;
+	err = vnic_command_in(fn, mr->life, VNIC_ADMIN_OP_REG_MR, &p, sizeof(p), &r, sizeof(r));
 	vnic_page_list_free(&t.list);
 	if (err)
 		goto umem;
@@ -139,16 +147,17 @@ struct ib_mr *vnic_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 l
 		umem = ib_umem_get(ibmr->device, start, length, access);
 		if (IS_ERR(umem))
 			return ERR_CAST(umem);
-		err = vnic_translate(fn, umem, iova, &t);
+		err = vnic_translate(fn, umem, &t);
 		if (err)
 			goto out;
 		p.iova = cpu_to_le64(access & IB_ZERO_BASED ? 0 : iova);
 		p.length = cpu_to_le64(length);
 		p.pages = cpu_to_le64(t.list.root);
 		p.levels = t.list.levels;
+		p.page_shift = t.page_shift;
 		p.offset = cpu_to_le32(t.offset);
 	}
-	err = vnic_command(fn, VNIC_ADMIN_OP_REREG_MR, &p, sizeof(p), &r, sizeof(r));
+	err = vnic_command_in(fn, mr->life, VNIC_ADMIN_OP_REREG_MR, &p, sizeof(p), &r, sizeof(r));
 	if (flags & IB_MR_REREG_TRANS)
 		vnic_page_list_free(&t.list);
 	if (err)
@@ -174,7 +183,7 @@ int vnic_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 	int err;
 
 	if (ibmr->lkey != VNIC_RESERVED_LKEY) {
-		err = vnic_destroy(fn, VNIC_ADMIN_OP_DEREG_MR, &p, sizeof(p));
+		err = vnic_destroy(fn, mr->life, VNIC_ADMIN_OP_DEREG_MR, &p, sizeof(p));
 		if (err)
 			return err;
 	}
@@ -209,7 +218,8 @@ struct ib_mr *vnic_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_
 		err = -ENOMEM;
 		goto free;
 	}
-	err = vnic_command(fn, VNIC_ADMIN_OP_ALLOC_MR, &p, sizeof(p), &r, sizeof(r));
+	mr->life = to_vpd(pd)->life;
+	err = vnic_command_in(fn, mr->life, VNIC_ADMIN_OP_ALLOC_MR, &p, sizeof(p), &r, sizeof(r));
 	if (err)
 		goto list;
 	mr->ibmr.lkey = le32_to_cpu(r.lkey);
@@ -244,11 +254,13 @@ int vnic_alloc_mw(struct ib_mw *mw, struct ib_udata *udata)
 		.pdn = cpu_to_le32(to_vpd(mw->pd)->pdn),
 		.type = mw->type == IB_MW_TYPE_1 ? VNIC_MW_TYPE1 : VNIC_MW_TYPE2,
 	};
+	struct vnic_mw *vmw = container_of(mw, struct vnic_mw, ibmw);
 	struct vnic_alloc_mw_result r;
 	int err;
 
-	err = vnic_command(to_fn(mw->device), VNIC_ADMIN_OP_ALLOC_MW, &p, sizeof(p), &r,
-			   sizeof(r));
+	vmw->life = to_vpd(mw->pd)->life;
+	err = vnic_command_in(to_fn(mw->device), vmw->life, VNIC_ADMIN_OP_ALLOC_MW, &p, sizeof(p),
+			      &r, sizeof(r));
 	if (!err)
 		mw->rkey = le32_to_cpu(r.rkey);
 	return err;
@@ -258,5 +270,6 @@ int vnic_dealloc_mw(struct ib_mw *mw)
 {
 	struct vnic_dealloc_mw p = { .rkey = cpu_to_le32(mw->rkey) };
 
-	return vnic_destroy(to_fn(mw->device), VNIC_ADMIN_OP_DEALLOC_MW, &p, sizeof(p));
+	return vnic_destroy(to_fn(mw->device), container_of(mw, struct vnic_mw, ibmw)->life,
+			    VNIC_ADMIN_OP_DEALLOC_MW, &p, sizeof(p));
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * vnic: RDMA over Falcon for guests. The PCI device is QEMU's ivshmem-doorbell,
- * whose BAR 2 says by its magic whether a vnic function is behind it.
+ * vnic: RDMA over Falcon for guests. The PCI device is the function itself (by
+ * vfio-user), or QEMU's ivshmem-doorbell with the function's window. BAR 2 says
+ * by its magic whether a vnic is behind it.
  */
 #include <linux/iommu.h>
 #include <linux/module.h>
@@ -10,8 +11,9 @@
 
 #include "vnic.h"
 
-#define VNIC_PCI_VENDOR	0x1af4
-#define VNIC_PCI_DEVICE	0x1110
+#define VNIC_PCI_VENDOR		0x1af4
+#define VNIC_PCI_IVSHMEM	0x1110 /* QEMU's: it carries a window, and reaches no memory */
+#define VNIC_PCI_FUNCTION	0x10f0 /* unless the host is told other ids (docs/attach.md) */
 
 static void vnic_init(struct vnic_fn *fn)
 {
@@ -33,15 +35,22 @@ static void vnic_init(struct vnic_fn *fn)
 	xa_init_flags(&fn->cqs, XA_FLAGS_LOCK_IRQ);
 	xa_init_flags(&fn->srqs, XA_FLAGS_LOCK_IRQ);
 	INIT_DELAYED_WORK(&fn->work, vnic_fn_work);
+	INIT_WORK(&fn->loss, vnic_loss_work);
+	INIT_WORK(&fn->flush, vnic_flush_work);
+	mutex_init(&fn->kernel_lock);
+	INIT_LIST_HEAD(&fn->kernel_pds);
+	INIT_LIST_HEAD(&fn->kernel_cqs);
+	INIT_LIST_HEAD(&fn->kernel_qps);
 	fn->lost = true; /* until a session is open */
 }
 
-/* The device takes guest-physical addresses. */
-static bool vnic_translated(struct pci_dev *pdev)
+/* Behind an ivshmem device the NIC takes guest-physical addresses. */
+static bool vnic_beside_iommu(struct pci_dev *pdev)
 {
+	bool carrier = pdev->vendor == VNIC_PCI_VENDOR && pdev->device == VNIC_PCI_IVSHMEM;
 	struct iommu_domain *domain = iommu_get_domain_for_dev(&pdev->dev);
 
-	return domain && domain->type != IOMMU_DOMAIN_IDENTITY;
+	return carrier && domain && domain->type != IOMMU_DOMAIN_IDENTITY;
 }
 
 static int vnic_interrupts(struct vnic_fn *fn)
@@ -49,9 +58,14 @@ static int vnic_interrupts(struct vnic_fn *fn)
 	struct pci_dev *pdev = fn->pdev;
 	int got, err, i;
 
-	got = pci_alloc_irq_vectors(pdev, 2, 1 + fn->num_event_queues, PCI_IRQ_MSIX);
+	/*
+	 * Of MSI a kernel without interrupt remapping gives one. Completion queues
+	 * then have no event queue, and their events come as control messages.
+	 */
+	got = pci_alloc_irq_vectors(pdev, 1, 1 + fn->num_event_queues,
+				    PCI_IRQ_MSIX | PCI_IRQ_MSI);
 	if (got < 0) {
-		dev_err(&pdev->dev, "%u MSI-X vectors are needed: start QEMU as vnic qemu says\n",
+		dev_err(&pdev->dev, "%u interrupt vectors are needed: start QEMU as vnic qemu says\n",
 			1 + fn->num_event_queues);
 		return got;
 	}
@@ -86,6 +100,14 @@ static void vnic_free_interrupts(struct vnic_fn *fn)
 	pci_free_irq_vectors(fn->pdev);
 }
 
+static void vnic_destroy_workqueues(struct vnic_fn *fn)
+{
+	if (fn->wq)
+		destroy_workqueue(fn->wq);
+	if (fn->loss_wq)
+		destroy_workqueue(fn->loss_wq);
+}
+
 static int vnic_start(struct vnic_fn *fn)
 {
 	int err;
@@ -93,14 +115,16 @@ static int vnic_start(struct vnic_fn *fn)
 	err = dma_set_mask_and_coherent(&fn->pdev->dev, DMA_BIT_MASK(64));
 	if (err)
 		return err;
-	if (vnic_translated(fn->pdev)) {
+	if (vnic_beside_iommu(fn->pdev)) {
 		dev_err(&fn->pdev->dev,
 			"an IOMMU translates this device's addresses, the NIC takes physical ones: boot with iommu=pt\n");
 		return -EOPNOTSUPP;
 	}
 	fn->wq = alloc_ordered_workqueue("vnic", WQ_MEM_RECLAIM);
-	if (!fn->wq)
-		return -ENOMEM;
+	fn->loss_wq = alloc_workqueue("vnic-loss", WQ_MEM_RECLAIM, 0);
+	err = -ENOMEM;
+	if (!fn->wq || !fn->loss_wq)
+		goto wq;
 	pci_set_master(fn->pdev);
 	err = vnic_interrupts(fn);
 	if (err)
@@ -114,7 +138,7 @@ static int vnic_start(struct vnic_fn *fn)
 irqs:
 	vnic_free_interrupts(fn);
 wq:
-	destroy_workqueue(fn->wq);
+	vnic_destroy_workqueues(fn);
 	return err;
 }
 
@@ -175,7 +199,7 @@ static void vnic_remove(struct pci_dev *pdev)
 	vnic_fn_down(fn);
 	mutex_unlock(&fn->lock);
 	vnic_free_interrupts(fn);
-	destroy_workqueue(fn->wq);
+	vnic_destroy_workqueues(fn);
 	xa_destroy(&fn->qps);
 	xa_destroy(&fn->cqs);
 	xa_destroy(&fn->srqs);
@@ -197,8 +221,35 @@ static void vnic_shutdown(struct pci_dev *pdev)
 		vnic_control_close(fn);
 }
 
+/* A function level reset, of sysfs for one: the session ends before it (DRV-1104). */
+static void vnic_reset_prepare(struct pci_dev *pdev)
+{
+	struct vnic_fn *fn = pci_get_drvdata(pdev);
+
+	WRITE_ONCE(fn->stopping, true);
+	cancel_delayed_work_sync(&fn->work);
+	mutex_lock(&fn->lock);
+	vnic_fn_down(fn);
+	mutex_unlock(&fn->lock);
+}
+
+/* The function begins anew, with another session. */
+static void vnic_reset_done(struct pci_dev *pdev)
+{
+	struct vnic_fn *fn = pci_get_drvdata(pdev);
+
+	WRITE_ONCE(fn->stopping, false);
+	vnic_fn_kick(fn);
+}
+
+static const struct pci_error_handlers vnic_err_handlers = {
+	.reset_prepare = vnic_reset_prepare,
+	.reset_done = vnic_reset_done,
+};
+
 static const struct pci_device_id vnic_ids[] = {
-	{ PCI_DEVICE(VNIC_PCI_VENDOR, VNIC_PCI_DEVICE) },
+	{ PCI_DEVICE(VNIC_PCI_VENDOR, VNIC_PCI_IVSHMEM) },
+	{ PCI_DEVICE(VNIC_PCI_VENDOR, VNIC_PCI_FUNCTION) },
 	{ }
 };
 MODULE_DEVICE_TABLE(pci, vnic_ids);
@@ -209,6 +260,7 @@ static struct pci_driver vnic_driver = {
 	.probe = vnic_probe,
 	.remove = vnic_remove,
 	.shutdown = vnic_shutdown,
+	.err_handler = &vnic_err_handlers,
 };
 module_pci_driver(vnic_driver);
 

@@ -3,7 +3,7 @@
  * Posting of the kernel's own work. For programs, a post of nothing is the
  * doorbell: the device sleeps, and only the kernel may wake it.
  */
-#include <linux/sizes.h>
+#include <linux/log2.h>
 #include <rdma/ib_verbs.h>
 
 #include "vnic.h"
@@ -18,6 +18,9 @@ static bool vnic_full(const struct vnic_queue *q)
 {
 	const struct vnic_queue_header *h = q->area->buf;
 
+	/* The place of a completed one, after it was read. */
+	if (q->wrids)
+		return q->producer - smp_load_acquire(&q->completed) >= q->entries;
 	/* The consumer before the slots that it gives back (DEV-606). */
 	return q->producer - le32_to_cpu(smp_load_acquire(&h->consumer)) >= q->entries;
 }
@@ -28,7 +31,7 @@ static void vnic_submit(struct vnic_fn *fn, struct vnic_queue *q, u32 old, u8 ki
 	struct vnic_queue_header *h = q->area->buf;
 	u32 event;
 
-	if (q->producer == old)
+	if (q->producer == old || q->life != READ_ONCE(fn->life))
 		return;
 	/* The entries before the producer that covers them (DRV-603). */
 	smp_store_release(&h->producer, cpu_to_le32(q->producer));
@@ -44,7 +47,7 @@ static void vnic_user_bell(struct vnic_fn *fn, const struct vnic_queue *q, u8 ki
 {
 	const struct vnic_queue_header *h;
 
-	if (!q->area)
+	if (!q->area || q->life != READ_ONCE(fn->life))
 		return;
 	h = q->area->buf;
 	vnic_ring(fn, kind, number, le32_to_cpu(READ_ONCE(h->producer)));
@@ -93,7 +96,8 @@ static void vnic_fill_fast_reg(struct vnic_send_wqe *w, const struct ib_reg_wr *
 	f->length = cpu_to_le64(reg->mr->length);
 	f->pages = cpu_to_le64(mr->list_dma);
 	f->access = cpu_to_le32(reg->access & ~(u32)IB_ACCESS_OPTIONAL);
-	f->offset = cpu_to_le32(reg->mr->iova & (SZ_4K - 1));
+	f->offset = cpu_to_le32(reg->mr->iova & (reg->mr->page_size - 1));
+	f->page_shift = ilog2(reg->mr->page_size);
 }
 
 static int vnic_fill_send(struct vnic_send_wqe *w, const struct ib_send_wr *wr)
@@ -129,7 +133,7 @@ static int vnic_fill_send(struct vnic_send_wqe *w, const struct ib_send_wr *wr)
 		w->swap = cpu_to_le64(atomic_wr(wr)->swap);
 		break;
 	case IB_WR_REG_MR:
-		if (reg_wr(wr)->mr->page_size != SZ_4K)
+		if (!(reg_wr(wr)->mr->page_size & VNIC_PAGE_SIZES))
 			return -EINVAL;
 		vnic_fill_fast_reg(w, reg_wr(wr));
 		break;
@@ -166,7 +170,7 @@ static int vnic_build_send(struct vnic_qp *qp, const struct ib_send_wr *wr)
 	if (op < 0 || wr->num_sge > qp->sq.max_sge || wr->send_flags & IB_SEND_INLINE)
 		return -EINVAL;
 	memset(w, 0, sizeof(*w));
-	w->wrid = cpu_to_le64(wr->wr_id);
+	w->wrid = cpu_to_le64(qp->sq.producer);
 	w->opcode = op;
 	w->flags = vnic_send_flags(wr->send_flags);
 	w->num_sge = wr->num_sge;
@@ -185,6 +189,7 @@ int vnic_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr, const struct
 	struct vnic_qp *qp = to_vqp(ibqp);
 	unsigned long flags;
 	int err = 0;
+	bool lost;
 	u32 old;
 
 	*bad = wr;
@@ -194,8 +199,6 @@ int vnic_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr, const struct
 		vnic_user_bell(fn, &qp->sq, VNIC_DOORBELL_SQ, qp->qpn);
 		return 0;
 	}
-	if (READ_ONCE(fn->lost))
-		return -EIO;
 	spin_lock_irqsave(&qp->sq.lock, flags);
 	old = qp->sq.producer;
 	for (; wr; wr = wr->next) {
@@ -204,10 +207,14 @@ int vnic_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr, const struct
 			*bad = wr;
 			break;
 		}
+		qp->sq.wrids[qp->sq.producer & (qp->sq.entries - 1)] = wr->wr_id;
 		qp->sq.producer++;
 	}
 	vnic_submit(fn, &qp->sq, old, VNIC_DOORBELL_SQ, qp->qpn);
+	lost = qp->lost;
 	spin_unlock_irqrestore(&qp->sq.lock, flags);
+	if (lost)
+		queue_work(fn->loss_wq, &fn->flush);
 	return err;
 }
 
@@ -219,8 +226,6 @@ static int vnic_post_receives(struct vnic_fn *fn, struct vnic_queue *q, u8 kind,
 	int err = 0;
 	u32 old;
 
-	if (READ_ONCE(fn->lost))
-		return -EIO;
 	spin_lock_irqsave(&q->lock, flags);
 	old = q->producer;
 	for (; wr; wr = wr->next) {
@@ -231,7 +236,9 @@ static int vnic_post_receives(struct vnic_fn *fn, struct vnic_queue *q, u8 kind,
 		}
 		w = vnic_entry(q, q->producer);
 		memset(w, 0, sizeof(*w));
-		w->wrid = cpu_to_le64(wr->wr_id);
+		w->wrid = cpu_to_le64(q->wrids ? q->producer : wr->wr_id);
+		if (q->wrids)
+			q->wrids[q->producer & (q->entries - 1)] = wr->wr_id;
 		w->num_sge = vnic_fill_sges((void *)(w + 1), wr->sg_list, wr->num_sge);
 		q->producer++;
 	}
@@ -244,6 +251,7 @@ int vnic_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr, const struct
 {
 	struct vnic_fn *fn = to_fn(ibqp->device);
 	struct vnic_qp *qp = to_vqp(ibqp);
+	int err;
 
 	*bad = wr;
 	if (ibqp->uobject) {
@@ -254,7 +262,12 @@ int vnic_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr, const struct
 	}
 	if (!qp->rq.area)
 		return -EINVAL;
-	return vnic_post_receives(fn, &qp->rq, VNIC_DOORBELL_RQ, qp->qpn, wr, bad);
+	err = vnic_post_receives(fn, &qp->rq, VNIC_DOORBELL_RQ, qp->qpn, wr, bad);
+	/* The producer before the look at lost, as a loss does it the other way around. */
+	smp_mb();
+	if (READ_ONCE(qp->lost))
+		queue_work(fn->loss_wq, &fn->flush);
+	return err;
 }
 
 int vnic_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,

@@ -9,6 +9,18 @@
 #define VNIC_LEAST_RECV		32
 #define VNIC_LARGEST_ENTRY	4096
 
+struct vnic_area *vnic_queue_area(struct vnic_fn *fn, const struct vnic_queue *q)
+{
+	return vnic_area_alloc(fn, VNIC_QUEUE_HEADER_SIZE + ((size_t)q->entries << q->stride_log2));
+}
+
+/* The kernel's queue pairs keep what they post until it is complete. */
+static int vnic_queue_keep(struct vnic_queue *q)
+{
+	q->wrids = kvcalloc(q->entries, sizeof(*q->wrids), GFP_KERNEL);
+	return q->wrids ? 0 : -ENOMEM;
+}
+
 /* Makes a queue of at least so many entries of at least so many bytes. */
 int vnic_queue_make(struct vnic_fn *fn, struct vnic_queue *q, u32 entries, size_t entry,
 		    struct ib_ucontext *uctx)
@@ -21,8 +33,7 @@ int vnic_queue_make(struct vnic_fn *fn, struct vnic_queue *q, u32 entries, size_
 	q->log2 = ilog2(q->entries);
 	q->stride_log2 = order_base_2(entry);
 	spin_lock_init(&q->lock);
-	q->area = vnic_area_alloc(fn, VNIC_QUEUE_HEADER_SIZE +
-				  ((size_t)q->entries << q->stride_log2));
+	q->area = vnic_queue_area(fn, q);
 	if (!q->area)
 		return -ENOMEM;
 	if (!uctx)
@@ -36,7 +47,9 @@ int vnic_queue_make(struct vnic_fn *fn, struct vnic_queue *q, u32 entries, size_
 void vnic_queue_free(struct vnic_queue *q)
 {
 	vnic_area_free(q->area);
+	kvfree(q->wrids);
 	q->area = NULL;
+	q->wrids = NULL;
 }
 
 static int vnic_make_sq(struct vnic_fn *fn, struct vnic_qp *qp, struct ib_qp_cap *cap,
@@ -95,8 +108,9 @@ static bool vnic_has_rq(const struct ib_qp_init_attr *attr)
 	return attr->qp_type != IB_QPT_XRC_INI && attr->qp_type != IB_QPT_XRC_TGT && !attr->srq;
 }
 
-static int vnic_qp_command(struct vnic_fn *fn, struct vnic_qp *qp, struct ib_qp_init_attr *attr,
-			   bool user)
+/* Makes the device's part of a queue pair, with its queues in these areas. */
+int vnic_qp_make(struct vnic_fn *fn, struct vnic_qp *qp, const struct ib_qp_init_attr *attr,
+		 struct vnic_area *sq_area, struct vnic_area *rq_area, bool user)
 {
 	struct vnic_page_list sq = {}, rq = {};
 	struct vnic_create_qp p = { .type = attr->qp_type, .sig_all = qp->sig_all };
@@ -109,13 +123,13 @@ static int vnic_qp_command(struct vnic_fn *fn, struct vnic_qp *qp, struct ib_qp_
 		p.xrcdn = cpu_to_le32(to_vxrcd(attr->xrcd)->xrcdn);
 	else
 		p.pdn = cpu_to_le32(to_vpd(qp->ibqp.pd)->pdn);
-	if (qp->sq.area) {
+	if (sq_area) {
 		p.send_cq = cpu_to_le32(to_vcq(attr->send_cq)->cqn);
 		p.sq_log2_entries = qp->sq.log2;
 		p.sq_log2_stride = qp->sq.stride_log2;
 		p.max_send_sge = qp->sq.max_sge;
 		p.max_inline = cpu_to_le16(qp->sq.max_inline);
-		err = vnic_area_list(qp->sq.area, &sq);
+		err = vnic_area_list(sq_area, &sq);
 		if (err)
 			return err;
 		p.sq_levels = sq.levels;
@@ -123,19 +137,19 @@ static int vnic_qp_command(struct vnic_fn *fn, struct vnic_qp *qp, struct ib_qp_
 	}
 	if (attr->srq)
 		p.srqn = cpu_to_le32(to_vsrq(attr->srq)->srqn);
-	if (attr->srq || qp->rq.area)
+	if (attr->srq || rq_area)
 		p.recv_cq = cpu_to_le32(to_vcq(attr->recv_cq)->cqn);
-	if (qp->rq.area) {
+	if (rq_area) {
 		p.rq_log2_entries = qp->rq.log2;
 		p.rq_log2_stride = qp->rq.stride_log2;
 		p.max_recv_sge = qp->rq.max_sge;
-		err = vnic_area_list(qp->rq.area, &rq);
+		err = vnic_area_list(rq_area, &rq);
 		if (err)
 			goto out;
 		p.rq_levels = rq.levels;
 		p.rq_pages = cpu_to_le64(rq.root);
 	}
-	err = vnic_command(fn, VNIC_ADMIN_OP_CREATE_QP, &p, sizeof(p), &r, sizeof(r));
+	err = vnic_command_in(fn, qp->life, VNIC_ADMIN_OP_CREATE_QP, &p, sizeof(p), &r, sizeof(r));
 	if (!err)
 		qp->qpn = le32_to_cpu(r.qpn);
 	if (rq.pages)
@@ -171,7 +185,8 @@ static int vnic_qp_forget(struct vnic_qp *qp)
 {
 	struct vnic_destroy_qp p = { .qpn = cpu_to_le32(qp->qpn) };
 
-	return vnic_destroy(to_fn(qp->ibqp.device), VNIC_ADMIN_OP_DESTROY_QP, &p, sizeof(p));
+	return vnic_destroy(to_fn(qp->ibqp.device), qp->life, VNIC_ADMIN_OP_DESTROY_QP, &p,
+			    sizeof(p));
 }
 
 static bool vnic_qp_type_known(const struct ib_qp_init_attr *attr)
@@ -187,6 +202,31 @@ static bool vnic_qp_type_known(const struct ib_qp_init_attr *attr)
 	default:
 		return false;
 	}
+}
+
+/* Makes the device know a queue pair; the kernel's one joins the lists. */
+static int vnic_qp_enter(struct vnic_fn *fn, struct vnic_qp *qp,
+			 const struct ib_qp_init_attr *attr, struct ib_udata *udata)
+{
+	int err;
+
+	qp->life = vnic_life(fn, udata);
+	qp->sq.life = qp->life;
+	qp->rq.life = qp->life;
+	err = vnic_qp_make(fn, qp, attr, qp->sq.area, qp->rq.area, udata);
+	if (err)
+		return err;
+	err = xa_insert_irq(&fn->qps, qp->qpn, qp, GFP_KERNEL);
+	if (err) {
+		vnic_qp_forget(qp);
+		return err;
+	}
+	if (udata || attr->qp_type == IB_QPT_XRC_TGT)
+		return 0;
+	list_add_tail(&qp->kernel, &fn->kernel_qps);
+	vnic_cq_join(to_vcq(attr->send_cq), &qp->sender, &to_vcq(attr->send_cq)->senders);
+	vnic_cq_join(to_vcq(attr->recv_cq), &qp->receiver, &to_vcq(attr->recv_cq)->receivers);
+	return 0;
 }
 
 int vnic_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_udata *udata)
@@ -210,14 +250,19 @@ int vnic_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_u
 		err = vnic_make_sq(fn, qp, &attr->cap, uctx);
 	if (!err && vnic_has_rq(attr))
 		err = vnic_make_rq(fn, qp, &attr->cap, uctx);
+	if (!err && !udata && qp->sq.area)
+		err = vnic_queue_keep(&qp->sq);
+	if (!err && !udata && qp->rq.area)
+		err = vnic_queue_keep(&qp->rq);
+	if (!udata)
+		mutex_lock(&fn->kernel_lock);
 	if (!err)
-		err = vnic_qp_command(fn, qp, attr, !!udata);
+		err = vnic_qp_enter(fn, qp, attr, udata);
+	if (!udata)
+		mutex_unlock(&fn->kernel_lock);
 	if (err)
 		goto queues;
 	ibqp->qp_num = qp->qpn;
-	err = xa_insert_irq(&fn->qps, qp->qpn, qp, GFP_KERNEL);
-	if (err)
-		goto forget;
 	if (udata) {
 		err = vnic_qp_respond(qp, udata);
 		if (err)
@@ -225,8 +270,7 @@ int vnic_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_u
 	}
 	return 0;
 erase:
-	xa_erase_irq(&fn->qps, qp->qpn);
-forget:
+	vnic_forget(&fn->qps, qp->qpn, qp);
 	vnic_qp_forget(qp);
 queues:
 	vnic_queue_free(&qp->rq);
@@ -240,10 +284,20 @@ int vnic_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	struct vnic_qp *qp = to_vqp(ibqp);
 	int err;
 
+	if (qp->kernel.next)
+		mutex_lock(&fn->kernel_lock);
 	err = vnic_qp_forget(qp);
+	if (!err)
+		vnic_forget(&fn->qps, qp->qpn, qp);
+	if (!err && qp->kernel.next) {
+		vnic_cq_leave(to_vcq(ibqp->send_cq), qp, &qp->sender);
+		vnic_cq_leave(to_vcq(ibqp->recv_cq), qp, &qp->receiver);
+		list_del(&qp->kernel);
+	}
+	if (qp->kernel.next)
+		mutex_unlock(&fn->kernel_lock);
 	if (err)
 		return err;
-	xa_erase_irq(&fn->qps, qp->qpn);
 	vnic_release(&qp->hold);
 	wait_for_completion(&qp->hold.gone);
 	vnic_queue_free(&qp->rq);
@@ -260,6 +314,7 @@ static void vnic_reset_queue(struct vnic_queue *q)
 	spin_lock_irqsave(&q->lock, flags);
 	memset(q->area->buf, 0, VNIC_QUEUE_HEADER_SIZE);
 	q->producer = 0;
+	q->completed = 0;
 	spin_unlock_irqrestore(&q->lock, flags);
 }
 
@@ -322,9 +377,14 @@ int vnic_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct
 		goto out;
 	err = vnic_modify_params(fn, qp, attr, mask, &p);
 	if (!err)
-		err = vnic_command(fn, VNIC_ADMIN_OP_MODIFY_QP, &p, sizeof(p), NULL, 0);
+		err = vnic_command_in(fn, qp->life, VNIC_ADMIN_OP_MODIFY_QP, &p, sizeof(p), NULL, 0);
+	/* A queue pair of a device that is lost is in error, whatever it was. */
+	if (err == -EIO && !ibqp->uobject && (to == IB_QPS_ERR || to == IB_QPS_RESET))
+		err = 0;
 	if (err)
 		goto out;
+	if (mask & IB_QP_QKEY)
+		qp->qkey = attr->qkey;
 	WRITE_ONCE(qp->state, to);
 	if (to == IB_QPS_RESET) {
 		vnic_reset_queue(&qp->sq);
@@ -354,8 +414,8 @@ int vnic_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	struct vnic_query_qp_result r;
 	int err;
 
-	err = vnic_command(to_fn(ibqp->device), VNIC_ADMIN_OP_QUERY_QP, &p, sizeof(p), &r,
-			   sizeof(r));
+	err = vnic_command_in(to_fn(ibqp->device), qp->life, VNIC_ADMIN_OP_QUERY_QP, &p, sizeof(p),
+			      &r, sizeof(r));
 	if (err)
 		return err;
 	memset(attr, 0, sizeof(*attr));

@@ -33,7 +33,7 @@ static int vnic_srq_command(struct vnic_fn *fn, struct vnic_srq *srq,
 		return err;
 	p.levels = list.levels;
 	p.pages = cpu_to_le64(list.root);
-	err = vnic_command(fn, VNIC_ADMIN_OP_CREATE_SRQ, &p, sizeof(p), &r, sizeof(r));
+	err = vnic_command_in(fn, srq->q.life, VNIC_ADMIN_OP_CREATE_SRQ, &p, sizeof(p), &r, sizeof(r));
 	vnic_page_list_free(&list);
 	if (!err)
 		srq->srqn = le32_to_cpu(r.srqn);
@@ -59,7 +59,8 @@ static int vnic_srq_forget(struct vnic_srq *srq)
 {
 	struct vnic_destroy_srq p = { .srqn = cpu_to_le32(srq->srqn) };
 
-	return vnic_destroy(to_fn(srq->ibsrq.device), VNIC_ADMIN_OP_DESTROY_SRQ, &p, sizeof(p));
+	return vnic_destroy(to_fn(srq->ibsrq.device), srq->q.life, VNIC_ADMIN_OP_DESTROY_SRQ, &p,
+			    sizeof(p));
 }
 
 int vnic_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *attr, struct ib_udata *udata)
@@ -78,6 +79,7 @@ int vnic_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *attr, struct 
 		uctx = &rdma_udata_to_drv_context(udata, struct vnic_ucontext,
 						  ibucontext)->ibucontext;
 	vnic_hold_init(&srq->hold);
+	srq->q.life = to_vpd(ibsrq->pd)->life;
 	err = vnic_queue_make(fn, &srq->q, attr->attr.max_wr,
 			      max_t(size_t, entry, VNIC_LEAST_RECV), uctx);
 	if (err)
@@ -118,7 +120,7 @@ int vnic_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
 	err = vnic_srq_forget(srq);
 	if (err)
 		return err;
-	xa_erase_irq(&fn->srqs, srq->srqn);
+	vnic_forget(&fn->srqs, srq->srqn, srq);
 	vnic_release(&srq->hold);
 	wait_for_completion(&srq->hold.gone);
 	vnic_queue_free(&srq->q);
@@ -142,8 +144,8 @@ int vnic_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr, enum ib_srq_
 		return -EOPNOTSUPP;
 	if (attr->srq_limit > srq->q.entries)
 		return -EINVAL;
-	return vnic_command(to_fn(ibsrq->device), VNIC_ADMIN_OP_MODIFY_SRQ, &p, sizeof(p), &r,
-			    sizeof(r));
+	return vnic_command_in(to_fn(ibsrq->device), srq->q.life, VNIC_ADMIN_OP_MODIFY_SRQ, &p,
+			       sizeof(p), &r, sizeof(r));
 }
 
 int vnic_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr)
@@ -152,8 +154,8 @@ int vnic_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr)
 	struct vnic_query_srq_result r;
 	int err;
 
-	err = vnic_command(to_fn(ibsrq->device), VNIC_ADMIN_OP_QUERY_SRQ, &p, sizeof(p), &r,
-			   sizeof(r));
+	err = vnic_command_in(to_fn(ibsrq->device), to_vsrq(ibsrq)->q.life, VNIC_ADMIN_OP_QUERY_SRQ,
+			      &p, sizeof(p), &r, sizeof(r));
 	if (err)
 		return err;
 	attr->max_wr = le32_to_cpu(r.entries);
@@ -167,7 +169,9 @@ int vnic_alloc_xrcd(struct ib_xrcd *xrcd, struct ib_udata *udata)
 	struct vnic_open_xrcd_result r;
 	int err;
 
-	err = vnic_command(to_fn(xrcd->device), VNIC_ADMIN_OP_OPEN_XRCD, NULL, 0, &r, sizeof(r));
+	to_vxrcd(xrcd)->life = vnic_life(to_fn(xrcd->device), udata);
+	err = vnic_command_in(to_fn(xrcd->device), to_vxrcd(xrcd)->life, VNIC_ADMIN_OP_OPEN_XRCD,
+			      NULL, 0, &r, sizeof(r));
 	if (!err)
 		to_vxrcd(xrcd)->xrcdn = le32_to_cpu(r.xrcdn);
 	return err;
@@ -177,5 +181,6 @@ int vnic_dealloc_xrcd(struct ib_xrcd *xrcd, struct ib_udata *udata)
 {
 	struct vnic_close_xrcd p = { .xrcdn = cpu_to_le32(to_vxrcd(xrcd)->xrcdn) };
 
-	return vnic_destroy(to_fn(xrcd->device), VNIC_ADMIN_OP_CLOSE_XRCD, &p, sizeof(p));
+	return vnic_destroy(to_fn(xrcd->device), to_vxrcd(xrcd)->life, VNIC_ADMIN_OP_CLOSE_XRCD, &p,
+			    sizeof(p));
 }

@@ -9,8 +9,21 @@
 
 #include "vnic.h"
 
-#define VNIC_VENDOR_ID	0x1af4
-#define VNIC_PART_ID	0x1110
+/* A program that wants the clock asks for it behind the limits. */
+static int vnic_tell_clock(struct vnic_fn *fn, struct ib_udata *udata)
+{
+	struct vnic_device_resp resp = {};
+	u64 clock;
+	int err;
+
+	if (!udata || udata->outlen < sizeof(resp))
+		return 0;
+	err = READ_ONCE(fn->lost) ? -EIO : vnic_reg_read(fn, VNIC_REG_CLOCK, 8, &clock);
+	if (err)
+		return err;
+	resp.clock = clock;
+	return ib_copy_to_udata(udata, &resp, sizeof(resp));
+}
 
 static int vnic_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
 			     struct ib_udata *udata)
@@ -22,9 +35,9 @@ static int vnic_query_device(struct ib_device *ibdev, struct ib_device_attr *att
 	attr->fw_ver = (u64)VNIC_VERSION_MAJOR << 32 | VNIC_VERSION_MINOR;
 	attr->sys_image_guid = cpu_to_be64(le64_to_cpu(l->node_guid));
 	attr->max_mr_size = le64_to_cpu(l->max_mr_size);
-	attr->page_size_cap = GENMASK_ULL(30, 12);
-	attr->vendor_id = VNIC_VENDOR_ID;
-	attr->vendor_part_id = VNIC_PART_ID;
+	attr->page_size_cap = VNIC_PAGE_SIZES;
+	attr->vendor_id = fn->pdev->vendor;
+	attr->vendor_part_id = fn->pdev->device;
 	attr->hw_ver = VNIC_VERSION_MAJOR;
 	attr->max_qp = le32_to_cpu(l->max_qp);
 	attr->max_qp_wr = le32_to_cpu(l->max_qp_entries);
@@ -52,13 +65,47 @@ static int vnic_query_device(struct ib_device *ibdev, struct ib_device_attr *att
 	attr->max_srq_wr = attr->max_qp_wr;
 	attr->max_srq_sge = attr->max_recv_sge;
 	attr->max_fast_reg_page_list_len = VNIC_PAGE_LIST_ENTRIES;
+	attr->max_mcast_grp = le32_to_cpu(fn->counts.mc_gs);
+	attr->max_mcast_qp_attach = attr->max_mcast_grp;
+	attr->max_total_mcast_qp_attach = attr->max_mcast_grp;
 	attr->max_pkeys = 1;
 	attr->local_ca_ack_delay = 15;
 	attr->timestamp_mask = U64_MAX;
 	attr->hca_core_clock = 1000000; /* kHz: the clock counts nanoseconds */
 	attr->cq_caps.max_cq_moderation_count = U16_MAX;
 	attr->cq_caps.max_cq_moderation_period = U16_MAX;
-	return 0;
+	return vnic_tell_clock(fn, udata);
+}
+
+/* The widths and speeds of InfiniBand, slowest first. */
+static const struct vnic_speed {
+	u32 mbps;
+	u8 width;
+	u8 speed;
+} vnic_speeds[] = {
+	{ 2500, IB_WIDTH_1X, IB_SPEED_SDR },	{ 5000, IB_WIDTH_1X, IB_SPEED_DDR },
+	{ 10000, IB_WIDTH_1X, IB_SPEED_FDR10 }, { 14000, IB_WIDTH_1X, IB_SPEED_FDR },
+	{ 25000, IB_WIDTH_1X, IB_SPEED_EDR },	{ 40000, IB_WIDTH_4X, IB_SPEED_FDR10 },
+	{ 50000, IB_WIDTH_2X, IB_SPEED_EDR },	{ 100000, IB_WIDTH_4X, IB_SPEED_EDR },
+	{ 200000, IB_WIDTH_4X, IB_SPEED_HDR },	{ 400000, IB_WIDTH_4X, IB_SPEED_NDR },
+	{ 800000, IB_WIDTH_8X, IB_SPEED_NDR },	{ U32_MAX, IB_WIDTH_12X, IB_SPEED_NDR },
+};
+
+/*
+ * The slowest link that is as fast as the port. The register is read each time: the rate of the
+ * function changes without a word. While the NIC is lost, it is what it was.
+ */
+static void vnic_port_speed(struct vnic_fn *fn, struct ib_port_attr *attr)
+{
+	const struct vnic_speed *s = vnic_speeds;
+	u64 mbps;
+
+	if (!READ_ONCE(fn->lost) && !vnic_reg_read(fn, VNIC_REG_SPEED, 4, &mbps))
+		WRITE_ONCE(fn->speed, mbps);
+	while (s->mbps < READ_ONCE(fn->speed))
+		s++;
+	attr->active_width = s->width;
+	attr->active_speed = s->speed;
 }
 
 static int vnic_query_port(struct ib_device *ibdev, u32 port, struct ib_port_attr *attr)
@@ -81,8 +128,7 @@ static int vnic_query_port(struct ib_device *ibdev, u32 port, struct ib_port_att
 			       IB_PORT_VENDOR_CLASS_SUP;
 	attr->max_msg_sz = 1U << 31;
 	attr->pkey_tbl_len = 1;
-	attr->active_width = IB_WIDTH_4X; /* as fast as the host is */
-	attr->active_speed = IB_SPEED_EDR;
+	vnic_port_speed(fn, attr);
 	return 0;
 }
 
@@ -130,9 +176,20 @@ static int vnic_alloc_ucontext(struct ib_ucontext *uctx, struct ib_udata *udata)
 		.features = fn->features,
 	};
 
+	container_of(uctx, struct vnic_ucontext, ibucontext)->life = READ_ONCE(fn->life);
+	if (READ_ONCE(fn->lost))
+		return -EIO;
 	if (udata->outlen < sizeof(resp))
 		return -EINVAL;
 	return ib_copy_to_udata(udata, &resp, sizeof(resp));
+}
+
+/* The life that new objects of a program, or of the kernel, belong to. */
+u32 vnic_life(struct vnic_fn *fn, struct ib_udata *udata)
+{
+	if (udata)
+		return rdma_udata_to_drv_context(udata, struct vnic_ucontext, ibucontext)->life;
+	return READ_ONCE(fn->life);
 }
 
 static void vnic_dealloc_ucontext(struct ib_ucontext *uctx)
@@ -144,23 +201,57 @@ static void vnic_disassociate(struct ib_ucontext *uctx)
 {
 }
 
+static int vnic_pd_forget(struct vnic_fn *fn, struct vnic_pd *pd)
+{
+	struct vnic_dealloc_pd p = { .pdn = cpu_to_le32(pd->pdn) };
+
+	return vnic_destroy(fn, pd->life, VNIC_ADMIN_OP_DEALLOC_PD, &p, sizeof(p));
+}
+
 static int vnic_dealloc_pd(struct ib_pd *pd, struct ib_udata *udata)
 {
-	struct vnic_dealloc_pd p = { .pdn = cpu_to_le32(to_vpd(pd)->pdn) };
+	struct vnic_fn *fn = to_fn(pd->device);
+	int err;
 
-	return vnic_destroy(to_fn(pd->device), VNIC_ADMIN_OP_DEALLOC_PD, &p, sizeof(p));
+	if (udata || !to_vpd(pd)->kernel.next)
+		return vnic_pd_forget(fn, to_vpd(pd));
+	mutex_lock(&fn->kernel_lock);
+	err = vnic_pd_forget(fn, to_vpd(pd));
+	if (!err)
+		list_del(&to_vpd(pd)->kernel);
+	mutex_unlock(&fn->kernel_lock);
+	return err;
+}
+
+/* Makes the device's part of a protection domain. */
+int vnic_pd_make(struct vnic_fn *fn, struct vnic_pd *pd)
+{
+	struct vnic_alloc_pd_result r;
+	int err = vnic_command_in(fn, pd->life, VNIC_ADMIN_OP_ALLOC_PD, NULL, 0, &r, sizeof(r));
+
+	if (!err)
+		pd->pdn = le32_to_cpu(r.pdn);
+	return err;
 }
 
 static int vnic_alloc_pd(struct ib_pd *pd, struct ib_udata *udata)
 {
-	struct vnic_alloc_pd_result r;
+	struct vnic_fn *fn = to_fn(pd->device);
+	struct vnic_pd *vpd = to_vpd(pd);
 	struct vnic_pd_resp resp = {};
 	int err;
 
-	err = vnic_command(to_fn(pd->device), VNIC_ADMIN_OP_ALLOC_PD, NULL, 0, &r, sizeof(r));
+	if (!udata)
+		mutex_lock(&fn->kernel_lock);
+	vpd->life = vnic_life(fn, udata);
+	err = vnic_pd_make(fn, vpd);
+	if (!udata) {
+		if (!err)
+			list_add_tail(&vpd->kernel, &fn->kernel_pds);
+		mutex_unlock(&fn->kernel_lock);
+	}
 	if (err)
 		return err;
-	to_vpd(pd)->pdn = le32_to_cpu(r.pdn);
 	if (udata) {
 		resp.pdn = to_vpd(pd)->pdn;
 		err = ib_copy_to_udata(udata, &resp, min(sizeof(resp), udata->outlen));
@@ -215,11 +306,13 @@ static const struct ib_device_ops vnic_ops = {
 	.device_group = &vnic_attr_group,
 
 	.add_gid = vnic_add_gid,
+	.alloc_hw_port_stats = vnic_alloc_hw_port_stats,
 	.alloc_mr = vnic_alloc_mr,
 	.alloc_mw = vnic_alloc_mw,
 	.alloc_pd = vnic_alloc_pd,
 	.alloc_ucontext = vnic_alloc_ucontext,
 	.alloc_xrcd = vnic_alloc_xrcd,
+	.attach_mcast = vnic_attach_mcast,
 	.create_ah = vnic_create_ah,
 	.create_cq = vnic_create_cq,
 	.create_qp = vnic_create_qp,
@@ -235,11 +328,11 @@ static const struct ib_device_ops vnic_ops = {
 	.destroy_cq = vnic_destroy_cq,
 	.destroy_qp = vnic_destroy_qp,
 	.destroy_srq = vnic_destroy_srq,
+	.detach_mcast = vnic_detach_mcast,
 	.disassociate_ucontext = vnic_disassociate,
-	.drain_rq = vnic_drain_rq,
-	.drain_sq = vnic_drain_sq,
 	.get_dev_fw_str = vnic_fw_str,
 	.get_dma_mr = vnic_get_dma_mr,
+	.get_hw_stats = vnic_get_hw_stats,
 	.get_link_layer = vnic_link_layer,
 	.get_port_immutable = vnic_port_immutable,
 	.map_mr_sg = vnic_map_mr_sg,
@@ -285,7 +378,7 @@ struct vnic_ibdev *vnic_ib_register(struct vnic_fn *fn, struct net_device *netde
 	dev = &v->ibdev;
 	dev->node_type = RDMA_NODE_IB_CA;
 	dev->phys_port_cnt = 1;
-	dev->num_comp_vectors = fn->num_event_queues;
+	dev->num_comp_vectors = max(1U, fn->num_event_queues);
 	dev->local_dma_lkey = VNIC_RESERVED_LKEY;
 	dev->node_guid = cpu_to_be64(le64_to_cpu(fn->limits.node_guid));
 	dev->dev.parent = &fn->pdev->dev;

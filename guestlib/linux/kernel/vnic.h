@@ -4,7 +4,7 @@
  *
  *   pci.c                     probe, interrupts, the life of a function
  *     function.c              session, registers, state; loss and recovery
- *       verbs.c gid.c mr.c cq.c qp.c srq.c post.c drain.c    the ib_device
+ *       verbs.c counters.c gid.c mr.c cq.c qp.c srq.c post.c recover.c  the ib_device
  *         area.c              memory that the device and programs share
  *         admin.c             commands and their completions
  *           control.c         messages over the rings of the window
@@ -27,6 +27,7 @@
 
 #define VNIC_MAX_EVENT_QUEUES	16
 #define VNIC_GID_TABLE		16
+#define VNIC_PAGE_SIZES	GENMASK_ULL(VNIC_MAX_PAGE_SHIFT, VNIC_MIN_PAGE_SHIFT)
 
 struct vnic_fn;
 
@@ -75,6 +76,12 @@ struct vnic_command {
 	bool waiting;
 };
 
+/* An entry of the GID table, as the device was told of it. */
+struct vnic_gid {
+	struct vnic_gid_entry entry;
+	bool used;
+};
+
 /* Admin queues in the window. */
 struct vnic_admin {
 	spinlock_t lock; /* the queues and the commands */
@@ -107,11 +114,24 @@ struct vnic_fn {
 	struct vnic_object_counts counts;
 	u64 features;
 	u32 mtu;
+	u32 speed; /* Mbit/s, as it was said last */
 	u8 mac[ETH_ALEN];
 	bool link_up;
 
 	/* Queues by number, for completions and events. */
 	struct xarray qps, cqs, srqs;
+
+	/*
+	 * A life is what lies between two losses of the device. Objects of a life
+	 * that is over are no more, and their numbers may be others' now.
+	 */
+	u32 life;
+	struct mutex kernel_lock; /* the lists, and what happens to who is in them */
+	struct list_head kernel_pds, kernel_cqs, kernel_qps;
+	struct vnic_gid gids[VNIC_GID_TABLE]; /* under kernel_lock */
+	struct work_struct loss;
+	struct work_struct flush;
+	struct workqueue_struct *loss_wq;
 
 	bool lost;     /* the session is over: nothing may be asked of the device */
 	bool stopping; /* remove has begun */
@@ -160,16 +180,20 @@ struct vnic_ibdev {
 
 struct vnic_ucontext {
 	struct ib_ucontext ibucontext;
+	u32 life;
 };
 
 struct vnic_pd {
 	struct ib_pd ibpd;
 	u32 pdn;
+	u32 life;
+	struct list_head kernel;
 };
 
 struct vnic_xrcd {
 	struct ib_xrcd ibxrcd;
 	u32 xrcdn;
+	u32 life;
 };
 
 struct vnic_ah {
@@ -179,6 +203,7 @@ struct vnic_ah {
 
 struct vnic_mr {
 	struct ib_mr ibmr;
+	u32 life;
 	struct ib_umem *umem;
 	/* Fast registration: one page of addresses. */
 	__le64 *list;
@@ -189,6 +214,7 @@ struct vnic_mr {
 
 struct vnic_mw {
 	struct ib_mw ibmw;
+	u32 life;
 };
 
 /* Holds an object while its events are delivered. */
@@ -203,9 +229,14 @@ struct vnic_cq {
 	struct vnic_area *area;
 	u32 cqn;
 	u32 log2;
+	u32 life;
+	u16 vector;
+	struct list_head kernel;
 	spinlock_t lock; /* what follows: kernel's queues only */
+	bool lost;	/* the device's entries are not looked at */
 	u32 consumer;
 	u32 armings;
+	struct list_head senders, receivers; /* queue pairs that complete here */
 };
 
 /* A send, receive or shared receive queue. */
@@ -216,8 +247,15 @@ struct vnic_queue {
 	u8 stride_log2;
 	u8 max_sge;
 	u16 max_inline;
+	u32 life;
 	u32 producer;
 	spinlock_t lock; /* producer: kernel's queues only */
+	/*
+	 * The kernel's queue pairs: work requests by index, which is what the device
+	 * gets as their number; those before completed are done.
+	 */
+	u64 *wrids;
+	u32 completed;
 };
 
 struct vnic_qp {
@@ -228,6 +266,10 @@ struct vnic_qp {
 	bool sig_all;
 	struct mutex state_lock; /* state */
 	enum ib_qp_state state;
+	u32 life;
+	bool lost; /* the kernel's: what is posted is flushed */
+	u32 qkey;
+	struct list_head kernel, sender, receiver;
 	struct vnic_queue sq;
 	struct vnic_queue rq;
 };
@@ -296,11 +338,20 @@ static inline void vnic_release(struct vnic_hold *h)
 		complete(&h->gone);
 }
 
+/* Forgets the number of an object, unless it is another's by now. */
+static inline void vnic_forget(struct xarray *objects, u32 number, void *obj)
+{
+	xa_lock_irq(objects);
+	__xa_cmpxchg(objects, number, obj, NULL, 0);
+	xa_unlock_irq(objects);
+}
+
 /* window.c */
 int vnic_window_open(struct vnic_fn *fn);
 void vnic_window_start(struct vnic_fn *fn);
 void vnic_ring(struct vnic_fn *fn, u8 kind, u32 queue, u32 index);
 void vnic_control_bell(struct vnic_fn *fn);
+void vnic_cq_event(struct vnic_fn *fn, u32 cqn);
 irqreturn_t vnic_events(int irq, void *data);
 
 /* control.c */
@@ -317,13 +368,16 @@ void vnic_admin_abort(struct vnic_fn *fn);
 void vnic_admin_poll(struct vnic_fn *fn);
 int vnic_command(struct vnic_fn *fn, u16 op, const void *params, size_t len,
 		 void *result, size_t result_len);
-int vnic_destroy(struct vnic_fn *fn, u16 op, const void *params, size_t len);
+int vnic_command_in(struct vnic_fn *fn, u32 life, u16 op, const void *params, size_t len,
+		    void *result, size_t result_len);
+int vnic_destroy(struct vnic_fn *fn, u32 life, u16 op, const void *params, size_t len);
 
 /* function.c */
 void vnic_fn_work(struct work_struct *work);
 void vnic_fn_lost(struct vnic_fn *fn, const char *why);
 void vnic_fn_kick(struct vnic_fn *fn);
 void vnic_fn_down(struct vnic_fn *fn);
+void *vnic_find(struct xarray *objects, u32 number, size_t hold);
 void vnic_async_event(struct vnic_fn *fn, const struct vnic_async_event *ev);
 int vnic_reg_read(struct vnic_fn *fn, u32 offset, u32 width, u64 *value);
 int vnic_netdev_event(struct notifier_block *nb, unsigned long event, void *ptr);
@@ -346,6 +400,12 @@ void vnic_mmap_free(struct rdma_user_mmap_entry *entry);
 struct vnic_ibdev *vnic_ib_register(struct vnic_fn *fn, struct net_device *netdev);
 void vnic_ib_unregister(struct vnic_ibdev *dev);
 void vnic_ib_event(struct vnic_fn *fn, enum ib_event_type type);
+u32 vnic_life(struct vnic_fn *fn, struct ib_udata *udata);
+int vnic_pd_make(struct vnic_fn *fn, struct vnic_pd *pd);
+
+/* counters.c */
+struct rdma_hw_stats *vnic_alloc_hw_port_stats(struct ib_device *ibdev, u32 port);
+int vnic_get_hw_stats(struct ib_device *ibdev, struct rdma_hw_stats *stats, u32 port, int index);
 
 /* gid.c */
 int vnic_add_gid(const struct ib_gid_attr *attr, void **context);
@@ -355,6 +415,8 @@ int vnic_address(struct vnic_fn *fn, const struct rdma_ah_attr *attr,
 int vnic_create_ah(struct ib_ah *ah, struct rdma_ah_init_attr *attr, struct ib_udata *udata);
 int vnic_query_ah(struct ib_ah *ah, struct rdma_ah_attr *attr);
 int vnic_destroy_ah(struct ib_ah *ah, u32 flags);
+int vnic_attach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid);
+int vnic_detach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid);
 
 /* mr.c */
 struct ib_mr *vnic_get_dma_mr(struct ib_pd *pd, int access);
@@ -368,7 +430,16 @@ int vnic_map_mr_sg(struct ib_mr *mr, struct scatterlist *sg, int n, unsigned int
 int vnic_alloc_mw(struct ib_mw *mw, struct ib_udata *udata);
 int vnic_dealloc_mw(struct ib_mw *mw);
 
+/* recover.c */
+void vnic_loss_work(struct work_struct *work);
+void vnic_flush_work(struct work_struct *work);
+int vnic_revive(struct vnic_fn *fn);
+
 /* cq.c */
+int vnic_cq_make(struct vnic_cq *cq, struct vnic_page_list *list);
+void vnic_cq_join(struct vnic_cq *cq, struct list_head *link, struct list_head *list);
+void vnic_cq_leave(struct vnic_cq *cq, struct vnic_qp *qp, struct list_head *link);
+void vnic_cq_wake(struct vnic_cq *cq);
 int vnic_make_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr, struct ib_udata *udata);
 int vnic_destroy_cq(struct ib_cq *cq, struct ib_udata *udata);
 int vnic_modify_cq(struct ib_cq *cq, u16 count, u16 period);
@@ -385,9 +456,9 @@ int vnic_destroy_qp(struct ib_qp *qp, struct ib_udata *udata);
 int vnic_queue_make(struct vnic_fn *fn, struct vnic_queue *q, u32 entries, size_t entry,
 		    struct ib_ucontext *uctx);
 void vnic_queue_free(struct vnic_queue *q);
-
-void vnic_drain_sq(struct ib_qp *qp);
-void vnic_drain_rq(struct ib_qp *qp);
+struct vnic_area *vnic_queue_area(struct vnic_fn *fn, const struct vnic_queue *q);
+int vnic_qp_make(struct vnic_fn *fn, struct vnic_qp *qp, const struct ib_qp_init_attr *attr,
+		 struct vnic_area *sq_area, struct vnic_area *rq_area, bool user);
 
 /* srq.c */
 int vnic_create_srq(struct ib_srq *srq, struct ib_srq_init_attr *attr, struct ib_udata *udata);

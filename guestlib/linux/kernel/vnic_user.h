@@ -19,6 +19,11 @@ struct vnic_ucontext_resp {
 	__u64 features;
 };
 
+/* Behind the limits of a device, for who asks for it. */
+struct vnic_device_resp {
+	__u64 clock; /* of the device, as completions' times are: nanoseconds */
+};
+
 struct vnic_pd_resp {
 	__u32 pdn;
 	__u32 reserved;

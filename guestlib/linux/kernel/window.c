@@ -163,16 +163,11 @@ void vnic_ring(struct vnic_fn *fn, u8 kind, u32 queue, u32 index)
 	spin_unlock_irqrestore(&b->lock, flags);
 }
 
-static void vnic_cq_event(struct vnic_fn *fn, u32 cqn)
+/* News of a completion queue, by an event queue or a control message. */
+void vnic_cq_event(struct vnic_fn *fn, u32 cqn)
 {
-	struct vnic_cq *cq;
-	unsigned long flags;
+	struct vnic_cq *cq = vnic_find(&fn->cqs, cqn, offsetof(struct vnic_cq, hold));
 
-	xa_lock_irqsave(&fn->cqs, flags);
-	cq = xa_load(&fn->cqs, cqn);
-	if (cq)
-		refcount_inc(&cq->hold.refs);
-	xa_unlock_irqrestore(&fn->cqs, flags);
 	if (!cq)
 		return; /* it was destroyed: a late event (DRV-710) */
 	if (cq->ibcq.comp_handler)

@@ -19,8 +19,16 @@ static bool vnic_there(const struct vnic_map *map, uint32_t log2, uint32_t index
 	return !(le64toh(tail) & VNIC_PHASE) != pass;
 }
 
-/* The next entry: those of the area before a resize come first. */
-static const struct vnic_cqe *vnic_next(struct vnic_cq *cq)
+static void vnic_show_consumer(struct vnic_cq *cq)
+{
+	struct vnic_cq_header *h = cq->old.base ? cq->old.base : cq->map.base;
+
+	atomic_store_explicit((_Atomic uint32_t *)&h->consumer, htole32(cq->consumer),
+			      memory_order_release);
+}
+
+/* The entry at the consumer index: those of the area before a resize come first. */
+static const struct vnic_cqe *vnic_head(struct vnic_cq *cq)
 {
 	const struct vnic_cqe *e;
 
@@ -33,12 +41,40 @@ static const struct vnic_cqe *vnic_next(struct vnic_cq *cq)
 	return vnic_there(&cq->map, cq->log2, cq->consumer, &e) ? e : NULL;
 }
 
-static void vnic_show_consumer(struct vnic_cq *cq)
-{
-	struct vnic_cq_header *h = cq->old.base ? cq->old.base : cq->map.base;
+/* No queue pair has this number: the one of the entry was reset since. */
+#define VNIC_QPN_RESET UINT32_MAX
 
-	atomic_store_explicit((_Atomic uint32_t *)&h->consumer, htole32(cq->consumer),
-			      memory_order_release);
+/* The next entry that is of use. */
+static const struct vnic_cqe *vnic_next(struct vnic_cq *cq)
+{
+	const struct vnic_cqe *e;
+
+	while ((e = vnic_head(cq)) && e->qpn == htole32(VNIC_QPN_RESET)) {
+		cq->consumer++;
+		vnic_show_consumer(cq);
+	}
+	return e;
+}
+
+static void vnic_sweep(const struct vnic_map *map, uint32_t log2, uint32_t index, uint32_t qpn)
+{
+	const struct vnic_cqe *e;
+
+	for (; vnic_there(map, log2, index, &e); index++)
+		if (e->qpn == htole32(qpn))
+			((struct vnic_cqe *)e)->qpn = htole32(VNIC_QPN_RESET);
+}
+
+/* A queue pair in RESET has no completions, as if it had just been made. */
+void vnic_cq_sweep(struct ibv_cq *ibcq, uint32_t qpn)
+{
+	struct vnic_cq *cq = to_vcq(ibcq);
+
+	vnic_lock(&cq->lock);
+	if (cq->old.base)
+		vnic_sweep(&cq->old, cq->old_log2, cq->consumer, qpn);
+	vnic_sweep(&cq->map, cq->log2, cq->old.base ? 0 : cq->consumer, qpn);
+	vnic_unlock(&cq->lock);
 }
 
 static unsigned int vnic_flags(const struct vnic_cqe *e)

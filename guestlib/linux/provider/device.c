@@ -57,6 +57,31 @@ static int vnic_query_device(struct ibv_context *ctx, const struct ibv_query_dev
 	return 0;
 }
 
+/* The device's clock, which is that of completions; a system call and an answer of the device. */
+static int vnic_query_rt_values(struct ibv_context *ctx, struct ibv_values_ex *values)
+{
+	struct {
+		struct ib_uverbs_ex_query_device_resp ibv;
+		struct vnic_device_resp drv;
+	} resp = {};
+	size_t size = sizeof(resp);
+	struct ibv_device_attr_ex attr;
+	int err;
+
+	if (values->comp_mask & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK)
+		return EINVAL;
+	if (!values->comp_mask)
+		return 0;
+	err = ibv_cmd_query_device_any(ctx, NULL, &attr, sizeof(attr), &resp.ibv, &size);
+	if (err)
+		return err;
+	if (!resp.drv.clock)
+		return EOPNOTSUPP; /* an older module */
+	values->raw_clock.tv_sec = 0;
+	values->raw_clock.tv_nsec = resp.drv.clock;
+	return 0;
+}
+
 static int vnic_query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
 {
 	struct ibv_query_port cmd;
@@ -279,6 +304,7 @@ static const struct verbs_context_ops vnic_ops = {
 	.alloc_parent_domain = vnic_alloc_parent_domain,
 	.alloc_pd = vnic_alloc_pd,
 	.alloc_td = vnic_alloc_td,
+	.attach_mcast = ibv_cmd_attach_mcast,
 	.bind_mw = vnic_bind_mw,
 	.close_xrcd = vnic_close_xrcd,
 	.create_ah = vnic_create_ah,
@@ -296,6 +322,7 @@ static const struct verbs_context_ops vnic_ops = {
 	.destroy_cq = vnic_destroy_cq,
 	.destroy_qp = vnic_destroy_qp,
 	.destroy_srq = vnic_destroy_srq,
+	.detach_mcast = ibv_cmd_detach_mcast,
 	.free_context = vnic_free_context,
 	.get_srq_num = vnic_get_srq_num,
 	.modify_cq = vnic_modify_cq,
@@ -310,6 +337,7 @@ static const struct verbs_context_ops vnic_ops = {
 	.query_device_ex = vnic_query_device,
 	.query_port = vnic_query_port,
 	.query_qp = vnic_query_qp,
+	.query_rt_values = vnic_query_rt_values,
 	.query_srq = vnic_query_srq,
 	.reg_mr = vnic_reg_mr,
 	.req_notify_cq = vnic_req_notify_cq,

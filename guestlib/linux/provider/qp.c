@@ -51,7 +51,9 @@ struct ibv_qp *vnic_create_qp_ex(struct ibv_context *ctx, struct ibv_qp_init_att
 	int err;
 
 	if (attr->comp_mask & ~(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
-				IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) {
+				IBV_QP_INIT_ATTR_CREATE_FLAGS |
+				IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) ||
+	    (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && attr->create_flags)) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
@@ -142,6 +144,10 @@ int vnic_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 		/* The kernel has zeroed the headers. */
 		qp->sq.producer = 0;
 		qp->rq.producer = 0;
+		if (ibqp->send_cq)
+			vnic_cq_sweep(ibqp->send_cq, ibqp->qp_num);
+		if (ibqp->recv_cq && ibqp->recv_cq != ibqp->send_cq)
+			vnic_cq_sweep(ibqp->recv_cq, ibqp->qp_num);
 	}
 	return err;
 }

@@ -186,6 +186,7 @@ struct ibv_cq *vnic_create_cq(struct ibv_context *ctx, int cqe, struct ibv_comp_
 			      int vector);
 struct ibv_cq_ex *vnic_create_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_attr_ex *attr);
 int vnic_resize_cq(struct ibv_cq *cq, int cqe);
+void vnic_cq_sweep(struct ibv_cq *cq, uint32_t qpn);
 int vnic_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr);
 int vnic_destroy_cq(struct ibv_cq *cq);
 int vnic_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);

@@ -11,6 +11,9 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
+// testPackages are what tests have in their guests beside image.Packages.
+var testPackages = []string{"ethtool", "pciutils", "strace", "systemd", "diffutils", "fio", "libfabric-bin", "nfs-kernel-server", "python3-pyverbs", "ucx-utils"}
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	cache, err := image.DefaultCache()
@@ -18,7 +21,7 @@ func main() {
 		_, err = image.FetchKernel(ctx, cache)
 	}
 	if err == nil {
-		_, err = image.FetchPackages(ctx, filepath.Dir(cache), append([]string{"strace", "systemd"}, image.Packages...)) // with what tests add
+		_, err = image.FetchPackages(ctx, filepath.Dir(cache), append(testPackages, image.Packages...))
 	}
 	stop()
 	if err != nil {

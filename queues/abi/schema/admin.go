@@ -7,11 +7,11 @@ var commands = []Command{
 	{Name: "AllocPD", Code: 2, Group: "Verbs", Result: "AllocPDResult", Doc: "creates a protection domain.", Errors: "NoResources"},
 	{Name: "DeallocPD", Code: 3, Group: "Verbs", Params: "DeallocPD", Doc: "destroys a protection domain.", Errors: "NotFound, Busy (has MRs or QPs)"},
 	{
-		Name: "RegMR", Code: 4, Group: "Verbs", Params: "RegMR", Result: "RegMRResult", Doc: "registers memory; the page list is copied before the command completes.", Errors: "NotFound (PD), NoResources, MemoryFault, TooLarge",
+		Name: "RegMR", Code: 4, Group: "Verbs", Params: "RegMR", Result: "RegMRResult", Doc: "registers memory; the page list is copied before the command completes.", Errors: "NotFound (PD), NoResources (also: the page list is too long), MemoryFault, TooLarge",
 		Long: true,
 	},
 	{Name: "AllocMR", Code: 45, Group: "Verbs", Params: "AllocMR", Result: "RegMRResult", Doc: "creates a region without memory, which RegMR work requests give it.", Errors: "NotFound (PD), NoResources, TooLarge"},
-	{Name: "DeregMR", Code: 5, Group: "Verbs", Params: "DeregMR", Doc: "ends a registration; later use of its keys fails.", Errors: "NotFound, Busy (memory windows are bound to it)"},
+	{Name: "DeregMR", Code: 5, Group: "Verbs", Params: "DeregMR", Doc: "ends a registration; later use of its keys fails.", Errors: "NotFound, Busy (memory windows are bound to it, or ReregMR is not done)"},
 	{
 		Name: "CreateCQ", Code: 6, Group: "Verbs", Params: "CreateCQ", Result: "CreateCQResult", Doc: "creates a completion queue over a page list.", Errors: "NoResources, MemoryFault, TooLarge",
 		Areas: []Area{{Entries: "Log2Entries", Log2Entry: 6}},
@@ -23,7 +23,7 @@ var commands = []Command{
 		Areas: []Area{{Entries: "SQLog2Entries", Entry: "SQLog2Stride"}, {Entries: "RQLog2Entries", Entry: "RQLog2Stride"}},
 		Needs: []Need{
 			{Feature: "Datagrams", Field: "Type", Values: []string{"UD", "GSI"}},
-			{Feature: "ExtendedVerbs", Field: "Type", Values: []string{"XRCSend", "XRCRecv"}},
+			{Feature: "ExtendedVerbs", Field: "Type", Values: []string{"UC", "XRCSend", "XRCRecv"}},
 			{Feature: "ExtendedVerbs", Field: "Ordering"},
 			{Feature: "ExtendedVerbs", Field: "ErrorMode"},
 		},
@@ -37,7 +37,7 @@ var commands = []Command{
 	},
 	{Name: "CMUnlisten", Code: 13, Group: "Connection", Params: "CMUnlisten", Doc: "stops listening; requests not yet answered are rejected.", Errors: "NotFound"},
 	{
-		Name: "CMConnect", Code: 14, Group: "Connection", Params: "CMConnect", Result: "CMConnectResult", Doc: "connects a QP in state INIT; an Established event follows, or a Rejected, Unreachable or Disconnected one.", Errors: "NotFound (QP), BadState, NoResources, Unreachable (no route to the GID), MemoryFault",
+		Name: "CMConnect", Code: 14, Group: "Connection", Params: "CMConnect", Result: "CMConnectResult", Doc: "connects a QP in state INIT; an Established event follows, or a Rejected, Unreachable or Disconnected one.", Errors: "NotFound (QP), BadState, Busy (256 events wait to be taken), NoResources, Unreachable (no route to the GID), MemoryFault",
 		Breaks: []Breach{{"Denied", 911}, {"BadState", 902}},
 	},
 	{
@@ -46,7 +46,7 @@ var commands = []Command{
 	},
 	{Name: "CMReject", Code: 16, Group: "Connection", Params: "CMReject", Doc: "rejects a connection request.", Errors: "NotFound, MemoryFault"},
 	{
-		Name: "CreateAH", Code: 56, Group: "Verbs", Params: "CreateAH", Result: "CreateAHResult", Doc: "creates an address handle; it never waits.", Errors: "NotFound (PD), NoResources, Unsupported (multicast, VLAN)",
+		Name: "CreateAH", Code: 56, Group: "Verbs", Params: "CreateAH", Result: "CreateAHResult", Doc: "creates an address handle; it never waits.", Errors: "NotFound (PD), NoResources, Unsupported (VLAN; multicast where AttachMcast is)",
 		Needs: []Need{{Feature: "Datagrams"}},
 	},
 	{
@@ -106,7 +106,8 @@ var adminStructs = []Struct{
 		{Name: "Length", Offset: 16, Kind: U64, Doc: "bytes: 1 to MaxMRSize; IOVA+Length does not pass 2^64."},
 		{Name: "Pages", Offset: 24, Kind: U64, Doc: "page list root."},
 		{Name: "Levels", Offset: 32, Kind: U8, Doc: "levels of the page list: 1 to 3."},
-		{Name: "Offset", Offset: 36, Kind: U32, Doc: "offset of the first byte in the first page: 0 to 4095."},
+		{Name: "PageShift", Offset: 33, Kind: U8, Doc: "log2 of the bytes of each page that the list names: MinPageShift to MaxPageShift; 0 is MinPageShift."},
+		{Name: "Offset", Offset: 36, Kind: U32, Doc: "offset of the first byte in the first page, less than a page."},
 	}},
 	{Name: "RegMRResult", Size: 8, Doc: "RegMRResult is the result of RegMR.", Fields: []Field{
 		{Name: "LKey", Offset: 0, Kind: U32, Doc: "local key."},

@@ -11,7 +11,6 @@ var enums = []Enum{
 	{Name: "Fault", Prefix: "Fault", Base: U32, Doc: "Fault says why a function is in StateError (RegFault).", Values: []Value{
 		{Name: "None", Value: 0, Text: "none", Doc: "no fault.", Action: "none"},
 		{Name: "Memory", Value: 1, Text: "memory fault", Doc: "a queue or page list lies outside the memory the function may use, or that memory vanished.", Action: "check device addresses and that the memory stays pinned and shared; reset"},
-		{Name: "Doorbell", Value: 2, Text: "bad doorbell", Doc: "a doorbell names a queue that does not exist.", Action: "fix the driver: send no doorbell after the command that destroys the queue; reset"},
 		{Name: "Ring", Value: 3, Text: "bad ring", Doc: "the consumer index of an event queue cannot be true.", Action: "fix the driver: only it writes that index, and only forwards; reset"},
 		{Name: "Command", Value: 4, Text: "bad command", Doc: "the admin queues cannot be used: the doorbell moved back or more than a queue ahead, or an entry cannot be read or written.", Action: "fix the driver; reset"},
 		{Name: "Protocol", Value: 5, Text: "protocol error", Doc: "the control stream broke the rules of framing or order.", Action: "fix the driver; attach again"},
@@ -89,6 +88,7 @@ var enums = []Enum{
 	{Name: "QPType", Prefix: "QPType", Base: U8, Doc: "QPType is the transport type of a QP; values of ibv_qp_type.", Values: []Value{
 		{Name: "RC", Value: 2, Text: "RC", Doc: "reliable connection."},
 		{Name: "GSI", Value: 1, Text: "GSI", Doc: "unreliable datagram with number 1, one per function: for connection management of guests' kernels."},
+		{Name: "UC", Value: 3, Text: "UC", Doc: "unreliable connection: SENDs and WRITEs; a message that is not taken whole is lost without a word."},
 		{Name: "UD", Value: 4, Text: "UD", Doc: "unreliable datagram."},
 		{Name: "XRCSend", Value: 9, Text: "XRC send", Doc: "initiator of an XRC connection: has no receives."},
 		{Name: "XRCRecv", Value: 10, Text: "XRC receive", Doc: "target of an XRC connection: has no queues; each request names an XRC SRQ of its domain."},
@@ -103,7 +103,7 @@ var enums = []Enum{
 		{Name: "CompleteInError", Value: 1, Text: "complete in error", Doc: "the request completes in error, at both ends if it takes a receive; the queue pair goes on."},
 	}},
 	{Name: "MWType", Prefix: "MWType", Base: U8, Doc: "MWType is the kind of a memory window; values of ibv_mw_type.", Values: []Value{
-		{Name: "1", Value: 1, Text: "type 1", Doc: "not offered."},
+		{Name: "1", Value: 1, Text: "type 1", Doc: "bound by a work request of any QP of its PD, for the peers of all."},
 		{Name: "2", Value: 2, Text: "type 2", Doc: "bound by a work request, to one queue pair (2B)."},
 	}},
 	{Name: "SRQType", Prefix: "SRQType", Base: U8, Doc: "SRQType is the kind of a shared receive queue; values of ibv_srq_type.", Values: []Value{
@@ -116,7 +116,7 @@ var enums = []Enum{
 		{Name: "RTR", Value: 2, Text: "RTR", Doc: "ready to receive."},
 		{Name: "RTS", Value: 3, Text: "RTS", Doc: "ready to send: connected."},
 		{Name: "SQD", Value: 4, Text: "SQD", Doc: "no new sends are begun; those begun are finished."},
-		{Name: "SQE", Value: 5, Text: "SQE", Doc: "a send of a UD queue pair failed: sends are flushed, receives go on."},
+		{Name: "SQE", Value: 5, Text: "SQE", Doc: "a send of a UD or UC queue pair failed: sends are flushed, receives go on."},
 		{Name: "Err", Value: 6, Text: "ERR", Doc: "work is flushed."},
 	}},
 	{Name: "PathMTU", Prefix: "MTU", Base: U8, Doc: "PathMTU is a path MTU; values of ibv_mtu.", Values: []Value{

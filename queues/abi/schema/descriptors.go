@@ -61,16 +61,17 @@ var queueStructs = []Struct{
 	}},
 	{Name: "BindMW", Size: 24, Doc: "BindMW follows the header of a BindMW request, whose RKey is the window's new key and which has no SGEs.", Fields: []Field{
 		{Name: "Addr", Offset: 0, Kind: U64, Doc: "first byte of the window, as the region names it."},
-		{Name: "Length", Offset: 8, Kind: U64, Doc: "bytes: at least 1, within the region."},
+		{Name: "Length", Offset: 8, Kind: U64, Doc: "bytes: at least 1, within the region; 0 frees a window of type 1."},
 		{Name: "LKey", Offset: 16, Kind: U32, Doc: "key of the region, which has AccessMWBind."},
-		{Name: "Access", Offset: 20, Kind: U32, Flags: "Access", Doc: "RemoteWrite and RemoteAtomic, if the region has LocalWrite; RemoteRead; ZeroBased: peers name the bytes from 0."},
+		{Name: "Access", Offset: 20, Kind: U32, Flags: "Access", Doc: "RemoteWrite and RemoteAtomic, if the region has LocalWrite; RemoteRead; ZeroBased (type 2): peers name the bytes from 0."},
 	}},
-	{Name: "FastReg", Size: 32, Doc: "FastReg follows the header of a RegMR request, whose RKey is the region's new key, of which the driver chooses the low 8 bits, and which has no SGEs.", Fields: []Field{
+	{Name: "FastReg", Size: 40, Doc: "FastReg follows the header of a RegMR request, whose RKey is the region's new key, of which the driver chooses the low 8 bits, and which has no SGEs.", Fields: []Field{
 		{Name: "IOVA", Offset: 0, Kind: U64, Doc: "address of the first byte as work requests and peers name it."},
 		{Name: "Length", Offset: 8, Kind: U64, Doc: "bytes: at least 1, in at most as many pages as AllocMR said."},
 		{Name: "Pages", Offset: 16, Kind: U64, Doc: "page list root, of one level; read when the request is carried out."},
 		{Name: "Access", Offset: 24, Kind: U32, Flags: "Access", Doc: "as in RegMR."},
-		{Name: "Offset", Offset: 28, Kind: U32, Doc: "offset of the first byte in the first page: 0 to 4095."},
+		{Name: "Offset", Offset: 28, Kind: U32, Doc: "as in RegMR."},
+		{Name: "PageShift", Offset: 32, Kind: U8, Doc: "as in RegMR."},
 	}},
 	{Name: "RecvWQE", Size: 16, Doc: "RecvWQE is the header of a receive queue entry. NumSGE SGEs follow it.", Fields: []Field{
 		{Name: "WRID", Offset: 0, Kind: U64, Doc: "chosen by the driver, returned in the completion."},

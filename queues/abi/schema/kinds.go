@@ -22,6 +22,7 @@ var objectKinds = []ObjectKind{
 	{"SRQ", "shared receive queues", "", 256, 1<<16 - 1},
 	{"MW", "memory windows", "", 4096, 1 << 20},
 	{"XRCD", "XRC domains", "", 64, 1<<16 - 1},
+	{"MCG", "attachments to multicast groups", "of one queue pair to one group each", 256, 1 << 16},
 }
 
 // Key is the kind's name in the configuration.
@@ -29,7 +30,7 @@ func (k *ObjectKind) Key() string { return strings.ToLower(k.Name) }
 
 // objectCounts has a count for each kind.
 func objectCounts() Struct {
-	s := Struct{Name: "ObjectCounts", Size: 4 * len(objectKinds), Doc: "ObjectCounts counts the objects of a function by kind. An SRQ has at most MaxQPEntries entries of MaxSGE SGEs (QueryDeviceResult)."}
+	s := Struct{Name: "ObjectCounts", Size: (4*len(objectKinds) + 7) &^ 7, Doc: "ObjectCounts counts the objects of a function by kind. An SRQ has at most MaxQPEntries entries of MaxSGE SGEs (QueryDeviceResult)."}
 	for i, k := range objectKinds {
 		doc := k.Doc + "."
 		if k.Note != "" {

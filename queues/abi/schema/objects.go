@@ -37,7 +37,15 @@ var objectCommands = []Command{
 		Needs: []Need{{Feature: "ExtendedVerbs"}},
 	},
 	{
-		Name: "ReregMR", Code: 40, Group: "Verbs", Params: "ReregMR", Result: "RegMRResult", Doc: "changes a region and gives it new keys; after an error it is as it was.", Errors: "NotFound (region, PD), Busy (windows are bound to it), NoResources, MemoryFault, TooLarge",
+		Name: "AttachMcast", Code: 43, Group: "Verbs", Params: "Mcast", Doc: "has a queue pair of type UD receive the datagrams to a multicast group; again does nothing.", Errors: "NotFound, NoResources, Unsupported (the function is in no network that carries them)",
+		Needs: []Need{{Feature: "Datagrams"}},
+	},
+	{
+		Name: "DetachMcast", Code: 44, Group: "Verbs", Params: "Mcast", Doc: "ends what AttachMcast began.", Errors: "NotFound (also: it is not attached)",
+		Needs: []Need{{Feature: "Datagrams"}},
+	},
+	{
+		Name: "ReregMR", Code: 40, Group: "Verbs", Params: "ReregMR", Result: "RegMRResult", Doc: "changes a region and gives it new keys; after an error it is as it was.", Errors: "NotFound (region, PD), Busy (windows are bound to it, or another ReregMR is not done), NoResources, MemoryFault, TooLarge",
 		Needs: []Need{{Feature: "ExtendedVerbs"}},
 		Long:  true,
 	},
@@ -83,6 +91,7 @@ var objectStructs = []Struct{
 		{Name: "Length", Offset: 24, Kind: U64, Doc: "as in RegMR."},
 		{Name: "Pages", Offset: 32, Kind: U64, Doc: "as in RegMR."},
 		{Name: "Levels", Offset: 40, Kind: U8, Doc: "as in RegMR."},
+		{Name: "PageShift", Offset: 41, Kind: U8, Doc: "as in RegMR."},
 		{Name: "Offset", Offset: 44, Kind: U32, Doc: "as in RegMR."},
 	}},
 	{Name: "CreateSRQ", Size: 32, Doc: "CreateSRQ holds the parameters of the command of that name. The area takes QueueHeaderSize + stride × entries bytes.", Fields: []Field{
@@ -123,6 +132,10 @@ var objectStructs = []Struct{
 	}},
 	{Name: "DestroySRQ", Size: 8, Doc: "DestroySRQ holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "SRQN", Offset: 0, Kind: U32, Doc: "shared receive queue number."},
+	}},
+	{Name: "Mcast", Size: 24, Doc: "Mcast holds the parameters of AttachMcast and DetachMcast.", Fields: []Field{
+		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair number."},
+		{Name: "GID", Offset: 8, Kind: Bytes, Len: 16, Doc: "group; IPv4 in its mapped form."},
 	}},
 	{Name: "OpenXRCDResult", Size: 8, Doc: "OpenXRCDResult is the result of OpenXRCD.", Fields: []Field{
 		{Name: "XRCDN", Offset: 0, Kind: U32, Doc: "XRC domain number, not 0."},

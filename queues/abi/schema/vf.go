@@ -72,10 +72,10 @@ var vfStructs = []Struct{
 		{Name: "Mask", Offset: 4, Kind: U32, Doc: "bit n: Counts n is set."},
 		{Name: "Counts", Offset: 8, Kind: Bytes, Len: 32, Doc: "eight u32 in the order of CreditCounts."},
 	}},
-	{Name: "SetVFObjects", Size: 40, Doc: "SetVFObjects holds the parameters of the command of that name.", Fields: []Field{
+	{Name: "SetVFObjects", Size: 48, Doc: "SetVFObjects holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "VF", Offset: 0, Kind: U16, Doc: "VF of this PF: 1 to RegTotalVF."},
 		{Name: "Mask", Offset: 4, Kind: U32, Doc: "bit n: Counts n is set."},
-		{Name: "Counts", Offset: 8, Kind: Bytes, Len: 32, Doc: "eight u32 in the order of ObjectCounts."},
+		{Name: "Counts", Offset: 8, Kind: Bytes, Len: 40, Doc: "ten u32 in the order of ObjectCounts."},
 	}},
 	{Name: "QueryVFObjects", Size: 8, Doc: "QueryVFObjects holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "VF", Offset: 0, Kind: U16, Doc: "VF of this PF: 1 to RegTotalVF."},
@@ -118,6 +118,7 @@ func functionRegisters() []Register {
 		{"MaxTxRate", 0x104, 4, ReadOnly, "by function", "Most the function may send, Mbit/s; 0: no limit.", ""},
 		{"TotalVF", 0x108, 4, ReadOnly, "by function", "Highest VF number a PF may enable; 0 for a VF.", ""},
 		{"NumVF", 0x10c, 4, ReadOnly, "by function", "VFs of a PF that are enabled; 0 for a VF.", ""},
+		{"Speed", 0x110, 4, ReadOnly, "by function", "Speed of the function's port, Mbit/s: that of the NIC's uplink, or RegMaxTxRate where that is less.", ""},
 	}
 	counts := vfStructs[len(vfStructs)-1].Fields
 	for part, doc := range []struct{ name, text string }{{"Limit", "most it may hold"}, {"Guarantee", "set aside for it alone"}, {"InUse", "held now"}} {
@@ -128,5 +129,5 @@ func functionRegisters() []Register {
 			})
 		}
 	}
-	return list
+	return append(list, Register{"Clock", 0x180, 8, ReadOnly, "–", "The device's clock, by which CQE.Timestamp is taken: nanoseconds, monotonic.", ""})
 }

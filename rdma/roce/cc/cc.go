@@ -15,8 +15,9 @@ const (
 
 // State is the congestion state of a connection. Algorithm.Init fills it.
 type State struct {
-	Window int     // packets that may be under way
-	Rate   float64 // bytes per second that packets may leave at; 0: as they come
+	Window int        // packets that may be under way
+	Rate   float64    // bytes per second that packets may leave at; 0: as they come
+	Trip   vtime.Time // round trip, smoothed, which the connection says; 0: not known
 
 	slow  bool // nothing was lost yet: the window grows with every answer
 	acked int  // packets since it grew
@@ -33,6 +34,7 @@ type State struct {
 	byTime     int // raises since a notification
 	byBytes    int
 	notifiedAt vtime.Time
+	cutAt      vtime.Time // last reduction of the rate
 }
 
 // Algorithm decides on Window and Rate.

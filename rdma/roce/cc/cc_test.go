@@ -105,3 +105,43 @@ func TestDCQCN(t *testing.T) {
 		t.Errorf("still bounded to %g an hour later", s.Rate)
 	}
 }
+
+// TestDCQCNOneTrouble: notifications within a round trip are about one trouble. They reduce the rate
+// once, and another reduction before a step keeps the target.
+func TestDCQCNOneTrouble(t *testing.T) {
+	d := DefaultDCQCN()
+	var s State
+	d.Init(&s)
+	now := vtime.Time(1e9)
+	d.Notified(&s, now)
+	if s.Rate != 0 || s.Window != FirstWindow/2 {
+		t.Fatalf("rate %g, window %d: there was nothing to reduce but the window", s.Rate, s.Window)
+	}
+	d.Answered(&s, now, 1, 1e6) // begins the measurement
+	d.Answered(&s, now+5e5, 1, 1e6)
+	s.Trip = 10 * d.Trip
+	now += 5e5
+	d.Notified(&s, now)
+	first, target := s.Rate, s.target
+	if near := 1e6 / 5e-4 / 2; math.Abs(first-near) > 1 {
+		t.Fatalf("rate %g, want %g: half of what arrived in half a millisecond", first, near)
+	}
+	for range 9 {
+		now += d.Calm
+		if d.Notified(&s, now); s.Rate != first {
+			t.Fatalf("rate %g of %g within the round trip", s.Rate, first)
+		}
+	}
+	now += d.Calm
+	if d.Notified(&s, now); s.Rate >= first || s.target != target {
+		t.Fatalf("rate %g of %g, target %g of %g in the next round trip", s.Rate, first, s.target, target)
+	}
+	low := s.Rate
+	now += 10*d.Pause - 1
+	if d.Sent(&s, now, 0); s.Rate != low {
+		t.Error("rate rose before its time")
+	}
+	if d.Sent(&s, now+1, 0); s.Rate != (low+target)/2 {
+		t.Errorf("rate %g, want %g", s.Rate, (low+target)/2)
+	}
+}

@@ -12,6 +12,13 @@ var _ = register("dcqcn", DefaultDCQCN())
 // "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, §3.3), as NICs that speak
 // RoCEv2 do. Losses move the window, as Window's do: a peer that sends no notifications needs it.
 //
+// The paper's times are those of a network whose round trip is shorter than the time between two
+// notifications. A queue of the kernel's makes it a hundred times as long: many notifications come
+// of one trouble before the first reduction can show, and the rate has risen far beyond the line
+// before the first comes. So all times stretch with the round trip that was measured; there is one
+// reduction in Calm; and one that follows another without a step between them keeps the target, as
+// NICs do.
+//
 //	notification ─▶ target = rate; rate falls by alpha/2; alpha rises
 //	           then, by time and by bytes sent:
 //	             5 times   rate = (rate + target) / 2        fast recovery
@@ -25,7 +32,8 @@ type DCQCN struct {
 	Raise float64    // bytes per second, a step
 	Hyper float64    // the same, when nothing was heard for long
 	Gain  float64    // of alpha, g
-	Calm  vtime.Time // without a notification, then alpha falls
+	Trip  vtime.Time // round trip that the following are for; a longer one stretches them
+	Calm  vtime.Time // without a notification, then alpha falls; the least between two reductions
 	Pause vtime.Time // between two steps
 	Bytes int        // the same, in bytes sent
 	Quick int        // steps of fast recovery, F
@@ -36,7 +44,7 @@ func DefaultDCQCN() DCQCN {
 	const mbit = 1e6 / 8
 	return DCQCN{
 		Line: 40_000 * mbit, Least: 1 * mbit, Raise: 5 * mbit, Hyper: 50 * mbit, Gain: 1. / 256,
-		Calm: 55e3, Pause: 300e3, Bytes: 10 << 20, Quick: 5,
+		Trip: 50e3, Calm: 55e3, Pause: 300e3, Bytes: 10 << 20, Quick: 5,
 	}
 }
 
@@ -52,6 +60,10 @@ func (d DCQCN) Init(s *State) {
 // Answered implements Algorithm.
 func (d DCQCN) Answered(s *State, now vtime.Time, packets, bytes int) {
 	d.Window.Answered(s, now, packets, bytes)
+	if s.since == 0 {
+		s.since = now
+		return
+	}
 	s.counted += bytes
 	if took := now - s.since; took >= measureTime {
 		s.measured = float64(s.counted) * 1e9 / float64(took)
@@ -62,17 +74,27 @@ func (d DCQCN) Answered(s *State, now vtime.Time, packets, bytes int) {
 // Notified implements Algorithm.
 func (d DCQCN) Notified(s *State, now vtime.Time) {
 	d.Sent(s, now, 0) // what was due before
-	if s.Rate == 0 {
-		s.Rate = d.Line
-		if s.measured > 0 {
-			s.Rate = s.measured
-		}
+	switch took := now - s.since; {
+	case s.Rate != 0:
+	case s.measured > 0:
+		s.Rate = s.measured
+	case s.counted > 0 && took > 0:
+		s.Rate = float64(s.counted) * 1e9 / float64(took)
+	default: // there is no rate to reduce yet
+		d.Window.Notified(s, now)
+		return
 	}
-	s.target = s.Rate
+	if s.cutAt != 0 && now < s.cutAt+d.stretch(s, d.Calm) {
+		return
+	}
+	s.cutAt = now
+	if s.byTime+s.byBytes > 0 || s.target == 0 {
+		s.target = s.Rate
+	}
 	s.Rate = max(s.Rate*(1-s.alpha/2), d.Least)
 	s.alpha = (1-d.Gain)*s.alpha + d.Gain
 	s.byTime, s.byBytes, s.sent = 0, 0, 0
-	s.alphaAt, s.raiseAt = now+d.Calm, now+d.Pause
+	s.alphaAt, s.raiseAt = now+d.stretch(s, d.Calm), now+d.stretch(s, d.Pause)
 }
 
 // Sent implements Algorithm: the rate rises with time and bytes.
@@ -81,12 +103,13 @@ func (d DCQCN) Sent(s *State, now vtime.Time, n int) {
 		return
 	}
 	if now >= s.alphaAt {
-		calm := (now-s.alphaAt)/d.Calm + 1
-		s.alpha *= math.Pow(1-d.Gain, float64(calm))
-		s.alphaAt += calm * d.Calm
+		calm := d.stretch(s, d.Calm)
+		times := (now-s.alphaAt)/calm + 1
+		s.alpha *= math.Pow(1-d.Gain, float64(times))
+		s.alphaAt += times * calm
 	}
 	for now >= s.raiseAt && s.Rate != 0 {
-		s.raiseAt += d.Pause
+		s.raiseAt += d.stretch(s, d.Pause)
 		s.byTime++
 		d.raise(s)
 	}
@@ -95,6 +118,14 @@ func (d DCQCN) Sent(s *State, now vtime.Time, n int) {
 		s.byBytes++
 		d.raise(s)
 	}
+}
+
+// stretch is how long a time is with the round trip that there is.
+func (d DCQCN) stretch(s *State, t vtime.Time) vtime.Time {
+	if s.Trip <= d.Trip {
+		return t
+	}
+	return t * s.Trip / d.Trip
 }
 
 // raise is one step.

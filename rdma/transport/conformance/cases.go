@@ -30,6 +30,12 @@ var cases = []struct {
 	{"Close", Options{}, closed},
 	{"Abort", Options{}, aborted},
 	{"AttachedOnce", Options{}, attachedOnce},
+	{"UnreliableSizes", Options{Unreliable: true}, unreliableSizes},
+	{"UnreliableOrder", Options{Unreliable: true}, unreliableOrder},
+	{"UnreliableNotReady", Options{Unreliable: true}, unreliableNotReady},
+	{"UnreliableRefused", Options{Unreliable: true}, unreliableRefused},
+	{"UnreliableGatherFails", Options{Unreliable: true}, unreliableGatherFails},
+	{"UnreliablePeerGone", Options{Unreliable: true}, unreliablePeerGone},
 }
 
 // ended fails the case unless a request ended as it should.

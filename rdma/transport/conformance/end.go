@@ -72,7 +72,7 @@ func (e *end) attach(o *Options, qpn, peer uint32) {
 	var ok bool
 	e.call(func() {
 		e.segment, ok = e.conn.Attach(&transport.Terms{
-			Endpoint: e, QPN: qpn, Peer: peer, PathMTU: o.PathMTU, InError: o.InError, Unordered: o.Unordered,
+			Endpoint: e, QPN: qpn, Peer: peer, PathMTU: o.PathMTU, InError: o.InError, Unordered: o.Unordered, Unreliable: o.Unreliable,
 			Serves: 16, Reads: 16, PSN: firstPSN(peer), Sending: &transport.Sending{PSN: firstPSN(qpn), Timeout: 14, RetryCount: 7},
 			Account: &e.acct,
 		})

@@ -9,11 +9,14 @@ import (
 
 // Options are what a case asks of a connection.
 type Options struct {
-	Ordered   bool
-	Unordered bool // messages complete as they come
-	InError   bool // a request that fails completes in error
-	PathMTU   int
-	Narrow    bool // credit for very few packets at a time
+	Ordered    bool
+	Unreliable bool // an unreliable connection
+	Unordered  bool // messages complete as they come
+	InError    bool // a request that fails completes in error
+	PathMTU    int
+	Narrow     bool // credit for very few packets at a time
+
+	lossy bool // the network loses packets of unreliable connections
 }
 
 // Pair is a connection: both of its ends, and the way between them.
@@ -109,6 +112,7 @@ type Lack uint8
 const (
 	Unordered Lack = iota // packets that arrive in another order than they were sent
 	InError               // requests that complete in error, alone
+	Lossless              // unreliable connections that lose nothing: the network does, or what is as good
 )
 
 // Run holds a transport to the contract, but for what it lacks.
@@ -118,7 +122,7 @@ func Run(t *testing.T, open Open, lacks ...Lack) {
 			continue
 		}
 		for _, ordered := range []bool{true, false} {
-			if !ordered && slices.Contains(lacks, Unordered) {
+			if !ordered && (slices.Contains(lacks, Unordered) || c.options.Unreliable) {
 				continue
 			}
 			name := c.name + "/unordered"
@@ -127,7 +131,7 @@ func Run(t *testing.T, open Open, lacks ...Lack) {
 			}
 			t.Run(name, func(t *testing.T) {
 				o := c.options
-				o.Ordered = ordered
+				o.Ordered, o.lossy = ordered, slices.Contains(lacks, Lossless)
 				s := open.stage(t, o)
 				c.run(s)
 			})

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// programTime is how long a program of a pair may take: the slowest takes a tenth of it on a machine
+// that has nothing else to do.
+const programTime = 200 * time.Second
+
+// bounded is a command that a guest ends after programTime, and says what it was about.
+func bounded(command string) string {
+	return fmt.Sprintf("bash /root/bounded %d %s", int(programTime.Seconds()), quoted(command))
+}
+
+// quoted is a word for a shell.
+func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
+
+// pair runs a server in the second guest and its client in the first, until both end, and returns what
+// the client printed. The client is tried again while the server is there and does not listen yet.
+func (l *driverLab) pair(t testing.TB, server, client string) (said string) {
+	t.Helper()
+	a, b := l.guests[0], l.guests[1]
+	a.t, b.t = t, t
+	serve := fmt.Sprintf("rm -f /tmp/rc; (%s >/tmp/server 2>&1; echo $? >/tmp/rc) & sleep 0.3", bounded(server))
+	b.must(serve)
+	for end := time.Now().Add(testTime); ; {
+		var status int
+		before := said
+		if said, status = a.run(bounded(client) + " 2>&1"); status == 0 {
+			break
+		}
+		if said != before {
+			t.Logf("%s: exit status %d:\n%s", client, status, said)
+		}
+		if strings.Contains(said, tooEarly) && time.Now().Before(end) {
+			b.must("pkill -TERM -f '^bash /root/bounded'; wait; " + serve)
+		} else if rc, _ := b.run("cat /tmp/rc 2>/dev/null"); rc != "" || status == hung || time.Now().After(end) {
+			t.Fatalf("%s: exit status %d:\n%s\n%s", client, status, said, l.evidence(t))
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	if rc := l.serverStatus(); rc != "0" {
+		t.Fatalf("%s: exit status %s\nclient:\n%s\n%s", server, rc, said, l.evidence(t))
+	}
+	return said
+}
+
+// perftest -R says tooEarly when its second connection arrives before the server listens for it. Then
+// it uses what it has freed and ends by a signal, and the server waits for ever: both begin anew.
+const tooEarly = "RDMA_CM_EVENT_REJECTED"
+
+// perftestCrash is what the kernel says of that.
+var perftestCrash = regexp.MustCompile(`(?m)^.*traps: ib_\w+\[\d+\] general protection fault .* in librdmacm.*$`)
+
+// hung is the exit status of what bounded has ended.
+const hung = 124
+
+// serverStatus waits for the server of a pair to end, which bounded sees to.
+func (l *driverLab) serverStatus() string {
+	b := l.guests[1]
+	tenths := int((programTime + 30*time.Second).Seconds()) * 10
+	b.run(fmt.Sprintf("for i in $(seq %d); do test -s /tmp/rc && break; sleep 0.1; done", tenths))
+	rc, _ := b.run("cat /tmp/rc") // by itself: the shell tells of the job's end before
+	return rc
+}
+
+// endless is pair with a server that does not end by itself.
+func (l *driverLab) endless(t testing.TB, server, client string) {
+	t.Helper()
+	a, b := l.guests[0], l.guests[1]
+	a.t, b.t = t, t
+	b.must(fmt.Sprintf("rm -f /tmp/rc; %s >/tmp/server 2>&1 & sleep 0.3", server))
+	said := ""
+	for range 50 {
+		status := 0
+		if said, status = a.run(bounded(client) + " 2>&1"); status == 0 {
+			t.Log(said)
+			b.must("kill %1; wait")
+			return
+		}
+		if status == hung {
+			break
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	t.Errorf("%s:\n%s\n%s", client, said, l.evidence(t))
+}
+
+// evidence is what both guests and both NICs say after a failed pair: the server's output, the
+// kernels' logs, queue pairs and counters. A server that hangs says where before bounded ends it.
+func (l *driverLab) evidence(t testing.TB) string {
+	var text strings.Builder
+	part := func(name, said string) { fmt.Fprintf(&text, "--- %s:\n%s\n", name, strings.TrimSpace(said)) }
+	for _, at := range l.sockets() {
+		for _, what := range []string{"qps", "functions", "connections", "counters"} {
+			said, _ := exec.Command(vnic(t), "show", what, "-s", at).CombinedOutput()
+			part(fmt.Sprintf("vnic show %s -s %s", what, at), notZero(string(said)))
+		}
+	}
+	for _, g := range l.guests {
+		said, _ := g.run("for p in $(pgrep -P $(pgrep -d, -f /root/bounded)); do head /proc/$p/task/*/{comm,wchan,stack}; done; rdma res show qp; dmesg | tail -n 60")
+		part(g.name, said)
+	}
+	rc := l.serverStatus()
+	said, _ := l.guests[1].run("cat /tmp/server")
+	part("server, exit status "+rc, said)
+	return text.String()
+}
+
+// sockets are the NICs' control sockets, where the lab has both.
+func (l *driverLab) sockets() (paths []string) {
+	if l.lab != nil {
+		paths = []string{l.hosts[0].Control, l.hosts[1].Control}
+	}
+	return paths
+}
+
+// notZero leaves out the counters that count nothing.
+func notZero(lines string) string {
+	var text strings.Builder
+	for line := range strings.Lines(lines) {
+		if f := strings.Fields(line); len(f) != 2 || f[1] != "0" {
+			text.WriteString(line)
+		}
+	}
+	return text.String()
+}

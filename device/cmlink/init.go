@@ -1,0 +1,137 @@
+package cmlink
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net/url"
+	"os"
+	"slices"
+	"time"
+)
+
+// validity is how long certificates of Init last.
+const validity = 10 * 365 * 24 * time.Hour
+
+// Init makes a new fabric in dir, which is created if it is missing: a CA
+// (ca.pem, ca.key) and a certificate for each host (host-N.pem, host-N.key).
+// Certificates get mode 0644, keys 0600. If one of the files exists nothing is
+// written. Only ca.pem and its own pair need to go to a host; ca.key should not.
+func Init(dir, domain string, hosts []uint8) error {
+	if err := checkDomain(domain); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("identities: %w", err)
+	}
+	caCert, caKey := caPaths(dir)
+	if err := refuseExisting(dir, hosts, caCert, caKey); err != nil {
+		return err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("CA key: %w", err)
+	}
+	now := time.Now()
+	tmpl := &x509.Certificate{
+		SerialNumber:          serial(),
+		Subject:               pkix.Name{CommonName: "vnic CA of " + domain},
+		NotBefore:             now.Add(-time.Hour),
+		NotAfter:              now.Add(validity),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		MaxPathLenZero:        true,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
+	if err != nil {
+		return fmt.Errorf("CA certificate: %w", err)
+	}
+	ca, err := x509.ParseCertificate(der)
+	if err != nil {
+		return fmt.Errorf("CA certificate: %w", err)
+	}
+	if err := writePair(caCert, caKey, der, key); err != nil {
+		return err
+	}
+	return issueAll(dir, domain, hosts, ca, key)
+}
+
+// AddHosts makes certificates for further hosts with the CA that Init left in
+// dir.
+func AddHosts(dir, domain string, hosts []uint8) error {
+	if err := checkDomain(domain); err != nil {
+		return err
+	}
+	if err := refuseExisting(dir, hosts); err != nil {
+		return err
+	}
+	ca, key, err := loadCA(dir)
+	if err != nil {
+		return err
+	}
+	return issueAll(dir, domain, hosts, ca, key)
+}
+
+func refuseExisting(dir string, hosts []uint8, paths ...string) error {
+	for i, h := range hosts {
+		if slices.Contains(hosts[:i], h) {
+			return fmt.Errorf("identities: host %d is named twice", h)
+		}
+		c, k := hostPaths(dir, h)
+		paths = append(paths, c, k)
+	}
+	for _, p := range paths {
+		if _, err := os.Lstat(p); !errors.Is(err, fs.ErrNotExist) {
+			if err != nil {
+				return fmt.Errorf("identities: %w", err)
+			}
+			return fmt.Errorf("identities: %s exists and is not overwritten: remove it or choose another folder", p)
+		}
+	}
+	return nil
+}
+
+func issueAll(dir, domain string, hosts []uint8, ca *x509.Certificate, caKey *ecdsa.PrivateKey) error {
+	for _, h := range hosts {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			return fmt.Errorf("key of host %d: %w", h, err)
+		}
+		uri, err := url.Parse(URI(domain, h))
+		if err != nil {
+			return fmt.Errorf("identity of host %d: %w", h, err)
+		}
+		tmpl := &x509.Certificate{
+			SerialNumber: serial(),
+			Subject:      pkix.Name{CommonName: fmt.Sprintf("vnic host %d of %s", h, domain)},
+			NotBefore:    ca.NotBefore,
+			NotAfter:     ca.NotAfter,
+			KeyUsage:     x509.KeyUsageDigitalSignature,
+			ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+			URIs:         []*url.URL{uri},
+		}
+		der, err := x509.CreateCertificate(rand.Reader, tmpl, ca, key.Public(), caKey)
+		if err != nil {
+			return fmt.Errorf("certificate of host %d: %w", h, err)
+		}
+		certPath, keyPath := hostPaths(dir, h)
+		if err := writePair(certPath, keyPath, der, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func serial() *big.Int {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	b[0] &= 0x7f
+	return new(big.Int).SetBytes(b[:])
+}

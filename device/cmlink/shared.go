@@ -1,0 +1,89 @@
+package cmlink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// shared is what a Link and its peers have in common.
+type shared struct {
+	cfg      Config
+	handler  Handler
+	ctx      context.Context // until Close
+	listens  string          // address that peers dial; "": none
+	refusals limiter
+	stats    counters
+}
+
+type counters struct {
+	accepted, dialed, refusedIdentity, handshakeFailed, ousted, dialFailed, down, queueFull, messagesIn, messagesOut atomic.Uint64
+}
+
+// Stats counts events since New.
+type Stats struct {
+	Accepted        uint64 // connections that came up, by who dialed
+	Dialed          uint64
+	RefusedIdentity uint64 // peers that could not prove who they are
+	HandshakeFailed uint64 // for any other reason
+	Ousted          uint64 // unproved connections that had to go for newer ones: too many at a time
+	DialFailed      uint64
+	Down            uint64 // connections that ended
+	QueueFull       uint64 // of them, by a full send queue
+	MessagesIn      uint64
+	MessagesOut     uint64
+}
+
+var errOusted = fmt.Errorf("more than %d connections from one address, or %d from strangers, had not proved who they are", maxPerAddress, maxStrangers)
+
+// refuse counts and logs a connection that failed before it was one.
+func (s *shared) refuse(remote string, err error) {
+	if s.ctx.Err() != nil {
+		return
+	}
+	switch {
+	case errors.Is(err, errOusted):
+		s.stats.ousted.Add(1)
+	case errors.Is(err, ErrIdentity):
+		s.stats.refusedIdentity.Add(1)
+	default:
+		s.stats.handshakeFailed.Add(1)
+	}
+	if skipped, ok := s.refusals.allow(time.Now()); ok {
+		s.cfg.Log.Warn("connection management: peer refused", "remote", remote, "err", err, "not_logged", skipped,
+			"remedy", "check peers[].identity and that both NICs use identities of one `vnic keys init`")
+	}
+}
+
+// limiter lets one event in five seconds through.
+type limiter struct {
+	mu      sync.Mutex
+	last    time.Time
+	skipped int
+}
+
+func (r *limiter) allow(now time.Time) (skipped int, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.last.IsZero() && now.Sub(r.last) < 5*time.Second {
+		r.skipped++
+		return 0, false
+	}
+	skipped, r.skipped, r.last = r.skipped, 0, now
+	return skipped, true
+}
+
+// sleep waits; it returns false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

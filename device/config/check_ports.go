@@ -1,0 +1,121 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+)
+
+// tenantAddr is what must be unique in a fabric: an address inside a tenant.
+type tenantAddr struct {
+	tenant uint32
+	addr   netip.Addr
+}
+
+const minPortMTU = 576
+
+// checkPort checks a function's port. names holds network devices already taken.
+func (c *Config) checkPort(r *report, path string, f *Function, names map[string]string, owners map[tenantAddr]string, macs map[MAC]string) {
+	p := f.Port
+	if p == nil {
+		return
+	}
+	oneOf(r, path+".type", p.Type, PortTAP, PortVhostUser)
+	if f.Tenant == 0 {
+		r.add(path, "the function is in no tenant", "give the function a tenant and an address, or leave the port out")
+	}
+	if p.Type == PortVhostUser {
+		p.checkVhostUser(r, path, names)
+	} else {
+		c.checkTAP(r, path, f, names, macs)
+	}
+	c.checkPortAddresses(r, path, f, owners)
+	c.checkPortMTU(r, path+".mtu", f)
+}
+
+// checkTAP checks what only ports that are TAPs have.
+func (c *Config) checkTAP(r *report, path string, f *Function, names map[string]string, macs map[MAC]string) {
+	p := f.Port
+	oneOf(r, path+".mode", p.Mode, PortDirect, PortBridged)
+	for key, is := range map[string]bool{"socket": p.Socket != "", "queues": p.Queues != 0, "listen": p.Listen != ""} {
+		if is {
+			r.add(path+"."+key, "a TAP has none", "use type vhost-user, or leave it out")
+		}
+	}
+	if p.Name == "" {
+		r.add(path+".name", "missing", "name the TAP device to make, as vp1")
+	} else if first, dup := names[p.Name]; dup {
+		r.add(path+".name", fmt.Sprintf("%q is already %s", p.Name, first), "give each device its own name")
+	} else {
+		checkIfName(r, path+".name", p.Name)
+		names[p.Name] = path
+	}
+	switch {
+	case p.Bridge == "":
+	case p.Mode == PortDirect:
+		r.add(path+".bridge", "a direct port carries the function's MAC, and a bridge would deliver nothing to a guest that has the same", "use mode bridged")
+	case p.Bridge == p.Name || p.Bridge == c.Uplink.Bridge:
+		r.add(path+".bridge", fmt.Sprintf("%q is the port itself or the uplink's bridge", p.Bridge), "name a bridge of its own: tenants' clear packets must not reach the fabric")
+	default:
+		checkIfName(r, path+".bridge", p.Bridge)
+	}
+	switch {
+	case p.Netns == "":
+	case p.Mode == PortBridged:
+		r.add(path+".netns", "a bridged port stays where its bridge is", "use mode direct, or leave it out")
+	case strings.Contains(p.Netns, "/") && !filepath.IsAbs(p.Netns):
+		r.add(path+".netns", fmt.Sprintf("%q is neither a name nor an absolute path", p.Netns), "write the name that ip netns knows, or a path as /proc/1234/ns/net")
+	}
+	switch {
+	case p.Mode == PortDirect && p.MAC != f.MAC:
+		r.add(path+".mac", fmt.Sprintf("%s is not the function's %s", p.MAC, f.MAC), "leave it out, or use mode bridged")
+	case p.Mode == PortBridged && p.MAC == f.MAC:
+		r.add(path+".mac", fmt.Sprintf("%s is the function's own", p.MAC), "use another, or leave it out: a bridge delivers nothing to a guest whose MAC its port has")
+	case p.Mode == PortBridged:
+		if first, dup := macs[p.MAC]; dup {
+			r.add(path+".mac", fmt.Sprintf("%s is already used by %s", p.MAC, first), "give each port its own, or leave it out to have one derived")
+		}
+		macs[p.MAC] = path
+	}
+}
+
+func (c *Config) checkPortAddresses(r *report, path string, f *Function, owners map[tenantAddr]string) {
+	for i, a := range f.Port.Addresses {
+		q := fmt.Sprintf("%s.addresses[%d]", path, i)
+		if !usable(a) || a.IsLinkLocalUnicast() {
+			r.add(q, fmt.Sprintf("%s cannot be a function's address", a), "write it as 192.168.100.11 or fd00:100::11")
+			continue
+		}
+		key := tenantAddr{f.Tenant, a}
+		if first, dup := owners[key]; dup {
+			r.add(q, fmt.Sprintf("%s in tenant %d is already %s", a, f.Tenant, first), "give each function of a tenant its own addresses")
+			continue
+		}
+		owners[key] = q
+	}
+	if n := len(f.Port.Addresses); n > maxPortAddresses {
+		r.add(path+".addresses", fmt.Sprintf("%d are listed", n), fmt.Sprintf("list at most %d; a network behind the function is a route of its tenant", maxPortAddresses))
+	}
+}
+
+const maxPortAddresses = 16
+
+func (c *Config) checkPortMTU(r *report, path string, f *Function) {
+	fits := c.Uplink.MTU - c.SealedOverhead()
+	least := minPortMTU
+	for _, a := range f.Addresses() {
+		if a.Is6() {
+			least = minIPv6MTU
+		}
+	}
+	switch mtu := f.Port.MTU; {
+	case c.Uplink.MTU < minUplinkMTU: // said already
+	case fits < least:
+		r.add(path, fmt.Sprintf("uplink.mtu %d leaves %d bytes for packets sealed with %d bytes around them", c.Uplink.MTU, fits, c.SealedOverhead()), fmt.Sprintf("raise uplink.mtu to %d or more", least+c.SealedOverhead()))
+	case mtu > fits:
+		r.add(path, fmt.Sprintf("%d does not fit uplink.mtu %d: with %d bytes around a sealed packet it needs %d", mtu, c.Uplink.MTU, c.SealedOverhead(), mtu+c.SealedOverhead()), fmt.Sprintf("write %d or less, leave it out, or raise uplink.mtu", fits))
+	case mtu < least:
+		r.add(path, fmt.Sprintf("%d is out of range", mtu), fmt.Sprintf("use %d to %d bytes", least, fits))
+	}
+}

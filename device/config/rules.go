@@ -1,0 +1,55 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Ranges of the wire formats.
+const (
+	maxPF        = 15
+	maxVF        = 4095
+	minUplinkMTU = 576
+	minIPv6MTU   = 1280  // RFC 8200 §5
+	maxUplinkMTU = 65521 // the TAP driver's limit
+	maxIfName    = 15
+
+	minRotateEvery = time.Second
+	maxRotateEvery = 30 * 24 * time.Hour
+	maxSpin        = 10 * time.Millisecond
+	minWatchdog    = time.Second // a thread with nothing to do turns every half second
+	maxQueues      = 16          // tap.MaxQueues
+	minUplinkSpeed = Rate(10e6)
+	maxUplinkSpeed = Rate(4e12) // RegSpeed has 32 bits of Mbit/s, ib_port_attr less
+)
+
+// oneOf reports a value that is not one of the choices.
+func oneOf(r *report, path, value string, choices ...string) {
+	for _, c := range choices {
+		if value == c {
+			return
+		}
+	}
+	what := fmt.Sprintf("%q is not known", value)
+	if value == "" {
+		what = "missing"
+	}
+	r.add(path, what, "write one of "+strings.Join(choices, ", "))
+}
+
+// usable tells whether a station can have an address.
+func usable(a netip.Addr) bool {
+	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+// checkIfName reports what the kernel does not take as the name of a network device.
+func checkIfName(r *report, path, name string) {
+	switch {
+	case len(name) > maxIfName:
+		r.add(path, fmt.Sprintf("%q has %d characters", name, len(name)), fmt.Sprintf("use at most %d", maxIfName))
+	case name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n%"):
+		r.add(path, fmt.Sprintf("%q is not a network device name", name), "use letters, digits, - and _")
+	}
+}

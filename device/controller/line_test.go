@@ -1,0 +1,47 @@
+package controller_test
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/controller"
+	"github.com/falcon-vnic/vnic/device/devicetest"
+	"github.com/falcon-vnic/vnic/device/security"
+	"github.com/falcon-vnic/vnic/internal/vtime"
+)
+
+// TestSPIRefusedIsBounded: however many packets of a peer come under another key, in one Step or
+// before the core runs, a shard asks the core once, without memory for each, and all are counted.
+func TestSPIRefusedIsBounded(t *testing.T) {
+	core, err := controller.NewCore(controller.CoreConfig{
+		NIC: devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"}), Shards: 1, Rand: devicetest.Seeded(1),
+		Home: func(uint32) int { return 0 }, Log: func(vtime.Time, slog.Level, string, ...any) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, use := core.Line(0), security.Use{Peer: 2, Tenant: 7}
+	line.Serve(func([]controller.Order) {})
+	if _, err := core.Keys.Issue(use); err != nil {
+		t.Fatal(err)
+	}
+	line.SPIRefused(use)
+	if n := testing.AllocsPerRun(1000, func() { line.SPIRefused(use) }); n != 0 {
+		t.Errorf("%v allocations for a refused packet", n)
+	}
+	if !line.Flush() {
+		t.Error("the core does not hear of it")
+	}
+	line.SPIRefused(use)
+	if line.Flush() {
+		t.Error("asked again before the core has heard the first")
+	}
+	var out controller.CoreOutput
+	core.Step(1e9, &out)
+	if n := core.Manager.Stats().SPIRefused; n != 1003 {
+		t.Errorf("%d counted, want 1003", n)
+	}
+	if line.SPIRefused(use); !line.Flush() {
+		t.Error("what comes later is not told")
+	}
+}

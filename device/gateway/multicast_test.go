@@ -1,0 +1,87 @@
+package gateway
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+)
+
+var group4 = addr("239.1.2.3")
+
+// roce4 is a frame with a UDP datagram to the port of RoCEv2.
+func roce4(t testing.TB, ip *layers.IPv4, port layers.UDPPort) []byte {
+	t.Helper()
+	ip.Protocol = layers.IPProtocolUDP
+	u := &layers.UDP{SrcPort: 0xc123, DstPort: port}
+	if err := u.SetNetworkLayerForChecksum(ip); err != nil {
+		t.Fatal(err)
+	}
+	return frame(t, eth(MAC{}, MAC{}, layers.EthernetTypeIPv4), ip, u, gopacket.Payload("to a group, of more bytes than the shortest Ethernet frame has"))
+}
+
+// hear has both ports' functions take packets, and counts them.
+func (n *net) hear() (heard *[2]int) {
+	heard = new([2]int)
+	n.a.SetRoCE(func([]byte) { heard[0]++ })
+	n.b.SetRoCE(func([]byte) { heard[1]++ })
+	return heard
+}
+
+// TestGroupFromFunction: what a function sends to a group reaches all functions here, with itself, and
+// each peer of the tenant once.
+func TestGroupFromFunction(t *testing.T) {
+	n := newNet(t)
+	n.g.routes.Learn(3, []Address{{7, addr("10.0.0.4"), 0x030001, 9000}, {7, addr("10.0.0.5"), 0x030002, 9000}})
+	n.g.routes.Learn(4, []Address{{8, addr("10.0.0.6"), 0x040001, 9000}}) // another tenant's
+	heard := n.hear()
+	f := roce4(t, &layers.IPv4{Version: 4, IHL: 5, TTL: 1, SrcIP: ipA.AsSlice(), DstIP: group4.AsSlice()}, rocePort)
+	var peers []byte
+	for more := n.g.FromFunction(n.a, f, &n.fwd); more; more = n.fwd.NextCopy() {
+		peers = append(peers, n.fwd.Tunnel.Peer)
+		if p := n.fwd.Next(); !bytes.Equal(p, f[ethLen:]) {
+			t.Errorf("peer %d gets % x", n.fwd.Tunnel.Peer, p)
+		}
+	}
+	if !bytes.Equal(peers, []byte{2, 3}) || *heard != [2]int{1, 1} {
+		t.Errorf("peers %v, heard here %v", peers, *heard)
+	}
+	n.b.SetRoCE(nil) // its guest speaks for itself, and hears nothing of groups
+	n.g.FromFunction(n.a, f, &n.fwd)
+	if out := n.output(); len(out) != 0 || *heard != [2]int{2, 1} {
+		t.Errorf("%d frames for ports, heard %v", len(out), *heard)
+	}
+	if n.fwd.NextCopy(); n.g.FromFunction(n.a, roce4(t, ip4(ipA, ipC, 0), rocePort), &n.fwd) && n.fwd.NextCopy() {
+		t.Error("a packet to one station has copies")
+	}
+}
+
+// TestGroupFromTunnel: a peer's packet to a group is for the functions of its tenant, if it is from one
+// of the peer's and speaks RoCEv2; guests get nothing of it.
+func TestGroupFromTunnel(t *testing.T) {
+	for name, x := range map[string]struct {
+		frame func(t *testing.T) []byte
+		outer uint8
+		heard [2]int
+		why   Reason
+	}{
+		"RoCEv2":              {func(t *testing.T) []byte { return roce4(t, ip4(ipC, group4, 0), rocePort) }, 0, [2]int{1, 1}, none},
+		"of another":          {func(t *testing.T) []byte { return roce4(t, ip4(ipB, group4, 0), rocePort) }, 0, [2]int{}, DropWrongSource},
+		"of nobody":           {func(t *testing.T) []byte { return roce4(t, ip4(addr("10.0.0.9"), group4, 0), rocePort) }, 0, [2]int{}, DropWrongSource},
+		"another port":        {func(t *testing.T) []byte { return roce4(t, ip4(ipC, group4, 0), 5353) }, 0, [2]int{}, DropMulticast},
+		"marked, and unaware": {func(t *testing.T) []byte { return roce4(t, ip4(ipC, group4, 0), rocePort) }, ecnCE, [2]int{}, DropECN},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNet(t)
+			heard := n.hear()
+			n.g.FromTunnel(n.g.Tunnels.To(2, 7), x.frame(t), x.outer)
+			if out := n.output(); len(out) != 0 || *heard != x.heard {
+				t.Errorf("%d frames for ports, heard %v, want %v", len(out), *heard, x.heard)
+			}
+			if x.why != none && n.g.Stats().Reasons[x.why] != 1 {
+				t.Errorf("not dropped for its reason: %v", n.g.Stats().Reasons)
+			}
+		})
+	}
+}

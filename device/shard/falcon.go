@@ -1,0 +1,64 @@
+package shard
+
+import (
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/rdma/rof"
+)
+
+// falconWire is a shard's Falcon with the connections on it, and the RDMA that it carries.
+type falconWire struct {
+	falcon *falcon.Engine
+	rof    *rof.Engine
+	table  *conn.Table
+	conns  *conn.Functions
+	event  falcon.Event
+}
+
+// drain hands Falcon's events to the RDMA engine.
+func (w *falconWire) drain(now falcon.Time) {
+	for w.falcon.Next(&w.event) {
+		ev := &w.event
+		w.rof.HandleEvent(now, ev)
+		switch ev.Kind {
+		case falcon.EvClosed, falcon.EvDrained, falcon.EvLongPath:
+			w.conns.HandleEvent(now, ev)
+		}
+	}
+	w.conns.Ended()
+	w.conns.ConnectLinks()
+}
+
+// advance does what is due.
+func (w *falconWire) advance(now falcon.Time) {
+	if now >= w.falcon.Deadline() {
+		w.falcon.Advance(now)
+		w.drain(now)
+	}
+	w.conns.Advance(now)
+}
+
+// deadline is when the next is due.
+func (w *falconWire) deadline() falcon.Time { return min(w.falcon.Deadline(), w.conns.Deadline()) }
+
+// endDrains disconnects what its driver has disconnected and is drained.
+func (w *falconWire) endDrains(now falcon.Time) {
+	if w.table.Draining() {
+		w.drain(now) // the last acknowledgement may just have left
+		w.table.EndDrains(now)
+		w.conns.Ended()
+	}
+}
+
+// connectionCredits is the most one connection holds.
+func connectionCredits(cfg *config.Config) credit.Cost {
+	c := cfg.Credits.Connection.Cost()
+	for i, v := range c {
+		if v == 0 {
+			c[i] = credit.Unlimited
+		}
+	}
+	return c
+}

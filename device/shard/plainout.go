@@ -1,0 +1,56 @@
+package shard
+
+import (
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/falcon"
+)
+
+// plainOut is the way of plain IP to peers: what the gateway sends is sealed and queued.
+type plainOut struct {
+	*uplink
+	reading
+	gw *gateway.Gateway
+}
+
+// transmit seals what came from the ports, as far as the tx queue has room; the rest waits
+// where it is.
+func (o *plainOut) transmit(now falcon.Time) {
+	for {
+		f := o.gw.Outgoing(now)
+		if f == nil {
+			return
+		}
+		b := o.tx.Slot()
+		if b == nil {
+			return
+		}
+		packet := o.next(now, f)
+		if packet == nil {
+			o.gw.EndFrame()
+			continue
+		}
+		o.seal(now, b, f, packet)
+	}
+}
+
+// next cuts the next packet from the frame at hand.
+func (o *plainOut) next(now falcon.Time, f *gateway.Forward) []byte {
+	defer o.survive(now, "a frame of a port", f.Packet)
+	return f.Next()
+}
+
+// seal seals one packet of a port and queues the frame.
+func (o *plainOut) seal(now falcon.Time, b []byte, f *gateway.Forward, packet []byte) {
+	if !o.gw.Tunnels.HasKey(f.Tunnel) {
+		return
+	}
+	o.capture.plain(o.gw, captureOut, now, f.Tunnel, packet)
+	sealed, err := o.gw.Tunnels.Seal(now, f.Tunnel, b[o.underlay.Headroom():], packet)
+	if err != nil {
+		o.drops.count(dropTxSeal)
+		return
+	}
+	if o.send(now, outer{f.Tunnel.Underlay, firstPort + uint16(f.Flow%paths), f.ECN}, b, 0, sealed) {
+		o.tx.Patient = true
+	}
+}

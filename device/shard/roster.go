@@ -1,0 +1,57 @@
+package shard
+
+import (
+	"iter"
+
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+)
+
+// roster holds what functions of one host have, one each, in the order of their IDs, so a PF's before
+// its VFs'. To put one in or take one out costs the same however many there are.
+type roster[T any] struct {
+	pfs [pfvf.MaxPF + 1][]*T // by the number of the VF; nil: it has none
+	n   int
+}
+
+// put gives a function, which has none yet, its own.
+func (r *roster[T]) put(id pfvf.ID, v *T) {
+	pf, vf := id.PF(), int(id.VF())
+	if more := vf + 1 - len(r.pfs[pf]); more > 0 {
+		r.pfs[pf] = append(r.pfs[pf], make([]*T, more)...)
+	}
+	r.pfs[pf][vf] = v
+	r.n++
+}
+
+// remove takes out what a function has. It must have one.
+func (r *roster[T]) remove(id pfvf.ID) {
+	r.pfs[id.PF()][id.VF()] = nil
+	r.n--
+}
+
+// len is how many there are.
+func (r *roster[T]) len() int { return r.n }
+
+// all yields those that there are. Each may be taken out when it comes.
+func (r *roster[T]) all() iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for pf := range r.pfs {
+			for _, v := range r.pfs[pf] {
+				if v != nil && !yield(v) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// of yields those of a PF and its VFs.
+func (r *roster[T]) of(pf pfvf.ID) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for _, v := range r.pfs[pf.PF()] {
+			if v != nil && !yield(v) {
+				return
+			}
+		}
+	}
+}

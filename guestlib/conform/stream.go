@@ -1,0 +1,193 @@
+package conform
+
+import (
+	"encoding/binary"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// stream is the control stream: messages sent by hand, and those of the device until somebody looks
+// for them.
+type stream struct {
+	t    *T
+	conn net.Conn
+	tag  uint64
+
+	mu   sync.Mutex
+	got  []message      // not yet looked for
+	end  error          // of the reader
+	left bool           // said goodbye
+	seen func(*message) // called by the reader with each message, before anybody else has it
+}
+
+// message is what the device sent. Of a CQ event there is one for each number.
+type message struct {
+	abi.MsgHeader
+	body []byte
+	cqn  uint32
+}
+
+// read is the reader goroutine: it always reads (DRV-205).
+func (s *stream) read() {
+	buf := make([]byte, abi.MaxMessage)
+	for {
+		h, body, err := abi.ReadMessage(s.conn, buf)
+		s.mu.Lock()
+		switch {
+		case err != nil:
+			s.end = err
+		case h.Type == abi.MsgCQEvent:
+			for b := body; len(b) >= 4; b = b[4:] {
+				s.add(message{h, nil, binary.LittleEndian.Uint32(b)})
+			}
+		default:
+			s.add(message{h, append([]byte(nil), body...), 0})
+		}
+		s.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (s *stream) add(m message) {
+	if s.seen != nil {
+		s.seen(&m)
+	}
+	s.got = append(s.got, m)
+}
+
+// onMessage has f see each message as it comes.
+func (s *stream) onMessage(f func(*message)) {
+	s.mu.Lock()
+	s.seen = f
+	s.mu.Unlock()
+}
+
+// take removes the first message that fits.
+func (s *stream) take(fits func(*message) bool) (m message, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.got {
+		if fits(&s.got[i]) {
+			m = s.got[i]
+			s.got = append(s.got[:i], s.got[i+1:]...)
+			return m, true
+		}
+	}
+	return m, false
+}
+
+// takeAll removes all that came so far.
+func (s *stream) takeAll() []message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.got
+	s.got = nil
+	return all
+}
+
+// ended reports whether the device closed the stream.
+func (s *stream) ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.end != nil
+}
+
+// wait returns the first message that fits, those that came before included.
+func (s *stream) wait(what string, fits func(*message) bool) (m message) {
+	s.t.until(func() (ok bool) {
+		over := s.ended() // before looking: what came before the end counts
+		if m, ok = s.take(fits); !ok && over {
+			s.t.Fatalf("the device closed the stream, want %s", what)
+		}
+		return ok
+	}, "%s", what)
+	return m
+}
+
+// none makes sure that no such message comes for a moment.
+func (s *stream) none(what string, fits func(*message) bool) {
+	s.t.never(func() bool { _, ok := s.take(fits); return ok }, "the device sent %s", what)
+}
+
+// closed waits until the device closed the stream.
+func (s *stream) closed() { s.t.until(s.ended, "the end of the stream") }
+
+// raw sends bytes. That the device has closed the stream is for the reader to find.
+func (s *stream) raw(b []byte) {
+	_ = s.conn.SetWriteDeadline(time.Now().Add(s.t.cfg.Wait))
+	_, _ = s.conn.Write(b)
+}
+
+// send sends a message with a new tag.
+func (s *stream) send(m abi.Message) (tag uint64) {
+	s.tag++
+	s.raw(abi.AppendStruct(nil, s.tag, m))
+	return s.tag
+}
+
+// reply waits for the answer to a tag.
+func (s *stream) reply(tag uint64, what string) message {
+	return s.wait(what, func(m *message) bool {
+		return m.Tag == tag && m.Type != abi.MsgCQEvent && m.Type != abi.MsgAsyncEvent && m.Type != abi.MsgError
+	})
+}
+
+// answer sends a message and decodes the answer.
+func (s *stream) answer(q, a abi.Message) {
+	m := s.reply(s.send(q), a.MsgType().String())
+	if m.Type != a.MsgType() {
+		s.t.Fatalf("%s is answered by %s", q.MsgType(), m.Type)
+	}
+	s.t.ok(abi.Decode(m.body, a))
+}
+
+// goodbye ends the stream and waits until the device has closed it.
+func (s *stream) goodbye() {
+	s.left = true
+	s.raw(abi.AppendMessage(nil, abi.MsgGoodbye, 0, nil))
+	s.closed()
+}
+
+// leave ends the stream, whatever became of it. Without the device's word memory may still be in
+// use, but the client is gone then anyway.
+func (s *stream) leave() {
+	if !s.ended() && !s.left {
+		s.raw(abi.AppendMessage(nil, abi.MsgGoodbye, 0, nil))
+		for end := time.Now().Add(s.t.cfg.Wait); !s.ended() && time.Now().Before(end); {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+	s.conn.Close()
+	for !s.ended() { // the reader is over
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+// event waits for an asynchronous event.
+func (s *stream) event(typ abi.EventType) (e abi.AsyncEvent) {
+	m := s.wait(typ.String(), isEvent(typ))
+	s.t.ok(abi.Decode(m.body, &e))
+	if m.Tag != 0 {
+		s.t.Fatalf("%s with tag %d, want 0", typ, m.Tag)
+	}
+	return e
+}
+
+func isEvent(typ abi.EventType) func(*message) bool {
+	return func(m *message) bool {
+		return m.Type == abi.MsgAsyncEvent && len(m.body) >= 2 && abi.EventType(binary.LittleEndian.Uint16(m.body)) == typ
+	}
+}
+
+// anyEvent matches every asynchronous event.
+func anyEvent(m *message) bool { return m.Type == abi.MsgAsyncEvent }
+
+// isCQEvent matches an event of a completion queue.
+func isCQEvent(cqn uint32) func(*message) bool {
+	return func(m *message) bool { return m.Type == abi.MsgCQEvent && m.cqn == cqn }
+}

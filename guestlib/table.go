@@ -1,0 +1,53 @@
+package guestlib
+
+import "sync"
+
+// table finds the objects of a kind by number. The zero value is an empty one.
+type table[T comparable] struct {
+	mu   sync.Mutex
+	list map[uint32]T
+}
+
+func (t *table[T]) add(n uint32, object T) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.list == nil {
+		t.list = map[uint32]T{}
+	}
+	t.list[n] = object
+}
+
+// get returns the zero value where there is no object of that number.
+func (t *table[T]) get(n uint32) T {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.list[n]
+}
+
+// remove forgets an object, unless its number is another's by now.
+func (t *table[T]) remove(n uint32, object T) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.list[n] == object {
+		delete(t.list, n)
+	}
+}
+
+// each calls f, which must not use the table, for every object.
+func (t *table[T]) each(f func(T)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, object := range t.list {
+		f(object)
+	}
+}
+
+// drain is each that forgets the objects.
+func (t *table[T]) drain(f func(T)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, object := range t.list {
+		f(object)
+	}
+	clear(t.list)
+}

@@ -1,0 +1,98 @@
+package roce
+
+import (
+	"math/bits"
+
+	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/internal/timer"
+	"github.com/falcon-vnic/vnic/rdma/roce/wire"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+	falcon "github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// Timers of a connection.
+const (
+	kindRetry timer.Kind = iota
+	kindAnswer
+	kindParting
+	kindPace
+)
+
+// end is this end of a connection, as both of its halves know it.
+type end struct {
+	e       *shared // of the engine
+	port    *Port
+	conn    *Conn // whose end it is, for lists and timers
+	way     wire.Way
+	closed  bool
+	segment int // data bytes of every packet but the last of a message
+	service wire.Opcode
+	terms   transport.Terms
+	user    transport.Endpoint // nil: the queue pair has let go
+	account *transport.Account
+	place   list.Node[Conn] // in Port.line: has something to send
+	failing list.Node[Conn] // in shared.failing: could not read what it had to send
+}
+
+// arm sets a timer.
+func (x *end) arm(h *timer.Handle, kind timer.Kind, at transport.Time) {
+	x.e.timers.Arm(h, x.conn, kind, at)
+}
+
+// stop stops a timer.
+func (x *end) stop(h *timer.Handle) { x.e.timers.Stop(h) }
+
+// settle ends what the queue pair was told, if it is still there.
+func (x *end) settle(now transport.Time) {
+	if x.user != nil {
+		x.user.Settle(now)
+	}
+}
+
+// wake puts the connection in line to send.
+func (x *end) wake() {
+	if !x.closed {
+		x.port.line.PushBack(&x.place, x.conn)
+		x.port.enter()
+	}
+}
+
+// traced reports whether the queue pair's requests are noted.
+func (x *end) traced() bool {
+	return x.account != nil && x.account.Trace != nil && x.account.Trace.Wants(x.terms.QPN)
+}
+
+// begin writes what all packets of the connection have in common into the engine's headers.
+func (x *end) begin(op wire.Opcode, psn wire.PSN) *wire.Headers {
+	h := &x.e.out
+	*h = wire.Headers{BTH: wire.BTH{Opcode: op | x.service, Migrated: true, PKey: wire.DefaultPKey, DestQP: x.terms.Peer, PSN: psn}}
+	return h
+}
+
+// dataAt is where a packet's data begins in b.
+func (x *end) dataAt(op wire.Opcode) int { return x.way.HeaderLen() + (op | x.service).HeaderLen() }
+
+// finish completes a packet whose n data bytes are in their place in b, and returns its length.
+func (x *end) finish(h *wire.Headers, b []byte, n int) int {
+	at, ip := x.dataAt(h.BTH.Opcode), x.way.HeaderLen()
+	pad := falcon.PadLen(n)
+	h.BTH.Pad = uint8(pad)
+	h.Append(b[ip:ip])
+	end := at + n + pad
+	clear(b[at+n : end])
+	x.way.Put(b[:end+wire.ICRCLen])
+	return end + wire.ICRCLen
+}
+
+// MaxOverhead is the most that a packet has around its data, or without data.
+const MaxOverhead = wire.MaxOverhead + wire.MaxHeaderLen
+
+// overhead is what a packet with data has around it, at most.
+func overhead(w *wire.Way) int {
+	return w.HeaderLen() + wire.MaxDataHeaderLen + wire.ICRCLen
+}
+
+// immediate is immediate data as the wire has it, of what a work request has, or the other way round:
+// its four bytes are carried as they are (docs/abi, DRV-101), and integers of work requests are
+// little-endian.
+func immediate(imm uint32) uint32 { return bits.ReverseBytes32(imm) }

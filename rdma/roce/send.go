@@ -1,0 +1,115 @@
+package roce
+
+import (
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/roce/wire"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+	falcon "github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// send sends the next entry, for the first time or again.
+func (s *requester) send(now transport.Time, b []byte) int {
+	if s.notReady || s.dead || s.user == nil || s.sent == s.entries.Len() {
+		return 0
+	}
+	e := s.entries.At(s.sent)
+	left := e.packets - e.got
+	if e.growing || e.failed != abi.WCSuccess || !s.terms.Unreliable && s.flying > 0 && s.flying+left > s.traffic.Window {
+		return 0
+	}
+	h := s.begin(e.op, e.psn.Add(e.got))
+	n, ok := s.fill(h, e, b)
+	if !ok {
+		e.failed = abi.WCLocProtErr
+		s.e.failing.PushBack(&s.failing, s.conn)
+		return 0
+	}
+	if s.account.Trace != nil {
+		s.noteRequest(e)
+	}
+	if s.terms.Unreliable {
+		s.sent++
+		s.flying += left
+		s.e.gone.PushBack(&s.gone, s)
+		return s.finish(h, b, n)
+	}
+	s.quiet++
+	h.BTH.AckReq = s.asks(e, left)
+	if h.BTH.AckReq {
+		s.quiet = 0
+		if !e.again {
+			s.rtt.sent(now, e.psn)
+		}
+	}
+	if e.again {
+		s.port.stats.Again++
+		s.repeats++
+	}
+	if s.flying == 0 && !s.rewound {
+		s.heard = now
+	}
+	if last := e.end().Add(-1); last.Sub(s.ahead) > 0 {
+		s.ahead = last
+	}
+	s.sent++
+	s.flying += left
+	if !s.timer.Armed() {
+		s.watch(now)
+	}
+	return s.finish(h, b, n)
+}
+
+// asks decides whether an entry asks for an answer. Linux answers no packet that does not; so the
+// last one of a message does, the last that the window allows, and some between.
+func (s *requester) asks(e *entry, packets int) bool {
+	return e.op.Info().Last || s.quiet >= ackEvery || s.sent+1 == s.entries.Len() || s.flying+packets >= s.traffic.Window
+}
+
+// fill puts the headers of an entry together and its data into its place. ok is false when that is
+// not to be had.
+func (s *requester) fill(h *wire.Headers, e *entry, b []byte) (n int, ok bool) {
+	r, x, info := e.r, &e.r.WQE, e.op.Info()
+	h.XRC.SRQ = x.RemoteSRQN
+	h.BTH.Solicited = info.Data && info.Last && x.Flags&abi.SendSolicited != 0
+	h.Imm.Data, h.Inv.RKey = immediate(x.Imm), x.Imm
+	skip := uint32(e.got * s.segment)
+	h.RETH = falcon.RETH{VA: x.RemoteAddr, RKey: x.RKey, Length: r.Length}
+	if !info.Data {
+		h.RETH.VA, h.RETH.Length = x.RemoteAddr+uint64(e.offset+skip), e.length-skip
+		h.Atomic = falcon.AtomicETH{VA: x.RemoteAddr, RKey: x.RKey, SwapAdd: x.CompareAdd}
+		switch e.op {
+		case wire.CmpSwap, wire.MaskedCmpSwap:
+			h.Atomic.SwapAdd, h.Atomic.Compare = x.Swap, x.CompareAdd
+			h.Mask = falcon.AtomicMaskETH(r.Masks)
+		case wire.MaskedFetchAdd:
+			h.Mask = falcon.AtomicMaskETH{SwapAdd: r.Masks.SwapAdd, Compare: ^uint64(0)} // RFC 7306 §5.2.1
+		}
+		return 0, true
+	}
+	if n = int(e.length); n == 0 {
+		return 0, true
+	}
+	at := s.dataAt(e.op)
+	return n, s.user.Gather(r, e.offset, b[at:at+n]) == nil
+}
+
+// burst is what may leave at once under a bound of the rate, in ns of it.
+const burst transport.Time = 100e3
+
+// held reports whether the rate does not let a packet leave now.
+func (s *requester) held(now transport.Time) bool {
+	s.e.congestion.Sent(&s.traffic, now, 0)
+	if s.traffic.Rate == 0 || now+burst >= s.paced {
+		return false
+	}
+	s.arm(&s.pace, kindPace, s.paced-burst)
+	return true
+}
+
+// left notes that a packet of n bytes left.
+func (s *requester) left(now transport.Time, n int) {
+	s.e.congestion.Sent(&s.traffic, now, n)
+	if r := s.traffic.Rate; r > 0 {
+		s.paced = max(s.paced, now) + transport.Time(float64(n)*1e9/r)
+	}
+}

@@ -1,0 +1,93 @@
+package verbs
+
+import (
+	"slices"
+
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Groups are the multicast groups that queue pairs of a function are attached to. The objects that
+// count are attachments: one queue pair in one group.
+type Groups struct {
+	owner    *Owner
+	qps      *QPs
+	carriers Carriers
+	members  map[[16]byte][]*QP
+	attached int
+	most     int
+}
+
+// AttachMcast has a queue pair take the datagrams to a group (InfiniBand §11.3.1).
+func (t *Groups) AttachMcast(p *abi.Mcast) abi.Status {
+	q := t.qps.QP(p.QPN)
+	switch {
+	case !t.owner.Working():
+		return abi.StatusBadState
+	case q == nil:
+		return abi.StatusNotFound
+	case q.typ != abi.QPTypeUD || !IsMulticast(p.GID):
+		return abi.StatusInvalidArgument
+	case t.carriers.Carrier(&Address{GID: p.GID}, false) == nil:
+		return abi.StatusUnsupported
+	case slices.Contains(t.members[p.GID], q):
+		return abi.StatusOK
+	case t.attached >= t.most:
+		return abi.StatusNoResources
+	}
+	if t.members == nil {
+		t.members = map[[16]byte][]*QP{}
+	}
+	t.members[p.GID] = append(t.members[p.GID], q)
+	q.groups = append(q.groups, p.GID)
+	t.attached++
+	return abi.StatusOK
+}
+
+// DetachMcast ends that.
+func (t *Groups) DetachMcast(p *abi.Mcast) abi.Status {
+	q := t.qps.QP(p.QPN)
+	if q == nil || !slices.Contains(q.groups, p.GID) {
+		return abi.StatusNotFound
+	}
+	q.groups = slices.DeleteFunc(q.groups, func(g [16]byte) bool { return g == p.GID })
+	t.leave(q, p.GID)
+	return abi.StatusOK
+}
+
+// forget detaches a queue pair that goes.
+func (t *Groups) forget(q *QP) {
+	for _, g := range q.groups {
+		t.leave(q, g)
+	}
+	q.groups = nil
+}
+
+func (t *Groups) leave(q *QP, gid [16]byte) {
+	left := slices.DeleteFunc(t.members[gid], func(m *QP) bool { return m == q })
+	if t.members[gid] = left; len(left) == 0 {
+		delete(t.members, gid)
+	}
+	t.attached--
+}
+
+// DeliverGroup hands a datagram to all queue pairs of a group, each of which takes it or loses it by
+// itself. The sender's own is no exception.
+func (t *Groups) DeliverGroup(now vtime.Time, gid [16]byte, d *Arrival) {
+	for _, q := range t.members[gid] {
+		d.To = q.number
+		t.qps.deliver(now, q, d)
+	}
+}
+
+func (t *Groups) count() int        { return t.attached }
+func (t *Groups) setLimit(most int) { t.most = most }
+
+func (t *Groups) closeAll(vtime.Time) {
+	for _, list := range t.members {
+		for _, q := range list {
+			q.groups = nil
+		}
+	}
+	t.members, t.attached = nil, 0
+}
