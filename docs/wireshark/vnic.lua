@@ -195,6 +195,12 @@ for op, o in pairs(opcodes) do
   for i = 3, #o do x[#x + 1] = o[i] end
   xrc[0xa0 + op] = x
 end
+for op = 0x00, 0x0b do -- SENDs and WRITEs under InfiniBand's UC prefix
+  local o = opcodes[op]
+  local x = { "UC " .. o[1] }
+  for i = 2, #o do x[i] = o[i] end
+  opcodes[0x20 + op] = x
+end
 for op, x in pairs(xrc) do opcodes[op] = x end
 opcodes[0x64] = { "UD SEND Only", PUSH_DATA, DETH }
 opcodes[0x65] = { "UD SEND Only with Immediate", PUSH_DATA, DETH, IMM }
