@@ -56,8 +56,18 @@ func TestErrorStatuses(t *testing.T) {
 		{name: "atomic without the region's right", access: abi.AccessLocalWrite | abi.AccessRemoteWrite, post: func(p *pair) {
 			p.a.post(p.remote(abi.OpFetchAdd, 0), p.ma.sge(0, 8))
 		}, want: abi.WCRemAccessErr},
-		{name: "atomic at an odd address", post: func(p *pair) {
+		{name: "atomic at an odd address", post: func(p *pair) { // DEV-613
 			p.a.post(p.remote(abi.OpCmpSwap, 4), p.ma.sge(0, 8))
+		}, want: abi.WCRemInvReqErr},
+		{name: "atomic in odd memory", post: func(p *pair) {
+			h := p.hosts[1]
+			key, _, st := h.fn.RegMR(&abi.RegMR{
+				PDN: p.pd[1], Access: allAccess, IOVA: 1 << 40, Length: 64, Offset: 4, Pages: h.pageList(p.mb.addr, 4096, 1), Levels: 1,
+			})
+			ok(h.w.t, st)
+			x := p.remote(abi.OpFetchAdd, 0)
+			x.RKey, x.RemoteAddr = key, 1<<40
+			p.a.post(x, p.ma.sge(0, 8))
 		}, want: abi.WCRemInvReqErr},
 		{name: "masked atomic at an odd address", post: func(p *pair) {
 			p.a.postMasked(p.remote(abi.OpMaskedFetchAdd, 4), abi.AtomicMasks{}, p.ma.sge(0, 8))

@@ -62,8 +62,8 @@ typedef uint64_t vnic_le64;
 #define VNIC_GROUP_QPN 0xffffffU /* SendWQE.RemoteQPN of a datagram to a multicast group. */
 #define VNIC_GSI_QKEY 0x80010000U /* Q_Key of queue pairs of type GSI. */
 #define VNIC_QKEY_CONTROLLED 0x80000000U /* SendWQE.RemoteQKey: the QP's own Q_Key is sent. */
-#define VNIC_SL_RO_CEI_PV4 0xaU /* CQE.SL of a datagram received from an IPv4 address: RoCE packet type IPv4 over UDP. */
-#define VNIC_SL_RO_CEI_PV6 0x9U /* CQE.SL of a datagram received from an IPv6 address. */
+#define VNIC_SL_ROCE_IPV4 0xaU /* CQE.SL of a datagram received from an IPv4 address: RoCE packet type IPv4 over UDP. */
+#define VNIC_SL_ROCE_IPV6 0x9U /* CQE.SL of a datagram received from an IPv6 address. */
 #define VNIC_GID_ENTRIES 64U /* entries of the GID table; entry 0 is the function's own address at first. */
 #define VNIC_NO_VLAN 0xffffU /* VLAN of an address handle or a path: none, as 0. */
 #define VNIC_PRIVATE_MAX 64U /* largest private data of a connection request, reply or rejection in bytes. */
@@ -375,15 +375,15 @@ enum vnic_wc_status {
 	VNIC_WC_LOC_LEN_ERR = 1, /* a receive buffer is too small, or a request too long. */
 	VNIC_WC_LOC_QP_OP_ERR = 2, /* the work request is inconsistent. */
 	VNIC_WC_LOC_PROT_ERR = 4, /* an SGE does not lie in a region the QP may use. */
-	VNIC_WCWR_FLUSH_ERR = 5, /* the QP was in ERR before the work was done. */
-	VNIC_WCMW_BIND_ERR = 6, /* a window cannot be bound so, or a key cannot be made invalid. */
+	VNIC_WC_WR_FLUSH_ERR = 5, /* the QP was in ERR before the work was done. */
+	VNIC_WC_MW_BIND_ERR = 6, /* a window cannot be bound so, or a key cannot be made invalid. */
 	VNIC_WC_BAD_RESP_ERR = 7, /* the peer answered with nonsense. */
 	VNIC_WC_LOC_ACCESS_ERR = 8, /* complete in error: the receive of a message that the peer had no key or right for. */
 	VNIC_WC_REM_INV_REQ_ERR = 9, /* the peer cannot take the request: buffer too small, or operation not allowed. */
 	VNIC_WC_REM_ACCESS_ERR = 10, /* key, bounds or rights at the peer do not fit. */
 	VNIC_WC_REM_OP_ERR = 11, /* the peer failed to carry it out. */
 	VNIC_WC_RETRY_EXC_ERR = 12, /* the peer does not answer. */
-	VNIC_WCRNR_RETRY_EXC_ERR = 13, /* the peer has no receive posted. */
+	VNIC_WC_RNR_RETRY_EXC_ERR = 13, /* the peer has no receive posted. */
 	VNIC_WC_REM_ABORT_ERR = 16, /* complete in error: the receive of a message that the peer gave up. */
 	VNIC_WC_RESP_TIMEOUT_ERR = 20, /* the peer took a READ or an atomic, but what it answered was not for this QP. */
 	VNIC_WC_GENERAL_ERR = 21, /* the device could not do it for a reason that is not in the request: a CQ that failed, or resources. */
@@ -1044,15 +1044,15 @@ VNIC_ABI_ASSERT(sizeof(struct vnic_query_objects) == 8, "layout of vnic_query_ob
 
 /* ObjectCounts counts the objects of a function by kind. An SRQ has at most MaxQPEntries entries of MaxSGE SGEs (QueryDeviceResult). */
 struct vnic_object_counts {
-	vnic_le32 q_ps; /* queue pairs; that of type GSI does not count. */
-	vnic_le32 c_qs; /* completion queues. */
-	vnic_le32 m_rs; /* memory regions. */
-	vnic_le32 p_ds; /* protection domains. */
-	vnic_le32 a_hs; /* address handles. */
-	vnic_le32 sr_qs; /* shared receive queues. */
-	vnic_le32 m_ws; /* memory windows. */
-	vnic_le32 xrc_ds; /* XRC domains. */
-	vnic_le32 mc_gs; /* attachments to multicast groups; of one queue pair to one group each. */
+	vnic_le32 qps; /* queue pairs; that of type GSI does not count. */
+	vnic_le32 cqs; /* completion queues. */
+	vnic_le32 mrs; /* memory regions. */
+	vnic_le32 pds; /* protection domains. */
+	vnic_le32 ahs; /* address handles. */
+	vnic_le32 srqs; /* shared receive queues. */
+	vnic_le32 mws; /* memory windows. */
+	vnic_le32 xrcds; /* XRC domains. */
+	vnic_le32 mcgs; /* attachments to multicast groups; of one queue pair to one group each. */
 	uint8_t reserved0[4];
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_object_counts) == 40, "layout of vnic_object_counts");
@@ -1318,8 +1318,8 @@ struct vnic_query_vf_result {
 	vnic_le32 tenant; /* tenant number; 0: none. */
 	vnic_le32 max_tx_rate; /* most it may send, Mbit/s; 0: no limit. */
 	uint8_t gid[16]; /* address in the tenant. */
-	vnic_le32 q_ps; /* QPs there are. */
-	vnic_le32 m_rs; /* memory regions there are. */
+	vnic_le32 qps; /* QPs there are. */
+	vnic_le32 mrs; /* memory regions there are. */
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_query_vf_result) == 48, "layout of vnic_query_vf_result");
 

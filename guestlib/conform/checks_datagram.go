@@ -170,14 +170,23 @@ func udGroup(t *T) {
 
 func udHeader(t *T) {
 	m := t.mailbox()
-	m.b.postRecv(1, m.mr.sge(16<<10, 256))
-	m.mail(2, m.b.qpn, qkey, 10)
-	e := m.rcq.want(1, abi.WCSuccess)
+	for i, op := range []abi.Opcode{abi.OpSend, abi.OpSendImm} {
+		m.b.postRecv(1, m.mr.sge(16<<10, 256))
+		m.a.post(abi.SendWQE{WRID: 2, Opcode: op, Flags: abi.SendSignaled, AHN: m.ahn, RemoteQPN: m.b.qpn, RemoteQKey: qkey}, m.mr.sge(0, 10))
+		m.cq.want(2, abi.WCSuccess)
+		// UDP, BTH, DETH, immediate data, data with padding, ICRC
+		m.header(m.rcq.want(1, abi.WCSuccess), 8+12+8+4*i+12+4)
+	}
+}
+
+// header checks what is before the data of the datagram that completed as e; n bytes follow it.
+func (m *mailbox) header(e abi.CQE, n int) {
 	h := m.mr.bytes()[16<<10:][:abi.GRHSize]
 	gid := netip.AddrFrom16(m.gid())
 	if !gid.Is4In6() {
-		if e.SL != abi.SLRoCEIPv6 || h[0]>>4 != 6 || h[7] != 33 || !bytes.Equal(h[8:24], h[24:40]) || netip.AddrFrom16([16]byte(h[8:24])) != gid {
-			t.Fatalf("a datagram from %s: SL %d, header %x", gid, e.SL, h)
+		if e.SL != abi.SLRoCEIPv6 || h[0]>>4 != 6 || int(binary.BigEndian.Uint16(h[4:])) != n || h[7] != 33 || !bytes.Equal(h[8:24], h[24:40]) ||
+			netip.AddrFrom16([16]byte(h[8:24])) != gid {
+			m.t.Fatalf("a datagram from %s: SL %d, header %x, %d bytes behind it", gid, e.SL, h, n)
 		}
 		return
 	}
@@ -188,9 +197,9 @@ func udHeader(t *T) {
 	}
 	sum = sum&0xffff + sum>>16
 	own := gid.Unmap().As4()
-	if e.SL != abi.SLRoCEIPv4 || !bytes.Equal(h[:20], make([]byte, 20)) || ip[0] != 0x45 || ip[1]&^3 != 0x20 || ip[8] != 33 || sum+sum>>16 != 0xffff ||
-		[4]byte(ip[12:16]) != own || [4]byte(ip[16:20]) != own {
-		t.Fatalf("a datagram from %s: SL %d, header %x", gid, e.SL, h)
+	if e.SL != abi.SLRoCEIPv4 || !bytes.Equal(h[:20], make([]byte, 20)) || ip[0] != 0x45 || ip[1]&^3 != 0x20 || int(binary.BigEndian.Uint16(ip[2:])) != 20+n ||
+		ip[8] != 33 || sum+sum>>16 != 0xffff || [4]byte(ip[12:16]) != own || [4]byte(ip[16:20]) != own {
+		m.t.Fatalf("a datagram from %s: SL %d, header %x, %d bytes behind it", gid, e.SL, h, n)
 	}
 }
 

@@ -19,6 +19,7 @@ var queueChecks = []check{
 	{"queue.dropped", "DEV-610", 0, queueDropped},
 	{"queue.operations", "DEV-606 DEV-609", 0, queueOperations},
 	{"queue.masked-atomics", "DEV-611", abi.FeatureExtendedVerbs, queueMaskedAtomics},
+	{"queue.atomic-alignment", "DEV-613", 0, queueAtomicAlignment},
 	{"doorbell.nobody", "DEV-801", 0, doorbellNobody},
 	{"doorbell.order", "DEV-802", 0, doorbellOrder},
 	{"doorbell.sleeper", "DEV-805", 0, doorbellSleeper},
@@ -310,6 +311,19 @@ func queueMaskedAtomics(t *T) {
 	r.mr.store64(0, 0xff_ff_ff_ff)
 	do(abi.OpMaskedFetchAdd, abi.SendWQE{CompareAdd: 0x01_02_03_04}, abi.AtomicMasks{SwapAdd: 0x80_80_80_80}) // bytes: no carry between them
 	check("masked FETCH_ADD", 0x00_01_02_03, 0xff_ff_ff_ff)
+}
+
+func queueAtomicAlignment(t *T) {
+	r := t.rig()
+	r.mr.store64(0, 5)
+	r.mr.store64(8, 6)
+	r.a.post(abi.SendWQE{
+		WRID: 1, Opcode: abi.OpFetchAdd, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova + 4, RKey: r.mr.rkey, CompareAdd: 1 << 32,
+	}, r.mr.sge(64, 8))
+	r.cq.want(1, abi.WCRemInvReqErr)
+	if r.mr.load64(0) != 5 || r.mr.load64(8) != 6 {
+		t.Fatalf("an atomic at no multiple of 8 changed memory: %#x, %#x", r.mr.load64(0), r.mr.load64(8))
+	}
 }
 
 // A doorbell that names no queue does nothing, and those around it what they do otherwise.

@@ -205,8 +205,8 @@ func streamReserved(t *T) {
 		t.Fatalf("RegReply has %#x in its reserved bytes", v)
 	}
 	c.enable()
-	// Reserved bytes of a command's parameters and of a doorbell.
-	cmd := abi.AdminCmd{Opcode: abi.AdminOpAllocPD, ID: 4711}
+	// Reserved bytes of a command, of its parameters and of a doorbell.
+	cmd := abi.AdminCmd{Opcode: abi.AdminOpAllocPD, ID: 4711, Flags: 0xffff}
 	copy(cmd.Params[:], bytes.Repeat([]byte{0xee}, len(cmd.Params)))
 	index := c.admin.writeRaw(&cmd)
 	record := make([]byte, abi.DoorbellSize)

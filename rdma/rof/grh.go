@@ -12,10 +12,10 @@ const (
 	immediate  = 4              // ImmDt, where there is one
 )
 
-// putGRH writes what real NICs put before a datagram of n bytes, data and immediate data: the IPv6 header, or 20 bytes
-// of nothing and the IPv4 header (RoCE v2, Annex A17.4.5). The headers say what RoCE v2's would,
-// since that is what programs expect; verbs libraries check the IPv4 checksum to tell the two
-// apart.
+// putGRH writes what real NICs put before a datagram of n bytes, data and immediate data: the IPv6
+// header, or 20 bytes of nothing and the IPv4 header (RoCE v2, Annex A17.4.5). The headers say what
+// RoCE v2's would, since that is what programs expect; verbs libraries check the IPv4 checksum to
+// tell the two apart.
 func (l *Link) putGRH(b *[verbs.GRHSize]byte, n int) {
 	clear(b[:])
 	length := roceHeader + (n+3)&^3

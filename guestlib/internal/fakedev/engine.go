@@ -162,8 +162,14 @@ func (q *qp) execute(w *abi.SendWQE) (length int, st abi.WCStatus, wait bool) {
 		return n, q.scatter(sgl, b), false
 	case abi.OpCmpSwap, abi.OpFetchAdd, abi.OpMaskedCmpSwap, abi.OpMaskedFetchAdd:
 		m, off := p.s.find(w.RKey, p.pdn, w.RemoteAddr, 8, abi.AccessRemoteAtomic)
-		if m == nil || p.access&abi.AccessRemoteAtomic == 0 || off%8 != 0 {
+		if m == nil || p.access&abi.AccessRemoteAtomic == 0 {
 			return 0, abi.WCRemAccessErr, false
+		}
+		if off%8 != 0 {
+			if q.s.srv.has("any alignment") {
+				return 8, abi.WCSuccess, false
+			}
+			return 0, abi.WCRemInvReqErr, false
 		}
 		old, _ := m.pages.Load64(off)
 		masks := abi.AtomicMasks{SwapAdd: ^uint64(0), Compare: ^uint64(0)}

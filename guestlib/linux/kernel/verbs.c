@@ -59,13 +59,13 @@ static int vnic_query_device(struct ib_device *ibdev, struct ib_device_attr *att
 	attr->max_res_rd_atom = min_t(u64, (u64)l->max_read_atomic * attr->max_qp, INT_MAX);
 	attr->atomic_cap = IB_ATOMIC_GLOB;
 	attr->masked_atomic_cap = IB_ATOMIC_GLOB;
-	attr->max_mw = le32_to_cpu(fn->counts.m_ws);
-	attr->max_ah = le32_to_cpu(fn->counts.a_hs);
-	attr->max_srq = le32_to_cpu(fn->counts.sr_qs);
+	attr->max_mw = le32_to_cpu(fn->counts.mws);
+	attr->max_ah = le32_to_cpu(fn->counts.ahs);
+	attr->max_srq = le32_to_cpu(fn->counts.srqs);
 	attr->max_srq_wr = attr->max_qp_wr;
 	attr->max_srq_sge = attr->max_recv_sge;
 	attr->max_fast_reg_page_list_len = VNIC_PAGE_LIST_ENTRIES;
-	attr->max_mcast_grp = le32_to_cpu(fn->counts.mc_gs);
+	attr->max_mcast_grp = le32_to_cpu(fn->counts.mcgs);
 	attr->max_mcast_qp_attach = attr->max_mcast_grp;
 	attr->max_total_mcast_qp_attach = attr->max_mcast_grp;
 	attr->max_pkeys = 1;

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -128,13 +129,18 @@ func clauseMacro(c *schema.Clause) string { return fmt.Sprintf("VNIC_DRV_%d", c.
 // macro turns "MaxMRSize" into "VNIC_MAX_MR_SIZE".
 func macro(name string) string { return "VNIC_" + strings.ToUpper(snake(name)) }
 
-// keys are words that are one in C.
-var keys = strings.NewReplacer("RKey", "Rkey", "LKey", "Lkey", "PKey", "Pkey", "QKey", "Qkey")
+// words are spelled so that capitals show where each begins: some are one in C, and "WCWRFlushErr" is
+// two abbreviations in a row.
+var words = strings.NewReplacer("RKey", "Rkey", "LKey", "Lkey", "PKey", "Pkey", "QKey", "Qkey",
+	"RoCE", "Roce", "IPv", "Ipv", "WCWR", "WcWR", "WCMW", "WcMW", "WCRNR", "WcRNR")
+
+// plural is an abbreviation with an s, as in QPs.
+var plural = regexp.MustCompile(`([A-Z])s($|[A-Z])`)
 
 // snake turns "MaxMRSize" into "max_mr_size": a word begins at a capital after
 // a small letter or digit, and at the last of several capitals before one.
 func snake(name string) string {
-	r := []rune(keys.Replace(name))
+	r := []rune(plural.ReplaceAllString(words.Replace(name), "${1}S$2"))
 	var b strings.Builder
 	for i, c := range r {
 		if i > 0 && unicode.IsUpper(c) && (!unicode.IsUpper(r[i-1]) || i+1 < len(r) && unicode.IsLower(r[i+1])) {
