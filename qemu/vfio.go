@@ -22,9 +22,10 @@ import (
 // A QEMU serves each function at a time. When it exits, the function's session ends, and the next
 // QEMU may come to the same socket.
 type VfioUser struct {
-	name string // of the attachment, in messages
-	cid  uint32 // the guest's number
-	log  *slog.Logger
+	name  string // of the attachment, in messages
+	cid   uint32 // the guest's number
+	log   *slog.Logger
+	known <-chan struct{} // VhostOptions.Known
 
 	mu        sync.Mutex
 	functions map[uint32]*vfioGuest
@@ -37,7 +38,7 @@ type VfioUser struct {
 // NewVfioUser makes a guest without functions. Its number is what functions are assigned to.
 func NewVfioUser(name string, cid uint32, opt VhostOptions) *VfioUser {
 	return &VfioUser{
-		name: name, cid: cid, log: opt.logger().With("guest", cid), functions: map[uint32]*vfioGuest{},
+		name: name, cid: cid, log: opt.logger().With("guest", cid), known: opt.Known, functions: map[uint32]*vfioGuest{},
 		sessions: make(chan queues.Session), done: make(chan struct{}),
 	}
 }
@@ -79,7 +80,7 @@ func (v *VfioUser) HasFunction(number uint32) bool {
 }
 
 func (v *VfioUser) newGuest(number uint32, win *ivshmem.Window) *vfioGuest {
-	g := &vfioGuest{v: v, number: number, win: win, log: v.log.With("function", fmt.Sprintf("%#x", number)), ram: &ram{}}
+	g := &vfioGuest{v: v, number: number, win: win, log: v.log.With("function", fmt.Sprintf("%#x", number)), ram: &ram{}, here: newPresence(v.known)}
 	for i := range g.irqs {
 		g.irqs[i] = -1
 		win.Signal(i, -1)
@@ -112,6 +113,10 @@ func (v *VfioUser) accept(g *vfioGuest) {
 		conn, err := g.control.Accept()
 		if err != nil {
 			return
+		}
+		if !g.here.await(v.done) {
+			_ = conn.Close()
+			continue
 		}
 		select {
 		case v.sessions <- g.session(conn):
@@ -162,6 +167,7 @@ type vfioGuest struct {
 	door    *turnstile
 	log     *slog.Logger
 	warn    loglimit.Limiter
+	here    presence
 
 	mu   sync.Mutex
 	ram  *ram // of the QEMU served now or last: no session sees a later one's
@@ -176,7 +182,9 @@ func (g *vfioGuest) serve(conn *net.UnixConn, dev vfiouser.Device) {
 	g.mu.Lock()
 	g.ram = &ram{}
 	g.mu.Unlock()
+	g.here.begin()
 	err := vfiouser.Serve(conn, dev)
+	g.here.end()
 	g.control.Reset() // its driver is gone
 	if err != nil && !g.door.closing() {
 		g.door.warn.Warn(g.log, "QEMU disconnected", "reason", err)

@@ -404,8 +404,31 @@ func TestVfioTwo(t *testing.T) {
 	}
 }
 
+// serveVfioRelay serves a function to QEMU, without a worker.
+func serveVfioRelay(t *testing.T, path string) *VfioRelay {
+	t.Helper()
+	win, err := ivshmem.NewWindow(vfioTestFunction, abi.FunctionVF)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := ServeVfioRelay(vfioTestFunction, win, path, vfioTestLook, VhostOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
 // vfioWorker is a worker of a relay.
 func vfioWorker(t *testing.T, r *VfioRelay) *VfioUser {
+	t.Helper()
+	v, in := vfioWorkerWaiting(t, r, nil)
+	r.Attach(in.dial)
+	return v
+}
+
+// vfioWorkerWaiting is a worker that the relay has not told anything yet.
+func vfioWorkerWaiting(t *testing.T, r *VfioRelay, known <-chan struct{}) (*VfioUser, *handed) {
 	t.Helper()
 	fds := make([]int, 0, ivshmem.Files)
 	for _, fd := range r.Window.FDs() {
@@ -419,29 +442,20 @@ func vfioWorker(t *testing.T, r *VfioRelay) *VfioUser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := NewVfioUser("worker", testCID, VhostOptions{})
+	v := NewVfioUser("worker", testCID, VhostOptions{Known: known})
 	a := newHanded()
 	if err := v.UseFunction(vfioTestFunction, win, a); err != nil {
 		t.Fatal(err)
 	}
-	r.Attach(a.dial)
 	t.Cleanup(func() { v.Close() })
-	return v
+	return v, a
 }
 
 // TestVfioRelay: QEMU and its guest stay while workers come and go; the next one has all that QEMU said
 // before, and QEMU is answered while there is none.
 func TestVfioRelay(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
-	win, err := ivshmem.NewWindow(vfioTestFunction, abi.FunctionVF)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := ServeVfioRelay(vfioTestFunction, win, path, vfioTestLook, VhostOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := serveVfioRelay(t, path)
 	q := startVfioQEMU(t, path) // nobody is there
 	q.ring(abi.WindowDoorbellControl)
 	if err := q.Reset(); err != nil {
@@ -480,15 +494,7 @@ func TestVfioRelay(t *testing.T) {
 // TestVfioStalled: a worker that answers nothing holds up nobody for long, and is taken away.
 func TestVfioStalled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
-	win, err := ivshmem.NewWindow(vfioTestFunction, abi.FunctionVF)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := ServeVfioRelay(vfioTestFunction, win, path, vfioTestLook, VhostOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := serveVfioRelay(t, path)
 	q := startVfioQEMU(t, path)
 	a := newHanded()
 	defer a.Close()

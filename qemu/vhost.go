@@ -21,6 +21,10 @@ type VhostOptions struct {
 	// Ledger is where a worker notes the guest's flows, for the next one to reset.
 	// default: none
 	Ledger *vsock.Ledger
+	// Known is closed when what QEMU said to processes before this one is known: until then
+	// drivers that come by windows wait, since the device would not find their memory.
+	// default: there was none before
+	Known <-chan struct{}
 }
 
 // VhostUser is the vsock device of one guest, served to its QEMU over a unix
@@ -43,6 +47,7 @@ type VhostUser struct {
 	windows map[uint32]*guestWindow // by function number
 	ram     *ram                    // of the guest served now or last: no session sees a later guest's
 	closed  bool
+	here    presence
 
 	opened    chan *windowSession // sessions by windows, that nobody has accepted yet
 	done      chan struct{}       // closed by Close
@@ -71,7 +76,7 @@ func ServeVhostUser(in Acceptor, path string, cid uint32, opt VhostOptions) (*Vh
 		return nil, errors.Join(err, in.Close())
 	}
 	log := opt.logger().With("socket", path, "guest_cid", cid)
-	v := &VhostUser{cid: cid, path: path, log: log, dev: vsock.NewDevice(cid, log), ram: &ram{}, opened: make(chan *windowSession), done: make(chan struct{})}
+	v := &VhostUser{cid: cid, path: path, log: log, dev: vsock.NewDevice(cid, log), ram: &ram{}, opened: make(chan *windowSession), done: make(chan struct{}), here: newPresence(opt.Known)}
 	if opt.Ledger != nil {
 		v.dev.UseLedger(opt.Ledger)
 	}
@@ -154,7 +159,9 @@ func (v *VhostUser) serve(conn *net.UnixConn) {
 	v.ram = &ram{}
 	g := &vhostGuest{dev: v.dev, ram: v.ram, isWindow: v.isWindow}
 	v.mu.Unlock()
+	v.here.begin()
 	err := vhostuser.Serve(conn, g)
+	v.here.end()
 	v.dev.Reset()
 	v.hangUp()
 	if err != nil && !v.door.closing() {

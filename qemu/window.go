@@ -151,6 +151,10 @@ func (v *VhostUser) accept(function uint32, from *ivshmem.Control) {
 		if err != nil {
 			return
 		}
+		if !v.here.await(v.done) {
+			_ = c.Close()
+			continue
+		}
 		v.mu.Lock()
 		s := &windowSession{c, v, v.ram, function}
 		v.mu.Unlock()

@@ -245,11 +245,7 @@ func TestControlBlock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ring := func() { _, _ = unix.Write(w.control, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
-		driver, err := control.Driver{Block: controlBlock(t, mem), Number: rand.Uint32(), Call: ring, After: time.After}.Dial(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		driver := w.dial(t, mem)
 		s, err := a.Accept()
 		if err != nil {
 			t.Fatal(err)
@@ -290,6 +286,17 @@ func TestControlBlock(t *testing.T) {
 	if _, err := a.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}
+}
+
+// dial opens a session as the driver in the guest does, whose window is mem.
+func (w clientWindow) dial(t *testing.T, mem []byte) net.Conn {
+	t.Helper()
+	ring := func() { _, _ = unix.Write(w.control, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+	c, err := control.Driver{Block: controlBlock(t, mem), Number: rand.Uint32(), Call: ring, After: time.After}.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // controlBlock finds the control block as a driver does.

@@ -122,7 +122,8 @@ func makeDriverLab(t testing.TB, o demoOptions, ms [2]qemu.Machine, change func(
 		}
 		for _, g := range l.guests {
 			g.until(prompt)
-			g.must("stty -echo; PS1=; bind 'set enable-bracketed-paste off'")
+			// What the kernel says is in dmesg, and not between what commands print.
+			g.must("dmesg -n 1; stty -echo; PS1=; bind 'set enable-bracketed-paste off'")
 		}
 		for i, g := range l.guests {
 			ip := l.hosts[i].TenantIP // DHCP gave it already, unless the machine was too busy for its patience

@@ -82,7 +82,7 @@ func workFor(w *supervisor.Worker, path, logFormat string) error {
 			return err
 		}
 	}
-	if deps.Attachments, err = attach(cfg, givenSockets{w, qemu.VhostOptions{Log: log}}); err != nil {
+	if deps.Attachments, err = attach(cfg, givenSockets{w, qemu.VhostOptions{Log: log, Known: w.Joined()}}); err != nil {
 		return err
 	}
 	nic, err := device.NewNIC(cfg, deps)

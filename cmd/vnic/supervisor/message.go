@@ -28,6 +28,7 @@ const (
 	kindStream = "stream" // to the worker: a connection for the acceptor with that name
 	kindGone   = "gone"   // to the worker: what it wanted dropped is
 	kindStop   = "stop"   // to the worker: end in order
+	kindJoined = "joined" // to the worker: all relays have told it what their front ends said
 	kindKeep   = "keep"   // to the supervisor: descriptors for the next worker, by name
 	kindDrop   = "drop"   // to the supervisor: the next worker needs those not
 	kindReady  = "ready"  // to the supervisor
@@ -54,6 +55,9 @@ type Start struct {
 	Since      time.Time `json:"since"`      // when the supervisor began
 	Upgrade    Upgrade   `json:"upgrade"`
 	Stuck      int       `json:"stuck"` // workers replaced because their event loop was stuck
+	// Joins says that a message tells when all relays have told the worker what they know. A
+	// supervisor of before there was one does not say.
+	Joins bool `json:"joins,omitempty"`
 }
 
 const (

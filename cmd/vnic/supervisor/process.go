@@ -120,13 +120,14 @@ func (s *Supervisor) start() (_ *process, err error) {
 	return p, nil
 }
 
-// attach gives all relays their way to a worker.
+// attach gives all relays their way to a worker, which then knows what their front ends said.
 func (s *Supervisor) attach(p *process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, r := range s.relays {
 		s.attachOne(p, name, r)
 	}
+	_ = p.ch.send(message{Kind: kindJoined}) // fails only when the worker is gone
 }
 
 func (s *Supervisor) attachOne(p *process, name string, r Relay) {
@@ -152,7 +153,7 @@ func (s *Supervisor) detach() {
 
 // tell gives a new worker what it starts from.
 func (s *Supervisor) tell(p *process) error {
-	start := Start{Protocol: Protocol, Generation: p.generation, PID: os.Getpid(), Since: s.since, Upgrade: s.upgrade, Stuck: s.stuck}
+	start := Start{Protocol: Protocol, Generation: p.generation, PID: os.Getpid(), Since: s.since, Upgrade: s.upgrade, Stuck: s.stuck, Joins: true}
 	if err := p.ch.send(message{Kind: kindStart, Start: &start}); err != nil {
 		return err
 	}

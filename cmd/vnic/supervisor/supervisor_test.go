@@ -102,6 +102,7 @@ func testWorker(mode string) error {
 			c.Close()
 		}
 	}()
+	<-w.Joined() // not before the relay is served: the supervisor says it after that
 	if err := w.Ready(); err != nil {
 		return err
 	}

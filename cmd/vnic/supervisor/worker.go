@@ -28,6 +28,7 @@ type Worker struct {
 	acceptors map[string]*Acceptor
 	before    map[string]bool          // acceptors that were closed
 	dropping  map[string]chan struct{} // closed when the supervisor has
+	joined    chan struct{}            // closed when all relays have told what they know
 	stop      chan struct{}            // closed when the worker is to end
 }
 
@@ -37,12 +38,15 @@ func Join(channelFD *os.File) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("supervisor: %w; vnic run starts its workers itself", err)
 	}
-	w := &Worker{ch: ch, Pulses: &Pulses{}, given: map[string][]int{}, acceptors: map[string]*Acceptor{}, before: map[string]bool{}, dropping: map[string]chan struct{}{}, stop: make(chan struct{})}
+	w := &Worker{ch: ch, Pulses: &Pulses{}, given: map[string][]int{}, acceptors: map[string]*Acceptor{}, before: map[string]bool{}, dropping: map[string]chan struct{}{}, joined: make(chan struct{}), stop: make(chan struct{})}
 	if err := w.join(); err != nil {
 		for _, fds := range w.given {
 			closeAll(fds)
 		}
 		return nil, errors.Join(fmt.Errorf("supervisor: %w", err), ch.conn.Close())
+	}
+	if !w.Joins {
+		close(w.joined)
 	}
 	go w.listen()
 	return w, nil
@@ -96,6 +100,9 @@ func (w *Worker) listen() {
 			}
 			w.mu.Unlock()
 		}
+		if m.Kind == kindJoined && w.Joins {
+			close(w.joined) // it is said once
+		}
 		if m.Kind == kindUpgrade && m.Upgrade != nil {
 			w.mu.Lock()
 			w.Start.Upgrade = *m.Upgrade
@@ -121,6 +128,10 @@ func (w *Worker) Context() (context.Context, context.CancelFunc) {
 	}()
 	return ctx, cancel
 }
+
+// Joined is closed when all relays that there were at the start have told the worker what they
+// know of their front ends.
+func (w *Worker) Joined() <-chan struct{} { return w.joined }
 
 // Take returns the descriptors given under a name, nil if there are none. They
 // are the caller's.

@@ -1,0 +1,72 @@
+package qemu
+
+import (
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/vhosttest"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// hasMemory checks that a session knows the guest's memory from its beginning.
+func hasMemory(t *testing.T, a queues.Attachment, addr uint64) {
+	t.Helper()
+	s, err := a.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	first := true
+	s.Watch(func(rs []queues.Region) {
+		if first && !queues.NewMemory(rs).Contains(addr, 4096) {
+			t.Error("the session has begun without the guest's memory")
+		}
+		first = false
+	})()
+}
+
+// TestWindowBeforeMemory: a driver that comes by its window before the device knows the guest's
+// memory waits for it. So it is with every worker that takes over from one that died.
+func TestWindowBeforeMemory(t *testing.T) {
+	known := make(chan struct{})
+	opt := quiet()
+	opt.Known = known
+	v, err := ListenVhostUser(filepath.Join(t.TempDir(), "g.sock"), testCID, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	a, err := v.Listen(abi.Port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v.AddWindow(1, abi.FunctionVF, v.Path()+".w"); err != nil {
+		t.Fatal(err)
+	}
+	w := dialWindow(t, v.Path()+".w")
+	mem, err := unix.Mmap(w.fd, 0, abi.WindowSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(mem) }()
+	defer w.dial(t, mem).Close()
+	startGuest(t, v, vhosttest.Options{})
+	close(known)
+	hasMemory(t, a, vhosttest.FreeBase)
+}
+
+// TestVfioBeforeMemory is TestWindowBeforeMemory of a PCI function.
+func TestVfioBeforeMemory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	r := serveVfioRelay(t, path)
+	q := startVfioQEMU(t, path)
+	known := make(chan struct{})
+	v, in := vfioWorkerWaiting(t, r, known)
+	q.dial(t)
+	r.Attach(in.dial)
+	close(known)
+	hasMemory(t, v, vfioTestBase)
+}
