@@ -133,7 +133,7 @@ func (n *NIC) newShards() (err error) {
 	if err != nil {
 		return err
 	}
-	recall(n.settings, n.core, n.log)
+	n.recall()
 	var shards []*shard.Shard
 	for i := range n.cfg.NIC.Shards {
 		s, err := newShard(i, n.cfg, n.core, n.log)
@@ -147,6 +147,18 @@ func (n *NIC) newShards() (err error) {
 	shard.Join(shards)
 	n.fitter = fitter{units: n.units, deps: &n.deps, windowless: map[pfvf.ID]uint32{}, clock: n.clock, log: n.log, guestLog: n.guestLog}
 	return nil
+}
+
+// recall sets functions as they were set in the NIC before. It is called before there are shards. What
+// does not fit the configuration any more is left out.
+func (n *NIC) recall() {
+	refused, err := n.settings.Recall(func(id pfvf.ID, c *control.FunctionChange) error { return n.core.Functions.Recall(id, c) })
+	if err != nil {
+		n.log.Warn("what was set of functions is lost", "err", err)
+	}
+	for id, err := range refused {
+		n.log.Warn("function not set again as it was", "function", id.String(), "err", err)
+	}
 }
 
 // openDevices opens what the shards are served by.

@@ -9,6 +9,7 @@
 //
 //	go list, go/types ─▶ uses (file, object) ─▶ order of files ─▶ share that runs upwards ≤ 1/10
 //	                                                               methods of each type    ≤ 40
+//	                                                               files of package device ≤ 10
 //
 // Finding the best order is NP-hard, so the order is a good one and need not be the best: a package
 // within the limit is so for certain, and one beyond it may have a better order that was not found.

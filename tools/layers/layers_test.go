@@ -1,11 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"go/ast"
 	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -93,6 +95,26 @@ func TestReport(t *testing.T) {
 		var out strings.Builder
 		if fit := shapeFrom(t, c.files).report(&out, false); fit != c.fit || !strings.Contains(out.String(), c.want) || c.fit && out.Len() > 0 {
 			t.Errorf("%s: %t\n%s", name, fit, out.String())
+		}
+	}
+}
+
+// TestFiles: a package that assembles has a limit of files.
+func TestFiles(t *testing.T) {
+	for path, most := range maxFiles {
+		files := map[string]string{}
+		for i := range most + 1 {
+			s := shapeFrom(t, files)
+			s.path = path
+			if !s.report(io.Discard, false) {
+				t.Errorf("%s: %d files are too many", path, i)
+			}
+			files[fmt.Sprintf("f%d.go", i)] = ""
+		}
+		s := shapeFrom(t, files)
+		s.path = path
+		if s.report(io.Discard, false) {
+			t.Errorf("%s: %d files are allowed", path, most+1)
 		}
 	}
 }

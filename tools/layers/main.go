@@ -16,6 +16,9 @@ const (
 	oneIn      = 10 // uses, at most one of which may run upwards
 )
 
+// maxFiles is for packages that assemble: what grows there is a part that wants a package of its own.
+var maxFiles = map[string]int{"github.com/falcon-vnic/vnic/device": 10}
+
 var errShape = errors.New("move state with its behaviour into a type and a file of its own; -v PACKAGE shows which uses run upwards")
 
 func main() {
@@ -67,6 +70,10 @@ func (s *shape) report(out io.Writer, verbose bool) (fit bool) {
 				}
 			}
 		}
+	}
+	if most := maxFiles[s.path]; most != 0 && len(s.files) > most {
+		fit = false
+		fmt.Fprintf(out, "%s: %d files, at most %d are allowed\n", s.path, len(s.files), most)
 	}
 	for _, t := range slices.Sorted(maps.Keys(s.methods)) {
 		if n := s.methods[t]; n > maxMethods {
