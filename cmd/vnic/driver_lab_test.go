@@ -121,9 +121,7 @@ func makeDriverLab(t testing.TB, o demoOptions, ms [2]qemu.Machine, change func(
 			l.boot(i, ms[i])
 		}
 		for _, g := range l.guests {
-			g.until(prompt)
-			// What the kernel says is in dmesg, and not between what commands print.
-			g.must("dmesg -n 1; stty -echo; PS1=; bind 'set enable-bracketed-paste off'")
+			g.begin()
 		}
 		for i, g := range l.guests {
 			ip := l.hosts[i].TenantIP // DHCP gave it already, unless the machine was too busy for its patience
@@ -199,6 +197,14 @@ type shell struct {
 	all  bytes.Buffer
 	from int // where what was not waited for begins
 	n    int
+}
+
+// begin waits for the shell, and has it print what commands print and nothing else: what the kernel
+// says is in dmesg.
+func (s *shell) begin() {
+	s.t.Helper()
+	s.until(prompt)
+	s.must("dmesg -n 1; stty -echo; PS1=; bind 'set enable-bracketed-paste off'")
 }
 
 // until reads up to what the guest is to print, and returns what came before.

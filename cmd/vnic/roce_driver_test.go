@@ -64,8 +64,7 @@ func inWiredLab(t testing.TB, s linuxSetting, bound time.Duration, f func(l *wir
 		}
 		l.bootShell(t, 1, m, l.mac)
 		for _, g := range l.guests {
-			g.until(prompt)
-			g.must("stty -echo; PS1=; bind 'set enable-bracketed-paste off'")
+			g.begin()
 		}
 		v6 := strings.Contains(s.gid, ":")
 		for i, addr := range addresses {
