@@ -206,14 +206,14 @@ func (n *NIC) newThread(i int, u *unit) error {
 	if i < len(n.deps.Pulses) {
 		c.Pulse = n.deps.Pulses[i]
 	}
-	return u.newThread(c, n.cfg.Uplink.Impair, i, len(n.units))
+	return u.newThread(c, n.cfg.Uplink.Impair, i)
 }
 
 // asked are all shards.
 func (n *NIC) asked() controller.Shards {
 	s := controller.Shards{Of: n.homes}
 	for _, u := range n.units {
-		s.All = append(s.All, asked{u: u, uplink: &n.cfg.Uplink, shards: len(n.units)})
+		s.All = append(s.All, asked{u: u, uplink: &n.cfg.Uplink})
 	}
 	return s
 }

@@ -21,6 +21,7 @@ type unit struct {
 	ports  *ports.Set
 
 	impair [thread.Directions]config.Impairment // what the whole uplink is asked to do; the thread's
+	among  [thread.Directions]int               // how many units share that
 }
 
 // units are all of a NIC, by shard.
@@ -43,8 +44,14 @@ func (us units) share(cfg *config.Config, whole tap.Port, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
+	readers := 0
+	for _, p := range parts {
+		if tap.Reads(p) {
+			readers++
+		}
+	}
 	for i, u := range us {
-		u.uplink = parts[i]
+		u.uplink, u.among = parts[i], [thread.Directions]int{thread.RX: readers, thread.TX: len(us)}
 	}
 	if len(us) > 1 {
 		err := tap.Steer(parts[0], steering.Program(cfg.PSP.Mode == config.PSPTransport, len(us)))
@@ -65,11 +72,11 @@ func openTAP(c *config.Config, keeper tap.Keeper) (tap.Port, error) {
 	return tap.Open(t)
 }
 
-// newThread makes the thread of one of a NIC's shards, the i-th of so many; c lacks what is the unit's.
-func (u *unit) newThread(c thread.Config, impair config.Impair, i, shards int) error {
+// newThread makes the thread of the i-th unit of a NIC; c lacks what is the unit's.
+func (u *unit) newThread(c thread.Config, impair config.Impair, i int) error {
 	u.impair = [thread.Directions]config.Impairment{thread.RX: impair.RX, thread.TX: impair.TX}
 	c.Shard, c.Door, c.Uplink, c.Queue, c.Ports = u.Shard, u.Shard, u.uplink, u.Queue(), u.ports
-	c.Impair = config.Impair{RX: shareOf(impair.RX, i, shards), TX: shareOf(impair.TX, i, shards)}
+	c.Impair = config.Impair{RX: u.imposed(thread.RX, i), TX: u.imposed(thread.TX, i)}
 	t, err := thread.New(c)
 	if err != nil {
 		return fmt.Errorf("shard %d: %w", i, err)
@@ -78,6 +85,11 @@ func (u *unit) newThread(c thread.Config, impair config.Impair, i, shards int) e
 	u.Guests().Bells.Wait = t.Listen
 	u.thread = t
 	return nil
+}
+
+// imposed is what the i-th unit of a NIC is asked of what the whole uplink is.
+func (u *unit) imposed(direction, i int) config.Impairment {
+	return shareOf(u.impair[direction], i, u.among[direction])
 }
 
 // shareOf is what an uplink's impairment is for one of its shards: each has its share of the rate

@@ -23,7 +23,6 @@ var _ controller.View = view{}
 type asked struct {
 	u      *unit
 	uplink *config.Uplink // the NIC's
-	shards int            // of the NIC
 }
 
 // Ask implements controller.Shard.
@@ -51,10 +50,10 @@ func (v view) InjectLink(direction string, change func(config.Impairment) (confi
 			return err
 		}
 	}
-	for i := range next {
-		v.u.thread.Impair(i, shareOf(next[i], v.Index(), v.shards))
-	}
 	v.u.impair = next
+	for i := range next {
+		v.u.thread.Impair(i, v.u.imposed(i, v.Index()))
+	}
 	return nil
 }
 

@@ -28,6 +28,13 @@ func Split(p Port, n int) ([]Port, error) {
 	return parts, nil
 }
 
+// Reads tells whether frames come in by a part: by all of a TAP that has a queue for each, else by the
+// first.
+func Reads(part Port) bool {
+	_, never := part.(*writer)
+	return !never
+}
+
 // Steer has the kernel put each frame that it gives a TAP into the queue that a program says: eBPF
 // of the kind of socket filters, an instruction in each number. The queues are counted from 0, in
 // the order of Split's parts. It fails with errors.ErrUnsupported for other ports.

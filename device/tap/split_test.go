@@ -63,6 +63,9 @@ func TestSplitWithoutQueues(t *testing.T) {
 		if fd := parts[i].FD(); (fd >= 0) != (i == 0) {
 			t.Errorf("part %d waits for %d", i, fd)
 		}
+		if Reads(parts[i]) != (i == 0) {
+			t.Errorf("part %d: reads %t", i, Reads(parts[i]))
+		}
 	}
 	if s := parts[0].Stats(); s.TxFrames != 600 || parts[1].Stats() != (Stats{}) {
 		t.Errorf("%+v", s)
