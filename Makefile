@@ -117,7 +117,7 @@ MUTATE_SEED ?= 1
 MUTATE      ?= ./falcon/... ./rdma/... ./queues/... ./device/... ./qemu/...
 
 .PHONY: mutate
-mutate: ## change one operator at a time, MUTANTS (300) times, and report changes that the tests of their room do not notice
+mutate: ## change one operator at a time, MUTANTS (300) times, and report changes that the tests in their top-level folder do not notice
 	$(GO) -C tools run ./mutate -root .. -n $(MUTANTS) -seed $(MUTATE_SEED) $(MUTATE)
 
 .PHONY: bench

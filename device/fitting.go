@@ -39,17 +39,17 @@ type fitter struct {
 func (f *fitter) Fit() map[pfvf.ID]error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m := misfits{}
+	m := failures{}
 	if err := errors.Join(f.fitWindows(m), f.fitPorts(m, func(u *unit, own func(falcon.Time)) error { return u.Do(own) })); err != nil && !errors.Is(err, inbox.ErrStopped) {
 		f.guestLog("functions changed, but not all outside them", "err", err)
 	}
 	return m
 }
 
-// misfits are the reasons why functions do not have what they are set to have.
-type misfits map[pfvf.ID]error
+// failures are the reasons why functions do not have what they are set to have.
+type failures map[pfvf.ID]error
 
-func (m misfits) add(id pfvf.ID, what string, err error) {
+func (m failures) add(id pfvf.ID, what string, err error) {
 	if err != nil {
 		m[id] = errors.Join(m[id], fmt.Errorf("%s of %s: %w", what, id, err))
 	}
@@ -57,7 +57,7 @@ func (m misfits) add(id pfvf.ID, what string, err error) {
 
 // fitWindows gives windows to the functions that were set since it was called last, and to those
 // that could not have theirs: a change of one function costs the same however many there are.
-func (f *fitter) fitWindows(m misfits) (err error) {
+func (f *fitter) fitWindows(m failures) (err error) {
 	for _, u := range f.units {
 		var guests map[pfvf.ID]uint32
 		if e := u.Do(func(falcon.Time) { guests = u.View().NewGuests() }); e != nil {
@@ -88,7 +88,7 @@ func (f *fitter) giveWindow(id pfvf.ID, cid uint32) (err error) {
 
 // fitPorts makes the ports' devices follow what functions are set to have. do calls what is a
 // shard's to do.
-func (f *fitter) fitPorts(m misfits, do func(*unit, func(falcon.Time)) error) (err error) {
+func (f *fitter) fitPorts(m failures, do func(*unit, func(falcon.Time)) error) (err error) {
 	for _, u := range f.units {
 		own := func(of func(falcon.Time)) error { return do(u, of) }
 		err = errors.Join(err, u.ports.Fit(f.deps.sources(), own, func(id pfvf.ID, e error) { m.add(id, "port", e) }))
@@ -113,7 +113,7 @@ func (f *fitter) always(u *unit, stop <-chan struct{}) {
 // recall makes the devices of ports that were set. Unlike one of the
 // configuration, one that cannot be made does not keep the NIC from starting.
 func (f *fitter) recall() {
-	m := misfits{}
+	m := failures{}
 	_ = f.fitPorts(m, func(_ *unit, own func(falcon.Time)) error { own(f.clock()); return nil })
 	for id, err := range m {
 		f.log.Warn("port not made again", "function", id.String(), "err", err)

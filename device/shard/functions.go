@@ -28,7 +28,7 @@ type function struct {
 
 // functionSet holds the functions of a shard. PFs are always there. A VF is
 // there, and takes memory, from its enabling until it is disabled and no session
-// holds it any more; what was configured or set of it is kept on a shelf
+// holds it any more; what was configured or set of it is kept in absent
 // meanwhile. What it may be set to the core decides (device/functions).
 type functionSet struct {
 	*falconWire
@@ -41,13 +41,13 @@ type functionSet struct {
 	ports  follower
 	other  otherWire
 
-	host  *credit.Node
-	table *pfvf.Table // enabled ones, by address
-	byID  map[pfvf.ID]*function
-	there roster[function]
-	count atomic.Int32 // of those there, for readers outside the shard
-	vfs   [pfvf.MaxPF + 1]int
-	shelf map[pfvf.ID]config.Function
+	host   *credit.Node
+	table  *pfvf.Table // enabled ones, by address
+	byID   map[pfvf.ID]*function
+	there  roster[function]
+	count  atomic.Int32 // of those there, for readers outside the shard
+	vfs    [pfvf.MaxPF + 1]int
+	absent map[pfvf.ID]config.Function
 
 	changed map[pfvf.ID]bool // came or were set since View.NewGuests was asked
 
@@ -68,7 +68,7 @@ const maxFunctions = (pfvf.MaxPF + 1) * (pfvf.MaxVF + 1)
 
 // populate makes the functions that there are at first.
 func (fs *functionSet) populate() error {
-	fs.table, fs.byID, fs.shelf = pfvf.NewTable(maxFunctions), map[pfvf.ID]*function{}, map[pfvf.ID]config.Function{}
+	fs.table, fs.byID, fs.absent = pfvf.NewTable(maxFunctions), map[pfvf.ID]*function{}, map[pfvf.ID]config.Function{}
 	for i := range fs.vfs {
 		fs.vfs[i] = -1
 	}
@@ -87,7 +87,7 @@ func (fs *functionSet) populate() error {
 		if !here {
 			return
 		}
-		fs.shelf[id] = *is
+		fs.absent[id] = *is
 		if err == nil && (!id.IsVF() || *is.Enabled) {
 			_, err = fs.add(0, id)
 		}
@@ -105,7 +105,7 @@ func (fs *functionSet) settings(id pfvf.ID) config.Function {
 	if f := fs.byID[id]; f != nil {
 		return f.cfg
 	}
-	if c, ok := fs.shelf[id]; ok {
+	if c, ok := fs.absent[id]; ok {
 		return c
 	}
 	return config.DefaultVF(id.Host(), id.PF(), id.VF())
@@ -131,7 +131,7 @@ func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*function, error) {
 	} else {
 		_ = f.Lifecycle.Apply(pfvf.Disable) // allowed in RESET
 	}
-	delete(fs.shelf, id)
+	delete(fs.absent, id)
 	fs.byID[id] = f
 	fs.changed[id] = true
 	fs.there.put(id, f)
@@ -141,7 +141,7 @@ func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*function, error) {
 }
 
 // forget gives up the memory of a VF that is disabled and not attached. What it
-// was set to goes to the shelf, unless that is nothing.
+// was set to is kept in absent, unless that is nothing.
 func (fs *functionSet) forget(now falcon.Time, f *function) {
 	if !f.ID.IsVF() || f.Lifecycle.State() != abi.StateDisabled || f.Driver() != nil {
 		return
@@ -153,7 +153,7 @@ func (fs *functionSet) forget(now falcon.Time, f *function) {
 	fs.there.remove(f.ID)
 	fs.count.Store(int32(fs.there.len()))
 	if !reflect.DeepEqual(f.cfg, config.DefaultVF(f.ID.Host(), f.ID.PF(), f.ID.VF())) {
-		fs.shelf[f.ID] = f.cfg
+		fs.absent[f.ID] = f.cfg
 	}
 }
 

@@ -48,7 +48,7 @@ func (v View) NewGuests() map[pfvf.ID]uint32 {
 }
 
 // Absent implements controller.View.
-func (v View) Absent() []pfvf.ID { return slices.Collect(maps.Keys(v.s.funcs.shelf)) }
+func (v View) Absent() []pfvf.ID { return slices.Collect(maps.Keys(v.s.funcs.absent)) }
 
 // Find implements controller.View.
 func (v View) Find(id pfvf.ID) error {

@@ -79,7 +79,7 @@ func (p *plainIP) populate(cfg *config.Config) error {
 	for f := range p.funcs.there.all() { // they may be set to something else by now
 		p.mark(f.ID)
 	}
-	for id := range p.funcs.shelf {
+	for id := range p.funcs.absent {
 		p.mark(id)
 	}
 	p.syncAll()

@@ -21,12 +21,12 @@ func (fs *functionSet) set(now falcon.Time, id pfvf.ID, is config.Function) erro
 	fs.changed[id] = true
 	f := fs.byID[id]
 	if f == nil {
-		fs.shelf[id] = is
+		fs.absent[id] = is
 		if !*is.Enabled {
 			return nil
 		}
 		if _, err := fs.add(now, id); err != nil {
-			fs.shelf[id] = was
+			fs.absent[id] = was
 			return functions.Refuse(abi.StatusNoResources, "%v", err)
 		}
 		fs.ports.follow(id)
