@@ -104,7 +104,7 @@ func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
 	c.finish(rx)
 	c.responses++
 	t.enlist(inStalled)
-	c.startResponse(t)
+	c.startResponse(t, false)
 	if t.in == inStalled {
 		c.watchPeer(now)
 	}
@@ -114,11 +114,11 @@ func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
 // startResponse queues a stalled response for transmission if it can have credits. Credits are
 // taken here and not when the request is delivered: requests behind it in RSN order must not wait
 // for them, or two nodes whose pushes fill each other's data windows would wait for each other
-// (Falcon §8.2.1.2).
-func (c *transactions) startResponse(t *txn) {
+// (Falcon §8.2.1.2). With again they were refused before.
+func (c *transactions) startResponse(t *txn, again bool) {
 	cost := credit.PullDataCost(int(t.length), c.e.cfg.CreditCell)
 	switch {
-	case c.take(&cost):
+	case !again && c.take(&cost), again && c.takeNow(&cost):
 		t.cost = cost
 	case c.hopeless(&cost):
 		t.makeResync(wire.ResyncLocalXLR, CmplUlpCdtErr) // no data can ever go

@@ -4,6 +4,9 @@ import "github.com/falcon-vnic/vnic/falcon/credit"
 
 func (c *state) take(cost *credit.Cost) bool { return c.credits == nil || c.credits.Take(cost) }
 
+// takeNow is take for what was refused before.
+func (c *state) takeNow(cost *credit.Cost) bool { return c.credits == nil || c.credits.Retry(cost) }
+
 // returnCredits gives back and clears cost.
 func (c *state) returnCredits(cost *credit.Cost) {
 	if *cost == (credit.Cost{}) {

@@ -211,7 +211,8 @@ func TestCreditIsOfferedOnce(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.ReqPktTx] = 4
 	s := &single{t: t, now: ms, ulp: &sim.ULP{Record: true}}
-	s.e = falcon.NewEngine(falcon.Config{Profile: testProfile(), Credits: credit.New(nil, limit)}, s.ulp)
+	root := credit.New(nil, limit)
+	s.e = falcon.NewEngine(falcon.Config{Profile: testProfile(), Credits: root}, s.ulp)
 	var conns []*falcon.Conn
 	for i := range uint32(20) {
 		cfg := connConfig(true)
@@ -250,6 +251,9 @@ func TestCreditIsOfferedOnce(t *testing.T) {
 	equal(t, "offered while held", offered(), nil)
 	s.e.HoldCredit(false)
 	equal(t, "offered then", offered(), []uint32{8, 9})
+	if n := root.Refusals(); n != 16 { // F37: who waits is refused once, however often it is looked at
+		t.Errorf("%d refusals where 16 connections waited", n)
+	}
 }
 
 // TestCase102_CountersOfTheEngine: each of the six counters, at the connection, function, host and

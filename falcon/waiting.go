@@ -52,7 +52,7 @@ func (w *waiting) wake() {
 	// What was offered and not taken up yet is not offered twice.
 	offered := w.offered[:0]
 	for _, c := range w.offered {
-		if c.offered && !c.closed && c.take(&c.waitingCost) {
+		if c.offered && !c.closed && c.takeNow(&c.waitingCost) {
 			offered = append(offered, c)
 		}
 	}
@@ -63,7 +63,7 @@ func (w *waiting) wake() {
 		switch {
 		case c.closed:
 			c.waiting = false
-		case c.hasRoom() && c.take(&c.waitingCost):
+		case c.hasRoom() && c.takeNow(&c.waitingCost):
 			c.waiting, c.offered = false, true
 			offered = append(offered, c)
 			c.emit(EvCredit)
@@ -89,7 +89,7 @@ func (w *waiting) wake() {
 func (w *waiting) wakeStalled() {
 	for t := w.stalled.First(); t != nil; {
 		next := t.place.Next()
-		t.conn.startResponse(t)
+		t.conn.startResponse(t, true)
 		t = next
 	}
 }

@@ -39,12 +39,17 @@ func New(parent *Node, limit Cost) *Node {
 }
 
 // Take charges c to the node and all levels above it, or to none of them. It returns false when any
-// level lacks room. It checks and counts in one pass: a refusal, which is rare, takes back what was
-// counted.
-func (n *Node) Take(c *Cost) bool {
+// level lacks room, and that level counts the refusal.
+func (n *Node) Take(c *Cost) bool { return n.take(c, 1) }
+
+// Retry is Take for one that was refused before, which is not counted again.
+func (n *Node) Retry(c *Cost) bool { return n.take(c, 0) }
+
+// take checks and counts in one pass: a refusal, which is rare, takes back what was counted.
+func (n *Node) take(c *Cost, refusal uint64) bool {
 	for m := n; m != nil; m = m.parent {
 		if m.starved {
-			n.refusals++
+			m.refusals += refusal
 			return false
 		}
 	}
@@ -56,7 +61,7 @@ func (n *Node) Take(c *Cost) bool {
 		for m := n; m != nil; m = m.parent {
 			a := &m.of[i]
 			if (!a.fits(rise) || m.disputed()) && !m.lend(i, rise) {
-				n.refusals++
+				m.refusals += refusal
 				for j, v := range c[:i] {
 					n.refund(j, v, nil)
 				}
@@ -82,7 +87,7 @@ func (n *Node) TakeOne(i Counter, force bool) bool {
 			}
 		} else if (!a.fits(rise) || m.disputed()) && !m.lend(int(i), rise) {
 			n.refund(int(i), 1, m)
-			n.refusals++
+			m.refusals++
 			return false
 		}
 		rise = a.charge(1, rise)
@@ -303,5 +308,5 @@ func (n *Node) Parent() *Node { return n.parent }
 // Underflows counts refused Returns (double releases) at this node.
 func (n *Node) Underflows() uint64 { return n.underflows }
 
-// Refusals counts refused Takes at this node.
+// Refusals counts what was refused since this node lacked room.
 func (n *Node) Refusals() uint64 { return n.refusals }

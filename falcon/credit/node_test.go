@@ -390,7 +390,8 @@ func TestHeadroomAndLevel(t *testing.T) {
 	check("limit lowered to nothing", a, 0, 31)
 }
 
-// TestStarvedAbove: a node takes nothing while one above it is starved, and counts every refusal of its own (F65).
+// TestStarvedAbove: a node takes nothing while one above it is starved. Each refusal is counted once,
+// where there was no room (F37, F65).
 func TestStarvedAbove(t *testing.T) {
 	root := New(nil, all(1))
 	leaf := New(New(root, all(9)), all(9))
@@ -406,8 +407,19 @@ func TestStarvedAbove(t *testing.T) {
 	if leaf.Take(&cost) || leaf.TakeOne(NetPktRx, false) {
 		t.Error("taken above the limit of the root")
 	}
-	if n := leaf.Refusals(); n != 3 {
-		t.Errorf("%d refusals, want 3", n)
+	if leaf.Retry(&cost) {
+		t.Error("taken when tried again")
+	}
+	for name, n := range map[string]struct{ got, want uint64 }{
+		"leaf": {leaf.Refusals(), 0}, "the node above": {leaf.Parent().Refusals(), 0}, "root": {root.Refusals(), 3},
+	} {
+		if n.got != n.want {
+			t.Errorf("%s counted %d refusals, want %d", name, n.got, n.want)
+		}
+	}
+	root.SetLimit(all(9))
+	if !leaf.Retry(&cost) || root.Refusals() != 3 {
+		t.Error("not taken when there was room again")
 	}
 }
 

@@ -280,7 +280,7 @@ func (c *Conn) couldTake() bool {
 	if c.cfg.Credits == nil || c.hopeless(&c.want) {
 		return true
 	}
-	ok := c.cfg.Credits.Take(&c.want)
+	ok := c.cfg.Credits.Retry(&c.want)
 	if ok {
 		_ = c.cfg.Credits.Return(&c.want)
 	}

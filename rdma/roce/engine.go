@@ -111,7 +111,7 @@ func (e *Engine) unblock(now transport.Time) {
 		case !s.credits.Possible(&s.want): // it learns that when it tries again
 			s.want = credit.Cost{}
 			e.offered = append(e.offered, s)
-		case s.credits.Take(&s.want):
+		case s.credits.Retry(&s.want):
 			e.offered = append(e.offered, s)
 		default:
 			left = append(left, s)
