@@ -62,7 +62,7 @@ func (c *Conn) Push(_ falcon.Time, tag uint64, length int) error {
 	if length < 0 || length > c.cfg.MTU {
 		return falcon.ErrTooLong
 	}
-	return c.issue(txn{kind: falcon.TxnPush, tag: tag, length: length, cost: credit.PushCost(length, credit.DefaultCell)})
+	return c.issue(&txn{kind: falcon.TxnPush, tag: tag, length: length, cost: credit.PushCost(length, credit.DefaultCell)})
 }
 
 // PushLast implements rof.Carrier.
@@ -75,13 +75,13 @@ func (c *Conn) Pull(_ falcon.Time, tag uint64, reqLen, respLen int) error {
 	if reqLen < 0 || reqLen > c.cfg.MTU || respLen < 0 || respLen > c.cfg.MTU {
 		return falcon.ErrTooLong
 	}
-	return c.issue(txn{
+	return c.issue(&txn{
 		kind: falcon.TxnPull, tag: tag, length: reqLen, response: respLen, cost: credit.PullCost(respLen, credit.DefaultCell),
 	})
 }
 
 // issue takes the credits of t and queues it.
-func (c *Conn) issue(t txn) error {
+func (c *Conn) issue(t *txn) error {
 	full := c.txns.full()
 	switch {
 	case c.closed:
@@ -93,7 +93,7 @@ func (c *Conn) issue(t txn) error {
 		c.wait(&t.cost)
 		return falcon.ErrXoff
 	}
-	c.txns.push(&t)
+	c.txns.push(t)
 	c.schedule()
 	return nil
 }
@@ -114,80 +114,94 @@ func (c *Conn) schedule() {
 
 // deliver carries over the transaction at head.
 func (c *Conn) deliver(now falcon.Time) {
-	t := *c.txns.front()
-	done := falcon.EvPushDone
-	if t.kind == falcon.TxnPull {
-		done = falcon.EvPullDone
-	}
+	t := c.txns.front() // until it is handed over: then the queue may grow
+	kind, tag, asked, rsn := t.kind, t.tag, t.response, c.txns.head
 	p := c.peer
 	if p == nil || p.user == nil || c.closed {
-		c.done(now, falcon.Event{Kind: done, Code: falcon.CmplDeadConn})
+		c.done(now, falcon.CmplDeadConn)
 		return
 	}
 	if t.hopeless {
-		c.done(now, falcon.Event{Kind: done, Code: falcon.CmplUlpCdtErr})
+		c.done(now, falcon.CmplUlpCdtErr)
 		return
 	}
-	n, err := c.user.Fill(t.kind, t.tag, c.e.buf[:t.length])
+	n, err := c.user.Fill(kind, tag, c.e.buf[:t.length])
 	if err != nil {
-		c.done(now, falcon.Event{Kind: done, Code: falcon.CmplLocalXlr})
+		c.done(now, falcon.CmplLocalXlr)
 		return
 	}
 	packet := c.e.buf[:n]
-	c.tap(now, t.kind, c.txns.head, t.response, packet)
-	p.answer = answer{rsn: c.txns.head, most: t.response}
-	ev := falcon.Event{Kind: falcon.EvPush, RSN: c.txns.head, Data: packet}
-	if t.kind == falcon.TxnPull {
-		ev.Kind, ev.Length = falcon.EvPull, t.response
+	c.tap(now, kind, rsn, asked, packet)
+	p.answer = answer{rsn: rsn, most: asked}
+	ev := c.e.begin(falcon.EvPush)
+	if kind == falcon.TxnPull {
+		ev.Kind, ev.Length = falcon.EvPull, asked
 	}
-	p.tell(now, ev)
+	ev.RSN, ev.Data = rsn, packet
+	p.user.Handle(now, ev)
 	switch a := &p.answer; {
 	case c.closed: // what it asked for ended its own function
 	case p.closed:
-		c.done(now, falcon.Event{Kind: done, Code: falcon.CmplDeadConn})
+		c.done(now, falcon.CmplDeadConn)
 	case a.kind == answerAck:
-		p.user.NoteConcluded(c.txns.head)
-		c.done(now, falcon.Event{Kind: done, Code: falcon.CmplAck})
+		p.user.NoteConcluded(rsn)
+		c.done(now, falcon.CmplAck)
 	case a.kind == answerResponse:
 		c.respond(now, a)
 	case a.kind == answerNack && a.code == falconwire.NackRNR:
 		c.e.timers.Arm(&c.retry, c, 0, now+falconwire.RNRTimeout(a.rnr))
-		c.tell(now, falcon.Event{Kind: falcon.EvRNR, Tag: t.tag})
+		ev := c.e.begin(falcon.EvRNR)
+		ev.Tag = tag
+		c.user.Handle(now, ev)
 	case a.kind == answerDefer:
 		c.e.timers.Arm(&c.retry, c, 0, a.until)
 	default:
-		c.done(now, falcon.Event{Kind: done, Code: a.refusal(), ULPCode: a.ulp})
+		ev := c.conclude(a.refusal())
+		ev.ULPCode = a.ulp
+		c.user.Handle(now, ev)
 	}
 }
 
 // respond carries over the response to the pull at head.
 func (c *Conn) respond(now falcon.Time, a *answer) {
 	p, tag := c.peer, a.tag
-	done := falcon.Event{Kind: falcon.EvPullDone, Code: falcon.CmplRemoteErr}
+	code := falcon.CmplRemoteErr
+	var data []byte
 	n, err := p.user.Fill(falcon.TxnPullData, tag, c.e.buf[:a.length])
 	if err == nil {
-		done.Code, done.Data = falcon.CmplAck, c.e.buf[:n]
-		p.tap(now, falcon.TxnPullData, c.txns.head, 0, done.Data)
+		code, data = falcon.CmplAck, c.e.buf[:n]
+		p.tap(now, falcon.TxnPullData, c.txns.head, 0, data)
 	}
-	c.done(now, done)
+	ev := c.conclude(code)
+	ev.Data = data
+	c.user.Handle(now, ev)
 	if !p.closed {
-		p.tell(now, falcon.Event{Kind: falcon.EvResponseDone, Tag: tag, Code: done.Code})
+		ev := c.e.begin(falcon.EvResponseDone)
+		ev.Tag, ev.Code = tag, code
+		p.user.Handle(now, ev)
 	}
 }
 
-// done ends the transaction at head with ev.
-func (c *Conn) done(now falcon.Time, ev falcon.Event) {
+// done ends the transaction at head.
+func (c *Conn) done(now falcon.Time, code falcon.Completion) { c.user.Handle(now, c.conclude(code)) }
+
+// conclude takes the transaction at head out of the queue and returns the event that says so.
+func (c *Conn) conclude(code falcon.Completion) *falcon.Event {
 	t := c.txns.front()
-	ev.RSN, ev.Tag = c.txns.head, t.tag
+	ev := c.e.begin(falcon.EvPushDone)
+	if t.kind == falcon.TxnPull {
+		ev.Kind = falcon.EvPullDone
+	}
+	ev.RSN, ev.Tag, ev.Code = c.txns.head, t.tag, code
 	c.returnCredits(&t.cost)
 	c.txns.head++
-	c.tell(now, ev)
+	return ev
 }
 
-// tell hands an event to who has the end.
-func (c *Conn) tell(now falcon.Time, ev falcon.Event) {
-	c.e.event = ev
-	c.user.Handle(now, &c.e.event)
+// begin returns an event for who has an end to handle, before there is another.
+func (e *shared) begin(kind falcon.EventKind) *falcon.Event {
+	e.event = falcon.Event{Kind: kind}
+	return &e.event
 }
 
 // AckPush implements rof.Carrier.

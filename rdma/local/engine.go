@@ -126,7 +126,7 @@ func (e *Engine) grantCredits(now falcon.Time) {
 			c.waiting = false
 		case c.couldTake():
 			c.waiting = false
-			c.tell(now, falcon.Event{Kind: falcon.EvCredit})
+			c.user.Handle(now, c.e.begin(falcon.EvCredit))
 		default:
 			e.creditless[left] = c
 			left++
