@@ -6,6 +6,7 @@
 #                                current kernel's, as linux-headers-amd64 names it
 #   fetch.sh newest              the release of Debian's newest kernel for this suite (6.12)
 #   fetch.sh rdma-core           the source of rdma-core, by apt-get source
+#   fetch.sh checkpatch          the kernel's style checker, out of its source (140 MB, kept: 300 KB)
 #
 # Needs apt's sources and dpkg-deb. Packages are checked by apt as always.
 set -eu
@@ -78,9 +79,26 @@ rdma_core() {
 	echo "$at"
 }
 
+checkpatch() {
+	package=$(depends linux-source 'linux-source-.*')
+	[ -n "$package" ] || die "apt knows no linux-source: run apt-get update"
+	at=$cache/driver/checkpatch-${package#linux-source-}
+	if [ ! -d "$at" ]; then
+		tmp=$(mktemp -d "$cache/driver/.checkpatch-XXXXXX")
+		trap 'rm -rf "$tmp"' EXIT
+		mkdir -p "$tmp/root/scripts" "$tmp/root/include" # it looks for names in the latter
+		(cd "$tmp" && apt-get -qq -o APT::Sandbox::User=root download "$package" >/dev/null)
+		dpkg-deb --fsys-tarfile "$tmp/$package"_*.deb | tar -xO "./usr/src/$package.tar.xz" |
+			tar -xJ -C "$tmp/root/scripts" --strip-components=2 "$package/scripts/checkpatch.pl" "$package/scripts/spelling.txt" "$package/scripts/const_structs.checkpatch"
+		mv "$tmp/root" "$at"
+	fi
+	echo "$at"
+}
+
 case ${1:-} in
 headers) headers "${2:-}" ;;
 newest) release_of linux-headers-6.12-amd64 ;;
 rdma-core) rdma_core ;;
-*) die 'say headers [RELEASE], newest or rdma-core' ;;
+checkpatch) checkpatch ;;
+*) die 'say headers [RELEASE], newest, rdma-core or checkpatch' ;;
 esac

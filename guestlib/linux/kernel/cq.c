@@ -61,7 +61,8 @@ static int vnic_cq_forget(struct vnic_cq *cq)
 {
 	struct vnic_destroy_cq p = { .cqn = cpu_to_le32(cq->cqn) };
 
-	return vnic_destroy(to_fn(cq->ibcq.device), cq->life, VNIC_ADMIN_OP_DESTROY_CQ, &p, sizeof(p));
+	return vnic_destroy(to_fn(cq->ibcq.device), cq->life, VNIC_ADMIN_OP_DESTROY_CQ, &p,
+			    sizeof(p));
 }
 
 /* Makes the device's part of a completion queue. */
@@ -195,7 +196,8 @@ int vnic_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 		p.log2_entries = log2;
 		p.levels = list.levels;
 		p.pages = cpu_to_le64(list.root);
-		err = vnic_command_in(fn, cq->life, VNIC_ADMIN_OP_RESIZE_CQ, &p, sizeof(p), NULL, 0);
+		err = vnic_command_in(fn, cq->life, VNIC_ADMIN_OP_RESIZE_CQ, &p, sizeof(p), NULL,
+				      0);
 	}
 	vnic_page_list_free(&list);
 	if (err) {

@@ -18,9 +18,10 @@ static bool vnic_full(const struct vnic_queue *q)
 {
 	const struct vnic_queue_header *h = q->area->buf;
 
-	/* The place of a completed one, after it was read. */
-	if (q->wrids)
+	if (q->wrids) {
+		/* The place of a completed one, after it was read. */
 		return q->producer - smp_load_acquire(&q->completed) >= q->entries;
+	}
 	/* The consumer before the slots that it gives back (DEV-606). */
 	return q->producer - le32_to_cpu(smp_load_acquire(&h->consumer)) >= q->entries;
 }

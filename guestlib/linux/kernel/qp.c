@@ -377,7 +377,8 @@ int vnic_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct
 		goto out;
 	err = vnic_modify_params(fn, qp, attr, mask, &p);
 	if (!err)
-		err = vnic_command_in(fn, qp->life, VNIC_ADMIN_OP_MODIFY_QP, &p, sizeof(p), NULL, 0);
+		err = vnic_command_in(fn, qp->life, VNIC_ADMIN_OP_MODIFY_QP, &p, sizeof(p), NULL,
+				      0);
 	/* A queue pair of a device that is lost is in error, whatever it was. */
 	if (err == -EIO && !ibqp->uobject && (to == IB_QPS_ERR || to == IB_QPS_RESET))
 		err = 0;

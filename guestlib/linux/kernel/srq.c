@@ -33,7 +33,8 @@ static int vnic_srq_command(struct vnic_fn *fn, struct vnic_srq *srq,
 		return err;
 	p.levels = list.levels;
 	p.pages = cpu_to_le64(list.root);
-	err = vnic_command_in(fn, srq->q.life, VNIC_ADMIN_OP_CREATE_SRQ, &p, sizeof(p), &r, sizeof(r));
+	err = vnic_command_in(fn, srq->q.life, VNIC_ADMIN_OP_CREATE_SRQ, &p, sizeof(p), &r,
+			      sizeof(r));
 	vnic_page_list_free(&list);
 	if (!err)
 		srq->srqn = le32_to_cpu(r.srqn);

@@ -170,8 +170,12 @@ struct vnic_page_list {
 };
 
 /* Copies between struct vnic_address and the same fields of a larger struct. */
-#define vnic_put_address(s, from)						\
-	memcpy((void *)(s) + offsetof(typeof(*(s)), dgid), from, sizeof(struct vnic_address))
+#define vnic_put_address(s, from) ({						\
+	typeof(s) _to = (s);							\
+										\
+	memcpy((void *)_to + offsetof(typeof(*_to), dgid), from,		\
+	       sizeof(struct vnic_address));					\
+})
 
 struct vnic_ibdev {
 	struct ib_device ibdev;

@@ -401,4 +401,5 @@ static const struct verbs_device_ops vnic_device_ops = {
 	.alloc_device = vnic_alloc_device,
 	.uninit_device = vnic_uninit_device,
 };
+
 PROVIDER_DRIVER(vnic, vnic_device_ops);

@@ -133,7 +133,7 @@ static int vnic_put_send(struct vnic_send_wqe *w, const struct ibv_send_wr *wr)
 		return 0;
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 		w->imm = wr->imm_data;
-		/* fallthrough */
+		SWITCH_FALLTHROUGH;
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_READ:
 		w->remote_addr = htole64(wr->wr.rdma.remote_addr);
