@@ -135,6 +135,10 @@ driver: ## the driver for Linux guests: kernel module and rdma-core provider, in
 packages: build ## Debian packages in build/packages: vnic, vnic-dkms, ibverbs-provider-vnic
 	@./guestlib/linux/packages.sh build/packages
 
+.PHONY: packages-test
+packages-test: packages ## install the packages in a new Debian in a folder, dkms and all, and purge them; as root
+	@./guestlib/linux/packages-test.sh build/packages
+
 .PHONY: clean-machine
 clean-machine: ## test and bench from a clean clone with empty caches and package lists
 	@./tools/clean-machine.sh

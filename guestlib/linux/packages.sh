@@ -93,15 +93,16 @@ dkms() {
 	mkdir -p "$src"
 	cp guestlib/linux/kernel/*.c guestlib/linux/kernel/*.h guestlib/linux/kernel/Kbuild guestlib/c/vnic_abi.h "$src/"
 	sed "s/@VERSION@/$version/" guestlib/linux/kernel/dkms.conf >"$src/dkms.conf"
+	# As dh_dkms does it: for the kernel that runs and the newest one, or in a chroot for all that are there.
 	maintainer vnic-dkms postinst <<-TEXT
 		if [ "\$1" = configure ]; then
-			dkms add -m vnic -v $version
-			dkms build -m vnic -v $version && dkms install -m vnic -v $version && modprobe vnic || true
+			/usr/lib/dkms/common.postinst vnic $version /usr/share/vnic-dkms "" "\$2"
+			modprobe -q vnic || true # there is none for a kernel without headers
 		fi
 	TEXT
 	maintainer vnic-dkms prerm <<-TEXT
-		modprobe -r vnic || true
-		dkms remove -m vnic -v $version --all
+		modprobe -q -r vnic || true # one that is in use stays until the next boot
+		[ -z "\$(dkms status -m vnic -v $version)" ] || dkms remove -m vnic -v $version --all
 	TEXT
 	pack vnic-dkms
 }
