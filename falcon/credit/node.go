@@ -23,7 +23,7 @@ type Node struct {
 }
 
 // costs gathers one field of all accounts.
-func (n *Node) costs(of func(*account) uint32) (c Cost) {
+func costs(n *Node, of func(*account) uint32) (c Cost) {
 	for i := range n.of {
 		c[i] = of(&n.of[i])
 	}
@@ -40,13 +40,13 @@ func New(parent *Node, limit Cost) *Node {
 
 // Take charges c to the node and all levels above it, or to none of them. It returns false when any
 // level lacks room, and that level counts the refusal.
-func (n *Node) Take(c *Cost) bool { return n.take(c, 1) }
+func (n *Node) Take(c *Cost) bool { return take(n, c, 1) }
 
 // Retry is Take for one that was refused before, which is not counted again.
-func (n *Node) Retry(c *Cost) bool { return n.take(c, 0) }
+func (n *Node) Retry(c *Cost) bool { return take(n, c, 0) }
 
 // take checks and counts in one pass: a refusal, which is rare, takes back what was counted.
-func (n *Node) take(c *Cost, refusal uint64) bool {
+func take(n *Node, c *Cost, refusal uint64) bool {
 	for m := n; m != nil; m = m.parent {
 		if m.starved {
 			m.refusals += refusal
@@ -255,21 +255,21 @@ func (n *Node) Drop() {
 }
 
 // InUse returns what the node and everything below it hold.
-func (n *Node) InUse() Cost { return n.costs(func(a *account) uint32 { return a.inUse }) }
+func (n *Node) InUse() Cost { return costs(n, func(a *account) uint32 { return a.inUse }) }
 
 // Charged returns what counts against the limit: in use plus the unused part of guarantees given to
 // children.
-func (n *Node) Charged() Cost { return n.costs(func(a *account) uint32 { return a.charged }) }
+func (n *Node) Charged() Cost { return costs(n, func(a *account) uint32 { return a.charged }) }
 
 // Guaranteed returns what is set aside for the node.
-func (n *Node) Guaranteed() Cost { return n.costs(func(a *account) uint32 { return a.guarantee }) }
+func (n *Node) Guaranteed() Cost { return costs(n, func(a *account) uint32 { return a.guarantee }) }
 
 // Limit returns the node's limit; of a node that leases from a pool, the pool's.
 func (n *Node) Limit() Cost {
 	if n.lease != nil {
 		return n.lease.pool.total
 	}
-	return n.costs(func(a *account) uint32 { return a.limit })
+	return costs(n, func(a *account) uint32 { return a.limit })
 }
 
 // most is the node's limit of one counter.
