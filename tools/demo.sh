@@ -3,14 +3,23 @@
 set -eu
 bin=$1
 shift
+here=$(dirname "$0")
 if [ "$(id -u)" != 0 ]; then
 	echo "demo: not root, so no TAP, no bridge and no guests: two bare clients over an in-memory fabric instead (sudo make demo runs the whole)" >&2
 	exec "$bin" demo --no-vm "$@"
 fi
 if ! command -v qemu-system-x86_64 >/dev/null 2>&1 || ! command -v iperf3 >/dev/null 2>&1; then
-	if ! "$(dirname "$0")/deps.sh" demo && ! command -v qemu-system-x86_64 >/dev/null 2>&1; then
+	if ! "$here/deps.sh" demo && ! command -v qemu-system-x86_64 >/dev/null 2>&1; then
 		echo "demo: QEMU is missing and could not be installed: two bare clients over an in-memory fabric instead" >&2
 		exec "$bin" demo --no-vm "$@"
 	fi
+fi
+# The Linux driver for the guests' kernel; what was built before is not built again.
+driver=$here/../build/linux
+if "$here/deps.sh" driver && said=$(make -s -j"$(nproc)" -C "$here/../guestlib/linux" 2>&1); then
+	set -- --driver "$driver" "$@"
+else
+	[ -z "${said:-}" ] || echo "$said" >&2
+	echo "demo: the Linux driver could not be built, so the guests will not run ib_write_bw and rping" >&2
 fi
 exec "$bin" demo "$@"

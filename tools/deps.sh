@@ -1,28 +1,34 @@
 #!/bin/sh
-# Installs the Debian packages that the demo (`deps.sh demo`), or the full test run and the
-# benchmarks need, and only those that are missing. The guests' kernel is not among them: fetch.sh
-# unpacks it into a cache folder. apt has to know what there is for both.
+# Installs the Debian packages that the demo (`deps.sh demo`), building the Linux driver (`deps.sh
+# driver`), or the full test run and the benchmarks need, and only those that are missing. The guests'
+# kernel is not among them: fetch.sh unpacks it into a cache folder. apt has to know what there is for
+# both.
 set -eu
 need=''
 want() { # command package
 	command -v "$1" >/dev/null 2>&1 || need="$need $2"
 }
-want qemu-system-x86_64 qemu-system-x86
-want iperf3 iperf3
-if [ "${1:-}" != demo ]; then
+what=${1:-all}
+if [ "$what" != driver ]; then
+	want qemu-system-x86_64 qemu-system-x86
+	want iperf3 iperf3
+fi
+if [ "$what" != demo ]; then
+	want gcc "gcc libc6-dev" # go test -race, too
+	want gcc-12 gcc-12 # what Debian's kernel headers ask for
+	want make make
+	want strip binutils
+	want python3 python3 # rdma-core's headers are made by it
+	[ -e /usr/lib/x86_64-linux-gnu/libibverbs.so.1 ] || need="$need libibverbs1"
+	[ -e /usr/lib/x86_64-linux-gnu/libelf.so.1 ] || need="$need libelf1" # the kernel's objtool
+fi
+if [ "$what" = all ]; then
 	want ip iproute2
 	want nsenter util-linux
 	want busybox busybox # udhcpc
 	want ping iputils-ping
 	want ib_write_bw "perftest ibverbs-providers" # Soft-RoCE, to speak to and to compare with
-	want gcc "gcc libc6-dev" # go test -race, the Linux driver
-	want gcc-12 gcc-12 # what Debian's kernel headers ask for
-	want make make
-	want strip binutils
-	want python3 python3 # rdma-core's headers are made by it
 	want sparse sparse
-	[ -e /usr/lib/x86_64-linux-gnu/libibverbs.so.1 ] || need="$need libibverbs1"
-	[ -e /usr/lib/x86_64-linux-gnu/libelf.so.1 ] || need="$need libelf1" # the kernel's objtool
 	want dpdk-testpmd dpdk-dev # a driver of vhost-user that is not ours
 	want tshark tshark # the test of docs/wireshark
 	want tcpdump tcpdump # docs/tunnel.md

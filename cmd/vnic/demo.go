@@ -27,6 +27,7 @@ type demoOptions struct {
 	windows bool   // guests ring by ivshmem
 	iommu   bool   // and are interrupted
 	pci     bool   // guests have PCI functions by vfio-user
+	driver  string // folder of the Linux driver as make driver makes it; none: no verbs programs
 	qemu    string // QEMU's program
 	count   int    // operations per row; 0 = the workload's own choice
 }
@@ -40,8 +41,11 @@ func demoCommand() *cobra.Command {
 TAP and a veth to the other host. Then it starts two NICs (vnic run, one config
 file each) and boots two QEMU guests. The guests run SEND, WRITE, READ and atomics
 from 1 byte to 1 MiB and verify every byte. At the same time they run iperf3 over
-the Ethernet interfaces of their functions' ports. At the end it prints two tables
-and removes everything.
+the Ethernet interfaces of their functions' ports. At the end it prints tables and
+removes everything.
+
+With --driver the guests then load the Linux driver and run ib_write_bw and rping,
+as Debian has them, on the same functions.
 
 With --pci each function is a PCI device of its own, by vfio-user, and the guests show
 it by lspci. It needs QEMU 10.1 or newer (--qemu "$(tools/qemu.sh)").
@@ -64,6 +68,7 @@ TAPs and a bridge.`,
 	f.BoolVar(&o.windows, "windows", false, "give the guests ivshmem devices for their doorbells")
 	f.BoolVar(&o.iommu, "iommu", false, "give the guests an IOMMU too, so that those devices interrupt them")
 	f.BoolVar(&o.pci, "pci", false, "give the guests their functions as PCI devices, behind an IOMMU")
+	f.StringVar(&o.driver, "driver", "", "`folder` of the Linux driver (make driver: build/linux): the guests run programs that use verbs, too")
 	f.StringVar(&o.qemu, "qemu", "qemu-system-x86_64", "QEMU's `program`")
 	f.IntVar(&o.count, "count", 0, "operations per row (default: by size)")
 	_ = demo.RegisterFlagCompletionFunc("fabric", words("tap", "memory"))

@@ -33,6 +33,7 @@ type demoHost struct {
 	Keys             string
 	Control, Socket  string // unix sockets: control API, guest attachment
 	VM, Windows      bool
+	Verbs            bool         // the guest runs verbs programs over the Linux driver
 	PCI              bool         // the guest has its function as a PCI device of its own, and no vsock
 	space            *netns.Space // where its NIC and its bridges are; nil: here
 	Ethernet         bool         // the guest has an Ethernet interface too:

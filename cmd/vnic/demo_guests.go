@@ -25,6 +25,9 @@ func (h *demoHost) workloadArgs(device string, count int) []string {
 	if h.Ethernet {
 		args = append(args, "--ip", h.TenantIP+"/24")
 	}
+	if h.Verbs {
+		args = append(args, "--verbs", demoModule)
+	}
 	if h.PCI {
 		args = append(args, "--lspci")
 	}
@@ -51,6 +54,8 @@ func (r *report) follow(who string, lines io.Reader) error {
 			r.result(who, *line.Result)
 		case workload.KindStream:
 			r.stream(who, *line.Stream)
+		case workload.KindProgram:
+			r.program(who, *line.Program)
 		case workload.KindDone:
 			return nil
 		case workload.KindError:

@@ -18,6 +18,13 @@ type report struct {
 	start time.Time
 	rows  []reportRow
 	plain []streamRow
+	verbs []programRow
+}
+
+// programRow is what a verbs program did.
+type programRow struct {
+	who string
+	workload.Program
 }
 
 // streamRow is one measurement of plain IP.
@@ -59,6 +66,42 @@ func (r *report) stream(who string, s workload.Stream) {
 	r.mu.Lock()
 	r.plain = append(r.plain, streamRow{who, s})
 	r.mu.Unlock()
+}
+
+// program prints and keeps what a verbs program did.
+func (r *report) program(who string, p workload.Program) {
+	r.step("%s  %s: %s", who, p.Command, didOrNot(p))
+	r.mu.Lock()
+	r.verbs = append(r.verbs, programRow{who, p})
+	r.mu.Unlock()
+}
+
+// didOrNot is what a program did, or why it did not.
+func didOrNot(p workload.Program) string {
+	if p.Did == "" {
+		return "FAILED: " + p.Problem
+	}
+	return p.Did
+}
+
+// programs prints what verbs programs did, if there were any, and returns how many failed.
+func (r *report) programs() (bad int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.verbs) == 0 {
+		return 0
+	}
+	fmt.Fprintln(r.w, "Debian's programs, unmodified, over the Linux driver:")
+	tw := tabwriter.NewWriter(r.w, 0, 0, 2, ' ', 0)
+	for _, p := range r.verbs {
+		if p.Did == "" {
+			bad++
+		}
+		fmt.Fprintf(tw, "  %s\t%s\t%s\n", p.who, p.Command, didOrNot(p.Program))
+	}
+	tw.Flush()
+	fmt.Fprintln(r.w)
+	return bad
 }
 
 // harm is what a stream suffered.

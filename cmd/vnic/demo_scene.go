@@ -177,6 +177,9 @@ func (s *scene) finish() error {
 	if bad > 0 {
 		errs = append(errs, fmt.Errorf("%d rows were not verified", bad))
 	}
+	if failed := s.r.programs(); failed > 0 {
+		errs = append(errs, fmt.Errorf("%d verbs programs failed", failed))
+	}
 	if s.sniffer != nil {
 		n, err := s.sniffer.Close()
 		s.sniffer = nil

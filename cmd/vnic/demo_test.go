@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
 // demoRun is a running demo with a temporary folder of its own.
@@ -201,7 +203,26 @@ func TestDemoGuests(t *testing.T) {
 	d.nothingLeft()
 }
 
-// TestDemoStopped ends the demo in the middle of its work in each way there is.
+// TestLongDemoDriver has the guests run Debian's programs over the Linux driver, too.
+func TestLongDemoDriver(t *testing.T) {
+	requireGuests(t)
+	cache, err := image.DefaultCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := image.FetchKernel(t.Context(), cache)
+	require(t, err == nil, fmt.Sprint("no guest kernel: ", err))
+	makeDriver(t, t.Context(), k.Release)
+	d := startDemo(t, "--count", "5", "--driver", "../../build/linux")
+	d.succeeded()
+	for _, row := range []string{`ib_write_bw .*  WRITE 64 KiB × 300: \d+\.\d MB/s`, `rping .*  SEND, READ and WRITE: 10 pings, data checked`} {
+		if !regexp.MustCompile(`(?m)^ *guest 1  ` + row + `$`).MatchString(d.text.String()) {
+			t.Errorf("no row like %s in\n%s", row, &d.text)
+		}
+	}
+	d.nothingLeft()
+}
+
 // TestLongDemoPCI has the guests' functions as PCI devices.
 func TestLongDemoPCI(t *testing.T) {
 	requireGuests(t)
@@ -218,6 +239,7 @@ func TestLongDemoPCI(t *testing.T) {
 	d.nothingLeft()
 }
 
+// TestDemoStopped ends the demo in the middle of its work in each way there is.
 func TestDemoStopped(t *testing.T) {
 	bare := []string{"--no-vm", "--fabric", "tap", "--count", "3000"}
 	for _, tc := range []struct {

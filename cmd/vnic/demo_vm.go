@@ -55,6 +55,9 @@ func (s *scene) prepareGuests(ctx context.Context) error {
 			h.Ethernet = false
 		}
 	}
+	if err := s.addVerbs(ctx, &i); err != nil {
+		return err
+	}
 	if err := i.Write(initrd); err != nil {
 		return err
 	}

@@ -121,6 +121,7 @@ func workloadCommand(url *string) *cobra.Command {
 	var first, second bool
 	var peer, ip string
 	var lspci bool
+	var module string
 	cmd := &cobra.Command{
 		Use:   "workload --first|--second --peer GID",
 		Short: "run every operation and size with a peer and verify every byte, as the demo does",
@@ -129,7 +130,8 @@ first drives every operation while the second serves and checks; then they swap
 roles. It prints one JSON line per result.
 
 With --ip it also sets that address on the guest's Ethernet interface, and measures
-TCP and UDP to the other guest with iperf3 at the same time.`,
+TCP and UDP to the other guest with iperf3 at the same time. With --verbs it then gives
+the function to the Linux driver, and runs ib_write_bw and rping with the other guest.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			gid, err := guestlib.ParseGID(peer)
@@ -144,6 +146,10 @@ TCP and UDP to the other guest with iperf3 at the same time.`,
 				}
 				t := &traffic{Address: address, Peer: peer, Seconds: 2}
 				cfg.Beside = t.run
+				if module != "" {
+					v := &verbsPrograms{Module: module, Address: address.Addr(), Peer: peer, Serve: second}
+					cfg.Then = v.run
+				}
 			}
 			if lspci {
 				showPCI(cmd.Context(), cmd.OutOrStdout())
@@ -161,6 +167,7 @@ TCP and UDP to the other guest with iperf3 at the same time.`,
 	f.DurationVar(&cfg.Recover, "recover", time.Minute, "how long to retry after the NIC or the peer was lost (0s: not at all)")
 	f.BoolVar(&lspci, "lspci", false, "show what lspci -vv says of the guest's functions")
 	f.StringVar(&ip, "ip", "", "`address`/length of the guest's Ethernet interface: run plain IP too")
+	f.StringVar(&module, "verbs", "", "`file` of the Linux driver: programs that use verbs after that; needs --ip")
 	cmd.MarkFlagsOneRequired("first", "second")
 	cmd.MarkFlagsMutuallyExclusive("first", "second")
 	_ = cmd.MarkFlagRequired("peer")

@@ -61,7 +61,7 @@ func (t *traffic) measureAll(ctx context.Context, say func(workload.Line)) error
 		}
 		say(workload.Line{Kind: workload.KindStream, Stream: &s})
 	}
-	t.farewell(ctx)
+	tell(ctx, t.Peer, farewellPort)
 	return nil
 }
 
@@ -92,14 +92,14 @@ func (t *traffic) serve(ctx context.Context) error {
 	return c.Close() // so that the other knows that it was heard
 }
 
-// farewell tells the other guest that this one has measured everything. One that does not listen
-// any more for as long as patience has heard it, and the news of that was lost.
-func (t *traffic) farewell(ctx context.Context) {
+// tell tells the other guest that this one is done with something. One that does not listen any more
+// for as long as patience has heard it, and the news of that was lost.
+func tell(ctx context.Context, peer string, port int) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	d := net.Dialer{Timeout: time.Second}
 	for ctx.Err() == nil {
-		if c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(t.Peer, fmt.Sprint(farewellPort))); err == nil {
+		if c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(peer, fmt.Sprint(port))); err == nil {
 			_ = c.SetDeadline(time.Now().Add(time.Second))
 			_, err = c.Read(make([]byte, 1))
 			_ = c.Close()

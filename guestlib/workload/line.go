@@ -12,16 +12,25 @@ const (
 	KindProgress = "progress" // Text says what is going on
 	KindResult   = "result"   // Result is a finished row
 	KindStream   = "stream"   // Stream is a finished measurement of plain IP
+	KindProgram  = "program"  // Program is another program's result
 	KindDone     = "done"     // the last line of a run that verified everything; Text sums up
 	KindError    = "error"    // the last line of any other run; Text says why
 )
 
 // Line is one line of output.
 type Line struct {
-	Kind   string  `json:"kind"`
-	Text   string  `json:"text,omitempty"`
-	Result *Result `json:"result,omitempty"`
-	Stream *Stream `json:"stream,omitempty"`
+	Kind    string   `json:"kind"`
+	Text    string   `json:"text,omitempty"`
+	Result  *Result  `json:"result,omitempty"`
+	Stream  *Stream  `json:"stream,omitempty"`
+	Program *Program `json:"program,omitempty"`
+}
+
+// Program is what a program that knows nothing of guestlib did between the two guests.
+type Program struct {
+	Command string `json:"command"`
+	Did     string `json:"did,omitempty"`     // in a few words
+	Problem string `json:"problem,omitempty"` // why it did not
 }
 
 // Stream is plain IP from one guest to the other, measured at the receiver.
@@ -61,6 +70,10 @@ func DecodeLine(b []byte) (Line, error) {
 	case KindStream:
 		if l.Stream == nil {
 			return Line{}, fmt.Errorf("workload line: stream without a stream")
+		}
+	case KindProgram:
+		if l.Program == nil {
+			return Line{}, fmt.Errorf("workload line: program without a program")
 		}
 	default:
 		return Line{}, fmt.Errorf("workload line: unknown kind %q", l.Kind)

@@ -30,6 +30,10 @@ type Config struct {
 	// is printed; the run is not done before it is, and its error is the run's.
 	Beside func(ctx context.Context, say func(Line)) error
 
+	// Then is what to do when all that was done without an error and the device is closed, nil for
+	// nothing. The run is not done before it is.
+	Then func(ctx context.Context, say func(Line)) error
+
 	// Recover is how long a run may go without achieving anything after its device, its peer or
 	// their connection was lost: it makes everything anew and goes on with the row that was under
 	// way. 0: a loss is the end.
@@ -137,6 +141,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	if err == nil && bad > 0 {
 		err = fmt.Errorf("%d of %d rows were not verified", bad, len(results))
+	}
+	if err == nil && cfg.Then != nil {
+		err = cfg.Then(ctx, out.line)
 	}
 	if err != nil {
 		out.line(Line{Kind: KindError, Text: err.Error()})

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/falcon-vnic/vnic/qemu/image"
+)
+
+// The demo's guests run programs of Debian that use verbs, after the workload: over the Linux driver,
+// which needs to have been built for their kernel (make driver).
+
+const (
+	demoModule   = "/lib/vnic.ko" // where a guest has it: not among the modules to load at boot, for guestlib comes first
+	demoProvider = "libvnic-rdmav34.so"
+)
+
+// verbsModules are the kernel's modules that vnic.ko and the programs need.
+var verbsModules = []string{"ib_uverbs", "rdma_ucm"}
+
+// addVerbs puts the driver and the programs into the guests' file system. If there are none for these
+// guests, the demo says why and does without.
+func (s *scene) addVerbs(ctx context.Context, i *image.Initramfs) error {
+	why := s.whyNoVerbs(i.Kernel.Release)
+	var put []image.Put
+	if why == "" {
+		cache, err := image.DefaultCache()
+		if err != nil {
+			return err
+		}
+		var names []string
+		for _, p := range allVerbsPrograms {
+			names = append(names, p.name)
+		}
+		if put, err = image.FetchPrograms(ctx, filepath.Dir(cache), []string{"perftest", "rdmacm-utils"}, names); err != nil {
+			why = err.Error()
+		}
+	}
+	if why != "" {
+		s.r.step("guests: no ib_write_bw and no rping: %s", why)
+		return ctx.Err()
+	}
+	etc := filepath.Join(s.out, "vnic.driver")
+	if err := os.WriteFile(etc, []byte("driver vnic\n"), 0o644); err != nil {
+		return err
+	}
+	i.Put = append(append(i.Put, put...),
+		image.Put{From: s.driverModule(i.Kernel.Release), To: demoModule},
+		image.Put{From: s.driverProvider(), To: "/usr/lib/x86_64-linux-gnu/libibverbs/" + demoProvider},
+		image.Put{From: etc, To: "/etc/libibverbs.d/vnic.driver"})
+	i.Modules = append(i.Modules, verbsModules...)
+	for _, h := range s.hosts {
+		h.Verbs = true
+		h.Windows = !h.PCI // the driver has no vsock
+	}
+	s.r.step("guests: vnic.ko and its provider, ib_write_bw and rping of Debian's packages")
+	return nil
+}
+
+// whyNoVerbs says what keeps this demo from running verbs programs, "" if nothing does.
+func (s *scene) whyNoVerbs(release string) string {
+	switch {
+	case s.o.driver == "":
+		return "they need the Linux driver (make demo builds it, --driver names it)"
+	case !s.hosts[0].Ethernet:
+		return "they need an Ethernet interface"
+	case s.o.iommu && !s.o.pci:
+		return "the Linux driver takes no window behind an IOMMU"
+	}
+	for _, path := range []string{s.driverModule(release), s.driverProvider()} {
+		if _, err := os.Stat(path); err != nil {
+			return fmt.Sprintf("the Linux driver was not built for kernel %s: %v", release, err)
+		}
+	}
+	return ""
+}
+
+func (s *scene) driverModule(release string) string {
+	return filepath.Join(s.o.driver, release, "vnic.ko")
+}
+
+func (s *scene) driverProvider() string { return filepath.Join(s.o.driver, "provider", demoProvider) }
