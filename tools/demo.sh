@@ -16,6 +16,7 @@ if ! command -v qemu-system-x86_64 >/dev/null 2>&1 || ! command -v iperf3 >/dev/
 fi
 # The Linux driver for the guests' kernel; what was built before is not built again.
 driver=$here/../build/linux
+[ -e "$driver/provider" ] || echo "demo: building the Linux driver for the guests, once" >&2
 if "$here/deps.sh" driver && said=$(make -s -j"$(nproc)" -C "$here/../guestlib/linux" 2>&1); then
 	set -- --driver "$driver" "$@"
 else
