@@ -8,12 +8,6 @@
 
 #include "vnic.h"
 
-void vnic_lock_init(struct vnic_lock *l, bool single)
-{
-	pthread_spin_init(&l->spin, PTHREAD_PROCESS_PRIVATE);
-	l->single = single;
-}
-
 int vnic_map(struct ibv_context *ctx, struct vnic_map *map, const struct vnic_mapping *m)
 {
 	void *base;

@@ -6,38 +6,6 @@
 
 #include "vnic.h"
 
-void *vnic_entry(const struct vnic_queue *q, uint32_t index)
-{
-	return (char *)q->map.base + VNIC_QUEUE_HEADER_SIZE +
-	       ((size_t)(index & q->mask) << q->stride_log2);
-}
-
-bool vnic_full(const struct vnic_queue *q, uint32_t producer)
-{
-	struct vnic_queue_header *h = q->map.base;
-	uint32_t consumer = atomic_load_explicit((_Atomic uint32_t *)&h->consumer,
-						 memory_order_acquire);
-
-	return producer - le32toh(consumer) > q->mask;
-}
-
-/* Shows entries up to producer; returns whether the device wants a doorbell (DRV-604). */
-static bool vnic_show(struct vnic_queue *q, uint32_t producer)
-{
-	struct vnic_queue_header *h = q->map.base;
-	uint32_t old = q->producer, event;
-
-	if (producer == old)
-		return false;
-	q->producer = producer;
-	atomic_store_explicit((_Atomic uint32_t *)&h->producer, htole32(producer),
-			      memory_order_release);
-	atomic_thread_fence(memory_order_seq_cst);
-	event = le32toh(atomic_load_explicit((_Atomic uint32_t *)&h->event_index,
-					     memory_order_relaxed));
-	return producer - event - 1 < producer - old;
-}
-
 /* The device sleeps: the kernel wakes it. A post of nothing is the doorbell. */
 static void vnic_wake(struct ibv_context *ctx, uint32_t command, uint32_t handle)
 {
@@ -76,10 +44,9 @@ static void vnic_wake(struct ibv_context *ctx, uint32_t command, uint32_t handle
 		return;
 }
 
-void vnic_submit_sends(struct vnic_qp *qp, uint32_t producer)
+void vnic_wake_sends(struct vnic_qp *qp)
 {
-	if (vnic_show(&qp->sq, producer))
-		vnic_wake(qp->ibv.qp.context, IB_USER_VERBS_CMD_POST_SEND, qp->ibv.qp.handle);
+	vnic_wake(qp->ibv.qp.context, IB_USER_VERBS_CMD_POST_SEND, qp->ibv.qp.handle);
 }
 
 static uint8_t vnic_flags(unsigned int flags)

@@ -13,7 +13,6 @@
 #define VNIC_PROVIDER_H
 
 #include <endian.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,25 +25,42 @@
 #include "vnic_abi.h"
 #include "vnic_user.h"
 
-/* A lock that a thread domain does without. */
+/*
+ * A lock that a thread domain does without. It is taken with every post and poll
+ * and nobody sleeps with it, so it is not one of libc's, which are calls.
+ */
 struct vnic_lock {
-	pthread_spinlock_t spin;
+	atomic_uint held;
 	bool single;
 };
 
+static inline void vnic_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#endif
+}
+
 static inline void vnic_lock(struct vnic_lock *l)
 {
-	if (!l->single)
-		pthread_spin_lock(&l->spin);
+	if (l->single)
+		return;
+	while (atomic_exchange_explicit(&l->held, 1, memory_order_acquire))
+		while (atomic_load_explicit(&l->held, memory_order_relaxed))
+			vnic_pause();
 }
 
 static inline void vnic_unlock(struct vnic_lock *l)
 {
 	if (!l->single)
-		pthread_spin_unlock(&l->spin);
+		atomic_store_explicit(&l->held, 0, memory_order_release);
 }
 
-void vnic_lock_init(struct vnic_lock *l, bool single);
+static inline void vnic_lock_init(struct vnic_lock *l, bool single)
+{
+	atomic_init(&l->held, 0);
+	l->single = single;
+}
 
 struct vnic_context {
 	struct verbs_context ibv;
@@ -174,6 +190,38 @@ static inline void vnic_put_address(struct vnic_datagram_wqe *w, struct ibv_ah *
 	       sizeof(struct vnic_address));
 }
 
+static inline void *vnic_entry(const struct vnic_queue *q, uint32_t index)
+{
+	return (char *)q->map.base + VNIC_QUEUE_HEADER_SIZE +
+	       ((size_t)(index & q->mask) << q->stride_log2);
+}
+
+static inline bool vnic_full(const struct vnic_queue *q, uint32_t producer)
+{
+	struct vnic_queue_header *h = q->map.base;
+	uint32_t consumer = atomic_load_explicit((_Atomic uint32_t *)&h->consumer,
+						 memory_order_acquire);
+
+	return producer - le32toh(consumer) > q->mask;
+}
+
+/* Shows entries up to producer; returns whether the device wants a doorbell (DRV-604). */
+static inline bool vnic_show(struct vnic_queue *q, uint32_t producer)
+{
+	struct vnic_queue_header *h = q->map.base;
+	uint32_t old = q->producer, event;
+
+	if (producer == old)
+		return false;
+	q->producer = producer;
+	atomic_store_explicit((_Atomic uint32_t *)&h->producer, htole32(producer),
+			      memory_order_release);
+	atomic_thread_fence(memory_order_seq_cst);
+	event = le32toh(atomic_load_explicit((_Atomic uint32_t *)&h->event_index,
+					     memory_order_relaxed));
+	return producer - event - 1 < producer - old;
+}
+
 /* device.c */
 int vnic_map(struct ibv_context *ctx, struct vnic_map *map, const struct vnic_mapping *m);
 void vnic_unmap(struct vnic_map *map);
@@ -210,14 +258,18 @@ struct ibv_xrcd *vnic_open_xrcd(struct ibv_context *ctx, struct ibv_xrcd_init_at
 int vnic_close_xrcd(struct ibv_xrcd *xrcd);
 
 /* post.c */
-void *vnic_entry(const struct vnic_queue *q, uint32_t index);
-bool vnic_full(const struct vnic_queue *q, uint32_t producer);
-void vnic_submit_sends(struct vnic_qp *qp, uint32_t producer);
+void vnic_wake_sends(struct vnic_qp *qp);
 void vnic_put_bind(struct vnic_send_wqe *w, uint32_t rkey, const struct ibv_mw_bind_info *info);
 int vnic_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int vnic_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int vnic_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int vnic_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+
+static inline void vnic_submit_sends(struct vnic_qp *qp, uint32_t producer)
+{
+	if (vnic_show(&qp->sq, producer))
+		vnic_wake_sends(qp);
+}
 
 /* wr.c */
 int vnic_wr_init(struct vnic_qp *qp, uint64_t ops);
