@@ -8,8 +8,12 @@
 // other checks hold already); they are listed with the reason in explained.txt.
 //
 //	find sites ─▶ draw n by seed ─▶ go test -overlay ─▶ killed | survived | does not compile
-//	                                                                │
-//	                                              explained.txt ◀───┘ with a reason
+//	                                   ▲                            │
+//	          which test reaches it ───┘          explained.txt ◀───┘ with a reason
+//
+// First each test is run alone, unchanged, with coverage: a change is then tried against those tests
+// alone that execute it, the quickest first. What only a child process of a test executes counts as
+// reached by none.
 //
 // Sources are never written to: the changed file reaches the compiler by an overlay. A change that
 // does not compile is not counted, and another is drawn in its place. Tests that need root or QEMU

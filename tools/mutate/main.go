@@ -47,7 +47,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.IntVar(&o.n, "n", 300, "changes to try")
 	fs.IntVar(&o.jobs, "j", 2, "changes tried at once")
 	fs.Uint64Var(&o.seed, "seed", 1, "which changes are drawn")
-	fs.DurationVar(&o.limit, "limit", 10*time.Minute, "longest time that a package's unchanged tests may take")
+	fs.DurationVar(&o.limit, "limit", 10*time.Minute, "longest time that an unchanged test may take")
 	fs.DurationVar(&o.slack, "slack", 20*time.Second, "added to five times the tests' usual time, before they count as endless")
 	fs.Float64Var(&o.share, "share", 0.1, "greatest share of changes that no test notices, the explained ones included")
 	only := fs.String("only", "", "try every change whose line in the report matches this, instead of a draw")
@@ -97,21 +97,30 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		o.n = len(mutants)
 	}
 	fmt.Fprintf(stdout, "%d operators in %d packages; %d changes, seed %d\n", len(all), len(pkgs), o.n, o.seed)
+	leftOut := 0
+	warn := func(text string) { leftOut++; fmt.Fprintln(stderr, text) }
 	counts, err := tryAll(ctx, o, mutants, func(m mutant, out outcome) {
-		if out != survived {
+		if !out.unnoticed() {
 			return
 		}
 		fmt.Fprintf(stdout, "%s\n", m.key(o.root))
+		if out == unreached {
+			fmt.Fprintf(stdout, "\tno test reaches it\n")
+		}
 		if reason := why[m.key(o.root)]; reason != "" {
 			fmt.Fprintf(stdout, "\texplained: %s\n", reason)
 		} else {
 			fmt.Fprintf(stdout, "\tat %s:%d\n", m.file, m.line)
 		}
-	}, func(m mutant) bool { return why[m.key(o.root)] != "" })
+	}, func(m mutant) bool { return why[m.key(o.root)] != "" }, warn)
 	if err != nil {
 		return err
 	}
-	return counts.report(o, stdout)
+	err = counts.report(o, stdout)
+	if leftOut > 0 {
+		err = errors.Join(err, fmt.Errorf("%d tests that fail without any change were left out", leftOut))
+	}
+	return err
 }
 
 type counts struct{ tried, survived, explained int }

@@ -101,11 +101,63 @@ func TestReasonsAreAskedFor(t *testing.T) {
 	}
 }
 
+// A test that fails anyway would notice everything: it is left out, said so, and the others count.
 func TestTestsThatFailAnywayAreAnError(t *testing.T) {
-	root := project(t, code, strings.Replace(test, "5: false", "5: true", 1))
-	out, err := mutate(t, root, "./...")
-	if err == nil || !strings.Contains(err.Error(), "without any change") {
+	root := project(t, code, test+"\nfunc TestFails(t *testing.T) { Half(1); t.Fatal() }\n")
+	out, err := mutate(t, root, "-n", "100", "./...")
+	if err == nil || !strings.Contains(err.Error(), "without any change") || !strings.Contains(out, "left out: TestFails of") ||
+		!strings.Contains(out, "4 changes tried: 3 noticed, 1 not") {
 		t.Fatalf("err = %v\n%s", err, out)
+	}
+}
+
+// Only tests that execute the changed statement are run; the condition of a case stands in no
+// statement, and every test that executes its function is.
+func TestOnlyTestsThatReachIt(t *testing.T) {
+	root := project(t, `package m
+
+func Size(n int) string {
+	switch {
+	case n < 10:
+		return "small"
+	default:
+		return "large"
+	}
+}
+
+func Half(n int) int { return n / 2 }
+`, `package m
+
+import (
+	"os"
+	"testing"
+)
+
+func note(text string) {
+	f, err := os.OpenFile("../ran", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	defer f.Close()
+	f.WriteString(text)
+}
+
+func TestSize(t *testing.T) { note("size "); Size(9) }
+func TestHalf(t *testing.T) { note("half "); if Half(4) != 2 { t.Fatal() } }
+`)
+	ran := filepath.Join(filepath.Dir(root), "ran")
+	for only, want := range map[string]string{
+		"Half":                 "size half half ", // each once for what it reaches
+		"Size: n < 10: < -> <=": "size half size ",
+	} {
+		os.Remove(ran)
+		out, err := mutate(t, root, "-only", only, "./...")
+		if err != nil && !errors.Is(err, errLeft) {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if b, _ := os.ReadFile(ran); string(b) != want {
+			t.Errorf("%s: ran %q, want %q", only, b, want)
+		}
 	}
 }
 

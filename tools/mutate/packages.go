@@ -32,8 +32,11 @@ type goPackage struct {
 	testers []tester // whose tests hold it, its own first
 }
 
-// A tester is a package with tests.
-type tester struct{ pkg, dir string }
+// A tester is a package with tests, and the packages that they hold.
+type tester struct {
+	pkg, dir string
+	holds    []string
+}
 
 // list asks the go command for the packages of the patterns that tests of their own room hold.
 func list(ctx context.Context, root string, patterns []string) ([]goPackage, error) {
@@ -51,6 +54,17 @@ func list(ctx context.Context, root string, patterns []string) ([]goPackage, err
 			held = append(held, p)
 		}
 	}
+	holds := map[string][]string{}
+	for _, p := range held {
+		for _, t := range p.testers {
+			holds[t.pkg] = append(holds[t.pkg], p.ImportPath)
+		}
+	}
+	for _, p := range held {
+		for i := range p.testers {
+			p.testers[i].holds = holds[p.testers[i].pkg]
+		}
+	}
 	return held, nil
 }
 
@@ -63,7 +77,7 @@ func testersOf(p *goPackage, all []goPackage) (list []tester) {
 		if len(q.TestGoFiles)+len(q.XTestGoFiles) == 0 {
 			continue
 		}
-		t := tester{q.ImportPath, q.Dir}
+		t := tester{pkg: q.ImportPath, dir: q.Dir}
 		switch {
 		case q.ImportPath == p.ImportPath:
 			list = slices.Insert(list, 0, t)
@@ -118,7 +132,7 @@ func findAll(pkgs []goPackage) ([]site, error) {
 				return nil, err
 			}
 			for i := range s {
-				s[i].testers = p.testers
+				s[i].pkg, s[i].testers = p.ImportPath, p.testers
 			}
 			all = append(all, s...)
 		}

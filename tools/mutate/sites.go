@@ -17,9 +17,13 @@ import (
 // A site is one operator in one file, and what can be put in its place.
 type site struct {
 	testers []tester // whose tests hold it
+	pkg     string   // import path
 	file    string   // absolute path
 	fn      string   // the function around it
+	fnFrom  int      // its first line
+	fnTo    int      // its last
 	line    int      // 1-based
+	col     int      // 1-based, in bytes
 	offset  int      // of the operator, in bytes
 	old     string   // the operator as written; empty: nothing is replaced but inserted
 	news    []string // what may replace it
@@ -92,7 +96,8 @@ func sites(file string, src []byte) ([]site, error) {
 			}
 			at := fset.Position(pos)
 			found = append(found, site{
-				file: file, fn: name, line: at.Line, offset: at.Offset,
+				file: file, fn: name, line: at.Line, col: at.Column, offset: at.Offset,
+				fnFrom: fset.Position(fn.Pos()).Line, fnTo: fset.Position(fn.End()).Line,
 				old: op.String(), news: news, text: excerpt(src, fset, n),
 			})
 		}

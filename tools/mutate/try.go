@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -14,15 +16,21 @@ import (
 type outcome int
 
 const (
-	killed   outcome = iota // a test failed, or did not end
-	survived                // every test passed
-	invalid                 // it does not compile
+	killed    outcome = iota // a test failed, or did not end
+	survived                 // every test that reaches it passed
+	unreached                // no test reaches it
+	invalid                  // it does not compile
 )
 
-func (o outcome) String() string { return [...]string{"killed", "survived", "invalid"}[o] }
+func (o outcome) String() string {
+	return [...]string{"killed", "survived", "unreached", "invalid"}[o]
+}
 
-// try runs the tests that hold the mutant's package with the mutant in place, until one notices it.
-func try(ctx context.Context, base *baseline, m mutant) (outcome, error) {
+// unnoticed tells that no test failed.
+func (o outcome) unnoticed() bool { return o == survived || o == unreached }
+
+// try runs the tests that reach the mutant with the mutant in place, until one notices it.
+func try(ctx context.Context, o options, base *reach, m mutant) (outcome, error) {
 	dir, err := os.MkdirTemp(base.scratch, "m")
 	if err != nil {
 		return 0, err
@@ -32,32 +40,68 @@ func try(ctx context.Context, base *baseline, m mutant) (outcome, error) {
 	if err != nil {
 		return 0, err
 	}
+	if ok, err := runGo(ctx, base.root, "build", "-o", os.DevNull, "-overlay", overlay, m.pkg); err != nil || !ok {
+		return invalid, err
+	}
+	answer := unreached
 	for _, t := range m.testers {
-		out, err := tryOne(ctx, base, t, overlay, filepath.Join(dir, "test"))
+		tests, err := base.of(ctx, t, m.site)
+		if err != nil {
+			return 0, err
+		}
+		if len(tests) == 0 {
+			continue
+		}
+		out, err := tryOne(ctx, o, base, t, tests, overlay, filepath.Join(dir, "test"))
 		if err != nil || out != survived {
+			return out, err
+		}
+		answer = survived
+	}
+	return answer, nil
+}
+
+// slackTimes is how many times longer than unchanged the tests of a mutant may take.
+const slackTimes = 5
+
+// quickTests take less than this, and are run before the others.
+const quickTests = 500 * time.Millisecond
+
+// tryOne runs the tests of one package. Tests that go on for far longer than unchanged count as a
+// notice: a loop that no longer ends is one.
+func tryOne(ctx context.Context, o options, base *reach, t tester, tests []testRun, overlay, binary string) (outcome, error) {
+	if ok, err := build(ctx, base.root, t.pkg, binary, "-overlay", overlay); err != nil || !ok {
+		return invalid, err
+	}
+	slow := slices.IndexFunc(tests, func(t testRun) bool { return t.took >= quickTests })
+	if slow < 0 {
+		slow = len(tests)
+	}
+	for _, group := range [][]testRun{tests[:slow], tests[slow:]} {
+		if len(group) == 0 {
+			continue
+		}
+		var names []string
+		limit := o.slack
+		for _, t := range group {
+			names = append(names, t.name)
+			limit += slackTimes * t.took
+		}
+		if out, err := runTests(ctx, binary, t.dir, names, limit); err != nil || out != survived {
 			return out, err
 		}
 	}
 	return survived, nil
 }
 
-// tryOne runs the tests of one package. Tests that go on for far longer than unchanged count as a
-// notice: a loop that no longer ends is one.
-func tryOne(ctx context.Context, base *baseline, t tester, overlay, binary string) (outcome, error) {
-	limit, err := base.of(ctx, t)
-	if err != nil {
-		return 0, err
-	}
-	if ok, err := build(ctx, base.root, t.pkg, binary, "-overlay", overlay); err != nil || !ok {
-		return invalid, err
-	}
-	return runTests(ctx, binary, t.dir, limit)
-}
-
 // build compiles a package's tests; false is code that does not compile.
 func build(ctx context.Context, root, pkg, binary string, flags ...string) (bool, error) {
-	args := append([]string{"test", "-c", "-vet=off", "-o", binary}, flags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
+	args := append([]string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", binary}, flags...)
+	return runGo(ctx, root, append(args, pkg)...)
+}
+
+func runGo(ctx context.Context, root string, args ...string) (bool, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
 	err := cmd.Run()
 	if ctx.Err() != nil {
@@ -83,12 +127,15 @@ func writeOverlay(dir string, m mutant) (string, error) {
 	return overlay, os.WriteFile(overlay, b, 0o600)
 }
 
-// runTests runs a test binary in the folder of its package, in a process group of its own, so that
-// what a killed test had started ends with it.
-func runTests(ctx context.Context, binary, dir string, limit time.Duration) (outcome, error) {
+// runTests runs tests of a binary in the folder of its package, in a process group of its own, so
+// that what a killed test had started ends with it.
+func runTests(ctx context.Context, binary, dir string, names []string, limit time.Duration, flags ...string) (outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, "-test.failfast", "-test.short", fmt.Sprintf("-test.timeout=%s", limit))
+	args := append([]string{
+		"-test.run=^(" + strings.Join(names, "|") + ")$", "-test.failfast", "-test.short", fmt.Sprintf("-test.timeout=%s", limit),
+	}, flags...)
+	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

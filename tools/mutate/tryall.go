@@ -8,13 +8,13 @@ import (
 
 // tryAll tries mutants in their order until n of them compiled, o.jobs at once, and tells each
 // outcome to tell, one at a time.
-func tryAll(ctx context.Context, o options, mutants []mutant, tell func(mutant, outcome), explained func(mutant) bool) (counts, error) {
+func tryAll(ctx context.Context, o options, mutants []mutant, tell func(mutant, outcome), explained func(mutant) bool, warn func(string)) (counts, error) {
 	scratch, err := os.MkdirTemp("", "mutate")
 	if err != nil {
 		return counts{}, err
 	}
 	defer os.RemoveAll(scratch)
-	base := &baseline{root: o.root, scratch: scratch, limit: o.limit, slack: o.slack}
+	base := &reach{root: o.root, scratch: scratch, limit: o.limit, warn: warn}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 
@@ -53,7 +53,7 @@ func tryAll(ctx context.Context, o options, mutants []mutant, tell func(mutant, 
 			return
 		}
 		c.tried++
-		if out == survived {
+		if out.unnoticed() {
 			c.survived++
 			if explained(m) {
 				c.explained++
@@ -64,7 +64,7 @@ func tryAll(ctx context.Context, o options, mutants []mutant, tell func(mutant, 
 	for range o.jobs {
 		wg.Go(func() {
 			for m, ok := take(); ok; m, ok = take() {
-				out, err := try(ctx, base, m)
+				out, err := try(ctx, o, base, m)
 				done(m, out, err)
 			}
 		})

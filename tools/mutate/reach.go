@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A reach knows for each package with tests which test reaches which statement, and how long the
+// test takes. A test that does not execute a statement cannot notice a change in it, so only the
+// others are run. Tests that fail without any change are left out: they would notice everything.
+type reach struct {
+	root, scratch string
+	limit         time.Duration // for one test of the unchanged package
+	warn          func(string)
+
+	mu    sync.Mutex
+	known map[string]*packageReach
+}
+
+type packageReach struct {
+	once  sync.Once
+	err   error
+	tests []testRun
+	files map[string]map[span]*block // by import path and name of the file
+}
+
+// A testRun is a test as it runs without any change.
+type testRun struct {
+	name string
+	took time.Duration
+}
+
+// A block is statements that are executed together, and the tests that execute them.
+type block struct {
+	span
+	tests []int // indices of packageReach.tests
+}
+
+// A span is a range of a file's text.
+type span struct{ fromLine, fromCol, toLine, toCol int }
+
+func (s span) contains(line, col int) bool {
+	return (line > s.fromLine || line == s.fromLine && col >= s.fromCol) &&
+		(line < s.toLine || line == s.toLine && col < s.toCol)
+}
+
+// of returns the tests of t that reach the site, the quickest first.
+func (r *reach) of(ctx context.Context, t tester, s site) ([]testRun, error) {
+	r.mu.Lock()
+	if r.known == nil {
+		r.known = map[string]*packageReach{}
+	}
+	p := r.known[t.pkg]
+	if p == nil {
+		p = &packageReach{}
+		r.known[t.pkg] = p
+	}
+	r.mu.Unlock()
+	p.once.Do(func() { p.err = r.measure(ctx, t, p) })
+	if p.err != nil {
+		return nil, p.err
+	}
+	return p.reaching(s), nil
+}
+
+// reaching finds the statement around the site. An operator outside every block, as in the
+// expression of a case, is reached by whatever reaches its function.
+func (p *packageReach) reaching(s site) []testRun {
+	var inside, function []int
+	for _, b := range p.files[s.pkg+"/"+filepath.Base(s.file)] {
+		if b.contains(s.line, s.col) {
+			inside = append(inside, b.tests...)
+		}
+		if b.fromLine >= s.fnFrom && b.toLine <= s.fnTo {
+			function = append(function, b.tests...)
+		}
+		if b.contains(s.line, s.col) && len(b.tests) == 0 {
+			return nil
+		}
+	}
+	if len(inside) == 0 {
+		inside = function
+	}
+	slices.Sort(inside)
+	var list []testRun
+	for _, i := range slices.Compact(inside) {
+		list = append(list, p.tests[i])
+	}
+	slices.SortStableFunc(list, func(a, b testRun) int { return cmp.Compare(a.took, b.took) })
+	return list
+}
+
+var testName = regexp.MustCompile(`^(Test|Fuzz|Example)\w*$`)
+
+// measure runs every test of a package on its own, with the coverage of the packages it may hold.
+func (r *reach) measure(ctx context.Context, t tester, p *packageReach) error {
+	scratch, err := os.MkdirTemp(r.scratch, "r")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(scratch)
+	binary, profile := filepath.Join(scratch, "test"), filepath.Join(scratch, "profile")
+	ok, err := build(ctx, r.root, t.pkg, binary, "-cover", "-covermode=set", "-coverpkg="+strings.Join(t.holds, ","))
+	if err != nil || !ok {
+		return orError(err, fmt.Errorf("%s: its tests do not compile", t.pkg))
+	}
+	list := exec.CommandContext(ctx, binary, "-test.list", ".")
+	list.Dir = t.dir
+	names, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("%s: the list of its tests: %w", t.pkg, err)
+	}
+	p.files = map[string]map[span]*block{}
+	for name := range strings.FieldsSeq(string(names)) {
+		if !testName.MatchString(name) {
+			continue
+		}
+		began := time.Now()
+		out, err := runTests(ctx, binary, t.dir, []string{name}, r.limit, "-test.coverprofile="+profile)
+		if err != nil {
+			return err
+		}
+		if out != survived {
+			r.mu.Lock()
+			r.warn(fmt.Sprintf("left out: %s of %s fails without any change", name, t.pkg))
+			r.mu.Unlock()
+			continue
+		}
+		p.tests = append(p.tests, testRun{name, time.Since(began)})
+		if err := p.add(profile); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add notes what the last test has executed, by the profile it left.
+func (p *packageReach) add(profile string) error {
+	text, err := os.ReadFile(profile)
+	if err != nil {
+		return err
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		file, rest, _ := strings.Cut(lines.Text(), ":")
+		var b block
+		var statements, count int
+		if _, err := fmt.Sscanf(rest, "%d.%d,%d.%d %d %d", &b.fromLine, &b.fromCol, &b.toLine, &b.toCol, &statements, &count); err != nil {
+			continue // the line of the mode
+		}
+		if p.files[file] == nil {
+			p.files[file] = map[span]*block{}
+		}
+		known := p.files[file][b.span]
+		if known == nil {
+			known = &b
+			p.files[file][b.span] = known
+		}
+		if last := len(p.tests) - 1; count > 0 && !slices.Contains(known.tests, last) {
+			known.tests = append(known.tests, last)
+		}
+	}
+	return nil
+}
+
+func orError(err, otherwise error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise
+}
