@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"strconv"
 	"strings"
@@ -109,7 +110,7 @@ func (r *Rate) UnmarshalText(b []byte) error {
 	if err != nil || !(v >= 0 && v*unit <= 1e15) {
 		return fmt.Errorf("%q is not a rate; write bits per second as 100G or 400M", b)
 	}
-	*r = Rate(v * unit)
+	*r = Rate(math.Round(v * unit)) // 1.001K is 1001, not a float below it
 	return nil
 }
 

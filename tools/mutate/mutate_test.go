@@ -147,7 +147,7 @@ func TestHalf(t *testing.T) { note("half "); if Half(4) != 2 { t.Fatal() } }
 `)
 	ran := filepath.Join(filepath.Dir(root), "ran")
 	for only, want := range map[string]string{
-		"Half":                 "size half half ", // each once for what it reaches
+		"Half":                  "size half half ", // each once for what it reaches
 		"Size: n < 10: < -> <=": "size half size ",
 	} {
 		os.Remove(ran)
