@@ -30,7 +30,7 @@ func main() {
 
 type options struct {
 	root, explained string
-	n, jobs         int
+	n, jobs, skip   int
 	seed            uint64
 	limit, slack    time.Duration
 	share           float64
@@ -45,6 +45,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.StringVar(&o.root, "root", ".", "root of the project")
 	fs.StringVar(&o.explained, "explained", "tools/mutate/explained.txt", "changes with a reason, relative to the root")
 	fs.IntVar(&o.n, "n", 300, "changes to try")
+	fs.IntVar(&o.skip, "skip", 0, "leave out the first of the draw, that an interrupted run has tried")
 	fs.IntVar(&o.jobs, "j", 2, "changes tried at once")
 	fs.Uint64Var(&o.seed, "seed", 1, "which changes are drawn")
 	fs.DurationVar(&o.limit, "limit", 10*time.Minute, "longest time that an unchanged test may take")
@@ -92,6 +93,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	mutants := draw(all, o.root, o.seed)
+	mutants = mutants[min(max(o.skip, 0), len(mutants)):]
 	if o.only != nil {
 		mutants = matching(all, o.root, o.only)
 		o.n = len(mutants)
@@ -113,17 +115,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			fmt.Fprintf(stdout, "\tat %s:%d\n", m.file, m.line)
 		}
 	}, func(m mutant) bool { return why[m.key(o.root)] != "" }, warn)
-	if err != nil {
-		return err
+	if err != nil { // what was tried before an interrupt is told too
+		fmt.Fprintf(stdout, "interrupted: go on with -skip %d -n %d\n", o.skip+counts.tried+counts.invalid, o.n-counts.tried)
 	}
-	err = counts.report(o, stdout)
+	err = errors.Join(err, counts.report(o, stdout))
 	if leftOut > 0 {
 		err = errors.Join(err, fmt.Errorf("%d tests that fail without any change were left out", leftOut))
 	}
 	return err
 }
 
-type counts struct{ tried, survived, explained int }
+type counts struct{ tried, survived, explained, invalid int }
 
 func (c counts) report(o options, w io.Writer) error {
 	fmt.Fprintf(w, "%d changes tried: %d noticed, %d not, of which %d are explained\n",

@@ -34,8 +34,9 @@ type goPackage struct {
 
 // A tester is a package with tests, and the packages that they hold.
 type tester struct {
-	pkg, dir string
-	holds    []string
+	pkg, dir  string
+	holds     []string // import paths
+	holdsDirs []string
 }
 
 // list asks the go command for the packages of the patterns that tests of their own room hold.
@@ -54,15 +55,16 @@ func list(ctx context.Context, root string, patterns []string) ([]goPackage, err
 			held = append(held, p)
 		}
 	}
-	holds := map[string][]string{}
+	paths, dirs := map[string][]string{}, map[string][]string{}
 	for _, p := range held {
 		for _, t := range p.testers {
-			holds[t.pkg] = append(holds[t.pkg], p.ImportPath)
+			paths[t.pkg], dirs[t.pkg] = append(paths[t.pkg], p.ImportPath), append(dirs[t.pkg], p.Dir)
 		}
 	}
 	for _, p := range held {
 		for i := range p.testers {
-			p.testers[i].holds = holds[p.testers[i].pkg]
+			t := &p.testers[i]
+			t.holds, t.holdsDirs = paths[t.pkg], dirs[t.pkg]
 		}
 	}
 	return held, nil

@@ -21,6 +21,7 @@ import (
 // others are run. Tests that fail without any change are left out: they would notice everything.
 type reach struct {
 	root, scratch string
+	kept          string        // folder of what was measured before
 	limit         time.Duration // for one test of the unchanged package
 	warn          func(string)
 
@@ -29,30 +30,35 @@ type reach struct {
 }
 
 type packageReach struct {
-	once  sync.Once
-	err   error
-	tests []testRun
-	files map[string]map[span]*block // by import path and name of the file
+	once sync.Once
+	err  error
+	reached
+}
+
+// What is reached, as it is kept between runs.
+type reached struct {
+	Complete bool // every test is in it
+	Tests    []testRun
+	Files    map[string]map[span]*block // by import path and name of the file
 }
 
 // A testRun is a test as it runs without any change.
 type testRun struct {
-	name string
-	took time.Duration
+	Name string
+	Took time.Duration
 }
 
 // A block is statements that are executed together, and the tests that execute them.
 type block struct {
-	span
-	tests []int // indices of packageReach.tests
+	Tests []int // indices of reached.Tests
 }
 
 // A span is a range of a file's text.
-type span struct{ fromLine, fromCol, toLine, toCol int }
+type span struct{ FromLine, FromCol, ToLine, ToCol int }
 
 func (s span) contains(line, col int) bool {
-	return (line > s.fromLine || line == s.fromLine && col >= s.fromCol) &&
-		(line < s.toLine || line == s.toLine && col < s.toCol)
+	return (line > s.FromLine || line == s.FromLine && col >= s.FromCol) &&
+		(line < s.ToLine || line == s.ToLine && col < s.ToCol)
 }
 
 // of returns the tests of t that reach the site, the quickest first.
@@ -67,7 +73,7 @@ func (r *reach) of(ctx context.Context, t tester, s site) ([]testRun, error) {
 		r.known[t.pkg] = p
 	}
 	r.mu.Unlock()
-	p.once.Do(func() { p.err = r.measure(ctx, t, p) })
+	p.once.Do(func() { p.err = r.recall(ctx, t, p) })
 	if p.err != nil {
 		return nil, p.err
 	}
@@ -78,14 +84,14 @@ func (r *reach) of(ctx context.Context, t tester, s site) ([]testRun, error) {
 // expression of a case, is reached by whatever reaches its function.
 func (p *packageReach) reaching(s site) []testRun {
 	var inside, function []int
-	for _, b := range p.files[s.pkg+"/"+filepath.Base(s.file)] {
-		if b.contains(s.line, s.col) {
-			inside = append(inside, b.tests...)
+	for at, b := range p.Files[s.pkg+"/"+filepath.Base(s.file)] {
+		if at.contains(s.line, s.col) {
+			inside = append(inside, b.Tests...)
 		}
-		if b.fromLine >= s.fnFrom && b.toLine <= s.fnTo {
-			function = append(function, b.tests...)
+		if at.FromLine >= s.fnFrom && at.ToLine <= s.fnTo {
+			function = append(function, b.Tests...)
 		}
-		if b.contains(s.line, s.col) && len(b.tests) == 0 {
+		if at.contains(s.line, s.col) && len(b.Tests) == 0 {
 			return nil
 		}
 	}
@@ -95,15 +101,16 @@ func (p *packageReach) reaching(s site) []testRun {
 	slices.Sort(inside)
 	var list []testRun
 	for _, i := range slices.Compact(inside) {
-		list = append(list, p.tests[i])
+		list = append(list, p.Tests[i])
 	}
-	slices.SortStableFunc(list, func(a, b testRun) int { return cmp.Compare(a.took, b.took) })
+	slices.SortStableFunc(list, func(a, b testRun) int { return cmp.Compare(a.Took, b.Took) })
 	return list
 }
 
 var testName = regexp.MustCompile(`^(Test|Fuzz|Example)\w*$`)
 
 // measure runs every test of a package on its own, with the coverage of the packages it may hold.
+// Those that are known already are not run again.
 func (r *reach) measure(ctx context.Context, t tester, p *packageReach) error {
 	scratch, err := os.MkdirTemp(r.scratch, "r")
 	if err != nil {
@@ -121,9 +128,9 @@ func (r *reach) measure(ctx context.Context, t tester, p *packageReach) error {
 	if err != nil {
 		return fmt.Errorf("%s: the list of its tests: %w", t.pkg, err)
 	}
-	p.files = map[string]map[span]*block{}
+	leftOut := false
 	for name := range strings.FieldsSeq(string(names)) {
-		if !testName.MatchString(name) {
+		if !testName.MatchString(name) || slices.ContainsFunc(p.Tests, func(t testRun) bool { return t.Name == name }) {
 			continue
 		}
 		began := time.Now()
@@ -132,42 +139,47 @@ func (r *reach) measure(ctx context.Context, t tester, p *packageReach) error {
 			return err
 		}
 		if out != survived {
+			leftOut = true
 			r.mu.Lock()
 			r.warn(fmt.Sprintf("left out: %s of %s fails without any change", name, t.pkg))
 			r.mu.Unlock()
 			continue
 		}
-		p.tests = append(p.tests, testRun{name, time.Since(began)})
-		if err := p.add(profile); err != nil {
+		if err := p.add(testRun{name, time.Since(began)}, profile); err != nil {
 			return err
 		}
 	}
+	p.Complete = !leftOut
 	return nil
 }
 
-// add notes what the last test has executed, by the profile it left.
-func (p *packageReach) add(profile string) error {
+// add notes what a test has executed, by the profile that it left.
+func (r *reached) add(t testRun, profile string) error {
 	text, err := os.ReadFile(profile)
 	if err != nil {
 		return err
 	}
+	if r.Files == nil {
+		r.Files = map[string]map[span]*block{}
+	}
+	r.Tests = append(r.Tests, t)
 	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
 		file, rest, _ := strings.Cut(lines.Text(), ":")
-		var b block
+		var at span
 		var statements, count int
-		if _, err := fmt.Sscanf(rest, "%d.%d,%d.%d %d %d", &b.fromLine, &b.fromCol, &b.toLine, &b.toCol, &statements, &count); err != nil {
+		if _, err := fmt.Sscanf(rest, "%d.%d,%d.%d %d %d", &at.FromLine, &at.FromCol, &at.ToLine, &at.ToCol, &statements, &count); err != nil {
 			continue // the line of the mode
 		}
-		if p.files[file] == nil {
-			p.files[file] = map[span]*block{}
+		if r.Files[file] == nil {
+			r.Files[file] = map[span]*block{}
 		}
-		known := p.files[file][b.span]
+		known := r.Files[file][at]
 		if known == nil {
-			known = &b
-			p.files[file][b.span] = known
+			known = &block{}
+			r.Files[file][at] = known
 		}
-		if last := len(p.tests) - 1; count > 0 && !slices.Contains(known.tests, last) {
-			known.tests = append(known.tests, last)
+		if last := len(r.Tests) - 1; count > 0 && !slices.Contains(known.Tests, last) {
+			known.Tests = append(known.Tests, last)
 		}
 	}
 	return nil

@@ -73,7 +73,7 @@ func tryOne(ctx context.Context, o options, base *reach, t tester, tests []testR
 	if ok, err := build(ctx, base.root, t.pkg, binary, "-overlay", overlay); err != nil || !ok {
 		return invalid, err
 	}
-	slow := slices.IndexFunc(tests, func(t testRun) bool { return t.took >= quickTests })
+	slow := slices.IndexFunc(tests, func(t testRun) bool { return t.Took >= quickTests })
 	if slow < 0 {
 		slow = len(tests)
 	}
@@ -84,8 +84,8 @@ func tryOne(ctx context.Context, o options, base *reach, t tester, tests []testR
 		var names []string
 		limit := o.slack
 		for _, t := range group {
-			names = append(names, t.name)
-			limit += slackTimes * t.took
+			names = append(names, t.Name)
+			limit += slackTimes * t.Took
 		}
 		if out, err := runTests(ctx, binary, t.dir, names, limit); err != nil || out != survived {
 			return out, err

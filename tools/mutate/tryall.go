@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"sync"
 )
 
@@ -14,7 +15,7 @@ func tryAll(ctx context.Context, o options, mutants []mutant, tell func(mutant, 
 		return counts{}, err
 	}
 	defer os.RemoveAll(scratch)
-	base := &reach{root: o.root, scratch: scratch, limit: o.limit, warn: warn}
+	base := &reach{root: o.root, scratch: scratch, kept: filepath.Join(o.root, "build/mutate"), limit: o.limit, warn: warn}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 
@@ -50,6 +51,7 @@ func tryAll(ctx context.Context, o options, mutants []mutant, tell func(mutant, 
 			return
 		}
 		if out == invalid {
+			c.invalid++
 			return
 		}
 		c.tried++
