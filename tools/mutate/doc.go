@@ -15,6 +15,9 @@
 // alone that execute it, the quickest first. What only a child process of a test executes counts as
 // reached by none.
 //
+// Packages that no program is made of, the helpers of tests, are left alone: their failures are what
+// tests that pass never see.
+//
 // Sources are never written to: the changed file reaches the compiler by an overlay. A change that
 // does not compile is not counted, and another is drawn in its place. Tests that need root or QEMU
 // run here as under a plain `go test`: they skip where they cannot run.
@@ -23,7 +26,10 @@
 //
 //	go -C tools run ./mutate -root .. -n 50 -seed 7 ./falcon ./falcon/cc
 //
-// and, after a test was added, for the change that it is to notice:
+// An interrupted draw says how to go on. What each test reaches is kept in build/mutate, for as long as
+// the sources stay.
+//
+// After a test was added, for the change that it is to notice:
 //
 //	go -C tools run ./mutate -root .. -only 'gateway.go bucket.take' ./device/gateway
 package main

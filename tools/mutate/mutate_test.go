@@ -293,3 +293,20 @@ func TestHalf(t *testing.T) {
 		}
 	}
 }
+
+// TestHelpersOfTestsStayOut: a package that no program is made of is not changed, if there is a
+// program.
+func TestHelpersOfTestsStayOut(t *testing.T) {
+	all := []goPackage{
+		{ImportPath: "m", Name: "main", Imports: []string{"fmt", "m/a"}},
+		{ImportPath: "m/a", Name: "a", Imports: []string{"m/b"}},
+		{ImportPath: "m/b", Name: "b", TestImports: []string{"m/help"}},
+		{ImportPath: "m/help", Name: "help", Imports: []string{"m/b"}},
+	}
+	if got := programs(all); len(got) != 3 || got["m/help"] {
+		t.Errorf("made of %v", got)
+	}
+	if got := programs(all[1:]); len(got) != 0 {
+		t.Errorf("without a program: %v", got)
+	}
+}
