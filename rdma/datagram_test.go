@@ -134,10 +134,19 @@ func udBoth(t *testing.T, f func(t *testing.T)) {
 	})
 }
 
+// udAll runs a test over Falcon, inside one NIC, and over RoCEv2.
+func udAll(t *testing.T, f func(t *testing.T)) {
+	udBoth(t, f)
+	t.Run("roce", func(t *testing.T) {
+		roceWorlds(t)
+		f(t)
+	})
+}
+
 // TestDatagram sends datagrams of all sizes, with and without immediate data, inline or gathered,
 // and looks at all that a receive completion of a real NIC says. (DEV-940, DEV-944)
 func TestDatagram(t *testing.T) {
-	udBoth(t, func(t *testing.T) {
+	udAll(t, func(t *testing.T) {
 		for _, v6 := range []bool{false, true} {
 			p := newUDPair(t, worldConfig{v6: v6}, qpConfig{})
 			a, b := p.qps[0], p.qps[1]
@@ -216,7 +225,7 @@ func checkGRH(t *testing.T, b []byte, src, dst [16]byte, v6 bool) {
 // TestDatagramLost: what cannot be delivered is lost, counted, and nobody's queue pair suffers.
 // (DEV-943)
 func TestDatagramLost(t *testing.T) {
-	udBoth(t, func(t *testing.T) {
+	udAll(t, func(t *testing.T) {
 		p := newUDPair(t, worldConfig{}, qpConfig{})
 		a, b := p.qps[0], p.qps[1]
 		rc := p.hosts[1].createQP(p.pd[1], qpConfig{})
@@ -274,7 +283,7 @@ func TestControlledQKey(t *testing.T) {
 // TestDatagramErrors: what is wrong with a work request itself moves the QP to SQE, where it goes
 // on receiving; ModifyQP brings it back. (DEV-942)
 func TestDatagramErrors(t *testing.T) {
-	udBoth(t, func(t *testing.T) {
+	udAll(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
 			change func(p *udPair, x *abi.SendWQE)
 			n      int
@@ -333,7 +342,7 @@ func (p *udPair) vector(i int, change func(*abi.DatagramWQE)) (x abi.SendWQE) {
 // TestAddressVectors: datagrams whose entries have the address arrive as by a handle, whatever the
 // number of addresses; wrong ones are errors of the request. (DEV-948)
 func TestAddressVectors(t *testing.T) {
-	udBoth(t, func(t *testing.T) {
+	udAll(t, func(t *testing.T) {
 		p := newUDPair(t, worldConfig{}, qpConfig{})
 		a, b := p.qps[0], p.qps[1]
 		for i := range 2500 { // more than are remembered
@@ -518,7 +527,7 @@ func TestDeadDestination(t *testing.T) {
 // TestDatagramBackpressure: a destination that is slow, or has to wait for credits, slows the
 // sender down, and nothing is lost.
 func TestDatagramBackpressure(t *testing.T) {
-	udBoth(t, func(t *testing.T) {
+	udAll(t, func(t *testing.T) {
 		p := newUDPair(t, worldConfig{net: sim.Impairment{Delay: 1e6}, credit: credit.Cost{3, 200, 3, 200, 3, 200}}, qpConfig{log2: 9})
 		a, b := p.qps[0], p.qps[1]
 		for i := range 400 {
@@ -533,7 +542,7 @@ func TestDatagramBackpressure(t *testing.T) {
 			}
 		}
 		success(t, a.send.wait(400))
-		if s := p.hosts[0].fn.Stats(); s.DatagramsLost != 0 || s.CreditWaits == 0 {
+		if s := p.hosts[0].fn.Stats(); s.DatagramsLost != 0 || (s.CreditWaits == 0) != overRoCE {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -608,7 +617,7 @@ func (memoryGone) Hold(uint32) bool { return false }
 // TestLinkLife: links outlive their handles for a while and go then, on both sides; the peer's end
 // goes with the connection; sends under way on a connection that ends complete.
 func TestLinkLife(t *testing.T) {
-	udBoth(t, func(t *testing.T) {
+	udAll(t, func(t *testing.T) {
 		p := newUDPair(t, worldConfig{}, qpConfig{})
 		a := p.qps[0]
 		send := func() {
@@ -736,11 +745,11 @@ func TestGSI(t *testing.T) {
 // arrives at most once, unharmed and at the right place, completions come once and in order, and
 // over a link that loses nothing of its own all arrive.
 func TestDatagramModel(t *testing.T) {
-	udBoth(t, func(t *testing.T) {
+	udAll(t, func(t *testing.T) {
 		for seed := range uint64(8) {
 			r := rand.New(rand.NewPCG(seed, 3))
 			imp := sim.Impairment{Delay: 20e3}
-			if seed%2 == 1 {
+			if seed%2 == 1 && !overRoCE { // which is as good as its network
 				imp = sim.Impairment{Delay: 20e3, Jitter: 40e3, Loss: 0.03, Duplicate: 0.03, Reorder: 0.1, ReorderDelay: 200e3}
 			}
 			p := newUDPair(t, worldConfig{net: imp, seed: seed, arena: 32 << 20}, qpConfig{log2: 8})
@@ -957,7 +966,7 @@ func TestLinkFlood(t *testing.T) {
 // each completes or is flushed, the function survives, nothing outside the peer's receives changes,
 // and nothing stays behind.
 func TestRandomDatagrams(t *testing.T) {
-	udBoth(t, func(t *testing.T) {
+	udAll(t, func(t *testing.T) {
 		for seed := range uint64(20) {
 			r := rand.New(rand.NewPCG(seed, 11))
 			p := newUDPair(t, worldConfig{seed: seed}, qpConfig{log2: 8, sigAll: true})

@@ -3,7 +3,6 @@ package rdma
 import (
 	"bytes"
 	"fmt"
-	"net/netip"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
@@ -32,7 +31,8 @@ type roceNet struct {
 func newRoCENet(w *world, seed uint64, imp sim.Impairment) *roceNet {
 	n := &roceNet{w: w}
 	for i, h := range w.hosts {
-		n.ports[i] = Wire[*roce.Engine](h.e).NewPort(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 1500)
+		n.ports[i] = Wire[*roce.Engine](h.e).NewPort(roce.Address(h.gid()), 1500)
+		h.fn.UseRoCE(n.ports[i], func([16]byte) bool { return true })
 		n.links[i] = sim.NewLink(seed*2+uint64(i), imp)
 	}
 	return n
@@ -46,7 +46,8 @@ func (n *roceNet) step(now falcon.Time) (busy bool) {
 			busy = true
 		}
 		e := Wire[*roce.Engine](h.e)
-		for k, _ := e.Transmit(now, n.packet[:]); k > 0; k, _ = e.Transmit(now, n.packet[:]) {
+		for k, from := e.Transmit(now, n.packet[:]); k > 0; k, from = e.Transmit(now, n.packet[:]) {
+			from.NoteSent(true)
 			n.links[i].Send(now, n.packet[:k])
 			busy = true
 		}

@@ -1,0 +1,142 @@
+package rdma
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/roce/wire"
+	"github.com/falcon-vnic/vnic/rdma/trace"
+)
+
+// observer makes operations of what a host's function does.
+type observer struct {
+	ring *trace.Ring
+	make *trace.Assembler
+	list []*trace.Operation
+}
+
+func (h *host) observe(qpn uint32) *observer {
+	o := &observer{}
+	o.ring = trace.NewRing(1024, func() int64 { return int64(h.w.now) }, qpn)
+	o.make = trace.NewAssembler(func(x *trace.Operation) { o.list = append(o.list, x) })
+	h.fn.UseTrace(o.ring)
+	return o
+}
+
+// whole are the operations since the last call; none may be left open.
+func (o *observer) whole(t *testing.T) []*trace.Operation {
+	t.Helper()
+	events, lost := o.ring.Take(nil)
+	for i := range events {
+		o.make.Take(&events[i])
+	}
+	n := len(o.list)
+	if o.make.Finish(); lost != 0 || len(o.list) != n {
+		t.Errorf("%d events lost, %d operations not whole: %+v", lost, len(o.list)-n, o.list[n:])
+	}
+	list := o.list
+	o.list = nil
+	slices.SortStableFunc(list, func(a, b *trace.Operation) int { return cmp.Compare(a.Index, b.Index) })
+	return list
+}
+
+// steps names what an operation went through.
+func steps(o *trace.Operation) (names []string) {
+	for _, m := range o.Marks() {
+		names = append(names, m.Step.String())
+	}
+	return names
+}
+
+// TestRoCETrace: the trace of a connection over RoCEv2 has each request whole at both ends, with its
+// packets, lengths and steps in their order.
+func TestRoCETrace(t *testing.T) {
+	roceWorlds(t)
+	p := newPair(t, true, 1<<16, worldConfig{net: sim.Impairment{Delay: 20e3}}, qpConfig{})
+	a, b := p.hosts[0].observe(0), p.hosts[1].observe(0)
+	requester := []string{"doorbell", "wqe_read", "issued", "scheduled", "sealed", "acked", "cqe_written"}
+	several := []string{"doorbell", "wqe_read", "issued", "scheduled", "sealed", "last_sealed", "acked", "cqe_written"}
+	taken := []string{"received", "opened", "delivered", "acked"}
+	pulled := []string{"received", "opened", "delivered", "scheduled", "sealed"}
+	for _, c := range []struct {
+		op      abi.Opcode
+		n       int
+		packets int
+		steps   []string
+		peer    []wire.Opcode
+		lengths []uint32
+		at      []string // the steps of each packet at the peer; nil: those of taken
+	}{
+		{abi.OpWrite, 100, 1, requester, []wire.Opcode{wire.WriteOnly}, []uint32{100}, nil},
+		{abi.OpWrite, 3000, 3, several, []wire.Opcode{wire.WriteFirst, wire.WriteMiddle, wire.WriteLast}, []uint32{1024, 1024, 952}, nil},
+		{abi.OpSend, 1500, 2, several, []wire.Opcode{wire.SendFirst, wire.SendLast}, []uint32{1024, 476}, nil},
+		{abi.OpRead, 700, 1, requester, []wire.Opcode{wire.ReadRequest}, []uint32{700}, pulled},
+		{abi.OpFetchAdd, 8, 1, requester, []wire.Opcode{wire.FetchAdd}, []uint32{8}, pulled},
+	} {
+		p.b.receive(1, p.mb.sge(0, 4096))
+		x := p.remote(c.op, 0)
+		x.WRID = 77
+		p.a.post(x, p.ma.sge(0, c.n))
+		success(t, p.a.send.wait(1))
+		p.settle(1e9)
+		own := a.whole(t)
+		if len(own) != 1 || own[0].QPN != p.a.number || own[0].WRID != 77 || own[0].Op != uint8(c.op) || own[0].Length != uint32(c.n) || own[0].Packets != c.packets ||
+			own[0].Again != 0 || !own[0].RoCE || own[0].Loopback || own[0].Responder || !slices.Equal(steps(own[0]), c.steps) {
+			t.Errorf("%v of %d bytes: %+v with steps %q", c.op, c.n, own, steps(own[0]))
+		}
+		peer := b.whole(t)
+		if len(peer) != len(c.peer) {
+			t.Fatalf("%v of %d bytes: %d packets at the peer, want %d", c.op, c.n, len(peer), len(c.peer))
+		}
+		for i, o := range peer {
+			want := c.at
+			if want == nil {
+				want = taken
+			}
+			if c.op == abi.OpSend && i == len(peer)-1 {
+				want = []string{"received", "opened", "delivered", "cqe_written", "acked"}
+			}
+			if !o.Responder || !o.RoCE || wire.Opcode(o.Op) != c.peer[i] || o.Length != c.lengths[i] || o.QPN != p.b.number || !slices.Equal(steps(o), want) {
+				t.Errorf("%v of %d bytes, packet %d: %+v with steps %q", c.op, c.n, i, o, steps(o))
+			}
+		}
+	}
+}
+
+// TestDatagramTrace: a datagram over RoCEv2 ends when it is sent, at the other end when it is there;
+// with the trace of one queue pair those of others do not show.
+func TestDatagramTrace(t *testing.T) {
+	roceWorlds(t)
+	p := newUDPair(t, worldConfig{}, qpConfig{})
+	a, b := p.hosts[0].observe(0), p.hosts[1].observe(0)
+	for _, op := range []abi.Opcode{abi.OpSend, abi.OpSendImm} {
+		p.qps[1].receive(1, p.mem[1].sge(0, 2000))
+		p.qps[0].post(p.to(0, op), p.mem[0].sge(0, 333))
+		success(t, p.qps[0].send.wait(1))
+		success(t, p.qps[1].recv.wait(1))
+		p.settle(1e6)
+		own, peer := a.whole(t), b.whole(t)
+		if len(own) != 1 || own[0].Length != 333 || own[0].Packets != 1 || !own[0].RoCE ||
+			!slices.Equal(steps(own[0]), []string{"doorbell", "wqe_read", "issued", "scheduled", "sealed", "cqe_written"}) {
+			t.Errorf("%v: %+v with steps %q", op, own, steps(own[0]))
+		}
+		want := wire.UD | wire.SendOnly
+		if op == abi.OpSendImm {
+			want = wire.UD | wire.SendOnlyImm
+		}
+		if len(peer) != 1 || wire.Opcode(peer[0].Op) != want || peer[0].Length != 333 || peer[0].QPN != p.qps[1].number || !peer[0].RoCE ||
+			!slices.Equal(steps(peer[0]), []string{"received", "opened", "delivered", "cqe_written"}) {
+			t.Errorf("%v: %+v with steps %q", op, peer, steps(peer[0]))
+		}
+	}
+	a, b = p.hosts[0].observe(p.qps[0].number+1), p.hosts[1].observe(p.qps[1].number+1)
+	p.qps[1].receive(1, p.mem[1].sge(0, 2000))
+	p.qps[0].post(p.to(0, abi.OpSend), p.mem[0].sge(0, 10))
+	success(t, p.qps[1].recv.wait(1))
+	if own, peer := a.whole(t), b.whole(t); len(own)+len(peer) != 0 {
+		t.Errorf("traces of others: %+v %+v", own, peer)
+	}
+}
