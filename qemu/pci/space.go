@@ -29,9 +29,7 @@ func New(f *Function) (*Space, error) {
 // Read reads n bytes; what lies past the end is zero.
 func (s *Space) Read(off uint64, b []byte) {
 	clear(b)
-	if off < Size {
-		copy(b, s.regs.b[off:])
-	}
+	copy(b, s.regs.b[min(off, Size):])
 }
 
 // Write writes what can be written. It reports whether that was the order to reset the function.

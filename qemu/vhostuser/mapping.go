@@ -44,10 +44,8 @@ func mapRegion(r Region, fd int) (*Mapping, error) {
 	if uint64(st.Size) < end {
 		return nil, fmt.Errorf("memory region %#x+%#x at file offset %#x: the file has only %#x bytes", r.GPA, r.Size, r.Offset, st.Size)
 	}
-	length := end
-	if bs := uint64(st.Blksize); bs > 1 { // the huge page size on hugetlbfs
-		length = (end + bs - 1) / bs * bs
-	}
+	page := uint64(max(st.Blksize, 1)) // on hugetlbfs the huge page's
+	length := (end + page - 1) / page * page
 	whole, err := unix.Mmap(fd, 0, int(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil, fmt.Errorf("memory region %#x+%#x: mmap: %w", r.GPA, r.Size, err)
