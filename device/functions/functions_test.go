@@ -216,3 +216,29 @@ func TestCountsAreTrue(t *testing.T) {
 		t.Errorf("no more than %d ports and %d guarantees at a time", ports, guarantees)
 	}
 }
+
+// TestDefaultsTakeNoRoom: of the thousands of VFs that may be, those are kept that are set to
+// something; a PF is always.
+func TestDefaultsTakeNoRoom(t *testing.T) {
+	r := newRegistry(t)
+	before := len(r.is)
+	who := id(0, 9)
+	if err := r.make(who, put(9, address4(1))); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.is) != before+1 {
+		t.Errorf("%d functions kept, want %d", len(r.is), before+1)
+	}
+	if err := r.make(who, func(_, to *config.Function) error {
+		*to = config.DefaultVF(who.Host(), who.PF(), who.VF())
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.is) != before {
+		t.Errorf("%d functions kept after one is as by default again, want %d", len(r.is), before)
+	}
+	if _, kept := r.is[id(3, 0)]; !kept {
+		t.Error("a PF as by default is not kept")
+	}
+}

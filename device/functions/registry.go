@@ -177,7 +177,7 @@ func (r *Registry) Commit(c *Change) {
 
 // put enters what a function is set to.
 func (r *Registry) put(id pfvf.ID, c *config.Function) {
-	if id.IsVF() && !*c.Enabled && reflect.DeepEqual(*c, config.DefaultVF(id.Host(), id.PF(), id.VF())) {
+	if id.IsVF() && reflect.DeepEqual(*c, config.DefaultVF(id.Host(), id.PF(), id.VF())) {
 		return
 	}
 	r.is[id] = *c
