@@ -12,7 +12,7 @@ import (
 type RAM struct {
 	regions []queues.Region // sorted by address, disjoint
 	last    int             // region of the last access
-	touched byte            // keeps loads whose value nobody wants
+	touched [2]byte         // keeps loads whose value nobody wants
 }
 
 // Set replaces the regions. Slices of those before must not be used any more.
@@ -41,7 +41,7 @@ func (m *RAM) at(addr uint64) []byte {
 // touch loads the first bytes of a buffer, about as many as headers have.
 func (m *RAM) touch(addr uint64) {
 	if b := m.at(addr); len(b) > cacheLine {
-		m.touched += b[0] + b[cacheLine]
+		m.touched = [2]byte{b[0], b[cacheLine]}
 	}
 }
 

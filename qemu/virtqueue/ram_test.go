@@ -48,3 +48,12 @@ func TestRAM(t *testing.T) {
 		}
 	}
 }
+
+// TestTouch: what is loaded ahead may be near the end of memory, or nowhere.
+func TestTouch(t *testing.T) {
+	var ram RAM
+	ram.Set([]queues.Region{{Addr: 0x1000, Mem: make([]byte, 0x1000)}})
+	for at := uint64(0xfff); at <= 0x2001; at++ {
+		ram.touch(at)
+	}
+}

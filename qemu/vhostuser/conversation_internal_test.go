@@ -1,0 +1,65 @@
+package vhostuser
+
+import (
+	"errors"
+	"testing"
+)
+
+// TestRegionIsNamedWhole: a region is taken away by all that names it, wherever in its file it is.
+func TestRegionIsNamedWhole(t *testing.T) {
+	a, b := Region{GPA: 0x1000, Size: 0x1000, User: 0x7000, Offset: 0x3000}, Region{GPA: 0x8000, Size: 0x1000, User: 0x9000}
+	s := &State{Regions: []Region{a, b}}
+	edit := func(r Region, f func(*Region)) Region { f(&r); return r }
+	for i, c := range []struct {
+		r    Region
+		want int
+	}{
+		{a, 0},
+		{b, 1},
+		{edit(a, func(r *Region) { r.Offset = 0 }), 0},
+		{edit(a, func(r *Region) { r.GPA++ }), -1},
+		{edit(a, func(r *Region) { r.Size-- }), -1},
+		{edit(a, func(r *Region) { r.User = b.User }), -1},
+		{edit(b, func(r *Region) { r.GPA = a.GPA }), -1},
+	} {
+		if got := s.findRegion(c.r); got != c.want {
+			t.Errorf("%d: region %d, want %d", i, got, c.want)
+		}
+	}
+}
+
+// plain is a Device that can do nothing; taker also takes an MTU.
+type plain struct{ Device }
+
+type taker struct {
+	Device
+	mtu uint64
+}
+
+func (t *taker) SetMTU(mtu uint64) error { t.mtu = mtu; return nil }
+
+// TestMTUIsTaken: an MTU is refused by a device that takes none, and where it was not agreed on that
+// one is told.
+func TestMTUIsTaken(t *testing.T) {
+	for _, c := range []struct {
+		dev      Device
+		protocol uint64
+		payload  []byte
+		ok       bool
+	}{
+		{&taker{}, ProtocolNetMTU, u64(1500), true},
+		{&taker{}, ProtocolNetMTU, []byte{1}, false},
+		{&taker{}, 0, u64(1500), false},
+		{plain{}, ProtocolNetMTU, u64(1500), false},
+		{plain{}, 0, u64(1500), false},
+	} {
+		conv := &Conversation{dev: c.dev, layout: Layout{Protocol: c.protocol}}
+		err := conv.setMTU(&Message{Payload: c.payload})
+		if (err == nil) != c.ok || c.ok && c.dev.(*taker).mtu != 1500 {
+			t.Errorf("%T, protocol %#x: %v", c.dev, c.protocol, err)
+		}
+		if len(c.payload) == 8 && !c.ok && !errors.Is(err, errRefused) {
+			t.Errorf("%T: %v, want it refused", c.dev, err)
+		}
+	}
+}
