@@ -43,7 +43,14 @@ func TestPortsNamed(t *testing.T) {
 	a, b := &part{ports: []capture.NamedPort{named("vp0", "h1.pf0", "pf0"), named("vp1", "h1.pf0.vf1")}}, &part{ports: []capture.NamedPort{named("vp2", "h1.pf0.vf2")}}
 	api := &API{c: Config{Shards: Shards{All: []Shard{a, b}}}}
 	for _, c := range []struct{ names, want string }{
-		{"", "[]"}, {"vp0", "[vp0]"}, {"pf0", "[vp0]"}, {"vp2", "[vp2]"}, {"vp1 vp0", "[vp1 vp0]"}, {"vp0 pf0 h1.pf0 vp0", "[vp0]"}, {"any", "[vp0 vp1 vp2]"}, {"vp1 any", "[vp0 vp1 vp2]"},
+		{"", "[]"},
+		{"vp0", "[vp0]"},
+		{"pf0", "[vp0]"},
+		{"vp2", "[vp2]"},
+		{"vp1 vp0", "[vp1 vp0]"},
+		{"vp0 pf0 h1.pf0 vp0", "[vp0]"},
+		{"any", "[vp0 vp1 vp2]"},
+		{"vp1 any", "[vp0 vp1 vp2]"},
 		{"vp3", `port "vp3": there is none; there are any, vp0, vp1, vp2`},
 		{"vp0 pf1", `port "pf1": there is none; there are any, vp0, vp1, vp2`},
 	} {

@@ -1,6 +1,7 @@
 package functions
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -240,5 +242,109 @@ func TestDefaultsTakeNoRoom(t *testing.T) {
 	}
 	if _, kept := r.is[id(3, 0)]; !kept {
 		t.Error("a PF as by default is not kept")
+	}
+}
+
+// TestObjectsOfVF: SetVFObjects sets the quotas of its mask and no others, up to the PF's own unless
+// that is trusted; with one that is wrong there is an error.
+func TestObjectsOfVF(t *testing.T) {
+	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
+	var counts abi.ObjectCounts
+	for k := range abi.NumObjects {
+		*counts.Of(k) = uint32(k) + 1
+	}
+	set := func(to *config.Function, mask uint32, counts *abi.ObjectCounts) abi.Status {
+		c := abi.SetVFObjects{Mask: mask}
+		counts.Marshal(c.Counts[:])
+		return StatusOf(SetObjects(&pf, to, &c))
+	}
+	for k := range abi.NumObjects {
+		to := vf
+		if st := set(&to, 1<<k, &counts); st != abi.StatusOK {
+			t.Fatal(st)
+		}
+		for other := range abi.NumObjects {
+			want := *vf.Limits.Quotas.Of(other)
+			if other == k {
+				want = uint32(k) + 1
+			}
+			if got := *to.Limits.Quotas.Of(other); got != want {
+				t.Errorf("setting %s: %s is %d, want %d", k.Info().Key, other.Info().Key, got, want)
+			}
+		}
+		for n, want := range map[uint32]abi.Status{0: abi.StatusInvalidArgument, *pf.Limits.Quotas.Of(k): abi.StatusOK, *pf.Limits.Quotas.Of(k) + 1: abi.StatusTooLarge} {
+			c, to := counts, vf
+			*c.Of(k) = n
+			if st := set(&to, 1<<k, &c); st != want {
+				t.Errorf("%s: %d: %s, want %s", k.Info().Key, n, st, want)
+			}
+			pf.Trust = true
+			if st := set(&to, 1<<k, &c); (st == abi.StatusOK) != (n != 0) {
+				t.Errorf("%s: %d of a trusted PF: %s", k.Info().Key, n, st)
+			}
+			pf.Trust = false
+		}
+	}
+	if st := set(&vf, 1<<abi.NumObjects, &counts); st != abi.StatusInvalidArgument {
+		t.Errorf("a bit that is not defined: %s", st)
+	}
+}
+
+// TestCreditsOfVF: SetVFCredits sets the counters of its mask and no others: limits up to the PF's own
+// and never 0, guarantees by a trusted PF only.
+func TestCreditsOfVF(t *testing.T) {
+	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
+	own := pf.Credits.Cost()
+	for i := range own {
+		own[i] = uint32(100 * (i + 1))
+	}
+	pf.Credits.SetCost(own)
+	set := func(mask uint32, part abi.CreditPart, n uint32) (is, was credit.Cost, st abi.Status) {
+		to := vf
+		c := abi.SetVFCredits{Mask: mask, Part: part}
+		for i := range own {
+			binary.LittleEndian.PutUint32(c.Counts[4*i:], n)
+		}
+		st = StatusOf(SetCredits(&pf, &to, &c))
+		if part == abi.CreditGuarantee {
+			return to.Guarantee.Cost(), vf.Guarantee.Cost(), st
+		}
+		return to.Credits.Cost(), vf.Credits.Cost(), st
+	}
+	for i := range own {
+		for _, c := range []struct {
+			part    abi.CreditPart
+			n       uint32
+			trusted bool
+			want    abi.Status
+		}{
+			{abi.CreditLimit, own[i], false, abi.StatusOK},
+			{abi.CreditLimit, 1, false, abi.StatusOK},
+			{abi.CreditLimit, own[i] + 1, false, abi.StatusTooLarge},
+			{abi.CreditLimit, own[i] + 1, true, abi.StatusOK},
+			{abi.CreditLimit, 0, true, abi.StatusInvalidArgument},
+			{abi.CreditGuarantee, 1, false, abi.StatusDenied},
+			{abi.CreditGuarantee, 0, true, abi.StatusOK},
+			{abi.CreditGuarantee, 7, true, abi.StatusOK},
+		} {
+			pf.Trust = c.trusted
+			is, want, st := set(1<<i, c.part, c.n)
+			if st != c.want {
+				t.Errorf("counter %d, %+v: %s", i, c, st)
+			}
+			if c.want == abi.StatusOK {
+				want[i] = c.n
+			}
+			if is != want {
+				t.Errorf("counter %d, %+v: %v, want %v", i, c, is, want)
+			}
+		}
+	}
+	pf.Trust = true
+	if _, _, st := set(1<<len(own), abi.CreditLimit, 1); st != abi.StatusInvalidArgument {
+		t.Errorf("a bit that is not defined: %s", st)
+	}
+	if _, _, st := set(1, abi.CreditGuarantee+1, 1); st != abi.StatusInvalidArgument {
+		t.Errorf("a part that is not defined: %s", st)
 	}
 }

@@ -14,9 +14,17 @@ func TestPlain(t *testing.T) {
 		next  uint8
 		ok    bool
 	}{
-		{[]byte{0x45, 1}, v4, true}, {[]byte{0x60, 1}, v6, true}, {[]byte{0x4f}, v4, true},
-		{[]byte{0x45, 1}, v6, false}, {[]byte{0x60, 1}, v4, false}, {nil, v4, false}, {nil, v6, false},
-		{[]byte{0x54, 1}, v4, false}, {[]byte{0x50, 1}, v6, false}, {[]byte{0x06, 1}, v6, false}, {[]byte{0x45}, 17, false},
+		{[]byte{0x45, 1}, v4, true},
+		{[]byte{0x60, 1}, v6, true},
+		{[]byte{0x4f}, v4, true},
+		{[]byte{0x45, 1}, v6, false},
+		{[]byte{0x60, 1}, v4, false},
+		{nil, v4, false},
+		{nil, v6, false},
+		{[]byte{0x54, 1}, v4, false},
+		{[]byte{0x50, 1}, v6, false},
+		{[]byte{0x06, 1}, v6, false},
+		{[]byte{0x45}, 17, false},
 	} {
 		o := Opened{hdr: psp.Header{NextHeader: c.next}, clear: c.clear}
 		if p, ok := o.Plain(); ok != c.ok || ok && &p[0] != &c.clear[0] {

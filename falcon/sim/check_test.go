@@ -52,6 +52,11 @@ func TestBorders(t *testing.T) {
 			bad:  []func(*Scenario){func(s *Scenario) { s.Network.Hosts = MaxHosts + 1 }, func(s *Scenario) { s.Network.Hosts = 1 }},
 		},
 		{
+			name: "rate",
+			good: []func(*Scenario){func(s *Scenario) { s.Network.Rate = 1e6 }, func(s *Scenario) { s.Network.Rate = 1e13 }},
+			bad:  []func(*Scenario){func(s *Scenario) { s.Network.Rate = 1e6 - 1 }, func(s *Scenario) { s.Network.Rate = 1e13 + 1 }},
+		},
+		{
 			name: "rtt",
 			good: []func(*Scenario){func(s *Scenario) { s.Network.RTT = 0 }, func(s *Scenario) { s.Network.RTT = 1e9 }},
 			bad:  []func(*Scenario){func(s *Scenario) { s.Network.RTT = -1 }, func(s *Scenario) { s.Network.RTT = 1e9 + 1 }},

@@ -122,3 +122,49 @@ func TestHostsDiffer(t *testing.T) {
 		t.Errorf("another seed loses the same: %v", b)
 	}
 }
+
+// TestSentAgain: what was sent again is told apart as the hosts do it, after the warm-up.
+func TestSentAgain(t *testing.T) {
+	var early, timeouts uint64
+	for _, loss := range []float64{0, 0.05} {
+		s := small()
+		s.Duration, s.WarmUp, s.Network.Faults.Loss = 20e6, 5e6, loss
+		if loss == 0 { // by a port that is too small
+			s.Network.Buffer = 2 * maxFrame
+			for range 3 {
+				s.Flows = append(s.Flows, s.Flows...)
+			}
+		} else {
+			s.Profile = falcon.Software()
+		}
+		n, err := NewNetwork(1, s.Network, falcon.Config{Profile: s.Profile})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range s.Flows {
+			if err := n.AddFlow(f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again := func() (early, timeouts uint64) {
+			for _, h := range n.Hosts {
+				s := h.Engine.Stats()
+				early, timeouts = early+s.EarlyRetransmits, timeouts+s.TimeoutRetransmits
+			}
+			return early, timeouts
+		}
+		m := newMeter(n, &s)
+		n.Run(m.begin + s.WarmUp)
+		e, o := again()
+		n.Run(m.begin + s.Duration)
+		r := m.result(&s, 1)
+		e2, o2 := again()
+		if r.Early != e2-e || r.Timeouts != o2-o {
+			t.Errorf("%d sent again early and %d after a timeout, the hosts say %d and %d", r.Early, r.Timeouts, e2-e, o2-o)
+		}
+		early, timeouts = early+r.Early, timeouts+r.Timeouts
+	}
+	if early == 0 || timeouts == 0 {
+		t.Errorf("%d early, %d after a timeout: nothing was tried", early, timeouts)
+	}
+}

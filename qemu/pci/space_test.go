@@ -184,3 +184,36 @@ func TestRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestMSIVectors: MSI shows the next power of two of vectors, with a mask bit for each (PCI 3.0
+// §6.8.1.3).
+func TestMSIVectors(t *testing.T) {
+	for n := 1; n <= 32; n++ {
+		log := 0
+		for 1<<log < n {
+			log++
+		}
+		f := nic
+		f.Interrupts = Interrupts{Vectors: n, MSI: true}
+		s := space(t, f)
+		at := caps(t, s)[capMSI]
+		s.store(at+msiMask, 0xffffffff)
+		if got, mask := s.word(at)>>17&7, s.word(at+msiMask); got != uint32(log) || mask != uint32(1<<(1<<log)-1) {
+			t.Errorf("%d vectors: log2 %d, mask %#x", n, got, mask)
+		}
+	}
+}
+
+// TestBeyondTheEnd: what is read behind the last byte is zero, and nothing is written there.
+func TestBeyondTheEnd(t *testing.T) {
+	s := space(t, nic)
+	for _, off := range []uint64{Size - 2, Size - 1, Size, Size + 1, 1<<64 - 1} {
+		b := []byte{1, 2, 3, 4}
+		if s.Read(off, b); off >= Size && binary.LittleEndian.Uint32(b) != 0 || b[3] != 0 {
+			t.Errorf("%#x: % x", off, b)
+		}
+		if off < 1<<63 && s.Write(off, b) {
+			t.Errorf("%#x: a write ordered a reset", off)
+		}
+	}
+}

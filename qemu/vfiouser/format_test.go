@@ -158,3 +158,29 @@ func FuzzFormats(f *testing.F) {
 		}
 	})
 }
+
+// TestAccepted are values at the border of what makes sense.
+func TestAccepted(t *testing.T) {
+	const page = 4096
+	top := ^uint64(0)
+	for name, err := range map[string]error{
+		"shortest message":            second(ParseHeader((&Header{Size: HeaderSize}).Append(nil))),
+		"longest message":             second(ParseHeader((&Header{Size: maxMessage}).Append(nil))),
+		"map up to the last address":  second(ParseMap((&Map{Range: Range{top - page, page}}).Append(nil))),
+		"map up to the file's end":    second(ParseMap((&Map{Offset: 1<<63 - 1 - page, Range: Range{0, page}}).Append(nil))),
+		"largest map":                 second(ParseMap((&Map{Range: Range{0, 1<<63 - 1}}).Append(nil))),
+		"map of a byte":               second(ParseMap((&Map{Range: Range{0, 1}}).Append(nil))),
+		"unmap up to the last one":    second(ParseUnmap((&Unmap{Range: Range{top, 1}}).Append(nil))),
+		"unmap of all, without range": second(ParseUnmap((&Unmap{Flags: UnmapAll}).Append(nil))),
+		"most vectors":                second(ParseIRQSet((&IRQSet{Count: 1 << 16}).Append(nil))),
+		"last vector":                 second(ParseIRQSet((&IRQSet{Start: 1 << 16, Count: 1}).Append(nil))),
+		"longest access": func() error {
+			_, _, err := ParseAccess((&Access{Count: MaxTransfer}).Append(nil))
+			return err
+		}(),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

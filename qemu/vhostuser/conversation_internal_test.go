@@ -63,3 +63,31 @@ func TestMTUIsTaken(t *testing.T) {
 		}
 	}
 }
+
+// idle is a Device that is told of its end.
+type idle struct {
+	Device
+	maps []*Mapping
+}
+
+func (d *idle) SetMemory(_ *State, maps []*Mapping) error { d.maps = maps; return nil }
+func (d *idle) StopVring(int) uint32                      { return 0 }
+
+// TestNothingIsLeft: at its end a conversation has taken back the memory, and has no descriptor any
+// more, so that none is closed twice.
+func TestNothingIsLeft(t *testing.T) {
+	dev := &idle{maps: []*Mapping{{}}}
+	c := &Conversation{dev: dev, layout: VsockLayout, State: State{Vrings: make([]Vring, VsockLayout.Rings)}, maps: dev.maps}
+	for range VsockLayout.Rings {
+		c.fds = append(c.fds, ringFDs{-1, -1, -1})
+	}
+	c.teardown()
+	if dev.maps != nil || c.maps != nil {
+		t.Error("memory is left")
+	}
+	for i, f := range c.fds {
+		if f != (ringFDs{-1, -1, -1}) {
+			t.Errorf("ring %d has %+v", i, f)
+		}
+	}
+}

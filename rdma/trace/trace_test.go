@@ -159,3 +159,25 @@ func TestPacketsOfARequest(t *testing.T) {
 		}
 	}
 }
+
+// TestOldestLetGo: of too many operations that are not whole the older half comes out, the oldest
+// first, and the others go on.
+func TestOldestLetGo(t *testing.T) {
+	var out []uint32
+	a := NewAssembler(func(o *Operation) { out = append(out, o.Index) })
+	for i := range uint32(2*maxOpen + 1) {
+		a.Take(&Event{Kind: Read, Work: 1, Index: i, At: 1})
+	}
+	if len(out) != maxOpen/2 || len(a.open) != 2*maxOpen+1-maxOpen/2 || len(a.order) != len(a.open) {
+		t.Fatalf("%d came out, %d are open, %d in order", len(out), len(a.open), len(a.order))
+	}
+	a.Finish()
+	for i, index := range out {
+		if index != uint32(i) {
+			t.Fatalf("operation %d came out in place %d", index, i)
+		}
+	}
+	if len(out) != 2*maxOpen+1 {
+		t.Errorf("%d came out", len(out))
+	}
+}
