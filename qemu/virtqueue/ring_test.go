@@ -488,3 +488,33 @@ func TestNoAllocations(t *testing.T) {
 		}
 	})
 }
+
+// TestQuietFlags: a split ring tells the driver by its flags whether to notify, and with event indices
+// by those alone: the flags are 0 then (Virtio 1.3 §2.7.10). The used index stays.
+func TestQuietFlags(t *testing.T) {
+	for _, eventIdx := range []bool{false, true} {
+		mem := pages(t, memSize)
+		d := vhosttest.NewQueue(mem, vhosttest.QueueConfig{At: queueAt, Size: 16, EventIdx: eventIdx})
+		c := config(d)
+		r := newRing(t, mem, c)
+		for range 3 { // so that the index is not 0
+			d.Add(vhosttest.Buffer{Addr: bufAt, Len: 72})
+			d.Show()
+			if ch, err := r.Take(); ch == nil || err != nil {
+				t.Fatal(err)
+			}
+			r.Done(0)
+			r.Publish()
+		}
+		for i, step := range []func(){r.Quiet, r.Quiet, func() { r.Arm() }, func() { r.Arm() }, r.Quiet} {
+			step()
+			want := uint32(3 << 16)
+			if !eventIdx && i != 2 && i != 3 {
+				want |= 1
+			}
+			if got := binary.LittleEndian.Uint32(mem[c.Device:]); got != want {
+				t.Errorf("event indices %t, step %d: flags and index %#08x, want %#08x", eventIdx, i, got, want)
+			}
+		}
+	}
+}

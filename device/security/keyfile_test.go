@@ -1,0 +1,106 @@
+package security
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestKeyLogFile: keys are written to a file that is ours alone, in a folder where nobody else can
+// change names; whatever else is there is refused, and not touched.
+func TestKeyLogFile(t *testing.T) {
+	top := t.TempDir()
+	mkdir := func(name string, mode os.FileMode) string {
+		t.Helper()
+		path := filepath.Join(top, name)
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	if err := os.Chmod(top, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	own := mkdir("own", 0o700)
+	file := func(name string, mode os.FileMode) string {
+		t.Helper()
+		path := filepath.Join(own, name)
+		if err := os.WriteFile(path, []byte("before\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	name := func(parts ...string) string { return filepath.Join(parts...) }
+	linked, pipe, symlink := file("linked", 0o600), name(own, "pipe"), name(own, "symlink")
+	for _, err := range []error{
+		os.Link(linked, name(own, "other name")), unix.Mkfifo(pipe, 0o600), os.Symlink(file("target", 0o600), symlink), os.Symlink(own, name(top, "way")),
+		os.Mkdir(name(mkdir("open to all", 0o777), "inside"), 0o700), os.Mkdir(name(mkdir("sticky", os.ModeSticky|0o777), "inside"), 0o700),
+		os.Mkdir(name(mkdir("open to a group", 0o770), "inside"), 0o700),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		path, wrong string // "": it is taken
+		made        bool   // by opening
+	}{
+		{file("mine", 0o600), "", false},
+		{name(own, "new"), "", true},
+		{name(top, "way", "new too"), "", true},
+		{name(top, "sticky", "inside", "new"), "", true},
+		{file("for a group", 0o640), "chmod 600", false},
+		{file("for all", 0o604), "chmod 600", false},
+		{linked, "2 names", false},
+		{pipe, "", false}, // refused, below: by the kernel, for nobody reads it
+		{symlink, "symbolic link", false},
+		{own, "directory", false},
+		{name(top, "nowhere", "new"), "no such file", false},
+		{name(top, "open to all", "new"), "folder", false},
+		{name(top, "open to all", "inside", "new"), "folder", false},
+		{name(top, "open to a group", "inside", "new"), "folder", false},
+		{name(top, "sticky", "new"), "folder", false},
+	} {
+		refused := func(err error) bool {
+			if c.path == pipe {
+				return err != nil
+			}
+			return (err == nil) == (c.wrong == "") && (err == nil || strings.Contains(err.Error(), c.wrong))
+		}
+		if err := CheckKeyLog(c.path); !refused(err) {
+			t.Errorf("checking %s: %v", c.path, err)
+		}
+		if _, err := os.Lstat(c.path); c.made && err == nil {
+			t.Errorf("checking has made %s", c.path)
+		}
+		f, err := OpenKeyLog(c.path)
+		if !refused(err) {
+			t.Errorf("%s: %v", c.path, err)
+		}
+		if err != nil {
+			continue
+		}
+		if _, err := f.WriteString("key\n"); err != nil {
+			t.Error(err)
+		}
+		f.Close()
+		want := "before\nkey\n"
+		if c.made {
+			want = "key\n"
+		}
+		text, err := os.ReadFile(c.path)
+		fi, serr := os.Stat(c.path)
+		if err != nil || serr != nil || string(text) != want || fi.Mode() != 0o600 {
+			t.Errorf("%s: %q, %v, %v", c.path, text, err, serr)
+		}
+	}
+}
