@@ -111,14 +111,15 @@ cover: ## statement coverage of the plain tests, build/cover.html
 fuzz: ## every fuzz target for FUZZTIME (60s); what it learns is kept in Go's build cache
 	@./tools/fuzz.sh $(FUZZTIME)
 
-# How many one-operator changes mutate tries, drawn by which seed, in which packages.
+# How many one-operator changes mutate tries, drawn by which seed, behind how many, in which packages.
 MUTANTS     ?= 300
 MUTATE_SEED ?= 1
+MUTATE_SKIP ?= 0
 MUTATE      ?= ./falcon/... ./rdma/... ./queues/... ./device/... ./qemu/...
 
 .PHONY: mutate
 mutate: ## change one operator at a time, MUTANTS (300) times, and report changes that the tests in their top-level folder do not notice
-	$(GO) -C tools run ./mutate -root .. -n $(MUTANTS) -seed $(MUTATE_SEED) $(MUTATE)
+	$(GO) -C tools run ./mutate -root .. -n $(MUTANTS) -seed $(MUTATE_SEED) -skip $(MUTATE_SKIP) $(MUTATE)
 
 .PHONY: bench
 bench: ## benchmarks (it installs the peers that are missing), BENCH=all|falcon|tunnel|ports|rdma|roce|driver|credits|guest; a table and build/bench.json
