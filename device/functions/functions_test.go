@@ -348,3 +348,42 @@ func TestCreditsOfVF(t *testing.T) {
 		t.Errorf("a part that is not defined: %s", st)
 	}
 }
+
+// TestToldInNumbers: peers are told of a function that is enabled, and of the addresses of one with a
+// port; what is taken back leaves nothing.
+func TestToldInNumbers(t *testing.T) {
+	r := newRegistry(t)
+	on, enabled := r.on, r.enabled[0]
+	for i, step := range []struct {
+		who  pfvf.ID
+		edit Edit
+		want count // of tenant 9
+		more int   // enabled
+	}{
+		{id(0, 9), put(9, address4(1)), count{functions: 1}, 1},
+		{id(0, 10), put(9, address4(2)), count{functions: 2}, 2},
+		{id(0, 10), func(_, to *config.Function) error {
+			to.Port = &config.Port{Name: "vp0", Addresses: []netip.Addr{address4(3), address4(4)}}
+			config.NamedFunction{PF: 0, VF: 10, Function: to}.SetPortDefaults(r.cfg)
+			return nil
+		}, count{functions: 2, addresses: 3}, 2},
+		{id(0, 9), Disable, count{functions: 1, addresses: 3}, 1},
+		{id(0, 10), func(_, to *config.Function) error { to.Port = nil; return nil }, count{functions: 1}, 1},
+		{id(0, 10), Disable, count{}, 0},
+	} {
+		if err := r.make(step.who, step.edit); err != nil {
+			t.Fatalf("step %d: %v", i, err)
+		}
+		if r.tenants[9] != step.want || r.on != on+step.more || r.enabled[0] != enabled+step.more {
+			t.Errorf("step %d: %+v, %d enabled, %d of pf0; want %+v, %d and %d", i, r.tenants[9], r.on, r.enabled[0], step.want, on+step.more, enabled+step.more)
+		}
+	}
+	if _, left := r.tenants[9]; left {
+		t.Error("a tenant without functions is kept")
+	}
+	for who, want := range map[pfvf.ID]string{id(0, 4095) | 1<<17: "this NIC is host 1", id(5, 0): "add {pf: 5}", id(3, 4): "VFs of pf3 go up to 2"} {
+		if got := r.inReach(who); !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", who, got, want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package vhostuser
 
 import (
 	"errors"
+	"slices"
 	"testing"
 )
 
@@ -88,6 +89,37 @@ func TestNothingIsLeft(t *testing.T) {
 	for i, f := range c.fds {
 		if f != (ringFDs{-1, -1, -1}) {
 			t.Errorf("ring %d has %+v", i, f)
+		}
+	}
+}
+
+// TestRegionsOfAMessage: a table has as many regions as descriptors fit, and all that it claims; one
+// region more is a message of its own length.
+func TestRegionsOfAMessage(t *testing.T) {
+	regions := func(n int) (list []Region) {
+		for i := range n {
+			list = append(list, Region{GPA: uint64(i) << 20, Size: 1 << 20, User: uint64(i) << 30, Offset: uint64(i)})
+		}
+		return list
+	}
+	for n := range maxFDs + 3 {
+		b := AppendMemTable(nil, regions(n))
+		if rs, err := ParseMemTable(b); (err == nil) != (n <= maxFDs) || err == nil && !slices.Equal(rs, regions(n)) {
+			t.Errorf("%d regions: %v, %v", n, rs, err)
+		}
+		if _, err := ParseMemTable(b[:len(b)-1]); err == nil {
+			t.Errorf("%d regions, the last byte is missing: accepted", n)
+		}
+		if _, err := ParseMemTable(append(b, 1)); (err == nil) != (n <= maxFDs) {
+			t.Errorf("%d regions with something behind: %v", n, err)
+		}
+	}
+	r := regions(3)[2]
+	b := r.Append(make([]byte, 8))
+	for n := range len(b) + 1 {
+		got, err := parseSlot(&Message{Payload: b[:n]})
+		if (err == nil) != (n == len(b)) || err == nil && got != r {
+			t.Errorf("%d bytes: %+v, %v", n, got, err)
 		}
 	}
 }

@@ -137,15 +137,12 @@ func (c *Conn) next() (there bool, err error) {
 func message(slot []byte) []byte {
 	var h abi.MsgHeader
 	h.Unmarshal(slot)
-	switch {
-	case h.Length > abi.WindowMessageSize:
+	if h.Length > abi.WindowMessageSize {
 		h.Length = ^uint32(0)
 		h.Marshal(slot)
 		return slot[:abi.MsgHeaderSize]
-	case h.Length < abi.MsgHeaderSize:
-		return slot[:abi.MsgHeaderSize]
 	}
-	return slot[:h.Length]
+	return slot[:max(h.Length, abi.MsgHeaderSize)]
 }
 
 // Write writes whole messages, waiting for room.
