@@ -379,6 +379,9 @@ func testPFManagesVFs(t *testing.T) {
 	if o := objects(pf, abi.AdminOpQueryVFObjects, &abi.QueryVFObjects{VF: 20, Part: abi.CreditInUse}); o != used {
 		t.Errorf("in use %+v", o)
 	}
+	if o := objects(pf, abi.AdminOpQueryVFObjects, &abi.QueryVFObjects{VF: 21, Part: abi.CreditInUse}); o != (abi.ObjectCounts{}) {
+		t.Errorf("in use by a function that is not there %+v", o)
+	}
 	if f := v.home(d.fn).View().Describe(vfID(0, 20)); f.AHs != 3 || f.XRCDs != 3 || f.MaxAH != 3 || f.MaxSRQ != 3 {
 		t.Errorf("shown %+v", f)
 	}
