@@ -210,7 +210,13 @@ func (s *shell) begin() {
 // until reads up to what the guest is to print, and returns what came before.
 func (s *shell) until(what string) string {
 	s.t.Helper()
-	_ = s.conn.SetReadDeadline(time.Now().Add(testTime))
+	return s.untilAt(time.Now().Add(testTime), what)
+}
+
+// untilAt is until with a deadline of its own.
+func (s *shell) untilAt(deadline time.Time, what string) string {
+	s.t.Helper()
+	_ = s.conn.SetReadDeadline(deadline)
 	buf := make([]byte, 4096)
 	for {
 		if at := bytes.Index(s.all.Bytes()[s.from:], []byte(what)); at >= 0 {
@@ -229,9 +235,15 @@ func (s *shell) until(what string) string {
 // run runs a command and returns what it printed and its exit status.
 func (s *shell) run(command string) (string, int) {
 	s.t.Helper()
+	return s.runFor(0, command)
+}
+
+// runFor is run of a command that may take so much longer than others.
+func (s *shell) runFor(d time.Duration, command string) (string, int) {
+	s.t.Helper()
 	s.n++
 	fmt.Fprintf(s.conn, "%s\necho \"@\"@%d:$?:\n", command, s.n)
-	said := s.until(fmt.Sprintf("@@%d:", s.n))
+	said := s.untilAt(time.Now().Add(d+testTime), fmt.Sprintf("@@%d:", s.n))
 	status, err := strconv.Atoi(s.until(":"))
 	if err != nil {
 		s.t.Fatalf("%s: exit status of %s: %v", s.name, command, err)

@@ -14,8 +14,11 @@ import (
 const programTime = 200 * time.Second
 
 // bounded is a command that a guest ends after programTime, and says what it was about.
-func bounded(command string) string {
-	return fmt.Sprintf("bash /root/bounded %d %s", int(programTime.Seconds()), quoted(command))
+func bounded(command string) string { return boundedFor(programTime, command) }
+
+// boundedFor is bounded with another time.
+func boundedFor(d time.Duration, command string) string {
+	return fmt.Sprintf("bash /root/bounded %d %s", int(d.Seconds()), quoted(command))
 }
 
 // quoted is a word for a shell.

@@ -28,13 +28,6 @@ struct ib_mr *vnic_get_dma_mr(struct ib_pd *pd, int access)
 	return &mr->ibmr;
 }
 
-/* How the device is to read pinned memory. */
-struct vnic_translation {
-	struct vnic_page_list list;
-	u32 offset;
-	u8 page_shift;
-};
-
 /*
  * The device takes any offset in the first page, so that the largest pages are
  * found by how the memory lies on the bus, whatever the region's own addresses.
@@ -68,13 +61,40 @@ static int vnic_check_access(int access)
 	return access & ~(VNIC_ACCESS | IB_ACCESS_OPTIONAL) ? -EOPNOTSUPP : 0;
 }
 
+/* Registers memory with the device; the page list is not needed after that. */
+int vnic_mr_make(struct ib_pd *pd, struct vnic_mr *mr, int access, u64 iova, u64 length,
+		 struct vnic_translation *t)
+{
+	struct vnic_reg_mr p = {
+		.pdn = cpu_to_le32(to_vpd(pd)->pdn),
+		.access = cpu_to_le32(access & VNIC_ACCESS),
+		.iova = cpu_to_le64(access & IB_ZERO_BASED ? 0 : iova),
+		.length = cpu_to_le64(length),
+		.pages = cpu_to_le64(t->list.root),
+		.levels = t->list.levels,
+		.page_shift = t->page_shift,
+		.offset = cpu_to_le32(t->offset),
+	};
+	struct vnic_reg_mr_result r;
+	int err;
+
+	mr->life = to_vpd(pd)->life;
+	err = vnic_command_in(to_fn(pd->device), mr->life, VNIC_ADMIN_OP_REG_MR, &p, sizeof(p),
+			      &r, sizeof(r));
+	vnic_page_list_free(&t->list);
+	if (err)
+		return err;
+	mr->ibmr.lkey = le32_to_cpu(r.lkey);
+	mr->ibmr.rkey = le32_to_cpu(r.rkey);
+	mr->ibmr.length = length;
+	mr->ibmr.iova = iova;
+	return 0;
+}
+
 struct ib_mr *vnic_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
 			       int access, struct ib_udata *udata)
 {
-	struct vnic_fn *fn = to_fn(pd->device);
 	struct vnic_translation t;
-	struct vnic_reg_mr_result r;
-	struct vnic_reg_mr p = {};
 	struct vnic_mr *mr;
 	int err;
 
@@ -89,26 +109,11 @@ struct ib_mr *vnic_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova
 		err = PTR_ERR(mr->umem);
 		goto free;
 	}
-	err = vnic_translate(fn, mr->umem, &t);
+	err = vnic_translate(to_fn(pd->device), mr->umem, &t);
+	if (!err)
+		err = vnic_mr_make(pd, mr, access, iova, length, &t);
 	if (err)
 		goto umem;
-	p.pdn = cpu_to_le32(to_vpd(pd)->pdn);
-	p.access = cpu_to_le32(access & VNIC_ACCESS);
-	p.iova = cpu_to_le64(access & IB_ZERO_BASED ? 0 : iova);
-	p.length = cpu_to_le64(length);
-	p.pages = cpu_to_le64(t.list.root);
-	p.levels = t.list.levels;
-	p.page_shift = t.page_shift;
-	p.offset = cpu_to_le32(t.offset);
-	mr->life = to_vpd(pd)->life;
-	err = vnic_command_in(fn, mr->life, VNIC_ADMIN_OP_REG_MR, &p, sizeof(p), &r, sizeof(r));
-	vnic_page_list_free(&t.list);
-	if (err)
-		goto umem;
-	mr->ibmr.lkey = le32_to_cpu(r.lkey);
-	mr->ibmr.rkey = le32_to_cpu(r.rkey);
-	mr->ibmr.length = length;
-	mr->ibmr.iova = iova;
 	return &mr->ibmr;
 umem:
 	ib_umem_release(mr->umem);

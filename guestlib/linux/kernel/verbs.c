@@ -69,6 +69,7 @@ static int vnic_query_device(struct ib_device *ibdev, struct ib_device_attr *att
 	attr->max_mcast_qp_attach = attr->max_mcast_grp;
 	attr->max_total_mcast_qp_attach = attr->max_mcast_grp;
 	attr->max_pkeys = 1;
+	attr->max_dm_size = VNIC_MAX_DM_SIZE;
 	attr->local_ca_ack_delay = 15;
 	attr->timestamp_mask = U64_MAX;
 	attr->hca_core_clock = 1000000; /* kHz: the clock counts nanoseconds */
@@ -165,17 +166,24 @@ static void vnic_fw_str(struct ib_device *ibdev, char *str)
 	snprintf(str, IB_FW_VERSION_NAME_MAX, "%u.%u", VNIC_VERSION_MAJOR, VNIC_VERSION_MINOR);
 }
 
-static int vnic_alloc_ucontext(struct ib_ucontext *uctx, struct ib_udata *udata)
+/* What the provider has to know of the device. */
+void vnic_tell_limits(struct vnic_fn *fn, struct vnic_ucontext_resp *resp)
 {
-	struct vnic_fn *fn = to_fn(uctx->device);
-	struct vnic_ucontext_resp resp = {
+	*resp = (struct vnic_ucontext_resp) {
 		.abi_minor = VNIC_VERSION_MINOR,
 		.max_inline = le16_to_cpu(fn->limits.max_inline),
 		.max_send_sge = le16_to_cpu(fn->limits.max_sge),
 		.max_recv_sge = le16_to_cpu(fn->limits.max_sge),
 		.features = fn->features,
 	};
+}
 
+static int vnic_alloc_ucontext(struct ib_ucontext *uctx, struct ib_udata *udata)
+{
+	struct vnic_fn *fn = to_fn(uctx->device);
+	struct vnic_ucontext_resp resp;
+
+	vnic_tell_limits(fn, &resp);
 	container_of(uctx, struct vnic_ucontext, ibucontext)->life = READ_ONCE(fn->life);
 	if (READ_ONCE(fn->lost))
 		return -EIO;
@@ -306,6 +314,7 @@ static const struct ib_device_ops vnic_ops = {
 	.device_group = &vnic_attr_group,
 
 	.add_gid = vnic_add_gid,
+	.alloc_dm = vnic_alloc_dm,
 	.alloc_hw_port_stats = vnic_alloc_hw_port_stats,
 	.alloc_mr = vnic_alloc_mr,
 	.alloc_mw = vnic_alloc_mw,
@@ -318,6 +327,7 @@ static const struct ib_device_ops vnic_ops = {
 	.create_qp = vnic_create_qp,
 	.create_srq = vnic_create_srq,
 	.create_user_ah = vnic_create_ah,
+	.dealloc_dm = vnic_dealloc_dm,
 	.dealloc_mw = vnic_dealloc_mw,
 	.dealloc_pd = vnic_dealloc_pd,
 	.dealloc_ucontext = vnic_dealloc_ucontext,
@@ -351,6 +361,8 @@ static const struct ib_device_ops vnic_ops = {
 	.query_port = vnic_query_port,
 	.query_qp = vnic_query_qp,
 	.query_srq = vnic_query_srq,
+	.query_ucontext = vnic_query_ucontext,
+	.reg_dm_mr = vnic_reg_dm_mr,
 	.reg_user_mr = vnic_reg_user_mr,
 	.req_notify_cq = vnic_req_notify_cq,
 	.rereg_user_mr = vnic_rereg_user_mr,
@@ -387,6 +399,7 @@ struct vnic_ibdev *vnic_ib_register(struct vnic_fn *fn, struct net_device *netde
 	dev->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_POST_SEND) |
 				BIT_ULL(IB_USER_VERBS_CMD_POST_RECV) |
 				BIT_ULL(IB_USER_VERBS_CMD_POST_SRQ_RECV);
+	dev->driver_def = vnic_uapi;
 	ib_set_device_ops(dev, &vnic_ops);
 	err = ib_device_set_netdev(dev, netdev, 1);
 	if (!err)

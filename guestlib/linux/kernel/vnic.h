@@ -4,7 +4,7 @@
  *
  *   pci.c                     probe, interrupts, the life of a function
  *     function.c              session, registers, state; loss and recovery
- *       verbs.c counters.c gid.c mr.c cq.c qp.c srq.c post.c recover.c  the ib_device
+ *       verbs.c counters.c gid.c mr.c dm.c cq.c qp.c srq.c post.c recover.c  the ib_device
  *         area.c              memory that the device and programs share
  *         admin.c             commands and their completions
  *           control.c         messages over the rings of the window
@@ -17,16 +17,19 @@
 #include <linux/interrupt.h>
 #include <linux/pci.h>
 #include <linux/semaphore.h>
+#include <linux/sizes.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 #include <rdma/ib_verbs.h>
+#include <rdma/uverbs_ioctl.h>
 
 #include "vnic_abi.h"
 #include "vnic_user.h"
 
 #define VNIC_MAX_EVENT_QUEUES	16
 #define VNIC_GID_TABLE		16
+#define VNIC_MAX_DM_SIZE	SZ_1M /* of a function */
 #define VNIC_PAGE_SIZES	GENMASK_ULL(VNIC_MAX_PAGE_SHIFT, VNIC_MIN_PAGE_SHIFT)
 
 struct vnic_fn;
@@ -117,6 +120,7 @@ struct vnic_fn {
 	u32 speed; /* Mbit/s, as it was said last */
 	u8 mac[ETH_ALEN];
 	bool link_up;
+	atomic_long_t dm_used; /* bytes of device memory */
 
 	/* Queues by number, for completions and events. */
 	struct xarray qps, cqs, srqs;
@@ -167,6 +171,13 @@ struct vnic_page_list {
 		void *va;
 		dma_addr_t dma;
 	} *pages;
+};
+
+/* How the device is to read pinned memory. */
+struct vnic_translation {
+	struct vnic_page_list list;
+	u32 offset;
+	u8 page_shift;
 };
 
 /* Copies between struct vnic_address and the same fields of a larger struct. */
@@ -406,6 +417,7 @@ void vnic_ib_unregister(struct vnic_ibdev *dev);
 void vnic_ib_event(struct vnic_fn *fn, enum ib_event_type type);
 u32 vnic_life(struct vnic_fn *fn, struct ib_udata *udata);
 int vnic_pd_make(struct vnic_fn *fn, struct vnic_pd *pd);
+void vnic_tell_limits(struct vnic_fn *fn, struct vnic_ucontext_resp *resp);
 
 /* counters.c */
 struct rdma_hw_stats *vnic_alloc_hw_port_stats(struct ib_device *ibdev, u32 port);
@@ -433,6 +445,18 @@ struct ib_mr *vnic_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_
 int vnic_map_mr_sg(struct ib_mr *mr, struct scatterlist *sg, int n, unsigned int *offset);
 int vnic_alloc_mw(struct ib_mw *mw, struct ib_udata *udata);
 int vnic_dealloc_mw(struct ib_mw *mw);
+
+int vnic_mr_make(struct ib_pd *pd, struct vnic_mr *mr, int access, u64 iova, u64 length,
+		 struct vnic_translation *t);
+
+/* dm.c */
+extern const struct uapi_definition vnic_uapi[];
+struct ib_dm *vnic_alloc_dm(struct ib_device *ibdev, struct ib_ucontext *uctx,
+			    struct ib_dm_alloc_attr *attr, struct uverbs_attr_bundle *attrs);
+int vnic_dealloc_dm(struct ib_dm *dm, struct uverbs_attr_bundle *attrs);
+struct ib_mr *vnic_reg_dm_mr(struct ib_pd *pd, struct ib_dm *dm, struct ib_dm_mr_attr *attr,
+			     struct uverbs_attr_bundle *attrs);
+int vnic_query_ucontext(struct ib_ucontext *uctx, struct uverbs_attr_bundle *attrs);
 
 /* recover.c */
 void vnic_loss_work(struct work_struct *work);

@@ -71,4 +71,35 @@ struct vnic_ah_resp {
 	struct vnic_address address;
 };
 
+/*
+ * What the driver adds to the kernel's own calls: attributes and methods from
+ * 1 << UVERBS_ID_NS_SHIFT on.
+ */
+enum vnic_query_context_attrs {
+	VNIC_ATTR_QUERY_CONTEXT_RESP = 0x1000, /* struct vnic_ucontext_resp */
+};
+
+enum vnic_alloc_dm_attrs {
+	VNIC_ATTR_ALLOC_DM_MAPPING = 0x1000, /* struct vnic_mapping */
+};
+
+enum vnic_dm_methods {
+	VNIC_METHOD_DM_QUERY = 0x1000,
+};
+
+enum vnic_query_dm_attrs {
+	VNIC_ATTR_QUERY_DM_HANDLE = 0x1000,
+	VNIC_ATTR_QUERY_DM_MAPPING, /* struct vnic_mapping */
+	VNIC_ATTR_QUERY_DM_LENGTH,  /* __u64 */
+};
+
+enum vnic_pd_methods {
+	VNIC_METHOD_PD_QUERY = 0x1000,
+};
+
+enum vnic_query_pd_attrs {
+	VNIC_ATTR_QUERY_PD_HANDLE = 0x1000,
+	VNIC_ATTR_QUERY_PD_RESP, /* struct vnic_pd_resp */
+};
+
 #endif

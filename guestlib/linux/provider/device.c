@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Devices, contexts, protection domains, regions, windows, address handles. */
+/* Devices, contexts, protection domains, address handles. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <infiniband/cmd_write.h>
 #include <sys/mman.h>
 
 #include "vnic.h"
@@ -102,6 +103,32 @@ static struct ibv_pd *vnic_alloc_pd(struct ibv_context *ctx)
 	return &pd->ibv;
 }
 
+/* A protection domain that somebody else made in the same context of the kernel. */
+static struct ibv_pd *vnic_import_pd(struct ibv_context *ctx, uint32_t handle)
+{
+	DECLARE_COMMAND_BUFFER(cmd, UVERBS_OBJECT_PD, VNIC_METHOD_PD_QUERY, 2);
+	struct vnic_pd_resp resp;
+	struct vnic_pd *pd = calloc(1, sizeof(*pd));
+
+	if (!pd)
+		return NULL;
+	fill_attr_in_obj(cmd, VNIC_ATTR_QUERY_PD_HANDLE, handle);
+	fill_attr_out_ptr(cmd, VNIC_ATTR_QUERY_PD_RESP, &resp);
+	if (execute_ioctl(ctx, cmd)) { /* there is none */
+		free(pd);
+		return NULL;
+	}
+	pd->ibv.context = ctx;
+	pd->ibv.handle = handle;
+	atomic_init(&pd->refs, 1);
+	return &pd->ibv;
+}
+
+static void vnic_unimport_pd(struct ibv_pd *pd)
+{
+	free(to_vpd(pd));
+}
+
 static int vnic_dealloc_pd(struct ibv_pd *ibpd)
 {
 	struct vnic_pd *pd = to_vpd(ibpd);
@@ -198,66 +225,6 @@ void vnic_domain_drop(struct vnic_pd *parent)
 		atomic_fetch_sub(&parent->refs, 1);
 }
 
-static struct ibv_mr *vnic_reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t hca_va,
-				  int access)
-{
-	struct ib_uverbs_reg_mr_resp resp;
-	struct ibv_reg_mr cmd;
-	struct verbs_mr *mr = calloc(1, sizeof(*mr));
-
-	if (!mr)
-		return NULL;
-	if (ibv_cmd_reg_mr(pd, addr, length, hca_va, access, mr, &cmd, sizeof(cmd), &resp,
-			   sizeof(resp))) {
-		free(mr);
-		return NULL;
-	}
-	return &mr->ibv_mr;
-}
-
-static int vnic_rereg_mr(struct verbs_mr *mr, int flags, struct ibv_pd *pd, void *addr,
-			 size_t length, int access)
-{
-	struct ib_uverbs_rereg_mr_resp resp;
-	struct ibv_rereg_mr cmd;
-
-	return ibv_cmd_rereg_mr(mr, flags, addr, length, (uintptr_t)addr, access, pd, &cmd,
-				sizeof(cmd), &resp, sizeof(resp));
-}
-
-static int vnic_dereg_mr(struct verbs_mr *mr)
-{
-	int err = ibv_cmd_dereg_mr(mr);
-
-	if (!err)
-		free(mr);
-	return err;
-}
-
-static struct ibv_mw *vnic_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
-{
-	struct ib_uverbs_alloc_mw_resp resp;
-	struct ibv_alloc_mw cmd;
-	struct ibv_mw *mw = calloc(1, sizeof(*mw));
-
-	if (!mw)
-		return NULL;
-	if (ibv_cmd_alloc_mw(pd, type, mw, &cmd, sizeof(cmd), &resp, sizeof(resp))) {
-		free(mw);
-		return NULL;
-	}
-	return mw;
-}
-
-static int vnic_dealloc_mw(struct ibv_mw *mw)
-{
-	int err = ibv_cmd_dealloc_mw(mw);
-
-	if (!err)
-		free(mw);
-	return err;
-}
-
 static struct ibv_ah *vnic_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	struct {
@@ -294,6 +261,7 @@ static void vnic_free_context(struct ibv_context *ibctx)
 }
 
 static const struct verbs_context_ops vnic_ops = {
+	.alloc_dm = vnic_alloc_dm,
 	.alloc_mw = vnic_alloc_mw,
 	.alloc_parent_domain = vnic_alloc_parent_domain,
 	.alloc_pd = vnic_alloc_pd,
@@ -318,7 +286,11 @@ static const struct verbs_context_ops vnic_ops = {
 	.destroy_srq = vnic_destroy_srq,
 	.detach_mcast = ibv_cmd_detach_mcast,
 	.free_context = vnic_free_context,
+	.free_dm = vnic_free_dm,
 	.get_srq_num = vnic_get_srq_num,
+	.import_dm = vnic_import_dm,
+	.import_mr = vnic_import_mr,
+	.import_pd = vnic_import_pd,
 	.modify_cq = vnic_modify_cq,
 	.modify_qp = vnic_modify_qp,
 	.modify_srq = vnic_modify_srq,
@@ -333,10 +305,14 @@ static const struct verbs_context_ops vnic_ops = {
 	.query_qp = vnic_query_qp,
 	.query_rt_values = vnic_query_rt_values,
 	.query_srq = vnic_query_srq,
+	.reg_dm_mr = vnic_reg_dm_mr,
 	.reg_mr = vnic_reg_mr,
 	.req_notify_cq = vnic_req_notify_cq,
 	.rereg_mr = vnic_rereg_mr,
 	.resize_cq = vnic_resize_cq,
+	.unimport_dm = vnic_unimport_dm,
+	.unimport_mr = vnic_unimport_mr,
+	.unimport_pd = vnic_unimport_pd,
 };
 
 static struct verbs_context *vnic_alloc_context(struct ibv_device *dev, int cmd_fd, void *priv)
@@ -357,6 +333,26 @@ static struct verbs_context *vnic_alloc_context(struct ibv_device *dev, int cmd_
 		return NULL;
 	}
 	ctx->limits = resp.drv;
+	verbs_set_ops(&ctx->ibv, &vnic_ops);
+	return &ctx->ibv;
+}
+
+/* The context of another process, which handed its file over. */
+static struct verbs_context *vnic_import_context(struct ibv_device *dev, int cmd_fd)
+{
+	DECLARE_COMMAND_BUFFER_LINK(attrs, UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT, 1,
+				    NULL);
+	struct vnic_context *ctx;
+
+	ctx = verbs_init_and_alloc_context(dev, cmd_fd, ctx, ibv, RDMA_DRIVER_UNKNOWN);
+	if (!ctx)
+		return NULL;
+	fill_attr_out_ptr(attrs, VNIC_ATTR_QUERY_CONTEXT_RESP, &ctx->limits);
+	if (ibv_cmd_query_context(&ctx->ibv.context, attrs)) {
+		verbs_uninit_context(&ctx->ibv);
+		free(ctx);
+		return NULL;
+	}
 	verbs_set_ops(&ctx->ibv, &vnic_ops);
 	return &ctx->ibv;
 }
@@ -392,6 +388,7 @@ static const struct verbs_device_ops vnic_device_ops = {
 	.match_max_abi_version = VNIC_USER_ABI_VERSION,
 	.match_device = vnic_match_device,
 	.alloc_context = vnic_alloc_context,
+	.import_context = vnic_import_context,
 	.alloc_device = vnic_alloc_device,
 	.uninit_device = vnic_uninit_device,
 };

@@ -3,7 +3,8 @@
  * libvnic, the rdma-core provider of vnic.ko: what programs do often (post, poll,
  * arm) happens in memory that they share with the device; the rest asks the kernel.
  *
- *   device.c   contexts, domains, regions, windows, address handles
+ *   device.c   contexts, domains, address handles
+ *   memory.c   regions, windows, device memory
  *   cq.c       completion queues, with ibv_start_poll
  *   qp.c       queue pairs and shared receive queues
  *   post.c     ibv_post_*: work requests as the device reads them
@@ -138,6 +139,13 @@ struct vnic_srq {
 	uint32_t srqn;
 };
 
+struct vnic_dm {
+	struct verbs_dm ibv;
+	uint64_t length;
+	void *base;
+	size_t size; /* of what is mapped there */
+};
+
 static inline struct vnic_pd *to_vpd(struct ibv_pd *obj)
 {
 	return container_of(obj, struct vnic_pd, ibv);
@@ -151,6 +159,11 @@ static inline struct vnic_td *to_vtd(struct ibv_td *obj)
 static inline struct vnic_ah *to_vah(struct ibv_ah *obj)
 {
 	return container_of(obj, struct vnic_ah, ibv);
+}
+
+static inline struct vnic_dm *to_vdm(struct ibv_dm *obj)
+{
+	return container_of(obj, struct vnic_dm, ibv.dm);
 }
 
 static inline struct vnic_cq *to_vcq(struct ibv_cq *obj)
@@ -228,6 +241,23 @@ void vnic_unmap(struct vnic_map *map);
 struct ibv_pd *vnic_real_pd(struct ibv_pd *pd);
 void vnic_domain_hold(struct ibv_pd *pd, struct vnic_pd **parent, bool *single);
 void vnic_domain_drop(struct vnic_pd *parent);
+
+/* memory.c */
+struct ibv_mr *vnic_reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t hca_va,
+			   int access);
+int vnic_rereg_mr(struct verbs_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+		  size_t length, int access);
+int vnic_dereg_mr(struct verbs_mr *mr);
+struct ibv_mr *vnic_import_mr(struct ibv_pd *pd, uint32_t handle);
+void vnic_unimport_mr(struct ibv_mr *mr);
+struct ibv_mw *vnic_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int vnic_dealloc_mw(struct ibv_mw *mw);
+struct ibv_dm *vnic_alloc_dm(struct ibv_context *ctx, struct ibv_alloc_dm_attr *attr);
+int vnic_free_dm(struct ibv_dm *dm);
+struct ibv_dm *vnic_import_dm(struct ibv_context *ctx, uint32_t handle);
+void vnic_unimport_dm(struct ibv_dm *dm);
+struct ibv_mr *vnic_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length,
+			      unsigned int access);
 
 /* cq.c */
 struct ibv_cq *vnic_create_cq(struct ibv_context *ctx, int cqe, struct ibv_comp_channel *channel,

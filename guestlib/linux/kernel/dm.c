@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * Device memory, and what programs ask of objects that another process made.
+ *
+ * The device is a process of the host that reaches all of the guest's memory alike:
+ * no memory is nearer to it than the guest's. So device memory is the guest's, of
+ * the driver's, and takes the room of none of the window.
+ */
+#include <linux/slab.h>
+#include <linux/sizes.h>
+#include <rdma/uverbs_ioctl.h>
+#include <rdma/uverbs_std_types.h>
+#define UVERBS_MODULE_NAME vnic
+#include <rdma/uverbs_named_ioctl.h>
+
+#include "vnic.h"
+
+struct vnic_dm {
+	struct ib_dm ibdm;
+	struct vnic_area *area;
+};
+
+static struct vnic_dm *to_vdm(struct ib_dm *obj)
+{
+	return container_of(obj, struct vnic_dm, ibdm);
+}
+
+/* Takes room for device memory, which the programs of a function share. */
+static int vnic_dm_take(struct vnic_fn *fn, size_t size)
+{
+	if (atomic_long_add_return(size, &fn->dm_used) <= VNIC_MAX_DM_SIZE)
+		return 0;
+	atomic_long_sub(size, &fn->dm_used);
+	return -ENOMEM;
+}
+
+static int vnic_dm_tell(struct vnic_dm *dm, struct uverbs_attr_bundle *attrs, size_t attr)
+{
+	struct vnic_mapping m = {
+		.offset = vnic_area_offset(dm->area),
+		.size = dm->area->size,
+	};
+
+	return uverbs_copy_to(attrs, attr, &m, sizeof(m));
+}
+
+struct ib_dm *vnic_alloc_dm(struct ib_device *ibdev, struct ib_ucontext *uctx,
+			    struct ib_dm_alloc_attr *attr, struct uverbs_attr_bundle *attrs)
+{
+	struct vnic_fn *fn = to_fn(ibdev);
+	struct vnic_dm *dm;
+	size_t size;
+	int err;
+
+	if (!attr->length || attr->length > VNIC_MAX_DM_SIZE || attr->alignment > PAGE_SHIFT)
+		return ERR_PTR(-EINVAL);
+	size = PAGE_ALIGN(attr->length);
+	err = vnic_dm_take(fn, size);
+	if (err)
+		return ERR_PTR(err);
+	err = -ENOMEM;
+	dm = kzalloc(sizeof(*dm), GFP_KERNEL);
+	if (!dm)
+		goto give;
+	dm->area = vnic_area_alloc(fn, size);
+	if (!dm->area)
+		goto free;
+	err = vnic_area_offer(dm->area, uctx);
+	if (!err)
+		err = vnic_dm_tell(dm, attrs, VNIC_ATTR_ALLOC_DM_MAPPING);
+	if (err)
+		goto area;
+	return &dm->ibdm;
+area:
+	vnic_area_free(dm->area);
+free:
+	kfree(dm);
+give:
+	atomic_long_sub(size, &fn->dm_used);
+	return ERR_PTR(err);
+}
+
+int vnic_dealloc_dm(struct ib_dm *ibdm, struct uverbs_attr_bundle *attrs)
+{
+	struct vnic_dm *dm = to_vdm(ibdm);
+
+	atomic_long_sub(dm->area->size, &to_fn(ibdm->device)->dm_used);
+	vnic_area_free(dm->area); /* what the program mapped stays with it */
+	kfree(dm);
+	return 0;
+}
+
+/* The kernel checked that offset and length are inside. */
+struct ib_mr *vnic_reg_dm_mr(struct ib_pd *pd, struct ib_dm *ibdm, struct ib_dm_mr_attr *attr,
+			     struct uverbs_attr_bundle *attrs)
+{
+	size_t first = attr->offset >> PAGE_SHIFT;
+	size_t end = PAGE_ALIGN(attr->offset + attr->length) >> PAGE_SHIFT;
+	struct vnic_translation t = {
+		.offset = offset_in_page(attr->offset),
+		.page_shift = PAGE_SHIFT,
+	};
+	struct vnic_mr *mr;
+	int err;
+
+	/* The device has no region without a byte, except one that waits for its memory. */
+	if (!attr->length)
+		return vnic_alloc_mr(pd, IB_MR_TYPE_MEM_REG, 1);
+	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	err = vnic_page_list_init(&t.list, to_fn(pd->device), to_vdm(ibdm)->area->pages + first,
+				  end - first);
+	if (!err)
+		err = vnic_mr_make(pd, mr, attr->access_flags, 0, attr->length, &t);
+	if (err) {
+		kfree(mr);
+		return ERR_PTR(err);
+	}
+	return &mr->ibmr;
+}
+
+static int UVERBS_HANDLER(VNIC_METHOD_DM_QUERY)(struct uverbs_attr_bundle *attrs)
+{
+	struct ib_dm *ibdm = uverbs_attr_get_obj(attrs, VNIC_ATTR_QUERY_DM_HANDLE);
+	u64 length;
+	int err;
+
+	if (IS_ERR(ibdm))
+		return PTR_ERR(ibdm);
+	length = ibdm->length;
+	err = uverbs_copy_to(attrs, VNIC_ATTR_QUERY_DM_LENGTH, &length, sizeof(length));
+	return err ?: vnic_dm_tell(to_vdm(ibdm), attrs, VNIC_ATTR_QUERY_DM_MAPPING);
+}
+
+static int UVERBS_HANDLER(VNIC_METHOD_PD_QUERY)(struct uverbs_attr_bundle *attrs)
+{
+	struct ib_pd *pd = uverbs_attr_get_obj(attrs, VNIC_ATTR_QUERY_PD_HANDLE);
+	struct vnic_pd_resp resp = {};
+
+	if (IS_ERR(pd))
+		return PTR_ERR(pd);
+	resp.pdn = to_vpd(pd)->pdn;
+	return uverbs_copy_to(attrs, VNIC_ATTR_QUERY_PD_RESP, &resp, sizeof(resp));
+}
+
+int vnic_query_ucontext(struct ib_ucontext *uctx, struct uverbs_attr_bundle *attrs)
+{
+	struct vnic_ucontext_resp resp;
+
+	vnic_tell_limits(to_fn(uctx->device), &resp);
+	return uverbs_copy_to_struct_or_zero(attrs, VNIC_ATTR_QUERY_CONTEXT_RESP, &resp,
+					     sizeof(resp));
+}
+
+DECLARE_UVERBS_NAMED_METHOD(VNIC_METHOD_DM_QUERY,
+	UVERBS_ATTR_IDR(VNIC_ATTR_QUERY_DM_HANDLE, UVERBS_OBJECT_DM, UVERBS_ACCESS_READ,
+			UA_MANDATORY),
+	UVERBS_ATTR_PTR_OUT(VNIC_ATTR_QUERY_DM_MAPPING, UVERBS_ATTR_TYPE(struct vnic_mapping),
+			    UA_MANDATORY),
+	UVERBS_ATTR_PTR_OUT(VNIC_ATTR_QUERY_DM_LENGTH, UVERBS_ATTR_TYPE(u64), UA_MANDATORY));
+
+DECLARE_UVERBS_NAMED_METHOD(VNIC_METHOD_PD_QUERY,
+	UVERBS_ATTR_IDR(VNIC_ATTR_QUERY_PD_HANDLE, UVERBS_OBJECT_PD, UVERBS_ACCESS_READ,
+			UA_MANDATORY),
+	UVERBS_ATTR_PTR_OUT(VNIC_ATTR_QUERY_PD_RESP, UVERBS_ATTR_TYPE(struct vnic_pd_resp),
+			    UA_MANDATORY));
+
+DECLARE_UVERBS_GLOBAL_METHODS(UVERBS_OBJECT_DM, &UVERBS_METHOD(VNIC_METHOD_DM_QUERY));
+DECLARE_UVERBS_GLOBAL_METHODS(UVERBS_OBJECT_PD, &UVERBS_METHOD(VNIC_METHOD_PD_QUERY));
+
+ADD_UVERBS_ATTRIBUTES_SIMPLE(vnic_dm_alloc, UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC,
+	UVERBS_ATTR_PTR_OUT(VNIC_ATTR_ALLOC_DM_MAPPING, UVERBS_ATTR_TYPE(struct vnic_mapping),
+			    UA_MANDATORY));
+
+ADD_UVERBS_ATTRIBUTES_SIMPLE(vnic_context_query, UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT,
+	UVERBS_ATTR_PTR_OUT(VNIC_ATTR_QUERY_CONTEXT_RESP,
+			    UVERBS_ATTR_STRUCT(struct vnic_ucontext_resp, features), UA_MANDATORY));
+
+const struct uapi_definition vnic_uapi[] = {
+	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_DEVICE, &vnic_context_query),
+	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_DM, &vnic_dm_alloc),
+	UAPI_DEF_CHAIN_OBJ_TREE_NAMED(UVERBS_OBJECT_DM),
+	UAPI_DEF_CHAIN_OBJ_TREE_NAMED(UVERBS_OBJECT_PD),
+	{}
+};
