@@ -59,8 +59,8 @@ func (w *MW) Dealloc(ctx context.Context) error {
 }
 
 // Rereg gives the region other access rights and another protection domain; nil keeps the domain.
-// It has new keys then, and the old ones mean nothing. It is ErrBusy while windows are bound to it,
-// and revives one whose key became invalid.
+// It is ErrBusy while windows are bound to it, and revives one whose key became invalid: that has
+// new keys then.
 func (m *MR) Rereg(ctx context.Context, access uint32, pd *PD) error {
 	in := abi.ReregMR{LKey: m.lkey, Mask: abi.ReregAccess, Access: access}
 	if pd != nil {

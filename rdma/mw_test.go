@@ -265,8 +265,8 @@ func TestReadInvalidate(t *testing.T) {
 	}
 }
 
-// TestRereg changes everything of a region, one thing at a time: the old keys mean nothing, also to
-// work in flight, and an error changes nothing. (DEV-933)
+// TestRereg changes everything of a region, one thing at a time: the keys mean what it is then, those
+// of other memory nothing, and an error changes nothing. (DEV-933)
 func TestRereg(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	h := p.hosts[1]
@@ -295,13 +295,16 @@ func TestRereg(t *testing.T) {
 	use("no right yet", m.key, m.addr, abi.WCRemAccessErr)
 	k2, st := rereg(abi.ReregMR{LKey: m.key, Mask: abi.ReregAccess, Access: allAccess})
 	ok(t, st)
+	if k2 != m.key {
+		t.Errorf("another key, %#x after %#x, for the same memory", k2, m.key)
+	}
 	use("access given", k2, m.addr, abi.WCSuccess)
-	use("old key", m.key, m.addr, abi.WCRemAccessErr)
 	other := h.alloc(4 << 20)
 	k3, st := rereg(abi.ReregMR{LKey: k2, Mask: abi.ReregTranslation, IOVA: 0, Length: 4 << 20, Pages: h.pageList(other, 4<<20, 2), Levels: 2})
 	ok(t, st)
 	fill(p.ma.bytes(), 8)
 	use("translation", k3, 3<<20, abi.WCSuccess)
+	use("old key", k2, m.addr, abi.WCRemAccessErr)
 	if !bytes.Equal(h.bytes(other+3<<20, 8), p.ma.bytes()[:8]) {
 		t.Fatal("written elsewhere")
 	}
@@ -340,6 +343,7 @@ func TestRereg(t *testing.T) {
 	k5, st := rereg(abi.ReregMR{LKey: p.mb.key, Mask: abi.ReregAccess, Access: allAccess})
 	ok(t, st)
 	use("valid again", k5, p.mb.addr, abi.WCSuccess)
+	use("key that was made invalid", p.mb.key, p.mb.addr, abi.WCRemAccessErr)
 }
 
 // TestWindowEnds: a window ends with its queue pair, and everything can be destroyed then.

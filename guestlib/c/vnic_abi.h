@@ -525,7 +525,7 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_DEALLOC_MW = 39, /* destroys a memory window. */
 	VNIC_ADMIN_OP_ATTACH_MCAST = 43, /* has a queue pair of type UD receive the datagrams to a multicast group; again does nothing. */
 	VNIC_ADMIN_OP_DETACH_MCAST = 44, /* ends what AttachMcast began. */
-	VNIC_ADMIN_OP_REREG_MR = 40, /* changes a region and gives it new keys; after an error it is as it was. */
+	VNIC_ADMIN_OP_REREG_MR = 40, /* changes a region, and gives it new keys when its memory changes; after an error it is as it was. */
 	VNIC_ADMIN_OP_RESIZE_CQ = 41, /* moves a completion queue to another area; entries written before stay in the old one. */
 	VNIC_ADMIN_OP_MODIFY_CQ = 42, /* sets how many completions share an event. */
 	VNIC_ADMIN_OP_VF_ENABLE = 64, /* PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's. */

@@ -298,12 +298,21 @@ func mrReregister(t *T) {
 	r.cq.want(1, abi.WCSuccess)
 	var out abi.RegMRResult
 	r.must(abi.AdminOpReregMR, &abi.ReregMR{LKey: old.lkey, Mask: abi.ReregAccess, Access: allAccess}, &out)
-	if out.LKey == old.lkey || out.RKey == old.rkey {
-		t.Fatalf("ReregMR gave keys %#x and %#x, those of before", out.LKey, out.RKey)
+	if out.LKey != old.lkey || out.RKey != old.rkey {
+		t.Fatalf("ReregMR gave keys %#x and %#x for the same memory, %#x and %#x before", out.LKey, out.RKey, old.lkey, old.rkey)
 	}
-	r.mr.lkey, r.mr.rkey = out.LKey, out.RKey
 	r.nop(2)
 	r.cq.want(2, abi.WCSuccess)
+	other := region{block: r.alloc(abi.PageSize), iova: old.iova}
+	other.list = r.pages(other.block)
+	r.must(abi.AdminOpReregMR, &abi.ReregMR{
+		LKey: old.lkey, Mask: abi.ReregTranslation, IOVA: other.iova, Length: abi.PageSize, Pages: other.list.Root, Levels: other.list.Levels,
+	}, &out)
+	if out.LKey == old.lkey || out.RKey == old.rkey {
+		t.Fatalf("ReregMR gave keys %#x and %#x for other memory, those of before", out.LKey, out.RKey)
+	}
+	other.lkey, other.rkey = out.LKey, out.RKey
+	*r.mr = other
 	r.a.post(abi.SendWQE{WRID: 3, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: old.iova, RKey: old.rkey}, r.mr.sge(0, 8))
 	r.cq.want(3, abi.WCRemAccessErr)
 }

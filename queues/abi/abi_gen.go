@@ -1227,7 +1227,7 @@ const (
 	AdminOpDeallocMW      AdminOp = 39 // destroys a memory window.
 	AdminOpAttachMcast    AdminOp = 43 // has a queue pair of type UD receive the datagrams to a multicast group; again does nothing.
 	AdminOpDetachMcast    AdminOp = 44 // ends what AttachMcast began.
-	AdminOpReregMR        AdminOp = 40 // changes a region and gives it new keys; after an error it is as it was.
+	AdminOpReregMR        AdminOp = 40 // changes a region, and gives it new keys when its memory changes; after an error it is as it was.
 	AdminOpResizeCQ       AdminOp = 41 // moves a completion queue to another area; entries written before stay in the old one.
 	AdminOpModifyCQ       AdminOp = 42 // sets how many completions share an event.
 	AdminOpVFEnable       AdminOp = 64 // PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's.

@@ -73,7 +73,7 @@ type VerbsHandler interface {
 	AttachMcast(p *Mcast) Status
 	// DetachMcast ends what AttachMcast began.
 	DetachMcast(p *Mcast) Status
-	// ReregMR changes a region and gives it new keys; after an error it is as it was.
+	// ReregMR changes a region, and gives it new keys when its memory changes; after an error it is as it was.
 	// It is only begun: whoever goes on with it makes the result.
 	ReregMR(p *ReregMR) Status
 	// ResizeCQ moves a completion queue to another area; entries written before stay in the old one.

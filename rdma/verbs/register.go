@@ -113,11 +113,16 @@ func (g *Registration) add() abi.Status {
 	return abi.StatusOK
 }
 
-// replace puts the new region into the place of the old.
+// replace puts the new region into the place of the old. Its keys stay, unless they would come to name
+// other memory, or were made invalid: peers may still have those.
 func (g *Registration) replace() abi.Status {
 	old, m, r := g.replaces, g.mr, g.regions
 	if old.windows > 0 { // bound while the page list was read
 		return abi.StatusBusy
+	}
+	generation := uint8(old.key)
+	if !g.keepArea || !old.valid {
+		generation++
 	}
 	if !g.keepArea {
 		r.pageListBytes -= old.footprint()
@@ -125,7 +130,7 @@ func (g *Registration) replace() abi.Status {
 	old.valid = false
 	old.pd.users--
 	m.pd.users++
-	m.key = numberKey(r.table.Replace(keyNumber(old.key), m, uint8(old.key)+1))
+	m.key = numberKey(r.table.Replace(keyNumber(old.key), m, generation))
 	return abi.StatusOK
 }
 

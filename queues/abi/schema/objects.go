@@ -45,7 +45,7 @@ var objectCommands = []Command{
 		Needs: []Need{{Feature: "Datagrams"}},
 	},
 	{
-		Name: "ReregMR", Code: 40, Group: "Verbs", Params: "ReregMR", Result: "RegMRResult", Doc: "changes a region and gives it new keys; after an error it is as it was.", Errors: "NotFound (region, PD), Busy (windows are bound to it, or another ReregMR is not done), NoResources, MemoryFault, TooLarge",
+		Name: "ReregMR", Code: 40, Group: "Verbs", Params: "ReregMR", Result: "RegMRResult", Doc: "changes a region, and gives it new keys when its memory changes; after an error it is as it was.", Errors: "NotFound (region, PD), Busy (windows are bound to it, or another ReregMR is not done), NoResources, MemoryFault, TooLarge",
 		Needs: []Need{{Feature: "ExtendedVerbs"}},
 		Long:  true,
 	},
