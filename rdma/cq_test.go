@@ -68,6 +68,9 @@ func TestResizeCQ(t *testing.T) {
 		n := int(layout.Size())
 		at := h.alloc(n)
 		h.cqEvents = nil
+		if st := h.fn.ResizeCQ(&abi.ResizeCQ{CQN: p.a.send.number, Log2Entries: 1, Levels: 1, Pages: h.pageList(at, n, 1)}); st != abi.StatusInvalidArgument {
+			t.Errorf("2 entries, where 4 wait: %v", st)
+		}
 		ok(t, h.fn.ResizeCQ(&abi.ResizeCQ{CQN: p.a.send.number, Log2Entries: log2, Levels: 1, Pages: h.pageList(at, n, 1)}))
 		if len(h.cqEvents) != 1 {
 			t.Fatal("no event: what was armed in the old area is lost")

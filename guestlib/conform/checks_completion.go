@@ -244,22 +244,25 @@ func cqArmWordSolicited(t *T) {
 
 func cqResize(t *T) {
 	r := t.rig()
-	for i := range uint64(3) {
+	for i := range uint64(4) {
 		r.nop(i)
 	}
 	r.cq.want(0, abi.WCSuccess)
-	t.until(func() bool { v, _ := mem(r.cq.block).Load32(64); return v == 3 }, "three entries")
+	t.until(func() bool { v, _ := mem(r.cq.block).Load32(64); return v == 4 }, "four entries")
 	old := *r.cq
+	r.cq.area(1)
+	r.refuse(abi.AdminOpResizeCQ, &abi.ResizeCQ{CQN: r.cq.cqn, Log2Entries: 1, Levels: r.cq.list.Levels, Pages: r.cq.list.Root}, abi.StatusInvalidArgument)
 	r.cq.area(2)
 	r.must(abi.AdminOpResizeCQ, &abi.ResizeCQ{CQN: r.cq.cqn, Log2Entries: 2, Levels: r.cq.list.Levels, Pages: r.cq.list.Root}, nil)
 	r.cq.event()
 	before := bytes.Clone(old.block.Bytes())
-	for i := uint64(3); i < 9; i++ {
+	for i := uint64(4); i < 9; i++ {
 		r.nop(i)
 		r.cq.want(i, abi.WCSuccess)
 	}
 	old.want(1, abi.WCSuccess)
 	old.want(2, abi.WCSuccess)
+	old.want(3, abi.WCSuccess)
 	copy(before, old.block.Bytes()[:64]) // the driver's own line
 	if !bytes.Equal(before, old.block.Bytes()) {
 		t.Fatalf("the device wrote to the old area after ResizeCQ had completed")

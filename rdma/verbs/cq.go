@@ -117,6 +117,12 @@ func (t *CQs) ResizeCQ(r *abi.ResizeCQ) abi.Status {
 		return st
 	}
 	layout := ring.CQLayout(r.Log2Entries)
+	switch free, err := c.ring.Look(); {
+	case err != nil:
+		return abi.StatusBadState // the next completion finds the same
+	case c.ring.Entries()-free > layout.Entries():
+		return abi.StatusInvalidArgument
+	}
 	area, st := t.owner.area(r.Pages, r.Levels, layout.Size())
 	if st != abi.StatusOK {
 		return st

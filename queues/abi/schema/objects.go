@@ -50,7 +50,7 @@ var objectCommands = []Command{
 		Long:  true,
 	},
 	{
-		Name: "ResizeCQ", Code: 41, Group: "Verbs", Params: "ResizeCQ", Doc: "moves a completion queue to another area; entries written before stay in the old one.", Errors: "NotFound, BadState (it overflowed), MemoryFault, TooLarge",
+		Name: "ResizeCQ", Code: 41, Group: "Verbs", Params: "ResizeCQ", Doc: "moves a completion queue to another area; entries written before stay in the old one.", Errors: "NotFound, BadState (it overflowed), InvalidArgument (more entries wait than it is to have), MemoryFault, TooLarge",
 		Needs: []Need{{Feature: "ExtendedVerbs"}},
 		Areas: []Area{{Entries: "Log2Entries", Log2Entry: 6}},
 	},
