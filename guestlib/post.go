@@ -19,6 +19,8 @@ const (
 	LocalInv = abi.OpLocalInv // makes Imm, a key of this side, invalid
 	BindMW   = abi.OpBindMW   // binds the window whose new key is RKey; see MW.Bind
 
+	AtomicWrite = abi.OpAtomicWrite // WRITE of the 8 bytes of Swap, of which nobody sees a part
+
 	MaskedCmpSwap  = abi.OpMaskedCmpSwap
 	MaskedFetchAdd = abi.OpMaskedFetchAdd
 )
@@ -44,7 +46,7 @@ type SendWR struct {
 	RemoteAddr uint64 // WRITE, READ, atomics
 	RKey       uint32
 	CompareAdd uint64 // the value to compare (CmpSwap) or to add (FetchAdd), masked or not
-	Swap       uint64 // what to store if the comparison holds (CmpSwap), masked or not
+	Swap       uint64 // what to store if the comparison holds (CmpSwap), masked or not, or in any case (AtomicWrite)
 
 	// Masks of masked atomics (RFC 7306 §5): MaskedCmpSwap compares the bits of CompareMask and
 	// swaps those of Mask; in Mask of MaskedFetchAdd each bit is the most significant one of a

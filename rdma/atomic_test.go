@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
 	"sync"
@@ -115,5 +116,47 @@ func TestAtomicsMeetTheGuest(t *testing.T) {
 	wg.Wait()
 	if got := binary.LittleEndian.Uint64(p.mb.bytes()); got != n<<32|n {
 		t.Fatalf("the word is %#x, want %#x: additions were lost", got, uint64(n<<32|n))
+	}
+}
+
+// TestAtomicWrite writes words and nothing beside them, in the order of the queue, without room for
+// inline data; what it cannot be is refused. (DEV-614)
+func TestAtomicWrite(t *testing.T) {
+	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
+	write := func(off int, word uint64) abi.SendWQE {
+		x := p.remote(abi.OpAtomicWrite, off)
+		x.Swap = word
+		return x
+	}
+	fill(p.mb.bytes(), 1)
+	fill(p.ma.bytes(), 2)
+	want := bytes.Clone(p.mb.bytes())
+	p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 2048))
+	p.a.post(write(1024, 0x0123_4567_89ab_cdef))
+	copy(want, p.ma.bytes()[:2048])
+	binary.LittleEndian.PutUint64(want[1024:], 0x0123_4567_89ab_cdef)
+	c := p.a.send.wait(2)
+	success(t, c)
+	if c[1].Opcode != abi.WCOpAtomicWrite {
+		t.Errorf("completion %+v", c[1])
+	}
+	if !bytes.Equal(p.mb.bytes(), want) {
+		t.Error("something else was written")
+	}
+	inline, long := write(0, 0), write(0, 0)
+	inline.Flags |= abi.SendInline
+	long.NumSGE = 1
+	for name, x := range map[string]abi.SendWQE{"address": write(4, 0), "inline data": inline, "SGE": long} {
+		p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
+		p.a.postRaw(x, make([]byte, abi.SGESize))
+		p.a.ring()
+		if st := p.a.send.wait(1)[0].Status; st != abi.WCLocQPOpErr {
+			t.Errorf("%s: %v", name, st)
+		}
+	}
+	q := newPair(t, true, 4096, worldConfig{}, uc)
+	q.a.post(q.remote(abi.OpAtomicWrite, 0))
+	if st := q.a.send.wait(1)[0].Status; st != abi.WCLocQPOpErr {
+		t.Errorf("UC: %v", st)
 	}
 }

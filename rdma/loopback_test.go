@@ -51,6 +51,7 @@ func TestOverLoopback(t *testing.T) {
 		{"XRC", TestXRC},
 		{"XRCRefusals", TestXRCRefusals},
 		{"MaskedAtomics", TestMaskedAtomics},
+		{"AtomicWrite", TestAtomicWrite},
 		{"Window", TestWindow},
 		{"WindowEnds", TestWindowEnds},
 		{"WindowRights", TestWindowRights},

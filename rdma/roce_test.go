@@ -86,6 +86,12 @@ func TestOrderingTableOverRoCE(t *testing.T) {
 	TestOrderingTable(t)
 }
 
+// TestAtomicWriteOverRoCE is TestAtomicWrite over RoCEv2, where it is a WRITE, too.
+func TestAtomicWriteOverRoCE(t *testing.T) {
+	roceWorlds(t)
+	TestAtomicWrite(t)
+}
+
 // TestRoCECarries sees to it that those worlds are what they say.
 func TestRoCECarries(t *testing.T) {
 	roceWorlds(t)

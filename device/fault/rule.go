@@ -82,7 +82,7 @@ type parsed struct {
 var opcodes = map[string]abi.Opcode{
 	"write": abi.OpWrite, "write-imm": abi.OpWriteImm, "send": abi.OpSend, "send-imm": abi.OpSendImm, "send-inv": abi.OpSendInv, "read": abi.OpRead,
 	"read-inv": abi.OpReadInv, "cmp-swap": abi.OpCmpSwap, "fetch-add": abi.OpFetchAdd, "masked-cmp-swap": abi.OpMaskedCmpSwap,
-	"masked-fetch-add": abi.OpMaskedFetchAdd, "local-inv": abi.OpLocalInv, "bind-mw": abi.OpBindMW,
+	"masked-fetch-add": abi.OpMaskedFetchAdd, "atomic-write": abi.OpAtomicWrite, "local-inv": abi.OpLocalInv, "bind-mw": abi.OpBindMW,
 }
 
 // parse checks a rule.

@@ -137,7 +137,7 @@ typedef uint64_t vnic_le64;
 #define VNIC_REG_CLOCK 0x180U /* 8 bytes, RO. The device's clock, by which CQE.Timestamp is taken: nanoseconds, monotonic. */
 
 /* Feature bits, negotiated by Hello. */
-#define VNIC_FEATURE_EXTENDED_VERBS 0x2U /* masked atomics, shared receive queues, XRC, memory windows, registering again, resized and moderated completion queues, orderings, complete in error, all states of queue pairs and all asynchronous events. */
+#define VNIC_FEATURE_EXTENDED_VERBS 0x2U /* masked atomics, atomic WRITEs, shared receive queues, XRC, memory windows, registering again, resized and moderated completion queues, orderings, complete in error, all states of queue pairs and all asynchronous events. */
 #define VNIC_FEATURE_EVENT_INDEX 0x1U /* the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell. */
 #define VNIC_FEATURE_DATAGRAMS 0x100U /* UD and GSI queue pairs, address handles. */
 #define VNIC_FEATURE_ARM_WORD 0x4U /* the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell. */
@@ -307,6 +307,7 @@ enum vnic_opcode {
 	VNIC_OP_FETCH_ADD = 6, /* 8-byte fetch and add; the first SGE receives the old value. */
 	VNIC_OP_MASKED_CMP_SWAP = 33, /* CmpSwap of the bits that AtomicMasks names; the first SGE receives the old value. */
 	VNIC_OP_MASKED_FETCH_ADD = 34, /* FetchAdd in the fields that AtomicMasks delimits; the first SGE receives the old value. */
+	VNIC_OP_ATOMIC_WRITE = 15, /* WRITE of the 8 bytes of Swap, as one store. */
 	VNIC_OP_LOCAL_INV = 7, /* makes a key of this function invalid, after all earlier requests are done. */
 	VNIC_OP_BIND_MW = 8, /* binds a memory window to a part of a region. */
 	VNIC_OP_REG_MR = 32, /* gives a region of AllocMR its memory; in queues made with QPPrivileged. */
@@ -398,6 +399,7 @@ enum vnic_wc_opcode {
 	VNIC_WC_OP_FETCH_ADD = 4, /* fetch and add. */
 	VNIC_WC_OP_BIND_MW = 5, /* a memory window was bound. */
 	VNIC_WC_OP_LOCAL_INV = 6, /* a key was made invalid. */
+	VNIC_WC_OP_ATOMIC_WRITE = 9, /* atomic WRITE. */
 	VNIC_WC_OP_MASKED_CMP_SWAP = 11, /* masked compare and swap. */
 	VNIC_WC_OP_MASKED_FETCH_ADD = 12, /* masked fetch and add. */
 	VNIC_WC_OP_REG_MR = 13, /* a region has its memory. */
@@ -1369,7 +1371,7 @@ struct vnic_send_wqe {
 	vnic_le32 rkey; /* key of the peer's memory (WRITE, READ, atomics); new key of the window (BindMW). */
 	vnic_le32 remote_srqn; /* shared receive queue of the peer (XRCSend only). */
 	vnic_le64 compare_add; /* value to compare (CmpSwap) or to add (FetchAdd), masked or not. */
-	vnic_le64 swap; /* value to store when the comparison holds (CmpSwap), masked or not. */
+	vnic_le64 swap; /* value to store when the comparison holds (CmpSwap), masked or not; what AtomicWrite writes. */
 	vnic_le32 inline_len; /* bytes of inline data; 0 when not inline. */
 	vnic_le32 remote_qpn; /* queue pair of the peer (UD). */
 	vnic_le32 remote_qkey; /* Q_Key of the peer; with bit 31 set the QP's own is sent instead (UD). */

@@ -18,6 +18,7 @@ var queueChecks = []check{
 	{"queue.flush", "DEV-610", 0, queueFlush},
 	{"queue.dropped", "DEV-610", 0, queueDropped},
 	{"queue.operations", "DEV-606 DEV-609", 0, queueOperations},
+	{"queue.atomic-write", "DEV-614", abi.FeatureExtendedVerbs, queueAtomicWrite},
 	{"queue.masked-atomics", "DEV-611", abi.FeatureExtendedVerbs, queueMaskedAtomics},
 	{"queue.atomic-alignment", "DEV-613", 0, queueAtomicAlignment},
 	{"doorbell.nobody", "DEV-801", 0, doorbellNobody},
@@ -284,6 +285,24 @@ func (r *rig) received(op abi.Opcode, e *abi.CQE, n int) {
 	if op == abi.OpSend == (e.Flags&abi.WCFlagImm != 0) || op != abi.OpSend && e.Imm != 0x1234_5678 {
 		r.t.Fatalf("%s: receive completion with flags %#x and immediate %#x", op, e.Flags, e.Imm)
 	}
+}
+
+func queueAtomicWrite(t *T) {
+	r := t.rig()
+	write := func(w abi.SendWQE, sges ...abi.SGE) {
+		w.Opcode, w.Flags, w.RKey = abi.OpAtomicWrite, w.Flags|abi.SendSignaled, r.mr.rkey
+		r.a.post(w, sges...)
+	}
+	const word = 0x0123_4567_89ab_cdef
+	write(abi.SendWQE{WRID: 1, RemoteAddr: r.mr.iova + 8, Swap: word})
+	if e := r.cq.want(1, abi.WCSuccess); e.Opcode != abi.WCOpAtomicWrite {
+		t.Fatalf("its completion says %s", e.Opcode)
+	}
+	if v := r.mr.load64(8); v != word || r.mr.load64(0) != 0 || r.mr.load64(16) != 0 {
+		t.Fatalf("%#x where %#x was to be written, %#x before and %#x behind it", v, uint64(word), r.mr.load64(0), r.mr.load64(16))
+	}
+	write(abi.SendWQE{WRID: 2, RemoteAddr: r.mr.iova + 4})
+	r.cq.want(2, abi.WCLocQPOpErr)
 }
 
 func queueMaskedAtomics(t *T) {

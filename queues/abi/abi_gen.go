@@ -227,7 +227,7 @@ var Registers = [...]Register{
 
 // Feature bits, negotiated by Hello.
 const (
-	FeatureExtendedVerbs  = 0x2     // masked atomics, shared receive queues, XRC, memory windows, registering again, resized and moderated completion queues, orderings, complete in error, all states of queue pairs and all asynchronous events.
+	FeatureExtendedVerbs  = 0x2     // masked atomics, atomic WRITEs, shared receive queues, XRC, memory windows, registering again, resized and moderated completion queues, orderings, complete in error, all states of queue pairs and all asynchronous events.
 	FeatureEventIndex     = 0x1     // the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell.
 	FeatureDatagrams      = 0x100   // UD and GSI queue pairs, address handles.
 	FeatureArmWord        = 0x4     // the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell.
@@ -597,6 +597,7 @@ const (
 	OpFetchAdd       Opcode = 6  // 8-byte fetch and add; the first SGE receives the old value.
 	OpMaskedCmpSwap  Opcode = 33 // CmpSwap of the bits that AtomicMasks names; the first SGE receives the old value.
 	OpMaskedFetchAdd Opcode = 34 // FetchAdd in the fields that AtomicMasks delimits; the first SGE receives the old value.
+	OpAtomicWrite    Opcode = 15 // WRITE of the 8 bytes of Swap, as one store.
 	OpLocalInv       Opcode = 7  // makes a key of this function invalid, after all earlier requests are done.
 	OpBindMW         Opcode = 8  // binds a memory window to a part of a region.
 	OpRegMR          Opcode = 32 // gives a region of AllocMR its memory; in queues made with QPPrivileged.
@@ -625,6 +626,8 @@ func (v Opcode) String() string {
 		return "MASKED_CMP_SWAP"
 	case OpMaskedFetchAdd:
 		return "MASKED_FETCH_ADD"
+	case OpAtomicWrite:
+		return "ATOMIC_WRITE"
 	case OpLocalInv:
 		return "LOCAL_INV"
 	case OpBindMW:
@@ -892,6 +895,7 @@ const (
 	WCOpFetchAdd       WCOpcode = 4   // fetch and add.
 	WCOpBindMW         WCOpcode = 5   // a memory window was bound.
 	WCOpLocalInv       WCOpcode = 6   // a key was made invalid.
+	WCOpAtomicWrite    WCOpcode = 9   // atomic WRITE.
 	WCOpMaskedCmpSwap  WCOpcode = 11  // masked compare and swap.
 	WCOpMaskedFetchAdd WCOpcode = 12  // masked fetch and add.
 	WCOpRegMR          WCOpcode = 13  // a region has its memory.
@@ -916,6 +920,8 @@ func (v WCOpcode) String() string {
 		return "BIND_MW"
 	case WCOpLocalInv:
 		return "LOCAL_INV"
+	case WCOpAtomicWrite:
+		return "ATOMIC_WRITE"
 	case WCOpMaskedCmpSwap:
 		return "MASKED_CMP_SWAP"
 	case WCOpMaskedFetchAdd:
@@ -3823,7 +3829,7 @@ type SendWQE struct {
 	RKey       uint32 // @24: key of the peer's memory (WRITE, READ, atomics); new key of the window (BindMW).
 	RemoteSRQN uint32 // @28: shared receive queue of the peer (XRCSend only).
 	CompareAdd uint64 // @32: value to compare (CmpSwap) or to add (FetchAdd), masked or not.
-	Swap       uint64 // @40: value to store when the comparison holds (CmpSwap), masked or not.
+	Swap       uint64 // @40: value to store when the comparison holds (CmpSwap), masked or not; what AtomicWrite writes.
 	InlineLen  uint32 // @48: bytes of inline data; 0 when not inline.
 	RemoteQPN  uint32 // @52: queue pair of the peer (UD).
 	RemoteQKey uint32 // @56: Q_Key of the peer; with bit 31 set the QP's own is sent instead (UD).

@@ -79,6 +79,7 @@ var ofOperation = map[abi.Opcode]opcodes{
 	abi.OpSendImm:        {wire.SendOnlyImm, wire.SendFirst, wire.SendMiddle, wire.SendLastImm},
 	abi.OpSendInv:        {wire.SendOnlyInv, wire.SendFirst, wire.SendMiddle, wire.SendLastInv},
 	abi.OpWrite:          {wire.WriteOnly, wire.WriteFirst, wire.WriteMiddle, wire.WriteLast},
+	abi.OpAtomicWrite:    alone(wire.WriteOnly),
 	abi.OpWriteImm:       {wire.WriteOnlyImm, wire.WriteFirst, wire.WriteMiddle, wire.WriteLastImm},
 	abi.OpRead:           alone(wire.ReadRequest),
 	abi.OpReadInv:        alone(wire.ReadRequest),
@@ -88,7 +89,7 @@ var ofOperation = map[abi.Opcode]opcodes{
 	abi.OpMaskedFetchAdd: alone(wire.MaskedFetchAdd),
 }
 
-// alone is an operation whose request has no data.
+// alone is an operation whose request is one packet.
 func alone(op wire.Opcode) opcodes { return opcodes{op, op, op, op} }
 
 // opcode is that of the next packet of r.

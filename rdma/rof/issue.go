@@ -115,7 +115,7 @@ func (i *initiator) opcode(r *transport.Request) wire.Opcode {
 		return pick(wire.SendOnlyImm, wire.SendFirst, wire.SendMiddle, wire.SendLastImm)
 	case abi.OpSendInv:
 		return pick(wire.SendOnlyInv, wire.SendFirst, wire.SendMiddle, wire.SendLastInv)
-	case abi.OpWrite:
+	case abi.OpWrite, abi.OpAtomicWrite:
 		return pick(wire.WriteOnly, wire.WriteFirst, wire.WriteMiddle, wire.WriteLast)
 	case abi.OpWriteImm:
 		return pick(wire.WriteOnlyImm, wire.WriteFirst, wire.WriteMiddle, wire.WriteLastImm)

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"encoding/binary"
 	"math/bits"
 
 	"github.com/falcon-vnic/vnic/internal/vtime"
@@ -89,10 +90,13 @@ func (m *MR) Read(addr uint64, dst []byte) error {
 	return m.area.ReadAt(m.offset(addr), dst)
 }
 
-// Write copies src to memory at addr, which the region covers.
+// Write copies src to memory at addr, which the region covers; a word by one store.
 func (m *MR) Write(addr uint64, src []byte) error {
 	if err := m.lost(); err != nil {
 		return err
+	}
+	if len(src) == 8 && m.aligned(addr) {
+		return m.area.Store64Release(m.offset(addr), binary.LittleEndian.Uint64(src))
 	}
 	return m.area.WriteAt(m.offset(addr), src)
 }

@@ -57,6 +57,8 @@ func (s *requester) check(w *SendWR, rest []byte) abi.WCStatus {
 			return abi.WCLocQPOpErr
 		}
 		need = abi.AccessLocalWrite
+	case abi.OpAtomicWrite:
+		return w.word()
 	case abi.OpRegMR:
 		if !s.sq.privileged {
 			return abi.WCLocQPOpErr
@@ -127,7 +129,7 @@ func (s *requester) brokenBy(w *SendWR) abi.Clause {
 	x := &w.WQE
 	masked := x.Opcode == abi.OpMaskedCmpSwap || x.Opcode == abi.OpMaskedFetchAdd
 	switch {
-	case masked && !q.owner.Extended():
+	case (masked || x.Opcode == abi.OpAtomicWrite) && !q.owner.Extended():
 		return abi.DRV103
 	case q.unreliable() && !carries(x.Opcode):
 		return abi.DRV960

@@ -1,6 +1,8 @@
 package verbs
 
 import (
+	"encoding/binary"
+
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
@@ -50,6 +52,18 @@ func (w *SendWR) local(rest []byte) abi.WCStatus {
 	return abi.WCSuccess
 }
 
+// word completes an atomic WRITE: a WRITE of 8 bytes that are in the entry.
+func (w *SendWR) word() abi.WCStatus {
+	x := &w.WQE
+	if x.Flags&abi.SendInline != 0 || x.NumSGE != 0 || x.RemoteAddr&7 != 0 {
+		return abi.WCLocQPOpErr
+	}
+	w.Inline = binary.LittleEndian.AppendUint64(w.Inline, x.Swap)
+	w.Length = uint32(len(w.Inline))
+	x.Flags, x.InlineLen = x.Flags|abi.SendInline, 0 // no matter of the queue's limit
+	return abi.WCSuccess
+}
+
 // at is the place of offset in the request's list.
 func (w *SendWR) at(offset uint32) (c Cursor) {
 	if len(w.SGEs) > 0 && offset < w.SGEs[0].Length { // as a rule there is one element
@@ -64,6 +78,8 @@ func WCOpcode(op abi.Opcode) abi.WCOpcode {
 	switch op {
 	case abi.OpWrite, abi.OpWriteImm:
 		return abi.WCOpWrite
+	case abi.OpAtomicWrite:
+		return abi.WCOpAtomicWrite
 	case abi.OpRead, abi.OpReadInv:
 		return abi.WCOpRead
 	case abi.OpLocalInv:

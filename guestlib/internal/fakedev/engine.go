@@ -95,6 +95,8 @@ func sendOpcode(op abi.Opcode) abi.WCOpcode {
 	switch op {
 	case abi.OpWrite, abi.OpWriteImm:
 		return abi.WCOpWrite
+	case abi.OpAtomicWrite:
+		return abi.WCOpAtomicWrite
 	case abi.OpRead:
 		return abi.WCOpRead
 	case abi.OpCmpSwap:
@@ -160,6 +162,13 @@ func (q *qp) execute(w *abi.SendWQE) (length int, st abi.WCStatus, wait bool) {
 		m.pages.ReadAt(off, b)
 		tamper(b)
 		return n, q.scatter(sgl, b), false
+	case abi.OpAtomicWrite:
+		m, off := p.s.find(w.RKey, p.pdn, w.RemoteAddr, 8, abi.AccessRemoteWrite)
+		if m == nil || p.access&abi.AccessRemoteWrite == 0 {
+			return 0, abi.WCRemAccessErr, false
+		}
+		m.pages.Store64Release(off, w.Swap)
+		return 8, abi.WCSuccess, false
 	case abi.OpCmpSwap, abi.OpFetchAdd, abi.OpMaskedCmpSwap, abi.OpMaskedFetchAdd:
 		m, off := p.s.find(w.RKey, p.pdn, w.RemoteAddr, 8, abi.AccessRemoteAtomic)
 		if m == nil || p.access&abi.AccessRemoteAtomic == 0 {

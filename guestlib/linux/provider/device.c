@@ -47,6 +47,9 @@ static int vnic_query_device(struct ibv_context *ctx, const struct ibv_query_dev
 	err = ibv_cmd_query_device_any(ctx, input, attr, size, &resp, &resp_size);
 	if (err)
 		return err;
+	if (size >= offsetof(struct ibv_device_attr_ex, device_cap_flags_ex) +
+			    sizeof(attr->device_cap_flags_ex))
+		attr->device_cap_flags_ex |= IB_UVERBS_DEVICE_ATOMIC_WRITE; /* of its kind */
 	snprintf(attr->orig_attr.fw_ver, sizeof(attr->orig_attr.fw_ver), "%u.%u",
 		 (unsigned int)(resp.base.fw_ver >> 32), (unsigned int)resp.base.fw_ver);
 	return 0;

@@ -135,6 +135,15 @@ static void vnic_wr_fetch_add(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t addr
 		w->compare_add = htole64(add);
 }
 
+static void vnic_wr_atomic_write(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t addr,
+				 const void *word)
+{
+	struct vnic_send_wqe *w = vnic_wr_remote(qp, VNIC_OP_ATOMIC_WRITE, rkey, addr);
+
+	if (w)
+		memcpy(&w->swap, word, sizeof(w->swap));
+}
+
 static void vnic_wr_bind_mw(struct ibv_qp_ex *qp, struct ibv_mw *mw, uint32_t rkey,
 			    const struct ibv_mw_bind_info *info)
 {
@@ -233,7 +242,8 @@ static void vnic_set_xrc_srqn(struct ibv_qp_ex *ibqp, uint32_t srqn)
 			 IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | \
 			 IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | \
 			 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV | \
-			 IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV)
+			 IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV | \
+			 IBV_QP_EX_WITH_ATOMIC_WRITE)
 
 int vnic_wr_init(struct vnic_qp *vqp, uint64_t ops)
 {
@@ -253,6 +263,7 @@ int vnic_wr_init(struct vnic_qp *vqp, uint64_t ops)
 	qp->wr_rdma_read = vnic_wr_read;
 	qp->wr_atomic_cmp_swp = vnic_wr_cmp_swp;
 	qp->wr_atomic_fetch_add = vnic_wr_fetch_add;
+	qp->wr_atomic_write = vnic_wr_atomic_write;
 	qp->wr_bind_mw = vnic_wr_bind_mw;
 	qp->wr_set_sge = vnic_set_sge;
 	qp->wr_set_sge_list = vnic_set_sge_list;

@@ -79,6 +79,7 @@ var enums = []Enum{
 		{Name: "FetchAdd", Value: 6, Text: "FETCH_ADD", Doc: "8-byte fetch and add; the first SGE receives the old value."},
 		{Name: "MaskedCmpSwap", Value: 33, Text: "MASKED_CMP_SWAP", Doc: "CmpSwap of the bits that AtomicMasks names; the first SGE receives the old value."},
 		{Name: "MaskedFetchAdd", Value: 34, Text: "MASKED_FETCH_ADD", Doc: "FetchAdd in the fields that AtomicMasks delimits; the first SGE receives the old value."},
+		{Name: "AtomicWrite", Value: 15, Text: "ATOMIC_WRITE", Doc: "WRITE of the 8 bytes of Swap, as one store."},
 		{Name: "LocalInv", Value: 7, Text: "LOCAL_INV", Doc: "makes a key of this function invalid, after all earlier requests are done."},
 		{Name: "BindMW", Value: 8, Text: "BIND_MW", Doc: "binds a memory window to a part of a region."},
 		{Name: "RegMR", Value: 32, Text: "REG_MR", Doc: "gives a region of AllocMR its memory; in queues made with QPPrivileged."},
@@ -152,6 +153,7 @@ var enums = []Enum{
 		{Name: "FetchAdd", Value: 4, Text: "FETCH_ADD", Doc: "fetch and add."},
 		{Name: "BindMW", Value: 5, Text: "BIND_MW", Doc: "a memory window was bound."},
 		{Name: "LocalInv", Value: 6, Text: "LOCAL_INV", Doc: "a key was made invalid."},
+		{Name: "AtomicWrite", Value: 9, Text: "ATOMIC_WRITE", Doc: "atomic WRITE."},
 		{Name: "MaskedCmpSwap", Value: 11, Text: "MASKED_CMP_SWAP", Doc: "masked compare and swap."},
 		{Name: "MaskedFetchAdd", Value: 12, Text: "MASKED_FETCH_ADD", Doc: "masked fetch and add."},
 		{Name: "RegMR", Value: 13, Text: "REG_MR", Doc: "a region has its memory."},
@@ -162,7 +164,7 @@ var enums = []Enum{
 
 var flagSets = []FlagSet{
 	{Name: "Feature", Prefix: "Feature", Open: true, Doc: "Feature bits, negotiated by Hello.", Values: []Value{
-		{Name: "ExtendedVerbs", Value: 1 << 1, Doc: "masked atomics, shared receive queues, XRC, memory windows, registering again, resized and moderated completion queues, orderings, complete in error, all states of queue pairs and all asynchronous events."},
+		{Name: "ExtendedVerbs", Value: 1 << 1, Doc: "masked atomics, atomic WRITEs, shared receive queues, XRC, memory windows, registering again, resized and moderated completion queues, orderings, complete in error, all states of queue pairs and all asynchronous events."},
 		{Name: "EventIndex", Value: 1 << 0, Doc: "the device maintains QueueHeader.EventIndex; without it every producer update needs a doorbell."},
 		{Name: "Datagrams", Value: 1 << 8, Doc: "UD and GSI queue pairs, address handles."},
 		{Name: "ArmWord", Value: 1 << 2, Doc: "the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell."},

@@ -37,7 +37,7 @@ var queueStructs = []Struct{
 		{Name: "RKey", Offset: 24, Kind: U32, Doc: "key of the peer's memory (WRITE, READ, atomics); new key of the window (BindMW)."},
 		{Name: "RemoteSRQN", Offset: 28, Kind: U32, Doc: "shared receive queue of the peer (XRCSend only)."},
 		{Name: "CompareAdd", Offset: 32, Kind: U64, Doc: "value to compare (CmpSwap) or to add (FetchAdd), masked or not."},
-		{Name: "Swap", Offset: 40, Kind: U64, Doc: "value to store when the comparison holds (CmpSwap), masked or not."},
+		{Name: "Swap", Offset: 40, Kind: U64, Doc: "value to store when the comparison holds (CmpSwap), masked or not; what AtomicWrite writes."},
 		{Name: "InlineLen", Offset: 48, Kind: U32, Doc: "bytes of inline data; 0 when not inline."},
 		{Name: "RemoteQPN", Offset: 52, Kind: U32, Doc: "queue pair of the peer (UD)."},
 		{Name: "RemoteQKey", Offset: 56, Kind: U32, Doc: "Q_Key of the peer; with bit 31 set the QP's own is sent instead (UD)."},
