@@ -88,8 +88,8 @@ soak: deps fetch build ## kills, upgrades, resets, VF changes and guest reboots 
 	VNIC_TEST_REQUIRE=1 VNIC_SOAK=$(SOAK) VNIC_SOAK_SEED=$(SOAK_SEED) $(GO) test -count=1 -v -timeout 24h -run '^Test(Long)?(Soak|Settles)' ./cmd/vnic
 
 .PHONY: pyverbs
-pyverbs: deps fetch ## rdma-core's Python tests in a guest with the Linux driver: how many succeed, and which do not
-	$(GO) test -run '^$$' -bench '^BenchmarkPyverbs$$' -benchtime 1x -v ./cmd/vnic
+pyverbs: deps fetch ## rdma-core's Python tests in a guest with the Linux driver, and with Soft-RoCE: how many succeed, and which do not
+	$(GO) test -run '^$$' -bench '^BenchmarkPyverbs$$' -benchtime 1x -timeout 60m -v ./cmd/vnic
 
 # How long stress goes on, how often each test is to run (0: until the time is over), and which tests.
 STRESS ?= 10m

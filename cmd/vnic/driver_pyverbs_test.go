@@ -16,9 +16,9 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// pyverbsOK is how many of rdma-core's generic Python tests have to succeed. docs/linux.md has why the
-// others do not; a few more have times of their own, which a busy machine misses.
-const pyverbsOK = 104
+// pyverbsOK is how many of rdma-core's generic Python tests have to succeed: all but those of which
+// docs/linux.md says why not, and a few that have times of their own, which a busy machine misses.
+const pyverbsOK = 125
 
 // pyverbsTime is how long they may take: under emulation, on a busy machine.
 const pyverbsTime = 15 * time.Minute
@@ -55,7 +55,7 @@ func BenchmarkPyverbs(b *testing.B) {
 func (s *shell) pyverbs(tb testing.TB, device, gid string) (ok int) {
 	tb.Helper()
 	s.must("echo 1 >/proc/sys/kernel/printk") // what the kernel says would be amidst the results
-	command := fmt.Sprintf("python3 -W ignore run_tests.py --dev %s --port 1 --gid %s -v", device, gid)
+	command := fmt.Sprintf("python3 -W ignore run_tests.py --dev %s --port 1 --gid %s -v -b", device, gid)
 	if only := os.Getenv("VNIC_PYVERBS"); only != "" {
 		command += " -k " + only
 	}

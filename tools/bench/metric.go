@@ -29,6 +29,7 @@ var suffixes = []struct {
 	{"_mbs", "MB/s", true},
 	{"_pps", "packets/s", true},
 	{"_iops", "1/s", true},
+	{"_ok", "tests", true},
 	{"_us", "µs", false},
 	{"_ns", "ns", false},
 	{"_bytes", "bytes", false},

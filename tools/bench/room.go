@@ -39,7 +39,10 @@ var allRooms = []room{
 		name: "roce", packages: []string{"rdma:RoCE", "device:RoCE", "cmd/vnic:RoCE"},
 		needs: "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
 	},
-	{name: "driver", packages: []string{"cmd/vnic:Driver"}, needs: "qemu-system-x86_64", install: "apt-get install qemu-system-x86"},
+	{
+		name: "driver", packages: []string{"cmd/vnic:Driver", "cmd/vnic:Pyverbs"},
+		needs: "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
+	},
 	{name: "credits", packages: []string{"falcon/credit", "pf_vf", "device"}},
 	{
 		name:     "guest",
