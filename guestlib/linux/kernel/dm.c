@@ -13,6 +13,7 @@
 #define UVERBS_MODULE_NAME vnic
 #include <rdma/uverbs_named_ioctl.h>
 
+#include "dm.h"
 #include "vnic.h"
 
 struct vnic_dm {

@@ -7,6 +7,7 @@
 #include <rdma/ib_mad.h>
 #include <rdma/uverbs_ioctl.h>
 
+#include "dm.h"
 #include "vnic.h"
 
 /* A program that wants the clock asks for it behind the limits. */

@@ -22,7 +22,6 @@
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 #include <rdma/ib_verbs.h>
-#include <rdma/uverbs_ioctl.h>
 
 #include "vnic_abi.h"
 #include "vnic_user.h"
@@ -448,15 +447,6 @@ int vnic_dealloc_mw(struct ib_mw *mw);
 
 int vnic_mr_make(struct ib_pd *pd, struct vnic_mr *mr, int access, u64 iova, u64 length,
 		 struct vnic_translation *t);
-
-/* dm.c */
-extern const struct uapi_definition vnic_uapi[];
-struct ib_dm *vnic_alloc_dm(struct ib_device *ibdev, struct ib_ucontext *uctx,
-			    struct ib_dm_alloc_attr *attr, struct uverbs_attr_bundle *attrs);
-int vnic_dealloc_dm(struct ib_dm *dm, struct uverbs_attr_bundle *attrs);
-struct ib_mr *vnic_reg_dm_mr(struct ib_pd *pd, struct ib_dm *dm, struct ib_dm_mr_attr *attr,
-			     struct uverbs_attr_bundle *attrs);
-int vnic_query_ucontext(struct ib_ucontext *uctx, struct uverbs_attr_bundle *attrs);
 
 /* recover.c */
 void vnic_loss_work(struct work_struct *work);
