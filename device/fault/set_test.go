@@ -86,7 +86,7 @@ func TestRefused(t *testing.T) {
 	for want, r := range map[string]Rule{
 		`fault "bad": there are event-lost`:                     {Kind: "bad"},
 		`dma: opcode send: only faults of work`:                 {Kind: DMA, Opcode: "send"},
-		`cqe-error: opcode "sing": there are atomic-write`:           {Kind: CQEError, Opcode: "sing"},
+		`cqe-error: opcode "sing": there are atomic-write`:      {Kind: CQEError, Opcode: "sing"},
 		`command-fail: command "Fly": write it as in docs/abi`:  {Kind: CommandFail, Command: "Fly"},
 		`event-lost: event "x": there are cq, admin`:            {Kind: EventLost, Event: "x"},
 		`cqe-error: event cq: only`:                             {Kind: CQEError, Event: "cq"},
