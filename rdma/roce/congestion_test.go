@@ -84,9 +84,9 @@ func TestBottleneck(t *testing.T) {
 		{"dcqcn", bottleneck{100e6, 1e6, 20}, 0.8, 35, 0}, // 11 packets are under way on the line
 		{"dcqcn", bottleneck{1e9, 10e3, 8}, 0.85, 20, 0},
 		{"dcqcn", bottleneck{1e9, 100e3, 20}, 0.85, 35, 0},
-		{"dcqcn", bottleneck{100e6, 100e3, 0}, 0.8, 40, 400},
+		{"dcqcn", bottleneck{100e6, 100e3, 0}, 0.8, 40, 450},
 		{"window", bottleneck{100e6, 100e3, 8}, 0.85, 20, 0},
-		{"window", bottleneck{100e6, 100e3, 0}, 0.8, 40, 400},
+		{"window", bottleneck{100e6, 100e3, 0}, 0.8, 40, 450},
 	} {
 		rate, lost, queue := through(t, c.algorithm, c.bottleneck, int(c.bits/1e6*16/100))
 		share := rate * 8 / float64(c.bits)

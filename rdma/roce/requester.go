@@ -14,7 +14,6 @@ import (
 const (
 	maxEntries = 256 // requests of a connection that are not answered
 	maxRead    = 64  // response packets of one READ request
-	ackEvery   = 16  // packets of a message after which an answer is asked for
 )
 
 // requester is the half of a connection that sends requests.

@@ -14,7 +14,7 @@ func (s *requester) send(now transport.Time, b []byte) int {
 	}
 	e := s.entries.At(s.sent)
 	left := e.packets - e.got
-	if e.growing || e.failed != abi.WCSuccess || !s.terms.Unreliable && s.flying > 0 && s.flying+left > s.traffic.Window {
+	if !s.may(e, s.flying) {
 		return 0
 	}
 	h := s.begin(e.op, e.psn.Add(e.got))
@@ -34,7 +34,7 @@ func (s *requester) send(now transport.Time, b []byte) int {
 		return s.finish(h, b, n)
 	}
 	s.quiet++
-	h.BTH.AckReq = s.asks(e, left)
+	h.BTH.AckReq = s.asks(e)
 	if h.BTH.AckReq {
 		s.quiet = 0
 		if !e.again {
@@ -59,10 +59,24 @@ func (s *requester) send(now transport.Time, b []byte) int {
 	return s.finish(h, b, n)
 }
 
-// asks decides whether an entry asks for an answer. Linux answers no packet that does not; so the
-// last one of a message does, the last that the window allows, and some between.
-func (s *requester) asks(e *entry, packets int) bool {
-	return e.op.Info().Last || s.quiet >= ackEvery || s.sent+1 == s.entries.Len() || s.flying+packets >= s.traffic.Window
+// may reports whether an entry can be sent with so many packets under way.
+func (s *requester) may(e *entry, flying int) bool {
+	return !e.growing && e.failed == abi.WCSuccess && (s.terms.Unreliable || flying == 0 || flying+e.packets-e.got <= s.traffic.Window)
+}
+
+// asks decides whether an entry asks for an answer, which costs the peer a packet. Linux answers no
+// packet that does not ask. So one in a quarter of the window does, the last one that there is, and one
+// that sending would stop behind for good: the next does not fit beside those that nobody asked about.
+// The end of a message does too, for its completion, unless so much waits behind it that the next
+// answer comes in time to post more.
+func (s *requester) asks(e *entry) bool {
+	switch {
+	case e.pulls(), s.quiet >= s.traffic.Window/4, s.sent+1 == s.entries.Len():
+		return true
+	case e.op.Info().Last && (s.traffic.Rate > 0 || s.entries.Len()-s.sent <= s.traffic.Window/2):
+		return true
+	}
+	return !s.may(s.entries.At(s.sent+1), s.quiet)
 }
 
 // fill puts the headers of an entry together and its data into its place. ok is false when that is

@@ -19,8 +19,8 @@ type State struct {
 	Rate   float64    // bytes per second that packets may leave at; 0: as they come
 	Trip   vtime.Time // round trip, smoothed, which the connection says; 0: not known
 
-	slow  bool // nothing was lost yet: the window grows with every answer
-	acked int  // packets since it grew
+	slow  int // up to there the window grows with every answer
+	acked int // packets since it grew
 
 	measured float64 // bytes per second that were answered lately
 	counted  int     // bytes since the measurement began

@@ -31,6 +31,25 @@ func TestWindow(t *testing.T) {
 	if s.Window != before+1 {
 		t.Errorf("%d a round trip after a loss", s.Window)
 	}
+	w.Answered(&s, 0, 50*before, 0)
+	if s.Window >= MostWindow {
+		t.Fatalf("%d: too much for what follows", s.Window)
+	}
+	half := s.Window / 2
+	for range 3 {
+		if w.Collapsed(&s, 0); s.Window != LeastWindow {
+			t.Errorf("%d after nothing came back", s.Window)
+		}
+	}
+	w.Answered(&s, 0, 7, 0)
+	if s.Window != LeastWindow+7 {
+		t.Errorf("%d after 7 answers of a peer that was busy", s.Window)
+	}
+	w.Answered(&s, 0, MostWindow, 0)
+	w.Answered(&s, 0, 1, 0)
+	if s.Window != half {
+		t.Errorf("%d, want %d: half of what it was", s.Window, half)
+	}
 	w.Collapsed(&s, 0)
 	w.Lost(&s, 0)
 	if s.Window != LeastWindow {

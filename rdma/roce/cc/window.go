@@ -6,22 +6,24 @@ var _ = register("window", Window{})
 
 // Window bounds the packets under way by what the network showed to take: it grows by one in each
 // round trip without a loss, and falls to half with a loss. A notification counts as a loss, once
-// in a while. Peers that tell of congestion are not needed.
+// in a while. Peers that tell of congestion are not needed. Where nothing came back for a while it
+// falls to the least, and grows with every answer up to half of what it was (slow start, RFC 5681
+// §3.1): as a rule the peer was only busy.
 type Window struct{}
 
 // sameTrouble is the time within which notifications are about the same trouble.
 const sameTrouble vtime.Time = 1e6
 
 // Init implements Algorithm.
-func (Window) Init(s *State) { *s = State{Window: FirstWindow, slow: true} }
+func (Window) Init(s *State) { *s = State{Window: FirstWindow, slow: MostWindow} }
 
 // Sent implements Algorithm.
 func (Window) Sent(*State, vtime.Time, int) {}
 
 // Answered implements Algorithm.
 func (Window) Answered(s *State, _ vtime.Time, packets, _ int) {
-	if s.slow {
-		s.Window = min(s.Window+packets, MostWindow)
+	if s.Window < s.slow {
+		s.Window = min(s.Window+packets, s.slow)
 		return
 	}
 	if s.acked += packets; s.acked >= s.Window {
@@ -31,12 +33,16 @@ func (Window) Answered(s *State, _ vtime.Time, packets, _ int) {
 
 // Lost implements Algorithm.
 func (Window) Lost(s *State, _ vtime.Time) {
-	s.Window, s.slow, s.acked = max(s.Window/2, LeastWindow), false, 0
+	s.Window = max(s.Window/2, LeastWindow)
+	s.slow, s.acked = s.Window, 0
 }
 
 // Collapsed implements Algorithm.
 func (Window) Collapsed(s *State, _ vtime.Time) {
-	s.Window, s.slow, s.acked = LeastWindow, false, 0
+	if s.Window > LeastWindow { // else it is the same trouble
+		s.slow = s.Window / 2
+	}
+	s.Window, s.acked = LeastWindow, 0
 }
 
 // Notified implements Algorithm.
