@@ -191,8 +191,8 @@ func TestMemoryWindows(t *testing.T) {
 	must(t, mw.Dealloc(ctx))
 	old := m.RKey()
 	must(t, m.Rereg(ctx, guestlib.LocalWrite|guestlib.RemoteRead, nil))
-	if m.RKey() == old {
-		t.Error("registered again with the same key")
+	if m.RKey() != old { // its memory is the same (DEV-933)
+		t.Error("with other access it has another key")
 	}
 	must(t, m.Dereg(context.Background()))
 }
