@@ -368,10 +368,14 @@ func TestUCPeerGone(t *testing.T) {
 		t.Fatalf("%v in %v", c.Status, a.q.State())
 	}
 
-	// The connection comes late, and goes with requests under way.
-	a.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateRTS})
+	// The connection comes late: what is in SQE goes on receiving. It goes with requests under way.
 	b := p.hosts[1].createQP(p.pd[1], uc)
 	p.connect(a, b, true)
+	a.receive(1, p.ma.sge(0, 100))
+	b.post(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, p.mb.sge(0, 100))
+	success(t, b.send.wait(1))
+	success(t, a.recv.wait(1))
+	a.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateRTS})
 	b.receive(1, p.mb.sge(0, 100))
 	a.post(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, p.ma.sge(0, 100))
 	success(t, a.send.wait(1))

@@ -107,6 +107,9 @@ func (x *injection) settle(now falcon.Time) {
 		x.starving = on
 		x.f.starve(on)
 	}
+	if x.profile != nil {
+		x.profile.awake(now)
+	}
 	v := x.f.Verbs()
 	if x.stuck && !x.rules.InForce(now, fault.StuckQueue) && (x.profile == nil || !x.profile.dozes(now)) {
 		x.stuck = false

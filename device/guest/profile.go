@@ -62,11 +62,13 @@ func (p *profile) deadline() falcon.Time {
 }
 
 // dozes reports whether send queues are not looked at now.
-func (p *profile) dozes(now falcon.Time) bool {
-	if p.dozeUntil != 0 && now >= p.dozeUntil {
+func (p *profile) dozes(now falcon.Time) bool { return now < p.dozeUntil }
+
+// awake ends a doze that is over. Until it is called there is a deadline: queues may wait for it.
+func (p *profile) awake(now falcon.Time) {
+	if !p.dozes(now) {
 		p.dozeUntil = 0
 	}
-	return p.dozeUntil != 0
 }
 
 // stuck is dozes for who wants to look, which may begin a doze.
