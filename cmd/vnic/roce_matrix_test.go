@@ -55,6 +55,9 @@ var sizeCells = []cell{
 	{"ib_write_bw " + reliable.flags + " -a -n 5", allSizes},
 	{"ib_read_bw " + reliable.flags + " -o 16 -a -n 5", allSizes},
 	{"ib_send_bw " + reliable.flags + " -a -n 5", allSizes},
+	{"ib_write_lat " + reliable.flags + " -a -n 5", allSizes},
+	{"ib_read_lat " + reliable.flags + " -o 16 -a -n 5", allSizes},
+	{"ib_send_lat " + reliable.flags + " -a -n 5", allSizes},
 }
 
 // verifyingCells compare what arrived: rping what READ and WRITE brought, the others what SEND did.
