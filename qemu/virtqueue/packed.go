@@ -24,6 +24,7 @@ type packed struct {
 	ahead int // descriptors from at on that were fetched
 
 	used   place // next used descriptor to write
+	told   place // what the driver was told of, or need not be: those before it
 	staged [LedgerEntries]entry
 	n      int // staged
 }
@@ -42,7 +43,7 @@ func newPacked(mem *RAM, cfg Config) (*packed, error) {
 	if at.index >= cfg.Size {
 		return nil, fmt.Errorf("%w: base %d is outside a ring of %d", ErrRing, at.index, cfg.Size)
 	}
-	q := &packed{size: cfg.Size, at: at, used: at, taken: make([]taken, cfg.Size)}
+	q := &packed{size: cfg.Size, at: at, used: at, told: at, taken: make([]taken, cfg.Size)}
 	if err := q.Rebind(mem, cfg); err != nil {
 		return nil, err
 	}
@@ -185,11 +186,14 @@ func (q *packed) publish() {
 }
 
 func (q *packed) Publish() (notify bool) {
-	if q.n == 0 {
+	if q.n > 0 {
+		q.publish()
+	}
+	if q.used == q.told {
 		return false
 	}
-	old := q.staged[0].index
-	q.publish()
+	old := q.told.index
+	q.told = q.used
 	w := load32(q.driver)
 	switch at, flags := placeOf(uint16(w)), w>>16&3; {
 	case flags == eventEnable:

@@ -518,3 +518,41 @@ func TestQuietFlags(t *testing.T) {
 		}
 	}
 }
+
+// TestManyAtOnce: a driver that waits for the next used chain is told of it, also when the device
+// completes more chains than it notes at a time before it shows them.
+func TestManyAtOnce(t *testing.T) {
+	for _, packed := range []bool{false, true} {
+		for _, eventIdx := range []bool{false, true} {
+			mem := pages(t, memSize)
+			d := vhosttest.NewQueue(mem, vhosttest.QueueConfig{At: queueAt, Size: 256, Packed: packed, EventIdx: eventIdx})
+			r := newRing(t, mem, config(d))
+			for lap, n := range []int{1, virtqueue.LedgerEntries, virtqueue.LedgerEntries + 1, 200, 256, 3} {
+				for range n {
+					d.Add(vhosttest.Buffer{Addr: bufAt, Len: 72})
+				}
+				d.Show()
+				if d.Interrupts(true) {
+					t.Fatalf("lap %d: used chains before there are any", lap)
+				}
+				for range n {
+					if ch, err := r.Take(); ch == nil || err != nil {
+						t.Fatal(err)
+					}
+					r.Done(0)
+				}
+				if !r.Publish() {
+					t.Errorf("packed %t, event indices %t, lap %d: %d chains, and the driver is not told", packed, eventIdx, lap, n)
+				}
+				if r.Publish() {
+					t.Errorf("packed %t, event indices %t, lap %d: it is told twice", packed, eventIdx, lap)
+				}
+				for range n {
+					if _, _, ok := d.Used(); !ok {
+						t.Fatal("a chain did not come back")
+					}
+				}
+			}
+		}
+	}
+}
