@@ -31,7 +31,7 @@ func NewNetRelay(in Acceptor, name string, queuePairs, mtu int, opt VhostOptions
 		return nil, errors.Join(fmt.Errorf("port %s: %w", name, err), in.Close())
 	}
 	dev := vhostuser.Relayed{
-		Layout: vhostnet.Layout(queuePairs), Features: vhostnet.Features(),
+		Layout: vhostnet.Layout(queuePairs), Features: vhostnet.Features(queuePairs),
 		Begin: func(ring int, base uint32) { r.ring(ring).Begin(base) },
 		Resume: func(mem []queues.Region, ring vhostuser.StoppedRing) (uint32, bool) {
 			if ring.Packed {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Downloads what building, testing and measuring need: Go modules, the tools' own, the guests' kernel
-# and packages, and a QEMU that knows vfio-user. Nothing is downloaded later, least of all in a
-# network namespace or while a clock runs.
+# and packages, a QEMU that knows vfio-user, and User Mode Linux. Nothing is downloaded later, least of
+# all in a network namespace or while a clock runs.
 set -eu
 cd "$(dirname "$0")/.."
 go=${GO:-go}
@@ -13,4 +13,5 @@ $go run ./qemu/image/fetch || {
 	$go run ./qemu/image/fetch
 }
 ./tools/qemu.sh >/dev/null
+./tools/uml.sh >/dev/null
 for what in headers rdma-core; do ./guestlib/linux/fetch.sh $what >/dev/null; done

@@ -149,3 +149,56 @@ func TestCheck(t *testing.T) {
 		t.Error("a file or nothing was taken for an eventfd")
 	}
 }
+
+// TestSocket: S2, a socket takes the 8 bytes that an eventfd would, and one that nobody reads, or that
+// nobody has any more, does not stop who signals it.
+func TestSocket(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fds[1])
+	if err := CheckCall(fds[1]); err != nil {
+		t.Error(err)
+	}
+	var e Event
+	e.Set(fds[1])
+	e.Signal()
+	if n := count(t, fds[0]); n != 1 {
+		t.Errorf("the other side reads %d", n)
+	}
+	if n := testing.AllocsPerRun(100, e.Signal); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	soon(t, "Signal", func() {
+		for e := unix.Send(fds[1], one[:], unix.MSG_DONTWAIT); e == nil; e = unix.Send(fds[1], one[:], unix.MSG_DONTWAIT) {
+		}
+		e.Signal()
+	})
+	_ = unix.Close(fds[0])
+	e.Signal() // without SIGPIPE
+	e.Set(newEventFD(t, 0))
+	e.Signal()
+	if n := count(t, e.fd-1); n != 1 {
+		t.Errorf("an eventfd after a socket was signalled %d times", n)
+	}
+}
+
+func TestCheckCall(t *testing.T) {
+	if err := CheckCall(newEventFD(t, 0)); err != nil {
+		t.Error(err)
+	}
+	for _, kind := range [][2]int{{unix.AF_INET, unix.SOCK_STREAM}, {unix.AF_INET, unix.SOCK_DGRAM}, {unix.AF_UNIX, unix.SOCK_DGRAM}} {
+		fd, err := unix.Socket(kind[0], kind[1]|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if CheckCall(fd) == nil {
+			t.Errorf("a socket of family %d and type %d was accepted", kind[0], kind[1])
+		}
+		_ = unix.Close(fd)
+	}
+	if CheckCall(-1) == nil {
+		t.Error("nothing was accepted")
+	}
+}

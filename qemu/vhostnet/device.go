@@ -20,7 +20,7 @@ var (
 func (p *Port) Layout() vhostuser.Layout { return Layout(p.cfg.Queues) }
 
 // Features implements vhostuser.Device.
-func (p *Port) Features() uint64 { return offered }
+func (p *Port) Features() uint64 { return Features(p.cfg.Queues) }
 
 // Config implements vhostuser.Device: there is no configuration space here, QEMU has it.
 func (p *Port) Config(uint32, []byte) bool { return false }

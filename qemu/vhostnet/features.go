@@ -27,17 +27,24 @@ const (
 		vhostuser.FeatureVersion1 | vhostuser.FeaturePacked
 )
 
-// Features are what the device offers.
-func Features() uint64 { return offered }
+// Features are what a device with so many pairs of queues offers. A driver of one pair would miss the
+// control queue that it needs for more (Virtio §5.1.3.1).
+func Features(queues int) uint64 {
+	if queues == 1 {
+		return offered &^ featMQ
+	}
+	return offered
+}
 
 // MaxQueues is how many pairs of queues a port may have.
 const MaxQueues = 16
 
 // Layout is what a device with so many pairs of queues has of the protocol. CONFIG is not offered:
-// QEMU's network device refuses it.
+// QEMU's network device does not take it, and QEMU 7.2 ends when it says so.
 func Layout(queues int) vhostuser.Layout {
 	return vhostuser.Layout{
 		Rings: 2 * queues, Queues: uint64(queues),
-		Protocol: vhostuser.ProtocolMQ | vhostuser.ProtocolReplyAck | vhostuser.ProtocolNetMTU | vhostuser.ProtocolConfigureMemSlots,
+		Protocol: vhostuser.ProtocolMQ | vhostuser.ProtocolReplyAck | vhostuser.ProtocolNetMTU |
+			vhostuser.ProtocolBackendReq | vhostuser.ProtocolConfigureMemSlots,
 	}
 }

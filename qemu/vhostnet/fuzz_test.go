@@ -41,7 +41,7 @@ func FuzzPort(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer p.Close()
-		st := &vhostuser.State{Features: features & vhostnet.Features(), Regions: []vhostuser.Region{{Size: end}}, Vrings: make([]vhostuser.Vring, 2)}
+		st := &vhostuser.State{Features: features & vhostnet.Features(1), Regions: []vhostuser.Region{{Size: end}}, Vrings: make([]vhostuser.Vring, 2)}
 		for i := range st.Vrings {
 			at := uint64(i) * 256
 			st.Vrings[i] = vhostuser.Vring{Num: size, Desc: at, Avail: at + 128, Used: at + 160}

@@ -48,6 +48,7 @@ type Conversation struct {
 	conn   *net.UnixConn
 	maps   []*Mapping
 	fds    []ringFDs
+	back   int // the channel for requests of this side; -1: none
 	// ignored counts messages answered with a refusal or dropped because their
 	// feature was not offered.
 	ignored uint64
@@ -60,7 +61,7 @@ type ringFDs struct{ kick, call, err int }
 // from the device and all descriptors are closed when it returns. The error is
 // nil if the front end left in order. Serve does not close conn.
 func Serve(conn *net.UnixConn, dev Device) error {
-	c := &Conversation{dev: dev, conn: conn, layout: dev.Layout()}
+	c := &Conversation{dev: dev, conn: conn, layout: dev.Layout(), back: -1}
 	c.State.Vrings, c.fds = make([]Vring, c.layout.Rings), make([]ringFDs, c.layout.Rings)
 	for i := range c.fds {
 		c.fds[i] = ringFDs{-1, -1, -1}
@@ -92,6 +93,7 @@ func (c *Conversation) teardown() {
 		m.unmap()
 	}
 	c.maps = nil
+	replaceFD(&c.back, -1)
 	for i := range c.fds {
 		f := &c.fds[i]
 		replaceFD(&f.kick, -1)
@@ -183,6 +185,8 @@ func (c *Conversation) execute(m *Message) (reply []byte, err error) {
 		return nil, c.setVringAddr(m)
 	case SetVringKick, SetVringCall, SetVringErr:
 		return nil, c.setVringFD(m)
+	case SetBackendReqFD:
+		return nil, c.setBackendReqFD(m)
 	default:
 		return nil, errRefused
 	}
@@ -367,6 +371,9 @@ func (c *Conversation) setVringState(m *Message) error {
 			return fmt.Errorf("ring %d is running", i)
 		}
 		r.Base = v.Num
+		if v.Num == 0 && c.State.Packed() && c.State.Features&FeatureProtocol == 0 {
+			r.Base = packedBegin // User Mode Linux gives its packed rings the base of split ones
+		}
 	case SetVringEnable:
 		r.Enabled = v.Num != 0
 		if !r.Enabled {
@@ -426,7 +433,11 @@ func (c *Conversation) setVringFD(m *Message) error {
 		return fmt.Errorf("ring %d: a descriptor came with the no-descriptor bit", i)
 	}
 	if v&noFD == 0 {
-		if err := eventfd.Check(fd); err != nil {
+		check := eventfd.Check
+		if m.Request == SetVringCall {
+			check = eventfd.CheckCall
+		}
+		if err := check(fd); err != nil {
 			m.giveBack(fd)
 			return fmt.Errorf("ring %d: %w", i, err)
 		}
@@ -448,6 +459,20 @@ func (c *Conversation) setVringFD(m *Message) error {
 		c.dev.SetCall(i, f.call, fd)
 		replaceFD(&f.err, fd)
 	}
+	return nil
+}
+
+// setBackendReqFD keeps the channel open: a front end takes its end for that of the conversation.
+func (c *Conversation) setBackendReqFD(m *Message) error {
+	if c.layout.Protocol&ProtocolBackendReq == 0 {
+		return errRefused
+	}
+	fd := m.TakeFD()
+	if err := eventfd.CheckSocket(fd); err != nil {
+		m.giveBack(fd)
+		return err
+	}
+	replaceFD(&c.back, fd)
 	return nil
 }
 

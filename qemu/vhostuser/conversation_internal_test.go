@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestRegionIsNamedWhole: a region is taken away by all that names it, wherever in its file it is.
@@ -65,6 +67,69 @@ func TestMTUIsTaken(t *testing.T) {
 	}
 }
 
+// TestBaseOfPackedRings: User Mode Linux, which leaves the protocol's feature out, gives a packed ring
+// that begins the base 0. From all others that is the place where the wrap counter is 0.
+func TestBaseOfPackedRings(t *testing.T) {
+	for _, c := range []struct {
+		features  uint64
+		num, want uint32
+	}{
+		{FeaturePacked, 0, 0x80008000},
+		{FeaturePacked, 0x80018001, 0x80018001},
+		{FeaturePacked | FeatureProtocol, 0, 0},
+		{0, 0, 0},
+	} {
+		conv := &Conversation{dev: plain{}, State: State{Features: c.features, Vrings: make([]Vring, 1)}, layout: Layout{Rings: 1}}
+		if err := conv.setVringState(&Message{Header: Header{Request: SetVringBase}, Payload: VringState{Num: c.num}.Append(nil)}); err != nil {
+			t.Error(err)
+		}
+		if got := conv.State.Vrings[0].Base; got != c.want {
+			t.Errorf("features %#x, base %#x: %#x, want %#x", c.features, c.num, got, c.want)
+		}
+	}
+}
+
+// TestBackendChannel: the channel for requests is kept until the conversation ends or has another, since
+// who passed it takes its end for that of the conversation; and it is refused unless it is a socket.
+func TestBackendChannel(t *testing.T) {
+	conv := &Conversation{dev: &idle{}, back: -1, layout: Layout{Protocol: ProtocolBackendReq}}
+	pass := func() (far int, err error) {
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Close(fds[0]) })
+		m := &Message{}
+		defer m.Close()
+		m.giveBack(fds[1])
+		return fds[0], conv.setBackendReqFD(m)
+	}
+	open := func(far int) bool {
+		p := []unix.PollFd{{Fd: int32(far), Events: unix.POLLIN}}
+		n, err := unix.Poll(p, 0)
+		return err == nil && n == 0
+	}
+	first, err1 := pass()
+	if err1 != nil || !open(first) {
+		t.Errorf("the first channel: %v, open %t", err1, open(first))
+	}
+	second, err2 := pass()
+	if err2 != nil || open(first) || !open(second) {
+		t.Errorf("the second channel: %v, open %t and %t", err2, open(first), open(second))
+	}
+	if err := conv.setBackendReqFD(&Message{}); err == nil {
+		t.Error("nothing was taken for a channel")
+	}
+	conv.teardown()
+	if open(second) {
+		t.Error("the channel is open after the end")
+	}
+	conv.layout.Protocol = 0
+	if _, err := pass(); !errors.Is(err, errRefused) {
+		t.Errorf("%v, want it refused", err)
+	}
+}
+
 // idle is a Device that is told of its end.
 type idle struct {
 	Device
@@ -78,7 +143,7 @@ func (d *idle) StopVring(int) uint32                      { return 0 }
 // more, so that none is closed twice.
 func TestNothingIsLeft(t *testing.T) {
 	dev := &idle{maps: []*Mapping{{}}}
-	c := &Conversation{dev: dev, layout: VsockLayout, State: State{Vrings: make([]Vring, VsockLayout.Rings)}, maps: dev.maps}
+	c := &Conversation{dev: dev, layout: VsockLayout, State: State{Vrings: make([]Vring, VsockLayout.Rings)}, maps: dev.maps, back: -1}
 	for range VsockLayout.Rings {
 		c.fds = append(c.fds, ringFDs{-1, -1, -1})
 	}

@@ -31,6 +31,7 @@ const (
 	GetQueueNum         Request = 17
 	SetVringEnable      Request = 18
 	NetSetMTU           Request = 20
+	SetBackendReqFD     Request = 21
 	GetConfig           Request = 24
 	SetConfig           Request = 25
 	GetMaxMemSlots      Request = 36
@@ -48,7 +49,7 @@ var requestNames = map[Request]string{
 	SetVringAddr: "SET_VRING_ADDR", SetVringBase: "SET_VRING_BASE", GetVringBase: "GET_VRING_BASE",
 	SetVringKick: "SET_VRING_KICK", SetVringCall: "SET_VRING_CALL", SetVringErr: "SET_VRING_ERR",
 	GetProtocolFeatures: "GET_PROTOCOL_FEATURES", SetProtocolFeatures: "SET_PROTOCOL_FEATURES",
-	GetQueueNum: "GET_QUEUE_NUM", NetSetMTU: "NET_SET_MTU", SetVringEnable: "SET_VRING_ENABLE", GetConfig: "GET_CONFIG", SetConfig: "SET_CONFIG",
+	GetQueueNum: "GET_QUEUE_NUM", NetSetMTU: "NET_SET_MTU", SetBackendReqFD: "SET_BACKEND_REQ_FD", SetVringEnable: "SET_VRING_ENABLE", GetConfig: "GET_CONFIG", SetConfig: "SET_CONFIG",
 	GetMaxMemSlots: "GET_MAX_MEM_SLOTS", AddMemReg: "ADD_MEM_REG", RemMemReg: "REM_MEM_REG",
 }
 
@@ -71,6 +72,7 @@ const (
 	ProtocolMQ                uint64 = 1 << 0
 	ProtocolReplyAck          uint64 = 1 << 3
 	ProtocolNetMTU            uint64 = 1 << 4
+	ProtocolBackendReq        uint64 = 1 << 5 // nothing is said by that channel, but User Mode Linux works only with one
 	ProtocolConfig            uint64 = 1 << 9 // QEMU's vsock device refuses to start without it
 	ProtocolConfigureMemSlots uint64 = 1 << 15
 )

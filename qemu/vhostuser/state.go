@@ -24,6 +24,9 @@ const MaxMemSlots = 509
 // maxRingSize is the limit of a split ring, Virtio §2.7.
 const maxRingSize = 32768
 
+// packedBegin is the base of a packed ring that begins: both wrap counters are 1 (Virtio §2.8.1).
+const packedBegin = 1<<15 | 1<<31
+
 // State is what the front end has told us, without descriptors: it can be
 // stored as JSON and taken up by another process that is handed the descriptors.
 type State struct {
