@@ -51,13 +51,21 @@ func (r *Round[T]) Next() *T {
 	if f == nil {
 		return nil
 	}
-	for f.deficit <= 0 {
-		if f.deficit += max(f.Weight, 1) * r.Quantum; f.deficit <= 0 { // it owes for more than a turn
-			f.node.MoveBack()
-			f = l.First()
-		}
+	if f.deficit <= 0 {
+		f = r.turn(l)
 	}
 	return f.of
+}
+
+// turn gives the first flow of l that owes for less than a turn its quantum.
+func (r *Round[T]) turn(l *list.List[Flow[T]]) *Flow[T] {
+	for {
+		f := l.First()
+		if f.deficit += max(f.Weight, 1) * r.Quantum; f.deficit > 0 {
+			return f
+		}
+		f.node.MoveBack()
+	}
 }
 
 // Charge books what a flow cost in its turn.
@@ -69,16 +77,20 @@ func (f *Flow[T]) Left() bool { return f.deficit > 0 }
 // Settle ends a turn. The flow leaves when it has nothing more, goes to the end when its deficit is
 // used up, and else stays in front, unless it moved between express and the others.
 func (r *Round[T]) Settle(f *Flow[T], more, express bool) {
-	if !more {
+	if l := r.list(express); !more || f.deficit <= 0 || l != f.node.On() {
+		r.move(f, more, l)
+	}
+}
+
+func (r *Round[T]) move(f *Flow[T], more bool, l *list.List[Flow[T]]) {
+	switch {
+	case !more:
 		f.node.Remove()
 		f.deficit = min(f.deficit, 0)
-		return
-	}
-	switch l := r.list(express); {
 	case l != f.node.On():
 		f.node.Remove()
 		l.PushBack(&f.node, f)
-	case f.deficit <= 0:
+	default:
 		f.node.MoveBack()
 	}
 }
