@@ -76,3 +76,24 @@ func TestRevoke(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestDomainOf: the domain is that of any host's certificate, and without one the user is told to name it.
+func TestDomainOf(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := DomainOf(dir); err == nil || strings.Contains(err.Error(), "--domain") {
+		t.Errorf("an empty folder: %v", err)
+	}
+	if err := Init(dir, "lab", []uint8{7}); err != nil {
+		t.Fatal(err)
+	}
+	if domain, err := DomainOf(dir); err != nil || domain != "lab" {
+		t.Errorf("%q, %v", domain, err)
+	}
+	path, _ := hostPaths(dir, 7)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if domain, err := DomainOf(dir); err == nil || !strings.Contains(err.Error(), "--domain") {
+		t.Errorf("only a CA: %q, %v", domain, err)
+	}
+}

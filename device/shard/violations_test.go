@@ -573,3 +573,31 @@ func TestReservedBytes(t *testing.T) {
 		}
 	}
 }
+
+// TestPartsOfOthers: that a queue pair cannot be made breaks DRV-924 only if it is one of XRC with parts
+// that those do not have.
+func TestPartsOfOthers(t *testing.T) {
+	for _, tt := range []struct {
+		is     abi.CreateQP
+		status abi.Status
+	}{
+		{abi.CreateQP{Type: abi.QPTypeRC, Ordering: abi.OrderingUnordered}, abi.StatusInvalidArgument},
+		{abi.CreateQP{Type: abi.QPTypeXRCRecv, XRCDN: 1 << 20}, abi.StatusNotFound},
+	} {
+		v := newVirtual(t, 1, wire100us)
+		o := newOffender(t, v)
+		o.setUp()
+		o.b.Features |= abi.FeatureExtendedVerbs
+		if tt.is.Type != abi.QPTypeXRCRecv {
+			tt.is.PDN, tt.is.SendCQ, tt.is.RecvCQ = o.pdn, o.cqn, o.cqn
+		}
+		if got, _ := o.command(abi.AdminOpCreateQP, &tt.is); got != tt.status {
+			t.Errorf("%+v: %v, want %v", tt.is, got, tt.status)
+		}
+		for _, b := range o.fn.Violations().All() {
+			if b.Clause == uint16(abi.DRV924) {
+				t.Errorf("%+v: %+v", tt.is, b)
+			}
+		}
+	}
+}

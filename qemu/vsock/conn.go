@@ -214,9 +214,6 @@ func (c *Conn) shutdown(flags uint32) {
 
 // abort ends the flow and resets it at the peer.
 func (c *Conn) abort(err error) {
-	if c.gone || c.pend&pendReset != 0 {
-		return
-	}
 	c.setErr(err)
 	c.pend = 0
 	c.send(pendReset)

@@ -288,3 +288,26 @@ func FuzzInput(f *testing.F) {
 		}
 	})
 }
+
+// TestResetIsNotAnswered: a flow that its peer has reset is not reset in turn, not even by a listener
+// that closes before anybody took it.
+func TestResetIsNotAnswered(t *testing.T) {
+	host, w := device(t, 3776, 16)
+	l, err := host.Listen(7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inject(host, fromGuest(OpRequest, 5, 7), nil)
+	w.header(t) // the response
+	inject(host, fromGuest(OpReset, 5, 7), nil)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	host.Pump()
+	if len(w.packets) != 0 {
+		t.Errorf("the guest got %+v", w.header(t))
+	}
+	if len(host.flows) != 0 {
+		t.Errorf("%d flows are left", len(host.flows))
+	}
+}
