@@ -147,19 +147,11 @@ func (l *lab) measurements(vm *qemu.Process) (bandwidth, latency map[string][]fl
 			l.t.Logf("%s of %s has no figures: perftest could not tell the clock's rate", m.Test, m.System)
 			continue
 		}
-		row := rxeRow.FindStringSubmatch(strings.ReplaceAll(m.Output, "\t", " "))
-		if row == nil {
-			l.t.Fatalf("no row in what %s of %s said:\n%s", m.Test, m.System, m.Output)
-		}
-		into, column := bandwidth, 3 // BW average
+		into, i := bandwidth, averageMBs
 		if m.Test == "write_lat" {
-			into, column = latency, 4 // t_typical
+			into, i = latency, typicalUS
 		}
-		v, err := strconv.ParseFloat(strings.Fields(row[1])[column], 64)
-		if err != nil {
-			l.t.Fatal(err)
-		}
-		into[m.System] = append(into[m.System], v)
+		into[m.System] = append(into[m.System], column(l.t, m.Output, i))
 	}
 	if n != 4*rxeRuns {
 		l.t.Fatalf("%d measurements, want %d", n, 4*rxeRuns)
