@@ -50,7 +50,9 @@ func PlugPort(ctx context.Context, q *QMP, p Port) error {
 		if err := q.Execute(ctx, "netdev_add", map[string]any{"type": "tap", "id": p.id(), "ifname": p.TAP, "script": "no", "downscript": "no"}, nil); err != nil {
 			return fmt.Errorf("%w: is there a TAP %s that QEMU may open (ip tuntap add %[2]s mode tap)?", err, p.TAP)
 		}
-		err := q.Execute(ctx, "device_add", map[string]any{"driver": "virtio-net-pci", "id": p.id(), "netdev": p.id(), "mac": p.MAC, "host_mtu": p.MTU, "bus": bus}, nil)
+		device := p.properties()
+		device["bus"] = bus
+		err := q.Execute(ctx, "device_add", device, nil)
 		if err != nil {
 			return errors.Join(err, q.Execute(ctx, "netdev_del", map[string]string{"id": p.id()}, nil))
 		}
@@ -115,7 +117,7 @@ func plugGuestPort(ctx context.Context, q *QMP, p Port) error {
 	default:
 		data["reconnect"] = 1
 	}
-	device := map[string]any{"driver": "virtio-net-pci", "id": p.id(), "netdev": p.id(), "mac": p.MAC, "host_mtu": p.MTU}
+	device := p.properties()
 	if p.Queues > 1 {
 		device["mq"], device["vectors"] = true, 2*p.Queues+2
 	}

@@ -231,6 +231,7 @@ type Port struct {
 	Queues   int    `json:"queues,omitempty"` // pairs of queues, with Socket
 	MAC      string `json:"mac"`
 	MTU      int    `json:"mtu"`
+	Speed    int    `json:"speed,omitempty"` // Mbit/s that the guest is told; 0: unknown
 }
 
 func (p Port) id() string { return "port-" + p.Function }
@@ -247,7 +248,20 @@ func (p Port) netdev() string {
 }
 
 func (p Port) device() string {
-	return fmt.Sprintf("virtio-net-pci,id=%s,netdev=%s,mac=%s,host_mtu=%d", p.id(), p.id(), p.MAC, p.MTU)
+	line := fmt.Sprintf("virtio-net-pci,id=%s,netdev=%s,mac=%s,host_mtu=%d", p.id(), p.id(), p.MAC, p.MTU)
+	if p.Speed > 0 {
+		line += fmt.Sprintf(",speed=%d,duplex=full", p.Speed)
+	}
+	return line
+}
+
+// properties are what device says, for QEMU's monitor.
+func (p Port) properties() map[string]any {
+	d := map[string]any{"driver": "virtio-net-pci", "id": p.id(), "netdev": p.id(), "mac": p.MAC, "host_mtu": p.MTU}
+	if p.Speed > 0 {
+		d["speed"], d["duplex"] = p.Speed, "full"
+	}
+	return d
 }
 
 // MaxHotPlug is how many free root ports a guest can have: one slot of them.

@@ -72,7 +72,7 @@ func (p Port) guestPort(v Version, accel Accel) (chardev, netdev, device string)
 	}
 	chardev = fmt.Sprintf("socket,id=%s-socket,path=%s,%s", p.id(), escape(p.Socket), end)
 	netdev = fmt.Sprintf("vhost-user,id=%s,chardev=%[1]s-socket,queues=%d", p.id(), p.Queues)
-	device = fmt.Sprintf("virtio-net-pci,id=%s,netdev=%s,mac=%s,host_mtu=%d", p.id(), p.id(), p.MAC, p.MTU)
+	device = p.device()
 	vectors := 2*p.Queues + 2
 	if p.noMSIX(v, accel) {
 		vectors = 0

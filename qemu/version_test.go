@@ -17,9 +17,9 @@ func TestGuestPortLine(t *testing.T) {
 			"socket,id=port-pf0.vf1-socket,path=/run/p.sock,reconnect=1", "vhost-user,id=port-pf0.vf1,chardev=port-pf0.vf1-socket,queues=1",
 			"virtio-net-pci,id=port-pf0.vf1,netdev=port-pf0.vf1,mac=02:00:00:00:00:01,host_mtu=1432,vectors=0",
 		}},
-		{parseVersion("11.1.3"), TCG, Port{Queues: 4, Server: true}, []string{
+		{parseVersion("11.1.3"), TCG, Port{Queues: 4, Server: true, Speed: 25000}, []string{
 			"socket,id=port-pf0.vf1-socket,path=/run/p.sock,server=on,wait=off", "vhost-user,id=port-pf0.vf1,chardev=port-pf0.vf1-socket,queues=4",
-			"virtio-net-pci,id=port-pf0.vf1,netdev=port-pf0.vf1,mac=02:00:00:00:00:01,host_mtu=1432,mq=on,vectors=10",
+			"virtio-net-pci,id=port-pf0.vf1,netdev=port-pf0.vf1,mac=02:00:00:00:00:01,host_mtu=1432,speed=25000,duplex=full,mq=on,vectors=10",
 		}},
 		{parseVersion("10.0.13"), TCG, Port{Queues: 1}, []string{
 			"socket,id=port-pf0.vf1-socket,path=/run/p.sock,reconnect-ms=1000", "vhost-user,id=port-pf0.vf1,chardev=port-pf0.vf1-socket,queues=1",

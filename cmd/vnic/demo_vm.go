@@ -120,7 +120,7 @@ func (g *vmGuests) start(ctx context.Context) error {
 // the port's.
 func (h *demoHost) ethernet() qemu.NIC {
 	if h.PortSocket != "" {
-		return qemu.NIC{Port: &qemu.Port{Function: "pf0.vf1", Socket: h.PortSocket, Queues: 1, MAC: h.GuestMAC, MTU: h.PortMTU}}
+		return qemu.NIC{Port: &qemu.Port{Function: "pf0.vf1", Socket: h.PortSocket, Queues: 1, MAC: h.GuestMAC, MTU: h.PortMTU, Speed: int(config.DefaultUplinkSpeed / 1e6)}}
 	}
 	return qemu.NIC{TAP: h.guestTAP, MAC: h.GuestMAC, MTU: h.PortMTU}
 }

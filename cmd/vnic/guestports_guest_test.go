@@ -118,6 +118,7 @@ func guestPortInQEMU(t *testing.T, program string) {
 			do("iperf3 -c 192.168.100.13 -t 1 -R | tail -n 4", "receiver")
 		}
 		do("ip -br addr show dev eth0", "192.168.100.11/24")
+		do("cat /sys/class/net/eth0/speed /sys/class/net/eth0/duplex", "100000\r\nfull")
 		iperf()
 
 		if out, err := runHere(t, append(append([]string{"qemu", "plug"}, own...), "pf0.vf2")...); err != nil || !strings.Contains(out, "port of pf0.vf2 plugged in, the NIC's socket "+dir+"/p2") {
@@ -125,6 +126,7 @@ func guestPortInQEMU(t *testing.T, program string) {
 		}
 		mac := config.FunctionMAC(1, 0, 2).String()
 		do(`for i in $(seq 100); do grep -qi `+mac+` /sys/class/net/eth1/address && break; sleep 0.1; done; ip link set eth1 up; cat /sys/class/net/eth1/address`, mac)
+		do("cat /sys/class/net/eth1/speed", "100000")
 		do("ip addr add 192.168.100.12/32 dev eth1; ping -c 2 -W 5 -I eth1 192.168.100.13", " 0% packet loss")
 
 		if err := nic.cmd.Process.Kill(); err != nil { // its worker ends with it

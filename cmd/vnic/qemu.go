@@ -244,6 +244,7 @@ func (o *qemuOptions) attach(cfg *config.Config, own []config.NamedFunction) err
 	o.line.Memory = int64(wanted)
 	for _, f := range own {
 		if p := o.port(f); p != nil {
+			p.Speed = portSpeed(cfg, f)
 			o.line.Ports = append(o.line.Ports, *p)
 		}
 	}
@@ -309,6 +310,16 @@ func (o *qemuOptions) port(f config.NamedFunction) *qemu.Port {
 		tap = f.Port.Name[:min(len(f.Port.Name), maxIfName-1)] + "g"
 	}
 	return &qemu.Port{Function: f.String(), TAP: tap, MAC: f.MAC.String(), MTU: f.Port.MTU}
+}
+
+// portSpeed is what the function's driver reads as the speed of its port, too, in Mbit/s. QEMU keeps what
+// it is started with, also when the function's rate is set anew.
+func portSpeed(cfg *config.Config, f config.NamedFunction) int {
+	speed := uint64(cfg.Uplink.Speed / 1e6)
+	if f.MaxTxRate != 0 {
+		speed = min(speed, f.MaxTxRate)
+	}
+	return int(speed)
 }
 
 const maxIfName = 15

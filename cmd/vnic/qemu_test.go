@@ -77,7 +77,7 @@ qemu-system-x86_64 \
   -chardev socket,id=vsock,path=/run/g1.sock \
   -device vhost-user-vsock-pci,id=vsock,chardev=vsock \
   -netdev tap,id=port-pf0.vf1,ifname=vp1g,script=no,downscript=no \
-  -device virtio-net-pci,id=port-pf0.vf1,netdev=port-pf0.vf1,mac=02:56:4e:01:00:01,host_mtu=4432 \
+  -device virtio-net-pci,id=port-pf0.vf1,netdev=port-pf0.vf1,mac=02:56:4e:01:00:01,host_mtu=4432,speed=100000,duplex=full \
   -device pcie-root-port,id=hot0,chassis=1,slot=1,addr=1c.0,multifunction=on \
   -device pcie-root-port,id=hot1,chassis=2,slot=2,addr=1c.1 \
   -qmp unix:/run/g1.qmp,server=on,wait=off \
