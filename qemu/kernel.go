@@ -61,7 +61,7 @@ func ListenVsock(port uint32, guests []GuestRAM) (queues.Attachment, error) {
 }
 
 type kernelAttachment struct {
-	l    *vsock.Listener
+	l    net.Listener // of vsock
 	port uint32
 	rams map[uint32]GuestRAM
 	warn loglimit.Limiter

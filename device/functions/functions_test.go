@@ -120,6 +120,10 @@ func TestToldToPeers(t *testing.T) {
 	wantStatus(t, "no more than before", r.make(id(0, 3), func(_, to *config.Function) error { to.Weight = 3; return nil }), abi.StatusOK, "")
 	wantStatus(t, "one less", r.make(id(0, 3), Disable), abi.StatusOK, "")
 	wantStatus(t, "in its place", r.make(last, put(7, address4(4000))), abi.StatusOK, "")
+	if was := r.Settings(id(0, 3)); was.Tenant != 7 {
+		t.Fatalf("a disabled function is of tenant %d", was.Tenant)
+	}
+	wantStatus(t, "enabled once more, in its tenant", r.make(id(0, 3), put(7, address4(3))), abi.StatusNoResources, "2049 functions")
 }
 
 // TestPFReach: a PF that is not trusted gives nothing that it does not have.

@@ -61,3 +61,23 @@ func TestEachParameterHasAKey(t *testing.T) {
 		t.Error("the default is not known")
 	}
 }
+
+// TestLargestWindow: a window that the state's fixed point does not hold is refused.
+func TestLargestWindow(t *testing.T) {
+	d, _ := Lookup(Default)
+	for _, k := range d.Parameters(Software).Keys() {
+		if k.Name != "initial_fcwnd" && k.Name != "max_fcwnd" {
+			continue
+		}
+		most := float64(MaxFcwnd) / One
+		if wrong, _ := k.Check(most); wrong != "" {
+			t.Errorf("%s: %v: %s", k.Name, most, wrong)
+		}
+		if wrong, _ := k.Check(most + 1); wrong == "" {
+			t.Errorf("%s: %v is taken", k.Name, most+1)
+		}
+		if got := fromFixed(toFixed(most)); got != most {
+			t.Errorf("%v is kept as %v", most, got)
+		}
+	}
+}

@@ -239,6 +239,9 @@ func TestRetryAndGiveUp(t *testing.T) {
 	if n := len(b.inbox) - sent; n != 7 {
 		t.Errorf("%d REQ repeated in 7.5 s, want 7", n)
 	}
+	if n := a.m.Stats().Retries; n != 7 {
+		t.Errorf("%d of them counted", n)
+	}
 	w.advance(1000 * ms)
 	wantEnd(t, a, ida, OutUnreachable, ReasonTimeout)
 	if len(a.cids) != 1 {

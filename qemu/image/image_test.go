@@ -171,7 +171,7 @@ func TestInitMustBeStatic(t *testing.T) {
 		t.Skip("no /bin/sh")
 	}
 	err := Initramfs{Init: "/bin/sh"}.Write(filepath.Join(t.TempDir(), "i"))
-	if err == nil || !strings.Contains(err.Error(), "dynamically") {
+	if err == nil || !strings.Contains(err.Error(), "dynamically") || !strings.HasPrefix(err.Error(), "initramfs /") {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,0 +1,57 @@
+package qemu
+
+import (
+	"errors"
+	"net"
+	"testing"
+
+	"github.com/mdlayher/vsock"
+)
+
+// listed is a listener that has these connections, and is closed then.
+type listed []net.Conn
+
+func (l *listed) Accept() (net.Conn, error) {
+	if len(*l) == 0 {
+		return nil, net.ErrClosed
+	}
+	c := (*l)[0]
+	*l = (*l)[1:]
+	return c, nil
+}
+
+func (l *listed) Close() error   { return nil }
+func (l *listed) Addr() net.Addr { return nil }
+
+// from is a connection of a peer.
+type from struct {
+	net.Conn
+	addr   net.Addr
+	closed bool
+}
+
+func (c *from) RemoteAddr() net.Addr { return c.addr }
+func (c *from) Close() error         { c.closed = true; return nil }
+
+// TestKernelRefuses: who has no address of vsock, and a guest whose memory file is not there, are
+// refused; the service of the others goes on.
+func TestKernelRefuses(t *testing.T) {
+	stranger := &from{addr: &net.TCPAddr{}}
+	broken := &from{addr: &vsock.Addr{ContextID: 7}}
+	good := &from{addr: &vsock.Addr{ContextID: 8}}
+	a := kernelAttachment{l: &listed{stranger, broken, good}, port: 5, rams: map[uint32]GuestRAM{7: {CID: 7, File: t.TempDir() + "/none"}}}
+	s, err := a.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := s.Peer(); p.CID != 8 {
+		t.Errorf("peer %+v", p)
+	}
+	if !stranger.closed || !broken.closed || good.closed {
+		t.Errorf("closed: %v, %v and %v", stranger.closed, broken.closed, good.closed)
+	}
+	s.Close()
+	if _, err := a.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}
