@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,8 +22,8 @@ func TestLongDriver(t *testing.T) {
 	requireGuests(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	clock := compiled(t, ctx, "clock")
-	inDriverLab(t, driverImage(t, ctx, driverExtras{put: []image.Put{clock}}), func(l *driverLab) {
+	put := []image.Put{compiled(t, ctx, "clock"), compiled(t, ctx, "window")}
+	inDriverLab(t, driverImage(t, ctx, driverExtras{put: put}), func(l *driverLab) {
 		defer l.keepConsoles()
 		if said := l.guests[0].must("ibv_devinfo -v"); !strings.Contains(said, "PORT_ACTIVE") || !strings.Contains(said, "vnic") {
 			t.Errorf("ibv_devinfo -v:\n%s", said)
@@ -31,6 +32,7 @@ func TestLongDriver(t *testing.T) {
 			l.program(t, p)
 		}
 		t.Log(l.guests[0].must("/root/clock"))
+		t.Log(l.guests[0].must(fmt.Sprintf("/root/window %s %s 2>&1", l.device(0), l.gid(0))))
 		l.counters(t)
 		l.speed(t)
 		l.sane(t)
