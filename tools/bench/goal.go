@@ -1,40 +1,75 @@
 package main
 
-import "fmt"
+import "strconv"
 
-// goals are what figures are to reach: as a multiple of their peer's, or themselves where there is no
-// peer. Whether that is at least or at most is the metric's direction.
+// goals are what figures are to reach: as a multiple of the peer's behind the @, or else themselves.
+// Whether that is at least or at most is the metric's direction.
 var goals = map[string]float64{
-	"roce/rxe_write64k_mbs":   1.5,
-	"roce/rxe_read64k_mbs":    1.5,
-	"roce/rxe_write64_lat_us": 0.7,
+	"sim/goodput_loss1pct":       0.95,
+	"sim/goodput_reorder2":       0.97,
+	"sim/spurious_retx_reorder2": 0.001,
+	"sim/incast32_jain":          0.98,
+	"sim/incast32_loss":          0,
+	"sim/software_loss10pct":     0.60,
+	"sim/hardware_loss5pct":      0.94,
+	"sim/hardware_loss10pct":     0.88,
+	"sim/pull_loss5pct":          0.85,
+	"sim/pull_loss10pct":         0.60,
+	"sim/tail_loss1pct":          0.85,
+	"sim/long_loss1pct":          0.45,
+	"sim/incast64_failed":        0,
+	"sim/incast256_jain":         0.98,
+	"sim/outage5rtt":             0.60,
 
-	"driver/write64k_mbs":              20,
-	"driver/write64_lat_us":            0.2,
-	"driver/send64_lat_us":             0.2,
-	"driver/write64_msgs_per_s":        20,
-	"driver/event_lat_us":              0.5,
-	"driver/nvme_randread4k_iops":      3,
+	"rdma/write64k_shards2_over_1": 1.7,
+	"rdma/write64_shards2_over_1":  1.7,
+	"credits/quiet_vf_share":       0.95,
+
+	"tunnel/ndr64_pps@wireguard-go":   3,
+	"tunnel/ndr1400_pps@wireguard-go": 3,
+	"tunnel/ping_p50_us@wireguard-go": 0.5,
+	"tunnel/tcp_over_limit":           0.65,
+	"tunnel/tcp_over_limit_mtu9000":   0.65,
+	"tunnel/tcp_shards2_over_1":       1.6,
+	"ports/ndr64_pps":                 500_000,
+	"ports/ndr1400_pps":               400_000,
+	"ports/local64_pps":               2_000_000,
+	"ports/local1500_gbps":            15,
+
+	"guest/doorbell_vfio_us": 10,
+	"guest/vfio_wake_us":     40,
+
+	"roce/rxe_write64k_mbs@rxe":   1.5,
+	"roce/rxe_read64k_mbs@rxe":    1.5,
+	"roce/rxe_write64_lat_us@rxe": 0.7,
+
+	"driver/write64k_mbs@rxe":          20,
+	"driver/write64_lat_us@rxe":        0.2,
+	"driver/send64_lat_us@rxe":         0.2,
+	"driver/write64_msgs_per_s@rxe":    20,
+	"driver/event_lat_us@rxe":          0.5,
+	"driver/nvme_randread4k_iops@rxe":  3,
 	"driver/write64_lat_over_guestlib": 1.2,
-	"driver/pyverbs_ok":                1.32, // 114, with 86 of Soft-RoCE
+	"driver/pyverbs_ok@rxe":            1.32, // 114, with 86 of Soft-RoCE
 }
 
 // goal is a metric's goal in words; "" if it has none.
 func goal(m Metric) string {
+	got := m.Value
 	want, ok := goals[m.Name]
+	if !ok && m.Ratio != nil {
+		got = *m.Ratio
+		want, ok = goals[m.Name+"@"+m.Peer]
+	}
 	if !ok {
 		return ""
-	}
-	got := m.Value
-	if m.Ratio != nil {
-		got = *m.Ratio
 	}
 	text, reached := "at most", got <= want
 	if m.HigherIsBetter {
 		text, reached = "at least", got >= want
 	}
 	if reached {
-		return fmt.Sprintf("%s %g", text, want)
+		return text + " " + strconv.FormatFloat(want, 'f', -1, 64)
 	}
-	return fmt.Sprintf("%s %g: missed", text, want)
+	return text + " " + strconv.FormatFloat(want, 'f', -1, 64) + ": missed"
 }

@@ -53,7 +53,7 @@ var shares = []struct {
 // rates are quotients of rates, which are better when they are higher.
 var rates = []string{
 	"rdma/write64k_over_cipher", "rdma/qps10k_over_one", "guest/write64_shadow_over_vsock",
-	"rdma/write64k_shards2_over_1", "rdma/write64_shards2_over_1", "tunnel/tcp_shards2_over_1",
+	"rdma/write64k_shards2_over_1", "rdma/write64_shards2_over_1", "tunnel/tcp_shards2_over_1", "tunnel/tcp_over_limit",
 }
 
 // unitOf reads unit and direction from a metric's name. A quotient, like
