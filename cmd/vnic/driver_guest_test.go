@@ -15,7 +15,13 @@ import (
 
 // TestLongDriver has programs that know nothing of vnic run between two guests of two NICs, over the
 // Linux driver and its provider. The long form is TestLongDriverPrograms.
-func TestLongDriver(t *testing.T) {
+func TestLongDriver(t *testing.T) { testDriver(t, "") }
+
+// TestLongDriverNewest is TestLongDriver with the newest kernel that Debian has for the suite.
+func TestLongDriverNewest(t *testing.T) { testDriver(t, "newest") }
+
+func testDriver(t *testing.T, kernel string) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}
@@ -23,7 +29,7 @@ func TestLongDriver(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	put := []image.Put{compiled(t, ctx, "clock"), compiled(t, ctx, "window")}
-	inDriverLab(t, driverImage(t, ctx, driverExtras{put: put}), func(l *driverLab) {
+	inDriverLab(t, driverImage(t, ctx, driverExtras{put: put, kernel: kernel}), func(l *driverLab) {
 		defer l.keepConsoles()
 		if said := l.guests[0].must("ibv_devinfo -v"); !strings.Contains(said, "PORT_ACTIVE") || !strings.Contains(said, "vnic") {
 			t.Errorf("ibv_devinfo -v:\n%s", said)

@@ -55,6 +55,7 @@ func makeDriver(tb testing.TB, ctx context.Context, release string) madeDriver {
 type driverExtras struct {
 	packages, modules []string
 	put               []image.Put
+	kernel            string // as driverKernel takes it
 }
 
 // compiled makes a program of testdata that uses verbs, for a guest's /root.
@@ -66,6 +67,10 @@ func compiled(tb testing.TB, ctx context.Context, name string) image.Put {
 	return image.Put{From: at, To: "/root/" + name}
 }
 
+// quietBoot keeps a kernel from complaining of a stall while it boots: it measures the speed of its clock,
+// wrongly where the machine is busy, and the time jumps when it finds out.
+var quietBoot = []string{"rcupdate.rcu_cpu_stall_suppress_at_boot=1"}
+
 // driverImage writes the guests' kernel and RAM disk.
 func driverImage(tb testing.TB, ctx context.Context, extra driverExtras) qemu.Machine {
 	tb.Helper()
@@ -73,7 +78,7 @@ func driverImage(tb testing.TB, ctx context.Context, extra driverExtras) qemu.Ma
 	if err != nil {
 		tb.Fatal(err)
 	}
-	k, err := image.FetchKernel(ctx, cache)
+	k, err := driverKernel(ctx, cache, extra.kernel)
 	require(tb, err == nil, fmt.Sprint("no guest kernel: ", err))
 	driver := makeDriver(tb, ctx, k.Release)
 	ps, err := image.FetchPackages(ctx, filepath.Dir(cache), slices.Concat(extra.packages, driverPackages))
@@ -90,7 +95,7 @@ func driverImage(tb testing.TB, ctx context.Context, extra driverExtras) qemu.Ma
 	}).Write(initrd); err != nil {
 		tb.Fatal(err)
 	}
-	return qemu.Machine{Memory: 768, Kernel: k.Image, Initrd: initrd}
+	return qemu.Machine{Memory: 768, Kernel: k.Image, KernelArgs: quietBoot, Initrd: initrd}
 }
 
 // inDriverLab boots a guest on each of two hosts, whose functions have windows, and waits for their

@@ -89,6 +89,12 @@ func TestDebianKernel(t *testing.T) {
 	if err != nil || again != k {
 		t.Errorf("%+v, %v", again, err)
 	}
+	if again, err = FetchRelease(ctx, cache, k.Release); err != nil || again != k {
+		t.Errorf("%s by its release: %+v, %v", k.Release, again, err)
+	}
+	if _, err := FetchRelease(ctx, cache, "1.0-amd64"); err == nil || !strings.Contains(err.Error(), "linux-image-1.0-amd64") {
+		t.Errorf("a kernel that there is not: %v", err)
+	}
 	files, err := moduleClosure(k, VsockModules)
 	if err != nil {
 		t.Fatal(err)

@@ -67,8 +67,8 @@ func checkImage(path string) error {
 	return nil
 }
 
-// metaPackage depends on Debian's current kernel.
-const metaPackage = "linux-image-amd64"
+// current is what Debian's current kernel has instead of a release in the name of its package.
+const current = "amd64"
 
 var kernelPackage = regexp.MustCompile(`^linux-image-[0-9][0-9a-z.+~-]*-amd64$`)
 
@@ -76,15 +76,21 @@ var kernelPackage = regexp.MustCompile(`^linux-image-[0-9][0-9a-z.+~-]*-amd64$`)
 // its package there first if needed. It uses apt's sources and checks (apt-get
 // verifies what it downloads) and dpkg-deb, and installs nothing.
 func FetchKernel(ctx context.Context, cache string) (Kernel, error) {
-	k, err := fetchKernel(ctx, cache)
+	return FetchRelease(ctx, cache, current)
+}
+
+// FetchRelease is FetchKernel of another of Debian's kernels: the one of a release, as uname -r says
+// it.
+func FetchRelease(ctx context.Context, cache, release string) (Kernel, error) {
+	k, err := fetchRelease(ctx, cache, "linux-image-"+release)
 	if err != nil {
 		return k, fmt.Errorf("guest kernel: %w", err)
 	}
 	return k, nil
 }
 
-func fetchKernel(ctx context.Context, cache string) (Kernel, error) {
-	pkg, version, err := currentPackage(ctx)
+func fetchRelease(ctx context.Context, cache, name string) (Kernel, error) {
+	pkg, version, err := kernelVersion(ctx, name)
 	if err != nil {
 		return Kernel{}, err
 	}
@@ -112,21 +118,22 @@ func fetchKernel(ctx context.Context, cache string) (Kernel, error) {
 	return OpenKernel(dir)
 }
 
-// currentPackage resolves the meta package to the name and version of the kernel
-// package it depends on.
-func currentPackage(ctx context.Context) (name, version string, err error) {
-	out, err := run(ctx, "", "apt-cache", "depends", metaPackage)
+// kernelVersion returns the name and version of a kernel package, or of the one that a meta package
+// depends on.
+func kernelVersion(ctx context.Context, asked string) (name, version string, err error) {
+	out, err := run(ctx, "", "apt-cache", "depends", asked)
 	if err != nil {
-		return "", "", fmt.Errorf("%w; a Debian system with apt sources is needed (or name an unpacked kernel package)", err)
+		return "", "", fmt.Errorf("%s: %w; a Debian system with apt sources is needed (or name an unpacked kernel package)", asked, err)
 	}
+	name = asked
 	for line := range strings.Lines(string(out)) {
 		if _, dep, ok := strings.Cut(line, "Depends: "); ok && kernelPackage.MatchString(strings.TrimSpace(dep)) {
 			name = strings.TrimSpace(dep)
 			break
 		}
 	}
-	if name == "" {
-		return "", "", fmt.Errorf("%s depends on no kernel package; run apt-get update", metaPackage)
+	if !kernelPackage.MatchString(name) {
+		return "", "", fmt.Errorf("%s depends on no kernel package; run apt-get update", asked)
 	}
 	out, err = run(ctx, "", "apt-cache", "show", "--no-all-versions", name)
 	if err != nil {
@@ -160,6 +167,10 @@ func download(ctx context.Context, cache, dir, pkg, version string) (err error) 
 	}
 	root := filepath.Join(tmp, "root")
 	if _, err := run(ctx, tmp, "dpkg-deb", "-x", debs[0], root); err != nil {
+		return err
+	}
+	// Debian compresses modules since 6.6. Guests load them as they are.
+	if _, err := run(ctx, tmp, "find", root, "-name", "*.ko.xz", "-exec", "xz", "--decompress", "{}", "+"); err != nil {
 		return err
 	}
 	if _, err := OpenKernel(root); err != nil {

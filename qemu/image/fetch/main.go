@@ -20,6 +20,11 @@ func main() {
 	if err == nil {
 		_, err = image.FetchKernel(ctx, cache)
 	}
+	for _, release := range os.Args[1:] {
+		if err == nil {
+			_, err = image.FetchRelease(ctx, cache, release)
+		}
+	}
 	if err == nil {
 		_, err = image.FetchPackages(ctx, filepath.Dir(cache), append(testPackages, image.Packages...))
 	}
