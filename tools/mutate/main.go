@@ -34,6 +34,7 @@ type options struct {
 	seed            uint64
 	limit, slack    time.Duration
 	share           float64
+	verbose         bool
 	only            *regexp.Regexp
 	patterns        []string
 }
@@ -51,6 +52,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.DurationVar(&o.limit, "limit", 10*time.Minute, "longest time that an unchanged test may take")
 	fs.DurationVar(&o.slack, "slack", 20*time.Second, "added to five times the tests' usual time, before they count as endless")
 	fs.Float64Var(&o.share, "share", 0.1, "greatest share of changes that no test notices, the explained ones included")
+	fs.BoolVar(&o.verbose, "v", false, "tell of changes that tests notice, too")
 	only := fs.String("only", "", "try every change whose line in the report matches this, instead of a draw")
 	if err := fs.Parse(args); err != nil {
 		return o, err
@@ -92,40 +94,59 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	mutants := draw(all, o.root, o.seed)
-	mutants = mutants[min(max(o.skip, 0), len(mutants)):]
+	drawn := draw(all, o.root, o.seed)
 	if o.only != nil {
-		mutants = matching(all, o.root, o.only)
-		o.n = len(mutants)
+		drawn = matching(all, o.root, o.only)
+		o.n = len(drawn)
 	}
-	fmt.Fprintf(stdout, "%d operators in %d packages; %d changes, seed %d\n", len(all), len(pkgs), o.n, o.seed)
+	drawn = drawn[min(max(o.skip, 0), len(drawn)):]
+	check, err := newChecker(ctx, o.root, pkgs)
+	if err != nil {
+		return err
+	}
+	mutants, at, err := check.firstCompiling(ctx, drawn, o.n)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "%d operators in %d packages; seed %d: %d changes", len(all), len(pkgs), o.seed, len(mutants))
+	if len(at) > 0 {
+		fmt.Fprintf(stdout, ", between them %d that do not compile", at[len(at)-1]+1-len(at))
+	}
+	fmt.Fprintln(stdout)
+	var c counts
 	leftOut := 0
 	warn := func(text string) { leftOut++; fmt.Fprintln(stderr, text) }
-	counts, err := tryAll(ctx, o, mutants, func(m mutant, out outcome) {
-		if !out.unnoticed() {
-			return
+	err = tryAll(ctx, o, mutants, func(m mutant, out outcome) {
+		reason := why[m.key(o.root)]
+		c.add(out, reason)
+		if out.unnoticed() || o.verbose {
+			fmt.Fprintf(stdout, "%s\n\t%s, %s:%d\n", m.key(o.root), out, m.file, m.line)
 		}
-		fmt.Fprintf(stdout, "%s\n", m.key(o.root))
-		if out == unreached {
-			fmt.Fprintf(stdout, "\tno test reaches it\n")
-		}
-		if reason := why[m.key(o.root)]; reason != "" {
+		if out.unnoticed() && reason != "" {
 			fmt.Fprintf(stdout, "\texplained: %s\n", reason)
-		} else {
-			fmt.Fprintf(stdout, "\tat %s:%d\n", m.file, m.line)
 		}
-	}, func(m mutant) bool { return why[m.key(o.root)] != "" }, warn)
-	if err != nil { // what was tried before an interrupt is told too
-		fmt.Fprintf(stdout, "interrupted: go on with -skip %d -n %d\n", o.skip+counts.tried+counts.invalid, o.n-counts.tried)
+	}, warn)
+	if err != nil && c.tried < len(at) { // what was tried before an interrupt is told too
+		fmt.Fprintf(stdout, "interrupted: go on with -skip %d -n %d\n", o.skip+at[c.tried], o.n-c.tried)
 	}
-	err = errors.Join(err, counts.report(o, stdout))
+	err = errors.Join(err, c.report(o, stdout))
 	if leftOut > 0 {
 		err = errors.Join(err, fmt.Errorf("%d tests that fail without any change were left out", leftOut))
 	}
 	return err
 }
 
-type counts struct{ tried, survived, explained, invalid int }
+type counts struct{ tried, survived, explained int }
+
+func (c *counts) add(out outcome, reason string) {
+	c.tried++
+	if out.unnoticed() {
+		c.survived++
+		if reason != "" {
+			c.explained++
+		}
+	}
+}
 
 func (c counts) report(o options, w io.Writer) error {
 	fmt.Fprintf(w, "%d changes tried: %d noticed, %d not, of which %d are explained\n",

@@ -111,6 +111,23 @@ func TestTestsThatFailAnywayAreAnError(t *testing.T) {
 	}
 }
 
+// A test may fail of the variants alone, without any being chosen: it is left out.
+func TestTestsThatFailOfTheVariantsAreAnError(t *testing.T) {
+	root := project(t, code, test+`
+func TestFails(t *testing.T) {
+	Half(1)
+	if testing.CoverMode() == "" {
+		panic("no coverage")
+	}
+}
+`)
+	out, err := mutate(t, root, "-n", "100", "./...")
+	if err == nil || !strings.Contains(err.Error(), "without any change") || !strings.Contains(out, "left out: TestFails of") ||
+		!strings.Contains(out, "4 changes tried: 3 noticed, 1 not") {
+		t.Fatalf("err = %v\n%s", err, out)
+	}
+}
+
 // Only tests that execute the changed statement are run; the condition of a case stands in no
 // statement, and every test that executes its function is.
 func TestOnlyTestsThatReachIt(t *testing.T) {
@@ -147,8 +164,9 @@ func TestHalf(t *testing.T) { note("half "); if Half(4) != 2 { t.Fatal() } }
 `)
 	ran := filepath.Join(filepath.Dir(root), "ran")
 	for _, c := range []struct{ only, want string }{
-		{"Half", "size half half "}, // each once for what it reaches, then what reaches the change
-		{"Half", "half "},           // what they reach is known
+		// Each once for what it reaches, then what reaches the change, and without it since it failed.
+		{"Half", "size half half half "},
+		{"Half", "half half "}, // what they reach is known
 		{"Size: n < 10: < -> <=", "size "},
 	} {
 		os.Remove(ran)
@@ -308,5 +326,92 @@ func TestHelpersOfTestsStayOut(t *testing.T) {
 	}
 	if got := programs(all[1:]); len(got) != 0 {
 		t.Errorf("without a program: %v", got)
+	}
+}
+
+// TestVariants: functions of every form run with the change that is chosen, and without the others.
+func TestVariants(t *testing.T) {
+	root := project(t, `package m
+
+type pair[T any] struct{ a, b T }
+
+func (pair[T]) size(int) int { return 1 + 1 }
+
+func (p *pair[T]) Swap(_ bool, more ...T) (n int, err error) {
+	if n := len(more); n == 2 {
+		p.a, p.b = more[1], more[0]
+	}
+	n++
+	return
+}
+
+func pick[K comparable, V any](of map[K]V, keys ...K) (sum int) {
+outer:
+	for k := range of {
+		for _, other := range keys {
+			if k == other {
+				sum += 2
+				continue outer
+			}
+		}
+	}
+	return sum
+}
+
+var total int
+
+func add(n int) { total += n }
+
+func survive() {
+	if recover() != nil {
+		total = 0
+	}
+}
+`, `package m
+
+import "testing"
+
+func TestAll(t *testing.T) {
+	p := pair[int]{1, 2}
+	if n, err := p.Swap(true, 3, 4); n != 1 || err != nil || p.a != 4 || p.b != 3 {
+		t.Error(n, err, p)
+	}
+	if p.size(0) != 2 {
+		t.Error("size")
+	}
+	if n := pick(map[int]string{1: "", 2: ""}, 2, 3); n != 2 {
+		t.Error(n)
+	}
+	if add(3); total != 3 {
+		t.Error(total)
+	}
+	defer func() {
+		if total != 0 {
+			t.Error("not survived")
+		}
+	}()
+	defer survive()
+	panic("")
+}
+`)
+	out, err := mutate(t, root, "-v", "-n", "100", "./...")
+	if err != nil || !strings.Contains(out, "6 changes tried: 6 noticed") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestDoesNotCompile: another change is drawn in the place of one that does not compile.
+func TestDoesNotCompile(t *testing.T) {
+	root := project(t, `package m
+
+func Join(a, b string) string { return a + b }
+
+func Half(n int) int { return n / 2 }
+`, "package m\n")
+	for n := range 3 {
+		out, err := mutate(t, root, "-v", "-n", fmt.Sprint(n+1), "./...")
+		if !errors.Is(err, errLeft) || !strings.Contains(out, "1 changes tried: 0 noticed") || strings.Contains(out, "Join") {
+			t.Errorf("-n %d: %v\n%s", n+1, err, out)
+		}
 	}
 }

@@ -22,6 +22,7 @@ type goPackage struct {
 	ImportPath   string
 	Name         string
 	Dir          string
+	Export       string // the file for its importers, if asked for
 	Module       struct{ Path string }
 	GoFiles      []string
 	TestGoFiles  []string
@@ -127,7 +128,7 @@ func (p *goPackage) room() string {
 }
 
 func goList(ctx context.Context, root string, patterns []string) (pkgs []goPackage, err error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=ImportPath,Name,Dir,Module,GoFiles,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports"}, patterns...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=ImportPath,Name,Dir,Export,Module,GoFiles,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports"}, patterns...)...)
 	cmd.Dir = root
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

@@ -118,9 +118,8 @@ func (r *reach) measure(ctx context.Context, t tester, p *packageReach) error {
 	}
 	defer os.RemoveAll(scratch)
 	binary, profile := filepath.Join(scratch, "test"), filepath.Join(scratch, "profile")
-	ok, err := build(ctx, r.root, t.pkg, binary, "-cover", "-covermode=set", "-coverpkg="+strings.Join(t.holds, ","))
-	if err != nil || !ok {
-		return orError(err, fmt.Errorf("%s: its tests do not compile", t.pkg))
+	if err := build(ctx, r.root, t.pkg, binary, "-cover", "-covermode=set", "-coverpkg="+strings.Join(t.holds, ",")); err != nil {
+		return err
 	}
 	list := exec.CommandContext(ctx, binary, "-test.list", ".")
 	list.Dir = t.dir
@@ -134,15 +133,13 @@ func (r *reach) measure(ctx context.Context, t tester, p *packageReach) error {
 			continue
 		}
 		began := time.Now()
-		out, err := runTests(ctx, binary, t.dir, []string{name}, r.limit, "-test.coverprofile="+profile)
-		if err != nil {
-			return err
+		_, err := runBinary(ctx, binary, t.dir, []string{name}, r.limit, nil, "-test.coverprofile="+profile)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
-		if out != survived {
+		if err != nil {
 			leftOut = true
-			r.mu.Lock()
-			r.warn(fmt.Sprintf("left out: %s of %s fails without any change", name, t.pkg))
-			r.mu.Unlock()
+			r.leaveOut(name, t)
 			continue
 		}
 		if err := p.add(testRun{name, time.Since(began)}, profile); err != nil {
@@ -151,6 +148,12 @@ func (r *reach) measure(ctx context.Context, t tester, p *packageReach) error {
 	}
 	p.Complete = !leftOut
 	return nil
+}
+
+func (r *reach) leaveOut(test string, t tester) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.warn(fmt.Sprintf("left out: %s of %s fails without any change", test, t.pkg))
 }
 
 // add notes what a test has executed, by the profile that it left.
@@ -183,11 +186,4 @@ func (r *reached) add(t testRun, profile string) error {
 		}
 	}
 	return nil
-}
-
-func orError(err, otherwise error) error {
-	if err != nil {
-		return err
-	}
-	return otherwise
 }

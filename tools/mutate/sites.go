@@ -75,7 +75,8 @@ var replacements = map[token.Token][]string{
 }
 
 // sites finds every operator of a file inside functions. Constants and types outside functions are
-// left alone: they say what the layout is, and golden vectors hold them.
+// left alone: they say what the layout is, and golden vectors hold them. So are functions that recover
+// from panics: only the deferred function itself can, not a variant that it calls.
 func sites(file string, src []byte) ([]site, error) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, file, src, parser.SkipObjectResolution)
@@ -85,7 +86,7 @@ func sites(file string, src []byte) ([]site, error) {
 	var found []site
 	for _, d := range f.Decls {
 		fn, ok := d.(*ast.FuncDecl)
-		if !ok || fn.Body == nil {
+		if !ok || fn.Body == nil || recovers(fn) {
 			continue
 		}
 		name := funcName(fn)
@@ -111,7 +112,9 @@ func sites(file string, src []byte) ([]site, error) {
 					add(n, n.OpPos, n.Op)
 				}
 			case *ast.UnaryExpr:
-				add(n, n.OpPos, n.Op)
+				if n.Op != token.AND && n.Op != token.XOR { // what replaces those takes two operands
+					add(n, n.OpPos, n.Op)
+				}
 			case *ast.AssignStmt:
 				add(n, n.TokPos, n.Tok)
 			case *ast.IncDecStmt:
@@ -121,6 +124,17 @@ func sites(file string, src []byte) ([]site, error) {
 		})
 	}
 	return found, nil
+}
+
+func recovers(fn *ast.FuncDecl) (found bool) {
+	ast.Inspect(fn.Body, func(n ast.Node) bool {
+		if c, ok := n.(*ast.CallExpr); ok && isCall(c, "recover") {
+			found = true
+		}
+		_, inner := n.(*ast.FuncLit)
+		return !inner
+	})
+	return found
 }
 
 func isCall(c *ast.CallExpr, name string) bool {
