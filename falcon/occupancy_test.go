@@ -52,3 +52,12 @@ func TestOccupancyCheck(t *testing.T) {
 		}
 	}
 }
+
+// Thresholds may be equal: levels between them are then left out.
+func TestOccupancyOfEqualThresholds(t *testing.T) {
+	p := Software()
+	p.RxPackets = Occupancy{Alpha: 1, Levels: make([]uint32, occupancyLevels)}
+	if err := p.Check(); err != nil {
+		t.Error(err)
+	}
+}

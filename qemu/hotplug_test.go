@@ -62,6 +62,7 @@ func TestPlugRefuses(t *testing.T) {
 				"there is no TAP absent0 where QEMU runs": PlugPort(ctx, q, Port{Function: "pf0.vf1", TAP: "absent0"}),
 			}
 		}
+		want["pf0.vf1: the guest does not have it"] = UnplugWindow(ctx, q, Window{"pf0.vf1", "/absent"})
 		for text, err := range want {
 			if err == nil || !strings.Contains(err.Error(), text) {
 				t.Errorf("%d ports: %v, want %q", ports, err, text)

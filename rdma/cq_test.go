@@ -180,3 +180,19 @@ func TestModeration(t *testing.T) {
 		t.Fatal("a timer is left")
 	}
 }
+
+// TestArmIsNoFault: arming up to the entry that was written last, or before it, breaks no rule, however
+// many entries there were before. (DRV-708)
+func TestArmIsNoFault(t *testing.T) {
+	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
+	for range 5 {
+		p.a.send.arm(false)
+		p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 100))
+		p.settle(1e6)
+		p.a.send.arm(false)
+		success(t, p.a.send.wait(1))
+	}
+	if v := p.hosts[0].violations; len(v) != 0 {
+		t.Errorf("violations %+v", v)
+	}
+}

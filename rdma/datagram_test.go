@@ -198,6 +198,9 @@ func TestDatagram(t *testing.T) {
 			if s := p.hosts[1].fn.Stats(); s.DatagramsLost+s.BadQKeys != 0 {
 				t.Fatalf("%+v", s)
 			}
+			if s := p.hosts[0].fn.Stats(); !overRoCE && (s.PushesTx != 6 || s.BytesTx != 0+1+3+4+100+pathMTU) {
+				t.Fatalf("%d pushes of %d bytes for 6 datagrams", s.PushesTx, s.BytesTx)
+			}
 		}
 	})
 }

@@ -139,3 +139,21 @@ func TestHopelessWork(t *testing.T) {
 		t.Errorf("inside the NIC: %+v", got)
 	}
 }
+
+// TestRNRWaits: a peer that is not ready is asked again after the time that it names, over each wire.
+// (IBA §9.7.5.2.8)
+func TestRNRWaits(t *testing.T) {
+	eachWire(t, func(t *testing.T) {
+		p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
+		p.b.modify(abi.ModifyQP{Mask: abi.QPAttrMinRNRTimer, MinRNRTimer: 24}) // 41 ms
+		p.a.post(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, p.ma.sge(0, 100))
+		for i := range uint64(3) {
+			p.settle(40e6)
+			if n := p.hosts[0].fn.Stats().RNRRx; n < i || n > i+1 {
+				t.Fatalf("%d times not ready after %d times 40 ms", n, i+1)
+			}
+		}
+		p.b.receive(1, p.mb.sge(0, 4096))
+		success(t, p.a.send.wait(1))
+	})
+}

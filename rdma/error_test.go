@@ -339,6 +339,19 @@ func TestWrongQP(t *testing.T) {
 	}
 }
 
+// TestWrongQPUnreliable: so is a packet of an unreliable connection, of which neither end hears.
+func TestWrongQPUnreliable(t *testing.T) {
+	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
+	a, b := p.hosts[0].createQP(p.pd[0], uc), p.hosts[1].createQP(p.pd[1], uc)
+	p.connectAs(a, b, true, b.number+1, a.number)
+	a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 8))
+	a.send.wait(1)
+	p.settle(1e6)
+	if n := p.hosts[1].fn.Stats().CIDMismatches; n != 1 || b.q.State() != abi.QPStateRTS {
+		t.Fatalf("%d mismatches counted, QP in %v", n, b.q.State())
+	}
+}
+
 // TestDeregister ends a registration while it is in use: what has not been sent or answered fails,
 // nothing else.
 func TestDeregister(t *testing.T) {

@@ -360,7 +360,18 @@ func TestWindowEnds(t *testing.T) {
 		key := incKey(p.hosts[1].window(p.pd[1]))
 		p.b.postBind(key, abi.BindMW{Addr: m.addr, Length: 8, LKey: m.key, Access: abi.AccessRemoteRead})
 		success(t, p.b.send.wait(1))
+		other := p.hosts[1].createQP(p.pd[1], qpConfig{})
+		away := p.hosts[0].createQP(p.pd[0], qpConfig{})
+		p.connect(away, other, true)
+		stays := incKey(p.hosts[1].window(p.pd[1]))
+		other.postBind(stays, abi.BindMW{Addr: m.addr, Length: 8, LKey: m.key, Access: abi.AccessRemoteRead})
+		success(t, other.send.wait(1))
 		end(p)
+		if f.Counts() != (verbs.Counts{}) { // the windows of other queue pairs stay
+			away.post(abi.SendWQE{Opcode: abi.OpRead, Flags: abi.SendSignaled, RemoteAddr: m.addr, RKey: stays}, p.ma.sge(0, 8))
+			success(t, away.send.wait(1))
+			ok(t, f.DeallocMW(stays))
+		}
 		if f.Counts() == (verbs.Counts{}) {
 			continue // closed
 		}

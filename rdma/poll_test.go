@@ -93,6 +93,24 @@ func TestPollEnds(t *testing.T) {
 	}
 }
 
+// TestPollEndsInTime: the very moment at which polling ends arms the queue, too.
+func TestPollEndsInTime(t *testing.T) {
+	p := shadowPair(t)
+	e := p.hosts[0].e
+	p.a.ring()
+	p.step()
+	end := p.now
+	for e.Poll(end); len(polled(e)) != 0; e.Poll(end) {
+		end++
+	}
+	if end != p.now+e.cfg.PollTime {
+		t.Errorf("polled for %v, want %v", end-p.now, e.cfg.PollTime)
+	}
+	if !p.shadowWrite(p.remote(abi.OpWrite, 0)) {
+		t.Fatal("not armed")
+	}
+}
+
 // TestPollFair: one Poll looks at a bounded number of queues and the next goes on with the others.
 func TestPollFair(t *testing.T) {
 	const n = 3*verbs.PollQuantum + 5

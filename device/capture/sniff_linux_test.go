@@ -212,3 +212,20 @@ func TestSniffRefuses(t *testing.T) {
 		}
 	})
 }
+
+// TestReceiveBuffer: who may have more room for frames than others gets it.
+func TestReceiveBuffer(t *testing.T) {
+	netns.Run(t, func() {
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Close(fd) }()
+		if err := receiveBuffer(fd); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err != nil || n < sniffQueue {
+			t.Errorf("room for %d bytes, %v; want %d", n, err, sniffQueue)
+		}
+	})
+}

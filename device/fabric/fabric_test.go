@@ -192,3 +192,25 @@ func TestNoAllocations(t *testing.T) {
 		t.Fatalf("%v allocations", n)
 	}
 }
+
+// TestForgotten: what was learnt on a port is forgotten with it, and on other ports it is not.
+func TestForgotten(t *testing.T) {
+	s := New(mtu)
+	a, b, c := open(t, s, "a"), open(t, s, "b"), open(t, s, "c")
+	write(t, b, frame(1, 2, 60))
+	write(t, c, frame(1, 3, 60))
+	drain(t, a)
+	drain(t, c)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d := open(t, s, "d")
+	write(t, a, frame(2, 1, 60))
+	if len(drain(t, c)) != 1 || len(drain(t, d)) != 1 {
+		t.Error("a frame for an address that was learnt on the closed port is not for all")
+	}
+	write(t, a, frame(3, 1, 60))
+	if len(drain(t, c)) != 1 || len(drain(t, d)) != 0 {
+		t.Error("what was learnt on another port is forgotten")
+	}
+}

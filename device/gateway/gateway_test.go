@@ -441,7 +441,7 @@ func TestTooBig(t *testing.T) {
 	big := udp(t, gwA, macA, ipA, ipC, 1500)
 	n.send(bytes.Clone(big), Offload{})
 	icmp, _ := decode(t, n.output()[0].b).Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4)
-	if icmp == nil || icmp.TypeCode != layers.CreateICMPv4TypeCode(3, 4) || icmp.Seq != tunnelMTU || !bytes.Equal(icmp.Payload[:20], big[14:34]) {
+	if icmp == nil || icmp.TypeCode != layers.CreateICMPv4TypeCode(3, 4) || icmp.Seq != tunnelMTU || !bytes.Equal(icmp.Payload, big[14:14+548]) {
 		t.Errorf("%+v", icmp)
 	}
 	n.g.routes.Learn(2, []Address{{7, ipC, 0x020001, 1300}, {7, v6C, 0x020001, 1300}}) // the peer's port takes less
@@ -492,6 +492,15 @@ func TestLocal(t *testing.T) {
 	out := n.output()
 	if len(out) != 1 || out[0].port != n.b || out[0].off != off || !bytes.Equal(out[0].b[ethLen:], want) || MAC(out[0].b[:6]) != macB || MAC(out[0].b[6:12]) != gwB {
 		t.Fatalf("%+v", out)
+	}
+	// A frame that stands for several says so, and in packets of a size that fits there.
+	for _, c := range []struct{ size, want uint16 }{{500, 500}, {1 << 14, uint16(n.b.MTU - 40)}} {
+		f, off := whole(t, ipA, ipB, layers.IPProtocolTCP, 0, 3000, int(c.size), 0)
+		n.send(f, off)
+		off.Size = c.want
+		if out := n.output(); len(out) != 1 || out[0].off != off {
+			t.Fatalf("size %d: %+v", c.size, out)
+		}
 	}
 	n.send(udp(t, gwA, macA, ipA, addr("10.2.1.1"), 10), Offload{}) // a network behind b: one hop
 	if out := n.output(); len(out) != 1 || out[0].b[22] != 63 {

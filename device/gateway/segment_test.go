@@ -107,6 +107,9 @@ func TestCutAndJoin(t *testing.T) {
 			if why != none || h.total != len(b) || len(b) > tunnelMTU || !h.l4Valid(b) {
 				rt.Fatalf("packet %d: %v %+v", i, why, h)
 			}
+			if id := binary.BigEndian.Uint16(b[4:]); !v6 && id != binary.BigEndian.Uint16(want[ethLen+4:])+uint16(i) {
+				rt.Fatalf("packet %d: identification %d", i, id)
+			}
 			if proto == layers.IPProtocolTCP && (b[h.l4+13]&tcpPSH != 0) != (push != 0 && i == len(packets)-1) {
 				rt.Fatalf("packet %d: PSH %#x", i, b[h.l4+13])
 			}

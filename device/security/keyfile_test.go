@@ -79,6 +79,9 @@ func TestKeyLogFile(t *testing.T) {
 		if err := CheckKeyLog(c.path); !refused(err) {
 			t.Errorf("checking %s: %v", c.path, err)
 		}
+		if open := opened(t, c.path); open != 0 {
+			t.Errorf("checking %s leaves it open %d times", c.path, open)
+		}
 		if _, err := os.Lstat(c.path); c.made && err == nil {
 			t.Errorf("checking has made %s", c.path)
 		}
@@ -103,4 +106,19 @@ func TestKeyLogFile(t *testing.T) {
 			t.Errorf("%s: %q, %v, %v", c.path, text, err, serr)
 		}
 	}
+}
+
+// opened counts the descriptors that this process has of a file.
+func opened(t *testing.T, path string) (n int) {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && to == path {
+			n++
+		}
+	}
+	return n
 }

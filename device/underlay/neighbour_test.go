@@ -222,3 +222,18 @@ func TestBounds(t *testing.T) {
 		t.Fatalf("left: %d entries, %d parked, %d buffers", len(a.neighbours), a.parked, len(a.free))
 	}
 }
+
+// TestUnusedNeighbour: a neighbour that is learnt late and never used stays for as long as one that is
+// learnt at first.
+func TestUnusedNeighbour(t *testing.T) {
+	a := newStack(t, macA, "10.0.0.1/24")
+	const now = 3600 * second
+	a.Resolve(now, ipB)
+	a.Input(now, arpFrame(macA, macB, arp{op: arpReply, senderMAC: macB, senderIP: ipB.As4(), targetMAC: macA, targetIP: ipA.As4()}))
+	if a.Advance(now + 59*second); len(a.neighbours) != 1 {
+		t.Error("forgotten too early")
+	}
+	if a.Advance(now + 61*second); len(a.neighbours) != 0 {
+		t.Error("not forgotten")
+	}
+}

@@ -160,6 +160,41 @@ func TestOnlyThePeerOfAConnectionMayEndIt(t *testing.T) {
 	}
 }
 
+// TestOnlyThePeerOfAConnectionMayAnswer: a third NIC that guesses a connection's ID cannot have it opened to itself,
+// and the peer cannot answer twice as two.
+func TestOnlyThePeerOfAConnectionMayAnswer(t *testing.T) {
+	w := newWorld(t.Fatalf)
+	a, b := w.add(1, 2, 3), w.add(2, 1)
+	w.add(3, 1)
+	if err := b.m.Listen(fnOf(2, 0), 1); err != nil {
+		t.Fatal(err)
+	}
+	w.setLink(1, 2, true, nil)
+	w.setLink(1, 3, true, nil)
+	w.settle()
+	id, _ := a.connect(0, 2, 0, 1)
+	answer := func(from HostID, sender uint32) {
+		rep := REP{SenderID: sender, ReceiverID: id, Offer: Offer{CID: 1, MTU: 1024, Ordered: true, SA: SA{SPI: 1, Key: make([]byte, 16)}}}
+		_ = a.m.Receive(w.now, from, rep.Append(nil))
+		a.drain()
+	}
+	answer(3, 5)
+	if c := a.conns[id]; c.opened || c.estab || !c.live() {
+		t.Fatalf("after another's answer: %+v", c)
+	}
+	w.settle()
+	idb := b.waiting()[0]
+	if err := b.accept(idb); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	answer(3, idb)
+	answer(2, idb+1)
+	if c := a.conns[id]; !c.estab || !c.live() {
+		t.Errorf("after answers of others: %+v", c)
+	}
+}
+
 // TestHostilePeer sends changed and random messages to a NIC with connections
 // in every state. It must neither fail nor grow.
 func TestHostilePeer(t *testing.T) {

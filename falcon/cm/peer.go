@@ -1,6 +1,9 @@
 package cm
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // peer is what is known of another NIC.
 type peer struct {
@@ -64,6 +67,6 @@ func (s *peers) sorted() []*peer {
 	for _, p := range s.byHost {
 		list = append(list, p)
 	}
-	slices.SortFunc(list, func(a, b *peer) int { return int(a.Host) - int(b.Host) })
+	slices.SortFunc(list, func(a, b *peer) int { return cmp.Compare(a.Host, b.Host) })
 	return list
 }

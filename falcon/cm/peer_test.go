@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math/rand"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -244,5 +245,18 @@ func TestKnown(t *testing.T) {
 	m.PeerRevoked(w.now, 2)
 	if after := m.Known(); after.Has(7, gidOf(2, 0)) || !after.Has(7, gidOf(1, 0)) || !before.Has(7, gidOf(2, 0)) {
 		t.Error("a peer that is not to be trusted is still known, or the snapshot has changed")
+	}
+}
+
+// TestPeersAreInOrder: a run can be replayed if what is done for all peers is done in one order.
+func TestPeersAreInOrder(t *testing.T) {
+	w := newWorld(t.Fatalf)
+	a := w.add(9, 7, 3, 8, 1, 5)
+	var hosts []HostID
+	for _, p := range a.m.Peers() {
+		hosts = append(hosts, p.Host)
+	}
+	if want := []HostID{1, 3, 5, 7, 8}; !slices.Equal(hosts, want) {
+		t.Errorf("peers in the order %v, want %v", hosts, want)
 	}
 }

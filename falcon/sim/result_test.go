@@ -168,3 +168,52 @@ func TestSentAgain(t *testing.T) {
 		t.Errorf("%d early, %d after a timeout: nothing was tried", early, timeouts)
 	}
 }
+
+// TestFailedOperations: those that fail before the end of the warm-up are not the result's.
+func TestFailedOperations(t *testing.T) {
+	s := small()
+	n, err := NewNetwork(1, s.Network, falcon.Config{Profile: s.Profile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range s.Flows {
+		if err := n.AddFlow(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := newMeter(n, &s)
+	n.flows[0].failed = 3
+	n.Run(m.begin + s.WarmUp + s.Sample)
+	n.flows[0].failed += 4
+	n.flows[1].failed++
+	n.Run(m.begin + s.Duration)
+	if r := m.result(&s, 1); r.Failed != 5 {
+		t.Errorf("%d operations failed, want 5", r.Failed)
+	}
+}
+
+// TestComparedWithPerfectLinks: a scenario with faults, of the network or of one link and direction, is
+// compared with itself without them, and one without is not.
+func TestComparedWithPerfectLinks(t *testing.T) {
+	lossy := LinkConfig{Faults: Faults{Loss: 0.05}}
+	for name, c := range map[string]struct {
+		change func(*NetworkConfig)
+		want   bool
+	}{
+		"perfect":       {func(*NetworkConfig) {}, false},
+		"perfect links": {func(c *NetworkConfig) { c.Links = []HostLinks{{Host: 1, Count: 1, Up: LinkConfig{Rate: 1e9}}} }, false},
+		"network":       {func(c *NetworkConfig) { c.Faults = lossy.Faults }, true},
+		"up":            {func(c *NetworkConfig) { c.Links = []HostLinks{{Host: 1, Count: 1, Up: lossy}} }, true},
+		"down":          {func(c *NetworkConfig) { c.Links = []HostLinks{{Host: 2, Count: 1, Down: lossy}} }, true},
+	} {
+		s := small()
+		c.change(&s.Network)
+		r, err := Run(&s, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.GoodputOverIdeal != nil; got != c.want {
+			t.Errorf("%s: compared: %v", name, got)
+		}
+	}
+}

@@ -556,3 +556,29 @@ func TestManyAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestRingTakenTwice: a driver makes descriptors available again whose buffers the device still has.
+func TestRingTakenTwice(t *testing.T) {
+	eachKind(t, func(t *testing.T, c vhosttest.QueueConfig) {
+		mem := pages(t, memSize)
+		d := vhosttest.NewQueue(mem, c)
+		r := newRing(t, mem, config(d))
+		for range c.Size {
+			d.Add(vhosttest.Buffer{Addr: bufAt, Len: 8})
+			d.Show()
+			if ch, err := r.Take(); ch == nil || err != nil {
+				t.Fatalf("%+v, %v", ch, err)
+			}
+		}
+		desc, driver, _ := d.Parts()
+		if c.Packed {
+			mem[desc+14] ^= 0x80 // available in the next lap (Virtio §2.8.1)
+			mem[desc+15] ^= 0x80
+		} else {
+			mem[driver+2]++
+		}
+		if ch, err := r.Take(); !errors.Is(err, virtqueue.ErrRing) {
+			t.Errorf("%+v, %v", ch, err)
+		}
+	})
+}

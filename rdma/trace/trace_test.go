@@ -181,3 +181,24 @@ func TestOldestLetGo(t *testing.T) {
 		t.Errorf("%d came out", len(out))
 	}
 }
+
+// TestAcknowledgedRequests: what acknowledges a connection's packets is no sign that a request with a
+// response, or one that stayed inside the NIC, was acknowledged.
+func TestAcknowledgedRequests(t *testing.T) {
+	for flags, want := range map[uint8]int64{0: 3, Answering: 0, Loopback: 0} {
+		var got []*Operation
+		a := NewAssembler(func(o *Operation) { got = append(got, o) })
+		for i, e := range []Event{
+			{Kind: Received, Conn: 3, Index: 2, Extra: 8},
+			{Kind: Delivered, Conn: 3, Index: 2, Arg: 1, Flags: flags},
+			{Kind: Answered, Conn: 3, Index: 100, Extra: 100},
+		} {
+			e.At = int64(i + 1)
+			a.Take(&e)
+		}
+		a.Finish()
+		if len(got) != 1 || got[0].At[StepAcked] != want {
+			t.Errorf("flags %b: %+v, want it acknowledged at %d", flags, got, want)
+		}
+	}
+}

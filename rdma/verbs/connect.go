@@ -34,7 +34,6 @@ func (q *QP) Connect(now vtime.Time, conn transport.Conn, peerQPN uint32, pathMT
 		q.attr.pathMTU = m
 	}
 	q.conn, q.segment, q.waitCredit, q.heard, q.violated, q.peer.leaving = conn, segment, false, false, false, false
-	q.peer.left = q.peer.left && !q.unreliable()
 	q.rsp.connect(conn.Ordered(), q.receives())
 	if q.state == abi.QPStateInit {
 		q.state = abi.QPStateRTS
