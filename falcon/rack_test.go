@@ -217,3 +217,22 @@ func TestProbesEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestReceivedAndRefused: what an acknowledgement says of a push that was refused with RNR is of the copy
+// refused. It is sent again when the peer's time is over.
+func TestReceivedAndRefused(t *testing.T) {
+	s := newSingle(t, rttProfile(20*us))
+	s.push(1)
+	s.transmit()
+	s.now += 30 * us
+	s.nack(wire.Nack{PSN: 300, Code: wire.NackRNR, RNR: 15}) // 1.92 ms
+	again := s.now + 1920*us
+	s.now += 10 * us
+	s.ack(wire.Ack{Extended: true, DataRx: bits(0)})
+	got := s.advance(again - s.now + us)
+	equal(t, "after the peer's time", psns(t, got), []uint32{300})
+	s.ack(wire.Ack{Extended: true, DataRx: bits(0)})
+	if got := s.advance(20 * ms); len(got) == 0 || got[0].At-again > 5*ms {
+		t.Errorf("not sent again for lack of an answer: %v", psns(t, got))
+	}
+}

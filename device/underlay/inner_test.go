@@ -53,3 +53,22 @@ func TestInnerRoundTrip(t *testing.T) {
 		}
 	})
 }
+
+// TestSealedIsUDP: only UDP to PSP's port is sealed, whatever stands where its port would.
+func TestSealedIsUDP(t *testing.T) {
+	frame := func(version, proto byte, port uint16) []byte {
+		f := make([]byte, Headroom+20)
+		f[12], f[ethLen], f[ethLen+9] = 8, version, proto
+		f[Headroom-udpLen+2], f[Headroom-udpLen+3] = byte(port>>8), byte(port)
+		return f
+	}
+	for _, c := range []struct {
+		version, proto byte
+		port           uint16
+		want           bool
+	}{{0x45, 17, SealedPort, true}, {0x45, 6, SealedPort, false}, {0x46, 17, SealedPort, false}, {0x45, 17, SealedPort + 1, false}} {
+		if p, ok := Sealed(frame(c.version, c.proto, c.port)); ok != c.want || ok && len(p) != 20 {
+			t.Errorf("%+v: %v, %d bytes", c, ok, len(p))
+		}
+	}
+}

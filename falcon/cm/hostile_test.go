@@ -242,3 +242,22 @@ func TestHostilePeer(t *testing.T) {
 		t.Errorf("the test does not reach deep: %+v", b.m.Stats())
 	}
 }
+
+// TestUnknownConnections: what names a connection that there is not is counted, and answered where the
+// peer would ask again.
+func TestUnknownConnections(t *testing.T) {
+	_, a, b := two(t, nil)
+	if got := answers(t, b, (&DREP{7, 8}).Append(nil)); got != nil || b.m.Stats().UnknownConnection != 1 {
+		t.Errorf("DREP: answers %v, %d counted", got, b.m.Stats().UnknownConnection)
+	}
+	got := answers(t, b, (&DREQ{7, 8, ReasonDisconnect}).Append(nil))
+	if len(got) != 1 || b.m.Stats().UnknownConnection != 2 {
+		t.Fatalf("DREQ: answers %v, %d counted", got, b.m.Stats().UnknownConnection)
+	}
+	if drep, ok := got[0].(*DREP); !ok || *drep != (DREP{8, 7}) {
+		t.Errorf("DREQ: answer %+v", got[0])
+	}
+	if a.m.Stats().UnknownConnection != 0 {
+		t.Error("counted at the other end")
+	}
+}

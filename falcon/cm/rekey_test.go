@@ -162,3 +162,28 @@ func TestSPIRefused(t *testing.T) {
 		t.Errorf("unknown peer: %v", err)
 	}
 }
+
+// TestBothAskedAgain: a new SA and a request for one that a link lost on their way are both sent again when
+// it is back.
+func TestBothAskedAgain(t *testing.T) {
+	w, a, b := linked(t)
+	spi := a.openTo(2)[0].params.TxSPI
+	a.rekey(sealedBy(2, 0))
+	if err := a.m.RequestRekey(sealedBy(2, 0), spi); err != nil {
+		t.Fatal(err)
+	}
+	w.setLink(1, 2, false, func(int) int { return 0 })
+	w.settle()
+	if a.prevSPI[sealedBy(2, 0)] == 0 || b.m.Stats().RekeyRequests != 0 {
+		t.Fatal("the link lost nothing")
+	}
+	w.setLink(1, 2, true, nil)
+	for range 3 {
+		w.advance(ms)
+		w.settle()
+	}
+	if a.prevSPI[sealedBy(2, 0)] != 0 || b.m.Stats().RekeyRequests == 0 {
+		t.Errorf("SA confirmed: %v, %d requests", a.prevSPI[sealedBy(2, 0)] == 0, b.m.Stats().RekeyRequests)
+	}
+	w.checkRest()
+}

@@ -347,3 +347,31 @@ func TestRekeyDue(t *testing.T) {
 		t.Fatal("not due after half the IV's span")
 	}
 }
+
+// TestSealFrom: sealing what lies elsewhere gives what sealing in place does, for each crypt offset, and
+// leaves what it sealed alone.
+func TestSealFrom(t *testing.T) {
+	for offset := range uint8(MaxCryptOffset + 1) {
+		_, tx := pair(t, 0, 0, true)
+		_, other := pair(t, 0, 0, true)
+		tx.SetCryptOffset(offset)
+		other.SetCryptOffset(offset)
+		payload := bytes.Repeat([]byte{1, 2, 3}, 100)
+		a, b := make([]byte, tx.Overhead()+len(payload)), make([]byte, tx.Overhead()+len(payload))
+		copy(a[tx.HeaderLen():], payload)
+		n, err := tx.Seal(5, NextHeaderIPv4, a, len(payload))
+		m, err2 := other.SealFrom(5, NextHeaderIPv4, b, payload)
+		if err != nil || err2 != nil || n != len(a) || m != n || !bytes.Equal(a, b) {
+			t.Errorf("offset %d: %d bytes, %v, and %d, %v", offset, n, err, m, err2)
+		}
+		if h, _, err := ParseHeader(b); err != nil || h.CryptOffset != offset {
+			t.Errorf("the header says %d, %v, want %d", h.CryptOffset, err, offset)
+		}
+		if payload[0] != 1 || payload[299] != 3 {
+			t.Error("the payload changed")
+		}
+		if _, err := other.SealFrom(5, NextHeaderIPv4, b[:len(b)-1], payload); !errors.Is(err, ErrBuffer) {
+			t.Errorf("into too little room: %v", err)
+		}
+	}
+}

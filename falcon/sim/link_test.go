@@ -98,6 +98,9 @@ func TestLinkImpairments(t *testing.T) {
 		}
 	}
 	share("reorder", uint64(swapped), 0.09)
+	l = sim.NewLink(5, sim.Impairment{Reorder: 0.1, ReorderDelay: 15})
+	flow(l, n, 10)
+	share("reorder counted", l.Stats().Reordered, 0.1)
 	if got := flow(sim.NewLink(6, sim.Impairment{Down: true}), n, 10); len(got) != 0 {
 		t.Errorf("%d frames passed a link that is down", len(got))
 	}
