@@ -285,3 +285,31 @@ func TestWorkerDead(t *testing.T) {
 	c, s := dialGuest(t, g, w)
 	echo(t, c, s, 1000)
 }
+
+// TestLedgerIsWhole: memory that could become smaller under the worker, or is too small, is no ledger.
+func TestLedgerIsWhole(t *testing.T) {
+	for _, c := range []struct {
+		size  int64
+		seals int
+		good  bool
+	}{
+		{vsock.LedgerSize, unix.F_SEAL_SHRINK, true},
+		{vsock.LedgerSize, 0, false},
+		{vsock.LedgerSize - 1, unix.F_SEAL_SHRINK, false},
+	} {
+		fd, err := unix.MemfdCreate("ledger", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := os.NewFile(uintptr(fd), "ledger")
+		if err := f.Truncate(c.size); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, c.seals); err != nil {
+			t.Fatal(err)
+		}
+		if l, err := MapLedger(f); (err == nil) != c.good || (l != nil) != c.good {
+			t.Errorf("%d bytes with seals %#x: %v", c.size, c.seals, err)
+		}
+	}
+}

@@ -942,6 +942,35 @@ func TestDatagramSequence(t *testing.T) {
 	}
 }
 
+// TestLinkIsKept: the connection of a handle stays for a while, and the next handle for the same way uses
+// it; a function that makes and destroys handles to ever new places keeps no more than some.
+func TestLinkIsKept(t *testing.T) {
+	p := newUDPair(t, worldConfig{limits: verbs.Limits{Links: 5}}, qpConfig{})
+	h := p.hosts[0]
+	links := func() (n int) {
+		h.fn.Links.Each(func(*rof.Link) { n++ })
+		return n
+	}
+	before := links()
+	ok(t, h.fn.DestroyAH(p.now, p.ah[0]))
+	if n := links(); n != before || n == 0 {
+		t.Errorf("%d links are kept of %d", n, before)
+	}
+	p.ah[0] = h.createAH(p.pd[0], p.hosts[1].gid(), 0x20, 9)
+	if n := links(); n != before {
+		t.Errorf("%d links for the handle that came back, want %d", n, before)
+	}
+	most := 0
+	for i := range 200 {
+		ah := h.createAH(p.pd[0], [16]byte{0: 0xfd, 14: 1, 15: byte(i)}, 0x20, 9)
+		ok(t, h.fn.DestroyAH(p.now, ah))
+		most = max(most, links())
+	}
+	if most < 20 || most > 100 {
+		t.Errorf("%d links are kept of 200", most)
+	}
+}
+
 // TestLinkFlood lets a peer open as many links as it likes.
 func TestLinkFlood(t *testing.T) {
 	w := newWorld(t, worldConfig{limits: verbs.Limits{Links: 20}})

@@ -140,3 +140,22 @@ func TestDatagramTrace(t *testing.T) {
 		t.Errorf("traces of others: %+v %+v", own, peer)
 	}
 }
+
+// TestFalconTrace: the responder's part of a READ has the step of its response, too.
+func TestFalconTrace(t *testing.T) {
+	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
+	b := p.hosts[1].observe(0)
+	p.a.post(p.remote(abi.OpRead, 0), p.ma.sge(0, 100))
+	success(t, p.a.send.wait(1))
+	p.settle(1e6)
+	events, _ := b.ring.Take(nil)
+	scheduled := 0
+	for i := range events {
+		if events[i].Kind == trace.Scheduled && events[i].Flags&trace.Responder != 0 {
+			scheduled++
+		}
+	}
+	if scheduled != 1 {
+		t.Errorf("%d responses noted of 1: %+v", scheduled, events)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -88,5 +89,27 @@ func TestUnknownSetting(t *testing.T) {
 	}
 	if err := Set(&f, "colour", "red"); err == nil || !strings.Contains(err.Error(), "max_tx_rate") {
 		t.Error(err)
+	}
+}
+
+// TestPortOfAnotherType: of a port that becomes one of another type nothing is left but what both have; one
+// that stays of its type keeps all.
+func TestPortOfAnotherType(t *testing.T) {
+	all := All()
+	set := &all[slices.IndexFunc(all, func(s Setting) bool { return s.Key == "port" })]
+	f := function()
+	for text, want := range map[string]string{
+		"type=tap":                           "vp9 1400",
+		"type=vhost-user,socket=/run/p.sock": " 1400",
+	} {
+		if err := set.Set(&f, "type=tap,name=vp9,mode=direct,mtu=1400"); err != nil {
+			t.Fatal(err)
+		}
+		if err := set.Set(&f, text); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(f.Port.Name, " ", f.Port.MTU); got != want {
+			t.Errorf("%s: name and MTU %q, want %q", text, got, want)
+		}
 	}
 }

@@ -47,7 +47,9 @@ func TestTapPointPorts(t *testing.T) {
 		{func(to *capture.Capture) capture.Sink {
 			return capture.Sink{To: to, Ports: map[capture.Port]int{{Name: "vp1"}: 2}}
 		}, 0},
-		{func(to *capture.Capture) capture.Sink { return capture.Sink{To: to, Ports: map[capture.Port]int{shown: 2}} }, 2},
+		{func(to *capture.Capture) capture.Sink {
+			return capture.Sink{To: to, Ports: map[capture.Port]int{shown: 2}}
+		}, 2},
 		{func(to *capture.Capture) capture.Sink {
 			return capture.Sink{To: to, Ports: map[capture.Port]int{}, AnyPort: true}
 		}, 2},

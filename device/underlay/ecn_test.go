@@ -2,6 +2,7 @@ package underlay
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net/netip"
 	"testing"
 )
@@ -53,4 +54,30 @@ func introduceTo(t *testing.T, a, b *Stack, addr netip.Addr) {
 	t.Helper()
 	a.Output(second, addr, 0xC000, true, make([]byte, a.Headroom()+1), 1)
 	pump(t, second, a, b)
+}
+
+// TestAdjust: a header's checksum is right again after a word of it changed, whatever the words are.
+func TestAdjust(t *testing.T) {
+	words := []uint16{0, 1, 0x7fff, 0x8000, 0xfffe, 0xffff, 0x4500, 0x1234}
+	sum := func(list ...uint16) uint16 {
+		s := uint32(0)
+		for _, w := range list {
+			s += uint32(w)
+		}
+		for s > 0xffff {
+			s = s>>16 + s&0xffff
+		}
+		return uint16(s)
+	}
+	for other := range uint16(1<<16 - 1) {
+		for _, before := range words {
+			for _, after := range words {
+				check := binary.BigEndian.AppendUint16(nil, ^sum(0x4011, other, before))
+				adjust(check, before, after)
+				if got := sum(0x4011, other, after, binary.BigEndian.Uint16(check)); got != 0xffff {
+					t.Fatalf("%#x from %#x to %#x: the sum is %#x", other, before, after, got)
+				}
+			}
+		}
+	}
 }

@@ -160,12 +160,12 @@ func TestOnlyThePeerOfAConnectionMayEndIt(t *testing.T) {
 	}
 }
 
-// TestOnlyThePeerOfAConnectionMayAnswer: a third NIC that guesses a connection's ID cannot have it opened to itself,
-// and the peer cannot answer twice as two.
-func TestOnlyThePeerOfAConnectionMayAnswer(t *testing.T) {
+// TestOnlyWhoWasAskedMayAnswer: an answer of a third NIC that guesses a connection's ID, one to a
+// connection that asks for nothing, and one by another than who answered first are told that there is no
+// such connection, and change nothing.
+func TestOnlyWhoWasAskedMayAnswer(t *testing.T) {
 	w := newWorld(t.Fatalf)
-	a, b := w.add(1, 2, 3), w.add(2, 1)
-	w.add(3, 1)
+	a, b, c := w.add(1, 2, 3), w.add(2, 1), w.add(3, 1)
 	if err := b.m.Listen(fnOf(2, 0), 1); err != nil {
 		t.Fatal(err)
 	}
@@ -173,25 +173,33 @@ func TestOnlyThePeerOfAConnectionMayAnswer(t *testing.T) {
 	w.setLink(1, 3, true, nil)
 	w.settle()
 	id, _ := a.connect(0, 2, 0, 1)
-	answer := func(from HostID, sender uint32) {
+	answer := func(what string, from, to *node, id, sender uint32) {
+		t.Helper()
 		rep := REP{SenderID: sender, ReceiverID: id, Offer: Offer{CID: 1, MTU: 1024, Ordered: true, SA: SA{SPI: 1, Key: make([]byte, 16)}}}
-		_ = a.m.Receive(w.now, from, rep.Append(nil))
-		a.drain()
+		_ = to.m.Receive(w.now, from.host, rep.Append(nil))
+		sent := len(from.inbox)
+		to.drain()
+		if len(from.inbox) != sent+1 {
+			t.Fatalf("%s: %d messages sent", what, len(from.inbox)-sent)
+		}
+		m, err := parse(from.inbox[sent].msg)
+		if rej, ok := m.(*REJ); err != nil || !ok || rej.Reason != ReasonStale || rej.ReceiverID != sender {
+			t.Errorf("%s: answer %+v, %v", what, m, err)
+		}
+		from.inbox = from.inbox[:sent]
 	}
-	answer(3, 5)
-	if c := a.conns[id]; c.opened || c.estab || !c.live() {
-		t.Fatalf("after another's answer: %+v", c)
-	}
+	answer("of a third NIC", c, a, id, 5)
 	w.settle()
 	idb := b.waiting()[0]
+	answer("to who was asked", a, b, idb, id)
 	if err := b.accept(idb); err != nil {
 		t.Fatal(err)
 	}
 	w.settle()
-	answer(3, idb)
-	answer(2, idb+1)
-	if c := a.conns[id]; !c.estab || !c.live() {
-		t.Errorf("after answers of others: %+v", c)
+	answer("of a third NIC later", c, a, id, idb)
+	answer("by another ID", b, a, id, idb+1)
+	if !a.conns[id].estab || !a.conns[id].live() || !b.conns[idb].live() {
+		t.Errorf("after answers of others: %+v, %+v", a.conns[id], b.conns[idb])
 	}
 }
 

@@ -20,12 +20,15 @@ type Event struct {
 	again   bool // and is to write once more
 }
 
+// None is no descriptor.
+const None = -1
+
 // Set says which descriptor is signalled from now on; negative: none. It stays the
 // caller's, who sets another, or none, before closing it.
 func (e *Event) Set(fd int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.fd = max(fd, -1) + 1
+	e.fd = max(fd, None) + 1
 	_, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	e.socket = err == nil
 }

@@ -197,7 +197,7 @@ func (w *Window) Close() error {
 func (w *Window) release() error {
 	var errs []error
 	for i := range w.signals {
-		w.signals[i].Set(-1)
+		w.signals[i].Set(eventfd.None)
 	}
 	if w.mem != nil {
 		errs = append(errs, unix.Munmap(w.mem))

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/qemu/eventfd"
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 	"github.com/falcon-vnic/vnic/qemu/virtqueue"
 	"github.com/falcon-vnic/vnic/queues"
@@ -172,7 +173,7 @@ func (p *Port) StopVring(i int) (base uint32) {
 		p.rings[i] = nil
 		p.sort()
 	})
-	p.calls[i].Set(-1)
-	p.errs[i].Set(-1)
+	p.calls[i].Set(eventfd.None)
+	p.errs[i].Set(eventfd.None)
 	return base
 }

@@ -218,7 +218,7 @@ func (d *Device) Refuse(i int, err error, errfd int) {
 	n := &d.notify[i]
 	n.err.Set(errfd)
 	d.refuse(i, err)
-	n.err.Set(-1)
+	n.err.Set(eventfd.None)
 }
 
 func (d *Device) refuse(i int, err error) {

@@ -406,3 +406,38 @@ func FuzzMessages(f *testing.F) {
 		}
 	})
 }
+
+// TestInterruptsEnd: a driver with interrupts looks seldom by itself, however many there were, and often
+// when there will be none any more.
+func TestInterruptsEnd(t *testing.T) {
+	b := newBench(t)
+	driver, _ := b.meet(t, b.irq)
+	waits, tick, irq := make(chan time.Duration, 1000), make(chan time.Time), make(chan struct{})
+	s := &driverSide{block: driver.side.(*driverSide).block, stop: make(chan struct{}), after: func(d time.Duration) <-chan time.Time {
+		waits <- d
+		return tick
+	}}
+	s.wg.Go(func() { s.watch(driver, irq) })
+	defer s.wg.Wait()
+	defer close(s.stop)
+	const seldom = 100 * time.Millisecond
+	for range 3 {
+		if d := <-waits; d != seldom {
+			t.Errorf("waits for %v", d)
+		}
+		irq <- struct{}{}
+		if d := <-waits; d != seldom {
+			t.Errorf("waits for %v after an interrupt", d)
+		}
+		tick <- time.Time{}
+	}
+	<-waits
+	close(irq)
+	if d := <-waits; d != seldom {
+		t.Errorf("waits for %v", d)
+	}
+	tick <- time.Time{}
+	if d := <-waits; d > pollMost {
+		t.Errorf("waits for %v without interrupts", d)
+	}
+}
