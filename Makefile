@@ -137,7 +137,7 @@ packages: build ## Debian packages in build/packages: vnic, vnic-dkms, ibverbs-p
 	@./guestlib/linux/packages.sh build/packages
 
 .PHONY: packages-test
-packages-test: packages ## install the packages in a new Debian in a folder, dkms and all, and purge them; as root
+packages-test: deps fetch packages ## install the packages in a new Debian, in a folder and in a guest, dkms and all, and purge them; as root
 	@./guestlib/linux/packages-test.sh build/packages
 
 .PHONY: clean-machine

@@ -28,6 +28,7 @@ type Machine struct {
 	IOMMU      bool     // as Line.IOMMU
 	NICs       []NIC    // Ethernet interfaces
 	HotPlug    int      // as Line.HotPlug
+	Disk       string   // raw image; what the guest writes is thrown away
 	Console    Chardev  // ttyS0, required
 	Output     Chardev  // ttyS1
 	Monitor    Chardev  // QMP
@@ -117,6 +118,9 @@ func (m *Machine) Args() ([]string, error) {
 	}
 	for i := range m.HotPlug {
 		args = append(args, "-device", rootPort(i))
+	}
+	if m.Disk != "" {
+		args = append(args, "-drive", "file="+escape(m.Disk)+",if=virtio,format=raw,snapshot=on")
 	}
 	taps, version := 0, Version(0)
 	for _, n := range m.NICs {

@@ -12,7 +12,7 @@ import (
 func TestArgs(t *testing.T) {
 	m := Machine{
 		Name: "a,b", Memory: 512, CPUs: 2, Accel: TCG, Kernel: "/k", Initrd: "/i", KernelArgs: []string{"quiet"}, InitArgs: []string{"guest", "info"},
-		Vsock: "/run/g,1.sock", Windows: []Window{{"pf0.vf1", "/run/w"}}, NICs: []NIC{{TAP: os.Stdin, MAC: "02:00:00:00:00:01", MTU: 4000}}, Console: FileChardev("/log,1"), Output: SocketChardev("/out"), Monitor: SocketChardev("/qmp"),
+		Vsock: "/run/g,1.sock", Windows: []Window{{"pf0.vf1", "/run/w"}}, NICs: []NIC{{TAP: os.Stdin, MAC: "02:00:00:00:00:01", MTU: 4000}}, Disk: "/d,1", Console: FileChardev("/log,1"), Output: SocketChardev("/out"), Monitor: SocketChardev("/qmp"),
 	}
 	got, err := m.Args()
 	if err != nil {
@@ -28,6 +28,7 @@ func TestArgs(t *testing.T) {
 		"-name", "a,,b", "-initrd", "/i",
 		"-chardev", "socket,id=vsock,path=/run/g,,1.sock", "-device", "vhost-user-vsock-pci,id=vsock,chardev=vsock",
 		"-chardev", "socket,id=window-pf0.vf1,path=/run/w", "-device", "ivshmem-doorbell,id=pf0.vf1,chardev=window-pf0.vf1,vectors=5,addr=08.0,multifunction=on",
+		"-drive", "file=/d,,1,if=virtio,format=raw,snapshot=on",
 		"-netdev", "tap,id=net0,fd=5", "-device", "virtio-net-pci,netdev=net0,mac=02:00:00:00:00:01,romfile=,host_mtu=4000",
 		"-chardev", "socket,id=monitor,path=/qmp,server=on,wait=off", "-mon", "chardev=monitor,mode=control",
 	}

@@ -108,6 +108,17 @@ func inDriverLab(t testing.TB, m qemu.Machine, f func(l *driverLab)) {
 // makeDriverLab is inDriverLab with hosts as o says and change makes them, and a machine for each.
 func makeDriverLab(t testing.TB, o demoOptions, ms [2]qemu.Machine, change func(l *lab), f func(l *driverLab)) {
 	t.Helper()
+	bootDriverLab(t, o, ms, change, func(l *driverLab) {
+		for i := range l.guests {
+			l.ready(i)
+		}
+		f(l)
+	})
+}
+
+// bootDriverLab is makeDriverLab without waiting for verbs devices.
+func bootDriverLab(t testing.TB, o demoOptions, ms [2]qemu.Machine, change func(l *lab), f func(l *driverLab)) {
+	t.Helper()
 	makeLab(t, o, true, func(base *lab) {
 		l := &driverLab{lab: base}
 		change(base)
@@ -131,7 +142,6 @@ func makeDriverLab(t testing.TB, o demoOptions, ms [2]qemu.Machine, change func(
 		for i, g := range l.guests {
 			ip := l.hosts[i].TenantIP // DHCP gave it already, unless the machine was too busy for its patience
 			g.must(fmt.Sprintf("ip -4 addr show dev eth0 | grep -q %s || ip addr add %s/24 dev eth0", ip, ip))
-			l.ready(i)
 		}
 		f(l)
 	})
