@@ -48,14 +48,22 @@ type guestPort struct{ *qemu.NetPort }
 var _ ports.Polled = guestPort{}
 
 // Read implements gateway.Port. A port that stopped is not gone: its guest may begin anew.
-func (p guestPort) Read(b []byte) (int, gateway.Offload, error) {
-	n, off := p.NetPort.Read(b)
-	return n, gateway.Offload(off), nil
+func (p guestPort) Read(b []byte) (int, gateway.Rest, gateway.Offload, error) {
+	n, rest, off := p.NetPort.Read(b)
+	if rest == nil {
+		return n, nil, gateway.Offload(off), nil
+	}
+	return n, rest, gateway.Offload(off), nil
 }
 
 // Write implements gateway.Port.
 func (p guestPort) Write(parts [][]byte, off gateway.Offload) bool {
 	return p.NetPort.Write(parts, vhostnet.Offload(off))
+}
+
+// WriteWith implements gateway.Gatherer. All ends that are left anywhere are those of such ports.
+func (p guestPort) WriteWith(head []byte, rest gateway.Rest, off gateway.Offload) bool {
+	return p.NetPort.WriteWith(head, rest.(*vhostnet.Rest), vhostnet.Offload(off))
 }
 
 // Takes implements gateway.Port.

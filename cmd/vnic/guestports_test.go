@@ -162,6 +162,10 @@ func TestGuestPorts(t *testing.T) {
 		s.exchange(all[(i+1)%len(all)], 300)
 	}
 	t.Run("offloads", func(t *testing.T) { cutForGuest(t, all[2], all[1]) })
+	t.Run("long frames", func(t *testing.T) {
+		longFrames(t, all[2], all[3])
+		longFrames(t, all[3], all[2])
+	})
 	t.Run("broken", func(t *testing.T) {
 		all[0].guest.Break(0)
 		all[0].guest.Kick(0)
@@ -209,6 +213,39 @@ func TestGuestPortSet(t *testing.T) {
 		set("none")
 		set("type=vhost-user,mtu=1500,queues=2,socket=" + portSocket(dir, 1, 2))
 	}
+}
+
+// longFrames sends datagrams that stand for many, among short ones: their payload goes from guest to
+// guest. Both are as they were sent.
+func longFrames(t *testing.T, from, to *station) {
+	t.Helper()
+	for i := range 100 {
+		n := 100
+		if i%3 != 0 {
+			n = 4000 + i*577
+		}
+		payload := make([]byte, n)
+		for j := range payload {
+			payload[j] = byte(j*7 + j>>8 + i)
+		}
+		f, h := from.udp(to.ip, payload), vhosttest.Header{}
+		if n > 1000 {
+			h = vhosttest.Header{1, 5, 42, 0, 0xe8, 3, 34, 0, 6} // datagrams of 1000 bytes; their checksums are left open
+		}
+		if !from.guest.Transmit(0, h, f) {
+			t.Fatal("no room")
+		}
+		got, frame := to.receive(20 * time.Second)
+		if len(frame) != len(f) || !bytes.Equal(frame[14:], f[14:]) || got[1] != h[1] {
+			t.Fatalf("frame %d of %d bytes: got %d, header %v", i, len(f), len(frame), got)
+		}
+	}
+	eventually(t, "all buffers back", func() error {
+		if !from.guest.Idle(0) {
+			return fmt.Errorf("some are missing")
+		}
+		return nil
+	})
 }
 
 // cutForGuest sends what stands for many to a guest that takes single frames only.

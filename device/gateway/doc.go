@@ -33,6 +33,12 @@
 // (segment.go, coalesce.go). Checksums are completed when a frame is cut, verified when packets are
 // joined.
 //
+// # Frames in two places
+//
+// A port may have copied the beginning of a frame only (Rest). The gateway looks at nothing else of it:
+// payload of TCP or UDP that goes to a port of this shard stays where it is. For anything else the rest
+// is copied first (rest.go).
+//
 // # Trust
 //
 // Guests may send from their function's MAC and addresses only, unless the PF trusts them, and

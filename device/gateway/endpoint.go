@@ -41,9 +41,9 @@ type Endpoint struct {
 
 // Port is what carries an endpoint's frames to and from its guest: a TAP, for one.
 type Port interface {
-	// Read takes the next frame that the guest sent into b, 0 bytes if there is none. The port is
-	// gone with an error.
-	Read(b []byte) (n int, off Offload, err error)
+	// Read takes the next frame that the guest sent into b, 0 bytes if there is none. It may leave its
+	// rest where it is, for which there is room in b. The port is gone with an error.
+	Read(b []byte) (n int, rest Rest, off Offload, err error)
 	// Write gives the guest a frame, whose parts follow each other; false: it does not take it now.
 	Write(parts [][]byte, off Offload) bool
 	// USO tells whether it takes UDP datagrams that stand for several.
@@ -127,11 +127,16 @@ func (p *Endpoint) ethernet(b []byte, etherType uint16) {
 // function's until it returns. A guest that speaks RoCEv2 itself through its port gets its packets as
 // long as no driver has the function (SetRoCE), and at the port's other addresses always.
 func (p *Endpoint) takes(packet []byte, h *header) bool {
-	if p.roce == nil || !h.roce(packet) || !h.dst.IsMulticast() && (len(p.Addresses) == 0 || h.dst != p.Addresses[0]) {
+	if !p.wants(packet, h) {
 		return false
 	}
 	p.roce(packet[:h.total])
 	return true
+}
+
+// wants tells whether a packet is for the endpoint's function. packet has all headers.
+func (p *Endpoint) wants(packet []byte, h *header) bool {
+	return p.roce != nil && h.roce(packet) && (h.dst.IsMulticast() || len(p.Addresses) > 0 && h.dst == p.Addresses[0])
 }
 
 // roce tells whether a packet is one of RoCEv2, and whole.

@@ -3,21 +3,23 @@ package gateway
 import "encoding/binary"
 
 // FromPort takes a frame that a port's guest sent and decides where it goes. It reports true when
-// there are packets for a tunnel: f tells which, and f.Next gives them. frame is changed in place
-// and part of what comes out.
-func (g *Gateway) FromPort(now int64, p *Endpoint, frame []byte, off Offload, f *Forward) (forward bool) {
-	defer g.survive(p, g.mark(), frame)
+// there are packets for a tunnel: f tells which, and f.Next gives them. The frame is changed in place
+// and part of what comes out. What is left of it in the guest's memory stays there if it goes to a port
+// of this shard, and is copied for any other purpose.
+func (g *Gateway) FromPort(now int64, in *PortInput, f *Forward) (forward bool) {
+	defer g.survive(in.From, g.mark(), in.Frame)
 	g.stats.FromPorts++
-	g.stats.FromPortBytes += uint64(len(frame))
+	g.stats.FromPortBytes += uint64(in.len())
 	f.Tunnel = nil
-	if why := g.fromPort(now, p, frame, off, f); why != none {
-		g.stats.drop(p, why)
+	if why := g.fromPort(now, in, f); why != none {
+		g.stats.drop(in.From, why)
 		return false
 	}
 	return f.Tunnel != nil
 }
 
-func (g *Gateway) fromPort(now int64, p *Endpoint, frame []byte, off Offload, f *Forward) (why Reason) {
+func (g *Gateway) fromPort(now int64, in *PortInput, f *Forward) (why Reason) {
+	p, frame := in.From, in.Frame
 	if !p.up {
 		return DropPortDown
 	}
@@ -35,7 +37,10 @@ func (g *Gateway) fromPort(now int64, p *Endpoint, frame []byte, off Offload, f 
 	b := frame[ethLen:]
 	switch binary.BigEndian.Uint16(frame[12:]) {
 	case typeARP:
-		return g.station.arp(p, src, b)
+		if !in.Whole() {
+			return DropTruncated
+		}
+		return g.station.arp(p, src, in.Frame[ethLen:])
 	case typeIPv4:
 		if len(b) > 0 && b[0]>>4 != 4 {
 			return DropHeader
@@ -47,11 +52,14 @@ func (g *Gateway) fromPort(now int64, p *Endpoint, frame []byte, off Offload, f 
 	default:
 		return DropEtherType
 	}
-	h, why := parseIP(b)
+	h, why := parseHead(b, in.len()-ethLen)
+	if why == none && in.Rest != nil {
+		why = in.complete(&h)
+	}
 	if why != none {
 		return why
 	}
-	b = b[:h.total]
+	b, off := in.packet(&h), in.Offload
 	if why := off.check(b, &h); why != none {
 		return why
 	}
@@ -65,7 +73,7 @@ func (g *Gateway) fromPort(now int64, p *Endpoint, frame []byte, off Offload, f 
 		return why
 	}
 	p.heard(h.src, src)
-	return g.route(now, p, frame, b, h, off, f)
+	return g.route(now, in, h, f)
 }
 
 // admit checks addresses: a packet must come from the function and go to another station.
@@ -86,8 +94,13 @@ func (g *Gateway) admit(p *Endpoint, h *header, dst MAC) Reason {
 }
 
 // route finds where an admitted packet goes and makes it fit for the way.
-func (g *Gateway) route(now int64, p *Endpoint, frame, b []byte, h header, off Offload, f *Forward) Reason {
+func (g *Gateway) route(now int64, in *PortInput, h header, f *Forward) Reason {
+	p, off := in.From, in.Offload
 	w, ok := g.way(p, h.dst)
+	if in.Rest != nil && (!ok || w.port == nil || w.port.wants(in.Frame[ethLen:], &h)) && !in.Whole() {
+		return DropTruncated
+	}
+	b := in.packet(&h)
 	switch {
 	case !ok:
 		g.station.unreachable(now, p, b, &h)
@@ -100,13 +113,13 @@ func (g *Gateway) route(now int64, p *Endpoint, frame, b []byte, h header, off O
 	f.max = w.to.MTU
 	if !p.network.onLink(h.dst) { // a router's work
 		if h.ttl <= 1 {
-			g.station.timeExceeded(now, p, b, &h)
+			g.station.timeExceeded(now, p, in.quote(&h), &h)
 			return DropTTL
 		}
 		h.decrement(b)
 	}
 	if !off.fits(b, &h, f.max) {
-		g.station.tooBig(now, p, b, &h, f.max)
+		g.station.tooBig(now, p, in.quote(&h), &h, f.max)
 		return DropTooBig
 	}
 	if h.fragment {
@@ -126,11 +139,11 @@ func (g *Gateway) route(now int64, p *Endpoint, frame, b []byte, h header, off O
 	if off.gso() != GSONone {
 		off.Size = uint16(min(int(off.Size), f.max-l4Headers(b, &h)))
 	}
-	return g.toPort(w, frame[:ethLen+h.total], &h, off)
+	return g.toPort(w, in.Frame[:ethLen+len(b)], in.Rest, &h, off)
 }
 
 // toPort takes a frame to another port of this NIC.
-func (g *Gateway) toPort(w *way, frame []byte, h *header, off Offload) Reason {
+func (g *Gateway) toPort(w *way, frame []byte, rest Rest, h *header, off Offload) Reason {
 	g.stats.Local++
 	switch {
 	case w.port == nil:
@@ -138,7 +151,7 @@ func (g *Gateway) toPort(w *way, frame []byte, h *header, off Offload) Reason {
 	case w.port.takes(frame[ethLen:], h):
 		return none
 	}
-	return g.out.deliver(w.port, frame, off)
+	return g.out.deliver(w.port, frame, rest, off)
 }
 
 // A frame that its guest wants cut very small would keep the NIC from all others for long. TCP's
@@ -148,11 +161,11 @@ const (
 	maxCuts    = 128
 )
 
-// check tells whether an offload fits the packet it came with. A checksum may be written into the
+// check tells whether an offload fits the packet it came with, of which b has all headers. A checksum may be written into the
 // upper layer only: all headers before it are checked, and must leave as they were checked.
 func (o *Offload) check(b []byte, h *header) Reason {
 	start, at := int(o.CsumStart)-ethLen, int(o.CsumStart)-ethLen+int(o.CsumOffset)
-	if o.NeedsCsum && (start < h.l4 || at+2 > len(b)) {
+	if o.NeedsCsum && (start < h.l4 || at+2 > h.total) {
 		return DropOffload
 	}
 	switch o.gso() {
@@ -162,20 +175,20 @@ func (o *Offload) check(b []byte, h *header) Reason {
 		}
 		return none
 	case GSOTCP4, GSOTCP6:
-		if h.proto != protoTCP || h.v6 != (o.gso() == GSOTCP6) || len(b) < h.l4+tcpLen || o.CsumOffset != tcpCheckAt {
+		if h.proto != protoTCP || h.v6 != (o.gso() == GSOTCP6) || h.total < h.l4+tcpLen || o.CsumOffset != tcpCheckAt {
 			return DropOffload
 		}
-		if doff := int(b[h.l4+12]>>4) * 4; doff < tcpLen || h.l4+doff >= len(b) {
+		if doff := int(b[h.l4+12]>>4) * 4; doff < tcpLen || h.l4+doff >= h.total {
 			return DropOffload
 		}
 	case GSOUDP:
-		if h.proto != protoUDP || len(b) <= h.l4+udpLen || o.CsumOffset != udpCheckAt {
+		if h.proto != protoUDP || h.total <= h.l4+udpLen || o.CsumOffset != udpCheckAt {
 			return DropOffload
 		}
 	default:
 		return DropOffload
 	}
-	if o.Size < minSegment && len(b)-h.l4 > maxCuts*int(o.Size) {
+	if o.Size < minSegment && h.total-h.l4 > maxCuts*int(o.Size) {
 		return DropOffload
 	}
 	if h.fragment || o.Size == 0 || !o.NeedsCsum || start != h.l4 || l4Headers(b, h) > maxHeaders {

@@ -24,7 +24,7 @@ func (g *Gateway) fromShard(p *Endpoint, frame []byte, off Offload) Reason {
 	case p.takes(frame[ethLen:], &h), h.dst.IsMulticast():
 		return none
 	case off != Offload{}:
-		return g.out.deliver(p, frame, off)
+		return g.out.deliver(p, frame, nil, off)
 	}
 	return g.out.joinOrDeliver(p, frame[:ethLen+h.total], &h)
 }

@@ -54,16 +54,20 @@ func FuzzFromPort(f *testing.F) {
 		f.Add(s, uint8(GSOUDP), true, uint16(100), uint16(34), uint16(6))
 	}
 	n := newNet(f) // making one takes longer than a frame
+	one, two := newNet(f), newNet(f)
 	f.Fuzz(func(t *testing.T, b []byte, gso uint8, needs bool, size, start, at uint16) {
 		if len(b) > 1<<12 {
 			return
 		}
-		n.t = t
+		n.t, one.t, two.t = t, t, t
 		if len(b) >= ethLen && len(b)%2 == 0 { // else the MACs alone are random
 			copy(b, gwA[:])
 			copy(b[6:], macA[:])
 		}
 		off := Offload{GSO: gso, NeedsCsum: needs, Size: size, CsumStart: start, CsumOffset: at}
+		if len(b) > minHead { // it may have been copied as far as anything
+			same(t, one, two, b, minHead+int(start^size)%(len(b)-minHead), off)
+		}
 		for _, p := range n.send(b, off) {
 			h, why := parseIP(p)
 			if why != none || h.total != len(p) || len(p) > tunnelMTU || h.proto == protoFalcon || !n.a.maySend(h.src) || h.dst.IsMulticast() {

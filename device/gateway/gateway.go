@@ -122,13 +122,6 @@ type cache struct {
 	port  *Endpoint // nil: of another shard
 }
 
-// PortInput is a frame that came from a function's port.
-type PortInput struct {
-	From    *Endpoint
-	Frame   []byte
-	Offload Offload
-}
-
 // taken are frames of ports on their way out, in order. Their memory is the gateway's until it is
 // done with them.
 type taken struct {

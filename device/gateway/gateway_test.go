@@ -115,7 +115,7 @@ func udp(t testing.TB, dst, src MAC, from, to netip.Addr, n int) []byte {
 // send gives the gateway a frame of port a and returns the packets for the tunnel.
 func (n *net) send(f []byte, off Offload) (packets [][]byte) {
 	n.t.Helper()
-	if n.g.FromPort(second, n.a, f, off, &n.fwd) {
+	if n.g.FromPort(second, &PortInput{From: n.a, Frame: f, Offload: off}, &n.fwd) {
 		for b := n.fwd.Next(); b != nil; b = n.fwd.Next() {
 			packets = append(packets, bytes.Clone(b))
 		}
@@ -133,6 +133,9 @@ type got struct {
 // output takes what waits for the ports.
 func (n *net) output() (list []got) {
 	for _, f := range n.g.Output() {
+		if !f.Whole() {
+			continue
+		}
 		list = append(list, got{f.To, bytes.Join(f.Parts, nil), f.Offload})
 	}
 	n.g.Done()
@@ -523,7 +526,7 @@ func TestTrustedStation(t *testing.T) {
 	configure(n.g, n.a, c, true)
 	to := func() MAC {
 		t.Helper()
-		n.g.FromPort(second, n.b, udp(t, gwB, macB, ipB, ipA, 10), Offload{}, &n.fwd)
+		n.g.FromPort(second, &PortInput{From: n.b, Frame: udp(t, gwB, macB, ipB, ipA, 10)}, &n.fwd)
 		out := n.output()
 		if len(out) != 1 || out[0].port != n.a {
 			t.Fatalf("%+v", out)
@@ -574,7 +577,7 @@ func TestTenantsApart(t *testing.T) {
 		udp(t, evil.Gateway, macA, ipA, ipB, 10), udp(t, evil.Gateway, macA, ipC, ipB, 10), udp(t, evil.Gateway, macA, v6A, v6B, 10), udp(t, evil.Gateway, macA, ipB, ipA, 10),
 		arpFrame(macA, ipA, router4), arpFrame(macA, ipB, ipA), ndFrame(t, macA, v6A, v6B, ndSolicit, v6B), udp(t, gwA, macA, ipA, ipB, 10), udp(t, everyone, macA, ipA, ipB, 10),
 	} {
-		if g.FromPort(second, evil, f, Offload{}, &n.fwd) {
+		if g.FromPort(second, &PortInput{From: evil, Frame: f}, &n.fwd) {
 			if n.fwd.Tunnel.Tenant != 8 {
 				t.Errorf("%x went to tenant %d", f, n.fwd.Tunnel.Tenant)
 			}

@@ -20,7 +20,7 @@ func (g *Gateway) Outgoing(now int64) *Forward {
 		}
 		in := &t.in[t.next]
 		t.next++
-		t.cuts = g.FromPort(now, in.From, in.Frame, in.Offload, &t.cut)
+		t.cuts = g.FromPort(now, in, &t.cut)
 	}
 	return &t.cut
 }

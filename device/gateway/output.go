@@ -13,6 +13,7 @@ const (
 type PortFrame struct {
 	To    *Endpoint
 	Parts [][]byte
+	Rest  Rest // behind them, nil: nothing
 	Offload
 
 	one  [1][]byte
@@ -50,18 +51,19 @@ func (o *output) add(p *Endpoint, frame []byte, off Offload) bool {
 	}
 	o.frames = o.frames[:len(o.frames)+1]
 	f := &o.frames[len(o.frames)-1]
-	f.To, f.Offload, f.list, f.one[0] = p, off, -1, frame
+	f.To, f.Rest, f.Offload, f.list, f.one[0] = p, nil, off, -1, frame
 	f.c.open = false
 	f.Parts = f.one[:1]
 	return true
 }
 
 // deliver puts a whole frame, whose Ethernet header is written here, before a port.
-func (o *output) deliver(p *Endpoint, frame []byte, off Offload) Reason {
+func (o *output) deliver(p *Endpoint, frame []byte, rest Rest, off Offload) Reason {
 	p.ethernet(frame, binary.BigEndian.Uint16(frame[12:]))
 	if !o.add(p, frame, off) {
 		return DropPortFull
 	}
+	o.frames[len(o.frames)-1].Rest = rest
 	return none
 }
 
@@ -83,7 +85,16 @@ const maxRecent = 8
 
 // write gives the guest a frame.
 func (p *Endpoint) write(f *PortFrame) bool {
-	return p.Port != nil && !p.Lost && p.Port.Write(f.Parts, f.Offload)
+	if p.Port == nil || p.Lost {
+		return false
+	}
+	if f.Rest == nil {
+		return p.Port.Write(f.Parts, f.Offload)
+	}
+	if port, ok := p.Port.(Gatherer); ok {
+		return port.WriteWith(f.Parts[0], f.Rest, f.Offload)
+	}
+	return f.Whole() && p.Port.Write(f.Parts, f.Offload)
 }
 
 // write gives a frame to its port, and counts it.
@@ -101,6 +112,9 @@ func (o *output) wrote(f *PortFrame) {
 	o.stats.ToPorts++
 	for _, b := range f.Parts {
 		o.stats.ToPortBytes += uint64(len(b))
+	}
+	if f.Rest != nil {
+		o.stats.ToPortBytes += uint64(f.Rest.Len())
 	}
 }
 

@@ -67,20 +67,24 @@ func (h *header) etherType() uint16 {
 }
 
 // parseIP checks the header at the start of b, which may be longer (Ethernet padding).
-func parseIP(b []byte) (h header, why Reason) {
+func parseIP(b []byte) (h header, why Reason) { return parseHead(b, len(b)) }
+
+// parseHead is parseIP of n bytes that begin with b. Where headers are not in b it stops, and l4 is
+// behind b or too close to its end for what follows.
+func parseHead(b []byte, n int) (h header, why Reason) {
 	if len(b) < 1 {
 		return h, DropTruncated
 	}
 	switch b[0] >> 4 {
 	case 4:
-		return parseIPv4(b)
+		return parseIPv4(b, n)
 	case 6:
-		return parseIPv6(b)
+		return parseIPv6(b, n)
 	}
 	return h, DropHeader
 }
 
-func parseIPv4(b []byte) (h header, why Reason) {
+func parseIPv4(b []byte, n int) (h header, why Reason) {
 	if len(b) < ipv4Len {
 		return h, DropTruncated
 	}
@@ -88,9 +92,9 @@ func parseIPv4(b []byte) (h header, why Reason) {
 	switch {
 	case b[0]>>4 != 4 || hlen < ipv4Len:
 		return h, DropHeader
-	case hlen > total || total > len(b):
+	case hlen > total || total > n:
 		return h, DropTruncated
-	case sum(b[:hlen]) != 0xffff:
+	case hlen <= len(b) && sum(b[:hlen]) != 0xffff:
 		return h, DropHeader
 	}
 	frag := binary.BigEndian.Uint16(b[6:])
@@ -104,7 +108,7 @@ func parseIPv4(b []byte) (h header, why Reason) {
 	return h, none
 }
 
-func parseIPv6(b []byte) (h header, why Reason) {
+func parseIPv6(b []byte, n int) (h header, why Reason) {
 	if len(b) < ipv6Len {
 		return h, DropTruncated
 	}
@@ -112,7 +116,7 @@ func parseIPv6(b []byte) (h header, why Reason) {
 	switch {
 	case b[0]>>4 != 6:
 		return h, DropHeader
-	case total > len(b):
+	case total > n:
 		return h, DropTruncated
 	}
 	h = header{
@@ -128,24 +132,18 @@ func parseIPv6(b []byte) (h header, why Reason) {
 // extensions walks to the upper layer, so that nothing hides behind extension headers (RFC 8200
 // §4).
 func (h *header) extensions(b []byte) Reason {
-	for n := 0; ; n++ {
-		var length int
+	for n := 0; h.extended(); n++ {
+		switch {
+		case h.l4+8 > h.total:
+			return DropTruncated
+		case h.l4+8 > len(b): // see parseHead
+			return none
+		}
+		length := 8
 		switch h.proto {
-		case protoHopByHop, protoRouting, protoDstOpts, protoMobility, protoHIP, protoShim6:
-			if h.l4+8 > h.total {
-				return DropTruncated
-			}
-			length = 8 + 8*int(b[h.l4+1])
 		case protoAH:
-			if h.l4+8 > h.total {
-				return DropTruncated
-			}
-			length = 8 + 4*int(b[h.l4+1])
+			length += 4 * int(b[h.l4+1])
 		case protoFragment:
-			if h.l4+8 > h.total {
-				return DropTruncated
-			}
-			length = 8
 			if binary.BigEndian.Uint16(b[h.l4+2:])&^6 != 0 {
 				h.fragment = true
 			}
@@ -154,7 +152,7 @@ func (h *header) extensions(b []byte) Reason {
 				return none
 			}
 		default:
-			return none
+			length += 8 * int(b[h.l4+1])
 		}
 		if h.l4+length > h.total {
 			return DropTruncated
@@ -164,6 +162,16 @@ func (h *header) extensions(b []byte) Reason {
 		}
 		h.proto, h.l4 = b[h.l4], h.l4+length
 	}
+	return none
+}
+
+// extended tells whether an extension header is next.
+func (h *header) extended() bool {
+	switch h.proto {
+	case protoHopByHop, protoRouting, protoFragment, protoAH, protoDstOpts, protoMobility, protoHIP, protoShim6:
+		return true
+	}
+	return false
 }
 
 // nested tells whether a packet holds one of another tunnel.

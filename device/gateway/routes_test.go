@@ -180,7 +180,7 @@ func TestRoutesMeanwhile(t *testing.T) {
 		shards.Go(func() {
 			var f Forward
 			for !end.Load() {
-				if !g.FromPort(second, p, slices.Clone(good), Offload{}, &f) || f.Tunnel == nil || f.Tunnel.Peer != 2 {
+				if !g.FromPort(second, &PortInput{From: p, Frame: slices.Clone(good)}, &f) || f.Tunnel == nil || f.Tunnel.Peer != 2 {
 					t.Errorf("shard %d: no tunnel: %v", s, g.Stats().Reasons)
 					return
 				}

@@ -315,7 +315,7 @@ func TestNoAllocations(t *testing.T) {
 			off Offload
 		}{{super, off}, {single, Offload{}}, {local, loff}, {ask, Offload{}}} {
 			copy(work, f.b)
-			if n.g.FromPort(second, n.a, work[:len(f.b)], f.off, &n.fwd) {
+			if n.g.FromPort(second, &PortInput{From: n.a, Frame: work[:len(f.b)], Offload: f.off}, &n.fwd) {
 				for n.fwd.Next() != nil {
 				}
 			}

@@ -12,6 +12,10 @@ type singly struct {
 // writeSingly gives a port, whose guest does neither checksums nor cutting, the packets that a
 // frame stands for, complete. They are cut in place; the Ethernet header goes in front of each.
 func (o *output) writeSingly(f *PortFrame, took func(*PortFrame)) {
+	if !f.Whole() {
+		o.refused(f)
+		return
+	}
 	frame := f.Parts[0]
 	h, why := parseIP(frame[ethLen:])
 	if len(f.Parts) > 1 || why != none { // its guest took such frames a moment ago

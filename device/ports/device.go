@@ -20,15 +20,20 @@ type Device interface {
 }
 
 // Polled is a Device whose guest is looked at while it is busy, instead of telling of each frame, and
-// which is told of what was done for many frames at once.
+// which is told of what was done for many frames at once. It may leave the ends of frames in its guest's
+// memory, and takes such of others.
 type Polled interface {
 	Device
+	gateway.Gatherer
 	// Wake says that the guest is looked at: it need not tell.
 	Wake()
 	// Arm says that it is to tell from now on. It reports true, and nothing changes, if there is a
 	// frame already.
 	Arm() (waiting bool)
-	// Settle shows the guest what was read and written since.
+	// Return gives the guest back what was read since. What is in its memory still, and may be needed,
+	// is copied before.
+	Return()
+	// Settle shows the guest what was written since, too.
 	Settle()
 }
 
@@ -48,9 +53,9 @@ type Guests interface {
 // tapPort is a TAP as a port.
 type tapPort struct{ *tap.Function }
 
-func (p tapPort) Read(b []byte) (int, gateway.Offload, error) {
+func (p tapPort) Read(b []byte) (int, gateway.Rest, gateway.Offload, error) {
 	n, off, err := p.Function.Read(b)
-	return n, gateway.Offload(off), err
+	return n, nil, gateway.Offload(off), err
 }
 
 // Serve implements Device: the kernel has let everybody in.

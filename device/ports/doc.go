@@ -4,6 +4,9 @@
 //	         ▲
 //	Set.Fit ─┘ opens and closes them as functions are set
 //
+// A Polled device may leave the ends of frames in its guest's memory. They are good until Write, after
+// which the guest has its memory back.
+//
 // # Ownership and concurrency
 //
 // A Set belongs to its shard's thread, but for Fit, which any one goroutine may call at a time, and

@@ -15,6 +15,7 @@ type loopPort struct {
 	number int32
 	polled Polled       // nil: its device tells of each frame
 	awake  bool         // it is in the list of polledPorts
+	owes   bool         // the same
 	dirty  bool         // the same
 	idle   int          // times that it was looked at for nothing
 	paused timer.Handle // armed: nothing is read until then, the function has sent what it may
@@ -28,6 +29,7 @@ const idleLooks = 256
 type polledPorts struct {
 	awake []*loopPort // are looked at without being told
 	first int         // of awake, where to begin if not all have a turn
+	owes  []*loopPort // those that were read, and whose guests have it in their memory still
 	dirty []*loopPort // those that were written to and not settled
 }
 
@@ -66,7 +68,9 @@ func (ps *polledPorts) doze(p *loopPort) {
 func (ps *polledPorts) looked(p *loopPort, had bool) {
 	if had {
 		p.idle = 0
-		p.polled.Settle()
+		if !p.owes {
+			p.polled.Settle()
+		}
 		return
 	}
 	if p.idle++; p.idle >= idleLooks && !p.polled.Arm() {
@@ -87,24 +91,59 @@ func (ps *polledPorts) arm() (waiting bool) {
 	return waiting
 }
 
+// owe notes that a guest is to get something back.
+func (ps *polledPorts) owe(p *loopPort) {
+	if !p.owes {
+		p.owes = true
+		ps.owes = append(ps.owes, p)
+	}
+}
+
+// leave has a port looked at no longer, whose device goes: so what is left in its guest's memory is
+// copied now.
+func (ps *polledPorts) leave(p *loopPort) {
+	ps.doze(p)
+	if p.owes {
+		p.owes = false
+		ps.owes = slices.DeleteFunc(ps.owes, func(o *loopPort) bool { return o == p })
+		p.polled.Return()
+	}
+}
+
 // noted is a Polled as the gateway writes to it.
 type noted struct {
-	Device
+	Polled
 	of  *loopPort
 	all *polledPorts
 }
 
-// Write implements gateway.Port.
-func (n noted) Write(parts [][]byte, off gateway.Offload) bool {
+func (n noted) note() {
 	if !n.of.dirty {
 		n.of.dirty = true
 		n.all.dirty = append(n.all.dirty, n.of)
 	}
-	return n.Device.Write(parts, off)
 }
 
-// settle shows guests what they were given.
+// Write implements gateway.Port.
+func (n noted) Write(parts [][]byte, off gateway.Offload) bool {
+	n.note()
+	return n.Polled.Write(parts, off)
+}
+
+// WriteWith implements gateway.Gatherer.
+func (n noted) WriteWith(head []byte, rest gateway.Rest, off gateway.Offload) bool {
+	n.note()
+	return n.Polled.WriteWith(head, rest, off)
+}
+
+// settle shows guests what they were given, after all senders have back what it was made of: whoever is
+// killed in between has lost frames, and does not send them twice.
 func (ps *polledPorts) settle() {
+	for _, p := range ps.owes {
+		p.owes = false
+		p.polled.Return()
+	}
+	ps.owes = ps.owes[:0]
 	for _, p := range ps.dirty {
 		p.dirty = false
 		p.polled.Settle()

@@ -84,7 +84,7 @@ func (ps *Set) Add(p *shard.Port, dev Device) error {
 	p.Port = dev
 	if polled, ok := dev.(Polled); ok {
 		l.polled = polled
-		p.Port = noted{dev, l, &ps.polled}
+		p.Port = noted{polled, l, &ps.polled}
 	}
 	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
 	if err := unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_ADD, dev.FD(), &e); err != nil {
@@ -101,7 +101,7 @@ func (ps *Set) Remove(p *shard.Port) Device {
 	}
 	l := ps.ports[i]
 	ps.paused.Stop(&l.paused)
-	ps.polled.doze(l)
+	ps.polled.leave(l)
 	if !p.Lost {
 		_ = unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_DEL, l.dev.FD(), nil)
 	}
@@ -142,16 +142,21 @@ func (ps *Set) Read() (some bool) {
 		}
 		total := 0
 		for total < portBurst/n && len(ps.in) < portBatch && len(room) >= tap.FunctionBuffer {
-			size, off, err := p.dev.Read(room[:tap.FunctionBuffer])
+			copied, rest, off, err := p.dev.Read(room[:tap.FunctionBuffer])
 			if err != nil {
 				ps.fail(p, err)
 				break
 			}
-			if size == 0 {
+			if copied == 0 {
 				break
 			}
+			size := copied
+			if rest != nil {
+				size += rest.Len()
+				ps.polled.owe(p)
+			}
 			ps.rest = ps.rest || total+size >= portBurst/n
-			ps.in = append(ps.in, gateway.PortInput{From: p.port.Endpoint, Frame: room[:size:size], Offload: off})
+			ps.in = append(ps.in, gateway.PortInput{From: p.port.Endpoint, Frame: room[:copied:size], Rest: rest, Offload: off})
 			room = room[size:]
 			total += size
 			if p.port.Rate != nil {

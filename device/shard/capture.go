@@ -113,6 +113,7 @@ func (t *tapPoint) fromPorts(now falcon.Time, in []gateway.PortInput) {
 	}
 	for i := range in {
 		if p := portOf(in[i].From); p != nil {
+			in[i].Whole() // if that cannot be had, the gateway drops it
 			t.port(captureIn, now, p, &in[i].Offload, in[i].Frame)
 		}
 	}
@@ -120,7 +121,7 @@ func (t *tapPoint) fromPorts(now falcon.Time, in []gateway.PortInput) {
 
 // toPort takes what a guest is given.
 func (t *tapPoint) toPort(now falcon.Time, f *gateway.PortFrame) {
-	if !t.wantPorts {
+	if !t.wantPorts || !f.Whole() { // one that was on its way when the capture began is gone
 		return
 	}
 	if p := portOf(f.To); p != nil {

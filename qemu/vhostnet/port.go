@@ -69,8 +69,17 @@ type side struct {
 	awake    bool // the guest is looked at, and need not kick
 	stats    Stats
 	events   [8]unix.EpollEvent
+	rests    rests // of frames that were read
+	begun    begun // the last frame that was written
 	written  [maxBuffers]int
+	parts    [1 + maxRestSegs][]byte
 	hdr      [headerLen]byte
+}
+
+// begun is where a frame for the guest began.
+type begun struct {
+	queue *queue
+	at    virtqueue.Mark
 }
 
 // queue is a ring that runs.
@@ -78,6 +87,7 @@ type queue struct {
 	virtqueue.Ring
 	number int
 	kick   int
+	owed   int    // chains that were read, and are not the guest's yet
 	base   uint32 // of one that failed
 }
 
@@ -165,12 +175,22 @@ func (p *Port) Arm() (waiting bool) {
 
 // Settle shows the guest what was read and written since, and interrupts it if it wants that.
 func (p *Port) Settle() {
+	if p.rests.n > 0 {
+		p.Return()
+	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer p.survive()
 	for _, q := range p.rings {
-		if q != nil && q.Ring != nil && q.Publish() {
-			p.calls[q.number].Signal()
+		if q != nil && q.Ring != nil {
+			p.show(q)
 		}
+	}
+}
+
+// show shows the guest what is done in a ring.
+func (p *Port) show(q *queue) {
+	if q.Publish() {
+		p.calls[q.number].Signal()
 	}
 }
 
@@ -193,6 +213,7 @@ func (p *Port) fail(err error) {
 		p.errs[i].Signal()
 	}
 	p.tx, p.rx, p.at, p.burst = p.tx[:0], p.rx[:0], 0, 0
+	p.rests.lose()
 	why := err.Error()
 	p.reason.Store(&why)
 	go p.warn.Warn(p.log, "the port stopped: it works again when the guest's driver begins anew", "reason", why)

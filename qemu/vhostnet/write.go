@@ -1,6 +1,10 @@
 package vhostnet
 
-import "runtime/debug"
+import (
+	"runtime/debug"
+
+	"github.com/falcon-vnic/vnic/qemu/virtqueue"
+)
 
 // Takes tells whether the guest's driver takes frames with this left to do.
 func (p *Port) Takes(o Offload) bool {
@@ -27,6 +31,27 @@ func (p *Port) Takes(o Offload) bool {
 func (p *Port) Write(parts [][]byte, o Offload) (ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer p.survive()
+	return p.give(parts, o)
+}
+
+// WriteWith is Write of a frame that begins with head, and whose end another guest has: it is copied
+// from there, and is there no longer.
+func (p *Port) WriteWith(head []byte, rest *Rest, o Offload) (ok bool) {
+	if rest.segs == nil { // it was copied meanwhile, or is lost
+		p.parts[0], p.parts[1] = head, rest.room
+		return !rest.gone && p.Write(p.parts[:2], o)
+	}
+	p.parts[0] = head
+	n := 1 + copy(p.parts[1:], rest.segs)
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer p.surviveBoth(rest)
+	ok = p.give(p.parts[:n], o)
+	rest.taken()
+	return ok
+}
+
+// give is Write where guest memory may be used.
+func (p *Port) give(parts [][]byte, o Offload) bool {
 	size := 0
 	for _, b := range parts {
 		size += len(b)
@@ -40,8 +65,27 @@ func (p *Port) Write(parts [][]byte, o Offload) (ok bool) {
 	return true
 }
 
+// surviveBoth is survive where the memory of two guests is used: who has cut his short has his port
+// stopped, and the ring of the other, where a frame was begun, is as before.
+func (p *Port) surviveBoth(rest *Rest) {
+	v := recover()
+	switch err := virtqueue.Recovered(v); {
+	case err == nil:
+	case rest.from.mem.Faulted(v):
+		p.stats.TxDropped++
+		p.begun.queue.Back(p.begun.at)
+		rest.from.fail(err)
+	default:
+		p.fail(err)
+	}
+	if rest.segs != nil {
+		rest.taken()
+	}
+}
+
 func (p *Port) write(q *queue, parts [][]byte, size int, o Offload) bool {
 	start := q.Mark()
+	p.begun = begun{q, start}
 	need := p.header + size
 	ch, err := q.Take()
 	if err != nil {

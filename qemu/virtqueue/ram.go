@@ -38,6 +38,15 @@ func (m *RAM) at(addr uint64) []byte {
 	return nil
 }
 
+// Faulted tells whether a panic is a fault in this memory.
+func (m *RAM) Faulted(r any) bool {
+	fault, ok := r.(interface{ Addr() uintptr })
+	if !ok {
+		return false
+	}
+	return slices.ContainsFunc(m.regions, func(r queues.Region) bool { return within(r.Mem, fault.Addr()) })
+}
+
 // touch loads the first bytes of a buffer, about as many as headers have.
 func (m *RAM) touch(addr uint64) {
 	if b := m.at(addr); len(b) > cacheLine {

@@ -13,6 +13,11 @@ import (
 // aligned tells whether b begins at a multiple of n.
 func aligned(b []byte, n uintptr) bool { return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%n == 0 }
 
+// within tells whether an address is in b.
+func within(b []byte, addr uintptr) bool {
+	return addr-uintptr(unsafe.Pointer(unsafe.SliceData(b))) < uintptr(len(b))
+}
+
 // load32 and store32 are atomic and sequentially consistent. b begins at a multiple of 4.
 func load32(b []byte) uint32 {
 	return atomic.LoadUint32((*uint32)(unsafe.Pointer(unsafe.SliceData(b))))

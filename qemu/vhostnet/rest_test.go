@@ -1,0 +1,478 @@
+package vhostnet_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/vhostnet"
+	"github.com/falcon-vnic/vnic/qemu/vhosttest"
+	"github.com/falcon-vnic/vnic/qemu/vhostuser"
+	"github.com/falcon-vnic/vnic/queues"
+)
+
+const long = 9000 // bytes of a frame whose end is left where it is
+
+// TestOneCopy: what was read of a frame is no longer the guest's. Its end goes from the one guest's
+// memory to the other's, once, and the chain comes back when that was done.
+func TestOneCopy(t *testing.T) {
+	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
+		from, to := newBench(t, vhostnet.Config{}, o), newBench(t, vhostnet.Config{}, o)
+		buf := make([]byte, 1<<16)
+		frame := frameOf(rand.New(rand.NewPCG(1, 1)), long)
+		from.guest.Transmit(0, vhosttest.Header{1, 5, 42, 0, 0, 4, 34, 0, 6}, frame)
+		n, rest, off := from.port.Read(buf)
+		if rest == nil || n+rest.Len() != long || n < 128 {
+			t.Fatalf("read %d bytes, and a rest: %v", n, rest != nil)
+		}
+		at := bytes.Index(from.guest.Mem, frame)
+		for i := range frame {
+			from.guest.Mem[at+i]++ // it lies there in one piece
+			if i >= n {
+				frame[i]++
+			}
+		}
+		if from.guest.Idle(0) {
+			t.Error("the guest has its buffer back before it was used")
+		}
+		if !to.port.WriteWith(buf[:n], rest, off) {
+			t.Fatal("not written")
+		}
+		to.port.Settle()
+		h, got, err := to.guest.Receive(0)
+		if err != nil || !bytes.Equal(got, frame) || h[1] != 5 {
+			t.Fatalf("%d bytes, header %v, %v", len(got), h, err)
+		}
+		if rest.Fetch() || to.port.WriteWith(buf[:n], rest, off) {
+			t.Error("it is there a second time")
+		}
+		if from.port.Return(); !from.guest.Idle(0) {
+			t.Error("the guest does not have its buffer back")
+		}
+	})
+}
+
+// TestOrderOfRests: chains go back in order, with what is left in one those behind it; no more ends are
+// left than there is room to note, and what nobody has taken is copied before it goes back.
+func TestOrderOfRests(t *testing.T) {
+	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
+		b := newBench(t, vhostnet.Config{}, o)
+		rng := rand.New(rand.NewPCG(1, 1))
+		type read struct {
+			buf  []byte
+			n    int
+			rest *vhostnet.Rest
+		}
+		for range 5 {
+			var frames [][]byte
+			var got []read
+			for i := range 100 {
+				size := 60
+				if i > 2 && i%4 != 0 {
+					size = long
+				}
+				frames = append(frames, frameOf(rng, size))
+				if !b.guest.Transmit(0, vhosttest.Header{}, frames[i]) {
+					t.Fatal("no room")
+				}
+			}
+			left := 0
+			for range frames {
+				r := read{buf: make([]byte, 1<<14)}
+				if r.n, r.rest, _ = b.port.Read(r.buf); r.rest != nil {
+					left++
+				}
+				got = append(got, r)
+			}
+			if left < 10 || left > 64 {
+				t.Fatalf("%d ends are left", left)
+			}
+			b.port.Return()
+			if !b.guest.Idle(0) {
+				t.Fatal("the guest does not have its buffers back")
+			}
+			clear(b.guest.Mem[0x200000:])
+			for i, r := range got {
+				if r.rest != nil {
+					if !r.rest.Fetch() {
+						t.Fatalf("frame %d is lost", i)
+					}
+					r.n += r.rest.Len()
+				}
+				if !bytes.Equal(r.buf[:r.n], frames[i]) {
+					t.Fatalf("frame %d: %d bytes differ", i, r.n)
+				}
+			}
+			b.serve(func() {
+				if _, err := b.guest.Stop(); err != nil {
+					t.Error(err)
+				}
+				if err := b.guest.Boot(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
+}
+
+// TestRestOfOneThatLeaves: what a guest takes away, its rings or its memory, was copied before.
+func TestRestOfOneThatLeaves(t *testing.T) {
+	for name, leave := range map[string]func(b *bench) error{
+		"rings stopped": func(b *bench) error { _, err := b.guest.Stop(); return err },
+		"connection lost": func(b *bench) error {
+			_ = b.guest.Conn.Close()
+			if err := <-b.ended; err != nil {
+				return err
+			}
+			return b.guest.Reconnect(b.connect())
+		},
+		"memory replaced": func(b *bench) error { return b.guest.ShareMemory(false) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := vhosttest.NetOptions{Merge: true}
+			from, to := newBench(t, vhostnet.Config{}, o), newBench(t, vhostnet.Config{}, o)
+			buf := make([]byte, 1<<16)
+			frame := frameOf(rand.New(rand.NewPCG(1, 1)), long)
+			from.guest.Transmit(0, vhosttest.Header{}, frame)
+			n, rest, off := from.port.Read(buf)
+			var err error
+			from.serve(func() { err = leave(from) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !from.guest.Idle(0) {
+				t.Error("the guest does not have its buffer back")
+			}
+			clear(from.guest.Mem[0x200000:])
+			if !to.port.WriteWith(buf[:n], rest, off) {
+				t.Fatal("not written")
+			}
+			to.port.Settle()
+			if _, got, err := to.guest.Receive(0); err != nil || !bytes.Equal(got, frame) {
+				t.Fatalf("%d bytes, %v", len(got), err)
+			}
+		})
+	}
+}
+
+// bare is a guest whose memory can be cut short, without a conversation.
+type bare struct {
+	t      testing.TB
+	port   *vhostnet.Port
+	file   int
+	mem    []byte
+	state  vhostuser.State
+	maps   []*vhostuser.Mapping
+	ledger []byte
+	rx, tx *vhosttest.Queue
+	at     [bareSize]uint64 // of receive buffers, by id
+	sent   uint64
+	buf    []byte
+}
+
+const (
+	bareRx    = 0x10000 // where it has its queues
+	bareTx    = 0x20000
+	bareBufs  = 0x40000 // receive buffers of 2 KiB, behind them those that it sends from
+	bareSize  = 64      // entries of each queue
+	bareSlot  = 0x4000
+	bareMem   = bareBufs + bareSize*(2048+bareSlot)
+	bareSends = bareBufs + bareSize*2048
+)
+
+func newBare(t testing.TB, packed bool) *bare {
+	t.Helper()
+	g := &bare{t: t, ledger: make([]byte, vhostnet.LedgerBytes(1)), buf: make([]byte, 1<<16)}
+	var err error
+	if g.file, err = unix.MemfdCreate("bare", unix.MFD_CLOEXEC); err == nil {
+		if err = unix.Ftruncate(g.file, bareMem); err == nil {
+			g.mem, err = unix.Mmap(g.file, 0, bareMem, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.state = vhostuser.State{Features: vhostuser.FeatureVersion1 | 1<<15, Regions: []vhostuser.Region{{Size: bareMem}}, Vrings: make([]vhostuser.Vring, 2)}
+	if packed {
+		g.state.Features |= vhostuser.FeaturePacked
+	}
+	g.maps = []*vhostuser.Mapping{{Region: g.state.Regions[0], Mem: g.mem}}
+	g.rx = vhosttest.NewQueue(g.mem, vhosttest.QueueConfig{At: bareRx, Size: bareSize, Packed: packed})
+	g.tx = vhosttest.NewQueue(g.mem, vhosttest.QueueConfig{At: bareTx, Size: bareSize, Packed: packed})
+	for i, q := range []*vhosttest.Queue{g.rx, g.tx} {
+		v := &g.state.Vrings[i]
+		v.Num = bareSize
+		v.Desc, v.Avail, v.Used = q.Parts()
+		v.Base = q.Base()
+	}
+	for i := range uint64(bareSize) {
+		g.offer(bareBufs + i*2048)
+	}
+	g.rx.Show()
+	t.Cleanup(func() {
+		g.port.Close()
+		_, _ = unix.Munmap(g.mem), unix.Close(g.file)
+	})
+	g.serve()
+	return g
+}
+
+// serve is another process that goes on with the rings as they are.
+func (g *bare) serve() {
+	g.t.Helper()
+	if g.port != nil {
+		_ = g.port.Close()
+	}
+	var err error
+	if g.port, err = vhostnet.New(vhostnet.Config{Name: "bare", MTU: 1500, Ledger: g.ledger, Post: func(f func()) bool { f(); return true }}); err != nil {
+		g.t.Fatal(err)
+	}
+	if err = g.port.SetMemory(&g.state, g.maps); err != nil {
+		g.t.Fatal(err)
+	}
+	for i := range g.state.Vrings {
+		if err = g.port.StartVring(&g.state, i, -1, -1, -1); err != nil && i == 0 { // a ring that is sent by has a kick, and this none
+			g.t.Fatal(err)
+		}
+	}
+}
+
+// restart is serve in place of a process that was killed.
+func (g *bare) restart() {
+	g.t.Helper()
+	for i := range g.state.Vrings {
+		v := &g.state.Vrings[i]
+		if g.state.Packed() {
+			var ok bool
+			if v.Base, ok = vhostnet.LedgerOf(g.ledger, i).Resume([]queues.Region{{Mem: g.mem}}, v.Desc, v.Num); !ok {
+				g.t.Fatal("the ledger is none")
+			}
+			continue
+		}
+		v.Base = uint32(binary.LittleEndian.Uint16(g.mem[v.Used+2:]))
+	}
+	g.serve()
+}
+
+// send puts a frame with a number in its memory.
+func (g *bare) send(number uint32, size int) {
+	g.t.Helper()
+	at := bareSends + g.sent%bareSize*bareSlot
+	g.sent++
+	b := g.mem[at : at+uint64(12+size)]
+	for i := range b[12:] {
+		b[12+i] = byte(number + uint32(i)*7)
+	}
+	binary.LittleEndian.PutUint32(b[12+20:], number)
+	if _, ok := g.tx.Add(vhosttest.Buffer{Addr: at, Len: uint32(len(b))}); !ok {
+		g.t.Fatal("no room")
+	}
+	g.tx.Show()
+}
+
+// back is how many chains came back.
+func (g *bare) back() (n int) {
+	for {
+		if _, _, ok := g.tx.Used(); !ok {
+			return n
+		}
+		n++
+	}
+}
+
+// offer gives the device a receive buffer.
+func (g *bare) offer(at uint64) {
+	id, ok := g.rx.Add(vhosttest.Buffer{Addr: at, Len: 2048, Write: true})
+	if !ok {
+		g.t.Fatal("no room")
+	}
+	g.at[id] = at
+}
+
+// received are the numbers of the frames that came, which are whole.
+func (g *bare) received(size int) (numbers []uint32) {
+	g.t.Helper()
+	var frame []byte
+	for {
+		id, n, ok := g.rx.Used()
+		if !ok {
+			g.rx.Show()
+			return numbers
+		}
+		frame = append(frame, g.mem[g.at[id]:g.at[id]+uint64(n)]...)
+		g.offer(g.at[id])
+		if len(frame) < 12+size {
+			continue
+		}
+		number := binary.LittleEndian.Uint32(frame[12+20:])
+		for i, c := range frame[12:] {
+			if (i < 20 || i >= 24) && c != byte(number+uint32(i)*7) {
+				g.t.Fatalf("frame %d: byte %d is %d", number, i, c)
+			}
+		}
+		numbers, frame = append(numbers, number), nil
+	}
+}
+
+func (g *bare) cut() {
+	if err := unix.Ftruncate(g.file, bareBufs); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// TestCutShort: whose memory is no longer there has his port stopped, and the other guest's rings stand
+// as if nothing had been.
+func TestCutShort(t *testing.T) {
+	const size = 6000
+	for _, packed := range []bool{false, true} {
+		for _, what := range []string{"source", "destination", "fetch", "return"} {
+			t.Run(fmt.Sprintf("%s,packed=%v", what, packed), func(t *testing.T) {
+				from, to, third := newBare(t, packed), newBare(t, packed), newBare(t, packed)
+				from.send(1, size)
+				third.send(2, size)
+				n, rest, off := from.port.Read(from.buf)
+				m, other, _ := third.port.Read(third.buf)
+				if rest == nil || other == nil {
+					t.Fatal("nothing is left")
+				}
+				guilty, innocent := from, to
+				switch what {
+				case "source":
+					from.cut()
+					if to.port.WriteWith(from.buf[:n], rest, off) {
+						t.Error("written")
+					}
+				case "destination":
+					guilty, innocent = to, from
+					to.cut()
+					if to.port.WriteWith(from.buf[:n], rest, off) {
+						t.Error("written")
+					}
+				case "fetch":
+					from.cut()
+					if rest.Fetch() || to.port.WriteWith(from.buf[:n], rest, off) {
+						t.Error("there is something")
+					}
+				case "return":
+					from.cut()
+					from.port.Return()
+					if rest.Fetch() {
+						t.Error("there is something")
+					}
+				}
+				if why := guilty.port.Reason(); !strings.Contains(why, "cut short") {
+					t.Errorf("reason %q", why)
+				}
+				if why := innocent.port.Reason(); why != "" {
+					t.Errorf("the other has a reason: %s", why)
+				}
+				from.port.Return()
+				if back := from.back(); guilty == to != (back == 1) {
+					t.Errorf("%d chains back", back)
+				}
+				if guilty == from { // others send to who was to get it
+					if !to.port.WriteWith(third.buf[:m], other, off) {
+						t.Fatal("not written")
+					}
+					third.port.Return()
+					to.port.Settle()
+					if got := to.received(size); len(got) != 1 || got[0] != 2 || third.back() != 1 {
+						t.Errorf("received %v", got)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestKilledBetween has the process that serves two guests killed between any two steps of frames from
+// the one to the other. The next goes on: no frame comes twice or out of order, none of their
+// buffers is lost.
+func TestKilledBetween(t *testing.T) {
+	const size, frames = 5000, 40
+	for _, packed := range []bool{false, true} {
+		for kill := range 5 {
+			t.Run(fmt.Sprintf("step %d,packed=%v", kill, packed), func(t *testing.T) {
+				from, to := newBare(t, packed), newBare(t, packed)
+				var got []uint32
+				back, sent := 0, uint32(0)
+				for turn := 0; back < frames; turn++ {
+					for int(sent)-back < 8 && sent < frames {
+						sent++
+						from.send(sent, size)
+					}
+					killed := turn%3 == 1
+					type read struct {
+						buf  []byte
+						rest *vhostnet.Rest
+					}
+					var batch []read
+					for range 5 {
+						buf := make([]byte, size)
+						n, rest, _ := from.port.Read(buf)
+						if n == 0 {
+							break
+						}
+						batch = append(batch, read{buf[:n], rest})
+					}
+					for i, r := range batch {
+						if killed && kill == 0 || killed && kill == 1 && i == 2 {
+							break
+						}
+						to.port.WriteWith(r.buf, r.rest, vhostnet.Offload{})
+					}
+					if !killed || kill > 2 {
+						from.port.Return()
+					}
+					if !killed || kill > 3 {
+						to.port.Settle()
+					}
+					if killed {
+						from.restart()
+						to.restart()
+					}
+					back += from.back()
+					got = append(got, to.received(size)...)
+				}
+				for i := 1; i < len(got); i++ {
+					if got[i] <= got[i-1] {
+						t.Fatalf("frames %v", got)
+					}
+				}
+				if len(got) < frames/3 {
+					t.Errorf("%d frames came", len(got))
+				}
+				if from.back() != 0 || back != frames {
+					t.Errorf("%d chains back", back)
+				}
+			})
+		}
+	}
+}
+
+// TestNoAllocationsBetween: neither does a frame cost memory whose end goes from guest to guest.
+func TestNoAllocationsBetween(t *testing.T) {
+	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
+		from, to := newBench(t, vhostnet.Config{}, o), newBench(t, vhostnet.Config{}, o)
+		buf, frame := make([]byte, 1<<16), frameOf(rand.New(rand.NewPCG(1, 1)), 5000)
+		for range 200 {
+			from.guest.Post(0, vhosttest.Header{}, frame)
+		}
+		from.guest.Notify(0)
+		if n := testing.AllocsPerRun(50, func() {
+			n, rest, off := from.port.Read(buf)
+			if rest == nil || !to.port.WriteWith(buf[:n], rest, off) {
+				t.Fatal("not written")
+			}
+			from.port.Return()
+			to.port.Settle()
+		}); n != 0 {
+			t.Errorf("%v allocations per frame", n)
+		}
+	})
+}
