@@ -213,4 +213,8 @@ func TestForgotten(t *testing.T) {
 	if len(drain(t, c)) != 1 || len(drain(t, d)) != 0 {
 		t.Error("what was learnt on another port is forgotten")
 	}
+	write(t, c, frame(0xff, 3, 60))
+	if len(drain(t, a)) != 1 || len(drain(t, d)) != 1 {
+		t.Error("another port than the closed one gets nothing any more")
+	}
 }
