@@ -59,8 +59,8 @@ type windowed struct {
 func (windowed) Peer() queues.Peer { return queues.Peer{Transport: "process", PID: 1} }
 
 // Watch implements queues.Session.
-func (d windowed) Watch(f func([]queues.Region)) (stop func()) {
-	f([]queues.Region{{Mem: d.mem}})
+func (d windowed) Watch(f func(queues.Regions)) (stop func()) {
+	f(queues.NewRegions([]queues.Region{{Mem: d.mem}}))
 	return func() {}
 }
 
@@ -179,8 +179,8 @@ type called struct {
 func (d *called) Peer() queues.Peer { return queues.Peer{Transport: "process", PID: 1} }
 
 // Watch implements guest.Guest.
-func (d *called) Watch(f func([]queues.Region)) (stop func()) {
-	f([]queues.Region{{Mem: d.mem}})
+func (d *called) Watch(f func(queues.Regions)) (stop func()) {
+	f(queues.NewRegions([]queues.Region{{Mem: d.mem}}))
 	return func() {}
 }
 

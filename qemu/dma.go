@@ -19,7 +19,6 @@ type dmaFile struct {
 	fd       int
 	size     uint64
 	refs     int
-	skip     bool // no target of DMA, as regions found last
 	// The whole file, once as it is and once for reading only: what the client lets the device only
 	// read, the device cannot write. nil: not needed so far.
 	write, read []byte
@@ -36,25 +35,33 @@ type dmaRange struct {
 type dmaMap struct {
 	files  []*dmaFile
 	ranges []dmaRange
-	had    int // regions that there were last
 }
 
+// maxDMAFiles is how many files with memory a client may have: each takes a descriptor and two
+// mappings of ours, which are few. vhost-user gives a guest as many pieces of memory.
+const maxDMAFiles = 509
+
 // add takes a range over with its file, also when it fails; -1: there is none.
-func (d *dmaMap) add(m vfiouser.Map, fd int) error {
-	r := dmaRange{Map: m}
+func (d *dmaMap) add(m vfiouser.Map, fd int) (r dmaRange, err error) {
+	r.Map = m
 	if fd >= 0 {
-		var err error
 		if r.file, err = d.open(fd); err != nil {
-			return fmt.Errorf("memory %s: %w", m.Range, err)
+			return r, fmt.Errorf("memory %s: %w", m.Range, err)
 		}
-		if m.Offset+m.Size > r.file.size {
-			d.release(r.file)
-			return fmt.Errorf("memory %s at file offset %#x: the file has only %#x bytes", m.Range, m.Offset, r.file.size)
-		}
+	}
+	switch {
+	case r.file != nil && m.Offset+m.Size > r.file.size:
+		err = fmt.Errorf("memory %s at file offset %#x: the file has only %#x bytes", m.Range, m.Offset, r.file.size)
+	case len(d.ranges) >= vfiouser.MaxMaps:
+		err = fmt.Errorf("memory %s: the guest has %d ranges mapped; have it register less memory at a time, or use huge pages: %w", m.Range, vfiouser.MaxMaps, unix.ENOSPC)
+	}
+	if err != nil {
+		d.release(r.file)
+		return r, err
 	}
 	at, _ := d.find(m.Addr)
 	d.ranges = slices.Insert(d.ranges, at, r)
-	return nil
+	return r, nil
 }
 
 // find returns where the range at an address stands or would stand.
@@ -117,12 +124,15 @@ func (d *dmaMap) open(fd int) (*dmaFile, error) {
 			return f, unix.Close(fd)
 		}
 	}
+	if len(d.files) >= maxDMAFiles {
+		return nil, errors.Join(fmt.Errorf("the guest's memory is in %d files already; use fewer memory backends: %w", maxDMAFiles, unix.ENOSPC), unix.Close(fd))
+	}
 	f := &dmaFile{dev: st.Dev, ino: st.Ino, fd: fd, size: uint64(st.Size), refs: 1}
 	d.files = append(d.files, f)
 	return f, nil
 }
 
-// release gives one use of each of files back.
+// release gives one use of each of files back; nil is none.
 func (d *dmaMap) release(files ...*dmaFile) {
 	for _, f := range files {
 		d.releaseOne(f)
@@ -130,6 +140,9 @@ func (d *dmaMap) release(files ...*dmaFile) {
 }
 
 func (d *dmaMap) releaseOne(f *dmaFile) {
+	if f == nil {
+		return
+	}
 	if f.refs--; f.refs > 0 {
 		return
 	}
@@ -161,38 +174,12 @@ func (r *dmaRange) memory() ([]byte, error) {
 	return *at, nil
 }
 
-// regions are the memory as the device sees it: ranges that follow each other in addresses and in
-// memory are one. skip tells files that are no target of DMA.
-func (d *dmaMap) regions(skip func(dev, ino uint64) bool) (list []queues.Region, err error) {
-	for _, f := range d.files {
-		f.skip = skip(f.dev, f.ino)
+// region is a range as the device sees it. Behind it the mapping goes on, so that what follows in
+// addresses and in memory becomes one with it.
+func (r *dmaRange) region() (queues.Region, error) {
+	mem, err := r.memory()
+	if err != nil {
+		return queues.Region{}, err
 	}
-	list = make([]queues.Region, 0, d.had+1) // with an IOMMU there are thousands, and one more each time
-	defer func() { d.had = len(list) }()
-	var last *dmaRange
-	first := uint64(0) // offset of the region that grows
-	for i := range d.ranges {
-		r := &d.ranges[i]
-		if r.file == nil || r.file.skip {
-			continue
-		}
-		mem, err := r.memory()
-		if err != nil {
-			return nil, err
-		}
-		end := r.Offset + r.Size
-		if last != nil && last.follows(r) {
-			list[len(list)-1].Mem = mem[first:end:end]
-		} else {
-			first = r.Offset
-			list = append(list, queues.Region{Addr: r.Addr, Mem: mem[first:end:end]})
-		}
-		last = r
-	}
-	return list, nil
-}
-
-// follows reports whether next begins where r ends, in addresses and in memory.
-func (r *dmaRange) follows(next *dmaRange) bool {
-	return r.file == next.file && r.Flags == next.Flags && r.Addr+r.Size == next.Addr && r.Offset+r.Size == next.Offset
+	return queues.Region{Addr: r.Addr, Mem: mem[r.Offset:][:r.Size]}, nil
 }

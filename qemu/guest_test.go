@@ -86,9 +86,9 @@ func checkGuest(t *testing.T, s queues.Session) {
 		t.Fatal(err)
 	}
 	var page [4096]byte
-	stop := s.Watch(func(rs []queues.Region) {
-		if len(rs) > 0 {
-			if err := queues.NewMemory(rs).Read(gpa, page[:]); err != nil {
+	stop := s.Watch(func(rs queues.Regions) {
+		if rs.Len() > 0 {
+			if err := memoryOf(rs).Read(gpa, page[:]); err != nil {
 				t.Errorf("guest memory at %#x: %v", gpa, err)
 			}
 		}

@@ -138,7 +138,7 @@ func (g GuestRAM) mapInto(to *ram) (maps [][]byte, err error) {
 		maps = append(maps, m)
 		regions = append(regions, queues.Region{Addr: r.Addr, Mem: m})
 	}
-	to.set(regions)
+	to.set(queues.NewRegions(regions))
 	return maps, nil
 }
 
@@ -152,14 +152,14 @@ type kernelSession struct {
 
 func (s *kernelSession) Peer() queues.Peer { return queues.Peer{Transport: "vsock", CID: s.cid} }
 
-func (s *kernelSession) Watch(f func([]queues.Region)) (stop func()) { return s.ram.watch(f) }
+func (s *kernelSession) Watch(f func(queues.Regions)) (stop func()) { return s.ram.watch(f) }
 
 // Close ends the stream; see unixSession.Close about the memory.
 func (s *kernelSession) Close() error {
 	err := s.Conn.Close()
 	s.close.Do(func() {
 		go func() {
-			s.ram.set(nil)
+			s.ram.set(queues.Regions{})
 			unmapAll(s.maps)
 		}()
 	})

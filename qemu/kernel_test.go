@@ -55,9 +55,9 @@ func TestInsideKernelVsock(t *testing.T) {
 		if p := s.Peer(); p.CID != vsock.Local || p.Transport != "vsock" {
 			t.Errorf("peer %+v", p)
 		}
-		s.Watch(func(rs []queues.Region) {
-			if rs != nil && (len(rs) != 1 || len(rs[0].Mem) != 0x1000) {
-				t.Errorf("%d regions", len(rs))
+		s.Watch(func(rs queues.Regions) {
+			if rs.Len() > 0 && (rs.Len() != 1 || rs.Bytes() != 0x1000) {
+				t.Errorf("%d regions", rs.Len())
 			}
 		})
 		return c1, s, func() { c1.Close(); s.Close() }, nil
@@ -137,8 +137,8 @@ func TestGuestRAMFile(t *testing.T) {
 	}
 	defer unmapAll(maps)
 	var b [6]byte
-	r.watch(func(rs []queues.Region) {
-		if err := queues.NewMemory(rs).Read(1<<32+3, b[:]); err != nil {
+	r.watch(func(rs queues.Regions) {
+		if err := memoryOf(rs).Read(1<<32+3, b[:]); err != nil {
 			t.Error(err)
 		}
 	})()

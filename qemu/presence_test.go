@@ -20,8 +20,8 @@ func hasMemory(t *testing.T, a queues.Attachment, addr uint64) {
 	}
 	defer s.Close()
 	first := true
-	s.Watch(func(rs []queues.Region) {
-		if first && !queues.NewMemory(rs).Contains(addr, 4096) {
+	s.Watch(func(rs queues.Regions) {
+		if first && !memoryOf(rs).Contains(addr, 4096) {
 			t.Error("the session has begun without the guest's memory")
 		}
 		first = false

@@ -10,7 +10,7 @@ import (
 // ram is a guest's memory as announced to its watchers.
 type ram struct {
 	mu       sync.Mutex
-	regions  []queues.Region
+	regions  queues.Regions
 	watchers []*watcher
 }
 
@@ -18,12 +18,12 @@ type watcher struct {
 	call    sync.Mutex // held while f runs: calls do not overlap
 	mu      sync.Mutex
 	stopped bool
-	f       func([]queues.Region)
+	f       func(queues.Regions)
 }
 
 // watch implements queues.Session.Watch. stop may be called from anywhere, also
 // from f; it does not wait for a call that has begun.
-func (r *ram) watch(f func([]queues.Region)) (stop func()) {
+func (r *ram) watch(f func(queues.Regions)) (stop func()) {
 	w := &watcher{f: f}
 	w.call.Lock()
 	defer w.call.Unlock()
@@ -47,7 +47,7 @@ func (r *ram) watch(f func([]queues.Region)) (stop func()) {
 
 // set announces new regions and returns when no watcher uses the old ones.
 // Callers do not overlap.
-func (r *ram) set(regions []queues.Region) {
+func (r *ram) set(regions queues.Regions) {
 	r.mu.Lock()
 	r.regions = regions
 	watchers := slices.Clone(r.watchers)

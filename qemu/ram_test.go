@@ -1,22 +1,33 @@
 package qemu
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/falcon-vnic/vnic/queues"
 )
 
+// regionsOf are regions one by one.
+func regionsOf(rs queues.Regions) []queues.Region { return slices.Collect(rs.All()) }
+
+// memoryOf is regions as a function has them.
+func memoryOf(rs queues.Regions) *queues.Memory {
+	var m queues.Memory
+	m.Use(rs)
+	return &m
+}
+
 // TestWatch announces changes while watchers come and go.
 func TestWatch(t *testing.T) {
 	var r ram
-	old, next := []queues.Region{{Addr: 1, Mem: []byte{1}}}, []queues.Region{{Addr: 2, Mem: []byte{2}}}
+	old, next := queues.NewRegions([]queues.Region{{Addr: 1, Mem: []byte{1}}}), queues.NewRegions([]queues.Region{{Addr: 2, Mem: []byte{2}}})
 	r.set(old)
 	var got []uint64
 	entered, leave := make(chan struct{}), make(chan struct{})
-	stop := r.watch(func(rs []queues.Region) {
-		got = append(got, rs[0].Addr)
-		if rs[0].Addr == 2 {
+	stop := r.watch(func(rs queues.Regions) {
+		got = append(got, regionsOf(rs)[0].Addr)
+		if regionsOf(rs)[0].Addr == 2 {
 			close(entered)
 			<-leave
 		}
@@ -33,8 +44,8 @@ func TestWatch(t *testing.T) {
 	case <-time.After(time.Millisecond):
 	}
 	// Others may come and go, and the watcher may leave, while it is at work.
-	r.watch(func(rs []queues.Region) {
-		if rs[0].Addr != 2 {
+	r.watch(func(rs queues.Regions) {
+		if regionsOf(rs)[0].Addr != 2 {
 			t.Error("a new watcher sees old memory")
 		}
 	})()

@@ -192,7 +192,7 @@ func newUnixSession(conn *net.UnixConn) (*unixSession, error) {
 		return nil, err
 	}
 	s := &unixSession{UnixConn: conn, peer: peer, maps: maps}
-	s.ram.set(regions)
+	s.ram.set(queues.NewRegions(regions))
 	return s, nil
 }
 
@@ -216,7 +216,7 @@ func peerCredentials(conn *net.UnixConn) (queues.Peer, error) {
 
 func (s *unixSession) Peer() queues.Peer { return s.peer }
 
-func (s *unixSession) Watch(f func([]queues.Region)) (stop func()) { return s.ram.watch(f) }
+func (s *unixSession) Watch(f func(queues.Regions)) (stop func()) { return s.ram.watch(f) }
 
 // Close ends the stream at once. The memory is unmapped when the watchers have
 // let go of it, which Close does not wait for: it may be called by what they
@@ -225,7 +225,7 @@ func (s *unixSession) Close() error {
 	err := s.UnixConn.Close()
 	s.close.Do(func() {
 		go func() {
-			s.ram.set(nil)
+			s.ram.set(queues.Regions{})
 			unmapAll(s.maps)
 		}()
 	})

@@ -116,12 +116,12 @@ func TestUnixMemory(t *testing.T) {
 		t.Errorf("peer %+v", p)
 	}
 	gone := make(chan struct{})
-	s.Watch(func(rs []queues.Region) {
-		if rs == nil {
+	s.Watch(func(rs queues.Regions) {
+		if rs.Len() == 0 {
 			close(gone)
 			return
 		}
-		if err := queues.NewMemory(rs).Write(1<<32+8, []byte("here")); err != nil {
+		if err := memoryOf(rs).Write(1<<32+8, []byte("here")); err != nil {
 			t.Error(err)
 		}
 	})

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -89,7 +91,16 @@ func (v *VfioUser) newGuest(number uint32, win *ivshmem.Window) *vfioGuest {
 }
 
 // add begins to serve a function. device is what a QEMU that comes sees.
-func (v *VfioUser) add(g *vfioGuest, in Acceptor, device func() vfiouser.Device) (err error) {
+func (v *VfioUser) add(g *vfioGuest, in Acceptor, device func() vfiouser.Device) error {
+	others, err := v.enter(g, in, device)
+	for _, o := range others {
+		o.look() // its QEMU may have mapped the new window
+	}
+	return err
+}
+
+// enter is add, but for the functions that were there before, which it returns.
+func (v *VfioUser) enter(g *vfioGuest, in Acceptor, device func() vfiouser.Device) (others []*vfioGuest, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.closed || v.functions[g.number] != nil {
@@ -98,13 +109,14 @@ func (v *VfioUser) add(g *vfioGuest, in Acceptor, device func() vfiouser.Device)
 		g.control, err = g.win.Control(v.name)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("vfio-user %s: %w", v.name, err), in.Close(), g.win.Close())
+		return nil, errors.Join(fmt.Errorf("vfio-user %s: %w", v.name, err), in.Close(), g.win.Close())
 	}
+	others = slices.Collect(maps.Values(v.functions))
 	g.door = newTurnstile(in, g.log, func(conn *net.UnixConn) { g.serve(conn, device()) })
 	g.door.open()
 	v.functions[g.number] = g
 	v.accepting.Go(func() { v.accept(g) })
-	return nil
+	return others, nil
 }
 
 // accept hands the sessions of a function on.
@@ -172,6 +184,7 @@ type vfioGuest struct {
 	mu   sync.Mutex
 	ram  *ram // of the QEMU served now or last: no session sees a later one's
 	dma  dmaMap
+	seen queues.Regions // what of it the function reaches
 	irqs [ivshmem.Vectors]int
 }
 
@@ -201,10 +214,9 @@ func (g *vfioGuest) close() error {
 func (g *vfioGuest) Map(m vfiouser.Map, file int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	err := g.dma.add(m, file)
+	r, err := g.dma.add(m, file)
 	if err == nil {
-		err = g.announce()
-		if err != nil {
+		if err = g.reach(&r); err != nil {
 			g.dma.release(g.dma.remove(m.Range)...)
 		}
 	}
@@ -212,6 +224,36 @@ func (g *vfioGuest) Map(m vfiouser.Map, file int) error {
 		g.warn.Warn(g.log, "memory of the guest is out of the function's reach", "reason", err)
 	}
 	return err
+}
+
+// reach lets the function reach a range, if it may, and tells the sessions.
+func (g *vfioGuest) reach(r *dmaRange) error {
+	if !g.may(r) {
+		return nil
+	}
+	region, err := r.region()
+	if err == nil {
+		g.tell(g.seen.With(region))
+	}
+	return err
+}
+
+// may tells whether a range may be a target of DMA.
+func (g *vfioGuest) may(r *dmaRange) bool {
+	return r.file != nil && !g.v.isWindow(r.file.dev, r.file.ino)
+}
+
+// look takes what must not be reached any more out of the function's reach.
+func (g *vfioGuest) look() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	seen := g.seen
+	for i := range g.dma.ranges {
+		if r := &g.dma.ranges[i]; r.file != nil && !g.may(r) {
+			seen = seen.Without(r.Addr, r.Size)
+		}
+	}
+	g.tell(seen)
 }
 
 // Unmap implements vfioBack: it returns when nothing uses the memory any more. However many ranges
@@ -223,20 +265,14 @@ func (g *vfioGuest) Unmap(r vfiouser.Range) {
 	if len(files) == 0 {
 		return
 	}
-	if err := g.announce(); err != nil {
-		g.warn.Warn(g.log, "memory of the guest is out of the function's reach", "reason", err)
-		g.ram.set(nil)
-	}
+	g.tell(g.seen.Without(r.Addr, r.Size))
 	g.dma.release(files...)
 }
 
-// announce tells the sessions what memory there is.
-func (g *vfioGuest) announce() error {
-	regions, err := g.dma.regions(g.v.isWindow)
-	if err == nil {
-		g.ram.set(regions)
-	}
-	return err
+// tell tells the sessions what memory there is.
+func (g *vfioGuest) tell(seen queues.Regions) {
+	g.seen = seen
+	g.ram.set(seen)
 }
 
 // isWindow reports whether a file is a window of the guest's, which QEMU may map as memory that other
@@ -300,7 +336,7 @@ func (s *vfioSession) Peer() queues.Peer {
 	return queues.Peer{Transport: "vfio-user", CID: s.g.v.cid}
 }
 
-func (s *vfioSession) Watch(f func([]queues.Region)) (stop func()) { return s.ram.watch(f) }
+func (s *vfioSession) Watch(f func(queues.Regions)) (stop func()) { return s.ram.watch(f) }
 
 // Bell implements queues.Ringer.
 func (s *vfioSession) Bell(function uint32) (queues.Bell, error) {

@@ -15,9 +15,9 @@ func TestVfioManyMaps(t *testing.T) {
 	v, q := oneVfioFunction(t)
 	s := accepted(t, v)
 	var told, regions atomic.Int64
-	stop := s.Watch(func(rs []queues.Region) {
+	stop := s.Watch(func(rs queues.Regions) {
 		told.Add(1)
-		regions.Store(int64(len(rs)))
+		regions.Store(int64(rs.Len()))
 	})
 	defer stop()
 	unmap := func(u vfiouser.Unmap) {
@@ -56,10 +56,10 @@ func TestVfioUnmapPart(t *testing.T) {
 	v, q := oneVfioFunction(t)
 	var mem queues.Memory
 	var mu sync.Mutex // guards mem
-	defer accepted(t, v).Watch(func(rs []queues.Region) {
+	defer accepted(t, v).Watch(func(rs queues.Regions) {
 		mu.Lock()
 		defer mu.Unlock()
-		mem.SetRegions(rs)
+		mem.Use(rs)
 	})()
 	if err := q.Unmap(vfiouser.Range{Addr: 0, Size: 1 << 60}); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -194,8 +193,8 @@ func checkVfioSession(t *testing.T, q *vfioQEMU, a queues.Attachment) queues.Ses
 	}
 	copy(q.ram[4096:], "memory of the guest")
 	var seen [19]byte
-	stop := s.Watch(func(rs []queues.Region) {
-		if err := queues.NewMemory(rs).Read(vfioTestBase+4096, seen[:]); err != nil {
+	stop := s.Watch(func(rs queues.Regions) {
+		if err := memoryOf(rs).Read(vfioTestBase+4096, seen[:]); err != nil {
 			t.Error(err)
 		}
 	})
@@ -291,10 +290,10 @@ func TestVfioDMA(t *testing.T) {
 	s := accepted(t, v)
 	var mu sync.Mutex
 	var list []queues.Region
-	stop := s.Watch(func(rs []queues.Region) {
+	stop := s.Watch(func(rs queues.Regions) {
 		mu.Lock()
 		defer mu.Unlock()
-		list = slices.Clone(rs)
+		list = regionsOf(rs)
 	})
 	defer stop()
 	regions := func() []queues.Region {
@@ -474,9 +473,9 @@ func TestVfioRelay(t *testing.T) {
 		if err := q.Unmap(vfiouser.Range{Addr: vfioTestBase, Size: vfioTestMemory}); err != nil {
 			t.Fatal(err)
 		}
-		stop := s.Watch(func(rs []queues.Region) {
-			if len(rs) != 0 {
-				t.Errorf("the worker still has %d regions", len(rs))
+		stop := s.Watch(func(rs queues.Regions) {
+			if rs.Len() != 0 {
+				t.Errorf("the worker still has %d regions", rs.Len())
 			}
 		})
 		stop()

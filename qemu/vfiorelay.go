@@ -177,12 +177,12 @@ func (r *VfioRelay) pass(do func(*vfiouser.Client) error) {
 func (r *VfioRelay) Map(m vfiouser.Map, file int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.dma.add(m, file); err != nil {
+	added, err := r.dma.add(m, file)
+	if err != nil {
 		r.warn.Warn(r.log, "memory of the guest is out of the function's reach", "reason", err)
 		return err
 	}
-	at, _ := r.dma.find(m.Addr)
-	r.pass(func(*vfiouser.Client) error { return r.tellRange(&r.dma.ranges[at]) })
+	r.pass(func(*vfiouser.Client) error { return r.tellRange(&added) })
 	return nil
 }
 

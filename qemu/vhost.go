@@ -240,4 +240,4 @@ func (s *vhostSession) Peer() queues.Peer {
 	return queues.Peer{Transport: "vhost-user", CID: s.v.cid}
 }
 
-func (s *vhostSession) Watch(f func([]queues.Region)) (stop func()) { return s.ram.watch(f) }
+func (s *vhostSession) Watch(f func(queues.Regions)) (stop func()) { return s.ram.watch(f) }

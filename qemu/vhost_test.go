@@ -110,10 +110,10 @@ func TestVhostUserMemoryAndReboot(t *testing.T) {
 			at := uint64(vhosttest.FreeBase)
 			g.Mem[at] = 0x5a
 			var announced atomic.Int32
-			stop := s.Watch(func(rs []queues.Region) {
+			stop := s.Watch(func(rs queues.Regions) {
 				announced.Add(1)
 				var b [1]byte
-				if m := queues.NewMemory(rs); len(rs) == 2 {
+				if m := memoryOf(rs); rs.Len() == 2 {
 					if err := m.Read(at, b[:]); err != nil || b[0] != 0x5a {
 						t.Errorf("read %#x, %v", b, err)
 					}
@@ -147,8 +147,8 @@ func TestVhostUserKilledAndBack(t *testing.T) {
 		}
 		_, s := dialGuest(t, g, a)
 		gone := make(chan struct{})
-		s.Watch(func(rs []queues.Region) {
-			if len(rs) == 0 {
+		s.Watch(func(rs queues.Regions) {
+			if rs.Len() == 0 {
 				close(gone)
 			}
 		})

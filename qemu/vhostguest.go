@@ -20,7 +20,7 @@ import (
 type vhostGuest struct {
 	dev     *vsock.Device
 	ram     *ram
-	regions []queues.Region
+	regions queues.Regions
 	// isWindow tells our own windows, which QEMU announces with the guest's memory.
 	isWindow func(dev, ino uint64) bool
 	kicks    [2]*kickReader // of the rings
@@ -43,7 +43,7 @@ func (g *vhostGuest) SetMemory(st *vhostuser.State, maps []*vhostuser.Mapping) e
 		}
 		regions = append(regions, queues.Region{Addr: m.GPA, Mem: m.Mem})
 	}
-	g.regions = regions
+	g.regions = queues.NewRegions(regions)
 	err := g.dev.Rebind(func(i int, q *vring.Queue) error {
 		cfg, err := ringConfig(st, i)
 		if err != nil {
@@ -51,13 +51,17 @@ func (g *vhostGuest) SetMemory(st *vhostuser.State, maps []*vhostuser.Mapping) e
 		}
 		return q.Rebind(g.memory(), cfg)
 	})
-	g.ram.set(regions)
+	g.ram.set(g.regions)
 	return err
 }
 
 // memory returns the guest's memory for one ring: a queues.Memory has one owner,
 // and the two rings are used under different locks.
-func (g *vhostGuest) memory() *queues.Memory { return queues.NewMemory(g.regions) }
+func (g *vhostGuest) memory() *queues.Memory {
+	var m queues.Memory
+	m.Use(g.regions)
+	return &m
+}
 
 func ringConfig(st *vhostuser.State, i int) (vring.Config, error) {
 	desc, avail, used, err := st.RingGPA(i)

@@ -184,7 +184,7 @@ func (s *windowSession) Peer() queues.Peer {
 }
 
 // Watch implements queues.Session.
-func (s *windowSession) Watch(f func([]queues.Region)) (stop func()) { return s.ram.watch(f) }
+func (s *windowSession) Watch(f func(queues.Regions)) (stop func()) { return s.ram.watch(f) }
 
 // Bell implements queues.Ringer.
 func (s *windowSession) Bell(function uint32) (queues.Bell, error) { return s.v.bell(function) }

@@ -89,8 +89,8 @@ func TestWindows(t *testing.T) {
 		}
 	}
 	_, s := dialGuest(t, g, a)
-	stop := s.Watch(func(rs []queues.Region) {
-		m := queues.NewMemory(rs)
+	stop := s.Watch(func(rs queues.Regions) {
+		m := memoryOf(rs)
 		if !m.Contains(vhosttest.FreeBase, 4096) {
 			t.Error("guest memory is missing")
 		}
@@ -253,8 +253,8 @@ func TestControlBlock(t *testing.T) {
 		if one, ok := s.(queues.Bound); !ok || one.Function() != function || s.Peer().CID != v.CID() {
 			t.Errorf("%T of %v", s, s.Peer())
 		}
-		s.Watch(func(rs []queues.Region) {
-			if !queues.NewMemory(rs).Contains(vhosttest.FreeBase, 4096) {
+		s.Watch(func(rs queues.Regions) {
+			if !memoryOf(rs).Contains(vhosttest.FreeBase, 4096) {
 				t.Error("guest memory is missing")
 			}
 		})()

@@ -26,11 +26,10 @@ type Session interface {
 	// Watch calls f at once with the guest's current memory, and again before
 	// each change takes effect: when f returns, mappings that the new list
 	// does not hold may be unmapped. The guest may wait meanwhile: f must be
-	// quick. The slice and its mappings belong to the session; f must not keep
-	// the slice. Calls of f do not overlap. The caller lets go of all mappings
-	// before it calls stop, which starts no new call of f and does not wait
-	// for one that has begun.
-	Watch(f func([]Region)) (stop func())
+	// quick. The mappings belong to the session. Calls of f do not overlap. The
+	// caller lets go of all mappings before it calls stop, which starts no new
+	// call of f and does not wait for one that has begun.
+	Watch(f func(Regions)) (stop func())
 }
 
 // Ringer is a Session whose guest can ring without a message: doorbell records
@@ -91,7 +90,8 @@ type Peer struct {
 }
 
 // Region ties a range of device addresses to a mapping of the host. Addr+len(Mem)
-// does not pass 2^64 and regions of one list do not overlap.
+// does not pass 2^64. Where the mapping goes on behind Mem, so may its slice: then
+// regions that follow each other in memory can be joined (Regions.With).
 type Region struct {
 	Addr uint64
 	Mem  []byte

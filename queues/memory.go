@@ -1,16 +1,11 @@
 package queues
 
-import (
-	"cmp"
-	"slices"
-)
-
 // Memory is the memory of one function: device addresses mapped to the host,
 // as far as they lie in the function's DMA window. It belongs to one goroutine.
 // The zero value maps nothing.
 type Memory struct {
-	regions []Region // sorted by Addr, disjoint, none empty
-	last    int      // region of the last access
+	regions Regions
+	last    Region // of the last access, as far as it lies in the window
 	window  Window
 }
 
@@ -37,113 +32,60 @@ func (w Window) cut(r Region) Region {
 	return r
 }
 
-// NewMemory returns a Memory of regions; see SetRegions.
+// holds tells whether an address lies in the window.
+func (w Window) holds(addr uint64) bool {
+	return w.Size == 0 || addr >= w.Addr && addr-w.Addr < w.Size
+}
+
+// NewMemory returns a Memory of regions; see NewRegions.
 func NewMemory(regions []Region) *Memory { return NewWindowed(Window{}, regions) }
 
 // NewWindowed returns a Memory of the parts of regions that lie in the window,
 // which holds for its life.
 func NewWindowed(w Window, regions []Region) *Memory {
-	m := &Memory{window: w}
-	m.SetRegions(regions)
-	return m
+	return &Memory{window: w, regions: NewRegions(regions)}
 }
 
-// SetRegions replaces the regions; regions is copied. A region that is empty,
-// passes 2^64, overlaps one before it in the order of addresses or lies
-// outside the window is left out: accesses to it fail.
-func (m *Memory) SetRegions(regions []Region) {
-	sorted := slices.Clone(regions)
-	byAddress := func(a, b Region) int { return cmp.Compare(a.Addr, b.Addr) }
-	if !slices.IsSortedFunc(sorted, byAddress) { // of many, most often they are
-		slices.SortStableFunc(sorted, byAddress)
-	}
-	kept := sorted[:0]
-	for _, r := range sorted {
-		n := uint64(len(r.Mem))
-		if n == 0 || n-1 > ^uint64(0)-r.Addr {
-			continue
-		}
-		if k := len(kept); k > 0 && r.Addr-kept[k-1].Addr < uint64(len(kept[k-1].Mem)) {
-			continue
-		}
-		kept = append(kept, r)
-	}
-	inside := kept[:0]
-	for _, r := range kept {
-		if r = m.window.cut(r); len(r.Mem) > 0 {
-			inside = append(inside, r)
-		}
-	}
-	kept = inside
-	clear(sorted[len(kept):]) // hold on to no mapping that is not used
-	m.regions, m.last = kept, 0
-}
+// SetRegions replaces the regions: see NewRegions.
+func (m *Memory) SetRegions(regions []Region) { m.Use(NewRegions(regions)) }
+
+// Use replaces the regions. It takes no longer however many there are.
+func (m *Memory) Use(regions Regions) { m.regions, m.last = regions, Region{} }
 
 // Window returns the window it was made with.
 func (m *Memory) Window() Window { return m.window }
 
 // Range returns the i-th range of mapped addresses, in ascending order and as large as
 // they come, and how many there are. A range of no bytes says that there is no i-th.
-func (m *Memory) Range(i int) (w Window, ranges int) {
-	var last Window
-	take := func() {
-		if last.Size > 0 {
-			if ranges == i {
-				w = last
-			}
-			ranges++
-		}
+func (m *Memory) Range(i int) (w Window, ranges int) { return m.regions.Range(m.window, i) }
+
+// from returns what is mapped from addr on, up to the end of its region; nil: nothing.
+func (m *Memory) from(addr uint64) []byte {
+	if off := addr - m.last.Addr; addr >= m.last.Addr && off < uint64(len(m.last.Mem)) {
+		return m.last.Mem[off:]
 	}
-	for _, r := range m.regions {
-		if last.Size > 0 && last.Addr+last.Size == r.Addr {
-			last.Size += uint64(len(r.Mem))
-			continue
-		}
-		take()
-		last = Window{r.Addr, uint64(len(r.Mem))}
-	}
-	take()
-	return w, ranges
+	return m.look(addr)
 }
 
-// find returns the region that holds addr and the offset in it.
-func (m *Memory) find(addr uint64) (*Region, uint64, bool) {
-	if m.last < len(m.regions) {
-		r := &m.regions[m.last]
-		if off := addr - r.Addr; addr >= r.Addr && off < uint64(len(r.Mem)) {
-			return r, off, true
-		}
-	}
-	lo, hi := 0, len(m.regions)
-	for lo < hi { // first region that starts after addr
-		mid := int(uint(lo+hi) / 2)
-		if m.regions[mid].Addr <= addr {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	if lo == 0 {
-		return nil, 0, false
-	}
-	r := &m.regions[lo-1]
+// look is from, when the region is another than before.
+func (m *Memory) look(addr uint64) []byte {
+	r := m.window.cut(m.regions.at(addr))
 	off := addr - r.Addr
-	if off >= uint64(len(r.Mem)) {
-		return nil, 0, false
+	if addr < r.Addr || off >= uint64(len(r.Mem)) {
+		return nil
 	}
-	m.last = lo - 1
-	return r, off, true
+	m.last = r
+	return r.Mem[off:]
 }
 
 // Contains reports whether n bytes at addr are mapped. No bytes are mapped
 // everywhere.
 func (m *Memory) Contains(addr, n uint64) bool {
 	for n > 0 {
-		r, off, ok := m.find(addr)
-		if !ok {
+		here := uint64(len(m.from(addr)))
+		if here == 0 {
 			return false
 		}
-		here := uint64(len(r.Mem)) - off
 		if n <= here {
 			return true
 		}
@@ -169,12 +111,12 @@ func (m *Memory) copy(addr uint64, b []byte, write bool) error {
 	if len(b) == 0 {
 		return nil
 	}
-	r, off, ok := m.find(addr)
-	if !ok {
+	mem := m.from(addr)
+	if mem == nil {
 		return fault(addr, len(b), WhyUnmapped)
 	}
-	if uint64(len(b)) <= uint64(len(r.Mem))-off {
-		if !guardedCopy(r.Mem[off:], b, write) {
+	if len(b) <= len(mem) {
+		if !guardedCopy(mem, b, write) {
 			return fault(addr, len(b), WhyBroken)
 		}
 		return nil
@@ -183,23 +125,23 @@ func (m *Memory) copy(addr uint64, b []byte, write bool) error {
 		return fault(addr, len(b), WhyUnmapped)
 	}
 	for at := addr; len(b) > 0; {
-		r, off, _ := m.find(at)
-		n := min(uint64(len(b)), uint64(len(r.Mem))-off)
-		if !guardedCopy(r.Mem[off:], b[:n], write) {
-			return fault(at, int(n), WhyBroken)
+		mem := m.from(at)
+		n := min(len(b), len(mem))
+		if !guardedCopy(mem, b[:n], write) {
+			return fault(at, n, WhyBroken)
 		}
-		at, b = at+n, b[n:]
+		at, b = at+uint64(n), b[n:]
 	}
 	return nil
 }
 
 // word returns the size bytes at addr, which must lie in one region.
 func (m *Memory) word(addr uint64, size int) ([]byte, error) {
-	r, off, ok := m.find(addr)
-	if !ok || uint64(size) > uint64(len(r.Mem))-off {
+	b := m.from(addr)
+	if size > len(b) {
 		return nil, fault(addr, size, WhyUnmapped)
 	}
-	b := r.Mem[off:][:size:size]
+	b = b[:size:size]
 	if addr%uint64(size) != 0 || !aligned(b) {
 		return nil, fault(addr, size, WhyMisaligned)
 	}

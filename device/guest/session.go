@@ -19,7 +19,7 @@ const Features uint64 = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.F
 type Guest interface {
 	Peer() queues.Peer
 	// Watch is that of queues.Session.
-	Watch(f func([]queues.Region)) (stop func())
+	Watch(f func(queues.Regions)) (stop func())
 }
 
 // Key tells guests apart, so that one cannot take the sessions of others.
@@ -134,14 +134,10 @@ func chosen(g Guest, asked uint32) (uint32, *Refusal) {
 }
 
 // memory takes over what the guest's memory is.
-func (s *Session) memory(regions []queues.Region) {
-	bytes := uint64(0)
-	for _, r := range regions {
-		bytes += uint64(len(r.Mem))
-	}
-	s.desk.MemoryIs(s, bytes)
+func (s *Session) memory(regions queues.Regions) {
+	s.desk.MemoryIs(s, regions.Bytes())
 	// After the shard has stopped nothing uses the memory.
-	_ = s.home.Do(func(falcon.Time) { s.b.Memory.SetRegions(regions) })
+	_ = s.home.Do(func(falcon.Time) { s.b.Memory.Use(regions) })
 }
 
 // listen lets the shard take doorbells by shared memory too, if the guest can.

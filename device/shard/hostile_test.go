@@ -50,7 +50,7 @@ func newHostile(t testing.TB, w *hostileWorld) *hostile {
 func (h *hostile) Peer() queues.Peer { return h.d.Peer() }
 
 // Watch implements guest.Guest.
-func (h *hostile) Watch(f func([]queues.Region)) (stop func()) { return h.d.Watch(f) }
+func (h *hostile) Watch(f func(queues.Regions)) (stop func()) { return h.d.Watch(f) }
 
 // Bell implements queues.Ringer.
 func (h *hostile) Bell(uint32) (bell queues.Bell, err error) { // empties the rings

@@ -473,8 +473,8 @@ func (d *driver) attach(g guest.Guest, features uint64, end func(error)) {
 func (d *driver) Peer() queues.Peer { return queues.Peer{Transport: "unix", PID: 1} }
 
 // Watch implements guest.Guest.
-func (d *driver) Watch(f func([]queues.Region)) (stop func()) {
-	f([]queues.Region{{Addr: driverBase, Mem: d.mem}})
+func (d *driver) Watch(f func(queues.Regions)) (stop func()) {
+	f(queues.NewRegions([]queues.Region{{Addr: driverBase, Mem: d.mem}}))
 	return func() {}
 }
 

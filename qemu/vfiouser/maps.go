@@ -26,11 +26,8 @@ func (m *mappings) find(r Range) (at int, there bool) {
 	})
 }
 
-// add notes a range.
+// add notes a range. How many there may be the device says.
 func (m *mappings) add(r Range) error {
-	if len(m.list) >= MaxMaps {
-		return unix.ENOSPC
-	}
 	at, _ := m.find(r)
 	if at < len(m.list) && m.list[at].Overlaps(r) || at > 0 && m.list[at-1].Overlaps(r) {
 		return unix.EEXIST // vfio-user "VFIO_USER_DMA_MAP"

@@ -26,7 +26,8 @@ type Device interface {
 	// Trigger raises an interrupt.
 	Trigger(irq, vector uint32)
 	// Map says that a range of DMA addresses is memory: of a file, which is the device's from then
-	// on, also after an error; of none, with a negative descriptor, where it cannot be reached.
+	// on, also after an error; of none, with a negative descriptor, where it cannot be reached. It
+	// overlaps no other. More than MaxMaps at once are refused with ENOSPC.
 	Map(m Map, file int) error
 	// Unmap takes all of r away, also out of ranges that are larger. When it returns, nothing of the
 	// device uses that memory.
