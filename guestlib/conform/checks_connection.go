@@ -13,6 +13,7 @@ var connectionChecks = []check{
 	{"cm.refused", "DEV-903", 0, cmRefused},
 	{"cm.end", "DEV-905 DEV-903", 0, cmEnd},
 	{"cm.disconnect", "DEV-912", 0, cmDisconnect},
+	{"cm.behind", "DEV-211 DEV-205", 0, cmBehind},
 	{"cm.state", "DEV-901", 0, cmState},
 	{"cm.reserved", "DEV-911", 0, cmReserved},
 	{"cm.reads", "DEV-953", 0, cmReads},
@@ -163,6 +164,62 @@ func cmRefused(t *T) {
 		})
 	default:
 		t.Fatalf("CMConnect to an address where nobody is: %s, want %s", st, abi.StatusUnreachable)
+	}
+}
+
+const (
+	eventsBehind  = 256   // so many wait before a driver gets no connections
+	eventsCarried = 16384 // more than any carrier of messages holds
+)
+
+// A driver that takes no events gets no connections after a while. When it takes them none is missing,
+// and it does.
+func cmBehind(t *T) {
+	p := t.ready().pair(nil)
+	p.must(abi.AdminOpCMUnlisten, &abi.CMUnlisten{Service: service}, nil)
+	gid := p.gid()
+	connect := func() (id uint32, st abi.Status) { // each is rejected
+		t.until(func() bool {
+			var out abi.CMConnectResult
+			st = p.command(abi.AdminOpCMConnect, &abi.CMConnect{QPN: p.a.qpn, Service: service, DGID: gid}, &out)
+			id = out.CMID
+			return st != abi.StatusBadState // of the one before
+		}, "the end of a connection that nobody listens for")
+		return id, st
+	}
+	resume := p.stream.pause()
+	defer resume()
+	var asked []uint32
+	for {
+		id, st := connect()
+		if st == abi.StatusBusy {
+			break
+		}
+		if asked = append(asked, id); st != abi.StatusOK || len(asked) == eventsCarried {
+			t.Fatalf("CMConnect of a driver that has not taken %d events: %s, want %s", len(asked), st, abi.StatusBusy)
+		}
+	}
+	if len(asked) < eventsBehind {
+		t.Fatalf("CMConnect of a driver that has not taken %d events: %s, want that of %d", len(asked), abi.StatusBusy, eventsBehind)
+	}
+	resume()
+	want := map[uint32]int{} // a number may be used again
+	for _, id := range asked {
+		want[id]++
+	}
+	for range asked {
+		e := p.stream.event(abi.EventRejected)
+		if want[e.Number]--; want[e.Number] < 0 {
+			t.Fatalf("EventRejected of %#x, which is of no connection or came already", e.Number)
+		}
+	}
+	p.over(abi.EventRejected, 0)
+	id, st := connect()
+	if st != abi.StatusOK {
+		t.Fatalf("CMConnect of a driver that has taken all events: %s", st)
+	}
+	if e := p.stream.event(abi.EventRejected); e.Number != id {
+		t.Fatalf("EventRejected of %#x, want %#x", e.Number, id)
 	}
 }
 

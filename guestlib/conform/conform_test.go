@@ -177,6 +177,8 @@ var broken = map[string]struct{ among, find string }{
 	"arm waits for the next":    {"cq.(arm-late|phase)", "cq.arm-late"},
 	"no CQ events":              {"cq.(arm|phase)$", "cq.arm"},
 	"any state":                 {"qp|admin", "admin.refused qp.states"},
+	"events without end":        {"cm.(behind|refused)", "cm.behind"},
+	"events of late lost":       {"cm.(behind|refused)", "cm.behind"},
 }
 
 // TestBroken runs the kit on devices that break one rule each: the right checks fail, and no

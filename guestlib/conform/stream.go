@@ -15,6 +15,7 @@ type stream struct {
 	t    *T
 	conn net.Conn
 	tag  uint64
+	hold sync.Mutex // held while a message is taken, or none is to be
 
 	mu   sync.Mutex
 	got  []message      // not yet looked for
@@ -30,11 +31,12 @@ type message struct {
 	cqn  uint32
 }
 
-// read is the reader goroutine: it always reads (DRV-205).
+// read is the reader goroutine: it always reads (DRV-205), unless a check is about one that does not.
 func (s *stream) read() {
 	buf := make([]byte, abi.MaxMessage)
 	for {
 		h, body, err := abi.ReadMessage(s.conn, buf)
+		s.hold.Lock()
 		s.mu.Lock()
 		switch {
 		case err != nil:
@@ -47,10 +49,18 @@ func (s *stream) read() {
 			s.add(message{h, append([]byte(nil), body...), 0})
 		}
 		s.mu.Unlock()
+		s.hold.Unlock()
 		if err != nil {
 			return
 		}
 	}
+}
+
+// pause has nothing read any more until resume is called, but for one message that is kept. A request
+// has no answer meanwhile.
+func (s *stream) pause() (resume func()) {
+	s.hold.Lock()
+	return sync.OnceFunc(s.hold.Unlock)
 }
 
 func (s *stream) add(m message) {

@@ -79,6 +79,9 @@ func (s *Session) connect(p abi.CMConnect, out []byte) (abi.Status, func()) {
 	case q.state != abi.QPStateInit || q.conn != nil:
 		return abi.StatusBadState, nil
 	}
+	if s.Out.behind(256) && !s.srv.has("events without end") {
+		return abi.StatusBusy, nil
+	}
 	priv, st := s.private(p.Priv, p.PrivLen)
 	if st != abi.StatusOK {
 		return st, nil
@@ -96,6 +99,9 @@ func (s *Session) connect(p abi.CMConnect, out []byte) (abi.Status, func()) {
 	c := &conn{id: s.srv.cmid, active: q, target: target}
 	(&abi.CMConnectResult{CMID: c.id}).Marshal(out)
 	if !target.listeners[p.Service] {
+		if s.Out.behind(128) && c.id%2 == 0 && s.srv.has("events of late lost") {
+			return abi.StatusOK, nil
+		}
 		return abi.StatusOK, func() { s.Out.Send(0, s.event(abi.EventRejected, c.id, uint32(abi.StatusRefused), nil)) }
 	}
 	s.srv.conns[c.id] = c

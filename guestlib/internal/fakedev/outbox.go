@@ -16,6 +16,7 @@ type Outbox struct {
 	out  []byte
 	hold bool   // a command is carried out: what it sends waits for its completion
 	held []byte // that waits
+	late int    // events that the client has not taken
 
 	wake chan struct{}
 	gone chan struct{} // closed when the session is over: the last is written, and conn closed
@@ -45,7 +46,21 @@ func (o *Outbox) during(command bool) {
 }
 
 // Send sends a message.
-func (o *Outbox) Send(tag uint64, m abi.Message) { o.Raw(abi.AppendStruct(nil, tag, m)) }
+func (o *Outbox) Send(tag uint64, m abi.Message) {
+	if _, is := m.(*abi.AsyncEvent); is {
+		o.mu.Lock()
+		o.late++
+		o.mu.Unlock()
+	}
+	o.Raw(abi.AppendStruct(nil, tag, m))
+}
+
+// behind reports whether the client has n events to take: with 256 it gets no connections (DEV-211).
+func (o *Outbox) behind(n int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.late >= n
+}
 
 // Fail sends MsgError. The caller closes the stream.
 func (o *Outbox) Fail(code abi.Status, reason string) {
@@ -79,13 +94,16 @@ func (o *Outbox) write() {
 			last = true
 		}
 		o.mu.Lock()
-		out := o.out
+		out, late := o.out, o.late
 		o.out = nil
 		o.mu.Unlock()
 		if len(out) > 0 {
 			if _, err := o.conn.Write(out); err != nil {
 				return
 			}
+			o.mu.Lock()
+			o.late -= late
+			o.mu.Unlock()
 		}
 	}
 	o.conn.Close()
