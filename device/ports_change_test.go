@@ -66,6 +66,17 @@ func TestPortsAtRunTime(t *testing.T) {
 		}
 		a.up("192.168.100.11/24")
 		reach()
+		carrier := func(want bool, why string) {
+			t.Helper()
+			eventually(t, why, func() bool { return strings.Contains(a.sh("ip link show %s", a.name), "NO-CARRIER") != want })
+		}
+		for _, off := range []string{"pf0.vf1", "pf0"} { // its own link, and the PF's, which it follows
+			must(set(0, off, "state", "disable"))
+			carrier(false, "the carrier to go with the link of "+off)
+			must(set(0, off, "state", "auto"))
+			carrier(true, "the carrier to come back with the link of "+off)
+		}
+		reach()
 		must(set(0, "pf0.vf1", "mac", "02:00:00:00:77:01")) // which the device of a direct port follows
 		if out := a.sh("ip link show %s", a.name); !strings.Contains(out, "02:00:00:00:77:01") {
 			t.Error(out)
