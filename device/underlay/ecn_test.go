@@ -69,13 +69,17 @@ func TestAdjust(t *testing.T) {
 		}
 		return uint16(s)
 	}
-	for other := range uint16(1<<16 - 1) {
+	for _, was := range words {
 		for _, before := range words {
 			for _, after := range words {
-				check := binary.BigEndian.AppendUint16(nil, ^sum(0x4011, other, before))
+				others := ^sum(was, before) // what the header's other words add up to
+				if others == 0 {
+					continue // no header is nothing but zeros
+				}
+				check := binary.BigEndian.AppendUint16(nil, was)
 				adjust(check, before, after)
-				if got := sum(0x4011, other, after, binary.BigEndian.Uint16(check)); got != 0xffff {
-					t.Fatalf("%#x from %#x to %#x: the sum is %#x", other, before, after, got)
+				if got := sum(others, after, binary.BigEndian.Uint16(check)); got != 0xffff {
+					t.Errorf("%#x from %#x to %#x: the sum is %#x", was, before, after, got)
 				}
 			}
 		}
