@@ -132,6 +132,15 @@ bench: ## benchmarks (it installs the peers that are missing), BENCH=all|falcon|
 driver: ## the driver for Linux guests: kernel module and rdma-core provider, in build/linux
 	$(MAKE) -C guestlib/linux
 
+# Which of the driver's tests run on the kernel that finds fault with it.
+DRIVER_TESTS ?= ^TestLongDriver(Programs|PCI|NVMe|Unload|Hostile)?$$
+
+.PHONY: driver-debug
+driver-debug: deps fetch build ## the driver's tests in guests whose kernel has KASAN, lockdep and more; it is built the first time, 20 minutes
+	@./tools/deps.sh kernel
+	kernel=$$(./guestlib/linux/debug-kernel.sh) && \
+	  VNIC_DRIVER_KERNEL=$$kernel $(TESTENV) $(GO) test -count=1 -v -timeout 4h -run '$(DRIVER_TESTS)' ./cmd/vnic
+
 .PHONY: packages
 packages: build ## Debian packages in build/packages: vnic, vnic-dkms, ibverbs-provider-vnic
 	@./guestlib/linux/packages.sh build/packages

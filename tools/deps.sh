@@ -1,14 +1,21 @@
 #!/bin/sh
 # Installs the Debian packages that the demo (`deps.sh demo`), building the Linux driver (`deps.sh
-# driver`), or the full test run and the benchmarks need, and only those that are missing. The guests'
-# kernel is not among them: fetch.sh unpacks it into a cache folder. apt has to know what there is for
-# both.
+# driver`), building a kernel to debug it with as well (`deps.sh kernel`), or the full test run and the
+# benchmarks need, and only those that are missing. The guests' kernel is not among them: fetch.sh
+# unpacks it into a cache folder. apt has to know what there is for both.
 set -eu
 need=''
 want() { # command package
 	command -v "$1" >/dev/null 2>&1 || need="$need $2"
 }
 what=${1:-all}
+if [ "$what" = kernel ]; then
+	want flex flex
+	want bison bison
+	want bc bc
+	want xz xz-utils
+	[ -e /usr/include/gelf.h ] || need="$need libelf-dev"
+fi
 if [ "$what" != driver ]; then
 	want qemu-system-x86_64 qemu-system-x86
 	want iperf3 iperf3

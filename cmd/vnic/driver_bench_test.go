@@ -158,7 +158,6 @@ func BenchmarkDriver(b *testing.B) {
 			}, stockWay{"", own[0], own[1]}, stockWay{"@rxe", rxe[0], rxe[1]})
 			l.overGuestlib(b, own)
 			l.randomReads(b, map[string]string{"": own[1].addr, "@rxe": rxe[1].addr})
-			l.sane(b)
 		})
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // programTime is how long a program of a pair may take: the slowest takes a tenth of it on a machine
 // that has nothing else to do.
-const programTime = 200 * time.Second
+var programTime = slowly(200 * time.Second)
 
 // bounded is a command that a guest ends after programTime, and says what it was about.
 func bounded(command string) string { return boundedFor(programTime, command) }
@@ -32,7 +32,7 @@ func (l *driverLab) pair(t testing.TB, server, client string) (said string) {
 	a.t, b.t = t, t
 	serve := fmt.Sprintf("rm -f /tmp/rc; (%s >/tmp/server 2>&1; echo $? >/tmp/rc) & sleep 0.3", bounded(server))
 	b.must(serve)
-	for end := time.Now().Add(testTime); ; {
+	for end := time.Now().Add(slowly(testTime)); ; {
 		var status int
 		before := said
 		if said, status = a.run(bounded(client) + " 2>&1"); status == 0 {

@@ -32,7 +32,7 @@ func TestLongDriverUnload(t *testing.T) {
 				l.guests[1].must(l.expand(1, "ib_send_bw {dev} -x {gid} -F -D 100 >/tmp/bw 2>&1 & sleep 1"))
 				l.guests[0].must(l.expand(0, "ib_send_bw {dev} -x {gid} -F -D 100 {peer} >/tmp/bw 2>&1 & sleep 2; cat /sys/block/nvme0*n1/stat"))
 				began := time.Now()
-				g.must("timeout 100 sh -c '" + way.gone + "'")
+				g.must(fmt.Sprintf("timeout %d sh -c '%s'", int(slowly(100*time.Second).Seconds()), way.gone))
 				t.Logf("%s %s: %v", name, way.name, time.Since(began).Round(10*time.Millisecond))
 				g.must("test -z \"$(ls /sys/class/infiniband)\"")
 				for _, each := range l.guests {

@@ -3,7 +3,8 @@
 # installed.
 #
 #   fetch.sh headers [RELEASE]   Debian's kernel headers; RELEASE as uname -r says, default: the
-#                                current kernel's, as linux-headers-amd64 names it
+#                                current kernel's, as linux-headers-amd64 names it. A kernel of
+#                                debug-kernel.sh has its own
 #   fetch.sh newest              the release of Debian's newest kernel for this suite (6.12)
 #   fetch.sh rdma-core           the source of rdma-core, by apt-get source
 #   fetch.sh checkpatch          the kernel's style checker, out of its source (140 MB, kept: 300 KB)
@@ -34,6 +35,9 @@ release_of() { # META
 headers() {
 	release=${1:-$(release_of linux-headers-amd64)}
 	package=linux-headers-$release
+	for at in "$cache"/driver/debug-kernel-*/usr/src/"$package"; do
+		[ ! -d "$at" ] || { echo "$at" && return; }
+	done
 	version=$(apt-cache policy "$package" | sed -n 's/^ *Candidate: //p')
 	[ -n "$version" ] && [ "$version" != '(none)' ] || die "apt knows no $package: run apt-get update"
 	dir=$cache/driver/${package}_$version
