@@ -213,6 +213,18 @@ func (c *client) next(kind string) workload.Line {
 	return workload.Line{}
 }
 
+// busy waits until a NIC has sent much: its clients are connected then, and in the middle of their work.
+func (l *lab) busy(i int) {
+	l.t.Helper()
+	eventually(l.t, "load", func() error {
+		c, err := l.control(i).Counters(context.Background())
+		if err == nil && c["falcon.data_sent"] < 1000 {
+			err = fmt.Errorf("%d packets", c["falcon.data_sent"])
+		}
+		return err
+	})
+}
+
 // works runs the whole workload between two fresh clients.
 func (l *lab) works() {
 	l.t.Helper()
@@ -233,13 +245,7 @@ func TestNICKilled(t *testing.T) {
 		l.joined()
 		a, b := l.client(0, 100_000), l.client(1, 100_000)
 		a.next(workload.KindProgress)
-		eventually(t, "load", func() error {
-			c, err := l.control(0).Counters(context.Background())
-			if err == nil && c["falcon.data_sent"] < 1000 {
-				err = fmt.Errorf("%d packets", c["falcon.data_sent"])
-			}
-			return err
-		})
+		l.busy(0)
 		if err := l.nics[0].cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -271,13 +277,7 @@ func TestClientKilled(t *testing.T) {
 		l.start(1)
 		l.joined()
 		a, b := l.client(0, 100_000), l.client(1, 100_000)
-		eventually(t, "load", func() error {
-			if f := l.vf(0); f.QPs == 0 || f.State != "READY" {
-				return fmt.Errorf("%+v", f)
-			}
-			return nil
-		})
-		b.next(workload.KindProgress)
+		l.busy(0)
 		if err := a.p.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
