@@ -164,6 +164,41 @@ func TestCase92_BoundedQueue(t *testing.T) {
 	}
 }
 
+// TestEachResultHasItsLatency: the RUE works on while results are on their way, and a result does not
+// come into force with an earlier one.
+func TestEachResultHasItsLatency(t *testing.T) {
+	cfg := slow()
+	cfg.Latency = 50 * us
+	p, _ := recording(cfg, func(s *cc.State) cc.Result { s.Fcwnd = 7 << 10; return cc.Result{} })
+	s := newSingle(t, p)
+	c := connConfig(true)
+	c.LocalCID++
+	other, err := s.e.Open(s.now, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*falcon.Conn{s.c, other} {
+		if err := c.Push(s.now, 1, 32); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.transmit()
+	sent := s.now
+	for _, c := range []*falcon.Conn{s.c, other} {
+		a := wire.Ack{CID: c.Config().LocalCID, DataBase: 301, ReqBase: 100}
+		s.receive(a.Append(nil))
+	}
+	for _, step := range []struct {
+		at           falcon.Time // since the acknowledgements
+		first, other float64
+	}{{60*us - 1, 32, 32}, {60 * us, 7, 32}, {70*us - 1, 7, 32}, {70 * us, 7, 7}} {
+		s.advance(sent + step.at - s.now)
+		if a, b := s.c.Info().Fcwnd, other.Info().Fcwnd; a != step.first || b != step.other {
+			t.Errorf("after %d ns: fcwnd %v and %v, want %v and %v", step.at, a, b, step.first, step.other)
+		}
+	}
+}
+
 // A result on its way does not reach a connection that took the CID of one closed meanwhile.
 func TestResultOfAClosedConnection(t *testing.T) {
 	p, events := recording(slow(), func(s *cc.State) cc.Result { s.Fcwnd = 7 << 10; return cc.Result{} })

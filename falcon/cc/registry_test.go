@@ -2,6 +2,7 @@ package cc
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 )
@@ -78,6 +79,27 @@ func TestLargestWindow(t *testing.T) {
 		}
 		if got := fromFixed(toFixed(most)); got != most {
 			t.Errorf("%v is kept as %v", most, got)
+		}
+	}
+}
+
+// TestTimesAreBounded: a time below zero, or one that does not fit in 24 bits of Falcon units, is refused,
+// and what is said names the longest, which is taken.
+func TestTimesAreBounded(t *testing.T) {
+	for _, name := range Names() {
+		d, _ := Lookup(name)
+		for _, k := range d.Parameters(Software).Keys() {
+			if _, ok := k.Form.(time.Duration); !ok {
+				continue
+			}
+			for _, bad := range []time.Duration{-1, MaxTime + 1} {
+				if wrong, remedy := k.Check(bad); !strings.Contains(wrong, bad.String()) || !strings.Contains(remedy, MaxTime.String()) {
+					t.Errorf("%s.%s: %s: %q; %q", name, k.Name, bad, wrong, remedy)
+				}
+			}
+			if wrong, _ := k.Check(MaxTime); wrong != "" {
+				t.Errorf("%s.%s: %s", name, k.Name, wrong)
+			}
 		}
 	}
 }

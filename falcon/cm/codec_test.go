@@ -231,7 +231,7 @@ func TestRefusedValues(t *testing.T) {
 		{"shard 16", patch("rekey", 10, 16)},
 		{"shard 255", patch("rekeyack", 9, 255)},
 		{"shard 16", patch("rekeyreq", 9, 16)},
-		{"for 1 functions", patch("hello-two", 17, 1)},
+		{"48 bytes for 1 functions, want 24", patch("hello-two", 17, 1)},
 		{"reserved byte", patch("hello-two", 5, 1)},
 	} {
 		_, err := parse(tt.b)

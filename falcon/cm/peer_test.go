@@ -42,6 +42,11 @@ func TestEndedDuringAnOutage(t *testing.T) {
 	w.setLink(1, 2, true, nil)
 	w.settle()
 	wantEnd(t, b, idb, OutDisconnected, ReasonStale)
+	for _, n := range []*node{a, b} {
+		if s := n.m.Stats(); s.Disconnected != 1 {
+			t.Errorf("host %d: %d connections ended, want 1", n.host, s.Disconnected)
+		}
+	}
 	wantEmpty(t, w)
 }
 
@@ -61,8 +66,8 @@ func TestPeerRestart(t *testing.T) {
 	if a.saGen[sealedBy(2, 0)] != before+1 {
 		t.Error("the key issued to the peer's last process is still in use")
 	}
-	if a.m.Stats().PeerRestarts != 1 {
-		t.Errorf("stats %+v", a.m.Stats())
+	if s := a.m.Stats(); s.PeerRestarts != 1 || s.Disconnected != 1 {
+		t.Errorf("stats %+v", s)
 	}
 	establish(t, w, a, b)
 	w.advance(10_000 * ms)
