@@ -3,6 +3,7 @@ package vhostnet
 import (
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -96,23 +97,23 @@ func (p *Port) StartVring(st *vhostuser.State, i int, kick, call, errfd int) err
 	return nil
 }
 
-// start is on the thread.
+// start is on the thread. A driver begins anew with the first ring; until then one more ring of a port
+// that has failed does not run either.
 func (p *Port) start(i int, c virtqueue.Config, features uint64) (err error) {
-	running := false
-	for _, q := range p.rings {
-		running = running || q != nil && q.Ring != nil
+	if !slices.ContainsFunc(p.rings, func(q *queue) bool { return q != nil }) {
+		p.reason.Store(nil)
 	}
 	q := &queue{number: i, kick: -1, base: c.Base}
 	p.rings[i] = q
+	if p.Reason() != "" {
+		return nil
+	}
 	if guarded := virtqueue.Guard(func() { q.Ring, err = virtqueue.New(&p.mem, c) }); guarded != nil {
 		err = guarded
 	}
 	if err != nil {
 		q.Ring = nil
 		return err
-	}
-	if !running {
-		p.reason.Store(nil)
 	}
 	p.features = features
 	p.takes.Store(features)

@@ -26,8 +26,9 @@
 //
 // Whatever the guest leaves in its rings ends in frames, or in an error of the port: its rings stop,
 // the reason is logged and told (Reason), and the front end hears of it by its error eventfds. A
-// driver that begins anew has a working port again. The process, other ports and the thread go on.
-// Where a frame is copied from guest to guest, a fault is that of the guest whose memory it is.
+// driver that begins anew, when none of its rings is left, has a working port again. The process,
+// other ports and the thread go on. Where a frame is copied from guest to guest, a fault is that of
+// the guest whose memory it is.
 //
 // References: Virtio 1.2 §5.1 (network device), §5.1.6.2 (transmission), §5.1.6.3 (receive buffers),
 // §5.1.6.4 (merging of receive buffers); QEMU docs/interop/vhost-user.rst.

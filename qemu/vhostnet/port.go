@@ -60,7 +60,7 @@ type Port struct {
 // side is what belongs to the port's thread.
 type side struct {
 	mem      virtqueue.RAM
-	rings    []*queue // by the protocol's number; nil: it does not run
+	rings    []*queue // by the protocol's number; nil: it was not started, or is stopped
 	tx, rx   []*queue // those that the guest sends by, and receives by
 	at       int      // of tx, where to read next
 	burst    int      // frames read there

@@ -2,7 +2,6 @@ package vhostnet_test
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -487,59 +486,6 @@ func TestNoAllocations(t *testing.T) {
 			t.Errorf("%v allocations per frame", n)
 		}
 	})
-}
-
-// TestMemoryChanges: rings go on in memory that was mapped anew, and a port whose rings are in memory that
-// is gone says so.
-func TestMemoryChanges(t *testing.T) {
-	const size, end = 16, 4096
-	mem := make([]byte, end)
-	p, err := vhostnet.New(vhostnet.Config{Name: "test", MTU: 1500, Post: func(f func()) bool { f(); return true }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	st := &vhostuser.State{Regions: []vhostuser.Region{{Size: end}}, Vrings: make([]vhostuser.Vring, 2)}
-	for i := range st.Vrings {
-		at := uint64(i) * 1024
-		st.Vrings[i] = vhostuser.Vring{Num: size, Desc: at, Avail: at + 256, Used: at + 512}
-	}
-	use := func(mem []byte) {
-		t.Helper()
-		if err := p.SetMemory(st, []*vhostuser.Mapping{{Region: st.Regions[0], Mem: mem}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	use(mem)
-	for i := range st.Vrings {
-		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = unix.Close(fd) }()
-		if err := p.StartVring(st, i, fd, -1, -1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	moved := bytes.Clone(mem)
-	use(moved)
-	if p.Reason() != "" {
-		t.Fatalf("fault %q", p.Reason())
-	}
-	// A frame of the guest, in the new memory: descriptor 0 of the ring for what is sent.
-	binary.LittleEndian.PutUint64(moved[1024:], 2048)
-	binary.LittleEndian.PutUint32(moved[1024+8:], 10+60) // without features the header has no count of buffers
-	binary.LittleEndian.PutUint16(moved[1024+256+2:], 1)
-	moved[2048+10] = 0x42
-	buf := make([]byte, 2000)
-	if n, _ := readWhole(p, buf); n != 60 || buf[0] != 0x42 {
-		t.Errorf("%d bytes read from the new memory", n)
-	}
-	p.Settle()
-	use(moved[:700]) // the ring for what is sent is not in it
-	if p.Reason() == "" {
-		t.Error("no fault without the memory of a ring")
-	}
 }
 
 // TestFrameTooLong: a frame that the buffers of a guest without mergeable ones are too short for is not
