@@ -36,11 +36,7 @@ func NewNetPort(in Acceptor, c vhostnet.Config) (*NetPort, error) {
 	}
 	log = log.With("port", c.Name)
 	p := &NetPort{Port: port}
-	p.door = newTurnstile(in, log, func(conn *net.UnixConn) {
-		if err := vhostuser.Serve(conn, port); err != nil && !p.door.closing() {
-			p.door.warn.Warn(log, "QEMU disconnected", "reason", err)
-		}
-	})
+	p.door = newTurnstile(in, log, func(conn *net.UnixConn) error { return vhostuser.Serve(conn, port) })
 	_, p.door.single = in.(*caller)
 	return p, nil
 }

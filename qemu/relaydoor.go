@@ -27,12 +27,12 @@ const workerLimit = 30 * time.Second
 // open lets QEMUs in. begin is told of each, and may see what it says before the relay does.
 func (r *relayDoor) open(in Acceptor, log *slog.Logger, dev vhostuser.Relayed, begin func(*vhostuser.Relay) vhostuser.Device) {
 	r.log = log
-	r.door = newTurnstile(in, log, func(conn *net.UnixConn) { r.serve(conn, dev, begin) })
+	r.door = newTurnstile(in, log, func(conn *net.UnixConn) error { return r.serve(conn, dev, begin) })
 	_, r.door.single = in.(*caller)
 	r.door.open()
 }
 
-func (r *relayDoor) serve(conn *net.UnixConn, dev vhostuser.Relayed, begin func(*vhostuser.Relay) vhostuser.Device) {
+func (r *relayDoor) serve(conn *net.UnixConn, dev vhostuser.Relayed, begin func(*vhostuser.Relay) vhostuser.Device) error {
 	relay := vhostuser.NewRelay(dev, workerLimit, func(err error) {
 		r.door.warn.Warn(r.log, "the guest's device waits for the next worker", "reason", err)
 	})
@@ -46,9 +46,7 @@ func (r *relayDoor) serve(conn *net.UnixConn, dev vhostuser.Relayed, begin func(
 	r.now = nil
 	r.mu.Unlock()
 	relay.Detach()
-	if err != nil && !r.door.closing() {
-		r.door.warn.Warn(r.log, "QEMU disconnected", "reason", err)
-	}
+	return err
 }
 
 // Attach makes connect the way to the worker, for this QEMU and those to come.

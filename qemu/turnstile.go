@@ -23,7 +23,7 @@ type turnstile struct {
 	in    Acceptor
 	log   *slog.Logger
 	warn  loglimit.Limiter
-	serve func(conn *net.UnixConn) // as long as the QEMU is served
+	serve func(conn *net.UnixConn) error // as long as the QEMU is served; why that ended, nil: it left
 	wg    sync.WaitGroup
 
 	single bool // nobody else can come while one is served
@@ -39,7 +39,7 @@ type turnstile struct {
 const handover = 2 * time.Second
 
 // newTurnstile is closed until open: serve may use what the caller keeps it in.
-func newTurnstile(in Acceptor, log *slog.Logger, serve func(*net.UnixConn)) *turnstile {
+func newTurnstile(in Acceptor, log *slog.Logger, serve func(*net.UnixConn) error) *turnstile {
 	t := &turnstile{in: in, log: log, serve: serve, idle: make(chan struct{})}
 	close(t.idle)
 	return t
@@ -90,19 +90,16 @@ func (t *turnstile) admit(conn *net.UnixConn) {
 	t.conn, t.idle = conn, idle
 	t.wg.Go(func() {
 		defer close(idle)
-		t.serve(conn)
+		err := t.serve(conn)
 		t.mu.Lock()
 		t.conn = nil
+		closing := t.closed // then it leaves because we want it to
 		t.mu.Unlock()
 		conn.Close()
+		if err != nil && !closing {
+			t.warn.Warn(t.log, "QEMU disconnected", "reason", err)
+		}
 	})
-}
-
-// closing reports whether QEMU leaves because we want it to.
-func (t *turnstile) closing() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.closed
 }
 
 // closeLimit is how long close waits for a QEMU to be gone. Closing a descriptor that

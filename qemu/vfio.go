@@ -112,7 +112,7 @@ func (v *VfioUser) enter(g *vfioGuest, in Acceptor, device func() vfiouser.Devic
 		return nil, errors.Join(fmt.Errorf("vfio-user %s: %w", v.name, err), in.Close(), g.win.Close())
 	}
 	others = slices.Collect(maps.Values(v.functions))
-	g.door = newTurnstile(in, g.log, func(conn *net.UnixConn) { g.serve(conn, device()) })
+	g.door = newTurnstile(in, g.log, func(conn *net.UnixConn) error { return g.serve(conn, device()) })
 	g.door.open()
 	v.functions[g.number] = g
 	v.accepting.Go(func() { v.accept(g) })
@@ -191,7 +191,7 @@ type vfioGuest struct {
 var _ vfioBack = (*vfioGuest)(nil)
 
 // serve holds the conversation with a QEMU, or with who has it, until that leaves.
-func (g *vfioGuest) serve(conn *net.UnixConn, dev vfiouser.Device) {
+func (g *vfioGuest) serve(conn *net.UnixConn, dev vfiouser.Device) error {
 	g.mu.Lock()
 	g.ram = &ram{}
 	g.mu.Unlock()
@@ -199,9 +199,7 @@ func (g *vfioGuest) serve(conn *net.UnixConn, dev vfiouser.Device) {
 	err := vfiouser.Serve(conn, dev)
 	g.here.end()
 	g.control.Reset() // its driver is gone
-	if err != nil && !g.door.closing() {
-		g.door.warn.Warn(g.log, "QEMU disconnected", "reason", err)
-	}
+	return err
 }
 
 func (g *vfioGuest) close() error {

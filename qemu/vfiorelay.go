@@ -71,7 +71,7 @@ func ServeVfioRelay(number uint32, win *ivshmem.Window, path string, look VfioPC
 	return r, nil
 }
 
-func (r *VfioRelay) serve(conn *net.UnixConn) {
+func (r *VfioRelay) serve(conn *net.UnixConn) error {
 	r.fn.space.Reset()
 	r.mu.Lock()
 	r.here = true
@@ -82,9 +82,7 @@ func (r *VfioRelay) serve(conn *net.UnixConn) {
 	r.here = false
 	r.drop()
 	r.mu.Unlock()
-	if err != nil && !r.door.closing() {
-		r.door.warn.Warn(r.log, "QEMU disconnected", "reason", err)
-	}
+	return err
 }
 
 // Attach makes connect the way to the worker, for this QEMU and those to come.

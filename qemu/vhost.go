@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 	"github.com/falcon-vnic/vnic/qemu/vsock"
 	"github.com/falcon-vnic/vnic/queues"
@@ -39,7 +38,6 @@ type VhostUser struct {
 	cid  uint32
 	path string
 	log  *slog.Logger
-	warn loglimit.Limiter
 	door *turnstile
 	dev  *vsock.Device
 
@@ -154,7 +152,7 @@ func (v *VhostUser) Close() error {
 }
 
 // serve holds the conversation with a QEMU until it leaves.
-func (v *VhostUser) serve(conn *net.UnixConn) {
+func (v *VhostUser) serve(conn *net.UnixConn) error {
 	v.mu.Lock()
 	v.ram = &ram{}
 	g := &vhostGuest{dev: v.dev, ram: v.ram, isWindow: v.isWindow}
@@ -164,9 +162,7 @@ func (v *VhostUser) serve(conn *net.UnixConn) {
 	v.here.end()
 	v.dev.Reset()
 	v.hangUp()
-	if err != nil && !v.door.closing() {
-		v.warn.Warn(v.log, "QEMU disconnected", "reason", err)
-	}
+	return err
 }
 
 // vhostPort is one port of a VhostUser; it implements queues.Attachment. With the port of docs/abi go

@@ -43,13 +43,13 @@ func ServeWindow(win *ivshmem.Window, path string, opt VhostOptions) (*WindowSer
 	return s, nil
 }
 
-func (s *WindowServer) serve(conn *net.UnixConn) {
+func (s *WindowServer) serve(conn *net.UnixConn) error {
 	_ = conn.SetWriteDeadline(time.Now().Add(handover))
 	if err := s.Window.Introduce(conn); err != nil {
-		s.door.warn.Warn(s.door.log, "QEMU left before it had its window", "reason", err)
-		return
+		return fmt.Errorf("it did not take its window: %w", err)
 	}
 	_, _ = io.Copy(io.Discard, conn) // QEMU sends nothing; its end is the end
+	return nil
 }
 
 // Close disconnects QEMU and releases the window, as soon as nobody listens to it.
