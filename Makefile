@@ -75,7 +75,7 @@ test: deps fetch build ## all tests but the long ones, with -race, TAPs and QEMU
 .PHONY: test-long
 test-long: deps fetch build ## the long tests, and each fuzz target for a while
 	@$(GO) -C tools build -o ../build/report ./report
-	$(TESTENV) $(GO) test -json -race -shuffle=on -timeout 40m -run '^TestLong' $(RACED) | build/report
+	$(TESTENV) $(GO) test -json -race -shuffle=on -timeout 60m -run '^TestLong' $(RACED) | build/report
 	$(TESTENV) $(GO) test -json -run '^TestLong' $(VIRTUAL) | build/report
 	@./tools/fuzz.sh 20s
 
