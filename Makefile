@@ -136,7 +136,7 @@ driver: ## the driver for Linux guests: kernel module and rdma-core provider, in
 DRIVER_TESTS ?= ^TestLongDriver(Programs|PCI|NVMe|Unload|Hostile)?$$
 
 .PHONY: driver-debug
-driver-debug: deps fetch build ## the driver's tests in guests whose kernel has KASAN, lockdep and more; it is built the first time, 20 minutes
+driver-debug: deps fetch build ## the driver's tests in guests whose kernel has KASAN, lockdep and more; it is built the first time, which may take most of an hour
 	@./tools/deps.sh kernel
 	kernel=$$(./guestlib/linux/debug-kernel.sh) && \
 	  VNIC_DRIVER_KERNEL=$$kernel $(TESTENV) $(GO) test -count=1 -v -timeout 4h -run '$(DRIVER_TESTS)' ./cmd/vnic

@@ -161,8 +161,9 @@ const (
 	maxCuts    = 128
 )
 
-// check tells whether an offload fits the packet it came with, of which b has all headers. A checksum may be written into the
-// upper layer only: all headers before it are checked, and must leave as they were checked.
+// check tells whether an offload fits the packet it came with, of which b has all headers. A checksum
+// may be written into the upper layer only: all headers before it are checked, and must leave as they
+// were checked.
 func (o *Offload) check(b []byte, h *header) Reason {
 	start, at := int(o.CsumStart)-ethLen, int(o.CsumStart)-ethLen+int(o.CsumOffset)
 	if o.NeedsCsum && (start < h.l4 || at+2 > h.total) {

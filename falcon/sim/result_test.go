@@ -24,16 +24,7 @@ func TestResultAddsUp(t *testing.T) {
 	for range 3 {
 		s.Flows = append(s.Flows, s.Flows...)
 	}
-	n, err := NewNetwork(1, s.Network, falcon.Config{Profile: s.Profile})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range s.Flows {
-		if err := n.AddFlow(f); err != nil {
-			t.Fatal(err)
-		}
-	}
-	m := newMeter(n, &s)
+	n, m := metered(t, &s)
 	n.Run(m.begin + s.WarmUp)
 	dropped, marked := n.Ports[2].Dropped, n.Ports[2].Marked
 	n.Run(m.begin + s.Duration)
@@ -172,16 +163,7 @@ func TestSentAgain(t *testing.T) {
 // TestFailedOperations: those that fail before the end of the warm-up are not the result's.
 func TestFailedOperations(t *testing.T) {
 	s := small()
-	n, err := NewNetwork(1, s.Network, falcon.Config{Profile: s.Profile})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range s.Flows {
-		if err := n.AddFlow(f); err != nil {
-			t.Fatal(err)
-		}
-	}
-	m := newMeter(n, &s)
+	n, m := metered(t, &s)
 	n.flows[0].failed = 3
 	n.Run(m.begin + s.WarmUp + s.Sample)
 	n.flows[0].failed += 4
@@ -216,4 +198,19 @@ func TestComparedWithPerfectLinks(t *testing.T) {
 			t.Errorf("%s: compared: %v", name, got)
 		}
 	}
+}
+
+// metered is a scenario's network with its flows, and what measures it.
+func metered(t *testing.T, s *Scenario) (*Network, *meter) {
+	t.Helper()
+	n, err := NewNetwork(1, s.Network, falcon.Config{Profile: s.Profile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range s.Flows {
+		if err := n.AddFlow(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n, newMeter(n, s)
 }
