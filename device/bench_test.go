@@ -11,14 +11,22 @@ import (
 // BenchmarkBareGuests measures what bare clients see over an in-memory fabric:
 // the guest's side, rings, Falcon and seal, without any kernel in between. Both
 // NICs and both clients share this process.
+//
+// The NICs begin within each part: the testing package sets GOMAXPROCS when a part begins, which takes
+// back the processor of Go's scheduler that each shard's thread has reserved.
 func BenchmarkBareGuests(b *testing.B) {
-	w := newWorld(b)
-	x, y := newEndpoint(b, w.open(0, "pf0.vf1")), newEndpoint(b, w.open(1, "pf0.vf1"))
-	connect(b, x, y, 1)
+	pair := func(b *testing.B) (x, y *endpoint) {
+		w := newWorld(b)
+		x, y = newEndpoint(b, w.open(0, "pf0.vf1")), newEndpoint(b, w.open(1, "pf0.vf1"))
+		connect(b, x, y, 1)
+		return x, y
+	}
 	b.Run("write64", func(b *testing.B) {
+		x, y := pair(b)
 		b.ReportMetric(percentile(x.latencies(b, y, 64), 50), "guest/bare_write64_lat_us")
 	})
 	b.Run("write64k", func(b *testing.B) {
+		x, y := pair(b)
 		took := x.stream(b, y, guestlib.Write, 64<<10, 16)
 		b.ReportMetric(float64(b.N)*(64<<10)/1e6/took.Seconds(), "guest/bare_write64k_mbs")
 	})
