@@ -87,6 +87,10 @@ func measure(ctx context.Context, cfg *Config, opts guestlib.Options, out *print
 	return c, d.bye(ctx)
 }
 
+// writesTake is how long WRITEs go on for each sample that is wanted. A device that had to give way to
+// others sleeps after each WRITE for up to half a second, and that is not all there is to measure.
+const writesTake = 2 * time.Millisecond
+
 // writes posts WRITEs of 64 bytes, one at a time, and looks at memory until each was read by the
 // device and then completed.
 func (d *driver) writes(ctx context.Context, c *Cost) error {
@@ -94,8 +98,9 @@ func (d *driver) writes(ctx context.Context, c *Cost) error {
 		Opcode: guestlib.Write, Flags: guestlib.Signaled, SGL: []guestlib.SGE{d.mr.SGE(0, 64)}, RemoteAddr: d.peer.addr, RKey: d.peer.rkey,
 	}
 	var taken, done []time.Duration
-	for i := range c.Posts {
-		wr.ID = uint64(i)
+	samples, until := c.Posts, time.Now().Add(time.Duration(c.Posts)*writesTake)
+	for c.Posts = 0; c.Posts < samples || time.Now().Before(until); c.Posts++ {
+		wr.ID = uint64(c.Posts)
 		start := time.Now()
 		took, rung, err := d.qp.TimeSend(&wr)
 		if err != nil {
