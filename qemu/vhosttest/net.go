@@ -336,6 +336,9 @@ func (g *NetGuest) Receive(queue int) (h Header, frame []byte, err error) {
 	q := g.rx[queue]
 	for {
 		id, n, ok := q.Used()
+		if !ok && q.missing > 0 { // Virtio §5.1.6.4: they are there once the first is
+			return h, nil, fmt.Errorf("%d buffers of a frame are missing", q.missing)
+		}
 		if !ok {
 			return h, nil, nil
 		}

@@ -14,15 +14,15 @@ import (
 //	│ from │ to  │ count │  0  │ count × {index, id, flags, 0, │
 //	└──────┴─────┴───────┴─────┴──────────── length: 12 bytes} ┘
 //
-// With count 0 the ring stands at from. A nil Ledger notes nothing.
+// With count 0 the ring stands at from. It has room for all that the largest ring can complete at
+// once. A nil Ledger notes nothing.
 type Ledger []byte
 
 const (
-	// LedgerSize is that of a Ledger, bytes, rounded up to whole lines of the processor's cache.
-	LedgerSize = (8 + LedgerEntries*entryLen + 63) / 64 * 64
-	// LedgerEntries is how many chains a packed ring completes at once.
-	LedgerEntries = 64
-	entryLen      = 12
+	// LedgerSize is that of a Ledger, bytes, rounded up to whole pages: those that a smaller ring does
+	// not need are never touched.
+	LedgerSize = (8 + MaxSize*entryLen + 4095) / 4096 * 4096
+	entryLen   = 12
 )
 
 // settle says that the ring stands at a place, and that nothing is about to be written.
@@ -72,7 +72,7 @@ func (l Ledger) Resume(mem []queues.Region, desc uint64, size uint16) (base uint
 // redo writes what was begun, unless the first, which is written last, is there: then the driver may
 // have taken all and used the places anew.
 func (l Ledger) redo(ring []byte, size uint16, count int) bool {
-	if count > LedgerEntries {
+	if count > int(size) {
 		return false
 	}
 	for i := count - 1; i >= 0; i-- {

@@ -20,13 +20,14 @@ type packed struct {
 	taken []taken // chains that are not done, a ring buffer
 	first int     // the oldest
 	count int
-	open  int // descriptors of those
+	open  int // descriptors that the driver has not back: of those, and of what is staged
 	ahead int // descriptors from at on that were fetched
 
-	used   place // next used descriptor to write
-	told   place // what the driver was told of, or need not be: those before it
-	staged [LedgerEntries]entry
-	n      int // staged
+	used   place   // next used descriptor to write
+	told   place   // what the driver was told of, or need not be: those before it
+	staged []entry // chains that are done, and that the driver does not see yet
+	n      int
+	hidden int // descriptors of those
 }
 
 type taken struct{ id, descs uint16 }
@@ -43,7 +44,7 @@ func newPacked(mem *RAM, cfg Config) (*packed, error) {
 	if at.index >= cfg.Size {
 		return nil, fmt.Errorf("%w: base %d is outside a ring of %d", ErrRing, at.index, cfg.Size)
 	}
-	q := &packed{size: cfg.Size, at: at, used: at, told: at, taken: make([]taken, cfg.Size)}
+	q := &packed{size: cfg.Size, at: at, used: at, told: at, taken: make([]taken, cfg.Size), staged: make([]entry, cfg.Size)}
 	if err := q.Rebind(mem, cfg); err != nil {
 		return nil, err
 	}
@@ -154,14 +155,13 @@ func (q *packed) Back(m Mark) {
 	q.at, q.ahead = place{m.index, m.wrap}, 0
 }
 
+// Done shows the driver nothing, however much is done: of a frame in several chains it is to see all
+// or none, and nothing before the owner says so.
 func (q *packed) Done(written int) {
-	if q.n == len(q.staged) {
-		q.publish()
-	}
 	t := q.taken[q.first]
 	q.first = (q.first + 1) % len(q.taken)
 	q.count--
-	q.open -= int(t.descs)
+	q.hidden += int(t.descs)
 	e := entry{index: q.used.index, id: t.id, len: uint32(written)}
 	if q.used.wrap {
 		e.flags = flagAvail | flagUsed
@@ -182,7 +182,8 @@ func (q *packed) publish() {
 		q.staged[i].write(q.desc)
 	}
 	q.cfg.Ledger.settle(q.used.word())
-	q.n = 0
+	q.open -= q.hidden
+	q.n, q.hidden = 0, 0
 }
 
 func (q *packed) Publish() (notify bool) {
