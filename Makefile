@@ -58,18 +58,18 @@ fetch: ## download Go modules and the guests' kernel: nothing is downloaded late
 	@GO='$(GO)' ./tools/fetch.sh
 
 # Tests named TestLong… take more than half a minute on two processors, TestInside… run in the guest of
-# another test. Packages in virtual time and what counts allocations run without the race detector,
-# which makes them ten times as slow.
+# another test. Packages in virtual time, where one thread plays all, and what counts allocations run
+# without the race detector, which makes them ten times as slow. `make check` runs them with it.
 TESTENV  := VNIC_TEST_REQUIRE=1 CGO_ENABLED=1
-VIRTUAL  := ./cmd/vnic/scenario ./falcon/sim
+VIRTUAL  := ./cmd/vnic/scenario ./falcon/sim ./device/shard
 UNRACED  := $(VIRTUAL) ./queues ./rdma
-RACED     = $$($(GO) list ./... | grep -Ev '/(scenario|sim)$$')
+RACED     = $$($(GO) list ./... | grep -Ev '/(scenario|sim|shard)$$')
 
 .PHONY: test
 test: deps fetch build ## all tests but the long ones, with -race, TAPs and QEMU guests among them; fails rather than skips
 	@$(GO) -C tools build -o ../build/report ./report
 	$(TESTENV) $(GO) test -json -race -shuffle=on -timeout 30m -skip '^Test(Long|Inside)' $(RACED) | build/report
-	$(TESTENV) $(GO) test -json -skip '^TestLong' $(UNRACED) | build/report
+	$(TESTENV) $(GO) test -json -shuffle=on -skip '^Test(Long|Inside)' $(UNRACED) | build/report
 	$(GO) -C tools test ./...
 
 .PHONY: test-long

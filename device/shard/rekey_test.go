@@ -39,6 +39,7 @@ func TestRotateUnderLoad(t *testing.T) { eachShards(t, testRotateUnderLoad) }
 func testRotateUnderLoad(t *testing.T) {
 	const every = 50 * time.Millisecond
 	v := rotatingEvery(t, 1, every)
+	v.tell = false
 	a, b := pair(v)
 	exchange(t, a, b, 1000) // addresses are resolved, and packets parked too long are gone
 	v.idle(1e6)

@@ -256,7 +256,7 @@ func TestTraceBounds(t *testing.T) {
 			t.Errorf("%s: %v", c.id, err)
 		}
 	}
-	for range 300 {
+	for range 100 { // about 80 events for each request
 		for range 16 {
 			a.send(abi.OpWrite, 0, 64<<10, b, 0)
 		}
