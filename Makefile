@@ -59,7 +59,8 @@ fetch: ## download Go modules and the guests' kernel: nothing is downloaded late
 
 # Tests named TestLong… take more than half a minute on two processors, TestInside… run in the guest of
 # another test. Packages in virtual time, where one thread plays all, and what counts allocations run
-# without the race detector, which makes them ten times as slow. `make check` runs them with it.
+# without the race detector, which makes them ten times as slow. `make test-long` and `make check` run
+# device/shard with it: its code runs on threads.
 TESTENV  := VNIC_TEST_REQUIRE=1 CGO_ENABLED=1
 VIRTUAL  := ./cmd/vnic/scenario ./falcon/sim ./device/shard
 UNRACED  := $(VIRTUAL) ./queues ./rdma
@@ -77,6 +78,7 @@ test-long: deps fetch build ## the long tests, and each fuzz target for a while
 	@$(GO) -C tools build -o ../build/report ./report
 	$(TESTENV) $(GO) test -json -race -shuffle=on -timeout 60m -run '^TestLong' $(RACED) | build/report
 	$(TESTENV) $(GO) test -json -run '^TestLong' $(VIRTUAL) | build/report
+	$(TESTENV) $(GO) test -json -race -shuffle=on -timeout 30m -skip '^Test(Long|Inside|NoAllocations)' ./device/shard | build/report
 	@./tools/fuzz.sh 20s
 
 # How long soak goes on, and with which seed; none: another each time.
