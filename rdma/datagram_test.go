@@ -40,7 +40,7 @@ func (w *world) openLinks(h *host) {
 			l.Refused(w.now)
 			continue
 		}
-		peer := to.fn.Links.Accept(rof.LinkKey{GID: from.gid(), TrafficClass: l.Key().TrafficClass, HopLimit: l.Key().HopLimit, Ordered: l.Key().Ordered})
+		peer := to.fn.Links.Accept(rof.LinkKey{GID: from.gid(), TrafficClass: l.Key().TrafficClass, HopLimit: l.Key().HopLimit, Ordered: l.Key().Ordered}, l.Function())
 		if peer == nil {
 			l.Refused(w.now)
 			continue
@@ -837,7 +837,7 @@ func TestHostileDatagrams(t *testing.T) {
 	p := newUDPair(t, worldConfig{peer: raw}, qpConfig{})
 	p.refuse = true
 	h := p.hosts[1]
-	l := h.fn.Links.Accept(rof.LinkKey{GID: p.hosts[0].gid()})
+	l := h.fn.Links.Accept(rof.LinkKey{GID: p.hosts[0].gid()}, 1)
 	cfg := falcon.ConnConfig{LocalCID: 2, RemoteCID: 1, LocalFunction: 2, RemoteFunction: 1, Protocol: falconwire.ProtocolRDMA, MTU: pathMTU + 56}
 	c, err := h.fe.Open(p.now, cfg)
 	if err != nil {
@@ -904,7 +904,7 @@ func TestDatagramSequence(t *testing.T) {
 		p := newUDPair(t, worldConfig{peer: raw}, qpConfig{})
 		p.refuse = true
 		h, b := p.hosts[1], p.qps[1]
-		l := h.fn.Links.Accept(rof.LinkKey{GID: p.hosts[0].gid(), Ordered: ordered})
+		l := h.fn.Links.Accept(rof.LinkKey{GID: p.hosts[0].gid(), Ordered: ordered}, 1)
 		cfg := falcon.ConnConfig{
 			LocalCID: 2, RemoteCID: 1, LocalFunction: 2, RemoteFunction: 1, Protocol: falconwire.ProtocolRDMA, MTU: pathMTU + 56, Ordered: ordered,
 		}
@@ -977,7 +977,7 @@ func TestLinkFlood(t *testing.T) {
 	f, accepted := w.hosts[1].fn, 0
 	for g := range 10 {
 		for class := range 10 {
-			if f.Links.Accept(rof.LinkKey{GID: [16]byte{15: byte(g)}, TrafficClass: uint8(class << 2), HopLimit: 1}) != nil {
+			if f.Links.Accept(rof.LinkKey{GID: [16]byte{15: byte(g)}, TrafficClass: uint8(class << 2), HopLimit: 1}, uint32(g)) != nil {
 				accepted++
 			}
 		}
@@ -989,7 +989,16 @@ func TestLinkFlood(t *testing.T) {
 	if f.Links.Len() != 0 {
 		t.Fatalf("%d links left", f.Links.Len())
 	}
-	if f.Links.Accept(rof.LinkKey{GID: [16]byte{1}}) == nil {
+	accepted = 0
+	for g := range 10 { // one function with many addresses, to many
+		if f.Links.Accept(rof.LinkKey{GID: [16]byte{15: byte(g)}, SGID: [16]byte{1, 15: byte(g)}}, 1) != nil {
+			accepted++
+		}
+	}
+	if accepted != 8 {
+		t.Fatalf("%d accepted of one function", accepted)
+	}
+	if f.Links.Accept(rof.LinkKey{GID: [16]byte{1}}, 2) == nil {
 		t.Fatal("none is accepted any more")
 	}
 }

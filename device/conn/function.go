@@ -88,7 +88,7 @@ type Function struct {
 	ofQP    map[uint32][]uint32    // ids of the connections of a queue pair
 	asking  map[uint32]*attempt    // by queue pair: requests without an answer
 	wirings map[uint32]*wiring     // by queue pair: those that ask for a connection
-	held    map[wireKey]uint32     // requests for queue pairs that are not in RTR yet
+	held    map[wireKey]held       // requests for queue pairs that are not in RTR yet
 }
 
 // connection is what a function knows of one of its connections.
@@ -103,10 +103,8 @@ type connection struct {
 
 // wiring is a queue pair in RTR or later whose connection is not there yet.
 type wiring struct {
-	f    *Function
-	qpn  uint32
-	peer uint32
-	gid  [16]byte
+	f *Function
+	wireKey
 	id   uint32      // of the attempt under way; 0: none, or without an answer
 	at   falcon.Time // of the next attempt
 	gone bool        // wired, or the queue pair ended
@@ -115,7 +113,13 @@ type wiring struct {
 // wireKey names both ends as a request does: ours first.
 type wireKey struct {
 	qpn, peer uint32
-	gid       [16]byte
+	own, gid  [16]byte
+}
+
+// held is a request for a queue pair that is not in RTR yet.
+type held struct {
+	id   uint32
+	from uint32 // function that asks
 }
 
 func (f *Function) number() uint32 { return uint32(f.ID) }
@@ -212,6 +216,14 @@ func (f *Function) unwire(qpn uint32) {
 		w.gone = true
 		delete(f.wirings, qpn)
 	}
+}
+
+// sgid is the address that a queue pair sends from: the function's own where its driver named none.
+func (f *Function) sgid(q *verbs.QP) [16]byte {
+	if gid := q.SGID(); gid != [16]byte{} {
+		return gid
+	}
+	return f.GID()
 }
 
 // mtuOf is the path MTU that a queue pair's connection begins with.

@@ -23,7 +23,7 @@ func (s *Functions) Remove(f *Function) {
 func (f *Function) Start(verbs *rdma.Function, mem Memory) {
 	f.verbs, f.mem = verbs, mem
 	f.conns, f.ofQP, f.asking = map[uint32]*connection{}, map[uint32][]uint32{}, map[uint32]*attempt{}
-	f.wirings, f.held = map[uint32]*wiring{}, map[wireKey]uint32{}
+	f.wirings, f.held = map[uint32]*wiring{}, map[wireKey]held{}
 	f.set.epoch++
 	f.epoch = f.set.epoch
 	f.tell(Request{Kind: Begin, Epoch: f.epoch})

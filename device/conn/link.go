@@ -30,7 +30,7 @@ func (s *Functions) ConnectLinks() {
 func (f *Function) connectLink(l *rof.Link) {
 	k := l.Key()
 	f.ask(Request{Kind: Connect, Connect: &cm.ConnectRequest{
-		Function: f.number(), Tenant: f.Tenant, QPN: gsiNumber, Service: serviceUD, SGID: f.GID(), DGID: k.GID,
+		Function: f.number(), Tenant: f.Tenant, QPN: gsiNumber, Service: serviceUD, SGID: k.SGID, DGID: k.GID,
 		MTU: f.set.cfg.MTU + headers, Ordered: k.Ordered, Private: []byte{k.TrafficClass, k.HopLimit},
 	}}, func(now falcon.Time, a *Answer) {
 		if a.Err != nil {
@@ -44,7 +44,8 @@ func (f *Function) connectLink(l *rof.Link) {
 // linkRequest takes a request for a link.
 func (f *Function) linkRequest(o *cm.Output) {
 	if len(o.Private) == linkPrivate {
-		l := f.verbs.Links.Accept(rof.LinkKey{GID: o.PeerGID, TrafficClass: o.Private[0], HopLimit: o.Private[1], Ordered: o.Ordered})
+		k := rof.LinkKey{GID: o.PeerGID, SGID: o.LocalGID, TrafficClass: o.Private[0], HopLimit: o.Private[1], Ordered: o.Ordered}
+		l := f.verbs.Links.Accept(k, o.PeerFunction)
 		if l != nil {
 			f.conns[o.ID].link = l
 			f.ask(Request{Kind: Accept, ID: o.ID, N: gsiNumber}, func(now falcon.Time, a *Answer) {

@@ -38,7 +38,7 @@ type Slot struct {
 
 	Peer     cm.HostID
 	Underlay netip.Addr     // of the peer
-	Inner    underlay.Inner // as we send: from our function to the peer's
+	Inner    underlay.Inner // as we send: from the address of our function that was named to the peer's
 	Credits  *credit.Node   // the connection's, below its function's
 
 	user     User

@@ -3,6 +3,7 @@ package conn
 import (
 	"bytes"
 	"encoding/binary"
+	"net/netip"
 	"slices"
 
 	"github.com/falcon-vnic/vnic/device/underlay"
@@ -15,7 +16,8 @@ import (
 // A queue pair that its driver takes to RTR itself, with the peer's number and
 // GID exchanged elsewhere, gets its connection from here. Of the two ends the
 // one with the lower (GID, number) asks, the other answers, so that it does not
-// matter who is first:
+// matter who is first. A function may have several GIDs: an end's is the one
+// that its driver named (SGIDIndex), and its peer has to name the same:
 //
 //	lower end: RTR ── REQ{serviceWire, both numbers} ──▶ higher end in RTR: accept
 //	                                                     not yet there: hold
@@ -42,22 +44,20 @@ func (f *Function) Wire(now falcon.Time, qpn uint32) {
 	if !ok || q.Connected() {
 		return
 	}
-	own := f.GID()
-	switch order := bytes.Compare(own[:], gid[:]); {
+	w := &wiring{f: f, wireKey: wireKey{qpn: qpn, peer: peer, own: f.sgid(q), gid: gid}}
+	switch order := bytes.Compare(w.own[:], gid[:]); {
 	case order == 0 && qpn == peer:
 		f.wireSelf(q)
 		return
-	case (&wiring{f: f, qpn: qpn, peer: peer, gid: gid}).elsewhere(now, q):
+	case w.elsewhere(now, q):
 		return
 	case order > 0 || order == 0 && qpn > peer:
-		k := wireKey{qpn, peer, gid}
-		if id, held := f.held[k]; held {
-			delete(f.held, k)
-			f.acceptWire(id, qpn)
+		if r, ok := f.held[w.wireKey]; ok {
+			delete(f.held, w.wireKey)
+			f.acceptWire(r.id, qpn)
 		}
 		return
 	}
-	w := &wiring{f: f, qpn: qpn, peer: peer, gid: gid}
 	f.wirings[qpn] = w
 	w.ask(now)
 }
@@ -73,7 +73,7 @@ func (w *wiring) ask(now falcon.Time) {
 	var priv [4]byte
 	binary.BigEndian.PutUint32(priv[:], w.peer)
 	f.ask(Request{Kind: Connect, Connect: &cm.ConnectRequest{
-		Function: f.number(), Tenant: f.Tenant, QPN: w.qpn, Service: serviceWire, SGID: f.GID(), DGID: w.gid,
+		Function: f.number(), Tenant: f.Tenant, QPN: w.qpn, Service: serviceWire, SGID: w.own, DGID: w.gid,
 		MTU: f.set.mtuOf(q) + headers, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv[:],
 		CompleteInError: q.CompletesInError(),
 	}}, func(now falcon.Time, is *Answer) {
@@ -128,16 +128,17 @@ func (s *Functions) Advance(now falcon.Time) {
 func (f *Function) wireRequest(o *cm.Output) {
 	if len(o.Private) == 4 {
 		qpn := binary.BigEndian.Uint32(o.Private)
-		k := wireKey{qpn, o.PeerQPN, o.PeerGID}
+		k := wireKey{qpn: qpn, peer: o.PeerQPN, own: o.LocalGID, gid: o.PeerGID}
 		switch q := f.verbs.QP(qpn); {
 		case q == nil:
 		case q.State() == abi.QPStateReset || q.State() == abi.QPStateInit:
-			if _, held := f.held[k]; !held && heldFor(f.held, o.PeerGID) < MaxHeld-len(f.held) {
-				f.held[k] = o.ID
+			if _, again := f.held[k]; !again && heldFor(f.held, o.PeerFunction) < MaxHeld-len(f.held) {
+				f.held[k] = held{o.ID, o.PeerFunction}
 				return
 			}
 		default:
-			if peer, gid, wired := q.Wired(); wired && !q.Connected() && peer == o.PeerQPN && gid == o.PeerGID && !f.pending(qpn) {
+			peer, gid, wired := q.Wired()
+			if wired && !q.Connected() && k == (wireKey{qpn: qpn, peer: peer, own: f.sgid(q), gid: gid}) && !f.pending(qpn) {
 				f.acceptWire(o.ID, qpn)
 				return
 			}
@@ -147,9 +148,9 @@ func (f *Function) wireRequest(o *cm.Output) {
 }
 
 // heldFor counts the requests of a source that are held.
-func heldFor(held map[wireKey]uint32, gid [16]byte) (n int) {
-	for k := range held {
-		if k.gid == gid {
+func heldFor(all map[wireKey]held, function uint32) (n int) {
+	for _, r := range all {
+		if r.from == function {
 			n++
 		}
 	}
@@ -169,8 +170,8 @@ func (f *Function) acceptWire(id, qpn uint32) {
 // wireEnded is told how an attempt, or the connection it led to, ended.
 func (f *Function) wireEnded(now falcon.Time, o *cm.Output, c *connection) {
 	f.forget(o.ID)
-	for k, id := range f.held {
-		if id == o.ID {
+	for k, r := range f.held {
+		if r.id == o.ID {
 			delete(f.held, k)
 		}
 	}
@@ -202,11 +203,13 @@ func (f *Function) wireSelf(q *verbs.QP) {
 }
 
 func (f *Function) openSelf(now falcon.Time, q *verbs.QP, cid uint32) bool {
+	own := f.sgid(q)
+	addr := netip.AddrFrom16(own).Unmap()
 	return nil == f.set.cfg.Table.Open(now, &Opening{
 		Params: &cm.Params{
-			Function: f.number(), PeerFunction: f.number(), LocalCID: cid, RemoteCID: cid, PeerQPN: q.Number(), PeerGID: f.GID(),
+			Function: f.number(), PeerFunction: f.number(), LocalCID: cid, RemoteCID: cid, PeerQPN: q.Number(), PeerGID: own,
 			MTU: f.set.mtuOf(q) + headers, Ordered: q.Ordered(), CompleteInError: q.CompletesInError(),
 		},
-		Owner: &f.Owner, User: &qpUser{qp: q, rdma: f.set.cfg.RDMA}, Inner: underlay.Inner{Src: f.Addr, Dst: f.Addr},
+		Owner: &f.Owner, User: &qpUser{qp: q, rdma: f.set.cfg.RDMA}, Inner: underlay.Inner{Src: addr, Dst: addr},
 	})
 }

@@ -18,6 +18,7 @@ import (
 // is worked out here, applied by the shard that has the function, and then made known.
 //
 //	PF, operator ─▶ Change ─▶ Registry.Change ─▶ Side.Set ─▶ Registry.Commit ─▶ peers are told
+//	driver       ─▶ Announce, Withdraw (gids.go)
 //	PF           ─▶ Visit  ─▶ Side.VF, of the shard that has the VF
 
 // jobs are what waits to be done with functions. PFs' admin queues bound it, and operators wait for
@@ -91,9 +92,10 @@ func (k *Core) changed(c *functions.Change) {
 // announce tells peers which functions and ports there are, if that has changed.
 func (k *Core) announce(now vtime.Time) {
 	var err error
-	if k.untold {
+	if k.untold || k.gids.due(now) {
 		k.untold = false
 		err = k.Manager.SetEndpoints(k.endpoints())
+		k.gids.told(now)
 	}
 	if k.plain.untold {
 		k.plain.untold = false
@@ -104,12 +106,17 @@ func (k *Core) announce(now vtime.Time) {
 	}
 }
 
-// endpoints lists the functions that peers may reach.
+// endpoints lists the functions that peers may reach, by all their addresses.
 func (k *Core) endpoints() (list []cm.Endpoint) {
 	k.Functions.Each(func(id pfvf.ID, is *config.Function) {
 		if *is.Enabled {
 			f := pfvf.Function{Tenant: is.Tenant, Addr: is.Address}
-			list = append(list, cm.Endpoint{Tenant: is.Tenant, GID: f.GID(), Function: uint32(id), Shard: uint8(k.cfg.Home(uint32(id)))})
+			e := cm.Endpoint{Tenant: is.Tenant, GID: f.GID(), Function: uint32(id), Shard: uint8(k.cfg.Home(uint32(id)))}
+			list = append(list, e)
+			k.Functions.GIDs(id, func(tenant uint32, gid [16]byte) {
+				e.Tenant, e.GID = tenant, gid
+				list = append(list, e)
+			})
 		}
 	})
 	return list

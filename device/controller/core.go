@@ -51,6 +51,7 @@ type Core struct {
 	resolve []netip.Addr // of peers that packets are likely to follow to
 	refused uint64       // messages of peers
 	jobs    jobs
+	gids    gids
 	untold  bool // functions or ports have changed since peers were told
 	known   atomic.Pointer[cm.Known]
 	woken   chan struct{}
@@ -131,6 +132,9 @@ func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 	out.Messages = append(out.Messages[:0], k.Manager.Messages()...)
 	out.Effects.Take(&k.effects)
 	out.Deadline = min(k.Keys.Deadline(), k.Manager.Deadline())
+	if len(k.jobs.waiting) == 0 { // else peers are told when those are done
+		out.Deadline = min(out.Deadline, k.gids.deadline())
+	}
 }
 
 // Idle reports whether nothing waits to be taken.

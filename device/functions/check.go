@@ -34,6 +34,9 @@ func (r *Registry) unique(id pfvf.ID, c *config.Function) error {
 	if other, taken := r.addresses[address{c.Tenant, c.Address}]; taken && other != id && c.Address.IsValid() {
 		return Refuse(abi.StatusAddressInUse, "%s: address %s of tenant %d is already that of %s; give each function its own", id, c.Address, c.Tenant, other)
 	}
+	if other, taken := r.gids.owner[address{c.Tenant, c.Address}]; taken && other != id {
+		return Refuse(abi.StatusAddressInUse, "%s: address %s of tenant %d is a GID that the driver of %s added; give it another, or have that driver remove it", id, c.Address, c.Tenant, other)
+	}
 	return nil
 }
 
@@ -46,10 +49,7 @@ func (r *Registry) tellable(c *Change) error {
 	}
 	for i := range r.cfg.Peers {
 		p := &r.cfg.Peers[i]
-		var n count
-		for _, t := range p.Tenants {
-			n.functions, n.addresses = n.functions+r.tenants[t].functions, n.addresses+r.tenants[t].addresses
-		}
+		n, further := r.shared(p.Tenants)
 		if slices.Contains(p.Tenants, c.Was.Tenant) {
 			n.functions, n.addresses = n.functions-was.functions, n.addresses-was.addresses
 		}
@@ -58,8 +58,8 @@ func (r *Registry) tellable(c *Change) error {
 		}
 		const remedy = "disable another function, or share fewer tenants (peers[].tenants)"
 		switch {
-		case n.functions > cm.MaxEndpoints:
-			return Refuse(abi.StatusNoResources, "%s: %d functions in the tenants shared with host %d, at most %d; %s", c.ID, n.functions, p.Host, cm.MaxEndpoints, remedy)
+		case n.functions+further > cm.MaxEndpoints:
+			return Refuse(abi.StatusNoResources, "%s: %d functions and %d GIDs added to them in the tenants shared with host %d, at most %d; %s", c.ID, n.functions, further, p.Host, cm.MaxEndpoints, remedy)
 		case n.addresses > cm.MaxPorts:
 			return Refuse(abi.StatusNoResources, "%s: %d addresses of ports in the tenants shared with host %d, at most %d; %s", c.ID, n.addresses, p.Host, cm.MaxPorts, remedy)
 		}

@@ -180,7 +180,7 @@ func TestOperatorIsTold(t *testing.T) {
 
 // TestCountsAreTrue: after any changes, what is kept beside the settings is what a count finds.
 func TestCountsAreTrue(t *testing.T) {
-	ports, guarantees := 0, 0
+	ports, guarantees, added := 0, 0, 0
 	for seed := range uint64(20) {
 		r, rng := newRegistry(t), rand.New(rand.NewPCG(seed, 1))
 		for range 300 {
@@ -204,11 +204,34 @@ func TestCountsAreTrue(t *testing.T) {
 				}
 				return nil
 			})
+			if who := id(0, rng.IntN(6)); *r.Settings(who).Enabled {
+				gid := func() [16]byte { return address4(rng.IntN(8)).As16() }
+				switch rng.IntN(4) {
+				case 0, 1:
+					if r.AddGID(who, gid(), gid()) == nil {
+						added++
+					}
+				case 2:
+					r.DelGID(who, gid())
+				case 3:
+					if had := len(r.gids.of[who]) > 0; r.DelGIDs(who) != had {
+						t.Fatalf("seed %d: %s had GIDs: %t", seed, who, had)
+					}
+				}
+			}
 			fresh := &Registry{
 				cfg: r.cfg, vfs: r.vfs, is: map[pfvf.ID]config.Function{}, macs: map[config.MAC]pfvf.ID{}, addresses: map[address]pfvf.ID{},
-				devices: map[device]pfvf.ID{}, tenants: map[uint32]count{}, guarantee: map[pfvf.ID]config.Credits{},
+				devices: map[device]pfvf.ID{}, gids: newGIDs(), tenants: map[uint32]count{}, guarantee: map[pfvf.ID]config.Credits{},
 			}
 			r.Each(func(id pfvf.ID, is *config.Function) { fresh.put(id, is) })
+			for who, list := range r.gids.of {
+				for _, a := range list {
+					if _, taken := r.addresses[a]; taken || a.tenant != r.Settings(who).Tenant || !*r.Settings(who).Enabled {
+						t.Fatalf("seed %d: %s has %v added", seed, who, a)
+					}
+					fresh.gids.add(who, a)
+				}
+			}
 			if !reflect.DeepEqual(r, fresh) {
 				t.Fatalf("seed %d: kept\n%+v\ncounted\n%+v", seed, r, fresh)
 			}
@@ -218,8 +241,8 @@ func TestCountsAreTrue(t *testing.T) {
 			}
 		}
 	}
-	if ports < 2 || guarantees < 2 {
-		t.Errorf("no more than %d ports and %d guarantees at a time", ports, guarantees)
+	if ports < 2 || guarantees < 2 || added < 100 {
+		t.Errorf("no more than %d ports and %d guarantees at a time, %d GIDs added", ports, guarantees, added)
 	}
 }
 

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"reflect"
 	"slices"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/settings"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -50,16 +50,11 @@ type Registry struct {
 	macs      map[config.MAC]pfvf.ID
 	addresses map[address]pfvf.ID
 	devices   map[device]pfvf.ID
+	gids      gids
 	enabled   [pfvf.MaxPF + 1]int // VFs of each PF
 	tenants   map[uint32]count
 	on        int                        // functions that are enabled
 	guarantee map[pfvf.ID]config.Credits // of those that have one
-}
-
-// address is that of a function in its tenant.
-type address struct {
-	tenant uint32
-	addr   netip.Addr
 }
 
 // device is that of a port.
@@ -72,7 +67,7 @@ type count struct{ functions, addresses int }
 func New(cfg *config.Config) (*Registry, error) {
 	r := &Registry{
 		cfg: cfg, is: map[pfvf.ID]config.Function{}, macs: map[config.MAC]pfvf.ID{}, addresses: map[address]pfvf.ID{},
-		devices: map[device]pfvf.ID{}, tenants: map[uint32]count{}, guarantee: map[pfvf.ID]config.Credits{},
+		devices: map[device]pfvf.ID{}, gids: newGIDs(), tenants: map[uint32]count{}, guarantee: map[pfvf.ID]config.Credits{},
 	}
 	for i := range r.vfs {
 		r.vfs[i] = -1
@@ -169,8 +164,12 @@ func invalid(err error) error {
 	return &Refusal{abi.StatusInvalidArgument, err.Error()}
 }
 
-// Commit makes a change, which its shard has applied.
+// Commit makes a change, which its shard has applied. A function that is another one by it has only
+// its own address.
 func (r *Registry) Commit(c *Change) {
+	if settings.Another(&c.Was, &c.Is) || !*c.Is.Enabled {
+		r.DelGIDs(c.ID)
+	}
 	r.take(c.ID)
 	r.put(c.ID, &c.Is)
 }
@@ -226,6 +225,15 @@ func (r *Registry) told(id pfvf.ID, c *config.Function, n int) {
 	}
 }
 
+// shared is what a peer is told of that shares some tenants; further are the GIDs that drivers added.
+func (r *Registry) shared(tenants []uint32) (n count, further int) {
+	for _, t := range tenants {
+		n.functions, n.addresses = n.functions+r.tenants[t].functions, n.addresses+r.tenants[t].addresses
+		further += r.gids.in[t]
+	}
+	return n, further
+}
+
 // takes is what peers are told of a function.
 func takes(c *config.Function) (n count) {
 	if *c.Enabled {
@@ -235,4 +243,11 @@ func takes(c *config.Function) (n count) {
 		}
 	}
 	return n
+}
+
+// DelGIDs takes back all that a function's driver added. It reports whether there was something.
+func (r *Registry) DelGIDs(id pfvf.ID) bool {
+	had := len(r.gids.of[id]) > 0
+	r.gids.drop(id, func(address) bool { return true })
+	return had
 }

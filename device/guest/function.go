@@ -50,6 +50,11 @@ type Owner interface {
 	TakeVFsDown(now falcon.Time)
 	// QueryObjects tells how many objects the function may have, or has.
 	QueryObjects(part abi.CreditPart) (abi.ObjectCounts, abi.Status)
+	// Announce has peers told of an address of the function instead of another; zero stands for none.
+	// then is called with the answer, also after a reset.
+	Announce(add, drop [16]byte, then func(abi.Status))
+	// Withdraw takes back all that was announced, and all that is to be.
+	Withdraw()
 	// LinkMoved says that something holds its link down, or no more.
 	LinkMoved(now falcon.Time)
 	// CreditsChanged says that credits are kept from it, or no more.
@@ -72,7 +77,7 @@ type Function struct {
 
 	verbs *rdma.Function // nil: not in service
 	admin admin
-	gids  gidTable
+	gids  *gidTable // of a function in service
 
 	inBacklog  bool // stands in the set's backlog, also after a reset
 	violations Violations
@@ -180,7 +185,8 @@ func (f *Function) enable() abi.Status {
 	}
 	f.verbs = f.set.cfg.Engine.NewFunction(uint32(f.ID), mem, f.is.Limits, f)
 	f.verbs.UseFeatures(f.driver.Features)
-	f.gids.begin(f.Registers().gid(), f.MAC)
+	f.gids = newGIDTable(f.Registers().gid(), f.MAC)
+	f.verbs.SetGID(0, f.gids.entries[0].GID)
 	f.verbs.UseStrict(f.set.cfg.Strict)
 	if f.Faults.in != nil {
 		f.verbs.UseFaults(f.Faults.in)
@@ -222,6 +228,10 @@ func (f *Function) release(now falcon.Time) {
 		f.verbs = nil
 	}
 	f.conns.Stopped(now)
+	if f.gids != nil && f.gids.asked {
+		f.owner.Withdraw()
+	}
+	f.gids = nil
 }
 
 // TakeDown is the function-level reset by the PF or the operator. The driver, if there is one, is

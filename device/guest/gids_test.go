@@ -15,9 +15,8 @@ func TestGIDTable(t *testing.T) {
 	if linkLocal(mac) != local {
 		t.Errorf("%x", linkLocal(mac))
 	}
-	var table gidTable
 	own := [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 1}
-	table.begin(own, mac)
+	table := newGIDTable(own, mac)
 	if at, ok := table.find(own); !ok || at != 0 || table.used != 1 {
 		t.Errorf("%d %t %#x", at, ok, table.used)
 	}

@@ -46,6 +46,11 @@ type VFs interface {
 	Change(vf pfvf.ID, edit functions.Edit, then func(error))
 	// Visit has f look at a VF where it is; then is called when it has.
 	Visit(vf pfvf.ID, f func(abi.VFHandler), then func())
+	// Announce has peers told of an address of a function instead of another; zero stands for none.
+	// then is called with the answer.
+	Announce(id pfvf.ID, add, drop [16]byte, then func(error))
+	// Withdraw takes back all that was announced of a function before.
+	Withdraw(id pfvf.ID)
 	// ResetVFs resets the VFs of a PF that other shards have.
 	ResetVFs(pf pfvf.ID)
 }

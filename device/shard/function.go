@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"github.com/falcon-vnic/vnic/device/functions"
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/falcon"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
@@ -41,6 +42,14 @@ func (f *function) TakeVFsDown(now falcon.Time) {
 func (f *function) QueryObjects(part abi.CreditPart) (abi.ObjectCounts, abi.Status) {
 	return f.set.queryObjects(f.ID, part)
 }
+
+// Announce implements guest.Owner.
+func (f *function) Announce(add, drop [16]byte, then func(abi.Status)) {
+	f.set.core.Announce(f.ID, add, drop, func(err error) { then(functions.StatusOf(err)) })
+}
+
+// Withdraw implements guest.Owner.
+func (f *function) Withdraw() { f.set.core.Withdraw(f.ID) }
 
 // LinkMoved implements guest.Owner.
 func (f *function) LinkMoved(now falcon.Time) { f.set.linkChanged(now, f.ID.Parent()) }

@@ -18,7 +18,7 @@ func (d *driver) toRTR(peerQPN uint32, gid [16]byte) {
 	d.v.t.Helper()
 	p := &d.path
 	d.must(abi.AdminOpModifyQP, &abi.ModifyQP{
-		FlowLabel: p.FlowLabel, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, SL: p.SL, VLAN: p.VLAN,
+		FlowLabel: p.FlowLabel, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, SL: p.SL, VLAN: p.VLAN, SGIDIndex: p.SGIDIndex,
 		QPN: d.qpn, State: abi.QPStateRTR, PathMTU: abi.MTU1024, DestQPN: peerQPN, RQPSN: 1, DGID: gid, MaxDestRdAtomic: 4, MinRNRTimer: 12,
 		Mask: abi.QPAttrState | abi.QPAttrAV | abi.QPAttrPathMTU | abi.QPAttrDestQPN | abi.QPAttrRQPSN | abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer,
 	})

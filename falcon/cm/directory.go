@@ -85,7 +85,7 @@ func (d *directory) check(local []Endpoint) (map[endpointKey]seat, error) {
 			}
 		}
 		if n > MaxEndpoints {
-			return nil, fmt.Errorf("cm: %d functions in the tenants shared with host %d, at most %d: %w", n, p.Host, MaxEndpoints, ErrLimit)
+			return nil, fmt.Errorf("cm: %d addresses of functions in the tenants shared with host %d, at most %d: %w", n, p.Host, MaxEndpoints, ErrLimit)
 		}
 	}
 	return byKey, nil
@@ -142,6 +142,15 @@ func (d *directory) find(k endpointKey) (r route, ok bool) {
 	}
 	r, ok = d.routes[k]
 	return r, ok
+}
+
+// offered says which peer has an address, if one has that can be reached.
+func (d *directory) offered(k endpointKey) (by HostID, ok bool) {
+	r, ok := d.routes[k]
+	if !ok || !r.peer.up {
+		return 0, false
+	}
+	return r.peer.Host, true
 }
 
 // snapshot returns the addresses that there are.

@@ -20,6 +20,11 @@ func (m *Manager) CheckEndpoints(local []Endpoint) error {
 // Known returns what addresses functions have now. It is the same as before if nothing has changed.
 func (m *Manager) Known() *Known { return m.dir.snapshot() }
 
+// Offered says which peer offers a GID in a tenant, if one does whose link is up.
+func (m *Manager) Offered(tenant uint32, gid [16]byte) (by HostID, ok bool) {
+	return m.dir.offered(endpointKey{tenant, gid})
+}
+
 // SetPorts says which ports this NIC has, replacing what it said before, and tells the peers that
 // are up. Errors: ErrInvalid for a function of another host, ErrLimit if more than MaxPorts are to
 // be told to one peer; then nothing changes.

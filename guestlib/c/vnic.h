@@ -179,7 +179,7 @@ int vnic_parse_gid(const char *text, uint8_t gid[16]);
 
 /*
  * The GID table (DEV-949): entry 0 is the function's own address at first. An address that is neither that nor the link-local one of the
- * function's MAC address takes trust.
+ * function's MAC address takes trust. errno is EADDRINUSE where another function of the tenant has it.
  */
 int vnic_add_gid(struct vnic_device *dev, uint16_t index, const uint8_t gid[16]);
 int vnic_del_gid(struct vnic_device *dev, uint16_t index);

@@ -247,7 +247,7 @@ enum vnic_status {
 	VNIC_STATUS_UNKNOWN_COMMAND = 9, /* the opcode or message type is not defined in the version in use. */
 	VNIC_STATUS_TIMEOUT = 10, /* no answer in time. */
 	VNIC_STATUS_UNREACHABLE = 11, /* no NIC is known for that GID in this tenant, or it cannot be reached. */
-	VNIC_STATUS_ADDRESS_IN_USE = 12, /* the service has a listener already. */
+	VNIC_STATUS_ADDRESS_IN_USE = 12, /* the service has a listener already, or another function has the address. */
 	VNIC_STATUS_TOO_LARGE = 13, /* a length or count is above its limit. */
 	VNIC_STATUS_REFUSED = 14, /* the peer has no listener or rejected the request. */
 	VNIC_STATUS_VERSION_MISMATCH = 15, /* the major versions differ. */
@@ -509,8 +509,8 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_CM_REJECT = 16, /* rejects a connection request. */
 	VNIC_ADMIN_OP_CREATE_AH = 56, /* creates an address handle; it never waits. */
 	VNIC_ADMIN_OP_DESTROY_AH = 57, /* destroys an address handle; sends that use it go on. */
-	VNIC_ADMIN_OP_ADD_GID = 58, /* sets an entry of the GID table, which a driver names its addresses by. */
-	VNIC_ADMIN_OP_DEL_GID = 59, /* empties an entry of the GID table. */
+	VNIC_ADMIN_OP_ADD_GID = 58, /* sets an entry of the GID table, which a driver names its addresses by, and announces the address. */
+	VNIC_ADMIN_OP_DEL_GID = 59, /* empties an entry of the GID table, and takes the address back. */
 	VNIC_ADMIN_OP_QUERY_GID = 60, /* returns an entry of the GID table. */
 	VNIC_ADMIN_OP_CM_DISCONNECT = 17, /* disconnects: what is on its way completes, then the QP moves to ERR and flushes. A second one does not wait. Ends in a Disconnected event. */
 	VNIC_ADMIN_OP_QUERY_MEMORY = 48, /* returns a range of device addresses that the function reaches now. */

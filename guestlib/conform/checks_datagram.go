@@ -15,6 +15,7 @@ var datagramChecks = []check{
 	{"ud.handles", "DEV-941", abi.FeatureDatagrams, udHandles},
 	{"ud.error", "DEV-942", abi.FeatureDatagrams, udError},
 	{"ud.address", "DEV-948", abi.FeatureDatagrams, udAddress},
+	{"ud.gid", "DEV-949", abi.FeatureDatagrams, udGID},
 	{"ud.group", "DEV-954", abi.FeatureDatagrams, udGroup},
 	{"ud.gsi", "DEV-945", abi.FeatureDatagrams, udGSI},
 }
@@ -115,6 +116,22 @@ func udAddress(t *T) {
 	d.SGIDIndex = 63 // which is empty
 	post(nil)
 	m.cq.want(1, abi.WCLocQPOpErr)
+}
+
+// A datagram to an address that was added, from it.
+func udGID(t *T) {
+	const index = 5
+	m := t.mailbox()
+	local := m.linkLocal()
+	m.must(abi.AdminOpAddGID, &abi.GIDEntry{Index: index, GID: local}, nil)
+	m.ahn = m.handle(abi.CreateAH{DGID: local, SGIDIndex: index, HopLimit: 33})
+	m.b.postRecv(1, m.mr.sge(16<<10, 128))
+	m.mail(2, m.b.qpn, qkey, 8)
+	m.cq.want(2, abi.WCSuccess)
+	e := m.rcq.want(1, abi.WCSuccess)
+	if h := m.mr.bytes()[16<<10:][:abi.GRHSize]; e.SL != abi.SLRoCEIPv6 || h[0]>>4 != 6 || [16]byte(h[8:24]) != local || [16]byte(h[24:40]) != local {
+		t.Fatalf("a datagram to %s, from there: SL %d, header %x", netip.AddrFrom16(local), e.SL, h)
+	}
 }
 
 // Both queue pairs are attached: each gets a copy, also the one that sends.

@@ -1,6 +1,8 @@
 package conform
 
 import (
+	"net/netip"
+
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -13,6 +15,7 @@ var stateChecks = []check{
 	{"qp.wired", "DEV-910", 0, qpWired},
 	{"qp.wired-alone", "DEV-910", 0, qpWiredAlone},
 	{"gids", "DEV-949", abi.FeatureDatagrams, gids},
+	{"gids.wired", "DEV-910 DEV-949", abi.FeatureDatagrams, gidsWired},
 	{"qp.path", "DEV-946", abi.FeatureExtendedVerbs, qpPath},
 }
 
@@ -269,8 +272,7 @@ func gids(t *T) {
 	if e.GID != c.gid() {
 		t.Fatalf("entry 0 has %x, want the function's address %x", e.GID, c.gid())
 	}
-	mac := c.register(abi.RegMAC)
-	local := [16]byte{0xfe, 0x80, 8: byte(mac) ^ 2, byte(mac >> 8), byte(mac >> 16), 0xff, 0xfe, byte(mac >> 24), byte(mac >> 32), byte(mac >> 40)}
+	local := c.linkLocal()
 	c.must(abi.AdminOpAddGID, &abi.GIDEntry{Index: 5, GID: local}, nil)
 	c.must(abi.AdminOpAddGID, &abi.GIDEntry{Index: 5, GID: local, VLAN: abi.NoVLAN}, nil) // again
 	if c.must(abi.AdminOpQueryGID, &abi.GIDIndex{Index: 5}, &e); e.GID != local || e.Index != 5 {
@@ -286,4 +288,38 @@ func gids(t *T) {
 	c.refuse(abi.AdminOpDelGID, &abi.GIDIndex{Index: 5}, abi.StatusNotFound)
 	c.refuse(abi.AdminOpDelGID, &abi.GIDIndex{Index: 500}, abi.StatusNotFound)
 	c.refuse(abi.AdminOpCreateAH, &abi.CreateAH{PDN: c.allocPD(), DGID: c.gid(), SGIDIndex: 5}, abi.StatusInvalidArgument)
+}
+
+// Two queue pairs name each other by the function's link-local address; the header's addresses are of
+// one version of IP.
+func gidsWired(t *T) {
+	const index = 5
+	c := t.ready()
+	local := c.linkLocal()
+	c.must(abi.AdminOpAddGID, &abi.GIDEntry{Index: index, GID: local}, nil)
+	pdn, cq := c.allocPD(), c.newCQ(6)
+	mr := c.regMR(pdn, 4096, allAccess)
+	a, b := c.newQP(pdn, cq, cq, nil), c.newQP(pdn, cq, cq, nil)
+	for q, peer := range map[*qp]*qp{a: b, b: a} {
+		q.modify(q.step(abi.QPStateInit, peer.qpn))
+		rtr := q.step(abi.QPStateRTR, peer.qpn)
+		rtr.SGIDIndex = index
+		if netip.AddrFrom16(rtr.DGID).Is4In6() {
+			if st := q.try(rtr); st != abi.StatusInvalidArgument {
+				t.Fatalf("ModifyQP with an IPv6 address as source and an IPv4 one as destination: %s", st)
+			}
+		}
+		rtr.DGID = local
+		q.modify(rtr)
+		q.modify(q.step(abi.QPStateRTS, peer.qpn))
+	}
+	copy(mr.bytes(), "by another name")
+	a.post(abi.SendWQE{WRID: 1, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: mr.iova + 64, RKey: mr.rkey}, mr.sge(0, 15))
+	cq.want(1, abi.WCSuccess)
+	if got := string(mr.bytes()[64:79]); got != "by another name" {
+		t.Fatalf("a WRITE to the link-local address brought %q", got)
+	}
+	c.must(abi.AdminOpDelGID, &abi.GIDIndex{Index: index}, nil) // what is connected stays
+	a.post(abi.SendWQE{WRID: 2, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: mr.iova + 64, RKey: mr.rkey}, mr.sge(0, 15))
+	cq.want(2, abi.WCSuccess)
 }

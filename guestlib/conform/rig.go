@@ -229,6 +229,12 @@ func (c *client) gid() (g [16]byte) {
 	return g
 }
 
+// linkLocal is the function's link-local address, by its MAC address.
+func (c *client) linkLocal() [16]byte {
+	m := c.register(abi.RegMAC)
+	return [16]byte{0xfe, 0x80, 8: byte(m) ^ 2, byte(m >> 8), byte(m >> 16), 0xff, 0xfe, byte(m >> 24), byte(m >> 32), byte(m >> 40)}
+}
+
 // entry encodes a send request: header, SGEs.
 func entry(w *abi.SendWQE, sgl ...abi.SGE) []byte {
 	w.NumSGE = uint8(len(sgl))

@@ -401,7 +401,7 @@ const (
 	StatusUnknownCommand  Status = 9  // the opcode or message type is not defined in the version in use.
 	StatusTimeout         Status = 10 // no answer in time.
 	StatusUnreachable     Status = 11 // no NIC is known for that GID in this tenant, or it cannot be reached.
-	StatusAddressInUse    Status = 12 // the service has a listener already.
+	StatusAddressInUse    Status = 12 // the service has a listener already, or another function has the address.
 	StatusTooLarge        Status = 13 // a length or count is above its limit.
 	StatusRefused         Status = 14 // the peer has no listener or rejected the request.
 	StatusVersionMismatch Status = 15 // the major versions differ.
@@ -1215,8 +1215,8 @@ const (
 	AdminOpCMReject       AdminOp = 16 // rejects a connection request.
 	AdminOpCreateAH       AdminOp = 56 // creates an address handle; it never waits.
 	AdminOpDestroyAH      AdminOp = 57 // destroys an address handle; sends that use it go on.
-	AdminOpAddGID         AdminOp = 58 // sets an entry of the GID table, which a driver names its addresses by.
-	AdminOpDelGID         AdminOp = 59 // empties an entry of the GID table.
+	AdminOpAddGID         AdminOp = 58 // sets an entry of the GID table, which a driver names its addresses by, and announces the address.
+	AdminOpDelGID         AdminOp = 59 // empties an entry of the GID table, and takes the address back.
 	AdminOpQueryGID       AdminOp = 60 // returns an entry of the GID table.
 	AdminOpCMDisconnect   AdminOp = 17 // disconnects: what is on its way completes, then the QP moves to ERR and flushes. A second one does not wait. Ends in a Disconnected event.
 	AdminOpQueryMemory    AdminOp = 48 // returns a range of device addresses that the function reaches now.

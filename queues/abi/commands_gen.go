@@ -8,9 +8,9 @@ import "encoding/binary"
 type QueryHandler interface {
 	// QueryDevice returns the limits of the function.
 	QueryDevice() (QueryDeviceResult, Status)
-	// AddGID sets an entry of the GID table, which a driver names its addresses by.
+	// AddGID sets an entry of the GID table, which a driver names its addresses by, and announces the address.
 	AddGID(p *GIDEntry) Status
-	// DelGID empties an entry of the GID table.
+	// DelGID empties an entry of the GID table, and takes the address back.
 	DelGID(index uint16) Status
 	// QueryGID returns an entry of the GID table.
 	QueryGID(index uint16) (GIDEntry, Status)

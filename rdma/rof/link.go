@@ -25,9 +25,10 @@ import (
 type Link struct {
 	in      *Links
 	to      LinkKey
-	own     [16]byte // GID of the function
+	own     [16]byte // our address, as its connection has it
 	state   linkState
-	passive bool // the peer opened it
+	passive bool   // the peer opened it
+	from    uint32 // then: the function that did
 	conn    transport.DatagramConn
 	segment int    // most data bytes of one datagram
 	handles int    // that name it
@@ -41,6 +42,7 @@ type Link struct {
 // LinkKey is what makes links of a function different: headers that datagrams travel under.
 type LinkKey struct {
 	GID          [16]byte // of the other function
+	SGID         [16]byte // of ours
 	TrafficClass uint8
 	HopLimit     uint8
 	Ordered      bool // datagrams of strongly ordered queue pairs arrive in the order sent (RDMA over Falcon §6.4)
@@ -56,11 +58,11 @@ const (
 )
 
 const (
-	LinkPatience  vtime.Time = 2e9  // that datagrams wait for a connection
-	linkPauseMin  vtime.Time = 1e9  // between two attempts, doubled each time
-	linkPauseMax  vtime.Time = 30e9 // at most
-	linkIdleTime  vtime.Time = 30e9 // that a connection is kept without a handle
-	passivePerGID            = 8    // links that one function may open to another
+	LinkPatience       vtime.Time = 2e9  // that datagrams wait for a connection
+	linkPauseMin       vtime.Time = 1e9  // between two attempts, doubled each time
+	linkPauseMax       vtime.Time = 30e9 // at most
+	linkIdleTime       vtime.Time = 30e9 // that a connection is kept without a handle
+	passivePerFunction            = 8    // links that one function may open to another
 )
 
 var _ transport.DatagramEndpoint = (*Link)(nil)
@@ -107,7 +109,7 @@ func (l *Link) Want(now vtime.Time) {
 	l.in.e.linksWanted = append(l.in.e.linksWanted, l)
 }
 
-// Open gives the link its connection, which nobody else has. own is the GID of its function.
+// Open gives the link its connection, which nobody else has. own is the address of its function that it has.
 func (l *Link) Open(now vtime.Time, conn transport.DatagramConn, own [16]byte) {
 	l.state, l.conn, l.own, l.pause = linkOpen, conn, own, linkPauseMin
 	l.segment = conn.AttachDatagrams(l, &l.in.of.Account)

@@ -69,7 +69,7 @@ func (s *Links) link(key LinkKey) *Link {
 
 // Carrier implements verbs.Carriers.
 func (s *Links) Carrier(to *verbs.Address, ordered bool) verbs.Carrier {
-	l := s.link(LinkKey{GID: to.GID, TrafficClass: to.TrafficClass, HopLimit: to.HopLimit, Ordered: ordered})
+	l := s.link(LinkKey{GID: to.GID, SGID: to.SGID, TrafficClass: to.TrafficClass, HopLimit: to.HopLimit, Ordered: ordered})
 	if l.handles == 0 && l.conn == nil {
 		l.flow = to.FlowLabel
 	}
@@ -85,16 +85,16 @@ func (s *Links) newLink(key LinkKey) *Link {
 	return l
 }
 
-// Accept returns a link for the connection that the function of key asks for, nil when it has
+// Accept returns a link for the connection that the function called from asks for, nil when it has
 // too many.
-func (s *Links) Accept(key LinkKey) *Link {
+func (s *Links) Accept(key LinkKey, from uint32) *Link {
 	n := 0
 	for l := range s.passive {
-		if l.to.GID == key.GID {
+		if l.from == from {
 			n++
 		}
 	}
-	if !s.of.Working() || n >= passivePerGID || len(s.passive) >= s.of.Limits().Links {
+	if !s.of.Working() || n >= passivePerFunction || len(s.passive) >= s.of.Limits().Links {
 		return nil
 	}
 	l := s.byKey[key]
@@ -104,7 +104,7 @@ func (s *Links) Accept(key LinkKey) *Link {
 			s.byKey[key] = l
 		}
 	}
-	l.passive = true
+	l.passive, l.from = true, from
 	s.passive[l] = struct{}{}
 	return l
 }

@@ -16,16 +16,22 @@ type AH struct {
 	gone     bool       // forgotten: not to be used for further requests
 }
 
-// Address is where datagrams go, and how.
+// Address is where datagrams go, from where, and how.
 type Address struct {
-	GID [16]byte
+	GID  [16]byte
+	SGID [16]byte // of the function's
 	Path
 }
 
 // leads reports whether datagrams to a queue pair can go to the address: those to a group have its
 // number instead.
 func (a *Address) leads(qpn uint32) bool {
-	return a.GID != [16]byte{} && IsMulticast(a.GID) == (qpn == abi.GroupQPN)
+	return a.valid() && IsMulticast(a.GID) == (qpn == abi.GroupQPN)
+}
+
+// valid reports whether datagrams can have the addresses.
+func (a *Address) valid() bool {
+	return a.GID != [16]byte{} && (IsMulticast(a.GID) || joins(a.SGID, a.GID))
 }
 
 // Carriers makes what carries the datagrams to an address of strongly ordered queue pairs, or of
@@ -125,6 +131,8 @@ func (t *AHs) AH(ahn uint32) *AH { return t.table.Get(ahn) }
 func (t *AHs) CreateAH(now vtime.Time, c *abi.CreateAH) (ahn uint32, st abi.Status) {
 	pd := t.pds.PD(c.PDN)
 	path, st := pathOf(c.FlowLabel, c.TrafficClass, c.HopLimit, c.SL, c.VLAN)
+	sgid, has := t.owner.GID(c.SGIDIndex)
+	to := Address{GID: c.DGID, SGID: sgid, Path: path}
 	switch {
 	case !t.owner.Working():
 		return 0, abi.StatusBadState
@@ -132,12 +140,12 @@ func (t *AHs) CreateAH(now vtime.Time, c *abi.CreateAH) (ahn uint32, st abi.Stat
 		return 0, abi.StatusNotFound
 	case st != abi.StatusOK:
 		return 0, st
-	case c.DGID == [16]byte{} || !t.owner.HasGID(c.SGIDIndex):
+	case !has || !to.valid():
 		return 0, abi.StatusInvalidArgument
 	case t.table.Full():
 		return 0, abi.StatusNoResources
 	}
-	a := &AH{pd: pd, to: Address{GID: c.DGID, Path: path}}
+	a := &AH{pd: pd, to: to}
 	way := t.carrier(a, true) // most queue pairs are strongly ordered
 	if way == nil {
 		return 0, abi.StatusUnsupported

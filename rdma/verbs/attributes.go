@@ -23,6 +23,7 @@ type attributes struct {
 	dmac        [6]byte // as the driver gave it, like the next two
 	vlan        uint16
 	sgidIndex   uint8
+	sgid        [16]byte // what that entry of the GID table had
 }
 
 // defaultAttributes hold until ModifyQP says otherwise.

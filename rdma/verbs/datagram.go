@@ -47,9 +47,10 @@ func (d *datagramSender) carrierTo(now vtime.Time, entry []byte, qpn uint32) Car
 	x := &q.shared.address
 	x.Unmarshal(entry)
 	path, st := pathOf(x.FlowLabel, x.TrafficClass, x.HopLimit, x.SL, x.VLAN)
-	to := Address{GID: x.DGID, Path: path}
+	sgid, has := q.owner.GID(x.SGIDIndex)
+	to := Address{GID: x.DGID, SGID: sgid, Path: path}
 	switch {
-	case st != abi.StatusOK || !q.owner.HasGID(x.SGIDIndex) || !to.leads(qpn):
+	case st != abi.StatusOK || !has || !to.leads(qpn):
 		return nil
 	case d.last == nil || d.last.to != to || d.last.gone:
 		d.last = q.in.ahs.standing(now, to)

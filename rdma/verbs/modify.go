@@ -19,10 +19,11 @@ func (t *QPs) ModifyQP(now vtime.Time, m *abi.ModifyQP) abi.Status {
 	if m.Mask&abi.QPAttrState != 0 {
 		to = m.State
 	}
+	sgid, has := t.owner.GID(m.SGIDIndex)
 	switch {
 	case !inRange(t.owner.Limits(), m):
 		return abi.StatusInvalidArgument
-	case m.Mask&abi.QPAttrAV != 0 && !t.owner.HasGID(m.SGIDIndex):
+	case m.Mask&abi.QPAttrAV != 0 && !has, m.Mask&abi.QPAttrDestQPN != 0 && !joins(sgid, m.DGID):
 		return abi.StatusInvalidArgument
 	case m.Mask&abi.QPAttrAV != 0 && m.VLAN != 0 && m.VLAN != abi.NoVLAN:
 		return abi.StatusUnsupported
@@ -30,8 +31,8 @@ func (t *QPs) ModifyQP(now vtime.Time, m *abi.ModifyQP) abi.Status {
 		return abi.StatusInvalidArgument
 	case to == abi.QPStateErr && q.state == abi.QPStateReset:
 		return abi.StatusBadState
-	case q.state == abi.QPStateSQD && m.Mask&abi.QPAttrAV != 0 && m.DGID != q.peer.gid:
-		return abi.StatusInvalidArgument // the connection is to this peer
+	case q.state == abi.QPStateSQD && m.Mask&abi.QPAttrAV != 0 && (m.DGID != q.peer.gid || sgid != q.attr.sgid):
+		return abi.StatusInvalidArgument // the connection is between these two
 	}
 	// Drivers of before the table set the attributes of a connection whenever they liked.
 	if t.owner.Extended() || m.Mask&^AttrWhenever != 0 {
@@ -58,6 +59,9 @@ func (t *QPs) ModifyQP(now vtime.Time, m *abi.ModifyQP) abi.Status {
 func (q *QP) set(m *abi.ModifyQP) {
 	has := func(bit uint32) bool { return m.Mask&bit != 0 }
 	q.attr.set(m)
+	if has(abi.QPAttrAV) {
+		q.attr.sgid, _ = q.owner.GID(m.SGIDIndex)
+	}
 	q.limitReads()
 	if has(abi.QPAttrDestQPN) { // to RTR, and with it AV
 		q.peer.wired, q.peer.number, q.peer.gid = true, m.DestQPN, m.DGID
@@ -118,6 +122,9 @@ func (t *QPs) QueryQP(qpn uint32) (abi.QueryQPResult, abi.Status) {
 	}
 	return r, abi.StatusOK
 }
+
+// SGID is the address that the driver has the queue pair send from, none if it has not named one yet.
+func (q *QP) SGID() [16]byte { return q.attr.sgid }
 
 // Path is the path the driver asked for.
 func (q *QP) Path() Path { return q.attr.path }

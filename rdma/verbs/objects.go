@@ -24,7 +24,8 @@ type Objects struct {
 // turns, carriers carry their datagrams.
 func (o *Objects) Init(shared *Shared, mem *queues.Memory, limits Limits, out Notifier, sched Scheduler, carriers Carriers) {
 	owner := &o.Owner
-	owner.mem, owner.limits, owner.out, owner.gids = mem, limits.WithDefaults(), out, 1
+	owner.mem, owner.limits, owner.out = mem, limits.WithDefaults(), out
+	owner.gids.used = 1 // the function's own address, until somebody says otherwise
 	l := &owner.limits
 	o.PDs = PDs{domains{owner: owner, table: newTable[Domain](abi.ObjectPD, l)}}
 	o.XRCDs = XRCDs{domains{owner: owner, table: newTable[Domain](abi.ObjectXRCD, l)}}

@@ -26,10 +26,10 @@ type Owner struct {
 	limits Limits
 	out    Notifier
 
-	eventIndex bool   // the driver rings only when the event index asks for it
-	armWord    bool   // the driver arms completion queues in their headers
-	extended   bool   // the driver knows abi.FeatureExtendedVerbs
-	gids       uint64 // which entries the driver's GID table has
+	eventIndex bool // the driver rings only when the event index asks for it
+	armWord    bool // the driver arms completion queues in their headers
+	extended   bool // the driver knows abi.FeatureExtendedVerbs
+	gids       gids
 	strict     bool   // look for what is wrong but harms nobody
 	faults     Faults // nil: in service
 
@@ -52,12 +52,6 @@ func (o *Owner) UseFeatures(bits uint64) {
 	o.armWord = bits&abi.FeatureArmWord != 0
 	o.extended = bits&abi.FeatureExtendedVerbs != 0
 }
-
-// UseGIDs says which entries the driver's GID table has, bit by bit.
-func (o *Owner) UseGIDs(entries uint64) { o.gids = entries }
-
-// HasGID reports whether the driver's GID table has an entry.
-func (o *Owner) HasGID(index uint8) bool { return index < abi.GIDEntries && o.gids>>index&1 != 0 }
 
 // Extended reports whether the driver knows abi.FeatureExtendedVerbs.
 func (o *Owner) Extended() bool { return o.extended }

@@ -10,6 +10,7 @@
 /*
  * Tells the device that the table of ib_core has an address. The device takes
  * the function's own and its link-local one; others want a trusted function.
+ * It announces them, and refuses one that another function has.
  */
 int vnic_add_gid(const struct ib_gid_attr *attr, void **context)
 {
@@ -38,6 +39,9 @@ int vnic_add_gid(const struct ib_gid_attr *attr, void **context)
 	if (err == -EPERM)
 		dev_warn(&fn->pdev->dev,
 			 "%pI6 is not the function's address: RDMA from it wants a trusted function (vnic vf set)\n",
+			 attr->gid.raw);
+	else if (err == -EADDRINUSE)
+		dev_warn(&fn->pdev->dev, "%pI6 is the address of another function of the tenant\n",
 			 attr->gid.raw);
 	return err;
 }

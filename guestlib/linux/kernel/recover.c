@@ -219,7 +219,7 @@ static int vnic_revive_gids(struct vnic_fn *fn)
 			continue;
 		err = vnic_command(fn, VNIC_ADMIN_OP_ADD_GID, &fn->gids[i].entry,
 				   sizeof(fn->gids[i].entry), NULL, 0);
-		if (err == -EPERM)
+		if (err == -EPERM || err == -EADDRINUSE || err == -ENOMEM)
 			err = 0; /* vnic_add_gid has said so, or the host changed its mind */
 	}
 	return err;

@@ -29,7 +29,7 @@ var enums = []Enum{
 		{Name: "UnknownCommand", Value: 9, Text: "unknown command", Errno: "ENOSYS", Doc: "the opcode or message type is not defined in the version in use.", Action: "check version and features"},
 		{Name: "Timeout", Value: 10, Text: "timed out", Errno: "ETIMEDOUT", Doc: "no answer in time.", Action: "retry"},
 		{Name: "Unreachable", Value: 11, Text: "unreachable", Errno: "EHOSTUNREACH", Doc: "no NIC is known for that GID in this tenant, or it cannot be reached.", Action: "check the address and the fabric"},
-		{Name: "AddressInUse", Value: 12, Text: "address in use", Errno: "EADDRINUSE", Doc: "the service has a listener already.", Action: "choose another service"},
+		{Name: "AddressInUse", Value: 12, Text: "address in use", Errno: "EADDRINUSE", Doc: "the service has a listener already, or another function has the address.", Action: "choose another"},
 		{Name: "TooLarge", Value: 13, Text: "too large", Errno: "E2BIG", Doc: "a length or count is above its limit.", Action: "use smaller objects"},
 		{Name: "Refused", Value: 14, Text: "refused", Errno: "ECONNREFUSED", Doc: "the peer has no listener or rejected the request.", Action: "check the peer"},
 		{Name: "VersionMismatch", Value: 15, Text: "version mismatch", Errno: "EPROTONOSUPPORT", Doc: "the major versions differ.", Action: "update the driver or the NIC"},
