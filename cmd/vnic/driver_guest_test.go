@@ -130,6 +130,7 @@ func figures(lines []string) string {
 var shortPrograms = []string{
 	"ibv_rc_pingpong {dev} -g {gid}",
 	"ibv_rc_pingpong {dev} -g {gid} -e -n 200",
+	"ibv_rc_pingpong {dev} -g {local}",
 	"ib_write_bw {dev} -x {gid} -F -n 500",
 	"rping -s -C 10|rping -c -C 10 -a {peer}",
 }
@@ -141,6 +142,8 @@ var longPrograms = []string{
 	"ibv_uc_pingpong {dev} -g {gid} -e",
 	"ibv_ud_pingpong {dev} -g {gid}",
 	"ibv_ud_pingpong {dev} -g {gid} -e",
+	"ibv_ud_pingpong {dev} -g {local}",
+	"ib_write_bw {dev} -x {local} -F -n 500",
 	"ibv_srq_pingpong {dev} -g {gid}",
 	"ibv_srq_pingpong {dev} -g {gid} -e",
 	"ibv_xsrq_pingpong {dev} -g {gid} -n 200",

@@ -291,11 +291,11 @@ func (s *shell) kernel() string {
 	return said
 }
 
-// expand puts a host's names into a command: DEV and GID are its verbs device and the index of its
-// address, IP its address and PEER the other's.
+// expand puts a host's names into a command: DEV, GID and LOCAL are its verbs device and the indexes of
+// its address and its link-local one, IP its address and PEER the other's.
 func (l *driverLab) expand(i int, command string) string {
 	h := l.hosts[i]
-	return strings.NewReplacer("{dev}", "-d "+l.device(i), "{gid}", l.gid(i), "{ip}", h.TenantIP, "{peer}", h.PeerGI).Replace(command)
+	return strings.NewReplacer("{dev}", "-d "+l.device(i), "{gid}", l.gid(i), "{local}", l.gidLike(i, "^fe80:"), "{ip}", h.TenantIP, "{peer}", h.PeerGI).Replace(command)
 }
 
 func (l *driverLab) device(i int) string {
@@ -304,8 +304,12 @@ func (l *driverLab) device(i int) string {
 
 // gid is the index of the function's address in its table.
 func (l *driverLab) gid(i int) string {
-	file := l.guests[i].must(fmt.Sprintf("grep -li %q /sys/class/infiniband/*/ports/1/gids/* | head -n 1", gidText(l.hosts[i].TenantIP)))
-	return filepath.Base(file)
+	return l.gidLike(i, gidText(l.hosts[i].TenantIP))
+}
+
+// gidLike is the index of the first GID that a pattern matches.
+func (l *driverLab) gidLike(i int, pattern string) string {
+	return filepath.Base(l.guests[i].must(fmt.Sprintf("grep -li %q /sys/class/infiniband/*/ports/1/gids/* | sort -V | head -n 1", pattern)))
 }
 
 // keepConsoles leaves what the guests printed where VNIC_DRIVER_LOG says.

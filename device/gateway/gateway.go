@@ -42,6 +42,9 @@ func New(shard uint8, routes *Routes) *Gateway {
 	return g
 }
 
+// UseFunctions says how to find out whether a GID in a tenant is a function's.
+func (g *Gateway) UseFunctions(knows func(tenant uint32, gid [16]byte) bool) { g.station.knows = knows }
+
 // AddEndpoint adds a port, which is down. mac is what its guest sees of all other stations.
 func (g *Gateway) AddEndpoint(name string, function uint32, mac MAC) *Endpoint {
 	p := &Endpoint{Name: name, Function: function, Gateway: mac, network: nowhere}

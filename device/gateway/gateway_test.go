@@ -338,6 +338,31 @@ func TestARPAnswers(t *testing.T) {
 	}
 }
 
+// TestLinkLocalFunctions: the gateway stands for link-local addresses that drivers added to functions of
+// the tenant, and for no others; a guest that looks whether such an address is free hears nothing, since
+// it may be its own.
+func TestLinkLocalFunctions(t *testing.T) {
+	n := newNet(t)
+	there := addr("fe80::56:4eff:fe02:1")
+	n.g.UseFunctions(func(tenant uint32, gid [16]byte) bool { return tenant == 7 && gid == there.As16() })
+	for _, c := range []struct {
+		from, target string
+		answers      int
+	}{{"fe80::1", there.String(), 1}, {"fe80::1", "fe80::99", 0}, {"::", there.String(), 0}} {
+		n.send(ndFrame(t, macA, addr(c.from), addr("ff02::1:ff02:1"), ndSolicit, addr(c.target)), Offload{})
+		out := n.output()
+		if len(out) != c.answers {
+			t.Fatalf("%s asks for %s: %d answers, want %d", c.from, c.target, len(out), c.answers)
+		}
+		if len(out) == 1 {
+			na, _ := decode(t, out[0].b).Layer(layers.LayerTypeICMPv6NeighborAdvertisement).(*layers.ICMPv6NeighborAdvertisement)
+			if na == nil || na.Flags != flagSolicited|flagOverride || MAC(na.Options[0].Data) != gwA {
+				t.Errorf("%+v", na)
+			}
+		}
+	}
+}
+
 func TestNeighbourDiscovery(t *testing.T) {
 	n := newNet(t)
 	ask := func(from, target netip.Addr) *layers.ICMPv6NeighborAdvertisement {

@@ -77,7 +77,7 @@ func (s *station) solicited(p *Endpoint, src MAC, m []byte, h *header) Reason {
 		return DropND // duplicate address detection for the port's own is not ours to answer
 	case !probe && !h.src.IsLinkLocalUnicast() && !p.maySend(h.src):
 		return DropSourceIP
-	case !p.answersFor(target):
+	case !p.answersFor(target) && (probe || !s.function(p, target)):
 		return DropND
 	}
 	f := s.reply(p, typeIPv6, ethLen+ipv6Len+ndLen+ndOptLen)
@@ -90,7 +90,7 @@ func (s *station) solicited(p *Endpoint, src MAC, m []byte, h *header) Reason {
 		to, flags = allNodes, flagOverride
 		copy(f, allNodesMAC[:])
 	}
-	if r, ok := p.network.find(target); !ok || r.Kind == ToRouter {
+	if r, ok := p.network.find(target); !s.function(p, target) && (!ok || r.Kind == ToRouter) {
 		flags |= flagRouter
 	}
 	a := f[ethLen:]
@@ -104,6 +104,13 @@ func (s *station) solicited(p *Endpoint, src MAC, m []byte, h *header) Reason {
 	finishICMP6(a)
 	s.stats.Reasons[CountND]++
 	return none
+}
+
+// function tells whether a link-local address is one that a function's driver has added. Plain IP does
+// not go there, but a kernel resolves it before RDMA does. A guest that looks whether its own is free
+// hears nothing.
+func (s *station) function(p *Endpoint, a netip.Addr) bool {
+	return a.IsLinkLocalUnicast() && s.knows != nil && s.knows(p.Tenant, a.As16())
 }
 
 // routerAdvertisement tells the guest the subnets, the MTU and, if the tenant has routers, that the

@@ -10,6 +10,7 @@ import (
 type station struct {
 	replies replies
 	stats   *Stats // the gateway's
+	knows   func(tenant uint32, gid [16]byte) bool
 }
 
 // control serves what is between a port and its gateway: DHCP and neighbour discovery. own is false

@@ -86,6 +86,7 @@ func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, er
 		gw: gateway.New(uint8(index), core.Routes()), byID: map[pfvf.ID]*Port{}, unfit: map[pfvf.ID]bool{}, changed: make(chan struct{}, 1),
 		shard: uint8(index), funcs: s.funcs, core: core, effects: &s.effects,
 	}
+	s.plain.gw.UseFunctions(core.Knows)
 	s.plain.gw.Panicked = func(v any, frame []byte) { s.log.Panicked(s.now, "a packet of plain IP", v, frame) }
 	s.delivered = func(f *gateway.PortFrame) { s.capture.toPort(s.now, f) }
 	if err = s.plain.populate(cfg); err != nil {
