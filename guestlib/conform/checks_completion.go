@@ -273,17 +273,27 @@ func cqModerate(t *T) {
 	r := t.rig()
 	const period = 60_000 // microseconds
 	r.must(abi.AdminOpModifyCQ, &abi.ModifyCQ{CQN: r.cq.cqn, Count: 3, Period: period}, nil)
-	r.cq.arm(0, 0)
-	start := time.Now()
-	r.nop(0)
-	r.cq.want(0, abi.WCSuccess)
-	r.cq.event() // by time
-	if d := time.Since(start); d < period/2*time.Microsecond {
-		t.Fatalf("an event that waits for 3 completions or 60 ms came after one and %v", d)
+	// By time. A device may have looked at its clock before the post, and then have waited for its
+	// processor: so one that is early is tried again.
+	taken := uint32(0)
+	for early := 0; ; {
+		r.cq.arm(taken, 0)
+		start := time.Now()
+		r.nop(0)
+		r.cq.want(0, abi.WCSuccess)
+		r.cq.event()
+		taken++
+		d := time.Since(start)
+		if d >= period/2*time.Microsecond {
+			break
+		}
+		if early++; early == 5 {
+			t.Fatalf("an event that waits for 3 completions or 60 ms came after one and %v", d)
+		}
 	}
 	r.must(abi.AdminOpModifyCQ, &abi.ModifyCQ{CQN: r.cq.cqn, Count: 3, Period: 65535}, nil)
 	for round := range uint64(5) { // by number: five times 65 ms would be 325
-		r.cq.arm(uint32(1+3*round), 0)
+		r.cq.arm(taken+uint32(3*round), 0)
 		for i := range uint64(3) {
 			r.nop(i)
 			r.cq.want(i, abi.WCSuccess)
@@ -291,7 +301,7 @@ func cqModerate(t *T) {
 		r.cq.event()
 	}
 	r.must(abi.AdminOpModifyCQ, &abi.ModifyCQ{CQN: r.cq.cqn}, nil)
-	r.cq.arm(16, 0)
+	r.cq.arm(taken+15, 0)
 	r.nop(1)
 	r.cq.event()
 }
