@@ -82,7 +82,7 @@ func TestLongGuestImage(t *testing.T) {
 		t.Fatalf("exit status %d, %s\n%s", code, out, stderr)
 	}
 	qemu := []string{"qemu", "-c", config, "--guest", "1001", "--accel", "tcg", "--image", guest, "--share", share}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	netns.Run(t, func() {
 		for _, words := range []string{"link add gbr1 type bridge", "link set gbr1 up"} {
