@@ -106,7 +106,7 @@ func TestLongDriverNVMe(t *testing.T) {
 		t.Skip("boots virtual machines")
 	}
 	requireGuests(t)
-	long := nvmeTime
+	long := slowly(nvmeTime)
 	if s := os.Getenv("VNIC_SOAK"); s != "" {
 		var err error
 		if long, err = time.ParseDuration(s); err != nil {

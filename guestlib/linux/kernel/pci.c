@@ -115,6 +115,8 @@ static int vnic_start(struct vnic_fn *fn)
 	err = dma_set_mask_and_coherent(&fn->pdev->dev, DMA_BIT_MASK(64));
 	if (err)
 		return err;
+	/* Page lists say where memory is: a segment may be as long as it likes. */
+	dma_set_max_seg_size(&fn->pdev->dev, UINT_MAX);
 	if (vnic_beside_iommu(fn->pdev)) {
 		dev_err(&fn->pdev->dev,
 			"an IOMMU translates this device's addresses, the NIC takes physical ones: boot with iommu=pt\n");
