@@ -46,7 +46,7 @@ provides the memory. All figures are medians in microseconds.`,
 	f.BoolVar(&first, "first", false, "measure")
 	f.BoolVar(&second, "second", false, "provide the memory")
 	f.StringVar(&peer, "peer", "", "tenant address of the other guest's function")
-	f.IntVar(&cfg.Count, "samples", 1000, "samples per figure")
+	f.IntVar(&cfg.Count, "samples", 1000, "samples per figure; WRITEs go on for 2 ms for each")
 	cmd.MarkFlagsOneRequired("first", "second")
 	cmd.MarkFlagsMutuallyExclusive("first", "second")
 	_ = cmd.MarkFlagRequired("peer")

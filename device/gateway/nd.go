@@ -70,14 +70,14 @@ func (s *station) solicited(p *Endpoint, src MAC, m []byte, h *header) Reason {
 		return DropND
 	}
 	target := netip.AddrFrom16([16]byte(m[8:24]))
-	probe := h.src.IsUnspecified()
+	probe, function := h.src.IsUnspecified(), s.function(p, target)
 	p.heard(h.src, src)
 	switch {
 	case p.own(target), target.IsMulticast():
 		return DropND // duplicate address detection for the port's own is not ours to answer
 	case !probe && !h.src.IsLinkLocalUnicast() && !p.maySend(h.src):
 		return DropSourceIP
-	case !p.answersFor(target) && (probe || !s.function(p, target)):
+	case !p.answersFor(target) && (probe || !function):
 		return DropND
 	}
 	f := s.reply(p, typeIPv6, ethLen+ipv6Len+ndLen+ndOptLen)
@@ -90,7 +90,7 @@ func (s *station) solicited(p *Endpoint, src MAC, m []byte, h *header) Reason {
 		to, flags = allNodes, flagOverride
 		copy(f, allNodesMAC[:])
 	}
-	if r, ok := p.network.find(target); !s.function(p, target) && (!ok || r.Kind == ToRouter) {
+	if r, ok := p.network.find(target); !function && (!ok || r.Kind == ToRouter) {
 		flags |= flagRouter
 	}
 	a := f[ethLen:]

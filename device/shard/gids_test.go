@@ -62,13 +62,7 @@ func testWiredByGIDs(t *testing.T) {
 				}); st != abi.StatusInvalidArgument {
 					t.Errorf("from an IPv6 address to an IPv4 one: %s", st)
 				}
-				a.toRTR(b.qpn, b.linkLocal())
-				a.toRTS()
-				if pause {
-					v.idle(3e9)
-				}
-				b.toRTR(a.qpn, a.linkLocal())
-				b.toRTS()
+				wiredBy(v, a, b, a.linkLocal(), b.linkLocal(), pause)
 				exchange(t, a, b, 50_000)
 				exchange(t, b, a, 3000)
 				a.noEvents()

@@ -43,12 +43,17 @@ func (d *driver) noEvents() {
 
 // wiredPair is two queue pairs whose drivers name each other, a first.
 func wiredPair(v *virtual, a, b *driver, pause bool) {
-	a.toRTR(b.qpn, b.fn.GID())
+	wiredBy(v, a, b, a.fn.GID(), b.fn.GID(), pause)
+}
+
+// wiredBy is wiredPair by other GIDs than the functions' own.
+func wiredBy(v *virtual, a, b *driver, of, to [16]byte, pause bool) {
+	a.toRTR(b.qpn, to)
 	a.toRTS()
 	if pause {
 		v.idle(3e9)
 	}
-	b.toRTR(a.qpn, a.fn.GID())
+	b.toRTR(a.qpn, of)
 	b.toRTS()
 }
 

@@ -128,15 +128,7 @@ func TestSentAgain(t *testing.T) {
 		} else {
 			s.Profile = falcon.Software()
 		}
-		n, err := NewNetwork(1, s.Network, falcon.Config{Profile: s.Profile})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range s.Flows {
-			if err := n.AddFlow(f); err != nil {
-				t.Fatal(err)
-			}
-		}
+		n, m := metered(t, &s)
 		again := func() (early, timeouts uint64) {
 			for _, h := range n.Hosts {
 				s := h.Engine.Stats()
@@ -144,7 +136,6 @@ func TestSentAgain(t *testing.T) {
 			}
 			return early, timeouts
 		}
-		m := newMeter(n, &s)
 		n.Run(m.begin + s.WarmUp)
 		e, o := again()
 		n.Run(m.begin + s.Duration)
