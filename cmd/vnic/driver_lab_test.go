@@ -40,7 +40,8 @@ type madeDriver struct{ module, provider string }
 func makeDriver(tb testing.TB, ctx context.Context, release string) madeDriver {
 	tb.Helper()
 	made := func(target string) string {
-		cmd := exec.CommandContext(ctx, "make", "-s", "-C", "../../guestlib/linux", target, "RELEASE="+release)
+		// A make around the test may say where it is (make -C does), and have its makes say so too.
+		cmd := exec.CommandContext(ctx, "make", "-s", "--no-print-directory", "-C", "../../guestlib/linux", target, "RELEASE="+release)
 		var said bytes.Buffer
 		cmd.Stderr = &said
 		out, err := cmd.Output()

@@ -23,6 +23,7 @@ type testPackage struct {
 	path   string // within the module
 	dir    string
 	binary string
+	sum    string // of the binary, SHA-256
 }
 
 // listTests reads the packages and returns their tests that use the machine.

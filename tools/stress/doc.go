@@ -9,5 +9,8 @@
 // Nobody lists the tests: which belong is read from the source (choose.go), so a new test belongs
 // by what it does.
 //
+// What ran counts for later runs of the command, as long as the package's tests are built to the
+// same bytes (tally.json): 50 runs of each may take several evenings.
+//
 // A test also fails when a process that it started, or a file in its temporary folder, is left.
 package main

@@ -94,6 +94,9 @@ func stress(ctx context.Context, args []string, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, o.lasts)
 	defer cancel()
 	tally := newTally(tests)
+	if err := tally.resume(o.dir, out); err != nil {
+		return err
+	}
 	for round := 0; ctx.Err() == nil && !tally.done(o.runs); round++ {
 		busy := o.load && round%2 == 1
 		end, atOnce := func() {}, 1
@@ -101,8 +104,11 @@ func stress(ctx context.Context, args []string, out io.Writer) error {
 			end, atOnce = load(), 2*runtime.NumCPU()
 		}
 		rand.Shuffle(len(tests), func(i, j int) { tests[i], tests[j] = tests[j], tests[i] })
-		err := o.round(ctx, tests, round, atOnce, tally, out)
+		err := o.round(ctx, tests, atOnce, tally, out)
 		end()
+		if err := tally.keep(o.dir); err != nil {
+			return err
+		}
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -130,10 +136,10 @@ func (o *options) tests() (list []aTest, err error) {
 }
 
 func (o *options) build(ctx context.Context, tests []aTest, out io.Writer) error {
+	if err := os.RemoveAll(filepath.Join(o.dir, "bin")); err != nil {
+		return err
+	}
 	for _, d := range []string{"bin", "failures"} {
-		if err := os.RemoveAll(filepath.Join(o.dir, d)); err != nil {
-			return err
-		}
 		if err := os.MkdirAll(filepath.Join(o.dir, d), 0o755); err != nil {
 			return err
 		}
@@ -154,7 +160,7 @@ func (o *options) build(ctx context.Context, tests []aTest, out io.Writer) error
 
 // round runs each test that has not had all of its runs: those of one package one after the other,
 // and of so many packages at once. They are each other's load.
-func (o *options) round(ctx context.Context, tests []aTest, round, atOnce int, tally *tally, out io.Writer) error {
+func (o *options) round(ctx context.Context, tests []aTest, atOnce int, tally *tally, out io.Writer) error {
 	byPackage := map[*testPackage][]aTest{}
 	for _, t := range tests {
 		if !tally.has(t, o.runs) {
@@ -166,7 +172,7 @@ func (o *options) round(ctx context.Context, tests []aTest, round, atOnce int, t
 	for _, of := range byPackage {
 		group.Go(func() error {
 			for _, t := range of {
-				if err := o.repeat(ctx, t, round, atOnce > 1, tally, out); err != nil {
+				if err := o.repeat(ctx, t, atOnce > 1, tally, out); err != nil {
 					return err
 				}
 			}
@@ -177,7 +183,7 @@ func (o *options) round(ctx context.Context, tests []aTest, round, atOnce int, t
 }
 
 // repeat runs a test as often as it is to run in one process.
-func (o *options) repeat(ctx context.Context, t aTest, round int, busy bool, tally *tally, out io.Writer) error {
+func (o *options) repeat(ctx context.Context, t aTest, busy bool, tally *tally, out io.Writer) error {
 	r, err := run(ctx, t, tally.atOnce(t))
 	if err != nil {
 		return err
@@ -186,7 +192,7 @@ func (o *options) repeat(ctx context.Context, t aTest, round int, busy bool, tal
 	if r.failed == 0 {
 		return nil
 	}
-	name := fmt.Sprintf("%s-%d.log", filepath.Base(t.pkg.dir)+"."+t.name, round)
+	name := fmt.Sprintf("%s.%s-%s.log", filepath.Base(t.pkg.dir), t.name, time.Now().Format("0102-150405"))
 	path := filepath.Join(o.dir, "failures", name)
 	if err := os.WriteFile(path, r.output, 0o644); err != nil {
 		return err

@@ -21,10 +21,12 @@ func build(ctx context.Context, p *testPackage, dir string) error {
 	cmd := exec.CommandContext(ctx, "go", "test", "-race", "-c", "-o", p.binary, ".")
 	cmd.Dir = p.dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
 		return fmt.Errorf("build the tests of %s: %w\n%s", p.path, err, out)
 	}
-	return nil
+	p.sum, err = sumOf(p.binary)
+	return err
 }
 
 // outcome is what some runs of a test came to.

@@ -2,10 +2,13 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestListTests: of the tests in this file those that start a process belong, also where another
@@ -83,5 +86,46 @@ func TestTally(t *testing.T) {
 	y.add(quick, true, outcome{passed: 39, failed: 1})
 	if !y.done(50) || y.rows["p.TestQuick"].failed != [2]int{0, 1} {
 		t.Errorf("%+v", y.rows["p.TestQuick"])
+	}
+}
+
+// TestResume: runs count for the next time, for tests that were asked for and for others, until the
+// tests of their package are built to other bytes.
+func TestResume(t *testing.T) {
+	dir := t.TempDir()
+	pkg := func(path, sum string) aTest { return aTest{pkg: &testPackage{path: path, sum: sum}, name: "Test"} }
+	y := newTally([]aTest{pkg("same", "1"), pkg("changed", "1"), pkg("other", "1")})
+	for _, r := range y.rows {
+		y.add(r.test, true, outcome{passed: 4, failed: 1, each: time.Second})
+	}
+	if err := y.keep(dir); err != nil {
+		t.Fatal(err)
+	}
+	next := func() *tally {
+		y := newTally([]aTest{pkg("same", "1"), pkg("changed", "2")})
+		if err := y.resume(dir, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		return y
+	}
+	y = next()
+	y.add(pkg("same", "1"), false, outcome{passed: 1})
+	if r := y.rows["same.Test"]; r.runs != [2]int{1, 5} || r.failed != [2]int{0, 1} || r.most != time.Second {
+		t.Errorf("%+v", r)
+	}
+	if r := y.rows["changed.Test"]; r.runs != [2]int{} {
+		t.Errorf("the runs of another program count: %+v", r)
+	}
+	if err := y.keep(dir); err != nil {
+		t.Fatal(err)
+	}
+	if y = next(); y.others["other.Test"].Runs != [2]int{0, 5} || y.rows["same.Test"].runs != [2]int{1, 5} {
+		t.Errorf("%+v, %+v", y.others, y.rows["same.Test"])
+	}
+	if err := os.WriteFile(filepath.Join(dir, keptName), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := y.resume(dir, io.Discard); err == nil || !strings.Contains(err.Error(), "delete it") {
+		t.Error(err)
 	}
 }

@@ -22,8 +22,9 @@ type row struct {
 
 // tally has a row for each test. Any goroutine may call its methods.
 type tally struct {
-	mu   sync.Mutex
-	rows map[string]*row
+	mu     sync.Mutex
+	rows   map[string]*row
+	others map[string]keptRow // of earlier runs of the command
 }
 
 func newTally(tests []aTest) *tally {
