@@ -9,6 +9,10 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 60s
 # Which benchmarks: all, or one of falcon tunnel ports rdma roce driver credits guest.
 BENCH   ?= all
+# Everything is compiled in one way, which takes minutes on a new machine, and once more with the race
+# detector, which needs cgo.
+export GOFLAGS     := -trimpath $(GOFLAGS)
+export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
 
@@ -18,7 +22,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build the one static binary, build/vnic
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/vnic
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/vnic
 
 .PHONY: demo
 demo: build ## two QEMU guests do RDMA through two NICs; without root or QEMU, two bare clients do
@@ -30,7 +34,7 @@ demo-pci: build ## the demo with functions that are PCI devices (vfio-user), in 
 
 .PHONY: check
 check: lint ## what to run before a commit: format, vet, staticcheck, import rules, tests with -race
-	CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 15m ./...
+	$(RACE) -shuffle=on -timeout 15m ./...
 
 .PHONY: lint
 lint: ## gofumpt, vet, staticcheck, depguard, layers of files
@@ -61,7 +65,8 @@ fetch: ## download Go modules and the guests' kernel: nothing is downloaded late
 # another test. Packages in virtual time, where one thread plays all, and what counts allocations run
 # without the race detector, which makes them ten times as slow. `make test-long` and `make check` run
 # device/shard with it: its code runs on threads.
-TESTENV  := VNIC_TEST_REQUIRE=1 CGO_ENABLED=1
+TESTENV  := VNIC_TEST_REQUIRE=1
+RACE     := CGO_ENABLED=1 $(GO) test -race
 VIRTUAL  := ./cmd/vnic/scenario ./falcon/sim ./device/shard
 UNRACED  := $(VIRTUAL) ./queues ./rdma
 RACED     = $$($(GO) list ./... | grep -Ev '/(scenario|sim|shard)$$')
@@ -69,16 +74,16 @@ RACED     = $$($(GO) list ./... | grep -Ev '/(scenario|sim|shard)$$')
 .PHONY: test
 test: deps fetch build ## all tests but the long ones, with -race, TAPs and QEMU guests among them; fails rather than skips
 	@$(GO) -C tools build -o ../build/report ./report
-	$(TESTENV) $(GO) test -json -race -shuffle=on -timeout 30m -skip '^Test(Long|Inside)' $(RACED) | build/report
+	$(TESTENV) $(RACE) -json -shuffle=on -timeout 30m -skip '^Test(Long|Inside)' $(RACED) | build/report
 	$(TESTENV) $(GO) test -json -shuffle=on -skip '^Test(Long|Inside)' $(UNRACED) | build/report
 	$(GO) -C tools test ./...
 
 .PHONY: test-long
 test-long: deps fetch build ## the long tests, and each fuzz target for a while
 	@$(GO) -C tools build -o ../build/report ./report
-	$(TESTENV) $(GO) test -json -race -shuffle=on -timeout 60m -run '^TestLong' $(RACED) | build/report
+	$(TESTENV) $(RACE) -json -shuffle=on -timeout 60m -run '^TestLong' $(RACED) | build/report
 	$(TESTENV) $(GO) test -json -run '^TestLong' $(VIRTUAL) | build/report
-	$(TESTENV) $(GO) test -json -race -shuffle=on -timeout 30m -skip '^Test(Long|Inside|NoAllocations)' ./device/shard | build/report
+	$(TESTENV) $(RACE) -json -shuffle=on -timeout 30m -skip '^Test(Long|Inside|NoAllocations)' ./device/shard | build/report
 	@./tools/fuzz.sh 20s
 
 # How long soak goes on, and with which seed; none: another each time.

@@ -53,7 +53,7 @@ func TestLongAttachPaths(t *testing.T) {
 	}
 }
 
-// attachBinary builds the program; the paths with guests need more of the machine.
+// attachBinary is the program, for paths that the machine can walk: those with guests need more of it.
 func attachBinary(t *testing.T, ctx context.Context, guests bool) string {
 	t.Helper()
 	if guests {
@@ -65,11 +65,5 @@ func attachBinary(t *testing.T, ctx context.Context, guests bool) string {
 		}
 		_ = buildQEMUGuest(t, ctx) // skips where no guest can be booted
 	}
-	program := filepath.Join(t.TempDir(), "vnic")
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	return program
+	return vnic(t)
 }

@@ -47,8 +47,8 @@ func buildC(t testing.TB, variables ...string) string {
 func TestC(t *testing.T) {
 	bin := buildC(t, sanitizers...)
 	goBin := t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", goBin, "../../guestlib/examples/pingpong").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := goBuild(filepath.Join(goBin, "pingpong"), "../../guestlib/examples/pingpong"); err != nil {
+		t.Fatal(err)
 	}
 	dir := t.TempDir()
 	serveConfig(t, writeQEMUConfig(t, fmt.Sprintf(latencyConfig, dir)))
@@ -165,8 +165,8 @@ func cInGuest(t *testing.T, config string, f func(guest func(m qemu.Machine, arg
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	serveConfig(t, writeQEMUConfig(t, fmt.Sprintf(config, dir)))
 	outside := filepath.Join(t.TempDir(), "pingpong")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", outside, "../../guestlib/examples/pingpong").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := goBuild(outside, "../../guestlib/examples/pingpong"); err != nil {
+		t.Fatal(err)
 	}
 	f(func(m qemu.Machine, args ...string) string {
 		t.Helper()

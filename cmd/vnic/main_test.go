@@ -41,16 +41,22 @@ func vnic(t testing.TB) string {
 		if program.dir, program.err = os.MkdirTemp("", "vnic-test-"); program.err != nil {
 			return
 		}
-		build := exec.Command("go", "build", "-o", program.dir+"/vnic", ".")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0") // static: it is also the guests' init
-		if out, err := build.CombinedOutput(); err != nil {
-			program.err = fmt.Errorf("go build: %w\n%s", err, out)
-		}
+		program.err = goBuild(program.dir+"/vnic", ".")
 	})
 	if program.err != nil {
 		t.Fatal(program.err)
 	}
 	return program.dir + "/vnic"
+}
+
+// goBuild builds a static program, since it may be the init of a guest.
+func goBuild(program, pkg string) error {
+	build := exec.Command("go", "build", "-o", program, pkg)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build %s: %w\n%s", pkg, err, out)
+	}
+	return nil
 }
 
 // run runs the program to its end.

@@ -40,14 +40,8 @@ func buildQEMUGuest(tb testing.TB, ctx context.Context) guestFiles {
 	k, err := image.FetchKernel(ctx, cache)
 	needed(tb, err, "guest kernel")
 	dir := tb.TempDir()
-	program := filepath.Join(dir, "vnic")
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		tb.Fatalf("build: %v\n%s", err, out)
-	}
 	initrd := filepath.Join(dir, "initramfs")
-	if err := (image.Initramfs{Kernel: k, Init: program, Modules: slices.Concat(image.VsockModules, image.VFIOModules)}).Write(initrd); err != nil {
+	if err := (image.Initramfs{Kernel: k, Init: vnic(tb), Modules: slices.Concat(image.VsockModules, image.VFIOModules)}).Write(initrd); err != nil {
 		tb.Fatal(err)
 	}
 	return guestFiles{kernel: k.Image, initrd: initrd}

@@ -122,10 +122,8 @@ func stockGuest(t testing.TB, ctx context.Context, programs ...string) qemu.Mach
 	require(t, err == nil, fmt.Sprint("no guest kernel: ", err))
 	dir := t.TempDir()
 	init, initrd := filepath.Join(dir, "perfguest"), filepath.Join(dir, "initramfs.cpio")
-	build := exec.CommandContext(ctx, "go", "build", "-o", init, "../../qemu/perfguest")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	if err := goBuild(init, "../../qemu/perfguest"); err != nil {
+		t.Fatal(err)
 	}
 	var at []string
 	for _, p := range programs {

@@ -76,10 +76,8 @@ func perfMachine(b *testing.B, ctx context.Context, programs []string) qemu.Mach
 	require(b, err == nil, fmt.Sprint("no guest kernel: ", err))
 	dir := b.TempDir()
 	init, initrd := filepath.Join(dir, "perfguest"), filepath.Join(dir, "initramfs.cpio")
-	build := exec.CommandContext(ctx, "go", "build", "-o", init, "../../qemu/perfguest")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("go build: %v\n%s", err, out)
+	if err := goBuild(init, "../../qemu/perfguest"); err != nil {
+		b.Fatal(err)
 	}
 	if err := (image.Initramfs{
 		Kernel: k, Init: init, Modules: slices.Concat(image.VsockModules, rxeModules), Programs: append(programs, vnic(b)), Files: rxeProvider,

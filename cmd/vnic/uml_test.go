@@ -81,10 +81,8 @@ func TestUserModeLinux(t *testing.T) {
 	if err != nil || len(modules) != 1 {
 		t.Fatalf("modules of User Mode Linux: %v, %v", modules, err)
 	}
-	small := exec.Command("go", "build", "-o", initd, "../../qemu/testguest") // this program would fill the guest's memory
-	small.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := small.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	if err := goBuild(initd, "../../qemu/testguest"); err != nil { // vnic would fill the guest's memory
+		t.Fatal(err)
 	}
 	ramfs := image.Initramfs{
 		Kernel: image.Kernel{Modules: modules[0]}, Init: initd, Modules: []string{"virtio_net"}, Programs: []string{busybox},

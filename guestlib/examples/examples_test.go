@@ -3,6 +3,7 @@ package examples
 import (
 	"bytes"
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -16,7 +17,9 @@ import (
 
 func TestPrograms(t *testing.T) {
 	bin := t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", bin, "./...").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", bin, "./...")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for name, tc := range map[string]struct {
