@@ -106,9 +106,6 @@ func stress(ctx context.Context, args []string, out io.Writer) error {
 		rand.Shuffle(len(tests), func(i, j int) { tests[i], tests[j] = tests[j], tests[i] })
 		err := o.round(ctx, tests, atOnce, tally, out)
 		end()
-		if err := tally.keep(o.dir); err != nil {
-			return err
-		}
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -189,6 +186,9 @@ func (o *options) repeat(ctx context.Context, t aTest, busy bool, tally *tally, 
 		return err
 	}
 	tally.add(t, busy, r)
+	if err := tally.keep(o.dir); err != nil {
+		return err
+	}
 	if r.failed == 0 {
 		return nil
 	}
