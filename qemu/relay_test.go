@@ -313,3 +313,20 @@ func TestLedgerIsWhole(t *testing.T) {
 		}
 	}
 }
+
+// TestSharedIsSealed: no worker can make what it shares with others smaller or greater, nor allow it.
+func TestSharedIsSealed(t *testing.T) {
+	f, err := newShared("test", 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, size := range []int64{0, 8192} {
+		if err := f.Truncate(size); !errors.Is(err, unix.EPERM) {
+			t.Errorf("to %d bytes: %v", size, err)
+		}
+	}
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE); !errors.Is(err, unix.EPERM) {
+		t.Errorf("one more seal: %v", err)
+	}
+}

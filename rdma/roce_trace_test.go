@@ -159,3 +159,22 @@ func TestFalconTrace(t *testing.T) {
 		t.Errorf("%d responses noted of 1: %+v", scheduled, events)
 	}
 }
+
+// TestLoopbackTrace: inside a NIC the responder's part of an operation ends when it is answered.
+func TestLoopbackTrace(t *testing.T) {
+	p := loopPair(t, worldConfig{}, qpConfig{})
+	o := p.hosts[1].observe(0)
+	p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 5000))
+	success(t, p.a.send.wait(1))
+	p.settle(1e6)
+	events, _ := o.ring.Take(nil)
+	concluded := map[uint32]int{}
+	for i := range events {
+		if events[i].Kind == trace.Concluded && events[i].Flags == trace.Loopback|trace.Responder {
+			concluded[events[i].Index]++
+		}
+	}
+	if want := (5000 + pathMTU - 1) / pathMTU; len(concluded) != want || concluded[0] != 1 {
+		t.Errorf("answered: %v, in %+v", concluded, events)
+	}
+}

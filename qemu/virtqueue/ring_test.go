@@ -293,24 +293,25 @@ func TestKilledWhileWriting(t *testing.T) {
 		}
 		return mem, ledger, d, r, cfg
 	}
-	// The order of stores is: the ledger's entries and its word, descriptors 3, 2, 1, 0, the word.
-	for written := range 5 {
+	// The order of stores is: the ledger's entries and its word, descriptors 2, 1, 0, the word.
+	const done = 3
+	for written := range done + 1 {
 		mem, ledger, d, r, cfg := build()
 		before := bytes.Clone(mem[queueAt : queueAt+8*16])
 		noted := make([]byte, len(ledger))
-		for range 4 {
+		for range done {
 			r.Done(7)
 		}
 		r.Publish()
 		after := bytes.Clone(mem[queueAt : queueAt+8*16])
 		copy(mem[queueAt:], before)
-		for i := 3; i > 3-written; i-- { // each chain has two descriptors
+		for i := done - 1; i >= done-written; i-- { // each chain has two descriptors
 			copy(mem[queueAt+i*32:queueAt+i*32+16], after[i*32:])
 		}
 		copy(noted, ledger)
-		copy(ledger, binary.LittleEndian.AppendUint64(nil, uint64(binary.LittleEndian.Uint16(noted))<<16|4<<32))
+		copy(ledger, binary.LittleEndian.AppendUint64(nil, uint64(binary.LittleEndian.Uint16(noted))<<16|done<<32))
 		base := resume(t, mem, cfg)
-		for i := range 4 {
+		for i := range done {
 			if _, n, ok := d.Used(); !ok || n != 7 {
 				t.Fatalf("%d descriptors written: chain %d did not come back", written, i)
 			}
