@@ -64,12 +64,12 @@ fetch: ## download Go modules and the guests' kernel: nothing is downloaded late
 # Tests named TestLong… take more than half a minute on two processors, TestInside… run in the guest of
 # another test. Packages in virtual time, where one thread plays all, and what counts allocations run
 # without the race detector, which makes them ten times as slow. `make test-long` and `make check` run
-# device/shard with it: its code runs on threads.
+# device/shard and rdma with it: their code runs on threads.
 TESTENV  := VNIC_TEST_REQUIRE=1
 RACE     := CGO_ENABLED=1 $(GO) test -race
-VIRTUAL  := ./cmd/vnic/scenario ./falcon/sim ./device/shard
-UNRACED  := $(VIRTUAL) ./queues ./rdma
-RACED     = $$($(GO) list ./... | grep -Ev '/(scenario|sim|shard)$$')
+VIRTUAL  := ./cmd/vnic/scenario ./falcon/sim ./device/shard ./rdma
+UNRACED  := $(VIRTUAL) ./queues
+RACED     = $$($(GO) list ./... | grep -Ev '/(scenario|sim|shard|rdma)$$')
 
 .PHONY: test
 test: deps fetch build ## all tests but the long ones, with -race, TAPs and QEMU guests among them; fails rather than skips
@@ -83,7 +83,7 @@ test-long: deps fetch build ## the long tests, and each fuzz target for a while
 	@$(GO) -C tools build -o ../build/report ./report
 	$(TESTENV) $(RACE) -json -shuffle=on -timeout 60m -run '^TestLong' $(RACED) | build/report
 	$(TESTENV) $(GO) test -json -run '^TestLong' $(VIRTUAL) | build/report
-	$(TESTENV) $(RACE) -json -shuffle=on -timeout 30m -skip '^Test(Long|Inside|NoAllocations)' ./device/shard | build/report
+	$(TESTENV) $(RACE) -json -shuffle=on -timeout 30m -skip '^Test(Long|Inside|NoAllocations)' ./device/shard ./rdma | build/report
 	@./tools/fuzz.sh 20s
 
 # How long soak goes on, and with which seed; none: another each time.

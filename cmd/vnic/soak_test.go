@@ -40,8 +40,8 @@ func soakArgs(h *demoHost, device string) []string {
 // network devices, processes.
 func TestSoak(t *testing.T) { soakClients(t, 1) }
 
-// TestSoakShards is TestSoak with NICs of two shards.
-func TestSoakShards(t *testing.T) { soakClients(t, 2) }
+// TestLongSoakShards is TestSoak with NICs of two shards.
+func TestLongSoakShards(t *testing.T) { soakClients(t, 2) }
 
 func soakClients(t *testing.T, shards int) {
 	t.Helper()
