@@ -43,7 +43,7 @@ func (y *tally) resume(dir string, out io.Writer) error {
 	runs := 0
 	for path, r := range y.rows {
 		if k, ok := kept[path]; ok && k.Binary == r.test.pkg.sum {
-			r.runs, r.failed, r.most = k.Runs, k.Failed, k.Most
+			r.runs, r.failed, r.most, r.last = k.Runs, k.Failed, k.Most, k.Most
 			runs += k.Runs[0] + k.Runs[1]
 		}
 	}

@@ -32,8 +32,8 @@ type options struct {
 const (
 	// A test that is quick runs several times in one process, whose start may take longer: so often
 	// that they take so long, and at most this often.
-	atOnce     = 4 * time.Second
-	runsAtOnce = 20
+	atOnce     = 8 * time.Second
+	runsAtOnce = 25
 	// A test with a guest runs once where others run so often.
 	guestShare = 5
 )

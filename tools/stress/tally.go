@@ -18,6 +18,7 @@ type row struct {
 	runs   [2]int
 	failed [2]int
 	most   time.Duration // that a run took
+	last   time.Duration // that one took in the latest process
 }
 
 // tally has a row for each test. Any goroutine may call its methods.
@@ -44,7 +45,7 @@ func (y *tally) add(t aTest, busy bool, o outcome) {
 	}
 	r.runs[i] += o.passed + o.failed
 	r.failed[i] += o.failed
-	r.most = max(r.most, o.each)
+	r.most, r.last = max(r.most, o.each), o.each
 }
 
 // atOnce is how often a test is to run in its next process.
@@ -52,10 +53,10 @@ func (y *tally) atOnce(t aTest) int {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	r := y.rows[t.path()]
-	if r.most == 0 {
+	if r.last == 0 {
 		return 1
 	}
-	return int(min(max(atOnce/r.most, 1), runsAtOnce))
+	return int(min(max(atOnce/r.last, 1), runsAtOnce))
 }
 
 // has says whether a test ran as often as it is asked to.
