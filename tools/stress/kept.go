@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // keptRow is a row as tally.json has it. Its runs count for as long as the package's tests are built
@@ -73,6 +75,22 @@ func (y *tally) keep(dir string) error {
 		return err
 	}
 	return os.Rename(path+".new", path)
+}
+
+// lock takes a folder for this process alone, until unlock or its end.
+func lock(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: another stress uses it: wait for its end, or give this one a folder by -o: %w", dir, err)
+	}
+	return func() { f.Close() }, nil
 }
 
 // sumOf is the SHA-256 of a file.

@@ -88,6 +88,11 @@ func stress(ctx context.Context, args []string, out io.Writer) error {
 		}
 		return nil
 	}
+	unlock, err := lock(o.dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := o.build(ctx, tests, out); err != nil {
 		return err
 	}

@@ -65,6 +65,9 @@ func run(ctx context.Context, t aTest, n int) (o outcome, err error) {
 		killMarked(entry)
 		return o, ctx.Err()
 	}
+	if cmd.ProcessState == nil { // not started: the test cannot help that
+		return o, err
+	}
 	o.passed, o.failed = count(out.Bytes(), t.name)
 	if o.failed == 0 && (err != nil || o.passed < n) {
 		o.failed = 1 // a panic, a race, a timeout, or the test was skipped

@@ -129,3 +129,18 @@ func TestResume(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLock: two runs in one folder would remove each other's tests.
+func TestLock(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "stress")
+	for range 2 {
+		unlock, err := lock(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lock(dir); err == nil || !strings.Contains(err.Error(), "another stress uses it") {
+			t.Errorf("a second one: %v", err)
+		}
+		unlock()
+	}
+}
