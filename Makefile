@@ -64,9 +64,10 @@ fetch: ## download Go modules and the guests' kernel: nothing is downloaded late
 # Tests named TestLong… take more than half a minute on two processors, TestInside… run in the guest of
 # another test. Packages in virtual time, where one thread plays all, and what counts allocations run
 # without the race detector, which makes them ten times as slow. `make test-long` and `make check` run
-# device/shard and rdma with it: their code runs on threads.
+# device/shard and rdma with it: their code runs on threads. It lets each process wait a second before
+# it ends, for races of goroutines that go on; tests leave none.
 TESTENV  := VNIC_TEST_REQUIRE=1
-RACE     := CGO_ENABLED=1 $(GO) test -race
+RACE     := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GO) test -race
 VIRTUAL  := ./cmd/vnic/scenario ./falcon/sim ./device/shard ./rdma
 UNRACED  := $(VIRTUAL) ./queues
 RACED     = $$($(GO) list ./... | grep -Ev '/(scenario|sim|shard|rdma)$$')

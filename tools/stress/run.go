@@ -42,6 +42,10 @@ const hung = 15 * time.Minute
 // mark is the environment entry by which processes of a run are found; children inherit it.
 const mark = "VNIC_STRESS_RUN="
 
+// The race detector lets a process wait a second before it ends, for races of goroutines that go on;
+// tests leave none.
+const atExit = "GORACE=atexit_sleep_ms=0"
+
 // run runs a test n times in one process.
 func run(ctx context.Context, t aTest, n int) (o outcome, err error) {
 	temp, err := os.MkdirTemp("", "vs-") // short: sockets have their paths in it
@@ -52,7 +56,7 @@ func run(ctx context.Context, t aTest, n int) (o outcome, err error) {
 	entry := mark + filepath.Base(temp)
 	cmd := exec.CommandContext(ctx, t.pkg.binary, "-test.v", "-test.run", "^"+t.name+"$", "-test.count", strconv.Itoa(n), "-test.timeout", hung.String())
 	cmd.Dir = t.pkg.dir
-	cmd.Env = append(os.Environ(), "VNIC_TEST_REQUIRE=1", "TMPDIR="+temp, entry)
+	cmd.Env = append(os.Environ(), "VNIC_TEST_REQUIRE=1", "TMPDIR="+temp, atExit, entry)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second
