@@ -64,7 +64,7 @@ func (c *sender) sentTxn(now Time, t *txn) {
 		c.timeTxn(now)
 	}
 	t.enlist(inFlight)
-	if t == c.flight().First() || !c.flightTimer.Armed() { // else what was sent before is due first
+	if t == c.flight().First() { // else what was sent before is due first, and the timer runs for it
 		c.timeFlight()
 	}
 	c.pace(now)

@@ -106,14 +106,8 @@ func trailingOnes(b *wire.Bitmap128) uint32 {
 }
 
 func shift(b *wire.Bitmap128, n uint32) {
-	if n >= 64 {
-		b.Lo, b.Hi = b.Hi, 0
-		n -= 64
-	}
-	if n > 0 {
-		b.Lo = b.Lo>>n | b.Hi<<(64-n)
-		b.Hi >>= n
-	}
+	b.Lo = b.Lo>>n | b.Hi<<(64-n) | b.Hi>>(n-64) // 0 where the difference is below zero
+	b.Hi >>= n
 }
 
 // highest returns the index of the highest one, −1 if there is none.

@@ -61,7 +61,7 @@ func (m *Memory) Range(i int) (w Window, ranges int) { return m.regions.Range(m.
 
 // from returns what is mapped from addr on, up to the end of its region; nil: nothing.
 func (m *Memory) from(addr uint64) []byte {
-	if off := addr - m.last.Addr; addr >= m.last.Addr && off < uint64(len(m.last.Mem)) {
+	if off := addr - m.last.Addr; off < uint64(len(m.last.Mem)) { // what is before a region is past its end
 		return m.last.Mem[off:]
 	}
 	return m.look(addr)
@@ -71,7 +71,7 @@ func (m *Memory) from(addr uint64) []byte {
 func (m *Memory) look(addr uint64) []byte {
 	r := m.window.cut(m.regions.at(addr))
 	off := addr - r.Addr
-	if addr < r.Addr || off >= uint64(len(r.Mem)) {
+	if off >= uint64(len(r.Mem)) {
 		return nil
 	}
 	m.last = r

@@ -66,7 +66,7 @@ func (q *QP) set(m *abi.ModifyQP) {
 	if has(abi.QPAttrDestQPN) { // to RTR, and with it AV
 		q.peer.wired, q.peer.number, q.peer.gid = true, m.DestQPN, m.DGID
 	}
-	if has(abi.QPAttrState) && m.State == abi.QPStateSQD && q.state != abi.QPStateSQD {
+	if q.state != abi.QPStateSQD { // asked for with the move there; nobody looks elsewhere
 		q.sqdNotify = has(abi.QPAttrSQDNotify) && m.SQDNotify == 1
 	}
 }
