@@ -231,6 +231,6 @@ func TestReceivedAndRefused(t *testing.T) {
 	s.ack(wire.Ack{Extended: true, DataRx: bits(0)})
 	got := s.advance(again - s.now + us)
 	equal(t, "after the peer's time", psns(t, got), []uint32{300})
-	s.ack(wire.Ack{Extended: true, DataRx: bits(0)})
+	s.ack(wire.Ack{Extended: true, DataOWN: true, DataRx: bits(0)}) // nor does it go again as if it were lost
 	equal(t, "after the timeout", psns(t, s.advance(1500*us)), []uint32{300})
 }

@@ -109,6 +109,30 @@ func TestCase28_AckProcessing(t *testing.T) {
 	if n := s.count(falcon.EvPushDone); n != 4 {
 		t.Errorf("%d pushes completed, want 4", n)
 	}
+	s.want(s.pushData(200, 7, false), wire.DropNone) // with the first bases, which are stale
+	if n := s.e.Stats().IgnoredAcks; n != 1 || s.count(falcon.EvPush) != 1 {
+		t.Errorf("%d acknowledgements ignored, %d pushes taken, want 1 and 1", n, s.count(falcon.EvPush))
+	}
+}
+
+// TestBasesInPackets: the bases that other packets bring acknowledge like an ACK's, either one alone.
+func TestBasesInPackets(t *testing.T) {
+	s := newSingle(t, testProfile())
+	s.push(1)
+	s.pull(1)
+	s.transmit()
+	p := wire.PushData{Header: s.header(wire.TypePushData, 200, 7, false)}
+	p.ReqBase++
+	s.want(s.receive(p.Append(nil)), wire.DropNone)
+	if i := s.c.Info(); i.RequestsInFlight != 0 || i.DataInFlight != 1 {
+		t.Errorf("the request acknowledged: %d requests, %d data packets in flight, want 0 and 1", i.RequestsInFlight, i.DataInFlight)
+	}
+	p.PSN, p.RSN = 201, 8
+	p.DataBase++
+	s.want(s.receive(p.Append(nil)), wire.DropNone)
+	if i := s.c.Info(); i.DataInFlight != 0 || s.count(falcon.EvPushDone) != 1 {
+		t.Errorf("both acknowledged: %d data packets in flight", i.DataInFlight)
+	}
 }
 
 func TestCase29_BackOrEack(t *testing.T) {

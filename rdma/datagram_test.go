@@ -455,7 +455,14 @@ func (p *udPair) nobody(n int) uint32 {
 func (p *udPair) silent(n int) uint32 {
 	p.t.Helper()
 	ah := p.hosts[0].createAH(p.pd[0], [16]byte{10: 0xff, 11: 0xff, 12: 12, 14: byte(n >> 8), 15: byte(n)}, 0, 0)
-	l, h := p.hosts[0].rof().NextLink(), p.hosts[0]
+	p.hosts[0].rof().NextLink().Open(p.now, p.unanswered(), p.hosts[0].gid())
+	return ah
+}
+
+// unanswered is a connection of host 0 that nobody is at the other end of.
+func (p *udPair) unanswered() *rof.Datagrams {
+	p.t.Helper()
+	h := p.hosts[0]
 	p.cid += 2
 	c, err := h.fe.Open(p.now, falcon.ConnConfig{
 		LocalCID: p.cid, RemoteCID: p.cid + 1, LocalFunction: 1, RemoteFunction: 2, Protocol: falconwire.ProtocolRDMA,
@@ -464,8 +471,7 @@ func (p *udPair) silent(n int) uint32 {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	l.Open(p.now, h.rof().Datagrams(c), h.gid())
-	return ah
+	return h.rof().Datagrams(c)
 }
 
 // TestDeadDestination is F10: whoever does not answer, one destination or many, and with whatever

@@ -126,6 +126,27 @@ func TestLinkDisconnected(t *testing.T) {
 	}
 }
 
+// TestLinkOwns: a link has one connection at a time, and a past one is its own no more.
+func TestLinkOwns(t *testing.T) {
+	p := newUDPair(t, worldConfig{}, qpConfig{})
+	h := p.hosts[0]
+	l := h.rof().NextLink() // that of its address handle
+	conns := [2]*rof.Datagrams{p.unanswered(), p.unanswered()}
+	check := func(when string, own [2]bool) {
+		t.Helper()
+		if got := [2]bool{l.Owns(conns[0]), l.Owns(conns[1])}; got != own {
+			t.Errorf("%s: owns %v, want %v", when, got, own)
+		}
+	}
+	check("none", [2]bool{})
+	l.Open(p.now, conns[0], h.gid())
+	check("the first", [2]bool{true, false})
+	l.Disconnected(p.now)
+	check("none again", [2]bool{})
+	l.Open(p.now, conns[1], h.gid())
+	check("the second", [2]bool{false, true})
+}
+
 // TestErrorWithoutANetwork: a queue pair of a NIC without a transport moves to ERR like any other (F65).
 func TestErrorWithoutANetwork(t *testing.T) {
 	w := newWorld(t, worldConfig{})

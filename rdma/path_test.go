@@ -11,6 +11,7 @@ import (
 func TestQPPath(t *testing.T) {
 	w := newWorld(t, worldConfig{})
 	h := w.hosts[0]
+	h.fn.SetGID(abi.GIDEntries-1, [16]byte{15: 7})
 	pd, _ := h.fn.AllocPD()
 	q, ud := h.createQP(pd, qpConfig{}), h.createQP(pd, qpConfig{typ: abi.QPTypeUD})
 	for name, c := range map[string]struct {
@@ -24,7 +25,7 @@ func TestQPPath(t *testing.T) {
 		"no such GID":  {abi.ModifyQP{SGIDIndex: 1}, abi.StatusInvalidArgument},
 		"no entry":     {abi.ModifyQP{SGIDIndex: 255}, abi.StatusInvalidArgument},
 		"all there can be": {abi.ModifyQP{
-			FlowLabel: 1<<20 - 1, SL: 15, VLAN: abi.NoVLAN, TrafficClass: 0xff, HopLimit: 255, DMAC: [6]byte{2, 1},
+			FlowLabel: 1<<20 - 1, SL: 15, VLAN: abi.NoVLAN, TrafficClass: 0xff, HopLimit: 255, DMAC: [6]byte{2, 1}, SGIDIndex: abi.GIDEntries - 1,
 		}, abi.StatusOK},
 	} {
 		if c.p.Mask = abi.QPAttrAV; c.p.QPN == 0 {
@@ -38,7 +39,7 @@ func TestQPPath(t *testing.T) {
 		p, _ := h.fn.QueryQP(q.number)
 		return [8]any{p.FlowLabel, p.SL, p.VLAN, p.TrafficClass, p.HopLimit, p.DMAC, p.SGIDIndex, p.PeerGID}
 	}
-	if got, want := is(), [8]any{uint32(1<<20 - 1), uint8(15), uint16(abi.NoVLAN), uint8(0xfc), uint8(255), [6]byte{2, 1}, uint8(0), [16]byte{}}; got != want {
+	if got, want := is(), [8]any{uint32(1<<20 - 1), uint8(15), uint16(abi.NoVLAN), uint8(0xfc), uint8(255), [6]byte{2, 1}, uint8(abi.GIDEntries - 1), [16]byte{}}; got != want {
 		t.Errorf("%v, want %v", got, want)
 	}
 	q.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateReset})

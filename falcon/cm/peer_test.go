@@ -39,6 +39,9 @@ func TestEndedDuringAnOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.advance(60_000 * ms)
+	if s := a.m.Stats(); s.SendDropped != 1+s.Retries {
+		t.Errorf("%d messages dropped, want a DREQ and %d repetitions", s.SendDropped, s.Retries)
+	}
 	w.setLink(1, 2, true, nil)
 	w.settle()
 	wantEnd(t, b, idb, OutDisconnected, ReasonStale)
@@ -197,6 +200,11 @@ func TestConfigIsChecked(t *testing.T) {
 	} {
 		if _, err := New(cfg, nil, rand.New(rand.NewSource(1))); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, mtu := range []int{MinMTU, MaxMTU} {
+		if _, err := New(Config{MTU: mtu}, nil, rand.New(rand.NewSource(1))); err != nil {
+			t.Errorf("MTU %d: %v", mtu, err)
 		}
 	}
 	if _, err := New(Config{}, nil, bytes.NewReader(nil)); err == nil {

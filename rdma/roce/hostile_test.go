@@ -1,6 +1,7 @@
 package roce_test
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon/sim"
@@ -205,7 +206,8 @@ func TestStrangers(t *testing.T) {
 	attach(t, own, e, 17, 18)
 	good := wire.Way{Src: w.ports[1].Addr, Dst: w.ports[0].Addr, Hops: 64, SrcPort: 0xc000}
 	send := func(way wire.Way, b wire.BTH) {
-		packet := b.Append(make([]byte, way.HeaderLen()))
+		h := wire.Headers{BTH: b}
+		packet := h.Append(make([]byte, way.HeaderLen()))
 		packet = append(packet, make([]byte, wire.ICRCLen)...)
 		way.Put(packet)
 		w.ports[0].Receive(1e9, packet)
@@ -218,12 +220,19 @@ func TestStrangers(t *testing.T) {
 	send(good, otherQP)
 	send(good, otherKey)
 	send(good, otherService)
-	if s := w.ports[0].Stats(); e.placed != 0 || s.Strange != 4 || s.Received != 0 {
+	// Datagrams: one queue pair's to a group, a group's to an address that is neither.
+	toGroup, elsewhere, datagram, ofGroup := good, good, b, b
+	toGroup.Dst, elsewhere.Dst = netip.MustParseAddr("ff05::1"), netip.MustParseAddr("fd00::3")
+	datagram.Opcode, ofGroup.Opcode, ofGroup.DestQP = wire.UD|wire.SendOnly, wire.UD|wire.SendOnly, abi.GroupQPN
+	send(toGroup, datagram)
+	send(elsewhere, ofGroup)
+	if s := w.ports[0].Stats(); e.placed != 0 || s.Strange != 6 || s.Received != 0 {
 		t.Errorf("%d packets placed, %+v", e.placed, s)
 	}
 	w.ports[0].Receive(1e9, make([]byte, 60))
 	send(good, b)
-	if s := w.ports[0].Stats(); e.placed != 1 || s.Wrong != 1 || s.Received != 1 {
+	send(good, datagram)
+	if s := w.ports[0].Stats(); e.placed != 1 || s.Wrong != 1 || s.Received != 2 {
 		t.Errorf("%d packets placed, %+v", e.placed, s)
 	}
 }
