@@ -39,6 +39,12 @@ func TestArgs(t *testing.T) {
 	if got, err = m.Args(); err != nil || !strings.Contains(strings.Join(got, " "), "-accel kvm -cpu host") {
 		t.Errorf("%v, %v", got, err)
 	}
+	m.IOMMU = true // which tells of new mappings where a PCI function has to know them
+	for _, m.Vfio = range [][]Vfio{nil, {{Function: "pf0.vf2", Socket: "/run/v"}}} {
+		if got, err = m.Args(); err != nil || strings.Contains(strings.Join(got, " "), "caching-mode=on") != (m.Vfio != nil) {
+			t.Errorf("%v, %v", got, err)
+		}
+	}
 }
 
 func TestBadMachines(t *testing.T) {

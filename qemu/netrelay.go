@@ -82,7 +82,7 @@ func MapRings(f *os.File, queuePairs int) ([]byte, error) {
 	defer f.Close()
 	size := vhostnet.LedgerBytes(queuePairs)
 	if st, err := f.Stat(); err != nil || st.Size() < int64(size) {
-		return nil, fmt.Errorf("ledger of rings: not %d bytes of memory (%w)", size, err)
+		return nil, fmt.Errorf("ledger of rings: not %d bytes of memory (%v)", size, err)
 	}
 	return mapRings(f, size)
 }

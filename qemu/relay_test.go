@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/net/nettest"
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/qemu/vhostnet"
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
 	"github.com/falcon-vnic/vnic/qemu/vsock"
 	"github.com/falcon-vnic/vnic/queues"
@@ -310,6 +312,23 @@ func TestLedgerIsWhole(t *testing.T) {
 		}
 		if l, err := MapLedger(f); (err == nil) != c.good || (l != nil) != c.good {
 			t.Errorf("%d bytes with seals %#x: %v", c.size, c.seals, err)
+		}
+	}
+}
+
+// TestRingsAreWhole: memory that is too small for what a port notes of its rings is refused.
+func TestRingsAreWhole(t *testing.T) {
+	for _, short := range []int64{0, 1} {
+		f, err := newShared("rings", int64(vhostnet.LedgerBytes(2))-short)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mem, err := MapRings(f, 2)
+		if (err == nil) != (short == 0) || err == nil && len(mem) != vhostnet.LedgerBytes(2) || err != nil && strings.Contains(err.Error(), "%!") {
+			t.Errorf("%d bytes too short: %d bytes, %v", short, len(mem), err)
+		}
+		if mem != nil {
+			_ = unix.Munmap(mem)
 		}
 	}
 }

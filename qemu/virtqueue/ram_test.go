@@ -1,6 +1,8 @@
 package virtqueue
 
 import (
+	"errors"
+	"reflect"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues"
@@ -61,6 +63,27 @@ func TestRAM(t *testing.T) {
 		}
 	}
 }
+
+// TestFaulted: a fault is one of the guest's memory if it is in a region, and not behind it.
+func TestFaulted(t *testing.T) {
+	mem := make([]byte, 0x3000)
+	var ram RAM
+	ram.Set([]queues.Region{{Addr: 0x1000, Mem: mem[0x1000:0x2000]}})
+	base := reflect.ValueOf(mem).Pointer()
+	for at, want := range map[uintptr]bool{0xfff: false, 0x1000: true, 0x1fff: true, 0x2000: false} {
+		if got := ram.Faulted(fault(base + at)); got != want {
+			t.Errorf("a fault at %#x, the region is 0x1000 to 0x2000: %v", at, got)
+		}
+	}
+	if ram.Faulted(errors.New("no fault")) {
+		t.Error("another panic is taken for a fault")
+	}
+}
+
+// fault is what a fault at an address panics with.
+type fault uintptr
+
+func (f fault) Addr() uintptr { return uintptr(f) }
 
 // TestTouch: what is loaded ahead may be near the end of memory, or nowhere.
 func TestTouch(t *testing.T) {

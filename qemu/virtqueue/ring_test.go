@@ -91,6 +91,8 @@ func TestChains(t *testing.T) {
 				}
 				if kick := d.Show(); armed && len(posted) > 0 && !kick {
 					t.Fatal("the device waits for a kick and gets none")
+				} else if kick && !armed && c.EventIdx {
+					t.Fatal("the device waits for nothing and gets a kick")
 				} else if kick {
 					armed = false
 				}
