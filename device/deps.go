@@ -52,9 +52,7 @@ func (d *Deps) close() {
 	if d.Uplink != nil {
 		_ = d.Uplink.Close()
 	}
-	if d.Capture != nil {
-		_ = d.Capture.Close()
-	}
+	_ = d.Capture.Close()
 	if d.Control != nil {
 		_ = d.Control.Close()
 	}

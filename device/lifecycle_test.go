@@ -3,6 +3,7 @@ package device
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -191,8 +192,12 @@ func TestNewNICFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := &closer{}
-	if _, err := NewNIC(cfg, Deps{Uplink: small, Attachments: []Attachment{{Attachment: a}}}); err == nil {
-		t.Fatal("no error without identity")
+	c, err := capture.New(io.Discard) // which leak.Main misses if it stays open
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewNIC(cfg, Deps{Uplink: small, Attachments: []Attachment{{Attachment: a}}, Capture: c}); err == nil || !strings.Contains(err.Error(), "unused") {
+		t.Fatalf("without identity: %v", err)
 	}
 	if a.closed != 1 {
 		t.Errorf("attachment closed %d times", a.closed)

@@ -168,6 +168,21 @@ func TestHello(t *testing.T) {
 	}
 }
 
+// TestAssignedOfAll: a guest that names no function gets the first one that is free of all its own, on
+// whichever shard that is.
+func TestAssignedOfAll(t *testing.T) {
+	useShards(t, 2)
+	w := newWorld(t)
+	for _, want := range []uint32{1<<16 | 1, 1<<16 | 2, 1<<16 | 4} {
+		if r := dialRaw(t, w.sockets[0]).hello(abi.FunctionAssigned); r.Status != abi.StatusOK || r.Function != want {
+			t.Fatalf("%+v, want function %#x", r, want)
+		}
+	}
+	if r := dialRaw(t, w.sockets[0]).hello(abi.FunctionAssigned); r.Status == abi.StatusOK {
+		t.Errorf("a fourth: %+v", r)
+	}
+}
+
 // F39: guestlib's error has the device's reason.
 func TestHelloReason(t *testing.T) {
 	w := newWorld(t)

@@ -107,6 +107,8 @@ cm: {listen: 127.0.0.1:7471, identity: keys/host1}
 		{"margin range", base + "psp: {replay_margin: 1h}\n", []string{"psp.replay_margin: 1h0m0s is out of range"}},
 		{"peer without cm", base + "peers: [" + peer2 + "]\n", []string{"cm.listen: missing", "cm.identity: missing"}},
 		{"peer is us", withPeer + "peers: [{host: 1, underlay: 10.0.0.2, cm: 127.0.0.1:7472, identity: a, tenants: [1]}]\n", []string{"peers[0].host: 1 is this NIC itself"}},
+		{"peer at our address", withPeer + "peers: [{host: 2, underlay: 10.0.0.1, cm: 127.0.0.1:7472, identity: a, tenants: [1]}]\n", []string{"peers[0].underlay: 10.0.0.1 cannot be the peer's address"}},
+		{"peer at no station's address", withPeer + "peers: [{host: 2, underlay: 224.0.0.1, cm: 127.0.0.1:7472, identity: a, tenants: [1]}]\n", []string{"peers[0].underlay: 224.0.0.1 cannot be the peer's address"}},
 		{"peer twice", withPeer + "peers: [" + peer2 + ", " + peer2 + "]\n", []string{"peers[1].host: 2 is already peers[0]", "peers[1].underlay: 10.0.0.2 is already peers[0]", "peers[1].identity"}},
 		{"peer empty", withPeer + "peers: [{}]\n", []string{"peers[0].host", "peers[0].underlay: missing", "peers[0].cm: missing", "peers[0].identity: missing", "peers[0].tenants: missing"}},
 		{"peer far", withPeer + "peers: [{host: 2, underlay: 10.9.0.2, cm: 127.0.0.1:7472, identity: a, tenants: [1]}]\n", []string{"10.9.0.2 is outside 10.0.0.0/24 and uplink.gateway is not set"}},

@@ -2,10 +2,12 @@ package control
 
 import (
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -92,4 +94,40 @@ func TestSilentOnSocket(t *testing.T) {
 	if _, err := first.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("the oldest is still open")
 	}
+}
+
+// pipes is a listener for what is sent to it.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error { close(p); return nil }
+func (pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+// TestCloseHangsUp: a client that says nothing holds up the end for a second, and has lost its
+// connection then.
+func TestCloseHangsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := make(pipes)
+		s := ServeOn(ln, sample())
+		here, there := net.Pipe()
+		ln <- there
+		var err error
+		go func() { _, err = here.Read(make([]byte, 1)) }()
+		synctest.Wait()
+		start := time.Now()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if took := time.Since(start); took != time.Second || !errors.Is(err, io.EOF) {
+			t.Errorf("after %s the client sees %v", took, err)
+		}
+		_ = here.Close()
+	})
 }

@@ -3,6 +3,9 @@ package gateway
 import (
 	"net/netip"
 	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
 )
 
 // TestFlowsSpread: flows that differ in a port or an address come out on all paths.
@@ -43,6 +46,34 @@ func TestFlowsSpread(t *testing.T) {
 			b[at], b[at+1] = byte(i>>8), byte(i)
 			return b
 		})
+	}
+}
+
+// TestFlowStays: packets of one flow take one path: the messages of ICMP between two addresses, which
+// have no ports, and the fragments of a datagram, of which only the first has.
+func TestFlowStays(t *testing.T) {
+	flow := func(b []byte) uint32 {
+		t.Helper()
+		h, drop := parseIP(b)
+		if drop != 0 {
+			t.Fatal(drop)
+		}
+		return h.flow(b)
+	}
+	ping := func(seq uint16) []byte {
+		icmp := &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(8, 0), Id: 5, Seq: seq}
+		return frame(t, eth(gwA, macA, layers.EthernetTypeIPv4), ip4(ipA, ipC, layers.IPProtocolICMPv4), icmp)[ethLen:]
+	}
+	if a, b := flow(ping(1)), flow(ping(2)); a != b {
+		t.Errorf("two echo requests: flows %#x and %#x", a, b)
+	}
+	fragment := func(offset uint16, more layers.IPv4Flag) []byte {
+		ip := ip4(ipA, ipC, layers.IPProtocolUDP)
+		ip.Flags, ip.FragOffset = more, offset
+		return frame(t, eth(gwA, macA, layers.EthernetTypeIPv4), ip, gopacket.Payload{byte(offset), 1, 2, 3, 4, 5, 6, 7})[ethLen:]
+	}
+	if a, b := flow(fragment(0, layers.IPv4MoreFragments)), flow(fragment(1, 0)); a != b {
+		t.Errorf("two fragments: flows %#x and %#x", a, b)
 	}
 }
 

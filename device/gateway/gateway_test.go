@@ -250,6 +250,16 @@ func TestDropsFromPort(t *testing.T) {
 			return ndFrame(t, macA, v6A, addr("ff02::1:ff00:9"), ndSolicit, addr("fd00::9"))
 		}, Offload{}},
 		{"solicitation in another's name", DropSourceIP, func(t testing.TB) []byte { return ndFrame(t, macA, v6B, v6C, ndSolicit, v6C) }, Offload{}},
+		{"DHCP answer", DropDHCP, func(t testing.TB) []byte {
+			f := dhcpFrame(t, macA, layers.DHCPMsgTypeDiscover, netip.Addr{})
+			f[ethLen+ipv4Len+udpLen] = bootReply
+			return f
+		}, Offload{}},
+		{"half a DHCP message", DropDHCP, func(t testing.TB) []byte {
+			u, ip := &layers.UDP{SrcPort: dhcpClient, DstPort: dhcpServer}, ip4(addr("0.0.0.0"), addr("255.255.255.255"), layers.IPProtocolUDP)
+			_ = u.SetNetworkLayerForChecksum(ip)
+			return frame(t, eth(everyone, macA, layers.EthernetTypeIPv4), ip, u, gopacket.Payload(append([]byte{bootRequest, 1, 6}, make([]byte, 100)...)))
+		}, Offload{}},
 		{"DHCP in another's name", DropDHCP, func(t testing.TB) []byte { return dhcpFrame(t, macB, layers.DHCPMsgTypeDiscover, netip.Addr{}) }, Offload{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -504,6 +514,14 @@ func TestEcho(t *testing.T) {
 	icmp, _ := decode(t, n.output()[0].b).Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4)
 	if icmp == nil || icmp.TypeCode.Type() != 0 || icmp.Id != 5 || icmp.Seq != 6 || string(icmp.Payload) != "hello" {
 		t.Errorf("%+v", icmp)
+	}
+
+	ip := ip6(v6A, v6C, layers.IPProtocolICMPv6) // another's: it is not the gateway's to answer
+	to := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(128, 0)}
+	_ = to.SetNetworkLayerForChecksum(ip)
+	ping = frame(t, eth(gwA, macA, layers.EthernetTypeIPv6), ip, to, gopacket.Payload("\x00\x05\x00\x06hello"))
+	if p := n.send(bytes.Clone(ping), Offload{}); len(p) != 1 || !bytes.Equal(p[0], ping[ethLen:]) {
+		t.Errorf("%x of %x to the peer", p, ping)
 	}
 }
 

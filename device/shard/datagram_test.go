@@ -64,11 +64,11 @@ func testDatagrams(t *testing.T) {
 				from, to *driver
 				ahn      uint32
 			}{{a, b, ha}, {b, a, hb}} {
-				n := 100 * round
+				n := 4096 * round / 9 // up to the MTU
 				for i := range n {
 					c.from.data()[i] = byte(i * (round + 3))
 				}
-				c.to.receive(8192, 4096)
+				c.to.receive(8192, 40+4096)
 				c.from.datagram(c.ahn, c.to.qpn, n)
 				if cqe := c.from.done(); cqe.Status != abi.WCSuccess {
 					t.Fatal(cqe.Status)

@@ -153,6 +153,9 @@ func TestRoCEPortComes(t *testing.T) {
 		t.Fatal("a function without a port is in the network")
 	}
 	wiredPair(v, a, b, true)
+	if list := (View{b.shard()}).Connections(v.now, b.fn.ID); len(list) != 0 {
+		t.Errorf("with an address that nobody has yet: %+v", list)
+	}
 	for range 2 {
 		port = &Port{ID: a.fn.ID, Config: port.Config}
 		if err := ports.Add(port, func() error { return nil }, func() {}); err != nil {

@@ -60,6 +60,9 @@ func newTracedIn(t *testing.T, v *virtual, connect func() (a, b *driver)) *trace
 // idle lets everything come to rest.
 func (x *traced) idle() { x.v.idle(1e9) }
 
+// wallOffset is the wall clock less the virtual one.
+const wallOffset = 1_700_000_000_000_000_000
+
 // operations are what side i saw since the last call.
 func (x *traced) operations(i int) (list []*control.Operation) {
 	x.t.Helper()
@@ -67,7 +70,9 @@ func (x *traced) operations(i int) (list []*control.Operation) {
 	if lost != 0 {
 		x.t.Errorf("%d events lost", lost)
 	}
-	a := trace.NewAssembler(func(o *trace.Operation) { list = append(list, controller.DescribeOperation(x.ends[i].fn.ID, o, 0)) })
+	a := trace.NewAssembler(func(o *trace.Operation) {
+		list = append(list, controller.DescribeOperation(x.ends[i].fn.ID, o, wallOffset))
+	})
 	for j := range events {
 		a.Take(&events[j])
 	}
@@ -88,7 +93,7 @@ func timeline(o *control.Operation, start falcon.Time) string {
 	fmt.Fprintf(b, ", %s:", or(o.Status, "no completion"))
 	before := int64(0)
 	for i, s := range o.Steps {
-		fmt.Fprintf(b, " %s %d", s.Name, s.At-start)
+		fmt.Fprintf(b, " %s %d", s.Name, s.At-wallOffset-start)
 		if i > 0 && s.After != s.At-before {
 			fmt.Fprintf(b, " (after %d)", s.After)
 		}
@@ -330,7 +335,9 @@ func TestTraceOpen(t *testing.T) {
 	x.ends[0].send(abi.OpSend, 0, 100, x.ends[1], 0)
 	x.v.idle(400_000)
 	var got []*control.Operation
-	a := trace.NewAssembler(func(o *trace.Operation) { got = append(got, controller.DescribeOperation(x.ends[0].fn.ID, o, 0)) })
+	a := trace.NewAssembler(func(o *trace.Operation) {
+		got = append(got, controller.DescribeOperation(x.ends[0].fn.ID, o, wallOffset))
+	})
 	events, _ := x.rings[0].Take(nil)
 	for i := range events {
 		a.Take(&events[i])

@@ -1,6 +1,7 @@
 package thread
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"testing"
@@ -36,5 +37,42 @@ func TestProcessorThatIsNotThere(t *testing.T) {
 	}
 	if err := CheckProcessors([]int{cpu}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTimeSlice: a thread gets a short time slice, unless somebody gave it another policy than the
+// normal one.
+func TestTimeSlice(t *testing.T) {
+	slice := func(policy uint32) (before, after uint64) {
+		done := make(chan error)
+		go func() {
+			runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+			a, err := unix.SchedGetAttr(0, 0)
+			if err != nil {
+				done <- err
+				return
+			}
+			before, a.Policy = a.Runtime, policy
+			err = unix.SchedSetAttr(0, a, 0)
+			setTimeSlice()
+			a, err2 := unix.SchedGetAttr(0, 0)
+			after = a.Runtime
+			done <- errors.Join(err, err2)
+		}()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		return before, after
+	}
+	before, after := slice(unix.SCHED_NORMAL)
+	if before == 0 {
+		t.Log("Linux before 6.12 takes no notice")
+		return
+	}
+	if after != timeSlice {
+		t.Errorf("%d ns at a time, %d before", after, before)
+	}
+	if before, after = slice(unix.SCHED_BATCH); after != before {
+		t.Errorf("a thread with another policy: %d ns at a time, %d before", after, before)
 	}
 }

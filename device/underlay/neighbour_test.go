@@ -100,6 +100,29 @@ func TestRetryAndGiveUp(t *testing.T) {
 	}
 }
 
+// What waits for a neighbour goes in its order when the answer comes, however much has waited before.
+func TestParkedGoInOrder(t *testing.T) {
+	a := newStack(t, macA, "10.0.0.1/24")
+	out := make([]byte, 1514)
+	for i := range byte(maxParked/parkedPerPeer + 1) {
+		ip := [4]byte{10, 0, 0, 10 + i}
+		for k := range byte(parkedPerPeer) {
+			f, n := payload(string([]byte{i, k}))
+			a.Output(0, netip.AddrFrom4(ip), 1, false, f, n)
+		}
+		a.Next(out) // the request
+		a.Input(0, arpFrame(macA, macC, arp{op: arpReply, senderMAC: macC, senderIP: ip, targetMAC: macA, targetIP: ipA.As4()}))
+		for k := range byte(parkedPerPeer) {
+			if n := a.Next(out); n < Headroom || MAC(out[:6]) != macC || string(out[Headroom:n]) != string([]byte{i, k}) {
+				t.Fatalf("frame %d for neighbour %d: %x", k, i, out[:n])
+			}
+		}
+		if n := a.Next(out); n != 0 {
+			t.Fatalf("one more: %x", out[:n])
+		}
+	}
+}
+
 // Resolve asks once, and what is sent after the answer does not wait.
 func TestResolveAhead(t *testing.T) {
 	a := newStack(t, macA, "10.0.0.1/24")
