@@ -170,6 +170,36 @@ func TestPorts(t *testing.T) {
 	}
 }
 
+// TestFollowed: what is captured can be read while the capture goes on.
+func TestFollowed(t *testing.T) {
+	r, w := io.Pipe()
+	got := make(chan error, 1)
+	go func() {
+		ng, err := pcapgo.NewNgReader(r, pcapgo.NgReaderOptions{})
+		if err == nil {
+			_, _, err = ng.ReadPacketData()
+		}
+		got <- err
+		_, _ = io.Copy(io.Discard, r)
+	}()
+	c, err := New(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Packet(Sealed, Out, 1, []byte("frame"), "")
+	select {
+	case err := <-got:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("no packet")
+	}
+	if err := errors.Join(c.Close(), w.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 // gate is a writer that waits until it is opened.
 type gate struct {
 	mu   sync.Mutex

@@ -428,9 +428,9 @@ func TestNeighbourDiscovery(t *testing.T) {
 
 func TestDHCP(t *testing.T) {
 	n := newNet(t)
-	ask := func(kind layers.DHCPMsgType, wants netip.Addr) *layers.DHCPv4 {
+	answer := func(f []byte) *layers.DHCPv4 {
 		t.Helper()
-		n.send(dhcpFrame(t, macA, kind, wants), Offload{})
+		n.send(f, Offload{})
 		out := n.output()
 		if len(out) != 1 || out[0].port != n.a {
 			t.Fatalf("%d answers", len(out))
@@ -440,6 +440,10 @@ func TestDHCP(t *testing.T) {
 			t.Fatalf("%+v", d)
 		}
 		return d
+	}
+	ask := func(kind layers.DHCPMsgType, wants netip.Addr) *layers.DHCPv4 {
+		t.Helper()
+		return answer(dhcpFrame(t, macA, kind, wants))
 	}
 	option := func(d *layers.DHCPv4, o layers.DHCPOpt) []byte {
 		for _, x := range d.Options {
@@ -465,6 +469,17 @@ func TestDHCP(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	if d := ask(layers.DHCPMsgTypeRequest, ipB); option(d, layers.DHCPOptMessageType)[0] != byte(layers.DHCPMsgTypeNak) || option(d, layers.DHCPOptSubnetMask) != nil {
+		t.Errorf("%+v", d)
+	}
+	renewal := dhcpFrame(t, macA, layers.DHCPMsgTypeRequest, netip.Addr{}) // to the server itself, of the address it has
+	copy(renewal, gwA[:])
+	copy(renewal[ethLen+12:], ipA.AsSlice())
+	copy(renewal[ethLen+16:], router4.AsSlice())
+	finishIPv4(renewal[ethLen:], ipv4Len)
+	m := renewal[ethLen+ipv4Len+udpLen:]
+	copy(m[12:], ipA.AsSlice())
+	finishL4(renewal[ethLen:], &header{proto: protoUDP, src: ipA, dst: router4, l4: ipv4Len, total: ipv4Len + udpLen + len(m)}, 6)
+	if d := answer(renewal); option(d, layers.DHCPOptMessageType)[0] != byte(layers.DHCPMsgTypeAck) || !d.YourClientIP.Equal(ipA.AsSlice()) {
 		t.Errorf("%+v", d)
 	}
 	n.a.Assign = false

@@ -378,6 +378,13 @@ func TestBrokenRings(t *testing.T) {
 				mem[desc+16*i+12] |= 4
 			}
 		}, vhosttest.QueueConfig{}},
+		{"not offered indirect, packed", func(mem []byte, desc, _ uint64, _ *vhosttest.Queue) {
+			copy(mem[bufAt+0x100:], mem[desc:desc+16]) // a good table
+			mem[bufAt+0x100+14] = 0
+			binary.LittleEndian.PutUint64(mem[desc:], bufAt+0x100)
+			mem[desc+8], mem[desc+14] = 16, mem[desc+14]&^1|4
+		}, vhosttest.QueueConfig{Packed: true}},
+		{"indirect with a next one, packed", func(mem []byte, desc, _ uint64, _ *vhosttest.Queue) { mem[desc+14] |= 1 }, vhosttest.QueueConfig{Packed: true, Indirect: true}},
 		{"indirect in indirect", nil, vhosttest.QueueConfig{Indirect: true}},
 		{"outside memory", func(mem []byte, desc, _ uint64, _ *vhosttest.Queue) {
 			for i := range uint64(16) {
