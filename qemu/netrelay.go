@@ -81,8 +81,12 @@ func newRings(queuePairs int) (*os.File, []byte, error) {
 func MapRings(f *os.File, queuePairs int) ([]byte, error) {
 	defer f.Close()
 	size := vhostnet.LedgerBytes(queuePairs)
-	if st, err := f.Stat(); err != nil || st.Size() < int64(size) {
-		return nil, fmt.Errorf("ledger of rings: not %d bytes of memory (%v)", size, err)
+	st, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("ledger of rings: %w", err)
+	}
+	if st.Size() < int64(size) {
+		return nil, fmt.Errorf("ledger of rings: %d bytes, want %d", st.Size(), size)
 	}
 	return mapRings(f, size)
 }
