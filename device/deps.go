@@ -52,7 +52,7 @@ func (d *Deps) close() {
 	if d.Uplink != nil {
 		_ = d.Uplink.Close()
 	}
-	_ = d.Capture.Close()
+	_ = d.Capture.Close() // also of none
 	if d.Control != nil {
 		_ = d.Control.Close()
 	}

@@ -117,7 +117,7 @@ func TestUserModeLinux(t *testing.T) {
 		guest := exec.CommandContext(ctx, filepath.Join(root, "usr/bin/linux.uml"),
 			"mem=128M", "initrd="+initrd, "con=null", "con0=null,fd:1", "ssl1=null,fd:2", "uml_dir="+dir, "umid=guest",
 			"virtio_uml.device="+filepath.Join(dir, "p1")+":1", "quiet", "--", "/bin/busybox", "sh", "/script")
-		guest.Env = append(os.Environ(), "TMPDIR=/dev/shm")                                 // where it puts its memory
+		guest.Env = append(os.Environ(), "TMPDIR=/dev/shm")                                 // where its memory is, for a port takes only tmpfs
 		guest.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true} // it has a process for each of its own
 		guest.Cancel = func() error { return syscall.Kill(-guest.Process.Pid, syscall.SIGKILL) }
 		said, err := guest.CombinedOutput()
