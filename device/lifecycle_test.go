@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -23,6 +25,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -250,5 +253,59 @@ func TestRunWithoutPeers(t *testing.T) {
 	stop()
 	if _, err := n.Functions(context.Background()); !errors.Is(err, inbox.ErrStopped) {
 		t.Errorf("asked after its end: %v", err)
+	}
+}
+
+// askedForGuests notes that an attachment was asked for guests.
+type askedForGuests struct {
+	queues.Attachment
+	was atomic.Bool
+}
+
+func (a *askedForGuests) Accept() (queues.Session, error) {
+	a.was.Store(true)
+	return a.Attachment.Accept()
+}
+
+// TestBeginsBeforeItAnswers: what a NIC does before it serves is over when it answers for the first
+// time, on its control socket and to guests. A worker gives up rights then and says that it is ready.
+func TestBeginsBeforeItAnswers(t *testing.T) {
+	dir := t.TempDir()
+	cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
+	cfg.Peers, cfg.Control = nil, filepath.Join(dir, "ctl")
+	port, err := fabric.New(devicetest.MTU).Port("alone")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare, err := qemu.ListenUnix(filepath.Join(dir, "guests"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, guests := control.NewClient(cfg.Control), &askedForGuests{Attachment: bare}
+	began := false
+	n, err := NewNIC(cfg, Deps{Uplink: port, Attachments: []Attachment{{Name: "bare", Attachment: guests}}, Begin: func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if _, err := client.NIC(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("asked before the NIC begins: %v", err)
+		}
+		began = true
+		if guests.was.Load() {
+			t.Error("guests are let in before the NIC begins")
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(ctx) }()
+	<-n.Ready()
+	if _, err := client.NIC(ctx); err != nil || !began {
+		t.Errorf("it has begun: %v; %v", began, err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
 	}
 }

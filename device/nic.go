@@ -149,8 +149,8 @@ func (n *NIC) newShards() (err error) {
 	return nil
 }
 
-// recall sets functions as they were set in the NIC before. It is called before there are shards. What
-// does not fit the configuration any more is left out.
+// recall sets functions as they were set in the NIC before. It is called before there are shards.
+// What does not fit the configuration any more is left out.
 func (n *NIC) recall() {
 	refused, err := n.settings.Recall(func(id pfvf.ID, c *control.FunctionChange) error { return n.core.Functions.Recall(id, c) })
 	if err != nil {
@@ -264,7 +264,7 @@ func monotonic() func() int64 {
 // wallOffset is the wall clock less the shards', in nanoseconds.
 func (n *NIC) wallOffset() int64 { return time.Now().UnixNano() - n.clock() }
 
-// Ready is closed when Run has everything listening.
+// Ready is closed when Run has everything listening, and Deps.Begin has returned.
 func (n *NIC) Ready() <-chan struct{} { return n.ready }
 
 // Run serves until ctx is done, then takes everything down: guests are
@@ -290,18 +290,24 @@ func (n *NIC) Run(ctx context.Context) error {
 		threads.Go(u.thread.Run)
 	}
 	core.Go(func() { n.core.Run(n.clock, n.links.send) })
-	err := n.startControl()
+	err := n.listenControl()
 	var accepting sync.WaitGroup
 	if err == nil {
+		if n.cfg.Metrics.Listen.IsValid() {
+			s := n.records.listenMetrics(n.API)
+			accepting.Go(func() { n.records.keepMetrics(ctx, n.API, s) })
+		}
+		if n.deps.Begin != nil {
+			n.deps.Begin()
+		}
+		if n.deps.Control != nil {
+			n.control = control.ServeOn(n.deps.Control, n)
+		}
 		for _, a := range n.deps.Attachments {
 			accepting.Go(func() { n.accept(a) })
 		}
 		for _, u := range n.units {
 			accepting.Go(func() { n.fitter.always(u, ctx.Done()) })
-		}
-		if n.cfg.Metrics.Listen.IsValid() {
-			s := n.records.listenMetrics(n.API)
-			accepting.Go(func() { n.records.keepMetrics(ctx, n.API, s) })
 		}
 		accepting.Go(func() { n.records.watchCapture(ctx, n.EndCapture) })
 		n.log.Info("running", "host", n.cfg.NIC.Host, "uplink", n.units[0].uplink.Name(), "address", n.cfg.Uplink.Address.String(), "functions", n.units.functions(), "shards", len(n.units))
@@ -354,13 +360,14 @@ func (n *NIC) farewell() {
 	}
 }
 
-func (n *NIC) startControl() (err error) {
-	if n.cfg.Control != "" {
-		if n.deps.Control != nil {
-			n.control = control.ServeOn(n.deps.Control, n)
-		} else {
-			n.control, err = control.Serve(n.cfg.Control, n)
-		}
+// listenControl makes the control socket, unless somebody else has or there is to be none.
+func (n *NIC) listenControl() error {
+	if n.cfg.Control == "" || n.deps.Control != nil {
+		return nil
+	}
+	l, err := control.Listen(n.cfg.Control)
+	if err == nil {
+		n.deps.Control = l
 	}
 	return err
 }

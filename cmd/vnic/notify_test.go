@@ -59,13 +59,11 @@ func TestReadiness(t *testing.T) {
 		_, err := runHere(t, "wait", "-s", socket)
 		waited <- err
 	}()
-	nic, err := device.NewNIC(cfg, device.Deps{Uplink: uplink})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- serve(ctx, nic, slog.New(slog.DiscardHandler), notify) }()
+	go func() {
+		ended <- serve(ctx, cfg, device.Deps{Uplink: uplink, Log: slog.New(slog.DiscardHandler)}, notify)
+	}()
 	expect("READY=1")
 	if err := <-waited; err != nil {
 		t.Fatal(err)

@@ -113,36 +113,41 @@ func runNIC(ctx context.Context, cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	nic, err := device.NewNIC(cfg, device.Deps{Attachments: attachments, Guests: guestPorts{ownDoor, log}, Log: log})
-	if err != nil {
-		return err
-	}
-	return serve(ctx, nic, log, notify)
+	return serve(ctx, cfg, device.Deps{Attachments: attachments, Guests: guestPorts{ownDoor, log}, Log: log}, notify)
 }
 
-// serve runs the NIC and keeps the service manager informed.
-func serve(ctx context.Context, nic *device.NIC, log *slog.Logger, notify func(string) error) error {
+// serve runs a NIC and keeps the service manager informed. It is told that the NIC is ready before
+// the NIC answers anybody: who has had an answer may take it that a service manager keeps the NIC
+// running.
+func serve(ctx context.Context, cfg *config.Config, deps device.Deps, notify func(string) error) error {
 	tell := func(state string) {
 		if err := notify(state); err != nil {
-			log.Warn("service manager not told", "state", state, "err", err)
+			deps.Log.Warn("service manager not told", "state", state, "err", err)
 		}
+	}
+	began := make(chan struct{})
+	deps.Begin = func() {
+		tell(stateReady)
+		close(began)
+	}
+	nic, err := device.NewNIC(cfg, deps)
+	if err != nil {
+		return err
 	}
 	ended := make(chan struct{})
 	var told sync.WaitGroup
 	told.Go(func() {
 		select {
-		case <-nic.Ready():
-			tell(stateReady)
 		case <-ended:
-			return
+		case <-ctx.Done():
 		}
 		select {
-		case <-ctx.Done():
-		case <-ended:
+		case <-began:
+			tell(stateStopping)
+		default:
 		}
-		tell(stateStopping)
 	})
-	err := nic.Run(ctx)
+	err = nic.Run(ctx)
 	close(ended)
 	told.Wait()
 	return err

@@ -85,11 +85,7 @@ func workFor(w *supervisor.Worker, path, logFormat string) error {
 	if deps.Attachments, err = attach(cfg, givenSockets{w, qemu.VhostOptions{Log: log, Known: w.Joined()}}); err != nil {
 		return err
 	}
-	nic, err := device.NewNIC(cfg, deps)
-	if err != nil {
-		return err
-	}
-	return serve(ctx, nic, log, func(state string) error {
+	return serve(ctx, cfg, deps, func(state string) error {
 		if state == stateReady {
 			w.Discard() // devices of a configuration before this one
 			restrict(cfg, log)
@@ -253,7 +249,8 @@ func (s givenSockets) use(guest *qemu.VfioUser, w window, fds []int) error {
 	return guest.UseFunction(w.function, win, s.w.Acceptor(windowName(givenVfio, w)))
 }
 
-// function makes a function while the NIC runs, and leaves it to the supervisor to serve it to QEMU.
+// function makes a function while the NIC runs, and leaves it to the supervisor to serve it to
+// QEMU.
 func (s givenSockets) function(guest *qemu.VfioUser, w window, _ qemu.VfioPCI) error {
 	win, err := ivshmem.NewWindow(w.function, w.kind)
 	if err != nil {

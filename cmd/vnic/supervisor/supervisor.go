@@ -94,8 +94,8 @@ type Supervisor struct {
 	relays map[string]Relay // Config.Relays, and those that came later
 }
 
-// ErrFirst says that the first worker ended before it was ready: it has said why
-// itself, on standard error.
+// ErrFirst says that the first worker ended by itself before it was ready: it has said why, on
+// standard error.
 var ErrFirst = errors.New("the worker ended before it was ready")
 
 // Run runs workers until ctx is done, or the first worker fails. A supervisor whose worker has
@@ -282,7 +282,10 @@ func (s *Supervisor) judge(p *process, failure error) (wait time.Duration, err e
 		if failure != nil {
 			return 0, failure
 		}
-		return 0, ErrFirst
+		if p.cmd.ProcessState.Exited() {
+			return 0, ErrFirst
+		}
+		return 0, fmt.Errorf("the worker ended before it was ready: %s", how)
 	}
 	if lived >= s.cfg.Settle {
 		s.hasty = 0

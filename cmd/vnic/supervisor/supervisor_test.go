@@ -45,6 +45,8 @@ func testWorker(mode string) error {
 		err := errors.New("broken on purpose")
 		w.Failed(err)
 		return err
+	case mode == "killed":
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case mode == "hangs" && second:
 		select {}
 	}
@@ -174,8 +176,8 @@ type scene struct {
 	order  []string // calls of Prepare, Commit and Revert
 }
 
-// last waits for the n-th worker that spoke. Before the first is told to serve, its end would be that
-// of the supervisor.
+// last waits for the n-th worker that spoke. Before the first is told to serve, its end would be
+// that of the supervisor.
 func (s *scene) last(t *testing.T, n int) (line string, pid int) {
 	t.Helper()
 	line, pid = s.testRelay.last(t, n)
@@ -377,6 +379,10 @@ func TestFirstFails(t *testing.T) {
 	if err := supervise(t, "broken", nil).wait(t); !errors.Is(err, ErrFirst) {
 		t.Errorf("%v", err)
 	}
+	// This one says nothing itself.
+	if err := supervise(t, "killed", nil).wait(t); err == nil || errors.Is(err, ErrFirst) || !strings.Contains(err.Error(), "signal: killed") {
+		t.Errorf("%v", err)
+	}
 	if err := supervise(t, "serve", func(c *Config) { c.Program = "/nowhere" }).wait(t); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
@@ -485,10 +491,9 @@ func (r *testRelay) spoke(t *testing.T, with string) string {
 	return ""
 }
 
-// TestCrashLoop: workers that serve for a moment only are started again for ever,
-// after pauses.
-// TestUpgradeRefusedBeforeReady: an upgrade that is refused while the first worker does not serve yet
-// takes nothing away. When that worker serves, its program is what later ones go back to (F52).
+// TestCrashLoop: workers that serve for a moment only are started again for ever, after pauses.
+// TestUpgradeRefusedBeforeReady: an upgrade that is refused while the first worker does not serve
+// yet takes nothing away. When that worker serves, its program is what later ones go back to (F52).
 func TestUpgradeRefusedBeforeReady(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
