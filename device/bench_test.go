@@ -12,8 +12,8 @@ import (
 // the guest's side, rings, Falcon and seal, without any kernel in between. Both
 // NICs and both clients share this process.
 //
-// The NICs begin within each part: the testing package sets GOMAXPROCS when a part begins, which takes
-// back the processor of Go's scheduler that each shard's thread has reserved.
+// The NICs begin within each part: the testing package sets GOMAXPROCS when a part begins, which
+// takes back the processor of Go's scheduler that each shard's thread has reserved.
 func BenchmarkBareGuests(b *testing.B) {
 	pair := func(b *testing.B) (x, y *endpoint) {
 		w := newWorld(b)

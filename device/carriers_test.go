@@ -283,8 +283,8 @@ func TestCarriedHello(t *testing.T) {
 	})
 }
 
-// TestCarriedLife: a driver enables its function, has a command carried out, is told of a fault, and
-// leaves; the next finds the function free.
+// TestCarriedLife: a driver enables its function, has a command carried out, is told of a fault,
+// and leaves; the next finds the function free.
 func TestCarriedLife(t *testing.T) {
 	eachCarrier(t, func(t *testing.T, w *world, attach func(uint32) (carried, uint64, abi.Status, string)) {
 		for range 2 {

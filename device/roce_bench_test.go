@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// The data path over RoCEv2, beside Falcon: functions of two NICs with ports, bare clients, the same
-// uplinks, sealed, with superframes. See datapath_bench_test.go.
+// The data path over RoCEv2, beside Falcon: functions of two NICs with ports, bare clients, the
+// same uplinks, sealed, with superframes. See datapath_bench_test.go.
 
 // wires measures both.
 func wires(b *testing.B, metric string, measure func(b *testing.B, r *rig) float64) {

@@ -168,8 +168,8 @@ func TestHello(t *testing.T) {
 	}
 }
 
-// TestAssignedOfAll: a guest that names no function gets the first one that is free of all its own, on
-// whichever shard that is.
+// TestAssignedOfAll: a guest that names no function gets the first one that is free of all its own,
+// on whichever shard that is.
 func TestAssignedOfAll(t *testing.T) {
 	useShards(t, 2)
 	w := newWorld(t)

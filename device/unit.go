@@ -13,7 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/thread"
 )
 
-// unit is a shard with what serves it: its thread, its part of the uplink, the devices of its ports.
+// unit is a shard with what serves it: its thread, its part of the uplink, the devices of its
+// ports.
 type unit struct {
 	*shard.Shard
 	thread *thread.Thread

@@ -39,9 +39,9 @@ func TestShareOf(t *testing.T) {
 	}
 }
 
-// TestImpairedShards: NICs of one, two and three shards in virtual time, whose uplinks are asked to have
-// a rate and to lose packets. Whatever the number of shards, the uplink lets through the same, the
-// counts of its parts agree with what is seen outside, and a seed decides alike each time.
+// TestImpairedShards: NICs of one, two and three shards in virtual time, whose uplinks are asked to
+// have a rate and to lose packets. Whatever the number of shards, the uplink lets through the same,
+// the counts of its parts agree with what is seen outside, and a seed decides alike each time.
 func TestImpairedShards(t *testing.T) {
 	const (
 		frame = 1000                 // bytes

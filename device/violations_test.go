@@ -67,8 +67,8 @@ func TestHonestDriver(t *testing.T) {
 	}
 }
 
-// TestClearViolations: the operator takes note of what drivers broke and has the NIC forget it; what
-// comes later is there again.
+// TestClearViolations: the operator takes note of what drivers broke and has the NIC forget it;
+// what comes later is there again.
 func TestClearViolations(t *testing.T) {
 	w := newWorld(t)
 	e := newEndpoint(t, w.open(0, "pf0.vf1"))

@@ -65,8 +65,8 @@ func (c *state) queueNack(n nackEntry) {
 	c.e.schedule.queues[classAck].push(c.self())
 }
 
-// countNack counts a NACK by its code, a reserved one (Falcon §7.8) as code 0. The ULP can refuse with
-// such a code too.
+// countNack counts a NACK by its code, a reserved one (Falcon §7.8) as code 0. The ULP can refuse
+// with such a code too.
 func countNack(counts *[wire.NackCodes]uint64, code wire.NackCode) {
 	if !code.Valid() {
 		code = 0

@@ -1,7 +1,7 @@
 package falcon
 
-// outcome is how transactions end, and the order in which that is told; and what the target has room
-// for.
+// outcome is how transactions end, and the order in which that is told; and what the target has
+// room for.
 type outcome struct{ state }
 
 // complete records the outcome of a transaction of the initiator and reports it, on an ordered

@@ -40,8 +40,8 @@ const Forever Time = math.MaxInt64
 // Conn is one end of a connection. All methods belong to the engine's owner.
 type Conn struct{ receiver }
 
-// What a connection does is in layers, each a type that has the one below it embedded. A layer knows
-// those below it, and the compiler sees to it that it calls nothing above:
+// What a connection does is in layers, each a type that has the one below it embedded. A layer
+// knows those below it, and the compiler sees to it that it calls nothing above:
 //
 //	Conn ▶ receiver ▶ sender ▶ transactions ▶ delivery ▶ outcome ▶ state
 

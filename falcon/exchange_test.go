@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// TestCountersOfAnExchange: both ends count a known exchange exactly: pushes and pulls of which one is lost, one is refused and
-// one meets a receiver that is not ready (F65).
+// TestCountersOfAnExchange: both ends count a known exchange exactly: pushes and pulls of which one
+// is lost, one is refused and one meets a receiver that is not ready (F65).
 func TestCountersOfAnExchange(t *testing.T) {
 	p := newPair(t)
 	refused := false
@@ -28,8 +28,8 @@ func TestCountersOfAnExchange(t *testing.T) {
 	p.push(p.a, 100, 1, 2, 3, 4, 5, 6)
 	p.pull(p.a, 1000, 7, 8)
 	p.run(100 * ms)
-	// The early retransmission crosses the answer that was late: one duplicate. A push behind the one that is not ready gets the
-	// same answer.
+	// The early retransmission crosses the answer that was late: one duplicate. A push behind the
+	// one that is not ready gets the same answer.
 	initiator := falcon.Stats{
 		PacketsReceived: 9, Drops: [wire.DropCount]uint64{wire.DropNone: 9},
 		PacketsSent: 14, DataSent: 8, AcksSent: 1, AcksReceived: 3, ExtendedAcksReceived: 2, NacksReceived: 4,
@@ -52,8 +52,8 @@ func TestCountersOfAnExchange(t *testing.T) {
 	}
 }
 
-// TestFirstTimes: the age of a transaction counts from its first packet, and the first out-of-window notification is acted on
-// however early it comes (F65).
+// TestFirstTimes: the age of a transaction counts from its first packet, and the first
+// out-of-window notification is acted on however early it comes (F65).
 func TestFirstTimes(t *testing.T) {
 	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.GiveUp = 1500 * us })
 	if err := s.c.Push(s.now, 1, 32); err != nil {
@@ -75,7 +75,8 @@ func TestFirstTimes(t *testing.T) {
 	}
 }
 
-// TestResponsesLeaveRequestsTheirContexts: responses under way take nothing of TxContexts, which is for requests (F65).
+// TestResponsesLeaveRequestsTheirContexts: responses under way take nothing of TxContexts, which is
+// for requests (F65).
 func TestResponsesLeaveRequestsTheirContexts(t *testing.T) {
 	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) { cfg[0].TxContexts = 1 })
 	p.pull(p.b, 1000, 1, 2, 3)
@@ -91,8 +92,8 @@ func TestResponsesLeaveRequestsTheirContexts(t *testing.T) {
 	}
 }
 
-// TestSharesOfFunctionsEnd: a function's share lasts as long as one of its connections, and only a weight that matters is
-// kept (F65).
+// TestSharesOfFunctionsEnd: a function's share lasts as long as one of its connections, and only a
+// weight that matters is kept (F65).
 func TestSharesOfFunctionsEnd(t *testing.T) {
 	s := newSingle(t, testProfile())
 	cfg := connConfig(true)

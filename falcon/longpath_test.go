@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/sim"
 )
 
-// TestPathIsLong (F14): a round trip above the delay target holds a connection at a packet at a time;
-// it is told once.
+// TestPathIsLong (F14): a round trip above the delay target holds a connection at a packet at a
+// time; it is told once.
 func TestPathIsLong(t *testing.T) {
 	for _, c := range []struct {
 		delay falcon.Time

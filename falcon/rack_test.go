@@ -218,8 +218,8 @@ func TestProbesEnd(t *testing.T) {
 	}
 }
 
-// TestReceivedAndRefused: what an acknowledgement says of a push that was refused with RNR is of the copy
-// refused. It is sent again when the peer's time is over.
+// TestReceivedAndRefused: what an acknowledgement says of a push that was refused with RNR is of
+// the copy refused. It is sent again when the peer's time is over.
 func TestReceivedAndRefused(t *testing.T) {
 	s := newSingle(t, rttProfile(20*us))
 	s.push(1)

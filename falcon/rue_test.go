@@ -164,8 +164,8 @@ func TestCase92_BoundedQueue(t *testing.T) {
 	}
 }
 
-// TestEachResultHasItsLatency: the RUE works on while results are on their way, and a result does not
-// come into force with an earlier one.
+// TestEachResultHasItsLatency: the RUE works on while results are on their way, and a result does
+// not come into force with an earlier one.
 func TestEachResultHasItsLatency(t *testing.T) {
 	cfg := slow()
 	cfg.Latency = 50 * us

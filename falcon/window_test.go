@@ -115,7 +115,8 @@ func TestCase28_AckProcessing(t *testing.T) {
 	}
 }
 
-// TestBasesInPackets: the bases that other packets bring acknowledge like an ACK's, either one alone.
+// TestBasesInPackets: the bases that other packets bring acknowledge like an ACK's, either one
+// alone.
 func TestBasesInPackets(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.push(1)

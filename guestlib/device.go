@@ -102,9 +102,10 @@ type attributes struct {
 }
 
 // Open attaches to a function and enables it. The url is vsock://2:7000 or pci:// in a guest, or
-// unix:///path for a process on the NIC's own host; ?function=pf0.vf1 names the function where several are
-// assigned to the caller. vsock://1:7000?memory=/dev/shm/FILE is a process on the NIC's own host
-// over the kernel's vsock loopback, with memory in a file that the NIC's configuration names.
+// unix:///path for a process on the NIC's own host; ?function=pf0.vf1 names the function where
+// several are assigned to the caller. vsock://1:7000?memory=/dev/shm/FILE is a process on the NIC's
+// own host over the kernel's vsock loopback, with memory in a file that the NIC's configuration
+// names.
 func Open(ctx context.Context, url string, opts Options) (*Device, error) {
 	t, err := parseURL(url)
 	if err != nil {
@@ -285,8 +286,8 @@ func (d *Device) openWindow(at *attributes, function uint32) {
 }
 
 // Path names the way that doorbells and events take: "ivshmem-msix" and "pci-msix" (a window, and
-// interrupts), "ivshmem" and "pci" (a window, and messages for events), "vsock" or "unix". In a guest the error says what
-// the better one lacks.
+// interrupts), "ivshmem" and "pci" (a window, and messages for events), "vsock" or "unix". In a
+// guest the error says what the better one lacks.
 func (d *Device) Path() (string, error) {
 	at := d.now.Load()
 	return at.path, at.winErr

@@ -104,8 +104,8 @@ func Dial(ctx context.Context, url string, memory int) (net.Conn, arena.Source, 
 	return conn, src, t.function, err
 }
 
-// Redial opens a further stream to a device that Dial connected to, with the memory there is. The one
-// before has ended.
+// Redial opens a further stream to a device that Dial connected to, with the memory there is. The
+// one before has ended.
 func Redial(ctx context.Context, url string, src arena.Source) (net.Conn, error) {
 	t, err := parseURL(url)
 	if err != nil {

@@ -32,8 +32,8 @@ func (m *pciMemory) Close() error {
 	return err
 }
 
-// dialPCI takes a PCI device and opens a session by it. Memory is mapped by the IOMMU where the guest
-// has one, else it is pinned and named by its physical addresses.
+// dialPCI takes a PCI device and opens a session by it. Memory is mapped by the IOMMU where the
+// guest has one, else it is pinned and named by its physical addresses.
 func dialPCI(ctx context.Context, t target, memory int) (net.Conn, arena.Source, error) {
 	pci, err := window.OpenPCI(t.address, uint32(t.function))
 	if errors.Is(err, window.ErrNone) {

@@ -47,7 +47,8 @@ func FuzzDeviceMessages(f *testing.F) {
 	})
 }
 
-// What a device puts into a completion queue is taken or refused, never a panic; nothing is completed that was not posted.
+// What a device puts into a completion queue is taken or refused, never a panic; nothing is
+// completed that was not posted.
 func FuzzCompletions(f *testing.F) {
 	good := abi.CQE{WRID: 1, QPN: 5, Opcode: abi.WCOpWrite}
 	b := make([]byte, abi.CQESize)

@@ -10,10 +10,10 @@ import (
 // RemoteWrite, RemoteRead and RemoteAtomic. With ZeroBased peers name its bytes from 0 on.
 type Binding = abi.BindMW
 
-// MW is a memory window. One of type 2 gives the peer of one QP access to a piece of a region, one of
-// type 1 the peers of all QPs of its PD, and takes it back, by work requests instead of
-// registrations. It is safe for concurrent use, but
-// which binding comes first is then anybody's guess.
+// MW is a memory window. One of type 2 gives the peer of one QP access to a piece of a region, one
+// of type 1 the peers of all QPs of its PD, and takes it back, by work requests instead of
+// registrations. It is safe for concurrent use, but which binding comes first is then anybody's
+// guess.
 type MW struct {
 	pd    *PD
 	rkey  uint32

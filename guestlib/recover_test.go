@@ -214,8 +214,8 @@ func TestBrokenDeviceStaysLost(t *testing.T) {
 	}
 }
 
-// TestDestroyWithoutTime: what is left of an earlier life is gone also for a caller whose time is over.
-// It must not ring in the life that follows, whose queues have the same numbers.
+// TestDestroyWithoutTime: what is left of an earlier life is gone also for a caller whose time is
+// over. It must not ring in the life that follows, whose queues have the same numbers.
 func TestDestroyWithoutTime(t *testing.T) {
 	nic, url := startNIC(t, nil)
 	d := openDevice(t, url)

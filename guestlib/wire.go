@@ -63,8 +63,8 @@ func (q *QP) Address() QPAddress { return QPAddress{q.dev.now.Load().info.GID, q
 // Wire takes a QP in INIT through RTR to RTS with a peer whose address was exchanged elsewhere, and
 // which does the same, sooner or later. It does not wait for the peer: receives and sends may be
 // posted at once. A send that finds no peer in time (8 s, or longer if the QP's timeouts say so)
-// fails with WCRetryExcErr, one of a UC QP is lost, and there is nobody to tell when the peer leaves: that is what Connect
-// is for. A peer may be another QP of this function, or the QP itself.
+// fails with WCRetryExcErr, one of a UC QP is lost, and there is nobody to tell when the peer
+// leaves: that is what Connect is for. A peer may be another QP of this function, or the QP itself.
 func (q *QP) Wire(ctx context.Context, peer QPAddress) error {
 	if q.dev.now.Load().info.Features&abi.FeatureExtendedVerbs == 0 {
 		return fmt.Errorf("%w: this device connects QPs by Connect and Accept only", ErrUnsupported)

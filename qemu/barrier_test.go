@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// TestBarriers has QEMU translate a program of one memory barrier: the barrier is in what it makes of
-// it. Without, a driver looks at the event index before its producer index is to be seen (DRV-604).
+// TestBarriers has QEMU translate a program of one memory barrier: the barrier is in what it makes
+// of it. Without, a driver looks at the event index before its producer index is to be seen
+// (DRV-604).
 func TestBarriers(t *testing.T) {
 	_, err := exec.LookPath("qemu-system-x86_64")
 	need(t, err == nil, "qemu-system-x86_64 is not installed")

@@ -12,8 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 )
 
-// dmaFile is a file with guest memory. A client passes it with each range that it maps, which with a
-// vIOMMU are thousands: it is kept, and mapped, once.
+// dmaFile is a file with guest memory. A client passes it with each range that it maps, which with
+// a vIOMMU are thousands: it is kept, and mapped, once.
 type dmaFile struct {
 	dev, ino uint64
 	fd       int
@@ -77,8 +77,8 @@ func (d *dmaMap) find(addr uint64) (at int, there bool) {
 	})
 }
 
-// remove takes a range of addresses away, also out of larger ones, and returns the files of those that
-// it was in, which the caller releases when nobody uses the memory any more.
+// remove takes a range of addresses away, also out of larger ones, and returns the files of those
+// that it was in, which the caller releases when nobody uses the memory any more.
 func (d *dmaMap) remove(r vfiouser.Range) (files []*dmaFile) {
 	at, _ := d.find(r.Addr)
 	if at > 0 && d.ranges[at-1].Overlaps(r) {

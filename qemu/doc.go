@@ -17,10 +17,10 @@
 // has none so that a named file and a layout come from the configuration, and a
 // bare client passes memory files.
 //
-// Subpackages: vhostuser and vfiouser (conversations with QEMU), pci (configuration space), vring (split virtqueues), vsock
-// (virtio-vsock flows), ivshmem (windows for doorbells and events), fdpass (descriptors over unix
-// sockets), image (kernel and initramfs), guestinit (PID 1 of that initramfs), vhosttest (a front
-// end without QEMU, for tests).
+// Subpackages: vhostuser and vfiouser (conversations with QEMU), pci (configuration space), vring
+// (split virtqueues), vsock (virtio-vsock flows), ivshmem (windows for doorbells and events),
+// fdpass (descriptors over unix sockets), image (kernel and initramfs), guestinit (PID 1 of that
+// initramfs), vhosttest (a front end without QEMU, for tests).
 //
 // # Ownership and concurrency
 //

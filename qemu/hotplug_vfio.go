@@ -17,8 +17,8 @@ func PlugVfio(ctx context.Context, q *QMP, f Vfio) error {
 	})
 }
 
-// UnplugVfio takes the function that PlugVfio gave from a running guest. It is refused where QEMU would
-// not survive it.
+// UnplugVfio takes the function that PlugVfio gave from a running guest. It is refused where QEMU
+// would not survive it.
 func UnplugVfio(ctx context.Context, q *QMP, f Vfio) error {
 	if !f.MSI {
 		return fmt.Errorf("%s: QEMU 11.1 ends when a vfio-user device with MSI-X is unplugged; have the NIC give this guest's functions MSI (attach: pci: interrupts: msi)", f.Function)

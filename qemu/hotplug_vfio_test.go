@@ -12,8 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestPlugVfio plugs a function into a QEMU that knows vfio-user and whose guest does not run. One with
-// MSI-X is not to be unplugged.
+// TestPlugVfio plugs a function into a QEMU that knows vfio-user and whose guest does not run. One
+// with MSI-X is not to be unplugged.
 func TestPlugVfio(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

@@ -149,9 +149,9 @@ func (w Window) chardev() string { return "window-" + w.Function }
 
 // iommuArgs give the guest an IOMMU, which must come before the devices it is for. It isolates the
 // guest's own devices from each other. What the NIC reaches by vhost-user it reaches by its own
-// mapping; what it reaches by vfio-user goes through the IOMMU, and QEMU has to learn of each change
-// (caching-mode). The interrupt controller is split for KVM, whose in-kernel one does not know remapped
-// interrupts.
+// mapping; what it reaches by vfio-user goes through the IOMMU, and QEMU has to learn of each
+// change (caching-mode). The interrupt controller is split for KVM, whose in-kernel one does not
+// know remapped interrupts.
 func iommuArgs(vfio bool) []string {
 	if vfio {
 		return []string{"-device", "intel-iommu,intremap=on,caching-mode=on"}
@@ -209,7 +209,8 @@ func (f Vfio) device() map[string]any {
 	return map[string]any{"driver": vfioDriver, "id": f.Function, "socket": map[string]string{"type": "unix", "path": f.Socket}}
 }
 
-// args attach the function at an address as windowAddress writes it. QEMU takes the socket in JSON only.
+// args attach the function at an address as windowAddress writes it. QEMU takes the socket in JSON
+// only.
 func (f Vfio) args(at string) []string {
 	d := f.device()
 	addr, multi, _ := strings.Cut(strings.TrimPrefix(at, "addr="), ",")

@@ -44,8 +44,8 @@ func NewNetPort(in Acceptor, c vhostnet.Config) (*NetPort, error) {
 // Serve lets front ends in.
 func (p *NetPort) Serve() { p.begin.Do(p.door.open) }
 
-// Close disconnects the front end and waits for that. The thread that read and wrote the port does so
-// no longer.
+// Close disconnects the front end and waits for that. The thread that read and wrote the port does
+// so no longer.
 func (p *NetPort) Close() error {
 	p.Release()
 	return errors.Join(p.door.close(), p.Port.Close())

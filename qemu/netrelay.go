@@ -77,7 +77,8 @@ func newRings(queuePairs int) (*os.File, []byte, error) {
 	return f, mem, nil
 }
 
-// MapRings maps the ledger of a port in its worker, for as long as the process lives. It consumes f.
+// MapRings maps the ledger of a port in its worker, for as long as the process lives. It consumes
+// f.
 func MapRings(f *os.File, queuePairs int) ([]byte, error) {
 	defer f.Close()
 	size := vhostnet.LedgerBytes(queuePairs)

@@ -288,7 +288,8 @@ func TestWorkerDead(t *testing.T) {
 	echo(t, c, s, 1000)
 }
 
-// TestLedgerIsWhole: memory that could become smaller under the worker, or is too small, is no ledger.
+// TestLedgerIsWhole: memory that could become smaller under the worker, or is too small, is no
+// ledger.
 func TestLedgerIsWhole(t *testing.T) {
 	for _, c := range []struct {
 		size  int64
@@ -333,7 +334,8 @@ func TestRingsAreWhole(t *testing.T) {
 	}
 }
 
-// TestSharedIsSealed: no worker can make what it shares with others smaller or greater, nor allow it.
+// TestSharedIsSealed: no worker can make what it shares with others smaller or greater, nor allow
+// it.
 func TestSharedIsSealed(t *testing.T) {
 	f, err := newShared("test", 4096)
 	if err != nil {

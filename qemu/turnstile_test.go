@@ -41,8 +41,8 @@ func (l lines) next(t *testing.T) string {
 	}
 }
 
-// TestWhyQEMUIsGone: a QEMU that is disconnected for what it did is worth a line that says why; one that
-// leaves is not, nor one that is sent away at the end.
+// TestWhyQEMUIsGone: a QEMU that is disconnected for what it did is worth a line that says why; one
+// that leaves is not, nor one that is sent away at the end.
 func TestWhyQEMUIsGone(t *testing.T) {
 	said, log := newLines()
 	come := func(in *handed) {

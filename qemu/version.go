@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Version is a QEMU's: 702 for 7.2. 0 is an old one, since nothing newer may be asked of one that is
-// not known.
+// Version is a QEMU's: 702 for 7.2. 0 is an old one, since nothing newer may be asked of one that
+// is not known.
 type Version int
 
 // MinVfioUser is the first with vfio-user.

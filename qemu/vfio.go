@@ -67,8 +67,8 @@ func (v *VfioUser) AddFunction(number uint32, kind abi.FunctionType, path string
 	})
 }
 
-// UseFunction serves a function whose QEMU another process has (a VfioRelay): in gives connections to
-// that, and is closed in the end, as is the window.
+// UseFunction serves a function whose QEMU another process has (a VfioRelay): in gives connections
+// to that, and is closed in the end, as is the window.
 func (v *VfioUser) UseFunction(number uint32, win *ivshmem.Window, in Acceptor) error {
 	g := v.newGuest(number, win)
 	return v.add(g, in, func() vfiouser.Device { return vfioBehind{g} })
@@ -273,8 +273,8 @@ func (g *vfioGuest) tell(seen queues.Regions) {
 	g.ram.set(seen)
 }
 
-// isWindow reports whether a file is a window of the guest's, which QEMU may map as memory that other
-// devices reach.
+// isWindow reports whether a file is a window of the guest's, which QEMU may map as memory that
+// other devices reach.
 func (v *VfioUser) isWindow(dev, ino uint64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -286,8 +286,8 @@ func (v *VfioUser) isWindow(dev, ino uint64) bool {
 	return false
 }
 
-// SetIRQs implements vfioBack. An interrupt is raised by each eventfd that is new: one may have been
-// lost before.
+// SetIRQs implements vfioBack. An interrupt is raised by each eventfd that is new: one may have
+// been lost before.
 func (g *vfioGuest) SetIRQs(start uint32, fds []int) error {
 	if err := checkEventfds(fds); err != nil {
 		return err

@@ -9,8 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 )
 
-// TestVfioManyMaps: with an IOMMU a guest has thousands of ranges, and takes all back at once when it
-// reboots. The sessions hear of that once, not for each range: QEMU and its guest wait meanwhile.
+// TestVfioManyMaps: with an IOMMU a guest has thousands of ranges, and takes all back at once when
+// it reboots. The sessions hear of that once, not for each range: QEMU and its guest wait
+// meanwhile.
 func TestVfioManyMaps(t *testing.T) {
 	v, q := oneVfioFunction(t)
 	s := accepted(t, v)
@@ -50,8 +51,8 @@ func TestVfioManyMaps(t *testing.T) {
 	}
 }
 
-// TestVfioUnmapPart: when QEMU takes back a part of what it mapped, the function keeps the rest, and
-// each byte of it is where it was; the memory goes when the last part does.
+// TestVfioUnmapPart: when QEMU takes back a part of what it mapped, the function keeps the rest,
+// and each byte of it is where it was; the memory goes when the last part does.
 func TestVfioUnmapPart(t *testing.T) {
 	v, q := oneVfioFunction(t)
 	var mem queues.Memory

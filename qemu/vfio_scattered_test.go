@@ -51,9 +51,9 @@ const scatteredPage = 4096
 func page(addr uint64) vfiouser.Range { return vfiouser.Range{Addr: addr, Size: scatteredPage} }
 
 // TestVfioScattered: behind an IOMMU the guest's pages come and go in any order, and neighbours in
-// addresses are anywhere in memory. After each step every byte is where a list of pages says, also for
-// accesses that cross from one page into the next; a range that overlaps another changes nothing
-// (DEV-1103).
+// addresses are anywhere in memory. After each step every byte is where a list of pages says, also
+// for accesses that cross from one page into the next; a range that overlaps another changes
+// nothing (DEV-1103).
 func TestVfioScattered(t *testing.T) {
 	v, q := oneVfioFunction(t)
 	mem := watchMemory(t, accepted(t, v))
@@ -113,8 +113,8 @@ func TestVfioScattered(t *testing.T) {
 	})
 }
 
-// TestVfioUnmapInUse: memory that is taken back while the device writes to it is not touched after the
-// answer, although its file goes with it.
+// TestVfioUnmapInUse: memory that is taken back while the device writes to it is not touched after
+// the answer, although its file goes with it.
 func TestVfioUnmapInUse(t *testing.T) {
 	v, q := oneVfioFunction(t)
 	mem := watchMemory(t, accepted(t, v))
@@ -148,8 +148,8 @@ func TestVfioUnmapInUse(t *testing.T) {
 	}
 }
 
-// TestVfioTooMany: ranges and files that are too many are refused, with what to do about it in the log,
-// and those that are there stay.
+// TestVfioTooMany: ranges and files that are too many are refused, with what to do about it in the
+// log, and those that are there stay.
 func TestVfioTooMany(t *testing.T) {
 	var log bytes.Buffer
 	path := filepath.Join(t.TempDir(), "f")
@@ -218,8 +218,9 @@ func TestVfioTooMany(t *testing.T) {
 	g.mu.Unlock()
 }
 
-// TestVfioWindowLater: memory that turns out to be another function's window is no target of DMA any
-// more. A worker that begins learns of functions one by one, and of all a guest's memory with the first.
+// TestVfioWindowLater: memory that turns out to be another function's window is no target of DMA
+// any more. A worker that begins learns of functions one by one, and of all a guest's memory with
+// the first.
 func TestVfioWindowLater(t *testing.T) {
 	v, q := oneVfioFunction(t)
 	mem := watchMemory(t, accepted(t, v))

@@ -170,7 +170,8 @@ func (q *vfioQEMU) raised(t *testing.T, vector int) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// checkVfioSession has a driver and the device's side meet, by messages, bells, interrupts and memory.
+// checkVfioSession has a driver and the device's side meet, by messages, bells, interrupts and
+// memory.
 func checkVfioSession(t *testing.T, q *vfioQEMU, a queues.Attachment) queues.Session {
 	t.Helper()
 	driver := q.dial(t)
@@ -241,8 +242,8 @@ func ended(t *testing.T, s net.Conn) {
 	}
 }
 
-// TestVfioUser is a function that one process serves: what a driver does, resets of each kind, and the
-// next QEMU (DEV-1101, DEV-1102, DEV-1104).
+// TestVfioUser is a function that one process serves: what a driver does, resets of each kind, and
+// the next QEMU (DEV-1101, DEV-1102, DEV-1104).
 func TestVfioUser(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	v := NewVfioUser("test", testCID, VhostOptions{})
@@ -370,8 +371,8 @@ func sizes(rs []queues.Region) (all []int) {
 	return all
 }
 
-// TestVfioTwo: a reset of one function is nothing to another of the same guest (DEV-1105), and BAR0 takes
-// nothing but doorbells (DEV-1101).
+// TestVfioTwo: a reset of one function is nothing to another of the same guest (DEV-1105), and BAR0
+// takes nothing but doorbells (DEV-1101).
 func TestVfioTwo(t *testing.T) {
 	dir := t.TempDir()
 	v := NewVfioUser("test", testCID, VhostOptions{})
@@ -450,8 +451,8 @@ func vfioWorkerWaiting(t *testing.T, r *VfioRelay, known <-chan struct{}) (*Vfio
 	return v, a
 }
 
-// TestVfioRelay: QEMU and its guest stay while workers come and go; the next one has all that QEMU said
-// before, and QEMU is answered while there is none.
+// TestVfioRelay: QEMU and its guest stay while workers come and go; the next one has all that QEMU
+// said before, and QEMU is answered while there is none.
 func TestVfioRelay(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	r := serveVfioRelay(t, path)

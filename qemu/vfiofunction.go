@@ -27,8 +27,8 @@ const (
 	vfioRegistersSize = 8192
 )
 
-// vfioBack is what a function needs of its QEMU, in hands that may be another process's. None of its
-// methods waits for long.
+// vfioBack is what a function needs of its QEMU, in hands that may be another process's. None of
+// its methods waits for long.
 type vfioBack interface {
 	Map(m vfiouser.Map, file int) error
 	Unmap(r vfiouser.Range)

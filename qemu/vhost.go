@@ -165,8 +165,8 @@ func (v *VhostUser) serve(conn *net.UnixConn) error {
 	return err
 }
 
-// vhostPort is one port of a VhostUser; it implements queues.Attachment. With the port of docs/abi go
-// the guest's windows: their drivers say by the control block what others say to the port.
+// vhostPort is one port of a VhostUser; it implements queues.Attachment. With the port of docs/abi
+// go the guest's windows: their drivers say by the control block what others say to the port.
 type vhostPort struct {
 	v      *VhostUser
 	l      *vsock.Listener

@@ -267,8 +267,8 @@ func TestListRoom(t *testing.T) {
 	}
 }
 
-// TestPageSizes reads and writes areas over pages of each size, at random places, against what lies in
-// memory. Only what an area covers of its pages has to be mapped. (DEV-407)
+// TestPageSizes reads and writes areas over pages of each size, at random places, against what lies
+// in memory. Only what an area covers of its pages has to be mapped. (DEV-407)
 func TestPageSizes(t *testing.T) {
 	const size = 1 << 26
 	ram, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)

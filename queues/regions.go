@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// Regions is memory: regions in ascending order of addresses, none of which overlaps another. It does
-// not change, so that any number of goroutines may have it; With and Without make another of it. Behind
-// an IOMMU there are tens of thousands, and one comes or goes with each page that the guest maps: what
-// that costs grows with the square root of their number. The zero value is empty.
+// Regions is memory: regions in ascending order of addresses, none of which overlaps another. It
+// does not change, so that any number of goroutines may have it; With and Without make another of
+// it. Behind an IOMMU there are tens of thousands, and one comes or goes with each page that the
+// guest maps: what that costs grows with the square root of their number. The zero value is empty.
 type Regions struct {
 	chunks []chunk // none empty
 	len    int
@@ -26,8 +26,8 @@ type chunk struct {
 // chunkMax is how many regions a chunk has at most.
 const chunkMax = 256
 
-// NewRegions returns the regions of a list, which is the caller's. One that is empty, passes 2^64 or
-// overlaps one before it in the order of addresses is left out.
+// NewRegions returns the regions of a list, which is the caller's. One that is empty, passes 2^64
+// or overlaps one before it in the order of addresses is left out.
 func NewRegions(list []Region) (r Regions) {
 	sorted := slices.Clone(list)
 	slices.SortStableFunc(sorted, func(a, b Region) int { return cmp.Compare(a.Addr, b.Addr) })
@@ -62,8 +62,9 @@ func (r Regions) All() iter.Seq[Region] {
 	}
 }
 
-// With returns the regions and one more, which becomes one with those that it follows, or that follow
-// it, in addresses and in memory. One that is empty, passes 2^64 or overlaps another is left out.
+// With returns the regions and one more, which becomes one with those that it follows, or that
+// follow it, in addresses and in memory. One that is empty, passes 2^64 or overlaps another is left
+// out.
 func (r Regions) With(g Region) Regions {
 	if !g.ok() {
 		return r
@@ -152,7 +153,8 @@ func (r *Regions) at(addr uint64) Region {
 }
 
 // Range returns the i-th range of addresses that are mapped and lie in a window, in ascending order
-// and as large as they come, and how many there are. A range of no bytes says that there is no i-th.
+// and as large as they come, and how many there are. A range of no bytes says that there is no
+// i-th.
 func (r Regions) Range(in Window, i int) (w Window, ranges int) {
 	end := uint64(0)                          // of the last range
 	take := func(addr, n uint64, holes int) { // n bytes of addresses with holes between them
@@ -237,7 +239,8 @@ func (r *Regions) settle(p place) (place, bool) {
 	return p, p.chunk < len(r.chunks)
 }
 
-// replace puts others in the place of the regions from one up to another. No chunk of r is written to.
+// replace puts others in the place of the regions from one up to another. No chunk of r is written
+// to.
 func (r *Regions) replace(from, to place, with []Region) {
 	first, end := from.chunk, to.chunk // chunks that are made anew
 	var list []Region

@@ -102,8 +102,8 @@ func (m *regionModel) check(t interface{ Fatalf(string, ...any) }, w Window) {
 	}
 }
 
-// TestRegionsModel maps and unmaps pages and runs of pages in any order, through every size of a chunk,
-// and compares with a list of pages. Earlier Regions stay as they were.
+// TestRegionsModel maps and unmaps pages and runs of pages in any order, through every size of a
+// chunk, and compares with a list of pages. Earlier Regions stay as they were.
 func TestRegionsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newRegionModel(rapid.SampledFrom([]int{8, 100, 900}).Draw(t, "pages"))
@@ -150,8 +150,8 @@ func TestRegionsModel(t *testing.T) {
 	})
 }
 
-// TestRegionsChunks: chunks are neither empty nor too large, and there are not many more than needed,
-// however regions came and went.
+// TestRegionsChunks: chunks are neither empty nor too large, and there are not many more than
+// needed, however regions came and went.
 func TestRegionsChunks(t *testing.T) {
 	const n = 20000
 	mem := make([]byte, 1)

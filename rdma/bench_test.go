@@ -228,8 +228,8 @@ func BenchmarkLoopbackWrite64K(b *testing.B) {
 	b.ReportMetric(float64(b.N)*65536*8/float64(elapsed.Nanoseconds()), "rdma/loopback_write64k_gbps")
 }
 
-// TestNoAllocationsOfDatagrams holds datagrams to the same, over Falcon and inside a NIC, by a handle and
-// with the address in the entry.
+// TestNoAllocationsOfDatagrams holds datagrams to the same, over Falcon and inside a NIC, by a
+// handle and with the address in the entry.
 func TestNoAllocationsOfDatagrams(t *testing.T) {
 	udBoth(t, func(t *testing.T) {
 		p := newUDPair(t, worldConfig{arena: 32 << 20, mtu: 4096}, qpConfig{log2: 8})

@@ -181,8 +181,8 @@ func TestModeration(t *testing.T) {
 	}
 }
 
-// TestArmIsNoFault: arming up to the entry that was written last, or before it, breaks no rule, however
-// many entries there were before. (DRV-708)
+// TestArmIsNoFault: arming up to the entry that was written last, or before it, breaks no rule,
+// however many entries there were before. (DRV-708)
 func TestArmIsNoFault(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	for range 5 {

@@ -948,8 +948,9 @@ func TestDatagramSequence(t *testing.T) {
 	}
 }
 
-// TestLinkIsKept: the connection of a handle stays for a while, and the next handle for the same way uses
-// it; a function that makes and destroys handles to ever new places keeps no more than some.
+// TestLinkIsKept: the connection of a handle stays for a while, and the next handle for the same
+// way uses it; a function that makes and destroys handles to ever new places keeps no more than
+// some.
 func TestLinkIsKept(t *testing.T) {
 	p := newUDPair(t, worldConfig{limits: verbs.Limits{Links: 5}}, qpConfig{})
 	h := p.hosts[0]

@@ -140,8 +140,8 @@ func TestHopelessWork(t *testing.T) {
 	}
 }
 
-// TestRNRWaits: a peer that is not ready is asked again after the time that it names, over each wire.
-// (IBA §9.7.5.2.8)
+// TestRNRWaits: a peer that is not ready is asked again after the time that it names, over each
+// wire. (IBA §9.7.5.2.8)
 func TestRNRWaits(t *testing.T) {
 	eachWire(t, func(t *testing.T) {
 		p := newPair(t, true, 8192, worldConfig{}, qpConfig{})

@@ -120,8 +120,8 @@ func (e *Engine) Deadline() vtime.Time {
 	return at
 }
 
-// Poll looks at send queues that ran empty a short while ago, and Arm asks for a doorbell at the next
-// entry of each: see verbs.Shared. Both report whether one had work.
+// Poll looks at send queues that ran empty a short while ago, and Arm asks for a doorbell at the
+// next entry of each: see verbs.Shared. Both report whether one had work.
 func (e *Engine) Poll(now vtime.Time) (found bool) { return e.shared.Poll(now) }
 
 // Arm is called before the shard stops looking.

@@ -12,8 +12,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestCountersOfAnExchange: both functions count a known exchange exactly (F65): a WRITE of three packets, a READ, an atomic, a
-// SEND that finds no receive at first, a WRITE that is refused, and two requests that are flushed behind it.
+// TestCountersOfAnExchange: both functions count a known exchange exactly (F65): a WRITE of three
+// packets, a READ, an atomic, a SEND that finds no receive at first, a WRITE that is refused, and
+// two requests that are flushed behind it.
 func TestCountersOfAnExchange(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 3000))
@@ -41,8 +42,8 @@ func TestCountersOfAnExchange(t *testing.T) {
 	}
 }
 
-// TestTracedEvents: the trace tells of a completion whether an event follows: at once, when others are counted first, or not at
-// all (F65).
+// TestTracedEvents: the trace tells of a completion whether an event follows: at once, when others
+// are counted first, or not at all (F65).
 func TestTracedEvents(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	at := int64(0)
@@ -104,7 +105,8 @@ func TestFlowOfALink(t *testing.T) {
 	}
 }
 
-// TestLinkDisconnected: a link gives its connection up when told, and being told twice changes nothing (F65).
+// TestLinkDisconnected: a link gives its connection up when told, and being told twice changes
+// nothing (F65).
 func TestLinkDisconnected(t *testing.T) {
 	p := newUDPair(t, worldConfig{}, qpConfig{})
 	p.qps[0].post(p.to(0, abi.OpSend), p.mem[0].sge(0, 100))
@@ -147,7 +149,8 @@ func TestLinkOwns(t *testing.T) {
 	check("the second", [2]bool{false, true})
 }
 
-// TestErrorWithoutANetwork: a queue pair of a NIC without a transport moves to ERR like any other (F65).
+// TestErrorWithoutANetwork: a queue pair of a NIC without a transport moves to ERR like any other
+// (F65).
 func TestErrorWithoutANetwork(t *testing.T) {
 	w := newWorld(t, worldConfig{})
 	h := w.hosts[0]
@@ -161,8 +164,8 @@ func TestErrorWithoutANetwork(t *testing.T) {
 	}
 }
 
-// TestPeerLeft: when the peer's queue pair has gone, the oldest request fails, whether it was sent before or is posted after, and
-// those behind it are flushed (F65).
+// TestPeerLeft: when the peer's queue pair has gone, the oldest request fails, whether it was sent
+// before or is posted after, and those behind it are flushed (F65).
 func TestPeerLeft(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
@@ -202,8 +205,8 @@ func TestPeerLeft(t *testing.T) {
 	}
 }
 
-// TestQPsThatWaitForTheRate: of a function whose rate is used up the queue pairs with something to send wait for it, and no
-// other does (F65).
+// TestQPsThatWaitForTheRate: of a function whose rate is used up the queue pairs with something to
+// send wait for it, and no other does (F65).
 func TestQPsThatWaitForTheRate(t *testing.T) {
 	p := newPair(t, true, 1<<16, worldConfig{}, qpConfig{})
 	idle := p.hosts[0].createQP(p.pd[0], qpConfig{})

@@ -15,8 +15,8 @@ func (p *qp) postRegMR(key uint32, r abi.FastReg) {
 	p.ring()
 }
 
-// TestFastRegister gives a region memory again and again, lets the peer use it, and takes it back: by a
-// request of its own, and by the peer's SEND. (DEV-935)
+// TestFastRegister gives a region memory again and again, lets the peer use it, and takes it back:
+// by a request of its own, and by the peer's SEND. (DEV-935)
 func TestFastRegister(t *testing.T) {
 	p := newPair(t, true, 16384, worldConfig{}, qpConfig{privileged: true})
 	h := p.hosts[1]

@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// Function is the verbs side of one PF or VF: its objects, its share of the engine, and the links that
-// carry its datagrams.
+// Function is the verbs side of one PF or VF: its objects, its share of the engine, and the links
+// that carry its datagrams.
 type Function struct {
 	verbs.Objects
 	id       uint32

@@ -104,8 +104,8 @@ func TestChangingRequests(t *testing.T) {
 	p.settle(1e9)
 }
 
-// TestDoorbells: no doorbell stops a function, whatever it names, and nobody notices one that names no
-// queue; what is wrong in one queue costs no more than that (TestBrokenQueues). (DEV-801)
+// TestDoorbells: no doorbell stops a function, whatever it names, and nobody notices one that names
+// no queue; what is wrong in one queue costs no more than that (TestBrokenQueues). (DEV-801)
 func TestDoorbells(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -150,9 +150,9 @@ func TestDoorbells(t *testing.T) {
 	}
 }
 
-// TestBrokenQueues: an impossible index in the memory of one queue, which a program of the guest may
-// own, or a doorbell ahead of it, costs its queue pair; others of the function go on, and a reset of
-// the queue pair mends it. (DEV-605, DEV-612)
+// TestBrokenQueues: an impossible index in the memory of one queue, which a program of the guest
+// may own, or a doorbell ahead of it, costs its queue pair; others of the function go on, and a
+// reset of the queue pair mends it. (DEV-605, DEV-612)
 func TestBrokenQueues(t *testing.T) {
 	for name, spoil := range map[string]func(p *pair){
 		"ahead of memory":     func(p *pair) { p.bell(abi.DoorbellSQ, p.a.number, 1) },

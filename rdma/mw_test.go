@@ -265,8 +265,8 @@ func TestReadInvalidate(t *testing.T) {
 	}
 }
 
-// TestRereg changes everything of a region, one thing at a time: the keys mean what it is then, those
-// of other memory nothing, and an error changes nothing. (DEV-933)
+// TestRereg changes everything of a region, one thing at a time: the keys mean what it is then,
+// those of other memory nothing, and an error changes nothing. (DEV-933)
 func TestRereg(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	h := p.hosts[1]

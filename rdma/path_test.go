@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestQPPath: the address vector of a connected queue pair is set within its ranges, and ends with the
-// QP's reset. (DEV-946, DEV-949)
+// TestQPPath: the address vector of a connected queue pair is set within its ranges, and ends with
+// the QP's reset. (DEV-946, DEV-949)
 func TestQPPath(t *testing.T) {
 	w := newWorld(t, worldConfig{})
 	h := w.hosts[0]

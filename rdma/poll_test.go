@@ -145,8 +145,8 @@ func TestPollFair(t *testing.T) {
 	}
 }
 
-// TestPollLeaves: a QP that leaves RTS, is reset, destroyed or belongs to a function that ended is not
-// polled any more, since its driver may clear the queue (DRV-601); in ERR its queue is armed.
+// TestPollLeaves: a QP that leaves RTS, is reset, destroyed or belongs to a function that ended is
+// not polled any more, since its driver may clear the queue (DRV-601); in ERR its queue is armed.
 func TestPollLeaves(t *testing.T) {
 	for name, leave := range map[string]func(p *pair){
 		"reset":   func(p *pair) { p.a.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateReset}) },

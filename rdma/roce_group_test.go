@@ -23,8 +23,8 @@ func groupWorld(t *testing.T, n, most int) (*udPair, []*qp) {
 	return p, list
 }
 
-// TestGroups: a datagram to a group reaches all queue pairs that are attached to it, once each, with
-// its data and header, and nobody else, until they leave it or are destroyed. (DEV-954)
+// TestGroups: a datagram to a group reaches all queue pairs that are attached to it, once each,
+// with its data and header, and nobody else, until they leave it or are destroyed. (DEV-954)
 func TestGroups(t *testing.T) {
 	p, members := groupWorld(t, 4, 100)
 	h := p.hosts[1]

@@ -127,8 +127,8 @@ func TestOverlongWrite(t *testing.T) {
 	}
 }
 
-// goodput is the share of a line of 1 Gbit/s that WRITEs of 64 KiB get by one connection with packets
-// of 1 KiB, over a path of 50 µs each way that loses some, in virtual time.
+// goodput is the share of a line of 1 Gbit/s that WRITEs of 64 KiB get by one connection with
+// packets of 1 KiB, over a path of 50 µs each way that loses some, in virtual time.
 func goodput(t testing.TB, byRoCE bool, loss float64) float64 {
 	t.Helper()
 	const size, count, deep, line = 64 << 10, 100, 16, 1e9

@@ -51,8 +51,8 @@ func steps(o *trace.Operation) (names []string) {
 	return names
 }
 
-// TestRoCETrace: the trace of a connection over RoCEv2 has each request whole at both ends, with its
-// packets, lengths and steps in their order.
+// TestRoCETrace: the trace of a connection over RoCEv2 has each request whole at both ends, with
+// its packets, lengths and steps in their order.
 func TestRoCETrace(t *testing.T) {
 	roceWorlds(t)
 	p := newPair(t, true, 1<<16, worldConfig{net: sim.Impairment{Delay: 20e3}}, qpConfig{})
@@ -106,8 +106,8 @@ func TestRoCETrace(t *testing.T) {
 	}
 }
 
-// TestDatagramTrace: a datagram over RoCEv2 ends when it is sent, at the other end when it is there;
-// with the trace of one queue pair those of others do not show.
+// TestDatagramTrace: a datagram over RoCEv2 ends when it is sent, at the other end when it is
+// there; with the trace of one queue pair those of others do not show.
 func TestDatagramTrace(t *testing.T) {
 	roceWorlds(t)
 	p := newUDPair(t, worldConfig{}, qpConfig{})

@@ -10,9 +10,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// How QPs come to their turns: functions share by deficit round robin (package fair), the QPs of one
-// by turns, so that a function gets the same with one QP or with a thousand, with small requests or
-// with large ones.
+// How QPs come to their turns: functions share by deficit round robin (package fair), the QPs of
+// one by turns, so that a function gets the same with one QP or with a thousand, with small
+// requests or with large ones.
 //
 //	scheduler.active ─▶ f1 ─▶ f2 ─▶ …       each turn takes away what it issued
 //	                    └▶ ready ─▶ q1 ─▶ q2

@@ -102,7 +102,8 @@ func TestUCLoses(t *testing.T) {
 	})
 }
 
-// TestUCErrors: what is wrong at this end stops the half of the queue pair that it is about. (DEV-962)
+// TestUCErrors: what is wrong at this end stops the half of the queue pair that it is about.
+// (DEV-962)
 func TestUCErrors(t *testing.T) {
 	eachWire(t, func(t *testing.T) {
 		for _, op := range []abi.Opcode{abi.OpRead, abi.OpFetchAdd, abi.OpCmpSwap, abi.OpSendInv, abi.OpReadInv} {
@@ -141,8 +142,8 @@ func TestUCErrors(t *testing.T) {
 	})
 }
 
-// TestUCMemoryGone deregisters what long messages are being sent from: the peer gets no part of them,
-// and what comes later.
+// TestUCMemoryGone deregisters what long messages are being sent from: the peer gets no part of
+// them, and what comes later.
 func TestUCMemoryGone(t *testing.T) {
 	eachWire(t, func(t *testing.T) {
 		p := newPair(t, true, 1<<20, worldConfig{}, uc)
@@ -173,8 +174,8 @@ func TestUCMemoryGone(t *testing.T) {
 	})
 }
 
-// TestUCParts: an unreliable connection has no other ordering and error mode, and takes receives of a
-// shared queue.
+// TestUCParts: an unreliable connection has no other ordering and error mode, and takes receives of
+// a shared queue.
 func TestUCParts(t *testing.T) {
 	eachWire(t, func(t *testing.T) {
 		p := newPair(t, true, 64<<10, worldConfig{}, uc)
@@ -204,8 +205,8 @@ func TestUCParts(t *testing.T) {
 }
 
 // TestUCModel runs random messages both ways over networks that lose, repeat and reorder, some of
-// them wrong, with receives that come late, and checks what arrives: in the order sent, once, whole,
-// in the receives' order. A failure replays with its seed.
+// them wrong, with receives that come late, and checks what arrives: in the order sent, once,
+// whole, in the receives' order. A failure replays with its seed.
 func TestUCModel(t *testing.T) {
 	eachWire(t, func(t *testing.T) {
 		arrived, sent := 0, 0
@@ -397,8 +398,8 @@ func TestUCPeerGone(t *testing.T) {
 	}
 }
 
-// TestUCLongMessages sends messages under some loss: those that lose a packet are lost whole, and no
-// part of one is ever put together with a part of another.
+// TestUCLongMessages sends messages under some loss: those that lose a packet are lost whole, and
+// no part of one is ever put together with a part of another.
 func TestUCLongMessages(t *testing.T) {
 	roceWorlds(t)
 	p := newPair(t, true, 1<<20, worldConfig{seed: 5, net: sim.Impairment{Delay: 10e3, Loss: 0.02}}, uc)

@@ -53,7 +53,8 @@ func TestLongAttachPaths(t *testing.T) {
 	}
 }
 
-// attachBinary is the program, for paths that the machine can walk: those with guests need more of it.
+// attachBinary is the program, for paths that the machine can walk: those with guests need more of
+// it.
 func attachBinary(t *testing.T, ctx context.Context, guests bool) string {
 	t.Helper()
 	if guests {

@@ -17,8 +17,8 @@ type vfioUser struct {
 
 var _ device.Windower = (*vfioUser)(nil)
 
-// GiveWindow implements device.Windower: the function gets a socket for QEMU to plug it in by. It stays
-// until the NIC ends.
+// GiveWindow implements device.Windower: the function gets a socket for QEMU to plug it in by. It
+// stays until the NIC ends.
 func (v *vfioUser) GiveWindow(id pfvf.ID, cid uint32) error {
 	if cid != v.cfg.CID || v.HasFunction(uint32(id)) {
 		return nil

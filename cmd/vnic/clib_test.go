@@ -125,8 +125,8 @@ func TestCInGuest(t *testing.T) {
 	})
 }
 
-// TestLongCOverPCI runs the C library in guests whose function is a PCI device: through vfio-pci, and
-// mapped from sysfs.
+// TestLongCOverPCI runs the C library in guests whose function is a PCI device: through vfio-pci,
+// and mapped from sysfs.
 func TestLongCOverPCI(t *testing.T) {
 	config := strings.Replace(cGuestConfig, "vhost-user", "vfio-user", 1)
 	cInGuest(t, config, func(guest func(m qemu.Machine, args ...string) string, dir string) {
@@ -139,7 +139,8 @@ func TestLongCOverPCI(t *testing.T) {
 	})
 }
 
-// cInGuest has f run C programs in guests of a NIC. Each pingpong finds a Go program outside to play with.
+// cInGuest has f run C programs in guests of a NIC. Each pingpong finds a Go program outside to
+// play with.
 func cInGuest(t *testing.T, config string, f func(guest func(m qemu.Machine, args ...string) string, dir string)) {
 	requireGuests(t)
 	bin := buildC(t, staticBuild...)

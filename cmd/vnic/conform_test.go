@@ -111,9 +111,9 @@ func TestLongConformInGuest(t *testing.T) {
 	conformInGuest(t, conformConfig, "", "vsock://2:7000", pciClauses)
 }
 
-// TestLongConformPCI is TestLongConformInGuest for a PF that is a PCI device of its own, taken through
-// vfio-pci: there the clauses of section 11 can be checked. What takes
-// the VFs' streams too cannot: a PCI device has one.
+// TestLongConformPCI is TestLongConformInGuest for a PF that is a PCI device of its own, taken
+// through vfio-pci: there the clauses of section 11 can be checked. What takes the VFs' streams too
+// cannot: a PCI device has one.
 func TestLongConformPCI(t *testing.T) {
 	requireGuests(t)
 	config := strings.Replace(conformConfig, "type: vhost-user, socket: %[2]s/g.sock, cid: 1001, windows: true", "type: vfio-user, socket: %[2]s/g.sock, cid: 1001", 1)

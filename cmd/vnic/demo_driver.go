@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// The demo's guests run programs of Debian that use verbs, after the workload: over the Linux driver,
-// which needs to have been built for their kernel (make driver).
+// The demo's guests run programs of Debian that use verbs, after the workload: over the Linux
+// driver, which needs to have been built for their kernel (make driver).
 
 const (
 	demoModule   = "/lib/vnic.ko" // where a guest has it: not among the modules to load at boot, for guestlib comes first
@@ -20,8 +20,8 @@ const (
 // verbsModules are the kernel's modules that vnic.ko and the programs need.
 var verbsModules = []string{"ib_uverbs", "rdma_ucm"}
 
-// addVerbs puts the driver and the programs into the guests' file system. If there are none for these
-// guests, the demo says why and does without.
+// addVerbs puts the driver and the programs into the guests' file system. If there are none for
+// these guests, the demo says why and does without.
 func (s *scene) addVerbs(ctx context.Context, i *image.Initramfs) error {
 	why := s.whyNoVerbs(i.Kernel.Release)
 	var put []image.Put

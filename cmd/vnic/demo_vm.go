@@ -116,8 +116,8 @@ func (g *vmGuests) start(ctx context.Context) error {
 	return nil
 }
 
-// ethernet is the guest's interface: on its function's port in the guest's memory, or on a TAP behind
-// the port's.
+// ethernet is the guest's interface: on its function's port in the guest's memory, or on a TAP
+// behind the port's.
 func (h *demoHost) ethernet() qemu.NIC {
 	if h.PortSocket != "" {
 		return qemu.NIC{Port: &qemu.Port{Function: "pf0.vf1", Socket: h.PortSocket, Queues: 1, MAC: h.GuestMAC, MTU: h.PortMTU, Speed: int(config.DefaultUplinkSpeed / 1e6)}}

@@ -15,8 +15,8 @@ import (
 )
 
 // What stock programs of two guests measure over the Linux driver, beside what they measure over
-// Linux' Soft-RoCE: the same guests, in turn. For Soft-RoCE alone each guest has a second virtio-net;
-// between these is a bridge and nothing of vnic's.
+// Linux' Soft-RoCE: the same guests, in turn. For Soft-RoCE alone each guest has a second
+// virtio-net; between these is a bridge and nothing of vnic's.
 
 const (
 	plainBridge = "rxe-br0"
@@ -97,8 +97,8 @@ func measureStock(b *testing.B, metrics []stockMetric, ways ...stockWay) {
 	}
 }
 
-// measure has queue pairs wait for half a second before they try again (-u 17): a guest that waits for
-// its processor as long as their 67 ms, eight times over, would end the measurement.
+// measure has queue pairs wait for half a second before they try again (-u 17): a guest that waits
+// for its processor as long as their 67 ms, eight times over, would end the measurement.
 func (w stockWay) measure(b *testing.B, m stockMetric) float64 {
 	b.Helper()
 	words := func(d verbsDevice) string { return m.program + " -F -u 17 -d " + d.name + " -x " + d.gid }
@@ -114,8 +114,8 @@ func (w stockWay) measure(b *testing.B, m stockMetric) float64 {
 	return 0
 }
 
-// perftest compares two clocks for a while first, and says noClock and no figures if the guest waited
-// for its processor meanwhile. That happens now and then on a busy machine.
+// perftest compares two clocks for a while first, and says noClock and no figures if the guest
+// waited for its processor meanwhile. That happens now and then on a busy machine.
 const (
 	noClock    = "Correlation coefficient"
 	clockTries = 10

@@ -13,8 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestLongDriver has programs that know nothing of vnic run between two guests of two NICs, over the
-// Linux driver and its provider. The long form is TestLongDriverPrograms.
+// TestLongDriver has programs that know nothing of vnic run between two guests of two NICs, over
+// the Linux driver and its provider. The long form is TestLongDriverPrograms.
 func TestLongDriver(t *testing.T) { testDriver(t, "") }
 
 // TestLongDriverNewest is TestLongDriver with the newest kernel that Debian has for the suite.
@@ -186,5 +186,6 @@ var longPrograms = []string{
 	"ucx_perftest|ucx_perftest {peer} -t ucp_fadd -n 1000",
 }
 
-// endlessServers wait for more clients when one has ended: rdma-core 44's does so over Soft-RoCE too.
+// endlessServers wait for more clients when one has ended: rdma-core 44's does so over Soft-RoCE
+// too.
 var endlessServers = []string{"cmtime -c 20"}

@@ -10,8 +10,8 @@ import (
 )
 
 // TestLongDriverHostile runs programs that write rubbish over the queues and headers that they have
-// mapped, and post and ring with rubbish, beside programs of the same guest that do honest work with
-// its peer. These, the kernel and the NIC do not notice.
+// mapped, and post and ring with rubbish, beside programs of the same guest that do honest work
+// with its peer. These, the kernel and the NIC do not notice.
 func TestLongDriverHostile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")

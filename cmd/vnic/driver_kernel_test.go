@@ -11,9 +11,9 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// driverKernel is the kernel of the driver's guests: by the test's wish, or that of VNIC_DRIVER_KERNEL,
-// or Debian's current one. A wish is a release of Debian's (uname -r), "newest" for the newest that
-// Debian has for this suite, or the path of a folder with an unpacked kernel.
+// driverKernel is the kernel of the driver's guests: by the test's wish, or that of
+// VNIC_DRIVER_KERNEL, or Debian's current one. A wish is a release of Debian's (uname -r), "newest"
+// for the newest that Debian has for this suite, or the path of a folder with an unpacked kernel.
 func driverKernel(ctx context.Context, cache, wish string) (image.Kernel, error) {
 	wish = cmp.Or(wish, os.Getenv("VNIC_DRIVER_KERNEL"))
 	switch {

@@ -67,8 +67,8 @@ func compiled(tb testing.TB, ctx context.Context, name string) image.Put {
 	return image.Put{From: at, To: "/root/" + name}
 }
 
-// quietBoot keeps a kernel from complaining of a stall while it boots: it measures the speed of its clock,
-// wrongly where the machine is busy, and the time jumps when it finds out.
+// quietBoot keeps a kernel from complaining of a stall while it boots: it measures the speed of its
+// clock, wrongly where the machine is busy, and the time jumps when it finds out.
 var quietBoot = []string{"rcupdate.rcu_cpu_stall_suppress_at_boot=1"}
 
 // driverImage writes the guests' kernel and RAM disk.
@@ -105,8 +105,8 @@ func inDriverLab(t testing.TB, m qemu.Machine, f func(l *driverLab)) {
 	makeDriverLab(t, demoOptions{windows: true}, [2]qemu.Machine{m, m}, func(*lab) {}, f)
 }
 
-// makeDriverLab is inDriverLab with hosts as o says and change makes them, and a machine for each. At
-// the end, however it comes, no guest's kernel may have complained.
+// makeDriverLab is inDriverLab with hosts as o says and change makes them, and a machine for each.
+// At the end, however it comes, no guest's kernel may have complained.
 func makeDriverLab(t testing.TB, o demoOptions, ms [2]qemu.Machine, change func(l *lab), f func(l *driverLab)) {
 	t.Helper()
 	bootDriverLab(t, o, ms, change, func(l *driverLab) {
@@ -158,8 +158,8 @@ func (l *driverLab) ready(i int) {
 // prompt is what a guest's shell says when it waits for a command.
 const prompt = "vnic-guest:~# "
 
-// boot starts the guest of host i, with its console on a socket. A machine that things can be plugged
-// into gets its functions so.
+// boot starts the guest of host i, with its console on a socket. A machine that things can be
+// plugged into gets its functions so.
 func (l *driverLab) boot(i int, m qemu.Machine) {
 	l.t.Helper()
 	h := l.hosts[i]
@@ -292,8 +292,8 @@ func (s *shell) kernel() string {
 	return said
 }
 
-// expand puts a host's names into a command: DEV, GID and LOCAL are its verbs device and the indexes of
-// its address and its link-local one, IP its address and PEER the other's.
+// expand puts a host's names into a command: DEV, GID and LOCAL are its verbs device and the
+// indexes of its address and its link-local one, IP its address and PEER the other's.
 func (l *driverLab) expand(i int, command string) string {
 	h := l.hosts[i]
 	return strings.NewReplacer("{dev}", "-d "+l.device(i), "{gid}", l.gid(i), "{local}", l.gidLike(i, "^fe80:"), "{ip}", h.TenantIP, "{peer}", h.PeerGI).Replace(command)

@@ -14,14 +14,14 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// installTime is how much longer than other commands dpkg may take, for which dkms compiles the module
-// under emulation.
+// installTime is how much longer than other commands dpkg may take, for which dkms compiles the
+// module under emulation.
 const installTime = 40 * time.Minute
 
-// BenchmarkPackages installs the packages for guests in a guest that is a Debian with dkms, for which
-// packages-test.sh makes a disk: make packages-test. dkms builds the module for the kernel that runs,
-// programs have the device, and when the packages are purged, the module, the device and all files
-// are gone again. It measures how long dpkg takes.
+// BenchmarkPackages installs the packages for guests in a guest that is a Debian with dkms, for
+// which packages-test.sh makes a disk: make packages-test. dkms builds the module for the kernel
+// that runs, programs have the device, and when the packages are purged, the module, the device and
+// all files are gone again. It measures how long dpkg takes.
 func BenchmarkPackages(b *testing.B) {
 	requireGuests(b)
 	disk := os.Getenv("VNIC_TEST_DEBIAN")
@@ -38,8 +38,8 @@ func BenchmarkPackages(b *testing.B) {
 	})
 }
 
-// debianMachine is a guest with Debian's kernel, and a RAM disk that has what it takes to change to the
-// Debian on a disk.
+// debianMachine is a guest with Debian's kernel, and a RAM disk that has what it takes to change to
+// the Debian on a disk.
 func debianMachine(tb testing.TB, ctx context.Context, disk string) qemu.Machine {
 	tb.Helper()
 	cache, err := image.DefaultCache()
@@ -73,7 +73,8 @@ func (s *shell) enterDebian() {
 // files are all of a Debian's, but what dpkg and depmod keep.
 const files = `find / -xdev ! -path '/var/lib/dpkg*' ! -path '/var/log*' ! -path '/var/cache*' ! -path '/usr/lib/modules/*/modules.*' | sort`
 
-// packages installs the packages in the first guest, has programs use the function, and purges them.
+// packages installs the packages in the first guest, has programs use the function, and purges
+// them.
 func (l *driverLab) packages(b *testing.B) {
 	g := l.guests[0]
 	none := func(when string) {

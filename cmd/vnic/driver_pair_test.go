@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// programTime is how long a program of a pair may take: the slowest takes a tenth of it on a machine
-// that has nothing else to do.
+// programTime is how long a program of a pair may take: the slowest takes a tenth of it on a
+// machine that has nothing else to do.
 var programTime = slowly(200 * time.Second)
 
 // bounded is a command that a guest ends after programTime, and says what it was about.
@@ -24,8 +24,9 @@ func boundedFor(d time.Duration, command string) string {
 // quoted is a word for a shell.
 func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// pair runs a server in the second guest and its client in the first, until both end, and returns what
-// the client printed. The client is tried again while the server is there and does not listen yet.
+// pair runs a server in the second guest and its client in the first, until both end, and returns
+// what the client printed. The client is tried again while the server is there and does not listen
+// yet.
 func (l *driverLab) pair(t testing.TB, server, client string) (said string) {
 	t.Helper()
 	a, b := l.guests[0], l.guests[1]
@@ -54,8 +55,9 @@ func (l *driverLab) pair(t testing.TB, server, client string) (said string) {
 	return said
 }
 
-// perftest -R says tooEarly when its second connection arrives before the server listens for it. Then
-// it uses what it has freed and ends by a signal, and the server waits for ever: both begin anew.
+// perftest -R says tooEarly when its second connection arrives before the server listens for it.
+// Then it uses what it has freed and ends by a signal, and the server waits for ever: both begin
+// anew.
 const tooEarly = "RDMA_CM_EVENT_REJECTED"
 
 // perftestCrash is what the kernel says of that.

@@ -10,9 +10,10 @@ import (
 	"github.com/falcon-vnic/vnic/qemu"
 )
 
-// TestLongDriverPCI has the Linux driver drive functions that are PCI devices of their own: one behind
-// an IOMMU with MSI-X, one without an IOMMU and with MSI, of which its kernel gives one vector. Such a
-// device is reset, given to no driver and back, unplugged and plugged in again; programs run each time.
+// TestLongDriverPCI has the Linux driver drive functions that are PCI devices of their own: one
+// behind an IOMMU with MSI-X, one without an IOMMU and with MSI, of which its kernel gives one
+// vector. Such a device is reset, given to no driver and back, unplugged and plugged in again;
+// programs run each time.
 func TestLongDriverPCI(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")
@@ -71,8 +72,8 @@ func TestLongDriverPCI(t *testing.T) {
 	})
 }
 
-// whileUsed does something to guest i's function while programs of both guests use it. They end with
-// an error, and soon.
+// whileUsed does something to guest i's function while programs of both guests use it. They end
+// with an error, and soon.
 func (l *driverLab) whileUsed(t testing.TB, i int, command string) {
 	t.Helper()
 	const endless = "ibv_rc_pingpong {dev} -g {gid} -e -n 100000000"                         // one that only polls hears of nothing

@@ -23,9 +23,9 @@ const pyverbsOK = 125
 // pyverbsTime is how long they may take: under emulation, on a busy machine.
 const pyverbsTime = 15 * time.Minute
 
-// BenchmarkPyverbs runs the tests of Debian's rdma-core, which are Python programs, all but those of
-// other makers' devices, and counts: make pyverbs. In the same guest it runs them on Soft-RoCE, unless
-// VNIC_PYVERBS names what is run of them (-k of Python's unittest).
+// BenchmarkPyverbs runs the tests of Debian's rdma-core, which are Python programs, all but those
+// of other makers' devices, and counts: make pyverbs. In the same guest it runs them on Soft-RoCE,
+// unless VNIC_PYVERBS names what is run of them (-k of Python's unittest).
 func BenchmarkPyverbs(b *testing.B) {
 	requireGuests(b)
 	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Minute)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// debugged says that the driver's guests have the kernel of guestlib/linux/debug-kernel.sh, which finds
-// fault with drivers (make driver-debug).
+// debugged says that the driver's guests have the kernel of guestlib/linux/debug-kernel.sh, which
+// finds fault with drivers (make driver-debug).
 var debugged = strings.Contains(os.Getenv("VNIC_DRIVER_KERNEL"), "/debug-kernel-")
 
 // driverMemory is how many MiB the driver's guests have.

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestLongDriverNFS mounts by RDMA what the other guest's kernel serves, copies a tree to it, mounts
-// it anew and compares.
+// TestLongDriverNFS mounts by RDMA what the other guest's kernel serves, copies a tree to it,
+// mounts it anew and compares.
 func TestLongDriverNFS(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")
@@ -98,8 +98,8 @@ const nvmeKills = 2
 // nvmeTime is how long TestLongDriverNVMe writes and reads, unless VNIC_SOAK says otherwise.
 const nvmeTime = 40 * time.Second
 
-// TestLongDriverNVMe has a disk of one guest used by the other, by NVMe over RDMA. Reads and writes of
-// mixed sizes are verified, while the workers of both NICs are killed in turn: the host's kernel
+// TestLongDriverNVMe has a disk of one guest used by the other, by NVMe over RDMA. Reads and writes
+// of mixed sizes are verified, while the workers of both NICs are killed in turn: the host's kernel
 // connects anew by itself, and no byte is wrong.
 func TestLongDriverNVMe(t *testing.T) {
 	if testing.Short() {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestLongDriverUnload takes the driver, and then the device, away from programs and from kernel users
-// (NVMe, both sides) that are at work. Nothing hangs, no kernel complains, and all works again
-// afterwards.
+// TestLongDriverUnload takes the driver, and then the device, away from programs and from kernel
+// users (NVMe, both sides) that are at work. Nothing hangs, no kernel complains, and all works
+// again afterwards.
 func TestLongDriverUnload(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")

@@ -92,8 +92,8 @@ func (t *traffic) serve(ctx context.Context) error {
 	return c.Close() // so that the other knows that it was heard
 }
 
-// tell tells the other guest that this one is done with something. One that does not listen any more
-// for as long as patience has heard it, and the news of that was lost.
+// tell tells the other guest that this one is done with something. One that does not listen any
+// more for as long as patience has heard it, and the news of that was lost.
 func tell(ctx context.Context, peer string, port int) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -20,8 +20,8 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
 
-// verbsPrograms are programs of Debian that know nothing of vnic, run by one guest with the other over
-// the Linux driver: the kernel gets the function that guestlib had until then.
+// verbsPrograms are programs of Debian that know nothing of vnic, run by one guest with the other
+// over the Linux driver: the kernel gets the function that guestlib had until then.
 type verbsPrograms struct {
 	Module  string     // the file of vnic.ko
 	Address netip.Addr // of this guest's function and its interface

@@ -72,7 +72,8 @@ func (p guestPort) Takes(off gateway.Offload) bool { return p.NetPort.Takes(vhos
 // USO implements gateway.Port: Takes knows of the guest that is there.
 func (guestPort) USO() bool { return true }
 
-// SetLink implements gateway.Port. The protocol has no way to tell; what the guest sends is dropped.
+// SetLink implements gateway.Port. The protocol has no way to tell; what the guest sends is
+// dropped.
 func (guestPort) SetLink(bool) error { return nil }
 
 // Fault implements gateway.Port.

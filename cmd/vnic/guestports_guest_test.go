@@ -16,8 +16,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
-// portGuestConfig has a guest with a port in its memory, one that it gets while it runs, and a port of
-// the host.
+// portGuestConfig has a guest with a port in its memory, one that it gets while it runs, and a port
+// of the host.
 const portGuestConfig = `
 nic: {host: 1}
 control: %[1]s/control
@@ -32,9 +32,9 @@ attach:
   - {type: vhost-user, socket: %[1]s/g1.sock, cid: 1001}
 `
 
-// TestLongGuestPortOfQEMU and TestLongGuestPortOfNewQEMU have Linux in a QEMU, of Debian 12 and of its
-// backports, on ports in its memory: iperf3 to the host and back, a second port that is plugged in by
-// its monitor, and a NIC that is killed with its supervisor and started again.
+// TestLongGuestPortOfQEMU and TestLongGuestPortOfNewQEMU have Linux in a QEMU, of Debian 12 and of
+// its backports, on ports in its memory: iperf3 to the host and back, a second port that is plugged
+// in by its monitor, and a NIC that is killed with its supervisor and started again.
 func TestLongGuestPortOfQEMU(t *testing.T) { guestPortInQEMU(t, "qemu-system-x86_64") }
 
 func TestLongGuestPortOfNewQEMU(t *testing.T) {

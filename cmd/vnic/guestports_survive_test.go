@@ -35,9 +35,9 @@ func (l *lab) must(err error) {
 	}
 }
 
-// TestGuestPortsSurvive kills the workers of both NICs in turn, and upgrades them, while guests send
-// each other datagrams through the tunnel. Traffic goes on each time, no buffer of a guest is lost,
-// and none comes back twice.
+// TestGuestPortsSurvive kills the workers of both NICs in turn, and upgrades them, while guests
+// send each other datagrams through the tunnel. Traffic goes on each time, no buffer of a guest is
+// lost, and none comes back twice.
 func TestGuestPortsSurvive(t *testing.T) {
 	inLab(t, false, func(l *lab) {
 		s := l.onGuestPorts([2]vhosttest.NetOptions{{Merge: true, EventIdx: true}, {Merge: true, Packed: true, Indirect: true}})

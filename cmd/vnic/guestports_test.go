@@ -193,8 +193,8 @@ func TestGuestPorts(t *testing.T) {
 	})
 }
 
-// TestGuestPortSet gives a function a port in its guest's memory while the NIC runs, takes it away and
-// gives it again.
+// TestGuestPortSet gives a function a port in its guest's memory while the NIC runs, takes it away
+// and gives it again.
 func TestGuestPortSet(t *testing.T) {
 	dir := t.TempDir()
 	serveOn(t, fabric.New(4500), portConfig(t, dir, 1, 2, 1, ""))
@@ -215,8 +215,8 @@ func TestGuestPortSet(t *testing.T) {
 	}
 }
 
-// longFrames sends datagrams that stand for many, among short ones: their payload goes from guest to
-// guest. Both are as they were sent.
+// longFrames sends datagrams that stand for many, among short ones: their payload goes from guest
+// to guest. Both are as they were sent.
 func longFrames(t *testing.T, from, to *station) {
 	t.Helper()
 	for i := range 100 {

@@ -143,8 +143,8 @@ func TestLongGuestImage(t *testing.T) {
 				t.Errorf("%s: %q is not in\n%s", tc[0], tc[1], got)
 			}
 		}
-		// A Ctrl-C that comes before the shell has given the terminal to its command is lost, in any
-		// shell: so the command itself says that it runs.
+		// A Ctrl-C that comes before the shell has given the terminal to its command is lost, in
+		// any shell: so the command itself says that it runs.
 		fmt.Fprintln(in, "sh -c 'echo begun; exec sleep 1000'")
 		c.until(t, "\nbegun")
 		fmt.Fprint(in, "\x03") // F55: it ends what runs in the guest, and not the guest

@@ -49,7 +49,8 @@ func TestKeysGrow(t *testing.T) {
 	}
 }
 
-// TestRevokeCuts: a link that is up ends when the peer's identity is revoked, without a restart (F59).
+// TestRevokeCuts: a link that is up ends when the peer's identity is revoked, without a restart
+// (F59).
 func TestRevokeCuts(t *testing.T) {
 	inLab(t, false, func(l *lab) {
 		l.start(0)

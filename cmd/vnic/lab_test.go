@@ -213,7 +213,8 @@ func (c *client) next(kind string) workload.Line {
 	return workload.Line{}
 }
 
-// busy waits until a NIC has sent much: its clients are connected then, and in the middle of their work.
+// busy waits until a NIC has sent much: its clients are connected then, and in the middle of their
+// work.
 func (l *lab) busy(i int) {
 	l.t.Helper()
 	eventually(l.t, "load", func() error {

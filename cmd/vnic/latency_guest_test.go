@@ -52,8 +52,8 @@ attach:
   - {type: vhost-user, socket: %[1]s/g2.sock, cid: 1002, windows: %[2]t}
 `
 
-// infoInGuest boots the first guest and has it look at its second function, by a URL; path is how it is
-// to be reached.
+// infoInGuest boots the first guest and has it look at its second function, by a URL; path is how
+// it is to be reached.
 func infoInGuest(tb testing.TB, ctx context.Context, config string, g guestFiles, path, url string) guestlib.Latency {
 	tb.Helper()
 	said, err := bootPrinted(tb, ctx, config, g, 1001, "guest", "info", "--json", "--samples", "300", "--device", url)
@@ -74,8 +74,8 @@ func infoInGuest(tb testing.TB, ctx context.Context, config string, g guestFiles
 	return info.Latency
 }
 
-// guestCosts boots the two guests of a configuration and lets the first measure what the device costs it
-// by paths, and at last by the best. first and second are the URLs of their functions.
+// guestCosts boots the two guests of a configuration and lets the first measure what the device
+// costs it by paths, and at last by the best. first and second are the URLs of their functions.
 func guestCosts(tb testing.TB, ctx context.Context, config string, g guestFiles, first, second string, paths ...string) []workload.Cost {
 	tb.Helper()
 	serveConfig(tb, config)

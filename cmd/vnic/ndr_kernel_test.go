@@ -18,9 +18,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
-// boxed is a load from one box to the other over whatever device the kernel has for that: packets go
-// into the device as they are, past IP and queueing, many with one system call. What counts are the
-// datagrams that the other box's UDP gets to see.
+// boxed is a load from one box to the other over whatever device the kernel has for that: packets
+// go into the device as they are, past IP and queueing, many with one system call. What counts are
+// the datagrams that the other box's UDP gets to see.
 type boxed struct {
 	t    *boxes
 	fd   int

@@ -32,8 +32,8 @@ type load interface {
 	take() int
 }
 
-// ndr is the highest rate found, frames a second, at which a trial loses almost nothing, as RFC 2544
-// §26.1 searches it. A trial that loses is tried once more: others use this machine too.
+// ndr is the highest rate found, frames a second, at which a trial loses almost nothing, as RFC
+// 2544 §26.1 searches it. A trial that loses is tried once more: others use this machine too.
 func ndr(l load, most float64) float64 {
 	low, high := 0.0, most
 	for range trials {

@@ -65,8 +65,8 @@ func runPage(t *testing.T, page string) string {
 
 var blanks = regexp.MustCompile("  +")
 
-// requireIn checks that what a page promises came, in this order. How wide the columns of a table are
-// says nothing: the length of the version alone changes it.
+// requireIn checks that what a page promises came, in this order. How wide the columns of a table
+// are says nothing: the length of the version alone changes it.
 func requireIn(t *testing.T, said string, want ...string) {
 	t.Helper()
 	rest := blanks.ReplaceAllString(said, " ")

@@ -16,9 +16,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// perftestPeer stands at the other end of perftest's programs (version 4.5): it speaks what they say
-// to each other over TCP before, between and after, and does its part of the work with a function of
-// vnic's.
+// perftestPeer stands at the other end of perftest's programs (version 4.5): it speaks what they
+// say to each other over TCP before, between and after, and does its part of the work with a
+// function of vnic's.
 //
 //	client                                     server
 //	  ├── version 16, cycle 4, line 4, MTU 2 ───▶│  each is answered at once with as many bytes
@@ -45,8 +45,8 @@ type perftestPeer struct {
 // retries are how long a queue pair tries again, as verbs have it.
 type retries struct{ timeout, count, notReady uint8 }
 
-// patient are more than eight seconds: a guest on a busy machine stands still for most of one now and
-// then.
+// patient are more than eight seconds: a guest on a busy machine stands still for most of one now
+// and then.
 var patient = retries{timeout: 18, count: 7, notReady: 7}
 
 // perftestPort is where perftest's servers listen.

@@ -14,14 +14,15 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
 )
 
-// benchGuest is what the guests of the benchmarks are like: QEMU's longest ring for frames received,
-// its default for those sent. So a port that is behind takes less and loses nothing, as hardware does.
+// benchGuest is what the guests of the benchmarks are like: QEMU's longest ring for frames
+// received, its default for those sent. So a port that is behind takes less and loses nothing, as
+// hardware does.
 var benchGuest = vhosttest.NetOptions{Merge: true, Size: 1024, SendSize: 256}
 
 // BenchmarkPorts measures ports in guests' memory as RFC 2544 §26.1 does: the highest rate at which
 // no more than lossAllowed of the frames is lost, found by search. The NIC has one processor to
-// itself. One driver of ours has another, on which it polls, sends by one port and receives by another.
-// Beside it, a driver that is not ours on the same processor: DPDK's.
+// itself. One driver of ours has another, on which it polls, sends by one port and receives by
+// another. Beside it, a driver that is not ours on the same processor: DPDK's.
 func BenchmarkPorts(b *testing.B) {
 	for _, bc := range []struct {
 		metric string
@@ -57,9 +58,9 @@ func BenchmarkPorts(b *testing.B) {
 	}
 }
 
-// bounced is how many frames a second a NIC carries between two ports of one testpmd, on a processor
-// of its own, which sends each back. So many are on their way that neither waits for the other, and no
-// more than their rings hold: none is lost.
+// bounced is how many frames a second a NIC carries between two ports of one testpmd, on a
+// processor of its own, which sends each back. So many are on their way that neither waits for the
+// other, and no more than their rings hold: none is lost.
 func bounced(t testing.TB, dir string, size, cpu int) float64 {
 	one, two := pmdOptions{mac: macOf(1, 3), socket: portSocket(dir, 1, 3)}, pmdOptions{mac: macOf(1, 4), socket: portSocket(dir, 1, 4)}
 	one.peer, two.peer = gatewayOf(one.mac), gatewayOf(two.mac)
@@ -91,10 +92,11 @@ func (p *pmd) warm() {
 	})
 }
 
-// BenchmarkPortsTunnel is BenchmarkPorts through two NICs, processes of their own, whose uplinks are
-// TAPs on one bridge: driver, ring, seal, kernel, seal, ring, driver, all on the processors that there
-// are. Beside it, in turn and over the same bridge: our TAP ports, wireguard-go, and the kernel's VXLAN,
-// which does not encrypt. Those are driven by the same search, through the kernel's own devices.
+// BenchmarkPortsTunnel is BenchmarkPorts through two NICs, processes of their own, whose uplinks
+// are TAPs on one bridge: driver, ring, seal, kernel, seal, ring, driver, all on the processors
+// that there are. Beside it, in turn and over the same bridge: our TAP ports, wireguard-go, and the
+// kernel's VXLAN, which does not encrypt. Those are driven by the same search, through the kernel's
+// own devices.
 func BenchmarkPortsTunnel(b *testing.B) {
 	requireRoot(b)
 	vnic(b)

@@ -312,8 +312,8 @@ func (o *qemuOptions) port(f config.NamedFunction) *qemu.Port {
 	return &qemu.Port{Function: f.String(), TAP: tap, MAC: f.MAC.String(), MTU: f.Port.MTU}
 }
 
-// portSpeed is what the function's driver reads as the speed of its port, too, in Mbit/s. QEMU keeps what
-// it is started with, also when the function's rate is set anew.
+// portSpeed is what the function's driver reads as the speed of its port, too, in Mbit/s. QEMU
+// keeps what it is started with, also when the function's rate is set anew.
 func portSpeed(cfg *config.Config, f config.NamedFunction) int {
 	speed := uint64(cfg.Uplink.Speed / 1e6)
 	if f.MaxTxRate != 0 {

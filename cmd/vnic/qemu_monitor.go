@@ -130,8 +130,8 @@ type plugging struct {
 	port     func(context.Context, *qemu.QMP, qemu.Port) error
 }
 
-// eachDevice does something with the windows, or the functions by vfio-user, and then the ports of the
-// functions named, through QEMU's monitor.
+// eachDevice does something with the windows, or the functions by vfio-user, and then the ports of
+// the functions named, through QEMU's monitor.
 func (o *qemuOptions) eachDevice(cmd *cobra.Command, functions []string, limit time.Duration, done string, do plugging) error {
 	o.only = functions
 	if _, _, err := o.load(); err != nil {

@@ -135,7 +135,8 @@ func TestQEMURefuses(t *testing.T) {
 	}
 }
 
-// TestQEMUWantsTAP: F55, a TAP that is not there, and one that would lose what DHCP allows the guest to send.
+// TestQEMUWantsTAP: F55, a TAP that is not there, and one that would lose what DHCP allows the
+// guest to send.
 func TestQEMUWantsTAP(t *testing.T) {
 	requireRoot(t)
 	dir, err := os.MkdirTemp("", "vnic-tap-") // t.TempDir may be too long for a socket

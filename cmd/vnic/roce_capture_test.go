@@ -17,7 +17,8 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// capture captures what passes the port of the stock guest, until end is called, which gives the file.
+// capture captures what passes the port of the stock guest, until end is called, which gives the
+// file.
 func (l *linuxLab) capture(t *testing.T) (end func() string) {
 	t.Helper()
 	_, err := exec.LookPath("tshark")
@@ -79,8 +80,8 @@ func (l *linuxLab) checkCapture(t *testing.T, file string, ours, theirs []int) {
 	}
 }
 
-// comments is how tshark shows that a frame has comments, which name the function: PI_COMMENT, and a
-// comma between two.
+// comments is how tshark shows that a frame has comments, which name the function: PI_COMMENT, and
+// a comma between two.
 const comments = "1048576,"
 
 // frames are those of a capture.
@@ -106,8 +107,8 @@ func frames(t *testing.T, file string) (all [][]byte) {
 	}
 }
 
-// invariantCRC is the ICRC that a RoCEv2 frame has to have (Annex A17.3.3), as tshark shows it: the four
-// bytes in their order. It is computed bit by bit.
+// invariantCRC is the ICRC that a RoCEv2 frame has to have (Annex A17.3.3), as tshark shows it: the
+// four bytes in their order. It is computed bit by bit.
 func invariantCRC(frame []byte) (uint32, error) {
 	const ethernet, udp, bth, icrc = 14, 8, 12, 4
 	if len(frame) < ethernet+20 {

@@ -17,9 +17,9 @@ import (
 	"github.com/falcon-vnic/vnic/qemu"
 )
 
-// Two guests with the same programs, which know nothing of vnic: in one the Linux driver has function
-// VF 1 of NIC 1, the other has Soft-RoCE on its virtio-net, as in roce_linux_test.go. Over the
-// driver every stock program speaks RoCEv2 to Linux.
+// Two guests with the same programs, which know nothing of vnic: in one the Linux driver has
+// function VF 1 of NIC 1, the other has Soft-RoCE on its virtio-net, as in roce_linux_test.go. Over
+// the driver every stock program speaks RoCEv2 to Linux.
 
 // wiredLab is both guests; the first has the driver.
 type wiredLab struct {
@@ -70,7 +70,8 @@ func inWiredLab(t testing.TB, s linuxSetting, bound time.Duration, f func(l *wir
 		for i, addr := range addresses {
 			g := l.guests[i]
 			g.must("ip addr flush dev eth0 scope global; ip addr add " + addr + "/24 dev eth0")
-			// rdma_cm asks for neighbours from a link-local address, which the guest may not have yet.
+			// rdma_cm asks for neighbours from a link-local address, which the guest may not have
+			// yet.
 			g.must(fmt.Sprintf("ip addr add fe80::%[1]s/64 dev eth0 nodad; ip addr add fd00:100::%[1]s/64 dev eth0 nodad", addr[len(addr)-2:]))
 			if s.outside != nil {
 				g.must(s.outside.guests[i])

@@ -136,8 +136,8 @@ func (p *perftestPeer) statuses(n int) (all []abi.WCStatus) {
 	return all
 }
 
-// flushed is what becomes of n requests if the first of them that is not done fails: those before it
-// succeeded.
+// flushed is what becomes of n requests if the first of them that is not done fails: those before
+// it succeeded.
 func flushed(t testing.TB, who string, got []abi.WCStatus, want abi.WCStatus) {
 	t.Helper()
 	at := slices.IndexFunc(got, func(st abi.WCStatus) bool { return st != abi.WCSuccess })

@@ -27,10 +27,10 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// A stock guest beside a function: VF 1 of NIC 1 is a bare client's, and its port is a device of the
-// test's network namespace, by which perftest's programs are talked to. Behind the port of VF 2, of
-// the same NIC or of NIC 2, is a guest with Debian's kernel and rdma_rxe on its virtio-net, at an
-// address that is no function's: so rdma.transport, which is auto, means RoCEv2 for it.
+// A stock guest beside a function: VF 1 of NIC 1 is a bare client's, and its port is a device of
+// the test's network namespace, by which perftest's programs are talked to. Behind the port of VF
+// 2, of the same NIC or of NIC 2, is a guest with Debian's kernel and rdma_rxe on its virtio-net,
+// at an address that is no function's: so rdma.transport, which is auto, means RoCEv2 for it.
 const (
 	roceLinuxNIC = `
 nic: {host: %[1]d}
@@ -137,8 +137,8 @@ func stockGuest(t testing.TB, ctx context.Context, programs ...string) qemu.Mach
 	return qemu.Machine{Memory: 384, Kernel: k.Image, Initrd: initrd}
 }
 
-// TestRoCELinux has perftest's programs of a stock guest work with a function over RoCEv2: the guest
-// asks for everything, then the function does.
+// TestRoCELinux has perftest's programs of a stock guest work with a function over RoCEv2: the
+// guest asks for everything, then the function does.
 func TestRoCELinux(t *testing.T) {
 	withLinux(t, linuxSetting{gid: "192.168.100.11", capture: true}, 20)
 }

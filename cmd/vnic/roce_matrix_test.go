@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// What runs between a function with the Linux driver and Soft-RoCE: each program with its server in one
-// guest and then in the other, over IPv4 and IPv6, on one NIC and through the tunnel between two, with
-// losses too. perftest does not look at the bytes, so verifyingCells do.
+// What runs between a function with the Linux driver and Soft-RoCE: each program with its server in
+// one guest and then in the other, over IPv4 and IPv6, on one NIC and through the tunnel between
+// two, with losses too. perftest does not look at the bytes, so verifyingCells do.
 
-// cell is a program that both guests run. The client's command is the server's and its address, or what
-// stands behind |.
+// cell is a program that both guests run. The client's command is the server's and its address, or
+// what stands behind |.
 type cell struct {
 	command string
 	rows    int // of perftest's figures
@@ -38,8 +38,8 @@ var (
 	byCM = service{"-R -F", "write read send atomic"}
 )
 
-// cells are all operations, as bandwidth and as latency. READs and atomics have -o, because without it
-// either side asks for as many at once as the other's device has.
+// cells are all operations, as bandwidth and as latency. READs and atomics have -o, because without
+// it either side asks for as many at once as the other's device has.
 func (s service) cells() (cells []cell) {
 	sizes := map[string]string{"write": " -s 9000", "read": " -s 9000 -o 16", "send": " -s 1000", "atomic": " -o 16"}
 	for operation := range strings.FieldsSeq(s.operations) {
@@ -126,8 +126,8 @@ func TestLongRoCEDriverLossesIPv6(t *testing.T) {
 	onTheWire(t, linuxSetting{gid: "fd00:100::11", two: true, impair: someLost}, reliable.cells(), verifyingCells)
 }
 
-// onTheWire runs programs with the server in one guest and the client in the other, then the other way
-// round.
+// onTheWire runs programs with the server in one guest and the client in the other, then the other
+// way round.
 func onTheWire(t *testing.T, s linuxSetting, groups ...[]cell) {
 	inWiredLab(t, s, 20*time.Minute, func(l *wiredLab) {
 		for server := range 2 {

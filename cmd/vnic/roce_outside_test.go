@@ -10,9 +10,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
-// outsideSetting is how a host outside is joined to the NIC (docs/roce.md, "A host with a RoCE NIC"). The
-// outside is a network namespace with a bridge and the stock guest, at the other end of a veth that stands
-// for the physical interface: it is in bridge gbr2.
+// outsideSetting is how a host outside is joined to the NIC (docs/roce.md, "A host with a RoCE
+// NIC"). The outside is a network namespace with a bridge and the stock guest, at the other end of
+// a veth that stands for the physical interface: it is in bridge gbr2.
 type outsideSetting struct {
 	function string    // VF 2's configuration
 	address  string    // of the stock guest
@@ -40,7 +40,8 @@ tenants:
 	guests:   [2]string{"ip route add 10.20.0.0/16 dev eth0", "ip route add 192.168.100.0/24 via 10.20.0.1"},
 }
 
-// outsideCells are one of each kind. Packets of ibv_…_pingpong do not pass routers: their hop limit is 1.
+// outsideCells are one of each kind. Packets of ibv_…_pingpong do not pass routers: their hop limit
+// is 1.
 var outsideCells = []cell{
 	{"ib_write_bw " + reliable.flags + " -s 9000 -n 50", 1},
 	{"ib_read_bw " + reliable.flags + " -s 9000 -o 16 -n 50", 1},

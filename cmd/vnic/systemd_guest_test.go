@@ -57,8 +57,8 @@ attach:
 `,
 }
 
-// TestLongSystemd starts docs/vnic.service under systemd in a guest, upgrades it and stops it: with a
-// user of its own, and a worker that has one capability left.
+// TestLongSystemd starts docs/vnic.service under systemd in a guest, upgrades it and stops it: with
+// a user of its own, and a worker that has one capability left.
 func TestLongSystemd(t *testing.T) {
 	requireGuests(t)
 	dir := t.TempDir()

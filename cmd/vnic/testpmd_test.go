@@ -179,8 +179,8 @@ func gatewayOf(mac [6]byte) [6]byte {
 	return mac
 }
 
-// TestPMD has DPDK's driver, with rings of each kind, send to another through a NIC: what arrives is
-// what was sent.
+// TestPMD has DPDK's driver, with rings of each kind, send to another through a NIC: what arrives
+// is what was sent.
 func TestPMD(t *testing.T) { throughPMD(t, "packed_vq=1") }
 
 // TestLongPMD is TestPMD with other kinds of rings.

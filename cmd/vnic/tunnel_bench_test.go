@@ -102,9 +102,9 @@ func compareTunnels(b *testing.B, bc tunnelCase, wireguard string) {
 	samples.report(b)
 }
 
-// limit adds what cipher and bridge, each of which is measured alone, would let pass of TCP together,
-// Gbit/s, and how much of that our tunnel does. Two processors do both: the bridge's rate is that of
-// two, and what a packet takes to seal and to open is shared between them.
+// limit adds what cipher and bridge, each of which is measured alone, would let pass of TCP
+// together, Gbit/s, and how much of that our tunnel does. Two processors do both: the bridge's rate
+// is that of two, and what a packet takes to seal and to open is shared between them.
 func (s samples) limit(bc tunnelCase, cipher float64) {
 	at := strings.TrimPrefix(bc.tcp, "tunnel/tcp_gbps")
 	perBit := 1/median(s[bc.tcp+"@bridge"]) + cipher/2/float64(8*bc.mtu)

@@ -22,12 +22,12 @@ const (
 	shardsStreams = 4
 )
 
-// BenchmarkTunnelShards reports what a second processor brings plain IP: four TCP streams through the
-// tunnel, each between functions of its own; both NICs with one shard each, and all iperf3, on one
-// processor, beside the same on two processors, with two shards for each NIC, two streams on each
-// shard and their iperf3 on its processor. Both ways take turns, and the figure is the median of the
-// pairs. On a machine that others use the rate means little; what the processors spent for a byte
-// (…_cpu, two over one) still does.
+// BenchmarkTunnelShards reports what a second processor brings plain IP: four TCP streams through
+// the tunnel, each between functions of its own; both NICs with one shard each, and all iperf3, on
+// one processor, beside the same on two processors, with two shards for each NIC, two streams on
+// each shard and their iperf3 on its processor. Both ways take turns, and the figure is the median
+// of the pairs. On a machine that others use the rate means little; what the processors spent for a
+// byte (…_cpu, two over one) still does.
 func BenchmarkTunnelShards(b *testing.B) {
 	requireRoot(b)
 	for _, tool := range []string{"iperf3", "taskset"} {
@@ -102,7 +102,8 @@ func (w *shardedTunnel) beside(stream int) []int {
 	return []int{w.processors[vf%len(w.processors)]}
 }
 
-// carried is what all streams together got through: bits a second, and ns of processors for each byte.
+// carried is what all streams together got through: bits a second, and ns of processors for each
+// byte.
 type carried struct{ rate, spent float64 }
 
 func (w *shardedTunnel) run(x *boxes) (c carried) {

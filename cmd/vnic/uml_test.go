@@ -33,8 +33,8 @@ functions:
       - {vf: 2, tenant: 100, address: 192.168.100.12, port: {mode: direct, name: vp2, mtu: 1500}}
 `
 
-// umlScript is what the guest does. Its device has no MAC of its own: User Mode Linux would ask the NIC
-// for that by a message which QEMU must not be offered.
+// umlScript is what the guest does. Its device has no MAC of its own: User Mode Linux would ask the
+// NIC for that by a message which QEMU must not be offered.
 const umlScript = `set -ex
 busybox ip link set eth0 address %[1]s
 busybox ip link set eth0 up
@@ -50,9 +50,9 @@ busybox ping -c 1 -W 20 192.168.100.12
 echo all done
 `
 
-// TestUserModeLinux has Debian's User Mode Linux on a port in its memory. Its driver is an independent
-// one: it hands over sockets where others have eventfds, sends the messages in another order, and has
-// the guest's memory in one region that begins in the middle of a file.
+// TestUserModeLinux has Debian's User Mode Linux on a port in its memory. Its driver is an
+// independent one: it hands over sockets where others have eventfds, sends the messages in another
+// order, and has the guest's memory in one region that begins in the middle of a file.
 func TestUserModeLinux(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a guest")

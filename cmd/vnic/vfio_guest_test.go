@@ -34,8 +34,8 @@ attach:
   - {type: vfio-user, socket: %[1]s/g2.sock, cid: 1002}
 `
 
-// TestVfioUserInGuest boots the printed line: the guest has no vsock, and reaches its second function
-// by a PCI device, through an IOMMU and vfio-pci. The first shares its slot.
+// TestVfioUserInGuest boots the printed line: the guest has no vsock, and reaches its second
+// function by a PCI device, through an IOMMU and vfio-pci. The first shares its slot.
 func TestVfioUserInGuest(t *testing.T) { vfioInfo(t, true, "pci-msix") }
 
 // TestLongVfioUserWithoutIOMMU: without an IOMMU the device is mapped from sysfs, and looked at for

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRevoke: a peer whose certificate is revoked loses its link and gets none again from a NIC that runs,
-// and does not start itself. What replaces it is let in (F59).
+// TestRevoke: a peer whose certificate is revoked loses its link and gets none again from a NIC
+// that runs, and does not start itself. What replaces it is let in (F59).
 func TestRevoke(t *testing.T) {
 	dir := t.TempDir()
 	load := func(host uint8) *Identity {
@@ -77,7 +77,8 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-// TestDomainOf: the domain is that of any host's certificate, and without one the user is told to name it.
+// TestDomainOf: the domain is that of any host's certificate, and without one the user is told to
+// name it.
 func TestDomainOf(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := DomainOf(dir); err == nil || strings.Contains(err.Error(), "--domain") {

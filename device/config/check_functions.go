@@ -99,8 +99,8 @@ func checkGuarantee(r *report, path string, f *Function) {
 	}
 }
 
-// checkLeast sees that a limit allows a packet for each of those that lease from it: the NIC's shards
-// from its own and the host's, else one.
+// checkLeast sees that a limit allows a packet for each of those that lease from it: the NIC's
+// shards from its own and the host's, else one.
 func (c *Config) checkLeast(r *report, path string, limit *Credits, sharers int) {
 	least := c.leastCredits()
 	for i, n := range limit.each() {

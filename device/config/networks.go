@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Networks are the virtual networks of a NIC: each tenant as the configuration describes it, or else
-// with the subnets around the addresses of its ports' functions.
+// Networks are the virtual networks of a NIC: each tenant as the configuration describes it, or
+// else with the subnets around the addresses of its ports' functions.
 type Networks struct {
 	tenants map[uint32]*Tenant
 	given   map[uint32]bool // subnets are configured

@@ -267,8 +267,8 @@ func TestEveryLimitHasItsOwnKey(t *testing.T) {
 	}
 }
 
-// TestUnitsReadBack: a size and a rate are written with the largest unit that holds them exactly, and
-// read back as they were; the largest are 4 EiB and 1 Pbit/s.
+// TestUnitsReadBack: a size and a rate are written with the largest unit that holds them exactly,
+// and read back as they were; the largest are 4 EiB and 1 Pbit/s.
 func TestUnitsReadBack(t *testing.T) {
 	for size, want := range map[Size]string{
 		0: "0", 1: "1", 1023: "1023", 1024: "1K", 1025: "1025", 1536: "1536", 1 << 20: "1M", 3 << 19: "1536K", 1 << 30: "1G", 1<<30 + 1024: "1048577K", 1 << 62: "4294967296G",

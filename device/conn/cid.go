@@ -38,8 +38,8 @@ func ShardOf(cid uint32) int { return int(cid >> (indexBits + generationBits) & 
 // indexOf is the place of a CID's slot in its shard's table.
 func indexOf(cid uint32) uint32 { return cid & indexMask }
 
-// CIDs gives out the connection identifiers of one shard. It belongs to the connection manager: what
-// a CID leads to is the shard's affair (Table).
+// CIDs gives out the connection identifiers of one shard. It belongs to the connection manager:
+// what a CID leads to is the shard's affair (Table).
 type CIDs struct {
 	prefix uint32
 	slots  []cidState

@@ -135,8 +135,8 @@ func (c Commands) CMReject(p *abi.CMReject) abi.Status {
 	})
 }
 
-// CMDisconnect implements abi.ConnectionHandler. Asked a second time, or if there is no transport to
-// drain, it ends the connection at once.
+// CMDisconnect implements abi.ConnectionHandler. Asked a second time, or if there is no transport
+// to drain, it ends the connection at once.
 func (c Commands) CMDisconnect(id uint32) abi.Status {
 	switch {
 	case c.f.reserved(id):

@@ -1,5 +1,5 @@
-// Package conn holds the Falcon connections of functions: their identifiers, how they are agreed on,
-// opened and found, and how they end.
+// Package conn holds the Falcon connections of functions: their identifiers, how they are agreed
+// on, opened and found, and how they end.
 //
 //	          each shard                                      │  once per NIC
 //	                                                          │

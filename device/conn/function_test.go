@@ -100,8 +100,8 @@ func request(f *Function, id uint32, service uint64, private []byte) *cm.Output 
 	return &cm.Output{Kind: cm.OutRequest, ID: id, Function: f.number(), Service: service, PeerQPN: 9, Private: private}
 }
 
-// TestOutOfService: nobody connects to a function whose link is down, or that is not in service. What
-// is known and asked of one that was reset is nobody's, whatever comes later.
+// TestOutOfService: nobody connects to a function whose link is down, or that is not in service.
+// What is known and asked of one that was reset is nobody's, whatever comes later.
 func TestOutOfService(t *testing.T) {
 	_, a, f := newFunction(t, true)
 	f.LinkUp = false
@@ -244,8 +244,8 @@ func TestEndLoopbacks(t *testing.T) {
 	}
 }
 
-// TestBehind: a driver that does not take its events gets no connections, neither a peer's nor its own.
-// (DEV-211)
+// TestBehind: a driver that does not take its events gets no connections, neither a peer's nor its
+// own. (DEV-211)
 func TestBehind(t *testing.T) {
 	_, a, f := newFunction(t, true)
 	a.take()
@@ -261,8 +261,8 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// TestCommandsRefuse: commands that name what is not there, or the NICs' own, are refused before the
-// connection manager is asked.
+// TestCommandsRefuse: commands that name what is not there, or the NICs' own, are refused before
+// the connection manager is asked.
 func TestCommandsRefuse(t *testing.T) {
 	_, a, f := newFunction(t, true)
 	f.conns[8] = &connection{wired: true}

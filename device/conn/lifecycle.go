@@ -71,14 +71,15 @@ func (f *Function) EndQP(now falcon.Time, qpn uint32) {
 	}
 }
 
-// end ends a connection at once, and then tells the connection manager. It may have ended by itself.
+// end ends a connection at once, and then tells the connection manager. It may have ended by
+// itself.
 func (f *Function) end(now falcon.Time, id uint32) {
 	f.set.cfg.Table.Close(now, id, cm.ReasonLocal)
 	f.tell(Request{Kind: Disconnect, ID: id})
 }
 
-// EndLoopbacks disconnects the function from others of this NIC: on its link packets can be lost, in
-// here nothing ever is.
+// EndLoopbacks disconnects the function from others of this NIC: on its link packets can be lost,
+// in here nothing ever is.
 func (f *Function) EndLoopbacks(now falcon.Time) {
 	for _, id := range f.IDs() {
 		if s := f.set.cfg.Table.ByID(id); s != nil && s.Keys == nil {

@@ -149,8 +149,8 @@ func connect(a, b *side) (uint32, error) {
 }
 
 // TestManagerConnects follows a connection from its request to its end: what is decided reaches the
-// functions, with the peer's address where that is another NIC, and CIDs of the shard's own. What is
-// between functions of one NIC never leaves it.
+// functions, with the peer's address where that is another NIC, and CIDs of the shard's own. What
+// is between functions of one NIC never leaves it.
 func TestManagerConnects(t *testing.T) {
 	for _, inside := range []bool{false, true} {
 		sides := newSides(t)

@@ -136,8 +136,8 @@ func (f *Function) tryOpen(now falcon.Time, order *Order) error {
 	return f.set.cfg.Table.Open(now, o)
 }
 
-// useLink makes the connection a link's. The headers that its datagrams travel under become those of
-// the connection.
+// useLink makes the connection a link's. The headers that its datagrams travel under become those
+// of the connection.
 func (s *Functions) useLink(o *Opening, l *rof.Link) {
 	o.User = &linkUser{link: l, rdma: s.cfg.RDMA}
 	o.Inner.Class, o.Inner.TTL, o.Inner.Flow = l.Key().TrafficClass, l.Key().HopLimit, l.FlowLabel()

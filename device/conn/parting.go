@@ -36,8 +36,8 @@ func (s *Slot) parts(r cm.Reason) bool {
 	return s.Conn != nil && s.user.Parts() && (r == cm.ReasonLocal || r == cm.ReasonDisconnect)
 }
 
-// begin has the connection in s part. The queue pair of the side that ends it lets go at once; on the
-// peer's side it has the connection until it is over.
+// begin has the connection in s part. The queue pair of the side that ends it lets go at once; on
+// the peer's side it has the connection until it is over.
 func (p *partings) begin(now falcon.Time, s *Slot, why cm.Reason) {
 	if s.user.Owns() {
 		if why == cm.ReasonLocal {
@@ -52,8 +52,8 @@ func (p *partings) begin(now falcon.Time, s *Slot, why cm.Reason) {
 	s.Conn.Drain(now)
 }
 
-// parted takes the transport's word that the connection, which parts, has nothing under way. The side
-// that ended it goes on acknowledging.
+// parted takes the transport's word that the connection, which parts, has nothing under way. The
+// side that ended it goes on acknowledging.
 func (s *Slot) parted(now falcon.Time) {
 	if s.leaving {
 		s.endParting(now)

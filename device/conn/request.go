@@ -43,8 +43,8 @@ type Answer struct {
 	Err      error
 }
 
-// Requests takes what functions ask of the connection manager, wherever that runs, in order. Nothing
-// waits: an answer comes to Functions.Answer, what is decided to Functions.Order.
+// Requests takes what functions ask of the connection manager, wherever that runs, in order.
+// Nothing waits: an answer comes to Functions.Answer, what is decided to Functions.Order.
 type Requests interface{ Ask(r Request) }
 
 // question is asked for a function, and what is done with the answer.

@@ -22,7 +22,8 @@ type Owner struct {
 	Describe func() string // names it and who drives it, for logs
 }
 
-// Keys protect the packets of one connection. Whoever seals and opens packets knows what is in them.
+// Keys protect the packets of one connection. Whoever seals and opens packets knows what is in
+// them.
 type Keys interface {
 	Release() // the connection is over
 }

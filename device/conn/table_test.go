@@ -201,8 +201,8 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// TestDrain: a connection whose driver disconnects ends when nothing is under way, and at the latest
-// after a while. A second wish does not wait.
+// TestDrain: a connection whose driver disconnects ends when nothing is under way, and at the
+// latest after a while. A second wish does not wait.
 func TestDrain(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		s := newShard(t, 1)

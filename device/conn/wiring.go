@@ -29,8 +29,8 @@ import (
 const (
 	wireRetry = 500e6 // ns between two attempts
 
-	// MaxHeld bounds the requests for queue pairs of one function that are not in RTR yet; one source
-	// has half.
+	// MaxHeld bounds the requests for queue pairs of one function that are not in RTR yet; one
+	// source has half.
 	MaxHeld = 128
 )
 

@@ -140,9 +140,9 @@ func (c *Client) Faults(ctx context.Context) (v []Fault, err error) {
 	return v, err
 }
 
-// Wait returns when the NIC answers and ready, if not nil, has nothing against what it says; or with
-// the reason when ctx ends or no NIC can ever answer there. later, if not nil, is called once with
-// the reason why there is more to wait for at first.
+// Wait returns when the NIC answers and ready, if not nil, has nothing against what it says; or
+// with the reason when ctx ends or no NIC can ever answer there. later, if not nil, is called once
+// with the reason why there is more to wait for at first.
 func (c *Client) Wait(ctx context.Context, ready func(NIC) error, later func(error)) (NIC, error) {
 	t := time.NewTicker(20 * time.Millisecond)
 	defer t.Stop()

@@ -28,9 +28,10 @@ type CoreConfig struct {
 	Log    func(now vtime.Time, level slog.Level, msg string, args ...any)
 }
 
-// Core is what there is once for a NIC, however many shards it has: the connection manager with what
-// it knows of peers, the keys that they seal with, what they are told of functions and ports, where plain
-// IP goes, and the pools that shards lease credits from. It decides; shards carry out (Side) what it has for them.
+// Core is what there is once for a NIC, however many shards it has: the connection manager with
+// what it knows of peers, the keys that they seal with, what they are told of functions and ports,
+// where plain IP goes, and the pools that shards lease credits from. It decides; shards carry out
+// (Side) what it has for them.
 //
 //	shards ─ Line ─┐                      ┌▶ Line ─▶ Side, on the shard's thread
 //	peers' mail ───┼▶ Box ─▶ Step ────────┼▶ messages for peers
@@ -66,7 +67,8 @@ type CoreOutput struct {
 	Deadline vtime.Time     // Step again at this time at the latest
 }
 
-// NewCore returns a core whose shards are not there yet: each serves its Line before the first Step.
+// NewCore returns a core whose shards are not there yet: each serves its Line before the first
+// Step.
 func NewCore(c CoreConfig) (*Core, error) {
 	k := &Core{
 		cfg: c, woken: make(chan struct{}, 1), ended: make(chan struct{}),

@@ -1,6 +1,6 @@
 // Package controller is what is slow about a NIC and off the packets' way: its core, which decides
-// what there is once for all shards; what operators ask and set, the memory of it, warnings, and the
-// limits of memory.
+// what there is once for all shards; what operators ask and set, the memory of it, warnings, and
+// the limits of memory.
 //
 //	shard's thread                     │            the core's goroutine
 //	                                   │
@@ -22,7 +22,7 @@
 //
 // # Ownership and concurrency
 //
-// A Core belongs to the goroutine that runs it; tests step it in virtual time, as they do shards. Of
-// a Line the shard's thread has one end and the core the other. Everything else here may be used by
-// any goroutine but the shards' threads. A View is valid only within the Ask that gave it.
+// A Core belongs to the goroutine that runs it; tests step it in virtual time, as they do shards.
+// Of a Line the shard's thread has one end and the core the other. Everything else here may be used
+// by any goroutine but the shards' threads. A View is valid only within the Ask that gave it.
 package controller

@@ -51,8 +51,8 @@ func (g *gids) told(now vtime.Time) {
 }
 
 // Announce implements the shard's part of AddGID and DelGID: it gives a function an address, takes
-// one back, or both. then is called on the shard's thread. It goes through the core like all that is
-// done with functions, so that what Withdraw takes back is all there was before.
+// one back, or both. then is called on the shard's thread. It goes through the core like all that
+// is done with functions, so that what Withdraw takes back is all there was before.
 func (l *Line) Announce(id pfvf.ID, add, drop [16]byte, then func(error)) {
 	l.wish(func(k *Core, _ vtime.Time) {
 		k.begin(func(now vtime.Time, done func()) {

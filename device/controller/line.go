@@ -36,8 +36,8 @@ type FunctionSide interface {
 	Set(now vtime.Time, id pfvf.ID, is *config.Function) error
 	// VF looks at a VF for its PF.
 	VF(now vtime.Time, id pfvf.ID) abi.VFHandler
-	// Reset resets a function, and with a PF its VFs, for the operator. It reports false for one that
-	// is disabled.
+	// Reset resets a function, and with a PF its VFs, for the operator. It reports false for one
+	// that is disabled.
 	Reset(now vtime.Time, id pfvf.ID) bool
 	// ResetVFs resets the VFs of a PF, which was reset.
 	ResetVFs(now vtime.Time, pf pfvf.ID)
@@ -110,7 +110,8 @@ type refusals struct {
 	asked atomic.Bool
 }
 
-// SPIRefused says that a packet of a connection came with another key than the one we issued for it.
+// SPIRefused says that a packet of a connection came with another key than the one we issued for
+// it.
 func (l *Line) SPIRefused(u security.Use) {
 	r := l.refused[u.Peer]
 	if r == nil {

@@ -55,7 +55,8 @@ func (m *PeerMail) Down() { m.put(peerNews{kind: newsDown}) }
 // Revoked says that the peer has no right to be one any more.
 func (m *PeerMail) Revoked() { m.put(peerNews{kind: newsRevoked}) }
 
-// Message passes a message of the peer's connection manager on, which is the mailbox's from then on.
+// Message passes a message of the peer's connection manager on, which is the mailbox's from then
+// on.
 func (m *PeerMail) Message(msg []byte) { m.put(peerNews{kind: newsMessage, msg: msg}) }
 
 // put appends news, waiting for room.

@@ -71,7 +71,8 @@ type Recording interface {
 	// shard's, in ns.
 	StartCapture(c *capture.Sink, offset int64) error
 	EndCapture(*capture.Capture)
-	// StartTrace notes what happens to a function's requests, or to those of one queue pair (0: all).
+	// StartTrace notes what happens to a function's requests, or to those of one queue pair (0:
+	// all).
 	StartTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error)
 	EndTrace(pfvf.ID)
 }

@@ -39,8 +39,8 @@ func (f lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestTraceEnds: a trace writes what is noted while it runs, until its context ends, and then the shard
-// stops noting. A function that is not there, or a shard that has ended, is an error.
+// TestTraceEnds: a trace writes what is noted while it runs, until its context ends, and then the
+// shard stops noting. A function that is not there, or a shard that has ended, is an error.
 func TestTraceEnds(t *testing.T) {
 	at := int64(0)
 	s := &traced{ring: trace.NewRing(64, func() int64 { at++; return at }, 0)}

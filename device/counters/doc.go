@@ -6,8 +6,8 @@
 //
 // A counter is added in the table of its room and nowhere else: its name, its help text, whether it
 // goes down too, and how it is read are one line. What there is several of, by reason, direction or
-// port, is a family (families.go), which is one metric with labels. docs/troubleshooting.md says what
-// to do about each; a test of device holds it to that.
+// port, is a family (families.go), which is one metric with labels. docs/troubleshooting.md says
+// what to do about each; a test of device holds it to that.
 //
 // # Ownership and concurrency
 //

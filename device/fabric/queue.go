@@ -8,8 +8,8 @@ import (
 
 const queueLen = 1024 // frames a port holds before it drops
 
-// queue holds the frames that wait for one port. Everything but port and event is under the switch's
-// lock.
+// queue holds the frames that wait for one port. Everything but port and event is under the
+// switch's lock.
 type queue struct {
 	port  string // its name
 	event int    // eventfd, readable while the queue is not empty

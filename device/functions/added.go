@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// AddGID gives a function a further address instead of one that its driver added before, which may be
-// none (zero). The error is a *Refusal.
+// AddGID gives a function a further address instead of one that its driver added before, which may
+// be none (zero). The error is a *Refusal.
 func (r *Registry) AddGID(id pfvf.ID, gid, instead [16]byte) error {
 	a, old := r.at(id, gid), r.at(id, instead)
 	if err := r.addable(id, a, old); err != nil {
@@ -39,9 +39,9 @@ func (r *Registry) at(id pfvf.ID, gid [16]byte) address {
 	return address{r.Settings(id).Tenant, netip.AddrFrom16(gid).Unmap()}
 }
 
-// addable sees that a function's driver may add an address instead of an old one: no other function of
-// the tenant has it, whether its driver added it or it is set to it, enabled or not, and peers can be
-// told.
+// addable sees that a function's driver may add an address instead of an old one: no other function
+// of the tenant has it, whether its driver added it or it is set to it, enabled or not, and peers
+// can be told.
 func (r *Registry) addable(id pfvf.ID, a, old address) error {
 	if other, taken := r.addresses[a]; taken {
 		return Refuse(abi.StatusAddressInUse, "%s: GID %s of tenant %d is the address of %s", id, a.addr, a.tenant, other)

@@ -73,8 +73,8 @@ func wantStatus(t *testing.T, what string, err error, want abi.Status, text stri
 	}
 }
 
-// TestTaken: what a function has no other gets, whether that is enabled or not, and what it gives up
-// is free.
+// TestTaken: what a function has no other gets, whether that is enabled or not, and what it gives
+// up is free.
 func TestTaken(t *testing.T) {
 	r := newRegistry(t)
 	a := address4(1)
@@ -100,8 +100,8 @@ func TestTaken(t *testing.T) {
 	}
 }
 
-// TestToldToPeers: there are never more functions than a peer can be told of; one more is refused and
-// nothing of it is done. Functions of other tenants do not count. (F36)
+// TestToldToPeers: there are never more functions than a peer can be told of; one more is refused
+// and nothing of it is done. Functions of other tenants do not count. (F36)
 func TestToldToPeers(t *testing.T) {
 	r := newRegistry(t)
 	for n := 3; n < 3+cm.MaxEndpoints-1; n++ { // VF 1 is one
@@ -272,8 +272,8 @@ func TestDefaultsTakeNoRoom(t *testing.T) {
 	}
 }
 
-// TestObjectsOfVF: SetVFObjects sets the quotas of its mask and no others, up to the PF's own unless
-// that is trusted; with one that is wrong there is an error.
+// TestObjectsOfVF: SetVFObjects sets the quotas of its mask and no others, up to the PF's own
+// unless that is trusted; with one that is wrong there is an error.
 func TestObjectsOfVF(t *testing.T) {
 	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
 	var counts abi.ObjectCounts
@@ -317,8 +317,8 @@ func TestObjectsOfVF(t *testing.T) {
 	}
 }
 
-// TestCreditsOfVF: SetVFCredits sets the counters of its mask and no others: limits up to the PF's own
-// and never 0, guarantees by a trusted PF only.
+// TestCreditsOfVF: SetVFCredits sets the counters of its mask and no others: limits up to the PF's
+// own and never 0, guarantees by a trusted PF only.
 func TestCreditsOfVF(t *testing.T) {
 	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
 	own := pf.Credits.Cost()
@@ -376,8 +376,8 @@ func TestCreditsOfVF(t *testing.T) {
 	}
 }
 
-// TestToldInNumbers: peers are told of a function that is enabled, and of the addresses of one with a
-// port; what is taken back leaves nothing.
+// TestToldInNumbers: peers are told of a function that is enabled, and of the addresses of one with
+// a port; what is taken back leaves nothing.
 func TestToldInNumbers(t *testing.T) {
 	r := newRegistry(t)
 	on, enabled := r.on, r.enabled[0]

@@ -225,7 +225,8 @@ func (r *Registry) told(id pfvf.ID, c *config.Function, n int) {
 	}
 }
 
-// shared is what a peer is told of that shares some tenants; further are the GIDs that drivers added.
+// shared is what a peer is told of that shares some tenants; further are the GIDs that drivers
+// added.
 func (r *Registry) shared(tenants []uint32) (n count, further int) {
 	for _, t := range tenants {
 		n.functions, n.addresses = n.functions+r.tenants[t].functions, n.addresses+r.tenants[t].addresses

@@ -10,8 +10,8 @@
 //	another shard's Handover ─▶ FromShard ────────────┘
 //
 // An Endpoint is a function in its tenant's network. A Port is what carries its frames: a TAP, or
-// whatever else implements the interface. A Tunnel leads to a peer's functions in a tenant, under the
-// key that the peer gave for it; Tunnels are those of a Gateway.
+// whatever else implements the interface. A Tunnel leads to a peer's functions in a tenant, under
+// the key that the peer gave for it; Tunnels are those of a Gateway.
 //
 // Routes say where each address of each tenant is: a port and its shard, a peer, or the gateway
 // itself. There is one for a NIC and a Gateway for each of its shards, which has the endpoints and
@@ -21,9 +21,10 @@
 // To its guest the gateway is the only other station on the link: it answers for every address of
 // the tenant that has a route with one MAC (proxy ARP, RFC 1027), and speaks ARP, neighbour
 // discovery, DHCP with one lease, echo for router addresses, and the ICMP errors of a router.
-// Broadcast is not carried, and multicast only for RoCEv2 of functions (multicast.go). It is silent about the port's own addresses, so that a
-// guest's conflict detection (RFC 5227, RFC 4862) finds nothing. Inside a subnet packets pass
-// unchanged but for ECN; between subnets of a tenant they lose a hop.
+// Broadcast is not carried, and multicast only for RoCEv2 of functions (multicast.go). It is silent
+// about the port's own addresses, so that a guest's conflict detection (RFC 5227, RFC 4862) finds
+// nothing. Inside a subnet packets pass unchanged but for ECN; between subnets of a tenant they
+// lose a hop.
 //
 // # Many packets at once
 //
@@ -35,9 +36,9 @@
 //
 // # Frames in two places
 //
-// A port may have copied the beginning of a frame only (Rest). The gateway looks at nothing else of it:
-// payload of TCP or UDP that goes to a port of this shard stays where it is. For anything else the rest
-// is copied first (rest.go).
+// A port may have copied the beginning of a frame only (Rest). The gateway looks at nothing else of
+// it: payload of TCP or UDP that goes to a port of this shard stays where it is. For anything else
+// the rest is copied first (rest.go).
 //
 // # Trust
 //

@@ -41,8 +41,8 @@ type Endpoint struct {
 
 // Port is what carries an endpoint's frames to and from its guest: a TAP, for one.
 type Port interface {
-	// Read takes the next frame that the guest sent into b, 0 bytes if there is none. It may leave its
-	// rest where it is, for which there is room in b. The port is gone with an error.
+	// Read takes the next frame that the guest sent into b, 0 bytes if there is none. It may leave
+	// its rest where it is, for which there is room in b. The port is gone with an error.
 	Read(b []byte) (n int, rest Rest, off Offload, err error)
 	// Write gives the guest a frame, whose parts follow each other; false: it does not take it now.
 	Write(parts [][]byte, off Offload) bool
@@ -96,8 +96,8 @@ func (p *Endpoint) leadsTo(a netip.Addr) bool {
 	return false
 }
 
-// heard learns the MAC of a trusted guest from what came from an address. Other stations may be on the
-// guest's bridge: what is none of the endpoint's addresses says nothing.
+// heard learns the MAC of a trusted guest from what came from an address. Other stations may be on
+// the guest's bridge: what is none of the endpoint's addresses says nothing.
 func (p *Endpoint) heard(a netip.Addr, from MAC) {
 	if from != p.mac && p.leadsTo(a) {
 		p.mac = from
@@ -124,8 +124,8 @@ func (p *Endpoint) ethernet(b []byte, etherType uint16) {
 }
 
 // takes hands a packet to the endpoint's function, if that is who it is for. packet is the
-// function's until it returns. A guest that speaks RoCEv2 itself through its port gets its packets as
-// long as no driver has the function (SetRoCE), and at the port's other addresses always.
+// function's until it returns. A guest that speaks RoCEv2 itself through its port gets its packets
+// as long as no driver has the function (SetRoCE), and at the port's other addresses always.
 func (p *Endpoint) takes(packet []byte, h *header) bool {
 	if !p.wants(packet, h) {
 		return false

@@ -49,8 +49,8 @@ func TestFlowsSpread(t *testing.T) {
 	}
 }
 
-// TestFlowStays: packets of one flow take one path: the messages of ICMP between two addresses, which
-// have no ports, and the fragments of a datagram, of which only the first has.
+// TestFlowStays: packets of one flow take one path: the messages of ICMP between two addresses,
+// which have no ports, and the fragments of a datagram, of which only the first has.
 func TestFlowStays(t *testing.T) {
 	flow := func(b []byte) uint32 {
 		t.Helper()

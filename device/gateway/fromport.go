@@ -3,9 +3,9 @@ package gateway
 import "encoding/binary"
 
 // FromPort takes a frame that a port's guest sent and decides where it goes. It reports true when
-// there are packets for a tunnel: f tells which, and f.Next gives them. The frame is changed in place
-// and part of what comes out. What is left of it in the guest's memory stays there if it goes to a port
-// of this shard, and is copied for any other purpose.
+// there are packets for a tunnel: f tells which, and f.Next gives them. The frame is changed in
+// place and part of what comes out. What is left of it in the guest's memory stays there if it goes
+// to a port of this shard, and is copied for any other purpose.
 func (g *Gateway) FromPort(now int64, in *PortInput, f *Forward) (forward bool) {
 	defer g.survive(in.From, g.mark(), in.Frame)
 	g.stats.FromPorts++
@@ -161,9 +161,9 @@ const (
 	maxCuts    = 128
 )
 
-// check tells whether an offload fits the packet it came with, of which b has all headers. A checksum
-// may be written into the upper layer only: all headers before it are checked, and must leave as they
-// were checked.
+// check tells whether an offload fits the packet it came with, of which b has all headers. A
+// checksum may be written into the upper layer only: all headers before it are checked, and must
+// leave as they were checked.
 func (o *Offload) check(b []byte, h *header) Reason {
 	start, at := int(o.CsumStart)-ethLen, int(o.CsumStart)-ethLen+int(o.CsumOffset)
 	if o.NeedsCsum && (start < h.l4 || at+2 > h.total) {

@@ -52,8 +52,8 @@ func (r *ring) pass(t *testing.T, to *net) {
 	r.frames = nil
 }
 
-// TestPortOfAnotherShard: two ports of one NIC reach each other wherever they are. Frames that stand
-// for many stay whole, and the gateway answers for addresses of both shards.
+// TestPortOfAnotherShard: two ports of one NIC reach each other wherever they are. Frames that
+// stand for many stay whole, and the gateway answers for addresses of both shards.
 func TestPortOfAnotherShard(t *testing.T) {
 	n, other, r := twoShards(t)
 	f := udp(t, gwA, macA, ipA, ipB, 300)

@@ -22,7 +22,8 @@ func samples(t testing.TB) [][]byte {
 	}
 }
 
-// Every prefix of every frame, on a port and from a tunnel: nothing panics, and a cut packet goes nowhere.
+// Every prefix of every frame, on a port and from a tunnel: nothing panics, and a cut packet goes
+// nowhere.
 func TestEveryPrefix(t *testing.T) {
 	for _, f := range samples(t) {
 		h, _ := parseIP(f[ethLen:])
@@ -44,8 +45,8 @@ func TestEveryPrefix(t *testing.T) {
 	}
 }
 
-// Whatever a guest sends: what leaves for a tunnel is a whole packet of the function's own, never Falcon, that fits; what leaves for a port
-// is for a port of the tenant.
+// Whatever a guest sends: what leaves for a tunnel is a whole packet of the function's own, never
+// Falcon, that fits; what leaves for a port is for a port of the tenant.
 func FuzzFromPort(f *testing.F) {
 	for _, s := range samples(f) {
 		f.Add(s, uint8(0), false, uint16(0), uint16(0), uint16(0))

@@ -12,8 +12,8 @@ type Handover interface {
 	ToPort(shard uint8, function uint32, frame []byte, off Offload) bool
 }
 
-// Gateway carries plain IP between the ports of a shard, those of others, and peers. See the package
-// comment.
+// Gateway carries plain IP between the ports of a shard, those of others, and peers. See the
+// package comment.
 type Gateway struct {
 	Panicked func(v any, frame []byte) // is told of a frame that this code could not take; nil: nobody is
 	Handover Handover                  // nil: there are no other shards

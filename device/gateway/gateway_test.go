@@ -348,9 +348,9 @@ func TestARPAnswers(t *testing.T) {
 	}
 }
 
-// TestLinkLocalFunctions: the gateway stands for link-local addresses that drivers added to functions of
-// the tenant, and for no others; a guest that looks whether such an address is free hears nothing, since
-// it may be its own.
+// TestLinkLocalFunctions: the gateway stands for link-local addresses that drivers added to
+// functions of the tenant, and for no others; a guest that looks whether such an address is free
+// hears nothing, since it may be its own.
 func TestLinkLocalFunctions(t *testing.T) {
 	n := newNet(t)
 	there := addr("fe80::56:4eff:fe02:1")
@@ -574,8 +574,8 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// A trusted port's station has a MAC of its own, which its addresses tell, and not what other stations
-// of its network say among themselves. Who asks for a neighbour is answered itself.
+// A trusted port's station has a MAC of its own, which its addresses tell, and not what other
+// stations of its network say among themselves. Who asks for a neighbour is answered itself.
 func TestTrustedStation(t *testing.T) {
 	n := newNet(t)
 	station, other := MAC{2, 0, 0, 0, 0, 0xc}, MAC{2, 0, 0, 0, 0, 0xd}

@@ -76,7 +76,8 @@ func (ts *Tunnels) OwnCookie(o *security.Opened) bool {
 	return ok
 }
 
-// Opened finds the IP packet in what was opened, and the tunnel it came through; nil: it is counted.
+// Opened finds the IP packet in what was opened, and the tunnel it came through; nil: it is
+// counted.
 func (ts *Tunnels) Opened(o *security.Opened) (t *Tunnel, packet []byte) {
 	packet, ok := o.Plain()
 	if !ok {

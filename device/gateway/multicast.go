@@ -90,8 +90,8 @@ func (g *Gateway) toGroup(p *Endpoint, frame []byte, h *header, f *Forward) Reas
 	return none
 }
 
-// NextCopy turns to the next peer that a packet of FromFunction is for, and reports whether there is
-// one. There never is for a packet to one station.
+// NextCopy turns to the next peer that a packet of FromFunction is for, and reports whether there
+// is one. There never is for a packet to one station.
 func (f *Forward) NextCopy() bool {
 	for f.Tunnel = nil; len(f.peers) > 0 && f.Tunnel == nil; f.peers = f.peers[1:] {
 		f.Tunnel = f.tunnels.To(f.peers[0], f.tenant)

@@ -29,8 +29,8 @@ func (n *net) hear() (heard *[2]int) {
 	return heard
 }
 
-// TestGroupFromFunction: what a function sends to a group reaches all functions here, with itself, and
-// each peer of the tenant once.
+// TestGroupFromFunction: what a function sends to a group reaches all functions here, with itself,
+// and each peer of the tenant once.
 func TestGroupFromFunction(t *testing.T) {
 	n := newNet(t)
 	n.g.routes.Learn(3, []Address{{7, addr("10.0.0.4"), 0x030001, 9000}, {7, addr("10.0.0.5"), 0x030002, 9000}})
@@ -57,8 +57,8 @@ func TestGroupFromFunction(t *testing.T) {
 	}
 }
 
-// TestGroupFromTunnel: a peer's packet to a group is for the functions of its tenant, if it is from one
-// of the peer's and speaks RoCEv2; guests get nothing of it.
+// TestGroupFromTunnel: a peer's packet to a group is for the functions of its tenant, if it is from
+// one of the peer's and speaks RoCEv2; guests get nothing of it.
 func TestGroupFromTunnel(t *testing.T) {
 	for name, x := range map[string]struct {
 		frame func(t *testing.T) []byte

@@ -106,9 +106,9 @@ func (s *station) solicited(p *Endpoint, src MAC, m []byte, h *header) Reason {
 	return none
 }
 
-// function tells whether a link-local address is one that a function's driver has added. Plain IP does
-// not go there, but a kernel resolves it before RDMA does. A guest that looks whether its own is free
-// hears nothing.
+// function tells whether a link-local address is one that a function's driver has added. Plain IP
+// does not go there, but a kernel resolves it before RDMA does. A guest that looks whether its own
+// is free hears nothing.
 func (s *station) function(p *Endpoint, a netip.Addr) bool {
 	return a.IsLinkLocalUnicast() && s.knows != nil && s.knows(p.Tenant, a.As16())
 }

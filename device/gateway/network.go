@@ -53,8 +53,8 @@ func (t *Target) before(u *Target) bool {
 	return t.Function < u.Function
 }
 
-// network is a tenant's virtual network. The owner of Routes changes it; gateways read config, addrs
-// and peers.
+// network is a tenant's virtual network. The owner of Routes changes it; gateways read config,
+// addrs and peers.
 type network struct {
 	tenant uint32
 	config atomic.Pointer[TenantConfig]

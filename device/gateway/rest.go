@@ -61,9 +61,9 @@ func (in *PortInput) quote(h *header) []byte {
 	return in.packet(h)
 }
 
-// complete is called when the headers have been parsed as far as they were copied. Only the payload of
-// TCP or UDP stays in the guest's memory: not headers that do not end where copying did, nor what the
-// gateway may want to look into.
+// complete is called when the headers have been parsed as far as they were copied. Only the payload
+// of TCP or UDP stays in the guest's memory: not headers that do not end where copying did, nor
+// what the gateway may want to look into.
 func (in *PortInput) complete(h *header) (why Reason) {
 	if h.total == in.len()-ethLen && h.opaque(in.Frame[ethLen:]) {
 		return none
@@ -75,8 +75,8 @@ func (in *PortInput) complete(h *header) (why Reason) {
 	return why
 }
 
-// opaque tells whether all headers of a packet are in b, and the gateway has no business with what is
-// behind them.
+// opaque tells whether all headers of a packet are in b, and the gateway has no business with what
+// is behind them.
 func (h *header) opaque(b []byte) bool {
 	if h.l4+maxTCP > len(b) {
 		return false

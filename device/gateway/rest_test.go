@@ -108,8 +108,8 @@ func TestRestChangesNothing(t *testing.T) {
 	}
 }
 
-// The payload of TCP and UDP between two ports stays where it is. All else is copied first, and lost if
-// that cannot be.
+// The payload of TCP and UDP between two ports stays where it is. All else is copied first, and
+// lost if that cannot be.
 func TestWhatStays(t *testing.T) {
 	const copied = 256
 	tcp, tso := whole(t, v6A, v6B, layers.IPProtocolTCP, 12, 4000, 1400, 0)
@@ -208,8 +208,8 @@ func (p *gathering) WriteWith(head []byte, rest Rest, _ Offload) bool {
 	return true
 }
 
-// A device that does not take the end of a frame where it is, and a guest for which frames are cut, get
-// it copied.
+// A device that does not take the end of a frame where it is, and a guest for which frames are cut,
+// get it copied.
 func TestDeliverRest(t *testing.T) {
 	f, off := whole(t, ipA, ipB, layers.IPProtocolTCP, 0, 4000, 1000, 0)
 	for _, lost := range []bool{false, true} {

@@ -18,8 +18,8 @@ import (
 func (p *Endpoint) SetRoCE(take func(packet []byte)) { p.roce = take }
 
 // FromFunction takes a RoCEv2 packet that a port's function sent, not its guest: frame has room for
-// an Ethernet header in front of it. It is FromPort otherwise, but that nobody is told of errors: the
-// transport finds out by itself.
+// an Ethernet header in front of it. It is FromPort otherwise, but that nobody is told of errors:
+// the transport finds out by itself.
 func (g *Gateway) FromFunction(p *Endpoint, frame []byte, f *Forward) (forward bool) {
 	defer g.survive(p, g.mark(), frame)
 	f.Tunnel, f.peers = nil, nil

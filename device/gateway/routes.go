@@ -60,8 +60,8 @@ type place struct {
 	addr   netip.Addr
 }
 
-// NewRoutes returns routes to peers, and to nobody yet. mtu is the longest packet that fits a sealed
-// frame on the uplink.
+// NewRoutes returns routes to peers, and to nobody yet. mtu is the longest packet that fits a
+// sealed frame on the uplink.
 func NewRoutes(mtu int, peers ...Peer) *Routes {
 	r := &Routes{
 		mtu: mtu, networks: table.New[uint32, *network](), described: map[uint32]bool{}, ports: map[uint32]Place{},

@@ -46,8 +46,8 @@ func (m *routesModel) all() map[place]Target {
 	return all
 }
 
-// TestRoutesModel: however ports, tenants and peers change, each address leads where it would if the
-// routes were made anew, and nothing stays of what has gone.
+// TestRoutesModel: however ports, tenants and peers change, each address leads where it would if
+// the routes were made anew, and nothing stays of what has gone.
 func TestRoutesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := NewRoutes(tunnelMTU)

@@ -48,7 +48,8 @@ type adminUser interface {
 	command(now falcon.Time, cmd *abi.AdminCmd, result []byte) abi.Status
 	// judged records what the driver broke by a command that ended in st.
 	judged(c *pending, st abi.Status)
-	// completed is called after a completion that was pending. The queue goes on if it waited for it.
+	// completed is called after a completion that was pending. The queue goes on if it waited for
+	// it.
 	completed()
 	// stopped is whether the function has a fault.
 	stopped() bool

@@ -51,8 +51,8 @@ type bell struct {
 
 // Bells are all that a shard looks at.
 type Bells struct {
-	// Wait makes the shard's thread wait for a descriptor, or no more; nil where no thread sleeps. It
-	// is called as an effect.
+	// Wait makes the shard's thread wait for a descriptor, or no more; nil where no thread sleeps.
+	// It is called as an effect.
 	Wait func(fd int, on bool) error
 	// Muted counts bells that rang for nothing too often.
 	Muted uint64

@@ -28,8 +28,8 @@ func (r *rings) Doorbell(falcon.Time, *abi.Doorbell, []byte) { r.taken++ }
 func (r *rings) BrokeBell(abi.Clause)                        {}
 func (r *rings) Breach(error)                                {}
 
-// TestBellOfNobody: what rang before its driver went says nothing any more, and the other bells that rang
-// are still looked at first.
+// TestBellOfNobody: what rang before its driver went says nothing any more, and the other bells
+// that rang are still looked at first.
 func TestBellOfNobody(t *testing.T) {
 	b := NewBells(&effect.List{})
 	all := make([]*rings, 3*bellQuantum)

@@ -33,7 +33,8 @@ func (e *Events) AsyncEvent(typ abi.EventType, number, status uint32, reason str
 	e.Notify(&abi.AsyncEvent{Type: typ, Number: number, Status: status}, reason)
 }
 
-// Notify sends an event with text, which is cut to what an event has room for, or with private data.
+// Notify sends an event with text, which is cut to what an event has room for, or with private
+// data.
 func (e *Events) Notify(ev *abi.AsyncEvent, priv string) {
 	if e.driver == nil {
 		return

@@ -12,8 +12,8 @@ const maxBehind = 256
 // EventStore holds the events that a driver has not taken yet: completion events as a set of CQ
 // numbers, the others in order. Channels have one each. No event is lost, and what waits is bounded
 // all the same: an event about an object or the function that is there already is replaced by the
-// newer one, those about an object go with it, and a driver that is behind gets no connections, whose
-// events are about one each (DEV-211).
+// newer one, those about an object go with it, and a driver that is behind gets no connections,
+// whose events are about one each (DEV-211).
 type EventStore struct {
 	cqs   cqSet
 	async []abi.AsyncEvent // of Type 0: gone

@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestEventsMerge: what is said twice of one object is told once, as it was said last, and what is said
-// of connections is told each time. (DEV-205)
+// TestEventsMerge: what is said twice of one object is told once, as it was said last, and what is
+// said of connections is told each time. (DEV-205)
 func TestEventsMerge(t *testing.T) {
 	var s EventStore
 	for i, e := range []abi.AsyncEvent{

@@ -9,7 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
-// Faults are what goes wrong in a function because the operator wants it, by rules and by a profile.
+// Faults are what goes wrong in a function because the operator wants it, by rules and by a
+// profile.
 type Faults struct {
 	f       victim
 	now     *falcon.Time  // of the Step in progress

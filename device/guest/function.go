@@ -50,8 +50,8 @@ type Owner interface {
 	TakeVFsDown(now falcon.Time)
 	// QueryObjects tells how many objects the function may have, or has.
 	QueryObjects(part abi.CreditPart) (abi.ObjectCounts, abi.Status)
-	// Announce has peers told of an address of the function instead of another; zero stands for none.
-	// then is called with the answer, also after a reset.
+	// Announce has peers told of an address of the function instead of another; zero stands for
+	// none. then is called with the answer, also after a reset.
 	Announce(add, drop [16]byte, then func(abi.Status))
 	// Withdraw takes back all that was announced, and all that is to be.
 	Withdraw()

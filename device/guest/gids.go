@@ -6,15 +6,15 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// gidTable is what a driver calls its addresses by, as InfiniBand's programs do: by an index. Entry 0
-// is the function's own address until the driver sets it. Others are announced to peers, which the
-// NIC's core does: it says whether an address may be the function's.
+// gidTable is what a driver calls its addresses by, as InfiniBand's programs do: by an index. Entry
+// 0 is the function's own address until the driver sets it. Others are announced to peers, which
+// the NIC's core does: it says whether an address may be the function's.
 //
 //	AddGID, DelGID ─▶ change ─▶ Owner.Announce ─▶ the core ─▶ peers
 //	completion     ◀─ the entry is set or emptied ◀─ its answer
 //
-// Each session's function has a table of its own, so that an answer that comes after a reset changes
-// nothing.
+// Each session's function has a table of its own, so that an answer that comes after a reset
+// changes nothing.
 type gidTable struct {
 	entries  [abi.GIDEntries]abi.GIDEntry
 	used     uint64              // bit by bit

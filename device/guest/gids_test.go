@@ -6,9 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestGIDTable: entries can be the function's addresses and no others, each once, but that a trusted
-// function may have any.
-// (DEV-949)
+// TestGIDTable: entries can be the function's addresses and no others, each once, but that a
+// trusted function may have any. (DEV-949)
 func TestGIDTable(t *testing.T) {
 	mac := [6]byte{2, 0x56, 0x4e, 1, 0, 1}
 	local := [16]byte{0xfe, 0x80, 8: 0, 0x56, 0x4e, 0xff, 0xfe, 1, 0, 1}

@@ -195,7 +195,8 @@ func (p *pieces) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestSplitMessages: messages go to the driver whole, or with a seed in many small pieces, and no byte is lost (F65).
+// TestSplitMessages: messages go to the driver whole, or with a seed in many small pieces, and no
+// byte is lost (F65).
 func TestSplitMessages(t *testing.T) {
 	message := make([]byte, 1000)
 	for i := range message {

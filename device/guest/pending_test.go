@@ -134,8 +134,8 @@ func TestPendingHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestOutstandingIsBounded: as many commands may be outstanding as the queues have entries, pending or
-// with completions that were not taken. One more is a fault (DRV-501, DEV-501, DEV-502).
+// TestOutstandingIsBounded: as many commands may be outstanding as the queues have entries, pending
+// or with completions that were not taken. One more is a fault (DRV-501, DEV-501, DEV-502).
 func TestOutstandingIsBounded(t *testing.T) {
 	for pending := range slowEntries + 1 {
 		s := newSlowAdmin(t)

@@ -30,8 +30,9 @@ type Key struct {
 
 // Desk is where sessions get functions: a NIC. Any goroutine but its shards' may call its methods.
 type Desk interface {
-	// Find returns the shard of the function that a driver asks for by number, and the number to ask
-	// it for: where the driver leaves the choice, that of a function of its own that is free, if any.
+	// Find returns the shard of the function that a driver asks for by number, and the number to
+	// ask it for: where the driver leaves the choice, that of a function of its own that is free,
+	// if any.
 	Find(number uint32, attachment string, p queues.Peer) (Home, uint32)
 	// MemoryIs says how much memory the guest of a session has; 0: the session has ended.
 	MemoryIs(s *Session, bytes uint64)
@@ -192,8 +193,8 @@ func (s *Session) Split() uint64 { return s.f.Faults.split.Load() }
 func (s *Session) Put(r Request) bool { return s.in.Put(r) }
 
 // Close takes the function away from its driver, which may have broken the rules. The device does
-// not touch the guest's memory after that. It returns how the driver did, there or in shared memory;
-// that stays readable until the next session.
+// not touch the guest's memory after that. It returns how the driver did, there or in shared
+// memory; that stays readable until the next session.
 func (s *Session) Close(fault error) error {
 	s.in.Close()
 	if fault == nil {

@@ -53,8 +53,8 @@ func (s *Set) Bind(b *Binding, breach func(error)) *Binding {
 	return b
 }
 
-// Listen takes doorbells from a bell, and has CQ events go to its event queues. deaf is called, as an
-// effect, if the thread cannot wait for the bell.
+// Listen takes doorbells from a bell, and has CQ events go to its event queues. deaf is called, as
+// an effect, if the thread cannot wait for the bell.
 func (s *Set) Listen(b *Binding, q queues.Bell, deaf func(error)) {
 	s.Bells.Add(b, q, deaf)
 	s.OpenEvents(b, q)

@@ -53,8 +53,8 @@ func (s *Stream) Expect(d time.Duration) { _ = s.conn.SetDeadline(time.Now().Add
 // Drop implements Carrier.
 func (s *Stream) Drop() { _ = s.conn.SetDeadline(longAgo) }
 
-// End implements Channel and Carrier: it ends the reader. It does so elsewhere, since the stream has
-// locks that are held while the guest's memory is copied, and the shard's thread calls it.
+// End implements Channel and Carrier: it ends the reader. It does so elsewhere, since the stream
+// has locks that are held while the guest's memory is copied, and the shard's thread calls it.
 func (s *Stream) End() { go func() { _ = s.conn.SetReadDeadline(longAgo) }() }
 
 // Serve runs a session to its end and leaves nothing of it behind. The guest sees the end of the

@@ -90,8 +90,8 @@ func TestStopRefuses(t *testing.T) {
 	}
 }
 
-// TestMail: messages come in order, each once, however often they are sent and taken, and also those
-// that are sent while others are taken.
+// TestMail: messages come in order, each once, however often they are sent and taken, and also
+// those that are sent while others are taken.
 func TestMail(t *testing.T) {
 	o := &owner{}
 	var m *Mail[*owner, int]

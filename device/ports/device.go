@@ -19,9 +19,9 @@ type Device interface {
 	Close() error
 }
 
-// Polled is a Device whose guest is looked at while it is busy, instead of telling of each frame, and
-// which is told of what was done for many frames at once. It may leave the ends of frames in its guest's
-// memory, and takes such of others.
+// Polled is a Device whose guest is looked at while it is busy, instead of telling of each frame,
+// and which is told of what was done for many frames at once. It may leave the ends of frames in
+// its guest's memory, and takes such of others.
 type Polled interface {
 	Device
 	gateway.Gatherer
@@ -30,8 +30,8 @@ type Polled interface {
 	// Arm says that it is to tell from now on. It reports true, and nothing changes, if there is a
 	// frame already.
 	Arm() (waiting bool)
-	// Return gives the guest back what was read since. What is in its memory still, and may be needed,
-	// is copied before.
+	// Return gives the guest back what was read since. What is in its memory still, and may be
+	// needed, is copied before.
 	Return()
 	// Settle shows the guest what was written since, too.
 	Settle()

@@ -33,8 +33,8 @@ type polledPorts struct {
 	dirty []*loopPort // those that were written to and not settled
 }
 
-// turns puts the ports that are looked at now into list, as many as it has room for, and returns how
-// many that are. All have their turn.
+// turns puts the ports that are looked at now into list, as many as it has room for, and returns
+// how many that are. All have their turn.
 func (ps *polledPorts) turns(list []*loopPort) int {
 	n := min(len(ps.awake), len(list))
 	for i := range n {
@@ -136,8 +136,8 @@ func (n noted) WriteWith(head []byte, rest gateway.Rest, off gateway.Offload) bo
 	return n.Polled.WriteWith(head, rest, off)
 }
 
-// settle shows guests what they were given, after all senders have back what it was made of: whoever is
-// killed in between has lost frames, and does not send them twice.
+// settle shows guests what they were given, after all senders have back what it was made of:
+// whoever is killed in between has lost frames, and does not send them twice.
 func (ps *polledPorts) settle() {
 	for _, p := range ps.owes {
 		p.owes = false

@@ -17,8 +17,8 @@ const (
 	PlainOverhead = room.Plain
 )
 
-// Crypt offsets: what stays in clear text behind PSP's base header, in 4-byte words. For Falcon that
-// is up to the word with the CID (Falcon §7.1).
+// Crypt offsets: what stays in clear text behind PSP's base header, in 4-byte words. For Falcon
+// that is up to the word with the CID (Falcon §7.1).
 const (
 	offsetTransport = 1
 	offsetTunnel    = psp.VCLen/4 + underlay.InnerLen/4 + 1

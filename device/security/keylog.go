@@ -13,8 +13,8 @@ import (
 // exists only where the configuration asks for it. The nil KeyLog writes
 // nothing.
 //
-// A goroutine writes: no disk makes a shard wait. After the first error nothing more is written. Any
-// goroutine may add lines.
+// A goroutine writes: no disk makes a shard wait. After the first error nothing more is written.
+// Any goroutine may add lines.
 type KeyLog struct {
 	w      io.WriteCloser
 	failed func(error)

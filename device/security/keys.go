@@ -40,8 +40,8 @@ type Exchange interface {
 }
 
 // Keys are what a NIC issues for its peers to seal with: one SA for each use. They are remembered
-// until the peer has restarted: then its clock, which its nonces are made of, may have started over,
-// and the key must not be used again.
+// until the peer has restarted: then its clock, which its nonces are made of, may have started
+// over, and the key must not be used again.
 type Keys struct {
 	cfg      Config
 	db       *psp.RxSADB

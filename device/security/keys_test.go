@@ -192,8 +192,8 @@ func sealOne(t *testing.T, u Use, sa cm.SA) []byte {
 	return b[start : start+sealed]
 }
 
-// TestConnectionsOfOneKey: what is done to a key goes for all its connections; they keep it alive at
-// a rotation, though its peer is away, and the last one that closes lets it go.
+// TestConnectionsOfOneKey: what is done to a key goes for all its connections; they keep it alive
+// at a rotation, though its peer is away, and the last one that closes lets it go.
 func TestConnectionsOfOneKey(t *testing.T) {
 	k, m := newKeys(t, 0, nil)
 	u := Use{Peer: 2, Tenant: 7}

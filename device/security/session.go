@@ -35,8 +35,8 @@ func (x *Session) Wrap(inner *underlay.Inner, b []byte, at, n int) []byte {
 	return b[start : at+n]
 }
 
-// Seal seals what Wrap has wrapped, in place. It returns where in b the sealed packet begins and how
-// long it is.
+// Seal seals what Wrap has wrapped, in place. It returns where in b the sealed packet begins and
+// how long it is.
 func (x *Session) Seal(now int64, b []byte, at, n int) (start, sealed int, err error) {
 	start, sealed, err = x.tx.owner.encap.seal(now, x.tx, b, at, n, x.v6)
 	if err == nil {

@@ -16,7 +16,8 @@ import (
 
 const testTenant = 7
 
-// shardedNIC is a NIC's keys, those it seals with in each of its shards, and its connection manager.
+// shardedNIC is a NIC's keys, those it seals with in each of its shards, and its connection
+// manager.
 type shardedNIC struct {
 	host    cm.HostID
 	m       *cm.Manager
@@ -215,7 +216,8 @@ func TestShardsSealApart(t *testing.T) {
 	})
 }
 
-// TestKeysAreShared: a peer that asks for keys of all its shards and tenants leaves room for others.
+// TestKeysAreShared: a peer that asks for keys of all its shards and tenants leaves room for
+// others.
 func TestKeysAreShared(t *testing.T) {
 	k, _ := newKeys(t, 0, nil)
 	k.shares.Size = 64

@@ -92,8 +92,8 @@ func TestUnknownSetting(t *testing.T) {
 	}
 }
 
-// TestPortOfAnotherType: of a port that becomes one of another type nothing is left but what both have; one
-// that stays of its type keeps all.
+// TestPortOfAnotherType: of a port that becomes one of another type nothing is left but what both
+// have; one that stays of its type keeps all.
 func TestPortOfAnotherType(t *testing.T) {
 	all := All()
 	set := &all[slices.IndexFunc(all, func(s Setting) bool { return s.Key == "port" })]

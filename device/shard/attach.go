@@ -32,8 +32,8 @@ func (s *Shard) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.St
 	return f.Function, st, why
 }
 
-// Assigned returns the first function that is free of those that are a guest's, 0: there is none. It
-// is called on the shard's thread.
+// Assigned returns the first function that is free of those that are a guest's, 0: there is none.
+// It is called on the shard's thread.
 func (s *Shard) Assigned(attachment string, p queues.Peer) pfvf.ID {
 	f, st, _ := s.funcs.choose(abi.FunctionAssigned, attachment, p)
 	if st != abi.StatusOK || f.Driver() != nil {

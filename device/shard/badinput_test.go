@@ -217,8 +217,8 @@ func TestDriverFaults(t *testing.T) {
 	}
 }
 
-// TestQueueFaults: what is wrong in the memory of one queue, or with its doorbell, costs its queue pair,
-// and the driver is told why; the function goes on. (DEV-612)
+// TestQueueFaults: what is wrong in the memory of one queue, or with its doorbell, costs its queue
+// pair, and the driver is told why; the function goes on. (DEV-612)
 func TestQueueFaults(t *testing.T) {
 	for name, do := range map[string]func(d *driver){
 		"SQ doorbell past the ring": func(d *driver) { d.ring(abi.DoorbellSQ, d.qpn, 1000) },

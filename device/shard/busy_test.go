@@ -241,7 +241,8 @@ func (f *busyFlood) measure(d, every falcon.Time, flood bool) (took []falcon.Tim
 // guarantee waits longer).
 func TestQuietVF(t *testing.T) { quietVF(t, nil) }
 
-// TestQuietVFOfAnotherShard: the same with the flood on another shard of the NIC, and with it on both.
+// TestQuietVFOfAnotherShard: the same with the flood on another shard of the NIC, and with it on
+// both.
 func TestQuietVFOfAnotherShard(t *testing.T) {
 	defer func(before int) { perNIC = before }(perNIC)
 	perNIC = 2

@@ -13,12 +13,13 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Core is what a shard asks of what there is once for the NIC. Nothing of it waits: what is asked in
-// a Step goes over at its end (Flush), and the core answers by Orders.
+// Core is what a shard asks of what there is once for the NIC. Nothing of it waits: what is asked
+// in a Step goes over at its end (Flush), and the core answers by Orders.
 type Core interface {
 	conn.Requests
 	security.Requester
-	// SPIRefused says that a packet of a connection came with another key than the one issued for it.
+	// SPIRefused says that a packet of a connection came with another key than the one issued for
+	// it.
 	SPIRefused(u security.Use)
 	// Knows reports whether a GID in a tenant is a function's, here or at a peer.
 	Knows(tenant uint32, gid [16]byte) bool

@@ -17,8 +17,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// function is a PF or VF as the shard runs it: what its driver sees of it, its connections, and what
-// it is set to.
+// function is a PF or VF as the shard runs it: what its driver sees of it, its connections, and
+// what it is set to.
 type function struct {
 	*guest.Function
 	set   *functionSet

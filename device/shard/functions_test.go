@@ -464,8 +464,8 @@ func TestPFResetTakesVFsDown(t *testing.T) {
 	}
 }
 
-// TestPFOverShards: a PF's reset, and its link, reach its VFs whichever shard they are on, and it counts
-// them all.
+// TestPFOverShards: a PF's reset, and its link, reach its VFs whichever shard they are on, and it
+// counts them all.
 func TestPFOverShards(t *testing.T) {
 	eachShards(t, func(t *testing.T) {
 		v := newVirtualWith(t, 9, wire100us, manyVFs)

@@ -41,8 +41,8 @@ func trusted(_ int, c *config.Config) {
 }
 
 // TestWiredByGIDs connects queue pairs by the link-local GIDs of both functions, whichever side is
-// first. Packets inside the seal have those addresses. A queue pair and its peer have addresses of one
-// version of IP. (DEV-910, DEV-946, DEV-949)
+// first. Packets inside the seal have those addresses. A queue pair and its peer have addresses of
+// one version of IP. (DEV-910, DEV-946, DEV-949)
 func TestWiredByGIDs(t *testing.T) { eachShards(t, testWiredByGIDs) }
 
 func testWiredByGIDs(t *testing.T) {
@@ -84,8 +84,8 @@ func testWiredByGIDs(t *testing.T) {
 	})
 }
 
-// TestWiredByAnotherGID: a queue pair whose peer is to send from another address than the one that it
-// names has no peer, though both addresses are of one function.
+// TestWiredByAnotherGID: a queue pair whose peer is to send from another address than the one that
+// it names has no peer, though both addresses are of one function.
 func TestWiredByAnotherGID(t *testing.T) {
 	eachDistance(t, func(t *testing.T) {
 		for _, reverse := range []bool{false, true} {
@@ -108,8 +108,8 @@ func TestWiredByAnotherGID(t *testing.T) {
 	})
 }
 
-// TestDatagramsFromGIDs: a datagram to a GID that was added arrives, and shows the GID that its sender
-// named, which others of the same queue pair do not. (DEV-949)
+// TestDatagramsFromGIDs: a datagram to a GID that was added arrives, and shows the GID that its
+// sender named, which others of the same queue pair do not. (DEV-949)
 func TestDatagramsFromGIDs(t *testing.T) { eachShards(t, testDatagramsFromGIDs) }
 
 func testDatagramsFromGIDs(t *testing.T) {
@@ -155,8 +155,9 @@ func testDatagramsFromGIDs(t *testing.T) {
 	})
 }
 
-// TestGIDTaken: no function has an address that another of its tenant has, here or at a peer, enabled
-// or not; what is taken back is free, and nobody can be given what a driver has added. (DEV-949)
+// TestGIDTaken: no function has an address that another of its tenant has, here or at a peer,
+// enabled or not; what is taken back is free, and nobody can be given what a driver has added.
+// (DEV-949)
 func TestGIDTaken(t *testing.T) { eachShards(t, testGIDTaken) }
 
 func testGIDTaken(t *testing.T) {
@@ -200,8 +201,8 @@ func testGIDTaken(t *testing.T) {
 	add("what a driver left", far, 2, x, abi.StatusOK)
 }
 
-// TestGIDsAreToldSeldom: a driver that adds and takes back GIDs, or resets its function, without end
-// does not flood peers.
+// TestGIDsAreToldSeldom: a driver that adds and takes back GIDs, or resets its function, without
+// end does not flood peers.
 func TestGIDsAreToldSeldom(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)
@@ -229,8 +230,8 @@ func TestGIDsAreToldSeldom(t *testing.T) {
 }
 
 // TestGIDModel: whatever drivers and the operator do, also while commands are in progress, when all
-// has calmed down a NIC and its peer know the functions by exactly the addresses that they are set to
-// and those in the tables of their drivers, and no two have the same.
+// has calmed down a NIC and its peer know the functions by exactly the addresses that they are set
+// to and those in the tables of their drivers, and no two have the same.
 func TestGIDModel(t *testing.T) { eachShards(t, testGIDModel) }
 
 func testGIDModel(t *testing.T) {
@@ -346,7 +347,8 @@ func testGIDModel(t *testing.T) {
 	})
 }
 
-// TestGIDsOfMany: peers are told of no more addresses than one Hello has room for; one more is refused.
+// TestGIDsOfMany: peers are told of no more addresses than one Hello has room for; one more is
+// refused.
 func TestGIDsOfMany(t *testing.T) {
 	v := newVirtualWith(t, 1, wire100us, trusted)
 	d := newDriver(v, 0, 1)

@@ -141,8 +141,8 @@ func (o *others) carry(now falcon.Time, cid uint32, packet []byte) bool {
 	return true
 }
 
-// sentAt is the sender's clock as Falcon takes it, in units of 131 ns: what the IV of a sealed packet
-// would say (Falcon §10.1, security.Opened.T1).
+// sentAt is the sender's clock as Falcon takes it, in units of 131 ns: what the IV of a sealed
+// packet would say (Falcon §10.1, security.Opened.T1).
 func sentAt(now falcon.Time) uint32 { return uint32(uint64(now) * 1000 >> 17) }
 
 // ToPort implements gateway.Handover: plain IP for a port of another shard.

@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/thread"
 )
 
-// TestHandedFlood: what one shard hands over without end takes of another's Step no more than its own
-// uplink does, nor the turn of a third shard, and nothing of it is left lying.
+// TestHandedFlood: what one shard hands over without end takes of another's Step no more than its
+// own uplink does, nor the turn of a third shard, and nothing of it is left lying.
 func TestHandedFlood(t *testing.T) {
 	cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 	cfg.NIC.Shards = 3

@@ -33,8 +33,8 @@ func (v View) Present() (ids []pfvf.ID) {
 	return ids
 }
 
-// NewGuests are the context ids of the guests that functions are for which came or were set since it
-// was asked last; 0: of none, or the function is disabled.
+// NewGuests are the context ids of the guests that functions are for which came or were set since
+// it was asked last; 0: of none, or the function is disabled.
 func (v View) NewGuests() map[pfvf.ID]uint32 {
 	guests := map[pfvf.ID]uint32{}
 	for id := range v.s.funcs.changed {

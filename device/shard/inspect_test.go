@@ -12,7 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestCreditsThatSaySomething: `vnic show credits` leaves out what is nothing, and what has no limit.
+// TestCreditsThatSaySomething: `vnic show credits` leaves out what is nothing, and what has no
+// limit.
 func TestCreditsThatSaySomething(t *testing.T) {
 	c := credit.Cost{credit.ReqPktTx: 3, credit.ReqBufTx: credit.Unlimited, credit.NetBufRx: 1}
 	if got, want := counts(c), map[string]uint32{"req-pkt-tx": 3, "net-buf-rx": 1}; !maps.Equal(got, want) {
@@ -36,7 +37,8 @@ func TestFaultOfAPort(t *testing.T) {
 	}
 }
 
-// TestRecordsBeforeSleep: a record that came after the last look at its ring keeps the thread from waiting.
+// TestRecordsBeforeSleep: a record that came after the last look at its ring keeps the thread from
+// waiting.
 func TestRecordsBeforeSleep(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d, _ := interrupted(v, 0)

@@ -97,8 +97,8 @@ func testMulticast(t *testing.T) {
 	}
 }
 
-// TestMulticastRefused: what is no group, no queue pair for datagrams, or too much, and a function in
-// no network.
+// TestMulticastRefused: what is no group, no queue pair for datagrams, or too much, and a function
+// in no network.
 func TestMulticastRefused(t *testing.T) {
 	v := newRoCEWorld(t, config.TransportAuto, sim.Impairment{Delay: 50_000})
 	a := newDriver(v, 0, 1)

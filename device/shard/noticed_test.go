@@ -8,7 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// TestRoutesTold: routes name the port or the peer that has an address, and a peer's that is sealed says so (F65).
+// TestRoutesTold: routes name the port or the peer that has an address, and a peer's that is sealed
+// says so (F65).
 func TestRoutesTold(t *testing.T) {
 	v := newPortWorld(t, 1)
 	kinds := map[string]int{}
@@ -38,7 +39,8 @@ func TestRoutesTold(t *testing.T) {
 	}
 }
 
-// TestWiringEnds: an attempt that was refused is made again, and a connection that ended is not (F65).
+// TestWiringEnds: an attempt that was refused is made again, and a connection that ended is not
+// (F65).
 func TestWiringEnds(t *testing.T) {
 	for _, tc := range []struct {
 		kind  cm.OutputKind

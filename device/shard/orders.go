@@ -58,8 +58,8 @@ func (o Orders) VF(now falcon.Time, id pfvf.ID) abi.VFHandler {
 	return &seenVF{fs: o.s.funcs, id: id, now: now}
 }
 
-// Reset resets a function, and with a PF its VFs, for the operator. It reports false for one that is
-// disabled.
+// Reset resets a function, and with a PF its VFs, for the operator. It reports false for one that
+// is disabled.
 func (o Orders) Reset(now falcon.Time, id pfvf.ID) bool {
 	f := o.s.funcs.byID[id]
 	if f == nil || f.Lifecycle.State() == abi.StateDisabled {

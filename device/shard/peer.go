@@ -33,7 +33,8 @@ func peersOf(cfg *config.Config) map[cm.HostID]*peer {
 // show nic says it after the last packet.
 const otherModeEvery = 60_000_000_000
 
-// sealsOtherwise notes that a peer, which is proved by its key, seals in the psp.mode that is not ours.
+// sealsOtherwise notes that a peer, which is proved by its key, seals in the psp.mode that is not
+// ours.
 func (p *peer) sealsOtherwise(now falcon.Time, log *loglimit.Log, ours string) {
 	if p == nil {
 		return

@@ -11,8 +11,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// plainIP is a shard's part in the plain IP of its functions' ports: the gateway, and what the ports
-// are set to.
+// plainIP is a shard's part in the plain IP of its functions' ports: the gateway, and what the
+// ports are set to.
 //
 //	port ▶ gateway ▶ cut ▶ seal ▶ underlay ▶ tx queue
 //	frame ▶ underlay ▶ open ▶ gateway ▶ join ▶ port
@@ -96,8 +96,8 @@ func (p *plainIP) syncAll() {
 // mark implements follower.
 func (p *plainIP) mark(id pfvf.ID) { p.unfit[id] = true }
 
-// follow implements follower: the function's port follows it, and whoever gives functions what is not
-// the shard's is told. The core tells peers.
+// follow implements follower: the function's port follows it, and whoever gives functions what is
+// not the shard's is told. The core tells peers.
 func (p *plainIP) follow(id pfvf.ID) {
 	p.syncOf(id)
 	select {

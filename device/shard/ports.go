@@ -37,8 +37,8 @@ func (p Ports) Sync() { p.s.plain.syncAll() }
 // Busy reports whether frames of ports are being sealed still: none are to be read.
 func (p Ports) Busy() bool { return p.s.plain.gw.Busy() }
 
-// Take gives the shard frames of ports for its next Step. There may be some only when it is not Busy
-// with those before, and their memory is the shard's until then.
+// Take gives the shard frames of ports for its next Step. There may be some only when it is not
+// Busy with those before, and their memory is the shard's until then.
 func (p Ports) Take(in []gateway.PortInput) { p.s.fromPorts = in }
 
 // Deliver gives ports what there is for them.
@@ -55,9 +55,9 @@ func (p Ports) Lost(now falcon.Time, port *Port) {
 	plain.sync(port)
 }
 
-// Change takes out the ports that are not as functions are set to have them, which it gives to gone,
-// and returns those that are missing. It looks at functions that were set since, and at those whose
-// port could not be had.
+// Change takes out the ports that are not as functions are set to have them, which it gives to
+// gone, and returns those that are missing. It looks at functions that were set since, and at those
+// whose port could not be had.
 func (p Ports) Change(gone func(*Port)) (come []*Port) {
 	plain := &p.s.plain
 	for _, id := range slices.Sorted(maps.Keys(plain.unfit)) {
@@ -76,8 +76,8 @@ func (p Ports) Change(gone func(*Port)) (come []*Port) {
 	return come
 }
 
-// Add makes the shard know a port. add gives it its device; when that or anything else fails, remove
-// takes it back.
+// Add makes the shard know a port. add gives it its device; when that or anything else fails,
+// remove takes it back.
 func (p Ports) Add(port *Port, add func() error, remove func()) (err error) {
 	plain := &p.s.plain
 	plain.join(port)

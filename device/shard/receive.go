@@ -28,7 +28,8 @@ type receiver struct {
 	refused  func(security.Use)
 }
 
-// receiveAll takes frames of the uplink; segments says of each how superframes are cut, if any is one.
+// receiveAll takes frames of the uplink; segments says of each how superframes are cut, if any is
+// one.
 func (r *receiver) receiveAll(now falcon.Time, frames [][]byte, segments []int) {
 	if len(frames) > 1 {
 		for _, f := range frames {
@@ -44,10 +45,10 @@ func (r *receiver) receiveAll(now falcon.Time, frames [][]byte, segments []int) 
 	}
 }
 
-// receive takes one frame of the uplink through to guest memory, or hands it to the shard that it is
-// for. The frame is opened in place and not kept. A superframe is to the underlay one datagram;
-// it holds one sealed packet after the other, of segment bytes each but the
-// last, under the same outer headers. segment is 0 for a frame that is none.
+// receive takes one frame of the uplink through to guest memory, or hands it to the shard that it
+// is for. The frame is opened in place and not kept. A superframe is to the underlay one datagram;
+// it holds one sealed packet after the other, of segment bytes each but the last, under the same
+// outer headers. segment is 0 for a frame that is none.
 func (r *receiver) receive(now falcon.Time, frame []byte, segment int) {
 	r.capture.received(now, frame, segment)
 	if r.others == nil {

@@ -63,8 +63,8 @@ func (d *driver) stepOnce() *thread.Output {
 	return out
 }
 
-// TestRegMRInPieces: a registration of 2 GiB takes many Steps of bounded work. Meanwhile commands of
-// another function are served, and those behind it of its own (DEV-507).
+// TestRegMRInPieces: a registration of 2 GiB takes many Steps of bounded work. Meanwhile commands
+// of another function are served, and those behind it of its own (DEV-507).
 func TestRegMRInPieces(t *testing.T) {
 	v := newVirtualWith(t, 1, wire100us, together)
 	a, b := newDriver(v, 0, 1), newDriver(v, 0, 2)
@@ -115,9 +115,9 @@ func TestRegMRInPieces(t *testing.T) {
 	}
 }
 
-// TestManyRegMR: as many long registrations as the admin queue holds go on side by side: each in its
-// turn, and a short one behind them is done long before the first of them. What they belong to stays
-// meanwhile, they count as regions, and one that fails leaves nothing behind.
+// TestManyRegMR: as many long registrations as the admin queue holds go on side by side: each in
+// its turn, and a short one behind them is done long before the first of them. What they belong to
+// stays meanwhile, they count as regions, and one that fails leaves nothing behind.
 func TestManyRegMR(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)

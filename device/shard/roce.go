@@ -85,9 +85,9 @@ func (r *roceWire) stop(o *conn.Owner) {
 	}
 }
 
-// chosen tells whether an address is reached by RoCEv2 (Connected), not now, or by another wire. Who
-// is known as a function of vnic's is reached over Falcon, unless that is not wanted; who has no
-// address in the network is not reached by RoCEv2 yet.
+// chosen tells whether an address is reached by RoCEv2 (Connected), not now, or by another wire.
+// Who is known as a function of vnic's is reached over Falcon, unless that is not wanted; who has
+// no address in the network is not reached by RoCEv2 yet.
 func (r *roceWire) chosen(from *gateway.Endpoint, tenant uint32, gid [16]byte) conn.Way {
 	reached := r.plain.gw.PathMTU(from, roce.Address(gid)) > 0
 	switch {

@@ -26,8 +26,8 @@ func speakRoCE(c *config.Config) {
 	c.SetPortDefaults()
 }
 
-// TestAboveRoCE: what is above the wires works over RoCEv2 as over Falcon. These are the tests of it,
-// over RoCEv2.
+// TestAboveRoCE: what is above the wires works over RoCEv2 as over Falcon. These are the tests of
+// it, over RoCEv2.
 func TestAboveRoCE(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"rates": TestRateLimit, "link state": TestLinkState,
@@ -49,8 +49,9 @@ func speaksRoCE(t *testing.T) {
 	t.Cleanup(func() { overRoCE = false })
 }
 
-// TestRoCECredits: two functions send over RoCEv2 through a NIC whose credits suffice for a few packets. Both
-// get on, and in the end all credits are back, of the NIC, the host and the functions.
+// TestRoCECredits: two functions send over RoCEv2 through a NIC whose credits suffice for a few
+// packets. Both get on, and in the end all credits are back, of the NIC, the host and the
+// functions.
 func TestRoCECredits(t *testing.T) {
 	speaksRoCE(t)
 	v := newVirtualWith(t, 6, wire100us, func(_ int, c *config.Config) {
@@ -138,8 +139,8 @@ func TestRoCEConnections(t *testing.T) {
 	}
 }
 
-// TestRoCEPortComes: a function whose port comes while a driver has it reaches by RoCEv2 whom its queue pair
-// waits for, and goes on when another port takes the place of that one.
+// TestRoCEPortComes: a function whose port comes while a driver has it reaches by RoCEv2 whom its
+// queue pair waits for, and goes on when another port takes the place of that one.
 func TestRoCEPortComes(t *testing.T) {
 	speaksRoCE(t)
 	v := newVirtual(t, 8, wire100us)

@@ -87,8 +87,8 @@ func TestRoCEDatagrams(t *testing.T) {
 	})
 }
 
-// TestTransportAuto reaches functions over Falcon and others over RoCEv2: the other is a host behind a
-// port, which speaks it by itself.
+// TestTransportAuto reaches functions over Falcon and others over RoCEv2: the other is a host
+// behind a port, which speaks it by itself.
 func TestTransportAuto(t *testing.T) {
 	v := newRoCEWorld(t, config.TransportAuto, sim.Impairment{Delay: 50_000})
 	a, b := drivers(v)

@@ -6,8 +6,8 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// roster holds what functions of one host have, one each, in the order of their IDs, so a PF's before
-// its VFs'. To put one in or take one out costs the same however many there are.
+// roster holds what functions of one host have, one each, in the order of their IDs, so a PF's
+// before its VFs'. To put one in or take one out costs the same however many there are.
 type roster[T any] struct {
 	pfs [pfvf.MaxPF + 1][]*T // by the number of the VF; nil: it has none
 	n   int

@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// seenVF is a VF of the shard as its PF sees it, at one moment. What changes its settings is not done
-// here (functions.Registry).
+// seenVF is a VF of the shard as its PF sees it, at one moment. What changes its settings is not
+// done here (functions.Registry).
 type seenVF struct {
 	abi.VFHandler // none
 

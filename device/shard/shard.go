@@ -262,7 +262,8 @@ func (s *Shard) Changed() <-chan struct{} { return s.plain.changed }
 // Count is how many functions the shard has. Any goroutine may ask.
 func (s *Shard) Count() int { return int(s.funcs.count.Load()) }
 
-// LogKeysTo has the keys that peers gave us written to a key log. It is called before the first Step.
+// LogKeysTo has the keys that peers gave us written to a key log. It is called before the first
+// Step.
 func (s *Shard) LogKeysTo(l *security.KeyLog) { s.txSAs.LogTo(l) }
 
 // Do runs f on the shard's thread and returns when it is done (inbox.Do).

@@ -36,8 +36,8 @@ func TestTapPointWants(t *testing.T) {
 	}
 }
 
-// TestTapPointPorts: a frame of a port is in the captures that name the port, and in those that take any
-// port, which learn of it then.
+// TestTapPointPorts: a frame of a port is in the captures that name the port, and in those that
+// take any port, which learn of it then.
 func TestTapPointPorts(t *testing.T) {
 	shown := capture.Port{Name: "vp0"}
 	for _, c := range []struct {

@@ -37,8 +37,8 @@ const (
 // the hops (docs/wire.md).
 const sealedTTL = 255
 
-// uplink is a shard's end of the uplink: the underlay's stack, the frames that wait to leave, and the
-// captures that see what passes.
+// uplink is a shard's end of the uplink: the underlay's stack, the frames that wait to leave, and
+// the captures that see what passes.
 type uplink struct {
 	underlay *underlay.Stack
 	tx       *tap.Queue

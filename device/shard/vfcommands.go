@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// vfCommands carries out the commands by which a PF manages one of its VFs, whichever shard has that:
-// all of them go through the core, in order, and are completed when it answers.
+// vfCommands carries out the commands by which a PF manages one of its VFs, whichever shard has
+// that: all of them go through the core, in order, and are completed when it answers.
 type vfCommands struct {
 	core  VFs
 	id    pfvf.ID // of the VF

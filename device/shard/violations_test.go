@@ -574,8 +574,8 @@ func TestReservedBytes(t *testing.T) {
 	}
 }
 
-// TestPartsOfOthers: that a queue pair cannot be made breaks DRV-924 only if it is one of XRC with parts
-// that those do not have.
+// TestPartsOfOthers: that a queue pair cannot be made breaks DRV-924 only if it is one of XRC with
+// parts that those do not have.
 func TestPartsOfOthers(t *testing.T) {
 	for _, tt := range []struct {
 		is     abi.CreateQP

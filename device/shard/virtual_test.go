@@ -39,8 +39,8 @@ import (
 //	                       ▲ ▼             ▲ ▼
 //	                      core 0 ─ cm ─ core 1
 //
-// A NIC with several shards gets each frame on the queue of a shard that the seed chooses: they hand
-// over most.
+// A NIC with several shards gets each frame on the queue of a shard that the seed chooses: they
+// hand over most.
 type virtual struct {
 	t        testing.TB
 	now      falcon.Time
@@ -261,8 +261,8 @@ func (v *virtual) step() {
 	}
 }
 
-// stepShard lets a shard do what is due now, with what comes from the uplink if it is the one to read
-// that. It reports whether something is left.
+// stepShard lets a shard do what is due now, with what comes from the uplink if it is the one to
+// read that. It reports whether something is left.
 func (v *virtual) stepShard(i int, s *Shard, reads bool) (again bool) {
 	v.frames = v.frames[:0]
 	in := thread.Input{}

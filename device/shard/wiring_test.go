@@ -286,8 +286,8 @@ func TestWiredReadLimits(t *testing.T) {
 	}
 }
 
-// TestWiredInSQD: a driver may stop its queue pair's sends (SQD) before the connection is there. The
-// peer is served all the same, and sends go on when they are let.
+// TestWiredInSQD: a driver may stop its queue pair's sends (SQD) before the connection is there.
+// The peer is served all the same, and sends go on when they are let.
 func TestWiredInSQD(t *testing.T) {
 	eachDistance(t, func(t *testing.T) {
 		v := newVirtual(t, 44, wire100us)

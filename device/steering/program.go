@@ -54,8 +54,8 @@ const (
 	shardMask  = 0xf
 )
 
-// Program is the program for a NIC with so many shards, one instruction in each number as the kernel
-// lays them out on a little-endian machine. A load beyond the frame ends it with queue 0.
+// Program is the program for a NIC with so many shards, one instruction in each number as the
+// kernel lays them out on a little-endian machine. A load beyond the frame ends it with queue 0.
 func Program(transport bool, shards int) []uint64 {
 	c := security.ClearOf(transport)
 	var a assembler

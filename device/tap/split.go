@@ -28,8 +28,8 @@ func Split(p Port, n int) ([]Port, error) {
 	return parts, nil
 }
 
-// Reads tells whether frames come in by a part: by all of a TAP that has a queue for each, else by the
-// first.
+// Reads tells whether frames come in by a part: by all of a TAP that has a queue for each, else by
+// the first.
 func Reads(part Port) bool {
 	_, never := part.(*writer)
 	return !never

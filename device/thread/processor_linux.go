@@ -56,9 +56,9 @@ func setTimerSlack() {
 // shortest that Linux takes.
 const timeSlice = 100_000
 
-// setTimeSlice asks the kernel for short time slices. A thread that wakes up then runs at once in front
-// of one that computes, which has longer ones, and does not wait for the end of that one's. The share
-// of a processor stays what it is. Linux before 6.12 takes no notice.
+// setTimeSlice asks the kernel for short time slices. A thread that wakes up then runs at once in
+// front of one that computes, which has longer ones, and does not wait for the end of that one's.
+// The share of a processor stays what it is. Linux before 6.12 takes no notice.
 func setTimeSlice() {
 	a, err := unix.SchedGetAttr(0, 0)
 	if err != nil || a.Policy != unix.SCHED_NORMAL {

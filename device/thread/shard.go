@@ -47,16 +47,16 @@ func (o *Output) Do() { o.Effects.Do() }
 
 // Ports are the functions' ports as the thread serves them.
 type Ports interface {
-	// Read gives the shard what the ports have, if it is done with what they had before, and reports
-	// whether there was anything.
+	// Read gives the shard what the ports have, if it is done with what they had before, and
+	// reports whether there was anything.
 	Read() (some bool)
 	// Write gives the ports what the shard has for them.
 	Write()
 	// More tells whether frames of ports will follow at once on the last that was queued for the
 	// uplink, which is one of theirs too.
 	More() bool
-	// Arm is called before the thread waits: ports that were looked at are to tell of their next frame.
-	// It reports true, and the thread must not wait, if there is one already.
+	// Arm is called before the thread waits: ports that were looked at are to tell of their next
+	// frame. It reports true, and the thread must not wait, if there is one already.
 	Arm() (waiting bool)
 	// FD is readable when a port has a frame; -1 while none is to be read.
 	FD() int

@@ -63,8 +63,8 @@ func TestSpinGivesWay(t *testing.T) {
 	}
 }
 
-// TestSpinKnowsAnswers: a thread that sends, gets an answer soon, and then nothing for long, learns to
-// look for the answer, and not for what comes after it.
+// TestSpinKnowsAnswers: a thread that sends, gets an answer soon, and then nothing for long, learns
+// to look for the answer, and not for what comes after it.
 func TestSpinKnowsAnswers(t *testing.T) {
 	s := spin{most: 200_000}
 	now := int64(0)

@@ -22,9 +22,9 @@ const (
 	maxPark     = 500_000_000 // ns; a thread with nothing to do looks round this often
 
 	// heldSleep is for how long after its last work a sleeping thread keeps its processor of Go's
-	// scheduler, ns. One that lost it gets another when it wakes up, but then sysmon does so too, and
-	// soon interrupts the thread, since that processor did not change goroutines for so long: together
-	// 100 µs. One that keeps it is interrupted every 10 ms.
+	// scheduler, ns. One that lost it gets another when it wakes up, but then sysmon does so too,
+	// and soon interrupts the thread, since that processor did not change goroutines for so long:
+	// together 100 µs. One that keeps it is interrupted every 10 ms.
 	heldSleep = 100_000_000
 )
 

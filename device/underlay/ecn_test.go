@@ -56,7 +56,8 @@ func introduceTo(t *testing.T, a, b *Stack, addr netip.Addr) {
 	pump(t, second, a, b)
 }
 
-// TestAdjust: a header's checksum is right again after a word of it changed, whatever the words are.
+// TestAdjust: a header's checksum is right again after a word of it changed, whatever the words
+// are.
 func TestAdjust(t *testing.T) {
 	words := []uint16{0, 1, 0x7fff, 0x8000, 0xfffe, 0xffff, 0x4500, 0x1234}
 	sum := func(list ...uint16) uint16 {

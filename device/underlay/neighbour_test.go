@@ -100,7 +100,8 @@ func TestRetryAndGiveUp(t *testing.T) {
 	}
 }
 
-// What waits for a neighbour goes in its order when the answer comes, however much has waited before.
+// What waits for a neighbour goes in its order when the answer comes, however much has waited
+// before.
 func TestParkedGoInOrder(t *testing.T) {
 	a := newStack(t, macA, "10.0.0.1/24")
 	out := make([]byte, 1514)
@@ -246,7 +247,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestUnusedNeighbour: a neighbour that nothing is sent to stays for as long as it was heard of lately.
+// TestUnusedNeighbour: a neighbour that nothing is sent to stays for as long as it was heard of
+// lately.
 func TestUnusedNeighbour(t *testing.T) {
 	a := newStack(t, macA, "10.0.0.1/24")
 	const now = 3600 * second

@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 )
 
-// Sealed returns what a frame carries to PSP's port, for those who steer it before Input has looked.
-// It checks no more than it needs to find that.
+// Sealed returns what a frame carries to PSP's port, for those who steer it before Input has
+// looked. It checks no more than it needs to find that.
 func Sealed(frame []byte) (payload []byte, ok bool) {
 	if len(frame) < Headroom {
 		return nil, false

@@ -12,8 +12,8 @@ const (
 	HeadroomIPv6 = ethLen + ipv6Len + udpLen
 )
 
-// SealedPort is the UDP port of datagrams that carry a sealed packet (PSP Architecture Specification,
-// "UDP Header").
+// SealedPort is the UDP port of datagrams that carry a sealed packet (PSP Architecture
+// Specification, "UDP Header").
 const SealedPort = 1000
 
 // HeaderLen is the bytes that Output puts in front of the payload below the MTU, with addresses of

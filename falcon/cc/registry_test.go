@@ -83,8 +83,8 @@ func TestLargestWindow(t *testing.T) {
 	}
 }
 
-// TestTimesAreBounded: a time below zero, or one that does not fit in 24 bits of Falcon units, is refused,
-// and what is said names the longest, which is taken.
+// TestTimesAreBounded: a time below zero, or one that does not fit in 24 bits of Falcon units, is
+// refused, and what is said names the longest, which is taken.
 func TestTimesAreBounded(t *testing.T) {
 	for _, name := range Names() {
 		d, _ := Lookup(name)

@@ -161,8 +161,8 @@ func TestOnlyThePeerOfAConnectionMayEndIt(t *testing.T) {
 }
 
 // TestOnlyWhoWasAskedMayAnswer: an answer of a third NIC that guesses a connection's ID, one to a
-// connection that asks for nothing, and one by another than who answered first are told that there is no
-// such connection, and change nothing.
+// connection that asks for nothing, and one by another than who answered first are told that there
+// is no such connection, and change nothing.
 func TestOnlyWhoWasAskedMayAnswer(t *testing.T) {
 	w := newWorld(t.Fatalf)
 	a, b, c := w.add(1, 2, 3), w.add(2, 1), w.add(3, 1)
@@ -251,8 +251,8 @@ func TestHostilePeer(t *testing.T) {
 	}
 }
 
-// TestUnknownConnections: what names a connection that there is not is counted, and answered where the
-// peer would ask again.
+// TestUnknownConnections: what names a connection that there is not is counted, and answered where
+// the peer would ask again.
 func TestUnknownConnections(t *testing.T) {
 	_, a, b := two(t, nil)
 	if got := answers(t, b, (&DREP{7, 8}).Append(nil)); got != nil || b.m.Stats().UnknownConnection != 1 {

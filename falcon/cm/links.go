@@ -57,9 +57,9 @@ func (m *Manager) PortsOf(host HostID) []Port {
 // ErrNotFound for a peer or a tenant not shared with it, ErrInvalid.
 func (m *Manager) Rekey(u Use, sa SA) error { return m.keys.give(u, sa) }
 
-// SPIRefused says that so many packets of connections with the peer did not pass the SPI check (Falcon
-// §9.2.2.3). The peer is told again to seal with sa, at most once in each Config.RekeyTimeout.
-// Errors as Rekey.
+// SPIRefused says that so many packets of connections with the peer did not pass the SPI check
+// (Falcon §9.2.2.3). The peer is told again to seal with sa, at most once in each
+// Config.RekeyTimeout. Errors as Rekey.
 func (m *Manager) SPIRefused(now Time, u Use, sa SA, packets uint64) error {
 	return m.keys.refused(now, u, sa, packets)
 }

@@ -212,7 +212,8 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// TestRevokedPeer: what a peer had here goes with its certificate, and comes back only when it does.
+// TestRevokedPeer: what a peer had here goes with its certificate, and comes back only when it
+// does.
 func TestRevokedPeer(t *testing.T) {
 	w, a, b := two(t, nil)
 	ida, _ := establish(t, w, a, b)

@@ -163,8 +163,8 @@ func TestSPIRefused(t *testing.T) {
 	}
 }
 
-// TestBothAskedAgain: a new SA and a request for one that a link lost on their way are both sent again when
-// it is back.
+// TestBothAskedAgain: a new SA and a request for one that a link lost on their way are both sent
+// again when it is back.
 func TestBothAskedAgain(t *testing.T) {
 	w, a, b := linked(t)
 	spi := a.openTo(2)[0].params.TxSPI

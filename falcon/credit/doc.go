@@ -11,8 +11,8 @@
 // others use. The parent is charged max(guarantee, in use) for each child, so a flooding sibling
 // runs out of the shared part first.
 //
-// Several trees may share a Pool at a level, a shard's each: they lease parts of it, and a guarantee
-// in one tree is leased for as long as it lasts.
+// Several trees may share a Pool at a level, a shard's each: they lease parts of it, and a
+// guarantee in one tree is leased for as long as it lasts.
 //
 // The package is pure arithmetic: no locks, no time, no allocation after New. One goroutine (the
 // shard) owns a tree; a Pool is shared by atomic counters.

@@ -390,8 +390,8 @@ func TestHeadroomAndLevel(t *testing.T) {
 	check("limit lowered to nothing", a, 0, 31)
 }
 
-// TestStarvedAbove: a node takes nothing while one above it is starved. Each refusal is counted once,
-// where there was no room (F37, F65).
+// TestStarvedAbove: a node takes nothing while one above it is starved. Each refusal is counted
+// once, where there was no room (F37, F65).
 func TestStarvedAbove(t *testing.T) {
 	root := New(nil, all(1))
 	leaf := New(New(root, all(9)), all(9))

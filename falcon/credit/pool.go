@@ -2,10 +2,10 @@ package credit
 
 import "sync/atomic"
 
-// Pool is what several trees share, each of which has an owner of its own: the shards of a NIC. Each
-// tree leases a part of it for its node at that level (Pool.Node), and counts on with that alone. A
-// tree leases more when it needs it, in chunks, and gives back what it does not use. Guarantees are
-// leased for as long as they last, so no other tree can take them.
+// Pool is what several trees share, each of which has an owner of its own: the shards of a NIC.
+// Each tree leases a part of it for its node at that level (Pool.Node), and counts on with that
+// alone. A tree leases more when it needs it, in chunks, and gives back what it does not use.
+// Guarantees are leased for as long as they last, so no other tree can take them.
 //
 //	tree 0                 tree 1
 //	functions              functions
@@ -13,8 +13,8 @@ import "sync/atomic"
 //	  Node ── lease ─▶ Pool ◀── lease ── Node
 //
 // A tree that is refused says that it wants some. The others then give back what they do not use at
-// the end of their step (Node.Waiters), and lease no more than their equal part of what nobody has a
-// guarantee of, until it has had its turn (Node.Offered).
+// the end of their step (Node.Waiters), and lease no more than their equal part of what nobody has
+// a guarantee of, until it has had its turn (Node.Offered).
 type Pool struct {
 	total  Cost
 	chunk  Cost

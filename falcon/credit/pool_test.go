@@ -131,8 +131,8 @@ func TestPoolModel(t *testing.T) {
 				g.trees[i].Settle()
 				step(i)
 			},
-			// Where everybody has given back what he does not use and nobody else wants anything, only
-			// what is not there is refused.
+			// Where everybody has given back what he does not use and nobody else wants anything,
+			// only what is not there is refused.
 			"all of it": func(t *rapid.T) {
 				i, j := which(t)
 				k := rapid.IntRange(0, NumCounters-1).Draw(t, "counter")

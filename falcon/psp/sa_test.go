@@ -348,8 +348,8 @@ func TestRekeyDue(t *testing.T) {
 	}
 }
 
-// TestSealFrom: sealing what lies elsewhere gives what sealing in place does, for each crypt offset, and
-// leaves what it sealed alone.
+// TestSealFrom: sealing what lies elsewhere gives what sealing in place does, for each crypt
+// offset, and leaves what it sealed alone.
 func TestSealFrom(t *testing.T) {
 	for offset := range uint8(MaxCryptOffset + 1) {
 		_, tx := pair(t, 0, 0, true)

@@ -165,8 +165,8 @@ func TestFailedOperations(t *testing.T) {
 	}
 }
 
-// TestComparedWithPerfectLinks: a scenario with faults, of the network or of one link and direction, is
-// compared with itself without them, and one without is not.
+// TestComparedWithPerfectLinks: a scenario with faults, of the network or of one link and
+// direction, is compared with itself without them, and one without is not.
 func TestComparedWithPerfectLinks(t *testing.T) {
 	lossy := LinkConfig{Faults: Faults{Loss: 0.05}}
 	for name, c := range map[string]struct {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mapper gives a device memory of this process at addresses of the device's own, by an IOMMU. Memory
-// and addresses are whole pages. What is given stays where it is until it is taken back.
+// Mapper gives a device memory of this process at addresses of the device's own, by an IOMMU.
+// Memory and addresses are whole pages. What is given stays where it is until it is taken back.
 type Mapper interface {
 	MapDMA(mem []byte, addr uint64) error
 	UnmapDMA(addr, size uint64) error
@@ -37,8 +37,8 @@ type iommuChunk struct {
 // NewIOMMU makes a source of at most limit bytes; 0 means the kernel's own limits.
 func NewIOMMU(m Mapper, limit int) *IOMMU { return &IOMMU{m: m, limit: limit} }
 
-// Grow maps a chunk of at least n bytes, in this process and for the device. Errors are *PinError or
-// *ExhaustedError.
+// Grow maps a chunk of at least n bytes, in this process and for the device. Errors are *PinError
+// or *ExhaustedError.
 func (s *IOMMU) Grow(n int) (Chunk, error) {
 	size := (max(n, minChunk) + hugePage - 1) / hugePage * hugePage
 	if s.limit > 0 && s.used+size > s.limit {

@@ -254,7 +254,9 @@ enum vnic_status {
 	VNIC_STATUS_ABORTED = 16, /* a reset or fault of the function, or a disconnect by the device, ended it. */
 };
 
-/* FunctionType says whether a function is physical or virtual (RegFunctionType). Stored in 32 bits. */
+/*
+ * FunctionType says whether a function is physical or virtual (RegFunctionType). Stored in 32 bits.
+ */
 enum vnic_function_type {
 	VNIC_FUNCTION_PF = 1, /* physical function. */
 	VNIC_FUNCTION_VF = 2, /* virtual function. */
@@ -370,7 +372,12 @@ enum vnic_path_mtu {
 	VNIC_MTU4096 = 5, /* 4096 bytes. */
 };
 
-/* WCStatus is the outcome of a work request; values of ibv_wc_status. Those that are missing the device never says: 3, 14, 15, 17 and 18 are of reliable datagrams, which it has not, and 19, a fatal error, is the driver's to say when the function failed: a function in ERROR writes no completion. Stored in 8 bits. */
+/*
+ * WCStatus is the outcome of a work request; values of ibv_wc_status. Those that are missing the
+ * device never says: 3, 14, 15, 17 and 18 are of reliable datagrams, which it has not, and 19, a
+ * fatal error, is the driver's to say when the function failed: a function in ERROR writes no
+ * completion. Stored in 8 bits.
+ */
 enum vnic_wc_status {
 	VNIC_WC_SUCCESS = 0, /* success. */
 	VNIC_WC_LOC_LEN_ERR = 1, /* a receive buffer is too small, or a request too long. */
@@ -423,7 +430,9 @@ enum vnic_link {
 	VNIC_LINK_DISABLE = 2, /* down: nothing of the function reaches the fabric, nothing reaches it. */
 };
 
-/* CreditPart says which of a function's counts of credits or objects are meant. Stored in 8 bits. */
+/*
+ * CreditPart says which of a function's counts of credits or objects are meant. Stored in 8 bits.
+ */
 enum vnic_credit_part {
 	VNIC_CREDIT_LIMIT = 0, /* most that it may hold. */
 	VNIC_CREDIT_GUARANTEE = 1, /* set aside for it alone, of the limit; credits only. */
@@ -781,7 +790,10 @@ struct vnic_dereg_mr {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_dereg_mr) == 8, "layout of vnic_dereg_mr");
 
-/* CreateCQ holds the parameters of the command of that name. The area takes QueueHeaderSize + 64 × entries bytes. */
+/*
+ * CreateCQ holds the parameters of the command of that name. The area takes QueueHeaderSize + 64 ×
+ * entries bytes.
+ */
 struct vnic_create_cq {
 	uint8_t log2_entries; /* log2 of the entries: 1 to MaxQueueLog2. */
 	uint8_t levels; /* levels of the page list: 1 to 3. */
@@ -805,7 +817,10 @@ struct vnic_destroy_cq {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_destroy_cq) == 8, "layout of vnic_destroy_cq");
 
-/* CreateQP holds the parameters of the command of that name. An area takes QueueHeaderSize + stride × entries bytes. */
+/*
+ * CreateQP holds the parameters of the command of that name. An area takes QueueHeaderSize + stride
+ * × entries bytes.
+ */
 struct vnic_create_qp {
 	vnic_le32 pdn; /* protection domain number. */
 	vnic_le32 send_cq; /* CQ for send completions. */
@@ -839,7 +854,10 @@ struct vnic_create_qp_result {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_create_qp_result) == 8, "layout of vnic_create_qp_result");
 
-/* ModifyQP holds the parameters of the command of that name. Only attributes named in Mask are used. */
+/*
+ * ModifyQP holds the parameters of the command of that name. Only attributes named in Mask are
+ * used.
+ */
 struct vnic_modify_qp {
 	vnic_le32 qpn; /* queue pair number. */
 	vnic_le32 mask; /* attributes that are set. */
@@ -1044,7 +1062,10 @@ struct vnic_query_objects {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_query_objects) == 8, "layout of vnic_query_objects");
 
-/* ObjectCounts counts the objects of a function by kind. An SRQ has at most MaxQPEntries entries of MaxSGE SGEs (QueryDeviceResult). */
+/*
+ * ObjectCounts counts the objects of a function by kind. An SRQ has at most MaxQPEntries entries of
+ * MaxSGE SGEs (QueryDeviceResult).
+ */
 struct vnic_object_counts {
 	vnic_le32 qps; /* queue pairs; that of type GSI does not count. */
 	vnic_le32 cqs; /* completion queues. */
@@ -1149,7 +1170,10 @@ struct vnic_rereg_mr {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_rereg_mr) == 48, "layout of vnic_rereg_mr");
 
-/* CreateSRQ holds the parameters of the command of that name. The area takes QueueHeaderSize + stride × entries bytes. */
+/*
+ * CreateSRQ holds the parameters of the command of that name. The area takes QueueHeaderSize +
+ * stride × entries bytes.
+ */
 struct vnic_create_srq {
 	vnic_le32 pdn; /* protection domain number. */
 	vnic_le32 cqn; /* CQ for its completions (XRC only, else 0). */
@@ -1173,7 +1197,10 @@ struct vnic_create_srq_result {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_create_srq_result) == 8, "layout of vnic_create_srq_result");
 
-/* ModifySRQ holds the parameters of the command of that name. Only attributes named in Mask are used. */
+/*
+ * ModifySRQ holds the parameters of the command of that name. Only attributes named in Mask are
+ * used.
+ */
 struct vnic_modify_srq {
 	vnic_le32 srqn; /* shared receive queue number. */
 	vnic_le32 mask; /* what is changed. */
@@ -1325,7 +1352,10 @@ struct vnic_query_vf_result {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_query_vf_result) == 48, "layout of vnic_query_vf_result");
 
-/* CreditCounts are the six counters of Falcon §8.2.3 and the two pools for requests from the network. */
+/*
+ * CreditCounts are the six counters of Falcon §8.2.3 and the two pools for requests from the
+ * network.
+ */
 struct vnic_credit_counts {
 	vnic_le32 req_pkt_tx; /* requests sent. */
 	vnic_le32 req_buf_tx; /* their data, in 128-byte cells. */
@@ -1338,7 +1368,10 @@ struct vnic_credit_counts {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_credit_counts) == 32, "layout of vnic_credit_counts");
 
-/* QueueHeader starts a send, receive or admin submission queue area; entries follow at 128. Each side's words have a cache line of their own. */
+/*
+ * QueueHeader starts a send, receive or admin submission queue area; entries follow at 128. Each
+ * side's words have a cache line of their own.
+ */
 struct vnic_queue_header {
 	vnic_le32 producer; /* entries posted so far, modulo 2^32; written by the driver. */
 	uint8_t reserved0[60];
@@ -1348,7 +1381,9 @@ struct vnic_queue_header {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_queue_header) == 128, "layout of vnic_queue_header");
 
-/* CQHeader starts a completion queue area, also that of admin completions; entries follow at 128. */
+/*
+ * CQHeader starts a completion queue area, also that of admin completions; entries follow at 128.
+ */
 struct vnic_cq_header {
 	vnic_le32 consumer; /* entries the driver has taken, modulo 2^32; written by the driver. */
 	uint8_t reserved0[60];
@@ -1359,7 +1394,10 @@ struct vnic_cq_header {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_cq_header) == 128, "layout of vnic_cq_header");
 
-/* SendWQE is the header of a send queue entry. NumSGE SGEs follow it, or InlineLen bytes of data when SendInline is set. */
+/*
+ * SendWQE is the header of a send queue entry. NumSGE SGEs follow it, or InlineLen bytes of data
+ * when SendInline is set.
+ */
 struct vnic_send_wqe {
 	vnic_le64 wrid; /* chosen by the driver, returned in the completion. */
 	uint8_t opcode; /* operation. enum vnic_opcode. */
@@ -1379,7 +1417,9 @@ struct vnic_send_wqe {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_send_wqe) == 64, "layout of vnic_send_wqe");
 
-/* DatagramWQE is SendWQE in a send queue of a UD queue pair, with the address vector in the entry. */
+/*
+ * DatagramWQE is SendWQE in a send queue of a UD queue pair, with the address vector in the entry.
+ */
 struct vnic_datagram_wqe {
 	vnic_le64 wrid; /* as in SendWQE. */
 	uint8_t opcode; /* Send or SendImm. enum vnic_opcode. */
@@ -1409,7 +1449,10 @@ struct vnic_atomic_masks {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_atomic_masks) == 16, "layout of vnic_atomic_masks");
 
-/* BindMW follows the header of a BindMW request, whose RKey is the window's new key and which has no SGEs. */
+/*
+ * BindMW follows the header of a BindMW request, whose RKey is the window's new key and which has
+ * no SGEs.
+ */
 struct vnic_bind_mw {
 	vnic_le64 addr; /* first byte of the window, as the region names it. */
 	vnic_le64 length; /* bytes: at least 1, within the region; 0 frees a window of type 1. */
@@ -1418,7 +1461,10 @@ struct vnic_bind_mw {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_bind_mw) == 24, "layout of vnic_bind_mw");
 
-/* FastReg follows the header of a RegMR request, whose RKey is the region's new key, of which the driver chooses the low 8 bits, and which has no SGEs. */
+/*
+ * FastReg follows the header of a RegMR request, whose RKey is the region's new key, of which the
+ * driver chooses the low 8 bits, and which has no SGEs.
+ */
 struct vnic_fast_reg {
 	vnic_le64 iova; /* address of the first byte as work requests and peers name it. */
 	vnic_le64 length; /* bytes: at least 1, in at most as many pages as AllocMR said. */
@@ -1467,7 +1513,10 @@ struct vnic_cqe {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_cqe) == 64, "layout of vnic_cqe");
 
-/* WindowHeader is at offset 0 of a function's window. The device writes it before the driver can see the window, and never again. */
+/*
+ * WindowHeader is at offset 0 of a function's window. The device writes it before the driver can
+ * see the window, and never again.
+ */
 struct vnic_window_header {
 	vnic_le32 magic; /* Magic. */
 	vnic_le16 major; /* major ABI version of the device. */
@@ -1480,7 +1529,10 @@ struct vnic_window_header {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_window_header) == 32, "layout of vnic_window_header");
 
-/* Capability describes one block of the window; a driver skips those of types or versions it does not know. */
+/*
+ * Capability describes one block of the window; a driver skips those of types or versions it does
+ * not know.
+ */
 struct vnic_capability {
 	vnic_le16 type; /* what the block is. enum vnic_cap_type. */
 	vnic_le16 version; /* of the block's layout: 1. */

@@ -172,8 +172,8 @@ const (
 	eventsCarried = 16384 // more than any carrier of messages holds
 )
 
-// A driver that takes no events gets no connections after a while. When it takes them none is missing,
-// and it does.
+// A driver that takes no events gets no connections after a while. When it takes them none is
+// missing, and it does.
 func cmBehind(t *T) {
 	p := t.ready().pair(nil)
 	p.must(abi.AdminOpCMUnlisten, &abi.CMUnlisten{Service: service}, nil)

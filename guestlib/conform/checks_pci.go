@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// What a function is as a PCI device: the clauses of section 11. All of these are skipped where it is
-// reached in another way.
+// What a function is as a PCI device: the clauses of section 11. All of these are skipped where it
+// is reached in another way.
 var pciChecks = []check{
 	{"pci.config", "DEV-1106", 0, pciConfig},
 	{"pci.bars", "DEV-1106", 0, pciBARs},

@@ -290,8 +290,8 @@ func gids(t *T) {
 	c.refuse(abi.AdminOpCreateAH, &abi.CreateAH{PDN: c.allocPD(), DGID: c.gid(), SGIDIndex: 5}, abi.StatusInvalidArgument)
 }
 
-// Two queue pairs name each other by the function's link-local address; the header's addresses are of
-// one version of IP.
+// Two queue pairs name each other by the function's link-local address; the header's addresses are
+// of one version of IP.
 func gidsWired(t *T) {
 	const index = 5
 	c := t.ready()

@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/window"
 )
 
-// pciDevice is the function's PCI device, which a check takes once: with an IOMMU nobody can open it
-// twice. Its control block has one session at a time, and its memory is that of all of them.
+// pciDevice is the function's PCI device, which a check takes once: with an IOMMU nobody can open
+// it twice. Its control block has one session at a time, and its memory is that of all of them.
 type pciDevice struct {
 	*window.PCI
 	memory arena.Source

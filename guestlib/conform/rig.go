@@ -94,8 +94,8 @@ func (q *cq) event() {
 	}
 }
 
-// noEvent makes sure that none comes for a moment. The register's answer comes after the events of what
-// the device has done so far, however busy the machine is.
+// noEvent makes sure that none comes for a moment. The register's answer comes after the events of
+// what the device has done so far, however busy the machine is.
 func (q *cq) noEvent() {
 	q.c.state()
 	q.c.stream.none("an event of the CQ that nobody asked for", isCQEvent(q.cqn))

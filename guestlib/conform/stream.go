@@ -31,7 +31,8 @@ type message struct {
 	cqn  uint32
 }
 
-// read is the reader goroutine: it always reads (DRV-205), unless a check is about one that does not.
+// read is the reader goroutine: it always reads (DRV-205), unless a check is about one that does
+// not.
 func (s *stream) read() {
 	buf := make([]byte, abi.MaxMessage)
 	for {
@@ -56,8 +57,8 @@ func (s *stream) read() {
 	}
 }
 
-// pause has nothing read any more until resume is called, but for one message that is kept. A request
-// has no answer meanwhile.
+// pause has nothing read any more until resume is called, but for one message that is kept. A
+// request has no answer meanwhile.
 func (s *stream) pause() (resume func()) {
 	s.hold.Lock()
 	return sync.OnceFunc(s.hold.Unlock)

@@ -38,8 +38,8 @@ func (f *blocks) driven(m []byte) bool {
 	return open != 0 && open == opened
 }
 
-// means reports whether a driver that asks for a function may get another's number. A host number of 0
-// is the NIC's own.
+// means reports whether a driver that asks for a function may get another's number. A host number
+// of 0 is the NIC's own.
 func means(asked, number uint32) bool {
 	const host = 0xff << 16
 	return asked == AnyFunction || asked == number || asked&host == 0 && asked == number&^host

@@ -45,7 +45,8 @@ type kind struct {
 	own            bool
 }
 
-// kinds are QEMU's ivshmem, and the NIC's own with the ids that they have when nothing else is said.
+// kinds are QEMU's ivshmem, and the NIC's own with the ids that they have when nothing else is
+// said.
 var kinds = []kind{{"0x1af4", "0x1110", false}, {"0x1af4", "0x10f0", true}}
 
 // OpenPCI takes the device of a function of the NIC's own: that at an address, as 0000:00:08.0, or
@@ -216,7 +217,8 @@ func switchOn(dir string) error {
 	return err
 }
 
-// master lets a device of the NIC's own reach memory, which its driver has to (DRV-1103): PCI 3.0 §6.2.2.
+// master lets a device of the NIC's own reach memory, which its driver has to (DRV-1103): PCI 3.0
+// §6.2.2.
 func (p *PCI) master(dir string) error {
 	if !p.own {
 		return nil

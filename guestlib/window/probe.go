@@ -18,8 +18,8 @@ func (p *PCI) Load32(off int) uint32 { return load32(p.regs, off) }
 func (p *PCI) Store8(off int, v uint8)   { p.regs[off] = v }
 func (p *PCI) Store32(off int, v uint32) { store32(p.regs, off, v) }
 
-// Raised waits until the interrupt of an event queue, 1 or more, was raised, and reports whether it was.
-// Nobody else may listen to it.
+// Raised waits until the interrupt of an event queue, 1 or more, was raised, and reports whether it
+// was. Nobody else may listen to it.
 func (p *PCI) Raised(vector int, wait time.Duration) bool {
 	irq := p.vfio.irqs[vector]
 	_ = irq.SetReadDeadline(time.Now().Add(wait))
@@ -29,7 +29,8 @@ func (p *PCI) Raised(vector int, wait time.Duration) bool {
 	return err == nil
 }
 
-// Vectors is how many interrupts the device has for this process, that of the control block included.
+// Vectors is how many interrupts the device has for this process, that of the control block
+// included.
 func (p *PCI) Vectors() int {
 	if p.vfio == nil {
 		return 0
@@ -37,7 +38,8 @@ func (p *PCI) Vectors() int {
 	return len(p.vfio.irqs)
 }
 
-// AddressOf is where memory lies in this process, which decides what size of pages an IOMMU maps it by.
+// AddressOf is where memory lies in this process, which decides what size of pages an IOMMU maps it
+// by.
 func (p *PCI) AddressOf(mem []byte) uint64 { return addressOf(mem) }
 
 // Reset does a function level reset. The device's session ends.

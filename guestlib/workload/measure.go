@@ -87,8 +87,9 @@ func measure(ctx context.Context, cfg *Config, opts guestlib.Options, out *print
 	return c, d.bye(ctx)
 }
 
-// writesTake is how long WRITEs go on for each sample that is wanted. A device that had to give way to
-// others sleeps after each WRITE for up to half a second, and that is not all there is to measure.
+// writesTake is how long WRITEs go on for each sample that is wanted. A device that had to give way
+// to others sleeps after each WRITE for up to half a second, and that is not all there is to
+// measure.
 const writesTake = 2 * time.Millisecond
 
 // writes posts WRITEs of 64 bytes, one at a time, and looks at memory until each was read by the

@@ -109,8 +109,8 @@ func (t *Table[K, V]) Delete(k K) {
 // Len is how many keys there are. The owner calls it.
 func (t *Table[K, V]) Len() int { return t.count }
 
-// Each calls f for each key, in no order. f may change the table; it sees what was there before. Any
-// goroutine may call it; what changes meanwhile it may see or not.
+// Each calls f for each key, in no order. f may change the table; it sees what was there before.
+// Any goroutine may call it; what changes meanwhile it may see or not.
 func (t *Table[K, V]) Each(f func(K, V)) {
 	chains := *t.chains.Load()
 	for i := range chains {

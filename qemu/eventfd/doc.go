@@ -11,8 +11,8 @@
 // request that fails at once completes at once. Where there is no AIO, a goroutine for
 // each Event writes, one at a time.
 //
-// What is not an eventfd but a socket is sent the 8 bytes that a write would add, and whether to wait
-// is said with each send.
+// What is not an eventfd but a socket is sent the 8 bytes that a write would add, and whether to
+// wait is said with each send.
 //
 // References: io_submit(2), eventfd(2), send(2); fs/aio.c and fs/eventfd.c of Linux.
 package eventfd

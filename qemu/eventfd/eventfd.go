@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Event is an eventfd, or a socket (CheckCall), that is signalled. Its methods may be called from several
-// goroutines, and none of them blocks. The zero value has no descriptor.
+// Event is an eventfd, or a socket (CheckCall), that is signalled. Its methods may be called from
+// several goroutines, and none of them blocks. The zero value has no descriptor.
 type Event struct {
 	mu      sync.Mutex
 	fd      int  // plus one; 0: none
@@ -92,8 +92,9 @@ func Check(fd int) error {
 	return nil
 }
 
-// CheckCall accepts an eventfd, or a socket (CheckSocket): User Mode Linux has to be told of interrupts
-// by signals, which eventfds do not send, and reads from a socket what it would from an eventfd.
+// CheckCall accepts an eventfd, or a socket (CheckSocket): User Mode Linux has to be told of
+// interrupts by signals, which eventfds do not send, and reads from a socket what it would from an
+// eventfd.
 func CheckCall(fd int) error {
 	err := Check(fd)
 	if err != nil && CheckSocket(fd) == nil {

@@ -150,8 +150,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestSocket: S2, a socket takes the 8 bytes that an eventfd would, and one that nobody reads, or that
-// nobody has any more, does not stop who signals it.
+// TestSocket: S2, a socket takes the 8 bytes that an eventfd would, and one that nobody reads, or
+// that nobody has any more, does not stop who signals it.
 func TestSocket(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -79,8 +79,8 @@ func FetchKernel(ctx context.Context, cache string) (Kernel, error) {
 	return FetchRelease(ctx, cache, current)
 }
 
-// FetchRelease is FetchKernel of another of Debian's kernels: the one of a release, as uname -r says
-// it.
+// FetchRelease is FetchKernel of another of Debian's kernels: the one of a release, as uname -r
+// says it.
 func FetchRelease(ctx context.Context, cache, release string) (Kernel, error) {
 	k, err := fetchRelease(ctx, cache, "linux-image-"+release)
 	if err != nil {

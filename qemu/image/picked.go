@@ -12,8 +12,8 @@ import (
 )
 
 // FetchPrograms returns programs of Debian packages with the libraries that they need, and nothing
-// else of these packages: for guests that are to boot quickly. Programs are found in /bin. Packages,
-// and what is in them, are kept in the cache folder.
+// else of these packages: for guests that are to boot quickly. Programs are found in /bin.
+// Packages, and what is in them, are kept in the cache folder.
 func FetchPrograms(ctx context.Context, cache string, packages, programs []string) ([]Put, error) {
 	ps, err := fetchPackages(ctx, filepath.Join(cache, "packages"), packages)
 	if err != nil {

@@ -69,8 +69,8 @@ func (w *Window) clear() {
 	clear(w.adminCQ())
 }
 
-// hear waits for the driver's bell. It never reads the eventfd: QEMU may have made it blocking. Each
-// write to it is an event of its own for the runtime's poller, whatever the counter was.
+// hear waits for the driver's bell. It never reads the eventfd: QEMU may have made it blocking.
+// Each write to it is an event of its own for the runtime's poller, whatever the counter was.
 func (c *Control) hear() {
 	_ = c.raw.Read(func(uintptr) (done bool) { // called at once, then for each event, until closed
 		c.l.Look()

@@ -157,8 +157,8 @@ var one = [8]byte{1}
 // File is the descriptor of the window's memory, which stays the window's.
 func (w *Window) File() int { return int(w.file.Fd()) }
 
-// ReadAt and WriteAt access the window by others than through its file. What lies outside is zero, and
-// is not written.
+// ReadAt and WriteAt access the window by others than through its file. What lies outside is zero,
+// and is not written.
 func (w *Window) ReadAt(b []byte, off uint64) {
 	clear(b)
 	if off < uint64(len(w.mem)) {
@@ -173,8 +173,8 @@ func (w *Window) WriteAt(b []byte, off uint64) {
 	}
 }
 
-// Signal says which eventfd interrupts the guest by a vector from now on; negative: none. It stays the
-// caller's, who sets another before closing it.
+// Signal says which eventfd interrupts the guest by a vector from now on; negative: none. It stays
+// the caller's, who sets another before closing it.
 func (w *Window) Signal(vector, fd int) { w.signals[vector].Set(fd) }
 
 // Interrupt raises a vector. It does not block.

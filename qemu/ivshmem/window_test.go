@@ -373,8 +373,8 @@ func TestNextUser(t *testing.T) {
 	}
 }
 
-// TestControl: a driver opens sessions by the window, one after the other, and the window stays as long
-// as somebody has one.
+// TestControl: a driver opens sessions by the window, one after the other, and the window stays as
+// long as somebody has one.
 func TestControl(t *testing.T) {
 	w := newWindow(t)
 	g := meet(t, w)

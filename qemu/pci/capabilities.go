@@ -31,7 +31,8 @@ const (
 	linkExit        = 7<<12 | 7<<15 // latencies that nobody waits for
 )
 
-// addExpress adds the capability that makes the function one of PCI Express, and returns its offset.
+// addExpress adds the capability that makes the function one of PCI Express, and returns its
+// offset.
 func (r *registers) addExpress() (at int) {
 	at = r.add(capExpress, expressSize)
 	r.put16(at+expressFlags, expressVersion2)

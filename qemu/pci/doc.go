@@ -7,9 +7,9 @@
 //	0x100 ├────────────────────────┤ device serial number: the function's number
 //	0x1000└────────────────────────┘
 //
-// Each bit is read-only unless a mask says that it can be written. BARs keep what is written to them,
-// which is nothing to this package: who emulates the bus decodes addresses, and has the tables and
-// the masks of MSI and MSI-X.
+// Each bit is read-only unless a mask says that it can be written. BARs keep what is written to
+// them, which is nothing to this package: who emulates the bus decodes addresses, and has the
+// tables and the masks of MSI and MSI-X.
 //
 // A Space belongs to one goroutine.
 //

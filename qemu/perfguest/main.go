@@ -92,8 +92,9 @@ func run(args []string) error {
 	return nil
 }
 
-// programs runs commands one after the other on a Soft-RoCE device whose interface has the addresses.
-// The words of a command are joined by commas; @0 and so on stand for the GIDs of the addresses.
+// programs runs commands one after the other on a Soft-RoCE device whose interface has the
+// addresses. The words of a command are joined by commas; @0 and so on stand for the GIDs of the
+// addresses.
 func programs(addresses, commands []string) error {
 	if err := makeRXE(addresses...); err != nil {
 		return err
@@ -170,7 +171,8 @@ func gidIndex(address string) (string, error) {
 	return "", fmt.Errorf("%s: no GID of %s within %v", gids, ip, patience)
 }
 
-// measure runs a program until it succeeds: perftest's client ends when its server is not there yet.
+// measure runs a program until it succeeds: perftest's client ends when its server is not there
+// yet.
 func measure(argv []string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package vfiouser is the vfio-user conversation: the protocol by which QEMU (10.1 and newer) has a PCI
-// device that lives in another process.
+// Package vfiouser is the vfio-user conversation: the protocol by which QEMU (10.1 and newer) has a
+// PCI device that lives in another process.
 //
 //	QEMU (client)                                  this package (server)
 //	   │  header │ body │ fds (SCM_RIGHTS)             │
@@ -24,9 +24,9 @@
 // # Trust
 //
 // A client is a QEMU that we may not have started. What breaks the framing (sizes, types, an order
-// that cannot be) ends the conversation with an error that names message and value. What is wrong in
-// itself (a region that is not there, ranges that overlap, descriptors too many) is refused by errno
-// and changes nothing.
+// that cannot be) ends the conversation with an error that names message and value. What is wrong
+// in itself (a region that is not there, ranges that overlap, descriptors too many) is refused by
+// errno and changes nothing.
 //
 // Reference: QEMU docs/interop/vfio-user.rst; linux/vfio.h.
 package vfiouser

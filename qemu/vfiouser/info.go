@@ -75,8 +75,8 @@ func ParseRegionInfo(b []byte) (r RegionInfo, argsz uint32, err error) {
 	return RegionInfo{le.Uint32(b[4:]), le.Uint32(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:])}, le.Uint32(b), nil
 }
 
-// Interrupts of a PCI device, linux/vfio.h. Those of a host's own device, for errors and for taking it
-// back, there are not: QEMU warns of such that have no vector.
+// Interrupts of a PCI device, linux/vfio.h. Those of a host's own device, for errors and for taking
+// it back, there are not: QEMU warns of such that have no vector.
 const (
 	IRQINTx = 0
 	IRQMSI  = 1

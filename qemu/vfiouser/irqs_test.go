@@ -26,8 +26,8 @@ func (v *vectors) Trigger(irq, vector uint32) {
 	v.told += fmt.Sprintf("trigger %d of %d ", vector, irq)
 }
 
-// TestSetIRQs: of each kind of interrupt as many vectors can be named as there are, and kinds that are
-// not are refused, even where nothing is asked of them.
+// TestSetIRQs: of each kind of interrupt as many vectors can be named as there are, and kinds that
+// are not are refused, even where nothing is asked of them.
 func TestSetIRQs(t *testing.T) {
 	const none, signal = IRQTrigger | IRQDataNone, IRQTrigger | IRQDataEventfd
 	for _, c := range []struct {

@@ -37,8 +37,8 @@ func (m *mappings) add(r Range) error {
 }
 
 // remove takes addresses out of the ranges: a client with an IOMMU takes back whole parts of its
-// address space, where nothing may be, and parts of what it mapped at once. It returns how many ranges
-// lost addresses.
+// address space, where nothing may be, and parts of what it mapped at once. It returns how many
+// ranges lost addresses.
 func (m *mappings) remove(r Range) (lost int, err error) {
 	first, _ := m.find(r)
 	if first > 0 && m.list[first-1].Overlaps(r) {

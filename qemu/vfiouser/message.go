@@ -21,10 +21,10 @@ type message struct {
 
 func (m *message) close() { m.fds.Close() }
 
-// readMessage reads one message into buf, which has room for any. Header and body are read one after
-// the other: descriptors belong to the last message that begins in what one call returns. io.EOF
-// means that the other side left between two messages. After any error the stream is out of step and
-// must be closed.
+// readMessage reads one message into buf, which has room for any. Header and body are read one
+// after the other: descriptors belong to the last message that begins in what one call returns.
+// io.EOF means that the other side left between two messages. After any error the stream is out of
+// step and must be closed.
 func readMessage(c *net.UnixConn, buf []byte) (m message, err error) {
 	defer func() {
 		if err != nil {

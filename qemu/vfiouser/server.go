@@ -29,8 +29,8 @@ type Device interface {
 	// on, also after an error; of none, with a negative descriptor, where it cannot be reached. It
 	// overlaps no other. More than MaxMaps at once are refused with ENOSPC.
 	Map(m Map, file int) error
-	// Unmap takes all of r away, also out of ranges that are larger. When it returns, nothing of the
-	// device uses that memory.
+	// Unmap takes all of r away, also out of ranges that are larger. When it returns, nothing of
+	// the device uses that memory.
 	Unmap(r Range)
 	// Reset puts the device into the state that it had first. Mappings and interrupts stay.
 	Reset()
@@ -102,8 +102,8 @@ func (s *server) take(m *message) error {
 	return writeMessage(s.conn, h, body)
 }
 
-// answer returns the body of the reply and the file that goes with it, -1: none. An error that is an
-// errno is the reply.
+// answer returns the body of the reply and the file that goes with it, -1: none. An error that is
+// an errno is the reply.
 func (s *server) answer(m *message) (body []byte, file int, err error) {
 	switch m.Command {
 	case RegionRead:
@@ -289,8 +289,8 @@ func (s *server) setIRQs(m *message) error {
 	return unix.EINVAL
 }
 
-// signal hands descriptors on: one for each vector, or none at all, which takes those away that were
-// there.
+// signal hands descriptors on: one for each vector, or none at all, which takes those away that
+// were there.
 func (s *server) signal(m *message, q *IRQSet) error {
 	if n := m.fds.Len(); n != 0 && n != int(q.Count) {
 		return unix.EINVAL

@@ -97,8 +97,8 @@ func (p *Port) StartVring(st *vhostuser.State, i int, kick, call, errfd int) err
 	return nil
 }
 
-// start is on the thread. A driver begins anew with the first ring; until then one more ring of a port
-// that has failed does not run either.
+// start is on the thread. A driver begins anew with the first ring; until then one more ring of a
+// port that has failed does not run either.
 func (p *Port) start(i int, c virtqueue.Config, features uint64) (err error) {
 	if !slices.ContainsFunc(p.rings, func(q *queue) bool { return q != nil }) {
 		p.reason.Store(nil)

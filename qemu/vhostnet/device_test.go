@@ -64,8 +64,8 @@ func send(mem []byte, i int, addr uint64) {
 	binary.LittleEndian.PutUint16(ring[256+2:], 1)
 }
 
-// TestFailedUntilAnew: a port of which one ring is misplaced says why, and does nothing, whatever ring
-// its driver starts or stops, until none is left. The first one that starts then ends that.
+// TestFailedUntilAnew: a port of which one ring is misplaced says why, and does nothing, whatever
+// ring its driver starts or stops, until none is left. The first one that starts then ends that.
 func TestFailedUntilAnew(t *testing.T) {
 	mem := make([]byte, 8*1024)
 	b := newByHand(t, 2, mem)
@@ -103,8 +103,8 @@ func TestFailedUntilAnew(t *testing.T) {
 	}
 }
 
-// TestMemoryChanges: rings go on in memory that was mapped anew, and a port whose rings are in memory that
-// is gone says so.
+// TestMemoryChanges: rings go on in memory that was mapped anew, and a port whose rings are in
+// memory that is gone says so.
 func TestMemoryChanges(t *testing.T) {
 	mem := make([]byte, 4096)
 	p := newByHand(t, 1, mem)

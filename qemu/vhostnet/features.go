@@ -27,8 +27,8 @@ const (
 		vhostuser.FeatureVersion1 | vhostuser.FeaturePacked
 )
 
-// Features are what a device with so many pairs of queues offers. A driver of one pair would miss the
-// control queue that it needs for more (Virtio §5.1.3.1).
+// Features are what a device with so many pairs of queues offers. A driver of one pair would miss
+// the control queue that it needs for more (Virtio §5.1.3.1).
 func Features(queues int) uint64 {
 	if queues == 1 {
 		return offered &^ featMQ

@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
 
-// FuzzPort runs two ports over whatever guests may have in their memory, which changes meanwhile. Frames
-// go from the first to both.
+// FuzzPort runs two ports over whatever guests may have in their memory, which changes meanwhile.
+// Frames go from the first to both.
 func FuzzPort(f *testing.F) {
 	const size, end = 8, 8192
 	desc := func(b []byte, addr uint64, n uint32, x, y uint16) []byte {

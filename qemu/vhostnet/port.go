@@ -231,8 +231,8 @@ func (p *Port) Close() error {
 	return unix.Close(p.epoll)
 }
 
-// do has the port's thread call f, and returns when it has. Where that thread has given the port up,
-// or has ended, it is called here: nobody else uses the port then.
+// do has the port's thread call f, and returns when it has. Where that thread has given the port
+// up, or has ended, it is called here: nobody else uses the port then.
 func (p *Port) do(f func()) {
 	var begun atomic.Bool
 	done := make(chan struct{})

@@ -393,8 +393,8 @@ func TestMTU(t *testing.T) {
 	b.ended <- nil // for the end of the test
 }
 
-// TestOnePair: a device of one pair of queues says nothing of several. Drivers refuse that where they
-// have no control queue, and QEMU has one for those of its own guests only.
+// TestOnePair: a device of one pair of queues says nothing of several. Drivers refuse that where
+// they have no control queue, and QEMU has one for those of its own guests only.
 func TestOnePair(t *testing.T) {
 	const several = 1 << 22 // VIRTIO_NET_F_MQ
 	if vhostnet.Features(1)&several != 0 || vhostnet.Features(2)&several == 0 {
@@ -402,8 +402,8 @@ func TestOnePair(t *testing.T) {
 	}
 }
 
-// TestReconnect has the front end lose its connection at any moment and come back at the used index:
-// no frame is lost, none comes twice.
+// TestReconnect has the front end lose its connection at any moment and come back at the used
+// index: no frame is lost, none comes twice.
 func TestReconnect(t *testing.T) {
 	b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Merge: true})
 	buf := make([]byte, 1<<16)
@@ -488,8 +488,8 @@ func TestNoAllocations(t *testing.T) {
 	})
 }
 
-// TestFrameTooLong: a frame that the buffers of a guest without mergeable ones are too short for is not
-// written, nor is a part of it (Virtio §5.1.6.4).
+// TestFrameTooLong: a frame that the buffers of a guest without mergeable ones are too short for is
+// not written, nor is a part of it (Virtio §5.1.6.4).
 func TestFrameTooLong(t *testing.T) {
 	b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Offloads: true})
 	off := vhostnet.Offload{GSO: 1, NeedsCsum: true, Size: 1400, CsumStart: 34, CsumOffset: 16}

@@ -53,8 +53,8 @@ func (p *Port) turn() {
 	}
 }
 
-// copyOut copies the header of a frame to p.hdr, and the frame to b, or the beginning of a long one;
-// 0: it is none.
+// copyOut copies the header of a frame to p.hdr, and the frame to b, or the beginning of a long
+// one; 0: it is none.
 func (p *Port) copyOut(ch *virtqueue.Chain, b []byte) (n int, rest *Rest) {
 	size := ch.OutLen - p.header
 	if size < minFrame || size > len(b) {

@@ -9,9 +9,9 @@ import "runtime/debug"
 //	buffer                        ▼                     │ ▼ Fetch
 //	                       beginning of the frame │ room for the rest
 //
-// Nobody looks at it where it is: it is copied once, to the one place or the other, and then it is no
-// longer there for anybody. The chain is not the guest's before. It belongs to the thread of the port
-// and is good until that is read again.
+// Nobody looks at it where it is: it is copied once, to the one place or the other, and then it is
+// no longer there for anybody. The chain is not the guest's before. It belongs to the thread of the
+// port and is good until that is read again.
 type Rest struct {
 	from *Port
 	segs [][]byte // nil: it was copied, or is lost
@@ -20,9 +20,9 @@ type Rest struct {
 }
 
 const (
-	// Of what is shorter all is copied at once, as measured: of a frame of 1514 bytes, to come back for the
-	// rest costs 50 ns more than its second copy, which finds it in the processor's cache; of one of 9000
-	// bytes it costs 100 ns less.
+	// Of what is shorter all is copied at once, as measured: of a frame of 1514 bytes, to come back
+	// for the rest costs 50 ns more than its second copy, which finds it in the processor's cache;
+	// of one of 9000 bytes it costs 100 ns less.
 	minRest = 4096
 	// headLen is how much is copied at once of a longer frame: room for Ethernet, IPv6 with some
 	// extensions, and TCP.
@@ -92,8 +92,8 @@ func (r *Rest) fetch() {
 // taken says that it was given to somebody.
 func (r *Rest) taken() { r.segs, r.gone = nil, true }
 
-// Return gives the guest back what was read since. What is in its memory still, and was not written to
-// another guest, is copied before.
+// Return gives the guest back what was read since. What is in its memory still, and was not written
+// to another guest, is copied before.
 func (p *Port) Return() {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer p.survive()

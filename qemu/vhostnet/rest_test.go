@@ -57,8 +57,8 @@ func TestOneCopy(t *testing.T) {
 	})
 }
 
-// TestOrderOfRests: chains go back in order, with what is left in one those behind it; no more ends are
-// left than there is room to note, and what nobody has taken is copied before it goes back.
+// TestOrderOfRests: chains go back in order, with what is left in one those behind it; no more ends
+// are left than there is room to note, and what nobody has taken is copied before it goes back.
 func TestOrderOfRests(t *testing.T) {
 	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
 		b := newBench(t, vhostnet.Config{}, o)
@@ -325,8 +325,8 @@ func (g *bare) cut() {
 	}
 }
 
-// TestCutShort: whose memory is no longer there has his port stopped, and the other guest's rings stand
-// as if nothing had been.
+// TestCutShort: whose memory is no longer there has his port stopped, and the other guest's rings
+// stand as if nothing had been.
 func TestCutShort(t *testing.T) {
 	const size = 6000
 	for _, packed := range []bool{false, true} {
@@ -390,8 +390,8 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
-// TestKilledBetween has the process that serves two guests killed between any two steps of frames from
-// the one to the other. The next goes on: no frame comes twice or out of order, none of their
+// TestKilledBetween has the process that serves two guests killed between any two steps of frames
+// from the one to the other. The next goes on: no frame comes twice or out of order, none of their
 // buffers is lost.
 func TestKilledBetween(t *testing.T) {
 	const size, frames = 5000, 40

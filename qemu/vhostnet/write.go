@@ -34,8 +34,8 @@ func (p *Port) Write(parts [][]byte, o Offload) (ok bool) {
 	return p.give(parts, o)
 }
 
-// WriteWith is Write of a frame that begins with head, and whose end another guest has: it is copied
-// from there, and is there no longer.
+// WriteWith is Write of a frame that begins with head, and whose end another guest has: it is
+// copied from there, and is there no longer.
 func (p *Port) WriteWith(head []byte, rest *Rest, o Offload) (ok bool) {
 	if rest.segs == nil { // it was copied meanwhile, or is lost
 		p.parts[0], p.parts[1] = head, rest.room

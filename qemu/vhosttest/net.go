@@ -49,8 +49,8 @@ func (o *NetOptions) features() uint64 {
 	return f
 }
 
-// NetGuest is a guest with a virtio-net device: QEMU's end of the conversation, and a driver. It has
-// one owner.
+// NetGuest is a guest with a virtio-net device: QEMU's end of the conversation, and a driver. It
+// has one owner.
 type NetGuest struct {
 	*Frontend
 	opt    NetOptions

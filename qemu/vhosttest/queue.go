@@ -18,7 +18,8 @@ type QueueConfig struct {
 	EventIdx bool
 }
 
-// QueueBytes is the room that a queue of so many entries takes, with a page of its own for each part.
+// QueueBytes is the room that a queue of so many entries takes, with a page of its own for each
+// part.
 func QueueBytes(size uint16) uint64 { return 3*page(16*uint64(size)+8) + uint64(size)*tableBytes }
 
 const (
@@ -254,8 +255,8 @@ func (q *Queue) Used() (id uint16, n uint32, ok bool) {
 	return id, n, true
 }
 
-// Interrupts says whether the device is to tell of used chains, with event indices from the next on.
-// It reports true if there are some already.
+// Interrupts says whether the device is to tell of used chains, with event indices from the next
+// on. It reports true if there are some already.
 func (q *Queue) Interrupts(on bool) (waiting bool) {
 	switch {
 	case q.Packed && !on:

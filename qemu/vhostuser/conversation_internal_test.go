@@ -41,8 +41,8 @@ type taker struct {
 
 func (t *taker) SetMTU(mtu uint64) error { t.mtu = mtu; return nil }
 
-// TestMTUIsTaken: an MTU is refused by a device that takes none, and where it was not agreed on that
-// one is told.
+// TestMTUIsTaken: an MTU is refused by a device that takes none, and where it was not agreed on
+// that one is told.
 func TestMTUIsTaken(t *testing.T) {
 	for _, c := range []struct {
 		dev      Device
@@ -67,8 +67,8 @@ func TestMTUIsTaken(t *testing.T) {
 	}
 }
 
-// TestBaseOfPackedRings: User Mode Linux, which leaves the protocol's feature out, gives a packed ring
-// that begins the base 0. From all others that is the place where the wrap counter is 0.
+// TestBaseOfPackedRings: User Mode Linux, which leaves the protocol's feature out, gives a packed
+// ring that begins the base 0. From all others that is the place where the wrap counter is 0.
 func TestBaseOfPackedRings(t *testing.T) {
 	for _, c := range []struct {
 		features  uint64
@@ -89,8 +89,9 @@ func TestBaseOfPackedRings(t *testing.T) {
 	}
 }
 
-// TestBackendChannel: the channel for requests is kept until the conversation ends or has another, since
-// who passed it takes its end for that of the conversation; and it is refused unless it is a socket.
+// TestBackendChannel: the channel for requests is kept until the conversation ends or has another,
+// since who passed it takes its end for that of the conversation; and it is refused unless it is a
+// socket.
 func TestBackendChannel(t *testing.T) {
 	conv := &Conversation{dev: &idle{}, back: -1, layout: Layout{Protocol: ProtocolBackendReq}}
 	pass := func() (far int, err error) {
@@ -158,8 +159,8 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// TestRegionsOfAMessage: a table has as many regions as descriptors fit, and all that it claims; one
-// region more is a message of its own length.
+// TestRegionsOfAMessage: a table has as many regions as descriptors fit, and all that it claims;
+// one region more is a message of its own length.
 func TestRegionsOfAMessage(t *testing.T) {
 	regions := func(n int) (list []Region) {
 		for i := range n {

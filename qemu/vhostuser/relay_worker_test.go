@@ -24,8 +24,8 @@ func attachWorker(t *testing.T, r *vhostuser.Relay, dev vhostuser.Device) {
 	must(t, r.Attach(conn))
 }
 
-// TestWorkerHasTheFeatures: the worker runs rings by the features that the guest's driver has taken,
-// whether it was there then or comes later, and by others when the next driver takes those.
+// TestWorkerHasTheFeatures: the worker runs rings by the features that the guest's driver has
+// taken, whether it was there then or comes later, and by others when the next driver takes those.
 func TestWorkerHasTheFeatures(t *testing.T) {
 	lost := func(err error) { t.Error(err) }
 	r := vhostuser.NewRelay(vhostuser.Relayed{

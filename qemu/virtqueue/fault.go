@@ -9,8 +9,8 @@ import (
 // ErrRing is wrapped by every error that a driver can cause.
 var ErrRing = errors.New("virtqueue broken by its driver")
 
-// Guard calls f, and turns a fault in guest memory (a file behind it was cut short) into an error. So
-// is any other panic: no guest is to end the process by a ring.
+// Guard calls f, and turns a fault in guest memory (a file behind it was cut short) into an error.
+// So is any other panic: no guest is to end the process by a ring.
 func Guard(f func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { err = Recovered(recover()) }()

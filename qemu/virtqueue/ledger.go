@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 )
 
-// Ledger is where a packed ring notes, in memory that outlives its process, where it stands. What it
-// is about to write is noted before, so that Resume can write it again.
+// Ledger is where a packed ring notes, in memory that outlives its process, where it stands. What
+// it is about to write is noted before, so that Resume can write it again.
 //
 //	0      2     4       6     8
 //	┌──────┬─────┬───────┬─────┬───────────────────────────────┐
@@ -19,8 +19,8 @@ import (
 type Ledger []byte
 
 const (
-	// LedgerSize is that of a Ledger, bytes, rounded up to whole pages: those that a smaller ring does
-	// not need are never touched.
+	// LedgerSize is that of a Ledger, bytes, rounded up to whole pages: those that a smaller ring
+	// does not need are never touched.
 	LedgerSize = (8 + MaxSize*entryLen + 4095) / 4096 * 4096
 	entryLen   = 12
 )
@@ -47,8 +47,8 @@ func (l Ledger) begin(list []entry, to uint16) {
 	store64(l, uint64(to)<<16|uint64(len(list))<<32)
 }
 
-// Resume returns where the next device of a packed ring goes on (Config.Base), and writes what the one
-// before was about to. It is for a ring that nobody runs. False: the ring is not in the guest's
+// Resume returns where the next device of a packed ring goes on (Config.Base), and writes what the
+// one before was about to. It is for a ring that nobody runs. False: the ring is not in the guest's
 // memory, or the ledger is not one.
 func (l Ledger) Resume(mem []queues.Region, desc uint64, size uint16) (base uint32, ok bool) {
 	var m RAM
@@ -69,8 +69,8 @@ func (l Ledger) Resume(mem []queues.Region, desc uint64, size uint16) (base uint
 	return uint32(at) * 0x10001, placeOf(at).index < size
 }
 
-// redo writes what was begun, unless the first, which is written last, is there: then the driver may
-// have taken all and used the places anew.
+// redo writes what was begun, unless the first, which is written last, is there: then the driver
+// may have taken all and used the places anew.
 func (l Ledger) redo(ring []byte, size uint16, count int) bool {
 	if count > int(size) {
 		return false

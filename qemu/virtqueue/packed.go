@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// packed is a packed ring, Virtio §2.8: driver and device write the same descriptors, and say by two
-// bits, compared to a counter that flips with each lap, whose they are.
+// packed is a packed ring, Virtio §2.8: driver and device write the same descriptors, and say by
+// two bits, compared to a counter that flips with each lap, whose they are.
 type packed struct {
 	cfg    Config
 	mem    *RAM
@@ -155,8 +155,8 @@ func (q *packed) Back(m Mark) {
 	q.at, q.ahead = place{m.index, m.wrap}, 0
 }
 
-// Done shows the driver nothing, however much is done: of a frame in several chains it is to see all
-// or none, and nothing before the owner says so.
+// Done shows the driver nothing, however much is done: of a frame in several chains it is to see
+// all or none, and nothing before the owner says so.
 func (q *packed) Done(written int) {
 	t := q.taken[q.first]
 	q.first = (q.first + 1) % len(q.taken)
@@ -174,8 +174,8 @@ func (q *packed) Done(written int) {
 	q.used = q.used.forward(t.descs, q.size)
 }
 
-// publish writes the used descriptors, the first one's flags last: the driver looks at none behind it
-// before.
+// publish writes the used descriptors, the first one's flags last: the driver looks at none behind
+// it before.
 func (q *packed) publish() {
 	q.cfg.Ledger.begin(q.staged[:q.n], q.used.word())
 	for i := q.n - 1; i >= 0; i-- {

@@ -66,8 +66,8 @@ func newRing(tb testing.TB, mem []byte, c virtqueue.Config) virtqueue.Ring {
 	return r
 }
 
-// TestChains has a driver and a device do random things for many laps: all chains come in order, whole,
-// and go back once; whoever waits is woken.
+// TestChains has a driver and a device do random things for many laps: all chains come in order,
+// whole, and go back once; whoever waits is woken.
 func TestChains(t *testing.T) {
 	eachKind(t, func(t *testing.T, c vhosttest.QueueConfig) {
 		mem := pages(t, memSize)
@@ -499,8 +499,8 @@ func TestNoAllocations(t *testing.T) {
 	})
 }
 
-// TestQuietFlags: a split ring tells the driver by its flags whether to notify, and with event indices
-// by those alone: the flags are 0 then (Virtio 1.3 §2.7.10). The used index stays.
+// TestQuietFlags: a split ring tells the driver by its flags whether to notify, and with event
+// indices by those alone: the flags are 0 then (Virtio 1.3 §2.7.10). The used index stays.
 func TestQuietFlags(t *testing.T) {
 	for _, eventIdx := range []bool{false, true} {
 		mem := pages(t, memSize)
@@ -529,8 +529,8 @@ func TestQuietFlags(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce: a driver sees nothing of what is done before the device shows it, however much that
-// is, and then all of it; one that waits for the next used chain is told.
+// TestManyAtOnce: a driver sees nothing of what is done before the device shows it, however much
+// that is, and then all of it; one that waits for the next used chain is told.
 func TestManyAtOnce(t *testing.T) {
 	for _, packed := range []bool{false, true} {
 		for _, eventIdx := range []bool{false, true} {
@@ -570,8 +570,8 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestRingTakenUnseen: a driver of a packed ring makes descriptors available again before it can know
-// that the device has done with them: no more is kept to be shown than the ring can hold.
+// TestRingTakenUnseen: a driver of a packed ring makes descriptors available again before it can
+// know that the device has done with them: no more is kept to be shown than the ring can hold.
 func TestRingTakenUnseen(t *testing.T) {
 	mem := pages(t, memSize)
 	d := vhosttest.NewQueue(mem, vhosttest.QueueConfig{At: queueAt, Size: 8, Packed: true})
@@ -592,7 +592,8 @@ func TestRingTakenUnseen(t *testing.T) {
 	}
 }
 
-// TestRingTakenTwice: a driver makes descriptors available again whose buffers the device still has.
+// TestRingTakenTwice: a driver makes descriptors available again whose buffers the device still
+// has.
 func TestRingTakenTwice(t *testing.T) {
 	eachKind(t, func(t *testing.T, c vhosttest.QueueConfig) {
 		mem := pages(t, memSize)

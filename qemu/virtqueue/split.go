@@ -90,8 +90,8 @@ func (q *split) Take() (*Chain, error) {
 }
 
 // fetch has the processor load what the next chains begin with. A line that another processor wrote
-// last takes it as long as all the work on a frame; it waits for many at a time here, and would wait
-// for one after the other in that work.
+// last takes it as long as all the work on a frame; it waits for many at a time here, and would
+// wait for one after the other in that work.
 func (q *split) fetch() {
 	n := min(q.seen-q.take, fetched)
 	for i := range n {

@@ -35,8 +35,8 @@ func store64(b []byte, v uint64) {
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), v)
 }
 
-// around returns the aligned word that holds the two bytes at b, which begin at a multiple of 2, and
-// by how many bits they are shifted in it. It is in the same page.
+// around returns the aligned word that holds the two bytes at b, which begin at a multiple of 2,
+// and by how many bits they are shifted in it. It is in the same page.
 func around(b []byte) (word *uint32, shift uint) {
 	p := unsafe.Pointer(unsafe.SliceData(b))
 	low := uintptr(p) & 2

@@ -14,8 +14,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 )
 
-// TestRefusedQueue: a queue that cannot be used says so by its error eventfd, once: that belongs to the
-// front end, which may close it at any time.
+// TestRefusedQueue: a queue that cannot be used says so by its error eventfd, once: that belongs to
+// the front end, which may close it at any time.
 func TestRefusedQueue(t *testing.T) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -35,8 +35,8 @@ func TestRefusedQueue(t *testing.T) {
 	}
 }
 
-// TestFlowsEndWithBothQueues: a flow waits while one queue is away, as while a front end moves it, and
-// goes on when that is back. Only without any is its driver gone.
+// TestFlowsEndWithBothQueues: a flow waits while one queue is away, as while a front end moves it,
+// and goes on when that is back. Only without any is its driver gone.
 func TestFlowsEndWithBothQueues(t *testing.T) {
 	for _, first := range []int{QueueTX, QueueRX} {
 		d := NewDevice(guestCID, slog.New(slog.DiscardHandler))

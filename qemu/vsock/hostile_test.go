@@ -289,8 +289,8 @@ func FuzzInput(f *testing.F) {
 	})
 }
 
-// TestResetIsNotAnswered: a flow that its peer has reset is not reset in turn, not even by a listener
-// that closes before anybody took it.
+// TestResetIsNotAnswered: a flow that its peer has reset is not reset in turn, not even by a
+// listener that closes before anybody took it.
 func TestResetIsNotAnswered(t *testing.T) {
 	host, w := device(t, 3776, 16)
 	l, err := host.Listen(7)

@@ -31,7 +31,8 @@ const (
 	PageListEntries = 512
 	// MaxPageLevels: deepest page list.
 	MaxPageLevels = 3
-	// MinPageShift: log2 of the bytes of the smallest page of a region, and of the pages of queue areas and page lists.
+	// MinPageShift: log2 of the bytes of the smallest page of a region, and of the pages of queue
+	// areas and page lists.
 	MinPageShift = 12
 	// MaxPageShift: log2 of the bytes of the largest page of a region.
 	MaxPageShift = 30
@@ -63,7 +64,8 @@ const (
 	CQArmNumber = 33
 	// FirstReservedService: service numbers from here on are the NICs' own.
 	FirstReservedService = 0xffffffffffffff00
-	// GRHSize: bytes before the data of a received datagram: an IPv6 header, or 20 bytes of zero and an IPv4 header.
+	// GRHSize: bytes before the data of a received datagram: an IPv6 header, or 20 bytes of zero
+	// and an IPv4 header.
 	GRHSize = 40
 	// DefaultPKey: the one entry of the P_Key table.
 	DefaultPKey = 0xffff
@@ -73,7 +75,8 @@ const (
 	GSIQKey = 0x80010000
 	// QKeyControlled: SendWQE.RemoteQKey: the QP's own Q_Key is sent.
 	QKeyControlled = 0x80000000
-	// SLRoCEIPv4: CQE.SL of a datagram received from an IPv4 address: RoCE packet type IPv4 over UDP.
+	// SLRoCEIPv4: CQE.SL of a datagram received from an IPv4 address: RoCE packet type IPv4 over
+	// UDP.
 	SLRoCEIPv4 = 0xa
 	// SLRoCEIPv6: CQE.SL of a datagram received from an IPv6 address.
 	SLRoCEIPv6 = 0x9
@@ -89,9 +92,11 @@ const (
 	WindowBellsLog2 = 8
 	// WindowEventsLog2: log2 of the records that an event queue of a window holds.
 	WindowEventsLog2 = 10
-	// WindowDoorbell: offset in BAR0 of the doorbell register; 0 written to it makes the device look at the bell ring, WindowDoorbellControl at the control block.
+	// WindowDoorbell: offset in BAR0 of the doorbell register; 0 written to it makes the device
+	// look at the bell ring, WindowDoorbellControl at the control block.
 	WindowDoorbell = 0xc
-	// WindowDoorbellControl: written to WindowDoorbell: the control block has something for the device.
+	// WindowDoorbellControl: written to WindowDoorbell: the control block has something for the
+	// device.
 	WindowDoorbellControl = 1
 	// WindowControlLog2: log2 of the messages that each ring of a control block holds.
 	WindowControlLog2 = 6
@@ -821,7 +826,10 @@ func (v PathMTU) String() string {
 	return "PathMTU(" + strconv.FormatUint(uint64(v), 10) + ")"
 }
 
-// WCStatus is the outcome of a work request; values of ibv_wc_status. Those that are missing the device never says: 3, 14, 15, 17 and 18 are of reliable datagrams, which it has not, and 19, a fatal error, is the driver's to say when the function failed: a function in ERROR writes no completion.
+// WCStatus is the outcome of a work request; values of ibv_wc_status. Those that are missing the
+// device never says: 3, 14, 15, 17 and 18 are of reliable datagrams, which it has not, and 19, a
+// fatal error, is the driver's to say when the function failed: a function in ERROR writes no
+// completion.
 type WCStatus uint8
 
 // Values of WCStatus.
@@ -1963,7 +1971,8 @@ func (x *DeregMR) Unmarshal(b []byte) {
 // CreateCQSize is the size of CreateCQ in bytes.
 const CreateCQSize = 16
 
-// CreateCQ holds the parameters of the command of that name. The area takes QueueHeaderSize + 64 × entries bytes.
+// CreateCQ holds the parameters of the command of that name. The area takes QueueHeaderSize + 64 ×
+// entries bytes.
 type CreateCQ struct {
 	Log2Entries uint8  // @0: log2 of the entries: 1 to MaxQueueLog2.
 	Levels      uint8  // @1: levels of the page list: 1 to 3.
@@ -2044,7 +2053,8 @@ func (x *DestroyCQ) Unmarshal(b []byte) {
 // CreateQPSize is the size of CreateQP in bytes.
 const CreateQPSize = 56
 
-// CreateQP holds the parameters of the command of that name. An area takes QueueHeaderSize + stride × entries bytes.
+// CreateQP holds the parameters of the command of that name. An area takes QueueHeaderSize + stride
+// × entries bytes.
 type CreateQP struct {
 	PDN           uint32    // @0: protection domain number.
 	SendCQ        uint32    // @4: CQ for send completions.
@@ -2152,7 +2162,8 @@ func (x *CreateQPResult) Unmarshal(b []byte) {
 // ModifyQPSize is the size of ModifyQP in bytes.
 const ModifyQPSize = 72
 
-// ModifyQP holds the parameters of the command of that name. Only attributes named in Mask are used.
+// ModifyQP holds the parameters of the command of that name. Only attributes named in Mask are
+// used.
 type ModifyQP struct {
 	QPN             uint32   // @0: queue pair number.
 	Mask            uint32   // @4: attributes that are set.
@@ -2824,7 +2835,8 @@ func (x *QueryObjects) Unmarshal(b []byte) {
 // ObjectCountsSize is the size of ObjectCounts in bytes.
 const ObjectCountsSize = 40
 
-// ObjectCounts counts the objects of a function by kind. An SRQ has at most MaxQPEntries entries of MaxSGE SGEs (QueryDeviceResult).
+// ObjectCounts counts the objects of a function by kind. An SRQ has at most MaxQPEntries entries of
+// MaxSGE SGEs (QueryDeviceResult).
 type ObjectCounts struct {
 	QPs   uint32 // @0: queue pairs; that of type GSI does not count.
 	CQs   uint32 // @4: completion queues.
@@ -3176,7 +3188,8 @@ func (x *ReregMR) Unmarshal(b []byte) {
 // CreateSRQSize is the size of CreateSRQ in bytes.
 const CreateSRQSize = 32
 
-// CreateSRQ holds the parameters of the command of that name. The area takes QueueHeaderSize + stride × entries bytes.
+// CreateSRQ holds the parameters of the command of that name. The area takes QueueHeaderSize +
+// stride × entries bytes.
 type CreateSRQ struct {
 	PDN         uint32  // @0: protection domain number.
 	CQN         uint32  // @4: CQ for its completions (XRC only, else 0).
@@ -3254,7 +3267,8 @@ func (x *CreateSRQResult) Unmarshal(b []byte) {
 // ModifySRQSize is the size of ModifySRQ in bytes.
 const ModifySRQSize = 24
 
-// ModifySRQ holds the parameters of the command of that name. Only attributes named in Mask are used.
+// ModifySRQ holds the parameters of the command of that name. Only attributes named in Mask are
+// used.
 type ModifySRQ struct {
 	SRQN        uint32 // @0: shared receive queue number.
 	Mask        uint32 // @4: what is changed.
@@ -3760,7 +3774,8 @@ func (x *QueryVFResult) Unmarshal(b []byte) {
 // CreditCountsSize is the size of CreditCounts in bytes.
 const CreditCountsSize = 32
 
-// CreditCounts are the six counters of Falcon §8.2.3 and the two pools for requests from the network.
+// CreditCounts are the six counters of Falcon §8.2.3 and the two pools for requests from the
+// network.
 type CreditCounts struct {
 	ReqPktTx  uint32 // @0: requests sent.
 	ReqBufTx  uint32 // @4: their data, in 128-byte cells.
@@ -3801,7 +3816,8 @@ func (x *CreditCounts) Unmarshal(b []byte) {
 	x.NetBufRx = binary.LittleEndian.Uint32(b[28:])
 }
 
-// QueueHeader starts a send, receive or admin submission queue area; entries follow at 128. Each side's words have a cache line of their own.
+// QueueHeader starts a send, receive or admin submission queue area; entries follow at 128. Each
+// side's words have a cache line of their own.
 const (
 	QueueHeaderProducer   = 0  // entries posted so far, modulo 2^32; written by the driver.
 	QueueHeaderConsumer   = 64 // entries the device has read, modulo 2^32; written by the device.
@@ -3818,7 +3834,8 @@ const (
 // SendWQESize is the size of SendWQE in bytes.
 const SendWQESize = 64
 
-// SendWQE is the header of a send queue entry. NumSGE SGEs follow it, or InlineLen bytes of data when SendInline is set.
+// SendWQE is the header of a send queue entry. NumSGE SGEs follow it, or InlineLen bytes of data
+// when SendInline is set.
 type SendWQE struct {
 	WRID       uint64 // @0: chosen by the driver, returned in the completion.
 	Opcode     Opcode // @8: operation.
@@ -3979,7 +3996,8 @@ func (x *AtomicMasks) Unmarshal(b []byte) {
 // BindMWSize is the size of BindMW in bytes.
 const BindMWSize = 24
 
-// BindMW follows the header of a BindMW request, whose RKey is the window's new key and which has no SGEs.
+// BindMW follows the header of a BindMW request, whose RKey is the window's new key and which has
+// no SGEs.
 type BindMW struct {
 	Addr   uint64 // @0: first byte of the window, as the region names it.
 	Length uint64 // @8: bytes: at least 1, within the region; 0 frees a window of type 1.
@@ -4011,7 +4029,8 @@ func (x *BindMW) Unmarshal(b []byte) {
 // FastRegSize is the size of FastReg in bytes.
 const FastRegSize = 40
 
-// FastReg follows the header of a RegMR request, whose RKey is the region's new key, of which the driver chooses the low 8 bits, and which has no SGEs.
+// FastReg follows the header of a RegMR request, whose RKey is the region's new key, of which the
+// driver chooses the low 8 bits, and which has no SGEs.
 type FastReg struct {
 	IOVA      uint64 // @0: address of the first byte as work requests and peers name it.
 	Length    uint64 // @8: bytes: at least 1, in at most as many pages as AllocMR said.
@@ -4170,7 +4189,8 @@ func (x *CQE) Unmarshal(b []byte) {
 // WindowHeaderSize is the size of WindowHeader in bytes.
 const WindowHeaderSize = 32
 
-// WindowHeader is at offset 0 of a function's window. The device writes it before the driver can see the window, and never again.
+// WindowHeader is at offset 0 of a function's window. The device writes it before the driver can
+// see the window, and never again.
 type WindowHeader struct {
 	Magic        uint32       // @0: Magic.
 	Major        uint16       // @4: major ABI version of the device.
@@ -4212,7 +4232,8 @@ func (x *WindowHeader) Unmarshal(b []byte) {
 // CapabilitySize is the size of Capability in bytes.
 const CapabilitySize = 16
 
-// Capability describes one block of the window; a driver skips those of types or versions it does not know.
+// Capability describes one block of the window; a driver skips those of types or versions it does
+// not know.
 type Capability struct {
 	Type    CapType // @0: what the block is.
 	Version uint16  // @2: of the block's layout: 1.

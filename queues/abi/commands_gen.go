@@ -8,7 +8,8 @@ import "encoding/binary"
 type QueryHandler interface {
 	// QueryDevice returns the limits of the function.
 	QueryDevice() (QueryDeviceResult, Status)
-	// AddGID sets an entry of the GID table, which a driver names its addresses by, and announces the address.
+	// AddGID sets an entry of the GID table, which a driver names its addresses by, and announces
+	// the address.
 	AddGID(p *GIDEntry) Status
 	// DelGID empties an entry of the GID table, and takes the address back.
 	DelGID(index uint16) Status
@@ -16,7 +17,8 @@ type QueryHandler interface {
 	QueryGID(index uint16) (GIDEntry, Status)
 	// QueryMemory returns a range of device addresses that the function reaches now.
 	QueryMemory(index uint32) (QueryMemoryResult, Status)
-	// QueryViolation returns a rule of docs/abi that the driver broke; it is kept over resets and sessions.
+	// QueryViolation returns a rule of docs/abi that the driver broke; it is kept over resets and
+	// sessions.
 	QueryViolation(index uint32) (Violation, Status)
 	// QueryObjects returns how many objects of each kind the function may have, or has.
 	QueryObjects(part CreditPart) (ObjectCounts, Status)
@@ -69,14 +71,17 @@ type VerbsHandler interface {
 	AllocMW(p *AllocMW) (rkey uint32, st Status)
 	// DeallocMW destroys a memory window.
 	DeallocMW(rkey uint32) Status
-	// AttachMcast has a queue pair of type UD receive the datagrams to a multicast group; again does nothing.
+	// AttachMcast has a queue pair of type UD receive the datagrams to a multicast group; again
+	// does nothing.
 	AttachMcast(p *Mcast) Status
 	// DetachMcast ends what AttachMcast began.
 	DetachMcast(p *Mcast) Status
-	// ReregMR changes a region, and gives it new keys when its memory changes; after an error it is as it was.
+	// ReregMR changes a region, and gives it new keys when its memory changes; after an error it is
+	// as it was.
 	// It is only begun: whoever goes on with it makes the result.
 	ReregMR(p *ReregMR) Status
-	// ResizeCQ moves a completion queue to another area; entries written before stay in the old one.
+	// ResizeCQ moves a completion queue to another area; entries written before stay in the old
+	// one.
 	ResizeCQ(p *ResizeCQ) Status
 	// ModifyCQ sets how many completions share an event.
 	ModifyCQ(p *ModifyCQ) Status
@@ -88,19 +93,23 @@ type ConnectionHandler interface {
 	CMListen(service uint64) Status
 	// CMUnlisten stops listening; requests not yet answered are rejected.
 	CMUnlisten(service uint64) Status
-	// CMConnect connects a QP in state INIT; an Established event follows, or a Rejected, Unreachable or Disconnected one.
+	// CMConnect connects a QP in state INIT; an Established event follows, or a Rejected,
+	// Unreachable or Disconnected one.
 	CMConnect(p *CMConnect) (cmid uint32, st Status)
-	// CMAccept accepts a connection request with a QP in state INIT; an Established event follows, or an Unreachable or Disconnected one.
+	// CMAccept accepts a connection request with a QP in state INIT; an Established event follows,
+	// or an Unreachable or Disconnected one.
 	CMAccept(p *CMAccept) Status
 	// CMReject rejects a connection request.
 	CMReject(p *CMReject) Status
-	// CMDisconnect disconnects: what is on its way completes, then the QP moves to ERR and flushes. A second one does not wait. Ends in a Disconnected event.
+	// CMDisconnect disconnects: what is on its way completes, then the QP moves to ERR and flushes.
+	// A second one does not wait. Ends in a Disconnected event.
 	CMDisconnect(cmid uint32) Status
 }
 
 // VFHandler carries out the commands about one VF of a PF.
 type VFHandler interface {
-	// VFEnable PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's guest's.
+	// VFEnable PF only: makes a VF, or allows it again. A VF without a guest of its own is the PF's
+	// guest's.
 	VFEnable() Status
 	// VFDisable PF only: resets a VF and switches it off; its driver gets EventFunctionState.
 	VFDisable() Status
@@ -110,7 +119,8 @@ type VFHandler interface {
 	SetVF(p *SetVF) Status
 	// SetVFWindow PF only: sets the DMA window of a VF; an enabled VF is reset.
 	SetVFWindow(p *SetVFWindow) Status
-	// SetVFCredits PF only: sets the credit limits of a VF, or what is set aside for it alone. Limits below what is in use take nothing away: new work waits.
+	// SetVFCredits PF only: sets the credit limits of a VF, or what is set aside for it alone.
+	// Limits below what is in use take nothing away: new work waits.
 	SetVFCredits(p *SetVFCredits) Status
 	// QueryVF PF only: returns what a VF is set to and its state.
 	QueryVF() (QueryVFResult, Status)

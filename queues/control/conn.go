@@ -194,8 +194,8 @@ func element(t abi.MsgType) int {
 	return 0
 }
 
-// cut appends as much of a message as a slot holds, and returns what is left as a message of its own.
-// It writes the header of that over what was cut.
+// cut appends as much of a message as a slot holds, and returns what is left as a message of its
+// own. It writes the header of that over what was cut.
 func cut(slot, m []byte) (filled, rest []byte) {
 	if len(m) <= abi.WindowMessageSize {
 		return append(slot, m...), nil

@@ -378,8 +378,8 @@ func TestNobody(t *testing.T) {
 	}
 }
 
-// FuzzMessages: a device that reads whatever is in the block neither faults nor returns more than is
-// there.
+// FuzzMessages: a device that reads whatever is in the block neither faults nor returns more than
+// is there.
 func FuzzMessages(f *testing.F) {
 	f.Add([]byte(text(20, 1)), uint32(1))
 	f.Add(make([]byte, 600), uint32(3))
@@ -407,8 +407,8 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// TestInterruptsEnd: a driver with interrupts looks seldom by itself, however many there were, and often
-// when there will be none any more.
+// TestInterruptsEnd: a driver with interrupts looks seldom by itself, however many there were, and
+// often when there will be none any more.
 func TestInterruptsEnd(t *testing.T) {
 	b := newBench(t)
 	driver, _ := b.meet(t, b.irq)

@@ -1,8 +1,8 @@
 // Package local carries RDMA inside one NIC: between two functions, between two queue pairs of one,
-// or from one to itself. It stands where Falcon stands for connections with other NICs: a Conn takes
-// and answers Falcon's transactions (rof.Carrier), with the same credits, so that everything above
-// it, the packets that captures show included, is what it would be on the way to another NIC. What
-// it leaves out is the network: nothing is lost, sealed or reordered.
+// or from one to itself. It stands where Falcon stands for connections with other NICs: a Conn
+// takes and answers Falcon's transactions (rof.Carrier), with the same credits, so that everything
+// above it, the packets that captures show included, is what it would be on the way to another NIC.
+// What it leaves out is the network: nothing is lost, sealed or reordered.
 //
 //	Push, Pull ─▶ queue ─▶ deliver: fill ─▶ peer handles ─▶ answer ─▶ done
 //	                ▲                                         │

@@ -21,8 +21,8 @@ func New(host transport.Host) *Engine {
 // SetTap makes f see every packet; nil: nobody does.
 func (e *Engine) SetTap(f Tap) { e.tap = f }
 
-// Open opens one end of a connection. cfg is as for falcon.Engine.Open; sequence numbers, weight and
-// give-up time mean nothing here. The ends find each other by their connection identifiers, in
+// Open opens one end of a connection. cfg is as for falcon.Engine.Open; sequence numbers, weight
+// and give-up time mean nothing here. The ends find each other by their connection identifiers, in
 // whichever order they are opened.
 func (e *Engine) Open(cfg falcon.ConnConfig) (*Conn, error) {
 	if e.ends[cfg.LocalCID] != nil {
@@ -57,8 +57,8 @@ func (e *Engine) NextClosed() (cid falcon.CID, ok bool) {
 // quantum is how many transactions one Run delivers, of all connections in turn.
 const quantum = 64
 
-// Run implements transport.Driven: it carries over what was issued, a transaction of each connection
-// in its turn.
+// Run implements transport.Driven: it carries over what was issued, a transaction of each
+// connection in its turn.
 func (e *Engine) Run(now falcon.Time) (more bool) {
 	if !e.timers.Idle() {
 		e.expire(now)

@@ -9,9 +9,9 @@ import (
 	falcon "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// TestAskedAgain: a peer asks again for as many READs or atomics as it may have under way, then gets
-// the answers that were late, and asks for as many new ones. All of that arrives at once, and none of
-// it is refused.
+// TestAskedAgain: a peer asks again for as many READs or atomics as it may have under way, then
+// gets the answers that were late, and asks for as many new ones. All of that arrives at once, and
+// none of it is refused.
 func TestAskedAgain(t *testing.T) {
 	const most = 16
 	for name, op := range map[string]wire.Opcode{"READ": wire.ReadRequest, "atomic": wire.FetchAdd} {

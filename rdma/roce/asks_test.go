@@ -114,8 +114,8 @@ func writes(count, length int) []transport.Request {
 	return requests
 }
 
-// TestAsksSeldom: a message asks for one answer; of many that wait, not each one does, since an answer
-// costs the peer a packet.
+// TestAsksSeldom: a message asks for one answer; of many that wait, not each one does, since an
+// answer costs the peer a packet.
 func TestAsksSeldom(t *testing.T) {
 	a := newAsking(t)
 	a.carry(writes(1, 8*256))

@@ -24,7 +24,8 @@ func (s *requester) response(now transport.Time, h *wire.Headers, data []byte) {
 	}
 }
 
-// acknowledged takes an ACK or NAK (IBA §9.7.5.1.2). Each says that what came before its PSN arrived.
+// acknowledged takes an ACK or NAK (IBA §9.7.5.1.2). Each says that what came before its PSN
+// arrived.
 func (s *requester) acknowledged(now transport.Time, psn wire.PSN, syndrome wire.Syndrome) {
 	upTo := psn
 	if syndrome.Acks() {

@@ -69,8 +69,8 @@ func through(t *testing.T, algorithm string, n bottleneck, megabytes int) (rate 
 }
 
 // TestBottleneck fills a bottleneck. With notifications DCQCN keeps its queue short, of lines and
-// round trips of any kind, and loses nothing; without them, as with rdma_rxe, the window follows the
-// losses.
+// round trips of any kind, and loses nothing; without them, as with rdma_rxe, the window follows
+// the losses.
 func TestBottleneck(t *testing.T) {
 	for _, c := range []struct {
 		algorithm string

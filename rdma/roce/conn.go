@@ -96,8 +96,8 @@ func (c *Conn) Close(transport.Time) {
 	c.leave()
 }
 
-// Abort implements transport.Conn. A peer that broke the rules is told so by a NAK, if at all, which
-// is on its way or is not worth to be repeated.
+// Abort implements transport.Conn. A peer that broke the rules is told so by a NAK, if at all,
+// which is on its way or is not worth to be repeated.
 func (c *Conn) Abort(now transport.Time) { c.Drain(now) }
 
 // letGo forgets the queue pair.

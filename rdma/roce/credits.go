@@ -8,7 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// cost is what n bytes of an entry take of the function's credits: what they would take over Falcon.
+// cost is what n bytes of an entry take of the function's credits: what they would take over
+// Falcon.
 func cost(pulls bool, n int) credit.Cost {
 	if pulls {
 		return credit.PullCost(n, credit.DefaultCell)

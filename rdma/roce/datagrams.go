@@ -12,8 +12,8 @@ import (
 	falcon "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// A datagram is copied when it is taken, and its send is complete then: memory of the guest is looked
-// at once. What waits for the network is bounded; who sends more waits.
+// A datagram is copied when it is taken, and its send is complete then: memory of the guest is
+// looked at once. What waits for the network is bounded; who sends more waits.
 
 // maxDatagrams is how many of a function wait for the network.
 const maxDatagrams = 128
@@ -145,8 +145,8 @@ func (s *datagrams) drop() {
 	s.resume()
 }
 
-// take takes one that came in packet for an address. Which queue pair it is for, and whether that wants it,
-// the function's objects know. Before its data they put the IP header (Annex A17.4.5.1).
+// take takes one that came in packet for an address. Which queue pair it is for, and whether that
+// wants it, the function's objects know. Before its data they put the IP header (Annex A17.4.5.1).
 func (s *datagrams) take(now transport.Time, to netip.Addr, h *wire.Headers, packet, data []byte) {
 	if s.of == nil {
 		return

@@ -28,11 +28,11 @@
 //
 // # The reliable connection
 //
-// Each request takes PSNs: a packet of a SEND or WRITE, an atomic one, a READ as many as its response
-// has packets. Requests are kept in their order until they are answered. When an answer says, or
-// shows, that a packet was lost, everything from there on is sent again (go-back-N); the data comes
-// from the queue pair each time. READs longer than maxRead packets are asked for in parts, so that
-// little is sent twice.
+// Each request takes PSNs: a packet of a SEND or WRITE, an atomic one, a READ as many as its
+// response has packets. Requests are kept in their order until they are answered. When an answer
+// says, or shows, that a packet was lost, everything from there on is sent again (go-back-N); the
+// data comes from the queue pair each time. READs longer than maxRead packets are asked for in
+// parts, so that little is sent twice.
 //
 // The responder takes the packet that is next and no other. It answers those that ask for it, once
 // for as many as came together; READs and atomics are answered in their turn. What came before is
@@ -51,11 +51,11 @@
 //
 // # Ownership
 //
-// An Engine with all of its ports and connections belongs to one goroutine. It makes packets when it
-// is asked to (Transmit), in the caller's memory, and takes those that came (Receive). Nothing
+// An Engine with all of its ports and connections belongs to one goroutine. It makes packets when
+// it is asked to (Transmit), in the caller's memory, and takes those that came (Receive). Nothing
 // allocates per packet. Peers are believed nothing: a packet counts for a connection only if both
-// addresses, the partition and the service are its own; what a peer may have under way is bounded by
-// what its queue pair agreed to serve.
+// addresses, the partition and the service are its own; what a peer may have under way is bounded
+// by what its queue pair agreed to serve.
 //
 // References: InfiniBand Architecture 1.2.1 (IBA) §9; Annex A17 (RoCEv2); docs/roce.md.
 package roce

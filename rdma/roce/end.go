@@ -92,7 +92,7 @@ func overhead(w *wire.Way) int {
 	return w.HeaderLen() + wire.MaxDataHeaderLen + wire.ICRCLen
 }
 
-// immediate is immediate data as the wire has it, of what a work request has, or the other way round:
-// its four bytes are carried as they are (docs/abi, DRV-101), and integers of work requests are
-// little-endian.
+// immediate is immediate data as the wire has it, of what a work request has, or the other way
+// round: its four bytes are carried as they are (docs/abi, DRV-101), and integers of work requests
+// are little-endian.
 func immediate(imm uint32) uint32 { return bits.ReverseBytes32(imm) }

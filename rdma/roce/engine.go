@@ -100,8 +100,8 @@ func (e *Engine) Run(now transport.Time) (more bool) {
 }
 
 // unblock tells those that wait for credit and could take it now, the longest waiting first and no
-// more of them than can do so together. One that others were quicker than waits in front: else those
-// that come first might take all of it every time.
+// more of them than can do so together. One that others were quicker than waits in front: else
+// those that come first might take all of it every time.
 func (e *Engine) unblock(now transport.Time) {
 	left := e.creditless[:0]
 	for _, s := range e.creditless {

@@ -118,8 +118,8 @@ func attachAs(t testing.TB, c *roce.Conn, x *transport.Terms) {
 }
 
 // FuzzPeer lets a peer send what it likes: each four bytes of the input and what follows are a
-// packet with valid addresses and ICRC. Whatever it says, the queue pair sees nothing outside of its
-// requests and memory, and answers are bounded. There are a reliable and an unreliable
+// packet with valid addresses and ICRC. Whatever it says, the queue pair sees nothing outside of
+// its requests and memory, and answers are bounded. There are a reliable and an unreliable
 // connection.
 func FuzzPeer(f *testing.F) {
 	for op := range 256 {

@@ -2,8 +2,8 @@ package roce
 
 import "testing"
 
-// TestRepeatedReadCounts: a READ that is repeated while its answer has not begun waits for its first
-// answer as before; once it was answered, what is repeated does not count.
+// TestRepeatedReadCounts: a READ that is repeated while its answer has not begun waits for its
+// first answer as before; once it was answered, what is repeated does not count.
 func TestRepeatedReadCounts(t *testing.T) {
 	for _, tt := range []struct{ before, repeated, want bool }{
 		{false, true, false}, {true, true, true}, {false, false, false}, {true, false, false},

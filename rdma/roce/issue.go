@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// issue is what transport.Conn's Issue asks for. The parts of a READ join one request, which goes when
-// the READ is whole or long enough.
+// issue is what transport.Conn's Issue asks for. The parts of a READ join one request, which goes
+// when the READ is whole or long enough.
 func (s *requester) issue(now transport.Time, r *transport.Request) (n int, err error) {
 	if !s.begun {
 		s.begun, s.psn = true, wire.PSN(s.terms.Sending.PSN)

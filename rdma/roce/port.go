@@ -189,7 +189,8 @@ type ConnInfo struct {
 // Serve has the port carry the datagrams of a function's queue pairs.
 func (p *Port) Serve(of *verbs.Objects) { p.datagrams.of = of }
 
-// To returns what carries datagrams to an address; nil if that is of another family than the port's.
+// To returns what carries datagrams to an address; nil if that is of another family than the
+// port's.
 func (p *Port) To(a *verbs.Address) *Destination {
 	peer := Address(a.GID)
 	if peer.Is4() != p.Addr.Is4() {
@@ -222,8 +223,8 @@ func (p *Port) Conns() (list []ConnInfo) {
 // Stats returns the counters.
 func (p *Port) Stats() Stats { return p.stats }
 
-// Receive takes an IP packet for the port, UDP 4791. What is wrong with it is dropped without a word
-// (Annex A17, CA17-24), and counted.
+// Receive takes an IP packet for the port, UDP 4791. What is wrong with it is dropped without a
+// word (Annex A17, CA17-24), and counted.
 func (p *Port) Receive(now transport.Time, packet []byte) {
 	h := &p.e.in
 	way, part, err := wire.Parse(packet)
@@ -253,8 +254,8 @@ func (p *Port) Receive(now transport.Time, packet []byte) {
 	c.receive(now, h, data, way.Class&wire.ECNMask == wire.ECNCE)
 }
 
-// NoteSent notes that the packet that Transmit made is sealed, or that it goes to a port of this NIC
-// as it is.
+// NoteSent notes that the packet that Transmit made is sealed, or that it goes to a port of this
+// NIC as it is.
 func (p *Port) NoteSent(sealed bool) {
 	if p.datagrams.of == nil || p.datagrams.of.Account.Trace == nil {
 		return

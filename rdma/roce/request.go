@@ -107,8 +107,8 @@ func (s *responder) takeData(now transport.Time, op wire.Opcode, h *wire.Headers
 	}
 }
 
-// duplicate takes a request that came before (IBA §9.7.5.1.1): data is acknowledged again, as of now;
-// a READ is carried out again, or what is asked of it; an atomic is not.
+// duplicate takes a request that came before (IBA §9.7.5.1.1): data is acknowledged again, as of
+// now; a READ is carried out again, or what is asked of it; an atomic is not.
 func (s *responder) duplicate(now transport.Time, h *wire.Headers) {
 	op, ok := s.operation(h)
 	switch {

@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// TestSlowerPeer: a peer that suddenly takes longer than the pause before a retry is asked twice a few
-// times, until its round trip was measured, and not ever after.
+// TestSlowerPeer: a peer that suddenly takes longer than the pause before a retry is asked twice a
+// few times, until its round trip was measured, and not ever after.
 func TestSlowerPeer(t *testing.T) {
 	w := newWorld(1, false, 1500, sim.Impairment{Delay: 1e6})
 	from, to := w.connect(0), w.connect(1)

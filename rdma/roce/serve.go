@@ -32,8 +32,9 @@ func (s *responder) takeRead(now transport.Time, h *wire.Headers) {
 // packets is how many the response to a READ of n bytes has.
 func (s *responder) packets(n uint32) int { return max(1, (int(n)+s.segment-1)/s.segment) }
 
-// unanswered is how many READs and atomics wait for their first answer. One that is repeated does not
-// count: the peer may have got the answer before since it asked again, and may have new ones then.
+// unanswered is how many READs and atomics wait for their first answer. One that is repeated does
+// not count: the peer may have got the answer before since it asked again, and may have new ones
+// then.
 func (s *responder) unanswered() (n int) {
 	for i := range s.answers.Len() {
 		if !s.answers.At(i).again {

@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// TestStatsAreTrue: what the ports count is what was on the wire: packets each way, requests that were
-// sent again, marks and the notifications that follow them.
+// TestStatsAreTrue: what the ports count is what was on the wire: packets each way, requests that
+// were sent again, marks and the notifications that follow them.
 func TestStatsAreTrue(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		w := newWorld(3, v6, 1500, sim.Impairment{Delay: 20e3, Loss: 0.02})

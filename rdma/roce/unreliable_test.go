@@ -22,7 +22,8 @@ func (l *listener) Complete(_ transport.Time, p *transport.Packet, n uint64, _ a
 	l.came, l.size = append(l.came, p.ID), append(l.size, n)
 }
 
-// TestUnreliableSequence holds what a responder makes of packets by their PSNs: nothing is answered.
+// TestUnreliableSequence holds what a responder makes of packets by their PSNs: nothing is
+// answered.
 func TestUnreliableSequence(t *testing.T) {
 	const first, middle, last, only = wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.SendOnly
 	type packet struct {
@@ -77,8 +78,8 @@ func TestUnreliableSequence(t *testing.T) {
 	}
 }
 
-// TestUnreliableService: an unreliable connection takes no opcode of another service, masked atomics
-// over XRC among them, whose prefix is that of its own with the manufacturer's bits.
+// TestUnreliableService: an unreliable connection takes no opcode of another service, masked
+// atomics over XRC among them, whose prefix is that of its own with the manufacturer's bits.
 func TestUnreliableService(t *testing.T) {
 	for _, op := range []wire.Opcode{wire.XRC | wire.MaskedCmpSwap, wire.XRC | wire.MaskedFetchAdd, wire.MaskedFetchAdd, wire.SendOnly, wire.XRC | wire.WriteOnly} {
 		w := newWorld(1, false, 1500, sim.Impairment{})

@@ -5,10 +5,10 @@ import (
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// Carrier carries the transactions of a connection to its other end and back. What is asked of it is
-// what RDMA over Falcon §6.8 asks of Falcon: each transaction reaches the other end at most once, in
-// order where the connection is ordered, and completes exactly once; what is lost on the way is the
-// carrier's business.
+// Carrier carries the transactions of a connection to its other end and back. What is asked of it
+// is what RDMA over Falcon §6.8 asks of Falcon: each transaction reaches the other end at most
+// once, in order where the connection is ordered, and completes exactly once; what is lost on the
+// way is the carrier's business.
 //
 //	initiator                                            target
 //	Push ── EvPush ────────────────────────────────────▶ AckPush or NackPush

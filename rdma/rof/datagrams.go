@@ -120,8 +120,8 @@ func (c *Datagrams) receive(now falcon.Time, ev *falcon.Event) {
 	c.user.Deliver(now, d, data, ev.RSN)
 }
 
-// inOrder checks the sequence number of a datagram (RDMA over Falcon §8.2): on an ordered connection
-// they only rise. One is left out where the sender gave its datagram up.
+// inOrder checks the sequence number of a datagram (RDMA over Falcon §8.2): on an ordered
+// connection they only rise. One is left out where the sender gave its datagram up.
 func (c *Datagrams) inOrder(sn uint32) bool {
 	if !c.carrier.Config().Ordered {
 		return true

@@ -103,8 +103,8 @@ func (i *initiator) segmentDone(now falcon.Time, tag uint64, s *segment, st abi.
 }
 
 // peerNotReady counts a receiver-not-ready answer; falcon sends the packet again by itself. On an
-// ordered connection those behind the message that the receiver is not ready for get the same answer
-// (Falcon §8.5.3.4), which is not about them.
+// ordered connection those behind the message that the receiver is not ready for get the same
+// answer (Falcon §8.5.3.4), which is not about them.
 func (i *initiator) peerNotReady(now falcon.Time, tag uint64) {
 	s := i.tagged(tag)
 	if s == nil {

@@ -13,8 +13,8 @@ const (
 
 // initiator is the half of a connection that sends requests.
 //
-// Each transaction with falcon is one segment; its tag names the segment's slot and the epoch, which
-// moves on when the requests are dropped. Segments are of the engine's pool.
+// Each transaction with falcon is one segment; its tag names the segment's slot and the epoch,
+// which moves on when the requests are dropped. Segments are of the engine's pool.
 type initiator struct {
 	*end
 

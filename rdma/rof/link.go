@@ -109,7 +109,8 @@ func (l *Link) Want(now vtime.Time) {
 	l.in.e.linksWanted = append(l.in.e.linksWanted, l)
 }
 
-// Open gives the link its connection, which nobody else has. own is the address of its function that it has.
+// Open gives the link its connection, which nobody else has. own is the address of its function
+// that it has.
 func (l *Link) Open(now vtime.Time, conn transport.DatagramConn, own [16]byte) {
 	l.state, l.conn, l.own, l.pause = linkOpen, conn, own, linkPauseMin
 	l.segment = conn.AttachDatagrams(l, &l.in.of.Account)

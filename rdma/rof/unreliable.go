@@ -44,8 +44,8 @@ func (t *target) continues(h *wire.Headers) bool {
 	return h.RBTH.Opcode.Info().First || !missing
 }
 
-// placeUnreliable has the data of a packet placed, and completes the message that it ends. It reports
-// false if the message is lost.
+// placeUnreliable has the data of a packet placed, and completes the message that it ends. It
+// reports false if the message is lost.
 func (t *target) placeUnreliable(now falcon.Time, h *wire.Headers, rsn uint32, data []byte) bool {
 	a := t.arrival(h, rsn, data)
 	if a.Message = t.message; a.Spoiled || !t.legal(a) {

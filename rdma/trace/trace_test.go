@@ -137,8 +137,8 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// TestPacketsOfARequest: a packet counts once by its number, and as sent again each further time; of a response only the
-// repetitions count here (F65).
+// TestPacketsOfARequest: a packet counts once by its number, and as sent again each further time;
+// of a response only the repetitions count here (F65).
 func TestPacketsOfARequest(t *testing.T) {
 	for _, responder := range []bool{false, true} {
 		o := Operation{Responder: responder}
@@ -182,8 +182,8 @@ func TestOldestLetGo(t *testing.T) {
 	}
 }
 
-// TestAcknowledgedRequests: what acknowledges a connection's packets is no sign that a request with a
-// response, or one that stayed inside the NIC, was acknowledged.
+// TestAcknowledgedRequests: what acknowledges a connection's packets is no sign that a request with
+// a response, or one that stayed inside the NIC, was acknowledged.
 func TestAcknowledgedRequests(t *testing.T) {
 	for flags, want := range map[uint8]int64{0: 3, Answering: 0, Loopback: 0} {
 		var got []*Operation

@@ -14,10 +14,10 @@
 //
 // # Requests
 //
-// The queue pair hands on a Request packet by packet: each call of Issue takes the next one and says
-// how much data it has, so that the queue pair's scheduler decides after every packet who is next.
-// What a packet is, how long it may be and how it is numbered is the transport's matter. Requests
-// are issued one after the other and carried out by the peer in that order, as far as the
+// The queue pair hands on a Request packet by packet: each call of Issue takes the next one and
+// says how much data it has, so that the queue pair's scheduler decides after every packet who is
+// next. What a packet is, how long it may be and how it is numbered is the transport's matter.
+// Requests are issued one after the other and carried out by the peer in that order, as far as the
 // connection is ordered.
 //
 // The transport keeps no data. It asks Gather for the bytes of a packet each time it sends it, also
@@ -45,12 +45,12 @@
 //
 // # Unreliable connections
 //
-// Where Terms.Unreliable is set a packet is done, with success, when it is sent: no word of the peer
-// changes that, and if the transport needs its memory longer it may be done later. Failures are this
-// end's own. A message that does not arrive whole is lost, and so is one of which Place did not take
-// a packet, whatever the verdict; nobody is told. The next message has its number, and the receive
-// that it may have taken. Messages arrive in order, each once at most. Where they arrive at all the
-// transport may be better than it must be.
+// Where Terms.Unreliable is set a packet is done, with success, when it is sent: no word of the
+// peer changes that, and if the transport needs its memory longer it may be done later. Failures
+// are this end's own. A message that does not arrive whole is lost, and so is one of which Place
+// did not take a packet, whatever the verdict; nobody is told. The next message has its number, and
+// the receive that it may have taken. Messages arrive in order, each once at most. Where they
+// arrive at all the transport may be better than it must be.
 //
 // # Statuses
 //
@@ -78,5 +78,6 @@
 // Everything belongs to one goroutine. A Conn calls its endpoint in the middle of work on packets
 // that arrived, never from within a call of the endpoint; Gather is called while packets are made
 // and must change nothing. Settle ends each group of calls, so that an endpoint can put off what
-// would change queues under the transport's feet. Time is an argument. Nothing allocates per packet.
+// would change queues under the transport's feet. Time is an argument. Nothing allocates per
+// packet.
 package transport

@@ -39,8 +39,9 @@ type Responder interface {
 	Serving() bool
 	// Heard says that a packet of the peer arrived.
 	Heard()
-	// Address says, before anything else is asked about a packet, that it names shared receive queue
-	// srqn. It reports whether that is one to reach this way. Extended reliable connections only.
+	// Address says, before anything else is asked about a packet, that it names shared receive
+	// queue srqn. It reports whether that is one to reach this way. Extended reliable connections
+	// only.
 	Address(srqn uint32) bool
 	// Place puts the data of a packet where it belongs.
 	Place(now Time, p *Packet, data []byte) Verdict

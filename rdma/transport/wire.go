@@ -3,8 +3,8 @@ package transport
 // Wire is one kind of transport in an engine: what the engine does for all of its connections. How
 // connections are made is each wire's own matter; whoever makes them gives them to queue pairs.
 type Wire interface {
-	// CreditsChanged says that a queue pair needs no more of the credit it was offered, or that some
-	// was returned elsewhere: those that wait may look again.
+	// CreditsChanged says that a queue pair needs no more of the credit it was offered, or that
+	// some was returned elsewhere: those that wait may look again.
 	CreditsChanged()
 }
 

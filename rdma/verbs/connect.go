@@ -8,8 +8,9 @@ import (
 
 // Connect takes a QP from INIT to RTS over conn, which nobody else has; one that its driver takes
 // through RTR itself stays where it is. pathMTU is the path MTU agreed on with the peer in bytes; a
-// packet carries at most that much data, and less where conn's own MTU leaves less.
-// StatusBadState: the QP is not in INIT, nor taken to RTR or beyond, or is in ERR; StatusInvalidArgument: an MTU too small.
+// packet carries at most that much data, and less where conn's own MTU leaves less. StatusBadState:
+// the QP is not in INIT, nor taken to RTR or beyond, or is in ERR; StatusInvalidArgument: an MTU
+// too small.
 func (q *QP) Connect(now vtime.Time, conn transport.Conn, peerQPN uint32, pathMTU int, peerGID [16]byte) abi.Status {
 	if !q.owner.Working() || q.conn != nil {
 		return abi.StatusBadState

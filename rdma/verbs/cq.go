@@ -290,11 +290,11 @@ func (c *CQ) fail(err error) {
 	}
 }
 
-// Arm asks for one event when there is an entry at or after index, or, with solicitedOnly, such
-// an entry that is solicited or failed. Entries already there count, so that none is missed between
+// Arm asks for one event when there is an entry at or after index, or, with solicitedOnly, such an
+// entry that is solicited or failed. Entries already there count, so that none is missed between
 // polling and arming. An index far behind is a doorbell that was overtaken, or a coalesced one that
-// came late, and costs no more than an early event. So does one ahead, as where a ResizeCQ overtook it:
-// indices of the old area mean nothing any more.
+// came late, and costs no more than an early event. So does one ahead, as where a ResizeCQ overtook
+// it: indices of the old area mean nothing any more.
 func (c *CQ) Arm(index uint32, solicitedOnly bool) {
 	o := c.owner
 	next := c.ring.Next()

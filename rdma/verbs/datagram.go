@@ -58,8 +58,8 @@ func (d *datagramSender) carrierTo(now vtime.Time, entry []byte, qpn uint32) Car
 	return q.in.ahs.carrier(d.last, q.Ordered())
 }
 
-// issue is issuePacket for the work at next, which is sound: its carrier takes its datagram, or it is
-// lost.
+// issue is issuePacket for the work at next, which is sound: its carrier takes its datagram, or it
+// is lost.
 func (d *datagramSender) issue(now vtime.Time, w *SendWR) (n int, started, ok bool) {
 	q := d.q
 	x := &w.WQE

@@ -51,15 +51,15 @@
 //
 // The guest and the peer are hostile. Queue entries are copied once and checked on the copy; every
 // access to guest memory goes through queues.Area, which turns a fault into an error; numbers and
-// keys carry generations and belong to one function. A driver that breaks the rules of a queue loses
-// that queue, and is told which rule it broke (Owner.Broke). A wrong request costs its queue pair.
-// Fixed sets bound what a queue pair has in flight.
+// keys carry generations and belong to one function. A driver that breaks the rules of a queue
+// loses that queue, and is told which rule it broke (Owner.Broke). A wrong request costs its queue
+// pair. Fixed sets bound what a queue pair has in flight.
 //
 // # Ownership and time
 //
 // Everything belongs to the goroutine of its shard. There are no locks and no calls back: the
 // Notifier appends to queues, and what would change queues under the feet of a caller waits for
-// QPs.Settle, which ends every group of calls. Time is an argument. Nothing allocates per operation.
-// A queue pair that waits for credit, a window, a fence or a receive is in no list until the event
-// that frees it.
+// QPs.Settle, which ends every group of calls. Time is an argument. Nothing allocates per
+// operation. A queue pair that waits for credit, a window, a fence or a receive is in no list until
+// the event that frees it.
 package verbs

@@ -7,8 +7,8 @@ import (
 )
 
 // Doorbell takes one doorbell of the driver. What it claims is checked against the queue in memory.
-// One that names no queue is counted, and does nothing (DEV-801): it may have crossed the command that
-// destroyed the queue.
+// One that names no queue is counted, and does nothing (DEV-801): it may have crossed the command
+// that destroyed the queue.
 func (o *Objects) Doorbell(now vtime.Time, d *abi.Doorbell) {
 	if !o.Working() {
 		return

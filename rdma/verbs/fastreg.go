@@ -5,8 +5,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// A region for fast registration gets its memory by a work request, and loses it by another of either
-// side, or for its peers by DeregMR's usual end (InfiniBand §10.6.3.3):
+// A region for fast registration gets its memory by a work request, and loses it by another of
+// either side, or for its peers by DeregMR's usual end (InfiniBand §10.6.3.3):
 //
 //	AllocMR ─▶ free ──RegMR──▶ valid ──LocalInv, SendInv of the peer──▶ free ─▶ DeregMR
 //

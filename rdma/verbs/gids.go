@@ -17,7 +17,8 @@ func (o *Owner) SetGID(index uint16, gid [16]byte) {
 // ClearGID says that an entry is empty. What was made with it keeps its address.
 func (o *Owner) ClearGID(index uint16) { o.gids.used &^= 1 << index }
 
-// GID returns the address that an entry of the driver's GID table has. No index past the table has one.
+// GID returns the address that an entry of the driver's GID table has. No index past the table has
+// one.
 func (o *Owner) GID(index uint8) (gid [16]byte, ok bool) {
 	if o.gids.used>>index&1 == 0 {
 		return gid, false

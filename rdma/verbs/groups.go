@@ -71,8 +71,8 @@ func (t *Groups) leave(q *QP, gid [16]byte) {
 	t.attached--
 }
 
-// DeliverGroup hands a datagram to all queue pairs of a group, each of which takes it or loses it by
-// itself. The sender's own is no exception.
+// DeliverGroup hands a datagram to all queue pairs of a group, each of which takes it or loses it
+// by itself. The sender's own is no exception.
 func (t *Groups) DeliverGroup(now vtime.Time, gid [16]byte, d *Arrival) {
 	for _, q := range t.members[gid] {
 		d.To = q.number

@@ -59,8 +59,8 @@ type QPInfo struct {
 	CreditWait, Rate bool // waits for credit, for its function's rate
 }
 
-// EachQP calls f for every queue pair, in the order of their places. Whether it waits for the rate is
-// the scheduler's to know.
+// EachQP calls f for every queue pair, in the order of their places. Whether it waits for the rate
+// is the scheduler's to know.
 func (t *QPs) EachQP(f func(*QP, *QPInfo)) {
 	t.each(func(q *QP) {
 		r := &q.req

@@ -123,7 +123,8 @@ func (t *QPs) QueryQP(qpn uint32) (abi.QueryQPResult, abi.Status) {
 	return r, abi.StatusOK
 }
 
-// SGID is the address that the driver has the queue pair send from, none if it has not named one yet.
+// SGID is the address that the driver has the queue pair send from, none if it has not named one
+// yet.
 func (q *QP) SGID() [16]byte { return q.attr.sgid }
 
 // Path is the path the driver asked for.

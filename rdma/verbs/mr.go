@@ -225,8 +225,8 @@ func (r *Regions) memory(pd *PD, privileged bool, key uint32, addr, n uint64, ne
 }
 
 // Remote looks a key up for the peer of a queue pair: nil unless the region or window is of
-// protection domain pd, gives the right and covers n bytes at va, and a window of type 2 is bound to
-// the queue pair.
+// protection domain pd, gives the right and covers n bytes at va, and a window of type 2 is bound
+// to the queue pair.
 func (r *Regions) Remote(pd *PD, b *Bindings, rkey uint32, va, n uint64, right uint32) *MR {
 	m := r.named(rkey)
 	if m == nil || m.window && !m.type1 && m.bound != b || !m.gives(pd, va, n, right) {

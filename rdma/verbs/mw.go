@@ -10,13 +10,13 @@ import (
 //
 //	AllocMW ─▶ free ──BindMW──▶ bound ──LocalInv, SendInv of the peer, end of the QP──▶ free ─▶ DeallocMW
 //
-// One of type 1 (§10.6.7.2.1) is for the peers of every queue pair of its protection domain, of which
-// any may bind it:
+// One of type 1 (§10.6.7.2.1) is for the peers of every queue pair of its protection domain, of
+// which any may bind it:
 //
 //	AllocMW ─▶ free ──BindMW──▶ bound ──BindMW──▶ bound elsewhere ──BindMW of no bytes──▶ free ─▶ DeallocMW
 //
-// Nothing else ends its binding. Each binding brings a new key, of which the program chooses the low
-// byte.
+// Nothing else ends its binding. Each binding brings a new key, of which the program chooses the
+// low byte.
 
 // Bindings are the windows bound to one queue pair, for which they stand here.
 type Bindings struct{ windows int }

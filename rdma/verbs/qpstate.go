@@ -5,8 +5,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// The states of a QP. Where the arrow has no name it is ModifyQP's, by the tables of transitions.go;
-// those to RESET and to ERR are reached from everywhere.
+// The states of a QP. Where the arrow has no name it is ModifyQP's, by the tables of
+// transitions.go; those to RESET and to ERR are reached from everywhere.
 //
 //	            Connect
 //	         ┌───────────────────┐         drained by and by
@@ -34,8 +34,8 @@ func (q *QP) failAs(now vtime.Time, typ abi.EventType, st abi.WCStatus, reason s
 	q.owner.Event(typ, q.number, uint32(st), reason)
 }
 
-// failSend ends sending because of a work request that completed with st. Where nobody waits for what
-// it would have sent the QP goes on receiving.
+// failSend ends sending because of a work request that completed with st. Where nobody waits for
+// what it would have sent the QP goes on receiving.
 func (s *requester) failSend(now vtime.Time, st abi.WCStatus) {
 	q := s.q
 	if st == abi.WCWRFlushErr { // the peer is leaving, which is no fault

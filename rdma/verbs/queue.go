@@ -10,7 +10,8 @@ import (
 )
 
 // WorkQueue is the device's side of a send or receive queue. One whose driver breaks the rules, or
-// whose memory goes away, is broken: nothing is in it any more, and who has it fails. A QP without a queue of its own has one that was never opened: nothing is in it.
+// whose memory goes away, is broken: nothing is in it any more, and who has it fails. A QP without
+// a queue of its own has one that was never opened: nothing is in it.
 type WorkQueue struct {
 	owner  *Owner
 	kind   abi.Ring // what it is to the driver

@@ -8,8 +8,8 @@ import (
 )
 
 // Registration is a memory region whose page list is being read. It counts as a region, and the
-// memory that its list takes counts, from the beginning. What is needed of other objects stays as it
-// is until it is done: its protection domain, and the region that is registered again.
+// memory that its list takes counts, from the beginning. What is needed of other objects stays as
+// it is until it is done: its protection domain, and the region that is registered again.
 type Registration struct {
 	regions  *Regions
 	mr       *MR
@@ -113,8 +113,8 @@ func (g *Registration) add() abi.Status {
 	return abi.StatusOK
 }
 
-// replace puts the new region into the place of the old. Its keys stay, unless they would come to name
-// other memory, or were made invalid: peers may still have those.
+// replace puts the new region into the place of the old. Its keys stay, unless they would come to
+// name other memory, or were made invalid: peers may still have those.
 func (g *Registration) replace() abi.Status {
 	old, m, r := g.replaces, g.mr, g.regions
 	if old.windows > 0 { // bound while the page list was read

@@ -61,9 +61,9 @@ func (r *responder) Place(now vtime.Time, p *transport.Packet, data []byte) tran
 	return transport.Verdict{Refusal: refusal}
 }
 
-// place checks the rights a packet needs and writes its data to memory. It returns with an error the
-// receive the packet hit and the status of that, if any; without one a status when the message has
-// no data.
+// place checks the rights a packet needs and writes its data to memory. It returns with an error
+// the receive the packet hit and the status of that, if any; without one a status when the message
+// has no data.
 func (r *responder) place(p *transport.Packet, data []byte) (transport.Refusal, *Receive, abi.WCStatus) {
 	q := r.q
 	var v *Receive

@@ -105,8 +105,8 @@ func (s *requester) check(w *SendWR, rest []byte) abi.WCStatus {
 	return abi.WCSuccess
 }
 
-// carries reports whether an unreliable connection has an operation (IBA table 38, §10.7.2.2): nothing
-// that comes back, no key of the peer's to invalidate.
+// carries reports whether an unreliable connection has an operation (IBA table 38, §10.7.2.2):
+// nothing that comes back, no key of the peer's to invalidate.
 func carries(op abi.Opcode) bool {
 	switch op {
 	case abi.OpSend, abi.OpSendImm, abi.OpWrite, abi.OpWriteImm, abi.OpLocalInv, abi.OpBindMW, abi.OpRegMR:

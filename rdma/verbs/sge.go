@@ -51,7 +51,8 @@ func (c *Cursor) Advance(list SGL, n uint32) {
 	}
 }
 
-// At is what the list has at c: the address, its key, and how many bytes the element has from there.
+// At is what the list has at c: the address, its key, and how many bytes the element has from
+// there.
 func (s SGL) At(c Cursor) (addr uint64, lkey, left uint32) {
 	x := &s[c.index]
 	return x.Addr + uint64(c.offset), x.MR.key, x.Length - c.offset

@@ -112,7 +112,8 @@ func TestTableShrinksAndGrows(t *testing.T) {
 	}
 }
 
-// TestTableRestored: an object taken over from another process keeps its number, generation and all.
+// TestTableRestored: an object taken over from another process keeps its number, generation and
+// all.
 func TestTableRestored(t *testing.T) {
 	table := NewTable[int](4, 4, 2)
 	a, b := new(int), new(int)

@@ -10,8 +10,8 @@ import (
 // A wired QP is one that its driver takes to RTR itself, with the peer's number and GID exchanged
 // elsewhere. The device makes its connection meanwhile. Until it is there, and when the peer has
 // left, the QP behaves as if its packets were lost: it may be in RTR or RTS for ever, but work that
-// is posted fails after a while. Of an unreliable connection it is lost after that while, and at once
-// when the peer has left.
+// is posted fails after a while. Of an unreliable connection it is lost after that while, and at
+// once when the peer has left.
 
 // Wired reports whether the driver named the peer, and how.
 func (q *QP) Wired() (peerQPN uint32, peerGID [16]byte, ok bool) {
@@ -80,8 +80,8 @@ func (s *requester) Due(now vtime.Time) {
 	q.in.Settle(now)
 }
 
-// loseBegun ends the works that were begun of an unreliable connection with nobody at the other end:
-// they count as sent.
+// loseBegun ends the works that were begun of an unreliable connection with nobody at the other
+// end: they count as sent.
 func (s *requester) loseBegun(now vtime.Time) {
 	r := &s.req
 	if r.next != r.tail && r.work(r.next).started {

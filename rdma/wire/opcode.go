@@ -48,9 +48,9 @@ const (
 // ServiceMask keeps the operation of an opcode; what is above it is the service.
 const ServiceMask Opcode = 0x1f
 
-// UC is the service prefix of opcodes of unreliable connections, InfiniBand's 001b; the specification
-// assigns none (docs/wire.md). UC|op carries what op carries; there are SENDs without a key to
-// invalidate, and WRITEs.
+// UC is the service prefix of opcodes of unreliable connections, InfiniBand's 001b; the
+// specification assigns none (docs/wire.md). UC|op carries what op carries; there are SENDs without
+// a key to invalidate, and WRITEs.
 const UC Opcode = 0x20
 
 // XRC is the service prefix of XRC opcodes, InfiniBand's 101b; the specification assigns none.

@@ -169,7 +169,8 @@ func TestSelectRooms(t *testing.T) {
 	}
 }
 
-// A goal is of the ratio where there is a peer, else of the value, and its direction is the metric's.
+// A goal is of the ratio where there is a peer, else of the value, and its direction is the
+// metric's.
 func TestGoal(t *testing.T) {
 	for _, c := range []struct {
 		m    Metric

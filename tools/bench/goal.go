@@ -2,8 +2,8 @@ package main
 
 import "strconv"
 
-// goals are what figures are to reach: as a multiple of the peer's behind the @, or else themselves.
-// Whether that is at least or at most is the metric's direction.
+// goals are what figures are to reach: as a multiple of the peer's behind the @, or else
+// themselves. Whether that is at least or at most is the metric's direction.
 var goals = map[string]float64{
 	"sim/goodput_loss1pct":       0.95,
 	"sim/goodput_reorder2":       0.97,

@@ -2,10 +2,10 @@
 // many methods that everything has to know it.
 //
 // File F uses file G if F names something that G defines for the whole package: a function, a type,
-// a constant, a variable or a method. The tool looks for the order of a package's files in which the
-// fewest uses run upwards, from a file to one above it. Each pair of a file and what it uses counts
-// once, however often the name stands there. What a struct's fields are does not count: who uses a
-// field has named the type, or has it from somebody who did.
+// a constant, a variable or a method. The tool looks for the order of a package's files in which
+// the fewest uses run upwards, from a file to one above it. Each pair of a file and what it uses
+// counts once, however often the name stands there. What a struct's fields are does not count: who
+// uses a field has named the type, or has it from somebody who did.
 //
 //	go list, go/types ─▶ uses (file, object) ─▶ order of files ─▶ share that runs upwards ≤ 1/10
 //	                                                               methods of each type    ≤ 40

@@ -16,7 +16,8 @@ const (
 	oneIn      = 10 // uses, at most one of which may run upwards
 )
 
-// maxFiles is for packages that assemble: what grows there is a part that wants a package of its own.
+// maxFiles is for packages that assemble: what grows there is a part that wants a package of its
+// own.
 var maxFiles = map[string]int{"github.com/falcon-vnic/vnic/device": 10}
 
 var errShape = errors.New("move state with its behaviour into a type and a file of its own; -v PACKAGE shows which uses run upwards")

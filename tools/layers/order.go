@@ -35,8 +35,9 @@ func (s *shape) order() []int {
 	return best
 }
 
-// greedy puts at the bottom what uses nothing of what is left, at the top what nothing uses, and where
-// there is neither, at the top what uses most beyond what it is used (Eades, Lin and Smyth 1993).
+// greedy puts at the bottom what uses nothing of what is left, at the top what nothing uses, and
+// where there is neither, at the top what uses most beyond what it is used (Eades, Lin and Smyth
+// 1993).
 func greedy(left []int, weight [][]int) []int {
 	var bottom, top []int
 	for len(left) > 0 {

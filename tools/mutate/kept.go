@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// recall takes what an earlier run has measured of the same sources, and measures what is missing: all,
-// what an interrupt has left, or tests that had failed.
+// recall takes what an earlier run has measured of the same sources, and measures what is missing:
+// all, what an interrupt has left, or tests that had failed.
 func (r *reach) recall(ctx context.Context, t tester, p *packageReach) error {
 	name, err := r.nameOf(t)
 	if err != nil {

@@ -164,7 +164,8 @@ func TestHalf(t *testing.T) { note("half "); if Half(4) != 2 { t.Fatal() } }
 `)
 	ran := filepath.Join(filepath.Dir(root), "ran")
 	for _, c := range []struct{ only, want string }{
-		// Each once for what it reaches, then what reaches the change, and without it since it failed.
+		// Each once for what it reaches, then what reaches the change, and without it since it
+		// failed.
 		{"Half", "size half half half "},
 		{"Half", "half half "}, // what they reach is known
 		{"Size: n < 10: < -> <=", "size "},

@@ -75,8 +75,8 @@ var replacements = map[token.Token][]string{
 }
 
 // sites finds every operator of a file inside functions. Constants and types outside functions are
-// left alone: they say what the layout is, and golden vectors hold them. So are functions that recover
-// from panics: only the deferred function itself can, not a variant that it calls.
+// left alone: they say what the layout is, and golden vectors hold them. So are functions that
+// recover from panics: only the deferred function itself can, not a variant that it calls.
 func sites(file string, src []byte) ([]site, error) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, file, src, parser.SkipObjectResolution)

@@ -94,8 +94,8 @@ func (t *trials) tryOne(ctx context.Context, by tester, tests []testRun, variant
 	return survived, nil
 }
 
-// passes tells whether a test that failed passes if no change is made: one that does not would notice
-// everything.
+// passes tells whether a test that failed passes if no change is made: one that does not would
+// notice everything.
 func (t *trials) passes(ctx context.Context, by tester, b *variantTests, group []testRun, failed string) (bool, error) {
 	i := slices.IndexFunc(group, func(t testRun) bool { return t.Name == failed })
 	if i < 0 {
@@ -169,7 +169,8 @@ func build(ctx context.Context, root, pkg, binary string, flags ...string) error
 // slackTimes is how many times longer than unchanged the tests of a mutant may take.
 const slackTimes = 5
 
-// A verdict is what the output of tests says of a failure. The rest, which may be long, is not kept.
+// A verdict is what the output of tests says of a failure. The rest, which may be long, is not
+// kept.
 type verdict struct {
 	line         []byte
 	begun, fails string // the test that began last, and the first that failed

@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-// tryAll tries mutants in their order, o.jobs at once, and tells each outcome to tell, one at a time.
+// tryAll tries mutants in their order, o.jobs at once, and tells each outcome to tell, one at a
+// time.
 func tryAll(ctx context.Context, o options, mutants []mutant, tell func(mutant, outcome), warn func(string)) error {
 	scratch, err := os.MkdirTemp("", "mutate")
 	if err != nil {

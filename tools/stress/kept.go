@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keptRow is a row as tally.json has it. Its runs count for as long as the package's tests are built
-// to the same bytes: a change to the tests, or to any code in them, begins anew.
+// keptRow is a row as tally.json has it. Its runs count for as long as the package's tests are
+// built to the same bytes: a change to the tests, or to any code in them, begins anew.
 type keptRow struct {
 	Binary string // SHA-256
 	Runs   [2]int // quiet and busy
@@ -55,7 +55,8 @@ func (y *tally) resume(dir string, out io.Writer) error {
 	return nil
 }
 
-// keep writes the rows for the next run of the command, with those of tests that were not asked for.
+// keep writes the rows for the next run of the command, with those of tests that were not asked
+// for.
 func (y *tally) keep(dir string) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()

@@ -42,8 +42,8 @@ const hung = 15 * time.Minute
 // mark is the environment entry by which processes of a run are found; children inherit it.
 const mark = "VNIC_STRESS_RUN="
 
-// The race detector lets a process wait a second before it ends, for races of goroutines that go on;
-// tests leave none.
+// The race detector lets a process wait a second before it ends, for races of goroutines that go
+// on; tests leave none.
 const atExit = "GORACE=atexit_sleep_ms=0"
 
 // run runs a test n times in one process.

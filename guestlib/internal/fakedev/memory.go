@@ -131,8 +131,8 @@ func (m memory) pageList(root uint64, levels uint8, n int) (paged, error) {
 	return m.pages(list)
 }
 
-// span finds the memory of a region, whose first byte is at skew of the first page found: of its own
-// pages, which may be large, those parts that it covers.
+// span finds the memory of a region, whose first byte is at skew of the first page found: of its
+// own pages, which may be large, those parts that it covers.
 func (m memory) span(p *abi.RegMR, shift uint8) (found paged, skew uint64, err error) {
 	end := uint64(p.Offset) + p.Length
 	list, err := m.addresses(p.Pages, p.Levels, int((end-1)>>shift)+1)

@@ -55,7 +55,8 @@ func (o *Outbox) Send(tag uint64, m abi.Message) {
 	o.Raw(abi.AppendStruct(nil, tag, m))
 }
 
-// behind reports whether the client has n events to take: with 256 it gets no connections (DEV-211).
+// behind reports whether the client has n events to take: with 256 it gets no connections
+// (DEV-211).
 func (o *Outbox) behind(n int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

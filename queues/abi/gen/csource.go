@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/falcon-vnic/vnic/queues/abi/schema"
 )
@@ -55,14 +56,15 @@ typedef uint64_t vnic_le64;
 	}
 	for i := range a.Flags {
 		f := &a.Flags[i]
-		p.f("\n/* %s */\n", f.Doc)
+		cComment(p, f.Doc)
 		for _, v := range f.Values {
 			cDefine(p, f.Prefix+v.Name, v.Value, true, v.Doc)
 		}
 	}
 	for i := range a.Enums {
 		e := &a.Enums[i]
-		p.f("\n/* %s Stored in %d bits. */\nenum vnic_%s {\n", e.Doc, 8*e.Base.Size(), snake(e.Name))
+		cComment(p, fmt.Sprintf("%s Stored in %d bits.", e.Doc, 8*e.Base.Size()))
+		p.f("enum vnic_%s {\n", snake(e.Name))
 		for _, v := range e.Values {
 			p.f("\t%s = %d, /* %s */\n", macro(e.Prefix+v.Name), v.Value, v.Doc)
 		}
@@ -80,6 +82,17 @@ typedef uint64_t vnic_le64;
 	return p.Bytes()
 }
 
+// cComment writes a comment on lines of its own, after an empty one.
+func cComment(p *printer, text string) {
+	if line := "/* " + text + " */"; utf8.RuneCountInString(line) <= lineWidth {
+		p.f("\n%s\n", line)
+		return
+	}
+	p.f("\n/*\n")
+	p.prose(" * ", text)
+	p.f(" */\n")
+}
+
 func cDefine(p *printer, name string, value uint64, hex bool, doc string) {
 	suffix := "U"
 	if value>>32 != 0 {
@@ -93,7 +106,8 @@ var cTypes = map[schema.Kind]string{schema.U8: "uint8_t", schema.U16: "vnic_le16
 // cStruct writes a structure without holes: what the schema leaves out is
 // reserved bytes.
 func cStruct(p *printer, s *schema.Struct) {
-	p.f("\n/* %s */\nstruct vnic_%s {\n", s.Doc, snake(s.Name))
+	cComment(p, s.Doc)
+	p.f("struct vnic_%s {\n", snake(s.Name))
 	at, holes := 0, 0
 	reserve := func(to int) {
 		if to > at {
@@ -129,8 +143,8 @@ func clauseMacro(c *schema.Clause) string { return fmt.Sprintf("VNIC_DRV_%d", c.
 // macro turns "MaxMRSize" into "VNIC_MAX_MR_SIZE".
 func macro(name string) string { return "VNIC_" + strings.ToUpper(snake(name)) }
 
-// words are spelled so that capitals show where each begins: some are one in C, and "WCWRFlushErr" is
-// two abbreviations in a row.
+// words are spelled so that capitals show where each begins: some are one in C, and "WCWRFlushErr"
+// is two abbreviations in a row.
 var words = strings.NewReplacer("RKey", "Rkey", "LKey", "Lkey", "PKey", "Pkey", "QKey", "Qkey",
 	"RoCE", "Roce", "IPv", "Ipv", "WCWR", "WcWR", "WCMW", "WcMW", "WCRNR", "WcRNR")
 

@@ -100,7 +100,7 @@ func goHandler(p *printer, a *schema.ABI, g *schema.Group) {
 				result = fmt.Sprintf("(%s, Status)", s.Name)
 			}
 		}
-		p.f("\t// %s %s\n", c.Name, c.Doc)
+		p.prose("\t// ", c.Name+" "+c.Doc)
 		if c.Long {
 			p.f("\t// It is only begun: whoever goes on with it makes the result.\n")
 		}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"go/format"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/falcon-vnic/vnic/queues/abi/schema"
 )
@@ -12,6 +14,32 @@ import (
 type printer struct{ bytes.Buffer }
 
 func (p *printer) f(format string, args ...any) { fmt.Fprintf(&p.Buffer, format, args...) }
+
+// lineWidth is where lines of prose end, with tabs of four columns.
+const lineWidth = 100
+
+// prose prints text in lines that end before lineWidth, with before at the start of each.
+func (p *printer) prose(before, text string) {
+	column := 0
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+		case column+1+utf8.RuneCountInString(word) > lineWidth:
+			p.WriteByte('\n')
+			column = 0
+		default:
+			p.WriteByte(' ')
+			column++
+		}
+		if column == 0 {
+			p.WriteString(before)
+			column = utf8.RuneCountInString(before) + 3*strings.Count(before, "\t")
+		}
+		p.WriteString(word)
+		column += utf8.RuneCountInString(word)
+	}
+	p.WriteByte('\n')
+}
 
 // head begins a file of package abi that imports a package or none.
 func (p *printer) head(imports string) {
@@ -34,7 +62,8 @@ func goSource(a *schema.ABI) ([]byte, error) {
 	p.f("// Version of the ABI described here.\nconst (\n\tVersionMajor = %d\n\tVersionMinor = %d\n)\n\n", a.Major, a.Minor)
 	p.f("// Numbers of the ABI.\nconst (\n")
 	for _, c := range a.Consts {
-		p.f("\t// %s: %s\n\t%s = %s\n", c.Name, c.Doc, c.Name, number(c.Value, c.Hex))
+		p.prose("\t// ", c.Name+": "+c.Doc)
+		p.f("\t%s = %s\n", c.Name, number(c.Value, c.Hex))
 	}
 	p.f(")\n\n")
 	goRegisters(p, a)
@@ -81,7 +110,8 @@ func goRegisters(p *printer, a *schema.ABI) {
 }
 
 func goFlags(p *printer, f *schema.FlagSet) {
-	p.f("// %s\nconst (\n", f.Doc)
+	p.prose("// ", f.Doc)
+	p.f("const (\n")
 	for _, v := range f.Values {
 		p.f("\t%s%s = %#x // %s\n", f.Prefix, v.Name, v.Value, v.Doc)
 	}
@@ -91,7 +121,8 @@ func goFlags(p *printer, f *schema.FlagSet) {
 var goTypes = map[schema.Kind]string{schema.U8: "uint8", schema.U16: "uint16", schema.U32: "uint32", schema.U64: "uint64"}
 
 func goEnum(p *printer, e *schema.Enum) {
-	p.f("// %s\ntype %s %s\n\n", e.Doc, e.Name, goTypes[e.Base])
+	p.prose("// ", e.Doc)
+	p.f("type %s %s\n\n", e.Name, goTypes[e.Base])
 	p.f("// Values of %s.\nconst (\n", e.Name)
 	for _, v := range e.Values {
 		p.f("\t%s%s %s = %d // %s\n", e.Prefix, v.Name, e.Name, v.Value, v.Doc)
@@ -106,7 +137,8 @@ func goEnum(p *printer, e *schema.Enum) {
 }
 
 func goOffsets(p *printer, s *schema.Struct) {
-	p.f("// %s\nconst (\n", s.Doc)
+	p.prose("// ", s.Doc)
+	p.f("const (\n")
 	for _, f := range s.Fields {
 		p.f("\t%s%s = %d // %s\n", s.Name, f.Name, f.Offset, f.Doc)
 	}
@@ -125,7 +157,8 @@ func goFieldType(f *schema.Field) string {
 
 func goStruct(p *printer, s *schema.Struct) {
 	p.f("// %sSize is the size of %s in bytes.\nconst %sSize = %d\n\n", s.Name, s.Name, s.Name, s.Size)
-	p.f("// %s\ntype %s struct {\n", s.Doc, s.Name)
+	p.prose("// ", s.Doc)
+	p.f("type %s struct {\n", s.Name)
 	for i := range s.Fields {
 		f := &s.Fields[i]
 		p.f("\t%s %s // @%d: %s\n", f.Name, goFieldType(f), f.Offset, f.Doc)

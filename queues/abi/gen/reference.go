@@ -12,10 +12,11 @@ func reference(a *schema.ABI) []byte {
 	p := new(printer)
 	p.f("<!-- Generated from queues/abi/schema by \"go generate ./queues/abi\"; do not edit. -->\n\n")
 	p.f("# ABI reference, version %d.%d\n\n", a.Major, a.Minor)
-	p.f("Tables of the device's registers, messages, commands, descriptors and codes. The rules for using them are in\n")
-	p.f("[index.md](index.md). All integers are unsigned and little-endian. Offsets and sizes are in bytes. Bytes and bits\n")
-	p.f("that no row names are reserved: the writer stores zero, the reader ignores them. In diagrams each row is 8 bytes,\n")
-	p.f("lowest address left, `·` marks a reserved byte.\n\n")
+	p.prose("", "Tables of the device's registers, messages, commands, descriptors and codes. The rules for using them "+
+		"are in [index.md](index.md). All integers are unsigned and little-endian. Offsets and sizes are in bytes. "+
+		"Bytes and bits that no row names are reserved: the writer stores zero, the reader ignores them. In diagrams "+
+		"each row is 8 bytes, lowest address left, `·` marks a reserved byte.")
+	p.f("\n")
 	p.f("1. [Numbers](#numbers)\n2. [Registers](#registers)\n3. [Control messages](#control-messages)\n4. [Admin commands](#admin-commands)\n")
 	p.f("5. [Queues and descriptors](#queues-and-descriptors)\n6. [Codes](#codes)\n7. [Flags](#flags)\n8. [Errors](#errors)\n\n")
 
@@ -33,10 +34,10 @@ func reference(a *schema.ABI) []byte {
 
 func docRegisters(p *printer, a *schema.ABI) {
 	p.f("\n## Registers\n\n")
-	p.f("A register is read and written by `RegRead` and `RegWrite` messages, at its own offset and with its own width only;\n")
-	p.f("anything else is refused and has no effect. RO: writes are refused. WO: reads are refused. \"by function\" values are\n")
-	p.f("set by the host's configuration and do not change with a reset.\n\n")
-	p.f("| offset | width | access | name | reset value | meaning | side effects |\n|---|---|---|---|---|---|---|\n")
+	p.prose("", "A register is read and written by `RegRead` and `RegWrite` messages, at its own offset and with its own "+
+		"width only; anything else is refused and has no effect. RO: writes are refused. WO: reads are refused. "+
+		"\"by function\" values are set by the host's configuration and do not change with a reset.")
+	p.f("\n| offset | width | access | name | reset value | meaning | side effects |\n|---|---|---|---|---|---|---|\n")
 	for _, r := range a.Registers {
 		effect := r.Effect
 		if effect == "" {
@@ -70,9 +71,9 @@ func docMessages(p *printer, a *schema.ABI) {
 
 func docCommands(p *printer, a *schema.ABI) {
 	p.f("\n## Admin commands\n\n")
-	p.f("Every command can end in InvalidArgument, and after a fault or reset in no completion at all. The last column names\n")
-	p.f("the other statuses it can end in.\n\n")
-	p.f("| opcode | name | parameters | result | meaning | statuses |\n|---|---|---|---|---|---|\n")
+	p.prose("", "Every command can end in InvalidArgument, and after a fault or reset in no completion at all. "+
+		"The last column names the other statuses it can end in.")
+	p.f("\n| opcode | name | parameters | result | meaning | statuses |\n|---|---|---|---|---|---|\n")
 	for _, c := range a.Commands {
 		p.f("| %d | `AdminOp%s` | %s | %s | %s | %s |\n", c.Code, c.Name, link(c.Params), link(c.Result), cell(c.Doc), cell(orDash(c.Errors)))
 	}
@@ -87,7 +88,7 @@ func docQueues(p *printer, a *schema.ABI) {
 func docStructs(p *printer, list []schema.Struct) {
 	for i := range list {
 		s := &list[i]
-		p.f("\n### %s\n\n%s Size: %d bytes.\n\n", s.Name, s.Doc, s.Size)
+		part(p, s.Name, fmt.Sprintf("%s Size: %d bytes.", s.Doc, s.Size))
 		diagram(p, s)
 		p.f("\n| offset | type | field | meaning |\n|---|---|---|---|\n")
 		for j := range s.Fields {
@@ -181,7 +182,8 @@ func docCodes(p *printer, a *schema.ABI) {
 		if e.Name == "Status" || e.Name == "Fault" {
 			continue // in the error tables
 		}
-		p.f("\n### %s\n\n%s\n\n| value | name | meaning |\n|---|---|---|\n", e.Name, e.Doc)
+		part(p, e.Name, e.Doc)
+		p.f("| value | name | meaning |\n|---|---|---|\n")
 		for _, v := range e.Values {
 			p.f("| %d | `%s%s` | %s |\n", v.Value, e.Prefix, v.Name, cell(v.Doc))
 		}
@@ -189,7 +191,8 @@ func docCodes(p *printer, a *schema.ABI) {
 	p.f("\n## Flags\n")
 	for i := range a.Flags {
 		f := &a.Flags[i]
-		p.f("\n### %s\n\n%s\n\n| bit | value | name | meaning |\n|---|---|---|---|\n", f.Name, f.Doc)
+		part(p, f.Name, f.Doc)
+		p.f("| bit | value | name | meaning |\n|---|---|---|---|\n")
 		for _, v := range f.Values {
 			p.f("| %d | `%#x` | `%s%s` | %s |\n", bit(v.Value), v.Value, f.Prefix, v.Name, cell(v.Doc))
 		}
@@ -197,7 +200,7 @@ func docCodes(p *printer, a *schema.ABI) {
 	p.f("\n## Errors\n")
 	for _, name := range []string{"Status", "Fault"} {
 		e := a.Enum(name)
-		p.f("\n### %s\n\n%s\n\n", e.Name, e.Doc)
+		part(p, e.Name, e.Doc)
 		if name == "Status" {
 			p.f("| value | name | errno | cause | what the driver does |\n|---|---|---|---|---|\n")
 			for _, v := range e.Values {
@@ -210,11 +213,18 @@ func docCodes(p *printer, a *schema.ABI) {
 			p.f("| %d | `%s%s` | %s | %s |\n", v.Value, e.Prefix, v.Name, cell(v.Doc), cell(v.Action))
 		}
 	}
-	p.f("\n### Clause\n\nRules for drivers in [index.md](index.md), as Violation names them, and what breaks each.\n\n")
+	part(p, "Clause", "Rules for drivers in [index.md](index.md), as Violation names them, and what breaks each.")
 	p.f("| number | broken by | not noticed, because |\n|---|---|---|\n")
 	for _, c := range a.Clauses {
 		p.f("| %d | %s | %s |\n", c.Number, cell(c.Doc), cell(orDash(c.Unseen)))
 	}
+}
+
+// part begins what is said of one thing.
+func part(p *printer, name, doc string) {
+	p.f("\n### %s\n\n", name)
+	p.prose("", doc)
+	p.f("\n")
 }
 
 // cell makes text safe in a table.

@@ -1,6 +1,7 @@
 package schema
 
-// objectCommands are the admin commands for the verbs objects about shared receive queues and all that plain reliable connections need not.
+// objectCommands are the admin commands for the verbs objects about shared receive queues and all
+// that plain reliable connections need not.
 var objectCommands = []Command{
 	{
 		Name: "CreateSRQ", Code: 32, Group: "Verbs", Params: "CreateSRQ", Result: "CreateSRQResult", Doc: "creates a shared receive queue.", Errors: "NotFound (PD, CQ, XRC domain), NoResources, MemoryFault, TooLarge",

@@ -41,8 +41,8 @@ type State struct {
 type Algorithm interface {
 	// Init begins a connection.
 	Init(s *State)
-	// Sent notes that a packet of n bytes left. It is called before packets that wait for their time
-	// too, with 0.
+	// Sent notes that a packet of n bytes left. It is called before packets that wait for their
+	// time too, with 0.
 	Sent(s *State, now vtime.Time, n int)
 	// Answered notes that packets arrived, with so many bytes.
 	Answered(s *State, now vtime.Time, packets, bytes int)

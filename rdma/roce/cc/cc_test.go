@@ -125,8 +125,8 @@ func TestDCQCN(t *testing.T) {
 	}
 }
 
-// TestDCQCNOneTrouble: notifications within a round trip are about one trouble. They reduce the rate
-// once, and another reduction before a step keeps the target.
+// TestDCQCNOneTrouble: notifications within a round trip are about one trouble. They reduce the
+// rate once, and another reduction before a step keeps the target.
 func TestDCQCNOneTrouble(t *testing.T) {
 	d := DefaultDCQCN()
 	var s State

@@ -1,5 +1,5 @@
-// Package cc is the congestion control of RoCEv2: how many packets of a connection may be under way,
-// and how fast they may leave.
+// Package cc is the congestion control of RoCEv2: how many packets of a connection may be under
+// way, and how fast they may leave.
 //
 //	connection ── Sent, Answered, Lost, Collapsed, Notified ──▶ Algorithm(State)
 //	           ◀── State.Window, State.Rate ───────────────────────┘

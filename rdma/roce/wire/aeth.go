@@ -11,8 +11,8 @@ type AETH struct {
 	MSN      uint32 // 24 bits: messages that the responder has completed
 }
 
-// Syndrome says what an acknowledgement means (IBA table 45): the kind in bits 5 and 6, what belongs
-// to it in the five below.
+// Syndrome says what an acknowledgement means (IBA table 45): the kind in bits 5 and 6, what
+// belongs to it in the five below.
 type Syndrome uint8
 
 // Syndromes.
@@ -28,7 +28,8 @@ const (
 // Acks reports whether the syndrome is an acknowledgement, whatever credits it gives.
 func (s Syndrome) Acks() bool { return s&0x60 == 0 }
 
-// NotReady reports whether the receiver was not ready, and for how long, as IBA table 46 encodes it.
+// NotReady reports whether the receiver was not ready, and for how long, as IBA table 46 encodes
+// it.
 func (s Syndrome) NotReady() (timer uint8, ok bool) { return uint8(s & 0x1f), s&0x60 == SynRNR }
 
 // Append encodes h behind b.

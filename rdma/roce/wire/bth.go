@@ -9,7 +9,8 @@ import (
 const (
 	// BTHLen is the length of the base header in bytes.
 	BTHLen = 12
-	// DefaultPKey is the partition key that every RoCEv2 port has (Annex A17.4.7), of a full member.
+	// DefaultPKey is the partition key that every RoCEv2 port has (Annex A17.4.7), of a full
+	// member.
 	DefaultPKey = 0xffff
 	// QPNMask keeps the 24 bits of a queue pair number.
 	QPNMask = falcon.QPNMask

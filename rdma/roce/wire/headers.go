@@ -4,8 +4,8 @@ import (
 	falcon "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// Headers is the header sequence of one packet. Which extended headers are on the wire is decided by
-// BTH.Opcode; the others are ignored by Append and left zero by Parse.
+// Headers is the header sequence of one packet. Which extended headers are on the wire is decided
+// by BTH.Opcode; the others are ignored by Append and left zero by Parse.
 type Headers struct {
 	BTH       BTH
 	XRC       XRCETH
@@ -53,8 +53,8 @@ func (h *Headers) Append(b []byte) []byte {
 	return b
 }
 
-// Parse decodes the headers at the start of b into h and returns their length in bytes. The error is
-// ErrShort, ErrVersion or ErrOpcode; h.BTH is then valid only for ErrOpcode and for an ErrShort
+// Parse decodes the headers at the start of b into h and returns their length in bytes. The error
+// is ErrShort, ErrVersion or ErrOpcode; h.BTH is then valid only for ErrOpcode and for an ErrShort
 // behind the base header.
 func (h *Headers) Parse(b []byte) (int, error) {
 	var err error
@@ -110,8 +110,9 @@ func (h *Headers) Parse(b []byte) (int, error) {
 	return info.Len, nil
 }
 
-// Data cuts the data out of a transport packet, without its ICRC: what follows the headers of length
-// n without the pad. ok is false when the packet is shorter than that or not a multiple of 4 bytes.
+// Data cuts the data out of a transport packet, without its ICRC: what follows the headers of
+// length n without the pad. ok is false when the packet is shorter than that or not a multiple of 4
+// bytes.
 func (h *BTH) Data(packet []byte, n int) (data []byte, ok bool) {
 	end := len(packet) - int(h.Pad)
 	if end < n || len(packet)&3 != 0 {

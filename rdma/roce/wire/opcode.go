@@ -48,8 +48,8 @@ const (
 	SendOnlyInv    = Opcode(falcon.SendOnlyInv)
 )
 
-// Masked atomics, which InfiniBand has no opcodes for: among those it leaves to manufacturers, an own
-// choice (docs/roce.md). Over XRC the prefix is XRCVendor.
+// Masked atomics, which InfiniBand has no opcodes for: among those it leaves to manufacturers, an
+// own choice (docs/roce.md). Over XRC the prefix is XRCVendor.
 const (
 	Vendor         Opcode = 0xc0
 	XRCVendor      Opcode = 0xe0

@@ -141,8 +141,8 @@ func unreliableRefused(s *stage) {
 	}
 }
 
-// unreliableGatherFails takes the memory of a request away before it is sent. The connection goes on
-// when the endpoint has dropped what is under way.
+// unreliableGatherFails takes the memory of a request away before it is sent. The connection goes
+// on when the endpoint has dropped what is under way.
 func unreliableGatherFails(s *stage) {
 	s.b.receives = 1
 	s.a.post(abi.OpSend, 8)
