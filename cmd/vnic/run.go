@@ -138,14 +138,15 @@ func serve(ctx context.Context, cfg *config.Config, deps device.Deps, notify fun
 	var told sync.WaitGroup
 	told.Go(func() {
 		select {
+		case <-began:
 		case <-ended:
-		case <-ctx.Done():
+			return
 		}
 		select {
-		case <-began:
-			tell(stateStopping)
-		default:
+		case <-ctx.Done():
+		case <-ended:
 		}
+		tell(stateStopping)
 	})
 	err = nic.Run(ctx)
 	close(ended)
