@@ -186,18 +186,24 @@ func (f *Function) begin(qpn uint32) *attempt {
 	return a
 }
 
+// answered notes that the answer is there. It reports whether anybody wants it still.
+func (a *attempt) answered() (wanted bool) {
+	if a.over {
+		return false
+	}
+	delete(a.f.asking, a.qpn)
+	return true
+}
+
 // begun takes the answer. A connection that nobody wants any more is ended, as it would have been
 // had it been known.
 func (a *attempt) begun(is *Answer, c *connection) {
-	f := a.f
-	if !a.over {
-		delete(f.asking, a.qpn)
-	}
+	f, wanted := a.f, a.answered()
 	if is.Err != nil {
 		return
 	}
 	f.conns[is.ID] = c
-	if a.over {
+	if !wanted {
 		f.tell(Request{Kind: Disconnect, ID: is.ID})
 		return
 	}

@@ -190,13 +190,11 @@ func (f *Function) wireEnded(now falcon.Time, o *cm.Output, c *connection) {
 func (f *Function) wireSelf(q *verbs.QP) {
 	a := f.begin(q.Number())
 	f.ask(Request{Kind: TakeCID}, func(now falcon.Time, is *Answer) {
-		if !a.over {
-			delete(f.asking, a.qpn)
-		}
+		wanted := a.answered()
 		if is.Err != nil {
 			return // its work fails for want of a peer
 		}
-		if a.over || !f.openSelf(now, q, is.ID) {
+		if !wanted || !f.openSelf(now, q, is.ID) {
 			f.tell(Request{Kind: GiveCID, N: is.ID})
 		}
 	})

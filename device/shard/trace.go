@@ -42,14 +42,9 @@ func noteReceived(at int64, c *conn.Slot, packet []byte) {
 	c.Owner.Trace.Arrived(at, &e)
 }
 
-// acknowledges is what a Falcon packet of c, not sealed yet, says of those that
-// came: the bases of the receiver's windows are in the same place in all types
-// that have them (Falcon §7.1, §7.7).
+// acknowledges is what a Falcon packet of c, not sealed yet, says of those that came: the bases of
+// the receiver's windows are in the same place in all types (Falcon §7.1, §7.7).
 func acknowledges(c *conn.Slot, packet []byte) trace.Event {
-	t, drop := wire.Peek(packet)
-	if drop != wire.DropNone || len(packet) < 16 || !t.HasBase() && t != wire.TypeBACK && t != wire.TypeEACK && t != wire.TypeNACK {
-		return trace.Event{}
-	}
 	return trace.Event{
 		Kind: trace.Answered, Conn: c.CID, Index: binary.BigEndian.Uint32(packet[12:]), Extra: binary.BigEndian.Uint32(packet[8:]), Flags: trace.Responder,
 	}
@@ -58,9 +53,7 @@ func acknowledges(c *conn.Slot, packet []byte) trace.Event {
 // noteSealed notes that the packet of c that the transport took is sealed.
 func noteSealed(c *conn.Slot, acks *trace.Event) {
 	c.Owner.Trace.SealedPacket()
-	if acks.Kind != 0 {
-		c.Owner.Trace.Add(acks)
-	}
+	c.Owner.Trace.Add(acks)
 }
 
 // noteUnsealed notes that the packet of c that the transport took goes nowhere.
