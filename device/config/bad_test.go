@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -214,6 +215,38 @@ rdma: {mtu: 7}
 	for i, p := range ps {
 		if p.Path != want[i] || p.Line != i+2 || p.Remedy == "" {
 			t.Errorf("problem %d: %+v", i, p)
+		}
+	}
+}
+
+// TestNoRepeats: what could not be read is not told of a second time by a check of it, of what is in
+// it, or of what it is in; its neighbours are.
+func TestNoRepeats(t *testing.T) {
+	for _, c := range []struct {
+		early, late string
+		repeats     bool
+	}{
+		{"nic", "nic", true},
+		{"nic", "nic.host", true},
+		{"nic.host", "nic", true},
+		{"peers", "peers[0].host", true},
+		{"peers[0]", "peers[0].host", true},
+		{"peers[0].host", "peers[0]", true},
+		{"peers[0].host", "peers", false}, // of the list as a whole there may be more to say
+		{"nic", "nics", false},
+		{"nics", "nic", false},
+		{"peers[1]", "peers[10]", false},
+		{"nic.host", "nic.name", false},
+		{"peers[0]", "peers[1].host", false},
+	} {
+		early := []Problem{{Path: "x"}, {Path: c.early}, {Path: "y.z"}}
+		late := []Problem{{Path: "a"}, {Path: c.late}, {Path: "b"}}
+		want := []Problem{late[0], late[1], late[2]}
+		if c.repeats {
+			want = []Problem{late[0], late[2]}
+		}
+		if got := withoutRepeats(early, late); !reflect.DeepEqual(got, want) {
+			t.Errorf("after %s: %v, want %v", c.early, got, want)
 		}
 	}
 }

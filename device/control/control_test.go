@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -355,6 +356,58 @@ func TestMissingSocket(t *testing.T) {
 	cancel()
 	if _, err := NewClient(path).Wait(ctx, nil, nil); err == nil {
 		t.Error("Wait for nothing ends well")
+	}
+}
+
+// TestWait: it asks until the NIC is as it should be, tells once why it waits, and gives up at once
+// where waiting helps nobody. When its time is over it has the newest reason that is not just that.
+func TestWait(t *testing.T) {
+	_, c, _ := serve(t, sample())
+	no := func(text string) error { return errors.New(text) }
+	denied, foreign := fmt.Errorf("x: %w", fs.ErrPermission), fmt.Errorf("x: %w", ErrNoControl)
+	for name, x := range map[string]struct {
+		says     []error // what is wrong with the NIC, attempt by attempt
+		ends     int     // the attempt during which the caller gives up; 0: it does not
+		attempts int
+		told     string
+		want     string // the error; "": none
+	}{
+		"good at once":           {[]error{nil}, 0, 1, "", ""},
+		"good later":             {[]error{no("a"), no("b"), no("c"), nil}, 0, 4, "a", ""},
+		"nobody may ask":         {[]error{denied}, 0, 1, "", denied.Error()},
+		"no NIC":                 {[]error{foreign}, 0, 1, "", foreign.Error()},
+		"no NIC any more":        {[]error{no("a"), foreign}, 0, 2, "a", foreign.Error()},
+		"given up":               {[]error{no("a"), no("b")}, 1, 1, "", "waited for the NIC: a"},
+		"given up later":         {[]error{no("a"), no("b"), no("c")}, 3, 3, "a", "waited for the NIC: b"},
+		"good when it was ended": {[]error{no("a"), nil}, 2, 2, "a", ""},
+	} {
+		for _, tell := range []bool{true, false} {
+			ctx, cancel := context.WithCancel(t.Context())
+			attempts := 0
+			ready := func(n NIC) error {
+				if n.Name == "" {
+					t.Errorf("%s: %+v", name, n)
+				}
+				if attempts++; attempts == x.ends {
+					cancel()
+				}
+				return x.says[min(attempts, len(x.says))-1]
+			}
+			var told []string
+			later := func(err error) { told = append(told, err.Error()) }
+			want := x.told
+			if !tell {
+				later, want = nil, ""
+			}
+			_, err := c.Wait(ctx, ready, later)
+			cancel()
+			if x.want == "" && err != nil || x.want != "" && (err == nil || err.Error() != x.want) || attempts != x.attempts {
+				t.Errorf("%s: %v after %d attempts, want %q after %d", name, err, attempts, x.want, x.attempts)
+			}
+			if got := strings.Join(told, ", "); got != want {
+				t.Errorf("%s: told %q, want %q", name, got, want)
+			}
+		}
 	}
 }
 

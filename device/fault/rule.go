@@ -42,7 +42,7 @@ type Rule struct {
 	CQ      uint32 `json:"cq,omitempty"`
 	Opcode  string `json:"opcode,omitempty"`  // of a work request, as "send"
 	Command string `json:"command,omitempty"` // as "RegMR"
-	Event   string `json:"event,omitempty"`   // "cq", "admin", or an asynchronous one as "QPFatal"
+	Event   string `json:"event,omitempty"`   // "cq", "admin", or an asynchronous one as "QP-fatal"
 
 	// Which of them it strikes: all, or those that all of these allow.
 	Nth         uint64  `json:"nth,omitempty"`         // this one alone

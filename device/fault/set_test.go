@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,27 +82,80 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
+// TestFields: each kind of fault takes the fields that mean something for it, up to their bounds, and
+// refuses the others by name.
+func TestFields(t *testing.T) {
+	work := []Kind{CQEError, Reset, FunctionFault, LinkFlap}
+	events := []Kind{EventLost, EventDuplicate, EventLate}
+	strike := slices.DeleteFunc(Kinds(), func(k Kind) bool { return k == StuckQueue || k == Starve }) // the others are states
+	for _, c := range []struct {
+		rule  Rule
+		field string
+		of    []Kind
+	}{
+		{Rule{}, "", Kinds()},
+		{Rule{ForNS: 1}, "for", Kinds()},
+		{Rule{Seed: 1}, "seed", Kinds()},
+		{Rule{Opcode: "send"}, "opcode", work},
+		{Rule{Command: "RegMR"}, "command", []Kind{CommandFail}},
+		{Rule{Event: "cq"}, "event", events},
+		{Rule{Event: "admin"}, "event", events},
+		{Rule{Event: "QP-fatal"}, "event", events},
+		{Rule{CQ: 1}, "cq", events},
+		{Rule{QP: 1}, "qp", slices.Concat(work, events, []Kind{WrongKey, StuckQueue})},
+		{Rule{Nth: 1}, "nth", strike},
+		{Rule{Every: 1}, "every", strike},
+		{Rule{Probability: 1}, "probability", strike},
+		{Rule{Limit: 1}, "limit", strike},
+		{Rule{DelayNS: 1}, "delay", []Kind{EventLate, LinkFlap}},
+		{Rule{DelayNS: int64(time.Minute)}, "delay", []Kind{EventLate, LinkFlap}},
+		{Rule{Status: "no-resources"}, "status", []Kind{CommandFail}},
+		{Rule{Status: "remote-access-error"}, "status", []Kind{CQEError}},
+	} {
+		for _, k := range Kinds() {
+			r := c.rule
+			r.Kind = k
+			var s Set
+			_, err := s.Add(0, r)
+			switch takes := slices.Contains(c.of, k); {
+			case takes && err != nil:
+				t.Errorf("%+v: %v", r, err)
+			case !takes && (err == nil || !strings.HasPrefix(err.Error(), string(k)+": ") || !strings.Contains(err.Error(), c.field)):
+				t.Errorf("%+v: %v, want that %s has no %s", r, err, k, c.field)
+			}
+		}
+	}
+}
+
 // What is wrong with a rule is said, with what would be right.
 func TestRefused(t *testing.T) {
-	for want, r := range map[string]Rule{
-		`fault "bad": there are event-lost`:                     {Kind: "bad"},
-		`dma: opcode send: only faults of work`:                 {Kind: DMA, Opcode: "send"},
-		`cqe-error: opcode "sing": there are atomic-write`:      {Kind: CQEError, Opcode: "sing"},
-		`command-fail: command "Fly": write it as in docs/abi`:  {Kind: CommandFail, Command: "Fly"},
-		`event-lost: event "x": there are cq, admin`:            {Kind: EventLost, Event: "x"},
-		`cqe-error: event cq: only`:                             {Kind: CQEError, Event: "cq"},
-		`starve: nth, every, probability or limit`:              {Kind: Starve, Nth: 3},
-		`reset: nth and every 1: give one`:                      {Kind: Reset, Nth: 1, Every: 2},
-		`dma: probability 1.5: write 0 to 1`:                    {Kind: DMA, Probability: 1.5},
-		`dma: delay 1s: only event-late and link-flap`:          {Kind: DMA, DelayNS: int64(time.Second)},
-		`event-late: delay 2m0s: a minute`:                      {Kind: EventLate, DelayNS: int64(2 * time.Minute)},
-		`dma: status x: only`:                                   {Kind: DMA, Status: "x"},
-		`cqe-error: status "success": there are local-length`:   {Kind: CQEError, Status: "success"},
-		`command-fail: status "ok": there are invalid-argument`: {Kind: CommandFail, Status: "ok"},
+	for want, rules := range map[string][]Rule{
+		`fault "bad": there are event-lost`:                {{Kind: "bad"}},
+		`dma: opcode send: only faults of work`:            {{Kind: DMA, Opcode: "send"}},
+		`cqe-error: opcode "sing": there are atomic-write`: {{Kind: CQEError, Opcode: "sing"}},
+		`command-fail: command "Fly": write it as in docs`: {{Kind: CommandFail, Command: "Fly"}},
+		`event-lost: event "x": there are cq, admin`:       {{Kind: EventLost, Event: "x"}},
+		`cqe-error: event cq: only`:                        {{Kind: CQEError, Event: "cq"}},
+		`starve: nth, every, probability or limit`: {
+			{Kind: Starve, Nth: 3}, {Kind: Starve, Every: 3}, {Kind: Starve, Probability: 0.5}, {Kind: Starve, Limit: 3},
+		},
+		`reset: nth and every 1: give one`: {{Kind: Reset, Nth: 1, Every: 2}},
+		`dma: probability 1.5: write 0 to`: {{Kind: DMA, Probability: 1.5}},
+		`dma: probability -1: write 0 to`:  {{Kind: DMA, Probability: -1}},
+		`event-late: for or delay -1s: it is negative`: {
+			{Kind: EventLate, ForNS: -int64(time.Second)},
+			{Kind: EventLate, DelayNS: -int64(time.Second)},
+			{Kind: EventLate, ForNS: 1, DelayNS: -int64(time.Second)},
+		},
+		`event-late: delay 1m0.000000001s: a minute`:            {{Kind: EventLate, DelayNS: int64(time.Minute) + 1}},
+		`cqe-error: status "success": there are local-length`:   {{Kind: CQEError, Status: "success"}},
+		`command-fail: status "ok": there are invalid-argument`: {{Kind: CommandFail, Status: "ok"}},
 	} {
-		var s Set
-		if _, err := s.Add(0, r); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%+v: %v, want %s…", r, err, want)
+		for _, r := range rules {
+			var s Set
+			if _, err := s.Add(0, r); err == nil || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%+v: %v, want %s…", r, err, want)
+			}
 		}
 	}
 	var s Set

@@ -57,6 +57,43 @@ func TestGroupFromFunction(t *testing.T) {
 	}
 }
 
+// TestGroupFollowsPorts: who hears a group is found again when a port comes, goes, or ends to take
+// part, also where nothing changes in the routes.
+func TestGroupFollowsPorts(t *testing.T) {
+	n := newNet(t)
+	heard := n.hear()
+	f := roce4(t, &layers.IPv4{Version: 4, IHL: 5, TTL: 1, SrcIP: ipA.AsSlice(), DstIP: group4.AsSlice()}, rocePort)
+	third := 0
+	says := func(what string, a, b, c int) {
+		t.Helper()
+		*heard, third = [2]int{}, 0
+		for more := n.g.FromFunction(n.a, f, &n.fwd); more; more = n.fwd.NextCopy() {
+			n.fwd.Next()
+		}
+		if *heard != [2]int{a, b} || third != c {
+			t.Errorf("%s: heard %v and %d", what, *heard, third)
+		}
+	}
+	says("two ports", 1, 1, 0)
+	p := n.g.AddEndpoint("c", 3, MAC{2, 0, 0, 0, 0, 0xc})
+	p.SetRoCE(func([]byte) { third++ })
+	c := EndpointConfig{Tenant: 7, MAC: MAC{2, 0, 0, 0, 0, 3}, MTU: tunnelMTU}
+	n.g.Configure(p, c, true)
+	says("a third", 1, 1, 1)
+	n.g.RemoveEndpoint(p)
+	n.g.Configure(n.b, n.b.EndpointConfig, false)
+	says("one is gone, one is down", 1, 0, 0)
+	p = n.g.AddEndpoint("c", 3, MAC{2, 0, 0, 0, 0, 0xc})
+	n.g.Configure(p, c, false)
+	says("one is back, but down", 1, 0, 0)
+	p.SetRoCE(func([]byte) { third++ })
+	n.g.Configure(p, c, true)
+	says("it is up", 1, 0, 1)
+	c.Tenant = 8
+	n.g.Configure(p, c, true)
+	says("it is another tenant's", 1, 0, 0)
+}
+
 // TestGroupFromTunnel: a peer's packet to a group is for the functions of its tenant, if it is from
 // one of the peer's and speaks RoCEv2; guests get nothing of it.
 func TestGroupFromTunnel(t *testing.T) {

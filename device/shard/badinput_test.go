@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/security"
@@ -294,13 +295,22 @@ func TestQueuesOutsideMemory(t *testing.T) {
 // TestAdminCommands covers the answers of the admin queue that need no peer.
 // (DEV-504)
 func TestAdminCommands(t *testing.T) {
-	v := newVirtual(t, 1, wire100us)
+	v := newVirtualWith(t, 1, wire100us, func(_ int, c *config.Config) {
+		f := &c.Functions[0].VFs[0]
+		f.MAC = config.MAC{0x06, 0x12, 0x34, 0x56, 0x78, 0x9a}
+		f.Limits.QP, f.Limits.CQ, f.Limits.MR, f.Limits.PD = 101, 102, 103, 104
+		f.Limits.QPEntries, f.Limits.CQEntries, f.Limits.ReadAtomic = 2048, 1<<17, 32
+	})
 	d := newDriver(v, 0, 1)
 	d.setUp()
 	var q abi.QueryDeviceResult
 	q.Unmarshal(d.must(abi.AdminOpQueryDevice, nil))
-	if q.MaxQP != 256 || q.MaxSGE != 16 || q.PathMTU != abi.MTU4096 || q.NodeGUID == 0 {
-		t.Errorf("%+v", q)
+	want := abi.QueryDeviceResult{
+		MaxMRSize: abi.MaxMRSize, NodeGUID: 0x041234fffe56789a, MaxQP: 101, MaxCQ: 102, MaxMR: 103, MaxPD: 104,
+		MaxQPEntries: 2048, MaxCQEntries: 1 << 17, MaxSGE: 16, MaxInline: 224, MaxReadAtomic: 32, PathMTU: abi.MTU4096,
+	}
+	if q != want {
+		t.Errorf("%+v, want %+v", q, want)
 	}
 	for _, c := range []struct {
 		op     abi.AdminOp

@@ -2,7 +2,13 @@ package shard
 
 import (
 	"bytes"
+	"errors"
+	"io"
+	"reflect"
 	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/pcapgo"
 
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/gateway"
@@ -36,6 +42,50 @@ func TestTapPointWants(t *testing.T) {
 	}
 }
 
+// captured is a packet of a capture.
+type captured struct {
+	data []byte
+	at   int64 // by the wall clock, ns
+}
+
+// recordsOf reads a capture to its end.
+func recordsOf(t *testing.T, file io.Reader) (list []captured) {
+	t.Helper()
+	r, err := pcapgo.NewNgReader(file, pcapgo.NgReaderOptions{WantMixedLinkType: true})
+	for err == nil {
+		var data []byte
+		var ci gopacket.CaptureInfo
+		if data, ci, err = r.ReadPacketData(); err == nil {
+			list = append(list, captured{data, ci.Timestamp.UnixNano()})
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// TestTapPointTime: what passes is captured with the time of the wall clock, not with the shard's.
+func TestTapPointTime(t *testing.T) {
+	var file bytes.Buffer
+	to, err := capture.New(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := tapPoint{wallOffset: wallOffset}
+	p.set([]capture.Sink{{To: to, Sealed: true}})
+	p.sealed(captureOut, 1, []byte("one"))
+	p.received(20, []byte("two"), 0)
+	p.received(300, []byte("three"), 2)
+	if err := to.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := []captured{{[]byte("one"), wallOffset + 1}, {[]byte("two"), wallOffset + 20}, {[]byte("three"), wallOffset + 300}}
+	if got := recordsOf(t, &file); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 // TestTapPointPorts: a frame of a port is in the captures that name the port, and in those that
 // take any port, which learn of it then.
 func TestTapPointPorts(t *testing.T) {
@@ -59,16 +109,22 @@ func TestTapPointPorts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var p tapPoint
+		p := tapPoint{wallOffset: wallOffset}
 		p.set([]capture.Sink{c.sink(to)})
 		frame := []byte("a frame of a port, as it is")
 		for range 2 {
-			p.port(captureIn, 0, &Port{shown: shown}, &gateway.Offload{}, frame)
+			p.port(captureIn, 12, &Port{shown: shown}, &gateway.Offload{}, frame)
 		}
 		if err := to.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if n := bytes.Count(file.Bytes(), frame); n != c.want {
+		n := 0
+		for _, r := range recordsOf(t, &file) {
+			if n++; !bytes.Equal(r.data, frame) || r.at != wallOffset+12 {
+				t.Errorf("%q at %d", r.data, r.at)
+			}
+		}
+		if n != c.want {
 			t.Errorf("%d frames are captured, want %d", n, c.want)
 		}
 	}
