@@ -2,13 +2,19 @@ package device
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/ports"
 	"github.com/falcon-vnic/vnic/falcon"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues"
@@ -30,6 +36,56 @@ func (w *windowing) GiveWindow(id pfvf.ID, cid uint32) error {
 	}
 	w.given <- id.String()
 	return nil
+}
+
+// stubbornPort is a port that nobody uses, and whose device does not go.
+type stubbornPort struct {
+	gateway.Port
+	fd int
+}
+
+func (p *stubbornPort) OpenPort(*config.Port, func(func()) bool) (ports.Device, error) { return p, nil }
+
+func (p *stubbornPort) USO() bool                { return false }
+func (p *stubbornPort) Fault() string            { return "" }
+func (p *stubbornPort) SetLink(bool) error       { return nil }
+func (p *stubbornPort) Stats() gateway.PortStats { return gateway.PortStats{} }
+func (p *stubbornPort) FD() int                  { return p.fd }
+func (p *stubbornPort) Serve()                   {}
+func (p *stubbornPort) Close() error             { return p.Remove() }
+func (p *stubbornPort) Remove() error {
+	return errors.Join(unix.Close(p.fd), errors.New("it does not go"))
+}
+
+// TestFitTells: what changes outside the functions is logged when it fails, and only then: not when
+// there is nothing to do, and not when the NIC has stopped.
+func TestFitTells(t *testing.T) {
+	n, stop := runAlone(t, func(*config.Config) {})
+	var told []string
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	must(t, err)
+	n.fitter.mu.Lock()
+	n.deps.Guests = &stubbornPort{fd: fd}
+	n.fitter.guestLog = func(msg string, args ...any) { told = append(told, fmt.Sprint(append([]any{msg}, args...)...)) }
+	n.fitter.mu.Unlock()
+	expect := func(what string, want int) {
+		t.Helper()
+		n.fitter.mu.Lock()
+		defer n.fitter.mu.Unlock()
+		if len(told) != want || want > 0 && !strings.Contains(told[want-1], "it does not go") {
+			t.Errorf("%s: told %q", what, told)
+		}
+	}
+	n.fitter.Fit()
+	expect("nothing to do", 0)
+	for _, port := range []string{"type=vhost-user,socket=/nowhere/p.sock", "none"} {
+		_, err = n.ChangeFunction(t.Context(), control.FunctionChange{Function: "pf0.vf1", Set: map[string]string{"port": port}})
+		must(t, err)
+		expect("port "+port, map[bool]int{true: 1}[port == "none"])
+	}
+	stop()
+	n.fitter.Fit()
+	expect("stopped", 1)
 }
 
 // TestWindowsFollowFunctions: whoever enables a VF, an operator or its PF, it is

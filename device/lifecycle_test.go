@@ -20,6 +20,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/device/inbox"
@@ -223,6 +224,11 @@ func TestNewNICFails(t *testing.T) {
 // runAlone runs a NIC without peers until stop, which the test has to call.
 func runAlone(t *testing.T, change func(c *config.Config)) (n *NIC, stop func()) {
 	t.Helper()
+	return runAloneWith(t, change, Deps{})
+}
+
+func runAloneWith(t *testing.T, change func(c *config.Config), deps Deps) (n *NIC, stop func()) {
+	t.Helper()
 	cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 	cfg.Peers, cfg.Control = nil, ""
 	change(cfg)
@@ -230,7 +236,8 @@ func runAlone(t *testing.T, change func(c *config.Config)) (n *NIC, stop func())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err = NewNIC(cfg, Deps{Uplink: port}); err != nil {
+	deps.Uplink = port
+	if n, err = NewNIC(cfg, deps); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -254,6 +261,52 @@ func TestRunWithoutPeers(t *testing.T) {
 	if _, err := n.Functions(context.Background()); !errors.Is(err, inbox.ErrStopped) {
 		t.Errorf("asked after its end: %v", err)
 	}
+}
+
+// stuckDisk takes what is written to it while a test lets it.
+type stuckDisk struct{ sync.Mutex }
+
+func (d *stuckDisk) Write(b []byte) (int, error) {
+	d.Lock()
+	defer d.Unlock()
+	return len(b), nil
+}
+
+// TestCountersOfAll: a NIC counts what its configuration's capture misses and how its supervisor
+// does, if it has them, and its warnings.
+func TestCountersOfAll(t *testing.T) {
+	n, stop := runAlone(t, func(*config.Config) {})
+	got, err := n.Counters(t.Context())
+	must(t, err)
+	for _, name := range []string{"capture.dropped", "worker.starts", "worker.stuck"} {
+		if v, ok := got[name]; ok {
+			t.Errorf("%s is %d, of nothing", name, v)
+		}
+	}
+	if n := got["nic.warnings"]; n != 0 {
+		t.Errorf("%d warnings", n)
+	}
+	stop()
+
+	var disk stuckDisk
+	c, err := capture.New(&disk)
+	must(t, err)
+	n, stop = runAloneWith(t, func(c *config.Config) {
+		c.PSP.KeyLog = filepath.Join(t.TempDir(), "none", "keys")
+	}, Deps{Capture: c, Supervisor: &controller.Supervisor{Starts: 3, Stuck: 2}})
+	disk.Lock()
+	for c.Drops() == 0 {
+		c.Packet(capture.Sealed, capture.In, 1, []byte("a frame"), "")
+	}
+	got, err = n.Counters(t.Context())
+	must(t, err)
+	disk.Unlock()
+	for name, want := range map[string]uint64{"capture.dropped": c.Drops(), "worker.starts": 3, "worker.stuck": 2, "nic.warnings": 1} {
+		if got[name] != want {
+			t.Errorf("%s is %d, want %d", name, got[name], want)
+		}
+	}
+	stop()
 }
 
 // askedForGuests notes that an attachment was asked for guests.
