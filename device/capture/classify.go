@@ -29,6 +29,11 @@ const (
 	protoHBH  = 0 // IPv6 hop-by-hop options
 	protoICMP = 58
 	portPSP   = 1000
+
+	// The least that transport looks at.
+	udpLen    = 8
+	icmpLen   = 4
+	optionLen = 8 // of the hop-by-hop options' beginning
 )
 
 // Classify says what an Ethernet frame is. A fragment that does not begin its
@@ -42,37 +47,34 @@ func Classify(frame []byte) Class {
 	case etherARP:
 		return ARP
 	case etherIPv4:
-		if len(p) < 20 || p[0]>>4 != 4 || int(p[0]&15) < 5 || len(p) < int(p[0]&15)*4 {
+		if len(p) < 20+udpLen || p[0]>>4 != 4 || p[0]&15 < 5 {
 			return Other
 		}
 		if binary.BigEndian.Uint16(p[6:])&0x1fff != 0 {
 			return Other
 		}
-		return transport(p[9], p[int(p[0]&15)*4:])
+		return transport(p[9], p, int(p[0]&15)*4)
 	case etherIPv6:
-		if len(p) < 40 || p[0]>>4 != 6 {
+		if len(p) < 40+icmpLen || p[0]>>4 != 6 {
 			return Other
 		}
-		next, p := p[6], p[40:]
-		if next == protoHBH && len(p) >= 8 { // MLD has it
-			n := 8 + 8*int(p[1])
-			if len(p) < n {
-				return Other
-			}
-			next, p = p[0], p[n:]
+		next, at := p[6], 40
+		if next == protoHBH && len(p) >= 40+optionLen+icmpLen { // MLD has it
+			next, at = p[40], 40+optionLen+8*int(p[41])
 		}
-		return transport(next, p)
+		return transport(next, p, at)
 	}
 	return Other
 }
 
-func transport(proto uint8, p []byte) Class {
+// transport says what a packet is by its protocol, which begins at a byte of it.
+func transport(proto uint8, packet []byte, at int) Class {
 	switch {
-	case proto == protoUDP && len(p) >= 8 && binary.BigEndian.Uint16(p[2:]) == portPSP:
+	case proto == protoUDP && len(packet) >= at+udpLen && binary.BigEndian.Uint16(packet[at+2:]) == portPSP:
 		return PSP
-	case proto == protoICMP && len(p) >= 4 && p[0] >= 133 && p[0] <= 137:
+	case proto == protoICMP && len(packet) >= at+icmpLen && packet[at] >= 133 && packet[at] <= 137:
 		return ND
-	case proto == protoICMP && len(p) >= 4:
+	case proto == protoICMP && len(packet) >= at+icmpLen:
 		return ICMPv6
 	}
 	return Other

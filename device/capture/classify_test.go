@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"fmt"
 	"net"
 	"testing"
 
@@ -64,6 +65,7 @@ type sample struct {
 	name  string
 	frame []byte
 	want  Class
+	least int // bytes that show it
 }
 
 func frames(t testing.TB) []sample {
@@ -73,38 +75,65 @@ func frames(t testing.TB) []sample {
 	later := ip4(layers.IPProtocolUDP)
 	later.FragOffset = 100
 	other := func(f []byte, version byte) []byte { f[14] = f[14]&15 | version<<4; return f }
+	long := append([]byte{17, 1, 1, 12, 15: 0}, 0xc0, 1, 1000>>8, 1000&255, 0, 8, 0, 0)
+	short := build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(1000), body)
+	short[14] = 4<<4 | 4
+	copy(short[14+16:], short[14+20:14+28]) // there a header of that length would end
 	hbh := append([]byte{58, 0, 5, 2, 0, 0, 1, 0}, 143, 0, 0, 0, 0, 0, 0, 0)
 	return []sample{
-		{"PSP in IPv4", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(1000), body), PSP},
-		{"PSP with IPv4 options", build(t, eth(layers.EthernetTypeIPv4), options, udp(1000), body), PSP},
-		{"PSP in IPv6", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolUDP), udp(1000), body), PSP},
-		{"a later fragment", build(t, eth(layers.EthernetTypeIPv4), later, udp(1000), body), Other},
-		{"from port 1000", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), &layers.UDP{SrcPort: 1000, DstPort: 53}, body), Other},
-		{"IPv4's type, version 6", other(build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(1000), body), 6), Other},
-		{"IPv6's type, version 4", other(build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolUDP), udp(1000), body), 4), Other},
-		{"DNS", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(53), body), Other},
-		{"TCP", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolTCP), &layers.TCP{DstPort: 1000}, body), Other},
-		{"ICMP", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolICMPv4), &layers.ICMPv4{}, body), Other},
-		{"Falcon without PSP", build(t, eth(layers.EthernetTypeIPv4), ip4(252), body), Other},
-		{"ARP", build(t, eth(layers.EthernetTypeARP), arp()), ARP},
-		{"neighbour solicitation", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), icmp6(135), body), ND},
-		{"neighbour advertisement", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), icmp6(136), body), ND},
-		{"router solicitation", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), icmp6(133), body), ND},
-		{"ping", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), icmp6(128), body), ICMPv6},
-		{"MLD", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolIPv6HopByHop), gopacket.Payload(hbh)), ICMPv6},
-		{"LLDP", build(t, eth(layers.EthernetTypeLinkLayerDiscovery), body), Other},
-		{"STP", append(append(append([]byte{}, macB...), macA...), 0, 38, 0x42, 0x42, 3), Other},
+		{"PSP in IPv4", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(1000), body), PSP, 42},
+		{"PSP with IPv4 options", build(t, eth(layers.EthernetTypeIPv4), options, udp(1000), body), PSP, 46},
+		{"PSP in IPv6", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolUDP), udp(1000), body), PSP, 62},
+		{"a later fragment", build(t, eth(layers.EthernetTypeIPv4), later, udp(1000), body), Other, 0},
+		{"from port 1000", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), &layers.UDP{SrcPort: 1000, DstPort: 53}, body), Other, 0},
+		{"IPv4's type, version 6", other(build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(1000), body), 6), Other, 0},
+		{"IPv6's type, version 4", other(build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolUDP), udp(1000), body), 4), Other, 0},
+		{"DNS", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(53), body), Other, 0},
+		{"TCP", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolTCP), &layers.TCP{DstPort: 1000}, body), Other, 0},
+		{"ICMP", build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolICMPv4), &layers.ICMPv4{}, body), Other, 0},
+		{"Falcon without PSP", build(t, eth(layers.EthernetTypeIPv4), ip4(252), body), Other, 0},
+		{"ARP", build(t, eth(layers.EthernetTypeARP), arp()), ARP, 14},
+		{"neighbour solicitation", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), icmp6(135), body), ND, 58},
+		{"neighbour advertisement", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), icmp6(136), body), ND, 58},
+		{"router solicitation", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), icmp6(133), body), ND, 58},
+		{"redirect", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), icmp6(137), body), ND, 58},
+		{"type before neighbour discovery's", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), icmp6(132), body), ICMPv6, 58},
+		{"type behind neighbour discovery's", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), icmp6(138), body), ICMPv6, 58},
+		{"ping", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), icmp6(128), body), ICMPv6, 58},
+		{"MLD", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolIPv6HopByHop), gopacket.Payload(hbh)), ICMPv6, 66},
+		{"PSP behind hop-by-hop options", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolIPv6HopByHop), gopacket.Payload(long)), PSP, 78},
+		{"IPv4 header too short", short, Other, 0},
+		{"LLDP", build(t, eth(layers.EthernetTypeLinkLayerDiscovery), body), Other, 0},
+		{"STP", append(append(append([]byte{}, macB...), macA...), 0, 38, 0x42, 0x42, 3), Other, 0},
 	}
 }
 
+// TestClassify: each frame is what it is from the byte on that shows it, and nothing before. Who
+// describes it says as much as there is.
 func TestClassify(t *testing.T) {
 	for _, s := range frames(t) {
-		if got := Classify(s.frame); got != s.want {
-			t.Errorf("%s: %v, want %v", s.name, got, s.want)
-		}
-		for n := range len(s.frame) { // must not read past the end
-			_ = Classify(s.frame[:n:n])
-			_ = describe(s.frame[:n:n])
+		for n := range len(s.frame) + 1 { // must not read past the end
+			want := s.want
+			if n < s.least {
+				want = Other
+			}
+			f := s.frame[:n:n]
+			if got := Classify(f); got != want {
+				t.Errorf("%s, %d bytes: %v, want %v", s.name, n, got, want)
+			}
+			says := fmt.Sprintf("%d bytes", n)
+			if n >= 14 {
+				says += fmt.Sprintf(", 020000000001 > 020000000002, ethertype %#04x", f[12:14])
+			}
+			switch {
+			case n >= 34 && f[12] == 0x08 && f[13] == 0x00:
+				says += fmt.Sprintf(", IPv4 protocol %d", f[23])
+			case n >= 54 && f[12] == 0x86:
+				says += fmt.Sprintf(", IPv6 next header %d", f[20])
+			}
+			if got := describe(f); got != says {
+				t.Errorf("%s: described as %q, want %q", s.name, got, says)
+			}
 		}
 	}
 }

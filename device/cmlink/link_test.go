@@ -185,24 +185,31 @@ func TestMessagesBothWays(t *testing.T) {
 func TestReconnect(t *testing.T) {
 	b, rb := accepting(t, nil)
 	addr := b.Addr().String()
-	a, ra := dialing(t, addr, nil)
+	var log syncBuffer
+	a, ra := dialing(t, addr, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	for i := range 3 {
+		ra.wait("up 2")
+		rb.wait("up 1")
+		if err := b.Send(1, fmt.Append(nil, i)); err != nil {
+			t.Fatal(err)
+		}
+		ra.wait(fmt.Sprintf("msg 2 %d", i))
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		rb.wait("down 1")
+		ra.wait("down 2")
+		if err := a.Send(2, []byte("x")); !errors.Is(err, ErrDown) {
+			t.Errorf("send while down: %v", err)
+		}
+		await(t, "a peer that is lost again is not told of", func() bool { return strings.Count(log.String(), "peer not reached") > i })
+		if n := strings.Count(log.String(), "peer not reached"); n != i+1 {
+			t.Errorf("%d warnings in %d times:\n%s", n, i+1, log.String())
+		}
+		b, rb = accepting(t, func(c *Config) { c.Listen = addr })
+	}
 	ra.wait("up 2")
-	rb.wait("up 1")
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
-	rb.wait("down 1")
-	ra.wait("down 2")
-	if err := a.Send(2, []byte("x")); !errors.Is(err, ErrDown) {
-		t.Errorf("send while down: %v", err)
-	}
-	b2, rb2 := accepting(t, func(c *Config) { c.Listen = addr })
-	ra.wait("up 2")
-	rb2.wait("up 1")
-	if err := b2.Send(1, []byte("again")); err != nil {
-		t.Fatal(err)
-	}
-	ra.wait("msg 2 again")
+	await(t, "downs are not counted", func() bool { s := a.Stats(); return s.Dialed >= 4 && s.Down >= 3 && s.DialFailed >= 3 })
 }
 
 func TestThreeHosts(t *testing.T) {

@@ -27,8 +27,16 @@ func TestNotes(t *testing.T) {
 	await(t, "no word of waiting", func() bool {
 		return strings.Contains(b.Note(1), "waits for it to dial "+b.Addr().String()) && strings.Contains(log.String(), "the peer does not dial")
 	})
-	lost, _ := dialing(t, "127.0.0.1:1", nil)
-	await(t, "no word of a peer that is not there", func() bool { return strings.Contains(lost.Note(2), "not reached: dial tcp 127.0.0.1:1") })
+	var lostLog syncBuffer
+	lost, _ := dialing(t, "127.0.0.1:1", func(c *Config) {
+		c.Log = slog.New(slog.NewTextHandler(&lostLog, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	await(t, "no word of a peer that is not there", func() bool {
+		return strings.Contains(lost.Note(2), "not reached: dial tcp 127.0.0.1:1") && strings.Count(lostLog.String(), "trying on") >= 3
+	})
+	if text := lostLog.String(); strings.Count(text, "level=WARN") != 1 || !strings.HasPrefix(text[strings.Index(text, "level="):], "level=WARN") {
+		t.Errorf("a peer that is not reached is told of once as a warning:\n%s", text)
+	}
 	if note := lost.Note(9); note != "" {
 		t.Errorf("of no peer: %s", note)
 	}

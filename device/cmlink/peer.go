@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"strconv"
 	"sync"
@@ -115,7 +114,7 @@ func (p *peer) offer(c *tls.Conn) {
 // run keeps the peer connected until the Link closes.
 func (p *peer) run() {
 	ctx := p.shared.ctx
-	backoff, failures := p.shared.cfg.BackoffMin, 0
+	wait, told := newBackoff(p.shared.cfg), false
 	for {
 		conn, err := p.connect(ctx)
 		switch {
@@ -126,25 +125,20 @@ func (p *peer) run() {
 			return
 		case err != nil:
 			level := slog.LevelDebug
-			if failures == 0 {
+			if !told {
 				level = slog.LevelWarn // once; the rest would say the same
 			}
-			failures++
+			told = true
 			p.say("not reached: " + err.Error())
 			p.shared.cfg.Log.Log(ctx, level, "connection management: peer not reached, trying on", "host", p.Host, "addr", p.Addr, "err", err)
 		default:
 			started := time.Now()
 			p.serve(conn, conn.NetConn(), conn.ConnectionState().PeerCertificates[0])
-			failures = 0
-			if time.Since(started) >= p.shared.cfg.BackoffMax {
-				backoff = p.shared.cfg.BackoffMin
-			}
+			told = false
+			wait.lasted(time.Since(started))
 		}
-		if p.dials {
-			if !sleep(ctx, backoff/2+rand.N(backoff)) {
-				return
-			}
-			backoff = min(2*backoff, p.shared.cfg.BackoffMax)
+		if p.dials && !sleep(ctx, wait.next()) {
+			return
 		}
 	}
 }

@@ -23,27 +23,22 @@ type Log struct {
 	Effects *effect.List // where lines wait for the end of the Step; nil: they are written at once
 
 	mu    sync.Mutex
-	left  int64
-	since int64 // left was counted at this time
+	used  int64 // lines of the burst
+	since int64 // used was counted at this time, a full second of the clock
 	lost  uint64
 }
 
 // Line logs a line unless there were too many. now is in ns of any one clock.
 func (l *Log) Line(now int64, level slog.Level, msg string, args ...any) {
 	l.mu.Lock()
-	if gained := (now - l.since) / refill; l.since == 0 || gained > 0 {
-		l.left = min(burst, l.left+gained)
-		if l.since == 0 {
-			l.left = burst
-		}
-		l.since = now
-	}
-	if l.left <= 0 {
+	gained := (now - l.since) / refill
+	l.used, l.since = max(0, l.used-gained), l.since+gained*refill
+	if l.used >= burst {
 		l.lost++
 		l.mu.Unlock()
 		return
 	}
-	l.left--
+	l.used++
 	lost := l.lost
 	l.lost = 0
 	l.mu.Unlock()

@@ -74,6 +74,21 @@ func arrived(t *testing.T, p tap.Port, n int) (payloads [][]byte, frames int) {
 			t.Errorf("IPv4 checksum of % x", f[14:34])
 		}
 		segment, body := got[0].Segment, f[headers:]
+		if check := binary.BigEndian.Uint16(f[headers-2:]); segment != 0 || check != 0 { // else it was sent alone
+			udp := f[headers-8:]
+			pseudo := binary.BigEndian.AppendUint16([]byte{0, 17}, uint16(len(udp)))
+			if headers == 42 {
+				pseudo = append(pseudo, f[26:34]...)
+			} else {
+				pseudo = append(pseudo, f[22:54]...)
+			}
+			if segment != 0 && check != onesSum(pseudo) {
+				t.Errorf("UDP checksum %#x to begin with, want %#x", check, onesSum(pseudo))
+			}
+			if all := append(append(pseudo, udp...), 0); segment == 0 && onesSum(all) != 0xffff {
+				t.Errorf("UDP checksum %#x", check)
+			}
+		}
 		if udpLen := int(binary.BigEndian.Uint16(f[headers-4:])); udpLen != len(body)+8 {
 			t.Errorf("UDP length %d for %d bytes", udpLen, len(body))
 		}

@@ -58,6 +58,62 @@ func TestClaims(t *testing.T) {
 			}
 		}
 	})
+	t.Run("its packets are an answer", func(t *testing.T) {
+		a := met(t)
+		a.Authenticated(start, &Datagram{Src: ipB, From: macB})
+		for now := int64(start + refreshAfter); now < start+refreshAfter+10*second; now += second / 2 {
+			if m := to(t, a, now); m != macB { // it is asked, and does not answer
+				t.Fatalf("after %d s: sends to %x", (now-start)/second, m)
+			}
+			a.Authenticated(now, &Datagram{Src: ipB, From: macB})
+		}
+	})
+	t.Run("it moves", func(t *testing.T) {
+		for _, claimed := range []bool{false, true} {
+			a := met(t)
+			a.Authenticated(start, &Datagram{Src: ipB, From: macB})
+			now := int64(start)
+			if claimed {
+				now += provedFor
+				claim(a, now, macC)
+				to(t, a, now)
+			}
+			a.Authenticated(now, &Datagram{Src: ipB, From: macC})
+			for end := now + second; now < end; now += second / 10 {
+				if m := to(t, a, now); m != macC {
+					t.Fatalf("claimed before: %t, sends to %x", claimed, m)
+				}
+			}
+		}
+	})
+	t.Run("its packets say where it is, of two", func(t *testing.T) {
+		a := met(t)
+		a.Authenticated(start, &Datagram{Src: ipB, From: macB})
+		now := int64(start + provedFor)
+		claim(a, now, macC)
+		a.Authenticated(now, &Datagram{Src: ipB, From: macB}) // while it is tried
+		for end := now + second; now < end; now += second / 10 {
+			if m := to(t, a, now); m != macB {
+				t.Fatalf("sends to %x", m)
+			}
+		}
+	})
+	t.Run("a station with two addresses", func(t *testing.T) {
+		a := met(t)
+		a.Authenticated(start, &Datagram{Src: ipB, From: macB})
+		f, n := payload("x")
+		a.Output(start, ipC, 1, false, f, n)
+		a.Input(start, arpFrame(macA, macC, arp{op: arpReply, senderMAC: macC, senderIP: ipC.As4(), targetMAC: macA, targetIP: ipA.As4()}))
+		a.Authenticated(start, &Datagram{Src: ipC, From: macB})
+		if _, ok := a.Output(start, ipC, 1, false, f, n); !ok || MAC(f[:6]) != macB {
+			t.Fatalf("sends to %x, %t", f[:6], ok)
+		}
+		a.Authenticated(start, &Datagram{Src: ipA, From: macB})                             // of no use: our own
+		a.Authenticated(start, &Datagram{Src: netip.MustParseAddr("10.0.0.9"), From: macB}) // nor one that is not known
+		if len(a.neighbours) != 2 {
+			t.Errorf("%d neighbours", len(a.neighbours))
+		}
+	})
 	t.Run("none of two", func(t *testing.T) {
 		a := met(t)
 		claim(a, start, macC)

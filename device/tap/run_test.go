@@ -1,0 +1,92 @@
+package tap
+
+import (
+	"encoding/binary"
+	"slices"
+	"testing"
+)
+
+// plain returns a frame with a UDP datagram of payload bytes, of one flow, and its headers' length.
+func plain(v6 bool, payload int) (f []byte, headers int) {
+	headers = ethernetLen + ipv4Len + udpLen
+	if v6 {
+		headers = maxHeaders
+	}
+	f = make([]byte, headers+payload)
+	if ip := f[ethernetLen:]; v6 {
+		binary.BigEndian.PutUint16(f[12:], typeIPv6)
+		ip[0], ip[6] = 0x60, 17
+		binary.BigEndian.PutUint16(ip[4:], uint16(len(ip)-ipv6Len))
+	} else {
+		binary.BigEndian.PutUint16(f[12:], typeIPv4)
+		ip[0], ip[9] = 0x45, 17
+		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+	}
+	binary.BigEndian.PutUint16(f[headers-4:], uint16(udpLen+payload))
+	return f, headers
+}
+
+// TestRunsAreOfOneFlow: a frame joins a superframe where its headers are those of the first but for
+// the UDP checksum and, of a shorter one, what follows from its length. Any other byte that differs
+// keeps it out.
+func TestRunsAreOfOneFlow(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		for _, last := range []int{100, 99, 1} {
+			first, headers := plain(v6, 100)
+			udp := headers - udpLen
+			may := []int{udp + 6, udp + 7}
+			if v6 || last < 100 {
+				may = append(may, udp+4, udp+5)
+			}
+			if !v6 && last < 100 {
+				may = append(may, ethernetLen+10, ethernetLen+11)
+			}
+			for i := range headers {
+				f, _ := plain(v6, last)
+				f[i] ^= 0x10
+				want := 1
+				if slices.Contains(may, i) {
+					want = 2
+				}
+				if r := runOf([][]byte{first, f}, 64); r.frames != want || want == 2 && r.total != len(first)+last {
+					t.Errorf("IPv6 %t, %d bytes behind 100, header byte %d is another: %+v", v6, last, i, r)
+				}
+			}
+		}
+	}
+}
+
+// TestRunEnds: a superframe ends at its limit of datagrams and of bytes, at a datagram that is
+// shorter, and before one that is longer or has nothing in it; it may grow when the list ends first.
+func TestRunEnds(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		_, headers := plain(v6, 0)
+		room := ethernetLen + maxPacket - headers // for payloads
+		for name, tc := range map[string]struct {
+			sizes  []int
+			frames int
+			open   bool
+		}{
+			"one":                   {sizes: []int{10}, frames: 1, open: true},
+			"nothing in it":         {sizes: []int{0, 0}, frames: 1},
+			"the next has nothing":  {sizes: []int{10, 0}, frames: 1},
+			"a shorter":             {sizes: []int{10, 9, 9}, frames: 2},
+			"a longer":              {sizes: []int{10, 11}, frames: 1},
+			"as many as may be":     {sizes: []int{1, 1, 1, 1}, frames: 4},
+			"one more":              {sizes: []int{1, 1, 1, 1, 1}, frames: 4},
+			"as much as may be":     {sizes: []int{room - room/2, room / 2}, frames: 2},
+			"a byte more":           {sizes: []int{room - room/2, room/2 + 1}, frames: 1},
+			"as much with the next": {sizes: []int{room / 3, room / 3}, frames: 2, open: true},
+			"a byte more with it":   {sizes: []int{room/3 + 1, room/3 + 1}, frames: 2},
+		} {
+			var list [][]byte
+			for _, n := range tc.sizes {
+				f, _ := plain(v6, n)
+				list = append(list, f)
+			}
+			if r := runOf(list, 4); r.frames != tc.frames || r.open != tc.open {
+				t.Errorf("IPv6 %t, %s: %+v, want %d, open %t", v6, name, r, tc.frames, tc.open)
+			}
+		}
+	}
+}
