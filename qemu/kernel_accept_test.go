@@ -3,6 +3,8 @@ package qemu
 import (
 	"errors"
 	"net"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/mdlayher/vsock"
@@ -22,6 +24,11 @@ func (l *listed) Accept() (net.Conn, error) {
 
 func (l *listed) Close() error   { return nil }
 func (l *listed) Addr() net.Addr { return nil }
+
+// failing is a listener that accepts nobody.
+type failing struct{ net.Listener }
+
+func (failing) Accept() (net.Conn, error) { return nil, syscall.EMFILE }
 
 // from is a connection of a peer.
 type from struct {
@@ -52,6 +59,10 @@ func TestKernelRefuses(t *testing.T) {
 	}
 	s.Close()
 	if _, err := a.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	a.l = failing{}
+	if _, err := a.Accept(); !errors.Is(err, syscall.EMFILE) || !strings.Contains(err.Error(), "vsock port 5: ") {
 		t.Error(err)
 	}
 }

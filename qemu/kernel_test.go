@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -114,6 +115,16 @@ func TestKernelVsockConfig(t *testing.T) {
 				a.Close()
 			}
 		}
+	}
+	guests := []GuestRAM{{CID: 3, Ranges: []RAMRange{{0, 0x1000, 0}}}, {CID: 4}}
+	switch a, err := ListenVsock(0x7fee0002, guests); {
+	case err == nil:
+		if addr := a.Addr(); addr != "vsock:2146304002" {
+			t.Errorf("listens on %s", addr)
+		}
+		a.Close()
+	case errors.Unwrap(err) == nil || !strings.Contains(err.Error(), "vsock port 2146304002: ") || !strings.Contains(err.Error(), "modprobe vhost_vsock"):
+		t.Errorf("no kernel vsock: %v", err)
 	}
 }
 

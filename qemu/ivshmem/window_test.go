@@ -350,7 +350,13 @@ func TestNextUser(t *testing.T) {
 			t.Error("old records are still there")
 		}
 		g.ring = ring.NewProducer(ring.Mem(g.bells()), bellsLayout)
+		if records, err := b.Arm(); records || err != nil {
+			t.Errorf("records in an empty ring: %t, %v", records, err)
+		}
 		g.ringOne(t, 2)
+		if records, err := b.Arm(); !records || err != nil {
+			t.Errorf("no records in a ring with one: %t, %v", records, err)
+		}
 		var d abi.Doorbell
 		if d.Unmarshal(next(t, b, buf)); d.Index != 2 {
 			t.Errorf("record %d", d.Index)
