@@ -30,10 +30,10 @@ const (
 	protoICMP = 58
 	portPSP   = 1000
 
-	// The least that transport looks at.
-	udpLen    = 8
-	icmpLen   = 4
-	optionLen = 8 // of the hop-by-hop options' beginning
+	// The shortest packets that show what they are.
+	leastIPv4 = 28 // a UDP header behind it
+	leastIPv6 = 44 // the beginning of an ICMPv6 message
+	leastMLD  = 52 // of one behind hop-by-hop options
 )
 
 // Classify says what an Ethernet frame is. A fragment that does not begin its
@@ -47,7 +47,7 @@ func Classify(frame []byte) Class {
 	case etherARP:
 		return ARP
 	case etherIPv4:
-		if len(p) < 20+udpLen || p[0]>>4 != 4 || p[0]&15 < 5 {
+		if len(p) < leastIPv4 || p[0]>>4 != 4 || p[0]&15 < 5 {
 			return Other
 		}
 		if binary.BigEndian.Uint16(p[6:])&0x1fff != 0 {
@@ -55,12 +55,12 @@ func Classify(frame []byte) Class {
 		}
 		return transport(p[9], p, int(p[0]&15)*4)
 	case etherIPv6:
-		if len(p) < 40+icmpLen || p[0]>>4 != 6 {
+		if len(p) < leastIPv6 || p[0]>>4 != 6 {
 			return Other
 		}
 		next, at := p[6], 40
-		if next == protoHBH && len(p) >= 40+optionLen+icmpLen { // MLD has it
-			next, at = p[40], 40+optionLen+8*int(p[41])
+		if next == protoHBH && len(p) >= leastMLD { // MLD has it
+			next, at = p[40], 48+8*int(p[41])
 		}
 		return transport(next, p, at)
 	}
@@ -70,11 +70,12 @@ func Classify(frame []byte) Class {
 // transport says what a packet is by its protocol, which begins at a byte of it.
 func transport(proto uint8, packet []byte, at int) Class {
 	switch {
-	case proto == protoUDP && len(packet) >= at+udpLen && binary.BigEndian.Uint16(packet[at+2:]) == portPSP:
+	case proto == protoUDP && len(packet) >= at+8 && binary.BigEndian.Uint16(packet[at+2:]) == portPSP:
 		return PSP
-	case proto == protoICMP && len(packet) >= at+icmpLen && packet[at] >= 133 && packet[at] <= 137:
-		return ND
-	case proto == protoICMP && len(packet) >= at+icmpLen:
+	case proto == protoICMP && len(packet) >= at+4:
+		if typ := packet[at]; typ >= 133 && typ <= 137 {
+			return ND
+		}
 		return ICMPv6
 	}
 	return Other

@@ -76,6 +76,7 @@ func frames(t testing.TB) []sample {
 	later.FragOffset = 100
 	other := func(f []byte, version byte) []byte { f[14] = f[14]&15 | version<<4; return f }
 	long := append([]byte{17, 1, 1, 12, 15: 0}, 0xc0, 1, 1000>>8, 1000&255, 0, 8, 0, 0)
+	longND := append([]byte{58, 1, 1, 12, 15: 0}, 136, 0, 0, 0)
 	short := build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(1000), body)
 	short[14] = 4<<4 | 4
 	copy(short[14+16:], short[14+20:14+28]) // there a header of that length would end
@@ -102,6 +103,7 @@ func frames(t testing.TB) []sample {
 		{"ping", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), icmp6(128), body), ICMPv6, 58},
 		{"MLD", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolIPv6HopByHop), gopacket.Payload(hbh)), ICMPv6, 66},
 		{"PSP behind hop-by-hop options", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolIPv6HopByHop), gopacket.Payload(long)), PSP, 78},
+		{"ICMPv6 behind such", build(t, eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolIPv6HopByHop), gopacket.Payload(longND)), ND, 74},
 		{"IPv4 header too short", short, Other, 0},
 		{"LLDP", build(t, eth(layers.EthernetTypeLinkLayerDiscovery), body), Other, 0},
 		{"STP", append(append(append([]byte{}, macB...), macA...), 0, 38, 0x42, 0x42, 3), Other, 0},

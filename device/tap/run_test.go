@@ -68,6 +68,7 @@ func TestRunEnds(t *testing.T) {
 			open   bool
 		}{
 			"one":                   {sizes: []int{10}, frames: 1, open: true},
+			"nothing in one":        {sizes: []int{0}, frames: 1},
 			"nothing in it":         {sizes: []int{0, 0}, frames: 1},
 			"the next has nothing":  {sizes: []int{10, 0}, frames: 1},
 			"a shorter":             {sizes: []int{10, 9, 9}, frames: 2},
@@ -86,6 +87,51 @@ func TestRunEnds(t *testing.T) {
 			}
 			if r := runOf(list, 4); r.frames != tc.frames || r.open != tc.open {
 				t.Errorf("IPv6 %t, %s: %+v, want %d, open %t", v6, name, r, tc.frames, tc.open)
+			}
+		}
+	}
+}
+
+// TestNoRunOfShortFrames: what is too short to have its headers, and something behind them, is in no
+// superframe.
+func TestNoRunOfShortFrames(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		whole, headers := plain(v6, 1)
+		for n := range headers + 1 {
+			f := slices.Clone(whole[:n:n])
+			if ip := n - ethernetLen; !v6 && ip >= ipv4Len {
+				binary.BigEndian.PutUint16(f[ethernetLen+2:], uint16(ip))
+			} else if v6 && ip >= ipv6Len {
+				binary.BigEndian.PutUint16(f[ethernetLen+4:], uint16(ip-ipv6Len))
+			}
+			for i, list := range [][][]byte{{f}, {whole, f}, {f, whole}} {
+				if r := runOf(list, 64); r.frames != 1 || i == 0 && (r.open || r.headers != 0) {
+					t.Errorf("IPv6 %t, %d bytes, list %d: %+v", v6, n, i, r)
+				}
+			}
+		}
+	}
+}
+
+// TestHeaderChecksums: the IPv4 header of a superframe, and those of the frames cut from it, add up
+// to nothing, whatever is in them (RFC 1071).
+func TestHeaderChecksums(t *testing.T) {
+	first, headers := plain(false, 10)
+	first[ethernetLen+8] = 255
+	whole := make([]byte, headers+20)
+	cut, vnet := slices.Clone(whole), make([]byte, vnetHeaderLen)
+	for id := range 1 << 16 {
+		binary.BigEndian.PutUint16(first[ethernetLen+4:], uint16(id))
+		putHeaders(vnet, whole[:headers], first, len(whole), headers)
+		if n := Cut(cut, whole, 10, 1); n != len(first) {
+			t.Fatalf("a frame of %d bytes", n)
+		}
+		if n := Cut(cut, whole, 10, 2); n != 0 {
+			t.Fatalf("%d bytes behind the last", n)
+		}
+		for i, f := range [][]byte{whole, cut} {
+			if ip := f[ethernetLen : ethernetLen+ipv4Len]; sum(0, ip)%0xffff != 0 {
+				t.Fatalf("frame %d: % x", i, ip)
 			}
 		}
 	}

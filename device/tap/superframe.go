@@ -88,7 +88,7 @@ func runOf(frames [][]byte, limit int) run {
 		}
 		f := frames[r.frames]
 		payload := len(f) - r.headers
-		if payload <= 0 || len(f) > len(first) || r.total+payload > most || headersOf(f) != r.headers || !sameFlow(first, f, r.headers) {
+		if len(f) > len(first) || r.total+payload > most || headersOf(f) != r.headers || !sameFlow(first, f, r.headers) {
 			break
 		}
 		r.total += payload

@@ -44,6 +44,9 @@ func TestClaims(t *testing.T) {
 		a := met(t)
 		a.Authenticated(start, &Datagram{Src: ipB, From: macB})
 		claim(a, start+provedFor, macC)
+		if m := to(t, a, start+provedFor+rivalEvery-1); m != macB {
+			t.Errorf("tries %x at once", m)
+		}
 		seen := map[MAC]int{}
 		for now := int64(start + provedFor); now < start+provedFor+second; now += second / 10 {
 			seen[to(t, a, now)]++
@@ -132,18 +135,31 @@ func TestClaims(t *testing.T) {
 		f, n := payload("x")
 		s.Output(start, far, 1, false, f, n)
 		claim(s, start, macB)
-		out := make([]byte, 1514)
+		out, asked := make([]byte, 1514), 0
 		for now := int64(start); now < start+50*second; now += second {
 			s.Authenticated(now, &Datagram{Src: far, From: macC}) // a router's packets may come from another address than it answers with
 			claim(s, now, macC)
 			s.Advance(now)
 			for k := s.Next(out); k > 0; k = s.Next(out) {
 				if a, ok := parseARP(out[ethLen:k]); ok && a.op == arpRequest && MAC(out[:6]) == macB {
+					asked++
 					claim(s, now, macB)
 				}
 			}
 			if _, ok := s.Output(now, far, 1, false, f, n); !ok || MAC(f[:6]) != macB {
 				t.Fatalf("sends to %x", f[:6])
+			}
+		}
+		if asked != 50 {
+			t.Errorf("asked %d times, want once for each time that another claims its address", asked)
+		}
+		for now := int64(start + 50*second); ; now += second / 2 { // it answers no more
+			claim(s, now, macC)
+			if s.Advance(now); len(s.neighbours) == 0 {
+				break
+			}
+			if now > start+60*second {
+				t.Fatal("it stays for ever")
 			}
 		}
 	})

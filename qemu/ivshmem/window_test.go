@@ -340,7 +340,7 @@ func TestNextUser(t *testing.T) {
 	g := meet(t, w)
 	g.ringOne(t, 1)
 	g.kick()
-	buf := make([]byte, 64)
+	buf := make([]byte, abi.DoorbellSize)
 	for range 3 {
 		b, err := w.Listen()
 		if err != nil {
@@ -358,7 +358,10 @@ func TestNextUser(t *testing.T) {
 			t.Errorf("no records in a ring with one: %t, %v", records, err)
 		}
 		var d abi.Doorbell
-		if d.Unmarshal(next(t, b, buf)); d.Index != 2 {
+		if n, err := b.Take(buf); n != len(buf) || err != nil {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+		if d.Unmarshal(buf); d.Index != 2 {
 			t.Errorf("record %d", d.Index)
 		}
 		b.Close()
