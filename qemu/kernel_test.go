@@ -156,7 +156,9 @@ func TestGuestRAMFile(t *testing.T) {
 	if string(b[:]) != "two pa" {
 		t.Errorf("%q", b)
 	}
-	if _, err := (GuestRAM{CID: 3, File: file, Ranges: []RAMRange{{Size: 0x4000}}}).mapInto(&r); err == nil || !strings.Contains(err.Error(), "passes the end") {
-		t.Errorf("range behind the file: %v", err)
+	for _, behind := range []RAMRange{{Size: 0x4000}, {Size: 0x2000, Offset: 0x2000}, {Size: 0x1000, Offset: 0x3000}} {
+		if _, err := (GuestRAM{CID: 3, File: file, Ranges: []RAMRange{behind}}).mapInto(&r); err == nil || !strings.Contains(err.Error(), "passes the end") {
+			t.Errorf("%+v, which is behind the file: %v", behind, err)
+		}
 	}
 }
