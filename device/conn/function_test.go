@@ -261,6 +261,36 @@ func TestBehind(t *testing.T) {
 	}
 }
 
+// TestWireSelfInVain: a queue pair that is its own peer asks for a CID. If it has ended by the time
+// there is one, or it is of no use, the CID goes back; if there is none, nothing is left of the attempt.
+func TestWireSelfInVain(t *testing.T) {
+	for _, x := range []struct {
+		name  string
+		ended bool
+		err   error
+		want  []string
+	}{
+		{"ended", true, nil, []string{"take", "give 77"}},
+		{"another shard's CID", false, nil, []string{"take", "give 77"}},
+		{"no CID", false, cm.ErrNotFound, []string{"take"}},
+		{"neither", true, cm.ErrNotFound, []string{"take"}},
+	} {
+		_, a, f := newFunction(t, true)
+		q := &verbs.QP{}
+		f.wireSelf(q)
+		if !f.pending(q.Number()) {
+			t.Errorf("%s: nothing is asked", x.name)
+		}
+		if x.ended {
+			f.EndQP(2, q.Number())
+		}
+		a.answer(f, 77, x.err)
+		if got := a.take(); !slices.Equal(got, x.want) || f.pending(q.Number()) {
+			t.Errorf("%s: asked %v, want %v; still pending: %t", x.name, got, x.want, f.pending(q.Number()))
+		}
+	}
+}
+
 // TestCommandsRefuse: commands that name what is not there, or the NICs' own, are refused before
 // the connection manager is asked.
 func TestCommandsRefuse(t *testing.T) {

@@ -16,7 +16,7 @@ func TestSumOfActs(t *testing.T) {
 // TestActsAreCounted: a profile counts each thing it did, once; and what it has wait does so for no
 // longer than its bounds.
 func TestActsAreCounted(t *testing.T) {
-	now, end := falcon.Time(1e9), falcon.Time(0)
+	now := falcon.Time(1e9)
 	p := newProfile(HostileProfile, 1)
 	x := &injection{now: &now, profile: p}
 	var want Acts
@@ -27,7 +27,7 @@ func TestActsAreCounted(t *testing.T) {
 		}
 	}
 	for range 1000 {
-		now += mostLate
+		now += 3 * mostLate
 		// An event of a completion queue is late or not, and comes once more or not.
 		x.late = x.late[:0]
 		taken := p.event(x, lateEvent{cqn: 1})
@@ -40,16 +40,24 @@ func TestActsAreCounted(t *testing.T) {
 		for _, e := range x.late {
 			soon("an event", e.at, mostLate)
 		}
-		// Another event is late or not, and keeps its place behind those before it.
+		// Other events are late or not, and keep their order.
 		x.late = x.late[:0]
-		if taken = p.event(x, lateEvent{async: &abi.AsyncEvent{}}); taken {
+		first, second := &abi.AsyncEvent{Number: 1}, &abi.AsyncEvent{Number: 2}
+		taken = p.event(x, lateEvent{async: first})
+		if taken {
 			want.LateEvents++
-			soon("an event", x.late[0].at, mostLate)
 		}
-		if (len(x.late) == 1) != taken || p.lastAsync < end {
-			t.Errorf("taken %t: %d events wait; the last until %d, another before until %d", taken, len(x.late), p.lastAsync, end)
+		if p.event(x, lateEvent{async: second}) {
+			want.LateEvents++
+		} else if taken {
+			t.Error("an event overtakes another that waits")
 		}
-		end = p.lastAsync
+		for i, e := range x.late {
+			soon("an event", e.at, mostLate)
+			if taken && e.async != []*abi.AsyncEvent{first, second}[i] {
+				t.Error("events that wait change places")
+			}
+		}
 		if at := p.adminDelay(now); at != 0 {
 			want.LateCommands++
 			soon("a command", at, mostCommand)
@@ -64,9 +72,11 @@ func TestActsAreCounted(t *testing.T) {
 		if p.stuck(now) {
 			want.Dozes++
 			soon("a doze", p.dozeUntil, mostDoze)
-			if at := p.dozeUntil; !p.stuck(at-1) || p.stuck(at) || p.deadline() != at {
-				t.Error("a doze does not last until its end, with some time to the next")
+			at, next := p.dozeUntil, p.nextDoze
+			if !p.stuck(at-1) || p.stuck(at) || p.deadline() != at || p.stuck(next-1) || !p.stuck(next) {
+				t.Error("a doze does not last until its end, or the time to the next does not")
 			}
+			want.Dozes++
 		}
 	}
 	if p.did != want || want.Spurious < 100 || want.LateEvents < 100 || want.LateCommands < 100 || want.Holds < 100 || want.Dozes < 100 {

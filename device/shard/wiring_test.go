@@ -102,6 +102,9 @@ func testWiredToItself(t *testing.T) {
 	if cqe := a.done(); cqe.Status != abi.WCSuccess || !bytes.Equal(a.data()[4096:4105], []byte("to myself")) {
 		t.Fatalf("%s, %q", cqe.Status, a.data()[4096:4105])
 	}
+	if n, _ := v.core(a.shard()).Manager.CIDs(uint32(a.fn.ID)); n != 1 {
+		t.Errorf("%d CIDs in use", n)
+	}
 	a.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: a.qpn})
 	settled(t, v)
 }
