@@ -93,6 +93,21 @@ func TestWindow(t *testing.T) {
 	})
 }
 
+// TestWindowToRead: a window for READs needs a region that may be bound, and no other right of it.
+func TestWindowToRead(t *testing.T) {
+	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
+	m := p.hosts[1].register(p.pd[1], 4096, abi.AccessMWBind)
+	fill(m.bytes(), 5)
+	key := incKey(p.hosts[1].window(p.pd[1]))
+	p.b.postBind(key, abi.BindMW{Addr: m.addr, Length: 100, LKey: m.key, Access: abi.AccessRemoteRead})
+	success(t, p.b.send.wait(1))
+	p.a.post(abi.SendWQE{Opcode: abi.OpRead, Flags: abi.SendSignaled, RemoteAddr: m.addr, RKey: key}, p.ma.sge(0, 100))
+	success(t, p.a.send.wait(1))
+	if !bytes.Equal(p.ma.bytes()[:100], m.bytes()[:100]) {
+		t.Error("wrong bytes read")
+	}
+}
+
 // TestWindowRights: a window gives what its binding gave, to the peer of its queue pair alone.
 func TestWindowRights(t *testing.T) {
 	for _, c := range []struct {
@@ -154,6 +169,10 @@ func TestBindRefusals(t *testing.T) {
 		{"writable on read-only", func(p *pair, m *region, key uint32) {
 			ro := p.hosts[1].register(p.pd[1], 4096, abi.AccessMWBind)
 			p.b.postBind(key, abi.BindMW{Addr: ro.addr, Length: 8, LKey: ro.key, Access: abi.AccessRemoteWrite})
+		}, abi.WCMWBindErr},
+		{"atomics on read-only", func(p *pair, m *region, key uint32) {
+			ro := p.hosts[1].register(p.pd[1], 4096, abi.AccessMWBind)
+			p.b.postBind(key, abi.BindMW{Addr: ro.addr, Length: 8, LKey: ro.key, Access: abi.AccessRemoteAtomic})
 		}, abi.WCMWBindErr},
 		{"region of another domain", func(p *pair, m *region, key uint32) {
 			pd, _ := p.hosts[1].fn.AllocPD()
@@ -360,6 +379,10 @@ func TestWindowEnds(t *testing.T) {
 		key := incKey(p.hosts[1].window(p.pd[1]))
 		p.b.postBind(key, abi.BindMW{Addr: m.addr, Length: 8, LKey: m.key, Access: abi.AccessRemoteRead})
 		success(t, p.b.send.wait(1))
+		for range 3 {
+			p.b.postBind(incKey(p.hosts[1].window(p.pd[1])), abi.BindMW{Addr: m.addr, Length: 8, LKey: m.key, Access: abi.AccessRemoteRead})
+			success(t, p.b.send.wait(1))
+		}
 		other := p.hosts[1].createQP(p.pd[1], qpConfig{})
 		away := p.hosts[0].createQP(p.pd[0], qpConfig{})
 		p.connect(away, other, true)

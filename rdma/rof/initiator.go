@@ -89,9 +89,8 @@ func (i *initiator) release(s *segment) {
 
 // tagged returns the segment a tag names, nil when it was dropped.
 func (i *initiator) tagged(tag uint64) *segment {
-	n := uint32(tag)
-	if uint32(tag>>32) != i.epoch || n >= uint32(len(i.segments)) {
+	if uint32(tag>>32) != i.epoch {
 		return nil
 	}
-	return i.segments[n]
+	return i.segments[uint32(tag)]
 }

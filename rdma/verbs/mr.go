@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 
+	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -30,10 +31,11 @@ type MR struct {
 	fast    int // of AllocMR: most pages it may have; 0: of RegMR
 	windows int // bound to it
 	window  bool
-	parent  *MR       // region of a bound window
-	bound   *Bindings // of a bound window of type 2: only the peer of their queue pair may use it
-	type1   bool      // a window for the peers of all queue pairs of its protection domain
-	shift   uint64    // of the window's first byte in the region
+	parent  *MR           // region of a bound window
+	bound   *Bindings     // of a bound window of type 2: only the peer of their queue pair may use it
+	beside  list.Node[MR] // its place among them
+	type1   bool          // a window for the peers of all queue pairs of its protection domain
+	shift   uint64        // of the window's first byte in the region
 }
 
 // validAccess is every access right that can be asked for.
@@ -109,9 +111,7 @@ func (m *MR) unbind() {
 	if m.valid {
 		m.valid = false
 		m.parent.windows--
-		if !m.type1 {
-			m.bound.windows--
-		}
+		m.beside.Remove()
 	}
 }
 

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -19,7 +20,7 @@ import (
 // low byte.
 
 // Bindings are the windows bound to one queue pair, for which they stand here.
-type Bindings struct{ windows int }
+type Bindings struct{ windows list.List[MR] }
 
 // windows are the memory windows among the regions of a function, as a kind of their own.
 type windows struct{ of *Regions }
@@ -94,7 +95,7 @@ func (r *Regions) bind(pd *PD, to *Bindings, rkey uint32, b *abi.BindMW) abi.WCS
 	}
 	if w.unbind(); !w.type1 {
 		bound.bound = to
-		to.windows++
+		to.windows.PushBack(&bound.beside, bound)
 	}
 	if b.Access&abi.AccessZeroBased != 0 {
 		bound.iova = 0
@@ -104,16 +105,11 @@ func (r *Regions) bind(pd *PD, to *Bindings, rkey uint32, b *abi.BindMW) abi.WCS
 	return abi.WCSuccess
 }
 
-// unbindAll ends the bindings to a queue pair.
-func (r *Regions) unbindAll(b *Bindings) {
-	if b.windows == 0 {
-		return
+// unbindAll ends the bindings to the queue pair.
+func (b *Bindings) unbindAll() {
+	for m := b.windows.First(); m != nil; m = b.windows.First() {
+		m.unbind()
 	}
-	r.table.Each(func(m *MR) {
-		if m.window && m.bound == b {
-			m.unbind()
-		}
-	})
 }
 
 // invalidate makes a key of the queue pair's own side invalid: a window bound to it, or a region,

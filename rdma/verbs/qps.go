@@ -57,7 +57,7 @@ func (q *QP) destroy(now vtime.Time) {
 	q.stopWork()
 	q.leaveConn(now)
 	q.state = abi.QPStateReset
-	q.regions.unbindAll(&q.windows)
+	q.windows.unbindAll()
 	q.in.groups.forget(q)
 	if q == q.in.gsi {
 		q.in.gsi = nil

@@ -79,7 +79,7 @@ func (q *QP) reset(now vtime.Time) {
 	q.leaveConn(now)
 	q.sq.Reset()
 	q.rq.Reset()
-	q.regions.unbindAll(&q.windows)
+	q.windows.unbindAll()
 	q.attr = defaultAttributes(q.owner.Limits())
 	q.state = abi.QPStateReset
 }
