@@ -155,6 +155,7 @@ func TestHeaderChecks(t *testing.T) {
 	s.want(s.receive(h.Append(nil)), wire.DropProtocol)
 	h = s.header(wire.TypePullData, 200, 1, false)
 	h.CID++
+	s.e.Prefetch(h.CID) // whoever is meant
 	s.want(s.receive(h.Append(nil)), wire.DropUnknownCID)
 	s.want(s.receive(nil), wire.DropShort)
 	s.want(s.pullRequest(500, 6, false), wire.DropRSN)

@@ -75,6 +75,20 @@ func TestFunctionsShareBytes(t *testing.T) {
 	}
 }
 
+// TestConnectionsTakeTurns: the connections of a function send a packet each, though each was told
+// of every one of its requests.
+func TestConnectionsTakeTurns(t *testing.T) {
+	f := newFairness(t)
+	f.function(1, 3, 20, 512, nil)
+	var order, want []uint32
+	for i := range uint32(60) {
+		_, c := f.e.Transmit(f.now, f.buf[:])
+		order = append(order, c.Config().LocalCID)
+		want = append(want, 1<<8|i%3)
+	}
+	equal(t, "order of connections", order, want)
+}
+
 // TestFunctionsShareByWeight: of bytes, whatever number of connections each has; a new weight holds
 // at once, and for connections opened later.
 func TestFunctionsShareByWeight(t *testing.T) {

@@ -162,14 +162,31 @@ func TestReclaimFromSilentPeer(t *testing.T) {
 			t.Errorf("%d of %d delivered", n, wire.DataWindow)
 		}
 	})
+	t.Run("each in its time", func(t *testing.T) {
+		s := newTarget()
+		s.want(s.pushData(201, 8, false), wire.DropNone)
+		s.advance(30 * ms)
+		s.want(s.pushData(202, 9, false), wire.DropNone)
+		s.advance(20 * ms)
+		s.want(s.pushData(203, 10, false), wire.DropNone)
+		for i, d := range []falcon.Time{49 * ms, 2 * ms, 28 * ms, 2 * ms, 18 * ms, 2 * ms} {
+			s.advance(d)
+			if st := s.e.Stats(); st.Reclaimed != uint64(i+1)/2 {
+				t.Errorf("%d reclaimed after %d ms", st.Reclaimed, s.now/ms-1)
+			}
+		}
+	})
 	t.Run("not ready", func(t *testing.T) {
 		s := newTarget()
 		code[7] = wire.NackRNR
 		s.want(s.pushData(200, 7, false), wire.DropNone)
 		s.want(s.pushData(201, 8, false), wire.DropNotReady)
+		if n := s.e.Stats().RxContexts; n != 2 {
+			t.Fatalf("%d contexts held", n)
+		}
 		s.advance(101 * ms)
-		if !empty(s) {
-			t.Fatal("pushes that were told to come again are held")
+		if st := s.e.Stats(); !empty(s) || st.Reclaimed != 2 {
+			t.Fatalf("pushes that were told to come again are held, or %d reclaimed", st.Reclaimed)
 		}
 		clear(code)
 		s.want(s.pushData(201, 8, false), wire.DropNotReady)
@@ -184,8 +201,8 @@ func TestReclaimFromSilentPeer(t *testing.T) {
 		code[7] = wire.NackCIE
 		s.want(s.pushData(200, 7, false), wire.DropNone)
 		s.advance(101 * ms)
-		if !empty(s) {
-			t.Fatal("a refused push is held")
+		if st := s.e.Stats(); !empty(s) || st.Reclaimed != 1 {
+			t.Fatalf("a refused push is held, or %d reclaimed", st.Reclaimed)
 		}
 		s.want(s.pushData(200, 7, false), wire.DropDuplicate) // never delivered twice
 		s.want(s.resync(200, 7, wire.TypePushData), wire.DropDuplicate)
@@ -197,8 +214,8 @@ func TestReclaimFromSilentPeer(t *testing.T) {
 		s := newTarget()
 		s.want(s.pullRequest(501, 8, false), wire.DropNone)
 		got := only(s.advance(101*ms), wire.TypeResync)
-		if !empty(s) || len(got) == 0 {
-			t.Fatalf("%d contexts, %d Resyncs", s.e.Stats().RxContexts, len(got))
+		if st := s.e.Stats(); !empty(s) || len(got) == 0 || st.Reclaimed != 1 {
+			t.Fatalf("%d contexts, %d Resyncs, %d reclaimed", st.RxContexts, len(got), st.Reclaimed)
 		}
 		if r, _ := wire.ParseResync(got[0].Packet); r.Original != wire.TypePullData || r.Code != wire.ResyncTimeout || r.RSN != 8 {
 			t.Errorf("Resync %+v", r)
@@ -219,9 +236,16 @@ func TestReclaimFromSilentPeer(t *testing.T) {
 		s := newSingle(t, profile, func(cfg *falcon.ConnConfig) { cfg.Credits = node })
 		node.Starve(true)
 		s.want(s.pullRequest(500, 7, false), wire.DropNone)
-		s.advance(201 * ms)
-		if st := s.e.Stats(); st.TxContexts != 0 || s.count(falcon.EvResponseDone) != 1 {
-			t.Errorf("%d contexts, %d responses done", st.TxContexts, s.count(falcon.EvResponseDone))
+		s.advance(50 * ms)
+		s.want(s.pullRequest(501, 8, false), wire.DropNone)
+		for i, d := range []falcon.Time{49 * ms, 2 * ms, 48 * ms, 2 * ms} {
+			s.advance(d)
+			if n := s.count(falcon.EvResponseDone); n != (i+1)/2 {
+				t.Errorf("%d responses done after %d ms", n, s.now/ms-1)
+			}
+		}
+		if st := s.e.Stats(); st.TxContexts != 0 || s.count(falcon.EvResponseDone) != 2 || st.Reclaimed != 2 {
+			t.Errorf("%d contexts, %d responses done, %d reclaimed", st.TxContexts, s.count(falcon.EvResponseDone), st.Reclaimed)
 		}
 	})
 }

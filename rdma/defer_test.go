@@ -45,7 +45,7 @@ func TestRNRRetriesOfOneMessage(t *testing.T) {
 	for i := range n {
 		p.a.post(abi.SendWQE{WRID: uint64(i), Opcode: abi.OpSend, Flags: abi.SendSignaled}, p.ma.sge(0, 100))
 	}
-	for i := range n {
+	for i := range 2 * n { // while others follow, too
 		before := p.hosts[0].fn.Stats().RNRRx
 		p.settle(60e6) // two answers for the oldest
 		if p.hosts[0].fn.Stats().RNRRx == before {
@@ -53,6 +53,9 @@ func TestRNRRetriesOfOneMessage(t *testing.T) {
 		}
 		p.b.receive(uint64(i), p.mb.sge(0, 4096))
 		success(t, p.a.send.wait(1))
+		if i < n {
+			p.a.post(abi.SendWQE{WRID: uint64(n + i), Opcode: abi.OpSend, Flags: abi.SendSignaled}, p.ma.sge(0, 100))
+		}
 	}
 }
 

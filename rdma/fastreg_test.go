@@ -2,9 +2,11 @@ package rdma
 
 import (
 	"bytes"
+	"encoding/binary"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // postRegMR posts a request to give a region its memory, under a new key.
@@ -112,6 +114,76 @@ func TestFastRegisterRefused(t *testing.T) {
 	} {
 		if _, st := h.fn.AllocMR(&c); st != want {
 			t.Errorf("%+v: %v", c, st)
+		}
+	}
+}
+
+// TestFastRegisterPageLists: the page lists of regions take no more host memory than the function
+// may use; a region that is supplied again needs only what it takes beyond its last list.
+func TestFastRegisterPageLists(t *testing.T) {
+	p := newPair(t, true, 16384, worldConfig{}, qpConfig{privileged: true})
+	h := p.hosts[1]
+	// supply posts a request to give a region so many pages that do not lie side by side, by a queue
+	// pair of its own, and returns the region's new key.
+	supply := func(key uint32, pages int) (uint32, abi.WCStatus) {
+		q, peer := h.createQP(p.pd[1], qpConfig{privileged: true}), p.hosts[0].createQP(p.pd[0], qpConfig{})
+		p.connect(peer, q, true)
+		list := h.alloc(abi.PageSize)
+		for i := range pages {
+			binary.LittleEndian.PutUint64(h.bytes(list+uint64(8*i), 8), arenaBase+uint64(2*(pages-i))*abi.PageSize)
+		}
+		key = incKey(key)
+		q.postRegMR(key, abi.FastReg{Length: uint64(pages * abi.PageSize), Pages: list, Access: allAccess})
+		return key, q.send.wait(1)[0].Status
+	}
+	free := func() uint32 {
+		keys, st := h.fn.AllocMR(&abi.AllocMR{PDN: p.pd[1], MaxPages: 16})
+		ok(t, st)
+		return keys.RKey
+	}
+	took := func(pages int) (key uint32, n int) {
+		n = h.fn.PageListBytes()
+		key, st := supply(free(), pages)
+		if n = h.fn.PageListBytes() - n; st != abi.WCSuccess || n == 0 {
+			t.Fatalf("%v, and the list takes %d bytes", st, n)
+		}
+		return key, n
+	}
+	_, two := took(2)
+	before := h.fn.PageListBytes()
+	first, four := took(4)
+	valid := true
+	h.fn.SetLimits(verbs.Limits{PageListBytes: before + 2*four})
+	for _, c := range []struct {
+		name  string
+		again bool
+		pages int
+		want  abi.WCStatus
+		bytes int // of all lists, then
+	}{
+		{"all that is left, and more", false, 5, abi.WCMWBindErr, four},
+		{"all that is left", false, 4, abi.WCSuccess, 2 * four},
+		{"nothing is left", false, 2, abi.WCMWBindErr, 2 * four},
+		{"the same again", true, 4, abi.WCSuccess, 2 * four},
+		{"more than before", true, 5, abi.WCMWBindErr, 2 * four},
+		{"less than before", true, 2, abi.WCSuccess, four + two},
+	} {
+		key := first
+		switch {
+		case !c.again:
+			key = free()
+		case valid:
+			p.b.postInvalidate(first)
+			success(t, p.b.send.wait(1))
+		}
+		got, st := supply(key, c.pages)
+		if n := h.fn.PageListBytes() - before; st != c.want || n != c.bytes {
+			t.Errorf("%s: %v with %d bytes of lists, want %v with %d", c.name, st, n, c.want, c.bytes)
+		}
+		if c.again {
+			if valid = st == abi.WCSuccess; valid {
+				first = got
+			}
 		}
 	}
 }

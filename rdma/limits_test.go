@@ -42,6 +42,34 @@ func TestEntryLimits(t *testing.T) {
 	}
 }
 
+// TestReservedBytes: bytes of an entry that have to be zero matter to nobody, but a strict function
+// tells the driver of them. (DRV-102)
+func TestReservedBytes(t *testing.T) {
+	const ofSend, ofReceive = 11, 9 // bytes of the entries that have to be zero
+	for _, strict := range []bool{false, true} {
+		for _, dirty := range []bool{false, true} {
+			p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
+			p.hosts[0].fn.UseStrict(strict)
+			p.hosts[1].fn.UseStrict(strict)
+			p.b.receive(1, p.mb.sge(0, 100))
+			p.a.postRaw(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, nil, p.ma.sge(0, 10))
+			if dirty {
+				p.a.sqMem[abi.QueueHeaderSize+ofSend] = 1
+				p.b.rqMem[abi.QueueHeaderSize+ofReceive] = 1
+			}
+			p.a.ring()
+			success(t, p.a.send.wait(1))
+			success(t, p.b.recv.wait(1))
+			for i, where := range []abi.Ring{abi.RingSQ, abi.RingRQ} {
+				v := p.hosts[i].violations
+				if told := len(v) == 1 && v[0].Clause == 102 && v[0].Ring == where; told != (strict && dirty) || !told && len(v) > 0 {
+					t.Errorf("strict %t, reserved bytes used %t: host %d reports %+v", strict, dirty, i, v)
+				}
+			}
+		}
+	}
+}
+
 // TestDatagramLimit: the longest datagram that a link carries arrives, one byte more is lost.
 func TestDatagramLimit(t *testing.T) {
 	udAll(t, func(t *testing.T) {

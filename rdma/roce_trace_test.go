@@ -2,12 +2,15 @@ package rdma
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
+	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
@@ -141,40 +144,91 @@ func TestDatagramTrace(t *testing.T) {
 	}
 }
 
-// TestFalconTrace: the responder's part of a READ has the step of its response, too.
-func TestFalconTrace(t *testing.T) {
-	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
-	b := p.hosts[1].observe(0)
-	p.a.post(p.remote(abi.OpRead, 0), p.ma.sge(0, 100))
-	success(t, p.a.send.wait(1))
-	p.settle(1e6)
-	events, _ := b.ring.Take(nil)
-	scheduled := 0
-	for i := range events {
-		if events[i].Kind == trace.Scheduled && events[i].Flags&trace.Responder != 0 {
-			scheduled++
-		}
+// sealing seals each packet that Falcon takes, as the shard does.
+type sealing struct {
+	*rof.Engine
+	ring *trace.Ring
+}
+
+func (s *sealing) Fill(c *falcon.Conn, kind falcon.TxnKind, tag uint64, dst []byte) (int, error) {
+	n, err := s.Engine.Fill(c, kind, tag, dst)
+	if s.ring != nil {
+		s.ring.SealedPacket()
 	}
-	if scheduled != 1 {
-		t.Errorf("%d responses noted of 1: %+v", scheduled, events)
+	return n, err
+}
+
+// TestFalconTrace: the trace of a connection over Falcon has the steps of requests and of responses;
+// each packet is sealed once.
+func TestFalconTrace(t *testing.T) {
+	var seals [2]*sealing
+	p := newPair(t, true, 8192, worldConfig{watch: func(i int, e *Engine) sim.Handler {
+		seals[i] = &sealing{Engine: Wire[*rof.Engine](e)}
+		return seals[i]
+	}}, qpConfig{})
+	a, b := p.hosts[0].observe(0), p.hosts[1].observe(0)
+	seals[0].ring, seals[1].ring = a.ring, b.ring
+	for op, packets := range map[abi.Opcode]int{abi.OpWrite: 3, abi.OpRead: 3, abi.OpFetchAdd: 1} {
+		p.a.post(p.remote(op, 0), p.ma.sge(0, map[bool]int{true: 3000, false: 8}[packets > 1]))
+		success(t, p.a.send.wait(1))
+		p.settle(1e9)
+		a.ring.SealedPacket() // there is none any more
+		b.ring.SealedPacket()
+		own := a.whole(t)
+		if len(own) != 1 || own[0].Packets != packets || own[0].Loopback || own[0].RoCE || own[0].Again != 0 {
+			t.Errorf("%v: %+v", op, own)
+		}
+		events, _ := b.ring.Take(nil)
+		seen := map[trace.Kind]int{}
+		for i := range events {
+			e := &events[i]
+			seen[e.Kind]++
+			if (e.Flags&trace.Responder != 0) != (e.Kind != trace.Delivered) || e.Flags&trace.Loopback != 0 {
+				t.Errorf("%v: flags %#x of %+v", op, e.Flags, e)
+			}
+		}
+		want := map[trace.Kind]int{trace.Delivered: packets}
+		if op != abi.OpWrite {
+			want[trace.Scheduled], want[trace.Sealed], want[trace.Acked] = packets, packets, packets
+		}
+		if !maps.Equal(seen, want) {
+			t.Errorf("%v: the peer's events by kind %v, want %v", op, seen, want)
+		}
 	}
 }
 
-// TestLoopbackTrace: inside a NIC the responder's part of an operation ends when it is answered.
+// TestLoopbackTrace: inside a NIC each request is whole at both ends, too. Nothing of it is sealed:
+// the responder's part ends when it is answered.
 func TestLoopbackTrace(t *testing.T) {
 	p := loopPair(t, worldConfig{}, qpConfig{})
-	o := p.hosts[1].observe(0)
-	p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 5000))
-	success(t, p.a.send.wait(1))
-	p.settle(1e6)
-	events, _ := o.ring.Take(nil)
-	concluded := map[uint32]int{}
-	for i := range events {
-		if events[i].Kind == trace.Concluded && events[i].Flags == trace.Loopback|trace.Responder {
-			concluded[events[i].Index]++
+	a, b := p.hosts[0].observe(0), p.hosts[1].observe(0)
+	for _, c := range []struct {
+		op      abi.Opcode
+		n       int
+		packets int
+		peer    []string
+	}{
+		{abi.OpWrite, 5000, (5000 + pathMTU - 1) / pathMTU, []string{"delivered", "acked"}},
+		{abi.OpRead, 700, 1, []string{"delivered", "scheduled", "acked"}},
+		{abi.OpFetchAdd, 8, 1, []string{"delivered", "scheduled", "acked"}},
+	} {
+		p.a.post(p.remote(c.op, 0), p.ma.sge(0, c.n))
+		success(t, p.a.send.wait(1))
+		p.settle(1e6)
+		a.ring.SealedPacket() // of another connection
+		b.ring.SealedPacket()
+		own, peer := a.whole(t), b.whole(t)
+		if len(own) != 1 || !own[0].Loopback || own[0].Packets != c.packets ||
+			!slices.Equal(steps(own[0]), []string{"doorbell", "wqe_read", "issued", "scheduled", "acked", "cqe_written"}) {
+			t.Errorf("%v: %+v with steps %q", c.op, own, steps(own[0]))
 		}
-	}
-	if want := (5000 + pathMTU - 1) / pathMTU; len(concluded) != want || concluded[0] != 1 {
-		t.Errorf("answered: %v, in %+v", concluded, events)
+		if len(peer) != c.packets {
+			t.Errorf("%v: %d packets at the peer, want %d", c.op, len(peer), c.packets)
+		}
+		for _, o := range peer {
+			if !o.Responder || !o.Loopback || o.QPN != p.b.number || !slices.Equal(steps(o), c.peer) {
+				t.Errorf("%v: %+v with steps %q", c.op, o, steps(o))
+			}
+		}
 	}
 }

@@ -1,9 +1,11 @@
 package rdma
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -35,6 +37,72 @@ func TestRoundRobin(t *testing.T) {
 	}
 	success(t, a.send.wait(20))
 	success(t, p.a.send.wait(20))
+}
+
+// twoFunctions is two functions of a NIC, whose queue pairs have 20 packets to issue when they are
+// told.
+type twoFunctions struct{ *pair }
+
+func newTwoFunctions(t *testing.T) twoFunctions {
+	p := loopPair(t, worldConfig{config: Config{Turns: 1, TurnOps: 4, TurnBytes: 8 << 10, Quantum: 8 << 10}}, qpConfig{})
+	p.step() // nobody waits for a turn any more
+	return twoFunctions{p}
+}
+
+func (f twoFunctions) post(q *qp, from, to *region) {
+	for range 20 {
+		q.post(abi.SendWQE{Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: to.addr, RKey: to.key}, from.sge(0, pathMTU))
+	}
+}
+
+// run is what each function issues in one Run.
+func (f twoFunctions) run() (issued [2]uint64) {
+	f.t.Helper()
+	before := [2]uint64{f.hosts[0].fn.Stats().PushesTx, f.hosts[1].fn.Stats().PushesTx}
+	if !f.hosts[0].e.Run(f.now) {
+		f.t.Fatal("no more work")
+	}
+	for i, h := range f.hosts {
+		issued[i] = h.fn.Stats().PushesTx - before[i]
+	}
+	return issued
+}
+
+// TestFunctionsTakeTurns: of two functions of a NIC each issues a quantum in its turn, though both
+// have more.
+func TestFunctionsTakeTurns(t *testing.T) {
+	f := newTwoFunctions(t)
+	f.post(f.a, f.ma, f.mb)
+	f.post(f.b, f.mb, f.ma)
+	for i, want := range [][2]uint64{{4, 0}, {2, 0}, {0, 4}, {0, 2}} {
+		if got := f.run(); got != want {
+			t.Errorf("run %d: packets issued %v, want %v", i, got, want)
+		}
+	}
+	success(t, f.a.send.wait(20))
+	success(t, f.b.send.wait(20))
+}
+
+// TestGuaranteedFunctionGoesFirst: a function that has not used up what is guaranteed to it does
+// not wait for another's turn to end, and does when it has.
+func TestGuaranteedFunctionGoesFirst(t *testing.T) {
+	f := newTwoFunctions(t)
+	node := credit.New(credit.New(nil, credit.NoLimit()), credit.NoLimit())
+	if err := node.Guarantee(credit.Cost{credit.ReqPktTx: 1}); err != nil {
+		t.Fatal(err)
+	}
+	f.hosts[1].fn.UseCredits(node)
+	f.post(f.a, f.ma, f.mb)
+	got := [][2]uint64{f.run()}
+	f.post(f.b, f.mb, f.ma)
+	got = append(got, f.run())
+	node.TakeOne(credit.ReqPktTx, false)
+	got = append(got, f.run(), f.run())
+	if want := [][2]uint64{{4, 0}, {0, 4}, {0, 2}, {2, 0}}; !slices.Equal(got, want) {
+		t.Errorf("packets issued %v, want %v", got, want)
+	}
+	success(t, f.a.send.wait(20))
+	success(t, f.b.send.wait(20))
 }
 
 // TestEventIndex posts with a driver that rings only when the event index asks for it: no request

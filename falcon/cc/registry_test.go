@@ -2,6 +2,7 @@ package cc
 
 import (
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -79,6 +80,60 @@ func TestLargestWindow(t *testing.T) {
 		}
 		if got := fromFixed(toFixed(most)); got != most {
 			t.Errorf("%v is kept as %v", most, got)
+		}
+	}
+}
+
+// TestTimesAreKept: a time is kept in Falcon units of 131.072 ns, the nearest.
+func TestTimesAreKept(t *testing.T) {
+	for d, want := range map[time.Duration]uint32{
+		0: 0, 65: 0, 66: 1, 196: 1, 197: 2, time.Millisecond: 7629, 10 * time.Millisecond: 76294, MaxTime: 16777039,
+	} {
+		var got uint32
+		k := duration("rto", &got, 0, MaxTime)
+		if k.Set(d); got != want {
+			t.Errorf("%s is kept as %d, want %d", d, got, want)
+		}
+	}
+}
+
+// TestBoundsMayBeUsed: what a refusal says to use is taken, from the least to the most.
+func TestBoundsMayBeUsed(t *testing.T) {
+	parse := func(form any, s string) (v any, err error) {
+		switch form.(type) {
+		case time.Duration:
+			return time.ParseDuration(s)
+		case float64:
+			return strconv.ParseFloat(s, 64)
+		case uint32:
+			n, err := strconv.ParseUint(s, 10, 32)
+			return uint32(n), err
+		}
+		n, err := strconv.ParseUint(s, 10, 8)
+		return uint8(n), err
+	}
+	for _, name := range Names() {
+		d, _ := Lookup(name)
+		for _, k := range d.Parameters(Software).Keys() {
+			for _, bad := range []any{-1.0, 1e9, uint32(0), ^uint32(0), uint8(255), -time.Second, time.Hour} {
+				if reflect.TypeOf(bad) != reflect.TypeOf(k.Form) {
+					continue
+				}
+				wrong, remedy := k.Check(bad)
+				if wrong == "" {
+					continue // it is allowed
+				}
+				lo, hi, _ := strings.Cut(strings.TrimPrefix(remedy, "use "), " to ")
+				for _, bound := range []string{lo, hi} {
+					v, err := parse(k.Form, bound)
+					if err != nil {
+						t.Fatalf("%s.%s: %q: %v", name, k.Name, remedy, err)
+					}
+					if wrong, _ := k.Check(v); wrong != "" {
+						t.Errorf("%s.%s: %q, but %s", name, k.Name, remedy, wrong)
+					}
+				}
+			}
 		}
 	}
 }

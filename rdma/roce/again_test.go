@@ -56,3 +56,88 @@ func TestAskedAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestReadAgainBounds: a READ that is asked for again is answered again where all of its answer's
+// packets were asked for before, and while not too many wait; else the peer hears nothing, and loses
+// nothing.
+func TestReadAgainBounds(t *testing.T) {
+	const most = 16
+	w := newWorld(1, false, 1500, sim.Impairment{})
+	own := w.connect(0)
+	attach(t, own, &reader{target{serving: true}}, 17, 18)
+	way := wire.Way{Src: w.ports[1].Addr, Dst: w.ports[0].Addr, Hops: 64, SrcPort: 0xc000}
+	ask := func(psn int, n uint32) {
+		h := wire.Headers{
+			BTH:  wire.BTH{Opcode: wire.ReadRequest, DestQP: 17, PSN: wire.PSN(psn), PKey: wire.DefaultPKey, AckReq: true},
+			RETH: falcon.RETH{RKey: 7, Length: n},
+		}
+		packet := append(h.Append(make([]byte, way.HeaderLen())), make([]byte, wire.ICRCLen)...)
+		way.Put(packet)
+		w.ports[0].Receive(1e9, packet)
+	}
+	answers := func() (got int) {
+		for n, _ := w.engines[0].Transmit(1e9, w.packet[:]); n > 0 && got < 1000; n, _ = w.engines[0].Transmit(1e9, w.packet[:]) {
+			got++
+		}
+		return got
+	}
+	next := 100
+	for range 3 * most {
+		ask(next, 8)
+		next++
+		if n := answers(); n != 1 {
+			t.Fatalf("%d answers, want 1", n)
+		}
+	}
+	for name, c := range map[string]struct {
+		psn  int
+		n    uint32
+		want int
+	}{
+		"the last":                 {next - 1, 8, 1},
+		"the last three in one":    {next - 3, 3 * 256, 3},
+		"one packet more":          {next - 3, 3*256 + 1, 0},
+		"more than a message":      {next - 3, 1<<31 + 1, 0}, // its last PSN would be far behind
+		"more than fits in an int": {next - 3, 1<<32 - 1, 0},
+	} {
+		ask(c.psn, c.n)
+		if n := answers(); n != c.want {
+			t.Errorf("%s: %d answers, want %d", name, n, c.want)
+		}
+	}
+	for psn := 100; psn < next; psn++ {
+		ask(psn, 8)
+	}
+	if n := answers(); n != 2*most {
+		t.Errorf("%d answers to %d asked again at once, want %d", n, next-100, 2*most)
+	}
+	if n := w.ports[0].Stats().Refused; n != 0 {
+		t.Errorf("%d refused", n)
+	}
+	for range 2 { // the longest message, and again while it is answered
+		ask(next, 1<<31)
+		for i := range 3 {
+			n, _ := w.engines[0].Transmit(1e9, w.packet[:])
+			_, part, err := wire.Parse(w.packet[:n])
+			var h wire.Headers
+			if err == nil {
+				_, err = h.Parse(part)
+			}
+			if err != nil || h.BTH.PSN != wire.PSN(next+i) {
+				t.Errorf("packet %d of the answer: PSN %d, %v", i, h.BTH.PSN, err)
+			}
+		}
+	}
+	next += 1 << 23
+	ask(next, 1<<31+1)
+	if n := w.ports[0].Stats().Refused; n != 1 {
+		t.Error("a longer message was not refused")
+	}
+}
+
+// reader is a target that lets the peer read whatever it likes.
+type reader struct{ target }
+
+func (*reader) Read(uint32, uint64, uint32) (transport.Memory, transport.Refusal) {
+	return zeros{}, transport.Accepted
+}
