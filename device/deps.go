@@ -39,8 +39,8 @@ type Deps struct {
 	Clock       func() int64           // ns, monotonic; nil: the system's
 	Rand        io.Reader              // nil: the system's; master keys and sequence numbers come from it
 	Log         *slog.Logger           // nil: none
-	// Begin is called once, when everything listens, and before anybody is answered: whoever has
-	// had an answer knows that it has returned. nil: there is nothing to do then.
+	// Begin is called once, when everything listens, and before any guest or operator is answered:
+	// who has had an answer knows that it has returned. nil: there is nothing to do then.
 	Begin func()
 }
 

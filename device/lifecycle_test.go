@@ -16,6 +16,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
+	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
@@ -24,6 +25,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/device/inbox"
+	"github.com/falcon-vnic/vnic/device/ports"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/qemu"
@@ -320,8 +322,18 @@ func (a *askedForGuests) Accept() (queues.Session, error) {
 	return a.Attachment.Accept()
 }
 
+// servedPort notes that its guest is let in.
+type servedPort struct {
+	stubbornPort
+	was atomic.Bool
+}
+
+func (p *servedPort) OpenPort(*config.Port, func(func()) bool) (ports.Device, error) { return p, nil }
+func (p *servedPort) Serve()                                                         { p.was.Store(true) }
+
 // TestBeginsBeforeItAnswers: what a NIC does before it serves is over when it answers for the first
-// time, on its control socket and to guests. A worker gives up rights then and says that it is ready.
+// time, on its control socket and to guests of streams and of ports. A worker gives up rights then
+// and says that it is ready.
 func TestBeginsBeforeItAnswers(t *testing.T) {
 	dir := t.TempDir()
 	cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
@@ -334,16 +346,20 @@ func TestBeginsBeforeItAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	must(t, err)
+	eth := &servedPort{stubbornPort: stubbornPort{fd: fd}}
+	cfg.Functions[0].VFs[0].Port = &config.Port{Type: config.PortVhostUser, Mode: config.PortDirect, MTU: 1500, Assign: new(bool)}
 	client, guests := control.NewClient(cfg.Control), &askedForGuests{Attachment: bare}
 	began := false
-	n, err := NewNIC(cfg, Deps{Uplink: port, Attachments: []Attachment{{Name: "bare", Attachment: guests}}, Begin: func() {
+	n, err := NewNIC(cfg, Deps{Uplink: port, Guests: eth, Attachments: []Attachment{{Name: "bare", Attachment: guests}}, Begin: func() {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		if _, err := client.NIC(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("asked before the NIC begins: %v", err)
 		}
 		began = true
-		if guests.was.Load() {
+		if guests.was.Load() || eth.was.Load() {
 			t.Error("guests are let in before the NIC begins")
 		}
 	}})
@@ -354,8 +370,8 @@ func TestBeginsBeforeItAnswers(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- n.Run(ctx) }()
 	<-n.Ready()
-	if _, err := client.NIC(ctx); err != nil || !began {
-		t.Errorf("it has begun: %v; %v", began, err)
+	if _, err := client.NIC(ctx); err != nil || !began || !eth.was.Load() {
+		t.Errorf("it has begun: %v, its port is served: %v; %v", began, eth.was.Load(), err)
 	}
 	cancel()
 	if err := <-ended; err != nil {

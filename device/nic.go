@@ -269,13 +269,17 @@ func (n *NIC) Ready() <-chan struct{} { return n.ready }
 
 // Run serves until ctx is done, then takes everything down: guests are
 // detached, connections closed, descriptors and goroutines gone when it
-// returns. It may be called once.
+// returns. After Deps.Begin it returns no error. It may be called once.
 func (n *NIC) Run(ctx context.Context) error {
+	defer n.records.close()
+	err := n.listenControl()
 	if c := n.deps.Control; c != nil {
 		defer c.Close()
 	}
-	defer n.records.close()
-	if err := n.links.start(n.cfg, n.deps.Identity, n.core); err != nil {
+	if err == nil {
+		err = n.links.start(n.cfg, n.deps.Identity, n.core)
+	}
+	if err != nil {
 		for _, u := range n.units {
 			u.close()
 		}
@@ -284,36 +288,32 @@ func (n *NIC) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("nic %s: %w", n.cfg.NIC.Name, err)
 	}
-	var threads, core sync.WaitGroup
+	var threads, core, accepting sync.WaitGroup
+	if n.cfg.Metrics.Listen.IsValid() {
+		s := n.records.listenMetrics(n.API)
+		accepting.Go(func() { n.records.keepMetrics(ctx, n.API, s) })
+	}
+	if n.deps.Begin != nil {
+		n.deps.Begin()
+	}
 	for _, u := range n.units {
 		u.ports.Serve()
 		threads.Go(u.thread.Run)
 	}
 	core.Go(func() { n.core.Run(n.clock, n.links.send) })
-	err := n.listenControl()
-	var accepting sync.WaitGroup
-	if err == nil {
-		if n.cfg.Metrics.Listen.IsValid() {
-			s := n.records.listenMetrics(n.API)
-			accepting.Go(func() { n.records.keepMetrics(ctx, n.API, s) })
-		}
-		if n.deps.Begin != nil {
-			n.deps.Begin()
-		}
-		if n.deps.Control != nil {
-			n.control = control.ServeOn(n.deps.Control, n)
-		}
-		for _, a := range n.deps.Attachments {
-			accepting.Go(func() { n.accept(a) })
-		}
-		for _, u := range n.units {
-			accepting.Go(func() { n.fitter.always(u, ctx.Done()) })
-		}
-		accepting.Go(func() { n.records.watchCapture(ctx, n.EndCapture) })
-		n.log.Info("running", "host", n.cfg.NIC.Host, "uplink", n.units[0].uplink.Name(), "address", n.cfg.Uplink.Address.String(), "functions", n.units.functions(), "shards", len(n.units))
-		close(n.ready)
-		<-ctx.Done()
+	if n.deps.Control != nil {
+		n.control = control.ServeOn(n.deps.Control, n)
 	}
+	for _, a := range n.deps.Attachments {
+		accepting.Go(func() { n.accept(a) })
+	}
+	for _, u := range n.units {
+		accepting.Go(func() { n.fitter.always(u, ctx.Done()) })
+	}
+	accepting.Go(func() { n.records.watchCapture(ctx, n.EndCapture) })
+	n.log.Info("running", "host", n.cfg.NIC.Host, "uplink", n.units[0].uplink.Name(), "address", n.cfg.Uplink.Address.String(), "functions", n.units.functions(), "shards", len(n.units))
+	close(n.ready)
+	<-ctx.Done()
 	// From the outside in: no guests, no attachments, no peers, no shards, no core.
 	n.sessions.CloseAll()
 	for _, a := range n.deps.Attachments {
@@ -339,9 +339,6 @@ func (n *NIC) Run(ctx context.Context) error {
 	}
 	n.core.Stop()
 	n.lines.Flush(farewellTime)
-	if err != nil {
-		return fmt.Errorf("nic %s: %w", n.cfg.NIC.Name, err)
-	}
 	return nil
 }
 

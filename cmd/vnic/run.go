@@ -125,31 +125,19 @@ func serve(ctx context.Context, cfg *config.Config, deps device.Deps, notify fun
 			deps.Log.Warn("service manager not told", "state", state, "err", err)
 		}
 	}
-	began := make(chan struct{})
+	var told sync.WaitGroup
 	deps.Begin = func() {
 		tell(stateReady)
-		close(began)
+		told.Go(func() {
+			<-ctx.Done() // before that Run does not return
+			tell(stateStopping)
+		})
 	}
 	nic, err := device.NewNIC(cfg, deps)
 	if err != nil {
 		return err
 	}
-	ended := make(chan struct{})
-	var told sync.WaitGroup
-	told.Go(func() {
-		select {
-		case <-began:
-		case <-ended:
-			return
-		}
-		select {
-		case <-ctx.Done():
-		case <-ended:
-		}
-		tell(stateStopping)
-	})
 	err = nic.Run(ctx)
-	close(ended)
 	told.Wait()
 	return err
 }

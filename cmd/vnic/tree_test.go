@@ -313,10 +313,11 @@ func serveControl(t *testing.T) (path string) {
 		t.Fatal(err)
 	}
 	path = filepath.Join(dir, "c.sock")
-	s, err := control.Serve(path, nicServer{})
+	ln, err := control.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := control.ServeOn(ln, nicServer{})
 	t.Cleanup(func() {
 		_ = s.Close()
 		os.RemoveAll(dir)

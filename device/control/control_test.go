@@ -25,6 +25,15 @@ import (
 	"github.com/falcon-vnic/vnic/internal/leak"
 )
 
+// serveAt serves on a socket of its own.
+func serveAt(path string, p Provider) (*Server, error) {
+	ln, err := Listen(path)
+	if err != nil {
+		return nil, err
+	}
+	return ServeOn(ln, p), nil
+}
+
 func TestMain(m *testing.M) { leak.Main(m) }
 
 type fake struct {
@@ -151,7 +160,7 @@ func sample() *fake {
 func serve(t *testing.T, p Provider) (*Server, *Client, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "c.sock")
-	s, err := Serve(path, p)
+	s, err := serveAt(path, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +279,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	if _, err := c.NIC(t.Context()); err == nil || !strings.Contains(err.Error(), "is gone") || !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("stale socket: %v", err)
 	}
-	s, err := Serve(path, sample())
+	s, err := serveAt(path, sample())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +293,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 
 func TestServeRefuses(t *testing.T) {
 	_, c, path := serve(t, sample())
-	if _, err := Serve(path, sample()); err == nil || !strings.Contains(err.Error(), "another process answers") {
+	if _, err := serveAt(path, sample()); err == nil || !strings.Contains(err.Error(), "another process answers") {
 		t.Errorf("a second server: %v", err)
 	}
 	if _, err := c.NIC(t.Context()); err != nil {
@@ -295,16 +304,16 @@ func TestServeRefuses(t *testing.T) {
 	if err := os.WriteFile(file, []byte("keep"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Serve(file, sample()); err == nil || !strings.Contains(err.Error(), "no socket") {
+	if _, err := serveAt(file, sample()); err == nil || !strings.Contains(err.Error(), "no socket") {
 		t.Errorf("on a file: %v", err)
 	}
 	if b, _ := os.ReadFile(file); string(b) != "keep" {
 		t.Error("the file was changed")
 	}
-	if _, err := Serve(filepath.Join(dir, "missing", "c.sock"), sample()); err == nil || !strings.Contains(err.Error(), "make it") {
+	if _, err := serveAt(filepath.Join(dir, "missing", "c.sock"), sample()); err == nil || !strings.Contains(err.Error(), "make it") {
 		t.Errorf("in a missing folder: %v", err)
 	}
-	if _, err := Serve(filepath.Join(dir, strings.Repeat("x", 120)), sample()); err == nil || !strings.Contains(err.Error(), "shorter path") {
+	if _, err := serveAt(filepath.Join(dir, strings.Repeat("x", 120)), sample()); err == nil || !strings.Contains(err.Error(), "shorter path") {
 		t.Errorf("a long path: %v", err)
 	}
 }
@@ -314,7 +323,7 @@ func TestSocketOfAnotherIsNotRemoved(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	other, err := Serve(path, sample())
+	other, err := serveAt(path, sample())
 	if err != nil {
 		t.Fatal(err)
 	}

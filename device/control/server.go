@@ -38,17 +38,6 @@ type Server struct {
 	err  error
 }
 
-// Serve makes the socket with mode 0600 and answers in the background. A socket
-// left behind by a process that is gone is replaced; one that still answers, and
-// any other file, is an error.
-func Serve(path string, p Provider) (*Server, error) {
-	ln, err := Listen(path)
-	if err != nil {
-		return nil, err
-	}
-	return ServeOn(ln, p), nil
-}
-
 // Listener is a control socket.
 type Listener struct {
 	*net.UnixListener
@@ -56,7 +45,8 @@ type Listener struct {
 	stat os.FileInfo // of the socket, to remove no other's
 }
 
-// Listen makes a control socket.
+// Listen makes a control socket, with mode 0600. A socket left behind by a process that is gone is
+// replaced; one that still answers, and any other file, is an error.
 func Listen(path string) (*Listener, error) {
 	ln, err := listen(path)
 	if err != nil {

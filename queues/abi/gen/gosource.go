@@ -15,10 +15,10 @@ type printer struct{ bytes.Buffer }
 
 func (p *printer) f(format string, args ...any) { fmt.Fprintf(&p.Buffer, format, args...) }
 
-// lineWidth is where lines of prose end, with tabs of four columns.
+// lineWidth is the most columns of a line of prose, with tabs of four.
 const lineWidth = 100
 
-// prose prints text in lines that end before lineWidth, with before at the start of each.
+// prose prints text in lines of at most lineWidth, with before at the start of each.
 func (p *printer) prose(before, text string) {
 	column := 0
 	for i, word := range strings.Fields(text) {
