@@ -329,7 +329,8 @@ type servedPort struct {
 }
 
 func (p *servedPort) OpenPort(*config.Port, func(func()) bool) (ports.Device, error) { return p, nil }
-func (p *servedPort) Serve()                                                         { p.was.Store(true) }
+
+func (p *servedPort) Serve() { p.was.Store(true) }
 
 // TestBeginsBeforeItAnswers: what a NIC does before it serves is over when it answers for the first
 // time, on its control socket and to guests of streams and of ports. A worker gives up rights then
