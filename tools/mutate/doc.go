@@ -34,6 +34,10 @@
 // An interrupted draw says how to go on. What each test reaches is kept in build/mutate, for as
 // long as the sources stay.
 //
+// What no test executes, none can notice; that alone is quickly told:
+//
+//	go -C tools run ./mutate -root .. -unreached ./falcon/...
+//
 // After a test was added, for the change that it is to notice:
 //
 //	go -C tools run ./mutate -root .. -only 'gateway.go bucket.take' ./device/gateway

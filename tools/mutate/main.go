@@ -35,6 +35,7 @@ type options struct {
 	limit, slack    time.Duration
 	share           float64
 	verbose         bool
+	unreached       bool
 	only            *regexp.Regexp
 	patterns        []string
 }
@@ -53,6 +54,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.DurationVar(&o.slack, "slack", 20*time.Second, "added to five times the tests' usual time, before they count as endless")
 	fs.Float64Var(&o.share, "share", 0.1, "greatest share of changes that no test notices, the explained ones included")
 	fs.BoolVar(&o.verbose, "v", false, "tell of changes that tests notice, too")
+	fs.BoolVar(&o.unreached, "unreached", false, "list the operators that no test executes, and try no change")
 	only := fs.String("only", "", "try every change whose line in the report matches this, instead of a draw")
 	if err := fs.Parse(args); err != nil {
 		return o, err
@@ -94,6 +96,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	leftOut := 0
+	warn := func(text string) { leftOut++; fmt.Fprintln(stderr, text) }
+	if o.unreached {
+		return listUnreached(ctx, o, all, stdout, warn)
+	}
 	drawn := draw(all, o.root, o.seed)
 	if o.only != nil {
 		drawn = matching(all, o.root, o.only)
@@ -114,8 +121,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	fmt.Fprintln(stdout)
 	var c counts
-	leftOut := 0
-	warn := func(text string) { leftOut++; fmt.Fprintln(stderr, text) }
 	err = tryAll(ctx, o, mutants, func(m mutant, out outcome) {
 		reason := why[m.key(o.root)]
 		c.add(out, reason)

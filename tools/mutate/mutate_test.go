@@ -65,6 +65,15 @@ func TestReportsWhatNoTestNotices(t *testing.T) {
 	}
 }
 
+func TestUnreached(t *testing.T) {
+	root := project(t, code, test)
+	out, err := mutate(t, root, "-unreached", "./...")
+	if err != nil || !strings.Contains(out, "  1 m.go Half: lines [") || !strings.HasSuffix(out, "1 of 4 operators are executed by no test\n") ||
+		strings.Contains(out, "Within") {
+		t.Errorf("%v, want the operator of Half alone\n%s", err, out)
+	}
+}
+
 func TestOnly(t *testing.T) {
 	root := project(t, code, test)
 	if out, err := mutate(t, root, "-only", "Within", "./..."); err != nil || !strings.Contains(out, "5 changes tried: 5 noticed") {

@@ -29,6 +29,13 @@ type reach struct {
 	known map[string]*packageReach
 }
 
+func newReach(o options, scratch string, warn func(string)) *reach {
+	return &reach{
+		root: o.root, scratch: scratch, kept: filepath.Join(o.root, "build/mutate"), limit: o.limit, warn: warn,
+		known: map[string]*packageReach{},
+	}
+}
+
 type packageReach struct {
 	once sync.Once
 	err  error
@@ -64,9 +71,6 @@ func (s span) contains(line, col int) bool {
 // of returns the tests of t that reach the site, the quickest first.
 func (r *reach) of(ctx context.Context, t tester, s site) ([]testRun, error) {
 	r.mu.Lock()
-	if r.known == nil {
-		r.known = map[string]*packageReach{}
-	}
 	p := r.known[t.pkg]
 	if p == nil {
 		p = &packageReach{}

@@ -31,7 +31,7 @@ func (o outcome) unnoticed() bool { return o != killed }
 
 // Trials run tests with one of the changes made.
 type trials struct {
-	reach
+	*reach
 	overlay string // with all changes
 	slack   time.Duration
 

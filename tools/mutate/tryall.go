@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"sync"
 )
 
@@ -20,8 +19,7 @@ func tryAll(ctx context.Context, o options, mutants []mutant, tell func(mutant, 
 		return err
 	}
 	base := &trials{
-		reach:   reach{root: o.root, scratch: scratch, kept: filepath.Join(o.root, "build/mutate"), limit: o.limit, warn: warn},
-		overlay: overlay, slack: o.slack,
+		reach: newReach(o, scratch, warn), overlay: overlay, slack: o.slack,
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
