@@ -112,7 +112,7 @@ func (c *delivery) delivered(now Time, t *txn, t1 uint32) {
 	case t.why == whyEarly && !needed:
 		c.e.stats.SpuriousEarly++
 		h.reorder, h.needed = min(h.reorder+1, maxReorder), 0
-	case t.why == whyEarly && h.reorder > 0:
+	case t.why == whyEarly:
 		if h.needed++; h.needed == needEarly {
 			h.reorder, h.needed = 0, 0
 		}
@@ -124,11 +124,8 @@ func (c *delivery) delivered(now Time, t *txn, t1 uint32) {
 
 // pullOf returns the pull with that RSN which was sent and still waits for data.
 func (c *delivery) pullOf(rsn uint32) *txn {
-	if rsn-c.baseRSN >= c.nextRSN-c.baseRSN {
-		return nil
-	}
-	t := c.txns.Get(rsn)
-	if t.done || t.state != pullReqTx && t.state != pullReqAckd {
+	t := c.txns.At(c.baseRSN, rsn)
+	if t == nil || t.done || t.state != pullReqTx && t.state != pullReqAckd {
 		return nil
 	}
 	return t

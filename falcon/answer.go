@@ -8,7 +8,7 @@ import (
 // withULP finds a request the ULP has not answered yet.
 func (c *transactions) withULP(rsn uint32) *rxTxn {
 	rx := c.rxs.At(c.targetBase, rsn)
-	if c.closed || rx == nil || rx.state != rxULP || rx.rsn != rsn {
+	if rx == nil || rx.state != rxULP {
 		return nil
 	}
 	return rx

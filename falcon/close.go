@@ -49,7 +49,7 @@ func (c *outcome) shutdown(code Completion, reason CloseReason) {
 
 	for rsn := c.baseRSN; rsn != c.nextRSN; rsn++ {
 		t := c.txns.Get(rsn)
-		if t == nil || t == doneTxn || t.done {
+		if t == nil || t.done {
 			continue
 		}
 		if t.resync == 0 {

@@ -79,9 +79,7 @@ func (w *waiting) wake() {
 			c.e.stats.CreditErrors++
 		}
 	}
-	if len(offered) < len(w.offered) {
-		clear(w.offered[len(offered):])
-	}
+	clear(w.offered[min(len(offered), len(w.offered)):])
 	w.offered = offered
 }
 
