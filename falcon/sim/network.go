@@ -133,10 +133,7 @@ func (n *Network) Run(until falcon.Time) {
 func (n *Network) forward(p *packet) {
 	port, size := &n.Ports[p.dst], p.n+Overhead
 	now := n.Now * picos
-	queued := 0
-	if port.line.busy > now {
-		queued = int(float64(port.line.busy-now) * float64(port.line.cfg.Rate) / 8e12)
-	}
+	queued := int(float64(max(port.line.busy-now, 0)) * float64(port.line.cfg.Rate) / 8e12)
 	if queued+size > n.cfg.Buffer {
 		port.Dropped++
 		n.lost(p)
