@@ -147,6 +147,24 @@ func TestRequestsAndResponsesAlternate(t *testing.T) {
 	equal(t, "packets", got, []wire.PacketType{push, data, push, data, push, data})
 }
 
+// TestPullDataWithinTheWindow: the fabric window and the transmit window hold pull data too.
+func TestPullDataWithinTheWindow(t *testing.T) {
+	for _, c := range []struct {
+		fcwnd  float64
+		window uint32
+	}{{2, 256}, {32, 2}} {
+		p := windows(c.fcwnd, 64)
+		p.DataTxWindow = c.window
+		s := newSingle(t, p)
+		for n := range uint32(5) {
+			s.pullRequest(500+n, 7+n, false)
+		}
+		equal(t, "at first", psns(t, s.transmit()), []uint32{300, 301})
+		s.ack(wire.Ack{DataBase: 301})
+		equal(t, "after one is acknowledged", psns(t, s.transmit()), []uint32{302})
+	}
+}
+
 // TestGiveUpBorder: a packet is given up when it is exactly as old as the limit.
 func TestGiveUpBorder(t *testing.T) {
 	const rto = 1_000_079
