@@ -179,6 +179,38 @@ func TestGuardIdleForMonths(t *testing.T) {
 	}
 }
 
+// TestGuardDoesNotGoBack: what is told of the peer's clock counts only where it is news, for a
+// connection that has seen a later packet, and for all of them when it is older than what was told
+// before, however long they live.
+func TestGuardDoesNotGoBack(t *testing.T) {
+	const millisecond, day = 1_000_000_000, 86_400 * 1_000_000_000_000
+	for _, start := range []uint64{millisecond, 1 << 61, 1<<64 - day} {
+		a := NewAssociation(AssociationConfig{SPI: 1, AnyPCID: true, Margin: 1e9})
+		g := a.Guard(start)
+		now := start
+		for days := range 60 {
+			now += day
+			seen := now + 20*millisecond
+			a.AdvanceRemoteTime(now)
+			if err := g.Check(&Header{SPI: 1, IV: seen}, fixed{}); err != nil {
+				t.Fatalf("after %d days: %v", days, err)
+			}
+			a.AdvanceRemoteTime(now + 10*millisecond)
+			if got := g.RemoteTime(); got != seen {
+				t.Fatalf("after %d days: the clock went back by %d ms", days, int64(seen-got)/millisecond)
+			}
+			late := a.Guard(now - 3600*1000*millisecond) // of a connection whose peer's word took an hour
+			a.AdvanceRemoteTime(now + 11*millisecond)
+			if got := g.RemoteTime(); got != seen {
+				t.Fatalf("after %d days: the clock went back by %d ms with a new connection", days, int64(seen-got)/millisecond)
+			}
+			if got := late.RemoteTime(); got != now+11*millisecond {
+				t.Fatalf("after %d days: the new connection is %d ms off", days, int64(got-now)/millisecond-11)
+			}
+		}
+	}
+}
+
 // fixed is a generation that does not change.
 type fixed struct{ at Generation }
 

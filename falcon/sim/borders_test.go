@@ -168,6 +168,23 @@ func TestUplinkIsIdleAfterTheFrame(t *testing.T) {
 	}
 }
 
+// TestFlowsStartApart: flows of one time start anywhere in a round trip, each at a time of its own,
+// and draw sizes of their own.
+func TestFlowsStartApart(t *testing.T) {
+	n := network(t, func(*NetworkConfig) {})
+	starts, draws := map[falcon.Time]bool{}, map[uint64]bool{}
+	early, late := false, false
+	for range 20 {
+		f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Start: 1000})
+		starts[f.start], draws[f.rnd] = true, true
+		after := f.start - n.Now - 1000
+		early, late = early || after < n.cfg.RTT/4, late || after >= n.cfg.RTT*3/4
+	}
+	if len(starts) != 20 || len(draws) != 20 || !early || !late {
+		t.Errorf("%d of 20 flows start at different times, early %v, late %v", len(starts), early, late)
+	}
+}
+
 // TestFlowCounts: what an end counts of its operations.
 func TestFlowCounts(t *testing.T) {
 	n := network(t, func(*NetworkConfig) {})

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"container/heap"
 	"math"
 
@@ -207,10 +208,7 @@ type flights []*flight
 
 func (q flights) Len() int { return len(q) }
 func (q flights) Less(i, j int) bool {
-	if q[i].at != q[j].at {
-		return q[i].at < q[j].at
-	}
-	return q[i].order < q[j].order
+	return cmp.Or(cmp.Compare(q[i].at, q[j].at), cmp.Compare(q[i].order, q[j].order)) < 0
 }
 func (q flights) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
 

@@ -66,13 +66,16 @@ func (n *Network) newLine(seed uint64, cfg LinkConfig, arrival eventKind) *line 
 	return l
 }
 
+// firstFlow keeps the seeds of flows apart from those of hosts.
+const firstFlow = 1 << 20
+
 // AddFlow opens a flow's connection. It starts within a round trip after its time, as the seed
 // says: flows of one time would else move in step.
 func (n *Network) AddFlow(cfg FlowConfig) error {
 	if err := cfg.Check(len(n.Hosts)); err != nil {
 		return err
 	}
-	f := &flow{cfg: cfg, rnd: Mix(n.seed ^ Mix(uint64(len(n.flows)+1<<20)))}
+	f := &flow{cfg: cfg, rnd: Mix(n.seed ^ Mix(uint64(len(n.flows)|firstFlow)))}
 	f.start = n.Now + cfg.Start + falcon.Time(draw(f.rnd, 0, drawJitter)*float64(n.cfg.RTT))
 	f.from, f.to = &endpoint{flow: f, host: cfg.From}, &endpoint{flow: f, host: cfg.To}
 	f.from.peer, f.to.peer = f.to, f.from
