@@ -166,6 +166,85 @@ func TestUplinkIsIdleAfterTheFrame(t *testing.T) {
 			t.Errorf("arrives after %d ns", ev.at-f.start)
 		}
 	}
+
+	n = network(t, func(c *NetworkConfig) { c.Rate = 1e9 })
+	f = add(t, n, f.cfg)
+	n.Run(f.start)
+	for _, ev := range n.events.heap { // 8 µs to the picosecond
+		if ev.kind == uplinkIdle && ev.at != f.start+8000 {
+			t.Errorf("idle after %d ns, want 8000", ev.at-f.start)
+		}
+	}
+}
+
+// TestNetworkKnowsWhatArrived: what a receiver accepts is known as its own, so that another copy of
+// it is spurious.
+func TestNetworkKnowsWhatArrived(t *testing.T) {
+	n := network(t, func(*NetworkConfig) {})
+	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Outstanding: 1})
+	n.Run(f.start + 100_000)
+	h := &f.from.history
+	if h.tally.first < 3 || h.tally.spurious != 0 {
+		t.Fatalf("%+v", h.tally)
+	}
+	h.ended(frame(n, f, 1000, 0), false)
+	h.ended(frame(n, f, 1000, h.highest[dataWindow]), false)
+	if h.tally.spurious != 1 {
+		t.Errorf("%d packets of those that arrived and did not are spurious, want the first", h.tally.spurious)
+	}
+}
+
+// known is congestion control whose delay and target are what the test says.
+type known struct{ cc.Fixed }
+
+func (k known) Init(s *cc.State)                        { k.Fixed.Init(s); s.Delay = 100 }
+func (k known) Update(*cc.State, *cc.Event) cc.Result   { return cc.Result{} }
+func (k known) Target(fcwnd float64, hops uint8) uint32 { return uint32(fcwnd*10) + uint32(hops) }
+
+// TestDelayInNanoseconds: delay and target of samples and of the result are means of the flows', in
+// nanoseconds.
+func TestDelayInNanoseconds(t *testing.T) {
+	s := small()
+	s.Profile.CC = known{cc.Fixed{Fcwnd: 20 * cc.One, Ncwnd: 64, RTO: 7629}}
+	r, err := Run(&s, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const delay, target = 13107, 26345 // 100 and 201 units of 131.072 ns
+	for _, v := range r.Series {
+		if v.Delay != delay || v.Target != target {
+			t.Fatalf("delay %v, target %v, want %d and %d", v.Delay, v.Target, delay, target)
+		}
+	}
+	if !near(r.Delay, delay) || !near(r.Target, target) || !near(r.DelayOverTarget, float64(delay)/target) {
+		t.Errorf("delay %v, target %v, ratio %v", r.Delay, r.Target, r.DelayOverTarget)
+	}
+}
+
+// TestCountersAfterTheWarmUp: what ports and flows counted before is not the result's.
+func TestCountersAfterTheWarmUp(t *testing.T) {
+	s := small()
+	for i := range s.Flows {
+		s.Flows[i].Start = 1e9
+	}
+	n, m := metered(t, &s)
+	count := func(times uint64) {
+		n.Ports[1].Dropped += 2 * times
+		n.Ports[2].Marked += 3 * times
+		n.flows[0].from.history.tally.add(tally{first: 10 * times, again: 2 * times, spurious: times})
+		n.flows[1].to.history.tally.add(tally{first: 20 * times, lost: 8 * times})
+	}
+	count(100)
+	n.Run(m.begin + s.WarmUp + s.Sample)
+	count(1)
+	n.Run(m.begin + s.Duration)
+	r := m.result(&s, 1)
+	if r.QueueDrops != 2 || r.Marked != 3 || r.Packets != 30 || r.Retransmissions != 2 || r.Spurious != 1 || r.Lost != 8 {
+		t.Errorf("%+v", r)
+	}
+	if !near(r.SpuriousShare, 1.0/32) || !near(r.LossShare, 8.0/32) {
+		t.Errorf("%v spurious, %v lost", r.SpuriousShare, r.LossShare)
+	}
 }
 
 // TestFlowsStartApart: flows of one time start anywhere in a round trip, each at a time of its own,

@@ -157,6 +157,9 @@ func TestLinkCorruptsABit(t *testing.T) {
 	if len(seen) != 8*size {
 		t.Errorf("only %d of %d bits are ever changed", len(seen), 8*size)
 	}
+	if st := l.Stats(); st.Corrupted != 2000 || st.Delivered != 2000 {
+		t.Errorf("%+v", st)
+	}
 	l.Send(0, nil)
 	if f, ok := l.Receive(0); !ok || len(f.Data) != 0 {
 		t.Errorf("an empty frame: %x, %v", f.Data, ok)
@@ -170,10 +173,6 @@ func TestLinkCountsOverflow(t *testing.T) {
 	for range 3 {
 		l.Send(0, bytes.Repeat([]byte{1}, 100)) // 100 ns each
 	}
-	want := sim.LinkStats{Sent: 3, Duplicated: 2, Overflowed: 2}
-	if got := l.Stats(); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
 	var at []falcon.Time
 	for l.InFlight() > 0 {
 		now := l.Deadline()
@@ -185,8 +184,70 @@ func TestLinkCountsOverflow(t *testing.T) {
 	if len(at) != 3 || at[0] != 100 || at[1] != 100 || at[2] != 200 {
 		t.Errorf("arrive at %v", at)
 	}
+	want := sim.LinkStats{Sent: 3, Duplicated: 2, Overflowed: 2, Delivered: 3}
+	if got := l.Stats(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
 	l.Send(250, bytes.Repeat([]byte{1}, 100))
 	if l.Deadline() != 350 {
 		t.Errorf("a frame on a line that is idle again arrives at %d", l.Deadline())
+	}
+}
+
+// TestLinkMarks: of frames that are marked each one is counted.
+func TestLinkMarks(t *testing.T) {
+	l := sim.NewLink(1, sim.Impairment{Mark: 1})
+	for range 5 {
+		l.Send(0, []byte{1})
+		if f, _ := l.Receive(0); !f.CE {
+			t.Error("not marked")
+		}
+	}
+	if st := l.Stats(); st.Marked != 5 {
+		t.Errorf("%d marked", st.Marked)
+	}
+}
+
+// TestBadPackets: what the link corrupts a node does not take, and counts.
+func TestBadPackets(t *testing.T) {
+	w, a, ulps := joined(t, sim.Impairment{})
+	w.Links[0].Set(sim.Impairment{Corrupt: 1})
+	push(t, w, a, 3)
+	w.Step()
+	if n := w.Nodes[1]; n.Bad != 3 || len(ulps[1].Events) != 0 {
+		t.Errorf("%d bad packets, %d events", n.Bad, len(ulps[1].Events))
+	}
+}
+
+// TestCorruptPayloads: each payload that is not what its key says is counted.
+func TestCorruptPayloads(t *testing.T) {
+	u := &sim.ULP{OnPush: func(falcon.Time, *falcon.Event, uint64) {}}
+	good := make([]byte, 20)
+	sim.WritePayload(good, 9)
+	bad := append(bytes.Clone(good), 0)
+	for _, b := range [][]byte{good, bad, good, bad} {
+		u.HandleEvent(0, &falcon.Event{Kind: falcon.EvPush, Data: b})
+	}
+	if u.Corrupt != 2 {
+		t.Errorf("%d corrupt payloads, want 2", u.Corrupt)
+	}
+}
+
+// TestLongestPacket: a World carries the longest packets there are.
+func TestLongestPacket(t *testing.T) {
+	ulps := [2]*sim.ULP{{Record: true}, {}}
+	cfg := falcon.Config{Profile: falcon.Hardware(), CellBytes: 0xffff}
+	w := sim.NewWorld(1, [2]falcon.Config{cfg, cfg}, [2]sim.Handler{ulps[0], ulps[1]}, sim.Impairment{})
+	a, _, err := w.Connect(falcon.ConnConfig{LocalCID: 1, RemoteCID: 2, Protocol: wire.ProtocolRDMA, MTU: 0xffff})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Push(0, 1, 0xffff); err != nil {
+		t.Fatal(err)
+	}
+	w.FlushAcks = true
+	w.Step()
+	if len(ulps[0].Events) != 1 || ulps[1].Corrupt != 0 {
+		t.Errorf("%d events, %d corrupt payloads", len(ulps[0].Events), ulps[1].Corrupt)
 	}
 }
