@@ -157,7 +157,7 @@ func (c *Conn) DeferPull(now Time, rsn uint32, until Time) {
 	}
 	c.targetNext = rx.rsn
 	for n := range c.rxs.Capacity() {
-		later := c.rxs.At(c.targetBase, rx.rsn+1+n)
+		later := c.rxs.At(c.targetBase, rx.rsn+n) // rx itself is not ready
 		if later == nil || later.state != rxQueued {
 			continue
 		}

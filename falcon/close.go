@@ -23,9 +23,6 @@ func (c *Conn) Abort(now Time, reason CloseReason) {
 // requests are answered, and the last acknowledgement has left. Requests of the peer are still
 // served; it stops when the connection managers have agreed to.
 func (c *Conn) Drain(now Time) {
-	if c.closed || c.draining {
-		return
-	}
 	c.draining = true
 	c.checkDrained()
 }

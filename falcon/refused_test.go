@@ -259,3 +259,26 @@ func TestCreditsThatWereNotTold(t *testing.T) {
 		t.Errorf("%d times told", s.count(falcon.EvCredit))
 	}
 }
+
+// TestRefusedAndTooOld: a transaction that was refused, and whose Resync is not acknowledged in
+// time, ends as it was refused.
+func TestRefusedAndTooOld(t *testing.T) {
+	p := testProfile()
+	p.TxnTimeout, p.MaxRetransmits = 3*ms, 0
+	s := newSingle(t, p)
+	s.push(2)
+	s.transmit()
+	s.nack(wire.Nack{PSN: 300, Code: wire.NackCIE, ULPCode: 7})
+	s.advance(3*ms - 1)
+	if n := s.count(falcon.EvPushDone); n != 0 {
+		t.Fatalf("%d completions before the timeout", n)
+	}
+	s.advance(1)
+	if ev := s.ulp.Events; len(ev) != 2 || ev[0].Code != falcon.CmplTargetNackCIE || ev[0].ULPCode != 7 || ev[1].Code != falcon.CmplLocalTO {
+		t.Errorf("events %+v", ev)
+	}
+	s.ack(wire.Ack{DataBase: 302})
+	if st := s.e.Stats(); st.TxContexts != 0 || st.TxnTimeouts != 2 || len(s.ulp.Events) != 2 {
+		t.Errorf("%d contexts left, %d timeouts, %d events", st.TxContexts, st.TxnTimeouts, len(s.ulp.Events))
+	}
+}

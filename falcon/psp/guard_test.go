@@ -121,6 +121,9 @@ func TestCase110_GuardPCID(t *testing.T) {
 	if zero.Check(&Header{HasVC: true, IV: 1}, fixed{}) == nil {
 		t.Error("the zero guard accepts")
 	}
+	if current, previous := zero.SPI(); zero.RemoteTime() != 0 || current != 0 || previous != 0 {
+		t.Error("the zero guard knows something")
+	}
 }
 
 // TestManyGuards: what is said of an association goes for all its connections, with or without
