@@ -95,6 +95,53 @@ func TestResyncOfAnother(t *testing.T) {
 	}
 }
 
+// TestResyncOfAHold: a Resync of the request that the receiver was not ready for ends the hold, one
+// of a later request does not.
+func TestResyncOfAHold(t *testing.T) {
+	s := newSingle(t, testProfile())
+	s.ulp.OnPush = noAnswer
+	s.want(s.pushData(200, 7, false), wire.DropNone)
+	s.c.NackPush(s.now, 7, wire.NackRNR, 17, 0)
+	s.want(s.pushData(201, 8, false), wire.DropNotReady)
+	s.want(s.resync(201, 8, wire.TypePushData), wire.DropDuplicate)
+	s.want(s.pushData(202, 9, false), wire.DropNotReady)
+	s.want(s.resync(200, 7, wire.TypePushData), wire.DropDuplicate)
+	s.want(s.pushData(202, 9, false), wire.DropNone)
+	s.want(s.pushData(203, 10, false), wire.DropNone)
+	var got []uint32
+	for _, e := range s.ulp.Events {
+		got = append(got, e.RSN)
+	}
+	equal(t, "deliveries", got, []uint32{7, 9, 10})
+}
+
+// TestRequestBorder: a request may be as far ahead as a window; one beyond is refused for lack of
+// room, one that is over is not answered.
+func TestRequestBorder(t *testing.T) {
+	for _, push := range []bool{true, false} {
+		s := newSingle(t, testProfile())
+		request := func(n, rsn uint32) wire.Drop {
+			if push {
+				return s.pushData(200+n, rsn, false)
+			}
+			return s.pullRequest(500+n, rsn, false)
+		}
+		s.want(request(0, 6), wire.DropRSN)
+		if got := only(s.transmit(), wire.TypeNACK); len(got) != 0 {
+			t.Errorf("%d NACKs of a request that is over", len(got))
+		}
+		s.want(request(0, 7+falcon.MaxTxWindow), wire.DropResource)
+		got := only(s.transmit(), wire.TypeNACK)
+		if len(got) != 1 {
+			t.Fatalf("%d NACKs", len(got))
+		}
+		if n, _ := wire.ParseNack(got[0].Packet); n.Code != wire.NackResource || n.Request == push {
+			t.Errorf("NACK %+v", n)
+		}
+		s.want(request(0, 7+falcon.MaxTxWindow-1), wire.DropNone)
+	}
+}
+
 // TestResyncBorder: the order can skip an RSN as far ahead as a window, and no further.
 func TestResyncBorder(t *testing.T) {
 	s := newSingle(t, testProfile())

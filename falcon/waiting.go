@@ -75,9 +75,7 @@ func (w *waiting) wake() {
 		}
 	}
 	for _, c := range offered {
-		if c.credits != nil && c.credits.Return(&c.waitingCost) != nil {
-			c.e.stats.CreditErrors++
-		}
+		c.giveBack(&c.waitingCost)
 	}
 	clear(w.offered[min(len(offered), len(w.offered)):])
 	w.offered = offered
