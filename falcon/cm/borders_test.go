@@ -446,3 +446,22 @@ func TestEndedWithoutALink(t *testing.T) {
 		t.Errorf("%d illegal events, or it is still there", s.IllegalEvents)
 	}
 }
+
+// TestOutboxKeepsLittle: the memory of a few outputs is used again, that of many is given back.
+func TestOutboxKeepsLittle(t *testing.T) {
+	for room, kept := range map[int]int{1024: 1024, 1025: 0} {
+		b := outbox{list: make([]Output, 0, room)}
+		b.emit(Output{Kind: OutOpen})
+		b.emit(Output{Kind: OutClose})
+		var o Output
+		if !b.next(&o) || o.Kind != OutOpen || cap(b.list) != room {
+			t.Errorf("%v is first, room for %d", o.Kind, cap(b.list))
+		}
+		if !b.next(&o) || o.Kind != OutClose || cap(b.list) != kept {
+			t.Errorf("%v is last, room for %d, want %d", o.Kind, cap(b.list), kept)
+		}
+		if b.next(&o) {
+			t.Error("there is a third")
+		}
+	}
+}

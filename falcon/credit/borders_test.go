@@ -239,3 +239,20 @@ func TestCounterNames(t *testing.T) {
 		}
 	}
 }
+
+// TestPoolOfEverything: all of a pool may be taken at once, also where its limit is the largest
+// there is, and not one more.
+func TestPoolOfEverything(t *testing.T) {
+	everything, k := one(ReqPktTx, Unlimited), ReqPktTx
+	g := newGrove(NoLimit(), NoLimit(), 2, 1)
+	f := g.functions[0][0]
+	if !f.Take(&everything) || f.TakeOne(k, false) {
+		t.Error("not all of it, or more")
+	}
+	if err := f.Return(&everything); err != nil {
+		t.Fatal(err)
+	}
+	if !f.TakeOne(k, false) || f.Take(&everything) {
+		t.Error("one and all of it were taken")
+	}
+}
