@@ -34,15 +34,9 @@ func (c *delivery) advanceBases(dataBase, reqBase uint32) {
 }
 
 func (c *delivery) ackUpTo(w *txWindow, base uint32) {
-	packets := c.packets(w)
 	for int32(base-w.base) > 0 {
-		if t := packets.Get(w.base); t != nil {
-			c.packetAcked(t)
-		} else {
-			w.base++
-		}
+		c.packetAcked(c.packetAt(w, w.base)) // the oldest one is there: packetAcked slides the window
 	}
-	w.slide(packets)
 }
 
 func (c *delivery) ackBits(w *txWindow, base uint32, bitmap uint64) {
