@@ -172,7 +172,7 @@ func TestCase38_AckRequestShare(t *testing.T) {
 	if got := share(5, 10, 5); got != 100 {
 		t.Errorf("fcwnd at the threshold: %d %%", got)
 	}
-	for _, want := range []int{10, 22, 12, 6} {
+	for _, want := range []int{10, 22, 12, 6, 50, 100} {
 		if got := share(6, want, 5); got < want-3 || got > want+4 {
 			t.Errorf("percent %d: %d %%", want, got)
 		}

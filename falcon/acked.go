@@ -34,15 +34,9 @@ func (c *delivery) advanceBases(dataBase, reqBase uint32) {
 }
 
 func (c *delivery) ackUpTo(w *txWindow, base uint32) {
-	packets := c.packets(w)
 	for int32(base-w.base) > 0 {
-		if t := packets.Get(w.base); t != nil {
-			c.packetAcked(t)
-		} else {
-			w.base++
-		}
+		c.packetAcked(c.packetAt(w, w.base)) // the oldest one is there: packetAcked slides the window
 	}
-	w.slide(packets)
 }
 
 func (c *delivery) ackBits(w *txWindow, base uint32, bitmap uint64) {
@@ -112,7 +106,7 @@ func (c *delivery) delivered(now Time, t *txn, t1 uint32) {
 	case t.why == whyEarly && !needed:
 		c.e.stats.SpuriousEarly++
 		h.reorder, h.needed = min(h.reorder+1, maxReorder), 0
-	case t.why == whyEarly && h.reorder > 0:
+	case t.why == whyEarly:
 		if h.needed++; h.needed == needEarly {
 			h.reorder, h.needed = 0, 0
 		}
@@ -124,11 +118,8 @@ func (c *delivery) delivered(now Time, t *txn, t1 uint32) {
 
 // pullOf returns the pull with that RSN which was sent and still waits for data.
 func (c *delivery) pullOf(rsn uint32) *txn {
-	if rsn-c.baseRSN >= c.nextRSN-c.baseRSN {
-		return nil
-	}
-	t := c.txns.Get(rsn)
-	if t.done || t.state != pullReqTx && t.state != pullReqAckd {
+	t := c.txns.At(c.baseRSN, rsn)
+	if t == nil || t.done || t.state != pullReqTx && t.state != pullReqAckd {
 		return nil
 	}
 	return t

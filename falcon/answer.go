@@ -8,7 +8,7 @@ import (
 // withULP finds a request the ULP has not answered yet.
 func (c *transactions) withULP(rsn uint32) *rxTxn {
 	rx := c.rxs.At(c.targetBase, rsn)
-	if c.closed || rx == nil || rx.state != rxULP || rx.rsn != rsn {
+	if rx == nil || rx.state != rxULP {
 		return nil
 	}
 	return rx
@@ -157,7 +157,7 @@ func (c *Conn) DeferPull(now Time, rsn uint32, until Time) {
 	}
 	c.targetNext = rx.rsn
 	for n := range c.rxs.Capacity() {
-		later := c.rxs.At(c.targetBase, rx.rsn+1+n)
+		later := c.rxs.At(c.targetBase, rx.rsn+n) // rx itself is not ready
 		if later == nil || later.state != rxQueued {
 			continue
 		}

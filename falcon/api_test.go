@@ -133,6 +133,7 @@ func TestRefusedCalls(t *testing.T) {
 			t.Errorf("response to RSN %d: %v", rsn, err)
 		}
 		s.c.RNRPull(s.now, rsn, 1)
+		s.c.DeferPull(s.now, rsn, s.now+us)
 	}
 	s.c.AckPush(s.now, 7)
 	s.c.AckPush(s.now, 9)

@@ -23,9 +23,6 @@ func (c *Conn) Abort(now Time, reason CloseReason) {
 // requests are answered, and the last acknowledgement has left. Requests of the peer are still
 // served; it stops when the connection managers have agreed to.
 func (c *Conn) Drain(now Time) {
-	if c.closed || c.draining {
-		return
-	}
 	c.draining = true
 	c.checkDrained()
 }
@@ -49,7 +46,7 @@ func (c *outcome) shutdown(code Completion, reason CloseReason) {
 
 	for rsn := c.baseRSN; rsn != c.nextRSN; rsn++ {
 		t := c.txns.Get(rsn)
-		if t == nil || t == doneTxn || t.done {
+		if t == nil || t.done {
 			continue
 		}
 		if t.resync == 0 {

@@ -55,7 +55,7 @@ func (c *outcome) release(t *txn) {
 	if !t.done || !t.packetDone {
 		return
 	}
-	if int32(t.rsn-c.baseRSN) >= 0 && c.txns.At(c.baseRSN, t.rsn) == t {
+	if c.txns.At(c.baseRSN, t.rsn) == t {
 		return // still waits for earlier completions
 	}
 	c.putTxn(t)

@@ -178,3 +178,26 @@ func TestAckRequestOfABurst(t *testing.T) {
 		return errors.Join(push(c, 1), c.Pull(ms, 2, 44, 64))
 	}), []bool{false, false})
 }
+
+// TestRareCounters: what happens seldom is counted as often as it happens.
+func TestRareCounters(t *testing.T) {
+	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) {
+		cfg.CreditLimit = credit.Cost{2, 100, 2, 100, 2, 100, 100, 100}
+	})
+	s.ulp.FillError = func(_ falcon.TxnKind, tag uint64) bool { return tag == 7 }
+	for _, tag := range []uint64{7, 8, 9, 10} {
+		if err := s.c.Push(s.now, tag, 32); (err == nil) != (tag < 9) {
+			t.Errorf("push %d: %v", tag, err)
+		}
+	}
+	s.transmit()
+	for n := range uint32(3) {
+		p := wire.PushData{Header: s.header(wire.TypePushData, 200+n, 7+n, false)}
+		s.e.Receive(s.now, falcon.Packet{Data: p.Append(nil), CE: n > 0})
+	}
+	s.drain()
+	st := s.e.Stats()
+	if st.ECNMarked != 2 || st.Xoffs != 2 || st.FillErrors != 1 || st.ResyncsSent != 1 {
+		t.Errorf("%d packets were marked, %d refused for credits, %d not filled, %d Resyncs", st.ECNMarked, st.Xoffs, st.FillErrors, st.ResyncsSent)
+	}
+}

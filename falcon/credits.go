@@ -7,16 +7,21 @@ func (c *state) take(cost *credit.Cost) bool { return c.credits == nil || c.cred
 // takeNow is take for what was refused before.
 func (c *state) takeNow(cost *credit.Cost) bool { return c.credits == nil || c.credits.Retry(cost) }
 
-// returnCredits gives back and clears cost.
+// returnCredits gives back and clears cost, for which others may wait.
 func (c *state) returnCredits(cost *credit.Cost) {
 	if *cost == (credit.Cost{}) {
 		return
 	}
+	c.giveBack(cost)
+	*cost = credit.Cost{}
+	c.e.waiting.recheck = true
+}
+
+// giveBack gives back cost.
+func (c *state) giveBack(cost *credit.Cost) {
 	if c.credits != nil && c.credits.Return(cost) != nil {
 		c.e.stats.CreditErrors++
 	}
-	*cost = credit.Cost{}
-	c.e.waiting.recheck = true
 }
 
 func (c *state) takeOne(i credit.Counter) bool {

@@ -4,12 +4,12 @@ import "github.com/falcon-vnic/vnic/falcon/wire"
 
 // recoverLosses is early retransmission (Falcon §9.1.4) for one window of an EACK: rx says what was
 // received from base on. It reports whether the bitmap shows a loss.
-func (c *delivery) recoverLosses(now Time, w *txWindow, base uint32, rx *wire.Bitmap128, own bool, slack uint32) (lost bool) {
+func (c *delivery) recoverLosses(now Time, w *txWindow, base uint32, rx *wire.Bitmap128, own bool) (lost bool) {
 	rtt := fromFU(c.cc.RTT)
 	lost = c.recoverHoles(now, w, base, rx, rtt)
 	if own {
 		c.recoverOutside(now, w, base, rx, rtt)
-		w.paused = w.next-w.base > slack
+		w.paused = true // until maySend finds few enough in flight
 	}
 	return lost
 }

@@ -90,6 +90,11 @@ func TestResponsesLeaveRequestsTheirContexts(t *testing.T) {
 	if err := p.a.Push(p.Now, 10, 100); err == nil {
 		t.Error("two pushes were taken with one context")
 	}
+	p.run(ms) // all is over
+	p.push(p.a, 100, 11)
+	if err := p.a.Push(p.Now, 12, 100); err == nil {
+		t.Error("two pushes were taken with one context when the responses were over")
+	}
 }
 
 // TestSharesOfFunctionsEnd: a function's share lasts as long as one of its connections, and only a

@@ -14,9 +14,7 @@ func (c *sender) awaitGap() { c.e.wheel.Arm(&c.paceTimer, c.self(), timerPace, c
 
 // pace sets the gap after a packet: IPG while fcwnd is below one packet, else the profile's.
 func (c *sender) pace(now Time) {
-	if gap := max(Time(c.ipg)*cc.TUNanos, c.e.profile.OpGap); gap > 0 {
-		c.nextSend = now + gap
-	}
+	c.nextSend = now + max(Time(c.ipg)*cc.TUNanos, c.e.profile.OpGap)
 }
 
 // fcwnd is the fabric window in whole packets, at least one: below that packets are spaced instead

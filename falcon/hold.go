@@ -15,7 +15,7 @@ func (c *outcome) holdFrom(rx *rxTxn) {
 	}
 	c.targetNext, c.hold, c.holdRNR = rx.rsn, true, rx.rnr
 	for n := range c.rxs.Capacity() {
-		later := c.rxs.At(c.targetBase, rx.rsn+1+n)
+		later := c.rxs.At(c.targetBase, rx.rsn+n) // rx itself is not ready
 		if later == nil || later.state != rxQueued && later.state != rxWaiting {
 			continue
 		}

@@ -42,8 +42,8 @@ func (c *receiver) onAck(now Time, p *Packet, a *wire.Ack) wire.Drop {
 		c.ackBits(&c.reqTx, a.ReqBase, a.Req)
 		c.noteReceived(now, a.DataBase, a.DataAck, a.DataRx, a.T1)
 		req := wire.Bitmap128{Lo: a.Req}
-		lost = c.recoverLosses(now, &c.dataTx, a.DataBase, &a.DataRx, a.DataOWN, c.e.profile.DataOWNSlack)
-		lost = c.recoverLosses(now, &c.reqTx, a.ReqBase, &req, a.ReqOWN, c.e.profile.ReqOWNSlack) || lost
+		lost = c.recoverLosses(now, &c.dataTx, a.DataBase, &a.DataRx, a.DataOWN)
+		lost = c.recoverLosses(now, &c.reqTx, a.ReqBase, &req, a.ReqOWN) || lost
 	}
 	c.e.hearing.on = false
 	c.findLost(now)

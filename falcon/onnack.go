@@ -82,7 +82,7 @@ func (c *receiver) onNoRoom(now Time, t *txn) {
 // onRNR delays the retransmission by the larger of RTO and the timeout asked for (Falcon §8.4.3.4).
 // It proves that the peer is alive.
 func (c *receiver) onRNR(now Time, t *txn, index uint8) {
-	if t.kind != TxnPush || t.resync != 0 || t.packetDone {
+	if t.kind != TxnPush || t.resync != 0 {
 		return
 	}
 	t.unlink()

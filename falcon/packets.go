@@ -17,13 +17,8 @@ func (c *state) packets(w *txWindow) *ring.Window[txn] {
 	return &c.dataPackets
 }
 
-// packetAt returns the transaction of a packet that is not acknowledged.
-func (c *state) packetAt(w *txWindow, psn uint32) *txn {
-	if psn-w.base >= w.next-w.base {
-		return nil
-	}
-	return c.packets(w).At(w.base, psn)
-}
+// packetAt returns the transaction of a packet that is not acknowledged, nil if the PSN is of none.
+func (c *state) packetAt(w *txWindow, psn uint32) *txn { return c.packets(w).At(w.base, psn) }
 
 // assignPSN gives t the next PSN of the window.
 func (c *state) assignPSN(w *txWindow, t *txn) {

@@ -195,7 +195,7 @@ func (s *schedule) part(c *Conn) {
 // kick queues the connection for everything it has to send: called whenever a packet may have
 // become eligible.
 func (c *state) kick() {
-	if c.closed || c.busy == 0 {
+	if c.busy == 0 {
 		return
 	}
 	for class := range numClasses {

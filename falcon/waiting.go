@@ -75,13 +75,9 @@ func (w *waiting) wake() {
 		}
 	}
 	for _, c := range offered {
-		if c.credits != nil && c.credits.Return(&c.waitingCost) != nil {
-			c.e.stats.CreditErrors++
-		}
+		c.giveBack(&c.waitingCost)
 	}
-	if len(offered) < len(w.offered) {
-		clear(w.offered[len(offered):])
-	}
+	clear(w.offered[min(len(offered), len(w.offered)):])
 	w.offered = offered
 }
 

@@ -50,13 +50,10 @@ func (w *rxWindow) check(rx *wire.Bitmap128, psn uint32) wire.Drop {
 	return wire.DropNone
 }
 
-// acknowledge marks the PSN received and acknowledged and slides the window; ack and rx may be one
-// bitmap.
+// acknowledge marks a PSN that passed check received and acknowledged, and slides the window; ack
+// and rx may be one bitmap.
 func (w *rxWindow) acknowledge(ack, rx *wire.Bitmap128, psn uint32) {
 	n := psn - w.base
-	if n >= uint32(w.size) {
-		return
-	}
 	setBit(ack, n)
 	setBit(rx, n)
 	if n != 0 {

@@ -20,11 +20,8 @@ func (ev *Event) RTT() uint32 { return since(ev.T4, ev.T1) }
 func (ev *Event) Delay(sel DelaySelect) uint32 {
 	switch sel {
 	case DelayFabric:
-		rtt, turn := ev.RTT(), since(ev.T3, ev.T2)
-		if turn > rtt {
-			return 0
-		}
-		return rtt - turn
+		rtt := ev.RTT()
+		return rtt - min(since(ev.T3, ev.T2), rtt)
 	case DelayForward:
 		return since(ev.T2, ev.T1)
 	case DelayReverse:

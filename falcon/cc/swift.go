@@ -162,10 +162,7 @@ func (w *Swift) setNcwnd(s *State, ncwnd float64, now, rtt uint32) {
 
 // trail keeps a marker at most one RTT behind, so that its 24 bits never wrap unnoticed.
 func trail(marker, now, rtt uint32) uint32 {
-	if since(now, marker) > rtt {
-		return since(now, rtt)
-	}
-	return marker
+	return since(now, min(since(now, marker), rtt))
 }
 
 // interPacketGap is rtt/fcwnd in TU while fcwnd is below one packet.

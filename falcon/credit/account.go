@@ -11,6 +11,9 @@ type account struct {
 // above is what the parent is charged.
 func (a *account) above() uint32 { return max(a.guarantee, a.charged) }
 
+// spare is how much of the limit is left.
+func (a *account) spare() uint32 { return max(a.limit, a.charged) - a.charged }
+
 // fits tells whether there is room for v more.
 func (a *account) fits(v uint32) bool { return a.charged <= a.limit && v <= a.limit-a.charged }
 

@@ -55,16 +55,13 @@ func (b *Bucket) Ready(now int64) int64 {
 		return now
 	}
 	wait := float64(1-b.level) * 1e9 / float64(b.rate)
-	return now + int64(math.Ceil(min(wait, 1<<61)))
+	return b.last + int64(math.Ceil(min(wait, 1<<61)))
 }
 
 func (b *Bucket) fill(now int64) {
-	if b.rate == 0 || now <= b.last {
-		return
-	}
 	add := float64(now-b.last) * float64(b.rate) / 1e9
 	if add < 1 {
-		return // the time is not lost: it counts with the next
+		return // the time, if some has passed, is not lost: it counts with the next
 	}
 	b.last = now
 	b.level = min(b.level+int64(min(add, 1<<61)), b.burst)

@@ -121,17 +121,12 @@ func (n *Node) refund(i int, v uint32, end *Node) {
 func (n *Node) Headroom(i Counter) uint32 {
 	most, aside := uint64(Unlimited), uint64(0) // aside: guaranteed to the levels passed, so not limited by those above
 	for m := n; m != nil; m = m.parent {
-		left := uint64(0)
-		if m.of[i].limit > m.of[i].charged {
-			left = uint64(m.of[i].limit - m.of[i].charged)
-		}
+		left := uint64(m.of[i].spare())
 		if m.lease != nil {
 			left += uint64(m.lease.pool.free[i].Load())
 		}
 		most = min(most, aside+left)
-		if m.of[i].guarantee > m.of[i].charged {
-			aside += uint64(m.of[i].guarantee - m.of[i].charged)
-		}
+		aside += uint64(m.of[i].above() - m.of[i].charged)
 	}
 	return uint32(most)
 }
@@ -160,10 +155,7 @@ func (n *Node) Covered(i Counter) bool {
 
 // Spare is how much of a counter the node may take of what is guaranteed to it alone.
 func (n *Node) Spare(i Counter) uint32 {
-	if n.of[i].inUse >= n.of[i].guarantee {
-		return 0
-	}
-	return n.of[i].guarantee - n.of[i].inUse
+	return max(n.of[i].guarantee, n.of[i].inUse) - n.of[i].inUse
 }
 
 // Reserved reports whether the node sets something aside that is not in use.

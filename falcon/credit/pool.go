@@ -126,7 +126,7 @@ func (n *Node) entitled(i int, v uint32) bool {
 // want has others give back what they do not use of a counter, here and at the levels above.
 func (n *Node) want(i int) {
 	for m := n; m != nil; m = m.parent {
-		if l := m.lease; l != nil && l.pool.trees > 1 && l.pool.wants[i].Load()&l.bit == 0 {
+		if l := m.lease; l != nil && l.pool.wants[i].Load()&l.bit == 0 {
 			l.pool.wants[i].Or(l.bit)
 			l.pool.wanted.Or(l.bit)
 		}
@@ -149,10 +149,7 @@ func (p *Pool) take(i int, v uint32) uint32 {
 
 // giveBack leaves the node at most keep of a counter that is not in use.
 func (n *Node) giveBack(i int, keep uint32) {
-	if n.of[i].limit <= n.of[i].charged {
-		return
-	}
-	if spare := n.of[i].limit - n.of[i].charged; spare > keep {
+	if spare := n.of[i].spare(); spare > keep {
 		n.of[i].limit -= spare - keep
 		n.lease.pool.free[i].Add(spare - keep)
 		n.lease.gave |= 1 << i

@@ -136,10 +136,16 @@ func (g *Guard) Check(h *Header, global Generations) error {
 	case int64(h.IV-(g.remote-g.of.margin)) <= 0: // modulo arithmetic, as TCP PAWS
 		return ErrReplay
 	}
-	if int64(h.IV-g.remote) > 0 {
-		g.remote = h.IV
-	}
+	g.remote = later(h.IV, g.remote)
 	return nil
+}
+
+// later is the later of two times that are less than half of the IV's range apart.
+func later(a, b uint64) uint64 {
+	if int64(a-b) > 0 {
+		return a
+	}
+	return b
 }
 
 // follow takes over what the peer has said of its clock since the last packet. That may be months

@@ -121,6 +121,9 @@ func TestCase110_GuardPCID(t *testing.T) {
 	if zero.Check(&Header{HasVC: true, IV: 1}, fixed{}) == nil {
 		t.Error("the zero guard accepts")
 	}
+	if current, previous := zero.SPI(); zero.RemoteTime() != 0 || current != 0 || previous != 0 {
+		t.Error("the zero guard knows something")
+	}
 }
 
 // TestManyGuards: what is said of an association goes for all its connections, with or without
@@ -174,6 +177,38 @@ func TestGuardIdleForMonths(t *testing.T) {
 			}
 			if err := some.Check(&Header{SPI: 1, IV: now - 30*day}, fixed{}); !errors.Is(err, ErrReplay) {
 				t.Fatalf("idle for %d days: a packet of last month: %v", (now-start)/day, err)
+			}
+		}
+	}
+}
+
+// TestGuardDoesNotGoBack: what is told of the peer's clock counts only where it is news, for a
+// connection that has seen a later packet, and for all of them when it is older than what was told
+// before, however long they live.
+func TestGuardDoesNotGoBack(t *testing.T) {
+	const millisecond, day = 1_000_000_000, 86_400 * 1_000_000_000_000
+	for _, start := range []uint64{millisecond, 1 << 61, 1<<64 - day} {
+		a := NewAssociation(AssociationConfig{SPI: 1, AnyPCID: true, Margin: 1e9})
+		g := a.Guard(start)
+		now := start
+		for days := range 60 {
+			now += day
+			seen := now + 20*millisecond
+			a.AdvanceRemoteTime(now)
+			if err := g.Check(&Header{SPI: 1, IV: seen}, fixed{}); err != nil {
+				t.Fatalf("after %d days: %v", days, err)
+			}
+			a.AdvanceRemoteTime(now + 10*millisecond)
+			if got := g.RemoteTime(); got != seen {
+				t.Fatalf("after %d days: the clock went back by %d ms", days, int64(seen-got)/millisecond)
+			}
+			late := a.Guard(now - 3600*1000*millisecond) // of a connection whose peer's word took an hour
+			a.AdvanceRemoteTime(now + 11*millisecond)
+			if got := g.RemoteTime(); got != seen {
+				t.Fatalf("after %d days: the clock went back by %d ms with a new connection", days, int64(seen-got)/millisecond)
+			}
+			if got := late.RemoteTime(); got != now+11*millisecond {
+				t.Fatalf("after %d days: the new connection is %d ms off", days, int64(got-now)/millisecond-11)
 			}
 		}
 	}

@@ -154,13 +154,11 @@ func (t *TxSA) header(now int64, next uint8) (Header, error) {
 	if t.counter {
 		iv = t.last + 1
 	}
-	if t.hasFloor && int64(iv-t.floor) <= 0 {
-		iv = t.floor + 1
+	if t.hasFloor {
+		iv = later(iv, t.floor+1)
 	}
 	if t.started {
-		if int64(iv-t.last) <= 0 { // the clock did not move, or went back
-			iv = t.last + 1
-		}
+		iv = later(iv, t.last+1) // the clock may not have moved, or gone back
 		if t.packets >= t.limit || iv-t.first >= ivSpan {
 			return Header{}, ErrRekey
 		}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,8 +44,11 @@ func TestBorders(t *testing.T) {
 		},
 		{
 			name: "flows",
-			good: []func(*Scenario){func(s *Scenario) { s.Flows = s.Flows[:1] }},
-			bad:  []func(*Scenario){func(s *Scenario) { s.Flows = nil }, func(s *Scenario) { s.Flows = make([]FlowConfig, maxFlows+1) }},
+			good: []func(*Scenario){
+				func(s *Scenario) { s.Flows = s.Flows[:1] },
+				func(s *Scenario) { s.Flows = slices.Repeat(s.Flows[:1], maxFlows) },
+			},
+			bad: []func(*Scenario){func(s *Scenario) { s.Flows = nil }, func(s *Scenario) { s.Flows = make([]FlowConfig, maxFlows+1) }},
 		},
 		{
 			name: "hosts",

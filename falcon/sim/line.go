@@ -32,13 +32,13 @@ func (l *line) send(p *packet) {
 	switch {
 	case l.loses(index):
 		l.net.lost(p)
-	case l.cfg.Reorder > 0 && draw(l.seed, index, drawReorder) < l.cfg.Reorder:
+	case happens(l.seed, index, drawReorder, l.cfg.Reorder):
 		p.release = index + 1 + uint64(draw(l.seed, index, drawJitter)*float64(l.cfg.ReorderBy))
 		l.held = append(l.held, p)
 		l.expectIdle()
 	default:
 		l.fly(p)
-		if l.cfg.Duplicate > 0 && draw(l.seed, index, drawDuplicate) < l.cfg.Duplicate {
+		if happens(l.seed, index, drawDuplicate, l.cfg.Duplicate) {
 			l.fly(l.net.packets.copy(p))
 		}
 	}
@@ -59,19 +59,17 @@ func (l *line) loses(index uint64) bool {
 	if f.Outage > 0 && (l.busy/picos)%f.OutageEvery >= f.OutageEvery-f.Outage {
 		return true
 	}
-	if f.Burst.Enter > 0 {
-		change := f.Burst.Enter
-		if l.bad {
-			change = f.Burst.Leave
-		}
-		if draw(^l.seed, index, drawLoss) < change {
-			l.bad = !l.bad
-		}
-		if l.bad && draw(^l.seed, index, drawMark) < f.Burst.Loss {
-			return true
-		}
+	change := f.Burst.Enter
+	if l.bad {
+		change = f.Burst.Leave
 	}
-	return f.Loss > 0 && draw(l.seed, index, drawLoss) < f.Loss
+	if happens(^l.seed, index, drawLoss, change) {
+		l.bad = !l.bad
+	}
+	if l.bad && happens(^l.seed, index, drawMark, f.Burst.Loss) {
+		return true
+	}
+	return happens(l.seed, index, drawLoss, f.Loss)
 }
 
 // fly lets a frame arrive at the other end.

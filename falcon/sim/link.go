@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"container/heap"
 	"math"
 
@@ -88,12 +89,12 @@ func (l *Link) Send(now falcon.Time, frame []byte) {
 		l.busy = max(l.busy, now) + falcon.Time(int64(len(frame))*8*1e9/l.imp.Rate)
 		now = l.busy
 	}
-	if l.draw(index, drawLoss) < l.imp.Loss {
+	if l.happens(index, drawLoss, l.imp.Loss) {
 		l.stats.Lost++
 		return
 	}
 	l.fly(now, index, drawJitter, frame)
-	if l.draw(index, drawDuplicate) < l.imp.Duplicate {
+	if l.happens(index, drawDuplicate, l.imp.Duplicate) {
 		l.stats.Duplicated++
 		l.fly(now, index, drawJitterCopy, frame)
 	}
@@ -106,19 +107,19 @@ func (l *Link) fly(now falcon.Time, index, jitter uint64, frame []byte) {
 	}
 	f := l.get()
 	f.at = now + l.imp.Delay + falcon.Time(l.draw(index, jitter)*float64(l.imp.Jitter))
-	if l.draw(index, drawReorder) < l.imp.Reorder {
+	if l.happens(index, drawReorder, l.imp.Reorder) {
 		l.stats.Reordered++
 		f.at += l.imp.ReorderDelay
 	}
 	f.order = l.order
 	l.order++
 	f.data = append(f.data[:0], frame...)
-	if len(frame) > 0 && l.draw(index, drawCorrupt) < l.imp.Corrupt {
+	if len(frame) > 0 && l.happens(index, drawCorrupt, l.imp.Corrupt) {
 		l.stats.Corrupted++
 		bit := int(l.draw(index, drawBit) * float64(len(frame)*8))
 		f.data[bit/8] ^= 1 << (bit % 8)
 	}
-	f.ce = l.draw(index, drawMark) < l.imp.Mark
+	f.ce = l.happens(index, drawMark, l.imp.Mark)
 	if f.ce {
 		l.stats.Marked++
 	}
@@ -181,6 +182,15 @@ const (
 // draw returns a number in [0,1) that depends on the seed, the frame and the purpose only.
 func (l *Link) draw(index, purpose uint64) float64 { return draw(l.seed, index, purpose) }
 
+func (l *Link) happens(index, purpose uint64, share float64) bool {
+	return happens(l.seed, index, purpose, share)
+}
+
+// happens decides about a frame: true for that share of frames.
+func happens(seed, index, purpose uint64, share float64) bool {
+	return draw(seed, index, purpose) < share
+}
+
 func draw(seed, index, purpose uint64) float64 {
 	return float64(Mix(seed+Mix(index*draws+purpose))>>11) / (1 << 53)
 }
@@ -198,10 +208,7 @@ type flights []*flight
 
 func (q flights) Len() int { return len(q) }
 func (q flights) Less(i, j int) bool {
-	if q[i].at != q[j].at {
-		return q[i].at < q[j].at
-	}
-	return q[i].order < q[j].order
+	return cmp.Or(cmp.Compare(q[i].at, q[j].at), cmp.Compare(q[i].order, q[j].order)) < 0
 }
 func (q flights) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
 

@@ -66,13 +66,16 @@ func (n *Network) newLine(seed uint64, cfg LinkConfig, arrival eventKind) *line 
 	return l
 }
 
+// firstFlow keeps the seeds of flows apart from those of hosts.
+const firstFlow = 1 << 20
+
 // AddFlow opens a flow's connection. It starts within a round trip after its time, as the seed
 // says: flows of one time would else move in step.
 func (n *Network) AddFlow(cfg FlowConfig) error {
 	if err := cfg.Check(len(n.Hosts)); err != nil {
 		return err
 	}
-	f := &flow{cfg: cfg, rnd: Mix(n.seed ^ Mix(uint64(len(n.flows)+1<<20)))}
+	f := &flow{cfg: cfg, rnd: Mix(n.seed ^ Mix(uint64(len(n.flows)|firstFlow)))}
 	f.start = n.Now + cfg.Start + falcon.Time(draw(f.rnd, 0, drawJitter)*float64(n.cfg.RTT))
 	f.from, f.to = &endpoint{flow: f, host: cfg.From}, &endpoint{flow: f, host: cfg.To}
 	f.from.peer, f.to.peer = f.to, f.from
@@ -133,10 +136,7 @@ func (n *Network) Run(until falcon.Time) {
 func (n *Network) forward(p *packet) {
 	port, size := &n.Ports[p.dst], p.n+Overhead
 	now := n.Now * picos
-	queued := 0
-	if port.line.busy > now {
-		queued = int(float64(port.line.busy-now) * float64(port.line.cfg.Rate) / 8e12)
-	}
+	queued := int(float64(max(port.line.busy-now, 0)) * float64(port.line.cfg.Rate) / 8e12)
 	if queued+size > n.cfg.Buffer {
 		port.Dropped++
 		n.lost(p)

@@ -184,17 +184,17 @@ func TestScenarioErrors(t *testing.T) {
 		"network.links[0].down.loss: 7 ": func(s *Scenario) {
 			s.Network.Links = []HostLinks{{Host: 1, Count: 1, Down: LinkConfig{Faults: Faults{Loss: 7}}}}
 		},
-		"falcon: ":                 func(s *Scenario) { s.Profile.MaxTxn = 3 },
-		"duration: 0s ":            func(s *Scenario) { s.Duration = 0 },
-		"warm_up: 2ms ":            func(s *Scenario) { s.WarmUp = 2e6 },
-		"sample: 1ns ":             func(s *Scenario) { s.Sample = 1 },
-		"flows: 0 ":                func(s *Scenario) { s.Flows = nil },
-		"flows[0].from: ":          func(s *Scenario) { s.Flows[0].From = 2 },
-		"flows[0].to: 0 ":          func(s *Scenario) { s.Flows[0].To = 0 },
-		"flows[0].sizes: empty":    func(s *Scenario) { s.Flows[0].Sizes = nil },
-		"flows[0].sizes: 5000 ":    func(s *Scenario) { s.Flows[0].Sizes = []int{8, 5000} },
-		"flows[0].outstanding: -1": func(s *Scenario) { s.Flows[0].Outstanding = -1 },
-		"flows[0].start: -1":       func(s *Scenario) { s.Flows[0].Start = -1 },
+		"falcon: ":      func(s *Scenario) { s.Profile.MaxTxn = 3 },
+		"duration: 0s ": func(s *Scenario) { s.Duration = 0 },
+		"warm_up: 2ms ": func(s *Scenario) { s.WarmUp = 2e6 },
+		"sample: 1ns is out of range; use at least 100ns": func(s *Scenario) { s.Sample = 1 },
+		"flows: 0 ": func(s *Scenario) { s.Flows = nil },
+		"flows[0].from: there is no host 2; use 0 to 1":            func(s *Scenario) { s.Flows[0].From = 2 },
+		"flows[0].to: 0 is not another host; use 0 to 1 but not 0": func(s *Scenario) { s.Flows[0].To = 0 },
+		"flows[0].sizes: empty":                                    func(s *Scenario) { s.Flows[0].Sizes = nil },
+		"flows[0].sizes: 5000 ":                                    func(s *Scenario) { s.Flows[0].Sizes = []int{8, 5000} },
+		"flows[0].outstanding: -1":                                 func(s *Scenario) { s.Flows[0].Outstanding = -1 },
+		"flows[0].start: -1":                                       func(s *Scenario) { s.Flows[0].Start = -1 },
 	} {
 		s := good()
 		edit(s)

@@ -187,6 +187,8 @@ func TestComparedWithPerfectLinks(t *testing.T) {
 		}
 		if got := r.GoodputOverIdeal != nil; got != c.want {
 			t.Errorf("%s: compared: %v", name, got)
+		} else if got && (*r.GoodputOverIdeal <= 0.1 || *r.GoodputOverIdeal >= 1) {
+			t.Errorf("%s: %v of the goodput without faults", name, *r.GoodputOverIdeal)
 		}
 	}
 }

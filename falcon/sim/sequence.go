@@ -64,22 +64,22 @@ func Describe(p []byte) string {
 
 // ones lists the sequence numbers set in a bitmap, as 301-303.
 func ones(base uint32, m wire.Bitmap128) string {
-	set := func(n uint32) bool { return n < 64 && m.Lo>>n&1 != 0 || n >= 64 && n < 128 && m.Hi>>(n-64)&1 != 0 }
+	set := func(n uint32) bool { return (m.Lo>>n|m.Hi>>(n-64))&1 != 0 } // 0 where a shift is 64 or more
 	if bits.OnesCount64(m.Lo)+bits.OnesCount64(m.Hi) == 0 {
 		return "none"
 	}
 	var runs []string
-	for n := uint32(0); n < 128; n++ {
-		if !set(n) {
+	for first := range uint32(128) {
+		if !set(first) || set(first-1) {
 			continue
 		}
-		first := n
-		for set(n + 1) {
-			n++
+		last := first
+		for set(last + 1) {
+			last++
 		}
 		run := fmt.Sprint(base + first)
-		if n > first {
-			run += fmt.Sprintf("-%d", base+n)
+		if last != first {
+			run += fmt.Sprintf("-%d", base+last)
 		}
 		runs = append(runs, run)
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 
@@ -84,9 +85,10 @@ func WritePayload(b []byte, key uint64) {
 		clear(b)
 		return
 	}
-	binary.BigEndian.PutUint64(b, key)
-	for i := KeyBytes; i < len(b); i++ {
-		b[i] = pattern(key, i)
+	for v := key; len(b) > 0; v = Mix(v) {
+		var word [KeyBytes]byte
+		binary.BigEndian.PutUint64(word[:], v)
+		b = b[copy(b, word[:]):]
 	}
 }
 
@@ -102,12 +104,14 @@ func CheckPayload(b []byte) (key uint64, ok bool) {
 		return 0, true
 	}
 	key = binary.BigEndian.Uint64(b)
-	for i := KeyBytes; i < len(b); i++ {
-		if b[i] != pattern(key, i) {
+	for v := key; len(b) > 0; v = Mix(v) {
+		var word [KeyBytes]byte
+		binary.BigEndian.PutUint64(word[:], v)
+		n := min(len(b), KeyBytes)
+		if !bytes.Equal(b[:n], word[:n]) {
 			return key, false
 		}
+		b = b[n:]
 	}
 	return key, true
 }
-
-func pattern(key uint64, i int) byte { return byte(key>>(i%8*8)) + byte(i*7) + byte(i>>8) }

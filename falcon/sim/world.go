@@ -60,12 +60,14 @@ type Sent struct {
 	Lost   bool // by the Filter or the link
 }
 
-// trailer: send time in Falcon units, checksum.
-const trailer = 8
+const (
+	trailer = 8 // send time in Falcon units, checksum
+	longest = wire.MaxHeaderLen + 65536
+)
 
 // NewWorld joins two nodes whose engines were made with the given configurations.
 func NewWorld(seed uint64, cfg [2]falcon.Config, ulp [2]Handler, imp Impairment) *World {
-	w := &World{buf: make([]byte, wire.MaxHeaderLen+65536+trailer)}
+	w := &World{buf: make([]byte, longest+trailer)}
 	for i := range w.Nodes {
 		w.Nodes[i] = &Node{Engine: falcon.NewEngine(cfg[i], ulp[i]), ULP: ulp[i]}
 		w.Links[i] = NewLink(Mix(seed+uint64(i)), imp)
@@ -108,7 +110,7 @@ func (w *World) stepNode(i int) (busy bool) {
 	n := w.Nodes[i]
 	n.Engine.Advance(w.Now)
 	n.drain(w.Now)
-	w.release(i)
+	w.release()
 	for {
 		f, ok := w.Links[1-i].Receive(w.Now)
 		if !ok {
@@ -146,7 +148,7 @@ func (n *Node) drain(now falcon.Time) {
 }
 
 func (w *World) transmit(i int) bool {
-	n, _ := w.Nodes[i].Engine.Transmit(w.Now, w.buf[:len(w.buf)-trailer])
+	n, _ := w.Nodes[i].Engine.Transmit(w.Now, w.buf[:longest])
 	if n == 0 {
 		return false
 	}
@@ -182,11 +184,11 @@ func (w *World) traceLoss() {
 	}
 }
 
-// release puts held packets of the other node on the wire.
-func (w *World) release(to int) {
+// release puts held packets on the wire.
+func (w *World) release() {
 	kept := w.held[:0]
 	for _, h := range w.held {
-		if h.from == 1-to && h.at <= w.Now {
+		if h.at <= w.Now {
 			w.Links[h.from].Send(w.Now, h.data)
 		} else {
 			kept = append(kept, h)

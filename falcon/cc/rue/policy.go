@@ -58,7 +58,7 @@ func (c *Config) Check() error {
 // Admit decides on an event of a connection whose last one was since ns ago and acked packets back.
 func (p *Policy) Admit(occupancy int, since int64, acked uint16) bool {
 	if occupancy < p.Threshold1 {
-		return occupancy < p.Size
+		return true
 	}
 	p1, p2 := since > p.Interval, acked > p.Packets
 	switch {

@@ -148,3 +148,32 @@ func TestBinaryAndDirectAgree(t *testing.T) {
 		state = direct.State
 	}
 }
+
+// TestConfigBorders: the smallest values that a configuration may have.
+func TestConfigBorders(t *testing.T) {
+	for name, edit := range map[string]func(*Config){
+		"no work":        func(c *Config) { c.Service = 0 },
+		"no latency":     func(c *Config) { c.Latency = 0 },
+		"no interval":    func(c *Config) { c.Interval = 0 },
+		"a place":        func(c *Config) { c.Size, c.Threshold1, c.Threshold2, c.Threshold3 = 1, 0, 0, 0 },
+		"all thresholds": func(c *Config) { c.Size, c.Threshold1, c.Threshold2, c.Threshold3 = 7, 7, 7, 7 },
+	} {
+		c := Hardware()
+		edit(&c)
+		if err := c.Check(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.AnswersAtOnce() {
+			t.Errorf("%s: it answers at once", name)
+		}
+	}
+	for name, edit := range map[string]func(*Config){
+		"below 0":           func(c *Config) { c.Threshold1 = -1 },
+		"the second, third": func(c *Config) { c.Threshold1, c.Threshold2, c.Threshold3 = 1, 3, 2 },
+	} {
+		c := Hardware()
+		if edit(&c); c.Check() == nil {
+			t.Errorf("thresholds, %s: accepted", name)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package psp
+
+import (
+	"errors"
+	"testing"
+)
+
+// sealFor issues an SPI of a lane, and seals a packet with it.
+func sealFor(t *testing.T, d *RxSADB, class Class, owner uint64, lane int) (spi uint32, sealed []byte) {
+	t.Helper()
+	spi, key, err := d.IssueTo(0, class, owner, lane)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := NewGatewayTxSA(0, spi, key, 0, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed = make([]byte, tx.Overhead()+20)
+	if _, err := tx.Seal(1, NextHeaderIPv4, sealed, 20); err != nil {
+		t.Fatal(err)
+	}
+	return spi, sealed
+}
+
+// TestLanes: an SPI is of the lane it was asked for in either phase, and a packet of class gateway
+// is opened in that lane alone, one of class Falcon in any.
+func TestLanes(t *testing.T) {
+	const lanes = 3
+	d := NewRxSADB(testMaster(t), 100, lanes)
+	var open [lanes]*Opener
+	for i := range open {
+		open[i] = d.Opener(i)
+	}
+	seen := map[uint32]bool{}
+	for phase := range uint32(2) {
+		for n := range 4 * lanes {
+			lane := n * 2 % lanes
+			for _, class := range []Class{ClassFalcon, ClassGateway} {
+				spi, sealed := sealFor(t, d, class, uint64(n), lane)
+				if seen[spi] || int(spi)%lanes != lane || spi>>31 != phase {
+					t.Fatalf("SPI %#x for lane %d in phase %d, issued before: %v", spi, lane, phase, seen[spi])
+				}
+				seen[spi] = true
+				for i, o := range open {
+					if got, ok := o.Lane(sealed); ok != (class == ClassGateway) || ok && got != lane {
+						t.Errorf("class %d: lane %d, %v, want %d", class, got, ok, lane)
+					}
+					b := append([]byte(nil), sealed...)
+					h, _, _, err := o.Open(b)
+					if class == ClassGateway && i != lane {
+						if !errors.Is(err, ErrUnknownSPI) {
+							t.Errorf("packet of lane %d in lane %d: %v", lane, i, err)
+						}
+					} else if err != nil || h.Owner != uint64(n) || h.Class != class {
+						t.Errorf("class %d, lane %d in lane %d: %v, owner %d", class, lane, i, err, h.Owner)
+					}
+				}
+			}
+		}
+		d.Rotate(&[32]byte{7})
+	}
+}
+
+// TestLaneOfNothing: what is shorter than a header, or of no SPI that is in use, may go to any lane.
+func TestLaneOfNothing(t *testing.T) {
+	d := NewRxSADB(testMaster(t), 100, 2)
+	spi, sealed := sealFor(t, d, ClassGateway, 0, 1)
+	o := d.Opener(0)
+	for n := range len(sealed) {
+		if _, ok := o.Lane(sealed[:n]); ok != (n >= BaseLen) {
+			t.Errorf("%d bytes: %v", n, ok)
+		}
+	}
+	d.Forget(spi)
+	if _, ok := o.Lane(sealed); ok {
+		t.Error("the lane of an SPI that has ended is known")
+	}
+}
+
+// TestLastLanesSPI: a lane's last SPI of a master key is issued, and then the lane has none, though
+// others may.
+func TestLastLanesSPI(t *testing.T) {
+	d := NewRxSADB(Master{}, 100, 2)
+	d.next[0] = PhaseBit - 2
+	if spi, _, err := d.IssueTo(0, ClassGateway, 0, 1); err != nil || spi != PhaseBit-1 {
+		t.Fatalf("SPI %#x, %v", spi, err)
+	}
+	for lane := range 2 {
+		if _, _, err := d.IssueTo(0, ClassGateway, 0, lane); !errors.Is(err, ErrExhausted) {
+			t.Errorf("lane %d: %v", lane, err)
+		}
+	}
+}
+
+// TestHeaderFieldsAreCut: what a field cannot hold is left out, and the reserved bits of a peer are
+// ignored.
+func TestHeaderFieldsAreCut(t *testing.T) {
+	h := Header{Version: 0xf3, CryptOffset: 0xff}
+	b := h.Append(nil)
+	if b[2] != MaxCryptOffset || b[3] != VersionGMAC256<<2|1 {
+		t.Errorf("encoded %x", b)
+	}
+	b[2] = 0xc5
+	if got, _, err := ParseHeader(b); err != nil || got.CryptOffset != 5 {
+		t.Errorf("crypt offset %d, %v", got.CryptOffset, err)
+	}
+}
+
+// TestGuardSamePhase: two SPIs of the second phase are as much of one generation as two of the
+// first.
+func TestGuardSamePhase(t *testing.T) {
+	for _, phase := range []uint32{0, PhaseBit} {
+		a := NewAssociation(AssociationConfig{SPI: phase | 5, Generation: 3, AnyPCID: true, Margin: 1})
+		a.Rekey(phase|6, 3)
+		g := a.Guard(0)
+		for _, spi := range []uint32{5, 6} {
+			if err := g.Check(&Header{SPI: phase | spi, IV: 1}, fixed{Generation{Current: 3}}); err != nil {
+				t.Errorf("SPI %#x: %v", phase|spi, err)
+			}
+		}
+		if err := g.Check(&Header{SPI: phase ^ PhaseBit | 5, IV: 1}, fixed{Generation{Current: 3}}); !errors.Is(err, ErrSPI) {
+			t.Errorf("the same number in the other phase: %v", err)
+		}
+	}
+}
+
+// TestSealedLength: a buffer that holds the packet exactly is enough, one byte less is not.
+func TestSealedLength(t *testing.T) {
+	payload := make([]byte, 20)
+	for missing, want := range map[int]error{0: nil, 1: ErrBuffer} {
+		_, tx := pair(t, 0, 2, true)
+		b := make([]byte, tx.Overhead()+len(payload)-missing)
+		if _, err := tx.Seal(1, NextHeaderIPv4, b, len(payload)); !errors.Is(err, want) {
+			t.Errorf("%d bytes missing: %v", missing, err)
+		}
+		if _, err := tx.SealFrom(2, NextHeaderIPv4, b, payload); !errors.Is(err, want) {
+			t.Errorf("%d bytes missing, from elsewhere: %v", missing, err)
+		}
+	}
+}
