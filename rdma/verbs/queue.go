@@ -171,7 +171,7 @@ func (u *WorkQueue) Next(buf []byte) (entry []byte, ok bool) {
 		return nil, false
 	}
 	if u.ring.Ready() == 0 {
-		if n, ok := u.Poll(); n == 0 || !ok {
+		if n, _ := u.Poll(); n == 0 {
 			return nil, false
 		}
 	}
@@ -212,5 +212,5 @@ func (u *WorkQueue) Sleep() (more bool) {
 	if err != nil {
 		u.fault(err)
 	}
-	return n > 0 && err == nil
+	return n > 0 // there is none where there was an error
 }
