@@ -319,6 +319,43 @@ func TestDatagramsWait(t *testing.T) {
 	}
 }
 
+// TestDatagramFailsReceive: a receive whose own entry or memory is at fault fails with the datagram
+// that takes it, and costs the queue pair unless that completes in error.
+func TestDatagramFailsReceive(t *testing.T) {
+	for _, inError := range []bool{false, true} {
+		for _, gone := range []bool{false, true} {
+			g := newGuest(t, Limits{})
+			m := g.region(g.pdn, 100, allRights)
+			s := g.newUD(func(c *abi.CreateQP) {
+				if inError {
+					c.ErrorMode = abi.ErrorModeCompleteInError
+				}
+			})
+			first := m.sge(0, 100)
+			if gone {
+				g.UseFaults(&trouble{access: true})
+			} else {
+				first.LKey ^= 1 << 20
+			}
+			s.receive(0, 1, first)
+			s.receive(0, 2, m.sge(0, 100))
+			d := &Arrival{Datagram: &transport.Datagram{To: s.number, QKey: sideQKey}, Data: []byte{1}, GRH: new([GRHSize]byte)}
+			g.Deliver(0, d)
+			g.UseFaults(nil)
+			if got := s.received.poll(); len(got) != 1 || got[0].WRID != 1 || got[0].Status != abi.WCLocProtErr {
+				t.Errorf("complete in error %t, memory gone %t: %+v", inError, gone, got)
+			}
+			state, after := abi.QPStateErr, 0
+			if inError {
+				state, after = abi.QPStateRTS, 1
+			}
+			if g.Deliver(0, d); s.State() != state || len(s.received.poll()) != after {
+				t.Errorf("complete in error %t, memory gone %t: QP in %v", inError, gone, s.State())
+			}
+		}
+	}
+}
+
 // TestDatagramDelivered: a datagram is put into the next receive behind the room for its header, if
 // it is for a queue pair that takes it and fits; else it is lost without a word. (DEV-943, DEV-944)
 func TestDatagramDelivered(t *testing.T) {

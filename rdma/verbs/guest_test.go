@@ -346,7 +346,8 @@ func write(wrid uint64) abi.SendWQE {
 type wire struct {
 	segment   int
 	ordered   bool
-	says      error // to Issue
+	says      error        // to Issue
+	fails     abi.WCStatus // how a request ends that is not taken
 	terms     *transport.Terms
 	issued    []*transport.Request // a packet each
 	reads     int                  // that may be under way
@@ -369,6 +370,7 @@ func (w *wire) Prefetch()                     {}
 func (w *wire) ID() uint32                    { return 5 }
 func (w *wire) Issue(_ vtime.Time, r *transport.Request) (n int, err error) {
 	if w.says != nil {
+		r.Status = max(r.Status, w.fails)
 		return 0, w.says
 	}
 	n = min(int(r.Length-r.Offset), w.segment)

@@ -117,11 +117,9 @@ func (u *WorkQueue) Reset() {
 	u.told, u.broken = 0, ""
 }
 
-// fault breaks the queue for an error of the ring. Who has it fails when that is settled.
+// fault breaks the queue, which was sound, for an error of the ring. Who has it fails when that is
+// settled.
 func (u *WorkQueue) fault(err error) {
-	if u.broken != "" {
-		return
-	}
 	o, name := u.owner, queueNames[u.kind]
 	if errors.Is(err, ring.ErrIndex) {
 		clause := abi.DRV602

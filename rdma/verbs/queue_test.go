@@ -137,6 +137,11 @@ func TestBrokenQueueIsEmpty(t *testing.T) {
 			g.Owner.mem.SetRegions(nil)
 			u.Sleep()
 		}, abi.DRV402, 1},
+		"memory gone before it sleeps": {func(g *guest, u *WorkQueue, _ []byte) {
+			u.Commit()
+			g.Owner.mem.SetRegions(nil)
+			u.Sleep()
+		}, abi.DRV402, 1},
 	} {
 		g := newGuest(t, Limits{})
 		u, p, mem := g.openQueue()

@@ -496,3 +496,41 @@ func TestCreditAwaited(t *testing.T) {
 		t.Errorf("%d packets issued", len(s.wire.issued))
 	}
 }
+
+// TestFailedByTheWire: a request that the wire does not take completes with what it says of it, when
+// those before it are done.
+func TestFailedByTheWire(t *testing.T) {
+	g := newGuest(t, Limits{})
+	m := g.region(g.pdn, 64, allRights)
+	s := g.newRC(nil)
+	s.post(0, write(1), m.sge(0, 8))
+	s.Turn(0)
+	s.post(0, write(2), m.sge(0, 8))
+	s.wire.says, s.wire.fails = transport.ErrFailed, abi.WCLocProtErr
+	s.Turn(0)
+	if got := s.sent.poll(); len(got) != 0 {
+		t.Errorf("before its turn: %+v", got)
+	}
+	s.done(0, abi.WCSuccess)
+	if got := s.sent.statuses(); !slices.Equal(got, []abi.WCStatus{abi.WCSuccess, abi.WCLocProtErr}) || s.State() != abi.QPStateErr {
+		t.Errorf("completions %v, QP in %v", got, s.State())
+	}
+}
+
+// TestErrIsEnteredOnce: a queue pair that is in ERR is not brought there again: its connection
+// lingers as long as it did, and credit is freed once.
+func TestErrIsEnteredOnce(t *testing.T) {
+	g := newGuest(t, Limits{})
+	s := g.newRC(nil)
+	freed := g.freed
+	s.fail(1000, abi.WCGeneralErr, "for a test")
+	s.fail(5000, abi.WCLocQPOpErr, "for a test")
+	s.enterErr(9000)
+	if g.freed != freed+1 || s.wire.forgotten != 1 || g.shared.Deadline() != 1000+g.shared.Linger || len(g.events) != 1 || g.Stats.QPErrors != 1 {
+		t.Errorf("credit freed %d times, forgotten %d times, it lingers until %d, events %+v", g.freed-freed, s.wire.forgotten, g.shared.Deadline(), g.events)
+	}
+	s.reset(0)
+	if s.fail(0, abi.WCGeneralErr, "for a test"); s.State() != abi.QPStateReset || len(g.events) != 1 {
+		t.Errorf("one in RESET is in %v, events %+v", s.State(), g.events)
+	}
+}

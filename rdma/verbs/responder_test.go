@@ -189,6 +189,123 @@ func TestRefusedByMode(t *testing.T) {
 	}
 }
 
+// TestMemoryOfMessagesGone: memory that is gone when a message comes is the receiver's fault, or of
+// whoever let the peer write there, and its own where the message completes in error.
+func TestMemoryOfMessagesGone(t *testing.T) {
+	for name, c := range map[string]struct {
+		packet func(x *target) transport.Packet
+		recv   []abi.WCStatus
+	}{
+		"of a receive": {func(*target) transport.Packet {
+			return transport.Packet{Op: abi.OpSend, Message: 1, Length: 5}
+		}, []abi.WCStatus{abi.WCLocProtErr}},
+		"of a region": {func(x *target) transport.Packet {
+			return transport.Packet{Op: abi.OpWrite, RKey: x.m.key, Addr: x.m.iova, Claimed: 5, Length: 5}
+		}, nil},
+	} {
+		x := newTarget(t, abi.QPTypeRC, false)
+		p := c.packet(x)
+		x.receiveFor(1) // it is read
+		x.g.UseFaults(&trouble{access: true})
+		if v := x.Place(0, &p, x.data[:5]); v.Refusal != transport.Operation || v.Alone || x.State() != abi.QPStateErr {
+			t.Errorf("%s: %+v, QP in %v", name, v, x.State())
+		}
+		if got := x.received.statuses(); !slices.Equal(got, c.recv) {
+			t.Errorf("%s: receives end in %v, want %v", name, got, c.recv)
+		}
+		if _, why := x.Atomic(&transport.Atomic{Op: abi.OpFetchAdd, Addr: x.m.iova, RKey: x.m.key}); why != transport.Operation {
+			t.Errorf("%s: an atomic: %v", name, why)
+		}
+	}
+}
+
+// TestMessageOfTwoQueues: a message takes its receive of the shared queue that its packets name,
+// all of the same; a packet that names another, or a message that is complete, is refused.
+func TestMessageOfTwoQueues(t *testing.T) {
+	for name, c := range map[string]struct {
+		second  int // the queue that the second packet names
+		over    bool
+		refusal transport.Refusal
+	}{"the same": {0, false, transport.Accepted}, "another": {1, false, transport.Invalid}, "it is over": {0, true, transport.Invalid}} {
+		g := newGuest(t, Limits{})
+		domain, st := g.OpenXRCD()
+		g.good(st)
+		cq := g.newCQ(3)
+		var queues [2]*sharedQueue
+		for i := range queues {
+			queues[i] = g.newSRQ(abi.CreateSRQ{Type: abi.SRQTypeXRC, XRCDN: domain, CQN: cq.number})
+			queues[i].receive(2)
+		}
+		s := g.newQP(abi.QPTypeXRCRecv, func(c *abi.CreateQP) { *c = abi.CreateQP{Type: c.Type, XRCDN: domain} })
+		s.connect(0)
+		place := func(queue int) transport.Refusal {
+			if !s.Address(queues[queue].number) {
+				t.Fatal("it is not reached")
+			}
+			return s.Place(0, &transport.Packet{Op: abi.OpSend, Message: 1}, nil).Refusal
+		}
+		if why := place(0); why != transport.Accepted || queues[0].Taken() != 1 {
+			t.Errorf("%s: the first packet: %v", name, why)
+		}
+		s.rsp.receive(1).Done = c.over
+		if why := place(c.second); why != c.refusal || queues[1].Taken() != 0 {
+			t.Errorf("%s: the second packet: %v, want %v", name, why, c.refusal)
+		}
+	}
+}
+
+// TestKeysOfSharedQueues: what makes a key invalid at an XRC target is checked against the domain
+// of the shared queue, at the message's end, too. Its completion is in that queue's own CQ.
+func TestKeysOfSharedQueues(t *testing.T) {
+	g := newGuest(t, Limits{})
+	domain, st := g.OpenXRCD()
+	g.good(st)
+	cq := g.newCQ(3)
+	q := g.newSRQ(abi.CreateSRQ{Type: abi.SRQTypeXRC, XRCDN: domain, CQN: cq.number})
+	q.receive(2)
+	own, foreign := g.region(g.pdn, 64, allRights), g.region(g.newPD(), 64, allRights)
+	s := g.newQP(abi.QPTypeXRCRecv, func(c *abi.CreateQP) { *c = abi.CreateQP{Type: c.Type, XRCDN: domain} })
+	s.connect(0)
+	s.Address(q.number)
+	p := &transport.Packet{Op: abi.OpSendInv, Message: 1, Imm: own.key, Last: true}
+	if why := s.Place(0, p, nil).Refusal; why != transport.Accepted {
+		t.Fatalf("a key of the domain: %v", why)
+	}
+	s.Complete(0, p, 0, abi.WCSuccess)
+	want := abi.CQE{QPN: s.number, SrcQP: 0x77, SRQN: q.number, Opcode: abi.WCOpRecv, Flags: abi.WCFlagInv, Imm: own.key}
+	if got := cq.poll(); len(got) != 1 || got[0] != want || own.access&RemoteRights != 0 {
+		t.Errorf("%+v, rights %#x", got, own.access)
+	}
+	p.Message, p.Imm = 2, foreign.key
+	if why := s.Place(0, p, nil).Refusal; why != transport.Access {
+		t.Errorf("a key of another domain: %v", why)
+	}
+}
+
+// TestWhatReceivesSay: the completion of a message says what came, and of a failed one how it
+// failed.
+func TestWhatReceivesSay(t *testing.T) {
+	for _, c := range []struct {
+		op     abi.Opcode
+		failed abi.WCStatus
+		want   abi.CQE
+	}{
+		{abi.OpSend, abi.WCSuccess, abi.CQE{ByteLen: 9, Opcode: abi.WCOpRecv}},
+		{abi.OpSendImm, abi.WCSuccess, abi.CQE{ByteLen: 9, Opcode: abi.WCOpRecv, Flags: abi.WCFlagImm, Imm: 0x123456}},
+		{abi.OpWriteImm, abi.WCSuccess, abi.CQE{ByteLen: 9, Opcode: abi.WCOpRecvWriteImm, Flags: abi.WCFlagImm, Imm: 0x123456}},
+		{abi.OpSendInv, abi.WCSuccess, abi.CQE{ByteLen: 9, Opcode: abi.WCOpRecv, Flags: abi.WCFlagInv, Imm: 0x123456}}, // it is gone by now
+		{abi.OpSendImm, abi.WCRemAbortErr, abi.CQE{Status: abi.WCRemAbortErr, Opcode: abi.WCOpRecv}},
+	} {
+		x := newTarget(t, abi.QPTypeRC, true)
+		x.receiveFor(1)
+		x.Complete(0, &transport.Packet{Op: c.op, Message: 1, Imm: 0x123456, Last: true}, 9, c.failed)
+		c.want.WRID, c.want.QPN, c.want.SrcQP = 7, x.number, 0x77
+		if got := x.received.poll(); len(got) != 1 || got[0] != c.want {
+			t.Errorf("%v, %v: %+v\nwant %+v", c.op, c.failed, got, c.want)
+		}
+	}
+}
+
 // TestReadByThePeer: a peer reads what its queue pair and the region let it, and nothing from
 // anywhere.
 func TestReadByThePeer(t *testing.T) {

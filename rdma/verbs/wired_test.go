@@ -86,3 +86,86 @@ func TestHowLongAPeerMayTake(t *testing.T) {
 		}
 	}
 }
+
+// TestPeerThatLeft: when the peer's end goes, the oldest request fails, be it sent or not; without
+// one nothing happens until there is. A queue pair that serves nobody any more just ends.
+func TestPeerThatLeft(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, after int // requests posted
+		failed        bool
+		want          []abi.WCStatus
+		state         abi.QPState
+	}{
+		"none":       {0, 0, false, nil, abi.QPStateRTS},
+		"sent":       {2, 0, false, []abi.WCStatus{abi.WCRetryExcErr, abi.WCWRFlushErr}, abi.QPStateErr},
+		"posted":     {0, 2, false, []abi.WCStatus{abi.WCRetryExcErr, abi.WCWRFlushErr}, abi.QPStateErr},
+		"failed ago": {1, 0, true, []abi.WCStatus{abi.WCWRFlushErr}, abi.QPStateErr},
+	} {
+		g := newGuest(t, Limits{})
+		s := g.newRC(nil)
+		s.peer.wired = true
+		for i := range uint64(c.before) {
+			s.post(0, write(i))
+		}
+		s.Turn(0)
+		if c.failed {
+			s.fail(0, abi.WCGeneralErr, "for a test")
+		}
+		s.PeerLeft(0)
+		if s.Connected() || s.wire.end != "drained" {
+			t.Errorf("%s: the connection is %q", name, s.wire.end)
+		}
+		for i := range uint64(c.after) {
+			s.post(0, write(i))
+		}
+		s.Turn(0)
+		s.Turn(0)
+		if got := s.sent.statuses(); !slices.Equal(got, c.want) || s.State() != c.state {
+			t.Errorf("%s: completions %v, want %v; QP in %v", name, got, c.want, s.State())
+		}
+	}
+}
+
+// TestPatienceWithNothing: a peer that is waited for longer than there is work for it costs nothing.
+func TestPatienceWithNothing(t *testing.T) {
+	g := newGuest(t, Limits{})
+	s := g.newWired(abi.QPTypeRC)
+	s.Due(0)
+	if s.State() != abi.QPStateRTS || len(g.events) != 0 {
+		t.Errorf("QP in %v, events %+v", s.State(), g.events)
+	}
+}
+
+// TestUnreliableWithoutAPeer: what an unreliable connection has to send waits for its peer for a
+// while, and is lost then, as is all that follows, and what was begun when the peer goes. (DEV-963)
+func TestUnreliableWithoutAPeer(t *testing.T) {
+	g := newGuest(t, Limits{})
+	m := g.region(g.pdn, abi.PageSize, allRights)
+	s := g.newWired(abi.QPTypeUC)
+	for i := range uint64(2) {
+		s.post(0, write(i), m.sge(0, 3000))
+	}
+	if s.Turn(0) || g.shared.Deadline() < 8e9-1e6 || g.shared.Deadline() > 8e9 {
+		t.Errorf("it waits until %d", g.shared.Deadline())
+	}
+	g.shared.Timers.Run(8e9)
+	s.Turn(8e9)
+	s.post(8e9, write(2), m.sge(0, 3000))
+	s.Turn(8e9)
+	if got := s.sent.poll(); !slices.Equal(wrids(got), []uint64{0, 1, 2}) || got[2].Status != abi.WCSuccess {
+		t.Errorf("completions %+v", got)
+	}
+	s.connect(9e9) // it comes after all
+	g.shared.TurnBytes = 1024
+	s.post(9e9, write(3), m.sge(0, 10))
+	s.post(9e9, write(4), m.sge(0, 3000))
+	s.Turn(9e9) // the second is begun
+	if len(s.wire.issued) != 2 || len(s.sent.poll()) != 0 {
+		t.Fatalf("%d packets issued", len(s.wire.issued))
+	}
+	s.PeerLeft(9e9)
+	s.Turn(9e9)
+	if got := s.sent.poll(); !slices.Equal(wrids(got), []uint64{3, 4}) || got[1].Status != abi.WCSuccess || s.State() != abi.QPStateRTS {
+		t.Errorf("completions %+v, QP in %v", got, s.State())
+	}
+}
