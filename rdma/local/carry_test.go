@@ -456,3 +456,49 @@ func TestLocalFailures(t *testing.T) {
 		t.Errorf("a response of an end that is closed: %v", err)
 	}
 }
+
+// TestTurnsOfThoseWhoWait: of several that wait for the same credit each gets it in its turn; who
+// had it waits behind the others.
+func TestTurnsOfThoseWhoWait(t *testing.T) {
+	limit := credit.NoLimit()
+	limit[credit.ReqPktTx] = 1
+	node := credit.New(nil, limit)
+	n := newNIC()
+	const count, each = 4, 3
+	var order []falcon.CID
+	for i := range falcon.CID(count) {
+		u := n.open(t, 10+i, 20+i, node)
+		n.open(t, 20+i, 10+i, nil).answers = func(ev *falcon.Event) {
+			order = append(order, i)
+			n.ends[20+i].AckPush(0, ev.RSN)
+		}
+		eager := &eager{u, each}
+		u.SetUser(eager)
+		eager.issueAll()
+	}
+	for n.Run(0) {
+	}
+	want := []falcon.CID{0, 0, 1, 2, 3, 0, 1, 2, 3, 1, 2, 3} // the first had one before the others came
+	if !slices.Equal(order, want) || len(n.creditless) != 0 || node.InUse() != (credit.Cost{}) {
+		t.Errorf("in turn %v, want %v; %d wait", order, want, len(n.creditless))
+	}
+}
+
+// eager issues as many pushes as it can, until it has issued all that it is to.
+type eager struct {
+	*user
+	left int
+}
+
+func (e *eager) issueAll() {
+	for e.left > 0 && e.Push(0, 0, 3) == nil {
+		e.left--
+	}
+}
+
+func (e *eager) Handle(now falcon.Time, ev *falcon.Event) {
+	e.user.Handle(now, ev)
+	if ev.Kind == falcon.EvCredit {
+		e.issueAll()
+	}
+}
