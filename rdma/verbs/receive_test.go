@@ -144,3 +144,25 @@ func TestRoomOfReceives(t *testing.T) {
 		t.Errorf("whatever packets name: %d receives of %d elements", q.receives(), q.rsp.maxSGE)
 	}
 }
+
+// TestReceivesFlushedInOrder: receives that messages have taken are flushed in the order of the
+// queue, and before those that are still in it. (DEV-610)
+func TestReceivesFlushedInOrder(t *testing.T) {
+	g := newGuest(t, Limits{})
+	s := g.newRC(func(c *abi.CreateQP) { c.Ordering = abi.OrderingWeak })
+	for i := range uint64(sideEntries) {
+		s.receive(0, i)
+	}
+	s.receiveFor(4)
+	s.fail(0, abi.WCGeneralErr, "for a test")
+	s.Turn(0)
+	got := s.received.poll()
+	if len(got) != sideEntries {
+		t.Fatalf("%d completions", len(got))
+	}
+	for i, x := range got {
+		if x.WRID != uint64(i) || x.Status != abi.WCWRFlushErr {
+			t.Errorf("completion %d: %d %v", i, x.WRID, x.Status)
+		}
+	}
+}

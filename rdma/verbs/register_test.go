@@ -288,3 +288,24 @@ func TestReregLate(t *testing.T) {
 	g.good(g.DeregMR(now))
 	g.good(g.DeallocPD(change.PDN))
 }
+
+// TestKeysAreNotUsedAgain: a key that named a region before it was registered anew names no later
+// one for a long time, though their places are used again.
+func TestKeysAreNotUsedAgain(t *testing.T) {
+	g := newGuest(t, Limits{Objects: Counts{abi.ObjectMR: 1, abi.ObjectMW: 1}})
+	list := g.run(g.pages(1), 1)
+	seen := map[uint32]bool{}
+	for range 100 {
+		key, _, st := g.RegMR(&abi.RegMR{PDN: g.pdn, Length: 8, Pages: list, Levels: 1})
+		g.good(st)
+		r, st := g.StartReregMR(&abi.ReregMR{LKey: key, Mask: abi.ReregTranslation, Length: 16, Pages: list, Levels: 1})
+		g.good(st)
+		_, now, _, st := r.Read(1)
+		g.good(st)
+		if seen[key] || seen[now] || key == now {
+			t.Fatalf("key %#x or %#x is used again, after %d", key, now, len(seen))
+		}
+		seen[key], seen[now] = true, true
+		g.good(g.DeregMR(now))
+	}
+}

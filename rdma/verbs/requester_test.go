@@ -534,3 +534,50 @@ func TestErrIsEnteredOnce(t *testing.T) {
 		t.Errorf("one in RESET is in %v, events %+v", s.State(), g.events)
 	}
 }
+
+// TestReadWhenTheyMay: entries stay in the driver's queue while as many requests are under way as
+// may be, and while the queue pair is drained.
+func TestReadWhenTheyMay(t *testing.T) {
+	g := newGuest(t, Limits{})
+	g.shared.TurnOps = 2 * sideEntries
+	s := g.newRC(nil)
+	for i := range uint64(sideEntries) {
+		s.post(0, write(i))
+	}
+	s.Turn(0)
+	s.post(0, write(sideEntries)) // the slots are the driver's again
+	if s.Turn(0); len(s.wire.issued) != sideEntries || s.sq.Ready() != 1 {
+		t.Errorf("%d packets issued, %d entries left", len(s.wire.issued), s.sq.Ready())
+	}
+	s.done(0, abi.WCSuccess)
+	if s.Turn(0); len(s.wire.issued) != sideEntries || s.sq.Ready() != 0 {
+		t.Errorf("one is done: %d packets issued, %d entries left", len(s.wire.issued), s.sq.Ready())
+	}
+	s.done(0, abi.WCSuccess)
+	s.change(0, abi.QPStateSQD)
+	s.post(0, write(sideEntries+1))
+	if s.Turn(0); s.sq.Ready() != 1 {
+		t.Errorf("drained: %d entries left", s.sq.Ready())
+	}
+}
+
+// TestBindBetweenOthers: a request that concerns this side only is carried out while those before
+// it are under way, completes behind them, and those behind it follow at once.
+func TestBindBetweenOthers(t *testing.T) {
+	g := newGuest(t, Limits{})
+	s := g.newRC(nil)
+	s.post(0, write(1))
+	s.postRaw(0, local(2, g.window(g.pdn, abi.MWType1)), make([]byte, abi.BindMWSize))
+	s.post(0, write(3))
+	if s.Turn(0); len(s.wire.issued) != 2 || s.wire.issued[1].WQE.WRID != 3 || s.sent.poll() != nil {
+		t.Fatalf("%d packets issued", len(s.wire.issued))
+	}
+	s.done(0, abi.WCSuccess)
+	if got := wrids(s.sent.poll()); !slices.Equal(got, []uint64{1, 2}) {
+		t.Errorf("completions %v", got)
+	}
+	s.done(0, abi.WCSuccess)
+	if got := wrids(s.sent.poll()); !slices.Equal(got, []uint64{3}) {
+		t.Errorf("completions %v", got)
+	}
+}

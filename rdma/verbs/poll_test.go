@@ -94,3 +94,28 @@ func TestPolledInTurn(t *testing.T) {
 		t.Errorf("armed, with an entry: %d turns", g.turns)
 	}
 }
+
+// TestPolledWithoutDoorbells: the driver of a queue that is polled is asked for no doorbell, until
+// the time is over. (DRV-604)
+func TestPolledWithoutDoorbells(t *testing.T) {
+	for _, over := range []bool{false, true} {
+		g := newGuest(t, Limits{})
+		g.UseFeatures(abi.FeatureExtendedVerbs | abi.FeatureEventIndex)
+		s := g.newRC(nil)
+		s.post(0, write(1)) // so that the index asked for last is behind
+		s.Turn(0)
+		now := g.shared.PollTime - 1
+		if over {
+			now++
+		}
+		if g.shared.Poll(now) {
+			t.Error("work in an empty queue")
+		}
+		if err := s.sends.Push(make([]byte, abi.SendWQEHeader)); err != nil {
+			t.Fatal(err)
+		}
+		if _, need, err := s.sends.Publish(); err != nil || need != over {
+			t.Errorf("time over %t: a doorbell is asked for %t, %v", over, need, err)
+		}
+	}
+}
