@@ -2,6 +2,7 @@ package local
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/rdma/rof"
@@ -30,9 +31,8 @@ func (e *Engine) Open(cfg falcon.ConnConfig) (*Conn, error) {
 	}
 	c := &Conn{e: &e.shared, cfg: cfg}
 	e.ends[cfg.LocalCID] = c
-	if len(e.buf) < cfg.MTU {
-		e.buf = make([]byte, cfg.MTU)
-	}
+	e.buf = slices.Grow(e.buf[:0], cfg.MTU)
+	e.buf = e.buf[:cap(e.buf)]
 	// With equal identifiers an end is its own peer: verbs programs connect a queue pair with
 	// itself.
 	if p := e.ends[cfg.RemoteCID]; p != nil && p.cfg.RemoteCID == cfg.LocalCID && !p.joined {
@@ -63,9 +63,7 @@ func (e *Engine) Run(now falcon.Time) (more bool) {
 	if !e.timers.Idle() {
 		e.expire(now)
 	}
-	if len(e.creditless) > 0 {
-		e.grantCredits(now)
-	}
+	e.grantCredits(now)
 	for range quantum {
 		c := e.line.First()
 		if c == nil {

@@ -100,9 +100,6 @@ func (s *requester) complete(now vtime.Time) {
 			if !q.unordered {
 				s.req.retireDone()
 			}
-			if !q.Serving() {
-				return
-			}
 		case !q.unordered:
 			return
 		}

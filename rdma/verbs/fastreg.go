@@ -24,7 +24,7 @@ func (r *Regions) AllocMR(c *abi.AllocMR) (keys abi.RegMRResult, st abi.Status) 
 		return keys, abi.StatusInvalidArgument
 	case c.MaxPages > abi.MaxFastPages:
 		return keys, abi.StatusTooLarge
-	case r.count() >= r.owner.limits.Objects[abi.ObjectMR]:
+	case r.full():
 		return keys, abi.StatusNoResources
 	}
 	m := &MR{owner: r.owner, pd: pd, fast: int(c.MaxPages)}
@@ -42,7 +42,7 @@ func (r *Regions) supply(pd *PD, key uint32, c *abi.FastReg) abi.WCStatus {
 	switch {
 	case old == nil || old.fast == 0 || old.valid || old.pd != pd,
 		badTranslation(c.IOVA, &span) || badAccess(c.Access),
-		span.Pages() == 0 || span.Pages() > old.fast,
+		span.Pages() > old.fast,
 		c.Access&abi.AccessZeroBased != 0 && c.IOVA != 0:
 		return abi.WCMWBindErr
 	}

@@ -146,6 +146,10 @@ func (r *Regions) PageListBytes() int { return r.pageListBytes }
 // count is how many regions there are, without the windows.
 func (r *Regions) count() int { return r.table.InUse() - r.windows }
 
+// full reports whether there is no room for another region, those that RegMR is not done with
+// included.
+func (r *Regions) full() bool { return r.count()+r.registering >= r.owner.limits.Objects[abi.ObjectMR] }
+
 // setLimit takes the limit over. Neither kind takes the other's room.
 func (r *Regions) setLimit(most int) {
 	r.table.SetLimit(max(most, r.count()) + max(r.owner.limits.Objects[abi.ObjectMW], r.windows))

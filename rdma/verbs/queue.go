@@ -117,11 +117,9 @@ func (u *WorkQueue) Reset() {
 	u.told, u.broken = 0, ""
 }
 
-// fault breaks the queue for an error of the ring. Who has it fails when that is settled.
+// fault breaks the queue, which was sound, for an error of the ring. Who has it fails when that is
+// settled.
 func (u *WorkQueue) fault(err error) {
-	if u.broken != "" {
-		return
-	}
 	o, name := u.owner, queueNames[u.kind]
 	if errors.Is(err, ring.ErrIndex) {
 		clause := abi.DRV602
@@ -171,7 +169,7 @@ func (u *WorkQueue) Next(buf []byte) (entry []byte, ok bool) {
 		return nil, false
 	}
 	if u.ring.Ready() == 0 {
-		if n, ok := u.Poll(); n == 0 || !ok {
+		if n, _ := u.Poll(); n == 0 {
 			return nil, false
 		}
 	}
@@ -212,5 +210,5 @@ func (u *WorkQueue) Sleep() (more bool) {
 	if err != nil {
 		u.fault(err)
 	}
-	return n > 0 && err == nil
+	return n > 0 // there is none where there was an error
 }

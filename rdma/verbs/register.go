@@ -45,7 +45,7 @@ func (r *Regions) StartRegMR(c *abi.RegMR) (*Registration, abi.Status) {
 		return nil, abi.StatusTooLarge
 	case badTranslation(c.IOVA, &span), badAccess(c.Access), c.Access&abi.AccessZeroBased != 0 && c.IOVA != 0:
 		return nil, abi.StatusInvalidArgument
-	case r.count()+r.registering >= r.owner.limits.Objects[abi.ObjectMR]:
+	case r.full():
 		return nil, abi.StatusNoResources // before the page list is read
 	}
 	g := &Registration{regions: r, span: span, mr: &MR{
@@ -62,7 +62,7 @@ func (r *Regions) StartRegMR(c *abi.RegMR) (*Registration, abi.Status) {
 // badTranslation reports whether addresses of a registration make no sense.
 func badTranslation(iova uint64, s *queues.Span) bool {
 	shift := s.Shift()
-	return s.Length == 0 || iova+s.Length < iova && iova+s.Length != 0 ||
+	return s.Length == 0 || iova+s.Length-1 < iova ||
 		shift < abi.MinPageShift || shift > abi.MaxPageShift || uint64(s.Offset) >= 1<<shift
 }
 
@@ -105,10 +105,11 @@ func (g *Registration) Read(pages int) (done bool, lkey, rkey uint32, st abi.Sta
 	return true, g.mr.key, g.mr.key, g.end(st)
 }
 
-// add makes the region.
+// add makes the region, unless the quota was lowered meanwhile.
 func (g *Registration) add() abi.Status {
-	if !g.regions.add(g.mr) {
-		return abi.StatusNoResources // the quota was lowered meanwhile
+	r := g.regions
+	if r.count() >= r.owner.limits.Objects[abi.ObjectMR] || !r.add(g.mr) {
+		return abi.StatusNoResources
 	}
 	return abi.StatusOK
 }

@@ -1,6 +1,10 @@
 package verbs
 
-import "github.com/falcon-vnic/vnic/internal/pool"
+import (
+	"slices"
+
+	"github.com/falcon-vnic/vnic/internal/pool"
+)
 
 // maxWorks bounds the send work requests of a QP that were read and are not complete.
 const maxWorks = 128
@@ -39,12 +43,7 @@ func (r *sendRing) forget() {
 // add gives the work at tail its place in the ring, with room for what the QP's requests may have.
 func (r *sendRing) add() *SendWR {
 	w := r.pool.Get()
-	if cap(w.SGEs) < r.maxSGE {
-		w.SGEs = make(SGL, 0, r.maxSGE)
-	}
-	if cap(w.Inline) < r.maxInline {
-		w.Inline = make([]byte, 0, r.maxInline)
-	}
+	w.SGEs, w.Inline = slices.Grow(w.SGEs, r.maxSGE), slices.Grow(w.Inline, r.maxInline) // both are empty
 	w.Slot = r.tail
 	*r.place(r.tail) = w
 	r.tail++
@@ -79,10 +78,10 @@ func (r *sendRing) retireDone() {
 // retire takes the work at head out of the ring.
 func (r *sendRing) retire() *SendWR {
 	w := r.take(r.head)
-	r.head++
-	if r.next-r.head > r.tail-r.head {
-		r.next = r.head // it failed before it was issued
+	if r.next == r.head {
+		r.next++ // it failed before it was issued
 	}
+	r.head++
 	return w
 }
 

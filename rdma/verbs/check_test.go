@@ -1,0 +1,216 @@
+package verbs
+
+import (
+	"testing"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// TestRequestChecks: what is right in a send entry of each operation, and what is wrong, at the
+// edge of what its queue announced. (DEV-606, DEV-706)
+func TestRequestChecks(t *testing.T) {
+	const (
+		good    = abi.WCSuccess
+		badOp   = abi.WCLocQPOpErr
+		badLen  = abi.WCLocLenErr
+		badProt = abi.WCLocProtErr
+	)
+	type elements []int // their lengths
+	for _, c := range []struct {
+		name   string
+		x      abi.SendWQE
+		sges   elements
+		change func(s *side)
+		want   abi.WCStatus
+	}{
+		{"nothing", abi.SendWQE{Opcode: abi.OpSend}, nil, nil, good},
+		{"all elements", abi.SendWQE{Opcode: abi.OpWrite}, elements{1, 1, 1, 1}, nil, good},
+		{"too many", abi.SendWQE{Opcode: abi.OpWrite, NumSGE: sideSGEs + 1}, nil, nil, badOp},
+		{"all inline bytes", abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendInline, InlineLen: sideInline}, nil, nil, good},
+		{"a byte more", abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendInline, InlineLen: sideInline + 1}, nil, nil, badLen},
+		{"inline and elements", abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendInline, InlineLen: 1, NumSGE: 1}, nil, nil, badOp},
+		{"inline READ", abi.SendWQE{Opcode: abi.OpRead, Flags: abi.SendInline, InlineLen: 1}, nil, nil, badOp},
+		{"READ", abi.SendWQE{Opcode: abi.OpRead}, elements{10, 20}, nil, good},
+		{"READ into what may be read alone", abi.SendWQE{Opcode: abi.OpRead}, elements{10}, readable, badProt},
+		{"WRITE from there", abi.SendWQE{Opcode: abi.OpWrite}, elements{10}, readable, good},
+		{"READ without any", abi.SendWQE{Opcode: abi.OpRead}, elements{10}, noReads, badOp},
+		{"atomic", abi.SendWQE{Opcode: abi.OpFetchAdd}, elements{8}, nil, good},
+		{"atomic without any", abi.SendWQE{Opcode: abi.OpFetchAdd}, elements{8}, noReads, badOp},
+		{"atomic, short result", abi.SendWQE{Opcode: abi.OpCmpSwap}, elements{7}, nil, badLen},
+		{"atomic, long result", abi.SendWQE{Opcode: abi.OpCmpSwap}, elements{9}, nil, badLen},
+		{"atomic, two results", abi.SendWQE{Opcode: abi.OpCmpSwap}, elements{4, 4}, nil, badLen},
+		{"atomic, no result", abi.SendWQE{Opcode: abi.OpCmpSwap}, nil, nil, badLen},
+		{"masked atomic, two results", abi.SendWQE{Opcode: abi.OpMaskedFetchAdd}, elements{8, 0}, nil, badLen},
+		{"masked atomic, no result", abi.SendWQE{Opcode: abi.OpMaskedCmpSwap}, nil, nil, badLen},
+		{"READ and invalidate", abi.SendWQE{Opcode: abi.OpReadInv}, elements{10}, nil, good},
+		{"no such key", abi.SendWQE{Opcode: abi.OpReadInv, Imm: 0x123456}, elements{10}, nil, badOp},
+		{"READ and invalidate without any", abi.SendWQE{Opcode: abi.OpReadInv}, elements{10}, noReads, badOp},
+		{"atomic WRITE", abi.SendWQE{Opcode: abi.OpAtomicWrite, RemoteAddr: 16}, nil, nil, good},
+		{"between words", abi.SendWQE{Opcode: abi.OpAtomicWrite, RemoteAddr: 12}, nil, nil, badOp},
+		{"atomic WRITE, inline", abi.SendWQE{Opcode: abi.OpAtomicWrite, Flags: abi.SendInline}, nil, nil, badOp},
+		{"atomic WRITE, element", abi.SendWQE{Opcode: abi.OpAtomicWrite, NumSGE: 1}, nil, nil, badOp},
+		{"LOCAL_INV", abi.SendWQE{Opcode: abi.OpLocalInv}, nil, nil, good},
+		{"LOCAL_INV, inline", abi.SendWQE{Opcode: abi.OpLocalInv, Flags: abi.SendInline}, nil, nil, badOp},
+		{"LOCAL_INV, element", abi.SendWQE{Opcode: abi.OpLocalInv, NumSGE: 1}, nil, nil, badOp},
+		{"bind", abi.SendWQE{Opcode: abi.OpBindMW}, nil, nil, good},
+		{"bind, element", abi.SendWQE{Opcode: abi.OpBindMW, NumSGE: 1}, nil, nil, badOp},
+		{"register", abi.SendWQE{Opcode: abi.OpRegMR}, nil, nil, badOp},
+		{"register, privileged", abi.SendWQE{Opcode: abi.OpRegMR}, nil, func(s *side) { s.sq.privileged = true }, good},
+		{"no such operation", abi.SendWQE{Opcode: 63}, nil, nil, badOp},
+		{"unreliable SEND", abi.SendWQE{Opcode: abi.OpSend}, elements{5}, unreliable, good},
+		{"unreliable WRITE", abi.SendWQE{Opcode: abi.OpWriteImm}, elements{5}, unreliable, good},
+		{"unreliable READ", abi.SendWQE{Opcode: abi.OpRead}, elements{5}, unreliable, badOp},
+	} {
+		g := newGuest(t, Limits{})
+		m := g.region(g.pdn, 64, allRights)
+		s := g.newRC(nil)
+		if c.change != nil {
+			c.change(s)
+		}
+		w := s.req.add()
+		w.WQE = c.x
+		if w.WQE.Imm == 0 {
+			w.WQE.Imm = m.key
+		}
+		rest := make([]byte, 192)
+		length, at := 0, 0
+		if w.WQE.Opcode == abi.OpMaskedCmpSwap || w.WQE.Opcode == abi.OpMaskedFetchAdd {
+			at = abi.AtomicMasksSize
+		}
+		for i, n := range c.sges {
+			sge := m.sge(0, n)
+			sge.Marshal(rest[at+i*abi.SGESize:])
+			w.WQE.NumSGE, length = w.WQE.NumSGE+1, length+n
+		}
+		if c.x.Flags&abi.SendInline != 0 {
+			length = int(c.x.InlineLen)
+		}
+		if c.x.Opcode == abi.OpAtomicWrite {
+			length = 8
+		}
+		if st := s.check(w, rest); st != c.want || st == good && int(w.Length) != length {
+			t.Errorf("%s: %v, want %v; %d bytes of %d", c.name, st, c.want, w.Length, length)
+		}
+	}
+}
+
+// What a queue pair of TestRequestChecks may be like.
+func noReads(s *side)    { s.attr.maxRdAtomic = 0 }
+func readable(s *side)   { s.g.Regions.table.Each(func(m *MR) { m.access = 0 }) }
+func unreliable(s *side) { s.typ = abi.QPTypeUC }
+
+// TestLongestMessage: a message has 2^31 bytes at most, however they lie.
+func TestLongestMessage(t *testing.T) {
+	g := newGuest(t, Limits{})
+	s := g.newRC(nil)
+	s.sq.privileged = true // who may name memory that is not there
+	for _, c := range []struct {
+		lengths [2]uint32
+		want    abi.WCStatus
+	}{
+		{[2]uint32{1 << 31, 0}, abi.WCSuccess},
+		{[2]uint32{1<<31 - 1, 1}, abi.WCSuccess},
+		{[2]uint32{1 << 31, 1}, abi.WCLocLenErr},
+		{[2]uint32{1 << 31, 1 << 31}, abi.WCLocLenErr},
+	} {
+		w := s.req.add()
+		w.WQE = abi.SendWQE{Opcode: abi.OpWrite, NumSGE: 2}
+		rest := make([]byte, 2*abi.SGESize)
+		for i, n := range c.lengths {
+			sge := abi.SGE{Length: n, LKey: abi.ReservedLKey}
+			sge.Marshal(rest[i*abi.SGESize:])
+		}
+		if st := s.check(w, rest); st != c.want || st == abi.WCSuccess && w.Length != 1<<31 {
+			t.Errorf("%v bytes: %v, length %d", c.lengths, st, w.Length)
+		}
+	}
+}
+
+// TestShortEntries: what follows the header of some operations has room in the entry, or they fail.
+func TestShortEntries(t *testing.T) {
+	for op, size := range map[abi.Opcode]int{abi.OpBindMW: abi.BindMWSize, abi.OpRegMR: abi.FastRegSize, abi.OpLocalInv: 0} {
+		for short, want := range []abi.WCStatus{abi.WCSuccess, abi.WCLocQPOpErr} {
+			if short > size {
+				continue
+			}
+			w := &SendWR{}
+			w.WQE.Opcode = op
+			if st := w.local(make([]byte, size-short)); st != want {
+				t.Errorf("%v, %d bytes short: %v", op, short, st)
+			}
+		}
+	}
+}
+
+// TestClausesOfAnEntry: the driver hears which rule an entry breaks by its form. (DRV-103, DRV-608,
+// DRV-611, DRV-960)
+func TestClausesOfAnEntry(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		x        abi.SendWQE
+		extended bool
+		change   func(s *side)
+		want     abi.Clause
+	}{
+		{"WRITE", abi.SendWQE{Opcode: abi.OpWrite, NumSGE: sideSGEs}, true, nil, 0},
+		{"WRITE of an older driver", abi.SendWQE{Opcode: abi.OpWrite}, false, nil, 0},
+		{"too many elements", abi.SendWQE{Opcode: abi.OpWrite, NumSGE: sideSGEs + 1}, true, nil, abi.DRV608},
+		{"atomic WRITE", abi.SendWQE{Opcode: abi.OpAtomicWrite}, true, nil, 0},
+		{"atomic WRITE of an older driver", abi.SendWQE{Opcode: abi.OpAtomicWrite}, false, nil, abi.DRV103},
+		{"masked atomic", abi.SendWQE{Opcode: abi.OpMaskedCmpSwap, NumSGE: 1}, true, nil, 0},
+		{"masked atomic without an element", abi.SendWQE{Opcode: abi.OpMaskedCmpSwap}, true, nil, abi.DRV611},
+		{"the other with two", abi.SendWQE{Opcode: abi.OpMaskedFetchAdd, NumSGE: 2}, true, nil, abi.DRV611},
+		{"masked atomic of an older driver", abi.SendWQE{Opcode: abi.OpMaskedFetchAdd, NumSGE: 1}, false, nil, abi.DRV103},
+		{"atomic", abi.SendWQE{Opcode: abi.OpFetchAdd, NumSGE: 2}, true, nil, 0},
+		{"unreliable READ", abi.SendWQE{Opcode: abi.OpRead}, true, unreliable, abi.DRV960},
+		{"unreliable WRITE", abi.SendWQE{Opcode: abi.OpWrite}, true, unreliable, 0},
+	} {
+		g := newGuest(t, Limits{})
+		s := g.newRC(nil)
+		if !c.extended {
+			g.UseFeatures(0)
+		}
+		if c.change != nil {
+			c.change(s)
+		}
+		w := s.req.add()
+		w.WQE = c.x
+		if got := s.brokenBy(w); got != c.want {
+			t.Errorf("%s: breaks %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestReservedOfARegistration: bytes of a request that have to be zero are looked at where they
+// are, and where that operation has them.
+func TestReservedOfARegistration(t *testing.T) {
+	entry := func(op abi.Opcode, size int, dirty bool) (*SendWR, []byte) {
+		b := make([]byte, abi.SendWQEHeader+size)
+		w := &SendWR{}
+		w.WQE.Opcode = op
+		w.WQE.Marshal(b)
+		if dirty {
+			b[len(b)-1] = 1
+		}
+		if op == abi.OpRegMR && size >= abi.FastRegSize {
+			w.reg.Unmarshal(b[abi.SendWQEHeader:])
+		}
+		return w, b
+	}
+	for _, c := range []struct {
+		op    abi.Opcode
+		size  int
+		dirty bool
+		want  bool
+	}{
+		{abi.OpRegMR, abi.FastRegSize, false, false},
+		{abi.OpRegMR, abi.FastRegSize, true, true},
+		{abi.OpRegMR, abi.FastRegSize - 1, true, false},
+		{abi.OpWrite, abi.FastRegSize, true, false},
+	} {
+		w, b := entry(c.op, c.size, c.dirty)
+		if got := w.reserved(b); got != c.want {
+			t.Errorf("%v with %d bytes, not zero %t: %t", c.op, c.size, c.dirty, got)
+		}
+	}
+}

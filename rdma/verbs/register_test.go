@@ -1,0 +1,311 @@
+package verbs
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// TestTranslation: addresses of a region make sense where it has bytes, ends within the address
+// space, and begins in its first page, which is of a size that there is.
+func TestTranslation(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		iova uint64
+		span queues.Span
+		bad  bool
+	}{
+		{"one byte", 0, queues.Span{Length: 1}, false},
+		{"one byte elsewhere", 0x1000, queues.Span{Length: 1}, false},
+		{"the last byte there is", 1<<64 - 1, queues.Span{Length: 1}, false},
+		{"one byte too many", 1<<64 - 1, queues.Span{Length: 2}, true},
+		{"up to the end", 1<<64 - 4096, queues.Span{Length: 4096}, false},
+		{"past the end", 1<<64 - 4096, queues.Span{Length: 4097}, true},
+		{"no bytes", 0x1000, queues.Span{}, true},
+		{"smallest pages", 0, queues.Span{Length: 1, PageShift: abi.MinPageShift}, false},
+		{"smaller", 0, queues.Span{Length: 1, PageShift: abi.MinPageShift - 1}, true},
+		{"largest pages", 0, queues.Span{Length: 1, PageShift: abi.MaxPageShift}, false},
+		{"larger", 0, queues.Span{Length: 1, PageShift: abi.MaxPageShift + 1}, true},
+		{"end of the first page", 0, queues.Span{Length: 1, Offset: abi.PageSize - 1}, false},
+		{"second page", 0, queues.Span{Length: 1, Offset: abi.PageSize}, true},
+		{"the same in larger pages", 0, queues.Span{Length: 1, Offset: abi.PageSize, PageShift: 13}, false},
+	} {
+		if got := badTranslation(c.iova, &c.span); got != c.bad {
+			t.Errorf("%s: bad %t", c.name, got)
+		}
+	}
+}
+
+// TestAccessRights: rights that nobody knows are refused, and rights of peers to write that the
+// region's own side does not have.
+func TestAccessRights(t *testing.T) {
+	for _, c := range []struct {
+		access uint32
+		bad    bool
+	}{
+		{0, false},
+		{validAccess, false},
+		{validAccess | 1<<30, true},
+		{1 << 30, true},
+		{abi.AccessLocalWrite, false},
+		{abi.AccessRemoteRead | abi.AccessMWBind, false},
+		{abi.AccessRemoteWrite, true},
+		{abi.AccessRemoteAtomic, true},
+		{abi.AccessRemoteWrite | abi.AccessLocalWrite, false},
+		{abi.AccessRemoteAtomic | abi.AccessLocalWrite, false},
+	} {
+		if got := badAccess(c.access); got != c.bad {
+			t.Errorf("%#x: bad %t", c.access, got)
+		}
+	}
+}
+
+// TestZeroBased: a region that is named by offsets has no address, whichever of the two changes.
+func TestZeroBased(t *testing.T) {
+	g := newGuest(t, Limits{})
+	at := g.pages(1)
+	list := g.run(at, 1)
+	reg := func(iova uint64, access uint32) (uint32, abi.Status) {
+		key, _, st := g.RegMR(&abi.RegMR{PDN: g.pdn, IOVA: iova, Access: access, Length: 8, Pages: list, Levels: 1})
+		return key, st
+	}
+	if _, st := reg(0x1000, abi.AccessZeroBased); st != abi.StatusInvalidArgument {
+		t.Errorf("zero based at an address: %v", st)
+	}
+	offsets, st := reg(0, abi.AccessZeroBased)
+	g.good(st)
+	zero, st := reg(0, 0)
+	g.good(st)
+	addressed, st := reg(0x1000, 0)
+	g.good(st)
+	for _, c := range []struct {
+		name string
+		r    abi.ReregMR
+		want abi.Status
+	}{
+		{"by offsets, gets an address", abi.ReregMR{LKey: offsets, Mask: abi.ReregTranslation, IOVA: 0x1000}, abi.StatusInvalidArgument},
+		{"by offsets, other memory", abi.ReregMR{LKey: offsets, Mask: abi.ReregTranslation}, abi.StatusOK},
+		{"at 0, by offsets", abi.ReregMR{LKey: zero, Mask: abi.ReregAccess, Access: abi.AccessZeroBased}, abi.StatusOK},
+		{"at an address, by offsets", abi.ReregMR{LKey: addressed, Mask: abi.ReregAccess, Access: abi.AccessZeroBased}, abi.StatusInvalidArgument},
+		{"at an address, to another", abi.ReregMR{LKey: addressed, Mask: abi.ReregTranslation, IOVA: 0x2000}, abi.StatusOK},
+	} {
+		c.r.Length, c.r.Pages, c.r.Levels = 8, list, 1
+		if _, st := g.StartReregMR(&c.r); st != c.want {
+			t.Errorf("%s: %v, want %v", c.name, st, c.want)
+		}
+	}
+}
+
+// TestRegistrationsUnderWay: regions whose page lists are being read count, and hold their domain.
+// One that ends when the quota was lowered is not made, and gives back all that it held.
+func TestRegistrationsUnderWay(t *testing.T) {
+	g := newGuest(t, Limits{Objects: Counts{abi.ObjectMR: 2, abi.ObjectMW: 50}})
+	list := g.run(g.pages(1), 1)
+	start := func(want abi.Status) *Registration {
+		t.Helper()
+		r, st := g.StartRegMR(&abi.RegMR{PDN: g.pdn, Length: 8, Pages: list, Levels: 1})
+		if st != want {
+			t.Fatalf("%v, want %v", st, want)
+		}
+		return r
+	}
+	end := func(r *Registration, want abi.Status) {
+		t.Helper()
+		if done, _, _, st := r.Read(1); !done || st != want {
+			t.Fatalf("done %t, %v, want %v", done, st, want)
+		}
+	}
+	first, second := start(abi.StatusOK), start(abi.StatusOK)
+	start(abi.StatusNoResources)
+	if st := g.DeallocPD(g.pdn); st != abi.StatusBusy {
+		t.Errorf("their domain: %v", st)
+	}
+	end(first, abi.StatusOK)
+	start(abi.StatusNoResources)
+	g.SetLimits(Limits{Objects: Counts{abi.ObjectMR: 1, abi.ObjectMW: 50}})
+	end(second, abi.StatusNoResources)
+	if n := g.Counts()[abi.ObjectMR]; n != 1 {
+		t.Errorf("%d regions of 1", n)
+	}
+	g.good(g.DeregMR(first.mr.key))
+	g.good(g.DeallocPD(g.pdn))
+}
+
+// scattered is a page list of two levels, of so many pages of which none follows the one before:
+// each but the first takes 4 bytes.
+func (g *guest) scattered(pages int) (root uint64) {
+	g.t.Helper()
+	a, b := g.pages(1), g.pages(1)
+	var lists []uint64
+	for left := pages; left > 0; left -= abi.PageListEntries {
+		of := make([]uint64, min(left, abi.PageListEntries))
+		for i := range of {
+			of[i] = []uint64{b, a}[i%2]
+		}
+		lists = append(lists, g.list(of...))
+	}
+	return g.list(lists...)
+}
+
+// TestPageListInPieces: what a long page list takes counts from the first piece on and never more
+// than once, also while others are read; a region that does not get it in the end holds nothing.
+func TestPageListInPieces(t *testing.T) {
+	const pages, bytes = 5000, 4 * 4999
+	for _, c := range []struct {
+		name string
+		room int
+		want abi.Status
+	}{
+		{"exactly enough", bytes, abi.StatusOK}, {"a byte short", bytes - 1, abi.StatusNoResources},
+	} {
+		g := newGuest(t, Limits{PageListBytes: c.room})
+		x := &abi.RegMR{PDN: g.pdn, Length: pages * abi.PageSize, Pages: g.scattered(pages), Levels: 2}
+		r, st := g.StartRegMR(x)
+		g.good(st)
+		var held []int
+		for left := pages; ; left -= 1000 {
+			if r.Left() != left {
+				t.Fatalf("%s: %d pages left of %d", c.name, r.Left(), left)
+			}
+			done, key, _, st := r.Read(1000)
+			held = append(held, g.PageListBytes())
+			if !done {
+				continue
+			}
+			if st != c.want {
+				t.Errorf("%s: %v, want %v", c.name, st, c.want)
+			}
+			if st == abi.StatusOK {
+				g.good(g.DeregMR(key))
+			}
+			break
+		}
+		want := []int{4 * 4096, 4 * 4096, 4 * 4096, 4 * 4096, bytes}
+		if c.want != abi.StatusOK {
+			want[4] = 0
+		}
+		if !slices.Equal(held, want) || g.PageListBytes() != 0 {
+			t.Errorf("%s: %v bytes are held, want %v, and %d at the end", c.name, held, want, g.PageListBytes())
+		}
+		g.good(g.DeallocPD(g.pdn))
+	}
+	const few = 4 * 15
+	g := newGuest(t, Limits{PageListBytes: 2*few - 1})
+	x := &abi.RegMR{PDN: g.pdn, Length: 16 * abi.PageSize, Pages: g.scattered(16), Levels: 2}
+	first, st := g.StartRegMR(x)
+	g.good(st)
+	second, st := g.StartRegMR(x)
+	g.good(st)
+	if done, _, _, _ := first.Read(8); done || g.PageListBytes() != few {
+		t.Errorf("done %t, %d bytes", done, g.PageListBytes())
+	}
+	if done, _, _, st := second.Read(8); !done || st != abi.StatusNoResources || g.PageListBytes() != few {
+		t.Errorf("another: done %t, %v, %d bytes", done, st, g.PageListBytes())
+	}
+	if done, _, _, st := first.Read(8); !done || st != abi.StatusOK || g.PageListBytes() != few {
+		t.Errorf("done %t, %v, %d bytes", done, st, g.PageListBytes())
+	}
+}
+
+// TestReregRefused: what cannot be changed, or not so, is refused, and the region stays as it was.
+func TestReregRefused(t *testing.T) {
+	g := newGuest(t, Limits{})
+	var b Bindings
+	m, busy, list := g.region(g.pdn, 64, allRights), g.region(g.pdn, 64, allRights), g.run(g.pages(1), 1)
+	w := g.bound(abi.MWType2, &b, busy)
+	for _, c := range []struct {
+		name string
+		r    abi.ReregMR
+		want abi.Status
+	}{
+		{"nothing", abi.ReregMR{LKey: m.key}, abi.StatusInvalidArgument},
+		{"something that there is not", abi.ReregMR{LKey: m.key, Mask: 1<<31 | abi.ReregAccess}, abi.StatusInvalidArgument},
+		{"a window", abi.ReregMR{LKey: w.key, Mask: abi.ReregAccess}, abi.StatusNotFound},
+		{"no region", abi.ReregMR{LKey: 0x123456, Mask: abi.ReregAccess}, abi.StatusNotFound},
+		{"a region with a window", abi.ReregMR{LKey: busy.key, Mask: abi.ReregAccess}, abi.StatusBusy},
+		{"one of AllocMR", abi.ReregMR{LKey: g.allocated(1).key, Mask: abi.ReregAccess}, abi.StatusInvalidArgument},
+		{"rights", abi.ReregMR{LKey: m.key, Mask: abi.ReregAccess, Access: 1 << 30}, abi.StatusInvalidArgument},
+		{"rights that are not changed", abi.ReregMR{LKey: m.key, Mask: abi.ReregPD, PDN: g.pdn, Access: 1 << 30}, abi.StatusOK},
+		{"too long", abi.ReregMR{LKey: m.key, Mask: abi.ReregTranslation, Length: abi.MaxMRSize + 1, Pages: list, Levels: 1}, abi.StatusTooLarge},
+		{"longer than its list", abi.ReregMR{LKey: m.key, Mask: abi.ReregTranslation, Length: abi.MaxMRSize, Pages: list, Levels: 1}, abi.StatusInvalidArgument},
+		{"addresses that are not changed", abi.ReregMR{LKey: m.key, Mask: abi.ReregAccess, Access: allRights, Length: abi.MaxMRSize + 1}, abi.StatusOK},
+	} {
+		r, st := g.StartReregMR(&c.r)
+		if st != c.want {
+			t.Errorf("%s: %v, want %v", c.name, st, c.want)
+		}
+		if st != abi.StatusOK {
+			continue
+		}
+		if _, st := g.StartReregMR(&c.r); st != abi.StatusBusy {
+			t.Errorf("%s, twice at once: %v", c.name, st)
+		}
+		if done, key, _, st := r.Read(1); !done || st != abi.StatusOK || key != m.key || g.named(key) == m {
+			t.Errorf("%s: done %t, %v, key %#x", c.name, done, st, key)
+		}
+		m = g.named(m.key)
+		if m.access != allRights || m.length != 64 || m.pd.number != g.pdn || !m.usable() {
+			t.Errorf("%s: it is %+v", c.name, m)
+		}
+	}
+}
+
+// TestReregLate: a window that is bound while the new page list is read keeps the region as it was.
+// What is changed then counts for the domain and the page list that it has in the end. (DEV-933)
+func TestReregLate(t *testing.T) {
+	g := newGuest(t, Limits{})
+	var b Bindings
+	list := g.scattered(16)
+	key, _, st := g.RegMR(&abi.RegMR{PDN: g.pdn, Length: 16 * abi.PageSize, Pages: list, Levels: 2, Access: allRights})
+	g.good(st)
+	to := g.newPD()
+	change := &abi.ReregMR{LKey: key, Mask: abi.ReregTranslation | abi.ReregPD, PDN: to, Length: 20 * abi.PageSize, Pages: g.scattered(20), Levels: 2}
+	r, st := g.StartReregMR(change)
+	g.good(st)
+	if done, _, _, _ := r.Read(8); done || g.PageListBytes() != 4*(15+19) {
+		t.Fatalf("done %t, %d bytes", done, g.PageListBytes())
+	}
+	m := g.named(key)
+	w := g.bound(abi.MWType2, &b, m)
+	if done, _, _, st := r.Read(100); !done || st != abi.StatusBusy || g.PageListBytes() != 4*15 || g.named(key) != m || !m.usable() {
+		t.Fatalf("done %t, %v, %d bytes", done, st, g.PageListBytes())
+	}
+	g.good(g.DeallocPD(to)) // nothing is in it
+	g.good(g.DeallocMW(w.key))
+	change.PDN = g.newPD()
+	r, st = g.StartReregMR(change)
+	g.good(st)
+	done, now, _, st := r.Read(100)
+	if !done || st != abi.StatusOK || g.PageListBytes() != 4*19 || now == key || g.named(key) != nil || m.usable() {
+		t.Fatalf("done %t, %v, %d bytes, key %#x after %#x", done, st, g.PageListBytes(), now, key)
+	}
+	g.good(g.DeallocPD(g.pdn)) // it is in another
+	if st := g.DeallocPD(change.PDN); st != abi.StatusBusy {
+		t.Errorf("the new domain: %v", st)
+	}
+	g.good(g.DeregMR(now))
+	g.good(g.DeallocPD(change.PDN))
+}
+
+// TestKeysAreNotUsedAgain: a key that named a region before it was registered anew names no later
+// one for a long time, though their places are used again.
+func TestKeysAreNotUsedAgain(t *testing.T) {
+	g := newGuest(t, Limits{Objects: Counts{abi.ObjectMR: 1, abi.ObjectMW: 1}})
+	list := g.run(g.pages(1), 1)
+	seen := map[uint32]bool{}
+	for range 100 {
+		key, _, st := g.RegMR(&abi.RegMR{PDN: g.pdn, Length: 8, Pages: list, Levels: 1})
+		g.good(st)
+		r, st := g.StartReregMR(&abi.ReregMR{LKey: key, Mask: abi.ReregTranslation, Length: 16, Pages: list, Levels: 1})
+		g.good(st)
+		_, now, _, st := r.Read(1)
+		g.good(st)
+		if seen[key] || seen[now] || key == now {
+			t.Fatalf("key %#x or %#x is used again, after %d", key, now, len(seen))
+		}
+		seen[key], seen[now] = true, true
+		g.good(g.DeregMR(now))
+	}
+}
