@@ -107,6 +107,7 @@ func TestEveryHeaderRefusesEveryPrefix(t *testing.T) {
 		{"STETH", STETHLen, func(b []byte) error { _, err := ParseSTETH(b); return err }},
 		{"ImmDt", ImmDtLen, func(b []byte) error { _, err := ParseImmDt(b); return err }},
 		{"AtomicETH", AtomicETHLen, func(b []byte) error { _, err := ParseAtomicETH(b); return err }},
+		{"AtomicMaskETH", AtomicMaskETHLen, func(b []byte) error { _, err := ParseAtomicMaskETH(b); return err }},
 		{"AtomicAckETH", AtomicAckETHLen, func(b []byte) error { _, err := ParseAtomicAckETH(b); return err }},
 		{"IETH", IETHLen, func(b []byte) error { _, err := ParseIETH(b); return err }},
 		{"XRCETH", XRCETHLen, func(b []byte) error { _, err := ParseXRCETH(b); return err }},
