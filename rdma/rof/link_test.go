@@ -98,6 +98,9 @@ func TestLinkWithoutHandles(t *testing.T) {
 	if l.handle(1) != k || c.closed != 0 {
 		t.Fatal("gone early")
 	}
+	if at := l.shared.Timers.Deadline(); at != vtime.Never {
+		t.Errorf("something waits until %d, though the link has a handle", at)
+	}
 	l.until(l.now + 2*linkIdleTime)
 	if c.closed != 0 || !k.Connected() {
 		t.Fatal("gone with a handle")

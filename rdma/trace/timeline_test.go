@@ -104,6 +104,10 @@ func TestTimelines(t *testing.T) {
 			},
 			[]string{"wqe_read=1 scheduled=2 sealed=3 cqe_written=5"},
 		},
+		"request that ends with its completion": {
+			[]Event{{Kind: Read, Work: 7}, {Kind: Issued, Work: 7, Flags: RoCE}, {Kind: Completed, Work: 7}},
+			[]string{"wqe_read=1 issued=2 cqe_written=3"},
+		},
 		"datagram": {
 			[]Event{
 				{Kind: Read, Work: 7},
@@ -354,6 +358,69 @@ func TestSweepKeepsWhatIsOpen(t *testing.T) {
 		a.Take(&Event{Kind: Read, Work: 2, At: 3})
 		if n-over != c.out || len(a.order) != c.open-c.out+1 || len(a.open) != len(a.order) {
 			t.Errorf("%d open: %d came out, %d in order, %d open", c.open, n-over, len(a.order), len(a.open))
+		}
+	}
+}
+
+// TestSweepKeepsWhatWaits: what waits for an acknowledgement or an event goes on waiting; what came
+// out meanwhile is kept nowhere.
+func TestSweepKeepsWhatWaits(t *testing.T) {
+	var list []string
+	a := NewAssembler(func(o *Operation) { list = append(list, line(o)) })
+	for i, e := range []Event{
+		{Kind: Received, Conn: 3, Index: 2, Extra: 8},
+		{Kind: Delivered, Conn: 3, Index: 2},
+		{Kind: Received, Conn: 4, Index: 2, Extra: 8},
+		{Kind: Delivered, Conn: 4, Index: 2},
+		{Kind: Gone, Conn: 4, Index: 2, Flags: Responder}, // comes out
+		{Kind: Read, Work: 7},
+		{Kind: Completed, Work: 7, Extra: 5, Flags: Wanted},
+		{Kind: Read, Work: 8},
+		{Kind: Completed, Work: 8, Extra: 6, Flags: Wanted},
+		{Kind: Read, Work: 8}, // the one before comes out
+	} {
+		e.At = int64(1 + i)
+		a.Take(&e)
+	}
+	for i := range uint32(2 * maxOpen) {
+		a.Take(&Event{Kind: Read, Work: 1, Index: i, At: 20})
+		a.Take(&Event{Kind: Completed, Work: 1, Index: i, At: 21, Flags: Silent})
+	}
+	if len(a.conns) != 1 || len(a.conns[3]) != 1 || len(a.cqs) != 1 || len(a.cqs[5]) != 1 {
+		t.Fatalf("connections %v, CQs %v", a.conns, a.cqs)
+	}
+	list = nil
+	a.Take(&Event{Kind: Answered, Conn: 3, Index: 9, At: 30})
+	a.Take(&Event{Kind: Signalled, Extra: 5, At: 31})
+	want := []string{"received=1 delivered=2 acked=30", "wqe_read=6 cqe_written=7 event=31"}
+	if !slices.Equal(list, want) {
+		t.Errorf("%q, want\n%q", list, want)
+	}
+}
+
+// TestWays: an operation knows over which wire it went, and whether it stayed inside the NIC.
+func TestWays(t *testing.T) {
+	for _, flags := range []uint8{0, RoCE, Loopback} {
+		var got []*Operation
+		a := NewAssembler(func(o *Operation) { got = append(got, o) })
+		for i, e := range []Event{
+			{Kind: Read, Work: 7},
+			{Kind: Issued, Work: 7, Flags: flags},
+			{Kind: Scheduled, Work: 7, Flags: flags},
+			{Kind: Received, Conn: 3, Index: 2, Extra: 8},
+			{Kind: Delivered, Conn: 3, Index: 2, Flags: flags},
+		} {
+			e.At = int64(1 + i)
+			a.Take(&e)
+		}
+		a.Finish()
+		if len(got) != 2 {
+			t.Fatalf("%+v", got)
+		}
+		for _, o := range got {
+			if o.RoCE != (flags == RoCE) || o.Loopback != (flags == Loopback) {
+				t.Errorf("flags %b: %+v", flags, o)
+			}
 		}
 	}
 }
