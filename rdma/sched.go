@@ -106,15 +106,13 @@ func (s *schedule) rateChanged(now vtime.Time) {
 func (r *scheduler) visit(now vtime.Time) {
 	s := r.active.Next()
 	q := s.ready.First()
-	switch {
-	case q == nil: // its last QP left otherwise
+	if q == nil { // its last QP left otherwise
 		r.active.Settle(&s.flow, false, false)
 		return
-	case s.rate.Limited() && s.objects.Working():
-		if at := s.rate.Ready(now); at > now {
-			s.setAside(at)
-			return
-		}
+	}
+	if at := s.rate.Ready(now); at > now && s.objects.Working() {
+		s.setAside(at)
+		return
 	}
 	q.Queued.Remove()
 	if next := s.ready.First(); next != nil {
