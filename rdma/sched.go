@@ -110,7 +110,7 @@ func (r *scheduler) visit(now vtime.Time) {
 		r.active.Settle(&s.flow, false, false)
 		return
 	}
-	if at := s.rate.Ready(now); at > now {
+	if at := s.rate.Ready(now); at > now && s.objects.Working() {
 		s.setAside(at)
 		return
 	}

@@ -47,11 +47,8 @@ func (i *initiator) takeResponse(s *segment, part []byte) (abi.WCStatus, uint32)
 		return abi.WCBadRespErr, 0
 	}
 	want := wire.AtomicResponse
-	if s.opcode == wire.ReadRequest {
-		want = wire.ReadRespOnly
-		if op := h.RBTH.Opcode &^ i.service; op >= wire.ReadRespFirst && op <= wire.ReadRespOnly {
-			want = op
-		}
+	if s.opcode == wire.ReadRequest { // which of a READ's responses does not matter
+		want = min(max(h.RBTH.Opcode&^i.service, wire.ReadRespFirst), wire.ReadRespOnly)
 	}
 	switch {
 	case h.RBTH.DestQP != i.terms.QPN:

@@ -38,8 +38,7 @@ func (l *Link) putGRH(b *[verbs.GRHSize]byte, n int) {
 	for i := 0; i < 20; i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(h[i:]))
 	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
+	sum = sum>>16 + sum&0xffff
+	sum += sum >> 16 // the carry of that
 	binary.BigEndian.PutUint16(h[10:], ^uint16(sum))
 }

@@ -88,7 +88,7 @@ func (i *initiator) issued(s *segment, pulls bool) {
 // within one element of its scatter list (RDMA over Falcon §6.7).
 func (i *initiator) segmentLength(r *transport.Request) uint32 {
 	n := min(r.Length-r.Offset, uint32(i.segment))
-	if n > 0 && r.Reads() {
+	if r.Reads() {
 		_, _, left := i.user.Element(r, r.Offset)
 		n = min(n, left)
 	}

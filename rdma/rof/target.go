@@ -71,13 +71,14 @@ const (
 )
 
 func (t *target) admit(sn uint32) admission {
-	d := int32(sn - t.expected)
-	switch {
+	switch d := int32(sn - t.expected); {
+	case d < 0:
+		return misplaced
 	case t.arrivals == nil && d == 0:
 		return admitted
-	case t.arrivals == nil && d > 0 && t.notReady:
+	case t.arrivals == nil && t.notReady:
 		return tooEarly
-	case t.arrivals == nil || d < 0:
+	case t.arrivals == nil:
 		return misplaced
 	case d >= reorderWindow:
 		return tooEarly

@@ -51,3 +51,53 @@ func TestPlaceInMessage(t *testing.T) {
 		}
 	}
 }
+
+// admitStep is a packet so many numbers ahead of the one expected, and what becomes of it.
+type admitStep struct {
+	ahead int32
+	want  admission
+}
+
+// TestAdmit: what becomes of a packet by its distance from the one expected, on either kind of
+// connection. Numbers wrap.
+func TestAdmit(t *testing.T) {
+	for name, c := range map[string]struct {
+		ordered, notReady bool
+		steps             []admitStep
+	}{
+		"ordered":              {true, false, []admitStep{{-1, misplaced}, {0, admitted}, {1, misplaced}, {2, misplaced}}},
+		"ordered, come again":  {true, true, []admitStep{{-1, misplaced}, {0, admitted}, {1, tooEarly}, {2, tooEarly}}},
+		"unordered":            {false, false, unorderedSteps},
+		"unordered, and again": {false, true, unorderedSteps},
+	} {
+		for _, expected := range []uint32{1, 5000, ^uint32(0) - 1} {
+			x := target{end: &end{ordered: c.ordered}}
+			x.begin()
+			x.expected, x.notReady = expected, c.notReady
+			if !c.ordered {
+				x.arrivals[(expected+7)%reorderWindow].present = true
+			}
+			for _, s := range c.steps {
+				if got := x.admit(expected + uint32(s.ahead)); got != s.want {
+					t.Errorf("%s: %d ahead of %d: %d, want %d", name, s.ahead, expected, got, s.want)
+				}
+			}
+		}
+	}
+}
+
+// unorderedSteps: the packet 7 ahead is there already, and what is a window ahead of that is no
+// copy of it.
+var unorderedSteps = []admitStep{
+	{-1, misplaced},
+	{-1000, misplaced},
+	{0, admitted},
+	{1, admitted},
+	{6, admitted},
+	{7, misplaced},
+	{8, admitted},
+	{reorderWindow - 1, admitted},
+	{reorderWindow, tooEarly},
+	{reorderWindow + 1, tooEarly},
+	{reorderWindow + 7, tooEarly},
+}

@@ -67,7 +67,7 @@ func (a *Assembler) Take(e *Event) {
 		a.signalled(e)
 	default:
 		k := key{false, e.Work, e.Index}
-		if e.Flags&Responder != 0 || e.Kind >= Received && e.Kind != Gone {
+		if e.Flags&Responder != 0 || e.Kind == Opened || e.Kind == Concluded {
 			k = key{true, e.Conn, e.Index}
 		}
 		if o := a.open[k]; o != nil {

@@ -19,7 +19,8 @@ func TestRing(t *testing.T) {
 		r := newTestRing(10, 0) // 16
 		var added, got, lost uint64
 		for range rapid.IntRange(1, 50).Draw(t, "rounds") {
-			for range rapid.IntRange(0, 40).Draw(t, "adds") {
+			adds := rapid.IntRange(0, 40).Draw(t, "adds")
+			for range adds {
 				r.Add(&Event{Kind: Read, Arg: added})
 				added++
 			}
@@ -31,8 +32,8 @@ func TestRing(t *testing.T) {
 				}
 				got++
 			}
-			if got+lost != added || len(list) > 16 {
-				t.Fatalf("%d taken, %d lost of %d", got, lost, added)
+			if got+lost != added || len(list) != min(adds, 16) {
+				t.Fatalf("%d taken of %d; all together %d taken, %d lost of %d", len(list), adds, got, lost, added)
 			}
 		}
 	})

@@ -86,6 +86,25 @@ func TestOpcodeTable(t *testing.T) {
 	}
 }
 
+// TestOpcodeNames: an opcode is called by its service and its operation; a reserved one by its number.
+func TestOpcodeNames(t *testing.T) {
+	for op, want := range map[Opcode]string{
+		SendFirst:           "SEND First",
+		WriteOnlyImm:        "WRITE Only with Immediate",
+		UC | SendFirst:      "UC SEND First",
+		UC | WriteOnlyImm:   "UC WRITE Only with Immediate",
+		XRC | ReadRespOnly:  "XRC READ Response Only",
+		XRC | MaskedCmpSwap: "XRC Masked CmpSwap",
+		UDSendOnlyImm:       "UD SEND Only with Immediate",
+		0x11:                "reserved opcode 0x11",
+		UC | ReadRequest:    "reserved opcode 0x2c",
+	} {
+		if got := op.String(); got != want {
+			t.Errorf("opcode %#x is called %q, want %q", uint8(op), got, want)
+		}
+	}
+}
+
 func TestIdentityEveryOpcode(t *testing.T) {
 	wiretest.Format[Headers]{
 		Len: func(op uint8) int { return Opcode(op).HeaderLen() }, Sample: func(op uint8) Headers { return sample(Opcode(op)) },
@@ -107,6 +126,7 @@ func TestEveryHeaderRefusesEveryPrefix(t *testing.T) {
 		{"STETH", STETHLen, func(b []byte) error { _, err := ParseSTETH(b); return err }},
 		{"ImmDt", ImmDtLen, func(b []byte) error { _, err := ParseImmDt(b); return err }},
 		{"AtomicETH", AtomicETHLen, func(b []byte) error { _, err := ParseAtomicETH(b); return err }},
+		{"AtomicMaskETH", AtomicMaskETHLen, func(b []byte) error { _, err := ParseAtomicMaskETH(b); return err }},
 		{"AtomicAckETH", AtomicAckETHLen, func(b []byte) error { _, err := ParseAtomicAckETH(b); return err }},
 		{"IETH", IETHLen, func(b []byte) error { _, err := ParseIETH(b); return err }},
 		{"XRCETH", XRCETHLen, func(b []byte) error { _, err := ParseXRCETH(b); return err }},

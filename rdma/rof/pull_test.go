@@ -1,0 +1,428 @@
+package rof
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// read asks for n bytes of this end's memory; its number among READs and atomics is that among all.
+func read(sn, n uint32) wire.Headers {
+	h := headers(wire.ReadRequest, sn)
+	h.SETH.RMSN = sn
+	h.RETH = wire.RETH{VA: 0x1000, RKey: 4, Length: n}
+	h.STETH = wire.STETH{VA: 0x2000, LKey: 6}
+	return h
+}
+
+func atomic(op wire.Opcode, sn uint32) wire.Headers {
+	h := headers(op, sn)
+	h.SETH.RMSN = sn
+	h.Atomic = wire.AtomicETH{VA: 0x1000, RKey: 4, SwapAdd: 20, Compare: 30}
+	h.Mask = wire.AtomicMaskETH{SwapAdd: 1 << 7, Compare: 1 << 8}
+	return h
+}
+
+const (
+	readHeader   = 24 // of a response
+	atomicLength = 32 // of a response with its headers
+)
+
+// TestReadLengths: a READ may have a packet's data; the peer may count the pad of the response or
+// not, and then gets none. Other lengths are no requests.
+func TestReadLengths(t *testing.T) {
+	for _, c := range []struct {
+		n     uint32
+		asked int
+		ok    bool
+	}{
+		{0, readHeader, true},
+		{0, readHeader + 4, false},
+		{1, readHeader + 4, true},
+		{1, readHeader + 1, true},
+		{1, readHeader + 2, false},
+		{1, readHeader, false},
+		{3, readHeader + 4, true},
+		{3, readHeader + 3, true},
+		{4, readHeader + 4, true},
+		{4, readHeader + 3, false},
+		{4, readHeader + 5, false},
+		{testSegment - 1, readHeader + testSegment, true},
+		{testSegment, readHeader + testSegment, true},
+		{testSegment + 1, readHeader + testSegment + 4, false},
+	} {
+		s := newStage(t, true, nil)
+		s.user.timer = 3
+		call := s.pull(read(1, c.n), c.asked)
+		h, data, err := s.response(call)
+		if err != nil || call.what != "respond" || h.RBTH.CE == c.ok || h.RBTH.Opcode != wire.ReadRespOnly ||
+			h.STETH != (wire.STETH{VA: 0x2000, LKey: 6}) {
+			t.Errorf("READ of %d bytes asking for %d: %+v, %+v, %v", c.n, c.asked, call, h, err)
+			continue
+		}
+		if !c.ok {
+			if call.length != readHeader || h.RBTH.Syndrome != uint8(synInvalid) || len(data) != 0 ||
+				!slices.Equal(s.user.refused, []transport.Refusal{transport.Invalid}) {
+				t.Errorf("READ of %d bytes asking for %d: %+v, %+v, refused %v", c.n, c.asked, call, h, s.user.refused)
+			}
+			continue
+		}
+		want := make([]byte, c.n)
+		for i := range want {
+			want[i] = byte(i)
+		}
+		if call.length != c.asked || !bytes.Equal(data, want) || len(s.user.answered) != 1 ||
+			s.user.answered[0] != int(c.n) || s.user.account.PullsRx != 1 {
+			t.Errorf("READ of %d bytes asking for %d: %+v, data % x, charged %v", c.n, c.asked, call, data, s.user.answered)
+		}
+	}
+}
+
+// TestResponsePad: the pad of a response is zero, whatever its packet's memory held before.
+func TestResponsePad(t *testing.T) {
+	s := newStage(t, true, nil)
+	c := s.pull(read(1, 5), readHeader+8)
+	b := bytes.Repeat([]byte{0xee}, c.length+1)
+	if n, err := s.Fill(falcon.TxnPullData, c.tag, b); err != nil || n != readHeader+8 ||
+		!bytes.Equal(b[readHeader:], []byte{0, 1, 2, 3, 4, 0, 0, 0, 0xee}) {
+		t.Errorf("%d, % x, %v", n, b[readHeader:], err)
+	}
+	if _, err := s.Fill(falcon.TxnPullData, c.tag, b[:c.length-1]); err == nil {
+		t.Error("a response in less memory than it has bytes")
+	}
+}
+
+// TestAtomics: what the queue pair carries out by opcode, once, and what is answered. A response of
+// another length than theirs is no request.
+func TestAtomics(t *testing.T) {
+	for op, want := range map[wire.Opcode]abi.Opcode{
+		wire.CmpSwap: abi.OpCmpSwap, wire.FetchAdd: abi.OpFetchAdd, wire.MaskedCmpSwap: abi.OpMaskedCmpSwap,
+		wire.MaskedFetchAdd: abi.OpMaskedFetchAdd,
+	} {
+		for _, asked := range []int{atomicLength - 4, atomicLength, atomicLength + 4} {
+			s := newStage(t, true, nil)
+			s.user.original = 1 << 50
+			call := s.pull(atomic(op, 1), asked)
+			for range 2 { // sent again
+				h, _, err := s.response(call)
+				if good := asked == atomicLength; err != nil || call.length != atomicLength ||
+					h.RBTH.Opcode != wire.AtomicResponse || h.RBTH.CE == good ||
+					good != (h.AtomicAck.Original == 1<<50) || good != (len(s.user.atomics) == 1) {
+					t.Errorf("%v asking for %d: %+v, %+v, %v", op, asked, call, h, err)
+				}
+			}
+			x := transport.Atomic{Op: want, Addr: 0x1000, RKey: 4, Compare: 30, SwapAdd: 20}
+			if op == wire.MaskedCmpSwap || op == wire.MaskedFetchAdd {
+				x.Masks = abi.AtomicMasks{SwapAdd: 1 << 7, Compare: 1 << 8}
+			}
+			if asked == atomicLength && s.user.atomics[0] != x {
+				t.Errorf("%v: carried out %+v, want %+v", op, s.user.atomics[0], x)
+			}
+		}
+	}
+}
+
+// TestPullRefusals: how a READ is answered that is not carried out, what is counted, and whether
+// the queue pair hears of it.
+func TestPullRefusals(t *testing.T) {
+	other := read(1, 8)
+	other.RBTH.DestQP++
+	far := read(2, 8)
+	far.SETH.RMSN = 1
+	number := read(1, 8)
+	number.SETH.RMSN = 2
+	xrc := read(1, 8)
+	xrc.RBTH.Opcode |= wire.XRC
+	for name, c := range map[string]struct {
+		terms   func(*transport.Terms)
+		user    func(*endpoint)
+		h       wire.Headers
+		cut     int // bytes that are missing
+		syn     syndrome
+		counts  transport.Counters
+		refused []transport.Refusal
+	}{
+		"cut short": {
+			h: read(1, 8), cut: 4, syn: synInvalid, counts: transport.Counters{Refused: 1},
+			refused: []transport.Refusal{transport.Invalid},
+		},
+		"reserved": {
+			h: headers(wire.ReadRespOnly+1, 1), syn: synInvalid, counts: transport.Counters{Refused: 1},
+			refused: []transport.Refusal{transport.Invalid},
+		},
+		"of another service": {
+			h: xrc, syn: synInvalid, counts: transport.Counters{Refused: 1}, refused: []transport.Refusal{transport.Invalid},
+		},
+		"a SEND": {
+			h: send(wire.SendOnly, 1, 1, 0), syn: synInvalid, counts: transport.Counters{Refused: 1},
+			refused: []transport.Refusal{transport.Invalid},
+		},
+		"one left out": {
+			h: far, syn: synSequence, counts: transport.Counters{Refused: 1}, refused: []transport.Refusal{transport.Sequence},
+		},
+		"another READ": {
+			h: number, syn: synInvalid, counts: transport.Counters{Refused: 1}, refused: []transport.Refusal{transport.Invalid},
+		},
+		"nobody serves": {
+			user: func(e *endpoint) { e.serving = false }, h: read(1, 8), syn: synNotServing,
+			counts: transport.Counters{Refused: 1},
+		},
+		"no access": {
+			user: func(e *endpoint) { e.refusal = transport.Access }, h: read(1, 8), syn: synAccess,
+			counts: transport.Counters{Refused: 1}, refused: []transport.Refusal{transport.Access},
+		},
+		"no access, alone": {
+			terms: inError, user: func(e *endpoint) { e.refusal = transport.Access }, h: read(1, 8), syn: synAccess,
+			counts: transport.Counters{Refused: 1},
+		},
+	} {
+		s := newStage(t, true, c.terms)
+		if c.user != nil {
+			c.user(s.user)
+		}
+		b := packet(c.h, nil)
+		call := s.pullRaw(b[:len(b)-c.cut], readHeader+8)
+		h, data, err := s.response(call)
+		if err != nil || call.what != "respond" || call.length != readHeader || !h.RBTH.CE ||
+			h.RBTH.Syndrome != uint8(c.syn) || len(data) != 0 || h.RBTH.SN != c.h.RBTH.SN {
+			t.Errorf("%s: %+v, %+v, %v", name, call, h, err)
+		}
+		if u := s.user; u.account.Counters != c.counts || !slices.Equal(u.refused, c.refused) || u.heard != 1 ||
+			len(u.answered) != 0 {
+			t.Errorf("%s: counted %+v, refused %v, heard %d, charged %v", name, u.account.Counters, u.refused, u.heard,
+				u.answered)
+		}
+	}
+	s := newStage(t, true, nil)
+	if c := s.pull(other, readHeader+8); c != (call{what: "nack", rsn: 1, code: falconwire.NackCID}) ||
+		s.user.account.CIDMismatches != 1 || s.user.heard != 0 {
+		t.Errorf("of another queue pair: %+v, %+v", c, s.user.account.Counters)
+	}
+}
+
+// TestExtendedPulls: an extended reliable connection answers in its service, if the queue that a
+// request names is reached by it.
+func TestExtendedPulls(t *testing.T) {
+	for _, none := range []bool{false, true} {
+		s := newStage(t, true, extended)
+		s.user.noSRQ = none
+		for i, c := range []struct {
+			h     wire.Headers
+			asked int
+			want  wire.Opcode
+		}{
+			{read(1, 8), readHeader + 8, wire.ReadRespOnly},
+			{atomic(wire.FetchAdd, 2), atomicLength, wire.AtomicResponse},
+			{atomic(wire.MaskedCmpSwap, 3), atomicLength, wire.AtomicResponse},
+		} {
+			c.h.RBTH.Opcode |= wire.XRC
+			if h, _, err := s.response(s.pull(c.h, c.asked)); err != nil || h.RBTH.CE != none ||
+				!none && h.RBTH.Opcode != wire.XRC|c.want {
+				t.Errorf("request %d, no such queue %t: %+v, %v", i, none, h, err)
+			}
+		}
+		if n := len(s.user.atomics); n != map[bool]int{false: 2}[none] {
+			t.Errorf("no such queue %t: %d atomics", none, n)
+		}
+	}
+}
+
+// TestRefusedAloneGoesOn: behind a READ that was refused alone the next one has its turn; behind
+// one that was not it has none.
+func TestRefusedAloneGoesOn(t *testing.T) {
+	for _, alone := range []bool{false, true} {
+		s := newStage(t, true, func(t *transport.Terms) { t.InError = alone })
+		s.user.refusal = transport.Access
+		s.pull(read(1, 8), readHeader+8)
+		s.user.refusal = transport.Accepted
+		c := s.pull(read(2, 8), readHeader+8)
+		if h, _, err := s.response(c); err != nil || h.RBTH.CE == alone {
+			t.Errorf("alone %t: %+v, %v", alone, h, err)
+		}
+	}
+}
+
+// TestReadsWaitForTheRate: a READ waits until the function's rate lets it be answered, and is then
+// carried out at once.
+func TestReadsWaitForTheRate(t *testing.T) {
+	s := newStage(t, true, nil)
+	s.user.rate = testNow + 1
+	if c := s.pull(read(1, 8), readHeader+8); c != (call{what: "defer", rsn: 1, at: testNow + 1}) || s.user.heard != 0 {
+		t.Errorf("before the time: %+v", c)
+	}
+	if n := s.user.account.Counters; n != (transport.Counters{RateWaits: 1, PullsDeferred: 1}) {
+		t.Errorf("counted %+v", n)
+	}
+	s.user.rate = testNow
+	if c := s.pull(read(1, 8), readHeader+8); c.what != "respond" {
+		t.Errorf("at the time: %+v", c)
+	}
+}
+
+// TestServedPulls: a connection keeps so many requests whose responses are not acknowledged; the
+// next one is asked for again later, and taken when one was acknowledged. Responses of a set that
+// was dropped are not found any more.
+func TestServedPulls(t *testing.T) {
+	s := newStage(t, true, func(t *transport.Terms) { t.Serves = 2 * maxServed })
+	calls := map[uint64]call{}
+	for sn := range uint32(maxServed) {
+		c := s.pull(read(1+sn, 8), readHeader+8)
+		calls[c.tag] = c
+	}
+	if len(calls) != maxServed || s.user.account.PullsRx != maxServed {
+		t.Fatalf("%d different tags, %+v", len(calls), s.user.account.Counters)
+	}
+	next := read(maxServed+1, 8)
+	if c := s.pull(next, readHeader+8); c.what != "defer" || c.at != testNow+pullRetry ||
+		s.user.account.PullsDeferred != 1 {
+		t.Fatalf("one more: %+v", c)
+	}
+	first := s.carrier.calls[0]
+	for range 2 { // once is enough
+		s.Handle(testNow, &falcon.Event{Kind: falcon.EvResponseDone, Tag: first.tag})
+	}
+	if _, _, err := s.response(first); err == nil {
+		t.Error("a response that was acknowledged is sent again")
+	}
+	if c := s.pull(next, readHeader+8); c.what != "respond" || c.tag != first.tag {
+		t.Fatalf("one more, when one is done: %+v", c)
+	}
+	if c := s.pull(read(maxServed+2, 8), readHeader+8); c.what != "defer" {
+		t.Fatalf("two more: %+v", c)
+	}
+	last := s.carrier.calls[1]
+	if _, _, err := s.response(last); err != nil {
+		t.Error(err)
+	}
+	if s.target.serving(last.tag+1<<32) != nil || s.target.serving(last.tag-1<<32) != nil ||
+		s.target.serving(last.tag&^0xffffffff|maxServed) != nil {
+		t.Error("a tag of no request is found")
+	}
+	s.target.dropServed()
+	if _, _, err := s.response(last); err == nil {
+		t.Error("a response is sent that was dropped")
+	}
+}
+
+// TestUnansweredReads: the peer may have so many READs for which no response was sent; one sent
+// again counts once, and one that the carrier does not take counts no more.
+func TestUnansweredReads(t *testing.T) {
+	s := newStage(t, true, func(t *transport.Terms) { t.Serves = 2 })
+	sn := uint32(0)
+	ask := func() (call, bool) {
+		sn++
+		refused := len(s.user.refused)
+		return s.pull(read(sn, 8), readHeader+8), len(s.user.refused) == refused
+	}
+	first, ok := ask()
+	if !ok {
+		t.Fatal("the first is refused")
+	}
+	if _, ok := ask(); !ok {
+		t.Fatal("the second is refused")
+	}
+	for range 3 {
+		if _, _, err := s.response(first); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, ok := ask(); !ok {
+		t.Fatal("the third is refused, when the first was answered")
+	}
+	if _, ok := ask(); ok {
+		t.Fatal("the fourth is taken, and one was answered")
+	}
+
+	s, sn = newStage(t, true, func(t *transport.Terms) { t.Serves = 1 }), 0
+	s.carrier.err = falcon.ErrClosed
+	ask()
+	s.carrier.err = nil
+	if _, ok := ask(); !ok {
+		t.Error("a request that the carrier gave up counts")
+	}
+	if _, ok := ask(); ok {
+		t.Error("two at a time are taken of one")
+	}
+	if n := len(s.target.freeServed); n != maxServed-2 {
+		t.Errorf("%d free", n)
+	}
+}
+
+// TestAtomicsInTurn: on an unordered connection an atomic waits for what was sent before it, a READ
+// does not; in unordered mode neither does. (RFC 7306 §5.2.1)
+func TestAtomicsInTurn(t *testing.T) {
+	for name, c := range map[string]struct {
+		terms func(*transport.Terms)
+		h     wire.Headers
+		asked int
+		want  string
+	}{
+		"READ":                {nil, read(2, 8), readHeader + 8, "respond"},
+		"atomic":              {nil, atomic(wire.FetchAdd, 2), atomicLength, "defer"},
+		"unordered READ":      {unordered, read(2, 8), readHeader + 8, "respond"},
+		"unordered atomic":    {unordered, atomic(wire.FetchAdd, 2), atomicLength, "respond"},
+		"READ far ahead":      {nil, read(1+reorderWindow, 8), readHeader + 8, "defer"},
+		"READ not as far":     {nil, read(reorderWindow, 8), readHeader + 8, "respond"},
+		"atomic in its turn":  {nil, atomic(wire.CmpSwap, 1), atomicLength, "respond"},
+		"masked atomic":       {nil, atomic(wire.MaskedCmpSwap, 2), atomicLength, "defer"},
+		"other masked atomic": {nil, atomic(wire.MaskedFetchAdd, 2), atomicLength, "defer"},
+		"CmpSwap":             {nil, atomic(wire.CmpSwap, 2), atomicLength, "defer"},
+	} {
+		s := newStage(t, false, c.terms)
+		got := s.pull(c.h, c.asked)
+		if got.what != c.want || len(s.user.refused) != 0 || got.what == "defer" && got.at != testNow+pullRetry {
+			t.Errorf("%s: %+v, refused %v", name, got, s.user.refused)
+		}
+		if n := s.user.account.Counters; (n.PullsDeferred == 1) != (c.want == "defer") ||
+			(n.PullsRx == 1) != (c.want == "respond") {
+			t.Errorf("%s: counted %+v", name, n)
+		}
+		if free := len(s.target.freeServed); (free == maxServed) != (c.want == "defer") {
+			t.Errorf("%s: %d free", name, free)
+		}
+	}
+}
+
+// TestEarlyRead: a READ ahead of its turn is answered, and counts in its turn among READs.
+func TestEarlyRead(t *testing.T) {
+	s := newStage(t, false, nil)
+	second, third := read(3, 8), read(4, 8)
+	second.SETH.RMSN, third.SETH.RMSN = 1, 2
+	for _, h := range []wire.Headers{third, second} {
+		if c := s.pull(h, readHeader+8); c.what != "respond" {
+			t.Fatalf("%+v", c)
+		}
+	}
+	s.push(send(wire.SendFirst, 1, 1, 0), []byte("1234"))
+	s.push(send(wire.SendLast, 2, 1, 4), []byte("5678"))
+	if len(s.user.refused) != 0 || !slices.Equal(s.user.completed, []completion{{1, 8, abi.WCSuccess}}) ||
+		s.target.expected != 5 || s.target.nextPull != 3 {
+		t.Errorf("refused %v, complete %v, next %d, READ %d", s.user.refused, s.user.completed, s.target.expected,
+			s.target.nextPull)
+	}
+}
+
+// TestReadMemoryGone: a READ whose memory is gone when its response is sent is an error of
+// operation, and stays one: nothing is read again. One of nothing needs no memory.
+func TestReadMemoryGone(t *testing.T) {
+	s := newStage(t, true, nil)
+	c, nothing := s.pull(read(1, 8), readHeader+8), s.pull(read(2, 0), readHeader)
+	s.user.gone = true
+	for range 2 {
+		h, data, err := s.response(c)
+		if err != nil || !h.RBTH.CE || h.RBTH.Syndrome != uint8(synOperation) || len(data) != 0 || s.user.reads != 1 {
+			t.Fatalf("%+v, %v, read %d times", h, err, s.user.reads)
+		}
+		s.user.gone = false
+	}
+	s.user.gone = true
+	if h, _, err := s.response(nothing); err != nil || h.RBTH.CE {
+		t.Errorf("READ of nothing: %+v, %v", h, err)
+	}
+}

@@ -1,0 +1,318 @@
+package rof
+
+import (
+	"slices"
+	"testing"
+
+	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// send is a packet of a SEND of the peer.
+func send(op wire.Opcode, sn, message, offset uint32) wire.Headers {
+	h := headers(op, sn)
+	h.SETH.RMSN, h.OETH.Offset = message, offset
+	return h
+}
+
+// unordered, inError and extended are terms of queue pairs beside the plain one.
+func unordered(t *transport.Terms) { t.Unordered, t.InError = true, true }
+func inError(t *transport.Terms)   { t.InError = true }
+func extended(t *transport.Terms)  { t.XRC = true }
+
+// refusal is how a push is refused that both sides do not survive.
+func refusal(syn syndrome) call { return call{what: "nack", code: falconwire.NackNRE, ulp: uint8(syn)} }
+
+// TestPushAnswers: how the first packet of a peer is answered, and what is counted and told, by all
+// that can be wrong with it.
+func TestPushAnswers(t *testing.T) {
+	ack := call{what: "ack"}
+	only := send(wire.SendOnly, 1, 1, 0)
+	other := only
+	other.RBTH.DestQP++
+	for name, c := range map[string]struct {
+		terms   func(*transport.Terms)
+		weak    bool // an unordered connection
+		user    func(*endpoint)
+		packet  []byte
+		want    call
+		counts  transport.Counters
+		heard   bool
+		placed  bool
+		refused []transport.Refusal
+		done    []completion
+	}{
+		"taken": {
+			packet: packet(only, []byte("abcde")), want: ack, counts: transport.Counters{PushesRx: 1, BytesRx: 5},
+			heard: true, placed: true, done: []completion{{1, 5, abi.WCSuccess}},
+		},
+		"of another queue pair": {
+			packet: packet(other, nil), want: call{what: "nack", code: falconwire.NackCID},
+			counts: transport.Counters{CIDMismatches: 1},
+		},
+		"nobody serves": {
+			user: func(e *endpoint) { e.serving = false }, packet: packet(only, nil),
+			want: refusal(synNotServing), counts: transport.Counters{Refused: 1},
+		},
+		"cut short": {
+			packet: packet(only, nil)[:16], want: refusal(synInvalid), counts: transport.Counters{Refused: 1}, heard: true,
+			refused: []transport.Refusal{transport.Invalid},
+		},
+		"not of whole words": {
+			packet: append(packet(only, nil), 1), want: refusal(synInvalid), counts: transport.Counters{Refused: 1}, heard: true,
+			refused: []transport.Refusal{transport.Invalid},
+		},
+		"of XRC": {
+			packet: packet(send(wire.XRC|wire.SendOnly, 1, 1, 0), nil), want: refusal(synInvalid),
+			counts: transport.Counters{Refused: 1}, heard: true, refused: []transport.Refusal{transport.Invalid},
+		},
+		"XRC": {
+			terms: extended, packet: packet(send(wire.XRC|wire.SendOnly, 1, 1, 0), nil), want: ack,
+			counts: transport.Counters{PushesRx: 1}, heard: true, placed: true, done: []completion{{1, 0, abi.WCSuccess}},
+		},
+		"XRC, not of it": {
+			terms: extended, packet: packet(only, nil), want: refusal(synInvalid), counts: transport.Counters{Refused: 1},
+			heard: true, refused: []transport.Refusal{transport.Invalid},
+		},
+		"XRC, no such queue": {
+			terms: extended, user: func(e *endpoint) { e.noSRQ = true },
+			packet: packet(send(wire.XRC|wire.SendOnly, 1, 1, 0), nil), want: refusal(synInvalid),
+			counts: transport.Counters{Refused: 1}, heard: true, refused: []transport.Refusal{transport.Invalid},
+		},
+		"a READ as a push": {
+			packet: packet(headers(wire.ReadRequest, 1), nil), want: refusal(synInvalid), counts: transport.Counters{Refused: 1},
+			heard: true, refused: []transport.Refusal{transport.Invalid},
+		},
+		"one left out": {
+			packet: packet(send(wire.SendOnly, 2, 1, 0), nil), want: refusal(synSequence),
+			counts: transport.Counters{Refused: 1}, heard: true, refused: []transport.Refusal{transport.Sequence},
+		},
+		"one left out, unordered": {
+			weak: true, packet: packet(send(wire.SendOnly, 2, 2, 0), nil), want: ack, counts: transport.Counters{PushesRx: 1},
+			heard: true, placed: true,
+		},
+		"too far ahead, unordered": {
+			weak: true, user: func(e *endpoint) { e.timer = 9 }, packet: packet(send(wire.SendOnly, 1+reorderWindow, 2, 0), nil),
+			want:   call{what: "nack", code: falconwire.NackRNR, rnr: 9, ulp: uint8(synRNR) | 9},
+			counts: transport.Counters{RNRTx: 1}, heard: true,
+		},
+		"no message": {
+			packet: packet(send(wire.SendLast, 1, 1, 0), nil), want: refusal(synInvalid), counts: transport.Counters{Refused: 1},
+			heard: true, refused: []transport.Refusal{transport.Invalid},
+		},
+		"no receive": {
+			user: func(e *endpoint) { e.timer, e.verdict.Refusal = 17, transport.NotReady }, packet: packet(only, nil),
+			want:   call{what: "nack", code: falconwire.NackRNR, rnr: 17, ulp: uint8(synRNR) | 17},
+			counts: transport.Counters{RNRTx: 1}, heard: true, placed: true,
+		},
+		"refused": {
+			user: func(e *endpoint) { e.verdict.Refusal = transport.Access }, packet: packet(only, nil),
+			want:   refusal(synAccess),
+			counts: transport.Counters{Refused: 1}, heard: true, placed: true,
+		},
+		"refused alone": {
+			terms: inError,
+			user: func(e *endpoint) {
+				e.verdict = transport.Verdict{Refusal: transport.Access, Alone: true, Failed: abi.WCLocAccessErr}
+			},
+			packet: packet(only, []byte("abc")), want: call{what: "nack", code: falconwire.NackCIE, ulp: uint8(synAccess)},
+			counts: transport.Counters{Refused: 1}, heard: true, placed: true, done: []completion{{1, 3, abi.WCLocAccessErr}},
+		},
+		"its receive failed": {
+			terms: inError, user: func(e *endpoint) { e.verdict.Failed = abi.WCLocLenErr },
+			packet: packet(only, []byte("abc")), want: ack,
+			heard: true, placed: true, done: []completion{{1, 3, abi.WCLocLenErr}},
+		},
+	} {
+		s := newStage(t, !c.weak, c.terms)
+		if c.user != nil {
+			c.user(s.user)
+		}
+		c.want.rsn = 1
+		if got := s.pushRaw(c.packet); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+		u := s.user
+		if u.account.Counters != c.counts || (u.heard == 1) != c.heard || (len(u.placed) == 1) != c.placed || u.settled != 1 {
+			t.Errorf("%s: counted %+v, heard %d, placed %d, settled %d", name, u.account.Counters, u.heard, len(u.placed),
+				u.settled)
+		}
+		if !slices.Equal(u.refused, c.refused) || !slices.Equal(u.completed, c.done) {
+			t.Errorf("%s: refused %v, complete %v", name, u.refused, u.completed)
+		}
+	}
+}
+
+// TestComeAgain: behind a packet that was told to come again the others are told so too, until it
+// does; then a gap is an error once more.
+func TestComeAgain(t *testing.T) {
+	s := newStage(t, true, nil)
+	again := func(c call) bool { return c.what == "nack" && c.code == falconwire.NackRNR }
+	s.user.verdict.Refusal = transport.NotReady
+	if c := s.push(send(wire.SendOnly, 1, 1, 0), nil); !again(c) {
+		t.Fatalf("without a receive: %+v", c)
+	}
+	s.user.verdict.Refusal = transport.Accepted
+	if c := s.push(send(wire.SendOnly, 2, 2, 0), nil); !again(c) || len(s.user.placed) != 1 {
+		t.Fatalf("behind it: %+v", c)
+	}
+	for sn := uint32(1); sn <= 2; sn++ {
+		if c := s.push(send(wire.SendOnly, sn, sn, 0), nil); c.what != "ack" {
+			t.Fatalf("packet %d, when it comes again: %+v", sn, c)
+		}
+	}
+	c := s.push(send(wire.SendOnly, 4, 4, 0), nil)
+	if want := refusal(synSequence); c.code != want.code || c.ulp != want.ulp {
+		t.Errorf("a gap: %+v", c)
+	}
+	if n := s.user.account.Counters; n.RNRTx != 2 || n.Refused != 1 || n.PushesRx != 2 {
+		t.Errorf("%+v", n)
+	}
+}
+
+// TestEarlyPackets: on an unordered connection data is placed as it comes, and messages complete in
+// the order of the requests.
+func TestEarlyPackets(t *testing.T) {
+	s := newStage(t, false, nil)
+	for _, p := range []struct {
+		h    wire.Headers
+		n    int
+		done []completion // by then
+	}{
+		{send(wire.SendOnly, 4, 2, 0), 7, nil},
+		{send(wire.SendLast, 2, 1, 5), 3, nil},
+		{headers(wire.WriteOnly, 3), 20, nil},
+		{send(wire.SendFirst, 1, 1, 0), 5, []completion{{1, 8, abi.WCSuccess}, {2, 7, abi.WCSuccess}}},
+	} {
+		if c := s.push(p.h, make([]byte, p.n)); c.what != "ack" || !slices.Equal(s.user.completed, p.done) {
+			t.Errorf("packet %d: %+v, complete %v", p.h.RBTH.SN, c, s.user.completed)
+		}
+	}
+	if c := s.push(send(wire.SendOnly, 4, 2, 0), nil); c.ulp != uint8(synSequence) {
+		t.Errorf("a packet that came before: %+v", c)
+	}
+	if n := s.user.account.Counters; len(s.user.placed) != 4 || n.PushesRx != 4 || n.BytesRx != 35 {
+		t.Errorf("%d placed, %+v", len(s.user.placed), n)
+	}
+}
+
+// TestEarlyPacketOfNoMessage: a packet that came before its turn is looked at when it is due, and
+// ends the queue pair if it does not fit.
+func TestEarlyPacketOfNoMessage(t *testing.T) {
+	s := newStage(t, false, nil)
+	for _, sn := range []uint32{3, 2} {
+		if c := s.push(send(wire.SendOnly, sn, 9-sn, 0), nil); c.what != "ack" || len(s.user.refused) != 0 {
+			t.Fatalf("before its turn: %+v, refused %v", c, s.user.refused)
+		}
+	}
+	s.push(send(wire.SendOnly, 1, 1, 0), nil)
+	if u := s.user; !slices.Equal(u.refused, []transport.Refusal{transport.Invalid}) || len(u.completed) != 1 ||
+		u.account.Refused != 1 {
+		t.Errorf("refused %v, complete %v, counted %+v", u.refused, u.completed, u.account.Counters)
+	}
+}
+
+// TestEarlyPacketsBehindAnError: nothing completes any more when the queue pair failed with what
+// was before it.
+func TestEarlyPacketsBehindAnError(t *testing.T) {
+	s := newStage(t, false, nil)
+	s.user.complete = func(*transport.Packet, completion) { s.user.serving = false }
+	s.push(send(wire.SendOnly, 2, 2, 0), nil)
+	s.push(send(wire.SendOnly, 1, 1, 0), nil)
+	if len(s.user.completed) != 1 {
+		t.Errorf("complete %v", s.user.completed)
+	}
+}
+
+// TestUnorderedMessages: in unordered mode each message completes as it comes, once, and what takes
+// a receive has one packet.
+func TestUnorderedMessages(t *testing.T) {
+	s := newStage(t, false, unordered)
+	for i, p := range []wire.Headers{
+		send(wire.SendOnly, 3, 2, 0), headers(wire.WriteFirst, 4), send(wire.WriteOnlyImm, 2, 1, 0),
+		headers(wire.WriteOnly, 1), headers(wire.WriteLast, 5),
+	} {
+		if c := s.push(p, make([]byte, 4+i)); c.what != "ack" {
+			t.Errorf("packet %d: %+v", p.RBTH.SN, c)
+		}
+	}
+	if want := []completion{{2, 4, abi.WCSuccess}, {1, 6, abi.WCSuccess}}; !slices.Equal(s.user.completed, want) {
+		t.Errorf("complete %v, want %v", s.user.completed, want)
+	}
+	for _, op := range []wire.Opcode{wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.WriteLastImm} {
+		s := newStage(t, false, unordered)
+		if c := s.push(send(op, 1, 1, 0), nil); c.ulp != uint8(synInvalid) ||
+			!slices.Equal(s.user.refused, []transport.Refusal{transport.Invalid}) {
+			t.Errorf("%v: %+v, refused %v", op, c, s.user.refused)
+		}
+	}
+}
+
+// TestMessagesOfSeveralPackets: a message is as long as its packets together; it failed if one of
+// them did, and the next has nothing of that.
+func TestMessagesOfSeveralPackets(t *testing.T) {
+	s := newStage(t, true, inError)
+	sn := uint32(0)
+	packet := func(op wire.Opcode, message, offset uint32, n int, failed abi.WCStatus) {
+		t.Helper()
+		sn++
+		s.user.verdict.Failed = failed
+		if c := s.push(send(op, sn, message, offset), make([]byte, n)); c.what != "ack" {
+			t.Fatalf("packet %d: %+v", sn, c)
+		}
+	}
+	packet(wire.SendFirst, 1, 0, 10, abi.WCSuccess)
+	packet(wire.SendMiddle, 1, 10, 20, abi.WCLocLenErr)
+	packet(wire.SendLast, 1, 30, 3, abi.WCSuccess)
+	packet(wire.SendFirst, 2, 0, 4, abi.WCSuccess)
+	packet(wire.SendLast, 2, 4, 5, abi.WCSuccess)
+	packet(wire.WriteFirst, 0, 0, 30, abi.WCSuccess)
+	packet(wire.WriteLast, 0, 0, 5, abi.WCSuccess)
+	packet(wire.WriteFirst, 0, 0, 30, abi.WCSuccess)
+	packet(wire.WriteLastImm, 3, 0, 2, abi.WCSuccess)
+	want := []completion{{1, 33, abi.WCLocLenErr}, {2, 9, abi.WCSuccess}, {3, 32, abi.WCSuccess}}
+	if !slices.Equal(s.user.completed, want) {
+		t.Errorf("complete %v, want %v", s.user.completed, want)
+	}
+	if n := s.user.account.Counters; n.PushesRx != 8 || n.BytesRx != 89 {
+		t.Errorf("%+v", n) // what failed is not in its place
+	}
+}
+
+// TestPlacedPackets: what the queue pair is told of a packet, by its opcode.
+func TestPlacedPackets(t *testing.T) {
+	for op, want := range map[wire.Opcode]transport.Packet{
+		wire.SendFirst:    {Op: abi.OpSend, First: true, Imm: 7},
+		wire.SendMiddle:   {Op: abi.OpSend, Imm: 7},
+		wire.SendLast:     {Op: abi.OpSend, Last: true, Imm: 7},
+		wire.SendOnly:     {Op: abi.OpSend, First: true, Last: true, Imm: 7},
+		wire.SendLastImm:  {Op: abi.OpSendImm, Last: true, Imm: 7},
+		wire.SendOnlyImm:  {Op: abi.OpSendImm, First: true, Last: true, Imm: 7},
+		wire.SendLastInv:  {Op: abi.OpSendInv, Last: true, Imm: 8},
+		wire.SendOnlyInv:  {Op: abi.OpSendInv, First: true, Last: true, Imm: 8},
+		wire.WriteFirst:   {Op: abi.OpWrite, First: true, Imm: 7},
+		wire.WriteMiddle:  {Op: abi.OpWrite, Imm: 7},
+		wire.WriteLast:    {Op: abi.OpWrite, Last: true, Imm: 7},
+		wire.WriteOnly:    {Op: abi.OpWrite, First: true, Last: true, Imm: 7},
+		wire.WriteLastImm: {Op: abi.OpWriteImm, Last: true, Imm: 7},
+		wire.WriteOnlyImm: {Op: abi.OpWriteImm, First: true, Last: true, Imm: 7},
+	} {
+		x := &target{end: &end{e: New()}}
+		h := &wire.Headers{
+			RBTH: wire.RBTH{Opcode: op, Solicited: true, CE: true}, SETH: wire.SETH{RMSN: 3}, OETH: wire.OETH{Offset: 4},
+			RETH: wire.RETH{VA: 1 << 40, RKey: 5, Length: 6}, Imm: wire.ImmDt{Data: 7}, Inv: wire.IETH{RKey: 8},
+		}
+		want.Solicited, want.Spoiled, want.ID, want.Message, want.Offset, want.Length = true, true, 2, 3, 4, 9
+		want.Addr, want.RKey, want.Claimed = 1<<40, 5, 6
+		a := x.arrival(h, 2, make([]byte, 9))
+		class := classWrite
+		if op <= wire.SendOnlyImm || op == wire.SendLastInv || op == wire.SendOnlyInv {
+			class = classSend
+		}
+		if a.Packet != want || !a.present || a.class != class || a.failed != abi.WCSuccess {
+			t.Errorf("%v: %+v, want %+v", op, a, want)
+		}
+	}
+}

@@ -1,0 +1,357 @@
+package rof
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// post is a request of n bytes.
+func post(op abi.Opcode, n uint32) *transport.Request {
+	r := &transport.Request{Length: n, Index: 40}
+	r.WQE = abi.SendWQE{Opcode: op, RemoteAddr: 1 << 40, RKey: 4, Imm: 5, CompareAdd: 6, Swap: 7, RemoteSRQN: 8}
+	return r
+}
+
+// TestPacketsOfARequest: how a message is cut, by operation and length: opcodes, offsets and
+// lengths of its packets, and which of them the carrier is told is the last.
+func TestPacketsOfARequest(t *testing.T) {
+	const n = testSegment
+	sends := [4]wire.Opcode{wire.SendOnly, wire.SendFirst, wire.SendMiddle, wire.SendLast}
+	writes := [4]wire.Opcode{wire.WriteOnly, wire.WriteFirst, wire.WriteMiddle, wire.WriteLast}
+	for op, ops := range map[abi.Opcode][4]wire.Opcode{
+		abi.OpSend: sends, abi.OpWrite: writes, abi.OpAtomicWrite: writes,
+		abi.OpSendImm:  {wire.SendOnlyImm, wire.SendFirst, wire.SendMiddle, wire.SendLastImm},
+		abi.OpSendInv:  {wire.SendOnlyInv, wire.SendFirst, wire.SendMiddle, wire.SendLastInv},
+		abi.OpWriteImm: {wire.WriteOnlyImm, wire.WriteFirst, wire.WriteMiddle, wire.WriteLastImm},
+	} {
+		only, first, middle, last := ops[0], ops[1], ops[2], ops[3]
+		for length, want := range map[uint32][]wire.Opcode{
+			0: {only}, 1: {only}, n - 1: {only}, n: {only}, n + 1: {first, last}, 2*n - 1: {first, last}, 2 * n: {first, last},
+			2*n + 1: {first, middle, last}, 3*n + 5: {first, middle, middle, last},
+		} {
+			s, r := newStage(t, true, nil), post(op, length)
+			for i, op := range want {
+				offset := uint32(i * n)
+				size := int(min(length-offset, n))
+				name := fmt.Sprintf("%v of %d bytes, packet %d", op, length, i)
+				got, err := s.Issue(testNow, r)
+				c := s.carrier.last()
+				if whole := i == len(want)-1; err != nil || got != size || r.Issued != whole ||
+					(c.what == "last push") != whole || r.Offset != offset+uint32(size) || r.Pending != i+1 {
+					t.Fatalf("%s: %d bytes, %v: %+v, %+v", name, got, err, r, c)
+				}
+				h, data := s.request(c)
+				if h.RBTH.Opcode != op || h.RBTH.DestQP != testPeer || h.RBTH.SN != uint32(1+i) || h.RBTH.CE ||
+					h.RBTH.Pad != uint8(-size&3) || len(data) != size {
+					t.Errorf("%s: %+v with %d bytes", name, h.RBTH, len(data))
+				}
+				headers := op.Info().Headers
+				if headers&wire.HdrOETH != 0 && h.OETH.Offset != offset ||
+					headers&wire.HdrRETH != 0 && h.RETH != (wire.RETH{VA: 1<<40 + uint64(offset), RKey: 4, Length: uint32(size)}) ||
+					headers&wire.HdrImmDt != 0 && h.Imm.Data != 5 || headers&wire.HdrIETH != 0 && h.Inv.RKey != 5 ||
+					headers&wire.HdrSETH != 0 && h.SETH.RMSN != 1 {
+					t.Errorf("%s: %+v", name, h)
+				}
+				for k, b := range data {
+					if b != byte(offset)+byte(k)|1 {
+						t.Fatalf("%s: byte %d is %#x", name, k, b)
+					}
+				}
+			}
+			if a := s.user.account.Counters; a != (transport.Counters{PushesTx: uint64(len(want)), BytesTx: uint64(length)}) {
+				t.Errorf("%v of %d bytes: counted %+v", op, length, a)
+			}
+		}
+	}
+}
+
+// TestPullRequests: the packets of READs and atomics, with what the carrier is told of their
+// lengths. A READ's packet stays within one element of its scatter list.
+func TestPullRequests(t *testing.T) {
+	s := newStage(t, true, nil)
+	s.user.element = func(offset uint32) uint32 { return 100 - offset%100 } // elements of 100 bytes
+	r := post(abi.OpRead, 250)
+	for i, want := range []uint32{100, 100, 50} {
+		c := s.issue(r)
+		h, _ := s.request(c)
+		offset := uint64(100 * i)
+		if c.what != "pull" || c.length != 44 || c.most != readHeader+int(want+3)&^3 || h.RBTH.Opcode != wire.ReadRequest ||
+			h.RBTH.Pad != 0 || h.SETH.RMSN != uint32(1+i) ||
+			h.RETH != (wire.RETH{VA: 1<<40 + offset, RKey: 4, Length: want}) ||
+			h.STETH != (wire.STETH{VA: 0x5000 + offset, LKey: 0x99}) {
+			t.Errorf("READ, packet %d: %+v, %+v", i, c, h)
+		}
+	}
+	if !r.Issued || r.Pending != 3 {
+		t.Errorf("%+v", r)
+	}
+	nothing := s.issue(post(abi.OpReadInv, 0))
+	if h, _ := s.request(nothing); nothing.most != readHeader || h.STETH != (wire.STETH{}) || h.RETH.Length != 0 ||
+		h.SETH.RMSN != 4 {
+		t.Errorf("READ of nothing: %+v, %+v", nothing, h)
+	}
+	for i, c := range []struct {
+		op       abi.Opcode
+		wire     wire.Opcode
+		compare  uint64
+		swap     uint64
+		mask     wire.AtomicMaskETH
+		ofLength int
+	}{
+		{abi.OpFetchAdd, wire.FetchAdd, 0, 6, wire.AtomicMaskETH{}, 56},
+		{abi.OpCmpSwap, wire.CmpSwap, 6, 7, wire.AtomicMaskETH{}, 56},
+		{abi.OpMaskedFetchAdd, wire.MaskedFetchAdd, 0, 6, wire.AtomicMaskETH{SwapAdd: 8, Compare: ^uint64(0)}, 72},
+		{abi.OpMaskedCmpSwap, wire.MaskedCmpSwap, 6, 7, wire.AtomicMaskETH{SwapAdd: 8, Compare: 9}, 72},
+	} {
+		r := post(c.op, 8)
+		r.Masks = abi.AtomicMasks{SwapAdd: 8, Compare: 9}
+		got := s.issue(r)
+		h, data := s.request(got)
+		want := wire.AtomicETH{VA: 1 << 40, RKey: 4, SwapAdd: c.swap, Compare: c.compare}
+		if got.what != "pull" || got.length != c.ofLength || got.most != atomicLength || h.RBTH.Opcode != c.wire ||
+			h.Atomic != want || h.Mask != c.mask ||
+			h.STETH != (wire.STETH{VA: 0x5000, LKey: 0x99}) || h.SETH.RMSN != uint32(5+i) || len(data) != 0 || !r.Issued {
+			t.Errorf("%v: %+v, %+v", c.op, got, h)
+		}
+	}
+	if a := s.user.account.Counters; a != (transport.Counters{PullsTx: 8}) {
+		t.Errorf("counted %+v", a)
+	}
+}
+
+// TestNumbers: messages that take a receive count in one sequence, READs and atomics in another,
+// packets in a third; a request that waited has its number since it began.
+func TestNumbers(t *testing.T) {
+	s := newStage(t, true, nil)
+	waits := post(abi.OpSend, 8)
+	for range 3 {
+		s.carrier.err = falcon.ErrXoff
+		if _, err := s.Issue(testNow, waits); !errors.Is(err, transport.ErrBlocked) {
+			t.Fatal(err)
+		}
+	}
+	s.carrier.err = nil
+	sn := uint32(0)
+	for _, c := range []struct {
+		r    *transport.Request
+		rmsn []uint32 // by packet; 0: it has none
+	}{
+		{waits, []uint32{1}},
+		{post(abi.OpWrite, 2*testSegment), []uint32{0, 0}},
+		{post(abi.OpRead, 2*testSegment), []uint32{1, 2}},
+		{post(abi.OpWriteImm, 2*testSegment), []uint32{0, 2}},
+		{post(abi.OpSendInv, 2*testSegment), []uint32{3, 3}},
+		{post(abi.OpFetchAdd, 8), []uint32{3}},
+		{post(abi.OpSendImm, 0), []uint32{4}},
+	} {
+		for i, want := range c.rmsn {
+			sn++
+			if h, _ := s.request(s.issue(c.r)); h.SETH.RMSN != want || h.RBTH.SN != sn {
+				t.Errorf("%v, packet %d: number %d, %d among all, want %d, %d", c.r.WQE.Opcode, i, h.SETH.RMSN, h.RBTH.SN, want, sn)
+			}
+		}
+	}
+}
+
+// TestWindow: so many packets of either kind are under way at most, and each that ends makes room
+// for another.
+func TestWindow(t *testing.T) {
+	s := newStage(t, true, func(t *transport.Terms) { t.Reads = 3 })
+	full := func(op abi.Opcode) {
+		t.Helper()
+		if _, err := s.Issue(testNow, post(op, 8)); !errors.Is(err, transport.ErrWindow) {
+			t.Fatalf("%v: %v", op, err)
+		}
+	}
+	under := func(pushes, pulls int) {
+		t.Helper()
+		if a, b := s.UnderWay(); a != pushes || b != pulls {
+			t.Fatalf("%d and %d packets are under way, want %d and %d", a, b, pushes, pulls)
+		}
+	}
+	fill := func(op abi.Opcode, n int) (first call) {
+		t.Helper()
+		for i := range n {
+			if c := s.issue(post(op, 8)); i == 0 {
+				first = c
+			}
+		}
+		return first
+	}
+	push := fill(abi.OpWrite, maxPushes)
+	full(abi.OpWrite)
+	pull := fill(abi.OpFetchAdd, 3)
+	full(abi.OpRead)
+	under(maxPushes, 3)
+	s.answer(push, falcon.CmplAck, synNone, nil)
+	under(maxPushes-1, 3)
+	full(abi.OpRead)
+	fill(abi.OpSend, 1)
+	full(abi.OpSend)
+	s.answer(pull, falcon.CmplTargetNackNRE, synAccess, nil)
+	under(maxPushes, 2)
+	full(abi.OpSend)
+	fill(abi.OpRead, 1)
+	full(abi.OpFetchAdd)
+	s.LimitReads(2 * maxPulls) // more than there is room for
+	fill(abi.OpRead, maxPulls-3)
+	full(abi.OpRead)
+	under(maxPushes, maxPulls)
+	s.Forget()
+	under(0, 0)
+	fill(abi.OpWrite, maxPushes)
+	full(abi.OpWrite)
+	if n := len(s.user.done); n != 2 {
+		t.Errorf("%d packets are done", n)
+	}
+}
+
+// TestCarrierRefuses: what the queue pair is told when the carrier takes no packet.
+func TestCarrierRefuses(t *testing.T) {
+	const vendor = uint32(falcon.CmplLocalRsrc) << 8
+	unreliable := func(t *transport.Terms) { t.Unreliable = true }
+	for _, c := range []struct {
+		terms  func(*transport.Terms)
+		err    error
+		want   error
+		status abi.WCStatus
+		vendor uint32
+		waits  uint64
+	}{
+		{nil, falcon.ErrXoff, transport.ErrBlocked, abi.WCSuccess, 0, 1},
+		{nil, falcon.ErrDraining, transport.ErrEnding, abi.WCSuccess, 0, 0},
+		{nil, falcon.ErrClosed, transport.ErrFailed, abi.WCRetryExcErr, vendor, 0},
+		{nil, falcon.ErrTooLong, transport.ErrFailed, abi.WCGeneralErr, vendor, 0},
+		{unreliable, falcon.ErrXoff, transport.ErrBlocked, abi.WCSuccess, 0, 1},
+		{unreliable, falcon.ErrDraining, transport.ErrEnding, abi.WCSuccess, 0, 0},
+		{unreliable, falcon.ErrClosed, transport.ErrEnding, abi.WCSuccess, 0, 0},
+		{unreliable, falcon.ErrTooLong, transport.ErrFailed, abi.WCGeneralErr, vendor, 0},
+	} {
+		s, r := newStage(t, true, c.terms), post(abi.OpWrite, 8)
+		s.carrier.err = c.err
+		n, err := s.Issue(testNow, r)
+		if n != 0 || !errors.Is(err, c.want) || r.Status != c.status || r.Vendor != c.vendor ||
+			r.Issued != (c.want == transport.ErrFailed) || r.Pending != 0 || r.Offset != 0 {
+			t.Errorf("%v: %d, %v, %+v", c.err, n, err, r)
+		}
+		if pushes, _ := s.UnderWay(); pushes != 0 ||
+			s.user.account.Counters != (transport.Counters{CreditWaits: c.waits}) ||
+			len(s.initiator.free) != maxPushes+maxPulls {
+			t.Errorf("%v: %d under way, %d free, counted %+v", c.err, pushes, len(s.initiator.free), s.user.account.Counters)
+		}
+	}
+}
+
+// TestSolicited: only the last packet of a message is a solicited event, and only if that was asked
+// for.
+func TestSolicited(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		s, r := newStage(t, true, nil), post(abi.OpSend, 2*testSegment)
+		if asked {
+			r.WQE.Flags = abi.SendSolicited
+		}
+		for i := range 2 {
+			if h, _ := s.request(s.issue(r)); h.RBTH.Solicited != (asked && i == 1) {
+				t.Errorf("asked for %t, packet %d: %t", asked, i, h.RBTH.Solicited)
+			}
+		}
+	}
+}
+
+// TestExtendedRequests: on an extended reliable connection packets are of its service and name the
+// shared receive queue.
+func TestExtendedRequests(t *testing.T) {
+	s := newStage(t, true, extended)
+	for op, want := range map[abi.Opcode]wire.Opcode{
+		abi.OpSend: wire.SendOnly, abi.OpRead: wire.ReadRequest,
+		abi.OpFetchAdd: wire.FetchAdd,
+	} {
+		c := s.issue(post(op, 8))
+		if h, _ := s.request(c); h.RBTH.Opcode != wire.XRC|want || h.XRC.SRQ != 8 ||
+			c.length != (wire.XRC|want).HeaderLen()+map[bool]int{true: 8}[op == abi.OpSend] {
+			t.Errorf("%v: %+v, %+v", op, c, h)
+		}
+	}
+}
+
+// TestRequestMemory: a packet needs room for its headers, its data and the pad, which is zero.
+func TestRequestMemory(t *testing.T) {
+	s := newStage(t, true, nil)
+	for op, want := range map[abi.Opcode]int{abi.OpSend: 20 + 8, abi.OpRead: 44, abi.OpMaskedCmpSwap: 72} {
+		c := s.issue(post(op, 5))
+		b := bytes.Repeat([]byte{0xee}, want+1)
+		if n, err := s.Fill(falcon.TxnPush, c.tag, b); err != nil || n != want || c.length != want || b[want] != 0xee {
+			t.Errorf("%v: %d bytes, %v", op, n, err)
+		}
+		if op == abi.OpSend && !bytes.Equal(b[25:want], []byte{0, 0, 0}) {
+			t.Errorf("pad % x", b[25:want])
+		}
+		if _, err := s.Fill(falcon.TxnPush, c.tag, b[:want-1]); err == nil {
+			t.Errorf("%v: written into one byte less", op)
+		}
+		if _, err := s.Fill(falcon.TxnPush, c.tag, b[:want]); err != nil {
+			t.Errorf("%v: %v", op, err)
+		}
+	}
+}
+
+// TestRequestMemoryGone: a packet whose data is not to be had is not sent, and its request fails
+// for that, whatever the carrier makes of it; where requests complete in error the packet, and all
+// behind it, says so instead.
+func TestRequestMemoryGone(t *testing.T) {
+	for _, goesOn := range []bool{false, true} {
+		s, r := newStage(t, true, func(t *transport.Terms) { t.InError = goesOn }), post(abi.OpSend, 2*testSegment)
+		c := s.issue(r)
+		s.user.gone = true
+		b := bytes.Repeat([]byte{0xee}, c.length)
+		n, err := s.Fill(falcon.TxnPush, c.tag, b)
+		s.user.gone = false
+		if !goesOn {
+			if !errors.Is(err, errMemory) || r.Spoiled {
+				t.Errorf("%d, %v", n, err)
+			}
+			s.answer(c, falcon.CmplLocalXlr, synNone, nil)
+		} else {
+			var h wire.Headers
+			k, _ := h.Parse(b)
+			if err != nil || n != c.length || !h.RBTH.CE || !bytes.Equal(b[k:], make([]byte, testSegment)) {
+				t.Errorf("%d, %v, %+v, % x", n, err, h, b[k:])
+			}
+			if h, data := s.request(s.issue(r)); !h.RBTH.CE || !bytes.Equal(data, make([]byte, testSegment)) {
+				t.Errorf("the next: %+v, % x", h, data)
+			}
+			s.answer(c, falcon.CmplAck, synNone, nil)
+		}
+		if d := s.user.done; len(d) != 1 || d[0].st != abi.WCLocProtErr {
+			t.Errorf("complete in error %t: %+v", goesOn, d)
+		}
+	}
+}
+
+// TestForgotten: what was under way is nobody's any more, however late the carrier speaks of it.
+func TestForgotten(t *testing.T) {
+	s := newStage(t, true, nil)
+	push, pull := s.issue(post(abi.OpWrite, 8)), s.issue(post(abi.OpRead, 8))
+	s.Forget()
+	again := s.issue(post(abi.OpWrite, 8)) // in the same place
+	for _, c := range []call{push, pull} {
+		s.answer(c, falcon.CmplAck, synNone, nil)
+		if _, err := s.Fill(falcon.TxnPush, c.tag, make([]byte, 400)); err == nil {
+			t.Errorf("%+v is filled", c)
+		}
+		s.Handle(testNow, &falcon.Event{Kind: falcon.EvRNR, Tag: c.tag})
+	}
+	if pushes, pulls := s.UnderWay(); len(s.user.done) != 0 || s.user.account.RNRRx != 0 || pushes != 1 || pulls != 0 {
+		t.Errorf("done %v, %d and %d under way", s.user.done, pushes, pulls)
+	}
+	if s.answer(again, falcon.CmplAck, synNone, nil); len(s.user.done) != 1 {
+		t.Errorf("done %v", s.user.done)
+	}
+}

@@ -1,0 +1,200 @@
+package rof
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/trace"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+	"github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// taken are the events of a ring, without their times.
+func taken(r *trace.Ring) []trace.Event {
+	list, _ := r.Take(nil)
+	for i := range list {
+		list[i].At = 0
+	}
+	return list
+}
+
+// outside makes the stage's connection one that leaves the NIC, whose packets are sealed.
+func (s *stage) outside() { s.falcon = new(falcon.Conn) }
+
+// TestTracedRequest: what is noted of a request's packets, inside a NIC and of one that leaves it.
+func TestTracedRequest(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		s := newStage(t, true, nil)
+		if leaves {
+			s.outside()
+		}
+		r := s.trace(testQPN)
+		q := post(abi.OpRead, 2*testSegment)
+		a, b := s.issue(q), s.issue(q)
+		s.request(a)
+		r.SealedPacket()
+		s.answer(a, falcon.CmplAck, synNone, reply(wire.ReadRespOnly, 1, nil, make([]byte, testSegment)))
+		s.answer(b, falcon.CmplLocalTO, synNone, nil)
+		event := func(kind trace.Kind, sn uint32, flags uint8) trace.Event {
+			return trace.Event{Kind: kind, Work: testQPN, Index: 40, Extra: sn, Flags: flags}
+		}
+		want := []trace.Event{
+			event(trace.Issued, 1, 0), event(trace.Scheduled, 1, trace.Loopback), event(trace.Acked, 1, 0),
+			event(trace.Acked, 2, 0),
+		}
+		if leaves {
+			want = []trace.Event{
+				event(trace.Issued, 1, 0), event(trace.Scheduled, 1, 0), event(trace.Sealed, 1, 0),
+				event(trace.Acked, 1, 0), event(trace.Acked, 2, 0),
+			}
+		}
+		if got := taken(r); !slices.Equal(got, want) {
+			t.Errorf("leaves the NIC %t:\n%+v\nwant\n%+v", leaves, got, want)
+		}
+	}
+}
+
+// TestUntracedPacket: a packet that could not be filled is not sealed, and what belongs to another
+// queue pair than the traced one is not noted.
+func TestUntracedPacket(t *testing.T) {
+	s := newStage(t, true, nil)
+	s.outside()
+	r := s.trace(0)
+	c := s.issue(post(abi.OpWrite, 8))
+	taken(r)
+	s.user.gone = true
+	if _, err := s.Fill(falcon.TxnPush, c.tag, make([]byte, 400)); err == nil {
+		t.Fatal("filled")
+	}
+	r.SealedPacket()
+	if got := taken(r); len(got) != 1 || got[0].Kind != trace.Scheduled {
+		t.Errorf("%+v", got)
+	}
+
+	s = newStage(t, true, nil)
+	r = s.trace(testQPN + 1)
+	c = s.issue(post(abi.OpWrite, 8))
+	s.request(c)
+	s.answer(c, falcon.CmplAck, synNone, nil)
+	s.push(send(wire.SendOnly, 1, 1, 0), nil)
+	p := s.pull(read(2, 8), readHeader+8)
+	if _, _, err := s.response(p); err != nil {
+		t.Error(err)
+	}
+	s.target.noteResponse(trace.Acked, s.target.serving(p.tag))
+	if got := taken(r); len(got) != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestTracedTarget: what is noted of the peer's packets and of the responses to them: that a
+// completion follows where a message that takes a receive ends.
+func TestTracedTarget(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		s, inside := newStage(t, true, nil), trace.Loopback
+		if leaves {
+			s.outside()
+			inside = 0
+		}
+		r := s.trace(0)
+		s.push(send(wire.SendFirst, 1, 1, 0), make([]byte, 8))
+		s.push(send(wire.SendLast, 2, 1, 8), make([]byte, 4))
+		s.push(headers(wire.WriteOnly, 3), make([]byte, 12))
+		h := read(4, 16)
+		h.SETH.RMSN = 1
+		p := s.pull(h, readHeader+16)
+		if _, _, err := s.response(p); err != nil {
+			t.Fatal(err)
+		}
+		r.SealedPacket()
+		s.Handle(testNow, &falcon.Event{Kind: falcon.EvResponseDone, Tag: p.tag})
+		s.NoteConcluded(4)
+		delivered := func(rsn uint32, op wire.Opcode, n uint32, flags uint8) trace.Event {
+			return trace.Event{
+				Kind: trace.Delivered, Conn: 5, Index: rsn, Op: uint8(op), Arg: testQPN, Extra: n,
+				Flags: flags | inside,
+			}
+		}
+		responded := func(kind trace.Kind) trace.Event {
+			return trace.Event{Kind: kind, Conn: 5, Index: 4, Extra: 4, Flags: trace.Responder}
+		}
+		want := []trace.Event{
+			delivered(1, wire.SendFirst, 8, 0), delivered(2, wire.SendLast, 4, trace.Wanted),
+			delivered(3, wire.WriteOnly, 12, 0),
+			delivered(4, wire.ReadRequest, 16, trace.Answering), responded(trace.Scheduled),
+		}
+		if leaves {
+			want = append(want, responded(trace.Sealed))
+		}
+		want = append(want, responded(trace.Acked), trace.Event{
+			Kind: trace.Concluded, Conn: 5, Index: 4,
+			Flags: trace.Loopback | trace.Responder,
+		})
+		if got := taken(r); !slices.Equal(got, want) {
+			t.Errorf("leaves the NIC %t:\n%+v\nwant\n%+v", leaves, got, want)
+		}
+	}
+	var a *transport.Account
+	noteConcluded(a, 5, 4) // one that nobody has
+	noteConcluded(new(transport.Account), 5, 4)
+}
+
+// TestTracedDatagrams: a datagram of the traced queue pair is noted when the carrier takes it, and
+// one of the peer when it is delivered.
+func TestTracedDatagrams(t *testing.T) {
+	for _, qpn := range []uint32{0, 8, 9} {
+		o := newOffice(t, true)
+		at := int64(0)
+		r := trace.NewRing(64, func() int64 { at++; return at }, qpn)
+		o.account.Trace = r
+		o.mail.out[5] = &transport.Datagram{From: 8, Work: 3, Serial: 6}
+		if _, err := o.Fill(falcon.TxnPush, 5, make([]byte, 100)); err != nil {
+			t.Fatal(err)
+		}
+		r.SealedPacket() // of another connection: this one does not leave the NIC
+		o.Datagrams.NoteDelivered(&transport.Datagram{To: 8, HasImm: true, Length: 12}, 7)
+		o.Datagrams.NoteConcluded(7)
+		want := []trace.Event{
+			{Kind: trace.Scheduled, Work: 8, Index: 3, Extra: 6, Flags: trace.Loopback},
+			{
+				Kind: trace.Delivered, Conn: 5, Index: 7, Op: uint8(wire.UDSendOnlyImm), Arg: 8, Extra: 12,
+				Flags: trace.Wanted | trace.Loopback,
+			},
+			{Kind: trace.Concluded, Conn: 5, Index: 7, Flags: trace.Loopback | trace.Responder},
+		}
+		if qpn == 9 {
+			want = want[1:] // who delivers looks at that
+		}
+		if got := taken(r); !slices.Equal(got, want) {
+			t.Errorf("queue pair %d:\n%+v\nwant\n%+v", qpn, got, want)
+		}
+	}
+}
+
+// TestTracedLink: a link notes when it takes a datagram of the traced queue pair, and when that is
+// over.
+func TestTracedLink(t *testing.T) {
+	for _, qpn := range []uint32{8, 9} {
+		l := newLines(t)
+		k, _ := l.open(1)
+		at := int64(0)
+		r := trace.NewRing(64, func() int64 { at++; return at }, qpn)
+		l.objects.Account.Trace = r
+		d := write(new(sender), 1)
+		d.Datagram.From, d.Work, d.Serial = 8, 3, 6
+		k.Send(l.now, d)
+		k.Sent(l.now, 0, true)
+		want := []trace.Event{
+			{Kind: trace.Issued, Work: 8, Index: 3, Extra: 6, Flags: trace.Owed},
+			{Kind: trace.Acked, Work: 8, Index: 3, Extra: 6},
+		}
+		if qpn == 9 {
+			want = nil
+		}
+		if got := taken(r); !slices.Equal(got, want) {
+			t.Errorf("queue pair %d:\n%+v\nwant\n%+v", qpn, got, want)
+		}
+	}
+}
