@@ -46,6 +46,8 @@ func TestUnreliableSequence(t *testing.T) {
 		{"a packet of a message is repeated", []packet{{first, 0, 256}, {first, 0, 256}, {middle, 1, 256}, {middle, 1, 256}, {last, 2, 7}}, []uint32{2}},
 		{"an old packet", []packet{{only, 5, 3}, {only, 3, 3}, {only, 6, 3}}, []uint32{5, 6}},
 		{"an old packet within a message", []packet{{only, 5, 3}, {first, 6, 256}, {only, 4, 3}, {last, 7, 9}}, []uint32{5, 7}},
+		{"an old packet, nearly one of a new beginning", []packet{{only, 300, 3}, {only, 301 - 255, 3}, {only, 301, 3}}, []uint32{300, 301}},
+		{"just far enough for a new beginning", []packet{{only, 300, 3}, {only, 301 - 256, 3}, {only, 301 - 255, 3}}, []uint32{300, 45, 46}},
 		{"the peer begins anew", []packet{{only, 5000, 3}, {first, 0, 256}, {last, 1, 9}}, []uint32{5000, 1}},
 		{"a WRITE within a SEND", []packet{{first, 0, 256}, {wire.WriteMiddle, 1, 256}, {last, 2, 7}, {only, 3, 3}}, []uint32{3}},
 		{"a middle that is too short", []packet{{first, 0, 256}, {middle, 1, 255}, {last, 2, 7}, {only, 3, 3}}, []uint32{3}},
