@@ -173,7 +173,7 @@ func (r Regions) Range(in Window, i int) (w Window, ranges int) {
 	for k := range r.chunks {
 		c := &r.chunks[k]
 		first, last := c.addr, c.list[len(c.list)-1].last()
-		if whole := in.holds(first) && in.holds(last); whole && (c.holes == 0 || ranges-1 > i || ranges+1+c.holes <= i) {
+		if whole := in.holds(first) && in.holds(last); whole && (c.holes == 0 || ranges-1 > i || ranges+c.holes < i) {
 			take(first, last-first+1, c.holes)
 			continue
 		}
