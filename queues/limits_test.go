@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"encoding/binary"
 	"errors"
 	"testing"
 
@@ -85,6 +86,33 @@ func TestListByPieces(t *testing.T) {
 		if got := list.page(i) * page; got != at[i] {
 			t.Errorf("page %d at %#x, want %#x", i, got, at[i])
 		}
+	}
+}
+
+// TestListMappedAsNeeded: of a page of the list only the entries that the span needs have to be
+// mapped: of the root two, of the last page below it one.
+func TestListMappedAsNeeded(t *testing.T) {
+	g := newGuest(515)
+	const entries = abi.PageListEntries
+	first, data := g.page(), g.page()
+	for i := range uint64(entries) {
+		g.put(first+8*i, data)
+	}
+	const far = 1 << 40
+	root, last := make([]byte, 16), make([]byte, 8)
+	binary.LittleEndian.PutUint64(root, first)
+	binary.LittleEndian.PutUint64(root[8:], far+page)
+	binary.LittleEndian.PutUint64(last, data+page)
+	g.m.SetRegions([]Region{{guestBase, g.mem}, {far, root}, {far + page, last}})
+	p, err := ReadPageList(g.m, far, 2, pages(entries+1))
+	if err != nil || p.page(entries)*page != data+page {
+		t.Errorf("%d pages, %v", p.Pages(), err)
+	}
+	if _, err := ReadPageList(g.m, far, 2, pages(entries+2)); err == nil {
+		t.Error("an entry that is not mapped is read")
+	}
+	if _, err := ReadPageList(g.m, far, 2, pages(2*entries+1)); err == nil {
+		t.Error("an entry of the root that is not mapped is read")
 	}
 }
 

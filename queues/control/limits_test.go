@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -300,5 +301,27 @@ func TestFullIsSaid(t *testing.T) {
 	}
 	if err := <-done; err != nil || b.word(abi.ControlHeaderFull) != 0 {
 		t.Errorf("full is %d, %v", b.word(abi.ControlHeaderFull), err)
+	}
+}
+
+// TestClosedListener: one that is closed accepts nobody, and ends the session that waited to be.
+func TestClosedListener(t *testing.T) {
+	b := newBench(t)
+	b.set(abi.ControlHeaderOpen, 5)
+	b.l.Look()
+	if b.word(abi.ControlHeaderOpened) != 5 {
+		t.Fatal("no session is open")
+	}
+	b.l.Close()
+	if _, err := b.l.Accept(); !errors.Is(err, net.ErrClosed) || b.word(abi.ControlHeaderOpened) != 0 {
+		t.Errorf("session %d, %v", b.word(abi.ControlHeaderOpened), err)
+	}
+	b.set(abi.ControlHeaderOpen, 6)
+	b.l.Look()
+	if b.word(abi.ControlHeaderOpened) != 0 {
+		t.Error("it opens another")
+	}
+	if _, err := (Driver{Block: make([]byte, Size-1)}).Dial(t.Context()); err == nil {
+		t.Error("a block that is too small is taken")
 	}
 }

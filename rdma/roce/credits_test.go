@@ -189,3 +189,28 @@ func TestForgottenWaitsOnce(t *testing.T) {
 		t.Errorf("%d in use at the end", c.inUse())
 	}
 }
+
+// TestLimitLowered: who waits for more credit than there may ever be, since the limit was lowered, is
+// told, and learns it when it tries again.
+func TestLimitLowered(t *testing.T) {
+	c := newCrowded(t, 2, 3)
+	for i := range 2 {
+		c.issue(i)
+	}
+	limit := credit.NoLimit()
+	limit[credit.ReqPktTx], limit[credit.ReqBufTx] = 2, 1 // half of what the next takes
+	r := transport.Request{Length: 256, WQE: abi.SendWQE{Opcode: abi.OpWrite, RKey: 7}}
+	if _, err := c.peers[2].conn.Issue(1e9, &r); err != transport.ErrBlocked {
+		t.Fatal(err)
+	}
+	c.node.SetLimit(limit)
+	c.run(0, 0, 0)
+	c.peers[0].engines[0].CreditsChanged()
+	c.run(0, 0, 1)
+	if _, err := c.peers[2].conn.Issue(1e9, &r); err != transport.ErrFailed || r.Status != abi.WCGeneralErr {
+		t.Errorf("%v, %v", err, r.Status)
+	}
+	if n := c.inUse(); n != 2 {
+		t.Errorf("%d in use, want those of the others", n)
+	}
+}

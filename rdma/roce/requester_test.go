@@ -294,6 +294,24 @@ func TestPeerNotReady(t *testing.T) {
 	}
 }
 
+// TestAnswerWhileNotReady: what is answered while the peer is not ready does not end the wait.
+func TestAnswerWhileNotReady(t *testing.T) {
+	p := newPeer(t, &scripted{target: target{serving: true}})
+	p.posts(abi.OpSend, 10)
+	p.posts(abi.OpSend, 10)
+	p.hears()
+	p.naks(100, wire.SynRNR|12)
+	p.acks(100) // of the first attempt, late
+	p.now += falconwire.RNRTimeout(12) - 1
+	if at := psns(p.hears()); len(at) != 0 {
+		t.Errorf("sends %v too early", at)
+	}
+	p.now++
+	if at := psns(p.hears()); !slices.Equal(at, []int{1}) {
+		t.Errorf("sends %v", at)
+	}
+}
+
 // TestForgetWhenNotReady: a queue pair that gives up where the peer is not ready goes on at once.
 func TestForgetWhenNotReady(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
