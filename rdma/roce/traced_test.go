@@ -152,3 +152,26 @@ func TestTraceOfOthers(t *testing.T) {
 		}
 	}
 }
+
+// TestTraceOrder: packets follow each other in traces also where PSNs begin anew at 0.
+func TestTraceOrder(t *testing.T) {
+	p, _, ring := traced(t, 0, func(x *transport.Terms) { x.Sending.PSN, x.PSN = 1<<24-1, 1<<24-1 })
+	p.posts(abi.OpWrite, 2*segment)
+	p.asks(wire.WriteOnly, 1<<24-1, 8)
+	p.asks(wire.WriteOnly, 0, 8)
+	p.leave()
+	list, _ := ring.Take(nil)
+	last := map[trace.Kind]uint32{}
+	for _, e := range list {
+		switch e.Kind {
+		case trace.Scheduled, trace.Received:
+			if before, ok := last[e.Kind]; ok && int32(e.Extra-before) <= 0 {
+				t.Errorf("%#x behind %#x", e.Extra, before)
+			}
+			last[e.Kind] = e.Extra
+		}
+	}
+	if len(last) != 2 {
+		t.Errorf("%+v", list)
+	}
+}
