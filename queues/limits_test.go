@@ -167,6 +167,26 @@ func TestRuns(t *testing.T) {
 	}
 }
 
+// TestAreaRuns: bytes that follow each other on several pages are found as one piece, wherever they
+// begin, no further than is asked for.
+func TestAreaRuns(t *testing.T) {
+	g := newGuest(8)
+	at := []uint64{g.page(), g.page(), g.page(), g.page()}
+	at = append(at[3:], at[:3]...) // one apart, then three that follow each other
+	a, err := ReadArea(g.m, g.list(at, 1), 1, Span{Offset: 100, Length: 4*page - 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ off, want, n uint64 }{
+		{0, 1, page - 100}, {page - 101, 2 * page, 1}, {page - 100, page, page}, {page - 100, page + 1, 2 * page},
+		{page, page - 100, page - 100}, {page, page - 99, 2*page - 100}, {page, 5 * page, 3*page - 100},
+	} {
+		if addr, n := a.addr(c.off, c.want); n != c.n || addr != at[(c.off+100)/page]+(c.off+100)%page {
+			t.Errorf("%d bytes at %d: %d at %#x, want %d", c.want, c.off, n, addr, c.n)
+		}
+	}
+}
+
 // TestWordsAtPageEnds: a word may end with its page, and may not lie on two.
 func TestWordsAtPageEnds(t *testing.T) {
 	g := newGuest(8)
