@@ -178,8 +178,13 @@ func TestAreaRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ off, want, n uint64 }{
-		{0, 1, page - 100}, {page - 101, 2 * page, 1}, {page - 100, page, page}, {page - 100, page + 1, 2 * page},
-		{page, page - 100, page - 100}, {page, page - 99, 2*page - 100}, {page, 5 * page, 3*page - 100},
+		{0, 1, page - 100},
+		{page - 101, 2 * page, 1},
+		{page - 100, page, page},
+		{page - 100, page + 1, 2 * page},
+		{page, page - 100, page - 100},
+		{page, page - 99, 2*page - 100},
+		{page, 5 * page, 3*page - 100},
 	} {
 		if addr, n := a.addr(c.off, c.want); n != c.n || addr != at[(c.off+100)/page]+(c.off+100)%page {
 			t.Errorf("%d bytes at %d: %d at %#x, want %d", c.want, c.off, n, addr, c.n)
