@@ -182,11 +182,11 @@ func TestPortClosed(t *testing.T) {
 	p.posts(abi.OpWrite, 8)
 	p.posts(abi.OpWrite, 8)
 	p.next()
-	for range 2 {
+	for range 3 {
 		p.ports[0].Close()
-	}
-	if s := p.engines[0].Stats(); s.Sent != 1 {
-		t.Errorf("%+v", s)
+		if s := p.engines[0].Stats(); s.Sent != 1 {
+			t.Errorf("%+v", s)
+		}
 	}
 	if list := p.hears(); len(list) != 0 || p.engines[0].Waiting() {
 		t.Errorf("sends %v", psns(list))

@@ -98,6 +98,32 @@ func TestUnreliableService(t *testing.T) {
 	}
 }
 
+// TestUnreliableCounts: what an unreliable connection took is counted, what it lost is not.
+func TestUnreliableCounts(t *testing.T) {
+	e := &scripted{target: target{serving: true}}
+	p := newPeer(t, e, func(x *transport.Terms) { x.Unreliable = true })
+	for _, x := range []struct {
+		op     wire.Opcode
+		psn, n int
+	}{{wire.SendFirst, 100, segment}, {wire.SendLast, 101, 44}, {wire.SendLast, 102, 7}, {wire.WriteOnly, 103, 8}} {
+		p.asks(wire.UC|x.op, x.psn, x.n)
+	}
+	e.verdict.Refusal = transport.NotReady
+	p.asks(wire.UC|wire.SendOnly, 104, 8)
+	if want := (transport.Counters{PushesRx: 3, BytesRx: 308}); p.acct.Counters != want || p.ports[0].Stats().Received != 5 {
+		t.Errorf("%+v, want %+v", p.acct.Counters, want)
+	}
+	if !slices.Equal(e.lengths, []uint64{300}) || e.packets[1].Offset != segment {
+		t.Errorf("messages of %d bytes, packets %+v", e.lengths, e.packets)
+	}
+	p.posts(abi.OpWrite, 300)
+	p.hears()
+	p.hears()
+	if want := (transport.Counters{PushesRx: 3, BytesRx: 308, PushesTx: 2, BytesTx: 300}); p.acct.Counters != want || e.done != 2 {
+		t.Errorf("%+v, want %+v; %d packets done", p.acct.Counters, want, e.done)
+	}
+}
+
 // TestUnreliableNoAllocations sends WRITEs that nobody answers, to an end that takes them.
 func TestUnreliableNoAllocations(t *testing.T) {
 	w := newWorld(1, false, 1500, sim.Impairment{Delay: 1000})
