@@ -266,8 +266,7 @@ func (r *Regions) replace(from, to place, with []Region) {
 		r.len -= len(c.list)
 		r.bytes -= c.bytes()
 	}
-	parts := make([]chunk, 0, len(r.chunks)-(end-first)+(len(list)+chunkMax-1)/chunkMax)
-	parts = append(parts, r.chunks[:first]...)
+	var parts []chunk
 	for n := (len(list) + chunkMax - 1) / chunkMax; n > 0; n-- { // as many in each
 		k := len(list) / n
 		c := newChunk(list[:k:k])
@@ -275,7 +274,7 @@ func (r *Regions) replace(from, to place, with []Region) {
 		r.len += len(c.list)
 		r.bytes += c.bytes()
 	}
-	r.chunks = append(parts, r.chunks[end:]...)
+	r.chunks = slices.Concat(r.chunks[:first], parts, r.chunks[end:])
 }
 
 func newChunk(list []Region) chunk {
