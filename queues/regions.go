@@ -173,7 +173,7 @@ func (r Regions) Range(in Window, i int) (w Window, ranges int) {
 	for k := range r.chunks {
 		c := &r.chunks[k]
 		first, last := c.addr, c.list[len(c.list)-1].last()
-		if whole := in.holds(first) && in.holds(last); whole && (c.holes == 0 || ranges-1 > i || ranges+1+c.holes <= i) {
+		if whole := in.holds(first) && in.holds(last); whole && (c.holes == 0 || ranges-1 > i || ranges+c.holes < i) {
 			take(first, last-first+1, c.holes)
 			continue
 		}
@@ -266,8 +266,7 @@ func (r *Regions) replace(from, to place, with []Region) {
 		r.len -= len(c.list)
 		r.bytes -= c.bytes()
 	}
-	parts := make([]chunk, 0, len(r.chunks)-(end-first)+(len(list)+chunkMax-1)/chunkMax)
-	parts = append(parts, r.chunks[:first]...)
+	var parts []chunk
 	for n := (len(list) + chunkMax - 1) / chunkMax; n > 0; n-- { // as many in each
 		k := len(list) / n
 		c := newChunk(list[:k:k])
@@ -275,7 +274,7 @@ func (r *Regions) replace(from, to place, with []Region) {
 		r.len += len(c.list)
 		r.bytes += c.bytes()
 	}
-	r.chunks = append(parts, r.chunks[end:]...)
+	r.chunks = slices.Concat(r.chunks[:first], parts, r.chunks[end:])
 }
 
 func newChunk(list []Region) chunk {

@@ -188,6 +188,45 @@ func TestRegionsChunks(t *testing.T) {
 	}
 }
 
+// TestRegionsSmallChunks: a chunk that has become small is one with a neighbour, before or behind it,
+// if one chunk holds both.
+func TestRegionsSmallChunks(t *testing.T) {
+	for _, c := range []struct{ neighbour, small, left int }{ // regions; of the small chunk when both become one
+		{256, 1, 0}, {200, 57, 56}, {192, 64, 63}, {100, 64, 63},
+	} {
+		for _, behind := range []bool{false, true} { // the small one is
+			var list []Region
+			for i := range uint64(2 * chunkMax) {
+				list = append(list, Region{i * 2, make([]byte, 1)})
+			}
+			r := NewRegions(list)
+			if len(r.chunks) != 2 {
+				t.Fatalf("%d chunks", len(r.chunks))
+			}
+			// shrink leaves so many of a chunk.
+			shrink := func(chunk, left int) {
+				for i := chunkMax - 1; i >= left; i-- {
+					r = r.Without(list[chunk*chunkMax+i].Addr, 1)
+				}
+			}
+			small, neighbour := 0, 1
+			if behind {
+				small, neighbour = 1, 0
+			}
+			shrink(neighbour, c.neighbour)
+			shrink(small, c.small)
+			if len(r.chunks) != 2 || len(r.chunks[small].list) != c.small || len(r.chunks[neighbour].list) != c.neighbour {
+				t.Errorf("%+v, behind %t: %d chunks while they are not small, or do not fit", c, behind, len(r.chunks))
+				continue
+			}
+			r = r.Without(list[small*chunkMax+c.small-1].Addr, 1)
+			if len(r.chunks) != 1 || r.Len() != c.neighbour+c.left {
+				t.Errorf("%+v, behind %t: %d chunks of %d regions", c, behind, len(r.chunks), r.Len())
+			}
+		}
+	}
+}
+
 // BenchmarkScattered maps a page among many, and takes it away.
 func BenchmarkScattered(b *testing.B) {
 	mem := make([]byte, 1)

@@ -18,10 +18,10 @@ func newDeadline() *deadline { return &deadline{over: make(chan struct{})} }
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.timer != nil {
-		d.timer.Stop()
-		d.timer = nil
+	if d.timer != nil && !d.timer.Stop() && !d.passed() {
+		close(d.over) // the time has come, and pass waits for the lock
 	}
+	d.timer = nil
 	if d.passed() {
 		d.over = make(chan struct{})
 	}

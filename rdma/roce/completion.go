@@ -34,10 +34,7 @@ func (s *requester) acknowledged(now transport.Time, psn wire.PSN, syndrome wire
 	if upTo.Sub(s.entries.At(0).psn) < 0 || !s.arrived(now, upTo) || syndrome.Acks() {
 		return
 	}
-	e := s.entries.At(0)
-	if psn.Sub(e.psn) < 0 || psn.Sub(e.end()) >= 0 {
-		return // it is not about anything that is under way
-	}
+	e := s.entries.At(0) // which has that PSN
 	if timer, ok := syndrome.NotReady(); ok {
 		s.peerNotReady(now, e, timer)
 		return
@@ -60,11 +57,7 @@ func (s *requester) acknowledged(now transport.Time, psn wire.PSN, syndrome wire
 // arrived ends the packets with data before psn. A READ or atomic among them has lost its response.
 // It reports whether there is something left to say about.
 func (s *requester) arrived(now transport.Time, psn wire.PSN) (left bool) {
-	epoch := s.epoch
 	n, lost := s.retireBefore(now, psn)
-	if s.epoch != epoch || s.user == nil {
-		return false
-	}
 	if n > 0 {
 		s.progress(now, psn, n)
 	}
@@ -77,26 +70,22 @@ func (s *requester) arrived(now transport.Time, psn wire.PSN) (left bool) {
 
 // peerNotReady waits as long as the peer asks for.
 func (s *requester) peerNotReady(now transport.Time, e *entry, timer uint8) {
-	epoch := s.epoch
 	s.account.RNRRx++
 	e.rnrs++
 	s.rewind()
 	s.notReady, s.heard, s.lastRNR = true, now, true
 	s.arm(&s.timer, kindRetry, now+falconwire.RNRTimeout(timer))
 	s.user.PeerNotReady(now, e.r, e.rnrs)
-	if s.epoch != epoch {
-		s.notReady = false
-	}
 }
 
 // pulled brings the READ or atomic whose response is at hand to the front: what was sent before it
 // has arrived. nil: the response says nothing.
 func (s *requester) pulled(now transport.Time, psn wire.PSN) *entry {
-	e, _ := s.at(psn)
+	e := s.at(psn)
 	if e == nil || !e.pulls() {
 		return nil
 	}
-	if first := e.psn; e != s.entries.At(0) && !s.arrived(now, first) || s.entries.Len() == 0 || s.entries.At(0).psn != first {
+	if e != s.entries.At(0) && !s.arrived(now, e.psn) {
 		return nil
 	}
 	return s.entries.At(0)
@@ -115,10 +104,9 @@ func (s *requester) atomicResponse(now transport.Time, h *wire.Headers) {
 		return
 	}
 	s.account.BytesRx += uint64(len(data))
-	epoch, end := s.epoch, e.end()
-	if s.retire(now, abi.WCSuccess, 0); s.epoch == epoch && s.user != nil {
-		s.progress(now, end, 1)
-	}
+	end := e.end()
+	s.retire(now, abi.WCSuccess, 0)
+	s.progress(now, end, 1)
 }
 
 // readResponse takes a part of the response to a READ.
@@ -127,7 +115,7 @@ func (s *requester) readResponse(now transport.Time, h *wire.Headers, data []byt
 	if e == nil || !e.read() {
 		return
 	}
-	switch d := h.BTH.PSN.Sub(e.psn.Add(e.got)); {
+	switch d := h.BTH.PSN.Sub(e.next()); {
 	case d < 0:
 		return // came before
 	case d > 0:
@@ -145,7 +133,6 @@ func (s *requester) readResponse(now transport.Time, h *wire.Headers, data []byt
 		return
 	}
 	s.account.BytesRx += uint64(len(data))
-	epoch, next := s.epoch, h.BTH.PSN.Add(1)
 	if last {
 		s.retire(now, abi.WCSuccess, 0)
 	} else {
@@ -156,7 +143,5 @@ func (s *requester) readResponse(now transport.Time, h *wire.Headers, data []byt
 		e.r.Pending--
 		s.user.Done(now, e.r, abi.WCSuccess, 0)
 	}
-	if s.epoch == epoch && s.user != nil {
-		s.progress(now, next, 1)
-	}
+	s.progress(now, h.BTH.PSN.Add(1), 1)
 }

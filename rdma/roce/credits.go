@@ -45,6 +45,15 @@ func (s *requester) takeCredit(r *transport.Request, n int) error {
 	return transport.ErrBlocked
 }
 
+// waitNoMore takes the requester from those that wait for credit.
+func (s *requester) waitNoMore() {
+	if s.blocked {
+		s.blocked = false
+		at := slices.Index(s.e.creditless, s)
+		s.e.creditless = slices.Delete(s.e.creditless, at, at+1)
+	}
+}
+
 // release gives back what unblock holds for the requester.
 func (s *requester) release() {
 	if s.kept {

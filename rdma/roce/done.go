@@ -28,13 +28,13 @@ func (s *requester) retire(now transport.Time, st abi.WCStatus, vendor uint32) {
 	s.user.Done(now, r, st, vendor)
 }
 
-// retireBefore ends the packets with data before psn, up to a READ or atomic that has no response.
+// retireBefore ends the packets with data before psn, up to a READ or atomic that lacks a part of its
+// response.
 func (s *requester) retireBefore(now transport.Time, psn wire.PSN) (n int, lost bool) {
-	epoch := s.epoch
-	for s.epoch == epoch && s.entries.Len() > 0 {
+	for s.entries.Len() > 0 {
 		e := s.entries.At(0)
 		switch {
-		case e.psn.Sub(psn) >= 0:
+		case e.next().Sub(psn) >= 0:
 			return n, false
 		case e.pulls():
 			return n, true

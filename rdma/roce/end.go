@@ -57,10 +57,8 @@ func (x *end) wake() {
 	}
 }
 
-// traced reports whether the queue pair's requests are noted.
-func (x *end) traced() bool {
-	return x.account != nil && x.account.Trace != nil && x.account.Trace.Wants(x.terms.QPN)
-}
+// traced reports whether the queue pair's requests are noted, where there is a ring.
+func (x *end) traced() bool { return x.account.Trace.Wants(x.terms.QPN) }
 
 // begin writes what all packets of the connection have in common into the engine's headers.
 func (x *end) begin(op wire.Opcode, psn wire.PSN) *wire.Headers {

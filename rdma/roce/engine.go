@@ -92,7 +92,7 @@ func (e *Engine) Run(now transport.Time) (more bool) {
 		c.failing.Remove()
 		c.unreadable(now)
 	}
-	if e.freed && len(e.creditless) > 0 {
+	if e.freed {
 		e.freed = false
 		e.unblock(now)
 	}
@@ -106,8 +106,6 @@ func (e *Engine) unblock(now transport.Time) {
 	left := e.creditless[:0]
 	for _, s := range e.creditless {
 		switch {
-		case !s.blocked || s.user == nil:
-			s.blocked = false
 		case !s.credits.Possible(&s.want): // it learns that when it tries again
 			s.want = credit.Cost{}
 			e.offered = append(e.offered, s)

@@ -33,11 +33,13 @@ func (s *responder) request(now transport.Time, h *wire.Headers, data []byte) {
 // acknowledged, what it had refused is refused again, the rest is as if nobody were there.
 func (s *responder) unserved(h *wire.Headers, d int) {
 	switch {
-	case d >= 0 && s.refused != 0:
-		s.answer(s.expected, s.refused)
-	case d < 0 && h.BTH.Opcode.Info().Data:
+	case d >= 0:
+		if s.refused != 0 {
+			s.answer(s.expected, s.refused)
+		}
+	case h.BTH.Opcode.Info().Data:
 		s.answer(s.expected.Add(-1), wire.SynAck)
-	case d < 0:
+	default:
 		s.repeatAtomic(h.BTH.PSN)
 	}
 }

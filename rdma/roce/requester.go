@@ -32,7 +32,6 @@ type requester struct {
 	psn           wire.PSN // of the next entry
 	begun         bool     // psn is set
 	ahead         wire.PSN // of the last packet that was sent once
-	epoch         uint32   // moves when the entries are dropped
 	pushes, pulls int      // of entries: with data; READs and atomics
 	reads         int      // that pulls may be
 	blocked       bool     // waits for credit
@@ -75,21 +74,24 @@ type entry struct {
 
 func (e *entry) end() wire.PSN { return e.psn.Add(e.packets) }
 
+// next is the first PSN that is not answered.
+func (e *entry) next() wire.PSN { return e.psn.Add(e.got) }
+
 func (e *entry) read() bool { return e.op == wire.ReadRequest }
 
 func (e *entry) pulls() bool { return !e.op.Info().Data }
 
-// at is the entry that has a PSN, and where it is among the entries that were sent; nil: none.
-func (s *requester) at(psn wire.PSN) (e *entry, i int) {
-	if s.entries.Len() == 0 || psn.Sub(s.entries.At(0).psn) < 0 {
-		return nil, 0
+// at is the entry that has a PSN, of some that there are; nil: none.
+func (s *requester) at(psn wire.PSN) *entry {
+	if psn.Sub(s.entries.At(0).psn) < 0 {
+		return nil
 	}
 	for i := range s.entries.Len() {
 		if e := s.entries.At(i); psn.Sub(e.end()) < 0 {
-			return e, i
+			return e
 		}
 	}
-	return nil, 0
+	return nil
 }
 
 // drop forgets all entries.
@@ -97,12 +99,12 @@ func (s *requester) drop() {
 	for i := range s.entries.Len() {
 		s.returnCredits(s.entries.At(i))
 	}
-	s.epoch++
 	for s.entries.Len() > 0 {
 		s.entries.Pop().r = nil
 	}
 	s.sent, s.flying, s.pushes, s.pulls = 0, 0, 0, 0
-	s.blocked = false
+	s.notReady = false
+	s.waitNoMore()
 	s.release()
 	s.stop(&s.timer)
 	s.gone.Remove()

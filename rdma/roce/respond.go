@@ -95,6 +95,7 @@ func (s *responder) refuseUnreadable(now transport.Time) {
 	psn := s.answers.At(0).psn
 	s.dropAnswers()
 	s.account.Refused++
+	s.port.stats.Refused++
 	s.refused, s.spoiled = wire.SynOperation, false
 	s.answer(psn, wire.SynOperation)
 	s.user.Refused(now, transport.Operation)

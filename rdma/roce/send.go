@@ -17,7 +17,7 @@ func (s *requester) send(now transport.Time, b []byte) int {
 	if !s.may(e, s.flying) {
 		return 0
 	}
-	h := s.begin(e.op, e.psn.Add(e.got))
+	h := s.begin(e.op, e.next())
 	n, ok := s.fill(h, e, b)
 	if !ok {
 		e.failed = abi.WCLocProtErr

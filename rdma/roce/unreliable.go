@@ -16,7 +16,7 @@ const stale = 256
 
 // retireSent ends the packets that were sent.
 func (s *requester) retireSent(now transport.Time) {
-	for epoch := s.epoch; s.epoch == epoch && s.sent > 0; {
+	for s.sent > 0 {
 		s.retire(now, abi.WCSuccess, 0)
 	}
 	s.settle(now)

@@ -46,6 +46,8 @@ func TestUnreliableSequence(t *testing.T) {
 		{"a packet of a message is repeated", []packet{{first, 0, 256}, {first, 0, 256}, {middle, 1, 256}, {middle, 1, 256}, {last, 2, 7}}, []uint32{2}},
 		{"an old packet", []packet{{only, 5, 3}, {only, 3, 3}, {only, 6, 3}}, []uint32{5, 6}},
 		{"an old packet within a message", []packet{{only, 5, 3}, {first, 6, 256}, {only, 4, 3}, {last, 7, 9}}, []uint32{5, 7}},
+		{"an old packet, nearly one of a new beginning", []packet{{only, 300, 3}, {only, 301 - 255, 3}, {only, 301, 3}}, []uint32{300, 301}},
+		{"just far enough for a new beginning", []packet{{only, 300, 3}, {only, 301 - 256, 3}, {only, 301 - 255, 3}}, []uint32{300, 45, 46}},
 		{"the peer begins anew", []packet{{only, 5000, 3}, {first, 0, 256}, {last, 1, 9}}, []uint32{5000, 1}},
 		{"a WRITE within a SEND", []packet{{first, 0, 256}, {wire.WriteMiddle, 1, 256}, {last, 2, 7}, {only, 3, 3}}, []uint32{3}},
 		{"a middle that is too short", []packet{{first, 0, 256}, {middle, 1, 255}, {last, 2, 7}, {only, 3, 3}}, []uint32{3}},
@@ -93,6 +95,32 @@ func TestUnreliableService(t *testing.T) {
 		if s := w.ports[0].Stats(); s.Strange != 1 || s.Received != 0 || e.placed != 0 {
 			t.Errorf("%v: %+v, %d packets placed", op, s, e.placed)
 		}
+	}
+}
+
+// TestUnreliableCounts: what an unreliable connection took is counted, what it lost is not.
+func TestUnreliableCounts(t *testing.T) {
+	e := &scripted{target: target{serving: true}}
+	p := newPeer(t, e, func(x *transport.Terms) { x.Unreliable = true })
+	for _, x := range []struct {
+		op     wire.Opcode
+		psn, n int
+	}{{wire.SendFirst, 100, segment}, {wire.SendLast, 101, 44}, {wire.SendLast, 102, 7}, {wire.WriteOnly, 103, 8}} {
+		p.asks(wire.UC|x.op, x.psn, x.n)
+	}
+	e.verdict.Refusal = transport.NotReady
+	p.asks(wire.UC|wire.SendOnly, 104, 8)
+	if want := (transport.Counters{PushesRx: 3, BytesRx: 308}); p.acct.Counters != want || p.ports[0].Stats().Received != 5 {
+		t.Errorf("%+v, want %+v", p.acct.Counters, want)
+	}
+	if !slices.Equal(e.lengths, []uint64{300}) || e.packets[1].Offset != segment {
+		t.Errorf("messages of %d bytes, packets %+v", e.lengths, e.packets)
+	}
+	p.posts(abi.OpWrite, 300)
+	p.hears()
+	p.hears()
+	if want := (transport.Counters{PushesRx: 3, BytesRx: 308, PushesTx: 2, BytesTx: 300}); p.acct.Counters != want || e.done != 2 {
+		t.Errorf("%+v, want %+v; %d packets done", p.acct.Counters, want, e.done)
 	}
 }
 

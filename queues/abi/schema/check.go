@@ -92,7 +92,7 @@ func (c *checker) structure(s *Struct) {
 	if !strings.HasPrefix(s.Doc, s.Name+" ") {
 		c.fail("%s: the text does not start with the name", s.Name)
 	}
-	widest, end := 1, 0
+	end := 0
 	fields := map[string]bool{}
 	for i := range s.Fields {
 		f := &s.Fields[i]
@@ -107,11 +107,8 @@ func (c *checker) structure(s *Struct) {
 		if f.Offset < end {
 			c.fail("%s: offset %d overlaps or precedes the field before", where, f.Offset)
 		}
-		if n := f.Kind.Size(); n > 0 {
-			widest = max(widest, n)
-			if f.Offset%n != 0 {
-				c.fail("%s: offset %d is not a multiple of %d", where, f.Offset, n)
-			}
+		if n := max(f.Kind.Size(), 1); f.Offset%n != 0 {
+			c.fail("%s: offset %d is not a multiple of %d", where, f.Offset, n)
 		}
 		end = f.Offset + f.Size()
 		if e := c.abi.Enum(f.Enum); f.Enum != "" && (e == nil || e.Base != f.Kind) {
@@ -130,8 +127,8 @@ func (c *checker) structure(s *Struct) {
 			c.fail("%s: no text", where)
 		}
 	}
-	if end > s.Size || s.Size%widest != 0 || s.Size%8 != 0 {
-		c.fail("%s: size %d with fields to %d of up to %d bytes", s.Name, s.Size, end, widest)
+	if end > s.Size || s.Size%8 != 0 {
+		c.fail("%s: size %d with fields to %d", s.Name, s.Size, end)
 	}
 }
 
@@ -198,8 +195,10 @@ func (c *checker) rules(cmd *Command) {
 	}
 	if g := c.abi.Group(cmd.Group); g == nil {
 		c.fail("command %s: no group %s", cmd.Name, cmd.Group)
-	} else if g.Of != "" && (field(g.Of).Offset != 0 || field(g.Of).Kind != U16) {
-		c.fail("command %s: %s is not its first parameter, of 16 bits", cmd.Name, g.Of)
+	} else if g.Of != "" {
+		if of := field(g.Of); of.Offset != 0 || of.Kind != U16 {
+			c.fail("command %s: %s is not its first parameter, of 16 bits", cmd.Name, g.Of)
+		}
 	}
 	features := c.abi.FlagSet("Feature")
 	for _, n := range cmd.Needs {

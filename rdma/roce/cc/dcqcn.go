@@ -122,10 +122,7 @@ func (d DCQCN) Sent(s *State, now vtime.Time, n int) {
 
 // stretch is how long a time is with the round trip that there is.
 func (d DCQCN) stretch(s *State, t vtime.Time) vtime.Time {
-	if s.Trip <= d.Trip {
-		return t
-	}
-	return t * s.Trip / d.Trip
+	return t * max(s.Trip, d.Trip) / d.Trip
 }
 
 // raise is one step.

@@ -1,0 +1,305 @@
+package roce_test
+
+import (
+	"net/netip"
+	"reflect"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/roce"
+	"github.com/falcon-vnic/vnic/rdma/roce/wire"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+)
+
+// TestAttachFits: a connection is attached where the longest packet with data fits the network's
+// MTU, and not where it is a byte too long.
+func TestAttachFits(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		longest := 0
+		for _, op := range []abi.Opcode{abi.OpWriteImm, abi.OpSend, abi.OpSendInv} {
+			p := &peer{world: newWorld(1, v6, 1500, sim.Impairment{}), t: t, now: 1e9}
+			p.attach(&target{serving: true}, func(x *transport.Terms) { x.XRC = true })
+			p.posts(op, segment)
+			longest = max(longest, p.hears()[0].size)
+		}
+		for mtu, want := range map[int]bool{longest - 1: false, longest: true, longest + 1: true, segment: false} {
+			w := newWorld(1, v6, mtu, sim.Impairment{})
+			terms := transport.Terms{Endpoint: &target{}, QPN: 17, Peer: 18, PathMTU: segment, Sending: &transport.Sending{}, Account: &transport.Account{}}
+			if n, ok := w.connect(0).Attach(&terms); ok != want || ok && n != segment {
+				t.Errorf("IPv6 %t, MTU %d, packets of %d: attached %t with %d bytes", v6, mtu, longest, ok, n)
+			}
+		}
+	}
+}
+
+// TestAttachTerms: which terms a connection has no way to keep.
+func TestAttachTerms(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(x *transport.Terms)
+		want   bool
+	}{
+		"as ever":          {func(*transport.Terms) {}, true},
+		"highest number":   {func(x *transport.Terms) { x.Peer = 1<<24 - 1 }, true},
+		"higher number":    {func(x *transport.Terms) { x.Peer = 1 << 24 }, false},
+		"unordered":        {func(x *transport.Terms) { x.Unordered = true }, false},
+		"in error":         {func(x *transport.Terms) { x.InError = true }, false},
+		"not sending":      {func(x *transport.Terms) { x.Sending = nil }, false},
+		"no path MTU":      {func(x *transport.Terms) { x.PathMTU = 257 }, false},
+		"a large path MTU": {func(x *transport.Terms) { x.PathMTU = 4096 }, true},
+		"too large":        {func(x *transport.Terms) { x.PathMTU = 8192 }, false},
+	} {
+		w := newWorld(1, false, 9000, sim.Impairment{})
+		terms := transport.Terms{Endpoint: &target{}, QPN: 17, Peer: 18, PathMTU: segment, Sending: &transport.Sending{}, Account: &transport.Account{}}
+		c.change(&terms)
+		conn := w.connect(0)
+		if _, ok := conn.Attach(&terms); ok != c.want {
+			t.Errorf("%s: attached %t", name, ok)
+		}
+		if _, ok := conn.Attach(&terms); ok && c.want {
+			t.Errorf("%s: attached twice", name)
+		}
+	}
+}
+
+// TestWay: what the IP headers of connections say. Networks may mark their packets.
+func TestWay(t *testing.T) {
+	for _, c := range []struct {
+		v6          bool
+		way         roce.Way
+		class, hops uint8
+		flow        uint32
+	}{
+		{false, roce.Way{}, wire.ECT0, 64, 0},
+		{false, roce.Way{Class: 0xff, Hops: 1}, 0xfc | wire.ECT0, 1, 0},
+		{true, roce.Way{Class: 0x21, Hops: 255, FlowLabel: 0xabcde}, 0x20 | wire.ECT0, 255, 0xabcde},
+	} {
+		p := &peer{world: newWorld(1, c.v6, 1500, sim.Impairment{}), t: t, now: 1e9}
+		c.way.Peer = p.ports[1].Addr
+		conn := p.ports[0].Open(0, c.way, nil)
+		attach(t, conn, &target{serving: true}, 17, 18)
+		p.conn = conn
+		p.posts(abi.OpWrite, 8)
+		w := p.hears()[0].way
+		if w.Class != c.class || w.Hops != c.hops || w.Flow != c.flow || w.Src != p.ports[0].Addr || w.Dst != p.ports[1].Addr {
+			t.Errorf("%+v: %+v", c.way, w)
+		}
+	}
+}
+
+// source is the UDP source port of a connection.
+func source(t *testing.T, flow, qpn, other uint32) uint16 {
+	p := &peer{world: newWorld(1, true, 1500, sim.Impairment{}), t: t, now: 1e9}
+	p.conn = p.ports[0].Open(0, roce.Way{Peer: p.ports[1].Addr, FlowLabel: flow}, nil)
+	attach(t, p.conn, &target{serving: true}, qpn, other)
+	p.posts(abi.OpWrite, 8)
+	return p.hears()[0].way.SrcPort
+}
+
+// TestSourcePorts: a flow label decides on the UDP source port as Linux has it
+// (rdma_flow_label_to_udp_sport); without one, connections that differ in either queue pair are
+// spread over many ports of the same range.
+func TestSourcePorts(t *testing.T) {
+	for flow, want := range map[uint32]uint16{1: 0xc001, 0x3fff: 0xffff, 0x4000: 0xc001, 0x4001: 0xc000, 0xfffff: 0xffc0, 0x48001: 0xc013} {
+		if got := source(t, flow, 17, 18); got != want {
+			t.Errorf("flow label %#x: port %#x, want %#x", flow, got, want)
+		}
+	}
+	if got := source(t, 0, 17, 18); got != 0xf388 { // the same in each run, for those who compare captures
+		t.Errorf("queue pairs 17 and 18: port %#x", got)
+	}
+	own, others := map[uint16]bool{}, map[uint16]bool{}
+	for i := range uint32(100) {
+		a, b := source(t, 0, 2+i, 18), source(t, 0, 17, 2+i)
+		if a < 0xc000 || b < 0xc000 {
+			t.Fatalf("ports %#x, %#x", a, b)
+		}
+		own[a], others[b] = true, true
+	}
+	if len(own) < 90 || len(others) < 90 {
+		t.Errorf("100 connections have %d ports by their own queue pair, %d by the other", len(own), len(others))
+	}
+}
+
+// TestStrangeAddresses: packets to another address of a queue pair, or in a partition of another
+// number, are for nobody. A limited member of the partition speaks too.
+func TestStrangeAddresses(t *testing.T) {
+	e := &scripted{target: target{serving: true}}
+	p := newPeer(t, e)
+	p.way.Dst = netip.MustParseAddr("10.0.0.3")
+	p.asks(wire.WriteOnly, 100, 8)
+	if s := p.ports[0].Stats(); s.Strange != 1 || s.Received != 0 {
+		t.Errorf("%+v", s)
+	}
+	p.way.Dst = p.ports[0].Addr
+	for i, c := range []struct {
+		key  uint16
+		want int
+	}{{0xffff, 1}, {0x7fff, 2}, {0xfffe, 2}, {0x3fff, 2}} {
+		h := wire.Headers{BTH: wire.BTH{Opcode: wire.WriteOnly, DestQP: 17, PSN: wire.PSN(100 + min(i, 1)), PKey: c.key}}
+		b := append(h.Append(make([]byte, p.way.HeaderLen())), make([]byte, wire.ICRCLen)...)
+		p.way.Put(b)
+		p.ports[0].Receive(p.now, b)
+		if len(e.packets) != c.want {
+			t.Errorf("key %#x: %d packets placed, want %d", c.key, len(e.packets), c.want)
+		}
+	}
+}
+
+// TestWrong: what is no packet of RoCEv2 is counted as that and dropped.
+func TestWrong(t *testing.T) {
+	p := newPeer(t, &scripted{target: target{serving: true}})
+	for i, h := range []wire.BTH{{Opcode: 0x1f}, {Opcode: wire.SendOnly, Pad: 3}} { // reserved; more pad than data
+		b := append((&wire.Headers{BTH: h}).Append(make([]byte, p.way.HeaderLen())), make([]byte, wire.ICRCLen)...)
+		p.way.Put(b)
+		p.ports[0].Receive(p.now, b)
+		if s := p.ports[0].Stats(); s.Wrong != uint64(i+1) || s.Received+s.Strange != 0 {
+			t.Errorf("%+v: %+v", h, s)
+		}
+	}
+}
+
+// TestStatsAdd: every counter is summed.
+func TestStatsAdd(t *testing.T) {
+	var one, sum roce.Stats
+	v := reflect.ValueOf(&one).Elem()
+	for i := range v.NumField() {
+		v.Field(i).SetUint(uint64(i + 1))
+	}
+	sum.Add(&one)
+	sum.Add(&one)
+	for i := range v.NumField() {
+		if got := reflect.ValueOf(sum).Field(i).Uint(); got != uint64(2*(i+1)) {
+			t.Errorf("%s: %d after twice %d", v.Type().Field(i).Name, got, i+1)
+		}
+	}
+}
+
+// TestPortClosed: what a port counted stays, once; nothing is sent any more.
+func TestPortClosed(t *testing.T) {
+	p := newPeer(t, &scripted{target: target{serving: true}})
+	p.posts(abi.OpWrite, 8)
+	p.posts(abi.OpWrite, 8)
+	p.next()
+	for range 3 {
+		p.ports[0].Close()
+		if s := p.engines[0].Stats(); s.Sent != 1 {
+			t.Errorf("%+v", s)
+		}
+	}
+	if list := p.hears(); len(list) != 0 || p.engines[0].Waiting() {
+		t.Errorf("sends %v", psns(list))
+	}
+	p.attach(&scripted{target: target{serving: true}}) // late
+	p.posts(abi.OpWrite, 8)
+	if list := p.hears(); len(list) != 0 {
+		t.Errorf("sends %v over a port that is closed", psns(list))
+	}
+}
+
+// TestNothingToSend: a port whose turn comes to nothing keeps no other from sending.
+func TestNothingToSend(t *testing.T) {
+	w := newWorld(1, false, 1500, sim.Impairment{})
+	idle := &peer{world: w, t: t, now: 1e9}
+	idle.attach(&scripted{target: target{serving: true}})
+	idle.posts(abi.OpWrite, 8)
+	idle.hears()
+	second := w.engines[0].NewPort(netip.MustParseAddr("10.0.0.5"), 1500)
+	conn := second.Open(0, roce.Way{Peer: w.ports[1].Addr}, nil)
+	attach(t, conn, &scripted{target: target{serving: true}}, 33, 34)
+	idle.acks(100) // which has it look whether there is more
+	if _, err := conn.Issue(1e9, &transport.Request{Length: 8, WQE: abi.SendWQE{Opcode: abi.OpWrite}}); err != nil {
+		t.Fatal(err)
+	}
+	if n, from := w.engines[0].Transmit(1e9, w.packet[:]); n == 0 || from != second {
+		t.Errorf("%d bytes of %p, want some of %p", n, from, second)
+	}
+	if n, from := w.engines[0].Transmit(1e9, w.packet[:]); n != 0 || from != nil {
+		t.Errorf("%d bytes of %p behind that", n, from)
+	}
+	if s := w.ports[0].Stats(); s.Sent != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestGuaranteedFirst: a function that uses no more than what is guaranteed to it sends before
+// others.
+func TestGuaranteedFirst(t *testing.T) {
+	w := newWorld(1, false, 1500, sim.Impairment{})
+	nic := credit.New(nil, credit.NoLimit())
+	guaranteed := credit.New(nic, credit.NoLimit())
+	if err := guaranteed.Guarantee(credit.Cost{credit.ReqPktTx: 100, credit.ReqBufTx: 10_000}); err != nil {
+		t.Fatal(err)
+	}
+	others := newFlood(t, w.engines[0], "10.0.1.1", 1, 1, credit.New(nic, credit.NoLimit()))
+	own := newFlood(t, w.engines[0], "10.0.1.2", 1, 1, guaranteed)
+	issue := func(f *flood, packets int) {
+		for range packets {
+			r := &f.requests[0]
+			if r.Issued || r.Length == 0 {
+				*r = transport.Request{Length: 1 << 30, WQE: abi.SendWQE{Opcode: abi.OpWrite, RKey: 7}}
+			}
+			if _, err := f.conns[0].Issue(1e9, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	issue(others, 20)
+	issue(own, 20)
+	for i := range 40 {
+		if _, from := w.engines[0].Transmit(1e9, w.packet[:]); (from == own.port) != (i < 20) {
+			t.Errorf("packet %d is the other's", i)
+		}
+	}
+}
+
+// TestConnInfo: what is seen of connections from outside.
+func TestConnInfo(t *testing.T) {
+	w := newWorld(1, false, 1500, sim.Impairment{})
+	conns := map[uint32]*peer{}
+	for _, qpn := range []uint32{40, 10, 30, 20} {
+		p := &peer{world: w, t: t, now: 1e9}
+		p.attach(&scripted{target: target{serving: true}}, func(x *transport.Terms) { x.QPN, x.Peer = qpn, qpn+1 })
+		conns[qpn] = p
+	}
+	conns[20].posts(abi.OpWrite, 8)
+	conns[20].hears()
+	conns[20].naks(100, wire.SynAccess)       // its own request failed
+	conns[30].asks(wire.SendMiddle, 100, 256) // the peer's failed
+	conns[40].conn.Drain(1e9)
+	want := []roce.ConnInfo{
+		{QPN: 10, Peer: 11, State: "ESTABLISHED"},
+		{QPN: 20, Peer: 21, State: "FAILED"},
+		{QPN: 30, Peer: 31, State: "FAILED"},
+		{QPN: 40, Peer: 41, State: "PARTING"},
+	}
+	got := w.ports[0].Conns()
+	if len(got) != len(want) {
+		t.Fatalf("%+v", got)
+	}
+	for i := range want {
+		want[i].At, want[i].MTU, want[i].Window = w.ports[1].Addr, segment, got[i].Window
+		if got[i] != want[i] || got[i].Window == 0 {
+			t.Errorf("%+v, want %+v", got[i], want[i])
+		}
+	}
+}
+
+// TestConnectionAnew: a queue pair that is connected again has its packets come to the new
+// connection; the end of the old one takes nothing from it.
+func TestConnectionAnew(t *testing.T) {
+	p := newPeer(t, &scripted{target: target{serving: true}})
+	old := p.conn
+	e := &scripted{target: target{serving: true}}
+	p.attach(e)
+	old.Close(p.now)
+	old.Drain(p.now)
+	p.now += 2e9
+	p.hears()
+	p.asks(wire.WriteOnly, 100, 8)
+	p.wants("the new one", ack(0))
+	if len(e.packets) != 1 {
+		t.Errorf("%d packets placed", len(e.packets))
+	}
+}

@@ -1,0 +1,442 @@
+package roce_test
+
+import (
+	"slices"
+	"testing"
+
+	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/roce/wire"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+)
+
+// syndromes are one of each kind.
+var syndromes = []wire.Syndrome{wire.SynAck, wire.SynRNR | 1, wire.SynSequence, wire.SynInvalid, wire.SynAccess, wire.SynOperation}
+
+// TestAnswersToNothing: what a peer says of packets that were not sent yet, or that were answered
+// before, changes nothing.
+func TestAnswersToNothing(t *testing.T) {
+	e := &scripted{target: target{serving: true}}
+	p := newPeer(t, e)
+	p.acks(100) // nothing was ever sent
+	for range 3 {
+		p.posts(abi.OpWrite, 10)
+	}
+	p.acks(100) // nothing was sent yet
+	p.next()
+	for _, syndrome := range syndromes {
+		for _, psn := range []int{1, 2, 3, 1 << 22, 1<<23 - 1, -2, -1 << 22, -1<<23 + 1, -1 << 23} {
+			p.naks(100+psn, syndrome)
+		}
+		if syndrome != wire.SynAck {
+			p.naks(99, syndrome)
+		}
+	}
+	p.acks(99)
+	if pushes, _ := p.conn.UnderWay(); pushes != 3 || len(e.statuses) != 0 {
+		t.Errorf("%d of 3 under way, ended %v", pushes, e.statuses)
+	}
+	if at := psns(p.hears()); !slices.Equal(at, []int{1, 2}) {
+		t.Errorf("sends %v, want what was not sent", at)
+	}
+	if s := p.ports[0].Stats(); s.Missing+s.Again != 0 || p.acct.RNRRx != 0 {
+		t.Errorf("%+v, %+v", s, p.acct.Counters)
+	}
+	p.acks(101)
+	if want := []abi.WCStatus{0, 0}; !slices.Equal(e.statuses, want) {
+		t.Errorf("ended %v, want two", e.statuses)
+	}
+}
+
+// TestOldAnswersAreNoProgress: a peer that acknowledges the same again and again keeps nothing
+// alive.
+func TestOldAnswersAreNoProgress(t *testing.T) {
+	e := &scripted{target: target{serving: true}}
+	p := newPeer(t, e, func(x *transport.Terms) { x.Sending.Timeout, x.Sending.RetryCount = 12, 1 }) // 17 ms, twice
+	p.posts(abi.OpWrite, 1)
+	p.posts(abi.OpWrite, 1)
+	p.hears()
+	p.acks(100)
+	for range 33 {
+		p.now += 1e6
+		p.hears()
+		p.acks(100)
+	}
+	if len(e.statuses) != 1 {
+		t.Fatalf("ended %v after 33 ms", e.statuses)
+	}
+	p.now += 1e6
+	p.hears()
+	if want := []abi.WCStatus{0, abi.WCRetryExcErr}; !slices.Equal(e.statuses, want) {
+		t.Errorf("ended %v, want %v", e.statuses, want)
+	}
+}
+
+// TestAnswerOfAnotherKind: a response that is not the one to its request does not end it, nor does
+// one that was repeated.
+func TestAnswerOfAnotherKind(t *testing.T) {
+	e := &scripted{target: target{serving: true}}
+	p := newPeer(t, e)
+	p.posts(abi.OpWrite, 10)
+	p.posts(abi.OpRead, 10)
+	p.posts(abi.OpFetchAdd, 8)
+	p.posts(abi.OpFetchAdd, 8)
+	p.hears()
+	p.answers(wire.ReadRespOnly, 100, wire.SynAck, 10)
+	p.answers(wire.AtomicResponse, 100, wire.SynAck, 0)
+	if len(e.statuses) != 0 {
+		t.Fatalf("a WRITE ended by a response: %v", e.statuses)
+	}
+	p.answers(wire.AtomicResponse, 101, wire.SynAck, 0)
+	if len(e.statuses) != 1 { // which says that the WRITE arrived
+		t.Fatalf("a READ ended by the response to an atomic: %v", e.statuses)
+	}
+	p.answers(wire.ReadRespOnly, 101, wire.SynAck, 10)
+	p.answers(wire.ReadRespOnly, 102, wire.SynAck, 8)
+	if len(e.statuses) != 2 {
+		t.Fatalf("an atomic ended by the response to a READ: %v", e.statuses)
+	}
+	for range 2 {
+		p.answers(wire.AtomicResponse, 102, wire.SynAck, 0)
+	}
+	if len(e.statuses) != 3 {
+		t.Fatalf("an atomic ended by the response to another: %v", e.statuses)
+	}
+	p.answers(wire.AtomicResponse, 103, wire.SynAck, 0)
+	if want := make([]abi.WCStatus, 4); !slices.Equal(e.statuses, want) {
+		t.Errorf("ended %v, want %v", e.statuses, want)
+	}
+}
+
+// TestResponseAcknowledges: the response to a READ or atomic says that all before it arrived. One
+// that shows that an earlier response was lost has that asked for again.
+func TestResponseAcknowledges(t *testing.T) {
+	for _, op := range []abi.Opcode{abi.OpRead, abi.OpFetchAdd} {
+		response := map[abi.Opcode]wire.Opcode{abi.OpRead: wire.ReadRespOnly, abi.OpFetchAdd: wire.AtomicResponse}[op]
+		n := map[abi.Opcode]int{abi.OpRead: 8}[op]
+		e := &scripted{target: target{serving: true}}
+		p := newPeer(t, e)
+		p.posts(abi.OpWrite, 10)
+		p.posts(abi.OpSend, 300)
+		p.posts(op, 8)
+		p.posts(op, 8)
+		p.posts(abi.OpWrite, 10)
+		p.hears()
+		p.answers(response, 103, wire.SynAck, n)
+		if len(e.statuses) != 4 {
+			t.Errorf("%v: %d packets ended, want 4", op, len(e.statuses))
+		}
+		p.acks(105)
+		if s := p.ports[0].Stats(); len(e.statuses) != 4 || s.Missing != 1 {
+			t.Errorf("%v: %d packets ended without a response, %d found missing", op, len(e.statuses), s.Missing)
+		}
+		if at := psns(p.hears()); !slices.Equal(at, []int{4, 5}) {
+			t.Errorf("%v: sends %v again", op, at)
+		}
+		p.answers(response, 104, wire.SynAck, n)
+		p.acks(105)
+		if want := make([]abi.WCStatus, 6); !slices.Equal(e.statuses, want) {
+			t.Errorf("%v: ended %v", op, e.statuses)
+		}
+	}
+}
+
+// TestReadResponse: which packets are the response to a READ of two.
+func TestReadResponse(t *testing.T) {
+	type packet struct {
+		op wire.Opcode
+		n  int
+	}
+	for _, c := range []struct {
+		name    string
+		packets []packet
+		want    []abi.WCStatus
+	}{
+		{"right", []packet{{wire.ReadRespFirst, 256}, {wire.ReadRespLast, 44}}, []abi.WCStatus{0, 0}},
+		{"a short first", []packet{{wire.ReadRespFirst, 255}}, []abi.WCStatus{abi.WCBadRespErr}},
+		{"a long first", []packet{{wire.ReadRespFirst, 257}}, []abi.WCStatus{abi.WCBadRespErr}},
+		{"the first is an only", []packet{{wire.ReadRespOnly, 256}}, []abi.WCStatus{abi.WCBadRespErr}},
+		{"a short last", []packet{{wire.ReadRespFirst, 256}, {wire.ReadRespLast, 43}}, []abi.WCStatus{0, abi.WCBadRespErr}},
+		{"a long last", []packet{{wire.ReadRespFirst, 256}, {wire.ReadRespLast, 45}}, []abi.WCStatus{0, abi.WCBadRespErr}},
+		{"the last is a middle", []packet{{wire.ReadRespFirst, 256}, {wire.ReadRespMiddle, 44}}, []abi.WCStatus{0, abi.WCBadRespErr}},
+	} {
+		e := &scripted{target: target{serving: true}}
+		p := newPeer(t, e)
+		p.posts(abi.OpRead, 300)
+		p.hears()
+		for i, x := range c.packets {
+			p.answers(x.op, 100+i, wire.SynAck, x.n)
+		}
+		if !slices.Equal(e.statuses, c.want) {
+			t.Errorf("%s: ended %v, want %v", c.name, e.statuses, c.want)
+		}
+	}
+}
+
+// TestOwnMemoryGone: a response that cannot be placed fails its request; one without data has
+// nothing to place.
+func TestOwnMemoryGone(t *testing.T) {
+	for _, c := range []struct {
+		op       abi.Opcode
+		n        int
+		response wire.Opcode
+		want     abi.WCStatus
+	}{
+		{abi.OpRead, 8, wire.ReadRespOnly, abi.WCLocProtErr},
+		{abi.OpRead, 0, wire.ReadRespOnly, abi.WCSuccess},
+		{abi.OpFetchAdd, 8, wire.AtomicResponse, abi.WCLocProtErr},
+	} {
+		e := &scripted{target: target{serving: true}, gone: true}
+		p := newPeer(t, e)
+		p.posts(c.op, c.n)
+		p.hears()
+		n := c.n
+		if c.op == abi.OpFetchAdd {
+			n = 0
+		}
+		p.answers(c.response, 100, wire.SynAck, n)
+		if !slices.Equal(e.statuses, []abi.WCStatus{c.want}) {
+			t.Errorf("%v of %d bytes: %v, want %v", c.op, c.n, e.statuses, c.want)
+		}
+	}
+}
+
+// TestReadRefusedLater: a peer that has answered a part of a READ may refuse the rest. Its NAK names
+// the first packet that is not answered, or the request, as Linux does.
+func TestReadRefusedLater(t *testing.T) {
+	for syndrome, want := range map[wire.Syndrome]abi.WCStatus{wire.SynOperation: abi.WCRemOpErr, wire.SynAccess: abi.WCRemAccessErr} {
+		for _, psn := range []int{100, 101} {
+			e := &scripted{target: target{serving: true}}
+			p := newPeer(t, e)
+			p.posts(abi.OpRead, 600)
+			p.hears()
+			p.answers(wire.ReadRespFirst, 100, wire.SynAck, 256)
+			p.naks(102, syndrome) // behind one that is missing
+			if !slices.Equal(e.statuses, []abi.WCStatus{0}) {
+				t.Errorf("%#x: ended %v", syndrome, e.statuses)
+			}
+			p.naks(psn, syndrome)
+			if !slices.Equal(e.statuses, []abi.WCStatus{0, want}) || e.vendors[1] != uint32(syndrome) {
+				t.Errorf("%#x of %d: ended %v with %#x, want %v", syndrome, psn, e.statuses, e.vendors, want)
+			}
+		}
+	}
+}
+
+// TestForgetAtDone: a queue pair may drop its requests when it hears of the end of one. Nothing of
+// them is heard again, and the connection takes new ones.
+func TestForgetAtDone(t *testing.T) {
+	type requests []abi.Opcode
+	for _, c := range []struct {
+		name   string
+		posted requests
+		answer func(*peer)
+	}{
+		{"an acknowledgement", requests{abi.OpWrite, abi.OpWrite}, func(p *peer) { p.acks(101) }},
+		{"a NAK", requests{abi.OpWrite, abi.OpWrite, abi.OpWrite}, func(p *peer) { p.naks(101, wire.SynSequence) }},
+		{"a response behind others", requests{abi.OpWrite, abi.OpWrite, abi.OpRead}, func(p *peer) { p.answers(wire.ReadRespFirst, 102, wire.SynAck, 256) }},
+		{"a part of a response", requests{abi.OpRead, abi.OpWrite}, func(p *peer) { p.answers(wire.ReadRespFirst, 100, wire.SynAck, 256) }},
+		{"the response to an atomic", requests{abi.OpFetchAdd, abi.OpWrite}, func(p *peer) { p.answers(wire.AtomicResponse, 100, wire.SynAck, 0) }},
+	} {
+		e := &scripted{target: target{serving: true}}
+		p := newPeer(t, e)
+		e.onDone = func() { p.conn.Forget() }
+		next := 0
+		for _, op := range c.posted {
+			n := map[abi.Opcode]int{abi.OpRead: 600, abi.OpFetchAdd: 8}[op]
+			p.posts(op, n)
+			next += max(1, (n+segment-1)/segment)
+		}
+		p.hears()
+		c.answer(p)
+		if pushes, pulls := p.conn.UnderWay(); pushes+pulls != 0 || len(e.statuses) != 1 {
+			t.Errorf("%s: %d and %d under way, %d ended", c.name, pushes, pulls, len(e.statuses))
+		}
+		for range 100 {
+			p.now += 100e6
+			if list := p.hears(); len(list) != 0 {
+				t.Fatalf("%s: sends %v of what is forgotten", c.name, psns(list))
+			}
+		}
+		e.onDone = nil
+		p.posts(abi.OpWrite, 10)
+		if at := psns(p.hears()); !slices.Equal(at, []int{next}) {
+			t.Errorf("%s: sends %v, want %d", c.name, at, next)
+		}
+		if p.acks(100 + next); len(e.statuses) != 2 {
+			t.Errorf("%s: the next request did not end", c.name)
+		}
+	}
+}
+
+// TestPeerNotReady: a peer that is not ready is asked again after the time that it says, not before.
+func TestPeerNotReady(t *testing.T) {
+	for _, timer := range []uint8{1, 12, 31, 0} {
+		e := &scripted{target: target{serving: true}}
+		p := newPeer(t, e)
+		p.posts(abi.OpSend, 10)
+		p.posts(abi.OpSend, 10)
+		p.hears()
+		for times := range 3 {
+			p.naks(100, wire.SynRNR|wire.Syndrome(timer))
+			p.now += falconwire.RNRTimeout(timer) - 1
+			if list := p.hears(); len(list) != 0 {
+				t.Fatalf("timer %d: asked too early", timer)
+			}
+			p.now++
+			if at := psns(p.hears()); !slices.Equal(at, []int{0, 1}) {
+				t.Fatalf("timer %d: sends %v in time", timer, at)
+			}
+			if p.acct.RNRRx != uint64(times+1) || len(e.notReady) != times+1 || e.notReady[times] != times+1 {
+				t.Fatalf("timer %d: told %v times, counted %d", timer, e.notReady, p.acct.RNRRx)
+			}
+		}
+	}
+}
+
+// TestAnswerWhileNotReady: what is answered while the peer is not ready does not end the wait.
+func TestAnswerWhileNotReady(t *testing.T) {
+	p := newPeer(t, &scripted{target: target{serving: true}})
+	p.posts(abi.OpSend, 10)
+	p.posts(abi.OpSend, 10)
+	p.hears()
+	p.naks(100, wire.SynRNR|12)
+	p.acks(100) // of the first attempt, late
+	p.now += falconwire.RNRTimeout(12) - 1
+	if at := psns(p.hears()); len(at) != 0 {
+		t.Errorf("sends %v too early", at)
+	}
+	p.now++
+	if at := psns(p.hears()); !slices.Equal(at, []int{1}) {
+		t.Errorf("sends %v", at)
+	}
+}
+
+// TestForgetWhenNotReady: a queue pair that gives up where the peer is not ready goes on at once.
+func TestForgetWhenNotReady(t *testing.T) {
+	e := &scripted{target: target{serving: true}}
+	p := newPeer(t, e)
+	e.onRNR = func() { p.conn.Forget() }
+	p.posts(abi.OpSend, 10)
+	p.hears()
+	p.naks(100, wire.SynRNR|31)
+	p.posts(abi.OpSend, 10)
+	if at := psns(p.hears()); !slices.Equal(at, []int{1}) {
+		t.Errorf("sends %v", at)
+	}
+	p.now += 70e6
+	if at := psns(p.hears()); !slices.Equal(at, []int{1}) {
+		t.Errorf("sends %v again", at)
+	}
+}
+
+// TestWhatIsMissing: a NAK has everything from its PSN on sent again, each time. Of responses that
+// are out of order the first does, until one comes in its turn.
+func TestWhatIsMissing(t *testing.T) {
+	e := &scripted{target: target{serving: true}}
+	p := newPeer(t, e)
+	for range 3 {
+		p.posts(abi.OpWrite, 10)
+	}
+	p.hears()
+	for i := range 2 {
+		p.naks(101, wire.SynSequence)
+		if at := psns(p.hears()); !slices.Equal(at, []int{1, 2}) || len(e.statuses) != 1 {
+			t.Errorf("NAK %d: sends %v, %d ended", i, at, len(e.statuses))
+		}
+	}
+	p.acks(102)
+	p.posts(abi.OpRead, 1000) // 103 to 106
+	p.hears()
+	p.answers(wire.ReadRespMiddle, 105, wire.SynAck, 256)
+	p.answers(wire.ReadRespLast, 106, wire.SynAck, 232)
+	if at := psns(p.hears()); !slices.Equal(at, []int{3}) {
+		t.Errorf("sends %v", at)
+	}
+	p.answers(wire.ReadRespMiddle, 105, wire.SynAck, 256)
+	if at := psns(p.hears()); len(at) != 0 {
+		t.Errorf("sends %v twice for one loss", at)
+	}
+	p.answers(wire.ReadRespFirst, 103, wire.SynAck, 256)
+	p.answers(wire.ReadRespMiddle, 105, wire.SynAck, 256)
+	again := p.hears()
+	if at := psns(again); !slices.Equal(at, []int{4}) || again[0].RETH.Length != 1000-256 || again[0].RETH.VA != 256 {
+		t.Errorf("sends %v of %d bytes at %d, want the rest", at, again[0].RETH.Length, again[0].RETH.VA)
+	}
+	if s := p.ports[0].Stats(); s.Missing != 4 || s.Again != 6 || s.Timeouts != 0 || s.Sent != 10 {
+		t.Errorf("%+v", s)
+	}
+	if i := p.ports[0].Conns()[0]; i.Again != 6 {
+		t.Errorf("%d sent again by the connection", i.Again)
+	}
+}
+
+// TestDeadSendsNothing: behind a request that failed nothing is sent, nor after the queue pair left.
+func TestDeadSendsNothing(t *testing.T) {
+	e := &scripted{target: target{serving: true}}
+	p := newPeer(t, e)
+	p.posts(abi.OpWrite, 10)
+	p.posts(abi.OpWrite, 10)
+	p.hears()
+	p.naks(100, wire.SynAccess)
+	p.posts(abi.OpWrite, 10)
+	if at := psns(p.hears()); len(at) != 0 || !slices.Equal(e.statuses, []abi.WCStatus{abi.WCRemAccessErr}) {
+		t.Errorf("sends %v, ended %v", at, e.statuses)
+	}
+	p = newPeer(t, e)
+	p.conn.Drain(p.now)
+	r := transport.Request{Length: 8, WQE: abi.SendWQE{Opcode: abi.OpWrite}}
+	_, _ = p.conn.Issue(p.now, &r)
+	if at := psns(p.hears()); len(at) != 0 {
+		t.Errorf("sends %v after the queue pair left", at)
+	}
+}
+
+// TestSolicited: the last packet of a message says that its completion is a solicited event, where
+// the request wants that; a READ never does.
+func TestSolicited(t *testing.T) {
+	for _, c := range []struct {
+		op    abi.Opcode
+		flags uint8
+		want  []bool
+	}{
+		{abi.OpSend, abi.SendSolicited, []bool{false, false, true}},
+		{abi.OpWriteImm, abi.SendSolicited, []bool{false, false, true}},
+		{abi.OpSend, ^uint8(abi.SendSolicited), []bool{false, false, false}},
+		{abi.OpRead, abi.SendSolicited, []bool{false}},
+	} {
+		p := newPeer(t, &scripted{target: target{serving: true}})
+		p.post(&transport.Request{Length: 600, WQE: abi.SendWQE{Opcode: c.op, Flags: c.flags}})
+		var got []bool
+		for _, h := range p.hears() {
+			got = append(got, h.BTH.Solicited)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%v, flags %#x: %v, want %v", c.op, c.flags, got, c.want)
+		}
+	}
+}
+
+// TestRequesterCounts: the account has each packet and byte once.
+func TestRequesterCounts(t *testing.T) {
+	p := newPeer(t, &scripted{target: target{serving: true}})
+	p.posts(abi.OpWrite, 300)
+	p.posts(abi.OpSend, 10)
+	p.posts(abi.OpRead, 600)
+	p.posts(abi.OpFetchAdd, 8)
+	if pushes, pulls := p.conn.UnderWay(); pushes != 3 || pulls != 2 {
+		t.Errorf("%d and %d under way", pushes, pulls)
+	}
+	p.hears()
+	p.answers(wire.ReadRespFirst, 103, wire.SynAck, 256)
+	p.answers(wire.ReadRespMiddle, 104, wire.SynAck, 256)
+	p.answers(wire.ReadRespLast, 105, wire.SynAck, 88)
+	p.answers(wire.AtomicResponse, 106, wire.SynAck, 0)
+	want := transport.Counters{PushesTx: 3, PullsTx: 4, BytesTx: 310, BytesRx: 608}
+	if p.acct.Counters != want {
+		t.Errorf("%+v, want %+v", p.acct.Counters, want)
+	}
+	if pushes, pulls := p.conn.UnderWay(); pushes != 0 || pulls != 0 {
+		t.Errorf("%d and %d under way at the end", pushes, pulls)
+	}
+}

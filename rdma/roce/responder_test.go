@@ -1,0 +1,467 @@
+package roce_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/roce/wire"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+	falcon "github.com/falcon-vnic/vnic/rdma/wire"
+)
+
+// answered is an answer in short: what it is about, behind 100, and what it says.
+type answered struct {
+	op       wire.Opcode
+	psn      int
+	syndrome wire.Syndrome
+}
+
+func answersOf(list []heard) (all []answered) {
+	for i := range list {
+		h := &list[i]
+		all = append(all, answered{h.BTH.Opcode, h.BTH.PSN.Sub(100), h.AETH.Syndrome})
+	}
+	return all
+}
+
+// wants fails the test unless the connection sends those answers now, and nothing else.
+func (p *peer) wants(what string, want ...answered) {
+	p.t.Helper()
+	if got := answersOf(p.hears()); !slices.Equal(got, want) {
+		p.t.Errorf("%s: answers %v, want %v", what, got, want)
+	}
+}
+
+func ack(psn int) answered { return answered{wire.Acknowledge, psn, wire.SynAck} }
+
+func nak(psn int, syndrome wire.Syndrome) answered {
+	return answered{wire.Acknowledge, psn, syndrome}
+}
+
+// only is the one packet of the response to a READ.
+func only(psn int) answered { return answered{wire.ReadRespOnly, psn, wire.SynAck} }
+
+// TestToldOnce: of the packets behind one that is missing, the first has the peer told. When that
+// came, the next one that is missing is told of again.
+func TestToldOnce(t *testing.T) {
+	p := newPeer(t, &scripted{target: target{serving: true}})
+	p.asks(wire.WriteOnly, 101, 8)
+	p.wants("a packet too early", nak(0, wire.SynSequence))
+	p.asks(wire.WriteOnly, 102, 8)
+	p.asks(wire.WriteOnly, 103, 8)
+	p.wants("further ones")
+	p.asks(wire.WriteOnly, 100, 8)
+	p.wants("what was missing", ack(0))
+	p.asks(wire.WriteOnly, 102, 8)
+	p.wants("another", nak(1, wire.SynSequence))
+	if n := p.acct.PushesRx; n != 1 {
+		t.Errorf("%d packets taken", n)
+	}
+}
+
+// TestNotAskedNotAnswered: a packet that asks for no answer gets none, but the message counts.
+func TestNotAskedNotAnswered(t *testing.T) {
+	e := &scripted{target: target{serving: true}}
+	p := newPeer(t, e)
+	p.sends(wire.Headers{BTH: wire.BTH{Opcode: wire.SendOnly, PSN: 100}}, 8)
+	p.wants("not asked")
+	if !slices.Equal(e.lengths, []uint64{8}) {
+		t.Errorf("messages of %d bytes", e.lengths)
+	}
+}
+
+// TestReplaced: an acknowledgement that has not left is replaced by the next one, but a NAK is not by
+// one that is about less.
+func TestReplaced(t *testing.T) {
+	p := newPeer(t, &scripted{target: target{serving: true}})
+	p.asks(wire.WriteOnly, 100, 8)
+	p.asks(wire.WriteOnly, 101, 8)
+	p.wants("two at once", ack(1))
+	p.asks(wire.WriteOnly, 103, 8)
+	p.asks(wire.WriteOnly, 100, 8)
+	p.wants("a repeated one behind one too early", nak(2, wire.SynSequence))
+	p.asks(wire.WriteOnly, 100, 8)
+	p.wants("a repeated one when the NAK has left", ack(1))
+	p.asks(wire.WriteOnly, 102, 8)
+	p.asks(wire.WriteOnly, 104, 8)
+	p.asks(wire.WriteOnly, 103, 8)
+	p.wants("one too early, and then what was missing", ack(3))
+}
+
+// TestUnserved: a queue pair that refused a request refuses it again, says again what it had taken,
+// and repeats the results of atomics; a READ is not carried out any more.
+func TestUnserved(t *testing.T) {
+	e := &scripted{target: target{serving: true}}
+	p := newPeer(t, e)
+	p.asks(wire.WriteOnly, 100, 8)
+	p.asks(wire.FetchAdd, 101, 8)
+	p.asks(wire.ReadRequest, 102, 8)
+	p.hears()
+	e.verdict.Refusal = transport.Access
+	p.asks(wire.WriteOnly, 103, 8)
+	p.wants("refused", nak(3, wire.SynAccess))
+	e.serving, e.verdict.Refusal = false, transport.Accepted
+	for _, psn := range []int{103, 104, 110} {
+		p.asks(wire.WriteOnly, psn, 8)
+		p.wants("refused again", nak(3, wire.SynAccess))
+	}
+	p.asks(wire.WriteOnly, 100, 8)
+	p.wants("taken", ack(2))
+	p.asks(wire.FetchAdd, 101, 8)
+	p.wants("an atomic", answered{wire.AtomicResponse, 1, wire.SynAck})
+	p.asks(wire.ReadRequest, 102, 8)
+	p.wants("a READ")
+	r := transport.Request{Length: 8}
+	if _, err := p.conn.Issue(p.now, &r); err != transport.ErrWindow {
+		t.Errorf("takes requests of its own: %v", err)
+	}
+	if n := p.acct.Refused; n != 1 || p.ports[0].Stats().Refused != 1 {
+		t.Errorf("%d refused", n)
+	}
+
+	e = &scripted{target: target{serving: true}}
+	p = newPeer(t, e)
+	p.asks(wire.WriteOnly, 100, 8)
+	p.hears()
+	e.serving = false
+	for _, psn := range []int{101, 102} {
+		p.asks(wire.WriteOnly, psn, 8)
+		p.wants("as if nobody were there")
+	}
+	p.asks(wire.WriteOnly, 100, 8)
+	p.wants("taken", ack(0))
+}
+
+// TestNotServingSaysNothing: an endpoint that turns out not to serve leaves the peer without a word.
+func TestNotServingSaysNothing(t *testing.T) {
+	e := &scripted{target: target{serving: true}, verdict: transport.Verdict{Refusal: transport.NotServing}}
+	p := newPeer(t, e)
+	p.asks(wire.WriteOnly, 100, 8)
+	p.wants("not serving")
+}
+
+// TestMessagesCounted: answers say how many messages are complete: of any length, of any kind, each
+// once.
+func TestMessagesCounted(t *testing.T) {
+	p := newPeer(t, &scripted{target: target{serving: true}})
+	for i, c := range []struct {
+		op  wire.Opcode
+		n   int
+		msn uint32
+	}{
+		{wire.SendOnly, 8, 1},
+		{wire.SendFirst, segment, 1},
+		{wire.SendMiddle, segment, 1},
+		{wire.SendLast, 8, 2},
+		{wire.ReadRequest, 8, 3},
+		{wire.FetchAdd, 8, 4},
+		{wire.SendOnlyImm, 0, 5},
+	} {
+		p.asks(c.op, 100+i, c.n)
+		if list := p.hears(); len(list) != 1 || list[0].AETH.MSN != c.msn {
+			t.Errorf("packet %d: %+v, want %d messages", i, list, c.msn)
+		}
+	}
+	p.asks(wire.ReadRequest, 104, 8)
+	p.asks(wire.FetchAdd, 105, 8)
+	for i, h := range p.hears() {
+		if want := []uint32{5, 4}[i]; h.AETH.MSN != want { // one is carried out again, the other is not
+			t.Errorf("asked again, %d: %d messages, want %d", i, h.AETH.MSN, want)
+		}
+	}
+}
+
+// TestAnswersInOrder: an acknowledgement of what is behind a READ waits for its response, which says
+// the same of what is before.
+func TestAnswersInOrder(t *testing.T) {
+	e := &scripted{target: target{serving: true}, rate: func(now transport.Time) transport.Time { return now + 5000 }}
+	p := newPeer(t, e)
+	p.asks(wire.WriteOnly, 100, 8)
+	p.asks(wire.ReadRequest, 101, 8)
+	p.wants("what is before", ack(0))
+	p.asks(wire.WriteOnly, 100, 8) // again: acknowledged as of now, which includes the READ
+	p.wants("the READ itself")
+	p.asks(wire.WriteOnly, 102, 8)
+	p.wants("what is behind")
+	p.now += 5000
+	p.wants("in time", only(1), ack(2))
+}
+
+// TestRateOfAnswers: a READ is answered when the function's rate lets it, and counted if that is
+// later.
+func TestRateOfAnswers(t *testing.T) {
+	e := &scripted{target: target{serving: true}}
+	p := newPeer(t, e)
+	p.asks(wire.ReadRequest, 100, 8)
+	p.wants("without a rate", only(0))
+	e.rate = func(now transport.Time) transport.Time { return now - 1 }
+	p.asks(wire.ReadRequest, 101, 8)
+	p.wants("whose time has come", only(1))
+	if c := p.acct.Counters; c.RateWaits != 0 || c.PullsDeferred != 0 {
+		t.Errorf("%+v", c)
+	}
+	e.rate = func(now transport.Time) transport.Time { return now + 7777 }
+	p.asks(wire.ReadRequest, 102, 8)
+	p.wants("at once")
+	p.now += 7776
+	p.wants("too early")
+	if at := p.engines[0].Deadline(); at != p.now+1 {
+		t.Errorf("looks at %d, want %d", at, p.now+1)
+	}
+	p.now++
+	p.wants("in time", only(2))
+	if c := p.acct.Counters; c.RateWaits != 1 || c.PullsDeferred != 1 || c.PullsRx != 3 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestBetweenPackets: within a message nothing else comes, neither a READ nor an atomic.
+func TestBetweenPackets(t *testing.T) {
+	for _, op := range []wire.Opcode{wire.ReadRequest, wire.FetchAdd, wire.SendOnly, wire.WriteMiddle} {
+		e := &scripted{target: target{serving: true}}
+		p := newPeer(t, e)
+		p.asks(wire.SendFirst, 100, segment)
+		p.asks(op, 101, segment)
+		p.wants(op.String(), nak(1, wire.SynInvalid))
+		if !slices.Equal(e.refused, []transport.Refusal{transport.Invalid}) || len(e.packets) != 1 {
+			t.Errorf("%v: refused %v, %d packets placed", op, e.refused, len(e.packets))
+		}
+	}
+}
+
+// TestRefusals: what a peer is told, and the queue pair.
+func TestRefusals(t *testing.T) {
+	for why, want := range map[transport.Refusal]wire.Syndrome{
+		transport.Access: wire.SynAccess, transport.Operation: wire.SynOperation, transport.Invalid: wire.SynInvalid,
+	} {
+		for _, op := range []wire.Opcode{wire.ReadRequest, wire.FetchAdd} {
+			e := &scripted{target: target{serving: true}, refusal: why}
+			p := newPeer(t, e)
+			p.asks(op, 100, 8)
+			p.wants(op.String(), nak(0, want))
+			if s := p.ports[0].Stats(); !slices.Equal(e.refused, []transport.Refusal{why}) || s.Refused != 1 || p.acct.Refused != 1 || p.acct.PullsRx != 0 {
+				t.Errorf("%v: refused %v, %+v, %+v", op, e.refused, s, p.acct.Counters)
+			}
+		}
+	}
+}
+
+// TestMemoryGoneLater: a READ whose memory goes away while it is answered is refused from there on.
+func TestMemoryGoneLater(t *testing.T) {
+	e := &scripted{target: target{serving: true}}
+	p := newPeer(t, e)
+	p.asks(wire.ReadRequest, 100, 600)
+	p.asks(wire.ReadRequest, 103, 8)
+	if h, _ := p.next(); h.BTH.Opcode != wire.ReadRespFirst {
+		t.Fatalf("%v", h.BTH.Opcode)
+	}
+	e.gone = true
+	p.wants("before it is known")
+	p.wants("refused", nak(1, wire.SynOperation))
+	if s := p.ports[0].Stats(); !slices.Equal(e.refused, []transport.Refusal{transport.Operation}) || s.Refused != 1 || p.acct.Refused != 1 {
+		t.Errorf("refused %v, %+v, %+v", e.refused, s, p.acct.Counters)
+	}
+}
+
+// TestZeroBytesOfMemory: a READ of nothing looks at no memory.
+func TestZeroBytesOfMemory(t *testing.T) {
+	p := newPeer(t, &scripted{target: target{serving: true}, gone: true})
+	p.asks(wire.ReadRequest, 100, 0)
+	p.wants("nothing", only(0))
+}
+
+// TestAtomicOfPSN0: an atomic that was never carried out is not answered, though its PSN is what a
+// result has that is none.
+func TestAtomicOfPSN0(t *testing.T) {
+	p := newPeer(t, &scripted{target: target{serving: true}}, func(x *transport.Terms) { x.PSN = 2 })
+	p.asks(wire.FetchAdd, 2, 8)
+	p.hears()
+	p.asks(wire.FetchAdd, 0, 8)
+	p.wants("never carried out")
+	p.asks(wire.FetchAdd, 2, 8)
+	p.wants("again", answered{wire.AtomicResponse, 2 - 100, wire.SynAck})
+}
+
+// TestResponderCounts: the account has each packet and byte once.
+func TestResponderCounts(t *testing.T) {
+	e := &scripted{target: target{serving: true}}
+	p := newPeer(t, e)
+	p.asks(wire.SendFirst, 100, segment)
+	p.asks(wire.SendLast, 101, 44)
+	p.asks(wire.ReadRequest, 102, 600)
+	p.asks(wire.FetchAdd, 105, 8)
+	e.verdict.Refusal = transport.NotReady
+	for range 2 {
+		p.asks(wire.SendOnly, 106, 8)
+	}
+	want := transport.Counters{PushesRx: 2, BytesRx: 300, PullsRx: 4, RNRTx: 2}
+	if p.acct.Counters != want {
+		t.Errorf("%+v, want %+v", p.acct.Counters, want)
+	}
+	if !slices.Equal(e.lengths, []uint64{300}) || e.packets[1].Offset != segment || e.packets[0].Message != 1 {
+		t.Errorf("messages %d, packets %+v", e.lengths, e.packets)
+	}
+	list := p.hears()
+	if last := list[len(list)-1]; last.AETH.Syndrome != wire.SynRNR|1 { // the target's timer
+		t.Errorf("syndrome %#x", last.AETH.Syndrome)
+	}
+}
+
+// TestNotifications: marks bring a notification of congestion, one in 50 µs; packets without a mark
+// bring none.
+func TestNotifications(t *testing.T) {
+	p := newPeer(t, &scripted{target: target{serving: true}})
+	p.now = 10e3 // a NIC may be as young as that
+	psn := 100
+	packet := func(ecn uint8, after transport.Time) (cnps int) {
+		p.way.Class = 0x20 | ecn
+		p.now += after
+		p.asks(wire.WriteOnly, psn, 8)
+		psn++
+		for _, h := range p.hears() {
+			if h.BTH.Opcode == wire.CNP {
+				cnps++
+				if !h.BTH.BECN || h.BTH.DestQP != 18 {
+					t.Errorf("%+v", h.BTH)
+				}
+			}
+		}
+		return cnps
+	}
+	for i, c := range []struct {
+		ecn   uint8
+		after transport.Time
+		want  int
+	}{
+		{0, 0, 0},
+		{wire.ECT0, 0, 0},
+		{1, 0, 0},
+		{wire.ECNCE, 0, 1},
+		{wire.ECNCE, 1, 0},
+		{wire.ECNCE, 49_998, 0},
+		{wire.ECNCE, 1, 1},
+		{wire.ECT0, 50_000, 0},
+		{wire.ECNCE, 0, 1},
+	} {
+		if got := packet(c.ecn, c.after); got != c.want {
+			t.Errorf("packet %d: %d notifications, want %d", i, got, c.want)
+		}
+	}
+	if s := p.ports[0].Stats(); s.Marked != 5 || s.CNPsSent != 3 || s.CNPs != 0 {
+		t.Errorf("%+v", s)
+	}
+	p.sends(wire.Headers{BTH: wire.BTH{Opcode: wire.CNP}}, wire.CNPReserved)
+	if s := p.ports[0].Stats(); s.CNPs != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestTurns: a connection that has answers and requests to send does so in turns.
+func TestTurns(t *testing.T) {
+	p := newPeer(t, &scripted{target: target{serving: true}})
+	p.asks(wire.ReadRequest, 100, 10*segment)
+	p.posts(abi.OpWrite, 10*segment)
+	list := p.hears()
+	if len(list) != 20 {
+		t.Fatalf("%d packets", len(list))
+	}
+	for i := range list {
+		if i > 0 && list[i].BTH.Opcode.Info().Response == list[i-1].BTH.Opcode.Info().Response {
+			t.Errorf("packets %d and %d are of one kind", i-1, i)
+		}
+	}
+}
+
+// TestParting: a connection that its queue pair left answers for a second what it had taken.
+func TestParting(t *testing.T) {
+	p := newPeer(t, &scripted{target: target{serving: true}})
+	p.asks(wire.WriteOnly, 100, 8)
+	p.hears()
+	p.conn.Drain(p.now)
+	p.now += 1e9 - 1
+	p.asks(wire.WriteOnly, 101, 8)
+	p.wants("what is new")
+	p.asks(wire.WriteOnly, 100, 8)
+	p.wants("what it had taken", ack(0))
+	p.now++
+	p.hears()
+	p.asks(wire.WriteOnly, 100, 8)
+	p.wants("a second later")
+	if s := p.ports[0].Stats(); s.Strange != 1 || len(p.ports[0].Conns()) != 0 {
+		t.Errorf("%+v, %+v", s, p.ports[0].Conns())
+	}
+}
+
+// TestSharedReceiveQueue: a request of an extended reliable connection that names a shared receive
+// queue that is not to be reached is refused; one that came before is not answered.
+func TestSharedReceiveQueue(t *testing.T) {
+	e := &reachable{scripted: scripted{target: target{serving: true}}, srq: 5}
+	p := newPeer(t, e, func(x *transport.Terms) { x.XRC = true })
+	send := func(psn int, srq uint32) {
+		p.sends(wire.Headers{BTH: wire.BTH{Opcode: wire.XRC | wire.SendOnly, PSN: wire.PSN(psn), AckReq: true}, XRC: wire.XRCETH{SRQ: srq}}, 8)
+	}
+	xrc := func(a answered) answered {
+		a.op |= wire.XRC
+		return a
+	}
+	send(100, 5)
+	p.wants("reached", xrc(ack(0)))
+	send(100, 6)
+	p.wants("again, at another")
+	send(101, 6)
+	p.wants("at another", xrc(nak(1, wire.SynInvalid)))
+	if len(e.packets) != 1 || !slices.Equal(e.refused, []transport.Refusal{transport.Invalid}) {
+		t.Errorf("%d packets placed, refused %v", len(e.packets), e.refused)
+	}
+}
+
+// reachable is an endpoint of an extended reliable connection, with one shared receive queue.
+type reachable struct {
+	scripted
+	srq uint32
+}
+
+func (e *reachable) Address(srq uint32) bool { return srq == e.srq }
+
+// TestMaskedAtomics: each kind of atomic comes to the endpoint as what it is, over both services.
+func TestMaskedAtomics(t *testing.T) {
+	for _, xrc := range []bool{false, true} {
+		e := &adder{reachable: reachable{scripted: scripted{target: target{serving: true}}}}
+		p := newPeer(t, e, func(x *transport.Terms) { x.XRC = xrc })
+		ops := []wire.Opcode{wire.CmpSwap, wire.FetchAdd, wire.MaskedCmpSwap, wire.MaskedFetchAdd}
+		for i, op := range ops {
+			if xrc {
+				op |= wire.XRC
+			}
+			p.sends(wire.Headers{
+				BTH: wire.BTH{Opcode: op, PSN: wire.PSN(100 + i), AckReq: true}, Atomic: falcon.AtomicETH{VA: 8, RKey: 7, SwapAdd: 1, Compare: 2},
+				Mask: falcon.AtomicMaskETH{SwapAdd: 3, Compare: 4},
+			}, 0)
+		}
+		want := []abi.Opcode{abi.OpCmpSwap, abi.OpFetchAdd, abi.OpMaskedCmpSwap, abi.OpMaskedFetchAdd}
+		if len(e.atomics) != len(want) {
+			t.Fatalf("%d atomics", len(e.atomics))
+		}
+		for i, x := range e.atomics {
+			masks := abi.AtomicMasks{}
+			if i >= 2 {
+				masks = abi.AtomicMasks{SwapAdd: 3, Compare: 4}
+			}
+			if x != (transport.Atomic{Op: want[i], Addr: 8, RKey: 7, SwapAdd: 1, Compare: 2, Masks: masks}) {
+				t.Errorf("XRC %t, %v: %+v", xrc, ops[i], x)
+			}
+		}
+	}
+}
+
+// adder notes atomics.
+type adder struct {
+	reachable
+	atomics []transport.Atomic
+}
+
+func (e *adder) Atomic(x *transport.Atomic) (uint64, transport.Refusal) {
+	e.atomics = append(e.atomics, *x)
+	return 1, transport.Accepted
+}
