@@ -153,6 +153,7 @@ func TestGuaranteesAreKept(t *testing.T) {
 	}
 	wantStatus(t, "all of it", guarantee(3, has), abi.StatusNoResources, "credits.host")
 	wantStatus(t, "all but a packet's", guarantee(3, has-1), abi.StatusOK, "")
+	wantStatus(t, "a packet's more", guarantee(3, has), abi.StatusNoResources, "credits.host")
 	wantStatus(t, "a packet's to another", guarantee(4, 1), abi.StatusNoResources, "credits.host")
 	wantStatus(t, "a function without", guarantee(5, 0), abi.StatusOK, "")
 	wantStatus(t, "less", guarantee(3, has-2), abi.StatusOK, "")
@@ -165,6 +166,7 @@ func TestGuaranteesAreKept(t *testing.T) {
 	}
 	wantStatus(t, "all of it, and none goes without", guarantee(3, has), abi.StatusOK, "")
 	wantStatus(t, "one more than there is", guarantee(4, 1), abi.StatusNoResources, "credits.host")
+	wantStatus(t, "a function without", guarantee(5, 0), abi.StatusNoResources, "credits.host")
 }
 
 // TestEachAttributeOfVF: SetVF sets what its mask says, and refuses what is no value of it.
