@@ -61,6 +61,8 @@ func TestGuestIsLookedAt(t *testing.T) {
 		finds("")
 	}
 	hears()
+	finds("") // the last that it takes
+	hears("arm pf0.vf1")
 }
 
 // TestArmBeforeSleep: before the thread sleeps, guests are to tell again. It must not sleep while
