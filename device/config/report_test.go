@@ -64,7 +64,8 @@ func TestLineOfAProblem(t *testing.T) {
 		r.add(path, "w", "")
 	}
 	r.addAt(1, "y", "w", "")
-	if err := r.sorted(); err == nil || fmt.Sprint(r.problems[0].Path, r.problems[1].Path, r.problems[2].Path, r.problems[3].Path) != "ya.xzb" {
+	if err := r.sorted(); err == nil ||
+		fmt.Sprint(r.problems[0].Path, r.problems[1].Path, r.problems[2].Path, r.problems[3].Path) != "ya.xzb" {
 		t.Errorf("%v", err)
 	}
 	if err := (&report{}).sorted(); err != nil {

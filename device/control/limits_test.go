@@ -140,7 +140,8 @@ func TestLongestPath(t *testing.T) {
 	for n, want := range map[int]bool{most: true, most + 1: false} {
 		path := filepath.Join(dir, strings.Repeat("x", n-len(dir)-1))
 		ln, err := Listen(path)
-		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), fmt.Sprintf("%d bytes long, at most %d", n, most)) {
+		if (err == nil) != want || err != nil &&
+			!strings.Contains(err.Error(), fmt.Sprintf("%d bytes long, at most %d", n, most)) {
 			t.Errorf("%d bytes: %v", n, err)
 		}
 		if ln != nil {
@@ -200,7 +201,8 @@ func TestStreamSaysWhy(t *testing.T) {
 		_ = resp.Body.Close()
 		s.Close()
 		kind := resp.Header.Get("Content-Type")
-		if err != nil || resp.StatusCode != c.status || !strings.Contains(string(b), c.body) || (kind == "text/x") != (c.write != "") || c.body == "text" && string(b) != "text" {
+		if err != nil || resp.StatusCode != c.status || !strings.Contains(string(b), c.body) ||
+			(kind == "text/x") != (c.write != "") || c.body == "text" && string(b) != "text" {
 			t.Errorf("%+v: %d %s %q, %v", c, resp.StatusCode, kind, b, err)
 		}
 	}
@@ -231,7 +233,8 @@ func TestErrorsAreExplained(t *testing.T) {
 		{syscall.ENOMEM, "cannot allocate memory", syscall.ENOMEM},
 	} {
 		err := c.explain(fmt.Errorf("dial: %w", x.err))
-		if !strings.Contains(err.Error(), x.text) || !strings.Contains(err.Error(), "/run/c.sock") || x.is != nil && !errors.Is(err, x.is) {
+		if !strings.Contains(err.Error(), x.text) || !strings.Contains(err.Error(), "/run/c.sock") || x.is != nil &&
+			!errors.Is(err, x.is) {
 			t.Errorf("%v: %v", x.err, err)
 		}
 	}

@@ -38,7 +38,7 @@ func (s *side) TakeKey(_ vtime.Time, u security.Use, _ cm.SA) { s.say("key of %d
 func (s *side) ForgetKeys(host cm.HostID)                     { s.say("forget keys of %d", host) }
 func (s *side) PeerPorts(_ vtime.Time, host cm.HostID)        { s.say("ports of %d", host) }
 func (s *side) Resolve(_ vtime.Time, addr netip.Addr)         { s.say("resolve %s", addr) }
-func (s *side) VF(_ vtime.Time, id pfvf.ID) abi.VFHandler { s.say("look at %s", id); return nil }
+func (s *side) VF(_ vtime.Time, id pfvf.ID) abi.VFHandler     { s.say("look at %s", id); return nil }
 
 func (s *side) Reset(_ vtime.Time, id pfvf.ID) bool           { s.say("reset %s", id); return s.is }
 func (s *side) ResetVFs(_ vtime.Time, pf pfvf.ID)             { s.say("reset VFs of %s", pf) }
@@ -112,12 +112,14 @@ func TestChangesReachTheirShard(t *testing.T) {
 	}
 	weigh(vf(1), 3)
 	weigh(vf(2), 4)
-	if told := n.told(); told != [2]string{"set h1.pf0.vf2 weight 4", "set h1.pf0.vf1 weight 3"} || !slices.Equal(answers, []error{nil, nil}) {
+	if told := n.told(); told != [2]string{"set h1.pf0.vf2 weight 4", "set h1.pf0.vf1 weight 3"} ||
+		!slices.Equal(answers, []error{nil, nil}) {
 		t.Errorf("told %q, answers %v", told, answers)
 	}
 	n.sides[0].refuse = errors.New("no")
 	weigh(vf(2), 9)
-	if n.told(); len(answers) != 3 || answers[2] == nil || n.Functions.Settings(vf(2)).Weight != 4 || n.Functions.Settings(vf(1)).Weight != 3 {
+	if n.told(); len(answers) != 3 || answers[2] == nil || n.Functions.Settings(vf(2)).Weight != 4 ||
+		n.Functions.Settings(vf(1)).Weight != 3 {
 		t.Errorf("%v; weight %d", answers, n.Functions.Settings(vf(2)).Weight)
 	}
 	n.Change(1<<17, func(_, _ *config.Function) error { return nil }, func(err error) { answers = append(answers, err) })
@@ -194,7 +196,8 @@ func TestVFsOfOtherShards(t *testing.T) {
 	n.Line(0).Visit(vf(1), func(abi.VFHandler) {}, func() { looked++ })
 	n.Line(0).ResetVFs(vf(0))
 	n.Line(0).Flush()
-	if told := n.told(); told[0] != "" || !strings.Contains(told[1], "look at h1.pf0.vf1") || !strings.Contains(told[1], "reset VFs of h1.pf0") || looked != 1 {
+	if told := n.told(); told[0] != "" || !strings.Contains(told[1], "look at h1.pf0.vf1") ||
+		!strings.Contains(told[1], "reset VFs of h1.pf0") || looked != 1 {
 		t.Errorf("told %q, heard %d times", told, looked)
 	}
 }
@@ -294,10 +297,12 @@ func TestTracedSteps(t *testing.T) {
 	o := &trace.Operation{QPN: 5, Index: 6, Conn: 7, WRID: 8, Op: uint8(abi.OpSend), Length: 9, Packets: 2, Again: 1}
 	o.At[trace.StepIssued], o.At[trace.StepCompleted] = 100, 130
 	v := DescribeOperation(vf(1), o, 1000)
-	if len(v.Steps) != 2 || v.Steps[0].At != 1100 || v.Steps[0].After != 0 || v.Steps[1].At != 1130 || v.Steps[1].After != 30 {
+	if len(v.Steps) != 2 || v.Steps[0].At != 1100 || v.Steps[0].After != 0 || v.Steps[1].At != 1130 ||
+		v.Steps[1].After != 30 {
 		t.Errorf("%+v", v.Steps)
 	}
-	if v.Side != "requester" || v.WQE != 6 || v.CID != 0 || v.RSN != 0 || v.Transport != "falcon" || v.Status != abi.WCSuccess.String() || !v.Open || v.Op != abi.OpSend.String() {
+	if v.Side != "requester" || v.WQE != 6 || v.CID != 0 || v.RSN != 0 || v.Transport != "falcon" ||
+		v.Status != abi.WCSuccess.String() || !v.Open || v.Op != abi.OpSend.String() {
 		t.Errorf("%+v", v)
 	}
 	for _, c := range []struct {
@@ -316,7 +321,8 @@ func TestTracedSteps(t *testing.T) {
 		}
 	}
 	o.Responder, o.At[trace.StepCompleted] = true, 0
-	if v := DescribeOperation(vf(1), o, 0); v.Side != "responder" || v.WQE != 0 || v.RSN != 6 || v.CID != 7 || v.Status != "" {
+	if v := DescribeOperation(vf(1), o, 0); v.Side != "responder" || v.WQE != 0 || v.RSN != 6 || v.CID != 7 ||
+		v.Status != "" {
 		t.Errorf("%+v", v)
 	}
 	if o.RoCE = true; DescribeOperation(vf(1), o, 0).CID != 0 {

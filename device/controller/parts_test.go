@@ -293,7 +293,8 @@ func TestWhichMemoryLimit(t *testing.T) {
 	if err := (MemoryLimit{}).Check(); err != nil {
 		t.Errorf("no limit: %v", err)
 	}
-	if err := (MemoryLimit{bytes: 1, file: "x"}).Check(); err == nil || !strings.Contains(err.Error(), "x allows 0 MiB") {
+	if err := (MemoryLimit{bytes: 1, file: "x"}).Check(); err == nil ||
+		!strings.Contains(err.Error(), "x allows 0 MiB") {
 		t.Error(err)
 	}
 }

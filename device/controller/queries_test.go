@@ -127,7 +127,8 @@ func TestNotesOfPeers(t *testing.T) {
 		api := asked(runCore(t), &told{other: c.a, uplink: part}, &told{other: c.b, uplink: part})
 		api.c.Links = c.links
 		v, err := api.NIC(t.Context())
-		if err != nil || len(v.Peers) != 1 || v.Peers[0].Note != c.want || len(v.Uplinks) != 1 || v.Uplinks[0].RX.Counts.Packets != 6 {
+		if err != nil || len(v.Peers) != 1 || v.Peers[0].Note != c.want || len(v.Uplinks) != 1 ||
+			v.Uplinks[0].RX.Counts.Packets != 6 {
 			t.Errorf("%+v: %+v, %v", c, v, err)
 		}
 	}
@@ -138,7 +139,8 @@ func TestSupervisedNIC(t *testing.T) {
 	api := asked(runCore(t), &told{}, &told{})
 	api.c.Supervisor = &Supervisor{PID: 77, Starts: 2, Stuck: 1, Upgraded: func() (int, string) { return 3, "no" }}
 	v, err := api.NIC(t.Context())
-	if err != nil || v.PID != 77 || v.Worker == 77 || v.Worker == 0 || v.Starts != 2 || v.Stuck != 1 || v.Upgrades != 3 || v.UpgradeRefused != "no" {
+	if err != nil || v.PID != 77 || v.Worker == 77 || v.Worker == 0 || v.Starts != 2 || v.Stuck != 1 ||
+		v.Upgrades != 3 || v.UpgradeRefused != "no" {
 		t.Errorf("%+v, %v", v, err)
 	}
 }
@@ -217,19 +219,23 @@ func TestFaultsOfShards(t *testing.T) {
 	if err != nil || !slices.Equal(got, []string{"a9", "b2", "b1", "b5"}) {
 		t.Errorf("%v, %v", got, err)
 	}
-	if list, err := api.InjectFault(t.Context(), control.FaultChange{Clear: true}); err != nil || list != nil || a.mended != 1 || b.mended != 1 {
+	if list, err := api.InjectFault(t.Context(), control.FaultChange{Clear: true}); err != nil || list != nil ||
+		a.mended != 1 || b.mended != 1 {
 		t.Errorf("%v, %v; mended %d and %d times", list, err, a.mended, b.mended)
 	}
 	change := control.FaultChange{Function: "pf0.vf1", Add: &fault.Rule{Kind: fault.DMA}}
-	if list, err := api.InjectFault(t.Context(), change); err != nil || len(list) != 1 || list[0].Function != "h1.pf0.vf1" {
+	if list, err := api.InjectFault(t.Context(), change); err != nil || len(list) != 1 ||
+		list[0].Function != "h1.pf0.vf1" {
 		t.Errorf("%v, %v", list, err)
 	}
 	a.refuse = errors.New("no such fault")
-	if _, err := api.InjectFault(t.Context(), change); !errors.As(err, new(control.BadRequest)) || !errors.Is(err, a.refuse) {
+	if _, err := api.InjectFault(t.Context(), change); !errors.As(err, new(control.BadRequest)) ||
+		!errors.Is(err, a.refuse) {
 		t.Error(err)
 	}
 	a.missing = errors.New("it is not there")
-	if _, err := api.InjectFault(t.Context(), change); !errors.As(err, new(control.BadRequest)) || !errors.Is(err, a.missing) {
+	if _, err := api.InjectFault(t.Context(), change); !errors.As(err, new(control.BadRequest)) ||
+		!errors.Is(err, a.missing) {
 		t.Error(err)
 	}
 	a.stopped = true
@@ -262,7 +268,8 @@ func TestCaptureOfShards(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 			continue
 		}
-		if len(a.begun) != 1 || len(b.begun) != 1 || len(a.ended) != 1 || len(b.ended) != 1 || a.ended[0] != a.begun[0].To || file.Len() == 0 {
+		if len(a.begun) != 1 || len(b.begun) != 1 || len(a.ended) != 1 || len(b.ended) != 1 ||
+			a.ended[0] != a.begun[0].To || file.Len() == 0 {
 			t.Errorf("%+v: begun %v and %v, ended %v and %v", c, a.begun, b.begun, a.ended, b.ended)
 			continue
 		}
@@ -271,7 +278,8 @@ func TestCaptureOfShards(t *testing.T) {
 		for p, n := range sink.Ports {
 			of[p.Name] = n
 		}
-		if sink.Sealed != c.sealed || sink.Clear != c.clear || sink.AnyPort != c.any || fmt.Sprint(of) != fmt.Sprint(c.of) {
+		if sink.Sealed != c.sealed || sink.Clear != c.clear || sink.AnyPort != c.any ||
+			fmt.Sprint(of) != fmt.Sprint(c.of) {
 			t.Errorf("%+v: %+v", c, sink)
 		}
 	}
@@ -293,12 +301,14 @@ func TestCaptureRefused(t *testing.T) {
 	for _, second := range []*told{{refuse: errors.New("one too many")}, {stopped: true}} {
 		a, b := &told{}, second
 		err := asked(nil, a, b).Capture(t.Context(), config.CaptureClear, nil, &bytes.Buffer{})
-		if bad := errors.As(err, new(control.BadRequest)); bad != (second.refuse != nil) || second.stopped != errors.Is(err, errStopped) || len(a.ended) != 1 {
+		if bad := errors.As(err, new(control.BadRequest)); bad != (second.refuse != nil) ||
+			second.stopped != errors.Is(err, errStopped) || len(a.ended) != 1 {
 			t.Errorf("%v, ended %d times", err, len(a.ended))
 		}
 	}
 	a, b := &told{refuse: errors.New("one too many")}, &told{}
-	if err := asked(nil, a, b).Capture(t.Context(), config.CaptureClear, nil, &bytes.Buffer{}); err == nil || b.begun != nil {
+	if err := asked(nil, a, b).Capture(t.Context(), config.CaptureClear, nil, &bytes.Buffer{}); err == nil ||
+		b.begun != nil {
 		t.Errorf("%v, begun on the shard behind the one that refused", err)
 	}
 }

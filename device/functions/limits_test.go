@@ -129,11 +129,13 @@ func TestPortFollowsTheMAC(t *testing.T) {
 		if err := r.make(who, func(_, to *config.Function) error { to.MAC = other; return nil }); err != nil {
 			t.Fatal(err)
 		}
-		if is := r.Settings(who).Port.MAC; (is == other) != (mode == config.PortDirect) || (is == was) == (mode == config.PortDirect) {
+		if is := r.Settings(who).Port.MAC; (is == other) != (mode == config.PortDirect) ||
+			(is == was) == (mode == config.PortDirect) {
 			t.Errorf("%s: the port's MAC was %s and is %s", mode, was, is)
 		}
 		port := r.Settings(who).Port
-		if err := r.make(who, func(_, to *config.Function) error { to.Weight = 3; return nil }); err != nil || r.Settings(who).Port != port {
+		if err := r.make(who, func(_, to *config.Function) error { to.Weight = 3; return nil }); err != nil ||
+			r.Settings(who).Port != port {
 			t.Errorf("%s: another setting changed the port: %v", mode, err)
 		}
 	}

@@ -51,7 +51,8 @@ func TestCommandsOfAStep(t *testing.T) {
 	} {
 		pages := c.pages
 		done, completed := s.a.run(0, &pages)
-		if done != c.done || completed != (c.done > 0) || s.a.waits() != (c.left > 0) || int(s.a.sq.Ready()) != c.left || pages != c.pages-c.done {
+		if done != c.done || completed != (c.done > 0) || s.a.waits() != (c.left > 0) ||
+			int(s.a.sq.Ready()) != c.left || pages != c.pages-c.done {
 			t.Errorf("with %d pages: %d commands, completions %v, %d left, %d pages left; want %d and %d", c.pages, done, completed, s.a.sq.Ready(), pages, c.done, c.left)
 		}
 	}
@@ -98,7 +99,8 @@ func TestViolationsOfACommand(t *testing.T) {
 		t.Errorf("elsewhere: %+v", v)
 	}
 	v = own
-	if a.describe(&v); v.Index != 9 || a.doing.told != 5 || !slices.Equal(v.Bytes[:v.Length], commandBytes(&a.doing.cmd)[:v.Length]) || v.Length == 0 {
+	if a.describe(&v); v.Index != 9 || a.doing.told != 5 ||
+		!slices.Equal(v.Bytes[:v.Length], commandBytes(&a.doing.cmd)[:v.Length]) || v.Length == 0 {
 		t.Errorf("%+v", v)
 	}
 	v = own

@@ -115,7 +115,8 @@ func TestLateEventsKeepTheirOrder(t *testing.T) {
 		t.Error("an event for which there is no room does not go out at once")
 	}
 	p.End(p.at)
-	if said := p.says(); len(said) != maxLate || said[0] != "CQ 0" || said[maxLate-1] != fmt.Sprintf("CQ %d", maxLate-1) {
+	if said := p.says(); len(said) != maxLate || said[0] != "CQ 0" ||
+		said[maxLate-1] != fmt.Sprintf("CQ %d", maxLate-1) {
 		t.Errorf("%d events go out at the end", len(said))
 	}
 	if !slices.Equal(p.links, []bool{true, false}) {
@@ -136,7 +137,8 @@ func TestEventsLostAndRepeated(t *testing.T) {
 			t.Errorf("CQ %#x: taken %v, %d wait", c.cqn, taken, len(p.in.late))
 		}
 	}
-	if p.due() != duplicateGap || p.advance(duplicateGap-1) != nil || !slices.Equal(p.advance(duplicateGap), []string{"CQ 2"}) {
+	if p.due() != duplicateGap || p.advance(duplicateGap-1) != nil ||
+		!slices.Equal(p.advance(duplicateGap), []string{"CQ 2"}) {
 		t.Errorf("due at %d, %q", p.due(), p.said)
 	}
 	p.in.cqEvent(2)
@@ -190,7 +192,8 @@ func TestLinkFlaps(t *testing.T) {
 	if said := p.advance(1399); said != nil || !p.LinkDown() {
 		t.Errorf("%q too early", said)
 	}
-	if said := p.advance(1400); !slices.Equal(said, []string{"link down false"}) || p.due() != noDeadline || p.LinkDown() {
+	if said := p.advance(1400); !slices.Equal(said, []string{"link down false"}) || p.due() != noDeadline ||
+		p.LinkDown() {
 		t.Errorf("%q, due in %d", said, p.due())
 	}
 	p.in.Work(1, abi.OpSend) // the rule is over
@@ -252,7 +255,8 @@ func TestWhatWorkBrings(t *testing.T) {
 	}
 	p = newPatient(t, fault.Rule{Kind: fault.CommandFail, Command: "RegMR", Status: "busy"})
 	for op, want := range map[abi.AdminOp]bool{abi.AdminOpRegMR: true, abi.AdminOpAllocPD: false} {
-		if st, fails := p.in.command(&abi.AdminCmd{Opcode: op}); fails != want || fails && st != abi.StatusBusy || !fails && st != abi.StatusOK {
+		if st, fails := p.in.command(&abi.AdminCmd{Opcode: op}); fails != want || fails && st != abi.StatusBusy ||
+			!fails && st != abi.StatusOK {
 			t.Errorf("%v: %v, fails %v", op, st, fails)
 		}
 	}
@@ -297,7 +301,8 @@ func TestFaultsEnd(t *testing.T) {
 	if p.links != nil {
 		t.Errorf("things go wrong: %v", p.links)
 	}
-	if err := p.Inject(0, fault.Rule{Kind: "none"}); err == nil || p.in != nil || !slices.Equal(p.links, []bool{true, false}) {
+	if err := p.Inject(0, fault.Rule{Kind: "none"}); err == nil || p.in != nil ||
+		!slices.Equal(p.links, []bool{true, false}) {
 		t.Errorf("%v, things go wrong: %v", err, p.links)
 	}
 	if err := p.UseProfile("kind", 3); err == nil || p.in != nil || !strings.Contains(err.Error(), HostileProfile) {
@@ -325,7 +330,8 @@ func TestFaultsEnd(t *testing.T) {
 	if name, _, _ := p.Profile(); name != "" || p.split.Load() != 0 || p.in == nil {
 		t.Errorf("profile %q, messages are cut by %d", name, p.split.Load())
 	}
-	if !slices.Equal(p.says(), []string{"starve true"}) || !p.Remove(0, 2) || !slices.Equal(p.says(), []string{"starve false"}) {
+	if !slices.Equal(p.says(), []string{"starve true"}) || !p.Remove(0, 2) ||
+		!slices.Equal(p.says(), []string{"starve false"}) {
 		t.Errorf("%q", p.said)
 	}
 	if p.in != nil || !slices.Equal(p.links, []bool{true, false}) {

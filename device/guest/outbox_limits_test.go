@@ -51,7 +51,8 @@ func TestEventsFitMessages(t *testing.T) {
 		for _, list := range cqs {
 			sizes = append(sizes, len(list))
 		}
-		if all := slices.Concat(cqs...); !slices.Equal(sizes, c.want) || last || all[0] != 0x04030201 || all[len(all)-1] != 0x04030201+uint32(c.events)-1 {
+		if all := slices.Concat(cqs...); !slices.Equal(sizes, c.want) || last || all[0] != 0x04030201 ||
+			all[len(all)-1] != 0x04030201+uint32(c.events)-1 {
 			t.Errorf("%d events: messages of %v, want %v", c.events, sizes, c.want)
 		}
 		if !o.empty() {
@@ -71,7 +72,8 @@ func TestOrderOfOutput(t *testing.T) {
 	o.finish(&abi.ErrorMsg{Code: abi.StatusBusy})
 	o.finish(&abi.Heartbeat{}) // too late
 	b, last := o.next([]byte{})
-	if types, _ := messages(t, b); !last || !slices.Equal(types, []abi.MsgType{abi.MsgRegReply, abi.MsgHeartbeat, abi.MsgAsyncEvent, abi.MsgCQEvent, abi.MsgError}) {
+	if types, _ := messages(t, b); !last ||
+		!slices.Equal(types, []abi.MsgType{abi.MsgRegReply, abi.MsgHeartbeat, abi.MsgAsyncEvent, abi.MsgCQEvent, abi.MsgError}) {
 		t.Errorf("last %v, messages %v", last, types)
 	}
 	o = newOutbox()

@@ -256,7 +256,8 @@ func TestLifeOfAFunction(t *testing.T) {
 		t.Error("no fault is noted")
 	}
 	f.set.StopFaulted(0)
-	if code, _ := f.Lifecycle.Fault(); code != abi.FaultMemory || f.Lifecycle.State() != abi.StateError || r.Value(abi.RegFault) != uint64(abi.FaultMemory) {
+	if code, _ := f.Lifecycle.Fault(); code != abi.FaultMemory || f.Lifecycle.State() != abi.StateError ||
+		r.Value(abi.RegFault) != uint64(abi.FaultMemory) {
 		t.Errorf("fault %v, in %v", code, f.Lifecycle.State())
 	}
 	control(abi.ControlEnable, abi.StatusBadState, abi.StateError)
@@ -271,7 +272,8 @@ func TestLifeOfAFunction(t *testing.T) {
 	}
 	f.behind = 3
 	f.detach(0, b, nil)
-	if f.Driver() != nil || f.Lifecycle.State() != abi.StateDisabled || h.said[len(h.said)-1] != "left 3" || f.behind != 0 {
+	if f.Driver() != nil || f.Lifecycle.State() != abi.StateDisabled || h.said[len(h.said)-1] != "left 3" ||
+		f.behind != 0 {
 		t.Errorf("it has a driver, is in %v, said %q", f.Lifecycle.State(), h.said)
 	}
 	if st := f.Attach(b); st != abi.StatusDenied {

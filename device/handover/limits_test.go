@@ -75,7 +75,8 @@ func TestWhatIsNoShard(t *testing.T) {
 		to, n int
 		takes bool
 	}{{0, 10, true}, {1, 10, false}, {2, 10, true}, {3, 10, false}, {-1, 10, false}, {2, MaxFrame, true}, {2, MaxFrame + 1, false}} {
-		if b := ends[1].Put(c.to, &Header{Kind: Plain}, c.n); (b != nil) != c.takes || len(b) != cap(b) || b != nil && len(b) != c.n {
+		if b := ends[1].Put(c.to, &Header{Kind: Plain}, c.n); (b != nil) != c.takes || len(b) != cap(b) ||
+			b != nil && len(b) != c.n {
 			t.Errorf("a frame of %d bytes for shard %d: %d bytes", c.n, c.to, len(b))
 		}
 	}

@@ -137,7 +137,8 @@ func TestLostPortIsRemoved(t *testing.T) {
 func TestDeviceThatCannotBeWaitedFor(t *testing.T) {
 	w := newWorld(t, 0, 1)
 	w.set.Remove(w.ports[0])
-	if err := w.set.Add(w.ports[0], &device{world: w, fd: -1}); err == nil || !strings.Contains(err.Error(), "pf0.vf1") {
+	if err := w.set.Add(w.ports[0], &device{world: w, fd: -1}); err == nil ||
+		!strings.Contains(err.Error(), "pf0.vf1") {
 		t.Error(err)
 	}
 }
@@ -242,7 +243,8 @@ func TestFitGivesBackWhatItCannotUse(t *testing.T) {
 	w.configure(1, func(*config.Function) {})
 	unfit := map[pfvf.ID]error{}
 	err := w.set.Fit(Sources{Guests: maker{deaf}}, func(f func(falcon.Time)) error { f(w.now); return nil }, func(id pfvf.ID, err error) { unfit[id] = err })
-	if err != nil || !slices.Equal(slices.Collect(maps.Keys(unfit)), []pfvf.ID{id(t, 1)}) || !errors.Is(unfit[id(t, 1)], deaf.gone) {
+	if err != nil || !slices.Equal(slices.Collect(maps.Keys(unfit)), []pfvf.ID{id(t, 1)}) ||
+		!errors.Is(unfit[id(t, 1)], deaf.gone) {
 		t.Errorf("%v, %v", unfit, err)
 	}
 	if !slices.Equal(w.said, []string{"remove deaf"}) || deaf.served != 0 || w.shard.Ports().Len() != 0 {
@@ -272,7 +274,8 @@ func TestFitOfAStoppedShard(t *testing.T) {
 		f(w.now)
 		return nil
 	})
-	if err != nil || !errors.Is(unfit[id(t, 1)], stopped) || !slices.Equal(w.says(), []string{"remove pf0.vf1", "remove other"}) || w.opened[1].served != 0 {
+	if err != nil || !errors.Is(unfit[id(t, 1)], stopped) ||
+		!slices.Equal(w.says(), []string{"remove pf0.vf1", "remove other"}) || w.opened[1].served != 0 {
 		t.Errorf("%v, %v, devices heard %q", unfit, err, w.said)
 	}
 	w.configure(1, func(*config.Function) {})

@@ -94,10 +94,12 @@ func TestPortKeepsItsMAC(t *testing.T) {
 		return f.Port
 	}
 	first := set("name=a,mode=bridged,mac=02:00:00:00:00:05,address=10.0.0.1,assign=off,persist=on")
-	if second := set("mode=bridged,address=10.0.0.2"); second.MAC != first.MAC || len(second.Addresses) != 2 || len(first.Addresses) != 1 || *second.Assign || !second.Persist {
+	if second := set("mode=bridged,address=10.0.0.2"); second.MAC != first.MAC || len(second.Addresses) != 2 ||
+		len(first.Addresses) != 1 || *second.Assign || !second.Persist {
 		t.Errorf("%+v, then %+v", first, second)
 	}
-	if third := set("mode=direct,address=none,address=10.0.0.3"); !third.MAC.IsZero() || len(third.Addresses) != 1 || third.Name != "a" {
+	if third := set("mode=direct,address=none,address=10.0.0.3"); !third.MAC.IsZero() ||
+		len(third.Addresses) != 1 || third.Name != "a" {
 		t.Errorf("%+v", third)
 	}
 }
@@ -172,14 +174,16 @@ func TestRecallInAnyOrder(t *testing.T) {
 	}
 	again := NewMemory(d)
 	refused, err := recall(again)
-	if err != nil || !slices.Equal(done, []pfvf.ID{3, 1, 0}) || !slices.Equal(slices.Collect(maps.Keys(refused)), []pfvf.ID{1<<16 | 2}) {
+	if err != nil || !slices.Equal(done, []pfvf.ID{3, 1, 0}) ||
+		!slices.Equal(slices.Collect(maps.Keys(refused)), []pfvf.ID{1<<16 | 2}) {
 		t.Errorf("%v, refused %v, %v", done, refused, err)
 	}
 	if tries != 4+3+2+1 { // all, those left, …, and once more for nothing
 		t.Errorf("%d tries", tries)
 	}
 	is := function()
-	if err := again.Note(1<<16, &control.FunctionChange{Action: "enable"}, &is); err != nil || strings.Contains(string(d.b), "vf2") || !strings.Contains(string(d.b), "vf1") {
+	if err := again.Note(1<<16, &control.FunctionChange{Action: "enable"}, &is); err != nil ||
+		strings.Contains(string(d.b), "vf2") || !strings.Contains(string(d.b), "vf1") {
 		t.Errorf("%v, kept: %s", err, d.b)
 	}
 }

@@ -62,7 +62,8 @@ func TestEventsAreWaitedFor(t *testing.T) {
 			t.Errorf("%d events are not taken", n)
 		}
 		c.Flush()
-		if synctest.Wait(); calls != 1 || !slices.Equal(cqs, []uint32{3, 4}) || len(async) != 1 || async[0].Number != 5 || err != nil {
+		if synctest.Wait(); calls != 1 || !slices.Equal(cqs, []uint32{3, 4}) || len(async) != 1 ||
+			async[0].Number != 5 || err != nil {
 			t.Errorf("%v, %v, %v", cqs, async, err)
 		}
 		c.CQEvent(6)
