@@ -199,6 +199,21 @@ func TestSizesOfPieces(t *testing.T) {
 	}
 }
 
+// TestPausesBetweenPieces: after one piece in sixteen, or so, there is a short pause, so that a driver
+// sees messages end at any place.
+func TestPausesBetweenPieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p pieces
+		start := time.Now()
+		if err := send(&p, make([]byte, 20_000), 3); err != nil {
+			t.Fatal(err)
+		}
+		if pauses := int(time.Since(start) / (50 * time.Microsecond)); pauses < len(p.list)/32 || pauses > len(p.list)/8 {
+			t.Errorf("%d pauses in %d pieces", pauses, len(p.list))
+		}
+	})
+}
+
 // deaf is a session whose guest is gone.
 type deaf struct{ queues.Session }
 
