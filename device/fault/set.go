@@ -85,11 +85,6 @@ func (s *Set) Hit(now Time, k Kind, o *Operation) (hit *Active) {
 	return hit
 }
 
-// Holds reports whether a rule of a kind that is a state is in force, and counts the question.
-func (s *Set) Holds(now Time, k Kind, o *Operation) bool {
-	return s.Hit(now, k, o) != nil
-}
-
 // InForce reports whether a rule of a kind is in force, without counting.
 func (s *Set) InForce(now Time, k Kind) bool {
 	return slices.ContainsFunc(s.rules, func(a *Active) bool { return a.Kind == k && !a.Over(now) })

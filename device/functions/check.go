@@ -69,7 +69,7 @@ func (r *Registry) tellable(c *Change) error {
 
 // guaranteed sees that every function could still send a packet.
 func (r *Registry) guaranteed(c *Change) error {
-	if *c.Was.Enabled == *c.Is.Enabled && c.Was.Guarantee == c.Is.Guarantee && c.Was.Credits == c.Is.Credits {
+	if *c.Was.Enabled == *c.Is.Enabled && c.Was.Guarantee == c.Is.Guarantee {
 		return nil
 	}
 	if len(r.guarantee) == 0 && c.Is.Guarantee == (config.Credits{}) {

@@ -58,10 +58,11 @@ func (g *Gateway) AddEndpoint(name string, function uint32, mac MAC) *Endpoint {
 // RemoveEndpoint takes a port out. Frames for it that wait stay until Output.
 func (g *Gateway) RemoveEndpoint(p *Endpoint) {
 	p.up = false
-	last := len(g.ports) - 1
-	g.ports[p.at], g.ports[p.at].at = g.ports[last], p.at
-	g.ports[last] = nil
-	g.ports = g.ports[:last]
+	n := len(g.ports) - 1
+	last := g.ports[n] // takes its place
+	g.ports[p.at], last.at = last, p.at
+	g.ports[n] = nil
+	g.ports = g.ports[:n]
 	if g.byFunc[p.Function] == p {
 		delete(g.byFunc, p.Function)
 	}

@@ -86,10 +86,9 @@ func (r *ring) put(h *Header, n int) []byte {
 
 // room reports whether n bytes from at on are free.
 func (r *ring) room(at, n uint64) bool {
-	if at+n-r.seen <= Size {
-		return true
+	if at+n-r.seen > Size { // as far as was known
+		r.seen = r.read.Load()
 	}
-	r.seen = r.read.Load()
 	return at+n-r.seen <= Size
 }
 

@@ -95,7 +95,7 @@ func openTAP(c *config.Port, keeper tap.Keeper) (Device, error) {
 	if c.Mode == config.PortDirect {
 		// What the kernel's TCP sends at once then makes one superframe, and not a second one of
 		// the rest. Frames that others made are not to be cut for it.
-		fc.Segs = max(2, superframePayload/(c.MTU+sealedAdds))
+		fc.Segs = segments(c.MTU)
 	}
 	f, err := tap.OpenFunction(fc)
 	if err != nil {
@@ -104,7 +104,8 @@ func openTAP(c *config.Port, keeper tap.Keeper) (Device, error) {
 	return tapPort{f}, nil
 }
 
-const (
-	superframePayload = 65535 - 40 - 8
-	sealedAdds        = security.PlainOverhead
-)
+// superframePayload is how many bytes one frame on the uplink has for sealed packets.
+const superframePayload = 65535 - 40 - 8
+
+// segments is how many packets of a port one superframe on the uplink holds, sealed; two at least.
+func segments(mtu int) int { return max(2, superframePayload/(mtu+security.PlainOverhead)) }

@@ -40,7 +40,7 @@ func (ps *polledPorts) turns(list []*loopPort) int {
 	for i := range n {
 		list[i] = ps.awake[(ps.first+i)%len(ps.awake)]
 	}
-	if n < len(ps.awake) {
+	if n > 0 {
 		ps.first = (ps.first + n) % len(ps.awake)
 	}
 	return n

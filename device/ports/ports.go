@@ -58,9 +58,7 @@ func Open(of shard.Ports, from Sources, clock func() int64, log *slog.Logger) (_
 			return nil, fmt.Errorf("port of %s: %w", p.ID, err)
 		}
 	}
-	if of.Len() > 0 {
-		of.Sync() // now they have devices
-	}
+	of.Sync() // now they have devices
 	return ps, nil
 }
 
@@ -189,7 +187,7 @@ func (ps *Set) look() []*loopPort {
 
 // Arm implements thread.Ports.
 func (ps *Set) Arm() (waiting bool) {
-	return len(ps.polled.awake) > 0 && !ps.of.Busy() && ps.polled.arm()
+	return !ps.of.Busy() && ps.polled.arm()
 }
 
 // More implements thread.Ports.
@@ -251,7 +249,7 @@ func (ps *Set) Close() {
 		if p == nil {
 			continue
 		}
-		if err := p.dev.Close(); err != nil && ps.log != nil {
+		if err := p.dev.Close(); err != nil {
 			ps.log.Error("port not closed", "err", err)
 		}
 	}

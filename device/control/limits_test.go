@@ -1,0 +1,255 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// line is a connection of which only counts whether it is open.
+type line struct {
+	net.Conn
+	closed bool
+}
+
+func (l *line) Close() error { l.closed = true; return nil }
+
+// TestPlacesOfClients: a newcomer takes the place of the oldest for whom nothing is being done; when
+// all are being answered it gets none. Who leaves makes room.
+func TestPlacesOfClients(t *testing.T) {
+	c := &Clients{most: 3}
+	lines := make([]*line, 9)
+	clients := make([]*client, len(lines))
+	come := func(i int) { lines[i] = &line{}; clients[i] = c.add(lines[i]) }
+	open := func(want string) {
+		t.Helper()
+		got := ""
+		for i, l := range lines {
+			if l != nil && !l.closed {
+				got += fmt.Sprint(i)
+			}
+		}
+		if got != want || len(c.oldest) > 3 {
+			t.Errorf("open are %s, want %s; %d have a place", got, want, len(c.oldest))
+		}
+	}
+	come(0)
+	come(1)
+	come(2)
+	open("012")
+	done := c.Busy((&http.Request{}).WithContext(context.WithValue(t.Context(), clientKey{}, clients[0])))
+	come(3)
+	open("023")
+	c.set(clients[2], true)
+	c.set(clients[3], true)
+	come(4)
+	open("023")
+	done()
+	come(5)
+	open("235")
+	c.remove(lines[3])
+	lines[3].closed = true
+	come(6)
+	open("256")
+	c.Busy(&http.Request{})() // of no client: nothing happens
+}
+
+// chunks is a connection that gives what it has in pieces.
+type chunks struct {
+	net.Conn
+	list []string
+}
+
+func (c *chunks) Read(b []byte) (int, error) {
+	if len(c.list) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, c.list[0])
+	if c.list[0] = c.list[0][n:]; c.list[0] == "" {
+		c.list = c.list[1:]
+	}
+	return n, nil
+}
+
+// TestAnswerIsHTTP: what answers has to begin as HTTP does, in whatever pieces it comes; nothing of
+// what is not HTTP is given on.
+func TestAnswerIsHTTP(t *testing.T) {
+	for _, c := range []struct {
+		pieces []string
+		want   string
+		ok     bool
+	}{
+		{[]string{"HTTP/1.1 200 OK"}, "HTTP/1.1 200 OK", true},
+		{[]string{"H", "T", "TP", "/", "1.1 HTTX"}, "HTTP/1.1 HTTX", true},
+		{[]string{"HTTP/"}, "HTTP/", true},
+		{[]string{"HTTP", "/", "HTTP?"}, "HTTP/HTTP?", true},
+		{[]string{"HTTX/1.1"}, "", false},
+		{[]string{"HTTP", "x1.1"}, "HTTP", false},
+		{[]string{"H", "x"}, "H", false},
+		{[]string{"\x10\x00"}, "", false},
+		{nil, "", true},
+	} {
+		got, err := io.ReadAll(&wary{Conn: &chunks{list: c.pieces}})
+		if string(got) != c.want || (err == nil) != c.ok || err != nil && !errors.Is(err, ErrNoControl) {
+			t.Errorf("%q: %q, %v", c.pieces, got, err)
+		}
+	}
+}
+
+// TestWhatTracesMayAsk: a queue pair has a number of 24 bits; no time is no end.
+func TestWhatTracesMayAsk(t *testing.T) {
+	for query, want := range map[string]string{
+		"function=pf0": "pf0 0 0s", "function=pf0&qp=0x11&for=5s": "pf0 17 5s", "qp=16777215&for=0s": " 16777215 0s", "for=1ns": " 0 1ns",
+		"qp=16777216": "qp", "qp=-1": "qp", "qp=x": "qp", "for=-1ns": "for", "for=5": "for",
+	} {
+		q, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := traceRequest(q)
+		got := fmt.Sprint(r.Function, " ", r.QPN, " ", r.For)
+		if bad := (BadRequest{}); errors.As(err, &bad) {
+			got, _, _ = strings.Cut(err.Error(), " ")
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
+	}
+}
+
+// TestLongestPath: a control socket's path may be as long as leaves room for its name while it is
+// made.
+func TestLongestPath(t *testing.T) {
+	dir, err := os.MkdirTemp("", "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	most := maxPath - len(fmt.Sprintf(".%d", os.Getpid()))
+	for n, want := range map[int]bool{most: true, most + 1: false} {
+		path := filepath.Join(dir, strings.Repeat("x", n-len(dir)-1))
+		ln, err := Listen(path)
+		if (err == nil) != want || err != nil &&
+			!strings.Contains(err.Error(), fmt.Sprintf("%d bytes long, at most %d", n, most)) {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+		if ln != nil {
+			if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+				t.Errorf("%v, %v", st, err)
+			}
+			if err := ln.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := ln.Close(); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("closed again: %v", err)
+			}
+		}
+	}
+}
+
+// TestLongestBody: what is asked may be as long as the bound, and not a byte longer; what follows
+// the object is not read.
+func TestLongestBody(t *testing.T) {
+	for n, want := range map[int]bool{maxBody: true, maxBody + 1: false} {
+		text := strings.Repeat(" ", n-len(`{"clear":true}`)) + `{"clear":true}`
+		var c LinkChange
+		if err := body(httptest.NewRequest(http.MethodPost, "/", strings.NewReader(text)), &c); (err == nil) != want || err == nil && !c.Clear {
+			t.Errorf("%d bytes: %v, %+v", n, err, c)
+		}
+	}
+}
+
+// TestStreamSaysWhy: what ends before anything was written says why; what has begun to write just
+// ends.
+func TestStreamSaysWhy(t *testing.T) {
+	for _, c := range []struct {
+		write  string
+		err    error
+		status int
+		body   string
+	}{
+		{"", nil, http.StatusOK, ""},
+		{"", BadRequest{errors.New("which?")}, http.StatusBadRequest, "which?"},
+		{"", errors.New("the NIC has stopped"), http.StatusServiceUnavailable, "the NIC has stopped"},
+		{"text", nil, http.StatusOK, "text"},
+		{"text", errors.New("the NIC has stopped"), http.StatusOK, "text"},
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			stream(t.Context(), w, r, "text/x", func(_ context.Context, out io.Writer) error {
+				if c.write != "" {
+					_, _ = io.WriteString(out, c.write)
+				}
+				return c.err
+			})
+		}))
+		resp, err := s.Client().Get(s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		s.Close()
+		kind := resp.Header.Get("Content-Type")
+		if err != nil || resp.StatusCode != c.status || !strings.Contains(string(b), c.body) ||
+			(kind == "text/x") != (c.write != "") || c.body == "text" && string(b) != "text" {
+			t.Errorf("%+v: %d %s %q, %v", c, resp.StatusCode, kind, b, err)
+		}
+	}
+}
+
+// TestErrorsAreExplained: each way in which a NIC does not answer says what to do about it, and is
+// still the error that it was.
+func TestErrorsAreExplained(t *testing.T) {
+	c := NewClient("/run/c.sock")
+	for _, x := range []struct {
+		err  error
+		text string
+		is   error
+	}{
+		{fs.ErrNotExist, "does not exist", fs.ErrNotExist},
+		{syscall.ECONNREFUSED, "is gone", syscall.ECONNREFUSED},
+		{fs.ErrPermission, "only the user", fs.ErrPermission},
+		{ErrNoControl, "guests' sockets", ErrNoControl},
+		{context.Canceled, "interrupted", context.Canceled},
+		{os.ErrDeadlineExceeded, "no answer in time", context.DeadlineExceeded},
+		{context.DeadlineExceeded, "no answer in time", context.DeadlineExceeded},
+		{io.EOF, "closed without an answer", nil},
+		{io.ErrUnexpectedEOF, "closed without an answer", nil},
+		{syscall.ECONNRESET, "closed without an answer", nil},
+		{syscall.EPIPE, "closed without an answer", nil},
+		{net.ErrClosed, "closed without an answer", nil},
+		{errors.New("http: server closed idle connection"), "closed without an answer", nil},
+		{syscall.ENOMEM, "cannot allocate memory", syscall.ENOMEM},
+	} {
+		err := c.explain(fmt.Errorf("dial: %w", x.err))
+		if !strings.Contains(err.Error(), x.text) || !strings.Contains(err.Error(), "/run/c.sock") || x.is != nil &&
+			!errors.Is(err, x.is) {
+			t.Errorf("%v: %v", x.err, err)
+		}
+	}
+}
+
+// TestVacate: a socket at which nobody answers is free, and so is a path with nothing there.
+func TestVacate(t *testing.T) {
+	dir := t.TempDir()
+	if err := vacate(filepath.Join(dir, "none")); err != nil {
+		t.Error(err)
+	}
+	if err := vacate(filepath.Join(dir, strings.Repeat("x", 300))); err == nil {
+		t.Error("a path that cannot be is free")
+	}
+	if err := vacate(dir); err == nil || !strings.Contains(err.Error(), "no socket") {
+		t.Errorf("a folder: %v", err)
+	}
+}

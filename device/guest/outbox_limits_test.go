@@ -1,0 +1,220 @@
+package guest
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// messages decodes what an outbox gave its writer: types, and the CQ numbers of each.
+func messages(t *testing.T, b []byte) (types []abi.MsgType, cqs [][]uint32) {
+	t.Helper()
+	buf := make([]byte, abi.MaxMessage)
+	for r := bytes.NewReader(b); r.Len() > 0; {
+		h, body, err := abi.ReadMessage(r, buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list []uint32
+		if h.Type == abi.MsgCQEvent {
+			for ; len(body) >= 4; body = body[4:] {
+				list = append(list, uint32(body[0])|uint32(body[1])<<8|uint32(body[2])<<16|uint32(body[3])<<24)
+			}
+		}
+		types, cqs = append(types, h.Type), append(cqs, list)
+	}
+	return types, cqs
+}
+
+// TestEventsFitMessages: completion events are told in messages as long as they may be, whose
+// numbers arrive as they were.
+func TestEventsFitMessages(t *testing.T) {
+	const most = (abi.MaxMessage - abi.MsgHeaderSize) / 4
+	for _, c := range []struct {
+		events int
+		want   []int
+	}{{1, []int{1}}, {most, []int{most}}, {most + 1, []int{most, 1}}, {2*most + 2, []int{most, most, 2}}} {
+		o := newOutbox()
+		for i := range uint32(c.events) {
+			o.CQEvent(0x04030201 + i)
+		}
+		b, last := o.next(nil)
+		_, cqs := messages(t, b)
+		var sizes []int
+		for _, list := range cqs {
+			sizes = append(sizes, len(list))
+		}
+		if all := slices.Concat(cqs...); !slices.Equal(sizes, c.want) || last || all[0] != 0x04030201 ||
+			all[len(all)-1] != 0x04030201+uint32(c.events)-1 {
+			t.Errorf("%d events: messages of %v, want %v", c.events, sizes, c.want)
+		}
+		if !o.empty() {
+			t.Error("something is left")
+		}
+	}
+}
+
+// TestOrderOfOutput: answers come first, then events, then the last message, after which nothing
+// follows.
+func TestOrderOfOutput(t *testing.T) {
+	o := newOutbox()
+	o.CQEvent(7)
+	o.AsyncEvent(&abi.AsyncEvent{Type: abi.EventQPFatal, Number: 1})
+	o.Reply(1, &abi.RegReply{})
+	o.answer(2, &abi.Heartbeat{})
+	o.finish(&abi.ErrorMsg{Code: abi.StatusBusy})
+	o.finish(&abi.Heartbeat{}) // too late
+	b, last := o.next([]byte{})
+	if types, _ := messages(t, b); !last ||
+		!slices.Equal(types, []abi.MsgType{abi.MsgRegReply, abi.MsgHeartbeat, abi.MsgAsyncEvent, abi.MsgCQEvent, abi.MsgError}) {
+		t.Errorf("last %v, messages %v", last, types)
+	}
+	o = newOutbox()
+	o.close()
+	if b, last := o.next(nil); len(b) != 0 || !last {
+		t.Errorf("%d bytes of a closed outbox, last %v", len(b), last)
+	}
+}
+
+// TestFlushWakesTheWriter: the shard's thread wakes the writer when there is something for it, and
+// it waits for that; it writes completion events itself where it can.
+func TestFlushWakesTheWriter(t *testing.T) {
+	event := func(o *outbox) { o.CQEvent(1) }
+	for _, c := range []struct {
+		what        string
+		put         func(o *outbox)
+		woke, wrote bool
+	}{
+		{"nothing", func(*outbox) {}, false, false},
+		{"completion events", event, false, true},
+		{"as many as one writes at once", func(o *outbox) {
+			for n := range uint32(maxDirect) {
+				o.CQEvent(n)
+			}
+		}, false, true},
+		{"one more", func(o *outbox) {
+			for n := range uint32(maxDirect + 1) {
+				o.CQEvent(n)
+			}
+		}, true, false},
+		{"another event", func(o *outbox) { o.AsyncEvent(&abi.AsyncEvent{Type: abi.EventQPFatal}) }, true, false},
+		{"another event, too", func(o *outbox) { event(o); o.AsyncEvent(&abi.AsyncEvent{Type: abi.EventQPFatal}) }, true, false},
+		{"an answer", func(o *outbox) { o.Reply(1, &abi.RegReply{}) }, true, false},
+		{"an answer, too", func(o *outbox) { event(o); o.Reply(1, &abi.RegReply{}) }, true, false},
+		{"a stream that has ended", func(o *outbox) { event(o); o.close() }, true, false},
+		{"a stream that is to end", func(o *outbox) { event(o); o.finish(&abi.ErrorMsg{}) }, true, false},
+		{"no socket", func(o *outbox) { event(o); o.direct = nil }, true, false},
+		{"a writer that is at work", func(o *outbox) { event(o); o.writing = true }, false, false},
+	} {
+		near, far := socketPair(t)
+		o := newOutbox()
+		o.direct, o.writing = newDirect(near), false
+		c.put(o)
+		before := o.empty()
+		if woke := o.Flush(); woke != c.woke {
+			t.Errorf("%s: woke %v", c.what, woke)
+		}
+		if wrote := !before && o.empty(); wrote != c.wrote {
+			t.Errorf("%s: wrote %v", c.what, wrote)
+		}
+		if c.wrote {
+			_ = far.SetReadDeadline(time.Now().Add(patience))
+			if h, _, err := abi.ReadMessage(far, make([]byte, abi.MaxMessage)); err != nil || h.Type != abi.MsgCQEvent {
+				t.Errorf("%s: %v, %v", c.what, h.Type, err)
+			}
+		}
+	}
+}
+
+// TestAnswersAreBounded: a guest that does not read has no more requests taken than so many, until
+// the writer has taken their answers, or the stream ends.
+func TestAnswersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutbox()
+		for range 2 {
+			for range maxReplies - o.waiting {
+				if !o.reserve() {
+					t.Fatal("closed")
+				}
+			}
+			taken := false
+			go func() { taken = o.reserve() }()
+			if synctest.Wait(); taken {
+				t.Error("a request too many")
+			}
+			o.answer(1, &abi.Heartbeat{})
+			o.next(nil)
+			if synctest.Wait(); !taken || o.waiting != 1 {
+				t.Errorf("taken %v when there is room, %d unanswered", taken, o.waiting)
+			}
+		}
+		for range maxReplies - 1 {
+			o.reserve()
+		}
+		refused := false
+		go func() { refused = !o.reserve() }()
+		synctest.Wait()
+		o.close()
+		if synctest.Wait(); !refused || o.reserve() {
+			t.Error("a closed outbox takes requests")
+		}
+	})
+}
+
+// TestSizesOfPieces: a message in pieces has none that is longer than a few bytes, and none without
+// any; what is too short to cut goes whole. A stream that is gone is an error at any piece.
+func TestSizesOfPieces(t *testing.T) {
+	message := bytes.Repeat([]byte("x"), 5000)
+	var p pieces
+	if err := send(&p, message, 7); err != nil {
+		t.Fatal(err)
+	}
+	sizes := map[int]int{}
+	for _, b := range p.list {
+		sizes[len(b)]++
+	}
+	for n := range sizes {
+		if n < 1 || n > 40 {
+			t.Errorf("a piece of %d bytes", n)
+		}
+	}
+	if len(sizes) < 30 || len(p.list[len(p.list)-1]) != 1 {
+		t.Errorf("%d sizes, the last piece has %d bytes", len(sizes), len(p.list[len(p.list)-1]))
+	}
+	var short pieces
+	if err := send(&short, message[:1], 7); err != nil || len(short.list) != 1 {
+		t.Errorf("%d pieces of a byte, %v", len(short.list), err)
+	}
+	for _, seed := range []uint64{0, 7} {
+		if err := send(deaf{}, message, seed); err == nil || !strings.Contains(err.Error(), "gone") {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+// TestPausesBetweenPieces: after one piece in sixteen, or so, there is a short pause, so that a driver
+// sees messages end at any place.
+func TestPausesBetweenPieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p pieces
+		start := time.Now()
+		if err := send(&p, make([]byte, 20_000), 3); err != nil {
+			t.Fatal(err)
+		}
+		if pauses := int(time.Since(start) / (50 * time.Microsecond)); pauses < len(p.list)/32 || pauses > len(p.list)/8 {
+			t.Errorf("%d pauses in %d pieces", pauses, len(p.list))
+		}
+	})
+}
+
+// deaf is a session whose guest is gone.
+type deaf struct{ queues.Session }
+
+func (deaf) Write([]byte) (int, error) { return 0, errors.New("gone") }

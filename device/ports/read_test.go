@@ -1,0 +1,250 @@
+package ports
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/internal/vtime"
+)
+
+// TestReadTakesWhatIsThere: the shard gets each frame with its port, in order, with all its bytes;
+// a port that has nothing is not asked, and with none there is nothing to wait for.
+func TestReadTakesWhatIsThere(t *testing.T) {
+	w := newWorld(t, 0, 3)
+	if w.set.FD() != w.set.epoll {
+		t.Error("the thread does not wait for ports")
+	}
+	if came := w.read(); came != "" {
+		t.Errorf("%s from nobody", came)
+	}
+	w.devs[2].put([]byte("the first frame"))
+	w.devs[2].put([]byte("the second"))
+	w.devs[0].put([]byte("another port's"))
+	if came := w.read(); came != "2:15 2:10 0:14" {
+		t.Errorf("came %s", came)
+	}
+	var got []string
+	for _, in := range w.set.in {
+		got = append(got, string(in.Frame))
+	}
+	if !slices.Equal(got, []string{"the first frame", "the second", "another port's"}) {
+		t.Errorf("%q", got)
+	}
+	if came := w.read(); came != "" {
+		t.Errorf("%s came again", came)
+	}
+	if n := w.set.Deadline(); n != vtime.Never {
+		t.Errorf("something is due at %d, and no port is paused", n)
+	}
+
+	none := newWorld(t, 0, 0)
+	if came := none.read(); came != "" || none.set.FD() != -1 {
+		t.Errorf("without ports: %q, descriptor %d", came, none.set.FD())
+	}
+}
+
+// TestBusyShardReadsNothing: while frames are being sealed, none are read, and the thread does not
+// wait for ports.
+func TestBusyShardReadsNothing(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	w.devs[0].put(make([]byte, 60))
+	w.read() // and looks at that guest from now on
+	w.occupy(1)
+	w.devs[0].put(make([]byte, 100))
+	w.devs[1].put(make([]byte, 100))
+	w.says()
+	if came := w.read(); came != "" || w.set.FD() != -1 {
+		t.Errorf("%q read, descriptor %d", came, w.set.FD())
+	}
+	if w.set.Arm() || w.said != nil || !w.told() {
+		t.Errorf("what waits is not left for later: %q", w.said)
+	}
+	w.shard.Queue().Taken(len(w.shard.Queue().Pending()))
+	w.turn()
+	if came := w.read(); came != "1:100 0:100" || w.set.FD() != w.set.epoll {
+		t.Errorf("%q read afterwards, descriptor %d", came, w.set.FD())
+	}
+}
+
+// repeat is n frames of a size.
+func repeat(n, size int) []int { return slices.Repeat([]int{size}, n) }
+
+// TestShareOfPorts: those that have frames share what is read in a turn. A port that reaches its
+// share is read no further, and may have more.
+func TestShareOfPorts(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		ports [][]int // the sizes of their frames
+		read  []int   // how many of them
+		more  bool
+	}{
+		{"nothing but a frame", [][]int{{100}}, []int{1}, false},
+		{"one byte short of all", [][]int{{60_000, 60_000, 60_000, 59_999}}, []int{4}, false},
+		{"all of it", [][]int{{60_000, 60_000, 60_000, 60_000, 60}}, []int{4}, true},
+		{"one byte short, and another frame", [][]int{{60_000, 60_000, 60_000, 59_999, 60, 60}}, []int{5}, true},
+		{"half each", [][]int{repeat(4, 60_000), repeat(4, 60_000)}, []int{2, 2}, true},
+		{"the first has its half", [][]int{repeat(2, 60_000), {60}}, []int{2, 1}, true},
+		{"the last has its half", [][]int{{60}, repeat(2, 60_000)}, []int{1, 2}, true},
+		{"none has its third", [][]int{{50_000, 29_999}, {79_999}, {60}}, []int{2, 1, 1}, false},
+		{"one has its third", [][]int{{50_000, 29_999}, {60_000, 20_000, 60}, {60}}, []int{2, 2, 1}, true},
+	} {
+		w := newWorld(t, 0, len(c.ports))
+		for i, sizes := range c.ports {
+			w.devs[i].fill(sizes...)
+		}
+		w.read()
+		for i, n := range c.read {
+			if left := len(c.ports[i]) - n; len(w.devs[i].frames) != left {
+				t.Errorf("%s: port %d has %d frames left, want %d", c.what, i, len(w.devs[i].frames), left)
+			}
+		}
+		for _, patient := range []bool{true, false} { // the last frame for the uplink is a port's, or not
+			w.shard.Queue().Patient = patient
+			if w.set.More() != (patient && c.more) {
+				t.Errorf("%s: more may follow: %v, want %v", c.what, w.set.More(), c.more)
+			}
+		}
+	}
+}
+
+// TestMoreIsOfTheLastTurn: a turn that reads little ends what the one before said.
+func TestMoreIsOfTheLastTurn(t *testing.T) {
+	w := newWorld(t, 0, 1)
+	w.devs[0].fill(60_000, 60_000, 60_000, 60_000, 60)
+	for _, want := range []bool{true, false} {
+		w.read()
+		if w.shard.Queue().Patient = true; w.set.More() != want {
+			t.Errorf("more may follow: %v, want %v", !want, want)
+		}
+	}
+}
+
+// TestFramesInATurn: however small they are, no more are read than the shard has room for.
+func TestFramesInATurn(t *testing.T) {
+	w := newWorld(t, 0, 2)
+	w.devs[0].fill(repeat(portBatch-1, 60)...)
+	w.devs[1].fill(repeat(portBatch, 60)...)
+	for i, want := range []int{portBatch, portBatch - 1, 0} {
+		if n := len(strings.Fields(w.read())); n != want {
+			t.Errorf("turn %d: %d frames, want %d", i, n, want)
+		}
+	}
+}
+
+// TestRoomForFrames: a port is read while there is room for the longest frame, to the byte: what
+// it brings is never cut. Two ports that read more than their share leave just that, or less.
+func TestRoomForFrames(t *testing.T) {
+	for _, c := range []struct {
+		second int // the first frame of the second port
+		read   string
+	}{
+		{60_001, "0:60000 0:59999 0:60000 1:60001 1:59000"}, // room for one of the longest is left
+		{60_002, "0:60000 0:59999 0:60000 1:60002"},         // a byte less
+	} {
+		w := newWorld(t, 0, 2)
+		w.devs[0].fill(60_000, 59_999, 60_000)
+		w.devs[1].fill(c.second, 59_000, 60)
+		if came := w.read(); came != c.read {
+			t.Errorf("%s, want %s", came, c.read)
+		}
+	}
+	w := newWorld(t, 0, 1)
+	longest := slices.Repeat([]byte("x"), tap.FunctionBuffer)
+	for range 4 {
+		w.devs[0].put(longest)
+	}
+	w.read()
+	if n := len(w.set.in); n != 4 {
+		t.Fatalf("%d frames", n)
+	}
+	for i, in := range w.set.in {
+		if string(in.Frame) != string(longest) {
+			t.Errorf("frame %d was cut or overwritten", i)
+		}
+	}
+}
+
+// TestRoomForRest: what stays in the guest's memory has its room behind what was copied, counts for
+// the port's share, and goes back when the turn is over.
+func TestRoomForRest(t *testing.T) {
+	w := newWorld(t, 1, 0)
+	d := w.devs[0]
+	for range 4 {
+		d.leave(make([]byte, 60_000), 256)
+	}
+	d.put([]byte("one more"))
+	if came := w.read(); came != "0:60000 0:60000 0:60000 0:60000" {
+		t.Fatalf("came %s", came)
+	}
+	for i, in := range w.set.in {
+		if len(in.Frame) != 256 || cap(in.Frame) != 60_000 || in.Rest.Len() != 60_000-256 {
+			t.Errorf("frame %d: %d bytes copied, room for %d, %d left", i, len(in.Frame), cap(in.Frame), in.Rest.Len())
+		}
+		for k := range in.Frame[:cap(in.Frame)] { // nothing else is there
+			if in.Frame[:cap(in.Frame)][k] == 'x' {
+				t.Fatalf("frame %d lies over another", i)
+			}
+			in.Frame[:cap(in.Frame)][k] = 'x'
+		}
+	}
+	if said := strings.Join(w.says(), ", "); said != "wake pf0.vf1" {
+		t.Errorf("its guest heard %s before the turn is over", said)
+	}
+	w.set.Write()
+	if said := strings.Join(w.says(), ", "); said != "return pf0.vf1" {
+		t.Errorf("its guest heard %s", said)
+	}
+	w.set.Write()
+	if w.said != nil {
+		t.Errorf("its guest heard %q, and had nothing read", w.said)
+	}
+}
+
+// TestManyPortsTell: a turn looks at some of those that have frames, and the next at the others;
+// the ports that are looked at have their place beside them.
+func TestManyPortsTell(t *testing.T) {
+	const telling, polled = portReady + 3, 5
+	w := newWorld(t, polled, telling)
+	for _, d := range w.devs[:polled] {
+		d.put(make([]byte, 60)) // each tells for the first time
+	}
+	if n := len(strings.Fields(w.read())); n != polled {
+		t.Fatalf("%d frames of %d ports that are to be looked at", n, polled)
+	}
+	for _, d := range w.devs {
+		d.put(make([]byte, 60))
+	}
+	for i, want := range []int{portReady + polled, 3} {
+		if n := len(strings.Fields(w.read())); n != want {
+			t.Errorf("turn %d: %d frames, want %d", i, n, want)
+		}
+	}
+}
+
+// TestBrokenPortIsLost: a device that fails is given up, once, and said so. What was read of it
+// before is not lost, and the others go on.
+func TestBrokenPortIsLost(t *testing.T) {
+	for _, polled := range []int{0, 2} {
+		w := newWorld(t, polled, 2-polled)
+		w.devs[0].put(make([]byte, 61))
+		w.devs[0].broken = errors.New("it is gone")
+		for _, want := range []string{"0:61 1:60", "1:60", "1:60"} {
+			w.devs[1].put(make([]byte, 60))
+			if came := w.read(); came != want {
+				t.Errorf("%q came, want %s", came, want)
+			}
+		}
+		if !w.ports[0].Lost || w.ports[1].Lost {
+			t.Errorf("lost: %v and %v, want the first", w.ports[0].Lost, w.ports[1].Lost)
+		}
+		if n := strings.Count(w.log.String(), "it is gone"); n != 1 || !strings.Contains(w.log.String(), "pf0.vf1") {
+			t.Errorf("said %d times: %s", n, w.log.String())
+		}
+		if w.devs[0].signal(true); w.told() {
+			t.Error("what is gone is still waited for")
+		}
+	}
+}
