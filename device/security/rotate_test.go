@@ -285,10 +285,16 @@ func TestOpensItsOwn(t *testing.T) {
 			t.Errorf("%s: refusal %d, %+v", name, why, p)
 		}
 	}
-	for _, e := range []Encap{Tunnel{}, Transport{}} {
-		for n := range psp.BaseLen + 4 {
-			if _, ok := e.PeekCID(make([]byte, n)); ok && n < psp.BaseLen+3 {
-				t.Errorf("%T: a CID in %d bytes", e, n)
+	for _, tc := range []struct {
+		encap Encap
+		next  uint8
+		at    int // of Falcon's header
+	}{{Tunnel{}, nextHeader(false), 44}, {Tunnel{}, nextHeader(true), 64}, {Transport{}, psp.NextHeaderFalcon, 16}} {
+		b := make([]byte, tc.at+4)
+		b[0], b[tc.at], b[tc.at+3] = tc.next, 1<<4, 0x42
+		for n := range len(b) + 1 {
+			if cid, ok := tc.encap.PeekCID(b[:n]); ok != (n == len(b)) || ok && cid != 0x42 {
+				t.Errorf("%T, next header %d, %d bytes: connection %#x, %t", tc.encap, tc.next, n, cid, ok)
 			}
 		}
 	}
