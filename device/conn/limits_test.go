@@ -158,3 +158,29 @@ func TestBound(t *testing.T) {
 	f.unbind(77)
 	has("all", 0, false, false, false)
 }
+
+// TestPartingEndsBelow: a connection that parts and that the transport closes before is over: its
+// user is not told of an end that it knows.
+func TestPartingEndsBelow(t *testing.T) {
+	for _, why := range []cm.Reason{cm.ReasonLocal, cm.ReasonDisconnect} {
+		s := newShard(t, 1)
+		u := &sitter{}
+		_, id, err := s.open(u, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := u.over.Push(1, 1, 100); err != nil {
+			t.Fatal(err)
+		}
+		s.Close(2, id, why)
+		told := u.forgotten
+		u.over.Close(3)
+		if s.EndPartings(3); u.forgotten != told {
+			t.Errorf("%s: its user is told once more", why)
+		}
+		if list := s.news(3); len(list) != 0 {
+			t.Errorf("%s: the connection manager is told what it knows: %v", why, list)
+		}
+		s.empty()
+	}
+}
