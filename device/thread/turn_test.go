@@ -2,6 +2,7 @@ package thread
 
 import (
 	"math"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -201,8 +202,14 @@ func TestLooksForMore(t *testing.T) {
 		s.takes = tc.takes
 		l.spin = spin{most: length, lengths: [2]int64{length, length}}
 		l.Uplink = &bringing{Port: l.Uplink, bytes: tc.bytes}
-		s.flush = func(*Output) { l.stop.Store(true) }
-		l.Run()
+		processors, meanwhile := runtime.GOMAXPROCS(0), 0
+		s.flush = func(*Output) {
+			meanwhile = runtime.GOMAXPROCS(0)
+			l.stop.Store(true)
+		}
+		if l.Run(); meanwhile != processors+1 || runtime.GOMAXPROCS(0) != processors {
+			t.Errorf("%s: Go has %d processors, then %d, then %d", name, processors, meanwhile, runtime.GOMAXPROCS(0))
+		}
 		if !slices.Equal(s.flushes, []int{1 + tc.turns}) {
 			t.Errorf("%s: sleeps after %v turns, want %d without work", name, s.flushes, tc.turns)
 		}
