@@ -20,7 +20,8 @@ func TestFrameLimits(t *testing.T) {
 	if msg, err := readFrame(bytes.NewReader(appendFrame(nil, longest))); err != nil || !bytes.Equal(msg, longest) {
 		t.Errorf("the longest: %d bytes, %v", len(msg), err)
 	}
-	if _, err := readFrame(bytes.NewReader(appendFrame(nil, append(longest, 'x')))); err == nil || !strings.Contains(err.Error(), "at most") {
+	_, err := readFrame(bytes.NewReader(appendFrame(nil, append(longest, 'x'))))
+	if err == nil || !strings.Contains(err.Error(), "at most") {
 		t.Errorf("a byte more: %v", err)
 	}
 	whole := appendFrame(nil, []byte("hello"))
@@ -39,7 +40,8 @@ func TestFrameLimits(t *testing.T) {
 func TestDomains(t *testing.T) {
 	for d, ok := range map[string]bool{
 		"a": true, "az09": true, "0": true, "a-b.c": true, strings.Repeat("x", 63): true, strings.Repeat("x", 64): false,
-		"a`b": false, "a{b": false, "a/b": false, "a:b": false, "a-": false, ".a": false, "a..b": false, "A": false, "ä": false,
+		"a`b": false, "a{b": false, "a/b": false, "a:b": false, "a-": false, ".a": false, "a..b": false,
+		"A": false, "ä": false,
 	} {
 		if err := checkDomain(d); (err == nil) != ok {
 			t.Errorf("%q: %v", d, err)

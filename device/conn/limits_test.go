@@ -16,10 +16,13 @@ import (
 func TestServiceLimits(t *testing.T) {
 	_, a, f := newFunction(t, true)
 	c := f.Commands(1, a.later)
-	if l, u := c.CMListen(firstReserved-1), c.CMUnlisten(firstReserved-1); l != abi.StatusPending || u != abi.StatusPending {
+	l, u := c.CMListen(firstReserved-1), c.CMUnlisten(firstReserved-1)
+	if l != abi.StatusPending || u != abi.StatusPending {
 		t.Errorf("the last of drivers: %s, %s", l, u)
 	}
-	for n, want := range map[uint16]abi.Status{abi.PrivateMax: abi.StatusMemoryFault, abi.PrivateMax + 1: abi.StatusTooLarge} {
+	for n, want := range map[uint16]abi.Status{
+		abi.PrivateMax: abi.StatusMemoryFault, abi.PrivateMax + 1: abi.StatusTooLarge,
+	} {
 		if st := c.CMReject(&abi.CMReject{CMID: 5, PrivLen: n}); st != want { // there is no memory
 			t.Errorf("%d bytes: %s, want %s", n, st, want)
 		}
@@ -34,8 +37,12 @@ func TestListeners(t *testing.T) {
 	for i := range uint64(driverListeners + 1) {
 		s.answers = nil
 		s.Take(s.now, &Request{Kind: Listen, Function: fn, Service: i, Question: 1})
-		if len(s.answers) != 1 || (i < driverListeners) != (s.answers[0].Err == nil) || i == driverListeners && !errors.Is(s.answers[0].Err, cm.ErrLimit) {
+		if len(s.answers) != 1 {
 			t.Fatalf("listener %d: %+v", i, s.answers)
+		}
+		err := s.answers[0].Err
+		if (err == nil) != (i < driverListeners) || err != nil && !errors.Is(err, cm.ErrLimit) {
+			t.Fatalf("listener %d: %v", i, err)
 		}
 	}
 }
@@ -114,7 +121,9 @@ func TestAttemptEnds(t *testing.T) {
 // TestRejectedByTheNIC: a driver hears the peer's own reason of a rejection, or what the NICs have
 // against it.
 func TestRejectedByTheNIC(t *testing.T) {
-	for reason, want := range map[cm.Reason]uint32{cm.ReasonConsumer: 42, cm.ReasonNoListener: uint32(abi.StatusRefused), cm.ReasonTimeout: uint32(abi.StatusTimeout)} {
+	for reason, want := range map[cm.Reason]uint32{
+		cm.ReasonConsumer: 42, cm.ReasonNoListener: uint32(abi.StatusRefused), cm.ReasonTimeout: uint32(abi.StatusTimeout),
+	} {
 		_, a, f := newFunction(t, true)
 		f.set.Order(1, order(f, request(f, 5, 100, nil)))
 		f.set.Order(2, order(f, &cm.Output{Kind: cm.OutRejected, ID: 5, Function: f.number(), Reason: reason, Consumer: 42}))

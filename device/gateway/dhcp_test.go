@@ -34,6 +34,7 @@ func TestParseDHCP(t *testing.T) {
 		change(m)
 		return m
 	}
+	no := netip.Addr{}
 	for name, tc := range map[string]struct {
 		m    []byte
 		want request // of kind 0: it is refused
@@ -51,12 +52,12 @@ func TestParseDHCP(t *testing.T) {
 		"a kind of two bytes":     {message(optMessage, 2, dhcpDiscover, 0, optEnd), request{}},
 		"a kind of none":          {message(optMessage, 0, optEnd), request{}},
 		"another of one byte":     {message(optMessage, 1, dhcpRequest, 116, 1, 9, optEnd), request{kind: dhcpRequest}},
-		"the address wanted":      {message(optMessage, 1, 3, optRequested, 4, 10, 0, 0, 1), request{kind: dhcpRequest, requested: ipA}},
+		"the address wanted":      {message(optMessage, 1, 3, optRequested, 4, 10, 0, 0, 1), request{dhcpRequest, ipA, no, no}},
 		"three bytes of it":       {message(optMessage, 1, 3, optRequested, 3, 10, 0, 0), request{kind: dhcpRequest}},
-		"the server":              {message(optMessage, 1, 3, optServer, 4, 10, 0, 0, 254), request{kind: dhcpRequest, server: router4}},
+		"the server":              {message(optMessage, 1, 3, optServer, 4, 10, 0, 0, 254), request{dhcpRequest, no, router4, no}},
 		"five bytes of it":        {message(optMessage, 1, 3, optServer, 5, 10, 0, 0, 254, 0), request{kind: dhcpRequest}},
 		"a lease of four bytes":   {message(optMessage, 1, 3, optLease, 4, 0, 0, 1, 0), request{kind: dhcpRequest}},
-		"the address it has":      {with(func(m []byte) { copy(m[12:], ipA.AsSlice()) }), request{kind: dhcpDiscover, ciaddr: ipA}},
+		"the address it has":      {with(func(m []byte) { copy(m[12:], ipA.AsSlice()) }), request{dhcpDiscover, no, no, ipA}},
 		"a reply":                 {with(func(m []byte) { m[0] = bootReply }), request{}},
 		"another network":         {with(func(m []byte) { m[1] = 6 }), request{}},
 		"longer addresses":        {with(func(m []byte) { m[2] = 8 }), request{}},
@@ -76,7 +77,8 @@ func TestParseDHCP(t *testing.T) {
 func TestDHCPAnswers(t *testing.T) {
 	router := router4.As4()
 	serverIs := func(last byte) []byte {
-		return []byte{optMessage, 1, dhcpRequest, optRequested, 4, 10, 0, 0, 1, optServer, 4, router[0], router[1], router[2], last, optEnd}
+		asks := []byte{optMessage, 1, dhcpRequest, optRequested, 4, 10, 0, 0, 1, optServer, 4}
+		return append(append(asks, router[:3]...), last, optEnd)
 	}
 	const decline, release = 4, 7
 	for name, tc := range map[string]struct {
@@ -107,7 +109,8 @@ func TestDHCPAnswers(t *testing.T) {
 		options := m[dhcpMinimum:]
 		lease := bytes.Contains(options, []byte{optLease, 4, 0, 1, 0x51, 0x80}) // a day
 		mine := netip.AddrFrom4([4]byte(m[16:20]))
-		if options[2] != tc.answer || lease != (mine == ipA) || lease != (tc.answer == dhcpOffer || name == "a request to this one") {
+		has := tc.answer == dhcpOffer || name == "a request to this one"
+		if options[2] != tc.answer || lease != has || (mine == ipA) != has {
 			t.Errorf("%s: kind %d, address %s, lease %t", name, options[2], mine, lease)
 		}
 		if tc.answer == dhcpNak && len(m) != 300 {

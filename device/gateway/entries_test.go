@@ -25,8 +25,11 @@ func TestEntries(t *testing.T) {
 		got = append(got, fmt.Sprint(e.Tenant, " ", e.Prefix, " ", e.To.Kind, " ", e.Port, " ", e.None))
 	}
 	want := []string{
-		"1 10.0.0.1/32 0 d false", "7 10.0.0.0/24 0 b false", "7 10.0.0.0/16 0 b false", "7 10.0.0.0/8 0  true", "7 10.0.0.1/32 0 a false",
-		"7 10.0.0.2/32 0 b false", "7 10.0.0.3/32 2  false", "7 10.0.0.254/32 1  false", "7 fd00::2/128 0 b false", "4294967280 10.0.0.1/32 0 c false",
+		"1 10.0.0.1/32 0 d false",
+		"7 10.0.0.0/24 0 b false", "7 10.0.0.0/16 0 b false", "7 10.0.0.0/8 0  true",
+		"7 10.0.0.1/32 0 a false", "7 10.0.0.2/32 0 b false", "7 10.0.0.3/32 2  false", "7 10.0.0.254/32 1  false",
+		"7 fd00::2/128 0 b false",
+		"4294967280 10.0.0.1/32 0 c false",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
@@ -65,7 +68,8 @@ func TestFunctionOf(t *testing.T) {
 // TestRefusedAddresses: an address that a peer may not have leads nowhere, is counted whenever the
 // peer names it, and is told of when it did not the last time.
 func TestRefusedAddresses(t *testing.T) {
-	r := NewRoutes(tunnelMTU, Peer{Host: 2, Allows: func(tenant uint32, a netip.Addr) bool { return tenant == 7 && a != ipB }})
+	allows := func(tenant uint32, a netip.Addr) bool { return tenant == 7 && a != ipB }
+	r := NewRoutes(tunnelMTU, Peer{Host: 2, Allows: allows})
 	good, bad, worse := Address{7, ipC, 0x020001, 1400}, Address{7, ipB, 0x020001, 1400}, Address{8, ipC, 0x020001, 1400}
 	for i, tc := range []struct {
 		named, told []Address

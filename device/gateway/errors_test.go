@@ -108,7 +108,8 @@ func TestLongestPacket(t *testing.T) {
 		}
 		for more := range 2 {
 			n := newNet(t)
-			if p := n.send(udp(t, gwA, macA, from, to, tunnelMTU-headers+more), Offload{}); len(p) != 1-more || n.g.Stats().Reasons[CountICMP] != uint64(more) {
+			p := n.send(udp(t, gwA, macA, from, to, tunnelMTU-headers+more), Offload{})
+			if len(p) != 1-more || n.g.Stats().Reasons[CountICMP] != uint64(more) {
 				t.Errorf("IPv6 %t, %d bytes more: %d packets for the peer", v6, more, len(p))
 			}
 			n.output()
@@ -176,7 +177,8 @@ func TestEchoOfIPv6(t *testing.T) {
 			continue
 		}
 		decode(t, out[0].b)
-		if b := out[0].b[ethLen:]; len(b) != len(want)-ethLen || b[ipv6Len] != icmp6EchoReply || !bytes.Equal(b[ipv6Len+4:], want[ethLen+ipv6Len+4:]) ||
+		b, asked := out[0].b[ethLen:], want[ethLen:]
+		if len(b) != len(asked) || b[ipv6Len] != icmp6EchoReply || !bytes.Equal(b[ipv6Len+4:], asked[ipv6Len+4:]) ||
 			!bytes.Equal(b[8:24], router6.AsSlice()) || !bytes.Equal(b[24:40], v6A.AsSlice()) {
 			t.Errorf("%s: %x", name, b)
 		}

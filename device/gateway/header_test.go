@@ -65,7 +65,7 @@ func TestHeads(t *testing.T) {
 	options := make([]byte, 24)
 	putIPv4(options, protoUDP, ipA, ipC, 100)
 	options[0] = 0x46
-	for n, want := range map[int]Reason{20: none, 23: none, 24: DropHeader} { // its checksum is wrong, which the whole tells
+	for n, want := range map[int]Reason{20: none, 23: none, 24: DropHeader} { // the whole tells: its checksum is wrong
 		if h, why := parseHead(options[:n:n], 100); why != want || why == none && h.l4 != 24 {
 			t.Errorf("%d bytes with options: %v, want %v", n, why, want)
 		}

@@ -9,7 +9,9 @@ import (
 // receiver is a net whose port a has the addresses that the others' packets go to, from a peer.
 func receiver(t testing.TB) *net {
 	n := newNet(t)
-	configure(n.g, n.a, EndpointConfig{Tenant: 7, MAC: macA, Addresses: addrs("10.0.0.3", "fd00::3"), MTU: 0xffff, USO: true}, true)
+	configure(n.g, n.a, EndpointConfig{
+		Tenant: 7, MAC: macA, Addresses: addrs("10.0.0.3", "fd00::3"), MTU: 0xffff, USO: true,
+	}, true)
 	n.g.routes.Learn(2, []Address{{7, ipA, 1, 9000}, {7, v6A, 1, 9000}})
 	return n
 }
@@ -177,7 +179,8 @@ func TestPushEnds(t *testing.T) {
 			}
 			pushed = append(pushed, f.Parts[0][l4+13]&tcpPSH != 0)
 		}
-		if got := n.lengths(); !slices.Equal(got, []int{tcpLen + 200, tcpLen + 200}) || !slices.Equal(pushed, []bool{true, false}) {
+		got := n.lengths()
+		if !slices.Equal(got, []int{tcpLen + 200, tcpLen + 200}) || !slices.Equal(pushed, []bool{true, false}) {
 			t.Errorf("IPv6 %t: %v, pushed %v", v6, got, pushed)
 		}
 	}

@@ -50,6 +50,9 @@ func TestOffloadFits(t *testing.T) {
 	off := func(v6 bool, proto layers.IPProtocol, change func(o *Offload)) *several {
 		return with(v6, proto, func(s *several) { change(&s.off) })
 	}
+	as := func(kind uint8, at uint16) func(o *Offload) {
+		return func(o *Offload) { o.GSO, o.CsumOffset = kind, at }
+	}
 	header := func(words byte) func(s *several) { return func(s *several) { s.f[s.l4+12] = words << 4 } }
 	long := func(payload int) *several { // a header that is all options
 		s := newSeveral(t, false, tcp, payload, 48)
@@ -66,8 +69,8 @@ func TestOffloadFits(t *testing.T) {
 		"UDP of IPv6":                 {newSeveral(t, true, udp, 3000, 1000), true},
 		"TCP of IPv6 as of IPv4":      {off(true, tcp, func(o *Offload) { o.GSO = GSOTCP4 }), false},
 		"TCP of IPv4 as of IPv6":      {off(false, tcp, func(o *Offload) { o.GSO = GSOTCP6 }), false},
-		"TCP as UDP":                  {off(false, tcp, func(o *Offload) { o.GSO, o.CsumOffset = GSOUDP, udpCheckAt }), false},
-		"UDP as TCP":                  {off(false, udp, func(o *Offload) { o.GSO, o.CsumOffset = GSOTCP4, tcpCheckAt }), false},
+		"TCP as UDP":                  {off(false, tcp, as(GSOUDP, udpCheckAt)), false},
+		"UDP as TCP":                  {off(false, udp, as(GSOTCP4, tcpCheckAt)), false},
 		"TCP, checksum elsewhere":     {off(false, tcp, func(o *Offload) { o.CsumOffset -= 2 }), false},
 		"UDP, checksum elsewhere":     {off(false, udp, func(o *Offload) { o.CsumOffset -= 2 }), false},
 		"TCP, less is summed":         {off(false, tcp, func(o *Offload) { o.CsumStart += 2 }), false},
@@ -88,7 +91,7 @@ func TestOffloadFits(t *testing.T) {
 		"any number of 48 bytes":      {newSeveral(t, true, udp, 200*48, 48), true},
 		"headers of 256 bytes":        {newSeveral(t, true, udp, 3000, 1000).extend(208), true},
 		"headers of 264 bytes":        {newSeveral(t, true, udp, 3000, 1000).extend(216), false},
-		"TCP that is cut off":         {cutOff(t, Offload{GSO: GSOTCP4, Size: 100, CsumStart: 34, CsumOffset: tcpCheckAt}), false},
+		"TCP that is cut off":         {cutOff(t, Offload{GSO: GSOTCP4, Size: 100, CsumStart: 34, CsumOffset: 16}), false},
 		"one that is not to be cut":   {cutOff(t, Offload{NeedsCsum: true, CsumStart: 34}), true},
 		"behind its end, a byte":      {cutOff(t, Offload{NeedsCsum: true, CsumStart: 34, CsumOffset: 4}), false},
 		"a checksum of its last word": {cutOff(t, Offload{NeedsCsum: true, CsumStart: 34, CsumOffset: 3}), true},

@@ -324,7 +324,8 @@ func TestKeyLogOverrun(t *testing.T) {
 	for n, lines := range map[int]int{0: 3, maxKeyLog: 1, maxKeyLog + 1: 0} {
 		var failed []error
 		w := &text{}
-		l := &KeyLog{w: w, failed: func(err error) { failed = append(failed, err) }, done: make(chan struct{}), waiting: make([]byte, n)}
+		l := &KeyLog{w: w, done: make(chan struct{}), waiting: make([]byte, n)}
+		l.failed = func(err error) { failed = append(failed, err) }
 		l.changed = sync.NewCond(&l.mu)
 		for range 3 {
 			l.sa("rx", Use{}, &cm.SA{})

@@ -68,7 +68,10 @@ func TestRateThatIsSeen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for rate, want := range map[uint64]uint32{0: 0, 25_000: 25_000, math.MaxUint32 - 1: math.MaxUint32 - 1, math.MaxUint32: math.MaxUint32, math.MaxUint32 + 1: math.MaxUint32, 1 << 40: math.MaxUint32} {
+	const most = math.MaxUint32
+	for rate, want := range map[uint64]uint32{
+		0: 0, 25_000: 25_000, most - 1: most - 1, most: most, most + 1: most, 1 << 40: most,
+	} {
 		c := s.funcs.settings(id)
 		c.MaxTxRate = rate
 		s.funcs.absent[id] = c

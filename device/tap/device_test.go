@@ -99,7 +99,12 @@ func TestOthersDevice(t *testing.T) {
 			name string
 			kind uint16
 			ok   bool
-		}{{"up1", nativeKind, true}, {"up2", nativeKind, false}, {"up1", unix.IFF_TAP | unix.IFF_NO_PI, false}, {"up2", unix.IFF_TAP, false}} {
+		}{
+			{"up1", nativeKind, true},
+			{"up2", nativeKind, false},
+			{"up1", unix.IFF_TAP | unix.IFF_NO_PI, false},
+			{"up2", unix.IFF_TAP, false},
+		} {
 			if err := verify(fd, tc.name, tc.kind); (err == nil) != tc.ok {
 				t.Errorf("%s of kind %#x: %v", tc.name, tc.kind, err)
 			}
@@ -347,7 +352,13 @@ func TestRetry(t *testing.T) {
 		then        error
 		calls       int
 		want        error
-	}{{0, nil, 1, nil}, {0, other, 1, other}, {3, nil, 4, nil}, {3, other, 4, other}, {1000, nil, 20, netlink.ErrDumpInterrupted}} {
+	}{
+		{0, nil, 1, nil},
+		{0, other, 1, other},
+		{3, nil, 4, nil},
+		{3, other, 4, other},
+		{1000, nil, 20, netlink.ErrDumpInterrupted},
+	} {
 		calls := 0
 		err := retry(func() error {
 			if calls++; calls <= tc.interrupted {

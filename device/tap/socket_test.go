@@ -156,7 +156,8 @@ func TestHeadersOf(t *testing.T) {
 			changes["version"], changes["TCP"], changes["length"] = at(0, 0x40), at(6, 6), at(5, 17)
 		} else {
 			changes["version"], changes["options"], changes["TCP"] = at(0, 0x65), at(0, 0x46), at(9, 6)
-			changes["length"], changes["fragment"], changes["offset"], changes["reserved"] = at(3, 37), at(6, 0x20), at(7, 1), at(6, 0x80)
+			changes["fragment"], changes["offset"], changes["reserved"] = at(6, 0x20), at(7, 1), at(6, 0x80)
+			changes["length"] = at(3, 37)
 			if n := headersOf(at(6, 0x40)(bytes.Clone(f))); n != headers {
 				t.Errorf("one that may not be fragmented: %d", n)
 			}
@@ -251,7 +252,11 @@ func TestFunctionWrites(t *testing.T) {
 	}{
 		{[][]byte{short}, Offload{}, vnetHeader{}},
 		{[][]byte{short}, Offload{CsumStart: 34, CsumOffset: 6}, vnetHeader{}}, // of no checksum
-		{[][]byte{short}, Offload{NeedsCsum: true, CsumStart: 34, CsumOffset: 6}, vnetHeader{flags: 1, csumStart: 34, csumOffset: 6}},
+		{
+			[][]byte{short},
+			Offload{NeedsCsum: true, CsumStart: 34, CsumOffset: 6},
+			vnetHeader{flags: 1, csumStart: 34, csumOffset: 6},
+		},
 		{
 			[][]byte{long, short},
 			Offload{GSO: 1, NeedsCsum: true, Size: 100, CsumStart: 34, CsumOffset: 16},
@@ -311,7 +316,12 @@ func TestFunctionReads(t *testing.T) {
 	for _, want := range []struct {
 		n   int
 		off Offload
-	}{{14, Offload{}}, {1000, Offload{GSO: 1, NeedsCsum: true, Size: 100, CsumStart: 34, CsumOffset: 16}}, {60, Offload{}}, {0, Offload{}}} {
+	}{
+		{14, Offload{}},
+		{1000, Offload{GSO: 1, NeedsCsum: true, Size: 100, CsumStart: 34, CsumOffset: 16}},
+		{60, Offload{}},
+		{0, Offload{}},
+	} {
 		if n, off, err := f.Read(b); n != want.n || off != want.off || err != nil {
 			t.Errorf("%d bytes, %+v, %v; want %+v", n, off, err, want)
 		}
@@ -345,11 +355,13 @@ func TestSuperframeChecksums(t *testing.T) {
 			s = s>>16 + s&0xffff
 		}
 		udp := b[headers-udpLen:]
-		if got := binary.BigEndian.Uint16(udp[udpCheckAt:]); uint32(got) != s || int(binary.BigEndian.Uint16(udp[4:])) != datagram {
-			t.Errorf("IPv6 %t: %#x, want %#x; %d bytes", v6, got, s, binary.BigEndian.Uint16(udp[4:]))
+		got, length := binary.BigEndian.Uint16(udp[udpCheckAt:]), binary.BigEndian.Uint16(udp[4:])
+		if uint32(got) != s || int(length) != datagram {
+			t.Errorf("IPv6 %t: %#x, want %#x; %d bytes", v6, got, s, length)
 		}
 		want := vnetHeader{
-			flags: 1, gsoType: gsoUDPL4, headerLen: uint16(headers), gsoSize: 1000, csumStart: uint16(headers - udpLen), csumOffset: udpCheckAt,
+			flags: 1, gsoType: gsoUDPL4, headerLen: uint16(headers), gsoSize: 1000,
+			csumStart: uint16(headers - udpLen), csumOffset: udpCheckAt,
 		}
 		if h := parseVnetHeader(vnet); h != want {
 			t.Errorf("IPv6 %t: %+v, want %+v", v6, h, want)

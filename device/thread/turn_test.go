@@ -135,7 +135,8 @@ func TestCompanyIsWaitedForOnce(t *testing.T) {
 	}
 	s.more = false
 	l.Turn()
-	if !slices.Equal(up.given, []int{1, 1, 2, 1, 3, 1, 1}) || !slices.Equal(up.more, []bool{true, false, true, false, true, true, false}) {
+	company := []bool{true, false, true, false, true, true, false}
+	if !slices.Equal(up.given, []int{1, 1, 2, 1, 3, 1, 1}) || !slices.Equal(up.more, company) {
 		t.Errorf("given %v, with more to come %v", up.given, up.more)
 	}
 }

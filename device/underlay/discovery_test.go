@@ -117,20 +117,27 @@ func TestAdvertisements(t *testing.T) {
 // TestOverhear: what another owner of our addresses has got is learnt from, and it answers.
 func TestOverhear(t *testing.T) {
 	b, out := newStack(t, macB, "10.0.0.2/24"), make([]byte, 1514)
-	b.Overhear(0, arpFrame(broadcast, macC, arp{op: arpRequest, senderMAC: macC, senderIP: ipC.As4(), targetIP: ipB.As4()}))
+	ask := arpFrame(broadcast, macC, arp{op: arpRequest, senderMAC: macC, senderIP: ipC.As4(), targetIP: ipB.As4()})
+	b.Overhear(0, ask)
 	if len(b.neighbours) != 1 || b.Next(out) != 0 || *b.Stats() != (Stats{}) {
 		t.Errorf("%d neighbours, %v", len(b.neighbours), b.Stats())
 	}
-	b.Input(0, arpFrame(broadcast, macC, arp{op: arpRequest, senderMAC: macC, senderIP: ipC.As4(), targetIP: ipB.As4()}))
+	b.Input(0, ask)
 	if b.Next(out) == 0 {
 		t.Error("its own frames are not answered")
 	}
 	six := newStack6(t, macB, ip6B)
 	six.Overhear(0, message(ndSolicit, asks(optSource, 1, 2, 0, 0, 0, 0, 3)))
-	six.Overhear(0, ndFrame(t, MAC{0x33, 0x33, 0xff, 0, 0, 2}, macC, netip.IPv6Unspecified(), group(ip6B), ip6B, ndSolicit, 0, false, 255))
+	groupMAC := MAC{0x33, 0x33, 0xff, 0, 0, 2}
+	six.Overhear(0, ndFrame(t, groupMAC, macC, netip.IPv6Unspecified(), group(ip6B), ip6B, ndSolicit, 0, false, 255))
 	if len(six.neighbours) != 1 || six.Next(out) != 0 {
 		t.Errorf("%d neighbours", len(six.neighbours))
 	}
+}
+
+// answers is an ARP reply to us, 10.0.0.1, of the station C that says it has an address.
+func answers(ip [4]byte) []byte {
+	return arpFrame(macA, macC, arp{op: arpReply, senderMAC: macC, senderIP: ip, targetMAC: macA, targetIP: ipA.As4()})
 }
 
 // TestTwoRivals: of two stations that say they have an address each is tried ten times, and then all
@@ -139,7 +146,7 @@ func TestTwoRivals(t *testing.T) {
 	const start = 10 * second
 	a, b := newStack(t, macA, "10.0.0.1/24"), newStack(t, macB, "10.0.0.2/24")
 	introduce(t, start, a, b)
-	a.Input(start, arpFrame(macA, macC, arp{op: arpReply, senderMAC: macC, senderIP: ipB.As4(), targetMAC: macA, targetIP: ipA.As4()}))
+	a.Input(start, answers(ipB.As4()))
 	nb := a.neighbours[ipB]
 	for try := range maxTries + 1 {
 		at := start + int64(try)*rivalEvery
@@ -175,7 +182,7 @@ func TestParkedAreBounded(t *testing.T) {
 	}
 	for i := range peers { // half of them answer
 		if i%2 == 0 {
-			a.Input(0, arpFrame(macA, macC, arp{op: arpReply, senderMAC: macC, senderIP: at(i), targetMAC: macA, targetIP: ipA.As4()}))
+			a.Input(0, answers(at(i)))
 		}
 	}
 	for i := range 3 { // each that goes makes room for one
