@@ -242,7 +242,7 @@ func (s *Sniffer) kernelDrops(with func(func(uintptr)) error) {
 	_ = with(func(fd uintptr) {
 		if st, err := unix.GetsockoptTpacketStats(int(fd), unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
 			s.mu.Lock()
-			s.counts.Dropped += uint64(st.Drops)
+			s.counts.Dropped = uint64(st.Drops)
 			s.mu.Unlock()
 		}
 	})

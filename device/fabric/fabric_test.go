@@ -112,6 +112,10 @@ func TestDropsAreCounted(t *testing.T) {
 	if st := a.Stats(); st.TxDropped != 2 || st.TxFrames != 0 {
 		t.Errorf("%+v", st)
 	}
+	write(t, a, frame(2, 1, 14), frame(2, 1, mtu+18)) // the shortest and the longest
+	if st := a.Stats(); st.TxDropped != 2 || st.TxFrames != 2 || len(drain(t, b)) != 2 {
+		t.Errorf("%+v", st)
+	}
 	for range queueLen + 5 {
 		write(t, a, frame(2, 1, 60))
 	}

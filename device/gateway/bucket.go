@@ -15,9 +15,8 @@ func (b *bucket) take(now int64) bool {
 	if b.last == 0 {
 		b.tokens, b.last = errorBurst, now
 	}
-	if n := (now - b.last) / errorEvery; n > 0 {
-		b.tokens, b.last = min(errorBurst, b.tokens+n), b.last+n*errorEvery
-	}
+	n := (now - b.last) / errorEvery
+	b.tokens, b.last = min(errorBurst, b.tokens+n), b.last+n*errorEvery
 	if b.tokens <= 0 {
 		return false
 	}

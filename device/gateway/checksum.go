@@ -44,14 +44,14 @@ func fold(s uint32) uint16 {
 	return uint16(s>>16 + s)
 }
 
-// pseudo is the sum of the pseudo header of a packet's upper layer of n bytes (RFC 9293 §3.1, RFC
-// 8200 §8.1).
+// pseudo is the sum of the pseudo header of a packet's upper layer of n bytes, which are less than
+// 64 KiB (RFC 9293 §3.1, RFC 8200 §8.1).
 func (h *header) pseudo(packet []byte, n int) uint32 {
 	addrs := packet[12:20]
 	if h.v6 {
 		addrs = packet[8:40]
 	}
-	return uint32(sum(addrs)) + uint32(h.proto) + uint32(n)>>16 + uint32(n)&0xffff
+	return uint32(sum(addrs)) + uint32(h.proto) + uint32(n)
 }
 
 // l4Valid tells whether the checksum of the packet's upper layer is right.

@@ -79,7 +79,7 @@ func (g *Gateway) fromPort(now int64, in *PortInput, f *Forward) (why Reason) {
 // admit checks addresses: a packet must come from the function and go to another station.
 func (g *Gateway) admit(p *Endpoint, h *header, dst MAC) Reason {
 	switch {
-	case !h.dst.IsValid() || h.dst.IsUnspecified() || h.dst.IsLoopback():
+	case h.dst.IsUnspecified() || h.dst.IsLoopback():
 		return DropDestination
 	case h.dst.IsMulticast() || dst[0]&1 != 0 || h.dst == broadcastIP:
 		return DropMulticast
@@ -189,10 +189,10 @@ func (o *Offload) check(b []byte, h *header) Reason {
 	default:
 		return DropOffload
 	}
-	if o.Size < minSegment && h.total-h.l4 > maxCuts*int(o.Size) {
+	if o.Size < minSegment && h.total-h.l4 > maxCuts*int(o.Size) { // also without a size
 		return DropOffload
 	}
-	if h.fragment || o.Size == 0 || !o.NeedsCsum || start != h.l4 || l4Headers(b, h) > maxHeaders {
+	if h.fragment || !o.NeedsCsum || start != h.l4 || l4Headers(b, h) > maxHeaders {
 		return DropOffload
 	}
 	return none

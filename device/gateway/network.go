@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -42,15 +43,9 @@ type Target struct {
 	MTU      int    // longest packet it takes
 }
 
-// before tells whether t has an address that both claim.
-func (t *Target) before(u *Target) bool {
-	if t.Kind != u.Kind {
-		return t.Kind < u.Kind
-	}
-	if t.Peer != u.Peer {
-		return t.Peer < u.Peer
-	}
-	return t.Function < u.Function
+// compare orders those that claim an address: the first has it.
+func (t Target) compare(u Target) int {
+	return cmp.Or(cmp.Compare(t.Kind, u.Kind), cmp.Compare(t.Peer, u.Peer), cmp.Compare(t.Function, u.Function))
 }
 
 // network is a tenant's virtual network. The owner of Routes changes it; gateways read config,
@@ -112,10 +107,7 @@ func (n *network) router(v6 bool) (netip.Addr, bool) {
 // claim enters somebody who says that an address leads to it.
 func (n *network) claim(a netip.Addr, to Target) {
 	list := n.claims[a]
-	at := 0
-	for at < len(list) && list[at].before(&to) {
-		at++
-	}
+	at, _ := slices.BinarySearchFunc(list, to, Target.compare)
 	n.claims[a] = slices.Insert(list, at, to)
 	if at == 0 {
 		n.addrs.Set(a, to)

@@ -90,7 +90,7 @@ func parseIPv4(b []byte, n int) (h header, why Reason) {
 	}
 	hlen, total := int(b[0]&0xf)*4, int(binary.BigEndian.Uint16(b[2:]))
 	switch {
-	case b[0]>>4 != 4 || hlen < ipv4Len:
+	case hlen < ipv4Len:
 		return h, DropHeader
 	case hlen > total || total > n:
 		return h, DropTruncated
@@ -113,10 +113,7 @@ func parseIPv6(b []byte, n int) (h header, why Reason) {
 		return h, DropTruncated
 	}
 	total := ipv6Len + int(binary.BigEndian.Uint16(b[4:]))
-	switch {
-	case b[0]>>4 != 6:
-		return h, DropHeader
-	case total > n:
+	if total > n {
 		return h, DropTruncated
 	}
 	h = header{

@@ -38,6 +38,10 @@ func TestQueueNeverWaits(t *testing.T) {
 	if n := strings.Count(text, "\n"); n != 1+maxWaiting {
 		t.Errorf("%d lines", n)
 	}
+	last := strings.Split(text, "\n")[maxWaiting]
+	if strings.Count(text, "lines_lost_after") != 1 || !strings.Contains(last, "lines_lost_after=7") {
+		t.Errorf("not the last line says what is lost behind it: %.300s", last)
+	}
 	if !strings.Contains(text, "nic=a") || !strings.Contains(text, "g.i=5\n") || !strings.Contains(text, "lines_lost_after=7") ||
 		strings.Index(text, "g.i=5\n") > strings.Index(text, "g.i=6\n") {
 		t.Errorf("%.300s", text)

@@ -59,6 +59,12 @@ func Run(t TB, f func()) {
 		finished = true
 	}()
 	<-done
+	report(t, refused, finished)
+}
+
+// report tells a test what became of its part in a namespace.
+func report(t TB, refused error, finished bool) {
+	t.Helper()
 	switch {
 	case refused != nil && os.Getenv("VNIC_TEST_REQUIRE") == "1":
 		t.Fatal(refused)

@@ -108,6 +108,40 @@ func TestKeyLogFile(t *testing.T) {
 	}
 }
 
+// TestKeyLogOfOthers: a file, or a folder, of another user is refused, and root's folders are not.
+func TestKeyLogOfOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	const other = 4242
+	dir := filepath.Join(t.TempDir(), "dir")
+	file := filepath.Join(dir, "keys")
+	for _, err := range []error{os.Chmod(filepath.Dir(dir), 0o755), os.Mkdir(dir, 0o700), os.WriteFile(file, nil, 0o600)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		path  string // whose owner is changed
+		wrong string
+	}{{"", ""}, {file, "belongs to user 4242"}, {dir, "user 4242"}, {filepath.Dir(dir), "user 4242"}} {
+		if c.path != "" {
+			if err := os.Chown(c.path, other, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := CheckKeyLog(file)
+		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("%s is another's: %v", c.path, err)
+		}
+		if c.path != "" {
+			if err := os.Chown(c.path, 0, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // opened counts the descriptors that this process has of a file.
 func opened(t *testing.T, path string) (n int) {
 	t.Helper()

@@ -280,7 +280,7 @@ func (s *Stack) Authenticated(now int64, d *Datagram) {
 	if !ok || nb == nil {
 		return
 	}
-	if nb.state != incomplete && nb.mac != d.From && (hop != d.Src || nb.static) {
+	if nb.state != incomplete && nb.mac != d.From && hop != d.Src {
 		return // a router's other address
 	}
 	if nb.static {

@@ -107,7 +107,7 @@ func New(cfg Config) (*Stack, error) {
 		s.headroom, s.group = HeadroomIPv6, multicastMAC(solicitedNode(a.As16()))
 	}
 	for _, n := range cfg.Neighbours {
-		if !s.onSubnet(n.Addr) || n.Addr == a || !unicast(n.MAC) || s.neighbours[n.Addr] != nil {
+		if !s.onSubnet(n.Addr) || !unicast(n.MAC) || s.neighbours[n.Addr] != nil {
 			return nil, fmt.Errorf("underlay neighbour %v at %x: give another address inside %v, once, and its unicast MAC address", n.Addr, n.MAC, s.subnet)
 		}
 		s.addStatic(n)

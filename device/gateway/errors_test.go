@@ -1,0 +1,186 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+)
+
+var nobody4, nobody6 = addr("10.0.0.9"), addr("fd00::9")
+
+// toNobody is a packet of a protocol to an address that nobody has.
+func toNobody(v6 bool, proto uint8, upper []byte) []byte {
+	if v6 {
+		b := append(make([]byte, ipv6Len), upper...)
+		putIPv6(b, proto, 64, v6A, nobody6, len(upper))
+		return b
+	}
+	b := append(make([]byte, ipv4Len), upper...)
+	putIPv4(b, proto, ipA, nobody4, len(b))
+	return b
+}
+
+// framed is a packet of port a's guest in its frame.
+func framed(packet []byte) []byte {
+	f := append(make([]byte, ethLen), packet...)
+	copy(f, gwA[:])
+	copy(f[6:], macA[:])
+	h := header{v6: packet[0]>>4 == 6}
+	binary.BigEndian.PutUint16(f[12:], h.etherType())
+	return f
+}
+
+// told is how many errors the sender of a packet is told.
+func (n *net) told(packet []byte) int {
+	n.t.Helper()
+	n.a.errors, n.a.Drops, n.g.stats = bucket{}, [Reasons]uint64{}, Stats{}
+	n.send(framed(packet), Offload{})
+	out := len(n.output())
+	if n.a.Drops[DropNoRoute] != 1 || n.g.Stats().Reasons[CountICMP] != uint64(out) {
+		n.t.Errorf("%x: %d told, %v", packet, out, n.g.Stats().Reasons)
+	}
+	return out
+}
+
+// TestErrorsAboutICMP: an error is told about a question or an answer, and never about an error
+// (RFC 1122 §3.2.2, RFC 4443 §2.4).
+func TestErrorsAboutICMP(t *testing.T) {
+	n := newNet(t)
+	queries := map[int]bool{0: true, 8: true, 13: true, 14: true, 15: true, 16: true, 17: true, 18: true}
+	for kind := range 256 {
+		if got := n.told(toNobody(false, protoICMP, []byte{byte(kind), 0, 0, 0, 0, 0, 0, 0})); (got == 1) != queries[kind] {
+			t.Errorf("ICMP of type %d: %d errors", kind, got)
+		}
+		if kind >= ndRouterSolicit && kind <= ndRedirect { // the gateway's own
+			continue
+		}
+		if got := n.told(toNobody(true, protoICMP6, []byte{byte(kind), 0, 0, 0, 0, 0, 0, 0})); (got == 1) != (kind >= 128) {
+			t.Errorf("ICMPv6 of type %d: %d errors", kind, got)
+		}
+	}
+	for _, tc := range []struct {
+		v6    bool
+		proto uint8
+		upper []byte
+		want  int
+	}{
+		{false, protoICMP, nil, 0}, // nobody knows what it is
+		{false, protoICMP, []byte{icmpEcho}, 1},
+		{true, protoICMP6, nil, 0},
+		{true, protoICMP6, []byte{icmp6Echo}, 1},
+		{false, protoICMP6, []byte{icmp6TooBig}, 1}, // means nothing there
+		{true, protoICMP, []byte{icmpUnreachable}, 1},
+		{false, 132, nil, 1},
+		{true, 132, nil, 1},
+	} {
+		if got := n.told(toNobody(tc.v6, tc.proto, tc.upper)); got != tc.want {
+			t.Errorf("IPv6 %t, protocol %d, % x: %d errors, want %d", tc.v6, tc.proto, tc.upper, got, tc.want)
+		}
+	}
+}
+
+// TestErrorsAboutFragments: of an IPv4 datagram in fragments an error is told about the first.
+func TestErrorsAboutFragments(t *testing.T) {
+	n := newNet(t)
+	for field, want := range map[uint16]int{0x4000: 1, 0x2000: 1, 0x2001: 0, 0x0001: 0, 0x1000: 0} {
+		b := toNobody(false, protoUDP, make([]byte, 16))
+		binary.BigEndian.PutUint16(b[6:], field)
+		finishIPv4(b, ipv4Len)
+		if got := n.told(b); got != want {
+			t.Errorf("fragment field %#04x: %d errors, want %d", field, got, want)
+		}
+	}
+	b := toNobody(true, protoFragment, append(fragment(protoUDP, 8), make([]byte, 8)...))
+	if got := n.told(b); got != 1 {
+		t.Errorf("a later fragment of IPv6: %d errors", got)
+	}
+}
+
+// TestLongestPacket: a packet of the way's MTU passes, one of a byte more does not and is told.
+func TestLongestPacket(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		from, to, there, headers := ipA, ipC, ipB, ipv4Len+udpLen
+		if v6 {
+			from, to, there, headers = v6A, v6C, v6B, ipv6Len+udpLen
+		}
+		for more := range 2 {
+			n := newNet(t)
+			p := n.send(udp(t, gwA, macA, from, to, tunnelMTU-headers+more), Offload{})
+			if len(p) != 1-more || n.g.Stats().Reasons[CountICMP] != uint64(more) {
+				t.Errorf("IPv6 %t, %d bytes more: %d packets for the peer", v6, more, len(p))
+			}
+			n.output()
+			n.send(udp(t, gwA, macA, from, there, tunnelMTU-headers+more), Offload{})
+			if out := n.output(); (out[0].port == n.b) != (more == 0) {
+				t.Errorf("IPv6 %t, %d bytes more: a frame for %s", v6, more, out[0].port.Name)
+			}
+			n.g.FromTunnel(n.g.Tunnels.To(2, 7), udp(t, macA, gwA, to, from, tunnelMTU-headers+more), 0)
+			if out := n.output(); len(out) != 1-more || n.a.Drops[DropPortTooBig] != uint64(more) {
+				t.Errorf("IPv6 %t, %d bytes more: %d frames from the peer", v6, more, len(out))
+			}
+		}
+	}
+}
+
+// echo6 is a ping of IPv6 to a router with a body of n bytes.
+func echo6(t *testing.T, kind, code uint8, n int) []byte {
+	t.Helper()
+	ip := ip6(v6A, router6, layers.IPProtocolICMPv6)
+	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(kind, code)}
+	_ = icmp.SetNetworkLayerForChecksum(ip)
+	return frame(t, eth(gwA, macA, layers.EthernetTypeIPv6), ip, icmp, gopacket.Payload(bytes.Repeat([]byte{7}, n)))
+}
+
+// TestEchoOfIPv6: a router answers pings of IPv6 up to a size, and nothing that looks like one.
+func TestEchoOfIPv6(t *testing.T) {
+	const most = maxEchoing - ipv6Len - 4 // body of the longest
+	like := func(v6 bool, proto, first uint8) []byte {
+		b := toNobody(v6, proto, []byte{first, 0, 0, 0, 0, 0, 0, 0})
+		if v6 {
+			copy(b[24:], router6.AsSlice())
+		} else {
+			copy(b[16:], router4.AsSlice())
+			finishIPv4(b, ipv4Len)
+		}
+		return framed(b)
+	}
+	for name, tc := range map[string]struct {
+		f       []byte
+		answers bool
+		why     Reason
+	}{
+		"ping":                       {echo6(t, icmp6Echo, 0, 30), true, none},
+		"shortest":                   {echo6(t, icmp6Echo, 0, 4), true, none},
+		"half a header":              {echo6(t, icmp6Echo, 0, 3), false, DropDestination},
+		"largest":                    {echo6(t, icmp6Echo, 0, most), true, none},
+		"too large":                  {echo6(t, icmp6Echo, 0, most+1), false, DropTooBig},
+		"a reply":                    {echo6(t, icmp6EchoReply, 0, 30), false, DropDestination},
+		"a code":                     {echo6(t, icmp6Echo, 1, 30), false, DropDestination},
+		"IPv4's shortest":            {like(false, protoICMP, icmpEcho), true, none},
+		"ICMP in IPv6":               {like(true, protoICMP, icmp6Echo), false, DropDestination},
+		"ICMPv6 in IPv4":             {like(false, protoICMP6, icmpEcho), false, DropDestination},
+		"UDP from port 2048":         {like(false, protoUDP, icmpEcho), false, DropDestination},
+		"UDP from port 32768":        {like(true, protoUDP, icmp6Echo), false, DropDestination},
+		"IPv4's kind in IPv6's ICMP": {like(true, protoICMP6, icmpEcho), false, DropDestination},
+	} {
+		n := newNet(t)
+		want := bytes.Clone(tc.f)
+		n.send(tc.f, Offload{})
+		out := n.output()
+		if len(out) != 0 != tc.answers || tc.why != none && n.a.Drops[tc.why] != 1 {
+			t.Errorf("%s: %d answers, %v", name, len(out), n.g.Stats().Reasons)
+		}
+		if len(out) == 0 || want[ethLen]>>4 == 4 {
+			continue
+		}
+		decode(t, out[0].b)
+		b, asked := out[0].b[ethLen:], want[ethLen:]
+		if len(b) != len(asked) || b[ipv6Len] != icmp6EchoReply || !bytes.Equal(b[ipv6Len+4:], asked[ipv6Len+4:]) ||
+			!bytes.Equal(b[8:24], router6.AsSlice()) || !bytes.Equal(b[24:40], v6A.AsSlice()) {
+			t.Errorf("%s: %x", name, b)
+		}
+	}
+}

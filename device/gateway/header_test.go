@@ -1,0 +1,158 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+)
+
+// TestShortestPackets: a packet may end with its header; a header that is cut off, or longer than
+// its packet, is none.
+func TestShortestPackets(t *testing.T) {
+	v4, v6 := make([]byte, ipv4Len), make([]byte, ipv6Len)
+	putIPv4(v4, protoICMP, ipA, ipC, len(v4))
+	putIPv6(v6, 59, 64, v6A, v6C, 0) // 59: no next header
+	wrong := bytes.Clone(v4)
+	wrong[8]--
+	long := append(bytes.Clone(v4), 0, 0, 0, 0)
+	long[0] = 0x46
+	finishIPv4(long, len(long))
+	for name, tc := range map[string]struct {
+		b   []byte
+		why Reason
+	}{
+		"nothing":                           {nil, DropTruncated},
+		"a byte of no version":              {[]byte{0x50}, DropHeader},
+		"a byte of IPv4":                    {v4[:1], DropTruncated},
+		"an IPv4 header":                    {v4, none},
+		"a byte less":                       {v4[:19], DropTruncated},
+		"its checksum":                      {wrong, DropHeader},
+		"options that are longer than it":   {long, DropTruncated},
+		"an IPv6 header":                    {v6, none},
+		"a byte less than an IPv6 header":   {v6[:39], DropTruncated},
+		"an extension header that ends it":  {endsWith(59), none},
+		"another one, of which there is no": {endsWith(protoDstOpts), DropTruncated},
+	} {
+		h, why := parseIP(tc.b)
+		if why != tc.why || why == none && h.total != len(tc.b) {
+			t.Errorf("%s: %v, %+v; want %v", name, why, h, tc.why)
+		}
+	}
+}
+
+// endsWith is an IPv6 packet that ends with an extension header, which says that next follows.
+func endsWith(next uint8) []byte {
+	b := ip6With(protoDstOpts) // its UDP header stands for one
+	b[ipv6Len], b[ipv6Len+1] = next, 0
+	return b
+}
+
+// TestHeads: of a packet whose beginning alone is there, headers are read as far as it goes.
+func TestHeads(t *testing.T) {
+	b := ip6With(protoHopByHop, extension(protoDstOpts, 0, 8), extension(protoUDP, 2, 24))
+	for n := ipv6Len; n <= len(b); n++ {
+		want := 40
+		switch {
+		case n >= 56: // the beginning of the second, which says how long it is
+			want = 72
+		case n >= 48:
+			want = 48
+		}
+		if h, why := parseHead(b[:n:n], len(b)); why != none || h.l4 != want || h.total != len(b) {
+			t.Errorf("%d bytes: %v, upper layer at %d of %d, want %d", n, why, h.l4, h.total, want)
+		}
+	}
+	options := make([]byte, 24)
+	putIPv4(options, protoUDP, ipA, ipC, 100)
+	options[0] = 0x46
+	for n, want := range map[int]Reason{20: none, 23: none, 24: DropHeader} { // the whole tells: its checksum is wrong
+		if h, why := parseHead(options[:n:n], 100); why != want || why == none && h.l4 != 24 {
+			t.Errorf("%d bytes with options: %v, want %v", n, why, want)
+		}
+	}
+}
+
+// TestManyExtensions: eight extension headers are gone through, and not one more.
+func TestManyExtensions(t *testing.T) {
+	for n, want := range map[int]Reason{1: none, 8: none, 9: DropHeader} {
+		list := make([][]byte, n)
+		for i := range list {
+			list[i] = extension(protoDstOpts, 0, 8)
+		}
+		list[n-1][0] = protoUDP
+		h, why := parseIP(ip6With(protoDstOpts, list...))
+		if why != want || why == none && h.l4 != ipv6Len+8*n {
+			t.Errorf("%d extension headers: %v, upper layer at %d", n, why, h.l4)
+		}
+	}
+}
+
+// TestEveryBitOfAFlow: two flows that differ in one bit of an address, a port or the protocol have
+// different hashes.
+func TestEveryBitOfAFlow(t *testing.T) {
+	v4, v6 := udp(t, gwA, macA, ipA, ipC, 10)[ethLen:], udp(t, gwA, macA, v6A, v6C, 10)[ethLen:]
+	for name, tc := range map[string]struct {
+		b        []byte
+		from, to int // of the addresses
+	}{"IPv4": {v4, 12, 20}, "IPv6": {v6, 8, 40}} {
+		h, why := parseIP(tc.b)
+		if why != none {
+			t.Fatal(why)
+		}
+		flow := h.flow(tc.b)
+		differs := func(at int) {
+			for bit := range 8 {
+				b := bytes.Clone(tc.b)
+				b[at] ^= 1 << bit
+				if h.flow(b) == flow {
+					t.Errorf("%s: bit %d of byte %d makes no other flow", name, bit, at)
+				}
+			}
+		}
+		for at := tc.from; at < tc.to; at++ {
+			differs(at)
+		}
+		for at := h.l4; at < h.l4+4; at++ {
+			differs(at)
+		}
+		tcp := h
+		tcp.proto = protoTCP
+		if tcp.flow(tc.b) == flow {
+			t.Errorf("%s: TCP and UDP are one flow", name)
+		}
+		for n, matter := range map[int]bool{3: false, 4: true} { // without room for both ports there are none
+			cut, short := bytes.Clone(tc.b[:h.l4+n]), h
+			short.total = len(cut)
+			before := short.flow(cut)
+			cut[h.l4] ^= 1
+			if changed := short.flow(cut) != before; changed != matter {
+				t.Errorf("%s with %d bytes behind its header: the port matters: %t", name, n, changed)
+			}
+		}
+	}
+}
+
+// TestRoCEHeader: a whole UDP header with the port of RoCEv2 makes a packet one of it, and nothing
+// else does.
+func TestRoCEHeader(t *testing.T) {
+	for name, tc := range map[string]struct {
+		proto    uint8
+		port     uint16
+		fragment bool
+		length   int
+		is       bool
+	}{
+		"RoCEv2":     {protoUDP, rocePort, false, udpLen, true},
+		"DNS":        {protoUDP, 53, false, udpLen, false},
+		"TCP":        {protoTCP, rocePort, false, udpLen, false},
+		"a fragment": {protoUDP, rocePort, true, udpLen, false},
+		"cut off":    {protoUDP, rocePort, false, udpLen - 1, false},
+	} {
+		b := make([]byte, ipv4Len+udpLen)
+		binary.BigEndian.PutUint16(b[ipv4Len+2:], tc.port)
+		h := header{proto: tc.proto, l4: ipv4Len, total: ipv4Len + tc.length, fragment: tc.fragment}
+		if h.roce(b) != tc.is {
+			t.Errorf("%s: RoCEv2 %t", name, !tc.is)
+		}
+	}
+}
