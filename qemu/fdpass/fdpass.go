@@ -52,10 +52,8 @@ func (f *FDs) ReadFull(c *net.UnixConn, b []byte, limit int) error {
 	oob := make([]byte, unix.CmsgSpace(4*min(limit, maxFDs)))
 	for got := 0; got < len(b); {
 		n, oobn, flags, _, err := c.ReadMsgUnix(b[got:], oob)
-		if oobn > 0 {
-			if perr := f.add(oob[:oobn]); perr != nil {
-				return perr
-			}
+		if perr := f.add(oob[:oobn]); perr != nil {
+			return perr
 		}
 		switch {
 		case errors.Is(err, io.EOF) && got > 0:
