@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -43,6 +44,14 @@ func playQEMU(mode string) int {
 	switch mode {
 	case "refuse":
 		fmt.Fprintln(os.Stderr, "qemu: -device foo: no such device")
+		return 1
+	case "heir": // says what the first TAP is like
+		if os.Args[1] == "--version" {
+			return 1
+		}
+		b, _ := os.ReadFile("/proc/self/fd/5")
+		at := slices.IndexFunc(os.Args, func(s string) bool { return strings.HasPrefix(s, "tap,") })
+		fmt.Fprintf(os.Stderr, "%s %s: %s\n", os.Args[at-1], os.Args[at], b)
 		return 1
 	case "deaf":
 		signal.Ignore(syscall.SIGTERM)
