@@ -249,3 +249,36 @@ func TestRelayTellsDescriptors(t *testing.T) {
 		t.Errorf("of a ring that runs: %q, want %q", log, want)
 	}
 }
+
+// TestRelayKnowsWhereRingsAre: a ring without worker goes on where it is in the guest's memory now,
+// or was when that could be told last.
+func TestRelayKnowsWhereRingsAre(t *testing.T) {
+	var asked []StoppedRing
+	r := NewRelay(Relayed{Layout: VsockLayout, Resume: func(_ []queues.Region, ring StoppedRing) (uint32, bool) {
+		asked = append(asked, ring)
+		return 5, len(asked) > 1
+	}}, time.Minute, func(err error) { t.Error(err) })
+	st := func(gpa, size uint64) *State {
+		return &State{Regions: []Region{{GPA: gpa, Size: size}}, Vrings: []Vring{{Num: 8, Base: 7}, {Num: 8, Base: 7, Desc: 0x1000, Avail: 0x2000, Used: 0x3000}}}
+	}
+	for i, c := range []struct {
+		later      *State
+		desc, base uint64
+	}{{nil, 0x101000, 7}, {st(0x200000, 0x10000), 0x201000, 5}, {st(0x300000, 0x1000), 0x101000, 5}} {
+		if err := r.StartVring(st(0x100000, 0x10000), 1, -1, -1, -1); err != nil {
+			t.Fatal(err)
+		}
+		if c.later != nil {
+			if err := r.SetMemory(c.later, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		base := r.StopVring(1)
+		if at := asked[i]; uint64(base) != c.base || at != (StoppedRing{Index: 1, Num: 8, Desc: c.desc, Used: c.desc + 0x2000}) {
+			t.Errorf("%d: base %d of %+v", i, base, at)
+		}
+	}
+	if err := r.StartVring(st(0x100000, 0x2000), 1, -1, -1, -1); err == nil {
+		t.Error("a ring outside memory was started")
+	}
+}
