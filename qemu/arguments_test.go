@@ -115,7 +115,8 @@ func TestLinesThatFit(t *testing.T) {
 		ok                 bool
 	}{{MaxWindows, 0, true}, {0, MaxWindows, true}, {MaxWindows - 1, 1, true}, {MaxWindows, 1, false}, {1, MaxWindows, false}, {MaxWindows + 1, 0, false}} {
 		l := Line{Memory: 1 << 30, Vsock: "s", Windows: make([]Window, tt.windows), Vfio: make([]Vfio, tt.functions)}
-		if err := l.check(); (err == nil) != tt.ok {
+		says := fmt.Sprintf("guest with %d windows and functions", tt.windows+tt.functions)
+		if err := l.check(); (err == nil) != tt.ok || err != nil && !strings.Contains(err.Error(), says) {
 			t.Errorf("%d windows and %d functions: %v", tt.windows, tt.functions, err)
 		}
 	}
@@ -301,5 +302,33 @@ func TestVersions(t *testing.T) {
 	}
 	if v := VersionOf(script); v != 801 {
 		t.Errorf("%s, want 8.1", v)
+	}
+}
+
+// TestMachineAsksItsVersion: what a port needs of its QEMU depends on the version, which that QEMU
+// is asked once.
+func TestMachineAsksItsVersion(t *testing.T) {
+	dir := t.TempDir()
+	script, asked := filepath.Join(dir, "qemu"), filepath.Join(dir, "asked")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho x >> "+asked+"; echo version 10.1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	m := Machine{Binary: script, Kernel: "k", Console: FileChardev("c"), Accel: TCG, NICs: []NIC{{TAP: os.Stdin, MAC: "02::1"}}}
+	for _, ports := range []int{0, 1, 3} {
+		for range ports {
+			m.NICs = append(m.NICs, NIC{Port: &Port{Function: "p", Socket: "/p", Queues: 1}})
+		}
+		args, err := m.Args()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(strings.Join(args, " "), "path=/p,reconnect-ms=1000"); n != len(m.NICs)-1 {
+			t.Errorf("%d ports, %d are connected as that QEMU can", len(m.NICs)-1, n)
+		}
+		b, err := os.ReadFile(asked)
+		if ports == 0 && !os.IsNotExist(err) || ports > 0 && string(b) != "x\n" {
+			t.Errorf("%d ports: asked %q, %v", ports, b, err)
+		}
+		_ = os.Remove(asked)
 	}
 }

@@ -269,3 +269,31 @@ func TestFilesOfARange(t *testing.T) {
 		t.Errorf("the file is open: %v", err)
 	}
 }
+
+// TestEventfdsAreChecked: of descriptors that interrupt all are eventfds or none; if one is another
+// thing all are closed.
+func TestEventfdsAreChecked(t *testing.T) {
+	open := func(fd int) bool {
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		return err == nil
+	}
+	own := func(fd int) int {
+		t.Helper()
+		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return own
+	}
+	good := []int{own(newEventFD(t)), -1, own(newEventFD(t))}
+	if err := checkEventfds(good); err != nil || !open(good[0]) || !open(good[2]) {
+		t.Errorf("eventfds: %v", err)
+	}
+	bad := append(good, own(memfd(t, 1, 0)))
+	if err := checkEventfds(bad); err == nil || open(bad[0]) || open(bad[2]) || open(bad[3]) {
+		t.Errorf("a file among them: %v", err)
+	}
+	if err := checkEventfds([]int{-1, -1}); err != nil {
+		t.Errorf("none: %v", err)
+	}
+}

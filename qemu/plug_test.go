@@ -1,9 +1,11 @@
 package qemu
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
+	"path/filepath"
 	"runtime"
 	"testing"
 
@@ -272,4 +274,48 @@ func TestNoMonitor(t *testing.T) {
 			q.Close()
 		}
 	}
+}
+
+// TestDialQMP: who dials a monitor hears whether the guest runs, and whether its QEMU has time.
+func TestDialQMP(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "qmp")
+	_, err := DialQMP(t.Context(), path)
+	checkSays(t, "no socket", err, "the guest does not run")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		if conn, err := l.Accept(); err == nil { // which says nothing, at length: until it is listened to
+			defer conn.Close()
+			_, _ = conn.Write(bytes.Repeat([]byte{' '}, 1<<20))
+			cancel()
+			_, _ = conn.Read(make([]byte, 1))
+		}
+	}()
+	_, err = DialQMP(ctx, path)
+	checkSays(t, "no answer", err, "another client may have its monitor")
+	m := &monitor{answers: aGuest()}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if conn, err := l.Accept(); err == nil {
+			m.play(conn)
+		}
+	}()
+	q, err := DialQMP(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Inspect(t.Context(), q); err != nil || s.Name != "g" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	_ = q.Close()
+	<-done
+	l.SetUnlinkOnClose(false)
+	_ = l.Close()
+	_, err = DialQMP(t.Context(), path)
+	checkSays(t, "nobody listens", err, "the guest does not run")
 }
