@@ -68,6 +68,23 @@ func (f *FDs) ReadFull(c *net.UnixConn, b []byte, limit int) error {
 	return nil
 }
 
+// WriteAll sends b with copies of descriptors, which stay the caller's.
+func WriteAll(c *net.UnixConn, b []byte, fds ...int) error {
+	var oob []byte
+	if len(fds) != 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	n, _, err := c.WriteMsgUnix(b, oob, nil)
+	if err != nil {
+		return err
+	}
+	if n == len(b) {
+		return nil
+	}
+	_, err = c.Write(b[n:])
+	return err
+}
+
 func (f *FDs) add(oob []byte) error {
 	msgs, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {

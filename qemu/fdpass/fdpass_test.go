@@ -170,3 +170,29 @@ func TestOtherControlMessages(t *testing.T) {
 		t.Errorf("%d descriptors, %v", f.Len(), err)
 	}
 }
+
+// TestWriteAll: what a socket does not take at once goes behind; descriptors come once.
+func TestWriteAll(t *testing.T) {
+	near, far := pair(t)
+	if err := near.SetWriteBuffer(1); err != nil { // the kernel has a least size
+		t.Fatal(err)
+	}
+	fd, text := file(t), strings.Repeat("0123456789abcdef", 4096)
+	sent := make(chan error, 1)
+	go func() {
+		err := fdpass.WriteAll(near, []byte(text), fd, fd)
+		sent <- errors.Join(err, fdpass.WriteAll(near, []byte("end")), near.Close())
+	}()
+	var f fdpass.FDs
+	defer f.Close()
+	b := make([]byte, len(text)+3)
+	if err := f.ReadFull(far, b, 2); err != nil || string(b) != text+"end" || f.Len() != 2 {
+		t.Errorf("%d descriptors, %v", f.Len(), err)
+	}
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+	if err := fdpass.WriteAll(near, []byte("x")); err == nil {
+		t.Error("written to a socket that is closed")
+	}
+}

@@ -131,6 +131,9 @@ func TestInitramfs(t *testing.T) {
 		}
 		at += next
 	}
+	if strings.Contains(text, "usr") || strings.Contains(text, "etc/vnic") {
+		t.Errorf("without packages there is more than was asked for:\n%s", text)
+	}
 	if !bytes.Contains(b, []byte("/lib/modules/b.ko\n/lib/modules/a.ko\n")) {
 		t.Error("the list of modules is another")
 	}
