@@ -67,6 +67,9 @@ func TestModulesInOrder(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(k.Modules, "text.ko"), []byte("this is no module at all"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(k.Modules, "packed.ko.xz"), nil, 0o600); err != nil { // others are not
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		asked []string
 		want  string // names in order; or what is wrong

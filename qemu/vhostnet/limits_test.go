@@ -397,6 +397,16 @@ func TestLimitsOfPorts(t *testing.T) {
 	}
 }
 
+// TestLayout: a port has two rings for each pair of queues, and of the protocol what QEMU's network
+// device and User Mode Linux need: several queues, acknowledgements, the MTU, a channel for
+// requests, and memory in slots (vhost-user, "Protocol features").
+func TestLayout(t *testing.T) {
+	want := vhostuser.Layout{Rings: 6, Queues: 3, Protocol: 1<<0 | 1<<3 | 1<<4 | 1<<5 | 1<<15}
+	if got := vhostnet.Layout(3); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 // TestLedgersOfRings: each ring has a part of the port's ledger of its own, one after the other.
 func TestLedgersOfRings(t *testing.T) {
 	mem := make([]byte, vhostnet.LedgerBytes(2))

@@ -38,7 +38,7 @@ func (p *Port) Read(b []byte) (n int, rest *Rest, o Offload) {
 			if p.burst++; p.burst >= queueBurst {
 				p.turn()
 			}
-			return n, rest, parseOffload(p.hdr[:])
+			return n, rest, parseOffload(&p.hdr)
 		}
 		p.turn()
 	}

@@ -122,6 +122,32 @@ func TestWhereIndirectMayBe(t *testing.T) {
 	}
 }
 
+// TestErrorsNameTheRing: who reads the log hears how large the ring is that its driver broke.
+func TestErrorsNameTheRing(t *testing.T) {
+	for _, packed := range []bool{false, true} {
+		mem := pages(t, memSize)
+		d := vhosttest.NewQueue(mem, vhosttest.QueueConfig{At: queueAt, Size: 16, Packed: packed})
+		r := newRing(t, mem, config(d))
+		other := config(d)
+		other.Size = 8
+		if err := r.Rebind(ramOf(mem), other); !errors.Is(err, virtqueue.ErrRing) || !strings.Contains(err.Error(), "the ring had 16 entries") {
+			t.Errorf("packed %t, rebound with another size: %v", packed, err)
+		}
+		if packed {
+			continue
+		}
+		_, driver, _ := d.Parts()
+		mem[driver+2] = 17
+		if _, err := r.Take(); err == nil || !strings.Contains(err.Error(), "available index 17 is 17 ahead of the device, the ring has 16 entries") {
+			t.Errorf("too many: %v", err)
+		}
+		mem[driver+2], mem[driver+4] = 1, 16
+		if _, err := r.Take(); err == nil || !strings.Contains(err.Error(), "names descriptor 16 of 16") {
+			t.Errorf("outside: %v", err)
+		}
+	}
+}
+
 // TestLongestChain: a chain has up to MaxSegments buffers, and as many descriptors as its ring.
 func TestLongestChain(t *testing.T) {
 	for _, packed := range []bool{false, true} {

@@ -125,6 +125,24 @@ func TestInterruptsOfTheDriver(t *testing.T) {
 	}
 }
 
+// TestInterruptsOfReceivedPackets: so is one that receives packets.
+func TestInterruptsOfReceivedPackets(t *testing.T) {
+	d := newTestDevice(t)
+	call := eventFD(t)
+	d.run(QueueRX, 100, call, -1)
+	d.offer(QueueRX, 5)
+	answer := func() { inject(d.Transport, fromGuest(OpShutdown, 5, 7), nil) } // of no flow
+	d.mem[QueueRX*queueRoom+availAt] = 1                                       // no interrupts
+	answer()
+	answer()
+	d.mem[QueueRX*queueRoom+availAt] = 0
+	answer()
+	d.Kick(QueueRX) // nothing waits
+	if n := signalled(t, call); n != 1 || d.used(QueueRX) != 3 {
+		t.Errorf("told %d times of %d buffers", n, d.used(QueueRX))
+	}
+}
+
 // TestReceiveBuffers: a buffer has room for more than a packet's header, or the queue is not used
 // any more, and its driver hears of that.
 func TestReceiveBuffers(t *testing.T) {
