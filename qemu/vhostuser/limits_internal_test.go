@@ -7,6 +7,7 @@ import (
 	"net"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,6 +78,10 @@ func TestHeaders(t *testing.T) {
 		if _, err := ParseHeader(b[:HeaderSize-1]); err == nil {
 			t.Error("a header was read of too few bytes")
 		}
+	}
+	newer := edit(func(h *Header) { h.Flags = math.MaxUint32 &^ 1 })
+	if _, err := ParseHeader(newer.Append(nil)); err == nil || !strings.Contains(err.Error(), "version 2, want 1") {
+		t.Errorf("another version: %v", err)
 	}
 	state := VringState{Index: 1, Num: 2}
 	for n := range 10 {
