@@ -230,16 +230,16 @@ func TestOutputIsALine(t *testing.T) {
 func TestShell(t *testing.T) {
 	far, name := terminal(t)
 	replace(t, &consoleDevice, name)
-	replace(t, &shell, script(t, `[ -t 0 ] && [ -t 1 ] && echo "in $PWD" > /dev/tty; exit 5`))
+	replace(t, &shell, script(t, `[ -t 0 ] && [ -t 1 ] && echo "in $PWD"; exit 5`))
 	near, err := os.OpenFile(name, os.O_RDWR|unix.O_NOCTTY, 0) // else what was written is gone with the shell
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer near.Close()
 	got := said(t, func() { err = runChild(nil) })
 	if err != nil || got != "vnic-init: -bash: exit status 5\n" {
 		t.Errorf("%q, %v", got, err)
 	}
+	near.Close() // there is an end to what it has written
 	b := make([]byte, len("in /"))
 	if _, err := io.ReadFull(far, b); err != nil || string(b) != "in /" {
 		t.Errorf("the console has %q, %v", b, err)
