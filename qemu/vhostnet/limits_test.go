@@ -259,8 +259,10 @@ func TestArmWithFrames(t *testing.T) {
 				t.Fatalf("%d bytes", n)
 			}
 		}
-		if d.Arm() || d.Arm() {
-			t.Error("frames of nobody")
+		for range 2 {
+			if d.Arm() {
+				t.Error("frames of nobody")
+			}
 		}
 		for q := range 2 {
 			if !send(q) {
