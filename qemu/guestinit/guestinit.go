@@ -74,7 +74,7 @@ type mount func(source, target, kind string, flags uintptr, data string) error
 type mountPoint struct{ kind, at string }
 
 // mountAll mounts file systems where nothing is yet.
-func mountAll(do mount, list ...mountPoint) error {
+func mountAll(do mount, list []mountPoint) error {
 	for _, m := range list {
 		if err := os.MkdirAll(m.at, 0o755); err != nil {
 			return err
@@ -96,7 +96,7 @@ func mountShare(do mount) error {
 }
 
 func prepare() error {
-	err := mountAll(unix.Mount, mountPoint{"proc", "/proc"}, mountPoint{"sysfs", "/sys"}, mountPoint{"devtmpfs", "/dev"}, mountPoint{"tmpfs", "/tmp"})
+	err := mountAll(unix.Mount, []mountPoint{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}})
 	if err != nil {
 		return err
 	}
@@ -115,14 +115,17 @@ func prepareSystem(do mount, start string) error {
 	if _, err := os.Stat(start); err != nil {
 		return nil
 	}
-	if err := mountAll(do, mountPoint{"devpts", "/dev/pts"}, mountPoint{"tmpfs", "/dev/shm"}, mountPoint{"tmpfs", "/run"}); err != nil {
+	err := mountAll(do, []mountPoint{{"devpts", "/dev/pts"}, {"tmpfs", "/dev/shm"}, {"tmpfs", "/run"}})
+	if err != nil {
 		return err
 	}
 	if err := mountShare(do); err != nil {
 		say("shared folder: %v", err)
 	}
 	argv := []string{start}
-	script, err := os.StartProcess(start, argv, &os.ProcAttr{Dir: "/", Env: environment(), Files: []*os.File{nil, os.Stderr, os.Stderr}})
+	script, err := os.StartProcess(start, argv, &os.ProcAttr{
+		Dir: "/", Env: environment(), Files: []*os.File{nil, os.Stderr, os.Stderr},
+	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", start, err)
 	}

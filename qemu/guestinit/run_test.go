@@ -66,7 +66,7 @@ func TestMounts(t *testing.T) {
 		says  string
 	}{{nil, 3, ""}, {unix.EBUSY, 3, ""}, {unix.EPERM, 2, "mount tmpfs on " + b}} {
 		m := &mounts{fails: map[string]error{b: tt.fails}}
-		err := mountAll(m.do, list...)
+		err := mountAll(m.do, list)
 		if !errors.Is(err, tt.fails) && tt.says != "" || (err != nil) != (tt.says != "") || err != nil && !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%v: %v", tt.fails, err)
 		}
@@ -81,7 +81,7 @@ func TestMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &mounts{}
-	if err := mountAll(m.do, mountPoint{"tmpfs", c + "file/x"}); !errors.Is(err, unix.ENOTDIR) || len(m.asked) != 0 {
+	if err := mountAll(m.do, []mountPoint{{"tmpfs", c + "file/x"}}); !errors.Is(err, unix.ENOTDIR) || len(m.asked) != 0 {
 		t.Errorf("a folder that cannot be: %v, asked %q", err, m.asked)
 	}
 }
