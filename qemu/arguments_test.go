@@ -32,7 +32,11 @@ func options(t *testing.T, l *Line, from string) []string {
 // TestLineOfFunctions: functions by vfio-user follow the windows on the bus, in slots of their own
 // where there is an IOMMU, which comes before them. They need no vsock.
 func TestLineOfFunctions(t *testing.T) {
-	l := &Line{Memory: 1 << 30, Accel: TCG, Vfio: []Vfio{{Function: "pf0.vf1", Socket: "/run/a,b"}, {Function: "pf0.vf2", Socket: "/run/c"}}, HotPlug: 2, Monitor: "/run/m,n", Share: "/home/x,y", Disk: "/dev/null"}
+	l := &Line{
+		Memory: 1 << 30, Accel: TCG,
+		Vfio:    []Vfio{{Function: "pf0.vf1", Socket: "/run/a,b"}, {Function: "pf0.vf2", Socket: "/run/c"}},
+		HotPlug: 2, Monitor: "/run/m,n", Share: "/home/x,y", Disk: "/dev/null",
+	}
 	tail := []string{
 		"-device pcie-root-port,id=hot0,chassis=1,slot=1,addr=1c.0,multifunction=on",
 		"-device pcie-root-port,id=hot1,chassis=2,slot=2,addr=1c.1",
@@ -92,7 +96,11 @@ func TestAddressesOfWindows(t *testing.T) {
 
 // TestLineOfPorts: a port on a TAP is told its MTU and, if it is known, its speed.
 func TestLineOfPorts(t *testing.T) {
-	l := &Line{Memory: 1 << 30, Accel: TCG, Vsock: "/run/g", Ports: []Port{{Function: "pf0", TAP: "t0", MAC: "02::1", MTU: 1400}, {Function: "pf1", TAP: "t1", MAC: "02::2", MTU: 9000, Speed: 1}}, Extra: []string{"-snapshot"}}
+	l := &Line{
+		Memory: 1 << 30, Accel: TCG, Vsock: "/run/g",
+		Ports: []Port{{Function: "pf0", TAP: "t0", MAC: "02::1", MTU: 1400}, {Function: "pf1", TAP: "t1", MAC: "02::2", MTU: 9000, Speed: 1}},
+		Extra: []string{"-snapshot"},
+	}
 	want := []string{
 		"-netdev tap,id=port-pf0,ifname=t0,script=no,downscript=no", "-device virtio-net-pci,id=port-pf0,netdev=port-pf0,mac=02::1,host_mtu=1400",
 		"-netdev tap,id=port-pf1,ifname=t1,script=no,downscript=no", "-device virtio-net-pci,id=port-pf1,netdev=port-pf1,mac=02::2,host_mtu=9000,speed=1,duplex=full",
@@ -113,7 +121,14 @@ func TestLinesThatFit(t *testing.T) {
 	for _, tt := range []struct {
 		windows, functions int
 		ok                 bool
-	}{{MaxWindows, 0, true}, {0, MaxWindows, true}, {MaxWindows - 1, 1, true}, {MaxWindows, 1, false}, {1, MaxWindows, false}, {MaxWindows + 1, 0, false}} {
+	}{
+		{MaxWindows, 0, true},
+		{0, MaxWindows, true},
+		{MaxWindows - 1, 1, true},
+		{MaxWindows, 1, false},
+		{1, MaxWindows, false},
+		{MaxWindows + 1, 0, false},
+	} {
 		l := Line{Memory: 1 << 30, Vsock: "s", Windows: make([]Window, tt.windows), Vfio: make([]Vfio, tt.functions)}
 		says := fmt.Sprintf("guest with %d windows and functions", tt.windows+tt.functions)
 		if err := l.check(); (err == nil) != tt.ok || err != nil && !strings.Contains(err.Error(), says) {
@@ -142,7 +157,10 @@ func TestLinesThatFit(t *testing.T) {
 // TestImageFormat: an image is qcow2 by what it begins with, else raw.
 func TestImageFormat(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk")
-	for content, want := range map[string]string{"": "raw", "QFI": "raw", "QFI\xfb": "qcow2", "QFI\xfc more": "raw", "QFI\xfb more": "qcow2", strings.Repeat("\x00", 512): "raw"} {
+	for content, want := range map[string]string{
+		"": "raw", "QFI": "raw", "QFI\xfb": "qcow2", "QFI\xfc more": "raw",
+		"QFI\xfb more": "qcow2", strings.Repeat("\x00", 512): "raw",
+	} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +289,10 @@ func TestVirtualization(t *testing.T) {
 
 // TestVersions: a version is what a QEMU says first that looks like one.
 func TestVersions(t *testing.T) {
-	for text, want := range map[string]Version{"QEMU emulator version 7.2.22 (Debian 1:7.2)": 702, "11.1.3": 1101, "v10.0": 1000, "9.99": 999, "none": 0, "7": 0, "": 0} {
+	for text, want := range map[string]Version{
+		"QEMU emulator version 7.2.22 (Debian 1:7.2)": 702, "11.1.3": 1101, "v10.0": 1000,
+		"9.99": 999, "none": 0, "7": 0, "": 0,
+	} {
 		got := parseVersion(text)
 		if got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)

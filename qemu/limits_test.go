@@ -163,7 +163,8 @@ func TestFunctionOnTheBus(t *testing.T) {
 		const both = vfiouser.RegionReadable | vfiouser.RegionWritable
 		for index, want := range map[uint32]vfiouser.RegionInfo{
 			vfioRegisters: {Flags: both, Size: vfioRegistersSize}, vfioTables: {Flags: both, Size: 4096},
-			vfioWindow: {Flags: both | vfiouser.RegionMappable, Size: abi.WindowSize}, vfiouser.RegionConfig: {Flags: both, Size: 4096}, 3: {}, vfiouser.RegionROM: {}, vfiouser.RegionVGA: {},
+			vfioWindow: {Flags: both | vfiouser.RegionMappable, Size: abi.WindowSize}, vfiouser.RegionConfig: {Flags: both, Size: 4096},
+			3: {}, vfiouser.RegionROM: {}, vfiouser.RegionVGA: {},
 		} {
 			if msi && index == vfioTables {
 				want = vfiouser.RegionInfo{}
@@ -187,7 +188,12 @@ func TestFunctionOnTheBus(t *testing.T) {
 			region uint32
 			off    uint64
 			want   [4]byte
-		}{{vfioWindow, 0x1000, [4]byte{1, 2, 3, 0}}, {vfioTables, 0x10, [4]byte{}}, {vfioRegisters, 0, [4]byte{}}, {vfiouser.RegionConfig, 0, [4]byte{0xf4, 0x1a, 0xf0, 0x10}}} {
+		}{
+			{vfioWindow, 0x1000, [4]byte{1, 2, 3, 0}},
+			{vfioTables, 0x10, [4]byte{}},
+			{vfioRegisters, 0, [4]byte{}},
+			{vfiouser.RegionConfig, 0, [4]byte{0xf4, 0x1a, 0xf0, 0x10}},
+		} {
 			b := [4]byte{9, 9, 9, 9}
 			if f.Read(r.region, r.off, b[:]); b != r.want {
 				t.Errorf("region %d at %#x: % x, want % x", r.region, r.off, b, r.want)
@@ -228,7 +234,10 @@ func TestFilesOfARange(t *testing.T) {
 		}
 	}
 	var regions []queues.Region
-	for i, flags := range []uint32{vfiouser.MapRead | vfiouser.MapWrite, vfiouser.MapRead, vfiouser.MapRead | vfiouser.MapWrite, vfiouser.MapRead} {
+	for i, flags := range []uint32{
+		vfiouser.MapRead | vfiouser.MapWrite, vfiouser.MapRead,
+		vfiouser.MapRead | vfiouser.MapWrite, vfiouser.MapRead,
+	} {
 		r, err := add(uint64(3-i)<<20, uint64(i)*0x1000, size-uint64(i)*0x1000, flags)
 		if err != nil {
 			t.Fatal(err)

@@ -21,7 +21,9 @@ func TestInspect(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Status{
-		Name: "g", State: "running", Version: "7.2.22", CPUs: 2, Memory: Backend{ID: "m0", Type: "memory-backend-memfd", Bytes: 64 << 20, Shared: true},
+		Name: "g", State: "running", Version: "7.2.22", CPUs: 2, Memory: Backend{
+			ID: "m0", Type: "memory-backend-memfd", Bytes: 64 << 20, Shared: true,
+		},
 		Devices: []Device{
 			{ID: "device[0]", Driver: "virtio-net-pci", Backend: "net0", Connected: true},
 			{ID: "device[1]", Driver: "vfio-user-pci", Backend: "vfio-user", Connected: true},

@@ -98,7 +98,12 @@ func TestSystem(t *testing.T) {
 	}{
 		{"all well", "echo started >&2", nil, mounted, "started\n", ""},
 		{"nothing to share", "echo started >&2", map[string]error{"/share": unix.ENOENT}, mounted, "started\n", ""},
-		{"no sharing", "echo started >&2", map[string]error{"/share": unix.EPERM}, mounted, "vnic-init: shared folder: operation not permitted\nstarted\n", ""},
+		{
+			"no sharing", "echo started >&2",
+			map[string]error{"/share": unix.EPERM},
+			mounted,
+			"vnic-init: shared folder: operation not permitted\nstarted\n", "",
+		},
 		{"a script that fails", "exit 7", nil, mounted, "SCRIPT: exit status 7", ""},
 		{"no /run", "echo started >&2", map[string]error{"/run": unix.EPERM}, mounted[:3], "", "mount tmpfs on /run"},
 	} {

@@ -27,8 +27,9 @@ func writeELF(t *testing.T, path string, machine elf.Machine, info string) strin
 	}
 	add(strings.Index(names, ".shstrtab"), elf.SHT_STRTAB, names)
 	h := elf.Header64{
-		Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)}, Type: uint16(elf.ET_REL), Machine: uint16(machine),
-		Version: uint32(elf.EV_CURRENT), Shoff: at, Ehsize: 64, Shentsize: 64, Shnum: uint16(len(sections)), Shstrndx: uint16(len(sections) - 1),
+		Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
+		Type:  uint16(elf.ET_REL), Machine: uint16(machine), Version: uint32(elf.EV_CURRENT),
+		Shoff: at, Ehsize: 64, Shentsize: 64, Shnum: uint16(len(sections)), Shstrndx: uint16(len(sections) - 1),
 	}
 	var b bytes.Buffer
 	for _, part := range []any{&h, []byte(info + names), sections} {
@@ -58,7 +59,10 @@ func testKernel(t *testing.T, depends map[string]string) Kernel {
 // TestModulesInOrder: each module comes once, behind those that it depends on, by whichever name it
 // is called.
 func TestModulesInOrder(t *testing.T) {
-	k := testKernel(t, map[string]string{"a": "b,c-x", "b": "d", "c_x": "d,built", "d": "", "self": "self", "f": "absent", "r1": "r2", "r2": "r1"})
+	k := testKernel(t, map[string]string{
+		"a": "b,c-x", "b": "d", "c_x": "d,built", "d": "", "self": "self", "f": "absent",
+		"r1": "r2", "r2": "r1",
+	})
 	if err := os.WriteFile(filepath.Join(k.Modules, "modules.builtin"), []byte("kernel/built.ko\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +130,11 @@ func TestInitramfs(t *testing.T) {
 	}
 	text := listed(t, b)
 	at := 0
-	for _, want := range []string{"40755 dev\n", "41777 tmp\n", " lib\n", " lib/modules\n", "20600 dev/console\n", "100755 init\n", "100755 bin/other\n", "100644 lib/modules/b.ko\n", "100644 lib/modules/a.ko\n", "100644 lib/modules/order\n"} {
+	for _, want := range []string{
+		"40755 dev\n", "41777 tmp\n", " lib\n", " lib/modules\n", "20600 dev/console\n",
+		"100755 init\n", "100755 bin/other\n", "100644 lib/modules/b.ko\n",
+		"100644 lib/modules/a.ko\n", "100644 lib/modules/order\n",
+	} {
 		next := strings.Index(text[at:], want)
 		if next < 0 {
 			t.Errorf("no %q in its place in\n%s", want, text)

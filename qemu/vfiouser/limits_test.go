@@ -21,7 +21,17 @@ func TestAccessesAtTheEnd(t *testing.T) {
 		off uint64
 		n   int
 		ok  bool
-	}{{0, 4096, true}, {0, 4097, false}, {4092, 4, true}, {4093, 4, false}, {4095, 1, true}, {4096, 0, true}, {4096, 1, false}, {4097, 0, false}, {1<<64 - 1, 0, false}} {
+	}{
+		{0, 4096, true},
+		{0, 4097, false},
+		{4092, 4, true},
+		{4093, 4, false},
+		{4095, 1, true},
+		{4096, 0, true},
+		{4096, 1, false},
+		{4097, 0, false},
+		{1<<64 - 1, 0, false},
+	} {
 		for _, write := range []bool{false, true} {
 			err := c.Read(0, tt.off, make([]byte, tt.n))
 			if write {
@@ -38,7 +48,10 @@ func TestAccessesAtTheEnd(t *testing.T) {
 // least.
 func TestRoomForAnswers(t *testing.T) {
 	body := []byte("head and tail")
-	for argsz, want := range map[uint32]string{0: "", 3: "", 4: "head", 8: "head and", 13: "head and tail", 14: "head and tail", 1<<32 - 1: "head and tail"} {
+	for argsz, want := range map[uint32]string{
+		0: "", 3: "", 4: "head", 8: "head and", 13: "head and tail", 14: "head and tail",
+		1<<32 - 1: "head and tail",
+	} {
 		if got, err := fits(body, 4, argsz); string(got) != want || (err != nil) != (want == "") {
 			t.Errorf("room for %d: %q, %v", argsz, got, err)
 		}

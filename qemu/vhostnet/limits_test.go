@@ -45,7 +45,10 @@ func newDriven(t *testing.T, features uint64, pairs int, size uint16) *driven {
 	}
 	t.Cleanup(func() { _ = p.Close() })
 	d := &driven{Port: p, t: t, mem: make([]byte, 4<<20), next: 1 << 20}
-	d.st = &vhostuser.State{Features: features, Regions: []vhostuser.Region{{Size: uint64(len(d.mem))}}, Vrings: make([]vhostuser.Vring, 2*pairs)}
+	d.st = &vhostuser.State{
+		Features: features, Regions: []vhostuser.Region{{Size: uint64(len(d.mem))}},
+		Vrings: make([]vhostuser.Vring, 2*pairs),
+	}
 	at := uint64(0)
 	for i := range d.st.Vrings {
 		q := vhosttest.NewQueue(d.mem, vhosttest.QueueConfig{At: at, Size: size, Indirect: features&indirect != 0})
@@ -345,7 +348,17 @@ func TestMostBuffers(t *testing.T) {
 // TestReceiveChains: a receive buffer may have several parts, wherever header and frame end in
 // them.
 func TestReceiveChains(t *testing.T) {
-	for _, parts := range [][]int{{12, 60}, {12, 30, 30}, {5, 7, 60}, {5, 3, 4, 1, 59}, {11, 61}, {13, 58, 1}, {72, 10}, {12, 100, 100}, {1, 1, 1, 1, 100}} {
+	for _, parts := range [][]int{
+		{12, 60},
+		{12, 30, 30},
+		{5, 7, 60},
+		{5, 3, 4, 1, 59},
+		{11, 61},
+		{13, 58, 1},
+		{72, 10},
+		{12, 100, 100},
+		{1, 1, 1, 1, 100},
+	} {
 		for _, cut := range []int{1, 20, 59, 60} {
 			d := newDriven(t, vhostuser.FeatureVersion1, 1, 16)
 			mem, _ := d.add(0, true, parts...)

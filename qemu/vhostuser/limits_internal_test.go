@@ -228,7 +228,10 @@ func TestRelayWithoutSpace(t *testing.T) {
 // change; of those that do not run it hears when they start.
 func TestRelayTellsDescriptors(t *testing.T) {
 	r := NewRelay(Relayed{Layout: VsockLayout, Features: FeatureVersion1, Resume: ResumeSplit}, time.Minute, func(err error) { t.Error(err) })
-	st := &State{Features: FeatureVersion1, Regions: []Region{{Size: 0x10000}}, Vrings: []Vring{{Num: 8}, {Num: 8, Desc: 0x1000, Avail: 0x2000, Used: 0x3000}}}
+	st := &State{
+		Features: FeatureVersion1, Regions: []Region{{Size: 0x10000}},
+		Vrings: []Vring{{Num: 8}, {Num: 8, Desc: 0x1000, Avail: 0x2000, Used: 0x3000}},
+	}
 	fd := descriptor(t, 1)
 	defer unix.Close(fd)
 	start := func() {
@@ -264,7 +267,10 @@ func TestRelayKnowsWhereRingsAre(t *testing.T) {
 		return 5, len(asked) > 1
 	}}, time.Minute, func(err error) { t.Error(err) })
 	st := func(gpa, size uint64) *State {
-		return &State{Regions: []Region{{GPA: gpa, Size: size}}, Vrings: []Vring{{Num: 8, Base: 7}, {Num: 8, Base: 7, Desc: 0x1000, Avail: 0x2000, Used: 0x3000}}}
+		return &State{
+			Regions: []Region{{GPA: gpa, Size: size}},
+			Vrings:  []Vring{{Num: 8, Base: 7}, {Num: 8, Base: 7, Desc: 0x1000, Avail: 0x2000, Used: 0x3000}},
+		}
 	}
 	for i, c := range []struct {
 		later      *State

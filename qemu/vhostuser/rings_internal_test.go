@@ -49,7 +49,10 @@ func TestPartsOfRings(t *testing.T) {
 			for _, past := range []uint64{0, 1} {
 				at := [3]uint64{user, user + 0x100, user + 0x200}
 				at[part] = user + size - n + past
-				s := State{Features: features, Regions: []Region{{GPA: gpa, User: user, Size: size}}, Vrings: []Vring{{Num: 8, Desc: at[0], Avail: at[1], Used: at[2]}}}
+				s := State{
+					Features: features, Regions: []Region{{GPA: gpa, User: user, Size: size}},
+					Vrings: []Vring{{Num: 8, Desc: at[0], Avail: at[1], Used: at[2]}},
+				}
 				desc, avail, used, err := s.RingGPA(0)
 				if (err == nil) != (past == 0) {
 					t.Errorf("features %#x: part %d passes the end by %d: %v", features, part, past, err)
@@ -87,7 +90,10 @@ func TestSizesAndBases(t *testing.T) {
 	} {
 		for _, packed := range []bool{false, true} {
 			for _, running := range []bool{false, true} {
-				conv := &Conversation{dev: plain{}, layout: Layout{Rings: 1}, State: State{Features: FeatureProtocol, Vrings: []Vring{{Running: running}}}}
+				conv := &Conversation{
+					dev: plain{}, layout: Layout{Rings: 1},
+					State: State{Features: FeatureProtocol, Vrings: []Vring{{Running: running}}},
+				}
 				want := c.split && !running
 				if packed {
 					conv.State.Features |= FeaturePacked

@@ -97,7 +97,12 @@ func TestEndOfAddresses(t *testing.T) {
 // TestBufferInSeveralRegions: a buffer may go on in the region that follows its own, in addresses;
 // what is between has to be memory.
 func TestBufferInSeveralRegions(t *testing.T) {
-	regions := []queues.Region{{Addr: 0x1000, Mem: make([]byte, 0x100)}, {Addr: 0x1100, Mem: make([]byte, 0x10)}, {Addr: 0x1110, Mem: make([]byte, 0x100)}, {Addr: 0x1300, Mem: make([]byte, 0x100)}}
+	regions := []queues.Region{
+		{Addr: 0x1000, Mem: make([]byte, 0x100)},
+		{Addr: 0x1100, Mem: make([]byte, 0x10)},
+		{Addr: 0x1110, Mem: make([]byte, 0x100)},
+		{Addr: 0x1300, Mem: make([]byte, 0x100)},
+	}
 	var ram RAM
 	ram.Set(regions)
 	for _, tt := range []struct {

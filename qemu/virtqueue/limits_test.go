@@ -53,7 +53,9 @@ func TestPartsAtTheEnd(t *testing.T) {
 			parts := [3]uint64{0, 256, 512}
 			parts[i] = at
 			for _, missing := range []uint64{0, 1} {
-				_, err := virtqueue.New(ramOf(mem[:at+n-missing]), virtqueue.Config{Size: 8, Packed: packed, Desc: parts[0], Driver: parts[1], Device: parts[2]})
+				_, err := virtqueue.New(ramOf(mem[:at+n-missing]), virtqueue.Config{
+					Size: 8, Packed: packed, Desc: parts[0], Driver: parts[1], Device: parts[2],
+				})
 				if (err == nil) != (missing == 0) || err != nil && !errors.Is(err, virtqueue.ErrRing) {
 					t.Errorf("packed %t, %d bytes of part %d are missing: %v", packed, missing, i, err)
 				}

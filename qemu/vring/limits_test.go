@@ -41,7 +41,10 @@ func TestPartsThatWrap(t *testing.T) {
 
 // TestSizes: a ring has a power of two of entries, up to 32768.
 func TestSizes(t *testing.T) {
-	for size, ok := range map[uint16]bool{0: false, 1: true, 2: true, 3: false, 128: true, 129: false, 16384: true, 32768: true, 32769: false, 49152: false, 65535: false} {
+	for size, ok := range map[uint16]bool{
+		0: false, 1: true, 2: true, 3: false, 128: true, 129: false, 16384: true, 32768: true,
+		32769: false, 49152: false, 65535: false,
+	} {
 		if _, err := vring.New(everywhere{}, vring.Config{Size: size}); (err == nil) != ok || err != nil && !errors.Is(err, vring.ErrQueue) {
 			t.Errorf("size %d: %v", size, err)
 		}

@@ -410,7 +410,16 @@ func TestReadOfNothing(t *testing.T) {
 // TestFifoGrows: the queue's memory is as large as its content needs, in powers of two.
 func TestFifoGrows(t *testing.T) {
 	f := fifo{max: 16384}
-	for _, step := range []struct{ put, get, size int }{{0, 0, 0}, {1, 0, 4096}, {4095, 0, 4096}, {1, 0, 8192}, {0, 4000, 8192}, {8095, 0, 8192}, {1, 0, 16384}, {8191, 0, 16384}} {
+	for _, step := range []struct{ put, get, size int }{
+		{0, 0, 0},
+		{1, 0, 4096},
+		{4095, 0, 4096},
+		{1, 0, 8192},
+		{0, 4000, 8192},
+		{8095, 0, 8192},
+		{1, 0, 16384},
+		{8191, 0, 16384},
+	} {
 		if !f.put(bytes.Repeat([]byte{7}, step.put)) {
 			t.Fatalf("%+v: no room", step)
 		}
@@ -480,7 +489,10 @@ func TestLedger(t *testing.T) {
 
 // TestNamesOfOperations: what a packet is has a name, or its number.
 func TestNamesOfOperations(t *testing.T) {
-	for op, want := range map[Op]string{OpInvalid: "INVALID", OpReset: "RST", OpCreditRequest: "CREDIT_REQUEST", OpCreditRequest + 1: "op 8", 65535: "op 65535"} {
+	for op, want := range map[Op]string{
+		OpInvalid: "INVALID", OpReset: "RST", OpCreditRequest: "CREDIT_REQUEST",
+		OpCreditRequest + 1: "op 8", 65535: "op 65535",
+	} {
 		if got := op.String(); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}

@@ -45,7 +45,9 @@ func (d *testDevice) run(i int, size uint32, call, errfd int) {
 	if i == QueueRX {
 		desc[12] = 2 // to be written
 	}
-	q, err := vring.New(queues.NewMemory([]queues.Region{{Mem: d.mem}}), vring.Config{Size: queueSize, Desc: at, Avail: at + availAt, Used: at + usedAt})
+	q, err := vring.New(queues.NewMemory([]queues.Region{{Mem: d.mem}}), vring.Config{
+		Size: queueSize, Desc: at, Avail: at + availAt, Used: at + usedAt,
+	})
 	if err != nil {
 		d.t.Fatal(err)
 	}
