@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -41,10 +42,10 @@ type dmaMap struct {
 // mappings of ours, which are few. vhost-user gives a guest as many pieces of memory.
 const maxDMAFiles = 509
 
-// add takes a range over with its file, also when it fails; -1: there is none.
+// add takes a range over with its file, also when it fails; vfiouser.NoFile: there is none.
 func (d *dmaMap) add(m vfiouser.Map, fd int) (r dmaRange, err error) {
 	r.Map = m
-	if fd >= 0 {
+	if fd != vfiouser.NoFile {
 		if r.file, err = d.open(fd); err != nil {
 			return r, fmt.Errorf("memory %s: %w", m.Range, err)
 		}
@@ -59,28 +60,21 @@ func (d *dmaMap) add(m vfiouser.Map, fd int) (r dmaRange, err error) {
 		d.release(r.file)
 		return r, err
 	}
-	at, _ := d.find(m.Addr)
+	at := d.find(m.Addr)
 	d.ranges = slices.Insert(d.ranges, at, r)
 	return r, nil
 }
 
 // find returns where the range at an address stands or would stand.
-func (d *dmaMap) find(addr uint64) (at int, there bool) {
-	return slices.BinarySearchFunc(d.ranges, addr, func(r dmaRange, a uint64) int {
-		switch {
-		case r.Addr < a:
-			return -1
-		case r.Addr > a:
-			return 1
-		}
-		return 0
-	})
+func (d *dmaMap) find(addr uint64) (at int) {
+	at, _ = slices.BinarySearchFunc(d.ranges, addr, func(r dmaRange, a uint64) int { return cmp.Compare(r.Addr, a) })
+	return at
 }
 
 // remove takes a range of addresses away, also out of larger ones, and returns the files of those
 // that it was in, which the caller releases when nobody uses the memory any more.
 func (d *dmaMap) remove(r vfiouser.Range) (files []*dmaFile) {
-	at, _ := d.find(r.Addr)
+	at := d.find(r.Addr)
 	if at > 0 && d.ranges[at-1].Overlaps(r) {
 		at--
 	}

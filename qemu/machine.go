@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Machine describes a guest: a q35 PC that boots a kernel directly and has no
@@ -122,11 +123,8 @@ func (m *Machine) Args() ([]string, error) {
 	if m.Disk != "" {
 		args = append(args, "-drive", "file="+escape(m.Disk)+",if=virtio,format=raw,snapshot=on")
 	}
-	taps, version := 0, Version(0)
+	taps, version := 0, sync.OnceValue(func() Version { return VersionOf(m.binary()) })
 	for _, n := range m.NICs {
-		if n.Port != nil && version == 0 {
-			version = VersionOf(m.binary())
-		}
 		args = append(args, n.args(taps, version, accel)...)
 		if n.TAP != nil {
 			taps++

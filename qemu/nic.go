@@ -19,10 +19,10 @@ type NIC struct {
 // those of Start.
 const firstNIC = 5
 
-// args attach the i-th NIC.
-func (n NIC) args(i int, v Version, accel Accel) []string {
+// args attach the i-th NIC that is a TAP, or one to a QEMU whose version is asked if it matters.
+func (n NIC) args(i int, version func() Version, accel Accel) []string {
 	if n.Port != nil {
-		chardev, netdev, device := n.Port.guestPort(v, accel)
+		chardev, netdev, device := n.Port.guestPort(version(), accel)
 		return []string{"-chardev", chardev, "-netdev", netdev, "-device", device + ",romfile="}
 	}
 	mtu := ""

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
+	"math/bits"
 	"net"
 
 	"golang.org/x/sys/unix"
@@ -99,12 +99,14 @@ func readPreamble(conn *net.UnixConn, fds *fdpass.FDs) ([]clientRegion, error) {
 }
 
 func (r clientRegion) check(before []clientRegion) error {
+	_, wraps := bits.Add64(r.addr, r.size, 0)
+	end, offsetWraps := bits.Add64(r.offset, r.size, 0)
 	switch {
 	case r.size == 0 || r.size > maxClientRegion:
 		return refuse("region at %#x has %#x bytes, want up to %#x", r.addr, r.size, uint64(maxClientRegion))
 	case (r.addr|r.size|r.offset)%pageSize != 0:
 		return refuse("region %#x+%#x at offset %#x is not made of whole %d-byte pages", r.addr, r.size, r.offset, pageSize)
-	case r.addr > math.MaxUint64-r.size || r.offset > math.MaxInt64-r.size:
+	case wraps != 0 || offsetWraps != 0 || end >= 1<<63:
 		return refuse("region %#x+%#x at offset %#x wraps around", r.addr, r.size, r.offset)
 	}
 	for _, o := range before {

@@ -210,9 +210,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.b = append(t.b, p...)
-	if n := len(t.b) - tailSize; n > 0 {
-		t.b = t.b[n:]
-	}
+	t.b = t.b[max(0, len(t.b)-tailSize):]
 	return len(p), nil
 }
 

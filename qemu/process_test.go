@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,8 +45,25 @@ func playQEMU(mode string) int {
 	case "refuse":
 		fmt.Fprintln(os.Stderr, "qemu: -device foo: no such device")
 		return 1
+	case "heir": // says what the first TAP is like
+		if os.Args[1] == "--version" {
+			return 1
+		}
+		b, _ := os.ReadFile("/proc/self/fd/5")
+		at := slices.IndexFunc(os.Args, func(s string) bool { return strings.HasPrefix(s, "tap,") })
+		fmt.Fprintf(os.Stderr, "%s %s: %s\n", os.Args[at-1], os.Args[at], b)
+		return 1
+	case "obedient":
+		fmt.Fprintln(os.Stderr, "qemu: warning: it is said, and no error")
 	case "deaf":
 		signal.Ignore(syscall.SIGTERM)
+	case "family": // has a child, as QEMU's -netdev may
+		signal.Ignore(syscall.SIGTERM)
+		child := exec.Command("sleep", "1000")
+		if child.Start() != nil {
+			return 5
+		}
+		fmt.Fprintln(output, child.Process.Pid)
 	case "parent": // starts one itself and waits to be killed
 		return playParent()
 	}
@@ -116,15 +134,51 @@ func TestDiesWithParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = parent.Wait()
-	// Nobody may reap it here: a zombie is dead too.
+	isGone(t, pid)
+}
+
+// isGone waits until a process is dead, which nobody may reap here: then it is a zombie.
+func isGone(t *testing.T, pid int) {
+	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil || strings.Contains(string(stat), ") Z ") {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("process %d outlived its parent: %s", pid, stat)
+			t.Fatalf("process %d lives: %s", pid, stat)
 		}
+	}
+}
+
+// TestKilledWithChildren: who kills a QEMU kills what it has started.
+func TestKilledWithChildren(t *testing.T) {
+	p, err := startFake(t, "family")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Fscan(p.Output(), &pid); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Kill(); err != nil {
+		t.Error(err)
+	}
+	isGone(t, pid)
+}
+
+// TestStartGivenUp: a QEMU that does not greet before patience ends is killed, and that is the
+// reason.
+func TestStartGivenUp(t *testing.T) {
+	t.Setenv(fakeQEMU, "deaf")
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Start(ctx, Machine{Binary: exe, Kernel: "k", Console: FileChardev("c")}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
 	}
 }
 

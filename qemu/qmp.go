@@ -97,20 +97,25 @@ func (q *QMP) Execute(ctx context.Context, command string, args, result any) err
 	if err != nil {
 		return fmt.Errorf("qmp %s: %w", command, err)
 	}
+	var r reply
 	select {
-	case r := <-ch:
-		if r.Error != nil {
-			return fmt.Errorf("qmp %s: %w", command, r.Error)
-		}
-		if result != nil {
-			return json.Unmarshal(r.Return, result)
-		}
-		return nil
+	case r = <-ch:
 	case <-q.done:
-		return fmt.Errorf("qmp %s: %w", command, q.failure())
+		select {
+		case r = <-ch: // it came before the end
+		default:
+			return fmt.Errorf("qmp %s: %w", command, q.failure())
+		}
 	case <-ctx.Done():
 		return fmt.Errorf("qmp %s: %w", command, ctx.Err())
 	}
+	if r.Error != nil {
+		return fmt.Errorf("qmp %s: %w", command, r.Error)
+	}
+	if result != nil {
+		return json.Unmarshal(r.Return, result)
+	}
+	return nil
 }
 
 // Events delivers QEMU's events; it is closed when the stream ends.

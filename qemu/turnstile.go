@@ -34,6 +34,9 @@ type turnstile struct {
 	closed bool
 }
 
+// acceptPause is how long nobody is accepted who could not be.
+const acceptPause = 100 * time.Millisecond
+
 // handover is how long a new QEMU waits for the one before to be gone: the end
 // of a killed process and its successor's start race.
 const handover = 2 * time.Second
@@ -55,7 +58,7 @@ func (t *turnstile) run() {
 		}
 		if err != nil { // out of descriptors: give others time to return some
 			t.warn.Warn(t.log, "cannot accept QEMU", "error", err)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(acceptPause)
 			continue
 		}
 		t.admit(conn)

@@ -88,7 +88,7 @@ func (a *unixAttachment) acceptLoop() {
 		}
 		if err != nil {
 			a.warn.Warn(slog.Default(), "cannot accept a client", "socket", a.sock.path, "error", err)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(acceptPause)
 			continue
 		}
 		if !a.begin(conn) {

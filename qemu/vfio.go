@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/qemu/eventfd"
 	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 	"github.com/falcon-vnic/vnic/qemu/vfiouser"
@@ -84,8 +85,8 @@ func (v *VfioUser) HasFunction(number uint32) bool {
 func (v *VfioUser) newGuest(number uint32, win *ivshmem.Window) *vfioGuest {
 	g := &vfioGuest{v: v, number: number, win: win, log: v.log.With("function", fmt.Sprintf("%#x", number)), ram: &ram{}, here: newPresence(v.known)}
 	for i := range g.irqs {
-		g.irqs[i] = -1
-		win.Signal(i, -1)
+		g.irqs[i] = eventfd.None
+		win.Signal(i, eventfd.None)
 	}
 	return g
 }
@@ -299,10 +300,10 @@ func (g *vfioGuest) SetIRQs(start uint32, fds []int) error {
 		old := g.irqs[at]
 		g.irqs[at] = fd
 		g.win.Signal(at, fd)
-		if old >= 0 {
+		if old != eventfd.None {
 			_ = unix.Close(old)
 		}
-		if fd >= 0 {
+		if fd != eventfd.None {
 			g.win.Interrupt(at)
 		}
 	}

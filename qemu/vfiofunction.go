@@ -79,7 +79,7 @@ func (f *vfioFunction) Region(index uint32) (r vfiouser.RegionInfo, file int) {
 		r.Size = vfioRegistersSize
 	case vfioTables:
 		if f.irq != vfiouser.IRQMSIX {
-			return vfiouser.RegionInfo{}, -1
+			return vfiouser.RegionInfo{}, vfiouser.NoFile
 		}
 		r.Size = pci.TablesSize
 	case vfioWindow:
@@ -89,9 +89,9 @@ func (f *vfioFunction) Region(index uint32) (r vfiouser.RegionInfo, file int) {
 	case vfiouser.RegionConfig:
 		r.Size = pci.Size
 	default:
-		return vfiouser.RegionInfo{}, -1
+		return vfiouser.RegionInfo{}, vfiouser.NoFile
 	}
-	return r, -1
+	return r, vfiouser.NoFile
 }
 
 // Read implements vfiouser.Device. The tables of MSI-X are QEMU's; what is pending is there too.
@@ -154,7 +154,9 @@ type vfioBehind struct{ vfioBack }
 var _ vfiouser.Device = vfioBehind{}
 
 // Region implements vfiouser.Device.
-func (vfioBehind) Region(uint32) (vfiouser.RegionInfo, int) { return vfiouser.RegionInfo{}, -1 }
+func (vfioBehind) Region(uint32) (vfiouser.RegionInfo, int) {
+	return vfiouser.RegionInfo{}, vfiouser.NoFile
+}
 
 // Read implements vfiouser.Device.
 func (vfioBehind) Read(_ uint32, _ uint64, b []byte) { clear(b) }

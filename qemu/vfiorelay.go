@@ -35,7 +35,7 @@ type VfioRelay struct {
 	here    bool                          // a QEMU is served
 	back    *vfiouser.Client              // the worker as it serves this QEMU; nil: it does not
 	dma     dmaMap
-	irqs    [ivshmem.Vectors]int // eventfds of QEMU's; -1: none
+	irqs    [ivshmem.Vectors]int // eventfds of QEMU's; eventfd.None: there is none
 }
 
 const (
@@ -56,7 +56,7 @@ const (
 func ServeVfioRelay(number uint32, win *ivshmem.Window, path string, look VfioPCI, opt VhostOptions) (*VfioRelay, error) {
 	r := &VfioRelay{Window: win, log: opt.logger().With("socket", path)}
 	for i := range r.irqs {
-		r.irqs[i] = -1
+		r.irqs[i] = eventfd.None
 	}
 	var err error
 	if r.fn, err = newVfioFunction(number, win, look, r); err != nil {
@@ -131,7 +131,7 @@ func (r *VfioRelay) tell() error {
 		}
 	}
 	for i, fd := range r.irqs {
-		if fd >= 0 {
+		if fd != eventfd.None {
 			if err := r.back.SetIRQs(vfiouser.IRQMSIX, uint32(i), 1, fd); err != nil {
 				return err
 			}
@@ -208,12 +208,12 @@ func (r *VfioRelay) SetIRQs(start uint32, fds []int) error {
 		old := r.irqs[at]
 		r.irqs[at] = fd
 		switch {
-		case fd >= 0:
+		case fd != eventfd.None:
 			r.pass(func(c *vfiouser.Client) error { return c.SetIRQs(vfiouser.IRQMSIX, uint32(at), 1, fd) })
-		case old >= 0:
+		case old != eventfd.None:
 			r.pass(func(c *vfiouser.Client) error { return c.SetIRQs(vfiouser.IRQMSIX, uint32(at), 1) })
 		}
-		if old >= 0 {
+		if old != eventfd.None {
 			_ = unix.Close(old)
 		}
 	}
@@ -223,7 +223,7 @@ func (r *VfioRelay) SetIRQs(start uint32, fds []int) error {
 // checkEventfds closes all descriptors if one is no eventfd.
 func checkEventfds(fds []int) (err error) {
 	for _, fd := range fds {
-		if fd >= 0 {
+		if fd != eventfd.None {
 			err = errors.Join(err, eventfd.Check(fd))
 		}
 	}
@@ -235,7 +235,7 @@ func checkEventfds(fds []int) (err error) {
 
 func closeFDs(fds []int) {
 	for _, fd := range fds {
-		if fd >= 0 {
+		if fd != eventfd.None {
 			_ = unix.Close(fd)
 		}
 	}

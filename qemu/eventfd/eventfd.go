@@ -60,7 +60,7 @@ func (e *Event) Signal() {
 func (e *Event) write() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for e.again && e.fd > 0 {
+	for e.again && e.fd != 0 {
 		e.again = false
 		own, err := unix.FcntlInt(uintptr(e.fd-1), unix.F_DUPFD_CLOEXEC, 0) // the number may be reused meanwhile
 		if err != nil {
@@ -79,7 +79,7 @@ var one = [8]byte{1}
 // Check accepts an eventfd and nothing else: what else there is could block, or be
 // readable for ever.
 func Check(fd int) error {
-	if fd < 0 {
+	if fd == None {
 		return errors.New("the event descriptor is missing")
 	}
 	what, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))

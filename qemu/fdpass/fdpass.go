@@ -52,10 +52,8 @@ func (f *FDs) ReadFull(c *net.UnixConn, b []byte, limit int) error {
 	oob := make([]byte, unix.CmsgSpace(4*min(limit, maxFDs)))
 	for got := 0; got < len(b); {
 		n, oobn, flags, _, err := c.ReadMsgUnix(b[got:], oob)
-		if oobn > 0 {
-			if perr := f.add(oob[:oobn]); perr != nil {
-				return perr
-			}
+		if perr := f.add(oob[:oobn]); perr != nil {
+			return perr
 		}
 		switch {
 		case errors.Is(err, io.EOF) && got > 0:
@@ -68,6 +66,23 @@ func (f *FDs) ReadFull(c *net.UnixConn, b []byte, limit int) error {
 		got += n
 	}
 	return nil
+}
+
+// WriteAll sends b with copies of descriptors, which stay the caller's.
+func WriteAll(c *net.UnixConn, b []byte, fds ...int) error {
+	var oob []byte
+	if len(fds) != 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	n, _, err := c.WriteMsgUnix(b, oob, nil)
+	if err != nil {
+		return err
+	}
+	if n == len(b) {
+		return nil
+	}
+	_, err = c.Write(b[n:])
+	return err
 }
 
 func (f *FDs) add(oob []byte) error {

@@ -17,11 +17,6 @@ const (
 	// Environment is set in the child, so that it knows it is not PID 1's logic
 	// that is asked for.
 	Environment = "VNIC_GUEST=1"
-	// outputDevice is the child's stdout. Where the machine has no second serial line it is the
-	// console.
-	outputDevice = "/dev/ttyS1"
-	// consoleDevice is what a shell runs on.
-	consoleDevice = "/dev/ttyS0"
 	// startScript is run before the shell or the command, in images that have it.
 	startScript = "/etc/vnic/start"
 	// ShareTag names the host's folder that a guest mounts on shareFolder, if it is given one.
@@ -29,6 +24,17 @@ const (
 	shareFolder = "/share"
 	// hostname of every guest; nothing depends on it.
 	hostname = "vnic-guest"
+)
+
+// Devices and programs of a guest. Tests have others in their place.
+var (
+	// outputDevice is the child's stdout. Where the machine has no second serial line it is the
+	// console.
+	outputDevice = "/dev/ttyS1"
+	// consoleDevice is what a shell runs on.
+	consoleDevice = "/dev/ttyS0"
+	// shell is what runs on the console when no command is given.
+	shell = "/bin/bash"
 )
 
 // Active reports whether this process is PID 1 of a guest made by package image,
@@ -61,42 +67,70 @@ func say(format string, a ...any) {
 	fmt.Fprintf(os.Stderr, "vnic-init: "+format+"\n", a...)
 }
 
-func prepare() error {
-	for _, m := range []struct{ kind, at string }{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}} {
-		if err := unix.Mount(m.kind, m.at, m.kind, 0, ""); err != nil && !errors.Is(err, unix.EBUSY) {
+// mount is what unix.Mount does.
+type mount func(source, target, kind string, flags uintptr, data string) error
+
+// mountPoint is a file system of the kernel's own and its place.
+type mountPoint struct{ kind, at string }
+
+// mountAll mounts file systems where nothing is yet.
+func mountAll(do mount, list []mountPoint) error {
+	for _, m := range list {
+		if err := os.MkdirAll(m.at, 0o755); err != nil {
+			return err
+		}
+		if err := do(m.kind, m.at, m.kind, 0, ""); err != nil && !errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("mount %s on %s: %w", m.kind, m.at, err)
 		}
+	}
+	return nil
+}
+
+// mountShare mounts the host's folder, if the guest was given one.
+func mountShare(do mount) error {
+	err := do(ShareTag, shareFolder, "9p", 0, "trans=virtio,version=9p2000.L,msize=262144")
+	if errors.Is(err, unix.ENOENT) { // none was given
+		return nil
+	}
+	return err
+}
+
+func prepare() error {
+	err := mountAll(unix.Mount, []mountPoint{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}})
+	if err != nil {
+		return err
 	}
 	if err := unix.Sethostname([]byte(hostname)); err != nil {
 		return fmt.Errorf("set the host name: %w", err)
 	}
-	if err := loadModules(); err != nil {
+	if err := loadModules(ModuleList); err != nil {
 		return err
 	}
-	return prepareSystem()
+	return prepareSystem(unix.Mount, startScript)
 }
 
 // prepareSystem is what only images with a whole system need: more file systems, the shared folder,
 // and their start script.
-func prepareSystem() error {
-	if _, err := os.Stat(startScript); err != nil {
+func prepareSystem(do mount, start string) error {
+	if _, err := os.Stat(start); err != nil {
 		return nil
 	}
-	for _, m := range []struct{ kind, at string }{{"devpts", "/dev/pts"}, {"tmpfs", "/dev/shm"}, {"tmpfs", "/run"}} {
-		if err := errors.Join(os.MkdirAll(m.at, 0o755), unix.Mount(m.kind, m.at, m.kind, 0, "")); err != nil {
-			return fmt.Errorf("mount %s on %s: %w", m.kind, m.at, err)
-		}
+	err := mountAll(do, []mountPoint{{"devpts", "/dev/pts"}, {"tmpfs", "/dev/shm"}, {"tmpfs", "/run"}})
+	if err != nil {
+		return err
 	}
-	err := unix.Mount(ShareTag, shareFolder, "9p", 0, "trans=virtio,version=9p2000.L,msize=262144")
-	if err != nil && !errors.Is(err, unix.ENOENT) { // which is: none was given
+	if err := mountShare(do); err != nil {
 		say("shared folder: %v", err)
 	}
-	script, err := os.StartProcess(startScript, []string{startScript}, &os.ProcAttr{Dir: "/", Env: environment(), Files: []*os.File{nil, os.Stderr, os.Stderr}})
+	argv := []string{start}
+	script, err := os.StartProcess(start, argv, &os.ProcAttr{
+		Dir: "/", Env: environment(), Files: []*os.File{nil, os.Stderr, os.Stderr},
+	})
 	if err != nil {
-		return fmt.Errorf("%s: %w", startScript, err)
+		return fmt.Errorf("%s: %w", start, err)
 	}
-	if status, err := reapUntil(script.Pid); err != nil || status.ExitStatus() != 0 {
-		say("%s: exit status %d %v", startScript, status.ExitStatus(), err)
+	if err := end(script, os.Stderr, argv); err != nil {
+		say("%v", err)
 	}
 	return nil
 }
@@ -107,8 +141,8 @@ func environment() []string {
 
 // loadModules loads what the list names. A module that fails is said on the
 // console and the rest goes on: the child's own error tells what is missing.
-func loadModules() error {
-	b, err := os.ReadFile(ModuleList)
+func loadModules(list string) error {
+	b, err := os.ReadFile(list)
 	if err != nil {
 		return fmt.Errorf("list of modules: %w", err)
 	}
@@ -131,9 +165,6 @@ func loadModule(path string) error {
 	}
 	return nil
 }
-
-// shell is what runs on the console when no command is given.
-const shell = "/bin/bash"
 
 // runChild runs the program's normal command line, or a shell when there is none, and waits for its
 // end.

@@ -38,7 +38,7 @@ func (c *cpioWriter) add(e cpioEntry, body io.Reader) {
 	c.printf("070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%s\x00",
 		c.ino, e.mode, 0, 0, 1, 0, e.size, 0, 0, e.major, e.minor, len(e.name)+1, 0, e.name)
 	c.pad()
-	if c.err == nil && e.size > 0 {
+	if c.err == nil {
 		n, err := io.Copy(c.w, io.LimitReader(body, e.size))
 		c.n += n
 		if err == nil && n != e.size {
@@ -59,9 +59,7 @@ func (c *cpioWriter) close() error {
 }
 
 func (c *cpioWriter) pad() {
-	if n := -c.n & 3; n > 0 {
-		c.printf("%s", "\x00\x00\x00"[:n])
-	}
+	c.printf("%s", "\x00\x00\x00"[:-c.n&3])
 }
 
 func (c *cpioWriter) printf(format string, a ...any) {

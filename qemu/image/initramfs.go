@@ -40,6 +40,9 @@ type Initramfs struct {
 // Put is a file, or a folder with all that is in it, and where the guest has it.
 type Put struct{ From, To string }
 
+// writeSize is how much of an archive is written at once.
+const writeSize = 1 << 20
+
 // Write makes the archive at path, uncompressed: under emulation unpacking costs
 // more than reading. The file appears complete or not at all.
 func (r Initramfs) Write(path string) (err error) {
@@ -64,7 +67,7 @@ func (r Initramfs) Write(path string) (err error) {
 		return err
 	}
 	defer os.Remove(f.Name()) // fails after the rename, which is the point
-	w := bufio.NewWriterSize(f, 1<<20)
+	w := bufio.NewWriterSize(f, writeSize)
 	if err := errors.Join(r.archive(&cpioWriter{w: w}, modules, programs), w.Flush(), f.Close()); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,8 +14,9 @@ import (
 
 // TestParseURIs reads what apt-get prints.
 func TestParseURIs(t *testing.T) {
-	ps, err := parseURIs("'http://x/busybox_1%3a1.35.0-4_amd64.deb' busybox_1%3a1.35.0-4_amd64.deb 452120 SHA256:aa\nNote: x\n", "/c")
-	if err != nil || len(ps) != 1 || ps[0] != (Package{"busybox", "1:1.35.0-4", "/c/busybox_1%3a1.35.0-4_amd64.deb"}) {
+	ps, err := parseURIs("'http://x/busybox_1%3a1.35.0-4_amd64.deb' busybox_1%3a1.35.0-4_amd64.deb 452120 SHA256:aa\nNote: x\n\n'alone'\nword\n'y' a_1_all.deb\n", "/c")
+	want := []Package{{"busybox", "1:1.35.0-4", "/c/busybox_1%3a1.35.0-4_amd64.deb"}, {"a", "1", "/c/a_1_all.deb"}}
+	if err != nil || !slices.Equal(ps, want) {
 		t.Errorf("%+v, %v", ps, err)
 	}
 	for _, bad := range []string{"", "'x' ../../etc/passwd_1_amd64.deb 1", "'x' y.deb 1"} {
@@ -62,6 +64,7 @@ func TestUnpack(t *testing.T) {
 		" bin -> usr/bin\n", " lib64 -> usr/lib64\n", " usr/bin/bash\n", " usr/bin/rbash -> bash\n", " usr/lib/x/y\n", " usr/bin/sh -> bash\n",
 		" usr/bin/which -> which.debianutils\n", " usr/bin/vnic -> /init\n", " etc/vnic/start\n", " etc/passwd\n", " root/x.deb\n", " root/lib/x/y\n",
 		" lib/modules/order\n", " init\n", " dev/console\n",
+		"100755 usr/bin/bash\n", "40755 usr/bin\n", "40755 usr/lib/x\n", "41777 var/tmp\n", "40755 var/lib\n",
 	} {
 		if strings.Count(text, want) != 1 {
 			t.Errorf("%q %d times", want, strings.Count(text, want))

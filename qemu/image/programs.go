@@ -35,7 +35,7 @@ func withLibraries(programs, others []string) ([]file, error) {
 		add(file{strings.TrimPrefix(p, "/"), p})
 	}
 	for i := 0; i < len(files); i++ { // grows
-		if i >= len(programs) && i < len(programs)+len(others) && !isELF(files[i].from) {
+		if i >= len(programs) && !isELF(files[i].from) {
 			continue
 		}
 		loader, libraries, err := needs(files[i].from)

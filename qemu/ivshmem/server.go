@@ -6,6 +6,8 @@ import (
 	"net"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/eventfd"
 )
 
 // Numbers of the client-server protocol.
@@ -25,8 +27,8 @@ func (w *Window) Introduce(conn *net.UnixConn) error {
 		fd    int
 	}
 	all := []message{
-		{protocolVersion, -1},
-		{guestPeer, -1},
+		{protocolVersion, eventfd.None},
+		{guestPeer, eventfd.None},
 		{sharedMemory, int(w.file.Fd())},
 	}
 	for _, fd := range w.bell {
@@ -37,7 +39,7 @@ func (w *Window) Introduce(conn *net.UnixConn) error {
 	}
 	for _, m := range all {
 		var rights []byte
-		if m.fd >= 0 {
+		if m.fd != eventfd.None {
 			rights = unix.UnixRights(m.fd)
 		}
 		if _, _, err := conn.WriteMsgUnix(binary.LittleEndian.AppendUint64(nil, uint64(m.value)), rights, nil); err != nil {

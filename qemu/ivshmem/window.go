@@ -161,17 +161,11 @@ func (w *Window) File() int { return int(w.file.Fd()) }
 // and is not written.
 func (w *Window) ReadAt(b []byte, off uint64) {
 	clear(b)
-	if off < uint64(len(w.mem)) {
-		copy(b, w.mem[off:])
-	}
+	copy(b, w.mem[min(off, uint64(len(w.mem))):])
 }
 
 // WriteAt is described at ReadAt.
-func (w *Window) WriteAt(b []byte, off uint64) {
-	if off < uint64(len(w.mem)) {
-		copy(w.mem[off:], b)
-	}
-}
+func (w *Window) WriteAt(b []byte, off uint64) { copy(w.mem[min(off, uint64(len(w.mem))):], b) }
 
 // Signal says which eventfd interrupts the guest by a vector from now on; negative: none. It stays
 // the caller's, who sets another before closing it.
@@ -188,7 +182,7 @@ func (w *Window) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
-	if w.listening || w.held > 0 {
+	if w.listening || w.held != 0 {
 		return nil
 	}
 	return w.release()
@@ -206,7 +200,7 @@ func (w *Window) release() error {
 		errs = append(errs, w.file.Close())
 	}
 	for _, fd := range slices.Concat(w.vectors[:], w.bell[:]) {
-		if fd >= 0 {
+		if fd != eventfd.None {
 			errs = append(errs, unix.Close(fd))
 		}
 	}

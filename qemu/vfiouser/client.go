@@ -142,10 +142,10 @@ func (c *Client) Write(region uint32, off uint64, b []byte, posted bool) error {
 	return err
 }
 
-// Map gives the server memory; file -1: it cannot reach it.
+// Map gives the server memory; file NoFile: it cannot reach it.
 func (c *Client) Map(m Map, file int) error {
 	var fds []int
-	if file >= 0 {
+	if file != NoFile {
 		fds = []int{file}
 	}
 	_, err := c.Call(DMAMap, m.Append(nil), fds...)

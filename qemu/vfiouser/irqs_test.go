@@ -36,6 +36,7 @@ func TestSetIRQs(t *testing.T) {
 	}{
 		{IRQSet{Flags: none, Index: 2, Start: 0, Count: 3}, "trigger 0 of 2 trigger 1 of 2 trigger 2 of 2 "},
 		{IRQSet{Flags: none, Index: 2, Start: 2, Count: 1}, "trigger 2 of 2 "},
+		{IRQSet{Flags: none, Index: 2, Start: 1, Count: 2}, "trigger 1 of 2 trigger 2 of 2 "},
 		{IRQSet{Flags: none, Index: NumIRQs - 1, Start: 0, Count: 0}, fmt.Sprintf("set %d from 0: [-1 -1 -1] ", NumIRQs-1)},
 		{IRQSet{Flags: none, Index: NumIRQs, Start: 0, Count: 0}, ""},
 		{IRQSet{Flags: none, Index: NumIRQs + 1, Start: 0, Count: 0}, ""},

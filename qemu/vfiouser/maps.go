@@ -1,6 +1,7 @@
 package vfiouser
 
 import (
+	"cmp"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -14,21 +15,14 @@ const MaxMaps = 65535
 type mappings struct{ list []Range }
 
 // find returns where a range that begins where r does stands, or would stand.
-func (m *mappings) find(r Range) (at int, there bool) {
-	return slices.BinarySearchFunc(m.list, r, func(a, b Range) int {
-		switch {
-		case a.Addr < b.Addr:
-			return -1
-		case a.Addr > b.Addr:
-			return 1
-		}
-		return 0
-	})
+func (m *mappings) find(r Range) (at int) {
+	at, _ = slices.BinarySearchFunc(m.list, r, func(a, b Range) int { return cmp.Compare(a.Addr, b.Addr) })
+	return at
 }
 
 // add notes a range. How many there may be the device says.
 func (m *mappings) add(r Range) error {
-	at, _ := m.find(r)
+	at := m.find(r)
 	if at < len(m.list) && m.list[at].Overlaps(r) || at > 0 && m.list[at-1].Overlaps(r) {
 		return unix.EEXIST // vfio-user "VFIO_USER_DMA_MAP"
 	}
@@ -40,7 +34,7 @@ func (m *mappings) add(r Range) error {
 // address space, where nothing may be, and parts of what it mapped at once. It returns how many
 // ranges lost addresses.
 func (m *mappings) remove(r Range) (lost int, err error) {
-	first, _ := m.find(r)
+	first := m.find(r)
 	if first > 0 && m.list[first-1].Overlaps(r) {
 		first--
 	}

@@ -6,8 +6,6 @@ import (
 	"io"
 	"net"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/falcon-vnic/vnic/qemu/fdpass"
 )
 
@@ -55,15 +53,7 @@ func readMessage(c *net.UnixConn, buf []byte) (m message, err error) {
 func writeMessage(c *net.UnixConn, h Header, body []byte, fds ...int) error {
 	h.Size = uint32(HeaderSize + len(body))
 	b := append(h.Append(make([]byte, 0, h.Size)), body...)
-	var oob []byte
-	if len(fds) > 0 {
-		oob = unix.UnixRights(fds...)
-	}
-	n, _, err := c.WriteMsgUnix(b, oob, nil)
-	if err == nil && n < len(b) {
-		_, err = c.Write(b[n:])
-	}
-	if err != nil {
+	if err := fdpass.WriteAll(c, b, fds...); err != nil {
 		return fmt.Errorf("vfio-user %v: %w", h.Command, err)
 	}
 	return nil

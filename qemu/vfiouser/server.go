@@ -13,7 +13,7 @@ import (
 // may wait for the client: it holds the guest's processors until it has its answer.
 type Device interface {
 	// Region says what a region is like; Index need not be set. The file of a mappable one stays
-	// the device's.
+	// the device's; of others there is NoFile.
 	Region(index uint32) (info RegionInfo, file int)
 	// Read and Write access bytes that lie inside a region.
 	Read(region uint32, off uint64, b []byte)
@@ -21,12 +21,12 @@ type Device interface {
 	// Vectors is how many interrupts of a kind there are.
 	Vectors(irq uint32) uint32
 	// SetIRQs says that vectors from start on are signalled by these descriptors from now on, by
-	// none where it is negative. They are the device's then, also after an error.
+	// none where it is NoFile. They are the device's then, also after an error.
 	SetIRQs(irq, start uint32, fds []int) error
 	// Trigger raises an interrupt.
 	Trigger(irq, vector uint32)
 	// Map says that a range of DMA addresses is memory: of a file, which is the device's from then
-	// on, also after an error; of none, with a negative descriptor, where it cannot be reached. It
+	// on, also after an error; of none, with NoFile, where it cannot be reached. It
 	// overlaps no other. More than MaxMaps at once are refused with ENOSPC.
 	Map(m Map, file int) error
 	// Unmap takes all of r away, also out of ranges that are larger. When it returns, nothing of
@@ -35,6 +35,9 @@ type Device interface {
 	// Reset puts the device into the state that it had first. Mappings and interrupts stay.
 	Reset()
 }
+
+// NoFile stands where a descriptor might, and there is none.
+const NoFile = -1
 
 // server is one conversation.
 type server struct {
@@ -94,15 +97,15 @@ func (s *server) take(m *message) error {
 	if err != nil {
 		h.Flags |= FlagError
 		h.Errno = uint32(no)
-		body, file = nil, -1
+		body, file = nil, NoFile
 	}
-	if file >= 0 {
+	if file != NoFile {
 		return writeMessage(s.conn, h, body, file)
 	}
 	return writeMessage(s.conn, h, body)
 }
 
-// answer returns the body of the reply and the file that goes with it, -1: none. An error that is
+// answer returns the body of the reply and the file that goes with it, or NoFile. An error that is
 // an errno is the reply.
 func (s *server) answer(m *message) (body []byte, file int, err error) {
 	switch m.Command {
@@ -129,7 +132,7 @@ func (s *server) answer(m *message) (body []byte, file int, err error) {
 	default:
 		err = unix.ENOSYS
 	}
-	return body, -1, err
+	return body, NoFile, err
 }
 
 // version answers the greeting.
@@ -166,12 +169,12 @@ func (s *server) info(m *message) ([]byte, error) {
 func (s *server) regionInfo(m *message) (body []byte, file int, err error) {
 	r, argsz, err := ParseRegionInfo(m.body)
 	if err != nil || r.Index >= NumRegions {
-		return nil, -1, unix.EINVAL
+		return nil, NoFile, unix.EINVAL
 	}
 	info, file := s.dev.Region(r.Index)
 	info.Index = r.Index
 	if info.Flags&RegionMappable == 0 {
-		file = -1
+		file = NoFile
 	}
 	body, err = fits(info.Append(nil), regionSize, argsz)
 	return body, file, err
@@ -306,7 +309,7 @@ func (s *server) signal(m *message, q *IRQSet) error {
 func (s *server) clearIRQs(irq uint32) error {
 	none := make([]int, s.dev.Vectors(irq))
 	for i := range none {
-		none[i] = -1
+		none[i] = NoFile
 	}
 	return errnoOf(s.dev.SetIRQs(irq, 0, none))
 }

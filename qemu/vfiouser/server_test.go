@@ -553,6 +553,9 @@ func TestUnmapFull(t *testing.T) {
 	if _, err := m.remove(Range{0x1000, 0x1000}); err != unix.ENOSPC || len(m.list) != MaxMaps || m.list[0] != (Range{0, 0x3000}) {
 		t.Errorf("%v, %d, %v", err, len(m.list), m.list[0])
 	}
+	if _, err := m.remove(Range{100<<16 + 0x1000, 0x1000}); err != unix.ENOSPC || len(m.list) != MaxMaps {
+		t.Errorf("in the middle: %v, %d", err, len(m.list))
+	}
 	if lost, err := m.remove(Range{0x1000, 0x11000}); lost != 2 || err != nil || len(m.list) != MaxMaps {
 		t.Errorf("%d, %v, %d", lost, err, len(m.list))
 	}

@@ -103,7 +103,7 @@ func (p *Port) start(i int, c virtqueue.Config, features uint64) (err error) {
 	if !slices.ContainsFunc(p.rings, func(q *queue) bool { return q != nil }) {
 		p.reason.Store(nil)
 	}
-	q := &queue{number: i, kick: -1, base: c.Base}
+	q := &queue{number: i, kick: eventfd.None, base: c.Base}
 	p.rings[i] = q
 	if p.Reason() != "" {
 		return nil
@@ -168,7 +168,7 @@ func (p *Port) StopVring(i int) (base uint32) {
 		if q.Ring != nil {
 			base = q.Base()
 		}
-		if q.kick >= 0 {
+		if q.kick != eventfd.None {
 			_ = unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, q.kick, nil)
 		}
 		p.rings[i] = nil

@@ -47,8 +47,7 @@ func (o *Offload) put(b []byte, hint, buffers int) {
 }
 
 // parseOffload reads a header, without the number of buffers.
-func parseOffload(b []byte) Offload {
-	_ = b[shortHeaderLen-1]
+func parseOffload(b *[headerLen]byte) Offload {
 	return Offload{
 		GSO: b[1], NeedsCsum: b[0]&flagNeedsCsum != 0, Size: binary.LittleEndian.Uint16(b[4:]),
 		CsumStart: binary.LittleEndian.Uint16(b[6:]), CsumOffset: binary.LittleEndian.Uint16(b[8:]),

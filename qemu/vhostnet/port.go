@@ -175,7 +175,7 @@ func (p *Port) Arm() (waiting bool) {
 
 // Settle shows the guest what was read and written since, and interrupts it if it wants that.
 func (p *Port) Settle() {
-	if p.rests.n > 0 {
+	if p.rests.n != 0 {
 		p.Return()
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))

@@ -38,7 +38,7 @@ func (p *Port) Read(b []byte) (n int, rest *Rest, o Offload) {
 			if p.burst++; p.burst >= queueBurst {
 				p.turn()
 			}
-			return n, rest, parseOffload(p.hdr[:])
+			return n, rest, parseOffload(&p.hdr)
 		}
 		p.turn()
 	}
@@ -67,11 +67,9 @@ func (p *Port) copyOut(ch *virtqueue.Chain, b []byte) (n int, rest *Rest) {
 	}
 	head, at := p.hdr[:p.header], 0
 	for _, s := range ch.Out() {
-		if len(head) > 0 {
-			k := copy(head, s)
-			head, s = head[k:], s[k:]
-		}
-		k := copy(b[at:n], s)
+		k := copy(head, s)
+		head, s = head[k:], s[k:]
+		k = copy(b[at:n], s)
 		at += k
 		if s = s[k:]; len(s) > 0 {
 			p.rests.append(rest, s)

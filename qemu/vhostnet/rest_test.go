@@ -390,6 +390,37 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
+// TestCopiedBefore: what was copied before its guest's memory went is there still; what was not is
+// lost.
+func TestCopiedBefore(t *testing.T) {
+	const size = 6000
+	g := newBare(t, false)
+	type read struct {
+		buf  []byte
+		n    int
+		rest *vhostnet.Rest
+	}
+	var all [3]read
+	for i := range all {
+		g.send(uint32(i), size)
+		all[i].buf = make([]byte, size)
+		if all[i].n, all[i].rest, _ = g.port.Read(all[i].buf); all[i].rest == nil {
+			t.Fatal("nothing is left")
+		}
+	}
+	want := bytes.Clone(g.mem[bareSends+12:][:size])
+	if !all[0].rest.Fetch() {
+		t.Fatal("not copied")
+	}
+	g.cut()
+	if all[1].rest.Fetch() || all[2].rest.Fetch() {
+		t.Error("something was copied of memory that is gone")
+	}
+	if !all[0].rest.Fetch() || !bytes.Equal(all[0].buf[:all[0].n+all[0].rest.Len()], want) {
+		t.Error("what was copied before is lost")
+	}
+}
+
 // TestKilledBetween has the process that serves two guests killed between any two steps of frames
 // from the one to the other. The next goes on: no frame comes twice or out of order, none of their
 // buffers is lost.

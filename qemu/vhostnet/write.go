@@ -167,11 +167,9 @@ func (f *filler) done() bool { return len(f.parts) == 0 }
 // fill returns how much it copied.
 func (f *filler) fill(bufs [][]byte) (n int) {
 	for _, b := range bufs {
-		if len(f.head) > 0 {
-			k := copy(b, f.head)
-			f.head, b = f.head[k:], b[k:]
-			n += k
-		}
+		k := copy(b, f.head)
+		f.head, b = f.head[k:], b[k:]
+		n += k
 		for len(f.parts) > 0 {
 			k := copy(b, f.parts[0][f.at:])
 			b = b[k:]

@@ -48,23 +48,22 @@ type Conversation struct {
 	conn   *net.UnixConn
 	maps   []*Mapping
 	fds    []ringFDs
-	back   int // the channel for requests of this side; -1: none
-	// ignored counts messages answered with a refusal or dropped because their
-	// feature was not offered.
-	ignored uint64
+	back   int // the channel for requests of this side; eventfd.None: there is none
 }
 
 type ringFDs struct{ kick, call, err int }
+
+var noRingFDs = ringFDs{eventfd.None, eventfd.None, eventfd.None}
 
 // Serve holds the conversation with the front end on conn until it leaves, sends
 // nonsense or conn is closed. All rings are stopped, all memory is taken back
 // from the device and all descriptors are closed when it returns. The error is
 // nil if the front end left in order. Serve does not close conn.
 func Serve(conn *net.UnixConn, dev Device) error {
-	c := &Conversation{dev: dev, conn: conn, layout: dev.Layout(), back: -1}
+	c := &Conversation{dev: dev, conn: conn, layout: dev.Layout(), back: eventfd.None}
 	c.State.Vrings, c.fds = make([]Vring, c.layout.Rings), make([]ringFDs, c.layout.Rings)
 	for i := range c.fds {
-		c.fds[i] = ringFDs{-1, -1, -1}
+		c.fds[i] = noRingFDs
 	}
 	defer c.teardown()
 	for {
@@ -93,12 +92,12 @@ func (c *Conversation) teardown() {
 		m.unmap()
 	}
 	c.maps = nil
-	replaceFD(&c.back, -1)
+	replaceFD(&c.back, eventfd.None)
 	for i := range c.fds {
 		f := &c.fds[i]
-		replaceFD(&f.kick, -1)
-		replaceFD(&f.call, -1)
-		replaceFD(&f.err, -1)
+		replaceFD(&f.kick, eventfd.None)
+		replaceFD(&f.call, eventfd.None)
+		replaceFD(&f.err, eventfd.None)
 	}
 }
 
@@ -110,14 +109,13 @@ var errRefused = errors.New("not offered")
 func (c *Conversation) handle(m *Message) error {
 	reply, err := c.execute(m)
 	if errors.Is(err, errRefused) {
-		c.ignored++
 		if m.Flags&FlagNeedReply == 0 {
 			return nil
 		}
 		return c.ack(m, 1)
 	}
 	if err != nil {
-		if reply == nil && m.Flags&FlagNeedReply != 0 {
+		if m.Flags&FlagNeedReply != 0 {
 			_ = c.ack(m, 1) // tell QEMU before leaving, so that its message names the cause
 		}
 		return err
@@ -240,228 +238,6 @@ func (c *Conversation) getConfig(m *Message) ([]byte, error) {
 	return reply, nil
 }
 
-func (c *Conversation) setMemTable(m *Message) error {
-	rs, err := ParseMemTable(m.Payload)
-	if err != nil {
-		return err
-	}
-	if len(rs) != m.FDs() {
-		return fmt.Errorf("%d regions with %d descriptors", len(rs), m.FDs())
-	}
-	next := State{}
-	var maps []*Mapping
-	undo := func() {
-		for _, mp := range maps {
-			mp.unmap()
-		}
-	}
-	for _, r := range rs {
-		mp, err := next.mapNew(r, m)
-		if err != nil {
-			undo()
-			return err
-		}
-		maps = append(maps, mp)
-	}
-	return c.replaceMemory(next.Regions, maps)
-}
-
-func (c *Conversation) addRegion(m *Message) error {
-	r, err := parseSlot(m)
-	if err != nil {
-		return err
-	}
-	if len(c.State.Regions) >= MaxMemSlots {
-		return fmt.Errorf("more than %d memory regions", MaxMemSlots)
-	}
-	next := State{Regions: slices.Clone(c.State.Regions)}
-	mp, err := next.mapNew(r, m)
-	if err != nil {
-		return err
-	}
-	return c.replaceMemory(next.Regions, append(slices.Clone(c.maps), mp))
-}
-
-func (c *Conversation) removeRegion(m *Message) error {
-	r, err := parseSlot(m)
-	if err != nil {
-		return err
-	}
-	i := c.State.findRegion(r)
-	if i < 0 {
-		return fmt.Errorf("memory region %#x+%#x does not exist", r.GPA, r.Size)
-	}
-	return c.replaceMemory(slices.Delete(slices.Clone(c.State.Regions), i, i+1), slices.Delete(slices.Clone(c.maps), i, i+1))
-}
-
-// parseSlot reads the payload of ADD_MEM_REG and REM_MEM_REG: eight bytes of
-// padding and one region.
-func parseSlot(m *Message) (Region, error) {
-	if len(m.Payload) < 8+RegionSize {
-		return Region{}, fmt.Errorf("payload of %d bytes, want %d", len(m.Payload), 8+RegionSize)
-	}
-	return parseRegion(m.Payload[8:]), nil
-}
-
-// mapNew checks and maps one more region and appends it to the state. The
-// descriptor of a region that is refused stays the message's.
-func (s *State) mapNew(r Region, m *Message) (*Mapping, error) {
-	fd := m.TakeFD()
-	if fd < 0 {
-		return nil, fmt.Errorf("memory region %#x+%#x has no descriptor", r.GPA, r.Size)
-	}
-	err := s.checkRegion(r)
-	var mp *Mapping
-	if err == nil {
-		mp, err = mapRegion(r, fd)
-	}
-	if err != nil {
-		m.giveBack(fd)
-		return nil, err
-	}
-	s.Regions = append(s.Regions, r)
-	return mp, nil
-}
-
-// replaceMemory hands the new set of mappings to the device and unmaps what is
-// not in it any more.
-func (c *Conversation) replaceMemory(regions []Region, maps []*Mapping) error {
-	old := c.maps
-	c.State.Regions, c.maps = regions, maps
-	err := c.dev.SetMemory(&c.State, maps)
-	for _, mp := range old {
-		if !slices.Contains(maps, mp) {
-			mp.unmap()
-		}
-	}
-	return err
-}
-
-func (c *Conversation) ring(i uint32) (int, error) {
-	if i >= uint32(c.layout.Rings) {
-		return 0, fmt.Errorf("ring %d does not exist, the device has %d", i, c.layout.Rings)
-	}
-	return int(i), nil
-}
-
-func (c *Conversation) setVringState(m *Message) error {
-	v, err := ParseVringState(m.Payload)
-	if err != nil {
-		return err
-	}
-	i, err := c.ring(v.Index)
-	if err != nil {
-		return err
-	}
-	r := &c.State.Vrings[i]
-	switch m.Request {
-	case SetVringNum:
-		if v.Num == 0 || v.Num > maxRingSize || v.Num&(v.Num-1) != 0 && !c.State.Packed() {
-			return fmt.Errorf("ring %d has size %d, want a power of two up to %d", i, v.Num, maxRingSize)
-		}
-		if r.Running {
-			return fmt.Errorf("ring %d is running", i)
-		}
-		r.Num = uint16(v.Num)
-	case SetVringBase:
-		if v.Num > 0xffff && !c.State.Packed() {
-			return fmt.Errorf("ring %d has base %d, want at most 65535", i, v.Num)
-		}
-		if r.Running {
-			return fmt.Errorf("ring %d is running", i)
-		}
-		r.Base = v.Num
-		if v.Num == 0 && c.State.Packed() && c.State.Features&FeatureProtocol == 0 {
-			r.Base = packedBegin // User Mode Linux gives its packed rings the base of split ones
-		}
-	case SetVringEnable:
-		r.Enabled = v.Num != 0
-		if !r.Enabled {
-			c.stop(i)
-		}
-	}
-	return c.startIfReady(i)
-}
-
-func (c *Conversation) setVringAddr(m *Message) error {
-	a, err := ParseVringAddr(m.Payload)
-	if err != nil {
-		return err
-	}
-	i, err := c.ring(a.Index)
-	if err != nil {
-		return err
-	}
-	r := &c.State.Vrings[i]
-	if r.Running {
-		return fmt.Errorf("ring %d is running", i)
-	}
-	r.Desc, r.Used, r.Avail, r.HasAddr = a.Desc, a.Used, a.Avail, true
-	return c.startIfReady(i)
-}
-
-// getVringBase stops the ring before it answers: from the reply on the front end
-// may do anything with the ring's memory.
-func (c *Conversation) getVringBase(m *Message) ([]byte, error) {
-	v, err := ParseVringState(m.Payload)
-	if err != nil {
-		return nil, err
-	}
-	i, err := c.ring(v.Index)
-	if err != nil {
-		return nil, err
-	}
-	c.stop(i)
-	// The ring does not start again before it gets a new kick descriptor.
-	c.State.Vrings[i].HasKick = false
-	replaceFD(&c.fds[i].kick, -1)
-	return VringState{Index: v.Index, Num: c.State.Vrings[i].Base}.Append(nil), nil
-}
-
-func (c *Conversation) setVringFD(m *Message) error {
-	v, err := parseU64(m.Payload)
-	if err != nil {
-		return err
-	}
-	i, err := c.ring(uint32(v & 0xff))
-	if err != nil {
-		return err
-	}
-	fd := m.TakeFD()
-	if v&noFD != 0 && fd >= 0 {
-		m.giveBack(fd)
-		return fmt.Errorf("ring %d: a descriptor came with the no-descriptor bit", i)
-	}
-	if v&noFD == 0 {
-		check := eventfd.Check
-		if m.Request == SetVringCall {
-			check = eventfd.CheckCall
-		}
-		if err := check(fd); err != nil {
-			m.giveBack(fd)
-			return fmt.Errorf("ring %d: %w", i, err)
-		}
-	}
-	f, r := &c.fds[i], &c.State.Vrings[i]
-	switch m.Request {
-	case SetVringKick:
-		if fd < 0 {
-			return fmt.Errorf("ring %d: polling without a kick descriptor is not offered", i)
-		}
-		c.stop(i)
-		replaceFD(&f.kick, fd)
-		r.HasKick = true
-		return c.startIfReady(i)
-	case SetVringCall:
-		c.dev.SetCall(i, fd, f.err)
-		replaceFD(&f.call, fd)
-	case SetVringErr:
-		c.dev.SetCall(i, f.call, fd)
-		replaceFD(&f.err, fd)
-	}
-	return nil
-}
-
 // setBackendReqFD keeps the channel open: a front end takes its end for that of the conversation.
 func (c *Conversation) setBackendReqFD(m *Message) error {
 	if c.layout.Protocol&ProtocolBackendReq == 0 {
@@ -476,33 +252,9 @@ func (c *Conversation) setBackendReqFD(m *Message) error {
 	return nil
 }
 
-func (c *Conversation) startIfReady(i int) error {
-	s := &c.State
-	if s.Vrings[i].Running || !s.ready(i) {
-		return nil
-	}
-	f := &c.fds[i]
-	if err := c.dev.StartVring(s, i, f.kick, f.call, f.err); err != nil {
-		return fmt.Errorf("ring %d: %w", i, err)
-	}
-	s.Vrings[i].Running = true
-	return nil
-}
-
-func (c *Conversation) stop(i int) {
-	if r := &c.State.Vrings[i]; r.Running {
-		r.Base = c.dev.StopVring(i)
-		r.Running = false
-	}
-}
-
-// noFD in the payload of a message about a ring's descriptor says that none
-// comes with it.
-const noFD = 1 << 8
-
 // replaceFD closes what was in place.
 func replaceFD(at *int, fd int) {
-	if *at >= 0 {
+	if *at != eventfd.None {
 		_ = unix.Close(*at)
 	}
 	*at = fd

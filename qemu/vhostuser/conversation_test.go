@@ -267,7 +267,7 @@ func TestNonsense(t *testing.T) {
 		{"request 1000", 1000, nil, nil, "outside the protocol"},
 		{"oversized", vhostuser.SetConfig, make([]byte, 5000), nil, "5000 bytes"},
 		{"unoffered feature", vhostuser.SetFeatures, u64(1 << 29), nil, "not offered"},
-		{"unoffered protocol feature", vhostuser.SetProtocolFeatures, u64(1 << 2), nil, "not offered"},
+		{"unoffered protocol feature", vhostuser.SetProtocolFeatures, u64(1<<2 | 1), nil, "protocol features 0x4 were not offered"},
 		{"short", vhostuser.SetFeatures, make([]byte, 7), nil, "7 bytes"},
 		{"short table", vhostuser.SetMemTable, make([]byte, 4), nil, "4 bytes"},
 		{"table without descriptors", vhostuser.SetMemTable, vhostuser.AppendMemTable(nil, []vhostuser.Region{{Size: 4096}}), nil, "0 descriptors"},
@@ -284,7 +284,7 @@ func TestNonsense(t *testing.T) {
 		{"kick without descriptor", vhostuser.SetVringKick, u64(1 << 8), nil, "not offered"},
 		{"kick that is a file", vhostuser.SetVringKick, u64(0), file, "eventfd"},
 		{"call that is missing", vhostuser.SetVringCall, u64(0), nil, "missing"},
-		{"configuration", vhostuser.GetConfig, []byte{0, 0, 0, 0, 200, 0, 0, 0, 0, 0, 0, 0}, nil, "exceeds"},
+		{"configuration", vhostuser.GetConfig, []byte{0, 0, 0, 0, 200, 0, 0, 0, 0, 0, 0, 0}, nil, "size 200 exceeds the payload of 0 bytes"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f, ended := attach(t, &recorder{})

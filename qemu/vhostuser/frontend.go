@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/falcon-vnic/vnic/qemu/eventfd"
 )
 
 // frontend is the other half of the conversation, as far as a Relay needs it:
@@ -112,7 +114,7 @@ func (f *frontend) setCall(i, call, errfd int) error {
 }
 
 func (f *frontend) setFD(req Request, i, fd int) error {
-	if fd < 0 {
+	if fd == eventfd.None {
 		_, err := f.ask(req, u64(uint64(i)|noFD))
 		return err
 	}

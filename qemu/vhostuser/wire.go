@@ -6,8 +6,6 @@ import (
 	"io"
 	"net"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/falcon-vnic/vnic/qemu/fdpass"
 )
 
@@ -64,16 +62,7 @@ func ReadMessage(c *net.UnixConn) (_ *Message, err error) {
 // WriteMessage sends one message with copies of fds, which stay the caller's.
 func WriteMessage(c *net.UnixConn, req Request, flags uint32, payload []byte, fds ...int) error {
 	b := Header{Request: req, Flags: flags | FlagVersion, Size: uint32(len(payload))}.Append(make([]byte, 0, HeaderSize+len(payload)))
-	b = append(b, payload...)
-	var oob []byte
-	if len(fds) > 0 {
-		oob = unix.UnixRights(fds...)
-	}
-	n, _, err := c.WriteMsgUnix(b, oob, nil)
-	if err == nil && n < len(b) {
-		_, err = c.Write(b[n:])
-	}
-	if err != nil {
+	if err := fdpass.WriteAll(c, append(b, payload...), fds...); err != nil {
 		return fmt.Errorf("vhost-user %v: %w", req, err)
 	}
 	return nil

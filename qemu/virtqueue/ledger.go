@@ -75,7 +75,7 @@ func (l Ledger) redo(ring []byte, size uint16, count int) bool {
 	if count > int(size) {
 		return false
 	}
-	for i := count - 1; i >= 0; i-- {
+	for i := range count {
 		if l.entry(i).index >= size {
 			return false
 		}

@@ -187,7 +187,7 @@ func (q *packed) publish() {
 }
 
 func (q *packed) Publish() (notify bool) {
-	if q.n > 0 {
+	if q.n != 0 {
 		q.publish()
 	}
 	if q.used == q.told {

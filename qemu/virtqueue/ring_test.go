@@ -436,6 +436,8 @@ func TestBadConfig(t *testing.T) {
 		"used outside": {Size: 8, Desc: 0, Driver: 0x1000, Device: memSize},
 		"packed base":  {Size: 8, Packed: true, Base: 8, Desc: 0, Driver: 0x1000, Device: 0x2000},
 		"packed event": {Size: 8, Packed: true, Desc: 0, Driver: 0x1002, Device: 0x2000},
+		"packed descs": {Size: 8, Packed: true, Desc: 8, Driver: 0x1000, Device: 0x2000},
+		"packed used":  {Size: 8, Packed: true, Desc: 0, Driver: 0x1000, Device: 0x2002},
 	} {
 		if _, err := virtqueue.New(mem, c); !errors.Is(err, virtqueue.ErrRing) {
 			t.Errorf("%s: %v", name, err)

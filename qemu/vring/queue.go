@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
+	"math/bits"
 )
 
 // Memory is the guest's memory by guest-physical address; *queues.Memory
@@ -70,7 +70,7 @@ type segment struct {
 
 // New runs a ring from cfg.Base on. The used index is taken from guest memory.
 func New(mem Memory, cfg Config) (*Queue, error) {
-	if cfg.Size == 0 || cfg.Size > MaxSize || cfg.Size&(cfg.Size-1) != 0 {
+	if cfg.Size == 0 || cfg.Size&(cfg.Size-1) != 0 { // what is larger than MaxSize is none, too
 		return nil, fmt.Errorf("%w: size %d is no power of two up to %d", ErrQueue, cfg.Size, MaxSize)
 	}
 	if cfg.Desc%16 != 0 || cfg.Avail%2 != 0 || cfg.Used%4 != 0 {
@@ -78,7 +78,7 @@ func New(mem Memory, cfg Config) (*Queue, error) {
 	}
 	n := uint64(cfg.Size)
 	for _, part := range [3][2]uint64{{cfg.Desc, 16 * n}, {cfg.Avail, 6 + 2*n}, {cfg.Used, 6 + 8*n}} {
-		if part[0] > math.MaxUint64-part[1] {
+		if _, wraps := bits.Add64(part[0], part[1], 0); wraps != 0 {
 			return nil, fmt.Errorf("%w: part at %#x wraps around", ErrQueue, part[0])
 		}
 	}
@@ -186,7 +186,7 @@ func (q *Queue) load(head uint16) error {
 			return fmt.Errorf("%w: descriptor %d is indirect, which was not offered", ErrQueue, idx)
 		case flags&descWrite != 0:
 			c.writeLen += int(seg.len)
-		case c.writeLen > 0 || len(c.writable) > 0:
+		case len(c.writable) > 0:
 			return fmt.Errorf("%w: chain at descriptor %d has a readable descriptor behind a writable one", ErrQueue, head)
 		default:
 			c.readLen += int(seg.len)

@@ -86,12 +86,7 @@ func (c *Conn) pending() bool {
 }
 
 // peerFree returns the bytes we may send, Virtio §5.10.6.3. Counters wrap.
-func (c *Conn) peerFree() uint32 {
-	if used := c.txCnt - c.peerFwd; used < c.peerBuf {
-		return c.peerBuf - used
-	}
-	return 0
-}
+func (c *Conn) peerFree() uint32 { return c.peerBuf - min(c.txCnt-c.peerFwd, c.peerBuf) }
 
 // next appends the flow's next packet with at most room bytes of payload;
 // nothing if there is none.
@@ -128,7 +123,7 @@ func (c *Conn) next(pkt []byte, room int) []byte {
 	c.toldFwd = c.fwdCnt // every packet tells the credit
 	c.pend &^= pendCredit
 	pkt = h.Append(pkt)
-	if h.Len > 0 {
+	if h.Len != 0 {
 		pkt = c.sendq.appendTo(pkt, int(h.Len))
 		c.askCredit()
 		c.wcond.Broadcast()
@@ -303,7 +298,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 		if err := c.writable(); err != nil {
 			return n, c.opError("write", err)
 		}
-		if k := c.sendq.fill(p[n:]); k > 0 {
+		if k := c.sendq.fill(p[n:]); k != 0 {
 			n += k
 			c.askCredit()
 			c.schedule()
@@ -428,13 +423,11 @@ func (d *deadline) set(cond *sync.Cond, at time.Time) {
 	}
 	d.at = at
 	if !at.IsZero() {
-		if wait := time.Until(at); wait > 0 {
-			d.timer = time.AfterFunc(wait, func() {
-				cond.L.Lock()
-				defer cond.L.Unlock()
-				cond.Broadcast()
-			})
-		}
+		d.timer = time.AfterFunc(time.Until(at), func() { // at once if it has passed
+			cond.L.Lock()
+			defer cond.L.Unlock()
+			cond.Broadcast()
+		})
 	}
 	cond.Broadcast()
 }

@@ -108,7 +108,7 @@ func (d *Device) Stop(i int) (base uint16) {
 			return
 		}
 		base = r.q.Base()
-		r.notify.set(-1, -1)
+		r.notify.set(eventfd.None, eventfd.None)
 		if i == QueueTX {
 			d.tx = nil
 		} else {

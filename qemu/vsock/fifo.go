@@ -24,9 +24,7 @@ func (f *fifo) put(p []byte) bool {
 // fill queues as much of p as fits and returns how much that was.
 func (f *fifo) fill(p []byte) int {
 	k := min(len(p), f.max-f.n)
-	if k > 0 {
-		f.put(p[:k])
-	}
+	f.put(p[:k])
 	return k
 }
 
@@ -60,12 +58,12 @@ func (f *fifo) drop(n int) {
 func (f *fifo) clear() { f.buf, f.head, f.n = nil, 0, 0 }
 
 func (f *fifo) grow(n int) {
-	if n <= len(f.buf) {
-		return
-	}
-	size := max(len(f.buf), 4096)
+	size := len(f.buf)
 	for size < n {
-		size *= 2
+		size = max(2*size, 4096)
+	}
+	if size == len(f.buf) {
+		return
 	}
 	buf := make([]byte, size)
 	k := copy(buf[:f.n], f.buf[f.head:])

@@ -57,6 +57,9 @@ func TestUnknownFlowIsReset(t *testing.T) {
 	if r := w.header(t); r.Op != OpReset || r.Type != 2 {
 		t.Errorf("seqpacket answered by %+v", r)
 	}
+	if st := host.Stats(); st.BadType != 1 || st.UnknownFlow != 7 || st.PacketsIn != 9 {
+		t.Errorf("%+v", st)
+	}
 }
 
 func TestSpoofedPacketsAreDropped(t *testing.T) {

@@ -13,3 +13,10 @@ const (
 	maxReplies   = 256             // resets waiting for room in the link
 	closeTimeout = 8 * time.Second // how long a closed flow waits for its peer, as in Linux
 )
+
+// Local ports of flows that this end opens, one after the other: far from those that services
+// listen on.
+const (
+	firstPort = 1 << 30
+	endPort   = 1 << 31 // the first that is not one
+)

@@ -59,7 +59,7 @@ func NewTransport(local, peer uint32) *Transport {
 		local: local, peer: peer,
 		flows:     make(map[flowKey]*Conn),
 		listeners: make(map[uint32]*Listener),
-		nextPort:  1 << 30, // far from the ports services listen on
+		nextPort:  firstPort,
 		scratch:   make([]byte, 0, HeaderSize+maxPayload),
 	}
 }
@@ -156,10 +156,9 @@ func (t *Transport) Dial(port uint32, timeout time.Duration) (*Conn, error) {
 	}
 	key := flowKey{remote: port}
 	for {
-		t.nextPort++
 		key.local = t.nextPort
-		if t.nextPort > 1<<31 {
-			t.nextPort = 1 << 30
+		if t.nextPort++; t.nextPort == endPort {
+			t.nextPort = firstPort
 		}
 		if t.flows[key] == nil {
 			break

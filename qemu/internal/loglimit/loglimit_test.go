@@ -19,7 +19,7 @@ func TestLimiter(t *testing.T) {
 		}
 		time.Sleep(interval)
 		l.Warn(log, "again")
-		if got := out.String(); strings.Count(got, "again") != 2 || !strings.Contains(got, "similar_left_out=999") {
+		if got := out.String(); strings.Count(got, "again") != 2 || !strings.Contains(got, "similar_left_out=999") || strings.Count(got, "similar_left_out") != 1 {
 			t.Error(got)
 		}
 	})

@@ -1,0 +1,198 @@
+package fdpass_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/fdpass"
+)
+
+// pair is a connection by its two ends.
+func pair(t *testing.T) (near, far *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "pair")
+		c, err := net.FileConn(f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		conns[i] = c.(*net.UnixConn)
+	}
+	return conns[0], conns[1]
+}
+
+func send(t *testing.T, c *net.UnixConn, text string, fds ...int) {
+	t.Helper()
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	if _, _, err := c.WriteMsgUnix([]byte(text), oob, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func file(t *testing.T) int {
+	t.Helper()
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return int(f.Fd())
+}
+
+// TestList: descriptors are taken in the order in which they came; a negative one is none, and 0 is
+// one as any.
+func TestList(t *testing.T) {
+	var f fdpass.FDs
+	for _, fd := range []int{0, -1, 7, -5, 3} {
+		f.Add(fd)
+	}
+	if f.Len() != 3 {
+		t.Errorf("%d descriptors", f.Len())
+	}
+	for _, want := range []int{0, 7, 3, -1, -1} {
+		if got := f.Take(); got != want {
+			t.Errorf("descriptor %d, want %d", got, want)
+		}
+	}
+	f.Close()
+}
+
+// TestReadFull: what comes in pieces is read whole, with the descriptors of all of them.
+func TestReadFull(t *testing.T) {
+	near, far := pair(t)
+	fd := file(t)
+	send(t, far, "one ")
+	send(t, far, "two ", fd)
+	send(t, far, "three", fd, fd)
+	var f fdpass.FDs
+	defer f.Close()
+	b := make([]byte, 13)
+	if err := f.ReadFull(near, b, 3); err != nil || string(b) != "one two three" || f.Len() != 3 {
+		t.Errorf("%q with %d descriptors, %v", b, f.Len(), err)
+	}
+	if err := f.ReadFull(near, nil, 3); err != nil {
+		t.Errorf("nothing: %v", err)
+	}
+}
+
+// TestLimit: as many descriptors as the limit may come, with one message or with several. More are
+// an error, and are closed with the others.
+func TestLimit(t *testing.T) {
+	for limit := 1; limit < 6; limit++ {
+		for n := range limit + 3 {
+			for _, apart := range []bool{false, true} {
+				near, far := pair(t)
+				fds := make([]int, n)
+				for i := range fds {
+					fds[i] = file(t)
+				}
+				if apart {
+					send(t, far, "a", fds[:n/2]...)
+					send(t, far, "b", fds[n/2:]...)
+				} else {
+					send(t, far, "ab", fds...)
+				}
+				var f fdpass.FDs
+				err := f.ReadFull(near, make([]byte, 2), limit)
+				if (err == nil) != (n <= limit) || err == nil && f.Len() != n || err != nil && !strings.Contains(err.Error(), "more than") {
+					t.Errorf("%d of at most %d, apart %t: %d came, %v", n, limit, apart, f.Len(), err)
+				}
+				f.Close()
+				if f.Len() != 0 {
+					t.Errorf("%d are left", f.Len())
+				}
+			}
+		}
+	}
+}
+
+// TestMany: a limit that the kernel does not reach takes all that the kernel passes.
+func TestMany(t *testing.T) {
+	near, far := pair(t)
+	fds := make([]int, 253) // SCM_MAX_FD
+	for i := range fds {
+		fds[i] = file(t)
+	}
+	send(t, far, "x", fds...)
+	var f fdpass.FDs
+	defer f.Close()
+	if err := f.ReadFull(near, make([]byte, 1), 1000); err != nil || f.Len() != len(fds) {
+		t.Errorf("%d descriptors, %v", f.Len(), err)
+	}
+}
+
+// TestEnds: the other side may leave before the first byte, and not behind.
+func TestEnds(t *testing.T) {
+	for n, want := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrUnexpectedEOF, nil} {
+		near, far := pair(t)
+		if n > 0 {
+			send(t, far, strings.Repeat("x", n))
+		}
+		far.Close()
+		var f fdpass.FDs
+		if err := f.ReadFull(near, make([]byte, 3), 1); !errors.Is(err, want) {
+			t.Errorf("after %d bytes: %v, want %v", n, err, want)
+		}
+	}
+}
+
+// TestOtherControlMessages: what is not a descriptor is not taken for one.
+func TestOtherControlMessages(t *testing.T) {
+	near, far := pair(t)
+	raw, err := near.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1) })
+	if err := errors.Join(err, failed); err != nil {
+		t.Fatal(err)
+	}
+	send(t, far, "x", file(t))
+	var f fdpass.FDs
+	defer f.Close()
+	if err := f.ReadFull(near, make([]byte, 1), 16); err != nil || f.Len() != 1 {
+		t.Errorf("%d descriptors, %v", f.Len(), err)
+	}
+}
+
+// TestWriteAll: what a socket does not take at once goes behind; descriptors come once.
+func TestWriteAll(t *testing.T) {
+	near, far := pair(t)
+	if err := near.SetWriteBuffer(1); err != nil { // the kernel has a least size
+		t.Fatal(err)
+	}
+	fd, text := file(t), strings.Repeat("0123456789abcdef", 4096)
+	sent := make(chan error, 1)
+	go func() {
+		err := fdpass.WriteAll(near, []byte(text), fd, fd)
+		sent <- errors.Join(err, fdpass.WriteAll(near, []byte("end")), near.Close())
+	}()
+	var f fdpass.FDs
+	defer f.Close()
+	b := make([]byte, len(text)+3)
+	if err := f.ReadFull(far, b, 2); err != nil || string(b) != text+"end" || f.Len() != 2 {
+		t.Errorf("%d descriptors, %v", f.Len(), err)
+	}
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+	if err := fdpass.WriteAll(near, []byte("x")); err == nil {
+		t.Error("written to a socket that is closed")
+	}
+}
