@@ -108,6 +108,17 @@ func TestElement(t *testing.T) {
 	}
 }
 
+// TestEndOfAList: a place in a list is at its end when the list is used up, and goes no further.
+func TestEndOfAList(t *testing.T) {
+	list := SGL{{Length: 10}, {Length: 20}}
+	for n, want := range map[uint32]Cursor{29: {1, 19}, 30: {2, 0}, 31: {2, 0}} {
+		var c Cursor
+		if c.Advance(list, n); c != want {
+			t.Errorf("%d bytes on: %+v, want %+v", n, c, want)
+		}
+	}
+}
+
 // TestElementsRead: empty elements are left out, whatever they name; of the others each is checked,
 // and their lengths are added up.
 func TestElementsRead(t *testing.T) {

@@ -169,3 +169,15 @@ func TestUnreliableWithoutAPeer(t *testing.T) {
 		t.Errorf("completions %+v, QP in %v", got, s.State())
 	}
 }
+
+// TestDrainedWithoutAPeer: a queue pair that is drained before its peer is there has nothing to do,
+// though there are entries.
+func TestDrainedWithoutAPeer(t *testing.T) {
+	g := newGuest(t, Limits{})
+	s := g.newWired(abi.QPTypeRC)
+	s.change(0, abi.QPStateSQD)
+	s.post(0, write(1))
+	if s.Turn(0) || s.sq.Ready() != 1 || g.shared.Deadline() != vtime.Never {
+		t.Errorf("%d entries left, until %d", s.sq.Ready(), g.shared.Deadline())
+	}
+}
