@@ -235,3 +235,20 @@ func TestTurnUsedUpExactly(t *testing.T) {
 	f.function(2, 1, 20, 4096, nil)
 	equal(t, "order of functions", f.transmit(12), []uint32{1, 1, 1, 1, 2, 2, 2, 2, 1, 1, 1, 1})
 }
+
+// TestConnectionsTurnUsedUpExactly: the turn of a connection among those of its function, too.
+func TestConnectionsTurnUsedUpExactly(t *testing.T) {
+	probe := newFairness(t)
+	probe.function(1, 1, 1, 4096, nil)
+	probe.transmit(1)
+	p := windows(256, 256)
+	p.ARPercent, p.TurnBytes = 0, 3*probe.sent[1]
+	f := &fairness{single: newSingle(t, p), sent: map[uint32]int{}, packets: map[uint32]int{}}
+	f.function(1, 2, 20, 4096, nil)
+	var order []uint32
+	for range 9 {
+		_, c := f.e.Transmit(f.now, f.buf[:])
+		order = append(order, c.Config().LocalCID&0xff)
+	}
+	equal(t, "order of connections", order, []uint32{0, 0, 0, 1, 1, 1, 0, 0, 0})
+}

@@ -329,3 +329,22 @@ func TestRefusedAndTooOld(t *testing.T) {
 		t.Errorf("%d contexts left, %d timeouts, %d events", st.TxContexts, st.TxnTimeouts, len(s.ulp.Events))
 	}
 }
+
+// TestAgeOfAResync: the age of a Resync counts from when it was sent first.
+func TestAgeOfAResync(t *testing.T) {
+	p := testProfile()
+	p.ResyncGiveUp, p.MaxRetransmits, p.TxnTimeout = 5*ms, 0, 0
+	s := newSingle(t, p)
+	s.push(1)
+	s.transmit()
+	s.advance(50 * ms)
+	s.nack(wire.Nack{PSN: 300, Code: wire.NackCIE})
+	s.advance(4500 * us)
+	if s.c.Closed() {
+		t.Error("given up before its time")
+	}
+	s.advance(ms)
+	if !s.c.Closed() {
+		t.Error("not given up")
+	}
+}
