@@ -81,7 +81,11 @@ func (r *Registry) guaranteed(c *Change) error {
 	if *c.Is.Enabled {
 		list = append(list, c.Is.Guarantee)
 	}
-	if r.on-len(r.guarantee) > 0 { // there are some without
+	without := r.on - len(r.guarantee)
+	if *c.Was.Enabled && c.Was.Guarantee == (config.Credits{}) {
+		without-- // it is in list as it will be
+	}
+	if without > 0 {
 		list = append(list, config.Credits{})
 	}
 	if err := r.cfg.CheckGuarantees(list); err != nil {

@@ -169,6 +169,9 @@ func TestGuaranteesAreKept(t *testing.T) {
 	wantStatus(t, "all of it, and none goes without", guarantee(3, has), abi.StatusOK, "")
 	wantStatus(t, "one more than there is", guarantee(4, 1), abi.StatusNoResources, "credits.host")
 	wantStatus(t, "a function without", guarantee(5, 0), abi.StatusNoResources, "credits.host")
+	wantStatus(t, "disable", r.make(id(0, 3), Disable), abi.StatusOK, "")
+	wantStatus(t, "the only one, without", guarantee(5, 0), abi.StatusOK, "")
+	wantStatus(t, "all of it to the only one", guarantee(5, has), abi.StatusOK, "")
 }
 
 // TestEachAttributeOfVF: SetVF sets what its mask says, and refuses what is no value of it.
