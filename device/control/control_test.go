@@ -88,7 +88,8 @@ func (f *fake) Capture(ctx context.Context, mode string, ports []string, w io.Wr
 	}
 	for ctx.Err() == nil {
 		if _, err := w.Write([]byte("captured ")); err != nil {
-			return nil
+			<-ctx.Done() // the reader went away, which ends the request, too
+			break
 		}
 		time.Sleep(time.Millisecond)
 	}

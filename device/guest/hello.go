@@ -50,7 +50,7 @@ func (s *Stream) hello() error {
 	}
 	if err == nil {
 		_ = s.conn.SetDeadline(time.Time{})
-		if s.cfg.Sessions.ending() {
+		if s.ended.Load() { // a driver may break the rules as soon as it has the answer
 			_ = s.conn.SetReadDeadline(longAgo)
 		}
 	}

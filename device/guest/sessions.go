@@ -115,12 +115,6 @@ func (s *Sessions) CloseAll() {
 	s.wg.Wait()
 }
 
-func (s *Sessions) ending() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.end
-}
-
 // Begun counts the channels that were ever served.
 func (s *Sessions) Begun() uint64 {
 	s.mu.Lock()

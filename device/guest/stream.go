@@ -3,6 +3,7 @@ package guest
 import (
 	"bufio"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/falcon-vnic/vnic/queues"
@@ -22,6 +23,7 @@ type Stream struct {
 	in      *bufio.Reader // of conn
 	cfg     StreamConfig
 	session *Session
+	ended   atomic.Bool // End was called, maybe before the hello is answered
 }
 
 // StreamConfig is what a Stream is told of the device.
@@ -55,7 +57,10 @@ func (s *Stream) Drop() { _ = s.conn.SetDeadline(longAgo) }
 
 // End implements Channel and Carrier: it ends the reader. It does so elsewhere, since the stream
 // has locks that are held while the guest's memory is copied, and the shard's thread calls it.
-func (s *Stream) End() { go func() { _ = s.conn.SetReadDeadline(longAgo) }() }
+func (s *Stream) End() {
+	s.ended.Store(true)
+	go func() { _ = s.conn.SetReadDeadline(longAgo) }()
+}
 
 // Serve runs a session to its end and leaves nothing of it behind. The guest sees the end of the
 // stream only after the device has stopped touching its memory.

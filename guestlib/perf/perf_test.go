@@ -70,7 +70,7 @@ func TestRun(t *testing.T) {
 			if !test.Latency {
 				configs["lanes"] = Config{Iterations: 130, QPs: 3, TxDepth: 16, CQMod: 5}
 				configs["both"] = Config{Iterations: 60, QPs: 2, TxDepth: 8, Bidirectional: true, NoPeak: true}
-				configs["while"] = Config{Duration: 50 * time.Millisecond, TxDepth: 8}
+				configs["while"] = Config{Duration: 500 * time.Millisecond, TxDepth: 8}
 			}
 			for name, client := range configs {
 				t.Run(name, func(t *testing.T) {
