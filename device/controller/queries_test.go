@@ -30,6 +30,7 @@ type told struct {
 	tunnels         []control.Route
 	roots           []control.CreditNode
 	faults          []control.Fault
+	keys            []control.Key
 	uplink          control.Uplink
 	refuse          error // of what is begun
 	paths           []int // how many connections were completed at a time
@@ -58,6 +59,7 @@ func (v *told) Tunnels() []control.Route             { return v.tunnels }
 func (v *told) CreditRoots() []control.CreditNode    { return v.roots }
 func (v *told) Credits(pfvf.ID) []control.CreditNode { return nil }
 func (v *told) Faults(vtime.Time) []control.Fault    { return v.faults }
+func (v *told) Keys() []control.Key                  { return v.keys }
 func (v *told) Mend(vtime.Time)                      { v.mended++ }
 func (v *told) Uplink() control.Uplink               { return v.uplink }
 func (v *told) Paths(list []control.Connection)      { v.paths = append(v.paths, len(list)) }
@@ -202,6 +204,15 @@ func TestCreditsOfShards(t *testing.T) {
 	want[0].Limit["a"] = 9
 	if got := fmt.Sprintf("%+v", list); err != nil || got != fmt.Sprintf("%+v", want) {
 		t.Errorf("%s, %v; want %+v", got, err, want)
+	}
+}
+
+// TestListOfKeys: security associations of all shards are listed.
+func TestListOfKeys(t *testing.T) {
+	a, b := &told{keys: []control.Key{{Peer: 1}, {Peer: 2}}}, &told{keys: []control.Key{{Peer: 3}}}
+	list, err := asked(runCore(t), a, b).Keys(t.Context())
+	if want := []control.Key{{Peer: 1}, {Peer: 2}, {Peer: 3}}; err != nil || !slices.Equal(list, want) {
+		t.Errorf("%+v, %v; want %+v", list, err, want)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/gopacket/gopacket"
@@ -126,6 +127,41 @@ func TestTapPointPorts(t *testing.T) {
 		}
 		if n != c.want {
 			t.Errorf("%d frames are captured, want %d", n, c.want)
+		}
+	}
+}
+
+// TestTapPointOfPorts: what guests send and are given is captured where a capture wants ports, both
+// ways, and nothing of what the gateway knows without a port.
+func TestTapPointOfPorts(t *testing.T) {
+	for _, x := range []struct {
+		sink capture.Sink
+		want []string
+	}{
+		{capture.Sink{AnyPort: true, Ports: map[capture.Port]int{}}, []string{"sent", "given"}},
+		{capture.Sink{Sealed: true}, nil},
+	} {
+		var file bytes.Buffer
+		to, err := capture.New(&file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.sink.To = to
+		var p tapPoint
+		p.set([]capture.Sink{x.sink})
+		known, other := &gateway.Endpoint{Owner: &Port{}}, &gateway.Endpoint{}
+		p.fromPorts(1, []gateway.PortInput{{From: known, Frame: []byte("sent")}, {From: other, Frame: []byte("another's")}})
+		p.toPort(2, &gateway.PortFrame{To: known, Parts: [][]byte{[]byte("given")}})
+		p.toPort(3, &gateway.PortFrame{To: other, Parts: [][]byte{[]byte("to another")}})
+		if err := to.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, c := range recordsOf(t, &file) {
+			got = append(got, string(c.data))
+		}
+		if !slices.Equal(got, x.want) {
+			t.Errorf("%q was captured, want %q", got, x.want)
 		}
 	}
 }
