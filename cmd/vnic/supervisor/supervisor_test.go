@@ -105,13 +105,13 @@ func testWorker(mode string) error {
 		}
 	}()
 	<-w.Joined() // not before the relay is served: the supervisor says it after that
-	if err := w.Ready(); err != nil {
-		return err
-	}
 	ctx, cancel := w.Context()
 	defer cancel()
 	if mode == "turning" {
-		turn(ctx, &w.Pulses[1].Pulse)
+		turn(ctx, &w.Pulses[1].Pulse) // before it is ready: then it may be stopped at any time
+	}
+	if err := w.Ready(); err != nil {
+		return err
 	}
 	<-ctx.Done()
 	if mode == "stubborn" {

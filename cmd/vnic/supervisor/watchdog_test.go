@@ -15,15 +15,18 @@ import (
 
 // turn is a worker's thread that turns until the worker is to end.
 func turn(ctx context.Context, p *Pulse) {
+	begun := make(chan struct{})
 	go func() {
 		runtime.LockOSThread()
 		p.Begin()
+		close(begun)
 		for ctx.Err() == nil {
 			p.Turn()
 			time.Sleep(10 * time.Millisecond)
 		}
 		p.End()
 	}()
+	<-begun
 }
 
 // kennel is a watchdog in virtual time over threads that a test makes up.
