@@ -10,10 +10,10 @@ const (
 
 // wantOf is the bit of a list, 0 for one that waits for nothing to be sent.
 func wantOf(id listID) uint8 {
-	if id < inFresh {
+	if id < inFresh || id >= inAnswer {
 		return 0
 	}
-	return 1 << id // nor have those from inAnswer on one of the eight bits
+	return 1 << id
 }
 
 const (

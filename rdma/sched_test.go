@@ -83,25 +83,6 @@ func TestFunctionsTakeTurns(t *testing.T) {
 	success(t, f.b.send.wait(20))
 }
 
-// TestWeightOfAFunction: a function of weight 2 issues two quanta in its turn; 0 is 1.
-func TestWeightOfAFunction(t *testing.T) {
-	for weight, want := range map[int][][2]uint64{
-		0: {{4, 0}, {2, 0}, {0, 4}, {0, 2}},
-		1: {{4, 0}, {2, 0}, {0, 4}, {0, 2}},
-		2: {{4, 0}, {4, 0}, {3, 0}, {0, 4}, {0, 2}},
-	} {
-		f := newTwoFunctions(t)
-		f.hosts[0].fn.SetWeight(weight)
-		f.post(f.a, f.ma, f.mb)
-		f.post(f.b, f.mb, f.ma)
-		for i := range want {
-			if got := f.run(); got != want[i] {
-				t.Errorf("weight %d, run %d: packets issued %v, want %v", weight, i, got, want[i])
-			}
-		}
-	}
-}
-
 // TestGuaranteedFunctionGoesFirst: a function that has not used up what is guaranteed to it does
 // not wait for another's turn to end, and does when it has.
 func TestGuaranteedFunctionGoesFirst(t *testing.T) {
