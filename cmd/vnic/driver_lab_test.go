@@ -31,6 +31,7 @@ type driverLab struct {
 	*lab
 	guests [2]*shell
 	vms    [2]*qemu.Process
+	lossy  bool // packets between them are lost
 }
 
 // madeDriver is what guestlib/linux makes.

@@ -26,6 +26,7 @@ type wiredLab struct {
 	*linuxLab
 	guests [2]*shell
 	beside bool         // both have a virtio-net on a plain bridge too
+	lossy  bool         // NICs lose packets of each other
 	lan    *netns.Space // where the stock guest's bridge is, if not here
 	addr   [2]string    // by which programs find each other
 	ip     [2]string    // of the GID
@@ -47,7 +48,7 @@ func inWiredLab(t testing.TB, s linuxSetting, bound time.Duration, f func(l *wir
 	m := driverImage(t, ctx, driverExtras{modules: rxeModules, packages: []string{"libfabric-bin"}})
 	vnic(t)
 	netns.Run(t, func() {
-		l := &wiredLab{linuxLab: newLinuxNICs(t, ctx, s), beside: s.beside}
+		l := &wiredLab{linuxLab: newLinuxNICs(t, ctx, s), beside: s.beside, lossy: s.impair != ""}
 		defer l.stop()
 		cfg, err := config.Load(filepath.Join(l.dir, "nic1.yaml"))
 		if err != nil {

@@ -153,7 +153,7 @@ func (l *wiredLab) run(t *testing.T, server int, c cell) {
 	}
 	before, begun := l.counters(t, 1), time.Now()
 	defer l.explain(t)
-	way := driverLab{guests: [2]*shell{l.guests[1-server], l.guests[server]}}
+	way := driverLab{guests: [2]*shell{l.guests[1-server], l.guests[server]}, lossy: l.lossy}
 	said := way.pair(t, l.words(server, first), l.words(1-server, second))
 	c.check(t, said)
 	if served := l.guests[server].must("cat /tmp/server"); strings.Contains(served, "invalid data") {

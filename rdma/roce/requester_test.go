@@ -52,7 +52,7 @@ func TestAnswersToNothing(t *testing.T) {
 // alive.
 func TestOldAnswersAreNoProgress(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
-	p := newPeer(t, e, func(x *transport.Terms) { x.Sending.Timeout, x.Sending.RetryCount = 12, 1 }) // 17 ms, twice
+	p := newPeer(t, e, func(x *transport.Terms) { x.Sending.Timeout, x.Sending.RetryCount = 10, 1 }) // 17 ms, twice
 	p.posts(abi.OpWrite, 1)
 	p.posts(abi.OpWrite, 1)
 	p.hears()
@@ -324,7 +324,7 @@ func TestForgetWhenNotReady(t *testing.T) {
 	if at := psns(p.hears()); !slices.Equal(at, []int{1}) {
 		t.Errorf("sends %v", at)
 	}
-	p.now += 70e6
+	p.now += 260e6
 	if at := psns(p.hears()); !slices.Equal(at, []int{1}) {
 		t.Errorf("sends %v again", at)
 	}

@@ -7,8 +7,12 @@ import (
 )
 
 // leastTimeout bounds verbs' timeout from below: a host without real-time scheduling cannot tell
-// less from a loss. IBA §9.7.6.1.3 lets a timeout be up to four times as long as it is set to.
+// less from a loss.
 const leastTimeout transport.Time = 8e6
+
+// busyPeer is how long the guest of a busy machine may be away. IBA §9.7.6.1.3 lets a timeout be up
+// to four times as long as it is set to: as far as this, all attempts together take that long.
+const busyPeer transport.Time = 2e9
 
 // mostRTO is the longest pause between two attempts where verbs' timeout is for ever.
 const mostRTO transport.Time = 1e9
@@ -19,8 +23,10 @@ func (s *requester) patience() (once, altogether transport.Time, forever bool) {
 	if x.Timeout == 0 {
 		return mostRTO, 0, true
 	}
-	once = max(4096<<x.Timeout, leastTimeout)
-	return once, once * transport.Time(x.RetryCount+1), false
+	once = 4096 << x.Timeout
+	attempts := transport.Time(x.RetryCount) + 1
+	once = max(once, min(4*once, busyPeer/attempts), leastTimeout)
+	return once, once * attempts, false
 }
 
 // rewind has everything sent again that is not answered.

@@ -13,7 +13,8 @@ import (
 )
 
 // TestRetrySchedule: when a packet that nobody answers is sent again, and when the attempts end: by
-// verbs' timeout, by the pause, which grows, where that is shorter, and never before 8 ms.
+// four times verbs' timeout as far as all attempts take 2 s, by the pause, which grows, where that
+// is shorter, and never before 8 ms.
 func TestRetrySchedule(t *testing.T) {
 	const ms = 1e6
 	for _, c := range []struct {
@@ -21,12 +22,15 @@ func TestRetrySchedule(t *testing.T) {
 		again          []transport.Time // ns after it was sent first
 		end            transport.Time   // 0: never
 	}{
-		{14, 1, []transport.Time{4096 << 14}, 2 * 4096 << 14},
-		{14, 0, nil, 4096 << 14},
-		{12, 2, []transport.Time{4096 << 12, 2 * 4096 << 12}, 3 * 4096 << 12},
+		{14, 1, []transport.Time{100 * ms, 300 * ms}, 8 * 4096 << 14},
+		{14, 0, []transport.Time{100 * ms}, 4 * 4096 << 14},
+		{14, 7, []transport.Time{100 * ms, 300 * ms, 550 * ms, 800 * ms, 1050 * ms, 1300 * ms, 1550 * ms, 1800 * ms}, 2000 * ms},
+		{12, 2, []transport.Time{4 * 4096 << 12, 8 * 4096 << 12}, 12 * 4096 << 12},
 		{1, 1, []transport.Time{8 * ms}, 16 * ms},
-		{10, 0, nil, 8 * ms},
-		{11, 0, nil, 4096 << 11},
+		{8, 0, nil, 8 * ms},
+		{9, 0, nil, 4 * 4096 << 9},
+		{10, 0, nil, 4 * 4096 << 10},
+		{17, 3, []transport.Time{100 * ms, 300 * ms, 700 * ms, 700*ms + 4096<<17, 700*ms + 2*4096<<17}, 4 * 4096 << 17},
 		{19, 0, []transport.Time{100 * ms, 300 * ms, 700 * ms, 1500 * ms}, 4096 << 19},
 		{0, 7, []transport.Time{100 * ms, 300 * ms, 700 * ms, 1500 * ms, 2500 * ms, 3500 * ms, 4500 * ms}, 0},
 	} {
@@ -63,7 +67,7 @@ func TestRetrySchedule(t *testing.T) {
 func TestPatienceBeginsWithTheFirst(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e, func(x *transport.Terms) { x.Sending.Timeout, x.Sending.RetryCount = 12, 1 })
-	const patience = 2 * 4096 << 12
+	const patience = 2 * 4 * 4096 << 12
 	p.posts(abi.OpWrite, 8)
 	p.hears()
 	p.now += 10e6
@@ -102,7 +106,7 @@ func TestLastWordNotReady(t *testing.T) {
 		if answered {
 			p.acks(100)
 		}
-		for range 100 {
+		for range 210 {
 			p.now += 10e6
 			p.hears()
 		}
