@@ -1,25 +1,37 @@
 package device
 
 import (
+	"bytes"
+	"errors"
 	"log/slog"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/devicetest"
+	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/device/loglimit"
 	"github.com/falcon-vnic/vnic/device/settings"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
 // memory keeps settings from one NIC to the next.
-type memory struct{ b []byte }
+type memory struct {
+	b    []byte
+	full error // it takes no more
+}
 
 func (m *memory) Load() ([]byte, error) { return m.b, nil }
 
-func (m *memory) Store(b []byte) error { m.b = b; return nil }
+func (m *memory) Store(b []byte) error {
+	if m.full == nil {
+		m.b = b
+	}
+	return m.full
+}
 
 // TestRemember: the NIC after this one has functions set as they were, whatever
 // was said to come to that, and knows what to tell the next.
@@ -102,5 +114,35 @@ func TestRemember(t *testing.T) {
 	kept.b = []byte("nonsense")
 	if _, err := settings.NewMemory(kept).Recall(nil); err == nil {
 		t.Error("nonsense was understood")
+	}
+}
+
+// TestNotedWhenInForce: what an operator sets is kept once it is in force, and not when the NIC has
+// stopped or refuses it.
+func TestNotedWhenInForce(t *testing.T) {
+	kept := &memory{}
+	var log bytes.Buffer // to be read when the NIC has ended
+	n, stop := runAloneWith(t, func(*config.Config) {}, Deps{Settings: kept, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	change := func(weight string) error {
+		_, err := n.ChangeFunction(t.Context(), control.FunctionChange{Function: "pf0.vf1", Set: map[string]string{"weight": weight}})
+		return err
+	}
+	must(t, change("9"))
+	if noted := string(kept.b); !strings.Contains(noted, "h1.pf0.vf1") || !strings.Contains(noted, `"9"`) {
+		t.Errorf("kept %q", noted)
+	}
+	before := string(kept.b)
+	kept.full = errors.New("the disk is full")
+	must(t, change("7")) // which is in force, and warned of
+	kept.full = nil
+	if err := change("1000"); err == nil || string(kept.b) != before {
+		t.Errorf("a weight of 1000: %v, kept %q", err, kept.b)
+	}
+	stop()
+	if err := change("8"); !errors.Is(err, inbox.ErrStopped) || string(kept.b) != before {
+		t.Errorf("stopped: %v, kept %q", err, kept.b)
+	}
+	if said := log.String(); strings.Count(said, "is lost when the NIC starts again") != 1 || !strings.Contains(said, "the disk is full") {
+		t.Errorf("warned of what is not kept: %q", said)
 	}
 }

@@ -268,3 +268,28 @@ func TestRegionsAtTheEnds(t *testing.T) {
 		t.Errorf("%d regions of %d bytes are left", all.Len(), all.Bytes())
 	}
 }
+
+// TestFirstPageFromItsOffset: of the first page only what is from the span's offset on has to be
+// mapped, and that much has to be.
+func TestFirstPageFromItsOffset(t *testing.T) {
+	g := newGuest(4)
+	const far, offset = 1 << 40, 3000
+	at := g.page()
+	g.put(at, far)
+	for name, c := range map[string]struct {
+		from, end uint64
+		refused   uint64 // the address; 0: none
+	}{
+		"exactly":   {offset, offset + 500, 0},
+		"too late":  {offset + 1, offset + 500, far + offset},
+		"too short": {offset, offset + 499, far + offset},
+		"all":       {0, page, 0},
+	} {
+		g.m.SetRegions([]Region{{guestBase, g.mem}, {far + c.from, make([]byte, c.end-c.from)}})
+		_, err := ReadPageList(g.m, at, 1, Span{Offset: offset, Length: 500})
+		var fault *FaultError
+		if c.refused == 0 && err != nil || c.refused != 0 && (!errors.As(err, &fault) || fault.Addr != c.refused) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -79,10 +79,7 @@ func parseNodes(b []byte) (root *yaml.Node, problem *Problem) {
 	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
 		return nil, &Problem{What: "holds more than one YAML document", Remedy: "use one file per NIC"}
 	}
-	if doc.Kind == yaml.DocumentNode && len(doc.Content) == 1 {
-		return doc.Content[0], nil
-	}
-	return nil, nil
+	return doc.Content[0], nil
 }
 
 // withoutRepeats drops from late those problems whose path already has one.

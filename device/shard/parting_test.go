@@ -102,3 +102,34 @@ func TestPartingEndsWithItsFunction(t *testing.T) {
 	}
 	settled(t, v)
 }
+
+// TestAttributesEndNothing: a ModifyQP that does not name a state ends no connection, whatever is in
+// the field of the state, and neither does one that is refused.
+func TestAttributesEndNothing(t *testing.T) {
+	for name, connect := range map[string]func(v *virtual) (a, b *driver){
+		"wired": func(v *virtual) (a, b *driver) {
+			a, b = drivers(v)
+			wiredPair(v, a, b, false)
+			return a, b
+		},
+		"by connection management": pair,
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVirtual(t, 1, wire100us)
+			a, b := connect(v)
+			for _, state := range []abi.QPState{abi.QPStateReset, abi.QPStateErr} {
+				b.must(abi.AdminOpModifyQP, &abi.ModifyQP{QPN: b.qpn, Mask: abi.QPAttrTimeout, Timeout: 14, State: state})
+			}
+			refused := &abi.ModifyQP{QPN: b.qpn, Mask: abi.QPAttrState | abi.QPAttrTimeout, Timeout: 99, State: abi.QPStateErr}
+			if st, _ := b.command(abi.AdminOpModifyQP, refused); st == abi.StatusOK {
+				t.Fatal("a timeout of 99 was taken")
+			}
+			v.idle(10e6)
+			b.receive(0, 4096)
+			a.send(abi.OpSend, 0, 100, b, 0)
+			if got, sent := b.done().Status, a.done().Status; got != abi.WCSuccess || sent != abi.WCSuccess {
+				t.Errorf("received: %s, sent: %s", got, sent)
+			}
+		})
+	}
+}

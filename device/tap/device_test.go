@@ -385,3 +385,25 @@ func TestNoNamespace(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestGuestWithoutBridge: a guest's TAP whose bridge is not there is not left behind.
+func TestGuestWithoutBridge(t *testing.T) {
+	withTAPs(t, func() {
+		f, err := OpenGuest("guest0", "nobridge", 1500)
+		if err == nil {
+			f.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), `tap "guest0"`) || !strings.Contains(err.Error(), "nobridge") {
+			t.Errorf("says %v", err)
+		}
+		if _, err := netlink.LinkByName("guest0"); err == nil {
+			t.Error("the device is still there")
+		}
+		if f, err = OpenGuest("guest0", "", 1500); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -202,3 +202,35 @@ func TestCheckCall(t *testing.T) {
 		t.Error("nothing was accepted")
 	}
 }
+
+// TestSignalsOnceWithoutAIO: without AIO, too, a signal is written once, and one that comes when there
+// is no descriptor any more never is.
+func TestSignalsOnceWithoutAIO(t *testing.T) {
+	withoutAIO(t)
+	fd := newEventFD(t, unix.EFD_NONBLOCK)
+	var e Event
+	e.Set(fd)
+	written := func() {
+		t.Helper()
+		soon(t, "a goroutine that writes", func() {
+			for writing := true; writing; time.Sleep(time.Millisecond) {
+				e.mu.Lock()
+				writing = e.writing
+				e.mu.Unlock()
+			}
+		})
+	}
+	e.Signal()
+	written()
+	if n := count(t, fd); n != 1 {
+		t.Errorf("a signal counts %d", n)
+	}
+	e.mu.Lock()
+	e.fd, e.again, e.writing = 0, true, true // as Set does between a signal and its turn
+	e.mu.Unlock()
+	go e.write()
+	written()
+	if n, err := unix.Read(fd, make([]byte, 8)); err == nil {
+		t.Errorf("%d bytes to read: signalled after the descriptor was taken back", n)
+	}
+}
