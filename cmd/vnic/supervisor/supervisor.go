@@ -186,7 +186,11 @@ func (s *Supervisor) watchdogOf(p *process) (*watchdog, *time.Ticker) {
 		limit = s.cfg.Watchdog()
 	}
 	pid := p.cmd.Process.Pid
-	w := &watchdog{limit: limit, pulses: p.pulses, look: func() (map[int]threadTime, error) { return threadsOf(pid) }, seen: time.Now()}
+	w := &watchdog{
+		limit: limit, pulses: p.pulses, seen: time.Now(),
+		look:  func() (map[int]threadTime, error) { return threadsOf(pid) },
+		rouse: func(thread int) { rouse(pid, thread) },
+	}
 	if limit <= 0 {
 		t := time.NewTicker(time.Hour)
 		t.Stop()

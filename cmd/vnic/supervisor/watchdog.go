@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // watchdog finds out that one of a worker's event loops is stuck.
@@ -17,10 +19,15 @@ import (
 // sleeps, is stopped or waits in the kernel wants no processor, so then all of the time
 // counts; of a thread that runs in circles its processor time does. All threads are
 // looked at, since in Go any of them can hold up the others.
+//
+// A thread may also oversleep: where the machine is a guest itself, whoever runs it can take
+// away the processor whose clock was to wake the thread. So a thread that is suspected is
+// woken, and one that then turns was not stuck.
 type watchdog struct {
 	limit  time.Duration
 	pulses *Pulses
 	look   func() (map[int]threadTime, error) // at the worker's threads
+	rouse  func(thread int)                   // ends a sleep of it
 
 	seen  time.Time // the last check
 	loops [maxThreads]suspect
@@ -65,6 +72,9 @@ func (w *watchdog) check(now time.Time) (stuck bool) {
 			if threads, err = w.look(); err != nil {
 				return false // it has ended, which others notice
 			}
+		}
+		if s.before == nil {
+			w.rouse(int(s.pulse.thread.Load()))
 		}
 		if s.suspected(elapsed, threads) >= w.limit {
 			w.stuck = s
@@ -116,6 +126,10 @@ func (w *watchdog) why(pid int) string {
 	}
 	return s
 }
+
+// rouse interrupts what a thread of a process waits for. Go's scheduler sends this signal to
+// threads all the time, to be let in, and takes no harm from one more.
+func rouse(pid, thread int) { _ = unix.Tgkill(pid, thread, unix.SIGURG) }
 
 // threadsOf looks at the threads of a process.
 func threadsOf(pid int) (map[int]threadTime, error) {

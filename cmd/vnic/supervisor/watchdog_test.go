@@ -3,6 +3,7 @@ package supervisor
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"runtime"
@@ -11,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // turn is a worker's thread that turns until the worker is to end.
@@ -35,6 +38,8 @@ type kennel struct {
 	now     time.Time
 	threads map[int]threadTime
 	looks   int
+	sleeps  bool // the thread of the event loop, until it is roused
+	roused  int
 }
 
 func newKennel() *kennel {
@@ -47,6 +52,11 @@ func newKennel() *kennel {
 		}
 		return c, nil
 	}}
+	k.rouse = func(thread int) {
+		if k.roused++; thread == 1 && k.sleeps {
+			k.pulses[3].Turn()
+		}
+	}
 	k.pulses[3].thread.Store(1)
 	k.pulses[3].Turn()
 	k.watchdog.check(k.now)
@@ -124,6 +134,44 @@ func TestWatchdogIsQuiet(t *testing.T) {
 	k.pulses[3].End()
 	if k.run(time.Minute, 0) != 0 {
 		t.Error("barked at a thread that has ended")
+	}
+}
+
+// TestWatchdogRouses: a thread that overslept turns when it is roused, and is not stuck. One that is
+// stuck is roused once.
+func TestWatchdogRouses(t *testing.T) {
+	k := newKennel()
+	k.sleeps = true
+	if after := k.run(time.Minute, 0); after != 0 || k.roused < 40 || k.roused > 80 {
+		t.Errorf("barked after %v at a thread that oversleeps, roused %d times", after, k.roused)
+	}
+	k.sleeps, k.roused = false, 0
+	k.pulses[3].Turn()
+	if after := k.run(time.Minute, 0); after == 0 || k.roused != 1 {
+		t.Errorf("barked after %v, roused %d times", after, k.roused)
+	}
+}
+
+// TestRouse: a thread that waits in poll, for ever, is interrupted; the program goes on.
+func TestRouse(t *testing.T) {
+	thread, ended := make(chan int), make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		thread <- unix.Gettid()
+		_, err := unix.Ppoll(nil, nil, nil)
+		ended <- err
+	}()
+	id := <-thread
+	for again := time.NewTicker(10 * time.Millisecond); ; { // it may not wait yet
+		rouse(os.Getpid(), id)
+		select {
+		case err := <-ended:
+			if !errors.Is(err, unix.EINTR) {
+				t.Error(err)
+			}
+			return
+		case <-again.C:
+		}
 	}
 }
 
