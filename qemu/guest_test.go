@@ -62,7 +62,7 @@ func buildGuest(t *testing.T, ctx context.Context) (kernel, initrd string) {
 	if err := (image.Initramfs{Kernel: k, Init: program, Modules: image.VsockModules}).Write(initrd); err != nil {
 		t.Fatal(err)
 	}
-	return k.Image, initrd
+	return k.Boot(), initrd
 }
 
 func errText(err error) string {

@@ -86,7 +86,7 @@ func TestKernelVsockInGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, err := Start(ctx, Machine{
-		Kernel: k.Image, Initrd: initrd, Console: FileChardev(filepath.Join(dir, "console")),
+		Kernel: k.Boot(), Initrd: initrd, Console: FileChardev(filepath.Join(dir, "console")),
 		InitArgs: []string{"-test.v", "-test.run=^TestInsideKernelVsock$"},
 	})
 	if err != nil {

@@ -32,7 +32,8 @@ fi
 if [ "$what" = all ]; then
 	want ip iproute2
 	want nsenter util-linux
-	want xz xz-utils # modules of newer kernels
+	want xz xz-utils # the kernel, and modules of newer ones
+	want zstd zstd # newer kernels
 	want busybox busybox # udhcpc
 	want ping iputils-ping
 	want ib_write_bw "perftest ibverbs-providers" # Soft-RoCE, to speak to and to compare with

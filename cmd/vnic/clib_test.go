@@ -172,7 +172,7 @@ func cInGuest(t *testing.T, config string, f func(guest func(m qemu.Machine, arg
 	f(func(m qemu.Machine, args ...string) string {
 		t.Helper()
 		console := filepath.Join(dir, "console")
-		m.Memory, m.Kernel, m.Initrd, m.InitArgs, m.Console = guestMemory, k.Image, initrd, args, qemu.FileChardev(console)
+		m.Memory, m.Kernel, m.Initrd, m.InitArgs, m.Console = guestMemory, k.Boot(), initrd, args, qemu.FileChardev(console)
 		vm, err := qemu.Start(ctx, m)
 		if err != nil {
 			t.Fatal(err)

@@ -62,7 +62,7 @@ func (s *scene) prepareGuests(ctx context.Context) error {
 		return err
 	}
 	s.r.step("guests: Debian kernel %s, initramfs with this program as /init", k.Release)
-	s.guests = &vmGuests{s: s, kernel: k.Image, initrd: initrd}
+	s.guests = &vmGuests{s: s, kernel: k.Boot(), initrd: initrd}
 	return nil
 }
 

@@ -96,7 +96,7 @@ func driverImage(tb testing.TB, ctx context.Context, extra driverExtras) qemu.Ma
 	}).Write(initrd); err != nil {
 		tb.Fatal(err)
 	}
-	return qemu.Machine{Memory: driverMemory(), Kernel: k.Image, KernelArgs: quietBoot, Initrd: initrd}
+	return qemu.Machine{Memory: driverMemory(), Kernel: k.Boot(), KernelArgs: quietBoot, Initrd: initrd}
 }
 
 // inDriverLab boots a guest on each of two hosts, whose functions have windows, and waits for their

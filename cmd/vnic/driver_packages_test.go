@@ -58,7 +58,7 @@ func debianMachine(tb testing.TB, ctx context.Context, disk string) qemu.Machine
 	}).Write(initrd); err != nil {
 		tb.Fatal(err)
 	}
-	return qemu.Machine{Memory: 1024, CPUs: 2, Kernel: k.Image, KernelArgs: quietBoot, Initrd: initrd, Disk: disk}
+	return qemu.Machine{Memory: 1024, CPUs: 2, Kernel: k.Boot(), KernelArgs: quietBoot, Initrd: initrd, Disk: disk}
 }
 
 // enterDebian makes the Debian on the guest's disk the root of its shell.

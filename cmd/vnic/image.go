@@ -16,8 +16,9 @@ import (
 
 // Files of a folder that `vnic image` makes.
 const (
-	imageKernel = "vmlinuz"
-	imageInitrd = "initrd"
+	imageKernel   = "vmlinuz"
+	imageUnpacked = "vmlinux" // not for every kernel
+	imageInitrd   = "initrd"
 )
 
 // imageOptions are the flags of `vnic image`.
@@ -100,7 +101,7 @@ func (o *imageOptions) make(ctx context.Context, progress io.Writer) (m madeImag
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return m, err
 	}
-	if err := copyFile(r.Kernel.Image, filepath.Join(o.out, imageKernel)); err != nil {
+	if err := copyKernel(r.Kernel, o.out); err != nil {
 		return m, err
 	}
 	initrd := filepath.Join(o.out, imageInitrd)
@@ -130,6 +131,20 @@ func (o *imageOptions) put() (files []image.Put, err error) {
 		files = append(files, image.Put{From: filepath.Clean(from), To: to})
 	}
 	return files, nil
+}
+
+func copyKernel(k image.Kernel, dir string) error {
+	if err := copyFile(k.Image, filepath.Join(dir, imageKernel)); err != nil {
+		return err
+	}
+	unpacked := filepath.Join(dir, imageUnpacked)
+	if k.Unpacked != "" {
+		return copyFile(k.Unpacked, unpacked)
+	}
+	if err := os.Remove(unpacked); !errors.Is(err, os.ErrNotExist) { // of another kernel
+		return err
+	}
+	return nil
 }
 
 func copyFile(from, to string) (err error) {
@@ -166,7 +181,10 @@ func (o *qemuOptions) boot() error {
 	if o.line.Kernel != "" || o.line.Initrd != "" || o.line.Disk != "" {
 		return usagef("--image has a kernel and a RAM disk: leave out --kernel, --initrd and --disk")
 	}
-	o.line.Kernel, o.line.Initrd = filepath.Join(o.image, imageKernel), filepath.Join(o.image, imageInitrd)
+	o.line.Kernel, o.line.Initrd = filepath.Join(o.image, imageUnpacked), filepath.Join(o.image, imageInitrd)
+	if _, err := os.Stat(o.line.Kernel); err != nil {
+		o.line.Kernel = filepath.Join(o.image, imageKernel)
+	}
 	st, err := os.Stat(o.line.Initrd)
 	if err != nil {
 		return fmt.Errorf("--image %s: no guest there: make one with vnic image --out %[1]s", o.image)

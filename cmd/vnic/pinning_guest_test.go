@@ -125,7 +125,7 @@ func testGuest(t *testing.T, ctx context.Context, modules ...string) (kernel, in
 	if err := (image.Initramfs{Kernel: k, Init: program, Modules: append(modules, image.VsockModules...)}).Write(initrd); err != nil {
 		t.Fatal(err)
 	}
-	return k.Image, initrd
+	return k.Boot(), initrd
 }
 
 // servePinned lets the guest write to and read from its memory until ctx ends.

@@ -44,7 +44,7 @@ func buildQEMUGuest(tb testing.TB, ctx context.Context) guestFiles {
 	if err := (image.Initramfs{Kernel: k, Init: vnic(tb), Modules: slices.Concat(image.VsockModules, image.VFIOModules)}).Write(initrd); err != nil {
 		tb.Fatal(err)
 	}
-	return guestFiles{kernel: k.Image, initrd: initrd}
+	return guestFiles{kernel: k.Boot(), initrd: initrd}
 }
 
 // needed skips a test for the lack of something, or fails it where it must run.

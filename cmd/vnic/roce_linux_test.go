@@ -134,7 +134,7 @@ func stockGuest(t testing.TB, ctx context.Context, programs ...string) qemu.Mach
 	if err := (image.Initramfs{Kernel: k, Init: init, Modules: slices.Concat(image.VsockModules, rxeModules), Programs: at, Files: rxeProvider}).Write(initrd); err != nil {
 		t.Fatal(err)
 	}
-	return qemu.Machine{Memory: 384, Kernel: k.Image, Initrd: initrd}
+	return qemu.Machine{Memory: 384, Kernel: k.Boot(), Initrd: initrd}
 }
 
 // TestRoCELinux has perftest's programs of a stock guest work with a function over RoCEv2: the

@@ -84,7 +84,7 @@ func perfMachine(b *testing.B, ctx context.Context, programs []string) qemu.Mach
 	}).Write(initrd); err != nil {
 		b.Fatal(err)
 	}
-	return qemu.Machine{Memory: 512, Kernel: k.Image, Initrd: initrd}
+	return qemu.Machine{Memory: 512, Kernel: k.Boot(), Initrd: initrd}
 }
 
 // beside runs both guests and returns the client's measurements by system.

@@ -205,7 +205,7 @@ func workloadGuest(t *testing.T, ctx context.Context) guestFiles {
 	if err := (image.Initramfs{Kernel: k, Init: vnic(t), Modules: image.VsockModules}).Write(initrd); err != nil {
 		t.Fatal(err)
 	}
-	return guestFiles{kernel: k.Image, initrd: initrd}
+	return guestFiles{kernel: k.Boot(), initrd: initrd}
 }
 
 // bootGuest boots the guest of host i, with windows, for a workload.

@@ -2,7 +2,7 @@
 // with one static program as its init.
 //
 //	apt-get download ──► .deb ──► dpkg-deb -x ──► cache/<package>_<version>/ ──► Kernel
-//	                                                     boot/vmlinuz-<release>
+//	                                                     boot/vmlinuz-<release>, vmlinux-<release>
 //	                                                     lib/modules/<release>/…
 //	Initramfs{Kernel, Init, Modules} ──► closure over .modinfo ──► newc archive
 //
@@ -10,5 +10,5 @@
 // which several processes may share, and appears there complete or not at all.
 //
 // References: Linux Documentation/driver-api/early-userspace/buffer-format.rst
-// (newc), Documentation/admin-guide/initrd.rst.
+// (newc), Documentation/admin-guide/initrd.rst, Documentation/arch/x86/boot.rst (vmlinuz).
 package image

@@ -85,6 +85,11 @@ func TestDebianKernel(t *testing.T) {
 	if err != nil {
 		need(t, false, "cannot fetch a kernel: "+err.Error())
 	}
+	_, err = exec.LookPath("xz")
+	need(t, err == nil, "xz is not installed")
+	if k.Unpacked == "" {
+		t.Errorf("%s is not unpacked", k.Image)
+	}
 	again, err := FetchKernel(ctx, cache)
 	if err != nil || again != k {
 		t.Errorf("%+v, %v", again, err)

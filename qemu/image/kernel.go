@@ -19,6 +19,18 @@ type Kernel struct {
 	Release string // as uname -r says in the guest
 	Image   string // vmlinuz
 	Modules string // folder of this release's modules
+
+	// Unpacked is vmlinux, the kernel that Image unpacks at the start. Empty if the folder has none.
+	Unpacked string
+}
+
+// Boot is the file to start a guest with. Where QEMU emulates the processor, unpacking the kernel
+// is two thirds of a guest's start (4 s of 6), which the unpacked one saves.
+func (k Kernel) Boot() string {
+	if k.Unpacked != "" {
+		return k.Unpacked
+	}
+	return k.Image
 }
 
 // DefaultCache is the folder for unpacked kernels of this user.
@@ -44,6 +56,10 @@ func OpenKernel(dir string) (Kernel, error) {
 	if err := checkImage(k.Image); err != nil {
 		return Kernel{}, err
 	}
+	unpacked := filepath.Join(dir, "boot", "vmlinux-"+k.Release)
+	if _, err := os.Stat(unpacked); err == nil {
+		k.Unpacked = unpacked
+	}
 	for _, lib := range []string{"lib/modules", "usr/lib/modules"} {
 		k.Modules = filepath.Join(dir, lib, k.Release)
 		if fi, err := os.Stat(k.Modules); err == nil && fi.IsDir() {
@@ -61,7 +77,7 @@ func checkImage(path string) error {
 	}
 	defer f.Close()
 	var magic [4]byte
-	if _, err := f.ReadAt(magic[:], 0x202); err != nil || string(magic[:]) != "HdrS" {
+	if _, err := f.ReadAt(magic[:], headerMagic); err != nil || string(magic[:]) != "HdrS" {
 		return fmt.Errorf("%s is no bootable kernel image", path)
 	}
 	return nil
@@ -98,7 +114,7 @@ func fetchRelease(ctx context.Context, cache, name string) (Kernel, error) {
 		return Kernel{}, err
 	}
 	dir := filepath.Join(cache, pkg+"_"+version)
-	if k, err := OpenKernel(dir); err == nil {
+	if k, err := OpenKernel(dir); err == nil && k.Unpacked != "" {
 		return k, nil
 	}
 	unlock, err := lockDir(ctx, cache)
@@ -106,16 +122,24 @@ func fetchRelease(ctx context.Context, cache, name string) (Kernel, error) {
 		return Kernel{}, err
 	}
 	defer unlock()
-	if k, err := OpenKernel(dir); err == nil { // another process was faster
-		return k, nil
+	k, err := OpenKernel(dir) // another process may have been faster
+	if err != nil {
+		if err := os.RemoveAll(dir); err != nil { // a folder that is not usable
+			return Kernel{}, err
+		}
+		if err := download(ctx, cache, dir, pkg, version); err != nil {
+			return Kernel{}, err
+		}
+		if k, err = OpenKernel(dir); err != nil {
+			return Kernel{}, err
+		}
 	}
-	if err := os.RemoveAll(dir); err != nil { // a folder that is not usable
-		return Kernel{}, err
+	if k.Unpacked == "" {
+		if k.Unpacked, err = unpackImage(ctx, k.Image); err != nil {
+			return Kernel{}, err
+		}
 	}
-	if err := download(ctx, cache, dir, pkg, version); err != nil {
-		return Kernel{}, err
-	}
-	return OpenKernel(dir)
+	return k, nil
 }
 
 // kernelVersion returns the name and version of a kernel package, or of the one that a meta package

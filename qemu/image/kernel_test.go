@@ -27,7 +27,7 @@ const (
 func debian(t *testing.T, instead map[string]string) (cache string, fetched func() string) {
 	t.Helper()
 	dir := t.TempDir()
-	for name, script := range map[string]string{"depends": aptDepends, "show": aptShow, "apt-get": aptGet, "dpkg-deb": dpkgDeb, "xz": xz} {
+	for name, script := range map[string]string{"depends": aptDepends, "show": aptShow, "apt-get": aptGet, "dpkg-deb": dpkgDeb, "xz": xz, "zstd": `false`} {
 		if other, ok := instead[name]; ok {
 			script = other
 		}

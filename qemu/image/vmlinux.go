@@ -1,0 +1,138 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Fields of a kernel image's header (Linux Documentation/arch/x86/boot.rst).
+const (
+	setupSectors  = 0x1f1 // in a byte: sectors of 512 bytes before the code, without the first
+	headerMagic   = 0x202 // "HdrS"
+	headerVersion = 0x206
+	payloadOffset = 0x248 // in bytes, behind the setup sectors
+	payloadLength = 0x24c
+	headerEnd     = 0x250
+)
+
+// payloadVersion is the first with the payload's place.
+const payloadVersion = 0x208
+
+// unpackers read from stdin what begins with these bytes.
+var unpackers = []struct {
+	magic   string
+	program []string
+}{
+	{"\xfd7zXZ\x00", []string{"xz", "--decompress", "--stdout"}},
+	{"\x28\xb5\x2f\xfd", []string{"zstd", "--decompress", "--stdout"}},
+}
+
+// unpackImage writes the kernel that is packed in a vmlinuz into a file beside it, vmlinux, and
+// returns its path. It returns none, without an error, if the image has a kernel that QEMU cannot
+// start (one without a PVH entry) or that this machine has no program to unpack.
+func unpackImage(ctx context.Context, image string) (path string, err error) {
+	f, err := os.Open(image)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	packed, program, err := payload(f)
+	if err != nil || packed == nil {
+		return "", err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(image), ".vmlinux-")
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		err = errors.Join(err, tmp.Close())
+		if path == "" || err != nil {
+			path, err = "", errors.Join(err, os.Remove(tmp.Name()))
+		}
+	}()
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, program[0], program[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = packed, tmp, &stderr
+	switch err := cmd.Run(); {
+	case errors.Is(err, exec.ErrNotFound):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("unpack %s: %s: %w: %s", image, program[0], err, strings.TrimSpace(stderr.String()))
+	}
+	if !hasPVHEntry(tmp) {
+		return "", nil
+	}
+	if err := tmp.Chmod(0o644); err != nil {
+		return "", err
+	}
+	path = filepath.Join(filepath.Dir(image), strings.Replace(filepath.Base(image), "vmlinuz", "vmlinux", 1))
+	return path, os.Rename(tmp.Name(), path)
+}
+
+// payload returns what is packed in an image and the program that unpacks it: nothing if there is
+// no such program.
+func payload(f io.ReaderAt) (io.Reader, []string, error) {
+	var head [headerEnd]byte
+	if _, err := f.ReadAt(head[:], 0); errors.Is(err, io.EOF) || binary.LittleEndian.Uint16(head[headerVersion:]) < payloadVersion {
+		return nil, nil, nil
+	} else if err != nil {
+		return nil, nil, err
+	}
+	start := (int64(head[setupSectors])+1)*512 + int64(binary.LittleEndian.Uint32(head[payloadOffset:]))
+	// Behind what is packed is its length when unpacked (Linux scripts/Makefile.lib, size_append).
+	length := int64(binary.LittleEndian.Uint32(head[payloadLength:])) - 4
+	packed := io.NewSectionReader(f, start, max(length, 0))
+	for _, u := range unpackers {
+		magic := make([]byte, len(u.magic))
+		if _, err := packed.ReadAt(magic, 0); err == nil && string(magic) == u.magic {
+			return packed, u.program, nil
+		}
+	}
+	return nil, nil, nil
+}
+
+// pvhEntry is the type of the note with the address where a hypervisor starts the kernel, in 32-bit
+// mode (Linux include/xen/interface/elfnote.h, XEN_ELFNOTE_PHYS32_ENTRY).
+const pvhEntry = 18
+
+// hasPVHEntry says whether QEMU can boot an ELF file: QEMU wants a note of Xen's with the entry.
+func hasPVHEntry(f io.ReaderAt) bool {
+	kernel, err := elf.NewFile(f)
+	if err != nil {
+		return false
+	}
+	for _, p := range kernel.Progs {
+		if p.Type != elf.PT_NOTE {
+			continue
+		}
+		notes, err := io.ReadAll(p.Open())
+		if err != nil {
+			return false
+		}
+		for len(notes) >= 12 {
+			nameLen, descLen, kind := binary.LittleEndian.Uint32(notes), binary.LittleEndian.Uint32(notes[4:]), binary.LittleEndian.Uint32(notes[8:])
+			name := notes[12:]
+			next := 12 + noteAlign(nameLen) + noteAlign(descLen)
+			if kind == pvhEntry && bytes.HasPrefix(name, []byte("Xen\x00")) {
+				return true
+			}
+			if next > uint64(len(notes)) {
+				break
+			}
+			notes = notes[next:]
+		}
+	}
+	return false
+}
+
+// noteAlign rounds up to a note's alignment.
+func noteAlign(n uint32) uint64 { return (uint64(n) + 3) &^ 3 }
