@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -94,26 +95,22 @@ func TestFetchPrograms(t *testing.T) {
 	}
 }
 
-// TestUnpackFails: a package that cannot be unpacked leaves nothing behind. One that another
-// process has unpacked meanwhile is good enough.
+// TestUnpackFails: a package that cannot be unpacked leaves nothing behind.
 func TestUnpackFails(t *testing.T) {
 	for _, tt := range []struct {
-		name, script, says string // "": it is there
-		left               int
+		name, script, says, left string
 	}{
-		{"cannot be read", `echo "no archive" >&2; exit 2`, "dpkg-deb: exit status 2: no archive", 0},
-		{"another was faster", `mkdir -p "$3" "$3/../../x_1_all/usr"`, "", 1},
-		{"something is in the way", `mkdir -p "$3"; : > "$3/../../x_1_all"`, "rename", 1},
-		{"nothing was unpacked", `:`, "rename", 0},
+		{"cannot be read", `echo "no archive" >&2; exit 2`, "dpkg-deb: exit status 2: no archive", ".lock"},
+		{"something is in the way", `mkdir -p "$3"; : > "$3/../../x_1_all"`, "rename", ".lock x_1_all"},
+		{"nothing was unpacked", `:`, "rename", ".lock"},
 	} {
 		debian(t, map[string]string{"dpkg-deb": tt.script})
 		cache := filepath.Join(t.TempDir(), "unpacked")
-		dir, err := Package{Name: "x", File: "/packages/x_1_all.deb"}.unpacked(t.Context(), cache)
-		if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) || err == nil && dir != filepath.Join(cache, "x_1_all") {
-			t.Errorf("%s: %q, %v", tt.name, dir, err)
+		if _, err := (Package{Name: "x", File: "/packages/x_1_all.deb"}).unpacked(t.Context(), cache); err == nil || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v", tt.name, err)
 		}
-		if entries, err := os.ReadDir(cache); err != nil || len(entries) != tt.left {
-			t.Errorf("%s: %d entries are left, %v", tt.name, len(entries), err)
+		if left := filesOf(t, cache); left != tt.left {
+			t.Errorf("%s: left is %s", tt.name, left)
 		}
 	}
 	file := filepath.Join(t.TempDir(), "file")
@@ -122,5 +119,28 @@ func TestUnpackFails(t *testing.T) {
 	}
 	if _, err := (Package{File: "x_1_all.deb"}).unpacked(t.Context(), filepath.Join(file, "x")); !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("a folder that cannot be made: %v", err)
+	}
+}
+
+// TestUnpackOnce: of several that want a package at the same time, one unpacks it. What a killed
+// process left goes.
+func TestUnpackOnce(t *testing.T) {
+	cache := filepath.Join(t.TempDir(), "unpacked")
+	if err := os.MkdirAll(filepath.Join(cache, ".new-1", "root"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	debian(t, map[string]string{"dpkg-deb": `mkdir "${3%/.new-*}/once"; mkdir "$3"`})
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			dir, err := Package{Name: "x", File: "/packages/x_1_all.deb"}.unpacked(t.Context(), cache)
+			if err != nil || dir != filepath.Join(cache, "x_1_all") {
+				t.Errorf("%q, %v", dir, err)
+			}
+		})
+	}
+	all.Wait()
+	if left := filesOf(t, cache); left != ".lock once x_1_all" {
+		t.Errorf("left is %s", left)
 	}
 }

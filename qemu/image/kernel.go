@@ -135,7 +135,7 @@ func fetchRelease(ctx context.Context, cache, name string) (Kernel, error) {
 		}
 	}
 	if k.Unpacked == "" {
-		if k.Unpacked, err = unpackImage(ctx, k.Image); err != nil {
+		if k.Unpacked, err = unpackImage(ctx, cache, k.Image); err != nil {
 			return Kernel{}, err
 		}
 	}
@@ -174,7 +174,7 @@ func kernelVersion(ctx context.Context, asked string) (name, version string, err
 // download fetches and unpacks a package into a new folder beside dir and
 // renames it when it is complete.
 func download(ctx context.Context, cache, dir, pkg, version string) (err error) {
-	tmp, err := os.MkdirTemp(cache, ".new-")
+	tmp, err := tempDir(cache)
 	if err != nil {
 		return err
 	}
@@ -226,6 +226,21 @@ func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
 		go func() { <-done; f.Close() }()
 		return nil, fmt.Errorf("another process downloads into %s: %w", dir, ctx.Err())
 	}
+}
+
+// tempDir makes a folder in a cache folder that the caller has locked. One that is there is of a
+// process that was killed.
+func tempDir(cache string) (string, error) {
+	left, err := filepath.Glob(filepath.Join(cache, ".new-*"))
+	if err != nil {
+		return "", err
+	}
+	for _, dir := range left {
+		if err := os.RemoveAll(dir); err != nil {
+			return "", err
+		}
+	}
+	return os.MkdirTemp(cache, ".new-")
 }
 
 // run runs a program in dir and returns its output; an error has the program's

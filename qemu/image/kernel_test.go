@@ -59,6 +59,9 @@ func TestFetch(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "boot"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.MkdirAll(filepath.Join(cache, ".new-1", "root"), 0o755); err != nil { // a killed process was here
+		t.Fatal(err)
+	}
 	for i := range 2 {
 		if k, err := FetchKernel(t.Context(), cache); err != nil || k != want {
 			t.Errorf("%d: %+v, %v", i, k, err)

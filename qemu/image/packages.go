@@ -53,7 +53,7 @@ func fetchPackages(ctx context.Context, dir string, names []string) ([]Package, 
 		return nil, err
 	}
 	defer unlock()
-	fresh, err := os.MkdirTemp(dir, ".resolve-")
+	fresh, err := tempDir(dir)
 	if err != nil {
 		return nil, err
 	}

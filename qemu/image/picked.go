@@ -2,9 +2,7 @@ package image
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,7 +37,15 @@ func (p Package) unpacked(ctx context.Context, cache string) (string, error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", err
 	}
-	tmp, err := os.MkdirTemp(cache, ".new-")
+	unlock, err := lockDir(ctx, cache)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if _, err := os.Stat(dir); err == nil { // another process was faster
+		return dir, nil
+	}
+	tmp, err := tempDir(cache)
 	if err != nil {
 		return "", err
 	}
@@ -51,10 +57,7 @@ func (p Package) unpacked(ctx context.Context, cache string) (string, error) {
 	if err := os.RemoveAll(filepath.Join(root, "usr", "share")); err != nil { // half of it
 		return "", err
 	}
-	if err := os.Rename(root, dir); err != nil && !errors.Is(err, fs.ErrExist) { // another was faster
-		return "", err
-	}
-	return dir, nil
+	return dir, os.Rename(root, dir)
 }
 
 // programFolders are where packages have programs.

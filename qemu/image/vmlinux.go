@@ -39,7 +39,7 @@ var unpackers = []struct {
 // unpackImage writes the kernel that is packed in a vmlinuz into a file beside it, vmlinux, and
 // returns its path. It returns none, without an error, if the image has a kernel that QEMU cannot
 // start (one without a PVH entry) or that this machine has no program to unpack.
-func unpackImage(ctx context.Context, image string) (path string, err error) {
+func unpackImage(ctx context.Context, cache, image string) (path string, err error) {
 	f, err := os.Open(image)
 	if err != nil {
 		return "", err
@@ -49,33 +49,33 @@ func unpackImage(ctx context.Context, image string) (path string, err error) {
 	if err != nil || packed == nil {
 		return "", err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(image), ".vmlinux-")
+	dir, err := tempDir(cache)
 	if err != nil {
 		return "", err
 	}
-	defer func() {
-		err = errors.Join(err, tmp.Close())
-		if path == "" || err != nil {
-			path, err = "", errors.Join(err, os.Remove(tmp.Name()))
-		}
-	}()
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	kernel, err := os.Create(filepath.Join(dir, "vmlinux"))
+	if err != nil {
+		return "", err
+	}
+	defer kernel.Close()
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, program[0], program[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = packed, tmp, &stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = packed, kernel, &stderr
 	switch err := cmd.Run(); {
 	case errors.Is(err, exec.ErrNotFound):
 		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("unpack %s: %s: %w: %s", image, program[0], err, strings.TrimSpace(stderr.String()))
 	}
-	if !hasPVHEntry(tmp) {
+	if !hasPVHEntry(kernel) {
 		return "", nil
 	}
-	if err := tmp.Chmod(0o644); err != nil {
+	path = filepath.Join(filepath.Dir(image), strings.Replace(filepath.Base(image), "vmlinuz", "vmlinux", 1))
+	if err := os.Rename(kernel.Name(), path); err != nil {
 		return "", err
 	}
-	path = filepath.Join(filepath.Dir(image), strings.Replace(filepath.Base(image), "vmlinuz", "vmlinux", 1))
-	return path, os.Rename(tmp.Name(), path)
+	return path, nil
 }
 
 // payload returns what is packed in an image and the program that unpacks it: nothing if there is
