@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 )
 
 // monitor plays a QEMU's: it answers questions as its table says, and notes the commands that
@@ -57,7 +59,7 @@ func aGuest() map[string]string {
 // dial is a client of the monitor, over a socket.
 func (m *monitor) dial(t *testing.T) *QMP {
 	t.Helper()
-	ours, theirs, err := socketPair()
+	ours, theirs, err := sockettest.New()
 	if err != nil {
 		t.Fatal(err)
 	}

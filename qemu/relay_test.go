@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/nettest"
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 	"github.com/falcon-vnic/vnic/qemu/vhostnet"
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
 	"github.com/falcon-vnic/vnic/qemu/vsock"
@@ -75,30 +76,13 @@ func startWorker(t *testing.T, r *VhostRelay, path string) *worker {
 		t.Fatal(err)
 	}
 	r.Attach(func() (*net.UnixConn, error) {
-		ours, theirs, err := socketPair()
+		ours, theirs, err := sockettest.New()
 		if err == nil {
 			h.conns <- theirs
 		}
 		return ours, err
 	})
 	return &worker{a, v}
-}
-
-func socketPair() (a, b *net.UnixConn, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	var conns [2]*net.UnixConn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "pair")
-		c, e := net.FileConn(f)
-		f.Close()
-		if err = errors.Join(err, e); e == nil {
-			conns[i] = c.(*net.UnixConn)
-		}
-	}
-	return conns[0], conns[1], err
 }
 
 func startRelay(t *testing.T) (r *VhostRelay, path string) {
@@ -274,7 +258,7 @@ func TestWorkerDead(t *testing.T) {
 	}
 	defer func() { _ = g.Kill() }()
 	r.Attach(func() (*net.UnixConn, error) {
-		ours, theirs, err := socketPair()
+		ours, theirs, err := sockettest.New()
 		if err == nil {
 			theirs.Close() // as good as dead
 		}

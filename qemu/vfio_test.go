@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 	"github.com/falcon-vnic/vnic/qemu/pci"
 	"github.com/falcon-vnic/vnic/qemu/vfiouser"
@@ -524,7 +525,7 @@ func TestVfioStalled(t *testing.T) {
 
 // dial makes a connection and hands the other end over.
 func (h *handed) dial() (*net.UnixConn, error) {
-	ours, theirs, err := socketPair()
+	ours, theirs, err := sockettest.New()
 	if err == nil {
 		h.conns <- theirs
 	}

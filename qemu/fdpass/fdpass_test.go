@@ -11,27 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/qemu/fdpass"
+	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 )
-
-// pair is a connection by its two ends.
-func pair(t *testing.T) (near, far *net.UnixConn) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var conns [2]*net.UnixConn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "pair")
-		c, err := net.FileConn(f)
-		if err = errors.Join(err, f.Close()); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		conns[i] = c.(*net.UnixConn)
-	}
-	return conns[0], conns[1]
-}
 
 func send(t *testing.T, c *net.UnixConn, text string, fds ...int) {
 	t.Helper()
@@ -74,7 +55,7 @@ func TestList(t *testing.T) {
 
 // TestReadFull: what comes in pieces is read whole, with the descriptors of all of them.
 func TestReadFull(t *testing.T) {
-	near, far := pair(t)
+	near, far := sockettest.Pair(t)
 	fd := file(t)
 	send(t, far, "one ")
 	send(t, far, "two ", fd)
@@ -96,7 +77,7 @@ func TestLimit(t *testing.T) {
 	for limit := 1; limit < 6; limit++ {
 		for n := range limit + 3 {
 			for _, apart := range []bool{false, true} {
-				near, far := pair(t)
+				near, far := sockettest.Pair(t)
 				fds := make([]int, n)
 				for i := range fds {
 					fds[i] = file(t)
@@ -123,7 +104,7 @@ func TestLimit(t *testing.T) {
 
 // TestMany: a limit that the kernel does not reach takes all that the kernel passes.
 func TestMany(t *testing.T) {
-	near, far := pair(t)
+	near, far := sockettest.Pair(t)
 	fds := make([]int, 253) // SCM_MAX_FD
 	for i := range fds {
 		fds[i] = file(t)
@@ -139,7 +120,7 @@ func TestMany(t *testing.T) {
 // TestEnds: the other side may leave before the first byte, and not behind.
 func TestEnds(t *testing.T) {
 	for n, want := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrUnexpectedEOF, nil} {
-		near, far := pair(t)
+		near, far := sockettest.Pair(t)
 		if n > 0 {
 			send(t, far, strings.Repeat("x", n))
 		}
@@ -153,7 +134,7 @@ func TestEnds(t *testing.T) {
 
 // TestOtherControlMessages: what is not a descriptor is not taken for one.
 func TestOtherControlMessages(t *testing.T) {
-	near, far := pair(t)
+	near, far := sockettest.Pair(t)
 	raw, err := near.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +154,7 @@ func TestOtherControlMessages(t *testing.T) {
 
 // TestWriteAll: what a socket does not take at once goes behind; descriptors come once.
 func TestWriteAll(t *testing.T) {
-	near, far := pair(t)
+	near, far := sockettest.Pair(t)
 	if err := near.SetWriteBuffer(1); err != nil { // the kernel has a least size
 		t.Fatal(err)
 	}

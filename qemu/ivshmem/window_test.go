@@ -8,13 +8,13 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"os"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/qemu/fdpass"
+	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/control"
@@ -35,11 +35,7 @@ type guest struct {
 // meet introduces a window to a new guest and checks the protocol.
 func meet(t *testing.T, w *Window) *guest {
 	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ours, theirs := unixConn(t, fds[0]), unixConn(t, fds[1])
+	ours, theirs := sockettest.Pair(t)
 	if err := w.Introduce(ours); err != nil {
 		t.Fatal(err)
 	}
@@ -71,9 +67,11 @@ func meet(t *testing.T, w *Window) *guest {
 	if g.fd < 0 || g.bell < 0 {
 		t.Fatal("a descriptor is missing")
 	}
-	if g.mem, err = unix.Mmap(g.fd, 0, abi.WindowSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+	mem, err := unix.Mmap(g.fd, 0, abi.WindowSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
 		t.Fatal(err)
 	}
+	g.mem = mem
 	t.Cleanup(func() {
 		_ = unix.Munmap(g.mem)
 		_ = unix.Close(g.fd)
@@ -83,18 +81,6 @@ func meet(t *testing.T, w *Window) *guest {
 	})
 	g.ring = ring.NewProducer(ring.Mem(g.bells()), bellsLayout)
 	return g
-}
-
-func unixConn(t *testing.T, fd int) *net.UnixConn {
-	t.Helper()
-	f := os.NewFile(uintptr(fd), "socket")
-	defer f.Close()
-	c, err := net.FileConn(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c.(*net.UnixConn)
 }
 
 func (g *guest) bells() []byte { return g.mem[bellsOffset:][:bellsLayout.Size()] }

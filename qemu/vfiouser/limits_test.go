@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"net"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 )
 
 // TestAccessesAtTheEnd: an access may end where its region ends, and one of no bytes may be there.
@@ -97,29 +98,9 @@ func TestUnmapOfNothing(t *testing.T) {
 	}
 }
 
-// sockets are the two ends of a connection.
-func sockets(t *testing.T) (near, far *net.UnixConn) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var conns [2]*net.UnixConn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "socket")
-		c, err := net.FileConn(f)
-		if err = errors.Join(err, f.Close()); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		conns[i] = c.(*net.UnixConn)
-	}
-	return conns[0], conns[1]
-}
-
 // TestMessageInPieces: what a socket does not take of a message at once goes behind.
 func TestMessageInPieces(t *testing.T) {
-	near, far := sockets(t)
+	near, far := sockettest.Pair(t)
 	if err := near.SetWriteBuffer(1); err != nil { // the kernel has a least size
 		t.Fatal(err)
 	}
@@ -151,7 +132,7 @@ func TestMessageInPieces(t *testing.T) {
 // answering is a server that greets, and then answers as it is told.
 func answering(t *testing.T, greeting Greeting, answer func(h *Header, body []byte) []byte) *net.UnixConn {
 	t.Helper()
-	near, far := sockets(t)
+	near, far := sockettest.Pair(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

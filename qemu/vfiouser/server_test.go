@@ -8,13 +8,14 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 )
 
 // fake is a device that remembers what was done to it: region 0 of 4 KiB, region 2 with a file,
@@ -159,32 +160,19 @@ func (f *fake) clean(t *testing.T) {
 // serve serves dev to the other end of the connection it returns; ended has how that ended.
 func serve(t testing.TB, dev Device) (client *net.UnixConn, ended <-chan error) {
 	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var conns [2]*net.UnixConn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "socket")
-		c, err := net.FileConn(f)
-		_ = f.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		conns[i] = c.(*net.UnixConn)
-	}
+	client, server := sockettest.Pair(t)
 	done := make(chan error, 1)
-	var server sync.WaitGroup
-	server.Go(func() {
-		err := Serve(conns[0], dev)
-		_ = conns[0].Close()
+	var all sync.WaitGroup
+	all.Go(func() {
+		err := Serve(server, dev)
+		_ = server.Close()
 		done <- err
 	})
 	t.Cleanup(func() {
-		_ = conns[1].Close()
-		server.Wait()
+		_ = client.Close()
+		all.Wait()
 	})
-	return conns[1], done
+	return client, done
 }
 
 func dial(t testing.TB, dev Device) (*Client, <-chan error) {

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 	"github.com/falcon-vnic/vnic/qemu/vhostnet"
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
@@ -64,26 +64,17 @@ func newBench(t testing.TB, c vhostnet.Config, o vhosttest.NetOptions) *bench {
 
 // connect begins a conversation with the port.
 func (b *bench) connect() *net.UnixConn {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	near, far, err := sockettest.New()
 	if err != nil {
 		b.t.Fatal(err)
-	}
-	var conns [2]*net.UnixConn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "vhost-user")
-		c, err := net.FileConn(f)
-		if err = errors.Join(err, f.Close()); err != nil {
-			b.t.Fatal(err)
-		}
-		conns[i] = c.(*net.UnixConn)
 	}
 	ended := make(chan error, 1)
 	b.ended = ended
 	go func() {
-		err := vhostuser.Serve(conns[1], b.port)
-		ended <- errors.Join(err, conns[1].Close())
+		err := vhostuser.Serve(far, b.port)
+		ended <- errors.Join(err, far.Close())
 	}()
-	return conns[0]
+	return near
 }
 
 // serve is the port's thread while f has a word with the port.

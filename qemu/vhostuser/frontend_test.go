@@ -1,35 +1,12 @@
 package vhostuser
 
 import (
-	"net"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 )
-
-// socketPair returns two connected Unix sockets.
-func socketPair(t *testing.T) (a, b *net.UnixConn) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ends [2]*net.UnixConn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "socket pair")
-		c, err := net.FileConn(f)
-		f.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		ends[i] = c.(*net.UnixConn)
-	}
-	return ends[0], ends[1]
-}
 
 // TestAsk: a question succeeds with the answer of its own that says 0, and with no other (F65).
 func TestAsk(t *testing.T) {
@@ -49,7 +26,7 @@ func TestAsk(t *testing.T) {
 		{name: "with data", request: GetVringBase, reply: GetVringBase, flags: FlagReply, payload: []byte("base 7.."), want: "base 7.."},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			near, far := socketPair(t)
+			near, far := sockettest.Pair(t)
 			if err := WriteMessage(far, tc.reply, tc.flags, tc.payload); err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +45,7 @@ func TestAsk(t *testing.T) {
 			}
 		})
 	}
-	near, far := socketPair(t)
+	near, far := sockettest.Pair(t)
 	far.Close()
 	f := frontend{conn: near, limit: time.Minute}
 	if _, err := f.ask(SetOwner, nil); err == nil {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 	"github.com/falcon-vnic/vnic/queues"
 )
 
@@ -145,7 +146,7 @@ func TestStopped(t *testing.T) {
 		{VringState{Index: 0, Num: 7}.Append(nil), false},
 		{VringState{Index: 1, Num: 7}.Append(nil)[:7], false},
 	} {
-		near, far := socketPair(t)
+		near, far := sockettest.Pair(t)
 		if err := WriteMessage(far, GetVringBase, FlagReply, c.payload); err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +159,7 @@ func TestStopped(t *testing.T) {
 
 // TestMessageInPieces: what a socket does not take of a message at once goes behind.
 func TestMessageInPieces(t *testing.T) {
-	near, far := socketPair(t)
+	near, far := sockettest.Pair(t)
 	if err := near.SetWriteBuffer(1); err != nil { // the kernel has a least size
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 )
 
 // asked is a back end that agrees to everything and keeps what it was asked. The one who asks waits
@@ -28,7 +30,7 @@ func (a *asked) take() (log []string) {
 // attachAsked gives a relay such a back end.
 func attachAsked(t *testing.T, r *Relay) *asked {
 	t.Helper()
-	near, far := socketPair(t)
+	near, far := sockettest.Pair(t)
 	a, done := &asked{}, make(chan struct{})
 	go func() {
 		defer close(done)
