@@ -54,7 +54,8 @@ func (l *driverLab) served(t testing.TB, server, client string) (said string) {
 	t.Helper()
 	a, b := l.guests[0], l.guests[1]
 	a.t, b.t = t, t
-	serve := fmt.Sprintf("rm -f /tmp/rc; (%s >/tmp/server 2>&1; echo $? >/tmp/rc) & sleep 0.3", bounded(server))
+	// The server is no job of this shell, which would tell of its end in what a later command prints.
+	serve := fmt.Sprintf("rm -f /tmp/rc; ( (%s >/tmp/server 2>&1; echo $? >/tmp/rc) & ); sleep 0.3", bounded(server))
 	b.must(serve)
 	for end := time.Now().Add(slowly(testTime)); ; {
 		var status int
@@ -66,7 +67,7 @@ func (l *driverLab) served(t testing.TB, server, client string) (said string) {
 			t.Logf("%s: exit status %d:\n%s", client, status, said)
 		}
 		if strings.Contains(said, tooEarly) && time.Now().Before(end) {
-			b.must("pkill -TERM -f '^bash /root/bounded'; wait; " + serve)
+			b.must("pkill -TERM -f '^bash /root/bounded'; until test -s /tmp/rc; do sleep 0.1; done; " + serve)
 		} else if rc, _ := b.run("cat /tmp/rc 2>/dev/null"); rc != "" || status == hung || time.Now().After(end) {
 			t.Fatalf("%s: exit status %d:\n%s\n%s", client, status, said, l.evidence(t))
 		}
@@ -87,10 +88,8 @@ const hung = 124
 
 // serverStatus waits for the server of a pair to end, which bounded sees to.
 func (l *driverLab) serverStatus() string {
-	b := l.guests[1]
 	tenths := int((programTime + 30*time.Second).Seconds()) * 10
-	b.run(fmt.Sprintf("for i in $(seq %d); do test -s /tmp/rc && break; sleep 0.1; done", tenths))
-	rc, _ := b.run("cat /tmp/rc") // by itself: the shell tells of the job's end before
+	rc, _ := l.guests[1].run(fmt.Sprintf("for i in $(seq %d); do test -s /tmp/rc && break; sleep 0.1; done; cat /tmp/rc", tenths))
 	return rc
 }
 
