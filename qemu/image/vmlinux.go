@@ -82,10 +82,11 @@ func unpackImage(ctx context.Context, cache, image string) (path string, err err
 // no such program.
 func payload(f io.ReaderAt) (io.Reader, []string, error) {
 	var head [headerEnd]byte
-	if _, err := f.ReadAt(head[:], 0); errors.Is(err, io.EOF) || binary.LittleEndian.Uint16(head[headerVersion:]) < payloadVersion {
-		return nil, nil, nil
-	} else if err != nil {
+	if _, err := f.ReadAt(head[:], 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, nil, err
+	}
+	if binary.LittleEndian.Uint16(head[headerVersion:]) < payloadVersion {
+		return nil, nil, nil
 	}
 	start := (int64(head[setupSectors])+1)*512 + int64(binary.LittleEndian.Uint32(head[payloadOffset:]))
 	// Behind what is packed is its length when unpacked (Linux scripts/Makefile.lib, size_append).
