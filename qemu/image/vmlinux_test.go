@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // note is one of an ELF file.
@@ -135,6 +138,9 @@ func TestUnpackImageFails(t *testing.T) {
 	image := filepath.Join(dir, "vmlinuz-1")
 	if _, err := unpackImage(t.Context(), dir, image); !os.IsNotExist(err) {
 		t.Errorf("no image: %v", err)
+	}
+	if _, err := unpackImage(t.Context(), dir, dir); !errors.Is(err, unix.EISDIR) {
+		t.Errorf("an image that cannot be read: %v", err)
 	}
 	if err := os.WriteFile(image, packedImage(0x20f, xzMagic+string(elfFile(pvhNote))), 0o600); err != nil {
 		t.Fatal(err)
