@@ -31,13 +31,14 @@ func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\
 // A program leaves when it has all that it waits for. If the acknowledgement of the other's last
 // message is lost, nobody sends another, and the other gives up (status 12) or, over Soft-RoCE, whose
 // retry count of 7 never ends, waits for ever. So where packets are lost, a pair of which one ended
-// well and the other like this has two more tries.
+// well and the other like this has two more tries. So has one whose client Soft-RoCE has stopped.
 func (l *driverLab) pair(t testing.TB, server, client string) string {
 	t.Helper()
 	for tries := 1; ; tries++ {
 		said, status := l.served(t, server, client)
 		clientLacks := unanswered(strconv.Itoa(status), said)
-		if status != 0 && (!l.lossy || !clientLacks) {
+		stopped := status == hung && sendsAlone(client)
+		if status != 0 && !stopped && (!l.lossy || !clientLacks) {
 			t.Fatalf("%s: exit status %d:\n%s\n%s", client, status, said, l.evidence(t))
 		}
 		rc := l.serverStatus()
@@ -46,7 +47,7 @@ func (l *driverLab) pair(t testing.TB, server, client string) string {
 		}
 		served, _ := l.guests[1].run("cat /tmp/server")
 		oneLacks := status == 0 && unanswered(rc, served) || rc == "0" && clientLacks
-		if !l.lossy || !oneLacks || tries == 3 {
+		if !stopped && (!l.lossy || !oneLacks) || tries == 3 {
 			t.Fatalf("%s: exit status %s, of the client %d\nclient:\n%s\n%s", server, rc, status, said, l.evidence(t))
 		}
 		t.Logf("%s: exit status %s, of the client %d, once more:\n%s\nclient:\n%s", server, rc, status, served, said)
@@ -56,6 +57,14 @@ func (l *driverLab) pair(t testing.TB, server, client string) string {
 // unanswered says whether a program ended as one does whose last message is never acknowledged.
 func unanswered(status, said string) bool {
 	return status == strconv.Itoa(hung) || strings.Contains(said, "transport retry counter exceeded")
+}
+
+// sendsAlone says whether a program over Soft-RoCE waits for nobody: over UC, a bandwidth test's client
+// needs completions alone, and Soft-RoCE makes them when it has sent. It stops for ever now and then,
+// after it had 64 packets of a queue pair on their way and all left at once; over RC an
+// acknowledgement or its timer would wake it.
+func sendsAlone(client string) bool {
+	return strings.Contains(client, "_bw -d rxe") && strings.Contains(client, "-c UC")
 }
 
 // served starts a server in the second guest and runs its client in the first until that succeeds, and
