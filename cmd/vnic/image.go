@@ -133,6 +133,7 @@ func (o *imageOptions) put() (files []image.Put, err error) {
 	return files, nil
 }
 
+// copyKernel puts a kernel into a guest's folder, in place of another.
 func copyKernel(k image.Kernel, dir string) error {
 	if err := copyFile(k.Image, filepath.Join(dir, imageKernel)); err != nil {
 		return err

@@ -38,7 +38,8 @@ var unpackers = []struct {
 
 // unpackImage writes the kernel that is packed in a vmlinuz into a file beside it, vmlinux, and
 // returns its path. It returns none, without an error, if the image has a kernel that QEMU cannot
-// start (one without a PVH entry) or that this machine has no program to unpack.
+// start (one without a PVH entry) or that this machine has no program to unpack. The caller has
+// locked the cache folder, which is for the file while it is not complete.
 func unpackImage(ctx context.Context, cache, image string) (path string, err error) {
 	f, err := os.Open(image)
 	if err != nil {
