@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"math/rand"
@@ -270,10 +269,23 @@ func (s *soak) take() (all [2]holding) {
 		s.kill(n.Worker, syscall.SIGQUIT)
 		s.nic(i, n.Worker)
 		more, _ := os.ReadFile(h.Log)
-		v.goroutines = bytes.Count(more[len(logged):], []byte("\ngoroutine "))
+		v.goroutines = goroutinesIn(string(more[len(logged):]))
 	}
 	s.joined()
 	return all
+}
+
+// goroutinesIn counts those goroutines of a dump that the program began. The runtime starts workers
+// of its collector when it needs them, and net/http a reader beside each request: how many of these
+// there are depends on the moment.
+func goroutinesIn(dump string) (n int) {
+	for _, g := range strings.Split(dump, "\ngoroutine ")[1:] {
+		_, by, ok := strings.Cut(g, "\ncreated by ")
+		if ok && !strings.HasPrefix(by, "runtime.") && !strings.HasPrefix(by, "net/http.(*connReader)") {
+			n++
+		}
+	}
+	return n
 }
 
 func (s *soak) kill(pid int, sig syscall.Signal) {
