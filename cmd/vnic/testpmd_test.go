@@ -210,7 +210,7 @@ func throughPMD(t *testing.T, kinds ...string) {
 				return nil
 			})
 			tx.do("stop", "Done.")
-			rx.do("stop", "Done.") // it counts packets and bytes one after the other
+			rx.do("stop", "Done.") // or its packets and bytes are counts of two moments
 			got, sent := rx.counts(), tx.counts()
 			if got["RX-bytes"] != 200*got["RX-packets"] || sent["TX-packets"] < got["RX-packets"] {
 				t.Errorf("sent %v, received %v", sent, got)
