@@ -37,13 +37,12 @@ check: lint ## what to run before a commit: format, vet, staticcheck, import rul
 	$(RACE) -shuffle=on -timeout 15m ./...
 
 .PHONY: lint
-lint: ## gofumpt, vet, staticcheck, depguard, layers of files
+lint: ## gofumpt, vet, staticcheck, depguard
 	@out=$$($(TOOLS) gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
 	  if [ -n "$$out" ]; then echo "not gofumpt-formatted (make fmt mends it):"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	$(TOOLS) staticcheck ./...
 	$(TOOLS) depguard ./...
-	$(GO) -C tools run ./layers -root ..
 
 .PHONY: fmt
 fmt: ## format all Go files
@@ -118,16 +117,6 @@ cover: ## statement coverage of the plain tests, build/cover.html
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (60s); what it learns is kept in Go's build cache
 	@./tools/fuzz.sh $(FUZZTIME)
-
-# How many one-operator changes mutate tries, drawn by which seed, behind how many, in which packages.
-MUTANTS     ?= 300
-MUTATE_SEED ?= 1
-MUTATE_SKIP ?= 0
-MUTATE      ?= ./falcon/... ./rdma/... ./queues/... ./device/... ./qemu/...
-
-.PHONY: mutate
-mutate: ## change one operator at a time, MUTANTS (300) times, and report changes that the tests in their top-level folder do not notice
-	$(GO) -C tools run ./mutate -root .. -n $(MUTANTS) -seed $(MUTATE_SEED) -skip $(MUTATE_SKIP) $(MUTATE)
 
 .PHONY: bench
 bench: ## benchmarks (it installs the peers that are missing), BENCH=all|falcon|tunnel|ports|rdma|roce|driver|credits|guest; a table and build/bench.json
