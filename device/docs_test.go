@@ -67,7 +67,7 @@ func TestCountersAreExplained(t *testing.T) {
 // it, and every counter has a help text of its own (F60).
 func TestMetricsConventions(t *testing.T) {
 	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(int, *config.Config) {})
-	s, err := metrics.Serve("127.0.0.1:0", w.nics[0])
+	s, err := metrics.Serve("127.0.0.1:0", nil, w.nics[0])
 	if err != nil {
 		t.Fatal(err)
 	}

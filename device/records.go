@@ -77,7 +77,7 @@ const metricsPause = 5 * time.Second
 
 // listenMetrics begins to answer Prometheus, nil if it cannot.
 func (r *records) listenMetrics(api *controller.API) *metrics.Server {
-	s, err := metrics.Serve(r.cfg.Metrics.Listen.String(), api)
+	s, err := metrics.Serve(r.cfg.Metrics.Listen.String(), r.cfg.Metrics.Hosts, api)
 	if err != nil {
 		r.warnings.Warn(aboutMetrics, err, "it is tried again and again")
 		return nil

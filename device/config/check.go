@@ -32,11 +32,23 @@ func (c *Config) check(r *report) {
 	c.checkTenants(r)
 	c.checkCredits(r)
 	c.checkPeers(r)
+	c.Metrics.check(r)
 	if k := c.Capture; k != nil {
 		if k.File == "" {
 			r.add("capture.file", "missing", "name the pcapng file to write")
 		}
 		oneOf(r, "capture.mode", k.Mode, CaptureSealed, CaptureClear, CaptureBoth)
+	}
+}
+
+func (m *Metrics) check(r *report) {
+	if len(m.Hosts) > 0 && !m.Listen.IsValid() {
+		r.add("metrics.listen", "missing, and metrics.hosts are listed", "give the address to listen on, as 127.0.0.1:9470, or leave hosts out")
+	}
+	for i, h := range m.Hosts {
+		if h == "" || strings.ContainsAny(h, ":/*[] ") {
+			r.add(fmt.Sprintf("metrics.hosts[%d]", i), fmt.Sprintf("%q is not a host's name", h), "write a name without scheme and port, as nic1.lab.example; addresses need no entry")
+		}
 	}
 }
 

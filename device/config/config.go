@@ -30,6 +30,7 @@ type Config struct {
 // Metrics sets where Prometheus may ask.
 type Metrics struct {
 	Listen netip.AddrPort `yaml:"listen"` // TCP address of GET /metrics; absent: nobody may
+	Hosts  []string       `yaml:"hosts"`  // names by which it is asked, besides addresses, localhost and the machine's name
 }
 
 // NIC names the device. Host is the first byte of every function's number and

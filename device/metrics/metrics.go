@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -44,8 +47,9 @@ type Server struct {
 	done chan struct{}
 }
 
-// Serve listens on a TCP address.
-func Serve(addr string, s Source) (*Server, error) {
+// Serve listens on a TCP address. Who asks names it by an address, by localhost, by the machine's
+// name, or by one of names.
+func Serve(addr string, names []string, s Source) (*Server, error) {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("metrics.listen %s: %w; choose another address, or leave metrics out", addr, err)
@@ -57,7 +61,14 @@ func Serve(addr string, s Source) (*Server, error) {
 	answer := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: maxScrapes, Timeout: 2 * scrapeTime,
 	})
+	if own, err := os.Hostname(); err == nil {
+		names = append([]string{own}, names...)
+	}
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		if !knownHost(r.Host, names) {
+			http.Error(w, fmt.Sprintf("%q is not a name of this NIC: ask by address, or list the name under metrics.hosts", r.Host), http.StatusForbidden)
+			return
+		}
 		answer.ServeHTTP(&complete{w, sync.OnceFunc(clients.Busy(r))}, r)
 	})
 	h.Handler = mux
@@ -67,6 +78,25 @@ func Serve(addr string, s Source) (*Server, error) {
 		_ = v.http.Serve(ln) // ends by Close
 	}()
 	return v, nil
+}
+
+// knownHost reports whether a Host header names this server. A web page that somebody visits may
+// let its own name point to us (DNS rebinding): the browser then shows the page what we answer,
+// and only Host tells that another site is meant. A page of another name is not shown it, as we
+// send no CORS headers. No page can have an address, and localhost is resolved by nobody's server
+// (RFC 6761 §6.3).
+func knownHost(host string, names []string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(host, ".")
+	if host == "" || strings.EqualFold(host, "localhost") { // without: HTTP/1.0, which is no browser
+		return true
+	}
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+		return true
+	}
+	return slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(host, strings.TrimSuffix(name, ".")) })
 }
 
 // complete notes when an answer begins to be written, which is when all of it is known (promhttp's

@@ -55,7 +55,7 @@ func (f *fake) Credits(context.Context) (list []control.CreditNode, err error) {
 
 func scrape(t *testing.T, f *fake) (int, string) {
 	t.Helper()
-	s, err := Serve("127.0.0.1:0", f)
+	s, err := Serve("127.0.0.1:0", nil, f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestBounded(t *testing.T) {
 // TestSlowClients: thousands of connections that send half a request take no more descriptors than
 // a few, and Prometheus is answered (S13).
 func TestSlowClients(t *testing.T) {
-	s, err := Serve("127.0.0.1:0", &fake{functions: 1})
+	s, err := Serve("127.0.0.1:0", nil, &fake{functions: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,51 @@ func TestErrors(t *testing.T) {
 	if status, text := scrape(t, &fake{err: errors.New("the NIC has stopped")}); status != http.StatusInternalServerError || !strings.Contains(text, "the NIC has stopped") {
 		t.Error(status, text)
 	}
-	if _, err := Serve("203.0.113.1:1", &fake{}); err == nil || !strings.Contains(err.Error(), "metrics.listen 203.0.113.1:1") {
+	if _, err := Serve("203.0.113.1:1", nil, &fake{}); err == nil || !strings.Contains(err.Error(), "metrics.listen 203.0.113.1:1") {
 		t.Error(err)
+	}
+}
+
+// TestMetricsAreToldToNoWebPage: the NIC answers who names it by an address, localhost, the
+// machine's name or a configured name. A name that somebody else lets point here gets nothing but
+// what to do.
+func TestMetricsAreToldToNoWebPage(t *testing.T) {
+	own, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Serve("127.0.0.1:0", []string{"nic1.lab.example"}, &fake{functions: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		http.DefaultClient.CloseIdleConnections()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for host, want := range map[string]bool{
+		s.Addr().String(): true, "127.0.0.1": true, "192.0.2.1:9470": true, "[::1]:9470": true, "[fd00::1]": true,
+		"localhost:9470": true, "LocalHost": true, own + ":9470": true, "nic1.lab.example:9470": true, "NIC1.lab.example.": true,
+		"evil.example:9470": false, "localhost.evil.example": false, "nic1.lab.example.evil.example": false, "127.0.0.1.evil.example:80": false, "lab.example": false,
+	} {
+		req, err := http.NewRequest(http.MethodGet, "http://"+s.Addr().String()+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := strings.Contains(string(b), "vnic_info")
+		if told != want || !told && (resp.StatusCode != http.StatusForbidden || !strings.Contains(string(b), "metrics.hosts")) {
+			t.Errorf("Host %s: %s: %.200s", host, resp.Status, b)
+		}
 	}
 }
