@@ -1,6 +1,9 @@
 package rdma
 
 import (
+	"bytes"
+	"encoding/binary"
+	"slices"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
@@ -87,6 +90,42 @@ func TestNumbering(t *testing.T) {
 		if r.RBTH.SN != q.RBTH.SN || r.STETH != q.STETH || r.RBTH.DestQP != p.a.number || r.RBTH.CE || r.RBTH.Syndrome != 0 {
 			t.Errorf("response %d: %+v to %+v", i, r, q)
 		}
+	}
+}
+
+// TestImmediateDataIsCarriedAsTheEntryHasIt: bytes 11 22 33 44 of a work request's Imm are the bytes
+// 11 22 33 44 of ImmDt (RDMA over Falcon §8.3.5, DRV-101), and those of the peer's completion. The
+// key of a SEND with invalidate is a number: big-endian on the wire.
+func TestImmediateDataIsCarriedAsTheEntryHasIt(t *testing.T) {
+	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
+	p.sim.Tracing = true
+	imm := []byte{0x11, 0x22, 0x33, 0x44}
+	send := abi.SendWQE{Opcode: abi.OpSendImm, Imm: binary.LittleEndian.Uint32(imm)}
+	write := p.remote(abi.OpWriteImm, 16)
+	write.Imm = send.Imm
+	for i, x := range []abi.SendWQE{send, write, {Opcode: abi.OpSendInv, Imm: p.mb.key}} {
+		p.b.receive(uint64(i), p.mb.sge(4096, 4096))
+		x.Flags = abi.SendSignaled
+		p.a.post(x, p.ma.sge(0, 4))
+		success(t, p.a.send.wait(1))
+		b := make([]byte, abi.CQESize)
+		e := p.b.recv.wait(1)[0]
+		e.Marshal(b)
+		got := b[12:][:4]
+		if x.Opcode != abi.OpSendInv && !bytes.Equal(got, imm) {
+			t.Errorf("%s: the completion has %x, want %x", x.Opcode, got, imm)
+		}
+	}
+	key := binary.BigEndian.AppendUint32(nil, p.mb.key)
+	var got, want [][]byte
+	for _, s := range p.sim.Trace {
+		if s.Type == falconwire.TypePushData {
+			packet := s.Packet[falconwire.PushDataLen:]
+			got = append(got, packet[len(packet)-8:len(packet)-4]) // in front of the data
+		}
+	}
+	if want = [][]byte{imm, imm, key}; !slices.EqualFunc(got, want, bytes.Equal) {
+		t.Errorf("on the wire %x, want %x", got, want)
 	}
 }
 

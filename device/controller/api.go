@@ -90,7 +90,7 @@ func (a *API) NIC(context.Context) (control.NIC, error) {
 		switch p := &v.Peers[i]; {
 		case slices.Contains(otherwise, p.Host):
 			p.Note = "seals in another psp.mode"
-		case c.Links != nil:
+		case c.Links != nil && p.Note == "":
 			p.Note = c.Links.Note(p.Host)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/counters"
 	"github.com/falcon-vnic/vnic/device/security"
+	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
@@ -16,10 +17,14 @@ func (k *Core) Peers() (list []control.Peer) {
 		identities[k.cfg.NIC.Peers[i].Host] = &k.cfg.NIC.Peers[i]
 	}
 	for _, p := range k.Manager.Peers() {
-		list = append(list, control.Peer{
+		v := control.Peer{
 			Host: p.Host, Underlay: p.Underlay.String(), Identity: identities[p.Host].Identity, Tenants: p.Tenants,
 			Up: p.Up, Functions: p.Offers, Connections: p.Connections,
-		})
+		}
+		if p.Speaks != 0 {
+			v.Note = (&cm.VersionError{Got: p.Speaks}).Error()
+		}
+		list = append(list, v)
 	}
 	return list
 }

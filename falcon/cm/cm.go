@@ -16,7 +16,7 @@ type HostID = uint8
 
 // Limits of the protocol.
 const (
-	Version      = 1       // of the messages
+	Version      = 2       // of the messages, and of what the connections they make carry
 	MaxPrivate   = 64      // bytes of private data in REQ, REP and REJ
 	MaxEndpoints = 2048    // functions one Hello can offer
 	MaxShards    = 16      // of a NIC

@@ -198,7 +198,7 @@ func TestRefusedValues(t *testing.T) {
 		why string
 		b   []byte
 	}{
-		{"version 2", patch("rtu", 0, 2)},
+		{"speaks version 1 of the connection managers' protocol, this NIC version 2: install the same release", patch("rtu", 0, 1)},
 		{"unknown type", patch("rtu", 1, 99)},
 		{"unknown type", patch("rtu", 1, 0)},
 		{"length field", patch("rtu", 2, 0, 13)},

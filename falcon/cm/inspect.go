@@ -24,8 +24,9 @@ func (m *Manager) Connections() []ConnectionInfo {
 // PeerInfo describes a peer.
 type PeerInfo struct {
 	Peer
-	Up          bool // the link is up and Hello arrived
-	Offers      int  // functions it offers to us
+	Up          bool  // the link is up and Hello arrived
+	Speaks      uint8 // version of its messages, where that is another than Version; else 0
+	Offers      int   // functions it offers to us
 	Connections int
 }
 
@@ -33,7 +34,7 @@ type PeerInfo struct {
 func (m *Manager) Peers() []PeerInfo {
 	var s []PeerInfo
 	for _, p := range m.peers.sorted() {
-		s = append(s, PeerInfo{p.Peer, p.ready, len(p.offers), p.conns})
+		s = append(s, PeerInfo{p.Peer, p.ready, p.speaks, len(p.offers), p.conns})
 	}
 	return s
 }

@@ -76,7 +76,7 @@ func (m *Manager) PeerUp(now Time, host HostID) {
 		return
 	}
 	m.PeerDown(now, host)
-	p.up, p.told = true, false
+	p.up, p.told, p.speaks = true, false, 0
 	m.dir.tell(p)
 	m.ports.tell(p)
 }
@@ -130,6 +130,14 @@ func (m *Manager) PeerRevoked(now Time, host HostID) {
 		return
 	}
 	m.PeerDown(now, host)
+	m.forget(now, p)
+	m.dir.learn(p, nil)
+}
+
+// otherVersion notes that a peer speaks another version. What was agreed with it before was agreed
+// with a process that has ended since.
+func (m *Manager) otherVersion(now Time, p *peer, version uint8) {
+	p.ready, p.speaks = false, version
 	m.forget(now, p)
 	m.dir.learn(p, nil)
 }

@@ -46,6 +46,17 @@ func (e *MessageError) Error() string { return fmt.Sprintf("cm: %v message: %s",
 // Is makes every MessageError an ErrProtocol.
 func (e *MessageError) Is(target error) bool { return target == ErrProtocol }
 
+// VersionError says that a message is of another version.
+type VersionError struct{ Got uint8 }
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("the peer speaks version %d of the connection managers' protocol, this NIC version %d: "+
+		"install the same release of vnic at both", e.Got, Version)
+}
+
+// Is makes every VersionError an ErrProtocol.
+func (e *VersionError) Is(target error) bool { return target == ErrProtocol }
+
 // PeekType checks the header and returns the message's type.
 func PeekType(b []byte) (MessageType, error) {
 	if len(b) < headerLen {
@@ -54,7 +65,7 @@ func PeekType(b []byte) (MessageType, error) {
 	t := MessageType(b[1])
 	switch {
 	case b[0] != Version:
-		return t, &MessageError{t, fmt.Sprintf("version %d, want %d", b[0], Version)}
+		return t, &VersionError{b[0]}
 	case t < TypeHello || t > TypePORTS:
 		return t, &MessageError{t, "unknown type"}
 	case int(binary.BigEndian.Uint16(b[2:])) != len(b):

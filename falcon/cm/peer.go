@@ -11,6 +11,7 @@ type peer struct {
 	tenants  map[uint32]bool
 	up       bool   // the link is up
 	ready    bool   // and Hello arrived on it
+	speaks   uint8  // version of its messages, where that is another; 0: ours, or not known
 	instance uint64 // of the peer's process at the last Hello; 0: never heard of
 	offers   map[endpointKey]seat
 	conns    int            // connections in any state

@@ -77,6 +77,37 @@ func TestPeerRestart(t *testing.T) {
 	w.checkRest()
 }
 
+// TestAPeerOfAnotherVersionIsRefusedWithAReason: no connection is made with it, those with the
+// process before it end, and the error and the peer's entry say what is wrong.
+func TestAPeerOfAnotherVersionIsRefusedWithAReason(t *testing.T) {
+	w, a, b := two(t, nil)
+	ida, _ := establish(t, w, a, b)
+	w.setLink(1, 2, false, nil)
+	w.settle()
+	a.m.PeerUp(w.now, 2)
+	hello := (&Hello{Host: 2, Instance: 9, Endpoints: []Endpoint{{Tenant: 7, GID: gid4(10, 0, 0, 2), Function: fnOf(2, 0)}}}).Append(nil)
+	hello[0] = 1
+	err := a.m.Receive(w.now, 2, hello)
+	a.drain()
+	const want = "host 2: the peer speaks version 1 of the connection managers' protocol, this NIC version 2: install the same release of vnic at both"
+	if err == nil || err.Error() != want || !errors.Is(err, ErrProtocol) {
+		t.Errorf("%v, want %q", err, want)
+	}
+	wantEnd(t, a, ida, OutDisconnected, ReasonPeerRestarted)
+	if p := a.m.Peers()[0]; p.Up || p.Speaks != 1 || p.Offers != 0 {
+		t.Errorf("%+v", p)
+	}
+	a.m.PeerDown(w.now, 2)
+	a.m.PeerUp(w.now, 2)
+	hello[0] = Version
+	if err := a.m.Receive(w.now, 2, hello); err != nil {
+		t.Error(err)
+	}
+	if p := a.m.Peers()[0]; !p.Up || p.Speaks != 0 {
+		t.Errorf("after its upgrade: %+v", p)
+	}
+}
+
 func TestMessagesBeforeHelloAreIgnored(t *testing.T) {
 	_, a, b := two(t, nil)
 	b.m.PeerDown(0, 1)

@@ -1,6 +1,9 @@
 package cm
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Receive takes one message of a peer. An error says what was wrong with it;
 // it has been counted and the connections are as they should be, so the caller
@@ -21,6 +24,9 @@ func (m *Manager) Receive(now Time, host HostID, msg []byte) error {
 
 func (m *Manager) receive(now Time, p *peer, msg []byte) error {
 	t, err := PeekType(msg)
+	if other := (*VersionError)(nil); errors.As(err, &other) && p.up {
+		m.otherVersion(now, p, other.Got)
+	}
 	if err != nil {
 		return err
 	}

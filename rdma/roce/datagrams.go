@@ -108,7 +108,7 @@ func (s *datagrams) send(b []byte) int {
 		},
 		Datagram: wire.DETH{QKey: g.QKey, SourceQP: g.From},
 	}
-	h.Imm.Data = immediate(g.Imm)
+	h.Imm.Data = g.Imm
 	s.psn = s.psn.Add(1)
 	ip := g.to.way.HeaderLen()
 	n := ip + len(h.Append(b[ip:ip]))
@@ -160,7 +160,7 @@ func (s *datagrams) take(now transport.Time, to netip.Addr, h *wire.Headers, pac
 		copy(s.grh[:], packet)
 	}
 	s.arrived = transport.Datagram{
-		To: h.BTH.DestQP, From: h.Datagram.SourceQP, QKey: h.Datagram.QKey, Imm: immediate(h.Imm.Data),
+		To: h.BTH.DestQP, From: h.Datagram.SourceQP, QKey: h.Datagram.QKey, Imm: h.Imm.Data,
 		HasImm: h.BTH.Opcode == wire.UD|wire.SendOnlyImm, Solicited: h.BTH.Solicited, Length: len(data),
 	}
 	s.number++

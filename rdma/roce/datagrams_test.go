@@ -64,7 +64,7 @@ func TestDatagramHeaders(t *testing.T) {
 		want := wire.BTH{
 			Opcode: op, Solicited: n == 2, Migrated: true, Pad: uint8(-n & 3), PKey: wire.DefaultPKey, DestQP: 5, PSN: wire.PSN(n),
 		}
-		if h.BTH != want || h.Datagram != (wire.DETH{QKey: 7, SourceQP: 6}) || h.data != n || n == 3 && h.Imm.Data != 0x04030201 {
+		if h.BTH != want || h.Datagram != (wire.DETH{QKey: 7, SourceQP: 6}) || h.data != n || n == 3 && h.Imm.Data != 0x01020304 {
 			t.Errorf("%d bytes: %+v", n, h)
 		}
 		if h.way.Class != 0x80 || h.way.Hops != 9 {

@@ -1,8 +1,6 @@
 package roce
 
 import (
-	"math/bits"
-
 	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
@@ -89,8 +87,3 @@ const MaxOverhead = wire.MaxOverhead + wire.MaxHeaderLen
 func overhead(w *wire.Way) int {
 	return w.HeaderLen() + wire.MaxDataHeaderLen + wire.ICRCLen
 }
-
-// immediate is immediate data as the wire has it, of what a work request has, or the other way
-// round: its four bytes are carried as they are (docs/abi, DRV-101), and integers of work requests
-// are little-endian.
-func immediate(imm uint32) uint32 { return bits.ReverseBytes32(imm) }

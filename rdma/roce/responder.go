@@ -147,7 +147,7 @@ func (s *responder) packet(op wire.Opcode, info *wire.Info, h *wire.Headers, n i
 	p := &s.e.packet
 	*p = transport.Packet{
 		Op: abi.OpWrite, First: info.First, Last: info.Last, Solicited: h.BTH.Solicited, ID: uint32(h.BTH.PSN), Message: s.message,
-		Length: uint32(n), Claimed: uint32(n), Imm: immediate(h.Imm.Data),
+		Length: uint32(n), Claimed: uint32(n), Imm: h.Imm.Data,
 	}
 	switch op {
 	case wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.SendOnly:

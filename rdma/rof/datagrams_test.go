@@ -119,7 +119,7 @@ func TestDatagramPackets(t *testing.T) {
 			"\x10\x00\x05\x64\x00\x00\x11\x00\x00\x00\x00\x09\x80\x01\x00\x00\x00\x00\x01\x00abc\x00",
 		},
 		{
-			transport.Datagram{To: 0x11, From: 1, Imm: 0x01020304, HasImm: true, Length: 4},
+			transport.Datagram{To: 0x11, From: 1, Imm: 0x04030201, HasImm: true, Length: 4},
 			"abcd",
 			"\x10\x00\x00\x65\x00\x00\x11\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x01\x02\x03\x04abcd",
 		},

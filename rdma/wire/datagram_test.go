@@ -24,7 +24,7 @@ func TestDatagramGolden(t *testing.T) {
 		{
 			Headers{
 				RBTH:     RBTH{Opcode: UDSendOnlyImm, DestQP: 0xabcdef, SN: 0xffffffff},
-				Datagram: DETH{QKey: 0x11223344, SourceQP: 0x123456}, Imm: ImmDt{Data: 0xcafebabe},
+				Datagram: DETH{QKey: 0x11223344, SourceQP: 0x123456}, Imm: ImmDt{Data: 0xbebafeca},
 			},
 			"10000065 abcdef00 ffffffff | 11223344 12345600 | cafebabe",
 		},
