@@ -16,6 +16,7 @@ const (
 	DropOffload     // the virtio-net header does not fit the frame
 	DropSourceIP    // not an address of the function
 	DropFalcon      // protocol 252: only the NIC speaks Falcon
+	DropRoCE        // RoCEv2 in the name of the function, whose driver speaks it
 	DropMulticast   // broadcast or multicast, which is not carried
 	DropLinkLocal   // stays on the link
 	DropDestination // an address no packet can have as its destination
@@ -50,7 +51,7 @@ const (
 )
 
 var reasonNames = [Reasons]string{
-	"none", "drop_truncated", "drop_ethertype", "drop_source_mac", "drop_other_mac", "drop_header", "drop_offload", "drop_source_ip", "drop_falcon",
+	"none", "drop_truncated", "drop_ethertype", "drop_source_mac", "drop_other_mac", "drop_header", "drop_offload", "drop_source_ip", "drop_falcon", "drop_roce",
 	"drop_multicast", "drop_link_local", "drop_destination", "drop_no_route", "drop_hairpin", "drop_ttl", "drop_too_big", "drop_no_key", "drop_ecn",
 	"drop_arp", "drop_nd", "drop_dhcp", "drop_icmp_limit", "drop_reply_full", "drop_wrong_vc", "drop_wrong_source", "drop_no_port", "drop_port_down",
 	"drop_port_full", "drop_port_too_big", "drop_shard_full", "drop_panic", "arp_answered", "nd_answered", "dhcp_answered", "icmp_sent", "echo_answered", "fragments", "nested",

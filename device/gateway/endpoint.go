@@ -136,12 +136,20 @@ func (p *Endpoint) takes(packet []byte, h *header) bool {
 
 // wants tells whether a packet is for the endpoint's function. packet has all headers.
 func (p *Endpoint) wants(packet []byte, h *header) bool {
-	return p.roce != nil && h.roce(packet) && (h.dst.IsMulticast() || len(p.Addresses) > 0 && h.dst == p.Addresses[0])
+	return p.roce != nil && h.roce(packet) && (h.dst.IsMulticast() || p.speaksFrom(h.dst))
 }
+
+// speaksFrom tells whether a is the address from which the endpoint's function speaks RoCEv2.
+func (p *Endpoint) speaksFrom(a netip.Addr) bool { return len(p.Addresses) > 0 && a == p.Addresses[0] }
 
 // roce tells whether a packet is one of RoCEv2, and whole.
 func (h *header) roce(packet []byte) bool {
-	return h.proto == protoUDP && !h.fragment && h.total >= h.l4+udpLen && binary.BigEndian.Uint16(packet[h.l4+2:]) == rocePort
+	return !h.fragment && h.toRoCE(packet)
+}
+
+// toRoCE tells whether a packet, or the beginning of one, goes to RoCEv2's UDP port.
+func (h *header) toRoCE(packet []byte) bool {
+	return h.proto == protoUDP && !h.later && h.total >= h.l4+udpLen && binary.BigEndian.Uint16(packet[h.l4+2:]) == rocePort
 }
 
 // rocePort is the UDP port of RoCEv2 (Annex A17.3.2.2).

@@ -72,6 +72,9 @@ func (g *Gateway) fromPort(now int64, in *PortInput, f *Forward) (why Reason) {
 	if why := g.admit(p, &h, dst); why != none {
 		return why
 	}
+	if p.forges(b, &h) {
+		return DropRoCE
+	}
 	p.heard(h.src, src)
 	return g.route(now, in, h, f)
 }
@@ -91,6 +94,13 @@ func (g *Gateway) admit(p *Endpoint, h *header, dst MAC) Reason {
 		return DropSourceIP
 	}
 	return none
+}
+
+// forges tells whether a packet of the port's guest is RoCEv2 from the address from which the
+// function speaks it itself: any program of the guest could end others' connections by it. A first
+// fragment is enough, since the receiver may put packets together.
+func (p *Endpoint) forges(packet []byte, h *header) bool {
+	return p.roce != nil && h.toRoCE(packet) && p.speaksFrom(h.src)
 }
 
 // route finds where an admitted packet goes and makes it fit for the way.

@@ -2,6 +2,9 @@ package gateway
 
 import (
 	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/gopacket/gopacket"
@@ -120,5 +123,72 @@ func TestGroupFromTunnel(t *testing.T) {
 				t.Errorf("not dropped for its reason: %v", n.g.Stats().Reasons)
 			}
 		})
+	}
+}
+
+// TestOnlyDriverSpeaksRoCE: while a driver has the function, nothing that the port's guest sends in
+// its name is RoCEv2, whole or as the first fragment of a packet that a receiver puts together. Its
+// other addresses, other UDP ports and later fragments are the guest's, and without a driver all is.
+func TestOnlyDriverSpeaksRoCE(t *testing.T) {
+	fragmented := func(f []byte, offset uint16) []byte {
+		binary.BigEndian.PutUint16(f[ethLen+6:], 0x2000|offset)
+		finishIPv4(f[ethLen:], ipv4Len)
+		return f
+	}
+	fragmented6 := func(f []byte, offset uint16) []byte {
+		f = slices.Insert(f, ethLen+ipv6Len, protoUDP, 0, byte(offset>>5), byte(offset<<3)|1, 0, 0, 0, 9)
+		f[ethLen+6] = protoFragment
+		binary.BigEndian.PutUint16(f[ethLen+4:], uint16(len(f)-ethLen-ipv6Len))
+		return f
+	}
+	to := func(port uint16, from, to netip.Addr) []byte {
+		f := udp(t, gwA, macA, from, to, 64)
+		at := ethLen + ipv4Len
+		if from.Is6() {
+			at = ethLen + ipv6Len
+		}
+		binary.BigEndian.PutUint16(f[at+2:], port)
+		return f
+	}
+	second := addr("10.0.0.21")
+	for name, tc := range map[string]struct {
+		f     []byte
+		drops bool
+	}{
+		"from the function's address":              {to(rocePort, ipA, ipC), true},
+		"to a port of this NIC":                    {to(rocePort, ipA, ipB), true},
+		"the first fragment":                       {fragmented(to(rocePort, ipA, ipC), 0), true},
+		"a later fragment":                         {fragmented(to(rocePort, ipA, ipC), 8), false},
+		"another UDP port":                         {to(rocePort+1, ipA, ipC), false},
+		"another address of the guest":             {to(rocePort, second, ipC), false},
+		"its IPv6 address, which is not the GID's": {to(rocePort, v6A, v6C), false},
+	} {
+		for _, driver := range []bool{true, false} {
+			n := newNet(t)
+			c := n.a.EndpointConfig
+			c.Addresses = append(slices.Clone(c.Addresses), second)
+			configure(n.g, n.a, c, true)
+			if driver {
+				n.a.SetRoCE(func([]byte) {})
+			}
+			sent := len(n.send(bytes.Clone(tc.f), Offload{})) + len(n.output())
+			want, counted := 1, uint64(0)
+			if tc.drops && driver {
+				want, counted = 0, 1
+			}
+			if sent != want || n.a.Drops[DropRoCE] != counted {
+				t.Errorf("%s, with a driver %t: %d packets, drops %v", name, driver, sent, n.a.Drops)
+			}
+		}
+	}
+	n := newNet(t)
+	c := n.a.EndpointConfig
+	slices.Reverse(c.Addresses) // the function's is the first
+	configure(n.g, n.a, c, true)
+	n.a.SetRoCE(func([]byte) {})
+	for i, f := range [][]byte{to(rocePort, v6A, v6C), fragmented6(to(rocePort, v6A, v6C), 0), fragmented6(to(rocePort, v6A, v6C), 8)} {
+		if n.send(f, Offload{}); n.a.Drops[DropRoCE] != uint64(min(i+1, 2)) {
+			t.Errorf("IPv6, packet %d: drops %v", i, n.a.Drops)
+		}
 	}
 }

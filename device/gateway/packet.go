@@ -50,6 +50,7 @@ var broadcastIP = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 type header struct {
 	v6       bool
 	fragment bool // not the whole of its upper layer
+	later    bool // a fragment without the upper layer's header
 	df       bool // may not be fragmented; IPv6 never may
 	proto    uint8
 	ecn      uint8
@@ -99,7 +100,7 @@ func parseIPv4(b []byte, n int) (h header, why Reason) {
 	}
 	frag := binary.BigEndian.Uint16(b[6:])
 	h = header{
-		proto: b[9], ecn: b[1] & ecnMask, ttl: b[8], l4: hlen, total: total, fragment: frag&0x3fff != 0, df: frag&0x4000 != 0,
+		proto: b[9], ecn: b[1] & ecnMask, ttl: b[8], l4: hlen, total: total, fragment: frag&0x3fff != 0, later: frag&0x1fff != 0, df: frag&0x4000 != 0,
 		src: netip.AddrFrom4([4]byte(b[12:16])), dst: netip.AddrFrom4([4]byte(b[16:20])),
 	}
 	if frag&0x8000 != 0 {
@@ -145,7 +146,7 @@ func (h *header) extensions(b []byte) Reason {
 				h.fragment = true
 			}
 			if binary.BigEndian.Uint16(b[h.l4+2:])&^7 != 0 { // what follows is no header
-				h.proto, h.l4 = b[h.l4], h.l4+length
+				h.later, h.proto, h.l4 = true, b[h.l4], h.l4+length
 				return none
 			}
 		default:
