@@ -18,8 +18,9 @@ import (
 )
 
 // CheckMachine finds what a good configuration asks for and this machine does not have: bridges,
-// namespaces, identities, folders, addresses. It makes nothing and disturbs no NIC that runs.
-func CheckMachine(cfg *config.Config) error {
+// namespaces, identities, folders, addresses. asServing runs a check with the rights that the NIC
+// will have when it serves. CheckMachine makes nothing and disturbs no NIC that runs.
+func CheckMachine(cfg *config.Config, asServing func(check func() error) error) error {
 	var errs []error
 	add := func(key string, err error) {
 		if err != nil {
@@ -41,9 +42,10 @@ func CheckMachine(cfg *config.Config) error {
 			add(f.String()+".port.bridge", tap.CheckBridge(p.Bridge))
 		}
 	}
+	if err := asServing(func() error { return CheckIdentity(cfg) }); err != nil {
+		errs = append(errs, err)
+	}
 	if len(cfg.Peers) > 0 {
-		_, err := cmlink.Load(cfg.CM.Identity, cfg.NIC.Host)
-		add("cm.identity", err)
 		add("cm.listen", checkAddress(cfg.CM.Listen.Addr().String()))
 	}
 	if cfg.PSP.KeyLog != "" {
@@ -66,6 +68,18 @@ func CheckMachine(cfg *config.Config) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// CheckIdentity tells whether a NIC with peers can read what it proves its identity with. It goes
+// on reading while it serves: the list of revoked certificates may change.
+func CheckIdentity(cfg *config.Config) error {
+	if len(cfg.Peers) == 0 {
+		return nil
+	}
+	if _, err := cmlink.Load(cfg.CM.Identity, cfg.NIC.Host); err != nil {
+		return fmt.Errorf("cm.identity: %w", err)
+	}
+	return nil
 }
 
 // checkFolder tells whether files can be made beside path.

@@ -52,7 +52,7 @@ func TestCheckMachine(t *testing.T) {
 			c.Peers = nil
 			x.change(c)
 			var lines []string
-			err := CheckMachine(c)
+			err := CheckMachine(c, func(check func() error) error { return check() })
 			if err != nil {
 				lines = strings.Split(err.Error(), "\n")
 			}

@@ -23,6 +23,7 @@ func keysCommand() *cobra.Command {
 		Short: "make a certificate authority and one identity per host number",
 		Long: `Makes ca.pem, ca.key and host-N.pem, host-N.key for each host number.
 A host needs ca.pem and its own pair; keep ca.key away from the hosts.
+Run by root, it gives the pairs to the owner of the folder, and keeps ca.key.
 Existing files are never overwritten.`,
 		Example: "  vnic keys init --dir keys --domain lab 1 2",
 		Args:    arguments(1, -1),

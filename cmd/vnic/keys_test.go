@@ -3,9 +3,11 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/cmlink"
@@ -46,6 +48,31 @@ func TestKeysGrow(t *testing.T) {
 	var list []cmlink.Described
 	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 3 || !list[2].Revoked || list[0].Expires.IsZero() {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestKeysBelongToTheOwnerOfTheirFolder: a NIC that runs as a user of its own reads what root made
+// for it, and never the authority's key.
+func TestKeysBelongToTheOwnerOfTheirFolder(t *testing.T) {
+	requireRoot(t)
+	dir := t.TempDir()
+	const user = 990
+	if err := os.Chown(dir, user, user); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"init", "--dir", dir, "1"}, {"add", "--dir", dir, "2"}} {
+		if _, errs, code := run(t, append([]string{"keys"}, args...)...); code != 0 {
+			t.Fatalf("keys %v: %s", args, errs)
+		}
+	}
+	for file, want := range map[string]uint32{"host-1.key": user, "host-1.pem": user, "host-2.key": user, "host-2.pem": user, "ca.key": 0} {
+		st, err := os.Stat(filepath.Join(dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if uid := st.Sys().(*syscall.Stat_t).Uid; uid != want {
+			t.Errorf("%s belongs to user %d, want %d", file, uid, want)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -27,7 +28,8 @@ type lab struct {
 	hosts [2]*demoHost
 	nics  [2]*process
 
-	plain bool // guests have a virtio-net on a plain bridge too
+	program string // that NICs run; "": this one
+	plain   bool   // guests have a virtio-net on a plain bridge too
 }
 
 // inLab runs f with a lab, on a thread that is in the lab's namespace.
@@ -94,7 +96,7 @@ func makeLab(t testing.TB, o demoOptions, ethernet bool, f func(l *lab)) {
 func (l *lab) start(i int) {
 	l.t.Helper()
 	h := l.hosts[i]
-	p, err := startProcess(h.name(), h.Log, vnic(l.t), "run", "-c", h.Config)
+	p, err := startProcess(h.name(), h.Log, cmp.Or(l.program, vnic(l.t)), "run", "-c", h.Config)
 	if err != nil {
 		l.t.Fatal(err)
 	}

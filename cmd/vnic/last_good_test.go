@@ -83,6 +83,71 @@ func TestUpgradeRefused(t *testing.T) {
 	})
 }
 
+// TestUpgradeTriesTheProgramFirst: a program that is no vnic does not end the worker that serves,
+// whatever it answers and however it ends.
+func TestUpgradeTriesTheProgramFirst(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		l.program = filepath.Join(l.dir, "program")
+		replace := func(make func(path string) error) {
+			t.Helper()
+			next := l.program + ".new"
+			if err := errors.Join(make(next), os.Rename(next, l.program)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		itself := func(path string) error {
+			b, err := os.ReadFile(vnic(t))
+			return errors.Join(err, os.WriteFile(path, b, 0o755))
+		}
+		replace(itself)
+		l.start(0)
+		before := l.nic(0, 0)
+		for _, script := range []string{"exit 0", "echo '{}'", "echo '{\"file\": \"another\"}'", "yes | head -c 1000000"} {
+			replace(func(path string) error { return os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755) })
+			_, errs, code := run(t, "upgrade", "-s", l.hosts[0].Control)
+			if code != 1 || !strings.Contains(errs, l.program+" is no vnic") || !strings.Contains(errs, "continues as before") {
+				t.Errorf("%s: exit status %d: %s", script, code, errs)
+			}
+		}
+		if after := l.nic(0, 0); after.Worker != before.Worker || after.Starts != before.Starts {
+			t.Errorf("worker %d, start %d; want still worker %d, start %d", after.Worker, after.Starts, before.Worker, before.Starts)
+		}
+		replace(itself)
+		if _, errs, code := run(t, "upgrade", "-s", l.hosts[0].Control); code != 0 {
+			t.Errorf("back to a vnic: exit status %d: %s", code, errs)
+		}
+	})
+}
+
+// TestKeysThatTheWorkerCannotRead: root without its capabilities, as a worker serves, is refused
+// what belongs to others. `--check` and `vnic run` find that before any peer is refused for it.
+func TestKeysThatTheWorkerCannotRead(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		h := l.hosts[0]
+		if err := os.Chmod(h.Keys, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		own := func(uid int) {
+			t.Helper()
+			if err := os.Chown(h.Keys, uid, uid); err != nil {
+				t.Fatal(err)
+			}
+		}
+		own(990)
+		want := h.Keys + " belongs to "
+		for _, args := range [][]string{{"--check"}, nil} {
+			_, errs, code := run(t, append([]string{"run", "-c", h.Config}, args...)...)
+			if code != 1 || !strings.Contains(errs, "cm.identity: ") || !strings.Contains(errs, want) || !strings.Contains(errs, "chown -R root "+h.Keys) {
+				t.Errorf("run %v: exit status %d: %s", args, code, errs)
+			}
+		}
+		own(0)
+		if _, errs, code := run(t, "run", "--check", "-c", h.Config); code != 0 {
+			t.Errorf("exit status %d: %s", code, errs)
+		}
+	})
+}
+
 // TestGoesOnWithout: a capture, a key log and metrics that cannot be had do not keep a NIC from
 // working, and it says what is missing. A disk that is full ends a capture and no worker (S10).
 func TestGoesOnWithout(t *testing.T) {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/supervisor"
+	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/qemu"
@@ -52,6 +54,9 @@ func (o *runOptions) passed() []string {
 // supervise keeps a worker running that is the NIC.
 func supervise(ctx context.Context, cfg *config.Config, o *runOptions) (err error) {
 	log := newLog(cfg.Log)
+	if err := asWorker(cfg)(func() error { return device.CheckIdentity(cfg) }); err != nil {
+		return err // a worker that serves would refuse every peer
+	}
 	program, err := os.Executable()
 	if err != nil {
 		return err
@@ -349,13 +354,7 @@ func shapeOf(cfg *config.Config) (shape []string, err error) {
 // prepare finds out whether the program on disk can take over with the
 // configuration on disk.
 func (k *outlasting) prepare(ctx context.Context, program string) error {
-	check := exec.CommandContext(ctx, program, append([]string{"run", "--check", "--protocol", strconv.Itoa(supervisor.Protocol)}, k.o.passed()...)...)
-	var said bytes.Buffer
-	check.Stderr = &said
-	if err := check.Run(); err != nil {
-		if why := strings.TrimPrefix(strings.TrimSpace(said.String()), "vnic: "); why != "" {
-			err = errors.New(why) // the exit status says nothing more
-		}
+	if err := k.tryProgram(ctx, program); err != nil {
 		return err
 	}
 	cfg, err := config.Load(k.o.path)
@@ -376,6 +375,48 @@ func (k *outlasting) prepare(ctx context.Context, program string) error {
 	k.before, k.text = k.text, text
 	k.limitBefore, k.limit = k.limit, *cfg.NIC.Watchdog
 	return nil
+}
+
+// tryProgram has a program check the configuration and this machine, which tells as well whether it
+// is a vnic at all: only its answer about this configuration counts, not that it ended well.
+func (k *outlasting) tryProgram(ctx context.Context, program string) error {
+	ctx, cancel := context.WithTimeout(ctx, tryLimit)
+	defer cancel()
+	check := exec.CommandContext(ctx, program, append([]string{"run", "--check", "--json", "--protocol", strconv.Itoa(supervisor.Protocol)}, k.o.passed()...)...)
+	var answer, said bytes.Buffer
+	check.Stdout, check.Stderr = &limitedBuffer{&answer, maxAnswer}, &limitedBuffer{&said, maxAnswer}
+	check.WaitDelay = time.Second // for what it may have started
+	err := check.Run()
+	var good checked
+	switch why := strings.TrimPrefix(strings.TrimSpace(said.String()), "vnic: "); {
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: `run --check` has not ended after %v: is it a vnic?", program, tryLimit)
+	case err != nil && why != "":
+		return errors.New(why) // the exit status says nothing more
+	case err != nil:
+		return fmt.Errorf("%s: `run --check`: %w", program, err)
+	case json.Unmarshal(answer.Bytes(), &good) != nil || good.File != k.o.path:
+		return fmt.Errorf("%s is no vnic: its `run --check` does not say that %s is good; put a vnic in its place", program, k.o.path)
+	}
+	return nil
+}
+
+const (
+	tryLimit  = 30 * time.Second
+	maxAnswer = 16 << 10 // of what a program says when it is tried
+)
+
+// limitedBuffer is a writer that drops what is too much.
+type limitedBuffer struct {
+	to   *bytes.Buffer
+	room int
+}
+
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	keep := p[:min(len(p), b.room)]
+	b.room -= len(keep)
+	_, _ = b.to.Write(keep)
+	return len(p), nil
 }
 
 func (k *outlasting) watchdog() time.Duration { return k.limit }

@@ -95,11 +95,17 @@ func workFor(w *supervisor.Worker, path, logFormat string) error {
 	})
 }
 
-// restrict takes from a worker that serves what it needs no longer. It keeps what changes
-// at run time need: CAP_NET_ADMIN makes ports; CAP_SYS_ADMIN makes them in the network
-// namespaces of a configuration that has some; the memory files of guests on the kernel's
-// vsock belong to QEMU's user.
+// restrict takes from a worker that serves what it needs no longer.
 func restrict(cfg *config.Config, log *slog.Logger) {
+	if err := sandbox.Enter(workerCapabilities(cfg)...); err != nil {
+		log.Warn("the worker goes on with more rights than it needs", "reason", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+}
+
+// workerCapabilities are those that changes at run time need: CAP_NET_ADMIN makes ports;
+// CAP_SYS_ADMIN makes them in the network namespaces of a configuration that has some; the memory
+// files of guests on the kernel's vsock belong to QEMU's user.
+func workerCapabilities(cfg *config.Config) []int {
 	keep := []int{unix.CAP_NET_ADMIN}
 	for _, f := range cfg.AllFunctions() {
 		if f.Port != nil && f.Port.Netns != "" {
@@ -113,9 +119,13 @@ func restrict(cfg *config.Config, log *slog.Logger) {
 			break
 		}
 	}
-	if err := sandbox.Enter(keep...); err != nil {
-		log.Warn("the worker goes on with more rights than it needs", "reason", strings.ReplaceAll(err.Error(), "\n", "; "))
-	}
+	return keep
+}
+
+// asWorker runs a check with the capabilities that a worker serves with: root without them is
+// refused what belongs to others.
+func asWorker(cfg *config.Config) func(func() error) error {
+	return func(check func() error) error { return sandbox.With(workerCapabilities(cfg), check) }
 }
 
 // givenConfiguration is the one that the supervisor has checked: the file may

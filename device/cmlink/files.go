@@ -9,8 +9,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"syscall"
 )
 
 // The files of a folder of identities.
@@ -32,7 +35,7 @@ const pemRevoked = "X509 CRL"
 func loadPair(certPath, keyPath string) (tls.Certificate, error) {
 	st, err := os.Stat(keyPath)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("identity: %w (`vnic keys init` makes it)", err)
+		return tls.Certificate{}, unreadable(keyPath, err)
 	}
 	if st.Mode().Perm()&0o077 != 0 {
 		return tls.Certificate{}, fmt.Errorf("identity: %s has mode %04o, others can use the key: chmod 600 %s", keyPath, st.Mode().Perm(), keyPath)
@@ -58,10 +61,45 @@ func loadCA(dir string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	return pair.Leaf, key, nil
 }
 
+// unreadable says why a file of identities cannot be read, and what to do about it.
+func unreadable(path string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("identity: %w (`vnic keys init` makes it)", err)
+	case errors.Is(err, fs.ErrPermission):
+		dir, me := filepath.Dir(path), nameOf(os.Geteuid())
+		owner := me
+		if st, err := os.Stat(dir); err == nil {
+			owner = ownerOf(st)
+		}
+		if owner == me { // the file alone is another's
+			return fmt.Errorf("identity: %w: %s must be able to read it (chown -R %s %s)", err, me, me, dir)
+		}
+		return fmt.Errorf("identity: %w: %s belongs to %s, and vnic runs as %s: run it as %s, or give the folder to %s (chown -R %s %s)", err, dir, owner, me, owner, me, me, dir)
+	}
+	return fmt.Errorf("identity: %w", err)
+}
+
+func ownerOf(st fs.FileInfo) string {
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		return nameOf(int(sys.Uid))
+	}
+	return "another user"
+}
+
+// nameOf is a user's name, or number if it has none.
+func nameOf(uid int) string {
+	id := strconv.Itoa(uid)
+	if u, err := user.LookupId(id); err == nil {
+		return u.Username
+	}
+	return id
+}
+
 func readCertificate(path string) (*x509.Certificate, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("identity: %w (`vnic keys init` makes it)", err)
+		return nil, unreadable(path, err)
 	}
 	block, _ := pem.Decode(b)
 	if block == nil || block.Type != "CERTIFICATE" {
@@ -82,7 +120,7 @@ func revokedList(dir string, ca *x509.Certificate) (*x509.RevocationList, error)
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, unreadable(path, err)
 	}
 	block, _ := pem.Decode(b)
 	if block == nil || block.Type != pemRevoked {
@@ -113,6 +151,26 @@ func writePair(certPath, keyPath string, cert []byte, key *ecdsa.PrivateKey) err
 		return err
 	}
 	return writeNew(certPath, 0o644, "CERTIFICATE", cert)
+}
+
+// giveToOwner gives files to the owner of their folder if root writes them: the NIC that is to read
+// them may run as a user of its own, to whom the folder belongs.
+func giveToOwner(paths ...string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	for _, path := range paths {
+		st, err := os.Stat(filepath.Dir(path))
+		if err == nil {
+			if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+				err = os.Lchown(path, int(sys.Uid), int(sys.Gid))
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("identities: %w", err)
+		}
+	}
+	return nil
 }
 
 func writeNew(path string, mode fs.FileMode, kind string, der []byte) (err error) {

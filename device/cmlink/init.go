@@ -23,6 +23,7 @@ const validity = 10 * 365 * 24 * time.Hour
 // (ca.pem, ca.key) and a certificate for each host (host-N.pem, host-N.key).
 // Certificates get mode 0644, keys 0600. If one of the files exists nothing is
 // written. Only ca.pem and its own pair need to go to a host; ca.key should not.
+// If root writes them, a host's pair belongs to the owner of dir; ca.key stays root's.
 func Init(dir, domain string, hosts []uint8) error {
 	if err := checkDomain(domain); err != nil {
 		return err
@@ -123,6 +124,9 @@ func issueAll(dir, domain string, hosts []uint8, ca *x509.Certificate, caKey *ec
 		}
 		certPath, keyPath := hostPaths(dir, h)
 		if err := writePair(certPath, keyPath, der, key); err != nil {
+			return err
+		}
+		if err := giveToOwner(certPath, keyPath); err != nil {
 			return err
 		}
 	}

@@ -32,6 +32,17 @@ func setCapabilities(set uint64) error {
 	return err
 }
 
+// setThreadCapabilities makes a set the effective one of this thread alone.
+func setThreadCapabilities(set uint64) error {
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var d [2]unix.CapUserData
+	if err := unix.Capget(&h, &d[0]); err != nil {
+		return err
+	}
+	d[0].Effective, d[1].Effective = uint32(set), uint32(set>>32)
+	return unix.Capset(&h, &d[0])
+}
+
 // install makes a filter that of all threads.
 func install(prog []unix.SockFilter) error {
 	runtime.LockOSThread() // noNewPrivileges was on this thread, or the kernel has none
