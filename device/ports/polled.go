@@ -5,6 +5,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/shard"
+	"github.com/falcon-vnic/vnic/internal/fair"
 	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
@@ -13,12 +14,15 @@ type loopPort struct {
 	dev    Device
 	port   *shard.Port
 	number int32
-	polled Polled       // nil: its device tells of each frame
-	awake  bool         // it is in the list of polledPorts
-	owes   bool         // the same
-	dirty  bool         // the same
-	idle   int          // times that it was looked at for nothing
-	paused timer.Handle // armed: nothing is read until then, the function has sent what it may
+	flow   fair.Flow[loopPort] // its share of what is read
+	had    bool                // frames in this turn
+	more   bool                // was not read to the end when it was read last
+	polled Polled              // nil: its device tells of each frame
+	awake  bool                // it is in the list of polledPorts
+	owes   bool                // the same
+	dirty  bool                // the same
+	idle   int                 // times that it was looked at for nothing
+	paused timer.Handle        // armed: nothing is read until then, the function has sent what it may
 }
 
 // idleLooks is how often a guest is looked at for nothing before it is to tell of its next frame,

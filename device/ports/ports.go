@@ -10,20 +10,40 @@ import (
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/shard"
 	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/internal/fair"
 	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
 // Bounds of what is read from the ports in one turn.
 const (
-	portBurst = 240_000                        // bytes, about four frames that stand for many: still in the processor's cache when they are sealed
-	portArena = portBurst + tap.FunctionBuffer // a frame may need a whole buffer
+	portBurst = 240_000                        // of cost, in bytes: about four frames that stand for many, still in the processor's cache when they are sealed
+	portArena = portBurst + tap.FunctionBuffer // no frame costs less than its bytes, so there is a whole buffer for the last
 	portBatch = 64                             // frames
-	portReady = 16                             // ports
+	portReady = 16                             // ports that told, and as many that are looked at
+	portLooks = 4 * portReady                  // ports read, with or without frames
 )
 
+// What a frame takes of the turn, and of its port's share, beside its bytes.
+const (
+	portQuantum = portBurst / 4         // of a port, until the next has its turn
+	frameCost   = portBurst / portBatch // at least
+	packetCost  = 1024                  // for each packet that is to be cut from it, at least
+)
+
+// costOf is what a frame of so many bytes costs.
+func costOf(size int, off *gateway.Offload) int {
+	cost := max(size, frameCost)
+	if off.Size > 0 {
+		cost = max(cost, (size/int(off.Size)+1)*packetCost)
+	}
+	return cost
+}
+
 // Set is the functions' ports as the loop reads and writes them. All are in one epoll instance,
-// so that a turn asks once whichever there are, and an idle port costs nothing. It implements
+// so that a turn asks once whichever there are, and an idle port costs nothing. Those that have
+// frames share a turn by what reading and sending those costs (package fair): one that has frames
+// left stays in the round, and the next turn goes on with whose turn it is. It implements
 // thread.Ports.
 type Set struct {
 	of    shard.Ports
@@ -34,10 +54,12 @@ type Set struct {
 
 	polled polledPorts
 	paused timer.Wheel[*loopPort] // until they may be read again
-	rest   bool                   // what was read last is perhaps not all that waits
+	round  fair.Round[loopPort]   // that may have frames
+	rest   int                    // ports of those that were read last and perhaps not to the end
 
 	events [portReady]unix.EpollEvent
-	ready  [2 * portReady]*loopPort
+	looks  [portReady]*loopPort
+	had    []*loopPort // frames in this turn
 	arena  []byte
 	in     []gateway.PortInput
 }
@@ -67,7 +89,10 @@ func newSet(of shard.Ports, clock func() int64, log *slog.Logger) (*Set, error) 
 	if err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	return &Set{of: of, epoll: epoll, log: log, clock: clock, arena: make([]byte, portArena), in: make([]gateway.PortInput, 0, portBatch)}, nil
+	return &Set{
+		of: of, epoll: epoll, log: log, clock: clock, round: fair.Round[loopPort]{Quantum: portQuantum},
+		arena: make([]byte, portArena), in: make([]gateway.PortInput, 0, portBatch),
+	}, nil
 }
 
 // Add gives a port its device, which is the set's from then on.
@@ -99,6 +124,7 @@ func (ps *Set) Remove(p *shard.Port) Device {
 	}
 	l := ps.ports[i]
 	ps.paused.Stop(&l.paused)
+	ps.leave(l)
 	ps.polled.leave(l)
 	if !p.Lost {
 		_ = unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_DEL, l.dev.FD(), nil)
@@ -124,65 +150,108 @@ func (ps *Set) Read() (some bool) {
 	if ps.paused.Deadline() != vtime.Never {
 		ps.resume(ps.clock())
 	}
-	ps.rest = false
-	ready := ps.look()
-	if len(ready) == 0 {
+	ps.look()
+	if ps.round.Empty() {
 		return false
 	}
 	now := ps.clock()
 	ps.in = ps.in[:0]
-	room := ps.arena
-	n := len(ready)
-	for _, p := range ready {
+	room, spent := ps.arena, 0
+	for range portLooks {
+		p := ps.round.Next()
+		if p == nil || spent >= portBurst || len(ps.in) == portBatch {
+			break
+		}
 		if p.port.Rate != nil && p.port.Rate.Ready(now) > now {
 			ps.pause(p, p.port.Rate.Ready(now))
 			continue
 		}
-		total := 0
-		for total < portBurst/n && len(ps.in) < portBatch && len(room) >= tap.FunctionBuffer {
-			copied, rest, off, err := p.dev.Read(room[:tap.FunctionBuffer])
-			if err != nil {
-				ps.fail(p, err)
-				break
-			}
-			if copied == 0 {
-				break
-			}
-			size := copied
-			if rest != nil {
-				size += rest.Len()
-				ps.polled.owe(p)
-			}
-			ps.rest = ps.rest || total+size >= portBurst/n
-			ps.in = append(ps.in, gateway.PortInput{From: p.port.Endpoint, Frame: room[:copied:size], Rest: rest, Offload: off})
+		more := true
+		for more && p.flow.Left() && spent < portBurst && len(ps.in) < portBatch {
+			size, cost := ps.readFrame(p, room)
 			room = room[size:]
-			total += size
-			if p.port.Rate != nil {
-				p.port.Rate.Charge(size)
-			}
+			spent += cost
+			more = size > 0
 		}
+		if !more && !p.had && p.polled != nil {
+			ps.polled.looked(p, false)
+		}
+		ps.settle(p, more)
+	}
+	for _, p := range ps.had {
+		p.had = false
 		if p.polled != nil {
-			ps.polled.looked(p, total > 0)
+			ps.polled.looked(p, true)
 		}
 	}
+	ps.had = ps.had[:0]
 	ps.of.Take(ps.in)
 	return len(ps.in) > 0
 }
 
-// look returns the ports that may have frames: those that told, and those that are awake.
-func (ps *Set) look() []*loopPort {
-	n := 0
+// readFrame reads the next frame of a port into room, and charges it. size is 0 if there is none.
+func (ps *Set) readFrame(p *loopPort, room []byte) (size, cost int) {
+	size, rest, off, err := p.dev.Read(room[:tap.FunctionBuffer])
+	switch {
+	case err != nil:
+		ps.fail(p, err)
+		return 0, 0
+	case size == 0:
+		return 0, 0
+	}
+	frame := room[:size]
+	if rest != nil {
+		size += rest.Len()
+		ps.polled.owe(p)
+	}
+	cost = costOf(size, &off)
+	p.flow.Charge(cost)
+	if p.port.Rate != nil {
+		p.port.Rate.Charge(size)
+	}
+	if !p.had {
+		p.had = true
+		ps.had = append(ps.had, p)
+	}
+	ps.in = append(ps.in, gateway.PortInput{From: p.port.Endpoint, Frame: frame[:len(frame):size], Rest: rest, Offload: off})
+	return size, cost
+}
+
+// settle ends a port's turn in the round; more: it was not read to the end.
+func (ps *Set) settle(p *loopPort, more bool) {
+	if p.more != more {
+		p.more = more
+		if more {
+			ps.rest++
+		} else {
+			ps.rest--
+		}
+	}
+	if p.flow.Waits() { // it was not paused or lost
+		ps.round.Settle(&p.flow, more, false)
+	}
+}
+
+// leave takes a port out of the round.
+func (ps *Set) leave(p *loopPort) {
+	p.flow.Leave()
+	ps.settle(p, false)
+}
+
+// look puts the ports that may have frames into the round: those that told, and of those that are
+// awake some, in their turn.
+func (ps *Set) look() {
 	for _, e := range ps.events[:tap.Ready(ps.epoll, ps.events[:])] {
 		p := ps.ports[e.Fd]
 		if p.polled != nil {
 			ps.polled.rouse(p)
 			continue
 		}
-		ps.ready[n] = p
-		n++
+		ps.round.Enter(&p.flow, p, false)
 	}
-	n += ps.polled.turns(ps.ready[n:])
-	return ps.ready[:n]
+	for _, p := range ps.looks[:ps.polled.turns(ps.looks[:])] {
+		ps.round.Enter(&p.flow, p, false)
+	}
 }
 
 // Arm implements thread.Ports.
@@ -191,13 +260,14 @@ func (ps *Set) Arm() (waiting bool) {
 }
 
 // More implements thread.Ports.
-func (ps *Set) More() bool { return ps.rest && ps.of.Patient() }
+func (ps *Set) More() bool { return ps.rest > 0 && ps.of.Patient() }
 
 // pause stops reading a port until a time: its guest's frames wait, and then are dropped, in front
 // of it.
 func (ps *Set) pause(p *loopPort, until int64) {
 	ps.paused.Arm(&p.paused, p, 0, until)
 	ps.listen(p, 0)
+	ps.leave(p)
 	ps.polled.doze(p)
 }
 
@@ -224,6 +294,7 @@ func (ps *Set) fail(p *loopPort, err error) {
 		return
 	}
 	_ = unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_DEL, p.dev.FD(), nil)
+	ps.leave(p)
 	ps.log.Error("port lost: `vnic vf set` its port, or restart the NIC, to have it again", "port", p.port.Describe(), "err", err)
 	ps.of.Lost(ps.clock(), p.port)
 }

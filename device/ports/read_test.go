@@ -6,6 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/shard"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
@@ -72,8 +76,8 @@ func TestBusyShardReadsNothing(t *testing.T) {
 // repeat is n frames of a size.
 func repeat(n, size int) []int { return slices.Repeat([]int{size}, n) }
 
-// TestShareOfPorts: those that have frames share what is read in a turn. A port that reaches its
-// share is read no further, and may have more.
+// TestShareOfPorts: those that have frames share what is read in a turn, and what one does not need
+// is the others'. A port that was not read to the end may have more.
 func TestShareOfPorts(t *testing.T) {
 	for _, c := range []struct {
 		what  string
@@ -86,10 +90,10 @@ func TestShareOfPorts(t *testing.T) {
 		{"all of it", [][]int{{60_000, 60_000, 60_000, 60_000, 60}}, []int{4}, true},
 		{"one byte short, and another frame", [][]int{{60_000, 60_000, 60_000, 59_999, 60, 60}}, []int{5}, true},
 		{"half each", [][]int{repeat(4, 60_000), repeat(4, 60_000)}, []int{2, 2}, true},
-		{"the first has its half", [][]int{repeat(2, 60_000), {60}}, []int{2, 1}, true},
-		{"the last has its half", [][]int{{60}, repeat(2, 60_000)}, []int{1, 2}, true},
-		{"none has its third", [][]int{{50_000, 29_999}, {79_999}, {60}}, []int{2, 1, 1}, false},
-		{"one has its third", [][]int{{50_000, 29_999}, {60_000, 20_000, 60}, {60}}, []int{2, 2, 1}, true},
+		{"one needs little", [][]int{repeat(5, 60_000), {60}}, []int{4, 1}, true},
+		{"the last needs much", [][]int{{60}, repeat(5, 60_000)}, []int{1, 4}, true},
+		{"all are read to the end", [][]int{{50_000, 29_999}, {79_999}, {60}}, []int{2, 1, 1}, false},
+		{"small ones beside long ones", [][]int{repeat(portBatch, 60), repeat(4, 60_000)}, []int{portBatch / 2, 2}, true},
 	} {
 		w := newWorld(t, 0, len(c.ports))
 		for i, sizes := range c.ports {
@@ -127,40 +131,88 @@ func TestFramesInATurn(t *testing.T) {
 	w := newWorld(t, 0, 2)
 	w.devs[0].fill(repeat(portBatch-1, 60)...)
 	w.devs[1].fill(repeat(portBatch, 60)...)
-	for i, want := range []int{portBatch, portBatch - 1, 0} {
+	for i, want := range []int{portBatch, portBatch - 1, 0} { // both have their part in each
 		if n := len(strings.Fields(w.read())); n != want {
 			t.Errorf("turn %d: %d frames, want %d", i, n, want)
 		}
 	}
 }
 
-// TestRoomForFrames: a port is read while there is room for the longest frame, to the byte: what
-// it brings is never cut. Two ports that read more than their share leave just that, or less.
-func TestRoomForFrames(t *testing.T) {
-	for _, c := range []struct {
-		second int // the first frame of the second port
-		read   string
-	}{
-		{60_001, "0:60000 0:59999 0:60000 1:60001 1:59000"}, // room for one of the longest is left
-		{60_002, "0:60000 0:59999 0:60000 1:60002"},         // a byte less
-	} {
-		w := newWorld(t, 0, 2)
-		w.devs[0].fill(60_000, 59_999, 60_000)
-		w.devs[1].fill(c.second, 59_000, 60)
-		if came := w.read(); came != c.read {
-			t.Errorf("%s, want %s", came, c.read)
+// TestPortsShareWhatTheyCost: whatever frames ports have, small ones, long ones, or such that stand
+// for very many packets, a turn takes no more than its bound and one frame, those that always have
+// more get equal parts, and a frame of one that has few waits for one quantum of each other.
+func TestPortsShareWhatTheyCost(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		n := rapid.IntRange(1, 6).Draw(rt, "ports")
+		polled := rapid.IntRange(0, n+1).Draw(rt, "that are looked at")
+		w := newWorld(t, polled, n+1-polled)
+		defer w.close()
+		quiet := w.devs[rapid.IntRange(0, n).Draw(rt, "the quiet one")]
+		took, most := make([]int, n+1), 0
+		size, offload := make([]int, n+1), make([]gateway.Offload, n+1)
+		for i := range w.devs {
+			size[i] = rapid.SampledFrom([]int{60, 1500, 9000, 65_000}).Draw(rt, "size")
+			offload[i].Size = rapid.SampledFrom([]uint16{0, 48, 1400}).Draw(rt, "packets of")
+			most = max(most, costOf(size[i], &offload[i]))
 		}
-	}
+		waited := -1 // what the others had since the quiet one's frame came
+		for turn := range 100 {
+			for i, d := range w.devs {
+				for d != quiet && len(d.frames) < portBatch {
+					d.offload = offload[i]
+					d.fill(size[i])
+				}
+			}
+			if turn > 20 && turn%10 == 0 {
+				quiet.fill(60)
+				waited = 0
+			}
+			spent := 0
+			if w.read(); len(w.set.in) > portBatch {
+				rt.Fatalf("%d frames in a turn", len(w.set.in))
+			}
+			for k := range w.set.in {
+				in := &w.set.in[k]
+				cost := costOf(len(in.Frame), &in.Offload)
+				if spent >= portBurst {
+					rt.Fatalf("a turn goes on after %d", spent)
+				}
+				spent += cost
+				i := slices.IndexFunc(w.ports, func(p *shard.Port) bool { return p.Endpoint == in.From })
+				if w.devs[i] == quiet {
+					waited = -1
+				} else if took[i] += cost; waited >= 0 {
+					waited += cost
+				}
+			}
+			if bound := n * (portQuantum + most); waited > bound {
+				rt.Fatalf("a frame waited for %d of others, bound %d", waited, bound)
+			}
+		}
+		for i, a := range took {
+			for k, b := range took {
+				if w.devs[i] != quiet && w.devs[k] != quiet && a-b > 2*(portQuantum+most) {
+					rt.Fatalf("one got %d, another %d", a, b)
+				}
+			}
+		}
+	})
+}
+
+// TestRoomForFrames: a turn has room for the longest frame to its last one, to the byte: none is
+// ever cut.
+func TestRoomForFrames(t *testing.T) {
 	w := newWorld(t, 0, 1)
 	longest := slices.Repeat([]byte("x"), tap.FunctionBuffer)
+	w.devs[0].put(make([]byte, portBurst-3*tap.FunctionBuffer-1))
 	for range 4 {
 		w.devs[0].put(longest)
 	}
 	w.read()
-	if n := len(w.set.in); n != 4 {
+	if n := len(w.set.in); n != 5 {
 		t.Fatalf("%d frames", n)
 	}
-	for i, in := range w.set.in {
+	for i, in := range w.set.in[1:] {
 		if string(in.Frame) != string(longest) {
 			t.Errorf("frame %d was cut or overwritten", i)
 		}

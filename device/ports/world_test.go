@@ -235,13 +235,14 @@ func id(t *testing.T, vf int) pfvf.ID {
 // device is a port in memory that tells of its frames as a TAP does.
 type device struct {
 	*world
-	name   string
-	fd     int
-	frames []waiting
-	broken error // what Read fails with when there are no more
-	wrote  []string
-	served int
-	gone   error // what Remove and Close fail with
+	name    string
+	fd      int
+	frames  []waiting
+	broken  error           // what Read fails with when there are no more
+	offload gateway.Offload // of its frames
+	wrote   []string
+	served  int
+	gone    error // what Remove and Close fail with
 
 	looked  bool // it is a polledDevice's, and tells while it is armed:
 	armed   bool
@@ -303,9 +304,9 @@ func (d *device) Read(b []byte) (int, gateway.Rest, gateway.Offload, error) {
 	}
 	copy(b, f.frame[:f.copied])
 	if f.copied == len(f.frame) {
-		return f.copied, nil, gateway.Offload{}, nil
+		return f.copied, nil, d.offload, nil
 	}
-	return f.copied, left(f.frame[f.copied:]), gateway.Offload{}, nil
+	return f.copied, left(f.frame[f.copied:]), d.offload, nil
 }
 
 func (d *device) Write(parts [][]byte, _ gateway.Offload) bool {
