@@ -2,10 +2,16 @@ package rdma
 
 import (
 	"bytes"
+	"net/netip"
+	"slices"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/roce"
+	rocewire "github.com/falcon-vnic/vnic/rdma/roce/wire"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
@@ -157,6 +163,150 @@ func TestGroupsRefused(t *testing.T) {
 	q := newUDPair(t, worldConfig{}, qpConfig{})
 	if st := q.hosts[0].fn.AttachMcast(&abi.Mcast{QPN: q.qps[0].number, GID: group(1)}); st != abi.StatusUnsupported {
 		t.Errorf("over Falcon alone: %v", st)
+	}
+}
+
+// from makes a datagram of 8 bytes from host 0's queue pair to the one numbered, as it is on the
+// wire.
+func (p *udPair) from(to uint32, dst netip.Addr, class uint8, pkey uint16, qpn uint32) []byte {
+	h := rocewire.Headers{
+		BTH:      rocewire.BTH{Opcode: rocewire.UD | rocewire.SendOnly, PKey: pkey, DestQP: to},
+		Datagram: rocewire.DETH{QKey: testQKey, SourceQP: qpn},
+	}
+	way := rocewire.Way{Src: p.roce.ports[0].Addr, Dst: dst, Class: class, Hops: 64, SrcPort: 0xc000}
+	b := append(h.Append(make([]byte, way.HeaderLen())), make([]byte, 8+rocewire.ICRCLen)...)
+	way.Put(b)
+	return b
+}
+
+// sent are the packets that host 1 has for the network now.
+func (p *udPair) sent() (list []rocewire.Headers, ways []rocewire.Way) {
+	e := Wire[*roce.Engine](p.hosts[1].e)
+	for n, _ := e.Transmit(p.now, p.roce.packet[:]); n > 0; n, _ = e.Transmit(p.now, p.roce.packet[:]) {
+		var h rocewire.Headers
+		way, part, err := rocewire.Parse(p.roce.packet[:n])
+		if err == nil {
+			_, err = h.Parse(part)
+		}
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		list, ways = append(list, h), append(ways, way)
+	}
+	return list, ways
+}
+
+// TestPartitionsOfDatagrams: a datagram in another partition is for nobody, alone or to a group
+// (CA17-25, IBA §9.6.1.1, DEV-945). A limited member of the partition is heard.
+func TestPartitionsOfDatagrams(t *testing.T) {
+	p, members := groupWorld(t, 1, 1)
+	q := members[0]
+	ok(t, p.hosts[1].fn.AttachMcast(&abi.Mcast{QPN: q.number, GID: group(1)}))
+	port := p.roce.ports[1]
+	for i, c := range []struct {
+		pkey uint16
+		want bool
+	}{{0xffff, true}, {0x7fff, true}, {0xfffe, false}, {0x8001, false}, {0, false}} {
+		for _, b := range [][]byte{
+			p.from(q.number, port.Addr, 0, c.pkey, 9), p.from(abi.GroupQPN, roce.Address(group(1)), 0, c.pkey, 9),
+		} {
+			before := port.Stats().Strange
+			q.receive(uint64(i), p.mem[1].sge(0, 4096))
+			port.Receive(p.now, b)
+			_, came := q.recv.poll()
+			if came != c.want || (port.Stats().Strange > before) == c.want {
+				t.Errorf("P_Key %#x: delivered %t, want %t", c.pkey, came, c.want)
+			}
+		}
+	}
+}
+
+// TestMarkedDatagramsAreNotified: who sent a datagram that came with a mark of congestion gets a
+// CNP with the datagram's P_Key (CA17-44), one in 50 µs, and as many senders as there are queue
+// pairs each their own. Datagrams for nobody, and without a mark, bring none.
+func TestMarkedDatagramsAreNotified(t *testing.T) {
+	p, members := groupWorld(t, 1, 1)
+	q := members[0]
+	ok(t, p.hosts[1].fn.AttachMcast(&abi.Mcast{QPN: q.number, GID: group(1)}))
+	port, all := p.roce.ports[1], roce.Address(group(1))
+	cnp := func(qpn uint32, pkey uint16) rocewire.Headers {
+		return rocewire.Headers{BTH: rocewire.BTH{Opcode: rocewire.CNP, BECN: true, PKey: pkey, DestQP: qpn}}
+	}
+	for i, c := range []struct {
+		after falcon.Time
+		to    uint32
+		dst   netip.Addr
+		class uint8
+		pkey  uint16
+		qpn   uint32
+		want  []rocewire.Headers
+	}{
+		{0, q.number, port.Addr, 0xb8, 0xffff, 9, nil},
+		{0, q.number, port.Addr, 0xba, 0xffff, 9, nil},
+		{0, q.number, port.Addr, 0xbb, 0xffff, 9, []rocewire.Headers{cnp(9, 0xffff)}},
+		{49_999, q.number, port.Addr, 0xbb, 0xffff, 9, nil},
+		{0, q.number, port.Addr, 0xbb, 0x7fff, 10, []rocewire.Headers{cnp(10, 0x7fff)}},
+		{1, q.number, port.Addr, 0xbb, 0xffff, 9, []rocewire.Headers{cnp(9, 0xffff)}},
+		{50_000, abi.GroupQPN, all, 0xbb, 0xffff, 9, []rocewire.Headers{cnp(9, 0xffff)}},
+		{50_000, q.number + 100, port.Addr, 0xbb, 0xffff, 9, nil},
+		{0, abi.GroupQPN, roce.Address(group(2)), 0xbb, 0xffff, 9, nil},
+	} {
+		p.now += c.after
+		port.Receive(p.now, p.from(c.to, c.dst, c.class, c.pkey, c.qpn))
+		got, ways := p.sent()
+		if !slices.Equal(got, c.want) {
+			t.Fatalf("datagram %d: %+v, want %+v", i, got, c.want)
+		}
+		for _, w := range ways {
+			if w.Src != port.Addr || w.Dst != p.roce.ports[0].Addr || w.Class != 0xb8 {
+				t.Errorf("datagram %d: notified by %+v", i, w)
+			}
+		}
+	}
+	if s := port.Stats(); s.Marked != 7 || s.CNPsSent != 4 {
+		t.Errorf("%+v", s)
+	}
+	for i := range uint32(1000) { // more than are remembered
+		port.Receive(p.now, p.from(q.number, port.Addr, 0xbb, 0xffff, 1000+i))
+	}
+	got, _ := p.sent()
+	if len(got) == 0 || len(got) > 16 {
+		t.Errorf("%d notifications wait, of 1000 senders", len(got))
+	}
+}
+
+// TestDatagramsOfQueuePairsTakePortsOfTheirOwn: without a flow label the UDP source port is made of
+// both queue pairs' numbers as Linux does it (Annex A17.9.4); with one it is made of that.
+func TestDatagramsOfQueuePairsTakePortsOfTheirOwn(t *testing.T) {
+	p, _ := groupWorld(t, 1, 1)
+	h := p.hosts[0]
+	to := roce.Address(p.hosts[1].gid()).As16()
+	for _, label := range []uint32{0, 0x12345} {
+		d := p.roce.ports[0].To(&verbs.Address{GID: to, Path: verbs.Path{FlowLabel: label}})
+		seen := map[uint16]bool{}
+		for i := range uint32(64) {
+			x := verbs.Datagram{Datagram: transport.Datagram{From: 16 + i, To: 1000 + i}}
+			if got := d.Send(p.now, &x); got != verbs.Taken {
+				t.Fatal(got)
+			}
+			n, _ := Wire[*roce.Engine](h.e).Transmit(p.now, p.roce.packet[:])
+			way, _, err := rocewire.Parse(p.roce.packet[:n])
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := uint64(16+i) * uint64(1000+i)
+			v ^= v >> 20
+			want := 0xc000 | uint16(v&0x3fff^v>>14&0x3f)
+			if label != 0 {
+				want = 0xc000 | uint16(label&0x3fff^label>>14)
+			}
+			if seen[way.SrcPort] = true; way.SrcPort != want {
+				t.Errorf("label %#x, queue pairs %d and %d: port %#x, want %#x", label, 16+i, 1000+i, way.SrcPort, want)
+			}
+		}
+		if many := len(seen) > 50; many != (label == 0) {
+			t.Errorf("label %#x: %d ports", label, len(seen))
+		}
 	}
 }
 

@@ -15,7 +15,8 @@ import (
 
 // TestNumbering holds the numbers on the wire: SN counts every request packet from 1 (RDMA over
 // Falcon §8.2); RMSN counts messages that take a receive and, apart from them, READ and atomic
-// packets, both from 1 (§8.3.2); offsets and addresses are those of the segment; responses echo SN
+// packets, both from 1 (§8.3.2); the solicited bit is in the last packet of a message that takes a
+// receive, whatever is posted with SendSolicited; offsets and addresses are those of the segment; responses echo SN
 // and sink.
 func TestNumbering(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
@@ -51,7 +52,7 @@ func TestNumbering(t *testing.T) {
 		{RBTH: base(wire.SendMiddle, 2, 0, false), SETH: wire.SETH{RMSN: 1}, OETH: wire.OETH{Offset: 1024}},
 		{RBTH: base(wire.SendLast, 3, 0, true), SETH: wire.SETH{RMSN: 1}, OETH: wire.OETH{Offset: 2048}},
 		{RBTH: base(wire.WriteFirst, 4, 0, false), RETH: wire.RETH{VA: va + 8, RKey: key, Length: 1024}},
-		{RBTH: base(wire.WriteLast, 5, 3, true), RETH: wire.RETH{VA: va + 8 + 1024, RKey: key, Length: 1}},
+		{RBTH: base(wire.WriteLast, 5, 3, false), RETH: wire.RETH{VA: va + 8 + 1024, RKey: key, Length: 1}},
 		{RBTH: base(wire.WriteOnlyImm, 6, 1, true), RETH: wire.RETH{VA: va + 16, RKey: key, Length: 3}, SETH: wire.SETH{RMSN: 2}, Imm: wire.ImmDt{Data: 77}},
 		{RBTH: base(wire.ReadRequest, 7, 0, false), RETH: wire.RETH{VA: va + 24, RKey: key, Length: 1000}, SETH: wire.SETH{RMSN: 1}, STETH: sink(0)},
 		{RBTH: base(wire.ReadRequest, 8, 0, false), RETH: wire.RETH{VA: va + 1024, RKey: key, Length: 1024}, SETH: wire.SETH{RMSN: 2}, STETH: sink(2000)},

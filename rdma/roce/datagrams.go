@@ -115,7 +115,9 @@ func (s *datagrams) send(b []byte) int {
 	n += copy(b[n:], g.data[:g.Length])
 	end := n + falcon.PadLen(g.Length) + wire.ICRCLen
 	clear(b[n:end])
-	g.to.way.Put(b[:end])
+	way := g.to.way
+	way.SrcPort = source(way.Flow, g.From, g.To)
+	way.Put(b[:end])
 	s.of.Account.PushesTx++
 	s.of.Account.BytesTx += uint64(g.Length)
 	s.note(&g.Datagram)
@@ -146,10 +148,11 @@ func (s *datagrams) drop() {
 }
 
 // take takes one that came in packet for an address. Which queue pair it is for, and whether that
-// wants it, the function's objects know. Before its data they put the IP header (Annex A17.4.5.1).
-func (s *datagrams) take(now transport.Time, to netip.Addr, h *wire.Headers, packet, data []byte) {
+// wants it, the function's objects know. Before its data they put the IP header (Annex A17.4.5.2).
+// It reports whether the queue pair, or one in the group, is there.
+func (s *datagrams) take(now transport.Time, to netip.Addr, h *wire.Headers, packet, data []byte) (there bool) {
 	if s.of == nil {
-		return
+		return false
 	}
 	clear(s.grh[:])
 	sl := abi.SLRoCEIPv6
@@ -169,11 +172,14 @@ func (s *datagrams) take(now transport.Time, to netip.Addr, h *wire.Headers, pac
 	}
 	s.came = verbs.Arrival{Datagram: &s.arrived, Data: data, GRH: &s.grh, SL: uint8(sl), Conn: &s.strangers, ID: s.number}
 	if h.BTH.DestQP == abi.GroupQPN {
+		there = s.of.Joined(to.As16())
 		s.of.DeliverGroup(now, to.As16(), &s.came)
 	} else {
+		there = s.of.QP(h.BTH.DestQP) != nil
 		s.of.Deliver(now, &s.came)
 	}
 	s.of.Settle(now)
+	return there
 }
 
 // note notes that a datagram is sent. Nobody acknowledges it.

@@ -22,6 +22,7 @@
 //	request, serve, respond  taken, carried out, answered
 //	unreliable               both halves, where nobody answers
 //	datagrams                what a function sends and takes without connections
+//	cnp                      marks of congestion, told to who sent the packets
 //	conn, transmit           a connection: what its queue pair does with it, its packets
 //	port                     a function in its network, where packets find their connections
 //	shared, engine           those of a shard, and what they share

@@ -63,12 +63,28 @@ func TestInsertOverlap(t *testing.T) {
 func TestResultsKept(t *testing.T) {
 	var s responder
 	for i := range 300 {
-		s.keep(result{psn: wire.PSN(i), original: uint64(i), present: true})
+		s.keep(result{psn: wire.PSN(i), original: uint64(i)})
 	}
 	for i := range 300 {
 		r := s.result(wire.PSN(i))
 		if kept := i >= 300-maxAtomics; (r != nil) != kept || kept && r.original != uint64(i) {
 			t.Errorf("result of %d: %+v", i, r)
+		}
+	}
+}
+
+// TestTheNewestAtomicOfAPSNIsRepeated: PSNs come again after 2^24 packets, when the result of an
+// atomic before may still be kept (IBA §9.7.5.1.1).
+func TestTheNewestAtomicOfAPSNIsRepeated(t *testing.T) {
+	for _, between := range []int{0, 1, 5, maxAtomics - 2, maxAtomics, 3*maxAtomics + 7} {
+		var s responder
+		s.keep(result{psn: 5, original: 1})
+		for i := range between {
+			s.keep(result{psn: wire.PSN(1000 + i)})
+		}
+		s.keep(result{psn: 5, original: 2})
+		if r := s.result(5); r == nil || r.original != 2 {
+			t.Errorf("%d others between: %+v", between, r)
 		}
 	}
 }

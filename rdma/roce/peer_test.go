@@ -22,6 +22,7 @@ type peer struct {
 	conn    *roce.Conn
 	qpn     uint32   // of its queue pair
 	way     wire.Way // of the peer's packets
+	pkey    uint16   // of those; 0: the default
 	now     transport.Time
 	acct    transport.Account
 }
@@ -57,6 +58,9 @@ func (p *peer) attach(e transport.Endpoint, change ...func(*transport.Terms)) {
 // sends delivers a packet with n bytes of data.
 func (p *peer) sends(h wire.Headers, n int) {
 	h.BTH.DestQP, h.BTH.PKey, h.BTH.Pad = p.qpn, wire.DefaultPKey, uint8(falcon.PadLen(n))
+	if p.pkey != 0 {
+		h.BTH.PKey = p.pkey
+	}
 	b := append(h.Append(make([]byte, p.way.HeaderLen())), make([]byte, n+falcon.PadLen(n)+wire.ICRCLen)...)
 	p.way.Put(b)
 	p.ports[0].Receive(p.now, b)

@@ -31,6 +31,7 @@ type Port struct {
 	behind trace.Event // what NoteSent notes behind the packet; no kind: nothing
 
 	datagrams datagrams
+	notices   notices
 }
 
 // Stats counts the packets of a port.
@@ -96,11 +97,14 @@ func (p *Port) way(w Way) wire.Way {
 // firstSource begins the range of UDP source ports.
 const firstSource = 0xc000
 
-// source is the UDP source port of a flow (Annex A17.9.4): by the flow label if there is one, as
-// Linux does it, else by the queue pairs.
+// source is the UDP source port of a flow (Annex A17.9.4): by the flow label if there is one, else
+// by the queue pairs, both as Linux does it (rdma_calc_flow_label, rdma_flow_label_to_udp_sport).
 func source(flow, qpn, peer uint32) uint16 {
 	if flow == 0 {
-		flow = (qpn*0x9e3779b1 ^ peer*0x85ebca6b) >> 12
+		v := uint64(qpn) * uint64(peer)
+		v ^= v >> 20
+		v ^= v >> 40
+		flow = uint32(v) & 0xfffff
 	}
 	return firstSource | uint16(flow^flow>>14)&0x3fff
 }
@@ -112,7 +116,9 @@ const quantum = 4096 + MaxOverhead
 func (p *Port) SetWeight(weight int) { p.flow.Weight = weight }
 
 // waits reports whether the port may have something to send.
-func (p *Port) waits() bool { return !p.line.Empty() || p.datagrams.waiting.Len() > 0 }
+func (p *Port) waits() bool {
+	return !p.line.Empty() || p.datagrams.waiting.Len() > 0 || p.notices.owed > 0
+}
 
 // covered reports whether the function uses no more than what is guaranteed to it: it goes first.
 func (p *Port) covered() bool {
@@ -130,6 +136,9 @@ func (p *Port) enter() {
 // transmit makes the port's next packet in b and returns its length; 0: there is none now, of
 // connections. Those and datagrams take turns.
 func (p *Port) transmit(now transport.Time, b []byte) (n int) {
+	if n = p.sendNotice(now, b); n > 0 {
+		return n
+	}
 	if p.turn = !p.turn; p.datagrams.waiting.Len() > 0 && (p.turn || p.line.Empty()) {
 		return p.datagrams.send(b)
 	}
@@ -167,6 +176,7 @@ func (p *Port) Close() {
 	}
 	p.closed = true
 	p.datagrams.drop()
+	p.notices = notices{}
 	for _, c := range p.conns {
 		c.letGo()
 		c.leave()
@@ -196,9 +206,7 @@ func (p *Port) To(a *verbs.Address) *Destination {
 	if peer.Is4() != p.Addr.Is4() {
 		return nil
 	}
-	d := &Destination{port: p, way: p.way(Way{Peer: peer, Class: a.TrafficClass, Hops: a.HopLimit, FlowLabel: a.FlowLabel})}
-	d.way.SrcPort = source(a.FlowLabel, 0, 0)
-	return d
+	return &Destination{port: p, way: p.way(Way{Peer: peer, Class: a.TrafficClass, Hops: a.HopLimit, FlowLabel: a.FlowLabel})}
 }
 
 // Conns are the port's connections, in the order of their queue pairs.
@@ -237,21 +245,31 @@ func (p *Port) Receive(now transport.Time, packet []byte) {
 		p.stats.Wrong++
 		return
 	}
-	if way.Class&wire.ECNMask == wire.ECNCE {
+	marked := way.Class&wire.ECNMask == wire.ECNCE
+	if marked {
 		p.stats.Marked++
+	}
+	if h.BTH.PKey&0x7fff != wire.DefaultPKey&0x7fff { // IBA §9.6.1.1, of every service
+		p.stats.Strange++
+		return
 	}
 	if h.BTH.Opcode&wire.ServiceMask == wire.UD && (way.Dst == p.Addr || way.Dst.IsMulticast() && h.BTH.DestQP == abi.GroupQPN) {
 		p.stats.Received++
-		p.datagrams.take(now, way.Dst, h, packet, data)
+		if p.datagrams.take(now, way.Dst, h, packet, data) && marked {
+			back := p.way(Way{Peer: way.Src, Class: way.Class})
+			back.SrcPort = source(0, h.BTH.DestQP, h.Datagram.SourceQP)
+			p.notices.owe(now, back, h)
+			p.enter()
+		}
 		return
 	}
 	c := p.conns[h.BTH.DestQP]
-	if c == nil || way.Src != c.way.Dst || way.Dst != c.way.Src || h.BTH.PKey&0x7fff != wire.DefaultPKey&0x7fff || !c.speaks(h.BTH.Opcode) {
+	if c == nil || way.Src != c.way.Dst || way.Dst != c.way.Src || !c.speaks(h.BTH.Opcode) {
 		p.stats.Strange++
 		return
 	}
 	p.stats.Received++
-	c.receive(now, h, data, way.Class&wire.ECNMask == wire.ECNCE)
+	c.receive(now, h, data, marked)
 }
 
 // NoteSent notes that the packet that Transmit made is sealed, or that it goes to a port of this

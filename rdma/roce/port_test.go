@@ -98,16 +98,21 @@ func source(t *testing.T, flow, qpn, other uint32) uint16 {
 }
 
 // TestSourcePorts: a flow label decides on the UDP source port as Linux has it
-// (rdma_flow_label_to_udp_sport); without one, connections that differ in either queue pair are
-// spread over many ports of the same range.
+// (rdma_flow_label_to_udp_sport); without one the queue pairs do (rdma_calc_flow_label), so that
+// connections that differ in either are spread over many ports of the same range (Annex A17.9.4).
 func TestSourcePorts(t *testing.T) {
 	for flow, want := range map[uint32]uint16{1: 0xc001, 0x3fff: 0xffff, 0x4000: 0xc001, 0x4001: 0xc000, 0xfffff: 0xffc0, 0x48001: 0xc013} {
 		if got := source(t, flow, 17, 18); got != want {
 			t.Errorf("flow label %#x: port %#x, want %#x", flow, got, want)
 		}
 	}
-	if got := source(t, 0, 17, 18); got != 0xf388 { // the same in each run, for those who compare captures
-		t.Errorf("queue pairs 17 and 18: port %#x", got)
+	for _, c := range []struct {
+		qpn, peer uint32
+		want      uint16
+	}{{17, 18, 0xc132}, {0x123456, 0xabcdef, linuxSourcePort(0x123456, 0xabcdef)}, {0xffffff, 0xfffffe, linuxSourcePort(0xffffff, 0xfffffe)}} {
+		if got := source(t, 0, c.qpn, c.peer); got != c.want {
+			t.Errorf("queue pairs %#x and %#x: port %#x, want %#x", c.qpn, c.peer, got, c.want)
+		}
 	}
 	own, others := map[uint16]bool{}, map[uint16]bool{}
 	for i := range uint32(100) {
@@ -120,6 +125,18 @@ func TestSourcePorts(t *testing.T) {
 	if len(own) < 90 || len(others) < 90 {
 		t.Errorf("100 connections have %d ports by their own queue pair, %d by the other", len(own), len(others))
 	}
+}
+
+// linuxSourcePort is rdma_get_udp_sport of Linux 6.1 (include/rdma/ib_verbs.h) without a flow label,
+// word by word.
+func linuxSourcePort(lqpn, rqpn uint32) uint16 {
+	v := uint64(lqpn) * uint64(rqpn)
+	v ^= v >> 20
+	v ^= v >> 40
+	fl := uint32(v & 0xfffff)
+	flLow, flHigh := fl&0x03fff, fl&0xfc000
+	flLow ^= flHigh >> 14
+	return uint16(flLow | 0xc000)
 }
 
 // TestStrangeAddresses: packets to another address of a queue pair, or in a partition of another

@@ -66,30 +66,6 @@ func (a *answer) opcode() wire.Opcode {
 	return wire.ReadRespMiddle
 }
 
-// cnpEvery is the least time between two congestion notifications to one queue pair.
-const cnpEvery transport.Time = 50e3
-
-// sendCNP tells the peer of marks (Annex A17.9.3, CA17-44). One stands for all within a while.
-func (s *responder) sendCNP(now transport.Time, b []byte) int {
-	if !s.marked {
-		return 0
-	}
-	s.marked = false
-	if now < s.told+cnpEvery && s.told != 0 {
-		return 0
-	}
-	s.told = now
-	s.port.stats.CNPsSent++
-	h := &s.e.out
-	*h = wire.Headers{BTH: wire.BTH{Opcode: wire.CNP, BECN: true, PKey: wire.DefaultPKey, DestQP: s.terms.Peer}}
-	ip := s.way.HeaderLen()
-	h.Append(b[ip:ip])
-	n := ip + wire.BTHLen + wire.CNPReserved + wire.ICRCLen
-	clear(b[ip+wire.BTHLen : n])
-	s.way.Put(b[:n])
-	return n
-}
-
 // refuseUnreadable refuses the request whose memory is gone. The answers behind it go too.
 func (s *responder) refuseUnreadable(now transport.Time) {
 	psn := s.answers.At(0).psn

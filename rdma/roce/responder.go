@@ -29,8 +29,7 @@ type responder struct {
 	ran     int                // atomics
 	again   timer.Handle       // the front of answers may be sent then
 	reply   reply
-	marked  bool // a packet came with a mark of congestion: a CNP is due
-	told    transport.Time
+	marks   marks
 }
 
 // answer is the response to a READ, or to an atomic.
@@ -54,7 +53,6 @@ type result struct {
 	psn      wire.PSN
 	original uint64
 	msn      uint32
-	present  bool
 }
 
 // reply is an acknowledgement that is due.
@@ -73,10 +71,11 @@ func (s *responder) acknowledge(psn wire.PSN, syndrome wire.Syndrome) {
 	s.reply = reply{due: true, syndrome: syndrome, psn: psn}
 }
 
-// result finds what the atomic with a PSN found, if it is kept.
+// result finds what the atomic with a PSN found, if it is kept. PSNs come again after 2^24 packets:
+// the newest result is the one that a peer may ask for.
 func (s *responder) result(psn wire.PSN) *result {
-	for i := range s.atomics {
-		if r := &s.atomics[i]; r.present && r.psn == psn {
+	for i := range min(s.ran, maxAtomics) {
+		if r := &s.atomics[(s.ran-1-i)%maxAtomics]; r.psn == psn {
 			return r
 		}
 	}

@@ -308,8 +308,8 @@ func TestResponderCounts(t *testing.T) {
 	}
 }
 
-// TestNotifications: marks bring a notification of congestion, one in 50 µs; packets without a mark
-// bring none.
+// TestNotifications: marks bring a notification of congestion (CA17-44), one in 50 µs; packets
+// without a mark bring none.
 func TestNotifications(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.now = 10e3 // a NIC may be as young as that
@@ -317,13 +317,15 @@ func TestNotifications(t *testing.T) {
 	packet := func(ecn uint8, after transport.Time) (cnps int) {
 		p.way.Class = 0x20 | ecn
 		p.now += after
+		p.pkey = []uint16{0xffff, 0x7fff}[psn&1] // of a full and of a limited member
 		p.asks(wire.WriteOnly, psn, 8)
 		psn++
 		for _, h := range p.hears() {
 			if h.BTH.Opcode == wire.CNP {
 				cnps++
-				if !h.BTH.BECN || h.BTH.DestQP != 18 {
-					t.Errorf("%+v", h.BTH)
+				want := wire.BTH{Opcode: wire.CNP, BECN: true, DestQP: 18, PKey: p.pkey} // the marked packet's (figure 6)
+				if h.BTH != want {
+					t.Errorf("%+v, want %+v", h.BTH, want)
 				}
 			}
 		}

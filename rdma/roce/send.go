@@ -84,7 +84,7 @@ func (s *requester) asks(e *entry) bool {
 func (s *requester) fill(h *wire.Headers, e *entry, b []byte) (n int, ok bool) {
 	r, x, info := e.r, &e.r.WQE, e.op.Info()
 	h.XRC.SRQ = x.RemoteSRQN
-	h.BTH.Solicited = info.Data && info.Last && x.Flags&abi.SendSolicited != 0
+	h.BTH.Solicited = r.TakesReceive() && info.Last && x.Flags&abi.SendSolicited != 0
 	h.Imm.Data, h.Inv.RKey = x.Imm, x.Imm
 	skip := uint32(e.got * s.segment)
 	h.RETH = falcon.RETH{VA: x.RemoteAddr, RKey: x.RKey, Length: r.Length}

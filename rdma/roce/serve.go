@@ -87,7 +87,7 @@ func (s *responder) takeAtomic(now transport.Time, op wire.Opcode, h *wire.Heade
 		s.noteDelivered(h.BTH.Opcode, psn, 8, trace.Answering)
 	}
 	s.took(1, true)
-	r := result{psn: psn, original: original, msn: s.msn, present: true}
+	r := result{psn: psn, original: original, msn: s.msn}
 	s.keep(r)
 	s.answerAtomic(&r, false)
 }

@@ -53,7 +53,7 @@ func (c *Conn) receive(now transport.Time, h *wire.Headers, data []byte, marked 
 		return
 	}
 	if marked {
-		c.responder.marked = true
+		c.responder.marks.see(h)
 		c.wake()
 	}
 	switch {

@@ -163,7 +163,7 @@ func (i *initiator) fill(s *segment, dst []byte) (int, error) {
 	info := h.RBTH.Opcode.Info()
 	data := int(s.length)
 	if info.Kind == wire.KindPushData {
-		h.RBTH.Solicited = info.Last && x.Flags&abi.SendSolicited != 0
+		h.RBTH.Solicited = r.TakesReceive() && info.Last && x.Flags&abi.SendSolicited != 0
 	} else {
 		h.RBTH.Pad, data = 0, 0
 		if s.length > 0 {

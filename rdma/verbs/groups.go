@@ -71,6 +71,9 @@ func (t *Groups) leave(q *QP, gid [16]byte) {
 	t.attached--
 }
 
+// Joined reports whether a queue pair is attached to a group.
+func (t *Groups) Joined(gid [16]byte) bool { return len(t.members[gid]) > 0 }
+
 // DeliverGroup hands a datagram to all queue pairs of a group, each of which takes it or loses it
 // by itself. The sender's own is no exception.
 func (t *Groups) DeliverGroup(now vtime.Time, gid [16]byte, d *Arrival) {

@@ -52,7 +52,8 @@ func TestFieldsChecked(t *testing.T) {
 			"options":                    {true, false, set(0, 0x46), ErrIP},
 			"IPv4 too long":              {true, false, set16(2, uint16(all+1)), ErrIP},
 			"IPv4 too short":             {true, false, set16(2, uint16(all-1)), ErrIP},
-			"may be cut":                 {true, false, set16(6, 0), nil},
+			"may be cut (CA17-7)":        {true, false, set16(6, 0), ErrIP},
+			"reserved flag":              {true, false, set16(6, 0xc000), ErrIP},
 			"more fragments":             {true, false, set16(6, 0x2000), ErrIP},
 			"a later fragment":           {true, false, set16(6, 0x4001), ErrIP},
 			"TCP over IPv4":              {true, false, set(9, 6), ErrIP},
@@ -64,6 +65,9 @@ func TestFieldsChecked(t *testing.T) {
 			"UDP too short":              {true, true, set16(ip+4, uint16(all-ip-1)), ErrUDP},
 			"no multiple of four":        {true, true, longer(2), ErrUDP},
 			"longer by a multiple of it": {true, true, longer(4), nil},
+			"a UDP checksum":             {true, true, checksum(ip, 0), nil},
+			"a wrong UDP checksum":       {true, true, checksum(ip, 1), ErrUDP},
+			"another wrong one":          {true, true, checksum(ip, 0x8000), ErrUDP},
 		} {
 			if v6 && !c.v6 || !v6 && !c.v4 {
 				continue
@@ -74,6 +78,27 @@ func TestFieldsChecked(t *testing.T) {
 				t.Errorf("IPv6 %t, %s: %v, want %v", v6, name, err, c.want)
 			}
 		}
+	}
+}
+
+// checksum makes a packet's UDP checksum (RFC 768, RFC 8200 §8.1), wrong by some bits.
+func checksum(ip int, wrong uint16) func([]byte) []byte {
+	return func(b []byte) []byte {
+		pseudo := append([]byte{}, b[8:ipv6Len]...)
+		if ip == ipv4Len {
+			pseudo = append([]byte{}, b[12:ipv4Len]...)
+		}
+		pseudo = append(binary.BigEndian.AppendUint32(pseudo, uint32(len(b)-ip)), 0, 0, 0, protoUDP)
+		sign(b) // the checksum covers the ICRC, which takes it for ones
+		pseudo = append(pseudo, b[ip:]...)
+		total := 0
+		for i := 0; i < len(pseudo); i += 2 {
+			if total += int(binary.BigEndian.Uint16(pseudo[i:])); total > 0xffff {
+				total -= 0xffff
+			}
+		}
+		binary.BigEndian.PutUint16(b[ip+6:], ^uint16(total)^wrong)
+		return b
 	}
 }
 

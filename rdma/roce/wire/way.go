@@ -14,6 +14,8 @@ const (
 	udpLen   = 8
 	protoUDP = 17
 
+	dontFragment = 0x4000 // flags and fragment offset of IPv4 (CA17-7, CA17-8)
+
 	// ICRCLen is the length of what ends a packet.
 	ICRCLen = 4
 	// MaxOverhead is the most that a packet with data has around it: with it the data of any
@@ -68,18 +70,42 @@ func (w *Way) Put(packet []byte) {
 func (w *Way) putIPv4(b []byte) {
 	b[0], b[1] = 0x45, w.Class
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
-	binary.BigEndian.PutUint32(b[4:], 0x4000) // identification 0, do not fragment
+	binary.BigEndian.PutUint32(b[4:], dontFragment) // identification 0
 	b[8], b[9] = w.Hops, protoUDP
 	s, d := w.Src.As4(), w.Dst.As4()
 	copy(b[12:], s[:])
 	copy(b[16:], d[:])
 	b[10], b[11] = 0, 0
-	var sum uint32
-	for i := 0; i < ipv4Len; i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	binary.BigEndian.PutUint16(b[10:], ^sum(0, b[:ipv4Len]))
+}
+
+// sum continues the internet checksum (RFC 1071) of what came before with b.
+func sum(before uint32, b []byte) uint16 {
+	x := uint64(before)
+	for ; len(b) >= 4; b = b[4:] {
+		x += uint64(binary.BigEndian.Uint32(b))
 	}
-	sum = sum>>16 + sum&0xffff
-	binary.BigEndian.PutUint16(b[10:], ^uint16(sum>>16+sum&0xffff))
+	for i, v := range b {
+		x += uint64(v) << (8 * (3 - i))
+	}
+	for x > 0xffff {
+		x = x>>16 + x&0xffff
+	}
+	return uint16(x)
+}
+
+// checksummed reports whether the UDP checksum of a packet whose UDP header is at ip is right, or
+// left out, which it should be (Annex A17.3.2.4, RFC 768, RFC 6935).
+func checksummed(b []byte, ip int) bool {
+	u := b[ip:]
+	if u[6]|u[7] == 0 {
+		return true
+	}
+	addresses := b[12:ipv4Len]
+	if ip != ipv4Len {
+		addresses = b[8:ipv6Len]
+	}
+	return sum(uint32(sum(protoUDP+uint32(len(u)), addresses)), u) == 0xffff
 }
 
 func (w *Way) putIPv6(b []byte) {
@@ -103,7 +129,7 @@ func Parse(b []byte) (w Way, transport []byte, err error) {
 	switch {
 	case len(u) < udpLen+BTHLen+ICRCLen:
 		return w, nil, ErrShort
-	case binary.BigEndian.Uint16(u[2:]) != Port, int(binary.BigEndian.Uint16(u[4:])) != len(u), len(u)&3 != 0:
+	case binary.BigEndian.Uint16(u[2:]) != Port, int(binary.BigEndian.Uint16(u[4:])) != len(u), len(u)&3 != 0, !checksummed(b, ip):
 		return w, nil, ErrUDP
 	}
 	w.SrcPort = binary.BigEndian.Uint16(u)
@@ -124,7 +150,7 @@ func (w *Way) parseIP(b []byte) (n int, err error) {
 	case len(b) < ipv4Len:
 		return 0, ErrShort
 	case b[0] == 0x45:
-		if int(binary.BigEndian.Uint16(b[2:])) != len(b) || binary.BigEndian.Uint16(b[6:])&^0x4000 != 0 || b[9] != protoUDP {
+		if int(binary.BigEndian.Uint16(b[2:])) != len(b) || binary.BigEndian.Uint16(b[6:]) != dontFragment || b[9] != protoUDP {
 			return 0, ErrIP
 		}
 		w.Class, w.Hops = b[1], b[8]
