@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// systemdFiles are what the guest has beside systemd, the program and docs/vnic.service.
+// systemdFiles are what the guest has beside systemd and the package.
 var systemdFiles = map[string]string{
 	// PID 1 until systemd is: what an initial RAM disk and udev do elsewhere.
 	"/sbin/boot": `#!/bin/sh
@@ -21,8 +21,6 @@ mount -t devtmpfs dev /dev
 while read -r m; do insmod "$m"; done < /lib/modules/order
 chmod 0666 /dev/net/tun
 : > /etc/machine-id
-echo "vnic:x:990:990::/:/usr/sbin/nologin" >> /etc/passwd
-echo "vnic:x:990:" >> /etc/group
 exec /usr/lib/systemd/systemd
 `,
 	"/etc/systemd/system/check.service": `[Service]
@@ -36,20 +34,27 @@ ExecStopPost=/bin/systemctl poweroff --force --force
 	"/etc/systemd/system/check.target": "[Unit]\nRequires=check.service\nAllowIsolate=yes\n",
 	"/etc/vnic/check": `exec 2>&1
 set -x
+sh /postinst configure
+vnic keys init --dir /etc/vnic/keys --domain lab 1 2
 systemctl start vnic && systemctl reload vnic
 vnic wait -s /run/vnic/control.sock
 vnic show nic -s /run/vnic/control.sock
 for p in $(cat /sys/fs/cgroup/system.slice/vnic.service/cgroup.procs); do
 	tr '\0' ' ' < /proc/$p/cmdline; echo
-	grep -E '^(Uid|CapPrm|NoNewPrivs|Seccomp):' /proc/$p/status | tr '\t' ' '
+	grep -E '^(Uid|CapPrm|NoNewPrivs|Seccomp):' /proc/$p/status | tr '\t' ' ' | sed "/^Uid/s/\b$(id -u vnic)\b/vnic/g"
 done
 vnic guest info -d unix:///run/vnic/client.sock --samples 0
+echo nonsense >> /etc/vnic/nic.yaml
+systemctl reload vnic || echo "reload failed"
 systemctl stop vnic
 journalctl -u vnic -o cat --no-pager
 `,
 	"/etc/vnic/nic.yaml": `nic: {host: 1}
 control: /run/vnic/control.sock
 uplink: {name: up1, mtu: 4500, address: 10.99.0.1/24}
+cm: {listen: "127.0.0.1:7471", identity: /etc/vnic/keys}
+peers:
+  - {host: 2, underlay: 10.99.0.2, cm: "127.0.0.1:7472", identity: vnic://lab/host/2, tenants: [1]}
 functions:
   - {pf: 0, tenant: 1, address: 192.168.100.11, guest: {unix: client}}
 attach:
@@ -57,15 +62,29 @@ attach:
 `,
 }
 
-// TestLongSystemd starts docs/vnic.service under systemd in a guest, upgrades it and stops it: with
-// a user of its own, and a worker that has one capability left.
+// TestLongSystemd installs the vnic package in a guest with systemd: after one command for keys and
+// one file the unit starts, as a user of its own, with a worker that has one capability left. It is
+// upgraded, a refused upgrade fails, and it stops.
 func TestLongSystemd(t *testing.T) {
 	requireGuests(t)
 	dir := t.TempDir()
-	guest := filepath.Join(dir, "guest")
+	guest, root := filepath.Join(dir, "guest"), filepath.Join(dir, "root")
+	pack := exec.Command("../../guestlib/linux/packages.sh", dir, "vnic")
+	pack.Env = append(os.Environ(), "VNIC="+vnic(t))
+	if out, err := pack.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	debs, _ := filepath.Glob(filepath.Join(dir, "vnic_*.deb"))
+	if len(debs) != 1 {
+		t.Fatalf("packages: %v", debs)
+	}
+	if out, err := exec.Command("dpkg-deb", "--raw-extract", debs[0], root).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	args := []string{
-		"image", "--out", guest, "--package", "systemd", "--module", "tun",
-		"--file", vnic(t) + ":/usr/local/bin/vnic", "--file", "../../docs/vnic.service:/etc/systemd/system/vnic.service",
+		"image", "--out", guest, "--package", "systemd", "--package", "passwd", "--package", "login", "--module", "tun",
+		"--file", root + "/usr/bin/vnic:/usr/bin/vnic", "--file", root + "/lib/systemd/system/vnic.service:/lib/systemd/system/vnic.service",
+		"--file", root + "/DEBIAN/postinst:/postinst",
 	}
 	for path, text := range systemdFiles {
 		file := filepath.Join(dir, filepath.Base(path))
@@ -88,9 +107,9 @@ func TestLongSystemd(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	said := strings.ReplaceAll(string(out), "\r", "")
-	const user, restricted = "Uid: 990 990 990 990", "NoNewPrivs: 1\nSeccomp: 2"
+	const user, restricted = "Uid: vnic vnic vnic vnic", "NoNewPrivs: 1\nSeccomp: 2"
 	requireIn(t, said, "host 1", "start 2", "uplink up1",
 		"vnic run -c", user, restricted,
 		"vnic run --worker", user, "CapPrm: 0000000000001000", restricted, // CAP_NET_ADMIN
-		"h1.pf0.vf0 (PF)", "upgrading", "worker serves")
+		"h1.pf0.vf0 (PF)", "reload failed", "upgrading", "worker serves")
 }

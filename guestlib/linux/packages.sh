@@ -1,15 +1,19 @@
 #!/bin/sh
-# Makes the Debian packages, in the folder that is named (default build/packages):
+# Makes the Debian packages, all or those that are named, in a folder:
+#
+#   packages.sh [FOLDER [PACKAGE …]]        the folder is build/packages unless named
 #
 #   vnic                    the NIC: program, unit, completions, manual pages
 #   vnic-dkms               the guest's kernel module, built there by dkms
 #   ibverbs-provider-vnic   the guest's rdma-core provider
 #
-# Needs build/vnic (make build) and what guestlib/linux needs. The packages' version is the ABI's
+# Needs build/vnic (make build), or the program that VNIC names, and what guestlib/linux needs. The packages' version is the ABI's
 # and the commit's.
 set -eu
 cd "$(dirname "$0")/../.."
 out=${1:-build/packages}
+shift $(($# > 0))
+vnic=${VNIC:-build/vnic}
 abi=$(sed -n 's/^#define VNIC_VERSION_MAJOR \([0-9]*\)U$/\1/p' guestlib/c/vnic_abi.h).$(sed -n 's/^#define VNIC_VERSION_MINOR \([0-9]*\)U$/\1/p' guestlib/c/vnic_abi.h)
 version=$abi+git$(git log -1 --format=%cd --date=format:%Y%m%d).$(git rev-parse --short HEAD)
 tmp=$(mktemp -d)
@@ -47,7 +51,7 @@ pack() { # NAME
 man() {
 	page=$1
 	shift
-	build/vnic help "$@" >"$tmp/help"
+	"$vnic" help "$@" >"$tmp/help"
 	{
 		printf '.TH %s 1\n.SH NAME\n%s \\- %s\n.SH DESCRIPTION\n.nf\n' "$(echo "$page" | tr a-z A-Z)" "$page" "$(head -n 1 "$tmp/help" | sed 's/\\/\\e/g; s/-/\\-/g')"
 		sed 's/\\/\\e/g; s/^\./\\\&./; s/-/\\-/g' "$tmp/help"
@@ -56,29 +60,40 @@ man() {
 }
 
 nic() {
-	control vnic amd64 '' 'software NIC for QEMU guests: RDMA over Falcon in PSP tunnel mode' <<-'TEXT'
+	control vnic amd64 'passwd' 'software NIC for QEMU guests: RDMA over Falcon in PSP tunnel mode' <<-'TEXT'
 		A host process that emulates a Falcon-capable NIC for QEMU guests: physical and
 		virtual functions, rings in shared memory, RDMA over Falcon, PSP tunnel mode.
 	TEXT
 	mkdir -p "$tmp/vnic/usr/bin" "$tmp/vnic/lib/systemd/system" "$tmp/vnic/usr/share/man/man1" \
 		"$tmp/vnic/usr/share/bash-completion/completions" "$tmp/vnic/usr/share/zsh/vendor-completions" "$tmp/vnic/usr/share/fish/vendor_completions.d"
-	cp build/vnic "$tmp/vnic/usr/bin/vnic"
-	sed 's,/usr/local/bin/vnic,/usr/bin/vnic,' docs/vnic.service >"$tmp/vnic/lib/systemd/system/vnic.service"
-	cp docs/vnic.example.yaml "$tmp/vnic/usr/share/doc/vnic/"
-	build/vnic completion bash >"$tmp/vnic/usr/share/bash-completion/completions/vnic"
-	build/vnic completion zsh >"$tmp/vnic/usr/share/zsh/vendor-completions/_vnic"
-	build/vnic completion fish >"$tmp/vnic/usr/share/fish/vendor_completions.d/vnic.fish"
+	cp "$vnic" "$tmp/vnic/usr/bin/vnic"
+	sed 's,/usr/local/bin/vnic,/usr/bin/vnic,; s,docs/operations.md,/usr/share/doc/vnic/operations.md,' docs/vnic.service >"$tmp/vnic/lib/systemd/system/vnic.service"
+	cp -r docs/*.md docs/abi docs/img docs/wireshark docs/vnic.example.yaml CHANGELOG.md SECURITY.md "$tmp/vnic/usr/share/doc/vnic/"
+	"$vnic" completion bash >"$tmp/vnic/usr/share/bash-completion/completions/vnic"
+	"$vnic" completion zsh >"$tmp/vnic/usr/share/zsh/vendor-completions/_vnic"
+	"$vnic" completion fish >"$tmp/vnic/usr/share/fish/vendor_completions.d/vnic.fish"
 	man vnic
-	for command in $(build/vnic --help | sed -n '/^Available Commands/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
+	for command in $("$vnic" --help | sed -n '/^Available Commands/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
 		case $command in completion | help) ;; *) man "vnic-$command" "$command" ;; esac
 	done
+	# The NIC runs as a user of its own. What it reads, root writes: the configuration and, by
+	# `vnic keys`, the identities, which belong to the owner of their folder.
 	maintainer vnic postinst <<-'TEXT'
+		if [ "$1" = configure ]; then
+			id vnic >/dev/null 2>&1 || useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin vnic
+			[ -d /etc/vnic ] || install -d -o root -g vnic -m 0750 /etc/vnic
+			[ -d /etc/vnic/keys ] || install -d -o vnic -g vnic -m 0700 /etc/vnic/keys
+		fi
 		[ ! -d /run/systemd/system ] || systemctl daemon-reload
 	TEXT
 	maintainer vnic prerm <<-'TEXT'
 		if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl stop vnic.service || true; fi
 	TEXT
+	# Keys and a configuration that somebody wrote stay, and so does the user, to whom files may belong.
 	maintainer vnic postrm <<-'TEXT'
+		if [ "$1" = purge ]; then
+			rmdir /etc/vnic/keys /etc/vnic 2>/dev/null || true
+		fi
 		[ ! -d /run/systemd/system ] || systemctl daemon-reload
 	TEXT
 	pack vnic
@@ -122,7 +137,13 @@ provider() {
 	pack ibverbs-provider-vnic
 }
 
-nic
-dkms
-provider
+[ $# -gt 0 ] || set -- vnic vnic-dkms ibverbs-provider-vnic
+for package; do
+	case $package in
+	vnic) nic ;;
+	vnic-dkms) dkms ;;
+	ibverbs-provider-vnic) provider ;;
+	*) echo "packages.sh: $package is none of vnic, vnic-dkms, ibverbs-provider-vnic" >&2 && exit 1 ;;
+	esac
+done
 ls "$out"/*.deb
