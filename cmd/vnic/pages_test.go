@@ -13,7 +13,11 @@ import (
 	"time"
 )
 
-var shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```")
+// A page has commands in blocks of sh, and in blocks of text what they print.
+var (
+	shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```")
+	textBlock  = regexp.MustCompile("(?ms)^```text\n(.*?)^```")
+)
 
 // runPage runs every sh block of a page of docs, one after the other in one shell that ends at the
 // first failure, in namespaces of its own: networks, mounts (/run among them) and processes.
@@ -60,7 +64,38 @@ func runPage(t *testing.T, page string) string {
 		}
 		t.Fatalf("docs/%s: %v, %v\n%s", page, err, rerr, said)
 	}
-	return string(bytes.ReplaceAll(said, []byte("\r"), nil))
+	printed := string(bytes.ReplaceAll(said, []byte("\r"), nil))
+	for _, block := range textBlock.FindAllSubmatch(text, -1) {
+		if !quotes(string(block[1])).MatchString(printed) {
+			t.Errorf("docs/%s shows what its commands do not print:\n%s\nThey printed\n%s", page, block[1], printed)
+		}
+	}
+	return printed
+}
+
+// quotes matches a text that a page shows. Words with a digit in them may have another value, since
+// processes, versions and ports have other numbers each time; so may the word behind "vnic", which is
+// a version. A line of … stands for any others.
+func quotes(shown string) *regexp.Regexp {
+	var lines []string
+	for line := range strings.Lines(shown) {
+		words := strings.Fields(line)
+		for i, word := range words {
+			switch {
+			case i > 0 && words[i-1] == "vnic", strings.ContainsAny(word, "0123456789"):
+				words[i] = `\S+`
+			default:
+				words[i] = regexp.QuoteMeta(word)
+			}
+		}
+		switch pattern := strings.Join(words, ` +`); pattern {
+		case "…":
+			lines = append(lines, `(?s:.*)`)
+		default:
+			lines = append(lines, pattern+` *\n`)
+		}
+	}
+	return regexp.MustCompile(`(?m)^` + strings.Join(lines, ""))
 }
 
 var blanks = regexp.MustCompile("  +")
@@ -79,7 +114,7 @@ func requireIn(t *testing.T, said string, want ...string) {
 	}
 }
 
-// TestLongQuickStart runs docs/quickstart.md as it stands. F54
+// TestLongQuickStart runs docs/quickstart.md as it stands.
 func TestLongQuickStart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
@@ -89,11 +124,108 @@ func TestLongQuickStart(t *testing.T) {
 	requireIn(t, said, "lab/host1.yaml: good", "peer 2 10.99.0.2 vnic://lab/host/2 up", "h1.pf0.vf1 (VF)", `"kind":"done"`, "RDMA_Write BW Test", "packages", "-append", `"kind":"done"`)
 }
 
-// TestLongTunnelTutorial runs docs/tunnel-tutorial.md as it stands. F63
+// TestLongTunnelTutorial runs docs/tunnel-tutorial.md as it stands.
 func TestLongTunnelTutorial(t *testing.T) {
 	require(t, have("iperf3"), "iperf3 is not installed")
 	said := runPage(t, "tunnel-tutorial.md")
 	requireIn(t, said, "10.99.0.3 vnic://lab/host/3 up", "port blue", "3 received", "3 received", "receiver", "receiver", "blue does not reach red", "blue does not reach host 3", "RDMA_Write BW Test", "RDMA_Write BW Test", "no way to host 3", "falcon", "0% packet loss", "bytes captured", "loss 1%", "receiver", "cut", "3 received", "impair.tx_lost")
+}
+
+// messageQuote finds what a table of symptoms quotes: words between asterisks, or a line of dmesg.
+var messageQuote = regexp.MustCompile("\\*([^*]+)\\*|`dmesg`: `([^`]+)`")
+
+// TestDocsQuoteMessagesThatExist: whoever searches the docs for the message in front of them has to
+// find it there. Each message that a table of symptoms quotes is one that this project's source has.
+func TestDocsQuoteMessagesThatExist(t *testing.T) {
+	source := allSource(t)
+	for _, page := range []string{"troubleshooting.md", "linux.md", "roce.md", "faults.md"} {
+		text, err := os.ReadFile(filepath.Join("../../docs", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			symptom, isRow := strings.CutPrefix(line, "| ")
+			symptom, _, _ = strings.Cut(symptom, " | ")
+			if !isRow || strings.HasPrefix(symptom, "QEMU: ") || strings.HasSuffix(symptom, "on vsock") { // QEMU's words, or Linux'
+				continue
+			}
+			for _, quote := range messageQuote.FindAllStringSubmatch(symptom, -1) {
+				for part := range strings.SplitSeq(quote[1]+quote[2], "…") {
+					if !strings.Contains(source, strings.TrimSpace(part)) {
+						t.Errorf("docs/%s quotes %q, which nothing says", page, quote[1]+quote[2])
+					}
+				}
+			}
+		}
+	}
+}
+
+// allSource is the text of all programs, with strings joined that are written over several lines.
+func allSource(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir("../..", func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			if err == nil && (d.Name() == "build" || strings.HasPrefix(d.Name(), ".") && len(d.Name()) > 2) {
+				return filepath.SkipDir
+			}
+			return err
+		}
+		switch filepath.Ext(path) {
+		case ".go", ".c", ".h":
+			if strings.HasSuffix(path, "_test.go") {
+				return nil
+			}
+			b, err := os.ReadFile(path)
+			all.Write(b)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return regexp.MustCompile(`"\s*\+?\s*\n\s*"`).ReplaceAllString(all.String(), "")
+}
+
+// TestGuestReachesTheWorldThroughAFunction: with the configuration that docs/guests.md shows, a host
+// of a tenant, here a namespace in place of a guest, reaches what its NIC's host reaches. The world's
+// way back is a route in place of a translation of addresses.
+func TestGuestReachesTheWorldThroughAFunction(t *testing.T) {
+	requireRoot(t)
+	page, err := os.ReadFile("../../docs/guests.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "## The world outside")
+	_, part, _ := strings.Cut(section, "```yaml\n")
+	part, _, _ = strings.Cut(part, "```")
+	dir := t.TempDir()
+	config := "nic: {host: 1}\ncontrol: /run/c.sock\nuplink: {name: up1, mtu: 1500, address: 10.99.0.1/24}\nrdma: {mtu: 1024}\n" +
+		strings.Replace(part, "mode: bridged, name: vp1, bridge: gbr1", "mode: direct, name: vp1, netns: guest", 1)
+	if err := os.WriteFile(filepath.Join(dir, "nic.yaml"), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	sh := exec.CommandContext(t.Context(), "bash", "-ec", `
+mount -t proc proc /proc; mount -t tmpfs run /run; mkdir /run/netns; ip link set lo up
+ip netns add guest; ip netns add world
+ip link add eth0 type veth peer name eth0 netns world
+ip addr add 203.0.113.1/24 dev eth0; ip link set eth0 up
+ip -n world addr add 203.0.113.7/24 dev eth0; ip -n world link set eth0 up
+ip -n world route add 192.168.100.0/24 via 203.0.113.1
+vnic run -c nic.yaml 2> log & vnic wait -s /run/c.sock || { cat log; exit 1; }
+ip addr add 192.168.100.1/24 dev outside; ip link set outside up; sysctl -qw net.ipv4.ip_forward=1
+ip -n guest addr add 192.168.100.11/24 dev vp1; ip -n guest link set vp1 up; ip -n guest route add default via 192.168.100.254
+ip netns exec guest ping -c 3 -i 0.2 -W 10 203.0.113.7
+kill %1; wait`)
+	sh.Dir, sh.Env = dir, append(os.Environ(), "PATH="+filepath.Dir(vnic(t))+":"+os.Getenv("PATH"))
+	sh.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
+	}
+	out, err := sh.CombinedOutput()
+	if !strings.Contains(string(out), " 0% packet loss") {
+		t.Fatalf("%v\n%s", err, out)
+	}
 }
 
 func have(program string) bool {
