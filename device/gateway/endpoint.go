@@ -126,11 +126,13 @@ func (p *Endpoint) ethernet(b []byte, etherType uint16) {
 // takes hands a packet to the endpoint's function, if that is who it is for. packet is the
 // function's until it returns. A guest that speaks RoCEv2 itself through its port gets its packets
 // as long as no driver has the function (SetRoCE), and at the port's other addresses always.
-func (p *Endpoint) takes(packet []byte, h *header) bool {
+func (p *Endpoint) takes(packet []byte, h *header, off Offload) bool {
 	if !p.wants(packet, h) {
 		return false
 	}
-	p.roce(packet[:h.total])
+	packet = packet[:h.total]
+	off.complete(packet, h.proto)
+	p.roce(packet)
 	return true
 }
 

@@ -139,7 +139,7 @@ func (g *Gateway) route(now int64, in *PortInput, h header, f *Forward) Reason {
 		g.stats.Reasons[CountNested]++
 	}
 	if w.to.Kind == ToPeer {
-		f.Tunnel, f.Packet, f.h, f.off, f.ECN, f.Flow = w.tunnel, b, h, off, h.ecn, h.flow(b)
+		f.Tunnel, f.Packet, f.h, f.off, f.Class, f.Flow = w.tunnel, b, h, off, h.class, h.flow(b)
 		f.at, f.index = 0, 0
 		if off.gso() != GSONone {
 			g.stats.Segments += uint64(f.Packets())
@@ -158,7 +158,7 @@ func (g *Gateway) toPort(w *way, frame []byte, rest Rest, h *header, off Offload
 	switch {
 	case w.port == nil:
 		return g.handOver(&w.to, frame, off)
-	case w.port.takes(frame[ethLen:], h):
+	case w.port.takes(frame[ethLen:], h, off):
 		return none
 	}
 	return g.out.deliver(w.port, frame, rest, off)

@@ -37,10 +37,10 @@ func (g *Gateway) fromTunnel(from *Tunnel, frame []byte, outer uint8) (*Endpoint
 	if h.total > c.to.MTU {
 		return c.port, DropPortTooBig
 	}
-	switch ecn, ok := decapsulate(h.ecn, outer); {
+	switch ecn, ok := decapsulate(h.ecn(), outer); {
 	case !ok:
 		return c.port, DropECN
-	case ecn != h.ecn:
+	case ecn != h.ecn():
 		h.setECN(b, ecn)
 	}
 	if h.fragment {
@@ -53,7 +53,7 @@ func (g *Gateway) fromTunnel(from *Tunnel, frame []byte, outer uint8) (*Endpoint
 		binary.BigEndian.PutUint16(frame[12:], h.etherType())
 		return nil, g.handOver(&c.to, frame, Offload{})
 	}
-	if c.port.takes(b, &h) {
+	if c.port.takes(b, &h, Offload{}) {
 		return c.port, none
 	}
 	return c.port, g.out.joinOrDeliver(c.port, frame, &h)
@@ -84,7 +84,8 @@ func (g *Gateway) steer(from *Tunnel, b []byte, h *header) (*cache, Reason) {
 }
 
 // decapsulate is RFC 6040 §4.2: what the way has marked is told to the receiver, unless it could
-// not understand it.
+// not understand it. The DSCP stays what the sender wrote: nothing vouches for that of the outer
+// header (RFC 2983 §4.1, RFC 4301 §5.1.2.1).
 func decapsulate(inner, outer uint8) (ecn uint8, ok bool) {
 	switch {
 	case outer == ecnCE:

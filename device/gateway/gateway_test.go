@@ -701,6 +701,45 @@ func TestDropsFromTunnel(t *testing.T) {
 	}
 }
 
+// TestOuterClassIsTheInnerOnes: DSCP and ECN go out in the outer header, of plain IP and of RoCEv2
+// (RFC 2983 §3.1, RFC 6040 §4.1, Annex A17.9.2). What arrives has the DSCP that its sender wrote.
+func TestOuterClassIsTheInnerOnes(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		for class := range 256 {
+			n := newNet(t)
+			there, back := udp(t, gwA, macA, ipA, ipC, 10), udp(t, macA, gwA, ipC, ipA, 10)
+			if v6 {
+				there, back = udp(t, gwA, macA, v6A, v6C, 10), udp(t, macA, gwA, v6C, v6A, 10)
+			}
+			for _, f := range [][]byte{there, back} {
+				setClass(f[14:], uint8(class))
+			}
+			roce := bytes.Clone(there)
+			if n.send(there, Offload{}); n.fwd.Class != uint8(class) {
+				t.Errorf("plain IP, IPv6 %t, class %#x: %#x outside", v6, class, n.fwd.Class)
+			}
+			var f Forward
+			if !n.g.FromFunction(n.a, roce, &f) || f.Class != uint8(class) {
+				t.Errorf("RoCEv2, IPv6 %t, class %#x: %#x outside", v6, class, f.Class)
+			}
+			n.g.FromTunnel(n.g.Tunnels.To(2, 7), back, uint8(class)&ecnMask)
+			if h, why := parseIP(n.output()[0].b[14:]); why != none || h.class != uint8(class) {
+				t.Errorf("IPv6 %t, class %#x: arrived as %#x, %v", v6, class, h.class, why)
+			}
+		}
+	}
+}
+
+// setClass writes the TOS or traffic class of an IP packet.
+func setClass(b []byte, class uint8) {
+	if b[0]>>4 == 6 {
+		b[0], b[1] = 0x60|class>>4, class<<4|b[1]&0xf
+		return
+	}
+	b[1] = class
+	finishIPv4(b, int(b[0]&0xf)*4)
+}
+
 // RFC 6040, figure 4, and the marking at the entrance.
 func TestECN(t *testing.T) {
 	const not, ect1, ect0, ce = 0, ecnECT1, ecnECT0, ecnCE
@@ -733,11 +772,11 @@ func TestECN(t *testing.T) {
 			}
 			n.g.FromTunnel(n.g.Tunnels.To(2, 7), back, tc.outer)
 			h, why := parseIP(n.output()[0].b[14:])
-			if why != none || h.ecn != tc.want {
-				t.Errorf("%+v, IPv6 %v: %d %v", tc, v6, h.ecn, why)
+			if why != none || h.ecn() != tc.want {
+				t.Errorf("%+v, IPv6 %v: %d %v", tc, v6, h.ecn(), why)
 			}
-			if n.send(there, Offload{}); n.fwd.ECN != tc.inner {
-				t.Errorf("outer %d for inner %d", n.fwd.ECN, tc.inner)
+			if n.send(there, Offload{}); n.fwd.Class != tc.inner {
+				t.Errorf("outer %d for inner %d", n.fwd.Class, tc.inner)
 			}
 		}
 	}

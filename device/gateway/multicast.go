@@ -63,7 +63,7 @@ func gather(n *network, ports []*Endpoint, shard uint8) *audience {
 // share gives a packet to a group to all functions of this NIC.
 func (a *audience) share(g *Gateway, frame []byte, h *header) {
 	for _, p := range a.here {
-		p.takes(frame[ethLen:], h)
+		p.takes(frame[ethLen:], h, Offload{})
 	}
 	binary.BigEndian.PutUint16(frame[12:], h.etherType())
 	for i := range a.beyond {
@@ -84,7 +84,7 @@ func (g *Gateway) toGroup(p *Endpoint, frame []byte, h *header, f *Forward) Reas
 	if h.total > g.routes.mtu && len(a.peers) > 0 {
 		return DropTooBig
 	}
-	f.Packet, f.h, f.off, f.ECN, f.Flow = frame[ethLen:], *h, Offload{}, h.ecn, h.flow(frame[ethLen:])
+	f.Packet, f.h, f.off, f.Class, f.Flow = frame[ethLen:], *h, Offload{}, h.class, h.flow(frame[ethLen:])
 	f.tunnels, f.tenant, f.peers = &g.Tunnels, p.Tenant, a.peers
 	f.NextCopy()
 	return none
@@ -109,7 +109,7 @@ func (g *Gateway) groupFromTunnel(from *Tunnel, frame []byte, h *header, outer u
 	if !h.roce(frame[ethLen:]) {
 		return DropMulticast
 	}
-	ecn, ok := decapsulate(h.ecn, outer)
+	ecn, ok := decapsulate(h.ecn(), outer)
 	if !ok {
 		return DropECN
 	}

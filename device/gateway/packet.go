@@ -53,7 +53,7 @@ type header struct {
 	later    bool // a fragment without the upper layer's header
 	df       bool // may not be fragmented; IPv6 never may
 	proto    uint8
-	ecn      uint8
+	class    uint8 // TOS or traffic class: DSCP and, in the two lower bits, ECN
 	ttl      uint8
 	l4       int // offset of the upper layer
 	total    int // length by the header
@@ -100,7 +100,7 @@ func parseIPv4(b []byte, n int) (h header, why Reason) {
 	}
 	frag := binary.BigEndian.Uint16(b[6:])
 	h = header{
-		proto: b[9], ecn: b[1] & ecnMask, ttl: b[8], l4: hlen, total: total, fragment: frag&0x3fff != 0, later: frag&0x1fff != 0, df: frag&0x4000 != 0,
+		proto: b[9], class: b[1], ttl: b[8], l4: hlen, total: total, fragment: frag&0x3fff != 0, later: frag&0x1fff != 0, df: frag&0x4000 != 0,
 		src: netip.AddrFrom4([4]byte(b[12:16])), dst: netip.AddrFrom4([4]byte(b[16:20])),
 	}
 	if frag&0x8000 != 0 {
@@ -118,7 +118,7 @@ func parseIPv6(b []byte, n int) (h header, why Reason) {
 		return h, DropTruncated
 	}
 	h = header{
-		v6: true, df: true, proto: b[6], ecn: b[1] >> 4 & ecnMask, ttl: b[7], l4: ipv6Len, total: total,
+		v6: true, df: true, proto: b[6], class: b[0]<<4 | b[1]>>4, ttl: b[7], l4: ipv6Len, total: total,
 		src: netip.AddrFrom16([16]byte(b[8:24])), dst: netip.AddrFrom16([16]byte(b[24:40])),
 	}
 	if h.src.Is4In6() || h.dst.Is4In6() { // never on a wire (RFC 4291 §2.5.5.2)
@@ -201,9 +201,11 @@ func (h *header) flow(b []byte) uint32 {
 	return x ^ x>>16
 }
 
+func (h *header) ecn() uint8 { return h.class & ecnMask }
+
 // setECN changes the ECN field.
 func (h *header) setECN(b []byte, ecn uint8) {
-	h.ecn = ecn
+	h.class = h.class&^ecnMask | ecn
 	if h.v6 {
 		b[1] = b[1]&^(ecnMask<<4) | ecn<<4
 		return

@@ -54,13 +54,13 @@ func (g *Gateway) fromFunction(p *Endpoint, frame []byte, f *Forward) Reason {
 		h.decrement(b)
 	}
 	if w.to.Kind == ToPeer {
-		f.Tunnel, f.Packet, f.h, f.off, f.ECN, f.Flow = w.tunnel, b, h, Offload{}, h.ecn, h.flow(b)
+		f.Tunnel, f.Packet, f.h, f.off, f.Class, f.Flow = w.tunnel, b, h, Offload{}, h.class, h.flow(b)
 		f.at, f.index = 0, 0
 		return none
 	}
 	if w.port == p {
 		g.stats.Local++
-		if !p.takes(b, &h) {
+		if !p.takes(b, &h, Offload{}) {
 			return DropHairpin
 		}
 		return none

@@ -15,9 +15,7 @@ func (f *Forward) Next() []byte {
 		return nil
 	case f.off.gso() == GSONone:
 		f.at = -1
-		if f.off.NeedsCsum {
-			f.complete()
-		}
+		f.off.complete(f.Packet, f.h.proto)
 		return f.Packet
 	case f.at == 0:
 		f.begin()
@@ -38,14 +36,17 @@ type cutter struct {
 const maxHeaders = 256
 
 // complete finishes the one checksum of a packet whose sender left it open.
-func (f *Forward) complete() {
-	start := int(f.off.CsumStart) - ethLen
-	at := start + int(f.off.CsumOffset)
-	c := ^sum(f.Packet[start:])
-	if c == 0 && f.h.proto == protoUDP {
+func (o *Offload) complete(packet []byte, proto uint8) {
+	if !o.NeedsCsum {
+		return
+	}
+	start := int(o.CsumStart) - ethLen
+	at := start + int(o.CsumOffset)
+	c := ^sum(packet[start:])
+	if c == 0 && proto == protoUDP {
 		c = 0xffff
 	}
-	binary.BigEndian.PutUint16(f.Packet[at:], c)
+	binary.BigEndian.PutUint16(packet[at:], c)
 }
 
 func (f *Forward) begin() {
@@ -124,7 +125,7 @@ type Forward struct {
 	Tunnel *Tunnel // where it goes
 	Packet []byte  // the inner IP packet, part of the frame
 	Flow   uint32  // hash of what tells flows apart
-	ECN    uint8   // of the inner packet, for the outer (RFC 6040 §4.1)
+	Class  uint8   // TOS or traffic class of the packet, for the outer header (RFC 2983 §3.1, RFC 6040 §4.1)
 
 	h   header
 	off Offload

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net/netip"
 	"slices"
 	"testing"
@@ -195,6 +196,27 @@ func TestPathMTU(t *testing.T) {
 		if got := n.g.PathMTU(n.a, tc.to); got != tc.want {
 			t.Errorf("%+v: %d", tc, got)
 		}
+	}
+}
+
+// TestAFunctionGetsWholeChecksums: a guest may leave the UDP checksum of a RoCEv2 packet to its
+// device. A function of the NIC, which looks at it, gets the packet with it.
+func TestAFunctionGetsWholeChecksums(t *testing.T) {
+	n := newNet(t)
+	var heard []byte
+	n.b.SetRoCE(func(p []byte) { heard = bytes.Clone(p) })
+	f := udp(t, gwA, macA, ipA, ipB, 1000)
+	ip := f[ethLen:]
+	binary.BigEndian.PutUint16(ip[ipv4Len+2:], rocePort)
+	pseudo := append(bytes.Clone(ip[12:20]), 0, protoUDP)
+	pseudo = binary.BigEndian.AppendUint16(pseudo, uint16(len(ip)-ipv4Len))
+	binary.BigEndian.PutUint16(ip[ipv4Len+6:], sum(pseudo))
+	n.send(f, Offload{NeedsCsum: true, CsumStart: ethLen + ipv4Len, CsumOffset: udpCheckAt})
+	if len(heard) != len(ip) {
+		t.Fatalf("the function got %d bytes", len(heard))
+	}
+	if got := sum(append(pseudo, heard[ipv4Len:]...)); got != 0xffff {
+		t.Errorf("the checksum is wrong: the sum is %#x", got)
 	}
 }
 

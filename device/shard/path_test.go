@@ -1,14 +1,17 @@
 package shard
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/psp"
+	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -30,6 +33,46 @@ func seen(frame []byte) (h headersSeen) {
 		h.innerClass, h.innerFlow, h.innerHops = uint8(word>>20), word&(1<<20-1), in[7]
 	}
 	return h
+}
+
+// TestClassOverRoCE: the traffic class that a driver names is in both headers, outside as inside
+// (DEV-946, Annex A17.9.2): DSCP and, of connections, ECT(0); datagrams have no ECN.
+func TestClassOverRoCE(t *testing.T) {
+	for _, datagrams := range []bool{false, true} {
+		v := newRoCEWorld(t, config.TransportRoCE, sim.Impairment{Delay: 50_000})
+		a, b := drivers(v)
+		var classes []byte
+		v.tap = func(from int, frame []byte) []byte {
+			if from == 0 && len(frame) > 1000 {
+				classes = append(classes, frame[15])
+			}
+			return frame
+		}
+		const class = 0xbb
+		want := byte(class&^3 | underlay.ECT0)
+		if datagrams {
+			want = class &^ 3
+			ahn := binary.LittleEndian.Uint32(a.must(abi.AdminOpCreateAH, &abi.CreateAH{PDN: a.pdn, DGID: b.fn.GID(), TrafficClass: class, VLAN: abi.NoVLAN}))
+			a.createUD(b.fn.GID(), 0, 0)
+			b.createUD(a.fn.GID(), 0, 0)
+			b.receive(0, 4096)
+			a.datagram(ahn, b.qpn, 1000)
+			b.done()
+			if tos := b.data()[21]; tos != want {
+				t.Errorf("the header before the datagram has class %#x, want %#x", tos, want)
+			}
+		} else {
+			a.setPath(abi.ModifyQP{TrafficClass: class, VLAN: abi.NoVLAN})
+			wiredPair(v, a, b, true)
+			a.send(abi.OpWrite, 0, 3000, b, 0)
+		}
+		if cqe := a.done(); cqe.Status != abi.WCSuccess {
+			t.Fatal(cqe.Status)
+		}
+		if len(classes) == 0 || bytes.Count(classes, []byte{want}) != len(classes) {
+			t.Errorf("datagrams %t: outer classes %#x, want %#x", datagrams, classes, want)
+		}
+	}
 }
 
 // setPath sets the path of the driver's queue pair, in INIT and when it is wired.

@@ -50,7 +50,7 @@ func (o *plainOut) seal(now falcon.Time, b []byte, f *gateway.Forward, packet []
 		o.drops.count(dropTxSeal)
 		return
 	}
-	if o.send(now, outer{f.Tunnel.Underlay, firstPort + uint16(f.Flow%paths), f.ECN}, b, 0, sealed) {
+	if o.send(now, outer{f.Tunnel.Underlay, firstPort + uint16(f.Flow%paths), f.Class}, b, 0, sealed) {
 		o.tx.Patient = true
 	}
 }
