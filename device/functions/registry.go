@@ -181,8 +181,8 @@ func (r *Registry) put(id pfvf.ID, c *config.Function) {
 	}
 	r.is[id] = *c
 	r.macs[c.MAC] = id
-	if c.Address.IsValid() {
-		r.addresses[address{c.Tenant, c.Address}] = id
+	for _, a := range c.Addresses() {
+		r.addresses[address{c.Tenant, a}] = id
 	}
 	if p := c.Port; p != nil {
 		r.devices[device{p.Netns, p.Name}] = id
@@ -198,7 +198,9 @@ func (r *Registry) take(id pfvf.ID) {
 	}
 	delete(r.is, id)
 	delete(r.macs, c.MAC)
-	delete(r.addresses, address{c.Tenant, c.Address})
+	for _, a := range c.Addresses() {
+		delete(r.addresses, address{c.Tenant, a})
+	}
 	if p := c.Port; p != nil {
 		delete(r.devices, device{p.Netns, p.Name})
 	}
