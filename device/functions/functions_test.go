@@ -221,7 +221,7 @@ func TestCountsAreTrue(t *testing.T) {
 			}
 			fresh := &Registry{
 				cfg: r.cfg, vfs: r.vfs, is: map[pfvf.ID]config.Function{}, macs: map[config.MAC]pfvf.ID{}, addresses: map[address]pfvf.ID{},
-				devices: map[device]pfvf.ID{}, gids: newGIDs(), tenants: map[uint32]count{}, guarantee: map[pfvf.ID]config.Credits{},
+				devices: map[device]pfvf.ID{}, gids: newGIDs(), owners: r.owners, tenants: map[uint32]count{}, guarantee: map[pfvf.ID]config.Credits{},
 			}
 			r.Each(func(id pfvf.ID, is *config.Function) { fresh.put(id, is) })
 			for who, list := range r.gids.of {

@@ -51,6 +51,7 @@ type Registry struct {
 	addresses map[address]pfvf.ID
 	devices   map[device]pfvf.ID
 	gids      gids
+	owners    *config.Owners      // of addresses of peers
 	enabled   [pfvf.MaxPF + 1]int // VFs of each PF
 	tenants   map[uint32]count
 	on        int                        // functions that are enabled
@@ -67,7 +68,7 @@ type count struct{ functions, addresses int }
 func New(cfg *config.Config) (*Registry, error) {
 	r := &Registry{
 		cfg: cfg, is: map[pfvf.ID]config.Function{}, macs: map[config.MAC]pfvf.ID{}, addresses: map[address]pfvf.ID{},
-		devices: map[device]pfvf.ID{}, gids: newGIDs(), tenants: map[uint32]count{}, guarantee: map[pfvf.ID]config.Credits{},
+		devices: map[device]pfvf.ID{}, gids: newGIDs(), owners: cfg.Owners(), tenants: map[uint32]count{}, guarantee: map[pfvf.ID]config.Credits{},
 	}
 	for i := range r.vfs {
 		r.vfs[i] = -1

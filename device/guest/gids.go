@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -78,15 +79,10 @@ func (t *gidTable) set(index uint16, e *abi.GIDEntry) {
 	t.entries[index] = *e
 }
 
-// linkLocal is the address that a machine gives itself by its MAC address (RFC 4291 §2.5.6).
-func linkLocal(m [6]byte) [16]byte {
-	return [16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]}
-}
-
 // mayHave reports whether an address may be the function's: it is one that the configuration gives
 // it, or the link-local one of its MAC address, or the function is trusted.
 func (f *Function) mayHave(gid [16]byte) bool {
-	return f.Trust || gid == linkLocal(f.MAC) || slices.Contains(f.is.Addresses, netip.AddrFrom16(gid).Unmap())
+	return f.Trust || gid == pfvf.LinkLocal(f.MAC) || slices.Contains(f.is.Addresses, netip.AddrFrom16(gid).Unmap())
 }
 
 // AddGID implements abi.QueryHandler.

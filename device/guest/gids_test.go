@@ -3,6 +3,7 @@ package guest
 import (
 	"testing"
 
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -10,8 +11,8 @@ import (
 func TestGIDTable(t *testing.T) {
 	mac := [6]byte{2, 0x56, 0x4e, 1, 0, 1}
 	local := [16]byte{0xfe, 0x80, 8: 0, 0x56, 0x4e, 0xff, 0xfe, 1, 0, 1}
-	if linkLocal(mac) != local {
-		t.Errorf("%x", linkLocal(mac))
+	if pfvf.LinkLocal(mac) != local {
+		t.Errorf("%x", pfvf.LinkLocal(mac))
 	}
 	own := [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 1}
 	table := newGIDTable(own, mac)
