@@ -479,7 +479,7 @@ func TestInjectLink(t *testing.T) {
 	if err != nil || u.Name != "up0" || u.TX.Impairment.Loss != 0.25 {
 		t.Errorf("%+v, %v", u, err)
 	}
-	if _, err := c.InjectLink(t.Context(), LinkChange{Set: []byte(`[]`)}); err == nil || !strings.Contains(err.Error(), "/v1/inject/link: json:") {
+	if _, err := c.InjectLink(t.Context(), LinkChange{Set: []byte(`[]`)}); err == nil || !strings.Contains(err.Error(), "json:") {
 		t.Errorf("what the provider refuses: %v", err)
 	}
 	for _, body := range []string{"", "[]", `{"los": 1}`, strings.Repeat(" ", maxBody) + "{}"} {
@@ -491,5 +491,25 @@ func TestInjectLink(t *testing.T) {
 		if resp.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s: body of %d bytes: %s", path, len(body), resp.Status)
 		}
+	}
+}
+
+// TestFileIsNoSocket: a file that is no socket is called so, and not what a NIC left behind; and
+// what a NIC refuses is told without names of the protocol.
+func TestFileIsNoSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "passwd")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewClient(path).NIC(t.Context()); err == nil || !strings.Contains(err.Error(), path+" is a file and no socket") || strings.Contains(err.Error(), "is gone") {
+		t.Error(err)
+	}
+	_, c, _ := serve(t, sample())
+	if _, err := c.InjectLink(t.Context(), LinkChange{Set: []byte(`[]`)}); err == nil || strings.Contains(err.Error(), "/v1/") {
+		t.Error(err)
+	}
+	var v any
+	if err := c.get(t.Context(), "/v1/tomorrow", &v); err == nil || !strings.Contains(err.Error(), "is of another version than this program") {
+		t.Error(err)
 	}
 }
