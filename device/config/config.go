@@ -240,8 +240,8 @@ type Credits struct {
 	NetworkBufferRx uint32 `yaml:"network_buffer_rx"`
 }
 
-// CreditTree bounds what all functions hold together, and what one connection
-// holds. Zero means the default, for connections no bound of their own.
+// CreditTree bounds what all functions hold together, and what one connection holds. Zero means the
+// default, which for a connection is a share of what its function may hold.
 type CreditTree struct {
 	NIC        Credits `yaml:"nic"`
 	Host       Credits `yaml:"host"`

@@ -11,9 +11,6 @@ import (
 
 // response takes what the peer's responder says.
 func (s *requester) response(now transport.Time, h *wire.Headers, data []byte) {
-	if h.BTH.Opcode.HasAETH() && s.limit.credited(&h.AETH) {
-		s.wake()
-	}
 	if s.user == nil || s.entries.Len() == 0 || h.BTH.PSN.Sub(s.ahead) > 0 {
 		return // it is about nothing that was sent
 	}
@@ -76,6 +73,7 @@ func (s *requester) peerNotReady(now transport.Time, e *entry, timer uint8) {
 	s.account.RNRRx++
 	e.rnrs++
 	s.rewind()
+	s.park()
 	s.notReady, s.heard, s.lastRNR = true, now, true
 	s.arm(&s.timer, kindRetry, now+falconwire.RNRTimeout(timer))
 	s.user.PeerNotReady(now, e.r, e.rnrs)

@@ -38,11 +38,11 @@ type requester struct {
 	first         bool     // was told of some, and took none since
 	kept          bool     // of that, want is kept for it
 	want          credit.Cost
+	parked        int // entries that have given back their credits, since the peer is not ready
 
 	repeats uint64               // requests sent again
 	gone    list.Node[requester] // in shared.gone: sent packets that nobody answers
 
-	limit    limit
 	traffic  cc.State
 	paced    transport.Time // when the next packet may leave, an answer to the peer or a request
 	pace     timer.Handle   // it may then
@@ -63,7 +63,6 @@ type entry struct {
 	r       *transport.Request
 	op      wire.Opcode // without service
 	psn     wire.PSN    // the first it takes
-	message wire.PSN    // number of its message, 24 bits
 	packets int         // PSNs it takes
 	got     int         // of a READ's responses
 	offset  uint32      // of its data in the message
@@ -72,6 +71,7 @@ type entry struct {
 	again   bool         // was sent before
 	rnrs    int          // times that the peer was not ready
 	failed  abi.WCStatus // its data is not to be had
+	parked  bool         // has given back its credits until it is sent again
 }
 
 func (e *entry) end() wire.PSN { return e.psn.Add(e.packets) }

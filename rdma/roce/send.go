@@ -14,9 +14,6 @@ func (s *requester) send(now transport.Time, b []byte) int {
 	}
 	e := s.entries.At(s.sent)
 	left := e.packets - e.got
-	if s.flying == 0 {
-		s.limit.raise(e.message.Add(-1)) // all messages before are answered, whatever the peer counts
-	}
 	if !s.may(e, s.flying) {
 		return 0
 	}
@@ -36,9 +33,6 @@ func (s *requester) send(now transport.Time, b []byte) int {
 		s.e.gone.PushBack(&s.gone, s)
 		return s.finish(h, b, n)
 	}
-	if !e.again {
-		s.limit.sent(e)
-	}
 	s.quiet++
 	h.BTH.AckReq = s.asks(e)
 	if h.BTH.AckReq {
@@ -57,6 +51,7 @@ func (s *requester) send(now transport.Time, b []byte) int {
 	if last := e.end().Add(-1); last.Sub(s.ahead) > 0 {
 		s.ahead = last
 	}
+	s.unpark(e)
 	s.sent++
 	s.flying += left
 	if !s.timer.Armed() {
@@ -65,15 +60,19 @@ func (s *requester) send(now transport.Time, b []byte) int {
 	return s.finish(h, b, n)
 }
 
-// may reports whether an entry can be sent with so many packets under way.
+// may reports whether an entry can be sent with so many packets under way. To a peer that was not
+// ready one goes alone, until it is.
 func (s *requester) may(e *entry, flying int) bool {
-	return !e.growing && e.failed == abi.WCSuccess && s.limit.allows(e) && (s.terms.Unreliable || flying == 0 || flying+e.packets-e.got <= s.traffic.Window)
+	if e.growing || e.failed != abi.WCSuccess {
+		return false
+	}
+	return s.terms.Unreliable || flying == 0 || !s.lastRNR && flying+e.packets-e.got <= s.traffic.Window
 }
 
 // asks decides whether an entry asks for an answer, which costs the peer a packet. Linux answers no
 // packet that does not ask. So one in a quarter of the window does, the last one that there is, and
 // one that sending would stop behind for good: the next does not fit beside those that nobody asked
-// about, or waits for a receive of the peer. The end of a message does too, for its completion, unless so much waits behind it that the
+// about. The end of a message does too, for its completion, unless so much waits behind it that the
 // next answer comes in time to post more.
 func (s *requester) asks(e *entry) bool {
 	switch {
