@@ -130,7 +130,7 @@ driver: ## the driver for Linux guests: kernel module and rdma-core provider, in
 	$(MAKE) -C guestlib/linux
 
 # Which of the driver's tests run on the kernel that finds fault with it.
-DRIVER_TESTS ?= ^TestLongDriver(Programs|PCI|NVMe|Unload|Hostile)?$$
+DRIVER_TESTS ?= ^TestLongDriver(Programs|PCI|NVMe|Unload|Hostile|Stall)?$$
 
 .PHONY: driver-debug
 driver-debug: deps fetch build ## the driver's tests in guests whose kernel has KASAN, lockdep and more; it is built the first time, which may take most of an hour

@@ -37,10 +37,8 @@ func (l *links) start(cfg *config.Config, self *cmlink.Identity, core *controlle
 		c.Peers = append(c.Peers, cmlink.Peer{Host: p.Host, Addr: p.CM.String(), Identity: p.Identity})
 	}
 	var err error
-	if l.link, err = cmlink.New(c, l); err != nil {
-		return listenError("cm.listen", cfg.CM.Listen, err)
-	}
-	return nil
+	l.link, err = cmlink.New(c, l)
+	return err
 }
 
 // close ends all of them.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -23,7 +22,6 @@ import (
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
-	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 )
@@ -33,7 +31,7 @@ type outlasting struct {
 	o           *runOptions
 	text        int // memfd with the configuration that workers get; -1: none yet
 	before      int // that of before an upgrade which is not settled; -1: none
-	shape       shape
+	shape       []string
 	limit       time.Duration // of the watchdog
 	limitBefore time.Duration // the upgrade that is tried
 	given       []supervisor.Given
@@ -318,20 +316,18 @@ func closeText(fd *int) {
 	}
 }
 
-// shape is what a supervisor made for a configuration, and what devices are that it keeps: what each
-// is, by the words that people have for it.
-type shape map[string]string
-
-func shapeOf(cfg *config.Config) (shape, error) {
+// shapeOf lists what a supervisor made for a configuration, and what devices are
+// that it keeps.
+func shapeOf(cfg *config.Config) (shape []string, err error) {
 	u := &cfg.Uplink
-	s := shape{"control": cfg.Control, "uplink.name": u.Name, "uplink.backend": u.Backend, "uplink.queues": strconv.Itoa(u.Queues)}
+	shape = []string{"control " + cfg.Control, fmt.Sprintf("uplink %s %s %d", u.Name, u.Backend, u.Queues)}
 	for _, f := range cfg.AllFunctions() {
 		switch p := f.Port; {
 		case p == nil:
 		case p.Type == config.PortVhostUser:
-			s["the port with socket "+p.Socket] = fmt.Sprintf("name %s, listen %s, queues %d, mtu %d", p.Name, p.Listen, p.Queues, p.MTU)
+			shape = append(shape, fmt.Sprintf("port %s at %s of %s, %d queues, MTU %d", p.Name, p.Socket, p.Listen, p.Queues, p.MTU))
 		default:
-			s["the port with TAP "+p.Name] = "netns " + strconv.Quote(p.Netns)
+			shape = append(shape, fmt.Sprintf("port %s in %q", p.Name, p.Netns))
 		}
 	}
 	for i := range cfg.Attach {
@@ -339,41 +335,20 @@ func shapeOf(cfg *config.Config) (shape, error) {
 		if c.Type == config.AttachVsock {
 			continue // a worker's own
 		}
-		name := "the attachment with socket " + c.Socket
-		s[name] = "type " + c.Type
-		if c.CID != 0 {
-			s[name] += fmt.Sprintf(", cid %d", c.CID)
-		}
+		shape = append(shape, fmt.Sprintf("attach %s %s %d", c.Type, c.Socket, c.CID))
 		if c.Type == config.AttachVfioUser {
-			s[name] += fmt.Sprintf(", pci %s:%s subsystem %s:%s %s", c.PCI.Vendor, c.PCI.Device, c.PCI.SubsystemVendor, c.PCI.SubsystemDevice, c.PCI.Interrupts)
+			shape = append(shape, fmt.Sprintf("pci %+v", lookOf(c)))
 		}
 		windows, err := windowsOf(cfg, c)
 		if err != nil {
 			return nil, err
 		}
 		for _, w := range windows {
-			s[fmt.Sprintf("%s of the guest with cid %d", pfvf.ID(w.function), w.cid)] = "socket " + w.socket
+			shape = append(shape, fmt.Sprintf("window %s of %#x", w.socket, w.function))
 		}
 	}
-	return s, nil
-}
-
-// changes says what is different in another shape.
-func (s shape) changes(is shape) (list []string) {
-	for _, name := range slices.Sorted(maps.Keys(s)) {
-		switch now, there := is[name]; {
-		case !there:
-			list = append(list, fmt.Sprintf("%s (%s) is gone", name, s[name]))
-		case now != s[name]:
-			list = append(list, fmt.Sprintf("%s was %q and is %q", name, s[name], now))
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(is)) {
-		if _, there := s[name]; !there {
-			list = append(list, fmt.Sprintf("%s (%s) is new", name, is[name]))
-		}
-	}
-	return list
+	slices.Sort(shape)
+	return shape, nil
 }
 
 // prepare finds out whether the program on disk can take over with the
@@ -386,12 +361,12 @@ func (k *outlasting) prepare(ctx context.Context, program string) error {
 	if err != nil {
 		return err
 	}
-	is, err := shapeOf(cfg)
+	shape, err := shapeOf(cfg)
 	if err != nil {
 		return err
 	}
-	if list := k.shape.changes(is); len(list) > 0 {
-		return fmt.Errorf("%s: %s: this takes effect when vnic run is stopped and started", k.o.path, strings.Join(list, ", "))
+	if !slices.Equal(shape, k.shape) {
+		return fmt.Errorf("%s: control, attach, the functions that have windows, a port of type vhost-user, or name, backend, queues or namespace of a TAP changed: those take effect when vnic run is stopped and started", k.o.path)
 	}
 	text, err := keepText(k.o.path)
 	if err != nil {

@@ -1,9 +1,6 @@
 package config
 
-import (
-	"fmt"
-	"strconv"
-)
+import "fmt"
 
 // Who makes the socket of a port of type vhost-user.
 const (
@@ -32,7 +29,7 @@ func (p *Port) checkVhostUser(r *report, path string, names map[string]string) {
 		names[p.Socket] = path
 	}
 	if first, dup := names[p.Name]; dup {
-		r.add(path+".name", fmt.Sprintf("%s is already %s", r.value(path+".name", strconv.Quote(p.Name)), first), "give each port its own name")
+		r.add(path+".name", fmt.Sprintf("%q is already %s", p.Name, first), "give each port its own name, or leave it out")
 	}
 	names[p.Name] = path
 	if p.Queues < 1 || p.Queues > MaxPortQueues {

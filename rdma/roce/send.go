@@ -51,7 +51,6 @@ func (s *requester) send(now transport.Time, b []byte) int {
 	if last := e.end().Add(-1); last.Sub(s.ahead) > 0 {
 		s.ahead = last
 	}
-	s.unpark(e)
 	s.sent++
 	s.flying += left
 	if !s.timer.Armed() {
@@ -60,13 +59,9 @@ func (s *requester) send(now transport.Time, b []byte) int {
 	return s.finish(h, b, n)
 }
 
-// may reports whether an entry can be sent with so many packets under way. To a peer that was not
-// ready one goes alone, until it is.
+// may reports whether an entry can be sent with so many packets under way.
 func (s *requester) may(e *entry, flying int) bool {
-	if e.growing || e.failed != abi.WCSuccess {
-		return false
-	}
-	return s.terms.Unreliable || flying == 0 || !s.lastRNR && flying+e.packets-e.got <= s.traffic.Window
+	return !e.growing && e.failed == abi.WCSuccess && (s.terms.Unreliable || flying == 0 || flying+e.packets-e.got <= s.traffic.Window)
 }
 
 // asks decides whether an entry asks for an answer, which costs the peer a packet. Linux answers no

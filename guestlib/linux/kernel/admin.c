@@ -23,7 +23,8 @@ static int vnic_status_errno(u32 status)
 	case VNIC_STATUS_ADDRESS_IN_USE:	return -EADDRINUSE;
 	case VNIC_STATUS_TOO_LARGE:		return -EINVAL;
 	case VNIC_STATUS_REFUSED:		return -ECONNREFUSED;
-	default:				return -EIO;
+	case VNIC_STATUS_ABORTED:		return -EIO;
+	default:				return -EPROTO;
 	}
 }
 
@@ -80,6 +81,8 @@ void vnic_admin_poll(struct vnic_fn *fn)
 			if (c->result)
 				memcpy(c->result, e->result, c->result_len);
 			c->waiting = false;
+			if (c->status == VNIC_STATUS_ABORTED)
+				vnic_fn_lost(fn, "it aborted a command");
 			complete(&c->done);
 		}
 		a->consumer++;
@@ -111,7 +114,7 @@ static struct vnic_command *vnic_command_start(struct vnic_fn *fn, u32 life, u16
 	c->result_len = result_len;
 	c->waiting = true;
 	reinit_completion(&c->done);
-	if (READ_ONCE(fn->lost) || life != READ_ONCE(fn->life)) {
+	if (!a->open || !vnic_alive(fn, life)) {
 		c->waiting = false;
 		c->status = VNIC_STATUS_ABORTED;
 		complete(&c->done);
@@ -132,6 +135,18 @@ static struct vnic_command *vnic_command_start(struct vnic_fn *fn, u32 life, u16
 out:
 	spin_unlock_irqrestore(&a->lock, flags);
 	return c;
+}
+
+/* Sends the doorbell again. */
+void vnic_admin_ring(struct vnic_fn *fn)
+{
+	struct vnic_admin *a = &fn->admin;
+	unsigned long flags;
+
+	spin_lock_irqsave(&a->lock, flags);
+	if (a->open)
+		vnic_ring(fn, VNIC_DOORBELL_ADMIN, 0, a->producer);
+	spin_unlock_irqrestore(&a->lock, flags);
 }
 
 /* Waits for a command; a device that is lost completes none. */
@@ -175,7 +190,10 @@ int vnic_command(struct vnic_fn *fn, u16 op, const void *params, size_t len,
 	return vnic_command_in(fn, READ_ONCE(fn->life), op, params, len, result, result_len);
 }
 
-/* Destroys an object; one that went with its life is destroyed already. */
+/*
+ * Destroys an object; one of a life that is over, or ends, goes with it. What memory it
+ * had goes by vnic_give_back(), which knows whether the device may still reach it.
+ */
 int vnic_destroy(struct vnic_fn *fn, u32 life, u16 op, const void *params, size_t len)
 {
 	int err = vnic_command_in(fn, life, op, params, len, NULL, 0);

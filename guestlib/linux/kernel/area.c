@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Memory of queues, and lists of pages as the device reads them (DRV-403). */
+/*
+ * Memory that the device reaches: queues, and lists of pages as it reads them (DRV-403).
+ *
+ * None of it is freed or unpinned while the device may reach it (DRV-208, DRV-402): until
+ * the command that destroys the object has completed, or the device has confirmed the end
+ * of the life. What is given back between the loss of the device and that end is kept.
+ */
 #include <linux/dma-mapping.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -9,8 +15,69 @@
 
 #define VNIC_LIST_SHIFT 9 /* VNIC_PAGE_LIST_ENTRIES */
 
-static void vnic_area_release(struct vnic_area *area)
+/* Whether the device has the objects of a life, as far as the driver knows. */
+bool vnic_alive(struct vnic_fn *fn, u32 life)
 {
+	return !READ_ONCE(fn->lost) && life == READ_ONCE(fn->life);
+}
+
+/* The device has let go of all memory that it was told of. */
+void vnic_life_over(struct vnic_fn *fn)
+{
+	struct vnic_memory *m, *next;
+	LIST_HEAD(kept);
+
+	spin_lock_irq(&fn->life_lock);
+	WRITE_ONCE(fn->life, fn->life + 1);
+	WRITE_ONCE(fn->ending, false);
+	list_splice_init(&fn->kept, &kept);
+	spin_unlock_irq(&fn->life_lock);
+	wake_up_all(&fn->over);
+	list_for_each_entry_safe(m, next, &kept, link)
+		m->release(m);
+}
+
+/* Frees memory that no command is under way about, or keeps it until the device lets go. */
+void vnic_give_back(struct vnic_fn *fn, struct vnic_memory *m)
+{
+	unsigned long flags;
+	bool keep;
+
+	spin_lock_irqsave(&fn->life_lock, flags);
+	keep = fn->ending && m->life == fn->life;
+	if (keep)
+		list_add_tail(&m->link, &fn->kept);
+	spin_unlock_irqrestore(&fn->life_lock, flags);
+	if (!keep)
+		m->release(m);
+}
+
+/*
+ * Waits for as long as memory of a life would be kept. The kernel's users free theirs
+ * when what they made is destroyed, and the driver cannot keep that.
+ */
+void vnic_await_over(struct vnic_fn *fn, u32 life)
+{
+	wait_event(fn->over, !READ_ONCE(fn->ending) || life != READ_ONCE(fn->life));
+}
+
+/* The driver leaves a device that has confirmed nothing: what is kept stays so for good. */
+void vnic_leak(struct vnic_fn *fn)
+{
+	struct list_head *each;
+	size_t n = 0;
+
+	list_for_each(each, &fn->kept)
+		n++;
+	if (n)
+		dev_warn(&fn->pdev->dev,
+			 "the NIC may still reach %zu regions, queues and page lists: their memory is lost until the guest reboots\n",
+			 n);
+}
+
+static void vnic_area_release(struct vnic_memory *m)
+{
+	struct vnic_area *area = container_of(m, struct vnic_area, memory);
 	struct device *dma = &area->fn->pdev->dev;
 	unsigned int i;
 
@@ -33,6 +100,7 @@ struct vnic_area *vnic_area_alloc(struct vnic_fn *fn, size_t size)
 		return NULL;
 	size = PAGE_ALIGN(size);
 	n = size >> PAGE_SHIFT;
+	area->memory.release = vnic_area_release;
 	area->fn = fn;
 	area->size = size;
 	pci_dev_get(fn->pdev);
@@ -49,7 +117,7 @@ struct vnic_area *vnic_area_alloc(struct vnic_fn *fn, size_t size)
 	}
 	return area;
 fail:
-	vnic_area_release(area);
+	vnic_area_release(&area->memory);
 	return NULL;
 }
 
@@ -58,9 +126,9 @@ void vnic_area_free(struct vnic_area *area)
 	if (!area)
 		return;
 	if (area->mapped)
-		rdma_user_mmap_entry_remove(&area->entry); /* the last user frees it */
+		rdma_user_mmap_entry_remove(&area->entry); /* the last user gives it back */
 	else
-		vnic_area_release(area);
+		vnic_give_back(area->fn, &area->memory);
 }
 
 /* Lets the programs of a context map the area. */
@@ -95,7 +163,20 @@ int vnic_mmap(struct ib_ucontext *uctx, struct vm_area_struct *vma)
 
 void vnic_mmap_free(struct rdma_user_mmap_entry *entry)
 {
-	vnic_area_release(container_of(entry, struct vnic_area, entry));
+	struct vnic_area *area = container_of(entry, struct vnic_area, entry);
+
+	vnic_give_back(area->fn, &area->memory);
+}
+
+static void vnic_page_list_release(struct vnic_memory *m)
+{
+	struct vnic_page_list *list = container_of(m, struct vnic_page_list, memory);
+	struct device *dma = &list->fn->pdev->dev;
+	unsigned int i;
+
+	for (i = 0; i < list->num; i++)
+		dma_free_coherent(dma, PAGE_SIZE, list->pages[i].va, list->pages[i].dma);
+	kvfree(list);
 }
 
 static int vnic_page_list_page(struct vnic_page_list *list)
@@ -110,28 +191,37 @@ static int vnic_page_list_page(struct vnic_page_list *list)
 	return 0;
 }
 
-/* Makes an empty list of n entries: the lowest level first, the root last. */
-int vnic_page_list_alloc(struct vnic_page_list *list, struct vnic_fn *fn, size_t n)
+/*
+ * Makes an empty list of n entries, for a command about objects of a life: the lowest
+ * level first, the root last. -EIO: that life is over.
+ */
+struct vnic_page_list *vnic_page_list_alloc(struct vnic_fn *fn, u32 life, size_t n)
 {
 	size_t level = n, pages = 0, first = 0, below, i;
+	struct vnic_page_list *list;
+	unsigned int levels = 0;
 	__le64 *at;
 
-	memset(list, 0, sizeof(*list));
-	list->fn = fn;
+	if (!vnic_alive(fn, life))
+		return ERR_PTR(-EIO);
 	do {
 		level = DIV_ROUND_UP(level, VNIC_PAGE_LIST_ENTRIES);
 		pages += level;
-		list->levels++;
+		levels++;
 	} while (level > 1);
-	if (list->levels > VNIC_MAX_PAGE_LEVELS)
-		return -EINVAL;
-	list->pages = kvcalloc(pages, sizeof(*list->pages), GFP_KERNEL);
-	if (!list->pages)
-		return -ENOMEM;
+	if (levels > VNIC_MAX_PAGE_LEVELS)
+		return ERR_PTR(-EINVAL);
+	list = kvzalloc(struct_size(list, pages, pages), GFP_KERNEL);
+	if (!list)
+		return ERR_PTR(-ENOMEM);
+	list->memory.release = vnic_page_list_release;
+	list->memory.life = life;
+	list->fn = fn;
+	list->levels = levels;
 	while (list->num < pages) {
 		if (vnic_page_list_page(list)) {
-			vnic_page_list_free(list);
-			return -ENOMEM;
+			vnic_page_list_release(&list->memory);
+			return ERR_PTR(-ENOMEM);
 		}
 	}
 	/* Each page of a level is an entry of the one above. */
@@ -145,7 +235,7 @@ int vnic_page_list_alloc(struct vnic_page_list *list, struct vnic_fn *fn, size_t
 		below = DIV_ROUND_UP(below, VNIC_PAGE_LIST_ENTRIES);
 	}
 	list->root = list->pages[pages - 1].dma;
-	return 0;
+	return list;
 }
 
 void vnic_page_list_set(struct vnic_page_list *list, size_t i, u64 address)
@@ -155,30 +245,22 @@ void vnic_page_list_set(struct vnic_page_list *list, size_t i, u64 address)
 	at[i % VNIC_PAGE_LIST_ENTRIES] = cpu_to_le64(address);
 }
 
-int vnic_page_list_init(struct vnic_page_list *list, struct vnic_fn *fn,
-			const dma_addr_t *pages, size_t n)
-{
-	int err = vnic_page_list_alloc(list, fn, n);
-	size_t i;
-
-	for (i = 0; !err && i < n; i++)
-		vnic_page_list_set(list, i, pages[i]);
-	return err;
-}
-
 /* The device copied the list before its command completed (DEV-404). */
 void vnic_page_list_free(struct vnic_page_list *list)
 {
-	unsigned int i;
-
-	for (i = 0; i < list->num; i++)
-		dma_free_coherent(&list->fn->pdev->dev, PAGE_SIZE, list->pages[i].va,
-				  list->pages[i].dma);
-	kvfree(list->pages);
-	memset(list, 0, sizeof(*list));
+	vnic_give_back(list->fn, &list->memory);
 }
 
-int vnic_area_list(struct vnic_area *area, struct vnic_page_list *list)
+/* A list of n pages of an area. From then on the device may know of these. */
+struct vnic_page_list *vnic_area_list(struct vnic_area *area, u32 life, size_t first, size_t n)
 {
-	return vnic_page_list_init(list, area->fn, area->pages, area->num_pages);
+	struct vnic_page_list *list = vnic_page_list_alloc(area->fn, life, n);
+	size_t i;
+
+	if (IS_ERR(list))
+		return list;
+	for (i = 0; i < n; i++)
+		vnic_page_list_set(list, i, area->pages[first + i]);
+	area->memory.life = life;
+	return list;
 }

@@ -36,29 +36,42 @@ int vnic_control_open(struct vnic_fn *fn)
 	smp_store_release(&c->hdr->open, cpu_to_le32(session));
 	vnic_control_bell(fn);
 	while (vnic_opened(fn) != session) {
-		if (time_after(jiffies, until) || READ_ONCE(fn->stopping))
+		if (time_after(jiffies, until) || READ_ONCE(fn->stopping)) {
+			WRITE_ONCE(c->hdr->open, 0); /* nothing was done in it */
 			return -ETIMEDOUT;
+		}
 		usleep_range(500, 1500);
 	}
 	c->producer = 0;
 	c->consumer = 0;
+	fn->admin.open = false;
 	vnic_window_start(fn);
+	spin_lock_irq(&fn->life_lock);
 	WRITE_ONCE(fn->lost, false);
+	spin_unlock_irq(&fn->life_lock);
 	return 0;
 }
 
-/* Ends the session. When it has succeeded the device touches no memory any more. */
-void vnic_control_close(struct vnic_fn *fn)
+/*
+ * Asks the device to end the session, and reports whether it has: it touches no memory
+ * any more (DEV-1013). It may be asked again and again.
+ */
+bool vnic_control_close(struct vnic_fn *fn)
 {
 	struct vnic_messages *c = &fn->control;
 	unsigned long until = jiffies + VNIC_CONTROL_TIMEOUT;
+	unsigned int pause = 500;
 
-	WRITE_ONCE(fn->lost, true);
 	/* All that was asked before comes before. */
 	smp_store_release(&c->hdr->open, 0);
 	vnic_control_bell(fn);
-	while (vnic_opened(fn) == c->session && !time_after(jiffies, until))
-		usleep_range(500, 1500);
+	while (vnic_opened(fn) == c->session) {
+		if (time_after(jiffies, until))
+			return false;
+		usleep_range(pause, 2 * pause);
+		pause = min(2 * pause, 50U * USEC_PER_MSEC);
+	}
+	return true;
 }
 
 static int vnic_control_send(struct vnic_fn *fn, u16 type, const void *body, size_t len)

@@ -34,8 +34,7 @@ static int vnic_cq_log2(struct vnic_fn *fn, unsigned int cqe)
 	return max(1, order_base_2(cqe));
 }
 
-static struct vnic_area *vnic_cq_area(struct vnic_fn *fn, u32 log2, struct ib_udata *udata,
-				      struct vnic_page_list *list)
+static struct vnic_area *vnic_cq_area(struct vnic_fn *fn, u32 log2, struct ib_udata *udata)
 {
 	struct vnic_area *area = vnic_area_alloc(fn, vnic_cq_size(log2));
 	struct ib_ucontext *uctx;
@@ -48,8 +47,6 @@ static struct vnic_area *vnic_cq_area(struct vnic_fn *fn, u32 log2, struct ib_ud
 						  ibucontext)->ibucontext;
 		err = vnic_area_offer(area, uctx);
 	}
-	if (!err)
-		err = vnic_area_list(area, list);
 	if (err) {
 		vnic_area_free(area);
 		return ERR_PTR(err);
@@ -66,19 +63,24 @@ static int vnic_cq_forget(struct vnic_cq *cq)
 }
 
 /* Makes the device's part of a completion queue. */
-int vnic_cq_make(struct vnic_cq *cq, struct vnic_page_list *list)
+int vnic_cq_make(struct vnic_cq *cq)
 {
 	struct vnic_create_cq p = {
 		.log2_entries = cq->log2,
-		.levels = list->levels,
-		.pages = cpu_to_le64(list->root),
 		.vector = cpu_to_le16(cq->vector),
 	};
 	struct vnic_create_cq_result r;
 	struct vnic_fn *fn = to_fn(cq->ibcq.device);
+	struct vnic_page_list *list;
 	int err;
 
+	list = vnic_area_list(cq->area, cq->life, 0, cq->area->num_pages);
+	if (IS_ERR(list))
+		return PTR_ERR(list);
+	p.levels = list->levels;
+	p.pages = cpu_to_le64(list->root);
 	err = vnic_command_in(fn, cq->life, VNIC_ADMIN_OP_CREATE_CQ, &p, sizeof(p), &r, sizeof(r));
+	vnic_page_list_free(list);
 	if (err)
 		return err;
 	cq->cqn = le32_to_cpu(r.cqn);
@@ -92,7 +94,6 @@ int vnic_make_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr, struct 
 {
 	struct vnic_fn *fn = to_fn(ibcq->device);
 	struct vnic_cq *cq = to_vcq(ibcq);
-	struct vnic_page_list list;
 	int err, log2;
 
 	if (attr->flags & ~(IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION |
@@ -101,7 +102,7 @@ int vnic_make_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr, struct 
 	log2 = vnic_cq_log2(fn, attr->cqe);
 	if (log2 < 0)
 		return log2;
-	cq->area = vnic_cq_area(fn, log2, udata, &list);
+	cq->area = vnic_cq_area(fn, log2, udata);
 	if (IS_ERR(cq->area))
 		return PTR_ERR(cq->area);
 	cq->log2 = log2;
@@ -114,8 +115,7 @@ int vnic_make_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr, struct 
 	if (!udata)
 		mutex_lock(&fn->kernel_lock);
 	cq->life = vnic_life(fn, udata);
-	err = vnic_cq_make(cq, &list);
-	vnic_page_list_free(&list);
+	err = vnic_cq_make(cq);
 	if (!udata) {
 		if (!err)
 			list_add_tail(&cq->kernel, &fn->kernel_cqs);
@@ -178,8 +178,8 @@ int vnic_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 {
 	struct vnic_fn *fn = to_fn(ibcq->device);
 	struct vnic_cq *cq = to_vcq(ibcq);
-	struct vnic_page_list list;
 	struct vnic_resize_cq p = { .cqn = cpu_to_le32(cq->cqn) };
+	struct vnic_page_list *list;
 	struct vnic_area *area;
 	int err, log2;
 
@@ -188,27 +188,30 @@ int vnic_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 	log2 = vnic_cq_log2(fn, cqe);
 	if (log2 < 0)
 		return log2;
-	area = vnic_cq_area(fn, log2, udata, &list);
+	area = vnic_cq_area(fn, log2, udata);
 	if (IS_ERR(area))
 		return PTR_ERR(area);
 	err = vnic_cq_respond(cq, area, log2, udata);
-	if (!err) {
-		p.log2_entries = log2;
-		p.levels = list.levels;
-		p.pages = cpu_to_le64(list.root);
-		err = vnic_command_in(fn, cq->life, VNIC_ADMIN_OP_RESIZE_CQ, &p, sizeof(p), NULL,
-				      0);
+	if (err)
+		goto out;
+	list = vnic_area_list(area, cq->life, 0, area->num_pages);
+	if (IS_ERR(list)) {
+		err = PTR_ERR(list);
+		goto out;
 	}
-	vnic_page_list_free(&list);
-	if (err) {
-		vnic_area_free(area);
-		return err;
-	}
-	vnic_area_free(cq->area); /* what the program mapped stays with it */
-	cq->area = area;
+	p.log2_entries = log2;
+	p.levels = list->levels;
+	p.pages = cpu_to_le64(list->root);
+	err = vnic_command_in(fn, cq->life, VNIC_ADMIN_OP_RESIZE_CQ, &p, sizeof(p), NULL, 0);
+	vnic_page_list_free(list);
+	if (err)
+		goto out;
+	swap(cq->area, area);
 	cq->log2 = log2;
 	ibcq->cqe = 1 << log2;
-	return 0;
+out:
+	vnic_area_free(area); /* what the program mapped of the old one stays with it */
+	return err;
 }
 
 static enum ib_wc_opcode vnic_wc_opcode(u8 opcode)
@@ -380,7 +383,7 @@ int vnic_poll_cq(struct ib_cq *ibcq, int n, struct ib_wc *wc)
 
 	spin_lock_irqsave(&cq->lock, flags);
 	i = vnic_take_cqes(fn, cq, n, wc);
-	if (i < n && fn->life)
+	if (i < n && READ_ONCE(fn->life) > 1)
 		i += vnic_flush(cq, n - i, wc + i);
 	spin_unlock_irqrestore(&cq->lock, flags);
 	return i;

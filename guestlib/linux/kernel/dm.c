@@ -97,6 +97,7 @@ struct ib_mr *vnic_reg_dm_mr(struct ib_pd *pd, struct ib_dm *ibdm, struct ib_dm_
 {
 	size_t first = attr->offset >> PAGE_SHIFT;
 	size_t end = PAGE_ALIGN(attr->offset + attr->length) >> PAGE_SHIFT;
+	struct vnic_area *area = to_vdm(ibdm)->area;
 	struct vnic_translation t = {
 		.offset = offset_in_page(attr->offset),
 		.page_shift = PAGE_SHIFT,
@@ -107,15 +108,15 @@ struct ib_mr *vnic_reg_dm_mr(struct ib_pd *pd, struct ib_dm *ibdm, struct ib_dm_
 	/* The device has no region without a byte, except one that waits for its memory. */
 	if (!attr->length)
 		return vnic_alloc_mr(pd, IB_MR_TYPE_MEM_REG, 1);
-	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	mr = vnic_mr_alloc(pd->device);
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
-	err = vnic_page_list_init(&t.list, to_fn(pd->device), to_vdm(ibdm)->area->pages + first,
-				  end - first);
+	t.list = vnic_area_list(area, to_vpd(pd)->life, first, end - first);
+	err = PTR_ERR_OR_ZERO(t.list);
 	if (!err)
 		err = vnic_mr_make(pd, mr, attr->access_flags, 0, attr->length, &t);
 	if (err) {
-		kfree(mr);
+		vnic_mr_free(mr);
 		return ERR_PTR(err);
 	}
 	return &mr->ibmr;
@@ -155,28 +156,34 @@ int vnic_query_ucontext(struct ib_ucontext *uctx, struct uverbs_attr_bundle *att
 }
 
 DECLARE_UVERBS_NAMED_METHOD(VNIC_METHOD_DM_QUERY,
-	UVERBS_ATTR_IDR(VNIC_ATTR_QUERY_DM_HANDLE, UVERBS_OBJECT_DM, UVERBS_ACCESS_READ,
-			UA_MANDATORY),
-	UVERBS_ATTR_PTR_OUT(VNIC_ATTR_QUERY_DM_MAPPING, UVERBS_ATTR_TYPE(struct vnic_mapping),
-			    UA_MANDATORY),
-	UVERBS_ATTR_PTR_OUT(VNIC_ATTR_QUERY_DM_LENGTH, UVERBS_ATTR_TYPE(u64), UA_MANDATORY));
+			    UVERBS_ATTR_IDR(VNIC_ATTR_QUERY_DM_HANDLE, UVERBS_OBJECT_DM,
+					    UVERBS_ACCESS_READ, UA_MANDATORY),
+			    UVERBS_ATTR_PTR_OUT(VNIC_ATTR_QUERY_DM_MAPPING,
+						UVERBS_ATTR_TYPE(struct vnic_mapping),
+						UA_MANDATORY),
+			    UVERBS_ATTR_PTR_OUT(VNIC_ATTR_QUERY_DM_LENGTH,
+						UVERBS_ATTR_TYPE(u64),
+						UA_MANDATORY));
 
 DECLARE_UVERBS_NAMED_METHOD(VNIC_METHOD_PD_QUERY,
-	UVERBS_ATTR_IDR(VNIC_ATTR_QUERY_PD_HANDLE, UVERBS_OBJECT_PD, UVERBS_ACCESS_READ,
-			UA_MANDATORY),
-	UVERBS_ATTR_PTR_OUT(VNIC_ATTR_QUERY_PD_RESP, UVERBS_ATTR_TYPE(struct vnic_pd_resp),
-			    UA_MANDATORY));
+			    UVERBS_ATTR_IDR(VNIC_ATTR_QUERY_PD_HANDLE, UVERBS_OBJECT_PD,
+					    UVERBS_ACCESS_READ, UA_MANDATORY),
+			    UVERBS_ATTR_PTR_OUT(VNIC_ATTR_QUERY_PD_RESP,
+						UVERBS_ATTR_TYPE(struct vnic_pd_resp),
+						UA_MANDATORY));
 
 DECLARE_UVERBS_GLOBAL_METHODS(UVERBS_OBJECT_DM, &UVERBS_METHOD(VNIC_METHOD_DM_QUERY));
 DECLARE_UVERBS_GLOBAL_METHODS(UVERBS_OBJECT_PD, &UVERBS_METHOD(VNIC_METHOD_PD_QUERY));
 
 ADD_UVERBS_ATTRIBUTES_SIMPLE(vnic_dm_alloc, UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC,
-	UVERBS_ATTR_PTR_OUT(VNIC_ATTR_ALLOC_DM_MAPPING, UVERBS_ATTR_TYPE(struct vnic_mapping),
-			    UA_MANDATORY));
+			     UVERBS_ATTR_PTR_OUT(VNIC_ATTR_ALLOC_DM_MAPPING,
+						 UVERBS_ATTR_TYPE(struct vnic_mapping),
+						 UA_MANDATORY));
 
 ADD_UVERBS_ATTRIBUTES_SIMPLE(vnic_context_query, UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT,
-	UVERBS_ATTR_PTR_OUT(VNIC_ATTR_QUERY_CONTEXT_RESP,
-			    UVERBS_ATTR_STRUCT(struct vnic_ucontext_resp, features), UA_MANDATORY));
+			     UVERBS_ATTR_PTR_OUT(VNIC_ATTR_QUERY_CONTEXT_RESP,
+						 UVERBS_ATTR_STRUCT(struct vnic_ucontext_resp,
+								    features), UA_MANDATORY));
 
 const struct uapi_definition vnic_uapi[] = {
 	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_DEVICE, &vnic_context_query),

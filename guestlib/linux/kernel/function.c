@@ -27,15 +27,29 @@ void vnic_fn_kick(struct vnic_fn *fn)
 		mod_delayed_work(fn->wq, &fn->work, 0);
 }
 
-/* Says that the session is over; from any context. */
+/* A life is over: the next begins at once, or in a while if the function had not come up. */
+void vnic_fn_again(struct vnic_fn *fn)
+{
+	if (!READ_ONCE(fn->stopping))
+		mod_delayed_work(fn->wq, &fn->work, READ_ONCE(fn->up) ? 0 : VNIC_RETRY);
+}
+
+/* Says that the session is over, and why, unless the driver itself ends it; from any context. */
 void vnic_fn_lost(struct vnic_fn *fn, const char *why)
 {
 	unsigned long flags;
+	bool was;
 
-	if (READ_ONCE(fn->lost))
-		return;
+	spin_lock_irqsave(&fn->life_lock, flags);
+	was = fn->lost;
 	WRITE_ONCE(fn->lost, true);
-	dev_warn(&fn->pdev->dev, "the NIC is lost: %s\n", why);
+	if (!was)
+		WRITE_ONCE(fn->ending, true);
+	spin_unlock_irqrestore(&fn->life_lock, flags);
+	if (was)
+		return;
+	if (why)
+		dev_warn(&fn->pdev->dev, "the NIC is lost: %s\n", why);
 	spin_lock_irqsave(&fn->control.reply_lock, flags);
 	complete(&fn->control.replied);
 	spin_unlock_irqrestore(&fn->control.reply_lock, flags);
@@ -112,8 +126,10 @@ static int vnic_enable(struct vnic_fn *fn)
 		err = vnic_reg_write(fn, VNIC_REG_CONTROL, 4, VNIC_CONTROL_ENABLE);
 	for (i = 0; !err && i < 1000; i++) {
 		err = vnic_reg_read(fn, VNIC_REG_STATE, 4, &state);
-		if (!err && state == VNIC_STATE_READY)
+		if (!err && state == VNIC_STATE_READY) {
+			WRITE_ONCE(fn->admin.open, true);
 			return 0;
+		}
 		usleep_range(500, 1500);
 	}
 	return err ?: -ETIMEDOUT;
@@ -163,7 +179,7 @@ static int vnic_fn_up(struct vnic_fn *fn)
 	if (!err) /* ib_core fills the table */
 		err = vnic_command(fn, VNIC_ADMIN_OP_DEL_GID, &own, sizeof(own), NULL, 0);
 	if (err)
-		vnic_control_close(fn);
+		vnic_fn_lost(fn, NULL);
 	else
 		dev_info(&fn->pdev->dev, "function %#x is up, MAC %pM\n", fn->number, fn->mac);
 	return err;
@@ -188,14 +204,22 @@ static void vnic_drop_ib(struct vnic_fn *fn)
 	vnic_ib_unregister(ib);
 }
 
-/* Lets go of the device, which touches no memory of ours any more. */
+/* Lets go of the device. What it does not confirm to have let go of stays kept. */
 void vnic_fn_down(struct vnic_fn *fn)
 {
 	if (fn->ib)
 		vnic_drop_ib(fn); /* programs get IBV_EVENT_DEVICE_FATAL */
-	if (fn->up)
-		vnic_control_close(fn);
+	vnic_fn_leave(fn);
 	fn->up = false;
+}
+
+/* Ends the session, if there is one. */
+void vnic_fn_leave(struct vnic_fn *fn)
+{
+	WRITE_ONCE(fn->leaving, true);
+	vnic_fn_lost(fn, NULL);
+	flush_work(&fn->loss);
+	WRITE_ONCE(fn->leaving, false);
 }
 
 /* The interface of the function's MAC: one that is a device's, no bridge. */
@@ -255,7 +279,10 @@ void vnic_fn_work(struct work_struct *work)
 	mutex_lock(&fn->lock);
 	if (READ_ONCE(fn->stopping))
 		goto out;
-	flush_work(&fn->loss);
+	if (READ_ONCE(fn->ending)) {
+		queue_work(fn->loss_wq, &fn->loss); /* this work goes on after it */
+		goto out;
+	}
 	if (READ_ONCE(fn->lost))
 		fn->up = false;
 	if (!fn->up && !vnic_fn_up(fn)) {
@@ -296,18 +323,29 @@ int vnic_netdev_event(struct notifier_block *nb, unsigned long event, void *ptr)
 	return NOTIFY_DONE;
 }
 
-/* The object of a number, held; NULL: it was destroyed. hold says where it has its vnic_hold. */
-void *vnic_find(struct xarray *objects, u32 number, size_t hold)
+/*
+ * The object of the first number from this one on, held; NULL: there is none. hold says
+ * where it has its vnic_hold.
+ */
+void *vnic_find_from(struct xarray *objects, unsigned long *number, unsigned long last, size_t hold)
 {
 	unsigned long flags;
 	void *obj;
 
 	xa_lock_irqsave(objects, flags);
-	obj = xa_load(objects, number);
+	obj = xa_find(objects, number, last, XA_PRESENT);
 	if (obj)
 		refcount_inc(&((struct vnic_hold *)(obj + hold))->refs);
 	xa_unlock_irqrestore(objects, flags);
 	return obj;
+}
+
+/* The object of a number, held; NULL: it was destroyed. */
+void *vnic_find(struct xarray *objects, u32 number, size_t hold)
+{
+	unsigned long n = number;
+
+	return vnic_find_from(objects, &n, n, hold);
 }
 
 static void vnic_qp_event(struct vnic_fn *fn, u32 qpn, enum ib_event_type type)

@@ -31,7 +31,7 @@ int vnic_add_gid(const struct ib_gid_attr *attr, void **context)
 	memcpy(p.gid, attr->gid.raw, sizeof(p.gid));
 	mutex_lock(&fn->kernel_lock);
 	err = vnic_command(fn, VNIC_ADMIN_OP_ADD_GID, &p, sizeof(p), NULL, 0);
-	if (err == -EIO && READ_ONCE(fn->lost))
+	if (err == -EIO)
 		err = 0; /* the device is told when it is back */
 	if (!err && attr->index < VNIC_GID_TABLE)
 		fn->gids[attr->index] = (struct vnic_gid){ .entry = p, .used = true };

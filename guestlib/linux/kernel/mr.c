@@ -11,6 +11,36 @@
 #define VNIC_ACCESS	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_READ | \
 			 IB_ACCESS_REMOTE_ATOMIC | IB_ACCESS_MW_BIND | IB_ZERO_BASED)
 
+static void vnic_mr_release(struct vnic_memory *m)
+{
+	struct vnic_mr *mr = container_of(m, struct vnic_mr, memory);
+	struct ib_device *ibdev = mr->ibdev;
+
+	if (mr->umem)
+		ib_umem_release(mr->umem);
+	if (mr->list)
+		dma_free_coherent(ibdev->dma_device, PAGE_SIZE, mr->list, mr->list_dma);
+	kfree(mr);
+	put_device(&ibdev->dev);
+}
+
+struct vnic_mr *vnic_mr_alloc(struct ib_device *ibdev)
+{
+	struct vnic_mr *mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+
+	if (!mr)
+		return NULL;
+	mr->memory.release = vnic_mr_release;
+	mr->ibdev = ibdev; /* its memory may be kept for longer than it is registered */
+	get_device(&ibdev->dev);
+	return mr;
+}
+
+void vnic_mr_free(struct vnic_mr *mr)
+{
+	vnic_give_back(to_fn(mr->ibdev), &mr->memory);
+}
+
 /*
  * A key for the kernel's own memory: the device takes DMA addresses with it, of
  * queue pairs that the kernel made. There is none for peers.
@@ -21,7 +51,7 @@ struct ib_mr *vnic_get_dma_mr(struct ib_pd *pd, int access)
 
 	if (access & ~IB_ACCESS_LOCAL_WRITE)
 		return ERR_PTR(-EOPNOTSUPP);
-	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	mr = vnic_mr_alloc(pd->device);
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
 	mr->ibmr.lkey = VNIC_RESERVED_LKEY;
@@ -32,23 +62,24 @@ struct ib_mr *vnic_get_dma_mr(struct ib_pd *pd, int access)
  * The device takes any offset in the first page, so that the largest pages are
  * found by how the memory lies on the bus, whatever the region's own addresses.
  */
-static int vnic_translate(struct vnic_fn *fn, struct ib_umem *umem, struct vnic_translation *t)
+static int vnic_translate(struct vnic_mr *mr, u32 life, struct vnic_translation *t)
 {
+	struct ib_umem *umem = mr->umem;
 	u64 first = sg_dma_address(umem->sgt_append.sgt.sgl) + ib_umem_offset(umem);
 	unsigned long size = ib_umem_find_best_pgsz(umem, VNIC_PAGE_SIZES, first);
 	struct ib_block_iter iter;
 	size_t i = 0;
-	int err;
 
 	if (!size)
 		return -EINVAL;
 	t->page_shift = __ffs(size);
 	t->offset = first & (size - 1);
-	err = vnic_page_list_alloc(&t->list, fn, ib_umem_num_dma_blocks(umem, size));
-	if (err)
-		return err;
+	t->list = vnic_page_list_alloc(to_fn(mr->ibdev), life, ib_umem_num_dma_blocks(umem, size));
+	if (IS_ERR(t->list))
+		return PTR_ERR(t->list);
+	mr->memory.life = life; /* the device may know of it from now on */
 	rdma_umem_for_each_dma_block(umem, &iter, size) {
-		vnic_page_list_set(&t->list, i++, rdma_block_iter_dma_address(&iter));
+		vnic_page_list_set(t->list, i++, rdma_block_iter_dma_address(&iter));
 		if (!(i % SZ_64K))
 			cond_resched();
 	}
@@ -70,8 +101,8 @@ int vnic_mr_make(struct ib_pd *pd, struct vnic_mr *mr, int access, u64 iova, u64
 		.access = cpu_to_le32(access & VNIC_ACCESS),
 		.iova = cpu_to_le64(access & IB_ZERO_BASED ? 0 : iova),
 		.length = cpu_to_le64(length),
-		.pages = cpu_to_le64(t->list.root),
-		.levels = t->list.levels,
+		.pages = cpu_to_le64(t->list->root),
+		.levels = t->list->levels,
 		.page_shift = t->page_shift,
 		.offset = cpu_to_le32(t->offset),
 	};
@@ -81,7 +112,7 @@ int vnic_mr_make(struct ib_pd *pd, struct vnic_mr *mr, int access, u64 iova, u64
 	mr->life = to_vpd(pd)->life;
 	err = vnic_command_in(to_fn(pd->device), mr->life, VNIC_ADMIN_OP_REG_MR, &p, sizeof(p),
 			      &r, sizeof(r));
-	vnic_page_list_free(&t->list);
+	vnic_page_list_free(t->list);
 	if (err)
 		return err;
 	mr->ibmr.lkey = le32_to_cpu(r.lkey);
@@ -89,6 +120,22 @@ int vnic_mr_make(struct ib_pd *pd, struct vnic_mr *mr, int access, u64 iova, u64
 	mr->ibmr.length = length;
 	mr->ibmr.iova = iova;
 	return 0;
+}
+
+static struct vnic_mr *vnic_mr_pin(struct ib_device *ibdev, u64 start, u64 length, int access)
+{
+	struct vnic_mr *mr = vnic_mr_alloc(ibdev);
+	struct ib_umem *umem;
+
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	umem = ib_umem_get(ibdev, start, length, access);
+	if (IS_ERR(umem)) {
+		vnic_mr_free(mr);
+		return ERR_CAST(umem);
+	}
+	mr->umem = umem;
+	return mr;
 }
 
 struct ib_mr *vnic_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
@@ -101,25 +148,17 @@ struct ib_mr *vnic_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova
 	err = vnic_check_access(access);
 	if (err)
 		return ERR_PTR(err);
-	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
-	if (!mr)
-		return ERR_PTR(-ENOMEM);
-	mr->umem = ib_umem_get(pd->device, start, length, access);
-	if (IS_ERR(mr->umem)) {
-		err = PTR_ERR(mr->umem);
-		goto free;
-	}
-	err = vnic_translate(to_fn(pd->device), mr->umem, &t);
+	mr = vnic_mr_pin(pd->device, start, length, access);
+	if (IS_ERR(mr))
+		return ERR_CAST(mr);
+	err = vnic_translate(mr, to_vpd(pd)->life, &t);
 	if (!err)
 		err = vnic_mr_make(pd, mr, access, iova, length, &t);
-	if (err)
-		goto umem;
+	if (err) {
+		vnic_mr_free(mr);
+		return ERR_PTR(err);
+	}
 	return &mr->ibmr;
-umem:
-	ib_umem_release(mr->umem);
-free:
-	kfree(mr);
-	return ERR_PTR(err);
 }
 
 /* Changes a region; after an error it is as it was. */
@@ -128,8 +167,8 @@ struct ib_mr *vnic_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 l
 {
 	struct vnic_fn *fn = to_fn(ibmr->device);
 	struct vnic_mr *mr = to_vmr(ibmr);
-	struct vnic_translation t = {};
-	struct ib_umem *umem = NULL;
+	struct vnic_translation t;
+	struct vnic_mr *other = NULL; /* has the memory that is not the region's */
 	struct vnic_reg_mr_result r;
 	struct vnic_rereg_mr p = { .lkey = cpu_to_le32(ibmr->lkey) };
 	int err;
@@ -149,34 +188,34 @@ struct ib_mr *vnic_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 l
 		p.access = cpu_to_le32(access & VNIC_ACCESS);
 	}
 	if (flags & IB_MR_REREG_TRANS) {
-		umem = ib_umem_get(ibmr->device, start, length, access);
-		if (IS_ERR(umem))
-			return ERR_CAST(umem);
-		err = vnic_translate(fn, umem, &t);
+		other = vnic_mr_pin(ibmr->device, start, length, access);
+		if (IS_ERR(other))
+			return ERR_CAST(other);
+		err = vnic_translate(other, mr->life, &t);
 		if (err)
 			goto out;
 		p.iova = cpu_to_le64(access & IB_ZERO_BASED ? 0 : iova);
 		p.length = cpu_to_le64(length);
-		p.pages = cpu_to_le64(t.list.root);
-		p.levels = t.list.levels;
+		p.pages = cpu_to_le64(t.list->root);
+		p.levels = t.list->levels;
 		p.page_shift = t.page_shift;
 		p.offset = cpu_to_le32(t.offset);
 	}
 	err = vnic_command_in(fn, mr->life, VNIC_ADMIN_OP_REREG_MR, &p, sizeof(p), &r, sizeof(r));
-	if (flags & IB_MR_REREG_TRANS)
-		vnic_page_list_free(&t.list);
+	if (other)
+		vnic_page_list_free(t.list);
 	if (err)
 		goto out;
 	ibmr->lkey = le32_to_cpu(r.lkey);
 	ibmr->rkey = le32_to_cpu(r.rkey);
-	if (umem) {
-		swap(mr->umem, umem);
+	if (other) {
+		swap(mr->umem, other->umem);
 		ibmr->length = length;
 		ibmr->iova = iova;
 	}
 out:
-	if (umem)
-		ib_umem_release(umem);
+	if (other)
+		vnic_mr_free(other);
 	return err ? ERR_PTR(err) : NULL;
 }
 
@@ -192,11 +231,9 @@ int vnic_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 		if (err)
 			return err;
 	}
-	if (mr->umem)
-		ib_umem_release(mr->umem);
-	if (mr->list)
-		dma_free_coherent(&fn->pdev->dev, PAGE_SIZE, mr->list, mr->list_dma);
-	kfree(mr);
+	if (!udata)
+		vnic_await_over(fn, mr->life);
+	vnic_mr_free(mr);
 	return 0;
 }
 
@@ -214,7 +251,7 @@ struct ib_mr *vnic_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_
 
 	if (type != IB_MR_TYPE_MEM_REG || max_num_sg > VNIC_PAGE_LIST_ENTRIES)
 		return ERR_PTR(-EINVAL);
-	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	mr = vnic_mr_alloc(pd->device);
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
 	mr->max_pages = max_num_sg;
@@ -226,14 +263,13 @@ struct ib_mr *vnic_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_
 	mr->life = to_vpd(pd)->life;
 	err = vnic_command_in(fn, mr->life, VNIC_ADMIN_OP_ALLOC_MR, &p, sizeof(p), &r, sizeof(r));
 	if (err)
-		goto list;
+		goto free;
+	mr->memory.life = mr->life; /* work requests name the list */
 	mr->ibmr.lkey = le32_to_cpu(r.lkey);
 	mr->ibmr.rkey = le32_to_cpu(r.rkey);
 	return &mr->ibmr;
-list:
-	dma_free_coherent(&fn->pdev->dev, PAGE_SIZE, mr->list, mr->list_dma);
 free:
-	kfree(mr);
+	vnic_mr_free(mr);
 	return ERR_PTR(err);
 }
 

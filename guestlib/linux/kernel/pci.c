@@ -37,6 +37,11 @@ static void vnic_init(struct vnic_fn *fn)
 	INIT_DELAYED_WORK(&fn->work, vnic_fn_work);
 	INIT_WORK(&fn->loss, vnic_loss_work);
 	INIT_WORK(&fn->flush, vnic_flush_work);
+	INIT_WORK(&fn->bells.again, vnic_bells_work);
+	spin_lock_init(&fn->life_lock);
+	INIT_LIST_HEAD(&fn->kept);
+	init_waitqueue_head(&fn->over);
+	fn->life = 1;
 	mutex_init(&fn->kernel_lock);
 	INIT_LIST_HEAD(&fn->kernel_pds);
 	INIT_LIST_HEAD(&fn->kernel_cqs);
@@ -202,6 +207,7 @@ static void vnic_remove(struct pci_dev *pdev)
 	mutex_unlock(&fn->lock);
 	vnic_free_interrupts(fn);
 	vnic_destroy_workqueues(fn);
+	vnic_leak(fn);
 	xa_destroy(&fn->qps);
 	xa_destroy(&fn->cqs);
 	xa_destroy(&fn->srqs);
@@ -219,8 +225,7 @@ static void vnic_shutdown(struct pci_dev *pdev)
 
 	WRITE_ONCE(fn->stopping, true);
 	cancel_delayed_work_sync(&fn->work);
-	if (fn->up)
-		vnic_control_close(fn);
+	vnic_fn_leave(fn);
 }
 
 /* A function level reset, of sysfs for one: the session ends before it (DRV-1104). */

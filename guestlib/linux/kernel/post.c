@@ -43,8 +43,8 @@ static void vnic_submit(struct vnic_fn *fn, struct vnic_queue *q, u32 old, u8 ki
 		vnic_ring(fn, kind, number, q->producer);
 }
 
-/* The doorbell of a program: what it says of its queue is its own affair. */
-static void vnic_user_bell(struct vnic_fn *fn, const struct vnic_queue *q, u8 kind, u32 number)
+/* The doorbell of a queue as it is. What a program says of its own is its own affair. */
+static void vnic_bell_of(struct vnic_fn *fn, const struct vnic_queue *q, u8 kind, u32 number)
 {
 	const struct vnic_queue_header *h;
 
@@ -52,6 +52,42 @@ static void vnic_user_bell(struct vnic_fn *fn, const struct vnic_queue *q, u8 ki
 		return;
 	h = q->area->buf;
 	vnic_ring(fn, kind, number, le32_to_cpu(READ_ONCE(h->producer)));
+}
+
+static void vnic_ring_again(struct vnic_fn *fn, struct vnic_queue *q, u8 kind, u32 number)
+{
+	unsigned long flags;
+
+	if (!q->area || !vnic_bells_room(fn))
+		return;
+	spin_lock_irqsave(&q->lock, flags);
+	vnic_bell_of(fn, q, kind, number);
+	spin_unlock_irqrestore(&q->lock, flags);
+}
+
+/* The bell ring was full. Which doorbells were left out nobody knows: all are sent. */
+void vnic_bells_work(struct work_struct *work)
+{
+	struct vnic_fn *fn = container_of(work, struct vnic_fn, bells.again);
+	struct vnic_srq *srq;
+	struct vnic_qp *qp;
+	unsigned long i;
+
+	if (vnic_bells_room(fn))
+		vnic_admin_ring(fn);
+	for (i = 0; (qp = vnic_find_from(&fn->qps, &i, U32_MAX, offsetof(struct vnic_qp, hold)));
+	     i++) {
+		if (READ_ONCE(qp->state) != IB_QPS_RESET) { /* else its queues may be under way */
+			vnic_ring_again(fn, &qp->sq, VNIC_DOORBELL_SQ, qp->qpn);
+			vnic_ring_again(fn, &qp->rq, VNIC_DOORBELL_RQ, qp->qpn);
+		}
+		vnic_release(&qp->hold);
+	}
+	for (i = 0; (srq = vnic_find_from(&fn->srqs, &i, U32_MAX, offsetof(struct vnic_srq, hold)));
+	     i++) {
+		vnic_ring_again(fn, &srq->q, VNIC_DOORBELL_SRQ, srq->srqn);
+		vnic_release(&srq->hold);
+	}
 }
 
 static int vnic_fill_sges(struct vnic_sge *to, const struct ib_sge *from, int n)
@@ -197,7 +233,7 @@ int vnic_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr, const struct
 	if (ibqp->uobject) {
 		if (wr)
 			return -EINVAL;
-		vnic_user_bell(fn, &qp->sq, VNIC_DOORBELL_SQ, qp->qpn);
+		vnic_bell_of(fn, &qp->sq, VNIC_DOORBELL_SQ, qp->qpn);
 		return 0;
 	}
 	spin_lock_irqsave(&qp->sq.lock, flags);
@@ -258,7 +294,7 @@ int vnic_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr, const struct
 	if (ibqp->uobject) {
 		if (wr)
 			return -EINVAL;
-		vnic_user_bell(fn, &qp->rq, VNIC_DOORBELL_RQ, qp->qpn);
+		vnic_bell_of(fn, &qp->rq, VNIC_DOORBELL_RQ, qp->qpn);
 		return 0;
 	}
 	if (!qp->rq.area)
@@ -281,7 +317,7 @@ int vnic_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,
 	if (ibsrq->uobject) {
 		if (wr)
 			return -EINVAL;
-		vnic_user_bell(fn, &srq->q, VNIC_DOORBELL_SRQ, srq->srqn);
+		vnic_bell_of(fn, &srq->q, VNIC_DOORBELL_SRQ, srq->srqn);
 		return 0;
 	}
 	return vnic_post_receives(fn, &srq->q, VNIC_DOORBELL_SRQ, srq->srqn, wr, bad);

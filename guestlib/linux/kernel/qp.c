@@ -112,28 +112,30 @@ static bool vnic_has_rq(const struct ib_qp_init_attr *attr)
 int vnic_qp_make(struct vnic_fn *fn, struct vnic_qp *qp, const struct ib_qp_init_attr *attr,
 		 struct vnic_area *sq_area, struct vnic_area *rq_area, bool user)
 {
-	struct vnic_page_list sq = {}, rq = {};
+	struct vnic_page_list *sq = NULL, *rq = NULL;
 	struct vnic_create_qp p = { .type = attr->qp_type, .sig_all = qp->sig_all };
 	struct vnic_create_qp_result r;
-	int err;
+	int err = 0;
 
 	if (!user)
 		p.flags = VNIC_QP_PRIVILEGED;
 	if (attr->qp_type == IB_QPT_XRC_TGT)
-		p.xrcdn = cpu_to_le32(to_vxrcd(attr->xrcd)->xrcdn);
+		err = vnic_xrcd_number(attr->xrcd, qp->life, &p.xrcdn);
 	else
 		p.pdn = cpu_to_le32(to_vpd(qp->ibqp.pd)->pdn);
+	if (err)
+		return err;
 	if (sq_area) {
 		p.send_cq = cpu_to_le32(to_vcq(attr->send_cq)->cqn);
 		p.sq_log2_entries = qp->sq.log2;
 		p.sq_log2_stride = qp->sq.stride_log2;
 		p.max_send_sge = qp->sq.max_sge;
 		p.max_inline = cpu_to_le16(qp->sq.max_inline);
-		err = vnic_area_list(sq_area, &sq);
-		if (err)
-			return err;
-		p.sq_levels = sq.levels;
-		p.sq_pages = cpu_to_le64(sq.root);
+		sq = vnic_area_list(sq_area, qp->life, 0, sq_area->num_pages);
+		if (IS_ERR(sq))
+			return PTR_ERR(sq);
+		p.sq_levels = sq->levels;
+		p.sq_pages = cpu_to_le64(sq->root);
 	}
 	if (attr->srq)
 		p.srqn = cpu_to_le32(to_vsrq(attr->srq)->srqn);
@@ -143,20 +145,22 @@ int vnic_qp_make(struct vnic_fn *fn, struct vnic_qp *qp, const struct ib_qp_init
 		p.rq_log2_entries = qp->rq.log2;
 		p.rq_log2_stride = qp->rq.stride_log2;
 		p.max_recv_sge = qp->rq.max_sge;
-		err = vnic_area_list(rq_area, &rq);
-		if (err)
+		rq = vnic_area_list(rq_area, qp->life, 0, rq_area->num_pages);
+		if (IS_ERR(rq)) {
+			err = PTR_ERR(rq);
 			goto out;
-		p.rq_levels = rq.levels;
-		p.rq_pages = cpu_to_le64(rq.root);
+		}
+		p.rq_levels = rq->levels;
+		p.rq_pages = cpu_to_le64(rq->root);
 	}
 	err = vnic_command_in(fn, qp->life, VNIC_ADMIN_OP_CREATE_QP, &p, sizeof(p), &r, sizeof(r));
 	if (!err)
 		qp->qpn = le32_to_cpu(r.qpn);
-	if (rq.pages)
-		vnic_page_list_free(&rq);
+	if (rq)
+		vnic_page_list_free(rq);
 out:
-	if (sq.pages)
-		vnic_page_list_free(&sq);
+	if (sq)
+		vnic_page_list_free(sq);
 	return err;
 }
 
@@ -300,6 +304,8 @@ int vnic_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 		return err;
 	vnic_release(&qp->hold);
 	wait_for_completion(&qp->hold.gone);
+	if (!udata)
+		vnic_await_over(fn, qp->life);
 	vnic_queue_free(&qp->rq);
 	vnic_queue_free(&qp->sq);
 	return 0;
@@ -388,6 +394,8 @@ int vnic_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct
 		qp->qkey = attr->qkey;
 	WRITE_ONCE(qp->state, to);
 	if (to == IB_QPS_RESET) {
+		if (!ibqp->uobject)
+			vnic_await_over(fn, qp->life);
 		vnic_reset_queue(&qp->sq);
 		vnic_reset_queue(&qp->rq);
 	}

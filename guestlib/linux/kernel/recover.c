@@ -3,7 +3,8 @@
  * The loss of the device, and its return, for those that hold objects.
  *
  *   programs      get IBV_EVENT_DEVICE_FATAL; what they had is no more
- *   the kernel    queue pairs are in error and all their work is flushed; domains,
+ *   the kernel    queue pairs are in error and all their work is flushed, when the
+ *                 device has confirmed that it touches no memory any more; domains,
  *                 completion queues, GIDs and the queue pair of the connection
  *                 manager come back with the device
  *
@@ -54,17 +55,38 @@ static void vnic_wake_cqs(struct vnic_fn *fn)
 		vnic_cq_wake(cq);
 }
 
-/* The session is over: nobody waits for the device any more. */
+/* Waits until the device has let go; false: the driver leaves before. */
+static bool vnic_await_close(struct vnic_fn *fn)
+{
+	bool said = false;
+
+	while (!vnic_control_close(fn)) {
+		if (!said)
+			dev_warn(&fn->pdev->dev,
+				 "the NIC does not let go of memory: what it may reach stays pinned, and the kernel's users wait, until it answers or is started anew\n");
+		said = true;
+		if (READ_ONCE(fn->leaving))
+			return false;
+	}
+	return true;
+}
+
+/* The session is over. Commands fail at once; memory is given back when the device says so. */
 void vnic_loss_work(struct work_struct *work)
 {
 	struct vnic_fn *fn = container_of(work, struct vnic_fn, loss);
 	struct vnic_cq *cq;
 	struct vnic_qp *qp;
 
+	if (!READ_ONCE(fn->ending))
+		return;
 	vnic_admin_abort(fn);
-	vnic_control_close(fn); /* the device touches no memory from here on */
+	vnic_ib_event(fn, IB_EVENT_PORT_ERR);
+	vnic_ib_event(fn, IB_EVENT_DEVICE_FATAL);
+	if (!vnic_await_close(fn))
+		return;
 	mutex_lock(&fn->kernel_lock);
-	WRITE_ONCE(fn->life, fn->life + 1);
+	vnic_life_over(fn);
 	vnic_lose_numbers(&fn->qps);
 	vnic_lose_numbers(&fn->cqs);
 	vnic_lose_numbers(&fn->srqs);
@@ -74,9 +96,7 @@ void vnic_loss_work(struct work_struct *work)
 		vnic_lose_qp(qp);
 	vnic_wake_cqs(fn);
 	mutex_unlock(&fn->kernel_lock);
-	vnic_ib_event(fn, IB_EVENT_PORT_ERR);
-	vnic_ib_event(fn, IB_EVENT_DEVICE_FATAL);
-	vnic_fn_kick(fn);
+	vnic_fn_again(fn);
 }
 
 /* Somebody posted to a queue pair that is lost. */
@@ -91,20 +111,15 @@ void vnic_flush_work(struct work_struct *work)
 
 static int vnic_revive_cq(struct vnic_fn *fn, struct vnic_cq *cq)
 {
-	struct vnic_page_list list;
 	unsigned long flags;
 	int err;
 
-	err = vnic_area_list(cq->area, &list);
-	if (err)
-		return err;
 	spin_lock_irqsave(&cq->lock, flags);
 	memset(cq->area->buf, 0, cq->area->size);
 	cq->consumer = 0;
 	spin_unlock_irqrestore(&cq->lock, flags);
 	cq->life = fn->life;
-	err = vnic_cq_make(cq, &list);
-	vnic_page_list_free(&list);
+	err = vnic_cq_make(cq);
 	if (err)
 		return err;
 	spin_lock_irqsave(&cq->lock, flags);

@@ -18,24 +18,26 @@ static int vnic_srq_command(struct vnic_fn *fn, struct vnic_srq *srq,
 		.max_sge = srq->q.max_sge,
 	};
 	struct vnic_create_srq_result r;
-	struct vnic_page_list list;
+	struct vnic_page_list *list;
 	int err;
 
 	if (!user)
 		p.flags = VNIC_QP_PRIVILEGED;
 	if (attr->srq_type == IB_SRQT_XRC) {
+		err = vnic_xrcd_number(attr->ext.xrc.xrcd, srq->q.life, &p.xrcdn);
+		if (err)
+			return err;
 		p.type = VNIC_SRQ_TYPE_XRC;
 		p.cqn = cpu_to_le32(to_vcq(attr->ext.cq)->cqn);
-		p.xrcdn = cpu_to_le32(to_vxrcd(attr->ext.xrc.xrcd)->xrcdn);
 	}
-	err = vnic_area_list(srq->q.area, &list);
-	if (err)
-		return err;
-	p.levels = list.levels;
-	p.pages = cpu_to_le64(list.root);
+	list = vnic_area_list(srq->q.area, srq->q.life, 0, srq->q.area->num_pages);
+	if (IS_ERR(list))
+		return PTR_ERR(list);
+	p.levels = list->levels;
+	p.pages = cpu_to_le64(list->root);
 	err = vnic_command_in(fn, srq->q.life, VNIC_ADMIN_OP_CREATE_SRQ, &p, sizeof(p), &r,
 			      sizeof(r));
-	vnic_page_list_free(&list);
+	vnic_page_list_free(list);
 	if (!err)
 		srq->srqn = le32_to_cpu(r.srqn);
 	return err;
@@ -124,6 +126,8 @@ int vnic_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
 	vnic_forget(&fn->srqs, srq->srqn, srq);
 	vnic_release(&srq->hold);
 	wait_for_completion(&srq->hold.gone);
+	if (!udata)
+		vnic_await_over(fn, srq->q.life);
 	vnic_queue_free(&srq->q);
 	return 0;
 }
@@ -162,6 +166,15 @@ int vnic_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr)
 	attr->max_wr = le32_to_cpu(r.entries);
 	attr->max_sge = le32_to_cpu(r.max_sge);
 	attr->srq_limit = le32_to_cpu(r.limit);
+	return 0;
+}
+
+/* The number of a domain. Programs share them by a file, so it may be of an older life. */
+int vnic_xrcd_number(struct ib_xrcd *xrcd, u32 life, __le32 *number)
+{
+	if (to_vxrcd(xrcd)->life != life)
+		return -EIO;
+	*number = cpu_to_le32(to_vxrcd(xrcd)->xrcdn);
 	return 0;
 }
 

@@ -5,7 +5,7 @@
  *   pci.c                     probe, interrupts, the life of a function
  *     function.c              session, registers, state; loss and recovery
  *       verbs.c counters.c gid.c mr.c dm.c cq.c qp.c srq.c post.c recover.c  the ib_device
- *         area.c              memory that the device and programs share
+ *         area.c              memory that the device reaches, and when it is given back
  *         admin.c             commands and their completions
  *           control.c         messages over the rings of the window
  *             window.c        capability chain, bells, event queues
@@ -40,6 +40,7 @@ struct vnic_bells {
 	struct vnic_doorbell *ring;
 	u32 mask;
 	u32 producer;
+	struct work_struct again; /* rings for all queues, after the ring was full */
 };
 
 /* One event queue of the window and its interrupt. */
@@ -87,6 +88,7 @@ struct vnic_gid {
 /* Admin queues in the window. */
 struct vnic_admin {
 	spinlock_t lock; /* the queues and the commands */
+	bool open; /* the function is READY: the device takes commands */
 	struct semaphore room;
 	struct vnic_queue_header *sq;
 	struct vnic_cq_header *cq;
@@ -125,10 +127,14 @@ struct vnic_fn {
 	struct xarray qps, cqs, srqs;
 
 	/*
-	 * A life is what lies between two losses of the device. Objects of a life
-	 * that is over are no more, and their numbers may be others' now.
+	 * A life is what lies between two losses of the device. It is over when the
+	 * device has confirmed that it let go of the memory. Then its objects are no
+	 * more, and their numbers may be others' now.
 	 */
-	u32 life;
+	u32 life; /* from 1 */
+	spinlock_t life_lock; /* life, lost, ending, kept */
+	struct list_head kept; /* memory given back while the life was ending */
+	wait_queue_head_t over; /* a life is over */
 	struct mutex kernel_lock; /* the lists, and what happens to who is in them */
 	struct list_head kernel_pds, kernel_cqs, kernel_qps;
 	struct vnic_gid gids[VNIC_GID_TABLE]; /* under kernel_lock */
@@ -136,7 +142,9 @@ struct vnic_fn {
 	struct work_struct flush;
 	struct workqueue_struct *loss_wq;
 
-	bool lost;     /* the session is over: nothing may be asked of the device */
+	bool lost;     /* there is no session: nothing may be asked of the device */
+	bool ending;   /* it was lost, and has not confirmed that it let go of the memory */
+	bool leaving;  /* nobody waits for that any more */
 	bool stopping; /* remove has begun */
 	bool up;       /* the function is READY */
 	struct mutex lock; /* up, ib, netdev */
@@ -149,8 +157,16 @@ struct vnic_fn {
 	struct kobject *net_dir;
 };
 
+/* Memory that the device was told of in a life, or was never told of (0). */
+struct vnic_memory {
+	struct list_head link; /* in kept */
+	u32 life;
+	void (*release)(struct vnic_memory *m);
+};
+
 /* Memory that the device reads and writes, and perhaps a program, too. */
 struct vnic_area {
+	struct vnic_memory memory;
 	struct rdma_user_mmap_entry entry;
 	struct vnic_fn *fn;
 	void *buf;
@@ -162,6 +178,7 @@ struct vnic_area {
 
 /* Addresses of pages as the device wants them: a tree of pages of addresses. */
 struct vnic_page_list {
+	struct vnic_memory memory;
 	struct vnic_fn *fn;
 	unsigned int levels;
 	dma_addr_t root;
@@ -169,12 +186,12 @@ struct vnic_page_list {
 	struct {
 		void *va;
 		dma_addr_t dma;
-	} *pages;
+	} pages[];
 };
 
 /* How the device is to read pinned memory. */
 struct vnic_translation {
-	struct vnic_page_list list;
+	struct vnic_page_list *list;
 	u32 offset;
 	u8 page_shift;
 };
@@ -217,6 +234,8 @@ struct vnic_ah {
 
 struct vnic_mr {
 	struct ib_mr ibmr;
+	struct vnic_memory memory;
+	struct ib_device *ibdev;
 	u32 life;
 	struct ib_umem *umem;
 	/* Fast registration: one page of addresses. */
@@ -364,13 +383,14 @@ static inline void vnic_forget(struct xarray *objects, u32 number, void *obj)
 int vnic_window_open(struct vnic_fn *fn);
 void vnic_window_start(struct vnic_fn *fn);
 void vnic_ring(struct vnic_fn *fn, u8 kind, u32 queue, u32 index);
+bool vnic_bells_room(struct vnic_fn *fn);
 void vnic_control_bell(struct vnic_fn *fn);
 void vnic_cq_event(struct vnic_fn *fn, u32 cqn);
 irqreturn_t vnic_events(int irq, void *data);
 
 /* control.c */
 int vnic_control_open(struct vnic_fn *fn);
-void vnic_control_close(struct vnic_fn *fn);
+bool vnic_control_close(struct vnic_fn *fn);
 int vnic_control_call(struct vnic_fn *fn, u16 type, const void *body, size_t len,
 		      u16 want, void *reply, size_t reply_len);
 irqreturn_t vnic_control_irq(int irq, void *data);
@@ -380,6 +400,7 @@ irqreturn_t vnic_control_messages(int irq, void *data);
 void vnic_admin_start(struct vnic_fn *fn);
 void vnic_admin_abort(struct vnic_fn *fn);
 void vnic_admin_poll(struct vnic_fn *fn);
+void vnic_admin_ring(struct vnic_fn *fn);
 int vnic_command(struct vnic_fn *fn, u16 op, const void *params, size_t len,
 		 void *result, size_t result_len);
 int vnic_command_in(struct vnic_fn *fn, u32 life, u16 op, const void *params, size_t len,
@@ -390,21 +411,28 @@ int vnic_destroy(struct vnic_fn *fn, u32 life, u16 op, const void *params, size_
 void vnic_fn_work(struct work_struct *work);
 void vnic_fn_lost(struct vnic_fn *fn, const char *why);
 void vnic_fn_kick(struct vnic_fn *fn);
+void vnic_fn_again(struct vnic_fn *fn);
 void vnic_fn_down(struct vnic_fn *fn);
+void vnic_fn_leave(struct vnic_fn *fn);
 void *vnic_find(struct xarray *objects, u32 number, size_t hold);
+void *vnic_find_from(struct xarray *objects, unsigned long *number, unsigned long last,
+		     size_t hold);
 void vnic_async_event(struct vnic_fn *fn, const struct vnic_async_event *ev);
 int vnic_reg_read(struct vnic_fn *fn, u32 offset, u32 width, u64 *value);
 int vnic_netdev_event(struct notifier_block *nb, unsigned long event, void *ptr);
 
 /* area.c */
+bool vnic_alive(struct vnic_fn *fn, u32 life);
+void vnic_give_back(struct vnic_fn *fn, struct vnic_memory *m);
+void vnic_life_over(struct vnic_fn *fn);
+void vnic_await_over(struct vnic_fn *fn, u32 life);
+void vnic_leak(struct vnic_fn *fn);
 struct vnic_area *vnic_area_alloc(struct vnic_fn *fn, size_t size);
 void vnic_area_free(struct vnic_area *area);
 int vnic_area_offer(struct vnic_area *area, struct ib_ucontext *uctx);
 u64 vnic_area_offset(struct vnic_area *area);
-int vnic_area_list(struct vnic_area *area, struct vnic_page_list *list);
-int vnic_page_list_init(struct vnic_page_list *list, struct vnic_fn *fn,
-			const dma_addr_t *pages, size_t n);
-int vnic_page_list_alloc(struct vnic_page_list *list, struct vnic_fn *fn, size_t n);
+struct vnic_page_list *vnic_area_list(struct vnic_area *area, u32 life, size_t first, size_t n);
+struct vnic_page_list *vnic_page_list_alloc(struct vnic_fn *fn, u32 life, size_t n);
 void vnic_page_list_set(struct vnic_page_list *list, size_t i, u64 address);
 void vnic_page_list_free(struct vnic_page_list *list);
 int vnic_mmap(struct ib_ucontext *uctx, struct vm_area_struct *vma);
@@ -444,7 +472,8 @@ struct ib_mr *vnic_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_
 int vnic_map_mr_sg(struct ib_mr *mr, struct scatterlist *sg, int n, unsigned int *offset);
 int vnic_alloc_mw(struct ib_mw *mw, struct ib_udata *udata);
 int vnic_dealloc_mw(struct ib_mw *mw);
-
+struct vnic_mr *vnic_mr_alloc(struct ib_device *ibdev);
+void vnic_mr_free(struct vnic_mr *mr);
 int vnic_mr_make(struct ib_pd *pd, struct vnic_mr *mr, int access, u64 iova, u64 length,
 		 struct vnic_translation *t);
 
@@ -454,7 +483,7 @@ void vnic_flush_work(struct work_struct *work);
 int vnic_revive(struct vnic_fn *fn);
 
 /* cq.c */
-int vnic_cq_make(struct vnic_cq *cq, struct vnic_page_list *list);
+int vnic_cq_make(struct vnic_cq *cq);
 void vnic_cq_join(struct vnic_cq *cq, struct list_head *link, struct list_head *list);
 void vnic_cq_leave(struct vnic_cq *cq, struct vnic_qp *qp, struct list_head *link);
 void vnic_cq_wake(struct vnic_cq *cq);
@@ -486,8 +515,10 @@ int vnic_query_srq(struct ib_srq *srq, struct ib_srq_attr *attr);
 int vnic_destroy_srq(struct ib_srq *srq, struct ib_udata *udata);
 int vnic_alloc_xrcd(struct ib_xrcd *xrcd, struct ib_udata *udata);
 int vnic_dealloc_xrcd(struct ib_xrcd *xrcd, struct ib_udata *udata);
+int vnic_xrcd_number(struct ib_xrcd *xrcd, u32 life, __le32 *number);
 
 /* post.c */
+void vnic_bells_work(struct work_struct *work);
 int vnic_post_send(struct ib_qp *qp, const struct ib_send_wr *wr, const struct ib_send_wr **bad);
 int vnic_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr, const struct ib_recv_wr **bad);
 int vnic_post_srq_recv(struct ib_srq *srq, const struct ib_recv_wr *wr,

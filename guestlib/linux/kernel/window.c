@@ -5,6 +5,8 @@
 
 #include "vnic.h"
 
+#define VNIC_BELLS_TIMEOUT	(10 * HZ)
+
 static void *vnic_block(struct vnic_fn *fn, const struct vnic_capability *cap, size_t need)
 {
 	u32 offset = le32_to_cpu(cap->offset);
@@ -125,34 +127,51 @@ static bool vnic_wakes(u32 event, u32 old, u32 new)
 	return new - event - 1 < new - old;
 }
 
-/* Sends a doorbell record. It may be called under spinlocks. */
+static bool vnic_bells_full(const struct vnic_bells *b)
+{
+	return READ_ONCE(b->producer) - le32_to_cpu(READ_ONCE(b->hdr->consumer)) > b->mask;
+}
+
+/* Waits until the bell ring has room; false: the device is lost. */
+bool vnic_bells_room(struct vnic_fn *fn)
+{
+	unsigned long until = jiffies + VNIC_BELLS_TIMEOUT;
+
+	while (!READ_ONCE(fn->lost) && vnic_bells_full(&fn->bells)) {
+		if (time_after(jiffies, until)) {
+			vnic_fn_lost(fn, "it takes no doorbells");
+			break;
+		}
+		vnic_bell(fn);
+		usleep_range(500, 1500);
+	}
+	return !READ_ONCE(fn->lost);
+}
+
+/*
+ * Sends a doorbell record. It may be called under spinlocks, so it does not wait for
+ * room: where there is none, all queues are rung later.
+ */
 void vnic_ring(struct vnic_fn *fn, u8 kind, u32 queue, u32 index)
 {
 	struct vnic_bells *b = &fn->bells;
 	struct vnic_doorbell *d;
 	unsigned long flags;
-	unsigned int spins;
 	u32 event;
 
 	if (READ_ONCE(fn->lost))
 		return;
 	spin_lock_irqsave(&b->lock, flags);
-	for (spins = 0; b->producer - le32_to_cpu(READ_ONCE(b->hdr->consumer)) > b->mask;
-	     spins++) {
-		if (spins > 100000) {
-			spin_unlock_irqrestore(&b->lock, flags);
-			vnic_fn_lost(fn, "it takes no doorbells");
-			return;
-		}
-		vnic_bell(fn);
-		udelay(5);
+	if (vnic_bells_full(b)) {
+		queue_work(fn->loss_wq, &b->again);
+		goto out;
 	}
 	d = &b->ring[b->producer & b->mask];
 	memset(d, 0, sizeof(*d));
 	d->kind = kind;
 	d->queue = cpu_to_le32(queue);
 	d->index = cpu_to_le32(index);
-	b->producer++;
+	WRITE_ONCE(b->producer, b->producer + 1);
 	/* The record before the producer that covers it (DRV-603). */
 	smp_store_release(&b->hdr->producer, cpu_to_le32(b->producer));
 	/* The producer before the look at the event index (DRV-1003). */
@@ -160,6 +179,7 @@ void vnic_ring(struct vnic_fn *fn, u8 kind, u32 queue, u32 index)
 	event = le32_to_cpu(READ_ONCE(b->hdr->event_index));
 	if (vnic_wakes(event, b->producer - 1, b->producer))
 		vnic_bell(fn);
+out:
 	spin_unlock_irqrestore(&b->lock, flags);
 }
 
