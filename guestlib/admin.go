@@ -3,7 +3,6 @@ package guestlib
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -189,7 +188,7 @@ func (a *admin) failure() error {
 	return a.err
 }
 
-// free gives the queues' memory back, which the device does not touch any more.
+// free gives the queues' memory back.
 func (a *admin) free() {
 	a.sq.Free()
 	a.cq.Free()
@@ -270,32 +269,4 @@ func newAdminArea(pool *arena.Pool, layout ring.Layout) (*adminArea, error) {
 func (a *adminArea) Free() {
 	a.list.Free()
 	a.Block.Free()
-}
-
-// spent are admin queues of lives that are over, of whose memory the device may still know.
-type spent []*admin
-
-func (l *spent) add(a *admin) {
-	if !slices.Contains(*l, a) {
-		*l = append(*l, a)
-	}
-}
-
-// freeUntold gives back the queues of tries that did not come so far as to tell the device of them.
-func (l *spent) freeUntold() {
-	*l = slices.DeleteFunc(*l, func(a *admin) bool {
-		if !a.told.Load() {
-			a.free()
-			return true
-		}
-		return false
-	})
-}
-
-// free gives all back: the device touches none of them any more.
-func (l *spent) free() {
-	for _, a := range *l {
-		a.free()
-	}
-	*l = nil
 }

@@ -85,8 +85,7 @@ type Device struct {
 	events  events
 
 	resetting sync.Mutex
-	loud      bool  // a stream ended without the device having let go of the memory, and no reset since; guarded by resetting
-	dead      spent // whose memory the device may still know; guarded by resetting
+	loud      bool // a stream ended without the device having let go of the memory, and no reset since; guarded by resetting
 	survivor  survivor
 	closeOnce sync.Once
 	closeErr  error
@@ -146,7 +145,7 @@ func Open(ctx context.Context, url string, opts Options) (*Device, error) {
 
 // begin attaches by a stream that nothing has been said on, with the admin queue for it.
 func (d *Device) begin(ctx context.Context, s *stream, a *admin) error {
-	s.handler = d.handle
+	s.handler, s.memory = d.handle, d.pool
 	d.s.Store(s)
 	d.admin.Store(a)
 	s.start(d.opts.Heartbeat, d.opts.HeartbeatTimeout)

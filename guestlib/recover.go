@@ -120,7 +120,7 @@ func (d *Device) redial(ctx context.Context) error {
 	d.loud = d.loud || !old.quiet
 	d.objects.silence(d.s.Load(), lost)
 	dead.close()
-	d.dead.add(dead)
+	dead.free() // as far as the pool does not hold it
 	d.cm.clear()
 	conn, err := redial(ctx, d.target, d.src)
 	if err != nil {
@@ -131,14 +131,13 @@ func (d *Device) redial(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("reset: %w", err), conn.Close())
 	}
-	d.dead.freeUntold()
 	if err := d.begin(ctx, s, a); err != nil {
 		err = fmt.Errorf("reset: %w", err)
 		s.fail(needsReset("%w", err), !a.told.Load())
 		return err
 	}
 	d.loud = false // the device touches nothing of before any more (DEV-303)
-	d.dead.free()
+	d.pool.Release()
 	d.survivor.lost.Store(nil)
 	d.survivor.alive()
 	return nil

@@ -152,6 +152,39 @@ func TestSilentDeviceRecovers(t *testing.T) {
 	}
 }
 
+// TestMemoryOfALostDeviceIsKept: what is destroyed and freed while a device is silent, which may still
+// reach it, is not given out again before the device is reset.
+func TestMemoryOfALostDeviceIsKept(t *testing.T) {
+	var silent atomic.Bool
+	_, url := startNIC(t, func(s *fakedev.Server) {
+		s.Message = func(*fakedev.Session, abi.MsgHeader, []byte) bool { return !silent.Load() }
+	})
+	ctx := testContext(t)
+	d, err := Open(ctx, url, Options{Memory: 4 << 20, Heartbeat: 10 * time.Millisecond, HeartbeatTimeout: 2 * time.Second, NoRecovery: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	before := d.pool.InUse()
+	e := newEndpoint(t, d, QPConfig{})
+	held := d.pool.InUse()
+	silent.Store(true)
+	<-d.Done()
+	if err := errors.Join(e.qp.Destroy(ctx), e.cq.Destroy(ctx), e.mr.Dereg(ctx), e.mr.buf.Free()); err != nil {
+		t.Fatal(err)
+	}
+	if n := d.pool.InUse(); n != held {
+		t.Errorf("%d bytes are kept of %d that the device may reach", n, held)
+	}
+	silent.Store(false)
+	if err := d.Reset(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n := d.pool.InUse(); n != before {
+		t.Errorf("%d bytes are in use after the reset, %d before", n, before)
+	}
+}
+
 // TestNoRecovery: only the program's own Reset brings the device back.
 func TestNoRecovery(t *testing.T) {
 	nic, url := startNIC(t, nil)

@@ -30,12 +30,16 @@ func (d *Device) Reset(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, old.timeout)
 	defer cancel()
 	err := registers{d.s.Load()}.control(ctx, abi.ControlReset, abi.StateReset)
+	if err != nil {
+		d.pool.Hold() // what is destroyed now may still be the device's
+	}
 	old.end(errReset)
 	d.objects.silence(d.s.Load(), errReset) // what commands still made meanwhile
 	if err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
 	// The device touches nothing of before any more (DEV-303).
+	d.pool.Release()
 	old.close()
 	old.free()
 	d.cm.clear()

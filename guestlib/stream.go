@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/falcon-vnic/vnic/guestlib/arena"
 	"github.com/falcon-vnic/vnic/guestlib/window"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
@@ -28,6 +29,7 @@ import (
 type stream struct {
 	conn    net.Conn
 	handler func(h abi.MsgHeader, body []byte) error // called by the reader for what is not a reply
+	memory  *arena.Pool                              // that the device is told of; nil: none
 
 	mu    sync.Mutex
 	out   []byte // framed messages not yet taken by the writer
@@ -87,6 +89,9 @@ func (s *stream) fail(err error, quiet bool) {
 	}
 	if s.bye {
 		err = errClosedDevice
+	}
+	if !quiet && s.memory != nil {
+		s.memory.Hold() // before anybody hears of the loss and frees what went with it
 	}
 	s.err, s.quiet = err, quiet
 	s.mu.Unlock()

@@ -32,11 +32,18 @@ func (h *heapSource) Grow(n int) (Chunk, error) {
 
 func (h *heapSource) Close() error { return nil }
 
-// Blocks never overlap, are zeroed, and when all are freed each chunk is one free extent again.
+// Blocks never overlap, are zeroed, and when all are freed each chunk is one free extent again. What
+// was allocated before Hold and freed since then is nobody else's until Release.
 func TestPoolModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := NewPool(&heapSource{minPages: 16, maxChunks: 8})
-		live := map[*Block]byte{}
+		type freed struct {
+			bytes []byte
+			mark  byte
+		}
+		live, old := map[*Block]byte{}, map[*Block]bool{} // of before Hold
+		var kept []freed
+		held := false
 		next := byte(1)
 		want := 0
 		t.Repeat(map[string]func(*rapid.T){
@@ -74,14 +81,40 @@ func TestPoolModel(t *testing.T) {
 							t.Fatal("blocks overlap")
 						}
 					}
-					want -= len(b.Pages()) * PageSize
+					if held && old[b] {
+						kept = append(kept, freed{b.Bytes(), mark})
+					} else {
+						want -= len(b.Pages()) * PageSize
+					}
 					b.Free()
 					b.Free()
 					delete(live, b)
 					return
 				}
 			},
+			"hold": func(*rapid.T) {
+				p.Hold()
+				held = true
+				for b := range live {
+					old[b] = true
+				}
+			},
+			"release": func(*rapid.T) {
+				p.Release()
+				held = false
+				for _, f := range kept {
+					want -= pages(len(f.bytes)) * PageSize
+				}
+				kept = nil
+			},
 			"": func(t *rapid.T) {
+				for _, f := range kept {
+					for _, v := range f.bytes {
+						if v != f.mark {
+							t.Fatal("what is kept was given out")
+						}
+					}
+				}
 				if got := p.InUse(); got != want {
 					t.Fatalf("in use %d, want %d", got, want)
 				}
@@ -90,6 +123,7 @@ func TestPoolModel(t *testing.T) {
 		for b := range live {
 			b.Free()
 		}
+		p.Release()
 		for _, c := range p.chunks {
 			if len(c.free) != 1 || c.free[0] != (extent{0, len(c.Addrs)}) {
 				t.Fatalf("free list after freeing everything: %v", c.free)

@@ -15,8 +15,11 @@ type Pool struct {
 	mu     sync.Mutex
 	src    Source
 	chunks []*chunk
-	inUse  int // pages
+	inUse  int // pages, those kept too
 	closed bool
+	life   int      // counts the calls of Hold
+	held   bool     // since the last one
+	kept   []*Block // freed meanwhile
 }
 
 type chunk struct {
@@ -35,6 +38,7 @@ type Block struct {
 	in   *chunk
 	at   extent
 	size int
+	life int // of the pool when it was allocated
 }
 
 // Alloc returns zeroed memory of n bytes, 1 or more, starting at a page. It grows the pool when
@@ -87,7 +91,28 @@ func (p *Pool) alloc(n int) (*Block, error) {
 func (p *Pool) block(c *chunk, at extent, n int) *Block {
 	p.inUse += at.n
 	clear(c.Mem[at.first*PageSize : (at.first+at.n)*PageSize])
-	return &Block{pool: p, in: c, at: at, size: n}
+	return &Block{pool: p, in: c, at: at, size: n, life: p.life}
+}
+
+// Hold says that the device may go on reaching what is allocated now, whatever becomes of it: it was
+// lost. Until Release the blocks of these that are freed are not given out again.
+func (p *Pool) Hold() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.life++
+	p.held = true
+}
+
+// Release says that the device has let go of all memory of before the last Hold.
+func (p *Pool) Release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = false
+	for _, b := range p.kept {
+		p.inUse -= b.at.n
+		b.in.put(b.at)
+	}
+	p.kept = nil
 }
 
 // InUse returns the bytes allocated and not freed, in whole pages.
@@ -118,8 +143,8 @@ func (b *Block) Bytes() []byte {
 // Pages returns the device addresses of the block's pages. The caller must not change them.
 func (b *Block) Pages() []uint64 { return b.in.Addrs[b.at.first : b.at.first+b.at.n] }
 
-// Free gives the block back. Bytes must not be touched any more, by the device neither. Freeing
-// twice does nothing.
+// Free gives the block back. Bytes must not be touched any more, by the device neither, unless the
+// pool knows that it may (Hold). Freeing twice does nothing.
 func (b *Block) Free() {
 	p := b.pool
 	p.mu.Lock()
@@ -131,8 +156,12 @@ func (b *Block) free() {
 	if b.at.n == 0 {
 		return
 	}
-	b.pool.inUse -= b.at.n
-	b.in.put(b.at)
+	if p := b.pool; p.held && b.life < p.life {
+		p.kept = append(p.kept, &Block{in: b.in, at: b.at})
+	} else {
+		p.inUse -= b.at.n
+		b.in.put(b.at)
+	}
 	b.at = extent{}
 	b.size = 0
 }
