@@ -38,11 +38,11 @@ func (g *Gateway) Deliver(took func(*PortFrame)) {
 }
 
 // handOver gives a frame to the shard that has its port.
-func (g *Gateway) handOver(to *Target, frame []byte, off Offload) Reason {
+func (g *Gateway) handOver(from uint32, to *Target, frame []byte, off Offload) Reason {
 	if to.Shard == g.shard || g.Handover == nil {
 		return DropNoPort // it was here a moment ago
 	}
-	if !g.Handover.ToPort(to.Shard, to.Function, frame, off) {
+	if !g.Handover.ToPort(to.Shard, from, to.Function, frame, off) {
 		return DropShardFull
 	}
 	g.stats.HandedOver++

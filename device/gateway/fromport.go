@@ -149,15 +149,15 @@ func (g *Gateway) route(now int64, in *PortInput, h header, f *Forward) Reason {
 	if off.gso() != GSONone {
 		off.Size = uint16(min(int(off.Size), f.max-l4Headers(b, &h)))
 	}
-	return g.toPort(w, in.Frame[:ethLen+len(b)], in.Rest, &h, off)
+	return g.toPort(p, w, in.Frame[:ethLen+len(b)], in.Rest, &h, off)
 }
 
 // toPort takes a frame to another port of this NIC.
-func (g *Gateway) toPort(w *way, frame []byte, rest Rest, h *header, off Offload) Reason {
+func (g *Gateway) toPort(from *Endpoint, w *way, frame []byte, rest Rest, h *header, off Offload) Reason {
 	g.stats.Local++
 	switch {
 	case w.port == nil:
-		return g.handOver(&w.to, frame, off)
+		return g.handOver(from.Function, &w.to, frame, off)
 	case w.port.takes(frame[ethLen:], h, off):
 		return none
 	}

@@ -21,7 +21,7 @@ type handed struct {
 	off      Offload
 }
 
-func (r *ring) ToPort(shard uint8, function uint32, frame []byte, off Offload) bool {
+func (r *ring) ToPort(shard uint8, _, function uint32, frame []byte, off Offload) bool {
 	if !r.full {
 		r.frames = append(r.frames, handed{shard, function, bytes.Clone(frame), off})
 	}

@@ -51,7 +51,7 @@ func (g *Gateway) fromTunnel(from *Tunnel, frame []byte, outer uint8) (*Endpoint
 	}
 	if c.port == nil {
 		binary.BigEndian.PutUint16(frame[12:], h.etherType())
-		return nil, g.handOver(&c.to, frame, Offload{})
+		return nil, g.handOver(from.flow(), &c.to, frame, Offload{})
 	}
 	if c.port.takes(b, &h, Offload{}) {
 		return c.port, none

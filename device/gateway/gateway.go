@@ -6,10 +6,10 @@ import (
 	"github.com/falcon-vnic/vnic/device/security"
 )
 
-// Handover takes frames for ports of other shards, by function. They are copied; false: they are
-// not taken.
+// Handover takes frames for ports of other shards, by function, and charges them to from: the
+// function that sent it, or a number for the peer. They are copied; false: they are not taken.
 type Handover interface {
-	ToPort(shard uint8, function uint32, frame []byte, off Offload) bool
+	ToPort(shard uint8, from, function uint32, frame []byte, off Offload) bool
 }
 
 // Gateway carries plain IP between the ports of a shard, those of others, and peers. See the

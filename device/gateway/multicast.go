@@ -61,13 +61,13 @@ func gather(n *network, ports []*Endpoint, shard uint8) *audience {
 }
 
 // share gives a packet to a group to all functions of this NIC.
-func (a *audience) share(g *Gateway, frame []byte, h *header) {
+func (a *audience) share(g *Gateway, from uint32, frame []byte, h *header) {
 	for _, p := range a.here {
 		p.takes(frame[ethLen:], h, Offload{})
 	}
 	binary.BigEndian.PutUint16(frame[12:], h.etherType())
 	for i := range a.beyond {
-		if why := g.handOver(&a.beyond[i], frame, Offload{}); why != none {
+		if why := g.handOver(from, &a.beyond[i], frame, Offload{}); why != none {
 			g.stats.drop(nil, why)
 		}
 	}
@@ -80,7 +80,7 @@ func (g *Gateway) toGroup(p *Endpoint, frame []byte, h *header, f *Forward) Reas
 	}
 	g.follow(p)
 	a := g.audiences.hear(g, p.network)
-	a.share(g, frame, h)
+	a.share(g, p.Function, frame, h)
 	if h.total > g.routes.mtu && len(a.peers) > 0 {
 		return DropTooBig
 	}
@@ -114,6 +114,6 @@ func (g *Gateway) groupFromTunnel(from *Tunnel, frame []byte, h *header, outer u
 		return DropECN
 	}
 	h.setECN(frame[ethLen:], ecn)
-	g.audiences.hear(g, n).share(g, frame, h)
+	g.audiences.hear(g, n).share(g, from.flow(), frame, h)
 	return none
 }

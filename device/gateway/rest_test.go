@@ -155,7 +155,7 @@ func TestWhatStays(t *testing.T) {
 // kept takes frames for other shards.
 type kept struct{ frames [][]byte }
 
-func (k *kept) ToPort(_ uint8, _ uint32, frame []byte, _ Offload) bool {
+func (k *kept) ToPort(_ uint8, _, _ uint32, frame []byte, _ Offload) bool {
 	k.frames = append(k.frames, bytes.Clone(frame))
 	return true
 }

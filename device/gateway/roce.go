@@ -66,7 +66,7 @@ func (g *Gateway) fromFunction(p *Endpoint, frame []byte, f *Forward) Reason {
 		return none
 	}
 	binary.BigEndian.PutUint16(frame[12:], h.etherType())
-	return g.toPort(w, frame, nil, &h, Offload{})
+	return g.toPort(p, w, frame, nil, &h, Offload{})
 }
 
 // PathMTU is the longest packet that the way from an endpoint to an address carries; 0: there is no

@@ -5,25 +5,36 @@ import "math/bits"
 // End is one shard's: what it hands to others, and what they hand to it.
 type End struct {
 	shard int
-	in    []*ring // by the shard it is from; nil for itself
-	out   []*ring // by the shard it is for
-	open  *ring   // of the last Put
-	told  uint32  // shards that got something since Given, a bit for each
-	to    uint32  // the one of the last Put
-	from  int     // of the next Take
+	in    []*ring          // those that are for it
+	out   [][classes]*ring // by the shard it is for; nil for itself
+	open  *ring            // of the last Put
+	told  uint32           // shards that got something since Given, a bit for each
+	to    uint32           // the one of the last Put
+	at    int              // of in: whose turn it is
+	left  int              // bytes of that turn
 }
+
+// A turn of a ring ends after so many bytes. A frame takes leastCost of it at least.
+const (
+	turnCost  = 32 << 10
+	leastCost = 2 << 10
+)
 
 // New makes the ends of a NIC with n shards.
 func New(n int) []*End {
 	ends := make([]*End, n)
 	for i := range ends {
-		ends[i] = &End{shard: i, in: make([]*ring, n), out: make([]*ring, n)}
+		ends[i] = &End{shard: i, out: make([][classes]*ring, n), left: turnCost}
 	}
 	for i, from := range ends {
 		for j, to := range ends {
-			if i != j {
-				from.out[j] = newRing()
-				to.in[i] = from.out[j]
+			if i == j {
+				continue
+			}
+			for class := range classes {
+				r := newRing(i)
+				from.out[j][class] = r
+				to.in = append(to.in, r)
 			}
 		}
 	}
@@ -31,16 +42,18 @@ func New(n int) []*End {
 }
 
 // Shards is how many there are, this one included.
-func (e *End) Shards() int { return len(e.in) }
+func (e *End) Shards() int { return len(e.out) }
 
-// Put makes room for a frame of n bytes for another shard. It returns nil when the ring is full or
-// there is no such shard. The caller fills what it gets and then calls Commit.
+// Put makes room for a frame of n bytes for another shard. It returns nil when the ring is full, or
+// the frame's flow has what it may have in it, or there is no such shard. The caller fills what it
+// gets and then calls Commit.
 func (e *End) Put(to int, h *Header, n int) []byte {
 	if to == e.shard || to < 0 || to >= len(e.out) || n > MaxFrame {
 		return nil
 	}
-	b := e.out[to].put(h, n)
-	e.open, e.to = e.out[to], 1<<to
+	r := e.out[to][h.Kind.class()]
+	b := r.put(h, n)
+	e.open, e.to = r, 1<<to
 	return b
 }
 
@@ -59,32 +72,30 @@ func (e *End) Given() uint32 {
 }
 
 // Take returns the next frame that another shard handed over, and which that is; false when there
-// is none. The frames are good until Done.
+// is none. Rings that have some take turns. The frames are good until Done.
 func (e *End) Take(f *Frame) (from int, ok bool) {
-	for range e.in {
-		r := e.in[e.from]
-		if r != nil && r.take(f) {
-			return e.from, true
+	for range len(e.in) + 1 {
+		r := e.in[e.at]
+		if e.left > 0 && r.take(f) {
+			e.left -= max(len(f.Data), leastCost)
+			return r.from, true
 		}
-		e.from = (e.from + 1) % len(e.in)
+		e.at, e.left = (e.at+1)%len(e.in), turnCost
 	}
 	return 0, false
 }
 
-// Done gives back the frames that were taken. The next are another shard's, if it has some.
+// Done gives back the frames that were taken.
 func (e *End) Done() {
-	e.from = (e.from + 1) % len(e.in)
 	for _, r := range e.in {
-		if r != nil {
-			r.done()
-		}
+		r.done()
 	}
 }
 
 // Empty reports whether nothing waits to be taken.
 func (e *End) Empty() bool {
 	for _, r := range e.in {
-		if r != nil && !r.empty() {
+		if !r.empty() {
 			return false
 		}
 	}

@@ -131,9 +131,10 @@ func TestNoAllocations(t *testing.T) {
 func BenchmarkHandover(b *testing.B) {
 	ends := New(2)
 	var f Frame
+	data := make([]byte, 4200)
 	b.SetBytes(4200)
 	for b.Loop() {
-		copy(ends[0].Put(1, &Header{Kind: Inside}, 4200), ends[0].out[1].buf[:4200])
+		copy(ends[0].Put(1, &Header{Kind: Inside, Flow: 7}, 4200), data)
 		ends[0].Commit()
 		ends[1].Take(&f)
 		ends[1].Done()

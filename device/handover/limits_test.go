@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"bytes"
 	"slices"
 	"testing"
 )
@@ -8,62 +9,87 @@ import (
 // whole is the length of a frame whose record takes so many bytes.
 func whole(record int) int { return record - recordHeader }
 
-// TestRingFillsToTheLastByte: a ring takes frames as long as there is room for the whole record, at
-// its end and at its beginning, and has room for one more when one was given back.
-func TestRingFillsToTheLastByte(t *testing.T) {
+// TestFlowLeavesAsMuchFree: a flow has no more of a ring than it leaves free, to the byte, however
+// often the ring went round, and no more than so many frames; what the consumer gives back counts at
+// once. Others find room, and other kinds all of theirs.
+func TestFlowLeavesAsMuchFree(t *testing.T) {
 	const record = 8192
 	ends := New(2)
-	put := func(n int) bool {
-		if ends[0].Put(1, &Header{Kind: Plain}, n) == nil {
+	put := func(kind Kind, flow uint32, n int) bool {
+		if ends[0].Put(1, &Header{Kind: kind, Flow: flow}, n) == nil {
 			return false
 		}
 		ends[0].Commit()
 		return true
 	}
-	take := func(n int) {
+	fill := func(kind Kind, flow uint32, n int) (frames int) {
+		for put(kind, flow, n) {
+			frames++
+		}
+		return frames
+	}
+	take := func(frames int) {
 		t.Helper()
-		var f Frame
-		if _, ok := ends[1].Take(&f); !ok || len(f.Data) != n {
-			t.Fatalf("a frame of %d bytes, %v; want %d", len(f.Data), ok, n)
+		for range frames {
+			var f Frame
+			if _, ok := ends[1].Take(&f); !ok {
+				t.Fatal("no frame")
+			}
 		}
 		ends[1].Done()
 	}
-	for round := range 3 {
-		for i := range Size / record {
-			if !put(whole(record)) {
-				t.Fatalf("round %d: full after %d bytes of %d", round, i*record, Size)
+	for round := range 5 {
+		left := Size / record
+		for flow := range uint32(4) {
+			if n := fill(Plain, flow, whole(record)); n != left/2 {
+				t.Fatalf("round %d: flow %d has %d frames, want half of %d", round, flow, n, left)
 			}
+			left -= left / 2
 		}
-		if put(0) || put(whole(record)) {
-			t.Errorf("round %d: a full ring takes a frame", round)
+		if n := fill(Inside, 1, whole(record)); n != Size/record/2 {
+			t.Errorf("round %d: %d frames of another kind", round, n)
 		}
-		take(whole(record))
-		if put(whole(record)+1) || !put(whole(record)) || put(0) {
-			t.Errorf("round %d: not as much room as was given back", round)
-		}
-		for range Size / record {
-			take(whole(record))
+		take(Size/record - left + Size/record/2)
+		if !ends[1].Empty() {
+			t.Fatal("something is left")
 		}
 	}
-	// A record that does not fit in front of the end of the ring begins it anew; what is skipped is
-	// room that counts.
 	ends = New(2)
-	for range Size/record - 1 {
-		put(whole(record))
+	if n := fill(Plain, 9, 0); n != FlowFrames {
+		t.Errorf("%d of the shortest frames, want %d", n, FlowFrames)
 	}
-	for range 3 {
-		take(whole(record))
+	take(10)
+	if n := fill(Plain, 9, 0); n != 10 || !put(Plain, 8, MaxFrame) {
+		t.Errorf("%d frames in the place of 10", n)
 	}
-	if !put(whole(record-8)) || put(whole(3*record+8)) || !put(whole(3*record)) || put(0) {
-		t.Error("not as much room as there is behind what is skipped")
+}
+
+// TestSkippedRoom: a record that does not fit in front of the end of the ring begins it anew; what
+// is skipped is room that counts.
+func TestSkippedRoom(t *testing.T) {
+	ends := New(2)
+	var f Frame
+	for at := 0; at+MaxFrame < Size; at += recordHeader + MaxFrame { // near the end
+		if ends[0].Put(1, &Header{Kind: Plain}, MaxFrame) == nil {
+			t.Fatal("not taken")
+		}
+		ends[0].Commit()
+		ends[1].Take(&f)
+		ends[1].Done()
 	}
-	for range Size/record - 4 {
-		take(whole(record))
+	copy(ends[0].Put(1, &Header{Kind: Plain}, MaxFrame), "begins anew")
+	ends[0].Commit()
+	if ends[1].Take(&f); !bytes.HasPrefix(f.Data, []byte("begins anew")) || len(f.Data) != MaxFrame {
+		t.Errorf("%d bytes, %q", len(f.Data), f.Data[:11])
 	}
-	take(whole(record - 8))
-	take(whole(3 * record))
-	if !ends[1].Empty() {
-		t.Error("something is left")
+	n := 1
+	for ends[0].Put(1, &Header{Kind: Plain}, MaxFrame) != nil {
+		ends[0].Commit()
+		n++
+	}
+	skipped := Size % (recordHeader + MaxFrame)
+	if want := (Size - skipped) / (recordHeader + MaxFrame) / 2; n != want {
+		t.Errorf("%d frames beside %d bytes that are skipped, want %d", n, skipped, want)
 	}
 }
 
@@ -104,27 +130,33 @@ func TestWhoIsToBeWoken(t *testing.T) {
 	}
 }
 
-// TestTurnsOfShards: what one shard has handed over comes in one piece; after Done it is another's
-// turn.
-func TestTurnsOfShards(t *testing.T) {
+// TestTurnsOfRings: the rings that have frames take turns: of long frames one, of short ones some,
+// from each shard and of each kind.
+func TestTurnsOfRings(t *testing.T) {
 	ends := New(4)
-	for _, from := range []int{0, 1, 3} {
-		for range 3 {
-			ends[from].Put(2, &Header{Kind: Plain}, 1)
+	put := func(from int, kind Kind, n, frames int) {
+		for range frames {
+			ends[from].Put(2, &Header{Kind: kind}, n)
 			ends[from].Commit()
 		}
 	}
-	var order []int
-	for range 5 {
-		for range 2 {
-			var f Frame
-			if from, ok := ends[2].Take(&f); ok {
-				order = append(order, from)
-			}
-		}
-		ends[2].Done()
+	put(0, Plain, 60_000, 3)
+	put(0, Inside, 1, 40)
+	put(3, Uplink, 1500, 40)
+	turns := map[Header]int{}
+	var f Frame
+	for range 1 + 16 + 16 {
+		from, _ := ends[2].Take(&f)
+		turns[Header{Kind: f.Kind, A: uint32(from)}]++
 	}
-	if !slices.Equal(order, []int{0, 0, 1, 1, 3, 3, 0, 1, 3}) {
-		t.Errorf("frames of shards %v", order)
+	if turns[Header{Kind: Plain}] != 1 || turns[Header{Kind: Inside}] != 16 || turns[Header{Kind: Uplink, A: 3}] != 16 {
+		t.Errorf("turns: %v", turns)
+	}
+	left := 0
+	for _, ok := ends[2].Take(&f); ok; _, ok = ends[2].Take(&f) {
+		left++
+	}
+	if left != 83-33 {
+		t.Errorf("%d frames are left, want %d", left, 83-33)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
 // others are the other shards of the NIC, as one sees them: what it hands to them and they to it.
@@ -133,8 +134,8 @@ func (o *others) tell(frame []byte) {
 }
 
 // carry takes a Falcon packet to the shard at the other end of a connection inside the NIC.
-func (o *others) carry(now falcon.Time, cid uint32, packet []byte) bool {
-	if !o.give(conn.ShardOf(cid), &handover.Header{Kind: handover.Inside, A: cid, B: sentAt(now)}, packet) {
+func (o *others) carry(now falcon.Time, from pfvf.ID, cid uint32, packet []byte) bool {
+	if !o.give(conn.ShardOf(cid), &handover.Header{Kind: handover.Inside, Flow: uint32(from), A: cid, B: sentAt(now)}, packet) {
 		o.drops.count(dropHandover)
 		return false
 	}
@@ -146,8 +147,8 @@ func (o *others) carry(now falcon.Time, cid uint32, packet []byte) bool {
 func sentAt(now falcon.Time) uint32 { return uint32(uint64(now) * 1000 >> 17) }
 
 // ToPort implements gateway.Handover: plain IP for a port of another shard.
-func (o *others) ToPort(shard uint8, function uint32, frame []byte, off gateway.Offload) bool {
-	h := handover.Header{Kind: handover.Plain, A: function}
+func (o *others) ToPort(shard uint8, from, function uint32, frame []byte, off gateway.Offload) bool {
+	h := handover.Header{Kind: handover.Plain, Flow: from, A: function}
 	putOffload(&h, off)
 	return o.give(int(shard), &h, frame)
 }

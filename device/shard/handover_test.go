@@ -32,7 +32,7 @@ func TestHandedFlood(t *testing.T) {
 		}
 		return n
 	}
-	const flood, few, own = 1000, 10, 5
+	const flood, few, own = handover.FlowFrames, 10, 5
 	give(1, flood, handover.Uplink)
 	give(2, few, handover.Plain) // for no port
 	var out thread.Output

@@ -9,6 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/handover"
 	"github.com/falcon-vnic/vnic/device/thread"
 )
 
@@ -48,7 +49,7 @@ func TestPlainHandover(t *testing.T) {
 	var out thread.Output
 	now := int64(1e9)
 	for round := range 2000 {
-		if !from.ToPort(1, port.Function, frame, off) || !from.ToPort(1, port.Function, frame, gateway.Offload{}) {
+		if !from.ToPort(1, 1, port.Function, frame, off) || !from.ToPort(1, 1, port.Function, frame, gateway.Offload{}) {
 			t.Fatalf("round %d: not taken", round)
 		}
 		if given := shards[0].others.Given(); given != 1<<1 {
@@ -61,7 +62,7 @@ func TestPlainHandover(t *testing.T) {
 			t.Fatalf("round %d: %+v, %v", round, got, to.plain.gw.Stats().Reasons)
 		}
 		// What comes next does not go where these lie.
-		from.ToPort(1, port.Function, bytes.Repeat([]byte{0xff}, 60<<10), gateway.Offload{})
+		from.ToPort(1, 1, port.Function, bytes.Repeat([]byte{0xff}, 60<<10), gateway.Offload{})
 		for i := range got {
 			if b := bytes.Join(got[i].Parts, nil); got[i].To != port.Endpoint || !bytes.Equal(b[12:], frame[12:]) {
 				t.Fatalf("round %d: frame %d is %x", round, i, b)
@@ -72,10 +73,13 @@ func TestPlainHandover(t *testing.T) {
 		to.plain.gw.Done()
 	}
 	n := 0
-	for from.ToPort(1, port.Function, frame, off) {
+	for from.ToPort(1, 1, port.Function, frame, off) {
 		n++
 	}
-	if n < 1000 || n > 4000 {
+	if n < 100 || n > handover.FlowFrames {
 		t.Errorf("%d frames wait at once", n)
+	}
+	if !from.ToPort(1, 2, port.Function, frame, off) {
+		t.Error("no room for what another function sends")
 	}
 }

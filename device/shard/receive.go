@@ -247,9 +247,12 @@ func hops(ttl uint8) uint8 {
 	return min(initial-ttl, 15)
 }
 
-// handedQuantum is how many frames of other shards a Step takes, as many as it reads of its own
-// uplink: who floods another shard takes no more than half of this one.
-const handedQuantum = thread.Batch
+// A Step takes as many frames of other shards as it reads of its own uplink, and about as many bytes
+// as it reads from ports: who floods another shard takes no more than half of this one.
+const (
+	handedQuantum = thread.Batch
+	handedBytes   = 240_000
+)
 
 // takeHanded takes what other shards handed over, and reports whether there was anything.
 func (r *receiver) takeHanded(now falcon.Time) (some bool) {
@@ -259,12 +262,13 @@ func (r *receiver) takeHanded(now falcon.Time) (some bool) {
 	}
 	o.begin()
 	f := &o.frame
-	for range handedQuantum {
+	for n, bytes := 0, 0; n < handedQuantum && bytes < handedBytes; n++ {
 		from, ok := o.Take(f)
 		if !ok {
 			break
 		}
 		some = true
+		bytes += len(f.Data)
 		switch f.Kind {
 		case handover.Uplink:
 			r.receiveOwn(now, f.Data, int(f.A))

@@ -131,7 +131,7 @@ func (s *sender) sendInside(now falcon.Time, c *conn.Slot, packet []byte) {
 		whole := append(c.Inner.Append(nil, len(packet)), packet...)
 		s.capture.inside(now, c, whole, ulpPacket(packet))
 	}
-	if s.others.carry(now, c.Conn.RemoteCID(), packet) {
+	if s.others.carry(now, c.Owner.ID, c.Conn.RemoteCID(), packet) {
 		s.counters.insidePackets++
 		s.counters.insideBytes += uint64(len(packet))
 	}
