@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -31,7 +32,7 @@ func CheckMachine(cfg *config.Config, asServing func(check func() error) error) 
 		errs = append(errs, err)
 	}
 	if cfg.Uplink.Bridge != "" {
-		add("uplink.bridge", tap.CheckBridge(cfg.Uplink.Bridge))
+		add("uplink.bridge", tap.CheckBridge(cfg.Uplink.Bridge, cfg.Uplink.MTU))
 	}
 	for _, f := range cfg.AllFunctions() {
 		switch p := f.Port; {
@@ -39,7 +40,7 @@ func CheckMachine(cfg *config.Config, asServing func(check func() error) error) 
 		case p.Netns != "":
 			add(f.String()+".port.netns", tap.CheckNetns(p.Netns))
 		case p.Bridge != "":
-			add(f.String()+".port.bridge", tap.CheckBridge(p.Bridge))
+			add(f.String()+".port.bridge", tap.CheckBridge(p.Bridge, p.MTU))
 		}
 	}
 	if err := asServing(func() error { return CheckIdentity(cfg) }); err != nil {
@@ -113,4 +114,23 @@ func checkAddress(addr string) error {
 		return err
 	}
 	return l.Close()
+}
+
+// listenError is why one cannot listen at the address that a key gives, and what to do about it.
+func listenError(key string, at netip.AddrPort, err error) error {
+	var op *net.OpError
+	var why syscall.Errno
+	if !errors.As(err, &op) || !errors.As(err, &why) {
+		return err
+	}
+	remedy := "choose another address"
+	switch why {
+	case syscall.EADDRINUSE:
+		remedy = "another process listens there, perhaps another vnic run (`ss -ltnp` names it): stop it, or choose another port"
+	case syscall.EADDRNOTAVAIL:
+		remedy = "it is no address of this host: use one that `ip address` lists"
+	case syscall.EACCES:
+		remedy = "ports below 1024 are for root: choose a higher one"
+	}
+	return fmt.Errorf("%s: %s: %w: %s", key, at, why, remedy)
 }

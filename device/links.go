@@ -37,8 +37,10 @@ func (l *links) start(cfg *config.Config, self *cmlink.Identity, core *controlle
 		c.Peers = append(c.Peers, cmlink.Peer{Host: p.Host, Addr: p.CM.String(), Identity: p.Identity})
 	}
 	var err error
-	l.link, err = cmlink.New(c, l)
-	return err
+	if l.link, err = cmlink.New(c, l); err != nil {
+		return listenError("cm.listen", cfg.CM.Listen, err)
+	}
+	return nil
 }
 
 // close ends all of them.

@@ -92,7 +92,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	}
 	if len(cfg.Peers) > 0 && n.deps.Identity == nil {
 		if n.deps.Identity, err = cmlink.Load(cfg.CM.Identity, cfg.NIC.Host); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("cm.identity: %w", err)
 		}
 	}
 	n.settings = settings.NewMemory(deps.Settings)

@@ -79,7 +79,7 @@ const metricsPause = 5 * time.Second
 func (r *records) listenMetrics(api *controller.API) *metrics.Server {
 	s, err := metrics.Serve(r.cfg.Metrics.Listen.String(), r.cfg.Metrics.Hosts, api)
 	if err != nil {
-		r.warnings.Warn(aboutMetrics, err, "it is tried again and again")
+		r.warnings.Warn(aboutMetrics, listenError("metrics.listen", r.cfg.Metrics.Listen, err), "it is tried again and again")
 		return nil
 	}
 	r.warnings.Clear(aboutMetrics)

@@ -115,6 +115,8 @@ type state struct {
 	reclaimTimer timer.Handle // not later than when something held for the peer may be reclaimed
 	reclaimNext  uint32       // targetNext when that was looked at last
 	nextConn     *Conn        // of connTable
+	parked       int32        // transactions that have given back their credits
+	parkRSN      uint32       // of the first of them, as far as is known
 	cfg          ConnConfig
 }
 

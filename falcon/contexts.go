@@ -12,6 +12,7 @@ type contexts struct {
 	txnFree   pool.Pool[txn]
 	txns      int // in use
 	responses int // of txns: pull responses
+	parked    int // of txns: wait for a peer that is not ready, bounded by credit.Node.Park
 
 	rxLimit int // Config.RxContexts
 	rxFree  pool.Pool[rxTxn]
@@ -31,8 +32,8 @@ func newContexts(cfg *Config) contexts {
 
 // room reports whether another transaction of an initiator can begin. Responses have contexts of
 // their own (ULP Data of Falcon §8.2.2, CR rule 2): their number is bounded by the peers' requests
-// that were admitted.
-func (x *contexts) room() bool { return x.txns-x.responses < x.limit }
+// that were admitted. Those that wait for a peer that is not ready are not others' loss either.
+func (x *contexts) room() bool { return x.txns-x.responses-x.parked < x.limit }
 
 // rxRoom is how many requests of peers there is room for.
 func (x *contexts) rxRoom() int { return x.rxLimit - x.rxs }
@@ -53,7 +54,12 @@ func (x *contexts) newTxn(c *Conn, kind TxnKind) *txn {
 // putTxn releases a transaction that is in no list, ring or timer.
 func (c *state) putTxn(t *txn) {
 	x := &c.e.contexts
-	c.returnCredits(&t.cost)
+	if t.parked {
+		c.credits.Forget(&t.cost)
+		c.unparked(t)
+	} else {
+		c.returnCredits(&t.cost)
+	}
 	x.txns--
 	if t.kind == TxnPullData {
 		x.responses--

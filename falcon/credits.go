@@ -24,6 +24,35 @@ func (c *state) giveBack(cost *credit.Cost) {
 	}
 }
 
+// park has a transaction that waits for the peer's receiver give its credits back, if it holds some.
+func (c *state) park(t *txn) {
+	if t.parked || t.cost == (credit.Cost{}) || c.credits == nil || !c.credits.Park(&t.cost) {
+		return
+	}
+	t.parked = true
+	c.parked++
+	c.e.contexts.parked++
+	c.e.waiting.recheck = true
+}
+
+// unpark has a transaction that is about to be sent hold its credits again.
+func (c *state) unpark(t *txn) {
+	if t.parked {
+		c.credits.Unpark(&t.cost)
+		c.unparked(t)
+	}
+}
+
+// unparked notes that a transaction is parked no longer.
+func (c *state) unparked(t *txn) {
+	t.parked = false
+	c.parked--
+	c.e.contexts.parked--
+	if c.parked == 0 {
+		c.e.waiting.recheck = true // the connection takes requests again
+	}
+}
+
 func (c *state) takeOne(i credit.Counter) bool {
 	return c.credits == nil || c.credits.TakeOne(i, false)
 }

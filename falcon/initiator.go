@@ -92,7 +92,8 @@ func (c *transactions) reject(kind TxnKind, tag uint64, cost *credit.Cost) {
 	c.e.stats.Completions[ev.Code]++
 }
 
-// hasRoom reports whether another transaction can begin.
+// hasRoom reports whether another transaction can begin. On an ordered connection whose peer is not
+// ready it could only wait.
 func (c *transactions) hasRoom() bool {
-	return c.nextRSN-c.baseRSN < c.e.profile.MaxTxn && c.e.contexts.room()
+	return !(c.ordered && c.parked > 0) && c.nextRSN-c.baseRSN < c.e.profile.MaxTxn && c.e.contexts.room()
 }

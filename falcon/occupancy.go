@@ -9,14 +9,14 @@ type Occupancy struct {
 	Levels []uint32 // 31 rising thresholds, in contexts or cells; none: 32 equal parts of the pool
 }
 
-// occupancyLevels is one less than the values a 5-bit level has.
-const occupancyLevels = 31
+// OccupancyLevels is one less than the values a 5-bit level has.
+const OccupancyLevels = 31
 
 func (o *Occupancy) check(what string) error {
 	switch {
 	case !(o.Alpha > 0 && o.Alpha <= 1):
 		return configError(what+".Alpha", o.Alpha, "use above 0 to 1")
-	case len(o.Levels) != 0 && len(o.Levels) != occupancyLevels:
+	case len(o.Levels) != 0 && len(o.Levels) != OccupancyLevels:
 		return configError(what+".Levels", o.Levels, "use 31 thresholds or none")
 	}
 	for i := 1; i < len(o.Levels); i++ {
@@ -31,13 +31,13 @@ func (o *Occupancy) check(what string) error {
 type poolLevel struct {
 	ema    float64
 	alpha  float64
-	levels [occupancyLevels]float64
+	levels [OccupancyLevels]float64
 }
 
 func newPoolLevel(o *Occupancy, size int) poolLevel {
 	p := poolLevel{alpha: o.Alpha}
 	for i := range p.levels {
-		p.levels[i] = float64(size) * float64(i+1) / (occupancyLevels + 1)
+		p.levels[i] = float64(size) * float64(i+1) / (OccupancyLevels + 1)
 		if len(o.Levels) != 0 {
 			p.levels[i] = float64(o.Levels[i])
 		}
@@ -53,5 +53,5 @@ func (p *poolLevel) quantised() uint8 {
 	if p.ema < p.levels[0] {
 		return 0
 	}
-	return uint8(sort.Search(occupancyLevels, func(i int) bool { return p.levels[i] > p.ema }))
+	return uint8(sort.Search(OccupancyLevels, func(i int) bool { return p.levels[i] > p.ema }))
 }

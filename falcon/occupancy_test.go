@@ -26,7 +26,7 @@ func TestOccupancyLevels(t *testing.T) {
 	if now.ema != 17 || now.quantised() != 17 {
 		t.Errorf("alpha 1: average %v, level %d", now.ema, now.quantised())
 	}
-	own := make([]uint32, occupancyLevels)
+	own := make([]uint32, OccupancyLevels)
 	for i := range own {
 		own[i] = 5
 	}
@@ -40,7 +40,7 @@ func TestOccupancyLevels(t *testing.T) {
 }
 
 func TestOccupancyCheck(t *testing.T) {
-	falling := make([]uint32, occupancyLevels)
+	falling := make([]uint32, OccupancyLevels)
 	falling[0] = 1
 	for _, o := range []Occupancy{{}, {Alpha: 1.1}, {Alpha: -1}, {Alpha: 1, Levels: make([]uint32, 30)}, {Alpha: 1, Levels: falling}} {
 		for i := range 2 {
@@ -56,7 +56,7 @@ func TestOccupancyCheck(t *testing.T) {
 // Thresholds may be equal: levels between them are then left out.
 func TestOccupancyOfEqualThresholds(t *testing.T) {
 	p := Software()
-	p.RxPackets = Occupancy{Alpha: 1, Levels: make([]uint32, occupancyLevels)}
+	p.RxPackets = Occupancy{Alpha: 1, Levels: make([]uint32, OccupancyLevels)}
 	if err := p.Check(); err != nil {
 		t.Error(err)
 	}

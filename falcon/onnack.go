@@ -87,12 +87,32 @@ func (c *receiver) onRNR(now Time, t *txn, index uint8) {
 	}
 	t.unlink()
 	c.uncountAgain(t)
+	c.parkAll(t)
 	t.rnr, t.rnred = true, true
 	t.retries, t.firstSent, c.lastRNR = 0, now, now
 	c.e.wheel.Arm(&t.timer, t, timerRNR, now+max(c.rto(), wire.RNRTimeout(index)))
 	if !t.done {
 		u := c.emit(EvRNR)
 		u.ev.RSN, u.ev.Tag = t.rsn, t.tag
+	}
+}
+
+// parkAll gives back the credits of a push that the peer's receiver was not ready for. What is behind
+// the first such on an ordered connection waits for the same: pulls that the peer has, and what was
+// not sent.
+func (c *receiver) parkAll(t *txn) {
+	if c.parked == 0 {
+		c.parkRSN = t.rsn
+	}
+	c.park(t)
+	if !c.ordered || int32(t.rsn-c.parkRSN) > 0 {
+		return
+	}
+	c.parkRSN = t.rsn
+	for rsn := t.rsn + 1; rsn != c.nextRSN; rsn++ {
+		if later := c.txns.Get(rsn); !later.done && (later.state == pullReqAckd || later.firstSent < 0 && later.in != inNone) {
+			c.park(later)
+		}
 	}
 }
 

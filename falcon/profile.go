@@ -70,8 +70,8 @@ const (
 // MaxTxWindow bounds ReqTxWindow, DataTxWindow and MaxTxn.
 const MaxTxWindow = 1024
 
-// maxAckCount is more than a window: coalescing by time alone.
-const maxAckCount = 1024
+// MaxAckCount bounds AckCount. It is more than a window: coalescing by time alone.
+const MaxAckCount = 1024
 
 // Software is the profile for TAP devices: round trips of tens of microseconds when idle,
 // milliseconds under load.
@@ -125,7 +125,7 @@ func (p *Profile) Check() error {
 		return configError("Profile.DataTxWindow", p.DataTxWindow, "use a power of two from 1 to 1024")
 	case !pow2(p.MaxTxn):
 		return configError("Profile.MaxTxn", p.MaxTxn, "use a power of two from 1 to 1024")
-	case p.AckCount < 1 || p.AckCount > maxAckCount || p.AckTimeout < 1:
+	case p.AckCount < 1 || p.AckCount > MaxAckCount || p.AckTimeout < 1:
 		return configError("Profile.AckCount, AckTimeout", p.AckCount, "use 1 to 1024 packets and at least 1 ns")
 	case p.ARPercent < 0 || p.ARPercent > 100:
 		return configError("Profile.ARPercent", p.ARPercent, "use 0 to 100")

@@ -54,7 +54,7 @@ func (c *sender) rxOccupancy() uint8 {
 	if c.credits == nil {
 		return level
 	}
-	return max(level, c.credits.Level(credit.NetPktRx, occupancyLevels+1), c.credits.Level(credit.NetBufRx, occupancyLevels+1))
+	return max(level, c.credits.Level(credit.NetPktRx, OccupancyLevels+1), c.credits.Level(credit.NetBufRx, OccupancyLevels+1))
 }
 
 func (c *sender) sendNack(dst []byte) int {

@@ -55,6 +55,7 @@ func (c *sender) sendAgain(now Time, dst []byte) int {
 
 // sentTxn starts the retransmission timer (Falcon §9.1.3).
 func (c *sender) sentTxn(now Time, t *txn) {
+	c.unpark(t)
 	t.lastSent = now
 	if t.firstSent < 0 {
 		t.firstSent = now

@@ -68,6 +68,7 @@ type txn struct {
 	again      bool  // counted in retransmitted of its window
 	rnr        bool  // timer is the delay of an RNR NACK
 	rnred      bool  // refused with an RNR NACK once
+	parked     bool  // has given back cost until it is sent, or sent again
 	why        again // it was sent for the last time
 	packetDone bool  // packet acknowledged, or gone with the connection
 	done       bool  // outcome known

@@ -22,11 +22,11 @@ const (
 func NewID(host, pf, vf uint32) (ID, error) {
 	switch {
 	case host > MaxHost:
-		return 0, fmt.Errorf("pfvf: host %d, want 0 to %d", host, MaxHost)
+		return 0, fmt.Errorf("host %d: use 0 to %d", host, MaxHost)
 	case pf > MaxPF:
-		return 0, fmt.Errorf("pfvf: PF %d, want 0 to %d", pf, MaxPF)
+		return 0, fmt.Errorf("PF %d: use 0 to %d", pf, MaxPF)
 	case vf > MaxVF:
-		return 0, fmt.Errorf("pfvf: VF %d, want 0 to %d", vf, MaxVF)
+		return 0, fmt.Errorf("VF %d: use 0 to %d", vf, MaxVF)
 	}
 	return ID(host<<16 | pf<<12 | vf), nil
 }
@@ -80,5 +80,5 @@ func ParseID(s string) (ID, error) {
 }
 
 func badID(s string) error {
-	return fmt.Errorf("pfvf: function %q: want the form h1.pf0 or h1.pf0.vf2", s)
+	return fmt.Errorf("function %q: write it as h1.pf0 or h1.pf0.vf2", s)
 }

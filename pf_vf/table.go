@@ -6,7 +6,7 @@ import (
 )
 
 // ErrTableFull says that a table holds all the functions it may.
-var ErrTableFull = errors.New("pfvf: function table full")
+var ErrTableFull = errors.New("function table full")
 
 // Table finds the functions of one NIC. It is bounded, and belongs to one
 // goroutine.
@@ -35,17 +35,17 @@ func NewTable(limit int) *Table {
 // has is refused, and so is a function above the limit.
 func (t *Table) Add(f *Function) error {
 	if f.ID > MaxID {
-		return fmt.Errorf("pfvf: function number %#x has more than 24 bits", uint32(f.ID))
+		return fmt.Errorf("function number %#x has more than 24 bits", uint32(f.ID))
 	}
 	if !f.Addr.IsValid() {
-		return fmt.Errorf("pfvf: function %s has no address", f.ID)
+		return fmt.Errorf("function %s has no address", f.ID)
 	}
 	if _, dup := t.byID[f.ID]; dup {
-		return fmt.Errorf("pfvf: function %s is there twice", f.ID)
+		return fmt.Errorf("function %s is there twice", f.ID)
 	}
 	at := endpoint{f.Tenant, f.GID()}
 	if other := t.byGID[at]; other != nil {
-		return fmt.Errorf("pfvf: function %s: address %s of tenant %d is taken by %s", f.ID, f.Addr, f.Tenant, other.ID)
+		return fmt.Errorf("function %s: address %s of tenant %d is taken by %s", f.ID, f.Addr, f.Tenant, other.ID)
 	}
 	if len(t.byID) >= t.limit {
 		return fmt.Errorf("%w: function %s, limit %d", ErrTableFull, f.ID, t.limit)

@@ -44,7 +44,7 @@ func PlugPort(ctx context.Context, q *QMP, p Port) error {
 	}
 	// QEMU would make a TAP that is not there, which then leads nowhere.
 	if there, err := q.hasInterface(p.TAP); err == nil && !there {
-		return fmt.Errorf("port of %s: there is no TAP %s where QEMU runs; make it (%s) or name another with --tap", p.Function, p.TAP, p.MakeTAP("BRIDGE"))
+		return fmt.Errorf("port of %s: there is no TAP %s where QEMU runs; make it (%s) or name another with --tap", p.Function, p.TAP, p.MakeTAP())
 	}
 	return plug(ctx, q, p.id(), func(bus string) error {
 		if err := q.Execute(ctx, "netdev_add", map[string]any{"type": "tap", "id": p.id(), "ifname": p.TAP, "script": "no", "downscript": "no"}, nil); err != nil {

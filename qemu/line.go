@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -227,6 +228,7 @@ func (f Vfio) args(at string) []string {
 type Port struct {
 	Function string `json:"function"` // as pf0.vf1
 	TAP      string `json:"tap,omitempty"`
+	Bridge   string `json:"bridge,omitempty"` // that the TAP is to be in; "": the operator knows
 	Socket   string `json:"socket,omitempty"` // in place of a TAP: the NIC's
 	Server   bool   `json:"server,omitempty"` // QEMU listens there
 	Queues   int    `json:"queues,omitempty"` // pairs of queues, with Socket
@@ -237,10 +239,11 @@ type Port struct {
 
 func (p Port) id() string { return "port-" + p.Function }
 
-// MakeTAP is the shell command that makes the port's TAP in a bridge. Its MTU is the port's, which
+// MakeTAP is the shell command that makes the port's TAP in its bridge. Its MTU is the port's, which
 // is what the guest is told by DHCP: what is longer than a TAP's own MTU would be lost without a
 // word.
-func (p Port) MakeTAP(bridge string) string {
+func (p Port) MakeTAP() string {
+	bridge := cmp.Or(p.Bridge, "BRIDGE")
 	return fmt.Sprintf("ip tuntap add %s mode tap && ip link set %[1]s mtu %d master %s up", p.TAP, p.MTU, bridge)
 }
 

@@ -29,7 +29,7 @@ func TestKeysGrow(t *testing.T) {
 	if _, errs, code := run(t, "keys", "add", "--dir", dir, "2"); code == 0 || !strings.Contains(errs, "host-2.pem exists and is not overwritten") {
 		t.Errorf("exit status %d: %s", code, errs)
 	}
-	if _, errs, code := run(t, "keys", "show", "--dir", dir+"/none"); code == 0 || !strings.Contains(errs, "`vnic keys init` makes it") {
+	if _, errs, code := run(t, "keys", "show", "--dir", dir+"/none"); code == 0 || !strings.Contains(errs, "`vnic keys init` makes one") {
 		t.Errorf("exit status %d: %s", code, errs)
 	}
 	out, _, _ := run(t, "keys", "show", "--dir", dir)

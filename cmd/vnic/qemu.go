@@ -223,7 +223,7 @@ func guestLine(o *qemuOptions, w io.Writer) error {
 		if p := o.port(f); p != nil && p.Socket != "" {
 			fmt.Fprintf(w, "#     its port: the NIC's, at %s\n", p.Socket)
 		} else if p != nil {
-			fmt.Fprintf(w, "#     its port: %s\n", p.MakeTAP(bridgeName(f.Port)))
+			fmt.Fprintf(w, "#     its port: %s\n", p.MakeTAP())
 		}
 	}
 	_, err = io.WriteString(w, text)
@@ -309,7 +309,7 @@ func (o *qemuOptions) port(f config.NamedFunction) *qemu.Port {
 	if tap == "" {
 		tap = f.Port.Name[:min(len(f.Port.Name), maxIfName-1)] + "g"
 	}
-	return &qemu.Port{Function: f.String(), TAP: tap, MAC: f.MAC.String(), MTU: f.Port.MTU}
+	return &qemu.Port{Function: f.String(), TAP: tap, Bridge: f.Port.Bridge, MAC: f.MAC.String(), MTU: f.Port.MTU}
 }
 
 // portSpeed is what the function's driver reads as the speed of its port, too, in Mbit/s. QEMU
@@ -323,13 +323,6 @@ func portSpeed(cfg *config.Config, f config.NamedFunction) int {
 }
 
 const maxIfName = 15
-
-func bridgeName(p *config.Port) string {
-	if p.Bridge == "" {
-		return "BRIDGE" // that of the port, which is the operator's own
-	}
-	return p.Bridge
-}
 
 // become makes this process QEMU.
 func (o *qemuOptions) become() error {
@@ -358,7 +351,7 @@ func (o *qemuOptions) become() error {
 		}
 		device, err := net.InterfaceByName(p.TAP)
 		if err != nil {
-			return fmt.Errorf("port of %s: there is no TAP %s; make it (%s) or name another with --tap", p.Function, p.TAP, p.MakeTAP("BRIDGE"))
+			return fmt.Errorf("port of %s: there is no TAP %s; make it (%s) or name another with --tap", p.Function, p.TAP, p.MakeTAP())
 		}
 		if device.MTU < p.MTU {
 			return fmt.Errorf("port of %s: TAP %s has MTU %d and the port %d: longer packets would be lost; ip link set %[2]s mtu %[4]d", p.Function, p.TAP, device.MTU, p.MTU)

@@ -158,7 +158,7 @@ func TestQEMUWantsTAP(t *testing.T) {
 				t.Errorf("%v, want %q", err, want)
 			}
 		}
-		refused("there is no TAP vp1g; make it (ip tuntap add vp1g mode tap && ip link set vp1g mtu 4432 master BRIDGE up)")
+		refused("there is no TAP vp1g; make it (ip tuntap add vp1g mode tap && ip link set vp1g mtu 4432 master gbr1 up)")
 		if out, err := exec.Command("ip", "tuntap", "add", "vp1g", "mode", "tap").CombinedOutput(); err != nil {
 			t.Fatalf("%v %s", err, out)
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -22,6 +23,7 @@ import (
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 )
@@ -31,7 +33,7 @@ type outlasting struct {
 	o           *runOptions
 	text        int // memfd with the configuration that workers get; -1: none yet
 	before      int // that of before an upgrade which is not settled; -1: none
-	shape       []string
+	shape       shape
 	limit       time.Duration // of the watchdog
 	limitBefore time.Duration // the upgrade that is tried
 	given       []supervisor.Given
@@ -316,18 +318,20 @@ func closeText(fd *int) {
 	}
 }
 
-// shapeOf lists what a supervisor made for a configuration, and what devices are
-// that it keeps.
-func shapeOf(cfg *config.Config) (shape []string, err error) {
+// shape is what a supervisor made for a configuration, and what devices are that it keeps: what each
+// is, by the words that people have for it.
+type shape map[string]string
+
+func shapeOf(cfg *config.Config) (shape, error) {
 	u := &cfg.Uplink
-	shape = []string{"control " + cfg.Control, fmt.Sprintf("uplink %s %s %d", u.Name, u.Backend, u.Queues)}
+	s := shape{"control": cfg.Control, "uplink.name": u.Name, "uplink.backend": u.Backend, "uplink.queues": strconv.Itoa(u.Queues)}
 	for _, f := range cfg.AllFunctions() {
 		switch p := f.Port; {
 		case p == nil:
 		case p.Type == config.PortVhostUser:
-			shape = append(shape, fmt.Sprintf("port %s at %s of %s, %d queues, MTU %d", p.Name, p.Socket, p.Listen, p.Queues, p.MTU))
+			s["the port with socket "+p.Socket] = fmt.Sprintf("name %s, listen %s, queues %d, mtu %d", p.Name, p.Listen, p.Queues, p.MTU)
 		default:
-			shape = append(shape, fmt.Sprintf("port %s in %q", p.Name, p.Netns))
+			s["the port with TAP "+p.Name] = "netns " + strconv.Quote(p.Netns)
 		}
 	}
 	for i := range cfg.Attach {
@@ -335,20 +339,41 @@ func shapeOf(cfg *config.Config) (shape []string, err error) {
 		if c.Type == config.AttachVsock {
 			continue // a worker's own
 		}
-		shape = append(shape, fmt.Sprintf("attach %s %s %d", c.Type, c.Socket, c.CID))
+		name := "the attachment with socket " + c.Socket
+		s[name] = "type " + c.Type
+		if c.CID != 0 {
+			s[name] += fmt.Sprintf(", cid %d", c.CID)
+		}
 		if c.Type == config.AttachVfioUser {
-			shape = append(shape, fmt.Sprintf("pci %+v", lookOf(c)))
+			s[name] += fmt.Sprintf(", pci %s:%s subsystem %s:%s %s", c.PCI.Vendor, c.PCI.Device, c.PCI.SubsystemVendor, c.PCI.SubsystemDevice, c.PCI.Interrupts)
 		}
 		windows, err := windowsOf(cfg, c)
 		if err != nil {
 			return nil, err
 		}
 		for _, w := range windows {
-			shape = append(shape, fmt.Sprintf("window %s of %#x", w.socket, w.function))
+			s[fmt.Sprintf("%s of the guest with cid %d", pfvf.ID(w.function), w.cid)] = "socket " + w.socket
 		}
 	}
-	slices.Sort(shape)
-	return shape, nil
+	return s, nil
+}
+
+// changes says what is different in another shape.
+func (s shape) changes(is shape) (list []string) {
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		switch now, there := is[name]; {
+		case !there:
+			list = append(list, fmt.Sprintf("%s (%s) is gone", name, s[name]))
+		case now != s[name]:
+			list = append(list, fmt.Sprintf("%s was %q and is %q", name, s[name], now))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(is)) {
+		if _, there := s[name]; !there {
+			list = append(list, fmt.Sprintf("%s (%s) is new", name, is[name]))
+		}
+	}
+	return list
 }
 
 // prepare finds out whether the program on disk can take over with the
@@ -361,12 +386,12 @@ func (k *outlasting) prepare(ctx context.Context, program string) error {
 	if err != nil {
 		return err
 	}
-	shape, err := shapeOf(cfg)
+	is, err := shapeOf(cfg)
 	if err != nil {
 		return err
 	}
-	if !slices.Equal(shape, k.shape) {
-		return fmt.Errorf("%s: control, attach, the functions that have windows, a port of type vhost-user, or name, backend, queues or namespace of a TAP changed: those take effect when vnic run is stopped and started", k.o.path)
+	if list := k.shape.changes(is); len(list) > 0 {
+		return fmt.Errorf("%s: %s: this takes effect when vnic run is stopped and started", k.o.path, strings.Join(list, ", "))
 	}
 	text, err := keepText(k.o.path)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 // The files of a folder of identities.
@@ -35,16 +36,51 @@ const pemRevoked = "X509 CRL"
 func loadPair(certPath, keyPath string) (tls.Certificate, error) {
 	st, err := os.Stat(keyPath)
 	if err != nil {
-		return tls.Certificate{}, unreadable(keyPath, err)
+		return tls.Certificate{}, err
 	}
 	if st.Mode().Perm()&0o077 != 0 {
-		return tls.Certificate{}, fmt.Errorf("identity: %s has mode %04o, others can use the key: chmod 600 %s", keyPath, st.Mode().Perm(), keyPath)
+		return tls.Certificate{}, fmt.Errorf("%s has mode %04o, others can use the key: chmod 600 %s", keyPath, st.Mode().Perm(), keyPath)
 	}
-	pair, err := tls.LoadX509KeyPair(certPath, keyPath)
+	key, err := os.ReadFile(keyPath)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("identity %s: %w", certPath, err)
+		return tls.Certificate{}, err
+	}
+	cert, err := os.ReadFile(certPath)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("%s and %s are no pair of certificate and key: copy both from where `vnic keys` made them (%w)", certPath, filepath.Base(keyPath), err)
 	}
 	return pair, nil
+}
+
+// explainFile says what to do about a file that could not be read; missing is what to do where
+// there is none.
+func explainFile(err error, missing string) error {
+	var at *fs.PathError
+	switch {
+	case !errors.As(err, &at):
+		return err
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no %s: %s (%w)", at.Path, missing, fs.ErrNotExist)
+	case errors.Is(err, fs.ErrPermission):
+		return forbidden(at.Path, err)
+	}
+	return err
+}
+
+// howToGet is how a host gets the identity that its folder lacks.
+func howToGet(dir string, host uint8) string {
+	caCert, caKey := caPaths(dir)
+	if _, err := os.Stat(caKey); err == nil {
+		return fmt.Sprintf("make it: vnic keys add --dir %s %d", dir, host)
+	}
+	if _, err := os.Stat(caCert); err == nil {
+		return fmt.Sprintf("copy host-%[1]d.pem and host-%[1]d.key from where ca.key is; `vnic keys add %[1]d` makes them there", host)
+	}
+	return fmt.Sprintf("copy ca.pem, host-%[1]d.pem and host-%[1]d.key from where ca.key is; for the first host of all, make them: vnic keys init --dir %[2]s %[1]d", host, dir)
 }
 
 // loadCA reads the certificate and the key that Init left in dir.
@@ -52,7 +88,11 @@ func loadCA(dir string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	certPath, keyPath := caPaths(dir)
 	pair, err := loadPair(certPath, keyPath)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, explainFile(err, "--dir has to be the folder that `vnic keys init` made, with the authority's key, which no host needs")
+	}
+	if now := time.Now(); now.After(pair.Leaf.NotAfter) {
+		return nil, nil, fmt.Errorf("%s has expired on %s, and what it signs would be refused: make a new authority in another folder (`vnic keys init`), and give each host its files of there",
+			certPath, pair.Leaf.NotAfter.Format(time.DateOnly))
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
@@ -61,23 +101,17 @@ func loadCA(dir string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	return pair.Leaf, key, nil
 }
 
-// unreadable says why a file of identities cannot be read, and what to do about it.
-func unreadable(path string, err error) error {
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("identity: %w (`vnic keys init` makes it)", err)
-	case errors.Is(err, fs.ErrPermission):
-		dir, me := filepath.Dir(path), nameOf(os.Geteuid())
-		owner := me
-		if st, err := os.Stat(dir); err == nil {
-			owner = ownerOf(st)
-		}
-		if owner == me { // the file alone is another's
-			return fmt.Errorf("identity: %w: %s must be able to read it (chown -R %s %s)", err, me, me, dir)
-		}
-		return fmt.Errorf("identity: %w: %s belongs to %s, and vnic runs as %s: run it as %s, or give the folder to %s (chown -R %s %s)", err, dir, owner, me, owner, me, me, dir)
+// forbidden says what to do where this process may not read a file of identities.
+func forbidden(path string, err error) error {
+	dir, me := filepath.Dir(path), nameOf(os.Geteuid())
+	owner := me
+	if st, err := os.Stat(dir); err == nil {
+		owner = ownerOf(st)
 	}
-	return fmt.Errorf("identity: %w", err)
+	if owner == me { // the file alone is another's
+		return fmt.Errorf("%w: %s must be able to read it (chown -R %s %s)", err, me, me, dir)
+	}
+	return fmt.Errorf("%w: %s belongs to %s, and vnic runs as %s: run it as %s, or give the folder to %s (chown -R %s %s)", err, dir, owner, me, owner, me, me, dir)
 }
 
 func ownerOf(st fs.FileInfo) string {
@@ -99,7 +133,7 @@ func nameOf(uid int) string {
 func readCertificate(path string) (*x509.Certificate, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, unreadable(path, err)
+		return nil, err
 	}
 	block, _ := pem.Decode(b)
 	if block == nil || block.Type != "CERTIFICATE" {
@@ -120,7 +154,7 @@ func revokedList(dir string, ca *x509.Certificate) (*x509.RevocationList, error)
 		return nil, nil
 	}
 	if err != nil {
-		return nil, unreadable(path, err)
+		return nil, explainFile(err, "")
 	}
 	block, _ := pem.Decode(b)
 	if block == nil || block.Type != pemRevoked {
@@ -167,7 +201,7 @@ func giveToOwner(paths ...string) error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("identities: %w", err)
+			return err
 		}
 	}
 	return nil
@@ -176,7 +210,7 @@ func giveToOwner(paths ...string) error {
 func writeNew(path string, mode fs.FileMode, kind string, der []byte) (err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
-		return fmt.Errorf("identities: %w", err)
+		return err
 	}
 	if err = f.Chmod(mode); err == nil { // whatever the umask is
 		err = pem.Encode(f, &pem.Block{Type: kind, Bytes: der})
@@ -185,7 +219,7 @@ func writeNew(path string, mode fs.FileMode, kind string, der []byte) (err error
 		err = e
 	}
 	if err != nil {
-		return fmt.Errorf("identities: %s: %w", path, err)
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // URI is the identity of a host in a domain: vnic://<domain>/host/<n>.
@@ -66,12 +67,12 @@ func Load(dir string, host uint8) (*Identity, error) {
 	certPath, keyPath := hostPaths(dir, host)
 	pair, err := loadPair(certPath, keyPath)
 	if err != nil {
-		return nil, err
+		return nil, explainFile(err, howToGet(dir, host))
 	}
 	caPath, _ := caPaths(dir)
 	ca, err := readCertificate(caPath)
 	if err != nil {
-		return nil, fmt.Errorf("identity of host %d: %w", host, err)
+		return nil, explainFile(err, "copy ca.pem from where `vnic keys init` was run")
 	}
 	id := &Identity{Host: host, cert: pair, roots: x509.NewCertPool(), dir: dir, ca: ca}
 	id.roots.AddCert(ca)
@@ -84,16 +85,36 @@ func Load(dir string, host uint8) (*Identity, error) {
 		return nil, fmt.Errorf("%s: %w", certPath, err)
 	}
 	if n != host {
-		return nil, fmt.Errorf("%s: it is the identity %s, not that of host %d", certPath, uri, host)
+		return nil, fmt.Errorf("%s: it is the identity %s, not that of host %d: copy the files of host %[3]d, or correct nic.host", certPath, uri, host)
 	}
 	id.Domain = domain
 	if err := id.checkRevoked(pair.Leaf); err != nil {
 		return nil, fmt.Errorf("%s: %w", certPath, err)
 	}
 	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: id.roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
-		return nil, fmt.Errorf("%s: %w (`vnic keys init` in a new folder makes new identities)", certPath, err)
+		return nil, fmt.Errorf("%s: %w; %s", certPath, err, id.remedy(err))
 	}
 	return id, nil
+}
+
+// remedy is what to do about a certificate of this host that does not verify.
+func (id *Identity) remedy(err error) string {
+	now := time.Now()
+	leaf := id.cert.Leaf
+	var stranger x509.UnknownAuthorityError
+	switch {
+	case now.After(id.ca.NotAfter):
+		return fmt.Sprintf("the authority (ca.pem) has expired on %s, and every host's identity with it: make a new one in another folder (`vnic keys init`), and give each host its files of there",
+			id.ca.NotAfter.Format(time.DateOnly))
+	case now.After(leaf.NotAfter):
+		return fmt.Sprintf("it has expired on %s: where ca.key is, move host-%[2]d.pem and host-%[2]d.key away, make them again (`vnic keys add %[2]d`), and copy them here; the other hosts keep theirs",
+			leaf.NotAfter.Format(time.DateOnly), id.Host)
+	case now.Before(leaf.NotBefore) || now.Before(id.ca.NotBefore):
+		return fmt.Sprintf("it is not valid yet, and this machine's clock says %s: set the clock", now.UTC().Format(time.DateTime))
+	case errors.As(err, &stranger):
+		return fmt.Sprintf("the ca.pem beside it is of another authority: copy ca.pem, host-%[1]d.pem and host-%[1]d.key from one folder of `vnic keys init`", id.Host)
+	}
+	return "use a certificate that `vnic keys` made"
 }
 
 // identityOf returns the one identity a certificate names.

@@ -1,12 +1,21 @@
 package cmlink
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestInitAndLoad(t *testing.T) {
@@ -96,17 +105,20 @@ func TestLoadRefuses(t *testing.T) {
 		host   uint8
 		change func(d string)
 	}{
-		{"`vnic keys init` makes it", 9, func(string) {}},
-		{"`vnic keys init` makes it", 1, func(d string) { _ = os.Remove(in(d, "ca.pem")) }},
+		{"host-9.key: make it: vnic keys add --dir", 9, func(string) {}},
+		{"host-9.key: copy host-9.pem and host-9.key from where ca.key is", 9, func(d string) { _ = os.Remove(in(d, "ca.key")) }},
+		{"for the first host of all, make them: vnic keys init --dir", 1, func(d string) { _ = os.RemoveAll(d) }},
+		{"there is no " + "/", 1, func(d string) { _ = os.Remove(in(d, "host-1.pem")) }},
+		{"ca.pem: copy ca.pem from where `vnic keys init` was run", 1, func(d string) { _ = os.Remove(in(d, "ca.pem")) }},
 		{"chmod 600", 1, func(d string) { _ = os.Chmod(in(d, "host-1.key"), 0o640) }},
-		{"not that of host 1", 1, func(d string) {
+		{"not that of host 1: copy the files of host 1, or correct nic.host", 1, func(d string) {
 			cp(in(d, "host-1.pem"), in(d, "host-2.pem"))
 			cp(in(d, "host-1.key"), in(d, "host-2.key"))
 		}},
-		{"private key does not match", 1, func(d string) { cp(in(d, "host-1.key"), in(d, "host-2.key")) }},
-		{"unknown authority", 1, func(d string) { cp(in(d, "ca.pem"), in(other, "ca.pem")) }},
+		{"are no pair of certificate and key: copy both", 1, func(d string) { cp(in(d, "host-1.key"), in(d, "host-2.key")) }},
+		{"of another authority: copy ca.pem, host-1.pem and host-1.key from one folder", 1, func(d string) { cp(in(d, "ca.pem"), in(other, "ca.pem")) }},
 		{"no certificate in it", 1, func(d string) { _ = os.WriteFile(in(d, "ca.pem"), []byte("x"), 0o600) }},
-		{"failed to find any PEM", 1, func(d string) { _ = os.WriteFile(in(d, "host-1.pem"), []byte("x"), 0o600) }},
+		{"are no pair of certificate and key: copy both", 1, func(d string) { _ = os.WriteFile(in(d, "host-1.pem"), []byte("x"), 0o600) }},
 	} {
 		d := t.TempDir()
 		if err := os.CopyFS(d, os.DirFS(dir)); err != nil {
@@ -154,5 +166,89 @@ func TestVerifyWantsTheUsage(t *testing.T) {
 	}
 	if err := verify(id, []*x509.Certificate{id.cert.Leaf}, x509.ExtKeyUsageClientAuth, ok); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTimesOfCertificates: what to do about a certificate whose time is over depends on whose it is.
+// A new authority, which every host's identity hangs on, is advised only where the old one has
+// expired itself; and then no identity is made that would expire with it.
+func TestTimesOfCertificates(t *testing.T) {
+	now := time.Now()
+	day := 24 * time.Hour
+	for name, c := range map[string]struct {
+		caEnds, begins, ends time.Duration
+		want, never          string
+	}{
+		"the host's is over":      {99 * day, -9 * day, -day, "make them again (`vnic keys add 1`)", "keys init"},
+		"the authority's is over": {-day, -9 * day, -day, "make a new one in another folder (`vnic keys init`)", "keys add"},
+		"it has not begun":        {99 * day, 9 * day, 99 * day, "set the clock", "keys"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tmpl := &x509.Certificate{
+				SerialNumber: serial(), NotBefore: now.Add(-100 * day), NotAfter: now.Add(c.caEnds),
+				IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+			}
+			der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			caCert, caKey := caPaths(dir)
+			if err := writePair(caCert, caKey, der, key); err != nil {
+				t.Fatal(err)
+			}
+			ca, err := readCertificate(caCert)
+			if err != nil {
+				t.Fatal(err)
+			}
+			host := *ca
+			host.NotBefore, host.NotAfter = now.Add(c.begins), now.Add(c.ends)
+			if err := issueAll(dir, "lab", []uint8{1}, &host, key); err != nil {
+				t.Fatal(err)
+			}
+			_, err = Load(dir, 1)
+			_, why, _ := strings.Cut(fmt.Sprint(err), ";")
+			if !strings.Contains(why, c.want) || strings.Contains(why, c.never) {
+				t.Errorf("%v", err)
+			}
+			if err := AddHosts(dir, "lab", []uint8{2}); (err != nil) != (c.caEnds < 0) || err != nil && !strings.Contains(err.Error(), "make a new authority") {
+				t.Errorf("another host: %v", err)
+			}
+		})
+	}
+}
+
+// TestUnreadableIdentity: who may not read a file is told so, and not to make another.
+func TestUnreadableIdentity(t *testing.T) {
+	err := explainFile(&fs.PathError{Op: "open", Path: "/k/host-1.key", Err: fs.ErrPermission}, "make it")
+	if !errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "make it") || !strings.Contains(err.Error(), "chown") {
+		t.Error(err)
+	}
+	if err := explainFile(ErrIdentity, "make it"); !errors.Is(err, ErrIdentity) || strings.Contains(err.Error(), "make it") {
+		t.Error(err)
+	}
+}
+
+// TestRefusalsSayWhatHelps: the log of a refused peer advises what fits why it was refused.
+func TestRefusalsSayWhatHelps(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("%w: %w", ErrIdentity, x509.CertificateInvalidError{Reason: x509.Expired}), "`vnic keys show` there"},
+		{fmt.Errorf("%w: %w", ErrIdentity, x509.UnknownAuthorityError{}), "files of one `vnic keys init`"},
+		{fmt.Errorf("%w: of host 3", ErrRevoked), "it stays out"},
+		{fmt.Errorf("%w: vnic://lab/host/9 is no peer of this NIC", ErrIdentity), "compare peers[] here"},
+		{fmt.Errorf("not accepted by host 2: %w", &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}), "its log says why"},
+		{errOusted, "firewall"},
+		{io.EOF, "no vnic NIC"},
+	} {
+		if got := remedyFor(c.err); !strings.Contains(got, c.want) {
+			t.Errorf("%v: %s", c.err, got)
+		}
 	}
 }

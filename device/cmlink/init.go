@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 )
@@ -29,7 +30,7 @@ func Init(dir, domain string, hosts []uint8) error {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("identities: %w", err)
+		return err
 	}
 	caCert, caKey := caPaths(dir)
 	if err := refuseExisting(dir, hosts, caCert, caKey); err != nil {
@@ -81,9 +82,10 @@ func AddHosts(dir, domain string, hosts []uint8) error {
 }
 
 func refuseExisting(dir string, hosts []uint8, paths ...string) error {
+	caCert, caKey := caPaths(dir)
 	for i, h := range hosts {
 		if slices.Contains(hosts[:i], h) {
-			return fmt.Errorf("identities: host %d is named twice", h)
+			return fmt.Errorf("host %d is named twice", h)
 		}
 		c, k := hostPaths(dir, h)
 		paths = append(paths, c, k)
@@ -91,9 +93,12 @@ func refuseExisting(dir string, hosts []uint8, paths ...string) error {
 	for _, p := range paths {
 		if _, err := os.Lstat(p); !errors.Is(err, fs.ErrNotExist) {
 			if err != nil {
-				return fmt.Errorf("identities: %w", err)
+				return err
 			}
-			return fmt.Errorf("identities: %s exists and is not overwritten: remove it or choose another folder", p)
+			if filepath.Base(p) == filepath.Base(caCert) || filepath.Base(p) == filepath.Base(caKey) {
+				return fmt.Errorf("%s exists and is not overwritten: all hosts' identities hang on it; add hosts to them (`vnic keys add`), or choose another folder for others", p)
+			}
+			return fmt.Errorf("%s exists and is not overwritten: to replace that host's identity, move its .pem and .key away first", p)
 		}
 	}
 	return nil

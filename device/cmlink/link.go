@@ -40,7 +40,7 @@ func (l *Link) Stats() Stats {
 func New(cfg Config, h Handler) (*Link, error) {
 	cfg.defaults()
 	if cfg.Identity == nil {
-		return nil, errors.New("cmlink: no identity given")
+		return nil, errors.New("a link needs an identity")
 	}
 	l := &Link{
 		shared: &shared{cfg: cfg, handler: h},
@@ -59,12 +59,12 @@ func New(cfg Config, h Handler) (*Link, error) {
 	if accepts || cfg.Listen != "" {
 		if cfg.Listen == "" {
 			l.cancel()
-			return nil, fmt.Errorf("cmlink: host %d has peers with lower ids, which dial it: an address to listen on is needed", cfg.Identity.Host)
+			return nil, fmt.Errorf("host %d has peers with lower ids, which dial it: an address to listen on is needed", cfg.Identity.Host)
 		}
 		ln, err := net.Listen("tcp", cfg.Listen)
 		if err != nil {
 			l.cancel()
-			return nil, fmt.Errorf("cmlink: %w", err)
+			return nil, err
 		}
 		l.listener, l.shared.listens = ln, ln.Addr().String()
 		l.wg.Go(l.accept)
@@ -81,18 +81,18 @@ func (l *Link) addPeer(c Peer) error {
 		c.Identity = URI(self.Domain, c.Host)
 	}
 	if _, n, err := ParseURI(c.Identity); err != nil {
-		return fmt.Errorf("cmlink: peer host %d: %w", c.Host, err)
+		return fmt.Errorf("peer host %d: %w", c.Host, err)
 	} else if n != c.Host {
-		return fmt.Errorf("cmlink: peer host %d: identity %s is that of host %d", c.Host, c.Identity, n)
+		return fmt.Errorf("peer host %d: identity %s is that of host %d", c.Host, c.Identity, n)
 	}
 	switch {
 	case c.Host == self.Host:
-		return fmt.Errorf("cmlink: peer host %d is this host", c.Host)
+		return fmt.Errorf("peer host %d is this host", c.Host)
 	case l.peers[c.Host] != nil:
-		return fmt.Errorf("cmlink: peer host %d is listed twice", c.Host)
+		return fmt.Errorf("peer host %d is listed twice", c.Host)
 	case c.Host > self.Host:
 		if _, _, err := net.SplitHostPort(c.Addr); err != nil {
-			return fmt.Errorf("cmlink: peer host %d: address %q: %w (want address:port)", c.Host, c.Addr, err)
+			return fmt.Errorf("peer host %d: address %q: %w (want address:port)", c.Host, c.Addr, err)
 		}
 	}
 	if a, err := netip.ParseAddrPort(c.Addr); err == nil {
@@ -134,10 +134,10 @@ func (l *Link) Note(host uint8) string {
 func (l *Link) Send(host uint8, msg []byte) error {
 	p := l.peers[host]
 	if p == nil {
-		return fmt.Errorf("cmlink: host %d is no peer: %w", host, ErrDown)
+		return fmt.Errorf("link to host %d: it is no peer: %w", host, ErrDown)
 	}
 	if len(msg) == 0 || len(msg) > MaxMessage {
-		return fmt.Errorf("cmlink: message of %d bytes, want 1 to %d: %w", len(msg), MaxMessage, ErrTooLong)
+		return fmt.Errorf("message of %d bytes, want 1 to %d: %w", len(msg), MaxMessage, ErrTooLong)
 	}
 	return p.send(msg)
 }

@@ -441,7 +441,7 @@ func TestFullQueueBreaksTheConnection(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	id := identity(t, 2)
 	for why, c := range map[string]Config{
-		"no identity":               {},
+		"needs an identity":         {},
 		"is this host":              {Identity: id, Peers: []Peer{{Host: 2}}},
 		"listed twice":              {Identity: id, Peers: []Peer{{Host: 3, Addr: "127.0.0.1:1"}, {Host: 3, Addr: "127.0.0.1:1"}}},
 		"want address:port":         {Identity: id, Peers: []Peer{{Host: 3, Addr: "nowhere"}}},

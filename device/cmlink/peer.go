@@ -76,17 +76,17 @@ func (p *peer) send(msg []byte) error {
 	s := p.session
 	p.mu.Unlock()
 	if s == nil {
-		return fmt.Errorf("cmlink: host %d: %w", p.Host, ErrDown)
+		return fmt.Errorf("link to host %d: %w", p.Host, ErrDown)
 	}
 	select {
 	case <-s.ended:
-		return fmt.Errorf("cmlink: host %d: %w", p.Host, ErrDown)
+		return fmt.Errorf("link to host %d: %w", p.Host, ErrDown)
 	case s.queue <- msg:
 		return nil
 	default:
 		p.shared.stats.queueFull.Add(1)
 		s.end(ErrFull)
-		return fmt.Errorf("cmlink: host %d: %w", p.Host, ErrFull)
+		return fmt.Errorf("link to host %d: %w", p.Host, ErrFull)
 	}
 }
 
@@ -238,8 +238,9 @@ func (p *peer) serve(conn, raw net.Conn, cert *x509.Certificate) {
 	p.session = nil
 	p.mu.Unlock()
 	p.shared.stats.down.Add(1)
-	p.shared.cfg.Log.Info("connection management: link down", "host", p.Host, "reason", s.reason)
-	p.shared.handler.PeerDown(p.Host, s.reason)
+	reason := reasonFor(s.reason)
+	p.shared.cfg.Log.Info("connection management: link down", "host", p.Host, "reason", reason)
+	p.shared.handler.PeerDown(p.Host, reason)
 }
 
 func (p *peer) read(s *session) {

@@ -17,7 +17,7 @@ func Revoke(dir string, host uint8) error {
 	certPath, _ := hostPaths(dir, host)
 	cert, err := readCertificate(certPath)
 	if err != nil {
-		return err
+		return explainFile(err, "it is revoked by its certificate: copy it here, where ca.key is")
 	}
 	ca, key, err := loadCA(dir)
 	if err != nil {
@@ -68,7 +68,7 @@ func Describe(dir string) (list []Described, err error) {
 	caPath, _ := caPaths(dir)
 	ca, err := readCertificate(caPath)
 	if err != nil {
-		return nil, err
+		return nil, explainFile(err, "--dir has to be a folder of identities; `vnic keys init` makes one")
 	}
 	revoked, err := revokedList(dir, ca)
 	if err != nil {

@@ -2,10 +2,15 @@ package cmlink
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -53,9 +58,43 @@ func (s *shared) refuse(remote string, err error) {
 		s.stats.handshakeFailed.Add(1)
 	}
 	if skipped, ok := s.refusals.allow(time.Now()); ok {
-		s.cfg.Log.Warn("connection management: peer refused", "remote", remote, "err", err, "not_logged", skipped,
-			"remedy", "check peers[].identity and that both NICs use identities of one `vnic keys init`")
+		s.cfg.Log.Warn("connection management: peer refused", "remote", remote, "err", err, "not_logged", skipped, "remedy", remedyFor(err))
 	}
+}
+
+// remedyFor is what helps when a connection was refused for err.
+func remedyFor(err error) string {
+	var invalid x509.CertificateInvalidError
+	var stranger x509.UnknownAuthorityError
+	var op *net.OpError
+	switch {
+	case errors.Is(err, errOusted):
+		return "let only peers reach cm.listen (a firewall rule)"
+	case errors.Is(err, ErrRevoked):
+		return "it stays out; to let it in again, make it another identity (`vnic keys add`)"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "the certificate's time is over, or has not begun by this machine's clock: `vnic keys show` there says when it ends"
+	case errors.As(err, &stranger):
+		return "its certificate is of another authority: both NICs need files of one `vnic keys init`, ca.pem among them"
+	case errors.Is(err, ErrIdentity):
+		return "compare peers[] here with nic.host and the identity there (`vnic keys show`)"
+	case errors.As(err, &op) && op.Op == "remote error": // an alert of TLS
+		return "the other end refused this NIC: its log says why"
+	}
+	return "what is there is no vnic NIC, or the network cut it off"
+}
+
+// reasonFor says why a link ended, for people.
+func reasonFor(err error) error {
+	switch {
+	case errors.Is(err, net.ErrClosed):
+		return fmt.Errorf("this NIC ends (%w)", err)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return fmt.Errorf("the peer has closed it, or has ended (%w)", err)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("the peer has been silent for too long, or the network is cut (%w)", err)
+	}
+	return err
 }
 
 // limiter lets one event in five seconds through.

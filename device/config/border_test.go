@@ -105,7 +105,7 @@ func TestBorders(t *testing.T) {
 	for _, key := range []string{"req_tx_window", "data_tx_window", "max_txn"} {
 		borders = append(borders, border{"falcon." + key, base + "falcon: {" + key + ": $}\n", []any{1, 2, falcon.MaxTxWindow}, []any{0, 3, 2 * falcon.MaxTxWindow}})
 	}
-	for key, most := range map[string]int{"ack_count": 1 << 16, "weight_new": 1 << 10, "weight_retransmit": 1 << 10, "weight_ack": 1 << 10} {
+	for key, most := range map[string]int{"ack_count": falcon.MaxAckCount, "weight_new": 1 << 10, "weight_retransmit": 1 << 10, "weight_ack": 1 << 10} {
 		borders = append(borders, border{"falcon." + key, base + "falcon: {" + key + ": $}\n", []any{1, most}, []any{0, most + 1}})
 	}
 	for key, most := range map[string]int{"ooo_count": 128, "ar_percent": 100, "max_retransmits": 1 << 16, "turn_bytes": 1 << 20} {
@@ -135,6 +135,85 @@ func TestBorders(t *testing.T) {
 		for _, v := range b.bad {
 			if problemsOf(t, strings.ReplaceAll(b.yaml, "$", fmt.Sprint(v)), b.path) == nil {
 				t.Errorf("%s: %v accepted", b.path, v)
+			}
+		}
+	}
+}
+
+// TestRemedyNamesTheRealRange: what cannot be read as a number is answered with the range that the
+// key has: both its ends are accepted, and what is beyond them is refused.
+func TestRemedyNamesTheRealRange(t *testing.T) {
+	const base = "uplink: {name: vnic1, address: 10.0.0.1/24}\nnic: {host: 1}\n"
+	vhost := base + "attach: [{type: vhost-user, socket: /s, cid: $}]\n"
+	type key struct {
+		path, yaml string
+		first      int64
+		last       uint64
+	}
+	keys := []key{
+		{"nic.host", "uplink: {name: vnic1, address: 10.0.0.1/24}\nnic: {host: $}\n", 1, 255},
+		{"nic.shards", "uplink: {name: vnic1, address: 10.0.0.1/24}\nnic: {host: 1, shards: $}\n", 1, 16},
+		{"nic.cpu[0]", "uplink: {name: vnic1, address: 10.0.0.1/24}\nnic: {host: 1, cpu: [$]}\n", 0, 1023},
+		{"uplink.mtu", "nic: {host: 1}\nrdma: {mtu: 256}\nuplink: {name: vnic1, address: 10.0.0.1/24, mtu: $}\n", 576, 65521},
+		{"uplink.queues", "nic: {host: 1}\nuplink: {name: vnic1, address: 10.0.0.1/24, queues: $}\n", 1, 16},
+		{"uplink.impair.tx.queue", "nic: {host: 1}\nuplink: {name: vnic1, address: 10.0.0.1/24, impair: {tx: {queue: $}}}\n", 1, 65536},
+		{"psp.version", base + "psp: {version: $}\n", 0, 3},
+		{"peers[0].host", "uplink: {name: vnic1, address: 10.0.0.1/24}\nnic: {host: 7}\npeers: [{host: $}]\n", 1, 255},
+		{"peers[0].tenants[0]", base + "peers: [{host: 2, tenants: [$]}]\n", 1, 1<<32 - 1},
+		{"peers[0].functions[0].tenant", base + "peers: [{host: 2, tenants: [1, 4294967295], functions: [{tenant: $, address: 10.0.0.3}]}]\n", 1, 1<<32 - 1},
+		{"tenants[0].tenant", base + "tenants: [{tenant: $}]\n", 1, 1<<32 - 1},
+		{"functions[0].tenant", base + "functions: [{pf: 0, tenant: $, address: 10.0.0.3}]\n", 1, 1<<32 - 1},
+		{"functions[0].pf", base + "functions: [{pf: $}]\n", 0, 15},
+		{"functions[0].vf_count", base + "functions: [{pf: 0, vf_count: $}]\n", 0, 4095},
+		{"functions[0].vfs[0].vf", base + "functions: [{pf: 0, vf_count: 4095, vfs: [{vf: $}]}]\n", 1, 4095},
+		{"functions[0].weight", base + "functions: [{pf: 0, weight: $}]\n", 1, 255},
+		{"functions[0].shard", "uplink: {name: vnic1, address: 10.0.0.1/24}\nnic: {host: 1, shards: 16}\nfunctions: [{pf: 0, shard: $}]\n", 0, 15},
+		{"functions[0].guest.cid", base + "functions: [{pf: 0, guest: {cid: $}}]\nattach: [{type: vhost-user, socket: /s, cid: 3}, {type: vhost-user, socket: /t, cid: 4294967294}]\n", 3, 1<<32 - 2},
+		{"attach[0].cid", vhost, 3, 1<<32 - 2},
+		{"attach[0].ram[0].cid", base + "attach: [{type: vsock, ram: [{cid: $, file: /f, layout: [{size: 4K}]}]}]\n", 3, 1<<32 - 1},
+		{"functions[0].vfs[0].port.queues", base + port("{type: vhost-user, socket: /p, queues: $}"), 1, 16},
+		{"functions[0].limits.read_atomic", base + "functions: [{pf: 0, limits: {read_atomic: $}}]\n", 1, 128},
+		{"falcon.rue.size", base + "falcon: {rue: {size: $}}\n", 1, rue.MaxQueue},
+		{"falcon.cc.retransmit_limit", base + "falcon: {cc: {retransmit_limit: $}}\n", 0, 255},
+	}
+	for _, name := range []string{"qp_entries", "cq_entries"} {
+		keys = append(keys, key{"functions[0].limits." + name, base + "functions: [{pf: 0, limits: {" + name + ": $}}]\n", 1, 1 << abi.MaxQueueLog2})
+	}
+	for k := range abi.NumObjects {
+		keys = append(keys, key{"functions[0].limits." + k.Info().Key, base + "functions: [{pf: 0, limits: {" + k.Info().Key + ": $}}]\n", 1, uint64(k.Info().Most)})
+	}
+	for name, ends := range map[string][2]int64{
+		"req_tx_window": {1, falcon.MaxTxWindow}, "data_tx_window": {1, falcon.MaxTxWindow}, "max_txn": {1, falcon.MaxTxWindow}, "ack_count": {1, falcon.MaxAckCount},
+		"ooo_count": {0, 128}, "ar_percent": {0, 100}, "max_retransmits": {0, 1 << 16}, "weight_new": {1, 1 << 10}, "weight_retransmit": {1, 1 << 10},
+		"weight_ack": {1, 1 << 10}, "turn_bytes": {0, 1 << 20},
+	} {
+		keys = append(keys, key{"falcon." + name, base + "falcon: {" + name + ": $}\n", ends[0], uint64(ends[1])})
+	}
+	for _, k := range keys {
+		with := func(v any) []Problem {
+			_, err := Parse([]byte(strings.ReplaceAll(k.yaml, "$", fmt.Sprint(v))))
+			var all, here Problems
+			if errors.As(err, &all) {
+				for _, p := range all {
+					if p.Path == k.path {
+						here = append(here, p)
+					}
+				}
+			}
+			return here
+		}
+		want := fmt.Sprintf("%d to %d", k.first, k.last)
+		for _, v := range []string{"many", "99999999999999999999", "-99999999999999999999", "1.5"} {
+			if ps := with(v); len(ps) != 1 || !strings.Contains(ps[0].Remedy, want) {
+				t.Errorf("%s: %s: %v, want the remedy %q", k.path, v, ps, want)
+			}
+		}
+		for v, good := range map[any]bool{k.first: true, k.last: true, k.first - 1: false, k.last + 1: false} {
+			if v == int64(0) && k.first == 1 {
+				continue // of some keys it stands for the default; TestBorders knows the others
+			}
+			if ps := with(v); (len(ps) == 0) != good {
+				t.Errorf("%s: %v: %v", k.path, v, ps)
 			}
 		}
 	}

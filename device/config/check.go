@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -172,7 +173,7 @@ func (c *Config) checkRDMA(r *report) {
 		for m := 256; m <= 4096 && m+overhead <= c.Uplink.MTU; m *= 2 {
 			fits = m
 		}
-		r.add("rdma.mtu", fmt.Sprintf("%d does not fit uplink.mtu %d: with %d bytes of headers it needs %d", c.RDMA.MTU, c.Uplink.MTU, overhead, need),
+		r.add("rdma.mtu", fmt.Sprintf("%s does not fit uplink.mtu %d: with %d bytes of headers it needs %d", r.value("rdma.mtu", c.RDMA.MTU), c.Uplink.MTU, overhead, need),
 			fmt.Sprintf("write %d, or raise uplink.mtu", fits))
 	}
 }
@@ -259,7 +260,7 @@ func (c *Config) checkAttach(r *report) {
 			unused("ram", len(a.RAM) > 0)
 		case AttachUnix:
 			if first, dup := names[a.Name]; dup {
-				r.add(path+".name", fmt.Sprintf("%q is already used by %s", a.Name, first), "give each unix attachment its own name")
+				r.add(path+".name", fmt.Sprintf("%s is already used by %s", r.value(path+".name", strconv.Quote(a.Name)), first), "give each unix attachment its own name")
 			} else {
 				names[a.Name] = path
 			}

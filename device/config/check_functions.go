@@ -64,7 +64,7 @@ func (c *Config) checkFunction(r *report, path string, f *Function, names map[st
 		}
 	}
 	if first, dup := macs[f.MAC]; dup {
-		r.add(path+".mac", fmt.Sprintf("%s is already used by %s", f.MAC, first), "give each port its own, or leave it out to have one derived")
+		r.add(path+".mac", fmt.Sprintf("%s is already used by %s", r.value(path+".mac", f.MAC), first), "give each function a MAC of its own")
 	} else {
 		macs[f.MAC] = path
 	}
@@ -82,7 +82,7 @@ func (c *Config) checkFunction(r *report, path string, f *Function, names map[st
 // CheckFunction checks one function that is changed while the NIC runs, called
 // name in the error: the first problem.
 func (c *Config) CheckFunction(name string, f *Function) error {
-	r := &report{lines: map[string]int{}}
+	r := &report{}
 	c.checkFunction(r, name, f, map[string]string{}, map[tenantAddr]string{}, map[MAC]string{c.Uplink.MAC: "uplink"})
 	if len(r.problems) > 0 {
 		return r.problems[:1]
@@ -112,9 +112,9 @@ func (c *Config) checkLeast(r *report, path string, limit *Credits, sharers int)
 		}
 		switch l := *least.each()[i].value; {
 		case value < l:
-			r.add(key, fmt.Sprintf("%d is less than one packet of %d bytes needs, so work would wait for ever", value, c.RDMA.MTU), fmt.Sprintf("use %d or more, or leave it out", l))
+			r.add(key, fmt.Sprintf("%s is less than one packet of %d bytes needs, so work would wait for ever", r.value(key, value), c.RDMA.MTU), fmt.Sprintf("use %d or more, or leave it out", l))
 		case uint64(value) < uint64(l)*uint64(sharers):
-			r.add(key, fmt.Sprintf("%d is less than one packet of %d bytes needs on each of %d shards", value, c.RDMA.MTU, sharers), fmt.Sprintf("use %d or more, lower nic.shards, or leave it out", l*uint32(sharers)))
+			r.add(key, fmt.Sprintf("%s is less than one packet of %d bytes needs on each of %d shards", r.value(key, value), c.RDMA.MTU, sharers), fmt.Sprintf("use %d or more, lower nic.shards, or leave it out", l*uint32(sharers)))
 		}
 	}
 }
@@ -158,10 +158,10 @@ func (c *Config) shortages(guarantees []Credits) (list []shortage) {
 		has, need := uint64(*h.value), uint64(*least.each()[i].value)
 		switch {
 		case sum > has:
-			list = append(list, shortage{h.key, fmt.Sprintf("%d, but %d are guaranteed to functions", has, sum), "raise it or lower the functions' guarantee." + h.key})
+			list = append(list, shortage{h.key, fmt.Sprintf("%d are guaranteed to functions, of %d that there are", sum, has), "raise it or lower the functions' guarantee." + h.key})
 		case poorest < need && has-sum+poorest < need:
 			list = append(list, shortage{
-				h.key, fmt.Sprintf("%d, of which guarantees leave %d to a function that has none", has, has-sum),
+				h.key, fmt.Sprintf("guarantees leave %d of %d to a function that has none", has-sum, has),
 				fmt.Sprintf("a packet needs %d: raise it, or lower the functions' guarantee.%s", need, h.key),
 			})
 		}
@@ -173,7 +173,7 @@ func (c *Config) shortages(guarantees []Credits) (list []shortage) {
 // and for a packet of each.
 func (c *Config) CheckGuarantees(guarantees []Credits) error {
 	for _, s := range c.shortages(guarantees) {
-		return fmt.Errorf("credits.host.%s is %s; %s", s.key, s.problem, s.remedy)
+		return fmt.Errorf("credits.host.%s: %s; %s", s.key, s.problem, s.remedy)
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ func (c *Config) checkTAP(r *report, path string, f *Function, names map[string]
 		r.add(path+".mac", fmt.Sprintf("%s is the function's own", p.MAC), "use another, or leave it out: a bridge delivers nothing to a guest whose MAC its port has")
 	case p.Mode == PortBridged:
 		if first, dup := macs[p.MAC]; dup {
-			r.add(path+".mac", fmt.Sprintf("%s is already used by %s", p.MAC, first), "give each port its own, or leave it out to have one derived")
+			r.add(path+".mac", fmt.Sprintf("%s is already used by %s", r.value(path+".mac", p.MAC), first), "give each port a MAC of its own")
 		}
 		macs[p.MAC] = path
 	}

@@ -1,8 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"encoding"
 	"fmt"
+	"math/big"
+	"net"
 	"net/netip"
 	"reflect"
 	"sort"
@@ -18,7 +21,10 @@ import (
 // decoder maps YAML nodes onto the Config types. It exists, instead of the
 // library's own struct decoding, to report every problem with its path rather
 // than the first ones with a Go type name.
-type decoder struct{ *report }
+type decoder struct {
+	*report
+	use string // the tag of that name of the field whose value is read
+}
 
 var (
 	durationType   = reflect.TypeFor[time.Duration]()
@@ -81,8 +87,9 @@ func isScalar(t reflect.Type) bool {
 
 func (d *decoder) mapping(n *yaml.Node, path string, v reflect.Value) {
 	d.keys(n, path, keysOf(v.Type()), func(key string, val *yaml.Node, p string) bool {
-		f, ok := fieldByKey(v, key)
+		f, use, ok := fieldByKey(v, key)
 		if ok {
+			d.use = use
 			d.value(val, p, f)
 		}
 		return ok
@@ -123,18 +130,19 @@ func (d *decoder) congestion(n *yaml.Node, path string, c *Congestion) {
 			d.value(n.Content[i+1], join(path, "algorithm"), reflect.ValueOf(&c.Algorithm).Elem())
 		}
 	}
-	forms, words := map[string]any{}, []string{"algorithm"}
+	known, words := map[string]cc.Key{}, []string{"algorithm"}
 	for _, k := range c.parameters(cc.Hardware).Keys() {
-		forms[k.Name] = k.Form
+		known[k.Name] = k
 		words = append(words, k.Name)
 	}
 	c.Values = map[string]any{}
 	d.keys(n, path, words, func(key string, val *yaml.Node, p string) bool {
-		form, ok := forms[key]
+		k, ok := known[key]
 		if !ok {
 			return key == "algorithm"
 		}
-		v := reflect.New(reflect.TypeOf(form)).Elem()
+		d.use = k.Use
+		v := reflect.New(reflect.TypeOf(k.Form)).Elem()
 		if before := len(d.problems); !isNull(val) {
 			if d.value(val, p, v); len(d.problems) == before {
 				c.Values[key] = v.Interface()
@@ -172,7 +180,7 @@ func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value) {
 		}
 		return
 	}
-	parse := plain
+	parse := d.plain
 	if isNamed(v.Type()) {
 		parse = named
 	}
@@ -207,15 +215,29 @@ func named(s, path string, v reflect.Value) (wrong, remedy string) {
 	case addrPortType:
 		a, err := netip.ParseAddrPort(s)
 		if err != nil || a.Port() == 0 {
-			return "is not an address with a port", "write it as 127.0.0.1:7471"
+			return notAddrPort(s)
 		}
 		v.Set(reflect.ValueOf(a))
 	}
 	return "", ""
 }
 
+// notAddrPort says which part of what should be an address with a port is wrong.
+func notAddrPort(s string) (wrong, remedy string) {
+	host, port, err := net.SplitHostPort(s)
+	switch _, bad := netip.ParseAddr(host); {
+	case err != nil && strings.Count(s, ":") > 1:
+		return "is not an address with a port", "write an IPv6 address in brackets, as [fd00::1]:7471"
+	case err != nil:
+		return "has no port", "write address and port, as 127.0.0.1:7471"
+	case bad != nil:
+		return "does not begin with an IP address", "write the address itself, as 127.0.0.1:" + cmp.Or(port, "7471")
+	}
+	return fmt.Sprintf("has the port %q", port), "use a port from 1 to 65535"
+}
+
 // plain sets a string, a truth value or a number, or says what is wrong with s and what to write.
-func plain(s, _ string, v reflect.Value) (wrong, remedy string) {
+func (d *decoder) plain(s, _ string, v reflect.Value) (wrong, remedy string) {
 	switch v.Kind() {
 	case reflect.String:
 		v.SetString(s)
@@ -227,13 +249,13 @@ func plain(s, _ string, v reflect.Value) (wrong, remedy string) {
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		i, err := strconv.ParseInt(s, 0, v.Type().Bits())
 		if err != nil {
-			return "is not a whole number", fmt.Sprintf("write a number of at most %d bits", v.Type().Bits())
+			return d.notWhole(s, uint64(1)<<(v.Type().Bits()-1)-1)
 		}
 		v.SetInt(i)
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		u, err := strconv.ParseUint(s, 0, v.Type().Bits())
 		if err != nil {
-			return "is not a number in range", fmt.Sprintf("write a whole number between 0 and %d", uint64(1)<<(v.Type().Bits()-1)*2-1)
+			return d.notWhole(s, uint64(1)<<(v.Type().Bits()-1)*2-1)
 		}
 		v.SetUint(u)
 	case reflect.Float64:
@@ -246,6 +268,21 @@ func plain(s, _ string, v reflect.Value) (wrong, remedy string) {
 		panic("config: no decoding for " + v.Type().String())
 	}
 	return "", ""
+}
+
+// notWhole says what is wrong with a number that a field cannot hold, and which it may hold.
+func (d *decoder) notWhole(s string, most uint64) (wrong, remedy string) {
+	wrong, remedy = "is not a whole number", "write a whole number"
+	if _, ok := new(big.Int).SetString(s, 0); ok {
+		wrong, remedy = "is out of range", fmt.Sprintf("use at most %d", most)
+		if strings.HasPrefix(s, "-") {
+			remedy = "use a number that is not negative"
+		}
+	}
+	if d.use != "" {
+		remedy = "use " + d.use
+	}
+	return wrong, remedy
 }
 
 func describe(n *yaml.Node) string {
@@ -272,20 +309,21 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// fieldByKey finds the field that a key names, also in embedded groups.
-func fieldByKey(v reflect.Value, key string) (reflect.Value, bool) {
+// fieldByKey finds the field that a key names, also in embedded groups, and the values that its tag
+// "use" says may be used.
+func fieldByKey(v reflect.Value, key string) (field reflect.Value, use string, ok bool) {
 	t := v.Type()
 	for i := range t.NumField() {
 		f := t.Field(i)
 		if f.Anonymous {
-			if in, ok := fieldByKey(v.Field(i), key); ok {
-				return in, true
+			if in, use, ok := fieldByKey(v.Field(i), key); ok {
+				return in, use, true
 			}
 		} else if key != "" && f.Tag.Get("yaml") == key {
-			return v.Field(i), true
+			return v.Field(i), f.Tag.Get("use"), true
 		}
 	}
-	return reflect.Value{}, false
+	return reflect.Value{}, "", false
 }
 
 func keysOf(t reflect.Type) []string {

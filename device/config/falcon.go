@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/falcon-vnic/vnic/falcon"
@@ -20,15 +21,15 @@ const (
 type Falcon struct {
 	Profile string `yaml:"profile"`
 
-	ReqTxWindow      *uint32        `yaml:"req_tx_window"`
-	DataTxWindow     *uint32        `yaml:"data_tx_window"`
-	AckCount         *int           `yaml:"ack_count"`
+	ReqTxWindow      *uint32        `yaml:"req_tx_window" use:"a power of two, 1 to 1024"`
+	DataTxWindow     *uint32        `yaml:"data_tx_window" use:"a power of two, 1 to 1024"`
+	AckCount         *int           `yaml:"ack_count" use:"1 to 1024"`
 	AckTimeout       *time.Duration `yaml:"ack_timeout"`
 	ARFcwnd          *uint32        `yaml:"ar_fcwnd"`
-	ARPercent        *int           `yaml:"ar_percent"`
+	ARPercent        *int           `yaml:"ar_percent" use:"0 to 100"`
 	ARBurst          *bool          `yaml:"ar_burst"`
 	OOODistance      *uint32        `yaml:"ooo_distance"`
-	OOOCount         *int           `yaml:"ooo_count"`
+	OOOCount         *int           `yaml:"ooo_count" use:"0 to 128"`
 	EarlyLimit       *uint8         `yaml:"early_limit"`
 	ScanAll          *bool          `yaml:"scan_all"`
 	OWNBypass        *bool          `yaml:"own_bypass"`
@@ -39,17 +40,17 @@ type Falcon struct {
 	AnswerTimeout    *time.Duration `yaml:"answer_timeout"`
 	ReqOWNSlack      *uint32        `yaml:"req_own_slack"`
 	DataOWNSlack     *uint32        `yaml:"data_own_slack"`
-	MaxRetransmits   *int           `yaml:"max_retransmits"`
+	MaxRetransmits   *int           `yaml:"max_retransmits" use:"0 to 65536"`
 	GiveUp           *time.Duration `yaml:"give_up"`
 	ResyncGiveUp     *time.Duration `yaml:"resync_give_up"`
 	TxnTimeout       *time.Duration `yaml:"txn_timeout"`
 	RxTimeout        *time.Duration `yaml:"rx_timeout"`
 	OpGap            *time.Duration `yaml:"op_gap"`
-	TurnBytes        *int           `yaml:"turn_bytes"`
-	MaxTxn           *uint32        `yaml:"max_txn"`
-	WeightNew        *int           `yaml:"weight_new"`
-	WeightRetransmit *int           `yaml:"weight_retransmit"`
-	WeightAck        *int           `yaml:"weight_ack"`
+	TurnBytes        *int           `yaml:"turn_bytes" use:"0 to 1048576"`
+	MaxTxn           *uint32        `yaml:"max_txn" use:"a power of two, 1 to 1024"`
+	WeightNew        *int           `yaml:"weight_new" use:"1 to 1024"`
+	WeightRetransmit *int           `yaml:"weight_retransmit" use:"1 to 1024"`
+	WeightAck        *int           `yaml:"weight_ack" use:"1 to 1024"`
 
 	RxPackets Occupancy `yaml:"rx_packets"`
 	RxBuffers Occupancy `yaml:"rx_buffers"`
@@ -62,6 +63,18 @@ type Falcon struct {
 type Occupancy struct {
 	Alpha  *float64 `yaml:"alpha"`
 	Levels []uint32 `yaml:"levels"`
+}
+
+func (o *Occupancy) check(r *report, path string) {
+	if a := o.Alpha; a != nil && !(*a > 0 && *a <= 1) {
+		r.add(path+".alpha", fmt.Sprintf("%v is out of range", *a), "use a number above 0, at most 1")
+	}
+	switch n := len(o.Levels); {
+	case n != 0 && n != falcon.OccupancyLevels:
+		r.add(path+".levels", fmt.Sprintf("%d thresholds are listed", n), fmt.Sprintf("list %d, or none", falcon.OccupancyLevels))
+	case !slices.IsSorted(o.Levels):
+		r.add(path+".levels", fmt.Sprintf("the thresholds %v do not rise", o.Levels), "write none below the one before it")
+	}
 }
 
 func (o *Occupancy) apply(p *falcon.Occupancy) {
@@ -123,7 +136,7 @@ func (f *Falcon) Build() falcon.Profile {
 
 func (f *Falcon) check(r *report) {
 	oneOf(r, "falcon.profile", f.Profile, ProfileSoftware, ProfileHardware)
-	p := f.Build()
+	p, before := f.Build(), len(r.problems)
 	number := func(key string, given bool, v, lo, hi int64, power bool) {
 		if !given {
 			return
@@ -131,7 +144,7 @@ func (f *Falcon) check(r *report) {
 		if v < lo || v > hi || power && v&(v-1) != 0 {
 			kind := ""
 			if power {
-				kind = "a power of two "
+				kind = "a power of two, "
 			}
 			r.add("falcon."+key, fmt.Sprintf("%d is out of range", v), fmt.Sprintf("use %s%d to %d", kind, lo, hi))
 		}
@@ -139,7 +152,7 @@ func (f *Falcon) check(r *report) {
 	number("req_tx_window", f.ReqTxWindow != nil, int64(p.ReqTxWindow), 1, falcon.MaxTxWindow, true)
 	number("data_tx_window", f.DataTxWindow != nil, int64(p.DataTxWindow), 1, falcon.MaxTxWindow, true)
 	number("max_txn", f.MaxTxn != nil, int64(p.MaxTxn), 1, falcon.MaxTxWindow, true)
-	number("ack_count", f.AckCount != nil, int64(p.AckCount), 1, 1<<16, false)
+	number("ack_count", f.AckCount != nil, int64(p.AckCount), 1, falcon.MaxAckCount, false)
 	number("ooo_count", f.OOOCount != nil, int64(p.OOOCount), 0, 128, false)
 	number("ar_percent", f.ARPercent != nil, int64(p.ARPercent), 0, 100, false)
 	number("max_retransmits", f.MaxRetransmits != nil, int64(p.MaxRetransmits), 0, 1<<16, false)
@@ -164,8 +177,9 @@ func (f *Falcon) check(r *report) {
 	duration("txn_timeout", f.TxnTimeout, 0, time.Hour)
 	duration("rx_timeout", f.RxTimeout, 0, time.Hour)
 	duration("op_gap", f.OpGap, 0, time.Second)
-	before := len(r.problems)
-	f.RUE.check(r, duration)
+	f.RxPackets.check(r, "falcon.rx_packets")
+	f.RxBuffers.check(r, "falcon.rx_buffers")
+	f.RUE.check(r, &p.RUE, duration)
 	f.CC.check(r)
 	if err := p.Check(); err != nil && len(r.problems) == before {
 		r.add("falcon", err.Error(), "")

@@ -18,16 +18,16 @@ type Impair struct {
 type Impairment struct {
 	Loss         Share         `yaml:"loss"`
 	Duplicate    Share         `yaml:"duplicate"`
-	Reorder      Share         `yaml:"reorder"`       // held back for reorder_delay, so that later ones overtake
-	Corrupt      Share         `yaml:"corrupt"`       // one bit flipped
-	Mark         Share         `yaml:"mark"`          // congestion experienced, in packets that allow it
-	Delay        time.Duration `yaml:"delay"`         // of every packet
-	Jitter       time.Duration `yaml:"jitter"`        // at most so much more, evenly distributed
-	ReorderDelay time.Duration `yaml:"reorder_delay"` // default 200us
-	Rate         Rate          `yaml:"rate"`          // bits per second; 0: unlimited
-	Queue        int           `yaml:"queue"`         // packets under way at most, more are lost; default 8192
-	Down         bool          `yaml:"down"`          // everything is lost
-	Seed         uint64        `yaml:"seed"`          // default 1
+	Reorder      Share         `yaml:"reorder"`                // held back for reorder_delay, so that later ones overtake
+	Corrupt      Share         `yaml:"corrupt"`                // one bit flipped
+	Mark         Share         `yaml:"mark"`                   // congestion experienced, in packets that allow it
+	Delay        time.Duration `yaml:"delay"`                  // of every packet
+	Jitter       time.Duration `yaml:"jitter"`                 // at most so much more, evenly distributed
+	ReorderDelay time.Duration `yaml:"reorder_delay"`          // default 200us
+	Rate         Rate          `yaml:"rate"`                   // bits per second; 0: unlimited
+	Queue        int           `yaml:"queue" use:"1 to 65536"` // packets under way at most, more are lost; default 8192
+	Down         bool          `yaml:"down"`                   // everything is lost
+	Seed         uint64        `yaml:"seed"`                   // default 1
 }
 
 // Bounds and defaults of an impairment.

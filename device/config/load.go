@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"reflect"
 	"sort"
@@ -21,6 +22,9 @@ const maxFileSize = 1 << 20
 func Load(path string) (*Config, error) {
 	f, err := os.Open(path)
 	if err != nil {
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, fmt.Errorf("configuration: %w; run this as a user who may read it", err)
+		}
 		return nil, fmt.Errorf("configuration: %w; give the path of a file like docs/vnic.example.yaml", err)
 	}
 	defer f.Close()
@@ -48,7 +52,7 @@ func Parse(b []byte) (*Config, error) {
 		return nil, Problems{*problem}
 	}
 	if root != nil {
-		d := decoder{r}
+		d := decoder{report: r}
 		d.value(root, "", reflect.ValueOf(c).Elem())
 	}
 	decoded := len(r.problems) == 0
@@ -73,13 +77,24 @@ func parseNodes(b []byte) (root *yaml.Node, problem *Problem) {
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
 		return nil, nil
 	} else if err != nil {
-		return nil, &Problem{What: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: "), Remedy: "compare with docs/vnic.example.yaml"}
+		return nil, notYAML(b, err)
 	}
 	var second yaml.Node
 	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
 		return nil, &Problem{What: "holds more than one YAML document", Remedy: "use one file per NIC"}
 	}
 	return doc.Content[0], nil
+}
+
+// notYAML is the problem of a file that cannot be read. A tab is what people write most often that
+// YAML does not take, and its message does not say so.
+func notYAML(b []byte, err error) *Problem {
+	for n, line := range bytes.Split(b, []byte("\n")) {
+		if indent := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]; bytes.ContainsRune(indent, '\t') {
+			return &Problem{Line: n + 1, What: "not YAML: it is indented by a tab", Remedy: "indent by spaces"}
+		}
+	}
+	return &Problem{What: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: "), Remedy: "compare with docs/vnic.example.yaml"}
 }
 
 // withoutRepeats drops from late those problems whose path already has one.

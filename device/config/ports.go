@@ -17,24 +17,24 @@ const (
 // Port is a function's Ethernet port: a TAP whose kernel device a guest, a container or a namespace
 // plugs into, or the virtio-net device of a guest that the NIC itself serves.
 type Port struct {
-	Type      string       `yaml:"type"`      // tap (the default) or vhost-user
-	Socket    string       `yaml:"socket"`    // vhost-user: where the guest's QEMU connects to, or with listen: guest listens
-	Listen    string       `yaml:"listen"`    // vhost-user: who makes the socket, nic (the default) or guest
-	Queues    int          `yaml:"queues"`    // vhost-user: pairs of queues that the guest may use at most; default 1
-	Mode      string       `yaml:"mode"`      // direct or bridged
-	Name      string       `yaml:"name"`      // of the network device, at most 15 characters
-	Bridge    string       `yaml:"bridge"`    // bridged: bridge to join; empty: none yet
-	Netns     string       `yaml:"netns"`     // direct: network namespace of the device, by its name ("ip netns") or path; empty: the NIC's own
-	MTU       int          `yaml:"mtu"`       // bytes of IP packet; default what fits the uplink sealed
-	MAC       MAC          `yaml:"mac"`       // of the device, bridged only; derived when absent
-	Addresses []netip.Addr `yaml:"addresses"` // further addresses of the function in the tenant, IPv4 or IPv6
-	Persist   bool         `yaml:"persist"`   // the device stays when the NIC stops, with what others did to it, and is taken again
-	Assign    *bool        `yaml:"assign"`    // the gateway gives the guest its address by DHCP and router advertisements; Parse makes it never nil
+	Type      string       `yaml:"type"`                 // tap (the default) or vhost-user
+	Socket    string       `yaml:"socket"`               // vhost-user: where the guest's QEMU connects to, or with listen: guest listens
+	Listen    string       `yaml:"listen"`               // vhost-user: who makes the socket, nic (the default) or guest
+	Queues    int          `yaml:"queues" use:"1 to 16"` // vhost-user: pairs of queues that the guest may use at most; default 1
+	Mode      string       `yaml:"mode"`                 // direct or bridged
+	Name      string       `yaml:"name"`                 // of the network device, at most 15 characters
+	Bridge    string       `yaml:"bridge"`               // bridged: bridge to join; empty: none yet
+	Netns     string       `yaml:"netns"`                // direct: network namespace of the device, by its name ("ip netns") or path; empty: the NIC's own
+	MTU       int          `yaml:"mtu"`                  // bytes of IP packet; default what fits the uplink sealed
+	MAC       MAC          `yaml:"mac"`                  // of the device, bridged only; derived when absent
+	Addresses []netip.Addr `yaml:"addresses"`            // further addresses of the function in the tenant, IPv4 or IPv6
+	Persist   bool         `yaml:"persist"`              // the device stays when the NIC stops, with what others did to it, and is taken again
+	Assign    *bool        `yaml:"assign"`               // the gateway gives the guest its address by DHCP and router advertisements; Parse makes it never nil
 }
 
 // Tenant describes a virtual network to the ports in it.
 type Tenant struct {
-	Tenant  uint32         `yaml:"tenant"`
+	Tenant  uint32         `yaml:"tenant" use:"1 to 4294967295"`
 	Subnets []netip.Prefix `yaml:"subnets"` // on-link at every port; default /24 and /64 around each function's addresses
 	Routers []netip.Addr   `yaml:"routers"` // addresses in the subnets that every port's gateway answers to
 	DNS     []netip.Addr   `yaml:"dns"`     // told to guests

@@ -57,7 +57,7 @@ const maxProblems = 100
 // report collects problems and the line of every key that was read.
 type report struct {
 	problems Problems
-	lines    map[string]int
+	lines    map[string]int  // nil: what is checked comes from no file
 	zeros    map[string]bool // keys with 0 behind them, which a default must not hide
 }
 
@@ -73,6 +73,14 @@ func (r *report) addAt(line int, path, what, remedy string) {
 		return
 	}
 	r.problems = append(r.problems, Problem{Line: line, Path: path, What: what, Remedy: remedy})
+}
+
+// value is the value of a key, said to be the default where the file does not write it.
+func (r *report) value(path string, v any) string {
+	if _, written := r.lines[path]; written || r.lines == nil {
+		return fmt.Sprint(v)
+	}
+	return fmt.Sprintf("the default, %v,", v)
 }
 
 // lineOf finds the line of a path, or of the nearest key above it.

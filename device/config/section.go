@@ -20,7 +20,7 @@ func Decode(b []byte, v any) error {
 		return Problems{*problem}
 	}
 	if root != nil {
-		d := decoder{r}
+		d := decoder{report: r}
 		d.value(root, "", reflect.ValueOf(v).Elem())
 	}
 	return r.sorted()

@@ -44,7 +44,7 @@ func (c *Config) checkShards(r *report) {
 		}
 	}
 	if len(c.NIC.CPU) > n {
-		r.add("nic.cpu", fmt.Sprintf("%d processors for %d threads", len(c.NIC.CPU), n), "name one for each of nic.shards at most")
+		r.add("nic.cpu", fmt.Sprintf("%d processors are listed, but the NIC has %d threads", len(c.NIC.CPU), n), fmt.Sprintf("list at most %d, or raise nic.shards", n))
 	}
 	for i := range c.Functions {
 		pf := &c.Functions[i]

@@ -37,7 +37,7 @@ functions:
 	for text, want := range map[string]string{
 		"shards: 17":              "nic.shards: 17 is out of range; use 1 to 16, or leave it out",
 		"shards: -1":              "nic.shards: -1 is out of range",
-		"shards: 2, cpu: [1,2,3]": "nic.cpu: 3 processors for 2 threads; name one for each of nic.shards at most",
+		"shards: 2, cpu: [1,2,3]": "nic.cpu: 3 processors are listed, but the NIC has 2 threads; list at most 2, or raise nic.shards",
 	} {
 		_, err := Parse([]byte(strings.Replace(minimal, "host: 1", "host: 1, "+text, 1)))
 		if err == nil || !strings.Contains(err.Error(), want) {

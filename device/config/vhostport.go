@@ -1,6 +1,9 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+)
 
 // Who makes the socket of a port of type vhost-user.
 const (
@@ -29,7 +32,7 @@ func (p *Port) checkVhostUser(r *report, path string, names map[string]string) {
 		names[p.Socket] = path
 	}
 	if first, dup := names[p.Name]; dup {
-		r.add(path+".name", fmt.Sprintf("%q is already %s", p.Name, first), "give each port its own name, or leave it out")
+		r.add(path+".name", fmt.Sprintf("%s is already %s", r.value(path+".name", strconv.Quote(p.Name)), first), "give each port its own name")
 	}
 	names[p.Name] = path
 	if p.Queues < 1 || p.Queues > MaxPortQueues {

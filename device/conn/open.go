@@ -71,7 +71,7 @@ func (t *Table) openSealed(now falcon.Time, s *Slot, o *Opening) error {
 // functions of two shards of this NIC keeps it so: its packets are handed over in clear text.
 func (t *Table) openTransport(now falcon.Time, s *Slot, o *Opening) error {
 	p := o.Params
-	credits := credit.New(o.Owner.Credits, t.cfg.Credits)
+	credits := NewCredits(o.Owner.Credits, t.cfg.Credits)
 	c, err := t.cfg.Transport.Open(now, falcon.ConnConfig{
 		LocalCID: p.LocalCID, RemoteCID: p.RemoteCID,
 		LocalFunction: p.Function, RemoteFunction: p.PeerFunction,
@@ -104,7 +104,7 @@ func (t *Table) openLoopback(s *Slot, o *Opening) error {
 	p := o.Params
 	var credits *credit.Node
 	if p.ID != 0 {
-		credits = credit.New(o.Owner.Credits, t.cfg.Credits)
+		credits = NewCredits(o.Owner.Credits, t.cfg.Credits)
 	}
 	l, err := t.cfg.Loopbacks.Open(falcon.ConnConfig{
 		LocalCID: p.LocalCID, RemoteCID: p.RemoteCID, LocalFunction: p.Function, RemoteFunction: p.PeerFunction,

@@ -37,7 +37,7 @@ type TableConfig struct {
 	Transport Transport
 	Loopbacks Loopbacks
 	Keys      KeyStore
-	Credits   credit.Cost // the most one connection holds
+	Credits   credit.Cost // the most one connection holds (NewCredits)
 	Log       Log
 }
 

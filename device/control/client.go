@@ -195,7 +195,7 @@ func (c *Client) stream(ctx context.Context, path string, query url.Values, w io
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
 		answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-		return c.refused(path, resp, answer)
+		return c.refused(resp, answer)
 	}
 	if _, err := io.Copy(w, resp.Body); err != nil && ctx.Err() == nil {
 		return c.explain(err)
@@ -203,13 +203,18 @@ func (c *Client) stream(ctx context.Context, path string, query url.Values, w io
 	return nil
 }
 
-// refused is the server's reason.
-func (c *Client) refused(path string, resp *http.Response, answer []byte) error {
+// refused is the NIC's reason.
+func (c *Client) refused(resp *http.Response, answer []byte) error {
 	var f failure
-	if json.Unmarshal(answer, &f) != nil || f.Error == "" {
-		f.Error = resp.Status
+	if resp.StatusCode == http.StatusNotFound || json.Unmarshal(answer, &f) != nil || f.Error == "" {
+		return c.stranger(fmt.Errorf("%s %s: %s", resp.Request.Method, resp.Request.URL.Path, resp.Status))
 	}
-	return fmt.Errorf("control socket %s: %s: %s", c.path, path, f.Error)
+	return errors.New(f.Error)
+}
+
+// stranger is an answer that this program does not understand.
+func (c *Client) stranger(err error) error {
+	return fmt.Errorf("the NIC at control socket %s is of another version than this program, and does not know this command or answers it otherwise: use the vnic that it runs (%w)", c.path, err)
 }
 
 func (c *Client) get(ctx context.Context, path string, v any) error {
@@ -222,7 +227,7 @@ func (c *Client) do(ctx context.Context, method, path string, body, v any) error
 	if body != nil {
 		b, err := json.Marshal(body)
 		if err != nil {
-			return fmt.Errorf("control socket %s: %s: %w", c.path, path, err)
+			return err
 		}
 		content = bytes.NewReader(b)
 	}
@@ -240,10 +245,10 @@ func (c *Client) do(ctx context.Context, method, path string, body, v any) error
 		return c.explain(err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return c.refused(path, resp, answer)
+		return c.refused(resp, answer)
 	}
 	if err := json.Unmarshal(answer, v); err != nil {
-		return fmt.Errorf("control socket %s: %s: %w (is it another version of vnic?)", c.path, path, err)
+		return c.stranger(err)
 	}
 	return nil
 }
@@ -253,6 +258,8 @@ func (c *Client) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("control socket %s does not exist: is `vnic run` running, and is its `control` this path? (%w)", c.path, fs.ErrNotExist)
+	case errors.Is(err, syscall.ECONNREFUSED) && !c.isSocket():
+		return fmt.Errorf("%s is a file and no socket: name the control socket of a NIC, which is `control` in its configuration (%w)", c.path, ErrNoControl)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nobody answers at control socket %s: the `vnic run` that made it is gone, start it again (%w)", c.path, syscall.ECONNREFUSED)
 	case errors.Is(err, fs.ErrPermission):
@@ -269,6 +276,11 @@ func (c *Client) explain(err error) error {
 		return fmt.Errorf("%s was closed without an answer: either `vnic run` ended just now, or this is a guest's socket (attach: in the config) and not the one that `control` names", c.path)
 	}
 	return fmt.Errorf("control socket %s: %w", c.path, err)
+}
+
+func (c *Client) isSocket() bool {
+	st, err := os.Stat(c.path)
+	return err != nil || st.Mode().Type() == fs.ModeSocket
 }
 
 // ErrNoControl is a socket at which something else answers than a NIC's control API.

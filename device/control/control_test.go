@@ -146,7 +146,7 @@ func sample() *fake {
 		nic: NIC{
 			Host: 1, Name: "a", Version: "v0", PID: 7, UptimeMS: 5,
 			Uplinks: []Uplink{{Name: "up0", MAC: "02:00:00:00:00:01", Addr: "192.0.2.1/24", MTU: 1500, TX: Direction{Impairment: Impairment{Loss: 0.5}}}},
-			Peers:   []Peer{{2, "192.0.2.2", "vnic://lab/host/2", []uint32{7}, true, 5, 0, 1, ""}},
+			Peers:   []Peer{{2, "192.0.2.2", "vnic://lab/host/2", []uint32{7}, true, 5, 1, ""}},
 		},
 		funcs:  []Function{{ID: "h1.pf0.vf1", Number: 0x10001, Type: "vf", State: "READY", Tenant: 7, Addr: "10.0.0.1", Guest: "cid 3", Objects: Objects{QPs: 2}}},
 		conns:  []Connection{{ID: 9, Function: "h1.pf0.vf1", State: "ESTABLISHED", LocalCID: 5, TxSPI: 1 << 31}},
@@ -479,7 +479,7 @@ func TestInjectLink(t *testing.T) {
 	if err != nil || u.Name != "up0" || u.TX.Impairment.Loss != 0.25 {
 		t.Errorf("%+v, %v", u, err)
 	}
-	if _, err := c.InjectLink(t.Context(), LinkChange{Set: []byte(`[]`)}); err == nil || !strings.Contains(err.Error(), "/v1/inject/link: json:") {
+	if _, err := c.InjectLink(t.Context(), LinkChange{Set: []byte(`[]`)}); err == nil || !strings.Contains(err.Error(), "json:") {
 		t.Errorf("what the provider refuses: %v", err)
 	}
 	for _, body := range []string{"", "[]", `{"los": 1}`, strings.Repeat(" ", maxBody) + "{}"} {
@@ -491,5 +491,25 @@ func TestInjectLink(t *testing.T) {
 		if resp.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s: body of %d bytes: %s", path, len(body), resp.Status)
 		}
+	}
+}
+
+// TestFileIsNoSocket: a file that is no socket is called so, and not what a NIC left behind; and
+// what a NIC refuses is told without names of the protocol.
+func TestFileIsNoSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "passwd")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewClient(path).NIC(t.Context()); err == nil || !strings.Contains(err.Error(), path+" is a file and no socket") || strings.Contains(err.Error(), "is gone") {
+		t.Error(err)
+	}
+	_, c, _ := serve(t, sample())
+	if _, err := c.InjectLink(t.Context(), LinkChange{Set: []byte(`[]`)}); err == nil || strings.Contains(err.Error(), "/v1/") {
+		t.Error(err)
+	}
+	var v any
+	if err := c.get(t.Context(), "/v1/tomorrow", &v); err == nil || !strings.Contains(err.Error(), "is of another version than this program") {
+		t.Error(err)
 	}
 }

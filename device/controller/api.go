@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,11 +87,11 @@ func (a *API) NIC(context.Context) (control.NIC, error) {
 		return v, err
 	}
 	for i := range v.Peers {
-		p := &v.Peers[i]
-		if slices.Contains(otherwise, p.Host) {
+		switch p := &v.Peers[i]; {
+		case slices.Contains(otherwise, p.Host):
 			p.Note = "seals in another psp.mode"
-		} else if c.Links != nil {
-			p.Note = cmp.Or(p.Note, c.Links.Note(p.Host))
+		case c.Links != nil && p.Note == "":
+			p.Note = c.Links.Note(p.Host)
 		}
 	}
 	return v, nil

@@ -52,7 +52,7 @@ type Server struct {
 func Serve(addr string, names []string, s Source) (*Server, error) {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("metrics.listen %s: %w; choose another address, or leave metrics out", addr, err)
+		return nil, err
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(&collector{s}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/control"
@@ -162,7 +163,7 @@ func TestErrors(t *testing.T) {
 	if status, text := scrape(t, &fake{err: errors.New("the NIC has stopped")}); status != http.StatusInternalServerError || !strings.Contains(text, "the NIC has stopped") {
 		t.Error(status, text)
 	}
-	if _, err := Serve("203.0.113.1:1", nil, &fake{}); err == nil || !strings.Contains(err.Error(), "metrics.listen 203.0.113.1:1") {
+	if _, err := Serve("203.0.113.1:1", nil, &fake{}); err == nil || !errors.Is(err, syscall.EADDRNOTAVAIL) {
 		t.Error(err)
 	}
 }

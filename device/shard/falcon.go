@@ -52,7 +52,8 @@ func (w *falconWire) endDrains(now falcon.Time) {
 	}
 }
 
-// connectionCredits is the most one connection holds.
+// connectionCredits is the most that one connection may hold, as far as the configuration says
+// (conn.NewCredits).
 func connectionCredits(cfg *config.Config) credit.Cost {
 	c := cfg.Credits.Connection.Cost()
 	for i, v := range c {

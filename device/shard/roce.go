@@ -8,6 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/loglimit"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
 	"github.com/falcon-vnic/vnic/rdma/roce"
@@ -23,7 +24,8 @@ import (
 type roceWire struct {
 	engine *roce.Engine
 	plain  *plainIP
-	mode   string // rdma.transport
+	mode   string      // rdma.transport
+	most   credit.Cost // that a connection may hold
 	knows  func(tenant uint32, gid [16]byte) bool
 	now    *falcon.Time // of the Step in progress
 	log    *loglimit.Log
@@ -111,7 +113,7 @@ func (r *roceWire) Wire(now falcon.Time, f *conn.Function, v *rdma.Function, q *
 		return way
 	}
 	path := q.Path()
-	c := port.Open(now, roce.Way{Peer: roce.Address(gid), Class: path.TrafficClass, Hops: path.HopLimit, FlowLabel: path.FlowLabel}, f.Credits)
+	c := port.Open(now, roce.Way{Peer: roce.Address(gid), Class: path.TrafficClass, Hops: path.HopLimit, FlowLabel: path.FlowLabel}, conn.NewCredits(f.Credits, r.most))
 	if st := q.Connect(now, c, peer, q.PathMTU(), gid); st != abi.StatusOK {
 		r.log.Line(now, slog.LevelWarn, "a queue pair cannot be connected by RoCEv2: it needs the default ordering and error mode, and a path MTU that fits the MTU of its function's port",
 			"function", f.Describe(), "qp", q.Number(), "path_mtu", q.PathMTU(), "port_mtu", at.MTU, "peer", roce.Address(gid))

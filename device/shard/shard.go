@@ -93,7 +93,7 @@ func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, er
 		return nil, err
 	}
 	s.roce = roceWire{
-		engine: rdma.Wire[*roce.Engine](s.rdma), plain: &s.plain, mode: cfg.RDMA.Transport, now: &s.now, log: s.log,
+		engine: rdma.Wire[*roce.Engine](s.rdma), plain: &s.plain, mode: cfg.RDMA.Transport, most: connectionCredits(cfg), now: &s.now, log: s.log,
 		knows: func(tenant uint32, gid [16]byte) bool { // the core hears of the shard's own a moment later
 			return s.funcs.table.ByGID(tenant, gid) != nil || core.Knows(tenant, gid)
 		},

@@ -216,7 +216,7 @@ func setUpFunction(cfg FunctionConfig) error {
 		if err := quiet(link); err != nil {
 			return err
 		}
-		if err := enslave(link, cfg.Bridge); err != nil {
+		if err := enslave(link, cfg.Bridge, cfg.MTU); err != nil {
 			return err
 		}
 	}

@@ -62,7 +62,7 @@ func setUp(cfg Config) (mtu int, err error) {
 		}
 	}
 	if cfg.Bridge != "" {
-		if err := enslave(link, cfg.Bridge); err != nil {
+		if err := enslave(link, cfg.Bridge, mtu); err != nil {
 			return 0, err
 		}
 	}
@@ -72,28 +72,30 @@ func setUp(cfg Config) (mtu int, err error) {
 	return mtu, nil
 }
 
-func findBridge(name string) (netlink.Link, error) {
+// findBridge returns the bridge of a name. One that is to be made is to have the MTU of the TAPs
+// that join it: a bridge drops what is longer than its own.
+func findBridge(name string, mtu int) (netlink.Link, error) {
 	br, err := findLink(name)
 	if err != nil {
 		return nil, err
 	}
 	if br == nil {
-		return nil, fmt.Errorf("bridge %q does not exist: make it with 'ip link add %s type bridge'", name, name)
+		return nil, fmt.Errorf("bridge %q does not exist in this network namespace: make it with 'ip link add %s mtu %d type bridge && ip link set %[2]s up'", name, name, mtu)
 	}
 	if _, ok := br.(*netlink.Bridge); !ok {
-		return nil, fmt.Errorf("bridge %q is a %s, not a bridge", name, br.Type())
+		return nil, fmt.Errorf("%q is a %s, not a bridge: name another", name, br.Type())
 	}
 	return br, nil
 }
 
-// CheckBridge tells whether a TAP can join a bridge of that name.
-func CheckBridge(name string) error {
-	_, err := findBridge(name)
+// CheckBridge tells whether a TAP with an MTU can join a bridge of that name.
+func CheckBridge(name string, mtu int) error {
+	_, err := findBridge(name, mtu)
 	return err
 }
 
-func enslave(link netlink.Link, bridge string) error {
-	br, err := findBridge(bridge)
+func enslave(link netlink.Link, bridge string, mtu int) error {
+	br, err := findBridge(bridge, mtu)
 	if err != nil {
 		return err
 	}

@@ -105,12 +105,12 @@ func checkExisting(cfg Config) error {
 	case link == nil:
 		return nil
 	case !cfg.Adopt:
-		return fmt.Errorf("the interface exists already (type %s): choose another name, adopt it, or remove it with 'ip link del %s'", link.Type(), cfg.Name)
+		return fmt.Errorf("an interface of that name exists already (type %s): stop the vnic run whose it is, remove it if nobody's ('ip link del %s'), or choose another name", link.Type(), cfg.Name)
 	}
 	t, ok := link.(*netlink.Tuntap)
 	switch {
 	case !ok || t.Mode != netlink.TUNTAP_MODE_TAP:
-		return fmt.Errorf("the interface is a %s, not a TAP: choose another to adopt", link.Type())
+		return fmt.Errorf("the interface of that name is a %s, not a TAP: choose another name", link.Type())
 	case cfg.Queues > 1 && t.Queues > 0: // the kernel would let us share them
 		return explain(unix.EBUSY)
 	}

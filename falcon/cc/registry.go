@@ -64,6 +64,7 @@ type Key struct {
 	Name     string
 	Form     any    // a value of the type that is written: float64, uint32, uint8, bool, string or time.Duration
 	NotAbove string // another key; when both are given, this one may not be above it
+	Use      string // the values there are, for people: "0 to 1"; empty: all of Form
 
 	set   func(any)
 	check func(any) (wrong, remedy string)
@@ -76,11 +77,12 @@ func (k *Key) Set(v any) { k.set(v) }
 func (k *Key) Check(v any) (wrong, remedy string) { return k.check(v) }
 
 func number[T float64 | uint32 | uint8](name string, p *T, lo, hi T) Key {
+	use := fmt.Sprintf("%v to %v", lo, hi)
 	return Key{
-		Name: name, Form: *p, set: func(v any) { *p = v.(T) },
+		Name: name, Form: *p, Use: use, set: func(v any) { *p = v.(T) },
 		check: func(v any) (string, string) {
 			if n := v.(T); n < lo || n > hi {
-				return fmt.Sprintf("%v is out of range", n), fmt.Sprintf("use %v to %v", lo, hi)
+				return fmt.Sprintf("%v is out of range", n), "use " + use
 			}
 			return "", ""
 		},

@@ -26,19 +26,15 @@ type PeerInfo struct {
 	Peer
 	Up          bool  // the link is up and Hello arrived
 	Speaks      uint8 // version of its messages, where that is another than Version; else 0
-	Offers      int   // addresses of functions it has
+	Offers      int   // functions it offers to us
 	Connections int
-	Functions   Refused // what it tells of and does not get, of functions
-	Ports       Refused // and of ports
 }
 
 // Peers lists the peers by host.
 func (m *Manager) Peers() []PeerInfo {
 	var s []PeerInfo
 	for _, p := range m.peers.sorted() {
-		i := PeerInfo{Peer: p.Peer, Up: p.ready, Speaks: p.speaks, Connections: p.conns, Functions: p.refused.functions, Ports: p.refused.ports}
-		m.dir.claims.has(p, func(Address, seat) { i.Offers++ })
-		s = append(s, i)
+		s = append(s, PeerInfo{p.Peer, p.ready, p.speaks, len(p.offers), p.conns})
 	}
 	return s
 }

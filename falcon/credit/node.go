@@ -20,6 +20,7 @@ type Node struct {
 	of         [NumCounters]account
 	underflows uint64
 	refusals   uint64
+	parked     uint64 // packets that wait for peers (park.go)
 }
 
 // costs gathers one field of all accounts.
@@ -242,7 +243,8 @@ func (n *Node) Guarantee(g Cost) error {
 // or function does. Nodes below it must have been dropped before.
 func (n *Node) Drop() {
 	held := n.InUse()
-	_ = n.Return(&held)     // cannot underflow: every level above holds at least this
+	_ = n.Return(&held) // cannot underflow: every level above holds at least this
+	n.forget(n.parked)
 	_ = n.Guarantee(Cost{}) // lowering never fails
 }
 

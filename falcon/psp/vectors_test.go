@@ -51,7 +51,12 @@ func (v *vector) spi(t testing.TB) uint32 { return binary.BigEndian.Uint32(unhex
 // sadbWith returns a database that knows exactly one SPI, as if it had issued it.
 func sadbWith(t testing.TB, version uint8, spi uint32) *RxSADB {
 	t.Helper()
-	d := NewRxSADB(testMaster(t), 8, 1)
+	return sadbOf(t, testMaster(t), version, spi)
+}
+
+func sadbOf(t testing.TB, m Master, version uint8, spi uint32) *RxSADB {
+	t.Helper()
+	d := NewRxSADB(m, 8, 1)
 	d.phase, d.next[spi>>31] = spi>>31, spi&^PhaseBit
 	got, _, err := d.Issue(version, ClassFalcon)
 	if err != nil || got != spi {

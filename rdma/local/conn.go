@@ -25,6 +25,7 @@ type Conn struct {
 	place   list.Node[Conn] // in shared.line
 	waiting bool            // in shared.creditless
 	want    credit.Cost     // refused
+	parked  int             // transactions that have given back their credits, since the peer is not ready
 	retry   timer.Handle    // set while the transaction at head was not ready
 }
 
@@ -82,7 +83,7 @@ func (c *Conn) Pull(_ falcon.Time, tag uint64, reqLen, respLen int) error {
 
 // issue takes the credits of t and queues it.
 func (c *Conn) issue(t *txn) error {
-	full := c.txns.full()
+	full := c.txns.full() || c.parked > 0
 	switch {
 	case c.closed:
 		return falcon.ErrClosed
@@ -150,6 +151,7 @@ func (c *Conn) deliver(now falcon.Time) {
 		c.respond(now, a)
 	case a.kind == answerNack && a.code == falconwire.NackRNR:
 		c.e.timers.Arm(&c.retry, c, 0, now+falconwire.RNRTimeout(a.rnr))
+		c.park()
 		ev := c.e.begin(falcon.EvRNR)
 		ev.Tag = tag
 		c.user.Handle(now, ev)
@@ -193,7 +195,7 @@ func (c *Conn) conclude(code falcon.Completion) *falcon.Event {
 		ev.Kind = falcon.EvPullDone
 	}
 	ev.RSN, ev.Tag, ev.Code = c.txns.head, t.tag, code
-	c.returnCredits(&t.cost)
+	c.returnCredits(t)
 	c.txns.head++
 	return ev
 }
@@ -249,7 +251,7 @@ func (c *Conn) Close(falcon.Time) {
 	c.e.timers.Stop(&c.retry)
 	for rsn := c.txns.head; rsn != c.txns.tail; rsn++ { // they complete in their turn, but the credits' owner may be gone then
 		t := c.txns.at(rsn)
-		c.returnCredits(&t.cost)
+		c.returnCredits(t)
 		t.cost = credit.Cost{}
 	}
 	c.joined = true
@@ -270,12 +272,28 @@ func (c *Conn) tap(now falcon.Time, kind falcon.TxnKind, rsn uint32, asked int, 
 
 // returnCredits gives back what a transaction took. Connections of Falcon may wait for it too: the
 // host hears of it once for all that one Run carried over.
-func (c *Conn) returnCredits(cost *credit.Cost) {
-	if c.cfg.Credits == nil {
-		return
+func (c *Conn) returnCredits(t *txn) {
+	switch {
+	case c.cfg.Credits == nil:
+	case t.parked:
+		t.parked = false
+		c.parked--
+		c.cfg.Credits.Forget(&t.cost)
+	default:
+		_ = c.cfg.Credits.Return(&t.cost) // counted by the node; cannot fail for what issue took
+		c.e.freed = true
 	}
-	_ = c.cfg.Credits.Return(cost) // counted by the node; cannot fail for what issue took
-	c.e.freed = true
+}
+
+// park gives back the credits of all that waits for the peer's receiver, as far as the node lets it.
+// What is delivered in the end takes no time, and none.
+func (c *Conn) park() {
+	for rsn := c.txns.head; rsn != c.txns.tail; rsn++ {
+		if t := c.txns.at(rsn); !t.parked && t.cost != (credit.Cost{}) && c.cfg.Credits != nil && c.cfg.Credits.Park(&t.cost) {
+			t.parked, c.e.freed = true, true
+			c.parked++
+		}
+	}
 }
 
 // wait puts c in the list of those that get EvCredit when there is room again.
@@ -288,7 +306,7 @@ func (c *Conn) wait(cost *credit.Cost) {
 }
 
 func (c *Conn) couldTake() bool {
-	if c.txns.full() {
+	if c.txns.full() || c.parked > 0 {
 		return false
 	}
 	if c.cfg.Credits == nil || c.hopeless(&c.want) {

@@ -15,6 +15,7 @@ type txn struct {
 	response int // at most, of a pull
 	tag      uint64
 	cost     credit.Cost
+	parked   bool // has given back cost
 	hopeless bool // a limit is below its cost: it fails in its turn
 }
 

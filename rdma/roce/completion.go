@@ -73,6 +73,7 @@ func (s *requester) peerNotReady(now transport.Time, e *entry, timer uint8) {
 	s.account.RNRRx++
 	e.rnrs++
 	s.rewind()
+	s.park()
 	s.notReady, s.heard, s.lastRNR = true, now, true
 	s.arm(&s.timer, kindRetry, now+falconwire.RNRTimeout(timer))
 	s.user.PeerNotReady(now, e.r, e.rnrs)

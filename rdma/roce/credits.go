@@ -25,7 +25,7 @@ func (s *requester) takeCredit(r *transport.Request, n int) error {
 	s.release() // to be taken at once
 	x := cost(r.Pulls(), n)
 	switch {
-	case s.credits.Take(&x):
+	case s.parked == 0 && s.credits.Take(&x): // behind a peer that is not ready it could only wait
 		s.first = false
 		return nil
 	case !s.credits.Possible(&x): // waiting would not help
@@ -62,16 +62,61 @@ func (s *requester) release() {
 	}
 }
 
+// price is what an entry took.
+func (s *requester) price(e *entry) (all credit.Cost) {
+	for left, first := int(e.length), true; left > 0 || first; first = false {
+		n := min(left, s.segment)
+		for i, v := range cost(e.pulls(), n) {
+			all[i] += v
+		}
+		left -= n
+	}
+	return all
+}
+
 // returnCredits gives back what an entry took.
 func (s *requester) returnCredits(e *entry) {
 	if s.credits == nil {
 		return
 	}
-	for left, first := int(e.length), true; left > 0 || first; first = false {
-		n := min(left, s.segment)
-		x := cost(e.pulls(), n)
-		_ = s.credits.Return(&x) // counted by the node; cannot fail for what was taken
-		left -= n
+	x := s.price(e)
+	if e.parked {
+		s.credits.Forget(&x)
+		s.unparked(e)
+		return
+	}
+	_ = s.credits.Return(&x) // counted by the node; cannot fail for what was taken
+	s.e.host.CreditsChanged()
+}
+
+// park gives back what all entries took, as far as the node lets it: they wait for the peer's
+// receiver.
+func (s *requester) park() {
+	if s.credits == nil {
+		return
+	}
+	for i := range s.entries.Len() {
+		e := s.entries.At(i)
+		if x := s.price(e); !e.parked && s.credits.Park(&x) {
+			e.parked = true
+			s.parked++
+		}
 	}
 	s.e.host.CreditsChanged()
+}
+
+// unpark has an entry that is sent hold its credits again.
+func (s *requester) unpark(e *entry) {
+	if e.parked {
+		x := s.price(e)
+		s.credits.Unpark(&x)
+		s.unparked(e)
+	}
+}
+
+func (s *requester) unparked(e *entry) {
+	e.parked = false
+	if s.parked--; s.parked == 0 {
+		s.e.host.CreditsChanged() // the queue pair may issue again
+	}
 }

@@ -1,11 +1,14 @@
 package roce_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/sim"
+	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
@@ -214,5 +217,59 @@ func TestLimitLowered(t *testing.T) {
 	}
 	if n := c.inUse(); n != 2 {
 		t.Errorf("%d in use, want those of the others", n)
+	}
+}
+
+// TestPeerThatIsNotReadyHoldsNoCredit: while a peer is not ready, its requests hold no credit, sent
+// or not, and none are added: others can have all of it. What goes out again holds its own, whoever
+// has the credit, and in the end all are done and nothing is left.
+func TestPeerThatIsNotReadyHoldsNoCredit(t *testing.T) {
+	c := newCrowded(t, 8, 2)
+	p, other := c.peers[0], c.peers[1]
+	for range 3 {
+		p.posts(abi.OpSend, 10)
+	}
+	p.posts(abi.OpRead, 5*segment)
+	if c.inUse() != 8 {
+		t.Fatalf("%d in use", c.inUse())
+	}
+	p.hears()
+	p.naks(100, wire.SynRNR|1)
+	if c.inUse() != 0 || c.node.Parked() != 8 {
+		t.Fatalf("%d in use, %d parked while the peer is not ready", c.inUse(), c.node.Parked())
+	}
+	if c.issue(0) {
+		t.Error("a request is taken that could only wait")
+	}
+	for range 8 {
+		if !c.issue(1) {
+			t.Fatal("another cannot have the credit")
+		}
+	}
+	p.hears()
+	p.now += falconwire.RNRTimeout(1)
+	if at := psns(p.hears()); !slices.Equal(at, []int{0}) || c.inUse() != 9 {
+		t.Errorf("%v goes again, %d in use", at, c.inUse())
+	}
+	p.acks(100)
+	p.serves(p.hears())
+	p.engines[0].Run(p.now)
+	if c.inUse() != 8 || c.node.Parked() != 0 || len(c.ends[0].statuses) != 8 || c.ends[0].unblocked != 0 {
+		t.Errorf("%d in use, %d parked at the end, %d ended, told %d times of credit that another has",
+			c.inUse(), c.node.Parked(), len(c.ends[0].statuses), c.ends[0].unblocked)
+	}
+	other.conn.Forget()
+	p.engines[0].Run(p.now)
+	if c.ends[0].unblocked != 1 || !c.issue(0) || c.inUse() != 1 {
+		t.Errorf("told %d times of credit, %d in use", c.ends[0].unblocked, c.inUse())
+	}
+	p.hears()
+	p.acks(108)
+	p.posts(abi.OpSend, 10)
+	p.hears()
+	p.naks(109, wire.SynRNR|1)
+	p.conn.Forget()
+	if c.inUse() != 0 || c.node.Parked() != 0 {
+		t.Errorf("%d in use, %d parked when it was forgotten", c.inUse(), c.node.Parked())
 	}
 }

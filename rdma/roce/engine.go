@@ -109,7 +109,7 @@ func (e *Engine) unblock(now transport.Time) {
 		case !s.credits.Possible(&s.want): // it learns that when it tries again
 			s.want = credit.Cost{}
 			e.offered = append(e.offered, s)
-		case s.credits.Retry(&s.want):
+		case s.parked == 0 && s.credits.Retry(&s.want):
 			e.offered = append(e.offered, s)
 		default:
 			left = append(left, s)

@@ -38,6 +38,7 @@ type requester struct {
 	first         bool     // was told of some, and took none since
 	kept          bool     // of that, want is kept for it
 	want          credit.Cost
+	parked        int // entries that have given back their credits, since the peer is not ready
 
 	repeats uint64               // requests sent again
 	gone    list.Node[requester] // in shared.gone: sent packets that nobody answers
@@ -70,6 +71,7 @@ type entry struct {
 	again   bool         // was sent before
 	rnrs    int          // times that the peer was not ready
 	failed  abi.WCStatus // its data is not to be had
+	parked  bool         // has given back its credits until it is sent again
 }
 
 func (e *entry) end() wire.PSN { return e.psn.Add(e.packets) }

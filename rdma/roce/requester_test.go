@@ -269,7 +269,8 @@ func TestForgetAtDone(t *testing.T) {
 	}
 }
 
-// TestPeerNotReady: a peer that is not ready is asked again after the time that it says, not before.
+// TestPeerNotReady: a peer that is not ready is asked again after the time that it says, not before,
+// and by one request alone: what is behind that follows when it has been taken.
 func TestPeerNotReady(t *testing.T) {
 	for _, timer := range []uint8{1, 12, 31, 0} {
 		e := &scripted{target: target{serving: true}}
@@ -284,12 +285,16 @@ func TestPeerNotReady(t *testing.T) {
 				t.Fatalf("timer %d: asked too early", timer)
 			}
 			p.now++
-			if at := psns(p.hears()); !slices.Equal(at, []int{0, 1}) {
+			if at := psns(p.hears()); !slices.Equal(at, []int{0}) {
 				t.Fatalf("timer %d: sends %v in time", timer, at)
 			}
 			if p.acct.RNRRx != uint64(times+1) || len(e.notReady) != times+1 || e.notReady[times] != times+1 {
 				t.Fatalf("timer %d: told %v times, counted %d", timer, e.notReady, p.acct.RNRRx)
 			}
+		}
+		p.acks(100)
+		if at := psns(p.hears()); !slices.Equal(at, []int{1}) {
+			t.Errorf("timer %d: sends %v when the first was taken", timer, at)
 		}
 	}
 }

@@ -51,6 +51,7 @@ func (s *requester) send(now transport.Time, b []byte) int {
 	if last := e.end().Add(-1); last.Sub(s.ahead) > 0 {
 		s.ahead = last
 	}
+	s.unpark(e)
 	s.sent++
 	s.flying += left
 	if !s.timer.Armed() {
@@ -59,9 +60,13 @@ func (s *requester) send(now transport.Time, b []byte) int {
 	return s.finish(h, b, n)
 }
 
-// may reports whether an entry can be sent with so many packets under way.
+// may reports whether an entry can be sent with so many packets under way. To a peer that was not
+// ready one goes alone, until it is.
 func (s *requester) may(e *entry, flying int) bool {
-	return !e.growing && e.failed == abi.WCSuccess && (s.terms.Unreliable || flying == 0 || flying+e.packets-e.got <= s.traffic.Window)
+	if e.growing || e.failed != abi.WCSuccess {
+		return false
+	}
+	return s.terms.Unreliable || flying == 0 || !s.lastRNR && flying+e.packets-e.got <= s.traffic.Window
 }
 
 // asks decides whether an entry asks for an answer, which costs the peer a packet. Linux answers no
