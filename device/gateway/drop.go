@@ -40,13 +40,14 @@ const (
 	DropShardFull   // the shard that has the port does not take it
 	DropPanic       // found a fault in this code
 
-	CountARP       // requests answered
-	CountND        // solicitations answered
-	CountDHCP      // leases told
-	CountICMP      // error messages sent
-	CountEcho      // echo requests to a router answered
-	CountFragments // fragments carried
-	CountNested    // packets carried that hold another tunnel's
+	CountARP        // requests answered
+	CountND         // solicitations answered
+	CountDHCP       // leases told
+	CountICMP       // error messages sent
+	CountEcho       // echo requests to a router answered
+	CountFragments  // fragments carried, as they came
+	CountFragmented // packets that left in fragments
+	CountNested     // packets carried that hold another tunnel's
 	Reasons
 )
 
@@ -54,7 +55,7 @@ var reasonNames = [Reasons]string{
 	"none", "drop_truncated", "drop_ethertype", "drop_source_mac", "drop_other_mac", "drop_header", "drop_offload", "drop_source_ip", "drop_falcon", "drop_roce",
 	"drop_multicast", "drop_link_local", "drop_destination", "drop_no_route", "drop_hairpin", "drop_ttl", "drop_too_big", "drop_no_key", "drop_ecn",
 	"drop_arp", "drop_nd", "drop_dhcp", "drop_icmp_limit", "drop_reply_full", "drop_wrong_vc", "drop_wrong_source", "drop_no_port", "drop_port_down",
-	"drop_port_full", "drop_port_too_big", "drop_shard_full", "drop_panic", "arp_answered", "nd_answered", "dhcp_answered", "icmp_sent", "echo_answered", "fragments", "nested",
+	"drop_port_full", "drop_port_too_big", "drop_shard_full", "drop_panic", "arp_answered", "nd_answered", "dhcp_answered", "icmp_sent", "echo_answered", "fragments", "fragmented", "nested",
 }
 
 func (r Reason) String() string { return reasonNames[r] }

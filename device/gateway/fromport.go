@@ -120,7 +120,6 @@ func (g *Gateway) route(now int64, in *PortInput, h header, f *Forward) Reason {
 	case w.to.at(p):
 		return DropHairpin
 	}
-	f.max = w.to.MTU
 	if !p.network.onLink(h.dst) { // a router's work
 		if h.ttl <= 1 {
 			g.station.timeExceeded(now, p, in.quote(&h), &h)
@@ -128,9 +127,17 @@ func (g *Gateway) route(now int64, in *PortInput, h header, f *Forward) Reason {
 		}
 		h.decrement(b)
 	}
-	if !off.fits(b, &h, f.max) {
-		g.station.tooBig(now, p, in.quote(&h), &h, f.max)
+	split := !off.fits(b, &h, w.to.MTU)
+	switch {
+	case !split:
+	case !off.splits(b, &h, w.to.MTU):
+		g.station.tooBig(now, p, in.quote(&h), &h, w.to.MTU)
 		return DropTooBig
+	case !in.Whole():
+		return DropTruncated
+	default:
+		b = in.packet(&h)
+		g.stats.Reasons[CountFragmented]++
 	}
 	if h.fragment {
 		g.stats.Reasons[CountFragments]++
@@ -139,15 +146,19 @@ func (g *Gateway) route(now int64, in *PortInput, h header, f *Forward) Reason {
 		g.stats.Reasons[CountNested]++
 	}
 	if w.to.Kind == ToPeer {
-		f.Tunnel, f.Packet, f.h, f.off, f.Class, f.Flow = w.tunnel, b, h, off, h.class, h.flow(b)
-		f.at, f.index = 0, 0
+		f.start(b, h, off, w.to.MTU, split)
+		f.Tunnel = w.tunnel
 		if off.gso() != GSONone {
 			g.stats.Segments += uint64(f.Packets())
 		}
 		return none
 	}
+	if split {
+		g.stats.Local++
+		return g.splitTo(p.Function, &w.to, w.port, b, h, off)
+	}
 	if off.gso() != GSONone {
-		off.Size = uint16(min(int(off.Size), f.max-l4Headers(b, &h)))
+		off.Size = uint16(min(int(off.Size), w.to.MTU-l4Headers(b, &h)))
 	}
 	return g.toPort(p, w, in.Frame[:ethLen+len(b)], in.Rest, &h, off)
 }
@@ -155,13 +166,19 @@ func (g *Gateway) route(now int64, in *PortInput, h header, f *Forward) Reason {
 // toPort takes a frame to another port of this NIC.
 func (g *Gateway) toPort(from *Endpoint, w *way, frame []byte, rest Rest, h *header, off Offload) Reason {
 	g.stats.Local++
+	return g.bring(from.Function, &w.to, w.port, frame, rest, h, off)
+}
+
+// bring takes a frame to a port of this NIC; p is nil for one of another shard. flow is who it comes
+// from.
+func (g *Gateway) bring(flow uint32, to *Target, p *Endpoint, frame []byte, rest Rest, h *header, off Offload) Reason {
 	switch {
-	case w.port == nil:
-		return g.handOver(from.Function, &w.to, frame, off)
-	case w.port.takes(frame[ethLen:], h, off):
+	case p == nil:
+		return g.handOver(flow, to, frame, off)
+	case p.takes(frame[ethLen:], h, off):
 		return none
 	}
-	return g.out.deliver(w.port, frame, rest, off)
+	return g.out.deliver(p, frame, rest, off)
 }
 
 // A frame that its guest wants cut very small would keep the NIC from all others for long. TCP's

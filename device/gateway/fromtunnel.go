@@ -34,7 +34,8 @@ func (g *Gateway) fromTunnel(from *Tunnel, frame []byte, outer uint8) (*Endpoint
 	if why != none {
 		return nil, why
 	}
-	if h.total > c.to.MTU {
+	split := h.total > c.to.MTU
+	if split && !(&Offload{}).splits(b, &h, c.to.MTU) {
 		return c.port, DropPortTooBig
 	}
 	switch ecn, ok := decapsulate(h.ecn(), outer); {
@@ -48,6 +49,10 @@ func (g *Gateway) fromTunnel(from *Tunnel, frame []byte, outer uint8) (*Endpoint
 	}
 	if h.nested(b) {
 		g.stats.Reasons[CountNested]++
+	}
+	if split {
+		g.stats.Reasons[CountFragmented]++
+		return c.port, g.splitTo(from.flow(), &c.to, c.port, b, h, Offload{})
 	}
 	if c.port == nil {
 		binary.BigEndian.PutUint16(frame[12:], h.etherType())

@@ -27,6 +27,7 @@ type Gateway struct {
 	taken   taken
 	station station
 	out     output
+	split   Forward // a packet for a port of this NIC, in fragments
 	last    cache
 	stats   Stats
 

@@ -24,9 +24,8 @@ const (
 	maxEchoing = replySize - ethLen
 )
 
-// tooBig tells the sender that a packet does not fit and what would (RFC 1191, RFC 8201). The
-// sender of an IPv4 packet that may be fragmented is told as well: the NIC does not fragment, and
-// senders take it as a reason to do so.
+// tooBig tells the sender that a packet does not fit and what would (RFC 1191, RFC 8201). An IPv4
+// packet that may be fragmented is one that would take too many.
 func (s *station) tooBig(now int64, p *Endpoint, b []byte, h *header, mtu int) {
 	if h.v6 {
 		s.icmpError(now, p, b, h, icmp6TooBig, 0, uint32(mtu))

@@ -84,7 +84,7 @@ func (g *Gateway) toGroup(p *Endpoint, frame []byte, h *header, f *Forward) Reas
 	if h.total > g.routes.mtu && len(a.peers) > 0 {
 		return DropTooBig
 	}
-	f.Packet, f.h, f.off, f.Class, f.Flow = frame[ethLen:], *h, Offload{}, h.class, h.flow(frame[ethLen:])
+	f.start(frame[ethLen:], *h, Offload{}, g.routes.mtu, false)
 	f.tunnels, f.tenant, f.peers = &g.Tunnels, p.Tenant, a.peers
 	f.NextCopy()
 	return none

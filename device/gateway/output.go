@@ -28,6 +28,7 @@ type output struct {
 	used   int            // lists
 	recent [maxRecent]int // indices of frames that packets may still join, newest first; -1: none
 	single singly
+	copies []byte // of fragments
 	stats  *Stats // the gateway's
 }
 
@@ -38,7 +39,7 @@ func (o *output) init(stats *Stats) {
 }
 
 func (o *output) reset() {
-	o.frames, o.used = o.frames[:0], 0
+	o.frames, o.used, o.copies = o.frames[:0], 0, o.copies[:0]
 	for i := range o.recent {
 		o.recent[i] = -1
 	}

@@ -54,8 +54,8 @@ func (g *Gateway) fromFunction(p *Endpoint, frame []byte, f *Forward) Reason {
 		h.decrement(b)
 	}
 	if w.to.Kind == ToPeer {
-		f.Tunnel, f.Packet, f.h, f.off, f.Class, f.Flow = w.tunnel, b, h, Offload{}, h.class, h.flow(b)
-		f.at, f.index = 0, 0
+		f.start(b, h, Offload{}, w.to.MTU, false)
+		f.Tunnel = w.tunnel
 		return none
 	}
 	if w.port == p {

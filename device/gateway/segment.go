@@ -2,14 +2,36 @@ package gateway
 
 import "encoding/binary"
 
-// Next returns the next packet to seal, nil when there is none left. A frame that stands for
-// several is cut here, once, to what its sender asked for or, for TCP, what the way carries,
-// whatever is less. The headers of each packet are written in front of its payload, over the end of
+// Next returns the next packet to seal, nil when there is none left. What is still longer than the
+// way, and may be, is split (fragment.go).
+func (f *Forward) Next() []byte {
+	if b := f.fragments.next(); b != nil {
+		return b
+	}
+	b := f.whole()
+	if f.most == 0 || len(b) <= f.most {
+		return b
+	}
+	f.fragments.begin(b, f.most)
+	return f.fragments.next()
+}
+
+// start begins with a packet, which is to fit max; split: in fragments, where it does not.
+func (f *Forward) start(packet []byte, h header, off Offload, max int, split bool) {
+	f.Packet, f.h, f.off, f.max, f.Class, f.Flow = packet, h, off, max, h.class, h.flow(packet)
+	f.at, f.index, f.most, f.fragments.packet = 0, 0, 0, nil
+	if split {
+		f.most = max
+	}
+}
+
+// whole returns the next packet. A frame that stands for several is cut here, once, to what its
+// sender asked for or, for TCP, what the way carries, whatever is less. The headers of each packet are written in front of its payload, over the end of
 // the payload before: a packet is gone when the next is asked for.
 //
 //	headers | payload 1 | payload 2 | payload 3
 //	          headers 2 ┘ headers 3 ┘
-func (f *Forward) Next() []byte {
+func (f *Forward) whole() []byte {
 	switch {
 	case f.at < 0:
 		return nil
@@ -51,7 +73,7 @@ func (o *Offload) complete(packet []byte, proto uint8) {
 
 func (f *Forward) begin() {
 	f.headers = l4Headers(f.Packet, &f.h)
-	f.size = min(int(f.off.Size), f.max-f.headers)
+	f.size = f.segment(f.headers)
 	f.at = f.headers
 	copy(f.keep[:], f.Packet[:f.headers])
 }
@@ -102,13 +124,21 @@ const (
 	tcpCWR = 0x80
 )
 
-// Packets is how many packets Next will give, from the beginning.
+// segment is the payload of each packet. A datagram that is split keeps its length.
+func (f *Forward) segment(headers int) int {
+	if f.most > 0 {
+		return int(f.off.Size)
+	}
+	return min(int(f.off.Size), f.max-headers)
+}
+
+// Packets is how many packets the frame stands for.
 func (f *Forward) Packets() int {
 	if f.off.gso() == GSONone {
 		return 1
 	}
 	headers := l4Headers(f.Packet, &f.h)
-	size := min(int(f.off.Size), f.max-headers)
+	size := f.segment(headers)
 	return (len(f.Packet) - headers + size - 1) / size
 }
 
@@ -131,6 +161,8 @@ type Forward struct {
 	off Offload
 	max int // longest packet that fits
 	cutter
+	most      int // of a fragment; 0: no packet is split
+	fragments splitter
 
 	tunnels *Tunnels
 	tenant  uint32

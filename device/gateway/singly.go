@@ -23,7 +23,7 @@ func (o *output) writeSingly(f *PortFrame, took func(*PortFrame)) {
 		return
 	}
 	s := &o.single
-	s.forward = Forward{Packet: frame[ethLen : ethLen+h.total], h: h, off: f.Offload, max: f.To.MTU}
+	s.forward.start(frame[ethLen:ethLen+h.total], h, f.Offload, f.To.MTU, false)
 	ethernet := [ethLen]byte(frame)
 	for at := 0; ; {
 		begin := max(at-s.forward.headers, 0)
