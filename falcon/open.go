@@ -48,8 +48,9 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 	c.targetBase, c.targetNext = cfg.RxRSN, cfg.RxRSN
 	c.reqTx.base, c.reqTx.next = cfg.TxReqPSN, cfg.TxReqPSN
 	c.dataTx.base, c.dataTx.next = cfg.TxDataPSN, cfg.TxDataPSN
-	c.reqRx.base, c.reqRx.size = cfg.RxReqPSN, wire.RequestWindow
-	c.dataRx.base, c.dataRx.size = cfg.RxDataPSN, wire.DataWindow
+	distance := uint8(min(max(e.profile.OOODistance, 1), wire.DataWindow))
+	c.reqRx = rxWindow{base: cfg.RxReqPSN, size: wire.RequestWindow, distance: distance}
+	c.dataRx = rxWindow{base: cfg.RxDataPSN, size: wire.DataWindow, distance: distance}
 	c.lastEvent = longAgo
 	c.drawSpacing()
 	e.conns.add(c)

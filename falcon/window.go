@@ -26,9 +26,11 @@ func (w *txWindow) slide(packets *ring.Window[txn]) {
 // rxWindow is the receiver's side (Falcon §9.2.1). Its bitmaps are apart from it (Conn.dataBits,
 // Conn.reqBits).
 type rxWindow struct {
-	base uint32 // oldest not acknowledged
-	size uint8
-	own  bool // packets were dropped beyond the window
+	base     uint32 // oldest not acknowledged
+	size     uint8
+	distance uint8 // below the highest received at which a missing packet counts as lost
+	own      bool  // packets were dropped beyond the window
+	loss     bool  // packets newly count as lost, and no acknowledgement said so
 }
 
 // rxBitmaps say what the data window received; bit n stands for PSN base+n. In the request window
@@ -47,7 +49,20 @@ func (w *rxWindow) check(rx *wire.Bitmap128, psn uint32) wire.Drop {
 	case bit(rx, n):
 		return wire.DropDuplicate
 	}
+	w.loss = w.loss || w.showsLoss(rx, int(n))
 	return wire.DropNone
+}
+
+// showsLoss reports whether, with packet n, another one is missing far enough below the highest
+// received to count as lost. One that was missing so before does not count again.
+func (w *rxWindow) showsLoss(rx *wire.Bitmap128, n int) bool {
+	from, to := max(highest(rx)+1-int(w.distance), 0), n-int(w.distance)
+	if to < from {
+		return false
+	}
+	rest := *rx
+	shift(&rest, uint32(from))
+	return int(trailingOnes(&rest)) <= to-from
 }
 
 // acknowledge marks a PSN that passed check received and acknowledged, and slides the window; ack
