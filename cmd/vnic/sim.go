@@ -69,6 +69,12 @@ func printResult(w io.Writer, r *sim.Result) error {
 	if r.GoodputOverIdeal != nil {
 		row("", "%.4f of that without impairments", *r.GoodputOverIdeal)
 	}
+	if r.Offered > 0 {
+		row("offered", "%.2f Gbit/s, %.4f of it delivered", r.Offered/1e9, r.Goodput/r.Offered)
+	}
+	micros := func(t int64) float64 { return float64(t) / 1e3 }
+	row("completion", "%.2f µs for half of %d operations, %.2f µs for 99 %%, %.2f µs for 99.9 %%",
+		micros(r.Time50), r.Operations, micros(r.Time99), micros(r.Time999))
 	row("fairness", "%.4f (Jain index of %d flows)", r.Jain, len(r.Flows))
 	row("packets", "%d sent, %d retransmitted (%d early, %d by timeout)", r.Packets, r.Retransmissions, r.Early, r.Timeouts)
 	row("spurious", "%d, %.4f %%: the receiver had them already", r.Spurious, 100*r.SpuriousShare)

@@ -135,11 +135,21 @@ func TestBorders(t *testing.T) {
 		},
 		{
 			name: "flows[0].sizes",
-			good: []func(*Scenario){func(s *Scenario) { s.Flows[0].Sizes = []int{1, MTU} }},
+			good: []func(*Scenario){func(s *Scenario) { s.Flows[0].Sizes = []int{1, MaxOperation} }},
 			bad: []func(*Scenario){
-				func(s *Scenario) { s.Flows[0].Sizes = []int{0} }, func(s *Scenario) { s.Flows[0].Sizes = []int{8, MTU + 1} },
+				func(s *Scenario) { s.Flows[0].Sizes = []int{0} }, func(s *Scenario) { s.Flows[0].Sizes = []int{8, MaxOperation + 1} },
 				func(s *Scenario) { s.Flows[0].Sizes = nil },
 			},
+		},
+		{
+			name: "flows[0].rate",
+			good: []func(*Scenario){func(s *Scenario) { s.Flows[0].Rate = 1e13 }, func(s *Scenario) { s.Flows[0].Rate = 1 }},
+			bad:  []func(*Scenario){func(s *Scenario) { s.Flows[0].Rate = 1e13 + 1 }, func(s *Scenario) { s.Flows[0].Rate = -1 }},
+		},
+		{
+			name: "flows[0].arrivals",
+			good: []func(*Scenario){func(s *Scenario) { s.Flows[0].Rate, s.Flows[0].Poisson = 1, true }},
+			bad:  []func(*Scenario){func(s *Scenario) { s.Flows[0].Poisson = true }},
 		},
 	} {
 		for i, edit := range c.good {

@@ -17,7 +17,8 @@ const (
 	uplinkIdle                  // a host's uplink can take the next packet
 	timerDue                    // a timer of a host's engine
 	holdOver                    // a host's held packets waited long enough
-	flowStart                   // a flow of the host begins
+	arrival                     // an operation of a flow arrives
+	warmedUp                    // the warm-up is over
 	sampling                    // a sample is due
 )
 
@@ -35,7 +36,7 @@ type events struct {
 	order uint64 // of the event scheduled last
 }
 
-// at schedules an event. Host is a line's index for holdOver.
+// at schedules an event. Host is a line's index for holdOver, a flow's for arrival.
 func (e *events) at(at falcon.Time, kind eventKind, host int, p *packet) {
 	e.order++
 	e.heap.push(event{at: at, order: e.order, kind: kind, host: int32(host), packet: p})

@@ -5,7 +5,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// Host is one engine with its uplink and the flows it takes part in.
+// Host is one engine with its uplink.
 type Host struct {
 	Engine *falcon.Engine
 
@@ -14,7 +14,6 @@ type Host struct {
 	line    *line       // to the switch
 	sending bool        // the uplink is busy
 	wake    falcon.Time // of the timer event that counts
-	flows   []*flow     // that start here
 }
 
 // Fill implements falcon.ULP. Packets of a Network have no content.

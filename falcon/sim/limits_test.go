@@ -268,9 +268,14 @@ func TestFlowsStartApart(t *testing.T) {
 func TestFlowCounts(t *testing.T) {
 	n := network(t, func(*NetworkConfig) {})
 	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Outstanding: 2, Start: 1e9})
+	for range 6 {
+		f.operations.all[f.operations.begin(n.Now)] = operation{packets: 1, issued: true}
+	}
 	f.outstanding = 6
+	tag := uint64(0)
 	done := func(kind falcon.EventKind, code falcon.Completion, bytes int) {
-		f.from.handle(n.Now, &falcon.Event{Kind: kind, Conn: f.from.conn, Code: code, Data: make([]byte, bytes)})
+		f.from.handle(n.Now, &falcon.Event{Kind: kind, Conn: f.from.conn, Tag: tag, Code: code, Data: make([]byte, bytes)})
+		tag++
 	}
 	done(falcon.EvPushDone, falcon.CmplAck, 0)
 	done(falcon.EvPullDone, falcon.CmplAck, 100)

@@ -191,9 +191,10 @@ func happens(seed, index, purpose uint64, share float64) bool {
 	return draw(seed, index, purpose) < share
 }
 
-func draw(seed, index, purpose uint64) float64 {
-	return float64(Mix(seed+Mix(index*draws+purpose))>>11) / (1 << 53)
-}
+func draw(seed, index, purpose uint64) float64 { return unit(Mix(seed + Mix(index*draws+purpose))) }
+
+// unit makes a number in [0,1) of random bits.
+func unit(x uint64) float64 { return float64(x>>11) / (1 << 53) }
 
 // Mix is the splitmix64 finaliser: a bijection that looks random.
 func Mix(x uint64) uint64 {

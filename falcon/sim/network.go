@@ -25,7 +25,10 @@ type Network struct {
 	events  events
 	packets packets
 	flows   []*flow
+	warm    func() // of the warmedUp event
 	hook    func() // of the sampling event
+
+	completions completions
 }
 
 // Port is an egress queue of the switch. It needs no queue in fact: in a FIFO the time a packet
@@ -75,8 +78,9 @@ func (n *Network) AddFlow(cfg FlowConfig) error {
 	if err := cfg.Check(len(n.Hosts)); err != nil {
 		return err
 	}
-	f := &flow{cfg: cfg, rnd: Mix(n.seed ^ Mix(uint64(len(n.flows)|firstFlow)))}
+	f := &flow{cfg: cfg, net: n, index: len(n.flows), rnd: Mix(n.seed ^ Mix(uint64(len(n.flows)|firstFlow)))}
 	f.start = n.Now + cfg.Start + falcon.Time(draw(f.rnd, 0, drawJitter)*float64(n.cfg.RTT))
+	f.arrivals = newArrivals(&cfg, f.start, Mix(^f.rnd))
 	f.from, f.to = &endpoint{flow: f, host: cfg.From}, &endpoint{flow: f, host: cfg.To}
 	f.from.peer, f.to.peer = f.to, f.from
 	cid := uint32(2 * len(n.flows))
@@ -91,9 +95,7 @@ func (n *Network) AddFlow(cfg FlowConfig) error {
 		return err
 	}
 	n.flows = append(n.flows, f)
-	from := n.Hosts[cfg.From]
-	from.flows = append(from.flows, f)
-	n.events.at(f.start, flowStart, cfg.From, nil)
+	f.expect(f.start)
 	return nil
 }
 
@@ -119,12 +121,12 @@ func (n *Network) Run(until falcon.Time) {
 			}
 		case holdOver:
 			n.lines[ev.host].releaseAll()
-		case flowStart:
-			h := n.Hosts[ev.host]
-			for _, f := range h.flows {
-				f.issue(n.Now)
-			}
-			h.serve()
+		case arrival:
+			f := n.flows[ev.host]
+			f.issue(n.Now)
+			n.Hosts[f.from.host].serve()
+		case warmedUp:
+			n.warm()
 		case sampling:
 			n.hook()
 		}

@@ -192,7 +192,7 @@ func TestScenarioErrors(t *testing.T) {
 		"flows[0].from: there is no host 2; use 0 to 1":            func(s *Scenario) { s.Flows[0].From = 2 },
 		"flows[0].to: 0 is not another host; use 0 to 1 but not 0": func(s *Scenario) { s.Flows[0].To = 0 },
 		"flows[0].sizes: empty":                                    func(s *Scenario) { s.Flows[0].Sizes = nil },
-		"flows[0].sizes: 5000 ":                                    func(s *Scenario) { s.Flows[0].Sizes = []int{8, 5000} },
+		"flows[0].sizes: -2 ":                                      func(s *Scenario) { s.Flows[0].Sizes = []int{8, -2} },
 		"flows[0].outstanding: -1":                                 func(s *Scenario) { s.Flows[0].Outstanding = -1 },
 		"flows[0].start: -1":                                       func(s *Scenario) { s.Flows[0].Start = -1 },
 	} {

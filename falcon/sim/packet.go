@@ -1,8 +1,8 @@
 package sim
 
 const (
-	// MTU is the largest ULP part of a packet in a Network.
-	MTU = 4200
+	// MTU is the largest ULP part of a packet in a Network. Larger operations take several.
+	MTU = 4096
 	// Overhead is what a frame carries beside the Falcon packet: preamble, gap and FCS 24, Ethernet
 	// 14, IPv4 20, UDP 8, PSP 24, inner IPv4 20, ICV 16 bytes.
 	Overhead = 126

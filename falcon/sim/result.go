@@ -29,6 +29,12 @@ type Result struct {
 	Marked          uint64  `json:"ecn_marked"`
 	Failed          uint64  `json:"failed_operations"`
 
+	Offered    float64     `json:"offered_bps,omitempty"` // payload of the flows that have a rate
+	Operations uint64      `json:"operations"`            // that arrived after the warm-up and were completed
+	Time50     falcon.Time `json:"completion_p50_ns"`     // from an operation's arrival to its end
+	Time99     falcon.Time `json:"completion_p99_ns"`
+	Time999    falcon.Time `json:"completion_p999_ns"`
+
 	Delay           float64 `json:"delay_ns"`          // mean of Swift's delay signal
 	Target          float64 `json:"target_ns"`         // mean of what Swift steers it to, 0 = another algorithm
 	DelayOverTarget float64 `json:"delay_over_target"` // of these means
@@ -74,7 +80,6 @@ type meter struct {
 	last           uint64   // bytes received at the last sample
 	warm           []uint64 // bytes received when the warm-up ended, by flow
 	base           totals
-	started        bool
 	peak           int
 	delays, wanted float64 // sums of samples after the warm-up
 	samples        int
@@ -94,17 +99,16 @@ func newMeter(n *Network, s *Scenario) *meter {
 	}); ok {
 		m.target = t.Target
 	}
-	n.hook = m.sample
-	if s.WarmUp == 0 {
-		m.start()
-	}
+	n.warm, n.hook = m.start, m.sample
+	n.completions.since = never
+	n.events.at(m.begin+s.WarmUp, warmedUp, 0, nil)
 	n.events.at(m.begin+s.Sample, sampling, 0, nil)
 	return m
 }
 
 func (m *meter) start() {
-	m.started = true
 	m.base = m.totals()
+	m.net.completions.since = m.net.Now
 	for i, f := range m.net.flows {
 		m.warm[i] = f.received
 	}
@@ -159,21 +163,15 @@ func (m *meter) sample() {
 		n.Ports[i].Peak = 0
 	}
 	m.series = append(m.series, s)
-	switch {
-	case m.started:
+	if s.At > m.s.WarmUp {
 		m.peak = max(m.peak, s.Queue)
 		m.delays += s.Delay
 		m.wanted += s.Target
 		m.samples++
-	case s.At >= m.s.WarmUp:
-		m.start()
 	}
 }
 
 func (m *meter) result(s *Scenario, seed uint64) *Result {
-	if !m.started {
-		m.start()
-	}
 	t := m.totals()
 	d := t.since(m.base.tally)
 	r := &Result{
@@ -182,12 +180,15 @@ func (m *meter) result(s *Scenario, seed uint64) *Result {
 		Early: t.early - m.base.early, Timeouts: t.timeouts - m.base.timeouts,
 		QueueDrops: t.drops - m.base.drops, Marked: t.marks - m.base.marks, Failed: t.failed - m.base.failed,
 		QueuePeak: m.peak, Series: m.series,
+		Operations: m.net.completions.n, Time50: m.net.completions.quantile(0.5),
+		Time99: m.net.completions.quantile(0.99), Time999: m.net.completions.quantile(0.999),
 	}
 	seconds := float64(s.Duration-s.WarmUp) / 1e9
 	for i, f := range m.net.flows {
 		g := float64(f.received-m.warm[i]) * 8 / seconds
 		r.Goodput += g
 		r.Flows = append(r.Flows, g)
+		r.Offered += float64(f.cfg.Rate) * float64(max(s.Duration-max(s.WarmUp, f.cfg.Start), 0)) / float64(s.Duration-s.WarmUp)
 	}
 	r.GoodputOverRate = r.Goodput / float64(s.Network.Rate)
 	r.Jain = Jain(r.Flows)

@@ -79,17 +79,20 @@ func (l *Link) build() sim.LinkConfig {
 	return sim.LinkConfig{Rate: int64(l.Rate), Delay: int64(l.Delay), Faults: l.Faults.build()}
 }
 
-// Flow describes connections that do the same: each of the hosts from, from+1, … opens some to one
-// host.
+// Flow describes connections that do the same: each of the hosts from, from+1, … opens some to each
+// of the hosts to, to+1, …, but itself.
 type Flow struct {
 	From        int           `yaml:"from"`
 	Senders     *int          `yaml:"senders"` // hosts, default 1
 	To          int           `yaml:"to"`
-	Count       *int          `yaml:"count"`       // connections of each sender, default 1
+	Receivers   *int          `yaml:"receivers"`   // hosts, default 1
+	Count       *int          `yaml:"count"`       // connections of each sender to each receiver, default 1
 	Op          string        `yaml:"op"`          // push (default) or pull
 	Ordered     *bool         `yaml:"ordered"`     // default true
 	Sizes       []int         `yaml:"sizes"`       // bytes, drawn at random
 	Outstanding int           `yaml:"outstanding"` // operations at once
+	Rate        config.Rate   `yaml:"rate"`        // at which each sender's operations arrive, over all its connections
+	Arrivals    string        `yaml:"arrivals"`    // uniform (default) or poisson
 	Start       time.Duration `yaml:"start"`
 	Stagger     time.Duration `yaml:"stagger"` // the i-th starts i times that later
 }
@@ -168,25 +171,43 @@ func Parse(b []byte) (*sim.Scenario, error) {
 const maxCount = 1024
 
 func (f *Flow) expand(s *sim.Scenario) error {
-	senders, count, ordered := 1, 1, true
+	senders, receivers, count, ordered := 1, 1, 1, true
 	override(&senders, f.Senders)
+	override(&receivers, f.Receivers)
 	override(&count, f.Count)
 	override(&ordered, f.Ordered)
 	switch {
 	case senders < 1 || senders >= sim.MaxHosts:
 		return fmt.Errorf("senders: %d is out of range; use 1 to %d", senders, sim.MaxHosts-1)
+	case receivers < 1 || receivers > sim.MaxHosts:
+		return fmt.Errorf("receivers: %d is out of range; use 1 to %d", receivers, sim.MaxHosts)
 	case count < 1 || count > maxCount:
 		return fmt.Errorf("count: %d is out of range; use 1 to %d", count, maxCount)
 	case f.Op != "" && f.Op != "push" && f.Op != "pull":
 		return fmt.Errorf("op: %q is not an operation; use push or pull", f.Op)
+	case f.Arrivals != "" && f.Rate == 0:
+		return fmt.Errorf("arrivals: %q needs a rate; give one, or leave it out", f.Arrivals)
+	case f.Arrivals != "" && f.Arrivals != "uniform" && f.Arrivals != "poisson":
+		return fmt.Errorf("arrivals: %q is not a distribution; use uniform or poisson", f.Arrivals)
 	case f.Stagger < 0 || f.Stagger > time.Second:
 		return fmt.Errorf("stagger: %v is out of range; use 0s to 1s", f.Stagger)
 	}
-	for i := range senders * count {
-		s.Flows = append(s.Flows, sim.FlowConfig{
-			From: f.From + i/count, To: f.To, Pull: f.Op == "pull", Ordered: ordered, Sizes: f.Sizes,
-			Outstanding: f.Outstanding, Start: int64(f.Start) + int64(i)*int64(f.Stagger),
-		})
+	start := int64(f.Start)
+	for from := f.From; from < f.From+senders; from++ {
+		var tos []int
+		for to := f.To; to < f.To+receivers; to++ {
+			if to != from || receivers == 1 {
+				tos = append(tos, to)
+			}
+		}
+		for i := range len(tos) * count {
+			s.Flows = append(s.Flows, sim.FlowConfig{
+				From: from, To: tos[i/count], Pull: f.Op == "pull", Ordered: ordered, Sizes: f.Sizes,
+				Outstanding: f.Outstanding, Start: start,
+				Rate: int64(f.Rate) / int64(len(tos)*count), Poisson: f.Arrivals == "poisson",
+			})
+			start += int64(f.Stagger)
+		}
 	}
 	return nil
 }

@@ -47,6 +47,38 @@ warm_up: 1ms
 	}
 }
 
+// TestParseRates: a sender's rate is shared by its connections, one or more to each receiver but
+// itself.
+func TestParseRates(t *testing.T) {
+	s, err := scenario.Parse([]byte(`
+network: {rate: 100G, rtt: 10us, buffer: 2BDP}
+flows:
+  - {from: 0, senders: 3, to: 0, receivers: 3, count: 2, sizes: [1048576], rate: 40G, arrivals: poisson}
+  - {from: 1, senders: 2, to: 0, sizes: [64], rate: 5G}
+duration: 1ms
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs := map[[2]int]int{}
+	for _, f := range s.Flows[:12] {
+		pairs[[2]int{f.From, f.To}]++
+		if f.Rate != 10e9 || !f.Poisson {
+			t.Errorf("%+v", f)
+		}
+	}
+	for from := range 3 {
+		for to := range 3 {
+			if want := map[bool]int{true: 0, false: 2}[from == to]; pairs[[2]int{from, to}] != want {
+				t.Errorf("%d connections from %d to %d, want %d", pairs[[2]int{from, to}], from, to, want)
+			}
+		}
+	}
+	if len(s.Flows) != 14 || s.Flows[13].Rate != 5e9 || s.Flows[13].Poisson || s.Flows[13].From != 2 {
+		t.Errorf("%d flows, the last %+v", len(s.Flows), s.Flows[len(s.Flows)-1])
+	}
+}
+
 // TestParseLinks (F15): bursts, duplicates, outages, and links unlike the others.
 func TestParseLinks(t *testing.T) {
 	s, err := scenario.Parse([]byte(`
@@ -89,6 +121,9 @@ func TestParseErrors(t *testing.T) {
 		{"to: 1", "to: 0", "flows[0].to: 0 is not another host; use"},
 		{"to: 1", "to: 1, op: read", `flows[0].op: "read" is not an operation; use`},
 		{"to: 1", "to: 1, senders: 0", "flows[0].senders: 0 is out of range; use"},
+		{"to: 1", "to: 1, receivers: 0", "flows[0].receivers: 0 is out of range; use"},
+		{"to: 1", "to: 1, arrivals: poisson", `flows[0].arrivals: "poisson" needs a rate; give`},
+		{"to: 1", "to: 1, rate: 1G, arrivals: often", `flows[0].arrivals: "often" is not a distribution; use`},
 		{"to: 1", "to: 1, count: 5000", "flows[0].count: 5000 is out of range; use"},
 		{"to: 1", "to: 1, stagger: -1s", "flows[0].stagger: -1s is out of range; use"},
 		{"to: 1", "to: 1999", "network.hosts: 2000 is out of range; use"},

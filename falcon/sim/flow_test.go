@@ -1,0 +1,179 @@
+package sim
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+)
+
+// TestOperationsOfManyPackets: an operation is over when all of its packets are, is counted once,
+// and brings all of its bytes; so many are under way as may be.
+func TestOperationsOfManyPackets(t *testing.T) {
+	for _, pull := range []bool{false, true} {
+		for _, ordered := range []bool{false, true} {
+			n := network(t, func(c *NetworkConfig) { c.Loss = 0.02 })
+			const size = 10*MTU + 1
+			f := add(t, n, FlowConfig{From: 0, To: 1, Pull: pull, Ordered: ordered, Sizes: []int{size}, Outstanding: 3})
+			n.Run(n.Now + 5e6)
+			if f.outstanding != 3 || len(f.operations.all) != 3 {
+				t.Errorf("pull %v, ordered %v: %d operations under way, %d were at most, want 3", pull, ordered, f.outstanding, len(f.operations.all))
+			}
+			c := &n.completions
+			if c.n < 50 || f.received < c.n*size || f.received > (c.n+3)*size || f.failed != 0 {
+				t.Errorf("pull %v, ordered %v: %d operations of %d bytes are over, %d failed, %d bytes were received", pull, ordered, c.n, size, f.failed, f.received)
+			}
+			if least := c.quantile(0); least < n.cfg.RTT { // a round trip at least, whatever came first
+				t.Errorf("pull %v, ordered %v: an operation took %d ns", pull, ordered, least)
+			}
+		}
+	}
+}
+
+// TestOperationFailsOnce: one that loses several of its packets for good is one that failed, and
+// has no completion time.
+func TestOperationFailsOnce(t *testing.T) {
+	n := network(t, func(*NetworkConfig) {})
+	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Start: 1e9})
+	tag := uint64(f.operations.begin(n.Now))
+	f.operations.all[tag] = operation{packets: 3, issued: true}
+	f.outstanding = 1
+	for i, failed := range []bool{true, true, false} {
+		if f.failed != 0 || f.outstanding != 1 {
+			t.Errorf("over after %d of 3 packets", i)
+		}
+		f.packetOver(n.Now, tag, failed)
+	}
+	if f.failed != 1 || f.outstanding != 0 || n.completions.n != 0 {
+		t.Errorf("%d failed, %d under way, %d completed", f.failed, f.outstanding, n.completions.n)
+	}
+}
+
+// TestOperationsArriveByTheClock: with a rate so many bytes arrive, whether the network carries them
+// or not, and those that wait for others have waited since they arrived.
+func TestOperationsArriveByTheClock(t *testing.T) {
+	for name, c := range map[string]struct {
+		rate      int64
+		poisson   bool
+		delivered float64 // of the rate
+	}{
+		"uniform":           {40e9, false, 1},
+		"poisson":           {40e9, true, 1},
+		"uniform, too much": {120e9, false, 0.8},
+		"poisson, too much": {120e9, true, 0.8},
+	} {
+		n := network(t, func(*NetworkConfig) {})
+		f := add(t, n, FlowConfig{From: 0, To: 1, Ordered: true, Sizes: []int{2000, 18000}, Rate: c.rate, Poisson: c.poisson})
+		const run = 20e6
+		end := n.Now + run
+		n.Run(end)
+		if got := float64(f.received) * 8e9 / run / float64(c.rate); math.Abs(got-c.delivered) > 0.03 {
+			t.Errorf("%s: %.3f of the rate is delivered, want %.2f", name, got, c.delivered)
+		}
+		slowest := n.completions.quantile(1)
+		if tooMuch := c.delivered < 1; tooMuch != (slowest > 2e6) {
+			t.Errorf("%s: the slowest operation took %d ns", name, slowest)
+		}
+	}
+}
+
+// TestArrivals: gaps have the mean that the rate says. Uniform ones are all the same; of Poisson's
+// the share above each time is as it should be.
+func TestArrivals(t *testing.T) {
+	cfg := FlowConfig{Sizes: []int{1000, 3000}, Rate: 16e6} // a millisecond
+	uniform, firsts := newArrivals(&cfg, 5000, 1), map[float64]bool{}
+	for seed := range uint64(100) {
+		first := newArrivals(&cfg, 5000, seed).next
+		if firsts[first] = true; first < 5000 || first > 5000+1e6 {
+			t.Errorf("the first operation arrives at %v", first)
+		}
+	}
+	if len(firsts) < 100 {
+		t.Error("flows of one rate move in step")
+	}
+	cfg.Poisson = true
+	poisson := newArrivals(&cfg, 0, 1)
+	const count = 100_000
+	start, sum, longer := uniform.next, 0.0, [4]int{}
+	for range count {
+		uniform.advance()
+		before := poisson.next
+		poisson.advance()
+		gap := poisson.next - before
+		sum += gap
+		for k := range longer {
+			if gap > float64(k)*1e6 {
+				longer[k]++
+			}
+		}
+	}
+	if got := (uniform.next - start) / count; math.Abs(got-1e6) > 1e-3 {
+		t.Errorf("uniform gaps of %v ns", got)
+	}
+	if got := sum / count; math.Abs(got-1e6) > 1e4 {
+		t.Errorf("Poisson gaps of %v ns in the mean", got)
+	}
+	for k, n := range longer {
+		if got, want := float64(n)/count, math.Exp(-float64(k)); math.Abs(got-want) > 0.005 {
+			t.Errorf("%.4f of Poisson gaps are longer than %d times the mean, want %.4f", got, k, want)
+		}
+	}
+}
+
+// TestQuantiles: a quantile is at least the exact one, and at most 1/256 above it.
+func TestQuantiles(t *testing.T) {
+	c := completions{since: 1000}
+	var times []falcon.Time
+	rnd := uint64(1)
+	for range 5000 {
+		rnd = Mix(rnd)
+		times = append(times, falcon.Time(rnd>>(20+rnd%44)))
+	}
+	for _, d := range times {
+		c.add(1000, 1000+d)
+		c.add(999, 999+d) // before the warm-up's end
+	}
+	slices.Sort(times)
+	for _, q := range []float64{0.001, 0.25, 0.5, 0.99, 0.999, 1} {
+		want := times[int(math.Ceil(q*float64(len(times))))-1]
+		if got := c.quantile(q); got < want || got-want > want/256 {
+			t.Errorf("quantile %v: %d, want %d", q, got, want)
+		}
+	}
+	if empty := (completions{}); empty.quantile(0.5) != 0 {
+		t.Error("a quantile of nothing")
+	}
+	for _, d := range []falcon.Time{0, 1, 255, 256, 257, 511, 512, 1 << 40, math.MaxInt64} {
+		if top := upTo(bucket(uint64(d))); top < d || bucket(uint64(top)) != bucket(uint64(d)) {
+			t.Errorf("%d is counted with times up to %d", d, top)
+		}
+	}
+}
+
+// TestResultOfOperations: what a result says of operations leaves out those that arrived before the
+// end of the warm-up, and is offered what flows with a rate have arrive after it.
+func TestResultOfOperations(t *testing.T) {
+	s := small()
+	s.Duration, s.WarmUp, s.Network.Rate = 4e6, 1e6, 100e9
+	s.Flows[0].Rate, s.Flows[0].Sizes = 3e9, []int{30000}
+	s.Flows[1].Rate, s.Flows[1].Sizes, s.Flows[1].Start = 3e9, []int{30000}, 2.5e6
+	r, err := Run(&s, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 3e9 + 3e9/2; !near(r.Offered, want) || math.Abs(r.Goodput/want-1) > 0.1 {
+		t.Errorf("%v offered and %v delivered, want %v", r.Offered, r.Goodput, want)
+	}
+	if want := r.Offered * 3e-3 / 8 / 30000; math.Abs(float64(r.Operations)-want) > 3 {
+		t.Errorf("%d operations, want about %v", r.Operations, want)
+	}
+	// A round trip takes 10 µs, 30000 bytes 2.5 µs, their last acknowledgement may wait 8 µs.
+	if r.Time50 < 12.5e3 || r.Time50 > r.Time99 || r.Time99 > r.Time999 || r.Time999 > 30e3 {
+		t.Errorf("half took %d ns, 99 %% %d, 99.9 %% %d", r.Time50, r.Time99, r.Time999)
+	}
+	s.Flows[0].Rate, s.Flows[1].Rate = 0, 0
+	if r, err := Run(&s, 1); err != nil || r.Offered != 0 || r.Operations == 0 {
+		t.Errorf("without rates: %v offered, %d operations, %v", r.Offered, r.Operations, err)
+	}
+}
