@@ -30,3 +30,8 @@ type Function struct {
 
 // GID returns the function's GID: its address, IPv4 in its mapped form.
 func (f *Function) GID() [16]byte { return f.Addr.As16() }
+
+// LinkLocal is the address that a machine gives itself by its MAC address (RFC 4291 §2.5.6).
+func LinkLocal(m [6]byte) [16]byte {
+	return [16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]}
+}

@@ -127,6 +127,49 @@ func TestOverlongWrite(t *testing.T) {
 	}
 }
 
+// TestSendsWaitForReceives: over RoCEv2 of 20 SENDs to a queue pair with four receives four arrive
+// and one more asks (IBA §9.7.7.2); the others leave when there are receives, and none of them in
+// vain. Those of a shared queue are not counted.
+func TestSendsWaitForReceives(t *testing.T) {
+	roceWorlds(t)
+	p := newPair(t, true, 1<<16, worldConfig{}, qpConfig{})
+	receive := func(from, n int) {
+		for i := range n {
+			p.b.receive(uint64(from+i), p.mb.sge(0, 100))
+		}
+	}
+	receive(0, 4)
+	for range 20 {
+		p.a.post(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, p.ma.sge(0, 10))
+	}
+	success(t, p.b.recv.wait(4))
+	p.settle(100_000)
+	port := p.roce.ports[0]
+	if s, naks := port.Stats(), p.hosts[1].fn.Stats().RNRTx; naks == 0 || s.Sent != 4+naks {
+		t.Errorf("%d packets left for four receives; not ready %d times", s.Sent, naks)
+	}
+	receive(4, 16)
+	success(t, p.b.recv.wait(16))
+	success(t, p.a.send.wait(20))
+	if s, naks := port.Stats(), p.hosts[1].fn.Stats().RNRTx; s.Sent != 20+naks {
+		t.Errorf("%d packets left for 20 SENDs; not ready %d times", s.Sent, naks)
+	}
+
+	shared := p.hosts[1].createSRQ(abi.CreateSRQ{PDN: p.pd[1]})
+	a, b := p.hosts[0].createQP(p.pd[0], qpConfig{}), p.hosts[1].createQP(p.pd[1], qpConfig{srq: shared})
+	p.connect(a, b, true)
+	shared.receive(1, p.mb.sge(0, 100))
+	before := port.Stats().Sent
+	for range 20 {
+		a.post(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, p.ma.sge(0, 10))
+	}
+	success(t, b.recv.wait(1))
+	p.settle(100_000)
+	if n := port.Stats().Sent - before; n < 20 {
+		t.Errorf("%d packets left for a shared queue", n)
+	}
+}
+
 // goodput is the share of a line of 1 Gbit/s that WRITEs of 64 KiB get by one connection with
 // packets of 1 KiB, over a path of 50 µs each way that loses some, in virtual time.
 func goodput(t testing.TB, byRoCE bool, loss float64) float64 {

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/falcon-vnic/vnic/falcon/credit"
@@ -121,15 +120,6 @@ func (c *Credits) SetCost(cost credit.Cost) {
 	for i, n := range c.each() {
 		*n.value = cost[i]
 	}
-}
-
-// Allows tells whether the peer may have an address of a tenant: any, unless its functions in the
-// tenant are listed.
-func (p *Peer) Allows(tenant uint32, a netip.Addr) bool {
-	if !p.lists(tenant) {
-		return true
-	}
-	return slices.Contains(p.Functions, PeerFunction{tenant, a})
 }
 
 // lists tells whether the peer's functions in a tenant are listed.

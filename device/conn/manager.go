@@ -129,6 +129,8 @@ func (m *Manager) Run(now falcon.Time) {
 		case o.Kind == cm.OutSend:
 			m.send = append(m.send, Message{Host: o.Peer, Data: o.Msg})
 			m.cfg.Neighbours.Resolve(now, m.peers[o.Peer].underlay) // packets are likely to follow
+		case o.Kind == cm.OutRefused:
+			m.cfg.Log(now, slog.LevelWarn, "a peer tells of addresses that it does not get", "peer", o.Peer, "addresses", o.Refused.String())
 		case o.Kind == cm.OutPorts:
 			m.cfg.Ports.PortsChanged(now, o.Peer)
 		case o.Kind >= cm.OutRekey:

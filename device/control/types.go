@@ -113,7 +113,8 @@ type Peer struct {
 	Identity    string   `json:"identity"`
 	Tenants     []uint32 `json:"tenants"`
 	Up          bool     `json:"up"`
-	Functions   int      `json:"functions"`      // that it offers to us
+	Functions   int      `json:"functions"`      // addresses of functions that it has
+	Refused     int      `json:"refused"`        // addresses of functions and ports that it tells of and does not get
 	Connections int      `json:"connections"`    // in any state
 	Note        string   `json:"note,omitempty"` // what is not as it should be, or is waited for
 }

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,11 +88,11 @@ func (a *API) NIC(context.Context) (control.NIC, error) {
 		return v, err
 	}
 	for i := range v.Peers {
-		switch p := &v.Peers[i]; {
-		case slices.Contains(otherwise, p.Host):
+		p := &v.Peers[i]
+		if slices.Contains(otherwise, p.Host) {
 			p.Note = "seals in another psp.mode"
-		case c.Links != nil && p.Note == "":
-			p.Note = c.Links.Note(p.Host)
+		} else if c.Links != nil {
+			p.Note = cmp.Or(p.Note, c.Links.Note(p.Host))
 		}
 	}
 	return v, nil

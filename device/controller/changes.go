@@ -93,6 +93,9 @@ func (k *Core) changed(c *functions.Change) {
 func (k *Core) announce(now vtime.Time) {
 	var err error
 	if k.untold || k.gids.due(now) {
+		if k.untold {
+			k.Manager.Hold(k.held())
+		}
 		k.untold = false
 		err = k.Manager.SetEndpoints(k.endpoints())
 		k.gids.told(now)
@@ -118,6 +121,21 @@ func (k *Core) endpoints() (list []cm.Endpoint) {
 				list = append(list, e)
 			})
 		}
+	})
+	return list
+}
+
+// held lists the addresses that no peer gets: those that functions of this NIC are set to, enabled
+// or not.
+func (k *Core) held() (list []cm.Address) {
+	k.Functions.Each(func(_ pfvf.ID, is *config.Function) {
+		if is.Tenant == 0 {
+			return
+		}
+		for _, a := range is.Addresses() {
+			list = append(list, cm.Address{Tenant: is.Tenant, GID: a.As16()})
+		}
+		list = append(list, cm.Address{Tenant: is.Tenant, GID: pfvf.LinkLocal(is.MAC)})
 	})
 	return list
 }

@@ -94,9 +94,12 @@ func NewCore(c CoreConfig) (*Core, error) {
 		m.CIDs = append(m.CIDs, conn.NewCIDs(i, conn.MaxSlots))
 		k.lines = append(k.lines, newLine(k, i))
 	}
+	owners := c.NIC.Owners()
 	for i := range c.NIC.Peers {
 		p := &c.NIC.Peers[i]
-		m.Peers = append(m.Peers, cm.Peer{Host: p.Host, Underlay: p.Underlay, Tenants: p.Tenants})
+		m.Peers = append(m.Peers, cm.Peer{Host: p.Host, Underlay: p.Underlay, Tenants: p.Tenants, MayHave: func(a cm.Address) string {
+			return owners.Refuses(p.Host, a.Tenant, a.IP())
+		}})
 	}
 	if k.Manager, err = conn.NewManager(m, c.Rand); err != nil {
 		return nil, fmt.Errorf("connection manager: %w", err)

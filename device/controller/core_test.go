@@ -60,14 +60,19 @@ type nic struct {
 	log   []string
 }
 
-func newNIC(t *testing.T) *nic {
+func newNIC(t *testing.T, change ...func(*config.Config)) *nic {
 	t.Helper()
 	n := &nic{t: t, now: 1e9}
 	cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
+	for _, f := range change {
+		f(cfg)
+	}
 	var err error
 	n.Core, err = NewCore(CoreConfig{
 		NIC: cfg, Shards: 2, Rand: devicetest.Seeded(1), Home: func(fn uint32) int { return int(fn & 1) },
-		Log: func(_ vtime.Time, _ slog.Level, msg string, _ ...any) { n.log = append(n.log, msg) },
+		Log: func(_ vtime.Time, _ slog.Level, msg string, args ...any) {
+			n.log = append(n.log, strings.TrimSuffix(fmt.Sprintln(append([]any{msg}, args...)...), "\n"))
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

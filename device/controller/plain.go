@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/internal/vtime"
-	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
 // plain is where plain IP goes, for the gateways of all shards.
@@ -27,7 +25,7 @@ func newPlain(c *config.Config) plain {
 	peers := make([]gateway.Peer, len(c.Peers))
 	for i := range c.Peers {
 		p := &c.Peers[i]
-		peers[i] = gateway.Peer{Host: p.Host, Underlay: p.Underlay, Allows: p.Allows}
+		peers[i] = gateway.Peer{Host: p.Host, Underlay: p.Underlay}
 	}
 	return plain{
 		routes:   gateway.NewRoutes(c.Uplink.MTU-c.SealedOverhead(), peers...),
@@ -97,16 +95,13 @@ func (p *plain) addresses() (list []cm.Port) {
 }
 
 // PortsChanged implements conn.Ports.
-func (k *Core) PortsChanged(now vtime.Time, host cm.HostID) {
+func (k *Core) PortsChanged(_ vtime.Time, host cm.HostID) {
 	var addrs []gateway.Address
 	for _, p := range k.Manager.PortsOf(host) {
 		a := netip.AddrFrom16(p.Addr).Unmap()
 		addrs = append(addrs, gateway.Address{Tenant: p.Tenant, Addr: a, Function: p.Function, MTU: int(min(p.MTU, 0xffff))})
 	}
-	for _, a := range k.plain.routes.Learn(host, addrs) {
-		k.cfg.Log(now, slog.LevelWarn, "a peer's function gets no plain IP: add its address to this peer's functions in peers[], or list none of the tenant's",
-			"peer", host, "tenant", a.Tenant, "address", a.Addr, "function", pfvf.ID(a.Function).String())
-	}
+	k.plain.routes.Learn(host, addrs)
 	k.all(func(to Side, now vtime.Time) { to.PeerPorts(now, host) })
 }
 

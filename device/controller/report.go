@@ -19,7 +19,7 @@ func (k *Core) Peers() (list []control.Peer) {
 	for _, p := range k.Manager.Peers() {
 		v := control.Peer{
 			Host: p.Host, Underlay: p.Underlay.String(), Identity: identities[p.Host].Identity, Tenants: p.Tenants,
-			Up: p.Up, Functions: p.Offers, Connections: p.Connections,
+			Up: p.Up, Functions: p.Offers, Refused: p.Functions.Count + p.Ports.Count, Connections: p.Connections, Note: refused(&p),
 		}
 		if p.Speaks != 0 {
 			v.Note = (&cm.VersionError{Got: p.Speaks}).Error()
@@ -27,6 +27,20 @@ func (k *Core) Peers() (list []control.Peer) {
 		list = append(list, v)
 	}
 	return list
+}
+
+// refused says which addresses a peer that is up tells of and does not get, of functions or else of
+// ports.
+func refused(p *cm.PeerInfo) string {
+	switch {
+	case !p.Up:
+		return ""
+	case p.Functions.Count > 0:
+		return "does not get " + p.Functions.String()
+	case p.Ports.Count > 0:
+		return "does not get " + p.Ports.String()
+	}
+	return ""
 }
 
 // Connections describes all connections, established or not. Their shards know the paths.

@@ -143,7 +143,6 @@ var OfRoCE = table[*roce.Stats]{
 
 // OfGateway are those of plain IP.
 var OfGateway = table[*gateway.Stats]{
-	counter("gateway.addresses_refused", "Offers of addresses that a peer may not have.", func(s *gateway.Stats) uint64 { return s.AddressesRefused }),
 	counter("gateway.coalesced", "Packets joined to one frame for a port.", func(s *gateway.Stats) uint64 { return s.Coalesced }),
 	counter("gateway.from_port_bytes", "Bytes of plain IP that ports sent.", func(s *gateway.Stats) uint64 { return s.FromPortBytes }),
 	counter("gateway.from_ports", "Frames that ports sent.", func(s *gateway.Stats) uint64 { return s.FromPorts }),
@@ -198,6 +197,7 @@ var OfCM = table[*cm.Stats]{
 	counter("cm.rekey_requests", "New keys that were asked for.", func(s *cm.Stats) uint64 { return s.RekeyRequests }),
 	counter("cm.rekeyed", "Keys that were replaced.", func(s *cm.Stats) uint64 { return s.Rekeyed }),
 	counter("cm.retries", "Messages sent again because no answer came.", func(s *cm.Stats) uint64 { return s.Retries }),
+	counter("cm.route_address_refused", "Offers of addresses that a peer may not have.", func(s *cm.Stats) uint64 { return s.RouteAddressRefused }),
 	counter("cm.route_conflicts", "Offers of an address that another function has.", func(s *cm.Stats) uint64 { return s.RouteConflicts }),
 	counter("cm.route_function_refused", "Offers of functions that a peer may not have.", func(s *cm.Stats) uint64 { return s.RouteFunctionRefused }),
 	counter("cm.route_tenant_refused", "Offers of tenants that a peer may not have.", func(s *cm.Stats) uint64 { return s.RouteTenantRefused }),

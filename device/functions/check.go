@@ -21,7 +21,7 @@ func (r *Registry) check(c *Change) error {
 	return r.guaranteed(c)
 }
 
-// unique sees that nobody else has the MAC, the device of the port, or the address.
+// unique sees that nobody else has the MAC, the device of the port, or an address.
 func (r *Registry) unique(id pfvf.ID, c *config.Function) error {
 	if other, taken := r.macs[c.MAC]; taken && other != id {
 		return Refuse(abi.StatusAddressInUse, "%s: mac %s is already that of %s; give each function its own", id, c.MAC, other)
@@ -31,11 +31,13 @@ func (r *Registry) unique(id pfvf.ID, c *config.Function) error {
 			return Refuse(abi.StatusAddressInUse, "%s: port %s is already that of %s; give each device its own name", id, p.Name, other)
 		}
 	}
-	if other, taken := r.addresses[address{c.Tenant, c.Address}]; taken && other != id && c.Address.IsValid() {
-		return Refuse(abi.StatusAddressInUse, "%s: address %s of tenant %d is already that of %s; give each function its own", id, c.Address, c.Tenant, other)
-	}
-	if other, taken := r.gids.owner[address{c.Tenant, c.Address}]; taken && other != id {
-		return Refuse(abi.StatusAddressInUse, "%s: address %s of tenant %d is a GID that the driver of %s added; give it another, or have that driver remove it", id, c.Address, c.Tenant, other)
+	for _, a := range c.Addresses() {
+		if other, taken := r.addresses[address{c.Tenant, a}]; taken && other != id {
+			return Refuse(abi.StatusAddressInUse, "%s: address %s of tenant %d is already that of %s; give each function its own", id, a, c.Tenant, other)
+		}
+		if other, taken := r.gids.owner[address{c.Tenant, a}]; taken && other != id {
+			return Refuse(abi.StatusAddressInUse, "%s: address %s of tenant %d is a GID that the driver of %s added; give it another, or have that driver remove it", id, a, c.Tenant, other)
+		}
 	}
 	return nil
 }

@@ -51,6 +51,7 @@ type Registry struct {
 	addresses map[address]pfvf.ID
 	devices   map[device]pfvf.ID
 	gids      gids
+	owners    *config.Owners      // of addresses of peers
 	enabled   [pfvf.MaxPF + 1]int // VFs of each PF
 	tenants   map[uint32]count
 	on        int                        // functions that are enabled
@@ -67,7 +68,7 @@ type count struct{ functions, addresses int }
 func New(cfg *config.Config) (*Registry, error) {
 	r := &Registry{
 		cfg: cfg, is: map[pfvf.ID]config.Function{}, macs: map[config.MAC]pfvf.ID{}, addresses: map[address]pfvf.ID{},
-		devices: map[device]pfvf.ID{}, gids: newGIDs(), tenants: map[uint32]count{}, guarantee: map[pfvf.ID]config.Credits{},
+		devices: map[device]pfvf.ID{}, gids: newGIDs(), owners: cfg.Owners(), tenants: map[uint32]count{}, guarantee: map[pfvf.ID]config.Credits{},
 	}
 	for i := range r.vfs {
 		r.vfs[i] = -1
@@ -181,8 +182,8 @@ func (r *Registry) put(id pfvf.ID, c *config.Function) {
 	}
 	r.is[id] = *c
 	r.macs[c.MAC] = id
-	if c.Address.IsValid() {
-		r.addresses[address{c.Tenant, c.Address}] = id
+	for _, a := range c.Addresses() {
+		r.addresses[address{c.Tenant, a}] = id
 	}
 	if p := c.Port; p != nil {
 		r.devices[device{p.Netns, p.Name}] = id
@@ -198,7 +199,9 @@ func (r *Registry) take(id pfvf.ID) {
 	}
 	delete(r.is, id)
 	delete(r.macs, c.MAC)
-	delete(r.addresses, address{c.Tenant, c.Address})
+	for _, a := range c.Addresses() {
+		delete(r.addresses, address{c.Tenant, a})
+	}
 	if p := c.Port; p != nil {
 		delete(r.devices, device{p.Netns, p.Name})
 	}

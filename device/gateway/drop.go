@@ -72,7 +72,6 @@ type Stats struct {
 	HandedOver                 uint64 // frames for ports of other shards
 	TunnelPackets, TunnelBytes uint64 // sealed
 	TunnelIn, TunnelInBytes    uint64 // opened
-	AddressesRefused           uint64 // that peers told of and may not have; counted once for the NIC, in shard 0
 }
 
 // drop counts, at the port too.

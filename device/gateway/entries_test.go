@@ -64,32 +64,3 @@ func TestFunctionOf(t *testing.T) {
 		}
 	}
 }
-
-// TestRefusedAddresses: an address that a peer may not have leads nowhere, is counted whenever the
-// peer names it, and is told of when it did not the last time.
-func TestRefusedAddresses(t *testing.T) {
-	allows := func(tenant uint32, a netip.Addr) bool { return tenant == 7 && a != ipB }
-	r := NewRoutes(tunnelMTU, Peer{Host: 2, Allows: allows})
-	good, bad, worse := Address{7, ipC, 0x020001, 1400}, Address{7, ipB, 0x020001, 1400}, Address{8, ipC, 0x020001, 1400}
-	for i, tc := range []struct {
-		named, told []Address
-		refusals    uint64
-	}{
-		{[]Address{good}, nil, 0},
-		{[]Address{good, bad}, []Address{bad}, 1},
-		{[]Address{good, bad}, nil, 2},
-		{[]Address{good, bad, worse}, []Address{worse}, 4},
-		{[]Address{good}, nil, 4},
-		{[]Address{bad, good}, []Address{bad}, 5},
-	} {
-		if told := r.Learn(2, tc.named); !slices.Equal(told, tc.told) || r.Refusals() != tc.refusals {
-			t.Errorf("turn %d: told of %v, %d refusals", i, told, r.Refusals())
-		}
-		if e := r.Entries(); len(e) != 1 || e[0].Prefix.Addr() != ipC || e[0].Tenant != 7 {
-			t.Errorf("turn %d: %v", i, e)
-		}
-	}
-	if told := r.Learn(3, []Address{bad}); told != nil || !r.Reaches(3, 7) {
-		t.Errorf("a peer that may have any: told of %v", told)
-	}
-}

@@ -16,7 +16,6 @@ import (
 type Routes struct {
 	mtu      int // of tunnels, by our own uplink
 	changes  atomic.Uint64
-	refusals atomic.Uint64
 	plugged  atomic.Int64 // of ports
 	networks *table.Table[uint32, *network]
 
@@ -25,7 +24,6 @@ type Routes struct {
 	ports     map[uint32]Place // by function
 	peers     map[uint8]Peer
 	learned   map[uint8]map[place]Target
-	refused   map[uint8]map[place]bool
 }
 
 // Place is where a port of a function is in its tenant's network.
@@ -42,8 +40,6 @@ type Place struct {
 type Peer struct {
 	Host     uint8
 	Underlay netip.Addr
-	// Allows tells whether the peer may have a function with this address in a tenant; nil: any.
-	Allows func(tenant uint32, a netip.Addr) bool
 }
 
 // Address is where a peer's function is.
@@ -65,7 +61,7 @@ type place struct {
 func NewRoutes(mtu int, peers ...Peer) *Routes {
 	r := &Routes{
 		mtu: mtu, networks: table.New[uint32, *network](), described: map[uint32]bool{}, ports: map[uint32]Place{},
-		peers: map[uint8]Peer{}, learned: map[uint8]map[place]Target{}, refused: map[uint8]map[place]bool{},
+		peers: map[uint8]Peer{}, learned: map[uint8]map[place]Target{},
 	}
 	for _, p := range peers {
 		r.peers[p.Host] = p
@@ -188,23 +184,16 @@ func (r *Routes) leave(function uint32, p *Place) {
 	r.tidy(n)
 }
 
-// Learn replaces what is known of a peer's functions. It returns those that the peer may not have,
-// and that it did not name last time.
-func (r *Routes) Learn(peer uint8, addrs []Address) (refused []Address) {
-	allows, named := r.peers[peer].Allows, r.refused[peer]
-	before, now, denied := r.learned[peer], map[place]Target{}, map[place]bool{}
+// Learn replaces what is known of a peer's functions.
+func (r *Routes) Learn(peer uint8, addrs []Address) {
+	before, now := r.learned[peer], map[place]Target{}
 	for _, a := range addrs {
 		at := place{a.Tenant, a.Addr}
-		if allows != nil && !allows(a.Tenant, a.Addr) {
-			r.refusals.Add(1)
-			if denied[at] = true; !named[at] {
-				refused = append(refused, a)
-			}
-		} else if _, twice := now[at]; !twice {
+		if _, twice := now[at]; !twice {
 			now[at] = Target{Kind: ToPeer, Peer: peer, Function: a.Function, MTU: min(r.mtu, a.MTU)}
 		}
 	}
-	r.learned[peer], r.refused[peer] = now, denied
+	r.learned[peer] = now
 	for at, to := range now {
 		if before[at] != to {
 			r.open(at.tenant).claim(at.addr, to)
@@ -218,11 +207,7 @@ func (r *Routes) Learn(peer uint8, addrs []Address) (refused []Address) {
 		}
 	}
 	r.changes.Add(1)
-	return refused
 }
-
-// Refusals counts the addresses that peers told of and may not have.
-func (r *Routes) Refusals() uint64 { return r.refusals.Load() }
 
 // Reaches tells whether a peer has an address in a tenant. Any goroutine may call it.
 func (r *Routes) Reaches(peer uint8, tenant uint32) bool { return r.network(tenant).reaches(peer) }

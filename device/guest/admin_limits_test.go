@@ -110,8 +110,8 @@ func TestViolationsOfACommand(t *testing.T) {
 	}
 }
 
-// TestAddressesThatWillBe: an entry that is being changed counts as what it will be, and what it
-// was counts too until then. Others are free.
+// TestAddressesThatWillBe: while an entry is being changed, neither what it was nor what it will be
+// is settled. What another entry has is known.
 func TestAddressesThatWillBe(t *testing.T) {
 	gid := func(n byte) [16]byte { return [16]byte{15: n} }
 	table := newGIDTable(gid(1), [6]byte{2})
@@ -119,9 +119,14 @@ func TestAddressesThatWillBe(t *testing.T) {
 	table.set(abi.GIDEntries-1, &abi.GIDEntry{GID: gid(4)})
 	table.changing[5] = gid(5)
 	table.changing[3] = [16]byte{} // is to be emptied
-	for n, want := range map[byte]int{1: 0, 3: 3, 4: abi.GIDEntries - 1, 5: 5, 6: -1} {
-		if at, ok := table.find(gid(n)); ok != (want >= 0) || ok && int(at) != want {
-			t.Errorf("address %d is at %d, %v; want %d", n, at, ok, want)
+	for n, want := range map[byte]bool{0: false, 1: false, 3: true, 4: false, 5: true, 6: false} {
+		if got := table.unsettled(gid(n)); got != want {
+			t.Errorf("address %d is unsettled: %t", n, got)
+		}
+	}
+	for n, want := range map[byte]bool{1: false, 3: true, 4: true, 5: false, 6: false} {
+		if got := table.elsewhere(0, gid(n)); got != want {
+			t.Errorf("an entry beside the first has address %d: %t", n, got)
 		}
 	}
 	for index, want := range map[uint16]bool{0: false, 3: true, 5: true, 6: false} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 
 	"github.com/falcon-vnic/vnic/falcon"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
@@ -20,6 +21,7 @@ type Settings struct {
 	Weight    int
 	Window    queues.Window // part of its guest's memory that it may reach; none: all
 	MaxTxRate uint64        // Mbit/s; 0: no limit
+	Addresses []netip.Addr  // that the configuration gives it in its tenant
 }
 
 // Connections are a function's, as far as its driver's doing bears on them.

@@ -2,7 +2,9 @@ package guest
 
 import (
 	"net/netip"
+	"slices"
 
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -37,14 +39,34 @@ func (t *gidTable) busy(index uint16) bool {
 	return is
 }
 
-// find returns the entry that has an address, or may soon have it.
-func (t *gidTable) find(gid [16]byte) (index uint16, ok bool) {
+// gid is the address of an entry; zero: it is empty.
+func (t *gidTable) gid(index uint16) (gid [16]byte) {
+	if t.has(index) {
+		gid = t.entries[index].GID
+	}
+	return gid
+}
+
+// elsewhere reports whether another entry has an address. An interface and one above it (macvlan,
+// ipvlan) may have the same, and programs name either.
+func (t *gidTable) elsewhere(index uint16, gid [16]byte) bool {
 	for i := range uint16(abi.GIDEntries) {
-		if t.has(i) && t.entries[i].GID == gid || t.changing[i] == gid && t.busy(i) {
-			return i, true
+		if i != index && t.has(i) && t.entries[i].GID == gid {
+			return true
 		}
 	}
-	return 0, false
+	return false
+}
+
+// unsettled reports whether a command that has no answer yet gives an address to an entry or takes
+// it from one.
+func (t *gidTable) unsettled(gid [16]byte) bool {
+	for i, will := range t.changing {
+		if gid != [16]byte{} && (will == gid || t.gid(i) == gid) {
+			return true
+		}
+	}
+	return false
 }
 
 // set makes an entry what it is to be; nil: empty.
@@ -57,25 +79,20 @@ func (t *gidTable) set(index uint16, e *abi.GIDEntry) {
 	t.entries[index] = *e
 }
 
-// linkLocal is the address that a machine gives itself by its MAC address (RFC 4291 §2.5.6).
-func linkLocal(m [6]byte) [16]byte {
-	return [16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]}
+// mayHave reports whether an address may be the function's: it is one that the configuration gives
+// it, or the link-local one of its MAC address, or the function is trusted.
+func (f *Function) mayHave(gid [16]byte) bool {
+	return f.Trust || gid == pfvf.LinkLocal(f.MAC) || slices.Contains(f.is.Addresses, netip.AddrFrom16(gid).Unmap())
 }
 
 // AddGID implements abi.QueryHandler.
 func (c *commands) AddGID(e *abi.GIDEntry) abi.Status {
-	t := c.f.gids
-	at, taken := t.find(e.GID)
 	switch {
 	case e.Index >= abi.GIDEntries, e.GID == [16]byte{}:
 		return abi.StatusInvalidArgument
 	case e.Type != 0, e.VLAN != 0 && e.VLAN != abi.NoVLAN, netip.AddrFrom16(e.GID).Unmap().IsMulticast():
 		return abi.StatusUnsupported
-	case t.busy(e.Index):
-		return abi.StatusBusy
-	case taken && at != e.Index:
-		return abi.StatusAddressInUse
-	case e.GID != c.f.Registers().gid() && e.GID != linkLocal(c.f.MAC) && !c.f.Trust:
+	case !c.f.mayHave(e.GID):
 		return abi.StatusDenied
 	}
 	is := *e
@@ -84,11 +101,8 @@ func (c *commands) AddGID(e *abi.GIDEntry) abi.Status {
 
 // DelGID implements abi.QueryHandler.
 func (c *commands) DelGID(index uint16) abi.Status {
-	switch t := c.f.gids; {
-	case !t.has(index):
+	if !c.f.gids.has(index) {
 		return abi.StatusNotFound
-	case t.busy(index):
-		return abi.StatusBusy
 	}
 	return c.change(index, nil)
 }
@@ -103,17 +117,22 @@ func (c *commands) change(index uint16, e *abi.GIDEntry) abi.Status {
 			to.ClearGID(index)
 		}
 	}
-	var add, drop [16]byte // the function's own address is announced anyhow
-	own := c.f.Registers().gid()
 	var will [16]byte
 	if e != nil {
 		will = e.GID
 	}
-	if will != own {
+	was := t.gid(index)
+	if t.busy(index) || t.unsettled(will) || t.unsettled(was) {
+		return abi.StatusBusy
+	}
+	var add, drop [16]byte
+	own := c.f.Registers().gid()
+	tell := func(gid [16]byte) bool { return gid != own && !t.elsewhere(index, gid) } // peers know of others
+	if tell(will) {
 		add = will
 	}
-	if t.has(index) && t.entries[index].GID != own {
-		drop = t.entries[index].GID
+	if tell(was) {
+		drop = was
 	}
 	if add == drop {
 		set()

@@ -11,6 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
@@ -172,7 +173,6 @@ func testGIDTaken(t *testing.T) {
 			t.Errorf("%s: %s, want %s", what, st, want)
 		}
 	}
-	add("one's own once more", a, 1, a.fn.GID(), abi.StatusAddressInUse)
 	add("that of a neighbour", a, 1, b.fn.GID(), abi.StatusAddressInUse)
 	add("that of one nobody drives", a, 1, v.function(0, 3).GID(), abi.StatusAddressInUse)
 	add("that of a peer's function", a, 1, far.fn.GID(), abi.StatusAddressInUse)
@@ -199,6 +199,73 @@ func testGIDTaken(t *testing.T) {
 	a.ch.Close(nil)
 	v.idle(1e9)
 	add("what a driver left", far, 2, x, abi.StatusOK)
+}
+
+// TestGIDsOfTheConfiguration: the addresses that the configuration lists for a function's port are
+// the function's: its driver adds them without trust, and peers are told. Nobody else has them,
+// whether a driver adds them or not. Others take trust. (DEV-949)
+func TestGIDsOfTheConfiguration(t *testing.T) { eachShards(t, testGIDsOfTheConfiguration) }
+
+func testGIDsOfTheConfiguration(t *testing.T) {
+	const listed = "192.168.100.201"
+	v := newVirtualWith(t, 1, wire100us, func(nic int, c *config.Config) {
+		if nic == 0 {
+			devicetest.AddPort(c, 0, &config.Port{Name: "vp1", Addresses: devicetest.Addrs(listed)})
+		}
+		c.Functions[0].VFs[1].Trust = true
+	})
+	a, neighbour, far := newDriver(v, 0, 1), newDriver(v, 0, 2), newDriver(v, 1, 2)
+	for _, d := range []*driver{a, neighbour, far} {
+		d.enable()
+	}
+	add := func(what string, d *driver, index uint16, gid string, want abi.Status) {
+		t.Helper()
+		if st, _ := d.command(abi.AdminOpAddGID, &abi.GIDEntry{Index: index, GID: gid4(gid)}); st != want {
+			t.Errorf("%s: %s, want %s", what, st, want)
+		}
+	}
+	add("a neighbour, before the function's driver", neighbour, 1, listed, abi.StatusAddressInUse)
+	var refused error
+	v.cores[0].Operate(v.function(0, 3).ID, &control.FunctionChange{Set: map[string]string{"address": listed}}, func(err error) { refused = err })
+	v.idle(1e6)
+	if refused == nil || !strings.Contains(refused.Error(), listed+" of tenant 7 is already that of h1.pf0.vf1") {
+		t.Errorf("another function is set to it: %v", refused)
+	}
+	add("without trust, one that is not listed", a, 1, "192.168.100.99", abi.StatusDenied)
+	add("without trust, a listed one", a, 1, listed, abi.StatusOK)
+	v.idle(1e9)
+	for side, core := range v.cores {
+		if !core.Manager.Known().Has(7, gid4(listed)) {
+			t.Errorf("NIC %d does not know the address", side+1)
+		}
+	}
+	add("a peer's function", far, 1, listed, abi.StatusAddressInUse)
+}
+
+// TestGIDTwice: two entries may have the same address, as that of an interface and of one above it.
+// Peers know it until neither has it.
+func TestGIDTwice(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	d := newDriver(v, 0, 1)
+	d.enable()
+	for _, order := range [][2]uint16{{1, 2}, {2, 1}} {
+		for _, i := range order {
+			d.must(abi.AdminOpAddGID, &abi.GIDEntry{Index: i, GID: d.linkLocal()})
+		}
+		for n, i := range []uint16{1, 2} {
+			d.must(abi.AdminOpDelGID, &abi.GIDIndex{Index: i})
+			v.idle(1e9)
+			if known := v.cores[1].Manager.Known().Has(7, d.linkLocal()); known != (n == 0) {
+				t.Errorf("added to entries %v: with %d of them left, the peer knows the address: %t", order, 1-n, known)
+			}
+		}
+	}
+	d.must(abi.AdminOpAddGID, &abi.GIDEntry{Index: 1, GID: d.fn.GID()}) // entry 0 has it
+	d.must(abi.AdminOpDelGID, &abi.GIDIndex{Index: 1})
+	v.idle(1e9)
+	if !v.cores[1].Manager.Known().Has(7, d.fn.GID()) {
+		t.Error("the peer has forgotten the function's own address")
+	}
 }
 
 // TestGIDsAreToldSeldom: a driver that adds and takes back GIDs, or resets its function, without

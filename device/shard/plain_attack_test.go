@@ -1,11 +1,8 @@
 package shard
 
 import (
-	"bytes"
 	"encoding/binary"
-	"fmt"
 	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
@@ -96,35 +93,5 @@ func TestAttackChecksumOverAddress(t *testing.T) {
 	}
 	if arrived == 0 {
 		t.Error("nothing arrived")
-	}
-}
-
-// F38: an address that this NIC's configuration does not let a peer have is named in the log, once.
-func TestRefusedAddressIsTold(t *testing.T) {
-	var log bytes.Buffer
-	v := newVirtualWith(t, 33, wire100us, func(i int, c *config.Config) {
-		devicetest.AddPort(c, 0, &config.Port{Name: "vp1", Addresses: devicetest.Addrs(fmt.Sprintf("fd00:100::%d1", i+1))})
-		if i == 0 {
-			c.Peers[0].Functions = []config.PeerFunction{{Tenant: 7, Address: netip.MustParseAddr("192.168.100.22")}}
-		}
-	})
-	s := v.nics[0][0] // writes the core's log
-	v.logTo(0, &log)
-	v.cores[0].PortsChanged(v.now, 2) // told while it started
-	s.effects.Do()
-	if log.Len() != 0 {
-		t.Errorf("told again:\n%s", &log)
-	}
-	s.core.Routes().Learn(2, nil) // it has none for a while
-	v.cores[0].PortsChanged(v.now, 2)
-	v.cores[0].PortsChanged(v.now, 2)
-	s.effects.Do()
-	for _, address := range []string{"192.168.100.21", "fd00:100::21"} {
-		if n := strings.Count(log.String(), "address="+address+" "); n != 1 {
-			t.Errorf("%s is told %d times:\n%s", address, n, &log)
-		}
-	}
-	if strings.Count(log.String(), "\n") != 2 || !strings.Contains(log.String(), "peers[].functions") && !strings.Contains(log.String(), "functions in peers[]") {
-		t.Errorf("want two lines with the remedy:\n%s", &log)
 	}
 }

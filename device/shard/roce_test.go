@@ -227,6 +227,8 @@ func (m outsideMemory) Read(addr uint64, dst []byte) error {
 func (e *outsideEnd) Atomic(*transport.Atomic) (uint64, transport.Refusal) {
 	return 0, transport.Invalid
 }
+func (e *outsideEnd) Receives() (n int, counted bool) { return 0, false }
+
 func (e *outsideEnd) RNRTimer() uint8                            { return 1 }
 func (e *outsideEnd) AnswerAt(now transport.Time) transport.Time { return now }
 func (e *outsideEnd) Answered(int)                               {}

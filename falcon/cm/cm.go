@@ -109,6 +109,9 @@ type Peer struct {
 	Host     HostID
 	Underlay netip.Addr // where its PSP packets come from and go to
 	Tenants  []uint32   // shared with it; it is refused all others
+	// MayHave says why it may not have an address of a tenant that it shares; "": it may. nil: it may
+	// have any.
+	MayHave func(a Address) (why string)
 }
 
 // ConnectRequest describes the connection a function asks for.
@@ -177,11 +180,12 @@ const (
 	OutRekey                              // Use, SA: seal with it from now on
 	OutRekeyed                            // Use, SA.SPI, Time: the peer seals with it
 	OutPorts                              // Peer: what it says of its ports has changed, see PortsOf
+	OutRefused                            // Peer, Refused: it tells of addresses that it does not get
 	OutRekeyWanted                        // Use, SA.SPI: the peer has used up this SA (0: has none)
 )
 
 func (k OutputKind) String() string {
-	names := [...]string{"none", "send", "request", "open", "established", "close", "rejected", "disconnected", "unreachable", "rekey", "rekeyed", "ports", "rekey wanted"}
+	names := [...]string{"none", "send", "request", "open", "established", "close", "rejected", "disconnected", "unreachable", "rekey", "rekeyed", "ports", "refused", "rekey wanted"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -206,6 +210,7 @@ type Output struct {
 	Reason       Reason
 	Use          Use
 	SA           SA
+	Refused      Refused
 	Time         uint64 // PSP clock of the peer, ps
 
 	CompleteInError bool   // of an OutRequest

@@ -11,51 +11,45 @@ type directory struct {
 	out   *outbox
 
 	instance  uint64 // of this process, for peers
-	local     map[endpointKey]seat
+	local     map[Address]seat
 	endpoints []Endpoint // the same, in order
-	routes    map[endpointKey]route
+	claims    claims[seat]
 
 	known *Known // nil: it has changed
 }
 
+// seat is the function that has an address, and its shard.
+type seat struct {
+	function uint32
+	shard    uint8
+}
+
+func (e *Endpoint) seat() seat { return seat{e.Function, e.Shard} }
+
 // Known are the addresses of functions, ours and those that peers told of, at one moment. Any
 // goroutine may ask.
-type Known struct{ has map[endpointKey]struct{} }
+type Known struct{ has map[Address]struct{} }
 
 // Has reports whether a GID in a tenant is a function's.
 func (k *Known) Has(tenant uint32, gid [16]byte) bool {
-	_, ok := k.has[endpointKey{tenant, gid}]
+	_, ok := k.has[Address{tenant, gid}]
 	return ok
 }
 
-// route says where an address is.
-type route struct {
-	peer *peer
-	seat
-}
-
 func newDirectory(p *peers, out *outbox, instance uint64) *directory {
-	return &directory{peers: p, out: out, instance: instance, local: make(map[endpointKey]seat), routes: make(map[endpointKey]route)}
+	return &directory{peers: p, out: out, instance: instance, local: make(map[Address]seat), claims: newClaims[seat](p, out)}
 }
 
 // set replaces what we offer, and tells the peers that are up.
 func (d *directory) set(local []Endpoint) error {
-	byKey, err := d.check(local)
+	byAddress, err := d.check(local)
 	if err != nil {
 		return err
 	}
-	d.local, d.endpoints, d.known = byKey, slices.Clone(local), nil
-	d.peers.self.offers = byKey
+	d.local, d.endpoints, d.known = byAddress, slices.Clone(local), nil
 	clear(d.peers.self.tenants)
 	for _, e := range local {
 		d.peers.self.tenants[e.Tenant] = true
-	}
-	for k := range byKey { // our own word counts more than a peer's
-		if r, ok := d.routes[k]; ok {
-			delete(r.peer.offers, k)
-			delete(d.routes, k)
-			d.out.stats.RouteConflicts++
-		}
 	}
 	for _, p := range d.peers.sorted() {
 		if p.up {
@@ -65,17 +59,17 @@ func (d *directory) set(local []Endpoint) error {
 	return nil
 }
 
-func (d *directory) check(local []Endpoint) (map[endpointKey]seat, error) {
-	byKey := make(map[endpointKey]seat, len(local))
+func (d *directory) check(local []Endpoint) (map[Address]seat, error) {
+	byAddress := make(map[Address]seat, len(local))
 	for _, e := range local {
-		k := endpointKey{e.Tenant, e.GID}
+		a := Address{e.Tenant, e.GID}
 		if e.Function > max24 || HostID(e.Function>>16) != d.peers.self.Host {
-			return nil, fmt.Errorf("cm: %v: function %#06x is not of host %d: %w", k, e.Function, d.peers.self.Host, ErrInvalid)
+			return nil, fmt.Errorf("cm: %v: function %#06x is not of host %d: %w", a, e.Function, d.peers.self.Host, ErrInvalid)
 		}
-		if other, twice := byKey[k]; twice {
-			return nil, fmt.Errorf("cm: %v: functions %#06x and %#06x: %w", k, other.function, e.Function, ErrInvalid)
+		if other, twice := byAddress[a]; twice {
+			return nil, fmt.Errorf("cm: %v: functions %#06x and %#06x: %w", a, other.function, e.Function, ErrInvalid)
 		}
-		byKey[k] = e.seat()
+		byAddress[a] = e.seat()
 	}
 	for _, p := range d.peers.byHost {
 		n := 0
@@ -88,7 +82,7 @@ func (d *directory) check(local []Endpoint) (map[endpointKey]seat, error) {
 			return nil, fmt.Errorf("cm: %d addresses of functions in the tenants shared with host %d, at most %d: %w", n, p.Host, MaxEndpoints, ErrLimit)
 		}
 	}
-	return byKey, nil
+	return byAddress, nil
 }
 
 // tell greets a peer with what we offer it.
@@ -102,66 +96,53 @@ func (d *directory) tell(p *peer) {
 	d.out.send(p, h.Append(nil))
 }
 
-// learn replaces the routes to a peer's functions. An address someone else has
-// stays with him, unless he is a peer whose link is down: his function may have
-// moved.
+// learn replaces what a peer offers.
 func (d *directory) learn(p *peer, offers []Endpoint) {
-	for k := range p.offers {
-		delete(d.routes, k)
+	list := make([]told[seat], len(offers))
+	for i := range offers {
+		e := &offers[i]
+		list[i] = told[seat]{Address{e.Tenant, e.GID}, e.Function, e.seat()}
 	}
-	clear(p.offers)
+	refused, _ := d.claims.learn(p, list)
+	p.refuse(d.out, &p.refused.functions, refused)
 	d.known = nil
-	for _, e := range offers {
-		k := endpointKey{e.Tenant, e.GID}
-		switch r, taken := d.routes[k]; {
-		case !p.tenants[e.Tenant]:
-			d.out.stats.RouteTenantRefused++
-		case HostID(e.Function>>16) != p.Host:
-			d.out.stats.RouteFunctionRefused++
-		case d.isLocal(k), taken && (r.peer == p || r.peer.up):
-			d.out.stats.RouteConflicts++
-		default:
-			if taken {
-				delete(r.peer.offers, k)
-			}
-			p.offers[k] = e.seat()
-			d.routes[k] = route{p, e.seat()}
-		}
-	}
 }
 
-func (d *directory) isLocal(k endpointKey) bool {
-	_, ok := d.local[k]
-	return ok
+// find says where an address is. The peer is this NIC for a function of ours.
+func (d *directory) find(a Address) (p *peer, at seat, ok bool) {
+	if at, local := d.local[a]; local {
+		return d.peers.self, at, true
+	}
+	p, at = d.claims.find(a)
+	return p, at, p != nil
 }
 
-// find says where an address is.
-func (d *directory) find(k endpointKey) (r route, ok bool) {
-	if at, local := d.local[k]; local {
-		return route{d.peers.self, at}, true
-	}
-	r, ok = d.routes[k]
-	return r, ok
+// at says which function of a peer has an address.
+func (d *directory) at(p *peer, a Address) (at seat, ok bool) {
+	by, at, ok := d.find(a)
+	return at, ok && by == p
 }
 
 // offered says which peer has an address, if one has that can be reached.
-func (d *directory) offered(k endpointKey) (by HostID, ok bool) {
-	r, ok := d.routes[k]
-	if !ok || !r.peer.up {
+func (d *directory) offered(a Address) (by HostID, ok bool) {
+	p, _ := d.claims.find(a)
+	if p == nil || !p.up {
 		return 0, false
 	}
-	return r.peer.Host, true
+	return p.Host, true
 }
 
 // snapshot returns the addresses that there are.
 func (d *directory) snapshot() *Known {
 	if d.known == nil {
-		d.known = &Known{make(map[endpointKey]struct{}, len(d.local)+len(d.routes))}
-		for k := range d.local {
-			d.known.has[k] = struct{}{}
+		d.known = &Known{make(map[Address]struct{}, len(d.local)+len(d.claims.all))}
+		for a := range d.local {
+			d.known.has[a] = struct{}{}
 		}
-		for k := range d.routes {
-			d.known.has[k] = struct{}{}
+		for a := range d.claims.all {
+			if p, _ := d.claims.find(a); p != nil {
+				d.known.has[a] = struct{}{}
+			}
 		}
 	}
 	return d.known

@@ -45,8 +45,9 @@
 // # Trust
 //
 // A peer may speak only for the tenants listed for it in Config.Peers, for
-// functions whose host byte is its own, and for GIDs it offered in Hello. All
-// else is refused and counted. Every table has a limit.
+// functions whose host byte is its own, and for addresses that it may have
+// (Peer.MayHave) and has told of, whatever the message: claims.go has the one
+// check. All else is refused and counted. Every table has a limit.
 //
 // # Parts
 //
@@ -59,6 +60,7 @@
 //	table        connections by their names, and what each function has of them
 //	services     that functions listen on
 //	directory    where addresses are           portBook   where addresses of ports are
+//	claims       who of those that tell of an address has it, for both
 //	rekeying     keys that are given and asked for
 //	outbox       what is to be done, and counts peers      the other NICs, and this one
 //	messages     hello.go, req.go, …: one file each

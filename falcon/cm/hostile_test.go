@@ -242,8 +242,8 @@ func TestHostilePeer(t *testing.T) {
 			b.m.Advance(w.now)
 			b.drain()
 		}
-		if len(b.m.conns.byID) > 8 || len(b.m.dir.routes) > MaxEndpoints || len(b.m.conns.functions) > 8 {
-			t.Fatalf("tables grew: %d connections, %d routes", len(b.m.conns.byID), len(b.m.dir.routes))
+		if len(b.m.conns.byID) > 8 || len(b.m.dir.claims.all) > MaxEndpoints || len(b.m.conns.functions) > 8 {
+			t.Fatalf("tables grew: %d connections, %d routes", len(b.m.conns.byID), len(b.m.dir.claims.all))
 		}
 	}
 	if b.m.Stats().Established == 0 || b.m.Stats().Malformed == 0 {

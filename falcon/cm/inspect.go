@@ -26,15 +26,19 @@ type PeerInfo struct {
 	Peer
 	Up          bool  // the link is up and Hello arrived
 	Speaks      uint8 // version of its messages, where that is another than Version; else 0
-	Offers      int   // functions it offers to us
+	Offers      int   // addresses of functions it has
 	Connections int
+	Functions   Refused // what it tells of and does not get, of functions
+	Ports       Refused // and of ports
 }
 
 // Peers lists the peers by host.
 func (m *Manager) Peers() []PeerInfo {
 	var s []PeerInfo
 	for _, p := range m.peers.sorted() {
-		s = append(s, PeerInfo{p.Peer, p.ready, p.speaks, len(p.offers), p.conns})
+		i := PeerInfo{Peer: p.Peer, Up: p.ready, Speaks: p.speaks, Connections: p.conns, Functions: p.refused.functions, Ports: p.refused.ports}
+		m.dir.claims.has(p, func(Address, seat) { i.Offers++ })
+		s = append(s, i)
 	}
 	return s
 }

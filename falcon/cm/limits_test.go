@@ -418,7 +418,7 @@ func TestNamesOfNothing(t *testing.T) {
 		numStates.String():                 "state(7)",
 		numEvents.String():                 "event(15)",
 		numClasses.String():                "class(2)",
-		(OutRekeyWanted + 1).String():      "output(13)",
+		(OutRekeyWanted + 1).String():      "output(14)",
 		(TypePORTS + 1).String():           "type(12)",
 		reasonWireEnd.String():             "reason(12)",
 		gidString([16]byte(seq(0xa0, 16))): "a0a1:a2a3:a4a5:a6a7:a8a9:aaab:acad:aeaf",

@@ -9,7 +9,50 @@ import (
 // before, and tells the peers that are up. Errors: ErrInvalid for a function of
 // another host or an address named twice, ErrLimit if more than MaxEndpoints are
 // offered to one peer; then nothing changes.
-func (m *Manager) SetEndpoints(local []Endpoint) error { return m.dir.set(local) }
+func (m *Manager) SetEndpoints(local []Endpoint) error {
+	err := m.dir.set(local)
+	if err == nil {
+		m.own()
+	}
+	return err
+}
+
+// Hold says which further addresses functions of this NIC have without being reached by them, as
+// those that are not in service: no peer gets them, whatever it tells of.
+func (m *Manager) Hold(list []Address) {
+	m.held = slices.Clone(list)
+	m.own()
+}
+
+// own works out which addresses are ours. Peers that claim some have other ports by that.
+func (m *Manager) own() {
+	was, now := m.peers.ours, make(map[Address]bool, len(m.dir.local)+len(m.held))
+	for a := range m.dir.local {
+		now[a] = true
+	}
+	for _, a := range m.held {
+		now[a] = true
+	}
+	m.peers.ours, m.dir.known = now, nil
+	var others []*peer
+	other := func(a Address) {
+		if c := m.ports.claims.all[a]; len(c) > 0 {
+			others = appendNew(others, c[0].peer)
+		}
+	}
+	for a := range now {
+		if !was[a] {
+			other(a)
+		}
+	}
+	for a := range was {
+		if !now[a] {
+			other(a)
+		}
+	}
+	slices.SortFunc(others, (*peer).compare)
+	m.ports.changed(others)
+}
 
 // CheckEndpoints says whether SetEndpoints would do.
 func (m *Manager) CheckEndpoints(local []Endpoint) error {
@@ -22,7 +65,7 @@ func (m *Manager) Known() *Known { return m.dir.snapshot() }
 
 // Offered says which peer offers a GID in a tenant, if one does whose link is up.
 func (m *Manager) Offered(tenant uint32, gid [16]byte) (by HostID, ok bool) {
-	return m.dir.offered(endpointKey{tenant, gid})
+	return m.dir.offered(Address{tenant, gid})
 }
 
 // SetPorts says which ports this NIC has, replacing what it said before, and tells the peers that
@@ -36,7 +79,7 @@ func (m *Manager) CheckPorts(local []Port) error { return m.ports.check(local) }
 // PortsOf lists what a peer said of its ports and is believed.
 func (m *Manager) PortsOf(host HostID) []Port {
 	if p := m.peers.byHost[host]; p != nil {
-		return slices.Clone(p.ports)
+		return m.ports.of(p)
 	}
 	return nil
 }
@@ -89,6 +132,10 @@ func (m *Manager) PeerDown(now Time, host HostID) {
 		return
 	}
 	p.up, p.ready = false, false
+	m.dir.claims.down(p)
+	if others := m.ports.claims.down(p); len(others) > 0 {
+		m.ports.changed(append(others, p))
+	}
 	for _, c := range m.conns.sorted(func(c *conn) bool { return c.peer == p }) {
 		_ = m.shake.fire(now, c, evPeerDown, args{reason: ReasonPeerDown})
 	}
@@ -148,7 +195,7 @@ func (m *Manager) forget(now Time, p *peer) {
 	clear(p.keys)
 	clear(p.rekeys)
 	clear(p.wants)
-	if len(p.ports) > 0 {
+	if len(m.ports.claims.of[p]) > 0 {
 		m.ports.learn(p, nil)
 	}
 	for _, c := range m.conns.established(p) {

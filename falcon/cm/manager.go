@@ -14,6 +14,7 @@ type Manager struct {
 	peers    *peers
 	dir      *directory
 	ports    *portBook
+	held     []Address // of functions that are not reached by them
 	keys     *rekeying
 	services *services
 	conns    *table
@@ -61,16 +62,15 @@ func (m *Manager) Connect(now Time, r ConnectRequest) (uint32, error) {
 	case r.MTU < MinMTU:
 		return 0, fmt.Errorf("cm: MTU %d, at least %d: %w", r.MTU, MinMTU, ErrInvalid)
 	}
-	from, ok := m.dir.local[endpointKey{r.Tenant, r.SGID}]
+	from, ok := m.dir.local[Address{r.Tenant, r.SGID}]
 	if !ok || from.function != r.Function {
 		return 0, fmt.Errorf("cm: source GID %s, tenant %d, function %#06x: %w", gidString(r.SGID), r.Tenant, r.Function, ErrNotLocal)
 	}
-	to := endpointKey{r.Tenant, r.DGID}
-	rt, ok := m.dir.find(to)
+	to := Address{r.Tenant, r.DGID}
+	p, at, ok := m.dir.find(to)
 	if !ok {
 		return 0, fmt.Errorf("cm: destination %v: %w", to, ErrNoRoute)
 	}
-	p := rt.peer
 	if !p.ready {
 		return 0, fmt.Errorf("cm: destination %v on host %d: %w", to, p.Host, ErrPeerDown)
 	}
@@ -79,8 +79,8 @@ func (m *Manager) Connect(now Time, r ConnectRequest) (uint32, error) {
 	}
 
 	c := &conn{peer: p, par: Params{
-		Function: r.Function, Tenant: r.Tenant, QPN: r.QPN, Peer: p.Host, PeerFunction: rt.function,
-		Shard: from.shard, PeerShard: rt.shard, LocalGID: r.SGID, PeerGID: r.DGID, MTU: min(r.MTU, m.cfg.MTU), Ordered: r.Ordered, IRD: r.IRD, Active: true,
+		Function: r.Function, Tenant: r.Tenant, QPN: r.QPN, Peer: p.Host, PeerFunction: at.function,
+		Shard: from.shard, PeerShard: at.shard, LocalGID: r.SGID, PeerGID: r.DGID, MTU: min(r.MTU, m.cfg.MTU), Ordered: r.Ordered, IRD: r.IRD, Active: true,
 		CompleteInError: r.CompleteInError,
 	}}
 	offer, err := m.shake.offer(now, c)
@@ -89,7 +89,7 @@ func (m *Manager) Connect(now Time, r ConnectRequest) (uint32, error) {
 	}
 	m.conns.add(now, c)
 	req := REQ{
-		SenderID: c.id, Service: r.Service, Tenant: r.Tenant, Function: r.Function, PeerFunction: rt.function,
+		SenderID: c.id, Service: r.Service, Tenant: r.Tenant, Function: r.Function, PeerFunction: at.function,
 		SGID: r.SGID, DGID: r.DGID, QPN: r.QPN, Offer: offer, Private: r.Private,
 	}
 	c.msg = req.Append(nil)

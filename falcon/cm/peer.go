@@ -9,16 +9,15 @@ import (
 type peer struct {
 	Peer
 	tenants  map[uint32]bool
-	up       bool   // the link is up
-	ready    bool   // and Hello arrived on it
-	speaks   uint8  // version of its messages, where that is another; 0: ours, or not known
-	instance uint64 // of the peer's process at the last Hello; 0: never heard of
-	offers   map[endpointKey]seat
+	up       bool           // the link is up
+	ready    bool           // and Hello arrived on it
+	speaks   uint8          // version of its messages, where that is another; 0: ours, or not known
+	instance uint64         // of the peer's process at the last Hello; 0: never heard of
 	conns    int            // connections in any state
 	sources  Shares[uint32] // connections that its functions have asked for
 
-	ports []Port // it has, as it said
-	told  bool   // of ports of ours
+	told    bool // of ports of ours
+	refused struct{ functions, ports Refused }
 
 	keys   map[Use]SA     // newest the peer gave us to seal with
 	rekeys map[Use]SA     // what we gave it and it has not confirmed
@@ -29,7 +28,7 @@ type peer struct {
 func newPeer(p Peer, most int) *peer {
 	n := &peer{
 		sources: Shares[uint32]{Size: most, Multiple: 3},
-		Peer:    p, tenants: make(map[uint32]bool), offers: make(map[endpointKey]seat),
+		Peer:    p, tenants: make(map[uint32]bool),
 		keys: make(map[Use]SA), rekeys: make(map[Use]SA), wants: make(map[Use]uint32),
 	}
 	for _, t := range p.Tenants {
@@ -38,15 +37,27 @@ func newPeer(p Peer, most int) *peer {
 	return n
 }
 
+// refuse notes what a peer told of and does not get, and says so if it is something else than the
+// last time.
+func (p *peer) refuse(out *outbox, last *Refused, now Refused) {
+	if now.Count > 0 && now != *last {
+		out.emit(Output{Kind: OutRefused, Peer: p.Host, Refused: now})
+	}
+	*last = now
+}
+
+func (p *peer) compare(o *peer) int { return cmp.Compare(p.Host, o.Host) }
+
 // peers are the NICs that this one may talk to.
 type peers struct {
 	byHost map[HostID]*peer
-	self   *peer // this NIC, for connections between its own functions
+	self   *peer            // this NIC, for connections between its own functions
+	ours   map[Address]bool // that functions of this NIC have, whether they are in service or not
 }
 
 // newPeers returns the peers of a configuration, whose links are down.
 func newPeers(c *Config) *peers {
-	s := &peers{byHost: make(map[HostID]*peer), self: newPeer(Peer{Host: c.Host}, c.MaxPerPeer)}
+	s := &peers{byHost: make(map[HostID]*peer), ours: make(map[Address]bool), self: newPeer(Peer{Host: c.Host}, c.MaxPerPeer)}
 	for _, p := range c.Peers {
 		s.byHost[p.Host] = newPeer(p, c.MaxPerPeer)
 	}
@@ -68,6 +79,6 @@ func (s *peers) sorted() []*peer {
 	for _, p := range s.byHost {
 		list = append(list, p)
 	}
-	slices.SortFunc(list, func(a, b *peer) int { return cmp.Compare(a.Host, b.Host) })
+	slices.SortFunc(list, (*peer).compare)
 	return list
 }

@@ -9,12 +9,12 @@ import (
 type portBook struct {
 	peers  *peers
 	out    *outbox
-	ports  []Port                // ours
-	owners map[endpointKey]*peer // of the peers' ports
+	ports  []Port // ours
+	claims claims[Port]
 }
 
 func newPortBook(p *peers, out *outbox) *portBook {
-	return &portBook{peers: p, out: out, owners: make(map[endpointKey]*peer)}
+	return &portBook{peers: p, out: out, claims: newClaims[Port](p, out)}
 }
 
 // set replaces what we say of ours, and tells the peers that are up.
@@ -65,30 +65,26 @@ func (b *portBook) tell(p *peer) {
 	b.out.send(p, msg.Append(nil))
 }
 
-// learn replaces what is known of a peer's ports. As with functions, an address that someone
-// else has stays with him, unless he is a peer whose link is down.
+// learn replaces what is known of a peer's ports.
 func (b *portBook) learn(p *peer, said []Port) {
-	for _, e := range p.ports {
-		delete(b.owners, endpointKey{e.Tenant, e.Addr})
+	list := make([]told[Port], len(said))
+	for i := range said {
+		list[i] = told[Port]{Address{said[i].Tenant, said[i].Addr}, said[i].Function, said[i]}
 	}
-	p.ports = p.ports[:0]
-	for _, e := range said {
-		k := endpointKey{e.Tenant, e.Addr}
-		switch owner := b.owners[k]; {
-		case !p.tenants[e.Tenant]:
-			b.out.stats.RouteTenantRefused++
-		case HostID(e.Function>>16) != p.Host:
-			b.out.stats.RouteFunctionRefused++
-		case owner != nil && (owner == p || owner.up):
-			b.out.stats.RouteConflicts++
-		default:
-			if owner != nil {
-				owner.ports = slices.DeleteFunc(owner.ports, func(o Port) bool { return endpointKey{o.Tenant, o.Addr} == k })
-				b.out.emit(Output{Kind: OutPorts, Peer: owner.Host})
-			}
-			b.owners[k] = p
-			p.ports = append(p.ports, e)
-		}
+	refused, others := b.claims.learn(p, list)
+	p.refuse(b.out, &p.refused.ports, refused)
+	b.changed(append(others, p))
+}
+
+// changed says that peers have other ports now.
+func (b *portBook) changed(list []*peer) {
+	for _, p := range list {
+		b.out.emit(Output{Kind: OutPorts, Peer: p.Host})
 	}
-	b.out.emit(Output{Kind: OutPorts, Peer: p.Host})
+}
+
+// of lists the ports of a peer.
+func (b *portBook) of(p *peer) (list []Port) {
+	b.claims.has(p, func(_ Address, what Port) { list = append(list, what) })
+	return list
 }

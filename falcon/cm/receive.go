@@ -120,9 +120,10 @@ func (m *Manager) req(now Time, p *peer, q *REQ) {
 		m.out.send(p, rej.Append(nil))
 		return
 	}
+	from, _ := m.dir.at(p, Address{q.Tenant, q.SGID})
 	c := &conn{peer: p, passive: true, remoteID: q.SenderID, par: Params{
 		Function: q.PeerFunction, Tenant: q.Tenant, Peer: p.Host, PeerFunction: q.Function, PeerQPN: q.QPN,
-		Shard: q.Offer.Shard, PeerShard: p.offers[endpointKey{q.Tenant, q.SGID}].shard,
+		Shard: q.Offer.Shard, PeerShard: from.shard,
 		LocalGID: q.DGID, PeerGID: q.SGID, MTU: min(int(q.Offer.MTU), m.cfg.MTU), Ordered: q.Offer.Ordered,
 		CompleteInError: q.Offer.CompleteInError,
 	}}
@@ -142,12 +143,12 @@ func (m *Manager) admit(now Time, p *peer, q *REQ) Reason {
 		m.out.stats.TenantRefused++
 		return ReasonTenant
 	}
-	if at, ok := p.offers[endpointKey{q.Tenant, q.SGID}]; !ok || at.function != q.Function {
+	if at, ok := m.dir.at(p, Address{q.Tenant, q.SGID}); !ok || at.function != q.Function {
 		m.out.stats.GIDRefused++
 		return ReasonGID
 	}
 	// The key is for the shard that the function was on by our last Hello.
-	if at, ok := m.dir.local[endpointKey{q.Tenant, q.DGID}]; !ok || at.function != q.PeerFunction || at.shard != q.Offer.Shard {
+	if at, ok := m.dir.local[Address{q.Tenant, q.DGID}]; !ok || at.function != q.PeerFunction || at.shard != q.Offer.Shard {
 		m.out.stats.GIDRefused++
 		return ReasonGID
 	}

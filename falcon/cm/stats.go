@@ -24,5 +24,6 @@ type Stats struct {
 	SPIRefused           uint64 // packets of connections under an SPI that is not theirs
 	RouteTenantRefused   uint64 // offers in a tenant not shared with the peer
 	RouteFunctionRefused uint64 // offers of a function of another host
+	RouteAddressRefused  uint64 // offers of an address that the peer may not have
 	RouteConflicts       uint64 // offers of an address someone else has
 }

@@ -11,6 +11,9 @@ import (
 
 // response takes what the peer's responder says.
 func (s *requester) response(now transport.Time, h *wire.Headers, data []byte) {
+	if h.BTH.Opcode.HasAETH() && s.limit.credited(&h.AETH) {
+		s.wake()
+	}
 	if s.user == nil || s.entries.Len() == 0 || h.BTH.PSN.Sub(s.ahead) > 0 {
 		return // it is about nothing that was sent
 	}

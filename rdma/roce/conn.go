@@ -41,6 +41,7 @@ func (c *Conn) Attach(t *transport.Terms) (segment int, ok bool) {
 		c.service = wire.UC
 	}
 	c.requester.reads, c.requester.rto = t.Reads, c.requester.rtt.rto()
+	c.requester.limit.none = t.Unreliable || t.XRC // whose receives are shared
 	c.e.congestion.Init(&c.requester.traffic)
 	c.responder.expected, c.responder.message = wire.PSN(t.PSN), 1
 	c.port.join(c)

@@ -16,6 +16,7 @@
 //	cc (a package)           how much may be under way, and how fast
 //	end                      one end of a connection, as both of its halves know it
 //	requester, credits       own requests and what they cost
+//	receives                 end-to-end credits: requests for which the peer has a receive
 //	done, retry, send, issue ended, sent again, sent, numbered
 //	completion               what the peer answers
 //	responder, message       the peer's requests

@@ -18,6 +18,9 @@ type target struct {
 	placed  int
 	serving bool
 	done    int
+
+	receives int // that there are, if they are counted
+	counted  bool
 }
 
 func (e *target) Gather(_ *transport.Request, offset uint32, dst []byte) error {
@@ -83,12 +86,15 @@ func (m memory) Read(addr uint64, dst []byte) error {
 }
 
 func (e *target) Atomic(*transport.Atomic) (uint64, transport.Refusal) { return 1, transport.Accepted }
-func (e *target) RNRTimer() uint8                                      { return 1 }
-func (e *target) AnswerAt(now transport.Time) transport.Time           { return now }
-func (e *target) Answered(int)                                         {}
-func (e *target) Unblocked(transport.Time)                             {}
-func (e *target) Ended(transport.Time, abi.WCStatus, string)           {}
-func (e *target) Settle(transport.Time)                                {}
+
+func (e *target) Receives() (n int, counted bool) { return e.receives, e.counted }
+
+func (e *target) RNRTimer() uint8                            { return 1 }
+func (e *target) AnswerAt(now transport.Time) transport.Time { return now }
+func (e *target) Answered(int)                               {}
+func (e *target) Unblocked(transport.Time)                   {}
+func (e *target) Ended(transport.Time, abi.WCStatus, string) {}
+func (e *target) Settle(transport.Time)                      {}
 
 // attach gives a connection to an endpoint.
 func attach(t testing.TB, c *roce.Conn, e transport.Endpoint, qpn, peer uint32) {

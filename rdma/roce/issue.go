@@ -28,6 +28,7 @@ func (s *requester) issue(now transport.Time, r *transport.Request) (n int, err 
 	if e == nil {
 		e = s.entries.Push()
 		*e = entry{r: r, op: opcode(r, s.segment), psn: s.psn, offset: r.Offset}
+		s.limit.number(e)
 	}
 	if r.Offset == 0 && s.account.Trace != nil {
 		s.noteIssued(r, s.psn)

@@ -38,7 +38,7 @@ func (s *responder) unserved(h *wire.Headers, d int) {
 			s.answer(s.expected, s.refused)
 		}
 	case h.BTH.Opcode.Info().Data:
-		s.answer(s.expected.Add(-1), wire.SynAck)
+		s.answer(s.expected.Add(-1), s.acks())
 	default:
 		s.repeatAtomic(h.BTH.PSN)
 	}
@@ -100,12 +100,12 @@ func (s *responder) takeData(now transport.Time, op wire.Opcode, h *wire.Headers
 		s.part = message{}
 	}
 	s.took(1, info.Last)
-	if h.BTH.AckReq {
-		s.answer(h.BTH.PSN, wire.SynAck)
-	}
 	if info.Last && p.TakesReceive() {
 		s.message++
 		s.user.Complete(now, p, bytes, abi.WCSuccess)
+	}
+	if h.BTH.AckReq {
+		s.answer(h.BTH.PSN, s.acks())
 	}
 }
 
@@ -116,7 +116,7 @@ func (s *responder) duplicate(now transport.Time, h *wire.Headers) {
 	switch {
 	case !ok:
 	case op.Info().Data:
-		s.answer(s.expected.Add(-1), wire.SynAck)
+		s.answer(s.expected.Add(-1), s.acks())
 	case op == wire.ReadRequest:
 		s.readAgain(now, h)
 	default:

@@ -43,6 +43,7 @@ type requester struct {
 	repeats uint64               // requests sent again
 	gone    list.Node[requester] // in shared.gone: sent packets that nobody answers
 
+	limit    limit
 	traffic  cc.State
 	paced    transport.Time // when the next packet may leave, an answer to the peer or a request
 	pace     timer.Handle   // it may then
@@ -63,6 +64,7 @@ type entry struct {
 	r       *transport.Request
 	op      wire.Opcode // without service
 	psn     wire.PSN    // the first it takes
+	message wire.PSN    // number of its message, 24 bits
 	packets int         // PSNs it takes
 	got     int         // of a READ's responses
 	offset  uint32      // of its data in the message

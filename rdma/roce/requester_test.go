@@ -276,7 +276,7 @@ func TestPeerNotReady(t *testing.T) {
 		e := &scripted{target: target{serving: true}}
 		p := newPeer(t, e)
 		p.posts(abi.OpSend, 10)
-		p.posts(abi.OpSend, 10)
+		p.posts(abi.OpWrite, 10) // which needs no credit of the peer
 		p.hears()
 		for times := range 3 {
 			p.naks(100, wire.SynRNR|wire.Syndrome(timer))

@@ -12,11 +12,11 @@ func (s *responder) sendReply(b []byte) int {
 		return 0
 	}
 	r.due = false
-	if s.account.Trace != nil && r.syndrome.Acks() {
+	if s.account.Trace != nil && r.aeth.Syndrome.Acks() {
 		s.noteAck(r.psn.Add(1))
 	}
 	h := s.begin(wire.Acknowledge, r.psn)
-	h.AETH = wire.AETH{Syndrome: r.syndrome, MSN: s.msn}
+	h.AETH = r.aeth
 	return s.finish(h, b, 0)
 }
 
@@ -35,7 +35,7 @@ func (s *responder) sendAnswer(now transport.Time, b []byte) int {
 		n = min(int(a.length), s.segment)
 	}
 	h := s.begin(op, a.psn)
-	h.AETH, h.AtomicAck.Original = wire.AETH{Syndrome: wire.SynAck, MSN: a.msn}, a.original
+	h.AETH, h.AtomicAck.Original = a.aeth, a.original
 	if at := s.dataAt(op); n > 0 && a.memory.Read(a.addr, b[at:at+n]) != nil {
 		s.spoiled = true
 		s.e.failing.PushBack(&s.failing, s.conn)

@@ -41,7 +41,7 @@ type answer struct {
 	again    bool // was due before
 	atomic   bool
 	original uint64
-	msn      uint32
+	aeth     wire.AETH
 	memory   transport.Memory
 	addr     uint64
 	length   uint32         // that is left
@@ -52,23 +52,23 @@ type answer struct {
 type result struct {
 	psn      wire.PSN
 	original uint64
-	msn      uint32
+	aeth     wire.AETH
 }
 
 // reply is an acknowledgement that is due.
 type reply struct {
-	due      bool
-	syndrome wire.Syndrome
-	psn      wire.PSN
+	due  bool
+	psn  wire.PSN
+	aeth wire.AETH
 }
 
 // acknowledge makes an acknowledgement due. One that refuses is not replaced by one that is about
 // what came before.
 func (s *responder) acknowledge(psn wire.PSN, syndrome wire.Syndrome) {
-	if s.reply.due && !s.reply.syndrome.Acks() && syndrome.Acks() && psn.Sub(s.reply.psn) < 0 {
+	if s.reply.due && !s.reply.aeth.Syndrome.Acks() && syndrome.Acks() && psn.Sub(s.reply.psn) < 0 {
 		return
 	}
-	s.reply = reply{due: true, syndrome: syndrome, psn: psn}
+	s.reply = reply{due: true, psn: psn, aeth: wire.AETH{Syndrome: syndrome, MSN: s.msn}}
 }
 
 // result finds what the atomic with a PSN found, if it is kept. PSNs come again after 2^24 packets:

@@ -14,6 +14,9 @@ func (s *requester) send(now transport.Time, b []byte) int {
 	}
 	e := s.entries.At(s.sent)
 	left := e.packets - e.got
+	if s.flying == 0 {
+		s.limit.raise(e.message.Add(-1)) // all messages before are answered, whatever the peer counts
+	}
 	if !s.may(e, s.flying) {
 		return 0
 	}
@@ -32,6 +35,9 @@ func (s *requester) send(now transport.Time, b []byte) int {
 		s.flying += left
 		s.e.gone.PushBack(&s.gone, s)
 		return s.finish(h, b, n)
+	}
+	if !e.again {
+		s.limit.sent(e)
 	}
 	s.quiet++
 	h.BTH.AckReq = s.asks(e)
@@ -63,7 +69,7 @@ func (s *requester) send(now transport.Time, b []byte) int {
 // may reports whether an entry can be sent with so many packets under way. To a peer that was not
 // ready one goes alone, until it is.
 func (s *requester) may(e *entry, flying int) bool {
-	if e.growing || e.failed != abi.WCSuccess {
+	if e.growing || e.failed != abi.WCSuccess || !s.limit.allows(e) {
 		return false
 	}
 	return s.terms.Unreliable || flying == 0 || !s.lastRNR && flying+e.packets-e.got <= s.traffic.Window
@@ -72,7 +78,7 @@ func (s *requester) may(e *entry, flying int) bool {
 // asks decides whether an entry asks for an answer, which costs the peer a packet. Linux answers no
 // packet that does not ask. So one in a quarter of the window does, the last one that there is, and
 // one that sending would stop behind for good: the next does not fit beside those that nobody asked
-// about. The end of a message does too, for its completion, unless so much waits behind it that the
+// about, or waits for a receive of the peer. The end of a message does too, for its completion, unless so much waits behind it that the
 // next answer comes in time to post more.
 func (s *requester) asks(e *entry) bool {
 	switch {

@@ -52,7 +52,7 @@ func (s *responder) read(now transport.Time, h *wire.Headers, a answer) {
 		s.account.PullsDeferred++
 	}
 	s.user.Answered(int(h.RETH.Length))
-	a.psn, a.msn, a.addr, a.length, a.at = a.request, s.msn, h.RETH.VA, h.RETH.Length, at
+	a.psn, a.aeth, a.addr, a.length, a.at = a.request, wire.AETH{Syndrome: s.acks(), MSN: s.msn}, h.RETH.VA, h.RETH.Length, at
 	s.insert(a)
 	s.wake()
 }
@@ -87,7 +87,7 @@ func (s *responder) takeAtomic(now transport.Time, op wire.Opcode, h *wire.Heade
 		s.noteDelivered(h.BTH.Opcode, psn, 8, trace.Answering)
 	}
 	s.took(1, true)
-	r := result{psn: psn, original: original, msn: s.msn}
+	r := result{psn: psn, original: original, aeth: wire.AETH{Syndrome: s.acks(), MSN: s.msn}}
 	s.keep(r)
 	s.answerAtomic(&r, false)
 }
@@ -101,7 +101,7 @@ func (s *responder) repeatAtomic(psn wire.PSN) {
 
 // answerAtomic makes the answer to an atomic due.
 func (s *responder) answerAtomic(r *result, again bool) {
-	s.insert(answer{request: r.psn, psn: r.psn, left: 1, atomic: true, again: again, original: r.original, msn: r.msn})
+	s.insert(answer{request: r.psn, psn: r.psn, left: 1, atomic: true, again: again, original: r.original, aeth: r.aeth})
 	s.wake()
 }
 

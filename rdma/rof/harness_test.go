@@ -219,6 +219,8 @@ func (e *endpoint) Atomic(x *transport.Atomic) (uint64, transport.Refusal) {
 	return e.original, e.refusal
 }
 
+func (e *endpoint) Receives() (n int, counted bool) { return 0, false }
+
 func (e *endpoint) RNRTimer() uint8                      { return e.timer }
 func (e *endpoint) AnswerAt(now falcon.Time) falcon.Time { return max(now, e.rate) }
 func (e *endpoint) Answered(n int)                       { e.answered = append(e.answered, n) }

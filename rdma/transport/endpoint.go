@@ -55,6 +55,9 @@ type Responder interface {
 	Read(rkey uint32, addr uint64, n uint32) (Memory, Refusal)
 	// Atomic carries out an atomic.
 	Atomic(x *Atomic) (original uint64, r Refusal)
+	// Receives is how many receives there are for the messages behind those that are complete;
+	// counted is false where others take them, too.
+	Receives() (n int, counted bool)
 	// RNRTimer is the time after which a peer that was told to come again does, as InfiniBand
 	// encodes it.
 	RNRTimer() uint8

@@ -170,6 +170,19 @@ func (r *responder) remote(rkey uint32, va, n uint64, right uint32) *MR {
 	return q.regions.Remote(r.domain(), &q.windows, rkey, va, n, right)
 }
 
+// Receives implements transport.Responder: those of the QP's own queue that are posted, and those
+// that were read from it for messages that are not complete.
+func (r *responder) Receives() (n int, counted bool) {
+	if r.srq != nil || r.q.typ == abi.QPTypeXRCRecv {
+		return 0, false
+	}
+	posted := uint32(0)
+	if r.rq.Open() {
+		posted, _ = r.rq.Poll()
+	}
+	return int(posted + r.rsp.fetched - r.rsp.message), true
+}
+
 // RNRTimer implements transport.Responder.
 func (r *responder) RNRTimer() uint8 { return r.q.attr.minRNRTimer }
 

@@ -53,7 +53,7 @@ var commands = []Command{
 		Name: "DestroyAH", Code: 57, Group: "Verbs", Params: "DestroyAH", Doc: "destroys an address handle; sends that use it go on.", Errors: "NotFound",
 		Needs: []Need{{Feature: "Datagrams"}},
 	},
-	{Name: "AddGID", Code: 58, Group: "Query", Params: "GIDEntry", Doc: "sets an entry of the GID table, which a driver names its addresses by, and announces the address.", Errors: "Denied (an address that is not the function's, without trust), AddressInUse (another entry, or another function of the tenant, has it), Unsupported (VLAN, type), Busy (a command for the entry is in progress), NoResources (peers cannot be told of more)"},
+	{Name: "AddGID", Code: 58, Group: "Query", Params: "GIDEntry", Doc: "sets an entry of the GID table, which a driver names its addresses by, and announces the address.", Errors: "Denied (an address that is not the function's, without trust), AddressInUse (another function of the tenant has it), Unsupported (VLAN, type), Busy (a command for the entry, or for another with an address of its, is in progress), NoResources (peers cannot be told of more)"},
 	{Name: "DelGID", Code: 59, Group: "Query", Params: "GIDIndex", Doc: "empties an entry of the GID table, and takes the address back.", Errors: "NotFound (it is empty), Busy (a command for the entry is in progress)"},
 	{Name: "QueryGID", Code: 60, Group: "Query", Params: "GIDIndex", Result: "GIDEntry", Doc: "returns an entry of the GID table.", Errors: "NotFound (it is empty)"},
 	{Name: "CMDisconnect", Code: 17, Group: "Connection", Params: "CMDisconnect", Doc: "disconnects: what is on its way completes, then the QP moves to ERR and flushes. A second one does not wait. Ends in a Disconnected event.", Errors: "NotFound"},

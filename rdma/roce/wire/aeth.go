@@ -1,6 +1,9 @@
 package wire
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // AETHLen is the length of AETH in bytes.
 const AETHLen = 4
@@ -17,7 +20,7 @@ type Syndrome uint8
 
 // Syndromes.
 const (
-	SynAck       Syndrome = 0x1f // acknowledged; the five bits say that credits do not count
+	SynAck       Syndrome = 0x1f // acknowledged; the five bits are credits, here none that count
 	SynRNR       Syndrome = 0x20 // receiver not ready; the five bits are the timer
 	SynSequence  Syndrome = 0x60 // NAK: a PSN before is missing
 	SynInvalid   Syndrome = 0x61 // NAK: no valid request
@@ -27,6 +30,28 @@ const (
 
 // Acks reports whether the syndrome is an acknowledgement, whatever credits it gives.
 func (s Syndrome) Acks() bool { return s&0x60 == 0 }
+
+// credits are what the five bits of an acknowledgement stand for (IBA table 46).
+var credits = [...]int{
+	0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
+}
+
+// SynCredits acknowledges, and gives n credits or the next less that can be said.
+func SynCredits(n int) Syndrome {
+	i, exact := slices.BinarySearch(credits[:], n)
+	if !exact {
+		i--
+	}
+	return Syndrome(i)
+}
+
+// Credits is what an acknowledgement gives; counted is false where credits do not count.
+func (s Syndrome) Credits() (n int, counted bool) {
+	if s &= 0x1f; s == SynAck {
+		return 0, false
+	}
+	return credits[s], true
+}
 
 // NotReady reports whether the receiver was not ready, and for how long, as IBA table 46 encodes
 // it.

@@ -18,6 +18,26 @@ func TestSyndromes(t *testing.T) {
 	}
 }
 
+// TestCreditsRoundDown: an acknowledgement gives as many credits as can be said (IBA table 46), never
+// more than there are.
+func TestCreditsRoundDown(t *testing.T) {
+	for code, want := range map[Syndrome]int{0: 0, 1: 1, 4: 4, 5: 6, 6: 8, 7: 12, 8: 16, 15: 192, 20: 1024, 29: 24576, 30: 32768} {
+		if n, counted := code.Credits(); n != want || !counted {
+			t.Errorf("code %d: %d credits, %t", code, n, counted)
+		}
+	}
+	if _, counted := SynAck.Credits(); counted {
+		t.Error("code 31 counts")
+	}
+	for n := range 40_000 {
+		s := SynCredits(n)
+		said, counted := s.Credits()
+		if !s.Acks() || !counted || said > n || n < 32768 && 3*said < 2*n-2 {
+			t.Fatalf("%d receives: %#x gives %d", n, s, said)
+		}
+	}
+}
+
 // TestFieldsChecked: a packet whose ICRC is right is refused for each field that RoCEv2 fixes.
 func TestFieldsChecked(t *testing.T) {
 	for _, w := range ways {

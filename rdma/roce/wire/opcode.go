@@ -189,6 +189,9 @@ func (op Opcode) Info() *Info {
 // HeaderLen is the length of BTH and op's extended headers in bytes, 0 when op is reserved.
 func (op Opcode) HeaderLen() int { return opcodes[op].Len }
 
+// HasAETH reports whether a packet has an AETH.
+func (op Opcode) HasAETH() bool { return opcodes[op].headers&hdrAETH != 0 }
+
 // String names op with its service.
 func (op Opcode) String() string {
 	if i := op.Info(); i != nil {

@@ -315,6 +315,8 @@ func (e *end) Atomic(x *transport.Atomic) (original uint64, r transport.Refusal)
 }
 
 // RNRTimer implements transport.Responder: 10 µs.
+func (e *end) Receives() (n int, counted bool) { return 0, false }
+
 func (e *end) RNRTimer() uint8 { return 1 }
 
 // AnswerAt implements transport.Responder.

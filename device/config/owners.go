@@ -1,0 +1,69 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+)
+
+// Owners say which peer the configuration gives each address of a tenant to. Addresses of this NIC's
+// own functions change while it runs, and are not among them.
+type Owners struct {
+	peers map[tenantAddr]uint8
+	lists map[peerTenant]bool // peers whose functions in a tenant are listed: they have no others
+}
+
+type peerTenant struct {
+	host   uint8
+	tenant uint32
+}
+
+// Owners returns those of the configuration.
+func (c *Config) Owners() *Owners {
+	o := &Owners{peers: map[tenantAddr]uint8{}, lists: map[peerTenant]bool{}}
+	for i := range c.Peers {
+		p := &c.Peers[i]
+		for _, f := range p.Functions {
+			o.peers[tenantAddr{f.Tenant, f.Address}] = p.Host
+			o.lists[peerTenant{p.Host, f.Tenant}] = true
+		}
+	}
+	return o
+}
+
+// Peer says which peer an address is given to.
+func (o *Owners) Peer(tenant uint32, a netip.Addr) (host uint8, ok bool) {
+	host, ok = o.peers[tenantAddr{tenant, a}]
+	return host, ok
+}
+
+// Refuses says why a peer may not have an address of a tenant that is shared with it; "": it may.
+// A link-local address is listed nowhere: it belongs to the function whose MAC it has in it.
+func (o *Owners) Refuses(host uint8, tenant uint32, a netip.Addr) (why string) {
+	if h, given := o.Peer(tenant, a); given && h != host {
+		return fmt.Sprintf("peers[] gives it to host %d", h)
+	} else if given {
+		return ""
+	}
+	if a.Is6() && a.IsLinkLocalUnicast() {
+		if h, derived := hostOfLinkLocal(a); derived && h != host {
+			return fmt.Sprintf("the MAC in it is that of a function of host %d", h)
+		}
+		return ""
+	}
+	if o.lists[peerTenant{host, tenant}] {
+		return "it is not listed among this peer's functions in peers[], as others of the tenant are"
+	}
+	return ""
+}
+
+// hostOfLinkLocal says whose function has a link-local address that has a derived MAC in it
+// (FunctionMAC).
+func hostOfLinkLocal(a netip.Addr) (host uint8, ok bool) {
+	b := a.As16()
+	mac := MAC{b[8] ^ 2, b[9], b[10], b[13], b[14], b[15]}
+	host = mac[3]
+	is := FunctionMAC(host, mac[4]>>4, uint16(mac[4]&0xf)<<8|uint16(mac[5]))
+	return host, is == mac && pfvf.LinkLocal(mac) == b
+}

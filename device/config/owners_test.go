@@ -1,0 +1,49 @@
+package config
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+)
+
+// TestOwners: an address that a peer is listed with is its alone; one whose functions in a tenant are
+// listed gets no others there; a link-local address belongs to whose MAC it has in it.
+func TestOwners(t *testing.T) {
+	c := &Config{Peers: []Peer{
+		{Host: 2, Tenants: []uint32{7}, Functions: []PeerFunction{{7, netip.MustParseAddr("192.168.100.21")}}},
+		{Host: 3, Tenants: []uint32{7, 8}, Functions: []PeerFunction{{8, netip.MustParseAddr("fd00::31")}}},
+	}}
+	o := c.Owners()
+	local := func(m MAC) string { return netip.AddrFrom16(pfvf.LinkLocal(m)).String() }
+	for _, tc := range []struct {
+		host   uint8
+		tenant uint32
+		addr   string
+		why    string
+	}{
+		{2, 7, "192.168.100.21", ""},
+		{3, 7, "192.168.100.21", "gives it to host 2"},
+		{2, 7, "192.168.100.22", "not listed"},
+		{3, 7, "192.168.100.22", ""}, // it has no list there
+		{2, 8, "192.168.100.21", ""}, // another tenant's address, and no list
+		{3, 8, "fd00::31", ""},
+		{3, 8, "fd00::32", "not listed"},
+		{2, 7, local(FunctionMAC(2, 15, 4095)), ""},
+		{3, 7, local(FunctionMAC(2, 15, 4095)), "of a function of host 2"},
+		{2, 7, local(MAC{2, 0, 0, 1, 2, 3}), ""},
+		{2, 7, "fe80::1", ""},
+	} {
+		why := o.Refuses(tc.host, tc.tenant, netip.MustParseAddr(tc.addr))
+		if (why == "") != (tc.why == "") || !strings.Contains(why, tc.why) {
+			t.Errorf("host %d, tenant %d, %s: %q", tc.host, tc.tenant, tc.addr, why)
+		}
+	}
+	if h, ok := o.Peer(7, netip.MustParseAddr("192.168.100.21")); !ok || h != 2 {
+		t.Errorf("host %d, %v", h, ok)
+	}
+	if _, ok := o.Peer(7, netip.MustParseAddr("192.168.100.22")); ok {
+		t.Error("an address that is given to nobody has an owner")
+	}
+}

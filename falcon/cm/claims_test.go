@@ -1,0 +1,242 @@
+package cm
+
+import (
+	"math/rand"
+	"slices"
+	"testing"
+)
+
+// claimWorld is a Manager of host 1 whose peers 2 and 3 share tenant 7 with it. addr1 is given to
+// host 2, addr2 to host 3, and who else asks for them is refused.
+func claimWorld(t *testing.T) *Manager {
+	t.Helper()
+	given := func(host HostID) func(Address) string {
+		return func(a Address) string {
+			switch {
+			case a.GID == addr1 && host != 2, a.GID == addr2 && host != 3:
+				return "it is given to another"
+			}
+			return ""
+		}
+	}
+	m, err := New(Config{Host: 1, Peers: []Peer{
+		{Host: 2, Tenants: []uint32{7}, MayHave: given(2)}, {Host: 3, Tenants: []uint32{7}, MayHave: given(3)},
+	}}, keyless{}, rand.New(rand.NewSource(1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range []HostID{2, 3} {
+		m.PeerUp(0, h)
+		greet(t, m, h, uint64(h))
+	}
+	outputs(m)
+	return m
+}
+
+// say has a host tell of addresses, as functions and as ports.
+func say(t *testing.T, m *Manager, h HostID, addrs ...[16]byte) {
+	t.Helper()
+	hello := Hello{Host: h, Instance: uint64(h)}
+	var ports []Port
+	for _, a := range addrs {
+		hello.Endpoints = append(hello.Endpoints, Endpoint{7, a, fnOf(h, 1), 0})
+		ports = append(ports, Port{7, a, fnOf(h, 1), 1432})
+	}
+	if err := m.Receive(0, h, hello.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	tell(t, m, h, ports...)
+}
+
+// holder says who has an address, by functions and by ports; 0: nobody.
+func holder(t *testing.T, m *Manager, addr [16]byte) (h HostID) {
+	t.Helper()
+	if p, _, ok := m.dir.find(Address{7, addr}); ok {
+		h = p.Host
+	}
+	var by HostID
+	for _, p := range []HostID{2, 3} {
+		if slices.ContainsFunc(m.PortsOf(p), func(e Port) bool { return e.Addr == addr }) {
+			if by != 0 {
+				t.Fatalf("%x is a port of hosts %d and %d", addr, by, p)
+			}
+			by = p
+		}
+	}
+	if by != h && h != 1 {
+		t.Fatalf("%x: host %d has the function, host %d the port", addr, h, by)
+	}
+	return h
+}
+
+// TestAnAddressIsWhoseItIsGiven: whoever came first, by whatever message, an address leads to the
+// host that it is given to, and to nobody as long as that host does not tell of it.
+func TestAnAddressIsWhoseItIsGiven(t *testing.T) {
+	for name, order := range map[string][]HostID{"the owner first": {2, 3}, "the thief first": {3, 2}} {
+		m := claimWorld(t)
+		before := m.Stats()
+		for _, h := range order {
+			say(t, m, h, addr1)
+			if got := holder(t, m, addr1); got != 2 && (got != 0 || h == 2) {
+				t.Errorf("%s: host %d has it after host %d spoke", name, got, h)
+			}
+		}
+		if got := holder(t, m, addr1); got != 2 {
+			t.Errorf("%s: host %d has it", name, got)
+		}
+		if n := m.Stats().RouteAddressRefused - before.RouteAddressRefused; n != 2 {
+			t.Errorf("%s: %d refusals are counted, want one of the function and one of the port", name, n)
+		}
+		if m.Known().Has(7, addr2) {
+			t.Errorf("%s: an address that nobody tells of is known", name)
+		}
+		m.PeerDown(0, 2)
+		say(t, m, 3, addr1)
+		if got := holder(t, m, addr1); got != 2 {
+			t.Errorf("%s: host %d has it while the link of its owner is down", name, got)
+		}
+		if _, err := m.Connect(0, ConnectRequest{Tenant: 7, DGID: addr1}); err == nil {
+			t.Errorf("%s: there is a connection", name)
+		}
+	}
+}
+
+// TestRefusedAddressesAreShown: what a peer tells of and does not get is told once, with a reason,
+// and shown until the peer tells of it no more.
+func TestRefusedAddressesAreShown(t *testing.T) {
+	m := claimWorld(t)
+	refused := func() (n int) {
+		for _, o := range outputs(m) {
+			if o.Kind == OutRefused {
+				n++
+				if o.Peer != 3 || o.Refused.Count != 1 || o.Refused.String() != "10.0.0.1 of tenant 7: it is given to another" {
+					t.Errorf("%+v", o)
+				}
+			}
+		}
+		return n
+	}
+	for i, want := range []int{2, 0} {
+		say(t, m, 3, addr1, addr2)
+		if n := refused(); n != want {
+			t.Errorf("told %d times after message %d, want %d", n, i, want)
+		}
+	}
+	if p := m.Peers()[1]; p.Functions.Count != 1 || p.Ports.Count != 1 || p.Offers != 1 {
+		t.Errorf("shown: %+v", p)
+	}
+	say(t, m, 3, addr2)
+	if p := m.Peers()[1]; p.Functions.Count != 0 || p.Ports.Count != 0 {
+		t.Errorf("shown when it is over: %+v", p)
+	}
+}
+
+// TestAClaimWaitsForItsTurn: of addresses that are given to nobody one peer has each; it goes to who
+// else claims it when that peer gives it up or cannot be reached, and to none as long as a function
+// of this NIC has it.
+func TestAClaimWaitsForItsTurn(t *testing.T) {
+	m := claimWorld(t)
+	free := gid4(10, 0, 0, 9)
+	want := func(when string, h HostID) {
+		t.Helper()
+		if got := holder(t, m, free); got != h {
+			t.Errorf("%s: host %d has it, want %d", when, got, h)
+		}
+	}
+	ports := func() (changed []HostID) {
+		for _, o := range outputs(m) {
+			if o.Kind == OutPorts {
+				changed = append(changed, o.Peer)
+			}
+		}
+		slices.Sort(changed)
+		return slices.Compact(changed)
+	}
+	say(t, m, 3, free)
+	say(t, m, 2, free)
+	want("the first", 3)
+	say(t, m, 3)
+	want("the first gives it up", 2)
+	say(t, m, 3, free)
+	want("it claims it again", 2)
+	outputs(m)
+	m.PeerDown(0, 2)
+	want("its link went", 3)
+	if got := ports(); !slices.Equal(got, []HostID{2, 3}) {
+		t.Errorf("ports of %v are said to be others", got)
+	}
+	m.PeerDown(0, 3)
+	want("both went", 3)
+	m.PeerUp(0, 2)
+	greet(t, m, 2, 2)
+	say(t, m, 2, free)
+	want("the other is back", 2)
+
+	outputs(m)
+	m.Hold([]Address{{7, free}}) // of a function that is not in service
+	want("ours", 0)
+	if got := ports(); !slices.Equal(got, []HostID{2}) || m.Known().Has(7, free) {
+		t.Errorf("ports of %v are said to be others, known %v", got, m.Known().Has(7, free))
+	}
+	if err := m.SetEndpoints([]Endpoint{{7, free, fnOf(1, 0), 0}}); err != nil {
+		t.Fatal(err)
+	}
+	m.Hold(nil)
+	want("ours in service", 1)
+	if by, is := m.Offered(7, free); is {
+		t.Errorf("said to be host %d's", by)
+	}
+	outputs(m)
+	if err := m.SetEndpoints(nil); err != nil {
+		t.Fatal(err)
+	}
+	want("we give it up", 2)
+	if got := ports(); !slices.Equal(got, []HostID{2}) {
+		t.Errorf("ports of %v are said to be others", got)
+	}
+}
+
+// TestClaimsKeepNothing: what is claimed and given up, in any order and with links that come and go,
+// leaves nothing, and there is one holder of each address at any time, who claims it.
+func TestClaimsKeepNothing(t *testing.T) {
+	r := rand.New(rand.NewSource(3))
+	m := claimWorld(t)
+	claimed := map[HostID][][16]byte{}
+	for range 3000 {
+		h := HostID(2 + r.Intn(2))
+		switch r.Intn(6) {
+		case 0:
+			m.PeerDown(0, h)
+		case 1:
+			m.Hold([]Address{{7, gid4(10, 0, 1, byte(r.Intn(4)))}})
+		default:
+			if !m.peers.byHost[h].up {
+				m.PeerUp(0, h)
+			}
+			claimed[h] = nil
+			for _, i := range r.Perm(4)[:r.Intn(5)] {
+				claimed[h] = append(claimed[h], gid4(10, 0, 1, byte(i)))
+			}
+			say(t, m, h, claimed[h]...)
+		}
+		outputs(m)
+		for i := range byte(4) {
+			a := gid4(10, 0, 1, i)
+			switch by := holder(t, m, a); {
+			case by == 0:
+				if !m.peers.ours[Address{7, a}] && (slices.Contains(claimed[2], a) || slices.Contains(claimed[3], a)) {
+					t.Fatalf("nobody has %x, which is claimed", a)
+				}
+			case !slices.Contains(claimed[by], a):
+				t.Fatalf("host %d has %x and does not claim it", by, a)
+			}
+		}
+	}
+	for _, h := range []HostID{2, 3} {
+		m.PeerUp(0, h)
+		say(t, m, h)
+	}
+	if n := len(m.dir.claims.all) + len(m.dir.claims.of) + len(m.ports.claims.all) + len(m.ports.claims.of); n != 0 {
+		t.Errorf("%d things are left", n)
+	}
+}

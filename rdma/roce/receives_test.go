@@ -1,0 +1,134 @@
+package roce_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/roce/wire"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+)
+
+// gives acknowledges a packet, with so many messages complete and so many receives.
+func (p *peer) gives(psn int, messages uint32, receives int) {
+	p.sends(wire.Headers{
+		BTH: wire.BTH{Opcode: wire.Acknowledge, PSN: wire.PSN(psn)}, AETH: wire.AETH{Syndrome: wire.SynCredits(receives), MSN: messages},
+	}, 0)
+}
+
+// lets fails the test unless those packets leave now, by their numbers behind 100, the last of which
+// asks for an answer.
+func (p *peer) lets(what string, want ...int) {
+	p.t.Helper()
+	list := p.hears()
+	if got := psns(list); !slices.Equal(got, want) {
+		p.t.Errorf("%s: sends %v, want %v", what, got, want)
+	}
+	if n := len(list); n > 0 && !list[n-1].BTH.AckReq {
+		p.t.Errorf("%s: waits for credits that it does not ask for", what)
+	}
+}
+
+// TestARequesterKeepsToCredits: of messages that take a receive as many leave as the peer has
+// receives for, and one more, which finds out whether there is another by now (IBA §9.7.7.2).
+func TestARequesterKeepsToCredits(t *testing.T) {
+	p := newPeer(t, &scripted{target: target{serving: true}})
+	for range 20 {
+		p.posts(abi.OpSend, 8)
+	}
+	p.lets("before the peer said anything", 0)
+	p.gives(100, 1, 3)
+	p.lets("with three credits", 1, 2, 3, 4)
+	p.gives(101, 2, 2)
+	p.lets("the same three")
+	p.gives(104, 5, 0)
+	p.lets("without a credit", 5)
+	p.naks(105, wire.SynRNR|1)
+	p.now += 1e6
+	p.lets("the probe again", 5)
+	p.gives(105, 6, 0)
+	p.lets("the next probe", 6)
+	p.gives(106, 7, 5) // 4 can be said
+	p.lets("with four credits", 7, 8, 9, 10, 11)
+	p.gives(111, 3, 1) // of long ago
+	p.lets("all were answered, though the peer counts otherwise", 12)
+	p.acks(112)
+	p.lets("of a peer that does not count", 13, 14, 15, 16, 17, 18, 19)
+	p.gives(119, 20, 0)
+	for range 3 {
+		p.posts(abi.OpSend, 8)
+	}
+	p.lets("as it said once", 20, 21, 22)
+}
+
+// TestWhatNeedsNoReceiveNeedsNoCredit: WRITEs, READs and atomics go ahead, and are counted; a WRITE
+// with immediate data takes a credit as a SEND does, and a message of several packets takes one.
+func TestWhatNeedsNoReceiveNeedsNoCredit(t *testing.T) {
+	p := newPeer(t, &scripted{target: target{serving: true}})
+	p.posts(abi.OpWrite, 8)
+	p.posts(abi.OpRead, 3*segment)
+	p.posts(abi.OpFetchAdd, 8)
+	p.posts(abi.OpSend, 3*segment)
+	p.posts(abi.OpWriteImm, 8)
+	p.lets("up to the probe", 0, 1, 4, 5, 6, 7)
+	p.gives(100, 1, 0)
+	p.lets("nothing changed")
+	p.answers(wire.ReadRespFirst, 101, wire.SynCredits(1), segment) // of the SEND, which is under way
+	p.answers(wire.ReadRespMiddle, 102, 0, segment)                 // has no AETH
+	p.lets("no more than that")
+	p.sends(wire.Headers{
+		BTH: wire.BTH{Opcode: wire.ReadRespLast, PSN: 103}, AETH: wire.AETH{Syndrome: wire.SynCredits(2), MSN: 2},
+	}, segment)
+	p.lets("a response gave another", 8)
+	p.posts(abi.OpWriteImm, 2*segment)
+	p.posts(abi.OpWrite, 8)
+	p.lets("a WRITE waits behind one that waits for a receive")
+	p.answers(wire.AtomicResponse, 104, wire.SynCredits(0), 0)
+	p.gives(108, 5, 1)
+	p.lets("with one credit", 9, 10, 11)
+	p.posts(abi.OpSend, 8)
+	p.posts(abi.OpSend, 8)
+	p.lets("the WRITE has moved the limit: a probe", 12)
+}
+
+// TestXRCHasNoCredits: the receives of an XRC target are shared, and nobody counts them.
+func TestXRCHasNoCredits(t *testing.T) {
+	p := newPeer(t, &scripted{target: target{serving: true}}, func(x *transport.Terms) { x.XRC = true })
+	for range 5 {
+		p.posts(abi.OpSend, 8)
+	}
+	p.lets("at once", 0, 1, 2, 3, 4)
+}
+
+// TestAResponderSaysHowManyReceivesItHas: with each acknowledgement, of every kind, as of the
+// messages that it counts (IBA §9.7.7.2). Where receives are shared it says that they do not count.
+func TestAResponderSaysHowManyReceivesItHas(t *testing.T) {
+	e := &scripted{target: target{serving: true, receives: 7, counted: true}}
+	p := newPeer(t, e)
+	says := func(what string, n int, aeth wire.AETH) {
+		t.Helper()
+		list := p.hears()
+		if len(list) != n || list[0].AETH != aeth || list[n-1].AETH != aeth {
+			t.Errorf("%s: %+v, want %d packets with %+v", what, list, n, aeth)
+		}
+	}
+	p.asks(wire.SendOnly, 100, 8)
+	e.receives = 100 // posted since; the next acknowledgement says it
+	says("a SEND", 1, wire.AETH{Syndrome: wire.SynCredits(6), MSN: 1})
+	p.asks(wire.ReadRequest, 101, 3*segment)
+	p.asks(wire.FetchAdd, 104, 8)
+	list := p.hears()
+	for i, want := range []wire.AETH{{Syndrome: wire.SynCredits(96), MSN: 2}, {}, {Syndrome: wire.SynCredits(96), MSN: 2}, {Syndrome: wire.SynCredits(96), MSN: 3}} {
+		if list[i].AETH != want {
+			t.Errorf("response %d: %+v, want %+v", i, list[i].AETH, want)
+		}
+	}
+	e.receives = 0
+	p.asks(wire.WriteOnly, 105, 8)
+	says("a WRITE", 1, wire.AETH{Syndrome: wire.SynCredits(0), MSN: 4})
+	p.asks(wire.WriteOnly, 105, 8)
+	says("again", 1, wire.AETH{Syndrome: wire.SynCredits(0), MSN: 4})
+	e.counted = false
+	p.asks(wire.WriteOnly, 106, 8)
+	says("with shared receives", 1, wire.AETH{Syndrome: wire.SynAck, MSN: 5})
+}
