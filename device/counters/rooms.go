@@ -228,6 +228,7 @@ var OfWorker = table[*NIC]{
 // ofReasons are what the gateway and the underlay count by reason though it is no drop.
 var ofReasons = []Counter{
 	{Name: "gateway.arp_answered", Help: "ARP requests of guests answered."},
+	{Name: "gateway.asked", Help: "Requests sent to ports of trusted functions for the MAC of an address that had not been heard."},
 	{Name: "gateway.dhcp_answered", Help: "DHCP requests of guests answered."},
 	{Name: "gateway.echo_answered", Help: "ICMP echo requests answered."},
 	{Name: "gateway.fragmented", Help: "IPv4 packets that left in fragments, since they were longer than their way and may be."},

@@ -23,19 +23,20 @@ func (s *station) arp(p *Endpoint, src MAC, b []byte) Reason {
 	}
 	sender, target := netip.AddrFrom4([4]byte(b[14:18])), netip.AddrFrom4([4]byte(b[24:28]))
 	p.heard(sender, src)
-	switch {
-	case binary.BigEndian.Uint16(b[6:]) != arpRequest, sender == target, p.own(target):
+	switch op := binary.BigEndian.Uint16(b[6:]); {
+	case op == arpReply && p.many() && p.own(sender): // to ask
+		return none
+	case op != arpRequest, sender == target, p.own(target):
 		return DropARP // replies, announcements and probes of the port's own
 	case !sender.IsUnspecified() && !p.maySend(sender):
 		return DropSourceIP
 	case !p.answersFor(target):
 		return DropARP
 	}
-	f := s.reply(p, typeARP, ethLen+arpLen)
+	f := s.reply(p, src, typeARP, ethLen+arpLen)
 	if f == nil {
 		return none
 	}
-	copy(f, src[:])
 	a := f[ethLen:]
 	copy(a, arpPrefix[:])
 	binary.BigEndian.PutUint16(a[6:], arpReply)

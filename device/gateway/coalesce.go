@@ -7,7 +7,7 @@ import (
 
 // joinOrDeliver puts a packet before a port, perhaps together with those before it.
 func (o *output) joinOrDeliver(p *Endpoint, frame []byte, h *header) Reason {
-	p.ethernet(frame, h.etherType())
+	p.ethernet(frame, o.asks.macOf(p, h.dst), h.etherType())
 	joined, ok := o.join(p, frame, h)
 	if !ok {
 		return DropPortFull

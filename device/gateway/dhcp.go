@@ -158,11 +158,10 @@ func (s *station) lease(p *Endpoint, m []byte, kind uint8, addr netip.Addr) {
 	for len(b) < 300 { // BOOTP's least (RFC 1542 §2.1)
 		b = append(b, 0)
 	}
-	f := s.reply(p, typeIPv4, headers+len(b))
+	f := s.reply(p, everybody, typeIPv4, headers+len(b))
 	if f == nil {
 		return
 	}
-	copy(f, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
 	ip := f[ethLen:]
 	putIPv4(ip, protoUDP, server, broadcastIP, len(ip))
 	u := ip[ipv4Len:]

@@ -33,7 +33,8 @@ type Endpoint struct {
 	network  *network // of the tenant
 	followed epoch    // when it was found
 	up       bool
-	mac      MAC // where to deliver: the function's, or what a trusted guest uses
+	mac      MAC      // the function's, or that of a trusted guest, as heard last
+	stations stations // of a trusted guest
 	errors   bucket
 	last     way                 // of the last packet from it
 	roce     func(packet []byte) // of the function; nil: it takes none
@@ -85,23 +86,8 @@ func (p *Endpoint) maySend(a netip.Addr) bool {
 
 // leadsTo tells whether the endpoint has an address, or the way to it.
 func (p *Endpoint) leadsTo(a netip.Addr) bool {
-	if p.own(a) {
-		return true
-	}
-	for i, routes := 0, p.network.config.Load().Routes; i < len(routes); i++ {
-		if r := &routes[i]; r.Prefix.Contains(a) {
-			return p.own(r.Via)
-		}
-	}
-	return false
-}
-
-// heard learns the MAC of a trusted guest from what came from an address. Other stations may be on
-// the guest's bridge: what is none of the endpoint's addresses says nothing.
-func (p *Endpoint) heard(a netip.Addr, from MAC) {
-	if from != p.mac && p.leadsTo(a) {
-		p.mac = from
-	}
+	_, ok := p.by(a)
+	return ok
 }
 
 // epoch tells whether anything was changed that a way depends on.
@@ -116,9 +102,9 @@ type way struct {
 	tunnel *Tunnel
 }
 
-// ethernet writes the header of a frame to the port's guest.
-func (p *Endpoint) ethernet(b []byte, etherType uint16) {
-	copy(b, p.mac[:])
+// ethernet writes the header of a frame to a station behind the port.
+func (p *Endpoint) ethernet(b []byte, to MAC, etherType uint16) {
+	copy(b, to[:])
 	copy(b[6:], p.Gateway[:])
 	binary.BigEndian.PutUint16(b[12:], etherType)
 }

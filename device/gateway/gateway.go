@@ -39,7 +39,7 @@ func New(shard uint8, routes *Routes) *Gateway {
 	g := &Gateway{shard: shard, routes: routes, byFunc: map[uint32]*Endpoint{}}
 	g.Tunnels.init(shard, routes, &g.stats)
 	g.station.stats = &g.stats
-	g.out.init(&g.stats)
+	g.out.init(&g.stats, &g.station)
 	return g
 }
 
@@ -79,6 +79,7 @@ func (g *Gateway) Configure(p *Endpoint, c EndpointConfig, up bool) {
 	if p.MAC != c.MAC {
 		p.mac = c.MAC
 	}
+	p.stations = nil // of what it was
 	p.EndpointConfig, p.up = c, up
 	g.changes++
 	g.follow(p)

@@ -582,11 +582,15 @@ func TestTrustedStation(t *testing.T) {
 	c := n.a.EndpointConfig
 	c.Trust = true
 	configure(n.g, n.a, c, true)
-	to := func() MAC {
+	to := func(at ...netip.Addr) MAC {
 		t.Helper()
-		n.g.FromPort(second, &PortInput{From: n.b, Frame: udp(t, gwB, macB, ipB, ipA, 10)}, &n.fwd)
+		from := ipB
+		if at = append(at, ipA); at[0].Is6() {
+			from = v6B
+		}
+		n.g.FromPort(second, &PortInput{From: n.b, Frame: udp(t, gwB, macB, from, at[0], 10)}, &n.fwd)
 		out := n.output()
-		if len(out) != 1 || out[0].port != n.a {
+		if len(out) == 0 || out[0].port != n.a {
 			t.Fatalf("%+v", out)
 		}
 		return MAC(out[0].b[:6])
@@ -599,10 +603,14 @@ func TestTrustedStation(t *testing.T) {
 		"a packet": udp(t, gwA, station, ipA, ipB, 10), "ARP": arpFrame(station, ipA, ipB), "an announcement": arpFrame(station, ipA, ipA),
 		"a solicitation": ndFrame(t, station, v6A, v6B, ndSolicit, v6B),
 	} {
+		at := ipA
+		if name == "a solicitation" {
+			at = v6A
+		}
 		n.send(udp(t, gwA, macA, ipA, ipB, 10), Offload{})
 		n.send(announce, Offload{})
 		n.output()
-		if got := to(); got != station {
+		if got := to(at); got != station {
 			t.Errorf("after %s: to %x", name, got)
 		}
 		for _, f := range [][]byte{
@@ -616,7 +624,7 @@ func TestTrustedStation(t *testing.T) {
 				}
 			}
 		}
-		if got := to(); got != station {
+		if got := to(at); got != station {
 			t.Errorf("after %s and what others said: to %x", name, got)
 		}
 	}

@@ -74,7 +74,7 @@ func (s *station) icmpError(now int64, p *Endpoint, b []byte, h *header, kind, c
 	}
 	if h.v6 {
 		quote := min(len(b), quoteIPv6)
-		f := s.reply(p, typeIPv6, ethLen+ipv6Len+icmpLen+quote)
+		f := s.reply(p, s.macOf(p, h.src), typeIPv6, ethLen+ipv6Len+icmpLen+quote)
 		if f == nil {
 			return
 		}
@@ -84,7 +84,7 @@ func (s *station) icmpError(now int64, p *Endpoint, b []byte, h *header, kind, c
 		finishICMP6(r)
 	} else {
 		quote := min(len(b), quoteIPv4)
-		f := s.reply(p, typeIPv4, ethLen+ipv4Len+icmpLen+quote)
+		f := s.reply(p, s.macOf(p, h.src), typeIPv4, ethLen+ipv4Len+icmpLen+quote)
 		if f == nil {
 			return
 		}
@@ -135,7 +135,7 @@ func (s *station) echo(now int64, p *Endpoint, b []byte, h *header) Reason {
 	if !p.errors.take(now) {
 		return DropICMPLimit
 	}
-	f := s.reply(p, etherType, ethLen+n+len(m))
+	f := s.reply(p, s.macOf(p, h.src), etherType, ethLen+n+len(m))
 	if f == nil {
 		return none
 	}

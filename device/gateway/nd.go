@@ -61,8 +61,12 @@ func (s *station) nd(p *Endpoint, src MAC, b []byte, h *header) Reason {
 		return none
 	case ndSolicit:
 		return s.solicited(p, src, m, h)
+	case ndAdvertise:
+		if len(m) >= ndLen && p.told(src, m) {
+			return none
+		}
 	}
-	return DropND // advertisements tell us nothing: the function's MAC is known; redirects and routers are ours to make
+	return DropND // redirects and routers are ours to make
 }
 
 func (s *station) solicited(p *Endpoint, src MAC, m []byte, h *header) Reason {
@@ -80,15 +84,13 @@ func (s *station) solicited(p *Endpoint, src MAC, m []byte, h *header) Reason {
 	case !p.answersFor(target) && (probe || !function):
 		return DropND
 	}
-	f := s.reply(p, typeIPv6, ethLen+ipv6Len+ndLen+ndOptLen)
+	to, mac, flags := h.src, src, byte(flagSolicited|flagOverride)
+	if probe { // all shall hear that it is taken (RFC 4861 §7.2.4)
+		to, mac, flags = allNodes, allNodesMAC, flagOverride
+	}
+	f := s.reply(p, mac, typeIPv6, ethLen+ipv6Len+ndLen+ndOptLen)
 	if f == nil {
 		return none
-	}
-	to, flags := h.src, byte(flagSolicited|flagOverride)
-	copy(f, src[:])
-	if probe { // all shall hear that it is taken (RFC 4861 §7.2.4)
-		to, flags = allNodes, flagOverride
-		copy(f, allNodesMAC[:])
 	}
 	if r, ok := p.network.find(target); !function && (!ok || r.Kind == ToRouter) {
 		flags |= flagRouter
@@ -138,11 +140,10 @@ func (s *station) routerAdvertisement(p *Endpoint) {
 		o = append(o, a[:]...)
 	}
 	o = appendDNS6(o, t.DNS)
-	f := s.reply(p, typeIPv6, ethLen+ipv6Len+16+len(o))
+	f := s.reply(p, allNodesMAC, typeIPv6, ethLen+ipv6Len+16+len(o))
 	if f == nil {
 		return
 	}
-	copy(f, allNodesMAC[:])
 	b := f[ethLen:]
 	putIPv6(b, protoICMP6, ndHops, p.linkLocal(), allNodes, 16+len(o))
 	n := b[ipv6Len:]

@@ -30,10 +30,11 @@ type output struct {
 	single singly
 	copies []byte // of fragments
 	stats  *Stats // the gateway's
+	asks   *station
 }
 
-func (o *output) init(stats *Stats) {
-	o.stats = stats
+func (o *output) init(stats *Stats, asks *station) {
+	o.stats, o.asks = stats, asks
 	o.frames = make([]PortFrame, 0, maxOut)
 	o.reset()
 }
@@ -60,7 +61,7 @@ func (o *output) add(p *Endpoint, frame []byte, off Offload) bool {
 
 // deliver puts a whole frame, whose Ethernet header is written here, before a port.
 func (o *output) deliver(p *Endpoint, frame []byte, rest Rest, off Offload) Reason {
-	p.ethernet(frame, binary.BigEndian.Uint16(frame[12:]))
+	p.ethernet(frame, o.asks.macOf(p, destination(frame)), binary.BigEndian.Uint16(frame[12:]))
 	if !o.add(p, frame, off) {
 		return DropPortFull
 	}

@@ -30,9 +30,9 @@ func (s *station) control(p *Endpoint, src MAC, b []byte, h *header, off Offload
 	return none, false
 }
 
-// reply returns the memory of a frame of n bytes to the port's guest, with its Ethernet header, nil
-// when the ring is full.
-func (s *station) reply(p *Endpoint, etherType uint16, n int) []byte {
+// reply returns the memory of a frame of n bytes to a station behind a port, with its Ethernet
+// header, nil when the ring is full.
+func (s *station) reply(p *Endpoint, to MAC, etherType uint16, n int) []byte {
 	r := &s.replies
 	if r.count == maxReplies {
 		s.stats.drop(p, DropReplyFull)
@@ -42,7 +42,7 @@ func (s *station) reply(p *Endpoint, etherType uint16, n int) []byte {
 	r.lens[i], r.ports[i] = n, p
 	r.count++
 	f := r.frames[i][:n]
-	p.ethernet(f, etherType)
+	p.ethernet(f, to, etherType)
 	return f
 }
 
