@@ -43,26 +43,36 @@ static bool completed(struct vnic_device *dev, uint32_t n, struct vnic_admin_cqe
 	return true;
 }
 
+/* Sends a command and waits for its completion. */
+static int complete(struct vnic_device *dev, const struct vnic_admin_cmd *cmd, struct vnic_admin_cqe *cqe)
+{
+	memcpy(dev->asq + VNIC_QUEUE_HEADER_SIZE + dev->commands++ % ENTRIES * sizeof *cmd, cmd, sizeof *cmd);
+	store32(dev->asq + offsetof(struct vnic_queue_header, producer), dev->commands); /* before the doorbell (DRV-502) */
+	if (ring_doorbell(dev, VNIC_DOORBELL_ADMIN, 0, 0, dev->commands) < 0)
+		return -1;
+	for (long long end = now_ms() + COMMAND_MS; !completed(dev, dev->completions, cqe);) {
+		long long left = end - now_ms();
+		if (left <= 0)
+			return fail(ETIMEDOUT, "admin command %u: no completion", cmd->opcode);
+		if (vnic_dispatch(dev, (int)left) < 0) /* MsgCQEvent follows the completion (DEV-505) */
+			return -1;
+	}
+	store32(dev->acq + offsetof(struct vnic_cq_header, consumer), ++dev->completions);
+	if (cqe->id != cmd->id)
+		return fail(EPROTO, "admin command %u: completion of %u, want %u", cmd->opcode, cqe->id, cmd->id);
+	return 0;
+}
+
 int admin_do(struct vnic_device *dev, uint16_t opcode, const void *params, size_t size, void *result, size_t result_size)
 {
 	struct vnic_admin_cmd cmd = { .opcode = opcode, .id = dev->commands };
 	struct vnic_admin_cqe cqe;
 	if (size)
 		memcpy(cmd.params, params, size);
-	memcpy(dev->asq + VNIC_QUEUE_HEADER_SIZE + dev->commands++ % ENTRIES * sizeof cmd, &cmd, sizeof cmd);
-	store32(dev->asq + offsetof(struct vnic_queue_header, producer), dev->commands); /* before the doorbell (DRV-502) */
-	if (ring_doorbell(dev, VNIC_DOORBELL_ADMIN, 0, 0, dev->commands) < 0)
+	if (complete(dev, &cmd, &cqe) < 0) {
+		dev->unsure = true;
 		return -1;
-	for (long long end = now_ms() + COMMAND_MS; !completed(dev, dev->completions, &cqe);) {
-		long long left = end - now_ms();
-		if (left <= 0)
-			return fail(ETIMEDOUT, "admin command %u: no completion", opcode);
-		if (vnic_dispatch(dev, (int)left) < 0) /* MsgCQEvent follows the completion (DEV-505) */
-			return -1;
 	}
-	store32(dev->acq + offsetof(struct vnic_cq_header, consumer), ++dev->completions);
-	if (cqe.id != cmd.id)
-		return fail(EPROTO, "admin command %u: completion of %u, want %u", opcode, cqe.id, cmd.id);
 	if (cqe.status)
 		return fail_status(cqe.status, "admin command");
 	if (result_size)
@@ -83,6 +93,7 @@ static int enable(struct vnic_device *dev)
 		return fail(EACCES, "the function is disabled; enable it on the host (vnic vf enable)");
 	if (state != VNIC_STATE_RESET && write_register(dev, VNIC_REG_CONTROL, 4, VNIC_CONTROL_RESET) < 0)
 		return -1;
+	dev->told = true;
 	if (write_register(dev, VNIC_REG_ADMIN_SQ, 8, dev->asq_root) < 0 ||
 	    write_register(dev, VNIC_REG_ADMIN_CQ, 8, dev->acq_root) < 0 ||
 	    write_register(dev, VNIC_REG_ADMIN_ENTRIES, 4, ENTRIES) < 0 || write_register(dev, VNIC_REG_CONTROL, 4, VNIC_CONTROL_ENABLE) < 0)
@@ -156,13 +167,18 @@ static int make_fifo(struct fifo *f, unsigned size)
 	return f->ring ? 0 : fail(ENOMEM, "out of memory");
 }
 
-/* Frees a device whose stream was never opened or has ended. */
+/* Frees a device. The memory is the device's until it has ended the session (DEV-208). */
 static void release(struct vnic_device *dev)
 {
+	if (dev->told) {
+		stream_send(dev, VNIC_MSG_GOODBYE, 0, NULL, 0);
+		for (long long end = now_ms() + 5000; now_ms() < end && vnic_dispatch(dev, 100) >= 0;)
+			;
+	}
 	pci_close(dev);
 	if (dev->fd >= 0)
 		close(dev->fd);
-	arena_close(&dev->arena);
+	arena_close(&dev->arena, dev->told && !dev->ended);
 	free(dev->events.ring);
 	free(dev->requests.ring);
 	free(dev->connections.ring);
@@ -191,13 +207,8 @@ struct vnic_device *vnic_open(const char *url, size_t memory)
 
 void vnic_close(struct vnic_device *dev)
 {
-	if (!dev)
-		return;
-	/* The memory is the device's until it has closed the stream (DEV-208). */
-	if (stream_send(dev, VNIC_MSG_GOODBYE, 0, NULL, 0) == 0)
-		for (long long end = now_ms() + 5000; now_ms() < end && vnic_dispatch(dev, 100) >= 0;)
-			;
-	release(dev);
+	if (dev)
+		release(dev);
 }
 
 const struct vnic_info *vnic_get_info(const struct vnic_device *dev) { return &dev->info; }
@@ -206,6 +217,8 @@ int vnic_reset(struct vnic_device *dev)
 {
 	if (write_register(dev, VNIC_REG_CONTROL, 4, VNIC_CONTROL_RESET) < 0)
 		return -1;
+	dev->unsure = false;
+	arena_release(&dev->arena);
 	dev->events.count = dev->requests.count = dev->connections.count = 0;
 	for (struct vnic_cq *cq = dev->cqs; cq; cq = cq->next_cq)
 		cq->cqn = VNIC_ADMIN_CQ; /* nothing of before is the device's any more */

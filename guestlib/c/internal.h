@@ -16,12 +16,14 @@
 
 enum { EVENTS = 256, REQUESTS = 32 };
 
+enum { FREE, USED, KEPT /* freed, and the device may reach it still */ };
+
 /* Memory the device can reach: one mapping, page by page. */
 struct arena {
 	uint8_t *base;
 	size_t pages;
 	uint64_t *addrs; /* device address of each page */
-	uint8_t *used;   /* of each page */
+	uint8_t *used;   /* of each page: FREE, USED or KEPT */
 	int ring;        /* io_uring that pins it, or -1 */
 	int memfd;       /* or -1 */
 };
@@ -46,6 +48,9 @@ struct vnic_device {
 	int fd;             /* the stream; with win what interrupts, or a timer */
 	struct window *win; /* or NULL */
 	struct arena arena;
+	bool told;          /* of the arena's memory */
+	bool unsure;        /* of a command that was not answered, until a reset: what it named stays the device's */
+	bool ended;         /* the device has ended the session: it touches no memory any more */
 	struct vnic_info info;
 
 	uint8_t in[VNIC_MAX_MESSAGE]; /* the message being received */
@@ -91,7 +96,8 @@ struct vnic_qp {
 int arena_pin(struct arena *a, size_t size);              /* in a guest */
 int arena_memfd(struct arena *a, size_t size, uint64_t at); /* on the NIC's host */
 int arena_iova(struct arena *a, size_t size, uint64_t at);  /* for an IOMMU, which maps it at an address */
-void arena_close(struct arena *a);
+void arena_close(struct arena *a, bool mapped); /* its memory may stay mapped, until the process ends */
+void arena_release(struct arena *a);            /* the device has let go of what is KEPT */
 uint64_t arena_addr(const struct arena *a, const void *p); /* device address */
 /* Makes the page list of memory; it is freed with vnic_free(list, *size). */
 int page_list(struct vnic_device *dev, const void *p, size_t size, void **list, size_t *list_size, uint64_t *root, uint8_t *levels);
@@ -108,7 +114,7 @@ void fifo_put(struct fifo *f, const struct vnic_async_event *e);
 int window_find(struct window *w);       /* the blocks of a mapped window: 1, or 0 if it is no function's */
 int window_busy(const struct window *w); /* whether a driver has a session */
 int window_open(struct window *w);
-void window_leave(struct window *w);
+bool window_leave(struct window *w); /* whether the device has ended the session, or none was open */
 int window_send(struct window *w, const void *message, size_t size);
 int window_ring(struct window *w, const struct vnic_doorbell *d);
 /* Receives a message, waiting with fd up to timeout_ms for it: its length, 0 if there is none. */

@@ -105,13 +105,14 @@ int arena_iova(struct arena *a, size_t size, uint64_t at)
 	return 0;
 }
 
-void arena_close(struct arena *a)
+void arena_close(struct arena *a, bool mapped)
 {
-	if (a->addrs && a->base != MAP_FAILED)
+	bool close_all = a->addrs && !mapped;
+	if (close_all && a->base != MAP_FAILED)
 		munmap(a->base, a->pages * PAGE);
-	if (a->addrs && a->ring >= 0)
+	if (close_all && a->ring >= 0)
 		close(a->ring);
-	if (a->addrs && a->memfd >= 0)
+	if (close_all && a->memfd >= 0)
 		close(a->memfd);
 	free(a->addrs);
 	free(a->used);
@@ -138,7 +139,7 @@ void *vnic_alloc(struct vnic_device *dev, size_t size)
 		if (run < want)
 			continue;
 		size_t first = i + 1 - want;
-		memset(a->used + first, 1, want);
+		memset(a->used + first, USED, want);
 		return memset(a->base + first * PAGE, 0, want * PAGE);
 	}
 	fail(ENOMEM, "%zu bytes: the %zu bytes for the device are used up; give vnic_open more", size, a->pages * PAGE);
@@ -148,7 +149,14 @@ void *vnic_alloc(struct vnic_device *dev, size_t size)
 void vnic_free(struct vnic_device *dev, void *addr, size_t size)
 {
 	if (addr)
-		memset(dev->arena.used + (size_t)((uint8_t *)addr - dev->arena.base) / PAGE, 0, pages_of(size));
+		memset(dev->arena.used + (size_t)((uint8_t *)addr - dev->arena.base) / PAGE, dev->unsure && !dev->ended ? KEPT : FREE, pages_of(size));
+}
+
+void arena_release(struct arena *a)
+{
+	for (size_t i = 0; i < a->pages; i++)
+		if (a->used[i] == KEPT)
+			a->used[i] = FREE;
 }
 
 int page_list(struct vnic_device *dev, const void *p, size_t size, void **list, size_t *list_size, uint64_t *root, uint8_t *levels)

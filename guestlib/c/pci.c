@@ -252,7 +252,7 @@ void pci_close(struct vnic_device *dev)
 	struct window *w = dev->win;
 	if (!w)
 		return;
-	window_leave(w);
+	dev->ended = window_leave(w);
 	if (w->shared)
 		munmap(w->shared, w->size);
 	if (w->regs)

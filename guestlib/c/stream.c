@@ -189,8 +189,11 @@ static ssize_t receive(struct vnic_device *dev, int timeout_ms)
 {
 	uint8_t *to = dev->in + dev->have;
 	size_t size = sizeof dev->in - dev->have;
-	if (dev->win)
-		return window_receive(dev->win, dev->fd, to, size, timeout_ms);
+	if (dev->win) {
+		ssize_t got = window_receive(dev->win, dev->fd, to, size, timeout_ms);
+		dev->ended |= got < 0 && errno == ECONNRESET;
+		return got;
+	}
 	struct pollfd p = { dev->fd, POLLIN, 0 };
 	int ready;
 	do
@@ -199,6 +202,7 @@ static ssize_t receive(struct vnic_device *dev, int timeout_ms)
 	if (ready <= 0)
 		return ready ? fail(errno, "poll: %s", strerror(errno)) : 0;
 	ssize_t n = recv(dev->fd, to, size, 0);
+	dev->ended |= n == 0 || (n < 0 && errno == ECONNRESET);
 	if (n <= 0)
 		return fail(ECONNRESET, "the device is gone: %s; open it again", n ? strerror(errno) : "it closed the stream");
 	return n;

@@ -53,7 +53,10 @@ const char *vnic_error(void);
  */
 struct vnic_device *vnic_open(const char *url, size_t memory);
 
-/* Resets the function and frees everything. */
+/*
+ * Resets the function and frees everything. If the device does not confirm within seconds that it has let go of the memory, that stays
+ * mapped until the process ends.
+ */
 void vnic_close(struct vnic_device *dev);
 
 const struct vnic_info *vnic_get_info(const struct vnic_device *dev);
@@ -70,7 +73,10 @@ int vnic_get_event(struct vnic_device *dev, struct vnic_async_event *event, int 
 /* After a fault or a reset by the host: a fresh function. The device has forgotten all objects; destroy them to free their memory. */
 int vnic_reset(struct vnic_device *dev);
 
-/* Whole pages, zeroed, that stay where they are. */
+/*
+ * Whole pages, zeroed, that stay where they are. What is freed after a command that the device did not answer is not given out again
+ * before vnic_reset: the device may still reach it.
+ */
 void *vnic_alloc(struct vnic_device *dev, size_t size);
 void vnic_free(struct vnic_device *dev, void *addr, size_t size);
 

@@ -76,18 +76,18 @@ int window_open(struct window *w)
 	return 0;
 }
 
-void window_leave(struct window *w)
+static bool open_still(const struct window *w) { return load32(w->control + OPENED) == w->session; }
+
+bool window_leave(struct window *w)
 {
 	if (!w->control || !w->session)
-		return;
+		return true;
 	store32(w->control + OPEN, 0);
 	bell(w, VNIC_WINDOW_DOORBELL_CONTROL);
-	for (long long end = now_ms() + OPEN_MS; load32(w->control + OPENED) == w->session && now_ms() < end;)
+	for (long long end = now_ms() + OPEN_MS; open_still(w) && now_ms() < end;)
 		wait_us(200);
-	w->session = 0;
+	return !open_still(w);
 }
-
-static bool open_still(const struct window *w) { return load32(w->control + OPENED) == w->session; }
 
 /* Waits until a ring has room for one more, ringing the device meanwhile. */
 static int room(struct window *w, const uint8_t *ring, uint32_t next, uint32_t size, uint32_t value)
