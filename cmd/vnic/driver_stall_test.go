@@ -58,8 +58,9 @@ func (l *driverLab) stall(t *testing.T, end string, meanwhile ...string) {
 	goOn := func() { _ = syscall.Kill(worker, syscall.SIGCONT) }
 	defer goOn()
 	g.must("kill -USR1 " + owner)
+	g.eventually("grep -q rung /tmp/run")
+	g.must(end + " " + owner) // its end waits for the NIC
 	g.eventually("dmesg | grep 'the NIC is lost: it takes no doorbells'")
-	g.must(end + " " + owner)
 	g.eventually("! test -d /proc/" + owner)
 	for _, command := range meanwhile {
 		g.must(fmt.Sprintf("((%s; echo $? >/tmp/meanwhile) &) >/dev/null 2>&1", command))

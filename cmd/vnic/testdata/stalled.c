@@ -5,8 +5,8 @@
  *   stalled run DEVICE GID-INDEX
  *
  * is two processes. The first writes to the memory of the second (a region and device memory) and
- * sends to its shared receive queue, without end. The second rings without end after SIGUSR1, and
- * destroys all it has and leaves after SIGUSR2.
+ * sends to its shared receive queue, without end. The second sends more doorbells after SIGUSR1 than
+ * wait for a NIC, and destroys all it has and leaves after SIGUSR2.
  *
  *   stalled fill MIB FILE
  *
@@ -23,7 +23,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { page = 4096, region = 4 << 20, device_memory = 64 << 10, depth = 512, receives = 1024, pattern = 0xa5 };
+enum { page = 4096, region = 4 << 20, device_memory = 64 << 10, depth = 512, receives = 1024, doorbells = 1000, pattern = 0xa5 };
 
 /* What the writer has to know. */
 struct target {
@@ -140,8 +140,12 @@ static void owner(const char *name, int to, int from)
 	while (!leaving) {
 		if (ibv_poll_cq(cq, 1, &wc) == 1 && wc.status == IBV_WC_SUCCESS)
 			ibv_post_srq_recv(srq, &receive, &bad);
-		if (ringing)
+		if (!ringing)
+			continue;
+		for (int i = 0; i < doorbells; i++)
 			ring(qp);
+		ringing = 0;
+		puts("rung");
 	}
 	must(!ibv_destroy_qp(qp), "ibv_destroy_qp");
 	must(!ibv_destroy_qp(idle), "ibv_destroy_qp");
