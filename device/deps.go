@@ -26,9 +26,12 @@ type Attachment struct {
 // Deps are what a NIC is given. A NIC takes over Uplink, Attachments and
 // Capture: Run closes them, and NewNIC closes them when it fails.
 type Deps struct {
-	Uplink      tap.Port               // nil: a TAP as the configuration says
-	TAPs        tap.Keeper             // of the uplink's TAP and the ports'; nil: they go with the NIC
-	Guests      ports.Guests           // ports in the memory of guests; nil: there are none
+	Uplink tap.Port     // nil: a TAP as the configuration says
+	TAPs   tap.Keeper   // of the uplink's TAP and the ports'; nil: they go with the NIC
+	Guests ports.Guests // ports in the memory of guests; nil: there are none
+	// GuestMemory tells what of guests' memory is mapped, and how often that was to be too much;
+	// nil: nobody counts.
+	GuestMemory func() (bytes, maps, refused uint64)
 	Control     net.Listener           // of the control API, somebody else's; nil: one of its own as the configuration says
 	Supervisor  *controller.Supervisor // nil: none
 	Pulses      []thread.Pulse         // of the shards' threads, in order; nobody watches others

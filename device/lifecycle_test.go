@@ -343,7 +343,7 @@ func TestBeginsBeforeItAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bare, err := qemu.ListenUnix(filepath.Join(dir, "guests"))
+	bare, err := qemu.ListenUnix(filepath.Join(dir, "guests"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

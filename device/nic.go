@@ -230,6 +230,9 @@ func (n *NIC) countRest(v control.Counters) {
 		c.CaptureDropped = k.Drops()
 		counters.OfCapture.Add(v, &c)
 	}
+	if f := n.deps.GuestMemory; f != nil {
+		c.GuestBytes, c.GuestMaps, c.GuestRefused = f()
+	}
 	counters.OfNIC.Add(v, &c)
 }
 

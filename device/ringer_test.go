@@ -48,7 +48,7 @@ func (s *ringingSession) Bell(function uint32) (queues.Bell, error) {
 func serveRinging(t *testing.T, w *world, name string) (*ringing, string) {
 	t.Helper()
 	socket := w.sockets[0] + ".ring"
-	bare, err := qemu.ListenUnix(socket)
+	bare, err := qemu.ListenUnix(socket, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -122,7 +122,7 @@ func (w *world) start(i int, cfg *config.Config, deps Deps) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bare, err := qemu.ListenUnix(w.sockets[i])
+	bare, err := qemu.ListenUnix(w.sockets[i], nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,9 +11,10 @@ import (
 	"syscall"
 
 	"github.com/mdlayher/vsock"
+	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
-	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 	"github.com/falcon-vnic/vnic/queues"
 )
 
@@ -32,9 +33,13 @@ type RAMRange struct{ Addr, Size, Offset uint64 }
 
 // ListenVsock attaches guests of QEMU's vhost-vsock-pci device through the
 // kernel's AF_VSOCK, on all context IDs of this machine. A guest without an
-// entry in guests has a session without memory.
-func ListenVsock(port uint32, guests []GuestRAM) (queues.Attachment, error) {
-	rams := make(map[uint32]GuestRAM, len(guests))
+// entry in guests has a session without memory. Of what memory bounds one guest has guestShare at
+// most, however many sessions it begins; nil stands for guestmem.Attachment.
+func ListenVsock(port uint32, guests []GuestRAM, memory *guestmem.Budget) (queues.Attachment, error) {
+	if memory == nil {
+		memory = guestmem.NewBudget(fmt.Sprintf("vsock port %d", port), guestmem.Attachment)
+	}
+	rams := make(map[uint32]kernelGuest, len(guests))
 	for _, g := range guests {
 		if _, twice := rams[g.CID]; twice {
 			return nil, fmt.Errorf("vsock port %d: two memory files for guest %d", port, g.CID)
@@ -49,7 +54,7 @@ func ListenVsock(port uint32, guests []GuestRAM) (queues.Attachment, error) {
 				return nil, fmt.Errorf("memory of guest %d in %s: %w", g.CID, g.File, err)
 			}
 		}
-		rams[g.CID] = g
+		rams[g.CID] = kernelGuest{g, memory.Share(fmt.Sprintf("guest %d", g.CID), guestShare)}
 	}
 	// VMADDR_CID_ANY: listening on the machine's own CID would not be reachable
 	// from guests when this machine is a guest itself.
@@ -60,10 +65,19 @@ func ListenVsock(port uint32, guests []GuestRAM) (queues.Attachment, error) {
 	return &kernelAttachment{l: l, port: port, rams: rams}, nil
 }
 
+// guestShare is how many guests that take all they can fill the attachment.
+const guestShare = 4
+
+// kernelGuest is a guest with memory.
+type kernelGuest struct {
+	GuestRAM
+	mem *guestmem.Budget
+}
+
 type kernelAttachment struct {
 	l    net.Listener // of vsock
 	port uint32
-	rams map[uint32]GuestRAM
+	rams map[uint32]kernelGuest
 	warn loglimit.Limiter
 }
 
@@ -107,7 +121,7 @@ func (a *kernelAttachment) Close() error { return a.l.Close() }
 
 // mapInto maps the guest's memory file. The file has no seals: an access behind
 // its end after a truncation is a fault that queues.Memory reports.
-func (g GuestRAM) mapInto(to *ram) (maps [][]byte, err error) {
+func (g kernelGuest) mapInto(to *ram) (maps []*guestmem.Mapping, err error) {
 	defer func() {
 		if err != nil {
 			unmapAll(maps)
@@ -119,24 +133,17 @@ func (g GuestRAM) mapInto(to *ram) (maps [][]byte, err error) {
 		return nil, err
 	}
 	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if err := vhostuser.CheckMemory(int(f.Fd())); err != nil {
+	if err := guestmem.Check(int(f.Fd())); err != nil {
 		return nil, err
 	}
 	var regions []queues.Region
 	for _, r := range g.Ranges {
-		if uint64(fi.Size()) < r.Offset+r.Size {
-			return maps, fmt.Errorf("range %#x+%#x at offset %#x passes the end of the file of %#x bytes", r.Addr, r.Size, r.Offset, fi.Size())
-		}
-		m, err := mapShared(int(f.Fd()), int64(r.Offset), int(r.Size), fmt.Sprintf("range %#x+%#x", r.Addr, r.Size))
+		m, err := g.mem.Map(int(f.Fd()), r.Offset, r.Size, unix.PROT_READ|unix.PROT_WRITE)
 		if err != nil {
-			return maps, err
+			return maps, fmt.Errorf("range %#x+%#x: %w", r.Addr, r.Size, err)
 		}
 		maps = append(maps, m)
-		regions = append(regions, queues.Region{Addr: r.Addr, Mem: m})
+		regions = append(regions, queues.Region{Addr: r.Addr, Mem: m.Mem})
 	}
 	to.set(queues.NewRegions(regions))
 	return maps, nil
@@ -146,7 +153,7 @@ type kernelSession struct {
 	net.Conn
 	cid   uint32
 	ram   *ram
-	maps  [][]byte
+	maps  []*guestmem.Mapping
 	close sync.Once
 }
 

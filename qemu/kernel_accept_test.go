@@ -46,7 +46,7 @@ func TestKernelRefuses(t *testing.T) {
 	stranger := &from{addr: &net.TCPAddr{}}
 	broken := &from{addr: &vsock.Addr{ContextID: 7}}
 	good := &from{addr: &vsock.Addr{ContextID: 8}}
-	a := kernelAttachment{l: &listed{stranger, broken, good}, port: 5, rams: map[uint32]GuestRAM{7: {CID: 7, File: t.TempDir() + "/none"}}}
+	a := kernelAttachment{l: &listed{stranger, broken, good}, port: 5, rams: map[uint32]kernelGuest{7: {GuestRAM{CID: 7, File: t.TempDir() + "/none"}, nil}}}
 	s, err := a.Accept()
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/mdlayher/vsock"
 	"golang.org/x/net/nettest"
 
+	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/qemu/image"
 	"github.com/falcon-vnic/vnic/queues"
 )
@@ -30,7 +31,7 @@ func TestInsideKernelVsock(t *testing.T) {
 		t.Fatal(err)
 	}
 	const port = 0x7fee0001
-	a, err := ListenVsock(port, []GuestRAM{{CID: vsock.Local, File: file, Ranges: []RAMRange{{Addr: 1 << 32, Size: 0x1000, Offset: 0x2000}}}})
+	a, err := ListenVsock(port, []GuestRAM{{CID: vsock.Local, File: file, Ranges: []RAMRange{{Addr: 1 << 32, Size: 0x1000, Offset: 0x2000}}}}, nil)
 	if err != nil {
 		t.Skipf("no kernel vsock: %v: TestKernelVsockInGuest runs this test in a Debian guest instead", err)
 	}
@@ -107,9 +108,9 @@ func TestKernelVsockConfig(t *testing.T) {
 	}{
 		{"twice", []GuestRAM{{CID: 3}, {CID: 3}}, "two memory files"},
 		{"overlap", []GuestRAM{{CID: 3, Ranges: []RAMRange{{0, 0x2000, 0}, {0x1000, 0x1000, 0x2000}}}}, "overlap"},
-		{"empty", []GuestRAM{{CID: 3, Ranges: []RAMRange{{0, 0, 0}}}}, "0x0 bytes"},
+		{"empty", []GuestRAM{{CID: 3, Ranges: []RAMRange{{0, 0, 0}}}}, "no bytes"},
 	} {
-		if a, err := ListenVsock(0x7fee0002, tt.guests); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if a, err := ListenVsock(0x7fee0002, tt.guests, nil); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v", tt.name, err)
 			if a != nil {
 				a.Close()
@@ -117,7 +118,7 @@ func TestKernelVsockConfig(t *testing.T) {
 		}
 	}
 	guests := []GuestRAM{{CID: 3, Ranges: []RAMRange{{0, 0x1000, 0}}}, {CID: 4}}
-	switch a, err := ListenVsock(0x7fee0002, guests); {
+	switch a, err := ListenVsock(0x7fee0002, guests, nil); {
 	case err == nil:
 		if addr := a.Addr(); addr != "vsock:2146304002" {
 			t.Errorf("listens on %s", addr)
@@ -142,7 +143,7 @@ func TestGuestRAMFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	var r ram
-	maps, err := GuestRAM{CID: 3, File: file, Ranges: []RAMRange{{Addr: 1 << 32, Size: 0x1000, Offset: 0x2000}}}.mapInto(&r)
+	maps, err := kernelGuest{GuestRAM{CID: 3, File: file, Ranges: []RAMRange{{Addr: 1 << 32, Size: 0x1000, Offset: 0x2000}}}, guestmem.NewBudget("test", guestmem.Attachment)}.mapInto(&r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +158,7 @@ func TestGuestRAMFile(t *testing.T) {
 		t.Errorf("%q", b)
 	}
 	for _, behind := range []RAMRange{{Size: 0x4000}, {Size: 0x2000, Offset: 0x2000}, {Size: 0x1000, Offset: 0x3000}} {
-		if _, err := (GuestRAM{CID: 3, File: file, Ranges: []RAMRange{behind}}).mapInto(&r); err == nil || !strings.Contains(err.Error(), "passes the end") {
+		if _, err := (kernelGuest{GuestRAM{CID: 3, File: file, Ranges: []RAMRange{behind}}, guestmem.NewBudget("test", guestmem.Attachment)}).mapInto(&r); err == nil || !strings.Contains(err.Error(), "the file has only") {
 			t.Errorf("%+v, which is behind the file: %v", behind, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/qemu/vhostnet"
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
@@ -24,8 +25,9 @@ type NetPort struct {
 	begin sync.Once
 }
 
-// NewNetPort makes a port whose front ends come from in, which it closes. They are let in by Serve.
-func NewNetPort(in Acceptor, c vhostnet.Config) (*NetPort, error) {
+// NewNetPort makes a port whose front ends come from in, which it closes. They are let in by Serve,
+// and their memory is mapped within a budget.
+func NewNetPort(in Acceptor, c vhostnet.Config, memory *guestmem.Budget) (*NetPort, error) {
 	port, err := vhostnet.New(c)
 	if err != nil {
 		return nil, errors.Join(err, in.Close())
@@ -36,7 +38,7 @@ func NewNetPort(in Acceptor, c vhostnet.Config) (*NetPort, error) {
 	}
 	log = log.With("port", c.Name)
 	p := &NetPort{Port: port}
-	p.door = newTurnstile(in, log, func(conn *net.UnixConn) error { return vhostuser.Serve(conn, port) })
+	p.door = newTurnstile(in, log, func(conn *net.UnixConn) error { return vhostuser.Serve(conn, port, memory) })
 	_, p.door.single = in.(*caller)
 	return p, nil
 }

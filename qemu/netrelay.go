@@ -10,7 +10,6 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostnet"
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 	"github.com/falcon-vnic/vnic/qemu/virtqueue"
-	"github.com/falcon-vnic/vnic/queues"
 )
 
 // NetRelay is a function's port in a guest's memory as the guest's QEMU sees it, without the rings:
@@ -30,24 +29,25 @@ func NewNetRelay(in Acceptor, name string, queuePairs, mtu int, opt VhostOptions
 	if r.Ledger, r.mem, err = newRings(queuePairs); err != nil {
 		return nil, errors.Join(fmt.Errorf("port %s: %w", name, err), in.Close())
 	}
-	dev := vhostuser.Relayed{
-		Layout: vhostnet.Layout(queuePairs), Features: vhostnet.Features(queuePairs),
-		Begin: func(ring int, base uint32) { r.ring(ring).Begin(base) },
-		Resume: func(mem []queues.Region, ring vhostuser.StoppedRing) (uint32, bool) {
-			if ring.Packed {
-				return r.ring(ring.Index).Resume(mem, ring.Desc, ring.Num)
-			}
-			return vhostuser.ResumeSplit(mem, ring)
-		},
-	}
+	dev := vhostuser.Relayed{Layout: vhostnet.Layout(queuePairs), Features: vhostnet.Features(queuePairs), Ledger: ringLedger(r.mem)}
 	r.open(in, opt.logger().With("port", name), dev, func(relay *vhostuser.Relay) vhostuser.Device { return netRelayDevice{relay, mtu} })
 	return r, nil
 }
 
-// ring is the part of the ledger that a ring has.
-func (r *NetRelay) ring(i int) virtqueue.Ledger {
-	return virtqueue.Ledger(r.mem[i*virtqueue.LedgerSize:][:virtqueue.LedgerSize])
+// ringLedger is the ledger of a port's rings.
+type ringLedger []byte
+
+var _ vhostuser.Ledger = ringLedger{}
+
+func (l ringLedger) of(ring int) virtqueue.Ledger {
+	return virtqueue.Ledger(l[ring*virtqueue.LedgerSize:][:virtqueue.LedgerSize])
 }
+
+// Begin implements vhostuser.Ledger.
+func (l ringLedger) Begin(ring int, base uint32) { l.of(ring).Begin(base) }
+
+// Base implements vhostuser.Ledger.
+func (l ringLedger) Base(ring int) uint32 { return l.of(ring).Base() }
 
 // Close disconnects the front end.
 func (r *NetRelay) Close() error {

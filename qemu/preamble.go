@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/qemu/fdpass"
+	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -30,13 +31,11 @@ const (
 	preambleRegion = 24
 	// maxClientRegions bounds the mappings of one client.
 	maxClientRegions = 64
-	// maxClientRegion bounds one of them: a terabyte of address space.
-	maxClientRegion = 1 << 40
-	pageSize        = 4096
+	pageSize         = 4096
 )
 
 // receivePreamble reads and answers a client's preamble and maps its memory.
-func receivePreamble(conn *net.UnixConn) (regions []queues.Region, maps [][]byte, err error) {
+func receivePreamble(conn *net.UnixConn, memory *guestmem.Budget) (regions []queues.Region, maps []*guestmem.Mapping, err error) {
 	var fds fdpass.FDs
 	defer fds.Close()
 	wanted, err := readPreamble(conn, &fds)
@@ -44,7 +43,7 @@ func receivePreamble(conn *net.UnixConn) (regions []queues.Region, maps [][]byte
 		return nil, nil, fmt.Errorf("memory preamble: %w", err)
 	}
 	if err == nil {
-		regions, maps, err = mapClient(wanted, &fds)
+		regions, maps, err = mapClient(wanted, &fds, memory)
 	}
 	status, reason := abi.StatusOK, ""
 	if err != nil {
@@ -102,8 +101,8 @@ func (r clientRegion) check(before []clientRegion) error {
 	_, wraps := bits.Add64(r.addr, r.size, 0)
 	end, offsetWraps := bits.Add64(r.offset, r.size, 0)
 	switch {
-	case r.size == 0 || r.size > maxClientRegion:
-		return refuse("region at %#x has %#x bytes, want up to %#x", r.addr, r.size, uint64(maxClientRegion))
+	case r.size == 0:
+		return refuse("region at %#x has no bytes", r.addr)
 	case (r.addr|r.size|r.offset)%pageSize != 0:
 		return refuse("region %#x+%#x at offset %#x is not made of whole %d-byte pages", r.addr, r.size, r.offset, pageSize)
 	case wraps != 0 || offsetWraps != 0 || end >= 1<<63:
@@ -118,7 +117,7 @@ func (r clientRegion) check(before []clientRegion) error {
 }
 
 // mapClient maps all regions or none.
-func mapClient(rs []clientRegion, fds *fdpass.FDs) (regions []queues.Region, maps [][]byte, err error) {
+func mapClient(rs []clientRegion, fds *fdpass.FDs, memory *guestmem.Budget) (regions []queues.Region, maps []*guestmem.Mapping, err error) {
 	defer func() {
 		if err != nil {
 			unmapAll(maps)
@@ -127,21 +126,21 @@ func mapClient(rs []clientRegion, fds *fdpass.FDs) (regions []queues.Region, map
 	}()
 	for _, r := range rs {
 		fd := fds.Take()
-		m, err := r.mmap(fd)
+		m, err := r.mmap(fd, memory)
 		if err != nil {
 			fds.Add(fd) // closing it may wait for the client, who is told first
 			return regions, maps, err
 		}
 		_ = unix.Close(fd)
 		maps = append(maps, m)
-		regions = append(regions, queues.Region{Addr: r.addr, Mem: m})
+		regions = append(regions, queues.Region{Addr: r.addr, Mem: m.Mem})
 	}
 	return regions, maps, nil
 }
 
 // mmap maps one region. Without F_SEAL_SHRINK the client could truncate the file
 // under our feet and turn each access into a fault.
-func (r clientRegion) mmap(fd int) ([]byte, error) {
+func (r clientRegion) mmap(fd int, memory *guestmem.Budget) (*guestmem.Mapping, error) {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
 		return nil, refuse("the descriptor of region %#x is no memfd (%w); create it with memfd_create and MFD_ALLOW_SEALING", r.addr, err)
@@ -149,30 +148,15 @@ func (r clientRegion) mmap(fd int) ([]byte, error) {
 	if seals&unix.F_SEAL_SHRINK == 0 {
 		return nil, refuse("the memfd of region %#x lacks F_SEAL_SHRINK; add the seal before passing it", r.addr)
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, refuse("region %#x: %w", r.addr, err)
-	}
-	if uint64(st.Size) < r.offset+r.size {
-		return nil, refuse("region %#x+%#x at offset %#x passes the end of its file of %#x bytes", r.addr, r.size, r.offset, st.Size)
-	}
-	return mapShared(fd, int64(r.offset), int(r.size), fmt.Sprintf("region %#x+%#x", r.addr, r.size))
-}
-
-// mapShared maps part of a shared-memory file for reading and writing, kept out
-// of our core dumps and children.
-func mapShared(fd int, offset int64, size int, what string) ([]byte, error) {
-	m, err := unix.Mmap(fd, offset, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
+	m, err := memory.Map(fd, r.offset, r.size, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
-		return nil, refuse("%s: mmap: %w", what, err)
+		return nil, refuse("region %#x+%#x: %w", r.addr, r.size, err)
 	}
-	_ = unix.Madvise(m, unix.MADV_DONTDUMP)
-	_ = unix.Madvise(m, unix.MADV_DONTFORK)
 	return m, nil
 }
 
-func unmapAll(maps [][]byte) {
+func unmapAll(maps []*guestmem.Mapping) {
 	for _, m := range maps {
-		_ = unix.Munmap(m)
+		m.Unmap()
 	}
 }

@@ -38,7 +38,7 @@ func ListenVhostRelay(path string, cid uint32, opt VhostOptions) (*VhostRelay, e
 	}
 	r := &VhostRelay{Ledger: ledger}
 	dev := vhostuser.Relayed{
-		Layout: vhostuser.VsockLayout, Features: vhostFeatures, Resume: vhostuser.ResumeSplit,
+		Layout: vhostuser.VsockLayout, Features: vhostFeatures,
 		Config: func(off uint32, b []byte) bool { return vsock.Config(cid, off, b) },
 	}
 	r.open(sock, opt.logger().With("socket", path, "guest_cid", cid), dev, func(relay *vhostuser.Relay) vhostuser.Device {

@@ -41,7 +41,7 @@ func (r *relayDoor) serve(conn *net.UnixConn, dev vhostuser.Relayed, begin func(
 	r.now = relay
 	r.attach()
 	r.mu.Unlock()
-	err := vhostuser.Serve(conn, front)
+	err := vhostuser.Serve(conn, front, nil)
 	r.mu.Lock()
 	r.now = nil
 	r.mu.Unlock()

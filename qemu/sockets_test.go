@@ -33,7 +33,7 @@ func TestSocketKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := ServeUnix(f, path)
+		a, err := ServeUnix(f, path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestSocketKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ServeUnix(f, path+"2"); err == nil || !strings.Contains(err.Error(), "listens at "+path) {
+	if _, err := ServeUnix(f, path+"2", nil); err == nil || !strings.Contains(err.Error(), "listens at "+path) {
 		t.Errorf("a socket of another path: %v", err)
 	}
 	if err := kept.Close(); err != nil {
@@ -72,10 +72,10 @@ func TestSocketKept(t *testing.T) {
 	if f, err = tcp.(*net.TCPListener).File(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ServeUnix(f, path); err == nil || !strings.Contains(err.Error(), "listens at 127.0.0.1") {
+	if _, err := ServeUnix(f, path, nil); err == nil || !strings.Contains(err.Error(), "listens at 127.0.0.1") {
 		t.Errorf("a socket of another kind: %v", err)
 	}
-	if _, err := ServeUnix(os.NewFile(uintptr(memfd(t, 1, 0)), "file"), path); err == nil || !strings.Contains(err.Error(), "does not listen") {
+	if _, err := ServeUnix(os.NewFile(uintptr(memfd(t, 1, 0)), "file"), path, nil); err == nil || !strings.Contains(err.Error(), "does not listen") {
 		t.Errorf("no socket: %v", err)
 	}
 }
@@ -151,7 +151,7 @@ func TestLedgersOfARelay(t *testing.T) {
 	}
 	at := 0
 	for i := range 4 {
-		l := r.ring(i)
+		l := ringLedger(r.mem).of(i)
 		if &l[0] != &r.mem[at] || len(l) != virtqueue.LedgerSize {
 			t.Errorf("ring %d is elsewhere", i)
 		}

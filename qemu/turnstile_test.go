@@ -95,7 +95,7 @@ func TestNonsenseIsLogged(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			p, err := NewNetPort(in, vhostnet.Config{Name: "port", MTU: 1500, Log: opt.Log, Post: func(f func()) bool { f(); return true }})
+			p, err := NewNetPort(in, vhostnet.Config{Name: "port", MTU: 1500, Log: opt.Log, Post: func(f func()) bool { f(); return true }}, nil)
 			if err == nil {
 				p.Serve()
 			}

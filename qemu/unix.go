@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
 	"github.com/falcon-vnic/vnic/queues"
 )
@@ -19,29 +20,34 @@ import (
 // ListenUnix attaches bare clients, without a VM, on a unix socket at path. A
 // client starts with the memory preamble (see preamble.go) and then speaks the
 // same stream as a guest over vsock. A client whose preamble is refused gets the
-// reason and never becomes a session.
-func ListenUnix(path string) (queues.Attachment, error) {
+// reason and never becomes a session. Of what memory bounds one client has clientShare at most; nil
+// stands for guestmem.Attachment.
+func ListenUnix(path string, memory *guestmem.Budget) (queues.Attachment, error) {
 	sock, err := listenUnixSocket(path)
 	if err != nil {
 		return nil, fmt.Errorf("unix attachment: %w", err)
 	}
-	return serveUnix(sock), nil
+	return serveUnix(sock, memory), nil
 }
 
 // ServeUnix is ListenUnix on a Socket that another process keeps, of which f is a
 // copy. It consumes f.
-func ServeUnix(f *os.File, path string) (queues.Attachment, error) {
+func ServeUnix(f *os.File, path string, memory *guestmem.Budget) (queues.Attachment, error) {
 	defer f.Close()
 	sock, err := keptSocket(f, path)
 	if err != nil {
 		return nil, fmt.Errorf("unix attachment: %w", err)
 	}
-	return serveUnix(sock), nil
+	return serveUnix(sock, memory), nil
 }
 
-func serveUnix(sock *unixSocket) *unixAttachment {
+func serveUnix(sock *unixSocket, memory *guestmem.Budget) *unixAttachment {
+	if memory == nil {
+		memory = guestmem.NewBudget(sock.path, guestmem.Attachment)
+	}
 	a := &unixAttachment{
 		sock:  sock,
+		mem:   memory,
 		ready: make(chan *unixSession),
 		done:  make(chan struct{}),
 	}
@@ -57,10 +63,13 @@ const (
 	maxHandshakes = 64
 	// preambleTimeout bounds how long one of them may take.
 	preambleTimeout = 5 * time.Second
+	// clientShare is how many clients that take all they can fill an attachment.
+	clientShare = 16
 )
 
 type unixAttachment struct {
 	sock  *unixSocket
+	mem   *guestmem.Budget
 	ready chan *unixSession
 	done  chan struct{}
 	wg    sync.WaitGroup
@@ -118,7 +127,7 @@ func (a *unixAttachment) begin(conn *net.UnixConn) bool {
 
 func (a *unixAttachment) handshake(h *handshake) {
 	_ = h.conn.SetDeadline(time.Now().Add(preambleTimeout))
-	s, err := newUnixSession(h.conn)
+	s, err := newUnixSession(h.conn, a.mem.Share("a client of "+a.sock.path, clientShare))
 	if err == nil {
 		_ = h.conn.SetDeadline(time.Time{})
 		select {
@@ -178,16 +187,16 @@ type unixSession struct {
 	*net.UnixConn
 	peer  queues.Peer
 	ram   ram
-	maps  [][]byte
+	maps  []*guestmem.Mapping
 	close sync.Once
 }
 
-func newUnixSession(conn *net.UnixConn) (*unixSession, error) {
+func newUnixSession(conn *net.UnixConn, memory *guestmem.Budget) (*unixSession, error) {
 	peer, err := peerCredentials(conn)
 	if err != nil {
 		return nil, err
 	}
-	regions, maps, err := receivePreamble(conn)
+	regions, maps, err := receivePreamble(conn, memory)
 	if err != nil {
 		return nil, err
 	}

@@ -75,7 +75,7 @@ func attachClient(t *testing.T, path string, preamble []byte, fds ...int) (*net.
 func listenUnix(t *testing.T) (queues.Attachment, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "u.sock")
-	a, err := ListenUnix(path)
+	a, err := ListenUnix(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,12 +158,12 @@ func TestUnixRefusals(t *testing.T) {
 		{"no seal", preambleOf(1, one), []int{unsealed}, "F_SEAL_SHRINK"},
 		{"no memfd", preambleOf(1, one), []int{int(plain.Fd())}, "no memfd"},
 		{"not writable", preambleOf(1, one), []int{readonly}, "mmap"},
-		{"empty", preambleOf(1, clientRegion{0, 0, 0}), []int{sealed}, "0x0 bytes"},
+		{"empty", preambleOf(1, clientRegion{0, 0, 0}), []int{sealed}, "no bytes"},
 		{"huge", preambleOf(1, clientRegion{0, 1 << 41, 0}), []int{sealed}, "bytes"},
 		{"not a page", preambleOf(1, clientRegion{1, 0x1000, 0}), []int{sealed}, "pages"},
 		{"wraps", preambleOf(1, clientRegion{1<<64 - 0x1000, 0x2000, 0}), []int{sealed}, "wraps"},
 		{"offset wraps", preambleOf(1, clientRegion{0, 0x2000, 1<<63 - 0x1000}), []int{sealed}, "wraps"},
-		{"behind the file", preambleOf(1, clientRegion{0, 0x1000, 1 << 20}), []int{sealed}, "passes the end"},
+		{"behind the file", preambleOf(1, clientRegion{0, 0x1000, 1 << 20}), []int{sealed}, "the file has only"},
 		{"overlap", preambleOf(2, clientRegion{0, 0x2000, 0}, clientRegion{0x1000, 0x1000, 0}), []int{sealed, sealed}, "overlap"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestSocketFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
 	listen := func() error {
-		a, err := ListenUnix(path)
+		a, err := ListenUnix(path, nil)
 		if err == nil {
 			err = a.Close()
 		}
@@ -239,18 +239,18 @@ func TestSocketFiles(t *testing.T) {
 	if err := listen(); err != nil { // stale now
 		t.Errorf("stale socket: %v", err)
 	}
-	if _, err := ListenUnix(strings.Repeat("x", 108)); err == nil || !strings.Contains(err.Error(), "shorter") {
+	if _, err := ListenUnix(strings.Repeat("x", 108), nil); err == nil || !strings.Contains(err.Error(), "shorter") {
 		t.Errorf("long path: %v", err)
 	}
 	// A socket that replaced ours stays.
-	a, err := ListenUnix(path)
+	a, err := ListenUnix(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	b, err := ListenUnix(path)
+	b, err := ListenUnix(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

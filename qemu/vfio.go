@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/qemu/eventfd"
+	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 	"github.com/falcon-vnic/vnic/qemu/vfiouser"
@@ -29,6 +30,7 @@ type VfioUser struct {
 	cid   uint32 // the guest's number
 	log   *slog.Logger
 	known <-chan struct{} // VhostOptions.Known
+	mem   *guestmem.Budget
 
 	mu        sync.Mutex
 	functions map[uint32]*vfioGuest
@@ -41,7 +43,7 @@ type VfioUser struct {
 // NewVfioUser makes a guest without functions. Its number is what functions are assigned to.
 func NewVfioUser(name string, cid uint32, opt VhostOptions) *VfioUser {
 	return &VfioUser{
-		name: name, cid: cid, log: opt.logger().With("guest", cid), known: opt.Known, functions: map[uint32]*vfioGuest{},
+		name: name, cid: cid, log: opt.logger().With("guest", cid), known: opt.Known, mem: opt.memory("guest " + name), functions: map[uint32]*vfioGuest{},
 		sessions: make(chan queues.Session), done: make(chan struct{}),
 	}
 }
@@ -83,7 +85,7 @@ func (v *VfioUser) HasFunction(number uint32) bool {
 }
 
 func (v *VfioUser) newGuest(number uint32, win *ivshmem.Window) *vfioGuest {
-	g := &vfioGuest{v: v, number: number, win: win, log: v.log.With("function", fmt.Sprintf("%#x", number)), ram: &ram{}, here: newPresence(v.known)}
+	g := &vfioGuest{v: v, number: number, win: win, log: v.log.With("function", fmt.Sprintf("%#x", number)), ram: &ram{}, here: newPresence(v.known), dma: dmaMap{budget: v.mem}}
 	for i := range g.irqs {
 		g.irqs[i] = eventfd.None
 		win.Signal(i, eventfd.None)
@@ -215,7 +217,7 @@ func (g *vfioGuest) Map(m vfiouser.Map, file int) error {
 	defer g.mu.Unlock()
 	r, err := g.dma.add(m, file)
 	if err == nil {
-		if err = g.reach(&r); err != nil {
+		if err = g.reach(r); err != nil {
 			g.dma.release(g.dma.remove(m.Range)...)
 		}
 	}
@@ -230,7 +232,7 @@ func (g *vfioGuest) reach(r *dmaRange) error {
 	if !g.may(r) {
 		return nil
 	}
-	region, err := r.region()
+	region, err := g.dma.region(r)
 	if err == nil {
 		g.tell(g.seen.With(region))
 	}
@@ -260,12 +262,12 @@ func (g *vfioGuest) look() {
 func (g *vfioGuest) Unmap(r vfiouser.Range) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	files := g.dma.remove(r)
-	if len(files) == 0 {
+	gone := g.dma.remove(r)
+	if len(gone) == 0 {
 		return
 	}
 	g.tell(g.seen.Without(r.Addr, r.Size))
-	g.dma.release(files...)
+	g.dma.release(gone...)
 }
 
 // tell tells the sessions what memory there is.

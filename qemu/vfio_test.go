@@ -46,8 +46,13 @@ type vfioQEMU struct {
 // oneVfioFunction is a device with one function, which a driver has set up.
 func oneVfioFunction(t *testing.T) (*VfioUser, *vfioQEMU) {
 	t.Helper()
+	return oneVfioFunctionOf(t, VhostOptions{})
+}
+
+func oneVfioFunctionOf(t *testing.T, opt VhostOptions) (*VfioUser, *vfioQEMU) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "f")
-	v := NewVfioUser("test", testCID, VhostOptions{})
+	v := NewVfioUser("test", testCID, opt)
 	t.Cleanup(func() { _ = v.Close() })
 	if err := v.AddFunction(vfioTestFunction, abi.FunctionVF, path, vfioTestLook); err != nil {
 		t.Fatal(err)

@@ -155,20 +155,21 @@ func (r *VfioRelay) drop() {
 }
 
 // pass does something with the worker, if there is one. One that does not do as it is told, or not
-// in time, is taken away: what it missed the next one hears.
-func (r *VfioRelay) pass(do func(*vfiouser.Client) error) {
+// in time, is taken away: what it missed the next one hears. What it refuses is returned.
+func (r *VfioRelay) pass(do func(*vfiouser.Client) error) (refused error) {
 	if r.back == nil {
-		return
+		return nil
 	}
 	err := do(r.back)
-	var no unix.Errno
-	switch {
-	case errors.As(err, &no):
-		r.warn.Warn(r.log, "the worker refuses something of the function's", "reason", err)
-	case err != nil:
+	if _, ok := err.(unix.Errno); ok { // wrapped, it is the connection's
+		r.warn.Warn(r.log, "the worker refuses something of the function's, and has logged why", "error", err)
+		return err
+	}
+	if err != nil {
 		r.drop()
 		r.warn.Warn(r.log, "the function waits for the next worker", "reason", err)
 	}
+	return nil
 }
 
 // Map implements vfioBack.
@@ -180,20 +181,22 @@ func (r *VfioRelay) Map(m vfiouser.Map, file int) error {
 		r.warn.Warn(r.log, "memory of the guest is out of the function's reach", "reason", err)
 		return err
 	}
-	r.pass(func(*vfiouser.Client) error { return r.tellRange(&added) })
-	return nil
+	if err = r.pass(func(*vfiouser.Client) error { return r.tellRange(added) }); err != nil {
+		r.dma.release(r.dma.remove(m.Range)...)
+	}
+	return err
 }
 
 // Unmap implements vfioBack.
 func (r *VfioRelay) Unmap(m vfiouser.Range) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	files := r.dma.remove(m)
-	if len(files) == 0 {
+	gone := r.dma.remove(m)
+	if len(gone) == 0 {
 		return
 	}
-	r.pass(func(c *vfiouser.Client) error { return c.Unmap(m) })
-	r.dma.release(files...)
+	_ = r.pass(func(c *vfiouser.Client) error { return c.Unmap(m) })
+	r.dma.release(gone...)
 }
 
 // SetIRQs implements vfioBack.
@@ -209,9 +212,9 @@ func (r *VfioRelay) SetIRQs(start uint32, fds []int) error {
 		r.irqs[at] = fd
 		switch {
 		case fd != eventfd.None:
-			r.pass(func(c *vfiouser.Client) error { return c.SetIRQs(vfiouser.IRQMSIX, uint32(at), 1, fd) })
+			_ = r.pass(func(c *vfiouser.Client) error { return c.SetIRQs(vfiouser.IRQMSIX, uint32(at), 1, fd) })
 		case old != eventfd.None:
-			r.pass(func(c *vfiouser.Client) error { return c.SetIRQs(vfiouser.IRQMSIX, uint32(at), 1) })
+			_ = r.pass(func(c *vfiouser.Client) error { return c.SetIRQs(vfiouser.IRQMSIX, uint32(at), 1) })
 		}
 		if old != eventfd.None {
 			_ = unix.Close(old)
@@ -246,7 +249,7 @@ func (r *VfioRelay) Trigger(vector uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q := vfiouser.IRQSet{Flags: vfiouser.IRQDataNone | vfiouser.IRQTrigger, Index: vfiouser.IRQMSIX, Start: vector, Count: 1}
-	r.pass(func(c *vfiouser.Client) error {
+	_ = r.pass(func(c *vfiouser.Client) error {
 		_, err := c.Call(vfiouser.SetIRQs, q.Append(nil))
 		return err
 	})
@@ -259,7 +262,7 @@ func (r *VfioRelay) Reset() {
 		defer close(done)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.pass((*vfiouser.Client).Reset)
+		_ = r.pass((*vfiouser.Client).Reset)
 	}()
 	select {
 	case <-done:

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 	"github.com/falcon-vnic/vnic/qemu/vsock"
 	"github.com/falcon-vnic/vnic/queues"
@@ -24,6 +25,9 @@ type VhostOptions struct {
 	// drivers that come by windows wait, since the device would not find their memory.
 	// default: there was none before
 	Known <-chan struct{}
+	// Memory bounds what is mapped of the guest's memory.
+	// default: guestmem.Attachment
+	Memory *guestmem.Budget
 }
 
 // VhostUser is the vsock device of one guest, served to its QEMU over a unix
@@ -40,6 +44,7 @@ type VhostUser struct {
 	log  *slog.Logger
 	door *turnstile
 	dev  *vsock.Device
+	mem  *guestmem.Budget
 
 	mu      sync.Mutex
 	windows map[uint32]*guestWindow // by function number
@@ -74,7 +79,7 @@ func ServeVhostUser(in Acceptor, path string, cid uint32, opt VhostOptions) (*Vh
 		return nil, errors.Join(err, in.Close())
 	}
 	log := opt.logger().With("socket", path, "guest_cid", cid)
-	v := &VhostUser{cid: cid, path: path, log: log, dev: vsock.NewDevice(cid, log), ram: &ram{}, opened: make(chan *windowSession), done: make(chan struct{}), here: newPresence(opt.Known)}
+	v := &VhostUser{cid: cid, path: path, log: log, mem: opt.memory(path), dev: vsock.NewDevice(cid, log), ram: &ram{}, opened: make(chan *windowSession), done: make(chan struct{}), here: newPresence(opt.Known)}
 	if opt.Ledger != nil {
 		v.dev.UseLedger(opt.Ledger)
 	}
@@ -95,6 +100,13 @@ func (o *VhostOptions) logger() *slog.Logger {
 		return slog.Default()
 	}
 	return o.Log
+}
+
+func (o *VhostOptions) memory(of string) *guestmem.Budget {
+	if o.Memory == nil {
+		return guestmem.NewBudget(of, guestmem.Attachment)
+	}
+	return o.Memory
 }
 
 // Path returns the socket's path.
@@ -158,7 +170,7 @@ func (v *VhostUser) serve(conn *net.UnixConn) error {
 	g := &vhostGuest{dev: v.dev, ram: v.ram, isWindow: v.isWindow}
 	v.mu.Unlock()
 	v.here.begin()
-	err := vhostuser.Serve(conn, g)
+	err := vhostuser.Serve(conn, g, v.mem)
 	v.here.end()
 	v.dev.Reset()
 	v.hangUp()

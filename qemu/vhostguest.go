@@ -77,7 +77,11 @@ func (g *vhostGuest) StartVring(st *vhostuser.State, i int, kick, call, errfd in
 	if err != nil {
 		return err
 	}
-	q, err := vring.New(g.memory(), cfg)
+	begin := vring.New
+	if st.Vrings[i].NoBase {
+		begin = vring.Resume
+	}
+	q, err := begin(g.memory(), cfg)
 	if errors.Is(err, vring.ErrQueue) {
 		g.dev.Refuse(i, err, errfd)
 		return nil

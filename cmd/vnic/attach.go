@@ -8,6 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/qemu"
+	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -15,13 +16,13 @@ import (
 // sockets are where guests come in: the process's own, or those of its
 // supervisor (givenSockets).
 type sockets interface {
-	unix(path string) (queues.Attachment, error)
+	unix(path string, memory *guestmem.Budget) (queues.Attachment, error)
 	// vhostUser returns the device of a guest with the windows that were made
 	// before.
-	vhostUser(path string, cid uint32) (*qemu.VhostUser, error)
+	vhostUser(path string, cid uint32, memory *guestmem.Budget) (*qemu.VhostUser, error)
 	window(dev *qemu.VhostUser, w window) error
 	// vfioUser returns a guest with the functions that were made before.
-	vfioUser(c *config.Attach) (*qemu.VfioUser, error)
+	vfioUser(c *config.Attach, memory *guestmem.Budget) (*qemu.VfioUser, error)
 	function(guest *qemu.VfioUser, w window, look qemu.VfioPCI) error
 }
 
@@ -57,9 +58,27 @@ func windowsOf(cfg *config.Config, c *config.Attach) (ws []window, err error) {
 	return ws, nil
 }
 
+// memoryBudgets gives attachments and ports their budgets of guests' memory.
+type memoryBudgets struct {
+	nic  *guestmem.Budget
+	each guestmem.Limit
+}
+
+func newMemoryBudgets(cfg *config.Config) *memoryBudgets {
+	return &memoryBudgets{guestmem.NewBudget("the NIC", guestmem.NIC), guestmem.Limit{Bytes: uint64(cfg.NIC.GuestMemory), Maps: guestmem.Attachment.Maps}}
+}
+
+func (m *memoryBudgets) of(name string) *guestmem.Budget { return m.nic.Part(name, m.each) }
+
+// count is for the NIC's counters.
+func (m *memoryBudgets) count() (bytes, maps, refused uint64) {
+	u := m.nic.Usage()
+	return u.Bytes, uint64(u.Maps), u.Refused
+}
+
 // attach listens wherever the configuration lets guests in. On failure nothing
 // is left listening.
-func attach(cfg *config.Config, from sockets) (as []device.Attachment, err error) {
+func attach(cfg *config.Config, from sockets, memory *memoryBudgets) (as []device.Attachment, err error) {
 	defer func() {
 		if err != nil {
 			for _, a := range as {
@@ -73,13 +92,13 @@ func attach(cfg *config.Config, from sockets) (as []device.Attachment, err error
 		a := device.Attachment{Name: c.Name}
 		switch c.Type {
 		case config.AttachVhostUser:
-			a.Attachment, err = attachVhostUser(cfg, c, from)
+			a.Attachment, err = attachVhostUser(cfg, c, from, memory.of(c.Socket))
 		case config.AttachVfioUser:
-			a.Attachment, err = attachVfioUser(cfg, c, from)
+			a.Attachment, err = attachVfioUser(cfg, c, from, memory.of(c.Socket))
 		case config.AttachUnix:
-			a.Attachment, err = from.unix(c.Socket)
+			a.Attachment, err = from.unix(c.Socket, memory.of(c.Socket))
 		case config.AttachVsock: // the kernel resets its guests' flows by itself
-			a.Attachment, err = qemu.ListenVsock(c.Port, guestRAM(c.RAM))
+			a.Attachment, err = qemu.ListenVsock(c.Port, guestRAM(c.RAM), memory.of(fmt.Sprintf("vsock port %d", c.Port)))
 		}
 		if err != nil {
 			return as, fmt.Errorf("attach[%d]: %w", i, err)
@@ -116,12 +135,12 @@ func (v *vhostUser) Close() error {
 	return err
 }
 
-func attachVhostUser(cfg *config.Config, c *config.Attach, from sockets) (*vhostUser, error) {
+func attachVhostUser(cfg *config.Config, c *config.Attach, from sockets, memory *guestmem.Budget) (*vhostUser, error) {
 	windows, err := windowsOf(cfg, c)
 	if err != nil {
 		return nil, err
 	}
-	dev, err := from.vhostUser(c.Socket, c.CID)
+	dev, err := from.vhostUser(c.Socket, c.CID, memory)
 	if err != nil {
 		return nil, err
 	}
@@ -145,18 +164,20 @@ func attachVhostUser(cfg *config.Config, c *config.Attach, from sockets) (*vhost
 // ownSockets are made by this process.
 type ownSockets struct{ log *slog.Logger }
 
-func (s ownSockets) unix(path string) (queues.Attachment, error) { return qemu.ListenUnix(path) }
+func (s ownSockets) unix(path string, memory *guestmem.Budget) (queues.Attachment, error) {
+	return qemu.ListenUnix(path, memory)
+}
 
-func (s ownSockets) vhostUser(path string, cid uint32) (*qemu.VhostUser, error) {
-	return qemu.ListenVhostUser(path, cid, qemu.VhostOptions{Log: s.log})
+func (s ownSockets) vhostUser(path string, cid uint32, memory *guestmem.Budget) (*qemu.VhostUser, error) {
+	return qemu.ListenVhostUser(path, cid, qemu.VhostOptions{Log: s.log, Memory: memory})
 }
 
 func (s ownSockets) window(dev *qemu.VhostUser, w window) error {
 	return dev.AddWindow(w.function, w.kind, w.socket)
 }
 
-func (s ownSockets) vfioUser(c *config.Attach) (*qemu.VfioUser, error) {
-	return qemu.NewVfioUser(c.Socket, c.CID, qemu.VhostOptions{Log: s.log}), nil
+func (s ownSockets) vfioUser(c *config.Attach, memory *guestmem.Budget) (*qemu.VfioUser, error) {
+	return qemu.NewVfioUser(c.Socket, c.CID, qemu.VhostOptions{Log: s.log, Memory: memory}), nil
 }
 
 func (s ownSockets) function(guest *qemu.VfioUser, w window, look qemu.VfioPCI) error {

@@ -5,6 +5,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/qemu"
+	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/qemu/pci"
 )
 
@@ -37,12 +38,12 @@ func lookOf(c *config.Attach) qemu.VfioPCI {
 	}
 }
 
-func attachVfioUser(cfg *config.Config, c *config.Attach, from sockets) (*vfioUser, error) {
+func attachVfioUser(cfg *config.Config, c *config.Attach, from sockets, memory *guestmem.Budget) (*vfioUser, error) {
 	functions, err := windowsOf(cfg, c)
 	if err != nil {
 		return nil, err
 	}
-	guest, err := from.vfioUser(c)
+	guest, err := from.vfioUser(c, memory)
 	if err != nil {
 		return nil, err
 	}

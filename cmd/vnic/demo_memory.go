@@ -32,11 +32,12 @@ func (s *scene) startHostsHere(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		attachments, err := attach(cfg, ownSockets{log})
+		memory := newMemoryBudgets(cfg)
+		attachments, err := attach(cfg, ownSockets{log}, memory)
 		if err != nil {
 			return errors.Join(err, uplink.Close())
 		}
-		nic, err := device.NewNIC(cfg, device.Deps{Uplink: uplink, Attachments: attachments, Guests: guestPorts{ownDoor, log}, Log: log})
+		nic, err := device.NewNIC(cfg, device.Deps{Uplink: uplink, Attachments: attachments, Guests: guestPorts{ownDoor, memory, log}, GuestMemory: memory.count, Log: log})
 		if err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ type guestPorts struct {
 	// in is where the front ends of a port come from, and where it notes how its rings stand; nil:
 	// nowhere.
 	in  func(c *config.Port) (qemu.Acceptor, []byte, error)
+	mem *memoryBudgets
 	log *slog.Logger
 }
 
@@ -25,7 +26,7 @@ func (g guestPorts) OpenPort(c *config.Port, post func(f func()) bool) (ports.De
 	if err != nil {
 		return nil, err
 	}
-	p, err := qemu.NewNetPort(in, vhostnet.Config{Name: c.Name, Queues: c.Queues, MTU: c.MTU, Post: post, Ledger: ledger, Log: g.log})
+	p, err := qemu.NewNetPort(in, vhostnet.Config{Name: c.Name, Queues: c.Queues, MTU: c.MTU, Post: post, Ledger: ledger, Log: g.log}, g.mem.of("port "+c.Name))
 	if err != nil {
 		return nil, err
 	}

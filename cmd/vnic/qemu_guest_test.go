@@ -77,11 +77,12 @@ func serveOn(tb testing.TB, segment *fabric.Switch, path string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	attachments, err := attach(cfg, ownSockets{log})
+	memory := newMemoryBudgets(cfg)
+	attachments, err := attach(cfg, ownSockets{log}, memory)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	nic, err := device.NewNIC(cfg, device.Deps{Uplink: uplink, Attachments: attachments, Guests: guestPorts{ownDoor, log}, Log: log})
+	nic, err := device.NewNIC(cfg, device.Deps{Uplink: uplink, Attachments: attachments, Guests: guestPorts{ownDoor, memory, log}, GuestMemory: memory.count, Log: log})
 	if err != nil {
 		tb.Fatal(err)
 	}

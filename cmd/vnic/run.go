@@ -109,11 +109,12 @@ type checked struct {
 // runNIC runs a NIC in this process alone.
 func runNIC(ctx context.Context, cfg *config.Config) error {
 	log := newLog(cfg.Log)
-	attachments, err := attach(cfg, ownSockets{log})
+	memory := newMemoryBudgets(cfg)
+	attachments, err := attach(cfg, ownSockets{log}, memory)
 	if err != nil {
 		return err
 	}
-	return serve(ctx, cfg, device.Deps{Attachments: attachments, Guests: guestPorts{ownDoor, log}, Log: log}, notify)
+	return serve(ctx, cfg, device.Deps{Attachments: attachments, Guests: guestPorts{ownDoor, memory, log}, GuestMemory: memory.count, Log: log}, notify)
 }
 
 // serve runs a NIC and keeps the service manager informed. It is told that the NIC is ready before

@@ -24,6 +24,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/qemu"
+	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -70,8 +71,9 @@ func workFor(w *supervisor.Worker, path, logFormat string) error {
 	}
 	cfg.Log.Format = cmp.Or(logFormat, cfg.Log.Format)
 	log := newLog(cfg.Log)
+	memory := newMemoryBudgets(cfg)
 	deps := device.Deps{
-		Log: log, TAPs: keptTAPs{w}, Guests: guestPorts{givenPorts{w, map[string][]byte{}}.door, log}, Settings: keptSettings{w}, Pulses: pulses(w.Pulses),
+		Log: log, TAPs: keptTAPs{w}, Guests: guestPorts{givenPorts{w, map[string][]byte{}}.door, memory, log}, GuestMemory: memory.count, Settings: keptSettings{w}, Pulses: pulses(w.Pulses),
 		Supervisor: &controller.Supervisor{PID: w.PID, Starts: w.Generation, Stuck: w.Stuck, Upgraded: func() (int, string) {
 			u := w.Upgraded()
 			return u.Asked, u.Refused
@@ -82,7 +84,7 @@ func workFor(w *supervisor.Worker, path, logFormat string) error {
 			return err
 		}
 	}
-	if deps.Attachments, err = attach(cfg, givenSockets{w, qemu.VhostOptions{Log: log, Known: w.Joined()}}); err != nil {
+	if deps.Attachments, err = attach(cfg, givenSockets{w, qemu.VhostOptions{Log: log, Known: w.Joined()}}, memory); err != nil {
 		return err
 	}
 	return serve(ctx, cfg, deps, func(state string) error {
@@ -169,20 +171,21 @@ type givenSockets struct {
 	opt qemu.VhostOptions
 }
 
-func (s givenSockets) unix(path string) (queues.Attachment, error) {
+func (s givenSockets) unix(path string, memory *guestmem.Budget) (queues.Attachment, error) {
 	f, err := givenFile(s.w, givenUnix+path)
 	if err != nil {
 		return nil, err
 	}
-	return qemu.ServeUnix(f, path)
+	return qemu.ServeUnix(f, path, memory)
 }
 
-func (s givenSockets) vhostUser(path string, cid uint32) (*qemu.VhostUser, error) {
+func (s givenSockets) vhostUser(path string, cid uint32, memory *guestmem.Budget) (*qemu.VhostUser, error) {
 	f, err := givenFile(s.w, givenLedger+path)
 	if err != nil {
 		return nil, err
 	}
 	opt := s.opt
+	opt.Memory = memory
 	if opt.Ledger, err = qemu.MapLedger(f); err != nil {
 		return nil, err
 	}
@@ -237,8 +240,10 @@ func awaitServed(w window) error {
 }
 
 // vfioUser returns a guest with its functions, whose QEMUs the supervisor has.
-func (s givenSockets) vfioUser(c *config.Attach) (*qemu.VfioUser, error) {
-	guest := qemu.NewVfioUser(c.Socket, c.CID, s.opt)
+func (s givenSockets) vfioUser(c *config.Attach, memory *guestmem.Budget) (*qemu.VfioUser, error) {
+	opt := s.opt
+	opt.Memory = memory
+	guest := qemu.NewVfioUser(c.Socket, c.CID, opt)
 	for _, name := range s.w.Names(givenVfio) {
 		w, err := parseWindow(givenVfio, name)
 		if err == nil && w.cid == c.CID {

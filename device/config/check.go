@@ -18,6 +18,9 @@ func (c *Config) check(r *report) {
 	if e := *c.NIC.Spin; e < 0 || e > maxSpin {
 		r.add("nic.spin", fmt.Sprintf("%s is out of range", e), fmt.Sprintf("use 0s to %s", maxSpin))
 	}
+	if m := c.NIC.GuestMemory; m < minGuestMemory || m > maxGuestMemory {
+		r.add("nic.guest_memory", fmt.Sprintf("%s is out of range", m), fmt.Sprintf("use %s to %s", minGuestMemory, maxGuestMemory))
+	}
 	if e := *c.NIC.Watchdog; e != 0 && e < minWatchdog {
 		r.add("nic.watchdog", fmt.Sprintf("%s is too short", e), fmt.Sprintf("use %s or more, or 0s for none", minWatchdog))
 	}

@@ -54,6 +54,9 @@ type NIC struct {
 	// Watchdog is for how long the NIC's thread may not turn before vnic run replaces
 	// the worker; 0: for ever.
 	Watchdog *time.Duration `yaml:"watchdog"`
+	// GuestMemory is how much of guests' memory each attachment, and each port in a guest's memory,
+	// may have mapped. A function by vfio-user maps all of its guest's memory.
+	GuestMemory Size `yaml:"guest_memory"`
 }
 
 // Log sets how much is written to the log (debug, info, warn or error) and how.

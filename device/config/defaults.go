@@ -22,6 +22,7 @@ const (
 	DefaultSpin         = 200 * time.Microsecond
 	DefaultWatchdog     = time.Second
 	DefaultVsockPort    = 7000
+	DefaultGuestMemory  = Size(4 << 40)
 )
 
 var defaultLimits = Limits{Quotas: defaultQuotas(), QPEntries: 4096, CQEntries: 1 << 18, ReadAtomic: 64, PageLists: 64 << 20}
@@ -44,6 +45,7 @@ var defaultNICCredits = Credits{
 func (c *Config) setDefaults() {
 	set(&c.NIC.Name, fmt.Sprintf("nic%d", c.NIC.Host))
 	set(&c.NIC.Shards, defaultShards())
+	set(&c.NIC.GuestMemory, DefaultGuestMemory)
 	set(&c.Log.Level, "info")
 	set(&c.Log.Format, LogText)
 	set(&c.Uplink.Backend, BackendNative)

@@ -19,8 +19,10 @@ const (
 	minRotateEvery = time.Second
 	maxRotateEvery = 30 * 24 * time.Hour
 	maxSpin        = 10 * time.Millisecond
-	minWatchdog    = time.Second // a thread with nothing to do turns every half second
-	maxQueues      = 16          // tap.MaxQueues
+	minGuestMemory = Size(1 << 30)
+	maxGuestMemory = Size(64 << 40) // half of what a process can address
+	minWatchdog    = time.Second    // a thread with nothing to do turns every half second
+	maxQueues      = 16             // tap.MaxQueues
 	minUplinkSpeed = Rate(10e6)
 	maxUplinkSpeed = Rate(4e12) // RegSpeed has 32 bits of Mbit/s, ib_port_attr less
 )

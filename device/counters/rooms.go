@@ -28,7 +28,10 @@ type Shard struct {
 type Core struct{ CIDsInUse, RxSAs, RxSAsUnsettled, Rotations uint64 }
 
 // NIC is what is counted of a NIC outside its shards.
-type NIC struct{ Warnings, CaptureDropped, Starts, Stuck uint64 }
+type NIC struct {
+	Warnings, CaptureDropped, Starts, Stuck uint64
+	GuestBytes, GuestMaps, GuestRefused     uint64 // of guests' memory
+}
 
 // OfShard are those of a shard.
 var OfShard = table[*Shard]{
@@ -211,6 +214,9 @@ var OfCM = table[*cm.Stats]{
 
 // OfNIC are those of a NIC outside its shards.
 var OfNIC = table[*NIC]{
+	gauge("nic.guest_memory", "Bytes of guests' memory that are mapped, each time that they are.", func(s *NIC) uint64 { return s.GuestBytes }),
+	gauge("nic.guest_memory_maps", "Pieces of guests' memory that are mapped.", func(s *NIC) uint64 { return s.GuestMaps }),
+	counter("nic.guest_memory_refused", "Pieces of guests' memory that were too much to be mapped.", func(s *NIC) uint64 { return s.GuestRefused }),
 	gauge("nic.warnings", "Things that the configuration asks for and the NIC goes on without.", func(s *NIC) uint64 { return s.Warnings }),
 }
 

@@ -68,7 +68,7 @@ func (p *Port) ringConfig(st *vhostuser.State, i int) (virtqueue.Config, error) 
 	desc, avail, used, err := st.RingGPA(i)
 	v := &st.Vrings[i]
 	return virtqueue.Config{
-		Size: v.Num, Desc: desc, Driver: avail, Device: used, Base: v.Base, Ledger: ledgerOf(p.cfg.Ledger, i),
+		Size: v.Num, Desc: desc, Driver: avail, Device: used, Base: v.Base, Resume: v.NoBase, Ledger: ledgerOf(p.cfg.Ledger, i),
 		Packed: st.Packed(), Indirect: st.Features&featIndirect != 0, EventIdx: st.Features&featEventIdx != 0,
 	}, err
 }

@@ -9,3 +9,9 @@ const (
 	MaxBuffers = maxBuffers
 	MinRest    = minRest
 )
+
+// ReadWork is that of a turn.
+const ReadWork = readWork
+
+// WriteWorkLeft is what is left of a guest's turn.
+func (p *Port) WriteWorkLeft() int { return int(p.writing) }

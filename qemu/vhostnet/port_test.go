@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 	"github.com/falcon-vnic/vnic/qemu/vhostnet"
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
@@ -71,7 +72,7 @@ func (b *bench) connect() *net.UnixConn {
 	ended := make(chan error, 1)
 	b.ended = ended
 	go func() {
-		err := vhostuser.Serve(far, b.port)
+		err := vhostuser.Serve(far, b.port, guestmem.NewBudget("test", guestmem.Attachment))
 		ended <- errors.Join(err, far.Close())
 	}()
 	return near

@@ -6,16 +6,18 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/virtqueue"
 )
 
-// Read takes the next frame that the guest sent into b, 0 bytes if there is none. What is longer
-// than b is dropped. Of a long frame it copies the beginning, and leaves the rest where it is until
+// Read takes the next frame that the guest sent into b, 0 bytes if there is none, or the guest's turn
+// is over: what is left waits for the next, which begins with that. What is longer than b is dropped,
+// and is work of the turn as what is not. Of a long frame it copies the beginning, and leaves the rest where it is until
 // Return.
 func (p *Port) Read(b []byte) (n int, rest *Rest, o Offload) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer p.survive()
+	dropped := false
 	for range p.tx {
 		for {
 			q := p.tx[p.at]
-			ch, err := q.Take()
+			ch, err := q.Take(&p.reading)
 			if err != nil {
 				p.fail(err)
 				return 0, nil, o
@@ -29,18 +31,25 @@ func (p *Port) Read(b []byte) (n int, rest *Rest, o Offload) {
 			} else {
 				q.Done(0)
 			}
+			if p.burst++; p.burst >= queueBurst {
+				p.turn()
+			}
 			if n == 0 {
 				p.stats.RxDropped++
+				dropped = true
 				continue
 			}
 			p.stats.RxFrames++
 			p.stats.RxBytes += uint64(ch.OutLen - p.header)
-			if p.burst++; p.burst >= queueBurst {
-				p.turn()
-			}
 			return n, rest, parseOffload(&p.hdr)
 		}
 		p.turn()
+	}
+	p.reading = readWork
+	if dropped { // nobody else may have something to show
+		for _, q := range p.tx {
+			p.show(q)
+		}
 	}
 	return 0, nil, o
 }

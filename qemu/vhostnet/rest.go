@@ -95,6 +95,7 @@ func (r *Rest) taken() { r.segs, r.gone = nil, true }
 // Return gives the guest back what was read since. What is in its memory still, and was not written
 // to another guest, is copied before.
 func (p *Port) Return() {
+	p.reading = readWork
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer p.survive()
 	for i := 0; i < p.rests.n; i++ { // none are left once one could not be read

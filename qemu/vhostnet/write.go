@@ -87,7 +87,7 @@ func (p *Port) write(q *queue, parts [][]byte, size int, o Offload) bool {
 	start := q.Mark()
 	p.begun = begun{q, start}
 	need := p.header + size
-	ch, err := q.Take()
+	ch, err := q.Take(&p.writing)
 	if err != nil {
 		p.fail(err)
 		return false
@@ -104,7 +104,7 @@ func (p *Port) write(q *queue, parts [][]byte, size int, o Offload) bool {
 			return false
 		}
 		q.Back(start) // the headers say how many there are, and are in the first
-		if ch, err = q.Take(); err != nil {
+		if ch, err = q.Take(&p.writing); err != nil {
 			p.fail(err) // it has changed meanwhile
 			return false
 		}
@@ -113,7 +113,7 @@ func (p *Port) write(q *queue, parts [][]byte, size int, o Offload) bool {
 	f := filler{head: p.hdr[:p.header], parts: parts}
 	for i := range buffers {
 		if i > 0 {
-			if ch, err = q.Take(); err != nil {
+			if ch, err = q.Take(&p.writing); err != nil {
 				p.fail(err)
 				return false
 			}
@@ -142,7 +142,7 @@ func (p *Port) count(q *queue, have, need int) (buffers int) {
 		if buffers == maxBuffers {
 			return 0
 		}
-		ch, err := q.Take()
+		ch, err := q.Take(&p.writing)
 		if err != nil {
 			p.fail(err)
 			return 0

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/qemu/eventfd"
+	"github.com/falcon-vnic/vnic/qemu/guestmem"
 )
 
 // Device is what the conversation drives. All methods are called from Serve's
@@ -46,6 +47,7 @@ type Conversation struct {
 	dev    Device
 	layout Layout
 	conn   *net.UnixConn
+	memory *guestmem.Budget
 	maps   []*Mapping
 	fds    []ringFDs
 	back   int // the channel for requests of this side; eventfd.None: there is none
@@ -59,11 +61,14 @@ var noRingFDs = ringFDs{eventfd.None, eventfd.None, eventfd.None}
 // nonsense or conn is closed. All rings are stopped, all memory is taken back
 // from the device and all descriptors are closed when it returns. The error is
 // nil if the front end left in order. Serve does not close conn.
-func Serve(conn *net.UnixConn, dev Device) error {
-	c := &Conversation{dev: dev, conn: conn, layout: dev.Layout(), back: eventfd.None}
+//
+// The guest's memory is mapped within a budget; without one none of it is mapped, for a device that
+// only hands it on.
+func Serve(conn *net.UnixConn, dev Device, memory *guestmem.Budget) error {
+	c := &Conversation{dev: dev, conn: conn, memory: memory, layout: dev.Layout(), back: eventfd.None}
 	c.State.Vrings, c.fds = make([]Vring, c.layout.Rings), make([]ringFDs, c.layout.Rings)
 	for i := range c.fds {
-		c.fds[i] = noRingFDs
+		c.State.Vrings[i].NoBase, c.fds[i] = true, noRingFDs
 	}
 	defer c.teardown()
 	for {
@@ -89,7 +94,7 @@ func (c *Conversation) teardown() {
 	c.State.Regions = nil
 	_ = c.dev.SetMemory(&c.State, nil)
 	for _, m := range c.maps {
-		m.unmap()
+		m.close()
 	}
 	c.maps = nil
 	replaceFD(&c.back, eventfd.None)

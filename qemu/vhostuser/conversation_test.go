@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
@@ -101,7 +102,7 @@ func serve(t *testing.T, dev vhostuser.Device) (path string, ended <-chan error)
 	go func() {
 		c, err := l.AcceptUnix()
 		if err == nil {
-			err = vhostuser.Serve(c, dev)
+			err = vhostuser.Serve(c, dev, guestmem.NewBudget("test", guestmem.Attachment))
 			c.Close()
 		}
 		l.Close()
@@ -227,12 +228,51 @@ func TestMemorySlots(t *testing.T) {
 	if n := dev.regions(); n != 1 {
 		t.Errorf("%d regions", n)
 	}
-	if err := f.Ask(vhostuser.RemMemReg, gone.Append(make([]byte, 8))); err == nil {
-		t.Error("a region was removed twice")
+	must(t, f.Conn.Close())
+	must(t, <-ended)
+}
+
+// TestSlotsSaidAgain: QEMU before 8.0 says each slot once for each pair of a port's queues. What is
+// there is acknowledged, and so is what is gone, and nobody hears of it; another region, or another
+// file, in its place is refused.
+func TestSlotsSaidAgain(t *testing.T) {
+	dev := &recorder{}
+	f, ended := attach(t, dev)
+	must(t, f.ShareMemory(true))
+	slot := func(i int) []byte { return f.Regions[i].Append(make([]byte, 8)) }
+	must(t, f.Ask(vhostuser.RemMemReg, slot(1)))
+	must(t, f.Ask(vhostuser.RemMemReg, slot(1)))
+	told, fds := f.Mem[0], openFiles(t)
+	for range 3 {
+		must(t, f.Ask(vhostuser.AddMemReg, slot(0), f.File))
+		must(t, f.Ask(vhostuser.RemMemReg, slot(1)))
 	}
-	if err := <-ended; err == nil || !strings.Contains(err.Error(), "does not exist") {
+	must(t, f.Send(vhostuser.SetMemTable, vhostuser.AppendMemTable(nil, f.Regions[:1]), f.File))
+	must(t, f.Ask(vhostuser.SetOwner, nil)) // answered in order
+	if n := dev.regions(); n != 1 || f.Mem[0] != told+1 {
+		t.Errorf("%d regions, and the device was told %d times, want only of the table", n, f.Mem[0]-told)
+	}
+	if n := openFiles(t); n > fds {
+		t.Errorf("%d descriptors became %d", fds, n)
+	}
+	other, err := unix.MemfdCreate("other", unix.MFD_CLOEXEC)
+	must(t, err)
+	defer unix.Close(other)
+	must(t, unix.Ftruncate(other, int64(len(f.Mem))))
+	if err := f.Ask(vhostuser.AddMemReg, slot(0), other); err == nil {
+		t.Error("another file was taken for the same")
+	}
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "overlap") {
 		t.Errorf("ended with %v", err)
 	}
+}
+
+// openFiles is how many descriptors this process has.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	ds, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	return len(ds)
 }
 
 // TestManySlots passes the eight regions that SET_MEM_TABLE could carry.

@@ -2,6 +2,7 @@ package vhostuser
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -16,6 +17,9 @@ type frontend struct {
 	// limit bounds how long one answer may take.
 	limit time.Duration
 }
+
+// errDeclined is a worker's refusal.
+var errDeclined = errors.New("the worker declined")
 
 // ask sends a message and returns the answer: the message's own, or nil once it
 // is acknowledged.
@@ -39,7 +43,7 @@ func (f *frontend) ask(req Request, payload []byte, fds ...int) ([]byte, error) 
 	}
 	status, err := parseU64(m.Payload)
 	if err == nil && status != 0 {
-		err = fmt.Errorf("vhost-user %v: refused with %d", req, status)
+		err = fmt.Errorf("vhost-user %v: %w with %d; its log says why", req, errDeclined, status)
 	}
 	return nil, err
 }
@@ -83,15 +87,17 @@ func (f *frontend) setTable(maps []*Mapping) error {
 	return err
 }
 
-// start runs a ring. The kick descriptor comes last: after a stop a ring runs
-// as soon as it has one.
-func (f *frontend) start(i int, v *Vring, fds ringFDs) error {
+// start runs a ring, from its base on, or where it stands. The kick descriptor comes last: after a
+// stop a ring runs as soon as it has one.
+func (f *frontend) start(i int, v *Vring, fds ringFDs, resume bool) error {
 	index := uint32(i)
 	if _, err := f.ask(SetVringNum, VringState{index, uint32(v.Num)}.Append(nil)); err != nil {
 		return err
 	}
-	if _, err := f.ask(SetVringBase, VringState{index, v.Base}.Append(nil)); err != nil {
-		return err
+	if !resume {
+		if _, err := f.ask(SetVringBase, VringState{index, v.Base}.Append(nil)); err != nil {
+			return err
+		}
 	}
 	if _, err := f.ask(SetVringAddr, VringAddr{Index: index, Desc: v.Desc, Used: v.Used, Avail: v.Avail}.Append(nil)); err != nil {
 		return err

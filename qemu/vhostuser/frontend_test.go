@@ -19,7 +19,7 @@ func TestAsk(t *testing.T) {
 		err            string
 	}{
 		{name: "done", request: SetOwner, reply: SetOwner, flags: FlagReply, payload: u64(0)},
-		{name: "refused", request: SetOwner, reply: SetOwner, flags: FlagReply, payload: u64(9), err: "refused with 9"},
+		{name: "refused", request: SetOwner, reply: SetOwner, flags: FlagReply, payload: u64(9), err: "declined with 9"},
 		{name: "short", request: SetOwner, reply: SetOwner, flags: FlagReply, payload: []byte{0}, err: "payload of 1 bytes"},
 		{name: "of another", request: SetOwner, reply: SetFeatures, flags: FlagReply, payload: u64(0), err: "answered by"},
 		{name: "no reply", request: SetOwner, reply: SetOwner, flags: 0, payload: u64(0), err: "answered by"},

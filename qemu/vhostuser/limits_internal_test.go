@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
-	"github.com/falcon-vnic/vnic/queues"
 )
 
 // TestRegionsThatAreRefused: a region has bytes, all of them have addresses on both sides and a
@@ -201,18 +200,6 @@ func waiting(t *testing.T, c *net.UnixConn) (n int) {
 	return n
 }
 
-// TestResumeSplit: a split ring goes on at its used index, if that can be read.
-func TestResumeSplit(t *testing.T) {
-	mem := make([]byte, 64)
-	mem[34], mem[35] = 0x34, 0x12
-	for used, ok := range map[uint64]bool{0x1020: true, 0x1040: false, 0xffc: false} {
-		base, got := ResumeSplit([]queues.Region{{Addr: 0x1000, Mem: mem}}, StoppedRing{Used: used})
-		if got != ok || ok && base != 0x1234 {
-			t.Errorf("a used ring at %#x: %#x, %t", used, base, got)
-		}
-	}
-}
-
 // TestRelayWithoutSpace: a device without configuration space has nothing to be read.
 func TestRelayWithoutSpace(t *testing.T) {
 	with := NewRelay(Relayed{Config: space{}.Config}, time.Minute, nil)
@@ -228,7 +215,7 @@ func TestRelayWithoutSpace(t *testing.T) {
 // TestRelayTellsDescriptors: a worker hears of the descriptors of rings that it runs, when they
 // change; of those that do not run it hears when they start.
 func TestRelayTellsDescriptors(t *testing.T) {
-	r := NewRelay(Relayed{Layout: VsockLayout, Features: FeatureVersion1, Resume: ResumeSplit}, time.Minute, func(err error) { t.Error(err) })
+	r := NewRelay(Relayed{Layout: VsockLayout, Features: FeatureVersion1}, time.Minute, func(err error) { t.Error(err) })
 	st := &State{
 		Features: FeatureVersion1, Regions: []Region{{Size: 0x10000}},
 		Vrings: []Vring{{Num: 8}, {Num: 8, Desc: 0x1000, Avail: 0x2000, Used: 0x3000}},
@@ -259,38 +246,77 @@ func TestRelayTellsDescriptors(t *testing.T) {
 	}
 }
 
-// TestRelayKnowsWhereRingsAre: a ring without worker goes on where it is in the guest's memory now,
-// or was when that could be told last.
+// noted is a ledger of packed rings.
+type noted map[int]uint32
+
+func (n noted) Begin(ring int, base uint32) { n[ring] = base }
+func (n noted) Base(ring int) uint32        { return n[ring] }
+
+// TestRelayKnowsWhereRingsAre: a split ring without worker stands at its used index, where it is in
+// the guest's memory now, or was when that could be told last; where nobody can read it, at its
+// base. A packed one stands where its ledger says.
 func TestRelayKnowsWhereRingsAre(t *testing.T) {
-	var asked []StoppedRing
-	r := NewRelay(Relayed{Layout: VsockLayout, Resume: func(_ []queues.Region, ring StoppedRing) (uint32, bool) {
-		asked = append(asked, ring)
-		return 5, len(asked) > 1
-	}}, time.Minute, func(err error) { t.Error(err) })
+	ledger := noted{}
+	r := NewRelay(Relayed{Layout: VsockLayout, Ledger: ledger}, time.Minute, func(err error) { t.Error(err) })
 	st := func(gpa, size uint64) *State {
 		return &State{
 			Regions: []Region{{GPA: gpa, Size: size}},
 			Vrings:  []Vring{{Num: 8, Base: 7}, {Num: 8, Base: 7, Desc: 0x1000, Avail: 0x2000, Used: 0x3000}},
 		}
 	}
+	file := descriptorOf(t, 0x20000)
+	if _, err := unix.Pwrite(file, []byte{0x34, 0x12}, 0x10000+0x3002); err != nil {
+		t.Fatal(err)
+	}
+	at := func(gpa, size uint64) []*Mapping {
+		return []*Mapping{{Region: Region{GPA: gpa, Size: size, Offset: 0x10000}, file: file}}
+	}
 	for i, c := range []struct {
-		later      *State
-		desc, base uint64
-	}{{nil, 0x101000, 7}, {st(0x200000, 0x10000), 0x201000, 5}, {st(0x300000, 0x1000), 0x101000, 5}} {
+		later *State
+		maps  []*Mapping
+		base  uint32
+	}{
+		{nil, nil, 7},
+		{st(0x200000, 0x10000), at(0x200000, 0x10000), 0x1234},
+		{st(0x300000, 0x1000), at(0x100000, 0x10000), 0x1234},
+		{st(0x200000, 0x10000), at(0x100000, 0x10000), 7},
+	} {
 		if err := r.StartVring(st(0x100000, 0x10000), 1, -1, -1, -1); err != nil {
 			t.Fatal(err)
 		}
 		if c.later != nil {
-			if err := r.SetMemory(c.later, nil); err != nil {
+			if err := r.SetMemory(c.later, c.maps); err != nil {
 				t.Fatal(err)
 			}
 		}
-		base := r.StopVring(1)
-		if at := asked[i]; uint64(base) != c.base || at != (StoppedRing{Index: 1, Num: 8, Desc: c.desc, Used: c.desc + 0x2000}) {
-			t.Errorf("%d: base %d of %+v", i, base, at)
+		if base := r.StopVring(1); base != c.base {
+			t.Errorf("%d: base %#x, want %#x", i, base, c.base)
 		}
 	}
 	if err := r.StartVring(st(0x100000, 0x2000), 1, -1, -1, -1); err == nil {
 		t.Error("a ring outside memory was started")
 	}
+	packed := st(0x100000, 0x10000)
+	packed.Features, packed.Vrings[1].Base = FeaturePacked, 0x80028002
+	if err := r.StartVring(packed, 1, -1, -1, -1); err != nil {
+		t.Fatal(err)
+	}
+	ledger[1] += 0x30003 // by a worker that is gone
+	if base := r.StopVring(1); base != 0x80058005 {
+		t.Errorf("a packed ring: base %#x", base)
+	}
+}
+
+// descriptorOf is memory of a guest's.
+func descriptorOf(t *testing.T, size int64) int {
+	t.Helper()
+	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Ftruncate(fd, size); err != nil {
+		t.Fatal(err)
+	}
+	return fd
 }

@@ -1,12 +1,15 @@
 package vhostuser
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/falcon-vnic/vnic/queues"
+	"golang.org/x/sys/unix"
 )
 
 // Relay is a Device that hands the conversation on to another back end, the
@@ -17,8 +20,9 @@ import (
 //	QEMU ──── Serve ──► Relay ──── frontend ──► Serve ──► the rings' Device
 //	     conversation           conversation           (another process)
 //
-// A ring without worker stands still, and its used index, in guest memory, says
-// where the next worker goes on: a vring.Queue completes chains in order.
+// A ring without worker stands still, and its used index, in guest memory, or a ledger says where
+// the next worker goes on: chains are completed in order. The worker finds that out. The Relay's
+// process maps no guest memory.
 type Relay struct {
 	dev   Relayed
 	limit time.Duration
@@ -34,26 +38,26 @@ type Relay struct {
 // Relayed is what a Relay has to know of the device that it stands for.
 type Relayed struct {
 	Layout   Layout
-	Features uint64                                                             // offered
-	Config   func(off uint32, b []byte) bool                                    // Device.Config; nil: there is no configuration space
-	Resume   func(mem []queues.Region, ring StoppedRing) (base uint32, ok bool) // where the next worker goes on; false: not known
-	Begin    func(ring int, base uint32)                                        // a ring begins, whatever was before; nil: nobody has to know
+	Features uint64                          // offered
+	Config   func(off uint32, b []byte) bool // Device.Config; nil: there is no configuration space
+	// Ledger is where it is noted how packed rings stand; nil: there are no such rings.
+	Ledger Ledger
 }
 
-// StoppedRing is a ring that a worker ran which is gone.
-type StoppedRing struct {
-	Index  int
-	Packed bool
-	Num    uint16
-	Desc   uint64 // guest-physical addresses
-	Used   uint64
+// Ledger is the part of a Relayed's that is about one packed ring after the other.
+type Ledger interface {
+	// Begin says that a ring begins at a base.
+	Begin(ring int, base uint32)
+	// Base is where a ring stands that nobody runs.
+	Base(ring int) uint32
 }
 
 // relayRing is a ring that runs, or would if there were a worker.
 type relayRing struct {
 	running bool
+	packed  bool
 	state   Vring
-	at      StoppedRing // if it were one
+	used    uint64 // guest-physical address of a split ring's used ring
 	fds     ringFDs
 }
 
@@ -62,13 +66,6 @@ type relayRing struct {
 // relay.
 func NewRelay(dev Relayed, limit time.Duration, lost func(error)) *Relay {
 	return &Relay{dev: dev, features: dev.Features, limit: limit, lost: lost, rings: make([]relayRing, dev.Layout.Rings)}
-}
-
-// ResumeSplit is a Relayed.Resume for split rings whose chains are completed in order: they go on
-// at their used index.
-func ResumeSplit(mem []queues.Region, ring StoppedRing) (base uint32, ok bool) {
-	word, err := queues.NewMemory(mem).Load32(ring.Used)
-	return word >> 16, err == nil
 }
 
 // Attach gives the relay a worker, over a connection that the relay owns from
@@ -100,8 +97,7 @@ func (r *Relay) tell() error {
 		if !ring.running {
 			continue
 		}
-		ring.state.Base = r.resume(ring)
-		if err := r.back.start(i, &ring.state, ring.fds); err != nil {
+		if err := r.back.start(i, &ring.state, ring.fds, true); err != nil {
 			return err
 		}
 		// What a worker before it used may not have been told yet.
@@ -112,17 +108,32 @@ func (r *Relay) tell() error {
 	return nil
 }
 
-// resume is the index of the next entry of a ring that nobody runs. Where guest
+// base is the next entry of a ring that nobody runs: of a split one its used index. Where guest
 // memory cannot be read it is what is known.
-func (r *Relay) resume(ring *relayRing) uint32 {
-	regions := make([]queues.Region, 0, len(r.maps))
+func (r *Relay) base(i int) uint32 {
+	ring := &r.rings[i]
+	if ring.packed {
+		return r.dev.Ledger.Base(i)
+	}
+	var index [2]byte
+	if err := r.read(ring.used+2, index[:]); err != nil {
+		return ring.state.Base
+	}
+	return uint32(binary.LittleEndian.Uint16(index[:]))
+}
+
+// read reads guest memory by its file, which waits for nobody: see guestmem.Check.
+func (r *Relay) read(addr uint64, b []byte) error {
 	for _, m := range r.maps {
-		regions = append(regions, queues.Region{Addr: m.GPA, Mem: m.Mem})
+		if addr < m.GPA || addr-m.GPA >= m.Size {
+			continue
+		}
+		if n, err := unix.Pread(m.file, b, int64(m.Offset+addr-m.GPA)); err != nil || n != len(b) {
+			return fmt.Errorf("guest memory at %#x: %d bytes read: %w", addr, n, err)
+		}
+		return nil
 	}
-	if base, ok := r.dev.Resume(regions, ring.at); ok {
-		return base
-	}
-	return ring.state.Base
+	return fmt.Errorf("there is no guest memory at %#x", addr)
 }
 
 // Detach takes the worker away.
@@ -166,15 +177,20 @@ func (r *Relay) SetMemory(st *State, maps []*Mapping) error {
 	r.maps = slices.Clone(maps)
 	for i := range r.rings {
 		if ring := &r.rings[i]; ring.running {
-			if at, err := stopped(st, i); err == nil {
-				ring.at = at
+			if _, _, used, err := st.RingGPA(i); err == nil {
+				ring.used = used
 			}
 		}
 	}
 	if r.back == nil {
 		return nil
 	}
-	if err := r.updateMemory(old, maps); err != nil {
+	err := r.updateMemory(old, maps)
+	if errors.Is(err, errDeclined) { // the front end is to hear of it, and the worker's log says why
+		r.drop()
+		return err
+	}
+	if err != nil {
 		r.failed(err)
 	}
 	return nil
@@ -210,18 +226,19 @@ func (r *Relay) updateMemory(old, maps []*Mapping) error {
 
 // StartVring implements Device.
 func (r *Relay) StartVring(st *State, i int, kick, call, errfd int) error {
-	at, err := stopped(st, i)
+	_, _, used, err := st.RingGPA(i)
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.dev.Begin != nil {
-		r.dev.Begin(i, st.Vrings[i].Base)
+	packed := st.Packed()
+	if packed {
+		r.dev.Ledger.Begin(i, st.Vrings[i].Base)
 	}
 	anew := r.features != st.Features&^FeatureProtocol // a driver that begins again may take others
 	r.features = st.Features &^ FeatureProtocol
-	r.rings[i] = relayRing{running: true, state: st.Vrings[i], at: at, fds: ringFDs{kick, call, errfd}}
+	r.rings[i] = relayRing{running: true, packed: packed, state: st.Vrings[i], used: used, fds: ringFDs{kick, call, errfd}}
 	if r.back == nil {
 		return nil
 	}
@@ -229,17 +246,12 @@ func (r *Relay) StartVring(st *State, i int, kick, call, errfd int) error {
 		err = r.back.setFeatures(r.features)
 	}
 	if err == nil {
-		err = r.back.start(i, &r.rings[i].state, r.rings[i].fds)
+		err = r.back.start(i, &r.rings[i].state, r.rings[i].fds, packed)
 	}
 	if err != nil {
 		r.failed(err)
 	}
 	return nil
-}
-
-func stopped(st *State, i int) (StoppedRing, error) {
-	desc, _, used, err := st.RingGPA(i)
-	return StoppedRing{Index: i, Packed: st.Packed(), Num: st.Vrings[i].Num, Desc: desc, Used: used}, err
 }
 
 // SetCall implements Device.
@@ -269,5 +281,5 @@ func (r *Relay) StopVring(i int) (base uint32) {
 		}
 		r.failed(err)
 	}
-	return r.resume(ring)
+	return r.base(i)
 }

@@ -108,31 +108,3 @@ func TestRelayTellsMemory(t *testing.T) {
 		}
 	}
 }
-
-// TestMappingIsWhole: a region is mapped with the file from its beginning to the end of its last
-// page, and what can be touched ends with the region.
-func TestMappingIsWhole(t *testing.T) {
-	page := uint64(os.Getpagesize())
-	for _, c := range []struct{ file, offset, size, whole uint64 }{
-		{3 * page, 0, 3 * page, 3 * page}, {3 * page, page, page, 2 * page}, {2*page + 1, page, page + 1, 3 * page}, {page, 0, page - 1, page}, {page, 0, 1, page},
-	} {
-		fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Ftruncate(fd, int64(c.file)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := mapRegion(Region{Offset: c.offset, Size: c.file - c.offset + 1}, fd); err == nil {
-			t.Errorf("%+v: a byte behind the file's end is mapped", c)
-		}
-		m, err := mapRegion(Region{GPA: 1 << 30, Offset: c.offset, Size: c.size}, fd)
-		if err != nil {
-			t.Fatalf("%+v: %v", c, err)
-		}
-		if uint64(len(m.whole)) != c.whole || uint64(len(m.Mem)) != c.size || uint64(cap(m.Mem)) != c.size || &m.Mem[0] != &m.whole[c.offset] {
-			t.Errorf("%+v: %d bytes mapped, region of %d", c, len(m.whole), len(m.Mem))
-		}
-		m.unmap()
-	}
-}

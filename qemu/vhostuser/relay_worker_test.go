@@ -29,7 +29,7 @@ func attachWorker(t *testing.T, r *vhostuser.Relay, dev vhostuser.Device) {
 func TestWorkerHasTheFeatures(t *testing.T) {
 	lost := func(err error) { t.Error(err) }
 	r := vhostuser.NewRelay(vhostuser.Relayed{
-		Layout: vhostuser.VsockLayout, Features: vhostuser.FeatureVersion1, Config: (&recorder{}).Config, Resume: vhostuser.ResumeSplit,
+		Layout: vhostuser.VsockLayout, Features: vhostuser.FeatureVersion1, Config: (&recorder{}).Config,
 	}, time.Minute, lost)
 	worker := &recorder{}
 	attachWorker(t, r, worker)

@@ -41,7 +41,7 @@ func (c *Conversation) setVringState(m *Message) error {
 		if r.Running {
 			return fmt.Errorf("ring %d is running", i)
 		}
-		r.Base = v.Num
+		r.Base, r.NoBase = v.Num, false
 		if v.Num == 0 && c.State.Packed() && c.State.Features&FeatureProtocol == 0 {
 			r.Base = packedBegin // User Mode Linux gives its packed rings the base of split ones
 		}
@@ -148,7 +148,7 @@ func (c *Conversation) startIfReady(i int) error {
 
 func (c *Conversation) stop(i int) {
 	if r := &c.State.Vrings[i]; r.Running {
-		r.Base = c.dev.StopVring(i)
+		r.Base, r.NoBase = c.dev.StopVring(i), false
 		r.Running = false
 	}
 }

@@ -47,6 +47,7 @@ type Vring struct {
 	Desc    uint64 `json:"desc"`
 	Used    uint64 `json:"used"`
 	Avail   uint64 `json:"avail"`
+	NoBase  bool   `json:"noBase"` // none was told: the ring goes on where it stands
 	HasAddr bool   `json:"hasAddr"`
 	Enabled bool   `json:"enabled"`
 	HasKick bool   `json:"hasKick"`

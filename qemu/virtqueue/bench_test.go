@@ -21,7 +21,7 @@ func BenchmarkRing(b *testing.B) {
 				}
 				d.Show()
 				for range 32 {
-					if ch, err := r.Take(); ch == nil || err != nil {
+					if ch, err := r.Take(plenty()); ch == nil || err != nil {
 						b.Fatal(err)
 					}
 					r.Done(0)

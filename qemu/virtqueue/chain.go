@@ -2,12 +2,30 @@ package virtqueue
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 )
 
-// MaxSegments bounds the parts of memory that one chain has. Linux makes chains of up to 19
-// descriptors for a frame, DPDK of as many as a frame has buffers.
+// MaxSegments bounds the parts of memory that one chain has, and its descriptors, which may be empty.
+// Linux makes chains of up to 19 descriptors for a frame, DPDK of as many as a frame has buffers.
 const MaxSegments = 256
+
+// Work is how much a device may still do for a guest in its turn: each descriptor that is read takes
+// one, and each further part of a buffer that spans regions. It is taken before. A turn that begins
+// with MaxSegments at least gets on with any ring.
+type Work int
+
+// take reports false where nothing is left.
+func (w *Work) take() bool {
+	if *w <= 0 {
+		return false
+	}
+	*w--
+	return true
+}
+
+// errSpent says that the rest of a chain has to wait for the next turn.
+var errSpent = errors.New("the turn is over")
 
 // descLen is the length of a descriptor.
 const descLen = 16
@@ -24,9 +42,10 @@ type Chain struct {
 	OutLen int // bytes to read
 	InLen  int // bytes to write
 
-	segs [MaxSegments][]byte
-	out  int // of segs, to read
-	n    int
+	segs  [MaxSegments][]byte
+	out   int // of segs, to read
+	n     int
+	descs int
 }
 
 // Out returns the buffers to read. Their content may change at any time.
@@ -35,10 +54,21 @@ func (c *Chain) Out() [][]byte { return c.segs[:c.out] }
 // In returns the buffers to write.
 func (c *Chain) In() [][]byte { return c.segs[c.out:c.n] }
 
-func (c *Chain) reset() { c.OutLen, c.InLen, c.out, c.n = 0, 0, 0, 0 }
+func (c *Chain) reset() { c.OutLen, c.InLen, c.out, c.n, c.descs = 0, 0, 0, 0, 0 }
+
+// next is called before a descriptor is read.
+func (c *Chain) next(w *Work) error {
+	if !w.take() {
+		return errSpent
+	}
+	if c.descs++; c.descs > MaxSegments {
+		return fmt.Errorf("%w: a chain has more than %d descriptors", ErrRing, MaxSegments)
+	}
+	return nil
+}
 
 // add appends the buffer of one descriptor. One that spans regions has several parts.
-func (c *Chain) add(mem *RAM, addr uint64, size uint32, write bool) error {
+func (c *Chain) add(mem *RAM, addr uint64, size uint32, write bool, w *Work) error {
 	if !write && c.n > c.out {
 		return fmt.Errorf("%w: a chain has a buffer to read behind one to write", ErrRing)
 	}
@@ -64,9 +94,15 @@ func (c *Chain) add(mem *RAM, addr uint64, size uint32, write bool) error {
 		if size > 0 && addr == 0 {
 			return fmt.Errorf("%w: a buffer passes the end of all addresses", ErrRing)
 		}
+		if size > 0 && !w.take() {
+			return errSpent
+		}
 	}
 	return nil
 }
+
+// enter is called before a table is read: the descriptor that names it is none of the chain's.
+func (c *Chain) enter() { c.descs-- }
 
 // table returns an indirect table of descriptors.
 func table(mem *RAM, addr uint64, size uint32) ([]byte, error) {

@@ -13,6 +13,7 @@ type Config struct {
 	Indirect bool   // indirect descriptors were negotiated
 	EventIdx bool   // event indices were negotiated
 	Base     uint32 // next available entry; of a packed ring with its wrap counter in bit 15
+	Resume   bool   // instead of Base: go on where the device before left the ring
 	Ledger   Ledger // of a packed ring; nil: nobody is to go on after this process
 }
 

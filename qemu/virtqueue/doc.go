@@ -14,8 +14,8 @@
 // # Trust
 //
 // The guest owns all parts of a ring and may write them at any time. Each descriptor is read once
-// and checked as it was read; chains are bounded by the ring or table that they are in and by
-// MaxSegments; buffers are parts of the guest's memory or an error. Nonsense is an error (ErrRing)
+// and checked as it was read; chains are bounded by MaxSegments, and what is done for a guest in its
+// turn by Work, empty, indirect and broken descriptors too; buffers are parts of the guest's memory or an error. Nonsense is an error (ErrRing)
 // after which the owner gives the ring up. What a buffer holds may change while it is read: whoever
 // checks it copies it first. Memory whose file was cut short faults; the owner recovers from that
 // (Guard).

@@ -9,6 +9,14 @@ import (
 // ErrRing is wrapped by every error that a driver can cause.
 var ErrRing = errors.New("virtqueue broken by its driver")
 
+// orSpent is the error of a chain that is broken; nil where it only has to wait.
+func orSpent(err error) error {
+	if err == errSpent {
+		return nil
+	}
+	return err
+}
+
 // Guard calls f, and turns a fault in guest memory (a file behind it was cut short) into an error.
 // So is any other panic: no guest is to end the process by a ring.
 func Guard(f func()) (err error) {

@@ -50,7 +50,7 @@ func TestFetchedAhead(t *testing.T) {
 			if i == chains {
 				add(more)
 			}
-			if ch, err := r.Take(); ch == nil || err != nil {
+			if ch, err := r.Take(&much); ch == nil || err != nil {
 				t.Fatalf("chain %d: %v", i, err)
 			}
 			if n, ok := c.loaded[i]; ok {
@@ -88,7 +88,7 @@ func TestEndOfAddresses(t *testing.T) {
 	ram.Set([]queues.Region{{Addr: 1<<64 - 4096, Mem: make([]byte, 4096)}, {Addr: 0, Mem: make([]byte, 4096)}})
 	for size, ok := range map[uint32]bool{15: true, 16: true, 17: false, 4096: false} {
 		var c Chain
-		if err := c.add(&ram, 1<<64-16, size, false); (err == nil) != ok || ok && c.OutLen != int(size) {
+		if err := c.add(&ram, 1<<64-16, size, false, &much); (err == nil) != ok || ok && c.OutLen != int(size) {
 			t.Errorf("%d bytes at 16 before the end: %v, %d bytes", size, err, c.OutLen)
 		}
 	}
@@ -122,7 +122,7 @@ func TestBufferInSeveralRegions(t *testing.T) {
 	} {
 		for _, write := range []bool{false, true} {
 			var c Chain
-			err := c.add(&ram, tt.addr, tt.size, write)
+			err := c.add(&ram, tt.addr, tt.size, write, &much)
 			if (err == nil) != (tt.want != nil) {
 				t.Errorf("%d bytes at %#x: %v", tt.size, tt.addr, err)
 			}
@@ -147,3 +147,6 @@ func TestBufferInSeveralRegions(t *testing.T) {
 		}
 	}
 }
+
+// much is more work than a test needs.
+var much Work = 1 << 40

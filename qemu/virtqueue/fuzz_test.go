@@ -9,7 +9,6 @@ import (
 
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
 	"github.com/falcon-vnic/vnic/qemu/virtqueue"
-	"github.com/falcon-vnic/vnic/queues"
 )
 
 // FuzzRing runs rings over whatever a guest may have in its memory, which changes while they run.
@@ -50,7 +49,7 @@ func FuzzRing(f *testing.F) {
 		open := 0
 		for range 64 {
 			m := r.Mark()
-			ch, err := r.Take()
+			ch, err := r.Take(plenty())
 			switch {
 			case err != nil && !errors.Is(err, virtqueue.ErrRing):
 				t.Fatal(err)
@@ -86,7 +85,7 @@ func FuzzRing(f *testing.F) {
 			mem[rng.IntN(end)] = byte(rng.Uint32())
 		}
 		if c.Packed {
-			if base, ok := cfg.Ledger.Resume([]queues.Region{{Mem: mem}}, 0, size); !ok || base&0x7fff >= size {
+			if base, ok := cfg.Ledger.Resume(ramOf(mem), 0, size); !ok || base&0x7fff >= size {
 				t.Fatalf("resumed at %#x, %v", base, ok)
 			}
 		}

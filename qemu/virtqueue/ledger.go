@@ -1,10 +1,6 @@
 package virtqueue
 
-import (
-	"encoding/binary"
-
-	"github.com/falcon-vnic/vnic/queues"
-)
+import "encoding/binary"
 
 // Ledger is where a packed ring notes, in memory that outlives its process, where it stands. What
 // it is about to write is noted before, so that Resume can write it again.
@@ -50,17 +46,13 @@ func (l Ledger) begin(list []entry, to uint16) {
 // Resume returns where the next device of a packed ring goes on (Config.Base), and writes what the
 // one before was about to. It is for a ring that nobody runs. False: the ring is not in the guest's
 // memory, or the ledger is not one.
-func (l Ledger) Resume(mem []queues.Region, desc uint64, size uint16) (base uint32, ok bool) {
-	var m RAM
-	m.Set(mem)
-	ring, err := m.slice(desc, descLen*uint64(size))
+func (l Ledger) Resume(mem *RAM, desc uint64, size uint16) (base uint32, ok bool) {
+	ring, err := mem.slice(desc, descLen*uint64(size))
 	if err != nil || len(l) < LedgerSize || !aligned(ring, 16) {
 		return 0, false
 	}
-	w := load64(l)
-	at, count := uint16(w), int(uint16(w>>32))
+	at, count := l.stands()
 	if count > 0 {
-		at = uint16(w >> 16)
 		if err := Guard(func() { ok = l.redo(ring, size, count) }); err != nil || !ok {
 			return 0, false
 		}
@@ -97,5 +89,26 @@ func (l Ledger) entry(i int) entry {
 	return entry{index: binary.LittleEndian.Uint16(b), id: binary.LittleEndian.Uint16(b[2:]), flags: binary.LittleEndian.Uint16(b[4:]), len: binary.LittleEndian.Uint32(b[8:])}
 }
 
-// Begin says that a ring begins at a base, whatever was before.
-func (l Ledger) Begin(base uint32) { l.settle(uint16(base)) }
+// stands returns where the ring stands when what is about to be written is, and how many entries
+// those are.
+func (l Ledger) stands() (at uint16, count int) {
+	w := load64(l)
+	if count = int(uint16(w >> 32)); count > 0 {
+		return uint16(w >> 16), count
+	}
+	return uint16(w), 0
+}
+
+// Base is where a ring stands that nobody runs.
+func (l Ledger) Base() uint32 {
+	at, _ := l.stands()
+	return uint32(at) * 0x10001
+}
+
+// Begin says that a ring begins at a base. Where that is what Base said, the ring goes on, and what
+// is about to be written is written by the next device.
+func (l Ledger) Begin(base uint32) {
+	if l.Base() != base {
+		l.settle(uint16(base))
+	}
+}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
 	"github.com/falcon-vnic/vnic/qemu/virtqueue"
-	"github.com/falcon-vnic/vnic/queues"
 )
 
 // TestSizes: a ring has up to 32768 entries; of a split one they are a power of two (Virtio §2.7,
@@ -112,7 +111,7 @@ func TestWhereIndirectMayBe(t *testing.T) {
 		if !tt.packed {
 			mem[driver+2] = 1 // entry 0 names descriptor 0
 		}
-		ch, err := newRing(t, mem, config(d)).Take()
+		ch, err := newRing(t, mem, config(d)).Take(plenty())
 		switch {
 		case tt.want == 0:
 			if !errors.Is(err, virtqueue.ErrRing) {
@@ -140,11 +139,11 @@ func TestErrorsNameTheRing(t *testing.T) {
 		}
 		_, driver, _ := d.Parts()
 		mem[driver+2] = 17
-		if _, err := r.Take(); err == nil || !strings.Contains(err.Error(), "available index 17 is 17 ahead of the device, the ring has 16 entries") {
+		if _, err := r.Take(plenty()); err == nil || !strings.Contains(err.Error(), "available index 17 is 17 ahead of the device, the ring has 16 entries") {
 			t.Errorf("too many: %v", err)
 		}
 		mem[driver+2], mem[driver+4] = 1, 16
-		if _, err := r.Take(); err == nil || !strings.Contains(err.Error(), "names descriptor 16 of 16") {
+		if _, err := r.Take(plenty()); err == nil || !strings.Contains(err.Error(), "names descriptor 16 of 16") {
 			t.Errorf("outside: %v", err)
 		}
 	}
@@ -159,7 +158,7 @@ func TestLongestChain(t *testing.T) {
 			says string // "": it is taken
 		}{
 			{512, virtqueue.MaxSegments, ""},
-			{512, virtqueue.MaxSegments + 1, "more than 256 buffers"},
+			{512, virtqueue.MaxSegments + 1, "more than 256 descriptors"},
 			{16, 16, ""},
 		} {
 			mem := pages(t, memSize)
@@ -172,7 +171,7 @@ func TestLongestChain(t *testing.T) {
 				t.Fatal("no room")
 			}
 			d.Show()
-			ch, err := newRing(t, mem, config(d)).Take()
+			ch, err := newRing(t, mem, config(d)).Take(plenty())
 			if tt.says != "" {
 				if !errors.Is(err, virtqueue.ErrRing) || !strings.Contains(err.Error(), tt.says) {
 					t.Errorf("packed %t, %d buffers: %v", packed, tt.n, err)
@@ -198,7 +197,7 @@ func TestLoop(t *testing.T) {
 		for i := range uint64(16) {
 			putDesc(mem[desc+16*i:], bufAt, size, vhosttest.DescNext, uint16(i+1)%16)
 		}
-		if _, err := newRing(t, mem, config(d)).Take(); !errors.Is(err, virtqueue.ErrRing) || !strings.Contains(err.Error(), "loops") {
+		if _, err := newRing(t, mem, config(d)).Take(plenty()); !errors.Is(err, virtqueue.ErrRing) || !strings.Contains(err.Error(), "loops") {
 			t.Errorf("%v", err)
 		}
 	}
@@ -213,7 +212,7 @@ func TestRoomOfAPackedRing(t *testing.T) {
 		r := newRing(t, mem, config(d))
 		take := func() (*virtqueue.Chain, error) {
 			d.Show()
-			return r.Take()
+			return r.Take(plenty())
 		}
 		for range taken {
 			d.Add(vhosttest.Buffer{Addr: bufAt, Len: 8})
@@ -248,7 +247,7 @@ func TestUsedFlags(t *testing.T) {
 	for i, want := range []uint16{lap, lap | written, 0, written, lap | written} {
 		d.Add(vhosttest.Buffer{Addr: bufAt, Len: 8, Write: true})
 		d.Show()
-		if ch, err := r.Take(); ch == nil || err != nil {
+		if ch, err := r.Take(plenty()); ch == nil || err != nil {
 			t.Fatal(ch, err)
 		}
 		n := 0
@@ -276,7 +275,7 @@ func TestToldAsWanted(t *testing.T) {
 		told := func() bool {
 			d.Add(vhosttest.Buffer{Addr: bufAt, Len: 8})
 			d.Show()
-			if ch, err := r.Take(); ch == nil || err != nil {
+			if ch, err := r.Take(plenty()); ch == nil || err != nil {
 				t.Fatal(ch, err)
 			}
 			r.Done(0)
@@ -315,7 +314,7 @@ func TestEventNotNegotiated(t *testing.T) {
 		binary.LittleEndian.PutUint32(mem[driver:], 2<<16|1<<15) // the first descriptor of the first lap
 		d.Add(vhosttest.Buffer{Addr: bufAt, Len: 8})
 		d.Show()
-		if ch, err := r.Take(); ch == nil || err != nil {
+		if ch, err := r.Take(plenty()); ch == nil || err != nil {
 			t.Fatal(ch, err)
 		}
 		r.Done(0)
@@ -374,7 +373,7 @@ func TestLedgersThatAreNone(t *testing.T) {
 			}
 		}
 		before := bytes.Clone(mem)
-		base, ok := tt.ledger.Resume([]queues.Region{{Mem: mem}}, tt.desc, tt.size)
+		base, ok := tt.ledger.Resume(ramOf(mem), tt.desc, tt.size)
 		if ok != (tt.want != 0) || ok && base != tt.want {
 			t.Errorf("%s: resumed at %#x, %t", tt.name, base, ok)
 		}
@@ -392,7 +391,7 @@ func TestLedgersThatAreNone(t *testing.T) {
 	}
 	l := noted(t, lap|3, 5, 1, 2)
 	l.Begin(0x80058005)
-	if base, ok := l.Resume([]queues.Region{{Mem: pages(t, memSize)}}, queueAt, size); !ok || base != 0x80058005 {
+	if base, ok := l.Resume(ramOf(pages(t, memSize)), queueAt, size); !ok || base != 0x80058005 {
 		t.Errorf("a ring that begins at %#x: %t", base, ok)
 	}
 }

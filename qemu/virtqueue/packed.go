@@ -40,6 +40,12 @@ const (
 )
 
 func newPacked(mem *RAM, cfg Config) (*packed, error) {
+	if cfg.Resume {
+		var ok bool
+		if cfg.Base, ok = cfg.Ledger.Resume(mem, cfg.Desc, cfg.Size); !ok {
+			return nil, fmt.Errorf("%w: nobody knows where it stands", ErrRing)
+		}
+	}
 	at := placeOf(uint16(cfg.Base))
 	if at.index >= cfg.Size {
 		return nil, fmt.Errorf("%w: base %d is outside a ring of %d", ErrRing, at.index, cfg.Size)
@@ -80,7 +86,7 @@ func (q *packed) flagsAt(index uint16) uint16 {
 	return uint16(load32(q.desc[int(index)*descLen+12:]) >> 16)
 }
 
-func (q *packed) Take() (*Chain, error) {
+func (q *packed) Take(w *Work) (*Chain, error) {
 	if !q.at.available(q.flagsAt(q.at.index)) {
 		return nil, nil
 	}
@@ -93,6 +99,9 @@ func (q *packed) Take() (*Chain, error) {
 		if q.open+int(t.descs) >= int(q.size) {
 			return nil, fmt.Errorf("%w: more descriptors are available than the ring has", ErrRing)
 		}
+		if err := q.chain.next(w); err != nil {
+			return nil, orSpent(err)
+		}
 		d := readDesc(q.desc[int(p.index)*descLen:])
 		flags := d.b
 		t.id = d.a
@@ -102,13 +111,13 @@ func (q *packed) Take() (*Chain, error) {
 			if !q.cfg.Indirect || flags&flagNext != 0 || t.descs > 1 {
 				return nil, fmt.Errorf("%w: a descriptor is indirect where none may be (Virtio §2.8.7)", ErrRing)
 			}
-			if err := q.indirect(d); err != nil {
-				return nil, err
+			if err := q.indirect(d, w); err != nil {
+				return nil, orSpent(err)
 			}
 			break
 		}
-		if err := q.chain.add(q.mem, d.addr, d.size, flags&flagWrite != 0); err != nil {
-			return nil, err
+		if err := q.chain.add(q.mem, d.addr, d.size, flags&flagWrite != 0, w); err != nil {
+			return nil, orSpent(err)
 		}
 		if flags&flagNext == 0 {
 			break
@@ -132,14 +141,18 @@ func (q *packed) fetch() {
 }
 
 // indirect adds the buffers of a table, which follow each other.
-func (q *packed) indirect(d descriptor) error {
+func (q *packed) indirect(d descriptor, w *Work) error {
 	t, err := table(q.mem, d.addr, d.size)
 	if err != nil {
 		return err
 	}
+	q.chain.enter()
 	for ; len(t) > 0; t = t[descLen:] {
+		if err := q.chain.next(w); err != nil {
+			return err
+		}
 		e := readDesc(t)
-		if err := q.chain.add(q.mem, e.addr, e.size, e.b&flagWrite != 0); err != nil {
+		if err := q.chain.add(q.mem, e.addr, e.size, e.b&flagWrite != 0, w); err != nil {
 			return err
 		}
 	}

@@ -29,13 +29,15 @@ func (m *RAM) at(addr uint64) []byte {
 			return r.Mem[addr-r.Addr:]
 		}
 	}
-	for i := range m.regions {
-		if r := &m.regions[i]; addr >= r.Addr && addr-r.Addr < uint64(len(r.Mem)) {
-			m.last = i
-			return r.Mem[addr-r.Addr:]
-		}
+	i, here := slices.BinarySearchFunc(m.regions, addr, func(r queues.Region, a uint64) int { return cmp.Compare(r.Addr, a) })
+	if !here {
+		i--
 	}
-	return nil
+	if i < 0 || addr-m.regions[i].Addr >= uint64(len(m.regions[i].Mem)) {
+		return nil
+	}
+	m.last = i
+	return m.regions[i].Mem[addr-m.regions[i].Addr:]
 }
 
 // Faulted tells whether a panic is a fault in this memory.

@@ -4,8 +4,9 @@ import "fmt"
 
 // Ring is one virtqueue, as its device uses it. See the package comment.
 type Ring interface {
-	// Take takes the next available chain, which is good until the next Take; nil: there is none.
-	Take() (*Chain, error)
+	// Take takes the next available chain, which is good until the next Take; nil: there is none, or
+	// nothing is left of the work that may be done for it, and it waits for its guest's next turn.
+	Take(w *Work) (*Chain, error)
 	// Mark is where taking stands. Back gives the chains back that were taken since.
 	Mark() Mark
 	Back(m Mark)

@@ -32,12 +32,17 @@ const (
 )
 
 func newSplit(mem *RAM, cfg Config) (*split, error) {
-	q := &split{mask: cfg.Size - 1, take: uint16(cfg.Base), seen: uint16(cfg.Base), ahead: uint16(cfg.Base), done: uint16(cfg.Base), heads: make([]uint16, cfg.Size)}
+	q := &split{mask: cfg.Size - 1, heads: make([]uint16, cfg.Size)}
 	if err := q.Rebind(mem, cfg); err != nil {
 		return nil, err
 	}
 	q.next = load16(q.used[2:])
 	q.published = q.next
+	base := uint16(cfg.Base)
+	if cfg.Resume { // chains are completed in order
+		base = q.next
+	}
+	q.take, q.seen, q.ahead, q.done = base, base, base, base
 	return q, nil
 }
 
@@ -65,7 +70,7 @@ func (q *split) Rebind(mem *RAM, cfg Config) error {
 	return nil
 }
 
-func (q *split) Take() (*Chain, error) {
+func (q *split) Take(w *Work) (*Chain, error) {
 	if q.take == q.seen {
 		idx := load16(q.avail[2:])
 		if idx == q.take {
@@ -81,8 +86,8 @@ func (q *split) Take() (*Chain, error) {
 	}
 	head := binary.LittleEndian.Uint16(q.avail[4+2*int(q.take&q.mask):])
 	q.chain.reset()
-	if err := q.walk(q.desc, head, q.cfg.Indirect); err != nil {
-		return nil, err
+	if err := q.walk(q.desc, head, q.cfg.Indirect, w); err != nil {
+		return nil, orSpent(err)
 	}
 	q.heads[q.take&q.mask] = head
 	q.take++
@@ -102,11 +107,14 @@ func (q *split) fetch() {
 }
 
 // walk adds the buffers of a chain, which may end in an indirect table.
-func (q *split) walk(descs []byte, idx uint16, indirect bool) error {
+func (q *split) walk(descs []byte, idx uint16, indirect bool, w *Work) error {
 	for range len(descs) / descLen {
 		at := int(idx) * descLen
 		if at >= len(descs) {
 			return fmt.Errorf("%w: a chain names descriptor %d of %d", ErrRing, idx, len(descs)/descLen)
+		}
+		if err := q.chain.next(w); err != nil {
+			return err
 		}
 		d := readDesc(descs[at:])
 		flags, next := d.a, d.b
@@ -118,9 +126,10 @@ func (q *split) walk(descs []byte, idx uint16, indirect bool) error {
 			if err != nil {
 				return err
 			}
-			return q.walk(t, 0, false)
+			q.chain.enter()
+			return q.walk(t, 0, false, w)
 		}
-		if err := q.chain.add(q.mem, d.addr, d.size, flags&flagWrite != 0); err != nil {
+		if err := q.chain.add(q.mem, d.addr, d.size, flags&flagWrite != 0, w); err != nil {
 			return err
 		}
 		if flags&flagNext == 0 {
