@@ -73,7 +73,7 @@ func (l *ledger) check() {
 	}
 }
 
-func runFaults(t *testing.T, seed uint64) {
+func runFaults(t *testing.T, seed uint64) uint64 {
 	r := random{seed: ^seed}
 	profile := falcon.Hardware()
 	profile.MaxRetransmits, profile.TxnTimeout = 1+r.intn(4), falcon.Time(2+r.intn(20))*ms
@@ -183,4 +183,5 @@ func runFaults(t *testing.T, seed uint64) {
 			t.Errorf("node %d: %d corrupt payloads", i, ulps[i].Corrupt)
 		}
 	}
+	return sent(w)
 }

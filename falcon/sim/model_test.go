@@ -4,6 +4,10 @@ import (
 	"flag"
 	"fmt"
 	"math"
+	"os"
+	"runtime"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,6 +79,42 @@ func TestModelPoolsOfOne(t *testing.T) {
 	}
 }
 
+// TestLongModel runs random schedules of all kinds, of seeds that the others do not try, until
+// VNIC_SIM_PACKETS packets were sent (make test-long PACKETS=…), and says how many there were.
+func TestLongModel(t *testing.T) {
+	want := uint64(1e5)
+	if s := os.Getenv("VNIC_SIM_PACKETS"); s != "" {
+		n, err := strconv.ParseFloat(s, 64) // also 1e9
+		if err != nil || n < 1 || n > 1e15 {
+			t.Fatalf("VNIC_SIM_PACKETS=%s: set it to a number of packets, as 1e9", s)
+		}
+		want = uint64(n)
+	}
+	kinds := []struct {
+		test string
+		run  func(*testing.T, uint64) uint64
+	}{{"TestModel", runModel}, {"TestFaults", runFaults}, {"TestModelSmall", runSmallModel}, {"TestModelPoolsOfOne", runPoolsOfOne}}
+	var packets, violations atomic.Uint64
+	t.Run("schedules", func(t *testing.T) {
+		parts := runtime.GOMAXPROCS(0)
+		for part := range parts {
+			t.Run(strconv.Itoa(part), func(t *testing.T) {
+				t.Parallel()
+				for seed := uint64(1e6 + part); packets.Load() < want; seed += uint64(parts) {
+					for _, k := range kinds {
+						packets.Add(k.run(t, seed))
+						if t.Failed() {
+							violations.Add(1)
+							t.Fatalf("replay: go test ./falcon/sim -run '%s$' -seed %d", k.test, seed)
+						}
+					}
+				}
+			})
+		}
+	})
+	t.Logf("simulated %d packets under faults, %d violations", packets.Load(), violations.Load())
+}
+
 const (
 	us = falcon.Time(time.Microsecond)
 	ms = falcon.Time(time.Millisecond)
@@ -133,21 +173,25 @@ func (r *random) next() uint64          { r.n++; return sim.Mix(r.seed + sim.Mix
 func (r *random) intn(n int) int        { return int(r.next() % uint64(n)) }
 func (r *random) chance(p float64) bool { return float64(r.next()>>11)/(1<<53) < p }
 
-func runModel(t *testing.T, seed uint64) {
+// Each of these runs a schedule and returns how many packets were sent.
+
+func runModel(t *testing.T, seed uint64) uint64 {
 	m := newModel(t, seed)
 	m.connect(1 + m.rnd.intn(4))
 	m.left = 200 + m.rnd.intn(2500)
 	m.run()
+	return sent(m.w)
 }
 
-func runSmallModel(t *testing.T, seed uint64) {
+func runSmallModel(t *testing.T, seed uint64) uint64 {
 	m := newModel(t, seed)
 	m.connect(1 + m.rnd.intn(2))
 	m.left = 1 + m.rnd.intn(16)
 	m.run()
+	return sent(m.w)
 }
 
-func runPoolsOfOne(t *testing.T, seed uint64) {
+func runPoolsOfOne(t *testing.T, seed uint64) uint64 {
 	m := newModelWith(t, seed, func(cfg *falcon.Config) credit.Cost {
 		cfg.TxContexts, cfg.RxContexts, cfg.RxCells = 1, 1, 1
 		const largest = 4096 / credit.DefaultCell
@@ -156,6 +200,7 @@ func runPoolsOfOne(t *testing.T, seed uint64) {
 	m.connect(1 + m.rnd.intn(3))
 	m.left = 1 + m.rnd.intn(60)
 	m.run()
+	return sent(m.w)
 }
 
 func newModel(t *testing.T, seed uint64) *model { return newModelWith(t, seed, nil) }
@@ -256,6 +301,9 @@ func (m *model) run() {
 	m.w.Run(m.w.Now+60e9, nil)
 	m.check()
 }
+
+// sent is how many packets both nodes of a world sent.
+func sent(w *sim.World) uint64 { return w.Links[0].Stats().Sent + w.Links[1].Stats().Sent }
 
 func (m *model) state() (s string) {
 	for i, n := range m.nodes {

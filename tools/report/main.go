@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -31,6 +33,9 @@ type event struct {
 
 func (e *event) key() string { return e.Package + "." + e.Test }
 
+// simulation is what a test logs of the packets that it simulated.
+var simulation = regexp.MustCompile(`simulated (\d+) packets under faults, (\d+) violations`)
+
 // listed is how many of the longest tests are shown.
 const listed = 15
 
@@ -38,6 +43,7 @@ func report(in io.Reader, out io.Writer) error {
 	output := map[string][]string{} // of tests and packages that go on, and of builds
 	var longest []event
 	packages, passed, failed, skipped := 0, 0, 0, 0
+	var simulated, violations uint64
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
@@ -49,6 +55,11 @@ func report(in io.Reader, out io.Writer) error {
 		switch e.Action {
 		case "output":
 			output[e.key()] = append(output[e.key()], e.Output)
+			if m := simulation.FindStringSubmatch(e.Output); m != nil {
+				n, _ := strconv.ParseUint(m[1], 10, 64)
+				v, _ := strconv.ParseUint(m[2], 10, 64)
+				simulated, violations = simulated+n, violations+v
+			}
 			continue
 		case "build-output":
 			fmt.Fprint(out, e.Output)
@@ -89,6 +100,9 @@ func report(in io.Reader, out io.Writer) error {
 	fmt.Fprintln(out, "longest:")
 	for _, e := range longest[:min(listed, len(longest))] {
 		fmt.Fprintf(out, "  %6.1f s %s %s\n", e.Elapsed, e.Package, e.Test)
+	}
+	if simulated > 0 {
+		fmt.Fprintf(out, "simulated: %d packets under faults, %d violations\n", simulated, violations)
 	}
 	fmt.Fprintf(out, "in %d packages:\n%d passed, %d failed, %d skipped\n", packages, passed, failed, skipped)
 	switch {

@@ -22,6 +22,10 @@ func TestReport(t *testing.T) {
 		"does not build": {`{"ImportPath":"p","Action":"build-output","Output":"p/a.go:1: no\n"}
 {"ImportPath":"p","Action":"build-fail"}
 {"Action":"fail","Package":"p","FailedBuild":"p"}`, "p/a.go:1: no\n", true},
+		"simulated": {good + `{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:1: simulated 700 packets under faults, 0 violations\n"}
+{"Action":"output","Package":"p","Test":"TestB","Output":"    a_test.go:1: simulated 50 packets under faults, 2 violations\n"}
+{"Action":"pass","Package":"p","Test":"TestA","Elapsed":2}
+{"Action":"pass","Package":"p","Elapsed":2}`, "\nsimulated: 750 packets under faults, 2 violations\n", false},
 		"nothing":       {"go: cannot find main module", "go: cannot find main module", true},
 		"no test files": {`{"Action":"skip","Package":"q"}` + "\n" + `{"Action":"pass","Package":"p"}`, "in 1 packages", false},
 	} {
