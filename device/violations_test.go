@@ -35,6 +35,43 @@ func TestShowViolations(t *testing.T) {
 	}
 }
 
+// TestShowMistakes: the operator sees in words what was wrong with a work request of a real session,
+// which breaks no rule that the driver could ask for.
+func TestShowMistakes(t *testing.T) {
+	w := newWorld(t)
+	ctx := testContext(t)
+	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+	connect(t, a, b, 7)
+	pd, err := a.dev.AllocPD(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf, err := a.dev.Alloc(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere, err := pd.RegMR(ctx, buf, allAccess)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.qp.PostSend(&guestlib.SendWR{ID: 1, Opcode: abi.OpSend, SGL: []guestlib.SGE{elsewhere.SGE(0, 8)}, Flags: guestlib.Signaled}); err != nil {
+		t.Fatal(err)
+	}
+	if c := a.next(t); c.Status != abi.WCLocProtErr {
+		t.Fatalf("%+v", c)
+	}
+	list, err := w.nics[0].Violations(ctx)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%+v %v", list, err)
+	}
+	if v := list[0]; v.Clause != "" || v.Ring != "SQ" || v.Count != 1 || !strings.HasPrefix(v.What, "WQE 0: SGE 0: lkey ") || !strings.HasSuffix(v.What, "is of another protection domain than the queue (local protection error)") {
+		t.Errorf("%+v", v)
+	}
+	if told, err := a.dev.Violations(ctx); err != nil || len(told) != 0 {
+		t.Errorf("the driver is told %+v, %v", told, err)
+	}
+}
+
 // TestHonestDriver: guestlib breaks no rule that a strict NIC can see, whatever it
 // does: every operation and size both ways, sleeping and polling, reset and end.
 func TestHonestDriver(t *testing.T) {

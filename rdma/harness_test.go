@@ -52,6 +52,7 @@ type host struct {
 
 	cqEvents   []uint32
 	violations []abi.Violation
+	mistakes   []verbs.Mistake
 	async      []asyncEvent
 }
 
@@ -71,6 +72,8 @@ func (h *host) AsyncEvent(typ abi.EventType, number, status uint32, reason strin
 }
 
 func (h *host) Violation(v *abi.Violation) { h.violations = append(h.violations, *v) }
+
+func (h *host) Mistake(m *verbs.Mistake) { h.mistakes = append(h.mistakes, *m) }
 
 type worldConfig struct {
 	arena  int

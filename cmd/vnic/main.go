@@ -44,7 +44,7 @@ func command() *cobra.Command {
 	root.AddCommand(
 		runCommand(), waitCommand(), upgradeCommand(), demoCommand(), keysCommand(), showCommand(), topCommand(), vfCommand(),
 		injectCommand(), captureCommand(), traceCommand(), simCommand(), qemuCommand(), imageCommand(), guestCommand(),
-		bareConformCommand(), versionCommand(),
+		bareConformCommand(), explainCommand(), versionCommand(),
 	)
 	strict(root)
 	return root

@@ -179,7 +179,7 @@ func printRoutes(w io.Writer, v any) {
 func violationsCommand(o *asking) *cobra.Command {
 	clear := false
 	cmd := &cobra.Command{
-		Use: "violations", Short: "rules of docs/abi that drivers broke", Args: arguments(0, 0),
+		Use: "violations", Short: "rules of docs/abi that drivers broke, and work requests that were wrong", Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ask := (*control.Client).Violations
 			if clear {
@@ -197,10 +197,10 @@ func violationsCommand(o *asking) *cobra.Command {
 }
 
 func printViolations(w io.Writer, list []control.Violation) {
-	fmt.Fprintln(w, "FUNCTION\tCLAUSE\tRING\tQUEUE\tINDEX\tCOUNT\tSINCE\tBYTES")
+	fmt.Fprintln(w, "FUNCTION\tCLAUSE\tRING\tQUEUE\tINDEX\tCOUNT\tSINCE\tWHAT\tBYTES")
 	for _, x := range list {
 		since := (time.Duration(x.AgeMS) * time.Millisecond).Round(time.Second)
-		fmt.Fprintf(w, "%s\t%s\t%s\t%#x\t%d\t%d\t%s\t%s\n", x.Function, x.Clause, x.Ring, x.Queue, x.Index, x.Count, since, or(x.Bytes, "-"))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%#x\t%d\t%d\t%s\t%s\t%s\n", x.Function, or(x.Clause, "-"), x.Ring, x.Queue, x.Index, x.Count, since, x.What, or(x.Bytes, "-"))
 	}
 }
 

@@ -278,7 +278,8 @@ type Connection struct {
 // broke it did first.
 type Violation struct {
 	Function string `json:"function"`
-	Clause   string `json:"clause"` // DRV-…
+	Clause   string `json:"clause,omitempty"` // DRV-…; "": a work request was wrong
+	What     string `json:"what"`             // in words
 	Ring     string `json:"ring"`
 	Queue    uint32 `json:"queue"`
 	Index    uint32 `json:"index"`

@@ -293,6 +293,15 @@ func (f *Function) Violation(v *abi.Violation) {
 	}
 }
 
+// Mistake implements verbs.Notifier.
+func (f *Function) Mistake(m *verbs.Mistake) {
+	now := f.set.now
+	if f.violations.NoteMistake(now, m) {
+		f.set.cfg.Log(now, slog.LevelWarn, "driver posted a wrong work request", "function", f.ID.String(),
+			"ring", m.Ring.String(), "queue", m.Queue, "index", m.Index, "status", m.Status.String(), "why", m.Why.String())
+	}
+}
+
 // Broke records a violation that the device itself found.
 func (f *Function) Broke(clause abi.Clause, where abi.Ring, queue, index uint32, b []byte) {
 	v := &abi.Violation{Clause: uint16(clause), Ring: where, Queue: queue, Index: index}

@@ -1,16 +1,22 @@
 package guest
 
 import (
+	"slices"
+
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // maxViolations is how many a function keeps; older ones make room.
 const maxViolations = 64
 
-// Violation is a rule of docs/abi that a driver broke, and when its session did so first.
+// Violation is a rule of docs/abi that a driver broke, or with Clause 0 a work request of it that
+// was wrong, and when its session did so first.
 type Violation struct {
 	abi.Violation
+	Status  abi.WCStatus // of the wrong work request
+	Why     string       // it was wrong; "": a rule was broken
 	At      falcon.Time
 	session uint32
 }
@@ -29,11 +35,21 @@ func (l *Violations) Begin() { l.session++ }
 // Note remembers v, with a Count of its own, and reports whether this is the first time in the
 // session.
 func (l *Violations) Note(now falcon.Time, v *abi.Violation) (first bool) {
-	is := Violation{Violation: *v, At: now, session: l.session}
-	is.Count = 1
+	return l.note(now, Violation{Violation: *v}, nil)
+}
+
+// NoteMistake is Note of a wrong work request.
+func (l *Violations) NoteMistake(now falcon.Time, m *verbs.Mistake) (first bool) {
+	return l.note(now, Violation{Violation: abi.Violation{Ring: m.Ring, Queue: m.Queue, Index: m.Index}, Status: m.Status}, &m.Why)
+}
+
+// note remembers v, whose Why is made of why if it is kept.
+func (l *Violations) note(now falcon.Time, v Violation, why *verbs.Reason) (first bool) {
+	is := v
+	is.At, is.session, is.Count = now, l.session, 1
 	for i := range l.list {
 		old := &l.list[i]
-		if old.Clause != v.Clause || old.Ring != v.Ring || old.Queue != v.Queue {
+		if old.Clause != v.Clause || old.Status != v.Status || old.Ring != v.Ring || old.Queue != v.Queue {
 			continue
 		}
 		if old.Count < 1<<32-1 {
@@ -45,6 +61,9 @@ func (l *Violations) Note(now falcon.Time, v *abi.Violation) (first bool) {
 		is.Count = old.Count
 		l.drop(i)
 		break
+	}
+	if why != nil {
+		is.Why = why.String()
 	}
 	if len(l.list) == maxViolations {
 		l.drop(0)
@@ -58,12 +77,18 @@ func (l *Violations) drop(i int) { l.list = l.list[:i+copy(l.list[i:], l.list[i+
 // All returns what is kept, oldest first. It is valid until the next call.
 func (l *Violations) All() []Violation { return l.list }
 
-// Newest returns what is kept, 0 the newest; false when there is no more.
+// Newest returns a rule that was broken, 0 the newest; false when there is no more.
 func (l *Violations) Newest(i uint32) (abi.Violation, bool) {
-	if uint64(i) >= uint64(len(l.list)) {
-		return abi.Violation{}, false
+	for _, v := range slices.Backward(l.list) {
+		if v.Clause == 0 {
+			continue
+		}
+		if i == 0 {
+			return v.Violation, true
+		}
+		i--
 	}
-	return l.list[len(l.list)-1-int(i)].Violation, true
+	return abi.Violation{}, false
 }
 
 // Clear forgets all and returns how many there were.

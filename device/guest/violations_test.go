@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // TestEvidenceOfASession: what an earlier session did first is not what a later one is shown (F33).
@@ -56,5 +57,31 @@ func TestViolationsMakeRoom(t *testing.T) {
 		if v, ok := l.Newest(i); !ok || v.Queue != 999-i {
 			t.Fatalf("%d: %+v, %t", i, v, ok)
 		}
+	}
+}
+
+// TestMistakesAreNoViolations: a wrong work request is kept beside rules that were broken, once for
+// each queue and status; QueryViolation passes it over.
+func TestMistakesAreNoViolations(t *testing.T) {
+	var l Violations
+	l.Begin()
+	l.Note(1, &abi.Violation{Clause: uint16(abi.DRV306), Index: 24})
+	wrong := func(queue uint32, st abi.WCStatus) bool {
+		return l.NoteMistake(2, &verbs.Mistake{Ring: abi.RingSQ, Queue: queue, Status: st})
+	}
+	if !wrong(1, abi.WCLocProtErr) || wrong(1, abi.WCLocProtErr) || !wrong(1, abi.WCLocLenErr) || !wrong(2, abi.WCLocProtErr) {
+		t.Error("wrong about what is first")
+	}
+	l.Note(3, &abi.Violation{Clause: uint16(abi.DRV801), Index: 25})
+	if all := l.All(); len(all) != 5 || all[1].Count != 2 || all[1].Clause != 0 {
+		t.Errorf("%+v", all)
+	}
+	for i, want := range []uint32{25, 24} {
+		if v, ok := l.Newest(uint32(i)); !ok || v.Index != want {
+			t.Errorf("%d: %+v, %t", i, v, ok)
+		}
+	}
+	if v, ok := l.Newest(2); ok {
+		t.Errorf("%+v", v)
 	}
 }

@@ -263,8 +263,8 @@ func TestOperatorErrors(t *testing.T) {
 		{"pf0.vf1", "", []string{"credits", "0"}, "a limit of 0 would stop the function"},
 		{"pf0.vf1", "", []string{"credits", "req-buf-tx=1"}, "request_buffer_tx: 1 is less than one packet of 4096 bytes needs, so work would wait for ever; use 33 or more"}, // F11
 		{"pf0.vf1", "", []string{"guarantee", "req-pkt-tx=2000"}, "2000 is more than the 1024 that credits.request_packet_tx allows it; lower it"},
-		{"pf0.vf1", "", []string{"credits", "net-buf-rx=9000", "guarantee", "net-buf-rx=9000"}, "but 9000 are guaranteed to functions; raise it or lower"},
-		{"pf0.vf1", "", []string{"credits", "net-buf-rx=4096", "guarantee", "net-buf-rx=4096"}, "leave 0 to a function that has none; a packet needs 1"},
+		{"pf0.vf1", "", []string{"credits", "net-buf-rx=9000", "guarantee", "net-buf-rx=9000"}, "9000 are guaranteed to functions, of 4096 that there are; raise it or lower"},
+		{"pf0.vf1", "", []string{"credits", "net-buf-rx=4096", "guarantee", "net-buf-rx=4096"}, "leave 0 of 4096 to a function that has none; a packet needs 1"},
 		{"pf0.vf1", "destroy", nil, "there are enable, disable and reset"},
 		{"pf0.vf9", "enable", nil, "enabled: true, but the function has no tenant; give it tenant and address"},
 		{"pf0.vf9", "reset", nil, "h1.pf0.vf9 is disabled; enable it first"},

@@ -8,6 +8,16 @@ type Clause uint16
 // String returns the rule as docs/abi names it.
 func (c Clause) String() string { return "DRV-" + strconv.Itoa(int(c)) }
 
+// Doc is what a driver does that breaks the rule, "" of one that there is not.
+func (c Clause) Doc() string {
+	for _, i := range Clauses {
+		if i.Clause == c {
+			return i.Doc
+		}
+	}
+	return ""
+}
+
 // ClauseInfo describes a rule.
 type ClauseInfo struct {
 	Clause Clause

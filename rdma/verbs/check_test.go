@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -88,8 +89,10 @@ func TestRequestChecks(t *testing.T) {
 		if c.x.Opcode == abi.OpAtomicWrite {
 			length = 8
 		}
-		if st := s.check(w, rest); st != c.want || st == good && int(w.Length) != length {
+		if st, why := s.check(w, rest); st != c.want || st == good && int(w.Length) != length {
 			t.Errorf("%s: %v, want %v; %d bytes of %d", c.name, st, c.want, w.Length, length)
+		} else if (why.String() != "") != (st != good) || strings.Contains(why.String(), "%!") {
+			t.Errorf("%s: %v, because %q", c.name, st, why)
 		}
 	}
 }
@@ -120,7 +123,7 @@ func TestLongestMessage(t *testing.T) {
 			sge := abi.SGE{Length: n, LKey: abi.ReservedLKey}
 			sge.Marshal(rest[i*abi.SGESize:])
 		}
-		if st := s.check(w, rest); st != c.want || st == abi.WCSuccess && w.Length != 1<<31 {
+		if st, _ := s.check(w, rest); st != c.want || st == abi.WCSuccess && w.Length != 1<<31 {
 			t.Errorf("%v bytes: %v, length %d", c.lengths, st, w.Length)
 		}
 	}
@@ -135,7 +138,7 @@ func TestShortEntries(t *testing.T) {
 			}
 			w := &SendWR{}
 			w.WQE.Opcode = op
-			if st := w.local(make([]byte, size-short)); st != want {
+			if st, _ := w.local(make([]byte, size-short)); st != want {
 				t.Errorf("%v, %d bytes short: %v", op, short, st)
 			}
 		}

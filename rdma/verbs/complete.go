@@ -81,7 +81,9 @@ func (s *requester) complete(now vtime.Time) {
 		}
 		over := w.Issued && w.Pending == 0
 		if over && w.WQE.Opcode == abi.OpReadInv && w.Status == abi.WCSuccess {
-			w.Status = q.regions.invalidate(q.pd, &q.windows, w.WQE.Imm)
+			if w.Status = q.regions.invalidate(q.pd, &q.windows, w.WQE.Imm); w.Status != abi.WCSuccess {
+				s.sq.mistaken(w.Index, w.Status, because("the key to invalidate, %#x, was valid when the READ began, and is not now", uint64(w.WQE.Imm)))
+			}
 		}
 		switch {
 		case w.Status != abi.WCSuccess && (w.Issued || w.started) && !s.survives(w):

@@ -19,14 +19,16 @@ type datagramSender struct {
 }
 
 // check looks at what is particular to datagrams in a work request whose length is known.
-func (d *datagramSender) check(now vtime.Time, w *SendWR, entry []byte) abi.WCStatus {
+func (d *datagramSender) check(now vtime.Time, w *SendWR, entry []byte) (abi.WCStatus, Reason) {
 	q := d.q
 	x := &w.WQE
 	switch {
-	case x.Opcode != abi.OpSend && x.Opcode != abi.OpSendImm, x.RemoteQPN > abi.GroupQPN:
-		return abi.WCLocQPOpErr
+	case x.Opcode != abi.OpSend && x.Opcode != abi.OpSendImm:
+		return abi.WCLocQPOpErr, because("opcode %d is none of a QP for datagrams", uint64(x.Opcode))
+	case x.RemoteQPN > abi.GroupQPN:
+		return abi.WCLocQPOpErr, because("QP %#x is none: numbers have 24 bits", uint64(x.RemoteQPN))
 	case int(w.Length) > q.owner.Limits().MTU:
-		return abi.WCLocLenErr
+		return abi.WCLocLenErr, because("a datagram of %d bytes does not fit the MTU, %d", uint64(w.Length), uint64(q.owner.Limits().MTU))
 	case x.AHN == 0:
 		w.carrier = d.carrierTo(now, entry, x.RemoteQPN)
 	default:
@@ -34,10 +36,13 @@ func (d *datagramSender) check(now vtime.Time, w *SendWR, entry []byte) abi.WCSt
 			w.carrier = q.in.ahs.carrier(a, q.Ordered())
 		}
 	}
-	if w.carrier == nil {
-		return abi.WCLocQPOpErr
+	switch {
+	case w.carrier != nil:
+		return abi.WCSuccess, Reason{}
+	case x.AHN == 0:
+		return abi.WCLocQPOpErr, because("its address is impossible, or leads to no QP %#x", uint64(x.RemoteQPN))
 	}
-	return abi.WCSuccess
+	return abi.WCLocQPOpErr, because("address handle %#x is none of the QP's protection domain, or leads to no QP %#x", uint64(x.AHN), uint64(x.RemoteQPN))
 }
 
 // carrierTo returns what carries a datagram whose entry has the address vector; nil: that is wrong.

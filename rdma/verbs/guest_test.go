@@ -24,6 +24,7 @@ type guest struct {
 	cqEvents   []uint32
 	events     []event
 	violations []abi.Violation
+	mistakes   []Mistake
 
 	turns   int  // asked for
 	freed   int  // times that credit was
@@ -57,6 +58,8 @@ func (g *guest) AsyncEvent(typ abi.EventType, number, status uint32, _ string) {
 	g.events = append(g.events, event{typ, number, abi.WCStatus(status)})
 }
 func (g *guest) Violation(v *abi.Violation) { g.violations = append(g.violations, *v) }
+
+func (g *guest) Mistake(m *Mistake) { g.mistakes = append(g.mistakes, *m) }
 
 func (g *guest) Ready(*QP)                          { g.turns++ }
 func (g *guest) May(vtime.Time) bool                { return !g.resting }

@@ -103,6 +103,7 @@ func (s *requester) admitWork(now vtime.Time, w *SendWR) (pass, ok bool) {
 	}
 	if s.tooLong(w) && w.Status == abi.WCSuccess {
 		w.Status = abi.WCLocLenErr
+		s.sq.mistaken(w.Index, w.Status, because("it has %d bytes; without ordering, a message that takes a receive has one packet, at most %d", uint64(w.Length), uint64(q.segment)))
 	}
 	switch {
 	case w.Status != abi.WCSuccess:
@@ -140,6 +141,9 @@ func (s *requester) issueInside(now vtime.Time, w *SendWR) bool {
 		w.Status = q.regions.supply(q.pd, w.WQE.RKey, &w.reg)
 	default:
 		w.Status = q.regions.bind(q.pd, &q.windows, w.WQE.RKey, &w.bind)
+	}
+	if w.Status != abi.WCSuccess {
+		s.sq.mistaken(w.Index, w.Status, w.notInside())
 	}
 	w.started, w.Issued = true, true
 	goOn := w.Status == abi.WCSuccess || q.cie

@@ -14,6 +14,7 @@ func (silent) CQEvent(uint32)                                   {}
 func (silent) AsyncEvent(abi.EventType, uint32, uint32, string) {}
 func (silent) Fault(abi.Fault, string)                          {}
 func (silent) Violation(*abi.Violation)                         {}
+func (silent) Mistake(*Mistake)                                 {}
 func (silent) Ready(*QP)                                        {}
 func (silent) May(vtime.Time) bool                              { return false }
 func (silent) Spend(int)                                        {}

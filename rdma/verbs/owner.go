@@ -17,6 +17,8 @@ type Notifier interface {
 	// Violation says which clause of docs/abi the driver broke, and how. It keeps v. Of an admin
 	// command that the call is part of it has no index, and may have no bytes.
 	Violation(v *abi.Violation)
+	// Mistake says what is wrong with a work request that will fail. It keeps a copy.
+	Mistake(m *Mistake)
 }
 
 // Owner is the function that objects belong to, as far as they know it: its memory and limits, what

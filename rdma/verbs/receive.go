@@ -32,6 +32,7 @@ func (v *Receive) Fill(u *WorkQueue, r *Regions, pd *PD, entry []byte) {
 	var ok bool
 	if v.SGEs, v.Capacity, ok = r.SGEs(pd, u.privileged, v.SGEs, entry[abi.RecvWQEHeader:], int(x.NumSGE), abi.AccessLocalWrite); !ok {
 		v.Status = abi.WCLocProtErr
+		u.mistaken(u.Index()-1, v.Status, r.wrongSGE(pd, u.privileged, entry[abi.RecvWQEHeader:], int(x.NumSGE), abi.AccessLocalWrite))
 	}
 }
 

@@ -95,6 +95,7 @@ func (r *responder) place(p *transport.Packet, data []byte) (transport.Refusal, 
 	if p.Sends() {
 		switch {
 		case uint64(p.Offset)+uint64(len(data)) > v.Capacity:
+			r.tooShort(v, uint32(p.Message), uint64(p.Offset)+uint64(len(data)))
 			return transport.Invalid, v, abi.WCLocLenErr
 		case p.Op == abi.OpSendInv && q.regions.invalidatable(r.domain(), &q.windows, p.Imm) == nil:
 			return transport.Access, v, abi.WCSuccess

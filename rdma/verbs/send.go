@@ -17,10 +17,12 @@ func (s *requester) fetch(now vtime.Time) (w *SendWR, ok bool) {
 	q.owner.Stats.Posted++
 	w.Index = s.sq.Index() - 1
 	w.WQE.Unmarshal(b)
-	w.Status = s.check(w, b[abi.SendWQEHeader:])
+	var why Reason
+	w.Status, why = s.check(w, b[abi.SendWQEHeader:])
 	if q.datagrams() && w.Status == abi.WCSuccess {
-		w.Status = s.sender.check(now, w, b)
+		w.Status, why = s.sender.check(now, w, b)
 	}
+	mistaken := w.Status != abi.WCSuccess
 	if q.owner.Faults() != nil && w.Status == abi.WCSuccess {
 		w.Status = q.owner.Faults().Work(q.number, w.WQE.Opcode)
 	}
@@ -29,6 +31,8 @@ func (s *requester) fetch(now vtime.Time) (w *SendWR, ok bool) {
 	}
 	if clause := s.brokenBy(w); clause != 0 {
 		s.sq.Broke(clause, b)
+	} else if mistaken {
+		s.sq.mistaken(w.Index, w.Status, why)
 	}
 	if q.owner.Trace != nil {
 		s.noteRead(w)
@@ -38,54 +42,60 @@ func (s *requester) fetch(now vtime.Time) (w *SendWR, ok bool) {
 
 // check completes w from the rest of its entry and says what is wrong with it. From here on the
 // shared memory of the entry is not looked at again.
-func (s *requester) check(w *SendWR, rest []byte) abi.WCStatus {
+func (s *requester) check(w *SendWR, rest []byte) (abi.WCStatus, Reason) {
 	q := s.q
 	x := &w.WQE
 	var need uint32
+	op := uint64(x.Opcode)
 	if q.unreliable() && !carries(x.Opcode) {
-		return abi.WCLocQPOpErr
+		return abi.WCLocQPOpErr, because("opcode %d is none of an unreliable connection", op)
 	}
 	switch x.Opcode {
 	case abi.OpSend, abi.OpSendImm, abi.OpSendInv, abi.OpWrite, abi.OpWriteImm:
 	case abi.OpRead, abi.OpCmpSwap, abi.OpFetchAdd, abi.OpMaskedCmpSwap, abi.OpMaskedFetchAdd:
 		if q.attr.maxRdAtomic == 0 {
-			return abi.WCLocQPOpErr
+			return abi.WCLocQPOpErr, because("opcode %d is a READ or an atomic, and the QP's max_rd_atomic is 0", op)
 		}
 		need = abi.AccessLocalWrite
 	case abi.OpReadInv:
-		if q.attr.maxRdAtomic == 0 || !q.regions.Names(q.pd, x.Imm) {
-			return abi.WCLocQPOpErr
+		if q.attr.maxRdAtomic == 0 {
+			return abi.WCLocQPOpErr, because("opcode %d is a READ or an atomic, and the QP's max_rd_atomic is 0", op)
+		}
+		if !q.regions.Names(q.pd, x.Imm) {
+			return abi.WCLocQPOpErr, because("the key to invalidate, %#x, names no region of the QP's protection domain", uint64(x.Imm))
 		}
 		need = abi.AccessLocalWrite
 	case abi.OpAtomicWrite:
 		return w.word()
 	case abi.OpRegMR:
 		if !s.sq.privileged {
-			return abi.WCLocQPOpErr
+			return abi.WCLocQPOpErr, because("opcode %d registers memory, and the QP is not privileged", op)
 		}
 		return w.local(rest)
 	case abi.OpLocalInv, abi.OpBindMW:
 		return w.local(rest)
 	default:
-		return abi.WCLocQPOpErr
+		return abi.WCLocQPOpErr, because("opcode %d is unknown", op)
 	}
 	if x.Flags&abi.SendInline != 0 {
 		switch {
-		case need != 0 || x.NumSGE != 0:
-			return abi.WCLocQPOpErr
+		case need != 0:
+			return abi.WCLocQPOpErr, because("opcode %d cannot be inline: its data comes in", op)
+		case x.NumSGE != 0:
+			return abi.WCLocQPOpErr, because("it is inline and has %d SGEs", uint64(x.NumSGE))
 		case x.InlineLen > uint32(s.req.maxInline):
-			return abi.WCLocLenErr
+			return abi.WCLocLenErr, because("it has %d bytes inline, and the QP was created for %d", uint64(x.InlineLen), uint64(s.req.maxInline))
 		}
 		w.Inline = append(w.Inline, rest[:x.InlineLen]...)
 		w.Length = x.InlineLen
-		return abi.WCSuccess
+		return abi.WCSuccess, Reason{}
 	}
 	if int(x.NumSGE) > s.req.maxSGE {
-		return abi.WCLocQPOpErr
+		return abi.WCLocQPOpErr, because("it has %d SGEs, and the QP was created for %d", uint64(x.NumSGE), uint64(s.req.maxSGE))
 	}
 	if x.Opcode == abi.OpMaskedCmpSwap || x.Opcode == abi.OpMaskedFetchAdd {
-		if x.NumSGE != 1 {
-			return abi.WCLocLenErr // and only one SGE is sure to fit the entry behind the masks
+		if x.NumSGE != 1 { // and only one SGE is sure to fit the entry behind the masks
+			return abi.WCLocLenErr, because("a masked atomic has one SGE, not %d", uint64(x.NumSGE))
 		}
 		w.Masks.Unmarshal(rest)
 		rest = rest[abi.AtomicMasksSize:]
@@ -93,16 +103,16 @@ func (s *requester) check(w *SendWR, rest []byte) abi.WCStatus {
 	var total uint64
 	var ok bool
 	if w.SGEs, total, ok = q.regions.SGEs(q.pd, s.sq.privileged, w.SGEs, rest, int(x.NumSGE), need); !ok {
-		return abi.WCLocProtErr
+		return abi.WCLocProtErr, q.regions.wrongSGE(q.pd, s.sq.privileged, rest, int(x.NumSGE), need)
 	}
 	if total > maxMessage {
-		return abi.WCLocLenErr
+		return abi.WCLocLenErr, because("it has %d bytes, a message at most %d", total, maxMessage)
 	}
 	w.Length = uint32(total)
 	if w.Atomic() && (len(w.SGEs) != 1 || w.Length != 8) {
-		return abi.WCLocLenErr
+		return abi.WCLocLenErr, because("the result of an atomic is 8 bytes in one SGE, not %d in %d", total, uint64(len(w.SGEs)))
 	}
-	return abi.WCSuccess
+	return abi.WCSuccess, Reason{}
 }
 
 // carries reports whether an unreliable connection has an operation (IBA table 38, §10.7.2.2):

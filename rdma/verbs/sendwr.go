@@ -32,36 +32,41 @@ func (w *SendWR) inside() bool {
 }
 
 // local completes a request that concerns this side only from the rest of its entry.
-func (w *SendWR) local(rest []byte) abi.WCStatus {
+func (w *SendWR) local(rest []byte) (abi.WCStatus, Reason) {
 	x := &w.WQE
+	op := uint64(x.Opcode)
 	if x.Flags&abi.SendInline != 0 || x.NumSGE != 0 {
-		return abi.WCLocQPOpErr
+		return abi.WCLocQPOpErr, because("opcode %d has no data: no SGEs, and it is not inline", op)
 	}
+	const short = "opcode %d needs %d bytes behind the header, and the entries of the QP have %d (max_send_sge, max_inline)"
 	if x.Opcode == abi.OpBindMW {
 		if len(rest) < abi.BindMWSize {
-			return abi.WCLocQPOpErr
+			return abi.WCLocQPOpErr, because(short, op, abi.BindMWSize, uint64(len(rest)))
 		}
 		w.bind.Unmarshal(rest)
 	}
 	if x.Opcode == abi.OpRegMR {
 		if len(rest) < abi.FastRegSize {
-			return abi.WCLocQPOpErr
+			return abi.WCLocQPOpErr, because(short, op, abi.FastRegSize, uint64(len(rest)))
 		}
 		w.reg.Unmarshal(rest)
 	}
-	return abi.WCSuccess
+	return abi.WCSuccess, Reason{}
 }
 
 // word completes an atomic WRITE: a WRITE of 8 bytes that are in the entry.
-func (w *SendWR) word() abi.WCStatus {
+func (w *SendWR) word() (abi.WCStatus, Reason) {
 	x := &w.WQE
-	if x.Flags&abi.SendInline != 0 || x.NumSGE != 0 || x.RemoteAddr&7 != 0 {
-		return abi.WCLocQPOpErr
+	switch {
+	case x.Flags&abi.SendInline != 0 || x.NumSGE != 0:
+		return abi.WCLocQPOpErr, because("an atomic WRITE has its data in Swap: no SGEs, and it is not inline")
+	case x.RemoteAddr&7 != 0:
+		return abi.WCLocQPOpErr, because("an atomic WRITE goes to an address that 8 divides, not to %#x", x.RemoteAddr)
 	}
 	w.Inline = binary.LittleEndian.AppendUint64(w.Inline, x.Swap)
 	w.Length = uint32(len(w.Inline))
 	x.Flags, x.InlineLen = x.Flags|abi.SendInline, 0 // no matter of the queue's limit
-	return abi.WCSuccess
+	return abi.WCSuccess, Reason{}
 }
 
 // at is the place of offset in the request's list.
