@@ -265,12 +265,23 @@ func sealedPackets(t *testing.T, clear shown) []shown {
 	}
 	f := fields()
 	f["psp.tenant"], f["psp.tunnel"] = "100", "7"
-	f["psp.inner.src"], f["psp.inner.dst"] = "192.168.100.11", "192.168.100.12"
+	f["psp.inner.src"], f["psp.inner.dst"], f["psp.inner.protocol"] = "192.168.100.11", "192.168.100.12", "252"
 	f["falcon.version"], f["falcon.cid"] = "1", clear.fields["falcon.cid"]
 	rest := clear.packet[24:]
 	f["psp.sealed"] = hex.EncodeToString(rest)
 	f[colInfo] = fmt.Sprintf("PSP SPI 0x80000001 tenant 100 CID 0x30abcd sealed %d bytes", len(rest))
 	all := []shown{{Sealed, frame(), f}}
+
+	falconPacket := clear.packet
+	clear.packet = slices.Clone(falconPacket) // plain IP, which is sealed in the same way
+	clear.packet[9] = 17
+	f = maps.Clone(f)
+	delete(f, "falcon.version")
+	delete(f, "falcon.cid")
+	f["psp.inner.protocol"], f["psp.sealed"] = "17", hex.EncodeToString(clear.packet[20:])
+	f[colInfo] = fmt.Sprintf("PSP SPI 0x80000001 tenant 100 sealed %d bytes", len(clear.packet)-20)
+	all = append(all, shown{Sealed, frame(), f})
+	clear.packet = falconPacket
 
 	h.CryptOffset, h.HasVC, h.Sample, h.Drop = 0, false, true, true // all is sealed
 	f = fields()
@@ -293,10 +304,18 @@ func sealedPackets(t *testing.T, clear shown) []shown {
 	all = append(all, shown{Sealed, frame(), f})
 
 	h.NextHeader, h.CryptOffset = psp.NextHeaderIPv6, 13
-	clear.packet = slices.Concat([]byte{0x60, 7: 64}, ip6A, ip6B, clear.packet)
+	clear.packet = slices.Concat([]byte{0x60, 6: 252, 7: 64}, ip6A, ip6B, clear.packet)
 	f = maps.Clone(f)
 	f["psp.next_header"], f["psp.crypt_offset"] = "41", "13"
-	f["psp.inner.src6"], f["psp.inner.dst6"] = ip6A.String(), ip6B.String()
+	f["psp.inner.src6"], f["psp.inner.dst6"], f["psp.inner.protocol"] = ip6A.String(), ip6B.String(), "252"
+	all = append(all, shown{Sealed, frame(), f})
+
+	clear.packet[6] = 6
+	f = maps.Clone(f)
+	delete(f, "falcon.version")
+	delete(f, "falcon.cid")
+	f["psp.inner.protocol"], f["psp.sealed"] = "6", hex.EncodeToString(clear.packet[40:])
+	f[colInfo] = fmt.Sprintf("PSP SPI 0x80000001 tenant 100 sealed %d bytes", len(clear.packet)-40)
 	return append(all, shown{Sealed, frame(), f})
 }
 

@@ -66,7 +66,11 @@ type request struct {
 	kind              uint8
 	requested, server netip.Addr
 	ciaddr            netip.Addr
+	client            span // identifier of the client (option 61)
 }
+
+// span is a part of a message; empty: it has none.
+type span struct{ from, to int }
 
 // dhcp answers a client's message m.
 func (s *station) dhcp(p *Endpoint, src MAC, m []byte) Reason {
@@ -84,15 +88,15 @@ func (s *station) dhcp(p *Endpoint, src MAC, m []byte) Reason {
 	}
 	switch r.kind {
 	case dhcpDiscover:
-		s.lease(p, m, dhcpOffer, addr)
+		s.lease(p, m, &r, dhcpOffer, addr)
 	case dhcpRequest:
 		if wants != addr {
-			s.lease(p, m, dhcpNak, addr)
+			s.lease(p, m, &r, dhcpNak, addr)
 			return none
 		}
-		s.lease(p, m, dhcpAck, addr)
+		s.lease(p, m, &r, dhcpAck, addr)
 	case dhcpInform:
-		s.lease(p, m, dhcpAck, netip.AddrFrom4([4]byte{}))
+		s.lease(p, m, &r, dhcpAck, netip.AddrFrom4([4]byte{}))
 	default:
 		return DropDHCP // release, decline: the lease is the configuration
 	}
@@ -121,6 +125,9 @@ func parseDHCP(m []byte) (r request, ok bool) {
 			r.kind = v[0]
 		case o[0] == optRequested && len(v) == 4:
 			r.requested = netip.AddrFrom4([4]byte(v))
+		case o[0] == optClientID && len(v) > 0:
+			at := len(m) - len(o) + 2
+			r.client = span{at, at + len(v)}
 		case o[0] == optServer && len(v) == 4:
 			r.server = netip.AddrFrom4([4]byte(v))
 		}
@@ -131,11 +138,11 @@ func parseDHCP(m []byte) (r request, ok bool) {
 
 // lease sends an answer to the message m, with addr as the client's own. It is broadcast: the
 // client may have no address yet.
-func (s *station) lease(p *Endpoint, m []byte, kind uint8, addr netip.Addr) {
+func (s *station) lease(p *Endpoint, m []byte, r *request, kind uint8, addr netip.Addr) {
 	const headers = ethLen + ipv4Len + udpLen
 	t := p.network.config.Load()
 	server := p.serverID()
-	var buf [512]byte
+	var buf [768]byte
 	b := append(buf[:0], m[:bootFixed]...)
 	clear(b[8:28]) // seconds and flags stay; addresses do not
 	copy(b[8:12], m[8:12])
@@ -151,6 +158,10 @@ func (s *station) lease(p *Endpoint, m []byte, kind uint8, addr netip.Addr) {
 	b = append(b, dhcpMagic...)
 	b = append(b, optMessage, 1, kind, optServer, 4)
 	b = append(b, id[:]...)
+	if id := m[r.client.from:r.client.to]; len(id) > 0 { // RFC 6842 §3: in every answer
+		b = append(b, optClientID, byte(len(id)))
+		b = append(b, id...)
+	}
 	if kind != dhcpNak {
 		b = p.appendLease(b, t, !addr.IsUnspecified())
 	}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/gopacket/gopacket"
@@ -34,7 +35,6 @@ func TestParseDHCP(t *testing.T) {
 		change(m)
 		return m
 	}
-	no := netip.Addr{}
 	for name, tc := range map[string]struct {
 		m    []byte
 		want request // of kind 0: it is refused
@@ -52,12 +52,14 @@ func TestParseDHCP(t *testing.T) {
 		"a kind of two bytes":     {message(optMessage, 2, dhcpDiscover, 0, optEnd), request{}},
 		"a kind of none":          {message(optMessage, 0, optEnd), request{}},
 		"another of one byte":     {message(optMessage, 1, dhcpRequest, 116, 1, 9, optEnd), request{kind: dhcpRequest}},
-		"the address wanted":      {message(optMessage, 1, 3, optRequested, 4, 10, 0, 0, 1), request{dhcpRequest, ipA, no, no}},
+		"the address wanted":      {message(optMessage, 1, 3, optRequested, 4, 10, 0, 0, 1), request{kind: dhcpRequest, requested: ipA}},
 		"three bytes of it":       {message(optMessage, 1, 3, optRequested, 3, 10, 0, 0), request{kind: dhcpRequest}},
-		"the server":              {message(optMessage, 1, 3, optServer, 4, 10, 0, 0, 254), request{dhcpRequest, no, router4, no}},
+		"the server":              {message(optMessage, 1, 3, optServer, 4, 10, 0, 0, 254), request{kind: dhcpRequest, server: router4}},
 		"five bytes of it":        {message(optMessage, 1, 3, optServer, 5, 10, 0, 0, 254, 0), request{kind: dhcpRequest}},
 		"a lease of four bytes":   {message(optMessage, 1, 3, optLease, 4, 0, 0, 1, 0), request{kind: dhcpRequest}},
-		"the address it has":      {with(func(m []byte) { copy(m[12:], ipA.AsSlice()) }), request{dhcpDiscover, no, no, ipA}},
+		"the address it has":      {with(func(m []byte) { copy(m[12:], ipA.AsSlice()) }), request{kind: dhcpDiscover, ciaddr: ipA}},
+		"the client":              {message(optMessage, 1, 3, optClientID, 3, 1, 2, 3), request{kind: dhcpRequest, client: span{dhcpMinimum + 5, dhcpMinimum + 8}}},
+		"an empty client":         {message(optMessage, 1, 3, optClientID, 0), request{kind: dhcpRequest}},
 		"a reply":                 {with(func(m []byte) { m[0] = bootReply }), request{}},
 		"another network":         {with(func(m []byte) { m[1] = 6 }), request{}},
 		"longer addresses":        {with(func(m []byte) { m[2] = 8 }), request{}},
@@ -72,8 +74,8 @@ func TestParseDHCP(t *testing.T) {
 	}
 }
 
-// TestDHCPAnswers: a client that asks this server, or any, is answered by kind; one that asks
-// another, or tells only, is not.
+// TestDHCPAnswers: a client that asks this server, or any, is answered by kind, with the identifier
+// that it gave; one that asks another, or tells only, is not.
 func TestDHCPAnswers(t *testing.T) {
 	router := router4.As4()
 	serverIs := func(last byte) []byte {
@@ -94,7 +96,8 @@ func TestDHCPAnswers(t *testing.T) {
 		"that it has done":        {[]byte{optMessage, 1, release, optEnd}, 0},
 	} {
 		n := newNet(t)
-		n.send(dhcpMessage(t, message(tc.options...)), Offload{})
+		client := append([]byte{optClientID, 7, 1}, macA[:]...)
+		n.send(dhcpMessage(t, message(append(client, tc.options...)...)), Offload{})
 		out := n.output()
 		if tc.answer == 0 {
 			if len(out) != 0 || n.a.Drops[DropDHCP] != 1 {
@@ -107,6 +110,11 @@ func TestDHCPAnswers(t *testing.T) {
 		}
 		m := out[0].b[ethLen+ipv4Len+udpLen:]
 		options := m[dhcpMinimum:]
+		if d, _ := decode(t, out[0].b).Layer(layers.LayerTypeDHCPv4).(*layers.DHCPv4); d == nil || !slices.ContainsFunc(d.Options, func(o layers.DHCPOption) bool {
+			return o.Type == layers.DHCPOptClientID && bytes.Equal(o.Data, client[2:])
+		}) {
+			t.Errorf("%s: the client's identifier is not in the answer: %v", name, d)
+		}
 		lease := bytes.Contains(options, []byte{optLease, 4, 0, 1, 0x51, 0x80}) // a day
 		mine := netip.AddrFrom4([4]byte(m[16:20]))
 		has := tc.answer == dhcpOffer || name == "a request to this one"

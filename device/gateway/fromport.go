@@ -19,11 +19,13 @@ func (g *Gateway) FromPort(now int64, in *PortInput, f *Forward) (forward bool) 
 }
 
 func (g *Gateway) fromPort(now int64, in *PortInput, f *Forward) (why Reason) {
-	p, frame := in.From, in.Frame
+	p := in.From
 	if !p.up {
 		return DropPortDown
 	}
 	g.follow(p)
+	in.untag()
+	frame := in.Frame
 	if len(frame) < ethLen {
 		return DropTruncated
 	}

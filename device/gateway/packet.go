@@ -17,6 +17,8 @@ const (
 
 	typeIPv4 = 0x0800
 	typeARP  = 0x0806
+	typeVLAN = 0x8100
+	tagLen   = 4
 	typeIPv6 = 0x86dd
 
 	protoICMP   = 1

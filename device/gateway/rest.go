@@ -43,6 +43,20 @@ func fetch(frame *[]byte, rest *Rest) bool {
 	return true
 }
 
+// untag takes a priority tag out: a frame whose VLAN identifier is 0 is of no VLAN (IEEE 802.1Q
+// §9.6), and the gateway knows no priorities of frames.
+func (in *PortInput) untag() {
+	f := in.Frame
+	if len(f) < ethLen+tagLen || binary.BigEndian.Uint16(f[12:]) != typeVLAN || binary.BigEndian.Uint16(f[14:])&0xfff != 0 {
+		return
+	}
+	copy(f[tagLen:], f[:12])
+	in.Frame = f[tagLen:]
+	if in.Offload.NeedsCsum {
+		in.Offload.CsumStart -= tagLen // from the start of the frame
+	}
+}
+
 func (in *PortInput) len() int {
 	if in.Rest != nil {
 		return len(in.Frame) + in.Rest.Len()

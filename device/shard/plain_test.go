@@ -110,6 +110,27 @@ func TestPlainTunnel(t *testing.T) {
 	}
 }
 
+// TestPriorityTagsOfTheFabric: switches that put a priority tag into every frame change nothing; a
+// tag of a VLAN is another network's.
+func TestPriorityTagsOfTheFabric(t *testing.T) {
+	v := newPortWorld(t, 2)
+	tci := uint16(0xa000)
+	v.tap = func(_ int, f []byte) []byte {
+		tagged := binary.BigEndian.AppendUint16(append(bytes.Clone(f[:12]), 0x81, 0), tci)
+		return append(tagged, f[12:]...)
+	}
+	v.say(0, 0, host1, host2, 1000)
+	want := bytes.Clone(v.ports[0][0].Frame[14:])
+	if got := v.heard(1); len(got) != 1 || !bytes.Equal(got[0][14:], want) {
+		t.Fatalf("%d frames", len(got))
+	}
+	tci |= 1
+	v.say(0, 0, host1, host2, 1000)
+	if got := v.heard(1); len(got) != 0 {
+		t.Errorf("%d frames of a VLAN", len(got))
+	}
+}
+
 // Equal addresses in two tenants: each port hears its own tenant only.
 func TestPlainTenantsApart(t *testing.T) {
 	v := newPortWorld(t, 2)

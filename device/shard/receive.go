@@ -51,6 +51,7 @@ func (r *receiver) receiveAll(now falcon.Time, frames [][]byte, segments []int) 
 // outer headers. segment is 0 for a frame that is none.
 func (r *receiver) receive(now falcon.Time, frame []byte, segment int) {
 	r.capture.received(now, frame, segment)
+	frame = underlay.Untag(frame)
 	if r.others == nil {
 		r.receiveOwn(now, frame, segment)
 		return

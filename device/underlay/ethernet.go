@@ -6,6 +6,7 @@ const (
 	ethLen     = 14
 	typeIPv4   = 0x0800
 	typeARP    = 0x0806
+	typeVLAN   = 0x8100
 	udpLen     = 8
 	initialTTL = 255 // receivers compute the hop count from it
 )
@@ -20,6 +21,17 @@ func putEthernet(b []byte, dst, src MAC, etherType uint16) {
 	copy(b, dst[:])
 	copy(b[6:], src[:])
 	binary.BigEndian.PutUint16(b[12:], etherType)
+}
+
+// Untag takes a priority tag out of a frame: one whose VLAN identifier is 0 is of no VLAN (IEEE
+// 802.1Q §9.6). Switches and NICs may add it on the way.
+func Untag(frame []byte) []byte {
+	const tag = 4
+	if len(frame) < ethLen+tag || binary.BigEndian.Uint16(frame[12:]) != typeVLAN || binary.BigEndian.Uint16(frame[14:])&0xfff != 0 {
+		return frame
+	}
+	copy(frame[tag:], frame[:12])
+	return frame[tag:]
 }
 
 // unicast tells whether m may be the address of one station.

@@ -151,6 +151,38 @@ func TestInputGolden(t *testing.T) {
 	}
 }
 
+// TestPriorityTags: a frame with a priority tag is what it is without, and one of a VLAN stays as it
+// is.
+func TestPriorityTags(t *testing.T) {
+	frame := make([]byte, 60)
+	for i := range frame {
+		frame[i] = byte(i)
+	}
+	frame[12], frame[13] = 8, 0
+	for _, tci := range []uint16{0, 0xe000, 0x1000, 1, 0xe001, 0xfff} {
+		tagged := append(bytes.Clone(frame[:12]), 0x81, 0, byte(tci>>8), byte(tci))
+		tagged = append(tagged, frame[12:]...)
+		want := frame
+		if tci&0xfff != 0 {
+			want = bytes.Clone(tagged)
+		}
+		if got := Untag(tagged); !bytes.Equal(got, want) {
+			t.Errorf("tag %#x: %x, want %x", tci, got, want)
+		}
+	}
+	for i := range frame {
+		if got := Untag(frame[:i]); !bytes.Equal(got, frame[:i]) {
+			t.Errorf("%d bytes without a tag: %x", i, got)
+		}
+	}
+	short := append(bytes.Clone(frame[:12]), 0x81, 0, 0)
+	for i := range short {
+		if got := Untag(short[:i]); len(got) != i {
+			t.Errorf("%d bytes of a tagged frame: %x", i, got)
+		}
+	}
+}
+
 func TestInputDrops(t *testing.T) {
 	a, b := newStack(t, macA, "10.0.0.1/24"), newStack(t, macB, "10.0.0.2/24")
 	introduce(t, 0, a, b)

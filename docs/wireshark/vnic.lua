@@ -71,6 +71,7 @@ local pf = {
   dst = ProtoField.ipv4("psp.inner.dst", "Inner Destination"),
   src6 = ProtoField.ipv6("psp.inner.src6", "Inner Source"),
   dst6 = ProtoField.ipv6("psp.inner.dst6", "Inner Destination"),
+  protocol = ProtoField.uint8("psp.inner.protocol", "Inner Protocol", base.DEC, next_headers),
   sealed = ProtoField.bytes("psp.sealed", "Sealed"),
   icv = ProtoField.bytes("psp.icv", "Integrity Check Value"),
 }
@@ -433,21 +434,24 @@ end
 
 -- PSP
 
--- readable shows what the crypt offset leaves in clear of a sealed packet: bytes at to limit.
+-- readable shows what the crypt offset leaves in clear of a sealed packet: bytes at to limit. It returns where it ends.
 local function readable(tvb, pinfo, tree, next_header, at, limit)
+  local protocol = next_header -- of what is behind the inner header
   if next_header == 4 and limit >= at + 20 then
     local ihl = tvb(at, 1):uint() % 16 * 4
     tree:add(pf.src, tvb(at + 12, 4))
     tree:add(pf.dst, tvb(at + 16, 4))
+    tree:add(pf.protocol, tvb(at + 9, 1))
+    protocol = tvb(at + 9, 1):uint()
     at = at + math.max(ihl, 20)
   elseif next_header == 41 and limit >= at + 40 then
     tree:add(pf.src6, tvb(at + 8, 16))
     tree:add(pf.dst6, tvb(at + 24, 16))
+    tree:add(pf.protocol, tvb(at + 6, 1))
+    protocol = tvb(at + 6, 1):uint()
     at = at + 40
-  elseif next_header ~= 252 then
-    return at
   end
-  if limit >= at + 4 then
+  if protocol == 252 and limit >= at + 4 then
     add_first_word(tree, tvb(at, 4):tvb())
     pinfo.cols.info:append(string.format(" CID 0x%06x", tvb(at + 1, 3):uint()))
     at = at + 4
