@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -110,7 +111,7 @@ func rdmaFields(h *rdma.Headers, data []byte) map[string]string {
 		rdma.HdrSETH:         {"rdma.seth.rmsn": num(h.SETH.RMSN)},
 		rdma.HdrOETH:         {"rdma.oeth.offset": num(h.OETH.Offset)},
 		rdma.HdrSTETH:        {"rdma.steth.va": hex64(h.STETH.VA), "rdma.steth.lkey": hex32(h.STETH.LKey)},
-		rdma.HdrImmDt:        {"rdma.immdt": hex32(h.Imm.Data)},
+		rdma.HdrImmDt:        {"rdma.immdt": hex32(bits.ReverseBytes32(h.Imm.Data))}, // four bytes, shown as they are carried
 		rdma.HdrIETH:         {"rdma.ieth.rkey": hex32(h.Inv.RKey)},
 	} {
 		if info.Headers&hdr != 0 {
