@@ -176,7 +176,7 @@ func (l *driverLab) boot(i int, m qemu.Machine) {
 	}
 	console := filepath.Join(filepath.Dir(h.Socket), fmt.Sprintf("console%d", i))
 	m.Console = qemu.SocketChardev(console)
-	m.NICs = []qemu.NIC{h.ethernet()}
+	m.NICs = append([]qemu.NIC{h.ethernet()}, m.NICs...)
 	if l.plain {
 		m.NICs = append(m.NICs, plainNIC(l.t, i))
 		defer m.NICs[1].TAP.Close()

@@ -36,7 +36,7 @@ func TestLongDriverPCI(t *testing.T) {
 					t.Errorf("lspci of %s lacks %q", g.name, want)
 				}
 			}
-			if said := g.must("ethtool -i $(ls /sys/class/infiniband/*/device/net)"); !strings.Contains(said, "driver: virtio_net") {
+			if said := g.must("ethtool -i $(cat /sys/class/infiniband/*/ports/1/gid_attrs/ndevs/0)"); !strings.Contains(said, "driver: virtio_net") {
 				t.Errorf("ethtool -i of the interface behind the function:\n%s", said)
 			}
 			if said := g.must("rdma link"); !strings.Contains(said, "netdev eth0") {

@@ -2,7 +2,7 @@
 /*
  * The life of a function: session, registers, READY; its loss, and its return.
  *
- *           open, enable            netdev of its MAC
+ *           open, enable            its interface (netdev.c)
  *   down ---------------> up -----------------------> ib_device registered
  *    ^                                                       |
  *    '--- the session ended, a fault, another state (DRV-210) '
@@ -13,9 +13,6 @@
  */
 #include <linux/delay.h>
 #include <linux/etherdevice.h>
-#include <linux/netdevice.h>
-#include <linux/rtnetlink.h>
-#include <net/net_namespace.h>
 
 #include "vnic.h"
 
@@ -185,30 +182,10 @@ static int vnic_fn_up(struct vnic_fn *fn)
 	return err;
 }
 
-static void vnic_set_ib(struct vnic_fn *fn, struct vnic_ibdev *ib)
-{
-	unsigned long flags;
-
-	spin_lock_irqsave(&fn->ib_lock, flags);
-	fn->ib = ib;
-	spin_unlock_irqrestore(&fn->ib_lock, flags);
-}
-
-static void vnic_drop_ib(struct vnic_fn *fn)
-{
-	struct vnic_ibdev *ib = fn->ib;
-
-	kobject_put(fn->net_dir);
-	fn->net_dir = NULL;
-	vnic_set_ib(fn, NULL);
-	vnic_ib_unregister(ib);
-}
-
 /* Lets go of the device. What it does not confirm to have let go of stays kept. */
-void vnic_fn_down(struct vnic_fn *fn)
+void vnic_fn_down(struct vnic_fn *fn, const char *why)
 {
-	if (fn->ib)
-		vnic_drop_ib(fn); /* programs get IBV_EVENT_DEVICE_FATAL */
+	vnic_netdev_part(fn, why);
 	vnic_fn_leave(fn);
 	fn->up = false;
 }
@@ -222,56 +199,6 @@ void vnic_fn_leave(struct vnic_fn *fn)
 	WRITE_ONCE(fn->leaving, false);
 }
 
-/* The interface of the function's MAC: one that is a device's, no bridge. */
-static struct net_device *vnic_find_netdev(struct vnic_fn *fn)
-{
-	struct net_device *dev, *found = NULL;
-
-	rtnl_lock();
-	for_each_netdev(&init_net, dev) {
-		if (dev->dev.parent && dev->reg_state == NETREG_REGISTERED &&
-		    ether_addr_equal(dev->dev_addr, fn->mac)) {
-			found = dev;
-			dev_hold(dev);
-			break;
-		}
-	}
-	rtnl_unlock();
-	return found;
-}
-
-/*
- * Programs look for the interface of an RDMA device in the folder net of its
- * parent (librdmacm's tests, UCX): a link to it, as NICs of one device have it.
- */
-static void vnic_link_netdev(struct vnic_fn *fn, struct net_device *dev)
-{
-	fn->net_dir = kobject_create_and_add("net", &fn->pdev->dev.kobj);
-	if (fn->net_dir && sysfs_create_link(fn->net_dir, &dev->dev.kobj, dev->name))
-		dev_dbg(&fn->pdev->dev, "no link to %s\n", dev->name);
-}
-
-/* An interface that goes takes the ib_device with it. */
-static void vnic_follow_netdev(struct vnic_fn *fn)
-{
-	struct net_device *dev = vnic_find_netdev(fn);
-	struct vnic_ibdev *ib;
-
-	if (fn->ib && dev != fn->netdev)
-		vnic_drop_ib(fn);
-	if (dev && !fn->ib) {
-		fn->netdev = dev;
-		ib = vnic_ib_register(fn, dev);
-		if (IS_ERR(ib))
-			dev_err(&fn->pdev->dev, "no verbs device: error %ld\n", PTR_ERR(ib));
-		else
-			vnic_set_ib(fn, ib);
-		if (fn->ib)
-			vnic_link_netdev(fn, dev);
-	}
-	dev_put(dev);
-}
-
 void vnic_fn_work(struct work_struct *work)
 {
 	struct vnic_fn *fn = container_of(to_delayed_work(work), struct vnic_fn, work);
@@ -279,6 +206,7 @@ void vnic_fn_work(struct work_struct *work)
 	mutex_lock(&fn->lock);
 	if (READ_ONCE(fn->stopping))
 		goto out;
+	vnic_netdev_gone(fn);
 	if (READ_ONCE(fn->ending)) {
 		queue_work(fn->loss_wq, &fn->loss); /* this work goes on after it */
 		goto out;
@@ -293,34 +221,11 @@ void vnic_fn_work(struct work_struct *work)
 	if (READ_ONCE(fn->lost))
 		fn->up = false;
 	if (fn->up)
-		vnic_follow_netdev(fn);
+		vnic_netdev_follow(fn);
 	else
 		mod_delayed_work(fn->wq, &fn->work, VNIC_RETRY);
 out:
 	mutex_unlock(&fn->lock);
-}
-
-int vnic_netdev_event(struct notifier_block *nb, unsigned long event, void *ptr)
-{
-	struct vnic_fn *fn = container_of(nb, struct vnic_fn, netdev_nb);
-	struct net_device *dev = netdev_notifier_info_to_dev(ptr);
-
-	switch (event) {
-	case NETDEV_REGISTER:
-	case NETDEV_UNREGISTER:
-	case NETDEV_CHANGEADDR:
-		if (dev == READ_ONCE(fn->netdev) || ether_addr_equal(dev->dev_addr, fn->mac))
-			vnic_fn_kick(fn);
-		break;
-	case NETDEV_UP:
-	case NETDEV_DOWN:
-	case NETDEV_CHANGE:
-		if (dev == READ_ONCE(fn->netdev) && READ_ONCE(fn->ib))
-			vnic_ib_event(fn, netif_oper_up(dev) ? IB_EVENT_PORT_ACTIVE :
-							       IB_EVENT_PORT_ERR);
-		break;
-	}
-	return NOTIFY_DONE;
 }
 
 /*

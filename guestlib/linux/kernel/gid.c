@@ -8,9 +8,13 @@
 #define VNIC_GID_TYPE_IP 0
 
 /*
- * Tells the device that the table of ib_core has an address. The device takes
- * the function's own and its link-local one; others want a trusted function.
- * It announces them, and refuses one that another function has.
+ * Tells the device that the table of ib_core has an address. The device takes those
+ * that the NIC's configuration gives the function, and its link-local one; others want
+ * a trusted function. It announces them, and refuses one that another function has.
+ *
+ * The NIC carries no VLAN tags, but ib_core has the addresses of VLAN interfaces in
+ * its table too, and calls it an error if the driver does not take one. The device is
+ * told nothing of those: vnic_address() refuses what would be sent from them.
  */
 int vnic_add_gid(const struct ib_gid_attr *attr, void **context)
 {
@@ -26,19 +30,22 @@ int vnic_add_gid(const struct ib_gid_attr *attr, void **context)
 	err = rdma_read_gid_l2_fields(attr, &vlan, p.mac);
 	if (err)
 		return err;
-	if (vlan != VNIC_NO_VLAN)
-		return -EOPNOTSUPP;
+	if (vlan != VNIC_NO_VLAN) {
+		dev_info_once(&fn->pdev->dev,
+			      "the NIC carries no VLAN tags: no RDMA from addresses of VLAN interfaces\n");
+		return 0;
+	}
 	memcpy(p.gid, attr->gid.raw, sizeof(p.gid));
 	mutex_lock(&fn->kernel_lock);
 	err = vnic_command(fn, VNIC_ADMIN_OP_ADD_GID, &p, sizeof(p), NULL, 0);
 	if (err == -EIO)
 		err = 0; /* the device is told when it is back */
-	if (!err && attr->index < VNIC_GID_TABLE)
+	if (!err)
 		fn->gids[attr->index] = (struct vnic_gid){ .entry = p, .used = true };
 	mutex_unlock(&fn->kernel_lock);
 	if (err == -EPERM)
 		dev_warn(&fn->pdev->dev,
-			 "%pI6 is not the function's address: RDMA from it wants a trusted function (vnic vf set)\n",
+			 "%pI6 is not the function's: RDMA from it wants it in port.addresses, or trust (vnic vf set)\n",
 			 attr->gid.raw);
 	else if (err == -EADDRINUSE)
 		dev_warn(&fn->pdev->dev, "%pI6 is the address of another function of the tenant\n",
@@ -50,12 +57,13 @@ int vnic_del_gid(const struct ib_gid_attr *attr, void **context)
 {
 	struct vnic_gid_index p = { .index = cpu_to_le16(attr->index) };
 	struct vnic_fn *fn = to_fn(attr->device);
-	int err;
+	int err = 0;
 
 	mutex_lock(&fn->kernel_lock);
-	if (attr->index < VNIC_GID_TABLE)
+	if (fn->gids[attr->index].used) {
 		fn->gids[attr->index].used = false;
-	err = vnic_destroy(fn, READ_ONCE(fn->life), VNIC_ADMIN_OP_DEL_GID, &p, sizeof(p));
+		err = vnic_destroy(fn, READ_ONCE(fn->life), VNIC_ADMIN_OP_DEL_GID, &p, sizeof(p));
+	}
 	mutex_unlock(&fn->kernel_lock);
 	return err;
 }
@@ -64,10 +72,17 @@ int vnic_address(struct vnic_fn *fn, const struct rdma_ah_attr *attr,
 		 struct vnic_address *to)
 {
 	const struct ib_global_route *grh;
+	u16 vlan = VNIC_NO_VLAN;
+	int err;
 
 	if (attr->type != RDMA_AH_ATTR_TYPE_ROCE || !(rdma_ah_get_ah_flags(attr) & IB_AH_GRH))
 		return -EINVAL;
 	grh = rdma_ah_read_grh(attr);
+	err = grh->sgid_attr ? rdma_read_gid_l2_fields(grh->sgid_attr, &vlan, NULL) : 0;
+	if (err)
+		return err;
+	if (vlan != VNIC_NO_VLAN)
+		return -EOPNOTSUPP;
 	memset(to, 0, sizeof(*to));
 	memcpy(to->dgid, grh->dgid.raw, sizeof(to->dgid));
 	to->flow_label = cpu_to_le32(grh->flow_label & 0xfffff);

@@ -203,7 +203,7 @@ static void vnic_remove(struct pci_dev *pdev)
 	unregister_netdevice_notifier(&fn->netdev_nb);
 	cancel_delayed_work_sync(&fn->work);
 	mutex_lock(&fn->lock);
-	vnic_fn_down(fn);
+	vnic_fn_down(fn, "the driver leaves the function");
 	mutex_unlock(&fn->lock);
 	vnic_free_interrupts(fn);
 	vnic_destroy_workqueues(fn);
@@ -236,7 +236,7 @@ static void vnic_reset_prepare(struct pci_dev *pdev)
 	WRITE_ONCE(fn->stopping, true);
 	cancel_delayed_work_sync(&fn->work);
 	mutex_lock(&fn->lock);
-	vnic_fn_down(fn);
+	vnic_fn_down(fn, "the function is reset");
 	mutex_unlock(&fn->lock);
 }
 

@@ -229,7 +229,7 @@ static int vnic_revive_gids(struct vnic_fn *fn)
 {
 	int err = 0, i;
 
-	for (i = 0; !err && i < VNIC_GID_TABLE; i++) {
+	for (i = 0; !err && i < VNIC_GID_ENTRIES; i++) {
 		if (!fn->gids[i].used)
 			continue;
 		err = vnic_command(fn, VNIC_ADMIN_OP_ADD_GID, &fn->gids[i].entry,

@@ -124,7 +124,7 @@ static int vnic_query_port(struct ib_device *ibdev, u32 port, struct ib_port_att
 	attr->max_mtu = IB_MTU_4096;
 	attr->active_mtu = mtu;
 	attr->phys_mtu = fn->mtu;
-	attr->gid_tbl_len = VNIC_GID_TABLE;
+	attr->gid_tbl_len = VNIC_GID_ENTRIES;
 	attr->ip_gids = true;
 	attr->port_cap_flags = IB_PORT_CM_SUP | IB_PORT_REINIT_SUP | IB_PORT_DEVICE_MGMT_SUP |
 			       IB_PORT_VENDOR_CLASS_SUP;

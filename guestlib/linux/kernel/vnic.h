@@ -4,6 +4,7 @@
  *
  *   pci.c                     probe, interrupts, the life of a function
  *     function.c              session, registers, state; loss and recovery
+ *       netdev.c              the function's Ethernet interface
  *       verbs.c counters.c gid.c mr.c dm.c cq.c qp.c srq.c post.c recover.c  the ib_device
  *         area.c              memory that the device reaches, and when it is given back
  *         admin.c             commands and their completions
@@ -27,7 +28,6 @@
 #include "vnic_user.h"
 
 #define VNIC_MAX_EVENT_QUEUES	16
-#define VNIC_GID_TABLE		16
 #define VNIC_MAX_DM_SIZE	SZ_1M /* of a function */
 #define VNIC_PAGE_SIZES	GENMASK_ULL(VNIC_MAX_PAGE_SHIFT, VNIC_MIN_PAGE_SHIFT)
 
@@ -137,7 +137,7 @@ struct vnic_fn {
 	wait_queue_head_t over; /* a life is over */
 	struct mutex kernel_lock; /* the lists, and what happens to who is in them */
 	struct list_head kernel_pds, kernel_cqs, kernel_qps;
-	struct vnic_gid gids[VNIC_GID_TABLE]; /* under kernel_lock */
+	struct vnic_gid gids[VNIC_GID_ENTRIES]; /* under kernel_lock */
 	struct work_struct loss;
 	struct work_struct flush;
 	struct workqueue_struct *loss_wq;
@@ -153,8 +153,8 @@ struct vnic_fn {
 	struct notifier_block netdev_nb;
 	spinlock_t ib_lock; /* ib, for those that do not hold lock */
 	struct vnic_ibdev *ib;
-	struct net_device *netdev;
-	struct kobject *net_dir;
+	struct net_device *netdev; /* held while ib is registered */
+	u8 netdev_mac[ETH_ALEN];   /* the function's when netdev was found */
 };
 
 /* Memory that the device was told of in a life, or was never told of (0). */
@@ -412,13 +412,18 @@ void vnic_fn_work(struct work_struct *work);
 void vnic_fn_lost(struct vnic_fn *fn, const char *why);
 void vnic_fn_kick(struct vnic_fn *fn);
 void vnic_fn_again(struct vnic_fn *fn);
-void vnic_fn_down(struct vnic_fn *fn);
+void vnic_fn_down(struct vnic_fn *fn, const char *why);
 void vnic_fn_leave(struct vnic_fn *fn);
 void *vnic_find(struct xarray *objects, u32 number, size_t hold);
 void *vnic_find_from(struct xarray *objects, unsigned long *number, unsigned long last,
 		     size_t hold);
 void vnic_async_event(struct vnic_fn *fn, const struct vnic_async_event *ev);
 int vnic_reg_read(struct vnic_fn *fn, u32 offset, u32 width, u64 *value);
+
+/* netdev.c */
+void vnic_netdev_gone(struct vnic_fn *fn);
+void vnic_netdev_follow(struct vnic_fn *fn);
+void vnic_netdev_part(struct vnic_fn *fn, const char *why);
 int vnic_netdev_event(struct notifier_block *nb, unsigned long event, void *ptr);
 
 /* area.c */
