@@ -196,6 +196,18 @@ func TestHelloReason(t *testing.T) {
 			t.Errorf("%s: %v, want %q", function, err, want)
 		}
 	}
+	d.Close()
+	for driver, want := range map[string]string{"mine": `by "mine"`, "vnic.ko": "whose kernel driver has it (vnic.ko): rmmod vnic there"} {
+		url := "unix://" + w.sockets[0] + "?function=pf0.vf1"
+		first, err := guestlib.Open(testContext(t), url, guestlib.Options{Driver: driver})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := guestlib.Open(testContext(t), url, guestlib.Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", driver, err, want)
+		}
+		first.Close()
+	}
 }
 
 // TestGarbageSessions: guests that send nonsense are thrown out with a reason,

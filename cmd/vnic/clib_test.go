@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,6 +62,7 @@ func TestC(t *testing.T) {
 	if text, err := say(filepath.Join(bin, "driver"), dir+"/a"); err != nil || !driverSays.MatchString(text) {
 		t.Fatalf("driver: %v\n%s", err, text)
 	}
+	driversMeet(ctx, t, filepath.Join(bin, "driver"), dir+"/a", dir+"/b")
 	a, b := "unix://"+dir+"/a", "unix://"+dir+"/b"
 	inC, inGo := []string{filepath.Join(bin, "pingpong")}, []string{filepath.Join(goBin, "pingpong"), "-d"}
 	unreliable := append(slices.Clone(inC), "-u")
@@ -94,6 +96,53 @@ func TestC(t *testing.T) {
 		text, err := say(append(slices.Clone(inC), args...)...)
 		if err == nil || !bytes.Contains([]byte(text), []byte(want)) {
 			t.Errorf("%q: %v, %q, want %q", args, err, text, want)
+		}
+	}
+}
+
+// driversMeet runs the driver at two ends, gives each what the other prints, and expects that each
+// receives what the other sends.
+func driversMeet(ctx context.Context, t *testing.T, driver string, sockets ...string) {
+	t.Helper()
+	type end struct {
+		in    io.WriteCloser
+		lines *bufio.Scanner
+		cmd   *exec.Cmd
+	}
+	var ends [2]end
+	var who [2]string
+	for i := range ends {
+		e := &ends[i]
+		e.cmd = exec.CommandContext(ctx, driver, sockets[i], "peer")
+		e.cmd.Stderr = os.Stderr
+		out, err := e.cmd.StdoutPipe()
+		if err == nil {
+			e.in, err = e.cmd.StdinPipe()
+		}
+		if err == nil {
+			err = e.cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.lines = bufio.NewScanner(out)
+		for found := false; !found && e.lines.Scan(); {
+			who[i], found = strings.CutPrefix(e.lines.Text(), "for the other end: ")
+		}
+	}
+	for i := range ends {
+		fmt.Fprintln(ends[i].in, who[1-i])
+	}
+	var said [2]strings.Builder
+	for i := range ends { // both have all before one ends
+		for !strings.Contains(said[i].String(), "received: ") && ends[i].lines.Scan() {
+			fmt.Fprintln(&said[i], ends[i].lines.Text())
+		}
+	}
+	for i := range ends {
+		_ = ends[i].in.Close()
+		if err := ends[i].cmd.Wait(); err != nil || !strings.Contains(said[i].String(), "work request 2: status 0") || !strings.Contains(said[i].String(), "received: hello, vnic") {
+			t.Errorf("driver with a peer: %v\n%s", err, &said[i])
 		}
 	}
 }

@@ -27,9 +27,24 @@ func (s *Shard) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.St
 	}
 	b.Memory = queues.NewWindowed(f.Settings().Window, nil)
 	if st = f.Attach(b); st == abi.StatusBusy {
-		why = fmt.Sprintf("%s is attached to %s", f.ID, guest.Name(f.Driver().Peer))
+		why = taken(f.ID, f.Driver())
 	}
 	return f.Function, st, why
+}
+
+// linuxDriver is what the driver of guestlib/linux calls itself.
+const linuxDriver = "vnic.ko"
+
+// taken says who has a function.
+func taken(id pfvf.ID, by *guest.Binding) string {
+	has := fmt.Sprintf("%s is attached to %s", id, guest.Name(by.Peer))
+	switch by.Driver {
+	case "":
+		return has
+	case linuxDriver:
+		return has + ", whose kernel driver has it (vnic.ko): rmmod vnic there"
+	}
+	return fmt.Sprintf("%s by %q", has, by.Driver)
 }
 
 // Assigned returns the first function that is free of those that are a guest's, 0: there is none.

@@ -3,10 +3,12 @@
  * The smallest whole driver: from finding the device to the first completion, on nothing but vnic_abi.h and Linux. docs/driver-guide.md
  * walks through it. As root in a guest: driver. Without a VM: driver /path/of/unix.sock.
  *
- * Its queue pair is connected to itself, so that one function is enough: what it sends, it receives.
+ * Its queue pair is connected to itself, so that one function is enough: what it sends, it receives. With the word peer behind, it prints
+ * who it is and reads who the other end is: start it so at both ends, and give each what the other has printed.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/io_uring.h>
 #include <linux/vm_sockets.h>
 #include <stdatomic.h>
@@ -188,6 +190,9 @@ static void post(int queue, const void *wqe, size_t size, struct vnic_sge sge, u
 
 int main(int argc, char **argv)
 {
+	int peer = argc > 1 && !strcmp(argv[argc - 1], "peer");
+	argc -= peer;
+
 	/* [1] Find the device. */
 	if (argc > 1)
 		attach_unix(argv[1]);
@@ -233,13 +238,19 @@ int main(int argc, char **argv)
 	struct vnic_create_qp_result qp;
 	command(VNIC_ADMIN_OP_CREATE_QP, &create_qp, sizeof create_qp, &qp, sizeof qp);
 
-	/* [6] Connect it, to itself: INIT, RTR, RTS with the attributes that the table of docs/abi section 9 asks for. */
+	/* [6] Connect it, to itself or to the other end: INIT, RTR, RTS with the attributes that the table of docs/abi section 9 asks for. */
+	uint64_t hi = read_reg(VNIC_REG_GID_HI, 8), lo = read_reg(VNIC_REG_GID_LO, 8);
+	uint32_t to = qp.qpn;
+	if (peer) {
+		printf("for the other end: %016" PRIx64 " %016" PRIx64 " %" PRIx32 "\n", hi, lo, qp.qpn);
+		fflush(stdout);
+		CHECK(scanf("%" SCNx64 " %" SCNx64 " %" SCNx32, &hi, &lo, &to) == 3, "what the other end has printed");
+	}
 	struct vnic_modify_qp rtr = {
-		.qpn = qp.qpn, .state = VNIC_QP_STATE_RTR, .dest_qpn = qp.qpn, .path_mtu = VNIC_MTU1024, .min_rnr_timer = 12,
+		.qpn = qp.qpn, .state = VNIC_QP_STATE_RTR, .dest_qpn = to, .path_mtu = VNIC_MTU1024, .min_rnr_timer = 12,
 		.mask = VNIC_QP_ATTR_STATE | VNIC_QP_ATTR_AV | VNIC_QP_ATTR_PATH_MTU | VNIC_QP_ATTR_DEST_QPN | VNIC_QP_ATTR_RQPSN |
 			VNIC_QP_ATTR_MAX_DEST_RD_ATOMIC | VNIC_QP_ATTR_MIN_RNR_TIMER,
 	};
-	uint64_t hi = read_reg(VNIC_REG_GID_HI, 8), lo = read_reg(VNIC_REG_GID_LO, 8);
 	for (int i = 0; i < 8; i++) { /* the registers are big-endian numbers */
 		rtr.dgid[i] = (uint8_t)(hi >> (56 - 8 * i));
 		rtr.dgid[8 + i] = (uint8_t)(lo >> (56 - 8 * i));
@@ -247,7 +258,7 @@ int main(int argc, char **argv)
 	modify((struct vnic_modify_qp){ .qpn = qp.qpn, .state = VNIC_QP_STATE_INIT, .mask = VNIC_QP_ATTR_STATE });
 	modify(rtr);
 	modify((struct vnic_modify_qp){
-		.qpn = qp.qpn, .state = VNIC_QP_STATE_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
+		.qpn = qp.qpn, .state = VNIC_QP_STATE_RTS, .timeout = 20, .retry_cnt = 7, .rnr_retry = 7,
 		.mask = VNIC_QP_ATTR_STATE | VNIC_QP_ATTR_TIMEOUT | VNIC_QP_ATTR_RETRY_CNT | VNIC_QP_ATTR_RNR_RETRY | VNIC_QP_ATTR_SQPSN |
 			VNIC_QP_ATTR_MAX_RD_ATOMIC,
 	});
@@ -270,5 +281,8 @@ int main(int argc, char **argv)
 		atomic_store_explicit((_Atomic uint32_t *)page(CQ), (uint32_t)(i + 1), memory_order_release); /* its slot is free again */
 	}
 	printf("received: %.*s\n", n, in);
+	fflush(stdout);
+	while (peer && getchar() != EOF) /* the other end may still wait for an acknowledgement: stay until the input ends */
+		;
 	return memcmp(in, out, (size_t)n) != 0;
 }
