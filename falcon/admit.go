@@ -23,9 +23,11 @@ func (c *outcome) checkRSN(rsn uint32) wire.Drop {
 // charged. In the green zone, within the connection's part of Config.RxContexts and the credits of
 // every level, everything is accepted. In the red zone above it every connection may still have its
 // head of line (UR rule, §8.2.1.1), or everything would stop with contexts full of requests that
-// wait for one.
-func (c *outcome) admit(head bool) bool {
-	first := head && c.guaranteed()
+// wait for one. On an ordered connection there is one at a time. On an unordered one every request
+// is a head of line: the first counts, and the oldest packet of the window. Where later ones hold
+// contexts until they are sent again, its initiator may have no window for more than that one.
+func (c *outcome) admit(head, oldest bool) bool {
+	first := head && (c.ordered || oldest || c.requests == 0)
 	if c.e.contexts.rxRoom() > 0 && (first || c.mayHoldContext()) && c.takeOne(credit.NetPktRx) {
 		return true
 	}
@@ -44,11 +46,6 @@ func (c *outcome) refuseResource(psn uint32, request bool) wire.Drop {
 	c.queueNack(nackEntry{psn: psn, code: wire.NackResource, request: request})
 	return wire.DropResource
 }
-
-// guaranteed reports whether a head of line may have the context reserved for it: on an ordered
-// connection there is one at a time, on an unordered one every request is a head of line, so the
-// first counts.
-func (c *outcome) guaranteed() bool { return c.ordered || c.requests == 0 }
 
 // Behind the head of its line a connection may hold an eighth of the contexts that are free, but a
 // few in any case. So those that come later find some, however many the first ones want.

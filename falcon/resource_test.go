@@ -35,7 +35,7 @@ func crowded(t *testing.T, ordered bool) *single {
 
 // TestCase72_HeadOfLine: in the red zone only heads of line are accepted. On an ordered connection
 // that is the RSN expected next, on an unordered one every request is, and the first has a context
-// reserved.
+// reserved, and so has the oldest push of the window.
 func TestCase72_HeadOfLine(t *testing.T) {
 	for _, push := range []bool{true, false} {
 		request := func(s *single, n uint32) wire.Drop {
@@ -51,12 +51,19 @@ func TestCase72_HeadOfLine(t *testing.T) {
 		s.want(request(s, 1), wire.DropNone) // now it is the head
 		s = crowded(t, false)
 		s.want(request(s, 1), wire.DropNone)
-		s.want(request(s, 0), wire.DropResource)
-		if st := s.e.Stats(); st.RedZone != 1 || st.Drops[wire.DropResource] != 1 {
-			t.Errorf("%d in the red zone, %d dropped", st.RedZone, st.Drops[wire.DropResource])
+		s.want(request(s, 2), wire.DropResource)
+		refused := uint64(1)
+		if push {
+			s.want(request(s, 0), wire.DropNone)
+		} else {
+			s.want(request(s, 0), wire.DropResource)
+			refused++
 		}
-		if n := len(only(s.transmit(), wire.TypeNACK)); n != 1 {
-			t.Errorf("%d NACKs, want 1", n)
+		if st := s.e.Stats(); st.RedZone != refused || st.Drops[wire.DropResource] != refused {
+			t.Errorf("push %v: %d in the red zone, %d dropped, want %d", push, st.RedZone, st.Drops[wire.DropResource], refused)
+		}
+		if n := len(only(s.transmit(), wire.TypeNACK)); n != int(refused) {
+			t.Errorf("push %v: %d NACKs, want %d", push, n, refused)
 		}
 	}
 }

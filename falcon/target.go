@@ -24,7 +24,7 @@ func (c *transactions) onPush(now Time, h *wire.Header, payload []byte) wire.Dro
 	head := !c.ordered || h.RSN == c.targetNext
 	refuse := !head && c.refusesLater()
 	var k *cell
-	if !c.admit(head) {
+	if !c.admit(head, h.PSN == c.dataRx.base) {
 		return c.refuseResource(h.PSN, false)
 	}
 	if !head && !refuse && !c.copyPayload(&k, payload) {
@@ -107,7 +107,7 @@ func (c *transactions) onPullRequest(now Time, m *wire.PullRequest, payload []by
 		c.queueNack(nackEntry{psn: h.PSN, code: wire.NackResource, request: true})
 		return d
 	}
-	if c.requests+c.responses >= 2*MaxTxWindow || !c.admit(head) {
+	if c.requests+c.responses >= 2*MaxTxWindow || !c.admit(head, false) {
 		return c.refuseResource(h.PSN, true)
 	}
 	rx := c.e.contexts.newRx(c.self())
