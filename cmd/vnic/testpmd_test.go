@@ -164,6 +164,17 @@ func (p *pmd) counts() map[string]int {
 	return m
 }
 
+var pmdDropped = regexp.MustCompile(`TX-dropped: (\d+)`)
+
+// dropsOf is how many frames the ports could not send, by what testpmd says of them when it stops.
+func dropsOf(said string) (n int) {
+	for _, f := range pmdDropped.FindAllStringSubmatch(said, -1) {
+		k, _ := strconv.Atoi(f[1])
+		n += k
+	}
+	return n
+}
+
 // processors are those that this process may use, as DPDK takes them.
 func processors(t testing.TB) string {
 	t.Helper()
