@@ -38,6 +38,7 @@ const (
 	DropPortFull    // the port's device does not take it
 	DropPortTooBig  // longer than the port's MTU
 	DropShardFull   // the shard that has the port does not take it
+	DropGroupFull   // too many packets to groups wait, of the same sender
 	DropPanic       // found a fault in this code
 
 	CountARP        // requests answered
@@ -56,7 +57,7 @@ var reasonNames = [Reasons]string{
 	"none", "drop_truncated", "drop_ethertype", "drop_source_mac", "drop_other_mac", "drop_header", "drop_offload", "drop_source_ip", "drop_falcon", "drop_roce",
 	"drop_multicast", "drop_link_local", "drop_destination", "drop_no_route", "drop_hairpin", "drop_ttl", "drop_too_big", "drop_no_key", "drop_ecn",
 	"drop_arp", "drop_nd", "drop_dhcp", "drop_icmp_limit", "drop_reply_full", "drop_wrong_vc", "drop_wrong_source", "drop_no_port", "drop_port_down",
-	"drop_port_full", "drop_port_too_big", "drop_shard_full", "drop_panic", "arp_answered", "nd_answered", "asked", "dhcp_answered", "icmp_sent", "echo_answered", "fragments", "fragmented", "nested",
+	"drop_port_full", "drop_port_too_big", "drop_shard_full", "drop_group_full", "drop_panic", "arp_answered", "nd_answered", "asked", "dhcp_answered", "icmp_sent", "echo_answered", "fragments", "fragmented", "nested",
 }
 
 func (r Reason) String() string { return reasonNames[r] }

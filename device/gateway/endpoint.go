@@ -36,8 +36,8 @@ type Endpoint struct {
 	mac      MAC      // the function's, or that of a trusted guest, as heard last
 	stations stations // of a trusted guest
 	errors   bucket
-	last     way                 // of the last packet from it
-	roce     func(packet []byte) // of the function; nil: it takes none
+	last     way                                                     // of the last packet from it
+	roce     func(packet []byte, first, most int) (n int, more bool) // of the function; nil: it takes none (SetRoCE)
 }
 
 // Port is what carries an endpoint's frames to and from its guest: a TAP, for one.
@@ -118,7 +118,7 @@ func (p *Endpoint) takes(packet []byte, h *header, off Offload) bool {
 	}
 	packet = packet[:h.total]
 	off.complete(packet, h.proto)
-	p.roce(packet)
+	p.roce(packet, 0, 1)
 	return true
 }
 

@@ -21,7 +21,7 @@ func (g *Gateway) fromShard(p *Endpoint, frame []byte, off Offload) Reason {
 	switch {
 	case why != none:
 		return why
-	case p.takes(frame[ethLen:], &h, off), h.dst.IsMulticast():
+	case p.takes(frame[ethLen:], &h, off):
 		return none
 	case off != Offload{}:
 		return g.out.deliver(p, frame, nil, off)

@@ -8,29 +8,33 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// ring carries frames from one gateway to another, as the shards do.
-type ring struct {
+// handedOver carries frames from one gateway to another, as the shards do.
+type handedOver struct {
 	frames []handed
 	full   bool
 }
 
 type handed struct {
 	shard    uint8
-	function uint32
+	function uint32 // 0: a packet to a group
 	frame    []byte
 	off      Offload
 }
 
-func (r *ring) ToPort(shard uint8, _, function uint32, frame []byte, off Offload) bool {
+func (r *handedOver) ToPort(shard uint8, _, function uint32, frame []byte, off Offload) bool {
 	if !r.full {
 		r.frames = append(r.frames, handed{shard, function, bytes.Clone(frame), off})
 	}
 	return !r.full
 }
 
+func (r *handedOver) ToGroup(shard uint8, _, _ uint32, frame []byte) bool {
+	return r.ToPort(shard, 0, 0, frame, Offload{})
+}
+
 // twoShards is the network of newNet with port b on another shard.
-func twoShards(t *testing.T) (n *net, other *net, r *ring) {
-	n, r = newNet(t), &ring{}
+func twoShards(t *testing.T) (n *net, other *net, r *handedOver) {
+	n, r = newNet(t), &handedOver{}
 	n.g.Handover = r
 	c := n.b.EndpointConfig
 	n.g.RemoveEndpoint(n.b)
@@ -41,11 +45,15 @@ func twoShards(t *testing.T) (n *net, other *net, r *ring) {
 }
 
 // pass takes what was handed over to the other shard.
-func (r *ring) pass(t *testing.T, to *net) {
+func (r *handedOver) pass(t *testing.T, to *net) {
 	t.Helper()
 	for _, f := range r.frames {
 		if f.shard != to.g.shard {
 			t.Errorf("a frame for shard %d", f.shard)
+		}
+		if f.function == 0 {
+			to.g.GroupFromShard(1, 7, f.frame)
+			continue
 		}
 		to.g.FromShard(f.function, f.frame, f.off)
 	}

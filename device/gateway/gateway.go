@@ -10,6 +10,8 @@ import (
 // function that sent it, or a number for the peer. They are copied; false: they are not taken.
 type Handover interface {
 	ToPort(shard uint8, from, function uint32, frame []byte, off Offload) bool
+	// ToGroup takes a packet to a group for all functions of a shard in a tenant.
+	ToGroup(shard uint8, from, tenant uint32, frame []byte) bool
 }
 
 // Gateway carries plain IP between the ports of a shard, those of others, and peers. See the
@@ -32,6 +34,7 @@ type Gateway struct {
 	stats   Stats
 
 	audiences audiences
+	casts     casts
 }
 
 // New returns a shard's gateway without ports, which finds its way by routes.
@@ -40,6 +43,7 @@ func New(shard uint8, routes *Routes) *Gateway {
 	g.Tunnels.init(shard, routes, &g.stats)
 	g.station.stats = &g.stats
 	g.out.init(&g.stats, &g.station)
+	g.casts.init()
 	return g
 }
 

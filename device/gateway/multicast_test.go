@@ -9,6 +9,7 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+	"pgregory.net/rapid"
 )
 
 var group4 = addr("239.1.2.3")
@@ -24,11 +25,19 @@ func roce4(t testing.TB, ip *layers.IPv4, port layers.UDPPort) []byte {
 	return frame(t, eth(MAC{}, MAC{}, layers.EthernetTypeIPv4), ip, u, gopacket.Payload("to a group, of more bytes than the shortest Ethernet frame has"))
 }
 
+// hearing is a function that takes packets, which has no queue pairs.
+func hearing(f func([]byte)) func([]byte, int, int) (int, bool) {
+	return func(packet []byte, _, _ int) (int, bool) {
+		f(packet)
+		return 1, false
+	}
+}
+
 // hear has both ports' functions take packets, and counts them.
 func (n *net) hear() (heard *[2]int) {
 	heard = new([2]int)
-	n.a.SetRoCE(func([]byte) { heard[0]++ })
-	n.b.SetRoCE(func([]byte) { heard[1]++ })
+	n.a.SetRoCE(hearing(func([]byte) { heard[0]++ }))
+	n.b.SetRoCE(hearing(func([]byte) { heard[1]++ }))
 	return heard
 }
 
@@ -79,7 +88,7 @@ func TestGroupFollowsPorts(t *testing.T) {
 	}
 	says("two ports", 1, 1, 0)
 	p := n.g.AddEndpoint("c", 3, MAC{2, 0, 0, 0, 0, 0xc})
-	p.SetRoCE(func([]byte) { third++ })
+	p.SetRoCE(hearing(func([]byte) { third++ }))
 	c := EndpointConfig{Tenant: 7, MAC: MAC{2, 0, 0, 0, 0, 3}, MTU: tunnelMTU}
 	n.g.Configure(p, c, true)
 	says("a third", 1, 1, 1)
@@ -89,7 +98,7 @@ func TestGroupFollowsPorts(t *testing.T) {
 	p = n.g.AddEndpoint("c", 3, MAC{2, 0, 0, 0, 0, 0xc})
 	n.g.Configure(p, c, false)
 	says("one is back, but down", 1, 0, 0)
-	p.SetRoCE(func([]byte) { third++ })
+	p.SetRoCE(hearing(func([]byte) { third++ }))
 	n.g.Configure(p, c, true)
 	says("it is up", 1, 0, 1)
 	c.Tenant = 8
@@ -169,7 +178,7 @@ func TestOnlyDriverSpeaksRoCE(t *testing.T) {
 			c.Addresses = append(slices.Clone(c.Addresses), second)
 			configure(n.g, n.a, c, true)
 			if driver {
-				n.a.SetRoCE(func([]byte) {})
+				n.a.SetRoCE(hearing(func([]byte) {}))
 			}
 			sent := len(n.send(bytes.Clone(tc.f), Offload{})) + len(n.output())
 			want, counted := 1, uint64(0)
@@ -185,10 +194,92 @@ func TestOnlyDriverSpeaksRoCE(t *testing.T) {
 	c := n.a.EndpointConfig
 	slices.Reverse(c.Addresses) // the function's is the first
 	configure(n.g, n.a, c, true)
-	n.a.SetRoCE(func([]byte) {})
+	n.a.SetRoCE(hearing(func([]byte) {}))
 	for i, f := range [][]byte{to(rocePort, v6A, v6C), fragmented6(to(rocePort, v6A, v6C), 0), fragmented6(to(rocePort, v6A, v6C), 8)} {
 		if n.send(f, Offload{}); n.a.Drops[DropRoCE] != uint64(min(i+1, 2)) {
 			t.Errorf("IPv6, packet %d: drops %v", i, n.a.Drops)
 		}
 	}
+}
+
+// TestCopiesAreCharged: however many queue pairs a packet to a group is for, a Step makes no more
+// copies than its bound; each is made once, in order; senders that always have more get equal parts;
+// what one of few packets sends is with all before long, however much others send; and what is too
+// much is dropped and counted, of the sender whose it is.
+func TestCopiesAreCharged(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		n := newNet(t)
+		members := rapid.IntRange(1, 300).Draw(rt, "queue pairs of the first function")
+		few := rapid.IntRange(0, 3).Draw(rt, "of the second")
+		made := 0
+		got := [2]map[uint16][]int{{}, {}} // by function and packet: queue pairs, as they got it
+		take := func(f, members int) func(packet []byte, first, most int) (int, bool) {
+			return func(packet []byte, first, most int) (int, bool) {
+				c := min(most, members-first)
+				id := binary.BigEndian.Uint16(packet[4:])
+				for q := first; q < first+c; q++ {
+					got[f][id] = append(got[f][id], q)
+				}
+				made += max(c, 1)
+				return c, first+c < members
+			}
+		}
+		n.a.SetRoCE(take(0, members))
+		n.b.SetRoCE(take(1, few))
+		n.g.routes.Learn(3, []Address{{7, addr("10.0.0.4"), 0x030001, 9000}})
+		senders := []*Tunnel{n.g.Tunnels.To(2, 7), n.g.Tunnels.To(3, 7)}
+		from := []netip.Addr{ipC, addr("10.0.0.4")}
+		id, sent := uint16(0), [2][]uint16{}
+		send := func(i int) bool {
+			id++
+			ip := ip4(from[i], group4, 0)
+			ip.Id = id
+			before := n.g.Stats().Reasons[DropGroupFull]
+			n.g.FromTunnel(senders[i], roce4(t, ip, rocePort), 0)
+			if n.g.Stats().Reasons[DropGroupFull] != before {
+				return false
+			}
+			sent[i] = append(sent[i], id)
+			return true
+		}
+		whole := func(id uint16) bool { return len(got[0][id]) == members && len(got[1][id]) == few }
+		flood := rapid.IntRange(1, 40).Draw(rt, "packets a Step")
+		quiet, since := uint16(0), 0
+		step := func(sending bool) {
+			made = 0
+			n.g.Cast()
+			for range flood {
+				if sending {
+					send(0)
+				}
+			}
+			if sending && quiet == 0 && send(1) {
+				quiet, since = id, 0
+			}
+			if most := castBudget + 2*castTurn; made > most {
+				rt.Fatalf("%d copies in a Step", made)
+			}
+			if since++; quiet != 0 && whole(quiet) {
+				quiet = 0
+			} else if quiet != 0 && since > 2+(members+few+castTurn)*2/castTurn {
+				rt.Fatalf("a packet is not with all of %d after %d Steps", members+few, since)
+			}
+		}
+		for range 60 {
+			step(true)
+		}
+		for n.g.Casting(0) {
+			step(false)
+		}
+		for i := range sent {
+			for _, id := range sent[i] {
+				if !whole(id) || !slices.IsSorted(got[0][id]) {
+					rt.Fatalf("packet %d of sender %d: %d and %d queue pairs", id, i, len(got[0][id]), len(got[1][id]))
+				}
+			}
+		}
+		if len(got[0]) != len(sent[0])+len(sent[1]) {
+			rt.Fatalf("%d packets came, %d were taken", len(got[0]), len(sent[0])+len(sent[1]))
+		}
+	})
 }

@@ -160,6 +160,8 @@ func (k *kept) ToPort(_ uint8, _, _ uint32, frame []byte, _ Offload) bool {
 	return true
 }
 
+func (k *kept) ToGroup(uint8, uint32, uint32, []byte) bool { return false }
+
 // What goes to another shard, or to a port's function, is copied first.
 func TestRestBeyondPorts(t *testing.T) {
 	f := udp(t, gwA, macA, ipA, ipB, 1000)
@@ -175,7 +177,7 @@ func TestRestBeyondPorts(t *testing.T) {
 
 	n = newNet(t)
 	var packets [][]byte
-	n.b.SetRoCE(func(p []byte) { packets = append(packets, bytes.Clone(p)) })
+	n.b.SetRoCE(hearing(func(p []byte) { packets = append(packets, bytes.Clone(p)) }))
 	binary.BigEndian.PutUint16(f[ethLen+ipv4Len+2:], rocePort)
 	in, _ = inTwo(n.a, f, 256, Offload{})
 	n.put(in)

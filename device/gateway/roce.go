@@ -14,8 +14,11 @@ import (
 //	tunnel, ports ─▶ takes? ─▶ function
 
 // SetRoCE has the endpoint's function take RoCEv2 packets for its own address and for groups, which
-// take gets; nil: it does not.
-func (p *Endpoint) SetRoCE(take func(packet []byte)) { p.roce = take }
+// take gets; nil: it does not. Of a packet to a group that several queue pairs are to get, take has
+// at most so many get it, from the first on, and returns how many did and whether there are more.
+func (p *Endpoint) SetRoCE(take func(packet []byte, first, most int) (n int, more bool)) {
+	p.roce = take
+}
 
 // FromFunction takes a RoCEv2 packet that a port's function sent, not its guest: frame has room for
 // an Ethernet header in front of it. It is FromPort otherwise, but that nobody is told of errors:

@@ -15,6 +15,7 @@ const (
 	Neighbour                 // the same, with a message of ARP or neighbour discovery
 	Inside                    // a Falcon packet of a connection between two shards, in clear text
 	Plain                     // a frame of plain IP for a port
+	Group                     // a RoCEv2 packet to a multicast group, for functions
 )
 
 // class is which of the rings between two shards a kind has. What one is full of costs the others
@@ -23,7 +24,7 @@ func (k Kind) class() int {
 	switch k {
 	case Inside:
 		return 1
-	case Plain:
+	case Plain, Group:
 		return 2
 	}
 	return 0

@@ -153,6 +153,11 @@ func (o *others) ToPort(shard uint8, from, function uint32, frame []byte, off ga
 	return o.give(int(shard), &h, frame)
 }
 
+// ToGroup implements gateway.Handover.
+func (o *others) ToGroup(shard uint8, from, tenant uint32, frame []byte) bool {
+	return o.give(int(shard), &handover.Header{Kind: handover.Group, Flow: from, A: tenant}, frame)
+}
+
 // putOffload writes what a frame's sender left for others to do beside the frame.
 //
 //	GSO 8 | needs checksum 8 | size 16 | checksum begins 16 | its offset 16

@@ -280,6 +280,8 @@ func (r *receiver) takeHanded(now falcon.Time) (some bool) {
 		case handover.Plain:
 			r.plain.gw.FromShard(f.A, f.Data, offloadOf(&f.Header))
 			o.lent = true
+		case handover.Group:
+			r.plain.gw.GroupFromShard(f.Flow, f.A, f.Data)
 		}
 	}
 	o.end()

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"log/slog"
+	"slices"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
@@ -31,9 +32,11 @@ type roceWire struct {
 	log    *loglimit.Log
 
 	sending *roce.Port // whose packet is sealed, once for each peer of cut
+	bytes   int        // of it
 
-	frames [][]byte // for packets that go to ports, until those have taken them
-	used   int      // of frames
+	held   []*roce.Port // whose datagrams wait: one to a group is being shared out
+	frames [][]byte     // for packets that go to ports, until those have taken them
+	used   int          // of frames
 	cut    gateway.Forward
 }
 
@@ -66,7 +69,7 @@ func (r *roceWire) start(o *conn.Owner, v *rdma.Function) {
 // place puts a function where its port is.
 func (r *roceWire) place(p *roce.Port, at *gateway.Endpoint) {
 	p.Owner, p.MTU = at, at.MTU
-	at.SetRoCE(func(packet []byte) { p.Receive(*r.now, packet) })
+	at.SetRoCE(func(packet []byte, first, most int) (n int, more bool) { return p.Share(*r.now, packet, first, most) })
 }
 
 // ported implements otherWire.
@@ -124,6 +127,13 @@ func (r *roceWire) Wire(now falcon.Time, f *conn.Function, v *rdma.Function, q *
 // transmit makes packets and hands them to the gateway, as far as the tx queue and the quantum
 // allow. It reports whether more could be sent at once.
 func (r *roceWire) transmit(now falcon.Time, out *plainOut) (more bool) {
+	r.held = slices.DeleteFunc(r.held, func(p *roce.Port) bool {
+		if out.gw.Casting(p.Owner.(*gateway.Endpoint).Function) {
+			return false
+		}
+		p.Hold(false)
+		return true
+	})
 	if !r.engine.Waiting() && r.sending == nil {
 		return false
 	}
@@ -145,11 +155,19 @@ func (r *roceWire) transmit(now falcon.Time, out *plainOut) (more bool) {
 				return false
 			}
 			r.used++
-			if !out.gw.FromFunction(from.Owner.(*gateway.Endpoint), frame[:gateway.EthernetLen+n], &r.cut) {
+			at := from.Owner.(*gateway.Endpoint)
+			forward := out.gw.FromFunction(at, frame[:gateway.EthernetLen+n], &r.cut)
+			if out.gw.Casting(at.Function) {
+				from.Hold(true)
+				r.held = append(r.held, from)
+			}
+			if !forward {
 				from.NoteSent(false)
 				continue
 			}
-			r.sending = from
+			r.sending, r.bytes = from, n
+		} else {
+			r.sending.ChargeCopy(r.bytes)
 		}
 		out.seal(now, b, &r.cut, r.cut.Next())
 		out.tx.Patient = false

@@ -172,6 +172,7 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 		s.rdma.CreditsChanged()
 	}
 	s.capture.fromPorts(now, s.fromPorts)
+	s.plain.gw.Cast()
 	s.plain.gw.Take(s.fromPorts)
 	s.fromPorts = nil
 	s.falcon.HoldCredit(true)
@@ -199,7 +200,7 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	s.flushCore()
 	s.guests.Show()
 	out.Worked = out.Polled || handed || len(posted) > 0 || sealing && !s.plain.gw.Busy()
-	out.More = more || s.guests.Unfinished() > 0 || s.rdma.Ready() || s.others.waiting()
+	out.More = more || s.guests.Unfinished() > 0 || s.rdma.Ready() || s.others.waiting() || s.plain.gw.Casting(0)
 	out.Deadline = s.deadline()
 	s.others.rouse(&s.effects, s.funcs.host.Waiters())
 	out.Effects.Take(&s.effects)
@@ -218,7 +219,7 @@ func (s *Shard) Flush(now falcon.Time, out *thread.Output) {
 	s.endDrains(now)
 	s.flushCore()
 	s.guests.Show()
-	out.More = out.More || s.guests.Unfinished() > 0
+	out.More = out.More || s.guests.Unfinished() > 0 || s.plain.gw.Casting(0)
 	out.Deadline = s.deadline()
 	s.funcs.host.Settle()
 	s.others.rouse(&s.effects, s.funcs.host.Waiters())

@@ -31,6 +31,7 @@ type datagrams struct {
 	of      *verbs.Objects // nil: the function has none
 	waiting ring.Queue[*datagram]
 	blocked []blocked // senders that wait for a place
+	held    bool      // none is sent: one to a group is being shared out
 	psn     wire.PSN
 	number  uint32 // of the last that came, for traces
 	came    verbs.Arrival
@@ -127,6 +128,9 @@ func (s *datagrams) send(b []byte) int {
 	return end
 }
 
+// ready reports whether one may be sent.
+func (s *datagrams) ready() bool { return s.waiting.Len() > 0 && !s.held }
+
 // resume wakes who waited for a place.
 func (s *datagrams) resume() {
 	for _, b := range s.blocked {
@@ -150,7 +154,7 @@ func (s *datagrams) drop() {
 // take takes one that came in packet for an address. Which queue pair it is for, and whether that
 // wants it, the function's objects know. Before its data they put the IP header (Annex A17.4.5.2).
 // It reports whether the queue pair, or one in the group, is there.
-func (s *datagrams) take(now transport.Time, to netip.Addr, h *wire.Headers, packet, data []byte) (there bool) {
+func (s *datagrams) take(now transport.Time, to netip.Addr, h *wire.Headers, packet, data []byte, of *audience) (there bool) {
 	if s.of == nil {
 		return false
 	}
@@ -173,7 +177,7 @@ func (s *datagrams) take(now transport.Time, to netip.Addr, h *wire.Headers, pac
 	s.came = verbs.Arrival{Datagram: &s.arrived, Data: data, GRH: &s.grh, SL: uint8(sl), Conn: &s.strangers, ID: s.number}
 	if h.BTH.DestQP == abi.GroupQPN {
 		there = s.of.Joined(to.As16())
-		s.of.DeliverGroup(now, to.As16(), &s.came)
+		of.n, of.more = s.of.DeliverGroup(now, to.As16(), &s.came, of.first, of.most)
 	} else {
 		there = s.of.QP(h.BTH.DestQP) != nil
 		s.of.Deliver(now, &s.came)

@@ -2,6 +2,7 @@ package roce
 
 import (
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -115,9 +116,20 @@ const quantum = 4096 + MaxOverhead
 // SetWeight makes the port send so many times what one of weight 1 does; 0 is 1.
 func (p *Port) SetWeight(weight int) { p.flow.Weight = weight }
 
+// Hold keeps the port's datagrams back, or ends that: one that it sent to a group is not with all yet.
+func (p *Port) Hold(on bool) {
+	p.datagrams.held = on
+	if !on && p.waits() {
+		p.enter()
+	}
+}
+
+// ChargeCopy charges the port for one more copy of n bytes of what it sent last.
+func (p *Port) ChargeCopy(n int) { p.flow.Charge(n) }
+
 // waits reports whether the port may have something to send.
 func (p *Port) waits() bool {
-	return !p.line.Empty() || p.datagrams.waiting.Len() > 0 || p.notices.owed > 0
+	return !p.line.Empty() || p.datagrams.ready() || p.notices.owed > 0
 }
 
 // covered reports whether the function uses no more than what is guaranteed to it: it goes first.
@@ -139,7 +151,7 @@ func (p *Port) transmit(now transport.Time, b []byte) (n int) {
 	if n = p.sendNotice(now, b); n > 0 {
 		return n
 	}
-	if p.turn = !p.turn; p.datagrams.waiting.Len() > 0 && (p.turn || p.line.Empty()) {
+	if p.turn = !p.turn; p.datagrams.ready() && (p.turn || p.line.Empty()) {
 		return p.datagrams.send(b)
 	}
 	for c := p.line.First(); c != nil; c = p.line.First() {
@@ -234,6 +246,25 @@ func (p *Port) Stats() Stats { return p.stats }
 // Receive takes an IP packet for the port, UDP 4791. What is wrong with it is dropped without a
 // word (Annex A17, CA17-24), and counted.
 func (p *Port) Receive(now transport.Time, packet []byte) {
+	p.receive(now, packet, &audience{most: math.MaxInt})
+}
+
+// Share is Receive of a packet to a group for some of the queue pairs that are attached to it, at
+// most so many. It returns how many got it, and whether there are more: those from first+n on.
+func (p *Port) Share(now transport.Time, packet []byte, first, most int) (n int, more bool) {
+	to := audience{first: first, most: most}
+	p.receive(now, packet, &to)
+	return to.n, to.more
+}
+
+// audience is which of the queue pairs in a group are to get a packet, and how many did.
+type audience struct {
+	first, most int
+	n           int
+	more        bool
+}
+
+func (p *Port) receive(now transport.Time, packet []byte, to *audience) {
 	h := &p.e.in
 	way, part, err := wire.Parse(packet)
 	n := 0
@@ -246,7 +277,7 @@ func (p *Port) Receive(now transport.Time, packet []byte) {
 		return
 	}
 	marked := way.Class&wire.ECNMask == wire.ECNCE
-	if marked {
+	if marked && to.first == 0 {
 		p.stats.Marked++
 	}
 	if h.BTH.PKey&0x7fff != wire.DefaultPKey&0x7fff { // IBA §9.6.1.1, of every service
@@ -254,8 +285,10 @@ func (p *Port) Receive(now transport.Time, packet []byte) {
 		return
 	}
 	if h.BTH.Opcode&wire.ServiceMask == wire.UD && (way.Dst == p.Addr || way.Dst.IsMulticast() && h.BTH.DestQP == abi.GroupQPN) {
-		p.stats.Received++
-		if p.datagrams.take(now, way.Dst, h, packet, data) && marked {
+		if to.first == 0 {
+			p.stats.Received++
+		}
+		if p.datagrams.take(now, way.Dst, h, packet, data, to) && marked && to.first == 0 {
 			back := p.way(Way{Peer: way.Src, Class: way.Class})
 			back.SrcPort = source(0, h.BTH.DestQP, h.Datagram.SourceQP)
 			p.notices.owe(now, back, h)

@@ -74,13 +74,18 @@ func (t *Groups) leave(q *QP, gid [16]byte) {
 // Joined reports whether a queue pair is attached to a group.
 func (t *Groups) Joined(gid [16]byte) bool { return len(t.members[gid]) > 0 }
 
-// DeliverGroup hands a datagram to all queue pairs of a group, each of which takes it or loses it
-// by itself. The sender's own is no exception.
-func (t *Groups) DeliverGroup(now vtime.Time, gid [16]byte, d *Arrival) {
-	for _, q := range t.members[gid] {
+// DeliverGroup hands a datagram to some queue pairs of a group, at most so many, each of which takes
+// it or loses it by itself. The sender's own is no exception. It returns how many that were, and
+// whether there are more: they are those from first+n on.
+func (t *Groups) DeliverGroup(now vtime.Time, gid [16]byte, d *Arrival, first, most int) (n int, more bool) {
+	members := t.members[gid]
+	members = members[min(first, len(members)):]
+	n = min(most, len(members))
+	for _, q := range members[:n] {
 		d.To = q.number
 		t.qps.deliver(now, q, d)
 	}
+	return n, n < len(members)
 }
 
 func (t *Groups) count() int        { return t.attached }
