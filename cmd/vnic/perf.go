@@ -17,7 +17,11 @@ func perfCommand(url *string) *cobra.Command {
 		Short: "bandwidth and latency, as perftest (ib_write_bw, ib_write_lat, …) measures them",
 		Long: `Start the test on one side without a peer (the server). Start it on the other side
 with the server's address (the client). Flags and columns are perftest's. The
-server takes sizes, iterations and queue pairs from the client.`,
+server takes sizes, iterations and queue pairs from the client.
+
+Both sides have to be this program: perftest's own (ib_write_bw) need the Linux driver
+at both ends, and meet over TCP. Whoever waits for the other kind is told so; for that
+a server listens at TCP port --port, too.`,
 		Example: `  vnic guest perf write_bw                     # in one guest
   vnic guest perf write_bw -s 65536 192.168.100.11   # in the other`,
 	}

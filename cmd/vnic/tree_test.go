@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -257,6 +258,24 @@ func TestPerfWithoutServer(t *testing.T) {
 		}
 		if !strings.HasPrefix(end, "vnic: write_bw: no server at ") || !strings.Contains(end, "start the same test there first") {
 			t.Errorf("%q", end)
+		}
+		// The other way round: a client of perftest looks for a server, which is told what that is.
+		server := exec.CommandContext(t.Context(), vnic(t), "guest", "perf", "write_bw", "-d", "unix://"+l.hosts[0].Socket)
+		var said bytes.Buffer
+		server.Stderr = &said
+		if err := server.Start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the server listens", func() error {
+			c, err := net.Dial("tcp", "127.0.0.1:18515")
+			if err == nil {
+				_, err = c.Write(append([]byte("6.10"), make([]byte, 12)...))
+				err = errors.Join(err, c.Close())
+			}
+			return err
+		})
+		if err := server.Wait(); err == nil || !strings.Contains(said.String(), "vnic: write_bw: a program of perftest (ib_write_bw) at 127.0.0.1:") {
+			t.Errorf("%v: %s", err, &said)
 		}
 	})
 }

@@ -42,6 +42,7 @@ func (s *session) meetServer(ctx context.Context, hello []byte) ([]byte, error) 
 	ctx, cancel := context.WithTimeout(ctx, s.Meet)
 	defer cancel()
 	var reason error // of the last attempt that ctx did not cut off
+	perftest := false
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		answer, err := s.dev.Connect(ctx, s.ctl.qp, s.Peer, s.Service, hello)
 		var no *guestlib.RejectedError
@@ -54,9 +55,14 @@ func (s *session) meetServer(ctx context.Context, hello []byte) ([]byte, error) 
 			return nil, s.noServer(cmp.Or(reason, err))
 		case !errors.Is(err, guestlib.ErrRefused) && !errors.Is(err, guestlib.ErrUnreachable) && !errors.Is(err, guestlib.ErrTimeout):
 			return nil, err
+		case perftest: // a server of ours listens for us before it listens for perftest
+			return nil, fmt.Errorf("at %v no server waits, but a program of perftest (TCP port %d): start vnic guest perf %s there, or ib_%[3]s here, if the Linux driver has this function", s.Peer, s.Service, s.Test)
 		}
-		if reason == nil && s.Waiting != nil {
-			s.Waiting(err)
+		if reason == nil {
+			if s.Waiting != nil {
+				s.Waiting(err)
+			}
+			perftest = s.perftestWaits(ctx)
 		}
 		reason = err
 		select {
@@ -68,7 +74,7 @@ func (s *session) meetServer(ctx context.Context, hello []byte) ([]byte, error) 
 }
 
 func (s *session) noServer(reason error) error {
-	return fmt.Errorf("no server at %v, service %d, within %v: start the same test there first, without a peer: %w", s.Peer, s.Service, s.Meet, reason)
+	return fmt.Errorf("no server at %v, service %d, within %v: start the same test there first, without a peer (perftest's own programs are no such server): %w", s.Peer, s.Service, s.Meet, reason)
 }
 
 // answer is the server's side.
@@ -77,7 +83,12 @@ func (s *session) answer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r, err := l.Accept(ctx)
+	looking, stop := s.expectPerftest(ctx)
+	r, err := l.Accept(looking)
+	if err != nil {
+		err = cmp.Or(context.Cause(looking), err)
+	}
+	stop()
 	if err != nil {
 		return err
 	}
