@@ -3,6 +3,7 @@ package device
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -75,6 +76,34 @@ type silent struct{}
 func (silent) Expect(time.Duration) {}
 func (silent) Drop()                {}
 func (silent) End()                 {}
+
+// TestALateHelloGetsNoAnswer: a stream on which no hello comes in time is closed without a word, also
+// when a part of one has come (DRV-202).
+func TestALateHelloGetsNoAnswer(t *testing.T) {
+	n, stop := runAlone(t, func(*config.Config) {})
+	defer stop()
+	hello := abi.AppendStruct(nil, 1, &abi.Hello{Major: abi.VersionMajor, Function: 1<<16 | 1})
+	for _, part := range [][]byte{nil, hello[:1], hello[:len(hello)-1]} {
+		near, far := net.Pipe()
+		must(t, far.SetDeadline(time.Now().Add(testTime)))
+		c := &helloConn{Conn: near, ended: make(chan struct{}), attached: func() {}, answer: func() error { return nil }}
+		sessions, from := &guest.Sessions{HelloTimeout: 50 * time.Millisecond}, guest.Key{Attachment: "test"}
+		stream := guest.NewStream(c, guest.StreamConfig{Desk: n.desk(), Sessions: sessions, Attachment: "bare", From: from, Log: func(string, ...any) {}})
+		over := make(chan struct{})
+		if !sessions.Start(stream, from, 1, func() { stream.Serve(); close(over) }) {
+			t.Fatal("no room for the session")
+		}
+		if len(part) > 0 {
+			_, err := far.Write(part)
+			must(t, err)
+		}
+		if got, err := io.ReadAll(far); err != nil || len(got) != 0 {
+			t.Errorf("%d bytes of a hello: answered %x, %v", len(part), got, err)
+		}
+		<-over
+		must(t, far.Close())
+	}
+}
 
 // TestHelloEnds: a driver that has its function is under no deadline any more, unless its session is
 // to end. One that cannot be answered, or that came too late, leaves its function to others.

@@ -39,7 +39,7 @@ type Options struct {
 }
 
 // features the driver can use.
-const features = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureDatagrams | abi.FeatureArmWord | abi.FeatureFunctionEvents | abi.FeatureVectors
+const features = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureDatagrams | abi.FeatureArmWord | abi.FeatureSourceMAC | abi.FeatureFunctionEvents | abi.FeatureVectors
 
 const (
 	defaultMemfd = 256 << 20

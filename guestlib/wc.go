@@ -14,7 +14,8 @@ type WC struct {
 	Status    WCStatus
 	Opcode    WCOpcode
 	Flags     uint8
-	SL        uint8 // of a datagram: the RoCE packet type, 0xa from IPv4, 0x9 from IPv6
+	SL        uint8   // of a datagram: the RoCE packet type, 0xa from IPv4, 0x9 from IPv6
+	SourceMAC [6]byte // of a datagram: the L2 address that it came from, its gateway's
 }
 
 // Flags of WC.
@@ -39,6 +40,7 @@ func (w *WC) fill(e *abi.CQE) {
 	*w = WC{
 		ID: e.WRID, Timestamp: e.Timestamp, QPN: e.QPN, SrcQP: e.SrcQP, ByteLen: e.ByteLen, Imm: e.Imm,
 		VendorErr: e.VendorErr, Status: e.Status, Opcode: e.Opcode, Flags: e.Flags &^ abi.WCFlagSolicited, SL: e.SL,
+		SourceMAC: e.SourceMAC,
 	}
 }
 

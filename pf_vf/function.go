@@ -8,10 +8,11 @@ import (
 
 // Function is one PF or VF.
 type Function struct {
-	ID     ID
-	Tenant uint32     // virtual network, 24 bits or fewer by configuration
-	Addr   netip.Addr // address in the tenant's network; its 16-byte form is the GID
-	MAC    [6]byte
+	ID      ID
+	Tenant  uint32     // virtual network, 24 bits or fewer by configuration
+	Addr    netip.Addr // address in the tenant's network; its 16-byte form is the GID
+	MAC     [6]byte
+	Gateway [6]byte // that others have on its link
 	// GuestCID is the vsock context id of the guest the function is assigned
 	// to; 0 when it is assigned to none or by other means.
 	GuestCID uint32

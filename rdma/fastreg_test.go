@@ -3,6 +3,7 @@ package rdma
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -68,6 +69,48 @@ func TestFastRegister(t *testing.T) {
 	ok(t, h.fn.DeregMR(key))
 	if n := h.fn.PageListBytes(); n < 0 {
 		t.Errorf("%d bytes of page lists", n)
+	}
+}
+
+// TestParametersNeedNoAnnouncement: a `RegMR` or `BindMW` request is carried out wherever the stride
+// holds its parameters, whatever SGEs and inline bytes the queue was made for; where it does not, the
+// request fails and the clause is named. (DRV-608, DEV-608)
+func TestParametersNeedNoAnnouncement(t *testing.T) {
+	for _, c := range []struct {
+		sge    uint8
+		stride uint8 // log2
+		want   abi.WCStatus
+	}{{1, 7, abi.WCSuccess}, {0, 7, abi.WCSuccess}, {0, 6, abi.WCLocQPOpErr}} {
+		for _, op := range []abi.Opcode{abi.OpRegMR, abi.OpBindMW} {
+			p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
+			h := p.hosts[1]
+			a, b := p.hosts[0].createQP(p.pd[0], qpConfig{}), h.createQP(p.pd[1], qpConfig{privileged: true, bare: true, sge: c.sge, stride: c.stride})
+			p.connect(a, b, true)
+			x, data := abi.SendWQE{Opcode: op, Flags: abi.SendSignaled}, []byte(nil)
+			if op == abi.OpRegMR {
+				keys, st := h.fn.AllocMR(&abi.AllocMR{PDN: p.pd[1], MaxPages: 1})
+				ok(t, st)
+				at := h.alloc(abi.PageSize)
+				r := abi.FastReg{IOVA: 0x5000, Length: 100, Pages: h.pageList(at, abi.PageSize, 1), Access: allAccess}
+				x.RKey, data = keys.RKey, make([]byte, abi.FastRegSize)
+				r.Marshal(data)
+			} else {
+				rkey, st := h.fn.AllocMW(&abi.AllocMW{PDN: p.pd[1], Type: abi.MWType2})
+				ok(t, st)
+				m := h.register(p.pd[1], 4096, allAccess|abi.AccessMWBind)
+				w := abi.BindMW{Addr: m.addr, Length: 100, LKey: m.key, Access: abi.AccessRemoteRead}
+				x.RKey, data = rkey, make([]byte, abi.BindMWSize)
+				w.Marshal(data)
+			}
+			data = data[:min(len(data), 1<<c.stride-abi.SendWQEHeader)]
+			b.postRaw(x, data)
+			b.ring()
+			e := b.send.wait(1)[0]
+			named := slices.ContainsFunc(h.violations, func(v abi.Violation) bool { return v.Clause == uint16(abi.DRV608) && v.Ring == abi.RingSQ })
+			if e.Status != c.want || named != (c.want != abi.WCSuccess) {
+				t.Errorf("%s, %d SGEs, stride %d: %s; the clause was named: %t", op, c.sge, 1<<c.stride, e.Status, named)
+			}
+		}
 	}
 }
 

@@ -352,6 +352,7 @@ func (c *cq) armWord(solicited bool) (ready bool) {
 
 // qp is a queue pair with its driver side.
 type qp struct {
+	entry      int // bytes of one of the send queue
 	h          *host
 	number     uint32
 	q          *verbs.QP
@@ -386,6 +387,8 @@ type qpConfig struct {
 	cie        bool
 	srq        *srq
 	xrcd       uint32
+	bare       bool  // sends have the SGEs that sge says, and no inline data
+	stride     uint8 // log2, of sends
 }
 
 func (h *host) createQP(pdn uint32, c qpConfig) *qp {
@@ -393,11 +396,18 @@ func (h *host) createQP(pdn uint32, c qpConfig) *qp {
 	if c.log2 == 0 {
 		c.log2 = 6
 	}
+	sends := c.sge
 	if c.sge == 0 {
 		c.sge = 4
 	}
-	if c.inline == 0 {
+	if !c.bare {
+		sends = c.sge
+	}
+	if c.inline == 0 && !c.bare {
 		c.inline = 192
+	}
+	if c.stride == 0 {
+		c.stride = 9
 	}
 	if c.typ == 0 {
 		c.typ = abi.QPTypeRC
@@ -411,8 +421,8 @@ func (h *host) createQP(pdn uint32, c qpConfig) *qp {
 	if c.access == 0 && !c.noAccess {
 		c.access = abi.AccessRemoteRead | abi.AccessRemoteWrite | abi.AccessRemoteAtomic
 	}
-	p := &qp{h: h, send: c.send, recv: c.recv}
-	sql, rql := ring.QueueLayout(c.log2, 9), ring.QueueLayout(c.log2, 9)
+	p := &qp{h: h, send: c.send, recv: c.recv, entry: 1 << c.stride}
+	sql, rql := ring.QueueLayout(c.log2, c.stride), ring.QueueLayout(c.log2, 9)
 	make1 := func(l ring.Layout) (mem []byte, root uint64, levels uint8) {
 		n := int(l.Size())
 		at := h.alloc(n)
@@ -421,8 +431,8 @@ func (h *host) createQP(pdn uint32, c qpConfig) *qp {
 	}
 	cmd := &abi.CreateQP{
 		PDN: pdn, SendCQ: c.send.number, RecvCQ: c.recv.number, Type: c.typ,
-		SQLog2Entries: c.log2, RQLog2Entries: c.log2, SQLog2Stride: 9, RQLog2Stride: 9,
-		MaxSendSGE: c.sge, MaxRecvSGE: c.sge, MaxInline: c.inline,
+		SQLog2Entries: c.log2, RQLog2Entries: c.log2, SQLog2Stride: c.stride, RQLog2Stride: 9,
+		MaxSendSGE: sends, MaxRecvSGE: c.sge, MaxInline: c.inline,
 	}
 	if c.sigAll {
 		cmd.SigAll = 1
@@ -538,7 +548,7 @@ func (p *qp) postRaw(x abi.SendWQE, data []byte, sges ...abi.SGE) {
 		sges[i].Marshal(b[abi.SendWQEHeader+i*abi.SGESize:])
 	}
 	copy(b[abi.SendWQEHeader:], data)
-	if err := p.sq.Push(b[:]); err != nil {
+	if err := p.sq.Push(b[:p.entry]); err != nil {
 		p.h.w.t.Fatal(err)
 	}
 	if _, _, err := p.sq.Publish(); err != nil {

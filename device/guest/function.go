@@ -187,6 +187,7 @@ func (f *Function) enable() abi.Status {
 	}
 	f.verbs = f.set.cfg.Engine.NewFunction(uint32(f.ID), mem, f.is.Limits, f)
 	f.verbs.UseFeatures(f.driver.Features)
+	f.verbs.UseGateway(f.Gateway)
 	f.gids = newGIDTable(f.Registers().gid(), f.MAC)
 	f.verbs.SetGID(0, f.gids.entries[0].GID)
 	f.verbs.UseStrict(f.set.cfg.Strict)

@@ -11,7 +11,7 @@ import (
 )
 
 // Features are those that the device offers.
-const Features uint64 = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureDatagrams | abi.FeatureArmWord | abi.FeatureVectors | abi.FeatureFunctionEvents | abi.FeatureVFCommands
+const Features uint64 = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureDatagrams | abi.FeatureArmWord | abi.FeatureSourceMAC | abi.FeatureVectors | abi.FeatureFunctionEvents | abi.FeatureVFCommands
 
 // Guest is whose driver it is, as the attachment vouches for it, and its memory. A queues.Session
 // is one; so is anything else that has memory. One that is a queues.Ringer too may ring and be

@@ -161,7 +161,7 @@ func (fs *functionSet) forget(now falcon.Time, f *function) {
 // and credit tree have to agree to.
 func (f *function) adopt(now falcon.Time) {
 	c := &f.cfg
-	f.Tenant, f.Addr, f.MAC = c.Tenant, c.Address, c.MAC
+	f.Tenant, f.Addr, f.MAC, f.Gateway = c.Tenant, c.Address, c.MAC, gatewayMAC(f.ID.Host(), f.ID.PF(), f.ID.VF())
 	f.GuestCID = 0
 	if c.Guest != nil {
 		f.GuestCID = c.Guest.CID

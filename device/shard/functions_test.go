@@ -350,7 +350,7 @@ func testPFManagesVFs(t *testing.T) {
 	refused(pf, abi.StatusDenied, abi.AdminOpSetVF, set(abi.SetVF{Mask: abi.VFAttrTrust, Trust: 1}))
 	refused(pf, abi.StatusDenied, abi.AdminOpSetVF, set(abi.SetVF{Mask: abi.VFAttrSpoofCheck}))
 	// Quotas of objects (DEV-312).
-	quotas := func(n uint32) (b [40]byte) {
+	quotas := func(n uint32) (b [abi.ObjectCountsSize]byte) {
 		for i := range int(abi.NumObjects) {
 			binary.LittleEndian.PutUint32(b[4*i:], n)
 		}
@@ -553,7 +553,7 @@ func TestLinkState(t *testing.T) {
 	a, b := pair(v)
 	link := func(want uint32) {
 		t.Helper()
-		if e := a.event(abi.EventLinkState); e.Status != want || a.fn.Registers().Value(abi.RegLinkUp) != uint64(want) {
+		if e := a.event(abi.EventLinkState); e.Number != 0 || e.Status != want || a.fn.Registers().Value(abi.RegLinkUp) != uint64(want) {
 			t.Fatalf("link event %d, register %d, want %d", e.Status, a.fn.Registers().Value(abi.RegLinkUp), want)
 		}
 	}

@@ -70,7 +70,8 @@ func udDeliver(t *T) {
 		m.mail(100, m.b.qpn, qkey, n)
 		m.cq.want(100, abi.WCSuccess)
 		e := m.rcq.want(uint64(i), abi.WCSuccess)
-		if int(e.ByteLen) != n+abi.GRHSize || e.SrcQP != m.a.qpn || e.QPN != m.b.qpn || e.Flags&abi.WCFlagGRH == 0 || e.PKeyIndex != 0 {
+		if int(e.ByteLen) != n+abi.GRHSize || e.SrcQP != m.a.qpn || e.QPN != m.b.qpn || e.Flags&abi.WCFlagGRH == 0 || e.PKeyIndex != 0 ||
+			(e.SourceMAC == [6]byte{}) == (m.features&abi.FeatureSourceMAC != 0) {
 			t.Fatalf("a datagram of %d bytes: completion %+v", n, e)
 		}
 		if !bytes.Equal(m.mr.bytes()[:n], m.mr.bytes()[16<<10+abi.GRHSize:][:n]) {

@@ -15,6 +15,7 @@ var queueChecks = []check{
 	{"queue.no-event-index", "DEV-805", 0, queueNoEventIndex},
 	{"queue.order", "DEV-609", 0, queueOrder},
 	{"queue.unsignaled", "DEV-609", 0, queueUnsignaled},
+	{"queue.too-much", "DEV-608", 0, queueTooMuch},
 	{"queue.flush", "DEV-610", 0, queueFlush},
 	{"queue.dropped", "DEV-610", 0, queueDropped},
 	{"queue.operations", "DEV-606 DEV-609", 0, queueOperations},
@@ -62,6 +63,40 @@ func queueProducer(t *T) {
 		}
 		c.reset()
 	}
+}
+
+// What an entry has beyond what its queue was made for is an error of that entry.
+func queueTooMuch(t *T) {
+	c := t.attach()
+	for _, bad := range []struct {
+		name string
+		want abi.WCStatus
+		post func(r *rig)
+	}{
+		{"an SGE too many", abi.WCLocQPOpErr, func(r *rig) {
+			b := make([]byte, abi.SendWQEHeader)
+			(&abi.SendWQE{WRID: 1, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova, RKey: r.mr.rkey, NumSGE: maxSGE + 1}).Marshal(b)
+			r.a.push(r.a.sq, b)
+		}},
+		{"a byte inline too many", abi.WCLocLenErr, func(r *rig) {
+			r.a.postInline(abi.SendWQE{WRID: 1, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova, RKey: r.mr.rkey}, make([]byte, maxInline+1))
+		}},
+	} {
+		c.enable()
+		r := c.rig(nil)
+		bad.post(r)
+		if e := r.cq.want(1, bad.want); e.QPN != r.a.qpn {
+			t.Fatalf("%s: completion of QP %d, want %d", bad.name, e.QPN, r.a.qpn)
+		}
+		c.reset()
+	}
+	c.enable()
+	send, recv := c.newCQ(4), c.newCQ(4)
+	sq, rq := c.newQueue(abi.DoorbellSQ, queueLog2, sendStride), c.newQueue(abi.DoorbellRQ, queueLog2, recvStride)
+	c.refuse(abi.AdminOpCreateQP, &abi.CreateQP{
+		PDN: c.allocPD(), SendCQ: send.cqn, RecvCQ: recv.cqn, Type: abi.QPTypeRC, SQLog2Entries: queueLog2, RQLog2Entries: queueLog2,
+		SQLog2Stride: 7, RQLog2Stride: recvStride, MaxSendSGE: 5, MaxRecvSGE: 1, SQLevels: 1, RQLevels: 1, SQPages: sq.list.Root, RQPages: rq.list.Root,
+	}, abi.StatusInvalidArgument)
 }
 
 func queueOldDoorbell(t *T) {

@@ -12,7 +12,7 @@ import (
 const clientMemory = 16 << 20
 
 // features the kit knows.
-const features = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureDatagrams | abi.FeatureArmWord | abi.FeatureFunctionEvents |
+const features = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureDatagrams | abi.FeatureArmWord | abi.FeatureSourceMAC | abi.FeatureFunctionEvents |
 	abi.FeatureVFCommands | abi.FeatureVectors
 
 // client is a driver whose every step a check decides.

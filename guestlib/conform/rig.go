@@ -141,6 +141,7 @@ const (
 	sendStride = 8
 	recvStride = 7
 	maxSGE     = 4
+	maxInline  = 64
 )
 
 // newQP makes a queue pair of type RC in state RESET; change, which may be nil, sees the command
@@ -149,7 +150,7 @@ func (c *client) newQP(pdn uint32, send, recv *cq, change func(*abi.CreateQP)) *
 	q := &qp{c: c, typ: abi.QPTypeRC, send: send, sq: c.newQueue(abi.DoorbellSQ, queueLog2, sendStride), rq: c.newQueue(abi.DoorbellRQ, queueLog2, recvStride)}
 	in := abi.CreateQP{
 		PDN: pdn, SendCQ: send.cqn, RecvCQ: recv.cqn, Type: abi.QPTypeRC, SQLog2Entries: queueLog2, RQLog2Entries: queueLog2,
-		SQLog2Stride: sendStride, RQLog2Stride: recvStride, MaxSendSGE: maxSGE, MaxRecvSGE: maxSGE, MaxInline: 64,
+		SQLog2Stride: sendStride, RQLog2Stride: recvStride, MaxSendSGE: maxSGE, MaxRecvSGE: maxSGE, MaxInline: maxInline,
 		SQLevels: q.sq.list.Levels, SQPages: q.sq.list.Root, RQLevels: q.rq.list.Levels, RQPages: q.rq.list.Root,
 	}
 	if change != nil {

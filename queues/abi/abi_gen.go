@@ -10,7 +10,7 @@ import (
 // Version of the ABI described here.
 const (
 	VersionMajor = 2
-	VersionMinor = 0
+	VersionMinor = 1
 )
 
 // Numbers of the ABI.
@@ -238,6 +238,7 @@ const (
 	FeatureArmWord        = 0x4     // the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell.
 	FeatureFunctionEvents = 0x10000 // the device sends EventFunctionState and EventLinkState.
 	FeatureVFCommands     = 0x20000 // a PF has the VF commands.
+	FeatureSourceMAC      = 0x10    // CQE.SourceMAC in receives of datagrams.
 	FeatureVectors        = 0x8     // CreateCQ.Vector: events of a CQ come by an event queue of the window and an MSI-X interrupt.
 )
 
@@ -544,7 +545,7 @@ const (
 	EventSQDrained      EventType = 12 // with FeatureExtendedVerbs: no send is outstanding in SQD any more: Number is the QP.
 	EventFunctionFault  EventType = 8  // the function moved to ERROR: Status is the Fault, Priv the reason as text.
 	EventFunctionState  EventType = 32 // the PF or the host reset, disabled or allowed the function: Number is the function, Status its State now, Priv the reason as text. Objects and connections of before are gone. Needs FeatureFunctionEvents.
-	EventLinkState      EventType = 33 // the link of the function's port went up or down: Status is 1 for up, 0 for down. Needs FeatureFunctionEvents.
+	EventLinkState      EventType = 33 // the link of the function's port went up or down: Number is 0, Status is 1 for up, 0 for down. Needs FeatureFunctionEvents.
 )
 
 // String returns the name of the value, or its number when it has none.
@@ -1125,6 +1126,7 @@ const (
 	RingSRQ      Ring = 6 // a shared receive queue.
 	RingBells    Ring = 7 // the bell ring of a window.
 	RingEvents   Ring = 8 // an event queue of a window.
+	RingDoorbell Ring = 9 // a doorbell of a kind that there is not; Queue and Index are what it says.
 )
 
 // String returns the name of the value, or its number when it has none.
@@ -1148,6 +1150,8 @@ func (v Ring) String() string {
 		return "bells"
 	case RingEvents:
 		return "events"
+	case RingDoorbell:
+		return "doorbell"
 	}
 	return "Ring(" + strconv.FormatUint(uint64(v), 10) + ")"
 }
@@ -2183,11 +2187,11 @@ type ModifyQP struct {
 	QKey            uint32   // @28: Q_Key of a UD queue pair.
 	RQPSN           uint32   // @32: first PSN of the peer, 24 bits; Falcon has its own.
 	SQPSN           uint32   // @36: first PSN sent, 24 bits; Falcon has its own.
-	DGID            [16]byte // @40: GID of the peer's function, in this function's tenant.
+	DGID            [16]byte // @40: address of the peer in this function's tenant, IPv4 in its mapped form: a function's GID or, over RoCEv2, any address.
 	FlowLabel       uint32   // @56: flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks.
 	DMAC            [6]byte  // @60: MAC address the driver resolved; what is sent travels without an Ethernet header of its own.
 	VLAN            uint16   // @66: 0 or NoVLAN: there are none here, tenants keep functions apart.
-	TrafficClass    uint8    // @68: DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's.
+	TrafficClass    uint8    // @68: DSCP in the upper six bits, of the outer header too; the two bits of ECN are the device's (DEV-946).
 	HopLimit        uint8    // @69: hop limit or TTL of the inner header; 0 is the device's own.
 	SL              uint8    // @70: service level, 0 to 15; not carried: there is no InfiniBand link.
 	SGIDIndex       uint8    // @71: an entry of the GID table.
@@ -2303,11 +2307,11 @@ type QueryQPResult struct {
 	QKey            uint32   // @24: as in ModifyQP.
 	RQPSN           uint32   // @28: as in ModifyQP.
 	SQPSN           uint32   // @32: as in ModifyQP.
-	PeerGID         [16]byte // @40: GID of the peer's function, in this function's tenant.
+	PeerGID         [16]byte // @40: address of the peer in this function's tenant, IPv4 in its mapped form: a function's GID or, over RoCEv2, any address.
 	FlowLabel       uint32   // @56: flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks.
 	DMAC            [6]byte  // @60: MAC address the driver resolved; what is sent travels without an Ethernet header of its own.
 	VLAN            uint16   // @66: 0 or NoVLAN: there are none here, tenants keep functions apart.
-	TrafficClass    uint8    // @68: DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's.
+	TrafficClass    uint8    // @68: DSCP in the upper six bits, of the outer header too; the two bits of ECN are the device's (DEV-946).
 	HopLimit        uint8    // @69: hop limit or TTL of the inner header; 0 is the device's own.
 	SL              uint8    // @70: service level, 0 to 15; not carried: there is no InfiniBand link.
 	SGIDIndex       uint8    // @71: an entry of the GID table.
@@ -2406,11 +2410,11 @@ const CreateAHSize = 40
 // CreateAH holds the parameters of the command of that name.
 type CreateAH struct {
 	PDN          uint32   // @0: protection domain number.
-	DGID         [16]byte // @8: GID of the peer's function, in this function's tenant.
+	DGID         [16]byte // @8: address of the peer in this function's tenant, IPv4 in its mapped form: a function's GID or, over RoCEv2, any address.
 	FlowLabel    uint32   // @24: flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks.
 	DMAC         [6]byte  // @28: MAC address the driver resolved; what is sent travels without an Ethernet header of its own.
 	VLAN         uint16   // @34: 0 or NoVLAN: there are none here, tenants keep functions apart.
-	TrafficClass uint8    // @36: DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's.
+	TrafficClass uint8    // @36: DSCP in the upper six bits, of the outer header too; the two bits of ECN are the device's (DEV-946).
 	HopLimit     uint8    // @37: hop limit or TTL of the inner header; 0 is the device's own.
 	SL           uint8    // @38: service level, 0 to 15; not carried: there is no InfiniBand link.
 	SGIDIndex    uint8    // @39: an entry of the GID table.
@@ -3637,7 +3641,7 @@ const SetVFObjectsSize = 48
 type SetVFObjects struct {
 	VF     uint16   // @0: VF of this PF: 1 to RegTotalVF.
 	Mask   uint32   // @4: bit n: Counts n is set.
-	Counts [40]byte // @8: ten u32 in the order of ObjectCounts.
+	Counts [40]byte // @8: ObjectCounts: a u32 for each kind of object; what is behind them is reserved.
 }
 
 // Size returns SetVFObjectsSize.
@@ -3905,11 +3909,11 @@ type DatagramWQE struct {
 	Flags        uint8    // @9: as in SendWQE.
 	NumSGE       uint8    // @10: as in SendWQE.
 	Imm          uint32   // @12: as in SendWQE.
-	DGID         [16]byte // @16: GID of the peer's function, in this function's tenant.
+	DGID         [16]byte // @16: address of the peer in this function's tenant, IPv4 in its mapped form: a function's GID or, over RoCEv2, any address.
 	FlowLabel    uint32   // @32: flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks.
 	DMAC         [6]byte  // @36: MAC address the driver resolved; what is sent travels without an Ethernet header of its own.
 	VLAN         uint16   // @42: 0 or NoVLAN: there are none here, tenants keep functions apart.
-	TrafficClass uint8    // @44: DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's.
+	TrafficClass uint8    // @44: DSCP in the upper six bits, of the outer header too; the two bits of ECN are the device's (DEV-946).
 	HopLimit     uint8    // @45: hop limit or TTL of the inner header; 0 is the device's own.
 	SL           uint8    // @46: service level, 0 to 15; not carried: there is no InfiniBand link.
 	SGIDIndex    uint8    // @47: an entry of the GID table.
@@ -4138,6 +4142,7 @@ type CQE struct {
 	Flags     uint8    // @30: which fields are valid.
 	SL        uint8    // @31: SLRoCEIPv4 or SLRoCEIPv6 in receives of datagrams, else 0.
 	PKeyIndex uint16   // @32: 0: there is one P_Key, DefaultPKey.
+	SourceMAC [6]byte  // @34: with FeatureSourceMAC, in receives of datagrams: the L2 address that they come from on the function's link, which is its gateway's; else 0.
 	SRQN      uint32   // @40: shared receive queue the receive was taken from; 0: the QP's own.
 	Timestamp uint64   // @48: nanoseconds of the device's monotonic clock.
 	Tail      uint64   // @56: bit 56 is the phase, the rest is 0; written last, by one 8-byte store.
@@ -4160,7 +4165,7 @@ func (x *CQE) Marshal(b []byte) {
 	b[30] = x.Flags
 	b[31] = x.SL
 	binary.LittleEndian.PutUint16(b[32:], x.PKeyIndex)
-	clear(b[34:40])
+	copy(b[34:40], x.SourceMAC[:])
 	binary.LittleEndian.PutUint32(b[40:], x.SRQN)
 	clear(b[44:48])
 	binary.LittleEndian.PutUint64(b[48:], x.Timestamp)
@@ -4181,6 +4186,7 @@ func (x *CQE) Unmarshal(b []byte) {
 	x.Flags = b[30]
 	x.SL = b[31]
 	x.PKeyIndex = binary.LittleEndian.Uint16(b[32:])
+	copy(x.SourceMAC[:], b[34:40])
 	x.SRQN = binary.LittleEndian.Uint32(b[40:])
 	x.Timestamp = binary.LittleEndian.Uint64(b[48:])
 	x.Tail = binary.LittleEndian.Uint64(b[56:])

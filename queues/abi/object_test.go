@@ -9,7 +9,7 @@ import (
 // own for everybody else.
 func TestObjects(t *testing.T) {
 	if ObjectCountsSize != (4*int(NumObjects)+7)&^7 || len(SetVFObjects{}.Counts) != ObjectCountsSize {
-		t.Fatalf("%d kinds do not fill the ABI's %d bytes", NumObjects, ObjectCountsSize)
+		t.Fatalf("%d kinds: ObjectCounts has %d bytes, SetVFObjects.Counts %d", NumObjects, ObjectCountsSize, len(SetVFObjects{}.Counts))
 	}
 	seen := map[string]bool{}
 	for k := range NumObjects {

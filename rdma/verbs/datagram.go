@@ -166,6 +166,9 @@ func (r *responder) receiveDatagram(now vtime.Time, d *Arrival) {
 		cqe.Flags |= abi.WCFlagImm
 		cqe.Imm = d.Imm
 	}
+	if q.owner.sourceMAC {
+		cqe.SourceMAC = q.owner.gateway // Annex A17.4.5.1
+	}
 	var c Cursor
 	err := v.SGEs.Scatter(c, d.GRH[:])
 	if err == nil {

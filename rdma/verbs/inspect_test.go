@@ -93,6 +93,7 @@ func TestDoorbellsNameTheirQueue(t *testing.T) {
 	g := newGuest(t, Limits{})
 	for kind, ring := range map[abi.DoorbellKind]abi.Ring{
 		abi.DoorbellSQ: abi.RingSQ, abi.DoorbellRQ: abi.RingRQ, abi.DoorbellCQArm: abi.RingCQ, abi.DoorbellSRQ: abi.RingSRQ, abi.DoorbellAdmin: abi.RingAdmin,
+		99: abi.RingDoorbell,
 	} {
 		g.violations = nil
 		g.Objects.Doorbell(0, &abi.Doorbell{Kind: kind, Queue: 0x777, Index: 3})
@@ -100,7 +101,7 @@ func TestDoorbellsNameTheirQueue(t *testing.T) {
 			t.Errorf("%v: %+v", kind, v)
 		}
 	}
-	if g.Stats.Doorbells != 5 || g.Stats.BadDoorbells != 5 {
+	if g.Stats.Doorbells != 6 || g.Stats.BadDoorbells != 6 {
 		t.Errorf("%d doorbells, %d wrong", g.Stats.Doorbells, g.Stats.BadDoorbells)
 	}
 	s := g.newQP(abi.QPTypeRC, nil)

@@ -31,9 +31,11 @@ type Owner struct {
 	eventIndex bool // the driver rings only when the event index asks for it
 	armWord    bool // the driver arms completion queues in their headers
 	extended   bool // the driver knows abi.FeatureExtendedVerbs
+	sourceMAC  bool // the driver knows abi.FeatureSourceMAC
 	gids       gids
-	strict     bool   // look for what is wrong but harms nobody
-	faults     Faults // nil: in service
+	gateway    [6]byte // on the function's link
+	strict     bool    // look for what is wrong but harms nobody
+	faults     Faults  // nil: in service
 
 	closed bool
 	dirty  bool // Unsettled
@@ -53,7 +55,12 @@ func (o *Owner) UseFeatures(bits uint64) {
 	o.eventIndex = bits&abi.FeatureEventIndex != 0
 	o.armWord = bits&abi.FeatureArmWord != 0
 	o.extended = bits&abi.FeatureExtendedVerbs != 0
+	o.sourceMAC = bits&abi.FeatureSourceMAC != 0
 }
+
+// UseGateway says which address others have on the function's link: all that comes is its
+// gateway's.
+func (o *Owner) UseGateway(mac [6]byte) { o.gateway = mac }
 
 // Extended reports whether the driver knows abi.FeatureExtendedVerbs.
 func (o *Owner) Extended() bool { return o.extended }

@@ -128,8 +128,8 @@ func carries(op abi.Opcode) bool {
 // reserved reports whether something is in the reserved bits of the entry.
 func (w *SendWR) reserved(entry []byte) bool {
 	rest := entry[abi.SendWQEHeader:]
-	return w.WQE.Reserved(entry) || w.WQE.Opcode == abi.OpBindMW && len(rest) >= abi.BindMWSize && w.bind.Reserved(rest) ||
-		w.WQE.Opcode == abi.OpRegMR && len(rest) >= abi.FastRegSize && w.reg.Reserved(rest)
+	op := w.WQE.Opcode
+	return w.WQE.Reserved(entry) || len(rest) >= parameters(op) && (op == abi.OpBindMW && w.bind.Reserved(rest) || op == abi.OpRegMR && w.reg.Reserved(rest))
 }
 
 // brokenBy names the clause that an entry breaks by its form; what it names may be wrong as well,
@@ -143,7 +143,8 @@ func (s *requester) brokenBy(w *SendWR) abi.Clause {
 		return abi.DRV103
 	case q.unreliable() && !carries(x.Opcode):
 		return abi.DRV960
-	case x.Flags&abi.SendInline != 0 && x.InlineLen > uint32(s.req.maxInline), x.Flags&abi.SendInline == 0 && int(x.NumSGE) > s.req.maxSGE:
+	case x.Flags&abi.SendInline != 0 && x.InlineLen > uint32(s.req.maxInline), x.Flags&abi.SendInline == 0 && int(x.NumSGE) > s.req.maxSGE,
+		parameters(x.Opcode) > max(int(s.sq.read)-abi.SendWQEHeader, 0):
 		return abi.DRV608
 	case masked && x.NumSGE != 1:
 		return abi.DRV611

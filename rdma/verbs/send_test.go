@@ -14,13 +14,20 @@ func TestFormOfAnEntry(t *testing.T) {
 	q.requester.q = q
 	for _, tc := range []struct {
 		x    abi.SendWQE
+		room uint32 // behind the header
 		want abi.Clause
 	}{
-		{abi.SendWQE{NumSGE: 4, InlineLen: 193}, 0},
-		{abi.SendWQE{NumSGE: 5}, abi.DRV608},
-		{abi.SendWQE{Flags: abi.SendInline, InlineLen: 192, NumSGE: 5}, 0},
-		{abi.SendWQE{Flags: abi.SendInline, InlineLen: 193}, abi.DRV608},
+		{abi.SendWQE{NumSGE: 4, InlineLen: 193}, 192, 0},
+		{abi.SendWQE{NumSGE: 5}, 192, abi.DRV608},
+		{abi.SendWQE{Flags: abi.SendInline, InlineLen: 192, NumSGE: 5}, 192, 0},
+		{abi.SendWQE{Flags: abi.SendInline, InlineLen: 193}, 192, abi.DRV608},
+		{abi.SendWQE{Opcode: abi.OpBindMW}, 24, 0},
+		{abi.SendWQE{Opcode: abi.OpBindMW}, 23, abi.DRV608},
+		{abi.SendWQE{Opcode: abi.OpRegMR}, 40, 0},
+		{abi.SendWQE{Opcode: abi.OpRegMR}, 39, abi.DRV608},
+		{abi.SendWQE{Opcode: abi.OpLocalInv}, 0, 0},
 	} {
+		q.requester.sq.read = abi.SendWQEHeader + tc.room
 		if got := q.brokenBy(&SendWR{Request: transport.Request{WQE: tc.x}}); got != tc.want {
 			t.Errorf("%+v breaks %s, want %s", tc.x, got, tc.want)
 		}

@@ -31,24 +31,31 @@ func (w *SendWR) inside() bool {
 	return op == abi.OpLocalInv || op == abi.OpBindMW || op == abi.OpRegMR
 }
 
+// parameters is how many bytes an operation has behind the header that are neither SGEs nor data.
+func parameters(op abi.Opcode) int {
+	switch op {
+	case abi.OpBindMW:
+		return abi.BindMWSize
+	case abi.OpRegMR:
+		return abi.FastRegSize
+	}
+	return 0
+}
+
 // local completes a request that concerns this side only from the rest of its entry.
 func (w *SendWR) local(rest []byte) (abi.WCStatus, Reason) {
 	x := &w.WQE
-	op := uint64(x.Opcode)
-	if x.Flags&abi.SendInline != 0 || x.NumSGE != 0 {
+	op, n := uint64(x.Opcode), parameters(x.Opcode)
+	switch {
+	case x.Flags&abi.SendInline != 0 || x.NumSGE != 0:
 		return abi.WCLocQPOpErr, because("opcode %d has no data: no SGEs, and it is not inline", op)
+	case len(rest) < n:
+		return abi.WCLocQPOpErr, because("opcode %d needs %d bytes behind the header, and the stride of the queue has %d", op, uint64(n), uint64(len(rest)))
 	}
-	const short = "opcode %d needs %d bytes behind the header, and the entries of the QP have %d (max_send_sge, max_inline)"
-	if x.Opcode == abi.OpBindMW {
-		if len(rest) < abi.BindMWSize {
-			return abi.WCLocQPOpErr, because(short, op, abi.BindMWSize, uint64(len(rest)))
-		}
+	switch x.Opcode {
+	case abi.OpBindMW:
 		w.bind.Unmarshal(rest)
-	}
-	if x.Opcode == abi.OpRegMR {
-		if len(rest) < abi.FastRegSize {
-			return abi.WCLocQPOpErr, because(short, op, abi.FastRegSize, uint64(len(rest)))
-		}
+	case abi.OpRegMR:
 		w.reg.Unmarshal(rest)
 	}
 	return abi.WCSuccess, Reason{}

@@ -52,8 +52,10 @@ func (o *Owner) zero(clause abi.Clause, where abi.Ring, number uint32, area *que
 func (o *Owner) brokeDoorbell(clause abi.Clause, d *abi.Doorbell) {
 	var b [abi.DoorbellSize]byte
 	d.Marshal(b[:])
-	where := abi.RingAdmin
+	where := abi.RingDoorbell
 	switch d.Kind {
+	case abi.DoorbellAdmin:
+		where = abi.RingAdmin
 	case abi.DoorbellSQ:
 		where = abi.RingSQ
 	case abi.DoorbellRQ:

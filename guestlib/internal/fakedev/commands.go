@@ -201,7 +201,7 @@ func (s *Session) createQP(in, out []byte) abi.Status {
 		return abi.StatusMemoryFault
 	}
 	q := &qp{
-		sqMem: sq, rqMem: rq, sqLayout: sql, rqLayout: rql,
+		sqMem: sq, rqMem: rq, sqLayout: sql, rqLayout: rql, sges: p.MaxSendSGE, inline: uint32(p.MaxInline),
 		s: s, qpn: s.next(), pdn: p.PDN, sendCQ: send, recvCQ: recv, sigAll: p.SigAll != 0,
 		sq: ring.NewConsumer(sq, sql), rq: ring.NewConsumer(rq, rql), sqe: make([]byte, sql.Stride()), rqe: make([]byte, rql.Stride()),
 	}

@@ -114,6 +114,12 @@ func sendOpcode(op abi.Opcode) abi.WCOpcode {
 // execute does one work request; wait means that the peer has no receive for it.
 func (q *qp) execute(w *abi.SendWQE) (length int, st abi.WCStatus, wait bool) {
 	p := q.peer
+	switch inline := w.Flags&abi.SendInline != 0; {
+	case inline && w.InlineLen > q.inline:
+		return 0, abi.WCLocLenErr, false
+	case !inline && w.NumSGE > q.sges:
+		return 0, abi.WCLocQPOpErr, false
+	}
 	sgl := readSGL(q.sqe[abi.SendWQEHeader:], w.NumSGE)
 	var data []byte
 	if w.Flags&abi.SendInline != 0 {

@@ -39,8 +39,10 @@ type qp struct {
 	sqMem, rqMem   paged
 	sqLayout       ring.Layout
 	rqLayout       ring.Layout
-	alone          bool  // it had a peer, which left
-	reads          uint8 // in flight: MaxRdAtomic
+	sges           uint8  // at most, of a send
+	inline         uint32 // bytes at most
+	alone          bool   // it had a peer, which left
+	reads          uint8  // in flight: MaxRdAtomic
 	destReads      uint8
 	conn           *conn
 	peer           *qp

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Completion queues. */
+#include <linux/etherdevice.h>
 #include <linux/log2.h>
 #include <rdma/uverbs_ioctl.h>
 
@@ -286,6 +287,10 @@ static void vnic_fill_wc(struct vnic_qp *qp, const struct vnic_cqe *e, struct ib
 	wc->port_num = 1;
 	if (e->flags & VNIC_WC_FLAG_GRH)
 		wc->wc_flags |= IB_WC_GRH;
+	if (!is_zero_ether_addr(e->source_mac)) {
+		wc->wc_flags |= IB_WC_WITH_SMAC;
+		ether_addr_copy(wc->smac, e->source_mac);
+	}
 	if (e->flags & VNIC_WC_FLAG_IMM) {
 		wc->wc_flags |= IB_WC_WITH_IMM;
 		wc->ex.imm_data = (__force __be32)e->imm;

@@ -67,7 +67,7 @@ var enums = []Enum{
 		{Name: "SQDrained", Value: 12, Text: "SQ drained", Doc: "with FeatureExtendedVerbs: no send is outstanding in SQD any more: Number is the QP."},
 		{Name: "FunctionFault", Value: 8, Text: "function fault", Doc: "the function moved to ERROR: Status is the Fault, Priv the reason as text."},
 		{Name: "FunctionState", Value: 32, Text: "function state", Doc: "the PF or the host reset, disabled or allowed the function: Number is the function, Status its State now, Priv the reason as text. Objects and connections of before are gone. Needs FeatureFunctionEvents."},
-		{Name: "LinkState", Value: 33, Text: "link state", Doc: "the link of the function's port went up or down: Status is 1 for up, 0 for down. Needs FeatureFunctionEvents."},
+		{Name: "LinkState", Value: 33, Text: "link state", Doc: "the link of the function's port went up or down: Number is 0, Status is 1 for up, 0 for down. Needs FeatureFunctionEvents."},
 	}},
 	{Name: "Opcode", Prefix: "Op", Base: U8, Doc: "Opcode is the operation of a send work request; values of ibv_wr_opcode.", Values: []Value{
 		{Name: "Write", Value: 0, Text: "WRITE", Doc: "RDMA WRITE."},
@@ -170,6 +170,7 @@ var flagSets = []FlagSet{
 		{Name: "ArmWord", Value: 1 << 2, Doc: "the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell."},
 		{Name: "FunctionEvents", Value: 1 << 16, Doc: "the device sends EventFunctionState and EventLinkState."},
 		{Name: "VFCommands", Value: 1 << 17, Doc: "a PF has the VF commands."},
+		{Name: "SourceMAC", Value: 1 << 4, Doc: "CQE.SourceMAC in receives of datagrams."},
 		{Name: "Vectors", Value: 1 << 3, Doc: "CreateCQ.Vector: events of a CQ come by an event queue of the window and an MSI-X interrupt."},
 	}},
 	{Name: "Arm", Prefix: "Arm", Doc: "Doorbell.Flags of DoorbellCQArm.", Values: []Value{

@@ -5,11 +5,11 @@ import "slices"
 // addressVector is where to, and how, at an offset of a structure, as ibv_ah_attr has it.
 func addressVector(at int, gid string) []Field {
 	return []Field{
-		{Name: gid, Offset: at, Kind: Bytes, Len: 16, Doc: "GID of the peer's function, in this function's tenant."},
+		{Name: gid, Offset: at, Kind: Bytes, Len: 16, Doc: "address of the peer in this function's tenant, IPv4 in its mapped form: a function's GID or, over RoCEv2, any address."},
 		{Name: "FlowLabel", Offset: at + 16, Kind: U32, Doc: "flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks."},
 		{Name: "DMAC", Offset: at + 20, Kind: Bytes, Len: 6, Doc: "MAC address the driver resolved; what is sent travels without an Ethernet header of its own."},
 		{Name: "VLAN", Offset: at + 26, Kind: U16, Doc: "0 or NoVLAN: there are none here, tenants keep functions apart."},
-		{Name: "TrafficClass", Offset: at + 28, Kind: U8, Doc: "DSCP in the upper six bits, of the outer header too; the two bits of ECN are the network's."},
+		{Name: "TrafficClass", Offset: at + 28, Kind: U8, Doc: "DSCP in the upper six bits, of the outer header too; the two bits of ECN are the device's (DEV-946)."},
 		{Name: "HopLimit", Offset: at + 29, Kind: U8, Doc: "hop limit or TTL of the inner header; 0 is the device's own."},
 		{Name: "SL", Offset: at + 30, Kind: U8, Doc: "service level, 0 to 15; not carried: there is no InfiniBand link."},
 		{Name: "SGIDIndex", Offset: at + 31, Kind: U8, Doc: "an entry of the GID table."},
@@ -94,6 +94,7 @@ var queueStructs = []Struct{
 		{Name: "Flags", Offset: 30, Kind: U8, Flags: "WCFlag", Doc: "which fields are valid."},
 		{Name: "SL", Offset: 31, Kind: U8, Doc: "SLRoCEIPv4 or SLRoCEIPv6 in receives of datagrams, else 0."},
 		{Name: "PKeyIndex", Offset: 32, Kind: U16, Doc: "0: there is one P_Key, DefaultPKey."},
+		{Name: "SourceMAC", Offset: 34, Kind: Bytes, Len: 6, Doc: "with FeatureSourceMAC, in receives of datagrams: the L2 address that they come from on the function's link, which is its gateway's; else 0."},
 		{Name: "SRQN", Offset: 40, Kind: U32, Doc: "shared receive queue the receive was taken from; 0: the QP's own."},
 		{Name: "Timestamp", Offset: 48, Kind: U64, Doc: "nanoseconds of the device's monotonic clock."},
 		{Name: "Tail", Offset: 56, Kind: U64, Doc: "bit 56 is the phase, the rest is 0; written last, by one 8-byte store."},

@@ -21,6 +21,7 @@ var inspectEnums = []Enum{
 		{Name: "SRQ", Value: 6, Text: "SRQ", Doc: "a shared receive queue."},
 		{Name: "Bells", Value: 7, Text: "bells", Doc: "the bell ring of a window."},
 		{Name: "Events", Value: 8, Text: "events", Doc: "an event queue of a window."},
+		{Name: "Doorbell", Value: 9, Text: "doorbell", Doc: "a doorbell of a kind that there is not; Queue and Index are what it says."},
 	}},
 }
 

@@ -75,7 +75,7 @@ var vfStructs = []Struct{
 	{Name: "SetVFObjects", Size: 48, Doc: "SetVFObjects holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "VF", Offset: 0, Kind: U16, Doc: "VF of this PF: 1 to RegTotalVF."},
 		{Name: "Mask", Offset: 4, Kind: U32, Doc: "bit n: Counts n is set."},
-		{Name: "Counts", Offset: 8, Kind: Bytes, Len: 40, Doc: "ten u32 in the order of ObjectCounts."},
+		{Name: "Counts", Offset: 8, Kind: Bytes, Len: objectCounts().Size, Doc: "ObjectCounts: a u32 for each kind of object; what is behind them is reserved."},
 	}},
 	{Name: "QueryVFObjects", Size: 8, Doc: "QueryVFObjects holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "VF", Offset: 0, Kind: U16, Doc: "VF of this PF: 1 to RegTotalVF."},
