@@ -170,16 +170,16 @@ func TestVfioTrigger(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	r := serveVfioRelay(t, path)
 	q := startVfioQEMU(t, path)
-	vfioWorker(t, r)
+	v := vfioWorker(t, r)
 	for i := range q.irqs {
-		q.raised(t, i)
+		q.raised(t, v, i)
 	}
 	set := vfiouser.IRQSet{Flags: vfiouser.IRQDataNone | vfiouser.IRQTrigger, Index: vfiouser.IRQMSIX, Start: 3, Count: 1}
 	if _, err := q.Call(vfiouser.SetIRQs, set.Append(nil)); err != nil {
 		t.Fatal(err)
 	}
 	for i := range q.irqs {
-		if n := q.raised(t, i); (n != 0) != (i == 3) {
+		if n := q.raised(t, v, i); (n != 0) != (i == 3) {
 			t.Errorf("vector %d was raised %d times", i, n)
 		}
 	}
@@ -195,10 +195,10 @@ func TestVfioFewerVectors(t *testing.T) {
 	if err := errors.Join(q.SetIRQs(vfiouser.IRQMSIX, 2, 1), q.SetIRQs(vfiouser.IRQMSIX, 4, 1, q.irqs[2])); err != nil {
 		t.Fatal(err)
 	}
-	check := func(what string) {
+	check := func(what string, v *VfioUser) {
 		t.Helper()
 		for i := range q.irqs {
-			q.raised(t, i)
+			q.raised(t, v, i)
 		}
 		for vector, at := range map[uint32]int{1: 1, 2: -1, 3: 3, 4: 2} {
 			set := vfiouser.IRQSet{Flags: vfiouser.IRQDataNone | vfiouser.IRQTrigger, Index: vfiouser.IRQMSIX, Start: vector, Count: 1}
@@ -206,17 +206,16 @@ func TestVfioFewerVectors(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range q.irqs {
-				if n := q.raised(t, i); (n != 0) != (i == at) {
+				if n := q.raised(t, v, i); (n != 0) != (i == at) {
 					t.Errorf("%s: with vector %d eventfd %d was raised %d times", what, vector, i, n)
 				}
 			}
 		}
 	}
-	check("the worker that was there")
+	check("the worker that was there", before)
 	r.Detach()
 	_ = before.Close()
-	vfioWorker(t, r)
-	check("the next")
+	check("the next", vfioWorker(t, r))
 }
 
 // TestPortClosedMeanwhile: a connection that was accepted and that nobody has taken ends with its

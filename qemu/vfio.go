@@ -9,8 +9,6 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/falcon-vnic/vnic/qemu/eventfd"
 	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
@@ -26,11 +24,10 @@ import (
 // A QEMU serves each function at a time. When it exits, the function's session ends, and the next
 // QEMU may come to the same socket.
 type VfioUser struct {
-	name  string // of the attachment, in messages
-	cid   uint32 // the guest's number
-	log   *slog.Logger
-	known <-chan struct{} // VhostOptions.Known
-	mem   *guestmem.Budget
+	name string // of the attachment, in messages
+	cid  uint32 // the guest's number
+	log  *slog.Logger
+	mem  *guestmem.Budget
 
 	mu        sync.Mutex
 	functions map[uint32]*vfioGuest
@@ -43,7 +40,7 @@ type VfioUser struct {
 // NewVfioUser makes a guest without functions. Its number is what functions are assigned to.
 func NewVfioUser(name string, cid uint32, opt VhostOptions) *VfioUser {
 	return &VfioUser{
-		name: name, cid: cid, log: opt.logger().With("guest", cid), known: opt.Known, mem: opt.memory("guest " + name), functions: map[uint32]*vfioGuest{},
+		name: name, cid: cid, log: opt.logger().With("guest", cid), mem: opt.memory("guest " + name), functions: map[uint32]*vfioGuest{},
 		sessions: make(chan queues.Session), done: make(chan struct{}),
 	}
 }
@@ -55,7 +52,7 @@ func (v *VfioUser) AddFunction(number uint32, kind abi.FunctionType, path string
 	if err != nil {
 		return err
 	}
-	g := v.newGuest(number, win)
+	g := v.newGuest(number, win, nil)
 	fn, err := newVfioFunction(number, win, look, g)
 	if err != nil {
 		return errors.Join(err, win.Close())
@@ -71,9 +68,9 @@ func (v *VfioUser) AddFunction(number uint32, kind abi.FunctionType, path string
 }
 
 // UseFunction serves a function whose QEMU another process has (a VfioRelay): in gives connections
-// to that, and is closed in the end, as is the window.
-func (v *VfioUser) UseFunction(number uint32, win *ivshmem.Window, in Acceptor) error {
-	g := v.newGuest(number, win)
+// to that, and is closed in the end, as is the window. known is VhostOptions.Known for the function.
+func (v *VfioUser) UseFunction(number uint32, win *ivshmem.Window, in Acceptor, known <-chan struct{}) error {
+	g := v.newGuest(number, win, known)
 	return v.add(g, in, func() vfiouser.Device { return vfioBehind{g} })
 }
 
@@ -84,11 +81,10 @@ func (v *VfioUser) HasFunction(number uint32) bool {
 	return v.functions[number] != nil
 }
 
-func (v *VfioUser) newGuest(number uint32, win *ivshmem.Window) *vfioGuest {
-	g := &vfioGuest{v: v, number: number, win: win, log: v.log.With("function", fmt.Sprintf("%#x", number)), ram: &ram{}, here: newPresence(v.known), dma: dmaMap{budget: v.mem}}
-	for i := range g.irqs {
-		g.irqs[i] = eventfd.None
-		win.Signal(i, eventfd.None)
+func (v *VfioUser) newGuest(number uint32, win *ivshmem.Window, known <-chan struct{}) *vfioGuest {
+	g := &vfioGuest{v: v, number: number, win: win, log: v.log.With("function", fmt.Sprintf("%#x", number)), ram: &ram{}, here: newPresence(known), dma: dmaMap{budget: v.mem}}
+	for i := range ivshmem.Vectors {
+		_ = win.Signal(i, eventfd.None)
 	}
 	return g
 }
@@ -188,7 +184,6 @@ type vfioGuest struct {
 	ram  *ram // of the QEMU served now or last: no session sees a later one's
 	dma  dmaMap
 	seen queues.Regions // what of it the function reaches
-	irqs [ivshmem.Vectors]int
 }
 
 var _ vfioBack = (*vfioGuest)(nil)
@@ -295,15 +290,11 @@ func (g *vfioGuest) SetIRQs(start uint32, fds []int) error {
 	if err := checkEventfds(fds); err != nil {
 		return err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer closeFDs(fds)
 	for i, fd := range fds {
 		at := int(start) + i
-		old := g.irqs[at]
-		g.irqs[at] = fd
-		g.win.Signal(at, fd)
-		if old != eventfd.None {
-			_ = unix.Close(old)
+		if err := g.win.Signal(at, fd); err != nil {
+			return err
 		}
 		if fd != eventfd.None {
 			g.win.Interrupt(at)

@@ -239,7 +239,7 @@ func TestVfioWindowLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := v.UseFunction(vfioTestFunction+1, win, sock); err != nil {
+	if err := v.UseFunction(vfioTestFunction+1, win, sock, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := mem.read(1<<41, b[:]); err == nil {

@@ -167,8 +167,21 @@ func accepted(t *testing.T, a queues.Attachment) queues.Session {
 }
 
 // raised takes how often a vector was signalled.
-func (q *vfioQEMU) raised(t *testing.T, vector int) uint64 {
+func (q *vfioQEMU) raised(t *testing.T, by queues.Attachment, vector int) uint64 {
 	t.Helper()
+	v, ok := by.(*VfioUser)
+	if !ok {
+		t.Fatalf("%T raises no vectors", by)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, g := range v.functions {
+		for end := time.Now().Add(time.Minute); !g.win.Idle(); time.Sleep(100 * time.Microsecond) {
+			if time.Now().After(end) {
+				t.Fatal("the vectors are not signalled")
+			}
+		}
+	}
 	var b [8]byte
 	if n, err := unix.Read(q.irqs[vector], b[:]); n != 8 || err != nil {
 		return 0
@@ -195,7 +208,7 @@ func checkVfioSession(t *testing.T, q *vfioQEMU, a queues.Attachment) queues.Ses
 			t.Fatalf("%x, %v", got, err)
 		}
 	}
-	if q.raised(t, 0) == 0 {
+	if q.raised(t, a, 0) == 0 {
 		t.Error("vector 0 was not raised")
 	}
 	copy(q.ram[4096:], "memory of the guest")
@@ -218,12 +231,12 @@ func checkVfioSession(t *testing.T, q *vfioQEMU, a queues.Attachment) queues.Ses
 	}
 	defer bell.Close()
 	for i := range q.irqs {
-		q.raised(t, i)
+		q.raised(t, a, i)
 	}
 	irq := bell.(queues.Interrupter)
 	for i := range irq.EventQueues() {
 		irq.Interrupt(i)
-		if n := q.raised(t, 1+i); n != 1 {
+		if n := q.raised(t, a, 1+i); n != 1 {
 			t.Errorf("vector %d was raised %d times", 1+i, n)
 		}
 	}
@@ -448,9 +461,9 @@ func vfioWorkerWaiting(t *testing.T, r *VfioRelay, known <-chan struct{}) (*Vfio
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := NewVfioUser("worker", testCID, VhostOptions{Known: known})
+	v := NewVfioUser("worker", testCID, VhostOptions{})
 	a := newHanded()
-	if err := v.UseFunction(vfioTestFunction, win, a); err != nil {
+	if err := v.UseFunction(vfioTestFunction, win, a, known); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { v.Close() })

@@ -84,7 +84,7 @@ func workFor(w *supervisor.Worker, path, logFormat string) error {
 			return err
 		}
 	}
-	if deps.Attachments, err = attach(cfg, givenSockets{w, qemu.VhostOptions{Log: log, Known: w.Joined()}}, memory); err != nil {
+	if deps.Attachments, err = attach(cfg, givenSockets{w, qemu.VhostOptions{Log: log}}, memory); err != nil {
 		return err
 	}
 	return serve(ctx, cfg, deps, func(state string) error {
@@ -185,7 +185,7 @@ func (s givenSockets) vhostUser(path string, cid uint32, memory *guestmem.Budget
 		return nil, err
 	}
 	opt := s.opt
-	opt.Memory = memory
+	opt.Memory, opt.Known = memory, s.w.Joined(givenVhost+path)
 	if opt.Ledger, err = qemu.MapLedger(f); err != nil {
 		return nil, err
 	}
@@ -261,7 +261,8 @@ func (s givenSockets) use(guest *qemu.VfioUser, w window, fds []int) error {
 	if err != nil {
 		return err
 	}
-	return guest.UseFunction(w.function, win, s.w.Acceptor(windowName(givenVfio, w)))
+	name := windowName(givenVfio, w)
+	return guest.UseFunction(w.function, win, s.w.Acceptor(name), s.w.Joined(name))
 }
 
 // function makes a function while the NIC runs, and leaves it to the supervisor to serve it to
@@ -275,7 +276,7 @@ func (s givenSockets) function(guest *qemu.VfioUser, w window, _ qemu.VfioPCI) e
 	if err := s.w.Keep(name, win.FDs()...); err != nil {
 		return errors.Join(err, win.Close())
 	}
-	if err := guest.UseFunction(w.function, win, s.w.Acceptor(name)); err != nil {
+	if err := guest.UseFunction(w.function, win, s.w.Acceptor(name), s.w.Joined(name)); err != nil {
 		return err
 	}
 	return awaitServed(w)

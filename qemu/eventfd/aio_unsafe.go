@@ -25,7 +25,7 @@ const (
 	maxRequests  = 64
 )
 
-// request is what Signal asks of the kernel, kept so that asking allocates nothing.
+// request is what a signal asks of the kernel, kept so that asking allocates nothing.
 type request struct{ cb iocb }
 
 // context is an AIO context.

@@ -4,74 +4,61 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
 
-// Event is an eventfd, or a socket (CheckCall), that is signalled. Its methods may be called from
-// several goroutines, and none of them blocks. The zero value has no descriptor.
-type Event struct {
-	mu      sync.Mutex
-	fd      int  // plus one; 0: none
-	socket  bool // it is one (CheckCall)
-	request request
-	writing bool // without AIO: a goroutine writes
-	again   bool // and is to write once more
-}
-
 // None is no descriptor.
 const None = -1
 
-// Set says which descriptor is signalled from now on; negative: none. It stays the
-// caller's, who sets another, or none, before closing it.
-func (e *Event) Set(fd int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.fd = max(fd, None) + 1
-	_, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
-	e.socket = err == nil
+// Event is an eventfd, or a socket (CheckCall), that is signalled by the thread of its Line.
+type Event struct {
+	line    *Line
+	due     atomic.Bool // it is to be signalled
+	to      atomic.Pointer[target]
+	request request // the thread's
 }
 
-// Signal adds one to the counter. A full counter, or socket, means that the other side has not
-// looked yet, which is as good.
-func (e *Event) Signal() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	switch {
-	case e.fd == 0:
-		return
-	case e.socket: // whatever the flags of its description say, a send like this does not wait
-		_ = unix.Send(e.fd-1, one[:], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-		return
-	}
-	if c := kernel(); c != nil && e.request.submit(c, e.fd-1) {
-		return
-	}
-	e.again = true
-	if !e.writing {
-		e.writing = true
-		go e.write()
-	}
+// target is a descriptor of our own.
+type target struct {
+	fd     int
+	socket bool // it is one (CheckCall)
 }
 
-// write signals where the kernel has no AIO. While QEMU makes it wait, further signals
-// wait with it: one thread is all that a hostile QEMU gets for each Event.
-func (e *Event) write() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for e.again && e.fd != 0 {
-		e.again = false
-		own, err := unix.FcntlInt(uintptr(e.fd-1), unix.F_DUPFD_CLOEXEC, 0) // the number may be reused meanwhile
+// Set says which descriptor is signalled from now on; negative: none. The caller's may be closed
+// then. What was to be signalled before still is.
+func (e *Event) Set(fd int) error {
+	var to *target
+	if fd >= 0 {
+		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
-			break
+			return fmt.Errorf("event descriptor: %w", err)
 		}
-		e.mu.Unlock()
-		_, _ = unix.Write(own, one[:])
-		_ = unix.Close(own)
-		e.mu.Lock()
+		_, err = unix.GetsockoptInt(own, unix.SOL_SOCKET, unix.SO_TYPE)
+		to = &target{own, err == nil}
 	}
-	e.writing = false
+	e.line.replace(e, to)
+	return nil
+}
+
+// Signal adds one to the counter, soon. A full counter, or socket, means that the other side has not
+// looked yet, which is as good. It does not block, and takes no longer whatever the descriptor is.
+func (e *Event) Signal() {
+	if !e.due.Swap(true) {
+		e.line.rouse()
+	}
+}
+
+// signal is on the line's thread.
+func (e *Event) signal(to *target) {
+	switch c := kernel(); {
+	case to == nil:
+	case to.socket: // whatever the flags of its description say, a send like this does not wait
+		_ = unix.Send(to.fd, one[:], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	case c == nil || !e.request.submit(c, to.fd):
+		_, _ = unix.Write(to.fd, one[:])
+	}
 }
 
 var one = [8]byte{1}

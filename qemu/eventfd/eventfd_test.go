@@ -2,6 +2,7 @@ package eventfd
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -19,6 +20,20 @@ func newEventFD(t *testing.T, flags int) int {
 	}
 	t.Cleanup(func() { _ = unix.Close(fd) })
 	return fd
+}
+
+// event is one of a line that ends with the test.
+func event(t testing.TB) *Event {
+	l := NewLine(1)
+	t.Cleanup(func() { l.Close(); <-l.gone })
+	return l.Event(0)
+}
+
+func set(t testing.TB, e *Event, fd int) {
+	t.Helper()
+	if err := e.Set(fd); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // fill makes every further write to a blocking eventfd wait.
@@ -68,15 +83,15 @@ func TestFullCounter(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		aio  bool
-	}{{"by the kernel", true}, {"by a goroutine", false}} {
+	}{{"by the kernel", true}, {"by writes", false}} {
 		t.Run(c.name, func(t *testing.T) {
 			if !c.aio {
 				withoutAIO(t)
 			}
 			fd := newEventFD(t, 0)
 			fill(t, fd)
-			var e Event
-			e.Set(fd)
+			e := event(t)
+			set(t, e, fd)
 			soon(t, "Signal", func() {
 				for range 3 * maxRequests {
 					e.Signal()
@@ -91,12 +106,6 @@ func TestFullCounter(t *testing.T) {
 					t.Error("nothing signalled")
 				}
 			})
-			e.mu.Lock()
-			writing := e.writing
-			e.mu.Unlock()
-			if c.aio && writing {
-				t.Error("a goroutine writes although the kernel has AIO")
-			}
 		})
 	}
 }
@@ -105,13 +114,13 @@ func TestFullCounter(t *testing.T) {
 // another that gets its number.
 func TestDescriptorReplaced(t *testing.T) {
 	withoutAIO(t)
-	var e Event
+	e := event(t)
 	e.Signal() // nothing to signal
 	first, second := newEventFD(t, 0), newEventFD(t, unix.EFD_NONBLOCK)
 	fill(t, first)
-	e.Set(first)
+	set(t, e, first)
 	e.Signal()
-	e.Set(second)
+	set(t, e, second)
 	e.Signal()
 	soon(t, "the signal of the new descriptor", func() {
 		count(t, first) // lets the writer go on
@@ -120,7 +129,7 @@ func TestDescriptorReplaced(t *testing.T) {
 			n, _ = unix.Poll(p, -1)
 		}
 	})
-	e.Set(-1)
+	set(t, e, None)
 	e.Signal()
 }
 
@@ -128,8 +137,8 @@ func TestSignalAllocatesNothing(t *testing.T) {
 	if kernel() == nil {
 		t.Skip("the kernel has no AIO that signals")
 	}
-	var e Event
-	e.Set(newEventFD(t, unix.EFD_NONBLOCK))
+	e := event(t)
+	set(t, e, newEventFD(t, unix.EFD_NONBLOCK))
 	if n := testing.AllocsPerRun(200, e.Signal); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -161,8 +170,8 @@ func TestSocket(t *testing.T) {
 	if err := CheckCall(fds[1]); err != nil {
 		t.Error(err)
 	}
-	var e Event
-	e.Set(fds[1])
+	e := event(t)
+	set(t, e, fds[1])
 	e.Signal()
 	if n := count(t, fds[0]); n != 1 {
 		t.Errorf("the other side reads %d", n)
@@ -177,9 +186,10 @@ func TestSocket(t *testing.T) {
 	})
 	_ = unix.Close(fds[0])
 	e.Signal() // without SIGPIPE
-	e.Set(newEventFD(t, 0))
+	next := newEventFD(t, 0)
+	set(t, e, next)
 	e.Signal()
-	if n := count(t, e.fd-1); n != 1 {
+	if n := count(t, next); n != 1 {
 		t.Errorf("an eventfd after a socket was signalled %d times", n)
 	}
 }
@@ -203,34 +213,85 @@ func TestCheckCall(t *testing.T) {
 	}
 }
 
-// TestSignalsOnceWithoutAIO: without AIO, too, a signal is written once, and one that comes when there
-// is no descriptor any more never is.
-func TestSignalsOnceWithoutAIO(t *testing.T) {
-	withoutAIO(t)
-	fd := newEventFD(t, unix.EFD_NONBLOCK)
-	var e Event
-	e.Set(fd)
-	written := func() {
-		t.Helper()
-		soon(t, "a goroutine that writes", func() {
-			for writing := true; writing; time.Sleep(time.Millisecond) {
-				e.mu.Lock()
-				writing = e.writing
-				e.mu.Unlock()
+// TestSignalsOnce: a signal is written once, by the kernel's AIO or without; one that was to go to a
+// descriptor before another took its place goes there, and to no other.
+func TestSignalsOnce(t *testing.T) {
+	for _, aio := range []bool{true, false} {
+		t.Run(fmt.Sprint("AIO ", aio), func(t *testing.T) {
+			if !aio {
+				withoutAIO(t)
 			}
+			l := NewLine(2)
+			first, second := newEventFD(t, 0), newEventFD(t, unix.EFD_NONBLOCK)
+			for i, fd := range []int{first, second} {
+				set(t, l.Event(i), fd)
+			}
+			for range 100 {
+				l.Event(0).Signal()
+				if n := count(t, first); n != 1 {
+					t.Fatalf("a signal counts %d", n)
+				}
+			}
+			l.Event(0).Signal()
+			set(t, l.Event(0), second)
+			if n := count(t, first); n != 1 {
+				t.Errorf("a signal counts %d", n)
+			}
+			l.Event(1).Signal()
+			set(t, l.Event(0), None)
+			set(t, l.Event(1), None)
+			l.Event(1).Signal() // to nobody
+			l.Close()
+			<-l.gone
+			if n := count(t, second); n != 1 {
+				t.Errorf("a signal before the end counts %d", n)
+			}
+			if err := l.Event(0).Set(first); err != nil {
+				t.Error(err)
+			}
+			l.Event(0).Signal() // after the end nothing happens
 		})
 	}
-	e.Signal()
-	written()
-	if n := count(t, fd); n != 1 {
-		t.Errorf("a signal counts %d", n)
-	}
-	e.mu.Lock()
-	e.fd, e.again, e.writing = 0, true, true // as Set does between a signal and its turn
-	e.mu.Unlock()
-	go e.write()
-	written()
-	if n, err := unix.Read(fd, make([]byte, 8)); err == nil {
-		t.Errorf("%d bytes to read: signalled after the descriptor was taken back", n)
-	}
+}
+
+// TestSlowSignalHoldsUpNobody: while QEMU makes a signal take for ever, nobody who signals, replaces
+// descriptors or closes the line waits, and other guests' signals arrive.
+func TestSlowSignalHoldsUpNobody(t *testing.T) {
+	withoutAIO(t) // so that a signal can wait at all
+	slow, other := NewLine(3), event(t)
+	full := newEventFD(t, 0)
+	fill(t, full)
+	soon(t, "a caller", func() {
+		for range 1000 {
+			for i := range 3 {
+				set(t, slow.Event(i), full)
+				slow.Event(i).Signal()
+			}
+		}
+	})
+	fd := newEventFD(t, 0)
+	set(t, other, fd)
+	other.Signal()
+	soon(t, "another guest's signal", func() {
+		if n := count(t, fd); n != 1 {
+			t.Errorf("signalled %d times", n)
+		}
+	})
+	soon(t, "Close", slow.Close)
+	stop := make(chan struct{})
+	go func() { // lets it go on
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				p := []unix.PollFd{{Fd: int32(full), Events: unix.POLLIN}}
+				if n, _ := unix.Poll(p, 1); n > 0 {
+					_, _ = unix.Read(full, make([]byte, 8))
+				}
+			}
+		}
+	}()
+	<-slow.gone
+	close(stop)
 }

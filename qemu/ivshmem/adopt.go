@@ -23,7 +23,7 @@ func (w *Window) FDs() []int {
 // Adopt makes a window of what FDs gave in the process that serves it to QEMU:
 // this one only listens. It consumes the descriptors, also when it fails.
 func Adopt(fds []int) (_ *Window, err error) {
-	w := &Window{bell: noBells, vectors: noVectors}
+	w := &Window{bell: noBells, vectors: noVectors, signals: eventfd.NewLine(Vectors)}
 	if len(fds) != Files {
 		closeAll(fds)
 		return nil, fmt.Errorf("ivshmem window: %d descriptors, want %d", len(fds), Files)
@@ -52,7 +52,9 @@ func Adopt(fds []int) (_ *Window, err error) {
 		}
 	}
 	for i, fd := range w.vectors {
-		w.signals[i].Set(fd)
+		if err := w.Signal(i, fd); err != nil {
+			return nil, err
+		}
 	}
 	w.mem, err = unix.Mmap(fds[0], 0, abi.WindowSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	return w, err

@@ -56,7 +56,7 @@ type Window struct {
 	dev, ino uint64
 	bell     [bells]int // eventfds
 	vectors  [Vectors]int
-	signals  [Vectors]eventfd.Event // what interrupts the guest: vectors, or QEMU's own
+	signals  *eventfd.Line // what interrupts the guest: vectors, or QEMU's own
 
 	mu        sync.Mutex
 	listening bool
@@ -66,7 +66,7 @@ type Window struct {
 
 // NewWindow makes the window of a function.
 func NewWindow(function uint32, kind abi.FunctionType) (_ *Window, err error) {
-	w := &Window{bell: noBells, vectors: noVectors}
+	w := &Window{bell: noBells, vectors: noVectors, signals: eventfd.NewLine(Vectors)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("ivshmem window: %w", err), w.Close())
@@ -101,7 +101,9 @@ func NewWindow(function uint32, kind abi.FunctionType) (_ *Window, err error) {
 		if w.vectors[i], err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 			return nil, err
 		}
-		w.signals[i].Set(w.vectors[i])
+		if err := w.Signal(i, w.vectors[i]); err != nil {
+			return nil, err
+		}
 	}
 	w.describe(function, kind)
 	return w, nil
@@ -167,12 +169,15 @@ func (w *Window) ReadAt(b []byte, off uint64) {
 // WriteAt is described at ReadAt.
 func (w *Window) WriteAt(b []byte, off uint64) { copy(w.mem[min(off, uint64(len(w.mem))):], b) }
 
-// Signal says which eventfd interrupts the guest by a vector from now on; negative: none. It stays
-// the caller's, who sets another before closing it.
-func (w *Window) Signal(vector, fd int) { w.signals[vector].Set(fd) }
+// Signal says which eventfd interrupts the guest by a vector from now on; negative: none. The
+// caller's may be closed then.
+func (w *Window) Signal(vector, fd int) error { return w.signals.Event(vector).Set(fd) }
 
 // Interrupt raises a vector. It does not block.
-func (w *Window) Interrupt(vector int) { w.signals[vector].Signal() }
+func (w *Window) Interrupt(vector int) { w.signals.Event(vector).Signal() }
+
+// Idle tells whether all vectors that were raised have been signalled.
+func (w *Window) Idle() bool { return w.signals.Idle() }
 
 // Is reports whether a file is this window's memory.
 func (w *Window) Is(dev, ino uint64) bool { return w.dev == dev && w.ino == ino }
@@ -190,9 +195,7 @@ func (w *Window) Close() error {
 
 func (w *Window) release() error {
 	var errs []error
-	for i := range w.signals {
-		w.signals[i].Set(eventfd.None)
-	}
+	w.signals.Close()
 	if w.mem != nil {
 		errs = append(errs, unix.Munmap(w.mem))
 	}

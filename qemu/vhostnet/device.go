@@ -76,9 +76,10 @@ func (p *Port) ringConfig(st *vhostuser.State, i int) (virtqueue.Config, error) 
 // StartVring implements vhostuser.Device. A ring whose driver placed it wrongly fails the port and
 // not the conversation: a front end that does not reconnect would never come back.
 func (p *Port) StartVring(st *vhostuser.State, i int, kick, call, errfd int) error {
-	p.calls[i].Set(call)
-	p.errs[i].Set(errfd)
 	c, err := p.ringConfig(st, i)
+	if err == nil {
+		err = p.setEvents(i, call, errfd)
+	}
 	if err != nil {
 		return err
 	}
@@ -151,13 +152,13 @@ func (p *Port) sort() {
 
 // SetCall implements vhostuser.Device.
 func (p *Port) SetCall(i, call, errfd int) {
-	p.calls[i].Set(call)
-	p.errs[i].Set(errfd)
-	p.calls[i].Signal() // what was done before may not have been told
+	_ = p.setEvents(i, call, errfd) // without a descriptor left the guest hears nothing, as when it passes none
+	p.call(i).Signal()              // what was done before may not have been told
 }
 
 // StopVring implements vhostuser.Device.
 func (p *Port) StopVring(i int) (base uint32) {
+	kick := eventfd.None
 	p.do(func() {
 		p.Settle()
 		q := p.rings[i]
@@ -168,13 +169,13 @@ func (p *Port) StopVring(i int) (base uint32) {
 		if q.Ring != nil {
 			base = q.Base()
 		}
-		if q.kick != eventfd.None {
-			_ = unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, q.kick, nil)
-		}
+		kick = q.kick
 		p.rings[i] = nil
 		p.sort()
 	})
-	p.calls[i].Set(eventfd.None)
-	p.errs[i].Set(eventfd.None)
+	if kick != eventfd.None { // not on the thread: it waits for those who watch the kick, too
+		_ = unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, kick, nil)
+	}
+	_ = p.setEvents(i, eventfd.None, eventfd.None)
 	return base
 }

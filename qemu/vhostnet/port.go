@@ -1,6 +1,7 @@
 package vhostnet
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -44,9 +45,8 @@ type Port struct {
 	cfg   Config
 	log   *slog.Logger
 	warn  loglimit.Limiter
-	epoll int // of kicks; readable when there was one
-	calls []eventfd.Event
-	errs  []eventfd.Event
+	epoll int           // of kicks; readable when there was one
+	line  *eventfd.Line // signals the guest: call and err
 
 	once   sync.Once
 	closed atomic.Bool
@@ -128,7 +128,7 @@ func New(c Config) (*Port, error) {
 	if err != nil {
 		return nil, fmt.Errorf("port %s: epoll: %w", c.Name, err)
 	}
-	p := &Port{cfg: c, log: c.Log.With("port", c.Name), epoll: fd, calls: make([]eventfd.Event, 2*c.Queues), errs: make([]eventfd.Event, 2*c.Queues), gone: make(chan struct{})}
+	p := &Port{cfg: c, log: c.Log.With("port", c.Name), epoll: fd, line: eventfd.NewLine(4 * c.Queues), gone: make(chan struct{})}
 	p.rings, p.header = make([]*queue, 2*c.Queues), headerLen
 	p.reading, p.writing = readWork, writeWork
 	return p, nil
@@ -199,10 +199,19 @@ func (p *Port) Settle() {
 	}
 }
 
+// call is signalled when chains of a ring are done, err when the ring is given up.
+func (p *Port) call(ring int) *eventfd.Event { return p.line.Event(2 * ring) }
+func (p *Port) err(ring int) *eventfd.Event  { return p.line.Event(2*ring + 1) }
+
+// setEvents says which descriptors those of a ring are.
+func (p *Port) setEvents(ring, call, errfd int) error {
+	return errors.Join(p.call(ring).Set(call), p.err(ring).Set(errfd))
+}
+
 // show shows the guest what is done in a ring.
 func (p *Port) show(q *queue) {
 	if q.Publish() {
-		p.calls[q.number].Signal()
+		p.call(q.number).Signal()
 	}
 }
 
@@ -222,7 +231,7 @@ func (p *Port) fail(err error) {
 		}
 		q.base = q.Base()
 		q.Ring = nil
-		p.errs[i].Signal()
+		p.err(i).Signal()
 	}
 	p.tx, p.rx, p.at, p.burst = p.tx[:0], p.rx[:0], 0, 0
 	p.rests.lose()
@@ -240,6 +249,7 @@ func (p *Port) Close() error {
 	if p.closed.Swap(true) {
 		return fmt.Errorf("port %s: close: %w", p.cfg.Name, net.ErrClosed)
 	}
+	p.line.Close()
 	return unix.Close(p.epoll)
 }
 

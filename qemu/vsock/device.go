@@ -29,16 +29,18 @@ type Device struct {
 	rx      *ring // guarded by Transport.mu
 	scratch []byte
 	notify  [2]notify // of each queue
+	signals *eventfd.Line
 }
 
 // notify is how a queue's driver is told: of buffers that were used, and that the
 // queue is not used any more. It outlives the queue, so that what waits for one QEMU
 // does not multiply.
-type notify struct{ call, err eventfd.Event }
+type notify struct{ call, err *eventfd.Event }
 
+// set replaces the descriptors. Without one left the driver hears nothing, as when it passes none.
 func (n *notify) set(call, errfd int) {
-	n.call.Set(call)
-	n.err.Set(errfd)
+	_ = n.call.Set(call)
+	_ = n.err.Set(errfd)
 }
 
 // ring is a queue that runs.
@@ -50,11 +52,22 @@ type ring struct {
 
 // NewDevice returns the device of the guest with context ID cid, without queues.
 func NewDevice(cid uint32, log *slog.Logger) *Device {
-	return &Device{
+	d := &Device{
 		Transport: NewTransport(HostCID, cid),
 		log:       log,
 		scratch:   make([]byte, HeaderSize+bufAlloc),
+		signals:   eventfd.NewLine(2 * len(Device{}.notify)),
 	}
+	for i := range d.notify {
+		d.notify[i] = notify{d.signals.Event(2 * i), d.signals.Event(2*i + 1)}
+	}
+	return d
+}
+
+// Close ends all flows and the device.
+func (d *Device) Close() {
+	d.Transport.Close()
+	d.signals.Close()
 }
 
 // Config fills b from the configuration space at off: the guest's context ID,
@@ -216,9 +229,9 @@ func (d *Device) breakRing(i int, r *ring, err error) {
 // eventfd.
 func (d *Device) Refuse(i int, err error, errfd int) {
 	n := &d.notify[i]
-	n.err.Set(errfd)
+	_ = n.err.Set(errfd)
 	d.refuse(i, err)
-	n.err.Set(eventfd.None)
+	_ = n.err.Set(eventfd.None)
 }
 
 func (d *Device) refuse(i int, err error) {

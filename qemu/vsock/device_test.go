@@ -23,6 +23,7 @@ func TestRefusedQueue(t *testing.T) {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	d := NewDevice(3, slog.New(slog.DiscardHandler))
+	defer d.Close()
 	d.Refuse(QueueTX, errors.New("nonsense"), fd)
 	d.notify[QueueTX].err.Signal()
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}

@@ -28,7 +28,7 @@ const (
 	kindStream = "stream" // to the worker: a connection for the acceptor with that name
 	kindGone   = "gone"   // to the worker: what it wanted dropped is
 	kindStop   = "stop"   // to the worker: end in order
-	kindJoined = "joined" // to the worker: all relays have told it what their front ends said
+	kindJoined = "joined" // to the worker: the relay with that name has told it what its front end said; without one: all have
 	kindKeep   = "keep"   // to the supervisor: descriptors for the next worker, by name
 	kindDrop   = "drop"   // to the supervisor: the next worker needs those not
 	kindReady  = "ready"  // to the supervisor
@@ -56,7 +56,8 @@ type Start struct {
 	Upgrade    Upgrade   `json:"upgrade"`
 	Stuck      int       `json:"stuck"` // workers replaced because their event loop was stuck
 	// Joins says that a message tells when all relays have told the worker what they know. A
-	// supervisor of before there was one does not say.
+	// supervisor of before there was one does not say, and one of before relays joined one by one
+	// tells it of all at once.
 	Joins bool `json:"joins,omitempty"`
 }
 

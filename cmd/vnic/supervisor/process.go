@@ -56,6 +56,7 @@ type process struct {
 	err        error         // how it ended, once ended is closed
 	pulses     *Pulses       // of its threads, until ended is closed and after
 	pulseFD    int
+	attaching  sync.WaitGroup // relays that tell it what their front ends said
 
 	mu   sync.Mutex
 	said string // why it ends, in its own words
@@ -120,18 +121,29 @@ func (s *Supervisor) start() (_ *process, err error) {
 	return p, nil
 }
 
-// attach gives all relays their way to a worker, which then knows what their front ends said.
+// attach gives all relays their way to a worker, all at once and without waiting for them: what one
+// guest's takes delays no other's, and the worker is watched meanwhile. It is told of each that is
+// done, by its name, and then of all.
 func (s *Supervisor) attach(p *process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var all sync.WaitGroup
 	for name, r := range s.relays {
-		s.attachOne(p, name, r)
+		all.Add(1)
+		p.attaching.Go(func() {
+			defer all.Done()
+			s.attachOne(p, name, r)
+		})
 	}
-	_ = p.ch.send(message{Kind: kindJoined}) // fails only when the worker is gone
+	p.attaching.Go(func() {
+		all.Wait()
+		_ = p.ch.send(message{Kind: kindJoined}) // fails only when the worker is gone
+	})
 }
 
 func (s *Supervisor) attachOne(p *process, name string, r Relay) {
 	r.Attach(func() (*net.UnixConn, error) { return s.connect(p, name) })
+	_ = p.ch.send(message{Kind: kindJoined, Name: name})
 }
 
 // relay takes over a relay that came while a worker runs.
@@ -139,11 +151,12 @@ func (s *Supervisor) relay(p *process, name string, r Relay) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.relays[name] = r
-	s.attachOne(p, name, r)
+	p.attaching.Go(func() { s.attachOne(p, name, r) })
 }
 
-// detach says to all relays that the worker is gone.
-func (s *Supervisor) detach() {
+// detach says to all relays that a worker is gone. Those that still talked to it have noticed.
+func (s *Supervisor) detach(p *process) {
+	p.attaching.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.relays {
@@ -198,7 +211,7 @@ func (s *Supervisor) hear(p *process) {
 			_ = p.ch.send(message{Kind: kindGone, Name: m.Name})
 		case m.Kind == kindAgain:
 			if r := s.cfg.Relays[m.Name]; r != nil { // it may wait for the worker, which may wait for us
-				go r.Attach(func() (*net.UnixConn, error) { return s.connect(p, m.Name) })
+				p.attaching.Go(func() { s.attachOne(p, m.Name, r) })
 			}
 		case m.Kind == kindFailed:
 			p.say(m.Name)

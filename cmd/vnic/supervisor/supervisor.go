@@ -141,7 +141,7 @@ func Run(ctx context.Context, cfg Config) error {
 // take its place at once.
 func (s *Supervisor) watch(ctx context.Context, p *process, hup <-chan os.Signal) (again bool) {
 	defer func() {
-		s.detach()
+		s.detach(p)
 		p.pulses.unmap()
 	}()
 	ready, asked, late := p.ready, hup, (<-chan time.Time)(nil)

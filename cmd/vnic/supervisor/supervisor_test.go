@@ -104,7 +104,7 @@ func testWorker(mode string) error {
 			c.Close()
 		}
 	}()
-	<-w.Joined() // not before the relay is served: the supervisor says it after that
+	<-w.Joined("relay") // not before it is served: the supervisor says it after that
 	ctx, cancel := w.Context()
 	defer cancel()
 	if mode == "turning" {
@@ -619,5 +619,42 @@ func TestMessages(t *testing.T) {
 	}
 	if w, err := Join(os.NewFile(uintptr(^uint(0)>>1), "no descriptor")); err == nil {
 		t.Errorf("%+v joined nothing", w)
+	}
+}
+
+// slowRelay tells a worker for as long as that lives.
+type slowRelay struct{ told chan struct{} }
+
+func (r *slowRelay) Attach(connect func() (*net.UnixConn, error)) {
+	c, err := connect()
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	r.told <- struct{}{}
+	_, _ = io.ReadAll(c) // nobody takes it there: it ends with the worker
+}
+
+func (r *slowRelay) Detach() {}
+
+// TestSlowRelayDelaysNobody: while the relay of one guest tells a worker for as long as it likes,
+// the others have told theirs and the worker serves; it is watched, replaced when it ends, and ended
+// in order, as any.
+func TestSlowRelayDelaysNobody(t *testing.T) {
+	slow := []*slowRelay{{make(chan struct{}, 16)}, {make(chan struct{}, 16)}}
+	s := supervise(t, "serve", func(c *Config) {
+		c.Relays["slow 1"], c.Relays["slow 2"] = slow[0], slow[1]
+	})
+	for n := 1; n <= 3; n++ {
+		_, pid := s.last(t, n)
+		for _, r := range slow {
+			<-r.told
+		}
+		if n < 3 {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+	if err := s.end(t); err != nil {
+		t.Error(err)
 	}
 }

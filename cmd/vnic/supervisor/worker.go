@@ -28,7 +28,8 @@ type Worker struct {
 	acceptors map[string]*Acceptor
 	before    map[string]bool          // acceptors that were closed
 	dropping  map[string]chan struct{} // closed when the supervisor has
-	joined    chan struct{}            // closed when all relays have told what they know
+	joined    map[string]chan struct{} // by relay, closed when it has told what it knows
+	all       bool                     // all have
 	stop      chan struct{}            // closed when the worker is to end
 }
 
@@ -38,16 +39,14 @@ func Join(channelFD *os.File) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("supervisor: %w; vnic run starts its workers itself", err)
 	}
-	w := &Worker{ch: ch, Pulses: &Pulses{}, given: map[string][]int{}, acceptors: map[string]*Acceptor{}, before: map[string]bool{}, dropping: map[string]chan struct{}{}, joined: make(chan struct{}), stop: make(chan struct{})}
+	w := &Worker{ch: ch, Pulses: &Pulses{}, given: map[string][]int{}, acceptors: map[string]*Acceptor{}, before: map[string]bool{}, dropping: map[string]chan struct{}{}, joined: map[string]chan struct{}{}, stop: make(chan struct{})}
 	if err := w.join(); err != nil {
 		for _, fds := range w.given {
 			closeAll(fds)
 		}
 		return nil, errors.Join(fmt.Errorf("supervisor: %w", err), ch.conn.Close())
 	}
-	if !w.Joins {
-		close(w.joined)
-	}
+	w.all = !w.Joins
 	go w.listen()
 	return w, nil
 }
@@ -100,8 +99,8 @@ func (w *Worker) listen() {
 			}
 			w.mu.Unlock()
 		}
-		if m.Kind == kindJoined && w.Joins {
-			close(w.joined) // it is said once
+		if m.Kind == kindJoined {
+			w.heard(m.Name)
 		}
 		if m.Kind == kindUpgrade && m.Upgrade != nil {
 			w.mu.Lock()
@@ -129,9 +128,41 @@ func (w *Worker) Context() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// Joined is closed when all relays that there were at the start have told the worker what they
-// know of their front ends.
-func (w *Worker) Joined() <-chan struct{} { return w.joined }
+// Joined is closed when the relay with a name has told the worker what it knows of its front end, or
+// all that there were at the start have.
+func (w *Worker) Joined(name string) <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.joined[name]
+	if c == nil {
+		c = make(chan struct{})
+		w.joined[name] = c
+		if w.all {
+			close(c)
+		}
+	}
+	return c
+}
+
+// heard notes that a relay has joined; "": all have.
+func (w *Worker) heard(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = w.all || name == ""
+	if name != "" && w.joined[name] == nil {
+		w.joined[name] = make(chan struct{})
+	}
+	for of, c := range w.joined {
+		if of != name && name != "" {
+			continue
+		}
+		select {
+		case <-c:
+		default:
+			close(c)
+		}
+	}
+}
 
 // Take returns the descriptors given under a name, nil if there are none. They
 // are the caller's.
