@@ -10,5 +10,6 @@
 // The metrics are printed as a table and written to build/bench.json as a list
 // of {"name","value","unit","higher_is_better","peer","peer_value","ratio"};
 // ratio is value divided by peer_value. With -count > 1 the value is the median.
-// The table says what some are to reach (goal.go).
+// The table says what some are to reach (goal.go); a line above it says what figures depend on beside
+// the code (machine.go).
 package main

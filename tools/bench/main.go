@@ -57,6 +57,7 @@ func run(ctx context.Context, args []string, env string, stdout, stderr io.Write
 
 	var all report
 	var failed []string
+	on := machine("/") // before the benchmarks make a load of their own
 	for _, j := range jobs(*root, rooms) {
 		fmt.Fprintf(stderr, "running %s %s…\n", j.pkg, j.pattern)
 		text, err := goTest(ctx, *root, j, opts)
@@ -73,6 +74,7 @@ func run(ctx context.Context, args []string, env string, stdout, stderr io.Write
 	for _, w := range warnings {
 		fmt.Fprintln(stderr, w)
 	}
+	fmt.Fprintf(stdout, "machine: %s\n\n", on)
 	printMetrics(stdout, metrics)
 	printBenchmarks(stdout, all.benchmarks)
 	if err := writeJSON(*out, metrics); err != nil {
