@@ -13,8 +13,7 @@ import (
 
 func (c *Config) checkFunctions(r *report) {
 	pfs := map[uint8]int{}
-	owners, macs := map[tenantAddr]string{}, map[MAC]string{c.Uplink.MAC: "uplink"}
-	names := map[string]string{c.Uplink.Name: "uplink", c.Uplink.Bridge: "uplink.bridge"}
+	taken := c.Taken()
 	for i := range c.Functions {
 		pf, path := &c.Functions[i], fmt.Sprintf("functions[%d]", i)
 		if pf.PF > maxPF {
@@ -27,7 +26,8 @@ func (c *Config) checkFunctions(r *report) {
 		if pf.VFCount < 0 || pf.VFCount > maxVF {
 			r.add(path+".vf_count", fmt.Sprintf("%d is out of range", pf.VFCount), fmt.Sprintf("use 0 to %d", maxVF))
 		}
-		c.checkFunction(r, path, &pf.Function, names, owners, macs)
+		c.checkFunction(r, path, &pf.Function, taken)
+		taken.Put(path, &pf.Function)
 		vfs := map[uint16]int{}
 		for j := range pf.VFs {
 			vf, p := &pf.VFs[j], fmt.Sprintf("%s.vfs[%d]", path, j)
@@ -41,12 +41,14 @@ func (c *Config) checkFunctions(r *report) {
 					r.add(p+".vf", fmt.Sprintf("%d is above vf_count, %d", vf.VF, pf.VFCount), "raise vf_count or use a lower number")
 				}
 			}
-			c.checkFunction(r, p, &vf.Function, names, owners, macs)
+			c.checkFunction(r, p, &vf.Function, taken)
+			taken.Put(p, &vf.Function)
 		}
 	}
 }
 
-func (c *Config) checkFunction(r *report, path string, f *Function, names map[string]string, owners map[tenantAddr]string, macs map[MAC]string) {
+// checkFunction checks a function that is described at path, which is its name in taken.
+func (c *Config) checkFunction(r *report, path string, f *Function, taken *Taken) {
 	if f.Tenant == 0 && (f.Address.IsValid() || f.Guest != nil) {
 		r.add(path+".tenant", "missing or 0", "name the tenant, 1 or above, that the function belongs to")
 	}
@@ -56,22 +58,17 @@ func (c *Config) checkFunction(r *report, path string, f *Function, names map[st
 	case !f.Address.IsValid() && (f.Tenant != 0 || f.Guest != nil):
 		r.add(path+".address", "missing", "write the function's address in its tenant, as 192.168.100.11")
 	case f.Address.IsValid():
-		key := tenantAddr{f.Tenant, f.Address}
-		if first, dup := owners[key]; dup {
-			r.add(path+".address", fmt.Sprintf("%s in tenant %d is already %s", f.Address, f.Tenant, first), "give each function of a tenant its own address")
-		} else {
-			owners[key] = path
+		if other, dup := by(taken.addresses, tenantAddr{f.Tenant, f.Address}, path); dup {
+			r.inUse(path+".address", fmt.Sprintf("%s in tenant %d is already that of %s", f.Address, f.Tenant, other), "give each function of a tenant its own address")
 		}
 	}
-	if first, dup := macs[f.MAC]; dup {
-		r.add(path+".mac", fmt.Sprintf("%s is already used by %s", r.value(path+".mac", f.MAC), first), "give each function a MAC of its own")
-	} else {
-		macs[f.MAC] = path
+	if other, dup := by(taken.macs, f.MAC, path); dup {
+		r.inUse(path+".mac", fmt.Sprintf("%s is already that of %s", r.value(path+".mac", f.MAC), other), "give each function a MAC of its own")
 	}
 	c.checkGuest(r, path+".guest", f.Guest)
 	checkWindow(r, path+".dma_window", f.DMAWindow)
 	checkLimits(r, path+".limits", &f.Limits)
-	c.checkPort(r, path+".port", f, names, owners, macs)
+	c.checkPort(r, path, f, taken)
 	c.checkLeast(r, path+".credits", &f.Credits, 1)
 	checkGuarantee(r, path, f)
 	if *f.Enabled && f.Tenant == 0 {
@@ -79,11 +76,11 @@ func (c *Config) checkFunction(r *report, path string, f *Function, names map[st
 	}
 }
 
-// CheckFunction checks one function that is changed while the NIC runs, called
-// name in the error: the first problem.
-func (c *Config) CheckFunction(name string, f *Function) error {
+// CheckFunction checks one function that is changed while the NIC runs, called name in the error, as
+// it is in taken: the first problem.
+func (c *Config) CheckFunction(name string, f *Function, taken *Taken) error {
 	r := &report{}
-	c.checkFunction(r, name, f, map[string]string{}, map[tenantAddr]string{}, map[MAC]string{c.Uplink.MAC: "uplink"})
+	c.checkFunction(r, name, f, taken)
 	if len(r.problems) > 0 {
 		return r.problems[:1]
 	}
@@ -244,11 +241,6 @@ func (c *Config) checkPeers(r *report) {
 	hosts, underlays, identities := map[uint8]int{}, map[netip.Addr]int{}, map[string]int{}
 	carriers := map[uint32][]int{}
 	owners := map[tenantAddr]string{}
-	for _, f := range c.AllFunctions() {
-		for _, a := range f.Addresses() {
-			owners[tenantAddr{f.Tenant, a}] = "one of this NIC's functions"
-		}
-	}
 	for i := range c.Peers {
 		p, path := &c.Peers[i], fmt.Sprintf("peers[%d]", i)
 		switch first, dup := hosts[p.Host]; {

@@ -2,22 +2,16 @@ package config
 
 import (
 	"fmt"
-	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// tenantAddr is what must be unique in a fabric: an address inside a tenant.
-type tenantAddr struct {
-	tenant uint32
-	addr   netip.Addr
-}
-
 const minPortMTU = 576
 
-// checkPort checks a function's port. names holds network devices already taken.
-func (c *Config) checkPort(r *report, path string, f *Function, names map[string]string, owners map[tenantAddr]string, macs map[MAC]string) {
-	p := f.Port
+// checkPort checks the port of a function that is described at who.
+func (c *Config) checkPort(r *report, who string, f *Function, taken *Taken) {
+	p, path := f.Port, who+".port"
 	if p == nil {
 		return
 	}
@@ -26,17 +20,18 @@ func (c *Config) checkPort(r *report, path string, f *Function, names map[string
 		r.add(path, "the function is in no tenant", "give the function a tenant and an address, or leave the port out")
 	}
 	if p.Type == PortVhostUser {
-		p.checkVhostUser(r, path, names)
+		p.checkVhostUser(r, who, taken)
 	} else {
-		c.checkTAP(r, path, f, names, macs)
+		c.checkTAP(r, who, f, taken)
 	}
-	c.checkPortAddresses(r, path, f, owners)
+	c.checkPortAddresses(r, who, f, taken)
+	c.checkSubnets(r, who, f)
 	c.checkPortMTU(r, path+".mtu", f)
 }
 
 // checkTAP checks what only ports that are TAPs have.
-func (c *Config) checkTAP(r *report, path string, f *Function, names map[string]string, macs map[MAC]string) {
-	p := f.Port
+func (c *Config) checkTAP(r *report, who string, f *Function, taken *Taken) {
+	p, path := f.Port, who+".port"
 	oneOf(r, path+".mode", p.Mode, PortDirect, PortBridged)
 	for key, is := range map[string]bool{"socket": p.Socket != "", "queues": p.Queues != 0, "listen": p.Listen != ""} {
 		if is {
@@ -45,11 +40,10 @@ func (c *Config) checkTAP(r *report, path string, f *Function, names map[string]
 	}
 	if p.Name == "" {
 		r.add(path+".name", "missing", "name the TAP device to make, as vp1")
-	} else if first, dup := names[p.Name]; dup {
-		r.add(path+".name", fmt.Sprintf("%q is already %s", p.Name, first), "give each device its own name")
+	} else if other, dup := by(taken.names, p.Name, who); dup {
+		r.inUse(path+".name", fmt.Sprintf("%q is already that of %s", p.Name, other), "give each device its own name")
 	} else {
 		checkIfName(r, path+".name", p.Name)
-		names[p.Name] = path
 	}
 	switch {
 	case p.Bridge == "":
@@ -73,26 +67,27 @@ func (c *Config) checkTAP(r *report, path string, f *Function, names map[string]
 	case p.Mode == PortBridged && p.MAC == f.MAC:
 		r.add(path+".mac", fmt.Sprintf("%s is the function's own", p.MAC), "use another, or leave it out: a bridge delivers nothing to a guest whose MAC its port has")
 	case p.Mode == PortBridged:
-		if first, dup := macs[p.MAC]; dup {
-			r.add(path+".mac", fmt.Sprintf("%s is already used by %s", r.value(path+".mac", p.MAC), first), "give each port a MAC of its own")
+		if other, dup := by(taken.macs, p.MAC, who); dup {
+			r.inUse(path+".mac", fmt.Sprintf("%s is already that of %s", r.value(path+".mac", p.MAC), other), "give each port a MAC of its own")
 		}
-		macs[p.MAC] = path
 	}
 }
 
-func (c *Config) checkPortAddresses(r *report, path string, f *Function, owners map[tenantAddr]string) {
+func (c *Config) checkPortAddresses(r *report, who string, f *Function, taken *Taken) {
+	path := who + ".port"
 	for i, a := range f.Port.Addresses {
 		q := fmt.Sprintf("%s.addresses[%d]", path, i)
 		if !usable(a) || a.IsLinkLocalUnicast() {
 			r.add(q, fmt.Sprintf("%s cannot be a function's address", a), "write it as 192.168.100.11 or fd00:100::11")
 			continue
 		}
-		key := tenantAddr{f.Tenant, a}
-		if first, dup := owners[key]; dup {
-			r.add(q, fmt.Sprintf("%s in tenant %d is already %s", a, f.Tenant, first), "give each function of a tenant its own addresses")
-			continue
+		other, dup := by(taken.addresses, tenantAddr{f.Tenant, a}, who)
+		if a == f.Address || slices.Contains(f.Port.Addresses[:i], a) {
+			other, dup = who, true
 		}
-		owners[key] = q
+		if dup {
+			r.inUse(q, fmt.Sprintf("%s in tenant %d is already that of %s", a, f.Tenant, other), "give each function of a tenant its own addresses, each once")
+		}
 	}
 	if n := len(f.Port.Addresses); n > maxPortAddresses {
 		r.add(path+".addresses", fmt.Sprintf("%d are listed", n), fmt.Sprintf("list at most %d; a network behind the function is a route of its tenant", maxPortAddresses))
@@ -100,6 +95,20 @@ func (c *Config) checkPortAddresses(r *report, path string, f *Function, owners 
 }
 
 const maxPortAddresses = 16
+
+// checkSubnets sees that the subnets of a function's tenant, where they are configured, hold all its
+// addresses.
+func (c *Config) checkSubnets(r *report, who string, f *Function) {
+	i := slices.IndexFunc(c.Tenants, func(t Tenant) bool { return t.Tenant == f.Tenant && len(t.Subnets) > 0 })
+	if i < 0 {
+		return
+	}
+	for _, a := range f.Addresses() {
+		if !c.Tenants[i].contains(a) {
+			r.add(fmt.Sprintf("tenants[%d].subnets", i), fmt.Sprintf("none holds %s, an address of %s", a, who), fmt.Sprintf("add its network, as %s", defaultSubnet(a)))
+		}
+	}
+}
 
 func (c *Config) checkPortMTU(r *report, path string, f *Function) {
 	fits := c.Uplink.MTU - c.SealedOverhead()

@@ -21,17 +21,6 @@ func (c *Config) checkTenants(r *report) {
 		seen[t.Tenant] = i
 		c.checkTenant(r, path, t, networks.Of(t.Tenant))
 	}
-	for _, f := range c.AllFunctions() {
-		if f.Port == nil || f.Tenant == 0 {
-			continue
-		}
-		t := networks.Of(f.Tenant)
-		for _, a := range f.Addresses() {
-			if i, ok := seen[f.Tenant]; ok && !t.contains(a) {
-				r.add(fmt.Sprintf("tenants[%d].subnets", i), fmt.Sprintf("none holds %s, an address of %s", a, f), fmt.Sprintf("add its network, as %s", defaultSubnet(a)))
-			}
-		}
-	}
 }
 
 func (c *Config) checkTenant(r *report, path string, t *Tenant, whole Tenant) {
@@ -53,11 +42,6 @@ func (c *Config) checkTenant(r *report, path string, t *Tenant, whole Tenant) {
 		q := fmt.Sprintf("%s.routers[%d]", path, i)
 		if !whole.contains(a) {
 			r.add(q, fmt.Sprintf("%s is in none of the tenant's subnets", a), "use a free address of a subnet, as 192.168.100.1")
-		}
-		for _, f := range c.AllFunctions() {
-			if f.Tenant == t.Tenant && slices.Contains(f.Addresses(), a) {
-				r.add(q, fmt.Sprintf("%s is the address of %s", a, f), "use a free address of the subnet")
-			}
 		}
 	}
 	for i, a := range t.DNS {

@@ -32,16 +32,10 @@ func (c *Config) Owners() *Owners {
 	return o
 }
 
-// Peer says which peer an address is given to.
-func (o *Owners) Peer(tenant uint32, a netip.Addr) (host uint8, ok bool) {
-	host, ok = o.peers[tenantAddr{tenant, a}]
-	return host, ok
-}
-
 // Refuses says why a peer may not have an address of a tenant that is shared with it; "": it may.
 // A link-local address is listed nowhere: it belongs to the function whose MAC it has in it.
 func (o *Owners) Refuses(host uint8, tenant uint32, a netip.Addr) (why string) {
-	if h, given := o.Peer(tenant, a); given && h != host {
+	if h, given := o.peers[tenantAddr{tenant, a}]; given && h != host {
 		return fmt.Sprintf("peers[] gives it to host %d", h)
 	} else if given {
 		return ""

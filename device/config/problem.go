@@ -13,6 +13,7 @@ type Problem struct {
 	Path   string // as in "functions[1].vfs[0].address"
 	What   string // what is wrong, naming the value
 	Remedy string // what to write instead
+	InUse  bool   // somebody else has the value
 }
 
 func (p Problem) String() string {
@@ -66,6 +67,14 @@ func (r *report) add(path, what, remedy string) {
 		return
 	}
 	r.problems = append(r.problems, Problem{Line: r.lineOf(path), Path: path, What: what, Remedy: remedy})
+}
+
+// inUse reports a value that somebody else has.
+func (r *report) inUse(path, what, remedy string) {
+	r.add(path, what, remedy)
+	if n := len(r.problems); n > 0 && r.problems[n-1].Path == path {
+		r.problems[n-1].InUse = true
+	}
 }
 
 func (r *report) addAt(line int, path, what, remedy string) {

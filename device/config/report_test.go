@@ -54,7 +54,7 @@ func TestLineOfAProblem(t *testing.T) {
 		}
 	}
 	for want, p := range map[string]Problem{
-		"line 3: a.b: wrong; right": {3, "a.b", "wrong", "right"}, "a.b: wrong; right": {0, "a.b", "wrong", "right"}, "line 1: wrong": {1, "", "wrong", ""},
+		"line 3: a.b: wrong; right": {3, "a.b", "wrong", "right", false}, "a.b: wrong; right": {0, "a.b", "wrong", "right", false}, "line 1: wrong": {1, "", "wrong", "", false},
 	} {
 		if got := p.String(); got != want {
 			t.Errorf("%q, want %q", got, want)

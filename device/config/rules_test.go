@@ -166,11 +166,11 @@ func TestFunctionIsChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := c.Functions[0].Function
-	if err := c.CheckFunction("pf0", &f); err != nil {
+	if err := c.CheckFunction("pf0", &f, c.Taken()); err != nil {
 		t.Error(err)
 	}
 	f.Address, f.MAC = netip.MustParseAddr("127.0.0.1"), c.Uplink.MAC
-	err = c.CheckFunction("pf0", &f)
+	err = c.CheckFunction("pf0", &f, c.Taken())
 	if err == nil || !strings.Contains(err.Error(), "pf0.address: 127.0.0.1") || strings.Contains(err.Error(), "mac") {
 		t.Error(err)
 	}

@@ -17,24 +17,21 @@ const MaxPortQueues = 16
 // maxSocketPath is what fits into struct sockaddr_un.
 const maxSocketPath = 107
 
-// checkVhostUser checks what only ports in the memory of guests have. names holds what is already
-// taken, sockets among it.
-func (p *Port) checkVhostUser(r *report, path string, names map[string]string) {
+// checkVhostUser checks what only ports in the memory of guests have.
+func (p *Port) checkVhostUser(r *report, who string, taken *Taken) {
+	path := who + ".port"
 	oneOf(r, path+".listen", p.Listen, ListenNIC, ListenGuest)
-	switch first, dup := names[p.Socket]; {
+	switch other, dup := by(taken.names, p.Socket, who); {
 	case p.Socket == "":
 		r.add(path+".socket", "missing", "name the unix socket that the guest's QEMU uses, as /run/vnic/vm1-net.sock")
 	case len(p.Socket) > maxSocketPath:
 		r.add(path+".socket", fmt.Sprintf("%q has %d bytes, a socket's path may have %d", p.Socket, len(p.Socket), maxSocketPath), "choose a shorter folder")
 	case dup:
-		r.add(path+".socket", fmt.Sprintf("%q is already that of %s", p.Socket, first), "give each port its own")
-	default:
-		names[p.Socket] = path
+		r.inUse(path+".socket", fmt.Sprintf("%q is already that of %s", p.Socket, other), "give each port its own")
 	}
-	if first, dup := names[p.Name]; dup {
-		r.add(path+".name", fmt.Sprintf("%s is already %s", r.value(path+".name", strconv.Quote(p.Name)), first), "give each port its own name")
+	if other, dup := by(taken.names, p.Name, who); dup {
+		r.inUse(path+".name", fmt.Sprintf("%s is already that of %s", r.value(path+".name", strconv.Quote(p.Name)), other), "give each port its own name")
 	}
-	names[p.Name] = path
 	if p.Queues < 1 || p.Queues > MaxPortQueues {
 		r.add(path+".queues", fmt.Sprintf("%d is out of range", p.Queues), fmt.Sprintf("use 1 to %d pairs", MaxPortQueues))
 	}

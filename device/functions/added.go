@@ -43,14 +43,11 @@ func (r *Registry) at(id pfvf.ID, gid [16]byte) address {
 // of the tenant has it, whether its driver added it or the configuration gives it, enabled or not,
 // no peer is given it, and peers can be told.
 func (r *Registry) addable(id pfvf.ID, a, old address) error {
-	if other, taken := r.addresses[a]; taken && (other != id || a.addr == r.Settings(id).Address) {
+	if other, taken := r.taken.Address(a.tenant, a.addr); taken && (other != id.String() || a.addr == r.Settings(id).Address) {
 		return Refuse(abi.StatusAddressInUse, "%s: GID %s of tenant %d is the address of %s", id, a.addr, a.tenant, other)
 	}
 	if other, taken := r.gids.owner[a]; taken {
 		return Refuse(abi.StatusAddressInUse, "%s: GID %s of tenant %d was added by the driver of %s", id, a.addr, a.tenant, other)
-	}
-	if host, given := r.owners.Peer(a.tenant, a.addr); given {
-		return Refuse(abi.StatusAddressInUse, "%s: GID %s of tenant %d is that of a function of host %d (peers[])", id, a.addr, a.tenant, host)
 	}
 	if by, has := r.gids.owner[old]; has && by == id {
 		return nil // no more than before

@@ -10,7 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// check refuses a change that takes what another function has, or more than there is.
+// check refuses a change that takes what another function's driver has, or more than there is.
 func (r *Registry) check(c *Change) error {
 	if err := r.unique(c.ID, &c.Is); err != nil {
 		return err
@@ -21,20 +21,9 @@ func (r *Registry) check(c *Change) error {
 	return r.guaranteed(c)
 }
 
-// unique sees that nobody else has the MAC, the device of the port, or an address.
+// unique sees that no other function's driver has added an address.
 func (r *Registry) unique(id pfvf.ID, c *config.Function) error {
-	if other, taken := r.macs[c.MAC]; taken && other != id {
-		return Refuse(abi.StatusAddressInUse, "%s: mac %s is already that of %s; give each function its own", id, c.MAC, other)
-	}
-	if p := c.Port; p != nil {
-		if other, taken := r.devices[device{p.Netns, p.Name}]; taken && other != id {
-			return Refuse(abi.StatusAddressInUse, "%s: port %s is already that of %s; give each device its own name", id, p.Name, other)
-		}
-	}
 	for _, a := range c.Addresses() {
-		if other, taken := r.addresses[address{c.Tenant, a}]; taken && other != id {
-			return Refuse(abi.StatusAddressInUse, "%s: address %s of tenant %d is already that of %s; give each function its own", id, a, c.Tenant, other)
-		}
 		if other, taken := r.gids.owner[address{c.Tenant, a}]; taken && other != id {
 			return Refuse(abi.StatusAddressInUse, "%s: address %s of tenant %d is a GID that the driver of %s added; give it another, or have that driver remove it", id, a, c.Tenant, other)
 		}

@@ -220,13 +220,12 @@ func TestCountsAreTrue(t *testing.T) {
 				}
 			}
 			fresh := &Registry{
-				cfg: r.cfg, vfs: r.vfs, is: map[pfvf.ID]config.Function{}, macs: map[config.MAC]pfvf.ID{}, addresses: map[address]pfvf.ID{},
-				devices: map[device]pfvf.ID{}, gids: newGIDs(), owners: r.owners, tenants: map[uint32]count{}, guarantee: map[pfvf.ID]config.Credits{},
+				cfg: r.cfg, vfs: r.vfs, is: map[pfvf.ID]config.Function{}, taken: r.cfg.Taken(), gids: newGIDs(), tenants: map[uint32]count{}, guarantee: map[pfvf.ID]config.Credits{},
 			}
 			r.Each(func(id pfvf.ID, is *config.Function) { fresh.put(id, is) })
 			for who, list := range r.gids.of {
 				for _, a := range list {
-					if other, taken := r.addresses[a]; taken && (other != who || a.addr == r.Settings(who).Address) || a.tenant != r.Settings(who).Tenant || !*r.Settings(who).Enabled {
+					if other, taken := r.taken.Address(a.tenant, a.addr); taken && (other != who.String() || a.addr == r.Settings(who).Address) || a.tenant != r.Settings(who).Tenant || !*r.Settings(who).Enabled {
 						t.Fatalf("seed %d: %s has %v added", seed, who, a)
 					}
 					fresh.gids.add(who, a)
@@ -235,9 +234,14 @@ func TestCountsAreTrue(t *testing.T) {
 			if !reflect.DeepEqual(r, fresh) {
 				t.Fatalf("seed %d: kept\n%+v\ncounted\n%+v", seed, r, fresh)
 			}
-			ports, guarantees = max(ports, len(r.devices)), max(guarantees, len(r.guarantee))
-			if len(r.macs) != len(r.is) {
-				t.Fatalf("seed %d: %d MACs of %d functions", seed, len(r.macs), len(r.is))
+			n, macs := 0, map[config.MAC]bool{}
+			r.Each(func(_ pfvf.ID, is *config.Function) {
+				if macs[is.MAC] = true; is.Port != nil {
+					n++
+				}
+			})
+			if ports, guarantees = max(ports, n), max(guarantees, len(r.guarantee)); len(macs) != len(r.is) {
+				t.Fatalf("seed %d: %d MACs of %d functions", seed, len(macs), len(r.is))
 			}
 		}
 	}

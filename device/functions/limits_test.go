@@ -92,7 +92,8 @@ func TestGIDIsTaken(t *testing.T) {
 	wantStatus(t, "itself", r.make(id(0, 1), put(7, address4(5))), abi.StatusOK, "")
 }
 
-// TestDevicesAreTheirOwn: no two functions have a device of one name in one namespace.
+// TestDevicesAreTheirOwn: no two functions have a port of one name, whatever namespace its device is
+// in: the name is the port's in counters and captures.
 func TestDevicesAreTheirOwn(t *testing.T) {
 	r := newRegistry(t)
 	tap := func(who pfvf.ID, netns string) Edit {
@@ -105,9 +106,9 @@ func TestDevicesAreTheirOwn(t *testing.T) {
 	}
 	wantStatus(t, "first", r.make(id(0, 3), tap(id(0, 3), "a")), abi.StatusOK, "")
 	wantStatus(t, "itself", r.make(id(0, 3), tap(id(0, 3), "a")), abi.StatusOK, "")
-	wantStatus(t, "second", r.make(id(0, 4), tap(id(0, 4), "a")), abi.StatusAddressInUse, "port vp1 is already that of h1.pf0.vf3")
-	wantStatus(t, "elsewhere", r.make(id(0, 4), tap(id(0, 4), "b")), abi.StatusOK, "")
-	wantStatus(t, "moves away", r.make(id(0, 3), tap(id(0, 3), "c")), abi.StatusOK, "")
+	wantStatus(t, "second", r.make(id(0, 4), tap(id(0, 4), "a")), abi.StatusAddressInUse, `port.name: "vp1" is already that of h1.pf0.vf3`)
+	wantStatus(t, "elsewhere", r.make(id(0, 4), tap(id(0, 4), "b")), abi.StatusAddressInUse, "vp1")
+	wantStatus(t, "has none any more", r.make(id(0, 3), func(_, to *config.Function) error { to.Port = nil; return nil }), abi.StatusOK, "")
 	wantStatus(t, "free now", r.make(id(0, 4), tap(id(0, 4), "a")), abi.StatusOK, "")
 }
 

@@ -47,19 +47,13 @@ type Registry struct {
 	vfs [pfvf.MaxPF + 1]int // that each PF can have; -1: there is no such PF
 	is  map[pfvf.ID]config.Function
 
-	macs      map[config.MAC]pfvf.ID
-	addresses map[address]pfvf.ID
-	devices   map[device]pfvf.ID
+	taken     *config.Taken // by functions, and by all else that the configuration describes
 	gids      gids
-	owners    *config.Owners      // of addresses of peers
 	enabled   [pfvf.MaxPF + 1]int // VFs of each PF
 	tenants   map[uint32]count
 	on        int                        // functions that are enabled
 	guarantee map[pfvf.ID]config.Credits // of those that have one
 }
-
-// device is that of a port.
-type device struct{ netns, name string }
 
 // count is what peers are told of in one tenant.
 type count struct{ functions, addresses int }
@@ -67,8 +61,7 @@ type count struct{ functions, addresses int }
 // New returns the registry of a configuration, which has been checked.
 func New(cfg *config.Config) (*Registry, error) {
 	r := &Registry{
-		cfg: cfg, is: map[pfvf.ID]config.Function{}, macs: map[config.MAC]pfvf.ID{}, addresses: map[address]pfvf.ID{},
-		devices: map[device]pfvf.ID{}, gids: newGIDs(), owners: cfg.Owners(), tenants: map[uint32]count{}, guarantee: map[pfvf.ID]config.Credits{},
+		cfg: cfg, is: map[pfvf.ID]config.Function{}, taken: cfg.Taken(), gids: newGIDs(), tenants: map[uint32]count{}, guarantee: map[pfvf.ID]config.Credits{},
 	}
 	for i := range r.vfs {
 		r.vfs[i] = -1
@@ -151,7 +144,7 @@ func (r *Registry) Change(id pfvf.ID, edit Edit) (c Change, err error) {
 		port.MAC = c.Is.MAC
 		c.Is.Port = &port
 	}
-	if err := r.cfg.CheckFunction(id.String(), &c.Is); err != nil {
+	if err := r.cfg.CheckFunction(id.String(), &c.Is, r.taken); err != nil {
 		return c, invalid(err)
 	}
 	return c, r.check(&c)
@@ -161,6 +154,10 @@ func invalid(err error) error {
 	var r *Refusal
 	if errors.As(err, &r) {
 		return r
+	}
+	var problems config.Problems
+	if errors.As(err, &problems) && problems[0].InUse {
+		return &Refusal{abi.StatusAddressInUse, err.Error()}
 	}
 	return &Refusal{abi.StatusInvalidArgument, err.Error()}
 }
@@ -181,13 +178,7 @@ func (r *Registry) put(id pfvf.ID, c *config.Function) {
 		return
 	}
 	r.is[id] = *c
-	r.macs[c.MAC] = id
-	for _, a := range c.Addresses() {
-		r.addresses[address{c.Tenant, a}] = id
-	}
-	if p := c.Port; p != nil {
-		r.devices[device{p.Netns, p.Name}] = id
-	}
+	r.taken.Put(id.String(), c)
 	r.told(id, c, 1)
 }
 
@@ -198,13 +189,7 @@ func (r *Registry) take(id pfvf.ID) {
 		return
 	}
 	delete(r.is, id)
-	delete(r.macs, c.MAC)
-	for _, a := range c.Addresses() {
-		delete(r.addresses, address{c.Tenant, a})
-	}
-	if p := c.Port; p != nil {
-		delete(r.devices, device{p.Netns, p.Name})
-	}
+	r.taken.Remove(id.String(), &c)
 	r.told(id, &c, -1)
 }
 

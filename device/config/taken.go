@@ -1,0 +1,97 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Taken says who has what there can be once: names of devices and paths of sockets, MACs, and
+// addresses of tenants. Functions are checked against it one after the other when a configuration is
+// read, and by the same rules when one is changed while the NIC runs.
+type Taken struct {
+	names     map[string]string
+	macs      map[MAC]string
+	addresses map[tenantAddr]string
+}
+
+// tenantAddr is what must be unique in a fabric: an address inside a tenant.
+type tenantAddr struct {
+	tenant uint32
+	addr   netip.Addr
+}
+
+// Taken returns what others than functions have: the uplink, attachments, routers of tenants, and
+// peers.
+func (c *Config) Taken() *Taken {
+	t := &Taken{map[string]string{}, map[MAC]string{}, map[tenantAddr]string{}}
+	enter(t.macs, c.Uplink.MAC, "uplink")
+	enter(t.names, c.Uplink.Name, "uplink")
+	enter(t.names, c.Uplink.Bridge, "uplink.bridge")
+	enter(t.names, c.Control, "control")
+	for i := range c.Attach {
+		enter(t.names, c.Attach[i].Socket, fmt.Sprintf("attach[%d]", i))
+	}
+	for i := range c.Tenants {
+		for j, a := range c.Tenants[i].Routers {
+			enter(t.addresses, tenantAddr{c.Tenants[i].Tenant, a}, fmt.Sprintf("tenants[%d].routers[%d]", i, j))
+		}
+	}
+	for i := range c.Peers {
+		for j, f := range c.Peers[i].Functions {
+			enter(t.addresses, tenantAddr{f.Tenant, f.Address}, fmt.Sprintf("peers[%d].functions[%d] (host %d)", i, j, c.Peers[i].Host))
+		}
+	}
+	return t
+}
+
+// Put enters what a function has.
+func (t *Taken) Put(who string, f *Function) {
+	enter(t.macs, f.MAC, who)
+	for _, a := range f.Addresses() {
+		enter(t.addresses, tenantAddr{f.Tenant, a}, who)
+	}
+	if p := f.Port; p != nil {
+		enter(t.names, p.Name, who)
+		enter(t.names, p.Socket, who)
+		enter(t.macs, p.MAC, who)
+	}
+}
+
+// Remove takes it out.
+func (t *Taken) Remove(who string, f *Function) {
+	leave(t.macs, f.MAC, who)
+	for _, a := range f.Addresses() {
+		leave(t.addresses, tenantAddr{f.Tenant, a}, who)
+	}
+	if p := f.Port; p != nil {
+		leave(t.names, p.Name, who)
+		leave(t.names, p.Socket, who)
+		leave(t.macs, p.MAC, who)
+	}
+}
+
+// Address says who has an address of a tenant.
+func (t *Taken) Address(tenant uint32, a netip.Addr) (who string, ok bool) {
+	who, ok = t.addresses[tenantAddr{tenant, a}]
+	return who, ok
+}
+
+// enter notes who has something; who has it already keeps it.
+func enter[K comparable](m map[K]string, what K, who string) {
+	var nothing K
+	if _, taken := m[what]; !taken && what != nothing {
+		m[what] = who
+	}
+}
+
+func leave[K comparable](m map[K]string, what K, who string) {
+	if m[what] == who {
+		delete(m, what)
+	}
+}
+
+// by says who else than somebody has something.
+func by[K comparable](m map[K]string, what K, who string) (other string, taken bool) {
+	other, taken = m[what]
+	return other, taken && other != who
+}
