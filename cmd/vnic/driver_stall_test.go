@@ -45,7 +45,8 @@ func (l *driverLab) stall(t *testing.T, end string, meanwhile ...string) {
 	before := l.reached()
 	g.must(fmt.Sprintf("(setpriv --reuid 65534 --regid 65534 --clear-groups /root/stalled run %s %s >/tmp/run 2>&1 &)", l.device(0), l.gid(0)))
 	g.eventually("grep -q running /tmp/run")
-	owner := strings.Fields(g.must("grep owner /tmp/run"))[1]
+	words := strings.Fields(g.must("grep owner /tmp/run"))
+	writer, owner := words[1], words[3]
 	held := l.reached()
 	if held.pinned < before.pinned+1000 || held.queues <= before.queues {
 		t.Fatalf("the programs hold %+v, before them it was %+v", held, before)
@@ -57,9 +58,8 @@ func (l *driverLab) stall(t *testing.T, end string, meanwhile ...string) {
 	}
 	goOn := func() { _ = syscall.Kill(worker, syscall.SIGCONT) }
 	defer goOn()
-	g.must("kill -USR1 " + owner)
-	g.eventually("grep -q rung /tmp/run")
-	g.must(end + " " + owner) // its end waits for the NIC
+	g.must("kill -USR1 " + writer)
+	g.must(end + " " + owner) // it waits for the NIC
 	g.eventually("dmesg | grep 'the NIC is lost: it takes no doorbells'")
 	g.eventually("! test -d /proc/" + owner)
 	for _, command := range meanwhile {
@@ -81,7 +81,7 @@ func (l *driverLab) stall(t *testing.T, end string, meanwhile ...string) {
 	}
 	g.eventually("dmesg | grep ': function .* is up'")
 	l.ready(0)
-	g.must("pkill -KILL -f 'stalled run'; touch /tmp/verify")
+	g.must("kill -KILL " + writer + "; touch /tmp/verify")
 	g.eventually("test -s /tmp/filled")
 	if said := g.must("cat /tmp/fill /tmp/filled"); !strings.HasSuffix(said, "\n0") {
 		t.Errorf("the NIC wrote to memory of another process: %s", said)

@@ -5,8 +5,8 @@
  *   stalled run DEVICE GID-INDEX
  *
  * is two processes. The first writes to the memory of the second (a region and device memory) and
- * sends to its shared receive queue, without end. The second sends more doorbells after SIGUSR1 than
- * wait for a NIC, and destroys all it has and leaves after SIGUSR2.
+ * sends to its shared receive queue, without end; after SIGUSR1 it rings, too. The second destroys all
+ * it has and leaves after SIGUSR2.
  *
  *   stalled fill MIB FILE
  *
@@ -23,7 +23,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { page = 4096, region = 4 << 20, device_memory = 64 << 10, depth = 512, receives = 1024, doorbells = 1000, pattern = 0xa5 };
+enum { page = 4096, region = 4 << 20, device_memory = 64 << 10, depth = 512, receives = 1024, pattern = 0xa5 };
 
 /* What the writer has to know. */
 struct target {
@@ -140,12 +140,6 @@ static void owner(const char *name, int to, int from)
 	while (!leaving) {
 		if (ibv_poll_cq(cq, 1, &wc) == 1 && wc.status == IBV_WC_SUCCESS)
 			ibv_post_srq_recv(srq, &receive, &bad);
-		if (!ringing)
-			continue;
-		for (int i = 0; i < doorbells; i++)
-			ring(qp);
-		ringing = 0;
-		puts("rung");
 	}
 	must(!ibv_destroy_qp(qp), "ibv_destroy_qp");
 	must(!ibv_destroy_qp(idle), "ibv_destroy_qp");
@@ -196,13 +190,18 @@ static void writer(const char *name, int to, int from)
 				goto out;
 			if (sent == 5000 && !outstanding)
 				break;
+			if (ringing)
+				ring(qp);
 		}
 		if (sent == 5000)
 			puts("running");
 	}
 out:
-	for (;;)
-		pause(); /* what is posted is the NIC's */
+	for (;;) /* what is posted is the NIC's */
+		if (ringing)
+			ring(qp);
+		else
+			pause();
 }
 
 static int fill(size_t mib, const char *file)
@@ -240,6 +239,6 @@ int main(int argc, char **argv)
 	must(pid >= 0, "fork");
 	if (!pid)
 		owner(argv[2], up[1], down[0]);
-	printf("owner %d\n", pid);
+	printf("writer %d owner %d\n", getpid(), pid);
 	writer(argv[2], down[1], up[0]);
 }

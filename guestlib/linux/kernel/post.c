@@ -8,6 +8,8 @@
 
 #include "vnic.h"
 
+#define VNIC_BELLS_KEPT	64 /* records of the bell ring, for the kernel */
+
 static void *vnic_entry(const struct vnic_queue *q, u32 index)
 {
 	return q->area->buf + VNIC_QUEUE_HEADER_SIZE +
@@ -54,11 +56,18 @@ static void vnic_bell_of(struct vnic_fn *fn, const struct vnic_queue *q, u8 kind
 	vnic_ring(fn, kind, number, le32_to_cpu(READ_ONCE(h->producer)));
 }
 
+/* A program that rings faster than the device takes it waits, and leaves room for others. */
+static void vnic_user_bell(struct vnic_fn *fn, const struct vnic_queue *q, u8 kind, u32 number)
+{
+	if (q->area && vnic_bells_room(fn, VNIC_BELLS_KEPT))
+		vnic_bell_of(fn, q, kind, number);
+}
+
 static void vnic_ring_again(struct vnic_fn *fn, struct vnic_queue *q, u8 kind, u32 number)
 {
 	unsigned long flags;
 
-	if (!q->area || !vnic_bells_room(fn))
+	if (!q->area || !vnic_bells_room(fn, 0))
 		return;
 	spin_lock_irqsave(&q->lock, flags);
 	vnic_bell_of(fn, q, kind, number);
@@ -73,7 +82,7 @@ void vnic_bells_work(struct work_struct *work)
 	struct vnic_qp *qp;
 	unsigned long i;
 
-	if (vnic_bells_room(fn))
+	if (vnic_bells_room(fn, 0))
 		vnic_admin_ring(fn);
 	for (i = 0; (qp = vnic_find_from(&fn->qps, &i, U32_MAX, offsetof(struct vnic_qp, hold)));
 	     i++) {
@@ -233,7 +242,7 @@ int vnic_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr, const struct
 	if (ibqp->uobject) {
 		if (wr)
 			return -EINVAL;
-		vnic_bell_of(fn, &qp->sq, VNIC_DOORBELL_SQ, qp->qpn);
+		vnic_user_bell(fn, &qp->sq, VNIC_DOORBELL_SQ, qp->qpn);
 		return 0;
 	}
 	spin_lock_irqsave(&qp->sq.lock, flags);
@@ -294,7 +303,7 @@ int vnic_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr, const struct
 	if (ibqp->uobject) {
 		if (wr)
 			return -EINVAL;
-		vnic_bell_of(fn, &qp->rq, VNIC_DOORBELL_RQ, qp->qpn);
+		vnic_user_bell(fn, &qp->rq, VNIC_DOORBELL_RQ, qp->qpn);
 		return 0;
 	}
 	if (!qp->rq.area)
@@ -317,7 +326,7 @@ int vnic_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,
 	if (ibsrq->uobject) {
 		if (wr)
 			return -EINVAL;
-		vnic_bell_of(fn, &srq->q, VNIC_DOORBELL_SRQ, srq->srqn);
+		vnic_user_bell(fn, &srq->q, VNIC_DOORBELL_SRQ, srq->srqn);
 		return 0;
 	}
 	return vnic_post_receives(fn, &srq->q, VNIC_DOORBELL_SRQ, srq->srqn, wr, bad);

@@ -383,7 +383,7 @@ static inline void vnic_forget(struct xarray *objects, u32 number, void *obj)
 int vnic_window_open(struct vnic_fn *fn);
 void vnic_window_start(struct vnic_fn *fn);
 void vnic_ring(struct vnic_fn *fn, u8 kind, u32 queue, u32 index);
-bool vnic_bells_room(struct vnic_fn *fn);
+bool vnic_bells_room(struct vnic_fn *fn, u32 kept);
 void vnic_control_bell(struct vnic_fn *fn);
 void vnic_cq_event(struct vnic_fn *fn, u32 cqn);
 irqreturn_t vnic_events(int irq, void *data);

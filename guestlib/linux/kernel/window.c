@@ -2,6 +2,7 @@
 /* The window: capability chain, bell ring, event queues (docs/abi, section 10). */
 #include <linux/delay.h>
 #include <linux/io.h>
+#include <linux/sched/signal.h>
 
 #include "vnic.h"
 
@@ -127,25 +128,36 @@ static bool vnic_wakes(u32 event, u32 old, u32 new)
 	return new - event - 1 < new - old;
 }
 
-static bool vnic_bells_full(const struct vnic_bells *b)
+static u32 vnic_bells_taken(const struct vnic_bells *b)
 {
-	return READ_ONCE(b->producer) - le32_to_cpu(READ_ONCE(b->hdr->consumer)) > b->mask;
+	return le32_to_cpu(READ_ONCE(b->hdr->consumer));
 }
 
-/* Waits until the bell ring has room; false: the device is lost. */
-bool vnic_bells_room(struct vnic_fn *fn)
+/*
+ * Waits until the bell ring has room, so many records of which are kept for others. A
+ * device that takes none for long is lost. False: it is, or the caller is to die.
+ */
+bool vnic_bells_room(struct vnic_fn *fn, u32 kept)
 {
 	unsigned long until = jiffies + VNIC_BELLS_TIMEOUT;
+	struct vnic_bells *b = &fn->bells;
+	u32 before = vnic_bells_taken(b), taken;
 
-	while (!READ_ONCE(fn->lost) && vnic_bells_full(&fn->bells)) {
-		if (time_after(jiffies, until)) {
+	for (;;) {
+		if (READ_ONCE(fn->lost) || fatal_signal_pending(current))
+			return false;
+		taken = vnic_bells_taken(b);
+		if (READ_ONCE(b->producer) - taken + kept <= b->mask)
+			return true;
+		if (taken != before) {
+			before = taken;
+			until = jiffies + VNIC_BELLS_TIMEOUT;
+		} else if (time_after(jiffies, until)) {
 			vnic_fn_lost(fn, "it takes no doorbells");
-			break;
 		}
 		vnic_bell(fn);
 		usleep_range(500, 1500);
 	}
-	return !READ_ONCE(fn->lost);
 }
 
 /*
@@ -162,7 +174,7 @@ void vnic_ring(struct vnic_fn *fn, u8 kind, u32 queue, u32 index)
 	if (READ_ONCE(fn->lost))
 		return;
 	spin_lock_irqsave(&b->lock, flags);
-	if (vnic_bells_full(b)) {
+	if (b->producer - vnic_bells_taken(b) > b->mask) {
 		queue_work(fn->loss_wq, &b->again);
 		goto out;
 	}
