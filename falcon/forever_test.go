@@ -5,7 +5,39 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/falcon/wire"
 )
+
+// TestWhatWaitsToBeSentEndsWithWhatIsBeforeIt: a transaction that waits in the connection scheduler
+// has no timeout of its own (Falcon §11). What is before it in the window expires, and what waits is
+// sent in its place or ends with the connection: nothing keeps its resources for longer.
+func TestWhatWaitsToBeSentEndsWithWhatIsBeforeIt(t *testing.T) {
+	const pushes = 100
+	for _, profile := range []falcon.Profile{falcon.Software(), falcon.Hardware()} {
+		profile.CC = fixed(1, 1) // one packet under way
+		p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) { cfg[0].Profile = profile })
+		for i := range p.Links {
+			p.Links[i].Set(sim.Impairment{Down: true})
+		}
+		for tag := range uint64(pushes) {
+			p.push(p.a, 100, tag)
+		}
+		p.run(60_000 * ms)
+		sent := map[uint32]bool{}
+		for _, s := range p.packets(0, wire.TypePushData) {
+			sent[header(t, s.Packet).PSN] = true
+		}
+		ended := p.events(0, falcon.EvPushDone)
+		for _, e := range ended {
+			if e.Code == falcon.CmplAck {
+				t.Errorf("%s: push %d succeeded", profile.Name, e.Tag)
+			}
+		}
+		if len(ended) != pushes || len(sent) == pushes {
+			t.Errorf("%s: %d of %d pushes ended, %d were sent", profile.Name, len(ended), pushes, len(sent))
+		}
+	}
+}
 
 // TestGiveUp is F26: a connection is given up when its own limit says so, though the profile's are
 // shorter, and never where it has none.

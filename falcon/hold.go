@@ -40,10 +40,10 @@ func (c *outcome) endHold(rx *rxTxn) {
 
 // refusesLater reports whether pushes behind the one that holds the connection are NACKed. While
 // the ULP has that one again they wait for its answer: it came with them, as a rule, and they would
-// lose another timeout.
+// lose another timeout (TestTheHeldWaitWhileTheULPDecides).
 func (c *outcome) refusesLater() bool {
-	if !c.hold {
-		return false
+	if !c.hold || c.e.profile.NackHeld {
+		return c.hold
 	}
 	head := c.rxs.At(c.targetBase, c.targetNext)
 	return head == nil || head.state != rxQueued && head.state != rxULP

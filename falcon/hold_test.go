@@ -20,6 +20,54 @@ func nackCodes(t *testing.T, sent []sim.Sent) (psns []uint32) {
 	return psns
 }
 
+// TestTheHeldWaitWhileTheULPDecides is why what comes behind a push that the ULP was not ready for
+// waits while the ULP has that one again, where Falcon §8.5.3.4 has it NACKed: an initiator sends all
+// of them again when the same timeout ends. To the letter the first is taken then, and the others wait
+// for one more timeout, where the ULP needs longer for its answer than the next packet for its way.
+func TestTheHeldWaitWhileTheULPDecides(t *testing.T) {
+	const (
+		pushes  = 16
+		timer   = 14        // 1.28 ms
+		timeout = 1280 * us // of it
+		answers = 20 * us   // the ULP takes
+	)
+	took := func(toTheLetter bool) (all falcon.Time, nacks int) {
+		p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
+			cfg[1].Profile.NackHeld = toTheLetter
+		})
+		type asked struct {
+			at  falcon.Time
+			rsn uint32
+		}
+		var open []asked
+		p.ulp[1].OnPush = func(now falcon.Time, ev *falcon.Event, _ uint64) { open = append(open, asked{now + answers, ev.RSN}) }
+		begun := p.Now
+		for tag := range uint64(pushes) {
+			p.push(p.a, 100, tag)
+		}
+		for len(p.events(0, falcon.EvPushDone)) < pushes {
+			if p.run(us); p.Now > begun+100*timeout {
+				t.Fatalf("to the letter %t: %d of %d pushes after a hundred timeouts", toTheLetter, len(p.events(0, falcon.EvPushDone)), pushes)
+			}
+			for len(open) > 0 && open[0].at <= p.Now {
+				if p.Now < begun+100*us { // not ready
+					p.b.NackPush(p.Now, open[0].rsn, wire.NackRNR, timer, 0)
+				} else {
+					p.b.AckPush(p.Now, open[0].rsn)
+				}
+				open = open[1:]
+			}
+		}
+		return p.Now - begun, len(p.packets(1, wire.TypeNACK))
+	}
+	waits, few := took(false)
+	letter, many := took(true)
+	t.Logf("%d pushes behind a ULP that was not ready once: %d µs and %d NACKs; to the letter %d µs and %d NACKs", pushes, waits/us, few, letter/us, many)
+	if waits > timeout*11/10 || letter < waits+timeout*9/10 || few > pushes || many < 2*few-1 {
+		t.Errorf("they take %d µs and %d NACKs, to the letter %d µs and %d NACKs", waits/us, few, letter/us, many)
+	}
+}
+
 // TestHoldLastsUntilAccepted: later requests are RNR NACKed until the ULP accepts the one it was
 // not ready for; that it is delivered again ends nothing (F3, Falcon §8.5.3.4).
 func TestHoldLastsUntilAccepted(t *testing.T) {

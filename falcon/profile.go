@@ -37,6 +37,8 @@ type Profile struct {
 	Probe     Probe // which packet is sent again when acknowledgements stay away (tail loss probe)
 	ProbeTime Time  // after how long at least; two RTTs if that is more, doubled for each further probe
 
+	NackHeld bool // what comes behind a push that the ULP was not ready for does not wait while that one is with it again (Falcon §8.5.3.4)
+
 	ReqOWNSlack  uint32 // packets in flight above which new ones pause after an out-of-window notification
 	DataOWNSlack uint32
 

@@ -33,6 +33,7 @@ type Falcon struct {
 	EarlyLimit       *uint8         `yaml:"early_limit"`
 	ScanAll          *bool          `yaml:"scan_all"`
 	OWNBypass        *bool          `yaml:"own_bypass"`
+	NackHeld         *bool          `yaml:"nack_held"`
 	RACK             *bool          `yaml:"rack"`
 	ReorderTime      *time.Duration `yaml:"reorder_time"`
 	Probe            *string        `yaml:"probe"`
@@ -111,6 +112,7 @@ func (f *Falcon) Build() falcon.Profile {
 	override(&p.EarlyLimit, f.EarlyLimit)
 	override(&p.ScanAll, f.ScanAll)
 	override(&p.OWNBypass, f.OWNBypass)
+	override(&p.NackHeld, f.NackHeld)
 	override(&p.RACK, f.RACK)
 	overrideTime(&p.ReorderTime, f.ReorderTime)
 	if f.Probe != nil {
