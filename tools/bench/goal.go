@@ -21,6 +21,11 @@ var goals = map[string]float64{
 	"sim/incast256_jain":         0.98,
 	"sim/outage5rtt":             0.60,
 
+	"sim/goodput_loss1pct_200g":        0.985,
+	"sim/goodput_writes_loss2pct":      0.97,
+	"sim/goodput_writes_loss2pct_200g": 0.88,
+	"sim/offered_any24_p99_us":         76,
+
 	"rdma/write64k_shards2_over_1": 1.7,
 	"rdma/write64_shards2_over_1":  1.7,
 	"credits/quiet_vf_share":       0.95,

@@ -79,6 +79,24 @@ func BenchmarkIncast64Full(b *testing.B) {
 	})
 }
 
+func BenchmarkLoss1pct200G(b *testing.B) {
+	benchmark(b, "loss1pct-200g", overIdeal("sim/goodput_loss1pct_200g"))
+}
+
+func BenchmarkWritesLoss2(b *testing.B) {
+	benchmark(b, "writes-loss2", overIdeal("sim/goodput_writes_loss2pct"))
+}
+
+func BenchmarkWritesLoss2At200G(b *testing.B) {
+	benchmark(b, "writes-loss2-200g", overIdeal("sim/goodput_writes_loss2pct_200g"))
+}
+
+func BenchmarkOfferedAny24(b *testing.B) {
+	benchmark(b, "offered-any24", map[string]func(*sim.Result) float64{
+		"sim/offered_any24_p99_us": func(r *sim.Result) float64 { return float64(r.Time99) / 1e3 },
+	})
+}
+
 func BenchmarkIncast1023(b *testing.B) {
 	benchmark(b, "incast1023", map[string]func(*sim.Result) float64{
 		"sim/incast1023_jain": func(r *sim.Result) float64 { return r.Jain },

@@ -95,7 +95,7 @@ func TestShipped(t *testing.T) {
 		}
 		t.Run(s.Name, func(t *testing.T) {
 			seeds := uint64(2)
-			if testing.Short() || promises[s.Name] == nil || len(s.Flows) > 256 { // many flows are many chances
+			if testing.Short() || promises[s.Name] == nil || len(s.Flows) > 64 { // many flows are many chances
 				seeds = 1
 			}
 			if s.Network.RTT <= 10e3 && len(s.Flows) <= 64 && s.Flows[0].Rate == 0 { // less has enough round trips, and packets of each flow
