@@ -68,6 +68,7 @@ func (a *asked) NextLink() *rof.Link                              { return nil }
 func (a *asked) Fault(abi.Fault, string)                          {}
 func (a *asked) CQEvent(uint32)                                   {}
 func (a *asked) Violation(*abi.Violation)                         {}
+func (a *asked) Mistake(*verbs.Mistake)                           {}
 func (a *asked) AsyncEvent(abi.EventType, uint32, uint32, string) {}
 
 // take returns what was asked since the last call.
