@@ -41,7 +41,7 @@ func TestLineOfFunctions(t *testing.T) {
 		"-device pcie-root-port,id=hot0,chassis=1,slot=1,addr=1c.0,multifunction=on",
 		"-device pcie-root-port,id=hot1,chassis=2,slot=2,addr=1c.1",
 		"-qmp unix:/run/m,,n,server=on,wait=off", "-drive file=/dev/null,if=virtio,format=raw",
-		"-virtfs local,path=/home/x,,y,mount_tag=share,security_model=none", "-nographic", "-serial mon:stdio",
+		"-virtfs local,path=/home/x,,y,mount_tag=share,security_model=mapped-xattr", "-nographic", "-serial mon:stdio",
 	}
 	want := append([]string{
 		`-device {"addr":"08.0","driver":"vfio-user-pci","id":"pf0.vf1","multifunction":true,"socket":{"path":"/run/a,b","type":"unix"}}`,
@@ -154,19 +154,30 @@ func TestLinesThatFit(t *testing.T) {
 	}
 }
 
-// TestImageFormat: an image is qcow2 by what it begins with, else raw.
-func TestImageFormat(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "disk")
-	for content, want := range map[string]string{
-		"": "raw", "QFI": "raw", "QFI\xfb": "qcow2", "QFI\xfc more": "raw",
-		"QFI\xfb more": "qcow2", strings.Repeat("\x00", 512): "raw",
+// TestDiskFormat: a disk has the format that the user says, else the one that its name says, else it
+// is raw; never one that the guest has written into it.
+func TestDiskFormat(t *testing.T) {
+	dir := t.TempDir()
+	for _, tt := range []struct{ name, content, said, want string }{
+		{"disk", "", "", "raw"},
+		{"disk.raw", "QFI\xfb", "", "raw"},
+		{"disk.img", "QFI\xfb and a backing file", "", "raw"},
+		{"disk.qcow2", "", "", "qcow2"},
+		{"disk.qcow2", "QFI\xfb", "raw", "raw"},
+		{"qcow2", "QFI\xfb", "", "raw"},
+		{"disk", "", "qcow2", "qcow2"},
 	} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		l := Line{Name: "g", Memory: MinLineMemory, CPUs: 1, Accel: TCG, Vsock: "/v", Disk: filepath.Join(dir, tt.name), DiskFormat: tt.said}
+		if err := os.WriteFile(l.Disk, []byte(tt.content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := imageFormat(path); err != nil || got != want {
-			t.Errorf("%q: %s, %v", content, got, err)
+		if got, err := l.Shell(); err != nil || !strings.Contains(got, tt.name+",if=virtio,format="+tt.want+" ") {
+			t.Errorf("%+v: %s, %v", tt, got, err)
 		}
+	}
+	l := Line{Name: "g", Memory: MinLineMemory, CPUs: 1, Accel: TCG, Vsock: "/v", Disk: filepath.Join(dir, "none")}
+	if _, err := l.Shell(); err == nil {
+		t.Error("a disk that is not there")
 	}
 }
 

@@ -1,13 +1,12 @@
 package qemu
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -35,10 +34,11 @@ type Line struct {
 	Kernel  string   // boots this file directly
 	Initrd  string
 	Append  string   // kernel command line
-	Disk    string   // boots this image, qcow2 or raw
+	Disk    string   // boots this image
 	Share   string   // folder of the host that the guest can mount by 9p, tag guestinit.ShareTag
 	Extra   []string // QEMU arguments of the user's own
 
+	DiskFormat  string       // DiskRaw or DiskQcow2; default what its name says
 	KernelVsock *KernelVsock // instead of Vsock: the host kernel's vsock
 }
 
@@ -310,31 +310,34 @@ func (l *Line) boot() (groups [][]string, err error) {
 		groups = append(groups, []string{"-append", l.Append})
 	}
 	if l.Disk != "" {
-		format, err := imageFormat(l.Disk)
-		if err != nil {
-			return nil, err
+		if _, err := os.Stat(l.Disk); err != nil {
+			return nil, fmt.Errorf("disk image: %w", err)
+		}
+		format := l.DiskFormat
+		if format == "" {
+			format = DiskFormat(l.Disk)
 		}
 		groups = append(groups, []string{"-drive", "file=" + escape(l.Disk) + ",if=virtio,format=" + format})
 	}
 	if l.Share != "" {
-		groups = append(groups, []string{"-virtfs", "local,path=" + escape(l.Share) + ",mount_tag=" + guestinit.ShareTag + ",security_model=none"})
+		groups = append(groups, []string{"-virtfs", "local,path=" + escape(l.Share) + ",mount_tag=" + guestinit.ShareTag + ",security_model=mapped-xattr"})
 	}
 	return groups, nil
 }
 
-// imageFormat looks whether a disk image is qcow2. QEMU wants to be told, as a
-// guest could write a header to a raw one.
-func imageFormat(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", fmt.Errorf("disk image: %w", err)
+// Formats of disk images.
+const (
+	DiskRaw   = "raw"
+	DiskQcow2 = "qcow2"
+)
+
+// DiskFormat is that of an image by its name. What it begins with says nothing: the guest writes
+// that, and a header of its own would have QEMU open other files of the host.
+func DiskFormat(path string) string {
+	if filepath.Ext(path) == "."+DiskQcow2 {
+		return DiskQcow2
 	}
-	defer f.Close()
-	var magic [4]byte
-	if _, err := io.ReadFull(f, magic[:]); err == nil && bytes.Equal(magic[:], []byte("QFI\xfb")) {
-		return "qcow2", nil
-	}
-	return "raw", nil
+	return DiskRaw
 }
 
 func (l *Line) binary() string {

@@ -12,7 +12,7 @@ import (
 
 func TestLine(t *testing.T) {
 	dir := t.TempDir()
-	disk := filepath.Join(dir, "disk")
+	disk := filepath.Join(dir, "disk.qcow2")
 	if err := os.WriteFile(disk, []byte("QFI\xfb and more"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -61,9 +62,13 @@ func listenUnixSocket(path string) (*unixSocket, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	ln, err := socketMode.Listen(context.Background(), "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	l, ok := ln.(*net.UnixListener)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("socket %s: it is a %T", path, ln), ln.Close())
 	}
 	l.SetUnlinkOnClose(false) // ours only if nobody has replaced it: see Close
 	fi, err := os.Lstat(path)
@@ -72,6 +77,15 @@ func listenUnixSocket(path string) (*unixSocket, error) {
 	}
 	return &unixSocket{l, path, fi}, nil
 }
+
+// socketMode makes sockets that no others than their owner and, if the umask lets it, their group can
+// connect to: whoever does is taken for the guest. The mode that a socket has before it is bound is
+// that of its file, less the umask, so that there is no moment with another.
+var socketMode = net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+	var failed error
+	err := c.Control(func(fd uintptr) { failed = syscall.Fchmod(int(fd), 0o660) })
+	return errors.Join(err, failed)
+}}
 
 func removeStale(path string) error {
 	fi, err := os.Lstat(path)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -259,5 +260,26 @@ func TestInheritsTAP(t *testing.T) {
 	m := Machine{Binary: exe, Kernel: "k", Console: FileChardev("c"), NICs: []NIC{{Port: &Port{}}, {TAP: tap, MAC: "02::1"}}}
 	if _, err := Start(t.Context(), m); err == nil || !strings.Contains(err.Error(), "-netdev tap,id=net0,fd=5: here it is") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestNobodyElseIsTheGuest: whatever the umask, a guest's socket opens to nobody but its owner, and
+// to its group where the umask lets it.
+func TestNobodyElseIsTheGuest(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0))
+	for umask, want := range map[int]os.FileMode{0: 0o660, 0o007: 0o660, 0o022: 0o640, 0o077: 0o600} {
+		syscall.Umask(umask)
+		path := filepath.Join(t.TempDir(), "s")
+		s, err := listenUnixSocket(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fi, err := os.Lstat(path)
+		if err != nil || fi.Mode().Perm() != want {
+			t.Errorf("umask %03o: %v, %v", umask, fi.Mode(), err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

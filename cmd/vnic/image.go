@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
@@ -165,13 +166,19 @@ func copyFile(from, to string) (err error) {
 // imageArgs make the kernel of an image quick, and end QEMU when the guest ends.
 const imageArgs = "console=ttyS0 panic=-1 loglevel=4 random.trust_cpu=on mitigations=off no_timer_check"
 
-// boot fills in what --image and --share stand for.
+// boot checks --disk and fills in what --image and --share stand for.
 func (o *qemuOptions) boot() error {
 	if o.line.Share != "" {
 		st, err := os.Stat(o.line.Share)
 		if err != nil || !st.IsDir() {
 			return fmt.Errorf("--share %s: no folder of that name; make it first", o.line.Share)
 		}
+	}
+	switch f := o.line.DiskFormat; {
+	case f != "" && f != qemu.DiskRaw && f != qemu.DiskQcow2:
+		return usagef("--disk-format %s: want %s or %s", f, qemu.DiskRaw, qemu.DiskQcow2)
+	case f != "" && o.line.Disk == "":
+		return usagef("--disk-format is of --disk")
 	}
 	if o.image == "" {
 		if o.exec != "" {

@@ -93,10 +93,12 @@ TCG. Arguments after -- are passed to QEMU unchanged.`,
 	f.StringVar(&o.line.Initrd, "initrd", "", "initial RAM disk of that kernel")
 	f.StringVar(&o.line.Append, "append", "", "command line of that kernel")
 	f.BoolVar(&o.line.IOMMU, "iommu", false, "give the guest an IOMMU, so that its programs can use interrupts of windows through vfio-pci")
-	f.StringVar(&o.line.Disk, "disk", "", "disk image to boot, qcow2 or raw")
+	f.StringVar(&o.line.Disk, "disk", "", "disk image to boot")
+	f.StringVar(&o.line.DiskFormat, "disk-format", "", "of that image, raw or qcow2 (default qcow2 if its name ends so, else raw)")
 	_ = cmd.MarkPersistentFlagRequired("config")
 	_ = cmd.MarkPersistentFlagRequired("guest")
 	_ = cmd.RegisterFlagCompletionFunc("guest", completeGuests)
+	_ = cmd.RegisterFlagCompletionFunc("disk-format", words(qemu.DiskRaw, qemu.DiskQcow2))
 	_ = cmd.RegisterFlagCompletionFunc("accel", words("auto", "kvm", "tcg"))
 	cmd.AddCommand(qemuStatusCommand(&o), qemuPlugCommand(&o), qemuUnplugCommand(&o))
 	return cmd

@@ -39,6 +39,7 @@ type outlasting struct {
 	given       []supervisor.Given
 	relays      map[string]supervisor.Relay
 	looks       map[uint32]qemu.VfioPCI // of the functions of guests by vfio-user
+	attach      []config.Attach         // which no upgrade changes
 
 	mu    sync.Mutex
 	close []func() error // in the reverse order
@@ -91,7 +92,7 @@ func supervise(ctx context.Context, cfg *config.Config, o *runOptions) (err erro
 
 // keep listens wherever the configuration lets guests and operators in.
 func keep(cfg *config.Config, o *runOptions, log *slog.Logger) (_ *outlasting, err error) {
-	k := &outlasting{o: o, text: -1, before: -1, limit: *cfg.NIC.Watchdog, relays: map[string]supervisor.Relay{}, looks: map[uint32]qemu.VfioPCI{}}
+	k := &outlasting{o: o, text: -1, before: -1, limit: *cfg.NIC.Watchdog, relays: map[string]supervisor.Relay{}, looks: map[uint32]qemu.VfioPCI{}, attach: cfg.Attach}
 	defer func() {
 		if err != nil {
 			_ = k.end()
@@ -236,7 +237,7 @@ func (k *outlasting) give() []supervisor.Given {
 func (k *outlasting) kept(name string, fds []int, opt qemu.VhostOptions) (supervisor.Relay, error) {
 	switch {
 	case strings.HasPrefix(name, givenWindow):
-		win, w, err := adoptKept(givenWindow, name, fds)
+		win, w, err := k.adoptKept(givenWindow, config.AttachVhostUser, name, fds)
 		if err != nil {
 			return nil, err
 		}
@@ -246,7 +247,7 @@ func (k *outlasting) kept(name string, fds []int, opt qemu.VhostOptions) (superv
 		}
 		k.closeLater(s.Close)
 	case strings.HasPrefix(name, givenVfio):
-		win, w, err := adoptKept(givenVfio, name, fds)
+		win, w, err := k.adoptKept(givenVfio, config.AttachVfioUser, name, fds)
 		if err != nil {
 			return nil, err
 		}
@@ -266,11 +267,20 @@ func (k *outlasting) closeLater(f func() error) {
 	k.close = append(k.close, f)
 }
 
-// adoptKept makes a window of copies of descriptors that a worker keeps.
-func adoptKept(kind, name string, fds []int) (*ivshmem.Window, window, error) {
+// adoptKept makes a window of copies of descriptors that a worker keeps. Its socket is where the
+// configuration has it: a worker, which guests talk to, does not choose where this process makes
+// files.
+func (k *outlasting) adoptKept(kind, attachment, name string, fds []int) (*ivshmem.Window, window, error) {
 	w, err := parseWindow(kind, name)
 	if err != nil {
 		return nil, w, err
+	}
+	i := slices.IndexFunc(k.attach, func(c config.Attach) bool { return c.Type == attachment && c.CID == w.cid })
+	if i < 0 {
+		return nil, w, fmt.Errorf("window %q: no attachment of type %s is for guest %d", name, attachment, w.cid)
+	}
+	if own := windowOf(pfvf.ID(w.function), &k.attach[i]); own != w {
+		return nil, w, fmt.Errorf("window %q: the configuration has it at %s", name, own.socket)
 	}
 	own := make([]int, 0, len(fds))
 	for _, fd := range fds {
