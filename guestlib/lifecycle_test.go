@@ -313,7 +313,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%q: %v", s, err)
 		}
 	}
-	for s, want := range map[string]string{"": "assigned", "pf1": "h0.pf1.vf0", "h1.pf0.vf2": "h1.pf0.vf2"} {
+	for s, want := range map[string]string{"": "assigned", "pf1": "pf1.vf0", "h1.pf0.vf2": "h1.pf0.vf2"} {
 		if f, err := ParseFunctionID(s); err != nil || f.String() != want {
 			t.Errorf("%s: %v, %v", s, f, err)
 		}

@@ -79,5 +79,9 @@ func (f FunctionID) String() string {
 	if f == AssignedFunction {
 		return "assigned"
 	}
-	return fmt.Sprintf("h%d.pf%d.vf%d", f>>16&0xff, f>>12&0xf, f&0xfff)
+	name := fmt.Sprintf("pf%d.vf%d", f>>12&0xf, f&0xfff)
+	if host := f >> 16 & 0xff; host != 0 { // 0 is the NIC it is attached to
+		name = fmt.Sprintf("h%d.%s", host, name)
+	}
+	return name
 }

@@ -17,7 +17,7 @@ func Revoke(dir string, host uint8) error {
 	certPath, _ := hostPaths(dir, host)
 	cert, err := readCertificate(certPath)
 	if err != nil {
-		return explainFile(err, "it is revoked by its certificate: copy it here, where ca.key is")
+		return explainFile(err, "what is revoked is a certificate; copy the host's here, where ca.key is")
 	}
 	ca, key, err := loadCA(dir)
 	if err != nil {

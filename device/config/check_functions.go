@@ -232,7 +232,7 @@ func checkLimits(r *report, path string, l *Limits) {
 		value uint32
 	}{{"qp_entries", l.QPEntries}, {"cq_entries", l.CQEntries}} {
 		if c.value&(c.value-1) != 0 {
-			r.add(path+"."+c.key, fmt.Sprintf("%d is not a power of two", c.value), "rings have 2^n entries")
+			r.add(path+"."+c.key, fmt.Sprintf("%d is not a power of two", c.value), "use a power of two")
 		}
 	}
 }

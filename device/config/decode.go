@@ -292,6 +292,9 @@ func describe(n *yaml.Node) string {
 	case yaml.SequenceNode:
 		return "a list"
 	}
+	if text := []rune(n.Value); len(text) > 40 { // some file that is no configuration
+		return strconv.Quote(string(text[:40])) + "…"
+	}
 	return strconv.Quote(n.Value)
 }
 

@@ -30,7 +30,7 @@ func Load(path string) (*Config, error) {
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
 	if err != nil {
-		return nil, fmt.Errorf("configuration %s: %w", path, err)
+		return nil, fmt.Errorf("configuration: %w; give the path of a file like docs/vnic.example.yaml", err)
 	}
 	c, err := Parse(b)
 	if err != nil {

@@ -259,7 +259,7 @@ func (c *Client) explain(err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("control socket %s does not exist: is `vnic run` running, and is its `control` this path? (%w)", c.path, fs.ErrNotExist)
 	case errors.Is(err, syscall.ECONNREFUSED) && !c.isSocket():
-		return fmt.Errorf("%s is a file and no socket: name the control socket of a NIC, which is `control` in its configuration (%w)", c.path, ErrNoControl)
+		return fmt.Errorf("%s is %w: it is no socket at all; name the one that `control` in the config of `vnic run` gives", c.path, ErrNoControl)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nobody answers at control socket %s: the `vnic run` that made it is gone, start it again (%w)", c.path, syscall.ECONNREFUSED)
 	case errors.Is(err, fs.ErrPermission):

@@ -28,6 +28,9 @@ func (r *Registry) ByOperator(id pfvf.ID, c *control.FunctionChange) (Edit, erro
 				return fmt.Errorf("%s: %s: %w", id, key, err)
 			}
 		}
+		if c.Action == "enable" && to.Tenant == 0 {
+			return fmt.Errorf("%s has no tenant yet; give it one with an address: vnic vf set %[1]s enable tenant 1 address 192.168.100.11", id)
+		}
 		config.NamedFunction{PF: id.PF(), VF: id.VF(), Function: to}.SetPortDefaults(r.cfg)
 		if c.Action != "" {
 			on := c.Action == "enable"

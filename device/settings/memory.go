@@ -35,7 +35,7 @@ func NewMemory(store Store) *Memory {
 // Note remembers a change that came into force. What counts of a key is the value that the function
 // has then: a change may have said only what is to be different.
 func (m *Memory) Note(id pfvf.ID, c *control.FunctionChange, is *config.Function) error {
-	if m.store == nil || c.Action == "reset" {
+	if m.store == nil || c.Action == "reset" || c.Action == "" && len(c.Set) == 0 {
 		return nil
 	}
 	m.mu.Lock()

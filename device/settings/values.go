@@ -12,7 +12,7 @@ import (
 func number[T uint32 | uint64](to *T, text string) error {
 	v, err := strconv.ParseUint(text, 0, 64)
 	if err != nil || uint64(T(v)) != v {
-		return fmt.Errorf("%q is not a whole number in range; write one", text)
+		return fmt.Errorf("%q is not a whole number from 0 to %d; write one", text, ^T(0))
 	}
 	*to = T(v)
 	return nil
@@ -23,7 +23,7 @@ func quota(to *uint32, text string) error {
 		return err
 	}
 	if *to == 0 {
-		return fmt.Errorf("0 would leave the function without; write 1 or more, or disable it")
+		return fmt.Errorf("0 would leave the function without any; write 1 or more, or disable it")
 	}
 	return nil
 }

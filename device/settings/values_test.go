@@ -136,6 +136,7 @@ func TestMemoryOfSettings(t *testing.T) {
 	note(1<<16|1, 4, control.FunctionChange{Set: map[string]string{"weight": "1+", "rate": "0.5G", "nonsense": "1"}})
 	note(1<<16|1, 9, control.FunctionChange{Action: "reset", Set: map[string]string{"weight": "9"}})
 	note(1<<16|2, 5, control.FunctionChange{Action: "enable", Set: map[string]string{"weight": "5"}})
+	note(1<<16|3, 5, control.FunctionChange{Set: map[string]string{}}) // all of it was refused
 	var got []string
 	refused, err := NewMemory(d).Recall(func(id pfvf.ID, c *control.FunctionChange) error {
 		got = append(got, fmt.Sprintf("%s %s %s %v", id, c.Function, c.Action, c.Set))

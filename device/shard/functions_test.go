@@ -266,7 +266,7 @@ func TestOperatorErrors(t *testing.T) {
 		{"pf0.vf1", "", []string{"credits", "net-buf-rx=9000", "guarantee", "net-buf-rx=9000"}, "9000 are guaranteed to functions, of 4096 that there are; raise it or lower"},
 		{"pf0.vf1", "", []string{"credits", "net-buf-rx=4096", "guarantee", "net-buf-rx=4096"}, "leave 0 of 4096 to a function that has none; a packet needs 1"},
 		{"pf0.vf1", "destroy", nil, "there are enable, disable and reset"},
-		{"pf0.vf9", "enable", nil, "enabled: true, but the function has no tenant; give it tenant and address"},
+		{"pf0.vf9", "enable", nil, "has no tenant yet; give it one with an address: vnic vf set"},
 		{"pf0.vf9", "reset", nil, "h1.pf0.vf9 is disabled; enable it first"},
 		{"pf3.vf1", "enable", nil, "there is none; add {pf: 3} under functions"},
 	} {

@@ -21,8 +21,12 @@ const perftestTime = time.Second
 // perftestHello is how a client of perftest begins: its version, and zeros.
 var perftestHello = regexp.MustCompile(`^[0-9]+\.[0-9]+[^\x00]*\x00`)
 
-// perftestHelloLen is the length of that.
-const perftestHelloLen = 16
+// perftestHelloLen is the length of that, and perftestVersion what is sent to see whether a server
+// answers.
+const (
+	perftestHelloLen = 16
+	perftestVersion  = "6.10"
+)
 
 // atPort is the TCP address that perftest's programs use for a service; "" where there is none.
 func atPort(host string, service uint64) string {
@@ -74,7 +78,8 @@ func (s *session) expectPerftest(ctx context.Context) (_ context.Context, stop f
 	}
 }
 
-// perftestWaits tells whether something listens at the peer where perftest's servers do.
+// perftestWaits tells whether a server of perftest listens at the peer: it answers the version of a
+// client with its own. Something else may take every connection, as some proxies do.
 func (s *session) perftestWaits(ctx context.Context) bool {
 	at := atPort(netip.AddrFrom16(s.Peer).Unmap().String(), s.Service)
 	if at == "" {
@@ -86,6 +91,13 @@ func (s *session) perftestWaits(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	_ = c.Close()
-	return true
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(perftestTime))
+	b := make([]byte, perftestHelloLen)
+	copy(b, perftestVersion)
+	if _, err := c.Write(b); err != nil {
+		return false
+	}
+	_, err = io.ReadFull(c, b)
+	return err == nil && perftestHello.Match(b)
 }

@@ -2,7 +2,7 @@ package perf
 
 import (
 	"context"
-	"errors"
+	"io"
 	"net"
 	"path/filepath"
 	"strings"
@@ -48,13 +48,9 @@ func TestPerftestIsRecognised(t *testing.T) {
 	_ = l.Close()
 }
 
-// TestClientFindsPerftest: a client whose peer has no server, but perftest's, is told at once.
+// TestClientFindsPerftest: a client whose peer has no server, but perftest's, is told at once. What
+// takes every connection and answers nothing, or something else, is no such server.
 func TestClientFindsPerftest(t *testing.T) {
-	perftest, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer perftest.Close()
 	path := filepath.Join(t.TempDir(), "s")
 	nic, err := fakedev.Listen(path)
 	if err != nil {
@@ -62,10 +58,44 @@ func TestClientFindsPerftest(t *testing.T) {
 	}
 	defer nic.Close()
 	peer, _ := guestlib.ParseGID("127.0.0.1")
-	_, err = Run(t.Context(), Config{
-		Test: Test{Op: Write}, URL: "unix://" + path, Peer: peer, Meet: time.Hour, Service: uint64(perftest.Addr().(*net.TCPAddr).Port),
-	})
-	if err == nil || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "at 127.0.0.1 no server waits, but a program of perftest") {
-		t.Error(err)
+	for name, c := range map[string]struct {
+		answer string
+		meet   time.Duration
+		want   string
+	}{
+		"perftest":          {"6.10", time.Hour, "at 127.0.0.1 no server waits, but a program of perftest"},
+		"another version":   {"5.92", time.Hour, "at 127.0.0.1 no server waits, but a program of perftest"},
+		"a proxy":           {"", 100 * time.Millisecond, "no server at 127.0.0.1"},
+		"something's hello": {"SSH-2.0-OpenSSH_", 100 * time.Millisecond, "no server at 127.0.0.1"},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				b := make([]byte, perftestHelloLen)
+				if _, err := io.ReadFull(conn, b); err == nil && c.answer != "" {
+					clear(b)
+					copy(b, c.answer)
+					_, _ = conn.Write(b)
+				}
+				_ = conn.Close()
+			}
+		}()
+		_, err = Run(t.Context(), Config{
+			Test: Test{Op: Write}, URL: "unix://" + path, Peer: peer, Meet: c.meet, Service: uint64(l.Addr().(*net.TCPAddr).Port),
+		})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		_ = l.Close()
+		<-done
 	}
 }
