@@ -134,8 +134,9 @@ static u32 vnic_bells_taken(const struct vnic_bells *b)
 }
 
 /*
- * Waits until the bell ring has room, so many records of which are kept for others. A
- * device that takes none for long is lost. False: it is, or the caller is to die.
+ * Waits until the bell ring has room beside the records that are kept for others. A
+ * device that takes no record for ten seconds is lost. False: it is lost, or the caller
+ * is being killed.
  */
 bool vnic_bells_room(struct vnic_fn *fn, u32 kept)
 {
