@@ -23,9 +23,9 @@ import (
 //
 // credits/quiet_vf_share is what it got of that rate, and credits/quiet_vf_p99_over_idle its 99th
 // percentile latency, from PostSend to the completion seen, over that of the same stream on an idle
-// NIC: the medians of rounds. credits/quiet_vf_p99_us has both: on an idle NIC it is mostly the time
-// that sleepers take to wake up, which differs most between machines. TestQuietVF holds the same to bounds in virtual time, where no other
-// process takes the processor away.
+// NIC: the medians of rounds. credits/quiet_vf_p99_us has both: on an idle NIC it is mostly the
+// time that sleepers take to wake up, which differs most between machines. TestQuietVF holds the
+// same to bounds in virtual time, where no other process takes the processor away.
 func BenchmarkQuietVF(b *testing.B) { quietVF(b, 1, "") }
 
 // BenchmarkQuietVFOfAnotherShard is BenchmarkQuietVF with NICs of two shards: the quiet VFs are on

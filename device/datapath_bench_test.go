@@ -39,8 +39,8 @@ type rigKind struct {
 	connect     func(b *testing.B, x, y *endpoint)
 }
 
-// turns is how often each kind is measured, one kind after the other: what else the machine does for
-// a while, or what a window lost, is not to decide between them.
+// turns is how often each kind is measured, one kind after the other: what else the machine does
+// for a while, or what a window lost, is not to decide between them.
 const turns = 3
 
 // onRigs measures all kinds in turn and reports the medians.

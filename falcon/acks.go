@@ -10,8 +10,8 @@ const (
 )
 
 // coalesce counts something to acknowledge: an ACK goes when enough came together or time is up
-// (Falcon §9.1.6). It goes at once when it tells of a loss (Falcon §9.1.4): what the peer sends until
-// it knows may find the window full.
+// (Falcon §9.1.6). It goes at once when it tells of a loss (Falcon §9.1.4): what the peer sends
+// until it knows may find the window full.
 func (c *state) coalesce(now Time, weight uint16) {
 	c.ackCount += weight
 	if c.ackCount >= c.e.ackAfter || c.dataRx.loss || c.reqRx.loss {

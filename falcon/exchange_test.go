@@ -28,8 +28,8 @@ func TestCountersOfAnExchange(t *testing.T) {
 	p.push(p.a, 100, 1, 2, 3, 4, 5, 6)
 	p.pull(p.a, 1000, 7, 8)
 	p.run(100 * ms)
-	// The EACK that shows the loss goes at once. The Resync has the PSN of a push that was received: one
-	// duplicate. A push behind the one that is not ready gets the same answer.
+	// The EACK that shows the loss goes at once. The Resync has the PSN of a push that was
+	// received: one duplicate. A push behind the one that is not ready gets the same answer.
 	initiator := falcon.Stats{
 		PacketsReceived: 8, Drops: [wire.DropCount]uint64{wire.DropNone: 8},
 		PacketsSent: 14, DataSent: 8, AcksSent: 1, AcksReceived: 2, ExtendedAcksReceived: 1, NacksReceived: 4,

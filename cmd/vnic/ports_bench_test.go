@@ -59,8 +59,8 @@ func BenchmarkPorts(b *testing.B) {
 }
 
 // bounced is how many frames a second a NIC carries between two ports of one testpmd, on a
-// processor of its own, which sends each back; 0 without testpmd. One that loses frames is replaced:
-// fewer would go round, and in the end none. If each of several does there is no figure.
+// processor of its own, which sends each back; 0 without testpmd. One that loses frames is
+// replaced: fewer would go round, and in the end none. If each of several does there is no figure.
 func bounced(b *testing.B, dir string, size, cpu int) float64 {
 	b.Helper()
 	if !hasPMD() {

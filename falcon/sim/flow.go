@@ -8,8 +8,8 @@ import (
 )
 
 // FlowConfig is one connection and what it does: operations one after the other, forever. Without a
-// rate the next begins when one ends; with a rate they arrive by the clock, whatever became of those
-// before.
+// rate the next begins when one ends; with a rate they arrive by the clock, whatever became of
+// those before.
 type FlowConfig struct {
 	From, To    int   // hosts
 	Pull        bool  // From pulls from To instead of pushing to it

@@ -50,8 +50,8 @@ func TestOperationFailsOnce(t *testing.T) {
 	}
 }
 
-// TestOperationsArriveByTheClock: with a rate so many bytes arrive, whether the network carries them
-// or not, and those that wait for others have waited since they arrived.
+// TestOperationsArriveByTheClock: with a rate so many bytes arrive, whether the network carries
+// them or not, and those that wait for others have waited since they arrived.
 func TestOperationsArriveByTheClock(t *testing.T) {
 	for name, c := range map[string]struct {
 		rate      int64

@@ -74,7 +74,8 @@ func processors(root, cpuinfo string) string {
 	return fmt.Sprintf("%d processors (%s%s), %s", count, model, virtual, cores)
 }
 
-// hugePages tells when the kernel gives programs transparent ones, and how many others are reserved.
+// hugePages tells when the kernel gives programs transparent ones, and how many others are
+// reserved.
 func hugePages(enabled, meminfo string) string {
 	_, rest, _ := strings.Cut(enabled, "[")
 	when, _, _ := strings.Cut(rest, "]")
