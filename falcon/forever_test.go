@@ -9,8 +9,8 @@ import (
 )
 
 // TestWhatWaitsToBeSentEndsWithWhatIsBeforeIt: a transaction that waits in the connection scheduler
-// has no timeout of its own (Falcon §11). What is before it in the window expires, and what waits is
-// sent in its place or ends with the connection: nothing keeps its resources for longer.
+// has no timeout of its own (Falcon §11). What is before it in the window expires, and what waits
+// is sent in its place or ends with the connection: nothing keeps its resources for longer.
 func TestWhatWaitsToBeSentEndsWithWhatIsBeforeIt(t *testing.T) {
 	const pushes = 100
 	for _, profile := range []falcon.Profile{falcon.Software(), falcon.Hardware()} {

@@ -21,9 +21,10 @@ func nackCodes(t *testing.T, sent []sim.Sent) (psns []uint32) {
 }
 
 // TestTheHeldWaitWhileTheULPDecides is why what comes behind a push that the ULP was not ready for
-// waits while the ULP has that one again, where Falcon §8.5.3.4 has it NACKed: an initiator sends all
-// of them again when the same timeout ends. To the letter the first is taken then, and the others wait
-// for one more timeout, where the ULP needs longer for its answer than the next packet for its way.
+// waits while the ULP has that one again, where Falcon §8.5.3.4 has it NACKed: an initiator sends
+// all of them again when the same timeout ends. To the letter the first is taken then, and the
+// others wait for one more timeout, where the ULP needs longer for its answer than the next packet
+// for its way.
 func TestTheHeldWaitWhileTheULPDecides(t *testing.T) {
 	const (
 		pushes  = 16

@@ -72,9 +72,9 @@ func TestFastRegister(t *testing.T) {
 	}
 }
 
-// TestParametersNeedNoAnnouncement: a `RegMR` or `BindMW` request is carried out wherever the stride
-// holds its parameters, whatever SGEs and inline bytes the queue was made for; where it does not, the
-// request fails and the clause is named. (DRV-608, DEV-608)
+// TestParametersNeedNoAnnouncement: a `RegMR` or `BindMW` request is carried out wherever the
+// stride holds its parameters, whatever SGEs and inline bytes the queue was made for; where it does
+// not, the request fails and the clause is named. (DRV-608, DEV-608)
 func TestParametersNeedNoAnnouncement(t *testing.T) {
 	for _, c := range []struct {
 		sge    uint8

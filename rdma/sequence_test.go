@@ -16,8 +16,8 @@ import (
 // TestNumbering holds the numbers on the wire: SN counts every request packet from 1 (RDMA over
 // Falcon §8.2); RMSN counts messages that take a receive and, apart from them, READ and atomic
 // packets, both from 1 (§8.3.2); the solicited bit is in the last packet of a message that takes a
-// receive, whatever is posted with SendSolicited; offsets and addresses are those of the segment; responses echo SN
-// and sink.
+// receive, whatever is posted with SendSolicited; offsets and addresses are those of the segment;
+// responses echo SN and sink.
 func TestNumbering(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	p.sim.Tracing = true
@@ -94,9 +94,9 @@ func TestNumbering(t *testing.T) {
 	}
 }
 
-// TestImmediateDataIsCarriedAsTheEntryHasIt: bytes 11 22 33 44 of a work request's Imm are the bytes
-// 11 22 33 44 of ImmDt (RDMA over Falcon §8.3.5, DRV-101), and those of the peer's completion. The
-// key of a SEND with invalidate is a number: big-endian on the wire.
+// TestImmediateDataIsCarriedAsTheEntryHasIt: bytes 11 22 33 44 of a work request's Imm are the
+// bytes 11 22 33 44 of ImmDt (RDMA over Falcon §8.3.5, DRV-101), and those of the peer's
+// completion. The key of a SEND with invalidate is a number: big-endian on the wire.
 func TestImmediateDataIsCarriedAsTheEntryHasIt(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	p.sim.Tracing = true

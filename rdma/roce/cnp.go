@@ -50,8 +50,8 @@ func (p *Port) putCNP(b []byte, way *wire.Way, qpn uint32, pkey uint16) int {
 	return n
 }
 
-// notices are the notifications to senders of datagrams, which have no connection: to those that were
-// marked last.
+// notices are the notifications to senders of datagrams, which have no connection: to those that
+// were marked last.
 type notices struct {
 	last [16]notice
 	next int // place in last for another sender
@@ -67,7 +67,8 @@ type notice struct {
 	told transport.Time // when it was told before; 0: never
 }
 
-// owe notes that a datagram came with a mark. Of more senders than are remembered some are not told.
+// owe notes that a datagram came with a mark. Of more senders than are remembered some are not
+// told.
 func (n *notices) owe(now transport.Time, back wire.Way, h *wire.Headers) {
 	x := n.of(back.Dst, h.Datagram.SourceQP)
 	if x.told != 0 && now < x.told+cnpEvery {

@@ -127,8 +127,8 @@ func TestSourcePorts(t *testing.T) {
 	}
 }
 
-// linuxSourcePort is rdma_get_udp_sport of Linux 6.1 (include/rdma/ib_verbs.h) without a flow label,
-// word by word.
+// linuxSourcePort is rdma_get_udp_sport of Linux 6.1 (include/rdma/ib_verbs.h) without a flow
+// label, word by word.
 func linuxSourcePort(lqpn, rqpn uint32) uint16 {
 	v := uint64(lqpn) * uint64(rqpn)
 	v ^= v >> 20

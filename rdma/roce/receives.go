@@ -51,7 +51,8 @@ func (l *limit) sent(e *entry) {
 	}
 }
 
-// credited takes the credits of an acknowledgement. It reports whether more may be sent than before.
+// credited takes the credits of an acknowledgement. It reports whether more may be sent than
+// before.
 func (l *limit) credited(h *wire.AETH) bool {
 	if l.none || !h.Syndrome.Acks() {
 		return false

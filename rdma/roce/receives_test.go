@@ -16,8 +16,8 @@ func (p *peer) gives(psn int, messages uint32, receives int) {
 	}, 0)
 }
 
-// lets fails the test unless those packets leave now, by their numbers behind 100, the last of which
-// asks for an answer.
+// lets fails the test unless those packets leave now, by their numbers behind 100, the last of
+// which asks for an answer.
 func (p *peer) lets(what string, want ...int) {
 	p.t.Helper()
 	list := p.hears()

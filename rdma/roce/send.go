@@ -78,8 +78,8 @@ func (s *requester) may(e *entry, flying int) bool {
 // asks decides whether an entry asks for an answer, which costs the peer a packet. Linux answers no
 // packet that does not ask. So one in a quarter of the window does, the last one that there is, and
 // one that sending would stop behind for good: the next does not fit beside those that nobody asked
-// about, or waits for a receive of the peer. The end of a message does too, for its completion, unless so much waits behind it that the
-// next answer comes in time to post more.
+// about, or waits for a receive of the peer. The end of a message does too, for its completion,
+// unless so much waits behind it that the next answer comes in time to post more.
 func (s *requester) asks(e *entry) bool {
 	switch {
 	case e.pulls(), s.quiet >= s.traffic.Window/4, s.sent+1 == s.entries.Len():

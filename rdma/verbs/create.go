@@ -151,9 +151,9 @@ func (t *QPs) brokeXRC(c *abi.CreateQP, st abi.Status) {
 	}
 }
 
-// sendEntry is how many bytes of a send entry can matter: what is announced, and what some operations
-// have behind the header, as far as the stride holds it. Masks and an SGE fit every entry that holds
-// an SGE: strides are powers of two.
+// sendEntry is how many bytes of a send entry can matter: what is announced, and what some
+// operations have behind the header, as far as the stride holds it. Masks and an SGE fit every
+// entry that holds an SGE: strides are powers of two.
 func sendEntry(c *abi.CreateQP) uint32 {
 	n := abi.SendWQEHeader + max(uint32(c.MaxSendSGE)*abi.SGESize, uint32(c.MaxInline))
 	if c.MaxSendSGE > 0 {

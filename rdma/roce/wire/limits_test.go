@@ -18,8 +18,8 @@ func TestSyndromes(t *testing.T) {
 	}
 }
 
-// TestCreditsRoundDown: an acknowledgement gives as many credits as can be said (IBA table 46), never
-// more than there are.
+// TestCreditsRoundDown: an acknowledgement gives as many credits as can be said (IBA table 46),
+// never more than there are.
 func TestCreditsRoundDown(t *testing.T) {
 	for code, want := range map[Syndrome]int{0: 0, 1: 1, 4: 4, 5: 6, 6: 8, 7: 12, 8: 16, 15: 192, 20: 1024, 29: 24576, 30: 32768} {
 		if n, counted := code.Credits(); n != want || !counted {
