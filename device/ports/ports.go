@@ -28,7 +28,7 @@ const (
 const (
 	portQuantum = portBurst / 4         // of a port, until the next has its turn
 	frameCost   = portBurst / portBatch // at least
-	packetCost  = 1024                  // for each packet that is to be cut from it, at least
+	packetCost  = portBurst / 96        // for each packet that is to be cut from it, at least: each is sealed
 )
 
 // costOf is what a frame of so many bytes costs.

@@ -21,6 +21,10 @@ type busy struct {
 	*virtual
 	shards [2][]busyShard
 	seen   falcon.Time // when the effects of the Step's input are seen
+	wire   falcon.Time // how long a frame is under way
+
+	fed  func(side int, s *Shard) bool        // gives a shard input of its guests before a Step, if there is some; nil: there never is
+	work func(side int, s *Shard) falcon.Time // what a Step took beside packets of the uplink; nil: nothing
 }
 
 // busyShard is a shard with its processor. The kernel gives it the frames that are for it.
@@ -102,7 +106,8 @@ func (b *busy) turn(i int, s *busyShard, each func(side int, at falcon.Time)) {
 		b.mail[i] = b.mail[i][1:]
 	}
 	b.decide(i)
-	if len(in.Frames) == 0 && b.due(i, s) > b.now {
+	fed := b.fed != nil && b.fed(i, s.Shard)
+	if len(in.Frames) == 0 && !fed && b.due(i, s) > b.now {
 		return
 	}
 	s.Step(b.now, in, out)
@@ -111,7 +116,10 @@ func (b *busy) turn(i int, s *busyShard, each func(side int, at falcon.Time)) {
 		s.Flush(b.now, out)
 		out.Do()
 	}
-	s.more = out.More
+	s.more = out.More || fed
+	if b.work != nil {
+		cost += b.work(i, s.Shard)
+	}
 	b.decide(i)
 	pending, received := s.tx.Pending(), cost
 	for _, f := range pending {
@@ -121,7 +129,7 @@ func (b *busy) turn(i int, s *busyShard, each func(side int, at falcon.Time)) {
 	b.seen = b.now + received
 	for _, f := range pending {
 		to := b.receiver(1-i, f)
-		to.waiting = append(to.waiting, busyFrame{s.freeAt + busyWire, slices.Clone(f)})
+		to.waiting = append(to.waiting, busyFrame{s.freeAt + b.wire, slices.Clone(f)})
 		slices.SortStableFunc(to.waiting, func(x, y busyFrame) int { return int(x.at - y.at) })
 	}
 	s.tx.Taken(len(pending))
@@ -158,7 +166,7 @@ func newBusyFlood(t testing.TB, flooders int, change func(c *config.Config)) *bu
 		change(c)
 	})
 	v.tell = false
-	f := &busyFlood{busy: &busy{virtual: v}}
+	f := &busyFlood{busy: &busy{virtual: v, wire: busyWire}}
 	for i := range v.nics {
 		for _, s := range v.nics[i] {
 			f.shards[i] = append(f.shards[i], busyShard{Shard: s})

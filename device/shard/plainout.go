@@ -12,17 +12,20 @@ type plainOut struct {
 	gw *gateway.Gateway
 }
 
-// transmit seals what came from the ports, as far as the tx queue has room; the rest waits
-// where it is.
-func (o *plainOut) transmit(now falcon.Time) {
-	for {
+// leastPlain is what a packet takes of a burst at least, bytes.
+const leastPlain = 512
+
+// transmit seals what came from the ports, as far as the tx queue has room and burst allows, bytes;
+// the rest waits where it is. It reports whether more could be sent at once.
+func (o *plainOut) transmit(now falcon.Time, burst int) (more bool) {
+	for bytes := 0; bytes < burst; {
 		f := o.gw.Outgoing(now)
 		if f == nil {
-			return
+			return false
 		}
 		b := o.tx.Slot()
 		if b == nil {
-			return
+			return false
 		}
 		packet := o.next(now, f)
 		if packet == nil {
@@ -30,7 +33,9 @@ func (o *plainOut) transmit(now falcon.Time) {
 			continue
 		}
 		o.seal(now, b, f, packet)
+		bytes += max(len(packet), leastPlain)
 	}
+	return o.gw.Busy()
 }
 
 // next cuts the next packet from the frame at hand.

@@ -35,28 +35,28 @@ func outerClass(c *conn.Slot) uint8 { return c.Inner.Class&^3 | underlay.ECT0 }
 
 // transmit fills the tx queue: first what the underlay has to say, then
 // packets of the transport and of the ports, in turns first, as far as the queue
-// and the quantum allow. It reports whether more could be sent at once.
+// and the quantum of each allow. It reports whether more could be sent at once.
 func (s *sender) transmit(now falcon.Time) bool {
 	if !s.speak(now) {
 		return false
 	}
+	burst, plain, more := txBurst, txPlain, false
+	if s.host.Reserved(credit.ReqPktTx) {
+		burst, plain = txShort, txShort
+	}
 	s.portsFirst = !s.portsFirst
 	if s.portsFirst {
-		s.plain.transmit(now)
+		more = s.plain.transmit(now, plain)
 	}
-	more := s.transmitFalcon(now)
+	more = s.transmitFalcon(now, burst) || more
 	more = s.roce.transmit(now, &s.plain) || more
 	if !s.portsFirst {
-		s.plain.transmit(now)
+		more = s.plain.transmit(now, plain) || more
 	}
 	return more
 }
 
-func (s *sender) transmitFalcon(now falcon.Time) bool {
-	burst := txBurst
-	if s.host.Reserved(credit.ReqPktTx) {
-		burst = txShort
-	}
+func (s *sender) transmitFalcon(now falcon.Time, burst int) bool {
 	for made, bytes := 0, 0; made < txQuantum && bytes < burst; made++ {
 		b := s.tx.Slot()
 		if b == nil {

@@ -15,10 +15,11 @@ import (
 
 // Bounds of one Step, so that input is looked at between them.
 const (
-	txSlots   = 128    // frames waiting for the uplink
-	txQuantum = 64     // packets made per Step
-	txShort   = 16_000 // the same while somebody may come who must not wait
-	txBurst   = 60_000 // bytes, about a superframe: it leaves while it is still in the processor's cache
+	txSlots   = 128     // frames waiting for the uplink
+	txQuantum = 64      // packets made per Step
+	txShort   = 16_000  // the same while somebody may come who must not wait
+	txBurst   = 60_000  // bytes, about a superframe: it leaves while it is still in the processor's cache
+	txPlain   = 120_000 // the same of plain IP, whose packets are smaller
 )
 
 // falconAt is where the Falcon packet begins in a buffer: behind the longest
