@@ -32,8 +32,8 @@ type Device interface {
 	// valid until StopVring(i) or the next StartVring(i). A negative descriptor is
 	// absent.
 	StartVring(st *State, i int, kick, call, errfd int) error
-	// SetCall replaces the descriptors of a running ring; the old ones must not be
-	// used once it returned.
+	// SetCall replaces the descriptors of a running ring; the old ones are closed
+	// once it returned.
 	SetCall(i, call, errfd int)
 	// StopVring stops ring i and returns the index of the next available entry it
 	// would have taken. Once it returned the ring's memory is not touched.

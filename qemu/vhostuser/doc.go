@@ -20,7 +20,8 @@
 // Serve runs the whole conversation in its caller's goroutine and calls the
 // Device from there. It owns every descriptor the front end sent: a replaced
 // descriptor is closed after the Device was told of its successor, and all are
-// closed before Serve returns. Mapped memory is unmapped only after
+// closed before Serve returns. Memory is mapped within a budget (package guestmem),
+// or not at all for a Relay, which hands descriptors on. Mapped memory is unmapped only after
 // Device.SetMemory returned, which is the Device's promise that nobody uses the
 // old mapping any more.
 //
