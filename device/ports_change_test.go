@@ -85,7 +85,7 @@ func TestPortsAtRunTime(t *testing.T) {
 		reach()
 
 		for _, c := range []struct{ port, want string }{
-			{"name=vp1,netns=/no/such", "port of h1.pf0.vf2: tap"},
+			{"name=vp9,netns=/no/such", "port of h1.pf0.vf2: tap"},
 			{"name=" + b.name + ",mode=wrong", `"wrong"`},
 			{"speed=9", "speed: not known; there are type, name, mode"},
 			{"name", `"name" is not NAME=VALUE`},

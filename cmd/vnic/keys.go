@@ -41,7 +41,7 @@ Existing files are never overwritten.`,
 	initKeys.Flags().StringVar(&dir, "dir", "keys", "folder to write to")
 	initKeys.Flags().StringVar(&domain, "domain", "lab", "name shared by NICs that trust this authority")
 	jsonFlag(initKeys.Flags(), &asJSON)
-	keys.AddCommand(initKeys, addKeysCommand(), showKeysCommand(), revokeKeysCommand(), rotateKeysCommand())
+	keys.AddCommand(initKeys, addKeysCommand(), renewKeysCommand(), showKeysCommand(), revokeKeysCommand(), rotateKeysCommand())
 	return keys
 }
 
@@ -53,7 +53,7 @@ func addKeysCommand() *cobra.Command {
 		Short: "make identities for more host numbers with the existing authority",
 		Long: `Makes host-N.pem and host-N.key for each host number, signed with ca.key of the
 same folder. By default they get the domain of the existing identities.
-To replace an identity, revoke it, move its files away and add it again.`,
+An identity that exists is replaced by vnic keys renew.`,
 		Example: "  vnic keys add --dir keys 3",
 		Args:    arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -76,6 +76,39 @@ To replace an identity, revoke it, move its files away and add it again.`,
 	add.Flags().StringVar(&domain, "domain", "", "domain of the new identities (default: that of the existing ones)")
 	jsonFlag(add.Flags(), &asJSON)
 	return add
+}
+
+func renewKeysCommand() *cobra.Command {
+	var dir string
+	var asJSON bool
+	renew := &cobra.Command{
+		Use:   "renew HOST [HOST ...]",
+		Short: "replace identities by new ones of the same authority",
+		Long: `Makes a new host-N.pem and host-N.key for each host number, with the same
+identity, in place of those in the folder with ca.key. Copy them to the host and
+run vnic upgrade there. The old certificate is good until then, and after, unless
+vnic keys revoke is run before: it revokes the one that is there. No identity
+outlives its authority.`,
+		Example: "  vnic keys renew --dir keys 3",
+		Args:    arguments(1, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hosts, err := hostNumbers(args)
+			if err != nil {
+				return err
+			}
+			domain, err := cmlink.DomainOf(dir)
+			if err != nil {
+				return err
+			}
+			if err := cmlink.Renew(dir, hosts); err != nil {
+				return err
+			}
+			return printIdentities(cmd, hosts, domain, dir, asJSON)
+		},
+	}
+	renew.Flags().StringVar(&dir, "dir", "keys", "folder with ca.pem and ca.key")
+	jsonFlag(renew.Flags(), &asJSON)
+	return renew
 }
 
 func showKeysCommand() *cobra.Command {

@@ -32,6 +32,9 @@ func TestKeysGrow(t *testing.T) {
 	if _, errs, code := run(t, "keys", "show", "--dir", dir+"/none"); code == 0 || !strings.Contains(errs, "`vnic keys init` makes one") {
 		t.Errorf("exit status %d: %s", code, errs)
 	}
+	if _, errs, code := run(t, "keys", "add", "--dir", dir, "--domain", "other", "3"); code == 0 || !strings.Contains(errs, "authority of domain site") {
+		t.Errorf("another domain: exit status %d: %s", code, errs)
+	}
 	out, _, _ := run(t, "keys", "show", "--dir", dir)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if len(lines) != 4 || strings.Join(strings.Fields(lines[0]), " ") != "FILE IDENTITY EXPIRES DAYS KEY STATE" {
@@ -49,6 +52,44 @@ func TestKeysGrow(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 3 || !list[2].Revoked || list[0].Expires.IsZero() {
 		t.Errorf("%v: %s", err, out)
 	}
+}
+
+// TestKeysAreRenewed: a renewed identity is the same one with another key, for which the old
+// certificate's revocation does not count; there is no other file.
+func TestKeysAreRenewed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "keys")
+	keys := func(want string, args ...string) {
+		t.Helper()
+		if out, errs, _ := run(t, append([]string{"keys"}, args...)...); !strings.Contains(out+errs, want) {
+			t.Errorf("keys %v: %s%s, want %q", args, out, errs, want)
+		}
+	}
+	keys("host 1", "init", "--dir", dir, "--domain", "site", "1")
+	read := func(name string) string {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	cert, key := read("host-1.pem"), read("host-1.key")
+	keys("revoked", "revoke", "--dir", dir, "1")
+	if _, err := cmlink.Load(dir, 1); err == nil {
+		t.Error("a revoked identity is good")
+	}
+	keys("host 1: vnic://site/host/1 in "+dir, "renew", "--dir", dir, "1")
+	if read("host-1.pem") == cert || read("host-1.key") == key {
+		t.Error("it is the old one")
+	}
+	id, err := cmlink.Load(dir, 1)
+	if err != nil || id.URI() != "vnic://site/host/1" {
+		t.Errorf("%v %v", id, err)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 5 {
+		t.Errorf("%d files: %v", len(list), list)
+	}
+	keys("host 2 has no identity to be renewed", "renew", "--dir", dir, "2")
 }
 
 // TestKeysBelongToTheOwnerOfTheirFolder: a NIC that runs as a user of its own reads what root made

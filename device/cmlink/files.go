@@ -189,12 +189,15 @@ func writePair(certPath, keyPath string, cert []byte, key *ecdsa.PrivateKey) err
 
 // giveToOwner gives files to the owner of their folder if root writes them: the NIC that is to read
 // them may run as a user of its own, to whom the folder belongs.
-func giveToOwner(paths ...string) error {
+func giveToOwner(paths ...string) error { return giveLike(filepath.Dir(paths[0]), paths...) }
+
+// giveLike gives files to the owner of a folder if root writes them.
+func giveLike(dir string, paths ...string) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
 	for _, path := range paths {
-		st, err := os.Stat(filepath.Dir(path))
+		st, err := os.Stat(dir)
 		if err == nil {
 			if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 				err = os.Lchown(path, int(sys.Uid), int(sys.Gid))

@@ -28,6 +28,7 @@ type greetings struct {
 // greeting is one of them.
 type greeting struct {
 	conn   net.Conn
+	addr   netip.Addr // of the other end
 	source netip.Prefix
 	known  bool // the address is a peer's
 	spoke  bool // its ClientHello has come

@@ -54,6 +54,15 @@ type Identity struct {
 // URI is the identity in its certificate.
 func (id *Identity) URI() string { return URI(id.Domain, id.Host) }
 
+// Ends is when the host's certificate ends, or the authority's if that is sooner.
+func (id *Identity) Ends() time.Time {
+	ends := id.cert.Leaf.NotAfter
+	if id.ca != nil && id.ca.NotAfter.Before(ends) {
+		ends = id.ca.NotAfter
+	}
+	return ends
+}
+
 // ErrIdentity says that a peer could not prove the identity asked of it.
 var ErrIdentity = errors.New("wrong identity")
 
@@ -107,7 +116,7 @@ func (id *Identity) remedy(err error) string {
 		return fmt.Sprintf("the authority (ca.pem) has expired on %s, and every host's identity with it: make a new one in another folder (`vnic keys init`), and give each host its files of there",
 			id.ca.NotAfter.Format(time.DateOnly))
 	case now.After(leaf.NotAfter):
-		return fmt.Sprintf("it has expired on %s: where ca.key is, move host-%[2]d.pem and host-%[2]d.key away, make them again (`vnic keys add %[2]d`), and copy them here; the other hosts keep theirs",
+		return fmt.Sprintf("it has expired on %s: where ca.key is, renew it (`vnic keys renew %[2]d`), and copy host-%[2]d.pem and host-%[2]d.key here; the other hosts keep theirs",
 			leaf.NotAfter.Format(time.DateOnly), id.Host)
 	case now.Before(leaf.NotBefore) || now.Before(id.ca.NotBefore):
 		return fmt.Sprintf("it is not valid yet, and this machine's clock says %s: set the clock", now.UTC().Format(time.DateTime))

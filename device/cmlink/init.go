@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -43,7 +44,7 @@ func Init(dir, domain string, hosts []uint8) error {
 	now := time.Now()
 	tmpl := &x509.Certificate{
 		SerialNumber:          serial(),
-		Subject:               pkix.Name{CommonName: "vnic CA of " + domain},
+		Subject:               pkix.Name{CommonName: authorityOf + domain},
 		NotBefore:             now.Add(-time.Hour),
 		NotAfter:              now.Add(validity),
 		IsCA:                  true,
@@ -78,7 +79,66 @@ func AddHosts(dir, domain string, hosts []uint8) error {
 	if err != nil {
 		return err
 	}
+	if own, ok := domainOf(ca); ok && own != domain {
+		return fmt.Errorf("%s is the authority of domain %s, and NICs of %s would refuse identities of %s: leave --domain out, or make an authority of that domain in another folder (`vnic keys init`)",
+			filepath.Join(dir, "ca.pem"), own, own, domain)
+	}
 	return issueAll(dir, domain, hosts, ca, key)
+}
+
+// Renew makes new keys and certificates for hosts that have some, in place of those. The old ones are
+// good until they end or are revoked, so hosts may change over one by one.
+func Renew(dir string, hosts []uint8) error {
+	ca, key, err := loadCA(dir)
+	if err != nil {
+		return err
+	}
+	for _, h := range hosts {
+		certPath, _ := hostPaths(dir, h)
+		cert, err := readCertificate(certPath)
+		if err != nil {
+			return explainFile(err, fmt.Sprintf("host %d has no identity to be renewed: make one (`vnic keys add %[1]d`)", h))
+		}
+		uri, err := identityOf(cert)
+		if err != nil {
+			return fmt.Errorf("%s: %w", certPath, err)
+		}
+		domain, n, err := ParseURI(uri)
+		if err != nil || n != h {
+			return fmt.Errorf("%s: it is the identity %s, not one of host %d", certPath, uri, h)
+		}
+		if err := renew(dir, domain, h, ca, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// renew makes a pair beside the old one, so that nobody finds half of it, and puts it in its place.
+func renew(dir, domain string, host uint8, ca *x509.Certificate, key *ecdsa.PrivateKey) error {
+	beside, err := os.MkdirTemp(dir, ".renew-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(beside) }()
+	if err := issueAll(beside, domain, []uint8{host}, ca, key); err != nil {
+		return err
+	}
+	newCert, newKey := hostPaths(beside, host)
+	cert, keyPath := hostPaths(dir, host)
+	if err := giveLike(dir, newCert, newKey); err != nil {
+		return err
+	}
+	return errors.Join(os.Rename(newKey, keyPath), os.Rename(newCert, cert))
+}
+
+// authorityOf is how the name of a domain's authority begins.
+const authorityOf = "vnic CA of "
+
+// domainOf is the domain whose authority a certificate is.
+func domainOf(ca *x509.Certificate) (string, bool) {
+	domain, ok := strings.CutPrefix(ca.Subject.CommonName, authorityOf)
+	return domain, ok && checkDomain(domain) == nil
 }
 
 func refuseExisting(dir string, hosts []uint8, paths ...string) error {
@@ -98,7 +158,7 @@ func refuseExisting(dir string, hosts []uint8, paths ...string) error {
 			if filepath.Base(p) == filepath.Base(caCert) || filepath.Base(p) == filepath.Base(caKey) {
 				return fmt.Errorf("%s exists and is not overwritten: all hosts' identities hang on it; add hosts to them (`vnic keys add`), or choose another folder for others", p)
 			}
-			return fmt.Errorf("%s exists and is not overwritten: to replace that host's identity, move its .pem and .key away first", p)
+			return fmt.Errorf("%s exists and is not overwritten: `vnic keys renew` replaces that host's identity", p)
 		}
 	}
 	return nil

@@ -33,6 +33,7 @@ func (l *Link) Stats() Stats {
 		Accepted: c.accepted.Load(), Dialed: c.dialed.Load(), RefusedIdentity: c.refusedIdentity.Load(),
 		HandshakeFailed: c.handshakeFailed.Load(), Ousted: c.ousted.Load(), DialFailed: c.dialFailed.Load(), Down: c.down.Load(),
 		QueueFull: c.queueFull.Load(), MessagesIn: c.messagesIn.Load(), MessagesOut: c.messagesOut.Load(),
+		CertificateEnds: uint64(max(l.shared.cfg.Identity.Ends().Unix(), 0)),
 	}
 }
 
@@ -123,6 +124,8 @@ func (l *Link) Note(host uint8) string {
 	switch {
 	case p.twice != "" && time.Since(p.noticed) < 2*twiceTime:
 		return p.twice
+	case p.session == nil && p.refused != "" && time.Since(p.refusal) < 2*twiceTime:
+		return p.refused
 	case p.session == nil:
 		return p.note
 	}
@@ -176,7 +179,7 @@ func (l *Link) accept() {
 		}
 		remote, _ := c.RemoteAddr().(*net.TCPAddr)
 		addr := remote.AddrPort().Addr().Unmap()
-		g := &greeting{conn: c, source: source(addr), known: l.addrs[addr]}
+		g := &greeting{conn: c, addr: addr, source: source(addr), known: l.addrs[addr]}
 		if o := l.greeting.add(g); o != nil {
 			_ = o.conn.Close() // its greet sees it
 		}
@@ -217,6 +220,15 @@ func (l *Link) prove(g *greeting) (p *peer, conn *tls.Conn, err error) {
 		}
 		return nil
 	})
+	var claims string // identity that is not proved
+	check := cfg.VerifyConnection
+	cfg.VerifyConnection = func(cs tls.ConnectionState) error {
+		err := check(cs)
+		if err != nil && len(cs.PeerCertificates) > 0 {
+			claims, _ = identityOf(cs.PeerCertificates[0])
+		}
+		return err
+	}
 	spoke := false
 	cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		spoke = true
@@ -231,5 +243,25 @@ func (l *Link) prove(g *greeting) (p *peer, conn *tls.Conn, err error) {
 	if !spoke && errors.Is(err, os.ErrDeadlineExceeded) {
 		err = fmt.Errorf("no TLS ClientHello within %v", l.shared.cfg.Hello)
 	}
+	if c := l.claimed(claims); c != nil && err != nil {
+		c.refuse(fmt.Sprintf("a NIC at %s that says it is %s is refused: %v; %s", g.conn.RemoteAddr(), claims, err, remedyFor(err)))
+	} else if alerted(err) { // who that was is known by the address alone
+		for _, c := range l.peers {
+			if a, e := netip.ParseAddrPort(c.Addr); e == nil && !c.dials && a.Addr().Unmap() == g.addr {
+				c.refuse(fmt.Sprintf("a NIC at %s refuses this NIC: %v; its log and `vnic show nic` there say why", g.conn.RemoteAddr(), err))
+			}
+		}
+	}
 	return p, conn, err
+}
+
+// claimed is the peer that an identity may be meant to be: the one that has it, or its host number.
+func (l *Link) claimed(uri string) *peer {
+	if p := l.byURI[uri]; p != nil {
+		return p
+	}
+	if _, host, err := ParseURI(uri); err == nil {
+		return l.peers[host]
+	}
+	return nil
 }

@@ -26,6 +26,8 @@ type peer struct {
 	replaced []time.Time
 	twice    string    // two NICs have its number, as was noticed
 	noticed  time.Time // then
+	refused  string    // who said to be it, and why it is not let in
+	refusal  time.Time // then
 }
 
 // A peer that comes back replaces its connection. That many times in this time, or from another
@@ -62,6 +64,13 @@ func host(c net.Conn) string {
 		return c.RemoteAddr().String()
 	}
 	return h
+}
+
+// refuse notes that somebody who says to be the peer was not let in.
+func (p *peer) refuse(note string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused, p.refusal = note, time.Now()
 }
 
 // say notes why the peer is down.
@@ -129,7 +138,7 @@ func (p *peer) run() {
 				level = slog.LevelWarn // once; the rest would say the same
 			}
 			told = true
-			p.say("not reached: " + err.Error())
+			p.say(unreached(err))
 			p.shared.cfg.Log.Log(ctx, level, "connection management: peer not reached, trying on", "host", p.Host, "addr", p.Addr, "err", err)
 		default:
 			started := time.Now()
@@ -141,6 +150,17 @@ func (p *peer) run() {
 			return
 		}
 	}
+}
+
+// unreached says why a peer that we dial is down, and what helps where one end refuses the other.
+func unreached(err error) string {
+	switch {
+	case errors.Is(err, ErrIdentity):
+		return fmt.Sprintf("is refused: %v; %s", err, remedyFor(err))
+	case alerted(err):
+		return fmt.Sprintf("refuses this NIC: %v; its log and `vnic show nic` there say why", err)
+	}
+	return "not reached: " + err.Error()
 }
 
 // connect returns the next connection: dialed, or one that arrived. It returns

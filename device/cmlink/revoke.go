@@ -105,6 +105,12 @@ func DomainOf(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	caPath, _ := caPaths(dir)
+	if ca, err := readCertificate(caPath); err == nil {
+		if domain, ok := domainOf(ca); ok {
+			return domain, nil
+		}
+	}
 	for _, d := range list {
 		if d.Identity != "" {
 			domain, _, err := ParseURI(d.Identity)

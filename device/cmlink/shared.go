@@ -40,6 +40,7 @@ type Stats struct {
 	QueueFull       uint64 // of them, by a full send queue
 	MessagesIn      uint64
 	MessagesOut     uint64
+	CertificateEnds uint64 // when this NIC's certificate, or its authority's, ends: seconds since 1970
 }
 
 var errOusted = fmt.Errorf("more than %d connections from one address, or %d from strangers, had not proved who they are", maxPerAddress, maxStrangers)
@@ -66,7 +67,6 @@ func (s *shared) refuse(remote string, err error) {
 func remedyFor(err error) string {
 	var invalid x509.CertificateInvalidError
 	var stranger x509.UnknownAuthorityError
-	var op *net.OpError
 	switch {
 	case errors.Is(err, errOusted):
 		return "let only peers reach cm.listen (a firewall rule)"
@@ -78,10 +78,16 @@ func remedyFor(err error) string {
 		return "its certificate is of another authority: both NICs need files of one `vnic keys init`, ca.pem among them"
 	case errors.Is(err, ErrIdentity):
 		return "compare peers[] here with nic.host and the identity there (`vnic keys show`)"
-	case errors.As(err, &op) && op.Op == "remote error": // an alert of TLS
+	case alerted(err):
 		return "the other end refused this NIC: its log says why"
 	}
 	return "what is there is no vnic NIC, or the network cut it off"
+}
+
+// alerted tells whether the other end has refused a handshake, by an alert of TLS.
+func alerted(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "remote error"
 }
 
 // reasonFor says why a link ended, for people.

@@ -12,6 +12,35 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
+// TestAPeerWithoutFunctionsIsExplained: where two NICs that are connected have no functions for each
+// other, each says what it lacks.
+func TestAPeerWithoutFunctionsIsExplained(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ours []uint32 // tenants that are shared
+		says []cm.Endpoint
+		want string
+	}{
+		"the peer has none there":   {[]uint32{7}, nil, "tells of no function in the tenants that are shared with it, [7]"},
+		"the tenant is not shared":  {[]uint32{7}, []cm.Endpoint{{Tenant: 9, Function: 2 << 16, GID: [16]byte{1}}}, "of tenant 9: the tenant is not shared with it (peers[].tenants)"},
+		"this NIC has none there":   {[]uint32{9}, []cm.Endpoint{{Tenant: 9, Function: 2 << 16, GID: [16]byte{1}}}, "is told of no function: none of this NIC is enabled in the tenants that are shared with it, [9]"},
+		"there are some, both ways": {[]uint32{7}, []cm.Endpoint{{Tenant: 7, Function: 2 << 16, GID: [16]byte{1}}}, ""},
+	} {
+		n := newNIC(t, func(c *config.Config) { c.Peers[0].Tenants = tc.ours })
+		n.told()
+		if p := n.Peers()[0]; p.Note != "" {
+			t.Errorf("%s: %q while the peer is down", name, p.Note)
+		}
+		m := n.PeerMail(2)
+		m.Up()
+		hello := cm.Hello{Host: 2, Instance: 2, Endpoints: tc.says}
+		m.Message(hello.Append(nil))
+		n.told()
+		if p := n.Peers()[0]; !p.Up || (p.Note == "") != (tc.want == "") || !strings.Contains(p.Note, tc.want) {
+			t.Errorf("%s: up %v, %q", name, p.Up, p.Note)
+		}
+	}
+}
+
 // TestAPeerGetsItsOwnAddressesAlone: what the configuration gives to one peer another does not get,
 // by none of the messages that tell of addresses and whoever is first, and neither does it get what
 // functions of this NIC are set to, enabled or not. The log and `vnic show nic` say so.

@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"fmt"
+
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/counters"
@@ -19,7 +21,7 @@ func (k *Core) Peers() (list []control.Peer) {
 	for _, p := range k.Manager.Peers() {
 		v := control.Peer{
 			Host: p.Host, Underlay: p.Underlay.String(), Identity: identities[p.Host].Identity, Tenants: p.Tenants,
-			Up: p.Up, Functions: p.Offers, Refused: p.Functions.Count + p.Ports.Count, Connections: p.Connections, Note: refused(&p),
+			Up: p.Up, Functions: p.Offers, Refused: p.Functions.Count + p.Ports.Count, Connections: p.Connections, Note: k.note(&p),
 		}
 		if p.Speaks != 0 {
 			v.Note = (&cm.VersionError{Got: p.Speaks}).Error()
@@ -29,9 +31,10 @@ func (k *Core) Peers() (list []control.Peer) {
 	return list
 }
 
-// refused says which addresses a peer that is up tells of and does not get, of functions or else of
-// ports.
-func refused(p *cm.PeerInfo) string {
+// note says what is not as it should be with a peer that is up: addresses that it tells of and does
+// not get, of functions or else of ports, or that there is no function for each other, as where the
+// two NICs list different tenants.
+func (k *Core) note(p *cm.PeerInfo) string {
 	switch {
 	case !p.Up:
 		return ""
@@ -39,6 +42,10 @@ func refused(p *cm.PeerInfo) string {
 		return "does not get " + p.Functions.String()
 	case p.Ports.Count > 0:
 		return "does not get " + p.Ports.String()
+	case p.Offers == 0:
+		return fmt.Sprintf("tells of no function in the tenants that are shared with it, %v: see its functions, and its peers[] for this NIC", p.Tenants)
+	case p.Told == 0:
+		return fmt.Sprintf("is told of no function: none of this NIC is enabled in the tenants that are shared with it, %v", p.Tenants)
 	}
 	return ""
 }

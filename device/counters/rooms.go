@@ -174,6 +174,7 @@ var OfUplink = table[*tap.Stats]{
 
 // OfLinks are those of the links to peers.
 var OfLinks = table[*cmlink.Stats]{
+	gauge("cmlink.certificate_ends", "When this NIC's certificate, or its authority's, ends: seconds since 1970.", func(s *cmlink.Stats) uint64 { return s.CertificateEnds }),
 	counter("cmlink.down", "Links to peers that ended.", func(s *cmlink.Stats) uint64 { return s.Down }),
 	counter("cmlink.handshake_failed", "Links that did not come up, but for a wrong identity.", func(s *cmlink.Stats) uint64 { return s.HandshakeFailed }),
 	counter("cmlink.messages_in", "Messages received over links to peers.", func(s *cmlink.Stats) uint64 { return s.MessagesIn }),

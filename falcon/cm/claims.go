@@ -115,7 +115,7 @@ func appendNew(list []*peer, p *peer) []*peer {
 // refuses checks what a peer tells of; "" is no reason.
 func (c *claims[V]) refuses(p *peer, a Address, function uint32) (why string, count *uint64) {
 	if !p.tenants[a.Tenant] {
-		return "the tenant is not shared with it", &c.out.stats.RouteTenantRefused
+		return "the tenant is not shared with it (peers[].tenants)", &c.out.stats.RouteTenantRefused
 	}
 	if h := HostID(function >> 16); h != p.Host {
 		return fmt.Sprintf("the function is one of host %d", h), &c.out.stats.RouteFunctionRefused

@@ -27,6 +27,7 @@ type PeerInfo struct {
 	Up          bool  // the link is up and Hello arrived
 	Speaks      uint8 // version of its messages, where that is another than Version; else 0
 	Offers      int   // addresses of functions it has
+	Told        int   // addresses of functions that it is told of
 	Connections int
 	Functions   Refused // what it tells of and does not get, of functions
 	Ports       Refused // and of ports
@@ -37,6 +38,11 @@ func (m *Manager) Peers() []PeerInfo {
 	var s []PeerInfo
 	for _, p := range m.peers.sorted() {
 		i := PeerInfo{Peer: p.Peer, Up: p.ready, Speaks: p.speaks, Connections: p.conns, Functions: p.refused.functions, Ports: p.refused.ports}
+		for _, e := range m.dir.endpoints {
+			if p.tenants[e.Tenant] {
+				i.Told++
+			}
+		}
 		m.dir.claims.has(p, func(Address, seat) { i.Offers++ })
 		s = append(s, i)
 	}
