@@ -65,6 +65,7 @@ func TestLongDriverInterfaces(t *testing.T) {
 			{"exclusive", i.exclusive},
 			{"bonds", i.bonds},
 			{"removed", i.removed},
+			{"NIC's MAC", i.functionMAC},
 		} {
 			start := time.Now()
 			step.do()
@@ -158,6 +159,14 @@ func (i *interfaces) address(ns, netdev string) {
 	i.g.must(fmt.Sprintf("ip %s addr replace %s/24 dev %s && ip %[1]s link set %[3]s up && ip %[1]s route replace %[4]s dev %[3]s src %[2]s", ns, i.hosts[0].TenantIP, netdev, i.hosts[1].TenantIP))
 }
 
+// set sets the first guest's first function to something.
+func (i *interfaces) set(key, to string) {
+	i.t.Helper()
+	if out, err := runHere(i.t, "vf", "set", "-s", i.hosts[0].Control, "pf0.vf1", key, to); err != nil {
+		i.t.Fatal(err, out)
+	}
+}
+
 func (i *interfaces) listed() {
 	i.g.must("ip addr add " + listedIP + "/24 dev eth0")
 	i.works("", i.dev[0], listedIP)
@@ -190,11 +199,6 @@ func (i *interfaces) anotherMAC() {
 	const mac = "02:00:00:00:00:99"
 	own := i.hosts[0].GuestMAC
 	set := func(mac string) { i.g.must("ip link set eth0 address " + mac) }
-	trust := func(is string) {
-		if out, err := runHere(i.t, "vf", "set", "-s", i.hosts[0].Control, "pf0.vf1", "trust", is); err != nil {
-			i.t.Fatal(err, out)
-		}
-	}
 	set(mac)
 	i.beside("eth0")
 	i.g.eventually("dmesg | grep -q '0000:00ff:fe00:0099 is not the function'") // the link-local one of that MAC
@@ -202,14 +206,14 @@ func (i *interfaces) anotherMAC() {
 	i.address("", "eth0")
 	i.index("", i.dev[0], gidText(i.hosts[0].TenantIP))
 	i.complained()
-	trust("on")
+	i.set("trust", "on")
 	set(mac)
 	i.address("", "eth0")
 	i.index("", i.dev[0], "00ff:fe00:0099$")
 	i.works("", i.dev[0], i.hosts[0].TenantIP)
 	set(own)
 	i.address("", "eth0")
-	trust("off")
+	i.set("trust", "off")
 	i.quiet("of a trusted function's other MAC address")
 }
 
@@ -244,10 +248,24 @@ func (i *interfaces) above() {
 	i.quiet("of macvlan and ipvlan")
 }
 
-// shared moves the interface while the RDMA devices are in all namespaces.
+// shared moves the interface while the RDMA devices are in all namespaces. A program that runs goes
+// on.
 func (i *interfaces) shared() {
 	const in = "ip netns exec pod"
+	endless := "ibv_rc_pingpong -p 18600 -e -n 100000000 -d "
+	sent := "cat /sys/class/infiniband/" + i.dev[0] + "/ports/1/hw_counters/tx_bytes"
+	goesOn := func() {
+		i.g.eventually(fmt.Sprintf(`test $(%s) -gt %s`, sent, i.g.must("echo $(("+i.g.must(sent)+" + 100000))")))
+	}
+	i.guests[1].must("(" + endless + i.device(1) + " -g " + i.gid(1) + " >/dev/null 2>&1 &)")
+	i.guests[1].eventually("ss -ltn | grep -w 18600")
+	i.g.must("(" + endless + i.dev[0] + " -g " + i.index("", i.dev[0], gidText(i.hosts[0].TenantIP)) + " " + i.hosts[1].TenantIP + " >/dev/null 2>&1 &)")
+	goesOn()
 	i.g.must("ip netns add pod && ip link set eth0 netns pod")
+	goesOn()
+	for _, g := range i.guests {
+		g.must("pkill -KILL ibv_rc_pingpong")
+	}
 	i.address("-n pod", "eth0")
 	i.works(in, i.dev[0], i.hosts[0].TenantIP)
 	i.g.must("ip -n pod link set eth0 netns 1")
@@ -315,17 +333,28 @@ func (i *interfaces) removed() {
 	i.quiet("of an interface that is made anew")
 }
 
+// functionMAC has the NIC give the function another MAC address, and back.
+func (i *interfaces) functionMAC() {
+	i.set("mac", "02:00:00:00:00:77")
+	i.g.eventually("dmesg | grep -q 'no interface has the permanent MAC address 02:00:00:00:00:77'")
+	i.set("mac", i.hosts[0].GuestMAC)
+	i.address("", "eth0")
+	i.dev[0] = i.beside("eth0")
+	i.complained() // of the link-local address that was of the other
+}
+
 // said checks that the kernel told of all devices that went and came: two at boot, two when the
-// driver was loaded anew, one with its interface.
+// driver was loaded anew, one with its interface, one with its function's MAC address.
 func (i *interfaces) said() {
 	i.g.must("dmesg | sed -n '/its interface was removed/,$p' | grep -q 'no interface has the permanent MAC address " + i.hosts[0].GuestMAC + "'")
 	said := i.g.must("dmesg | grep 'RDMA device'")
 	for pattern, want := range map[string]int{
-		`RDMA device \S+ comes, beside eth0$`:                   3,
-		`RDMA device \S+ comes, beside eth1$`:                   2,
-		`RDMA device \S+ goes: the driver leaves the function$`: 2,
-		`RDMA device \S+ goes: its interface was removed$`:      1,
-		`RDMA device \S+ goes: `:                                3,
+		`RDMA device \S+ comes, beside eth0$`:                                  4,
+		`RDMA device \S+ comes, beside eth1$`:                                  2,
+		`RDMA device \S+ goes: the driver leaves the function$`:                2,
+		`RDMA device \S+ goes: its interface was removed$`:                     1,
+		`RDMA device \S+ goes: `:                                               4,
+		`RDMA device \S+ goes: the NIC gave the function another MAC address$`: 1,
 	} {
 		if n := len(regexp.MustCompile("(?m)"+pattern).FindAllString(said, -1)); n != want {
 			i.t.Errorf("%d times %q, want %d:\n%s", n, pattern, want, said)
