@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -113,12 +114,26 @@ func (o *qemuOptions) load() (cfg *config.Config, own []config.NamedFunction, er
 		return nil, nil, fmt.Errorf("%s: no function is assigned to guest %d; give one `guest: {cid: %d}`", o.config, o.cid, o.cid)
 	}
 	if own, err = o.choose(cfg, own); err == nil {
-		err = o.attach(cfg, own)
+		err = errors.Join(o.checkTAPs(own), o.attach(cfg, own))
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", o.config, err)
 	}
 	return cfg, own, nil
+}
+
+// checkTAPs refuses a TAP for what has none: it would be left out of the line without a word.
+func (o *qemuOptions) checkTAPs(own []config.NamedFunction) error {
+	for _, name := range slices.Sorted(maps.Keys(o.taps)) {
+		i := slices.IndexFunc(own, func(f config.NamedFunction) bool { return f.String() == name })
+		if i < 0 {
+			return fmt.Errorf("--tap %s: guest %d has no such function; it has %s", name, o.cid, functionNames(own))
+		}
+		if p := own[i].Port; p == nil || p.Mode != config.PortBridged {
+			return fmt.Errorf("--tap %s: that function has no port with mode bridged, which is what a TAP of the guest plugs into", name)
+		}
+	}
+	return nil
 }
 
 // choose keeps the functions that were asked for. The NIC itself knows those that
