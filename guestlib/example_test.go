@@ -143,7 +143,7 @@ func fakeNIC() (url string, stop func()) {
 		panic(err)
 	}
 	path := filepath.Join(dir, "s")
-	nic, err := fakedev.Listen(path)
+	nic, err := fakedev.Listen(path, nil)
 	if err != nil {
 		panic(err)
 	}

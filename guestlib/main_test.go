@@ -26,12 +26,9 @@ func testContext(t testing.TB) context.Context {
 func startNIC(t testing.TB, setup func(*fakedev.Server)) (*fakedev.Server, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
-	nic, err := fakedev.Listen(path)
+	nic, err := fakedev.Listen(path, setup)
 	if err != nil {
 		t.Fatal(err)
-	}
-	if setup != nil {
-		setup(nic)
 	}
 	t.Cleanup(func() { nic.Close() })
 	return nic, "unix://" + path

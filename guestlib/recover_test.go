@@ -16,7 +16,7 @@ import (
 func restart(t *testing.T, nic *fakedev.Server, url string) *fakedev.Server {
 	t.Helper()
 	nic.Close()
-	next, err := fakedev.Listen(strings.TrimPrefix(url, "unix://"))
+	next, err := fakedev.Listen(strings.TrimPrefix(url, "unix://"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

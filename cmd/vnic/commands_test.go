@@ -42,9 +42,9 @@ func TestRunCheck(t *testing.T) {
 		},
 		{
 			"every problem at once", "nic: {host: 256}\nuplink: {name: abcdefghijklmnop, mtu: 1500, address: 10.0.0.1/24}\n",
-			head + `line 1: nic.host: "256" is not a number in range; write a whole number between 0 and 255` + "\n" +
+			head + `line 1: nic.host: "256" is out of range; use 1 to 255` + "\n" +
 				`line 2: uplink.name: "abcdefghijklmnop" has 16 characters; use at most 15` + "\n" +
-				"rdma.mtu: 4096 does not fit uplink.mtu 1500: with 176 bytes of headers it needs 4272; write 1024, or raise uplink.mtu\n",
+				"rdma.mtu: the default, 4096, does not fit uplink.mtu 1500: with 176 bytes of headers it needs 4272; write 1024, or raise uplink.mtu\n",
 		},
 		{"impossible value", "nic: {host: 1}\nuplink: {name: up, address: 10.0.0.1/24}\npsp: {version: 4}\n", head + "line 3: psp.version: 4 is not a PSP version; write 0 (AES-GCM-128), 1 (AES-GCM-256), 2 (AES-GMAC-128) or 3 (AES-GMAC-256)\n"},
 	} {
@@ -131,9 +131,9 @@ func TestShow(t *testing.T) {
 		{"connections", `ID +STATE +FUNCTION .*\n\d+ +ESTABLISHED +h1\.pf0\.vf1 +0x\w+ +falcon +h2\.pf0\.vf1 +0x\w+ +100 +0x\w+ +0x\w+ +\d+ +\d+ +\d+\.\d +[\d.]+.?s +-\n`},
 		{"qps", `FUNCTION +QPN .*\nh1\.pf0\.vf1 +0x\w+ +RC +RTS +192\.168\.100\.12 +0x\w+ +\d+ +\d+ +\d+`},
 		{"queues", `(?s)FUNCTION +KIND .*\nh1\.pf0\.vf1 +admin-sq +0x0 +256 .*\nh1\.pf0\.vf1 +sq +0x\w+ .*\nh1\.pf0\.vf1 +cq +`},
-		{"credits", `LEVEL +NAME +REQ-PKT-TX .*NET-BUF-RX +REFUSED\nnic +nic1 +\d+/65536 .*\nhost +h1 .*\nfunction +h1\.pf0 .*\nfunction +h1\.pf0\.vf1 +\d+/1024 .*\nconnection +h1\.pf0\.vf1/\d+ +\d+ `},
-		{"violations", `FUNCTION +CLAUSE +RING +QUEUE +INDEX +COUNT +SINCE +BYTES\n`},
-		{"violations --clear", `FUNCTION +CLAUSE +RING +QUEUE +INDEX +COUNT +SINCE +BYTES\n`},
+		{"credits", `LEVEL +NAME +REQ-PKT-TX .*NET-BUF-RX +REFUSED\nnic +nic1 +\d+/65536 .*\nhost +h1 .*\nfunction +h1\.pf0 .*\nfunction +h1\.pf0\.vf1 +\d+/1024 .*\nconnection +h1\.pf0\.vf1/\d+ +\d+/256 `},
+		{"violations", `FUNCTION +CLAUSE +RING +QUEUE +INDEX +COUNT +SINCE +WHAT +BYTES\n`},
+		{"violations --clear", `FUNCTION +CLAUSE +RING +QUEUE +INDEX +COUNT +SINCE +WHAT +BYTES\n`},
 		{"keys", `DIRECTION +PEER .*\nrx +2 +100 +falcon +0x\w+ +- +\d+ +-\ntx +2 +100 +falcon +0x\w+ +- +- +[1-9]\d*\n`},
 		{"counters", `(?s)cm\.established +1\n.*drop\.psp_auth +0\n.*drop\.unknown_cid +0\n.*falcon\.data_sent +[1-9]\d*\n.*shard\.tx_packets +[1-9]\d*\n`},
 	} {

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 func startNIC(t *testing.T, setup func(*fakedev.Server)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
-	nic, err := fakedev.Listen(path)
+	nic, err := fakedev.Listen(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func TestPrograms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "s")
-			nic, err := fakedev.Listen(path)
+			nic, err := fakedev.Listen(path, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

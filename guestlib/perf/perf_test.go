@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 func pair(t *testing.T, server, client Config) (rows [2][]Row, text [2]string, errs [2]error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
-	nic, err := fakedev.Listen(path)
+	nic, err := fakedev.Listen(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func checkRow(t *testing.T, c *Config, r *Row) {
 // is here. Before, it may not.
 func TestPeerLeavesFirst(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	nic, err := fakedev.Listen(path)
+	nic, err := fakedev.Listen(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func TestPerftestIsRecognised(t *testing.T) {
 // takes every connection and answers nothing, or something else, is no such server.
 func TestClientFindsPerftest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	nic, err := fakedev.Listen(path)
+	nic, err := fakedev.Listen(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

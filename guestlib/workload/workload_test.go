@@ -55,7 +55,7 @@ func pair(t *testing.T, nic *fakedev.Server, url string, cfg Config) (lines [2][
 func startNIC(t *testing.T, tamper func(abi.Opcode, []byte)) (*fakedev.Server, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
-	nic, err := fakedev.Listen(path)
+	nic, err := fakedev.Listen(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

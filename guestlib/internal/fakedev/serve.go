@@ -12,13 +12,16 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Listen starts a NIC on a unix socket.
-func Listen(path string) (*Server, error) {
+// Listen starts a NIC on a unix socket. setup, which may be nil, sees it before any client does.
+func Listen(path string, setup func(*Server)) (*Server, error) {
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{ln: ln, conns: map[uint32]*conn{}, began: time.Now()}
+	if setup != nil {
+		setup(s)
+	}
 	s.wg.Go(s.accept)
 	return s, nil
 }
