@@ -179,7 +179,7 @@ func TestTimesOfCertificates(t *testing.T) {
 		caEnds, begins, ends time.Duration
 		want, never          string
 	}{
-		"the host's is over":      {99 * day, -9 * day, -day, "make them again (`vnic keys add 1`)", "keys init"},
+		"the host's is over":      {99 * day, -9 * day, -day, "renew it (`vnic keys renew 1`)", "keys init"},
 		"the authority's is over": {-day, -9 * day, -day, "make a new one in another folder (`vnic keys init`)", "keys add"},
 		"it has not begun":        {99 * day, 9 * day, 99 * day, "set the clock", "keys"},
 	} {
