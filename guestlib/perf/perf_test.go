@@ -27,7 +27,7 @@ func pair(t *testing.T, server, client Config) (rows [2][]Row, text [2]string, e
 		t.Fatal(err)
 	}
 	defer nic.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	client.Peer, _ = guestlib.ParseGID("10.0.0.1")
 	var wg sync.WaitGroup

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // pair runs both guests against one NIC and returns their lines and errors.
 func pair(t *testing.T, nic *fakedev.Server, url string, cfg Config) (lines [2][]Line, errs [2]error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	// The fake NIC numbers functions by arrival: the second guest starts when the first is
 	// attached.
