@@ -44,7 +44,8 @@ func gidString(g [16]byte) string {
 // this NIC does, else the first of those whose link is up, for as long as it is. The others' claims
 // wait, so that an address that is given up leads on at once.
 
-// claims are those of one kind. V is what is known of the address.
+// claims are addresses of functions, or of ports, and which peers claim them. V is what is known of
+// one.
 type claims[V any] struct {
 	peers *peers
 	out   *outbox
