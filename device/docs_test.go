@@ -64,7 +64,7 @@ func TestCountersAreExplained(t *testing.T) {
 }
 
 // TestMetricsConventions: what a NIC tells Prometheus is named as Prometheus' own conventions want
-// it, and every counter has a help text of its own (F60).
+// it, and every counter has a help text of its own.
 func TestMetricsConventions(t *testing.T) {
 	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(int, *config.Config) {})
 	s, err := metrics.Serve("127.0.0.1:0", nil, w.nics[0])

@@ -289,7 +289,7 @@ func TestOrderings(t *testing.T) {
 			t.Fatalf("%v: QPs in %v and %v", o, x.qp.State(), y.qp.State())
 		}
 	}
-	// Ends that are made differently do not come together (F20).
+	// Ends that are made differently do not come together.
 	for i, ordering := range []abi.Ordering{abi.OrderingWeak, abi.OrderingStrong} {
 		service := uint64(60 + i)
 		x := make1(a, abi.OrderingStrong)

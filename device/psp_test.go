@@ -73,7 +73,7 @@ func TestKeyLogFile(t *testing.T) {
 }
 
 // TestKeyLogIsOurs: keys go into no file that another user made, can read or can swap, and the NIC
-// goes on without (S10, S11).
+// goes on without.
 func TestKeyLogIsOurs(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, mode os.FileMode) string {

@@ -137,7 +137,7 @@ func TestHello(t *testing.T) {
 				t.Fatalf("%+v, want %s", r, tc.want)
 			}
 			if tc.want != abi.StatusOK {
-				if why := c.expectEnd(); !strings.Contains(why, "function") { // F39
+				if why := c.expectEnd(); !strings.Contains(why, "function") {
 					t.Errorf("refused without a reason: %q", why)
 				}
 				return
@@ -183,7 +183,7 @@ func TestAssignedOfAll(t *testing.T) {
 	}
 }
 
-// F39: guestlib's error has the device's reason.
+// Guestlib's error has the device's reason.
 func TestHelloReason(t *testing.T) {
 	w := newWorld(t)
 	d := w.open(0, "pf0.vf1")
@@ -355,7 +355,7 @@ func TestNICRestart(t *testing.T) {
 }
 
 // TestTooManyStreams: a guest may keep a few streams that say nothing. Of more
-// the oldest make room, so that they hold up nobody (S7), and those that have a
+// the oldest make room, so that they hold up nobody, and those that have a
 // function go on.
 func TestTooManyStreams(t *testing.T) {
 	w := newWorld(t)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestCasesAreDescribed: the number in the name of a test is a case of docs/cases.md (F64).
+// TestCasesAreDescribed: the number in the name of a test is a case of docs/cases.md.
 func TestCasesAreDescribed(t *testing.T) {
 	page, err := os.ReadFile("../docs/cases.md")
 	if err != nil {

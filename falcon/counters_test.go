@@ -12,7 +12,7 @@ import (
 
 // TestHopelessCost: what costs more than a limit allows completes with kUlpCmplCdtErr instead of
 // waiting for ever, at once or when the limit is lowered under a request that waits; a response so
-// ends at both sides (F11, Falcon §11).
+// ends at both sides (Falcon §11).
 func TestHopelessCost(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.ReqBufTx] = 1
@@ -65,7 +65,7 @@ func TestHopelessCost(t *testing.T) {
 }
 
 // TestEveryPacketIsCounted: acknowledgements, NACKs by code, out-of-window notifications, Resyncs
-// and completions by code are counted where they are sent and where they are received (F13).
+// and completions by code are counted where they are sent and where they are received.
 func TestEveryPacketIsCounted(t *testing.T) {
 	p := newPair(t)
 	p.ulp[1].OnPush = func(now falcon.Time, ev *falcon.Event, key uint64) {
@@ -109,7 +109,7 @@ func TestEveryPacketIsCounted(t *testing.T) {
 	}
 }
 
-// TestMarkedAcknowledgements: ACKs and NACKs that were marked count like other packets (F12, Falcon
+// TestMarkedAcknowledgements: ACKs and NACKs that were marked count like other packets (Falcon
 // §7.7.1: ECN-marked packets received).
 func TestMarkedAcknowledgements(t *testing.T) {
 	s := newSingle(t, ackProfile(1, 100*us))
@@ -126,8 +126,7 @@ func TestMarkedAcknowledgements(t *testing.T) {
 	}
 }
 
-// TestLevelOfAFunction: the level told to the peer is that of the function where it fills first
-// (F12).
+// TestLevelOfAFunction: the level told to the peer is that of the function where it fills first.
 func TestLevelOfAFunction(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.NetPktRx] = 64
@@ -145,7 +144,7 @@ func TestLevelOfAFunction(t *testing.T) {
 }
 
 // TestPeersMayHaveMore: a peer that has more transactions under way than this side ever would is
-// served (F12).
+// served.
 func TestPeersMayHaveMore(t *testing.T) {
 	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Ordered = false })
 	s.want(s.pullRequest(500, 7+falcon.MaxTxWindow-1, false), wire.DropNone)
@@ -153,7 +152,7 @@ func TestPeersMayHaveMore(t *testing.T) {
 }
 
 // TestAckRequestOfABurst: with ARBurst the push after which nothing waits asks for an
-// acknowledgement, and the last of a message does; nothing else (F65, Falcon §9.1.3.1).
+// acknowledgement, and the last of a message does; nothing else (Falcon §9.1.3.1).
 func TestAckRequestOfABurst(t *testing.T) {
 	p := testProfile()
 	p.ARBurst = true

@@ -361,7 +361,7 @@ func TestTransactionTimeout(t *testing.T) {
 	p.wantIdle()
 }
 
-// TestUnsentDoesNotExpire (F2): a transaction that waits for a window is not too old, however long
+// TestUnsentDoesNotExpire: a transaction that waits for a window is not too old, however long
 // its peer takes over the one before it, and needs no Resync.
 func TestUnsentDoesNotExpire(t *testing.T) {
 	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
@@ -512,7 +512,7 @@ func TestPullDataBeatsResync(t *testing.T) {
 
 // TestRefusedPullIsCertain: a pull that the target refuses with NACK 8 completes so, also when the
 // NACK is lost or there was no room to queue it: its request is acknowledged, so it is not sent
-// again (F9).
+// again.
 func TestRefusedPullIsCertain(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		p := newPair(t)
@@ -541,7 +541,7 @@ func TestRefusedPullIsCertain(t *testing.T) {
 }
 
 // TestNackOfAcknowledgedPull: a NACK about a pull whose request is acknowledged is found by its
-// PSN, if it is of a kind that ends a pull (F65, RDMA over Falcon §6.9).
+// PSN, if it is of a kind that ends a pull (RDMA over Falcon §6.9).
 func TestNackOfAcknowledgedPull(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.pull(3)
@@ -577,7 +577,7 @@ func TestNackOfAcknowledgedPull(t *testing.T) {
 }
 
 // TestNackQueueIsBounded: a peer that sends refused pushes again and again makes no more than a
-// window of NACKs wait (F65).
+// window of NACKs wait.
 func TestNackQueueIsBounded(t *testing.T) {
 	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Ordered = false })
 	s.ulp.OnPush = func(now falcon.Time, ev *falcon.Event, _ uint64) { ev.Conn.NackPush(now, ev.RSN, wire.NackCIE, 0, 1) }

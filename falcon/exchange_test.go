@@ -9,7 +9,7 @@ import (
 )
 
 // TestCountersOfAnExchange: both ends count a known exchange exactly: pushes and pulls of which one
-// is lost, one is refused and one meets a receiver that is not ready (F65).
+// is lost, one is refused and one meets a receiver that is not ready.
 func TestCountersOfAnExchange(t *testing.T) {
 	p := newPair(t)
 	refused := false
@@ -53,7 +53,7 @@ func TestCountersOfAnExchange(t *testing.T) {
 }
 
 // TestFirstTimes: the age of a transaction counts from its first packet, and the first
-// out-of-window notification is acted on however early it comes (F65).
+// out-of-window notification is acted on however early it comes.
 func TestFirstTimes(t *testing.T) {
 	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.GiveUp = 1500 * us })
 	if err := s.c.Push(s.now, 1, 32); err != nil {
@@ -76,7 +76,7 @@ func TestFirstTimes(t *testing.T) {
 }
 
 // TestResponsesLeaveRequestsTheirContexts: responses under way take nothing of TxContexts, which is
-// for requests (F65).
+// for requests.
 func TestResponsesLeaveRequestsTheirContexts(t *testing.T) {
 	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) { cfg[0].TxContexts = 1 })
 	p.pull(p.b, 1000, 1, 2, 3)
@@ -98,7 +98,7 @@ func TestResponsesLeaveRequestsTheirContexts(t *testing.T) {
 }
 
 // TestSharesOfFunctionsEnd: a function's share lasts as long as one of its connections, and only a
-// weight that matters is kept (F65).
+// weight that matters is kept.
 func TestSharesOfFunctionsEnd(t *testing.T) {
 	s := newSingle(t, testProfile())
 	cfg := connConfig(true)

@@ -223,7 +223,7 @@ func (noULP) Fill(_ *falcon.Conn, _ falcon.TxnKind, _ uint64, dst []byte) (int, 
 	return len(dst), nil
 }
 
-// TestTurnUsedUpExactly: a turn ends with the byte that uses it up (F65).
+// TestTurnUsedUpExactly: a turn ends with the byte that uses it up.
 func TestTurnUsedUpExactly(t *testing.T) {
 	probe := newFairness(t)
 	probe.function(1, 1, 1, 4096, nil)

@@ -39,7 +39,7 @@ func TestWhatWaitsToBeSentEndsWithWhatIsBeforeIt(t *testing.T) {
 	}
 }
 
-// TestGiveUp is F26: a connection is given up when its own limit says so, though the profile's are
+// TestGiveUp: a connection is given up when its own limit says so, though the profile's are
 // shorter, and never where it has none.
 func TestGiveUp(t *testing.T) {
 	const second = 1000 * ms

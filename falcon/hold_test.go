@@ -70,7 +70,7 @@ func TestTheHeldWaitWhileTheULPDecides(t *testing.T) {
 }
 
 // TestHoldLastsUntilAccepted: later requests are RNR NACKed until the ULP accepts the one it was
-// not ready for; that it is delivered again ends nothing (F3, Falcon §8.5.3.4).
+// not ready for; that it is delivered again ends nothing (Falcon §8.5.3.4).
 func TestHoldLastsUntilAccepted(t *testing.T) {
 	t.Run("push", func(t *testing.T) {
 		s := newSingle(t, testProfile())
@@ -138,7 +138,7 @@ func TestHoldLastsUntilAccepted(t *testing.T) {
 }
 
 // TestDeferredPull: a pull that the ULP puts off comes again at the time it said. What is behind it
-// on an ordered connection waits, payload and all, and nobody is told to wait for a timer (F4).
+// on an ordered connection waits, payload and all, and nobody is told to wait for a timer.
 func TestDeferredPull(t *testing.T) {
 	for _, ordered := range []bool{true, false} {
 		s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Ordered = ordered })
@@ -188,8 +188,7 @@ func TestDeferredPull(t *testing.T) {
 	}
 }
 
-// TestDeferredPullWithoutCells: a push behind it that finds no cell is told so, and comes again
-// (F4).
+// TestDeferredPullWithoutCells: a push behind it that finds no cell is told so, and comes again.
 func TestDeferredPullWithoutCells(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.e = falcon.NewEngine(falcon.Config{Profile: testProfile(), RxCells: 1}, s.ulp)

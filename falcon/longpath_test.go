@@ -7,7 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/sim"
 )
 
-// TestPathIsLong (F14): a round trip above the delay target holds a connection at a packet at a
+// TestPathIsLong: a round trip above the delay target holds a connection at a packet at a
 // time; it is told once.
 func TestPathIsLong(t *testing.T) {
 	for _, c := range []struct {

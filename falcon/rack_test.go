@@ -7,7 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// TestReceivedDoesNotTimeOut (F1): packets behind a hole that the peer has are not lost, so they
+// TestReceivedDoesNotTimeOut: packets behind a hole that the peer has are not lost, so they
 // are not sent again when the retransmission timer would expire, but when the answer of the peer's
 // ULP stays away.
 func TestReceivedDoesNotTimeOut(t *testing.T) {

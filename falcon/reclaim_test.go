@@ -32,7 +32,7 @@ func holes(t *testing.T, e *falcon.Engine, now falcon.Time, conns int, function 
 
 // TestHolesTakeTheirShare: 4318 frames on 34 connections that never send what is missing do not
 // take the cells that another connection's pushes need where 2 % are lost, whether it is of another
-// function or of the same (S6, F5).
+// function or of the same.
 func TestHolesTakeTheirShare(t *testing.T) {
 	took := func(attackers int, function uint32) falcon.Time {
 		p := newPair(t, func(_ *[2]falcon.Config, _ *falcon.ConnConfig, imp *sim.Impairment) { imp.Loss = 0.02 })
@@ -58,7 +58,7 @@ func TestHolesTakeTheirShare(t *testing.T) {
 }
 
 // TestSharesOfCells: where all cells are taken, a function that holds less than others gets theirs,
-// a connection those of a connection that holds more, and none of two that hold the same (S6). The
+// a connection those of a connection that holds more, and none of two that hold the same. The
 // one that lost a cell is told.
 func TestSharesOfCells(t *testing.T) {
 	s := newSingle(t, testProfile())
@@ -105,7 +105,7 @@ func TestSharesOfCells(t *testing.T) {
 }
 
 // TestContextsWithinCredits: where a function's credits bound its contexts, one of its connections
-// does not take them all (F5).
+// does not take them all.
 func TestContextsWithinCredits(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.NetPktRx] = 64
@@ -123,7 +123,7 @@ func TestContextsWithinCredits(t *testing.T) {
 }
 
 // TestReclaimFromSilentPeer: what waits for a peer that went silent is given up after RxTimeout,
-// and not before (F5, Falcon §11). What was not acknowledged is taken when the peer sends it after
+// and not before (Falcon §11). What was not acknowledged is taken when the peer sends it after
 // all.
 func TestReclaimFromSilentPeer(t *testing.T) {
 	profile := testProfile()
@@ -251,7 +251,7 @@ func TestReclaimFromSilentPeer(t *testing.T) {
 }
 
 // TestHoldOutlivesRxTimeout: requests behind one that the receiver is not ready for are not given
-// up while the peer goes on sending that one (F5).
+// up while the peer goes on sending that one.
 func TestHoldOutlivesRxTimeout(t *testing.T) {
 	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
 		cfg[0].Profile.TxnTimeout = 60 * ms

@@ -103,7 +103,7 @@ func TestCase55_OwnBypassesRecencyOnce(t *testing.T) {
 	equal(t, "second notification", psns(t, s.transmit()), nil)
 }
 
-// TestCase56_OwnOncePerRTT (F6): by the letter of Falcon §9.1.4 a notification does not send again
+// TestCase56_OwnOncePerRTT: by the letter of Falcon §9.1.4 a notification does not send again
 // what was sent within an RTT.
 func TestCase56_OwnOncePerRTT(t *testing.T) {
 	p := rttProfile(20 * us)
@@ -122,7 +122,7 @@ func TestCase56_OwnOncePerRTT(t *testing.T) {
 	equal(t, "10 µs later", psns(t, s.transmit()), []uint32{301})
 }
 
-// TestScanAll (F7): the search for lost packets ends at one that was sent within an RTT, or passes
+// TestScanAll: the search for lost packets ends at one that was sent within an RTT, or passes
 // over it.
 func TestScanAll(t *testing.T) {
 	for _, all := range []bool{false, true} {

@@ -258,7 +258,7 @@ func TestCreditIsOfferedOnce(t *testing.T) {
 	equal(t, "offered while held", offered(), nil)
 	s.e.HoldCredit(false)
 	equal(t, "offered then", offered(), []uint32{8, 9})
-	if n := root.Refusals(); n != 16 { // F37: who waits is refused once, however often it is looked at
+	if n := root.Refusals(); n != 16 { // who waits is refused once, however often it is looked at
 		t.Errorf("%d refusals where 16 connections waited", n)
 	}
 }

@@ -57,7 +57,7 @@ func blockWrites(t *testing.T, fd int) {
 	}
 }
 
-// TestFullCall is S2 (b): QEMU makes the call eventfds of its rings block. The flows
+// TestFullCall: QEMU makes the call eventfds of its rings block. The flows
 // are locked while the driver is notified, and a shard that ends a session wants that
 // lock.
 func TestFullCall(t *testing.T) {
@@ -88,7 +88,7 @@ func TestFullCall(t *testing.T) {
 	})
 }
 
-// TestFullVector is S2 (a): QEMU makes the eventfd of an interrupt vector block. It is
+// TestFullVector: QEMU makes the eventfd of an interrupt vector block. It is
 // the shard that raises it.
 func TestFullVector(t *testing.T) {
 	w, err := ivshmem.NewWindow(1, abi.FunctionVF)
@@ -115,7 +115,7 @@ func TestFullVector(t *testing.T) {
 	})
 }
 
-// TestBlockingKick is S2: QEMU makes its kick eventfd blocking. When it has left, its
+// TestBlockingKick: QEMU makes its kick eventfd blocking. When it has left, its
 // socket must be free for the next.
 func TestBlockingKick(t *testing.T) {
 	v, a := startBackend(t)
@@ -150,7 +150,7 @@ func TestBlockingKick(t *testing.T) {
 	_ = s.Close()
 }
 
-// TestMemoryOnFUSE is S2 (c): QEMU passes a file of its own FUSE program, which never
+// TestMemoryOnFUSE: QEMU passes a file of its own FUSE program, which never
 // answers, as guest memory. Neither asking what it is nor closing it may hold up
 // anything but this conversation.
 func TestMemoryOnFUSE(t *testing.T) {

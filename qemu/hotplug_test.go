@@ -58,7 +58,7 @@ func TestPlugRefuses(t *testing.T) {
 		if ports > 0 {
 			want = map[string]error{
 				"windows: true": PlugWindow(ctx, q, Window{"pf0.vf1", "/absent"}),
-				// F55: QEMU as root would make the TAP, and all would seem well.
+				// QEMU as root would make the TAP, and all would seem well.
 				"there is no TAP absent0 where QEMU runs": PlugPort(ctx, q, Port{Function: "pf0.vf1", TAP: "absent0"}),
 			}
 		}

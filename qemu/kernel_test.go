@@ -130,7 +130,7 @@ func TestKernelVsockConfig(t *testing.T) {
 }
 
 func TestGuestRAMFile(t *testing.T) {
-	dir, err := os.MkdirTemp("/dev/shm", "vnic-test") // memory of guests lies on tmpfs (S2)
+	dir, err := os.MkdirTemp("/dev/shm", "vnic-test") // memory of guests lies on tmpfs
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// S7: clients that connect and say nothing hold up nobody. The oldest make room, and a client that
+// Clients that connect and say nothing hold up nobody. The oldest make room, and a client that
 // speaks is served while as many as there may be are still waited for.
 func TestUnixMuteClients(t *testing.T) {
 	a, path := listenUnix(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// S4: links outlive the handles that name them. A driver that makes and destroys handles without
+// Links outlive the handles that name them. A driver that makes and destroys handles without
 // pause, to ever new addresses, holds no more links than its limits stand for.
 func TestLinksOfDestroyedAHs(t *testing.T) {
 	w := newWorld(t, worldConfig{limits: verbs.Limits{Objects: verbs.Counts{abi.ObjectAH: 4}, Links: 8}})

@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// TestArmOvertaken is F31: an arming of the old area that comes after ResizeCQ, as of a kernel's
+// TestArmOvertaken: an arming of the old area that comes after ResizeCQ, as of a kernel's
 // req_notify_cq on another processor, brings an event at once and is no fault. One ahead of a queue
 // that was never resized is one still. (DEV-720, DRV-708)
 func TestArmOvertaken(t *testing.T) {

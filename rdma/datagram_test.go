@@ -474,7 +474,7 @@ func (p *udPair) unanswered() *rof.Datagrams {
 	return h.rof().Datagrams(c)
 }
 
-// TestDeadDestination is F10: whoever does not answer, one destination or many, and with whatever
+// TestDeadDestination: whoever does not answer, one destination or many, and with whatever
 // limit of the function's credits, datagrams to another arrive, soon and without loss, be it of an
 // ordinary queue pair or of QP 1. (Falcon §8.2.3)
 func TestDeadDestination(t *testing.T) {
@@ -580,7 +580,7 @@ func TestDatagramRecovers(t *testing.T) {
 	success(t, b.recv.wait(1))
 }
 
-// TestDatagramIsWhatWasPosted is F20: memory that goes away, or changes, when the send is complete
+// TestDatagramIsWhatWasPosted: memory that goes away, or changes, when the send is complete
 // is no matter any more, also while the datagram waits for its link or is sent again; memory that
 // is not to be had fails the send, in either error mode.
 func TestDatagramIsWhatWasPosted(t *testing.T) {
@@ -901,7 +901,7 @@ func TestHostileDatagrams(t *testing.T) {
 	}
 }
 
-// TestDatagramSequence is F26: on an ordered link the sequence numbers of a peer only rise (RDMA
+// TestDatagramSequence: on an ordered link the sequence numbers of a peer only rise (RDMA
 // over Falcon §8.2); what comes with an older one is lost. One that is left out is a datagram that
 // its sender gave up.
 func TestDatagramSequence(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 // TestRateIsNotTheReceivers: READs that wait for the target function's rate, or for a slot, do not
 // make the pushes behind them receiver-not-ready: a queue pair without RNR retries lives, and
-// nobody waits for an RNR timer (F4).
+// nobody waits for an RNR timer.
 func TestRateIsNotTheReceivers(t *testing.T) {
 	for _, rate := range []uint64{0, 50e6} {
 		orders(t, func(t *testing.T, ordered bool) {
@@ -36,7 +36,7 @@ func TestRateIsNotTheReceivers(t *testing.T) {
 }
 
 // TestRNRRetriesOfOneMessage: what waits behind a message that the receiver is not ready for does
-// not use up its own retries (F4).
+// not use up its own retries.
 func TestRNRRetriesOfOneMessage(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	p.a.modify(abi.ModifyQP{Mask: abi.QPAttrRNRRetry, RNRRetry: 2})
@@ -60,7 +60,7 @@ func TestRNRRetriesOfOneMessage(t *testing.T) {
 }
 
 // TestReadWithoutPad: a peer that does not count the pad of the response in Request Length (24 + N)
-// is served, with exactly what it asked for; any other length is refused (F16).
+// is served, with exactly what it asked for; any other length is refused.
 func TestReadWithoutPad(t *testing.T) {
 	for _, c := range []struct {
 		n, asked, want int
@@ -117,7 +117,7 @@ func (u *lengthULP) HandleEvent(_ falcon.Time, ev *falcon.Event) {
 }
 
 // TestHopelessWork: work that costs more than a credit limit allows fails instead of waiting for
-// ever, over Falcon and inside the NIC (F11).
+// ever, over Falcon and inside the NIC.
 func TestHopelessWork(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.ReqBufTx] = 1

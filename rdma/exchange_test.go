@@ -12,7 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestCountersOfAnExchange: both functions count a known exchange exactly (F65): a WRITE of three
+// TestCountersOfAnExchange: both functions count a known exchange exactly: a WRITE of three
 // packets, a READ, an atomic, a SEND that finds no receive at first, a WRITE that is refused, and
 // two requests that are flushed behind it.
 func TestCountersOfAnExchange(t *testing.T) { eachWire(t, exchange) }
@@ -50,7 +50,7 @@ func exchange(t *testing.T) {
 }
 
 // TestTracedEvents: the trace tells of a completion whether an event follows: at once, when others
-// are counted first, or not at all (F65).
+// are counted first, or not at all.
 func TestTracedEvents(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	at := int64(0)
@@ -84,7 +84,7 @@ func TestTracedEvents(t *testing.T) {
 	write("second of three", true)
 }
 
-// TestPDOfSRQ: a protection domain is busy as long as a shared receive queue is in it (F65).
+// TestPDOfSRQ: a protection domain is busy as long as a shared receive queue is in it.
 func TestPDOfSRQ(t *testing.T) {
 	h := newWorld(t, worldConfig{}).hosts[0]
 	pd, st := h.fn.AllocPD()
@@ -97,7 +97,7 @@ func TestPDOfSRQ(t *testing.T) {
 	ok(t, h.fn.DeallocPD(pd))
 }
 
-// TestFlowOfALink: a link has the flow label of the first handle that names it (F65).
+// TestFlowOfALink: a link has the flow label of the first handle that names it.
 func TestFlowOfALink(t *testing.T) {
 	w := newWorld(t, worldConfig{})
 	h := w.hosts[0]
@@ -113,7 +113,7 @@ func TestFlowOfALink(t *testing.T) {
 }
 
 // TestLinkDisconnected: a link gives its connection up when told, and being told twice changes
-// nothing (F65).
+// nothing.
 func TestLinkDisconnected(t *testing.T) {
 	p := newUDPair(t, worldConfig{}, qpConfig{})
 	p.qps[0].post(p.to(0, abi.OpSend), p.mem[0].sge(0, 100))
@@ -156,8 +156,7 @@ func TestLinkOwns(t *testing.T) {
 	check("the second", [2]bool{false, true})
 }
 
-// TestErrorWithoutANetwork: a queue pair of a NIC without a transport moves to ERR like any other
-// (F65).
+// TestErrorWithoutANetwork: a queue pair of a NIC without a transport moves to ERR like any other.
 func TestErrorWithoutANetwork(t *testing.T) {
 	w := newWorld(t, worldConfig{})
 	h := w.hosts[0]
@@ -172,7 +171,7 @@ func TestErrorWithoutANetwork(t *testing.T) {
 }
 
 // TestPeerLeft: when the peer's queue pair has gone, the oldest request fails, whether it was sent
-// before or is posted after, and those behind it are flushed (F65).
+// before or is posted after, and those behind it are flushed.
 func TestPeerLeft(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
@@ -213,7 +212,7 @@ func TestPeerLeft(t *testing.T) {
 }
 
 // TestQPsThatWaitForTheRate: of a function whose rate is used up the queue pairs with something to
-// send wait for it, and no other does (F65).
+// send wait for it, and no other does.
 func TestQPsThatWaitForTheRate(t *testing.T) {
 	p := newPair(t, true, 1<<16, worldConfig{}, qpConfig{})
 	idle := p.hosts[0].createQP(p.pd[0], qpConfig{})

@@ -10,7 +10,7 @@ import (
 )
 
 // The tests of this file hold limits at their edge: what is exactly allowed passes, one more does
-// not (F65).
+// not.
 
 // TestEntryLimits: an entry with all the SGEs or inline bytes that CreateQP announced is sound, and
 // breaks no clause; one more does. (DRV-608)

@@ -255,7 +255,7 @@ func TestCompleteInError(t *testing.T) {
 	}
 }
 
-// TestErrorModesDiffer is F20: a queue pair that fails as verbs do never takes what a peer that
+// TestErrorModesDiffer: a queue pair that fails as verbs do never takes what a peer that
 // completes in error could not supply for data. Connection management does not let such queue pairs
 // meet (DEV-950).
 func TestErrorModesDiffer(t *testing.T) {
@@ -286,7 +286,7 @@ func TestErrorModesDiffer(t *testing.T) {
 	}
 }
 
-// TestBadReceiveForImmediate is F24: a receive whose SGE names no memory fails, and with it the
+// TestBadReceiveForImmediate: a receive whose SGE names no memory fails, and with it the
 // WRITE that takes it for its immediate data, as a SEND does. (DEV-610, DEV-952)
 func TestBadReceiveForImmediate(t *testing.T) {
 	for _, cie := range []bool{false, true} {

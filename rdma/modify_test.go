@@ -149,7 +149,7 @@ func TestCommEstablished(t *testing.T) {
 	success(t, p.b.send.wait(1))
 }
 
-// TestXRCTransitions is F21: both ends of an XRC connection come up with the masks of verbs, which
+// TestXRCTransitions: both ends of an XRC connection come up with the masks of verbs, which
 // ibv_xsrq_pingpong sends, and neither with less. (DEV-907)
 func TestXRCTransitions(t *testing.T) {
 	const (

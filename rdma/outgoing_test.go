@@ -10,7 +10,7 @@ import (
 
 // TestFullFunction: a queue pair waits while its function holds as many datagrams as it may, until
 // the destination heard of the longest ago has said nothing for rof.LinkStall: at that time its
-// datagrams are given up, and no others. (F65)
+// datagrams are given up, and no others.
 func TestFullFunction(t *testing.T) {
 	p := newUDPair(t, worldConfig{arena: 64 << 20}, qpConfig{})
 	p.step()

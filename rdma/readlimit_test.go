@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestReadsInFlight is F22 at the initiator: request packets of READs and atomics without their
+// TestReadsInFlight, at the initiator: request packets of READs and atomics without their
 // answers are never more than the peer takes, however long the READs are. (RDMA over Falcon §8.3.2,
 // DEV-953)
 func TestReadsInFlight(t *testing.T) {
@@ -33,7 +33,7 @@ func TestReadsInFlight(t *testing.T) {
 	}
 }
 
-// TestReadsBeyondLimit is F22 at the target: a request packet more than it takes is refused as
+// TestReadsBeyondLimit, at the target: a request packet more than it takes is refused as
 // invalid.
 func TestReadsBeyondLimit(t *testing.T) {
 	for _, m := range modes[:2] {
@@ -62,7 +62,7 @@ func TestReadsBeyondLimit(t *testing.T) {
 	}
 }
 
-// TestWeakReads is F23: a READ of weak mode may run before WRITEs posted ahead of it (RDMA over
+// TestWeakReads: a READ of weak mode may run before WRITEs posted ahead of it (RDMA over
 // Falcon §6.7), and never before those that have completed. In strong mode it sees both. (DEV-951)
 func TestWeakReads(t *testing.T) {
 	for _, m := range modes[:2] {

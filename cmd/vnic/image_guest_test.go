@@ -57,7 +57,7 @@ func (c *console) until(t *testing.T, what string) string {
 // TestLongGuestImage makes a guest by vnic image and boots it as vnic qemu says, with a port and a
 // shared folder: a shell on the console, which Ctrl-C reaches, an address and an MTU by DHCP, the
 // packages, the program, what was added, and verbs by Soft-RoCE. Then it boots the image with a
-// command. F54, F55
+// command.
 func TestLongGuestImage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
@@ -147,7 +147,7 @@ func TestLongGuestImage(t *testing.T) {
 		// any shell: so the command itself says that it runs.
 		fmt.Fprintln(in, "sh -c 'echo begun; exec sleep 1000'")
 		c.until(t, "\nbegun")
-		fmt.Fprint(in, "\x03") // F55: it ends what runs in the guest, and not the guest
+		fmt.Fprint(in, "\x03") // it ends what runs in the guest, and not the guest
 		c.until(t, prompt)
 		fmt.Fprintln(in, "echo status $?")
 		c.until(t, "status 130")

@@ -14,7 +14,7 @@ import (
 )
 
 // TestKeysGrow: hosts join a domain later, what there is and when it expires can be seen, and an
-// identity is revoked (F59).
+// identity is revoked.
 func TestKeysGrow(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	good := func(want string, args ...string) {
@@ -117,8 +117,7 @@ func TestKeysBelongToTheOwnerOfTheirFolder(t *testing.T) {
 	}
 }
 
-// TestRevokeCuts: a link that is up ends when the peer's identity is revoked, without a restart
-// (F59).
+// TestRevokeCuts: a link that is up ends when the peer's identity is revoked, without a restart.
 func TestRevokeCuts(t *testing.T) {
 	inLab(t, false, func(l *lab) {
 		l.start(0)
@@ -137,7 +136,7 @@ func TestRevokeCuts(t *testing.T) {
 	})
 }
 
-// TestVersion: a program that was built without the Makefile knows its version from Go (F59).
+// TestVersion: a program that was built without the Makefile knows its version from Go.
 func TestVersion(t *testing.T) {
 	if out, _, code := run(t, "version"); code != 0 || !strings.HasPrefix(out, "vnic ") || !strings.Contains(out, ", go1.") {
 		t.Errorf("exit status %d: %s", code, out)

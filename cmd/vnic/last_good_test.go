@@ -33,7 +33,7 @@ func (l *lab) configure(i int, oldnew ...string) {
 }
 
 // TestUpgradeRefused: what cannot take over does not stop the NIC. The reason is the answer, at
-// once, and can be read afterwards (F52).
+// once, and can be read afterwards.
 func TestUpgradeRefused(t *testing.T) {
 	inLab(t, false, func(l *lab) {
 		l.start(0)
@@ -152,7 +152,7 @@ func TestKeysThatTheWorkerCannotRead(t *testing.T) {
 }
 
 // TestGoesOnWithout: a capture, a key log and metrics that cannot be had do not keep a NIC from
-// working, and it says what is missing. A disk that is full ends a capture and no worker (S10).
+// working, and it says what is missing. A disk that is full ends a capture and no worker.
 func TestGoesOnWithout(t *testing.T) {
 	inLab(t, false, func(l *lab) {
 		const metricsAddress = "10.98.0.1:9977"
@@ -227,7 +227,7 @@ func TestGoesOnWithout(t *testing.T) {
 }
 
 // TestCheckMachine: --check finds what the machine does not have, --check=file looks at the file
-// alone (F52).
+// alone.
 func TestCheckMachine(t *testing.T) {
 	_, errs, code := run(t, "run", "--check", "-c", exampleConfig)
 	for _, want := range []string{

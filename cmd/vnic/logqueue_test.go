@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLogQueue: S12, a reader that does not read costs lines, which are counted, and
+// TestLogQueue: a reader that does not read costs lines, which are counted, and
 // nobody's time.
 func TestLogQueue(t *testing.T) {
 	r, w := io.Pipe()
@@ -79,7 +79,7 @@ func fullPipe(t *testing.T) (r, w *os.File) {
 	return r, w
 }
 
-// TestStderrNotRead: S12, a NIC whose standard error is a full pipe starts, serves its
+// TestStderrNotRead: a NIC whose standard error is a full pipe starts, serves its
 // guests, gets another worker and ends as any other.
 func TestStderrNotRead(t *testing.T) {
 	inLab(t, false, func(l *lab) {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestPeersThatDoNotFit: NICs that wait for each other, or have different values of psp.mode, say
-// so in the log and in vnic show nic (F57).
+// so in the log and in vnic show nic.
 func TestPeersThatDoNotFit(t *testing.T) {
 	inLab(t, false, func(l *lab) {
 		says := func(i int, want string) {

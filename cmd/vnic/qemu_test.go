@@ -137,7 +137,7 @@ func TestQEMURefuses(t *testing.T) {
 	}
 }
 
-// TestQEMUWantsTAP: F55, a TAP that is not there, and one that would lose what DHCP allows the
+// TestQEMUWantsTAP: a TAP that is not there, and one that would lose what DHCP allows the
 // guest to send.
 func TestQEMUWantsTAP(t *testing.T) {
 	requireRoot(t)

@@ -48,7 +48,7 @@ const (
 
 // runWorker runs a NIC for a supervisor, which started this process.
 func runWorker(path, logFormat string) error {
-	signal.Ignore(syscall.SIGHUP) // the supervisor's, also when a whole process group gets it (F53)
+	signal.Ignore(syscall.SIGHUP) // the supervisor's, also when a whole process group gets it
 	// It may be started by the number of a descriptor, which says nothing in lists of processes.
 	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
 	w, err := supervisor.Join(os.NewFile(supervisor.ChannelFD, "supervisor"))

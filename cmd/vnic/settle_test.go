@@ -10,7 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 )
 
-// TestLongSettles: S15, what the processes of a NIC hold does not grow with what is done to
+// TestLongSettles: what the processes of a NIC hold does not grow with what is done to
 // it. Each thing is done often enough to have been made once, then twice as often; the
 // second half may need no more descriptors, and no more memory but for the collector's
 // pace. make soak does five times as much.

@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 )
 
-// F56: `show nic` says that an uplink was taken down by vnic inject.
+// `show nic` says that an uplink was taken down by vnic inject.
 func TestShowUplinkDown(t *testing.T) {
 	for _, tc := range []struct {
 		rx, tx bool
@@ -30,7 +30,7 @@ func TestShowUplinkDown(t *testing.T) {
 	}
 }
 
-// F56: `top` shows plain IP where there is some.
+// `top` shows plain IP where there is some.
 func TestTopShowsPlainIP(t *testing.T) {
 	at := time.Unix(100, 0)
 	was := sample{at: at, counters: control.Counters{"gateway.from_port_bytes": 1000}}

@@ -8,7 +8,7 @@ import (
 )
 
 // TestSilentClients: while hundreds of clients hold connections to a NIC's cm.listen and say
-// nothing, its peer joins at once (S5).
+// nothing, its peer joins at once.
 func TestSilentClients(t *testing.T) {
 	inLab(t, false, func(l *lab) {
 		l.start(1)

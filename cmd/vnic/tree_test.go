@@ -53,7 +53,7 @@ func eachCommand(f func(c *cobra.Command, path []string)) {
 }
 
 // TestWrongCommandLines gives every command of the tree a misspelt subcommand, a misspelt flag,
-// values of the wrong kind, nothing, and too many arguments. F58
+// values of the wrong kind, nothing, and too many arguments.
 func TestWrongCommandLines(t *testing.T) {
 	eachCommand(func(c *cobra.Command, path []string) {
 		if path == nil {
@@ -103,7 +103,7 @@ func TestWrongCommandLines(t *testing.T) {
 	})
 }
 
-// TestGuestNumber: F58, what `--guest abc` says.
+// TestGuestNumber: what `--guest abc` says.
 func TestGuestNumber(t *testing.T) {
 	want := `qemu: --guest "abc": write a whole number from 0 to 4294967295`
 	if text := wrong(t, "qemu", "--guest", "abc"); text != want {
@@ -145,7 +145,7 @@ var withoutJSON = map[string]string{
 	"help":           "prints help",
 }
 
-// TestEverythingHasJSON walks the command tree. F61
+// TestEverythingHasJSON walks the command tree.
 func TestEverythingHasJSON(t *testing.T) {
 	eachCommand(func(c *cobra.Command, path []string) {
 		name := strings.Join(path, " ")
@@ -163,7 +163,7 @@ func TestEverythingHasJSON(t *testing.T) {
 	})
 }
 
-// TestSocketVariable: VNIC_SOCKET is the control socket of every command that asks a NIC. F61
+// TestSocketVariable: VNIC_SOCKET is the control socket of every command that asks a NIC.
 func TestSocketVariable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "elsewhere.sock")
 	t.Setenv(socketVariable, path)
@@ -186,7 +186,7 @@ func TestSocketVariable(t *testing.T) {
 	}
 }
 
-// TestWaitSaysWhy: without a NIC it says so at once, and at last again. F58
+// TestWaitSaysWhy: without a NIC it says so at once, and at last again.
 func TestWaitSaysWhy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.sock")
 	out, err := runHere(t, "wait", "-s", path, "--timeout", "100ms")
@@ -223,7 +223,7 @@ func TestWaitForPeers(t *testing.T) {
 	})
 }
 
-// TestWrongSocket: commands for a NIC at sockets of guests, and for guests at a control socket. F58
+// TestWrongSocket: commands for a NIC at sockets of guests, and for guests at a control socket.
 func TestWrongSocket(t *testing.T) {
 	inLab(t, false, func(l *lab) {
 		l.start(0)
@@ -246,7 +246,7 @@ func TestWrongSocket(t *testing.T) {
 	})
 }
 
-// TestPerfWithoutServer: it says at once that it waits and for whom, and in the end what to do. F58
+// TestPerfWithoutServer: it says at once that it waits and for whom, and in the end what to do.
 func TestPerfWithoutServer(t *testing.T) {
 	inLab(t, false, func(l *lab) {
 		l.start(0)
@@ -352,7 +352,7 @@ func serveControl(t *testing.T) (path string) {
 	return path
 }
 
-// TestJSONIsJSON: F61, of what changed something as well.
+// TestJSONIsJSON: of what changed something as well.
 func TestJSONIsJSON(t *testing.T) {
 	socket := serveControl(t)
 	for _, tc := range []struct{ args, want string }{
@@ -372,7 +372,7 @@ func TestJSONIsJSON(t *testing.T) {
 	}
 }
 
-// TestCounters: F61, patterns and --nonzero.
+// TestCounters: patterns and --nonzero.
 func TestCounters(t *testing.T) {
 	socket := serveControl(t)
 	for _, tc := range []struct{ args, want string }{
@@ -399,7 +399,7 @@ func TestCounters(t *testing.T) {
 	wrong(t, "show", "counters", "[")
 }
 
-// TestCompletion: F61, functions, ports, keys, and what else the NIC or the program knows.
+// TestCompletion: functions, ports, keys, and what else the NIC or the program knows.
 func TestCompletion(t *testing.T) {
 	socket := serveControl(t)
 	for _, tc := range []struct{ args, want string }{
@@ -433,7 +433,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// TestLogFormat: F61, by the configuration and by the flag, of supervisor and worker alike.
+// TestLogFormat: by the configuration and by the flag, of supervisor and worker alike.
 func TestLogFormat(t *testing.T) {
 	inLab(t, false, func(l *lab) {
 		h := l.hosts[0]
@@ -475,7 +475,7 @@ func TestLogFormat(t *testing.T) {
 	wrong(t, "run", "-c", "x", "--log-format", "xml")
 }
 
-// TestLastErrorIsJSON: F61, why the program ends is no plain text among lines of JSON.
+// TestLastErrorIsJSON: why the program ends is no plain text among lines of JSON.
 func TestLastErrorIsJSON(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "nic.yaml")
 	text := "nic: {host: 1}\nlog: {format: json}\nuplink: {name: v0, address: 10.0.0.1/24}\ncontrol: /nonexistent/sock\n"

@@ -125,7 +125,7 @@ func (b *boxes) vxlan(n int) *tunnel {
 }
 
 // buildWireguard builds the version of wireguard-go that tools/go.mod names. It may download, so it
-// is called outside of network namespaces and before anything is timed (F50).
+// is called outside of network namespaces and before anything is timed.
 func buildWireguard(t testing.TB) (program string) {
 	t.Helper()
 	program = filepath.Join(t.TempDir(), "wireguard-go")

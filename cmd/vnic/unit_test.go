@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestUnit: F59, systemd parses the unit in docs, with every setting known to it.
+// TestUnit: systemd parses the unit in docs, with every setting known to it.
 func TestUnit(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {

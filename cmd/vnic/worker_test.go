@@ -91,9 +91,9 @@ func TestWorkerKilled(t *testing.T) {
 	})
 }
 
-// TestWorkerStopped is S2's watchdog: a worker that is stopped (SIGSTOP) is stuck.
+// TestWorkerStopped: a worker that is stopped (SIGSTOP) is stuck.
 // The log, vnic show and a counter say so, and another worker serves.
-// A signal to the process group of vnic run is not for the worker (F53).
+// A signal to the process group of vnic run is not for the worker.
 func TestWorkerStopped(t *testing.T) {
 	inLab(t, false, func(l *lab) {
 		l.start(0)

@@ -107,7 +107,7 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// TestNoSpace: what cannot be begun leaves no file, what cannot go on says why (S10).
+// TestNoSpace: what cannot be begun leaves no file, what cannot go on says why.
 func TestNoSpace(t *testing.T) {
 	c, err := New(&full{left: 1 << 10})
 	if err != nil {

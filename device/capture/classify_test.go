@@ -148,7 +148,7 @@ func FuzzClassify(f *testing.F) {
 		c := Classify(b)
 		_ = c.String() + describe(b)
 		p := gopacket.NewPacket(b, layers.LayerTypeEthernet, gopacket.Default)
-		// gopacket reads what a station does not: a type whose version is another (S14), and IP
+		// gopacket reads what a station does not: a type whose version is another, and IP
 		// behind the type 0xffff, which it keeps for raw IP.
 		station := len(b) >= 15 && (b[12] == 0x08 && b[13] == 0x00 && b[14]>>4 == 4 || b[12] == 0x86 && b[13] == 0xdd && b[14]>>4 == 6)
 		u, ok := p.TransportLayer().(*layers.UDP)

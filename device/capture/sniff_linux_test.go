@@ -99,7 +99,7 @@ func waitCounted(t *testing.T, s *Sniffer, want Counts) {
 	}
 }
 
-// F51. TestSniff: every frame that crosses a bridge is counted by its class and written to the
+// TestSniff: every frame that crosses a bridge is counted by its class and written to the
 // file.
 func TestSniff(t *testing.T) {
 	netns.Run(t, func() {

@@ -54,8 +54,7 @@ type mute struct{ net.Conn }
 
 func (m *mute) Read([]byte) (int, error) { return 0, errors.New("not read") }
 
-// TestSilentClients: 200 connections that prove nothing keep no peer away, wherever they come from
-// (S5).
+// TestSilentClients: 200 connections that prove nothing keep no peer away, wherever they come from.
 func TestSilentClients(t *testing.T) {
 	for _, tt := range []struct {
 		name, from string

@@ -8,7 +8,7 @@ import (
 )
 
 // TestRevoke: a peer whose certificate is revoked loses its link and gets none again from a NIC
-// that runs, and does not start itself. What replaces it is let in (F59).
+// that runs, and does not start itself. What replaces it is let in.
 func TestRevoke(t *testing.T) {
 	dir := t.TempDir()
 	load := func(host uint8) *Identity {

@@ -12,7 +12,7 @@ import (
 )
 
 // TestSlowClients: hundreds of connections that say nothing or half a request keep nobody from an
-// answer, though nothing times out here, and are not more than so many (S13).
+// answer, though nothing times out here, and are not more than so many.
 func TestSlowClients(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

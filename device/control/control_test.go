@@ -337,7 +337,7 @@ func TestSocketOfAnotherIsNotRemoved(t *testing.T) {
 	_ = other.Close()
 }
 
-// TestPathsAreExplained: docs/control-api.md has every request. F63
+// TestPathsAreExplained: docs/control-api.md has every request.
 func TestPathsAreExplained(t *testing.T) {
 	page, err := os.ReadFile("../../docs/control-api.md")
 	if err != nil {

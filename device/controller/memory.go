@@ -80,7 +80,7 @@ func (l MemoryLimit) Check() error {
 
 // GuestMemory adds up the memory of the guests that are attached. A page that a guest
 // never touched is charged to the NIC when the NIC reads or writes it first, so the limit
-// has to cover it (S9).
+// has to cover it.
 type GuestMemory struct {
 	Limit MemoryLimit
 

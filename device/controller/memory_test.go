@@ -65,7 +65,7 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestMemoryOfGuests: S9, guests whose memory does not fit under the limit are named
+// TestMemoryOfGuests: guests whose memory does not fit under the limit are named
 // before the kernel kills the NIC.
 func TestMemoryOfGuests(t *testing.T) {
 	m := GuestMemory{Limit: MemoryLimit{bytes: ownMemory + 300<<20, file: "memory.max"}}

@@ -101,7 +101,7 @@ func TestTaken(t *testing.T) {
 }
 
 // TestToldToPeers: there are never more functions than a peer can be told of; one more is refused
-// and nothing of it is done. Functions of other tenants do not count. (F36)
+// and nothing of it is done. Functions of other tenants do not count.
 func TestToldToPeers(t *testing.T) {
 	r := newRegistry(t)
 	for n := 3; n < 3+cm.MaxEndpoints-1; n++ { // VF 1 is one

@@ -8,8 +8,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// TestCountersOfAnExchange: frames from port to port, to the tunnel and from it are counted exactly
-// (F65).
+// TestCountersOfAnExchange: frames from port to port, to the tunnel and from it are counted exactly.
 func TestCountersOfAnExchange(t *testing.T) {
 	n := newNet(t)
 	const headers, ip = 42, 28
@@ -40,7 +39,7 @@ func (n *net) wrote() {
 }
 
 // TestManySubnets: a router advertisement names as many subnets as fit a packet of the minimum MTU
-// with all servers (F65).
+// with all servers.
 func TestManySubnets(t *testing.T) {
 	n := newNet(t)
 	tenant := TenantConfig{Tenant: 7, DNS: addrs("fd00::53", "fd00::54", "fd00::55", "fd00::56", "fd00::57")}

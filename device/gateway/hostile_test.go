@@ -24,7 +24,7 @@ func longOption(f []byte, n uint8) []byte {
 	return f
 }
 
-// S1: an option of any length is read, or ends the message, and never the process.
+// An option of any length is read, or ends the message, and never the process.
 func TestDHCPOptionOfAnyLength(t *testing.T) {
 	for n := range 256 {
 		w := newNet(t)
@@ -41,7 +41,7 @@ func TestDHCPOptionOfAnyLength(t *testing.T) {
 	}
 }
 
-// S3: no checksum is written over what was checked: addresses, extension headers, next headers.
+// No checksum is written over what was checked: addresses, extension headers, next headers.
 func TestChecksumOnlyInUpperLayer(t *testing.T) {
 	extended := udp(t, gwA, macA, v6A, v6C, 100)
 	extended[20] = protoDstOpts

@@ -145,7 +145,7 @@ func change(r *Routes) {
 	}
 }
 
-// TestChangeOfOnePort: a change costs the same with ten ports and with two thousand (F37).
+// TestChangeOfOnePort: a change costs the same with ten ports and with two thousand.
 func TestChangeOfOnePort(t *testing.T) {
 	few, many := manyPorts(10), manyPorts(2000)
 	a, b := testing.AllocsPerRun(50, func() { change(few) }), testing.AllocsPerRun(50, func() { change(many) })

@@ -7,7 +7,7 @@ import (
 )
 
 // TestCQSet: numbers of all generations are held once, in order, and come again after they were
-// taken (F37).
+// taken.
 func TestCQSet(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var s cqSet

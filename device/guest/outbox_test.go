@@ -196,7 +196,7 @@ func (p *pieces) Write(b []byte) (int, error) {
 }
 
 // TestSplitMessages: messages go to the driver whole, or with a seed in many small pieces, and no
-// byte is lost (F65).
+// byte is lost.
 func TestSplitMessages(t *testing.T) {
 	message := make([]byte, 1000)
 	for i := range message {

@@ -7,7 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestEvidenceOfASession: what an earlier session did first is not what a later one is shown (F33).
+// TestEvidenceOfASession: what an earlier session did first is not what a later one is shown.
 // The count goes on, and the newest is in front. (DEV-105)
 func TestEvidenceOfASession(t *testing.T) {
 	var l Violations

@@ -125,7 +125,7 @@ func TestBounded(t *testing.T) {
 }
 
 // TestSlowClients: thousands of connections that send half a request take no more descriptors than
-// a few, and Prometheus is answered (S13).
+// a few, and Prometheus is answered.
 func TestSlowClients(t *testing.T) {
 	s, err := Serve("127.0.0.1:0", nil, &fake{functions: 1})
 	if err != nil {

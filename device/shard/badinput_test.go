@@ -139,7 +139,7 @@ func TestForeignSPI(t *testing.T) {
 			t.Errorf("cookie of tenant %d: %s counted %d times, want once", tenant, want, n)
 		}
 	}
-	if n := v.cores[1].Manager.Stats().SPIRefused; n != 1 { // F12: §9.2.2.3
+	if n := v.cores[1].Manager.Stats().SPIRefused; n != 1 { // §9.2.2.3
 		t.Errorf("the connection manager heard of %d failed SPI checks, want 1", n)
 	}
 	exchange(t, a, b, 1000)

@@ -30,7 +30,7 @@ func commentsOf(t *testing.T, r *pcapgo.NgReader) (comments []string) {
 	}
 }
 
-// F56: clear captures say whose plain IP a packet is.
+// Clear captures say whose plain IP a packet is.
 func TestCaptureExplainsPlainIP(t *testing.T) {
 	for side, want := range []string{
 		"plain IP of h1.pf0.vf1, port vp1; tenant 7; to host 2",

@@ -19,7 +19,7 @@ func arpReply(v *virtual, side int, mac [6]byte) []byte {
 	return append(append(f, to.MAC[:]...), to.Address.Addr().AsSlice()...)
 }
 
-// S8: somebody on the underlay answers ARP in a peer's name. The peer stays where its packets
+// Somebody on the underlay answers ARP in a peer's name. The peer stays where its packets
 // authenticate from.
 func TestAttackARP(t *testing.T) {
 	thief := [6]byte{2, 0xbd, 0, 0, 0, 0x66}

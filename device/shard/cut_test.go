@@ -76,7 +76,7 @@ func onCutLoop(t *testing.T, f func(l *thread.Thread, s *shard.Shard, uplink *fu
 	})
 }
 
-// F51. TestCutFillsSuperframes: a guest behind a bridge sends 64 KiB at once, which at MTU 1500 is
+// TestCutFillsSuperframes: a guest behind a bridge sends 64 KiB at once, which at MTU 1500 is
 // 47 segments, and no superframe holds more than 44 of them sealed (65507 / 1472). What is left of
 // one frame leaves with the next while there is one, and at once where there is none.
 func TestCutFillsSuperframes(t *testing.T) {
@@ -105,7 +105,7 @@ func TestCutFillsSuperframes(t *testing.T) {
 	})
 }
 
-// F51. TestSleepSendsWhatWasKept: packets that wait for others to fill a superframe leave before
+// TestSleepSendsWhatWasKept: packets that wait for others to fill a superframe leave before
 // the thread sleeps.
 func TestSleepSendsWhatWasKept(t *testing.T) {
 	onCutLoop(t, func(l *thread.Thread, s *shard.Shard, uplink *fullPort, send func(frames, segments int)) {
@@ -127,7 +127,7 @@ func TestSleepSendsWhatWasKept(t *testing.T) {
 	})
 }
 
-// F51. TestSleepAfterFullQueue: the uplink is full, and so is the queue in front of it, with frames
+// TestSleepAfterFullQueue: the uplink is full, and so is the queue in front of it, with frames
 // of a port still to be sealed. When the uplink takes what waits just before the thread sleeps, it
 // goes on sealing: nothing else would wake it.
 func TestSleepAfterFullQueue(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestFeaturesAreAgreedOn is F32: commands of a feature that the driver did not agree on are
+// TestFeaturesAreAgreedOn: commands of a feature that the driver did not agree on are
 // refused, and said to break DRV-103; with the feature the same commands are carried out, or
 // refused for what is wrong in them.
 func TestFeaturesAreAgreedOn(t *testing.T) {

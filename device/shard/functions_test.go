@@ -261,7 +261,7 @@ func TestOperatorErrors(t *testing.T) {
 		{"pf0.vf1", "", []string{"dma_window", "1+4K"}, "is not the address of a page"},
 		{"pf0.vf1", "", []string{"credits", "gold=5"}, `"gold" is not a counter; there are req-pkt-tx`},
 		{"pf0.vf1", "", []string{"credits", "0"}, "a limit of 0 would stop the function"},
-		{"pf0.vf1", "", []string{"credits", "req-buf-tx=1"}, "request_buffer_tx: 1 is less than one packet of 4096 bytes needs, so work would wait for ever; use 33 or more"}, // F11
+		{"pf0.vf1", "", []string{"credits", "req-buf-tx=1"}, "request_buffer_tx: 1 is less than one packet of 4096 bytes needs, so work would wait for ever; use 33 or more"},
 		{"pf0.vf1", "", []string{"guarantee", "req-pkt-tx=2000"}, "2000 is more than the 1024 that credits.request_packet_tx allows it; lower it"},
 		{"pf0.vf1", "", []string{"credits", "net-buf-rx=9000", "guarantee", "net-buf-rx=9000"}, "9000 are guaranteed to functions, of 4096 that there are; raise it or lower"},
 		{"pf0.vf1", "", []string{"credits", "net-buf-rx=4096", "guarantee", "net-buf-rx=4096"}, "leave 0 of 4096 to a function that has none; a packet needs 1"},
@@ -344,7 +344,7 @@ func testPFManagesVFs(t *testing.T) {
 	refused(pf, abi.StatusTooLarge, abi.AdminOpSetVFCredits, &abi.SetVFCredits{VF: 20, Mask: 1, Counts: counts(5000)})
 	refused(pf, abi.StatusInvalidArgument, abi.AdminOpSetVFCredits, &abi.SetVFCredits{VF: 20, Mask: 0x100, Counts: counts(5)})
 	refused(pf, abi.StatusInvalidArgument, abi.AdminOpSetVFCredits, &abi.SetVFCredits{VF: 20, Mask: 1})
-	refused(pf, abi.StatusInvalidArgument, abi.AdminOpSetVFCredits, &abi.SetVFCredits{VF: 20, Part: abi.CreditLimit, Mask: 2, Counts: counts(1)}) // F11
+	refused(pf, abi.StatusInvalidArgument, abi.AdminOpSetVFCredits, &abi.SetVFCredits{VF: 20, Part: abi.CreditLimit, Mask: 2, Counts: counts(1)})
 	refused(pf, abi.StatusDenied, abi.AdminOpSetVFCredits, &abi.SetVFCredits{VF: 20, Part: abi.CreditGuarantee, Mask: 1, Counts: counts(5)})
 	refused(pf, abi.StatusDenied, abi.AdminOpSetVF, set(abi.SetVF{Mask: abi.VFAttrTenant, Tenant: 8}))
 	refused(pf, abi.StatusDenied, abi.AdminOpSetVF, set(abi.SetVF{Mask: abi.VFAttrTrust, Trust: 1}))

@@ -92,7 +92,7 @@ func TestTransportMode(t *testing.T) {
 		if v.dropped(1, dropNotFalcon) == 0 {
 			t.Errorf("%v: nothing was refused", modes)
 		}
-		if v.shards[1].peers[1].otherMode == 0 { // F57
+		if v.shards[1].peers[1].otherMode == 0 {
 			t.Errorf("%v: nobody says why", modes)
 		}
 	}
@@ -102,7 +102,7 @@ func TestTransportMode(t *testing.T) {
 func TestHops(t *testing.T) {
 	for limit, want := range map[uint8]uint8{
 		255: 0, 254: 1, 240: 15, 200: 15, // from 255
-		128: 0, 125: 3, 65: 15, 64: 0, 60: 4, 1: 15, // peers that begin with 128 or 64 (F16)
+		128: 0, 125: 3, 65: 15, 64: 0, 60: 4, 1: 15, // peers that begin with 128 or 64
 	} {
 		if got := hops(limit); got != want {
 			t.Errorf("hop limit %d: %d hops, want %d", limit, got, want)

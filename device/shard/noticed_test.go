@@ -9,7 +9,7 @@ import (
 )
 
 // TestRoutesTold: routes name the port or the peer that has an address, and a peer's that is sealed
-// says so (F65).
+// says so.
 func TestRoutesTold(t *testing.T) {
 	v := newPortWorld(t, 1)
 	kinds := map[string]int{}
@@ -39,8 +39,7 @@ func TestRoutesTold(t *testing.T) {
 	}
 }
 
-// TestWiringEnds: an attempt that was refused is made again, and a connection that ended is not
-// (F65).
+// TestWiringEnds: an attempt that was refused is made again, and a connection that ended is not.
 func TestWiringEnds(t *testing.T) {
 	for _, tc := range []struct {
 		kind  cm.OutputKind

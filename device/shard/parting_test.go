@@ -7,7 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestPartInPeace is F25: what the peer's driver has received completes with success, although the
+// TestPartInPeace: what the peer's driver has received completes with success, although the
 // acknowledgements were lost and the peer ends the connection right away; what it did not receive
 // is flushed. It holds for each way to end a connection, with one that was made by connection
 // management and with one between wired queue pairs. (DEV-905, DEV-912)

@@ -38,7 +38,7 @@ func dhcpDiscover(mac [6]byte, n uint8) []byte {
 	return b
 }
 
-// S1: DHCP options of all lengths, from a guest of a NIC that others use too.
+// DHCP options of all lengths, from a guest of a NIC that others use too.
 func TestAttackDHCP(t *testing.T) {
 	v := newPortWorld(t, 31)
 	all := [6]byte{255, 255, 255, 255, 255, 255}
@@ -54,7 +54,7 @@ func TestAttackDHCP(t *testing.T) {
 	}
 }
 
-// S3: a guest leaves checksums open wherever it likes, and chooses its data so that what is written
+// A guest leaves checksums open wherever it likes, and chooses its data so that what is written
 // is the end of a neighbour's address. The peer's guest gets packets from the function's own
 // address only.
 func TestAttackChecksumOverAddress(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 // What a function can make is bounded in every state it can leave it in, and never takes the last
 // of what others need.
 
-// S4: VFs that connect and disconnect without pause leave connections behind that rest, with the
+// VFs that connect and disconnect without pause leave connections behind that rest, with the
 // peer's NIC and within their own. Another VF connects as often as it likes.
 func TestAttackConnectionIDs(t *testing.T) {
 	for _, inside := range []bool{false, true} {

@@ -50,8 +50,7 @@ func TestRosterModel(t *testing.T) {
 }
 
 // TestChangeOfOneFunction: a VF that is disabled and enabled, and a port that goes and comes back,
-// take the shard the same memory among ten as among two thousand: no list of all is copied (F36,
-// F37).
+// take the shard the same memory among ten as among two thousand: no list of all is copied.
 func TestChangeOfOneFunction(t *testing.T) {
 	measure := func(n int) (function, port uint64) {
 		c, err := config.Parse([]byte("nic: {host: 1}\nuplink: {backend: memory, address: 10.0.0.1/24}\nfunctions:\n  - {pf: 0, vf_count: 2000}\n"))

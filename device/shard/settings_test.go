@@ -13,7 +13,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// F36: a change that peers cannot be told of is refused whole, and nothing else is refused for it
+// A change that peers cannot be told of is refused whole, and nothing else is refused for it
 // afterwards.
 func TestChangeAllOrNothing(t *testing.T) {
 	address := func(vf int) netip.Addr { return netip.AddrFrom4([4]byte{10, 1, byte(vf >> 8), byte(vf)}) }

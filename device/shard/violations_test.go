@@ -346,7 +346,7 @@ func (o *offender) readsThem(t *testing.T) {
 }
 
 // TestEvidence: a violation shows what was wrong and where: the command's index, and the address or
-// the command's own bytes (F33).
+// the command's own bytes.
 func TestEvidence(t *testing.T) {
 	const outside = 1 << 50
 	for _, tt := range []struct {

@@ -42,7 +42,7 @@ func (s *stamped) Step(now vtime.Time, in *Input, out *Output) {
 }
 
 // TestStamp: frames of the uplink are stamped when they were read, before anything else is done:
-// Falcon's t2 and t4 must not count that (Falcon §10.1). F16
+// Falcon's t2 and t4 must not count that (Falcon §10.1).
 func TestStamp(t *testing.T) {
 	l, far, now := newThreadOn(t, config.Impair{RX: config.NoImpairment(), TX: config.NoImpairment()})
 	s := &stamped{idle: &idle{vtime.Never}}

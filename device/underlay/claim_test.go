@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// S8: who is believed for a neighbour's address.
+// Who is believed for a neighbour's address.
 func TestClaims(t *testing.T) {
 	const start = 10 * second
 	claim := func(a *Stack, now int64, mac MAC) Verdict {
@@ -165,7 +165,7 @@ func TestClaims(t *testing.T) {
 	})
 }
 
-// S8: a neighbour of the configuration is where that says, whatever is claimed, and nobody asks.
+// A neighbour of the configuration is where that says, whatever is claimed, and nobody asks.
 func TestStaticNeighbour(t *testing.T) {
 	for _, c := range []struct {
 		own  string

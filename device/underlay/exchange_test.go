@@ -2,7 +2,7 @@ package underlay
 
 import "testing"
 
-// TestCountersOfAnExchange: each verdict of a known exchange is counted exactly (F65).
+// TestCountersOfAnExchange: each verdict of a known exchange is counted exactly.
 func TestCountersOfAnExchange(t *testing.T) {
 	a, b := newStack(t, macA, "10.0.0.1/24"), newStack(t, macB, "10.0.0.2/24")
 	introduce(t, 0, a, b)

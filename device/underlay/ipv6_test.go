@@ -203,7 +203,7 @@ func TestNeighbourDiscoveryLearns(t *testing.T) {
 		t.Error("moved without override")
 	}
 	if advert(flagSolicited|flagOverride, true); to(second) != macB {
-		t.Error("another is believed at once") // S8
+		t.Error("another is believed at once")
 	}
 	if a.Advance(second + rivalEvery); to(2*second) != macC {
 		t.Error("not tried with override")

@@ -171,7 +171,7 @@ func TestRefreshExpiryAndMove(t *testing.T) {
 	}
 	// The peer moved to another Ethernet address and says so.
 	a.Input(30*second, arpFrame(broadcast, macC, arp{op: arpRequest, senderMAC: macC, senderIP: ipB.As4(), targetIP: ipB.As4()}))
-	if m, ok := send(30 * second); !ok || m != macB { // anybody can say that (S8)
+	if m, ok := send(30 * second); !ok || m != macB { // anybody can say that
 		t.Fatalf("another is believed at once: %x %v", m, ok)
 	}
 	a.Advance(30*second + rivalEvery)

@@ -2,7 +2,7 @@ package cm
 
 import "testing"
 
-// TestDisconnectWithoutALink: a peer that is down is not waited for, one that is up is (F65).
+// TestDisconnectWithoutALink: a peer that is down is not waited for, one that is up is.
 func TestDisconnectWithoutALink(t *testing.T) {
 	for _, tc := range []struct {
 		up   bool

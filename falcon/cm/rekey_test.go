@@ -139,7 +139,7 @@ func TestRekeyRefused(t *testing.T) {
 }
 
 // TestSPIRefused: a packet under a wrong SPI reaches the connection manager, which tells the peer
-// again which key to use, and does not do so for every packet (F12, Falcon §9.2.2.3).
+// again which key to use, and does not do so for every packet (Falcon §9.2.2.3).
 func TestSPIRefused(t *testing.T) {
 	w, a, b := linked(t)
 	sa, err := a.RxSA(sealedBy(2, 0))

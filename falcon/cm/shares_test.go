@@ -44,7 +44,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// S4: connections that rest count against their function, and make way for its next ones.
+// Connections that rest count against their function, and make way for its next ones.
 func TestRestMakesWay(t *testing.T) {
 	w, a, b := two(t, func(c *Config) { c.MaxPerFunction = 3 })
 	a.maxCIDs = 3
@@ -72,7 +72,7 @@ func TestRestMakesWay(t *testing.T) {
 	}
 }
 
-// S7: one function that floods a listener leaves room for others' requests, of its host and of
+// One function that floods a listener leaves room for others' requests, of its host and of
 // others.
 func TestBacklogIsShared(t *testing.T) {
 	w, a, b := two(t, func(c *Config) { c.Backlog = 32 })

@@ -349,7 +349,7 @@ func TestPossible(t *testing.T) {
 }
 
 // TestHeadroomAndLevel: what a node could take now, with what is guaranteed to it and without what
-// is guaranteed to others; and how full the fullest level is (F5, F12).
+// is guaranteed to others; and how full the fullest level is.
 func TestHeadroomAndLevel(t *testing.T) {
 	const i = NetPktRx
 	limit := func(v uint32) Cost { c := NoLimit(); c[i] = v; return c }
@@ -391,7 +391,7 @@ func TestHeadroomAndLevel(t *testing.T) {
 }
 
 // TestStarvedAbove: a node takes nothing while one above it is starved. Each refusal is counted
-// once, where there was no room (F37, F65).
+// once, where there was no room.
 func TestStarvedAbove(t *testing.T) {
 	root := New(nil, all(1))
 	leaf := New(New(root, all(9)), all(9))
@@ -423,7 +423,7 @@ func TestStarvedAbove(t *testing.T) {
 	}
 }
 
-// TestRaisedGuarantee: only what a guarantee grows by must fit, up to the node's own limit (F65).
+// TestRaisedGuarantee: only what a guarantee grows by must fit, up to the node's own limit.
 func TestRaisedGuarantee(t *testing.T) {
 	root := New(nil, all(10))
 	n := New(root, all(7))

@@ -212,7 +212,7 @@ func TestStatistics(t *testing.T) {
 	}
 }
 
-// TestNothingCompleted: a test in which no message is completed fails, and prints no NaN (F11).
+// TestNothingCompleted: a test in which no message is completed fails, and prints no NaN.
 func TestNothingCompleted(t *testing.T) {
 	r := Row{Bytes: 64}
 	if err := r.rates(0, 0); err == nil || !strings.Contains(err.Error(), "no message was completed") || r.BWMBs != 0 {

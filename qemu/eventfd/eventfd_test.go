@@ -75,7 +75,7 @@ func withoutAIO(t *testing.T) {
 	t.Cleanup(func() { kernel = was })
 }
 
-// TestFullCounter is S2: QEMU made the eventfd blocking and its counter full.
+// TestFullCounter: QEMU made the eventfd blocking and its counter full.
 func TestFullCounter(t *testing.T) {
 	if kernel() == nil {
 		t.Error("this kernel has no AIO that signals: only the slow way was tested")
@@ -144,7 +144,7 @@ func TestSignalAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestCheck: S2, a file that is called like an eventfd is none.
+// TestCheck: a file that is called like an eventfd is none.
 func TestCheck(t *testing.T) {
 	if err := Check(newEventFD(t, 0)); err != nil {
 		t.Error(err)
@@ -159,7 +159,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestSocket: S2, a socket takes the 8 bytes that an eventfd would, and one that nobody reads, or
+// TestSocket: a socket takes the 8 bytes that an eventfd would, and one that nobody reads, or
 // that nobody has any more, does not stop who signals it.
 func TestSocket(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

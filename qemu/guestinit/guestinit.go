@@ -177,7 +177,7 @@ func runChild(args []string) error {
 	}
 	out, err := openOutput()
 	switch {
-	case errors.Is(err, unix.EIO) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTTY): // F54: there is one serial line
+	case errors.Is(err, unix.EIO) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTTY): // there is one serial line
 		out = os.Stderr
 	case err != nil:
 		return err

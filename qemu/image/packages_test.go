@@ -26,7 +26,7 @@ func TestParseURIs(t *testing.T) {
 	}
 }
 
-// TestUnpack makes a package and looks at what a guest gets of it. F54
+// TestUnpack makes a package and looks at what a guest gets of it.
 func TestUnpack(t *testing.T) {
 	_, err := exec.LookPath("dpkg-deb")
 	need(t, err == nil, "dpkg-deb is not installed")

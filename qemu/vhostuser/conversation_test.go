@@ -493,7 +493,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestMemoryOnDisk is S2: a page of a file on a disk, or worse on FUSE, is somebody
+// TestMemoryOnDisk: a page of a file on a disk, or worse on FUSE, is somebody
 // else's to provide.
 func TestMemoryOnDisk(t *testing.T) {
 	for _, slots := range []bool{false, true} {

@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 )
 
-// TestAsk: a question succeeds with the answer of its own that says 0, and with no other (F65).
+// TestAsk: a question succeeds with the answer of its own that says 0, and with no other.
 func TestAsk(t *testing.T) {
 	for _, tc := range []struct {
 		name           string

@@ -2,7 +2,7 @@ package vsock
 
 import "testing"
 
-// TestCountersOfAnExchange: what a guest sends is counted exactly, by kind (F65).
+// TestCountersOfAnExchange: what a guest sends is counted exactly, by kind.
 func TestCountersOfAnExchange(t *testing.T) {
 	tr, w := device(t, 3776, 16)
 	l, err := tr.Listen(7)

@@ -377,7 +377,7 @@ func TestText(t *testing.T) {
 		{"abcd", 3, "abc"},
 		{"aéé", 4, "aé"},
 		{"", 4, ""},
-		{"the quick brown fox jumps", 20, "the quick brown..."}, // F39
+		{"the quick brown fox jumps", 20, "the quick brown..."},
 		{"the quick brown, fox jumps", 19, "the quick brown..."},
 		{"aaaaaaaaaaaaaaaaaaaaaaaaa", 20, "aaaaaaaaaaaaaaaaa..."},
 		{"ééééééééééé", 20, "éééééééé..."},

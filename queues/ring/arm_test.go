@@ -33,7 +33,7 @@ func arm(mem ring.Mem, number, index uint32, solicited bool) {
 }
 
 // TestArmWord: when an arm word asks for an event, and when it names an entry nobody can have
-// polled (F65).
+// polled.
 func TestArmWord(t *testing.T) {
 	for name, c := range map[string]struct {
 		number, index    uint32

@@ -9,7 +9,7 @@ import (
 )
 
 // TestWithFalcon: only datagrams that falcon has are found by their number. One that waits is not,
-// and neither is one that was given up, though another has its place by now. (F65)
+// and neither is one that was given up, though another has its place by now.
 func TestWithFalcon(t *testing.T) {
 	head := ^uint32(0) - 2 // numbers wrap
 	o := outgoing{held: make([]*datagram, LinkQueue), head: head, next: head + 5, tail: head + 9}

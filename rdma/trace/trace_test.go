@@ -139,7 +139,7 @@ func BenchmarkAdd(b *testing.B) {
 }
 
 // TestPacketsOfARequest: a packet counts once by its number, and as sent again each further time;
-// of a response only the repetitions count here (F65).
+// of a response only the repetitions count here.
 func TestPacketsOfARequest(t *testing.T) {
 	for _, responder := range []bool{false, true} {
 		o := Operation{Responder: responder}

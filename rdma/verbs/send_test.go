@@ -8,7 +8,7 @@ import (
 )
 
 // TestFormOfAnEntry: inline data is bounded by its length, other data by its SGEs, and the field of
-// the other kind is not looked at (F65, DRV-608).
+// the other kind is not looked at (DRV-608).
 func TestFormOfAnEntry(t *testing.T) {
 	q := &QP{owner: &Owner{}, requester: requester{req: sendRing{maxSGE: 4, maxInline: 192}}}
 	q.requester.q = q
@@ -34,7 +34,7 @@ func TestFormOfAnEntry(t *testing.T) {
 	}
 }
 
-// TestReservedOfAnEntry: what follows the header of a BindMW has reserved bits too (DRV-102, F33).
+// TestReservedOfAnEntry: what follows the header of a BindMW has reserved bits too (DRV-102).
 func TestReservedOfAnEntry(t *testing.T) {
 	entry := func(op abi.Opcode, flags uint8, access uint32) (*SendWR, []byte) {
 		w := &SendWR{Request: transport.Request{WQE: abi.SendWQE{Opcode: op, Flags: flags}}, bind: abi.BindMW{Access: access}}

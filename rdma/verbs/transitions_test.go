@@ -43,7 +43,7 @@ func TestTransitionTable(t *testing.T) {
 	}
 }
 
-// TestAttributeLimits: the largest value of each attribute passes, one more does not (F65).
+// TestAttributeLimits: the largest value of each attribute passes, one more does not.
 func TestAttributeLimits(t *testing.T) {
 	limits := Limits{ReadAtomic: 5}
 	for name, c := range map[string]struct {

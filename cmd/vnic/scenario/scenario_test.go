@@ -79,7 +79,7 @@ duration: 1ms
 	}
 }
 
-// TestParseLinks (F15): bursts, duplicates, outages, and links unlike the others.
+// TestParseLinks: bursts, duplicates, outages, and links unlike the others.
 func TestParseLinks(t *testing.T) {
 	s, err := scenario.Parse([]byte(`
 network:

@@ -420,7 +420,7 @@ func (s *scene) ends(t *testing.T, want int) {
 
 // TestUpgradeFails: a worker that was upgraded to and fails, hangs, or ends soon after it was ready
 // is not tried again. What served before goes on, with the program that it ran, and the reason is
-// told (F52).
+// told.
 func TestUpgradeFails(t *testing.T) {
 	for _, tt := range []struct{ mode, program, why string }{
 		{"second", "", "broken on purpose"},
@@ -493,7 +493,7 @@ func (r *testRelay) spoke(t *testing.T, with string) string {
 
 // TestCrashLoop: workers that serve for a moment only are started again for ever, after pauses.
 // TestUpgradeRefusedBeforeReady: an upgrade that is refused while the first worker does not serve
-// yet takes nothing away. When that worker serves, its program is what later ones go back to (F52).
+// yet takes nothing away. When that worker serves, its program is what later ones go back to.
 func TestUpgradeRefusedBeforeReady(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -82,7 +82,7 @@ func (k *kennel) run(d time.Duration, share float64) time.Duration {
 	return 0
 }
 
-// TestWatchdogTells: S2, a stuck event loop is told from one that may not run.
+// TestWatchdogTells: a stuck event loop is told from one that may not run.
 func TestWatchdogTells(t *testing.T) {
 	const long = time.Minute
 	for _, c := range []struct {
@@ -210,7 +210,7 @@ func (s *safeBuffer) String() string {
 	return s.b.String()
 }
 
-// TestStuckWorker: S2, a worker whose thread stops turning is replaced, and its successor
+// TestStuckWorker: a worker whose thread stops turning is replaced, and its successor
 // is told.
 func TestStuckWorker(t *testing.T) {
 	var log safeBuffer

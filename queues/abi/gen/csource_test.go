@@ -121,7 +121,6 @@ func TestSnake(t *testing.T) {
 	for name, want := range map[string]string{
 		"MaxMRSize": "max_mr_size", "CQE": "cqe", "SQLog2Entries": "sq_log2_entries", "GIDHi": "gid_hi", "RemoteQKey": "remote_qkey",
 		"RKey": "rkey", "AdminCQEResult": "admin_cqe_result", "MTU256": "mtu256", "CMID": "cmid", "PKeyIndex": "pkey_index",
-		// F35
 		"SLRoCEIPv4": "sl_roce_ipv4", "WCWRFlushErr": "wc_wr_flush_err", "WCMWBindErr": "wc_mw_bind_err",
 		"WCRNRRetryExcErr": "wc_rnr_retry_exc_err", "WCRemOpErr": "wc_rem_op_err", "MRs": "mrs", "SRQs": "srqs", "QPState": "qp_state",
 	} {
