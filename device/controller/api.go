@@ -17,7 +17,7 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// Config is what an API answers from.
+// Config holds what an API reads its answers from.
 type Config struct {
 	Host    uint8
 	Name    string
@@ -26,41 +26,43 @@ type Config struct {
 
 	Shards     Shards
 	Core       *Core
-	Links      Links       // to the peers; nil: none
+	Links      Links       // links to the peers; nil: none
 	Supervisor *Supervisor // nil: none
 	Warnings   *Warnings
 	Settings   *settings.Memory
 	Fitter     Fitter
-	Counters   func(control.Counters) // adds those that are not a shard's
-	WallOffset func() int64           // the wall clock less the shards', ns
+	Counters   func(control.Counters) // adds the counters that do not belong to a shard
+	WallOffset func() int64           // wall clock minus the shards' clock, ns
 	Log        *slog.Logger
 }
 
-// Links are the links to the peers' connection managers.
+// Links describes the links to the connection managers of the peers.
 type Links interface {
-	Note(host uint8) string // what is wrong with one; "": nothing
+	Note(host uint8) string // describes a problem with the link to host; "": none
 }
 
-// Fitter gives functions what they are set to have and no shard can make: windows and ports.
+// Fitter gives functions the parts of their settings that a shard cannot make: windows and ports.
 type Fitter interface {
-	// Fit tells what could not be had for whom.
+	// Fit makes what is missing and returns, for each function that did not get its part, the
+	// error.
 	Fit() map[pfvf.ID]error
 }
 
-// Supervisor is the process that starts this one again.
+// Supervisor describes the process that restarts this one.
 type Supervisor struct {
 	PID    int
-	Starts int // of workers, this one included
-	Stuck  int // workers replaced because their event loop was stuck
+	Starts int // number of workers started so far, this one included
+	Stuck  int // number of workers replaced because their event loop was stuck
 
-	// Upgraded says how many upgrades were asked for, and why the last was not done ("": it was).
+	// Upgraded returns how many upgrades were requested, and why the last one was not done ("": it
+	// was done).
 	Upgraded func() (asked int, refused string)
 }
 
-// API answers operators. It implements control.Provider.
+// API answers the requests of operators. It implements control.Provider.
 type API struct{ c Config }
 
-// NewAPI returns an API for shards that run or will.
+// NewAPI returns an API. The shards of c may start later.
 func NewAPI(c Config) *API { return &API{c} }
 
 // NIC describes the device.
@@ -98,7 +100,7 @@ func (a *API) NIC(context.Context) (control.NIC, error) {
 	return v, nil
 }
 
-// addUplink adds what another shard counted of its part of an uplink.
+// addUplink adds the packet counts of part, another shard's queue of the same uplink, to u.
 func addUplink(u *control.Uplink, part control.Uplink) {
 	addImpaired(&u.RX.Counts, part.RX.Counts)
 	addImpaired(&u.TX.Counts, part.TX.Counts)
@@ -109,7 +111,7 @@ func addImpaired(to *control.Impaired, c control.Impaired) {
 	to.Reordered, to.Corrupted, to.Marked, to.Overflowed = to.Reordered+c.Reordered, to.Corrupted+c.Corrupted, to.Marked+c.Marked, to.Overflowed+c.Overflowed
 }
 
-// Functions describes every PF and VF that is there or was described.
+// Functions describes every PF and VF: those that exist, and those that are only configured.
 func (a *API) Functions(ctx context.Context) (list []control.Function, err error) {
 	err = a.c.Shards.EachFunction(ctx, func(v View, _ vtime.Time, id pfvf.ID) { list = append(list, v.Describe(id)) })
 	if err != nil {
@@ -124,7 +126,7 @@ func (a *API) Functions(ctx context.Context) (list []control.Function, err error
 	return list, err
 }
 
-// pathsPerAsk bounds how long a shard is asked at one time.
+// pathsPerAsk is the number of connections per Ask. It limits how long one Ask keeps a shard busy.
 const pathsPerAsk = 256
 
 // Connections describes every connection, established or not.
@@ -142,7 +144,7 @@ func (a *API) Connections(ctx context.Context) (list []control.Connection, err e
 	return list, err
 }
 
-// Routes tells where plain IP goes.
+// Routes lists the routes of plain IP.
 func (a *API) Routes(context.Context) (list []control.Route, err error) {
 	if err = a.c.Core.Do(func(vtime.Time) { list = a.c.Core.Routes() }); err != nil {
 		return nil, err
@@ -151,7 +153,7 @@ func (a *API) Routes(context.Context) (list []control.Route, err error) {
 		peer   uint8
 		tenant uint32
 	}
-	keys := map[way]bool{} // whether all shards that send there have one
+	keys := map[way]bool{} // whether every shard that sends this way has a key
 	err = a.c.Shards.Each(func(v View, _ vtime.Time) {
 		for _, t := range v.Tunnels() {
 			to := way{t.Peer, t.Tenant}
@@ -174,7 +176,7 @@ func (a *API) RotateKeys(context.Context) (r control.Rotation, err error) {
 	return r, errors.Join(stopped, err)
 }
 
-// Counters counts what passed, what was dropped and why.
+// Counters returns the counters of the whole NIC: traffic, drops by reason and the rest.
 func (a *API) Counters(context.Context) (control.Counters, error) {
 	sum := control.Counters{}
 	if err := a.c.Core.Do(func(vtime.Time) { a.c.Core.count(sum) }); err != nil {
@@ -228,7 +230,7 @@ func (a *API) Violations(ctx context.Context) (list []control.Violation, err err
 	return list, err
 }
 
-// ClearViolations forgets the rules that drivers broke, and returns what it forgot.
+// ClearViolations forgets the rules that drivers broke, and returns the list it forgot.
 func (a *API) ClearViolations(ctx context.Context) (list []control.Violation, err error) {
 	err = a.c.Shards.EachFunction(ctx, func(v View, now vtime.Time, id pfvf.ID) {
 		list = append(list, v.Violations(now, id)...)
@@ -237,7 +239,7 @@ func (a *API) ClearViolations(ctx context.Context) (list []control.Violation, er
 	return list, err
 }
 
-// ID reads a function's name, with or without the host.
+// ID parses the name of a function. The host may be left out.
 func (a *API) ID(name string) (pfvf.ID, error) {
 	if strings.HasPrefix(name, "pf") {
 		name = fmt.Sprintf("h%d.%s", a.c.Host, name)

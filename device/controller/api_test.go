@@ -12,7 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 )
 
-// part is a shard with ports and its queue of the uplink.
+// part is a fake shard with ports and its own queue of the uplink.
 type part struct {
 	fake
 	ports []capture.NamedPort
@@ -34,8 +34,8 @@ func (p *part) InjectLink(direction string, change func(config.Impairment) (conf
 
 func (p *part) Ask(ask func(View, int64)) error { ask(p, 7); return nil }
 
-// TestPortsNamed: ports are found on every shard by either name, each once, and a name that is none
-// is answered by those that there are.
+// TestPortsNamed checks that ports are found on every shard by either name, each once, and that the
+// error for an unknown name lists the known ones.
 func TestPortsNamed(t *testing.T) {
 	named := func(name string, also ...string) capture.NamedPort {
 		return capture.NamedPort{Port: capture.Port{Name: name}, Names: also}
@@ -69,8 +69,8 @@ func TestPortsNamed(t *testing.T) {
 	}
 }
 
-// TestLinkChanged: a change of the link reaches every shard, with what is not named left as it is;
-// counts are those of all shards. What is wrong changes nothing.
+// TestLinkChanged checks that a change of the link reaches every shard and leaves fields that it
+// does not name, and that counts are summed over shards. An invalid change changes nothing.
 func TestLinkChanged(t *testing.T) {
 	counts := control.Impaired{Packets: 1, Delivered: 2, Lost: 3, Duplicated: 4, Reordered: 5, Corrupted: 6, Marked: 7, Overflowed: 8}
 	twice := control.Impaired{Packets: 2, Delivered: 4, Lost: 6, Duplicated: 8, Reordered: 10, Corrupted: 12, Marked: 14, Overflowed: 16}

@@ -14,10 +14,10 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// anyPort stands for every function's port.
+// anyPort selects the ports of all functions.
 const anyPort = "any"
 
-// Capture writes what passes to w until ctx ends. It implements control.Provider.
+// Capture writes a capture of the traffic to w until ctx ends. It implements control.Provider.
 func (a *API) Capture(ctx context.Context, mode string, ports []string, w io.Writer) error {
 	switch mode {
 	case config.CaptureSealed, config.CaptureClear, config.CaptureBoth:
@@ -51,7 +51,7 @@ func (a *API) Capture(ctx context.Context, mode string, ports []string, w io.Wri
 	return c.To.Close()
 }
 
-// startCapture has every shard feed a capture, or none.
+// startCapture starts a capture on every shard. If one fails, it ends the capture on all.
 func (a *API) startCapture(c *capture.Sink) (err error) {
 	stopped := a.c.Shards.Each(func(v View, _ vtime.Time) {
 		if err == nil {
@@ -68,9 +68,9 @@ func (a *API) startCapture(c *capture.Sink) (err error) {
 	return errors.Join(stopped, err)
 }
 
-// EndCapture has no shard feed a capture any more.
+// EndCapture ends a capture on every shard.
 func (a *API) EndCapture(c *capture.Capture) {
-	_ = a.c.Shards.Each(func(v View, _ vtime.Time) { v.EndCapture(c) }) // nothing to do when they have ended
+	_ = a.c.Shards.Each(func(v View, _ vtime.Time) { v.EndCapture(c) }) // an error means that the shards have ended: nothing to do
 }
 
 // portsNamed finds ports by the names of their devices or functions.

@@ -18,14 +18,14 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// ChangeFunction is `vnic vf set`, enable, disable and reset.
+// ChangeFunction carries out `vnic vf set`, enable, disable and reset.
 func (a *API) ChangeFunction(_ context.Context, c control.FunctionChange) (v control.Function, err error) {
 	id, err := a.ID(c.Function)
 	if err != nil {
 		return v, control.BadRequest{Err: err}
 	}
 	core := a.c.Core
-	var port *config.Port // as it was
+	var port *config.Port // as it was before the change
 	err = core.ask(func(then func(error)) {
 		port = core.Functions.Settings(id).Port
 		core.Operate(id, &c, then)
@@ -40,7 +40,7 @@ func (a *API) ChangeFunction(_ context.Context, c control.FunctionChange) (v con
 		return v, control.BadRequest{Err: err}
 	}
 	unfit := a.c.Fitter.Fit()[id]
-	if unfit != nil && c.Set["port"] != "" { // the rest stays
+	if unfit != nil && c.Set["port"] != "" { // take back the port, keep the rest of the change
 		_ = core.ask(func(then func(error)) {
 			core.Change(id, func(_, to *config.Function) error { to.Port = port; return nil }, then)
 		})
@@ -51,7 +51,7 @@ func (a *API) ChangeFunction(_ context.Context, c control.FunctionChange) (v con
 	var is config.Function
 	stopped := errors.Join(
 		core.Do(func(vtime.Time) { is = core.Functions.Settings(id) }),
-		a.c.Shards.of(id).Ask(func(s View, _ vtime.Time) { v = s.Describe(id) }), // its port is up by now
+		a.c.Shards.of(id).Ask(func(s View, _ vtime.Time) { v = s.Describe(id) }), // by now Fit has opened the function's port
 	)
 	if stopped == nil {
 		if err := a.c.Settings.Note(id, &c, &is); err != nil {
@@ -64,10 +64,10 @@ func (a *API) ChangeFunction(_ context.Context, c control.FunctionChange) (v con
 	return v, stopped
 }
 
-// InjectFault gives a function a rule or a profile, or takes them back, and returns what there is
-// of it then.
+// InjectFault adds a fault rule or profile to a function, or removes them, and returns the faults
+// that the function has then. Without a function it removes the faults of all.
 func (a *API) InjectFault(_ context.Context, c control.FaultChange) (list []control.Fault, err error) {
-	if c.Function == "" { // all of them
+	if c.Function == "" { // all functions
 		return nil, a.c.Shards.Each(func(v View, now vtime.Time) { v.Mend(now) })
 	}
 	id, err := a.ID(c.Function)
@@ -88,14 +88,14 @@ func (a *API) InjectFault(_ context.Context, c control.FaultChange) (list []cont
 	return list, err
 }
 
-// Faults lists what goes wrong on purpose.
+// Faults lists the injected faults.
 func (a *API) Faults(context.Context) (list []control.Fault, err error) {
 	err = a.c.Shards.Each(func(v View, now vtime.Time) { list = append(list, v.Faults(now)...) })
 	slices.SortStableFunc(list, func(a, b control.Fault) int { return strings.Compare(a.Function, b.Function) })
 	return list, err
 }
 
-// InjectLink changes what the uplink does to packets.
+// InjectLink changes the impairments of the uplink.
 func (a *API) InjectLink(_ context.Context, c control.LinkChange) (u control.Uplink, err error) {
 	switch c.Direction {
 	case "rx", "tx", "":
@@ -123,7 +123,7 @@ func (a *API) InjectLink(_ context.Context, c control.LinkChange) (u control.Upl
 	return u, errors.Join(stopped, err)
 }
 
-// changed is what a direction is asked to do after a change.
+// changed returns the impairment of one direction after the change c.
 func changed(asked config.Impairment, c control.LinkChange) (config.Impairment, error) {
 	if c.Clear {
 		asked = config.NoImpairment()
@@ -147,7 +147,7 @@ func changed(asked config.Impairment, c control.LinkChange) (config.Impairment, 
 	return asked, nil
 }
 
-// DescribeImpairment shows what a direction of an uplink is asked to do.
+// DescribeImpairment converts a configured impairment to the form that operators see.
 func DescribeImpairment(c config.Impairment) control.Impairment {
 	return control.Impairment{
 		Loss: float64(c.Loss), Duplicate: float64(c.Duplicate), Reorder: float64(c.Reorder), Corrupt: float64(c.Corrupt), Mark: float64(c.Mark),

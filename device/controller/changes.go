@@ -14,27 +14,27 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// What is done with functions as they are set goes through the core, one after the other: a change
-// is worked out here, applied by the shard that has the function, and then made known.
+// All work on the settings of functions goes through the core, one job after the other. A change is
+// computed here, applied by the shard that owns the function, and then announced.
 //
 //	PF, operator ─▶ Change ─▶ Registry.Change ─▶ Side.Set ─▶ Registry.Commit ─▶ peers are told
 //	driver       ─▶ Announce, Withdraw (gids.go)
 //	PF           ─▶ Visit  ─▶ Side.VF, of the shard that has the VF
 
-// jobs are what waits to be done with functions. PFs' admin queues bound it, and operators wait for
-// their own.
+// jobs holds the jobs that wait for their turn. The number of jobs is bounded by the PFs' admin
+// queues, and by operators, each of whom waits for an answer.
 type jobs struct {
 	waiting []job
-	busy    bool // the first of all has begun and waits for its shard
+	busy    bool // the first job has started and waits for its shard
 }
 
-// job begins one. It calls done, at once or later.
+// job starts one piece of work. It calls done when the work is complete, at once or later.
 type job func(now vtime.Time, done func())
 
-// begin has a job done when those before it are.
+// begin queues a job. It runs after the jobs queued before it.
 func (k *Core) begin(j job) { k.jobs.waiting = append(k.jobs.waiting, j) }
 
-// runJobs does what can be done now.
+// runJobs starts jobs until one has to wait for its shard.
 func (k *Core) runJobs(now vtime.Time) {
 	j := &k.jobs
 	n := 0
@@ -48,7 +48,8 @@ func (k *Core) runJobs(now vtime.Time) {
 	}
 }
 
-// onShard has f done on the thread of the shard that has a function, and then, here, after.
+// onShard runs f on the thread of the shard that owns a function, and then after on the core's
+// goroutine.
 func (k *Core) onShard(id pfvf.ID, f func(to Side, now vtime.Time), after func(now vtime.Time)) {
 	l := k.lines[k.cfg.Home(uint32(id))]
 	l.tell(func(to Side, now vtime.Time) {
@@ -57,7 +58,8 @@ func (k *Core) onShard(id pfvf.ID, f func(to Side, now vtime.Time), after func(n
 	})
 }
 
-// Change sets a function anew. Either all of it comes into force or nothing; then is told why.
+// Change changes the settings of a function: completely, or not at all. It calls then with the
+// error, or nil.
 func (k *Core) Change(id pfvf.ID, edit functions.Edit, then func(error)) {
 	k.begin(func(_ vtime.Time, done func()) {
 		c, err := k.Functions.Change(id, edit)
@@ -76,7 +78,7 @@ func (k *Core) Change(id pfvf.ID, edit functions.Edit, then func(error)) {
 	})
 }
 
-// changed makes a change known.
+// changed commits a change and tells the shards and peers that need to know.
 func (k *Core) changed(c *functions.Change) {
 	k.Functions.Commit(c)
 	k.untold = true
@@ -89,7 +91,7 @@ func (k *Core) changed(c *functions.Change) {
 	}
 }
 
-// announce tells peers which functions and ports there are, if that has changed.
+// announce tells peers the functions and ports of this NIC, if they have changed.
 func (k *Core) announce(now vtime.Time) {
 	var err error
 	if k.untold || k.gids.due(now) {
@@ -109,7 +111,7 @@ func (k *Core) announce(now vtime.Time) {
 	}
 }
 
-// endpoints lists the functions that peers may reach, by all their addresses.
+// endpoints lists the functions that peers may reach, one entry per address.
 func (k *Core) endpoints() (list []cm.Endpoint) {
 	k.Functions.Each(func(id pfvf.ID, is *config.Function) {
 		if *is.Enabled {
@@ -125,8 +127,8 @@ func (k *Core) endpoints() (list []cm.Endpoint) {
 	return list
 }
 
-// held lists the addresses that no peer gets: those that functions of this NIC are set to, enabled
-// or not.
+// held lists the addresses that no peer may claim: those in the settings of this NIC's functions,
+// enabled or not.
 func (k *Core) held() (list []cm.Address) {
 	k.Functions.Each(func(_ pfvf.ID, is *config.Function) {
 		if is.Tenant == 0 {
@@ -140,7 +142,7 @@ func (k *Core) held() (list []cm.Address) {
 	return list
 }
 
-// Operate carries out what an operator asks of a function, and calls then with the result.
+// Operate carries out an operator's command on a function, and calls then with the result.
 func (k *Core) Operate(id pfvf.ID, c *control.FunctionChange, then func(error)) {
 	if c.Action == "reset" {
 		k.reset(id, then)
@@ -154,7 +156,7 @@ func (k *Core) Operate(id pfvf.ID, c *control.FunctionChange, then func(error)) 
 	k.Change(id, edit, then)
 }
 
-// reset is the function-level reset by the operator.
+// reset does a function-level reset for the operator.
 func (k *Core) reset(id pfvf.ID, then func(error)) {
 	k.begin(func(_ vtime.Time, done func()) {
 		if err := k.Functions.Find(id); err != nil {
@@ -174,15 +176,16 @@ func (k *Core) reset(id pfvf.ID, then func(error)) {
 	})
 }
 
-// Change implements the shard's part of PFs' commands: it sets a VF anew. then is called on the
-// shard's thread.
+// Change changes the settings of a VF for its PF. then is called on the shard's thread. It
+// implements the shard's interface for PF commands.
 func (l *Line) Change(id pfvf.ID, edit functions.Edit, then func(error)) {
 	l.wish(func(k *Core, _ vtime.Time) {
 		k.Change(id, edit, func(err error) { l.tell(func(Side, vtime.Time) { then(err) }) })
 	})
 }
 
-// Visit has f look at a VF where it is. then is called on the shard's thread.
+// Visit calls f with a VF, on the thread of the VF's own shard. then is called on the calling
+// shard's thread.
 func (l *Line) Visit(id pfvf.ID, f func(abi.VFHandler), then func()) {
 	l.wish(func(k *Core, _ vtime.Time) {
 		k.begin(func(_ vtime.Time, done func()) {
@@ -194,7 +197,7 @@ func (l *Line) Visit(id pfvf.ID, f func(abi.VFHandler), then func()) {
 	})
 }
 
-// ResetVFs resets the VFs of a PF that other shards have.
+// ResetVFs resets the VFs of a PF that belong to other shards.
 func (l *Line) ResetVFs(pf pfvf.ID) {
 	l.wish(func(k *Core, _ vtime.Time) {
 		for _, other := range k.lines {
@@ -205,11 +208,11 @@ func (l *Line) ResetVFs(pf pfvf.ID) {
 	})
 }
 
-// Find says why there can be no function of that number. It may be called while the NIC runs.
+// Find returns an error if no function can have this ID. It may be called while the NIC runs.
 func (l *Line) Find(id pfvf.ID) error { return l.core.Functions.Find(id) }
 
-// Functions calls f for each function of the NIC that is set to something. It is called before the
-// first Step.
+// Functions calls f for each function of the NIC that has settings. It is called before the first
+// Step.
 func (l *Line) Functions(f func(id pfvf.ID, here bool, is *config.Function)) {
 	k := l.core
 	k.Functions.Each(func(id pfvf.ID, is *config.Function) { f(id, k.cfg.Home(uint32(id)) == l.shard, is) })

@@ -12,11 +12,11 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// TestAPeerWithoutFunctionsIsExplained: where two NICs that are connected have no functions for each
-// other, each says what it lacks.
+// TestAPeerWithoutFunctionsIsExplained checks the notes of two connected NICs that have no
+// functions for each other: each says what is missing on its side.
 func TestAPeerWithoutFunctionsIsExplained(t *testing.T) {
 	for name, tc := range map[string]struct {
-		ours []uint32 // tenants that are shared
+		ours []uint32 // shared tenants
 		says []cm.Endpoint
 		want string
 	}{
@@ -41,9 +41,10 @@ func TestAPeerWithoutFunctionsIsExplained(t *testing.T) {
 	}
 }
 
-// TestAPeerGetsItsOwnAddressesAlone: what the configuration gives to one peer another does not get,
-// by none of the messages that tell of addresses and whoever is first, and neither does it get what
-// functions of this NIC are set to, enabled or not. The log and `vnic show nic` say so.
+// TestAPeerGetsItsOwnAddressesAlone checks that a peer cannot claim an address that the
+// configuration gives to another peer, by any message that announces addresses and in any order,
+// nor one in the settings of this NIC's functions, enabled or not. The log and `vnic show nic`
+// report it.
 func TestAPeerGetsItsOwnAddressesAlone(t *testing.T) {
 	const tenant = 7
 	hosts, ours, off := netip.MustParseAddr("192.168.100.21"), netip.MustParseAddr("192.168.100.11"), netip.MustParseAddr("192.168.100.12")

@@ -19,25 +19,25 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// CoreConfig is what a core works with.
+// CoreConfig holds what NewCore needs.
 type CoreConfig struct {
 	NIC    *config.Config
 	Shards int
 	Home   func(fn uint32) int // the shard that a function belongs to
-	Rand   io.Reader           // of keys and sequence numbers
+	Rand   io.Reader           // for keys and sequence numbers
 	Log    func(now vtime.Time, level slog.Level, msg string, args ...any)
 }
 
-// Core is what there is once for a NIC, however many shards it has: the connection manager with
-// what it knows of peers, the keys that they seal with, what they are told of functions and ports,
-// where plain IP goes, and the pools that shards lease credits from. It decides; shards carry out
-// (Side) what it has for them.
+// Core holds the per-NIC state that shards share: the connection manager and what it knows of
+// peers, the keys that peers seal with, the functions and ports that peers are told of, the routes
+// of plain IP, and the pools that shards lease credits from. The core decides; shards carry out its
+// orders (Side).
 //
 //	shards ─ Line ─┐                      ┌▶ Line ─▶ Side, on the shard's thread
 //	peers' mail ───┼▶ Box ─▶ Step ────────┼▶ messages for peers
 //	Ask ───────────┘   conn.Manager, Keys └▶ answers
 //
-// Everything in it belongs to the goroutine that steps it (Run), which others reach by Do.
+// All its state belongs to the goroutine that steps it (Run). Other goroutines reach it by Do.
 type Core struct {
 	Manager   *conn.Manager
 	Keys      *security.Keys
@@ -49,8 +49,8 @@ type Core struct {
 	lines   []*Line
 	plain   plain
 	credits credits
-	resolve []netip.Addr // of peers that packets are likely to follow to
-	refused uint64       // messages of peers
+	resolve []netip.Addr // underlay addresses of peers that packets will probably go to soon
+	refused uint64       // messages of peers that were refused
 	jobs    jobs
 	gids    gids
 	untold  bool // functions or ports have changed since peers were told
@@ -60,15 +60,14 @@ type Core struct {
 	stop    atomic.Bool
 }
 
-// CoreOutput is what a Step leaves.
+// CoreOutput is the result of a Step.
 type CoreOutput struct {
 	Messages []conn.Message // for the connection managers of other NICs
-	Effects  effect.List    // to be done before the next Step
-	Deadline vtime.Time     // Step again at this time at the latest
+	Effects  effect.List    // to be run before the next Step
+	Deadline vtime.Time     // latest time of the next Step
 }
 
-// NewCore returns a core whose shards are not there yet: each serves its Line before the first
-// Step.
+// NewCore returns a core. Each shard must call Serve on its Line before the first Step.
 func NewCore(c CoreConfig) (*Core, error) {
 	k := &Core{
 		cfg: c, woken: make(chan struct{}, 1), ended: make(chan struct{}),
@@ -109,11 +108,11 @@ func NewCore(c CoreConfig) (*Core, error) {
 	return k, nil
 }
 
-// Line is that of a shard.
+// Line returns the line of a shard.
 func (k *Core) Line(shard int) *Line { return k.lines[shard] }
 
-// Step does everything there is to do at one moment: it takes what shards, peers and callers have
-// for it, and runs the timers. It reads no clock and does no I/O.
+// Step handles all input that has arrived from shards, peers and callers, and runs the timers. It
+// reads no clock and does no I/O.
 func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 	for _, src := range k.box.Take() {
 		src.Drain(k, now)
@@ -137,18 +136,18 @@ func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 	out.Messages = append(out.Messages[:0], k.Manager.Messages()...)
 	out.Effects.Take(&k.effects)
 	out.Deadline = min(k.Keys.Deadline(), k.Manager.Deadline())
-	if len(k.jobs.waiting) == 0 { // else peers are told when those are done
+	if len(k.jobs.waiting) == 0 { // else peers are told when the jobs are done
 		out.Deadline = min(out.Deadline, k.gids.deadline())
 	}
 }
 
-// Idle reports whether nothing waits to be taken.
+// Idle reports whether the inbox is empty.
 func (k *Core) Idle() bool { return k.box.Empty() }
 
 // Answer implements inbox.Owner.
 func (k *Core) Answer(e effect.Effect) { k.effects.Add(e) }
 
-// shardsOf is where functions' answers and orders go.
+// shardsOf sends the connection manager's answers and orders to the shards.
 type shardsOf struct{ k *Core }
 
 // Answer implements conn.Shards.
@@ -161,15 +160,15 @@ func (s shardsOf) Order(shard int, o conn.Order) {
 	s.k.lines[shard].tell(func(to Side, now vtime.Time) { to.Order(now, &o) })
 }
 
-// all tells every shard.
+// all sends an order to every shard.
 func (k *Core) all(o Order) {
 	for _, l := range k.lines {
 		l.tell(o)
 	}
 }
 
-// Resolve implements conn.Neighbours. However many messages a Step has for a peer, shards are told
-// once.
+// Resolve implements conn.Neighbours. Shards are told of an address once per Step, however many
+// messages the Step has for the peer.
 func (k *Core) Resolve(_ vtime.Time, addr netip.Addr) {
 	if !slices.Contains(k.resolve, addr) {
 		k.resolve = append(k.resolve, addr)
@@ -183,12 +182,13 @@ func (k *Core) resolveAll() {
 	k.resolve = k.resolve[:0]
 }
 
-// keyNeeded tells whether a peer is there to be told of another key, or has ports to send from.
+// keyNeeded reports whether keys for u are still needed: the peer can be told of a new one or, for
+// a gateway key, it has ports in the tenant to send from.
 func (k *Core) keyNeeded(u security.Use) bool {
 	return k.Manager.Reachable(u.Peer) || u.Class == cm.ClassGateway && k.plain.routes.Reaches(u.Peer, u.Tenant)
 }
 
-// peerKeys has the keys that are agreed with other NICs.
+// peerKeys gives the connection manager access to the keys agreed with other NICs.
 type peerKeys struct{ k *Core }
 
 // RxSA implements conn.PeerKeys.
@@ -214,7 +214,7 @@ func (p peerKeys) HandleKeys(now vtime.Time, o *cm.Output) {
 	u, sa := o.Use, o.SA
 	switch o.Kind {
 	case cm.OutRekey:
-		if int(u.Shard) < len(p.k.lines) { // which seals with it
+		if int(u.Shard) < len(p.k.lines) { // u.Shard is the peer's name for the shard that seals with this key
 			p.k.lines[u.Shard].tell(func(to Side, now vtime.Time) { to.TakeKey(now, u, sa) })
 		}
 	case cm.OutRekeyed:

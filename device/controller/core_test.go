@@ -23,11 +23,11 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
-// side is what a shard was told.
+// side is a fake shard that records its orders.
 type side struct {
 	told   []string
-	refuse error // what Set answers
-	is     bool  // what Reset answers
+	refuse error // returned by Set
+	is     bool  // returned by Reset
 }
 
 func (s *side) say(format string, args ...any) { s.told = append(s.told, fmt.Sprintf(format, args...)) }
@@ -50,7 +50,7 @@ func (s *side) Set(_ vtime.Time, id pfvf.ID, is *config.Function) error {
 	return s.refuse
 }
 
-// nic is a core with shards that note what they are told. Odd VFs belong to the second.
+// nic is a core with two shards that record their orders. Odd VFs belong to the second.
 type nic struct {
 	*Core
 	t     *testing.T
@@ -91,7 +91,7 @@ func newNIC(t *testing.T, change ...func(*config.Config)) *nic {
 	return n
 }
 
-// told lets the core do what there is to do and returns what each shard was told.
+// told steps the core until it is idle, and returns the orders that each shard got.
 func (n *nic) told() (list [2]string) {
 	n.t.Helper()
 	for range 4 {
@@ -104,11 +104,11 @@ func (n *nic) told() (list [2]string) {
 	return list
 }
 
-// vf is that of the first PF.
+// vf returns the ID of VF n of the first PF.
 func vf(n int) pfvf.ID { return pfvf.ID(1<<16 | n) }
 
-// TestChangesReachTheirShard: a function is set by the shard that has it, and by no other; when that
-// refuses nothing comes into force. Who asked hears once.
+// TestChangesReachTheirShard checks that only the shard that owns a function sets it, and that
+// nothing changes when that shard refuses. The caller gets one answer.
 func TestChangesReachTheirShard(t *testing.T) {
 	n := newNIC(t)
 	var answers []error
@@ -133,8 +133,8 @@ func TestChangesReachTheirShard(t *testing.T) {
 	}
 }
 
-// TestPFsHearOfTheirVFs: how many VFs of a PF are enabled its shard hears when that changes, and of a
-// PF's link all shards.
+// TestPFsHearOfTheirVFs checks that a PF's shard is told when the number of its enabled VFs
+// changes, and that all shards are told when the PF's link changes.
 func TestPFsHearOfTheirVFs(t *testing.T) {
 	n := newNIC(t)
 	ask := func(id pfvf.ID, edit func(to *config.Function)) [2]string {
@@ -145,7 +145,7 @@ func TestPFsHearOfTheirVFs(t *testing.T) {
 			}
 		})
 		told := n.told()
-		for i := range told { // but for what it is told of a setting
+		for i := range told { // leave out the order for the setting itself
 			told[i] = strings.TrimPrefix(strings.TrimPrefix(told[i], fmt.Sprintf("set %s weight 0", id)), ", ")
 		}
 		return told
@@ -167,8 +167,8 @@ func TestPFsHearOfTheirVFs(t *testing.T) {
 	}
 }
 
-// TestOperatorsResets: an operator resets a function where it is; one that is disabled, or that there
-// is not, is said.
+// TestOperatorsResets checks that an operator's reset goes to the function's shard, and fails for a
+// function that is disabled or does not exist.
 func TestOperatorsResets(t *testing.T) {
 	n := newNIC(t)
 	reset := func(id pfvf.ID) (err error) {
@@ -193,8 +193,8 @@ func TestOperatorsResets(t *testing.T) {
 	}
 }
 
-// TestVFsOfOtherShards: a PF looks at its VFs where they are, and has those of all other shards
-// reset; its own it resets itself.
+// TestVFsOfOtherShards checks that a PF reaches its VFs on the shards that own them, and that
+// ResetVFs resets those of all other shards. A PF's shard resets its own VFs itself.
 func TestVFsOfOtherShards(t *testing.T) {
 	n := newNIC(t)
 	looked := 0
@@ -207,8 +207,8 @@ func TestVFsOfOtherShards(t *testing.T) {
 	}
 }
 
-// TestKeysOfShards: what is sealed with a peer's key is the shard's that the peer names, and nobody's
-// where there is no such shard.
+// TestKeysOfShards checks that a peer's key goes to the shard that the peer names, and is dropped
+// if there is no such shard.
 func TestKeysOfShards(t *testing.T) {
 	n := newNIC(t)
 	for shard, want := range map[uint8][2]string{0: {"key of 2", ""}, 1: {"", "key of 2"}, 2: {}, 255: {}} {
@@ -219,7 +219,7 @@ func TestKeysOfShards(t *testing.T) {
 	}
 }
 
-// TestResolvedOnce: however often an address is likely to be needed in a Step, shards hear of it once.
+// TestResolvedOnce checks that shards are told of an address once per Step.
 func TestResolvedOnce(t *testing.T) {
 	n := newNIC(t)
 	for _, a := range []string{"10.99.0.2", "10.99.0.3", "10.99.0.2"} {
@@ -231,8 +231,8 @@ func TestResolvedOnce(t *testing.T) {
 	}
 }
 
-// TestWhoNeedsKeys: keys are for peers that are there to be told, and gateway's for those, too, that
-// have ports to send from.
+// TestWhoNeedsKeys checks that keys are needed for peers that can be told of them, and gateway keys
+// also for peers that have ports to send from.
 func TestWhoNeedsKeys(t *testing.T) {
 	n := newNIC(t)
 	use := func(peer uint8, tenant uint32, class cm.Class) security.Use {
@@ -251,7 +251,8 @@ func TestWhoNeedsKeys(t *testing.T) {
 	needed(use(2, 7, cm.ClassFalcon), false)
 }
 
-// TestFunctionsTheirPeersReach: peers are told of functions that are enabled, each with its shard.
+// TestFunctionsTheirPeersReach checks that peers are told of enabled functions, each with its
+// shard.
 func TestFunctionsTheirPeersReach(t *testing.T) {
 	n := newNIC(t)
 	n.Change(vf(3), func(_, to *config.Function) error { to.Enabled = new(bool); return nil }, func(error) {})
@@ -266,7 +267,8 @@ func TestFunctionsTheirPeersReach(t *testing.T) {
 	}
 }
 
-// TestStoppedCore: who asks a core that has stopped, or waits for its answer, hears so.
+// TestStoppedCore checks that callers of a stopped core, and those that wait for an answer, get an
+// error.
 func TestStoppedCore(t *testing.T) {
 	n := newNIC(t)
 	done := make(chan struct{})
@@ -296,8 +298,8 @@ func TestStoppedCore(t *testing.T) {
 	}
 }
 
-// TestTracedSteps: a step is shown with the time since the one before, by the wall clock, and what a
-// request was by its side and its wire.
+// TestTracedSteps checks that a step is shown in wall-clock time with the time since the step
+// before, and that a request is described by its side and its wire.
 func TestTracedSteps(t *testing.T) {
 	o := &trace.Operation{QPN: 5, Index: 6, Conn: 7, WRID: 8, Op: uint8(abi.OpSend), Length: 9, Packets: 2, Again: 1}
 	o.At[trace.StepIssued], o.At[trace.StepCompleted] = 100, 130

@@ -6,21 +6,22 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 )
 
-// credits are the pools of the NIC and of its host, which the trees of its shards lease from.
+// credits holds the credit pools of the NIC and the host. The shards' trees lease from them.
 type credits struct{ nic, host *credit.Pool }
 
 func newCredits(c *config.Config, shards int) credits {
 	return credits{credit.NewPool(c.Credits.NIC.Cost(), shards), credit.NewPool(c.Credits.Host.Cost(), shards)}
 }
 
-// Credits is the shard's tree at the level of the host; the NIC's is above it. It is the shard's.
+// Credits returns the shard's credit node for the host, whose parent is the node for the NIC. It
+// belongs to the shard.
 func (l *Line) Credits() *credit.Node {
 	c := &l.core.credits
 	return c.host.Node(c.nic.Node(nil, l.shard), l.shard)
 }
 
-// addCredits adds a shard's nodes to those of the shards before: what is used and refused. Limits
-// are those of the whole.
+// addCredits adds the use and refusals of one shard's nodes to the sums so far. Limits already
+// cover the whole NIC and are not added.
 func addCredits(sum, more []control.CreditNode) []control.CreditNode {
 	if sum == nil {
 		return more

@@ -1,28 +1,30 @@
-// Package controller is what is slow about a NIC and off the packets' way: its core, which decides
-// what there is once for all shards; what operators ask and set, the memory of it, warnings, and
-// the limits of memory.
+// Package controller runs the NIC's control plane, off the packet path: the core, which holds the
+// state that all shards share; the API for operators, with the settings they make; warnings; and
+// memory limits.
 //
 //	shard's thread                     │            the core's goroutine
 //	                                   │
 //	functions, keys ─ asked ─▶ Line ───┼─▶ Core.Step ─▶ conn.Manager ◀─▶ peers (PeerMail, messages)
 //	connections, … ◀─ Side ── Line ◀───┼──────┘         security.Keys, announcements
 //
-// What a shard asks in a Step goes over at its end, and the answers come into a later one. Neither
-// side waits for the other, nor for a peer or guest: each message is an answer, news of which the
-// newest counts, or bounded by what a function may have.
+// The requests that a shard makes in a Step cross at the Step's end, and the answers arrive in a
+// later Step. Neither side waits for the other, nor for a peer or guest. Queues stay bounded: each
+// message is an answer, a notice that replaces the previous one, or limited by what a function may
+// own.
 //
 //	control API ─▶ API ─▶ Shards.of(function), Each ─▶ Shard.Ask ─▶ View, on the shard's thread
 //	                │
 //	                ├─▶ settings.Memory, for the next NIC
 //	                └─▶ Fitter: windows and ports that functions are set to have
 //
-// It knows a shard by commands with replies: Ask runs a function on the shard's thread, which sees
-// the shard as a View and returns soon. What grows with the guests' objects is asked function by
-// function, so that traffic goes on in between.
+// The controller reaches shards by synchronous calls: Ask runs a function on the shard's thread.
+// That function sees the shard as a View and must return soon. Lists that grow with the guests'
+// objects are read function by function, so that traffic continues in between.
 //
 // # Ownership and concurrency
 //
-// A Core belongs to the goroutine that runs it; tests step it in virtual time, as they do shards.
-// Of a Line the shard's thread has one end and the core the other. Everything else here may be used
-// by any goroutine but the shards' threads. A View is valid only within the Ask that gave it.
+// A Core belongs to the goroutine that runs it; tests step it in virtual time, as they step shards.
+// One end of a Line belongs to the shard's thread, the other to the core. Everything else here may
+// be used by any goroutine except the shards' threads. A View is valid only during the Ask that
+// passed it.
 package controller

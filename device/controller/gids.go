@@ -10,27 +10,28 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// gidPause is how long after peers were told of GIDs that drivers add or take back they are told of
-// others. A driver that does so without end costs them no more.
+// gidPause is the least time between two announcements of GIDs that drivers add or remove. It
+// limits the cost for peers when a driver changes GIDs without end.
 const gidPause vtime.Time = 50e6
 
-// gids are the GIDs that have changed since peers were told.
+// gids holds the GID changes that peers have not been told of.
 type gids struct {
 	changed bool
-	next    vtime.Time // not before then are peers told
+	next    vtime.Time // peers are not told before this time
 	waiting []gidChange
 }
 
-// gidChange is a driver's command that completes when peers are told. Admin queues bound them.
+// gidChange is a driver's command that completes when peers have been told. Admin queues bound the
+// number of these.
 type gidChange struct {
 	function pfvf.ID
 	then     func(error)
 }
 
-// due reports whether peers are to be told now.
+// due reports whether it is time to tell peers.
 func (g *gids) due(now vtime.Time) bool { return g.changed && now >= g.next }
 
-// deadline is when they are to be told.
+// deadline returns the time at which peers are to be told.
 func (g *gids) deadline() vtime.Time {
 	if !g.changed {
 		return vtime.Never
@@ -38,7 +39,7 @@ func (g *gids) deadline() vtime.Time {
 	return g.next
 }
 
-// told completes what waited for peers to be told.
+// told completes the commands that waited for peers to be told.
 func (g *gids) told(now vtime.Time) {
 	if !g.changed {
 		return
@@ -50,9 +51,9 @@ func (g *gids) told(now vtime.Time) {
 	g.waiting = nil
 }
 
-// Announce implements the shard's part of AddGID and DelGID: it gives a function an address, takes
-// one back, or both. then is called on the shard's thread. It goes through the core like all that
-// is done with functions, so that what Withdraw takes back is all there was before.
+// Announce implements the shard's part of AddGID and DelGID: it adds an address to a function,
+// removes one, or both. then is called on the shard's thread. It is queued as a job like all
+// changes of functions, so that Withdraw removes everything that was added before it.
 func (l *Line) Announce(id pfvf.ID, add, drop [16]byte, then func(error)) {
 	l.wish(func(k *Core, _ vtime.Time) {
 		k.begin(func(now vtime.Time, done func()) {
@@ -80,7 +81,7 @@ func (k *Core) setGID(id pfvf.ID, add, drop [16]byte) error {
 	return k.Functions.AddGID(id, add, drop)
 }
 
-// Withdraw takes back what a function's driver added, which has gone.
+// Withdraw removes all GIDs that a function's driver added. It is called when the driver has gone.
 func (l *Line) Withdraw(id pfvf.ID) {
 	l.wish(func(k *Core, _ vtime.Time) {
 		k.begin(func(_ vtime.Time, done func()) {

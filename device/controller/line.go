@@ -14,47 +14,49 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Side is what the core has to tell a shard, on the shard's thread.
+// Side is a shard as the core sees it. Its methods run on the shard's thread.
 type Side interface {
 	Answer(now vtime.Time, a *conn.Answer)
 	Order(now vtime.Time, o *conn.Order)
-	// TakeKey says what a peer wants to be sealed for it with.
+	// TakeKey stores the key that a peer wants packets to it sealed with.
 	TakeKey(now vtime.Time, u security.Use, sa cm.SA)
-	// ForgetKeys drops what a peer gave us that has lost it with its memory.
+	// ForgetKeys drops the keys of a peer that lost them with its memory.
 	ForgetKeys(host cm.HostID)
-	// PeerPorts says that the routes have other addresses of a peer's ports than before.
+	// PeerPorts reports that the routes to a peer's ports have changed.
 	PeerPorts(now vtime.Time, host cm.HostID)
-	// Resolve says that packets to an underlay address are likely to follow.
+	// Resolve asks for the link address of an underlay address that packets will probably go to
+	// soon.
 	Resolve(now vtime.Time, addr netip.Addr)
 	FunctionSide
 }
 
-// FunctionSide is what the core has to tell a shard of functions. Those that are set, looked at or
-// reset are the shard's own.
+// FunctionSide is the part of Side about functions. The functions in Set, VF and Reset belong to
+// the shard.
 type FunctionSide interface {
-	// Set makes a function what it is set to: all of it or, with an error, nothing.
+	// Set applies settings to a function: all of them or, with an error, none.
 	Set(now vtime.Time, id pfvf.ID, is *config.Function) error
-	// VF looks at a VF for its PF.
+	// VF returns a handler with which a PF reads or changes a VF.
 	VF(now vtime.Time, id pfvf.ID) abi.VFHandler
-	// Reset resets a function, and with a PF its VFs, for the operator. It reports false for one
-	// that is disabled.
+	// Reset resets a function, and with a PF its VFs, for the operator. It returns false if the
+	// function is disabled.
 	Reset(now vtime.Time, id pfvf.ID) bool
-	// ResetVFs resets the VFs of a PF, which was reset.
+	// ResetVFs resets the VFs of a PF that was reset.
 	ResetVFs(now vtime.Time, pf pfvf.ID)
-	// VFsEnabled says how many VFs of a PF are enabled, of all shards.
+	// VFsEnabled reports how many VFs of a PF are enabled, over all shards.
 	VFsEnabled(pf pfvf.ID, n int)
-	// PFLink says what the link of a PF is set to.
+	// PFLink reports the link setting of a PF.
 	PFLink(now vtime.Time, pf pfvf.ID, is pfvf.Link)
 }
 
-// Order is one thing that the core tells a shard.
+// Order is one call that the core makes to a shard.
 type Order func(to Side, now vtime.Time)
 
-// Deliver takes orders for a shard, in order. The list is the caller's again when it returns.
+// Deliver passes orders to a shard, in order. The caller may reuse the list after it returns.
 type Deliver func(list []Order)
 
-// Line joins a shard and the core. Neither waits for the other: what is said in a Step goes over at
-// its end, in order. The shard's thread has one end, the core's goroutine the other.
+// Line connects a shard with the core. Neither side waits for the other: what is sent in a Step
+// crosses at the end of that Step, in order. One end belongs to the shard's thread, the other to
+// the core's goroutine.
 type Line struct {
 	core  *Core
 	shard int
@@ -64,12 +66,12 @@ type Line struct {
 	refused map[cm.HostID]*refusals
 	up      *inbox.Mail[*Core, wish]
 
-	// The core's:
+	// The core's end:
 	orders []Order
 	down   Deliver
 }
 
-// wish is one thing that a shard asks of the core.
+// wish is one request of a shard to the core.
 type wish func(k *Core, now vtime.Time)
 
 var (
@@ -81,10 +83,10 @@ func newLine(k *Core, shard int) *Line {
 	return &Line{core: k, shard: shard, refused: map[cm.HostID]*refusals{}, up: inbox.NewMail(&k.box, func(k *Core, now vtime.Time, w wish) { w(k, now) })}
 }
 
-// Serve names what takes orders for the shard.
+// Serve sets the function that delivers orders to the shard.
 func (l *Line) Serve(down Deliver) { l.down = down }
 
-// Opener is one of what is sealed with our keys.
+// Opener returns an opener for packets sealed with our keys.
 func (l *Line) Opener() *security.Opener { return l.core.Keys.Opener(l.shard) }
 
 // Ask implements conn.Requests.
@@ -97,20 +99,21 @@ func (l *Line) Ask(r conn.Request) {
 	})
 }
 
-// RequestRekey implements security.Requester. A peer that is not to be asked gives no key.
+// RequestRekey implements security.Requester. A refusal by the manager is ignored: no key comes
+// then.
 func (l *Line) RequestRekey(u security.Use, spi uint32) error {
 	l.wish(func(k *Core, _ vtime.Time) { _ = k.Manager.RequestRekey(u, spi) })
 	return nil
 }
 
-// refusals are packets of a peer that came with another key than the one issued, until the core has
-// heard of them: one wish at a time, however many the peer sends.
+// refusals counts packets of a peer that came with another key than the one issued, until the core
+// reads the count. At most one wish is under way at a time, however many packets the peer sends.
 type refusals struct {
 	count atomic.Uint64
 	asked atomic.Bool
 }
 
-// SPIRefused says that a packet of a connection came with another key than the one we issued for
+// SPIRefused reports a packet of a connection that came with another key than the one we issued for
 // it.
 func (l *Line) SPIRefused(u security.Use) {
 	r := l.refused[u.Peer]
@@ -123,19 +126,19 @@ func (l *Line) SPIRefused(u security.Use) {
 		return
 	}
 	l.wish(func(k *Core, now vtime.Time) {
-		r.asked.Store(false) // first: what is counted from now on asks again
+		r.asked.Store(false) // before the count is read: later packets must send a new wish
 		k.Keys.SPIRefused(now, u, r.count.Swap(0))
 	})
 }
 
-// Knows reports whether a GID in a tenant is a function's, here or at a peer, as of the core's last
-// Step.
+// Knows reports whether a GID in a tenant belongs to a function, here or at a peer, as of the
+// core's last Step.
 func (l *Line) Knows(tenant uint32, gid [16]byte) bool { return l.core.known.Load().Has(tenant, gid) }
 
 func (l *Line) wish(w wish) { l.wishes = append(l.wishes, w) }
 
-// Flush sends what the shard has asked for since the last call. It reports whether there was
-// something: the core's goroutine is awake then.
+// Flush sends the wishes made since the last call. It reports whether there were any: the core's
+// goroutine is awake then.
 func (l *Line) Flush() bool {
 	if len(l.wishes) == 0 {
 		return false
@@ -146,10 +149,10 @@ func (l *Line) Flush() bool {
 	return true
 }
 
-// tell has an order for the shard.
+// tell queues an order for the shard.
 func (l *Line) tell(o Order) { l.orders = append(l.orders, o) }
 
-// deliver sends the orders.
+// deliver sends the queued orders.
 func (l *Line) deliver() {
 	if len(l.orders) == 0 {
 		return

@@ -12,25 +12,25 @@ import (
 	"github.com/falcon-vnic/vnic/device/guest"
 )
 
-// What a NIC needs for itself, worker and supervisor, when little and when much happens.
+// Memory that the NIC itself needs, worker and supervisor: at the least, and under load.
 const (
 	leastMemory = 64 << 20
 	ownMemory   = 192 << 20
 )
 
-// MemoryLimit is the narrowest limit of this process's control groups.
+// MemoryLimit is the lowest memory limit of this process's control groups.
 type MemoryLimit struct {
 	bytes uint64 // 0: none
-	file  string // that says so
+	file  string // the file that sets the limit
 }
 
-// Files with a limit, in a group of version 2 and of version 1.
+// Names of files that hold a limit, in cgroup version 2 and version 1.
 var (
 	limitFiles2 = []string{"memory.max", "memory.high"}
 	limitFiles1 = []string{"memory.limit_in_bytes"}
 )
 
-// ReadMemoryLimit reads what cgroups(7) describes, below root.
+// ReadMemoryLimit reads the limits from the files that cgroups(7) describes, below root.
 func ReadMemoryLimit(root string) (l MemoryLimit) {
 	b, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
@@ -50,7 +50,7 @@ func ReadMemoryLimit(root string) (l MemoryLimit) {
 	return l
 }
 
-// narrow takes the limits of a group and all above it.
+// narrow applies the limits of a group and of all its parents.
 func (l *MemoryLimit) narrow(mount, group string, files []string) {
 	for group = path.Clean("/" + group); ; group = path.Dir(group) {
 		for _, name := range files {
@@ -60,7 +60,7 @@ func (l *MemoryLimit) narrow(mount, group string, files []string) {
 				continue
 			}
 			n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
-			if err == nil && n < 1<<62 && (l.bytes == 0 || n < l.bytes) { // "max", or version 1's many
+			if err == nil && n < 1<<62 && (l.bytes == 0 || n < l.bytes) { // "max" means no limit, as do the huge numbers of version 1
 				*l = MemoryLimit{n, file}
 			}
 		}
@@ -70,7 +70,7 @@ func (l *MemoryLimit) narrow(mount, group string, files []string) {
 	}
 }
 
-// Check refuses a limit that cannot do.
+// Check returns an error if the limit is too low for a NIC to run.
 func (l MemoryLimit) Check() error {
 	if l.bytes != 0 && l.bytes < leastMemory {
 		return fmt.Errorf("%s allows %d MiB of memory, and a NIC without guests needs %d: raise it (MemoryMax= of a systemd unit; docs/operations.md)", l.file, l.bytes>>20, uint64(leastMemory)>>20)
@@ -78,19 +78,18 @@ func (l MemoryLimit) Check() error {
 	return nil
 }
 
-// GuestMemory adds up the memory of the guests that are attached. A page that a guest
-// never touched is charged to the NIC when the NIC reads or writes it first, so the limit
-// has to cover it.
+// GuestMemory adds up the memory of the attached guests. The kernel charges a page that a guest
+// never touched to the NIC when the NIC accesses it first, so the limit has to cover it.
 type GuestMemory struct {
 	Limit MemoryLimit
 
 	mu  sync.Mutex
 	all map[*guest.Session]uint64
-	max uint64 // of what was added up so far
+	max uint64 // largest need that a warning was given for
 }
 
-// Is says how much memory a session sees; 0: it has ended. The text is a warning, "" if
-// there is no reason for one.
+// Is records how much memory a session sees; 0: the session has ended. It returns a warning, or ""
+// if there is no reason for one.
 func (m *GuestMemory) Is(s *guest.Session, bytes uint64) (warning string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,11 +108,11 @@ func (m *GuestMemory) Is(s *guest.Session, bytes uint64) (warning string) {
 		"raise MemoryMax, or give QEMU prealloc=on for its memory (docs/operations.md)", m.Limit.file, m.Limit.bytes>>20, need>>20)
 }
 
-// sum adds up the memory of all guests. The sessions of one guest see the same.
+// sum adds up the memory of all guests. The sessions of one guest see the same memory.
 func (m *GuestMemory) sum() (total uint64) {
 	guests := map[guest.Key]uint64{}
 	for s, n := range m.all {
-		if s.From.CID == 0 { // a client without a VM has its own
+		if s.From.CID == 0 { // a client without a VM has memory of its own
 			total += n
 			continue
 		}

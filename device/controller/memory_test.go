@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/guest"
 )
 
-// cgroups lays out files as the kernel shows them.
+// cgroups creates files as the kernel shows them.
 func cgroups(t *testing.T, files map[string]string) (root string) {
 	t.Helper()
 	root = t.TempDir()
@@ -65,8 +65,8 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestMemoryOfGuests: guests whose memory does not fit under the limit are named
-// before the kernel kills the NIC.
+// TestMemoryOfGuests checks that there is a warning when the guests' memory does not fit under the
+// limit, before the kernel kills the NIC.
 func TestMemoryOfGuests(t *testing.T) {
 	m := GuestMemory{Limit: MemoryLimit{bytes: ownMemory + 300<<20, file: "memory.max"}}
 	a, b := &guest.Session{From: guest.Key{Attachment: "vhost-user:a", CID: 3}}, &guest.Session{From: guest.Key{Attachment: "vhost-user:b", CID: 4}}
@@ -84,7 +84,7 @@ func TestMemoryOfGuests(t *testing.T) {
 		{bAgain, 0, false},
 		{a, 0, false},
 		{client, 150 << 20, false},
-		{client2, 150 << 20, false}, // as much as was told before
+		{client2, 150 << 20, false}, // no more than the last warning
 		{client2, 151 << 20, true},
 	}
 	for i, s := range steps {

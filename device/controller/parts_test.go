@@ -16,8 +16,8 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// TestJobsInOrder: what is done with functions is done one after the other, each when the one
-// before has its answer.
+// TestJobsInOrder checks that jobs run one after the other, each when the one before has its
+// answer.
 func TestJobsInOrder(t *testing.T) {
 	var k Core
 	var said []string
@@ -56,8 +56,8 @@ func TestJobsInOrder(t *testing.T) {
 	}
 }
 
-// TestGIDsArePaced: peers are told of GIDs at once, and of further ones after a pause; those that
-// wait hear when it is done, once.
+// TestGIDsArePaced checks that peers are told of GIDs at once, and of further ones after a pause.
+// Waiting commands complete then, once.
 func TestGIDsArePaced(t *testing.T) {
 	var g gids
 	heard := 0
@@ -88,8 +88,8 @@ func TestGIDsArePaced(t *testing.T) {
 	}
 }
 
-// TestPlacesOfPorts: peers are told the addresses of ports that take part, in order, and when they
-// have changed. A tenant's network is that around its ports' addresses, and is gone with the last.
+// TestPlacesOfPorts checks that peers are told the addresses of ports that are up, in order, and
+// only after a change. A tenant's networks follow its ports' addresses and go with the last port.
 func TestPlacesOfPorts(t *testing.T) {
 	cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 	for i := range cfg.Functions[0].VFs {
@@ -158,8 +158,8 @@ func TestPlacesOfPorts(t *testing.T) {
 	}
 }
 
-// TestPeerMailIsBounded: a peer that sends faster than the core works waits, and goes when its
-// mailbox is closed. What waits is taken in order.
+// TestPeerMailIsBounded checks that a peer that sends faster than the core works has to wait, and
+// stops waiting when its mailbox is closed. Messages are taken in order.
 func TestPeerMailIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var k Core
@@ -201,8 +201,8 @@ func TestPeerMailIsBounded(t *testing.T) {
 	}
 }
 
-// TestPeersNews: the manager hears that a link is up, that it is down and what a peer says; what
-// makes no sense is counted.
+// TestPeersNews checks that the manager is told of link up, link down and messages, and that
+// invalid messages are counted.
 func TestPeersNews(t *testing.T) {
 	core, err := NewCore(CoreConfig{
 		NIC: devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"}), Shards: 1, Rand: devicetest.Seeded(1),
@@ -236,8 +236,8 @@ func TestPeersNews(t *testing.T) {
 	}
 }
 
-// TestWarningsAreSaidOnce: a warning is logged when it is new or says something else, and stays
-// until it is taken back.
+// TestWarningsAreSaidOnce checks that a warning is logged when it is new or its text changes, and
+// stays until it is cleared.
 func TestWarningsAreSaidOnce(t *testing.T) {
 	var log bytes.Buffer
 	w := NewWarnings(slog.New(slog.NewTextHandler(&log, nil)))
@@ -261,8 +261,8 @@ func TestWarningsAreSaidOnce(t *testing.T) {
 	said(4, "capture: full", "metrics: gone")
 }
 
-// TestWhichMemoryLimit: the narrowest limit counts, the innermost of equal ones is named, and what is
-// no limit is none.
+// TestWhichMemoryLimit checks that the lowest limit counts, that the innermost of equal limits is
+// named, and that values which mean "no limit" are ignored.
 func TestWhichMemoryLimit(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -299,7 +299,8 @@ func TestWhichMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestWarnsFromTheFirstByte: guests' memory that just fits is no warning, one byte more is.
+// TestWarnsFromTheFirstByte checks the boundary: memory that just fits gives no warning, one byte
+// more does.
 func TestWarnsFromTheFirstByte(t *testing.T) {
 	for more, warns := range []bool{false, true} {
 		m := GuestMemory{Limit: MemoryLimit{bytes: ownMemory + 1<<20, file: "memory.max"}}

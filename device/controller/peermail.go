@@ -9,12 +9,12 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// peerMailSize bounds the messages of one peer that wait for the core; the
-// link's reader waits beyond it, and TCP makes the peer wait.
+// peerMailSize is the most messages of one peer that may wait for the core. Beyond it the link's
+// reader waits, and so TCP makes the peer wait.
 const peerMailSize = 64
 
-// PeerMail carries what happens on the link to one peer to the core, in
-// order. It implements the part of cmlink.Handler for that peer.
+// PeerMail passes the events of the link to one peer to the core, in order. It implements the part
+// of cmlink.Handler for that peer.
 type PeerMail struct {
 	inbox *inbox.Box[*Core]
 	host  cm.HostID
@@ -39,27 +39,27 @@ const (
 	newsMessage
 )
 
-// PeerMail makes the mailbox of a peer.
+// PeerMail returns a new mailbox for a peer.
 func (k *Core) PeerMail(host cm.HostID) *PeerMail {
 	m := &PeerMail{inbox: &k.box, host: host}
 	m.space.L = &m.mu
 	return m
 }
 
-// Up says that the link to the peer is there.
+// Up reports that the link to the peer is up.
 func (m *PeerMail) Up() { m.put(peerNews{kind: newsUp}) }
 
-// Down says that the link to the peer went.
+// Down reports that the link to the peer is down.
 func (m *PeerMail) Down() { m.put(peerNews{kind: newsDown}) }
 
-// Revoked says that the peer has no right to be one any more.
+// Revoked reports that the peer's right to be a peer was revoked.
 func (m *PeerMail) Revoked() { m.put(peerNews{kind: newsRevoked}) }
 
-// Message passes a message of the peer's connection manager on, which is the mailbox's from then
-// on.
+// Message passes a message of the peer's connection manager to the core. The mailbox owns msg from
+// then on.
 func (m *PeerMail) Message(msg []byte) { m.put(peerNews{kind: newsMessage, msg: msg}) }
 
-// put appends news, waiting for room.
+// put appends news. It waits while the mailbox is full.
 func (m *PeerMail) put(n peerNews) {
 	m.mu.Lock()
 	for len(m.waiting) >= peerMailSize && !m.closed {
@@ -92,7 +92,7 @@ func (m *PeerMail) Drain(k *Core, now vtime.Time) {
 	}
 }
 
-// Close drops what comes from now on.
+// Close drops all news that come later.
 func (m *PeerMail) Close() {
 	m.mu.Lock()
 	m.closed = true

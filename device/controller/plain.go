@@ -12,13 +12,13 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// plain is where plain IP goes, for the gateways of all shards.
+// plain holds the routes of plain IP, for the gateways of all shards.
 type plain struct {
 	routes   *gateway.Routes
 	networks *config.Networks
 	ports    map[uint32]gateway.Place // by function
-	users    map[uint32]int           // ports of a tenant
-	untold   bool                     // to peers
+	users    map[uint32]int           // number of ports of each tenant
+	untold   bool                     // peers have not been told of the last change
 }
 
 func newPlain(c *config.Config) plain {
@@ -33,7 +33,7 @@ func newPlain(c *config.Config) plain {
 	}
 }
 
-// set says where a function's port is. Its tenant includes the networks around its addresses.
+// set records the place of a function's port, and adds the networks of its addresses to the tenant.
 func (p *plain) set(function uint32, at gateway.Place) {
 	old, had := p.ports[function]
 	p.ports[function], p.untold = at, true
@@ -48,7 +48,7 @@ func (p *plain) set(function uint32, at gateway.Place) {
 	p.routes.SetPort(function, at)
 }
 
-// remove says that a function has no port any more.
+// remove removes the port of a function.
 func (p *plain) remove(function uint32) {
 	if old, had := p.ports[function]; had {
 		delete(p.ports, function)
@@ -58,7 +58,7 @@ func (p *plain) remove(function uint32) {
 	}
 }
 
-// leave takes a port out of its tenant, and reports whether that is another one without it.
+// leave removes a port from its tenant, and reports whether the tenant's networks changed.
 func (p *plain) leave(at *gateway.Place) (changed bool) {
 	changed = p.networks.Remove(at.Tenant, at.Addresses)
 	if p.users[at.Tenant]--; p.users[at.Tenant] == 0 {
@@ -70,7 +70,7 @@ func (p *plain) leave(at *gateway.Place) (changed bool) {
 	return changed
 }
 
-// describe tells the gateways what a tenant's network is.
+// describe gives the network of a tenant to the routes.
 func (p *plain) describe(tenant uint32) {
 	t := p.networks.Of(tenant)
 	g := gateway.TenantConfig{Tenant: t.Tenant, Subnets: t.Subnets, Routers: t.Routers, DNS: t.DNS}
@@ -80,7 +80,7 @@ func (p *plain) describe(tenant uint32) {
 	p.routes.SetTenant(g)
 }
 
-// addresses lists what peers may send plain IP to.
+// addresses lists the addresses that peers may send plain IP to.
 func (p *plain) addresses() (list []cm.Port) {
 	for _, fn := range slices.Sorted(maps.Keys(p.ports)) {
 		at := p.ports[fn]
@@ -105,7 +105,7 @@ func (k *Core) PortsChanged(_ vtime.Time, host cm.HostID) {
 	k.all(func(to Side, now vtime.Time) { to.PeerPorts(now, host) })
 }
 
-// Routes describes where plain IP goes. Shards know whether they have keys for peers.
+// Routes lists the routes of plain IP. Whether there is a key for a peer is known to the shards.
 func (k *Core) Routes() (list []control.Route) {
 	for _, e := range k.plain.routes.Entries() {
 		r := control.Route{Tenant: e.Tenant, Prefix: e.Prefix.String(), Kind: "none", MTU: e.To.MTU}
@@ -126,15 +126,15 @@ func (k *Core) Routes() (list []control.Route) {
 	return list
 }
 
-// Routes are those of the NIC. A gateway reads them on its shard's thread.
+// Routes returns the routes of the NIC. A gateway reads them on its shard's thread.
 func (l *Line) Routes() *gateway.Routes { return l.core.plain.routes }
 
-// SetPort says where a function's port is.
+// SetPort records the place of a function's port.
 func (l *Line) SetPort(function uint32, at gateway.Place) {
 	l.wish(func(k *Core, _ vtime.Time) { k.plain.set(function, at) })
 }
 
-// RemovePort says that a function has no port any more.
+// RemovePort removes the port of a function.
 func (l *Line) RemovePort(function uint32) {
 	l.wish(func(k *Core, _ vtime.Time) { k.plain.remove(function) })
 }

@@ -21,19 +21,19 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// told is a shard that answers what the test says.
+// told is a fake shard with fixed answers.
 type told struct {
 	View
 	present, absent []pfvf.ID
-	missing         error // of Find
+	missing         error // returned by Find
 	other           []uint8
 	tunnels         []control.Route
 	roots           []control.CreditNode
 	faults          []control.Fault
 	keys            []control.Key
 	uplink          control.Uplink
-	refuse          error // of what is begun
-	paths           []int // how many connections were completed at a time
+	refuse          error // error of calls that start something
+	paths           []int // number of connections per call of Paths
 	begun           []*capture.Sink
 	ended           []*capture.Capture
 	mended          int
@@ -77,7 +77,7 @@ func (v *told) InjectFault(_ vtime.Time, id pfvf.ID, _ *control.FaultChange) ([]
 	return []control.Fault{{Function: id.String()}}, v.refuse
 }
 
-// runCore is a core that runs as long as the test.
+// runCore returns a core that runs until the test ends.
 func runCore(t *testing.T) *Core {
 	t.Helper()
 	core, err := NewCore(CoreConfig{
@@ -99,20 +99,20 @@ func runCore(t *testing.T) *Core {
 	return core
 }
 
-// asked is an API that asks two shards.
+// asked returns an API of two shards.
 func asked(core *Core, a, b *told) *API {
 	return NewAPI(Config{
 		Host: 1, Core: core, Shards: Shards{All: []Shard{a, b}}, Warnings: NewWarnings(slog.New(slog.DiscardHandler)), WallOffset: func() int64 { return 0 },
 	})
 }
 
-// notes are what is wrong with links.
+// notes holds the notes about links, by host.
 type notes map[uint8]string
 
 func (n notes) Note(host uint8) string { return n[host] }
 
-// TestNotesOfPeers: what a shard sees of a peer goes before what is wrong with its link. Counts of
-// the uplink are those of all shards.
+// TestNotesOfPeers checks that a shard's note about a peer takes precedence over the note about its
+// link, and that counts of the uplink are summed over shards.
 func TestNotesOfPeers(t *testing.T) {
 	part := control.Uplink{Name: "vnic1", RX: control.Direction{Counts: control.Impaired{Packets: 3}}}
 	for _, c := range []struct {
@@ -136,7 +136,7 @@ func TestNotesOfPeers(t *testing.T) {
 	}
 }
 
-// TestSupervisedNIC: the process that operators know is the supervisor, if there is one.
+// TestSupervisedNIC checks that operators see the PID of the supervisor, if there is one.
 func TestSupervisedNIC(t *testing.T) {
 	api := asked(runCore(t), &told{}, &told{})
 	api.c.Supervisor = &Supervisor{PID: 77, Starts: 2, Stuck: 1, Upgraded: func() (int, string) { return 3, "no" }}
@@ -147,7 +147,8 @@ func TestSupervisedNIC(t *testing.T) {
 	}
 }
 
-// TestFunctionsInOrder: functions of all shards, there or not, are listed by their numbers.
+// TestFunctionsInOrder checks that the functions of all shards, existing or not, are listed by
+// number.
 func TestFunctionsInOrder(t *testing.T) {
 	api := asked(runCore(t), &told{present: []pfvf.ID{5, 9}, absent: []pfvf.ID{2}}, &told{present: []pfvf.ID{3}, absent: []pfvf.ID{1, 11}})
 	list, err := api.Functions(t.Context())
@@ -160,7 +161,8 @@ func TestFunctionsInOrder(t *testing.T) {
 	}
 }
 
-// TestSealedRoutes: the way to a peer is sealed when every shard that sends there has a key.
+// TestSealedRoutes checks that a route to a peer counts as sealed when every shard that sends there
+// has a key.
 func TestSealedRoutes(t *testing.T) {
 	way := func(tenant uint32, peer uint8, sealed bool) []control.Route {
 		return []control.Route{{Tenant: tenant, Peer: peer, Sealed: sealed}}
@@ -190,8 +192,7 @@ func TestSealedRoutes(t *testing.T) {
 	}
 }
 
-// TestCreditsOfShards: what is used and refused is added up over shards; limits are those of the
-// whole.
+// TestCreditsOfShards checks that use and refusals are summed over shards, and limits are not.
 func TestCreditsOfShards(t *testing.T) {
 	node := func(n uint32) []control.CreditNode {
 		return []control.CreditNode{{
@@ -207,7 +208,7 @@ func TestCreditsOfShards(t *testing.T) {
 	}
 }
 
-// TestListOfKeys: security associations of all shards are listed.
+// TestListOfKeys checks that the security associations of all shards are listed.
 func TestListOfKeys(t *testing.T) {
 	a, b := &told{keys: []control.Key{{Peer: 1}, {Peer: 2}}}, &told{keys: []control.Key{{Peer: 3}}}
 	list, err := asked(runCore(t), a, b).Keys(t.Context())
@@ -216,8 +217,8 @@ func TestListOfKeys(t *testing.T) {
 	}
 }
 
-// TestFaultsOfShards: faults of all shards are listed by function, each function's in the order they
-// were given.
+// TestFaultsOfShards checks that the faults of all shards are listed by function, and those of one
+// function in the order they were added.
 func TestFaultsOfShards(t *testing.T) {
 	a := &told{faults: []control.Fault{{Function: "b", ID: 2}, {Function: "b", ID: 1}}}
 	b := &told{faults: []control.Fault{{Function: "a", ID: 9}, {Function: "b", ID: 5}}}
@@ -255,8 +256,8 @@ func TestFaultsOfShards(t *testing.T) {
 	}
 }
 
-// TestCaptureOfShards: a capture is begun on all shards and ended on all, with an interface for each
-// port that it was asked for.
+// TestCaptureOfShards checks that a capture starts and ends on all shards, with an interface for
+// each requested port.
 func TestCaptureOfShards(t *testing.T) {
 	for _, c := range []struct {
 		mode          string
@@ -296,7 +297,8 @@ func TestCaptureOfShards(t *testing.T) {
 	}
 }
 
-// TestCaptureRefused: what cannot be captured is said, and then no shard goes on with it.
+// TestCaptureRefused checks that a capture that cannot start returns an error and is ended on all
+// shards.
 func TestCaptureRefused(t *testing.T) {
 	for _, c := range []struct {
 		mode  string
@@ -324,7 +326,7 @@ func TestCaptureRefused(t *testing.T) {
 	}
 }
 
-// TestNames: functions may be named without the host.
+// TestNames checks that the host may be left out of a function's name.
 func TestNames(t *testing.T) {
 	api := &API{Config{Host: 3}}
 	for name, want := range map[string]string{"pf0.vf1": "h3.pf0.vf1", "h3.pf0.vf1": "h3.pf0.vf1", "h2.pf0": "h2.pf0", "pf1": "h3.pf1", "vf1": "", "": ""} {

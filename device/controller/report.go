@@ -31,9 +31,9 @@ func (k *Core) Peers() (list []control.Peer) {
 	return list
 }
 
-// note says what is not as it should be with a peer that is up: addresses that it tells of and does
-// not get, of functions or else of ports, or that there is no function for each other, as where the
-// two NICs list different tenants.
+// note describes what is wrong with a peer that is up: it announces addresses that it may not have,
+// of functions or else of ports, or one side has no function for the other, as when the two NICs
+// list different tenants.
 func (k *Core) note(p *cm.PeerInfo) string {
 	switch {
 	case !p.Up:
@@ -50,7 +50,8 @@ func (k *Core) note(p *cm.PeerInfo) string {
 	return ""
 }
 
-// Connections describes all connections, established or not. Their shards know the paths.
+// Connections describes all connections, established or not. It leaves out the paths, which the
+// shards know.
 func (k *Core) Connections(now vtime.Time) (list []control.Connection) {
 	for _, c := range k.Manager.Connections() {
 		v := control.Connection{
@@ -86,10 +87,10 @@ func (k *Core) KeyList() (list []control.Key) {
 	return list
 }
 
-// LogKeysTo has keys written to a key log. It is called before the first Step.
+// LogKeysTo makes the core write keys to a key log. It is called before the first Step.
 func (k *Core) LogKeysTo(l *security.KeyLog) { k.Keys.LogTo(l) }
 
-// count adds what the core counts.
+// count adds the core's counters to v.
 func (k *Core) count(v control.Counters) {
 	keys, manager := k.Keys.Stats(), k.Manager.Stats()
 	c := counters.Core{

@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// Run steps the core until Halt. send sends a message to the connection manager of another NIC; one
-// that cannot be sent is lost with the link, and the manager hears of it as PeerDown.
+// Run steps the core until Halt. send sends a message to the connection manager of another NIC. A
+// message that cannot be sent is lost with the link, which the manager learns by PeerDown.
 func (k *Core) Run(clock func() int64, send func(host uint8, msg []byte)) {
 	var out CoreOutput
 	due := time.NewTimer(0)
@@ -24,7 +24,7 @@ func (k *Core) Run(clock func() int64, send func(host uint8, msg []byte)) {
 	}
 }
 
-// sleep waits for input, or until there is something to do by time.
+// sleep waits ns nanoseconds, or until there is input.
 func (k *Core) sleep(due *time.Timer, ns int64) {
 	defer k.box.Unpark()
 	if ns <= 0 || !k.box.Park() {
@@ -37,7 +37,7 @@ func (k *Core) sleep(due *time.Timer, ns int64) {
 	}
 }
 
-// wake makes the core look at its inbox. It never waits.
+// wake makes the core look at its inbox. It never blocks.
 func (k *Core) wake() {
 	select {
 	case k.woken <- struct{}{}:
@@ -51,7 +51,8 @@ func (k *Core) Halt() {
 	k.wake()
 }
 
-// Stop refuses further input, when Run has returned. Who waits for an answer gets none.
+// Stop refuses further input. It is called when Run has returned. Callers that still wait get
+// inbox.ErrStopped.
 func (k *Core) Stop() {
 	k.box.Stop()
 	close(k.ended)
@@ -62,7 +63,8 @@ func (k *Core) Do(f func(now vtime.Time)) error {
 	return inbox.Do(&k.box, func(_ *Core, now vtime.Time) { f(now) })
 }
 
-// ask has f begin something on the core's goroutine, and returns the answer when it has come.
+// ask runs f on the core's goroutine, and returns the error that f passes to then, at once or
+// later.
 func (k *Core) ask(f func(then func(error))) error {
 	answer := make(chan error, 1)
 	if err := k.Do(func(vtime.Time) { f(func(err error) { answer <- err }) }); err != nil {

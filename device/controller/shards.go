@@ -14,12 +14,12 @@ import (
 
 // Shard is one shard of a NIC.
 type Shard interface {
-	// Ask runs f on the shard's thread and returns when it is done. It fails, without f having run,
-	// when the shard has stopped.
+	// Ask runs f on the shard's thread and returns when f has returned. If the shard has stopped,
+	// it returns an error without calling f.
 	Ask(f func(v View, now vtime.Time)) error
 }
 
-// View is what a shard answers, at the moment of an Ask.
+// View is the state of a shard during an Ask.
 type View interface {
 	Functions
 	Inside
@@ -27,26 +27,26 @@ type View interface {
 	Recording
 
 	OtherModes(now vtime.Time) (hosts []uint8) // peers that seal in another psp.mode
-	Paths(list []control.Connection)           // completes those of the shard
-	Keys() []control.Key                       // that peers gave us
-	Tunnels() []control.Route                  // to peers, and whether there is a key
+	Paths(list []control.Connection)           // adds the paths to the connections of this shard
+	Keys() []control.Key                       // keys that peers gave us
+	Tunnels() []control.Route                  // tunnels to peers, and whether there is a key
 	Counters() control.Counters
 
 	Uplink() control.Uplink
-	// InjectLink changes what the uplink does to packets, in both directions ("") or one.
+	// InjectLink changes the impairments of the uplink, in one direction or both ("").
 	InjectLink(direction string, change func(config.Impairment) (config.Impairment, error)) error
 }
 
-// Functions is what a shard answers of its functions as they are set.
+// Functions is the part of View about functions and their settings.
 type Functions interface {
-	Present() []pfvf.ID                // that are there, in order
-	Absent() []pfvf.ID                 // that were configured or set and are not there
-	Find(id pfvf.ID) error             // why it is not there; nil: it is
-	Describe(pfvf.ID) control.Function // whether it is there or not
+	Present() []pfvf.ID                // functions that exist, in order
+	Absent() []pfvf.ID                 // functions that are configured or set but do not exist
+	Find(id pfvf.ID) error             // why the function does not exist; nil: it does
+	Describe(pfvf.ID) control.Function // also for one that does not exist
 	Settings(pfvf.ID) config.Function
 }
 
-// Inside is what a shard answers of the objects of a function that is there.
+// Inside is the part of View about the objects of an existing function.
 type Inside interface {
 	QPs(pfvf.ID) []control.QP
 	Queues(pfvf.ID) []control.Queue
@@ -57,33 +57,32 @@ type Inside interface {
 	ClearViolations(pfvf.ID)
 }
 
-// Sabotage is what goes wrong on purpose.
+// Sabotage is the part of View about injected faults.
 type Sabotage interface {
 	Faults(now vtime.Time) []control.Fault
-	Mend(now vtime.Time) // all functions
+	Mend(now vtime.Time) // removes the faults of all functions
 	InjectFault(now vtime.Time, id pfvf.ID, c *control.FaultChange) ([]control.Fault, error)
 }
 
-// Recording is what a shard shows of what passes.
+// Recording is the part of View about captures and traces.
 type Recording interface {
 	Ports() []capture.NamedPort // of its functions
-	// StartCapture has a capture fed with what passes here. offset is the wall clock less the
-	// shard's, in ns.
+	// StartCapture feeds a capture with this shard's traffic. offset is the wall clock minus the
+	// shard's clock, in ns.
 	StartCapture(c *capture.Sink, offset int64) error
 	EndCapture(*capture.Capture)
-	// StartTrace notes what happens to a function's requests, or to those of one queue pair (0:
-	// all).
+	// StartTrace records the requests of a function, or of one of its queue pairs (qpn; 0: all).
 	StartTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error)
 	EndTrace(pfvf.ID)
 }
 
-// Shards are all shards of a NIC.
+// Shards holds all shards of a NIC.
 type Shards struct {
 	All []Shard
-	Of  func(pf uint8, vf uint16) int // which of them has a function; nil: the first has all
+	Of  func(pf uint8, vf uint16) int // index of the shard that owns a function; nil: the first owns all
 }
 
-// of is the shard that a function belongs to.
+// of returns the shard that owns a function.
 func (s Shards) of(id pfvf.ID) Shard {
 	if s.Of == nil {
 		return s.All[0]
@@ -91,7 +90,7 @@ func (s Shards) of(id pfvf.ID) Shard {
 	return s.All[s.Of(id.PF(), id.VF())]
 }
 
-// Each asks one after the other.
+// Each runs f on every shard, one after the other.
 func (s Shards) Each(f func(v View, now vtime.Time)) error {
 	for _, one := range s.All {
 		if err := one.Ask(f); err != nil {
@@ -101,10 +100,11 @@ func (s Shards) Each(f func(v View, now vtime.Time)) error {
 	return nil
 }
 
-// functionsPerAsk bounds how long a shard is asked at one time.
+// functionsPerAsk is the number of functions per Ask. It limits how long one Ask keeps a shard
+// busy.
 const functionsPerAsk = 8
 
-// EachFunction asks for every function that is there, few at a time.
+// EachFunction calls f for every function that exists, a few per Ask.
 func (s Shards) EachFunction(ctx context.Context, f func(v View, now vtime.Time, id pfvf.ID)) error {
 	for _, one := range s.All {
 		var ids []pfvf.ID

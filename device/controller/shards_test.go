@@ -13,13 +13,13 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// fake is a shard with some functions.
+// fake is a fake shard with some functions.
 type fake struct {
 	View
 	ids     []pfvf.ID
 	gone    pfvf.ID
 	asked   int
-	most    int // functions in one Ask
+	most    int // most functions in one Ask
 	now     int
 	stopped bool
 }
@@ -61,8 +61,8 @@ func numbers(from, n int) (ids []pfvf.ID) {
 	return ids
 }
 
-// TestEachFunctionAsksForFew: what grows with the functions is asked in pieces, of every shard, and
-// a function that goes away in between is left out.
+// TestEachFunctionAsksForFew checks that functions are visited a few per Ask, on every shard, and
+// that a function that goes away in between is left out.
 func TestEachFunctionAsksForFew(t *testing.T) {
 	a, b := &fake{ids: numbers(1, 50)}, &fake{ids: numbers(100, 3), gone: 101}
 	nic, err := config.Parse([]byte("nic: {host: 1}\nuplink: {backend: memory, address: 10.0.0.1/24}\n"))

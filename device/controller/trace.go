@@ -16,10 +16,10 @@ import (
 	rdmawire "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-const traceLook = 10 * time.Millisecond // between looks at what a shard has noted
+const traceLook = 10 * time.Millisecond // time between reads of the shard's trace ring
 
-// Trace writes a line for each request of a function, as it becomes complete,
-// until ctx ends or w fails; at its end also for those that are not. It implements
+// Trace writes a line for each request of a function, as the request completes, until ctx ends or w
+// fails. At the end it also writes the requests that are not complete. It implements
 // control.Provider.
 func (a *API) Trace(ctx context.Context, what control.TraceRequest, w io.Writer) error {
 	id, err := a.ID(what.Function)
@@ -54,7 +54,7 @@ func (a *API) Trace(ctx context.Context, what control.TraceRequest, w io.Writer)
 		}
 		t.digest()
 	}
-	_ = shard.Ask(func(v View, _ vtime.Time) { // nothing to do when the shard has ended
+	_ = shard.Ask(func(v View, _ vtime.Time) { // an error means that the shard has ended: nothing to do
 		t.take(ring)
 		v.EndTrace(id)
 	})
@@ -63,18 +63,18 @@ func (a *API) Trace(ctx context.Context, what control.TraceRequest, w io.Writer)
 	return nil
 }
 
-// tracer turns the events of a function into lines.
+// tracer turns the trace events of a function into lines.
 type tracer struct {
 	id        pfvf.ID
 	out       *json.Encoder
-	offset    int64 // wall clock less the shard's
+	offset    int64 // wall clock minus the shard's clock, ns
 	assembler *trace.Assembler
 	events    []trace.Event
 	lost      uint64
-	err       error // of out
+	err       error // error of writing to out
 }
 
-// take is called on the shard's thread.
+// take moves the events out of the ring. It is called on the shard's thread.
 func (t *tracer) take(r *trace.Ring) { t.events, t.lost = r.Take(t.events[:0]) }
 
 func (t *tracer) digest() {
@@ -97,8 +97,8 @@ func (t *tracer) operation(o *trace.Operation) {
 	t.line(&control.TraceLine{Operation: DescribeOperation(t.id, o, t.offset)})
 }
 
-// DescribeOperation shows an operation; offset is the wall clock less the
-// shard's.
+// DescribeOperation converts a traced operation to the form that operators see. offset is the wall
+// clock minus the shard's clock, in ns.
 func DescribeOperation(id pfvf.ID, o *trace.Operation, offset int64) *control.Operation {
 	v := &control.Operation{
 		Function: id.String(), Side: "requester", QPN: o.QPN, WQE: o.Index, WRID: o.WRID, Op: abi.Opcode(o.Op).String(), Bytes: o.Length,
@@ -113,7 +113,7 @@ func DescribeOperation(id pfvf.ID, o *trace.Operation, offset int64) *control.Op
 	switch {
 	case o.RoCE:
 		v.Transport = "roce"
-		if o.Responder { // its packets have a PSN, no RSN of a connection
+		if o.Responder { // RoCE packets have a PSN, and no RSN or CID of a connection
 			v.CID, v.Op = 0, rocewire.Opcode(o.Op).String()
 		}
 	case o.Loopback:

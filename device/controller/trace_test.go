@@ -12,7 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
-// traced is a shard whose functions can be traced.
+// traced is a fake shard whose functions can be traced.
 type traced struct {
 	fake
 	ring   *trace.Ring
@@ -31,7 +31,7 @@ func (f *traced) Ask(ask func(View, vtime.Time)) error {
 func (f *traced) StartTrace(pfvf.ID, uint32) (*trace.Ring, error) { return f.ring, f.refuse }
 func (f *traced) EndTrace(pfvf.ID)                                { f.ended++ }
 
-// lines tells of each line that is written.
+// lines calls itself with each line that is written.
 type lines func(line []byte)
 
 func (f lines) Write(b []byte) (int, error) {
@@ -39,8 +39,9 @@ func (f lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestTraceEnds: a trace writes what is noted while it runs, until its context ends, and then the
-// shard stops noting. A function that is not there, or a shard that has ended, is an error.
+// TestTraceEnds checks that a trace writes what is recorded while it runs, until its context ends,
+// and that the shard stops recording then. A missing function or a shard that has ended gives an
+// error.
 func TestTraceEnds(t *testing.T) {
 	at := int64(0)
 	s := &traced{ring: trace.NewRing(64, func() int64 { at++; return at }, 0)}

@@ -7,20 +7,20 @@ import (
 	"sync"
 )
 
-// Warnings are what the NIC goes on without: things that were asked for and cannot be had. What
-// one is about names it; a later one about the same takes its place. Any goroutine may use them.
+// Warnings lists what was asked for and could not be had, so that the NIC runs without it. A later
+// warning about the same thing replaces the earlier one. Any goroutine may use Warnings.
 type Warnings struct {
 	log   *slog.Logger
 	mu    sync.Mutex
 	about map[string]string
 }
 
-// NewWarnings returns none yet. Each is logged, too.
+// NewWarnings returns an empty list. New or changed warnings are also logged.
 func NewWarnings(log *slog.Logger) *Warnings {
 	return &Warnings{log: log, about: map[string]string{}}
 }
 
-// Warn notes and logs a warning.
+// Warn records a warning, and logs it if it is new or has changed.
 func (w *Warnings) Warn(about string, err error, remedy string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -32,14 +32,14 @@ func (w *Warnings) Warn(about string, err error, remedy string) {
 	w.log.Error("the NIC goes on without "+about, "err", err, "remedy", remedy)
 }
 
-// Clear takes a warning back.
+// Clear removes the warning about one thing.
 func (w *Warnings) Clear(about string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.about, about)
 }
 
-// List is all of them.
+// List returns all warnings, sorted.
 func (w *Warnings) List() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
