@@ -1,6 +1,6 @@
 package gateway
 
-// bucket limits a rate: tokens refill with time, up to burst.
+// bucket limits a rate: it gains a token every errorEvery, up to errorBurst.
 type bucket struct {
 	tokens int64
 	last   int64

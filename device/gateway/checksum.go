@@ -5,12 +5,12 @@ import (
 	"math/bits"
 )
 
-// sum is the ones' complement sum of b (RFC 1071 §2), 64 bits at a time in the order of a
-// little-endian load: a sum of swapped bytes is the swapped sum. Odd lengths count as if a zero
-// followed.
+// sum returns the ones' complement sum of b (RFC 1071 §2). It adds 64 bits at a time in
+// little-endian order, and swaps the bytes of the result (the sum of byte-swapped words is the
+// byte-swapped sum). An odd length counts as if a zero byte followed.
 func sum(b []byte) uint16 {
 	var s, carries, c uint64
-	for len(b) >= 64 { // the chain of carries begins anew: rounds overlap in the processor
+	for len(b) >= 64 { // the carry chain starts anew each round, so that the processor can overlap rounds
 		x, c := bits.Add64(binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), 0)
 		x, c = bits.Add64(x, binary.LittleEndian.Uint64(b[16:]), c)
 		x, c = bits.Add64(x, binary.LittleEndian.Uint64(b[24:]), c)
@@ -38,14 +38,14 @@ func sum(b []byte) uint16 {
 	return bits.ReverseBytes16(fold(uint32(s>>16) + uint32(s&0xffff)))
 }
 
-// fold makes a 16-bit ones' complement sum.
+// fold reduces a sum to 16 bits, in ones' complement.
 func fold(s uint32) uint16 {
 	s = s>>16 + s&0xffff
 	return uint16(s>>16 + s)
 }
 
-// pseudo is the sum of the pseudo header of a packet's upper layer of n bytes, which are less than
-// 64 KiB (RFC 9293 §3.1, RFC 8200 §8.1).
+// pseudo returns the sum of the pseudo header of an upper layer of n bytes, less than 64 KiB (RFC
+// 9293 §3.1, RFC 8200 §8.1).
 func (h *header) pseudo(packet []byte, n int) uint32 {
 	addrs := packet[12:20]
 	if h.v6 {
@@ -54,7 +54,7 @@ func (h *header) pseudo(packet []byte, n int) uint32 {
 	return uint32(sum(addrs)) + uint32(h.proto) + uint32(n)
 }
 
-// l4Valid tells whether the checksum of the packet's upper layer is right.
+// l4Valid reports whether the checksum of the packet's upper layer is right.
 func (h *header) l4Valid(packet []byte) bool {
 	b := packet[h.l4:h.total]
 	return fold(h.pseudo(packet, len(b))+uint32(sum(b))) == 0xffff

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 )
 
-// joinOrDeliver puts a packet before a port, perhaps together with those before it.
+// joinOrDeliver queues a packet for a port, joined to earlier packets of its flow if possible.
 func (o *output) joinOrDeliver(p *Endpoint, frame []byte, h *header) Reason {
 	p.ethernet(frame, o.asks.macOf(p, h.dst), h.etherType())
 	joined, ok := o.join(p, frame, h)
@@ -18,8 +18,8 @@ func (o *output) joinOrDeliver(p *Endpoint, frame []byte, h *header) Reason {
 	return none
 }
 
-// join adds a packet to the frames for a port: to the one before of its flow where it follows on,
-// or as a new one. frame holds room for an Ethernet header and the packet.
+// join adds a packet to the frames for a port: to the previous frame of its flow if it continues
+// that frame, else as a new frame. frame holds room for an Ethernet header, then the packet.
 func (o *output) join(p *Endpoint, frame []byte, h *header) (joined, ok bool) {
 	b := frame[ethLen:]
 	headers, fits := joinable(p, b, h)
@@ -37,7 +37,7 @@ func (o *output) join(p *Endpoint, frame []byte, h *header) (joined, ok bool) {
 			}
 			return true, true
 		}
-		o.forget(i) // what is behind this packet must not overtake it
+		o.forget(i) // later packets must not overtake this one
 		break
 	}
 	if !o.add(p, frame, Offload{}) {
@@ -51,8 +51,9 @@ func (o *output) join(p *Endpoint, frame []byte, h *header) (joined, ok bool) {
 
 func (f *PortFrame) packet() []byte { return f.one[0][ethLen:] }
 
-// joinable tells whether a packet may be one of several: plain headers, a payload, nothing special
-// about it, and right checksums, which nobody behind us will look at again.
+// joinable reports whether a packet may be joined with others, and returns the length of its
+// headers. It must have plain headers, no special flags, a payload and valid checksums, which
+// nobody verifies after the gateway.
 func joinable(p *Endpoint, b []byte, h *header) (headers int, ok bool) {
 	if h.fragment || h.l4 != ipv4Len && !h.v6 || h.l4 != ipv6Len && h.v6 {
 		return 0, false
@@ -86,7 +87,7 @@ func joinable(p *Endpoint, b []byte, h *header) (headers int, ok bool) {
 	return headers, h.l4Valid(b)
 }
 
-// begin lets others join the frame.
+// begin lets later packets join the frame.
 func (o *output) begin(at int, b []byte, h *header, headers int) {
 	f := &o.frames[at]
 	f.c = coalesced{open: true, h: *h, headers: headers, size: h.total - headers, total: h.total}
@@ -111,7 +112,7 @@ func (o *output) forget(i int) {
 	o.recent[len(o.recent)-1] = -1
 }
 
-// sameFlow tells whether b is of the same addresses, protocol and ports.
+// sameFlow reports whether b has the same addresses, protocol and ports.
 func (c *coalesced) sameFlow(first, b []byte, h *header) bool {
 	if h.v6 != c.h.v6 || h.proto != c.h.proto || h.total < h.l4+4 || h.fragment {
 		return false
@@ -123,8 +124,8 @@ func (c *coalesced) sameFlow(first, b []byte, h *header) bool {
 	return bytes.Equal(first[addrs:end], b[addrs:end]) && bytes.Equal(first[c.h.l4:c.h.l4+4], b[h.l4:h.l4+4])
 }
 
-// follows tells whether the packet b differs from the first of its flow only in what several
-// packets of one frame may differ in.
+// follows reports whether packet b continues the frame: it differs from the first packet only in
+// fields that may differ between packets of one frame.
 func (c *coalesced) follows(first, b []byte, headers int) bool {
 	if headers != c.headers {
 		return false
@@ -149,8 +150,8 @@ func (c *coalesced) follows(first, b []byte, headers int) bool {
 		bytes.Equal(x[18:headers-c.h.l4], y[18:headers-c.h.l4])
 }
 
-// append adds the payload of b to the frame; false when there is no room, or it is longer than
-// those before.
+// append adds the payload of b to the frame. It returns false if there is no room, or if the
+// payload is longer than those before.
 func (o *output) append(f *PortFrame, b []byte, headers int) bool {
 	c := &f.c
 	n := len(b) - headers
@@ -186,7 +187,8 @@ func (o *output) append(f *PortFrame, b []byte, headers int) bool {
 	return true
 }
 
-// maxUDPParts is what every Linux takes that knows UDP segmentation.
+// maxUDPParts is the number of datagrams in one frame that every Linux with UDP segmentation
+// accepts.
 const maxUDPParts = 64
 
 // finish writes the headers of a frame that stands for several packets.

@@ -1,7 +1,7 @@
 package gateway
 
 // Output completes the frames for ports and returns them. They are good until Done, and until the
-// memory of what came in is used again.
+// memory of the input is reused.
 func (g *Gateway) Output() []PortFrame {
 	g.station.replies.flush(&g.out)
 	for i := range g.out.frames {
@@ -13,14 +13,14 @@ func (g *Gateway) Output() []PortFrame {
 	return g.out.frames
 }
 
-// Waiting tells whether there is output.
+// Waiting reports whether there is output.
 func (g *Gateway) Waiting() bool { return len(g.out.frames) > 0 || g.station.replies.count > 0 }
 
-// Done says that the frames of Output were written, or need not be.
+// Done discards the frames of Output: they were written, or need not be.
 func (g *Gateway) Done() { g.out.reset() }
 
-// Deliver gives the ports what there is for them. What a port does not take is dropped and counted,
-// as any network interface does. took hears of each frame that one took.
+// Deliver writes the waiting frames to their ports. A frame that a port does not take is dropped
+// and counted, as on any network interface. Deliver calls took for each frame that was taken.
 func (g *Gateway) Deliver(took func(*PortFrame)) {
 	if !g.Waiting() {
 		return
@@ -37,10 +37,10 @@ func (g *Gateway) Deliver(took func(*PortFrame)) {
 	g.Done()
 }
 
-// handOver gives a frame to the shard that has its port.
+// handOver passes a frame to the shard that has its port.
 func (g *Gateway) handOver(from uint32, to *Target, frame []byte, off Offload) Reason {
 	if to.Shard == g.shard || g.Handover == nil {
-		return DropNoPort // it was here a moment ago
+		return DropNoPort // the port was removed a moment ago
 	}
 	if !g.Handover.ToPort(to.Shard, from, to.Function, frame, off) {
 		return DropShardFull

@@ -40,10 +40,10 @@ const (
 
 var (
 	dhcpMagic = []byte{99, 130, 83, 99}
-	anyServer = netip.AddrFrom4([4]byte{169, 254, 1, 1}) // our name where the tenant has no router
+	anyServer = netip.AddrFrom4([4]byte{169, 254, 1, 1}) // our server identifier if the tenant has no router
 )
 
-// serverID is the gateway's address as a DHCP server.
+// serverID returns the gateway's address as a DHCP server.
 func (p *Endpoint) serverID() netip.Addr {
 	if a, ok := p.network.router(false); ok {
 		return a
@@ -51,7 +51,7 @@ func (p *Endpoint) serverID() netip.Addr {
 	return anyServer
 }
 
-// address4 is the address that the guest gets, the first of the function's for IPv4.
+// address4 returns the address that the guest gets: the function's first IPv4 address.
 func (p *Endpoint) address4() (netip.Addr, bool) {
 	for _, a := range p.Addresses {
 		if a.Is4() {
@@ -61,15 +61,15 @@ func (p *Endpoint) address4() (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// request is what a client says.
+// request holds the parts of a client's message that are used.
 type request struct {
 	kind              uint8
 	requested, server netip.Addr
 	ciaddr            netip.Addr
-	client            span // identifier of the client (option 61)
+	client            span // client identifier (option 61)
 }
 
-// span is a part of a message; empty: it has none.
+// span is a range of bytes in a message; it is empty if the part is missing.
 type span struct{ from, to int }
 
 // dhcp answers a client's message m.
@@ -80,7 +80,7 @@ func (s *station) dhcp(p *Endpoint, src MAC, m []byte) Reason {
 		return DropDHCP
 	}
 	if r.server.IsValid() && r.server != p.serverID() {
-		return DropDHCP // the client chose another
+		return DropDHCP // the client chose another server
 	}
 	wants := r.requested
 	if !wants.IsValid() {
@@ -103,7 +103,7 @@ func (s *station) dhcp(p *Endpoint, src MAC, m []byte) Reason {
 	return none
 }
 
-// parseDHCP reads a client's message, checked for what is used of it.
+// parseDHCP parses a client's message and checks the parts that are used.
 func parseDHCP(m []byte) (r request, ok bool) {
 	if len(m) < dhcpMinimum || m[0] != bootRequest || m[1] != 1 || m[2] != 6 || !bytes.Equal(m[bootFixed:dhcpMinimum], dhcpMagic) {
 		return r, false
@@ -136,15 +136,15 @@ func parseDHCP(m []byte) (r request, ok bool) {
 	return r, r.kind != 0
 }
 
-// lease sends an answer to the message m, with addr as the client's own. It is broadcast: the
-// client may have no address yet.
+// lease sends an answer to the message m that offers addr. It is broadcast, since the client may
+// not have an address yet.
 func (s *station) lease(p *Endpoint, m []byte, r *request, kind uint8, addr netip.Addr) {
 	const headers = ethLen + ipv4Len + udpLen
 	t := p.network.config.Load()
 	server := p.serverID()
 	var buf [768]byte
 	b := append(buf[:0], m[:bootFixed]...)
-	clear(b[8:28]) // seconds and flags stay; addresses do not
+	clear(b[8:28]) // keep seconds and flags, clear the addresses
 	copy(b[8:12], m[8:12])
 	b[0], b[3] = bootReply, 0
 	clear(b[44:bootFixed]) // server's name, file
@@ -166,7 +166,7 @@ func (s *station) lease(p *Endpoint, m []byte, r *request, kind uint8, addr neti
 		b = p.appendLease(b, t, !addr.IsUnspecified())
 	}
 	b = append(b, optEnd)
-	for len(b) < 300 { // BOOTP's least (RFC 1542 §2.1)
+	for len(b) < 300 { // minimum length of BOOTP (RFC 1542 §2.1)
 		b = append(b, 0)
 	}
 	f := s.reply(p, everybody, typeIPv4, headers+len(b))
@@ -205,7 +205,8 @@ func (p *Endpoint) appendLease(b []byte, t *TenantConfig, lease bool) []byte {
 	return appendAddrs(b, optDomainServers, t.DNS)
 }
 
-// appendAddrs appends an option with the IPv4 addresses of a list, if it has any.
+// appendAddrs appends an option with the list's IPv4 addresses, at most maxDNS; without any it
+// appends nothing.
 func appendAddrs(b []byte, option uint8, list []netip.Addr) []byte {
 	at := len(b)
 	b = append(b, option, 0)

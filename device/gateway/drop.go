@@ -1,7 +1,7 @@
 package gateway
 
-// Reason says why a frame or packet ended at the gateway, or what the gateway did with it itself.
-// Nothing is dropped without one being counted.
+// Reason says why the gateway dropped a frame or packet, or what it did with one itself. Every drop
+// is counted under a Reason.
 type Reason uint8
 
 // Reasons.
@@ -11,45 +11,45 @@ const (
 	DropTruncated   // shorter than its headers say
 	DropEtherType   // neither ARP, IPv4 nor IPv6; VLAN tags too
 	DropSourceMAC   // not the function's
-	DropOtherMAC    // to a station that is not the gateway
+	DropOtherMAC    // not to the gateway
 	DropHeader      // IP version, header length or header checksum is wrong
 	DropOffload     // the virtio-net header does not fit the frame
 	DropSourceIP    // not an address of the function
 	DropFalcon      // protocol 252: only the NIC speaks Falcon
-	DropRoCE        // RoCEv2 in the name of the function, whose driver speaks it
+	DropRoCE        // RoCEv2 from the function's address while a driver has the function
 	DropMulticast   // broadcast or multicast, which is not carried
-	DropLinkLocal   // stays on the link
-	DropDestination // an address no packet can have as its destination
+	DropLinkLocal   // link-local, not forwarded
+	DropDestination // not a valid destination address
 	DropNoRoute     // nobody has the destination address
 	DropHairpin     // to the port it came from
-	DropTTL         // to be routed, and none left
-	DropTooBig      // does not fit; the sender was told
+	DropTTL         // to be routed, and its TTL or hop limit is used up
+	DropTooBig      // longer than the path's MTU
 	DropNoKey       // the peer has not given us a key yet
-	DropECN         // congestion experienced on the way, and the sender cannot be told (RFC 6040)
-	DropARP         // malformed, or not to be answered
-	DropND          // malformed, or what routers say
+	DropECN         // congestion experienced on the path, but the inner header is not ECN-capable (RFC 6040)
+	DropARP         // malformed, or needs no answer
+	DropND          // malformed, or a message that only routers may send
 	DropDHCP        // malformed, or for another client
-	DropICMPLimit   // an error message less, by rate
-	DropReplyFull   // a reply less: the port takes none
-	DropWrongVC     // cookie of another tenant than the key's
+	DropICMPLimit   // ICMP error or echo reply suppressed by the rate limit
+	DropReplyFull   // reply suppressed: too many wait
+	DropWrongVC     // cookie of a tenant that is not the key's
 	DropWrongSource // not an address of the peer it came from
 	DropNoPort      // no function of this NIC with a port has the destination
-	DropPortDown    // the port is
-	DropPortFull    // the port's device does not take it
+	DropPortDown    // the port is down
+	DropPortFull    // the port's device or the output is full
 	DropPortTooBig  // longer than the port's MTU
 	DropShardFull   // the shard that has the port does not take it
-	DropGroupFull   // too many packets to groups wait, of the same sender
-	DropPanic       // found a fault in this code
+	DropGroupFull   // too many packets to groups from one sender wait
+	DropPanic       // the frame made this code panic
 
-	CountARP        // requests answered
+	CountARP        // ARP requests answered
 	CountND         // solicitations answered
-	CountAsked      // asked who behind a port has an address
-	CountDHCP       // leases told
+	CountAsked      // requests sent to find which station behind a port has an address
+	CountDHCP       // DHCP answers sent
 	CountICMP       // error messages sent
 	CountEcho       // echo requests to a router answered
-	CountFragments  // fragments carried, as they came
-	CountFragmented // packets that left in fragments
-	CountNested     // packets carried that hold another tunnel's
+	CountFragments  // fragments carried unchanged
+	CountFragmented // packets sent as fragments
+	CountNested     // packets carried that contain another tunnel's packet
 	Reasons
 )
 
@@ -62,21 +62,21 @@ var reasonNames = [Reasons]string{
 
 func (r Reason) String() string { return reasonNames[r] }
 
-// Stats counts by reason, and what went well.
+// Stats counts frames and packets, and drops by reason.
 type Stats struct {
 	Reasons [Reasons]uint64
 
 	FromPorts, ToPorts         uint64 // frames
 	FromPortBytes, ToPortBytes uint64
 	Segments                   uint64 // packets cut from frames that stood for several
-	Coalesced                  uint64 // packets that joined one before
+	Coalesced                  uint64 // packets joined to an earlier one
 	Local                      uint64 // frames from port to port
 	HandedOver                 uint64 // frames for ports of other shards
 	TunnelPackets, TunnelBytes uint64 // sealed
 	TunnelIn, TunnelInBytes    uint64 // opened
 }
 
-// drop counts, at the port too.
+// drop counts a drop in s and, unless p is nil, at the port.
 func (s *Stats) drop(p *Endpoint, why Reason) {
 	s.Reasons[why]++
 	if p != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// TestCountersOfAnExchange: frames from port to port, to the tunnel and from it are counted exactly.
+// TestCountersOfAnExchange: frames from port to port, to the tunnel and from it are counted
+// exactly.
 func TestCountersOfAnExchange(t *testing.T) {
 	n := newNet(t)
 	const headers, ip = 42, 28

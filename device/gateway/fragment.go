@@ -2,19 +2,19 @@ package gateway
 
 import "encoding/binary"
 
-// An IPv4 packet that may be fragmented and is longer than its way leaves in fragments (RFC 791
-// §3.2, RFC 1812 §5.2.6), as from any router: not all senders look at ICMP (IP_PMTUDISC_OMIT). The
-// header of each is written in front of its payload, over the end of the fragment before, which is
-// gone then.
+// An IPv4 packet that may be fragmented and is longer than the path's MTU is sent as fragments (RFC
+// 791 §3.2, RFC 1812 §5.2.6), as by any router: not all senders look at ICMP (IP_PMTUDISC_OMIT).
+// The header of each fragment is written in front of its payload, over the end of the previous
+// fragment, which is overwritten.
 //
 //	header | payload 1 | payload 2 | payload 3
 //	          header 2 ┘  header 3 ┘
 
-// leastIPv4 is what every way carries whole (RFC 791 §3.2).
+// leastIPv4 is the packet length that every path carries without fragmentation (RFC 791 §3.2).
 const leastIPv4 = 68
 
-// splits tells whether what b is, or is to be cut to, may leave in fragments of most bytes. A frame
-// costs no more of them than it may of segments.
+// splits reports whether packet b, or each packet it is to be cut to, may be sent as fragments of
+// at most most bytes. A frame may not make more fragments than it may make segments (maxCuts).
 func (o *Offload) splits(b []byte, h *header, most int) bool {
 	if h.v6 || h.df || most < leastIPv4 {
 		return false
@@ -32,20 +32,20 @@ func (o *Offload) splits(b []byte, h *header, most int) bool {
 	return false
 }
 
-// splitter is where the splitting of a packet stands.
+// splitter holds the state of splitting one packet.
 type splitter struct {
-	packet []byte // empty: nothing is left of it
-	at     int    // of the next payload; 0: all is left
-	most   int    // bytes of a fragment
-	hlen   int    // of the header in front of it
+	packet []byte // empty: done
+	at     int    // offset of the next payload; 0: not begun
+	most   int    // maximum length of a fragment
+	hlen   int    // length of the header of the next fragment
 	header [maxIPv4]byte
-	field  uint16 // offset and flags of the packet, which may be a fragment
+	field  uint16 // fragment offset and flags for the next fragment; the packet itself may be a fragment
 }
 
 // maxIPv4 is the longest header of IPv4.
 const maxIPv4 = 60
 
-// begin splits a packet.
+// begin starts splitting a packet.
 func (s *splitter) begin(packet []byte, most int) {
 	s.packet, s.at, s.most = packet, 0, most
 	s.hlen = int(packet[0]&0xf) * 4
@@ -53,7 +53,7 @@ func (s *splitter) begin(packet []byte, most int) {
 	s.field = binary.BigEndian.Uint16(packet[6:])
 }
 
-// next returns the next fragment, nil when there is none left.
+// next returns the next fragment, or nil when there is none left.
 func (s *splitter) next() []byte {
 	if len(s.packet) == 0 {
 		return nil
@@ -83,7 +83,8 @@ func (s *splitter) next() []byte {
 
 const moreFragments = 0x2000
 
-// shorten leaves the header the options that stand in every fragment (RFC 791 §3.1: copied flag).
+// shorten removes from the header the options that belong in the first fragment only (RFC 791 §3.1:
+// copied flag).
 func (s *splitter) shorten() {
 	n := ipv4Len
 	for at := ipv4Len; at < s.hlen; {
@@ -110,8 +111,8 @@ func (s *splitter) shorten() {
 	s.hlen, s.header[0] = n, 0x40|byte(n/4)
 }
 
-// splitTo gives the fragments of a packet to a port of this NIC; p is nil for one of another shard.
-// They are copied, since the port takes them later.
+// splitTo sends the fragments of a packet to a port of this NIC; p is nil for a port of another
+// shard. The fragments are copied, since the port takes them later.
 func (g *Gateway) splitTo(flow uint32, to *Target, p *Endpoint, packet []byte, h header, off Offload) Reason {
 	f := &g.split
 	f.start(packet, h, off, to.MTU, true)
@@ -132,10 +133,10 @@ func (g *Gateway) splitTo(flow uint32, to *Target, p *Endpoint, packet []byte, h
 	return none
 }
 
-// maxCopied bounds what one Step copies of fragments.
+// maxCopied bounds the bytes of fragments that are copied between two calls of Done.
 const maxCopied = 256 << 10
 
-// copied returns a frame with a packet, good until Done; nil: there were too many.
+// copied returns a frame with a copy of packet, valid until Done, or nil if there is no room.
 func (o *output) copied(packet []byte) []byte {
 	n := len(o.copies)
 	if n+ethLen+len(packet) > maxCopied {

@@ -2,10 +2,10 @@ package gateway
 
 import "encoding/binary"
 
-// FromPort takes a frame that a port's guest sent and decides where it goes. It reports true when
-// there are packets for a tunnel: f tells which, and f.Next gives them. The frame is changed in
-// place and part of what comes out. What is left of it in the guest's memory stays there if it goes
-// to a port of this shard, and is copied for any other purpose.
+// FromPort takes a frame that a port's guest sent and decides where it goes. It returns true if
+// there are packets for a tunnel: f.Tunnel says which, and f.Next returns the packets. The frame is
+// changed in place and its memory is part of the output. Payload left in the guest's memory stays
+// there if the frame goes to a port of this shard, and is copied otherwise.
 func (g *Gateway) FromPort(now int64, in *PortInput, f *Forward) (forward bool) {
 	defer g.survive(in.From, g.mark(), in.Frame)
 	g.stats.FromPorts++
@@ -81,7 +81,8 @@ func (g *Gateway) fromPort(now int64, in *PortInput, f *Forward) (why Reason) {
 	return g.route(now, in, h, f)
 }
 
-// admit checks addresses: a packet must come from the function and go to another station.
+// admit checks the addresses: a packet must come from the function and go to a single other
+// station.
 func (g *Gateway) admit(p *Endpoint, h *header, dst MAC) Reason {
 	switch {
 	case h.dst.IsUnspecified() || h.dst.IsLoopback():
@@ -98,14 +99,14 @@ func (g *Gateway) admit(p *Endpoint, h *header, dst MAC) Reason {
 	return none
 }
 
-// forges tells whether a packet of the port's guest is RoCEv2 from the address from which the
-// function speaks it itself: any program of the guest could end others' connections by it. A first
-// fragment is enough, since the receiver may put packets together.
+// forges reports whether the port's guest sent RoCEv2 from the address that the function itself
+// uses. Any program in the guest could end others' connections this way. A first fragment counts
+// too, since the receiver may reassemble packets.
 func (p *Endpoint) forges(packet []byte, h *header) bool {
 	return p.roce != nil && h.toRoCE(packet) && p.speaksFrom(h.src)
 }
 
-// route finds where an admitted packet goes and makes it fit for the way.
+// route finds where an admitted packet goes and prepares it for that path.
 func (g *Gateway) route(now int64, in *PortInput, h header, f *Forward) Reason {
 	p, off := in.From, in.Offload
 	w, ok := g.way(p, h.dst)
@@ -122,7 +123,7 @@ func (g *Gateway) route(now int64, in *PortInput, h header, f *Forward) Reason {
 	case w.to.at(p):
 		return DropHairpin
 	}
-	if !p.network.onLink(h.dst) { // a router's work
+	if !p.network.onLink(h.dst) { // routed between subnets
 		if h.ttl <= 1 {
 			g.station.timeExceeded(now, p, in.quote(&h), &h)
 			return DropTTL
@@ -165,14 +166,14 @@ func (g *Gateway) route(now int64, in *PortInput, h header, f *Forward) Reason {
 	return g.toPort(p, w, in.Frame[:ethLen+len(b)], in.Rest, &h, off)
 }
 
-// toPort takes a frame to another port of this NIC.
+// toPort delivers a frame to another port of this NIC.
 func (g *Gateway) toPort(from *Endpoint, w *way, frame []byte, rest Rest, h *header, off Offload) Reason {
 	g.stats.Local++
 	return g.bring(from.Function, &w.to, w.port, frame, rest, h, off)
 }
 
-// bring takes a frame to a port of this NIC; p is nil for one of another shard. flow is who it comes
-// from.
+// bring delivers a frame to a port of this NIC; p is nil for a port of another shard. flow is the
+// sender that the frame is charged to.
 func (g *Gateway) bring(flow uint32, to *Target, p *Endpoint, frame []byte, rest Rest, h *header, off Offload) Reason {
 	switch {
 	case p == nil:
@@ -183,16 +184,16 @@ func (g *Gateway) bring(flow uint32, to *Target, p *Endpoint, frame []byte, rest
 	return g.out.deliver(p, frame, rest, off)
 }
 
-// A frame that its guest wants cut very small would keep the NIC from all others for long. TCP's
-// segments are not smaller (Linux: 48 bytes), unless it has few.
+// A frame that is cut into very small segments would keep the NIC busy for long. Linux does not use
+// TCP segments below 48 bytes. Smaller segments are allowed if the frame makes at most maxCuts.
 const (
 	minSegment = 48
 	maxCuts    = 128
 )
 
-// check tells whether an offload fits the packet it came with, of which b has all headers. A
-// checksum may be written into the upper layer only: all headers before it are checked, and must
-// leave as they were checked.
+// check reports whether an offload fits its packet, all headers of which are in b. A checksum may
+// be written into the upper layer only: the headers before it were checked and must leave
+// unchanged.
 func (o *Offload) check(b []byte, h *header) Reason {
 	start, at := int(o.CsumStart)-ethLen, int(o.CsumStart)-ethLen+int(o.CsumOffset)
 	if o.NeedsCsum && (start < h.l4 || at+2 > h.total) {
@@ -200,7 +201,7 @@ func (o *Offload) check(b []byte, h *header) Reason {
 	}
 	switch o.gso() {
 	case GSONone:
-		if o.GSO != GSONone { // a flag of TCP's without it: no receiver's kernel takes that
+		if o.GSO != GSONone { // the ECN flag without TCP segmentation, which no receiver's kernel accepts
 			return DropOffload
 		}
 		return none
@@ -227,8 +228,8 @@ func (o *Offload) check(b []byte, h *header) Reason {
 	return none
 }
 
-// fits tells whether a packet, or what it is to be cut to, can be made no longer than most. TCP's
-// segments may be cut shorter than their sender asked for; a datagram's length is its sender's.
+// fits reports whether a packet, or each packet it is to be cut to, can be at most most bytes long.
+// TCP segments may be cut shorter than their sender asked for; datagrams keep their length.
 func (o *Offload) fits(b []byte, h *header, most int) bool {
 	switch o.gso() {
 	case GSONone:
@@ -239,5 +240,5 @@ func (o *Offload) fits(b []byte, h *header, most int) bool {
 	return l4Headers(b, h)+minTCP <= most
 }
 
-// minTCP is less than any TCP wants to send at once.
+// minTCP is the least payload of a TCP segment, less than any TCP wants to send at once.
 const minTCP = 8

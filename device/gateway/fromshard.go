@@ -1,7 +1,7 @@
 package gateway
 
-// FromShard takes a frame that the gateway of another shard has for a port of this one, from
-// Handover.ToPort. Its memory is the gateway's until Output is done.
+// FromShard takes a frame that another shard's gateway handed over (Handover.ToPort) for a port of
+// this shard. The gateway uses the frame's memory until Done.
 func (g *Gateway) FromShard(function uint32, frame []byte, off Offload) {
 	defer g.survive(nil, g.mark(), frame)
 	p := g.byFunc[function]

@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 )
 
-// FromTunnel takes a packet that a peer sealed and brings it before the port it is for. frame holds
-// the packet behind room for an Ethernet header. outer is the ECN field of the packet around it.
+// FromTunnel takes a packet that a peer sealed and queues it for its port. frame holds room for an
+// Ethernet header, then the packet. outer is the ECN field of the outer header.
 func (g *Gateway) FromTunnel(from *Tunnel, frame []byte, outer uint8) {
 	defer g.survive(nil, g.mark(), frame)
 	g.stats.TunnelIn++
@@ -64,8 +64,8 @@ func (g *Gateway) fromTunnel(from *Tunnel, frame []byte, outer uint8) (*Endpoint
 	return c.port, g.out.joinOrDeliver(c.port, frame, &h)
 }
 
-// steer finds where a packet goes: by the tenant of the tunnel, which the key stands for, and the
-// address inside. The sender must be a function of that peer.
+// steer finds where a packet goes: by the tunnel's tenant, which the key determines, and the inner
+// destination address. The sender must be a function of that peer.
 func (g *Gateway) steer(from *Tunnel, b []byte, h *header) (*cache, Reason) {
 	addrs := b[12:20]
 	if h.v6 {
@@ -88,9 +88,9 @@ func (g *Gateway) steer(from *Tunnel, b []byte, h *header) (*cache, Reason) {
 	return c, none
 }
 
-// decapsulate is RFC 6040 §4.2: what the way has marked is told to the receiver, unless it could
-// not understand it. The DSCP stays what the sender wrote: nothing vouches for that of the outer
-// header (RFC 2983 §4.1, RFC 4301 §5.1.2.1).
+// decapsulate combines inner and outer ECN (RFC 6040 §4.2): a congestion mark of the path is passed
+// to the receiver. If the inner header is not ECN-capable, ok is false for a CE mark. The sender's
+// DSCP is kept: nothing authenticates that of the outer header (RFC 2983 §4.1, RFC 4301 §5.1.2.1).
 func decapsulate(inner, outer uint8) (ecn uint8, ok bool) {
 	switch {
 	case outer == ecnCE:

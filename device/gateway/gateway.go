@@ -6,26 +6,27 @@ import (
 	"github.com/falcon-vnic/vnic/device/security"
 )
 
-// Handover takes frames for ports of other shards, by function, and charges them to from: the
-// function that sent it, or a number for the peer. They are copied; false: they are not taken.
+// Handover passes frames to ports of other shards, by function, and charges them to from: the
+// sending function, or a number for the peer. Frames are copied. A method returns false if the
+// frame is not taken.
 type Handover interface {
 	ToPort(shard uint8, from, function uint32, frame []byte, off Offload) bool
-	// ToGroup takes a packet to a group for all functions of a shard in a tenant.
+	// ToGroup passes a multicast packet to all functions of a tenant in a shard.
 	ToGroup(shard uint8, from, tenant uint32, frame []byte) bool
 }
 
 // Gateway carries plain IP between the ports of a shard, those of others, and peers. See the
 // package comment.
 type Gateway struct {
-	Panicked func(v any, frame []byte) // is told of a frame that this code could not take; nil: nobody is
+	Panicked func(v any, frame []byte) // is called with a frame that made this code panic; may be nil
 	Handover Handover                  // nil: there are no other shards
 	Tunnels  Tunnels
 
-	shard   uint8 // that it belongs to
+	shard   uint8 // the shard that it belongs to
 	routes  *Routes
 	ports   []*Endpoint
 	byFunc  map[uint32]*Endpoint
-	changes uint64 // of the endpoints
+	changes uint64 // number of changes of the endpoints
 	taken   taken
 	station station
 	out     output
@@ -37,7 +38,7 @@ type Gateway struct {
 	casts     casts
 }
 
-// New returns a shard's gateway without ports, which finds its way by routes.
+// New returns a shard's gateway without ports, which uses routes.
 func New(shard uint8, routes *Routes) *Gateway {
 	g := &Gateway{shard: shard, routes: routes, byFunc: map[uint32]*Endpoint{}}
 	g.Tunnels.init(shard, routes, &g.stats)
@@ -47,10 +48,11 @@ func New(shard uint8, routes *Routes) *Gateway {
 	return g
 }
 
-// UseFunctions says how to find out whether a GID in a tenant is a function's.
+// UseFunctions sets the callback that reports whether a function of the tenant has a GID.
 func (g *Gateway) UseFunctions(knows func(tenant uint32, gid [16]byte) bool) { g.station.knows = knows }
 
-// AddEndpoint adds a port, which is down. mac is what its guest sees of all other stations.
+// AddEndpoint adds a port, which is down. mac is the MAC that its guest sees for all other
+// stations.
 func (g *Gateway) AddEndpoint(name string, function uint32, mac MAC) *Endpoint {
 	p := &Endpoint{Name: name, Function: function, Gateway: mac, network: nowhere}
 	p.at = len(g.ports)
@@ -60,11 +62,11 @@ func (g *Gateway) AddEndpoint(name string, function uint32, mac MAC) *Endpoint {
 	return p
 }
 
-// RemoveEndpoint takes a port out. Frames for it that wait stay until Output.
+// RemoveEndpoint removes a port. Frames that wait for it stay until Output.
 func (g *Gateway) RemoveEndpoint(p *Endpoint) {
 	p.up = false
 	n := len(g.ports) - 1
-	last := g.ports[n] // takes its place
+	last := g.ports[n] // moves to p's place
 	g.ports[p.at], last.at = last, p.at
 	g.ports[n] = nil
 	g.ports = g.ports[:n]
@@ -74,8 +76,8 @@ func (g *Gateway) RemoveEndpoint(p *Endpoint) {
 	g.changes++
 }
 
-// Configure changes what a port is, and whether it takes part in the network. Whether others find
-// it is up to the routes.
+// Configure changes a port's settings, and whether it takes part in the network. Whether others can
+// reach it depends on the routes.
 func (g *Gateway) Configure(p *Endpoint, c EndpointConfig, up bool) {
 	if p.up == up && reflect.DeepEqual(p.EndpointConfig, c) {
 		return
@@ -83,29 +85,29 @@ func (g *Gateway) Configure(p *Endpoint, c EndpointConfig, up bool) {
 	if p.MAC != c.MAC {
 		p.mac = c.MAC
 	}
-	p.stations = nil // of what it was
+	p.stations = nil // learned under the old settings
 	p.EndpointConfig, p.up = c, up
 	g.changes++
 	g.follow(p)
 }
 
-// Up tells whether a function has an endpoint that takes part.
+// Up reports whether a function has an endpoint that takes part.
 func (g *Gateway) Up(function uint32) bool {
 	p := g.byFunc[function]
 	return p != nil && p.up
 }
 
-// Endpoint is that of a function of this shard; nil: it has none.
+// Endpoint returns the endpoint of a function of this shard, or nil.
 func (g *Gateway) Endpoint(function uint32) *Endpoint { return g.byFunc[function] }
 
-// Stats returns the counters, which move.
+// Stats returns the live counters.
 func (g *Gateway) Stats() *Stats { return &g.stats }
 
-// Routes are those it finds its way by.
+// Routes returns the routes that the gateway uses.
 func (g *Gateway) Routes() *Routes { return g.routes }
 
-// PeerChanged is told that the routes have other addresses of a peer than before: it may have to be
-// asked for keys.
+// PeerChanged must be called when the routes of a peer's addresses change. It asks the peer for the
+// keys that are missing.
 func (g *Gateway) PeerChanged(peer uint8, r security.Requester) {
 	asked := map[uint32]bool{}
 	for _, p := range g.ports {
@@ -116,8 +118,8 @@ func (g *Gateway) PeerChanged(peer uint8, r security.Requester) {
 	}
 }
 
-// cache remembers the last packet's way from a tunnel, so that the next one of a flow needs no
-// look-up.
+// cache remembers the way of the last packet from a tunnel, so that the next packet of its flow
+// needs no look-up.
 type cache struct {
 	epoch
 	from  *Tunnel
@@ -127,11 +129,11 @@ type cache struct {
 	port  *Endpoint // nil: of another shard
 }
 
-// taken are frames of ports on their way out, in order. Their memory is the gateway's until it is
-// done with them.
+// taken holds frames of ports on their way out, in order. The gateway uses their memory until it
+// has processed them.
 type taken struct {
 	in   []PortInput
-	next int     // those before are done
-	cut  Forward // of the frame before next, while cutting
+	next int     // index of the next frame
+	cut  Forward // packets of the frame before next, while cuts is true
 	cuts bool
 }

@@ -15,7 +15,7 @@ const (
 	icmp6TimeExceeded = 3
 	icmp6Echo         = 128
 	icmp6EchoReply    = 129
-	icmp6Info         = 128 // types from here on are no errors
+	icmp6Info         = 128 // types from here on are not errors
 	code6Address      = 3
 
 	icmpLen    = 8
@@ -24,8 +24,8 @@ const (
 	maxEchoing = replySize - ethLen
 )
 
-// tooBig tells the sender that a packet does not fit and what would (RFC 1191, RFC 8201). An IPv4
-// packet that may be fragmented is one that would take too many.
+// tooBig tells the sender that a packet is too long, and the MTU that it must fit (RFC 1191, RFC
+// 8201). An IPv4 packet without DF gets here only if it cannot be sent as fragments (splits).
 func (s *station) tooBig(now int64, p *Endpoint, b []byte, h *header, mtu int) {
 	if h.v6 {
 		s.icmpError(now, p, b, h, icmp6TooBig, 0, uint32(mtu))
@@ -50,8 +50,9 @@ func (s *station) timeExceeded(now int64, p *Endpoint, b []byte, h *header) {
 	s.icmpError(now, p, b, h, icmpTimeExceeded, 0, 0)
 }
 
-// icmpError sends an error about a packet to the port it came from: never about another error, nor
-// about any fragment but the first (RFC 1122 §3.2.2, RFC 4443 §2.4), and not too often.
+// icmpError sends an error about a packet to the port it came from. It never reports an error about
+// an error, nor about any fragment but the first (RFC 1122 §3.2.2, RFC 4443 §2.4). Its rate is
+// limited.
 func (s *station) icmpError(now int64, p *Endpoint, b []byte, h *header, kind, code uint8, rest uint32) {
 	l4 := b[h.l4:]
 	switch {
@@ -70,7 +71,7 @@ func (s *station) icmpError(now int64, p *Endpoint, b []byte, h *header, kind, c
 	case h.v6:
 		src = p.linkLocal()
 	default:
-		src = h.dst // in the name of the station that cannot be reached
+		src = h.dst // in the name of the unreachable station
 	}
 	if h.v6 {
 		quote := min(len(b), quoteIPv6)
@@ -108,12 +109,12 @@ func finishICMP4(b []byte) {
 	binary.BigEndian.PutUint16(m[2:], ^sum(m))
 }
 
-// icmpQuery tells whether an ICMP type is a question or an answer, not an error.
+// icmpQuery reports whether an ICMP type is a query or an answer, not an error.
 func icmpQuery(kind uint8) bool {
 	return kind == icmpEchoReply || kind == icmpEcho || kind >= 13 && kind <= 18
 }
 
-// echo answers a ping to a router's address; routers speak nothing else.
+// echo answers a ping to a router's address. Router addresses answer nothing else.
 func (s *station) echo(now int64, p *Endpoint, b []byte, h *header) Reason {
 	request, answer := byte(icmpEcho), byte(icmpEchoReply)
 	if h.v6 {

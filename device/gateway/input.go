@@ -1,17 +1,17 @@
 package gateway
 
-// Take begins with frames of ports. Those before must be done.
+// Take starts processing frames of ports. All frames of the previous call must have been processed.
 func (g *Gateway) Take(in []PortInput) {
 	if len(in) > 0 {
 		g.taken.in, g.taken.next = in, 0
 	}
 }
 
-// Busy tells whether frames that were taken are not done.
+// Busy reports whether taken frames are still to be processed.
 func (g *Gateway) Busy() bool { return g.taken.next < len(g.taken.in) || g.taken.cuts }
 
-// Outgoing goes on with the frames that were taken until one has packets for a tunnel; nil: all are
-// done. Next gives its packets, and EndFrame says that there are no more.
+// Outgoing processes taken frames until one has packets for a tunnel, and returns nil when all are
+// done. The Forward's Next returns the packets; the caller calls EndFrame after the last one.
 func (g *Gateway) Outgoing(now int64) *Forward {
 	t := &g.taken
 	for !t.cuts {
@@ -25,5 +25,5 @@ func (g *Gateway) Outgoing(now int64) *Forward {
 	return &t.cut
 }
 
-// EndFrame is done with the frame at hand.
+// EndFrame ends the processing of the frame that Outgoing returned.
 func (g *Gateway) EndFrame() { g.taken.cuts = false }

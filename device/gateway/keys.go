@@ -5,8 +5,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// AskForKeys asks peers for keys of the tunnels that the packets of a port may need and that have
-// none. It is called when the port has come to its tenant, or a peer.
+// AskForKeys asks peers for the missing keys of the tunnels that a port's packets may need. It is
+// called when the port joins its tenant, and when a peer appears.
 func (ts *Tunnels) AskForKeys(p *Endpoint, r security.Requester) {
 	for _, peer := range *ts.routes.network(p.Tenant).peers.Load() {
 		ts.ask(peer, p.Tenant, r)
@@ -26,7 +26,7 @@ func (ts *Tunnels) use(t *Tunnel) security.Use {
 	return security.Use{Peer: t.Peer, Shard: ts.shard, Tenant: t.Tenant, Class: cm.ClassGateway}
 }
 
-// TakeKey makes a tunnel seal with what the peer gave us, if it was asked for.
+// TakeKey makes a tunnel seal with the key that the peer gave, if the key was asked for.
 func (ts *Tunnels) TakeKey(keys *security.TxSAs, u security.Use, sa cm.SA) error {
 	t := ts.list[reach{u.Peer, u.Tenant}]
 	if t == nil || !t.asked {
@@ -39,7 +39,7 @@ func (ts *Tunnels) TakeKey(keys *security.TxSAs, u security.Use, sa cm.SA) error
 	return err
 }
 
-// ForgetKeys drops what a peer gave us that has lost it.
+// ForgetKeys drops the keys of a peer that has lost them.
 func (ts *Tunnels) ForgetKeys(peer uint8) {
 	for k, t := range ts.list {
 		if k.peer == peer {
@@ -48,7 +48,7 @@ func (ts *Tunnels) ForgetKeys(peer uint8) {
 	}
 }
 
-// HasKey tells whether packets of a tunnel can be sealed; one that cannot is counted.
+// HasKey reports whether a tunnel's packets can be sealed. If not, it counts a drop.
 func (ts *Tunnels) HasKey(t *Tunnel) bool {
 	if t.tx == nil {
 		ts.stats.Reasons[DropNoKey]++
@@ -56,7 +56,7 @@ func (ts *Tunnels) HasKey(t *Tunnel) bool {
 	return t.tx != nil
 }
 
-// Seal seals a packet for a tunnel that has a key into b, and returns its length there.
+// Seal seals a packet for a tunnel that has a key. It writes to b and returns the sealed length.
 func (ts *Tunnels) Seal(now int64, t *Tunnel, b, packet []byte) (sealed int, err error) {
 	sealed, err = t.tx.SealPlain(now, b, packet)
 	if err == nil {
@@ -66,8 +66,8 @@ func (ts *Tunnels) Seal(now int64, t *Tunnel, b, packet []byte) (sealed int, err
 	return sealed, err
 }
 
-// OwnCookie tells whether an opened packet came under the cookie of the tenant that its key is for;
-// one that did not is counted.
+// OwnCookie reports whether an opened packet had the cookie of its key's tenant. If not, it counts
+// a drop.
 func (ts *Tunnels) OwnCookie(o *security.Opened) bool {
 	ok := o.OwnCookie()
 	if !ok {
@@ -76,8 +76,8 @@ func (ts *Tunnels) OwnCookie(o *security.Opened) bool {
 	return ok
 }
 
-// Opened finds the IP packet in what was opened, and the tunnel it came through; nil: it is
-// counted.
+// Opened returns the IP packet in an opened packet and the tunnel it came through. If there is
+// none, it counts a drop and returns a nil tunnel.
 func (ts *Tunnels) Opened(o *security.Opened) (t *Tunnel, packet []byte) {
 	packet, ok := o.Plain()
 	if !ok {
@@ -85,7 +85,7 @@ func (ts *Tunnels) Opened(o *security.Opened) (t *Tunnel, packet []byte) {
 		return nil, nil
 	}
 	if t = ts.To(o.Use.Peer, o.Use.Tenant); t == nil {
-		ts.stats.Reasons[DropWrongSource]++ // says it has no port, or has not said yet that it has
+		ts.stats.Reasons[DropWrongSource]++ // the peer announced no port in the tenant, or has not yet
 	}
 	return t, packet
 }

@@ -9,43 +9,43 @@ import (
 	"github.com/falcon-vnic/vnic/internal/ring"
 )
 
-// Multicast is carried for RoCEv2 of the functions themselves alone, between all of a tenant's that
-// speak it: each looks at its groups itself. A peer gets one copy, and so does each other shard; the
-// gateway there shares it out.
+// Only RoCEv2 multicast of the functions themselves is carried, to every function of the tenant
+// that speaks RoCEv2; each function checks its own groups. Each peer and each other shard gets one
+// copy, which its gateway distributes there.
 //
 //	function ─▶ FromFunction ─┬─▶ NextCopy: a tunnel to each peer of the tenant ─▶ FromTunnel ┐
 //	                          ├─▶ each other shard ─▶ GroupFromShard ─────────────────────────┤
 //	                          └─▶ functions of this shard, the sender too  ◀──────────────────┘
 //
-// One packet may have to be looked at by hundreds of functions, and written into the memory of
-// hundreds of queue pairs of each. Each copy is charged to who sent the packet, a function or a peer:
-// a Step makes a bounded number of copies (castBudget), and those who have more to be made share the
-// next Steps by turns (package fair). What waits is copied once and bounded; a function of this shard
-// has one packet there and sends no further datagrams meanwhile (Casting).
+// One packet may be for hundreds of functions, and for hundreds of queue pairs of each. Every copy
+// is charged to the sender of the packet, a function or a peer. A Step makes a bounded number of
+// copies (castBudget), and senders with more copies to make share the next Steps in turn (package
+// fair). A waiting packet is copied once, and the number that wait is bounded. A function of this
+// shard has at most one packet waiting, and sends no further datagrams meanwhile (Casting).
 //
-// What guests send to groups through their ports is not carried.
+// Multicast that guests send through their ports is not carried.
 
-// Bounds of what packets to groups take.
+// Bounds of multicast work.
 const (
-	castBudget = 64 // copies in a Step, and functions looked at
-	castTurn   = 16 // of them for one sender, until the next has its turn
-	maxCasts   = 64 // packets of one sender that wait
+	castBudget = 64 // copies made and functions looked at in a Step
+	castTurn   = 16 // of them for one sender before the next has its turn
+	maxCasts   = 64 // waiting packets of one sender
 )
 
-// audience is who hears the multicast of a tenant.
+// audience is who receives the multicast of a tenant.
 type audience struct {
 	here   []*Endpoint // of this shard
 	beyond []uint8     // other shards
 	peers  []uint8
 }
 
-// audiences are those found in an epoch.
+// audiences holds the audiences found in an epoch.
 type audiences struct {
 	epoch
 	of map[uint32]*audience // by tenant
 }
 
-// hear finds who hears a tenant's multicast. What was found holds until anything changes.
+// hear returns the audience of a tenant's multicast, cached until anything changes.
 func (as *audiences) hear(g *Gateway, n *network) *audience {
 	if now := g.epoch(); as.of == nil || as.epoch != now {
 		*as = audiences{now, map[uint32]*audience{}}
@@ -74,39 +74,40 @@ func gather(n *network, ports []*Endpoint, shard uint8) *audience {
 	return a
 }
 
-// casts are the packets to groups that functions of this shard are still to get.
+// casts holds the multicast packets that functions of this shard have yet to receive.
 type casts struct {
 	round fair.Round[caster]
-	of    map[uint32]*caster // by whom they are charged to
+	of    map[uint32]*caster // by the number that is charged
 	free  pool.Pool[cast]
-	left  int // of castBudget
+	left  int // left of castBudget in this Step
 }
 
-// caster is who sent some.
+// caster is a sender of multicast packets, with those that wait.
 type caster struct {
 	flow    fair.Flow[caster]
 	waiting ring.Queue[*cast]
 }
 
-// cast is one of them, and who has got it.
+// cast is a multicast packet and the state of its distribution.
 type cast struct {
 	frame  []byte
 	h      header
 	tenant uint32
-	to     []*Endpoint // who is to look at it still
-	at     int         // queue pairs of the first of those that have it
+	to     []*Endpoint // functions that have yet to receive it
+	at     int         // number of queue pairs of to[0] that have received it
 }
 
 func (cs *casts) init() {
 	cs.of, cs.round.Quantum, cs.left = map[uint32]*caster{}, castTurn, castBudget
 }
 
-// copies has some more functions and queue pairs get the packet, at most so many. It returns how
-// many that were.
+// copies delivers the packet to further functions and queue pairs, and returns how many copies and
+// looks that took: at most most, except that the function it comes to last may always make one
+// copy.
 func (c *cast) copies(most int) (n int) {
 	for len(c.to) > 0 && n < most {
 		p, more := c.to[0], false
-		n++ // it is looked at
+		n++ // for looking at the function
 		if p.up && p.Tenant == c.tenant && p.wants(c.frame[ethLen:], &c.h) {
 			var made int
 			made, more = p.roce(c.frame[ethLen:ethLen+c.h.total], c.at, max(most-n, 1))
@@ -120,14 +121,14 @@ func (c *cast) copies(most int) (n int) {
 	return n
 }
 
-// Cast makes copies of packets to groups that wait, as many as a Step may. It is called once in each
-// Step, before anything new comes.
+// Cast makes copies of waiting multicast packets, as many as a Step may. It is called once in each
+// Step, before new input is processed.
 func (g *Gateway) Cast() {
 	cs := &g.casts
 	cs.left = castBudget
 	for cs.left > 0 && !cs.round.Empty() {
 		w := cs.round.Next()
-		c := *w.waiting.Pop() // it is lost if it finds a fault in this code
+		c := *w.waiting.Pop() // a packet that makes this code panic is lost
 		g.castSome(w, c)
 		if len(c.to) > 0 {
 			*w.waiting.PushFront() = c
@@ -138,7 +139,7 @@ func (g *Gateway) Cast() {
 	}
 }
 
-// castSome gives a packet's sender a turn.
+// castSome makes copies of a packet for one turn of its sender.
 func (g *Gateway) castSome(w *caster, c *cast) {
 	before := c.to
 	c.to = nil
@@ -150,8 +151,8 @@ func (g *Gateway) castSome(w *caster, c *cast) {
 	c.to, c.at = x.to, x.at
 }
 
-// Casting reports whether a packet to a group that a function sent, or a peer, or anybody if from is
-// 0, waits for copies to be made.
+// Casting reports whether a multicast packet of sender from, a function or a peer, waits for copies
+// to be made; from 0 means any sender.
 func (g *Gateway) Casting(from uint32) bool {
 	if from == 0 {
 		return !g.casts.round.Empty()
@@ -160,8 +161,8 @@ func (g *Gateway) Casting(from uint32) bool {
 	return w != nil && w.waiting.Len() > 0
 }
 
-// share gives a packet to a group to all functions of this shard: at once, as far as its sender and
-// the Step allow.
+// share delivers a multicast packet to all functions of this shard: at once as far as the sender
+// and the Step allow, the rest later.
 func (g *Gateway) share(from uint32, n *network, a *audience, frame []byte, h *header) Reason {
 	cs := &g.casts
 	w := cs.of[from]
@@ -189,10 +190,10 @@ func (g *Gateway) share(from uint32, n *network, a *audience, frame []byte, h *h
 	return none
 }
 
-// maxCast is longer than any packet of RoCEv2.
+// maxCast is longer than any RoCEv2 packet.
 const maxCast = 4096 + 256
 
-// shareAll gives a packet to a group to all functions of this NIC.
+// shareAll delivers a multicast packet to all functions of this NIC.
 func (g *Gateway) shareAll(from uint32, n *network, frame []byte, h *header) (*audience, Reason) {
 	a := g.audiences.hear(g, n)
 	for _, to := range a.beyond {
@@ -205,8 +206,8 @@ func (g *Gateway) shareAll(from uint32, n *network, frame []byte, h *header) (*a
 	return a, g.share(from, n, a, frame, h)
 }
 
-// GroupFromShard takes a packet to a group that another shard has for the functions of this one,
-// from Handover.ToGroup.
+// GroupFromShard takes a multicast packet that another shard handed over (Handover.ToGroup) for the
+// functions of this shard.
 func (g *Gateway) GroupFromShard(from, tenant uint32, frame []byte) {
 	defer g.survive(nil, g.mark(), frame)
 	h, why := parseIP(frame[ethLen:])
@@ -219,7 +220,7 @@ func (g *Gateway) GroupFromShard(from, tenant uint32, frame []byte) {
 	}
 }
 
-// toGroup takes a packet that a port's function sends to a group.
+// toGroup takes a multicast packet that a port's function sends.
 func (g *Gateway) toGroup(p *Endpoint, frame []byte, h *header, f *Forward) Reason {
 	if !p.up {
 		return DropPortDown
@@ -227,7 +228,7 @@ func (g *Gateway) toGroup(p *Endpoint, frame []byte, h *header, f *Forward) Reas
 	g.follow(p)
 	a, why := g.shareAll(p.Function, p.network, frame, h)
 	if why != none {
-		g.stats.drop(p, why) // the peers' copies go all the same
+		g.stats.drop(p, why) // the peers still get their copies
 	}
 	if h.total > g.routes.mtu && len(a.peers) > 0 {
 		return DropTooBig
@@ -238,8 +239,8 @@ func (g *Gateway) toGroup(p *Endpoint, frame []byte, h *header, f *Forward) Reas
 	return none
 }
 
-// NextCopy turns to the next peer that a packet of FromFunction is for, and reports whether there
-// is one. There never is for a packet to one station.
+// NextCopy moves on to the next peer that gets a copy of FromFunction's packet, and reports whether
+// there is one. For a unicast packet there is none.
 func (f *Forward) NextCopy() bool {
 	for f.Tunnel = nil; len(f.peers) > 0 && f.Tunnel == nil; f.peers = f.peers[1:] {
 		f.Tunnel = f.tunnels.To(f.peers[0], f.tenant)
@@ -248,7 +249,7 @@ func (f *Forward) NextCopy() bool {
 	return f.Tunnel != nil
 }
 
-// groupFromTunnel takes a packet to a group that a peer's function sent.
+// groupFromTunnel takes a multicast packet that a peer's function sent.
 func (g *Gateway) groupFromTunnel(from *Tunnel, frame []byte, h *header, outer uint8) Reason {
 	n := g.routes.network(from.Tenant)
 	if src, ok := n.find(h.src); !ok || src.Kind != ToPeer || src.Peer != from.Peer {

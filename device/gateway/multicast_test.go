@@ -137,7 +137,8 @@ func TestGroupFromTunnel(t *testing.T) {
 
 // TestOnlyDriverSpeaksRoCE: while a driver has the function, nothing that the port's guest sends in
 // its name is RoCEv2, whole or as the first fragment of a packet that a receiver puts together. Its
-// other addresses, other UDP ports and later fragments are the guest's, and without a driver all is.
+// other addresses, other UDP ports and later fragments are the guest's, and without a driver all
+// is.
 func TestOnlyDriverSpeaksRoCE(t *testing.T) {
 	fragmented := func(f []byte, offset uint16) []byte {
 		binary.BigEndian.PutUint16(f[ethLen+6:], 0x2000|offset)
@@ -203,9 +204,9 @@ func TestOnlyDriverSpeaksRoCE(t *testing.T) {
 }
 
 // TestCopiesAreCharged: however many queue pairs a packet to a group is for, a Step makes no more
-// copies than its bound; each is made once, in order; senders that always have more get equal parts;
-// what one of few packets sends is with all before long, however much others send; and what is too
-// much is dropped and counted, of the sender whose it is.
+// copies than its bound; each is made once, in order; senders that always have more get equal
+// parts; what one of few packets sends is with all before long, however much others send; and what
+// is too much is dropped and counted, of the sender whose it is.
 func TestCopiesAreCharged(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := newNet(t)

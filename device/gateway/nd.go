@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// Neighbour discovery (RFC 4861) as a host sees a router that stands for all others.
+// Neighbour discovery (RFC 4861): to hosts, the gateway is a router that answers for all others.
 const (
 	ndRouterSolicit   = 133
 	ndRouterAdvertise = 134
@@ -35,19 +35,19 @@ var (
 	allNodesMAC = MAC{0x33, 0x33, 0, 0, 0, 1}
 )
 
-// linkLocal is the gateway's own address at the port: EUI-64 of its MAC (RFC 4291 appendix A).
+// linkLocal returns the gateway's own address at the port: EUI-64 of its MAC (RFC 4291 appendix A).
 func (p *Endpoint) linkLocal() netip.Addr {
 	return eui64(netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfe, 0x80}), 64), p.Gateway)
 }
 
-// eui64 is the address that a host with this MAC makes for itself in a network of 64 bits.
+// eui64 returns the address that a host with this MAC makes for itself in a /64 network.
 func eui64(n netip.Prefix, m MAC) netip.Addr {
 	a := n.Addr().As16()
 	copy(a[8:], []byte{m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
 	return netip.AddrFrom16(a)
 }
 
-// nd answers solicitations of the port's guest. What only routers may say is dropped.
+// nd answers solicitations of the port's guest. Messages that only routers may send are dropped.
 func (s *station) nd(p *Endpoint, src MAC, b []byte, h *header) Reason {
 	m := b[h.l4:]
 	if h.ttl != ndHops || len(m) < 8 || m[1] != 0 || !h.l4Valid(b) {
@@ -66,7 +66,7 @@ func (s *station) nd(p *Endpoint, src MAC, b []byte, h *header) Reason {
 			return none
 		}
 	}
-	return DropND // redirects and routers are ours to make
+	return DropND // only the gateway sends redirects and router advertisements
 }
 
 func (s *station) solicited(p *Endpoint, src MAC, m []byte, h *header) Reason {
@@ -78,14 +78,14 @@ func (s *station) solicited(p *Endpoint, src MAC, m []byte, h *header) Reason {
 	p.heard(h.src, src)
 	switch {
 	case p.own(target), target.IsMulticast():
-		return DropND // duplicate address detection for the port's own is not ours to answer
+		return DropND // not answered: the guest may be checking its own address for duplicates
 	case !probe && !h.src.IsLinkLocalUnicast() && !p.maySend(h.src):
 		return DropSourceIP
 	case !p.answersFor(target) && (probe || !function):
 		return DropND
 	}
 	to, mac, flags := h.src, src, byte(flagSolicited|flagOverride)
-	if probe { // all shall hear that it is taken (RFC 4861 §7.2.4)
+	if probe { // tell all that the address is taken (RFC 4861 §7.2.4)
 		to, mac, flags = allNodes, allNodesMAC, flagOverride
 	}
 	f := s.reply(p, mac, typeIPv6, ethLen+ipv6Len+ndLen+ndOptLen)
@@ -108,16 +108,16 @@ func (s *station) solicited(p *Endpoint, src MAC, m []byte, h *header) Reason {
 	return none
 }
 
-// function tells whether a link-local address is one that a function's driver has added. Plain IP
-// does not go there, but a kernel resolves it before RDMA does. A guest that looks whether its own
-// is free hears nothing.
+// function reports whether a is a link-local address that a function's driver added. Plain IP does
+// not go there, but a kernel resolves the address before it uses RDMA. A guest that probes whether
+// its own address is free gets no answer.
 func (s *station) function(p *Endpoint, a netip.Addr) bool {
 	return a.IsLinkLocalUnicast() && s.knows != nil && s.knows(p.Tenant, a.As16())
 }
 
 // routerAdvertisement tells the guest the subnets, the MTU and, if the tenant has routers, that the
-// gateway is one. A guest may make itself the address that it has already: the function's, if it is
-// the one that its MAC gives.
+// gateway is a router. It permits autoconfiguration only in a subnet where the resulting address is
+// one that the function has already.
 func (s *station) routerAdvertisement(p *Endpoint) {
 	t := p.network.config.Load()
 	var options [replySize]byte
@@ -159,7 +159,7 @@ func (s *station) routerAdvertisement(p *Endpoint) {
 
 const maxDNS = 4
 
-// appendDNS6 appends the option of RFC 8106.
+// appendDNS6 appends the recursive DNS server option (RFC 8106).
 func appendDNS6(o []byte, servers []netip.Addr) []byte {
 	at, n := len(o), 0
 	o = append(o, optDNS, 1, 0, 0, 0xff, 0xff, 0xff, 0xff)

@@ -9,41 +9,42 @@ import (
 	"github.com/falcon-vnic/vnic/internal/table"
 )
 
-// TenantConfig is a virtual network as its ports see it.
+// TenantConfig describes a virtual network to its ports.
 type TenantConfig struct {
 	Tenant  uint32
 	Subnets []netip.Prefix // on-link at every port
-	Routers []netip.Addr   // addresses that every port's gateway has
+	Routers []netip.Addr   // router addresses, which the gateway has at every port
 	DNS     []netip.Addr
 	Routes  []Route
 }
 
-// Route says that the function with the address Via leads to a network.
+// Route says that a network is reached through the function with the address Via.
 type Route struct {
 	Prefix netip.Prefix
 	Via    netip.Addr
 }
 
-// Kind is what an address leads to.
+// Kind says what an address leads to.
 type Kind uint8
 
-// Kinds, in the order in which they have an address that several claim: nobody takes another's.
+// Kinds, in order of precedence when several claim an address: a peer cannot take over an address
+// of this NIC.
 const (
 	ToPort   Kind = iota // of a function of this NIC
 	ToRouter             // the gateway itself
 	ToPeer               // another NIC
 )
 
-// Target is what an address leads to.
+// Target is where an address leads to.
 type Target struct {
 	Kind     Kind
-	Shard    uint8  // that has the port
-	Peer     uint8  // then
+	Shard    uint8  // of the port
+	Peer     uint8  // of ToPeer
 	Function uint32 // that has the address; 0: the gateway
-	MTU      int    // longest packet it takes
+	MTU      int    // of the path, bytes of IP packet
 }
 
-// compare orders those that claim an address: the first has it.
+// compare orders those that claim an address: the first one has it.
 func (t Target) compare(u Target) int {
 	return cmp.Or(cmp.Compare(t.Kind, u.Kind), cmp.Compare(t.Peer, u.Peer), cmp.Compare(t.Function, u.Function))
 }
@@ -54,11 +55,11 @@ type network struct {
 	tenant uint32
 	config atomic.Pointer[TenantConfig]
 	addrs  *table.Table[netip.Addr, Target]
-	peers  atomic.Pointer[[]uint8] // that have addresses here, ascending
+	peers  atomic.Pointer[[]uint8] // that have addresses in the network, ascending
 
 	claims map[netip.Addr][]Target // the first has the address
-	byPeer map[uint8]int           // addresses
-	users  int                     // ports, also those without an address, and its description
+	byPeer map[uint8]int           // number of addresses of each peer
+	users  int                     // number of ports, with or without an address, plus 1 if the network is described
 }
 
 func newNetwork(tenant uint32) *network {
@@ -68,7 +69,7 @@ func newNetwork(tenant uint32) *network {
 	return n
 }
 
-// nowhere is the network of ports that have none yet.
+// nowhere is the network of ports whose tenant has no network yet.
 var nowhere = newNetwork(0)
 
 // find returns where packets to a go.
@@ -84,7 +85,7 @@ func (n *network) find(a netip.Addr) (Target, bool) {
 	return Target{}, false
 }
 
-// onLink tells whether a is in one of the tenant's subnets.
+// onLink reports whether a is in one of the tenant's subnets.
 func (n *network) onLink(a netip.Addr) bool {
 	for _, p := range n.config.Load().Subnets {
 		if p.Contains(a) {
@@ -94,7 +95,7 @@ func (n *network) onLink(a netip.Addr) bool {
 	return false
 }
 
-// router returns the address our errors come from, if the tenant has one of the family.
+// router returns the tenant's first router address of the family, from which errors are sent.
 func (n *network) router(v6 bool) (netip.Addr, bool) {
 	for _, a := range n.config.Load().Routers {
 		if a.Is6() == v6 {
@@ -104,7 +105,7 @@ func (n *network) router(v6 bool) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// claim enters somebody who says that an address leads to it.
+// claim adds to as a claimant of the address a.
 func (n *network) claim(a netip.Addr, to Target) {
 	list := n.claims[a]
 	at, _ := slices.BinarySearchFunc(list, to, Target.compare)
@@ -119,7 +120,7 @@ func (n *network) claim(a netip.Addr, to Target) {
 	}
 }
 
-// disclaim takes back what claim entered.
+// disclaim removes a claim.
 func (n *network) disclaim(a netip.Addr, to Target) {
 	list := n.claims[a]
 	at := slices.Index(list, to)
@@ -151,5 +152,5 @@ func (n *network) listPeers() {
 	n.peers.Store(&list)
 }
 
-// reaches tells whether a peer has an address here.
+// reaches reports whether a peer has an address in the network.
 func (n *network) reaches(peer uint8) bool { return slices.Contains(*n.peers.Load(), peer) }

@@ -9,15 +9,16 @@ const (
 	GSOECN  = 0x80 // flag beside TCP kinds: CWR stands in the first segment only
 )
 
-// Offload is what a frame's sender left for others to do. Offsets count from the Ethernet header.
-// It is the part of the virtio-net header that matters here, and converts from and to tap.Offload.
+// Offload is the work that a frame's sender left for others. Offsets count from the Ethernet
+// header. It is the part of the virtio-net header that matters here, and converts from and to
+// tap.Offload.
 type Offload struct {
-	GSO        uint8  // kind of a frame that stands for several; GSONone
+	GSO        uint8  // kind of a frame that stands for several packets; GSONone
 	NeedsCsum  bool   // the checksum at CsumStart+CsumOffset holds the pseudo header's sum only
 	Size       uint16 // of each segment's payload, with GSO
 	CsumStart  uint16
 	CsumOffset uint16
 }
 
-// gso is the kind without the flag.
+// gso returns the kind without the ECN flag.
 func (o *Offload) gso() uint8 { return o.GSO &^ GSOECN }

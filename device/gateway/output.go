@@ -2,30 +2,30 @@ package gateway
 
 import "encoding/binary"
 
-// Bounds of what one Step has for the ports.
+// Bounds of one Step's output for the ports.
 const (
-	maxOut   = 2176 // frames: the packets of what is read from the uplink at once, and the replies
+	maxOut   = 2176 // frames: one batch of packets from the uplink, and the replies
 	maxLists = 64   // frames of several packets
 	maxParts = 128  // packets in one
 )
 
-// PortFrame is a frame for a port: Parts are to be written one after the other.
+// PortFrame is a frame for a port; Parts are consecutive.
 type PortFrame struct {
 	To    *Endpoint
 	Parts [][]byte
-	Rest  Rest // behind them, nil: nothing
+	Rest  Rest // follows Parts; may be nil
 	Offload
 
 	one  [1][]byte
-	list int // of output.lists; -1: none
+	list int // index in output.lists; -1: none
 	c    coalesced
 }
 
-// output collects frames for ports until they are taken. Their memory is that of what came in.
+// output collects frames for ports until they are written. They use the memory of the input.
 type output struct {
 	frames []PortFrame
 	lists  [maxLists][maxParts][]byte
-	used   int            // lists
+	used   int            // number of lists in use
 	recent [maxRecent]int // indices of frames that packets may still join, newest first; -1: none
 	single singly
 	copies []byte // of fragments
@@ -46,7 +46,7 @@ func (o *output) reset() {
 	}
 }
 
-// add appends a frame of one part; false when there is no room.
+// add appends a frame of one part. It returns false if there is no room.
 func (o *output) add(p *Endpoint, frame []byte, off Offload) bool {
 	if len(o.frames) == cap(o.frames) {
 		return false
@@ -59,7 +59,7 @@ func (o *output) add(p *Endpoint, frame []byte, off Offload) bool {
 	return true
 }
 
-// deliver puts a whole frame, whose Ethernet header is written here, before a port.
+// deliver queues a whole frame for a port and writes its Ethernet header.
 func (o *output) deliver(p *Endpoint, frame []byte, rest Rest, off Offload) Reason {
 	p.ethernet(frame, o.asks.macOf(p, destination(frame)), binary.BigEndian.Uint16(frame[12:]))
 	if !o.add(p, frame, off) {
@@ -69,23 +69,23 @@ func (o *output) deliver(p *Endpoint, frame []byte, rest Rest, off Offload) Reas
 	return none
 }
 
-// coalesced is a frame that packets of one flow join (generic receive offload): their payloads
-// follow the first's.
+// coalesced describes a frame that packets of one flow join (generic receive offload). Their
+// payloads follow the first packet's.
 type coalesced struct {
 	open    bool
 	h       header
-	headers int    // of the packet, up to the payload
+	headers int    // length of the headers in front of the payload
 	size    int    // payload of each packet but the last
-	total   int    // length of the whole as a packet
+	total   int    // length of the whole as one IP packet
 	next    uint32 // TCP: sequence number that would follow
 	id      uint16 // IPv4: identification that would follow
 	push    bool
 }
 
-// maxRecent is how many flows may be joined at a time.
+// maxRecent is the number of flows that can be joined at the same time.
 const maxRecent = 8
 
-// write gives the guest a frame.
+// write sends the guest a frame.
 func (p *Endpoint) write(f *PortFrame) bool {
 	if p.Port == nil || p.Lost {
 		return false
@@ -99,7 +99,7 @@ func (p *Endpoint) write(f *PortFrame) bool {
 	return f.Whole() && p.Port.Write(f.Parts, f.Offload)
 }
 
-// write gives a frame to its port, and counts it.
+// write writes a frame to its port and counts it.
 func (o *output) write(f *PortFrame, took func(*PortFrame)) {
 	if !f.To.write(f) {
 		o.refused(f)

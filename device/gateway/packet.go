@@ -48,17 +48,17 @@ const (
 
 var broadcastIP = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// header is what the gateway wants to know of an IP packet.
+// header holds the parts of an IP packet's headers that the gateway uses.
 type header struct {
 	v6       bool
-	fragment bool // not the whole of its upper layer
-	later    bool // a fragment without the upper layer's header
-	df       bool // may not be fragmented; IPv6 never may
+	fragment bool // a fragment, also the first
+	later    bool // a later fragment, without the upper layer's header
+	df       bool // must not be fragmented; always true for IPv6
 	proto    uint8
 	class    uint8 // TOS or traffic class: DSCP and, in the two lower bits, ECN
 	ttl      uint8
 	l4       int // offset of the upper layer
-	total    int // length by the header
+	total    int // length according to the header
 	src, dst netip.Addr
 }
 
@@ -72,8 +72,8 @@ func (h *header) etherType() uint16 {
 // parseIP checks the header at the start of b, which may be longer (Ethernet padding).
 func parseIP(b []byte) (h header, why Reason) { return parseHead(b, len(b)) }
 
-// parseHead is parseIP of n bytes that begin with b. Where headers are not in b it stops, and l4 is
-// behind b or too close to its end for what follows.
+// parseHead parses a packet of n bytes of which b is the beginning. It stops at the first header
+// that is not in b; l4 is then beyond b, or too close to its end for that header.
 func parseHead(b []byte, n int) (h header, why Reason) {
 	if len(b) < 1 {
 		return h, DropTruncated
@@ -129,8 +129,7 @@ func parseIPv6(b []byte, n int) (h header, why Reason) {
 	return h, h.extensions(b)
 }
 
-// extensions walks to the upper layer, so that nothing hides behind extension headers (RFC 8200
-// §4).
+// extensions skips extension headers, so that they cannot hide the upper layer (RFC 8200 §4).
 func (h *header) extensions(b []byte) Reason {
 	for n := 0; h.extended(); n++ {
 		switch {
@@ -147,7 +146,7 @@ func (h *header) extensions(b []byte) Reason {
 			if binary.BigEndian.Uint16(b[h.l4+2:])&^6 != 0 {
 				h.fragment = true
 			}
-			if binary.BigEndian.Uint16(b[h.l4+2:])&^7 != 0 { // what follows is no header
+			if binary.BigEndian.Uint16(b[h.l4+2:])&^7 != 0 { // no header follows
 				h.later, h.proto, h.l4 = true, b[h.l4], h.l4+length
 				return none
 			}
@@ -165,7 +164,7 @@ func (h *header) extensions(b []byte) Reason {
 	return none
 }
 
-// extended tells whether an extension header is next.
+// extended reports whether the next header is an extension header.
 func (h *header) extended() bool {
 	switch h.proto {
 	case protoHopByHop, protoRouting, protoFragment, protoAH, protoDstOpts, protoMobility, protoHIP, protoShim6:
@@ -174,7 +173,7 @@ func (h *header) extended() bool {
 	return false
 }
 
-// nested tells whether a packet holds one of another tunnel.
+// nested reports whether a packet contains another tunnel's packet.
 func (h *header) nested(b []byte) bool {
 	switch h.proto {
 	case protoIPIP, protoIPv6, protoGRE:
@@ -187,7 +186,7 @@ func (h *header) nested(b []byte) bool {
 
 const pspPort = 1000
 
-// flow hashes what tells flows apart, to spread them over paths.
+// flow returns a hash of the fields that identify a flow, to spread flows over paths.
 func (h *header) flow(b []byte) uint32 {
 	x := uint32(h.proto)
 	addrs := b[12:20]
@@ -216,7 +215,7 @@ func (h *header) setECN(b []byte, ecn uint8) {
 	finishIPv4(b, h.l4)
 }
 
-// decrement takes one hop off.
+// decrement reduces the TTL or hop limit by one.
 func (h *header) decrement(b []byte) {
 	h.ttl--
 	if h.v6 {
@@ -244,7 +243,7 @@ func putIPv4(b []byte, proto uint8, src, dst netip.Addr, total int) {
 	finishIPv4(b, ipv4Len)
 }
 
-// putIPv6 writes a header for payload bytes.
+// putIPv6 writes a header for a packet with payload bytes of payload.
 func putIPv6(b []byte, proto, hops uint8, src, dst netip.Addr, payload int) {
 	clear(b[:ipv6Len])
 	b[0], b[6], b[7] = 0x60, proto, hops
@@ -254,7 +253,8 @@ func putIPv6(b []byte, proto, hops uint8, src, dst netip.Addr, payload int) {
 	copy(b[24:], d[:])
 }
 
-// finishL4 completes the checksum at offset at of the upper layer of a packet whose headers stand.
+// finishL4 writes the upper layer's checksum at offset at of the upper layer. The headers must be
+// complete.
 func finishL4(packet []byte, h *header, at int) {
 	b := packet[h.l4:h.total]
 	b[at], b[at+1] = 0, 0

@@ -1,12 +1,13 @@
 package gateway
 
-// Bounds of what the gateway itself has to say.
+// Bounds of the gateway's own replies.
 const (
 	maxReplies = 64
 	replySize  = ethLen + 1280 // an ICMPv6 error of the minimum MTU (RFC 4443 §3.2)
 )
 
-// replies is a ring of frames for ports: answers of ARP, neighbour discovery and DHCP, and errors.
+// replies is a ring of frames for ports: ARP, neighbour discovery, DHCP and echo answers, ARP
+// requests and solicitations, and ICMP errors.
 type replies struct {
 	frames [maxReplies][replySize]byte
 	lens   [maxReplies]int
@@ -15,8 +16,8 @@ type replies struct {
 	count  int
 }
 
-// flush hands the replies to the output, as far as it takes them. They stay where they are until
-// the next reply.
+// flush passes the replies to the output until it is full. Their memory is valid until the next
+// reply.
 func (r *replies) flush(o *output) {
 	for r.count > 0 {
 		if !o.add(r.ports[r.head], r.frames[r.head][:r.lens[r.head]], Offload{}) {

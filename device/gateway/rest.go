@@ -2,33 +2,35 @@ package gateway
 
 import "encoding/binary"
 
-// Rest is the end of a frame that its port left in the guest's memory: payload at which nobody has
-// looked, and which the guest may change at any time. It is good until the port is read again.
+// Rest is the end of a frame that its port left in the guest's memory: payload that has not been
+// looked at, and that the guest may change at any time. It is valid until the port is read again.
 type Rest interface {
-	// Len is how many bytes it has.
+	// Len returns the number of bytes.
 	Len() int
-	// Fetch copies it behind the beginning of the frame, once. False: it cannot be had any more.
+	// Fetch copies the bytes to directly behind the beginning of the frame. It is called once. It
+	// returns false if the bytes are no longer available.
 	Fetch() bool
 }
 
-// Gatherer is a Port that gives its guest a frame whose end is in the memory of another: one copy.
+// Gatherer is a Port that can send its guest a frame whose end is in another guest's memory, with a
+// single copy.
 type Gatherer interface {
-	// WriteWith is Write of a frame that begins with head.
+	// WriteWith is like Write, for a frame that consists of head and rest.
 	WriteWith(head []byte, rest Rest, off Offload) bool
 }
 
 // PortInput is a frame that came from a function's port.
 type PortInput struct {
 	From    *Endpoint
-	Frame   []byte // as far as it was copied, Ethernet and IP at least; behind it is room for the rest
+	Frame   []byte // the part that was copied, at least Ethernet and IP; its capacity has room for the rest
 	Offload Offload
-	Rest    Rest // nil: all was copied
+	Rest    Rest // nil: all of the frame was copied
 }
 
-// Whole has all of the frame in Frame; false: its end is lost.
+// Whole fetches the rest into Frame. It returns false if the rest is lost.
 func (in *PortInput) Whole() bool { return fetch(&in.Frame, &in.Rest) }
 
-// Whole has all of the frame in Parts; false: its end is lost.
+// Whole fetches the rest into Parts. It returns false if the rest is lost.
 func (f *PortFrame) Whole() bool { return fetch(&f.Parts[0], &f.Rest) }
 
 func fetch(frame *[]byte, rest *Rest) bool {
@@ -43,8 +45,8 @@ func fetch(frame *[]byte, rest *Rest) bool {
 	return true
 }
 
-// untag takes a priority tag out: a frame whose VLAN identifier is 0 is of no VLAN (IEEE 802.1Q
-// §9.6), and the gateway knows no priorities of frames.
+// untag removes a priority tag: a frame whose VLAN identifier is 0 belongs to no VLAN (IEEE 802.1Q
+// §9.6), and the gateway ignores frame priorities.
 func (in *PortInput) untag() {
 	f := in.Frame
 	if len(f) < ethLen+tagLen || binary.BigEndian.Uint16(f[12:]) != typeVLAN || binary.BigEndian.Uint16(f[14:])&0xfff != 0 {
@@ -53,7 +55,7 @@ func (in *PortInput) untag() {
 	copy(f[tagLen:], f[:12])
 	in.Frame = f[tagLen:]
 	if in.Offload.NeedsCsum {
-		in.Offload.CsumStart -= tagLen // from the start of the frame
+		in.Offload.CsumStart -= tagLen // it counts from the start of the frame
 	}
 }
 
@@ -64,20 +66,20 @@ func (in *PortInput) len() int {
 	return len(in.Frame)
 }
 
-// packet is the IP packet of a frame, as far as it was copied.
+// packet returns the IP packet of a frame, as far as it was copied.
 func (in *PortInput) packet(h *header) []byte {
 	return in.Frame[ethLen:min(ethLen+h.total, len(in.Frame))]
 }
 
-// quote is packet, all of it if it can be had.
+// quote returns the IP packet for an ICMP error: all of it if the rest can be fetched.
 func (in *PortInput) quote(h *header) []byte {
 	in.Whole()
 	return in.packet(h)
 }
 
-// complete is called when the headers have been parsed as far as they were copied. Only the payload
-// of TCP or UDP stays in the guest's memory: not headers that do not end where copying did, nor
-// what the gateway may want to look into.
+// complete is called after the copied headers were parsed. It leaves only TCP or UDP payload in the
+// guest's memory. If headers extend beyond the copied part, or the gateway may need to look into
+// the rest, it fetches the rest and parses again.
 func (in *PortInput) complete(h *header) (why Reason) {
 	if h.total == in.len()-ethLen && h.opaque(in.Frame[ethLen:]) {
 		return none
@@ -89,8 +91,8 @@ func (in *PortInput) complete(h *header) (why Reason) {
 	return why
 }
 
-// opaque tells whether all headers of a packet are in b, and the gateway has no business with what
-// is behind them.
+// opaque reports whether b contains all headers of a packet, and the gateway need not look at what
+// follows them.
 func (h *header) opaque(b []byte) bool {
 	if h.l4+maxTCP > len(b) {
 		return false
@@ -98,5 +100,5 @@ func (h *header) opaque(b []byte) bool {
 	return h.proto == protoTCP || h.proto == protoUDP && binary.BigEndian.Uint16(b[h.l4+2:]) != dhcpServer
 }
 
-// maxTCP is the longest header of TCP; UDP's is shorter.
+// maxTCP is the length of the longest TCP header; UDP's is shorter.
 const maxTCP = 60

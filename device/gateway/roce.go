@@ -5,24 +5,25 @@ import (
 	"net/netip"
 )
 
-// RoCEv2 of the functions themselves: what they send is carried as plain IP is, and what comes for
-// one that speaks it goes to the function and not to its port.
+// RoCEv2 of the functions themselves: packets that a function sends are carried like plain IP, and
+// packets for a function that speaks RoCEv2 go to the function and not to its port.
 //
 //	function ─▶ FromFunction ─┬─▶ tunnel: as a frame of its port
 //	                          ├─▶ another endpoint: its port, or its function
 //	                          └─▶ itself
 //	tunnel, ports ─▶ takes? ─▶ function
 
-// SetRoCE has the endpoint's function take RoCEv2 packets for its own address and for groups, which
-// take gets; nil: it does not. Of a packet to a group that several queue pairs are to get, take has
-// at most so many get it, from the first on, and returns how many did and whether there are more.
+// SetRoCE sets the callback that takes RoCEv2 packets for the function's own address and for
+// groups; nil: the function takes none. Several queue pairs may receive a packet to a group. take
+// delivers it to at most most of them, starting with number first, and returns how many received it
+// and whether there are more.
 func (p *Endpoint) SetRoCE(take func(packet []byte, first, most int) (n int, more bool)) {
 	p.roce = take
 }
 
-// FromFunction takes a RoCEv2 packet that a port's function sent, not its guest: frame has room for
-// an Ethernet header in front of it. It is FromPort otherwise, but that nobody is told of errors:
-// the transport finds out by itself.
+// FromFunction takes a RoCEv2 packet that a port's function sent, not its guest. frame has room for
+// an Ethernet header in front of it. It works like FromPort, but sends no ICMP errors: the
+// transport detects losses itself.
 func (g *Gateway) FromFunction(p *Endpoint, frame []byte, f *Forward) (forward bool) {
 	defer g.survive(p, g.mark(), frame)
 	f.Tunnel, f.peers = nil, nil
@@ -50,7 +51,7 @@ func (g *Gateway) fromFunction(p *Endpoint, frame []byte, f *Forward) Reason {
 		return DropNoRoute
 	case h.total > w.to.MTU:
 		return DropTooBig
-	case !p.network.onLink(h.dst): // a router's work
+	case !p.network.onLink(h.dst): // routed between subnets
 		if h.ttl <= 1 {
 			return DropTTL
 		}
@@ -72,8 +73,8 @@ func (g *Gateway) fromFunction(p *Endpoint, frame []byte, f *Forward) Reason {
 	return g.toPort(p, w, frame, nil, &h, Offload{})
 }
 
-// PathMTU is the longest packet that the way from an endpoint to an address carries; 0: there is no
-// way.
+// PathMTU returns the longest packet that the path from an endpoint to an address carries; 0: there
+// is no path.
 func (g *Gateway) PathMTU(p *Endpoint, a netip.Addr) int {
 	w, ok := g.way(p, a)
 	if !ok || w.to.Kind == ToRouter || !p.up {

@@ -9,14 +9,13 @@ import (
 	"github.com/falcon-vnic/vnic/internal/table"
 )
 
-// Routes say where each address of each tenant is: at a port of this NIC, at a peer, or that it is
-// the gateway's own. There is one for a NIC. Its owner changes it, and a change costs what it
-// changes, however many ports there are; the gateways of all shards read it meanwhile without a
-// lock.
+// Routes says where each address of each tenant is: at a port of this NIC, at a peer, or at the
+// gateway itself. A NIC has one Routes. Its owner changes it while the gateways of all shards read
+// it without a lock. The cost of a change does not depend on the number of ports.
 type Routes struct {
-	mtu      int // of tunnels, by our own uplink
+	mtu      int // of tunnels, limited by this NIC's uplink
 	changes  atomic.Uint64
-	plugged  atomic.Int64 // of ports
+	plugged  atomic.Int64 // number of ports
 	networks *table.Table[uint32, *network]
 
 	// Of the owner:
@@ -26,14 +25,14 @@ type Routes struct {
 	learned   map[uint8]map[place]Target
 }
 
-// Place is where a port of a function is in its tenant's network.
+// Place says where a function's port is in its tenant's network.
 type Place struct {
 	Name      string
 	Shard     uint8
 	Tenant    uint32
 	Addresses []netip.Addr
 	MTU       int  // bytes of IP packet
-	Up        bool // it takes part: its addresses lead there
+	Up        bool // the port takes part: its addresses lead to it
 }
 
 // Peer is another NIC.
@@ -42,7 +41,7 @@ type Peer struct {
 	Underlay netip.Addr
 }
 
-// Address is where a peer's function is.
+// Address is an address that a peer announced, with its function.
 type Address struct {
 	Tenant   uint32
 	Addr     netip.Addr
@@ -56,8 +55,8 @@ type place struct {
 	addr   netip.Addr
 }
 
-// NewRoutes returns routes to peers, and to nobody yet. mtu is the longest packet that fits a
-// sealed frame on the uplink.
+// NewRoutes returns routes that know these peers but no addresses yet. mtu is the longest packet
+// that fits a sealed frame on the uplink.
 func NewRoutes(mtu int, peers ...Peer) *Routes {
 	r := &Routes{
 		mtu: mtu, networks: table.New[uint32, *network](), described: map[uint32]bool{}, ports: map[uint32]Place{},
@@ -69,7 +68,7 @@ func NewRoutes(mtu int, peers ...Peer) *Routes {
 	return r
 }
 
-// network returns a tenant's, with no addresses if there is none. Any goroutine may call it.
+// network returns a tenant's network, or the empty network nowhere. Any goroutine may call it.
 func (r *Routes) network(tenant uint32) *network {
 	if n, ok := r.networks.Find(tenant); ok {
 		return n
@@ -77,7 +76,7 @@ func (r *Routes) network(tenant uint32) *network {
 	return nowhere
 }
 
-// open returns a tenant's network, which it makes if it is not there.
+// open returns a tenant's network and creates it if needed.
 func (r *Routes) open(tenant uint32) *network {
 	n, ok := r.networks.Find(tenant)
 	if !ok {
@@ -87,7 +86,7 @@ func (r *Routes) open(tenant uint32) *network {
 	return n
 }
 
-// tidy forgets a network that nobody is in.
+// tidy deletes a network that has no ports, description or addresses.
 func (r *Routes) tidy(n *network) {
 	r.changes.Add(1)
 	if n.users == 0 && len(n.claims) == 0 {
@@ -95,8 +94,8 @@ func (r *Routes) tidy(n *network) {
 	}
 }
 
-// SetTenant describes a virtual network. Ports of a tenant without a description are in a network
-// without subnets.
+// SetTenant sets the description of a virtual network. Without one, a tenant's network has no
+// subnets.
 func (r *Routes) SetTenant(c TenantConfig) {
 	n := r.open(c.Tenant)
 	if !r.described[c.Tenant] {
@@ -119,7 +118,7 @@ func (r *Routes) SetTenant(c TenantConfig) {
 	r.changes.Add(1)
 }
 
-// ForgetTenant takes the description of a network back.
+// ForgetTenant removes the description of a network.
 func (r *Routes) ForgetTenant(tenant uint32) {
 	if !r.described[tenant] {
 		return
@@ -131,7 +130,7 @@ func (r *Routes) ForgetTenant(tenant uint32) {
 	r.tidy(n)
 }
 
-// SetPort says where a function's port is.
+// SetPort sets where a function's port is.
 func (r *Routes) SetPort(function uint32, p Place) {
 	old, had := r.ports[function]
 	if had && reflect.DeepEqual(old, p) {
@@ -151,7 +150,7 @@ func (r *Routes) SetPort(function uint32, p Place) {
 	r.changes.Add(1)
 }
 
-// led are the addresses that lead there.
+// led returns the addresses that lead to the port.
 func (p *Place) led() []netip.Addr {
 	if !p.Up {
 		return nil
@@ -166,7 +165,7 @@ func (p *Place) target(function uint32) Target {
 // NoPorts reports whether no function of the NIC has a port. Any goroutine may call it.
 func (r *Routes) NoPorts() bool { return r.plugged.Load() == 0 }
 
-// RemovePort says that a function has no port any more.
+// RemovePort removes a function's port.
 func (r *Routes) RemovePort(function uint32) {
 	if p, had := r.ports[function]; had {
 		delete(r.ports, function)
@@ -184,7 +183,7 @@ func (r *Routes) leave(function uint32, p *Place) {
 	r.tidy(n)
 }
 
-// Learn replaces what is known of a peer's functions.
+// Learn replaces the known addresses of a peer's functions.
 func (r *Routes) Learn(peer uint8, addrs []Address) {
 	before, now := r.learned[peer], map[place]Target{}
 	for _, a := range addrs {
@@ -209,10 +208,10 @@ func (r *Routes) Learn(peer uint8, addrs []Address) {
 	r.changes.Add(1)
 }
 
-// Reaches tells whether a peer has an address in a tenant. Any goroutine may call it.
+// Reaches reports whether a peer has an address in a tenant. Any goroutine may call it.
 func (r *Routes) Reaches(peer uint8, tenant uint32) bool { return r.network(tenant).reaches(peer) }
 
-// FunctionOf is the one of this NIC that a packet of a tenant comes from or, unless out, is for.
+// FunctionOf returns the function of this NIC that a tenant's packet comes from (out) or is for.
 func (r *Routes) FunctionOf(tenant uint32, packet []byte, out bool) (function uint32, ok bool) {
 	h, why := parseIP(packet)
 	if why != none {
@@ -230,10 +229,10 @@ func (r *Routes) FunctionOf(tenant uint32, packet []byte, out bool) (function ui
 type Entry struct {
 	Tenant uint32
 	Prefix netip.Prefix
-	Via    netip.Addr // of routes behind a function
+	Via    netip.Addr // of routes through a function
 	To     Target
-	Port   string // its name, where To leads to a port
-	None   bool   // Via leads nowhere
+	Port   string // name of the port that To leads to, if any
+	None   bool   // no one has the address Via
 }
 
 // Entries lists all routes in a fixed order.

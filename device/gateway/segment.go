@@ -2,8 +2,8 @@ package gateway
 
 import "encoding/binary"
 
-// Next returns the next packet to seal, nil when there is none left. What is still longer than the
-// way, and may be, is split (fragment.go).
+// Next returns the next packet to seal, or nil when there is none left. A packet longer than the
+// path's MTU is split if it may be (fragment.go).
 func (f *Forward) Next() []byte {
 	if b := f.fragments.next(); b != nil {
 		return b
@@ -16,7 +16,8 @@ func (f *Forward) Next() []byte {
 	return f.fragments.next()
 }
 
-// start begins with a packet, which is to fit max; split: in fragments, where it does not.
+// start begins with a packet. Its pieces must fit max; if split is true, longer ones are
+// fragmented.
 func (f *Forward) start(packet []byte, h header, off Offload, max int, split bool) {
 	f.Packet, f.h, f.off, f.max, f.Class, f.Flow = packet, h, off, max, h.class, h.flow(packet)
 	f.at, f.index, f.most, f.fragments.packet = 0, 0, 0, nil
@@ -25,9 +26,10 @@ func (f *Forward) start(packet []byte, h header, off Offload, max int, split boo
 	}
 }
 
-// whole returns the next packet. A frame that stands for several is cut here, once, to what its
-// sender asked for or, for TCP, what the way carries, whatever is less. The headers of each packet are written in front of its payload, over the end of
-// the payload before: a packet is gone when the next is asked for.
+// whole returns the next packet. A frame that stands for several is cut here, once, into packets of
+// the size that its sender asked for or, for TCP, that the path carries if that is less. The
+// headers of each packet are written in front of its payload, over the end of the previous payload:
+// a packet is overwritten when the next one is requested.
 //
 //	headers | payload 1 | payload 2 | payload 3
 //	          headers 2 ┘ headers 3 ┘
@@ -45,19 +47,19 @@ func (f *Forward) whole() []byte {
 	return f.cut()
 }
 
-// cutter is where the cutting of a frame stands.
+// cutter holds the state of cutting one frame.
 type cutter struct {
-	at      int // of the next payload in the packet; -1: done
+	at      int // offset of the next payload in the packet; -1: done
 	headers int
 	size    int // payload of each packet but the last
 	keep    [maxHeaders]byte
 	index   int
 }
 
-// maxHeaders is room for IPv4 with options or IPv6 with some extensions, and TCP with options.
+// maxHeaders is the room for IPv4 with options, or IPv6 with some extensions, and TCP with options.
 const maxHeaders = 256
 
-// complete finishes the one checksum of a packet whose sender left it open.
+// complete writes the checksum that the packet's sender left open.
 func (o *Offload) complete(packet []byte, proto uint8) {
 	if !o.NeedsCsum {
 		return
@@ -78,7 +80,7 @@ func (f *Forward) begin() {
 	copy(f.keep[:], f.Packet[:f.headers])
 }
 
-// cut makes the packet that begins at f.at.
+// cut returns the packet whose payload begins at f.at.
 func (f *Forward) cut() []byte {
 	end := min(f.at+f.size, len(f.Packet))
 	last := end == len(f.Packet)
@@ -124,7 +126,8 @@ const (
 	tcpCWR = 0x80
 )
 
-// segment is the payload of each packet. A datagram that is split keeps its length.
+// segment returns the payload size of each packet. A datagram that will be fragmented keeps its
+// length.
 func (f *Forward) segment(headers int) int {
 	if f.most > 0 {
 		return int(f.off.Size)
@@ -132,7 +135,7 @@ func (f *Forward) segment(headers int) int {
 	return min(int(f.off.Size), f.max-headers)
 }
 
-// Packets is how many packets the frame stands for.
+// Packets returns the number of packets that the frame stands for.
 func (f *Forward) Packets() int {
 	if f.off.gso() == GSONone {
 		return 1
@@ -142,7 +145,7 @@ func (f *Forward) Packets() int {
 	return (len(f.Packet) - headers + size - 1) / size
 }
 
-// l4Headers is the length of all headers in front of the payload of TCP or UDP.
+// l4Headers returns the length of all headers in front of the payload of TCP or UDP.
 func l4Headers(b []byte, h *header) int {
 	if h.proto == protoTCP {
 		return h.l4 + int(b[h.l4+12]>>4)*4
@@ -154,17 +157,17 @@ func l4Headers(b []byte, h *header) int {
 type Forward struct {
 	Tunnel *Tunnel // where it goes
 	Packet []byte  // the inner IP packet, part of the frame
-	Flow   uint32  // hash of what tells flows apart
+	Flow   uint32  // hash of the fields that identify a flow
 	Class  uint8   // TOS or traffic class of the packet, for the outer header (RFC 2983 §3.1, RFC 6040 §4.1)
 
 	h   header
 	off Offload
 	max int // longest packet that fits
 	cutter
-	most      int // of a fragment; 0: no packet is split
+	most      int // maximum length of a fragment; 0: packets are not split
 	fragments splitter
 
 	tunnels *Tunnels
 	tenant  uint32
-	peers   []uint8 // of the tenant, that a copy to a group is to go to yet
+	peers   []uint8 // of the tenant that have yet to get a copy of a multicast packet
 }

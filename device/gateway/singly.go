@@ -1,16 +1,17 @@
 package gateway
 
-// plain tells whether nothing is left to do.
+// plain reports whether no offload work is left.
 func (o *Offload) plain() bool { return o.GSO == GSONone && !o.NeedsCsum }
 
-// singly is what a frame is made of that its port's guest does not take as it is.
+// singly is scratch state for writing a frame to a guest that does not accept its offload.
 type singly struct {
 	frame   PortFrame
 	forward Forward
 }
 
-// writeSingly gives a port, whose guest does neither checksums nor cutting, the packets that a
-// frame stands for, complete. They are cut in place; the Ethernet header goes in front of each.
+// writeSingly writes a frame as separate, complete packets to a port whose guest does neither
+// checksums nor segmentation. They are cut in place; the Ethernet header is written in front of
+// each.
 func (o *output) writeSingly(f *PortFrame, took func(*PortFrame)) {
 	if !f.Whole() {
 		o.refused(f)
@@ -18,7 +19,7 @@ func (o *output) writeSingly(f *PortFrame, took func(*PortFrame)) {
 	}
 	frame := f.Parts[0]
 	h, why := parseIP(frame[ethLen:])
-	if why != none { // its headers say more than its first part has: its guest took such frames a moment ago
+	if why != none { // the headers are not all in the first part; the guest accepted such frames a moment ago
 		o.refused(f)
 		return
 	}

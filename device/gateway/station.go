@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// station is the gateway as the guests of its ports see it, the only other station on the link: it
+// station is the gateway as the guests of its ports see it, the only other station on the link. It
 // answers ARP, neighbour discovery, DHCP and echo, and sends the errors of a router.
 type station struct {
 	replies replies
@@ -13,8 +13,8 @@ type station struct {
 	knows   func(tenant uint32, gid [16]byte) bool
 }
 
-// control serves what is between a port and its gateway: DHCP and neighbour discovery. own is false
-// for anything else.
+// control answers DHCP and neighbour discovery, the protocols between a port and its gateway. own
+// is false for any other packet.
 func (s *station) control(p *Endpoint, src MAC, b []byte, h *header, off Offload) (why Reason, own bool) {
 	if h.fragment || off.GSO != GSONone {
 		return none, false
@@ -31,7 +31,7 @@ func (s *station) control(p *Endpoint, src MAC, b []byte, h *header, off Offload
 }
 
 // reply returns the memory of a frame of n bytes to a station behind a port, with its Ethernet
-// header, nil when the ring is full.
+// header written, or nil when the ring is full.
 func (s *station) reply(p *Endpoint, to MAC, etherType uint16, n int) []byte {
 	r := &s.replies
 	if r.count == maxReplies {
@@ -46,8 +46,8 @@ func (s *station) reply(p *Endpoint, to MAC, etherType uint16, n int) []byte {
 	return f
 }
 
-// answersFor tells whether the gateway answers for a at the port: for others' addresses that have a
-// route, and its own.
+// answersFor reports whether the gateway answers for a at the port: for its own addresses, and for
+// others' addresses that have a route.
 func (p *Endpoint) answersFor(a netip.Addr) bool {
 	if a == p.serverID() || a == p.linkLocal() {
 		return true

@@ -5,23 +5,23 @@ import (
 	"net/netip"
 )
 
-// Behind a port there may be several stations: a guest's macvlans, hosts of a bridge. Those of an
-// endpoint that is trusted have MACs of their own, one for each of its addresses, learned from what
-// comes from the address or from a network behind it. An address that has not been heard is asked
-// for (ARP, neighbour discovery). Until it answers its frames go where the endpoint was heard last:
-// a guest with one interface has one MAC for all its addresses.
+// Several stations may be behind a port: a guest's macvlans, hosts of a bridge. Each address of a
+// trusted endpoint may have its own MAC. The gateway learns it from packets that come from the
+// address or from a network behind it. If no packet has come from an address, the gateway asks for
+// its MAC (ARP, neighbour discovery). Until the answer arrives, frames go to the MAC that the
+// endpoint used last: a guest with one interface has one MAC for all its addresses.
 
-// stations are where an endpoint's addresses are. There are no more than it has addresses.
+// stations holds the MACs of an endpoint's addresses, at most one entry for each address.
 type stations []neighbour
 
 type neighbour struct {
 	addr  netip.Addr
 	mac   MAC
 	heard bool
-	lost  uint32 // packets for it that came before it was heard
+	lost  uint32 // packets for it before it was heard
 }
 
-// of finds an address, which it adds if it is not there.
+// of returns the entry of an address, and adds it if needed.
 func (s *stations) of(a netip.Addr) *neighbour {
 	for i := range *s {
 		if n := &(*s)[i]; n.addr == a {
@@ -32,7 +32,7 @@ func (s *stations) of(a netip.Addr) *neighbour {
 	return &(*s)[len(*s)-1]
 }
 
-// by is the address of the endpoint that a is reached by: itself, or the way to it.
+// by returns the endpoint's address through which a is reached: a itself, or the next hop to it.
 func (p *Endpoint) by(a netip.Addr) (own netip.Addr, ok bool) {
 	if p.own(a) {
 		return a, true
@@ -45,11 +45,11 @@ func (p *Endpoint) by(a netip.Addr) (own netip.Addr, ok bool) {
 	return own, false
 }
 
-// many tells whether the endpoint's addresses may have MACs of their own.
+// many reports whether the endpoint's addresses may have different MACs.
 func (p *Endpoint) many() bool { return p.Trust || p.Spoof }
 
-// heard learns the MAC of an address from what came from it. Other stations may be on the guest's
-// bridge: what is none of the endpoint's addresses says nothing.
+// heard records the MAC that an address was heard from. It ignores addresses that are not the
+// endpoint's, since other stations may be on the guest's bridge.
 func (p *Endpoint) heard(a netip.Addr, from MAC) {
 	if !p.many() {
 		return
@@ -61,7 +61,7 @@ func (p *Endpoint) heard(a netip.Addr, from MAC) {
 	}
 }
 
-// macOf is where frames for an address go.
+// macOf returns the MAC to which frames for an address go.
 func (s *station) macOf(p *Endpoint, a netip.Addr) MAC {
 	if !p.many() {
 		return p.MAC
@@ -80,8 +80,9 @@ func (s *station) macOf(p *Endpoint, a netip.Addr) MAC {
 	return p.mac
 }
 
-// ask asks the stations behind a port who has an address: in nobody's name, so that nobody learns
-// anything of it (RFC 5227 §2.1.1), or for IPv6 in the gateway's.
+// ask sends a request for the MAC of an address to the stations behind a port. An ARP request has
+// no sender address, so that it changes no cache (RFC 5227 §2.1.1); a solicitation comes from the
+// gateway's address.
 func (s *station) ask(p *Endpoint, a netip.Addr) {
 	if a.Is4() {
 		f := s.reply(p, everybody, typeARP, ethLen+arpLen)
@@ -116,7 +117,7 @@ func (s *station) ask(p *Endpoint, a netip.Addr) {
 	s.stats.Reasons[CountAsked]++
 }
 
-// told learns from an answer to ask: a solicited advertisement of an address (RFC 4861 §7.2.5).
+// told learns from an answer to ask: a solicited advertisement (RFC 4861 §7.2.5).
 func (p *Endpoint) told(src MAC, m []byte) bool {
 	target := netip.AddrFrom16([16]byte(m[8:24]))
 	if m[4]&flagSolicited == 0 || !p.many() || !p.own(target) {
@@ -128,7 +129,7 @@ func (p *Endpoint) told(src MAC, m []byte) bool {
 
 var everybody = MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// destination is where the IP packet of a frame goes.
+// destination returns the destination address of a frame's IP packet.
 func destination(frame []byte) netip.Addr {
 	b := frame[ethLen:]
 	if b[0]>>4 == 4 {

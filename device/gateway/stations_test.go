@@ -85,8 +85,8 @@ func TestStationsHaveTheirFrames(t *testing.T) {
 	}
 }
 
-// TestSilentStationsAreAsked: an address that has not been heard is asked for, now and then, and its
-// answer is heeded. Who asks learns nothing false of others.
+// TestSilentStationsAreAsked: an address that has not been heard is asked for, now and then, and
+// its answer is heeded. Who asks learns nothing false of others.
 func TestSilentStationsAreAsked(t *testing.T) {
 	n := manyStations(t)
 	last, silent := MAC{2, 0, 0, 0, 1, 1}, MAC{2, 0, 0, 0, 1, 2}

@@ -27,8 +27,8 @@ func TestWayFollowsRoutes(t *testing.T) {
 	}
 }
 
-// TestTunnelWayFollowsRoutes: what a peer sends is checked by what the routes say now, however often
-// the same came before, and from another peer it is another's.
+// TestTunnelWayFollowsRoutes: what a peer sends is checked by what the routes say now, however
+// often the same came before, and from another peer it is another's.
 func TestTunnelWayFollowsRoutes(t *testing.T) {
 	n := newNet(t)
 	n.g.routes.Learn(3, []Address{{7, addr("10.0.0.4"), 0x030001, 9000}})
@@ -94,8 +94,8 @@ func TestGroupOfAnotherPeer(t *testing.T) {
 	}
 }
 
-// TestGroupOnOtherShards: each other shard with functions of the tenant gets one copy, which it shares
-// out; one that has none gets none.
+// TestGroupOnOtherShards: each other shard with functions of the tenant gets one copy, which it
+// shares out; one that has none gets none.
 func TestGroupOnOtherShards(t *testing.T) {
 	n, _, r := twoShards(t)
 	n.g.routes.SetPort(5, Place{Shard: 1, Tenant: 7, Addresses: addrs("10.0.0.5"), MTU: tunnelMTU, Up: true})
@@ -213,8 +213,8 @@ func TestAFunctionGetsWholeChecksums(t *testing.T) {
 	}
 }
 
-// TestFunctionsAddress: RoCEv2 for the first address of a function is the function's; for its others,
-// or one without any, it is the guest's.
+// TestFunctionsAddress: RoCEv2 for the first address of a function is the function's; for its
+// others, or one without any, it is the guest's.
 func TestFunctionsAddress(t *testing.T) {
 	for _, tc := range []struct {
 		addresses []netip.Addr
@@ -265,8 +265,8 @@ func TestFramesInTurn(t *testing.T) {
 	}
 }
 
-// TestKeyOfATunnel: a key is taken where it was asked for, is not asked for again while it is there,
-// and goes with its peer.
+// TestKeyOfATunnel: a key is taken where it was asked for, is not asked for again while it is
+// there, and goes with its peer.
 func TestKeyOfATunnel(t *testing.T) {
 	n := newNet(t)
 	ts, tunnel, got := &n.g.Tunnels, n.g.Tunnels.To(2, 7), asked{}

@@ -6,30 +6,30 @@ import (
 	"github.com/falcon-vnic/vnic/device/security"
 )
 
-// reach names a tunnel.
+// reach identifies a tunnel.
 type reach struct {
 	peer   uint8
 	tenant uint32
 }
 
-// Tunnel is where packets for a peer's functions in a tenant go.
+// Tunnel leads to a peer's functions in a tenant.
 type Tunnel struct {
 	Peer     uint8
 	Tenant   uint32
 	Underlay netip.Addr // of the peer
 
-	asked bool           // the peer for a key
+	asked bool           // the peer was asked for a key
 	tx    *security.TxSA // nil: no key yet
 }
 
-// flow is the number that what comes from the peer is charged to: none of a function here, whose
-// numbers have this NIC's host in front.
+// flow returns the number that packets from the peer are charged to. It is not a function's number,
+// since those begin with this NIC's host number.
 func (t *Tunnel) flow() uint32 { return uint32(t.Peer) << 16 }
 
-// Sealed tells whether the peer has given us a key.
+// Sealed reports whether the peer has given a key.
 func (t *Tunnel) Sealed() bool { return t.tx != nil }
 
-// Tunnels are those of a shard, with the keys that peers gave for them.
+// Tunnels holds the tunnels of a shard, with the keys that peers gave for them.
 type Tunnels struct {
 	shard  uint8
 	routes *Routes
@@ -41,7 +41,7 @@ func (ts *Tunnels) init(shard uint8, routes *Routes, stats *Stats) {
 	*ts = Tunnels{shard: shard, routes: routes, list: map[reach]*Tunnel{}, stats: stats}
 }
 
-// To returns the tunnel to a peer in a tenant, nil when no address of the peer's needs one.
+// To returns the tunnel to a peer in a tenant, or nil when the peer has no address in the tenant.
 func (ts *Tunnels) To(peer uint8, tenant uint32) *Tunnel {
 	t := ts.list[reach{peer, tenant}]
 	if t == nil && ts.routes.Reaches(peer, tenant) {

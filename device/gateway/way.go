@@ -4,14 +4,14 @@ import "net/netip"
 
 func (g *Gateway) epoch() epoch { return epoch{g.routes.changes.Load(), g.changes} }
 
-// follow finds the network of a port's tenant, which routes may have made since.
+// follow updates the network of a port's tenant, which the routes may have created since.
 func (g *Gateway) follow(p *Endpoint) {
 	if now := g.epoch(); p.followed != now {
 		p.followed, p.network = now, g.routes.network(p.Tenant)
 	}
 }
 
-// way finds where a port's packets to dst go. It remembers the last one's.
+// way finds where a port's packets to dst go. It caches the last result.
 func (g *Gateway) way(p *Endpoint, dst netip.Addr) (w *way, ok bool) {
 	g.follow(p)
 	w = &p.last
@@ -32,7 +32,7 @@ func (g *Gateway) way(p *Endpoint, dst netip.Addr) (w *way, ok bool) {
 	return w, true
 }
 
-// here is the endpoint that to leads to, if it is of this shard.
+// here returns the endpoint that to leads to, or nil if it is not of this shard.
 func (g *Gateway) here(to *Target) *Endpoint {
 	if to.Shard != g.shard {
 		return nil
