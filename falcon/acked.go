@@ -6,16 +6,17 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// hearing is the acknowledgement that is being processed: it knows when the packet was sent that
-// the peer received last.
+// hearing describes the acknowledgement being processed. t1 is the send time of the packet that the
+// peer received last.
 type hearing struct {
 	on  bool
 	now Time
 	t1  uint32
 }
 
-// checkBases compares the bases of an acknowledgement with the windows: behind either one it is
-// stale and ignored altogether, beyond what was sent it is impossible.
+// checkBases compares the bases of an acknowledgement with the windows. An acknowledgement with a
+// base behind its window is stale and is ignored altogether. One with a base beyond what was sent
+// is impossible.
 func (c *delivery) checkBases(dataBase, reqBase uint32) wire.Drop {
 	d, r := dataBase-c.dataTx.base, reqBase-c.reqTx.base
 	switch {
@@ -35,7 +36,7 @@ func (c *delivery) advanceBases(dataBase, reqBase uint32) {
 
 func (c *delivery) ackUpTo(w *txWindow, base uint32) {
 	for int32(base-w.base) > 0 {
-		c.packetAcked(c.packetAt(w, w.base)) // the oldest one is there: packetAcked slides the window
+		c.packetAcked(c.packetAt(w, w.base)) // the oldest packet is in the window; packetAcked slides the window
 	}
 }
 
@@ -47,7 +48,8 @@ func (c *delivery) ackBits(w *txWindow, base uint32, bitmap uint64) {
 	}
 }
 
-// packetAcked ends the packet of t, which is in its window.
+// packetAcked marks the packet of t, which is in its window, as acknowledged and removes it from
+// the window.
 func (c *delivery) packetAcked(t *txn) {
 	w := c.window(t.kind)
 	c.e.wheel.Stop(&t.timer)
@@ -90,12 +92,12 @@ func (c *delivery) packetAcked(t *txn) {
 	c.checkDrained()
 }
 
-// maxAcked is where the 10-bit count of packets between congestion events saturates.
+// maxAcked is the saturation value of the 10-bit count of packets between congestion events.
 const maxAcked = 1<<10 - 1
 
-// delivered notes that an acknowledgement with timestamp t1, that of the packet the peer received
-// last, covers t. If that packet was sent before t was sent for the last time, it is an earlier
-// copy of t that arrived.
+// delivered records that an acknowledgement covers t. t1 is the timestamp of the packet that the
+// peer received last. If that packet was sent before the last transmission of t, the peer received
+// an earlier copy of t, and the last transmission was not needed.
 func (c *delivery) delivered(now Time, t *txn, t1 uint32) {
 	h := &c.heard
 	needed := int32(t1-FalconTime(t.lastSent)) >= 0
@@ -116,7 +118,7 @@ func (c *delivery) delivered(now Time, t *txn, t1 uint32) {
 	}
 }
 
-// pullOf returns the pull with that RSN which was sent and still waits for data.
+// pullOf returns the pull with that RSN if it was sent and still waits for data, else nil.
 func (c *delivery) pullOf(rsn uint32) *txn {
 	t := c.txns.At(c.baseRSN, rsn)
 	if t == nil || t.done || t.state != pullReqTx && t.state != pullReqAckd {
@@ -125,12 +127,12 @@ func (c *delivery) pullOf(rsn uint32) *txn {
 	return t
 }
 
-// implicitAck ends the request packet of a pull whose response arrived.
+// implicitAck acknowledges the request packet of a pull whose response has arrived.
 func (c *delivery) implicitAck(t *txn) {
 	if t.packetDone {
 		return
 	}
-	t.resync = 0 // nor is there a hole to fill
+	t.resync = 0 // the packet arrived, so no Resync is needed
 	c.packetAcked(t)
 	c.kick()
 }

@@ -2,16 +2,17 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/wire"
 
-// Weights of received packets in the coalescing count: a push counts one half when received and one
-// half when the ULP acknowledges it, everything else counts whole when received.
+// Weights of received packets in the coalescing count. A push counts one half when it is received
+// and one half when the ULP acknowledges it. Every other packet counts whole when it is received.
 const (
 	halfPacket  = 1
 	wholePacket = 2
 )
 
-// coalesce counts something to acknowledge: an ACK goes when enough came together or time is up
-// (Falcon §9.1.6). It goes at once when it tells of a loss (Falcon §9.1.4): what the peer sends
-// until it knows may find the window full.
+// coalesce adds weight to the count of packets to acknowledge. An ACK is sent when the count
+// reaches a threshold or a timer fires (Falcon §9.1.6). It is sent at once when it reports a loss
+// (Falcon §9.1.4): until the peer knows of the loss, the packets that it sends may find the window
+// full.
 func (c *state) coalesce(now Time, weight uint16) {
 	c.ackCount += weight
 	if c.ackCount >= c.e.ackAfter || c.dataRx.loss || c.reqRx.loss {
@@ -35,7 +36,7 @@ func (c *state) ackSoon() {
 	c.e.schedule.queues[classAck].push(c.self())
 }
 
-// received counts an accepted packet that needs no answer of the ULP, and honours its AR bit.
+// received counts an accepted packet that the ULP need not answer, and honours its AR bit.
 func (c *state) received(now Time, h *wire.Header) {
 	c.coalesce(now, wholePacket)
 	if h.AckReq {
@@ -43,8 +44,9 @@ func (c *state) received(now Time, h *wire.Header) {
 	}
 }
 
-// piggybacked notes that a packet with the current bases left. If they say everything, no timer is
-// needed; an ACK that is due anyway stays due, since only it carries timestamps.
+// piggybacked records that a packet with the current bases was sent. If the bases acknowledge
+// everything received, the ACK timer is stopped. An ACK that is already due stays due, because only
+// an ACK carries timestamps.
 func (c *state) piggybacked() {
 	if c.ackCount == 0 {
 		return
@@ -55,7 +57,8 @@ func (c *state) piggybacked() {
 	}
 }
 
-// maxNacks bounds the NACKs a connection queues. A lost one is not missed: the packet comes again.
+// maxNacks limits the NACKs queued on a connection. Dropping a NACK is harmless: the peer sends the
+// packet again.
 const maxNacks = wire.DataWindow
 
 func (c *state) queueNack(n nackEntry) {
@@ -67,8 +70,8 @@ func (c *state) queueNack(n nackEntry) {
 	c.e.schedule.queues[classAck].push(c.self())
 }
 
-// countNack counts a NACK by its code, a reserved one (Falcon §7.8) as code 0. The ULP can refuse
-// with such a code too.
+// countNack counts a NACK by its code. Reserved codes (Falcon §7.8) are counted as code 0; the ULP
+// can refuse with such a code too.
 func countNack(counts *[wire.NackCodes]uint64, code wire.NackCode) {
 	if !code.Valid() {
 		code = 0

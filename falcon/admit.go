@@ -5,7 +5,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// checkRSN reports whether a request with this RSN and a new PSN can be taken.
+// checkRSN returns DropNone if a request with this RSN and a new PSN can be accepted, else the
+// reason to drop it.
 func (c *outcome) checkRSN(rsn uint32) wire.Drop {
 	n := rsn - c.targetBase
 	switch {
@@ -19,13 +20,18 @@ func (c *outcome) checkRSN(rsn uint32) wire.Drop {
 	return wire.DropNone
 }
 
-// admit is the resource check for requests from the network (Falcon §8.2.4); what it admits is
-// charged. In the green zone, within the connection's part of Config.RxContexts and the credits of
-// every level, everything is accepted. In the red zone above it every connection may still have its
-// head of line (UR rule, §8.2.1.1), or everything would stop with contexts full of requests that
-// wait for one. On an ordered connection there is one at a time. On an unordered one every request
-// is a head of line: the first counts, and the oldest packet of the window. Where later ones hold
-// contexts until they are sent again, its initiator may have no window for more than that one.
+// admit checks whether there are resources for a request from the network (Falcon §8.2.4), and
+// charges for the request if it is admitted.
+//
+// In the green zone every request is accepted: the request is within the connection's part of
+// Config.RxContexts and within the credits of every level. In the red zone, above that, a
+// connection may still have its head of line accepted (UR rule, §8.2.1.1). Otherwise everything
+// would stop once the contexts were full of requests that wait for a head of line.
+//
+// An ordered connection has one head of line at a time. On an unordered connection every request
+// could be one, so admit takes two: the request that finds no other request of the connection, and
+// the oldest packet of the window. The oldest is needed because later requests may hold contexts
+// until they are sent again, while the initiator may have window left for that one packet only.
 func (c *outcome) admit(head, oldest bool) bool {
 	first := head && (c.ordered || oldest || c.requests == 0)
 	if c.e.contexts.rxRoom() > 0 && (first || c.mayHoldContext()) && c.takeOne(credit.NetPktRx) {
@@ -40,15 +46,15 @@ func (c *outcome) admit(head, oldest bool) bool {
 	return true
 }
 
-// refuseResource answers a request there is no room for.
+// refuseResource queues a resource NACK for a request that there is no room for.
 func (c *outcome) refuseResource(psn uint32, request bool) wire.Drop {
 	c.e.stats.RedZone++
 	c.queueNack(nackEntry{psn: psn, code: wire.NackResource, request: request})
 	return wire.DropResource
 }
 
-// Behind the head of its line a connection may hold an eighth of the contexts that are free, but a
-// few in any case. So those that come later find some, however many the first ones want.
+// Besides its head of line, a connection may hold an eighth of the free contexts, and a few in any
+// case. This leaves contexts for connections that come later, however many the first ones ask for.
 const (
 	contextPart  = 8
 	contextLeast = 4
@@ -62,10 +68,11 @@ func (c *outcome) mayHoldContext() bool {
 	return int(c.requests) < max(free/contextPart, contextLeast)
 }
 
-// copyRequest copies a push that must wait; nil if there is no cell for it. Where all are taken,
-// the function that holds the most, and within a function a connection that holds more than c,
-// gives up its oldest: that push was not acknowledged, so its initiator sends it again. What fills
-// the holes of others thus does not depend on those who leave theirs open.
+// copyRequest copies the payload of a push that must wait. It returns nil if there is no cell. When
+// all cells are taken, the function that holds the most gives up its oldest cell; within c's own
+// function, a connection that holds more than c does. The push that loses its cell was not
+// acknowledged, so its initiator sends it again. A connection that never fills its holes can
+// therefore not keep others from filling theirs.
 func (c *outcome) copyRequest(payload []byte) *cell {
 	p := &c.e.contexts.cells
 	if len(payload) > p.size || p.requests >= p.limit && !c.evict(p.largest(c.share)) {
@@ -79,11 +86,11 @@ func (c *outcome) copyRequest(payload []byte) *cell {
 	return k
 }
 
-// evictScan is how many cells evict looks at.
+// evictScan limits how many cells evict examines.
 const evictScan = 16
 
-// evict frees the oldest cell of s that c may take: any of another function, of its own one of a
-// connection that holds more than c would.
+// evict frees the oldest cell of s that c may take: any cell of another function, but in its own
+// function only one of a connection that afterwards still holds at least as many as c.
 func (c *outcome) evict(s *share) bool {
 	for range min(evictScan, s.cells.n) {
 		k := s.cells.First()
@@ -93,7 +100,7 @@ func (c *outcome) evict(s *share) bool {
 			k.conn.forget(k.rx)
 			return true
 		}
-		k.age.Remove() // looked at last again
+		k.age.Remove() // examine this cell last next time
 		s.cells.PushBack(&k.age, k)
 	}
 	return false
@@ -104,7 +111,7 @@ func (c *outcome) copyPayload(k **cell, payload []byte) bool {
 	return *k != nil
 }
 
-// watchPeer sees to it that what the connection holds for its peer does not wait for ever.
+// watchPeer starts the timer that reclaims what the connection holds for its peer.
 func (c *outcome) watchPeer(now Time) {
 	if limit := c.e.profile.RxTimeout; limit > 0 && !c.reclaimTimer.Armed() {
 		c.reclaimNext = c.targetNext

@@ -5,7 +5,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// withULP finds a request the ULP has not answered yet.
+// withULP returns the request with that RSN if the ULP has it and has not answered, else nil.
 func (c *transactions) withULP(rsn uint32) *rxTxn {
 	rx := c.rxs.At(c.targetBase, rsn)
 	if rx == nil || rx.state != rxULP {
@@ -14,8 +14,8 @@ func (c *transactions) withULP(rsn uint32) *rxTxn {
 	return rx
 }
 
-// AckPush accepts a push delivered by EvPush. Only now is its packet acknowledged to the peer
-// (Falcon §6.1.1.1). Unknown RSNs are ignored: the initiator may have withdrawn the push.
+// AckPush accepts a push that EvPush delivered. Its packet is acknowledged to the peer only now
+// (Falcon §6.1.1.1). An unknown RSN is ignored, because the initiator may have withdrawn the push.
 func (c *Conn) AckPush(now Time, rsn uint32) {
 	rx := c.withULP(rsn)
 	if rx == nil || !rx.push {
@@ -29,10 +29,10 @@ func (c *Conn) AckPush(now Time, rsn uint32) {
 	c.finish(rx)
 }
 
-// NackPush refuses a push delivered by EvPush. With wire.NackRNR the peer sends it again after the
-// timeout of index rnr, and on an ordered connection nothing later is delivered before; NackCIE
-// (Falcon §8.5.3.5), NackNRE, NackCID and NackXLR end it with ulpCode. NackCID and NackXLR may also
-// refuse a pull.
+// NackPush refuses a push that EvPush delivered. After wire.NackRNR the peer sends the push again
+// when the timeout of index rnr has passed, and an ordered connection delivers nothing later before
+// then. NackCIE (Falcon §8.5.3.5), NackNRE, NackCID and NackXLR end the push with ulpCode. NackCID
+// and NackXLR may also refuse a pull.
 func (c *Conn) NackPush(now Time, rsn uint32, code wire.NackCode, rnr, ulpCode uint8) {
 	rx := c.withULP(rsn)
 	if rx == nil {
@@ -63,9 +63,9 @@ func (c *Conn) NackPush(now Time, rsn uint32, code wire.NackCode, rnr, ulpCode u
 	c.watchPeer(now)
 }
 
-// refusePull ends a pull that gets no data. Its request is acknowledged, so a NACK that is lost is
-// never asked for again: a Resync in the place of the Pull Data, which is retransmitted until it is
-// acknowledged, tells the initiator for certain.
+// refusePull ends a pull that gets no data. The pull request is already acknowledged, so the
+// initiator would never ask again for a lost NACK. Therefore a Resync is sent in place of the Pull
+// Data; it is retransmitted until it is acknowledged.
 func (c *transactions) refusePull(now Time, rx *rxTxn, code wire.ResyncCode) {
 	t := c.e.contexts.newTxn(c.self(), TxnPullData)
 	t.rsn, t.state, t.started, t.refusal = rx.rsn, pullDataUlpRx, now, true
@@ -76,7 +76,7 @@ func (c *transactions) refusePull(now Time, rx *rxTxn, code wire.ResyncCode) {
 	c.finish(rx)
 }
 
-// finish ends a request: answered, or withdrawn by a Resync.
+// finish removes a request that was answered, or that a Resync withdrew.
 func (c *transactions) finish(rx *rxTxn) {
 	c.endHold(rx)
 	c.dropRx(rx)
@@ -84,10 +84,11 @@ func (c *transactions) finish(rx *rxTxn) {
 	c.checkDrained()
 }
 
-// RespondPull answers a pull delivered by EvPull (Falcon §8.5.3.2) with length bytes, which Fill
-// writes when the packet is sent. EvResponseDone with tag follows exactly once. It is never refused
-// for credits: a response without waits inside. ErrTooLong: longer than requested;
-// ErrNoTransaction: no such pull; ErrClosed.
+// RespondPull answers a pull that EvPull delivered (Falcon §8.5.3.2) with length bytes, which Fill
+// writes when the packet is sent. Exactly one EvResponseDone with tag follows. RespondPull never
+// fails for lack of credits: a response without credits waits inside the engine. It returns
+// ErrTooLong if length is more than was requested, ErrNoTransaction if there is no such pull, and
+// ErrClosed.
 func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
 	if c.closed {
 		return ErrClosed
@@ -111,10 +112,10 @@ func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
 	return nil
 }
 
-// startResponse queues a stalled response for transmission if it can have credits. Credits are
-// taken here and not when the request is delivered: requests behind it in RSN order must not wait
-// for them, or two nodes whose pushes fill each other's data windows would wait for each other
-// (Falcon §8.2.1.2). With again they were refused before.
+// startResponse queues a stalled response for transmission if it can get credits. Credits are taken
+// here, and not when the request is delivered, because later requests in RSN order must not wait
+// for them: two nodes whose pushes fill each other's data windows would then wait for each other
+// (Falcon §8.2.1.2). again means that the credits were refused before.
 func (c *transactions) startResponse(t *txn, again bool) {
 	cost := credit.PullDataCost(int(t.length), c.e.cfg.CreditCell)
 	switch {
@@ -130,9 +131,9 @@ func (c *transactions) startResponse(t *txn, again bool) {
 	c.e.schedule.queues[classTarget].push(c.self())
 }
 
-// RNRPull answers a pull delivered by EvPull with receiver-not-ready: it is delivered again after
-// the timeout of index rnr (Falcon §8.5.3.4). The peer does not notice, but for the pushes behind
-// it on an ordered connection.
+// RNRPull answers a pull that EvPull delivered with receiver-not-ready. The engine delivers the
+// pull again after the timeout of index rnr (Falcon §8.5.3.4). The peer sees no sign of this,
+// except that on an ordered connection later pushes are NACKed.
 func (c *Conn) RNRPull(now Time, rsn uint32, rnr uint8) {
 	rx := c.withULP(rsn)
 	if rx == nil || rx.push {
@@ -143,9 +144,9 @@ func (c *Conn) RNRPull(now Time, rsn uint32, rnr uint8) {
 	c.holdFrom(rx)
 }
 
-// DeferPull puts a pull delivered by EvPull off: it is delivered again at the given time, and
-// nothing behind it on an ordered connection before. It is for a ULP that is short of something of
-// its own, and no answer to the peer.
+// DeferPull postpones a pull that EvPull delivered: the engine delivers it again at the time until.
+// An ordered connection delivers nothing later before that. It is meant for a ULP that is short of
+// its own resources; the peer receives no answer.
 func (c *Conn) DeferPull(now Time, rsn uint32, until Time) {
 	rx := c.withULP(rsn)
 	if rx == nil || rx.push {
@@ -169,7 +170,7 @@ func (c *Conn) DeferPull(now Time, rsn uint32, until Time) {
 	c.watchPeer(now)
 }
 
-// again delivers a pull once more at the given time.
+// again schedules another delivery of a pull.
 func (c *transactions) again(rx *rxTxn, at Time) {
 	rx.state, rx.since = rxNotReady, at
 	c.e.wheel.Arm(&rx.timer, rx, timerRedeliver, at)

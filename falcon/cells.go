@@ -9,14 +9,14 @@ import (
 type cell struct {
 	age     list.Node[cell] // in cellAges
 	conn    *Conn
-	rx      *rxTxn // the waiting push whose payload it is, else nil
+	rx      *rxTxn // the waiting push that this payload belongs to, else nil
 	request bool   // payload of a peer's request
 	buf     []byte
 }
 
-// cellPool counts and recycles cells. Memory is allocated when first needed and kept. Requests of
-// peers are limited here; pull data is limited by the transactions its initiator was granted, so
-// that it always finds a place (Falcon §8.4.3.2).
+// cellPool counts and recycles cells. Memory is allocated when first needed and then kept. The pool
+// limits only cells for the requests of peers. Cells for pull data are limited by the transactions
+// that were granted to the initiator, so pull data always finds a cell (Falcon §8.4.3.2).
 type cellPool struct {
 	free     pool.Pool[cell]
 	inUse    int
@@ -26,14 +26,14 @@ type cellPool struct {
 	shares   []*share
 }
 
-// cellAges are the cells that a function's connections hold for requests, the oldest first.
+// cellAges lists the cells that a function's connections hold for requests, oldest first.
 type cellAges struct {
 	list.List[cell]
 	n  int
 	at int // in cellPool.shares while n > 0
 }
 
-// copyData stores pull data.
+// copyData copies pull data into a cell.
 func (p *cellPool) copyData(c *Conn, payload []byte) *cell {
 	k := p.free.Get()
 	if k.buf == nil {
@@ -45,7 +45,7 @@ func (p *cellPool) copyData(c *Conn, payload []byte) *cell {
 	return k
 }
 
-// copyRequest stores the payload of a push that waits.
+// copyRequest copies the payload of a push that waits into a cell.
 func (p *cellPool) copyRequest(c *Conn, payload []byte) *cell {
 	k := p.copyData(c, payload)
 	k.request = true
@@ -85,8 +85,8 @@ func (p *cellPool) leave(k *cell) {
 	p.shares = p.shares[:last]
 }
 
-// largest is the function that holds the most, or s if no other holds more than s would with one
-// more.
+// largest returns the share that holds the most cells. It returns s unless another share holds more
+// cells than s would with one more.
 func (p *cellPool) largest(s *share) *share {
 	for _, o := range p.shares {
 		if o != s && o.cells.n > s.cells.n+1 {

@@ -2,26 +2,27 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/internal/ring"
 
-// Close ends the connection at once: outstanding transactions complete with CmplDeadConn, EvClosed
-// is the last event. The peer is not told; that is the connection manager's work.
+// Close ends the connection at once. Outstanding transactions complete with CmplDeadConn, and
+// EvClosed is the last event. The peer is not told; that is the connection manager's work.
 func (c *Conn) Close(now Time) {
 	if !c.closed {
 		c.shutdown(CmplAck, CloseLocal)
 	}
 }
 
-// Abort is Close for a reason: transactions complete with CmplDeadConn, and EvClosed carries the
-// reason.
+// Abort ends the connection like Close, but for a given reason: EvClosed has code CmplDeadConn and
+// that reason.
 func (c *Conn) Abort(now Time, reason CloseReason) {
 	if !c.closed {
 		c.shutdown(CmplDeadConn, reason)
 	}
 }
 
-// Drain lets the connection finish what is under way: Push and Pull are refused with ErrDraining
-// from now on, and EvDrained tells when it is safe to Close: all of this side is done, the peer's
-// requests are answered, and the last acknowledgement has left. Requests of the peer are still
-// served; it stops when the connection managers have agreed to.
+// Drain lets the connection finish the transactions in progress. From now on Push and Pull fail
+// with ErrDraining. EvDrained reports when it is safe to call Close: all transactions of this side
+// are done, the peer's requests are answered, and the last acknowledgement has been sent. Requests
+// of the peer are served until then; the peer stops sending them when the connection managers have
+// agreed on it.
 func (c *Conn) Drain(now Time) {
 	c.draining = true
 	c.checkDrained()
@@ -88,8 +89,8 @@ func (c *outcome) shutdown(code Completion, reason CloseReason) {
 	e.waiting.recheck = true
 }
 
-// abandon ends the packet of a transaction whose connection is gone. Transactions of the initiator
-// are completed already.
+// abandon ends the packet of a transaction whose connection has closed. The initiator's
+// transactions were already completed.
 func (c *outcome) abandon(t *txn) {
 	t.unlink()
 	c.e.wheel.Stop(&t.timer)

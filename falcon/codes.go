@@ -10,30 +10,30 @@ const (
 	// EvPush delivers a push to the target: RSN, Data. The ULP answers with AckPush or NackPush.
 	EvPush EventKind = iota
 	// EvPull delivers a pull request to the target: RSN, Data (ULP headers), Length (bytes
-	// requested). Taking it acknowledges the request; the ULP answers with RespondPull or RNRPull.
+	// requested). The request is already acknowledged. The ULP answers with RespondPull or RNRPull.
 	EvPull
 	// EvPushDone completes a push of the initiator: Tag, Code, ULPCode.
 	EvPushDone
 	// EvPullDone completes a pull of the initiator: Tag, Code, and Data if Code is CmplAck.
 	EvPullDone
-	// EvResponseDone ends a pull response: acknowledged (CmplAck) or given up. What Tag names may
-	// be freed.
+	// EvResponseDone ends a pull response, which was acknowledged (CmplAck) or given up. The ULP
+	// may free the data that Tag refers to.
 	EvResponseDone
-	// EvCredit allows to Push or Pull again after ErrXoff.
+	// EvCredit reports that Push or Pull may be tried again after ErrXoff.
 	EvCredit
 	// EvClosed is the last event of a connection: Code (CmplAck after Close, else CmplDeadConn) and
-	// Reason. Every outstanding transaction was completed by an event before it.
+	// Reason. Events before it have completed every outstanding transaction.
 	EvClosed
-	// EvRNR reports an RNR NACK received for an outstanding push: Tag. The push stays with the
-	// engine, which sends it again after the larger of RTO and RNR timeout; a ULP that counts
-	// retries may close the connection.
+	// EvRNR reports an RNR NACK received for an outstanding push: Tag. The engine keeps the push
+	// and sends it again after the larger of RTO and RNR timeout. A ULP that counts retries may
+	// close the connection.
 	EvRNR
-	// EvDrained follows Drain, once: nothing of this side is under way, no request of the peer is
-	// unanswered, and it was told so.
+	// EvDrained follows Drain exactly once: this side has no transaction in progress, every request
+	// of the peer is answered, and the peer has been sent the acknowledgements.
 	EvDrained
-	// EvLongPath tells, once until it changes, that the delay has stayed above congestion control's
-	// target for a second although the window is a packet or less: the path is longer than the
-	// target, or too many flows share a port.
+	// EvLongPath reports that the delay has stayed above congestion control's target for a second
+	// although the window is one packet or less. The path is longer than the target, or too many
+	// flows share a port. It is sent once, until the condition ends and begins again.
 	EvLongPath
 )
 
@@ -84,7 +84,7 @@ const (
 	CompletionCodes = 16 // values of the 4-bit code
 )
 
-// Name is a short phrase for a counter, "" for a reserved code.
+// Name returns a short phrase for a counter, "" for a reserved code.
 func (c Completion) Name() string {
 	return [CompletionCodes]string{
 		CmplAck: "success", CmplTargetNackCIE: "complete in error", CmplTargetNackNRE: "non-recoverable error",
@@ -93,7 +93,7 @@ func (c Completion) Name() string {
 	}[c]
 }
 
-// String returns the name of the specification.
+// String returns the name that the specification uses.
 func (c Completion) String() string {
 	switch c {
 	case CmplAck:
@@ -133,10 +133,10 @@ const (
 	CloseULP                       // Abort: the upper layer protocol was violated
 	CloseKeys                      // Abort: no security association is left
 
-	CloseReasons // how many there are
+	CloseReasons // number of reasons
 )
 
-// String is a phrase for logs and error messages.
+// String returns a phrase for logs and error messages.
 func (r CloseReason) String() string {
 	switch r {
 	case CloseLocal:

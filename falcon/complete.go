@@ -1,11 +1,11 @@
 package falcon
 
-// outcome is how transactions end, and the order in which that is told; and what the target has
-// room for.
+// outcome completes transactions and delivers requests in RSN order. It also decides what the
+// target has room for.
 type outcome struct{ state }
 
-// complete records the outcome of a transaction of the initiator and reports it, on an ordered
-// connection when all earlier ones are reported (Falcon §8.4.2).
+// complete records the outcome of a transaction of the initiator and reports it. An ordered
+// connection reports it once all earlier ones are reported (Falcon §8.4.2).
 func (c *outcome) complete(t *txn, code Completion) {
 	if t.done {
 		return
@@ -50,7 +50,7 @@ func (c *outcome) report(t *txn) {
 	u.cell, t.cell, t.data = t.cell, nil, nil
 }
 
-// release frees a transaction once it is reported and its packet needs no more care.
+// release frees a transaction that was reported and whose packet is acknowledged or gone.
 func (c *outcome) release(t *txn) {
 	if !t.done || !t.packetDone {
 		return
@@ -71,14 +71,15 @@ func (c *outcome) responseDone(t *txn, code Completion) {
 	c.putTxn(t)
 }
 
-// checkDrained is called whenever something of the connection has ended.
+// checkDrained is called whenever a transaction, request or acknowledgement of the connection has
+// ended.
 func (c *outcome) checkDrained() {
 	if c.draining {
 		c.endDrain()
 	}
 }
 
-// endDrain tells that nothing is left of a connection that drains.
+// endDrain emits EvDrained if a draining connection has nothing left to do.
 func (c *outcome) endDrain() {
 	if c.drained || c.closed {
 		return
@@ -87,7 +88,7 @@ func (c *outcome) endDrain() {
 		return
 	}
 	if c.ackCount > 0 || c.busy&(wantAck|wantNack) != 0 {
-		c.ackSoon() // or the peer would wait for it
+		c.ackSoon() // otherwise the peer would wait for it
 		return
 	}
 	c.drained = true

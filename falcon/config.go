@@ -2,7 +2,7 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/credit"
 
-// Config sizes an engine. Zero fields of sizes take the default named.
+// Config sizes an engine. A size that is zero gets the default named.
 type Config struct {
 	Profile    Profile
 	Credits    *credit.Node // charged by connections without a node of their own; nil = no credit limit
@@ -11,7 +11,7 @@ type Config struct {
 	RxCells    int          // cells for pushes that wait for their turn, default 4096
 	CellBytes  int          // size of a cell and so the largest MTU, default 4608
 	TxContexts int          // transactions of all initiators, default 65536; pull responses have their own
-	RxContexts int          // requests received and not answered, default 65536; above, in the red zone, only a connection's head of line is accepted
+	RxContexts int          // requests received and not answered, default 65536; above it, in the red zone, only a connection's head of line is accepted
 }
 
 func (c *Config) setDefaults() {

@@ -11,7 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
-// ConnConfig are the parameters the connection manager agreed on.
+// ConnConfig holds the parameters that the connection managers agreed on.
 type ConnConfig struct {
 	LocalCID, RemoteCID           CID
 	LocalFunction, RemoteFunction uint32 // Destination Function expected on receipt, and put on the wire; 24 bits
@@ -24,51 +24,52 @@ type ConnConfig struct {
 
 	Credits     *credit.Node // function's node; nil: Config.Credits of the engine
 	CreditLimit credit.Cost  // limit of the connection's own node below it; zero: no node of its own
-	// NoFlowControl is for ULP queues that share connections (Falcon §8.2.3): a Push or Pull
-	// without room is not refused with ErrXoff but completes at once with CmplLocalRsrc, or with
+	// NoFlowControl is for ULP queues that share connections (Falcon §8.2.3). A Push or Pull
+	// without room does not fail with ErrXoff. It completes at once with CmplLocalRsrc, or with
 	// CmplUlpCdtErr if waiting would not help.
 	NoFlowControl bool
-	// GiveUp overrides Profile.GiveUp if not 0, and Profile.TxnTimeout where it is longer. With
+	// GiveUp, if not 0, overrides Profile.GiveUp, and Profile.TxnTimeout if that is shorter. With
 	// Forever nothing times out.
 	GiveUp Time
-	User   any // the ULP's own
+	User   any // for the ULP's use
 }
 
-// Forever is a ConnConfig.GiveUp without limit.
+// Forever is a value of ConnConfig.GiveUp that means no limit.
 const Forever Time = math.MaxInt64
 
-// Conn is one end of a connection. All methods belong to the engine's owner.
+// Conn is one end of a connection. Only the engine's goroutine may call its methods.
 type Conn struct{ receiver }
 
-// What a connection does is in layers, each a type that has the one below it embedded. A layer
-// knows those below it, and the compiler sees to it that it calls nothing above:
+// A connection is built of layers. Each is a type that embeds the one below it, so a method of a
+// layer can name only its own methods and those of the layers below, unless it goes through a
+// *Conn:
 //
-//	Conn ▶ receiver ▶ sender ▶ transactions ▶ delivery ▶ outcome ▶ state
+// Conn ▶ receiver ▶ sender ▶ transactions ▶ delivery ▶ outcome ▶ state
 
-// state is the lowest layer: what most of them need to know, what the connections of an engine
-// share, and what waits to be sent.
+// state is the lowest layer: the fields that most layers need, access to what the connections of an
+// engine share, and what waits to be sent.
 //
-// Fields are in the order of their use, so that a packet touches few cache lines when thousands of
-// connections take turns, and Prefetch knows them. Lines are of 64 bytes; the allocator puts 8 of
-// its own before the first.
+// Fields are ordered by use, so that a packet touches few cache lines when thousands of connections
+// take turns. Prefetch depends on this order. Cache lines are 64 bytes; the allocator puts 8 bytes
+// of its own before the first.
 type state struct {
-	// Line 0: who it is, and what it has to do.
+	// Line 0: identity, and what the connection has to do.
 	e                             *Engine
 	credits                       *credit.Node // nil: unlimited
-	share                         *share       // of its function in the scheduler
+	share                         *share       // its function's share in the scheduler
 	localCID, remoteCID           CID
 	localFunction, remoteFunction uint32
 	mtu                           uint16
-	ackCount                      uint16 // halves of a packet not acknowledged (Falcon §9.1.6)
+	ackCount                      uint16 // packets not acknowledged, counted in halves (Falcon §9.1.6)
 	protocol                      wire.Protocol
 	busy                          uint8 // what waits to be sent
-	queued                        uint8 // classes in whose queue it is
+	queued                        uint8 // bit set of the classes whose queue it is in
 	ordered                       bool
 	closed                        bool
 	draining, drained             bool
 	waiting                       bool // refused with ErrXoff
-	offered                       bool // EvCredit was sent for waitingCost, and nothing issued since
-	eventOut                      bool // an event is on its way through the RUE
+	offered                       bool // EvCredit was sent for waitingCost, and nothing was issued since
+	eventOut                      bool // an event of the connection is at the RUE
 	path                          uint8
 
 	// Line 1: windows (§9.1.1, §9.2.1) and RSNs of the initiator (§8.4.1).
@@ -83,50 +84,50 @@ type state struct {
 	requests, responses    int32 // target transactions: not answered, answered but not acknowledged
 	ecn                    uint16
 	lastHops               uint8
-	hold                   bool               // ordered: RSN targetNext was RNRed, nothing later is delivered
-	holdRNR                uint8              // with this timeout
+	hold                   bool               // ordered: the ULP was not ready for RSN targetNext, nothing later is delivered
+	holdRNR                uint8              // timeout index that the ULP gave
 	ackTimer               timer.Handle       // of a coalesced acknowledgement
 	rxs                    ring.Window[rxTxn] // by RSN
-	reqBits                wire.Bitmap128     // of reqRx: received is acknowledged
-	cells                  int32              // of the pool
+	reqBits                wire.Bitmap128     // of reqRx: a received pull request counts as acknowledged
+	cells                  int32              // cells of the pool that the connection holds
 	random                 uint32
-	lastRNR                Time // RNR NACK received
+	lastRNR                Time // when the last RNR NACK was received
 	paceTimer              timer.Handle
 	dataFirst              bool // retransmit pull data before initiator packets next time
 
-	// Lines 4 and 5: what the initiator has under way, congestion control, and when the next packet
-	// may go.
+	// Lines 4 and 5: the initiator's transactions, congestion control, and when the next packet may
+	// be sent.
 	txns        ring.Window[txn] // by RSN
 	dataPackets ring.Window[txn] // by PSN
 	cc          cc.State
-	flightTimer timer.Handle // not later than the retransmission of what is in flight the longest
-	txnTimer    timer.Handle // not later than the timeout of the oldest transaction
+	flightTimer timer.Handle // fires no later than the retransmission of the packet longest in flight
+	txnTimer    timer.Handle // fires no later than the timeout of the oldest transaction
 	arSpacing   uint32       // packets until the next AR
 	acked       uint16       // packets since the last event to the RUE
 	ipg         uint16       // gap while fcwnd < 1, TU
-	nextSend    Time         // no packet before
-	lastEvent   Time         // when the last one was raised
+	nextSend    Time         // no packet is sent before this time
+	lastEvent   Time         // when the last event to the RUE was raised
 	lists       [connLists]list.List[txn]
 
 	// Seldom used.
 	reqPackets   ring.Window[txn]
 	nacks        []nackEntry
-	requestCells int32        // of cells: payload of the peer's requests
-	reclaimTimer timer.Handle // not later than when something held for the peer may be reclaimed
-	reclaimNext  uint32       // targetNext when that was looked at last
-	nextConn     *Conn        // of connTable
+	requestCells int32        // how many of cells hold payload of the peer's requests
+	reclaimTimer timer.Handle // fires no later than when something held for the peer may be reclaimed
+	reclaimNext  uint32       // targetNext when the reclaim timer last fired
+	nextConn     *Conn        // next connection in its chain of connTable
 	parked       int32        // transactions that have given back their credits
-	parkRSN      uint32       // of the first of them, as far as is known
+	parkRSN      uint32       // RSN of the first of them; may be lower
 	cfg          ConnConfig
 }
 
 // Config returns the parameters of the connection.
 func (c *Conn) Config() *ConnConfig { return &c.cfg }
 
-// LocalCID is the CID the peer sends with.
+// LocalCID returns the CID that the peer puts in its packets.
 func (c *Conn) LocalCID() CID { return c.localCID }
 
-// RemoteCID is the CID of packets to the peer.
+// RemoteCID returns the CID of packets to the peer.
 func (c *Conn) RemoteCID() CID { return c.remoteCID }
 
 // User returns ConnConfig.User.
@@ -138,8 +139,8 @@ func (c *Conn) SetUser(u any) { c.cfg.User = u }
 // Closed reports whether the connection has ended.
 func (c *Conn) Closed() bool { return c.closed }
 
-// Path is a number that changes whenever congestion control asks for another network path (Falcon
-// §10.4).
+// Path returns a number that changes whenever congestion control asks for another network path
+// (Falcon §10.4).
 func (c *Conn) Path() uint8 { return c.path }
 
 // CID is a connection identifier of 24 bits, allocated by the receiver.

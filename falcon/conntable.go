@@ -1,8 +1,8 @@
 package falcon
 
-// connTable finds connections by local CID: a hash table with chains through the connections. The
-// low bits are hash enough, since the owner of the engine gives out the CIDs, and from a table of
-// its own as a rule.
+// connTable finds connections by local CID. It is a hash table that chains connections. The low
+// bits of the CID are a sufficient hash, because the owner of the engine allocates the CIDs,
+// usually from a table of its own.
 type connTable struct {
 	chains []*Conn // a power of two
 	n      int

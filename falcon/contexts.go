@@ -5,14 +5,14 @@ import (
 	"github.com/falcon-vnic/vnic/internal/pool"
 )
 
-// contexts are what the connections of an engine hold of transactions, requests of peers and
-// payload: counted, bounded by Config and used again.
+// contexts holds the memory for transactions, requests of peers and payload. It counts them, limits
+// them by Config and recycles them.
 type contexts struct {
 	limit     int // Config.TxContexts: transactions of initiators
 	txnFree   pool.Pool[txn]
 	txns      int // in use
 	responses int // of txns: pull responses
-	parked    int // of txns: wait for a peer that is not ready, bounded by credit.Node.Park
+	parked    int // of txns: wait for a peer that is not ready, limited by credit.Node.Park
 
 	rxLimit int // Config.RxContexts
 	rxFree  pool.Pool[rxTxn]
@@ -30,15 +30,16 @@ func newContexts(cfg *Config) contexts {
 	}
 }
 
-// room reports whether another transaction of an initiator can begin. Responses have contexts of
-// their own (ULP Data of Falcon §8.2.2, CR rule 2): their number is bounded by the peers' requests
-// that were admitted. Those that wait for a peer that is not ready are not others' loss either.
+// room reports whether another transaction of an initiator can begin. Pull responses have contexts
+// of their own (ULP Data of Falcon §8.2.2, CR rule 2); their number is limited by how many requests
+// of peers were admitted. Parked transactions, which wait for a peer that is not ready, do not
+// count either.
 func (x *contexts) room() bool { return x.txns-x.responses-x.parked < x.limit }
 
-// rxRoom is how many requests of peers there is room for.
+// rxRoom returns how many more requests of peers fit.
 func (x *contexts) rxRoom() int { return x.rxLimit - x.rxs }
 
-// occupancy is the level of the fuller of the two pools for requests from the network.
+// occupancy returns the level of the fuller of the two pools for requests from the network.
 func (x *contexts) occupancy() uint8 { return max(x.rxLevel.quantised(), x.cellLevel.quantised()) }
 
 func (x *contexts) newTxn(c *Conn, kind TxnKind) *txn {
@@ -47,7 +48,7 @@ func (x *contexts) newTxn(c *Conn, kind TxnKind) *txn {
 	if kind == TxnPullData {
 		x.responses++
 	}
-	t.conn, t.kind, t.firstSent, t.bypassed = c, kind, -1, -1 // the rest is zero: putTxn saw to it
+	t.conn, t.kind, t.firstSent, t.bypassed = c, kind, -1, -1 // putTxn zeroed the rest
 	return t
 }
 
@@ -99,7 +100,7 @@ func (c *state) putCell(k *cell) {
 	x.cellLevel.update(x.cells.requests)
 }
 
-// dropPayload forgets the payload.
+// dropPayload releases the payload.
 func (rx *rxTxn) dropPayload() {
 	if rx.cell != nil {
 		rx.conn.putCell(rx.cell)
@@ -107,7 +108,7 @@ func (rx *rxTxn) dropPayload() {
 	rx.cell, rx.data = nil, nil
 }
 
-// forget makes a push one that never came.
+// forget removes a push as if it had never been received.
 func (c *state) forget(rx *rxTxn) {
 	clearBit(&c.dataBits.rx, rx.psn-c.dataRx.base)
 	c.rxs.Clear(rx.rsn)
@@ -121,9 +122,9 @@ func (c *state) dropRx(rx *rxTxn) {
 	c.putRx(rx)
 }
 
-// retire moves targetBase over everything answered. On an ordered connection it cannot pass
-// targetNext, whose request is not even delivered: deliverInOrder has gone over what a Resync
-// skipped.
+// retire advances targetBase over all answered requests. On an ordered connection it cannot pass
+// targetNext, whose request has not been delivered: deliverInOrder has already advanced targetNext
+// over what a Resync skipped.
 func (c *state) retire() {
 	for c.rxs.Get(c.targetBase) == doneRx {
 		c.rxs.Clear(c.targetBase)

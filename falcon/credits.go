@@ -4,10 +4,10 @@ import "github.com/falcon-vnic/vnic/falcon/credit"
 
 func (c *state) take(cost *credit.Cost) bool { return c.credits == nil || c.credits.Take(cost) }
 
-// takeNow is take for what was refused before.
+// takeNow takes credits for a request that was refused before.
 func (c *state) takeNow(cost *credit.Cost) bool { return c.credits == nil || c.credits.Retry(cost) }
 
-// returnCredits gives back and clears cost, for which others may wait.
+// returnCredits gives cost back and clears it. Others may wait for these credits.
 func (c *state) returnCredits(cost *credit.Cost) {
 	if *cost == (credit.Cost{}) {
 		return
@@ -17,14 +17,13 @@ func (c *state) returnCredits(cost *credit.Cost) {
 	c.e.waiting.recheck = true
 }
 
-// giveBack gives back cost.
 func (c *state) giveBack(cost *credit.Cost) {
 	if c.credits != nil && c.credits.Return(cost) != nil {
 		c.e.stats.CreditErrors++
 	}
 }
 
-// park has a transaction that waits for the peer's receiver give its credits back, if it holds some.
+// park releases the credits of a transaction that waits for the peer's receiver, if it holds any.
 func (c *state) park(t *txn) {
 	if t.parked || t.cost == (credit.Cost{}) || c.credits == nil || !c.credits.Park(&t.cost) {
 		return
@@ -35,7 +34,7 @@ func (c *state) park(t *txn) {
 	c.e.waiting.recheck = true
 }
 
-// unpark has a transaction that is about to be sent hold its credits again.
+// unpark charges a parked transaction, which is about to be sent, for its credits again.
 func (c *state) unpark(t *txn) {
 	if t.parked {
 		c.credits.Unpark(&t.cost)
@@ -43,7 +42,7 @@ func (c *state) unpark(t *txn) {
 	}
 }
 
-// unparked notes that a transaction is parked no longer.
+// unparked clears the parked state of a transaction.
 func (c *state) unparked(t *txn) {
 	t.parked = false
 	c.parked--
@@ -63,7 +62,7 @@ func (c *state) returnOne(i credit.Counter) {
 	}
 }
 
-// hopeless reports whether a limit is below cost, so that waiting would not help (Falcon §11,
+// hopeless reports whether cost is above a limit, so that waiting would not help (Falcon §11,
 // kUlpCmplCdtErr).
 func (c *state) hopeless(cost *credit.Cost) bool {
 	return c.credits != nil && !c.credits.Possible(cost)

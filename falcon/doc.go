@@ -1,7 +1,7 @@
-// Package falcon is the Falcon transport engine of the specification 0.9: transactions (§8), packet
+// Package falcon is a Falcon transport engine by specification 0.9: transactions (§8), packet
 // delivery (§9) and the application of congestion control (§10, package cc). It is sans-I/O: time,
-// packets and buffers are arguments, it starts no goroutine and knows no socket, so the same code
-// runs in a NIC and in a simulation under a seed.
+// packets and buffers are arguments, and it uses no goroutines and no sockets. So the same code runs
+// in a NIC and in a seeded simulation.
 //
 //	        ULP (rdma)                                     ULP
 //	Push, Pull   RespondPull, AckPush …          ▲ Next: EvPush, EvPull, EvPushDone, EvPullDone …
@@ -15,16 +15,18 @@
 //	     ▼ transmit.go                           │ rx.go       rue.go      expire.go ◀ Advance
 //	          packets, to be sealed         packets, opened and guarded
 //
-// A connection is made of layers. Each is a type with its own state, which has the layer below it
-// embedded; so a layer calls those below it, and the compiler refuses anything else:
+// A connection is made of layers. Each is a type that embeds the layer below it, so its methods can
+// call their own layer and those below by name, and a call by name to a layer above does not
+// compile. The compiler does not prevent a call to a layer above through a *Conn, which self, a txn
+// or an rxTxn gives. Timers and the waiting lists of the engine make such calls:
 //
 //	Engine, Conn   what the owner calls: engine, open, rx, transmit, expire, inspect
-//	receiver       what a packet of the peer does: onack, onnack, onresync, rx
-//	sender         which packet may go, and its bytes: gate, tx, sendack, transmit
-//	transactions   what the ULPs of both ends ask for: initiator, answer, target, waiting, reclaim
-//	delivery       packets under way, and the rate they go at: flight, acked, rack, early, retransmit, rue
-//	outcome        how transactions end, told in RSN order: complete, inorder, hold, admit, close
-//	state          what the connections of an engine share, and what waits to be sent: acks, schedule,
+//	receiver       processes the packets of the peer: onack, onnack, onresync, rx
+//	sender         chooses and writes the next packet: gate, tx, sendack, transmit
+//	transactions   starts and answers transactions: initiator, answer, target, waiting, reclaim
+//	delivery       tracks packets in flight and their rate: flight, acked, rack, early, retransmit, rue
+//	outcome        completes and delivers in RSN order: complete, inorder, hold, admit, close
+//	state          shared by the layers: what waits to be sent, contexts, credits: acks, schedule,
 //	               contexts, credits, lists
 //	               values: conn, txn, rxtxn, cells, event, window, profile, stats, codes, time
 //
@@ -34,7 +36,7 @@
 // may call any method of Conn while doing so), then call Transmit until it returns 0, then park
 // until Deadline and call Advance. Before parking for long, FlushAcks sends what is still
 // coalesced. Payload of received packets is delivered in place: drain Next before their buffers are
-// used again. Only payload that must wait for its turn is copied, into a counted pool of cells.
+// reused. Only payload that must wait for its turn is copied, into a bounded pool of cells.
 //
 // # Transactions
 //
@@ -48,22 +50,22 @@
 //	            ▲                                 │ NackPush(RNR), RNRPull ▶ not ready ─retransmission or timer▶ queued
 //	            └── held behind a not ready one   └ NackPush(CIE, NRE, CID) ▶ refused ─Resync▶ done
 //
-// A packet that is not acknowledged is retransmitted with its PSN; when that is hopeless, or the
-// target refused it, a Resync takes its place and fills the hole; when the Resync is not
-// acknowledged the connection ends (§11).
+// A packet that is not acknowledged is retransmitted with the same PSN. When that has failed too
+// often, or the target refused it, a Resync replaces it and fills the hole. When the Resync is not
+// acknowledged, the connection ends (§11).
 //
 // # Congestion control
 //
-// Acknowledgements and timeouts raise events for the Rate Update Engine (package cc/rue); its
-// results are the windows, the gap between packets and the retransmission timeout of the
-// connection, also for packets in flight. In the software profile it answers at once; in the
-// hardware profile events and results go through bounded queues and take time.
+// Acknowledgements and timeouts raise events for the Rate Update Engine (package cc/rue). Its
+// results set the windows, the gap between packets and the retransmission timeout of the
+// connection; the timeout holds for packets in flight too. In the software profile it answers at
+// once. In the hardware profile events and results pass through bounded queues and take time.
 //
 // # Ownership
 //
-// An Engine and its Conns belong to one goroutine. Upcalls only append to the queue Next reads, so
-// there is no re-entry: Fill is the one call into the ULP, made while a packet is written, and it
-// must not call back. Contexts, cells and events are pooled: in the steady state nothing is
-// allocated per packet. All state a peer can cause is bounded per connection by the windows and
-// Profile.MaxTxn, and over all by Config.
+// An Engine and its Conns belong to one goroutine. Events are only appended to the queue that Next
+// reads, so there is no re-entry. The only call into the ULP is Fill, which is made while a packet
+// is written and must not call back. Contexts, cells and events are pooled: in the steady state
+// nothing is allocated per packet. The state that a peer can cause is bounded per connection by the
+// windows and Profile.MaxTxn, and in total by Config.
 package falcon

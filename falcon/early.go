@@ -2,21 +2,21 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/wire"
 
-// recoverLosses is early retransmission (Falcon §9.1.4) for one window of an EACK: rx says what was
-// received from base on. It reports whether the bitmap shows a loss.
+// recoverLosses performs early retransmission (Falcon §9.1.4) for one window of an EACK. rx holds
+// what the peer received from base on. It reports whether the bitmap shows a loss.
 func (c *delivery) recoverLosses(now Time, w *txWindow, base uint32, rx *wire.Bitmap128, own bool) (lost bool) {
 	rtt := fromFU(c.cc.RTT)
 	lost = c.recoverHoles(now, w, base, rx, rtt)
 	if own {
 		c.recoverOutside(now, w, base, rx, rtt)
-		w.paused = true // until maySend finds few enough in flight
+		w.paused = true // until maySend finds few enough packets in flight
 	}
 	return lost
 }
 
-// recoverHoles sends again what is missing far enough below what was received, and was not sent
-// within an RTT. Unless the profile says otherwise it stops at the first packet that was: later
-// ones are as recent, or were sent again as it was.
+// recoverHoles sends packets again that are missing far enough below the highest one received, if
+// they were not sent within an RTT. At the first packet sent within an RTT it stops, unless
+// Profile.ScanAll is set: later ones were sent as recently, or were sent again together with it.
 func (c *delivery) recoverHoles(now Time, w *txWindow, base uint32, rx *wire.Bitmap128, rtt Time) (lost bool) {
 	for n := range c.lossLimit(rx) {
 		if bit(rx, uint32(n)) {
@@ -36,8 +36,8 @@ func (c *delivery) recoverHoles(now Time, w *txWindow, base uint32, rx *wire.Bit
 	return lost
 }
 
-// lossLimit is the first index that does not count as lost when it is missing: too close to the
-// highest one received and, if the profile counts, with too few received behind it.
+// lossLimit returns the first index at which a missing packet does not count as lost: it is too
+// close to the highest one received and, with Profile.OOOCount, too few behind it were received.
 func (c *delivery) lossLimit(rx *wire.Bitmap128) int {
 	p := &c.e.profile
 	limit := highest(rx) - int(p.OOODistance) + 1
@@ -47,9 +47,9 @@ func (c *delivery) lossLimit(rx *wire.Bitmap128) int {
 	return limit
 }
 
-// recoverOutside answers an out-of-window notification: everything not known as received and not
-// sent within an RTT goes again. If the profile says so the first notification within an RTO does
-// not wait for the RTT.
+// recoverOutside handles an out-of-window notification. It sends every packet again that is not
+// known as received and was not sent within an RTT. With Profile.OWNBypass the first notification
+// within an RTO does not wait for the RTT.
 func (c *delivery) recoverOutside(now Time, w *txWindow, base uint32, rx *wire.Bitmap128, rtt Time) {
 	for psn := w.base; psn != w.next; psn++ {
 		t := c.packetAt(w, psn)

@@ -15,23 +15,23 @@ type Engine struct {
 	wheel   timer.Wheel[timerOwner]
 	stats   Stats
 
-	events   ring.Queue[upcall] // bounded by the contexts they stand for
-	lastCell *cell              // payload of the event taken last
+	events   ring.Queue[upcall] // bounded by the contexts they refer to
+	lastCell *cell              // payload of the event that Next returned last
 
 	contexts contexts
 	schedule schedule
 	waiting  waiting
 
 	rate       rateUpdate
-	ack        wire.Ack      // the packet that is received, if it is one
-	push       wire.PushData // the same
+	ack        wire.Ack      // the packet being received, if it is an ACK
+	push       wire.PushData // the packet being received, if it is a push
 	hearing    hearing
-	ackAfter   uint16 // halves of a packet after which a coalesced ACK goes
-	prefetched uint32 // keeps the compiler from leaving out Prefetch
+	ackAfter   uint16 // count of half packets at which a coalesced ACK is sent
+	prefetched uint32 // keeps the compiler from removing Prefetch
 }
 
-// NewEngine returns an engine for one ULP. It panics if the profile is impossible; check it with
-// Profile.Check first when it comes from outside.
+// NewEngine returns an engine for one ULP. It panics if the profile is invalid; check a profile
+// that comes from outside with Profile.Check first.
 func NewEngine(cfg Config, ulp ULP) *Engine {
 	cfg.setDefaults()
 	if err := cfg.Profile.Check(); err != nil {
@@ -46,7 +46,8 @@ func NewEngine(cfg Config, ulp ULP) *Engine {
 // Conn returns the open connection with that local CID, nil if there is none.
 func (e *Engine) Conn(cid CID) *Conn { return e.conns.find(cid) }
 
-// Next takes one upcall. It returns false when there is none. ev.Data is valid until the next call.
+// Next takes one event from the queue. It returns false if there is none. ev.Data is valid until
+// the next call.
 func (e *Engine) Next(ev *Event) bool {
 	if e.lastCell != nil {
 		e.lastCell.conn.putCell(e.lastCell)
@@ -75,15 +76,15 @@ func (e *Engine) Next(ev *Event) bool {
 	}
 }
 
-// SetWeight makes a function send so many times what one of weight 1 does, when both have as much
-// to send as they may. It holds for connections to come too; 0 and 1 forget it.
+// SetWeight lets a function send weight times as much as one of weight 1 when both always have
+// something to send. The weight also holds for connections opened later. 0 and 1 remove it.
 func (e *Engine) SetWeight(function uint32, weight int) { e.schedule.setWeight(function, weight) }
 
-// HoldCredit keeps EvCredit back, so that what many packets free is looked at once, when it is let
-// go.
+// HoldCredit keeps EvCredit back while on. What many packets free is then evaluated once, when it
+// is switched off.
 func (e *Engine) HoldCredit(on bool) { e.waiting.hold = on }
 
-// CreditsChanged makes Next look again at the connections that wait for credits: call it when
+// CreditsChanged makes Next examine the connections that wait for credits again. Call it when
 // credits became available outside this engine, for example because a limit was raised, or when a
 // connection that got EvCredit does not issue.
 func (e *Engine) CreditsChanged() { e.waiting.again() }

@@ -3,14 +3,14 @@ package falcon
 // ULP is the upper layer protocol of an engine.
 type ULP interface {
 	// Fill writes the ULP headers and data of a transaction's packet, for every transmission and
-	// retransmission. len(dst) is the length promised at Push, Pull or RespondPull; Fill returns
-	// the bytes written, fewer only for a pull response or a push that shrinks. An error ends a
+	// retransmission. len(dst) is the length promised to Push, Pull or RespondPull. Fill returns
+	// the number of bytes written; only a pull response or a push may have fewer. An error ends a
 	// push or pull with CmplLocalXlr, and a pull response with CmplRemoteErr at the peer; a Resync
 	// packet fills the hole. Fill must not call the engine.
 	Fill(c *Conn, kind TxnKind, tag uint64, dst []byte) (int, error)
 }
 
-// Event is one upcall. Data is borrowed until the next call of Next.
+// Event is one event for the ULP. Data is valid until the next call of Next.
 type Event struct {
 	Kind    EventKind
 	Conn    *Conn
@@ -23,7 +23,7 @@ type Event struct {
 	Data    []byte
 }
 
-// upcall is an event and what must be checked or released when it is taken.
+// upcall is an event with what Next must check or release when it takes it.
 type upcall struct {
 	ev   Event
 	cell *cell
@@ -31,7 +31,7 @@ type upcall struct {
 	gen  uint32
 }
 
-// emit appends an upcall, whose other fields the caller sets.
+// emit appends an upcall of that kind; the caller sets its other fields.
 func (c *state) emit(kind EventKind) *upcall {
 	u := c.e.events.Push()
 	*u = upcall{ev: Event{Kind: kind, Conn: c.self()}}

@@ -2,11 +2,12 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/internal/timer"
 
-// Deadline is the time Advance must be called next, math.MaxInt64 if no timer runs. It may be
-// earlier than the next timer by less than its distance, never later.
+// Deadline returns the time at which Advance must be called next, math.MaxInt64 if no timer runs.
+// It is never later than the next timer. If it is earlier, then by less than the time to that
+// timer.
 func (e *Engine) Deadline() Time { return e.wheel.Deadline() }
 
-// Advance runs all timers due. Afterwards Transmit may have packets and Next events.
+// Advance runs all timers that are due. Afterwards Transmit may have packets and Next events.
 func (e *Engine) Advance(now Time) {
 	for owner, kind, ok := e.wheel.Expire(now); ok; owner, kind, ok = e.wheel.Expire(now) {
 		owner.expired(now, kind)
@@ -38,8 +39,8 @@ func (t *txn) expired(Time, timer.Kind) {
 // expired implements timerOwner: the delay of a pull ends.
 func (rx *rxTxn) expired(Time, timer.Kind) { rx.conn.redeliver(rx) }
 
-// FlushAcks queues every coalesced acknowledgement for the next Transmit: for an owner that is
-// about to sleep.
+// FlushAcks queues every coalesced acknowledgement for the next Transmit. It is for an owner that
+// is about to sleep.
 func (e *Engine) FlushAcks(now Time) {
 	for owner, ok := e.wheel.Flush(); ok; owner, ok = e.wheel.Flush() {
 		owner.expired(now, timerAck)

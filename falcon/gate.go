@@ -2,23 +2,24 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/cc"
 
-// sender is which packet may go, and its bytes.
+// sender decides which packet may be sent, and writes it.
 type sender struct {
 	transactions
 
 	retransmits uint64
 }
 
-// awaitGap has a timer kick the connection when the gap since the last packet is over.
+// awaitGap starts a timer that kicks the connection when the gap after the last packet is over.
 func (c *sender) awaitGap() { c.e.wheel.Arm(&c.paceTimer, c.self(), timerPace, c.nextSend) }
 
-// pace sets the gap after a packet: IPG while fcwnd is below one packet, else the profile's.
+// pace sets the gap after a packet: the larger of IPG, which is not 0 while fcwnd is below one
+// packet, and the profile's OpGap.
 func (c *sender) pace(now Time) {
 	c.nextSend = now + max(Time(c.ipg)*cc.TUNanos, c.e.profile.OpGap)
 }
 
-// fcwnd is the fabric window in whole packets, at least one: below that packets are spaced instead
-// (Falcon §10.3.5).
+// fcwnd returns the fabric window in whole packets, at least one. Below one packet, packets are
+// spaced instead (Falcon §10.3.5).
 func (c *sender) fcwnd() uint32 { return max(c.cc.Fcwnd>>10, 1) }
 
 func (c *sender) ncwnd() uint32 { return max(c.cc.Ncwnd, 1) }
@@ -45,8 +46,9 @@ func (c *sender) maySendAgain(t *txn) bool {
 	return t.psn-w.base < c.fcwnd() && (t.kind == TxnPullData || w.retransmitted < c.ncwnd())
 }
 
-// nextRequest picks the initiator's next new packet, nil if none may go. An ordered connection
-// sends in RSN order across both windows, also behind what must be sent again (Falcon §9.1.3).
+// nextRequest returns the initiator's next new packet, nil if none may be sent. An ordered
+// connection sends in RSN order across both windows, and sends retransmissions before new packets
+// (Falcon §9.1.3).
 func (c *sender) nextRequest() *txn {
 	if c.ordered && c.busy&(wantPush<<3|wantPull<<3) != 0 {
 		return nil
@@ -61,8 +63,8 @@ func (c *sender) nextRequest() *txn {
 	return nil
 }
 
-// nextAgain picks the packet to send again. Pull data is independent of the initiator's packets;
-// among these an ordered connection keeps RSN order.
+// nextAgain returns the packet to retransmit next. Pull data is independent of the initiator's
+// packets. An ordered connection sends the initiator's packets in RSN order.
 func (c *sender) nextAgain() *txn {
 	first, second := inOrder(c.retx(TxnPush), c.retx(TxnPull))
 	var request *txn

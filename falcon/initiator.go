@@ -3,14 +3,14 @@ package falcon
 import "github.com/falcon-vnic/vnic/falcon/credit"
 
 // Push issues a push (Falcon §8.4.3.3) of length bytes, which Fill writes when the packet is sent.
-// EvPushDone with tag follows exactly once. ErrXoff: no room, EvCredit follows; ErrTooLong: length
-// is negative or above the MTU; ErrClosed.
+// Exactly one EvPushDone with tag follows. Push returns ErrXoff if there is no room (EvCredit
+// follows), ErrTooLong if length is negative or above the MTU, ErrClosed or ErrDraining.
 func (c *Conn) Push(now Time, tag uint64, length int) error {
 	return c.push(now, tag, length, false)
 }
 
-// PushLast is Push for the last packet of a message: with the software profile it asks for an
-// acknowledgement at once.
+// PushLast issues a push that is the last packet of a message. With the software profile it asks
+// for an acknowledgement at once.
 func (c *Conn) PushLast(now Time, tag uint64, length int) error {
 	return c.push(now, tag, length, true)
 }
@@ -30,9 +30,9 @@ func (c *transactions) push(now Time, tag uint64, length int, last bool) error {
 	return nil
 }
 
-// Pull issues a pull (Falcon §8.4.3.1): reqLen bytes of ULP headers, at most MaxPullHeader, in the
-// request, and up to respLen bytes in the response. EvPullDone with tag follows exactly once.
-// Errors as Push.
+// Pull issues a pull (Falcon §8.4.3.1): the request carries reqLen bytes of ULP headers, at most
+// MaxPullHeader, and the response up to respLen bytes. Exactly one EvPullDone with tag follows. Its
+// errors are those of Push.
 func (c *Conn) Pull(now Time, tag uint64, reqLen, respLen int) error {
 	if reqLen < 0 || reqLen > min(int(c.mtu), MaxPullHeader) || respLen < 0 || respLen > int(c.mtu) {
 		return ErrTooLong
@@ -48,8 +48,8 @@ func (c *Conn) Pull(now Time, tag uint64, reqLen, respLen int) error {
 	return nil
 }
 
-// issue takes credits and an RSN for a transaction and queues its packet; nil without error if it
-// was rejected.
+// issue takes credits and an RSN for a transaction and queues its packet. It returns nil without an
+// error if the transaction was rejected.
 func (c *transactions) issue(now Time, kind TxnKind, tag uint64, length int, cost *credit.Cost) (*txn, error) {
 	if c.closed {
 		return nil, ErrClosed
@@ -77,7 +77,7 @@ func (c *transactions) issue(now Time, kind TxnKind, tag uint64, length int, cos
 	return t, nil
 }
 
-// reject completes a transaction that was never begun (Falcon §8.2.3): it takes no RSN, so nothing
+// reject completes a transaction that was never begun (Falcon §8.2.3). It takes no RSN, so nothing
 // waits for it.
 func (c *transactions) reject(kind TxnKind, tag uint64, cost *credit.Cost) {
 	ev := &c.emit(EvPushDone).ev
@@ -93,7 +93,7 @@ func (c *transactions) reject(kind TxnKind, tag uint64, cost *credit.Cost) {
 }
 
 // hasRoom reports whether another transaction can begin. On an ordered connection whose peer is not
-// ready it could only wait.
+// ready none can, because it could only wait.
 func (c *transactions) hasRoom() bool {
 	return !(c.ordered && c.parked > 0) && c.nextRSN-c.baseRSN < c.e.profile.MaxTxn && c.e.contexts.room()
 }

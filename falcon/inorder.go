@@ -1,6 +1,7 @@
 package falcon
 
-// deliver queues the event of a request whose turn it is, and of those that waited for it.
+// deliver queues the event of a request whose turn has come, and of the requests that waited for
+// it.
 func (c *outcome) deliver(rx *rxTxn) {
 	c.queueRequest(rx)
 	if c.ordered && !c.hold {
@@ -12,7 +13,7 @@ func (c *outcome) deliver(rx *rxTxn) {
 func (c *outcome) queueRequest(rx *rxTxn) {
 	rx.state = rxQueued
 	if rx.cell != nil {
-		rx.cell.rx = nil // it waits no more
+		rx.cell.rx = nil // it no longer waits
 	}
 	u := c.emit(EvPull)
 	u.ev.RSN, u.ev.Length, u.rx, u.gen = rx.rsn, rx.length, rx, rx.gen
@@ -46,8 +47,8 @@ func (c *outcome) redeliver(rx *rxTxn) {
 	rx.state = rxWaiting
 }
 
-// take hands the payload of a queued request to the event, with the cell it is in; false if the
-// request was withdrawn meanwhile.
+// take moves the payload of a queued request into the event and returns its cell. It returns false
+// if the request was withdrawn meanwhile.
 func (rx *rxTxn) take(gen uint32, ev *Event) (k *cell, ok bool) {
 	if rx.gen != gen || rx.state != rxQueued {
 		return nil, false
@@ -60,19 +61,19 @@ func (rx *rxTxn) take(gen uint32, ev *Event) (k *cell, ok bool) {
 	return k, true
 }
 
-// wait keeps the payload of a push that waits for earlier ones.
+// wait keeps a push, with its payload in k, until earlier ones are delivered.
 func (rx *rxTxn) wait(k *cell) {
 	rx.state, rx.cell, rx.data, k.rx = rxWaiting, k, k.buf, rx
 }
 
-// withdraw takes a request back whose event was not taken yet.
+// withdraw takes back a request whose event Next has not returned yet.
 func (rx *rxTxn) withdraw() {
-	rx.gen++ // its event in the queue is void
+	rx.gen++ // invalidates its event in the queue
 	rx.state = rxWaiting
 }
 
-// skip takes an RSN out of the order of the target: its request will never come, or is withdrawn.
-// It returns false if the RSN is too far ahead to be remembered.
+// skip removes an RSN from the order of the target, because its request will never come or is
+// withdrawn. It returns false if the RSN is too far ahead to be remembered.
 func (c *outcome) skip(rsn, psn uint32, push bool) bool {
 	n := rsn - c.targetBase
 	if int32(n) < 0 {
@@ -83,7 +84,7 @@ func (c *outcome) skip(rsn, psn uint32, push bool) bool {
 	}
 	rx := c.rxs.At(c.targetBase, rsn)
 	if rx != nil && (rx == doneRx || rx.psn != psn || rx.push != push) {
-		return true // answered already, or another packet's
+		return true // answered already, or used by another packet
 	}
 	if rx == nil {
 		c.rxs.Put(c.targetBase, rsn, doneRx)

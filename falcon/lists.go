@@ -2,13 +2,14 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/internal/list"
 
-// What a connection has to send, bits of Conn.busy: acknowledgements, or transactions in a list.
+// Bits of Conn.busy say what a connection has to send: acknowledgements, or the transactions of a
+// list.
 const (
 	wantAck  = 1 << 0
 	wantNack = 1 << 1
 )
 
-// wantOf is the bit of a list, 0 for one that waits for nothing to be sent.
+// wantOf returns the busy bit of a list, 0 if its transactions do not wait to be sent.
 func wantOf(id listID) uint8 {
 	if id < inFresh || id >= inAnswer {
 		return 0
@@ -39,7 +40,8 @@ func (c *state) fresh(kind TxnKind) *txn { return c.first(inFresh + listID(kind)
 func (c *state) retx(kind TxnKind) *txn { return c.first(inRetx + listID(kind)) }
 
 // first returns the first transaction of a list that waits to be sent, nil if there is none. It
-// looks at the list only if there is: most lists of a connection are empty, and not in the cache.
+// reads the list only if the list is not empty: most lists of a connection are empty and not in the
+// cache.
 func (c *state) first(id listID) *txn {
 	if c.busy&wantOf(id) == 0 {
 		return nil
@@ -47,18 +49,18 @@ func (c *state) first(id listID) *txn {
 	return c.list(id).First()
 }
 
-// enlist puts t, which is in no list, at the end of one.
+// enlist appends t, which is in no list, to a list.
 func (t *txn) enlist(id listID) {
 	t.in = id
 	t.conn.list(id).PushBack(&t.place, t)
 	t.conn.busy |= wantOf(id)
 }
 
-// enlistByPSN keeps the list in PSN order; packets mostly come in order, so the search starts at
-// the end.
+// enlistByPSN inserts t into a list in PSN order. Packets mostly come in order, so the search
+// starts at the end.
 func (t *txn) enlistByPSN(id listID) {
 	l := t.conn.list(id)
-	at := l.Last() // t goes behind it
+	at := l.Last() // t is inserted after it
 	for at != nil && int32(at.psn-t.psn) > 0 {
 		at = at.place.Prev()
 	}
@@ -71,7 +73,7 @@ func (t *txn) enlistByPSN(id listID) {
 	t.conn.busy |= wantOf(id)
 }
 
-// unlink takes t out of the list it is in.
+// unlink removes t from its list, if it is in one.
 func (t *txn) unlink() {
 	if t.in == inNone {
 		return

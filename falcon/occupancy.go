@@ -2,14 +2,14 @@ package falcon
 
 import "sort"
 
-// Occupancy is how the level of a receive pool is averaged and quantised for acknowledgements
-// (Falcon §10.2).
+// Occupancy configures how the level of a receive pool is averaged and quantised for
+// acknowledgements (Falcon §10.2).
 type Occupancy struct {
 	Alpha  float64  // weight of the newest value, above 0 to 1; 1 is the instantaneous level
-	Levels []uint32 // 31 rising thresholds, in contexts or cells; none: 32 equal parts of the pool
+	Levels []uint32 // 31 rising thresholds, in contexts or cells; empty: 32 equal parts of the pool
 }
 
-// OccupancyLevels is one less than the values a 5-bit level has.
+// OccupancyLevels is the number of thresholds: one less than the number of values of a 5-bit level.
 const OccupancyLevels = 31
 
 func (o *Occupancy) check(what string) error {
@@ -45,10 +45,11 @@ func newPoolLevel(o *Occupancy, size int) poolLevel {
 	return p
 }
 
-// update follows a change of the occupancy.
+// update adds a new occupancy to the average.
 func (p *poolLevel) update(inUse int) { p.ema += p.alpha * (float64(inUse) - p.ema) }
 
-// quantised is the number of thresholds reached: half-open steps, where §10.2 lets them overlap.
+// quantised returns the number of thresholds reached. Its steps are half-open, where those of §10.2
+// overlap.
 func (p *poolLevel) quantised() uint8 {
 	if p.ema < p.levels[0] {
 		return 0

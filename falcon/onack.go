@@ -8,19 +8,20 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// receiver is what packets of the peer do.
+// receiver processes the packets of the peer.
 type receiver struct {
 	sender
 
 	longPath longPath
 }
 
-// longPath finds connections that congestion control holds at a packet per round trip for nothing:
-// a delay above the target with so small a window is not their own queue. Either the path is longer
-// than the target, or more flows share a port than its queue has room for.
+// longPath detects connections that congestion control limits to one packet per round trip to no
+// avail: if the delay is above the target with so small a window, the connection's own queue is not
+// the cause. Either the path is longer than the target, or more flows share a port than its queue
+// has room for.
 type longPath struct {
-	since Time // the delay is above the target and the window a packet or less; 0: it is not so
-	told  bool // for longPathAfter, and EvLongPath said so
+	since Time // since when the delay is above the target and the window a packet or less; 0: that is not so
+	told  bool // that lasted for longPathAfter, and EvLongPath was emitted
 }
 
 // onAck processes a BACK or EACK (Falcon §9.2.3).
@@ -57,8 +58,8 @@ func (c *receiver) onAck(now Time, p *Packet, a *wire.Ack) wire.Drop {
 	return wire.DropNone
 }
 
-// delaySample prepares the RUE's event of an ACK or NACK (Falcon §10.1): T3 and T4 are when it was
-// sent and received.
+// delaySample fills in the RUE event of an ACK or NACK (Falcon §10.1). T3 is when the ACK or NACK
+// was sent, T4 when it was received.
 func (c *receiver) delaySample(now Time, p *Packet, typ rue.Type, t1, t2 uint32, info *wire.Congestion) *rue.Event {
 	ev := &c.e.rate.ev
 	*ev = rue.Event{

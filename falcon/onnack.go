@@ -12,8 +12,8 @@ func (c *receiver) onNack(now Time, p *Packet, n *wire.Nack) wire.Drop {
 	}
 	c.e.stats.NacksReceived++
 	countNack(&c.e.stats.NackCodesReceived, n.Code)
-	// The transaction is looked up before the bases move: a pull request refused by the target's
-	// ULP is acknowledged.
+	// Find the transaction before the bases move: a pull request that the target's ULP refused is
+	// acknowledged by them.
 	t := c.refused(n)
 	c.advanceBases(n.DataBase, n.ReqBase)
 	c.delaySample(now, p, rue.TypeNack, n.T1, n.T2, &n.Congestion).NackCode = uint8(n.Code)
@@ -42,8 +42,8 @@ func (c *receiver) onNack(now Time, p *Packet, n *wire.Nack) wire.Drop {
 	return wire.DropNone
 }
 
-// refused finds the transaction a NACK is about: in its window, or among the pulls that wait for
-// data. PSNs an acknowledgement in the same packet covers count as acknowledged.
+// refused returns the transaction that a NACK refers to, from its window or from the pulls that
+// wait for data. PSNs that the same packet acknowledges count as acknowledged.
 func (c *receiver) refused(n *wire.Nack) *txn {
 	w, base := &c.dataTx, n.DataBase
 	if n.Request {
@@ -67,8 +67,8 @@ func (c *receiver) refused(n *wire.Nack) *txn {
 	return nil
 }
 
-// onNoRoom leaves a packet that found no room to the retransmission timer, also one that had found
-// room and lost it.
+// onNoRoom leaves a packet that the target has no room for to the retransmission timer. That
+// includes a packet that the target had accepted before and then evicted.
 func (c *receiver) onNoRoom(now Time, t *txn) {
 	if t.in != inAnswer {
 		return
@@ -79,8 +79,8 @@ func (c *receiver) onNoRoom(now Time, t *txn) {
 	c.timeFlight()
 }
 
-// onRNR delays the retransmission by the larger of RTO and the timeout asked for (Falcon §8.4.3.4).
-// It proves that the peer is alive.
+// onRNR delays the retransmission by the larger of RTO and the timeout that the NACK asks for
+// (Falcon §8.4.3.4). The NACK proves that the peer is alive.
 func (c *receiver) onRNR(now Time, t *txn, index uint8) {
 	if t.kind != TxnPush || t.resync != 0 {
 		return
@@ -97,9 +97,9 @@ func (c *receiver) onRNR(now Time, t *txn, index uint8) {
 	}
 }
 
-// parkAll gives back the credits of a push that the peer's receiver was not ready for. What is behind
-// the first such on an ordered connection waits for the same: pulls that the peer has, and what was
-// not sent.
+// parkAll releases the credits of a push that the peer's receiver was not ready for. On an ordered
+// connection it also parks what waits behind the first such push: pulls whose request is
+// acknowledged, and transactions that were not sent.
 func (c *receiver) parkAll(t *txn) {
 	if c.parked == 0 {
 		c.parkRSN = t.rsn
@@ -116,9 +116,9 @@ func (c *receiver) parkAll(t *txn) {
 	}
 }
 
-// onRefused ends a transaction the target does not accept: a Resync fills the hole, and when it is
-// acknowledged the transaction completes (Falcon §8.4.3.5). A pull whose request is acknowledged
-// leaves no hole.
+// onRefused ends a transaction that the target does not accept. A Resync fills the hole, and when
+// it is acknowledged the transaction completes (Falcon §8.4.3.5). A pull whose request is
+// acknowledged leaves no hole and completes at once.
 func (c *receiver) onRefused(t *txn, code wire.ResyncCode, completion Completion, ulpCode uint8) {
 	if t.resync != 0 || t.done {
 		return

@@ -2,7 +2,7 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/wire"
 
-// onResync processes a Resync (Falcon §9.2.5): its PSN counts as acknowledged, its RSN as taken.
+// onResync processes a Resync (Falcon §9.2.5): its PSN is acknowledged, and its RSN is skipped.
 func (c *receiver) onResync(now Time, r *wire.Resync) wire.Drop {
 	w, ack, rx := &c.dataRx, &c.dataBits.ack, &c.dataBits.rx
 	if r.Original == wire.TypePullRequest {
@@ -34,7 +34,7 @@ func (c *receiver) onResync(now Time, r *wire.Resync) wire.Drop {
 	return d
 }
 
-// pullDataGone completes the pull whose response the target does not deliver.
+// pullDataGone completes a pull whose response the target will not deliver.
 func (c *receiver) pullDataGone(rsn uint32, code wire.ResyncCode) {
 	t := c.pullOf(rsn)
 	if t == nil {

@@ -5,8 +5,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// Open adds a connection. It fails if the CID is in use, a value is impossible or MaxConns are
-// open.
+// Open adds a connection. It fails if the CID is in use, a value is out of range or Config.MaxConns
+// connections are open.
 func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 	switch {
 	case cfg.LocalCID > wire.MaxCID:
@@ -58,15 +58,15 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 	return c, nil
 }
 
-// drawSpacing draws the distance to the next AR: uniform with the mean the profile's percentage
-// asks for.
+// drawSpacing draws the distance to the next AR at random, uniform with the mean that the profile's
+// percentage asks for.
 func (c *state) drawSpacing() {
 	if pct := uint32(c.e.profile.ARPercent); pct > 0 {
 		c.arSpacing = 1 + c.nextRandom()%max(200/pct-1, 1)
 	}
 }
 
-// nextRandom is a small xorshift generator: only the spacing of AR bits depends on it.
+// nextRandom is a small xorshift generator. Only the spacing of AR bits depends on it.
 func (c *state) nextRandom() uint32 {
 	c.random ^= c.random << 13
 	c.random ^= c.random >> 17

@@ -9,7 +9,7 @@ func (c *state) window(kind TxnKind) *txWindow {
 	return &c.dataTx
 }
 
-// packets are those of the window, by PSN.
+// packets returns the unacknowledged packets of the window, by PSN.
 func (c *state) packets(w *txWindow) *ring.Window[txn] {
 	if w == &c.reqTx {
 		return &c.reqPackets
@@ -17,7 +17,7 @@ func (c *state) packets(w *txWindow) *ring.Window[txn] {
 	return &c.dataPackets
 }
 
-// packetAt returns the transaction of a packet that is not acknowledged, nil if the PSN is of none.
+// packetAt returns the transaction of an unacknowledged packet, nil if no such packet has that PSN.
 func (c *state) packetAt(w *txWindow, psn uint32) *txn { return c.packets(w).At(w.base, psn) }
 
 // assignPSN gives t the next PSN of the window.

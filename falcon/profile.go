@@ -7,12 +7,12 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cc/rue"
 )
 
-// Profile holds every timing and sizing choice of an engine. Software and Hardware are the two
-// defaults; a zero field is not replaced, so start from one of them.
+// Profile holds the timing and sizing parameters of an engine. Software and Hardware return the two
+// defaults. A zero field is not replaced, so start from one of them.
 type Profile struct {
 	Name string
 	CC   cc.Algorithm // congestion control, shared by all connections
-	RUE  rue.Config   // the engine that runs it
+	RUE  rue.Config   // the Rate Update Engine that runs it
 
 	ReqTxWindow  uint32 // packets in flight in the request window, power of two ≤ MaxTxWindow
 	DataTxWindow uint32 // packets in flight in the data window, power of two ≤ MaxTxWindow
@@ -25,35 +25,35 @@ type Profile struct {
 	ARBurst   bool   // AR on the push after which nothing waits, and on pushes marked last
 
 	OOODistance uint32 // early retransmission: distance to the highest PSN received (Falcon §9.1.4)
-	OOOCount    int    // also when so many packets behind it were received; 0: not
+	OOOCount    int    // a packet also counts as lost when this many behind it were received; 0: off
 	EarlyLimit  uint8  // early retransmissions of one packet
 
 	ScanAll   bool // a packet sent too recently does not end the search for lost ones
 	OWNBypass bool // the first out-of-window notification within an RTO does not wait for an RTT
 
-	RACK        bool // packets sent well before one that arrived are lost (Falcon §9.1.6, RFC 8985)
-	ReorderTime Time // what "well before" is at least; a quarter of an RTT if that is more
+	RACK        bool // packets sent well before one that arrived count as lost (Falcon §9.1.6, RFC 8985)
+	ReorderTime Time // minimum of "well before"; a quarter of an RTT if that is more
 
-	Probe     Probe // which packet is sent again when acknowledgements stay away (tail loss probe)
-	ProbeTime Time  // after how long at least; two RTTs if that is more, doubled for each further probe
+	Probe     Probe // which packet is sent again when acknowledgements fail to arrive (tail loss probe)
+	ProbeTime Time  // minimum time until a probe; two RTTs if that is more, doubled for each further probe
 
-	NackHeld bool // what comes behind a push that the ULP was not ready for does not wait while that one is with it again (Falcon §8.5.3.4)
+	NackHeld bool // pushes behind one that the ULP was not ready for are NACKed even while the ULP has that one again (Falcon §8.5.3.4)
 
 	ReqOWNSlack  uint32 // packets in flight above which new ones pause after an out-of-window notification
 	DataOWNSlack uint32
 
 	MaxRetransmits int  // timeouts of a packet before Resync, and of a Resync before the connection ends; 0 = no limit
-	AnswerTimeout  Time // a push that the peer has, and its ULP has not answered, is sent again after this
+	AnswerTimeout  Time // a push that the peer has received and its ULP has not answered is sent again after this time
 	GiveUp         Time // age of a packet at which Resync replaces it, 0 = no limit
 	ResyncGiveUp   Time // age of a Resync at which the connection ends, 0 = no limit
 	TxnTimeout     Time // time since a transaction was first sent at which it completes with CmplLocalTO, 0 = never
 	RxTimeout      Time // how long the target holds what waits for its peer, 0 = for ever; longer than peers' TxnTimeout
 
-	OpGap     Time   // least distance of two packets of a connection, 0 = none
-	TurnBytes int    // a connection's turn goes on up to so many bytes of packets, 0 = for one packet
+	OpGap     Time   // minimum distance of two packets of a connection, 0 = none
+	TurnBytes int    // a connection's turn lasts for up to this many bytes of packets, 0 = for one packet
 	MaxTxn    uint32 // transactions in progress per connection and direction, power of two ≤ MaxTxWindow
 
-	RxPackets, RxBuffers Occupancy // level of the receive pools, contexts and cells, told to the peer
+	RxPackets, RxBuffers Occupancy // how the level of the receive pools, contexts and cells, is reported to the peer
 
 	WeightNew, WeightRetransmit, WeightAck int // shares of the transmit arbiter, each at least 1
 }
@@ -64,15 +64,16 @@ type Probe uint8
 // Probes.
 const (
 	ProbeNone            Probe = iota // no probes
-	ProbeLast                         // the one sent last
-	ProbeFirstUnreceived              // the oldest that the peer is not known to have
-	ProbeFirstUnacked                 // the oldest that is not acknowledged
+	ProbeLast                         // the packet sent last
+	ProbeFirstUnreceived              // the oldest packet that the peer is not known to have
+	ProbeFirstUnacked                 // the oldest packet that is not acknowledged
 )
 
 // MaxTxWindow bounds ReqTxWindow, DataTxWindow and MaxTxn.
 const MaxTxWindow = 1024
 
-// MaxAckCount bounds AckCount. It is more than a window: coalescing by time alone.
+// MaxAckCount bounds AckCount. It is more than a window, so with it ACKs are coalesced by time
+// alone.
 const MaxAckCount = 1024
 
 // Software is the profile for TAP devices: round trips of tens of microseconds when idle,

@@ -2,8 +2,8 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/internal/ring"
 
-// connQueue is a FIFO of connections that may have something of one class to send. A connection is
-// in it at most once.
+// connQueue is a FIFO of connections that may have packets of one class to send. A connection is in
+// it at most once.
 type connQueue struct {
 	conns ring.Queue[*Conn]
 	class txClass
@@ -19,8 +19,8 @@ func (q *connQueue) push(c *Conn) {
 	}
 }
 
-// pushFront puts a connection back whose turn is not over; false if it is in the queue again
-// already.
+// pushFront puts a connection whose turn is not over back in front. It returns false if the
+// connection is already in the queue.
 func (q *connQueue) pushFront(c *Conn) bool {
 	if !q.enter(c) {
 		return false
@@ -29,7 +29,7 @@ func (q *connQueue) pushFront(c *Conn) bool {
 	return true
 }
 
-// enter notes that c is in the queue; false if it was already.
+// enter marks c as in the queue. It returns false if c was already.
 func (q *connQueue) enter(c *Conn) bool {
 	if c.queued>>q.class&1 != 0 {
 		return false
@@ -38,7 +38,7 @@ func (q *connQueue) enter(c *Conn) bool {
 	return true
 }
 
-// pop takes the first connection out of the queue, which is not empty.
+// pop removes and returns the first connection of the queue, which is not empty.
 func (q *connQueue) pop() *Conn {
 	place := q.conns.Pop()
 	c := *place

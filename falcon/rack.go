@@ -6,14 +6,15 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// RACK-TLP (Falcon §9.1.6, RFC 8985): a packet is lost when one sent well after it has arrived, and
-// when acknowledgements stay away a probe asks for one. The list of packets in flight is in the
-// order they were sent in, which is all that it takes to find the lost ones.
+// RACK-TLP (Falcon §9.1.6, RFC 8985): a packet is lost when one that was sent well after it has
+// arrived. When acknowledgements fail to arrive, a probe asks for one. The list of packets in
+// flight is in the order of sending; nothing else is needed to find the lost ones.
 
-// noteReceived takes packets out of those in flight that the peer has and its ULP has not answered
-// (rx without ack in an EACK). Only the answer can be lost, so they have a timer of their own,
-// longer than the one of packets that may be lost themselves. Of a push that was once refused with
-// RNR nothing is known: what the bitmap has is the copy refused.
+// noteReceived moves packets that the peer has received, but its ULP has not answered (rx without
+// ack in an EACK), from those in flight to those that wait for an answer. Only the answer can be
+// lost, so they have a separate timer, longer than that of packets that may be lost themselves. A
+// push that was once refused with RNR stays in flight: the bitmap may show the copy that was
+// refused.
 func (c *delivery) noteReceived(now Time, base uint32, ack, rx wire.Bitmap128, t1 uint32) {
 	for half, m := range [...]uint64{rx.Lo &^ ack.Lo, rx.Hi &^ ack.Hi} {
 		for ; m != 0; m &= m - 1 {
@@ -43,10 +44,10 @@ func (c *delivery) findLost(now Time) {
 	}
 }
 
-// maxProbes bounds the doubling of the time between probes.
+// maxProbes limits how often the time between probes doubles.
 const maxProbes = 10
 
-// probe sends a packet again, to be told what the peer has.
+// probe sends a packet again, so that the peer reports what it has received.
 func (c *delivery) probe(now Time) {
 	c.probes, c.lively = min(c.probes+1, maxProbes), now
 	t := c.probed()
@@ -55,7 +56,8 @@ func (c *delivery) probe(now Time) {
 	c.sendLater(t)
 }
 
-// probed is the packet of the next probe, of those in flight or that wait for an answer.
+// probed returns the packet for the next probe, from those in flight or, if there are none, from
+// those that wait for an answer.
 func (c *delivery) probed() *txn {
 	list := c.flight()
 	if list.Empty() {

@@ -2,12 +2,12 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/wire"
 
-// What a peer makes the target hold is limited twice: by how much one connection may hold (contexts
-// here, cells in cells.go), and by how long it may leave it waiting (Falcon §6.4, §11: soft state,
-// reclaimed by timeouts on both sides).
+// What a peer makes the target hold is limited in two ways: by how much one connection may hold
+// (contexts in admit.go, cells in cells.go), and by how long the peer may leave it waiting (Falcon
+// §6.4, §11: soft state, reclaimed by timeouts on both sides).
 
-// onReclaimTimer gives up what the peer left waiting for too long, and looks again when the next of
-// it may be too old.
+// onReclaimTimer gives up what the peer left waiting for too long, and arms the timer for the next
+// item that may become too old.
 func (c *transactions) onReclaimTimer(now Time) {
 	limit := c.e.profile.RxTimeout
 	next := Time(-1)
@@ -27,7 +27,7 @@ func (c *transactions) onReclaimTimer(now Time) {
 			c.reclaim(now, rx)
 		case rx.state == rxRefused && overdue(rx.since):
 			c.e.stats.Reclaimed++
-			c.dropRx(rx) // its PSN stays received: it must not reach the ULP again
+			c.dropRx(rx) // its PSN stays received: the push must not reach the ULP again
 		}
 	}
 	for t := c.e.waiting.stalled.First(); t != nil; {
@@ -46,8 +46,8 @@ func (c *transactions) onReclaimTimer(now Time) {
 	}
 }
 
-// waitingSince is how long the order of the connection has waited for the same request. One that
-// was told to come again, and does, is no reason to give up those behind it.
+// waitingSince returns since when the order of the connection has waited for the same request. A
+// request that was NACKed with RNR, and is sent again, is no reason to give up those behind it.
 func (c *transactions) waitingSince(now Time) Time {
 	moved := c.reclaimNext != c.targetNext
 	c.reclaimNext = c.targetNext
@@ -60,9 +60,9 @@ func (c *transactions) waitingSince(now Time) Time {
 	return longAgo
 }
 
-// reclaim gives up a request that waits. A push becomes one that never came: it is not
-// acknowledged, so its initiator still has it. A pull is acknowledged, so a Resync tells its
-// initiator; a peer that does not take even that is gone.
+// reclaim gives up a waiting request. A push is forgotten: it is not acknowledged, so its initiator
+// still has it. A pull is acknowledged, so a Resync informs its initiator; if the peer does not
+// acknowledge even that, the connection ends.
 func (c *transactions) reclaim(now Time, rx *rxTxn) {
 	c.e.stats.Reclaimed++
 	if rx.push {

@@ -31,8 +31,8 @@ func (c *delivery) onTimeout(now Time, t *txn) {
 	c.sendLater(t)
 }
 
-// onAnswerTimeout sends a push again that the peer has, and whose answer, a NACK perhaps, may be
-// lost. That says nothing about congestion.
+// onAnswerTimeout sends a push again that the peer has received; the answer, perhaps a NACK, may be
+// lost. This is no sign of congestion.
 func (c *delivery) onAnswerTimeout(now Time, t *txn) {
 	c.e.stats.AnswerTimeouts++
 	if !c.exhausted(now, t) {
@@ -41,7 +41,7 @@ func (c *delivery) onAnswerTimeout(now Time, t *txn) {
 	}
 }
 
-// exhausted counts a timeout of a packet and gives it up after too many.
+// exhausted counts a timeout of a packet. After too many it gives the packet up and returns true.
 func (c *delivery) exhausted(now Time, t *txn) bool {
 	t.retries++
 	p := &c.e.profile
@@ -61,11 +61,12 @@ func (c *delivery) exhausted(now Time, t *txn) bool {
 	return true
 }
 
-// maxRetransmitCount is where the count of the RUE's event saturates, in a field of 3 bits (Falcon
-// §10.6.2.1).
+// maxRetransmitCount is the saturation value of the retransmission count in the RUE's event, a
+// field of 3 bits (Falcon §10.6.2.1).
 const maxRetransmitCount = 6
 
-// expireTxn completes a transaction that is too old; its packet, if not acknowledged, is replaced.
+// expireTxn completes a transaction that is too old. If its packet is not acknowledged, a Resync
+// replaces it.
 func (c *delivery) expireTxn(t *txn) {
 	code := CmplLocalTO
 	if t.resync != 0 {
@@ -76,9 +77,10 @@ func (c *delivery) expireTxn(t *txn) {
 	c.complete(t, code)
 }
 
-// onTxnTimer completes transactions that were sent too long ago. One that was not sent yet waits
-// for a window: that is not the peer's silence, and those before it are timed. A receiver that is
-// not ready is alive: its NACK, which later transactions wait for too, gives all of them new time.
+// onTxnTimer completes transactions that were first sent too long ago. A transaction that was not
+// sent yet is not timed: it waits for a window, not for the peer, and those before it are timed. A
+// receiver that is not ready is alive: its RNR NACK restarts the time of all transactions, because
+// later ones wait for it too.
 func (c *delivery) onTxnTimer(now Time) {
 	limit, next := c.txnTimeout(), never
 	for rsn := c.baseRSN; int32(c.nextRSN-rsn) > 0; rsn++ {

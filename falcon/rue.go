@@ -8,8 +8,8 @@ import (
 )
 
 // rateUpdate is the engine's side of the Rate Update Engine (Falcon §10.6). Events are answered in
-// the order they were raised, so the connections they belong to are a queue beside the two of
-// binary entries.
+// the order they were raised, so a queue beside the two queues of binary entries holds the
+// connections that they belong to.
 type rateUpdate struct {
 	cfg     *rue.Config
 	wheel   *timer.Wheel[timerOwner]
@@ -18,15 +18,15 @@ type rateUpdate struct {
 	result  rue.Result
 	events  rue.Queue
 	results rue.Queue
-	jobs    ring.Queue[job] // one for every event on the way; the first results.Len() of them are answered
-	busy    Time            // the RUE works on what is queued until then
-	timer   timer.Handle    // the next result comes into force
+	jobs    ring.Queue[job] // one for every event at the RUE; the first results.Len() of them are answered
+	busy    Time            // until when the RUE works on the queued events
+	timer   timer.Handle    // when the next result comes into force
 }
 
-// job is an event on the way.
+// job is an event at the RUE.
 type job struct {
 	conn *Conn
-	done Time // answered; in force Config.Latency later
+	done Time // when it is answered; the result comes into force Config.Latency later
 }
 
 func newRateUpdate(p *Profile, wheel *timer.Wheel[timerOwner]) rateUpdate {
@@ -35,8 +35,9 @@ func newRateUpdate(p *Profile, wheel *timer.Wheel[timerOwner]) rateUpdate {
 	}
 }
 
-// congestion raises the event in rate.ev, unless one of the connection is on the way or the
-// policy finds it is not worth it; then what is acknowledged adds up for the next (Falcon §10.6.1).
+// congestion raises the event in rate.ev, unless an event of the connection is still at the RUE or
+// the policy does not admit it. Packets acknowledged meanwhile count towards the next event (Falcon
+// §10.6.1).
 func (c *delivery) congestion(now Time) {
 	u := &c.e.rate
 	cfg := u.cfg
@@ -70,10 +71,10 @@ func (c *delivery) congestion(now Time) {
 	}
 }
 
-// answer lets the RUE do its work up to now.
+// answer runs the RUE up to now.
 func (u *rateUpdate) answer(now Time) {
 	for u.events.Len() > 0 {
-		j := u.jobs.At(u.results.Len()) // of the first event not answered
+		j := u.jobs.At(u.results.Len()) // the first event that is not answered
 		if j.done > now {
 			return
 		}
@@ -87,7 +88,7 @@ func (u *rateUpdate) answer(now Time) {
 	}
 }
 
-// expired implements timerOwner: results that are due come into force.
+// expired implements timerOwner: it applies the results that are due.
 func (u *rateUpdate) expired(now Time, _ timer.Kind) {
 	for u.answer(now); u.results.Len() > 0; u.answer(now) {
 		j := u.jobs.At(0)
@@ -101,7 +102,7 @@ func (u *rateUpdate) expired(now Time, _ timer.Kind) {
 			continue
 		}
 		c.eventOut = false
-		r.State.Select = c.cc.Select // not part of a result
+		r.State.Select = c.cc.Select // a result does not contain it
 		c.cc = r.State
 		c.rateUpdated(r.IPG, r.Repath)
 		c.kick()
@@ -111,7 +112,7 @@ func (u *rateUpdate) expired(now Time, _ timer.Kind) {
 	}
 }
 
-// rateUpdated applies a result, whose State is in force already. A new timeout holds for packets in
+// rateUpdated applies a result whose State is already in force. A new timeout holds for packets in
 // flight too (Falcon §10.6.2.2).
 func (c *delivery) rateUpdated(ipg uint32, repath bool) {
 	c.ipg = uint16(min(ipg, cc.MaxIPG))

@@ -2,7 +2,7 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/wire"
 
-// Packet is a received Falcon packet, already opened and guarded.
+// Packet is a received Falcon packet that PSP has already opened and checked.
 type Packet struct {
 	T1   uint32 // when it was sent, Falcon units: bits 17 to 48 of the PSP initialisation vector
 	Hops uint8  // forward hop count, 0..15
@@ -10,8 +10,8 @@ type Packet struct {
 	Data []byte // Falcon header and payload
 }
 
-// Receive processes one packet. wire.DropNone means accepted. Payload is delivered in place where
-// possible: take all events with Next before p.Data is used again.
+// Receive processes one packet and returns wire.DropNone if it was accepted. Payload is delivered
+// in place where possible, so take all events with Next before p.Data is used again.
 func (e *Engine) Receive(now Time, p Packet) wire.Drop {
 	d := e.receive(now, &p)
 	e.stats.PacketsReceived++
@@ -29,7 +29,7 @@ func (e *Engine) receive(now Time, p *Packet) wire.Drop {
 	if c == nil {
 		return wire.DropUnknownCID
 	}
-	if p.CE { // acknowledgements too: all that is sent is ECN-capable
+	if p.CE { // acknowledgements too: all packets are sent ECN-capable
 		c.ecn++
 		e.stats.ECNMarked++
 	}
@@ -85,8 +85,8 @@ func (e *Engine) receive(now Time, p *Packet) wire.Drop {
 	}
 }
 
-// accept checks that a packet with a base header is meant for this connection, notes its timestamps
-// for the next acknowledgement and takes the acknowledgement it carries.
+// accept checks that a packet with a base header is meant for this connection, records its
+// timestamps for the next acknowledgement and processes the acknowledgement that it carries.
 func (c *receiver) accept(now Time, p *Packet, h *wire.Header) wire.Drop {
 	if h.Function != c.localFunction {
 		return wire.DropFunction

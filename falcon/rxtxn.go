@@ -5,9 +5,9 @@ import (
 	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
-// rxState is the state of a transaction at the target (Falcon §8.5.1). The answer to a pull
-// acknowledges the request and brings its data in one call (RespondPull): PullReqUlpAckd takes no
-// time, and from PullDataUlpRx on it is a txn.
+// rxState is the state of a transaction at the target (Falcon §8.5.1). RespondPull acknowledges a
+// pull and supplies its data in one call, so the state PullReqUlpAckd takes no time. From
+// PullDataUlpRx on the transaction is a txn.
 type rxState uint8
 
 const (
@@ -19,13 +19,13 @@ const (
 	rxDone                    // answered (PushReqUlpAckd, PullReqUlpAckd), or skipped by a Resync
 )
 
-// MaxPullHeader is the most bytes of ULP headers a pull request carries. They are kept with the
-// request's context, so that a pull never needs a cell.
+// MaxPullHeader is the maximum of ULP header bytes in a pull request. They are kept in the
+// request's context, so a pull never needs a cell.
 const MaxPullHeader = 128
 
 // rxTxn is a request received from the network, from its arrival to the ULP's answer. data is the
-// payload: of a push either the receive buffer, borrowed until the event is taken, or cell; of a
-// pull inline.
+// payload. For a push it is in the receive buffer, until the event is taken, or in cell; for a pull
+// it is in inline.
 type rxTxn struct {
 	conn     *Conn
 	timer    timer.Handle // pull under RNR
@@ -33,7 +33,7 @@ type rxTxn struct {
 	cell     *cell
 	rsn, psn uint32
 	gen      uint32 // incremented when the context is reused
-	since    Time   // how long the peer has left it waiting
+	since    Time   // since when the peer has left it waiting
 	length   int    // pull: bytes requested
 	state    rxState
 	push     bool

@@ -5,8 +5,9 @@ import (
 	"github.com/falcon-vnic/vnic/internal/fair"
 )
 
-// txClass is what a connection waits to send. Requests of the initiator and responses of the target
-// are apart so that neither can block the other (Falcon §8.3, CR rule 2).
+// txClass is a class of packets that a connection waits to send. The initiator's requests and the
+// target's responses are separate classes, so that neither can block the other (Falcon §8.3, CR
+// rule 2).
 type txClass uint8
 
 const (
@@ -17,19 +18,20 @@ const (
 	numClasses
 )
 
-// wanted are the bits of each class.
+// wanted holds the bits of Conn.busy that each class consists of.
 var wanted = [numClasses]uint8{
 	classAck: wantAck | wantNack, classRetransmit: wantRetransmit, classInitiator: wantPush | wantPull, classTarget: wantPullData,
 }
 
-// wants reports whether the connection has something of the class, eligible or not.
+// wants reports whether the connection has packets of the class, whether or not they may be sent
+// now.
 func (c *state) wants(class txClass) bool { return c.busy&wanted[class] != 0 }
 
-// leastQuantum is a packet of 4 KiB with its headers: a function sends about one large packet in
-// its turn, or several small; more where a connection's turn is longer (Profile.TurnBytes).
+// leastQuantum is a packet of 4 KiB with its headers. In its turn a function sends about one large
+// packet or several small ones, and more where a connection's turn is longer (Profile.TurnBytes).
 const leastQuantum = 4608
 
-// share is a function's part in the scheduler.
+// share holds a function's queues in the scheduler.
 type share struct {
 	function uint32
 	open     int // connections
@@ -46,7 +48,7 @@ func (s *share) setWeight(weight int) {
 	}
 }
 
-// shareQueue is what waits in one class.
+// shareQueue holds the functions that wait in one class.
 type shareQueue struct {
 	round fair.Round[share]
 	class txClass
@@ -63,8 +65,7 @@ func (q *shareQueue) push(c *Conn) {
 	}
 }
 
-// covered reports whether the function of a connection with something to send uses no more than
-// what is guaranteed to it.
+// covered reports whether the function of a connection uses no more than its guaranteed credits.
 func (q *shareQueue) covered(c *Conn) bool {
 	counter := credit.ReqPktTx
 	if q.class == classTarget {
@@ -73,14 +74,15 @@ func (q *shareQueue) covered(c *Conn) bool {
 	return c.credits != nil && c.credits.Covered(counter)
 }
 
-// pop takes the next connection out of the queue, which is not empty. settle must follow.
+// pop removes and returns the next connection of the queue, which is not empty. The caller must
+// call settle afterwards.
 func (q *shareQueue) pop() *Conn { return q.round.Next().conns[q.class].pop() }
 
-// endTurn ends the turn of a connection taken by pop.
+// endTurn ends the turn of a connection that pop returned.
 func (q *shareQueue) endTurn(c *Conn) { c.share.conns[q.class].endTurn() }
 
-// settle books n bytes that the connection taken by pop sent, and ends its function's turn when the
-// deficit is used up or nothing is left.
+// settle charges n bytes that the connection returned by pop has sent, and ends its function's turn
+// when the deficit is used up or the queue is empty.
 func (q *shareQueue) settle(c *Conn, n int) {
 	s := c.share
 	f := &s.flows[q.class]
@@ -98,14 +100,13 @@ func (q *shareQueue) settle(c *Conn, n int) {
 //	      ─▶ others:  f1 ─▶ f2 ─▶ f3
 //	                  └▶ c1 ─▶ c2
 //
-// A function that uses no more than what is guaranteed to it waits in the express list, which goes
-// first: how much that can be is what its guarantee bounds, so that others lose nothing that is
-// theirs.
+// A function that uses no more than its guarantee waits in the express list, which is served first.
+// The guarantee limits how much that can be, so others lose nothing of their own.
 type schedule struct {
 	queues  [numClasses]shareQueue
-	urgent  bool              // the packet sent last was from an express list
+	urgent  bool              // the packet sent last came from an express list
 	shares  map[uint32]*share // of functions with open connections
-	weights map[uint32]int    // of functions, where it is not 1
+	weights map[uint32]int    // of functions whose weight is not 1
 
 	round       [3]int // packets in a round: ack, retransmit, new
 	left        [3]int // of the current round
@@ -121,7 +122,8 @@ func newSchedule(p *Profile) schedule {
 	return s
 }
 
-// pick returns the class to serve next. Its queue is not empty.
+// pick returns the class to serve next, whose queue is not empty. It returns false if all are
+// empty.
 func (s *schedule) pick() (txClass, bool) {
 	for range 2 {
 		if s.left[0] > 0 && !s.queues[classAck].empty() {
@@ -147,7 +149,7 @@ func (s *schedule) pick() (txClass, bool) {
 	return 0, false
 }
 
-// charge books one packet of the class.
+// charge counts one packet of the class as sent.
 func (s *schedule) charge(class txClass) {
 	switch class {
 	case classAck, classRetransmit:
@@ -158,7 +160,7 @@ func (s *schedule) charge(class txClass) {
 	}
 }
 
-// setWeight makes a function send so many times what one of weight 1 does; 0 and 1 forget it.
+// setWeight sets the weight of a function; see Engine.SetWeight.
 func (s *schedule) setWeight(function uint32, weight int) {
 	if weight <= 1 {
 		delete(s.weights, function)
@@ -170,7 +172,7 @@ func (s *schedule) setWeight(function uint32, weight int) {
 	}
 }
 
-// join gives a connection its function's share.
+// join assigns a connection to its function's share.
 func (s *schedule) join(c *Conn) {
 	sh := s.shares[c.localFunction]
 	if sh == nil {
@@ -185,15 +187,15 @@ func (s *schedule) join(c *Conn) {
 	c.share = sh
 }
 
-// part ends that. Closed connections may stand in the share's queues a little longer.
+// part undoes join. A closed connection may stay in the share's queues a little longer.
 func (s *schedule) part(c *Conn) {
 	if c.share.open--; c.share.open == 0 {
 		delete(s.shares, c.share.function)
 	}
 }
 
-// kick queues the connection for everything it has to send: called whenever a packet may have
-// become eligible.
+// kick queues the connection for everything that it has to send. It is called whenever a packet may
+// have become eligible.
 func (c *state) kick() {
 	if c.busy == 0 {
 		return

@@ -5,7 +5,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// sendAck writes a NACK if one waits, else the ACK.
+// sendAck writes a NACK if one is queued, else the ACK if one is due.
 func (c *sender) sendAck(now Time, dst []byte) int {
 	if len(dst) < wire.EACKLen {
 		return 0
@@ -36,7 +36,7 @@ func (c *sender) sendAck(now Time, dst []byte) int {
 	return len(a.Append(dst[:0]))
 }
 
-// needsExtended is the choice between BACK and EACK.
+// needsExtended reports whether an ACK must be an EACK rather than a BACK.
 func (c *sender) needsExtended() bool {
 	b := &c.dataBits
 	return !isZero(&c.reqBits) || !isZero(&b.ack) || c.reqRx.own || c.dataRx.own ||
@@ -47,8 +47,8 @@ func (c *sender) congestionInfo() wire.Congestion {
 	return wire.Congestion{Hops: min(c.lastHops, 15), RxOccupancy: c.rxOccupancy(), ECN: c.ecn}
 }
 
-// rxOccupancy is what the acknowledgements of a connection report: the level of the engine's pools,
-// or that of its function or connection, which may be full long before.
+// rxOccupancy returns the level that acknowledgements report: the level of the engine's pools, or
+// that of the function or connection if it is higher, because they may be full long before.
 func (c *sender) rxOccupancy() uint8 {
 	level := c.e.contexts.occupancy()
 	if c.credits == nil {

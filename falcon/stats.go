@@ -2,20 +2,21 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/wire"
 
-// Stats are counters of one engine since it was made, all monotonic except those of the last group.
+// Stats holds counters of one engine since it was made. All are monotonic except those of the last
+// group.
 type Stats struct {
 	PacketsReceived      uint64
 	Drops                [wire.DropCount]uint64 // by reason; Drops[DropNone] counts accepted packets
-	IgnoredAcks          uint64                 // acknowledgements in packets that were stale or impossible
+	IgnoredAcks          uint64                 // stale or impossible acknowledgements carried by other packets
 	ECNMarked            uint64
 	PacketsSent          uint64 // of every kind
 	DataSent             uint64 // first transmissions of requests and data
 	AcksSent             uint64 // BACK and EACK
 	ExtendedAcksSent     uint64 // EACK alone
-	OWNSent              uint64 // EACKs among them with an out-of-window notification
+	OWNSent              uint64 // EACKs with an out-of-window notification
 	AcksReceived         uint64 // BACK and EACK
 	ExtendedAcksReceived uint64 // EACK alone
-	OWNReceived          uint64 // EACKs among them with an out-of-window notification
+	OWNReceived          uint64 // EACKs with an out-of-window notification
 	NacksSent            uint64
 	NacksReceived        uint64
 	NackCodesSent        [wire.NackCodes]uint64 // by code; reserved ones are 0
@@ -24,15 +25,15 @@ type Stats struct {
 	ResyncsReceived      uint64
 	Completions          [CompletionCodes]uint64 // transactions of the initiator, by code of Falcon §11
 	TimeoutRetransmits   uint64
-	SpuriousTimeouts     uint64 // of them, those of packets whose acknowledgement was on its way
-	SpuriousEarly        uint64 // the same of EarlyRetransmits: packets were overtaken
-	AnswerTimeouts       uint64 // pushes sent again since the peer's ULP did not answer
+	SpuriousTimeouts     uint64 // of TimeoutRetransmits: the acknowledgement was already on its way
+	SpuriousEarly        uint64 // of EarlyRetransmits: the packet had only been overtaken
+	AnswerTimeouts       uint64 // pushes sent again because the peer's ULP did not answer
 	Probes               uint64 // tail loss probes
 	EarlyRetransmits     uint64
 	FillErrors           uint64
 	Xoffs                uint64 // Push or Pull refused with ErrXoff
 	Rejected             uint64 // Push or Pull completed at once for lack of room, without flow control
-	RedZone              uint64 // requests of peers refused for lack of contexts or cells; heads of line are not
+	RedZone              uint64 // requests of peers refused for lack of contexts or cells; a head of line is never refused
 	TxnTimeouts          uint64
 	Evicted              uint64 // pushes of peers that lost their cell to a connection that holds less
 	Reclaimed            uint64 // requests of peers, and responses to them, given up because the peer left them waiting
@@ -40,8 +41,8 @@ type Stats struct {
 	CreditErrors         uint64 // credits returned twice: a bug of this package
 	Repaths              uint64
 	RUEEvents            uint64 // events given to the Rate Update Engine
-	RUEBusy              uint64 // not raised: one of the connection was on the way
-	RUESkipped           uint64 // not raised by the policy, or the queue was full
+	RUEBusy              uint64 // events not raised because one of the connection was still at the RUE
+	RUESkipped           uint64 // events not raised because of the policy or a full queue
 
 	Conns      int // open now
 	TxContexts int // transactions held
@@ -49,14 +50,14 @@ type Stats struct {
 	RxCells    int // payload cells held
 }
 
-// ConnInfo is a snapshot of a connection for people.
+// ConnInfo is a snapshot of a connection for display.
 type ConnInfo struct {
 	Fcwnd             float64 // packets
 	Ncwnd             uint32  // packets
 	RTT, RTO          Time    // ns
 	Delay             Time    // ns, congestion control's smoothed delay signal
-	DelayTarget       Time    // ns, that of a path without congestion; 0: the algorithm has none
-	LongPath          bool    // the delay stays above it though the window is a packet or less
+	DelayTarget       Time    // ns, congestion control's target for a path without congestion; 0: the algorithm has none
+	LongPath          bool    // the delay stays above DelayTarget although the window is a packet or less
 	Outstanding       int     // transactions of the initiator
 	RequestsInFlight  uint32  // packets between base and next of the request window
 	DataInFlight      uint32  // the same of the data window

@@ -56,7 +56,7 @@ func (c *transactions) onPush(now Time, h *wire.Header, payload []byte) wire.Dro
 	return wire.DropNone
 }
 
-// onPushAgain handles push data received before. Unless it was refused, it is a duplicate.
+// onPushAgain handles push data received before. It is a duplicate unless the push was refused.
 func (c *transactions) onPushAgain(now Time, h *wire.Header, payload []byte) wire.Drop {
 	rx := c.rxs.At(c.targetBase, h.RSN)
 	if bit(&c.dataBits.ack, h.PSN-c.dataRx.base) || rx == nil || rx == doneRx || rx.psn != h.PSN || !rx.push {

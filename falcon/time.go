@@ -2,8 +2,8 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/internal/vtime"
 
-// Time is nanoseconds of the owner's monotonic clock. The same clock drives the PSP initialisation
-// vector.
+// Time is in nanoseconds of the owner's monotonic clock. The same clock drives the PSP
+// initialisation vector.
 type Time = vtime.Time
 
 const (

@@ -1,9 +1,9 @@
 package falcon
 
 // Transmit writes the next Falcon packet, header and payload, into dst and returns its length and
-// connection; 0 when nothing may be sent now. dst needs room for wire.MaxHeaderLen bytes and the
-// largest MTU of the connections; a connection whose packet does not fit is passed over until
-// something else happens to it.
+// connection. It returns 0 if nothing may be sent now. dst needs room for wire.MaxHeaderLen bytes
+// and the largest MTU of the connections. A connection whose packet does not fit is skipped until
+// another event queues it again.
 func (e *Engine) Transmit(now Time, dst []byte) (int, *Conn) {
 	for {
 		class, ok := e.schedule.pick()
@@ -22,7 +22,7 @@ func (e *Engine) Transmit(now Time, dst []byte) (int, *Conn) {
 		if n == 0 {
 			q.endTurn(c)
 			q.settle(c, 0)
-			continue // blocked: what unblocks it queues it again
+			continue // blocked: the event that unblocks it queues it again
 		}
 		c.requeue(class, n)
 		q.settle(c, n)
@@ -32,13 +32,14 @@ func (e *Engine) Transmit(now Time, dst []byte) (int, *Conn) {
 	}
 }
 
-// Urgent reports whether the packet that Transmit returned last was within what is guaranteed to
-// its function: it should leave at once, not in company.
+// Urgent reports whether the packet that Transmit returned last was within its function's
+// guarantee. Such a packet should be sent at once, without waiting for others to share its frame.
 func (e *Engine) Urgent() bool { return e.schedule.urgent }
 
-// requeue queues the connection, which sent n bytes, for its next packet of the class: in front
-// while its turn allows more, or at the end. A turn is a packet, and more while they are small:
-// packets of one connection behind one another are cheaper for both ends, and share a superframe.
+// requeue queues the connection, which has sent n bytes, for its next packet of the class: in front
+// while its turn lasts, else at the end. A turn is one packet, or several small ones up to
+// Profile.TurnBytes. Consecutive packets of one connection are cheaper for both ends and share a
+// superframe.
 func (c *sender) requeue(class txClass, n int) {
 	q := &c.share.conns[class]
 	q.bytes += n

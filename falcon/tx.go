@@ -2,7 +2,7 @@ package falcon
 
 import "github.com/falcon-vnic/vnic/falcon/wire"
 
-// sendFresh sends a transaction's packet for the first time: here it gets its PSN.
+// sendFresh sends a transaction's packet for the first time and assigns its PSN.
 func (c *sender) sendFresh(now Time, t *txn, dst []byte) int {
 	if t == nil {
 		return 0
@@ -53,7 +53,8 @@ func (c *sender) sendAgain(now Time, dst []byte) int {
 	return n
 }
 
-// sentTxn starts the retransmission timer (Falcon §9.1.3).
+// sentTxn updates a transaction whose packet was sent and starts the retransmission timer (Falcon
+// §9.1.3).
 func (c *sender) sentTxn(now Time, t *txn) {
 	c.unpark(t)
 	t.lastSent = now
@@ -65,17 +66,17 @@ func (c *sender) sentTxn(now Time, t *txn) {
 		c.timeTxn(now)
 	}
 	t.enlist(inFlight)
-	if t == c.flight().First() { // else what was sent before is due first, and the timer runs for it
+	if t == c.flight().First() { // otherwise an earlier packet is due first, and the timer runs for it
 		c.timeFlight()
 	}
 	c.pace(now)
 	c.piggybacked()
 }
 
-// build writes the packet of t, 0 if dst is too small. If the ULP cannot supply the data it becomes
-// a Resync.
+// build writes the packet of t and returns its length, 0 if dst is too small. If the ULP cannot
+// supply the data, the packet becomes a Resync.
 func (c *sender) build(t *txn, ackReq bool, dst []byte) int {
-	var p wire.PushData // the others' headers begin with the same
+	var p wire.PushData // the other packets' headers begin with the same fields
 	h := &p.Header
 	h.CID, h.Function, h.Protocol, h.Type = c.remoteCID, c.remoteFunction, c.protocol, t.packetType()
 	h.AckReq, h.DataBase, h.ReqBase, h.PSN, h.RSN = ackReq, c.dataRx.base, c.reqRx.base, t.psn, t.rsn
@@ -128,8 +129,8 @@ func (c *sender) asksForAcks() bool {
 	return p.ARBurst || p.ARPercent > 0 || p.ARFcwnd > 0
 }
 
-// ackRequest decides on AR of a new packet (Falcon §9.1.3.1): every packet while fcwnd is small, a
-// share of them above, and the packet after which nothing else waits.
+// ackRequest decides whether a new packet has the AR bit (Falcon §9.1.3.1): every packet while
+// fcwnd is small, a share of the packets above that, and a packet with nothing waiting behind it.
 func (c *sender) ackRequest(t *txn, last bool) bool {
 	p := &c.e.profile
 	if p.ARBurst && (last || t.last) {

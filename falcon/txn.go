@@ -26,29 +26,29 @@ const (
 	pullDataAckd                  // target: pull data acknowledged
 )
 
-// again says why a packet was sent again.
+// again is the reason why a packet was sent again.
 type again uint8
 
 const (
 	whyNot     again = iota
-	whyTimeout       // its timer expired
-	whyEarly         // others that were sent later arrived
+	whyTimeout       // its retransmission timer expired
+	whyEarly         // packets sent later arrived
 	whyProbe         // a tail loss probe
 	whyAnswer        // the peer's ULP did not answer
 )
 
 // txn is a transaction that has a packet to send: a push or pull of the initiator, or a pull
-// response of the target. It lives until its packet is acknowledged and it is completed to the ULP.
-// It has three cache lines.
+// response of the target. It lives until its packet is acknowledged and the ULP has been told of
+// its completion. It takes three cache lines.
 type txn struct {
 	place      list.Node[txn] // in the list it is in
 	conn       *Conn
 	tag        uint64
 	started    Time // when its packet was sent for the first time
-	firstSent  Time // since when its packet, or its Resync, is unanswered; −1 = not sent
+	firstSent  Time // first transmission of its packet, or of its Resync; −1 = not sent
 	lastSent   Time
 	bypassed   Time // last retransmission for an out-of-window notification, −1 = none
-	received   Time // when an acknowledgement said that the peer has it; its ULP has not answered
+	received   Time // when an acknowledgement said that the peer has it but its ULP has not answered
 	data       []byte
 	cell       *cell
 	cost       credit.Cost
@@ -65,11 +65,11 @@ type txn struct {
 	code       Completion
 	ulpCode    uint8
 	last       bool  // last of a message: ask for an acknowledgement
-	again      bool  // counted in retransmitted of its window
+	again      bool  // counted in txWindow.retransmitted
 	rnr        bool  // timer is the delay of an RNR NACK
 	rnred      bool  // refused with an RNR NACK once
-	parked     bool  // has given back cost until it is sent, or sent again
-	why        again // it was sent for the last time
+	parked     bool  // has released cost until it is sent again
+	why        again // reason for the last retransmission
 	packetDone bool  // packet acknowledged, or gone with the connection
 	done       bool  // outcome known
 	refusal    bool  // a Resync for a pull the target's ULP does not answer
@@ -93,7 +93,7 @@ var doneTxn = &txn{done: true}
 // listID names a list. A transaction is in at most one.
 type listID uint8
 
-// Lists of a connection, those of fresh and retx by TxnKind, and one of the engine.
+// Lists of a connection (those of fresh and retx packets by TxnKind), and one of the engine.
 const (
 	inNone    listID = iota
 	inFlight         // sent and neither acknowledged nor refused, the longest ago first

@@ -6,25 +6,25 @@ import (
 	"github.com/falcon-vnic/vnic/internal/ring"
 )
 
-// transactions are what the ULPs of both ends ask for.
+// transactions starts and answers the transactions that the ULPs of both ends request.
 type transactions struct {
 	delivery
 
-	waitingCost credit.Cost // of what was refused with ErrXoff
+	waitingCost credit.Cost // of the request refused with ErrXoff
 }
 
-// waiting is what waits for credits or contexts.
+// waiting holds the connections and responses that wait for credits or contexts.
 type waiting struct {
 	conns   ring.Queue[*Conn] // refused with ErrXoff
 	stalled list.List[txn]    // pull responses that wait for credits
 	offered []*Conn           // connections with EvCredit that did not issue yet
-	hold    bool              // EvCredit is kept back
-	recheck bool              // something was freed since the connections were last looked at
+	hold    bool              // EvCredit is held back
+	recheck bool              // something was freed since the connections were last examined
 }
 
-// wait puts the connection in the list of those that get EvCredit when there is room again: at the
-// end, or in front if it was offered room that others took before it could. Else those that come
-// first might take all of it every time.
+// wait puts the connection in the list of those that get EvCredit when there is room again. It goes
+// to the end, or in front if it had been offered room that others took before it could. Otherwise
+// the connections that come first might take all room every time.
 func (c *transactions) wait(cost *credit.Cost, offered bool) {
 	w := &c.e.waiting
 	c.e.stats.Xoffs++
@@ -40,16 +40,16 @@ func (c *transactions) wait(cost *credit.Cost, offered bool) {
 	}
 }
 
-// wake sends EvCredit to the waiting connections that could issue now what they were refused, the
-// longest waiting first and no more of them than can do so together. It is called only after
-// something was freed.
+// wake sends EvCredit to the waiting connections that could now issue what they were refused. The
+// longest waiting come first, and no more are woken than can issue together. It is called only
+// after something was freed.
 func (w *waiting) wake() {
 	if w.hold {
 		return
 	}
 	w.recheck = false
 	w.wakeStalled()
-	// What was offered and not taken up yet is not offered twice.
+	// Room that was offered and not used yet is not offered twice.
 	offered := w.offered[:0]
 	for _, c := range w.offered {
 		if c.offered && !c.closed && c.takeNow(&c.waitingCost) {
@@ -67,7 +67,7 @@ func (w *waiting) wake() {
 			c.waiting, c.offered = false, true
 			offered = append(offered, c)
 			c.emit(EvCredit)
-		case c.hopeless(&c.waitingCost): // a limit was lowered: it learns that when it tries again
+		case c.hopeless(&c.waitingCost): // a limit was lowered: the ULP learns that when it tries again
 			c.waiting = false
 			c.emit(EvCredit)
 		default:
@@ -81,7 +81,7 @@ func (w *waiting) wake() {
 	w.offered = offered
 }
 
-// wakeStalled starts the responses that can have credits now.
+// wakeStalled queues the responses that can get credits now.
 func (w *waiting) wakeStalled() {
 	for t := w.stalled.First(); t != nil; {
 		next := t.place.Next()
@@ -90,7 +90,7 @@ func (w *waiting) wakeStalled() {
 	}
 }
 
-// again forgets what was offered and not taken up, and has wake look at all.
+// again withdraws all unused offers and makes wake examine all connections.
 func (w *waiting) again() {
 	for _, c := range w.offered {
 		c.offered = false

@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/internal/ring"
 )
 
-// txWindow is the transmitter's side of one sliding window (Falcon §9.1.1). Its packets are apart
-// from it (Conn.packets); a nil entry in [base, next) is acknowledged.
+// txWindow is the transmitter's side of one sliding window (Falcon §9.1.1). Its packets are kept
+// apart (Conn.packets); a nil entry in [base, next) is acknowledged.
 type txWindow struct {
 	base, next    uint32 // PSN: oldest not acknowledged, next to assign
 	outstanding   uint32 // RORC, DORC: requests sent and not acknowledged
@@ -16,28 +16,29 @@ type txWindow struct {
 	paused        bool   // out-of-window notification received
 }
 
-// slide moves the base over everything acknowledged.
+// slide advances the base over all acknowledged packets.
 func (w *txWindow) slide(packets *ring.Window[txn]) {
 	for w.base != w.next && packets.Get(w.base) == nil {
 		w.base++
 	}
 }
 
-// rxWindow is the receiver's side (Falcon §9.2.1). Its bitmaps are apart from it (Conn.dataBits,
-// Conn.reqBits).
+// rxWindow is the receiver's side of a sliding window (Falcon §9.2.1). Its bitmaps are kept apart
+// (Conn.dataBits, Conn.reqBits).
 type rxWindow struct {
 	base     uint32 // oldest not acknowledged
 	size     uint8
-	distance uint8 // below the highest received at which a missing packet counts as lost
-	own      bool  // packets were dropped beyond the window
-	loss     bool  // packets newly count as lost, and no acknowledgement said so
+	distance uint8 // how far below the highest received a missing packet counts as lost
+	own      bool  // packets beyond the window were dropped
+	loss     bool  // packets newly count as lost, and no acknowledgement has reported it
 }
 
-// rxBitmaps say what the data window received; bit n stands for PSN base+n. In the request window
-// both are one.
+// rxBitmaps hold what the data window received and acknowledged. Bit n is PSN base+n. The request
+// window has one bitmap for both.
 type rxBitmaps struct{ ack, rx wire.Bitmap128 }
 
-// check applies Falcon §9.2.2.4. DropDuplicate means received, acknowledged or not.
+// check applies Falcon §9.2.2.4. DropDuplicate means that the PSN was received, acknowledged or
+// not.
 func (w *rxWindow) check(rx *wire.Bitmap128, psn uint32) wire.Drop {
 	n := psn - w.base
 	switch {
@@ -53,8 +54,9 @@ func (w *rxWindow) check(rx *wire.Bitmap128, psn uint32) wire.Drop {
 	return wire.DropNone
 }
 
-// showsLoss reports whether, with packet n, another one is missing far enough below the highest
-// received to count as lost. One that was missing so before does not count again.
+// showsLoss reports whether the arrival of packet n makes another packet count as lost, because it
+// is missing far enough below the highest received. A packet that was already lost does not count
+// again.
 func (w *rxWindow) showsLoss(rx *wire.Bitmap128, n int) bool {
 	from, to := max(highest(rx)+1-int(w.distance), 0), n-int(w.distance)
 	if to < from {
@@ -65,8 +67,8 @@ func (w *rxWindow) showsLoss(rx *wire.Bitmap128, n int) bool {
 	return int(trailingOnes(&rest)) <= to-from
 }
 
-// acknowledge marks a PSN that passed check received and acknowledged, and slides the window; ack
-// and rx may be one bitmap.
+// acknowledge marks a PSN that passed check as received and acknowledged, and slides the window.
+// ack and rx may be the same bitmap.
 func (w *rxWindow) acknowledge(ack, rx *wire.Bitmap128, psn uint32) {
 	n := psn - w.base
 	setBit(ack, n)
@@ -109,7 +111,7 @@ func clearBit(b *wire.Bitmap128, n uint32) {
 	}
 }
 
-// trailingOnes counts the ones from bit 0 up.
+// trailingOnes counts the consecutive ones from bit 0 up.
 func trailingOnes(b *wire.Bitmap128) uint32 {
 	if n := bits.TrailingZeros64(^b.Lo); n < 64 {
 		return uint32(n)
@@ -118,11 +120,11 @@ func trailingOnes(b *wire.Bitmap128) uint32 {
 }
 
 func shift(b *wire.Bitmap128, n uint32) {
-	b.Lo = b.Lo>>n | b.Hi<<(64-n) | b.Hi>>(n-64) // 0 where the difference is below zero
+	b.Lo = b.Lo>>n | b.Hi<<(64-n) | b.Hi>>(n-64) // a shift by 64 or more, also by a negative difference, which wraps, gives 0
 	b.Hi >>= n
 }
 
-// highest returns the index of the highest one, −1 if there is none.
+// highest returns the index of the highest set bit, −1 if there is none.
 func highest(b *wire.Bitmap128) int {
 	if b.Hi != 0 {
 		return 64 + bits.Len64(b.Hi) - 1
@@ -130,7 +132,7 @@ func highest(b *wire.Bitmap128) int {
 	return bits.Len64(b.Lo) - 1
 }
 
-// nthHighest returns the index of the n-th one from the top, −1 if there are fewer.
+// nthHighest returns the index of the n-th set bit from the top, −1 if there are fewer.
 func nthHighest(b *wire.Bitmap128, n int) int {
 	rest := *b
 	for ; n > 1; n-- {
@@ -143,5 +145,5 @@ func nthHighest(b *wire.Bitmap128, n int) int {
 	return highest(&rest)
 }
 
-// hasHole reports a zero below the highest one.
+// hasHole reports whether a zero is below the highest set bit.
 func hasHole(b *wire.Bitmap128) bool { return highest(b) >= int(trailingOnes(b)) }
