@@ -15,9 +15,9 @@ const (
 	TCG Accel = "tcg"
 )
 
-// DetectAccel returns KVM if this machine can run guests with it: the CPU has
-// virtualization extensions and /dev/kvm can be opened. The device file alone
-// says nothing, as it exists in containers and guests too.
+// DetectAccel returns KVM if the CPU has virtualization extensions and /dev/kvm can be opened, and
+// TCG otherwise. It checks the CPU too because the device file also exists in containers and guests
+// that cannot use it.
 func DetectAccel() Accel { return detectAccel("/proc/cpuinfo", "/dev/kvm") }
 
 func detectAccel(cpuinfo, device string) Accel {
@@ -46,9 +46,9 @@ func hasVirtualization(cpuinfo []byte) bool {
 	return false
 }
 
-// smp is the argument of -smp. Where TCG emulates a machine that can have one CPU only, QEMU before
-// 8.1 leaves out the guest's memory barriers. A NIC is another thread, and without them a doorbell
-// gets lost now and then (DRV-604): so such a machine has room for a second CPU.
+// smp returns the argument of -smp. If a machine under TCG can have only one CPU, QEMU before 8.1
+// omits the guest's memory barriers. The NIC runs on another thread, and without the barriers a
+// doorbell is occasionally lost (DRV-604). Such a machine therefore gets room for a second CPU.
 func smp(cpus int, accel Accel) string {
 	if cpus <= 1 && accel == TCG {
 		return "1,maxcpus=2"

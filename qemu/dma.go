@@ -13,8 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 )
 
-// dmaFile is a file with guest memory. A client passes it with each range that it maps, which with
-// a vIOMMU are thousands: it is kept once.
+// dmaFile is a file with guest memory. A client passes it with each range that it maps, and with a
+// vIOMMU it maps thousands of ranges, so one descriptor is kept for all of them.
 type dmaFile struct {
 	dev, ino uint64
 	fd       int
@@ -23,7 +23,7 @@ type dmaFile struct {
 	extents  []*extent
 }
 
-// extent is a part of a file that is mapped, for all ranges inside it.
+// extent is a mapped part of a file. All ranges that lie inside it share the mapping.
 type extent struct {
 	from, to uint64 // in the file
 	prot     int
@@ -31,31 +31,33 @@ type extent struct {
 	refs     int
 }
 
-// extentUnit is what the ends of extents are multiples of, or are the file's: a guest with a vIOMMU
-// maps single pages, all over its memory, and each mapping of ours counts.
+// extentUnit is the alignment of both ends of an extent; an extent may also end at the end of its
+// file. Extents are this large because a guest with a vIOMMU maps single pages all over its memory,
+// and the number of mappings in this process is limited.
 const extentUnit = 1 << 30
 
 // dmaRange is a range of DMA addresses with the memory behind it.
 type dmaRange struct {
 	vfiouser.Map
-	file   *dmaFile // nil: it cannot be reached
-	extent *extent  // nil: it is not mapped
+	file   *dmaFile // nil: the client passed no file, so the memory cannot be accessed
+	extent *extent  // nil: not mapped
 }
 
-// dmaMap is the memory that a client has mapped, in ascending order. The ranges do not overlap: the
-// conversation sees to that.
+// dmaMap holds the memory that a client has mapped, in ascending order. The ranges do not overlap:
+// package vfiouser refuses those that would.
 type dmaMap struct {
-	budget *guestmem.Budget // nil: nothing is mapped here
+	budget *guestmem.Budget // nil: this process maps nothing
 	files  []*dmaFile
 	ranges []dmaRange
 }
 
-// maxDMAFiles is how many files with memory a client may have: each takes a descriptor of ours,
-// which are few. vhost-user gives a guest as many pieces of memory.
+// maxDMAFiles is the largest number of files with memory that a client may pass: each takes a
+// descriptor of this process, which has few. vhost-user allows a guest the same number of memory
+// regions.
 const maxDMAFiles = 509
 
-// add takes a range over with its file, also when it fails; vfiouser.NoFile: there is none. What it
-// returns is good until the next change.
+// add adds a range and its file; fd is vfiouser.NoFile if the range has none. It owns fd, even when
+// it fails. The returned pointer is valid until the next change of d.
 func (d *dmaMap) add(m vfiouser.Map, fd int) (_ *dmaRange, err error) {
 	r := dmaRange{Map: m}
 	if fd != vfiouser.NoFile {
@@ -78,14 +80,14 @@ func (d *dmaMap) add(m vfiouser.Map, fd int) (_ *dmaRange, err error) {
 	return &d.ranges[at], nil
 }
 
-// find returns where the range at an address stands or would stand.
+// find returns the index of the range that begins at an address, or the index to insert it at.
 func (d *dmaMap) find(addr uint64) (at int) {
 	at, _ = slices.BinarySearchFunc(d.ranges, addr, func(r dmaRange, a uint64) int { return cmp.Compare(r.Addr, a) })
 	return at
 }
 
-// remove takes a range of addresses away, also out of larger ones, and returns those that it was in,
-// which the caller releases when nobody uses the memory any more.
+// remove removes a range of addresses, also from the middle of larger ranges. It returns the ranges
+// that it shortened, split or removed; the caller releases them once nothing uses their memory.
 func (d *dmaMap) remove(r vfiouser.Range) (gone []dmaRange) {
 	at := d.find(r.Addr)
 	if at > 0 && d.ranges[at-1].Overlaps(r) {
@@ -106,7 +108,7 @@ func (d *dmaMap) remove(r vfiouser.Range) (gone []dmaRange) {
 	return gone
 }
 
-// part is a part of a range, and one more use of its file and its extent.
+// part returns a part of a range. It adds a reference to the range's file and extent.
 func (r dmaRange) part(of vfiouser.Range) dmaRange {
 	r.Offset += of.Addr - r.Addr
 	r.Range = of
@@ -119,7 +121,8 @@ func (r dmaRange) part(of vfiouser.Range) dmaRange {
 	return r
 }
 
-// open notes one use of a file, which it takes over.
+// open returns the dmaFile of a descriptor, with one more reference. It owns fd and closes it if
+// the file is known already.
 func (d *dmaMap) open(fd int) (*dmaFile, error) {
 	if err := guestmem.Check(fd); err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
@@ -142,7 +145,7 @@ func (d *dmaMap) open(fd int) (*dmaFile, error) {
 	return f, nil
 }
 
-// release gives up what ranges used.
+// release drops the references of ranges to their extents and files.
 func (d *dmaMap) release(ranges ...dmaRange) {
 	for _, r := range ranges {
 		if r.extent != nil {
@@ -158,7 +161,7 @@ func (d *dmaMap) release(ranges ...dmaRange) {
 	}
 }
 
-// leave gives up one use of an extent.
+// leave drops a reference to an extent and unmaps the extent if that was the last.
 func (f *dmaFile) leave(e *extent) {
 	if e.refs--; e.refs == 0 {
 		f.extents = slices.DeleteFunc(f.extents, func(o *extent) bool { return o == e })
@@ -166,7 +169,8 @@ func (f *dmaFile) leave(e *extent) {
 	}
 }
 
-// enter returns an extent that a part of the file lies in, and notes one use of it.
+// enter returns an extent that contains a part of the file, with one more reference. It maps one
+// unless there is one already.
 func (f *dmaFile) enter(from, to uint64, prot int, budget *guestmem.Budget) (*extent, error) {
 	for _, e := range f.extents {
 		if e.from <= from && to <= e.to && e.prot == prot {
@@ -184,9 +188,9 @@ func (f *dmaFile) enter(from, to uint64, prot int, budget *guestmem.Budget) (*ex
 	return e, nil
 }
 
-// region maps a range, and is it as the device sees it: what the client lets the device only read,
-// the device cannot write. Behind it the mapping goes on, so that what follows in addresses and in
-// memory becomes one with it.
+// region maps a range and returns it as a region for the device. If the client lets the device only
+// read the range, the mapping is read-only. The region's slice keeps the capacity of the extent, so
+// that queues.Regions.With can merge it with the region that follows in addresses and in memory.
 func (d *dmaMap) region(r *dmaRange) (queues.Region, error) {
 	if r.extent == nil {
 		prot := unix.PROT_READ

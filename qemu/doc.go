@@ -8,27 +8,27 @@
 //	                                                       queues.Session: net.Conn, Peer, Watch(RAM)
 //
 //	Machine ──► Start ──► Process: QMP, console file, output stream, bounded Stop
-//	Line ──► a command line for others to run; DialQMP ──► Inspect, PlugWindow, PlugPort
-//	Line ──► Shell, Argv: the command line of a guest somebody else starts
+//	Line ──► Shell, Argv: the command line of a guest that the user starts
+//	DialQMP ──► Inspect, PlugWindow, PlugPort: a running guest
 //
-// An attachment's session is a byte stream and the guest's memory; what the
-// bytes mean is the business of package queues and above. Where the memory comes
-// from differs: vhost-user hands over the guest's whole RAM, the kernel's vsock
-// has none so that a named file and a layout come from the configuration, and a
-// bare client passes memory files.
+// An attachment's session is a byte stream plus the guest's memory. Package queues and the packages
+// above it define what the bytes mean. The memory comes from different sources: vhost-user and
+// vfio-user pass the guest's RAM, a bare client passes memory files, and the kernel's vsock passes
+// none, so the configuration names a file and its layout.
 //
-// Subpackages: vhostuser and vfiouser (conversations with QEMU), pci (configuration space), vring
-// (split virtqueues), vsock (virtio-vsock flows), ivshmem (windows for doorbells and events),
-// fdpass (descriptors over unix sockets), image (kernel and initramfs), guestinit (PID 1 of that
-// initramfs), vhosttest (a front end without QEMU, for tests).
+// Subpackages: vhostuser and vfiouser (protocols with QEMU), vhostnet (Ethernet ports), pci
+// (configuration space), virtqueue (virtqueues on the data path), vring (split virtqueues of the
+// vsock device), vsock (virtio-vsock flows), ivshmem (windows for doorbells and events), guestmem
+// (budgets of mapped memory), eventfd, fdpass (descriptors over unix sockets), image (kernel and
+// initramfs), guestinit (PID 1 of that initramfs), vhosttest (a front end without QEMU, for tests).
 //
 // # Ownership and concurrency
 //
-// Everything here runs in its own goroutines and may block; nothing is on the
-// NIC's data path. Mapped guest memory belongs to the session that announced it:
-// a watcher (Session.Watch) is told before a mapping goes away, and the mapping
-// goes when the watcher has returned. So a watcher must return, and must not
-// wait for something that itself waits in Watch.
+// The code of this package runs in its own goroutines and may block. Only the data path of a
+// NetPort runs on a thread of the NIC; package vhostnet says which of its methods that thread
+// calls. Mapped guest memory belongs to the session that announced it: a mapping is removed only
+// after each watcher (Session.Watch) was told and has returned. So a watcher must return, and must
+// not wait for something that itself waits in Watch.
 //
 // References: QEMU docs/interop/vhost-user.rst and qmp-spec; Virtio 1.2 §5.10;
 // Linux Documentation/driver-api/early-userspace/buffer-format.rst (newc).

@@ -15,11 +15,11 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 )
 
-// A running guest takes further windows and ports, each on a root port of its own
-// (Line.HotPlug). Everything else of a Line is fixed when QEMU starts: memory, the
-// vsock device with the guest's CID, the machine.
+// Windows and ports can be added to a running guest, each on its own root port (Line.HotPlug). The
+// rest of a Line is fixed when QEMU starts: memory, the vsock device with the guest's CID, the
+// machine.
 
-// PlugWindow gives a running guest the window of one more function.
+// PlugWindow adds the window of a function to a running guest.
 func PlugWindow(ctx context.Context, q *QMP, w Window) error {
 	return plug(ctx, q, w.Function, func(bus string) error {
 		backend := map[string]any{"type": "socket", "data": map[string]any{
@@ -37,12 +37,12 @@ func PlugWindow(ctx context.Context, q *QMP, w Window) error {
 	})
 }
 
-// PlugPort gives a running guest the Ethernet port of a function.
+// PlugPort adds the Ethernet port of a function to a running guest.
 func PlugPort(ctx context.Context, q *QMP, p Port) error {
 	if p.Socket != "" {
 		return plugGuestPort(ctx, q, p)
 	}
-	// QEMU would make a TAP that is not there, which then leads nowhere.
+	// QEMU would create a missing TAP, but that TAP would not be connected to anything.
 	if there, err := q.hasInterface(p.TAP); err == nil && !there {
 		return fmt.Errorf("port of %s: there is no TAP %s where QEMU runs; make it (%s) or name another with --tap", p.Function, p.TAP, p.MakeTAP())
 	}
@@ -60,7 +60,7 @@ func PlugPort(ctx context.Context, q *QMP, p Port) error {
 	})
 }
 
-// plug finds a free root port and calls add with it.
+// plug finds a free root port and calls add with its id.
 func plug(ctx context.Context, q *QMP, id string, add func(bus string) error) error {
 	s, err := Inspect(ctx, q)
 	switch {
@@ -79,7 +79,7 @@ func plug(ctx context.Context, q *QMP, id string, add func(bus string) error) er
 	return nil
 }
 
-// UnplugWindow takes the window that PlugWindow gave from a running guest.
+// UnplugWindow removes a window that PlugWindow added from a running guest.
 func UnplugWindow(ctx context.Context, q *QMP, w Window) error {
 	if err := unplug(ctx, q, w.Function); err != nil {
 		return err
@@ -87,7 +87,7 @@ func UnplugWindow(ctx context.Context, q *QMP, w Window) error {
 	return q.Execute(ctx, "chardev-remove", map[string]string{"id": w.chardev()}, nil)
 }
 
-// UnplugPort takes the Ethernet port that PlugPort gave from a running guest.
+// UnplugPort removes an Ethernet port that PlugPort added from a running guest.
 func UnplugPort(ctx context.Context, q *QMP, p Port) error {
 	if err := unplug(ctx, q, p.id()); err != nil {
 		return err
@@ -98,7 +98,7 @@ func UnplugPort(ctx context.Context, q *QMP, p Port) error {
 	return q.Execute(ctx, "chardev-remove", map[string]string{"id": p.id() + "-socket"}, nil)
 }
 
-// plugGuestPort gives a running guest a port that is in its memory.
+// plugGuestPort adds a vhost-user port to a running guest: one whose rings the NIC serves.
 func plugGuestPort(ctx context.Context, q *QMP, p Port) error {
 	s, err := Inspect(ctx, q)
 	if err != nil {
@@ -140,9 +140,9 @@ func plugGuestPort(ctx context.Context, q *QMP, p Port) error {
 	})
 }
 
-// unplug presses the attention button of the device's root port and waits until
-// the guest has let go of the device, which takes a guest's kernel 5 s at least
-// (PCI Express §6.7.1.5: time to change one's mind).
+// unplug presses the attention button of the device's root port and waits until the guest has
+// released the device. That takes a guest's kernel at least 5 s (PCI Express §6.7.1.5: during that
+// time the user may cancel the removal).
 func unplug(ctx context.Context, q *QMP, id string) error {
 	s, err := Inspect(ctx, q)
 	if err != nil {
@@ -175,7 +175,7 @@ func unplug(ctx context.Context, q *QMP, id string) error {
 	}
 }
 
-// hasInterface says whether the network namespace that QEMU is in has a device of that name.
+// hasInterface reports whether QEMU's network namespace has an interface of that name.
 func (q *QMP) hasInterface(name string) (bool, error) {
 	c, ok := q.conn.(*net.UnixConn)
 	if !ok {

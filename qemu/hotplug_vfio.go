@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// PlugVfio gives a running guest one more function by vfio-user.
+// PlugVfio adds a vfio-user function to a running guest.
 func PlugVfio(ctx context.Context, q *QMP, f Vfio) error {
 	return plug(ctx, q, f.Function, func(bus string) error {
 		d := f.device()
@@ -17,8 +17,8 @@ func PlugVfio(ctx context.Context, q *QMP, f Vfio) error {
 	})
 }
 
-// UnplugVfio takes the function that PlugVfio gave from a running guest. It is refused where QEMU
-// would not survive it.
+// UnplugVfio removes a function that PlugVfio added from a running guest. It refuses to unplug a
+// function with MSI-X, because QEMU would exit.
 func UnplugVfio(ctx context.Context, q *QMP, f Vfio) error {
 	if !f.MSI {
 		return fmt.Errorf("%s: QEMU 11.1 ends when a vfio-user device with MSI-X is unplugged; have the NIC give this guest's functions MSI (attach: pci: interrupts: msi)", f.Function)

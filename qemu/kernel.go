@@ -18,9 +18,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 )
 
-// GuestRAM says where a guest's memory lies on the host, for guests on the
-// kernel's vsock: QEMU must have been started with a named shared file
-// (-object memory-backend-file,mem-path=FILE,share=on).
+// GuestRAM describes where the memory of a guest on the kernel's vsock is on the host. QEMU must
+// have been started with a named shared file (-object memory-backend-file,mem-path=FILE,share=on).
 type GuestRAM struct {
 	CID    uint32
 	File   string
@@ -33,8 +32,9 @@ type RAMRange struct{ Addr, Size, Offset uint64 }
 
 // ListenVsock attaches guests of QEMU's vhost-vsock-pci device through the
 // kernel's AF_VSOCK, on all context IDs of this machine. A guest without an
-// entry in guests has a session without memory. Of what memory bounds one guest has guestShare at
-// most, however many sessions it begins; nil stands for guestmem.Attachment.
+// entry in guests has a session without memory. One guest may map at most a guestShare-th of the
+// budget memory, however many sessions it begins. If memory is nil, the budget is
+// guestmem.Attachment.
 func ListenVsock(port uint32, guests []GuestRAM, memory *guestmem.Budget) (queues.Attachment, error) {
 	if memory == nil {
 		memory = guestmem.NewBudget(fmt.Sprintf("vsock port %d", port), guestmem.Attachment)
@@ -56,8 +56,8 @@ func ListenVsock(port uint32, guests []GuestRAM, memory *guestmem.Budget) (queue
 		}
 		rams[g.CID] = kernelGuest{g, memory.Share(fmt.Sprintf("guest %d", g.CID), guestShare)}
 	}
-	// VMADDR_CID_ANY: listening on the machine's own CID would not be reachable
-	// from guests when this machine is a guest itself.
+	// VMADDR_CID_ANY: if this machine is a guest itself, its own guests cannot reach a listener on
+	// its own CID.
 	l, err := vsock.ListenContextID(math.MaxUint32, port, nil)
 	if err != nil {
 		return nil, fmt.Errorf("vsock port %d: %w; is the vhost_vsock module loaded (modprobe vhost_vsock)?", port, err)
@@ -65,10 +65,10 @@ func ListenVsock(port uint32, guests []GuestRAM, memory *guestmem.Budget) (queue
 	return &kernelAttachment{l: l, port: port, rams: rams}, nil
 }
 
-// guestShare is how many guests that take all they can fill the attachment.
+// guestShare is the divisor of the attachment's memory budget: one guest may map this part of it.
 const guestShare = 4
 
-// kernelGuest is a guest with memory.
+// kernelGuest is a guest whose memory is configured.
 type kernelGuest struct {
 	GuestRAM
 	mem *guestmem.Budget
@@ -94,7 +94,7 @@ func (a *kernelAttachment) Accept() (queues.Session, error) {
 		if err == nil {
 			return s, nil
 		}
-		// One guest's memory file must not end the service of the others.
+		// A bad memory file of one guest must not end the service of the others.
 		a.warn.Warn(slog.Default(), "guest refused", "port", a.port, "reason", err)
 		c.Close()
 	}
@@ -119,8 +119,9 @@ func (a *kernelAttachment) Addr() string { return fmt.Sprintf("vsock:%d", a.port
 
 func (a *kernelAttachment) Close() error { return a.l.Close() }
 
-// mapInto maps the guest's memory file. The file has no seals: an access behind
-// its end after a truncation is a fault that queues.Memory reports.
+// mapInto maps the guest's memory file and announces the memory to the watchers of to. The file has
+// no seals, so somebody may truncate it: an access behind its end is then a fault, which
+// queues.Memory reports as an error.
 func (g kernelGuest) mapInto(to *ram) (maps []*guestmem.Mapping, err error) {
 	defer func() {
 		if err != nil {
@@ -128,7 +129,7 @@ func (g kernelGuest) mapInto(to *ram) (maps []*guestmem.Mapping, err error) {
 			maps, err = nil, fmt.Errorf("memory of guest %d in %s: %w", g.CID, g.File, err)
 		}
 	}()
-	f, err := os.OpenFile(g.File, os.O_RDWR|syscall.O_NONBLOCK, 0) // a pipe or device must not make us wait
+	f, err := os.OpenFile(g.File, os.O_RDWR|syscall.O_NONBLOCK, 0) // opening a pipe or device must not block
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +162,7 @@ func (s *kernelSession) Peer() queues.Peer { return queues.Peer{Transport: "vsoc
 
 func (s *kernelSession) Watch(f func(queues.Regions)) (stop func()) { return s.ram.watch(f) }
 
-// Close ends the stream; see unixSession.Close about the memory.
+// Close closes the stream. See unixSession.Close for when the memory is unmapped.
 func (s *kernelSession) Close() error {
 	err := s.Conn.Close()
 	s.close.Do(func() {

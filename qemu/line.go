@@ -14,36 +14,36 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 )
 
-// Line is the command line of a guest somebody starts themselves: stock QEMU, 7.2
-// or newer (10.1 for vfio-user), with the devices through which the guest reaches its functions and
-// memory that the NIC can map.
+// Line describes the command line of a guest that the user starts: stock QEMU, 7.2 or newer (10.1
+// for vfio-user), with memory that the NIC can map and with the devices through which the guest
+// reaches its functions.
 type Line struct {
 	Binary  string  // QEMU's program, default qemu-system-x86_64
-	Version Version // of it (VersionOf)
+	Version Version // of Binary (VersionOf)
 	Name    string  // shown in process lists
 	Memory  int64   // bytes, whole MiB
 	CPUs    int
 	Accel   Accel    // default: DetectAccel
 	Vsock   string   // socket of a VhostUser
 	Windows []Window // of its functions
-	Vfio    []Vfio   // functions by vfio-user, which needs QEMU 10.1: no vsock is needed then
-	IOMMU   bool     // the guest's programs can get interrupts, from windows that do not share a PCI slot
+	Vfio    []Vfio   // vfio-user functions; they need QEMU 10.1 and no vsock
+	IOMMU   bool     // gives the guest an IOMMU: its programs can get interrupts, from windows that do not share a PCI slot
 	Ports   []Port   // of its functions
 	Monitor string   // socket for QMP (DialQMP); none when empty
 	HotPlug int      // root ports kept free for PlugWindow and PlugPort
-	Kernel  string   // boots this file directly
+	Kernel  string   // file that is booted directly
 	Initrd  string
 	Append  string   // kernel command line
-	Disk    string   // boots this image
+	Disk    string   // image of the boot disk
 	Share   string   // folder of the host that the guest can mount by 9p, tag guestinit.ShareTag
 	Extra   []string // QEMU arguments of the user's own
 
-	DiskFormat  string       // DiskRaw or DiskQcow2; default what its name says
+	DiskFormat  string       // DiskRaw or DiskQcow2; default: DiskFormat(Disk)
 	KernelVsock *KernelVsock // instead of Vsock: the host kernel's vsock
 }
 
-// KernelVsock attaches a guest by the host kernel's vhost-vsock; its memory is a
-// named file so that the NIC can map it too.
+// KernelVsock attaches a guest through the host kernel's vhost-vsock. The guest's memory is a named
+// file so that the NIC can map it too.
 type KernelVsock struct {
 	CID     uint32
 	RAMFile string
@@ -99,7 +99,7 @@ func (l *Line) Options() ([][]string, error) {
 		groups = append(groups, []string{"-netdev", p.netdev()}, []string{"-device", p.device()})
 	}
 	if len(l.Ports) == 0 {
-		groups = append(groups, []string{"-nic", "none"}) // else QEMU adds one that leads around the tunnel
+		groups = append(groups, []string{"-nic", "none"}) // otherwise QEMU adds a NIC that bypasses the tunnel
 	}
 	for i := range l.HotPlug {
 		groups = append(groups, []string{"-device", rootPort(i)})
@@ -128,31 +128,31 @@ func cpuModel(a Accel) string {
 	return "max"
 }
 
-// vsockArgs attach a VhostUser: the chardev, then the device.
+// vsockArgs returns the arguments that attach a VhostUser: the chardev, then the device.
 func vsockArgs(socket string) []string {
 	return []string{"-chardev", "socket,id=vsock,path=" + escape(socket), "-device", "vhost-user-vsock-pci,id=vsock,chardev=vsock"}
 }
 
-// firstWindowSlot is that of the windows on the PCI bus; eight share a slot.
+// firstWindowSlot is the first PCI slot for windows; eight windows share a slot.
 const firstWindowSlot = 8
 
-// MaxWindows is how many windows fit between the slots that QEMU fills by itself
-// and those of the chipset.
+// MaxWindows is the number of windows that fit between the slots that QEMU fills by itself and
+// those of the chipset.
 const MaxWindows = windowSlots * 8
 
 // Window is the ivshmem device of one function.
 type Window struct {
 	Function string // id of the device, as pf0.vf1
-	Socket   string // VhostUser.AddWindow
+	Socket   string // path given to VhostUser.AddWindow
 }
 
 func (w Window) chardev() string { return "window-" + w.Function }
 
-// iommuArgs give the guest an IOMMU, which must come before the devices it is for. It isolates the
-// guest's own devices from each other. What the NIC reaches by vhost-user it reaches by its own
-// mapping; what it reaches by vfio-user goes through the IOMMU, and QEMU has to learn of each
-// change (caching-mode). The interrupt controller is split for KVM, whose in-kernel one does not
-// know remapped interrupts.
+// iommuArgs returns the arguments that give the guest an IOMMU. They must come before the devices
+// behind it. The IOMMU isolates the guest's own devices from each other. By vhost-user the NIC
+// accesses guest memory through its own mapping. By vfio-user it accesses what the IOMMU maps, and
+// QEMU has to learn of each change of that (caching-mode). machineType splits the interrupt
+// controller because KVM's in-kernel one does not support remapped interrupts.
 func iommuArgs(vfio bool) []string {
 	if vfio {
 		return []string{"-device", "intel-iommu,intremap=on,caching-mode=on"}
@@ -167,12 +167,12 @@ func machineType(iommu bool) string {
 	return "q35,memory-backend=m0"
 }
 
-// windowSlots is how many PCI slots windows have.
+// windowSlots is the number of PCI slots for windows.
 const windowSlots = 0x1c - firstWindowSlot
 
-// windowAddress is where the i-th of n windows goes: eight fill a slot before the
-// next is begun. Apart, each has a slot of its own as far as there are some, as
-// Linux isolates slots, not the functions in one.
+// windowAddress returns the PCI address of the i-th of n windows. Eight windows fill a slot before
+// the next slot is used. With apart, each window gets its own slot while there are free ones,
+// because Linux isolates slots from each other but not the functions within a slot.
 func windowAddress(i, n int, apart bool) string {
 	slot, function := i/8, i%8
 	more := function == 0
@@ -187,7 +187,7 @@ func windowAddress(i, n int, apart bool) string {
 	return at
 }
 
-// windowArgs attach a window.
+// windowArgs returns the arguments that attach a window.
 func windowArgs(w Window, at string) [][]string {
 	return [][]string{
 		{"-chardev", "socket,id=" + w.chardev() + ",path=" + escape(w.Socket)},
@@ -198,20 +198,20 @@ func windowArgs(w Window, at string) [][]string {
 // vfioDriver is QEMU's client of vfio-user.
 const vfioDriver = "vfio-user-pci"
 
-// Vfio is a function as a PCI device by vfio-user.
+// Vfio is a function that the guest sees as a PCI device by vfio-user.
 type Vfio struct {
 	Function string // id of the device, as pf0.vf1
-	Socket   string // VfioUser.AddFunction
-	MSI      bool   // VfioPCI.MSI
+	Socket   string // path given to VfioUser.AddFunction
+	MSI      bool   // as VfioPCI.MSI
 }
 
-// device is what QEMU is to make; "addr" may be added.
+// device returns the properties of the device for QEMU; the caller may add "addr" or "bus".
 func (f Vfio) device() map[string]any {
 	return map[string]any{"driver": vfioDriver, "id": f.Function, "socket": map[string]string{"type": "unix", "path": f.Socket}}
 }
 
-// args attach the function at an address as windowAddress writes it. QEMU takes the socket in JSON
-// only.
+// args returns the arguments that attach the function at an address in the format of
+// windowAddress. They are JSON because QEMU accepts the socket in no other syntax.
 func (f Vfio) args(at string) []string {
 	d := f.device()
 	addr, multi, _ := strings.Cut(strings.TrimPrefix(at, "addr="), ",")
@@ -223,25 +223,25 @@ func (f Vfio) args(at string) []string {
 	return []string{"-device", string(b)}
 }
 
-// Port is a function's Ethernet port as the guest has it: a virtio interface on a
-// TAP that exists already, or one whose rings the NIC itself serves.
+// Port is the guest's side of a function's Ethernet port: a virtio interface on an existing TAP, or
+// one whose rings the NIC itself serves.
 type Port struct {
 	Function string `json:"function"` // as pf0.vf1
 	TAP      string `json:"tap,omitempty"`
-	Bridge   string `json:"bridge,omitempty"` // that the TAP is to be in; "": the operator knows
-	Socket   string `json:"socket,omitempty"` // in place of a TAP: the NIC's
-	Server   bool   `json:"server,omitempty"` // QEMU listens there
-	Queues   int    `json:"queues,omitempty"` // pairs of queues, with Socket
+	Bridge   string `json:"bridge,omitempty"` // that the TAP belongs in; "": the operator chooses
+	Socket   string `json:"socket,omitempty"` // of the NIC that serves the port, in place of TAP
+	Server   bool   `json:"server,omitempty"` // QEMU listens on Socket and the NIC connects
+	Queues   int    `json:"queues,omitempty"` // number of queue pairs; only with Socket
 	MAC      string `json:"mac"`
 	MTU      int    `json:"mtu"`
-	Speed    int    `json:"speed,omitempty"` // Mbit/s that the guest is told; 0: unknown
+	Speed    int    `json:"speed,omitempty"` // link speed shown to the guest, in Mbit/s; 0: unknown
 }
 
 func (p Port) id() string { return "port-" + p.Function }
 
-// MakeTAP is the shell command that makes the port's TAP in its bridge. Its MTU is the port's, which
-// is what the guest is told by DHCP: what is longer than a TAP's own MTU would be lost without a
-// word.
+// MakeTAP returns the shell command that creates the port's TAP in its bridge. The command sets the
+// TAP's MTU to the port's MTU, which the guest learns by DHCP: a TAP silently drops frames that are
+// longer than its own MTU.
 func (p Port) MakeTAP() string {
 	bridge := cmp.Or(p.Bridge, "BRIDGE")
 	return fmt.Sprintf("ip tuntap add %s mode tap && ip link set %[1]s mtu %d master %s up", p.TAP, p.MTU, bridge)
@@ -259,7 +259,7 @@ func (p Port) device() string {
 	return line
 }
 
-// properties are what device says, for QEMU's monitor.
+// properties returns the same properties as device, for QEMU's monitor.
 func (p Port) properties() map[string]any {
 	d := map[string]any{"driver": "virtio-net-pci", "id": p.id(), "netdev": p.id(), "mac": p.MAC, "host_mtu": p.MTU}
 	if p.Speed > 0 {
@@ -268,11 +268,11 @@ func (p Port) properties() map[string]any {
 	return d
 }
 
-// MaxHotPlug is how many free root ports a guest can have: one slot of them.
+// MaxHotPlug is the largest number of free root ports of a guest: the functions of one slot.
 const MaxHotPlug = 8
 
-// rootPort is the i-th free root port. Other slots of q35 take no devices while the
-// guest runs.
+// rootPort returns the device argument of the i-th free root port. Root ports are needed because
+// the slots on q35's root bus accept no devices while the guest runs.
 func rootPort(i int) string {
 	multi := ""
 	if i == 0 {
@@ -331,8 +331,9 @@ const (
 	DiskQcow2 = "qcow2"
 )
 
-// DiskFormat is that of an image by its name. What it begins with says nothing: the guest writes
-// that, and a header of its own would have QEMU open other files of the host.
+// DiskFormat returns the format of an image, judged by its file name. It does not look at the
+// content: the guest writes that, and with a forged header it could make QEMU open other files of
+// the host.
 func DiskFormat(path string) string {
 	if filepath.Ext(path) == "."+DiskQcow2 {
 		return DiskQcow2
@@ -377,7 +378,7 @@ func (l *Line) Shell() (string, error) {
 	return b.String() + "\n", nil
 }
 
-// quote writes a word so that a shell takes it as it is.
+// quote quotes a word for a POSIX shell if it needs quotes.
 func quote(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_=.,:/+@%", r)

@@ -10,9 +10,9 @@ import (
 	"sync"
 )
 
-// Machine describes a guest: a q35 PC that boots a kernel directly and has no
-// devices beside two serial ports and, optionally, a vhost-user vsock and
-// Ethernet interfaces.
+// Machine describes a guest: a q35 PC that boots a kernel directly. Its only devices are two serial
+// ports and, optionally, a vhost-user vsock, windows, vfio-user functions, Ethernet interfaces,
+// free root ports and a disk.
 type Machine struct {
 	Binary     string   // QEMU's program, default qemu-system-x86_64
 	Name       string   // shown in process lists
@@ -21,33 +21,33 @@ type Machine struct {
 	Accel      Accel    // default: DetectAccel
 	Kernel     string   // file
 	Initrd     string   // file
-	KernelArgs []string // appended to the kernel's command line; words Linux does not know reach init
+	KernelArgs []string // appended to the kernel's command line; Linux passes words it does not know to init
 	InitArgs   []string // arguments of init, without white space or quotes
 	Vsock      string   // socket of a VhostUser; empty: no vsock device
 	Windows    []Window // of its functions
-	Vfio       []Vfio   // functions by vfio-user
+	Vfio       []Vfio   // vfio-user functions
 	IOMMU      bool     // as Line.IOMMU
 	NICs       []NIC    // Ethernet interfaces
 	HotPlug    int      // as Line.HotPlug
-	Disk       string   // raw image; what the guest writes is thrown away
+	Disk       string   // raw image; QEMU discards what the guest writes
 	Console    Chardev  // ttyS0, required
 	Output     Chardev  // ttyS1
 	Monitor    Chardev  // QMP
 }
 
-// Chardev is one end of a character device. The zero value is none.
+// Chardev says where a character device of QEMU leads. The zero value discards the output.
 type Chardev struct {
 	kind  string
 	value string
 }
 
-// FileChardev writes to a file that QEMU creates or truncates.
+// FileChardev returns a Chardev that writes to a file, which QEMU creates or truncates.
 func FileChardev(path string) Chardev { return Chardev{"file", path} }
 
-// SocketChardev listens on a unix socket and does not wait for a client.
+// SocketChardev returns a Chardev that listens on a unix socket and does not wait for a client.
 func SocketChardev(path string) Chardev { return Chardev{"socket", path} }
 
-// fdChardev uses a connected socket QEMU inherits.
+// fdChardev returns a Chardev that uses a connected socket inherited by QEMU.
 func fdChardev(fd int) Chardev { return Chardev{"fd", strconv.Itoa(fd)} }
 
 func (c Chardev) arg(id string) string {
@@ -65,15 +65,15 @@ func (c Chardev) arg(id string) string {
 // escape doubles commas, which separate QEMU's options.
 func escape(s string) string { return strings.ReplaceAll(s, ",", ",,") }
 
-// maxCommandLine is COMMAND_LINE_SIZE of Linux on x86, with its terminator.
+// maxCommandLine is COMMAND_LINE_SIZE of Linux on x86; it includes the terminating zero.
 const maxCommandLine = 2048
 
 // maxInitArgs is CONFIG_INIT_ENV_ARG_LIMIT of Linux.
 const maxInitArgs = 32
 
-// baseKernelArgs make a guest that prints to ttyS0, ends instead of rebooting after a panic, and is
-// fast. norandmaps has programs at the same addresses in each run: elsewhere TCG would translate them
-// again, which took more than a third of the time of a test that runs many.
+// baseKernelArgs make the guest print to ttyS0, exit instead of rebooting after a panic, and run
+// fast. norandmaps loads programs at the same addresses in each run: at other addresses TCG would
+// translate them again, which took more than a third of the time of a test that runs many programs.
 var baseKernelArgs = []string{
 	"console=ttyS0", "panic=-1", "loglevel=4", "random.trust_cpu=on", "mitigations=off", "no_timer_check", "norandmaps",
 }
@@ -179,7 +179,7 @@ func (m *Machine) check() error {
 	return nil
 }
 
-// commandLine is the kernel's; what follows "--" goes to init.
+// commandLine returns the kernel's command line. Linux passes the words after "--" to init.
 func (m *Machine) commandLine() (string, error) {
 	words := append(append([]string{}, baseKernelArgs...), m.KernelArgs...)
 	if len(m.InitArgs) > maxInitArgs {

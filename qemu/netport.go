@@ -13,20 +13,20 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
 
-// NetPort is a function's Ethernet port in the memory of a guest, served to its QEMU over a unix
-// socket:
+// NetPort is a function's Ethernet port whose rings are in guest memory. It is served to the
+// guest's QEMU over a unix socket:
 //
 //	-chardev socket,id=c,path=PATH,reconnect=1 -netdev vhost-user,id=n,chardev=c -device virtio-net-pci,netdev=n,…
 //
-// One front end is served at a time. When it leaves, the next may come.
+// It serves one front end at a time. After one disconnects, the next may connect.
 type NetPort struct {
 	*vhostnet.Port
 	door  *turnstile
 	begin sync.Once
 }
 
-// NewNetPort makes a port whose front ends come from in, which it closes. They are let in by Serve,
-// and their memory is mapped within a budget.
+// NewNetPort returns a port that accepts its front ends from in, once Serve is called. It maps
+// their memory within a budget. The port owns in: it closes in, also when NewNetPort fails.
 func NewNetPort(in Acceptor, c vhostnet.Config, memory *guestmem.Budget) (*NetPort, error) {
 	port, err := vhostnet.New(c)
 	if err != nil {
@@ -43,17 +43,17 @@ func NewNetPort(in Acceptor, c vhostnet.Config, memory *guestmem.Budget) (*NetPo
 	return p, nil
 }
 
-// Serve lets front ends in.
+// Serve starts to accept front ends.
 func (p *NetPort) Serve() { p.begin.Do(p.door.open) }
 
-// Close disconnects the front end and waits for that. The thread that read and wrote the port does
-// so no longer.
+// Close disconnects the front end and waits until it is gone. The thread that read and wrote the
+// port must have stopped using it.
 func (p *NetPort) Close() error {
 	p.Release()
 	return errors.Join(p.door.close(), p.Port.Close())
 }
 
-// ListenNet is where front ends of a port come to: it listens at path.
+// ListenNet returns an Acceptor that listens at path for front ends of a port.
 func ListenNet(path string) (Acceptor, error) {
 	s, err := listenUnixSocket(path)
 	if err != nil {
@@ -62,8 +62,8 @@ func ListenNet(path string) (Acceptor, error) {
 	return s, nil
 }
 
-// CallNet is where front ends of a port come from that listen themselves (QEMU's server=on): it
-// connects to path, and again after each is gone.
+// CallNet returns an Acceptor for front ends that listen themselves (QEMU's server=on). It connects
+// to path, and connects again after each front end is gone.
 func CallNet(path string) (Acceptor, error) {
 	if path == "" || len(path) > maxSocketPath {
 		return nil, fmt.Errorf("socket path %q has %d bytes, want 1 to %d; choose a shorter directory", path, len(path), maxSocketPath)
@@ -71,14 +71,14 @@ func CallNet(path string) (Acceptor, error) {
 	return &caller{path: path, done: make(chan struct{})}, nil
 }
 
-// caller is an Acceptor that connects.
+// caller is an Acceptor that connects to a listening front end.
 type caller struct {
 	path string
 	once sync.Once
 	done chan struct{}
 }
 
-// callPause is how long a caller waits for its front end to listen.
+// callPause is the pause between two attempts of a caller to connect.
 const callPause = 100 * time.Millisecond
 
 // AcceptUnix implements Acceptor.

@@ -12,17 +12,17 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/virtqueue"
 )
 
-// NetRelay is a function's port in a guest's memory as the guest's QEMU sees it, without the rings:
-// those are run by a worker, another process with a NetPort, which may go and be replaced. Rings
-// then go on where they stand: split ones at their used index, packed ones by the ledger.
+// NetRelay is the part of a function's vhost-user port that talks to the guest's QEMU. A worker,
+// another process with a NetPort, runs the rings, and may exit and be replaced. The next worker
+// continues a split ring at its used index and a packed ring where the ledger says.
 type NetRelay struct {
 	relayDoor
-	Ledger *os.File // where the worker notes how packed rings stand (MapRings)
+	Ledger *os.File // the worker records the positions of packed rings here (MapRings)
 
-	mem []byte // of the ledger
+	mem []byte // the mapped ledger
 }
 
-// NewNetRelay serves front ends that come from in, which it closes.
+// NewNetRelay serves the front ends that in accepts. It owns in and closes it.
 func NewNetRelay(in Acceptor, name string, queuePairs, mtu int, opt VhostOptions) (*NetRelay, error) {
 	r := &NetRelay{}
 	var err error
@@ -34,7 +34,7 @@ func NewNetRelay(in Acceptor, name string, queuePairs, mtu int, opt VhostOptions
 	return r, nil
 }
 
-// ringLedger is the ledger of a port's rings.
+// ringLedger is the ledger of all rings of a port.
 type ringLedger []byte
 
 var _ vhostuser.Ledger = ringLedger{}
@@ -54,7 +54,7 @@ func (r *NetRelay) Close() error {
 	return errors.Join(r.door.close(), unix.Munmap(r.mem), r.Ledger.Close())
 }
 
-// netRelayDevice knows the MTU, too.
+// netRelayDevice is a relay that also checks the MTU.
 type netRelayDevice struct {
 	*vhostuser.Relay
 	mtu int
@@ -63,7 +63,7 @@ type netRelayDevice struct {
 // SetMTU implements vhostuser.MTUTaker.
 func (d netRelayDevice) SetMTU(told uint64) error { return vhostnet.CheckMTU(told, d.mtu) }
 
-// newRings makes the ledger of a port, and maps it.
+// newRings creates and maps the ledger of a port.
 func newRings(queuePairs int) (*os.File, []byte, error) {
 	size := vhostnet.LedgerBytes(queuePairs)
 	f, err := newShared("vnic-rings", int64(size))
@@ -77,8 +77,7 @@ func newRings(queuePairs int) (*os.File, []byte, error) {
 	return f, mem, nil
 }
 
-// MapRings maps the ledger of a port in its worker, for as long as the process lives. It consumes
-// f.
+// MapRings maps a port's ledger in its worker, for the life of the process. It closes f.
 func MapRings(f *os.File, queuePairs int) ([]byte, error) {
 	defer f.Close()
 	size := vhostnet.LedgerBytes(queuePairs)

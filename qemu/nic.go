@@ -6,20 +6,20 @@ import (
 	"os"
 )
 
-// NIC is an Ethernet interface of a guest, a virtio-net device whose other end is
-// a TAP of the host, or a NIC that serves its rings.
+// NIC is an Ethernet interface of a guest: a virtio-net device whose other end is a TAP of the host
+// or a software NIC that serves its rings.
 type NIC struct {
 	TAP  *os.File // open, with a virtio-net header; QEMU inherits it
-	Port *Port    // in place of the rest: what serves it, by a socket
+	Port *Port    // with a Socket; replaces all other fields
 	MAC  string   // of the guest's interface
-	MTU  int      // told to the guest; 0: 1500
+	MTU  int      // shown to the guest; 0: 1500
 }
 
-// firstNIC is the place of the first TAP among the files QEMU inherits, behind
-// those of Start.
+// firstNIC is QEMU's descriptor number of the first TAP. It follows those that Start passes.
 const firstNIC = 5
 
-// args attach the i-th NIC that is a TAP, or one to a QEMU whose version is asked if it matters.
+// args returns the arguments that attach a NIC. i is its index among the NICs that are TAPs.
+// version returns QEMU's version; it is called only for a NIC with a Port.
 func (n NIC) args(i int, version func() Version, accel Accel) []string {
 	if n.Port != nil {
 		chardev, netdev, device := n.Port.guestPort(version(), accel)

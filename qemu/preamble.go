@@ -15,7 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// The memory preamble of a bare client, little-endian, sent with one sendmsg:
+// A bare client sends its memory preamble, little-endian, with one sendmsg:
 //
 //	 0        8       12       16                            16+24n
 //	┌────────┬───────┬────────┬─────────────────────────────┐
@@ -23,8 +23,8 @@ import (
 //	│        │       │        │      offset in its file}    │
 //	└────────┴───────┴────────┴─────────────────────────────┘
 //
-// answered by {u32 status, u32 length} and a reason of length bytes; status is an
-// abi.Status. Address, size and offset are multiples of 4096.
+// The answer is {u32 status, u32 length} and a reason of length bytes; status is an abi.Status.
+// Address, size and offset are multiples of 4096.
 const (
 	preambleMagic  = "VNICMEM1"
 	preambleHeader = 16
@@ -58,7 +58,7 @@ func receivePreamble(conn *net.UnixConn, memory *guestmem.Budget) (regions []que
 	return regions, maps, err
 }
 
-// errPreamble is wrapped by refusals the client is told about.
+// errPreamble is wrapped by the refusals that are sent to the client.
 var errPreamble = errors.New("memory preamble refused")
 
 func refuse(format string, a ...any) error {
@@ -116,7 +116,7 @@ func (r clientRegion) check(before []clientRegion) error {
 	return nil
 }
 
-// mapClient maps all regions or none.
+// mapClient maps all regions, or none if it fails.
 func mapClient(rs []clientRegion, fds *fdpass.FDs, memory *guestmem.Budget) (regions []queues.Region, maps []*guestmem.Mapping, err error) {
 	defer func() {
 		if err != nil {
@@ -128,7 +128,7 @@ func mapClient(rs []clientRegion, fds *fdpass.FDs, memory *guestmem.Budget) (reg
 		fd := fds.Take()
 		m, err := r.mmap(fd, memory)
 		if err != nil {
-			fds.Add(fd) // closing it may wait for the client, who is told first
+			fds.Add(fd) // closing it may block on the client, which must get the answer first
 			return regions, maps, err
 		}
 		_ = unix.Close(fd)
@@ -138,8 +138,8 @@ func mapClient(rs []clientRegion, fds *fdpass.FDs, memory *guestmem.Budget) (reg
 	return regions, maps, nil
 }
 
-// mmap maps one region. Without F_SEAL_SHRINK the client could truncate the file
-// under our feet and turn each access into a fault.
+// mmap maps one region. It requires F_SEAL_SHRINK: without the seal the client could truncate the
+// file while it is mapped, and each access would fault.
 func (r clientRegion) mmap(fd int, memory *guestmem.Budget) (*guestmem.Mapping, error) {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {

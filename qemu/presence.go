@@ -2,37 +2,37 @@ package qemu
 
 import "sync"
 
-// presence tells whether a QEMU is there, for drivers that come by windows. They are shared memory,
-// so a driver may be sooner than what QEMU says of its memory: above all with a worker that takes
-// over from one that died. A session that began then would have no memory, and the device would
-// blame the driver for its addresses (DRV-401).
+// presence records whether a QEMU is connected. Sessions that drivers open by windows wait for it:
+// a window is shared memory, so a driver can open a session before QEMU has announced the guest's
+// memory, above all when a worker takes over from one that died. Such a session would have no
+// memory, and the device would reject the driver's valid addresses (DRV-401).
 type presence struct {
 	known <-chan struct{} // VhostOptions.Known
 
 	mu   sync.Mutex
-	here chan struct{} // closed while a QEMU is served
+	here chan struct{} // closed while a QEMU is connected
 }
 
 func newPresence(known <-chan struct{}) presence {
 	return presence{known: known, here: make(chan struct{})}
 }
 
-// begin says that a QEMU is served now, which none was before.
+// begin records that a QEMU has connected. None may be connected already.
 func (p *presence) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	close(p.here)
 }
 
-// end says that it left.
+// end records that the QEMU has disconnected.
 func (p *presence) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.here = make(chan struct{})
 }
 
-// await waits for a QEMU of which all is known that was said before. It reports false when done is
-// closed first.
+// await waits until the earlier announcements are known (VhostOptions.Known) and a QEMU is
+// connected. It returns false if done is closed first.
 func (p *presence) await(done <-chan struct{}) bool {
 	p.mu.Lock()
 	here := p.here

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is a running QEMU. It dies with this process, however that ends.
+// Process is a running QEMU. The kernel kills it when this process ends, however that happens.
 type Process struct {
 	name   string
 	cmd    *exec.Cmd
@@ -26,16 +26,15 @@ type Process struct {
 	output net.Conn
 	qmp    *QMP
 	done   chan struct{}
-	err    error // how it ended, once done is closed
+	err    error // of QEMU's exit; set before done is closed
 }
 
-// stopStep bounds each attempt of Stop.
+// stopStep is the time limit of each attempt of Stop.
 const stopStep = 2 * time.Second
 
-// Start runs the machine and returns when QEMU takes commands, so a machine that
-// QEMU refuses is an error with QEMU's own words. Output and Monitor of m are
-// replaced by connections to this process; a VhostUser named by m.Vsock must be
-// listening already.
+// Start starts the machine and returns when QEMU accepts commands. If QEMU refuses the machine, the
+// error contains QEMU's message. Start replaces Output and Monitor of m by connections to this
+// process. A VhostUser named by m.Vsock must be listening already.
 func Start(ctx context.Context, m Machine) (*Process, error) {
 	ours, theirs, err := socketPairs(2)
 	if err != nil {
@@ -70,7 +69,7 @@ func Start(ctx context.Context, m Machine) (*Process, error) {
 		closeOurs()
 		return nil, fmt.Errorf("%s: %w", p.name, err)
 	}
-	for _, f := range theirs { // QEMU has its own copies: its end must be noticed
+	for _, f := range theirs { // QEMU has copies; ours would hide its exit from readers
 		f.Close()
 	}
 	p.qmp, err = NewQMP(ctx, ours[0])
@@ -86,8 +85,8 @@ func Start(ctx context.Context, m Machine) (*Process, error) {
 	return p, nil
 }
 
-// run starts the command and waits for it, on a thread of its own: the kernel
-// sends the parent-death signal when the starting thread ends, not the process.
+// run starts the command and waits for it on a locked thread: the kernel sends the parent-death
+// signal when the thread that started the command ends, not when the process ends.
 func (p *Process) run() error {
 	started := make(chan error)
 	go func() {
@@ -116,10 +115,10 @@ func (p *Process) QMP() *QMP { return p.qmp }
 // otherwise. It ends when QEMU ends.
 func (p *Process) Output() io.Reader { return p.output }
 
-// Done is closed when QEMU has ended.
+// Done returns a channel that is closed when QEMU has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits for QEMU's end, which is nil after the guest has powered off.
+// Wait waits until QEMU ends. It returns nil if the guest has powered off.
 func (p *Process) Wait(ctx context.Context) error {
 	select {
 	case <-p.done:
@@ -132,9 +131,8 @@ func (p *Process) Wait(ctx context.Context) error {
 	}
 }
 
-// Stop ends QEMU: by the monitor, else by SIGTERM, else by SIGKILL, each given a
-// bounded time, and releases everything. Stopping a process that has ended is no
-// error.
+// Stop ends QEMU and releases its resources. It tries the monitor, then SIGTERM, then SIGKILL; the
+// first two have stopStep each. Stopping a process that has ended is no error.
 func (p *Process) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopStep)
 	defer cancel()
@@ -151,7 +149,7 @@ func (p *Process) Stop() error {
 	return nil
 }
 
-// Kill ends QEMU as kill -9 does.
+// Kill ends QEMU with SIGKILL and waits for its end.
 func (p *Process) Kill() error {
 	p.kill()
 	<-p.done
@@ -169,7 +167,7 @@ func (p *Process) ended(within time.Duration) bool {
 	}
 }
 
-// socketPairs returns n connected pairs: ours as connections, theirs as files.
+// socketPairs returns n connected socket pairs: our ends as connections, QEMU's as files.
 func socketPairs(n int) (ours []net.Conn, theirs []*os.File, err error) {
 	defer func() {
 		if err != nil {
@@ -198,7 +196,7 @@ func socketPairs(n int) (ours []net.Conn, theirs []*os.File, err error) {
 	return ours, theirs, nil
 }
 
-// tail keeps the end of what is written to it.
+// tail is a writer that keeps the last tailSize bytes.
 type tail struct {
 	mu sync.Mutex
 	b  []byte

@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// QMP is a client of QEMU's machine protocol (newline-free JSON objects on a
-// stream, QEMU docs/interop/qmp-spec). Its methods may be called from several
-// goroutines.
+// QMP is a client of QEMU's machine protocol: JSON objects on a stream (QEMU
+// docs/interop/qmp-spec). Its methods may be called from several goroutines.
 type QMP struct {
 	conn   net.Conn
 	events chan Event
@@ -24,7 +23,7 @@ type QMP struct {
 	err     error
 }
 
-// Event is something QEMU reports unasked.
+// Event is an asynchronous event from QEMU.
 type Event struct {
 	Name string          `json:"event"`
 	Data json.RawMessage `json:"data"`
@@ -35,7 +34,7 @@ type reply struct {
 	Error  *QMPError       `json:"error"`
 }
 
-// QMPError is QEMU's refusal of a command.
+// QMPError is QEMU's error response to a command.
 type QMPError struct {
 	Class string `json:"class"`
 	Desc  string `json:"desc"`
@@ -43,11 +42,11 @@ type QMPError struct {
 
 func (e *QMPError) Error() string { return fmt.Sprintf("%s (%s)", e.Desc, e.Class) }
 
-// maxEvents is how many events wait for a reader; later ones are dropped.
+// maxEvents is the number of events that are queued for the reader; further ones are dropped.
 const maxEvents = 64
 
-// NewQMP waits for QEMU's greeting on conn and enters command mode. It owns conn
-// from then on.
+// NewQMP waits for QEMU's greeting on conn and enters command mode. It owns conn, also when it
+// fails.
 func NewQMP(ctx context.Context, conn net.Conn) (*QMP, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -102,7 +101,7 @@ func (q *QMP) Execute(ctx context.Context, command string, args, result any) err
 	case r = <-ch:
 	case <-q.done:
 		select {
-		case r = <-ch: // it came before the end
+		case r = <-ch: // the reply arrived before the stream ended
 		default:
 			return fmt.Errorf("qmp %s: %w", command, q.failure())
 		}
@@ -118,10 +117,10 @@ func (q *QMP) Execute(ctx context.Context, command string, args, result any) err
 	return nil
 }
 
-// Events delivers QEMU's events; it is closed when the stream ends.
+// Events returns the channel of QEMU's events. It is closed when the stream ends.
 func (q *QMP) Events() <-chan Event { return q.events }
 
-// Close ends the connection.
+// Close closes the connection.
 func (q *QMP) Close() error {
 	err := q.conn.Close()
 	<-q.done

@@ -7,7 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 )
 
-// ram is a guest's memory as announced to its watchers.
+// ram holds a guest's memory regions and the watchers that are told of their changes.
 type ram struct {
 	mu       sync.Mutex
 	regions  queues.Regions
@@ -21,8 +21,8 @@ type watcher struct {
 	f       func(queues.Regions)
 }
 
-// watch implements queues.Session.Watch. stop may be called from anywhere, also
-// from f; it does not wait for a call that has begun.
+// watch implements queues.Session.Watch. stop may be called from any goroutine and from f. It does
+// not wait for a running call of f.
 func (r *ram) watch(f func(queues.Regions)) (stop func()) {
 	w := &watcher{f: f}
 	w.call.Lock()
@@ -31,7 +31,7 @@ func (r *ram) watch(f func(queues.Regions)) (stop func()) {
 	r.watchers = append(r.watchers, w)
 	now := r.regions
 	r.mu.Unlock()
-	// A change from here on waits for w.call before it takes mappings away.
+	// A change from here on waits for w.call before mappings are removed.
 	w.f(now)
 	return func() {
 		w.mu.Lock()
@@ -45,8 +45,8 @@ func (r *ram) watch(f func(queues.Regions)) (stop func()) {
 	}
 }
 
-// set announces new regions and returns when no watcher uses the old ones.
-// Callers do not overlap.
+// set announces new regions and returns when no watcher uses the old ones any more. Calls must not
+// overlap.
 func (r *ram) set(regions queues.Regions) {
 	r.mu.Lock()
 	r.regions = regions

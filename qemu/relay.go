@@ -11,19 +11,18 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vsock"
 )
 
-// VhostRelay is the vsock device of one guest as its QEMU sees it, without the
-// rings: those are run by a worker, another process with a VhostUser, which may
-// go and be replaced while QEMU stays. QEMU does not reconnect, so it must not
-// notice.
+// VhostRelay is the part of a guest's vsock device that talks to the guest's QEMU. A worker,
+// another process with a VhostUser, runs the rings, and may exit and be replaced while QEMU stays.
+// QEMU must not notice that, because it does not reconnect.
 //
 //	QEMU ──unix socket──► VhostRelay ──Connect──► ServeVhostUser (worker)
 type VhostRelay struct {
 	relayDoor
-	// Ledger is for the worker to note the guest's flows in (MapLedger).
+	// Ledger is the memory in which the worker records the guest's flows (MapLedger).
 	Ledger *os.File
 }
 
-// ListenVhostRelay is ListenVhostUser without the rings.
+// ListenVhostRelay is like ListenVhostUser, but leaves the rings to a worker.
 func ListenVhostRelay(path string, cid uint32, opt VhostOptions) (*VhostRelay, error) {
 	if err := checkCID(path, cid); err != nil {
 		return nil, err
@@ -48,8 +47,8 @@ func ListenVhostRelay(path string, cid uint32, opt VhostOptions) (*VhostRelay, e
 	return r, nil
 }
 
-// relayDevice forgets the guest's flows with its rings: a driver that begins anew
-// may use the same ports.
+// relayDevice clears the ledger of flows when a ring is stopped: a driver that starts again may use
+// the same ports.
 type relayDevice struct {
 	*vhostuser.Relay
 	forget func()
@@ -72,7 +71,7 @@ func (r *VhostRelay) Close() error { return errors.Join(r.door.close(), r.Ledger
 
 func newLedger() (*os.File, error) { return newShared("vnic-flows", vsock.LedgerSize) }
 
-// newShared makes memory that a supervisor shares with its workers.
+// newShared creates a sealed memfd that a supervisor shares with its workers.
 func newShared(name string, size int64) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -89,8 +88,8 @@ func newShared(name string, size int64) (*os.File, error) {
 	return f, nil
 }
 
-// MapLedger makes a worker's ledger of a copy of a relay's, for as long as the
-// process lives. It consumes f.
+// MapLedger maps a relay's ledger in its worker, for the life of the process. f is a copy of the
+// relay's descriptor; MapLedger closes it.
 func MapLedger(f *os.File) (*vsock.Ledger, error) {
 	defer f.Close()
 	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)

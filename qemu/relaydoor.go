@@ -9,22 +9,23 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
 
-// relayDoor joins the QEMU of one device with the worker that runs its rings. Either may go and be
-// replaced while the other stays.
+// relayDoor connects the QEMU of one device with the worker that runs the device's rings. Either
+// may exit and be replaced while the other stays.
 type relayDoor struct {
 	log  *slog.Logger
 	door *turnstile
 
 	mu      sync.Mutex
-	connect func() (*net.UnixConn, error) // to the worker; nil: there is none
-	now     *vhostuser.Relay              // of the QEMU served; nil: none
+	connect func() (*net.UnixConn, error) // connects to the worker; nil: no worker
+	now     *vhostuser.Relay              // of the connected QEMU; nil: no QEMU
 }
 
-// workerLimit is how long a worker may take to answer what QEMU asks: it waits for
-// what uses the guest's memory.
+// workerLimit is how long a worker may take to answer a request of QEMU. It has to wait until the
+// NIC no longer uses the guest's memory.
 const workerLimit = 30 * time.Second
 
-// open lets QEMUs in. begin is told of each, and may see what it says before the relay does.
+// open starts to accept QEMUs. For each it calls begin, which returns the device that serves QEMU's
+// messages: the relay itself, or a device around it.
 func (r *relayDoor) open(in Acceptor, log *slog.Logger, dev vhostuser.Relayed, begin func(*vhostuser.Relay) vhostuser.Device) {
 	r.log = log
 	r.door = newTurnstile(in, log, func(conn *net.UnixConn) error { return r.serve(conn, dev, begin) })
@@ -49,7 +50,7 @@ func (r *relayDoor) serve(conn *net.UnixConn, dev vhostuser.Relayed, begin func(
 	return err
 }
 
-// Attach makes connect the way to the worker, for this QEMU and those to come.
+// Attach sets the function that connects to the worker, for the connected QEMU and later ones.
 func (r *relayDoor) Attach(connect func() (*net.UnixConn, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +58,7 @@ func (r *relayDoor) Attach(connect func() (*net.UnixConn, error)) {
 	r.attach()
 }
 
-// attach joins QEMU and worker if both are there.
+// attach connects QEMU's relay to the worker if both are present.
 func (r *relayDoor) attach() {
 	if r.now == nil || r.connect == nil {
 		return
@@ -71,7 +72,7 @@ func (r *relayDoor) attach() {
 	}
 }
 
-// Detach says that the worker is gone.
+// Detach records that the worker is gone.
 func (r *relayDoor) Detach() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

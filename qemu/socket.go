@@ -9,21 +9,21 @@ import (
 	"syscall"
 )
 
-// maxSocketPath is sizeof(sockaddr_un.sun_path) less the terminating zero.
+// maxSocketPath is sizeof(sockaddr_un.sun_path) without the terminating zero.
 const maxSocketPath = 107
 
 // unixSocket is a listening unix socket with its file.
 type unixSocket struct {
 	*net.UnixListener
 	path string
-	file os.FileInfo // nil: another process's, which removes it
+	file os.FileInfo // nil: the file belongs to another process, which removes it
 }
 
-// Socket is a listening unix socket that this process only keeps: another
-// accepts on a copy of its descriptor.
+// Socket is a listening unix socket that this process only holds open. Another process accepts on a
+// copy of its descriptor.
 type Socket struct{ sock *unixSocket }
 
-// KeepSocket listens at path and accepts nobody.
+// KeepSocket listens at path but accepts no connections.
 func KeepSocket(path string) (*Socket, error) {
 	sock, err := listenUnixSocket(path)
 	if err != nil {
@@ -32,13 +32,14 @@ func KeepSocket(path string) (*Socket, error) {
 	return &Socket{sock}, nil
 }
 
-// File returns a copy of the descriptor, which is the caller's.
+// File returns a copy of the descriptor, which the caller owns.
 func (s *Socket) File() (*os.File, error) { return s.sock.File() }
 
 // Close stops listening and removes the socket file.
 func (s *Socket) Close() error { return s.sock.Close() }
 
-// keptSocket is the other end of a Socket: a descriptor that listens at path.
+// keptSocket returns the listener of a Socket that another process keeps: f is a descriptor that
+// listens at path.
 func keptSocket(f *os.File, path string) (*unixSocket, error) {
 	l, err := net.FileListener(f)
 	if err != nil {
@@ -52,9 +53,8 @@ func keptSocket(f *os.File, path string) (*unixSocket, error) {
 	return &unixSocket{UnixListener: ul, path: path}, nil
 }
 
-// listenUnixSocket listens on path. A socket file left behind by a process that
-// is gone is replaced; one somebody listens on, or a file of another kind, is
-// not touched.
+// listenUnixSocket listens on path. It replaces a socket file that a dead process left behind. It
+// fails, and leaves the file alone, if another process listens on it or the file is no socket.
 func listenUnixSocket(path string) (*unixSocket, error) {
 	if path == "" || len(path) > maxSocketPath {
 		return nil, fmt.Errorf("socket path %q has %d bytes, want 1 to %d; choose a shorter directory", path, len(path), maxSocketPath)
@@ -70,7 +70,7 @@ func listenUnixSocket(path string) (*unixSocket, error) {
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("socket %s: it is a %T", path, ln), ln.Close())
 	}
-	l.SetUnlinkOnClose(false) // ours only if nobody has replaced it: see Close
+	l.SetUnlinkOnClose(false) // Close removes the file, unless another process has replaced it
 	fi, err := os.Lstat(path)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("socket %s: %w", path, err), l.Close())
@@ -78,9 +78,9 @@ func listenUnixSocket(path string) (*unixSocket, error) {
 	return &unixSocket{l, path, fi}, nil
 }
 
-// socketMode makes sockets that no others than their owner and, if the umask lets it, their group can
-// connect to: whoever does is taken for the guest. The mode that a socket has before it is bound is
-// that of its file, less the umask, so that there is no moment with another.
+// socketMode creates sockets to which only their owner and, if the umask allows it, their group can
+// connect, because any process that connects is treated as the guest. It sets the mode before the
+// socket is bound: the socket file then gets that mode, less the umask, and never has another.
 var socketMode = net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 	var failed error
 	err := c.Control(func(fd uintptr) { failed = syscall.Fchmod(int(fd), 0o660) })
@@ -122,8 +122,7 @@ func kindOf(m os.FileMode) string {
 	return "file that is no socket"
 }
 
-// Close stops listening and removes the socket file unless it is another's by
-// now.
+// Close stops listening. It removes the socket file unless another process has replaced it.
 func (s *unixSocket) Close() error {
 	err := s.UnixListener.Close()
 	if errors.Is(err, net.ErrClosed) {

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// DialQMP connects to the monitor of a QEMU that was started with a Line's Monitor.
-// QEMU talks to one client of it at a time.
+// DialQMP connects to the monitor of a QEMU that was started with Line.Monitor. QEMU serves one
+// client of the monitor at a time.
 func DialQMP(ctx context.Context, path string) (*QMP, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
@@ -29,7 +29,7 @@ func DialQMP(ctx context.Context, path string) (*QMP, error) {
 	return q, err
 }
 
-// Status is what a running QEMU says about a guest and its functions.
+// Status describes a running guest and its functions, as QEMU reports them.
 type Status struct {
 	Name    string   `json:"name"`
 	State   string   `json:"state"` // running, paused, shutdown, …
@@ -41,31 +41,31 @@ type Status struct {
 	HotPlug HotPlug  `json:"hotplug"`
 }
 
-// Backend is the guest's memory.
+// Backend describes the guest's memory backend.
 type Backend struct {
 	ID     string `json:"id"`
 	Type   string `json:"type"` // memory-backend-memfd, memory-backend-file, …
 	Bytes  int64  `json:"bytes"`
-	Shared bool   `json:"shared"` // else the NIC sees none of it
+	Shared bool   `json:"shared"` // if false, the NIC cannot map it
 }
 
-// Device is one of the guest's devices that lead to the NIC.
+// Device is a device of the guest that is connected to the NIC.
 type Device struct {
 	ID        string `json:"id"`
 	Driver    string `json:"driver"`
-	PCI       string `json:"pci,omitempty"` // slot.function on the root bus, or the root port it is plugged into
+	PCI       string `json:"pci,omitempty"` // slot.function on the root bus, or the id of its root port
 	Backend   string `json:"backend"`       // chardev or netdev
-	Connected bool   `json:"connected"`     // the backend is
+	Connected bool   `json:"connected"`     // the state of Backend
 }
 
-// HotPlug counts the root ports for devices that come later.
+// HotPlug lists the root ports for devices that are plugged later.
 type HotPlug struct {
 	Ports int      `json:"ports"`
 	Free  []string `json:"free"`
 	Taken []string `json:"taken"`
 }
 
-// Inspect asks QEMU for everything.
+// Inspect queries QEMU for all fields of a Status.
 func Inspect(ctx context.Context, q *QMP) (*Status, error) {
 	in := &inspector{ctx: ctx, q: q}
 	s := &Status{}
@@ -97,7 +97,7 @@ func Inspect(ctx context.Context, q *QMP) (*Status, error) {
 	return s, nil
 }
 
-// inspector asks one question after the other; after an error none.
+// inspector sends queries to QEMU one after another. After an error it sends no more.
 type inspector struct {
 	ctx context.Context
 	q   *QMP
@@ -112,12 +112,12 @@ func (in *inspector) askWith(command string, args, result any) {
 	}
 }
 
-// property reads one of an object of QEMU's tree.
+// property reads a property of an object in QEMU's object tree.
 func (in *inspector) property(path, name string, result any) {
 	in.askWith("qom-get", map[string]string{"path": path, "property": name}, result)
 }
 
-// children lists the objects below another by name and type.
+// children returns the name and type of each child of an object.
 func (in *inspector) children(path string) (list []child) {
 	var entries []struct{ Name, Type string }
 	in.askWith("qom-list", map[string]string{"path": path}, &entries)
@@ -131,7 +131,7 @@ func (in *inspector) children(path string) (list []child) {
 
 type child struct{ name, kind string }
 
-// memory finds the backend of the guest's RAM: the first one, as a Line has one.
+// memory returns the backend of the guest's RAM: the first one, because a Line has only one.
 func (in *inspector) memory() Backend {
 	var all []struct {
 		ID    string
@@ -140,7 +140,7 @@ func (in *inspector) memory() Backend {
 	}
 	in.ask("query-memdev", &all)
 	if len(all) == 0 {
-		return Backend{Type: "none"} // QEMU's own memory, which nobody else can map
+		return Backend{Type: "none"} // private memory of QEMU, which no other process can map
 	}
 	b := Backend{ID: all[0].ID, Bytes: all[0].Size, Shared: all[0].Share, Type: "memory-backend"}
 	for _, c := range in.children("/objects") {
@@ -151,7 +151,8 @@ func (in *inspector) memory() Backend {
 	return b
 }
 
-// Drivers of the devices that lead to the NIC, with the property that names their backend.
+// nicDrivers are the drivers of devices connected to the NIC, each with the property that names its
+// backend.
 var nicDrivers = map[string]string{
 	"vhost-user-vsock-pci": "chardev", "vhost-vsock-pci": "", "ivshmem-doorbell": "chardev", "virtio-net-pci": "netdev",
 	vfioDriver: "",
@@ -183,7 +184,7 @@ func (in *inspector) devices() (list []Device, hot HotPlug) {
 			}
 			d := Device{ID: c.name, Driver: c.kind, Backend: "kernel", Connected: true}
 			if c.kind == vfioDriver {
-				d.Backend = "vfio-user" // QEMU does not tell the socket
+				d.Backend = "vfio-user" // QEMU does not report the socket
 			}
 			if backend != "" {
 				in.property(parent+"/"+c.name, backend, &d.Backend)
@@ -205,11 +206,11 @@ func (in *inspector) devices() (list []Device, hot HotPlug) {
 	return list, hot
 }
 
-// place says where a device is.
+// place is the position of a device on the PCI bus.
 type place struct {
 	device         string // id
 	slot, function int
-	port           string // root port; empty: on the root bus
+	port           string // id of the root port; empty: on the root bus
 }
 
 func (p place) String() string {

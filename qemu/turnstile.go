@@ -11,37 +11,38 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
 )
 
-// Acceptor is where connections come from: a listening socket, or a process that
-// hands over those it has accepted. After Close it returns net.ErrClosed.
+// Acceptor is a source of connections: a listening socket, or a process that passes on those that
+// it has accepted. After Close, AcceptUnix returns net.ErrClosed.
 type Acceptor interface {
 	AcceptUnix() (*net.UnixConn, error)
 	Close() error
 }
 
-// turnstile lets one QEMU at a time in at a socket.
+// turnstile serves one QEMU at a time on a socket.
 type turnstile struct {
 	in    Acceptor
 	log   *slog.Logger
 	warn  loglimit.Limiter
-	serve func(conn *net.UnixConn) error // as long as the QEMU is served; why that ended, nil: it left
+	serve func(conn *net.UnixConn) error // serves a QEMU until it disconnects (nil) or fails
 	wg    sync.WaitGroup
 
-	single bool // nobody else can come while one is served
+	single bool // accept no other connection while one is served
 
 	mu     sync.Mutex
-	conn   *net.UnixConn // the QEMU served now
-	idle   chan struct{} // closed when none is served
+	conn   *net.UnixConn // of the QEMU being served
+	idle   chan struct{} // closed while none is served
 	closed bool
 }
 
-// acceptPause is how long nobody is accepted who could not be.
+// acceptPause is the pause after a failed accept.
 const acceptPause = 100 * time.Millisecond
 
-// handover is how long a new QEMU waits for the one before to be gone: the end
-// of a killed process and its successor's start race.
+// handover is how long a new QEMU waits until the previous one is gone: a successor may connect
+// before the end of a killed QEMU is noticed.
 const handover = 2 * time.Second
 
-// newTurnstile is closed until open: serve may use what the caller keeps it in.
+// newTurnstile returns a turnstile that accepts no connection before open is called. So serve may
+// use the struct in which the caller stores the turnstile.
 func newTurnstile(in Acceptor, log *slog.Logger, serve func(*net.UnixConn) error) *turnstile {
 	t := &turnstile{in: in, log: log, serve: serve, idle: make(chan struct{})}
 	close(t.idle)
@@ -56,7 +57,7 @@ func (t *turnstile) run() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // out of descriptors: give others time to return some
+		if err != nil { // out of descriptors: wait until some are closed
 			t.warn.Warn(t.log, "cannot accept QEMU", "error", err)
 			time.Sleep(acceptPause)
 			continue
@@ -71,7 +72,8 @@ func (t *turnstile) run() {
 	}
 }
 
-// admit begins to serve a QEMU, or turns it away while another is served.
+// admit begins to serve a QEMU. It disconnects the QEMU if another one is still served after
+// handover.
 func (t *turnstile) admit(conn *net.UnixConn) {
 	t.mu.Lock()
 	idle := t.idle
@@ -96,7 +98,7 @@ func (t *turnstile) admit(conn *net.UnixConn) {
 		err := t.serve(conn)
 		t.mu.Lock()
 		t.conn = nil
-		closing := t.closed // then it leaves because we want it to
+		closing := t.closed // then QEMU was disconnected on purpose
 		t.mu.Unlock()
 		conn.Close()
 		if err != nil && !closing {
@@ -105,12 +107,13 @@ func (t *turnstile) admit(conn *net.UnixConn) {
 	})
 }
 
-// closeLimit is how long close waits for a QEMU to be gone. Closing a descriptor that
-// QEMU passed may wait for a program of QEMU's (close(2) of a file on FUSE); the end of
-// this process must not.
+// closeLimit is how long close waits until a QEMU is gone. Closing a descriptor that QEMU passed
+// can block on a program that QEMU's owner controls (close(2) of a file on FUSE). That must not
+// keep this process from ending.
 const closeLimit = 5 * time.Second
 
-// waitClosed waits for goroutines that close what others passed.
+// waitClosed waits, for closeLimit at most, for goroutines that close descriptors passed by
+// clients.
 func waitClosed(wg *sync.WaitGroup) error {
 	gone := make(chan struct{})
 	go func() {
@@ -125,7 +128,7 @@ func waitClosed(wg *sync.WaitGroup) error {
 	}
 }
 
-// close lets nobody in any more, disconnects who is served and waits for that.
+// close stops accepting, disconnects the QEMU being served and waits until it is gone.
 func (t *turnstile) close() error {
 	t.mu.Lock()
 	t.closed = true

@@ -20,8 +20,8 @@ import (
 // ListenUnix attaches bare clients, without a VM, on a unix socket at path. A
 // client starts with the memory preamble (see preamble.go) and then speaks the
 // same stream as a guest over vsock. A client whose preamble is refused gets the
-// reason and never becomes a session. Of what memory bounds one client has clientShare at most; nil
-// stands for guestmem.Attachment.
+// reason and never becomes a session. One client may map at most a clientShare-th of the budget
+// memory. If memory is nil, the budget is guestmem.Attachment.
 func ListenUnix(path string, memory *guestmem.Budget) (queues.Attachment, error) {
 	sock, err := listenUnixSocket(path)
 	if err != nil {
@@ -30,8 +30,8 @@ func ListenUnix(path string, memory *guestmem.Budget) (queues.Attachment, error)
 	return serveUnix(sock, memory), nil
 }
 
-// ServeUnix is ListenUnix on a Socket that another process keeps, of which f is a
-// copy. It consumes f.
+// ServeUnix is like ListenUnix on a Socket that another process keeps. f is a copy of that socket's
+// descriptor; ServeUnix closes it.
 func ServeUnix(f *os.File, path string, memory *guestmem.Budget) (queues.Attachment, error) {
 	defer f.Close()
 	sock, err := keptSocket(f, path)
@@ -57,13 +57,14 @@ func serveUnix(sock *unixSocket, memory *guestmem.Budget) *unixAttachment {
 }
 
 const (
-	// maxHandshakes bounds the clients whose preamble is being read or that wait
-	// for Accept. The oldest makes room for one more: a client sends its preamble
-	// at once, so those that connect and say nothing hold up nobody.
+	// maxHandshakes bounds the clients whose preamble is being read or that wait for Accept. When
+	// there are that many, a new client displaces the oldest. Clients that connect and send nothing
+	// therefore block nobody, since a proper client sends its preamble at once.
 	maxHandshakes = 64
-	// preambleTimeout bounds how long one of them may take.
+	// preambleTimeout bounds how long a client may take to send its preamble and read the answer.
 	preambleTimeout = 5 * time.Second
-	// clientShare is how many clients that take all they can fill an attachment.
+	// clientShare is the divisor of the attachment's memory budget: one client may map this part of
+	// it.
 	clientShare = 16
 )
 
@@ -80,10 +81,10 @@ type unixAttachment struct {
 	closed bool
 }
 
-// handshake is a client that is no session yet.
+// handshake is a client that is not yet a session.
 type handshake struct {
 	conn *net.UnixConn
-	gone chan struct{} // closed when it made room
+	gone chan struct{} // closed when a newer client has displaced it
 }
 
 var errMadeRoom = errors.New("it took longer than others that came later")
@@ -107,7 +108,8 @@ func (a *unixAttachment) acceptLoop() {
 	}
 }
 
-// begin reads a client's preamble in a goroutine of its own, unless the attachment is closed.
+// begin starts a goroutine that reads a client's preamble. It returns false if the attachment is
+// closed.
 func (a *unixAttachment) begin(conn *net.UnixConn) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -139,7 +141,7 @@ func (a *unixAttachment) handshake(h *handshake) {
 		}
 	}
 	a.mu.Lock()
-	closed := a.closed // a client that comes at the end is not refused for what it did
+	closed := a.closed // then the handshake failed because of Close, not because of the client
 	a.busy = slices.DeleteFunc(a.busy, func(o *handshake) bool { return o == h })
 	a.mu.Unlock()
 	if err == nil {
@@ -182,7 +184,7 @@ func (a *unixAttachment) Close() error {
 	return errors.Join(a.sock.Close(), waitClosed(&a.wg))
 }
 
-// unixSession is one client. Its memory lives until Close.
+// unixSession is the session of one client. Its memory is mapped until Close.
 type unixSession struct {
 	*net.UnixConn
 	peer  queues.Peer
@@ -227,9 +229,8 @@ func (s *unixSession) Peer() queues.Peer { return s.peer }
 
 func (s *unixSession) Watch(f func(queues.Regions)) (stop func()) { return s.ram.watch(f) }
 
-// Close ends the stream at once. The memory is unmapped when the watchers have
-// let go of it, which Close does not wait for: it may be called by what they
-// wait for.
+// Close closes the stream at once. The memory is unmapped after the watchers have released it.
+// Close does not wait for that, since a watcher may be waiting for the caller of Close.
 func (s *unixSession) Close() error {
 	err := s.UnixConn.Close()
 	s.close.Do(func() {

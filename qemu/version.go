@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Version is a QEMU's: 702 for 7.2. 0 is an old one, since nothing newer may be asked of one that
-// is not known.
+// Version is a version of QEMU: 702 for 7.2. 0 means unknown and counts as older than any other,
+// since an unknown QEMU may lack each newer feature.
 type Version int
 
-// MinVfioUser is the first with vfio-user.
+// MinVfioUser is the first version with vfio-user.
 const MinVfioUser = Version(1001)
 
 func (v Version) String() string {
@@ -26,12 +26,12 @@ func (v Version) String() string {
 // Versions from which on QEMU behaves differently.
 const (
 	reconnectInMs = Version(902)  // reconnect-ms= in place of reconnect=
-	vhostMSIX     = Version(1000) // 7.2 under TCG ends when a guest's driver takes a vhost-user device with MSI-X; 10.0 does not, those between were not tried
+	vhostMSIX     = Version(1000) // under TCG, 7.2 exits when a guest's driver binds a vhost-user device with MSI-X; 10.0 does not; versions between were not tried
 )
 
 var versionLine = regexp.MustCompile(`(\d+)\.(\d+)`)
 
-// parseVersion reads what a QEMU says of its version.
+// parseVersion returns the first version number in text, or 0 if there is none.
 func parseVersion(text string) Version {
 	m := versionLine.FindStringSubmatch(text)
 	if m == nil {
@@ -42,10 +42,10 @@ func parseVersion(text string) Version {
 	return Version(100*major + minor)
 }
 
-// versionTime bounds how long a QEMU may take to say its version.
+// versionTime is the time limit of VersionOf.
 const versionTime = 10 * time.Second
 
-// VersionOf asks a QEMU program for its version; 0: it cannot be run here.
+// VersionOf runs a QEMU program with --version and returns its version, or 0 if that fails.
 func VersionOf(binary string) Version {
 	ctx, cancel := context.WithTimeout(context.Background(), versionTime)
 	defer cancel()
@@ -56,7 +56,7 @@ func VersionOf(binary string) Version {
 	return parseVersion(string(out))
 }
 
-// reconnect says how a socket's client is to connect again after a second.
+// reconnect returns the option that makes a socket's client connect again after a second.
 func (v Version) reconnect() string {
 	if v >= reconnectInMs {
 		return "reconnect-ms=1000"
@@ -64,7 +64,7 @@ func (v Version) reconnect() string {
 	return "reconnect=1"
 }
 
-// guestPort is a Port in the guest's memory, by the arguments of its three parts.
+// guestPort returns the arguments of a Port with a Socket: of its chardev, netdev and device.
 func (p Port) guestPort(v Version, accel Accel) (chardev, netdev, device string) {
 	end := v.reconnect()
 	if p.Server {
@@ -86,7 +86,7 @@ func (p Port) guestPort(v Version, accel Accel) (chardev, netdev, device string)
 	return chardev, netdev, device
 }
 
-// noMSIX tells whether the device must do with a line for its interrupts.
+// noMSIX reports whether the device must use an interrupt line instead of MSI-X.
 func (p Port) noMSIX(v Version, accel Accel) bool {
 	if accel == "" {
 		accel = DetectAccel()

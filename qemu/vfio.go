@@ -18,14 +18,14 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// VfioUser is the guest whose QEMU has functions as PCI devices, each over a unix socket of its own
-// by vfio-user. Its drivers need nothing else to reach the NIC.
+// VfioUser serves the functions of one guest to its QEMU as PCI devices, by vfio-user, each over
+// its own unix socket. The guest's drivers need nothing else to reach the NIC.
 //
-// A QEMU serves each function at a time. When it exits, the function's session ends, and the next
-// QEMU may come to the same socket.
+// Each function serves one QEMU at a time. When that QEMU exits, the function's session ends, and
+// the next QEMU may connect to the same socket.
 type VfioUser struct {
-	name string // of the attachment, in messages
-	cid  uint32 // the guest's number
+	name string // of the attachment, for messages
+	cid  uint32 // number of the guest
 	log  *slog.Logger
 	mem  *guestmem.Budget
 
@@ -33,11 +33,12 @@ type VfioUser struct {
 	functions map[uint32]*vfioGuest
 	closed    bool
 	sessions  chan queues.Session
-	done      chan struct{} // closed with it
+	done      chan struct{} // closed by Close
 	accepting sync.WaitGroup
 }
 
-// NewVfioUser makes a guest without functions. Its number is what functions are assigned to.
+// NewVfioUser returns a guest without functions. The configuration assigns functions to its number,
+// cid.
 func NewVfioUser(name string, cid uint32, opt VhostOptions) *VfioUser {
 	return &VfioUser{
 		name: name, cid: cid, log: opt.logger().With("guest", cid), mem: opt.memory("guest " + name), functions: map[uint32]*vfioGuest{},
@@ -46,7 +47,7 @@ func NewVfioUser(name string, cid uint32, opt VhostOptions) *VfioUser {
 }
 
 // AddFunction serves a function to QEMU on a unix socket at path. It must be called before QEMU
-// starts, or is told of the function by a plug.
+// starts, or before the function is plugged into a running QEMU.
 func (v *VfioUser) AddFunction(number uint32, kind abi.FunctionType, path string, look VfioPCI) error {
 	win, err := ivshmem.NewWindow(number, kind)
 	if err != nil {
@@ -67,14 +68,15 @@ func (v *VfioUser) AddFunction(number uint32, kind abi.FunctionType, path string
 	})
 }
 
-// UseFunction serves a function whose QEMU another process has (a VfioRelay): in gives connections
-// to that, and is closed in the end, as is the window. known is VhostOptions.Known for the function.
+// UseFunction serves a function whose QEMU is connected to another process (a VfioRelay). in
+// accepts connections from that process. UseFunction owns in and win; both are closed in the end.
+// known is like VhostOptions.Known, for this function.
 func (v *VfioUser) UseFunction(number uint32, win *ivshmem.Window, in Acceptor, known <-chan struct{}) error {
 	g := v.newGuest(number, win, known)
 	return v.add(g, in, func() vfiouser.Device { return vfioBehind{g} })
 }
 
-// HasFunction tells whether a function of the guest is served.
+// HasFunction reports whether a function of the guest is served.
 func (v *VfioUser) HasFunction(number uint32) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -89,16 +91,16 @@ func (v *VfioUser) newGuest(number uint32, win *ivshmem.Window, known <-chan str
 	return g
 }
 
-// add begins to serve a function. device is what a QEMU that comes sees.
+// add begins to serve a function. device returns the device for each QEMU that connects.
 func (v *VfioUser) add(g *vfioGuest, in Acceptor, device func() vfiouser.Device) error {
 	others, err := v.enter(g, in, device)
 	for _, o := range others {
-		o.look() // its QEMU may have mapped the new window
+		o.look() // its QEMU may have mapped the new function's window, which DMA must not access
 	}
 	return err
 }
 
-// enter is add, but for the functions that were there before, which it returns.
+// enter is add, except that it leaves the earlier functions alone and returns them.
 func (v *VfioUser) enter(g *vfioGuest, in Acceptor, device func() vfiouser.Device) (others []*vfioGuest, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -118,7 +120,7 @@ func (v *VfioUser) enter(g *vfioGuest, in Acceptor, device func() vfiouser.Devic
 	return others, nil
 }
 
-// accept hands the sessions of a function on.
+// accept passes a function's sessions on to Accept.
 func (v *VfioUser) accept(g *vfioGuest) {
 	for {
 		conn, err := g.control.Accept()
@@ -150,7 +152,7 @@ func (v *VfioUser) Accept() (queues.Session, error) {
 // Addr implements queues.Attachment.
 func (v *VfioUser) Addr() string { return "vfio-user:" + v.name }
 
-// Close disconnects all QEMUs and waits until nothing of the guest is mapped. A session that was
+// Close disconnects all QEMUs and waits until no memory of the guest is mapped. A session that was
 // accepted keeps its window until it ends. The guest keeps running without its functions.
 func (v *VfioUser) Close() error {
 	v.mu.Lock()
@@ -162,14 +164,14 @@ func (v *VfioUser) Close() error {
 	close(v.done)
 	v.mu.Unlock()
 	var errs []error
-	for _, g := range v.functions { // nobody adds one any more
+	for _, g := range v.functions { // closed: no function is added any more
 		errs = append(errs, g.close())
 	}
 	v.accepting.Wait()
 	return errors.Join(errs...)
 }
 
-// vfioGuest is what a QEMU gives a function: memory, and eventfds that interrupt the guest.
+// vfioGuest holds what a QEMU gives to one function: memory, and eventfds that interrupt the guest.
 type vfioGuest struct {
 	v       *VfioUser
 	number  uint32
@@ -181,14 +183,14 @@ type vfioGuest struct {
 	here    presence
 
 	mu   sync.Mutex
-	ram  *ram // of the QEMU served now or last: no session sees a later one's
+	ram  *ram // of the current or last QEMU; each QEMU has its own, so no session sees a later one's
 	dma  dmaMap
-	seen queues.Regions // what of it the function reaches
+	seen queues.Regions // the part of dma that the function may access
 }
 
 var _ vfioBack = (*vfioGuest)(nil)
 
-// serve holds the conversation with a QEMU, or with who has it, until that leaves.
+// serve serves a QEMU, or the relay in front of it, until it disconnects.
 func (g *vfioGuest) serve(conn *net.UnixConn, dev vfiouser.Device) error {
 	g.mu.Lock()
 	g.ram = &ram{}
@@ -222,7 +224,8 @@ func (g *vfioGuest) Map(m vfiouser.Map, file int) error {
 	return err
 }
 
-// reach lets the function reach a range, if it may, and tells the sessions.
+// reach makes a range accessible to the function, if it may be a target of DMA, and tells the
+// sessions.
 func (g *vfioGuest) reach(r *dmaRange) error {
 	if !g.may(r) {
 		return nil
@@ -234,12 +237,12 @@ func (g *vfioGuest) reach(r *dmaRange) error {
 	return err
 }
 
-// may tells whether a range may be a target of DMA.
+// may reports whether a range may be a target of DMA: it has a file, which is no window.
 func (g *vfioGuest) may(r *dmaRange) bool {
 	return r.file != nil && !g.v.isWindow(r.file.dev, r.file.ino)
 }
 
-// look takes what must not be reached any more out of the function's reach.
+// look revokes the function's access to ranges that may no longer be a target of DMA.
 func (g *vfioGuest) look() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -252,8 +255,8 @@ func (g *vfioGuest) look() {
 	g.tell(seen)
 }
 
-// Unmap implements vfioBack: it returns when nothing uses the memory any more. However many ranges
-// there are, the sessions are told once.
+// Unmap implements vfioBack. It returns when nothing uses the memory any more. It tells the
+// sessions once, however many mapped ranges r covers.
 func (g *vfioGuest) Unmap(r vfiouser.Range) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -265,14 +268,14 @@ func (g *vfioGuest) Unmap(r vfiouser.Range) {
 	g.dma.release(gone...)
 }
 
-// tell tells the sessions what memory there is.
+// tell announces the accessible memory to the sessions.
 func (g *vfioGuest) tell(seen queues.Regions) {
 	g.seen = seen
 	g.ram.set(seen)
 }
 
-// isWindow reports whether a file is a window of the guest's, which QEMU may map as memory that
-// other devices reach.
+// isWindow reports whether a file is a window of the guest. QEMU may map a window as memory for
+// other devices.
 func (v *VfioUser) isWindow(dev, ino uint64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -284,7 +287,7 @@ func (v *VfioUser) isWindow(dev, ino uint64) bool {
 	return false
 }
 
-// SetIRQs implements vfioBack. An interrupt is raised by each eventfd that is new: one may have
+// SetIRQs implements vfioBack. It raises an interrupt on each new eventfd, because one may have
 // been lost before.
 func (g *vfioGuest) SetIRQs(start uint32, fds []int) error {
 	if err := checkEventfds(fds); err != nil {
@@ -306,7 +309,7 @@ func (g *vfioGuest) SetIRQs(start uint32, fds []int) error {
 // Trigger implements vfioBack.
 func (g *vfioGuest) Trigger(vector uint32) { g.win.Interrupt(int(vector)) }
 
-// Reset implements vfioBack: the driver's session ends, as it does when the driver leaves.
+// Reset implements vfioBack. It ends the driver's session, as if the driver had left.
 func (g *vfioGuest) Reset() { g.control.Reset() }
 
 func (g *vfioGuest) session(conn net.Conn) queues.Session {
@@ -315,7 +318,7 @@ func (g *vfioGuest) session(conn net.Conn) queues.Session {
 	return &vfioSession{conn, g, g.ram}
 }
 
-// vfioSession is a driver's session by the window of its function.
+// vfioSession is a session that a driver opened by the window of its function.
 type vfioSession struct {
 	net.Conn
 	g   *vfioGuest
@@ -338,5 +341,5 @@ func (s *vfioSession) Bell(function uint32) (queues.Bell, error) {
 	return s.g.win.Listen()
 }
 
-// Function implements queues.Bound: the driver of a PCI device has that function and no other.
+// Function implements queues.Bound: the driver of a PCI device can use only that function.
 func (s *vfioSession) Function() uint32 { return s.g.number }

@@ -10,10 +10,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// VfioPCI says how functions look on the PCI bus.
+// VfioPCI describes how functions appear on the PCI bus.
 type VfioPCI struct {
 	pci.IDs
-	// MSI has them interrupt by MSI instead of MSI-X: QEMU 11.1 ends when a device with MSI-X is
+	// MSI gives the functions MSI instead of MSI-X: QEMU 11.1 exits when a device with MSI-X is
 	// unplugged.
 	MSI bool
 }
@@ -21,35 +21,35 @@ type VfioPCI struct {
 // BARs of a function: docs/abi section 10.
 const (
 	vfioRegisters = 0 // with the bell
-	vfioTables    = 1 // of MSI-X
+	vfioTables    = 1 // MSI-X tables
 	vfioWindow    = 2
 
 	vfioRegistersSize = 8192
 )
 
-// vfioBack is what a function needs of its QEMU, in hands that may be another process's. None of
-// its methods waits for long.
+// vfioBack uses what QEMU gives to a function: memory, interrupts and resets. It is a vfioGuest in
+// this process, or a VfioRelay that passes them on to a worker. No method blocks for long.
 type vfioBack interface {
 	Map(m vfiouser.Map, file int) error
 	Unmap(r vfiouser.Range)
-	// SetIRQs says which eventfds interrupt the guest: vfiouser.Device.
+	// SetIRQs sets the eventfds that interrupt the guest; see vfiouser.Device.
 	SetIRQs(start uint32, fds []int) error
 	Trigger(vector uint32)
 	Reset()
 }
 
-// vfioFunction is a function as its QEMU sees it. It answers every access by itself: while one
-// waits, so do the guest's processors.
+// vfioFunction is a function as its QEMU sees it. It answers each access without asking another
+// process, because the guest's processors stand still during an access.
 type vfioFunction struct {
 	space *pci.Space
 	win   *ivshmem.Window
-	irq   uint32 // the kind of interrupts it has
+	irq   uint32 // vfiouser.IRQMSIX or vfiouser.IRQMSI
 	back  vfioBack
 }
 
 var _ vfiouser.Device = (*vfioFunction)(nil)
 
-// newVfioFunction makes the PCI function with a number around its window.
+// newVfioFunction returns the PCI function with a number and a window.
 func newVfioFunction(number uint32, win *ivshmem.Window, look VfioPCI, back vfioBack) (*vfioFunction, error) {
 	f := &vfioFunction{win: win, irq: vfiouser.IRQMSIX, back: back}
 	as := &pci.Function{
@@ -94,13 +94,14 @@ func (f *vfioFunction) Region(index uint32) (r vfiouser.RegionInfo, file int) {
 	return r, vfiouser.NoFile
 }
 
-// Read implements vfiouser.Device. The tables of MSI-X are QEMU's; what is pending is there too.
+// Read implements vfiouser.Device. The MSI-X tables read as zero: QEMU keeps the tables and the
+// pending bits itself.
 func (f *vfioFunction) Read(region uint32, off uint64, b []byte) {
 	clear(b)
 	switch region {
 	case vfiouser.RegionConfig:
 		f.space.Read(off, b)
-	case vfioWindow: // by a client that does not map it
+	case vfioWindow: // from a client that does not map the window
 		f.win.ReadAt(b, off)
 	}
 }
@@ -147,8 +148,8 @@ func (f *vfioFunction) Reset() {
 	f.back.Reset()
 }
 
-// vfioBehind is the Device that a worker is to the process which has the QEMU: a vfioBack without a
-// PCI function.
+// vfioBehind is the device that a worker serves to the process connected to QEMU: a vfioBack
+// without a PCI function.
 type vfioBehind struct{ vfioBack }
 
 var _ vfiouser.Device = vfioBehind{}
@@ -164,7 +165,7 @@ func (vfioBehind) Read(_ uint32, _ uint64, b []byte) { clear(b) }
 // Write implements vfiouser.Device.
 func (vfioBehind) Write(uint32, uint64, []byte) {}
 
-// Vectors implements vfiouser.Device: whatever the function has, here it is MSI-X.
+// Vectors implements vfiouser.Device. A relay always uses MSI-X here, whatever the function has.
 func (vfioBehind) Vectors(irq uint32) uint32 {
 	if irq != vfiouser.IRQMSIX {
 		return 0

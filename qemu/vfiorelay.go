@@ -15,13 +15,13 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vfiouser"
 )
 
-// VfioRelay is the PCI function that a QEMU has by vfio-user, without what drives it: that is a
-// worker, another process with a VfioUser, which may go and be replaced while QEMU stays. QEMU does
-// not reconnect, and its guest stands still while an answer is out.
+// VfioRelay is the part of a vfio-user function that talks to QEMU. A worker, another process with
+// a VfioUser, drives the function, and may exit and be replaced while QEMU stays. QEMU does not
+// reconnect, and its guest stands still until each request is answered.
 //
 //	QEMU ── unix socket ──► VfioRelay: configuration space, bell
 //	                          ├── Connect ──► VfioUser (worker): memory, eventfds, resets
-//	                          └── the window, which both have
+//	                          └── the window, which both processes share
 type VfioRelay struct {
 	Window *ivshmem.Window // for the worker too
 
@@ -31,28 +31,28 @@ type VfioRelay struct {
 	door *turnstile
 
 	mu      sync.Mutex
-	connect func() (*net.UnixConn, error) // to the worker; nil: there is none
-	here    bool                          // a QEMU is served
-	back    *vfiouser.Client              // the worker as it serves this QEMU; nil: it does not
+	connect func() (*net.UnixConn, error) // connects to the worker; nil: no worker
+	here    bool                          // a QEMU is connected
+	back    *vfiouser.Client              // connection to the worker for this QEMU; nil: none
 	dma     dmaMap
-	irqs    [ivshmem.Vectors]int // eventfds of QEMU's; eventfd.None: there is none
+	irqs    [ivshmem.Vectors]int // QEMU's eventfds; eventfd.None: none
 }
 
 const (
-	// vfioLimit is how long a worker may take to take note of something: QEMU's guest stands still
-	// meanwhile, and QEMU itself gives an answer 5 s.
+	// vfioLimit is how long a worker may take to answer: the guest stands still meanwhile, and QEMU
+	// itself waits 5 s for an answer.
 	vfioLimit = time.Second
 	// vfioResetLimit is how long a reset waits for the worker. A driver does not use a function for
-	// 100 ms after it has reset it (PCI Express 4.0 §6.6.2), so that one which takes longer may be
-	// done then.
+	// 100 ms after it has reset it (PCI Express 4.0 §6.6.2), so a reset that takes longer than this
+	// limit can still finish in time.
 	vfioResetLimit = 50 * time.Millisecond
 )
 
-// ServeVfioRelay serves the function with a number to one QEMU at a time, on a unix socket at path:
+// ServeVfioRelay serves a function to one QEMU at a time, on a unix socket at path:
 //
 //	-device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"PATH"}}'
 //
-// It closes the window in the end, also when it fails.
+// The relay owns the window and closes it, also when ServeVfioRelay fails.
 func ServeVfioRelay(number uint32, win *ivshmem.Window, path string, look VfioPCI, opt VhostOptions) (*VfioRelay, error) {
 	r := &VfioRelay{Window: win, log: opt.logger().With("socket", path)}
 	for i := range r.irqs {
@@ -85,7 +85,7 @@ func (r *VfioRelay) serve(conn *net.UnixConn) error {
 	return err
 }
 
-// Attach makes connect the way to the worker, for this QEMU and those to come.
+// Attach sets the function that connects to the worker, for the connected QEMU and later ones.
 func (r *VfioRelay) Attach(connect func() (*net.UnixConn, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +94,7 @@ func (r *VfioRelay) Attach(connect func() (*net.UnixConn, error)) {
 	r.attach()
 }
 
-// Detach says that the worker is gone.
+// Detach records that the worker is gone.
 func (r *VfioRelay) Detach() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,7 +105,7 @@ func (r *VfioRelay) Detach() {
 // Close disconnects QEMU and removes the socket file.
 func (r *VfioRelay) Close() error { return errors.Join(r.door.close(), r.Window.Close()) }
 
-// attach joins QEMU and worker if both are there.
+// attach connects to the worker if QEMU and worker are present.
 func (r *VfioRelay) attach() {
 	if !r.here || r.connect == nil {
 		return
@@ -116,7 +116,7 @@ func (r *VfioRelay) attach() {
 	}
 }
 
-// tell says everything to a worker.
+// tell connects to the worker and sends it all memory and eventfds.
 func (r *VfioRelay) tell() error {
 	conn, err := r.connect()
 	if err != nil {
@@ -154,14 +154,15 @@ func (r *VfioRelay) drop() {
 	}
 }
 
-// pass does something with the worker, if there is one. One that does not do as it is told, or not
-// in time, is taken away: what it missed the next one hears. What it refuses is returned.
+// pass calls do with the connection to the worker, if there is one. It returns the worker's
+// refusal. If the worker fails in another way or does not answer in time, pass drops the
+// connection; the next worker is sent everything again.
 func (r *VfioRelay) pass(do func(*vfiouser.Client) error) (refused error) {
 	if r.back == nil {
 		return nil
 	}
 	err := do(r.back)
-	if _, ok := err.(unix.Errno); ok { // wrapped, it is the connection's
+	if _, ok := err.(unix.Errno); ok { // a wrapped Errno is an error of the connection
 		r.warn.Warn(r.log, "the worker refuses something of the function's, and has logged why", "error", err)
 		return err
 	}
@@ -223,7 +224,7 @@ func (r *VfioRelay) SetIRQs(start uint32, fds []int) error {
 	return nil
 }
 
-// checkEventfds closes all descriptors if one is no eventfd.
+// checkEventfds returns an error, after it has closed all descriptors, if one is no eventfd.
 func checkEventfds(fds []int) (err error) {
 	for _, fd := range fds {
 		if fd != eventfd.None {
@@ -255,7 +256,8 @@ func (r *VfioRelay) Trigger(vector uint32) {
 	})
 }
 
-// Reset implements vfioBack: it waits a little, and leaves the rest to the worker.
+// Reset implements vfioBack. It waits for the worker for vfioResetLimit at most; the reset then
+// goes on in the background.
 func (r *VfioRelay) Reset() {
 	done := make(chan struct{})
 	go func() {

@@ -18,14 +18,14 @@ import (
 // VhostOptions are the optional parts of a vhost-user attachment.
 type VhostOptions struct {
 	Log *slog.Logger // default: slog.Default()
-	// Ledger is where a worker notes the guest's flows, for the next one to reset.
+	// Ledger is where a worker records the guest's flows, so that the next worker can reset them.
 	// default: none
 	Ledger *vsock.Ledger
-	// Known is closed when what QEMU said to processes before this one is known: until then
-	// drivers that come by windows wait, since the device would not find their memory.
-	// default: there was none before
+	// Known is closed when this process has received what QEMU told its predecessor. Until then,
+	// sessions that drivers open by windows wait, since the device would not find their memory.
+	// default: no predecessor, nothing to wait for
 	Known <-chan struct{}
-	// Memory bounds what is mapped of the guest's memory.
+	// Memory bounds how much of the guest's memory is mapped.
 	// default: guestmem.Attachment
 	Memory *guestmem.Budget
 }
@@ -36,8 +36,8 @@ type VhostOptions struct {
 //	-object memory-backend-memfd,id=m0,size=…,share=on -machine …,memory-backend=m0
 //	-chardev socket,id=vs,path=PATH -device vhost-user-vsock-pci,chardev=vs
 //
-// One QEMU is served at a time. When it exits, all sessions end and the next
-// QEMU may come to the same socket; ports stay open meanwhile.
+// It serves one QEMU at a time. When that QEMU exits, all sessions end and the next QEMU may
+// connect to the same socket; ports stay open meanwhile.
 type VhostUser struct {
 	cid  uint32
 	path string
@@ -48,19 +48,20 @@ type VhostUser struct {
 
 	mu      sync.Mutex
 	windows map[uint32]*guestWindow // by function number
-	ram     *ram                    // of the guest served now or last: no session sees a later guest's
+	ram     *ram                    // of the current or last guest; each guest has its own, so no session sees a later one's
 	closed  bool
 	here    presence
 
-	opened    chan *windowSession // sessions by windows, that nobody has accepted yet
+	opened    chan *windowSession // sessions by windows, not accepted yet
 	done      chan struct{}       // closed by Close
 	accepting sync.WaitGroup
 }
 
 // ListenVhostUser serves the guest with context ID cid on a unix socket at path.
 // It must be called before QEMU starts: QEMU refuses to start without the socket
-// and never reconnects. The socket belongs to the caller's user; QEMU must run
-// as that user or root, as whoever connects here is taken for the guest.
+// and never reconnects. The socket belongs to the caller's user and, if the umask allows it, to its
+// group, because any process that connects is treated as the guest. QEMU must run as that user, in
+// that group, or as root.
 func ListenVhostUser(path string, cid uint32, opt VhostOptions) (*VhostUser, error) {
 	if err := checkCID(path, cid); err != nil {
 		return nil, err
@@ -72,8 +73,8 @@ func ListenVhostUser(path string, cid uint32, opt VhostOptions) (*VhostUser, err
 	return ServeVhostUser(sock, path, cid, opt)
 }
 
-// ServeVhostUser is ListenVhostUser where connections come from somewhere else
-// (a VhostRelay): it closes in. The path is that of the socket that QEMU knows.
+// ServeVhostUser is like ListenVhostUser, but accepts connections from in (those of a VhostRelay),
+// which it closes. path is the socket that QEMU connects to.
 func ServeVhostUser(in Acceptor, path string, cid uint32, opt VhostOptions) (*VhostUser, error) {
 	if err := checkCID(path, cid); err != nil {
 		return nil, errors.Join(err, in.Close())
@@ -118,7 +119,7 @@ func (v *VhostUser) CID() uint32 { return v.cid }
 // Stats returns the counters of the guest's flows.
 func (v *VhostUser) Stats() vsock.Stats { return v.dev.Stats() }
 
-// Dial connects to a port the guest listens on.
+// Dial connects to a vsock port on which the guest listens.
 func (v *VhostUser) Dial(port uint32, timeout time.Duration) (net.Conn, error) {
 	c, err := v.dev.Dial(port, timeout)
 	if err != nil {
@@ -141,10 +142,9 @@ func (v *VhostUser) Listen(port uint32) (queues.Attachment, error) {
 	return p, nil
 }
 
-// Close disconnects QEMU, ends all sessions, removes the socket file and waits
-// until nothing of the guest is mapped. A session that
-// rings by a window keeps that until it ends. The guest keeps running without its
-// vsock.
+// Close disconnects QEMU, ends all sessions, removes the socket file and waits until no memory of
+// the guest is mapped. A session that uses a window for its doorbells keeps the window until it
+// ends. The guest keeps running without its vsock.
 func (v *VhostUser) Close() error {
 	v.mu.Lock()
 	if v.closed {
@@ -156,14 +156,14 @@ func (v *VhostUser) Close() error {
 	close(v.done)
 	err := v.door.close()
 	v.dev.Close()
-	for _, w := range v.windows { // nobody adds one any more
+	for _, w := range v.windows { // closed: no window is added any more
 		err = errors.Join(err, w.end())
 	}
 	v.accepting.Wait()
 	return err
 }
 
-// serve holds the conversation with a QEMU until it leaves.
+// serve serves a QEMU until it disconnects.
 func (v *VhostUser) serve(conn *net.UnixConn) error {
 	v.mu.Lock()
 	v.ram = &ram{}
@@ -177,19 +177,20 @@ func (v *VhostUser) serve(conn *net.UnixConn) error {
 	return err
 }
 
-// vhostPort is one port of a VhostUser; it implements queues.Attachment. With the port of docs/abi
-// go the guest's windows: their drivers say by the control block what others say to the port.
+// vhostPort is one port of a VhostUser; it implements queues.Attachment. The port of docs/abi
+// (abi.Port) also accepts the sessions of the guest's windows, whose drivers use the control block
+// instead of a vsock connection.
 type vhostPort struct {
 	v      *VhostUser
 	l      *vsock.Listener
 	port   uint32
-	came   chan vhostCame        // closed when nothing comes any more
-	opened <-chan *windowSession // nil: another port
+	came   chan vhostCame        // closed when the listener is closed
+	opened <-chan *windowSession // nil unless the port is abi.Port
 	done   chan struct{}         // closed by Close
 	once   sync.Once
 }
 
-// vhostCame is what the listener has accepted.
+// vhostCame is a result of the listener's AcceptConn.
 type vhostCame struct {
 	conn *vsock.Conn
 	err  error

@@ -15,15 +15,15 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 )
 
-// vhostGuest is one QEMU's device: it joins the conversation (vhostuser), the
-// rings and flows (vsock.Device) and the watchers of the guest's memory.
+// vhostGuest is the device of one QEMU. It connects the protocol (vhostuser), the rings and flows
+// (vsock.Device) and the watchers of the guest's memory.
 type vhostGuest struct {
 	dev     *vsock.Device
 	ram     *ram
 	regions queues.Regions
-	// isWindow tells our own windows, which QEMU announces with the guest's memory.
+	// isWindow recognizes the NIC's own windows, which QEMU announces with the guest's memory.
 	isWindow func(dev, ino uint64) bool
-	kicks    [2]*kickReader // of the rings
+	kicks    [2]*kickReader // by ring
 }
 
 // vhostFeatures are the virtio features of the device.
@@ -69,9 +69,9 @@ func ringConfig(st *vhostuser.State, i int) (vring.Config, error) {
 	return vring.Config{Size: r.Num, Desc: desc, Avail: avail, Used: used, Base: uint16(r.Base)}, err
 }
 
-// StartVring runs a ring. A ring whose driver placed it wrongly is not run, and
-// that is all: ending the conversation would cost the guest its device for good,
-// as QEMU does not reconnect.
+// StartVring starts a ring. If the driver placed the ring wrongly, the ring does not start, but the
+// connection stays: QEMU does not reconnect, so closing it would cost the guest its device for
+// good.
 func (g *vhostGuest) StartVring(st *vhostuser.State, i int, kick, call, errfd int) error {
 	cfg, err := ringConfig(st, i)
 	if err != nil {
@@ -110,9 +110,9 @@ func (g *vhostGuest) StopVring(i int) (base uint32) {
 	return base
 }
 
-// kickReader calls f for each notification of an eventfd. It never reads the eventfd:
-// QEMU may have made it blocking, and then a read could not be ended. Each write to it
-// is an event of its own for the runtime's poller, whatever the counter was.
+// kickReader calls f for each notification of an eventfd. It never reads the eventfd: QEMU may make
+// it blocking, and then a read could not be interrupted. Reading is not needed, since the runtime's
+// poller reports each write to the eventfd, whatever its counter is.
 type kickReader struct {
 	file *os.File
 	raw  syscall.RawConn
@@ -125,7 +125,7 @@ func newKickReader(fd int, f func()) (*kickReader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kick descriptor: %w", err)
 	}
-	if err := unix.SetNonblock(own, true); err != nil { // the runtime polls no other
+	if err := unix.SetNonblock(own, true); err != nil { // the runtime polls only nonblocking descriptors
 		return nil, errors.Join(fmt.Errorf("kick descriptor: %w", err), unix.Close(own))
 	}
 	k := &kickReader{file: os.NewFile(uintptr(own), "kick"), f: f, done: make(chan struct{})}

@@ -20,8 +20,8 @@ type WindowServer struct {
 	door   *turnstile
 }
 
-// ListenWindow makes the window of a function and serves it on a unix socket at
-// path. It must be called before QEMU starts.
+// ListenWindow creates the window of a function and serves it on a unix socket at path. It must be
+// called before QEMU starts.
 func ListenWindow(function uint32, kind abi.FunctionType, path string, opt VhostOptions) (*WindowServer, error) {
 	win, err := ivshmem.NewWindow(function, kind)
 	if err != nil {
@@ -30,8 +30,8 @@ func ListenWindow(function uint32, kind abi.FunctionType, path string, opt Vhost
 	return ServeWindow(win, path, opt)
 }
 
-// ServeWindow is ListenWindow of a window made elsewhere, which it closes in the
-// end, also when it fails.
+// ServeWindow is like ListenWindow for an existing window. It owns the window and closes it, also
+// when it fails.
 func ServeWindow(win *ivshmem.Window, path string, opt VhostOptions) (*WindowServer, error) {
 	sock, err := listenUnixSocket(path)
 	if err != nil {
@@ -48,21 +48,21 @@ func (s *WindowServer) serve(conn *net.UnixConn) error {
 	if err := s.Window.Introduce(conn); err != nil {
 		return fmt.Errorf("it did not take its window: %w", err)
 	}
-	_, _ = io.Copy(io.Discard, conn) // QEMU sends nothing; its end is the end
+	_, _ = io.Copy(io.Discard, conn) // QEMU sends nothing; this returns when it disconnects
 	return nil
 }
 
-// Close disconnects QEMU and releases the window, as soon as nobody listens to it.
+// Close disconnects QEMU and releases the window as soon as nothing listens on it.
 func (s *WindowServer) Close() error { return errors.Join(s.door.close(), s.Window.Close()) }
 
-// guestWindow is a window of the guest's, of which the control block is served.
+// guestWindow is a window of the guest with the server of its control block.
 type guestWindow struct {
 	win     *ivshmem.Window
 	close   func() error
 	control *ivshmem.Control
 }
 
-// end ends the driver's session and gives the window back, as soon as nobody uses it.
+// end ends the driver's session and releases the window as soon as nothing uses it.
 func (w *guestWindow) end() error {
 	w.control.Reset()
 	w.control.Close()
@@ -70,8 +70,7 @@ func (w *guestWindow) end() error {
 }
 
 // AddWindow gives one of the guest's functions a window, which QEMU gets from a unix socket at
-// path; see ListenWindow. It must be called before QEMU starts, or is told of the window by
-// PlugWindow.
+// path; see ListenWindow. It must be called before QEMU starts, or before PlugWindow.
 func (v *VhostUser) AddWindow(function uint32, kind abi.FunctionType, path string) error {
 	s, err := ListenWindow(function, kind, path, VhostOptions{Log: v.log})
 	if err != nil {
@@ -80,8 +79,8 @@ func (v *VhostUser) AddWindow(function uint32, kind abi.FunctionType, path strin
 	return v.addWindow(function, &guestWindow{win: s.Window, close: s.Close})
 }
 
-// UseWindow gives one of the guest's functions a window that another process
-// serves to QEMU. The device closes it.
+// UseWindow gives one of the guest's functions a window that another process serves to QEMU. v owns
+// the window and closes it, also when UseWindow fails.
 func (v *VhostUser) UseWindow(function uint32, win *ivshmem.Window) error {
 	return v.addWindow(function, &guestWindow{win: win, close: win.Close})
 }
@@ -110,15 +109,15 @@ func (v *VhostUser) addWindow(function uint32, w *guestWindow) error {
 	return nil
 }
 
-// HasWindow tells whether a function of the guest has a window.
+// HasWindow reports whether a function of the guest has a window.
 func (v *VhostUser) HasWindow(function uint32) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.windows[function] != nil
 }
 
-// isWindow reports whether a file is one of our own windows, which is mapped in
-// the guest's address space but no memory of the guest's.
+// isWindow reports whether a file is one of the NIC's own windows. A window is mapped into the
+// guest's address space but is not guest memory.
 func (v *VhostUser) isWindow(dev, ino uint64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -130,7 +129,7 @@ func (v *VhostUser) isWindow(dev, ino uint64) bool {
 	return false
 }
 
-// windowSession is a driver that speaks by the control block of a window.
+// windowSession is a session with a driver that uses the control block of a window.
 type windowSession struct {
 	net.Conn
 	v        *VhostUser
@@ -144,7 +143,7 @@ var (
 	_ queues.Ringer  = (*windowSession)(nil)
 )
 
-// accept gives the sessions that the driver of a function opens to who accepts.
+// accept passes the sessions that a function's driver opens on to vhostPort.Accept.
 func (v *VhostUser) accept(function uint32, from *ivshmem.Control) {
 	for {
 		c, err := from.Accept()
@@ -166,7 +165,7 @@ func (v *VhostUser) accept(function uint32, from *ivshmem.Control) {
 	}
 }
 
-// hangUp ends the sessions by windows: their QEMU is gone.
+// hangUp ends all sessions by windows, after their QEMU has disconnected.
 func (v *VhostUser) hangUp() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
