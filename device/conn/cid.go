@@ -7,13 +7,13 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// A connection identifier, 24 bits, names the place of its connection:
+// A connection identifier (CID) has 24 bits and names the shard and slot of its connection:
 //
 //	23    20 19        14 13            0
 //	[ shard ][ generation ][ slot index ]
 //
-// The generation makes a CID differ from the last one of the same slot, on top of the rest that the
-// connection manager gives to each CID. This file alone knows the layout.
+// The generation makes a CID differ from the previous one of the same slot. In addition, the
+// connection manager does not reuse a CID until it has rested. Only this file knows the layout.
 const (
 	indexBits      = 14
 	generationBits = 6
@@ -23,41 +23,41 @@ const (
 	generationMask = 1<<generationBits - 1
 )
 
-// Bounds that the layout sets.
+// Bounds that follow from the layout.
 const (
 	MaxSlots  = 1 << indexBits // connections of one shard
 	MaxShards = 1 << shardBits // of one NIC
 )
 
-// ErrNoCID says that a function gets no connection identifier now.
+// ErrNoCID means that a function cannot get a CID now.
 var ErrNoCID = errors.New("device: no connection identifier left")
 
-// ShardOf is the shard that a packet with this CID is for.
+// ShardOf returns the shard that a packet with this CID is for.
 func ShardOf(cid uint32) int { return int(cid >> (indexBits + generationBits) & (MaxShards - 1)) }
 
-// indexOf is the place of a CID's slot in its shard's table.
+// indexOf returns the index of a CID's slot in its shard's table.
 func indexOf(cid uint32) uint32 { return cid & indexMask }
 
-// CIDs gives out the connection identifiers of one shard. It belongs to the connection manager:
-// what a CID leads to is the shard's affair (Table).
+// CIDs allocates the CIDs of one shard. It belongs to the connection manager. The shard's Table
+// maps CIDs to connections.
 type CIDs struct {
 	prefix uint32
 	slots  []cidState
-	free   []uint32          // ring of indices: the longest unused is given out first
-	next   int               // the first of them
-	left   int               // how many
-	shares cm.Shares[uint32] // of functions
-	quotas map[uint32]int    // of functions
+	free   []uint32          // ring of free indices; the one free for longest is allocated first
+	next   int               // position of the first free index
+	left   int               // number of free indices
+	shares cm.Shares[uint32] // CIDs held, by function
+	quotas map[uint32]int    // by function
 }
 
-// cidState is what is known of the CID of one slot.
+// cidState is the state of one slot's CID.
 type cidState struct {
 	generation uint32
 	used       bool
-	owner      uint32 // function it is given to
+	owner      uint32 // function that holds it
 }
 
-// NewCIDs returns those of a shard whose table has n slots.
+// NewCIDs returns the CIDs of a shard whose table has n slots.
 func NewCIDs(shard, n int) *CIDs {
 	c := &CIDs{
 		prefix: uint32(shard) << (indexBits + generationBits), slots: make([]cidState, n), free: make([]uint32, n), left: n,
@@ -69,8 +69,8 @@ func NewCIDs(shard, n int) *CIDs {
 	return c
 }
 
-// SetQuota bounds how many CIDs a function may have, whatever state their connections are in. One
-// whose quota was never set, or is 0, gets none.
+// SetQuota bounds how many CIDs a function may hold, whatever the state of their connections.
+// Without a quota, or with 0, it gets none.
 func (c *CIDs) SetQuota(function uint32, n int) {
 	if n == 0 {
 		delete(c.quotas, function)
@@ -79,8 +79,8 @@ func (c *CIDs) SetQuota(function uint32, n int) {
 	c.quotas[function] = n
 }
 
-// Alloc returns a new CID for a function that has less than its quota, and not so many that others
-// find none.
+// Alloc returns a new CID for a function. It fails if the function holds its quota, or so many that
+// too few would be left for others.
 func (c *CIDs) Alloc(function uint32) (uint32, error) {
 	switch n := c.shares.Held(function); {
 	case n >= c.quotas[function]:
@@ -100,7 +100,7 @@ func (c *CIDs) Alloc(function uint32) (uint32, error) {
 
 func (c *CIDs) cid(i uint32) uint32 { return c.prefix | c.slots[i].generation<<indexBits | i }
 
-// Free takes back a CID, which then rests as long as others are free.
+// Free releases a CID. It is reused only after all that were free before it.
 func (c *CIDs) Free(cid uint32) {
 	i := indexOf(cid)
 	if int(i) >= len(c.slots) || !c.slots[i].used || c.cid(i) != cid {
@@ -112,10 +112,10 @@ func (c *CIDs) Free(cid uint32) {
 	c.left++
 }
 
-// InUse counts the CIDs that are given out.
+// InUse returns the number of allocated CIDs.
 func (c *CIDs) InUse() int { return len(c.slots) - c.left }
 
-// Held counts those of a function, and tells what it may have.
+// Held returns the number of CIDs that a function holds, and its quota.
 func (c *CIDs) Held(function uint32) (n, quota int) {
 	return c.shares.Held(function), c.quotas[function]
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// Close ends a connection that the connection manager has closed: the queue pair flushes, the
-// transport ends what it still has under way.
+// Close ends a connection that the connection manager has closed: the queue pair flushes, and the
+// transport finishes what is in flight.
 func (t *Table) Close(now falcon.Time, id uint32, why cm.Reason) {
 	s := t.ByID(id)
 	delete(t.byID, id)
 	switch {
 	case s == nil:
-		return // the transport went first
+		return // the transport ended it first
 	case s.parts(why):
 		t.partings.begin(now, s, why)
 		return
@@ -28,7 +28,7 @@ func (t *Table) Close(now falcon.Time, id uint32, why cm.Reason) {
 	s.close(now)
 }
 
-// closeReason is the transport's word for the connection manager's.
+// closeReason translates the connection manager's reason to the transport's.
 func closeReason(r cm.Reason) falcon.CloseReason {
 	switch r {
 	case cm.ReasonNone, cm.ReasonLocal, cm.ReasonFunctionGone:
@@ -39,8 +39,8 @@ func closeReason(r cm.Reason) falcon.CloseReason {
 	return falcon.ClosePeer
 }
 
-// Drain begins to end a connection in order. It reports false if there is no transport to drain, or
-// it drains already: then the connection manager has to end it at once.
+// Drain starts an orderly end of a connection. It returns false if there is no transport to drain,
+// or the connection drains already: then the connection manager must end it at once.
 func (t *Table) Drain(now falcon.Time, of *Owner, id uint32) bool {
 	s := t.ByID(id)
 	if s == nil || s.Owner != of || s.Conn == nil || s.draining {
@@ -50,23 +50,23 @@ func (t *Table) Drain(now falcon.Time, of *Owner, id uint32) bool {
 	return true
 }
 
-// Draining reports whether there is something for EndDrains to look at.
+// Draining reports whether EndDrains has connections to check.
 func (t *Table) Draining() bool { return len(t.drains.waiting) > 0 }
 
-// EndDrains ends what has drained, and what takes too long: NextEnded tells which.
+// EndDrains ends connections that have drained, or have taken too long. NextEnded returns them.
 func (t *Table) EndDrains(now falcon.Time) { t.ended = t.drains.end(now, t.ended) }
 
-// EndPartings closes the connections that have parted for long enough.
+// EndPartings closes the connections whose parting time is over.
 func (t *Table) EndPartings(now falcon.Time) { t.partings.end(now) }
 
-// EndPartingsOf closes those of a function, which is reset.
+// EndPartingsOf closes the parting connections of a function that is being reset.
 func (t *Table) EndPartingsOf(now falcon.Time, of *Owner) { t.partings.endOf(now, of) }
 
-// Deadline is when EndDrains or EndPartings has something to do next.
+// Deadline returns when EndDrains or EndPartings must next be called.
 func (t *Table) Deadline() falcon.Time { return min(t.drains.deadline(), t.partings.deadline()) }
 
-// HandleEvent takes the transport's word of a connection. One that ended there, by an error or
-// because its queue pair went, is told by NextEnded.
+// HandleEvent handles a transport event of a connection. NextEnded returns a connection that ended
+// there, by an error or because its queue pair ended.
 func (t *Table) HandleEvent(now falcon.Time, ev *falcon.Event) {
 	s := t.Of(ev.Conn)
 	if s == nil {
@@ -96,8 +96,8 @@ func (t *Table) closed(now falcon.Time, s *Slot, ev *falcon.Event) {
 	s.clear()
 }
 
-// NextEnded takes the oldest word that a connection has ended, by the transport or in the RDMA
-// engine.
+// NextEnded removes and returns the oldest connection that was ended by the transport or in the
+// RDMA engine.
 func (t *Table) NextEnded() (e Ended, ok bool) {
 	if len(t.ended) > 0 {
 		e = t.ended[0]
@@ -105,7 +105,7 @@ func (t *Table) NextEnded() (e Ended, ok bool) {
 		return e, true
 	}
 	for cid, more := t.cfg.Loopbacks.NextClosed(); more; cid, more = t.cfg.Loopbacks.NextClosed() {
-		if s := t.Find(cid); s != nil && s.Loop != nil { // else Close was first
+		if s := t.Find(cid); s != nil && s.Loop != nil { // else Close came first
 			e = s.ended()
 			s.clear()
 			return e, true

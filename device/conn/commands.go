@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Commands carries out its driver's commands of connection management at one moment. It is for a
-// function in service.
+// Commands executes a driver's connection management commands at time now. Its function must be in
+// service.
 type Commands struct {
 	f     *Function
 	now   falcon.Time
@@ -16,13 +16,14 @@ type Commands struct {
 
 var _ abi.ConnectionHandler = Commands{}
 
-// Commands returns what carries out commands now. One that the connection manager answers takes its
-// ticket from later.
+// Commands returns an executor of commands at time now. A command that the connection manager
+// answers gets its ticket from later.
 func (f *Function) Commands(now falcon.Time, later func() abi.Ticket) Commands {
 	return Commands{f, now, later}
 }
 
-// ask has the connection manager answer the command. then is done first, with the status.
+// ask sends the command to the connection manager. When the answer comes, it calls then with the
+// status and completes the command.
 func (c Commands) ask(r Request, then func(now falcon.Time, st abi.Status)) abi.Status {
 	t := c.later()
 	c.f.ask(r, func(now falcon.Time, a *Answer) {
@@ -105,7 +106,7 @@ func (c Commands) CMAccept(p *abi.CMAccept) abi.Status {
 		return abi.StatusNotFound
 	case known.qpn != 0:
 		return abi.StatusBadState
-	case known.ordered != q.Ordered() || known.inError != q.CompletesInError(): // it would not open (tryOpen)
+	case known.ordered != q.Ordered() || known.inError != q.CompletesInError(): // tryOpen would fail
 		f.tell(Request{Kind: Reject, ID: p.CMID, N: uint32(abi.StatusInvalidArgument)})
 		f.forget(p.CMID)
 		return abi.StatusInvalidArgument
@@ -114,7 +115,7 @@ func (c Commands) CMAccept(p *abi.CMAccept) abi.Status {
 	return c.ask(Request{Kind: Accept, ID: p.CMID, N: p.QPN, IRD: q.IRD(), Private: priv}, func(_ falcon.Time, st abi.Status) {
 		if st != abi.StatusOK {
 			f.unbind(p.CMID)
-			known.qpn = 0 // another may be tried
+			known.qpn = 0 // the driver may try another queue pair
 		}
 	})
 }
@@ -135,8 +136,8 @@ func (c Commands) CMReject(p *abi.CMReject) abi.Status {
 	})
 }
 
-// CMDisconnect implements abi.ConnectionHandler. Asked a second time, or if there is no transport
-// to drain, it ends the connection at once.
+// CMDisconnect implements abi.ConnectionHandler. If it is called a second time, or there is no
+// transport to drain, it ends the connection at once.
 func (c Commands) CMDisconnect(id uint32) abi.Status {
 	switch {
 	case c.f.reserved(id):

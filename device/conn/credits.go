@@ -2,18 +2,19 @@ package conn
 
 import "github.com/falcon-vnic/vnic/falcon/credit"
 
-// What a connection may hold where the configuration does not say: a quarter of what its function
-// may, so that no peer that answers late, or not at all, has all of it; but as much as keeps a path
-// full (Falcon's window for data is 128 packets). What requests from the network hold is not
-// divided: the pools for it are small, and the head of each connection's line is always taken.
+// The default credit limit of a connection, where the configuration sets none: a quarter of its
+// function's limit, so that a peer that answers late, or never, cannot take all of it; but at least
+// what keeps a path full (Falcon's data window is 128 packets). Credits for requests from the
+// network are not divided: those pools are small, and the first request of each connection is
+// always accepted.
 const (
 	quarter      = 4
 	leastPackets = 64
 	leastCells   = leastPackets * 4096 / credit.DefaultCell
 )
 
-// NewCredits is a connection's node of the credit tree, below its function's. most is what it may
-// hold; credit.Unlimited stands for its share.
+// NewCredits returns a connection's node of the credit tree, below its function's node. most is the
+// limit; credit.Unlimited means the default limit.
 func NewCredits(function *credit.Node, most credit.Cost) *credit.Node {
 	all := function.Limit()
 	for i := range credit.NetPktRx {

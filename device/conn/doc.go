@@ -1,5 +1,5 @@
-// Package conn holds the Falcon connections of functions: their identifiers, how they are agreed
-// on, opened and found, and how they end.
+// Package conn holds the Falcon connections of functions: it allocates their identifiers, agrees on
+// them with peers, opens them, finds them for packets, and ends them.
 //
 //	          each shard                                      │  once per NIC
 //	                                                          │
@@ -24,16 +24,16 @@
 //
 // # Ownership and concurrency
 //
-// There are two sides. Manager and CIDs decide, once per NIC. Table, Functions and each Function
-// carry out, in each shard, beside the queue pairs that they look at. What one side says to the
-// other is small structures, in order: a Request one way, an Answer or an Order back. Neither waits
-// for the other. A driver's command is completed when its Answer comes (abi.Ticket); what a shard
-// ends itself it closes at once and tells afterwards.
+// There are two sides. Manager and CIDs make decisions, once per NIC. Table, Functions and each
+// Function carry them out, in each shard, where the queue pairs are. The sides exchange small
+// messages in order: a Request one way, an Answer or an Order back. Neither side waits for the
+// other. A driver's command completes when its Answer comes (abi.Ticket). If a shard ends a
+// connection itself, it closes it at once and informs the Manager afterwards.
 //
-// Each time that a function is in service is an epoch. A reset closes all that the function has in
-// its shard; Orders and Answers of an epoch before find nobody, and the Manager hears of the reset
-// by a Request like any other.
+// Each period in which a function is in service is an epoch. A reset closes all connections of the
+// function in its shard. Orders and Answers of an earlier epoch are ignored, and the Manager learns
+// of the reset by a Request like any other.
 //
-// Nothing here reads a clock, starts a goroutine or does I/O. Keys are asked for and not known
-// (KeyStore, PeerKeys).
+// Nothing here reads a clock, starts a goroutine or does I/O. Keys are requested through interfaces
+// (KeyStore, PeerKeys); this package does not see them.
 package conn

@@ -5,7 +5,7 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// HandleEvent takes the transport's word of a connection.
+// HandleEvent handles a transport event of a connection.
 func (s *Functions) HandleEvent(now falcon.Time, ev *falcon.Event) {
 	s.cfg.Table.HandleEvent(now, ev)
 	if ev.Kind == falcon.EvClosed {
@@ -13,10 +13,11 @@ func (s *Functions) HandleEvent(now falcon.Time, ev *falcon.Event) {
 	}
 }
 
-// Ended tells the connection manager, and with it the peer, of connections that ended on this side.
+// Ended tells the connection manager, and through it the peer, of connections that ended in this
+// shard.
 func (s *Functions) Ended() {
 	for e, ok := s.cfg.Table.NextEnded(); ok; e, ok = s.cfg.Table.NextEnded() {
-		if e.ID == 0 { // wireSelf's
+		if e.ID == 0 { // a queue pair connected with itself (wireSelf)
 			s.cfg.Manager.Ask(Request{Kind: GiveCID, Function: e.Function, N: e.CID})
 			continue
 		}
@@ -24,7 +25,7 @@ func (s *Functions) Ended() {
 	}
 }
 
-// Deadline is when the functions, or their table, have something to do next.
+// Deadline returns when the functions, or their table, next have something to do.
 func (s *Functions) Deadline() falcon.Time {
 	at := vtime.Never
 	if len(s.rewire) > 0 {

@@ -11,69 +11,70 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// Links tells which links of datagrams want a connection.
+// Links returns the links of datagrams that need a connection.
 type Links interface {
 	NextLink() *rof.Link
 }
 
-// Driver hears of its connections.
+// Driver receives the events of its connections.
 type Driver interface {
 	// Notify sends an event, with private data.
 	Notify(e *abi.AsyncEvent, private string)
-	// Behind reports, and counts, that the driver does not take its events, so that it gets no
-	// further connections.
+	// Behind reports whether the driver is behind with its events and gets no further connections.
+	// It counts the cases in which it is.
 	Behind() bool
 }
 
-// Memory is where a driver's private data are.
+// Memory reads a driver's private data.
 type Memory interface {
 	Read(addr uint64, b []byte) error
 }
 
-// FunctionsConfig is what the functions of a shard work with.
+// FunctionsConfig is the configuration of a shard's Functions.
 type FunctionsConfig struct {
 	MTU     int // largest path MTU
 	Table   *Table
 	Manager Requests
 	Links   Links
-	RDMA    *rof.Engine // makes connections of queue pairs and links
-	Wires   OtherWires  // nil: Falcon is all there is
+	RDMA    *rof.Engine // creates the RDMA side of connections, for queue pairs and links
+	Wires   OtherWires  // nil: only Falcon
 	Log     Log
 }
 
-// OtherWires are those beside Falcon that queue pairs may be connected by.
+// OtherWires connects queue pairs over transports other than Falcon.
 type OtherWires interface {
-	// Wire connects a queue pair whose driver named its peer, if that is not reached over Falcon.
+	// Wire connects a queue pair whose driver named its peer, if the peer is not reached over
+	// Falcon.
 	Wire(now falcon.Time, f *Function, of *rdma.Function, q *verbs.QP) Way
 }
 
-// Way is how a peer is reached.
+// Way says how a peer is reached.
 type Way uint8
 
 // Ways.
 const (
 	OverFalcon Way = iota
-	Connected      // over another wire; that is done
-	Later          // over another wire, not yet
+	Connected      // connected over another transport
+	Later          // over another transport, but not yet possible
 )
 
-// Functions are those of a shard. They stand between their drivers and queue pairs, the connection
-// manager, and the table.
+// Functions holds the functions of a shard. It connects their drivers and queue pairs with the
+// connection manager and the table.
 type Functions struct {
 	cfg       FunctionsConfig
 	byID      map[uint32]*Function
-	rewire    []*wiring // attempts to be made again, the next first
-	epoch     uint32    // of the function that was put in service last
+	rewire    []*wiring // attempts to be made again, in order of time
+	epoch     uint32    // epoch of the function that was started last
 	questions map[uint64]question
 	asked     uint64 // number of the last question
 }
 
-// NewFunctions returns a shard's, of which there are none yet.
+// NewFunctions returns the Functions of a shard, without any function.
 func NewFunctions(c FunctionsConfig) *Functions {
 	return &Functions{cfg: c, byID: map[uint32]*Function{}, questions: map[uint64]question{}}
 }
 
-// Function is what a function has of connections: those of its driver, and those that the NICs make
+// Function holds the connections of a function: those of its driver, and those that the NICs make
 // for its queue pairs and datagrams.
 type Function struct {
 	Owner
@@ -81,36 +82,36 @@ type Function struct {
 	driver Driver
 
 	// While it is in service:
-	epoch   uint32 // which time it is; 0: it is not in service
+	epoch   uint32 // number of this period in service; 0: not in service
 	verbs   *rdma.Function
 	mem     Memory
-	conns   map[uint32]*connection // by connection manager's id
+	conns   map[uint32]*connection // by the connection manager's id
 	ofQP    map[uint32][]uint32    // ids of the connections of a queue pair
-	asking  map[uint32]*attempt    // by queue pair: requests without an answer
-	wirings map[uint32]*wiring     // by queue pair: those that ask for a connection
+	asking  map[uint32]*attempt    // by queue pair: requests that have no answer yet
+	wirings map[uint32]*wiring     // by queue pair: those that need a connection
 	held    map[wireKey]held       // requests for queue pairs that are not in RTR yet
 }
 
-// connection is what a function knows of one of its connections.
+// connection is a function's record of one of its connections.
 type connection struct {
 	qpn     uint32    // 0 until accepted
 	peerQPN uint32    // once open
-	ordered bool      // the peer's queue pair is strongly ordered, of one that is not accepted yet
-	inError bool      // its requests complete in error, likewise
+	ordered bool      // not yet accepted: the peer's queue pair is strongly ordered
+	inError bool      // not yet accepted: the peer's requests complete in error
 	wired   bool      // asked for by a NIC, not by a driver
-	link    *rof.Link // then: it carries datagrams
+	link    *rof.Link // if wired: the link whose datagrams it carries
 }
 
-// wiring is a queue pair in RTR or later whose connection is not there yet.
+// wiring is a queue pair in RTR or a later state that has no connection yet.
 type wiring struct {
 	f *Function
 	wireKey
-	id   uint32      // of the attempt under way; 0: none, or without an answer
+	id   uint32      // of the attempt under way; 0: none, or not answered yet
 	at   falcon.Time // of the next attempt
-	gone bool        // wired, or the queue pair ended
+	gone bool        // it has a connection, or the queue pair ended
 }
 
-// wireKey names both ends as a request does: ours first.
+// wireKey identifies both ends as a request does, the local end first.
 type wireKey struct {
 	qpn, peer uint32
 	own, gid  [16]byte
@@ -119,14 +120,14 @@ type wireKey struct {
 // held is a request for a queue pair that is not in RTR yet.
 type held struct {
 	id   uint32
-	from uint32 // function that asks
+	from uint32 // the requesting function
 }
 
 func (f *Function) number() uint32 { return uint32(f.ID) }
 
-// SetLimits follows what the function may have. Each queue pair has one connection and may have
-// ended another that the peer has not confirmed; an address handle has one for each ordering; and
-// there are those that other functions open to it for datagrams.
+// SetLimits sets the function's CID quota from its limits. Each queue pair has one connection, and
+// may have ended another that the peer has not confirmed. An address handle has one for each
+// ordering. Other functions open connections to it for datagrams.
 func (f *Function) SetLimits(l *verbs.Limits) {
 	f.tell(Request{Kind: Quota, N: uint32(2*l.Objects[abi.ObjectQP] + 2*l.Objects[abi.ObjectAH] + l.Links)})
 }
@@ -134,14 +135,14 @@ func (f *Function) SetLimits(l *verbs.Limits) {
 // IDs lists the connection manager's ids of the function's connections.
 func (f *Function) IDs() []uint32 { return slices.Sorted(maps.Keys(f.conns)) }
 
-// QPs counts the queue pairs that have a connection, or ask for one.
+// QPs returns the number of queue pairs that have a connection, or one that is being made.
 func (f *Function) QPs() int { return len(f.ofQP) }
 
-// Waiting counts queue pairs that ask for a connection, and requests for others that are not ready
-// to have one.
+// Waiting returns the number of queue pairs that need a connection, and of held requests for queue
+// pairs that are not ready for one.
 func (f *Function) Waiting() (wirings, held int) { return len(f.wirings), len(f.held) }
 
-// bind makes a connection a queue pair's.
+// bind assigns a connection to a queue pair.
 func (f *Function) bind(id, qpn uint32) {
 	c := f.conns[id]
 	if c.qpn == qpn {
@@ -152,7 +153,7 @@ func (f *Function) bind(id, qpn uint32) {
 	f.ofQP[qpn] = append(f.ofQP[qpn], id)
 }
 
-// unbind makes a connection nobody's.
+// unbind separates a connection from its queue pair.
 func (f *Function) unbind(id uint32) {
 	c := f.conns[id]
 	if c == nil {
@@ -164,13 +165,13 @@ func (f *Function) unbind(id uint32) {
 	}
 }
 
-// forget drops a connection that has ended.
+// forget removes a connection that has ended.
 func (f *Function) forget(id uint32) {
 	f.unbind(id)
 	delete(f.conns, id)
 }
 
-// pending says whether a queue pair is already being connected, or still has a connection.
+// pending reports whether a queue pair is being connected, or still has a connection.
 func (f *Function) pending(qpn uint32) bool { return len(f.ofQP[qpn]) > 0 || f.asking[qpn] != nil }
 
 // attempt is a queue pair's request for a connection that has no answer yet.
@@ -186,7 +187,7 @@ func (f *Function) begin(qpn uint32) *attempt {
 	return a
 }
 
-// answered notes that the answer is there. It reports whether anybody wants it still.
+// answered records that the answer has come. It reports whether the queue pair still wants it.
 func (a *attempt) answered() (wanted bool) {
 	if a.over {
 		return false
@@ -195,8 +196,7 @@ func (a *attempt) answered() (wanted bool) {
 	return true
 }
 
-// begun takes the answer. A connection that nobody wants any more is ended, as it would have been
-// had it been known.
+// begun handles the answer. If the queue pair no longer wants the connection, it is disconnected.
 func (a *attempt) begun(is *Answer, c *connection) {
 	f, wanted := a.f, a.answered()
 	if is.Err != nil {
@@ -210,13 +210,13 @@ func (a *attempt) begun(is *Answer, c *connection) {
 	f.bind(is.ID, a.qpn)
 }
 
-// reserved tells that a connection is none of the driver's.
+// reserved reports whether a connection belongs to the NIC, not to the driver.
 func (f *Function) reserved(id uint32) bool {
 	c := f.conns[id]
 	return c != nil && c.wired
 }
 
-// unwire gives up on a queue pair that has its connection, or has ended.
+// unwire stops connecting a queue pair that has its connection, or has ended.
 func (f *Function) unwire(qpn uint32) {
 	if w := f.wirings[qpn]; w != nil {
 		w.gone = true
@@ -224,7 +224,8 @@ func (f *Function) unwire(qpn uint32) {
 	}
 }
 
-// sgid is the address that a queue pair sends from: the function's own where its driver named none.
+// sgid returns the address that a queue pair sends from: the function's own if its driver named
+// none.
 func (f *Function) sgid(q *verbs.QP) [16]byte {
 	if gid := q.SGID(); gid != [16]byte{} {
 		return gid
@@ -232,7 +233,7 @@ func (f *Function) sgid(q *verbs.QP) [16]byte {
 	return f.GID()
 }
 
-// mtuOf is the path MTU that a queue pair's connection begins with.
+// mtuOf returns the initial path MTU of a queue pair's connection.
 func (s *Functions) mtuOf(q *verbs.QP) int {
 	if n := q.PathMTU(); n != 0 {
 		return min(n, s.cfg.MTU)

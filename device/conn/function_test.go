@@ -263,7 +263,8 @@ func TestBehind(t *testing.T) {
 }
 
 // TestWireSelfInVain: a queue pair that is its own peer asks for a CID. If it has ended by the time
-// there is one, or it is of no use, the CID goes back; if there is none, nothing is left of the attempt.
+// there is one, or it is of no use, the CID goes back; if there is none, nothing is left of the
+// attempt.
 func TestWireSelfInVain(t *testing.T) {
 	for _, x := range []struct {
 		name  string

@@ -6,14 +6,14 @@ import (
 	"github.com/falcon-vnic/vnic/rdma"
 )
 
-// Add makes a function known, which is not in service yet.
+// Add adds a function, which is not in service yet.
 func (s *Functions) Add(o Owner, d Driver) *Function {
 	f := &Function{Owner: o, set: s, driver: d}
 	s.byID[f.number()] = f
 	return f
 }
 
-// Remove forgets a function, which is not in service any more.
+// Remove removes a function, which must be out of service.
 func (s *Functions) Remove(f *Function) {
 	f.tell(Request{Kind: Quota})
 	delete(s.byID, f.number())
@@ -29,8 +29,9 @@ func (f *Function) Start(verbs *rdma.Function, mem Memory) {
 	f.tell(Request{Kind: Begin, Epoch: f.epoch})
 }
 
-// Stop takes the function out of service: its driver gives it up. What was decided or answered
-// before is not heard any more. The owner closes its objects; then follow Close and Forget.
+// Stop takes the function out of service, when its driver releases it. Later Orders and Answers for
+// this epoch are ignored. The owner closes the function's objects; then Close and Forget must
+// follow.
 func (f *Function) Stop() {
 	if f.epoch != 0 {
 		f.tell(Request{Kind: Gone})
@@ -39,15 +40,15 @@ func (f *Function) Stop() {
 	f.verbs, f.mem = nil, nil
 }
 
-// Close closes the connections that are open, after Stop. What they lead to is over when the owner
-// has taken the transport's events.
+// Close closes the open connections, after Stop. They have ended when the owner has handled the
+// transport's events.
 func (f *Function) Close(now falcon.Time) {
 	for _, id := range f.IDs() {
 		f.set.cfg.Table.Close(now, id, cm.ReasonFunctionGone)
 	}
 }
 
-// Forget drops what is left after Close.
+// Forget clears the remaining state after Close.
 func (f *Function) Forget() {
 	clear(f.conns)
 	clear(f.ofQP)
@@ -58,8 +59,7 @@ func (f *Function) Forget() {
 	}
 }
 
-// EndQP disconnects what a queue pair had that is now reset, destroyed or in error by its driver's
-// wish.
+// EndQP disconnects a queue pair that its driver has reset, destroyed or moved to the error state.
 func (f *Function) EndQP(now falcon.Time, qpn uint32) {
 	f.unwire(qpn)
 	if a := f.asking[qpn]; a != nil {
@@ -71,15 +71,15 @@ func (f *Function) EndQP(now falcon.Time, qpn uint32) {
 	}
 }
 
-// end ends a connection at once, and then tells the connection manager. It may have ended by
+// end closes a connection at once and then tells the connection manager. It may have ended by
 // itself.
 func (f *Function) end(now falcon.Time, id uint32) {
 	f.set.cfg.Table.Close(now, id, cm.ReasonLocal)
 	f.tell(Request{Kind: Disconnect, ID: id})
 }
 
-// EndLoopbacks disconnects the function from others of this NIC: on its link packets can be lost,
-// in here nothing ever is.
+// EndLoopbacks disconnects the function from others of this NIC. It is for links on which packets
+// can be lost: inside the NIC no packet ever is.
 func (f *Function) EndLoopbacks(now falcon.Time) {
 	for _, id := range f.IDs() {
 		if s := f.set.cfg.Table.ByID(id); s != nil && s.Keys == nil {

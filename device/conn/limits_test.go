@@ -84,8 +84,8 @@ func TestRewiredInTime(t *testing.T) {
 	}
 }
 
-// TestAttemptEnds: what becomes of an attempt is its own queue pair's: one that failed is made again,
-// one that led to a connection is over, and another's end is no matter.
+// TestAttemptEnds: what becomes of an attempt is its own queue pair's: one that failed is made
+// again, one that led to a connection is over, and another's end is no matter.
 func TestAttemptEnds(t *testing.T) {
 	const qpn, id = 3, 5
 	for name, tc := range map[string]struct {

@@ -8,17 +8,17 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/rof"
 )
 
-// Datagrams between two functions share connections, links (rof.Link). The
-// NIC of the one that has something to send makes them, one ordered and one not, each by a request
-// to serviceUD whose private data are the headers that datagrams travel under:
+// Datagrams between two functions share connections, called links (rof.Link). The sender's NIC
+// makes them, one ordered and one not, each by a request to serviceUD. Its private data are the
+// header fields that the datagrams are sent with:
 //
 //	traffic class 8 | hop limit 8
 const linkPrivate = 2
 
-// gsiNumber stands for the queue pair in requests for links, which have none.
+// gsiNumber is the queue pair number in requests for links, which have no queue pair.
 const gsiNumber = 1
 
-// ConnectLinks asks for the connections that links want.
+// ConnectLinks requests the connections that links need.
 func (s *Functions) ConnectLinks() {
 	for l := s.cfg.Links.NextLink(); l != nil; l = s.cfg.Links.NextLink() {
 		if f := s.byID[l.Function()]; f != nil {
@@ -41,7 +41,7 @@ func (f *Function) connectLink(l *rof.Link) {
 	})
 }
 
-// linkRequest takes a request for a link.
+// linkRequest handles a request for a link.
 func (f *Function) linkRequest(o *cm.Output) {
 	if len(o.Private) == linkPrivate {
 		k := rof.LinkKey{GID: o.PeerGID, SGID: o.LocalGID, TrafficClass: o.Private[0], HopLimit: o.Private[1], Ordered: o.Ordered}
@@ -61,7 +61,7 @@ func (f *Function) linkRequest(o *cm.Output) {
 	f.rejectReserved(o.ID)
 }
 
-// linkEnded is told how an attempt, or the connection it led to, ended.
+// linkEnded handles the end of an attempt, or of the connection that it made.
 func (f *Function) linkEnded(now falcon.Time, o *cm.Output, c *connection) {
 	f.forget(o.ID)
 	if o.Kind != cm.OutDisconnected {

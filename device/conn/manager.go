@@ -9,51 +9,51 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// Message goes to the connection manager of another NIC. Data is the reader's.
+// Message is for the connection manager of another NIC. The receiver owns Data.
 type Message struct {
 	Host cm.HostID
 	Data []byte
 }
 
-// PeerKeys has the keys that are agreed with other NICs.
+// PeerKeys holds the keys that were agreed with other NICs.
 type PeerKeys interface {
 	RxSA(u cm.Use) (cm.SA, error)
 	ForgetSAs(peer cm.HostID)
 	Receive(p *cm.Params) (Receiving, error)  // for a connection that is about to be opened
-	HandleKeys(now falcon.Time, o *cm.Output) // an output of the kinds OutRekey, OutRekeyed and OutRekeyWanted
+	HandleKeys(now falcon.Time, o *cm.Output) // handles outputs of the kinds OutRekey, OutRekeyed and OutRekeyWanted
 }
 
-// Ports is told when a peer has other ports than before.
+// Ports is notified when the ports of a peer change.
 type Ports interface {
 	PortsChanged(now falcon.Time, host cm.HostID)
 }
 
-// Neighbours finds the way to an underlay address in time.
+// Neighbours resolves an underlay address in advance.
 type Neighbours interface {
 	Resolve(now falcon.Time, addr netip.Addr)
 }
 
-// Shards takes what is for the functions of each shard, in order: Functions.Answer and
+// Shards passes Answers and Orders to the functions of each shard, in order: Functions.Answer and
 // Functions.Order.
 type Shards interface {
 	Answer(shard int, a Answer)
 	Order(shard int, o Order)
 }
 
-// Order is what is decided for a function.
+// Order is a decision of the connection manager for a function.
 type Order struct {
 	cm.Output
-	Epoch    uint32     // in which the function was in service
-	Underlay netip.Addr // of the NIC at the other end of a connection to be opened; none: this one
-	Keys     Receiving  // of such a connection with another NIC
+	Epoch    uint32     // epoch of the function that it is for
+	Underlay netip.Addr // of the NIC at the other end of a connection to be opened; unset: this NIC
+	Keys     Receiving  // of a connection to be opened with another NIC
 }
 
-// Receiving is what is accepted on one connection: the part of its keys that this NIC has issued.
+// Receiving is the receive side of a connection's keys, which this NIC has issued.
 type Receiving interface {
-	Release() // the connection is over, or not opened after all; it may be called again
+	Release() // called when the connection ends or is not opened after all; may be called again
 }
 
-// ManagerConfig is what a connection manager works with.
+// ManagerConfig is the configuration of a Manager.
 type ManagerConfig struct {
 	Host       cm.HostID
 	MTU        int // largest path MTU
@@ -67,14 +67,14 @@ type ManagerConfig struct {
 	Log        Log
 }
 
-// Manager is the NIC's connection manager with what it knows of the peers. It decides; shards carry
-// out (Orders), and say what became of it by Requests.
+// Manager is the NIC's connection manager, with its knowledge of the peers. It decides. Shards
+// carry out its Orders and report back by Requests.
 type Manager struct {
 	*cm.Manager
 	cfg    ManagerConfig
 	peers  map[cm.HostID]*peer
-	epochs map[uint32]uint32              // of functions that were in service
-	selves map[uint32]map[uint32]struct{} // CIDs of queue pairs connected with themselves, by function
+	epochs map[uint32]uint32              // by function that was put in service
+	selves map[uint32]map[uint32]struct{} // by function: CIDs of queue pairs connected with themselves
 	output cm.Output
 	send   []Message
 }
@@ -82,10 +82,10 @@ type Manager struct {
 // peer is another NIC.
 type peer struct {
 	underlay netip.Addr
-	up       bool // the link to its connection manager
+	up       bool // the link to its connection manager is up
 }
 
-// NewManager returns a connection manager that serves no functions yet.
+// NewManager returns a connection manager without functions in service.
 func NewManager(c ManagerConfig, rand io.Reader) (*Manager, error) {
 	m := &Manager{cfg: c, peers: map[cm.HostID]*peer{}, epochs: map[uint32]uint32{}, selves: map[uint32]map[uint32]struct{}{}}
 	for _, p := range c.Peers {
@@ -94,21 +94,21 @@ func NewManager(c ManagerConfig, rand io.Reader) (*Manager, error) {
 	var err error
 	m.Manager, err = cm.New(cm.Config{
 		Host: c.Host, MTU: c.MTU + headers, Peers: c.Peers, MaxListeners: driverListeners + reservedListeners,
-		MaxPerFunction: MaxSlots,                       // its quota of CIDs bounds what it uses, the backlog what it has not answered
-		MaxPerPeer:     MaxSlots * 7 / 8 * len(c.CIDs), // no peer takes the last ones
+		MaxPerFunction: MaxSlots,                       // the CID quota bounds what it uses, the backlog what it has not answered
+		MaxPerPeer:     MaxSlots * 7 / 8 * len(c.CIDs), // no peer can take the last ones
 	}, resources{m}, rand)
 	return m, err
 }
 
-// resources is what connections take, as the protocol's manager asks for it.
+// resources implements cm.Resources for the Manager.
 type resources struct{ m *Manager }
 
 var _ cm.Resources = resources{}
 
 func (r resources) AllocCID(fn uint32) (uint32, error) { return r.m.cids(fn).Alloc(fn) }
 
-// FreeCID implements cm.Resources. What still parts in its slot makes way when the CID's successor
-// opens.
+// FreeCID implements cm.Resources. If a connection still parts in the slot, Table.Open ends it when
+// the slot's next CID is opened.
 func (r resources) FreeCID(cid uint32) { r.m.cfg.CIDs[ShardOf(cid)].Free(cid) }
 
 func (r resources) RxSA(u cm.Use) (cm.SA, error) {
@@ -117,18 +117,18 @@ func (r resources) RxSA(u cm.Use) (cm.SA, error) {
 
 func (r resources) ForgetSAs(peer cm.HostID) { r.m.cfg.Keys.ForgetSAs(peer) }
 
-// Run gives out what was decided: messages, orders for shards, news of keys and ports.
+// Run distributes what was decided: messages, orders for shards, changes of keys and ports.
 func (m *Manager) Run(now falcon.Time) {
 	for m.Next(&m.output) {
-		o := m.output // Next is called again in the middle of some
+		o := m.output // some outputs lead to another call of Next
 		switch {
-		case o.Kind == cm.OutSend && o.Peer == m.cfg.Host: // to another of our functions
+		case o.Kind == cm.OutSend && o.Peer == m.cfg.Host: // to another function of this NIC
 			if err := m.Receive(now, o.Peer, o.Msg); err != nil {
 				m.cfg.Log(now, slog.LevelWarn, "local connection message", "err", err)
 			}
 		case o.Kind == cm.OutSend:
 			m.send = append(m.send, Message{Host: o.Peer, Data: o.Msg})
-			m.cfg.Neighbours.Resolve(now, m.peers[o.Peer].underlay) // packets are likely to follow
+			m.cfg.Neighbours.Resolve(now, m.peers[o.Peer].underlay) // packets will probably follow
 		case o.Kind == cm.OutRefused:
 			m.cfg.Log(now, slog.LevelWarn, "a peer tells of addresses that it does not get", "peer", o.Peer, "addresses", o.Refused.String())
 		case o.Kind == cm.OutPorts:
@@ -141,7 +141,7 @@ func (m *Manager) Run(now falcon.Time) {
 	}
 }
 
-// order gives an output to the shard that its function belongs to.
+// order passes an output to the shard of its function.
 func (m *Manager) order(now falcon.Time, o *cm.Output) {
 	order := Order{Output: *o, Epoch: m.epochs[o.Function]}
 	if p := o.Params; p != nil && p.Peer != m.cfg.Host {
@@ -156,7 +156,7 @@ func (m *Manager) order(now falcon.Time, o *cm.Output) {
 	m.cfg.Shards.Order(m.cfg.Home(o.Function), order)
 }
 
-// Take carries out what a shard asks.
+// Take executes a shard's request.
 func (m *Manager) Take(now falcon.Time, r *Request) {
 	a := Answer{Question: r.Question}
 	a.ID, a.Err = m.carryOut(now, r)
@@ -198,7 +198,7 @@ func (m *Manager) carryOut(now falcon.Time, r *Request) (id uint32, err error) {
 	return id, err
 }
 
-// begin makes a function known to other NICs for their own requests.
+// begin makes a function reachable for other NICs' own requests.
 func (m *Manager) begin(fn, epoch uint32) {
 	m.epochs[fn] = epoch
 	for _, service := range []uint64{serviceWire, serviceUD} {
@@ -206,8 +206,8 @@ func (m *Manager) begin(fn, epoch uint32) {
 	}
 }
 
-// takeCID gives out a CID for a queue pair that is connected with itself. There is nobody to agree
-// with, so the protocol's manager does not know of it.
+// takeCID allocates a CID for a queue pair that is connected with itself. No peer has to agree, so
+// the protocol's manager does not know of it.
 func (m *Manager) takeCID(fn uint32) (uint32, error) {
 	cid, err := m.cids(fn).Alloc(fn)
 	if err != nil {
@@ -220,7 +220,7 @@ func (m *Manager) takeCID(fn uint32) (uint32, error) {
 	return cid, nil
 }
 
-// giveCID takes it back, unless the function's end did before.
+// giveCID releases such a CID, unless the end of the function already did.
 func (m *Manager) giveCID(fn, cid uint32) {
 	if _, has := m.selves[fn][cid]; !has {
 		return
@@ -232,29 +232,30 @@ func (m *Manager) giveCID(fn, cid uint32) {
 	m.cids(fn).Free(cid)
 }
 
-// cids are those of the shard that a function belongs to.
+// cids returns the CIDs of the function's shard.
 func (m *Manager) cids(fn uint32) *CIDs { return m.cfg.CIDs[m.cfg.Home(fn)] }
 
-// Messages takes the messages for other NICs, which are the caller's until the next call of Run.
+// Messages removes and returns the messages for other NICs. The caller may use the list until the
+// next call of Run.
 func (m *Manager) Messages() []Message {
 	list := m.send
 	m.send = m.send[:0]
 	return list
 }
 
-// PeerUp says that the link to a peer is up.
+// PeerUp must be called when the link to a peer comes up.
 func (m *Manager) PeerUp(now falcon.Time, host cm.HostID) {
 	m.link(host, true)
 	m.Manager.PeerUp(now, host)
 }
 
-// PeerDown says that the link to a peer is down and what was in flight on it lost.
+// PeerDown must be called when the link to a peer goes down. What was in flight on it is lost.
 func (m *Manager) PeerDown(now falcon.Time, host cm.HostID) {
 	m.link(host, false)
 	m.Manager.PeerDown(now, host)
 }
 
-// PeerRevoked says that a peer is not to be trusted any more.
+// PeerRevoked must be called when a peer is no longer trusted.
 func (m *Manager) PeerRevoked(now falcon.Time, host cm.HostID) {
 	m.link(host, false)
 	m.Manager.PeerRevoked(now, host)
@@ -266,16 +267,16 @@ func (m *Manager) link(host cm.HostID, up bool) {
 	}
 }
 
-// Reachable says whether the link to a peer is up.
+// Reachable reports whether the link to a peer is up.
 func (m *Manager) Reachable(host cm.HostID) bool {
 	p := m.peers[host]
 	return p != nil && p.up
 }
 
-// CIDs says how many connection identifiers a function has, and how many it may have.
+// CIDs returns how many CIDs a function holds, and its quota.
 func (m *Manager) CIDs(fn uint32) (n, quota int) { return m.cids(fn).Held(fn) }
 
-// CIDsInUse counts the connection identifiers that are given out.
+// CIDsInUse returns the number of allocated CIDs.
 func (m *Manager) CIDsInUse() (n int) {
 	for _, c := range m.cfg.CIDs {
 		n += c.InUse()
@@ -283,7 +284,7 @@ func (m *Manager) CIDsInUse() (n int) {
 	return n
 }
 
-// Disconnecting says whether a peer that can be reached has yet to confirm a disconnect.
+// Disconnecting reports whether a reachable peer has yet to confirm a disconnect.
 func (m *Manager) Disconnecting() bool {
 	for _, c := range m.Connections() {
 		if c.State == cm.StateDreqSent && m.Reachable(c.Peer) {

@@ -11,19 +11,19 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// Opening is a connection that the connection managers have agreed on.
+// Opening describes a connection that the connection managers have agreed on.
 type Opening struct {
 	Params   *cm.Params
 	Owner    *Owner
 	User     User
-	Inner    underlay.Inner // as we send
-	Underlay netip.Addr     // of the peer; none: the peer is this NIC
+	Inner    underlay.Inner // inner header of packets that we send
+	Underlay netip.Addr     // of the peer; unset: the peer is this NIC
 
-	Receiving Receiving // what we issued for it to be sealed with, of a connection with another NIC
+	Receiving Receiving // keys that we issued to the peer; only with another NIC
 }
 
-// Open sets a connection up: its slot, its keys, the transport's end, and the user on top. When it
-// fails nothing is left of it.
+// Open opens a connection: its slot, keys, transport end and user. If it fails it leaves nothing
+// behind.
 func (t *Table) Open(now falcon.Time, o *Opening) error {
 	s := t.place(now, o.Params.LocalCID)
 	if s == nil {
@@ -67,8 +67,8 @@ func (t *Table) openSealed(now falcon.Time, s *Slot, o *Opening) error {
 	return nil
 }
 
-// openTransport opens the transport's end of a connection, which has no keys yet. One between
-// functions of two shards of this NIC keeps it so: its packets are handed over in clear text.
+// openTransport opens the transport's end of a connection, without keys. A connection between two
+// shards of this NIC never gets keys: its packets are handed over in clear text.
 func (t *Table) openTransport(now falcon.Time, s *Slot, o *Opening) error {
 	p := o.Params
 	credits := NewCredits(o.Owner.Credits, t.cfg.Credits)
@@ -90,16 +90,18 @@ func (t *Table) openTransport(now falcon.Time, s *Slot, o *Opening) error {
 	return nil
 }
 
-// FirstPath is the path that a connection begins on: the driver's choice, else one of its own.
+// FirstPath returns the path that a connection starts on: derived from the driver's flow label if
+// there is one, else from the remote CID.
 func FirstPath(flowLabel, remoteCID uint32) uint32 {
 	if flowLabel == 0 {
 		return remoteCID
 	}
-	return (flowLabel * 0x9e3779b1) >> 16 // neighbouring labels, on paths far apart
+	return (flowLabel * 0x9e3779b1) >> 16 // spreads neighbouring labels over distant paths
 }
 
-// openLoopback opens one end of a connection between two functions of this NIC, or two queue pairs
-// of one. It has no keys and no transport below: what it carries never leaves the shard.
+// openLoopback opens one end of a connection between two functions of this shard, or between two
+// queue pairs of one function. It needs no keys and no transport: its traffic never leaves the
+// shard.
 func (t *Table) openLoopback(s *Slot, o *Opening) error {
 	p := o.Params
 	var credits *credit.Node

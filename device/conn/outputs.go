@@ -12,8 +12,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/rof"
 )
 
-// Order carries out what the connection manager decided for a function, unless that was reset
-// meanwhile: then its connections are closed already, and the manager hears of it.
+// Order executes a decision of the connection manager for a function. It ignores the order if the
+// function was reset meanwhile: then its connections are closed already, and the manager will learn
+// of the reset.
 func (s *Functions) Order(now falcon.Time, o *Order) {
 	f := s.byID[o.Function]
 	if f == nil || f.epoch != o.Epoch || f.epoch == 0 {
@@ -38,7 +39,7 @@ func (s *Functions) Order(now falcon.Time, o *Order) {
 	}
 }
 
-// request takes another function's wish for a connection to this one.
+// request handles another function's request for a connection.
 func (f *Function) request(o *cm.Output) {
 	switch {
 	case !f.LinkUp:
@@ -55,7 +56,7 @@ func (f *Function) request(o *cm.Output) {
 	}
 }
 
-// reservedRequest takes a request that a NIC makes for itself.
+// reservedRequest handles a request that a NIC makes for itself.
 func (f *Function) reservedRequest(o *cm.Output) {
 	f.conns[o.ID] = &connection{wired: true, peerQPN: o.PeerQPN}
 	switch o.Service {
@@ -68,7 +69,7 @@ func (f *Function) reservedRequest(o *cm.Output) {
 	}
 }
 
-// reservedOutput takes what becomes of a connection that a NIC asked for.
+// reservedOutput handles an output for a connection that a NIC made for itself.
 func (f *Function) reservedOutput(now falcon.Time, o *cm.Output, c *connection) {
 	switch {
 	case c.link != nil && o.Kind != cm.OutEstablished:
@@ -81,7 +82,7 @@ func (f *Function) reservedOutput(now falcon.Time, o *cm.Output, c *connection) 
 	}
 }
 
-// notify tells the driver what became of one of its connections.
+// notify sends the driver an event about one of its connections.
 func (f *Function) notify(o *cm.Output, c *connection) {
 	e := abi.AsyncEvent{Number: o.ID, PeerQPN: o.PeerQPN, Status: uint32(reasonStatus(o.Reason))}
 	switch o.Kind {
@@ -105,7 +106,7 @@ func (f *Function) notify(o *cm.Output, c *connection) {
 	f.driver.Notify(&e, string(o.Private))
 }
 
-// open opens what the connection managers agreed. What cannot be opened is disconnected again.
+// open opens a connection that the connection managers agreed on. If that fails, it disconnects it.
 func (f *Function) open(now falcon.Time, order *Order) {
 	p := order.Params
 	if err := f.tryOpen(now, order); err != nil {
@@ -136,15 +137,14 @@ func (f *Function) tryOpen(now falcon.Time, order *Order) error {
 	return f.set.cfg.Table.Open(now, o)
 }
 
-// useLink makes the connection a link's. The headers that its datagrams travel under become those
-// of the connection.
+// useLink assigns the connection to a link. It takes over the header fields of the link's
+// datagrams.
 func (s *Functions) useLink(o *Opening, l *rof.Link) {
 	o.User = &linkUser{link: l, rdma: s.cfg.RDMA}
 	o.Inner.Class, o.Inner.TTL, o.Inner.Flow = l.Key().TrafficClass, l.Key().HopLimit, l.FlowLabel()
 }
 
-// useQP makes the connection a queue pair's. The path that its driver asked for becomes that of the
-// connection.
+// useQP assigns the connection to a queue pair. It takes over the path settings of the queue pair.
 func (f *Function) useQP(o *Opening, c *connection) error {
 	p := o.Params
 	q := f.verbs.QP(p.QPN)

@@ -9,12 +9,13 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// PartTime is how long the transport's end of a connection outlives the word of a driver that ended
-// it. It is less than the time for which the connection manager keeps the connection's identifier.
+// PartTime is how long the transport's end of a connection stays after a driver has ended the
+// connection. It is less than the time for which the connection manager keeps the CID.
 const PartTime = falcon.Time(time.Second)
 
 // A connection that one of the drivers ends (CMDisconnect, DestroyQP, ModifyQP to RESET or ERR)
-// parts in peace: what was delivered does not fail because the last acknowledgement was lost.
+// parts: it closes in order, so that work that was delivered does not fail because the last
+// acknowledgement was lost.
 //
 //	side that ended it                           peer
 //	queue pair lets go ── DREQ ────────────────▶ begins nothing new
@@ -28,16 +29,17 @@ type parting struct {
 	until falcon.Time
 }
 
-// partings are those of a shard, the first one due first.
+// partings holds the parting connections of a shard, in order of until.
 type partings struct{ waiting []parting }
 
-// parts reports whether a connection that ends for a reason parts in peace.
+// parts reports whether a connection that ends for this reason parts.
 func (s *Slot) parts(r cm.Reason) bool {
 	return s.Conn != nil && s.user.Parts() && (r == cm.ReasonLocal || r == cm.ReasonDisconnect)
 }
 
-// begin has the connection in s part. The queue pair of the side that ends it lets go at once; on
-// the peer's side it has the connection until it is over.
+// begin starts the parting of the connection in s. On the side that ended it, the queue pair
+// releases the connection at once. On the peer's side it keeps the connection until the parting is
+// over.
 func (p *partings) begin(now falcon.Time, s *Slot, why cm.Reason) {
 	if s.user.Owns() {
 		if why == cm.ReasonLocal {
@@ -52,8 +54,8 @@ func (p *partings) begin(now falcon.Time, s *Slot, why cm.Reason) {
 	s.Conn.Drain(now)
 }
 
-// parted takes the transport's word that the connection, which parts, has nothing under way. The
-// side that ended it goes on acknowledging.
+// parted handles the transport's event that a parting connection has no work in flight. The side
+// that ended it continues to acknowledge.
 func (s *Slot) parted(now falcon.Time) {
 	if s.leaving {
 		s.endParting(now)
@@ -72,7 +74,7 @@ func (s *Slot) endParting(now falcon.Time) {
 	s.clear()
 }
 
-// end closes the connection, if it is still there.
+// end closes the connection if it is still open.
 func (p *parting) end(now falcon.Time) {
 	if !p.conn.Closed() && p.slot.Conn == p.conn {
 		p.slot.endParting(now)
@@ -88,7 +90,7 @@ func (p *partings) end(now falcon.Time) {
 	p.waiting = slices.Delete(w, 0, n)
 }
 
-// endOf closes those of a function.
+// endOf closes the parting connections of a function.
 func (p *partings) endOf(now falcon.Time, of *Owner) {
 	for i := range p.waiting {
 		if w := &p.waiting[i]; w.owner == of {

@@ -5,13 +5,13 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// RequestKind says what a shard asks of the connection manager.
+// RequestKind is what a shard requests from the connection manager.
 type RequestKind uint8
 
-// What is asked, and the fields of Request it uses beside Function.
+// Kinds of requests. The comments name the fields of Request that are used besides Function.
 const (
 	Begin      RequestKind = iota // Epoch: the function is in service
-	Gone                          // it is not any more
+	Gone                          // the function is out of service
 	Quota                         // N: CIDs that it may have
 	Listen                        // Service
 	Unlisten                      // Service
@@ -19,49 +19,49 @@ const (
 	Accept                        // ID, N (queue pair), IRD, Private
 	Reject                        // ID, N (reason), Private
 	Disconnect                    // ID
-	TakeCID                       // for a queue pair connected with itself; the answer has it as ID
-	GiveCID                       // N: that CID
+	TakeCID                       // for a queue pair connected with itself; the answer's ID is the CID
+	GiveCID                       // N: a CID from TakeCID
 )
 
-// Request is what a shard asks of the connection manager.
+// Request is a request of a shard to the connection manager.
 type Request struct {
 	Kind     RequestKind
 	IRD      uint8
 	Function uint32
 	Epoch    uint32
 	ID, N    uint32
-	Question uint64 // number of the Answer that is waited for; 0: none is
+	Question uint64 // number of the expected Answer; 0: none
 	Service  uint64
 	Private  []byte
 	Connect  *cm.ConnectRequest
 }
 
-// Answer is what became of a request.
+// Answer is the result of a request.
 type Answer struct {
 	Question uint64
 	ID       uint32
 	Err      error
 }
 
-// Requests takes what functions ask of the connection manager, wherever that runs, in order.
-// Nothing waits: an answer comes to Functions.Answer, what is decided to Functions.Order.
+// Requests passes the requests of functions to the connection manager, wherever it runs, in order.
+// Ask does not wait: answers come to Functions.Answer, decisions to Functions.Order.
 type Requests interface{ Ask(r Request) }
 
-// question is asked for a function, and what is done with the answer.
+// question is a request that waits for its answer, and the function to call with it.
 type question struct {
 	f     *Function
 	epoch uint32
 	then  func(now falcon.Time, a *Answer)
 }
 
-// tell asks what needs no answer.
+// tell sends a request that needs no answer.
 func (f *Function) tell(r Request) {
 	r.Function = f.number()
 	f.set.cfg.Manager.Ask(r)
 }
 
-// ask asks, and does then with the answer unless the function was reset meanwhile. What asks bounds
-// the questions that are open: a driver's admin queue, a queue pair, a link.
+// ask sends a request and calls then with the answer, unless the function was reset meanwhile. The
+// number of open questions is bounded by the callers: a driver's admin queue, a queue pair, a link.
 func (f *Function) ask(r Request, then func(now falcon.Time, a *Answer)) {
 	s := f.set
 	s.asked++
@@ -70,7 +70,7 @@ func (f *Function) ask(r Request, then func(now falcon.Time, a *Answer)) {
 	f.tell(r)
 }
 
-// Answer takes the answer to a request.
+// Answer handles the answer to a request.
 func (s *Functions) Answer(now falcon.Time, a *Answer) {
 	q, ok := s.questions[a.Question]
 	delete(s.questions, a.Question)

@@ -15,56 +15,57 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
-// Owner is what its connections, and the packets on them, need of a function.
+// Owner holds what connections and their packets need to know of their function.
 type Owner struct {
 	*pfvf.Function
-	Trace    *trace.Ring   // of what happens to its requests; nil: nobody traces it
-	Describe func() string // names it and who drives it, for logs
+	Trace    *trace.Ring   // records events of its requests; nil: no trace
+	Describe func() string // describes it and its driver, for logs
 }
 
-// Keys protect the packets of one connection. Whoever seals and opens packets knows what is in
-// them.
+// Keys protects the packets of one connection. The code that seals and opens packets knows the
+// concrete type.
 type Keys interface {
-	Release() // the connection is over
+	Release() // called when the connection ends
 }
 
-// Slot is what the CID of an open connection leads to. Packets read it; only the table changes it.
+// Slot describes the open connection of a CID. Packet processing reads it; only the table changes
+// it.
 type Slot struct {
 	CID   uint32
-	ID    uint32       // of the connection manager; 0: a queue pair connected with itself
+	ID    uint32       // the connection manager's id; 0: a queue pair connected with itself
 	Conn  *falcon.Conn // the transport's end, or
-	Loop  *local.Conn  // one end inside the shard
+	Loop  *local.Conn  // one end of a loopback in the shard
 	Owner *Owner
-	Keys  Keys // nil inside the NIC, of one shard or between two
+	Keys  Keys // nil inside the NIC, within one shard or between two
 
 	Peer     cm.HostID
 	Underlay netip.Addr     // of the peer
-	Inner    underlay.Inner // as we send: from the address of our function that was named to the peer's
+	Inner    underlay.Inner // inner header of sent packets; Src is the address of our function that the peer knows
 	Credits  *credit.Node   // the connection's, below its function's
 
 	user     User
-	flow     uint32 // picks the first path
+	flow     uint32 // determines the first path
 	draining bool   // its driver disconnected it
 	parting  bool   // the connection manager knows that it has ended
-	leaving  bool   // it parts, and its user has it still
+	leaving  bool   // it parts, and its user still has it
 }
 
-// Ended is a connection that ended on this side, of which the connection manager does not know yet.
-// With an ID of 0 there is only a CID to give back.
+// Ended is a connection that ended in this shard, and that the connection manager does not know has
+// ended. With ID 0, only the CID is to be released.
 type Ended struct {
 	Function uint32
 	ID       uint32
 	CID      uint32
 }
 
-// ended names the connection for the connection manager.
+// ended identifies the connection for the connection manager.
 func (s *Slot) ended() Ended { return Ended{Function: uint32(s.Owner.ID), ID: s.ID, CID: s.CID} }
 
-// Path is the path that the connection takes now (docs/wire.md). One that the transport repaths
-// moves to the next.
+// Path returns the connection's current path (docs/wire.md). When the transport repaths, it moves
+// to the next path.
 func (s *Slot) Path() uint32 { return s.flow + uint32(s.Conn.Path()) }
 
-// carrier is what the connection is made over.
+// carrier returns the transport or loopback end under the connection.
 func (s *Slot) carrier() rof.Carrier {
 	if s.Loop != nil {
 		return s.Loop
@@ -72,7 +73,8 @@ func (s *Slot) carrier() rof.Carrier {
 	return s.Conn
 }
 
-// Explain says for people whose an RDMA packet is that the connection sent (out) or got.
+// Explain describes an RDMA packet that the connection sent (out) or received, and who owns it, for
+// people.
 func (s *Slot) Explain(rdmaPacket []byte, out bool) string {
 	return s.user.Explain(rdmaPacket, out)
 }
@@ -80,13 +82,13 @@ func (s *Slot) Explain(rdmaPacket []byte, out bool) string {
 // open reports whether a connection is in the slot.
 func (s *Slot) open() bool { return s.Conn != nil || s.Loop != nil }
 
-// close ends the connection at once and takes it out of its slot.
+// close ends the connection at once and clears its slot.
 func (s *Slot) close(now falcon.Time) {
 	s.carrier().Close(now)
 	s.clear()
 }
 
-// clear takes the connection out of its slot.
+// clear releases the keys and clears the slot.
 func (s *Slot) clear() {
 	if s.Keys != nil {
 		s.Keys.Release()
@@ -94,8 +96,8 @@ func (s *Slot) clear() {
 	*s = Slot{}
 }
 
-// LongPathNote says what is wrong with a path on which congestion control holds a connection at a
-// packet per round trip, and the remedy.
+// LongPathNote describes a path on which congestion control holds a connection to one packet per
+// round trip, and the remedy.
 func LongPathNote(i falcon.ConnInfo) string {
 	return fmt.Sprintf("delay %v is above the target of %v with one packet in flight; raise falcon.cc.base_delay_target above the path's round trip",
 		time.Duration(i.Delay).Round(time.Microsecond), time.Duration(i.DelayTarget).Round(time.Microsecond))

@@ -7,7 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// errorStatus gives the driver's view of a connection manager's error.
+// errorStatus translates an error of the connection manager to the driver's status.
 func errorStatus(err error) abi.Status {
 	for _, e := range []struct {
 		err error
@@ -31,7 +31,7 @@ func errorStatus(err error) abi.Status {
 	return abi.StatusNoResources
 }
 
-// reasonStatus gives the Status of an Unreachable event.
+// reasonStatus translates a reason to the Status of an Unreachable event.
 func reasonStatus(r cm.Reason) abi.Status {
 	switch r {
 	case cm.ReasonTimeout:

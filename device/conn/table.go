@@ -14,39 +14,40 @@ type Transport interface {
 	Open(now falcon.Time, c falcon.ConnConfig) (*falcon.Conn, error)
 }
 
-// Loopbacks opens connections inside the NIC, and tells of those that ended in the RDMA engine.
+// Loopbacks opens connections inside a shard, and returns those that ended in the RDMA engine.
 type Loopbacks interface {
 	Open(c falcon.ConnConfig) (*local.Conn, error)
 	NextClosed() (cid uint32, ok bool)
 }
 
-// KeyStore has the keys of connections to other NICs.
+// KeyStore holds the keys of connections to other NICs.
 type KeyStore interface {
-	// Protect makes the security of a connection of what was issued for it. If it succeeds,
-	// releasing its Keys releases that; if not, the caller does.
+	// Protect creates the security of a connection from the keys that were issued for it. If it
+	// succeeds, releasing the returned Keys also releases issued; if not, the caller must release
+	// issued.
 	Protect(p *cm.Params, issued Receiving) (Keys, error)
 }
 
-// Log writes a line that a guest or a peer can cause.
+// Log writes a log line that a guest or a peer can cause.
 type Log func(now falcon.Time, level slog.Level, msg string, args ...any)
 
-// TableConfig is what a table works with.
+// TableConfig is the configuration of a Table.
 type TableConfig struct {
 	Shard     int
 	Slots     int // at most MaxSlots
 	Transport Transport
 	Loopbacks Loopbacks
 	Keys      KeyStore
-	Credits   credit.Cost // the most one connection holds (NewCredits)
+	Credits   credit.Cost // the limit of one connection (NewCredits)
 	Log       Log
 }
 
-// Table has the connections of a shard: it opens them as the connection managers agreed, finds them
-// for packets, and ends them in order.
+// Table holds the connections of a shard. It opens those that the connection managers agreed on,
+// finds them for packets, and ends them in order.
 type Table struct {
 	cfg      TableConfig
 	slots    []Slot
-	byID     map[uint32]uint32 // CIDs by the connection manager's ids
+	byID     map[uint32]uint32 // CIDs, by the connection manager's ids
 	drains   drains
 	partings partings
 	ended    []Ended
@@ -101,7 +102,7 @@ func (t *Table) carried(cid uint32) *Slot {
 	return s
 }
 
-// Of returns the slot of a connection of the transport, or nil if that is closed.
+// Of returns the slot of a transport connection, or nil if the connection is closed.
 func (t *Table) Of(c *falcon.Conn) *Slot {
 	s := t.carried(c.LocalCID())
 	if s == nil || s.Conn != c {
@@ -110,7 +111,7 @@ func (t *Table) Of(c *falcon.Conn) *Slot {
 	return s
 }
 
-// ByID returns the slot of an open connection that the connection manager knows by id, or nil.
+// ByID returns the slot of the open connection with this id of the connection manager, or nil.
 func (t *Table) ByID(id uint32) *Slot {
 	s := t.Find(t.byID[id])
 	if s == nil || s.ID != id {
@@ -119,7 +120,7 @@ func (t *Table) ByID(id uint32) *Slot {
 	return s
 }
 
-// Named counts the connections that the connection manager has not closed.
+// Named returns the number of connections that the connection manager has not closed.
 func (t *Table) Named() int { return len(t.byID) }
 
 // Each calls f for each open connection.
@@ -131,13 +132,13 @@ func (t *Table) Each(f func(*Slot)) {
 	}
 }
 
-// place returns the slot of a CID that a connection is to be opened in, or nil if one is there.
+// place returns the slot in which a connection with this CID can be opened, or nil if it is in use.
 func (t *Table) place(now falcon.Time, cid uint32) *Slot {
 	if ShardOf(cid) != t.cfg.Shard || int(indexOf(cid)) >= len(t.slots) {
 		return nil
 	}
 	s := &t.slots[indexOf(cid)]
-	if s.parting && s.CID != cid { // the connection manager cut its rest short
+	if s.parting && s.CID != cid { // the connection manager freed its CID early
 		s.Conn.Abort(now, falcon.CloseLocal)
 		s.clear()
 	}

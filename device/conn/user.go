@@ -11,25 +11,25 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// headers is the most that RDMA headers take, in front of data, of a Falcon packet's ULP part.
+// headers is the maximum length of RDMA headers in front of the data in a Falcon packet.
 const headers = wire.MaxDataHeaderLen
 
-// User is what sits on a connection.
+// User uses a connection: a queue pair or a link.
 type User interface {
-	// Connect gives it the connection, which is open, made over c.
+	// Connect passes it the open connection, whose carrier is c.
 	Connect(now falcon.Time, c rof.Carrier, p *cm.Params) error
-	// Owns reports whether it has the connection still.
+	// Owns reports whether it still has the connection.
 	Owns() bool
-	// Parts reports whether what it has under way is worth finishing when a driver ends the
-	// connection. Then PeerLeaves may be called: its peer has ended it.
+	// Parts reports whether its work in flight should be finished when a driver ends the
+	// connection. Only then may PeerLeaves be called, when the peer has ended the connection.
 	Parts() bool
 	PeerLeaves()
 	// Disconnect tells it that the connection ends.
 	Disconnect(now falcon.Time)
-	// GiveUp is after how long without an answer the transport gives the connection up; 0: as long
-	// as it does by itself.
+	// GiveUp returns the time without an answer after which the transport gives the connection up;
+	// 0: the transport's default.
 	GiveUp() falcon.Time
-	// Explain says for people whose an RDMA packet is that the connection sent (out) or got.
+	// Explain describes an RDMA packet that the connection sent (out) or received, for people.
 	Explain(rdmaPacket []byte, out bool) string
 }
 
@@ -49,7 +49,7 @@ func (u *qpUser) Connect(now falcon.Time, c rof.Carrier, p *cm.Params) error {
 	return nil
 }
 
-// pathMTU is what the connection's MTU leaves for data.
+// pathMTU returns the path MTU that fits the connection's MTU.
 func pathMTU(p *cm.Params) int { return abi.PathMTUFor(p.MTU - headers).Bytes() }
 
 // Owns implements User.
@@ -76,7 +76,7 @@ func (u *qpUser) GiveUp() falcon.Time { return u.qp.RetryTime() }
 // Explain implements User.
 func (u *qpUser) Explain(rdmaPacket []byte, out bool) string { return u.conn.Explain(rdmaPacket, out) }
 
-// linkUser is a link that carries datagrams, which nobody misses.
+// linkUser is a link that carries datagrams, whose loss is allowed.
 type linkUser struct {
 	link *rof.Link
 	rdma *rof.Engine

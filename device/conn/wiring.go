@@ -13,28 +13,28 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// A queue pair that its driver takes to RTR itself, with the peer's number and
-// GID exchanged elsewhere, gets its connection from here. Of the two ends the
-// one with the lower (GID, number) asks, the other answers, so that it does not
-// matter who is first. A function may have several GIDs: an end's is the one
-// that its driver named (SGIDIndex), and its peer has to name the same:
+// A driver may move a queue pair to RTR itself, with the peer's queue pair number and GID exchanged
+// by other means. This file connects such queue pairs. Of the two ends, the one with the lower
+// (GID, number) sends the request and the other answers, so that the order in which they reach RTR
+// does not matter. A function may have several GIDs: an end's GID is the one that its driver named
+// (SGIDIndex), and its peer must name the same one:
 //
 //	lower end: RTR ── REQ{serviceWire, both numbers} ──▶ higher end in RTR: accept
 //	                                                     not yet there: hold
 //	                                                     cannot be meant: reject, the lower end asks again
 //
-// The drivers hear nothing of it. A queue pair named as its own peer gets a
-// loopback connection with itself.
+// The drivers get no events of this. A queue pair that names itself as its peer gets a loopback
+// connection with itself.
 
 const (
 	wireRetry = 500e6 // ns between two attempts
 
-	// MaxHeld bounds the requests for queue pairs of one function that are not in RTR yet; one
-	// source has half.
+	// MaxHeld bounds the held requests for a function's queue pairs that are not in RTR yet. A
+	// requesting function can take at most half of the free places.
 	MaxHeld = 128
 )
 
-// Wire begins to connect a queue pair that was moved to RTR.
+// Wire starts to connect a queue pair that was moved to RTR.
 func (f *Function) Wire(now falcon.Time, qpn uint32) {
 	q := f.verbs.QP(qpn)
 	if q == nil {
@@ -62,7 +62,7 @@ func (f *Function) Wire(now falcon.Time, qpn uint32) {
 	w.ask(now)
 }
 
-// ask sends a request. One that is refused is tried again.
+// ask sends a request. If it is refused, it is sent again later.
 func (w *wiring) ask(now falcon.Time) {
 	f := w.f
 	q := f.verbs.QP(w.qpn)
@@ -88,7 +88,8 @@ func (w *wiring) ask(now falcon.Time) {
 	})
 }
 
-// elsewhere connects the queue pair over another wire than Falcon, where its peer is reached so.
+// elsewhere connects the queue pair over a transport other than Falcon, if its peer is reached that
+// way. It returns false for Falcon.
 func (w *wiring) elsewhere(now falcon.Time, q *verbs.QP) bool {
 	f := w.f
 	if f.set.cfg.Wires == nil {
@@ -106,8 +107,7 @@ func (w *wiring) elsewhere(now falcon.Time, q *verbs.QP) bool {
 	return true
 }
 
-// later tries again in a while. The queue is in the order of time, since all
-// wait for as long.
+// later schedules another attempt. The queue is in order of time, since every wait is equally long.
 func (w *wiring) later(now falcon.Time) {
 	w.id, w.at = 0, now+wireRetry
 	w.f.set.rewire = append(w.f.set.rewire, w)
@@ -124,7 +124,7 @@ func (s *Functions) Advance(now falcon.Time) {
 	s.rewire = slices.Delete(s.rewire, 0, n)
 }
 
-// wireRequest takes the request of a peer's queue pair.
+// wireRequest handles the request of a peer's queue pair.
 func (f *Function) wireRequest(o *cm.Output) {
 	if len(o.Private) == 4 {
 		qpn := binary.BigEndian.Uint32(o.Private)
@@ -147,7 +147,7 @@ func (f *Function) wireRequest(o *cm.Output) {
 	f.rejectReserved(o.ID)
 }
 
-// heldFor counts the requests of a source that are held.
+// heldFor returns the number of held requests of a requesting function.
 func heldFor(all map[wireKey]held, function uint32) (n int) {
 	for _, r := range all {
 		if r.from == function {
@@ -157,7 +157,7 @@ func heldFor(all map[wireKey]held, function uint32) (n int) {
 	return n
 }
 
-// acceptWire answers a request for one of our queue pairs in RTR.
+// acceptWire accepts a request for one of our queue pairs in RTR.
 func (f *Function) acceptWire(id, qpn uint32) {
 	f.bind(id, qpn)
 	f.ask(Request{Kind: Accept, ID: id, N: qpn, IRD: f.verbs.QP(qpn).IRD()}, func(_ falcon.Time, a *Answer) {
@@ -167,7 +167,7 @@ func (f *Function) acceptWire(id, qpn uint32) {
 	})
 }
 
-// wireEnded is told how an attempt, or the connection it led to, ended.
+// wireEnded handles the end of an attempt, or of the connection that it made.
 func (f *Function) wireEnded(now falcon.Time, o *cm.Output, c *connection) {
 	f.forget(o.ID)
 	for k, r := range f.held {
@@ -186,13 +186,13 @@ func (f *Function) wireEnded(now falcon.Time, o *cm.Output, c *connection) {
 	w.later(now)
 }
 
-// wireSelf connects a queue pair with itself. There is nobody to agree with.
+// wireSelf connects a queue pair with itself. No peer has to agree.
 func (f *Function) wireSelf(q *verbs.QP) {
 	a := f.begin(q.Number())
 	f.ask(Request{Kind: TakeCID}, func(now falcon.Time, is *Answer) {
 		wanted := a.answered()
 		if is.Err != nil {
-			return // its work fails for want of a peer
+			return // its work requests fail for lack of a peer
 		}
 		if !wanted || !f.openSelf(now, q, is.ID) {
 			f.tell(Request{Kind: GiveCID, N: is.ID})
