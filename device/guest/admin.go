@@ -12,51 +12,54 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// Bounds of the admin queues' work in one Step, so that nobody else waits for it long. A page list
-// may have half a million entries: it is read in pieces.
+// Limits of the admin queues' work in one Step, so that it does not delay others for long. A page
+// list may have half a million entries: it is read in pieces.
 const (
 	adminCommands = 16      // of one function
 	adminPages    = 1 << 12 // page list entries of all functions
 	turnPages     = 1 << 9  // page list entries of one registration at a time
 )
 
-// registration is one whose page list is being read. Commands behind it are carried out meanwhile.
+// registration is a memory registration whose page list is being read. Later commands are carried
+// out meanwhile.
 type registration struct {
 	*verbs.Registration
 	of *pending
 }
 
-// admin is the pair of admin queues of a function, with as many entries each. As many commands may
-// be outstanding: read, and their completions not taken by the driver.
+// admin is the pair of admin queues of a function. Both have the same number of entries, which is
+// also the most commands that may be outstanding: read, and their completions not yet taken by the
+// driver.
 type admin struct {
 	user           adminUser
-	sqRoot, cqRoot uint64             // of the page lists of their areas; both 0: they are in the window
-	window         queues.AdminHolder // whose they are, once in use; nil: they are in memory
+	sqRoot, cqRoot uint64             // addresses of the areas' page lists; both 0: the queues are in the window
+	window         queues.AdminHolder // owner of the queues in the window, once in use; nil: they are in memory
 	entries        uint32
 	sq             *ring.Consumer
 	cq             *ring.CQWriter
-	cmd            abi.AdminCmd   // carried out now or last
-	doing          *pending       // what the engine does at the moment is this one's; nil: no command's
-	regs           []registration // in progress, whose turn it is first
-	pending        []*pending     // commands that are completed later, at most as many as entries
+	cmd            abi.AdminCmd   // the current command, or the last one
+	doing          *pending       // the command that the engine works for now; nil: none
+	regs           []registration // in progress; the first is next
+	pending        []*pending     // commands to be completed later, at most as many as entries
 }
 
-// adminUser is the function that admin queues belong to.
+// adminUser is the function that owns the admin queues.
 type adminUser interface {
 	judge
 	// command carries out a command and writes its result.
 	command(now falcon.Time, cmd *abi.AdminCmd, result []byte) abi.Status
-	// judged records what the driver broke by a command that ended in st.
+	// judged records the rules that the driver broke by a command that ended with st.
 	judged(c *pending, st abi.Status)
-	// completed is called after a completion that was pending. The queue goes on if it waited for
-	// it.
+	// completed is called after a pending command was completed. The queue continues if it was
+	// waiting for that.
 	completed()
-	// stopped is whether the function has a fault.
+	// stopped reports whether the function has a fault.
 	stopped() bool
 	Fault(code abi.Fault, reason string)
 }
 
-// start looks at the areas for the first time. A strict look finds what is not zero in them.
+// start opens the queues' areas for the first time. With strict it also reports bytes that are not
+// zero.
 func (a *admin) start(mem *queues.Memory, window queues.AdminHolder, strict bool) error {
 	layout := ring.AdminLayout(a.entries)
 	if a.sqRoot|a.cqRoot == 0 && window != nil {
@@ -87,7 +90,7 @@ func (a *admin) start(mem *queues.Memory, window queues.AdminHolder, strict bool
 	return nil
 }
 
-// leave lets go of the areas. Those in the window are zero for who uses them next.
+// leave gives up the areas. It zeroes those in the window for the next user.
 func (a *admin) leave() {
 	if a.window == nil {
 		return
@@ -97,7 +100,7 @@ func (a *admin) leave() {
 	_, _ = sq.WriteAt(0, zero), cq.WriteAt(0, zero)
 }
 
-// ring looks for commands, of which a doorbell tells.
+// ring takes the producer index of a doorbell. It returns false if that is not valid.
 func (a *admin) ring(producer uint32) bool {
 	_, err := a.sq.Doorbell(producer)
 	switch {
@@ -113,7 +116,7 @@ func (a *admin) ring(producer uint32) bool {
 	return false
 }
 
-// waits is whether there is work left.
+// waits reports whether there is work left.
 func (a *admin) waits() bool { return len(a.regs) > 0 || a.sq.Ready() > 0 }
 
 // overfull reports whether the driver has more commands outstanding than the queues have entries.
@@ -125,10 +128,10 @@ func (a *admin) overfull() (bool, error) {
 	return int(a.cq.Next()-a.cq.Consumer())+len(a.pending) >= int(a.entries), err
 }
 
-// run begins waiting commands in order, as many as are due in one Step, and goes on with
-// registrations, each in its turn. It returns how many commands it began, and whether there are
-// completions. pages is how many page list entries may still be read. Each command is copied from
-// guest memory once. Its completion is written before any event that it causes goes out.
+// run starts waiting commands in order, up to the limit of a Step, and continues registrations,
+// each in its turn. It returns the number of commands it started, and whether it wrote completions.
+// pages is the number of page list entries that may still be read. Each command is copied from
+// guest memory once. Its completion is written before any event that it causes is sent.
 func (a *admin) run(now falcon.Time, pages *int) (done int, completed bool) {
 	for *pages > 0 && !a.user.stopped() {
 		var cqe abi.AdminCQE
@@ -149,7 +152,7 @@ func (a *admin) run(now falcon.Time, pages *int) (done int, completed bool) {
 	return done, completed
 }
 
-// complete writes a completion. It reports false when the queue cannot be written.
+// complete writes a completion. It returns false if the queue cannot be written.
 func (a *admin) complete(cqe *abi.AdminCQE) bool {
 	if cqe.Status != abi.StatusOK {
 		clear(cqe.Result[:])
@@ -167,7 +170,7 @@ func (a *admin) complete(cqe *abi.AdminCQE) bool {
 	return true
 }
 
-// next carries out the next command, or begins it. It reports false when there is none.
+// next carries out the next command, or starts it. It returns false if there is none.
 func (a *admin) next(now falcon.Time, cqe *abi.AdminCQE, pages *int) bool {
 	if a.sq.Ready() == 0 {
 		return false
@@ -197,7 +200,7 @@ func (a *admin) next(now falcon.Time, cqe *abi.AdminCQE, pages *int) bool {
 	return true
 }
 
-// begin takes a registration that the command in progress began, unless it ended at once.
+// begin adds a registration that the current command started, unless it has failed already.
 func (a *admin) begin(g *verbs.Registration, st abi.Status) abi.Status {
 	if st != abi.StatusOK {
 		return st
@@ -207,8 +210,8 @@ func (a *admin) begin(g *verbs.Registration, st abi.Status) abi.Status {
 	return abi.StatusPending
 }
 
-// register gives the registration whose turn it is a part of the pages. It reports false when there
-// is none.
+// register reads a part of the page list of the next registration. It returns false if there is
+// none.
 func (a *admin) register(pages *int) bool {
 	if len(a.regs) == 0 || a.user.stopped() {
 		return false
@@ -232,8 +235,9 @@ func (a *admin) register(pages *int) bool {
 	return true
 }
 
-// describe completes a violation of the command in progress: the engine does not know which it is,
-// and has bytes only where it knows better than the command itself what was wrong.
+// describe adds the current command to a violation that the engine found: the engine does not know
+// the command's index, and gives bytes only where they show the error better than the command
+// itself.
 func (a *admin) describe(v *abi.Violation) {
 	if v.Ring != abi.RingAdmin || a.doing == nil {
 		return
@@ -244,7 +248,7 @@ func (a *admin) describe(v *abi.Violation) {
 	}
 }
 
-// commandBytes is a command as it came.
+// commandBytes returns a command in the form in which the driver sent it.
 func commandBytes(cmd *abi.AdminCmd) []byte {
 	b := make([]byte, abi.AdminCmdSize)
 	cmd.Marshal(b)

@@ -10,7 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// longAdmin is a pair of admin queues with room for many commands.
+// longAdmin returns a pair of admin queues with room for many commands.
 func longAdmin(t *testing.T) *slowAdmin {
 	t.Helper()
 	const entries = 32
@@ -29,8 +29,8 @@ func longAdmin(t *testing.T) *slowAdmin {
 	return &slowAdmin{slowUser: u, t: t, sq: ring.NewProducer(ring.Mem(mem), layout), cq: ring.NewCQReader(ring.Mem(mem[area:]), layout)}
 }
 
-// TestCommandsOfAStep: a Step begins so many commands of one function, in order, as long as there are
-// pages to read, and leaves the others for the next.
+// TestCommandsOfAStep checks that a Step starts a limited number of commands of one function, in
+// order, while there are pages to read, and leaves the others for the next Step.
 func TestCommandsOfAStep(t *testing.T) {
 	s := longAdmin(t)
 	ops := slices.Repeat([]abi.AdminOp{abi.AdminOpAllocPD}, adminCommands+3)
@@ -46,7 +46,7 @@ func TestCommandsOfAStep(t *testing.T) {
 	if !s.a.ring(index) || !s.a.waits() {
 		t.Fatal("nothing waits")
 	}
-	for _, c := range []struct{ pages, done, left int }{ // each command is one to read
+	for _, c := range []struct{ pages, done, left int }{ // each command reads one page
 		{0, 0, adminCommands + 3}, {-1, 0, adminCommands + 3}, {100, adminCommands, 3}, {2, 2, 1}, {100, 1, 0}, {100, 0, 0},
 	} {
 		pages := c.pages
@@ -65,8 +65,8 @@ func TestCommandsOfAStep(t *testing.T) {
 	}
 }
 
-// TestDoorbellsOfAdminQueues: a doorbell that cannot be true stops the function, with the clause
-// that it breaks; one that is old or repeated is harmless.
+// TestDoorbellsOfAdminQueues checks that an impossible doorbell stops the function and records the
+// clause that it breaks, and that an old or repeated one is harmless.
 func TestDoorbellsOfAdminQueues(t *testing.T) {
 	s := longAdmin(t)
 	s.post(abi.AdminOpAllocPD, abi.AdminOpAllocPD)
@@ -83,8 +83,9 @@ func TestDoorbellsOfAdminQueues(t *testing.T) {
 	}
 }
 
-// TestViolationsOfACommand: what the engine finds wrong is the command's in progress, whose bytes are
-// shown where it has none of its own; what is elsewhere is left as it is.
+// TestViolationsOfACommand checks that a violation that the engine finds is assigned to the current
+// command, whose bytes are shown if the violation has none of its own, and that violations of other
+// rings are left alone.
 func TestViolationsOfACommand(t *testing.T) {
 	a := &admin{}
 	own := abi.Violation{Ring: abi.RingAdmin, Clause: 5, Index: 77}
@@ -110,15 +111,15 @@ func TestViolationsOfACommand(t *testing.T) {
 	}
 }
 
-// TestAddressesThatWillBe: while an entry is being changed, neither what it was nor what it will be
-// is settled. What another entry has is known.
+// TestAddressesThatWillBe checks that while an entry is being changed, neither its old nor its new
+// address is settled. Addresses of other entries are.
 func TestAddressesThatWillBe(t *testing.T) {
 	gid := func(n byte) [16]byte { return [16]byte{15: n} }
 	table := newGIDTable(gid(1), [6]byte{2})
 	table.set(3, &abi.GIDEntry{GID: gid(3)})
 	table.set(abi.GIDEntries-1, &abi.GIDEntry{GID: gid(4)})
 	table.changing[5] = gid(5)
-	table.changing[3] = [16]byte{} // is to be emptied
+	table.changing[3] = [16]byte{} // to be emptied
 	for n, want := range map[byte]bool{0: false, 1: false, 3: true, 4: false, 5: true, 6: false} {
 		if got := table.unsettled(gid(n)); got != want {
 			t.Errorf("address %d is unsettled: %t", n, got)
@@ -150,8 +151,8 @@ func TestNodeGUID(t *testing.T) {
 	}
 }
 
-// TestBehind: a driver that does not take events gets no connections, which is counted and breaks a
-// rule; one that is there and takes them does.
+// TestBehind checks that a driver that does not take its events gets no connections, which is
+// counted and recorded as a violation. A driver that takes its events gets them.
 func TestBehind(t *testing.T) {
 	f, _ := newFunction(t, 0x01_1001)
 	if f.Behind() {

@@ -10,66 +10,66 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Bounds of what the bells of shared memory may take of a Step, so that a guest that rings all the
-// time delays others by little.
+// Limits of the doorbell records in shared memory that a Step takes, so that a guest that rings all
+// the time delays others only a little.
 const (
-	bellQuantum = 16 // bells looked at in their turn, beside those that rang
-	bellRecords = 64 // taken of one
+	bellQuantum = 16 // bells polled in their turn, in addition to those that rang
+	bellRecords = 64 // records taken from one bell
 )
 
-// A guest that rings with nothing to say would keep the thread awake for nothing. After
-// bellPatience such rings in a row, where an honest driver never makes two, its descriptor is not
-// waited for: for bellMute, then twice as long each time.
+// A guest that rings without a record would keep the thread awake for nothing. After bellPatience
+// such rings in a row (an honest driver never makes two), the thread stops waiting for its
+// descriptor: for bellMute, then twice as long each time.
 const (
 	bellPatience             = 8
 	bellMute     falcon.Time = 1_000_000 // ns
 	bellMuteMost falcon.Time = 128_000_000
 )
 
-// BellUser is the driver whose bell it is.
+// BellUser is the driver that a bell belongs to.
 type BellUser interface {
-	// Doorbell does what a record says; raw is the record as it came.
+	// Doorbell carries out a record. raw holds its bytes as the driver wrote them.
 	Doorbell(now falcon.Time, d *abi.Doorbell, raw []byte)
-	// BrokeBell says which clause of docs/abi the driver broke by its ring.
+	// BrokeBell records the clause of docs/abi that the driver broke by its ring.
 	BrokeBell(clause abi.Clause)
 	// Breach ends the driver's session: it broke the rules of shared memory.
 	Breach(err error)
 }
 
-// bell is the bell of one function. The shard looks at it in its turn, as at a send queue that is
-// polled: records are taken without anybody ringing. Before the thread sleeps it is armed, and its
-// descriptor waited for.
+// bell is the bell of one function: a ring of doorbell records in shared memory. The shard polls it
+// in its turn, like a send queue, so records are found without a ring. Before the thread sleeps, it
+// arms the bell and waits for its descriptor.
 type bell struct {
 	queues.Bell
 	user   BellUser
 	deaf   func(error)
 	armed  bool
-	broken bool        // the guest broke its rules: the session is ending
+	broken bool        // the guest broke the rules of the bell: the session is ending
 	empty  int         // rings in a row with nothing in the ring
-	muted  falcon.Time // until when the descriptor is not waited for; 0: it is
+	muted  falcon.Time // time until which the thread does not wait for the descriptor; 0: it does
 }
 
-// Bells are all that a shard looks at.
+// Bells holds the bells of a shard.
 type Bells struct {
-	// Wait makes the shard's thread wait for a descriptor, or no more; nil where no thread sleeps.
-	// It is called as an effect.
+	// Wait makes the shard's thread start or stop waiting for a descriptor; nil where no thread
+	// sleeps. It is called as an effect.
 	Wait func(fd int, on bool) error
-	// Muted counts bells that rang for nothing too often.
+	// Muted counts how often a bell was muted because it rang for nothing too often.
 	Muted uint64
 
 	effects *effect.List
 
 	all    []*bell
 	byFD   map[int]*bell
-	next   int         // whose turn it is
-	loose  int         // how many are not armed
-	rung   []*bell     // since the last look
-	unmute falcon.Time // when the first muted one is to be heard again; never: none is
+	next   int         // index of the next bell to poll
+	loose  int         // number of bells that are not armed
+	rung   []*bell     // bells that rang since the last Poll
+	unmute falcon.Time // time at which the first muted bell is to be unmuted; never: none is muted
 	buf    [bellRecords * abi.DoorbellSize]byte
-	record abi.Doorbell // what goes through an interface must not be made per call
+	record abi.Doorbell // a field, because it is passed to an interface and must not be allocated per call
 }
 
-// never is a deadline of nothing.
+// never is a deadline that does not come.
 const never falcon.Time = math.MaxInt64
 
 // NewBells returns a set without bells.
@@ -77,10 +77,10 @@ func NewBells(effects *effect.List) *Bells {
 	return &Bells{effects: effects, byFD: map[int]*bell{}, unmute: never}
 }
 
-// Deadline is when Poll has something to do that no ring brings about.
+// Deadline returns the time at which Poll is due without a ring.
 func (t *Bells) Deadline() falcon.Time { return t.unmute }
 
-// Add begins to look at a bell. deaf is called, as an effect, if the thread cannot wait for it.
+// Add starts polling a bell. deaf is called, as an effect, if the thread cannot wait for it.
 func (t *Bells) Add(user BellUser, q queues.Bell, deaf func(error)) {
 	l := &bell{Bell: q, user: user, deaf: deaf}
 	t.hear(l, true)
@@ -89,7 +89,7 @@ func (t *Bells) Add(user BellUser, q queues.Bell, deaf func(error)) {
 	t.loose++
 }
 
-// Remove forgets the bell of a driver, if it has one.
+// Remove removes the bell of a driver, if it has one.
 func (t *Bells) Remove(user BellUser) {
 	i := slices.IndexFunc(t.all, func(l *bell) bool { return l.user == user })
 	if i < 0 {
@@ -107,7 +107,7 @@ func (t *Bells) Remove(user BellUser) {
 	t.rung = slices.DeleteFunc(t.rung, func(r *bell) bool { return r == l })
 }
 
-// hear makes the thread wait for a bell's descriptor or not.
+// hear makes the thread start or stop waiting for a bell's descriptor.
 func (t *Bells) hear(l *bell, on bool) {
 	if t.Wait == nil {
 		return
@@ -119,15 +119,15 @@ func (t *Bells) hear(l *bell, on bool) {
 	}))
 }
 
-// Rang says that a descriptor became readable.
+// Rang records that a descriptor became readable.
 func (t *Bells) Rang(fd int) {
 	if l := t.byFD[fd]; l != nil {
 		t.rung = append(t.rung, l)
 	}
 }
 
-// Poll takes records from the bells that rang and from some others, and reports whether there were
-// any.
+// Poll takes records from the bells that rang and from a few others in turn. It reports whether
+// there were any.
 func (t *Bells) Poll(now falcon.Time) (found bool) {
 	if now >= t.unmute {
 		t.hearAgain(now)
@@ -150,7 +150,7 @@ func (t *Bells) Poll(now falcon.Time) (found bool) {
 	return found
 }
 
-// take does what the records of one bell say.
+// take carries out the records of one bell.
 func (t *Bells) take(now falcon.Time, l *bell) bool {
 	if l.broken {
 		return false
@@ -176,7 +176,7 @@ func (t *Bells) take(now falcon.Time, l *bell) bool {
 	return true
 }
 
-// Arm asks every guest to ring for its next record. It reports whether one has records already.
+// Arm asks every guest to ring for its next record. It reports whether a bell has records already.
 func (t *Bells) Arm() (found bool) {
 	if t.loose == 0 {
 		return false
@@ -200,8 +200,7 @@ func (t *Bells) Arm() (found bool) {
 	return found
 }
 
-// mute stops waiting for a bell that rings for nothing. What it has to say is still found in its
-// turn.
+// mute stops waiting for a bell that rings for nothing. Poll still finds its records in turn.
 func (t *Bells) mute(now falcon.Time, l *bell) {
 	l.muted = now + min(bellMute<<min(l.empty-bellPatience-1, 20), bellMuteMost)
 	t.unmute = min(t.unmute, l.muted)
@@ -210,7 +209,7 @@ func (t *Bells) mute(now falcon.Time, l *bell) {
 	l.user.BrokeBell(abi.DRV1007)
 }
 
-// hearAgain waits for those whose time has come.
+// hearAgain unmutes the bells whose time has come.
 func (t *Bells) hearAgain(now falcon.Time) {
 	t.unmute = never
 	for _, l := range t.all {

@@ -10,13 +10,13 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// chime is a bell whose driver does what the test says, and what was heard of it.
+// chime is a bell with a scripted driver, which records the calls to it.
 type chime struct {
 	fd      int
 	waiting []uint32 // indices of the records in its ring
-	broken  error    // what Take and Arm fail with
-	looks   int      // how often it was looked at
-	asked   int      // how often its guest was asked to ring
+	broken  error    // returned by Take and Arm
+	looks   int      // number of calls of Take
+	asked   int      // number of calls of Arm
 	took    []uint32
 	clauses []abi.Clause
 	ended   []error
@@ -54,13 +54,13 @@ func (c *chime) Doorbell(_ falcon.Time, d *abi.Doorbell, raw []byte) {
 func (c *chime) BrokeBell(clause abi.Clause) { c.clauses = append(c.clauses, clause) }
 func (c *chime) Breach(err error)            { c.ended = append(c.ended, err) }
 
-// waits is what the thread was asked to wait for.
+// waits is one call of Bells.Wait.
 type waits struct {
 	descriptor int
 	on         bool
 }
 
-// tower is a set of bells and the thread's ear.
+// tower is a set of bells with a fake thread that records the calls of Wait.
 type tower struct {
 	*Bells
 	effects effect.List
@@ -84,14 +84,14 @@ func newTower(n int) (*tower, []*chime) {
 	return w, all
 }
 
-// heard does the effects and returns what the thread was asked since.
+// heard runs the effects and returns the calls of Wait since the last time.
 func (w *tower) heard() (asked []waits) {
 	w.effects.Do()
 	asked, w.asked = w.asked, nil
 	return asked
 }
 
-// ring has bells ring, and looks.
+// ring makes bells ring, and polls.
 func (w *tower) ring(now falcon.Time, all ...*chime) bool {
 	for _, c := range all {
 		w.Rang(c.fd)
@@ -99,8 +99,8 @@ func (w *tower) ring(now falcon.Time, all ...*chime) bool {
 	return w.Poll(now)
 }
 
-// TestBellsInTurn: a look takes so many bells in their turn, each once, whoever is new or gone, and
-// says whether one of them had records.
+// TestBellsInTurn checks that a poll visits a limited number of bells in turn, each once, even when
+// bells are added or removed, and reports whether one of them had records.
 func TestBellsInTurn(t *testing.T) {
 	w, all := newTower(bellQuantum + 4)
 	looked := func() (who []int) {
@@ -129,7 +129,7 @@ func TestBellsInTurn(t *testing.T) {
 	for _, c := range all[3:] {
 		w.Remove(c)
 	}
-	for range 2 { // few are looked at once each
+	for range 2 { // when there are few bells, each is visited once
 		if w.Poll(3); !slices.Equal(looked(), []int{0, 1, 2}) {
 			t.Error("not each once")
 		}
@@ -144,7 +144,8 @@ func TestBellsInTurn(t *testing.T) {
 	}
 }
 
-// TestRecordsOfABell: one look takes many records, in order, and leaves the rest for the next.
+// TestRecordsOfABell checks that one poll takes many records of a bell, in order, and leaves the
+// rest for the next poll.
 func TestRecordsOfABell(t *testing.T) {
 	w, all := newTower(1)
 	var want []uint32
@@ -160,8 +161,8 @@ func TestRecordsOfABell(t *testing.T) {
 	}
 }
 
-// TestBellThatRingsForNothing: a guest that rings without records is not waited for, after some
-// patience: for a time, then twice as long each time, up to a bound. (DRV-1007)
+// TestBellThatRingsForNothing checks that the thread stops waiting for a guest that rings
+// repeatedly without records: for a time, then twice as long each time, up to a limit. (DRV-1007)
 func TestBellThatRingsForNothing(t *testing.T) {
 	w, all := newTower(2)
 	c, fd := all[0], all[0].fd
@@ -174,7 +175,7 @@ func TestBellThatRingsForNothing(t *testing.T) {
 		t.Error("there was no patience")
 	}
 	c.waiting = []uint32{1}
-	w.ring(now, c) // it is honest after all: patience begins anew
+	w.ring(now, c) // it has a record after all: patience starts anew
 	for range bellPatience {
 		w.ring(now, c)
 	}
@@ -201,7 +202,7 @@ func TestBellThatRingsForNothing(t *testing.T) {
 	if len(c.clauses) != 10 || c.clauses[9] != abi.DRV1007 || c.ended != nil || all[1].clauses != nil {
 		t.Errorf("clauses %v, ended %v", c.clauses, c.ended)
 	}
-	// What rang before it was muted says nothing more, and what it has is found in its turn.
+	// Rings from before it was muted have no effect, and its records are found in turn.
 	w.ring(now, c, c, c)
 	if w.Muted != 11 || len(w.heard()) != 1 {
 		t.Errorf("muted %d times", w.Muted)
@@ -212,7 +213,7 @@ func TestBellThatRingsForNothing(t *testing.T) {
 	}
 }
 
-// TestMutedBellsAreHeardInTime: each is heard again when its own time comes.
+// TestMutedBellsAreHeardInTime checks that each muted bell is unmuted at its own time.
 func TestMutedBellsAreHeardInTime(t *testing.T) {
 	w, all := newTower(3)
 	w.heard()
@@ -236,8 +237,8 @@ func TestMutedBellsAreHeardInTime(t *testing.T) {
 	}
 }
 
-// TestBellsAreArmed: before the thread sleeps, each guest that may not know is asked to ring, and
-// the thread must not sleep while one has records.
+// TestBellsAreArmed checks that before the thread sleeps, each guest that has not been asked yet is
+// asked to ring, and that the thread must not sleep while a bell has records.
 func TestBellsAreArmed(t *testing.T) {
 	w, all := newTower(3)
 	arm := func(found bool, asked ...int) {
@@ -275,14 +276,14 @@ func TestBellsAreArmed(t *testing.T) {
 	w.Poll(5)
 	w.Remove(all[0]) // not armed
 	arm(false)
-	w.Remove(all[0]) // has gone already
+	w.Remove(all[0]) // already removed
 	all[1].waiting = []uint32{1}
 	w.Poll(6)
 	arm(false, 1)
 }
 
-// TestBellThatBreaksItsRules: a ring that cannot be read ends the session once, and is not looked
-// at again; the others are. (DRV-1003)
+// TestBellThatBreaksItsRules checks that a ring that cannot be read ends the session once and is
+// not polled again, while the other bells are. (DRV-1003)
 func TestBellThatBreaksItsRules(t *testing.T) {
 	w, all := newTower(2)
 	all[0].broken = errors.New("bad index")
@@ -300,7 +301,7 @@ func TestBellThatBreaksItsRules(t *testing.T) {
 		t.Errorf("ended %v, clauses %v, %d looks", all[0].ended, all[0].clauses, all[0].looks)
 	}
 
-	w, all = newTower(1) // it breaks them at the moment it is asked to ring
+	w, all = newTower(1) // it breaks the rules at the moment it is armed
 	w.Poll(1)
 	all[0].broken, all[0].waiting = errors.New("bad index"), []uint32{1}
 	for range 2 {
@@ -310,8 +311,8 @@ func TestBellThatBreaksItsRules(t *testing.T) {
 	}
 }
 
-// TestBellsAreWaitedFor: the thread waits for the descriptors of those that are there and not muted.
-// A session hears when it cannot, and where no thread sleeps nobody is asked.
+// TestBellsAreWaitedFor checks that the thread waits for the descriptors of present bells that are
+// not muted, that a session is told if that fails, and that Wait may be nil.
 func TestBellsAreWaitedFor(t *testing.T) {
 	w, all := newTower(2)
 	if asked := w.heard(); !slices.Equal(asked, []waits{{100, true}, {101, true}}) {

@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// rings is a bell with records that come by themselves, and its driver.
+// rings is a bell with a fixed number of records, and its driver.
 type rings struct{ fd, records, taken int }
 
 func (r *rings) FD() int            { return r.fd }
@@ -28,8 +28,8 @@ func (r *rings) Doorbell(falcon.Time, *abi.Doorbell, []byte) { r.taken++ }
 func (r *rings) BrokeBell(abi.Clause)                        {}
 func (r *rings) Breach(error)                                {}
 
-// TestBellOfNobody: what rang before its driver went says nothing any more, and the other bells
-// that rang are still looked at first.
+// TestBellOfNobody checks that a ring is ignored if its driver has left since, and that the other
+// bells that rang are still polled first.
 func TestBellOfNobody(t *testing.T) {
 	b := NewBells(&effect.List{})
 	all := make([]*rings, 3*bellQuantum)

@@ -9,35 +9,37 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// bound is the function that a binding ties to its driver.
+// bound is the function that a binding gives to its driver.
 type bound interface {
 	judge
-	// handle does what the driver asks by its channel.
+	// handle carries out a request that came through the driver's channel.
 	handle(now falcon.Time, b *Binding, r *Request)
-	// rung does what a doorbell record in shared memory says; raw is the record as it came.
+	// rung carries out a doorbell record from shared memory. raw holds its bytes as the driver
+	// wrote them.
 	rung(now falcon.Time, d *abi.Doorbell, raw []byte)
-	// detach takes the function back. fault is how the driver broke the rules, nil if it did not.
+	// detach takes the function from the driver. fault says how the driver broke the rules, nil if
+	// it did not.
 	detach(now falcon.Time, b *Binding, fault error)
 	// Fault stops the function.
 	Fault(code abi.Fault, reason string)
 }
 
-// Binding ties a function to the driver that has it, for as long as its session lasts. It belongs
-// to the shard's thread.
+// Binding connects a function with its driver while the driver's session lasts. It belongs to the
+// shard's thread.
 type Binding struct {
 	Peer     queues.Peer
-	Attached string // name of the attachment it came through
-	Driver   string // what the driver calls itself
-	Features uint64 // in use
+	Attached string // name of the attachment that the driver came through
+	Driver   string // the name that the driver gives itself
+	Features uint64 // features in use
 	Memory   *queues.Memory
 	Channel  Channel
 
-	Rang bool // it has put records into its window's ring
+	Rang bool // the driver has put records into its window's ring
 
 	function bound              // nil: none yet
-	events   []*EventQueue      // by vector
-	holder   queues.AdminHolder // of its window; nil: it has none
-	news     bool               // in its shard's list of those to flush
+	events   []*EventQueue      // one per vector
+	holder   queues.AdminHolder // the driver's window; nil: it has none
+	news     bool               // listed in set.news
 	set      *Set
 	breach   func(error)
 }
@@ -49,16 +51,16 @@ var (
 	_ effect.Effect = (*Binding)(nil)
 )
 
-// handle does what the driver asks.
+// handle carries out a request of the driver.
 func (b *Binding) handle(now falcon.Time, r *Request) { b.function.handle(now, b, r) }
 
-// cqEvent says that a completion queue has news, by the channel.
+// cqEvent sends an event of a completion queue through the channel.
 func (b *Binding) cqEvent(cqn uint32) {
 	b.Channel.CQEvent(cqn)
 	b.mark()
 }
 
-// asyncEvent tells what happened.
+// asyncEvent sends an asynchronous event through the channel.
 func (b *Binding) asyncEvent(e *abi.AsyncEvent) {
 	b.Channel.AsyncEvent(e)
 	b.mark()
@@ -70,7 +72,7 @@ func (b *Binding) reply(tag uint64, r *abi.RegReply) {
 	b.mark()
 }
 
-// leave takes the function away from its driver.
+// leave takes the function from its driver.
 func (b *Binding) leave(now falcon.Time, fault error) {
 	if b.function != nil {
 		b.function.detach(now, b, fault)
@@ -81,7 +83,7 @@ func (b *Binding) leave(now falcon.Time, fault error) {
 // End ends the session.
 func (b *Binding) End() { b.set.cfg.Effects.Add(effect.Func(b.Channel.End)) }
 
-// mark has the channel flushed at the end of the Step.
+// mark puts the channel on the list of those to be flushed at the end of the Step.
 func (b *Binding) mark() {
 	if !b.news {
 		b.news = true
@@ -89,7 +91,7 @@ func (b *Binding) mark() {
 	}
 }
 
-// Do implements effect.Effect: the driver gets what was said to it.
+// Do implements effect.Effect: it flushes the channel.
 func (b *Binding) Do() {
 	if b.Channel.Flush() {
 		b.set.cfg.Roused.Store(true)
@@ -115,7 +117,7 @@ func (b *Binding) BrokeEvents(vector int, index uint32, err error) {
 	b.function.Fault(abi.FaultRing, fmt.Sprintf("event queue %d: %v; only the driver writes its consumer index, forwards, and it must take the records of CQs it destroyed", vector+1, err))
 }
 
-// Name says who drives a function, for logs.
+// Name describes a driver, for logs.
 func Name(p queues.Peer) string {
 	if p.CID != 0 {
 		return fmt.Sprintf("%s guest %d", p.Transport, p.CID)

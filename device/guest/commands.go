@@ -6,14 +6,15 @@ import (
 	"github.com/falcon-vnic/vnic/rdma"
 )
 
-// adminDoorbell takes the producer index of a doorbell and begins to work.
+// adminDoorbell takes the producer index of a doorbell and starts working on the commands.
 func (f *Function) adminDoorbell(now falcon.Time, producer uint32) {
 	if f.admin.ring(producer) && !f.inBacklog && (f.Faults.in == nil || !f.Faults.in.postpone()) {
 		f.runAdmin(now)
 	}
 }
 
-// runAdmin carries out waiting commands. The function stays in the set's backlog while more wait.
+// runAdmin carries out waiting commands. The function stays in the set's backlog while there are
+// more.
 func (f *Function) runAdmin(now falcon.Time) {
 	done, completed := f.admin.run(now, &f.set.adminPages)
 	f.set.Commands += uint64(done)
@@ -26,7 +27,7 @@ func (f *Function) runAdmin(now falcon.Time) {
 	f.goOn()
 }
 
-// goOn has the set look at the admin queue again, if there is work in it.
+// goOn puts the function into the set's backlog, if its admin queue has work left.
 func (f *Function) goOn() {
 	if f.admin.waits() && !f.inBacklog {
 		f.inBacklog = true
@@ -96,14 +97,14 @@ func (f *Function) judged(c *pending, st abi.Status) {
 	}
 }
 
-// commands carries out the admin commands of a function at one moment. What only the engine has to
-// know of is the engine's own method.
+// commands carries out the admin commands of a function at one moment. Commands that concern only
+// the engine are methods of the embedded rdma.Function.
 type commands struct {
 	*rdma.Function
 	abi.ConnectionHandler
 	f     *Function
 	now   falcon.Time
-	later func() abi.Ticket // for the command in progress
+	later func() abi.Ticket // makes the current command a pending one
 }
 
 var _ abi.Handler = (*commands)(nil)
@@ -123,7 +124,8 @@ func (c *commands) QueryDevice() (abi.QueryDeviceResult, abi.Status) {
 	}, abi.StatusOK
 }
 
-// QueryMemory implements abi.QueryHandler: what the function reaches at the moment.
+// QueryMemory implements abi.QueryHandler: it returns a range of memory that the function can reach
+// now.
 func (c *commands) QueryMemory(index uint32) (abi.QueryMemoryResult, abi.Status) {
 	w, ranges := c.f.driver.Memory.Range(int(index))
 	if w.Size == 0 {
@@ -132,7 +134,7 @@ func (c *commands) QueryMemory(index uint32) (abi.QueryMemoryResult, abi.Status)
 	return abi.QueryMemoryResult{Address: w.Addr, Length: w.Size, Ranges: uint32(ranges)}, abi.StatusOK
 }
 
-// QueryViolation implements abi.QueryHandler: 0 is the newest.
+// QueryViolation implements abi.QueryHandler. Index 0 is the newest violation.
 func (c *commands) QueryViolation(index uint32) (abi.Violation, abi.Status) {
 	v, ok := c.f.violations.Newest(index)
 	if !ok {
@@ -146,13 +148,13 @@ func (c *commands) QueryObjects(part abi.CreditPart) (abi.ObjectCounts, abi.Stat
 	return c.f.owner.QueryObjects(part)
 }
 
-// RegMR implements abi.VerbsHandler. The admin queue goes on with it.
+// RegMR implements abi.VerbsHandler. The admin queue continues the registration.
 func (c *commands) RegMR(p *abi.RegMR) abi.Status { return c.f.admin.begin(c.StartRegMR(p)) }
 
-// ReregMR implements abi.VerbsHandler. The admin queue goes on with it.
+// ReregMR implements abi.VerbsHandler. The admin queue continues the registration.
 func (c *commands) ReregMR(p *abi.ReregMR) abi.Status { return c.f.admin.begin(c.StartReregMR(p)) }
 
-// CreateCQ implements abi.VerbsHandler. The CQ may have its events in an event queue.
+// CreateCQ implements abi.VerbsHandler. The CQ's events go to an event queue if it names a vector.
 func (c *commands) CreateCQ(p *abi.CreateCQ) (cqn uint32, st abi.Status) {
 	q, st := Choose(c.f.driver.events, p.Vector)
 	if st != abi.StatusOK {
@@ -184,7 +186,7 @@ func (c *commands) DestroySRQ(srqn uint32) abi.Status {
 	return st
 }
 
-// ModifyQP implements abi.VerbsHandler. What it does to a queue pair's state may begin or end a
+// ModifyQP implements abi.VerbsHandler. A change of the queue pair's state may start or end a
 // connection.
 func (c *commands) ModifyQP(p *abi.ModifyQP) abi.Status {
 	st := c.Function.ModifyQP(c.now, p)

@@ -8,13 +8,13 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/roce"
 )
 
-// counted is what a function counted since it was enabled.
+// counted holds the counts of a function since it was enabled.
 type counted struct {
 	rdma rdma.Stats
 	roce roce.Stats // zero without a port
 }
 
-// counters are what drivers are told of it.
+// counters maps each counter that drivers can read to its value.
 var counters = [...]func(c *counted) uint64{
 	abi.CounterTxPackets:            func(c *counted) uint64 { return c.rdma.PushesTx + c.rdma.PullsTx },
 	abi.CounterTxBytes:              func(c *counted) uint64 { return c.rdma.BytesTx },

@@ -1,7 +1,8 @@
 package guest
 
-// cqSet is a set of completion queue numbers, in the order in which they were added. A number has a
-// slot in its low bits and a generation in its high ones, so pages of bits are few and dense.
+// cqSet is a set of completion queue numbers, in the order in which they were added. Membership is
+// a bitmap in pages: a number has a slot in its low bits and a generation in its high bits, so the
+// pages are few and dense.
 type cqSet struct {
 	list  []uint32
 	pages map[uint32]*cqPage
@@ -11,12 +12,12 @@ type cqPage [pageCQs / 64]uint64
 
 const (
 	pageCQs  = 1 << 12
-	maxPages = 64 // that an empty set keeps
+	maxPages = 64 // pages that an empty set keeps
 )
 
 func (s *cqSet) len() int { return len(s.list) }
 
-// add adds a number, if it is not there.
+// add adds a number, if it is not in the set.
 func (s *cqSet) add(n uint32) {
 	p := s.pages[n/pageCQs]
 	if p == nil {
@@ -33,7 +34,7 @@ func (s *cqSet) add(n uint32) {
 	}
 }
 
-// drop takes the first n numbers out.
+// drop removes the first n numbers.
 func (s *cqSet) drop(n int) {
 	for _, cqn := range s.list[:n] {
 		s.pages[cqn/pageCQs][cqn%pageCQs/64] &^= 1 << (cqn % 64)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCQSet: numbers of all generations are held once, in order, and come again after they were
-// taken.
+// TestCQSet checks that numbers of all generations are held once, in order, and can be added again
+// after they were taken.
 func TestCQSet(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var s cqSet
@@ -31,7 +31,7 @@ func TestCQSet(t *testing.T) {
 			t.Fatalf("%d numbers and %d pages after all were taken", s.len(), len(s.pages))
 		}
 	}
-	for n := range uint32(1 << 20) { // would take minutes, were each looked for among the others
+	for n := range uint32(1 << 20) { // would take minutes with a linear search
 		s.add(n)
 		s.add(n)
 	}

@@ -9,36 +9,36 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// EventQueue carries CQ events of one function to one interrupt vector of its guest. Records are
-// made visible, and the vector raised, once at the end of a Step, and raised only when the driver
-// asked for it by the event index: as many interrupts as the driver takes, and no storm of them.
+// EventQueue carries CQ events of one function to one interrupt vector of its guest. At the end of
+// a Step it makes the new records visible and raises the vector once, and only if the driver asked
+// for it by the event index. So a driver gets no more interrupts than it can handle.
 type EventQueue struct {
 	ring   *ring.Producer
 	vector int
 	irq    queues.Interrupter
 	shown  *EventQueues
 	user   EventUser
-	record [abi.WindowEventSize]byte // what goes through an interface must not be made per call
-	cqs    int                       // that have their events here
-	dirty  bool                      // in shown
+	record [abi.WindowEventSize]byte // a field, because it is passed to an interface and must not be allocated per call
+	cqs    int                       // number of CQs whose events go here
+	dirty  bool                      // listed in shown.dirty
 }
 
-// EventUser is the driver that event queues belong to.
+// EventUser is the driver that owns event queues.
 type EventUser interface {
-	// BrokeEvents says that the driver broke the rules of its event queue number vector+1, whose
-	// next record has that index.
+	// BrokeEvents records that the driver broke the rules of its event queue number vector+1. index
+	// is that of the queue's next record.
 	BrokeEvents(vector int, index uint32, err error)
 }
 
 var eventLayout = ring.QueueLayout(abi.WindowEventsLog2, 3)
 
-// EventQueues are those of a shard that have records to show.
+// EventQueues holds the event queues of a shard that have records to show.
 type EventQueues struct {
 	dirty  []*EventQueue
-	Raised uint64 // interrupts
+	Raised uint64 // number of interrupts raised
 }
 
-// Open makes the event queues of a driver, by vector.
+// Open returns new event queues for a driver, one per vector.
 func (s *EventQueues) Open(user EventUser, irq queues.Interrupter) (all []*EventQueue) {
 	for i, mem := range irq.EventQueues() {
 		all = append(all, &EventQueue{ring: ring.NewProducer(mem, eventLayout), vector: i, irq: irq, shown: s, user: user})
@@ -46,13 +46,13 @@ func (s *EventQueues) Open(user EventUser, irq queues.Interrupter) (all []*Event
 	return all
 }
 
-// Drop forgets what the event queues of a driver that leaves have still to show.
+// Drop forgets the unshown records of a driver that leaves. of holds the driver's event queues.
 func (s *EventQueues) Drop(of []*EventQueue) {
 	s.dirty = slices.DeleteFunc(s.dirty, func(q *EventQueue) bool { return slices.Contains(of, q) })
 }
 
-// Show makes the records of this Step visible to the drivers. The interrupts that they asked for
-// are left in out.
+// Show makes the records of this Step visible to the drivers. It adds the interrupts that they
+// asked for to out.
 func (s *EventQueues) Show(out *effect.List) {
 	for _, q := range s.dirty {
 		q.dirty = false
@@ -71,24 +71,25 @@ func (s *EventQueues) Show(out *effect.List) {
 // Do implements effect.Effect: it raises the vector.
 func (q *EventQueue) Do() { q.irq.Interrupt(q.vector) }
 
-// full says that no further CQ may have its events here: one record for each has room.
+// full reports whether the queue has no room for the events of another CQ: it has one record for
+// each.
 func (q *EventQueue) full() bool { return q.cqs >= 1<<abi.WindowEventsLog2 }
 
 func (q *EventQueue) fault(err error) { q.user.BrokeEvents(q.vector, q.ring.Next(), err) }
 
-// CQEvents says to which event queues the completion queues of a function have their events go.
+// CQEvents maps the completion queues of a function to the event queues that their events go to.
 type CQEvents struct {
-	byCQ map[uint32]*cqEvent // of those that have a vector
+	byCQ map[uint32]*cqEvent // only CQs that have a vector
 }
 
 // cqEvent is a CQ whose events go to an event queue.
 type cqEvent struct {
 	queue  *EventQueue
-	posted bool   // at least one
+	posted bool   // at least one record was posted
 	last   uint32 // index of the last record
 }
 
-// Choose finds the event queue that a new CQ wants by its vector; 0 is none.
+// Choose returns the event queue for a new CQ's vector. Vector 0 means none.
 func Choose(from []*EventQueue, vector uint16) (*EventQueue, abi.Status) {
 	switch {
 	case vector == 0:
@@ -103,7 +104,7 @@ func Choose(from []*EventQueue, vector uint16) (*EventQueue, abi.Status) {
 	return q, abi.StatusOK
 }
 
-// Add has the events of a CQ go to q.
+// Add directs the events of a CQ to q.
 func (c *CQEvents) Add(cqn uint32, q *EventQueue) {
 	q.cqs++
 	if c.byCQ == nil {
@@ -112,7 +113,7 @@ func (c *CQEvents) Add(cqn uint32, q *EventQueue) {
 	c.byCQ[cqn] = &cqEvent{queue: q}
 }
 
-// Remove forgets a CQ that is gone.
+// Remove removes a CQ that was destroyed.
 func (c *CQEvents) Remove(cqn uint32) {
 	if e := c.byCQ[cqn]; e != nil {
 		e.queue.cqs--
@@ -120,7 +121,7 @@ func (c *CQEvents) Remove(cqn uint32) {
 	}
 }
 
-// Clear forgets all CQs.
+// Clear removes all CQs.
 func (c *CQEvents) Clear() {
 	for _, e := range c.byCQ {
 		e.queue.cqs--
@@ -129,7 +130,7 @@ func (c *CQEvents) Clear() {
 }
 
 // Post adds a record for a CQ, unless the driver has not taken the last one yet: it will look at
-// the CQ when it does. It reports false for a CQ without an event queue.
+// the CQ when it takes that. It returns false for a CQ without an event queue.
 func (c *CQEvents) Post(cqn uint32) bool {
 	e := c.byCQ[cqn]
 	if e != nil {

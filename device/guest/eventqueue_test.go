@@ -10,13 +10,13 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// vectors is a window with event queues, as its driver sees them.
+// vectors is a window with event queues, with the driver's ends of them.
 type vectors struct {
 	queues.Bell
 	areas  []ring.Bytes
 	rings  []*ring.Consumer // the driver's ends
 	raised []int
-	broke  []int // vectors of which the driver broke the rules
+	broke  []int // vectors that the driver broke the rules of
 }
 
 func newVectors(n int) *vectors {
@@ -33,7 +33,7 @@ func (v *vectors) EventQueues() []ring.Bytes                 { return v.areas }
 func (v *vectors) Interrupt(i int)                           { v.raised = append(v.raised, i) }
 func (v *vectors) BrokeEvents(vector int, _ uint32, _ error) { v.broke = append(v.broke, vector) }
 
-// show ends a Step and returns which vectors were raised.
+// show ends a Step and returns the vectors that were raised.
 func (v *vectors) show(s *EventQueues) (raised []int) {
 	var out effect.List
 	s.Show(&out)
@@ -42,8 +42,7 @@ func (v *vectors) show(s *EventQueues) (raised []int) {
 	return raised
 }
 
-// take takes the records of a vector that the device has shown, and asks for an interrupt for the
-// next one.
+// take takes the visible records of a vector, and asks for an interrupt for the next one.
 func (v *vectors) take(t *testing.T, i int) (cqns []uint32) {
 	t.Helper()
 	r := v.rings[i]
@@ -69,8 +68,9 @@ func (v *vectors) take(t *testing.T, i int) (cqns []uint32) {
 	return cqns
 }
 
-// TestWhichVector: a completion queue has its events where its driver says, or by messages; there
-// are so many vectors, and each has room for a record of so many completion queues.
+// TestWhichVector checks that the events of a completion queue go to the vector that its driver
+// chose, or to messages, that there are only so many vectors, and that each has room for one record
+// of each of its completion queues.
 func TestWhichVector(t *testing.T) {
 	v := newVectors(3)
 	var s EventQueues
@@ -117,9 +117,9 @@ func TestWhichVector(t *testing.T) {
 	}
 }
 
-// TestInterruptsOfAStep: what happens in a Step is shown once at its end, each completion queue
-// once, with one interrupt for each vector. While the driver has not taken a record, nothing more is
-// said of its completion queue.
+// TestInterruptsOfAStep checks that events of a Step become visible once at its end, one record per
+// completion queue and one interrupt per vector. While the driver has not taken a record, no
+// further one is added for that completion queue.
 func TestInterruptsOfAStep(t *testing.T) {
 	v := newVectors(2)
 	var s EventQueues
@@ -162,8 +162,8 @@ func TestInterruptsOfAStep(t *testing.T) {
 	}
 }
 
-// TestDriverThatBreaksItsEventQueue: a consumer index that cannot be is said, of the vector whose it
-// is.
+// TestDriverThatBreaksItsEventQueue checks that an impossible consumer index is reported for its
+// vector.
 func TestDriverThatBreaksItsEventQueue(t *testing.T) {
 	v := newVectors(2)
 	var s EventQueues
@@ -180,5 +180,5 @@ func TestDriverThatBreaksItsEventQueue(t *testing.T) {
 	}
 }
 
-// offsetOfConsumer is where the driver has its index in an event queue.
+// offsetOfConsumer is the offset of the driver's index in an event queue.
 const offsetOfConsumer = 64

@@ -5,14 +5,14 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Events are what the driver of a function hears without having asked.
+// Events sends events to the driver of a function.
 type Events struct {
 	of     *pfvf.Function
 	to     judge
 	faults *Faults
-	driver *Binding // nil: nobody is there
+	driver *Binding // nil: the function has no driver
 	byCQ   CQEvents
-	behind uint64 // connections that were refused because the driver takes no events
+	behind uint64 // connections that were refused because the driver did not take its events
 }
 
 // CQEvent implements verbs.Notifier.
@@ -33,8 +33,7 @@ func (e *Events) AsyncEvent(typ abi.EventType, number, status uint32, reason str
 	e.Notify(&abi.AsyncEvent{Type: typ, Number: number, Status: status}, reason)
 }
 
-// Notify sends an event with text, which is cut to what an event has room for, or with private
-// data.
+// Notify sends an event with a text, which is cut to the room in the event, or with private data.
 func (e *Events) Notify(ev *abi.AsyncEvent, priv string) {
 	if e.driver == nil {
 		return
@@ -51,8 +50,8 @@ func (e *Events) sendAsync(ev *abi.AsyncEvent) {
 	}
 }
 
-// Behind implements conn.Driver: whether so many events wait for the driver that it is to get no
-// connection now (DEV-211).
+// Behind implements conn.Driver: it reports whether so many events wait for the driver that it may
+// not have another connection now (DEV-211).
 func (e *Events) Behind() bool {
 	if e.driver == nil || e.driver.Channel.Untaken() < maxBehind {
 		return false
@@ -62,7 +61,7 @@ func (e *Events) Behind() bool {
 	return true
 }
 
-// gone drops the events about an object that is destroyed.
+// gone drops the waiting events about an object that was destroyed.
 func (e *Events) gone(kind abi.Object, number uint32) {
 	if e.driver != nil {
 		e.driver.Channel.Gone(kind, number)
@@ -78,17 +77,17 @@ func (e *Events) deliver(ev *lateEvent) {
 	}
 }
 
-// forget drops the events that the driver has not taken: they speak of objects that are gone.
+// forget drops the waiting events: their objects are gone.
 func (e *Events) forget() {
 	if e.driver != nil {
 		e.driver.Channel.Forget()
 	}
 }
 
-// knows is whether there is a driver that knows a feature.
+// knows reports whether there is a driver that uses a feature.
 func (e *Events) knows(feature uint64) bool { return e.driver != nil && e.driver.Features&feature != 0 }
 
-// TellState tells the driver what became of the function without its doing.
+// TellState tells the driver the function's state after a change that the driver did not make.
 func (e *Events) TellState(reason string) {
 	if e.knows(abi.FeatureFunctionEvents) {
 		e.Notify(&abi.AsyncEvent{Type: abi.EventFunctionState, Number: uint32(e.of.ID), Status: uint32(e.of.Lifecycle.State())}, reason)

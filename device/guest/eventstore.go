@@ -6,28 +6,28 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// maxBehind is how many events may wait for a driver before it gets no further connections.
+// maxBehind is the number of waiting events at which a driver gets no further connections.
 const maxBehind = 256
 
 // EventStore holds the events that a driver has not taken yet: completion events as a set of CQ
-// numbers, the others in order. Channels have one each. No event is lost, and what waits is bounded
-// all the same: an event about an object or the function that is there already is replaced by the
-// newer one, those about an object go with it, and a driver that is behind gets no connections,
-// whose events are about one each (DEV-211).
+// numbers, the others in order. Each channel has one. No event is lost, and still the number of
+// waiting events is bounded: a newer event replaces a waiting one of the same type about the same
+// object or the function, the events about an object are dropped when it is destroyed, and a driver
+// that is behind gets no connections, whose events are not merged (DEV-211).
 type EventStore struct {
 	cqs   cqSet
-	async []abi.AsyncEvent // of Type 0: gone
-	at    map[eventKey]int // index of those about objects and the function
-	gone  int              // of async
+	async []abi.AsyncEvent // Type 0 marks a dropped event
+	at    map[eventKey]int // index in async of the events about objects and the function
+	gone  int              // number of dropped events in async
 }
 
-// eventKey is what an event says of which object.
+// eventKey identifies an event by its type and object.
 type eventKey struct {
 	typ    abi.EventType
 	number uint32
 }
 
-// eventsAbout are those of one object, by its kind.
+// eventsAbout lists the types of events about one object, by the kind of object.
 var eventsAbout = map[abi.Object][]abi.EventType{
 	abi.ObjectQP: {
 		abi.EventQPFatal, abi.EventQPReqErr, abi.EventQPAccessErr, abi.EventCommEst, abi.EventSQDrained, abi.EventLastWQE,
@@ -36,15 +36,15 @@ var eventsAbout = map[abi.Object][]abi.EventType{
 	abi.ObjectSRQ: {abi.EventSRQLimit, abi.EventSRQError},
 }
 
-// aboutConnection are the events of which each says something new.
+// aboutConnection lists the types of events that are never merged.
 var aboutConnection = []abi.EventType{
 	abi.EventConnectRequest, abi.EventEstablished, abi.EventRejected, abi.EventUnreachable, abi.EventDisconnected,
 }
 
-// CQEvent adds a completion queue, if it is not there.
+// CQEvent adds a completion queue, if it is not waiting already.
 func (s *EventStore) CQEvent(cqn uint32) { s.cqs.add(cqn) }
 
-// AsyncEvent adds an event, or replaces an older one that says the same of the same object.
+// AsyncEvent adds an event, or replaces a waiting one of the same type about the same object.
 func (s *EventStore) AsyncEvent(e *abi.AsyncEvent) {
 	if !slices.Contains(aboutConnection, e.Type) {
 		key := eventKey{e.Type, e.Number}
@@ -60,7 +60,7 @@ func (s *EventStore) AsyncEvent(e *abi.AsyncEvent) {
 	s.async = append(s.async, *e)
 }
 
-// Gone drops the events about an object, which is destroyed.
+// Gone drops the events about an object that was destroyed.
 func (s *EventStore) Gone(kind abi.Object, number uint32) {
 	if len(s.at) == 0 {
 		return
@@ -78,7 +78,7 @@ func (s *EventStore) Gone(kind abi.Object, number uint32) {
 	}
 }
 
-// compact closes the gaps.
+// compact removes dropped events from async.
 func (s *EventStore) compact() {
 	if s.gone == 0 {
 		return
@@ -100,27 +100,27 @@ func (s *EventStore) compact() {
 // Forget drops all events.
 func (s *EventStore) Forget() { s.Taken() }
 
-// Waiting is how many events but those of completion queues the driver has not taken.
+// Waiting returns the number of waiting events, without those of completion queues.
 func (s *EventStore) Waiting() int { return len(s.async) - s.gone }
 
-// CQs are the completion queues that have news, in order, until the next change.
+// CQs returns the completion queues that have events, in order. It is valid until the next change.
 func (s *EventStore) CQs() []uint32 { return s.cqs.list }
 
-// Async are the other events, in order, until the next change.
+// Async returns the other events, in order. It is valid until the next change.
 func (s *EventStore) Async() []abi.AsyncEvent {
 	s.compact()
 	return s.async
 }
 
-// Taken says that the driver has all events.
+// Taken removes all events: the driver has them.
 func (s *EventStore) Taken() {
 	s.cqs.drop(s.cqs.len())
-	if cap(s.async) > 4*maxBehind { // a driver that was far behind
+	if cap(s.async) > 4*maxBehind { // the driver was far behind
 		s.async = nil
 	}
 	s.async, s.gone = s.async[:0], 0
 	clear(s.at)
 }
 
-// Empty reports whether the driver has all events.
+// Empty reports whether no events wait.
 func (s *EventStore) Empty() bool { return s.cqs.len()+s.Waiting() == 0 }

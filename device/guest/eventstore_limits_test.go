@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestEventsOfEveryKindGo: an object that is destroyed takes all events about it along, and none
-// about others of its number.
+// TestEventsOfEveryKindGo checks that destroying an object drops all events about it, and none
+// about objects of other kinds with the same number.
 func TestEventsOfEveryKindGo(t *testing.T) {
 	all := []abi.EventType{
 		abi.EventQPFatal, abi.EventQPReqErr, abi.EventQPAccessErr, abi.EventCommEst, abi.EventSQDrained, abi.EventLastWQE,
@@ -32,24 +32,24 @@ func TestEventsOfEveryKindGo(t *testing.T) {
 		if list := s.Async(); len(list) != s.Waiting() {
 			t.Errorf("%v: %d events are told, %d wait", kind, len(list), s.Waiting())
 		}
-		for _, typ := range all { // each replaces the older one that is there
+		for _, typ := range all { // each replaces the waiting one
 			s.AsyncEvent(&abi.AsyncEvent{Type: typ, Number: 4, Status: 9})
 		}
-		if n := s.Waiting(); n != 3*len(all)-gone+1 { // that of a connection is a new one
+		if n := s.Waiting(); n != 3*len(all)-gone+1 { // the event about a connection is not merged
 			t.Errorf("%v: %d events wait after they were repeated", kind, n)
 		}
 	}
 }
 
-// TestGapsAreClosed: gaps of events that went are closed when there are many, and more than there
-// are events. A driver that was far behind does not keep the room that it had.
+// TestGapsAreClosed checks that dropped events are removed from the list when there are many of
+// them, and more than of the others. The list of a driver that was far behind gives its room back.
 func TestGapsAreClosed(t *testing.T) {
 	event := func(n uint32) *abi.AsyncEvent { return &abi.AsyncEvent{Type: abi.EventQPFatal, Number: n} }
 	for _, c := range []struct{ events, gone, left int }{
 		{300, maxBehind, 300},    // not many
 		{300, maxBehind + 1, 43}, // many
 		{1000, 500, 1000},        // half of them
-		{1000, 501, 499},         // more
+		{1000, 501, 499},         // more than half
 		{maxBehind + 1, maxBehind, maxBehind + 1},
 		{maxBehind + 1, maxBehind + 1, 0},
 	} {
@@ -79,7 +79,7 @@ func TestGapsAreClosed(t *testing.T) {
 	}
 }
 
-// TestEmptyStore: completion events alone are something to tell, too.
+// TestEmptyStore checks that a store with completion events alone is not empty.
 func TestEmptyStore(t *testing.T) {
 	var s EventStore
 	s.CQEvent(4)
@@ -92,7 +92,7 @@ func TestEmptyStore(t *testing.T) {
 	}
 }
 
-// TestCountEndsAtTheMost: a rule that is broken more often than can be counted was broken that often.
+// TestCountEndsAtTheMost checks that the count of a violation stops at its largest value.
 func TestCountEndsAtTheMost(t *testing.T) {
 	var l Violations
 	v := &abi.Violation{Clause: 801}
@@ -105,7 +105,8 @@ func TestCountEndsAtTheMost(t *testing.T) {
 	}
 }
 
-// TestWhatIsTheSameViolation: the same clause at the same queue of the same ring is one.
+// TestWhatIsTheSameViolation checks that violations of the same clause at the same queue of the
+// same ring are merged.
 func TestWhatIsTheSameViolation(t *testing.T) {
 	var l Violations
 	for _, c := range []struct {

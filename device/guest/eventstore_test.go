@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestEventsMerge: what is said twice of one object is told once, as it was said last, and what is
-// said of connections is told each time. (DEV-205)
+// TestEventsMerge checks that of two events of one type about one object the later one is kept, and
+// that events about connections are not merged. (DEV-205)
 func TestEventsMerge(t *testing.T) {
 	var s EventStore
 	for i, e := range []abi.AsyncEvent{
@@ -42,8 +42,9 @@ func TestEventsMerge(t *testing.T) {
 	}
 }
 
-// TestEventsGo: events of objects that are destroyed go with them, so that a driver which makes and
-// destroys objects and takes no events has no more waiting than it has objects. (DEV-211)
+// TestEventsGo checks that the events about an object are dropped when it is destroyed, so that a
+// driver which creates and destroys objects and takes no events has no more events waiting than it
+// has objects. (DEV-211)
 func TestEventsGo(t *testing.T) {
 	var s EventStore
 	s.AsyncEvent(&abi.AsyncEvent{Type: abi.EventDisconnected, Number: 5})

@@ -9,17 +9,16 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
-// Faults are what goes wrong in a function because the operator wants it, by rules and by a
-// profile.
+// Faults holds the faults that the operator injects into a function, by rules and by a profile.
 type Faults struct {
 	f       victim
-	now     *falcon.Time  // of the Step in progress
-	changed func(on bool) // something can go wrong from now on, or nothing any more
-	in      *injection    // nil: in service
-	split   atomic.Uint64 // not 0: a seed to cut messages to the driver in pieces with
+	now     *falcon.Time  // time of the current Step
+	changed func(on bool) // called when faults begin and when they end
+	in      *injection    // nil: no faults
+	split   atomic.Uint64 // seed for cutting messages to the driver in pieces; 0: they are not cut
 }
 
-// begin returns what goes wrong, made if there was nothing.
+// begin returns the injection, which it creates if there is none.
 func (x *Faults) begin() *injection {
 	if x.in == nil {
 		x.in = &injection{f: x.f, now: x.now}
@@ -31,7 +30,7 @@ func (x *Faults) begin() *injection {
 	return x.in
 }
 
-// Inject has a rule make things go wrong.
+// Inject adds a fault rule.
 func (x *Faults) Inject(now falcon.Time, r fault.Rule) error {
 	in := x.begin()
 	if _, err := in.rules.Add(now, r); err != nil {
@@ -42,7 +41,7 @@ func (x *Faults) Inject(now falcon.Time, r fault.Rule) error {
 	return nil
 }
 
-// Remove takes one rule back. It reports whether there was one.
+// Remove removes a rule. It reports whether there was one.
 func (x *Faults) Remove(now falcon.Time, id uint32) bool {
 	if x.in == nil || !x.in.rules.Remove(id) {
 		return false
@@ -52,7 +51,8 @@ func (x *Faults) Remove(now falcon.Time, id uint32) bool {
 	return true
 }
 
-// UseProfile has the function do what no driver likes, by a seed.
+// UseProfile makes the function behave in ways that are allowed but hard on drivers. seed makes the
+// behaviour repeatable.
 func (x *Faults) UseProfile(name string, seed uint64) error {
 	if name != HostileProfile {
 		return fmt.Errorf("profile %q: there are %s and none", name, HostileProfile)
@@ -62,7 +62,7 @@ func (x *Faults) UseProfile(name string, seed uint64) error {
 	return nil
 }
 
-// DropProfile has the function be as others are.
+// DropProfile ends the profile.
 func (x *Faults) DropProfile(now falcon.Time) {
 	if x.in == nil {
 		return
@@ -73,14 +73,14 @@ func (x *Faults) DropProfile(now falcon.Time) {
 	x.endIdle(now)
 }
 
-// endIdle ends everything if nothing can go wrong.
+// endIdle ends the injection if it has no rule and no profile.
 func (x *Faults) endIdle(now falcon.Time) {
 	if x.in.idle() {
 		x.End(now)
 	}
 }
 
-// End takes all faults off the function.
+// End removes all faults from the function.
 func (x *Faults) End(now falcon.Time) {
 	if x.in == nil {
 		return
@@ -94,7 +94,7 @@ func (x *Faults) End(now falcon.Time) {
 	}
 }
 
-// Profile names the profile in use, with its seed and what it did; "": there is none.
+// Profile returns the name of the profile in use, its seed and what it did; "": there is none.
 func (x *Faults) Profile() (name string, seed uint64, did Acts) {
 	if x.in == nil || x.in.profile == nil {
 		return "", 0, Acts{}
@@ -103,7 +103,7 @@ func (x *Faults) Profile() (name string, seed uint64, did Acts) {
 	return p.name, p.seed, p.did
 }
 
-// Rules are those by which something goes wrong.
+// Rules returns the fault rules.
 func (x *Faults) Rules() []*fault.Active {
 	if x.in == nil {
 		return nil
@@ -111,5 +111,5 @@ func (x *Faults) Rules() []*fault.Active {
 	return x.in.rules.Rules()
 }
 
-// LinkDown is whether a fault holds the function's link down.
+// LinkDown reports whether a fault holds the function's link down.
 func (x *Faults) LinkDown() bool { return x.in != nil && x.in.down != 0 }

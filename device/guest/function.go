@@ -15,58 +15,60 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// Settings are what a function is set to, as its driver notices.
+// Settings holds the settings of a function that concern its driver.
 type Settings struct {
 	Limits    verbs.Limits
 	Weight    int
-	Window    queues.Window // part of its guest's memory that it may reach; none: all
+	Window    queues.Window // part of its guest's memory that it may reach; zero: all of it
 	MaxTxRate uint64        // Mbit/s; 0: no limit
-	Addresses []netip.Addr  // that the configuration gives it in its tenant
+	Addresses []netip.Addr  // addresses that the configuration gives it in its tenant
 }
 
-// Connections are a function's, as far as its driver's doing bears on them.
+// Connections manages the connections of a function, as far as its driver's actions concern them.
 type Connections interface {
-	// Commands carries out the driver's commands of connection management. One that is completed
-	// later takes its ticket from later.
+	// Commands returns a handler for the driver's commands of connection management. A command that
+	// is completed later takes its ticket from later.
 	Commands(now falcon.Time, later func() abi.Ticket) abi.ConnectionHandler
 	// Wire connects a queue pair that was moved to RTR.
 	Wire(now falcon.Time, qpn uint32)
-	// EndQP ends the connection of a queue pair that is reset, in error or gone.
+	// EndQP ends the connection of a queue pair that was reset, is in error or was destroyed.
 	EndQP(now falcon.Time, qpn uint32)
-	// Start puts them in service.
+	// Start begins service.
 	Start(v *rdma.Function, mem *queues.Memory)
-	// Stop ends all of them. The function's objects are closed after it, and then follows Stopped.
+	// Stop ends all connections. The function's objects are closed after it, and then Stopped is
+	// called.
 	Stop()
 	Stopped(now falcon.Time)
 }
 
-// Owner is what a function belongs to: the shard's functions, of which a PF has some, and its share
-// of the NIC.
+// Owner is the shard's side of a function: the other functions, such as a PF's VFs, and the
+// function's share of the NIC.
 type Owner interface {
-	// VF returns who carries out a PF's commands for one of its VFs. One that is completed later
-	// takes its ticket from later.
+	// VF returns a handler for a PF's commands about one of its VFs. A command that is completed
+	// later takes its ticket from later.
 	VF(now falcon.Time, n uint16, later func() abi.Ticket) (abi.VFHandler, abi.Status)
-	// VFs counts the VFs that a PF can have, and those that are enabled.
+	// VFs returns how many VFs a PF can have, and how many are enabled.
 	VFs() (possible, enabled int)
 	// TakeVFsDown resets the VFs of a PF.
 	TakeVFsDown(now falcon.Time)
-	// QueryObjects tells how many objects the function may have, or has.
+	// QueryObjects returns how many objects the function may have, or has.
 	QueryObjects(part abi.CreditPart) (abi.ObjectCounts, abi.Status)
-	// Announce has peers told of an address of the function instead of another; zero stands for
-	// none. then is called with the answer, also after a reset.
+	// Announce tells peers that the function has the address add and no longer drop; zero means
+	// none. then is called with the answer, even after a reset.
 	Announce(add, drop [16]byte, then func(abi.Status))
-	// Withdraw takes back all that was announced, and all that is to be.
+	// Withdraw takes back everything that was announced or is still to be announced.
 	Withdraw()
-	// LinkMoved says that something holds its link down, or no more.
+	// LinkMoved reports that a fault holds the function's link down, or has ended.
 	LinkMoved(now falcon.Time)
-	// CreditsChanged says that credits are kept from it, or no more.
+	// CreditsChanged reports that a fault withholds credits from the function, or has ended.
 	CreditsChanged()
-	// Left says that its driver has left, which did not take so many events.
+	// Left reports that the driver has left. untaken is the number of connections refused because
+	// the driver did not take its events.
 	Left(now falcon.Time, untaken uint64)
 }
 
 // Function is a PF or VF as its driver sees it: identity and lifecycle from pfvf, verbs from rdma,
-// its admin queues, and the driver, if there is one. It belongs to its Set's shard.
+// its admin queues, and the driver, if there is one. It belongs to the shard of its Set.
 type Function struct {
 	*pfvf.Function
 	Events
@@ -79,12 +81,12 @@ type Function struct {
 
 	verbs *rdma.Function // nil: not in service
 	admin admin
-	gids  *gidTable // of a function in service
+	gids  *gidTable // nil while the function is not in service
 
-	inBacklog  bool // stands in the set's backlog, also after a reset
+	inBacklog  bool // listed in set.backlog, also after a reset
 	violations Violations
 
-	faultCode   abi.Fault // found in the middle of other work, acted on at the end of the Step
+	faultCode   abi.Fault // found during other work, handled at the end of the Step
 	faultReason string
 }
 
@@ -95,7 +97,7 @@ var (
 	_ bound          = (*Function)(nil)
 )
 
-// Add makes a function. Connect and Adopt follow.
+// Add returns a new function. The caller calls Connect and Adopt on it next.
 func (s *Set) Add(id *pfvf.Function, owner Owner) *Function {
 	f := &Function{Function: id, set: s, owner: owner}
 	f.admin.user = f
@@ -107,7 +109,7 @@ func (s *Set) Add(id *pfvf.Function, owner Owner) *Function {
 // Connect gives the function its connections.
 func (f *Function) Connect(c Connections) { f.conns = c }
 
-// Adopt takes over what the function is set to now.
+// Adopt applies new settings.
 func (f *Function) Adopt(now falcon.Time, is Settings) {
 	f.is = is
 	if f.verbs != nil {
@@ -117,13 +119,13 @@ func (f *Function) Adopt(now falcon.Time, is Settings) {
 	f.Rate.SetRate(now, is.MaxTxRate*1e6/8)
 }
 
-// Settings are what the function is set to.
+// Settings returns the function's settings.
 func (f *Function) Settings() Settings { return f.is }
 
-// Verbs is the function's verbs side, nil while it is not in service.
+// Verbs returns the function's verbs side, nil while it is not in service.
 func (f *Function) Verbs() *rdma.Function { return f.verbs }
 
-// Driver is who has the function, nil if nobody has.
+// Driver returns the function's driver, nil if there is none.
 func (f *Function) Driver() *Binding { return f.driver }
 
 // AdminQueue describes the admin submission queue of a function in service.
@@ -132,10 +134,10 @@ func (f *Function) AdminQueue() (entries, producer, consumer, waiting uint32) {
 	return a.entries, a.sq.Producer(), a.sq.Next(), a.sq.Ready()
 }
 
-// Registering is whether the registration of a region is in progress.
+// Registering reports whether a memory registration is in progress.
 func (f *Function) Registering() bool { return len(f.admin.regs) > 0 }
 
-// Violations are the rules of docs/abi that the function's drivers broke.
+// Violations returns the rules of docs/abi that the function's drivers broke.
 func (f *Function) Violations() *Violations { return &f.violations }
 
 // Attach gives the function to a driver.
@@ -146,7 +148,7 @@ func (f *Function) Attach(b *Binding) abi.Status {
 	case f.driver != nil:
 		return abi.StatusBusy
 	}
-	if f.Lifecycle.State() == abi.StateError { // left by the session before
+	if f.Lifecycle.State() == abi.StateError { // left over from the previous session
 		_ = f.Lifecycle.Apply(pfvf.Reset)
 	}
 	b.function, f.driver = f, b
@@ -156,7 +158,7 @@ func (f *Function) Attach(b *Binding) abi.Status {
 
 // detach ends a session: the function is reset and free for the next. After a fault only its
 // resources are freed; the reason stays readable until the next session. A VF that was disabled
-// meanwhile goes with its last session.
+// during the session is removed (Owner.Left).
 func (f *Function) detach(now falcon.Time, b *Binding, fault error) {
 	if fault != nil {
 		f.breached(now, fault)
@@ -175,7 +177,7 @@ func (f *Function) detach(now falcon.Time, b *Binding, fault error) {
 	f.behind = 0
 }
 
-// enable starts the function on the driver's admin queues.
+// enable starts the function with the driver's admin queues.
 func (f *Function) enable() abi.Status {
 	if err := f.Lifecycle.Apply(pfvf.Enable); err != nil {
 		return abi.StatusBadState
@@ -204,13 +206,13 @@ func (f *Function) enable() abi.Status {
 	return abi.StatusOK
 }
 
-// Reset is the function-level reset of this function alone.
+// Reset does a function-level reset of this function alone.
 func (f *Function) Reset(now falcon.Time) {
 	f.clear(now)
-	_ = f.Lifecycle.Apply(pfvf.Reset) // fails in DISABLED only, where there is nothing to reset
+	_ = f.Lifecycle.Apply(pfvf.Reset) // fails only in DISABLED, where there is nothing to reset
 }
 
-// clear frees everything the driver made and set.
+// clear frees everything that the driver created and resets what it set.
 func (f *Function) clear(now falcon.Time) {
 	f.admin.forget()
 	f.admin.leave()
@@ -222,7 +224,7 @@ func (f *Function) clear(now falcon.Time) {
 	f.faultCode, f.faultReason = abi.FaultNone, ""
 }
 
-// release gives back every object and connection.
+// release frees every object and connection.
 func (f *Function) release(now falcon.Time) {
 	f.byCQ.Clear()
 	f.conns.Stop()
@@ -237,7 +239,7 @@ func (f *Function) release(now falcon.Time) {
 	f.gids = nil
 }
 
-// TakeDown is the function-level reset by the PF or the operator. The driver, if there is one, is
+// TakeDown does a function-level reset for the PF or the operator. The driver, if there is one, is
 // told and may enable the function again.
 func (f *Function) TakeDown(now falcon.Time, reason string) {
 	if f.Lifecycle.State() == abi.StateDisabled {
@@ -249,7 +251,7 @@ func (f *Function) TakeDown(now falcon.Time, reason string) {
 	f.TellState(reason)
 }
 
-// Disable switches the function off.
+// Disable disables the function.
 func (f *Function) Disable(now falcon.Time) {
 	f.clear(now)
 	_ = f.Lifecycle.Apply(pfvf.Disable) // allowed in every state
@@ -257,8 +259,8 @@ func (f *Function) Disable(now falcon.Time) {
 	f.TellState("disabled")
 }
 
-// Fault notes that the driver did what no driver may do. It can come in the middle
-// of anything, so it is only noted here.
+// Fault records that the driver did something that stops the function. It may be called during any
+// other work, so the function is stopped later, at the end of the Step.
 func (f *Function) Fault(code abi.Fault, reason string) {
 	if f.faultCode != abi.FaultNone {
 		return
@@ -267,8 +269,8 @@ func (f *Function) Fault(code abi.Fault, reason string) {
 	f.set.faulted = append(f.set.faulted, f)
 }
 
-// stop puts the function into ERROR, if it has a fault, tells its driver and frees what it holds.
-// Nothing else notices.
+// stop puts the function into ERROR, if it has a fault, tells its driver and frees its resources.
+// Other functions are not affected.
 func (f *Function) stop(now falcon.Time) {
 	if f.faultCode == abi.FaultNone || !f.Lifecycle.Fail(f.faultCode, f.faultReason) {
 		return
@@ -281,7 +283,7 @@ func (f *Function) stop(now falcon.Time) {
 // stopped implements adminUser.
 func (f *Function) stopped() bool { return f.faultCode != abi.FaultNone }
 
-// serves is whether commands and doorbells mean something.
+// serves reports whether the function accepts commands and doorbells.
 func (f *Function) serves() bool { return f.Lifecycle.State() == abi.StateReady && !f.stopped() }
 
 // Violation implements verbs.Notifier.
@@ -310,7 +312,7 @@ func (f *Function) Broke(clause abi.Clause, where abi.Ring, queue, index uint32,
 	f.Violation(v)
 }
 
-// breached ends a session's function: its driver broke the rules.
+// breached stops the function of a session whose driver broke the rules.
 func (f *Function) breached(now falcon.Time, fault error) {
 	if b := (*Breach)(nil); errors.As(fault, &b) {
 		f.Broke(b.Clause, abi.RingStream, 0, 0, b.Bytes)
@@ -319,7 +321,7 @@ func (f *Function) breached(now falcon.Time, fault error) {
 	f.set.StopFaulted(now)
 }
 
-// Describe names the function and who drives it, for logs.
+// Describe names the function and its driver, for logs.
 func (f *Function) Describe() string {
 	if f.driver == nil {
 		return f.ID.String()

@@ -8,23 +8,22 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// gidTable is what a driver calls its addresses by, as InfiniBand's programs do: by an index. Entry
-// 0 is the function's own address until the driver sets it. Others are announced to peers, which
-// the NIC's core does: it says whether an address may be the function's.
+// gidTable maps indices to the function's addresses, as InfiniBand programs name them by index.
+// Entry 0 is the function's own address until the driver changes it. Other addresses are announced
+// to peers by the NIC's core, which decides whether the function may have an address.
 //
 //	AddGID, DelGID ─▶ change ─▶ Owner.Announce ─▶ the core ─▶ peers
 //	completion     ◀─ the entry is set or emptied ◀─ its answer
 //
-// Each session's function has a table of its own, so that an answer that comes after a reset
-// changes nothing.
+// Each session has a new table, so an answer that comes after a reset changes nothing.
 type gidTable struct {
 	entries  [abi.GIDEntries]abi.GIDEntry
-	used     uint64              // bit by bit
-	changing map[uint16][16]byte // entries whose commands have no answer yet: what they will have, if anything
-	asked    bool                // the core may have announced something
+	used     uint64              // one bit per entry
+	changing map[uint16][16]byte // entries with a command that has no answer yet, and the address each will have; zero: none
+	asked    bool                // the core may have announced an address
 }
 
-// newGIDTable is the table of a function that was enabled.
+// newGIDTable returns the table of a function that was enabled.
 func newGIDTable(own [16]byte, mac [6]byte) *gidTable {
 	t := &gidTable{used: 1, changing: map[uint16][16]byte{}}
 	t.entries[0] = abi.GIDEntry{GID: own, MAC: mac}
@@ -39,7 +38,7 @@ func (t *gidTable) busy(index uint16) bool {
 	return is
 }
 
-// gid is the address of an entry; zero: it is empty.
+// gid returns the address of an entry; zero: it is empty.
 func (t *gidTable) gid(index uint16) (gid [16]byte) {
 	if t.has(index) {
 		gid = t.entries[index].GID
@@ -47,8 +46,8 @@ func (t *gidTable) gid(index uint16) (gid [16]byte) {
 	return gid
 }
 
-// elsewhere reports whether another entry has an address. An interface and one above it (macvlan,
-// ipvlan) may have the same, and programs name either.
+// elsewhere reports whether another entry has the same address. An interface and one above it
+// (macvlan, ipvlan) may share an address, and programs may name either.
 func (t *gidTable) elsewhere(index uint16, gid [16]byte) bool {
 	for i := range uint16(abi.GIDEntries) {
 		if i != index && t.has(i) && t.entries[i].GID == gid {
@@ -58,8 +57,8 @@ func (t *gidTable) elsewhere(index uint16, gid [16]byte) bool {
 	return false
 }
 
-// unsettled reports whether a command that has no answer yet gives an address to an entry or takes
-// it from one.
+// unsettled reports whether a command without an answer adds an address to an entry or removes it
+// from one.
 func (t *gidTable) unsettled(gid [16]byte) bool {
 	for i, will := range t.changing {
 		if gid != [16]byte{} && (will == gid || t.gid(i) == gid) {
@@ -69,7 +68,7 @@ func (t *gidTable) unsettled(gid [16]byte) bool {
 	return false
 }
 
-// set makes an entry what it is to be; nil: empty.
+// set sets an entry; nil empties it.
 func (t *gidTable) set(index uint16, e *abi.GIDEntry) {
 	if e == nil {
 		t.used &^= 1 << index
@@ -79,8 +78,8 @@ func (t *gidTable) set(index uint16, e *abi.GIDEntry) {
 	t.entries[index] = *e
 }
 
-// mayHave reports whether an address may be the function's: it is one that the configuration gives
-// it, or the link-local one of its MAC address, or the function is trusted.
+// mayHave reports whether the function may have an address: the configuration gives it, or it is
+// the link-local address of the function's MAC, or the function is trusted.
 func (f *Function) mayHave(gid [16]byte) bool {
 	return f.Trust || gid == pfvf.LinkLocal(f.MAC) || slices.Contains(f.is.Addresses, netip.AddrFrom16(gid).Unmap())
 }
@@ -107,7 +106,7 @@ func (c *commands) DelGID(index uint16) abi.Status {
 	return c.change(index, nil)
 }
 
-// change sets an entry of the table, or empties it (nil), when the core has said that it may.
+// change sets an entry of the table, or empties it (nil), after the core has agreed.
 func (c *commands) change(index uint16, e *abi.GIDEntry) abi.Status {
 	t, to := c.f.gids, c.Function
 	set := func() {
@@ -127,7 +126,7 @@ func (c *commands) change(index uint16, e *abi.GIDEntry) abi.Status {
 	}
 	var add, drop [16]byte
 	own := c.f.Registers().gid()
-	tell := func(gid [16]byte) bool { return gid != own && !t.elsewhere(index, gid) } // peers know of others
+	tell := func(gid [16]byte) bool { return gid != own && !t.elsewhere(index, gid) } // whether peers are told of this address: not of the function's own, which they know, nor of one that another entry has
 	if tell(will) {
 		add = will
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestGIDTable: the table begins with the function's own address.
+// TestGIDTable checks that entry 0 of a new table is the function's own address.
 func TestGIDTable(t *testing.T) {
 	mac := [6]byte{2, 0x56, 0x4e, 1, 0, 1}
 	local := [16]byte{0xfe, 0x80, 8: 0, 0x56, 0x4e, 0xff, 0xfe, 1, 0, 1}

@@ -9,7 +9,7 @@ import (
 )
 
 // hello reads the first message, gives the driver its function and answers. After an error the
-// function is as it was.
+// function is unchanged.
 func (s *Stream) hello() error {
 	h, body, err := abi.ReadMessage(s.in, make([]byte, abi.MaxMessage))
 	if err != nil {

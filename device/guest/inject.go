@@ -10,41 +10,40 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// injection is what goes wrong in a function because the operator asked for it
-// (vnic inject fault), and what it does in a way of its own (vnic inject
-// profile). A function in service has none. It belongs to the shard, and lives
-// over resets and sessions.
+// injection holds the active faults of a function: the rules that the operator set (vnic inject
+// fault) and a profile with behaviour of its own (vnic inject profile). A function without faults
+// has none. It belongs to the shard, and outlives resets and sessions.
 type injection struct {
 	f       victim
-	now     *falcon.Time // of the Step in progress
+	now     *falcon.Time // time of the current Step
 	rules   fault.Set
 	profile *profile // nil: none
 
-	late      []lateEvent // by time
-	down      falcon.Time // until when the link is down; 0: it is not
-	reset     bool        // at the end of the Step
-	flap      bool        // the link changed, at the end of the Step
+	late      []lateEvent // in order of time
+	down      falcon.Time // time until which the link is down; 0: it is up
+	reset     bool        // reset the function at the end of the Step
+	flap      bool        // report a change of the link at the end of the Step
 	starving  bool
-	stuck     bool        // a send queue was kept back
-	adminFrom falcon.Time // when the admin queue is looked at; 0: at once
+	stuck     bool        // a send queue was held back
+	adminFrom falcon.Time // time at which the admin queue is next looked at; 0: at once
 }
 
-// victim is the function that goes wrong.
+// victim is the function that the faults are injected into.
 type victim interface {
-	// Verbs is nil while it is not in service.
+	// Verbs returns nil while the function is not in service.
 	Verbs() *rdma.Function
-	// deliver sends an event that waited.
+	// deliver sends an event that was delayed.
 	deliver(e *lateEvent)
-	// resumeAdmin looks at the admin queue that was left alone.
+	// resumeAdmin looks at the admin queue that was postponed.
 	resumeAdmin(now falcon.Time)
 	resetByFault(now falcon.Time)
 	linkMoved(now falcon.Time)
-	// starve keeps credits from it, or no more.
+	// starve withholds credits from the function, or ends that.
 	starve(on bool)
 	Fault(code abi.Fault, reason string)
 }
 
-// lateEvent is an event that waits: one of a completion queue, or another.
+// lateEvent is a delayed event: one of a completion queue, or an asynchronous one.
 type lateEvent struct {
 	at    falcon.Time
 	cqn   uint32
@@ -55,7 +54,7 @@ const (
 	maxLate      = 256
 	defaultLate  = 5e6   // ns
 	defaultFlap  = 200e6 // ns
-	duplicateGap = 1e6   // ns: events at once are merged
+	duplicateGap = 1e6   // ns; events at the same time would be merged
 )
 
 var _ verbs.Faults = (*injection)(nil)
@@ -94,7 +93,8 @@ func (x *injection) advance(now falcon.Time) {
 	x.settle(now)
 }
 
-// settle brings what is a state to what it should be now.
+// settle brings lasting effects (link, credits, stuck queues, held completions) to their state for
+// now.
 func (x *injection) settle(now falcon.Time) {
 	if x.down != 0 && now >= x.down {
 		x.down, x.flap = 0, true
@@ -122,7 +122,7 @@ func (x *injection) settle(now falcon.Time) {
 	}
 }
 
-// end takes everything off. Events that wait go out.
+// end removes all faults. Delayed events are sent.
 func (x *injection) end(now falcon.Time) {
 	x.rules.Remove(0)
 	x.profile = nil
@@ -133,23 +133,22 @@ func (x *injection) end(now falcon.Time) {
 	x.settle(now)
 }
 
-// idle is whether there is nothing that could go wrong.
+// idle reports whether there is no rule and no profile.
 func (x *injection) idle() bool { return len(x.rules.Rules()) == 0 && x.profile == nil }
 
-// forget drops what is under way: the function is reset, and no event of before
-// follows (DEV-303).
+// forget drops delayed work: the function was reset, and no event from before may follow (DEV-303).
 func (x *injection) forget() {
 	x.late, x.adminFrom, x.reset = nil, 0, false
 }
 
-// later has an event wait. What there is no room for goes out at once.
+// later delays an event. If there is no room, it is sent at once.
 func (x *injection) later(e lateEvent) {
 	if len(x.late) >= maxLate {
 		x.f.deliver(&e)
 		return
 	}
 	i, _ := slices.BinarySearchFunc(x.late, e.at, func(o lateEvent, at falcon.Time) int {
-		if o.at <= at { // behind those of the same time: their order is kept
+		if o.at <= at { // behind those with the same time, so that they keep their order
 			return -1
 		}
 		return 1
@@ -157,8 +156,8 @@ func (x *injection) later(e lateEvent) {
 	x.late = slices.Insert(x.late, i, e)
 }
 
-// event has an event lost, late or sent again. It reports whether it is taken care
-// of.
+// event applies the rules to an event, which may be lost, delayed or repeated. It reports whether
+// the event needs no sending now.
 func (x *injection) event(o *fault.Operation, e lateEvent) bool {
 	now := *x.now
 	if x.rules.Hit(now, fault.EventLost, o) != nil {
@@ -186,7 +185,7 @@ func orElse(v, other int64) int64 {
 	return v
 }
 
-// cqEvent is event for a completion queue.
+// cqEvent calls event for an event of a completion queue.
 func (x *injection) cqEvent(cqn uint32) bool {
 	o := fault.Operation{CQ: cqn, Event: "cq"}
 	if cqn == abi.AdminCQ {
@@ -195,7 +194,7 @@ func (x *injection) cqEvent(cqn uint32) bool {
 	return x.event(&o, lateEvent{cqn: cqn})
 }
 
-// asyncEvent is event for another event.
+// asyncEvent calls event for an asynchronous event.
 func (x *injection) asyncEvent(e *abi.AsyncEvent) bool {
 	o := fault.Operation{Event: fault.EventName(e.Type)}
 	switch e.Type {
@@ -208,10 +207,10 @@ func (x *injection) asyncEvent(e *abi.AsyncEvent) bool {
 	return x.event(&o, lateEvent{async: &kept})
 }
 
-// command has a command fail. It reports whether it does.
+// command reports whether a rule makes a command fail, and with which status.
 func (x *injection) command(cmd *abi.AdminCmd) (st abi.Status, fails bool) {
 	if v := x.f.Verbs(); v != nil {
-		v.Release(*x.now) // completions come before what ends their queues
+		v.Release(*x.now) // completions come before the command that ends their queues
 	}
 	r := x.rules.Hit(*x.now, fault.CommandFail, &fault.Operation{Command: cmd.Opcode})
 	if r == nil {
@@ -220,7 +219,7 @@ func (x *injection) command(cmd *abi.AdminCmd) (st abi.Status, fails bool) {
 	return abi.Status(r.Status()), true
 }
 
-// postpone reports whether the admin queue is left alone for a while.
+// postpone reports whether the admin queue is to be left alone for a while.
 func (x *injection) postpone() bool {
 	if x.adminFrom == 0 && x.profile != nil {
 		x.adminFrom = x.profile.adminDelay(*x.now)

@@ -13,12 +13,12 @@ import (
 	"github.com/falcon-vnic/vnic/rdma"
 )
 
-// patient is a function that things go wrong in, and what became of it.
+// patient is a function with faults, which records what happens to it.
 type patient struct {
 	Faults
 	at    falcon.Time
 	said  []string
-	links []bool // whether something can go wrong, as it changed
+	links []bool // calls of Faults.changed
 }
 
 func newPatient(t *testing.T, rules ...fault.Rule) *patient {
@@ -51,13 +51,13 @@ func (p *patient) deliver(e *lateEvent) {
 	p.say("CQ %d", e.cqn)
 }
 
-// says is what became of it since it was asked.
+// says returns what happened since the last call.
 func (p *patient) says() (said []string) {
 	said, p.said = p.said, nil
 	return said
 }
 
-// advance lets what is due happen, by a time after the beginning.
+// advance runs what is due at a time after the beginning.
 func (p *patient) advance(after falcon.Time) []string {
 	p.at = 1e9 + after
 	if p.in != nil {
@@ -66,13 +66,14 @@ func (p *patient) advance(after falcon.Time) []string {
 	return p.says()
 }
 
-// due is the deadline, after the beginning.
+// due returns the deadline, relative to the beginning.
 func (p *patient) due() falcon.Time { return p.in.deadline(p.at) - 1e9 }
 
 const noDeadline = math.MaxInt64 - 1e9
 
-// TestLateEventsKeepTheirOrder: events that wait go out when they are due, to the nanosecond, those
-// of one time in the order they came in. There is no room for many: then one goes out at once.
+// TestLateEventsKeepTheirOrder checks that delayed events are sent when they are due, to the
+// nanosecond, and those with the same time in their original order. When there is no room, an event
+// is sent at once.
 func TestLateEventsKeepTheirOrder(t *testing.T) {
 	p := newPatient(t, fault.Rule{Kind: fault.EventLate, DelayNS: 100, QP: 1, Event: "QP-fatal"}, fault.Rule{Kind: fault.EventLate})
 	if p.due() != noDeadline {
@@ -84,12 +85,12 @@ func TestLateEventsKeepTheirOrder(t *testing.T) {
 			t.Error("the event is not taken care of")
 		}
 	}
-	late(0, nil, 1)                                                   // at 5e6, the usual
+	late(0, nil, 1)                                                   // at 5e6, the default
 	late(0, &abi.AsyncEvent{Type: abi.EventQPFatal, Number: 1}, 0)    // at 100
 	late(1, &abi.AsyncEvent{Type: abi.EventQPFatal, Number: 1}, 0)    // at 101
 	late(1, &abi.AsyncEvent{Type: abi.EventQPFatal, Number: 2}, 0)    // the other rule: at 5e6+1
 	late(0, nil, 3)                                                   // at 5e6, behind the first
-	late(0, &abi.AsyncEvent{Type: abi.EventLinkState, Number: 77}, 0) // and another
+	late(0, &abi.AsyncEvent{Type: abi.EventLinkState, Number: 77}, 0) // the same
 	for _, c := range []struct {
 		at   falcon.Time
 		want string
@@ -124,8 +125,8 @@ func TestLateEventsKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// TestEventsLostAndRepeated: an event that is lost is not sent again, and one that is repeated comes
-// once at once and once later, so that the two are not taken for one.
+// TestEventsLostAndRepeated checks that a lost event is never sent, and that a repeated event comes
+// once at once and once later, so that the two are not merged.
 func TestEventsLostAndRepeated(t *testing.T) {
 	p := newPatient(t, fault.Rule{Kind: fault.EventLost, CQ: 1}, fault.Rule{Kind: fault.EventDuplicate, Event: "cq"}, fault.Rule{Kind: fault.EventLost, Event: "admin"})
 	for _, c := range []struct {
@@ -142,20 +143,20 @@ func TestEventsLostAndRepeated(t *testing.T) {
 		t.Errorf("due at %d, %q", p.due(), p.said)
 	}
 	p.in.cqEvent(2)
-	p.in.forget() // a reset: nothing of before follows
+	p.in.forget() // a reset: no event from before may follow
 	if said := p.advance(1e9); said != nil || p.due() != noDeadline {
 		t.Errorf("%q after a reset, due %d", said, p.due())
 	}
 }
 
-// TestWhichEventIsStruck: a rule of a queue pair or a completion queue strikes events about it, and
-// no others of the same number.
+// TestWhichEventIsStruck checks that a rule for a queue pair or a completion queue applies to
+// events about it, and not to events about other objects with the same number.
 func TestWhichEventIsStruck(t *testing.T) {
 	events := []abi.EventType{
 		abi.EventQPFatal, abi.EventQPReqErr, abi.EventQPAccessErr, abi.EventCommEst, abi.EventSQDrained, abi.EventLastWQE,
 		abi.EventCQError, abi.EventSRQLimit, abi.EventLinkState, abi.EventConnectRequest,
 	}
-	const qps = 6 // the first of them
+	const qps = 6 // the first six are about queue pairs
 	for i, typ := range events {
 		for _, c := range []struct {
 			rule fault.Rule
@@ -174,8 +175,8 @@ func TestWhichEventIsStruck(t *testing.T) {
 	}
 }
 
-// TestLinkFlaps: the link goes down at the end of the Step in which work was done, and comes back
-// after its time. A flap meanwhile begins that anew.
+// TestLinkFlaps checks that the link goes down at the end of the Step in which work was done, and
+// comes up after its time. Another flap in between starts that time anew.
 func TestLinkFlaps(t *testing.T) {
 	p := newPatient(t, fault.Rule{Kind: fault.LinkFlap, DelayNS: 1000, Limit: 2})
 	if p.in.Work(1, abi.OpSend); p.said != nil || !p.LinkDown() {
@@ -196,13 +197,14 @@ func TestLinkFlaps(t *testing.T) {
 		p.LinkDown() {
 		t.Errorf("%q, due in %d", said, p.due())
 	}
-	p.in.Work(1, abi.OpSend) // the rule is over
+	p.in.Work(1, abi.OpSend) // the rule has reached its limit
 	if said := p.advance(1500); said != nil {
 		t.Errorf("%q after the rule was over", said)
 	}
 }
 
-// TestRulesOfStates: credits are kept from the function while a rule says so, and for no longer.
+// TestRulesOfStates checks that credits are withheld from the function only while a rule is in
+// force.
 func TestRulesOfStates(t *testing.T) {
 	p := newPatient(t, fault.Rule{Kind: fault.Starve, ForNS: 1000})
 	if said := p.says(); !slices.Equal(said, []string{"starve true"}) || p.due() != 1000 {
@@ -219,8 +221,9 @@ func TestRulesOfStates(t *testing.T) {
 	}
 }
 
-// TestWhatWorkBrings: a work request can reset the function at the end of its Step, stop it, or end
-// with an error; without a rule for it nothing happens.
+// TestWhatWorkBrings checks that a work request can make a rule reset the function at the end of
+// its Step, stop it, or end the request with an error, and that nothing happens without a rule for
+// it.
 func TestWhatWorkBrings(t *testing.T) {
 	for _, c := range []struct {
 		kind   fault.Kind
@@ -265,8 +268,8 @@ func TestWhatWorkBrings(t *testing.T) {
 	}
 }
 
-// TestCommandsThatWait: a profile leaves the admin queue alone for a while, once at a time, and then
-// it is looked at.
+// TestCommandsThatWait checks that a profile leaves the admin queue alone for a while, once at a
+// time, and that the queue is looked at after that.
 func TestCommandsThatWait(t *testing.T) {
 	p := newPatient(t)
 	if err := p.UseProfile(HostileProfile, 3); err != nil {
@@ -289,8 +292,7 @@ func TestCommandsThatWait(t *testing.T) {
 	}
 }
 
-// TestFaultsEnd: when the last rule is taken back and there is no profile, the function is in
-// service, as one that never had any.
+// TestFaultsEnd checks that a function without rules and profile is like one that never had any.
 func TestFaultsEnd(t *testing.T) {
 	p := newPatient(t)
 	if p.LinkDown() || p.Rules() != nil || p.Remove(0, 0) {

@@ -7,12 +7,12 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// judge takes what a driver broke.
+// judge records the rules that a driver broke.
 type judge interface {
 	Broke(clause abi.Clause, where abi.Ring, queue, index uint32, b []byte)
 }
 
-// judgeRegister records what a register access broke.
+// judgeRegister records the rules that a register access broke.
 func judgeRegister(to judge, it *Request, st abi.Status, before abi.State) {
 	var b []byte
 	if it.Kind == RegWrite {
@@ -33,8 +33,8 @@ func judgeRegister(to judge, it *Request, st abi.Status, before abi.State) {
 	}
 }
 
-// judgeArea reads the area of an admin queue at ControlEnable: it has to be there, and to be zero,
-// which a strict look records.
+// judgeArea reads the area of an admin queue at ControlEnable. The area must be readable and zero;
+// with strict, a byte that is not zero is recorded as a violation.
 func judgeArea(to judge, area *queues.Area, strict bool) error {
 	b := make([]byte, area.Len())
 	if err := area.ReadAt(0, b); err != nil {
@@ -49,7 +49,8 @@ func judgeArea(to judge, area *queues.Area, strict bool) error {
 	return nil
 }
 
-// judgeDoorbell records a doorbell message beside a ring in use, and reserved bytes.
+// judgeDoorbell records a doorbell message that came although the driver uses its ring, and
+// reserved bytes that are not zero.
 func judgeDoorbell(to judge, rang bool, d *abi.Doorbell, raw *[abi.DoorbellSize]byte) {
 	if rang {
 		var is [abi.DoorbellSize]byte

@@ -11,15 +11,15 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// verdicts are what a driver broke, as "clause where queue index bytes".
+// verdicts records the rules that a driver broke, as "clause where queue index bytes".
 type verdicts []string
 
 func (v *verdicts) Broke(clause abi.Clause, where abi.Ring, queue, index uint32, b []byte) {
 	*v = append(*v, fmt.Sprintf("%d %v %d %d %x", clause, where, queue, index, b))
 }
 
-// TestWhatRegistersBreak: an access to a register breaks the clause that it breaks, and one that is
-// right breaks none.
+// TestWhatRegistersBreak checks which clause each wrong register access breaks, and that a correct
+// one breaks none.
 func TestWhatRegistersBreak(t *testing.T) {
 	read := func(offset, width uint32) Request { return Request{Kind: RegRead, Offset: offset, Width: width} }
 	write := func(offset, width uint32, v uint64) Request {
@@ -69,8 +69,8 @@ func TestWhatRegistersBreak(t *testing.T) {
 	}
 }
 
-// TestAreasAreZero: a strict look finds the first byte of an admin queue's area that is not zero,
-// and shows the eight bytes that it stands in.
+// TestAreasAreZero checks that strict mode finds the first byte of an admin queue's area that is
+// not zero, and shows the eight aligned bytes around it.
 func TestAreasAreZero(t *testing.T) {
 	const length = 2 * abi.PageSize
 	for _, at := range []int{-1, 0, 5, 8, length - 1} {
@@ -106,8 +106,8 @@ func TestAreasAreZero(t *testing.T) {
 	}
 }
 
-// TestWhatDoorbellsBreak: a doorbell message beside a ring in use, and reserved bytes, are one
-// violation each.
+// TestWhatDoorbellsBreak checks that a doorbell message beside a ring in use is one violation, and
+// reserved bytes another.
 func TestWhatDoorbellsBreak(t *testing.T) {
 	d := abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 3, Index: 9}
 	var is [abi.DoorbellSize]byte
@@ -128,7 +128,7 @@ func TestWhatDoorbellsBreak(t *testing.T) {
 	}
 }
 
-// asker notes what messages ask, until it has had enough.
+// asker records the requests in messages, up to a limit.
 type asker struct {
 	asked []string
 	most  int // 0: no end
@@ -153,7 +153,8 @@ func (a *asker) Put(r Request) bool {
 
 func (a *asker) Heartbeat(tag uint64, _ *abi.Heartbeat) bool { return a.note("heartbeat %d", tag) }
 
-// records are doorbells with these indices; one above 99 has something in its reserved bytes.
+// records returns doorbell records with these indices; those above 99 have reserved bytes that are
+// not zero.
 func records(indices ...uint32) (b []byte) {
 	for _, n := range indices {
 		var r [abi.DoorbellSize]byte
@@ -166,8 +167,8 @@ func records(indices ...uint32) (b []byte) {
 	return b
 }
 
-// TestMessagesAsk: each message asks what it says; what no driver may send ends the session with the
-// clause that it breaks.
+// TestMessagesAsk checks the request that each message makes, and that a message that no driver may
+// send ends the session with the clause that it breaks.
 func TestMessagesAsk(t *testing.T) {
 	message := func(typ abi.MsgType, body []byte) []byte { return abi.AppendMessage(nil, typ, 5, body) }
 	flagged := abi.AppendStruct(nil, 5, &abi.RegRead{Offset: 0x18, Width: 4})
@@ -217,7 +218,7 @@ func TestMessagesAsk(t *testing.T) {
 			t.Errorf("%s: asked %q, broke %d; want %q, %d", c.what, asked, broke, c.asked, c.broke)
 		}
 	}
-	// When the session is over nothing more is asked.
+	// Nothing is passed on after the session is over.
 	all := slices.Concat(flagged, message(abi.MsgDoorbell, records(1, 2)), abi.AppendStruct(nil, 7, &abi.Heartbeat{}), flagged)
 	for most := 1; most <= 7; most++ {
 		a := asker{most: most}

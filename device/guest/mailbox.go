@@ -7,17 +7,18 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// mailboxSize bounds what one session has waiting for the shard. A driver that rings faster than
-// the shard works waits in its own channel.
+// mailboxSize is the most requests of one session that may wait for the shard. A driver that rings
+// faster than the shard works waits in its own channel.
 const mailboxSize = 256
 
-// coalesceWindow is how far back a doorbell looks for an older ring of the same queue to replace.
+// coalesceWindow is how many waiting requests a doorbell is compared with to find an older ring of
+// the same queue.
 const coalesceWindow = 16
 
-// Mailbox carries what a driver asks to the shard, in order. The session's channel puts, the shard
-// drains. Doorbells of one queue that meet in it become one: the newest index says it all.
+// Mailbox passes a driver's requests to the shard, in order. The session's carrier puts, the shard
+// drains. Doorbells of one queue that meet in it are merged: only the newest index matters.
 type Mailbox struct {
-	post   func() bool // has the shard drain it; false: the shard has stopped
+	post   func() bool // asks the shard to call Drain; false: the shard has stopped
 	handle func(now falcon.Time, r *Request)
 
 	mu     sync.Mutex
@@ -28,15 +29,15 @@ type Mailbox struct {
 	closed bool
 }
 
-// NewMailbox returns an empty mailbox. post is called when the first request waits, handle for each
-// by Drain.
+// NewMailbox returns an empty mailbox. post is called when a request starts to wait, and Drain
+// calls handle for each request.
 func NewMailbox(post func() bool, handle func(now falcon.Time, r *Request)) *Mailbox {
 	m := &Mailbox{post: post, handle: handle, items: make([]Request, 0, mailboxSize), spare: make([]Request, 0, mailboxSize)}
 	m.space.L = &m.mu
 	return m
 }
 
-// Put appends a request, waiting for room. It reports false once the mailbox is closed.
+// Put appends a request. It waits while the mailbox is full, and returns false once it is closed.
 func (m *Mailbox) Put(r Request) bool {
 	m.mu.Lock()
 	for len(m.items) == mailboxSize && !m.closed {
@@ -61,8 +62,8 @@ func (m *Mailbox) Put(r Request) bool {
 	return true
 }
 
-// coalesce replaces an older ring of the same queue, unless something other than a doorbell lies
-// between: order against register writes is kept.
+// coalesce merges a doorbell into an older ring of the same queue. It does not look past a request
+// of another kind: the order against register writes is kept.
 func (m *Mailbox) coalesce(d *abi.Doorbell) bool {
 	for i := len(m.items) - 1; i >= max(0, len(m.items)-coalesceWindow); i-- {
 		old := &m.items[i]
@@ -77,7 +78,7 @@ func (m *Mailbox) coalesce(d *abi.Doorbell) bool {
 	return false
 }
 
-// Drain hands over everything that waits. It is called on the shard's thread.
+// Drain passes all waiting requests to handle. It is called on the shard's thread.
 func (m *Mailbox) Drain(now falcon.Time) {
 	m.mu.Lock()
 	batch := m.items
@@ -90,7 +91,7 @@ func (m *Mailbox) Drain(now falcon.Time) {
 	}
 }
 
-// Close refuses further requests and releases a channel that waits.
+// Close refuses further requests and releases a caller that waits in Put.
 func (m *Mailbox) Close() {
 	m.mu.Lock()
 	m.closed = true

@@ -8,13 +8,13 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// sq is a doorbell of a send queue.
+// sq returns a doorbell of a send queue.
 func sq(queue, index uint32) Request {
 	return Request{Kind: Ring, Doorbell: abi.Doorbell{Kind: abi.DoorbellSQ, Queue: queue, Index: index}}
 }
 
-// TestWhatCoalesces: a doorbell takes the place of one that says the same of the same queue and is
-// not too far back. Any other stands for itself.
+// TestWhatCoalesces checks that a doorbell replaces an older one of the same kind and queue that is
+// not too far back, and no other.
 func TestWhatCoalesces(t *testing.T) {
 	with := func(change func(d *abi.Doorbell)) Request {
 		r := sq(1, 9)
@@ -55,8 +55,8 @@ func TestWhatCoalesces(t *testing.T) {
 	}
 }
 
-// TestMailboxIsBounded: who puts into a full mailbox waits until the shard has taken what is there.
-// The shard is told once of all that waits.
+// TestMailboxIsBounded checks that Put on a full mailbox waits until the shard has drained it, and
+// that the shard is notified once for all waiting requests.
 func TestMailboxIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0
@@ -88,7 +88,7 @@ func TestMailboxIsBounded(t *testing.T) {
 	})
 }
 
-// TestClosedMailbox: it takes nothing, and who waits for room goes.
+// TestClosedMailbox checks that a closed mailbox takes nothing, and that a waiting Put returns.
 func TestClosedMailbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMailbox(func() bool { return true }, nil)

@@ -6,9 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestDoorbellsCoalesce: rings of one queue that meet become one, in order with
-// everything else.
-// (DEV-802)
+// TestDoorbellsCoalesce checks that rings of one queue that meet are merged, and keep their order
+// with everything else. (DEV-802)
 func TestDoorbellsCoalesce(t *testing.T) {
 	m := NewMailbox(func() bool { return true }, nil)
 	bell := func(q, index uint32) {

@@ -9,17 +9,18 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// Asker takes what the messages of a driver ask. Its methods report false when the session is over.
+// Asker receives the requests in a driver's messages. Its methods return false when the session is
+// over.
 type Asker interface {
-	// Put takes a request, waiting for room.
+	// Put takes a request. It waits for room.
 	Put(r Request) bool
-	// Heartbeat is to be answered as it is.
+	// Heartbeat takes a heartbeat, which is to be echoed.
 	Heartbeat(tag uint64, m *abi.Heartbeat) bool
 }
 
 // Parse reads a driver's messages until the stream ends. The error says how the driver broke the
-// rules, or that one of its messages found a fault in this code, which costs nobody else's session;
-// nil means that it left. strict looks for what is wrong but harms nobody.
+// rules, or that one of its messages made this code panic, which ends this session only; nil means
+// that the driver left. With strict, harmless errors are reported too.
 func Parse(in io.Reader, to Asker, strict bool) (err error) {
 	buf := make([]byte, abi.MaxMessage)
 	defer func() {
@@ -36,7 +37,7 @@ func Parse(in io.Reader, to Asker, strict bool) (err error) {
 		case errors.Is(err, ring.ErrIndex): // of a control block
 			return Broken(abi.DRV206, nil, err)
 		default:
-			return nil // the guest is gone, in the middle of a message or not
+			return nil // the guest is gone, perhaps in the middle of a message
 		}
 		if h.Type == abi.MsgGoodbye {
 			return nil
@@ -47,14 +48,14 @@ func Parse(in io.Reader, to Asker, strict bool) (err error) {
 	}
 }
 
-// headerBytes is a message's header as it came.
+// headerBytes returns a message's header in the form in which it came.
 func headerBytes(h *abi.MsgHeader) []byte {
 	b := make([]byte, abi.MsgHeaderSize)
 	h.Marshal(b)
 	return b
 }
 
-// message hands one message on. It reports false when the session is over.
+// message passes one message on. It returns false when the session is over.
 func message(h *abi.MsgHeader, body []byte, to Asker, strict bool) (ok bool, err error) {
 	if h.Flags != 0 && strict {
 		dirty := [abi.DoorbellSize]byte(headerBytes(h))
@@ -94,7 +95,7 @@ func message(h *abi.MsgHeader, body []byte, to Asker, strict bool) (ok bool, err
 	return false, Broken(clause, headerBytes(h), fmt.Errorf("message type %d is not for a driver to send", uint16(h.Type)))
 }
 
-// doorbells hands records on. It reports false when the session is over.
+// doorbells passes doorbell records on. It returns false when the session is over.
 func doorbells(records []byte, to Asker, strict bool) bool {
 	for ; len(records) > 0; records = records[abi.DoorbellSize:] {
 		r := Request{Kind: Ring}

@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// faulty is an Asker with a fault that one message finds.
+// faulty is an Asker that panics on one message.
 type faulty struct{ asked int }
 
 func (f *faulty) Put(Request) bool {
@@ -19,7 +19,8 @@ func (f *faulty) Put(Request) bool {
 
 func (f *faulty) Heartbeat(uint64, *abi.Heartbeat) bool { f.asked++; return true }
 
-// TestParseSurvives: a message that finds a fault ends its session, and not the process.
+// TestParseSurvives checks that a message that causes a panic ends its session, and not the
+// process.
 func TestParseSurvives(t *testing.T) {
 	in := abi.AppendStruct(nil, 1, &abi.Heartbeat{})
 	in = abi.AppendStruct(in, 2, &abi.RegRead{Width: 4})

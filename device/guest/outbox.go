@@ -6,27 +6,27 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// maxReplies bounds the answers that wait for a guest that does not read.
+// maxReplies is the most answers that may wait for a guest that does not read.
 const maxReplies = 64 // further requests are not read from the stream
 
-// outbox carries a function's events and replies to its stream's writer. The shard appends and, at
-// the end of its Step, flushes; the writer takes everything at once: completion events as a set of
-// CQ numbers, events and replies in order. Completion events before which nothing waits are written
-// by the flush itself, if they can be.
+// outbox passes a function's events and replies to the writer of its stream. The shard appends and,
+// at the end of its Step, flushes. The writer takes everything at once: completion events as a set
+// of CQ numbers, events and replies in order. If nothing but completion events waits, the flush
+// tries to write them itself.
 type outbox struct {
 	mu      sync.Mutex
 	change  sync.Cond
 	events  EventStore
 	replies []byte // encoded messages
-	waiting int    // requests taken from the stream, not yet answered on it
+	waiting int    // requests read from the stream and not yet answered on it
 	final   []byte // encoded last message; the writer closes after it
 	closed  bool
-	writing bool    // the writer is not there: it writes, or has not begun
+	writing bool    // the writer is busy writing, or has not started
 	direct  *direct // writes completion events without the writer; may be nil
 	event   []byte  // for direct
 }
 
-// maxDirect is how many completion events a flush writes itself.
+// maxDirect is the most completion events that a flush writes itself.
 const maxDirect = 256
 
 func newOutbox() *outbox {
@@ -90,8 +90,8 @@ func (o *outbox) Flush() (woke bool) {
 
 func (o *outbox) empty() bool { return o.events.Empty() && len(o.replies) == 0 }
 
-// sendNow writes completion events at once, if they are all there is. What the stream did not take
-// of them is the writer's, before all else.
+// sendNow writes completion events at once, if nothing else waits. If the stream takes only a part
+// of the message, the writer sends the rest first of all.
 func (o *outbox) sendNow() bool {
 	if o.direct == nil || o.closed || o.final != nil || o.events.Waiting()+len(o.replies) > 0 || len(o.events.CQs()) > maxDirect {
 		return false
@@ -105,8 +105,8 @@ func (o *outbox) sendNow() bool {
 	return n == len(o.event)
 }
 
-// reserve is called by the reader before it hands a request on; it waits while too many are
-// unanswered and reports false once the outbox is closed.
+// reserve is called by the reader before it passes a request on. It waits while too many are
+// unanswered, and returns false once the outbox is closed.
 func (o *outbox) reserve() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -117,7 +117,7 @@ func (o *outbox) reserve() bool {
 	return !o.closed
 }
 
-// answer answers a reserved request of which the shard hears nothing.
+// answer answers a reserved request that does not go to the shard.
 func (o *outbox) answer(tag uint64, m abi.Message) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -143,7 +143,7 @@ func (o *outbox) close() {
 	o.change.Broadcast()
 }
 
-// next waits for output and appends it to b as messages. last is set with the final message, and
+// next waits for output and appends it to b as messages. last is true with the final message, and
 // also when the outbox was closed.
 func (o *outbox) next(b []byte) (out []byte, last bool) {
 	o.mu.Lock()

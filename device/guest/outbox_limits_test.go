@@ -13,7 +13,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// messages decodes what an outbox gave its writer: types, and the CQ numbers of each.
+// messages decodes the output of an outbox: the types of messages, and the CQ numbers in each.
 func messages(t *testing.T, b []byte) (types []abi.MsgType, cqs [][]uint32) {
 	t.Helper()
 	buf := make([]byte, abi.MaxMessage)
@@ -33,8 +33,8 @@ func messages(t *testing.T, b []byte) (types []abi.MsgType, cqs [][]uint32) {
 	return types, cqs
 }
 
-// TestEventsFitMessages: completion events are told in messages as long as they may be, whose
-// numbers arrive as they were.
+// TestEventsFitMessages checks that completion events are sent in messages of up to the largest
+// size, with all their numbers.
 func TestEventsFitMessages(t *testing.T) {
 	const most = (abi.MaxMessage - abi.MsgHeaderSize) / 4
 	for _, c := range []struct {
@@ -61,8 +61,8 @@ func TestEventsFitMessages(t *testing.T) {
 	}
 }
 
-// TestOrderOfOutput: answers come first, then events, then the last message, after which nothing
-// follows.
+// TestOrderOfOutput checks that answers come first, then events, then the last message, and nothing
+// after it.
 func TestOrderOfOutput(t *testing.T) {
 	o := newOutbox()
 	o.CQEvent(7)
@@ -83,8 +83,8 @@ func TestOrderOfOutput(t *testing.T) {
 	}
 }
 
-// TestFlushWakesTheWriter: the shard's thread wakes the writer when there is something for it, and
-// it waits for that; it writes completion events itself where it can.
+// TestFlushWakesTheWriter checks that a flush wakes the writer if it is waiting and there is
+// something for it, and writes completion events itself where it can.
 func TestFlushWakesTheWriter(t *testing.T) {
 	event := func(o *outbox) { o.CQEvent(1) }
 	for _, c := range []struct {
@@ -133,8 +133,8 @@ func TestFlushWakesTheWriter(t *testing.T) {
 	}
 }
 
-// TestAnswersAreBounded: a guest that does not read has no more requests taken than so many, until
-// the writer has taken their answers, or the stream ends.
+// TestAnswersAreBounded checks that only a limited number of requests are taken from a guest that
+// does not read, until the writer has taken their answers or the stream ends.
 func TestAnswersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutbox()
@@ -168,8 +168,8 @@ func TestAnswersAreBounded(t *testing.T) {
 	})
 }
 
-// TestSizesOfPieces: a message in pieces has none that is longer than a few bytes, and none without
-// any; what is too short to cut goes whole. A stream that is gone is an error at any piece.
+// TestSizesOfPieces checks that pieces of a message have at least one byte and at most a few, and
+// that a message too short to cut is sent whole. A stream that is gone gives an error at any piece.
 func TestSizesOfPieces(t *testing.T) {
 	message := bytes.Repeat([]byte("x"), 5000)
 	var p pieces
@@ -199,8 +199,8 @@ func TestSizesOfPieces(t *testing.T) {
 	}
 }
 
-// TestPausesBetweenPieces: after one piece in sixteen, or so, there is a short pause, so that a driver
-// sees messages end at any place.
+// TestPausesBetweenPieces checks that there is a short pause after about one piece in sixteen, so
+// that a driver sees messages interrupted at any place.
 func TestPausesBetweenPieces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p pieces

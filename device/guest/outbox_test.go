@@ -36,9 +36,9 @@ func socketPair(t *testing.T) (a, b net.Conn) {
 	return conns[0], conns[1]
 }
 
-// TestDirectEvents: completion events go straight to the stream while nothing waits, and through
-// the writer, in order and each once, when the writer has something to say, or the guest does not
-// read.
+// TestDirectEvents checks that completion events go straight to the stream while nothing waits, and
+// otherwise through the writer (which has other output, or the guest does not read), in order and
+// each once.
 func TestDirectEvents(t *testing.T) {
 	near, far := socketPair(t)
 	o := newOutbox()
@@ -142,8 +142,8 @@ func TestDirectEvents(t *testing.T) {
 	}
 }
 
-// TestOutboxKeepsAll: a guest that takes no events for long gets all of them in the end.
-// (DEV-205)
+// TestOutboxKeepsAll checks that a guest that takes no events for a long time gets all of them in
+// the end. (DEV-205)
 func TestOutboxKeepsAll(t *testing.T) {
 	const many = 3000
 	o := newOutbox()
@@ -184,7 +184,7 @@ func TestOutboxKeepsAll(t *testing.T) {
 	}
 }
 
-// pieces is a session that notes what is written to it.
+// pieces is a session that records each write.
 type pieces struct {
 	queues.Session
 	list [][]byte
@@ -195,8 +195,8 @@ func (p *pieces) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestSplitMessages: messages go to the driver whole, or with a seed in many small pieces, and no
-// byte is lost.
+// TestSplitMessages checks that messages go to the driver whole or, with a seed, in many small
+// pieces, without losing a byte.
 func TestSplitMessages(t *testing.T) {
 	message := make([]byte, 1000)
 	for i := range message {

@@ -2,29 +2,29 @@ package guest
 
 import "github.com/falcon-vnic/vnic/queues/abi"
 
-// pending is a command that is completed later, by whoever has taken its ticket: another shard, or
-// what is there once for the NIC, has to be asked. Others go on completing meanwhile; drivers match
-// completions by ID (DRV-504).
+// pending is a command that is completed later, by the holder of its ticket: another shard or the
+// NIC's core has to be asked. Other commands complete meanwhile; drivers match completions by ID
+// (DRV-504).
 //
 //	Dispatch ─▶ handler ─ later ─▶ StatusPending, and the ticket goes with the request
 //	completion ◀───────────────────── Complete(status, result) ◀──── the answer
 //
-// A reset of the function forgets it: then Complete does nothing.
+// A reset of the function drops it: then Complete does nothing.
 type pending struct {
-	in    *admin // nil: it is completed, or forgotten
+	in    *admin // nil: it was completed or dropped
 	cmd   abi.AdminCmd
 	index uint32     // in the queue
-	told  abi.Clause // that the engine said it breaks; 0: none
+	told  abi.Clause // clause that the engine has already recorded; 0: none
 }
 
 var _ abi.Ticket = (*pending)(nil)
 
-// current is the command in progress.
+// current returns the current command.
 func (a *admin) current() *pending {
 	return &pending{cmd: a.cmd, index: a.sq.Next() - 1, in: a}
 }
 
-// later is called by a handler that is going to answer StatusPending.
+// later is called by a handler before it returns StatusPending.
 func (c *pending) later() abi.Ticket {
 	c.in.pending = append(c.in.pending, c)
 	return c
@@ -46,7 +46,7 @@ func (c *pending) Complete(st abi.Status, result abi.Result) {
 	}
 }
 
-// drop takes a command out of those that are pending. It reports false if it is not one.
+// drop removes a command from the pending ones. It returns false if it was not among them.
 func (a *admin) drop(c *pending) bool {
 	for i, p := range a.pending {
 		if p == c {
@@ -58,7 +58,7 @@ func (a *admin) drop(c *pending) bool {
 	return false
 }
 
-// forget drops all that are pending.
+// forget drops all pending commands.
 func (a *admin) forget() {
 	for _, c := range a.pending {
 		c.in = nil

@@ -11,7 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// slowUser is a function whose CMConnect is completed later, and all else at once.
+// slowUser is a function whose CMConnect is completed later, and all other commands at once.
 type slowUser struct {
 	a       *admin
 	tickets []abi.Ticket
@@ -40,7 +40,7 @@ func (u *slowUser) command(_ falcon.Time, cmd *abi.AdminCmd, _ []byte) abi.Statu
 	return abi.StatusOK
 }
 
-// slowAdmin is a pair of admin queues with the driver's ends of them.
+// slowAdmin is a pair of admin queues, with the driver's ends of them.
 type slowAdmin struct {
 	*slowUser
 	t  *testing.T
@@ -66,7 +66,7 @@ func newSlowAdmin(t *testing.T) *slowAdmin {
 	}
 }
 
-// post writes commands, numbered from 1 on, and has the device look at them.
+// post writes commands, numbered from 1, and makes the device look at them.
 func (s *slowAdmin) post(ops ...abi.AdminOp) {
 	s.t.Helper()
 	for _, op := range ops {
@@ -87,7 +87,7 @@ func (s *slowAdmin) run() {
 	s.a.run(0, &pages)
 }
 
-// got is the completions that have come, by ID.
+// got returns the IDs of the completions that have come, and the last completion.
 func (s *slowAdmin) got() (ids []uint32, last abi.AdminCQE) {
 	s.t.Helper()
 	var b [abi.AdminCQESize]byte
@@ -114,8 +114,8 @@ func (s *slowAdmin) want(ids ...uint32) abi.AdminCQE {
 	return last
 }
 
-// TestPendingHoldsUpNobody: while a command waits for an answer others complete, and its completion
-// has the answer.
+// TestPendingHoldsUpNobody checks that other commands complete while one waits for an answer, and
+// that its completion then has the answer.
 func TestPendingHoldsUpNobody(t *testing.T) {
 	s := newSlowAdmin(t)
 	s.post(abi.AdminOpCMConnect, abi.AdminOpAllocPD, abi.AdminOpCMConnect, abi.AdminOpAllocPD)
@@ -125,7 +125,7 @@ func TestPendingHoldsUpNobody(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	s.tickets[0].Complete(abi.StatusOK, &abi.CMConnectResult{CMID: 7})
-	s.tickets[0].Complete(abi.StatusOK, nil) // once is enough
+	s.tickets[0].Complete(abi.StatusOK, nil) // a second answer is ignored
 	if c := s.want(1); c.Status != abi.StatusOK || c.Result[0] != 7 {
 		t.Errorf("%+v", c)
 	}
@@ -134,12 +134,12 @@ func TestPendingHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestOutstandingIsBounded: as many commands may be outstanding as the queues have entries, pending
-// or with completions that were not taken. One more is a fault (DRV-501, DEV-501, DEV-502).
+// TestOutstandingIsBounded checks that as many commands may be outstanding as the queues have
+// entries, pending or with completions not taken. One more is a fault (DRV-501, DEV-501, DEV-502).
 func TestOutstandingIsBounded(t *testing.T) {
 	for pending := range slowEntries + 1 {
 		s := newSlowAdmin(t)
-		for range 3 { // which leaves nothing behind
+		for range 3 { // each round leaves nothing behind
 			for i := range slowEntries {
 				op := abi.AdminOpAllocPD
 				if i < pending {
@@ -170,8 +170,8 @@ func TestOutstandingIsBounded(t *testing.T) {
 	}
 }
 
-// TestResetForgetsPending: an answer that comes after a reset touches nothing, and neither does one
-// to a function that has a fault.
+// TestResetForgetsPending checks that an answer has no effect after a reset, or if the function has
+// a fault.
 func TestResetForgetsPending(t *testing.T) {
 	s := newSlowAdmin(t)
 	s.post(abi.AdminOpCMConnect, abi.AdminOpCMConnect)

@@ -7,12 +7,12 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
-// profile makes a function do what docs/abi allows and no driver likes: doorbells
-// served late, commands late, completions many at once or one by one, events
-// late, in another order than their queues' completions, and for nothing. Its dice
-// are a function of its seed and of what the function does.
+// profile makes a function behave in ways that docs/abi allows but that are hard on drivers:
+// doorbells served late, commands late, completions many at once or one by one, events late, in
+// another order than their queues' completions, or without a cause. Its random choices depend only
+// on its seed and on what the function does.
 //
-// What it does not do is lose anything, or break a DEV clause.
+// It never loses anything, and never breaks a DEV clause.
 type profile struct {
 	name string
 	seed uint64
@@ -20,16 +20,16 @@ type profile struct {
 
 	did Acts
 
-	dozeUntil falcon.Time // send queues are not looked at
-	nextDoze  falcon.Time // not before that
-	releaseAt falcon.Time // completions that wait are written; 0: none wait
-	lastAsync falcon.Time // when the newest asynchronous event that waits is due: they keep their order
+	dozeUntil falcon.Time // time until which send queues are not looked at
+	nextDoze  falcon.Time // the next doze does not start before this time
+	releaseAt falcon.Time // time at which held completions are written; 0: none are held
+	lastAsync falcon.Time // due time of the newest delayed asynchronous event: later ones may not overtake it
 }
 
-// HostileProfile is the profile that there is.
+// HostileProfile is the name of the only profile.
 const HostileProfile = "hostile"
 
-// Bounds of what a profile does, in ns.
+// Limits of a profile's delays, in ns.
 const (
 	mostDoze    = 800e3
 	mostAwake   = 2e6
@@ -42,10 +42,10 @@ func newProfile(name string, seed uint64) *profile {
 	return &profile{name: name, seed: seed, dice: rand.New(rand.NewPCG(seed, 0x70726f66))}
 }
 
-// oneIn is true once in n times.
+// oneIn returns true once in n calls on average.
 func (p *profile) oneIn(n int) bool { return p.dice.IntN(n) == 0 }
 
-// within is a time after now, at most so much.
+// within returns a random time after now, at most by most.
 func (p *profile) within(now falcon.Time, most int64) falcon.Time {
 	return now + 1 + p.dice.Int64N(most)
 }
@@ -64,14 +64,14 @@ func (p *profile) deadline() falcon.Time {
 // dozes reports whether send queues are not looked at now.
 func (p *profile) dozes(now falcon.Time) bool { return now < p.dozeUntil }
 
-// awake ends a doze that is over. Until it is called there is a deadline: queues may wait for it.
+// awake clears a doze that is over. Until then there is a deadline, for which queues may wait.
 func (p *profile) awake(now falcon.Time) {
 	if !p.dozes(now) {
 		p.dozeUntil = 0
 	}
 }
 
-// stuck is dozes for who wants to look, which may begin a doze.
+// stuck reports whether send queues are not looked at now. Unlike dozes it may start a doze.
 func (p *profile) stuck(now falcon.Time) bool {
 	if p.dozes(now) {
 		return true
@@ -85,7 +85,7 @@ func (p *profile) stuck(now falcon.Time) bool {
 	return true
 }
 
-// hold reports whether a completion waits for others.
+// hold reports whether a completion is held back.
 func (p *profile) hold(now falcon.Time) bool {
 	if p.oneIn(4) {
 		return false
@@ -97,7 +97,7 @@ func (p *profile) hold(now falcon.Time) bool {
 	return true
 }
 
-// releases reports whether completions that wait are due.
+// releases reports whether held completions are due.
 func (p *profile) releases(now falcon.Time) bool {
 	if p.releaseAt == 0 || now < p.releaseAt {
 		return false
@@ -106,7 +106,7 @@ func (p *profile) releases(now falcon.Time) bool {
 	return true
 }
 
-// adminDelay is until when the admin queue is left alone; 0: it is not.
+// adminDelay returns the time until which the admin queue is left alone; 0: it is not.
 func (p *profile) adminDelay(now falcon.Time) falcon.Time {
 	if p.oneIn(2) {
 		return 0
@@ -115,8 +115,8 @@ func (p *profile) adminDelay(now falcon.Time) falcon.Time {
 	return p.within(now, mostCommand)
 }
 
-// event has an event wait, or another come for nothing. It reports whether it is
-// taken care of.
+// event may delay an event, or add a spurious one. It reports whether the event needs no sending
+// now.
 func (p *profile) event(x *injection, e lateEvent) bool {
 	now := *x.now
 	if e.async != nil {
@@ -133,7 +133,7 @@ func (p *profile) event(x *injection, e lateEvent) bool {
 		x.later(e)
 		return true
 	}
-	if p.oneIn(4) { // once more, for nothing
+	if p.oneIn(4) { // once more, without a cause
 		p.did.Spurious++
 		again := e
 		again.at = p.within(now, mostLate)
@@ -151,5 +151,5 @@ func (p *profile) event(x *injection, e lateEvent) bool {
 // Acts counts what a profile did.
 type Acts struct{ Dozes, Holds, LateEvents, Spurious, LateCommands uint64 }
 
-// Sum is how often it did something.
+// Sum returns the total of all counts.
 func (a Acts) Sum() uint64 { return a.Dozes + a.Holds + a.LateEvents + a.Spurious + a.LateCommands }

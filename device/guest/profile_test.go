@@ -13,8 +13,8 @@ func TestSumOfActs(t *testing.T) {
 	}
 }
 
-// TestActsAreCounted: a profile counts each thing it did, once; and what it has wait does so for no
-// longer than its bounds.
+// TestActsAreCounted checks that a profile counts each of its acts once, and delays nothing beyond
+// its limits.
 func TestActsAreCounted(t *testing.T) {
 	now := falcon.Time(1e9)
 	p := newProfile(HostileProfile, 1)
@@ -28,7 +28,7 @@ func TestActsAreCounted(t *testing.T) {
 	}
 	for range 1000 {
 		now += 3 * mostLate
-		// An event of a completion queue is late or not, and comes once more or not.
+		// An event of a completion queue may be delayed, and may come a second time.
 		x.late = x.late[:0]
 		taken := p.event(x, lateEvent{cqn: 1})
 		more := len(x.late)
@@ -40,7 +40,7 @@ func TestActsAreCounted(t *testing.T) {
 		for _, e := range x.late {
 			soon("an event", e.at, mostLate)
 		}
-		// Other events are late or not, and keep their order.
+		// Other events may be delayed, and keep their order.
 		x.late = x.late[:0]
 		first, second := &abi.AsyncEvent{Number: 1}, &abi.AsyncEvent{Number: 2}
 		taken = p.event(x, lateEvent{async: first})

@@ -8,10 +8,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// handle carries out one thing a driver asked.
+// handle carries out one request of the driver.
 func (f *Function) handle(now falcon.Time, b *Binding, it *Request) {
 	if f.driver != b {
-		return // the session is gone
+		return // the session has ended
 	}
 	switch it.Kind {
 	case ReservedBits:
@@ -34,7 +34,7 @@ func (f *Function) handle(now falcon.Time, b *Binding, it *Request) {
 	}
 }
 
-// rung does what a record in a bell ring says.
+// rung carries out a doorbell record from a bell's ring.
 func (f *Function) rung(now falcon.Time, d *abi.Doorbell, raw []byte) {
 	if f.set.cfg.Strict && d.Reserved(raw) {
 		f.Broke(abi.DRV102, abi.RingBells, d.Queue, d.Index, raw)
@@ -42,7 +42,8 @@ func (f *Function) rung(now falcon.Time, d *abi.Doorbell, raw []byte) {
 	f.doorbell(now, d)
 }
 
-// doorbell passes a ring on. Before the function is READY, and after a fault, rings mean nothing.
+// doorbell passes a doorbell on. Before the function is READY, and after a fault, doorbells are
+// ignored.
 func (f *Function) doorbell(now falcon.Time, d *abi.Doorbell) {
 	switch {
 	case !f.serves():
@@ -64,10 +65,10 @@ func lookup(offset, width uint32) (*abi.Register, abi.Status) {
 	return r, abi.StatusOK
 }
 
-// Registers are a function's, as its driver reaches them.
+// Registers gives access to a function's registers, as its driver sees them.
 type Registers struct{ *Function }
 
-// Registers returns the function's.
+// Registers returns the function's registers.
 func (f *Function) Registers() Registers { return Registers{f} }
 
 // Read reads a register.
@@ -153,8 +154,8 @@ func (f Registers) gid() [16]byte {
 	return f.GID()
 }
 
-// share is a register that tells a function its share of the NIC: link, rate, VFs, credits; and the
-// NIC's clock.
+// share returns the value of a register about the function's share of the NIC (link, rate, VFs,
+// credits) or the NIC's clock.
 func (f Registers) share(offset uint32) uint64 {
 	switch offset {
 	case abi.RegLinkUp:

@@ -19,7 +19,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// home is what a function has around it, and what it asked of it.
+// home is a fake owner and fake connections of a function. It records the calls to it.
 type home struct {
 	abi.ConnectionHandler
 	possible, enabled int
@@ -50,12 +50,12 @@ func (h *home) QueryObjects(abi.CreditPart) (abi.ObjectCounts, abi.Status) {
 	return abi.ObjectCounts{}, abi.StatusOK
 }
 
-// boxed is a channel that nobody ends.
+// boxed is a channel whose End does nothing.
 type boxed struct{ *outbox }
 
 func (boxed) End() {}
 
-// newFunction is a function in a set of its own.
+// newFunction returns a function in a set of its own.
 func newFunction(t *testing.T, id pfvf.ID) (*Function, *home) {
 	t.Helper()
 	s := NewSet(SetConfig{
@@ -71,7 +71,8 @@ func newFunction(t *testing.T, id pfvf.ID) (*Function, *home) {
 	return f, h
 }
 
-// TestRegistersTell: each register says what the function is, what it may have and what it has.
+// TestRegistersTell checks that the registers show what the function is, what it may have and what
+// it has.
 func TestRegistersTell(t *testing.T) {
 	f, h := newFunction(t, 0x01_1000)
 	var l verbs.Limits
@@ -108,7 +109,7 @@ func TestRegistersTell(t *testing.T) {
 			t.Errorf("register %#x in another width: %v", offset, st)
 		}
 	}
-	for i := range abi.Registers { // none is forgotten
+	for i := range abi.Registers { // the test covers every read-only register
 		if r := &abi.Registers[i]; r.Readable && !r.Writable {
 			if _, told := want[r.Offset]; !told {
 				t.Errorf("register %#x is not tried", r.Offset)
@@ -145,7 +146,7 @@ func TestRegistersTell(t *testing.T) {
 	}
 }
 
-// TestRateInBytes: what a function may send is set in megabits.
+// TestRateInBytes checks that the transmit rate is set in megabits and applied in bytes.
 func TestRateInBytes(t *testing.T) {
 	f, _ := newFunction(t, 0x01_1001)
 	for mbits, want := range map[uint64]uint64{0: 0, 8: 1_000_000, 1: 125_000, 100_000: 12_500_000_000} {
@@ -155,7 +156,8 @@ func TestRateInBytes(t *testing.T) {
 	}
 }
 
-// TestRegistersTakeWhatTheyMay: what is written has to be right, in a state in which it can be.
+// TestRegistersTakeWhatTheyMay checks that a register takes only valid values, and only in the
+// right state.
 func TestRegistersTakeWhatTheyMay(t *testing.T) {
 	f, _ := newFunction(t, 0x01_1001)
 	r := f.Registers()
@@ -205,8 +207,8 @@ func TestRegistersTakeWhatTheyMay(t *testing.T) {
 	}
 }
 
-// TestLifeOfAFunction: a driver has queues before it enables its function; it enables it once, and
-// resets it from any state but one: a function that was disabled.
+// TestLifeOfAFunction checks that a driver must set queues before it enables its function, can
+// enable it once, and can reset it in every state but DISABLED.
 func TestLifeOfAFunction(t *testing.T) {
 	f, h := newFunction(t, 0x01_1000)
 	r := f.Registers()
@@ -250,7 +252,7 @@ func TestLifeOfAFunction(t *testing.T) {
 	if f.Verbs() != nil || !slices.Equal(h.said, []string{"VFs down", "stop"}) {
 		t.Errorf("in service after a reset: %q", h.said)
 	}
-	queuesAt(64*abi.PageSize, 0) // where no memory is
+	queuesAt(64*abi.PageSize, 0) // addresses without memory
 	control(abi.ControlEnable, abi.StatusMemoryFault, abi.StateInit)
 	if f.set.Unfinished() != 1 {
 		t.Error("no fault is noted")
@@ -266,7 +268,7 @@ func TestLifeOfAFunction(t *testing.T) {
 	control(abi.ControlReset, abi.StatusDenied, abi.StateDisabled)
 	control(abi.ControlEnable, abi.StatusBadState, abi.StateDisabled)
 	h.said = nil
-	f.detach(0, &Binding{}, nil) // somebody who does not have it
+	f.detach(0, &Binding{}, nil) // a session that does not have the function
 	if f.Driver() != b || h.said != nil {
 		t.Error("who does not have it takes it away")
 	}
@@ -291,8 +293,8 @@ func TestLifeOfAFunction(t *testing.T) {
 	}
 }
 
-// TestFirstFaultCounts: of several faults in a Step the first is told, and it stops the function
-// once.
+// TestFirstFaultCounts checks that only the first of several faults in a Step is reported, and that
+// it stops the function once.
 func TestFirstFaultCounts(t *testing.T) {
 	f, _ := newFunction(t, 0x01_1001)
 	f.Fault(abi.FaultRing, "first")
@@ -314,7 +316,8 @@ func TestFirstFaultCounts(t *testing.T) {
 	}
 }
 
-// TestWhoseDeviceItIs: who came by a function's own device gets that, by any name that it has.
+// TestWhoseDeviceItIs checks that a driver that came by a function's own device gets that function,
+// by any of its numbers.
 func TestWhoseDeviceItIs(t *testing.T) {
 	const own = 0x03_2005
 	for _, c := range []struct {
@@ -326,7 +329,7 @@ func TestWhoseDeviceItIs(t *testing.T) {
 		{stranger{}, abi.FunctionAssigned, abi.FunctionAssigned},
 		{tied{}, abi.FunctionAssigned, own},
 		{tied{}, own, own},
-		{tied{}, 0x2005, own}, // this NIC's
+		{tied{}, 0x2005, own}, // host 0 means this NIC
 		{tied{}, 0x2006, 0},
 		{tied{}, 0x02_2005, 0},
 		{tied{}, 0x03_2004, 0},
@@ -339,7 +342,7 @@ func TestWhoseDeviceItIs(t *testing.T) {
 	}
 }
 
-// stranger is a guest that may ask for any function; tied one that has its own device.
+// stranger is a guest that may ask for any function; tied is one with a function's own device.
 type (
 	stranger struct{ Guest }
 	tied     struct{ Guest }
@@ -347,7 +350,7 @@ type (
 
 func (tied) Function() uint32 { return 0x03_2005 }
 
-// TestNamesOfDrivers: a guest is known by its number, a process by its own.
+// TestNamesOfDrivers checks that a guest is named by its CID, and a process by its PID.
 func TestNamesOfDrivers(t *testing.T) {
 	for want, p := range map[string]queues.Peer{
 		"vsock guest 3": {Transport: "vsock", CID: 3, PID: 9}, "unix process 9": {Transport: "unix", PID: 9},

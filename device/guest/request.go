@@ -2,18 +2,18 @@ package guest
 
 import "github.com/falcon-vnic/vnic/queues/abi"
 
-// RequestKind says what a driver asks.
+// RequestKind is the kind of a Request.
 type RequestKind uint8
 
-// What a driver asks of its function.
+// Kinds of requests.
 const (
 	Ring RequestKind = iota
 	RegRead
 	RegWrite
-	ReservedBits // strict: a message with something in its header's reserved bytes
+	ReservedBits // strict only: a message whose header has reserved bytes that are not zero
 )
 
-// Request is one thing that a driver asks of its function.
+// Request is one request of a driver to its function.
 type Request struct {
 	Kind     RequestKind
 	Doorbell abi.Doorbell
@@ -21,10 +21,10 @@ type Request struct {
 	Offset   uint32
 	Width    uint32
 	Value    uint64
-	Dirty    *[abi.DoorbellSize]byte // strict: the record or header, when its reserved bytes are not zero
+	Dirty    *[abi.DoorbellSize]byte // strict only: the record or header, if its reserved bytes are not zero
 }
 
-// DirtyDoorbell returns a record that has something in its reserved bytes, else nil.
+// DirtyDoorbell returns the bytes of a record whose reserved bytes are not zero, else nil.
 func DirtyDoorbell(record []byte) *[abi.DoorbellSize]byte {
 	if !(*abi.Doorbell)(nil).Reserved(record) {
 		return nil

@@ -10,49 +10,51 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Features are those that the device offers.
+// Features holds the features that the device offers.
 const Features uint64 = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureDatagrams | abi.FeatureArmWord | abi.FeatureSourceMAC | abi.FeatureVectors | abi.FeatureFunctionEvents | abi.FeatureVFCommands
 
-// Guest is whose driver it is, as the attachment vouches for it, and its memory. A queues.Session
-// is one; so is anything else that has memory. One that is a queues.Ringer too may ring and be
-// interrupted by shared memory.
+// Guest identifies a driver, as the attachment vouches for it, and gives access to its memory. A
+// queues.Session is one; so is anything else that has memory. A Guest that is also a queues.Ringer
+// may use doorbells and interrupts in shared memory.
 type Guest interface {
 	Peer() queues.Peer
-	// Watch is that of queues.Session.
+	// Watch works like queues.Session's.
 	Watch(f func(queues.Regions)) (stop func())
 }
 
-// Key tells guests apart, so that one cannot take the sessions of others.
+// Key identifies a guest, so that one guest cannot use up the sessions of others.
 type Key struct {
 	Attachment string // its address
 	CID        uint32
 }
 
-// Desk is where sessions get functions: a NIC. Any goroutine but its shards' may call its methods.
+// Desk gives sessions their functions: it is a NIC. Any goroutine but its shards' may call its
+// methods.
 type Desk interface {
-	// Find returns the shard of the function that a driver asks for by number, and the number to
-	// ask it for: where the driver leaves the choice, that of a function of its own that is free,
-	// if any.
+	// Find returns the shard of the function that a driver asks for, and the function's number.
+	// Where the driver leaves the choice, that is a free function meant for this driver, if there
+	// is one.
 	Find(number uint32, attachment string, p queues.Peer) (Home, uint32)
-	// MemoryIs says how much memory the guest of a session has; 0: the session has ended.
+	// MemoryIs records how much memory the guest of a session has; 0: the session has ended.
 	MemoryIs(s *Session, bytes uint64)
 }
 
-// Home is where functions are: a shard. Any goroutine but the shard's may call its methods; the
-// functions that it is given run on the shard's thread.
+// Home is a shard, which has functions. Any goroutine but the shard's may call its methods;
+// functions passed to them run on the shard's thread.
 type Home interface {
-	// Do runs f on the shard's thread. It fails, without f having run, when the shard has stopped.
+	// Do runs f on the shard's thread. If the shard has stopped, it returns an error without
+	// calling f.
 	Do(f func(now falcon.Time)) error
-	// Post has the shard drain what a driver asks. It reports false when the shard has stopped.
+	// Post makes the shard drain a mailbox. It returns false when the shard has stopped.
 	Post(m *Mailbox) bool
-	// Guests is the shard's set.
+	// Guests returns the shard's set.
 	Guests() *Set
 	// Attach gives b the function that its driver asks for by number. If there is none for it, it
-	// says why. It is called on the shard's thread.
+	// returns the reason. It is called on the shard's thread.
 	Attach(b *Binding, number uint32) (*Function, abi.Status, string)
 }
 
-// Refusal is a hello that is answered with a status.
+// Refusal is the error for a hello that is answered with a status.
 type Refusal struct {
 	Status abi.Status
 	Why    string
@@ -60,7 +62,7 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s", r.Status, r.Why) }
 
-// Breach is how a guest broke the rules of its channel, which ends it.
+// Breach says how a guest broke the rules of its channel, which ends the channel.
 type Breach struct {
 	Clause abi.Clause
 	Bytes  []byte
@@ -70,8 +72,8 @@ type Breach struct {
 // Broken returns a Breach.
 func Broken(clause abi.Clause, b []byte, err error) *Breach { return &Breach{clause, b, err} }
 
-// Session is a driver with its function, from its hello until it leaves, whatever carries its
-// messages. Its carrier opens it, puts what the driver asks, and closes it.
+// Session connects a driver with its function, from its hello until it leaves, over any carrier.
+// The carrier opens it, puts the driver's requests into it, and closes it.
 type Session struct {
 	From Key
 
@@ -82,13 +84,13 @@ type Session struct {
 	b       *Binding
 	f       *Function
 	unwatch func()
-	bell    queues.Bell           // nil: doorbells are messages only
+	bell    queues.Bell           // nil: doorbells come only as messages
 	fault   atomic.Pointer[error] // how the guest broke the rules of shared memory
 }
 
-// Open gives a driver that says hello its function, with its guest's memory. ch carries what the
-// driver is told. The error is a *Refusal where the driver is to blame. After an error the function
-// is as it was.
+// Open gives a driver that says hello its function, with its guest's memory. ch carries the
+// messages to the driver. The error is a *Refusal if the driver is to blame. After an error the
+// function is unchanged.
 func Open(desk Desk, g Guest, from Key, attachment string, m *abi.Hello, ch Channel) (*Session, error) {
 	if m.Major != abi.VersionMajor {
 		return nil, &Refusal{abi.StatusVersionMismatch, fmt.Sprintf("driver speaks version %d, device %d", m.Major, abi.VersionMajor)}
@@ -112,15 +114,15 @@ func Open(desk Desk, g Guest, from Key, attachment string, m *abi.Hello, ch Chan
 		return nil, &Refusal{st, why}
 	}
 	s.unwatch = g.Watch(s.memory)
-	if err := s.listen(); err != nil { // before the answer: the driver may ring then
+	if err := s.listen(); err != nil { // before the answer: the driver may ring after that
 		s.Close(nil)
 		return nil, err
 	}
 	return s, nil
 }
 
-// chosen is the function that a driver gets which asks for one: who came by a function's own device
-// gets that. A host number of 0 is this NIC's.
+// chosen returns the number of the function that a driver asks for. A driver that came by a
+// function's own device gets that function only. A host number of 0 means this NIC.
 func chosen(g Guest, asked uint32) (uint32, *Refusal) {
 	b, ok := g.(queues.Bound)
 	if !ok {
@@ -134,14 +136,14 @@ func chosen(g Guest, asked uint32) (uint32, *Refusal) {
 	return 0, &Refusal{abi.StatusDenied, fmt.Sprintf("this device is function %#x, not %#x", own, asked)}
 }
 
-// memory takes over what the guest's memory is.
+// memory takes over a change of the guest's memory.
 func (s *Session) memory(regions queues.Regions) {
 	s.desk.MemoryIs(s, regions.Bytes())
-	// After the shard has stopped nothing uses the memory.
+	// Nothing uses the memory after the shard has stopped.
 	_ = s.home.Do(func(falcon.Time) { s.b.Memory.Use(regions) })
 }
 
-// listen lets the shard take doorbells by shared memory too, if the guest can.
+// listen makes the shard take doorbells from shared memory too, if the guest supports it.
 func (s *Session) listen() error {
 	r, ok := s.guest.(queues.Ringer)
 	if !ok {
@@ -171,30 +173,31 @@ func (s *Session) Fault() error {
 	return nil
 }
 
-// Guest says who drives the function, for logs.
+// Guest describes the function's driver, for logs.
 func (s *Session) Guest() string { return Name(s.b.Peer) }
 
-// Function is the number of the driver's function.
+// Function returns the number of the driver's function.
 func (s *Session) Function() uint32 { return uint32(s.f.ID) }
 
-// Features are those in use.
+// Features returns the features in use.
 func (s *Session) Features() uint64 { return s.b.Features }
 
-// Driver is what the driver calls itself.
+// Driver returns the name that the driver gives itself.
 func (s *Session) Driver() string { return s.b.Driver }
 
-// Name is the function's name, for logs.
+// Name returns the function's name, for logs.
 func (s *Session) Name() string { return s.f.ID.String() }
 
-// Split is a seed by which messages to the driver are to be cut in pieces; 0: they are not.
+// Split returns a seed for cutting messages to the driver in pieces; 0: they are not cut.
 func (s *Session) Split() uint64 { return s.f.Faults.split.Load() }
 
-// Put hands on what the driver asks, waiting for room. It reports false when the session is over.
+// Put passes a request on. It waits for room, and returns false when the session is over.
 func (s *Session) Put(r Request) bool { return s.in.Put(r) }
 
-// Close takes the function away from its driver, which may have broken the rules. The device does
-// not touch the guest's memory after that. It returns how the driver did, there or in shared
-// memory; that stays readable until the next session.
+// Close takes the function from its driver. fault says how the driver broke the rules on its
+// channel, nil if it did not. After Close the device does not touch the guest's memory. Close
+// returns fault or, if that is nil, how the driver broke the rules of shared memory; that stays
+// readable until the next session.
 func (s *Session) Close(fault error) error {
 	s.in.Close()
 	if fault == nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Times that a guest has for its first message, and for taking the last.
+// How long a guest may take to send its first message, and to read the last.
 const (
 	HelloTimeout = 10 * time.Second
 	finalTimeout = 2 * time.Second
@@ -13,35 +13,36 @@ const (
 
 // Carrier is a control channel that is being served, as Sessions sees it.
 type Carrier interface {
-	// Expect gives the driver so much time for its hello.
+	// Expect sets the time that the driver has for its hello.
 	Expect(d time.Duration)
 	// Drop ends a channel whose driver has not said hello.
 	Drop()
-	// End ends it in order.
+	// End ends the channel in an orderly way.
 	End()
 }
 
-// Sessions are the control channels that are being served, each by a goroutine.
+// Sessions holds the control channels that are being served, each by its own goroutine.
 type Sessions struct {
 	HelloTimeout time.Duration // for a guest's first message
 
 	mu   sync.Mutex
 	open map[Carrier]*served
-	last uint64 // number of the newest
+	last uint64 // number of the newest channel
 	end  bool
 	wg   sync.WaitGroup
 }
 
-// served is one of them.
+// served describes one of the channels.
 type served struct {
 	Key
-	number  uint64 // in the order they came
+	number  uint64 // in the order of arrival
 	greeted bool   // it has a function
 	ousted  bool
 }
 
-// Start serves c in a goroutine of its own, unless the guest has limit channels already or all are
-// to end. One that has not said hello yet makes room: a driver says it at once.
+// Start serves c in a goroutine of its own. It returns false if the guest has limit channels
+// already or all are being closed. At the limit, the oldest channel that has not said hello is
+// ended to make room: an honest driver says it at once.
 func (s *Sessions) Start(c Carrier, from Key, limit int, serve func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +54,7 @@ func (s *Sessions) Start(c Carrier, from Key, limit int, serve func()) bool {
 	}
 	s.last++
 	s.open[c] = &served{Key: from, number: s.last}
-	c.Expect(s.HelloTimeout) // before anybody has it make room
+	c.Expect(s.HelloTimeout) // before it can be ended to make room
 	s.wg.Go(func() {
 		defer func() {
 			s.mu.Lock()
@@ -65,7 +66,7 @@ func (s *Sessions) Start(c Carrier, from Key, limit int, serve func()) bool {
 	return true
 }
 
-// count is how many channels a guest has, without those that make room.
+// count returns how many channels a guest has, without those ended to make room.
 func (s *Sessions) count(from Key) (n int) {
 	for _, o := range s.open {
 		if o.Key == from && !o.ousted {
@@ -91,7 +92,8 @@ func (s *Sessions) oust(from Key) bool {
 	return true
 }
 
-// greet notes that a channel's driver has said hello; false when it was too late.
+// greet records that a channel's driver has said hello. It returns false if the channel was already
+// ended to make room.
 func (s *Sessions) greet(c Carrier) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,8 +105,8 @@ func (s *Sessions) greet(c Carrier) bool {
 	return true
 }
 
-// CloseAll ends all sessions and waits for them. Their channels end after the device has let go of
-// the guests' memory.
+// CloseAll ends all sessions and waits for them. Each channel ends after the device has released
+// the guest's memory.
 func (s *Sessions) CloseAll() {
 	s.mu.Lock()
 	s.end = true
@@ -115,7 +117,7 @@ func (s *Sessions) CloseAll() {
 	s.wg.Wait()
 }
 
-// Begun counts the channels that were ever served.
+// Begun returns how many channels were served so far.
 func (s *Sessions) Begun() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,8 +18,9 @@ func (c *caller) Expect(d time.Duration) { c.expects = d }
 func (c *caller) Drop()                  { c.dropped = true }
 func (c *caller) End()                   { close(c.done) }
 
-// TestSessionsMakeRoom: a guest has so many channels at most. The oldest of those that have not said
-// hello makes room for another; one that has said hello does not, and other guests are no concern.
+// TestSessionsMakeRoom checks the limit on a guest's channels. The oldest that has not said hello
+// is ended to make room for another; channels that have said hello and those of other guests are
+// not.
 func TestSessionsMakeRoom(t *testing.T) {
 	s := Sessions{HelloTimeout: time.Hour}
 	a, b := Key{Attachment: "a", CID: 3}, Key{Attachment: "a", CID: 4}
@@ -73,7 +74,7 @@ func TestSessionsMakeRoom(t *testing.T) {
 	if start("late", b, 9) || s.Begun() != 7 || s.count(a)+s.count(b) != 0 {
 		t.Error("a channel begins after all were to end")
 	}
-	if !s.greet(all[0]) { // it has ended by itself: nobody made it
+	if !s.greet(all[0]) { // it ended by itself, not to make room
 		t.Error("one that is not served any more made room")
 	}
 }

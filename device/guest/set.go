@@ -12,39 +12,39 @@ import (
 	"github.com/falcon-vnic/vnic/rdma"
 )
 
-// SetConfig is what the functions of a shard work with.
+// SetConfig holds what the functions of a shard need.
 type SetConfig struct {
 	Engine  *rdma.Engine
 	MTU     int          // of RDMA
 	Speed   uint32       // of the uplink, Mbit/s
-	Strict  bool         // look for what is wrong but harms nobody
-	Effects *effect.List // what is to be done when the Step is over
+	Strict  bool         // report harmless errors too
+	Effects *effect.List // effects to run after the Step
 	Roused  *atomic.Bool // set when an effect made a goroutine runnable
 	Log     func(now falcon.Time, level slog.Level, msg string, args ...any)
 }
 
-// Set is what a shard has for its functions' drivers: their doorbell rings, what is to be done for
-// them at the end of a Step, and what they are to hear then.
+// Set holds the drivers' side of a shard's functions: their doorbells, the work for them at the end
+// of a Step, and the events and replies to be sent then.
 type Set struct {
 	Bells     *Bells
-	Doorbells uint64 // that drivers rang
-	Commands  uint64 // admin commands carried out
+	Doorbells uint64 // number of doorbells rung
+	Commands  uint64 // number of admin commands carried out
 
 	cfg    SetConfig
-	now    falcon.Time // of the Step in progress
+	now    falcon.Time // time of the current Step
 	events EventQueues
-	news   []*Binding // whose channels have something to let out
+	news   []*Binding // bindings whose channels are to be flushed
 
 	faulted    []*Function // to be stopped at the end of the Step
-	faulty     []*Function // go wrong because the operator wants it
-	backlog    []*Function // have admin commands left
+	faulty     []*Function // functions that have injected faults
+	backlog    []*Function // functions that have admin commands left
 	adminPages int         // page list entries that may still be read in this Step
 }
 
 // NewSet returns a set without functions.
 func NewSet(c SetConfig) *Set { return &Set{Bells: NewBells(c.Effects), cfg: c} }
 
-// Interrupts counts those that were raised.
+// Interrupts returns the number of interrupts raised.
 func (s *Set) Interrupts() uint64 { return s.events.Raised }
 
 // Bind prepares a binding for a driver. breach ends its session.
@@ -53,14 +53,14 @@ func (s *Set) Bind(b *Binding, breach func(error)) *Binding {
 	return b
 }
 
-// Listen takes doorbells from a bell, and has CQ events go to its event queues. deaf is called, as
+// Listen takes doorbells from a bell, and sends CQ events to its event queues. deaf is called, as
 // an effect, if the thread cannot wait for the bell.
 func (s *Set) Listen(b *Binding, q queues.Bell, deaf func(error)) {
 	s.Bells.Add(b, q, deaf)
 	s.OpenEvents(b, q)
 }
 
-// OpenEvents makes a driver's event queues, if it has a window with some and can use them.
+// OpenEvents opens a driver's event queues, if its window has some and the driver can use them.
 func (s *Set) OpenEvents(b *Binding, q queues.Bell) {
 	if irq, ok := q.(queues.Interrupter); ok && b.Features&abi.FeatureVectors != 0 {
 		b.events = s.events.Open(b, irq)
@@ -68,7 +68,7 @@ func (s *Set) OpenEvents(b *Binding, q queues.Bell) {
 	b.holder, _ = q.(queues.AdminHolder)
 }
 
-// leave forgets the bell and the event queues of a driver.
+// leave removes the bell and the event queues of a driver.
 func (s *Set) leave(b *Binding) {
 	s.Bells.Remove(b)
 	s.events.Drop(b.events)
@@ -80,8 +80,8 @@ func (s *Set) Begin(now falcon.Time) (found bool) {
 	return s.Bells.Poll(now)
 }
 
-// Work gives the functions with commands left another turn, one after the other, until the pages of
-// this Step are used up.
+// Work gives each function with commands left another turn, until the pages of this Step are used
+// up.
 func (s *Set) Work(now falcon.Time) {
 	s.adminPages = adminPages
 	n, i := len(s.backlog), 0
@@ -104,7 +104,7 @@ func (s *Set) StopFaulted(now falcon.Time) {
 	}
 }
 
-// AdvanceFaults does what injected faults have due.
+// AdvanceFaults carries out the injected faults that are due.
 func (s *Set) AdvanceFaults(now falcon.Time) {
 	if len(s.faulty) == 0 {
 		return
@@ -114,7 +114,7 @@ func (s *Set) AdvanceFaults(now falcon.Time) {
 	}
 }
 
-// faultsChanged says that things can go wrong in a function, or not any more.
+// faultsChanged records that a function has injected faults, or has none any more.
 func (s *Set) faultsChanged(f *Function, on bool) {
 	if on {
 		s.faulty = append(s.faulty, f)
@@ -123,13 +123,13 @@ func (s *Set) faultsChanged(f *Function, on bool) {
 	}
 }
 
-// Faulty are the functions that go wrong because the operator wants it.
+// Faulty returns the functions that have injected faults.
 func (s *Set) Faulty() []*Function { return slices.Clone(s.faulty) }
 
 // Unfinished counts the functions that have work left for the next Step.
 func (s *Set) Unfinished() int { return len(s.faulted) + len(s.backlog) }
 
-// Deadline is when a Step is due at the latest.
+// Deadline returns the latest time of the next Step.
 func (s *Set) Deadline() falcon.Time {
 	at := s.Bells.Deadline()
 	for _, f := range s.faulty {
@@ -138,8 +138,8 @@ func (s *Set) Deadline() falcon.Time {
 	return at
 }
 
-// Show makes everything that was said in this Step known to the drivers, but for what takes a
-// system call: those are effects.
+// Show shows the drivers everything that was written for them in this Step. What takes a system
+// call becomes an effect.
 func (s *Set) Show() {
 	s.events.Show(s.cfg.Effects)
 	for _, b := range s.news {

@@ -20,20 +20,20 @@ var longAgo = time.Unix(1, 0)
 type Stream struct {
 	*outbox
 	conn    queues.Session
-	in      *bufio.Reader // of conn
+	in      *bufio.Reader // reads from conn
 	cfg     StreamConfig
 	session *Session
 	ended   atomic.Bool // End was called, maybe before the hello is answered
 }
 
-// StreamConfig is what a Stream is told of the device.
+// StreamConfig holds what a Stream needs to know of the device.
 type StreamConfig struct {
 	Desk       Desk
-	Sessions   *Sessions // that this one stands in
+	Sessions   *Sessions // the list that this stream is in
 	Attachment string    // its name
 	From       Key
-	Strict     bool                          // look for what is wrong but harms nobody
-	Log        func(msg string, args ...any) // what a guest caused, within bounds
+	Strict     bool                          // report harmless errors too
+	Log        func(msg string, args ...any) // logs what a guest caused; rate limited
 }
 
 var (
@@ -42,7 +42,7 @@ var (
 	_ Asker   = (*Stream)(nil)
 )
 
-// NewStream returns a Stream that is to be served. It takes conn over.
+// NewStream returns a Stream that owns conn. The caller runs Serve.
 func NewStream(conn queues.Session, cfg StreamConfig) *Stream {
 	s := &Stream{outbox: newOutbox(), conn: conn, in: bufio.NewReaderSize(conn, abi.MaxMessage), cfg: cfg}
 	s.direct = newDirect(conn)
@@ -55,14 +55,15 @@ func (s *Stream) Expect(d time.Duration) { _ = s.conn.SetDeadline(time.Now().Add
 // Drop implements Carrier.
 func (s *Stream) Drop() { _ = s.conn.SetDeadline(longAgo) }
 
-// End implements Channel and Carrier: it ends the reader. It does so elsewhere, since the stream
-// has locks that are held while the guest's memory is copied, and the shard's thread calls it.
+// End implements Channel and Carrier: it ends the reader. It does so in another goroutine, because
+// the shard's thread calls End and the stream has locks that are held while the guest's memory is
+// copied.
 func (s *Stream) End() {
 	s.ended.Store(true)
 	go func() { _ = s.conn.SetReadDeadline(longAgo) }()
 }
 
-// Serve runs a session to its end and leaves nothing of it behind. The guest sees the end of the
+// Serve runs a session to its end and frees everything it used. The guest sees the end of the
 // stream only after the device has stopped touching its memory.
 func (s *Stream) Serve() {
 	defer s.conn.Close()
@@ -81,7 +82,7 @@ func (s *Stream) Serve() {
 		s.finish(&m)
 	}
 	s.close()
-	_ = s.conn.SetWriteDeadline(time.Now().Add(finalTimeout)) // a guest that does not read cannot hold us
+	_ = s.conn.SetWriteDeadline(time.Now().Add(finalTimeout)) // a guest that does not read cannot hold us up
 	writer.Wait()
 	s.cfg.Log("guest left", who...)
 }
@@ -103,7 +104,7 @@ func (s *Stream) Heartbeat(tag uint64, m *abi.Heartbeat) bool {
 	return true
 }
 
-// write sends what the outbox holds until it is closed or the guest is gone.
+// write sends the contents of the outbox until it is closed or the guest is gone.
 func (s *Stream) write() {
 	buf := make([]byte, 0, abi.MaxMessage)
 	for last := false; !last; {
@@ -112,14 +113,14 @@ func (s *Stream) write() {
 			continue
 		}
 		if err := send(s.conn, buf, s.session.Split()); err != nil {
-			_ = s.conn.SetReadDeadline(longAgo) // ends the reader; Close would take the memory first
+			_ = s.conn.SetReadDeadline(longAgo) // ends the reader; Close would release the memory first
 			s.close()
 			return
 		}
 	}
 }
 
-// send writes messages to the guest: at once, or, with a seed, in pieces.
+// send writes messages to the guest: at once or, with a seed, in pieces.
 func send(to queues.Session, b []byte, seed uint64) error {
 	for seed != 0 && len(b) > 1 {
 		seed = seed*6364136223846793005 + 1442695040888963407

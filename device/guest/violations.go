@@ -8,42 +8,43 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// maxViolations is how many a function keeps; older ones make room.
+// maxViolations is how many violations a function keeps; the oldest makes room for a new one.
 const maxViolations = 64
 
-// Violation is a rule of docs/abi that a driver broke, or with Clause 0 a work request of it that
-// was wrong, and when its session did so first.
+// Violation records a rule of docs/abi that a driver broke or, with Clause 0, a wrong work request,
+// and when its session did so first.
 type Violation struct {
 	abi.Violation
 	Status  abi.WCStatus // of the wrong work request
-	Why     string       // it was wrong; "": a rule was broken
+	Why     string       // why the work request was wrong; "": a rule was broken
 	At      falcon.Time
 	session uint32
 }
 
-// Violations are what the drivers of one function broke, over resets and sessions (DEV-105). The
-// same rule at the same queue is kept once and counted. It shows what the newest session that broke
-// it did first: what an earlier one did is no evidence against a driver that came later.
+// Violations holds the rules that the drivers of one function broke, over resets and sessions
+// (DEV-105). A violation of the same rule at the same queue is kept once and counted. The entry
+// shows the first case of the newest session that broke the rule, since an earlier session is no
+// evidence against a later driver.
 type Violations struct {
 	list    []Violation // oldest first
 	session uint32
 }
 
-// Begin says that a session begins.
+// Begin begins a new session.
 func (l *Violations) Begin() { l.session++ }
 
-// Note remembers v, with a Count of its own, and reports whether this is the first time in the
+// Note records v, with a Count of its own, and reports whether this is the first time in the
 // session.
 func (l *Violations) Note(now falcon.Time, v *abi.Violation) (first bool) {
 	return l.note(now, Violation{Violation: *v}, nil)
 }
 
-// NoteMistake is Note of a wrong work request.
+// NoteMistake records a wrong work request in the same way.
 func (l *Violations) NoteMistake(now falcon.Time, m *verbs.Mistake) (first bool) {
 	return l.note(now, Violation{Violation: abi.Violation{Ring: m.Ring, Queue: m.Queue, Index: m.Index}, Status: m.Status}, &m.Why)
 }
 
-// note remembers v, whose Why is made of why if it is kept.
+// note records v. If it is kept, its Why is the text of why.
 func (l *Violations) note(now falcon.Time, v Violation, why *verbs.Reason) (first bool) {
 	is := v
 	is.At, is.session, is.Count = now, l.session, 1
@@ -74,10 +75,10 @@ func (l *Violations) note(now falcon.Time, v Violation, why *verbs.Reason) (firs
 
 func (l *Violations) drop(i int) { l.list = l.list[:i+copy(l.list[i:], l.list[i+1:])] }
 
-// All returns what is kept, oldest first. It is valid until the next call.
+// All returns the list, oldest first. It is valid until the next call.
 func (l *Violations) All() []Violation { return l.list }
 
-// Newest returns a rule that was broken, 0 the newest; false when there is no more.
+// Newest returns violation i of a rule, counted from the newest (0); false when there are no more.
 func (l *Violations) Newest(i uint32) (abi.Violation, bool) {
 	for _, v := range slices.Backward(l.list) {
 		if v.Clause == 0 {
@@ -91,7 +92,7 @@ func (l *Violations) Newest(i uint32) (abi.Violation, bool) {
 	return abi.Violation{}, false
 }
 
-// Clear forgets all and returns how many there were.
+// Clear removes all and returns how many there were.
 func (l *Violations) Clear() (n int) {
 	n, l.list = len(l.list), nil
 	return n

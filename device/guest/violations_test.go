@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestEvidenceOfASession: what an earlier session did first is not what a later one is shown.
-// The count goes on, and the newest is in front. (DEV-105)
+// TestEvidenceOfASession checks that a later session's violation replaces what an earlier session
+// did first. The count goes on, and the newest violation comes first. (DEV-105)
 func TestEvidenceOfASession(t *testing.T) {
 	var l Violations
 	note := func(clause abi.Clause, queue, index uint32) bool {
@@ -44,7 +44,7 @@ func TestEvidenceOfASession(t *testing.T) {
 	check(0, 50, 1)
 }
 
-// TestViolationsMakeRoom: the newest 64 are kept.
+// TestViolationsMakeRoom checks that the newest 64 violations are kept.
 func TestViolationsMakeRoom(t *testing.T) {
 	var l Violations
 	for i := range uint32(1000) {
@@ -60,8 +60,8 @@ func TestViolationsMakeRoom(t *testing.T) {
 	}
 }
 
-// TestMistakesAreNoViolations: a wrong work request is kept beside rules that were broken, once for
-// each queue and status; QueryViolation passes it over.
+// TestMistakesAreNoViolations checks that a wrong work request is kept beside broken rules, once
+// for each queue and status, and that QueryViolation skips it.
 func TestMistakesAreNoViolations(t *testing.T) {
 	var l Violations
 	l.Begin()
