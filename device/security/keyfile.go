@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenKeyLog opens the file to append to. A file that another user made, may read or can swap is
-// refused: it would be given all keys.
+// OpenKeyLog opens the file for appending. The log receives all keys, so a file is refused if
+// another user created it, or can read or replace it.
 func OpenKeyLog(path string) (*os.File, error) {
 	f, err := openPrivate(path, unix.O_WRONLY|unix.O_CREAT|unix.O_APPEND)
 	if err != nil {
@@ -19,7 +19,7 @@ func OpenKeyLog(path string) (*os.File, error) {
 	return f, nil
 }
 
-// CheckKeyLog tells whether a key log can be written there, without making it.
+// CheckKeyLog reports whether a key log can be written there, without creating it.
 func CheckKeyLog(path string) error {
 	f, err := openPrivate(path, unix.O_WRONLY)
 	if errors.Is(err, os.ErrNotExist) {
@@ -61,7 +61,8 @@ func openPrivate(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// private checks that a file is regular, ours alone and has no other name.
+// private checks that a file is regular, is accessible to its owner only, belongs to this user and
+// has no hard links.
 func private(f *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -80,8 +81,8 @@ func private(f *os.File) error {
 	return nil
 }
 
-// openDirectory opens a folder in which only we, or root, can change names. Folders above it may be
-// shared by all if they are sticky, as /tmp is.
+// openDirectory opens a folder in which only this user, or root, can change names. Parent folders
+// may be writable by others if they are sticky, like /tmp.
 func openDirectory(path string) (*os.File, error) {
 	path, err := filepath.Abs(path)
 	if err == nil {

@@ -9,12 +9,11 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// KeyLog writes the keys of all SAs, so that a capture can be decrypted. It
-// exists only where the configuration asks for it. The nil KeyLog writes
-// nothing.
+// KeyLog writes the keys of all SAs, so that a capture can be decrypted. It exists only if the
+// configuration asks for it. A nil KeyLog writes nothing.
 //
-// A goroutine writes: no disk makes a shard wait. After the first error nothing more is written.
-// Any goroutine may add lines.
+// A separate goroutine writes, so that a slow disk does not delay a shard. After the first error
+// nothing more is written. Any goroutine may add lines.
 type KeyLog struct {
 	w      io.WriteCloser
 	failed func(error)
@@ -22,15 +21,15 @@ type KeyLog struct {
 
 	mu      sync.Mutex
 	changed *sync.Cond
-	waiting []byte // lines that are not written yet
+	waiting []byte // lines to be written
 	end     bool
 	broken  bool
 }
 
-// maxKeyLog bounds what waits to be written: some 100 000 keys.
+// maxKeyLog bounds the bytes that wait to be written: some 100 000 keys.
 const maxKeyLog = 16 << 20
 
-// NewKeyLog takes w over. failed is called at most once, by another goroutine.
+// NewKeyLog returns a log that owns w. failed is called at most once, from another goroutine.
 func NewKeyLog(w io.WriteCloser, failed func(error)) *KeyLog {
 	l := &KeyLog{w: w, failed: failed, done: make(chan struct{})}
 	l.changed = sync.NewCond(&l.mu)
@@ -56,7 +55,7 @@ func (l *KeyLog) run() {
 	}
 }
 
-// next waits for lines, nil at the end. overrun: others are lost behind them.
+// next waits for lines; nil means the end. overrun reports that later lines were lost.
 func (l *KeyLog) next() (b []byte, overrun bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,8 +66,8 @@ func (l *KeyLog) next() (b []byte, overrun bool) {
 	return b, l.broken
 }
 
-// sa writes one line: direction (rx: the peer seals with it, tx: we do), SPI,
-// PSP version, key, and what it is for.
+// sa queues one line: direction (rx: the peer seals with the key, tx: we do), SPI, PSP version,
+// key, and use.
 func (l *KeyLog) sa(direction string, u Use, sa *cm.SA) {
 	if l == nil {
 		return
@@ -83,7 +82,7 @@ func (l *KeyLog) sa(direction string, u Use, sa *cm.SA) {
 	l.changed.Signal()
 }
 
-// Close writes what waits and closes the file.
+// Close writes the remaining lines and closes the file.
 func (l *KeyLog) Close() error {
 	if l == nil {
 		return nil

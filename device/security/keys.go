@@ -13,35 +13,36 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// maxRxSAs bounds the SPIs we have open: peers × their shards × tenants × classes, twice for
-// rekeying.
+// maxRxSAs bounds the number of accepted SPIs: peers × their shards × tenants × classes, twice
+// because of rekeying.
 const maxRxSAs = 1 << 17
 
-// Config is what Keys need to know.
+// Config is the configuration of Keys.
 type Config struct {
 	Version      uint8 // of PSP, in keys we issue
-	Shards       int   // of ours, at least 1
-	Transport    bool  // Falcon travels in transport mode
+	Shards       int   // shards of this NIC, at least 1
+	Transport    bool  // Falcon is in PSP's transport mode
 	ReplayMargin time.Duration
 	RotateEvery  time.Duration // 0: only when asked
 	Rand         io.Reader     // of master keys
 
-	// Needed tells whether somebody still seals with the key of a use, or will: its peer can be
-	// reached, or a tunnel is there. Connections need not be looked for.
+	// Needed reports whether a peer seals with the key of a use, or will: the peer can be reached,
+	// or a tunnel exists. It need not consider connections.
 	Needed func(Use) bool
-	// Log takes lines that peers can cause.
+	// Log writes log lines that peers can cause.
 	Log func(now int64, level slog.Level, msg string, args ...any)
 }
 
-// Exchange brings keys to peers. The connection manager does, and repeats it until they have them.
+// Exchange sends keys to peers. The connection manager implements it, and repeats a key until the
+// peer has it.
 type Exchange interface {
 	Rekey(u Use, sa cm.SA) error
 	SPIRefused(now int64, u Use, sa cm.SA, packets uint64) error
 }
 
-// Keys are what a NIC issues for its peers to seal with: one SA for each use. They are remembered
-// until the peer has restarted: then its clock, which its nonces are made of, may have started
-// over, and the key must not be used again.
+// Keys holds the keys that this NIC issues for its peers to seal with: one SA for each use. A key
+// is kept until its peer has restarted. After a restart the peer's clock, from which it makes
+// nonces, may have started over, so the key must not be used again.
 type Keys struct {
 	cfg      Config
 	db       *psp.RxSADB
@@ -52,7 +53,7 @@ type Keys struct {
 	rotation rotation
 }
 
-// NewKeys makes the master keys. Exchange comes with Connect, before any key is issued.
+// NewKeys creates the master keys. Connect must set the Exchange before any key is issued.
 func NewKeys(cfg Config) (*Keys, error) {
 	var master psp.Master
 	for i := range master.Keys {
@@ -62,21 +63,21 @@ func NewKeys(cfg Config) (*Keys, error) {
 	}
 	return &Keys{
 		cfg: cfg, db: psp.NewRxSADB(master, maxRxSAs, cfg.Shards), current: map[Use]*rxSA{},
-		shares:   cm.Shares[cm.HostID]{Size: maxRxSAs / 2, Multiple: 3}, // a rotation issues another for each
+		shares:   cm.Shares[cm.HostID]{Size: maxRxSAs / 2, Multiple: 3}, // a rotation issues a second one for each
 		rotation: newRotation(cfg.RotateEvery),
 	}, nil
 }
 
-// Connect names who brings keys to peers.
+// Connect sets the Exchange.
 func (k *Keys) Connect(x Exchange) { k.exchange = x }
 
-// LogTo writes the keys to come to a log.
+// LogTo makes k write the keys that it issues from now on to l.
 func (k *Keys) LogTo(l *KeyLog) { k.log = l }
 
-// Opener returns a shard's, of what is sealed with our keys.
+// Opener returns a shard's Opener for packets that are sealed with our keys.
 func (k *Keys) Opener(shard int) *Opener { return &Opener{psp: k.db.Opener(shard)} }
 
-// Issue returns the SA that a peer is to seal with: always the same until it is replaced.
+// Issue returns the SA that a peer shall seal with: the same one until it is replaced.
 func (k *Keys) Issue(u Use) (cm.SA, error) {
 	if sa := k.current[u]; sa != nil {
 		return sa.sa, nil
@@ -96,10 +97,11 @@ func (k *Keys) Issue(u Use) (cm.SA, error) {
 	return sa.sa, nil
 }
 
-// Issued tells whether a use has a key: not before Issue, nor after ForgetPeer.
+// Issued reports whether a use has a key: from Issue until ForgetPeer, or until a rotation drops a
+// key that nobody needs.
 func (k *Keys) Issued(u Use) bool { return k.current[u] != nil }
 
-// renew puts a new key of the current generation into sa.
+// renew issues a new key of the current generation for sa.
 func (k *Keys) renew(sa *rxSA) error {
 	u := sa.use
 	spi, key, err := k.db.IssueTo(k.cfg.Version, psp.Class(u.Class), owner(u), k.window(u))
@@ -112,12 +114,13 @@ func (k *Keys) renew(sa *rxSA) error {
 	return nil
 }
 
-// window is which of our shards has the replay window of a use of the gateway class, and its SPIs
-// say (Opener.Window): NICs with as many shards as we have spread theirs over all of ours.
+// window returns the shard of this NIC that has the replay window of a use of the gateway class.
+// The SPIs of the use carry the number (Opener.Window). Peers with as many shards as this NIC
+// spread their uses over all of its shards.
 func (k *Keys) window(u Use) int { return int(u.Shard) % k.cfg.Shards }
 
-// Receive returns what a new connection accepts; false: the use has no key any more. The peer's
-// clock was remoteTime picoseconds a moment ago.
+// Receive returns the receive side of a new connection; false: the use has no key any more.
+// remoteTime is the peer's recent clock value in picoseconds.
 func (k *Keys) Receive(u Use, remoteTime uint64) (r Receive, ok bool) {
 	rx := k.current[u]
 	if rx == nil {
@@ -127,14 +130,14 @@ func (k *Keys) Receive(u Use, remoteTime uint64) (r Receive, ok bool) {
 	return Receive{rx: rx, guard: rx.accepted.Guard(remoteTime)}, true
 }
 
-// ForgetPeer ends all keys of a peer.
+// ForgetPeer drops all keys of a peer.
 func (k *Keys) ForgetPeer(peer cm.HostID) {
 	for u, sa := range k.current {
 		if u.Peer == peer {
 			k.forget(sa)
 		}
 	}
-	k.rotation.next = 0 // it may have waited for this peer only
+	k.rotation.next = 0 // the rotation may have waited only for this peer
 }
 
 func (k *Keys) forget(sa *rxSA) {
@@ -144,8 +147,8 @@ func (k *Keys) forget(sa *rxSA) {
 	k.shares.Give(sa.use.Peer)
 }
 
-// replace gives the peer a new key for one use (Falcon §9.2.2.3 steps 2 and 3). What it sealed with
-// the old one goes on being accepted.
+// replace gives the peer a new key for one use (Falcon §9.2.2.3 steps 2 and 3). Packets sealed with
+// the old key are still accepted.
 func (k *Keys) replace(sa *rxSA) error {
 	older, previous := sa.previous, sa.sa.SPI
 	if err := k.renew(sa); err != nil {
@@ -164,7 +167,7 @@ func (k *Keys) tell(sa *rxSA) error {
 	return k.exchange.Rekey(sa.use, sa.sa)
 }
 
-// endPrevious ends the SPI before the current one (Falcon §9.2.2.3 step 4).
+// endPrevious stops accepting the previous SPI (Falcon §9.2.2.3 step 4).
 func (k *Keys) endPrevious(sa *rxSA) {
 	if sa.previous == 0 {
 		return
@@ -175,8 +178,8 @@ func (k *Keys) endPrevious(sa *rxSA) {
 	k.rotation.unsettled--
 }
 
-// Confirmed takes a peer's word that it seals with the key of this SPI, and what its clock was, in
-// picoseconds (Falcon §9.2.2.2).
+// Confirmed records that a peer seals with the key of this SPI, and its clock in picoseconds
+// (Falcon §9.2.2.2).
 func (k *Keys) Confirmed(now int64, u Use, spi uint32, remoteTime uint64) {
 	sa := k.current[u]
 	if sa == nil || sa.sa.SPI != spi || sa.previous == 0 {
@@ -186,7 +189,7 @@ func (k *Keys) Confirmed(now int64, u Use, spi uint32, remoteTime uint64) {
 	sa.accepted.AdvanceRemoteTime(remoteTime)
 }
 
-// Asked answers a peer that has used up the key of this SPI, or has none (0).
+// Asked answers a peer that has used up the key of this SPI, or has no key (0).
 func (k *Keys) Asked(now int64, u Use, used uint32) {
 	if err := k.give(u, used); err != nil {
 		k.failed(now, u, err)
@@ -202,7 +205,7 @@ func (k *Keys) give(u Use, used uint32) error {
 		return k.tell(k.current[u])
 	}
 	if sa.sa.SPI != used || sa.previous != 0 {
-		return nil // has been replaced, or was just now; a peer that still wants one asks again
+		return nil // the key was replaced earlier or just now; a peer that still wants one asks again
 	}
 	return k.replace(sa)
 }
@@ -211,15 +214,15 @@ func (k *Keys) failed(now int64, u Use, err error) {
 	k.cfg.Log(now, slog.LevelError, "key not replaced", "peer", u.Peer, "tenant", u.Tenant, "err", err)
 }
 
-// SPIRefused tells a peer once more which key to seal with: so many packets of it came with another
-// one's (Falcon §9.2.2.3). A peer that is gone needs no key.
+// SPIRefused tells a peer again which key to seal with, after so many of its packets came with
+// another SPI (Falcon §9.2.2.3). A use without a key is ignored: the peer is gone.
 func (k *Keys) SPIRefused(now int64, u Use, packets uint64) {
 	if sa := k.current[u]; sa != nil {
 		_ = k.exchange.SPIRefused(now, u, sa.sa, packets)
 	}
 }
 
-// Info describes what we issued for one use.
+// Info describes the key that was issued for one use.
 type Info struct {
 	Use           Use
 	SPI, Previous uint32 // Previous is 0 if there is none
@@ -235,14 +238,14 @@ func (k *Keys) List() (list []Info) {
 	return list
 }
 
-// uses returns the uses in an order that a replay repeats.
+// uses returns the uses in an order that is the same in a replay.
 func (k *Keys) uses() []Use { return slices.SortedFunc(maps.Keys(k.current), Use.Compare) }
 
 // Stats counts keys.
 type Stats struct {
-	SPIs       int    // that are accepted
-	Uses       int    // that have a key
-	Unsettled  int    // of those, with a previous key that is still accepted
+	SPIs       int    // accepted SPIs
+	Uses       int    // uses that have a key
+	Unsettled  int    // uses whose previous key is still accepted
 	Rotations  uint64 // of the master key
 	Generation uint32
 }

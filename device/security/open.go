@@ -5,17 +5,17 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
-// Opener opens what peers sealed, for one shard.
+// Opener opens, for one shard, the packets that peers sealed.
 type Opener struct {
 	psp    *psp.Opener
-	opened Opened // last
+	opened Opened // of the last call of Open
 }
 
-// Window is the shard that a packet of the gateway class must come to, because the replay window of
-// its SA is there; false: it is of another class, or of no key of ours.
+// Window returns the shard that has the replay window of a packet's SA, if the packet is of the
+// gateway class. ok is false for another class, and for an SPI that is not ours.
 func (o *Opener) Window(sealed []byte) (shard int, ok bool) { return o.psp.Lane(sealed) }
 
-// Open opens a packet in place. What it returns is good until the next.
+// Open opens a packet in place. The result is valid until the next call.
 func (o *Opener) Open(sealed []byte) (*Opened, Refusal) {
 	hdr, _, clear, err := o.psp.Open(sealed)
 	if err != nil {

@@ -7,26 +7,26 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
-// rxSA is what we issued for a peer to seal with.
+// rxSA is a key that was issued for a peer to seal with.
 type rxSA struct {
 	use        Use
 	sa         cm.SA
 	generation uint32
 	previous   uint32 // SPI that sa replaced, still accepted; 0: none
-	dropAt     int64  // when it is not any more; never until the peer has confirmed sa
+	dropAt     int64  // when previous ends; never until the peer has confirmed sa
 
-	accepted *psp.Association // what its connections accept
-	sessions atomic.Int32     // connections
+	accepted *psp.Association // what the connections with this key accept
+	sessions atomic.Int32     // number of connections
 }
 
-// Receive is the part of a connection's security that the owner of the Keys has: what is accepted.
-// Whoever has it releases it.
+// Receive is the part of a connection's security that belongs to the owner of the Keys: which
+// packets are accepted. Its holder must release it.
 type Receive struct {
 	rx    *rxSA
 	guard psp.Guard
 }
 
-// Use is what its peer seals.
+// Use returns the use of its key.
 func (r *Receive) Use() Use { return r.rx.use }
 
 // Release ends it. It may be called again.

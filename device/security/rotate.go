@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// Rotate begins a rotation on request. It is refused while a peer has not confirmed the last one:
-// with one more its packets would be lost.
+// Rotate starts a rotation on request. It fails while a peer has not confirmed the last rotation:
+// the packets of that peer would be lost.
 func (k *Keys) Rotate(now int64) error {
 	if k.rotation.open || !k.rotation.finished() {
 		return ErrRotating
@@ -35,7 +35,7 @@ func (k *Keys) rotate(now int64) error {
 	return nil
 }
 
-// replaceSome replaces some of the keys that are of the previous generation.
+// replaceSome replaces some of the keys of the previous generation.
 func (k *Keys) replaceSome(now int64) {
 	r := &k.rotation
 	some := r.pending[:min(len(r.pending), perStep)]
@@ -43,9 +43,9 @@ func (k *Keys) replaceSome(now int64) {
 	for _, u := range some {
 		sa := k.current[u]
 		switch {
-		case sa == nil || sa.generation == k.db.Generation().Current: // in the meantime
+		case sa == nil || sa.generation == k.db.Generation().Current: // dropped or replaced in the meantime
 		case sa.sessions.Load() == 0 && !k.cfg.Needed(u):
-			k.forget(sa) // nobody to tell, nothing to protect: issued anew when needed
+			k.forget(sa) // nobody uses it: it is issued anew when needed
 		default:
 			if err := k.replace(sa); err != nil {
 				k.failed(now, u, err)
@@ -58,12 +58,12 @@ func (k *Keys) replaceSome(now int64) {
 	}
 }
 
-// Deadline is when Advance has something to do.
+// Deadline returns when Advance next has something to do.
 func (k *Keys) Deadline() int64 { return k.rotation.next }
 
-// Advance ends previous keys whose time is over, goes on with a rotation and begins the next. That
-// waits while a peer has not confirmed the last one, for one more period at most: an unreachable
-// peer must not keep a key alive for ever.
+// Advance ends previous keys whose time is over, continues a rotation and starts the next one.
+// While a peer has not confirmed the last rotation, the next one waits for at most one more period:
+// an unreachable peer must not keep a key alive for ever.
 func (k *Keys) Advance(now int64) {
 	r := &k.rotation
 	if r.every > 0 && r.due == vtime.Never {
@@ -109,7 +109,7 @@ func (k *Keys) endLingering(now int64) {
 	}
 }
 
-// ErrRotating refuses a rotation on request.
+// ErrRotating is returned by Rotate while the last rotation is not finished.
 var ErrRotating = errors.New("the last rotation is not finished: not every peer has confirmed its new key")
 
 func later(at, d int64) int64 {

@@ -140,8 +140,8 @@ func TestReplacedWhileLingering(t *testing.T) {
 	}
 }
 
-// TestRotateTwice: another rotation waits for the end of the last, also where there are no keys, and
-// for all keys to be replaced.
+// TestRotateTwice: another rotation waits for the end of the last, also where there are no keys,
+// and for all keys to be replaced.
 func TestRotateTwice(t *testing.T) {
 	k, _ := newKeys(t, 0, nil)
 	if err := k.Rotate(0); err != nil {
@@ -156,8 +156,8 @@ func TestRotateTwice(t *testing.T) {
 	}
 }
 
-// TestPeerGoesInARotation: keys of a peer that goes while they are being replaced are not; a key that
-// is issued meanwhile is of the new generation, and stays.
+// TestPeerGoesInARotation: keys of a peer that goes while they are being replaced are not; a key
+// that is issued meanwhile is of the new generation, and stays.
 func TestPeerGoesInARotation(t *testing.T) {
 	k, m := newKeys(t, 0, nil)
 	k.cfg.Needed = all
@@ -220,8 +220,8 @@ func TestNoMasterKey(t *testing.T) {
 	}
 }
 
-// TestAsked: a peer without a key is told the one that there is; one that has used it up gets another,
-// once; a key that is not in use any more changes nothing.
+// TestAsked: a peer without a key is told the one that there is; one that has used it up gets
+// another, once; a key that is not in use any more changes nothing.
 func TestAsked(t *testing.T) {
 	k, m := newKeys(t, 0, nil)
 	u := Use{Peer: 2, Tenant: 7}
@@ -318,8 +318,8 @@ type text struct{ strings.Builder }
 
 func (*text) Close() error { return nil }
 
-// TestKeyLogOverrun: where too much waits for a disk that is slow, later keys are lost, which is told
-// behind those that were in time.
+// TestKeyLogOverrun: where too much waits for a disk that is slow, later keys are lost, which is
+// told behind those that were in time.
 func TestKeyLogOverrun(t *testing.T) {
 	for n, lines := range map[int]int{0: 3, maxKeyLog: 1, maxKeyLog + 1: 0} {
 		var failed []error

@@ -8,19 +8,19 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
-// TxSA is the transmit SA of all connections to one peer in one tenant, or of a tunnel there: no
-// nonce is used twice, and a new key serves all of them at once. It stays when the last connection
-// goes, with the IVs it has used.
+// TxSA is the transmit SA of all connections to one peer in one tenant, or of a tunnel there.
+// Sharing it ensures that no nonce is used twice, and that a new key serves all of them at once. It
+// stays when the last connection ends, together with the IVs it has used.
 type TxSA struct {
 	use   Use
-	sa    *psp.TxSA // replaced with the key
+	sa    *psp.TxSA // replaced when the key is
 	owner *TxSAs
-	asked bool // for another key
+	asked bool // another key was requested
 }
 
-// TxSAs are the transmit SAs that one shard owns.
+// TxSAs holds the transmit SAs of one shard.
 type TxSAs struct {
-	PacketLimit uint64 // packets per key, of keys to come
+	PacketLimit uint64 // packets per key, for keys given from now on
 
 	encap   Encap
 	request Requester
@@ -28,24 +28,25 @@ type TxSAs struct {
 	current map[Use]*TxSA
 }
 
-// Requester asks peers for keys. The connection manager does, and repeats it until there is one.
+// Requester requests keys from peers. The connection manager implements it, and repeats the request
+// until a key comes.
 type Requester interface {
-	// RequestRekey asks for a key that replaces the one with the SPI, or for the first (0).
+	// RequestRekey requests a key that replaces the one with this SPI, or the first one (0).
 	RequestRekey(u Use, spi uint32) error
 }
 
-// NewTxSAs returns none.
+// NewTxSAs returns an empty TxSAs.
 func NewTxSAs(e Encap, r Requester) *TxSAs {
 	return &TxSAs{PacketLimit: psp.PacketLimit, encap: e, request: r, current: map[Use]*TxSA{}}
 }
 
-// LogTo writes the keys to come to a log.
+// LogTo makes t write the keys that it gets from now on to l.
 func (t *TxSAs) LogTo(l *KeyLog) { t.log = l }
 
-// Len is how many there are.
+// Len returns the number of transmit SAs.
 func (t *TxSAs) Len() int { return len(t.current) }
 
-// Has tells whether a peer has given us a key for a use.
+// Has reports whether a peer has given a key for a use.
 func (t *TxSAs) Has(u Use) bool { return t.current[u] != nil }
 
 // Give makes all packets of a use be sealed with sa from now on.
@@ -61,7 +62,7 @@ func (t *TxSAs) Give(u Use, sa cm.SA) (*TxSA, error) {
 	return tx, nil
 }
 
-// ForgetPeer drops what a peer gave us that has lost it with its memory: its new process may issue
+// ForgetPeer drops the keys of a peer that has restarted and lost them: its new process may issue
 // the same SPIs with other keys.
 func (t *TxSAs) ForgetPeer(peer cm.HostID) {
 	maps.DeleteFunc(t.current, func(u Use, _ *TxSA) bool { return u.Peer == peer })
@@ -71,7 +72,7 @@ func (t *TxSAs) ForgetPeer(peer cm.HostID) {
 func (x *TxSA) renew(sa cm.SA) error {
 	old := x.sa
 	if old != nil && old.SPI() == sa.SPI {
-		return nil // told twice; a second one of it would begin its IVs anew
+		return nil // received twice; a second TxSA for it would start the IVs again
 	}
 	var n *psp.TxSA
 	var err error
@@ -92,10 +93,10 @@ func (x *TxSA) renew(sa cm.SA) error {
 	return nil
 }
 
-// SPI is that of the key in use.
+// SPI returns the SPI of the key in use.
 func (x *TxSA) SPI() uint32 { return x.sa.SPI() }
 
-// SealPlain seals an IP packet, which stays as it is, into b, and returns its length there.
+// SealPlain seals an IP packet into b and returns the sealed length. It does not change packet.
 //
 //	PSP, cookie | inner IP … | ICV
 func (x *TxSA) SealPlain(now int64, b, packet []byte) (sealed int, err error) {
@@ -104,7 +105,7 @@ func (x *TxSA) SealPlain(now int64, b, packet []byte) (sealed int, err error) {
 	return sealed, err
 }
 
-// refresh asks the peer for another key long before the one it gave us is used up.
+// refresh requests another key from the peer long before the present one is used up.
 func (x *TxSA) refresh() {
 	if x.asked || !x.sa.RekeyDue() {
 		return
@@ -121,7 +122,7 @@ type TxInfo struct {
 	RekeyDue bool
 }
 
-// List describes all of them in a fixed order.
+// List describes all transmit SAs in a fixed order.
 func (t *TxSAs) List() (list []TxInfo) {
 	for _, u := range slices.SortedFunc(maps.Keys(t.current), Use.Compare) {
 		sa := t.current[u].sa

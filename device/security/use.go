@@ -8,18 +8,18 @@ import (
 // Use is what a security association is for.
 type Use = cm.Use
 
-// owner is the peer, its shard and the tenant in one number, and useOf the way back.
+// owner packs the peer, its shard and the tenant into one number; useOf unpacks it.
 func owner(u Use) uint64 { return uint64(u.Peer)<<40 | uint64(u.Shard)<<32 | uint64(u.Tenant) }
 
 func useOf(owner uint64, class cm.Class) Use {
 	return Use{Peer: cm.HostID(owner >> 40), Shard: uint8(owner >> 32), Tenant: uint32(owner), Class: class}
 }
 
-// Cookie is the virtualization cookie of a tenant: its number in the upper half, tunnel 0 in the
-// lower (docs/wire.md). It is also Falcon's PCID.
+// Cookie returns the virtualization cookie of a tenant: its number in the upper half, tunnel 0 in
+// the lower half (docs/wire.md). It is also Falcon's PCID.
 func Cookie(tenant uint32) uint64 { return uint64(tenant) << 32 }
 
-// nextHeader is what PSP calls an IP packet.
+// nextHeader returns PSP's next header value for an IP packet.
 func nextHeader(v6 bool) uint8 {
 	if v6 {
 		return psp.NextHeaderIPv6

@@ -1,3 +1,3 @@
-// Package room says how many bytes a seal takes around a packet. It is what those below
-// device/security may know of PSP: how much of the uplink's MTU is left.
+// Package room defines how many bytes sealing adds to a packet. It is all that the packages below
+// device/security may know of PSP: they need it to compute how much of the uplink's MTU is left.
 package room
