@@ -6,26 +6,26 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// carriers choose the wire that the datagrams to an address go over, one by one: who is there may
-// change while an address handle lasts.
+// carriers chooses the wire for each datagram to an address: over which wire the address is reached
+// may change while an address handle lasts.
 type carriers struct {
 	links verbs.Carriers // over Falcon
-	port  *roce.Port     // nil: Falcon is all there is
+	port  *roce.Port     // nil: Falcon only
 	roce  func(gid [16]byte) bool
 }
 
-// UseRoCE gives the function its place in a network where RoCEv2 is spoken. chosen tells whether an
-// address is reached so now, and not over Falcon.
+// UseRoCE gives the function a port to a RoCEv2 network. chosen reports whether an address is
+// reached over RoCEv2 now, and not over Falcon.
 func (f *Function) UseRoCE(p *roce.Port, chosen func(gid [16]byte) bool) {
 	f.carriers.port, f.carriers.roce = p, chosen
 	p.SetWeight(f.sched.flow.Weight)
 	p.Serve(&f.Objects)
 }
 
-// RoCE is the function's place in such a network; nil: it has none.
+// RoCE returns the function's port to a RoCEv2 network, nil if it has none.
 func (f *Function) RoCE() *roce.Port { return f.carriers.port }
 
-// Carrier implements verbs.Carriers. Multicast is RoCEv2's.
+// Carrier implements verbs.Carriers. Multicast is carried over RoCEv2 only.
 func (c *carriers) Carrier(to *verbs.Address, ordered bool) verbs.Carrier {
 	if verbs.IsMulticast(to.GID) {
 		if c.port != nil {
@@ -33,7 +33,7 @@ func (c *carriers) Carrier(to *verbs.Address, ordered bool) verbs.Carrier {
 				return d
 			}
 		}
-		return nil // Falcon has connections only
+		return nil // over Falcon there is no multicast
 	}
 	if c.port == nil {
 		return c.links.Carrier(to, ordered)
@@ -41,16 +41,16 @@ func (c *carriers) Carrier(to *verbs.Address, ordered bool) verbs.Carrier {
 	return &choice{of: c, to: *to, ordered: ordered}
 }
 
-// choice is what carries the datagrams to an address, over either wire.
+// choice carries the datagrams to one address over either wire.
 type choice struct {
 	of      *carriers
 	to      verbs.Address
 	ordered bool
-	link    verbs.Carrier // made when it is wanted
+	link    verbs.Carrier // made when first needed
 	roce    *roce.Destination
 }
 
-// now is the carrier at the moment.
+// now returns the carrier that is right at the moment.
 func (c *choice) now() verbs.Carrier {
 	if c.of.roce(c.to.GID) {
 		if c.roce == nil {

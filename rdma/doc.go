@@ -1,6 +1,6 @@
-// Package rdma is the engine of one shard: it carries out verbs for the functions of the shard,
-// each of which has its objects (package verbs), over the wires it has (wires.go), and decides
-// whose turn it is.
+// Package rdma is the RDMA engine of one shard. It carries out verbs for the functions of the
+// shard, sends over its wires (wires.go) and schedules the functions. Each function has its own
+// objects (package verbs).
 //
 // The life of a WRITE, with the place of each step:
 //
@@ -16,29 +16,29 @@
 //	  │◀── CQE, event ──┤ in order                      ├── Complete ──────────────▶│ CQE, where it   │
 //	  │                 │                               │                           │ took a receive  │
 //
-// A function is what its driver sees of the engine: objects, doorbells, queue pairs. Functions
-// share the engine by deficit round robin (sched.go). What a queue pair asks of a connection is
-// package transport; who opens connections gives them to queue pairs and links (Wire finds the
-// wire).
+// A Function is the part of the engine that its driver sees: objects, doorbells, queue pairs.
+// Functions share the engine by deficit round robin (sched.go). Package transport defines what a
+// queue pair needs of a connection. The device opens connections on a wire, which it finds with
+// Wire, and assigns them to queue pairs and links.
 //
-// Datagrams need no connection of their queue pair: each work request names an address handle,
-// which a link of package rof carries them for.
+// A queue pair of the datagram service needs no connection: each work request names an address
+// handle, and its datagrams go over a link of package rof or over RoCEv2 (carriers.go).
 //
 // # Trust
 //
-// The guest and the peer are hostile. Queue entries are copied once and checked on the copy; every
-// access to guest memory goes through queues.Area, which turns a fault into an error; numbers and
-// keys carry generations and belong to one function. A broken queue or a wrong request costs its
-// QP, and the driver hears which rule it broke (Notifier.Violation); a wrong packet costs the
-// connection it came on. Fixed sets bound what a QP has in flight: works, segments, received
-// messages, pulls being served.
+// The guest and the peer are hostile. Queue entries are copied once and the copy is checked. Every
+// access to guest memory goes through queues.Area, which turns a fault into an error. Numbers and
+// keys have generations and belong to one function. A broken queue or an invalid request fails only
+// its QP, and the driver is told which rule it broke (Notifier.Violation). An invalid packet fails
+// the connection that it came on. Fixed limits bound what a QP has in flight: works, segments,
+// received messages, pulls being served.
 //
 // # Ownership and time
 //
-// An Engine and everything made from it belong to one goroutine, the shard's. There are no locks,
-// and no calls back: wires call Gather alone, events come through the wires, and the Notifier
-// appends to queues. Time is an argument. Nothing allocates per operation. Poll looks at send
-// queues that ran empty a short while ago, a bounded number at a time, and Arm asks for doorbells
-// before the shard parks. Run works in turns, round robin over the QPs that have work; a QP that
-// waits for credit, a window, a fence or a receive is in no queue until the event that frees it.
+// An Engine and everything made from it belong to one goroutine, the shard's. There are no locks
+// and no callbacks: wires call only Gather, events come through the wires, and the Notifier appends
+// to queues. Time is an argument. No operation allocates memory. Poll examines a bounded number of
+// send queues that became empty a short while ago, and Arm requests doorbells before the shard
+// parks. Run gives turns round robin to the QPs that have work. A QP that waits for credit, a
+// window, a fence or a receive is in no queue until an event frees it.
 package rdma

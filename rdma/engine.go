@@ -10,7 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// Config bounds the work of one call of Run. Zero fields take the defaults.
+// Config limits the work of one call of Run. Zero fields take the defaults.
 type Config struct {
 	TurnOps   int        // work requests one QP starts per turn; default 8
 	TurnBytes int        // data bytes one QP issues per turn; default 64 KiB
@@ -20,12 +20,12 @@ type Config struct {
 	PollTime  vtime.Time // how long an empty send queue is polled before it is armed; default 200 µs
 }
 
-// Engine carries out the verbs of all functions of one shard, over the wires it has (wires.go). One
-// goroutine owns an Engine with everything made from it.
+// Engine carries out the verbs of all functions of one shard over its wires (wires.go). An Engine
+// and everything made from it belong to one goroutine.
 type Engine struct {
 	cfg    Config
 	wires  []transport.Wire
-	driven []transport.Driven // of them; Falcon is the shard's to drive
+	driven []transport.Driven // the wires that Run drives; the shard drives Falcon
 	sched  scheduler
 	fns    functions
 	shared verbs.Shared
@@ -67,7 +67,7 @@ func NewEngine(cfg Config) *Engine {
 // Stats sums the counters of all functions, closed ones included.
 func (e *Engine) Stats() Stats { return e.fns.stats() }
 
-// NewFunction makes the verbs side of function id over the guest memory mem.
+// NewFunction makes function id with the guest memory mem.
 func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits verbs.Limits, out verbs.Notifier) *Function {
 	f := &Function{id: id, among: &e.fns}
 	f.Links = Wire[*rof.Engine](e).NewLinks(id, &f.Objects, &e.shared.Timers)
@@ -78,12 +78,12 @@ func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits verbs.Limits,
 	return f
 }
 
-// RateChanged looks anew at a function that waits for its rate.
+// RateChanged lets a function that waits for its rate check the rate again.
 func (e *Engine) RateChanged(now vtime.Time, f *Function) { f.sched.rateChanged(now) }
 
-// Run gives functions with work their turns (sched.go), closes connections whose linger ended and
-// lets the wires carry what they can. It reports whether work is left that could go on now;
-// work that waits for credit, a rate, a window, a fence or a peer does not count.
+// Run gives functions with work their turns (sched.go), closes connections that have lingered long
+// enough and lets the wires send what they can. It reports whether work is left that could continue
+// now. Work that waits for credit, a rate, a window, a fence or a peer does not count.
 func (e *Engine) Run(now vtime.Time) (more bool) {
 	e.shared.CloseLingering(now)
 	e.shared.Timers.Run(now)
@@ -98,7 +98,7 @@ func (e *Engine) Run(now vtime.Time) (more bool) {
 	return more || !e.sched.active.Empty()
 }
 
-// Ready reports whether there is work for Run at once. Events and freed credits make some.
+// Ready reports whether Run has work at once. Events and freed credits may create work.
 func (e *Engine) Ready() bool {
 	if !e.sched.active.Empty() {
 		return true
@@ -111,7 +111,7 @@ func (e *Engine) Ready() bool {
 	return false
 }
 
-// Deadline is when Run has timed work next, math.MaxInt64 when never.
+// Deadline returns when Run has timed work next, math.MaxInt64 if never.
 func (e *Engine) Deadline() vtime.Time {
 	at := e.shared.Deadline()
 	for _, w := range e.driven {
@@ -120,14 +120,15 @@ func (e *Engine) Deadline() vtime.Time {
 	return at
 }
 
-// Poll looks at send queues that ran empty a short while ago, and Arm asks for a doorbell at the
-// next entry of each: see verbs.Shared. Both report whether one had work.
+// Poll examines send queues that became empty a short while ago; see verbs.Shared. It reports
+// whether one had work.
 func (e *Engine) Poll(now vtime.Time) (found bool) { return e.shared.Poll(now) }
 
-// Arm is called before the shard stops looking.
+// Arm requests a doorbell at the next entry of each polled queue, before the shard stops polling;
+// see verbs.Shared. It reports whether one had work.
 func (e *Engine) Arm(now vtime.Time) (found bool) { return e.shared.Arm(now) }
 
-// Wire is the engine's wire of type W, for who opens connections on it.
+// Wire returns the engine's wire of type W, nil if it has none, for opening connections on it.
 func Wire[W transport.Wire](e *Engine) W {
 	var none W
 	for _, w := range e.wires {
@@ -138,7 +139,7 @@ func Wire[W transport.Wire](e *Engine) W {
 	return none
 }
 
-// CreditsChanged implements transport.Host: credit may be had that could not.
+// CreditsChanged implements transport.Host: it tells all wires that credit may be available again.
 func (e *Engine) CreditsChanged() {
 	for _, w := range e.wires {
 		w.CreditsChanged()

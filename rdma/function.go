@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// Function is the verbs side of one PF or VF: its objects, its share of the engine, and the links
+// Function is the RDMA side of one PF or VF: its objects, its share of the engine, and the links
 // that carry its datagrams.
 type Function struct {
 	verbs.Objects
@@ -18,13 +18,13 @@ type Function struct {
 	sched    schedule
 	carriers carriers
 
-	Links *rof.Links // that carry its datagrams over Falcon
+	Links *rof.Links // carry its datagrams over Falcon
 }
 
-// functions are those of an engine.
+// functions holds the functions of an engine.
 type functions struct {
 	list   []*Function
-	closed Stats // of those that are gone
+	closed Stats // counters of closed functions
 }
 
 // stats sums the counters of all functions, closed ones included.
@@ -37,7 +37,7 @@ func (s *functions) stats() Stats {
 	return sum
 }
 
-// forget drops a closed function and keeps its counters.
+// forget removes a closed function and keeps its counters.
 func (s *functions) forget(f *Function) {
 	if i := slices.Index(s.list, f); i >= 0 {
 		s.list = slices.Delete(s.list, i, i+1)
@@ -46,7 +46,7 @@ func (s *functions) forget(f *Function) {
 	}
 }
 
-// ID is the function's number.
+// ID returns the function's number.
 func (f *Function) ID() uint32 { return f.id }
 
 // Stats returns the function's counters.
@@ -67,7 +67,7 @@ func (f *Function) Close(now vtime.Time) {
 	f.among.forget(f)
 }
 
-// SetWeight makes the function issue so many times what one of weight 1 does; 0 is 1.
+// SetWeight lets the function issue weight times as much as one of weight 1; 0 means 1.
 func (f *Function) SetWeight(weight int) {
 	f.sched.flow.Weight = weight
 	if p := f.RoCE(); p != nil {
@@ -75,13 +75,13 @@ func (f *Function) SetWeight(weight int) {
 	}
 }
 
-// UseRate bounds what the function sends by a token bucket, which others may charge too.
+// UseRate limits what the function sends by a token bucket, which others may charge too.
 func (f *Function) UseRate(b *credit.Bucket) { f.sched.rate = b }
 
-// UseCredits names the function's node of the credit tree, for what is guaranteed to it.
+// UseCredits sets the function's node of the credit tree, which holds its guarantees.
 func (f *Function) UseCredits(n *credit.Node) { f.sched.credits = n }
 
-// EachQP calls f for every queue pair, in the order of their places.
+// EachQP calls f for every queue pair, in the order of table slots.
 func (f *Function) EachQP(call func(*verbs.QPInfo)) {
 	f.Objects.EachQP(func(q *verbs.QP, info *verbs.QPInfo) {
 		info.Rate = f.sched.throttle.Armed() && q.Queued.On() != nil

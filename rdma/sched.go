@@ -10,44 +10,44 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// How QPs come to their turns: functions share by deficit round robin (package fair), the QPs of
-// one by turns, so that a function gets the same with one QP or with a thousand, with small
-// requests or with large ones.
+// How QPs get their turns: functions share by deficit round robin (package fair), the QPs of one
+// function by round robin. So a function gets the same share with one QP or a thousand, with small
+// requests or large ones.
 //
 //	scheduler.active ─▶ f1 ─▶ f2 ─▶ …       each turn takes away what it issued
 //	                    └▶ ready ─▶ q1 ─▶ q2
 //
-// A function that has not used up what is guaranteed to it goes first; its guarantee bounds what
-// that can take. One whose rate is used up is out of the round until its bucket fills.
+// A function that has not used up its guarantee goes first; the guarantee limits how much that can
+// be. A function that has used up its rate is out of the round until its bucket fills.
 
-// opCost is what a packet takes of a deficit beside its data: small requests are not free.
+// opCost is what a packet costs of a deficit besides its data, so that small requests are not free.
 const opCost = 512
 
 // scheduler gives functions their turns.
 type scheduler struct {
 	active fair.Round[schedule] // with QPs in their ready lists, next visit first
 	timers *verbs.Timers
-	wires  transport.Host // is told of credit that nobody wants
+	wires  transport.Host // receives credit that no QP wants
 }
 
-// schedule is a function's place among the others.
+// schedule is a function's entry in the scheduler.
 type schedule struct {
 	of       *scheduler
 	objects  *verbs.Objects
 	ready    list.List[verbs.QP] // QPs with work to issue or to flush, next turn first
 	flow     fair.Flow[schedule]
 	rate     *credit.Bucket
-	throttle timer.Handle // the rate is used up, until then
-	credits  *credit.Node // of the function; nil: nothing is guaranteed to it
+	throttle timer.Handle // armed while the rate is used up
+	credits  *credit.Node // of the function; nil: it has no guarantee
 }
 
-// covered reports whether the function has not used up what is guaranteed to it.
+// covered reports whether the function has not used up its guarantee.
 func (s *schedule) covered() bool {
 	return s.credits != nil && s.credits.Spare(credit.ReqPktTx) > 0
 }
 
-// Ready implements verbs.Scheduler: a QP gets its place behind the others of its function, and the
-// function its place among the others.
+// Ready implements verbs.Scheduler: it queues the QP behind the others of its function, and the
+// function among the others.
 func (s *schedule) Ready(q *verbs.QP) {
 	s.ready.PushBack(&q.Queued, q)
 	s.enter()
@@ -71,42 +71,42 @@ func (s *schedule) Answered(n int) { s.rate.Charge(n) }
 // Freed implements verbs.Scheduler.
 func (s *schedule) Freed() { s.of.wires.CreditsChanged() }
 
-// enter gives the function its place, unless its rate is used up.
+// enter queues the function, unless its rate is used up.
 func (s *schedule) enter() {
 	if !s.throttle.Armed() && !s.flow.Waits() {
 		s.of.active.Enter(&s.flow, s, s.covered())
 	}
 }
 
-// leave takes the function out.
+// leave removes the function from the scheduler.
 func (s *schedule) leave() {
 	s.flow.Leave()
 	s.of.timers.Stop(&s.throttle)
 }
 
-// setAside takes a function whose rate is used up out of the round, until it lets it go on.
+// setAside removes a function whose rate is used up from the round until the time at.
 func (s *schedule) setAside(at vtime.Time) {
 	s.flow.Leave()
 	s.objects.Account.RateWaits++
-	s.Freed() // what its QPs were offered is for others now
+	s.Freed() // credit offered to its QPs is for others now
 	s.of.timers.Set(&s.throttle, s, at)
 }
 
-// Due implements verbs.Timed: the rate lets the function go on.
+// Due implements verbs.Timed: the rate lets the function continue.
 func (s *schedule) Due(vtime.Time) { s.enter() }
 
-// rateChanged looks anew at a function that waits for its rate.
+// rateChanged lets a function that waits for its rate try again now.
 func (s *schedule) rateChanged(now vtime.Time) {
 	if s.throttle.Armed() {
 		s.of.timers.Set(&s.throttle, s, now)
 	}
 }
 
-// visit gives the function in front one turn. There is one.
+// visit gives a turn to the first function of the round, which must not be empty.
 func (r *scheduler) visit(now vtime.Time) {
 	s := r.active.Next()
 	q := s.ready.First()
-	if q == nil { // its last QP left otherwise
+	if q == nil { // its last QP left the list in another way
 		r.active.Settle(&s.flow, false, false)
 		return
 	}
@@ -116,7 +116,7 @@ func (r *scheduler) visit(now vtime.Time) {
 	}
 	q.Queued.Remove()
 	if next := s.ready.First(); next != nil {
-		next.Prefetch() // comes while this one works
+		next.Prefetch() // its memory is fetched while this one works
 	}
 	if q.Turn(now) {
 		s.ready.PushBack(&q.Queued, q)
