@@ -6,51 +6,52 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// AH is an address handle: where the datagrams of a work request go. One that the device made, for
-// requests that have the address themselves, has no number and no protection domain.
+// AH is an address handle: the destination of the datagrams of a work request. The device also
+// makes handles for requests that contain the address themselves; these have no number and no
+// protection domain.
 type AH struct {
 	number   uint32
 	pd       *PD
 	to       Address
-	carriers [2]Carrier // unordered, ordered; made when they are wanted
-	gone     bool       // forgotten: not to be used for further requests
+	carriers [2]Carrier // unordered, ordered; made when first needed
+	gone     bool       // destroyed: not to be used for further requests
 }
 
-// Address is where datagrams go, from where, and how.
+// Address is the destination, source and path of datagrams.
 type Address struct {
 	GID  [16]byte
-	SGID [16]byte // of the function's
+	SGID [16]byte // one of the function's
 	Path
 }
 
-// leads reports whether datagrams to a queue pair can go to the address: those to a group have its
-// number instead.
+// leads reports whether datagrams for queue pair qpn can go to the address: a multicast address
+// needs the number of groups, any other address a queue pair's.
 func (a *Address) leads(qpn uint32) bool {
 	return a.valid() && IsMulticast(a.GID) == (qpn == abi.GroupQPN)
 }
 
-// valid reports whether datagrams can have the addresses.
+// valid reports whether the source and destination addresses fit a datagram.
 func (a *Address) valid() bool {
 	return a.GID != [16]byte{} && (IsMulticast(a.GID) || joins(a.SGID, a.GID))
 }
 
-// Carriers makes what carries the datagrams to an address of strongly ordered queue pairs, or of
-// others; nil: nothing carries those to that group.
+// Carriers makes the carrier of datagrams to an address, for strongly ordered queue pairs or for
+// others. It returns nil if no carrier reaches that multicast group.
 type Carriers interface {
 	Carrier(to *Address, ordered bool) Carrier
 }
 
-// Carrier carries the datagrams of the address handles that name it.
+// Carrier carries the datagrams of the address handles that use it.
 type Carrier interface {
-	// Want says that datagrams will follow.
+	// Want announces that datagrams will follow.
 	Want(now vtime.Time)
-	// Send copies a datagram, or says why not.
+	// Send copies a datagram, or returns why it did not.
 	Send(now vtime.Time, d *Datagram) Sent
-	// Leave says that a handle does not name it any more.
+	// Leave reports that a handle no longer uses the carrier.
 	Leave(now vtime.Time)
 }
 
-// Datagram is one that is to be sent, with the place of its data.
+// Datagram is a datagram to be sent, with the location of its data.
 type Datagram struct {
 	transport.Datagram
 	SGEs   SGL
@@ -58,42 +59,43 @@ type Datagram struct {
 	From   Waiter
 }
 
-// Waiter is who sends datagrams.
+// Waiter is a sender of datagrams that may have to wait for a carrier.
 type Waiter interface {
-	// Wait says that c has no place now; Resume follows. It reports whether that is news.
+	// Wait reports that c has no room now; Resume follows. It returns whether the waiter did not
+	// wait for c already.
 	Wait(c Carrier) (news bool)
-	// Resume says that c may have a place.
+	// Resume reports that c may have room again.
 	Resume(c Carrier)
 }
 
-// Sent is what became of a datagram.
+// Sent is the result of sending a datagram.
 type Sent uint8
 
-// What becomes of datagrams.
+// Results of sending a datagram.
 const (
 	Taken      Sent = iota
-	Lost            // nobody is there
-	Full            // the sender waits
-	Unreadable      // its data is not to be had
+	Lost            // nobody receives at the address
+	Full            // the sender must wait
+	Unreadable      // its data cannot be read
 )
 
-// AHs are the address handles of a function.
+// AHs holds the address handles of a function.
 type AHs struct {
 	owner    *Owner
 	pds      *PDs
 	carriers Carriers
 	table    Table[AH]
 
-	byAddress map[Address]*AH // made for requests that have the address themselves
-	recent    [recentAHs]*AH  // those, in the order they were made
-	next      int             // whose place the next one takes
+	byAddress map[Address]*AH // handles made for requests that contain the address themselves
+	recent    [recentAHs]*AH  // those handles, in the order they were made
+	next      int             // index that the next such handle takes
 }
 
-// recentAHs is how many addresses of requests a function has handles for. What is sent to more in
-// turn costs a new handle each time, and perhaps a connection.
+// recentAHs is the number of addresses in requests that a function keeps handles for. If a program
+// sends to more addresses in turn, each request costs a new handle, and perhaps a connection.
 const recentAHs = 1024
 
-// standing returns the handle that stands for an address.
+// standing returns the device's own handle for an address, and makes it if there is none.
 func (t *AHs) standing(now vtime.Time, to Address) *AH {
 	a := t.byAddress[to]
 	if a != nil {
@@ -112,7 +114,7 @@ func (t *AHs) standing(now vtime.Time, to Address) *AH {
 	return a
 }
 
-// leave says to the carriers that a handle is gone.
+// leave tells the carriers of a handle that it is gone.
 func (t *AHs) leave(now vtime.Time, a *AH) {
 	a.gone = true
 	for _, c := range a.carriers {
@@ -122,12 +124,12 @@ func (t *AHs) leave(now vtime.Time, a *AH) {
 	}
 }
 
-// AH returns the address handle called ahn, nil when there is none.
+// AH returns the address handle with number ahn, nil if there is none.
 func (t *AHs) AH(ahn uint32) *AH { return t.table.Get(ahn) }
 
-// CreateAH makes an address handle. It waits for nothing: whether there is anybody at the address
-// shows when datagrams arrive there, or do not. The MAC address says nothing here, where no
-// Ethernet header travels.
+// CreateAH makes an address handle. It does not wait for an answer from the address: whether
+// datagrams arrive there shows only when they are sent. The MAC address is ignored, because no
+// Ethernet header is sent.
 func (t *AHs) CreateAH(now vtime.Time, c *abi.CreateAH) (ahn uint32, st abi.Status) {
 	pd := t.pds.PD(c.PDN)
 	path, st := pathOf(c.FlowLabel, c.TrafficClass, c.HopLimit, c.SL, c.VLAN)
@@ -156,7 +158,7 @@ func (t *AHs) CreateAH(now vtime.Time, c *abi.CreateAH) (ahn uint32, st abi.Stat
 	return a.number, abi.StatusOK
 }
 
-// carrier returns what carries the datagrams to a of strongly ordered queue pairs, or of others.
+// carrier returns the carrier for datagrams to a, for strongly ordered queue pairs or for others.
 func (t *AHs) carrier(a *AH, ordered bool) Carrier {
 	at := &a.carriers[0]
 	if ordered {
@@ -168,7 +170,7 @@ func (t *AHs) carrier(a *AH, ordered bool) Carrier {
 	return *at
 }
 
-// DestroyAH destroys an address handle. Sends that use it go on.
+// DestroyAH destroys an address handle. Sends in progress that use it continue.
 func (t *AHs) DestroyAH(now vtime.Time, ahn uint32) abi.Status {
 	a := t.table.Get(ahn)
 	if a == nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// area copies a page list and returns the length bytes that begin at its first page. The status is
-// that of the command that named the list.
+// area copies a page list and returns the length bytes that begin at its first page. On failure it
+// returns the status for the command that named the list.
 func (o *Owner) area(root uint64, levels uint8, length uint64) (*queues.Area, abi.Status) {
 	a, err := queues.ReadArea(o.mem, root, int(levels), queues.Span{Length: length})
 	if err != nil {
@@ -18,8 +18,8 @@ func (o *Owner) area(root uint64, levels uint8, length uint64) (*queues.Area, ab
 	return a, abi.StatusOK
 }
 
-// areaStatus is the status of a command whose page list is bad. The address to blame is shown, if
-// there is one.
+// areaStatus reports a bad page list as a violation, with the bad address if there is one, and
+// returns the status for the command.
 func (o *Owner) areaStatus(err error) abi.Status {
 	if fault := (*queues.FaultError)(nil); errors.As(err, &fault) {
 		o.Broke(abi.DRV401, abi.RingAdmin, 0, 0, binary.LittleEndian.AppendUint64(nil, fault.Addr))

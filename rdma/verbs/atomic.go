@@ -7,13 +7,13 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/rdmap"
 )
 
-// errContended says that a guest changed a word all the time while a masked atomic wanted it.
+// errContended means that a guest kept changing the word that a masked atomic works on.
 var errContended = errors.New("rdma: the word of an atomic changes all the time")
 
-// maskedAttempts bounds the races a masked atomic may lose: other engines make progress in each, a
-// guest need not. A processor that does nothing but add to the word wins up to 99 of 100 races, so
-// that the bound is far above that; it still ends within a few milliseconds what a guest does to
-// itself.
+// maskedAttempts limits how many races a masked atomic may lose. If other engines win, they make
+// progress; a guest may do so without end. A processor that does nothing but add to the word wins
+// up to 99 of 100 races, so the limit is far above that. It still ends within a few milliseconds
+// what a guest does to itself.
 const maskedAttempts = 1 << 14
 
 // Atomic is an atomic operation on 8 bytes.
@@ -21,11 +21,11 @@ type Atomic struct {
 	Op      abi.Opcode // abi.OpCmpSwap, OpFetchAdd or one of the masked ones
 	Compare uint64
 	SwapAdd uint64          // to swap in, or to add
-	Masks   abi.AtomicMasks // of a masked one
+	Masks   abi.AtomicMasks // of a masked operation
 }
 
-// Atomic carries out a at va, which the region covers and where it is aligned, and returns what was
-// there. It is atomic to everything else that uses the word, the guest included.
+// Atomic carries out a at va, which must be aligned and inside the region, and returns the previous
+// value. The operation is atomic to everything else that uses the word, including the guest.
 func (m *MR) Atomic(va uint64, a *Atomic) (original uint64, err error) {
 	if err := m.lost(); err != nil {
 		return 0, err
@@ -41,7 +41,7 @@ func (m *MR) Atomic(va uint64, a *Atomic) (original uint64, err error) {
 }
 
 // maskedAtomic carries out a masked atomic at off of the area (RFC 7306 §5.1). Processors have no
-// such instruction: it computes the result and stores it by compare and swap.
+// such instruction, so it computes the result and stores it by compare and swap.
 func (m *MR) maskedAtomic(off uint64, a *Atomic) (original uint64, err error) {
 	if original, err = m.area.Load64(off); err != nil {
 		return 0, err

@@ -6,7 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// attributes are what ModifyQP sets, with the meaning and units of ibv_qp_attr.
+// attributes holds what ModifyQP sets, with the meaning and units of ibv_qp_attr.
 type attributes struct {
 	access      uint32 // abi.Access bits allowed to the peer
 	pathMTU     abi.PathMTU
@@ -20,19 +20,19 @@ type attributes struct {
 	rqPSN       uint32
 	sending     transport.Sending
 	path        Path
-	dmac        [6]byte // as the driver gave it, like the next two
+	dmac        [6]byte // as given by the driver, like the next two
 	vlan        uint16
 	sgidIndex   uint8
-	sgid        [16]byte // what that entry of the GID table had
+	sgid        [16]byte // the address of that GID table entry when it was set
 }
 
-// defaultAttributes hold until ModifyQP says otherwise.
+// defaultAttributes returns the attributes that hold until ModifyQP changes them.
 func defaultAttributes(l *Limits) attributes {
 	n := uint8(l.ReadAtomic)
 	return attributes{minRNRTimer: 12, rnrRetry: 7, maxRdAtomic: n, maxDest: n, sending: transport.Sending{Timeout: 14, RetryCount: 7}}
 }
 
-// set takes over the attributes that m names.
+// set stores the attributes that m names.
 func (a *attributes) set(m *abi.ModifyQP) {
 	has := func(bit uint32) bool { return m.Mask&bit != 0 }
 	for _, v := range []struct {
@@ -76,11 +76,11 @@ func (a *attributes) set(m *abi.ModifyQP) {
 	}
 }
 
-// leastGiveUp bounds RetryTime from below: hosts without real-time scheduling stall for longer than
-// verbs programs, which expect hardware, are willing to wait.
+// leastGiveUp is the minimum of RetryTime. Hosts without real-time scheduling may stall for longer
+// than the timeouts of verbs programs, which expect hardware.
 const leastGiveUp vtime.Time = 500e6
 
-// retryTime is QP.RetryTime.
+// retryTime implements QP.RetryTime.
 func (a *attributes) retryTime() vtime.Time {
 	switch {
 	case !a.timed:
@@ -92,6 +92,6 @@ func (a *attributes) retryTime() vtime.Time {
 	}
 }
 
-// patience is the least time that posted work waits for the peer's queue pair to get ready: drivers
+// patience is how long posted work waits at least for the peer's queue pair to get ready. Drivers
 // in guests are slower than the timeouts of verbs programs, which expect hardware.
 const patience vtime.Time = 8e9

@@ -4,7 +4,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// sendDoorbell takes a doorbell of the send queue.
+// sendDoorbell handles a doorbell of the send queue.
 func (s *requester) sendDoorbell(index uint32) {
 	q := s.q
 	if q.state == abi.QPStateReset {
@@ -16,7 +16,8 @@ func (s *requester) sendDoorbell(index uint32) {
 	}
 }
 
-// recvDoorbell takes a doorbell of the receive queue. Receives are read when a message needs one.
+// recvDoorbell handles a doorbell of the receive queue. Receives are read only when a message needs
+// one.
 func (r *responder) recvDoorbell(index uint32) {
 	q := r.q
 	if q.state == abi.QPStateReset {

@@ -31,8 +31,8 @@ func (s *requester) Scatter(r *transport.Request, offset uint32, src []byte) err
 	return w.SGEs.Scatter(w.at(offset), src)
 }
 
-// Unanswered implements transport.Requester. The request fails when it is certain that no answer
-// comes.
+// Unanswered implements transport.Requester. It starts a timer that fails the request, because no
+// answer will come.
 func (s *requester) Unanswered(now vtime.Time, r *transport.Request) {
 	q := s.q
 	s.req.work(r.Slot).unanswered = true
@@ -41,7 +41,8 @@ func (s *requester) Unanswered(now vtime.Time, r *transport.Request) {
 	}
 }
 
-// Done implements transport.Requester: it completes what can be completed.
+// Done implements transport.Requester: it records the result of r and completes all works that can
+// be completed.
 func (s *requester) Done(now vtime.Time, r *transport.Request, st abi.WCStatus, vendor uint32) {
 	q := s.q
 	if st != abi.WCSuccess && st != abi.WCLocProtErr && q.peer.leaving {
@@ -58,7 +59,7 @@ func (s *requester) Done(now vtime.Time, r *transport.Request, st abi.WCStatus, 
 	q.wake()
 }
 
-// PeerNotReady implements transport.Requester. RNR retry 7 is for ever.
+// PeerNotReady implements transport.Requester. An RNR retry count of 7 means no limit.
 func (s *requester) PeerNotReady(now vtime.Time, r *transport.Request, times int) {
 	q := s.q
 	if retry := int(q.attr.rnrRetry); retry < 7 && times > retry {
@@ -69,8 +70,9 @@ func (s *requester) PeerNotReady(now vtime.Time, r *transport.Request, times int
 	}
 }
 
-// complete ends works in order, as far as they are done; in unordered mode those that are done, in
-// any. The first one that failed moves the QP to ERR or SQE, unless its requests complete in error.
+// complete completes finished works in order, up to the first that is not finished; in unordered
+// mode it completes all finished works. The first work that failed moves the QP to ERR or SQE,
+// unless its requests complete in error.
 func (s *requester) complete(now vtime.Time) {
 	q := s.q
 	r := &s.req
@@ -109,8 +111,8 @@ func (s *requester) complete(now vtime.Time) {
 	s.req.retireDone()
 }
 
-// survives reports whether the failure of w is its own matter: not where requests do not complete
-// in error, nor where the transport gave up or lost its place.
+// survives reports whether the QP continues after the failure of w. It does not if its requests do
+// not complete in error, nor if the transport gave up or lost its position.
 func (s *requester) survives(w *SendWR) bool {
 	q := s.q
 	switch w.Status {
@@ -120,8 +122,8 @@ func (s *requester) survives(w *SendWR) bool {
 	return q.cie
 }
 
-// finish takes the work at head out of the ring, with a completion unless it has one or succeeded
-// unsignaled.
+// finish removes the work at head from the ring. It writes a completion, unless the work has one
+// already or succeeded unsignaled.
 func (s *requester) finish(now vtime.Time, st abi.WCStatus) {
 	w := s.req.retire()
 	if !w.done {

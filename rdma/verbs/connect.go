@@ -6,18 +6,18 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// Connect takes a QP from INIT to RTS over conn, which nobody else has; one that its driver takes
-// through RTR itself stays where it is. pathMTU is the path MTU agreed on with the peer in bytes; a
-// packet carries at most that much data, and less where conn's own MTU leaves less. StatusBadState:
-// the QP is not in INIT, nor taken to RTR or beyond, or is in ERR; StatusInvalidArgument: an MTU
-// too small.
+// Connect gives an INIT QP the connection conn, of which it is the only user, and moves it to RTS.
+// A QP that its driver takes through RTR itself keeps its state. pathMTU is the path MTU in bytes
+// that was agreed with the peer. A packet carries at most that much data, and less if conn's own
+// MTU leaves less. Connect returns StatusBadState if the QP has a connection or is in RESET or ERR,
+// and StatusInvalidArgument if an MTU is too small.
 func (q *QP) Connect(now vtime.Time, conn transport.Conn, peerQPN uint32, pathMTU int, peerGID [16]byte) abi.Status {
 	if !q.owner.Working() || q.conn != nil {
 		return abi.StatusBadState
 	}
 	switch q.state {
 	case abi.QPStateInit, abi.QPStateRTR, abi.QPStateRTS:
-	case abi.QPStateSQD, abi.QPStateSQE: // its driver was faster: it serves the peer, and sends when it is let
+	case abi.QPStateSQD, abi.QPStateSQE: // the driver was faster: the QP serves the peer, and sends when the driver lets it
 	default:
 		return abi.StatusBadState
 	}
@@ -54,7 +54,7 @@ func (s *requester) Unblocked(vtime.Time) {
 // Settle implements transport.Endpoint.
 func (q *QP) Settle(now vtime.Time) { q.in.Settle(now) }
 
-// closeConn closes the connection and forgets it; the transport says nothing more of it.
+// closeConn closes the connection and detaches it. The transport makes no further calls for it.
 func (q *QP) closeConn(now vtime.Time) {
 	if c := q.letGo(); c != nil {
 		if q.violated {
@@ -65,8 +65,8 @@ func (q *QP) closeConn(now vtime.Time) {
 	}
 }
 
-// leaveConn forgets the connection, which goes on acknowledging what the peer sent until the device
-// closes it.
+// leaveConn detaches the connection, which continues to acknowledge what the peer sends until the
+// device closes it. After a violation it closes the connection at once.
 func (q *QP) leaveConn(now vtime.Time) {
 	if q.violated {
 		q.closeConn(now)
@@ -75,7 +75,7 @@ func (q *QP) leaveConn(now vtime.Time) {
 	}
 }
 
-// letGo forgets the connection, and returns it.
+// letGo detaches the connection and returns it.
 func (q *QP) letGo() transport.Conn {
 	q.lingering.Remove()
 	c := q.conn
@@ -84,13 +84,13 @@ func (q *QP) letGo() transport.Conn {
 	return c
 }
 
-// PeerLeaves says that the peer ends the connection, which finishes what is under way: what that
-// cannot carry out any more is flushed, as if it had ended already. Disconnected or PeerLeft
-// follows.
+// PeerLeaves records that the peer is ending the connection, which still finishes the transactions
+// in progress. Requests that fail from now on are flushed, as if the connection had ended already.
+// A call of Disconnected or PeerLeft follows.
 func (q *QP) PeerLeaves() { q.peer.leaving = true }
 
-// Disconnected says that the peer left, or that this side shall: the QP moves to ERR, flushes, and
-// its connection is closed at once.
+// Disconnected is called when the peer has left, or when this side is to end the connection. The QP
+// moves to ERR and flushes its work, and its connection is closed at once.
 func (q *QP) Disconnected(now vtime.Time) {
 	if q.conn == nil {
 		return
@@ -100,12 +100,12 @@ func (q *QP) Disconnected(now vtime.Time) {
 	q.in.Settle(now)
 }
 
-// Ended implements transport.Endpoint: the transport gave the connection up.
+// Ended implements transport.Endpoint: the transport has given the connection up.
 func (q *QP) Ended(now vtime.Time, st abi.WCStatus, reason string) {
 	q.lingering.Remove()
 	q.conn = nil
 	if q.peer.wired && q.unreliable() {
-		q.peer.left = true // what it sends is lost from here on
+		q.peer.left = true // what the QP sends is lost from now on
 		q.wake()
 		return
 	}
@@ -116,7 +116,7 @@ func (q *QP) Ended(now vtime.Time, st abi.WCStatus, reason string) {
 	q.peer.forget()
 }
 
-// dropRequests takes back what the connection has. Answers to it are not recognised any more.
+// dropRequests withdraws all requests from the connection, which then ignores answers to them.
 func (s *requester) dropRequests() {
 	q := s.q
 	s.req.reads = 0

@@ -11,8 +11,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
-// CQ is a completion queue in guest memory: entries with a phase bit that flips with every pass,
-// starting at 1.
+// CQ is a completion queue in guest memory. Its entries have a phase bit that flips with every pass
+// and starts at 1.
 type CQ struct {
 	owner    *Owner
 	shared   *Shared
@@ -21,27 +21,27 @@ type CQ struct {
 	ring     *ring.CQWriter
 	notified uint32 // index after the last solicited or failed completion
 	armed    armState
-	failed   bool // overflowed: writes nothing any more
-	resized  bool // indices of an older area may still be on their way
+	failed   bool // overflowed or broken: nothing is written any more
+	resized  bool // the driver may still send indices of an older area
 	users    int  // send and receive queues using it
 
 	// Moderation: an event waits for count completions, but not longer than period.
 	count  uint32
 	period vtime.Time
-	held   uint32 // completions since the one that an event is due for, that one included; 0: none is due
+	held   uint32 // completions since an event became due, the one that made it due included; 0: no event is due
 	timer  timer.Handle
 
-	waiting []heldCQE // that Faults keep back
+	waiting []heldCQE // completions that Faults hold back
 }
 
-// CQs are the completion queues of a function.
+// CQs holds the completion queues of a function.
 type CQs struct {
 	owner  *Owner
 	shared *Shared
 	table  Table[CQ]
 }
 
-// CQ returns the completion queue called cqn, nil when there is none.
+// CQ returns the completion queue with number cqn, nil if there is none.
 func (t *CQs) CQ(cqn uint32) *CQ { return t.table.Get(cqn) }
 
 type armState uint8
@@ -85,7 +85,7 @@ func (t *CQs) CreateCQ(c *abi.CreateCQ) (cqn uint32, st abi.Status) {
 	return q.number, abi.StatusOK
 }
 
-// DestroyCQ destroys a completion queue; StatusBusy while a QP uses it.
+// DestroyCQ destroys a completion queue. It returns StatusBusy while a QP or SRQ uses the queue.
 func (t *CQs) DestroyCQ(cqn uint32) abi.Status {
 	c := t.table.Get(cqn)
 	switch {
@@ -99,9 +99,9 @@ func (t *CQs) DestroyCQ(cqn uint32) abi.Status {
 	return abi.StatusOK
 }
 
-// ResizeCQ moves a completion queue to another area, where it starts anew. What was written stays
-// where it is: the driver takes it first. An arming in the old area cannot be seen any more and is
-// served with an event.
+// ResizeCQ moves a completion queue to another area, where it starts empty. Completions that were
+// written stay in the old area, and the driver polls them first. A request for an event in the old
+// area can no longer be seen, so an event is sent.
 func (t *CQs) ResizeCQ(r *abi.ResizeCQ) abi.Status {
 	if !t.owner.Working() {
 		return abi.StatusBadState
@@ -119,7 +119,7 @@ func (t *CQs) ResizeCQ(r *abi.ResizeCQ) abi.Status {
 	layout := ring.CQLayout(r.Log2Entries)
 	switch free, err := c.ring.Look(); {
 	case err != nil:
-		return abi.StatusBadState // the next completion finds the same
+		return abi.StatusBadState // the next completion finds the same error
 	case c.ring.Entries()-free > layout.Entries():
 		return abi.StatusInvalidArgument
 	}
@@ -150,8 +150,8 @@ func (t *CQs) ModifyCQ(m *abi.ModifyCQ) abi.Status {
 	return abi.StatusOK
 }
 
-// moderate sends the event that wanted says is due, or holds it back for more completions. It is
-// called for each one.
+// moderate raises the event that wanted says is due, or holds it back for more completions. It is
+// called for each completion.
 func (c *CQ) moderate(now vtime.Time, wanted bool) {
 	switch {
 	case c.held == 0 && !wanted:
@@ -169,7 +169,7 @@ func (c *CQ) moderate(now vtime.Time, wanted bool) {
 	}
 }
 
-// Due ends the wait for more completions.
+// Due raises the event that waited for more completions.
 func (c *CQ) Due(vtime.Time) { c.raise() }
 
 // raise sends an event.
@@ -181,14 +181,14 @@ func (c *CQ) raise() {
 	c.owner.out.CQEvent(c.number)
 }
 
-// stop forgets an event that is due.
+// stop cancels an event that is due.
 func (c *CQ) stop() {
 	c.held = 0
 	c.shared.Timers.Stop(&c.timer)
 }
 
-// post writes one completion; cqe.Timestamp is set here. A full queue fails: an event, no entry,
-// and its QPs move to ERR.
+// post writes one completion and sets cqe.Timestamp. If the queue is full, it fails: the driver
+// gets an event but no entry, and the queue's QPs move to ERR.
 func (c *CQ) post(now vtime.Time, cqe *abi.CQE, solicited bool) {
 	if c.owner.faults != nil && c.hold(now, cqe, solicited) {
 		return
@@ -196,7 +196,7 @@ func (c *CQ) post(now vtime.Time, cqe *abi.CQE, solicited bool) {
 	c.put(now, cqe, solicited)
 }
 
-// put is post for a completion that does not wait.
+// put writes a completion that Faults do not hold back.
 func (c *CQ) put(now vtime.Time, cqe *abi.CQE, solicited bool) {
 	o := c.owner
 	if c.failed || !o.Working() {
@@ -252,7 +252,7 @@ func (c *CQ) put(now vtime.Time, cqe *abi.CQE, solicited bool) {
 	c.moderate(now, wanted)
 }
 
-// Number is the number of the queue, 0 of none. QPs without one have nil.
+// Number returns the number of the queue, 0 if c is nil, as in a QP without one.
 func (c *CQ) Number() uint32 {
 	if c == nil {
 		return 0
@@ -260,17 +260,18 @@ func (c *CQ) Number() uint32 {
 	return c.number
 }
 
-// Use adds n to the send and receive queues that use the queue.
+// Use adds n to the count of send and receive queues that use the queue.
 func (c *CQ) Use(n int) {
 	if c != nil {
 		c.users += n
 	}
 }
 
-// Broken reports whether the queue failed. QPs without one have nil.
+// Broken reports whether the queue failed; false if c is nil, as in a QP without one.
 func (c *CQ) Broken() bool { return c != nil && c.failed }
 
-// fail ends the queue, and with it the queue pairs that use it.
+// fail marks the queue as failed and reports why. The queue pairs that use it fail when Settle
+// runs.
 func (c *CQ) fail(err error) {
 	o := c.owner
 	c.failed, o.dirty = true, true
@@ -290,11 +291,11 @@ func (c *CQ) fail(err error) {
 	}
 }
 
-// Arm asks for one event when there is an entry at or after index, or, with solicitedOnly, such an
+// Arm requests one event when there is an entry at or after index or, with solicitedOnly, such an
 // entry that is solicited or failed. Entries already there count, so that none is missed between
-// polling and arming. An index far behind is a doorbell that was overtaken, or a coalesced one that
-// came late, and costs no more than an early event. So does one ahead, as where a ResizeCQ overtook
-// it: indices of the old area mean nothing any more.
+// polling and arming. An index far behind comes from a doorbell that was overtaken, or a coalesced
+// one that came late; it costs no more than an early event. So does an index ahead, for example if
+// a ResizeCQ overtook the doorbell: indices of the old area are meaningless then.
 func (c *CQ) Arm(index uint32, solicitedOnly bool) {
 	o := c.owner
 	next := c.ring.Next()
@@ -315,7 +316,7 @@ func (c *CQ) Arm(index uint32, solicitedOnly bool) {
 		o.out.CQEvent(c.number)
 		return
 	}
-	c.armed = max(c.armed, want) // a pending request for any entry outranks one for solicited entries
+	c.armed = max(c.armed, want) // a pending request for any entry takes precedence over one for solicited entries
 }
 
 func (t *CQs) count() int        { return t.table.InUse() }

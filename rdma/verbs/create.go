@@ -4,7 +4,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// parts looks up what a queue pair is made of, which depends on its type.
+// parts looks up the objects that a queue pair consists of, which depend on its type.
 func (t *QPs) parts(c *abi.CreateQP) (*QP, abi.Status) {
 	q := &QP{
 		in: t, owner: t.owner, regions: t.regions, shared: t.shared, sched: t.sched,
@@ -45,11 +45,11 @@ func (t *QPs) parts(c *abi.CreateQP) (*QP, abi.Status) {
 	}
 	q.ordering, q.unordered = c.Ordering, c.Ordering == abi.OrderingUnordered
 	q.cie = c.ErrorMode == abi.ErrorModeCompleteInError
-	q.sigAll = q.sigAll || q.unordered // who completes in any order says nothing about others
+	q.sigAll = q.sigAll || q.unordered // a completion in any order says nothing about other requests
 	switch {
 	case c.Ordering > abi.OrderingUnordered || c.ErrorMode > abi.ErrorModeCompleteInError,
 		q.unordered && !q.cie, // RDMA over Falcon §6.4
-		q.unreliable() && (c.Ordering != abi.OrderingStrong || q.cie): // it loses what would be out of order, or fail at the peer
+		q.unreliable() && (c.Ordering != abi.OrderingStrong || q.cie): // a lost packet of it can be neither reordered nor failed at the peer
 		return nil, abi.StatusInvalidArgument
 	}
 	if c.SigAll > 1 || c.Flags&^abi.QPPrivileged != 0 || c.Type != abi.QPTypeXRCRecv && c.XRCDN != 0 {
@@ -132,7 +132,7 @@ func (t *QPs) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 	return q.number, abi.StatusOK
 }
 
-// maxRecvSGE is the most SGEs a receive of the QP can have.
+// maxRecvSGE returns the maximum of SGEs in a receive of the QP.
 func (r *responder) maxRecvSGE(c *abi.CreateQP) int {
 	q := r.q
 	switch {
@@ -144,16 +144,16 @@ func (r *responder) maxRecvSGE(c *abi.CreateQP) int {
 	return int(c.MaxRecvSGE)
 }
 
-// brokeXRC reports that an XRC QP was to be made with parts it does not have.
+// brokeXRC reports that a command asked for an XRC QP with parts that such a QP does not have.
 func (t *QPs) brokeXRC(c *abi.CreateQP, st abi.Status) {
 	if st == abi.StatusInvalidArgument && (c.Type == abi.QPTypeXRCSend || c.Type == abi.QPTypeXRCRecv) {
 		t.owner.Broke(abi.DRV924, abi.RingAdmin, 0, 0, nil)
 	}
 }
 
-// sendEntry is how many bytes of a send entry can matter: what is announced, and what some
-// operations have behind the header, as far as the stride holds it. Masks and an SGE fit every
-// entry that holds an SGE: strides are powers of two.
+// sendEntry returns how many bytes of a send entry are read: the announced SGEs or inline data, and
+// the parameters that some operations have behind the header, as far as the stride has room.
+// Strides are powers of two, so masks and an SGE fit every entry that holds an SGE.
 func sendEntry(c *abi.CreateQP) uint32 {
 	n := abi.SendWQEHeader + max(uint32(c.MaxSendSGE)*abi.SGESize, uint32(c.MaxInline))
 	if c.MaxSendSGE > 0 {

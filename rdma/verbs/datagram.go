@@ -6,19 +6,19 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// Queue pairs of the unreliable datagram service. They have no connection of their own: each work
-// request names an address handle, whose carrier takes it as one packet. It completes,
-// successfully, when the carrier took it or it cannot arrive; only errors of its own entry and
-// memory are errors, which move the QP to SQE.
+// Queue pairs of the unreliable datagram service have no connection of their own. Each work request
+// names an address handle, whose carrier sends it as one packet. The request completes successfully
+// when the carrier has taken it or when it cannot arrive. Only an error in its own entry or memory
+// is an error; it moves the QP to SQE.
 
-// datagramSender is how a queue pair of the datagram service sends.
+// datagramSender is the sending side of a queue pair of the datagram service.
 type datagramSender struct {
 	q       *QP
-	last    *AH     // of the last datagram that had its address itself
-	blocked Carrier // has the QP in its list
+	last    *AH     // of the last datagram that contained its address
+	blocked Carrier // carrier that the QP waits for
 }
 
-// check looks at what is particular to datagrams in a work request whose length is known.
+// check checks what is specific to datagrams in a work request whose length is known.
 func (d *datagramSender) check(now vtime.Time, w *SendWR, entry []byte) (abi.WCStatus, Reason) {
 	q := d.q
 	x := &w.WQE
@@ -45,8 +45,8 @@ func (d *datagramSender) check(now vtime.Time, w *SendWR, entry []byte) (abi.WCS
 	return abi.WCLocQPOpErr, because("address handle %#x is none of the QP's protection domain, or leads to no QP %#x", uint64(x.AHN), uint64(x.RemoteQPN))
 }
 
-// carrierTo returns what carries a datagram whose entry has the address vector; nil: that is wrong.
-// One that the last datagram had too is found at once.
+// carrierTo returns the carrier for a datagram whose entry contains the address vector, nil if the
+// vector is invalid. An address that the last datagram had too is found without a look-up.
 func (d *datagramSender) carrierTo(now vtime.Time, entry []byte, qpn uint32) Carrier {
 	q := d.q
 	x := &q.shared.address
@@ -63,8 +63,8 @@ func (d *datagramSender) carrierTo(now vtime.Time, entry []byte, qpn uint32) Car
 	return q.in.ahs.carrier(d.last, q.Ordered())
 }
 
-// issue is issuePacket for the work at next, which is sound: its carrier takes its datagram, or it
-// is lost.
+// issue does the work of issuePacket for the valid work at next: its carrier takes the datagram, or
+// the datagram is lost.
 func (d *datagramSender) issue(now vtime.Time, w *SendWR) (n int, started, ok bool) {
 	q := d.q
 	x := &w.WQE
@@ -114,21 +114,21 @@ func (d *datagramSender) Resume(c Carrier) {
 	}
 }
 
-// Arrival is a datagram that arrived.
+// Arrival is a received datagram.
 type Arrival struct {
 	*transport.Datagram
 	Data []byte
-	GRH  *[GRHSize]byte         // what is put before the data
-	SL   uint8                  // what completions have as service level
-	Conn transport.DatagramConn // that brought it
-	ID   uint32                 // names it there, for traces
+	GRH  *[GRHSize]byte         // written before the data
+	SL   uint8                  // service level for the completion
+	Conn transport.DatagramConn // connection that it arrived on
+	ID   uint32                 // its number on that connection, for traces
 }
 
-// GRHSize is the room before the data of a received datagram (abi.GRHSize).
+// GRHSize is the size of the GRH before the data of a received datagram (abi.GRHSize).
 const GRHSize = 40
 
-// Deliver hands a datagram to its queue pair. One that cannot be delivered is lost without a word,
-// to the sender and to the receiver (InfiniBand §9.8.3): only the counters tell.
+// Deliver gives a datagram to its queue pair. A datagram that cannot be delivered is dropped
+// without telling the sender or the receiver (InfiniBand §9.8.3). Only the counters show it.
 func (t *QPs) Deliver(now vtime.Time, d *Arrival) { t.deliver(now, t.QP(d.To), d) }
 
 func (t *QPs) deliver(now vtime.Time, q *QP, d *Arrival) {
@@ -142,7 +142,7 @@ func (t *QPs) deliver(now vtime.Time, q *QP, d *Arrival) {
 	}
 }
 
-// receiveDatagram delivers a datagram to the next receive, behind the room for the GRH.
+// receiveDatagram writes a datagram to the next receive, behind the GRH.
 func (r *responder) receiveDatagram(now vtime.Time, d *Arrival) {
 	q := r.q
 	v := r.receiveFor(r.rsp.message)
@@ -155,7 +155,7 @@ func (r *responder) receiveDatagram(now vtime.Time, d *Arrival) {
 		st := v.Status
 		r.failReceive(now, v, st)
 		return
-	case uint64(total) > v.Capacity: // the receive stays for one that fits
+	case uint64(total) > v.Capacity: // the receive stays for a datagram that fits
 		q.owner.Account.DatagramsLost++
 		return
 	}
@@ -189,8 +189,8 @@ func (r *responder) receiveDatagram(now vtime.Time, d *Arrival) {
 	r.completeRecv(now, v, &cqe, d.Solicited)
 }
 
-// failReceive completes a receive whose own entry or memory is at fault, which costs the queue pair
-// unless it completes in error.
+// failReceive completes a receive whose own entry or memory is invalid. This fails the queue pair,
+// unless its requests complete in error.
 func (r *responder) failReceive(now vtime.Time, v *Receive, st abi.WCStatus) {
 	q := r.q
 	r.rsp.message++

@@ -1,7 +1,7 @@
-// Package verbs holds what verbs programs work with: protection and XRC domains, memory regions and
-// windows, completion queues, shared receive queues, address handles and queue pairs. It knows no
-// wire: a queue pair asks a transport.Conn to carry its messages, a Carrier its datagrams and a
-// Scheduler for its turns.
+// Package verbs implements the objects of verbs programs: protection and XRC domains, memory
+// regions and windows, completion queues, shared receive queues, address handles and queue pairs.
+// It does not depend on a wire: a queue pair sends its messages through a transport.Conn, its
+// datagrams through a Carrier, and gets its turns from a Scheduler.
 //
 // The life of a request, with the file each step is in:
 //
@@ -40,26 +40,26 @@
 //	poll, turn               when
 //	modify, create, qps      commands; objects: all of a function
 //
-// A key is looked up once, with the rights and bounds of the access: Regions.Remote for a peer,
-// Regions.SGEs for an entry of the function's own. What comes back is held as long as the transport
-// may want the bytes, until the acknowledgement; each access looks anew whether the region is still
-// valid, so that deregistration takes effect at once.
+// A key is looked up once, together with the rights and bounds of the access: Regions.Remote does
+// so for a peer, Regions.SGEs for an entry of the function's own queues. The result is held as long
+// as the transport may need the bytes, until the acknowledgement. Each access checks again whether
+// the region is valid, so deregistration takes effect at once.
 //
-// A new kind of objects is a line in kinds.go, one in Objects.collection and a file of its own.
+// A new kind of objects needs a line in kinds.go, one in Objects.collection and a file of its own.
 //
 // # Trust
 //
-// The guest and the peer are hostile. Queue entries are copied once and checked on the copy; every
-// access to guest memory goes through queues.Area, which turns a fault into an error; numbers and
-// keys carry generations and belong to one function. A driver that breaks the rules of a queue
-// loses that queue, and is told which rule it broke (Owner.Broke). A wrong request costs its queue
-// pair. Fixed sets bound what a queue pair has in flight.
+// The guest and the peer are hostile. Queue entries are copied once and the copy is checked. Every
+// access to guest memory goes through queues.Area, which turns a fault into an error. Numbers and
+// keys have generations and belong to one function. A driver that breaks the rules of a queue loses
+// that queue and is told which rule it broke (Owner.Broke). An invalid request fails its queue
+// pair. Fixed limits bound what a queue pair has in flight.
 //
 // # Ownership and time
 //
-// Everything belongs to the goroutine of its shard. There are no locks and no calls back: the
-// Notifier appends to queues, and what would change queues under the feet of a caller waits for
-// QPs.Settle, which ends every group of calls. Time is an argument. Nothing allocates per
-// operation. A queue pair that waits for credit, a window, a fence or a receive is in no list until
-// the event that frees it.
+// Everything belongs to the goroutine of its shard. There are no locks and no callbacks: the
+// Notifier appends to queues. A change that must not happen in the middle of a call waits for
+// QPs.Settle, which ends every group of calls. Time is an argument. No operation allocates memory.
+// A queue pair that waits for credit, a window, a fence or a receive is in no list until an event
+// frees it.
 package verbs

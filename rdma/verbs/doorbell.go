@@ -6,9 +6,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
-// Doorbell takes one doorbell of the driver. What it claims is checked against the queue in memory.
-// One that names no queue is counted, and does nothing (DEV-801): it may have crossed the command
-// that destroyed the queue.
+// Doorbell handles one doorbell of the driver. Its index is checked against the queue in memory. A
+// doorbell that names no queue is only counted (DEV-801): it may have crossed the command that
+// destroyed the queue.
 func (o *Objects) Doorbell(now vtime.Time, d *abi.Doorbell) {
 	if !o.Working() {
 		return
@@ -21,7 +21,7 @@ func (o *Objects) Doorbell(now vtime.Time, d *abi.Doorbell) {
 	o.Settle(now)
 }
 
-// rang has the queue look that a doorbell names. It reports false when there is none.
+// rang passes a doorbell to the queue that it names. It returns false if there is no such queue.
 func (o *Objects) rang(d *abi.Doorbell) bool {
 	switch d.Kind {
 	case abi.DoorbellSQ, abi.DoorbellRQ:

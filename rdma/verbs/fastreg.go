@@ -5,12 +5,12 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// A region for fast registration gets its memory by a work request, and loses it by another of
-// either side, or for its peers by DeregMR's usual end (InfiniBand §10.6.3.3):
+// A region for fast registration gets its memory by a work request. It loses the memory by another
+// work request of either side, or by DeregMR (InfiniBand §10.6.3.3):
 //
 //	AllocMR ─▶ free ──RegMR──▶ valid ──LocalInv, SendInv of the peer──▶ free ─▶ DeregMR
 //
-// Each time it has a new key, of which the program chooses the low byte.
+// Each registration has a new key, of which the program chooses the low byte.
 
 // AllocMR makes a region without memory.
 func (r *Regions) AllocMR(c *abi.AllocMR) (keys abi.RegMRResult, st abi.Status) {
@@ -34,8 +34,8 @@ func (r *Regions) AllocMR(c *abi.AllocMR) (keys abi.RegMRResult, st abi.Status) 
 	return abi.RegMRResult{LKey: m.key, RKey: m.key}, abi.StatusOK
 }
 
-// supply gives a free region its memory, whose new key is key. What an earlier supply was used for
-// does not see it.
+// supply gives memory to a free region, whose new key is key. Work that uses an earlier
+// registration cannot reach the new memory.
 func (r *Regions) supply(pd *PD, key uint32, c *abi.FastReg) abi.WCStatus {
 	old := r.table.At(keyNumber(key))
 	span := queues.Span{PageShift: c.PageShift, Offset: c.Offset, Length: c.Length}

@@ -6,33 +6,35 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Faults lets a function go wrong on purpose, for drivers to be tested against. One in service has
-// none, which costs nothing but the look. The methods are called in the middle of other work and
-// must not call back.
+// Faults injects failures into a function, so that drivers can be tested against them. A function
+// in service has none, which costs only a nil check. The methods are called in the middle of other
+// work and must not call back.
 type Faults interface {
-	// Work is how a request read from a send queue ends, WCSuccess if it goes on as it should.
+	// Work returns the status that a request read from a send queue fails with, WCSuccess if it
+	// does not fail.
 	Work(qpn uint32, op abi.Opcode) abi.WCStatus
-	// Access says that the memory behind a region is found gone.
+	// Access reports whether the memory behind a region counts as gone.
 	Access() bool
-	// Key says that the key of a request of the peer is taken for wrong.
+	// Key reports whether the key in a request of the peer counts as invalid.
 	Key(qpn uint32) bool
-	// Stuck says that the send queue of a queue pair is not looked at now.
+	// Stuck reports whether the send queue of a queue pair is ignored for now.
 	Stuck(qpn uint32) bool
-	// Hold says that a completion waits, in its queue's order, for Release or one that does not.
+	// Hold reports whether a completion waits, in its queue's order, for Release or for a later
+	// completion that does not wait.
 	Hold(cqn uint32) bool
 }
 
-// Why memory is not there.
+// Reasons why memory cannot be accessed.
 var (
 	errGone     = errors.New("rdma: the region was deregistered")
 	errInjected = errors.New("rdma: memory gone, by request of the operator")
 )
 
-// UseFaults sets what goes wrong from now on; nil is nothing.
+// UseFaults sets the failures to inject from now on; nil injects none.
 func (o *Owner) UseFaults(x Faults) { o.faults = x }
 
-// Faults is what goes wrong now, nil for nothing.
+// Faults returns the failures to inject, nil for none.
 func (o *Owner) Faults() Faults { return o.faults }
 
-// stuck reports whether the send queue of a queue pair is kept back.
+// stuck reports whether Faults hold back the send queue of a queue pair.
 func (o *Owner) stuck(qpn uint32) bool { return o.faults != nil && o.faults.Stuck(qpn) }

@@ -5,7 +5,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// flushTurn is how many work requests of each queue one turn of a failed QP flushes.
+// flushTurn limits the work requests of each queue that a failed QP flushes in one turn.
 const flushTurn = 64
 
 func (s *requester) flushSends(now vtime.Time) (more bool) {
@@ -32,7 +32,7 @@ func (s *requester) flushSends(now vtime.Time) (more bool) {
 	return true
 }
 
-// lastReceive tells the driver, once, that the failed QP takes no entry of a shared queue any more.
+// lastReceive tells the driver, once, that the failed QP takes no more entries of a shared queue.
 func (r *responder) lastReceive() {
 	q := r.q
 	if !r.rq.Open() && q.typ != abi.QPTypeXRCSend && !r.lastWQE {

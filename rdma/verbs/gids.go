@@ -2,23 +2,23 @@ package verbs
 
 import "github.com/falcon-vnic/vnic/queues/abi"
 
-// gids are the addresses that the driver may send from, by the indexes of its GID table.
+// gids holds the addresses that the driver may send from, indexed like its GID table.
 type gids struct {
-	used uint64 // which entries there are, bit by bit
+	used uint64 // bit set of the entries that are in use
 	at   [abi.GIDEntries][16]byte
 }
 
-// SetGID says what address an entry of the driver's GID table has.
+// SetGID sets the address of an entry of the driver's GID table.
 func (o *Owner) SetGID(index uint16, gid [16]byte) {
 	o.gids.used |= 1 << index
 	o.gids.at[index] = gid
 }
 
-// ClearGID says that an entry is empty. What was made with it keeps its address.
+// ClearGID empties an entry. Objects made with it keep its address.
 func (o *Owner) ClearGID(index uint16) { o.gids.used &^= 1 << index }
 
-// GID returns the address that an entry of the driver's GID table has. No index past the table has
-// one.
+// GID returns the address of an entry of the driver's GID table; ok is false if the entry is empty
+// or past the table.
 func (o *Owner) GID(index uint8) (gid [16]byte, ok bool) {
 	if o.gids.used>>index&1 == 0 {
 		return gid, false
@@ -26,6 +26,6 @@ func (o *Owner) GID(index uint8) (gid [16]byte, ok bool) {
 	return o.gids.at[index], true
 }
 
-// joins reports whether packets can have both addresses: those of one version of IP. A source that
-// nobody has named fits every destination.
+// joins reports whether one packet can have both addresses, which must be of one IP version. A
+// source that was not set fits every destination.
 func joins(src, dst [16]byte) bool { return src == [16]byte{} || IsIPv4(src) == IsIPv4(dst) }

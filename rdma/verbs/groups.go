@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Groups are the multicast groups that queue pairs of a function are attached to. The objects that
-// count are attachments: one queue pair in one group.
+// Groups holds the multicast groups that queue pairs of a function are attached to. The limit
+// counts attachments: one queue pair in one group.
 type Groups struct {
 	owner    *Owner
 	qps      *QPs
@@ -18,7 +18,7 @@ type Groups struct {
 	most     int
 }
 
-// AttachMcast has a queue pair take the datagrams to a group (InfiniBand §11.3.1).
+// AttachMcast attaches a queue pair to a multicast group (InfiniBand §11.3.1).
 func (t *Groups) AttachMcast(p *abi.Mcast) abi.Status {
 	q := t.qps.QP(p.QPN)
 	switch {
@@ -44,7 +44,7 @@ func (t *Groups) AttachMcast(p *abi.Mcast) abi.Status {
 	return abi.StatusOK
 }
 
-// DetachMcast ends that.
+// DetachMcast detaches a queue pair from a multicast group.
 func (t *Groups) DetachMcast(p *abi.Mcast) abi.Status {
 	q := t.qps.QP(p.QPN)
 	if q == nil || !slices.Contains(q.groups, p.GID) {
@@ -55,7 +55,7 @@ func (t *Groups) DetachMcast(p *abi.Mcast) abi.Status {
 	return abi.StatusOK
 }
 
-// forget detaches a queue pair that goes.
+// forget detaches a queue pair that is being destroyed from all groups.
 func (t *Groups) forget(q *QP) {
 	for _, g := range q.groups {
 		t.leave(q, g)
@@ -71,12 +71,12 @@ func (t *Groups) leave(q *QP, gid [16]byte) {
 	t.attached--
 }
 
-// Joined reports whether a queue pair is attached to a group.
+// Joined reports whether any queue pair is attached to a group.
 func (t *Groups) Joined(gid [16]byte) bool { return len(t.members[gid]) > 0 }
 
-// DeliverGroup hands a datagram to some queue pairs of a group, at most so many, each of which takes
-// it or loses it by itself. The sender's own is no exception. It returns how many that were, and
-// whether there are more: they are those from first+n on.
+// DeliverGroup delivers a datagram to at most most queue pairs of a group, beginning with number
+// first. Each receives or drops it independently. A queue pair of the sender receives it too. n is
+// the number of queue pairs served; more reports whether others remain, from first+n on.
 func (t *Groups) DeliverGroup(now vtime.Time, gid [16]byte, d *Arrival, first, most int) (n int, more bool) {
 	members := t.members[gid]
 	members = members[min(first, len(members)):]
@@ -91,4 +91,4 @@ func (t *Groups) DeliverGroup(now vtime.Time, gid [16]byte, d *Arrival, first, m
 func (t *Groups) count() int        { return t.attached }
 func (t *Groups) setLimit(most int) { t.most = most }
 
-func (t *Groups) closeAll(vtime.Time) {} // who was attached went before
+func (t *Groups) closeAll(vtime.Time) {} // the queue pairs were destroyed before, and detached

@@ -5,16 +5,17 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// heldCQE is a completion that waits because Faults say so.
+// heldCQE is a completion that Faults hold back.
 type heldCQE struct {
 	cqe       abi.CQE
 	solicited bool
 }
 
-// maxHeld bounds what waits in one queue.
+// maxHeld limits the completions held back in one queue.
 const maxHeld = 32
 
-// hold keeps a completion back. It reports false when it has to be written, behind those that wait.
+// hold holds a completion back. If it returns false, the completion must be written now; those held
+// back before have been written.
 func (c *CQ) hold(now vtime.Time, cqe *abi.CQE, solicited bool) bool {
 	if len(c.waiting) < maxHeld && c.owner.faults.Hold(c.number) {
 		c.waiting = append(c.waiting, heldCQE{*cqe, solicited})
@@ -24,7 +25,7 @@ func (c *CQ) hold(now vtime.Time, cqe *abi.CQE, solicited bool) bool {
 	return false
 }
 
-// Release writes the completions that wait.
+// Release writes the completions that were held back.
 func (c *CQ) Release(now vtime.Time) {
 	list := c.waiting
 	c.waiting = nil
@@ -33,7 +34,7 @@ func (c *CQ) Release(now vtime.Time) {
 	}
 }
 
-// releaseAll writes all completions that wait. It reports whether there were any.
+// releaseAll writes all completions that were held back. It reports whether there were any.
 func (t *CQs) releaseAll(now vtime.Time) (any bool) {
 	t.table.Each(func(c *CQ) {
 		any = any || len(c.waiting) > 0

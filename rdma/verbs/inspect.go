@@ -2,7 +2,7 @@ package verbs
 
 import "github.com/falcon-vnic/vnic/queues/abi"
 
-// QueueKind says what a ring in guest memory is for.
+// QueueKind is the kind of a ring in guest memory.
 type QueueKind string
 
 // Kinds of rings.
@@ -12,13 +12,13 @@ const (
 	CompletionQueue QueueKind = "cq"
 )
 
-// QueueInfo is what the device knows of a ring in guest memory.
+// QueueInfo describes a ring in guest memory as the device sees it.
 type QueueInfo struct {
 	Kind               QueueKind
 	Number             uint32 // of the QP or CQ
 	Entries            uint32
 	Producer, Consumer uint32
-	Polled             bool // send queue: looked at without doorbells
+	Polled             bool // send queue: polled without doorbells
 	Armed, Overflowed  bool // completion queue
 }
 
@@ -41,7 +41,7 @@ func (t *CQs) eachCQ(f func(*QueueInfo)) {
 	})
 }
 
-// QPInfo is what can be seen of a queue pair from outside.
+// QPInfo describes a queue pair for display.
 type QPInfo struct {
 	Number, Peer     uint32
 	PeerGID          [16]byte
@@ -59,8 +59,8 @@ type QPInfo struct {
 	CreditWait, Rate bool // waits for credit, for its function's rate
 }
 
-// EachQP calls f for every queue pair, in the order of their places. Whether it waits for the rate
-// is the scheduler's to know.
+// EachQP calls f for every queue pair, in the order of table slots. The scheduler fills in whether
+// it waits for the rate.
 func (t *QPs) EachQP(f func(*QP, *QPInfo)) {
 	t.each(func(q *QP) {
 		r := &q.req

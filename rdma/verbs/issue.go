@@ -8,8 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// issue starts works and hands their packets to the connection until the turn's quantum is used up
-// or something has to be waited for. It reports whether the quantum was the reason.
+// issue starts works and gives their packets to the connection until the turn's quantum is used up
+// or the QP has to wait. It returns true if it stopped because of the quantum, or found new work
+// when it armed the queue.
 func (s *requester) issue(now vtime.Time) (more bool) {
 	q := s.q
 	ops, bytes := q.shared.TurnOps, q.shared.TurnBytes
@@ -32,7 +33,7 @@ func (s *requester) issue(now vtime.Time) (more bool) {
 	return more
 }
 
-// nextWork returns the next work to issue, nil when there is none.
+// nextWork returns the next work to issue, nil if there is none.
 func (s *requester) nextWork(now vtime.Time) *SendWR {
 	q := s.q
 	r := &s.req
@@ -47,8 +48,8 @@ func (s *requester) nextWork(now vtime.Time) *SendWR {
 	return r.work(r.next)
 }
 
-// issuePacket issues one packet of the next work and returns its data bytes; started says that it
-// was the first. ok is false when nothing can be issued now.
+// issuePacket issues one packet of the next work and returns its number of data bytes. started
+// reports whether it was the first packet. ok is false if nothing can be issued now.
 func (s *requester) issuePacket(now vtime.Time) (n int, started, ok bool) {
 	q := s.q
 	w := s.nextWork(now)
@@ -82,19 +83,19 @@ func (s *requester) issuePacket(now vtime.Time) (n int, started, ok bool) {
 	return n, started, true
 }
 
-// notIssued takes the connection's word why it did not take a packet.
+// notIssued handles the error of a connection that did not take a packet.
 func (s *requester) notIssued(now vtime.Time, err error) {
 	switch {
 	case errors.Is(err, transport.ErrBlocked):
 		s.waitCredit = true
 	case errors.Is(err, transport.ErrFailed):
 		s.complete(now)
-	} // otherwise an event wakes the QP, or ends it
+	} // in all other cases an event wakes the QP or ends it
 }
 
-// admitWork looks at the next work, of which nothing was issued. pass says that it is the
-// transport's turn. Works that concern this side only, and those that failed, end here; ok is then
-// whether the next may follow at once.
+// admitWork checks the next work, of which nothing was issued yet. pass means that the transport
+// may issue it. A work that concerns this side only, or that has failed, ends here; ok then reports
+// whether the next work may follow at once.
 func (s *requester) admitWork(now vtime.Time, w *SendWR) (pass, ok bool) {
 	q := s.q
 	r := &s.req
@@ -107,7 +108,8 @@ func (s *requester) admitWork(now vtime.Time, w *SendWR) (pass, ok bool) {
 	}
 	switch {
 	case w.Status != abi.WCSuccess:
-		// It fails in its turn; works behind it are not begun, unless it completes in error.
+		// It fails when its turn comes. Works behind it are not started, unless requests complete
+		// in error.
 		if w.Issued {
 			return false, false
 		}
@@ -125,9 +127,8 @@ func (s *requester) admitWork(now vtime.Time, w *SendWR) (pass, ok bool) {
 	return true, true
 }
 
-// issueInside carries out a request that concerns this side only. A key becomes invalid when
-// nothing before the request can use it any more. It reports whether the next request may follow at
-// once.
+// issueInside carries out a request that concerns this side only. A LocalInv waits until no earlier
+// request can use its key. It reports whether the next request may follow at once.
 func (s *requester) issueInside(now vtime.Time, w *SendWR) bool {
 	q := s.q
 	r := &s.req

@@ -5,17 +5,17 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Counts are numbers of objects of each kind.
+// Counts holds a number of objects for each kind.
 type Counts [abi.NumObjects]int
 
-// tables is how the objects of each kind are numbered. A new kind, beside its line in the schema of
-// the ABI, has one here, one in Objects.collection, and a file of its own.
+// tables says how the objects of each kind are numbered. A new kind needs a line in the schema of
+// the ABI, one here, one in Objects.collection, and a file of its own.
 var tables = [abi.NumObjects]struct {
-	most int  // that a table holds
-	bits uint // of a number that name the slot; a generation of 8 bits follows
+	most int  // maximum of objects in a table
+	bits uint // bits of a number that are the slot; a generation of 8 bits follows
 	low  uint32
 }{
-	abi.ObjectQP:   {1<<16 - 2, 16, 2}, // 0 and 1 are InfiniBand's special ones
+	abi.ObjectQP:   {1<<16 - 2, 16, 2}, // 0 and 1 are special in InfiniBand
 	abi.ObjectCQ:   {1 << 20, 24, 1},
 	abi.ObjectMR:   {1 << 20, 24, 1},
 	abi.ObjectPD:   {1 << 20, 24, 1},
@@ -26,14 +26,14 @@ var tables = [abi.NumObjects]struct {
 	abi.ObjectMCG:  {1 << 16, 0, 0}, // has no numbers
 }
 
-// collection is what the objects of all kinds have in common.
+// collection is the interface that the objects of every kind have in common.
 type collection interface {
 	count() int
 	setLimit(most int)
-	closeAll(now vtime.Time) // for a function that ends
+	closeAll(now vtime.Time) // for a function that is closed
 }
 
-// newTable makes the table of a kind.
+// newTable makes the table for a kind of objects.
 func newTable[T any](k abi.Object, limits *Limits) Table[T] {
 	return NewTable[T](limits.Objects[k], tables[k].bits, tables[k].low)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// What no limit can be above.
+// Upper bounds of limits.
 const (
 	MaxReadAtomic = 64   // READ and atomic packets in flight per QP
 	MaxDatagram   = 4096 // bytes, the largest MTU
@@ -25,8 +25,8 @@ type Limits struct {
 	ReadAtomic    int // READ and atomic packets in flight per QP, 1 to 64
 }
 
-// WithDefaults returns l with the limits of a function nobody configured in place of zero, powers
-// of two rounded down and everything cut to what the ABI and this engine can do.
+// WithDefaults returns l with zero limits replaced by the defaults, powers of two rounded down, and
+// every limit cut to what the ABI and this engine support.
 func (l Limits) WithDefaults() Limits {
 	fill := func(v *int, initial, most int) {
 		if *v <= 0 {
@@ -50,5 +50,5 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// powerOfTwo is the largest power of two not above n ≥ 1.
+// powerOfTwo returns the largest power of two not above n ≥ 1.
 func powerOfTwo(n int) int { return 1 << (bits.Len(uint(n)) - 1) }

@@ -1,10 +1,10 @@
 package verbs
 
-// maxMessages bounds the messages of the peer that hold a receive of a QP.
+// maxMessages limits the messages of the peer that hold a receive of a QP.
 const maxMessages = 128
 
-// messages are those of the peer that take a receive of a QP. They are numbered from 1 on each
-// connection; receives is a ring by that number.
+// messages tracks the messages of the peer that take a receive of a QP. They are numbered from 1 on
+// each connection; receives is a ring indexed by that number.
 //
 //	message   oldest unfinished       newest that has a receive
 //	──────────┬───────────────────────┬──────────────────────
@@ -14,11 +14,11 @@ type messages struct {
 	fetched  uint32 // of the message the next receive in the RQ will serve
 	receives []Receive
 	maxSGE   int
-	srq      *SRQ // that the packet at hand names (XRC)
+	srq      *SRQ // SRQ that the current packet names (XRC)
 }
 
-// connect prepares for a new connection.
-// receives is the depth of the queue that receives come from.
+// connect prepares for a new connection. receives is the depth of the queue that receives come
+// from.
 func (r *messages) connect(ordered bool, receives uint32) {
 	r.drop()
 	r.message, r.fetched = 1, 1
@@ -35,7 +35,7 @@ func (r *messages) connect(ordered bool, receives uint32) {
 	}
 }
 
-// drop forgets messages in progress.
+// drop discards the messages in progress.
 func (r *messages) drop() {
 	r.fetched = r.message
 	for i := range r.receives {
@@ -43,7 +43,7 @@ func (r *messages) drop() {
 	}
 }
 
-// oldest returns the receive of the oldest unfinished message that has one.
+// oldest returns the oldest receive that an unfinished message has taken.
 func (r *messages) oldest() (*Receive, bool) {
 	for i := range uint32(len(r.receives)) {
 		if v := r.receive(r.message + i); v.Taken {

@@ -6,9 +6,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Mistake is what is wrong with a work request that ends with an error of its own side. The driver
-// has the status in the completion; this is for people who look why. It may break no clause of
-// docs/abi: an operation that the queue pair does not have, a key, a length.
+// Mistake describes what is wrong with a work request that fails because of an error on its own
+// side. The driver gets the status in the completion; this is for people who look for the cause.
+// The request need not break a clause of docs/abi: examples are an operation that the queue pair
+// does not have, a key, a length.
 type Mistake struct {
 	Ring   abi.Ring // RingSQ, RingRQ or RingSRQ
 	Queue  uint32   // the QP or SRQ
@@ -17,8 +18,8 @@ type Mistake struct {
 	Why    Reason
 }
 
-// Reason is a text that is made when somebody reads it: a driver may make mistakes as fast as it
-// posts.
+// Reason is a text that is formatted only when it is read, because a driver may make mistakes as
+// fast as it posts.
 type Reason struct {
 	format string
 	args   [4]uint64
@@ -44,7 +45,7 @@ func (u *WorkQueue) mistaken(index uint32, st abi.WCStatus, why Reason) {
 	u.owner.out.Mistake(&Mistake{Ring: u.kind, Queue: u.number, Index: index, Status: st, Why: why})
 }
 
-// wrongSGE says why SGEs found no memory for one of n elements in b.
+// wrongSGE returns why Regions.SGEs rejected one of the n elements in b.
 func (r *Regions) wrongSGE(pd *PD, privileged bool, b []byte, n int, need uint32) Reason {
 	for i := range n {
 		var x abi.SGE
@@ -71,7 +72,7 @@ func (r *Regions) wrongSGE(pd *PD, privileged bool, b []byte, n int, need uint32
 	return because("an SGE names no memory of the queue")
 }
 
-// notInside says why a request that concerns this side only was refused.
+// notInside returns why a request that concerns this side only was refused.
 func (w *SendWR) notInside() Reason {
 	x := &w.WQE
 	switch x.Opcode {
@@ -83,8 +84,9 @@ func (w *SendWR) notInside() Reason {
 	return because("window %#x is none of the QP's protection domain, or bound already; or lkey %#x gives no memory to bind: %d bytes at %#x", uint64(x.RKey), uint64(w.bind.LKey), w.bind.Length, w.bind.Addr)
 }
 
-// tooShort reports a receive that a message of at least n bytes does not fit. Entries of a receive
-// queue are taken by one message each; of a shared one only the request's ID is known.
+// tooShort reports a receive that is too small for a message of at least n bytes. In a receive
+// queue the message number is the index of the entry. For a shared receive queue only the ID of the
+// request is known.
 func (r *responder) tooShort(v *Receive, message uint32, n uint64) {
 	if v.SRQ != nil {
 		v.SRQ.queue.mistaken(0, abi.WCLocLenErr, because("the receive with ID %#x has room for %d bytes, and its message has %d or more", v.WRID, v.Capacity, n))

@@ -5,8 +5,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// ModifyQP changes state and attributes. Without a state it changes attributes as a transition from
-// the state to itself. All of m is checked before anything changes.
+// ModifyQP changes the state and attributes of a QP. Without a state it changes attributes like a
+// transition from the current state to itself. All of m is checked before anything changes.
 func (t *QPs) ModifyQP(now vtime.Time, m *abi.ModifyQP) abi.Status {
 	if !t.owner.Working() {
 		return abi.StatusBadState
@@ -32,9 +32,9 @@ func (t *QPs) ModifyQP(now vtime.Time, m *abi.ModifyQP) abi.Status {
 	case to == abi.QPStateErr && q.state == abi.QPStateReset:
 		return abi.StatusBadState
 	case q.state == abi.QPStateSQD && m.Mask&abi.QPAttrAV != 0 && (m.DGID != q.peer.gid || sgid != q.attr.sgid):
-		return abi.StatusInvalidArgument // the connection is between these two
+		return abi.StatusInvalidArgument // the connection is between these two addresses
 	}
-	// Drivers of before the table set the attributes of a connection whenever they liked.
+	// Drivers older than the table of transitions set the attributes of a connection in any state.
 	if t.owner.Extended() || m.Mask&^AttrWhenever != 0 {
 		if st := allowed(q.typ, q.state, to, m.Mask); st != abi.StatusOK {
 			return st
@@ -55,7 +55,7 @@ func (t *QPs) ModifyQP(now vtime.Time, m *abi.ModifyQP) abi.Status {
 	return abi.StatusOK
 }
 
-// set takes over what m names.
+// set stores the attributes that m names.
 func (q *QP) set(m *abi.ModifyQP) {
 	has := func(bit uint32) bool { return m.Mask&bit != 0 }
 	q.attr.set(m)
@@ -63,15 +63,15 @@ func (q *QP) set(m *abi.ModifyQP) {
 		q.attr.sgid, _ = q.owner.GID(m.SGIDIndex)
 	}
 	q.limitReads()
-	if has(abi.QPAttrDestQPN) { // to RTR, and with it AV
+	if has(abi.QPAttrDestQPN) { // only on the way to RTR, together with AV
 		q.peer.wired, q.peer.number, q.peer.gid = true, m.DestQPN, m.DGID
 	}
-	if q.state != abi.QPStateSQD { // asked for with the move there; nobody looks elsewhere
+	if q.state != abi.QPStateSQD { // requested with the move to SQD; not used in other states
 		q.sqdNotify = has(abi.QPAttrSQDNotify) && m.SQDNotify == 1
 	}
 }
 
-// change moves the QP to a state that the table allows.
+// change moves the QP to a state that the table of transitions allows.
 func (q *QP) change(now vtime.Time, to abi.QPState) {
 	from := q.state
 	switch {
@@ -88,8 +88,9 @@ func (q *QP) change(now vtime.Time, to abi.QPState) {
 	}
 }
 
-// drained tells the driver, once per move to SQD and if it asked, that no send is outstanding any
-// more. It finds their completions then (DEV-908), also where they were kept back on purpose.
+// drained tells the driver that no send is outstanding any more, once per move to SQD and only if
+// the driver asked for it. The completions of the sends are written before (DEV-908), also those
+// that Faults held back.
 func (s *requester) drained(now vtime.Time) {
 	q := s.q
 	if q.state != abi.QPStateSQD || !s.sqdNotify || s.req.begun() {
@@ -102,7 +103,7 @@ func (s *requester) drained(now vtime.Time) {
 	q.owner.Event(abi.EventSQDrained, q.number, 0, "")
 }
 
-// QueryQP returns state and attributes.
+// QueryQP returns the state and attributes of a QP.
 func (t *QPs) QueryQP(qpn uint32) (abi.QueryQPResult, abi.Status) {
 	q := t.QP(qpn)
 	if q == nil {
@@ -123,9 +124,9 @@ func (t *QPs) QueryQP(qpn uint32) (abi.QueryQPResult, abi.Status) {
 	return r, abi.StatusOK
 }
 
-// SGID is the address that the driver has the queue pair send from, none if it has not named one
-// yet.
+// SGID returns the address that the driver chose for the queue pair to send from, zero if it has
+// not chosen one yet.
 func (q *QP) SGID() [16]byte { return q.attr.sgid }
 
-// Path is the path the driver asked for.
+// Path returns the path that the driver asked for.
 func (q *QP) Path() Path { return q.attr.path }

@@ -10,11 +10,13 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// MR is a registered memory region, or a memory window on one. Its page list is copied at
-// registration; its one key serves as lkey and rkey. Work in flight keeps a pointer to it, until
-// what it sent is acknowledged, and looks at valid before each access, so that deregistration takes
-// effect at once, also for packets that would be sent again. What changes its meaning, as
-// registering it again or binding a window, makes a new MR in its place.
+// MR is a registered memory region, or a memory window bound to one. Its page list is copied at
+// registration. Its one key is both the lkey and the rkey.
+//
+// Work in flight keeps a pointer to the MR until what it sent is acknowledged, and checks valid
+// before each access. So deregistration takes effect at once, also for packets that would be sent
+// again. Registering again or binding a window does not change an MR: it puts a new one in its
+// place.
 type MR struct {
 	owner  *Owner
 	key    uint32
@@ -26,25 +28,25 @@ type MR struct {
 	area   *queues.Area
 	valid  bool
 
-	changing bool // ReregMR is not done with it
+	changing bool // a ReregMR of it is in progress
 
-	fast    int // of AllocMR: most pages it may have; 0: of RegMR
-	windows int // bound to it
+	fast    int // of AllocMR: maximum of pages; 0: of RegMR
+	windows int // number of windows bound to it
 	window  bool
 	parent  *MR           // region of a bound window
-	bound   *Bindings     // of a bound window of type 2: only the peer of their queue pair may use it
-	beside  list.Node[MR] // its place among them
+	bound   *Bindings     // of a bound window of type 2: only the peer of this queue pair may use it
+	beside  list.Node[MR] // its node in bound
 	type1   bool          // a window for the peers of all queue pairs of its protection domain
 	shift   uint64        // of the window's first byte in the region
 }
 
-// validAccess is every access right that can be asked for.
+// validAccess holds every access right that can be requested.
 const validAccess = abi.AccessLocalWrite | RemoteRights | abi.AccessMWBind | abi.AccessZeroBased | abi.AccessRelaxedOrdering
 
-// RemoteRights are those that peers can have.
+// RemoteRights holds the rights that peers can have.
 const RemoteRights = abi.AccessRemoteWrite | abi.AccessRemoteRead | abi.AccessRemoteAtomic
 
-// footprint is the host memory that the page list takes.
+// footprint returns the host memory that the page list takes.
 func (m *MR) footprint() int {
 	if m.area == nil {
 		return 0
@@ -52,7 +54,7 @@ func (m *MR) footprint() int {
 	return m.area.Footprint()
 }
 
-// Key is the lkey and the rkey.
+// Key returns the key, which is both lkey and rkey.
 func (m *MR) Key() uint32 { return m.key }
 
 // covers reports whether n bytes at addr lie in the region.
@@ -61,8 +63,8 @@ func (m *MR) covers(addr, n uint64) bool {
 	return addr >= m.iova && off <= m.length && n <= m.length-off
 }
 
-// gives reports whether the region or window is there for pd, has every right in need and covers n
-// bytes at addr.
+// gives reports whether the region or window is usable, belongs to pd, has every right in need and
+// covers n bytes at addr.
 func (m *MR) gives(pd *PD, addr, n uint64, need uint32) bool {
 	return m.usable() && m.pd == pd && m.access&need == need && m.covers(addr, n)
 }
@@ -70,10 +72,10 @@ func (m *MR) gives(pd *PD, addr, n uint64, need uint32) bool {
 // usable reports whether there is memory behind m.
 func (m *MR) usable() bool { return m.valid && (!m.window || m.parent.valid) }
 
-// offset is where addr, which m covers, lies in its area.
+// offset returns the offset in the area of addr, which must be inside m.
 func (m *MR) offset(addr uint64) uint64 { return addr - m.iova + m.shift }
 
-// lost says why memory of the region cannot be accessed now.
+// lost returns why memory of the region cannot be accessed now, nil if it can.
 func (m *MR) lost() error {
 	switch {
 	case !m.usable():
@@ -92,7 +94,8 @@ func (m *MR) Read(addr uint64, dst []byte) error {
 	return m.area.ReadAt(m.offset(addr), dst)
 }
 
-// Write copies src to memory at addr, which the region covers; a word by one store.
+// Write copies src to memory at addr, which the region covers. An aligned word of 8 bytes is
+// written by one store.
 func (m *MR) Write(addr uint64, src []byte) error {
 	if err := m.lost(); err != nil {
 		return err
@@ -106,7 +109,7 @@ func (m *MR) Write(addr uint64, src []byte) error {
 // aligned reports whether addr is a multiple of 8, in the guest's view and in memory.
 func (m *MR) aligned(addr uint64) bool { return addr&7 == 0 && (m.skew+m.offset(addr))&7 == 0 }
 
-// unbind ends the binding of a window, for work in flight too.
+// unbind ends the binding of a window. Work in flight can no longer use it.
 func (m *MR) unbind() {
 	if m.valid {
 		m.valid = false
@@ -115,55 +118,55 @@ func (m *MR) unbind() {
 	}
 }
 
-// invalidateRemote is what a SEND with invalidate does: the key means nothing to peers any more. A
-// region goes on serving its own side.
+// invalidateRemote carries out a SEND with invalidate: peers can no longer use the key. A region
+// from RegMR remains usable for its own side.
 func (m *MR) invalidateRemote() {
 	if m.window {
 		m.unbind()
 		return
 	}
 	if m.fast > 0 {
-		m.valid = false // for the next RegMR request
+		m.valid = false // until the next RegMR request
 		return
 	}
 	m.access &^= RemoteRights
 }
 
-// Regions are the memory regions and windows of a function, which share the keys.
+// Regions holds the memory regions and windows of a function, which share one space of keys.
 type Regions struct {
 	owner         *Owner
 	pds           *PDs
 	table         Table[MR]
 	windows       int // of table
-	registering   int // regions that RegMR is not done with
+	registering   int // regions whose RegMR is in progress
 	pageListBytes int // of the regions' page lists, at most Limits.PageListBytes
 	direct        *MR // all of the function's memory, for privileged queues
 }
 
-// PageListBytes is the host memory that the page lists of the regions take.
+// PageListBytes returns the host memory that the page lists of the regions take.
 func (r *Regions) PageListBytes() int { return r.pageListBytes }
 
-// count is how many regions there are, without the windows.
+// count returns the number of regions without the windows.
 func (r *Regions) count() int { return r.table.InUse() - r.windows }
 
-// full reports whether there is no room for another region, those that RegMR is not done with
-// included.
+// full reports whether there is no room for another region. Regions whose RegMR is in progress
+// count.
 func (r *Regions) full() bool { return r.count()+r.registering >= r.owner.limits.Objects[abi.ObjectMR] }
 
-// setLimit takes the limit over. Neither kind takes the other's room.
+// setLimit sets the limit on regions. Regions and windows do not take each other's room.
 func (r *Regions) setLimit(most int) {
 	r.table.SetLimit(max(most, r.count()) + max(r.owner.limits.Objects[abi.ObjectMW], r.windows))
 }
 
-// Keys are the numbers of the table with the generation in the low byte, where programs expect the
-// part of a window's key that they choose.
+// A key is a number of the table with the generation rotated into the low byte, which is the part
+// of a window's key that programs expect to choose.
 func numberKey(number uint32) uint32 { return bits.RotateLeft32(number, 8) }
 func keyNumber(key uint32) uint32    { return bits.RotateLeft32(key, -8) }
 
-// named returns the region or window with that key.
+// named returns the region or window with that key, nil if there is none.
 func (r *Regions) named(key uint32) *MR { return r.table.Get(keyNumber(key)) }
 
-// add gives m its key, if there is room.
+// add assigns a key to m, if there is room.
 func (r *Regions) add(m *MR) bool {
 	n, ok := r.table.Add(m)
 	if ok {
@@ -173,7 +176,7 @@ func (r *Regions) add(m *MR) bool {
 	return ok
 }
 
-// DeregMR ends a registration. Operations in flight that use the region fail from here on.
+// DeregMR ends a registration. Operations in flight that use the region fail from now on.
 func (r *Regions) DeregMR(lkey uint32) abi.Status {
 	m := r.named(lkey)
 	switch {
@@ -186,7 +189,7 @@ func (r *Regions) DeregMR(lkey uint32) abi.Status {
 	return abi.StatusOK
 }
 
-// remove forgets a region or a window.
+// remove deletes a region or a window.
 func (r *Regions) remove(m *MR) {
 	if m.window {
 		m.unbind()
@@ -207,8 +210,8 @@ func (r *Regions) closeAll(vtime.Time) {
 	})
 }
 
-// local looks a local key up: nil unless the region is of protection domain pd, has every right in
-// need and covers n bytes at addr.
+// local returns the region with a local key. It returns nil unless the region belongs to protection
+// domain pd, has every right in need and covers n bytes at addr.
 func (r *Regions) local(pd *PD, key uint32, addr, n uint64, need uint32) *MR {
 	m := r.named(key)
 	if m == nil || m.window || !m.gives(pd, addr, n, need) {
@@ -217,7 +220,8 @@ func (r *Regions) local(pd *PD, key uint32, addr, n uint64, need uint32) *MR {
 	return m
 }
 
-// memory is local for a queue that may be privileged: then the reserved key names device addresses.
+// memory does what local does, and accepts the reserved key, which names device addresses, in a
+// privileged queue.
 func (r *Regions) memory(pd *PD, privileged bool, key uint32, addr, n uint64, need uint32) *MR {
 	if key == abi.ReservedLKey && privileged {
 		if addr+n < addr || addr+n > 1<<62 {
@@ -228,9 +232,9 @@ func (r *Regions) memory(pd *PD, privileged bool, key uint32, addr, n uint64, ne
 	return r.local(pd, key, addr, n, need)
 }
 
-// Remote looks a key up for the peer of a queue pair: nil unless the region or window is of
-// protection domain pd, gives the right and covers n bytes at va, and a window of type 2 is bound
-// to the queue pair.
+// Remote returns the region or window with that key for the peer of a queue pair. It returns nil
+// unless the region or window belongs to protection domain pd, gives the right and covers n bytes
+// at va. A window of type 2 must be bound to the queue pair.
 func (r *Regions) Remote(pd *PD, b *Bindings, rkey uint32, va, n uint64, right uint32) *MR {
 	m := r.named(rkey)
 	if m == nil || m.window && !m.type1 && m.bound != b || !m.gives(pd, va, n, right) {
@@ -239,8 +243,9 @@ func (r *Regions) Remote(pd *PD, b *Bindings, rkey uint32, va, n uint64, right u
 	return m
 }
 
-// invalidatable returns the region or window whose key the peer of a queue pair may invalidate: one
-// of protection domain pd that gives peers any right, a window bound to the queue pair.
+// invalidatable returns the region or window with that key if the peer of a queue pair may
+// invalidate it, else nil. It must belong to protection domain pd and give peers some right; a
+// window must be bound to the queue pair.
 func (r *Regions) invalidatable(pd *PD, b *Bindings, rkey uint32) *MR {
 	m := r.named(rkey)
 	if m == nil || !m.usable() || m.pd != pd || m.access&RemoteRights == 0 || m.window && m.bound != b {
@@ -249,7 +254,7 @@ func (r *Regions) invalidatable(pd *PD, b *Bindings, rkey uint32) *MR {
 	return m
 }
 
-// Names reports whether a key is of protection domain pd.
+// Names reports whether the key belongs to protection domain pd.
 func (r *Regions) Names(pd *PD, key uint32) bool {
 	m := r.named(key)
 	return m != nil && m.pd == pd

@@ -6,23 +6,24 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// A memory window of type 2B is bound by a work request to a part of a region, for the peer of the
-// queue pair that bound it alone, and made invalid by another, of either side (InfiniBand §10.6.7):
+// A work request binds a memory window of type 2B to a part of a region. Only the peer of the queue
+// pair that bound the window may use it. A work request of either side makes it invalid again
+// (InfiniBand §10.6.7):
 //
 //	AllocMW ─▶ free ──BindMW──▶ bound ──LocalInv, SendInv of the peer, end of the QP──▶ free ─▶ DeallocMW
 //
-// One of type 1 (§10.6.7.2.1) is for the peers of every queue pair of its protection domain, of
-// which any may bind it:
+// A window of type 1 (§10.6.7.2.1) may be bound by any queue pair of its protection domain, and the
+// peers of all of them may use it:
 //
 //	AllocMW ─▶ free ──BindMW──▶ bound ──BindMW──▶ bound elsewhere ──BindMW of no bytes──▶ free ─▶ DeallocMW
 //
-// Nothing else ends its binding. Each binding brings a new key, of which the program chooses the
-// low byte.
+// Nothing else ends its binding. Each binding has a new key, of which the program chooses the low
+// byte.
 
-// Bindings are the windows bound to one queue pair, for which they stand here.
+// Bindings holds the windows bound to one queue pair. A pointer to it identifies the queue pair.
 type Bindings struct{ windows list.List[MR] }
 
-// windows are the memory windows among the regions of a function, as a kind of their own.
+// windows presents the memory windows among the regions of a function as a kind of objects.
 type windows struct{ of *Regions }
 
 func (w windows) count() int   { return w.of.windows }
@@ -67,7 +68,8 @@ func (r *Regions) DeallocMW(rkey uint32) abi.Status {
 	return abi.StatusOK
 }
 
-// bind binds the window whose new key is rkey.
+// bind binds the window whose new key is rkey. A window of type 1 that is bound to no bytes becomes
+// free.
 func (r *Regions) bind(pd *PD, to *Bindings, rkey uint32, b *abi.BindMW) abi.WCStatus {
 	w, m := r.table.At(keyNumber(rkey)), r.named(b.LKey)
 	rights := uint32(RemoteRights | abi.AccessZeroBased)
@@ -105,15 +107,16 @@ func (r *Regions) bind(pd *PD, to *Bindings, rkey uint32, b *abi.BindMW) abi.WCS
 	return abi.WCSuccess
 }
 
-// unbindAll ends the bindings to the queue pair.
+// unbindAll ends all bindings to the queue pair.
 func (b *Bindings) unbindAll() {
 	for m := b.windows.First(); m != nil; m = b.windows.First() {
 		m.unbind()
 	}
 }
 
-// invalidate makes a key of the queue pair's own side invalid: a window bound to it, or a region,
-// which is registered again before it is of use.
+// invalidate makes a key invalid for a request of the queue pair's own side. The key is that of a
+// window bound to the queue pair, or of a region, which must be registered again before it can be
+// used.
 func (r *Regions) invalidate(pd *PD, b *Bindings, key uint32) abi.WCStatus {
 	m := r.named(key)
 	if m == nil || !m.usable() || m.pd != pd || m.window && m.bound != b || m.windows > 0 {

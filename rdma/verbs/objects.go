@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Objects are the objects of one function. Numbers and keys of one function mean
-// nothing to another.
+// Objects holds the objects of one function. Numbers and keys of one function are not valid in
+// another.
 type Objects struct {
 	Owner
 	PDs
@@ -20,12 +20,12 @@ type Objects struct {
 	Groups
 }
 
-// Init makes the objects of a function over the guest memory mem: sched gives its queue pairs their
-// turns, carriers carry their datagrams.
+// Init prepares the objects of a function with the guest memory mem. sched gives its queue pairs
+// their turns, carriers carries their datagrams.
 func (o *Objects) Init(shared *Shared, mem *queues.Memory, limits Limits, out Notifier, sched Scheduler, carriers Carriers) {
 	owner := &o.Owner
 	owner.mem, owner.limits, owner.out = mem, limits.WithDefaults(), out
-	owner.gids.used = 1 // the function's own address, until somebody says otherwise
+	owner.gids.used = 1 // the function's own address, until the driver changes the table
 	l := &owner.limits
 	o.PDs = PDs{domains{owner: owner, table: newTable[Domain](abi.ObjectPD, l)}}
 	o.XRCDs = XRCDs{domains{owner: owner, table: newTable[Domain](abi.ObjectXRCD, l)}}
@@ -45,7 +45,7 @@ func (o *Objects) Init(shared *Shared, mem *queues.Memory, limits Limits, out No
 	o.Groups = Groups{owner: owner, qps: &o.QPs, carriers: carriers, most: l.Objects[abi.ObjectMCG]}
 }
 
-// collection is the objects of a kind.
+// collection returns the objects of one kind.
 func (o *Objects) collection(k abi.Object) collection {
 	switch k {
 	case abi.ObjectQP:
@@ -76,7 +76,7 @@ func (o *Objects) each(f func(k abi.Object, c collection)) {
 	}
 }
 
-// SetLimits changes the limits. Objects above a lowered limit stay; no further ones are made until
+// SetLimits changes the limits. Objects above a lowered limit stay; new ones are refused until
 // enough are gone.
 func (o *Objects) SetLimits(limits Limits) {
 	o.limits = limits.WithDefaults()
@@ -89,13 +89,13 @@ func (o *Objects) Counts() (n Counts) {
 	return n
 }
 
-// Close destroys every object, first the queue pairs, and ends the function.
+// Close destroys every object, queue pairs first, and ends the function.
 func (o *Objects) Close(now vtime.Time) {
 	o.each(func(_ abi.Object, c collection) { c.closeAll(now) })
 	o.closed, o.dirty = true, false
 }
 
-// Release writes all completions that Faults.Hold kept back. It reports whether there were any.
+// Release writes all completions that Faults.Hold held back. It reports whether there were any.
 func (o *Objects) Release(now vtime.Time) (any bool) {
 	any = o.releaseAll(now)
 	o.Settle(now)

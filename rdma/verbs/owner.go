@@ -6,23 +6,24 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// Notifier takes what a function has to tell its driver. The methods are called in the middle of
-// other work: they must only append to a bounded queue and not call back into the engine.
+// Notifier receives the events that a function reports to its driver. The methods are called in the
+// middle of other work: they must only append to a bounded queue and must not call back into the
+// engine.
 type Notifier interface {
-	// CQEvent says that an armed completion queue has news.
+	// CQEvent reports that an armed completion queue has new entries.
 	CQEvent(cqn uint32)
-	// AsyncEvent reports what happened to the QP, CQ or SRQ called number; status is an
-	// abi.WCStatus where one tells why.
+	// AsyncEvent reports an event of the QP, CQ or SRQ with that number. status is an abi.WCStatus
+	// if one gives the reason.
 	AsyncEvent(typ abi.EventType, number, status uint32, reason string)
-	// Violation says which clause of docs/abi the driver broke, and how. It keeps v. Of an admin
-	// command that the call is part of it has no index, and may have no bytes.
+	// Violation reports which clause of docs/abi the driver broke, and how. The Notifier keeps v.
+	// If the violation is part of an admin command, v has no index and may have no bytes.
 	Violation(v *abi.Violation)
-	// Mistake says what is wrong with a work request that will fail. It keeps a copy.
+	// Mistake reports what is wrong with a work request that will fail. The Notifier keeps a copy.
 	Mistake(m *Mistake)
 }
 
-// Owner is the function that objects belong to, as far as they know it: its memory and limits, what
-// was agreed with its driver and how that is told what happens, and whether it still works.
+// Owner is the function as its objects see it: its memory and limits, the features agreed with its
+// driver, the way to notify the driver, and whether the function still works.
 type Owner struct {
 	mem    *queues.Memory
 	limits Limits
@@ -33,12 +34,12 @@ type Owner struct {
 	extended   bool // the driver knows abi.FeatureExtendedVerbs
 	sourceMAC  bool // the driver knows abi.FeatureSourceMAC
 	gids       gids
-	gateway    [6]byte // on the function's link
-	strict     bool    // look for what is wrong but harms nobody
+	gateway    [6]byte // MAC address of the gateway on the function's link
+	strict     bool    // also check for mistakes that harm nobody
 	faults     Faults  // nil: in service
 
 	closed bool
-	dirty  bool // Unsettled
+	dirty  bool // see Unsettled
 
 	Stats             Stats
 	transport.Account // of its connections
@@ -47,10 +48,10 @@ type Owner struct {
 // Limits returns the limits in force.
 func (o *Owner) Limits() *Limits { return &o.limits }
 
-// UseFeatures says which features are in use. Without abi.FeatureEventIndex every doorbell is a
-// record, and queues are looked at when one comes; without abi.FeatureArmWord completion queues are
-// armed by records only; without abi.FeatureExtendedVerbs the driver hears of failures by
-// EventQPFatal alone, and of nothing that is no failure.
+// UseFeatures sets the features in use. Without abi.FeatureEventIndex every doorbell is a record,
+// and a queue is read only when one comes. Without abi.FeatureArmWord completion queues are armed
+// by records only. Without abi.FeatureExtendedVerbs the driver is told of failures by EventQPFatal
+// alone, and gets no events that are not failures.
 func (o *Owner) UseFeatures(bits uint64) {
 	o.eventIndex = bits&abi.FeatureEventIndex != 0
 	o.armWord = bits&abi.FeatureArmWord != 0
@@ -58,18 +59,18 @@ func (o *Owner) UseFeatures(bits uint64) {
 	o.sourceMAC = bits&abi.FeatureSourceMAC != 0
 }
 
-// UseGateway says which address others have on the function's link: all that comes is its
-// gateway's.
+// UseGateway sets the MAC address of the gateway on the function's link, from which all packets
+// arrive.
 func (o *Owner) UseGateway(mac [6]byte) { o.gateway = mac }
 
 // Extended reports whether the driver knows abi.FeatureExtendedVerbs.
 func (o *Owner) Extended() bool { return o.extended }
 
-// Working reports whether commands and doorbells are taken: the function has not ended.
+// Working reports whether the function has not ended, so that commands and doorbells are accepted.
 func (o *Owner) Working() bool { return !o.closed }
 
-// Unsettled reports, once, that queue pairs have to move to ERR because a queue of theirs broke.
-// Doing so at once would change queues under the feet of the caller.
+// Unsettled reports, once, that queue pairs must move to ERR because one of their queues broke.
+// Moving them at once would change queues that the caller is working on.
 func (o *Owner) Unsettled() bool {
 	if !o.dirty {
 		return false
@@ -78,7 +79,7 @@ func (o *Owner) Unsettled() bool {
 	return true
 }
 
-// Event sends an asynchronous event in the words the driver knows.
+// Event sends an asynchronous event, of a type that the driver knows.
 func (o *Owner) Event(typ abi.EventType, number, status uint32, reason string) {
 	if !o.extended {
 		switch typ {

@@ -5,54 +5,54 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Domain is what holds others together. It goes when nothing is in it any more.
+// Domain groups other objects. It can be destroyed only when no object is in it.
 type Domain struct {
 	number uint32
 	users  int // objects in it
 }
 
 type (
-	// PD is a protection domain: a QP uses only memory regions of its own.
+	// PD is a protection domain: a QP uses only memory regions of its own domain.
 	PD = Domain
 	// XRCD is an XRC domain: its target QPs deliver to its SRQs.
 	XRCD = Domain
 )
 
-// domains are the domains of one kind.
+// domains holds the domains of one kind.
 type domains struct {
 	owner *Owner
 	table Table[Domain]
 }
 
-// Use adds n to the objects in the domain.
+// Use adds n to the count of objects in the domain.
 func (d *Domain) Use(n int) {
 	if d != nil {
 		d.users += n
 	}
 }
 
-// PDs are the protection domains of a function.
+// PDs holds the protection domains of a function.
 type PDs struct{ domains }
 
-// PD returns the protection domain called pdn, nil when there is none.
+// PD returns the protection domain with number pdn, nil if there is none.
 func (d *PDs) PD(pdn uint32) *PD { return d.table.Get(pdn) }
 
 // AllocPD makes a protection domain.
 func (d *PDs) AllocPD() (pdn uint32, st abi.Status) { return d.open() }
 
-// DeallocPD destroys a protection domain; StatusBusy while it has MRs or QPs.
+// DeallocPD destroys a protection domain. It returns StatusBusy while objects use the domain.
 func (d *PDs) DeallocPD(pdn uint32) abi.Status { return d.close(pdn) }
 
-// XRCDs are the XRC domains of a function.
+// XRCDs holds the XRC domains of a function.
 type XRCDs struct{ domains }
 
-// XRCD returns the XRC domain called xrcdn, nil when there is none.
+// XRCD returns the XRC domain with number xrcdn, nil if there is none.
 func (d *XRCDs) XRCD(xrcdn uint32) *XRCD { return d.table.Get(xrcdn) }
 
 // OpenXRCD makes an XRC domain.
 func (d *XRCDs) OpenXRCD() (xrcdn uint32, st abi.Status) { return d.open() }
 
-// CloseXRCD destroys an XRC domain; StatusBusy while it has QPs or SRQs.
+// CloseXRCD destroys an XRC domain. It returns StatusBusy while the domain has QPs or SRQs.
 func (d *XRCDs) CloseXRCD(xrcdn uint32) abi.Status { return d.close(xrcdn) }
 
 func (d *domains) open() (number uint32, st abi.Status) {

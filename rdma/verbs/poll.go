@@ -5,23 +5,23 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
-// A send queue with the event index is in one of three places:
+// With the event index, a send queue is in one of three states:
 //
 //	        work found                     empty
 //	ready ◀───────────── polled ◀──────────────────── ready
 //	  ▲                     │ PollTime over, or Arm
 //	  └──── doorbell ──── armed
 //
-// While it is polled the event index in its header stays behind and the driver sends no doorbell
-// (DRV-604): the producer index in memory is the doorbell. Arming moves the event index up and
-// looks once more (DEV-607). Receive queues need no polling: they are read when a message wants
-// one.
+// While a queue is polled, the event index in its header stays behind, so the driver sends no
+// doorbell (DRV-604); the producer index in memory takes the doorbell's place. Arming advances the
+// event index and checks the queue once more (DEV-607). Receive queues need no polling: they are
+// read when a message needs one.
 
-// PollQuantum is how many queues one Poll looks at; those that were not come first the next time.
+// PollQuantum limits how many queues one Poll checks. The others come first the next time.
 const PollQuantum = 64
 
-// watch is called when the send queue is empty: it is polled for a while, or armed at once. It
-// reports whether there is an entry after all.
+// watch is called when the send queue is empty. The queue is polled for a while, or armed at once.
+// watch reports whether there is an entry after all.
 func (s *requester) watch(now vtime.Time) (more bool) {
 	q := s.q
 	if !q.owner.eventIndex {
@@ -33,8 +33,8 @@ func (s *requester) watch(now vtime.Time) (more bool) {
 	return false
 }
 
-// Poll looks at send queues that ran empty a short while ago, each in its turn, and arms those that
-// stayed empty. It reports whether one had work, which the next Run does.
+// Poll checks send queues that became empty a short while ago, in turn, and arms those that have
+// stayed empty for PollTime. It reports whether one had work, which the next Run does.
 func (s *Shared) Poll(now vtime.Time) (found bool) {
 	last := s.polled.Last()
 	for range PollQuantum {
@@ -63,8 +63,8 @@ func (s *Shared) Poll(now vtime.Time) (found bool) {
 	return found
 }
 
-// Arm asks for a doorbell at the next entry of every queue that is polled. It is called before the
-// shard stops looking, and reports whether one had work meanwhile.
+// Arm requests a doorbell at the next entry of every polled queue. It is called before the shard
+// stops polling, and reports whether a queue has got work meanwhile.
 func (s *Shared) Arm(now vtime.Time) (found bool) {
 	for q := s.polled.First(); q != nil; q = s.polled.First() {
 		q.polled.Remove()
@@ -80,14 +80,14 @@ func (s *Shared) Arm(now vtime.Time) (found bool) {
 	return found
 }
 
-// CloseLingering closes the connections of failed queue pairs that had their time.
+// CloseLingering closes the connections of failed queue pairs whose linger time is over.
 func (s *Shared) CloseLingering(now vtime.Time) {
 	for q := s.lingering.First(); q != nil && q.lingerUntil <= now; q = s.lingering.First() {
 		q.closeConn(now)
 	}
 }
 
-// Deadline is when a timer fires or CloseLingering has something to do next.
+// Deadline returns when the next timer fires or CloseLingering next has something to do.
 func (s *Shared) Deadline() vtime.Time {
 	at := s.Timers.Deadline()
 	if q := s.lingering.First(); q != nil {
@@ -103,7 +103,7 @@ func (s *Shared) EachPolled(f func(*QP)) {
 	}
 }
 
-// Lingering is how many failed queue pairs keep their connection.
+// Lingering returns how many failed queue pairs still have their connection.
 func (s *Shared) Lingering() (n int) {
 	for q := s.lingering.First(); q != nil; q = q.lingering.Next() {
 		n++

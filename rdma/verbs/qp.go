@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// QP is a queue pair. Which of its parts there are depends on its type:
+// QP is a queue pair. Its type decides which parts it has:
 //
 //	          PD  send CQ, SQ  receive CQ, receives from
 //	RC, UC,   +   +            RQ or SRQ
@@ -31,14 +31,14 @@ type QP struct {
 
 	ordering  abi.Ordering
 	unordered bool // ordering is OrderingUnordered
-	cie       bool // a request that fails completes in error, and the QP goes on
+	cie       bool // a request that fails completes in error, and the QP continues
 
-	groups [][16]byte // that it is attached to
+	groups [][16]byte // groups that it is attached to
 
-	conn     transport.Conn // nil while there is none
+	conn     transport.Conn // nil if there is none
 	peer     remote
-	segment  int  // most data bytes of one packet
-	violated bool // a packet of the peer was no valid request
+	segment  int  // maximum of data bytes in one packet
+	violated bool // the peer sent an invalid request
 	windows  Bindings
 
 	requester
@@ -49,18 +49,18 @@ type QP struct {
 	lingerUntil vtime.Time
 }
 
-// requester is the half of a queue pair that sends.
+// requester is the sending half of a queue pair.
 type requester struct {
 	q          *QP
 	sendCQ     *CQ
 	sq         WorkQueue
 	req        sendRing
 	sigAll     bool
-	sqdNotify  bool // the driver wants to know when the send queue is drained
-	waitCredit bool // nothing can be issued before Unblocked, or Resume
+	sqdNotify  bool // the driver asked to be told when the send queue is drained
+	waitCredit bool // nothing can be issued before Unblocked or Resume
 	sender     datagramSender
-	patience   timer.Handle  // of requests that nobody may answer
-	polled     list.Node[QP] // in Shared.polled: send queue ran empty
+	patience   timer.Handle  // of requests that may never be answered
+	polled     list.Node[QP] // in Shared.polled: the send queue became empty
 	pollUntil  vtime.Time
 }
 
@@ -69,34 +69,34 @@ type responder struct {
 	q       *QP
 	recvCQ  *CQ
 	rq      WorkQueue
-	srq     *SRQ // shared receive queue it was created with
+	srq     *SRQ // shared receive queue that it was created with
 	rsp     messages
 	heard   bool // a packet of the peer arrived
 	lastWQE bool // EventLastWQE was sent
 }
 
-// Number is the queue pair number, 24 bits.
+// Number returns the queue pair number, 24 bits.
 func (q *QP) Number() uint32 { return q.number }
 
-// Type is the QP's type.
+// Type returns the QP's type.
 func (q *QP) Type() abi.QPType { return q.typ }
 
-// State is the QP's state.
+// State returns the QP's state.
 func (q *QP) State() abi.QPState { return q.state }
 
-// Ordered reports whether the QP wants an ordered connection (RDMA over Falcon §6.2).
+// Ordered reports whether the QP needs an ordered connection (RDMA over Falcon §6.2).
 func (q *QP) Ordered() bool { return q.ordering == abi.OrderingStrong }
 
-// CompletesInError reports whether a request of the QP that fails does so alone (RDMA over Falcon
-// §6.3).
+// CompletesInError reports whether a failed request of the QP leaves the QP working (RDMA over
+// Falcon §6.3).
 func (q *QP) CompletesInError() bool { return q.cie }
 
-// IRD is how many READs and atomics of the peer the QP takes at a time, in packets (RDMA over
-// Falcon §8.3.2).
+// IRD returns how many READs and atomics of the peer the QP accepts at a time, in packets (RDMA
+// over Falcon §8.3.2).
 func (q *QP) IRD() uint8 { return q.attr.maxDest }
 
-// LimitReads lowers how many READs and atomics the QP has in flight to what the peer takes,
-// whatever its driver says as long as the connection lasts.
+// LimitReads lowers the number of READs and atomics that the QP has in flight to what the peer
+// accepts. The limit holds as long as the connection lasts, whatever the driver sets.
 func (q *QP) LimitReads(peerIRD uint8) {
 	q.peer.ird = peerIRD
 	q.limitReads()
@@ -112,14 +112,15 @@ func (q *QP) limitReads() {
 // Owns reports whether conn is the QP's connection.
 func (q *QP) Owns(conn transport.Conn) bool { return q.conn != nil && q.conn == conn }
 
-// PathMTU is the path MTU in bytes that the driver asked for, 0 when it did not.
+// PathMTU returns the path MTU in bytes that was set or agreed on, 0 if there is none.
 func (q *QP) PathMTU() int {
 	return q.attr.pathMTU.Bytes()
 }
 
-// RetryTime is how long the QP's timeout and retry count let a packet go unacknowledged; 0, the
-// transport's choice, when the driver set neither; vtime.Never when it set the timeout to 0, as
-// verbs have it. The transport's own timers decide when a packet is sent again.
+// RetryTime returns how long the QP's timeout and retry count allow a packet to be unacknowledged.
+// It returns 0, which leaves the choice to the transport, if the driver set neither, and
+// vtime.Never if the driver set the timeout to 0, as verbs define it. The transport's own timers
+// decide when a packet is sent again.
 func (q *QP) RetryTime() vtime.Time { return q.attr.retryTime() }
 
 // wake queues the QP for a turn.
@@ -139,8 +140,8 @@ func (q *QP) wake() {
 	q.sched.Ready(q)
 }
 
-// receives is how many messages of the peer can hold a receive at a time, where their order does
-// not limit it to one.
+// receives returns how many messages of the peer can hold a receive at a time, if an ordered
+// connection does not limit that to one.
 func (r *responder) receives() uint32 {
 	q := r.q
 	switch {
@@ -158,6 +159,6 @@ func (q *QP) datagrams() bool { return q.typ == abi.QPTypeUD || q.typ == abi.QPT
 // unreliable reports whether the QP is of the unreliable connected service.
 func (q *QP) unreliable() bool { return q.typ == abi.QPTypeUC }
 
-// gsiNumber is the number of the general services interface's queue pair, one per function, for
-// connection management between the kernels of guests.
+// gsiNumber is the number of the queue pair of the general services interface. Each function has
+// one, for connection management between the kernels of guests.
 const gsiNumber = 1

@@ -7,7 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// QPs are the queue pairs of a function.
+// QPs holds the queue pairs of a function.
 type QPs struct {
 	owner   *Owner
 	shared  *Shared
@@ -23,7 +23,7 @@ type QPs struct {
 	gsi     *QP // has number 1
 }
 
-// QP returns the queue pair called qpn, nil when there is none.
+// QP returns the queue pair with number qpn, nil if there is none.
 func (t *QPs) QP(qpn uint32) *QP {
 	if qpn == gsiNumber {
 		return t.gsi
@@ -31,7 +31,7 @@ func (t *QPs) QP(qpn uint32) *QP {
 	return t.table.Get(qpn)
 }
 
-// each calls do for every queue pair, which it may destroy.
+// each calls do for every queue pair. do may destroy it.
 func (t *QPs) each(do func(*QP)) {
 	t.table.Each(do)
 	if t.gsi != nil {
@@ -43,7 +43,7 @@ func (t *QPs) count() int              { return t.table.InUse() }
 func (t *QPs) setLimit(most int)       { t.table.SetLimit(most) }
 func (t *QPs) closeAll(now vtime.Time) { t.each(func(q *QP) { q.destroy(now) }) }
 
-// DestroyQP destroys a queue pair and closes its connection. Work outstanding gets no completion.
+// DestroyQP destroys a queue pair and closes its connection. Outstanding work gets no completion.
 func (t *QPs) DestroyQP(now vtime.Time, qpn uint32) abi.Status {
 	q := t.QP(qpn)
 	if q == nil {
@@ -67,7 +67,7 @@ func (q *QP) destroy(now vtime.Time) {
 	q.count(-1)
 }
 
-// brokenQueue says why one of the QP's queues is broken; "": none is.
+// brokenQueue returns why one of the QP's queues is broken, "" if none is.
 func (q *QP) brokenQueue() string {
 	if q.srq != nil {
 		return cmp.Or(q.sq.broken, q.srq.queue.broken)
@@ -75,7 +75,8 @@ func (q *QP) brokenQueue() string {
 	return cmp.Or(q.sq.broken, q.rq.broken)
 }
 
-// Settle finishes what a broken queue began. Every entry point ends with it.
+// Settle moves queue pairs to ERR whose queues broke, and fails broken SRQs. Every entry point ends
+// with it.
 func (t *QPs) Settle(now vtime.Time) {
 	if t.owner.dirty {
 		t.settle(now)
@@ -96,13 +97,13 @@ func (t *QPs) settle(now vtime.Time) {
 	}
 }
 
-// Unstick looks at all send queues again that Faults.Stuck may have kept back.
+// Unstick wakes all queue pairs, whose send queues Faults.Stuck may have held back.
 func (t *QPs) Unstick(now vtime.Time) {
 	t.each((*QP).wake)
 	t.Settle(now)
 }
 
-// count adds n to the users of everything the QP is made of.
+// count adds n to the users of every object that the QP uses.
 func (q *QP) count(n int) {
 	q.pd.Use(n)
 	q.sendCQ.Use(n)

@@ -5,8 +5,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// The states of a QP. Where the arrow has no name it is ModifyQP's, by the tables of
-// transitions.go; those to RESET and to ERR are reached from everywhere.
+// The states of a QP. An arrow without a name is a move by ModifyQP, by the tables of
+// transitions.go. RESET and ERR can be reached from every state.
 //
 //	            Connect
 //	         ┌───────────────────┐         drained by and by
@@ -17,14 +17,14 @@ import (
 //	  └────────────── ERR ◀──── local or remote error, peer gone
 //
 // In ERR works are flushed in order, a few per turn, and the connection lingers so that refusals
-// reach the peer. In RESET there is no connection and nothing was completed.
+// reach the peer. A QP in RESET has no connection; a move there writes no completions.
 
 // fail moves the QP to ERR because of st and tells the driver.
 func (q *QP) fail(now vtime.Time, st abi.WCStatus, reason string) {
 	q.failAs(now, abi.EventQPFatal, st, reason)
 }
 
-// failAs is fail with an event of type typ.
+// failAs does what fail does, with an event of type typ.
 func (q *QP) failAs(now vtime.Time, typ abi.EventType, st abi.WCStatus, reason string) {
 	if q.state == abi.QPStateErr || q.state == abi.QPStateReset {
 		return
@@ -34,11 +34,11 @@ func (q *QP) failAs(now vtime.Time, typ abi.EventType, st abi.WCStatus, reason s
 	q.owner.Event(typ, q.number, uint32(st), reason)
 }
 
-// failSend ends sending because of a work request that completed with st. Where nobody waits for
-// what it would have sent the QP goes on receiving.
+// failSend stops sending because a work request completed with st. The QP continues to receive if
+// no peer relies on its sends, as with datagrams and unreliable connections.
 func (s *requester) failSend(now vtime.Time, st abi.WCStatus) {
 	q := s.q
-	if st == abi.WCWRFlushErr { // the peer is leaving, which is no fault
+	if st == abi.WCWRFlushErr { // the peer is leaving, which is not an error
 		q.enterErr(now)
 		return
 	}
@@ -54,16 +54,16 @@ func (s *requester) failSend(now vtime.Time, st abi.WCStatus) {
 	}
 }
 
-// enterErr moves the QP to ERR. Outstanding transactions lose their data; turns flush the work
-// requests.
+// enterErr moves the QP to ERR. Transactions in flight lose their data. The following turns flush
+// the work requests.
 func (q *QP) enterErr(now vtime.Time) {
 	if q.state == abi.QPStateErr {
 		return
 	}
 	q.state = abi.QPStateErr
-	q.sched.Freed() // it may have been offered some
+	q.sched.Freed() // it may have been offered credit
 	q.shared.Timers.Stop(&q.patience)
-	q.polled.Remove() // flushing reads the queue and arms it
+	q.polled.Remove() // flushing reads and arms the queue
 	q.dropRequests()
 	if q.conn != nil {
 		q.lingerUntil = now + q.shared.Linger
@@ -84,7 +84,7 @@ func (q *QP) reset(now vtime.Time) {
 	q.state = abi.QPStateReset
 }
 
-// stopWork forgets all work requests, sent and received.
+// stopWork drops all work requests, sent and received.
 func (q *QP) stopWork() {
 	q.req.forget()
 	q.rsp.drop()

@@ -9,37 +9,37 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// WorkQueue is the device's side of a send or receive queue. One whose driver breaks the rules, or
-// whose memory goes away, is broken: nothing is in it any more, and who has it fails. A QP without
-// a queue of its own has one that was never opened: nothing is in it.
+// WorkQueue is the device's side of a send or receive queue. If the driver breaks the rules, or the
+// memory goes away, the queue is broken: it yields no entries, and its QP or SRQ fails. A QP
+// without a queue of its own has one that was never opened and yields no entries.
 type WorkQueue struct {
 	owner  *Owner
-	kind   abi.Ring // what it is to the driver
+	kind   abi.Ring // kind of the ring
 	number uint32   // of the QP or SRQ
 	area   *queues.Area
 	layout ring.Layout
 	ring   *ring.Consumer
-	read   uint32 // bytes of an entry that can matter
-	told   uint32 // consumer as last written to memory
-	broken string // why; "": it is not
+	read   uint32 // bytes of an entry that are read
+	told   uint32 // consumer index last written to memory
+	broken string // reason, "" if it is not broken
 
 	flags      uint8 // abi.QP…
-	privileged bool  // who writes it may reach all of the function's memory
+	privileged bool  // its entries may name all of the function's memory
 }
 
-// queueNames are the kinds of work queues in words.
+// queueNames names the kinds of work queues.
 var queueNames = map[abi.Ring]string{abi.RingSQ: "SQ of QP", abi.RingRQ: "RQ of QP", abi.RingSRQ: "SRQ"}
 
-// queueParams is where the driver put a queue.
+// queueParams says where the driver put a queue.
 type queueParams struct {
 	Log2Entries, Log2Stride uint8
-	Read                    uint32 // bytes of an entry that can matter
+	Read                    uint32 // bytes of an entry that are read
 	Levels                  uint8
 	Pages                   uint64
 	Flags                   uint8 // abi.QP…
 }
 
-// Check is the status of a command that makes a queue of at most limit entries.
+// Check returns the status of a command that makes a queue of at most limit entries.
 func (p *queueParams) Check(limit int, leastStride uint8) abi.Status {
 	switch {
 	case p.Log2Entries > abi.MaxQueueLog2 || 1<<p.Log2Entries > limit:
@@ -50,7 +50,7 @@ func (p *queueParams) Check(limit int, leastStride uint8) abi.Status {
 	return abi.StatusOK
 }
 
-// checkNone is the status of a command that must not make the queue.
+// checkNone returns the status of a command that must not describe this queue.
 func (p *queueParams) checkNone() abi.Status {
 	if p.Log2Entries|p.Log2Stride|p.Levels != 0 || p.Pages != 0 {
 		return abi.StatusInvalidArgument
@@ -58,14 +58,15 @@ func (p *queueParams) checkNone() abi.Status {
 	return abi.StatusOK
 }
 
-// openQueue reads the page list of a queue that was checked.
+// openQueue reads the page list of a queue whose parameters were checked.
 func (o *Owner) openQueue(kind abi.Ring, p queueParams) (WorkQueue, abi.Status) {
 	u := WorkQueue{owner: o, kind: kind, flags: p.Flags, privileged: p.Flags&abi.QPPrivileged != 0, layout: ring.QueueLayout(p.Log2Entries, p.Log2Stride), read: p.Read}
 	area, st := o.area(p.Pages, p.Levels, u.layout.Size())
 	if st != abi.StatusOK {
 		return u, st
 	}
-	// One allocation: 10 000 of them are in no cache, and each look at a ring needs both.
+	// One allocation for both: 10 000 queues fit no cache, and each poll of a ring needs both
+	// parts.
 	at := &struct {
 		area queues.Area
 		ring ring.Consumer
@@ -75,32 +76,33 @@ func (o *Owner) openQueue(kind abi.Ring, p queueParams) (WorkQueue, abi.Status) 
 	return u, abi.StatusOK
 }
 
-// Name tells the queue whose it is. A queue pair's is new, and all its bytes have to be zero.
+// Name sets the number of the queue pair that owns the queue. The queue is new, so all its bytes
+// must be zero.
 func (u *WorkQueue) Name(number uint32) {
 	u.number = number
 	u.clean(u.layout.Size())
 }
 
-// clean looks whether the first bytes of the area are zero, as the driver has to make them.
+// clean checks that the first bytes of the area are zero, as the driver must make them.
 func (u *WorkQueue) clean(bytes uint64) {
 	if u.Open() {
 		u.owner.zero(abi.DRV601, u.kind, u.number, u.area, bytes)
 	}
 }
 
-// Open reports whether there is a queue at all.
+// Open reports whether the queue exists.
 func (u *WorkQueue) Open() bool { return u.ring != nil }
 
-// Entries is how many entries the queue has.
+// Entries returns the number of entries of the queue.
 func (u *WorkQueue) Entries() uint32 { return u.layout.Entries() }
 
-// Producer is how far the driver has come, as last seen in memory.
+// Producer returns the driver's producer index as last read from memory.
 func (u *WorkQueue) Producer() uint32 { return u.ring.Producer() }
 
-// Index is the index of the entry that is read next.
+// Index returns the index of the entry that is read next.
 func (u *WorkQueue) Index() uint32 { return u.ring.Next() }
 
-// Ready is how many entries were seen in memory and not read; 0 where there is no queue.
+// Ready returns how many entries were seen in memory and not read yet, 0 if there is no queue.
 func (u *WorkQueue) Ready() uint32 {
 	if !u.Open() || u.broken != "" {
 		return 0
@@ -108,7 +110,7 @@ func (u *WorkQueue) Ready() uint32 {
 	return u.ring.Ready()
 }
 
-// Reset forgets everything posted. The driver clears the header itself before it uses the queue
+// Reset drops everything posted. The driver itself clears the header before it uses the queue
 // again.
 func (u *WorkQueue) Reset() {
 	if u.Open() {
@@ -117,8 +119,7 @@ func (u *WorkQueue) Reset() {
 	u.told, u.broken = 0, ""
 }
 
-// fault breaks the queue, which was sound, for an error of the ring. Who has it fails when that is
-// settled.
+// fault breaks the queue because of an error of the ring. Its QP or SRQ fails when Settle runs.
 func (u *WorkQueue) fault(err error) {
 	o, name := u.owner, queueNames[u.kind]
 	if errors.Is(err, ring.ErrIndex) {
@@ -136,10 +137,11 @@ func (u *WorkQueue) fault(err error) {
 	o.dirty = true
 }
 
-// Broken says why the queue is broken; "": it is not.
+// Broken returns why the queue is broken, "" if it is not.
 func (u *WorkQueue) Broken() string { return u.broken }
 
-// Poll looks for entries in memory: how many are there and not read.
+// Poll reads the producer index from memory and returns the number of entries that are not read
+// yet.
 func (u *WorkQueue) Poll() (n uint32, ok bool) {
 	if u.broken != "" {
 		return 0, false
@@ -151,7 +153,7 @@ func (u *WorkQueue) Poll() (n uint32, ok bool) {
 	return n, err == nil
 }
 
-// Doorbell checks a doorbell record against the producer in memory.
+// Doorbell checks a doorbell record against the producer index in memory.
 func (u *WorkQueue) Doorbell(index uint32) bool {
 	if !u.Open() || u.broken != "" {
 		return false
@@ -163,7 +165,7 @@ func (u *WorkQueue) Doorbell(index uint32) bool {
 	return err == nil
 }
 
-// Next copies the next entry into buf and takes it. ok is false when there is none.
+// Next copies the next entry into buf and consumes it. ok is false if there is none.
 func (u *WorkQueue) Next(buf []byte) (entry []byte, ok bool) {
 	if !u.Open() || u.broken != "" {
 		return nil, false
@@ -187,7 +189,7 @@ func (u *WorkQueue) Broke(clause abi.Clause, entry []byte) {
 	u.owner.Broke(clause, u.kind, u.number, u.Index()-1, entry)
 }
 
-// Commit shows the driver how far entries were read.
+// Commit writes to memory how far entries were read.
 func (u *WorkQueue) Commit() {
 	if !u.Open() || u.broken != "" || u.told == u.ring.Next() {
 		return
@@ -199,7 +201,7 @@ func (u *WorkQueue) Commit() {
 	u.told = u.ring.Next()
 }
 
-// Sleep commits, asks for a doorbell at the next entry and looks once more. It reports whether
+// Sleep commits, requests a doorbell at the next entry and checks once more. It reports whether
 // there is an entry.
 func (u *WorkQueue) Sleep() (more bool) {
 	u.Commit()
@@ -210,5 +212,5 @@ func (u *WorkQueue) Sleep() (more bool) {
 	if err != nil {
 		u.fault(err)
 	}
-	return n > 0 // there is none where there was an error
+	return n > 0 // n is 0 after an error
 }

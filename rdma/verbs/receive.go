@@ -5,18 +5,18 @@ import "github.com/falcon-vnic/vnic/queues/abi"
 // Receive is one receive work request, read once from the RQ or SRQ for the message that takes it.
 type Receive struct {
 	Taken    bool
-	Done     bool // its message is complete, older ones are not (unordered mode)
+	Done     bool // its message is complete but older ones are not (unordered mode)
 	WRID     uint64
-	SGEs     SGL // capacity is the QP's MaxRecvSGE, or what any SRQ may have
+	SGEs     SGL // its capacity is the QP's MaxRecvSGE, or the maximum of any SRQ
 	Capacity uint64
-	Status   abi.WCStatus // of its checks
-	SRQ      *SRQ         // it came from
+	Status   abi.WCStatus // result of its checks
+	SRQ      *SRQ         // that it came from
 }
 
-// recvEntry is how many bytes of a receive entry can matter.
+// recvEntry returns how many bytes of a receive entry are read.
 func recvEntry(sges uint8) uint32 { return abi.RecvWQEHeader + uint32(sges)*abi.SGESize }
 
-// Fill makes v from the entry of u that was read last, whose SGEs name memory of pd.
+// Fill sets v from the entry of u that was read last. Its SGEs must name memory of pd.
 func (v *Receive) Fill(u *WorkQueue, r *Regions, pd *PD, entry []byte) {
 	var x abi.RecvWQE
 	x.Unmarshal(entry)
@@ -36,7 +36,7 @@ func (v *Receive) Fill(u *WorkQueue, r *Regions, pd *PD, entry []byte) {
 	}
 }
 
-// Release gives v's slot back.
+// Release frees v's slot.
 func (v *Receive) Release() {
 	if v.Taken && v.SRQ != nil {
 		v.SRQ.taken--

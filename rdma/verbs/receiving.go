@@ -5,9 +5,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// receiveFor returns the receive of the message of that number. Messages take the receives of a
+// receiveFor returns the receive for the message with that number. Messages take the receives of a
 // QP's own queue in the order of their numbers (RDMA over Falcon §8.3.2), those of a shared queue
-// as they come. It is nil when none is posted, or none can be held: the peer has to wait.
+// in the order of arrival. It returns nil if none is posted or no more can be held: the peer has to
+// wait.
 func (r *responder) receiveFor(number uint32) *Receive {
 	q := r.q
 	m := &r.rsp
@@ -32,8 +33,8 @@ func (r *responder) receiveFor(number uint32) *Receive {
 	return m.receive(number)
 }
 
-// source is the shared queue the packet at hand receives from, nil when the QP has a queue of its
-// own.
+// source returns the shared queue that the current packet receives from, nil if the QP has a queue
+// of its own.
 func (r *responder) source() *SRQ {
 	q := r.q
 	if q.typ == abi.QPTypeXRCRecv {
@@ -42,8 +43,8 @@ func (r *responder) source() *SRQ {
 	return r.srq
 }
 
-// domain is the protection domain the requests of the peer are checked against: the QP's, or that
-// of the XRC SRQ the packet at hand names.
+// domain returns the protection domain that the requests of the peer are checked against: the QP's,
+// or that of the XRC SRQ that the current packet names.
 func (r *responder) domain() *PD {
 	q := r.q
 	if q.typ == abi.QPTypeXRCRecv {
@@ -52,7 +53,7 @@ func (r *responder) domain() *PD {
 	return q.pd
 }
 
-// completeRecv writes the completion of v, whose slot is free then.
+// completeRecv writes the completion of v and frees its slot.
 func (r *responder) completeRecv(now vtime.Time, v *Receive, cqe *abi.CQE, solicited bool) {
 	q := r.q
 	cq := r.recvCQ

@@ -7,15 +7,15 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Registration is a memory region whose page list is being read. It counts as a region, and the
-// memory that its list takes counts, from the beginning. What is needed of other objects stays as
-// it is until it is done: its protection domain, and the region that is registered again.
+// Registration is a memory region whose page list is being read. From the start it counts as a
+// region, and the memory of its list counts too. Until it is done, the objects that it needs cannot
+// go away: its protection domain, and the region that is registered again.
 type Registration struct {
 	regions  *Regions
 	mr       *MR
 	span     queues.Span
 	list     queues.ListReader
-	held     int // of the function's PageListBytes
+	held     int // part of the function's PageListBytes
 	replaces *MR // the region that is registered again
 	keepArea bool
 }
@@ -30,8 +30,7 @@ func (r *Regions) RegMR(c *abi.RegMR) (lkey, rkey uint32, st abi.Status) {
 	return lkey, rkey, st
 }
 
-// StartRegMR checks a registration, whose page list is then read in pieces: it may have 2^27
-// entries.
+// StartRegMR checks a registration. Its page list, of up to 2^27 entries, is then read in pieces.
 func (r *Regions) StartRegMR(c *abi.RegMR) (*Registration, abi.Status) {
 	if !r.owner.Working() {
 		return nil, abi.StatusBadState
@@ -59,26 +58,27 @@ func (r *Regions) StartRegMR(c *abi.RegMR) (*Registration, abi.Status) {
 	return g, abi.StatusOK
 }
 
-// badTranslation reports whether addresses of a registration make no sense.
+// badTranslation reports whether the addresses of a registration are invalid.
 func badTranslation(iova uint64, s *queues.Span) bool {
 	shift := s.Shift()
 	return s.Length == 0 || iova+s.Length-1 < iova ||
 		shift < abi.MinPageShift || shift > abi.MaxPageShift || uint64(s.Offset) >= 1<<shift
 }
 
-// badAccess reports whether rights are unknown, or let peers do what the device itself may not.
+// badAccess reports whether rights are unknown, or give peers a kind of access that the device
+// itself does not have.
 func badAccess(access uint32) bool {
 	return access&^validAccess != 0 || access&needLocalWrite != 0 && access&abi.AccessLocalWrite == 0
 }
 
-// needLocalWrite are the rights that need abi.AccessLocalWrite beside.
+// needLocalWrite holds the rights that require abi.AccessLocalWrite too.
 const needLocalWrite = abi.AccessRemoteWrite | abi.AccessRemoteAtomic
 
-// Left is how many entries of the page list are still to be read.
+// Left returns how many entries of the page list are still to be read.
 func (g *Registration) Left() int { return g.list.Left() }
 
-// Read takes at most pages more entries of the page list. When it is done the region exists, or st
-// says why not.
+// Read reads at most pages more entries of the page list. When done is true, the region exists, or
+// st is the reason why not.
 func (g *Registration) Read(pages int) (done bool, lkey, rkey uint32, st abi.Status) {
 	r, o := g.regions, g.regions.owner
 	if !g.keepArea {
@@ -105,7 +105,7 @@ func (g *Registration) Read(pages int) (done bool, lkey, rkey uint32, st abi.Sta
 	return true, g.mr.key, g.mr.key, g.end(st)
 }
 
-// add makes the region, unless the quota was lowered meanwhile.
+// add adds the region, unless the quota was lowered meanwhile.
 func (g *Registration) add() abi.Status {
 	r := g.regions
 	if r.count() >= r.owner.limits.Objects[abi.ObjectMR] || !r.add(g.mr) {
@@ -114,8 +114,8 @@ func (g *Registration) add() abi.Status {
 	return abi.StatusOK
 }
 
-// replace puts the new region into the place of the old. Its keys stay, unless they would come to
-// name other memory, or were made invalid: peers may still have those.
+// replace puts the new region in the place of the old one. The key stays, unless it would then name
+// other memory or was made invalid: peers may still have it.
 func (g *Registration) replace() abi.Status {
 	old, m, r := g.replaces, g.mr, g.regions
 	if old.windows > 0 { // bound while the page list was read
@@ -135,7 +135,7 @@ func (g *Registration) replace() abi.Status {
 	return abi.StatusOK
 }
 
-// end lets go of what the registration held, with the status that it ends in.
+// end releases what the registration held, and returns its final status.
 func (g *Registration) end(st abi.Status) abi.Status {
 	if st != abi.StatusOK {
 		g.regions.pageListBytes -= g.held
@@ -149,10 +149,10 @@ func (g *Registration) end(st abi.Status) abi.Status {
 	return st
 }
 
-// reregKnown is what ReregMR can change.
+// reregKnown holds what ReregMR can change.
 const reregKnown = abi.ReregTranslation | abi.ReregPD | abi.ReregAccess
 
-// StartReregMR begins to change a region, which keeps its meaning until the registration is read.
+// StartReregMR begins to change a region, which stays as it is until the registration is done.
 func (r *Regions) StartReregMR(c *abi.ReregMR) (*Registration, abi.Status) {
 	if !r.owner.Working() {
 		return nil, abi.StatusBadState

@@ -1,19 +1,19 @@
 package verbs
 
-// remote is the queue pair at the other end, as far as it is known.
+// remote holds what is known of the queue pair at the other end.
 type remote struct {
 	number  uint32
 	gid     [16]byte
-	ird     uint8 // READs and atomics that it takes
+	ird     uint8 // READs and atomics that it accepts
 	wired   bool  // the driver named it
-	left    bool  // its end of a connection is gone, though the driver named it
-	leaving bool  // it ends the connection
+	left    bool  // the driver named it, but its end of a connection is gone
+	leaving bool  // it is ending the connection
 }
 
-// anyIRD stands for a peer that has not said how many READs and atomics it takes.
+// anyIRD means that the peer has not announced how many READs and atomics it accepts.
 const anyIRD = 255
 
-// forget forgets whose connection there was, unless the driver named him.
+// forget clears the peer of a connection, unless the driver named it.
 func (r *remote) forget() {
 	if !r.wired {
 		r.number, r.gid = 0, [16]byte{}

@@ -6,7 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// Heard implements transport.Responder. A driver that waits in RTR learns that it may go on.
+// Heard implements transport.Responder. It tells a driver that waits in RTR that it may move on.
 func (r *responder) Heard() {
 	q := r.q
 	if r.heard {
@@ -27,7 +27,7 @@ func (r *responder) Serving() bool {
 	return false
 }
 
-// Address implements transport.Responder: with XRC, an SRQ of the QP's domain.
+// Address implements transport.Responder: with XRC, it selects an SRQ of the QP's domain.
 func (r *responder) Address(srqn uint32) bool {
 	q := r.q
 	if q.typ != abi.QPTypeXRCRecv {
@@ -61,9 +61,9 @@ func (r *responder) Place(now vtime.Time, p *transport.Packet, data []byte) tran
 	return transport.Verdict{Refusal: refusal}
 }
 
-// place checks the rights a packet needs and writes its data to memory. It returns with an error
-// the receive the packet hit and the status of that, if any; without one a status when the message
-// has no data.
+// place checks the rights that a packet needs and writes its data to memory. If it refuses the
+// packet, it also returns the receive that the packet would take and the status of that receive, if
+// there are any. If it accepts the packet, the status says why the message as a whole fails.
 func (r *responder) place(p *transport.Packet, data []byte) (transport.Refusal, *Receive, abi.WCStatus) {
 	q := r.q
 	var v *Receive
@@ -80,16 +80,16 @@ func (r *responder) place(p *transport.Packet, data []byte) (transport.Refusal, 
 		}
 		switch {
 		case v.SRQ != s || v.Done:
-			return transport.Invalid, nil, abi.WCSuccess // the message named another SRQ before, or is over
-		case v.Status != abi.WCSuccess: // though a WRITE with immediate data puts nothing there
+			return transport.Invalid, nil, abi.WCSuccess // the message named another SRQ before, or is complete
+		case v.Status != abi.WCSuccess: // although a WRITE with immediate data writes nothing there
 			return transport.Operation, v, v.Status
 		}
 	}
 	switch {
 	case !p.Spoiled:
 	case q.cie:
-		return transport.Accepted, v, abi.WCRemAbortErr // the peer gave it up
-	default: // what it holds is no data
+		return transport.Accepted, v, abi.WCRemAbortErr // the peer gave the message up
+	default: // its contents are not data
 		return transport.Operation, v, abi.WCRemAbortErr
 	}
 	if p.Sends() {
@@ -111,9 +111,9 @@ func (r *responder) place(p *transport.Packet, data []byte) (transport.Refusal, 
 		return transport.Invalid, v, abi.WCSuccess
 	}
 	if len(data) == 0 {
-		return transport.Accepted, nil, abi.WCSuccess // InfiniBand: the key of an empty WRITE is not looked at
+		return transport.Accepted, nil, abi.WCSuccess // InfiniBand: the key of an empty WRITE is not checked
 	}
-	m := r.remote(p.RKey, p.Addr, uint64(len(data))+uint64(p.Ahead), abi.AccessRemoteWrite) // too long: nothing of it is written
+	m := r.remote(p.RKey, p.Addr, uint64(len(data))+uint64(p.Ahead), abi.AccessRemoteWrite) // if the WRITE is too long, nothing of it is written
 	if m == nil {
 		return transport.Access, v, abi.WCSuccess
 	}
@@ -130,7 +130,7 @@ func (r *responder) Read(rkey uint32, addr uint64, n uint32) (transport.Memory, 
 	case q.attr.maxDest == 0:
 		return nil, transport.Invalid
 	case n == 0:
-		return nil, transport.Accepted // InfiniBand: the key of an empty READ is not looked at
+		return nil, transport.Accepted // InfiniBand: the key of an empty READ is not checked
 	}
 	m := r.remote(rkey, addr, uint64(n), abi.AccessRemoteRead)
 	if m == nil {
@@ -158,8 +158,8 @@ func (r *responder) Atomic(x *transport.Atomic) (original uint64, why transport.
 	return 0, transport.Operation
 }
 
-// remote looks up a region or window for the peer: the right must be given by the QP and by the
-// region, and a window must be bound to the QP.
+// remote returns the region or window with that key for the peer. Both the QP and the region must
+// give the right, and a window must be bound to the QP.
 func (r *responder) remote(rkey uint32, va, n uint64, right uint32) *MR {
 	q := r.q
 	if q.attr.access&right == 0 {
@@ -171,8 +171,8 @@ func (r *responder) remote(rkey uint32, va, n uint64, right uint32) *MR {
 	return q.regions.Remote(r.domain(), &q.windows, rkey, va, n, right)
 }
 
-// Receives implements transport.Responder: those of the QP's own queue that are posted, and those
-// that were read from it for messages that are not complete.
+// Receives implements transport.Responder. It counts the receives posted in the QP's own queue, and
+// those read from it for messages that are not complete.
 func (r *responder) Receives() (n int, counted bool) {
 	if r.srq != nil || r.q.typ == abi.QPTypeXRCRecv {
 		return 0, false
@@ -193,7 +193,7 @@ func (r *responder) AnswerAt(now vtime.Time) vtime.Time { return r.q.sched.Answe
 // Answered implements transport.Responder.
 func (r *responder) Answered(n int) { r.q.sched.Answered(n) }
 
-// Refused implements transport.Responder: the QP moves to ERR because a request of the peer was
+// Refused implements transport.Responder: it moves the QP to ERR because a request of the peer was
 // refused.
 func (r *responder) Refused(now vtime.Time, why transport.Refusal) {
 	q := r.q
@@ -212,8 +212,8 @@ func (r *responder) Refused(now vtime.Time, why transport.Refusal) {
 	q.failAs(now, typ, st, reason)
 }
 
-// Complete implements transport.Responder. In unordered mode it moves on to the oldest message that
-// is not complete.
+// Complete implements transport.Responder. In unordered mode it then advances to the oldest message
+// that is not complete.
 func (r *responder) Complete(now vtime.Time, p *transport.Packet, n uint64, failed abi.WCStatus) {
 	q := r.q
 	m := &r.rsp

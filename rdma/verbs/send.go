@@ -5,7 +5,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// fetch reads the next entry of the send queue into its ring slot. ok is false when there is none.
+// fetch reads the next entry of the send queue into its ring slot. ok is false if there is none.
 func (s *requester) fetch(now vtime.Time) (w *SendWR, ok bool) {
 	q := s.q
 	b, ok := s.sq.Next(q.shared.entry[:])
@@ -40,8 +40,8 @@ func (s *requester) fetch(now vtime.Time) (w *SendWR, ok bool) {
 	return w, true
 }
 
-// check completes w from the rest of its entry and says what is wrong with it. From here on the
-// shared memory of the entry is not looked at again.
+// check completes w from the rest of its entry and returns what is wrong with it. The entry in
+// shared memory is not read again.
 func (s *requester) check(w *SendWR, rest []byte) (abi.WCStatus, Reason) {
 	q := s.q
 	x := &w.WQE
@@ -94,7 +94,7 @@ func (s *requester) check(w *SendWR, rest []byte) (abi.WCStatus, Reason) {
 		return abi.WCLocQPOpErr, because("it has %d SGEs, and the QP was created for %d", uint64(x.NumSGE), uint64(s.req.maxSGE))
 	}
 	if x.Opcode == abi.OpMaskedCmpSwap || x.Opcode == abi.OpMaskedFetchAdd {
-		if x.NumSGE != 1 { // and only one SGE is sure to fit the entry behind the masks
+		if x.NumSGE != 1 { // with more, not every entry has room for them behind the masks
 			return abi.WCLocLenErr, because("a masked atomic has one SGE, not %d", uint64(x.NumSGE))
 		}
 		w.Masks.Unmarshal(rest)
@@ -115,8 +115,8 @@ func (s *requester) check(w *SendWR, rest []byte) (abi.WCStatus, Reason) {
 	return abi.WCSuccess, Reason{}
 }
 
-// carries reports whether an unreliable connection has an operation (IBA table 38, §10.7.2.2):
-// nothing that comes back, no key of the peer's to invalidate.
+// carries reports whether an unreliable connection supports an operation (IBA table 38, §10.7.2.2):
+// it has no operation that returns data and cannot invalidate a key of the peer.
 func carries(op abi.Opcode) bool {
 	switch op {
 	case abi.OpSend, abi.OpSendImm, abi.OpWrite, abi.OpWriteImm, abi.OpLocalInv, abi.OpBindMW, abi.OpRegMR:
@@ -125,15 +125,15 @@ func carries(op abi.Opcode) bool {
 	return false
 }
 
-// reserved reports whether something is in the reserved bits of the entry.
+// reserved reports whether reserved bits of the entry are set.
 func (w *SendWR) reserved(entry []byte) bool {
 	rest := entry[abi.SendWQEHeader:]
 	op := w.WQE.Opcode
 	return w.WQE.Reserved(entry) || len(rest) >= parameters(op) && (op == abi.OpBindMW && w.bind.Reserved(rest) || op == abi.OpRegMR && w.reg.Reserved(rest))
 }
 
-// brokenBy names the clause that an entry breaks by its form; what it names may be wrong as well,
-// which is no matter of the ABI.
+// brokenBy returns the clause that an entry breaks by its form. Whether the objects that it names
+// are valid is not a matter of the ABI.
 func (s *requester) brokenBy(w *SendWR) abi.Clause {
 	q := s.q
 	x := &w.WQE
@@ -152,9 +152,9 @@ func (s *requester) brokenBy(w *SendWR) abi.Clause {
 	return 0
 }
 
-// tooLong reports whether the request breaks the size limits of the unordered mode (RDMA over
-// Falcon §6.4): messages that take a receive have one packet. It holds when there is a connection,
-// whose size of packets that is.
+// tooLong reports whether the request breaks the size limit of the unordered mode (RDMA over Falcon
+// §6.4): a message that takes a receive must fit one packet. The QP must have a connection, which
+// determines the packet size.
 func (s *requester) tooLong(w *SendWR) bool {
 	q := s.q
 	return q.unordered && w.TakesReceive() && w.Length > uint32(q.segment)

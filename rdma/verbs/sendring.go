@@ -6,17 +6,17 @@ import (
 	"github.com/falcon-vnic/vnic/internal/pool"
 )
 
-// maxWorks bounds the send work requests of a QP that were read and are not complete.
+// maxWorks limits the send work requests of a QP that were read and are not complete.
 const maxWorks = 128
 
-// sendRing is the send work requests of a QP that were read and are not complete.
+// sendRing holds the send work requests of a QP that were read and are not complete.
 //
 //	     head            next          tail      producer
 //	──────┬───────────────┬─────────────┬───────────┬──
 //	      │  with the     │ read, not   │ in guest  │
 //	      │  connection   │ issued      │ memory    │
 //
-// Works complete in order at head. They are of the shard's pool.
+// Works complete in order at head. They come from the shard's pool.
 type sendRing struct {
 	pool             *pool.Pool[SendWR]
 	works            []*SendWR // ring
@@ -31,7 +31,7 @@ func (r *sendRing) init(p *pool.Pool[SendWR], works uint32, maxSGE, maxInline in
 	r.works = make([]*SendWR, works)
 }
 
-// forget drops the works.
+// forget drops all works.
 func (r *sendRing) forget() {
 	r.reads = 0
 	for ; r.head != r.tail; r.head++ {
@@ -40,7 +40,8 @@ func (r *sendRing) forget() {
 	r.head, r.next, r.tail = 0, 0, 0
 }
 
-// add gives the work at tail its place in the ring, with room for what the QP's requests may have.
+// add puts a new work at tail, with room for as many SGEs and inline bytes as the QP's requests may
+// have.
 func (r *sendRing) add() *SendWR {
 	w := r.pool.Get()
 	w.SGEs, w.Inline = slices.Grow(w.SGEs, r.maxSGE), slices.Grow(w.Inline, r.maxInline) // both are empty
@@ -50,7 +51,7 @@ func (r *sendRing) add() *SendWR {
 	return w
 }
 
-// take empties a place of the ring. The work that had it must be released.
+// take removes the work at index from the ring. The caller must release it.
 func (r *sendRing) take(index uint32) *SendWR {
 	at := r.place(index)
 	w := *at
@@ -68,14 +69,14 @@ func (r *sendRing) place(index uint32) **SendWR { return &r.works[index&uint32(l
 
 func (r *sendRing) work(index uint32) *SendWR { return *r.place(index) }
 
-// retireDone takes the works at head that were reported out of the ring.
+// retireDone removes works at head that were reported.
 func (r *sendRing) retireDone() {
 	for r.head != r.tail && r.work(r.head).done {
 		r.release(r.retire())
 	}
 }
 
-// retire takes the work at head out of the ring.
+// retire removes the work at head from the ring.
 func (r *sendRing) retire() *SendWR {
 	w := r.take(r.head)
 	if r.next == r.head {
@@ -85,7 +86,7 @@ func (r *sendRing) retire() *SendWR {
 	return w
 }
 
-// begun reports whether works that were begun are still outstanding.
+// begun reports whether works that were started are still outstanding.
 func (r *sendRing) begun() bool {
 	return r.head != r.next || r.next != r.tail && r.work(r.next).started
 }

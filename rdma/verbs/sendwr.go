@@ -10,8 +10,8 @@ import (
 // maxMessage is the longest message in bytes (InfiniBand: 2^31).
 const maxMessage = 1 << 31
 
-// SendWR is one send work request: a copy of what the driver posted, made once, with its checks'
-// outcome.
+// SendWR is one send work request: a copy, made once, of what the driver posted, with the result of
+// its checks.
 type SendWR struct {
 	transport.Request
 	SGEs   SGL
@@ -19,9 +19,9 @@ type SendWR struct {
 	bind   abi.BindMW
 	reg    abi.FastReg
 
-	started    bool    // counted as READ or atomic, past its fence
-	done       bool    // reported, out of order
-	unanswered bool    // the response to a packet was for another QP
+	started    bool    // past its fence, and counted if it is a READ or atomic
+	done       bool    // reported; in unordered mode perhaps before older works
+	unanswered bool    // the response to one of its packets was for another QP
 	carrier    Carrier // of a datagram
 }
 
@@ -31,7 +31,8 @@ func (w *SendWR) inside() bool {
 	return op == abi.OpLocalInv || op == abi.OpBindMW || op == abi.OpRegMR
 }
 
-// parameters is how many bytes an operation has behind the header that are neither SGEs nor data.
+// parameters returns how many bytes of parameters an operation has behind the header, besides SGEs
+// and data.
 func parameters(op abi.Opcode) int {
 	switch op {
 	case abi.OpBindMW:
@@ -61,7 +62,7 @@ func (w *SendWR) local(rest []byte) (abi.WCStatus, Reason) {
 	return abi.WCSuccess, Reason{}
 }
 
-// word completes an atomic WRITE: a WRITE of 8 bytes that are in the entry.
+// word completes an atomic WRITE, which writes 8 bytes that are in the entry.
 func (w *SendWR) word() (abi.WCStatus, Reason) {
 	x := &w.WQE
 	switch {
@@ -72,20 +73,20 @@ func (w *SendWR) word() (abi.WCStatus, Reason) {
 	}
 	w.Inline = binary.LittleEndian.AppendUint64(w.Inline, x.Swap)
 	w.Length = uint32(len(w.Inline))
-	x.Flags, x.InlineLen = x.Flags|abi.SendInline, 0 // no matter of the queue's limit
+	x.Flags, x.InlineLen = x.Flags|abi.SendInline, 0 // the limit of the queue on inline data does not apply
 	return abi.WCSuccess, Reason{}
 }
 
-// at is the place of offset in the request's list.
+// at returns the position of offset in the request's list.
 func (w *SendWR) at(offset uint32) (c Cursor) {
-	if len(w.SGEs) > 0 && offset < w.SGEs[0].Length { // as a rule there is one element
+	if len(w.SGEs) > 0 && offset < w.SGEs[0].Length { // usually there is one element
 		return Cursor{offset: offset}
 	}
 	c.Advance(w.SGEs, offset)
 	return c
 }
 
-// WCOpcode is the operation a completion of op reports.
+// WCOpcode returns the opcode in the completion of an operation op.
 func WCOpcode(op abi.Opcode) abi.WCOpcode {
 	switch op {
 	case abi.OpWrite, abi.OpWriteImm:

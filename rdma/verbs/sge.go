@@ -2,7 +2,7 @@ package verbs
 
 import "github.com/falcon-vnic/vnic/queues/abi"
 
-// SGE is one scatter/gather element after its checks: Length bytes at Addr, covered by MR.
+// SGE is one scatter/gather element that was checked: Length bytes at Addr, which MR covers.
 type SGE struct {
 	MR     *MR
 	Addr   uint64
@@ -13,9 +13,9 @@ type SGE struct {
 type SGL []SGE
 
 // SGEs reads n elements from b, which holds at least as many, and appends those that are not empty
-// to list. need is the right each region must give. ok is false when an element names no region of
-// pd, or memory by the reserved key in a queue that is not privileged, lies outside it or lacks the
-// right. total is the sum of the lengths.
+// to list. Each region must give the rights in need. ok is false if an element names no region of
+// pd, lies outside its region, lacks a right, or has the reserved key in a queue that is not
+// privileged. total is the sum of the lengths.
 func (r *Regions) SGEs(pd *PD, privileged bool, list SGL, b []byte, n int, need uint32) (_ SGL, total uint64, ok bool) {
 	for i := range n {
 		var x abi.SGE
@@ -33,13 +33,13 @@ func (r *Regions) SGEs(pd *PD, privileged bool, list SGL, b []byte, n int, need 
 	return list, total, true
 }
 
-// Cursor is a place in a scatter/gather list.
+// Cursor is a position in a scatter/gather list.
 type Cursor struct {
 	index  int    // element
 	offset uint32 // bytes into it
 }
 
-// Advance moves c by n bytes of list.
+// Advance moves c forward by n bytes of list.
 func (c *Cursor) Advance(list SGL, n uint32) {
 	for n > 0 && c.index < len(list) {
 		step := min(n, list[c.index].Length-c.offset)
@@ -51,14 +51,13 @@ func (c *Cursor) Advance(list SGL, n uint32) {
 	}
 }
 
-// At is what the list has at c: the address, its key, and how many bytes the element has from
-// there.
+// At returns the address at c, its key, and how many bytes the element has from there on.
 func (s SGL) At(c Cursor) (addr uint64, lkey, left uint32) {
 	x := &s[c.index]
 	return x.Addr + uint64(c.offset), x.MR.key, x.Length - c.offset
 }
 
-// Gather fills dst from the list, beginning at c. The list holds that much.
+// Gather fills dst from the list, beginning at c. The list must hold that much.
 func (s SGL) Gather(c Cursor, dst []byte) error {
 	for len(dst) > 0 {
 		x := &s[c.index]
@@ -72,7 +71,7 @@ func (s SGL) Gather(c Cursor, dst []byte) error {
 	return nil
 }
 
-// Scatter writes src to the list, beginning at c. The list holds that much.
+// Scatter writes src to the list, beginning at c. The list must hold that much.
 func (s SGL) Scatter(c Cursor, src []byte) error {
 	for len(src) > 0 {
 		x := &s[c.index]

@@ -7,22 +7,22 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Shared is what the functions of one shard use together, since one goroutine owns them all.
+// Shared holds what the functions of one shard use together; one goroutine owns all of them.
 type Shared struct {
 	Timers Timers
 	Bounds
 
-	polled    list.List[QP] // whose send queue ran empty a short while ago
-	lingering list.List[QP] // failed ones whose connection is still open, oldest first
+	polled    list.List[QP] // QPs whose send queue became empty a short while ago
+	lingering list.List[QP] // failed QPs whose connection is still open, oldest first
 	sends     pool.Pool[SendWR]
 
 	entry    [4096]byte // one queue entry, as read from guest memory
 	cqe      [abi.CQESize]byte
 	datagram Datagram
-	address  abi.DatagramWQE // as read
+	address  abi.DatagramWQE // address vector of the current entry
 }
 
-// Bounds are how much queue pairs do at a time, and for how long.
+// Bounds limits how much queue pairs do at a time, and for how long.
 type Bounds struct {
 	TurnOps   int        // work requests one QP starts per turn
 	TurnBytes int        // data bytes one QP issues per turn
@@ -32,14 +32,15 @@ type Bounds struct {
 
 // Scheduler gives the queue pairs of a function their turns.
 type Scheduler interface {
-	// Ready says that q has something to do, for QP.Turn.
+	// Ready queues q for a call of QP.Turn, because it has something to do.
 	Ready(q *QP)
-	// May reports whether the function may issue another packet now. Spend books one of n bytes.
+	// May reports whether the function may issue another packet now. Spend charges one of n bytes.
 	May(now vtime.Time) bool
 	Spend(n int)
-	// AnswerAt is when the function's rate lets it answer a READ or atomic. Answered charges it.
+	// AnswerAt returns when the function's rate lets it answer a READ or atomic. Answered charges
+	// the answer.
 	AnswerAt(now vtime.Time) vtime.Time
 	Answered(n int)
-	// Freed says that a queue pair does not want the credit that it may have been offered.
+	// Freed reports that a queue pair does not want credit that it may have been offered.
 	Freed()
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// SRQ is a shared receive queue: the messages of many QPs take its entries, in the order in which
-// they arrive.
+// SRQ is a shared receive queue. The messages of many QPs take its entries, in the order of
+// arrival.
 //
 //	basic   QPs created with it; completions in each QP's receive CQ; entries name memory of the SRQ's PD
 //	XRC     every XRC target QP of its domain, as the packets ask; completions in its own CQ; the SRQ's PD also decides
@@ -22,13 +22,13 @@ type SRQ struct {
 	cq     *CQ   // XRC
 	queue  WorkQueue
 	maxSGE int
-	limit  uint32 // EventSRQLimit is due when fewer entries are left; 0: never
+	limit  uint32 // EventSRQLimit is sent when fewer entries are left; 0: never
 	users  int    // QPs created with it
-	taken  int    // entries that messages in progress took
-	failed bool   // its CQ failed
+	taken  int    // entries taken by messages in progress
+	failed bool   // it is broken, or its CQ failed
 }
 
-// SRQs are the shared receive queues of a function.
+// SRQs holds the shared receive queues of a function.
 type SRQs struct {
 	owner   *Owner
 	shared  *Shared
@@ -39,7 +39,7 @@ type SRQs struct {
 	table   Table[SRQ]
 }
 
-// SRQ returns the shared receive queue called srqn, nil when there is none.
+// SRQ returns the shared receive queue with number srqn, nil if there is none.
 func (t *SRQs) SRQ(srqn uint32) *SRQ { return t.table.Get(srqn) }
 
 // CreateSRQ makes a shared receive queue over a page list.
@@ -85,8 +85,8 @@ func (t *SRQs) CreateSRQ(c *abi.CreateSRQ) (srqn uint32, st abi.Status) {
 	return s.number, abi.StatusOK
 }
 
-// ModifySRQ sets the limit, or replaces the area. consumer is how many entries of the area were
-// read; nothing looks at it any more when it was replaced.
+// ModifySRQ sets the limit, or replaces the area. consumer is the number of entries that were read
+// from the old area, which is not read again once it is replaced.
 func (t *SRQs) ModifySRQ(m *abi.ModifySRQ) (consumer uint32, st abi.Status) {
 	if !t.owner.Working() {
 		return 0, abi.StatusBadState
@@ -123,7 +123,7 @@ func (t *SRQs) ModifySRQ(m *abi.ModifySRQ) (consumer uint32, st abi.Status) {
 	}
 	s.limit = limit
 	if m.Mask&abi.SRQAttrLimit != 0 {
-		s.checkLimit() // what is posted may be too little already
+		s.checkLimit() // there may already be too few entries
 	}
 	return consumer, abi.StatusOK
 }
@@ -137,7 +137,8 @@ func (t *SRQs) QuerySRQ(srqn uint32) (abi.QuerySRQResult, abi.Status) {
 	return abi.QuerySRQResult{SRQN: s.number, Limit: s.limit, Entries: s.queue.Entries(), MaxSGE: uint32(s.maxSGE)}, abi.StatusOK
 }
 
-// DestroySRQ destroys a shared receive queue; StatusBusy while QPs or messages in progress use it.
+// DestroySRQ destroys a shared receive queue. It returns StatusBusy while QPs or messages in
+// progress use the queue.
 func (t *SRQs) DestroySRQ(srqn uint32) abi.Status {
 	s := t.table.Get(srqn)
 	switch {
@@ -166,41 +167,42 @@ func (t *SRQs) closeAll(vtime.Time) { t.table.Each((*SRQ).destroy) }
 // basic reports whether QPs can be created with the queue.
 func (s *SRQ) basic() bool { return s.typ == abi.SRQTypeBasic }
 
-// Entries is how many entries the queue has.
+// Entries returns the number of entries of the queue.
 func (s *SRQ) Entries() uint32 { return s.queue.Entries() }
 
-// MaxSGE is the most SGEs an entry can have.
+// MaxSGE returns the maximum of SGEs in an entry.
 func (s *SRQ) MaxSGE() int { return s.maxSGE }
 
-// Use adds n to the QPs created with the queue.
+// Use adds n to the count of QPs created with the queue.
 func (s *SRQ) Use(n int) {
 	if s != nil {
 		s.users += n
 	}
 }
 
-// Number is the number of the queue.
+// Number returns the number of the queue.
 func (s *SRQ) Number() uint32 { return s.number }
 
-// Taken is how many entries messages in progress hold.
+// Taken returns how many entries are held by messages in progress.
 func (s *SRQ) Taken() int { return s.taken }
 
-// PD is the protection domain of the queue.
+// PD returns the protection domain of the queue.
 func (s *SRQ) PD() *PD { return s.pd }
 
-// CQ is where receives from the queue complete, nil for the receive CQ of the QP that took them.
+// CQ returns where receives from the queue complete, nil for the receive CQ of the QP that took
+// them.
 func (s *SRQ) CQ() *CQ { return s.cq }
 
-// In reports whether the queue is an XRC one of domain x.
+// In reports whether the queue is an XRC SRQ of domain x.
 func (s *SRQ) In(x *XRCD) bool { return s.xrcd == x }
 
-// Failed reports whether the CQ of the queue failed.
+// Failed reports whether the queue or its CQ failed.
 func (s *SRQ) Failed() bool { return s.failed }
 
-// Doorbell takes a doorbell record.
+// Doorbell handles a doorbell record.
 func (s *SRQ) Doorbell(index uint32) { s.queue.Doorbell(index) }
 
-// Take reads the next entry into v. ok is false when there is none.
+// Take reads the next entry into v. ok is false if there is none.
 func (s *SRQ) Take(v *Receive) (ok bool) {
 	b, ok := s.queue.Next(s.in.shared.entry[:])
 	if !ok {
@@ -214,7 +216,7 @@ func (s *SRQ) Take(v *Receive) (ok bool) {
 	return true
 }
 
-// checkLimit sends EventSRQLimit, once, when fewer entries than the limit are left.
+// checkLimit sends EventSRQLimit, once, if fewer entries than the limit are left.
 func (s *SRQ) checkLimit() {
 	if s.limit == 0 || s.queue.Ready() >= s.limit || !s.in.owner.Working() {
 		return
@@ -225,7 +227,7 @@ func (s *SRQ) checkLimit() {
 	}
 }
 
-// failBroken ends the SRQs that are broken, or of XRC and whose CQ failed.
+// failBroken fails the SRQs that are broken or whose CQ failed.
 func (t *SRQs) failBroken() {
 	t.table.Each(func(s *SRQ) {
 		switch {

@@ -1,17 +1,17 @@
 package verbs
 
-// Stats counts what happened to the objects of a function.
+// Stats counts events of the objects of a function.
 type Stats struct {
 	Posted      uint64 // send work requests read
 	Completed   uint64 // CQEs written
-	Flushed     uint64 // CQEs among them with WCWRFlushErr
-	Errors      uint64 // CQEs among them with any other error
+	Flushed     uint64 // of Completed: with WCWRFlushErr
+	Errors      uint64 // of Completed: with any other error
 	CQOverflows uint64 // completion queues that overflowed
-	QPErrors    uint64 // QPs that moved to ERR by themselves
+	QPErrors    uint64 // QPs that moved to ERR because of a failure
 	BadQKeys    uint64 // datagrams with the wrong Q_Key
-	Doorbells   uint64 // doorbells taken
+	Doorbells   uint64 // doorbells received
 
-	BadDoorbells uint64 // those among them that name no queue
+	BadDoorbells uint64 // of Doorbells: name no queue
 }
 
 // Add adds x to s.

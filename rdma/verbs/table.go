@@ -1,11 +1,12 @@
 package verbs
 
-// Table numbers objects of one kind. A number is generation<<slotBits | slot: when an object goes
-// its slot's generation moves on, so an old number is refused instead of naming the slot's next
-// owner. Free slots are reused oldest first, which keeps numbers apart for as long as possible.
+// Table numbers objects of one kind. A number is generation<<slotBits
+// slot. When an object is removed, the generation of its slot is incremented, so its old number is
+// refused and does not name the next object in the slot. Free slots are reused oldest first, which
+// keeps an old number invalid for as long as possible.
 type Table[T any] struct {
 	slots    []slot[T]
-	free     []uint32 // queue of slots given back, oldest at freeHead
+	free     []uint32 // queue of free slots, oldest at freeHead
 	freeHead int
 	inUse    int
 	limit    int
@@ -18,7 +19,7 @@ type slot[T any] struct {
 	generation uint8
 }
 
-// NewTable makes a table of at most limit objects whose numbers have slotBits+8 bits.
+// NewTable makes a table of at most limit objects, whose numbers have slotBits+8 bits.
 func NewTable[T any](limit int, slotBits uint, low uint32) Table[T] {
 	t := Table[T]{slotBits: slotBits, low: low}
 	t.SetLimit(limit)
@@ -28,7 +29,7 @@ func NewTable[T any](limit int, slotBits uint, low uint32) Table[T] {
 // SetLimit changes the limit. Objects above it stay.
 func (t *Table[T]) SetLimit(limit int) { t.limit = min(limit, 1<<t.slotBits-int(t.low)) }
 
-// Add stores object and returns its number, or false when the table is full.
+// Add stores object and returns its number, or false if the table is full.
 func (t *Table[T]) Add(object *T) (number uint32, ok bool) {
 	if t.inUse >= t.limit {
 		return 0, false
@@ -50,8 +51,8 @@ func (t *Table[T]) Add(object *T) (number uint32, ok bool) {
 	return uint32(t.slots[i].generation)<<t.slotBits | (i + t.low), true
 }
 
-// Get returns the object called number, nil when there is none or the number is of an earlier
-// owner.
+// Get returns the object with that number, nil if there is none or the number belonged to an
+// earlier object.
 func (t *Table[T]) Get(number uint32) *T {
 	i := number&(1<<t.slotBits-1) - t.low
 	if i >= uint32(len(t.slots)) || uint32(t.slots[i].generation) != number>>t.slotBits {
@@ -60,7 +61,7 @@ func (t *Table[T]) Get(number uint32) *T {
 	return t.slots[i].object
 }
 
-// At returns the object in the slot of number, whatever its generation.
+// At returns the object in the slot of number, regardless of the generation.
 func (t *Table[T]) At(number uint32) *T {
 	i := number&(1<<t.slotBits-1) - t.low
 	if i >= uint32(len(t.slots)) {
@@ -69,15 +70,15 @@ func (t *Table[T]) At(number uint32) *T {
 	return t.slots[i].object
 }
 
-// Replace puts object into the slot of number, which is in use, with a generation of the caller's,
-// and returns its number.
+// Replace puts object into the slot of number, which is in use, with the given generation, and
+// returns its new number.
 func (t *Table[T]) Replace(number uint32, object *T, generation uint8) uint32 {
 	i := number&(1<<t.slotBits-1) - t.low
 	t.slots[i] = slot[T]{object: object, generation: generation}
 	return uint32(generation)<<t.slotBits | (i + t.low)
 }
 
-// Remove forgets the object called number, which must exist.
+// Remove deletes the object with that number, which must exist.
 func (t *Table[T]) Remove(number uint32) {
 	i := number&(1<<t.slotBits-1) - t.low
 	t.slots[i].object = nil
@@ -95,7 +96,7 @@ func (t *Table[T]) Each(f func(*T)) {
 	}
 }
 
-// InUse is how many objects there are.
+// InUse returns the number of objects.
 func (t *Table[T]) InUse() int { return t.inUse }
 
 // Full reports whether there is no room for another.

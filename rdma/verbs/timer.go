@@ -5,16 +5,16 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// Timed is what owns timers: Due is called once, when the time has come.
+// Timed is the owner of a timer. Due is called once, when the timer is due.
 type Timed interface{ Due(now vtime.Time) }
 
-// Timers are those of all objects of an engine.
+// Timers holds the timers of all objects of an engine.
 type Timers struct{ timer.Wheel[Timed] }
 
 // Set arms t, or moves it.
 func (s *Timers) Set(t *timer.Handle, owner Timed, at vtime.Time) { s.Arm(t, owner, 0, at) }
 
-// Run calls the owners of those that are due.
+// Run calls the owners of all timers that are due.
 func (s *Timers) Run(now vtime.Time) {
 	if s.Idle() {
 		return

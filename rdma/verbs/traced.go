@@ -2,16 +2,16 @@ package verbs
 
 import "github.com/falcon-vnic/vnic/rdma/trace"
 
-// What a function notes of its requests while somebody traces it. Callers look first whether there
-// is a ring: nothing else of this is on the data path.
+// Events that a function records while its requests are traced. Callers first check whether there
+// is a ring; tracing costs the data path nothing else.
 
-// UseTrace makes the function note in r what happens to its requests; nil: nothing any more.
+// UseTrace makes the function record the events of its requests in r; nil stops it.
 func (o *Owner) UseTrace(r *trace.Ring) { o.Trace = r }
 
-// traces reports whether the requests of a QP are noted.
+// traces reports whether the requests of a QP are recorded.
 func (o *Owner) traces(qpn uint32) bool { return o.Trace != nil && o.Trace.Wants(qpn) }
 
-// noteEntries notes that entries of the send queue up to index are there.
+// noteEntries records that entries of the send queue up to index are available.
 func (s *requester) noteEntries(kind trace.Kind, index uint32) {
 	q := s.q
 	if q.owner.traces(q.number) {
@@ -19,7 +19,7 @@ func (s *requester) noteEntries(kind trace.Kind, index uint32) {
 	}
 }
 
-// noteRead notes that w was read.
+// noteRead records that w was read.
 func (s *requester) noteRead(w *SendWR) {
 	q := s.q
 	if q.owner.traces(q.number) {
@@ -27,7 +27,7 @@ func (s *requester) noteRead(w *SendWR) {
 	}
 }
 
-// noteCompleting says that the CQE of w is next.
+// noteCompleting announces that the next CQE is that of w.
 func (s *requester) noteCompleting(w *SendWR) {
 	q := s.q
 	if q.owner.traces(q.number) {
@@ -35,7 +35,7 @@ func (s *requester) noteCompleting(w *SendWR) {
 	}
 }
 
-// noteSilent notes that w is complete and gets no CQE.
+// noteSilent records that w is complete and gets no CQE.
 func (s *requester) noteSilent(w *SendWR) {
 	q := s.q
 	if q.owner.traces(q.number) {
@@ -43,7 +43,7 @@ func (s *requester) noteSilent(w *SendWR) {
 	}
 }
 
-// noteReceiving says that the next CQE is for the receive of a packet of connection conn.
+// noteReceiving announces that the next CQE is for the receive of a packet of connection conn.
 func (r *responder) noteReceiving(conn, id uint32) {
 	q := r.q
 	if q.owner.traces(q.number) {

@@ -6,23 +6,23 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Sets of attributes that the table of transitions is made of.
+// Sets of attributes that the tables of transitions use.
 const (
-	// AttrPath is what a reliable connection must know to receive.
+	// AttrPath holds what a reliable connection must know to receive.
 	AttrPath = abi.QPAttrAV | abi.QPAttrPathMTU | abi.QPAttrDestQPN | abi.QPAttrRQPSN
-	// AttrRetry is what a reliable connection must know to send.
+	// AttrRetry holds what a reliable connection must know to send.
 	AttrRetry = abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry | abi.QPAttrSQPSN
-	// attrConnected is what a connection made by connection management takes before it is made.
+	// attrConnected holds what can be set before connection management makes the connection.
 	attrConnected = abi.QPAttrPathMTU | abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry |
 		abi.QPAttrMaxRdAtomic | abi.QPAttrMinRNRTimer | abi.QPAttrMaxDestRdAtomic
 
-	// attrResponder is what a connection needs beside to serve READs and receives.
+	// attrResponder holds what a connection needs besides to serve READs and receives.
 	attrResponder = abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer
-	// attrDrained may change while the send queue is drained. A path is given again as it is: it
-	// cannot change.
+	// attrDrained holds what may change while the send queue is drained. A path may be given again
+	// but must be the same.
 	attrDrained = attrInit | attrConnected&^abi.QPAttrPathMTU | abi.QPAttrCurState | abi.QPAttrAV
 
-	// AttrWhenever is what drivers of before the table set whenever they liked.
+	// AttrWhenever holds what drivers older than the tables set in any state.
 	AttrWhenever = abi.QPAttrAccess | attrConnected
 
 	attrInit = abi.QPAttrPKeyIndex | abi.QPAttrPort | abi.QPAttrAccess
@@ -31,16 +31,16 @@ const (
 		AttrRetry | attrConnected
 )
 
-// transition is one row of the table: what ModifyQP must and may set on the way between two states
-// (InfiniBand §11.2.5.2).
+// transition is one row of a table: the attributes that ModifyQP must and may set in the move
+// between two states (InfiniBand §11.2.5.2).
 type transition struct {
 	From, To           abi.QPState
 	Required, Optional uint32
 }
 
 // rcTransitions is the table of reliable connections. Connection management takes a QP from INIT to
-// RTS by itself, so that INIT takes everything and needs nothing. RESET and ERR are reached from
-// every state and set nothing.
+// RTS by itself, so INIT accepts all attributes and requires none. RESET and ERR can be reached
+// from every state and set nothing.
 var rcTransitions = []transition{
 	{abi.QPStateReset, abi.QPStateInit, 0, attrInit | attrConnected | abi.QPAttrAV},
 	{abi.QPStateInit, abi.QPStateInit, 0, attrInit | attrConnected | abi.QPAttrAV},
@@ -53,8 +53,8 @@ var rcTransitions = []transition{
 }
 
 // xrcSendTransitions and xrcRecvTransitions are the tables of the two ends of an extended reliable
-// connection, of which one has no responder and the other no requester. What the other end alone
-// needs is taken too: RC's table once stood for both.
+// connection. One end has no responder, the other no requester. Attributes that only the other end
+// needs are accepted too, because the table of RC was once used for both.
 var (
 	xrcSendTransitions = rcTransitionsBut(
 		transition{abi.QPStateInit, abi.QPStateRTR, AttrPath, abi.QPAttrPKeyIndex | abi.QPAttrAccess | attrResponder},
@@ -65,7 +65,7 @@ var (
 	})
 )
 
-// rcTransitionsBut is RC's table with another row.
+// rcTransitionsBut returns the table of RC with one row replaced.
 func rcTransitionsBut(row transition) []transition {
 	table := slices.Clone(rcTransitions)
 	for i, t := range table {
@@ -76,8 +76,8 @@ func rcTransitionsBut(row transition) []transition {
 	return table
 }
 
-// ucTransitions is the table of unreliable connections. They know no retries; what connection
-// management may set of them beside is the path MTU.
+// ucTransitions is the table of unreliable connections. They have no retries; connection management
+// may set only their path MTU.
 var ucTransitions = []transition{
 	{abi.QPStateReset, abi.QPStateInit, 0, attrInit | abi.QPAttrPathMTU | abi.QPAttrAV},
 	{abi.QPStateInit, abi.QPStateInit, 0, attrInit | abi.QPAttrPathMTU | abi.QPAttrAV},
@@ -90,7 +90,7 @@ var ucTransitions = []transition{
 	{abi.QPStateSQE, abi.QPStateRTS, 0, abi.QPAttrCurState | abi.QPAttrAccess},
 }
 
-// udTransitions is the table of datagrams.
+// udTransitions is the table of datagram queue pairs.
 var udTransitions = []transition{
 	{abi.QPStateReset, abi.QPStateInit, abi.QPAttrQKey, abi.QPAttrPKeyIndex | abi.QPAttrPort},
 	{abi.QPStateInit, abi.QPStateInit, 0, abi.QPAttrPKeyIndex | abi.QPAttrPort | abi.QPAttrQKey},
@@ -103,7 +103,7 @@ var udTransitions = []transition{
 	{abi.QPStateSQE, abi.QPStateRTS, 0, abi.QPAttrCurState | abi.QPAttrQKey},
 }
 
-// transitions is the table of a type of queue pairs.
+// transitions returns the table of a type of queue pairs.
 func transitions(typ abi.QPType) []transition {
 	switch typ {
 	case abi.QPTypeUD, abi.QPTypeGSI:
@@ -136,7 +136,7 @@ func allowed(typ abi.QPType, from, to abi.QPState, mask uint32) abi.Status {
 	return abi.StatusBadState
 }
 
-// statusIf is st when bad, else StatusOK.
+// statusIf returns st if bad, else StatusOK.
 func statusIf(bad bool, st abi.Status) abi.Status {
 	if bad {
 		return st
@@ -144,7 +144,7 @@ func statusIf(bad bool, st abi.Status) abi.Status {
 	return abi.StatusOK
 }
 
-// inRange checks the values of the attributes that m sets.
+// inRange reports whether the attributes that m sets are known and have valid values.
 func inRange(l *Limits, m *abi.ModifyQP) bool {
 	has := func(bit uint32) bool { return m.Mask&bit != 0 }
 	limit := uint8(l.ReadAtomic)
@@ -165,5 +165,5 @@ func inRange(l *Limits, m *abi.ModifyQP) bool {
 			has(abi.QPAttrAV) && (m.FlowLabel >= 1<<20 || m.SL > 15))
 }
 
-// What has 24 bits in InfiniBand: queue pair numbers and packet sequence numbers.
+// Queue pair numbers and packet sequence numbers have 24 bits in InfiniBand.
 const maxQPN, maxPSN = 1<<24 - 1, 1<<24 - 1

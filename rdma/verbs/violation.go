@@ -7,11 +7,11 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// UseStrict adds checks that are not needed to be safe from a driver, only to tell it what it does
-// wrong: bytes and areas that have to be zero.
+// UseStrict switches on checks that do not protect the device but tell a driver what it does wrong,
+// such as bytes and areas that must be zero.
 func (o *Owner) UseStrict(on bool) { o.strict = on }
 
-// Strict reports whether to look for what is wrong but harms nobody.
+// Strict reports whether these checks are on.
 func (o *Owner) Strict() bool { return o.strict }
 
 // Broke reports that the driver broke a clause of docs/abi: which one, where, and the bytes that
@@ -22,13 +22,14 @@ func (o *Owner) Broke(clause abi.Clause, where abi.Ring, number, index uint32, b
 	o.out.Violation(v)
 }
 
-// word is four bytes to show.
+// word returns v as four bytes for a report.
 func word(v uint32) []byte { return binary.LittleEndian.AppendUint32(nil, v) }
 
-// strictArea bounds what is looked at of an area that has to be zero.
+// strictArea limits how much of an area that must be zero is checked.
 const strictArea = 64 << 10
 
-// zero reports the first bytes of an area that are not zero, up to length.
+// zero checks that the first length bytes of an area are zero, and reports the first ones that are
+// not.
 func (o *Owner) zero(clause abi.Clause, where abi.Ring, number uint32, area *queues.Area, length uint64) {
 	if !o.strict || area == nil {
 		return
@@ -48,7 +49,7 @@ func (o *Owner) zero(clause abi.Clause, where abi.Ring, number uint32, area *que
 	}
 }
 
-// brokeDoorbell reports a doorbell record.
+// brokeDoorbell reports a doorbell record that breaks a clause.
 func (o *Owner) brokeDoorbell(clause abi.Clause, d *abi.Doorbell) {
 	var b [abi.DoorbellSize]byte
 	d.Marshal(b[:])

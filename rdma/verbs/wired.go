@@ -7,13 +7,13 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// A wired QP is one that its driver takes to RTR itself, with the peer's number and GID exchanged
-// elsewhere. The device makes its connection meanwhile. Until it is there, and when the peer has
-// left, the QP behaves as if its packets were lost: it may be in RTR or RTS for ever, but work that
-// is posted fails after a while. Of an unreliable connection it is lost after that while, and at
-// once when the peer has left.
+// The driver of a wired QP takes it to RTR itself; the peer's number and GID were exchanged by
+// other means. Meanwhile the device makes the connection. Until it exists, and after the peer has
+// left, the QP behaves as if its packets were lost: it may stay in RTR or RTS for ever, but posted
+// work fails after a while. On an unreliable connection posted work is lost after that while
+// instead, and at once when the peer has left.
 
-// Wired reports whether the driver named the peer, and how.
+// Wired reports whether the driver named the peer, and returns what it named.
 func (q *QP) Wired() (peerQPN uint32, peerGID [16]byte, ok bool) {
 	return q.peer.number, q.peer.gid, q.peer.wired
 }
@@ -21,9 +21,9 @@ func (q *QP) Wired() (peerQPN uint32, peerGID [16]byte, ok bool) {
 // Connected reports whether the QP has a connection.
 func (q *QP) Connected() bool { return q.conn != nil }
 
-// awaitPeer is the turn of a wired QP without a connection. What concerns this side only, and what
-// fails by itself, needs no peer. It reports whether there may be more of that; without work it
-// asks for a doorbell.
+// awaitPeer does the turn of a wired QP without a connection. Works that concern this side only, or
+// fail by themselves, need no peer. It reports whether there may be more of these. If there is no
+// work, it requests a doorbell.
 func (s *requester) awaitPeer(now vtime.Time) (more bool) {
 	q := s.q
 	loses := q.unreliable() && q.peer.left
@@ -51,7 +51,7 @@ func (s *requester) awaitPeer(now vtime.Time) (more bool) {
 	return true
 }
 
-// awaitSend sees to it that work for the peer does not wait for ever.
+// awaitSend limits how long work for the peer waits.
 func (s *requester) awaitSend(now vtime.Time) {
 	q := s.q
 	switch {
@@ -65,12 +65,13 @@ func (s *requester) awaitSend(now vtime.Time) {
 	}
 }
 
-// Due ends the patience: with a peer that is not there, or one whose response was dropped.
+// Due is called when the QP has waited long enough: for a peer that is not there, or for a response
+// that was dropped.
 func (s *requester) Due(now vtime.Time) {
 	q := s.q
 	switch {
 	case q.unreliable():
-		q.peer.left = true // or never was there
+		q.peer.left = true // or it was never there
 		q.wake()
 	case q.conn == nil:
 		s.failAlone(now, "it did not get ready to receive")
@@ -80,8 +81,8 @@ func (s *requester) Due(now vtime.Time) {
 	q.in.Settle(now)
 }
 
-// loseBegun ends the works that were begun of an unreliable connection with nobody at the other
-// end: they count as sent.
+// loseBegun ends the started works of an unreliable connection that has no peer: they count as
+// sent.
 func (s *requester) loseBegun(now vtime.Time) {
 	r := &s.req
 	if r.next != r.tail && r.work(r.next).started {
@@ -123,8 +124,8 @@ func (s *requester) failAlone(now vtime.Time, reason string) {
 	q.fail(now, abi.WCRetryExcErr, fmt.Sprintf("no answer from QP %#x: %s", q.peer.number, reason))
 }
 
-// PeerLeft is Disconnected for a wired QP: the peer's end of the connection is gone. Nothing tells
-// a verbs program so before it sends, and what it received stays.
+// PeerLeft is called for a wired QP when the peer's end of the connection is gone. Unlike after
+// Disconnected, the verbs program learns this only when it sends, and keeps what it received.
 func (q *QP) PeerLeft(now vtime.Time) {
 	if !q.Serving() {
 		q.Disconnected(now)
