@@ -5,23 +5,22 @@ import (
 	"time"
 )
 
-// Handler receives what happens on the links. See the package comment for the
-// order of the calls.
+// Handler receives the events of the links. The package comment defines the order of the calls.
 type Handler interface {
 	PeerUp(host uint8)
 	PeerDown(host uint8, reason error)
-	// Message hands over msg; it is the handler's.
+	// Message delivers msg, which the handler owns.
 	Message(host uint8, msg []byte)
 }
 
-// Peer is a NIC a link is kept to.
+// Peer is a NIC that the Link stays connected to.
 type Peer struct {
 	Host     uint8
 	Addr     string // "address:port" it listens on; used if its host id is higher than ours
 	Identity string // URI expected; "": URI(our domain, Host)
 }
 
-// Config sets up a Link. Zero durations and sizes take the default.
+// Config is the configuration of a Link. Zero durations and sizes mean the default.
 type Config struct {
 	Listen   string // "address:port"; may be "" if no peer has a lower host id
 	Identity *Identity
@@ -30,8 +29,8 @@ type Config struct {
 
 	Keepalive  time.Duration // an empty frame is sent after this much silence; three times as long without any frame ends the connection; default 2 s
 	Handshake  time.Duration // bound on TCP connect and TLS handshake; default 5 s
-	Hello      time.Duration // bound on the time until who dialed us has sent its ClientHello; default 1 s
-	Patience   time.Duration // how long a peer that is to dial us may take before the log says so; default 10 s
+	Hello      time.Duration // bound on the time until a dialing peer has sent its ClientHello; default 1 s
+	Patience   time.Duration // after this time without a connection from a peer that must dial us, the log says so; default 10 s
 	BackoffMin time.Duration // wait before dialing again, doubled each time up to BackoffMax, ±50 %; default 100 ms
 	BackoffMax time.Duration // default 5 s
 	Queue      int           // messages waiting to be sent to one peer; default 16384

@@ -19,23 +19,22 @@
 //
 // # Strangers
 //
-// Whoever reaches the port can open connections. What has not yet proved an
-// identity is bounded, in all and per address, and the addresses of peers have
-// places of their own. A newcomer takes the place of the oldest that is silent,
-// and one that sends no ClientHello is closed after a second.
+// Anyone who can reach the port can open connections. Connections that have not yet proved an
+// identity are bounded, in total and per address; peers' addresses have places of their own. When
+// there is no place left, a new connection replaces the oldest one that has sent nothing. A
+// connection that sends no ClientHello is closed after a second.
 //
 // # Guarantees
 //
-// Messages arrive in order and none is lost between PeerUp and PeerDown: a
-// sender whose queue is full breaks the connection rather than dropping one
-// message. PeerUp, Message and PeerDown of one peer come one after the other;
-// those of different peers may come at the same time. A message sent before the
-// sender saw PeerDown may still travel on the next connection; package cm
-// ignores messages before its Hello for this reason.
+// Messages arrive in order, and none is lost between PeerUp and PeerDown: a sender whose queue is
+// full breaks the connection rather than dropping a message. PeerUp, Message and PeerDown of one
+// peer are called one after the other; those of different peers may be called at the same time. A
+// message sent before the sender saw PeerDown may still be sent on the next connection. For this
+// reason package cm ignores messages before its Hello.
 //
 // # Ownership and concurrency
 //
-// A Link's methods may be called from any goroutine. While a Handler's method
-// blocks, nothing more is read from that peer; Close waits for it, so it must
-// not call Close. After Close no callback runs and no goroutine is left.
+// A Link's methods may be called from any goroutine. While a Handler's method blocks, nothing more
+// is read from that peer. Close waits for the method, so the method must not call Close. After
+// Close no callback runs and no goroutine is left.
 package cmlink

@@ -28,7 +28,7 @@ func hostPaths(dir string, host uint8) (cert, key string) {
 	return base + ".pem", base + ".key"
 }
 
-// revokedPath is where the list of revoked certificates lies, signed by the CA (RFC 5280 §5).
+// revokedPath returns the path of the list of revoked certificates, signed by the CA (RFC 5280 §5).
 func revokedPath(dir string) string { return filepath.Join(dir, "ca.crl") }
 
 const pemRevoked = "X509 CRL"
@@ -56,8 +56,8 @@ func loadPair(certPath, keyPath string) (tls.Certificate, error) {
 	return pair, nil
 }
 
-// explainFile says what to do about a file that could not be read; missing is what to do where
-// there is none.
+// explainFile adds to a file's error what the user can do; missing is the advice if the file does
+// not exist.
 func explainFile(err error, missing string) error {
 	var at *fs.PathError
 	switch {
@@ -71,7 +71,7 @@ func explainFile(err error, missing string) error {
 	return err
 }
 
-// howToGet is how a host gets the identity that its folder lacks.
+// howToGet says how a host gets the identity that its folder lacks.
 func howToGet(dir string, host uint8) string {
 	caCert, caKey := caPaths(dir)
 	if _, err := os.Stat(caKey); err == nil {
@@ -101,14 +101,14 @@ func loadCA(dir string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	return pair.Leaf, key, nil
 }
 
-// forbidden says what to do where this process may not read a file of identities.
+// forbidden says what to do if this process may not read an identity file.
 func forbidden(path string, err error) error {
 	dir, me := filepath.Dir(path), nameOf(os.Geteuid())
 	owner := me
 	if st, err := os.Stat(dir); err == nil {
 		owner = ownerOf(st)
 	}
-	if owner == me { // the file alone is another's
+	if owner == me { // only the file belongs to another user
 		return fmt.Errorf("%w: %s must be able to read it (chown -R %s %s)", err, me, me, dir)
 	}
 	return fmt.Errorf("%w: %s belongs to %s, and vnic runs as %s: run it as %s, or give the folder to %s (chown -R %s %s)", err, dir, owner, me, owner, me, me, dir)
@@ -121,7 +121,7 @@ func ownerOf(st fs.FileInfo) string {
 	return "another user"
 }
 
-// nameOf is a user's name, or number if it has none.
+// nameOf returns a user's name, or the number if it has no name.
 func nameOf(uid int) string {
 	id := strconv.Itoa(uid)
 	if u, err := user.LookupId(id); err == nil {
@@ -146,7 +146,7 @@ func readCertificate(path string) (*x509.Certificate, error) {
 	return cert, nil
 }
 
-// revokedList reads the list of a folder, nil if there is none.
+// revokedList reads the folder's list of revoked certificates, or returns nil if there is none.
 func revokedList(dir string, ca *x509.Certificate) (*x509.RevocationList, error) {
 	path := revokedPath(dir)
 	b, err := os.ReadFile(path)
@@ -187,11 +187,11 @@ func writePair(certPath, keyPath string, cert []byte, key *ecdsa.PrivateKey) err
 	return writeNew(certPath, 0o644, "CERTIFICATE", cert)
 }
 
-// giveToOwner gives files to the owner of their folder if root writes them: the NIC that is to read
-// them may run as a user of its own, to whom the folder belongs.
+// giveToOwner gives files to the owner of their folder if root writes them: the NIC that will read
+// them may run as the user who owns the folder.
 func giveToOwner(paths ...string) error { return giveLike(filepath.Dir(paths[0]), paths...) }
 
-// giveLike gives files to the owner of a folder if root writes them.
+// giveLike gives files to the owner of dir if root writes them.
 func giveLike(dir string, paths ...string) error {
 	if os.Geteuid() != 0 {
 		return nil

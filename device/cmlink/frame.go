@@ -9,8 +9,8 @@ import (
 // MaxMessage is the most bytes a message can have.
 const MaxMessage = 64 << 10
 
-// A frame is the length of the message in 32 bits, big-endian, and the message.
-// One of length 0 is no message.
+// A frame is the length of the message in 32 bits, big-endian, and the message. A frame of length 0
+// is a keepalive, not a message.
 const frameHeader = 4
 
 // readFrame reads one message, or nil for an empty frame.

@@ -8,34 +8,34 @@ import (
 )
 
 const (
-	// maxStrangers bounds the unproved connections from addresses of no peer, all together.
+	// maxStrangers bounds the connections without a proved identity from addresses that are no
+	// peer's, in total.
 	maxStrangers = 32
-	// maxPerAddress bounds those from one address, a peer's own or a stranger's.
+	// maxPerAddress bounds those from one address, whether a peer's or a stranger's.
 	maxPerAddress = 4
 )
 
-// greetings are the connections that have not yet proved who they are. Anybody can make them, so
-// they are bounded, and a newcomer always gets in: the one it takes the place of is the oldest that
-// has said nothing, else the oldest. An honest peer needs one round trip and a few milliseconds.
+// greetings holds the connections that have not yet proved an identity. Anyone can make them, so
+// they are bounded, and a new one is always accepted. If needed it replaces the oldest one that has
+// sent nothing, else the oldest. An honest peer needs one round trip and a few milliseconds.
 //
-// Addresses of peers are counted each for itself, apart from all others: strangers cannot take
-// their places.
+// Each peer address has its own count, apart from all others, so strangers cannot take its places.
 type greetings struct {
 	mu     sync.Mutex
-	oldest []*greeting // first
+	oldest []*greeting // the oldest first
 }
 
-// greeting is one of them.
+// greeting is one such connection.
 type greeting struct {
 	conn   net.Conn
 	addr   netip.Addr // of the other end
 	source netip.Prefix
 	known  bool // the address is a peer's
 	spoke  bool // its ClientHello has come
-	ousted bool // another took its place
+	ousted bool // a newer connection replaced it
 }
 
-// source is what counts as one address: an IPv6 host has a /64 to choose from.
+// source returns the prefix that counts as one address: an IPv6 host can choose from a /64.
 func source(a netip.Addr) netip.Prefix {
 	a = a.Unmap().WithZone("")
 	bits := a.BitLen()
@@ -46,7 +46,7 @@ func source(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// add takes a connection in. It returns the one that has to go for it, if any.
+// add adds a connection. It returns the connection that it replaces, if any.
 func (g *greetings) add(c *greeting) (ousted *greeting) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -71,7 +71,7 @@ func (g *greetings) count(of func(*greeting) bool) (n int) {
 	return n
 }
 
-// oust removes the oldest that has said nothing, else the oldest.
+// oust removes and returns the oldest that has sent nothing, else the oldest.
 func (g *greetings) oust(among func(*greeting) bool) *greeting {
 	i := slices.IndexFunc(g.oldest, func(o *greeting) bool { return among(o) && !o.spoke })
 	if i < 0 {
@@ -83,14 +83,14 @@ func (g *greetings) oust(among func(*greeting) bool) *greeting {
 	return o
 }
 
-// heard notes that the ClientHello of a connection has come.
+// heard records that a connection's ClientHello has come.
 func (g *greetings) heard(c *greeting) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	c.spoke = true
 }
 
-// remove takes a connection out. It reports whether it still had its place.
+// remove removes a connection. It reports whether the connection had not been replaced.
 func (g *greetings) remove(c *greeting) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// URI is the identity of a host in a domain: vnic://<domain>/host/<n>.
+// URI returns the identity of a host in a domain: vnic://<domain>/host/<n>.
 func URI(domain string, host uint8) string {
 	return (&url.URL{Scheme: "vnic", Host: domain, Path: "/host/" + strconv.Itoa(int(host))}).String()
 }
 
-// ParseURI takes an identity apart.
+// ParseURI returns the parts of an identity.
 func ParseURI(s string) (domain string, host uint8, err error) {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -40,21 +40,21 @@ func checkDomain(d string) error {
 	return nil
 }
 
-// Identity is what a host proves itself with, and the CA it trusts.
+// Identity is the certificate of a host, and the CA that it trusts.
 type Identity struct {
 	Host   uint8
 	Domain string
 	cert   tls.Certificate
 	roots  *x509.CertPool
 
-	dir string            // with the list of revoked certificates, signed by
+	dir string            // folder with the list of revoked certificates, which is signed by
 	ca  *x509.Certificate // the CA
 }
 
-// URI is the identity in its certificate.
+// URI returns the identity in its certificate.
 func (id *Identity) URI() string { return URI(id.Domain, id.Host) }
 
-// Ends is when the host's certificate ends, or the authority's if that is sooner.
+// Ends returns when the host's certificate expires, or the CA's if that is sooner.
 func (id *Identity) Ends() time.Time {
 	ends := id.cert.Leaf.NotAfter
 	if id.ca != nil && id.ca.NotAfter.Before(ends) {
@@ -63,15 +63,14 @@ func (id *Identity) Ends() time.Time {
 	return ends
 }
 
-// ErrIdentity says that a peer could not prove the identity asked of it.
+// ErrIdentity means that a peer could not prove the expected identity.
 var ErrIdentity = errors.New("wrong identity")
 
-// ErrRevoked says that a peer's certificate is on the list of revoked ones.
+// ErrRevoked means that a peer's certificate is on the list of revoked certificates.
 var ErrRevoked = fmt.Errorf("%w: it is revoked", ErrIdentity)
 
-// Load reads the identity of a host from the files Init wrote. It refuses a key
-// that others can read and a certificate that is another host's or not valid
-// now.
+// Load reads the identity of a host from the files that Init wrote. It refuses a key that others
+// can read, a certificate of another host, and a certificate that is not valid now.
 func Load(dir string, host uint8) (*Identity, error) {
 	certPath, keyPath := hostPaths(dir, host)
 	pair, err := loadPair(certPath, keyPath)
@@ -106,7 +105,7 @@ func Load(dir string, host uint8) (*Identity, error) {
 	return id, nil
 }
 
-// remedy is what to do about a certificate of this host that does not verify.
+// remedy says what to do about a certificate of this host that does not verify.
 func (id *Identity) remedy(err error) string {
 	now := time.Now()
 	leaf := id.cert.Leaf
@@ -126,7 +125,7 @@ func (id *Identity) remedy(err error) string {
 	return "use a certificate that `vnic keys` made"
 }
 
-// identityOf returns the one identity a certificate names.
+// identityOf returns the only identity in a certificate.
 func identityOf(c *x509.Certificate) (string, error) {
 	if len(c.URIs) != 1 {
 		return "", fmt.Errorf("certificate of %q has %d URI names, want one", c.Subject.CommonName, len(c.URIs))
@@ -134,11 +133,11 @@ func identityOf(c *x509.Certificate) (string, error) {
 	return c.URIs[0].String(), nil
 }
 
-// checkRevoked reads the list as it is now: a NIC that runs heeds a new one within a keepalive. A
-// list that cannot be read lets nobody in, and ends no link that is up.
+// checkRevoked reads the present list, so a running NIC obeys a new list within a keepalive. If the
+// list cannot be read, no peer is accepted, but links that are up stay up.
 func (id *Identity) checkRevoked(cert *x509.Certificate) error {
 	if id.dir == "" {
-		return nil // in memory
+		return nil // the identity is in memory only
 	}
 	list, err := revokedList(id.dir, id.ca)
 	if err != nil {

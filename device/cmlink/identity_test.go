@@ -169,8 +169,8 @@ func TestVerifyWantsTheUsage(t *testing.T) {
 	}
 }
 
-// TestTimesOfCertificates: what to do about a certificate whose time is over depends on whose it is.
-// A new authority, which every host's identity hangs on, is advised only where the old one has
+// TestTimesOfCertificates: what to do about a certificate whose time is over depends on whose it
+// is. A new authority, which every host's identity hangs on, is advised only where the old one has
 // expired itself; and then no identity is made that would expire with it.
 func TestTimesOfCertificates(t *testing.T) {
 	now := time.Now()

@@ -18,14 +18,14 @@ import (
 	"time"
 )
 
-// validity is how long certificates of Init last.
+// validity is the lifetime of certificates made by Init.
 const validity = 10 * 365 * 24 * time.Hour
 
-// Init makes a new fabric in dir, which is created if it is missing: a CA
-// (ca.pem, ca.key) and a certificate for each host (host-N.pem, host-N.key).
-// Certificates get mode 0644, keys 0600. If one of the files exists nothing is
-// written. Only ca.pem and its own pair need to go to a host; ca.key should not.
-// If root writes them, a host's pair belongs to the owner of dir; ca.key stays root's.
+// Init makes a new fabric in dir, which is created if it is missing: a CA (ca.pem, ca.key) and a
+// certificate for each host (host-N.pem, host-N.key). Certificates get mode 0644, keys 0600. If one
+// of the files exists, nothing is written. A host needs only ca.pem and its own pair; ca.key should
+// not be copied to hosts. If root writes the files, a host's pair belongs to the owner of dir;
+// ca.key stays root's.
 func Init(dir, domain string, hosts []uint8) error {
 	if err := checkDomain(domain); err != nil {
 		return err
@@ -66,8 +66,7 @@ func Init(dir, domain string, hosts []uint8) error {
 	return issueAll(dir, domain, hosts, ca, key)
 }
 
-// AddHosts makes certificates for further hosts with the CA that Init left in
-// dir.
+// AddHosts makes certificates for further hosts with the CA that Init made in dir.
 func AddHosts(dir, domain string, hosts []uint8) error {
 	if err := checkDomain(domain); err != nil {
 		return err
@@ -86,8 +85,8 @@ func AddHosts(dir, domain string, hosts []uint8) error {
 	return issueAll(dir, domain, hosts, ca, key)
 }
 
-// Renew makes new keys and certificates for hosts that have some, in place of those. The old ones are
-// good until they end or are revoked, so hosts may change over one by one.
+// Renew replaces the keys and certificates of hosts. The old ones are valid until they expire or
+// are revoked, so hosts may change over one by one.
 func Renew(dir string, hosts []uint8) error {
 	ca, key, err := loadCA(dir)
 	if err != nil {
@@ -114,7 +113,8 @@ func Renew(dir string, hosts []uint8) error {
 	return nil
 }
 
-// renew makes a pair beside the old one, so that nobody finds half of it, and puts it in its place.
+// renew writes the new pair to a temporary folder and then renames it, so that no reader finds half
+// of a file.
 func renew(dir, domain string, host uint8, ca *x509.Certificate, key *ecdsa.PrivateKey) error {
 	beside, err := os.MkdirTemp(dir, ".renew-")
 	if err != nil {
@@ -132,10 +132,10 @@ func renew(dir, domain string, host uint8, ca *x509.Certificate, key *ecdsa.Priv
 	return errors.Join(os.Rename(newKey, keyPath), os.Rename(newCert, cert))
 }
 
-// authorityOf is how the name of a domain's authority begins.
+// authorityOf is the beginning of the name of a domain's CA.
 const authorityOf = "vnic CA of "
 
-// domainOf is the domain whose authority a certificate is.
+// domainOf returns the domain of a CA certificate.
 func domainOf(ca *x509.Certificate) (string, bool) {
 	domain, ok := strings.CutPrefix(ca.Subject.CommonName, authorityOf)
 	return domain, ok && checkDomain(domain) == nil

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestFrameLimits: a message has up to 64 KiB, and one that ends before its length is told apart from
-// the end of all.
+// TestFrameLimits: a message has up to 64 KiB, and one that ends before its length is told apart
+// from the end of all.
 func TestFrameLimits(t *testing.T) {
 	longest := bytes.Repeat([]byte("x"), MaxMessage)
 	if msg, err := readFrame(bytes.NewReader(appendFrame(nil, longest))); err != nil || !bytes.Equal(msg, longest) {

@@ -37,7 +37,7 @@ func (l *Link) Stats() Stats {
 	}
 }
 
-// New listens, starts dialing and returns. Callbacks may come before it does.
+// New starts listening and dialing, and returns. Callbacks may be called before it returns.
 func New(cfg Config, h Handler) (*Link, error) {
 	cfg.defaults()
 	if cfg.Identity == nil {
@@ -105,7 +105,7 @@ func (l *Link) addPeer(c Peer) error {
 	return nil
 }
 
-// Addr is the address listened on, nil if there is none.
+// Addr returns the address listened on, or nil if there is none.
 func (l *Link) Addr() net.Addr {
 	if l.listener == nil {
 		return nil
@@ -113,7 +113,7 @@ func (l *Link) Addr() net.Addr {
 	return l.listener.Addr()
 }
 
-// Note says what is not as it should be with a peer, or what is waited for; "": nothing.
+// Note returns a problem with a peer, or what the link waits for; "": nothing.
 func (l *Link) Note(host uint8) string {
 	p := l.peers[host]
 	if p == nil {
@@ -132,8 +132,8 @@ func (l *Link) Note(host uint8) string {
 	return ""
 }
 
-// Send queues a message for a peer; msg must not be changed afterwards. It does
-// not block. Errors: ErrDown, ErrTooLong, ErrFull.
+// Send queues a message for a peer; msg must not be changed afterwards. It does not block. Errors:
+// ErrDown, ErrTooLong, ErrFull.
 func (l *Link) Send(host uint8, msg []byte) error {
 	p := l.peers[host]
 	if p == nil {
@@ -145,8 +145,8 @@ func (l *Link) Send(host uint8, msg []byte) error {
 	return p.send(msg)
 }
 
-// Close ends all connections and waits for every goroutine. Peers that are up
-// get PeerDown before.
+// Close ends all connections and waits for every goroutine. PeerDown is called first for peers that
+// are up.
 func (l *Link) Close() error {
 	l.cancel()
 	var err error
@@ -163,7 +163,7 @@ func (l *Link) Close() error {
 	return err
 }
 
-// accept takes connections of peers with lower ids.
+// accept accepts connections of peers with lower ids.
 func (l *Link) accept() {
 	for {
 		c, err := l.listener.Accept()
@@ -172,7 +172,7 @@ func (l *Link) accept() {
 				return
 			}
 			l.shared.cfg.Log.Warn("connection management: accept failed", "err", err)
-			if !sleep(l.shared.ctx, time.Second) { // out of descriptors, most likely
+			if !sleep(l.shared.ctx, time.Second) { // most likely there are no file descriptors left
 				return
 			}
 			continue
@@ -181,13 +181,13 @@ func (l *Link) accept() {
 		addr := remote.AddrPort().Addr().Unmap()
 		g := &greeting{conn: c, addr: addr, source: source(addr), known: l.addrs[addr]}
 		if o := l.greeting.add(g); o != nil {
-			_ = o.conn.Close() // its greet sees it
+			_ = o.conn.Close() // its greet notices
 		}
 		l.wg.Go(func() { l.greet(g) })
 	}
 }
 
-// greet finds out who dialed and hands the connection to that peer.
+// greet authenticates a connection and passes it to its peer.
 func (l *Link) greet(g *greeting) {
 	p, conn, err := l.prove(g)
 	switch {
@@ -202,8 +202,8 @@ func (l *Link) greet(g *greeting) {
 	_ = g.conn.Close()
 }
 
-// prove does the handshake. Until the ClientHello has come the time for it is short: those who
-// say nothing are most of those who mean no good.
+// prove does the handshake. The time limit is short until the ClientHello has come, since most
+// hostile connections send nothing.
 func (l *Link) prove(g *greeting) (p *peer, conn *tls.Conn, err error) {
 	ctx, cancel := context.WithTimeout(l.shared.ctx, l.shared.cfg.Handshake)
 	defer cancel()
@@ -220,7 +220,7 @@ func (l *Link) prove(g *greeting) (p *peer, conn *tls.Conn, err error) {
 		}
 		return nil
 	})
-	var claims string // identity that is not proved
+	var claims string // the identity that the peer claims but did not prove
 	check := cfg.VerifyConnection
 	cfg.VerifyConnection = func(cs tls.ConnectionState) error {
 		err := check(cs)
@@ -233,7 +233,7 @@ func (l *Link) prove(g *greeting) (p *peer, conn *tls.Conn, err error) {
 	cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		spoke = true
 		l.greeting.heard(g)
-		return nil, g.conn.SetReadDeadline(time.Time{}) // ctx goes on
+		return nil, g.conn.SetReadDeadline(time.Time{}) // ctx still limits the handshake
 	}
 	if err := g.conn.SetReadDeadline(time.Now().Add(l.shared.cfg.Hello)); err != nil {
 		return nil, nil, err
@@ -245,7 +245,7 @@ func (l *Link) prove(g *greeting) (p *peer, conn *tls.Conn, err error) {
 	}
 	if c := l.claimed(claims); c != nil && err != nil {
 		c.refuse(fmt.Sprintf("a NIC at %s that says it is %s is refused: %v; %s", g.conn.RemoteAddr(), claims, err, remedyFor(err)))
-	} else if alerted(err) { // who that was is known by the address alone
+	} else if alerted(err) { // the peer is known by its address only
 		for _, c := range l.peers {
 			if a, e := netip.ParseAddrPort(c.Addr); e == nil && !c.dials && a.Addr().Unmap() == g.addr {
 				c.refuse(fmt.Sprintf("a NIC at %s refuses this NIC: %v; its log and `vnic show nic` there say why", g.conn.RemoteAddr(), err))
@@ -255,7 +255,8 @@ func (l *Link) prove(g *greeting) (p *peer, conn *tls.Conn, err error) {
 	return p, conn, err
 }
 
-// claimed is the peer that an identity may be meant to be: the one that has it, or its host number.
+// claimed returns the peer that a claimed identity probably means: the one with that identity, or
+// with its host number.
 func (l *Link) claimed(uri string) *peer {
 	if p := l.byURI[uri]; p != nil {
 		return p

@@ -13,32 +13,32 @@ import (
 	"time"
 )
 
-// peer is one other NIC. Its goroutine runs one session after the other.
+// peer is another NIC. Its goroutine runs one session after another.
 type peer struct {
 	Peer
 	shared  *shared
-	dials   bool           // we dial it
-	arrived chan *tls.Conn // the newest connection it dialed, checked; has one place
+	dials   bool           // this NIC dials it
+	arrived chan *tls.Conn // the newest connection that the peer dialed, already verified; capacity 1
 
 	mu       sync.Mutex
 	session  *session // nil: down
 	note     string   // why it is down
 	replaced []time.Time
-	twice    string    // two NICs have its number, as was noticed
+	twice    string    // note that two NICs seem to have its host number
 	noticed  time.Time // then
-	refused  string    // who said to be it, and why it is not let in
+	refused  string    // note about a NIC that claimed to be this peer and was refused
 	refusal  time.Time // then
 }
 
-// A peer that comes back replaces its connection. That many times in this time, or from another
-// address while the old connection lives, it is two NICs with one host number, which take the link
-// from each other.
+// A peer that dials again replaces its connection. If that happens twiceCount times within
+// twiceTime, or from another address while the old connection is alive, two NICs probably have the
+// same host number and take the link from each other.
 const (
 	twiceCount = 4
 	twiceTime  = 30 * time.Second
 )
 
-// replace ends the session for a connection that the peer has dialed since. p.mu is held.
+// replace ends the session because the peer dialed a new connection. p.mu is held.
 func (p *peer) replace(c *tls.Conn) {
 	now := time.Now()
 	p.replaced = append(p.replaced, now)
@@ -57,7 +57,7 @@ func (p *peer) replace(c *tls.Conn) {
 	}
 }
 
-// host is the address of the other end, without its port.
+// host returns the address of the other end, without its port.
 func host(c net.Conn) string {
 	h, _, err := net.SplitHostPort(c.RemoteAddr().String())
 	if err != nil {
@@ -66,14 +66,14 @@ func host(c net.Conn) string {
 	return h
 }
 
-// refuse notes that somebody who says to be the peer was not let in.
+// refuse records that a NIC that claimed to be the peer was refused.
 func (p *peer) refuse(note string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refused, p.refusal = note, time.Now()
 }
 
-// say notes why the peer is down.
+// say records why the peer is down.
 func (p *peer) say(note string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,8 +101,8 @@ func (p *peer) send(msg []byte) error {
 
 var errDialedAgain = errors.New("the peer dialed again")
 
-// offer gives the peer a connection it dialed, nil for none any more. What was there before is
-// over: the peer would not have dialed otherwise.
+// offer passes the peer a connection that it dialed; nil means that no more will come. An earlier
+// connection is closed: the peer would not have dialed again if it still worked.
 func (p *peer) offer(c *tls.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +114,7 @@ func (p *peer) offer(c *tls.Conn) {
 	if c == nil {
 		return
 	}
-	p.arrived <- c // there is a place, and nobody else puts
+	p.arrived <- c // there is room, since only offer sends, under p.mu
 	if p.session != nil {
 		p.replace(c)
 	}
@@ -135,7 +135,7 @@ func (p *peer) run() {
 		case err != nil:
 			level := slog.LevelDebug
 			if !told {
-				level = slog.LevelWarn // once; the rest would say the same
+				level = slog.LevelWarn // warn once only, the rest would be the same
 			}
 			told = true
 			p.say(unreached(err))
@@ -152,7 +152,7 @@ func (p *peer) run() {
 	}
 }
 
-// unreached says why a peer that we dial is down, and what helps where one end refuses the other.
+// unreached says why a peer that we dial is down, and the remedy if one end refuses the other.
 func unreached(err error) string {
 	switch {
 	case errors.Is(err, ErrIdentity):
@@ -163,8 +163,7 @@ func unreached(err error) string {
 	return "not reached: " + err.Error()
 }
 
-// connect returns the next connection: dialed, or one that arrived. It returns
-// nil when the Link closes.
+// connect returns the next connection: dialed, or received. It returns nil when the Link closes.
 func (p *peer) connect(ctx context.Context) (*tls.Conn, error) {
 	if p.dials {
 		return p.dial(ctx)
@@ -214,7 +213,7 @@ func (p *peer) dial(ctx context.Context) (*tls.Conn, error) {
 	return conn, nil
 }
 
-// welcome does the handshake and waits until the other side has accepted us.
+// welcome does the handshake and waits until the other side has accepted this NIC.
 func (p *peer) welcome(ctx context.Context, conn *tls.Conn) error {
 	if err := conn.HandshakeContext(ctx); err != nil {
 		return err
@@ -236,7 +235,7 @@ func (p *peer) welcome(ctx context.Context, conn *tls.Conn) error {
 func (p *peer) serve(conn, raw net.Conn, cert *x509.Certificate) {
 	s := &session{conn: conn, raw: raw, cert: cert, queue: make(chan []byte, p.shared.cfg.Queue), ended: make(chan struct{})}
 	p.mu.Lock()
-	p.session = s // before PeerUp, which is answered by sending
+	p.session = s // set before PeerUp, which may call Send
 	if len(p.arrived) > 0 {
 		s.end(errDialedAgain)
 	}
@@ -278,8 +277,7 @@ func (p *peer) read(s *session) {
 	}
 }
 
-// write sends queued messages, several at a time if they wait, and the
-// keepalive.
+// write sends queued messages, combining those that wait, and the keepalive.
 func (p *peer) write(s *session) {
 	idle := time.NewTicker(p.shared.cfg.Keepalive)
 	defer idle.Stop()

@@ -36,7 +36,8 @@ func TestBothSidesSayWhoRefusesWhom(t *testing.T) {
 			return true
 		})
 	}
-	// The one that listens refuses the other's authority; so does the other, if it comes to that first.
+	// The one that listens refuses the other's authority; so does the other, if it comes to that
+	// first.
 	b, _ := accepting(t, func(c *Config) { quiet(c); c.Peers[0].Addr = "127.0.0.1:9" })
 	a, _ := dialing(t, b.Addr().String(), func(c *Config) { quiet(c); c.Identity = another(t, "lab", 1) })
 	says(a, 2, "is refused", "authority", "`vnic keys init`")

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Revoke makes every NIC that has the new ca.crl refuse the certificate that a host has now. It
-// needs the CA's key.
+// Revoke adds a host's present certificate to ca.crl; every NIC that has the new ca.crl refuses it.
+// It needs the CA's key.
 func Revoke(dir string, host uint8) error {
 	certPath, _ := hostPaths(dir, host)
 	cert, err := readCertificate(certPath)
@@ -44,7 +44,7 @@ func Revoke(dir string, host uint8) error {
 	if err != nil {
 		return fmt.Errorf("list of revoked certificates: %w", err)
 	}
-	// By way of another name, so that no NIC reads half a list.
+	// Written under another name first, so that no NIC reads half a list.
 	path := revokedPath(dir)
 	temp := path + ".new"
 	if err := os.WriteFile(temp, pem.EncodeToMemory(&pem.Block{Type: pemRevoked, Bytes: der}), 0o644); err != nil {
@@ -53,13 +53,13 @@ func Revoke(dir string, host uint8) error {
 	return os.Rename(temp, path)
 }
 
-// Described is a certificate of a folder.
+// Described describes a certificate in a folder.
 type Described struct {
 	File     string    `json:"file"`
 	Identity string    `json:"identity"` // "" for the CA
 	Serial   string    `json:"serial"`
 	Expires  time.Time `json:"expires"`
-	Key      bool      `json:"key"` // its private key is there too
+	Key      bool      `json:"key"` // its private key is in the folder too
 	Revoked  bool      `json:"revoked"`
 }
 
@@ -99,7 +99,7 @@ func Describe(dir string) (list []Described, err error) {
 	return list, nil
 }
 
-// DomainOf is the domain of the identities in a folder.
+// DomainOf returns the domain of the identities in a folder.
 func DomainOf(dir string) (string, error) {
 	list, err := Describe(dir)
 	if err != nil {

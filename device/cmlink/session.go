@@ -17,7 +17,7 @@ var (
 // session is one connection from PeerUp to PeerDown.
 type session struct {
 	conn   net.Conn
-	raw    net.Conn // what conn encrypts for
+	raw    net.Conn // the TCP connection under conn
 	cert   *x509.Certificate
 	queue  chan []byte
 	once   sync.Once
@@ -30,6 +30,6 @@ func (s *session) end(reason error) {
 	s.once.Do(func() {
 		s.reason = reason
 		close(s.ended)
-		_ = s.raw.Close() // at once; tls would first wait to send an alert
+		_ = s.raw.Close() // immediate; closing conn would first wait to send an alert
 	})
 }

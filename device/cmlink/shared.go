@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// shared is what a Link and its peers have in common.
+// shared holds what a Link and its peers use in common.
 type shared struct {
 	cfg      Config
 	handler  Handler
-	ctx      context.Context // until Close
+	ctx      context.Context // canceled by Close
 	listens  string          // address that peers dial; "": none
 	refusals limiter
 	stats    counters
@@ -30,22 +30,22 @@ type counters struct {
 
 // Stats counts events since New.
 type Stats struct {
-	Accepted        uint64 // connections that came up, by who dialed
+	Accepted        uint64 // accepted connections that came up
 	Dialed          uint64
 	RefusedIdentity uint64 // peers that could not prove who they are
-	HandshakeFailed uint64 // for any other reason
-	Ousted          uint64 // unproved connections that had to go for newer ones: too many at a time
+	HandshakeFailed uint64 // handshakes that failed for another reason
+	Ousted          uint64 // connections without a proved identity that newer ones replaced: too many at a time
 	DialFailed      uint64
 	Down            uint64 // connections that ended
-	QueueFull       uint64 // of them, by a full send queue
+	QueueFull       uint64 // connections that ended because the send queue was full
 	MessagesIn      uint64
 	MessagesOut     uint64
-	CertificateEnds uint64 // when this NIC's certificate, or its authority's, ends: seconds since 1970
+	CertificateEnds uint64 // when this NIC's certificate expires, or its CA's if sooner: seconds since 1970
 }
 
 var errOusted = fmt.Errorf("more than %d connections from one address, or %d from strangers, had not proved who they are", maxPerAddress, maxStrangers)
 
-// refuse counts and logs a connection that failed before it was one.
+// refuse counts and logs a connection that failed before it was up.
 func (s *shared) refuse(remote string, err error) {
 	if s.ctx.Err() != nil {
 		return
@@ -63,7 +63,7 @@ func (s *shared) refuse(remote string, err error) {
 	}
 }
 
-// remedyFor is what helps when a connection was refused for err.
+// remedyFor returns the remedy for a connection that was refused because of err.
 func remedyFor(err error) string {
 	var invalid x509.CertificateInvalidError
 	var stranger x509.UnknownAuthorityError
@@ -84,13 +84,13 @@ func remedyFor(err error) string {
 	return "what is there is no vnic NIC, or the network cut it off"
 }
 
-// alerted tells whether the other end has refused a handshake, by an alert of TLS.
+// alerted reports whether the other end refused the handshake with a TLS alert.
 func alerted(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "remote error"
 }
 
-// reasonFor says why a link ended, for people.
+// reasonFor explains to people why a link ended.
 func reasonFor(err error) error {
 	switch {
 	case errors.Is(err, net.ErrClosed):
@@ -103,7 +103,7 @@ func reasonFor(err error) error {
 	return err
 }
 
-// limiter lets one event in five seconds through.
+// limiter allows one event in five seconds.
 type limiter struct {
 	mu      sync.Mutex
 	last    time.Time

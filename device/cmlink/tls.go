@@ -6,11 +6,11 @@ import (
 	"fmt"
 )
 
-// protocol is the ALPN name; it changes with the framing.
+// protocol is the ALPN name; it changes when the framing changes.
 const protocol = "vnic-cm/1"
 
-// tlsConfig is the same for both sides: we check the chain ourselves since
-// identities are URIs and not host names. accept decides on the identity.
+// tlsConfig returns the configuration, which is the same for both sides. It verifies the chain
+// itself, since identities are URIs and not host names. accept decides on the identity.
 func tlsConfig(id *Identity, usage x509.ExtKeyUsage, accept func(uri string) error) *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
@@ -18,7 +18,7 @@ func tlsConfig(id *Identity, usage x509.ExtKeyUsage, accept func(uri string) err
 		NextProtos:             []string{protocol},
 		SessionTicketsDisabled: true, // each connection proves both identities
 		ClientAuth:             tls.RequireAnyClientCert,
-		InsecureSkipVerify:     true, // VerifyConnection does it, and always runs
+		InsecureSkipVerify:     true, // VerifyConnection verifies, and always runs
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			if cs.NegotiatedProtocol != protocol {
 				return fmt.Errorf("peer does not speak %s", protocol)
