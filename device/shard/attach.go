@@ -10,16 +10,17 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// driverMail is a session's mailbox in the shard's inbox.
+// driverMail puts a session's mailbox into the shard's inbox.
 type driverMail struct{ *guest.Mailbox }
 
 // Drain implements inbox.Source.
 func (m driverMail) Drain(_ *Shard, now falcon.Time) { m.Mailbox.Drain(now) }
 
-// Post has a session's mailbox read in the next Step. Any goroutine may call it.
+// Post makes the shard read a session's mailbox in the next Step. Any goroutine may call it.
 func (s *Shard) Post(m *guest.Mailbox) bool { return s.inbox.Post(driverMail{m}) }
 
-// Attach gives a driver that says hello the function that it asks for. It says why not.
+// Attach gives a driver that says hello the function that it asks for, or returns the reason why
+// not.
 func (s *Shard) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.Status, string) {
 	f, st, why := s.funcs.choose(number, b.Attached, b.Peer)
 	if st != abi.StatusOK {
@@ -32,10 +33,10 @@ func (s *Shard) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.St
 	return f.Function, st, why
 }
 
-// linuxDriver is what the driver of guestlib/linux calls itself.
+// linuxDriver is the name that the driver of guestlib/linux gives itself.
 const linuxDriver = "vnic.ko"
 
-// taken says who has a function.
+// taken says which driver has a function.
 func taken(id pfvf.ID, by *guest.Binding) string {
 	has := fmt.Sprintf("%s is attached to %s", id, guest.Name(by.Peer))
 	switch by.Driver {
@@ -47,8 +48,8 @@ func taken(id pfvf.ID, by *guest.Binding) string {
 	return fmt.Sprintf("%s by %q", has, by.Driver)
 }
 
-// Assigned returns the first function that is free of those that are a guest's, 0: there is none.
-// It is called on the shard's thread.
+// Assigned returns the first free function that is assigned to a guest, 0 if there is none. It is
+// called on the shard's thread.
 func (s *Shard) Assigned(attachment string, p queues.Peer) pfvf.ID {
 	f, st, _ := s.funcs.choose(abi.FunctionAssigned, attachment, p)
 	if st != abi.StatusOK || f.Driver() != nil {
@@ -57,8 +58,8 @@ func (s *Shard) Assigned(attachment string, p queues.Peer) pfvf.ID {
 	return f.ID
 }
 
-// choose finds the function that a guest asks for, among those that are its
-// own. Host 0 in the number stands for this NIC, as a guest need not know it.
+// choose returns the function that a guest asks for, if it is assigned to that guest. Host 0 in the
+// number means this NIC, as a guest need not know its number.
 func (fs *functionSet) choose(number uint32, attach string, p queues.Peer) (*function, abi.Status, string) {
 	if number != abi.FunctionAssigned {
 		id := pfvf.ID(number)
@@ -89,12 +90,11 @@ func (fs *functionSet) choose(number uint32, attach string, p queues.Peer) (*fun
 	if own == nil {
 		return nil, abi.StatusDenied, fmt.Sprintf("no function is assigned to %s on %s", guest.Name(p), attach)
 	}
-	return own, abi.StatusOK, "" // busy, as attach will say
+	return own, abi.StatusOK, "" // busy, which Attach reports
 }
 
-// assignedTo says whether the configuration gives the function to this guest:
-// by its context id, which the transport vouches for, or by the name of the
-// unix attachment it came through.
+// assignedTo reports whether the configuration gives the function to this guest: by its CID, which
+// the transport vouches for, or by the name of the unix attachment that it came through.
 func (f *function) assignedTo(attach string, p queues.Peer) bool {
 	g := f.cfg.Guest
 	switch {

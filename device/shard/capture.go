@@ -18,14 +18,13 @@ const (
 	captureOut = capture.Out
 )
 
-// tapPoint feeds captures with copies of what passes. The zero value captures
-// nothing.
+// tapPoint copies traffic to captures. The zero value captures nothing.
 type tapPoint struct {
 	sinks      []capture.Sink
-	wantSealed bool // one of the sinks does
+	wantSealed bool // at least one sink wants these
 	wantClear  bool
 	wantPorts  bool
-	wallOffset int64 // wall clock less the shard's clock, ns
+	wallOffset int64 // wall clock minus the shard's clock, ns
 }
 
 // set replaces the sinks.
@@ -46,15 +45,15 @@ func (t *tapPoint) put(iface int, dir capture.Direction, now falcon.Time, packet
 	}
 }
 
-// sealed takes an Ethernet frame as on the uplink.
+// sealed captures an Ethernet frame of the uplink.
 func (t *tapPoint) sealed(dir capture.Direction, now falcon.Time, frame []byte) {
 	if t.wantSealed {
 		t.put(capture.Sealed, dir, now, frame, "")
 	}
 }
 
-// received takes what came from the uplink, superframes with a remark: what
-// decodes the capture sees only the first of their packets.
+// received captures a frame from the uplink. A superframe gets a comment, since a decoder of the
+// capture sees only the first of its packets.
 func (t *tapPoint) received(now falcon.Time, frame []byte, segment int) {
 	switch {
 	case !t.wantSealed:
@@ -65,9 +64,8 @@ func (t *tapPoint) received(now falcon.Time, frame []byte, segment int) {
 	}
 }
 
-// port takes a frame that a function's guest sent (in) or is given (out), as it is.
-// One that stands for several, or whose checksum is not filled in, has a remark: it is the
-// receiver's to do what is left.
+// port captures a frame that a function's guest sent (in) or gets (out), unchanged. A GSO frame or
+// one without a checksum gets a comment: the receiver has to do what is left.
 func (t *tapPoint) port(dir capture.Direction, now falcon.Time, p *Port, o *gateway.Offload, parts ...[]byte) {
 	comment := ""
 	for i := range t.sinks {
@@ -87,7 +85,8 @@ func (t *tapPoint) port(dir capture.Direction, now falcon.Time, p *Port, o *gate
 	}
 }
 
-// plain takes an inner IP packet of a port, outside its seal, with a remark whose it is.
+// plain captures an inner IP packet of a port, without its seal. A comment names the port's
+// function.
 func (t *tapPoint) plain(gw *gateway.Gateway, dir capture.Direction, now falcon.Time, of *gateway.Tunnel, packet []byte) {
 	if !t.wantClear {
 		return
@@ -106,22 +105,22 @@ func (t *tapPoint) plain(gw *gateway.Gateway, dir capture.Direction, now falcon.
 	t.put(capture.Clear, dir, now, packet, fmt.Sprintf("plain IP of %s; tenant %d; %s host %d", whose, of.Tenant, way, of.Peer))
 }
 
-// fromPorts takes what guests sent.
+// fromPorts captures frames that guests sent.
 func (t *tapPoint) fromPorts(now falcon.Time, in []gateway.PortInput) {
 	if !t.wantPorts {
 		return
 	}
 	for i := range in {
 		if p := portOf(in[i].From); p != nil {
-			in[i].Whole() // if that cannot be had, the gateway drops it
+			in[i].Whole() // if not, the gateway drops it
 			t.port(captureIn, now, p, &in[i].Offload, in[i].Frame)
 		}
 	}
 }
 
-// toPort takes what a guest is given.
+// toPort captures a frame that a guest gets.
 func (t *tapPoint) toPort(now falcon.Time, f *gateway.PortFrame) {
-	if !t.wantPorts || !f.Whole() { // one that was on its way when the capture began is gone
+	if !t.wantPorts || !f.Whole() { // the rest of a frame that was under way when the capture began is gone
 		return
 	}
 	if p := portOf(f.To); p != nil {
@@ -129,13 +128,13 @@ func (t *tapPoint) toPort(now falcon.Time, f *gateway.PortFrame) {
 	}
 }
 
-// inside takes a packet of a connection inside the NIC, which is never sealed.
+// inside captures a packet of a connection inside the NIC, which is never sealed.
 func (t *tapPoint) inside(now falcon.Time, c *conn.Slot, packet, rdmaPacket []byte) {
 	t.put(capture.Clear, captureOut, now, packet, explain(c, rdmaPacket, true)+"; loopback: inside the NIC, not sealed")
 }
 
-// falcon takes an inner IP packet with a Falcon packet of c, or of nobody
-// known, with a remark whose it is.
+// falcon captures an inner IP packet with a Falcon packet of c, or of no known connection (nil). A
+// comment says to what it belongs.
 func (t *tapPoint) falcon(dir capture.Direction, now falcon.Time, c *conn.Slot, packet, falconPacket []byte) {
 	if !t.wantClear {
 		return
@@ -147,8 +146,8 @@ func (t *tapPoint) falcon(dir capture.Direction, now falcon.Time, c *conn.Slot, 
 	t.put(capture.Clear, dir, now, packet, comment)
 }
 
-// opened takes a packet that was opened. In transport mode it came without an inner header,
-// and gets the one that tunnel mode would have given it, if it is addressed to the connection c.
+// opened captures a packet that was opened. In transport mode it came without an inner header; if
+// it is addressed to the connection c, it gets the one that tunnel mode would have given it.
 func (t *tapPoint) opened(now falcon.Time, c *conn.Slot, addressed bool, p *security.Packet) {
 	whole := p.Whole
 	switch {
@@ -163,7 +162,7 @@ func (t *tapPoint) opened(now falcon.Time, c *conn.Slot, addressed bool, p *secu
 	t.falcon(captureIn, now, c, whole, p.Falcon)
 }
 
-// explain says which function, queue pair and work request a packet belongs to.
+// explain names the function, queue pair and work request that a packet belongs to.
 func explain(c *conn.Slot, rdmaPacket []byte, out bool) string {
 	text := c.Owner.ID.String()
 	if whose := c.Explain(rdmaPacket, out); whose != "" {
@@ -172,7 +171,7 @@ func explain(c *conn.Slot, rdmaPacket []byte, out bool) string {
 	return text
 }
 
-// ulpPacket is what a Falcon packet carries, nil for one that carries nothing.
+// ulpPacket returns the payload of a Falcon packet, nil if it has none.
 func ulpPacket(b []byte) (payload []byte) {
 	kind, _ := wire.Peek(b)
 	switch kind {

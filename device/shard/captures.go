@@ -13,7 +13,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/local"
 )
 
-// maxCaptures bounds how many captures run at one time.
+// maxCaptures is the most captures at one time.
 const maxCaptures = 4
 
 // Ports implements controller.View.
@@ -43,9 +43,9 @@ func (v View) EndCapture(c *capture.Capture) {
 	v.setSinks(slices.DeleteFunc(slices.Clone(v.s.capture.sinks), func(s capture.Sink) bool { return s.To == c }))
 }
 
-// setSinks replaces the captures of the shard. Loopback connections' packets are shown as they
-// would be on the way to another NIC: inner IP, Falcon, RDMA. Nothing is ever lost here, so there
-// are no acknowledgements, and the PSN is the RSN.
+// setSinks replaces the captures of the shard. Packets of loopback connections are shown as they
+// would look on the way to another NIC: inner IP, Falcon, RDMA. None is ever lost, so there are no
+// acknowledgements, and the PSN is the RSN.
 func (v View) setSinks(sinks []capture.Sink) {
 	s := v.s
 	s.capture.set(sinks)

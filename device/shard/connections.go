@@ -10,24 +10,24 @@ import (
 	"github.com/falcon-vnic/vnic/rdma"
 )
 
-// connections are a function's for its driver's side.
+// connections implements the connections of a function for its driver's side.
 type connections struct {
 	*conn.Function
 	falcon *falconWire
 	other  otherWire
 }
 
-// otherWire carries RDMA of functions where Falcon does not.
+// otherWire carries the RDMA of functions that Falcon does not carry.
 type otherWire interface {
-	// start gives a function that its driver enabled its place on the wire.
+	// start connects a function that its driver enabled to the wire.
 	start(o *conn.Owner, v *rdma.Function)
-	// ported is told that a port of such a function came, or came back as another one.
+	// ported reports that a port of such a function was added, perhaps in place of another.
 	ported(o *conn.Owner, v *rdma.Function)
-	// stop ends that: the driver has gone.
+	// stop ends the service of a function whose driver has gone.
 	stop(o *conn.Owner)
 }
 
-// ported tells the other wire that a function's port came, if the function has a driver.
+// ported tells the other wire that a function's port was added, if the function has a driver.
 func (fs *functionSet) ported(id pfvf.ID) {
 	if f := fs.byID[id]; f != nil && f.Verbs() != nil {
 		fs.other.ported(&f.conns.Owner, f.Verbs())

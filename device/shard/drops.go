@@ -2,28 +2,28 @@ package shard
 
 import "github.com/falcon-vnic/vnic/device/security"
 
-// dropReason says why a packet ended at this NIC instead of at a function.
-// Nothing is ever dropped without one of them being counted.
+// dropReason says why a packet was dropped at this NIC. Every drop is counted under one of the
+// reasons.
 type dropReason uint8
 
 const (
-	dropPSPMalformed   dropReason = iota // not a PSP packet of tunnel mode version 0–3
+	dropPSPMalformed   dropReason = iota // not a PSP packet of version 0–3 that this NIC accepts
 	dropPSPSPI                           // SPI never issued, or forgotten
 	dropPSPAuth                          // integrity check failed
-	dropNoGateway                        // of the gateway class, and no function of this NIC has a port
-	dropNotFalcon                        // opened, but not Falcon in IPv4 or IPv6 in tunnel mode
+	dropNoGateway                        // gateway class, but no function of this NIC has a port
+	dropNotFalcon                        // opened, but not Falcon in the psp.mode of this NIC
 	dropUnknownCID                       // no connection has this CID
 	dropWrongAddress                     // inner addresses are not those of the connection's functions
 	dropReplay                           // older than the replay margin allows, or a counter seen before
-	dropConnectionSPI                    // an SPI, but not of this connection
-	dropConnectionPCID                   // another tenant's
-	dropFalcon                           // refused by the transport, which counts why
-	dropTxClosed                         // to send, but the connection just went
-	dropTxSeal                           // to send, but sealing failed
-	dropAsyncEvent                       // connections refused: the guest took no events
+	dropConnectionSPI                    // a known SPI, but not this connection's
+	dropConnectionPCID                   // cookie of another tenant
+	dropFalcon                           // refused by the transport, which counts the reason
+	dropTxClosed                         // to be sent, but the connection was just closed
+	dropTxSeal                           // to be sent, but sealing failed
+	dropAsyncEvent                       // connections refused because the guest took no events
 	dropLinkDown                         // to or from a function whose link is down
-	dropPanic                            // found a fault in the code that reads it
-	dropHandover                         // for another shard, which has not taken what it got before
+	dropPanic                            // made the code that parses it panic
+	dropHandover                         // for another shard whose ring is full
 	dropReasons
 )
 
@@ -34,12 +34,12 @@ var dropNames = [dropReasons]string{
 
 func (r dropReason) String() string { return dropNames[r] }
 
-// dropCounts counts by reason. The shard owns it.
+// dropCounts counts drops by reason. The shard owns it.
 type dropCounts [dropReasons]uint64
 
 func (c *dropCounts) count(r dropReason) { c[r]++ }
 
-// taken counts a packet that security refuses.
+// taken counts a packet that security refuses, and reports whether it was accepted.
 func (c *dropCounts) taken(why security.Refusal) bool {
 	if why != security.None {
 		c.count(refusalDrops[why])
@@ -47,7 +47,7 @@ func (c *dropCounts) taken(why security.Refusal) bool {
 	return why == security.None
 }
 
-// refusalDrops are the reasons of security as counted.
+// refusalDrops maps security's refusals to drop reasons.
 var refusalDrops = [security.Refusals]dropReason{
 	security.Malformed: dropPSPMalformed, security.UnknownSPI: dropPSPSPI, security.BadSeal: dropPSPAuth, security.Replayed: dropReplay,
 	security.OtherMode: dropNotFalcon, security.NotFalcon: dropNotFalcon,

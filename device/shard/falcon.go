@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/rof"
 )
 
-// falconWire is a shard's Falcon with the connections on it, and the RDMA that it carries.
+// falconWire is a shard's Falcon engine with its connections, and the RDMA engine on top.
 type falconWire struct {
 	falcon *falcon.Engine
 	rof    *rof.Engine
@@ -17,7 +17,7 @@ type falconWire struct {
 	event  falcon.Event
 }
 
-// drain hands Falcon's events to the RDMA engine.
+// drain passes Falcon's events to the RDMA engine.
 func (w *falconWire) drain(now falcon.Time) {
 	for w.falcon.Next(&w.event) {
 		ev := &w.event
@@ -31,7 +31,7 @@ func (w *falconWire) drain(now falcon.Time) {
 	w.conns.ConnectLinks()
 }
 
-// advance does what is due.
+// advance runs the timers that are due.
 func (w *falconWire) advance(now falcon.Time) {
 	if now >= w.falcon.Deadline() {
 		w.falcon.Advance(now)
@@ -40,10 +40,10 @@ func (w *falconWire) advance(now falcon.Time) {
 	w.conns.Advance(now)
 }
 
-// deadline is when the next is due.
+// deadline returns the next time at which a timer is due.
 func (w *falconWire) deadline() falcon.Time { return min(w.falcon.Deadline(), w.conns.Deadline()) }
 
-// endDrains disconnects what its driver has disconnected and is drained.
+// endDrains disconnects connections that their driver has disconnected and that are drained.
 func (w *falconWire) endDrains(now falcon.Time) {
 	if w.table.Draining() {
 		w.drain(now) // the last acknowledgement may just have left
@@ -52,8 +52,8 @@ func (w *falconWire) endDrains(now falcon.Time) {
 	}
 }
 
-// connectionCredits is the most that one connection may hold, as far as the configuration says
-// (conn.NewCredits).
+// connectionCredits returns the most that one connection may hold by the configuration (see
+// conn.NewCredits).
 func connectionCredits(cfg *config.Config) credit.Cost {
 	c := cfg.Credits.Connection.Cost()
 	for i, v := range c {

@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-var _ guest.Owner = (*function)(nil) // what a driver's side asks of its function
+var _ guest.Owner = (*function)(nil) // the calls of a driver's side to its function
 
 // VF implements guest.Owner, for the VFs that the PF may have.
 func (f *function) VF(_ falcon.Time, n uint16, later func() abi.Ticket) (abi.VFHandler, abi.Status) {
@@ -28,8 +28,8 @@ func (f *function) VFs() (possible, enabled int) {
 	return fs.vfs[pf], fs.enabled[pf]
 }
 
-// TakeVFsDown implements guest.Owner: the VFs are reset one after the other, lowest first, which is
-// what a reset of the PF begins with.
+// TakeVFsDown implements guest.Owner: it resets the VFs one after the other, lowest first. A reset
+// of the PF begins with this.
 func (f *function) TakeVFsDown(now falcon.Time) {
 	if f.ID.IsVF() {
 		return
@@ -63,7 +63,7 @@ func (f *function) Left(now falcon.Time, untaken uint64) {
 	f.set.forget(now, f)
 }
 
-// disable switches the function off. A VF without a session takes no memory any more.
+// disable disables the function. A VF without a session is removed and takes no memory.
 func (f *function) disable(now falcon.Time) {
 	f.Disable(now)
 	f.set.forget(now, f)

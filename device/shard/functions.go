@@ -17,19 +17,17 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// function is a PF or VF as the shard runs it: what its driver sees of it, its connections, and
-// what it is set to.
+// function is a PF or VF in the shard: its driver's side, its connections, and its settings.
 type function struct {
 	*guest.Function
 	set   *functionSet
-	cfg   config.Function // as it is now; the shard's own copy
+	cfg   config.Function // current settings, the shard's own copy
 	conns *conn.Function
 }
 
-// functionSet holds the functions of a shard. PFs are always there. A VF is
-// there, and takes memory, from its enabling until it is disabled and no session
-// holds it any more; what was configured or set of it is kept in absent
-// meanwhile. What it may be set to the core decides (device/functions).
+// functionSet holds the functions of a shard. PFs always exist. A VF exists, and takes memory, from
+// when it is enabled until it is disabled and no session has it; the settings of VFs that do not
+// exist are kept in absent. The core decides which settings are allowed (device/functions).
 type functionSet struct {
 	*falconWire
 	*tracer
@@ -42,31 +40,31 @@ type functionSet struct {
 	other  otherWire
 
 	host   *credit.Node
-	table  *pfvf.Table // enabled ones, by address
+	table  *pfvf.Table // enabled functions, by address
 	byID   map[pfvf.ID]*function
 	there  roster[function]
-	count  atomic.Int32 // of those there, for readers outside the shard
+	count  atomic.Int32 // number of existing functions, for readers outside the shard
 	vfs    [pfvf.MaxPF + 1]int
 	absent map[pfvf.ID]config.Function
 
-	changed map[pfvf.ID]bool // came or were set since View.NewGuests was asked
+	changed map[pfvf.ID]bool // added or changed since the last call of View.NewGuests
 
-	enabled [pfvf.MaxPF + 1]int       // VFs of each PF, of all shards
-	links   [pfvf.MaxPF + 1]pfvf.Link // what those of PFs are set to
+	enabled [pfvf.MaxPF + 1]int       // enabled VFs of each PF, over all shards
+	links   [pfvf.MaxPF + 1]pfvf.Link // link settings of the PFs
 }
 
-// follower is what goes with functions as they are set: their ports.
+// follower keeps something in step with functions' settings: their ports.
 type follower interface {
-	// mark is told that a function is being set.
+	// mark is called when a function is about to change.
 	mark(id pfvf.ID)
-	// follow is told that a function, or with a PF its VFs too, is set to something else.
+	// follow is called after a function changed; with a PF its VFs follow too.
 	follow(id pfvf.ID)
 }
 
-// maxFunctions is what there is at once: 16 PFs with 4095 VFs each.
+// maxFunctions is the most functions at one time: 16 PFs with 4095 VFs each.
 const maxFunctions = (pfvf.MaxPF + 1) * (pfvf.MaxVF + 1)
 
-// populate makes the functions that there are at first.
+// populate creates the functions of the configuration.
 func (fs *functionSet) populate() error {
 	fs.table, fs.byID, fs.absent = pfvf.NewTable(maxFunctions), map[pfvf.ID]*function{}, map[pfvf.ID]config.Function{}
 	for i := range fs.vfs {
@@ -95,12 +93,12 @@ func (fs *functionSet) populate() error {
 	return err
 }
 
-// possible says whether the NIC can have a function of that number.
+// possible reports whether the NIC can have a function with this ID.
 func (fs *functionSet) possible(id pfvf.ID) bool {
 	return id.Host() == fs.cfg.NIC.Host && int(id.VF()) <= fs.vfs[id.PF()]
 }
 
-// settings returns what a function is set to, whether it is there or not.
+// settings returns the settings of a function, whether it exists or not.
 func (fs *functionSet) settings(id pfvf.ID) config.Function {
 	if f := fs.byID[id]; f != nil {
 		return f.cfg
@@ -111,8 +109,7 @@ func (fs *functionSet) settings(id pfvf.ID) config.Function {
 	return config.DefaultVF(id.Host(), id.PF(), id.VF())
 }
 
-// add makes the function. One that is not to be enabled, or has no tenant yet,
-// is DISABLED.
+// add creates a function. One that is not enabled is DISABLED.
 func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*function, error) {
 	c := fs.settings(id)
 	f := &function{set: fs, cfg: c}
@@ -140,8 +137,8 @@ func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*function, error) {
 	return f, nil
 }
 
-// forget gives up the memory of a VF that is disabled and not attached. What it
-// was set to is kept in absent, unless that is nothing.
+// forget removes a VF that is disabled and not attached. Its settings are kept in absent, unless
+// they are the defaults.
 func (fs *functionSet) forget(now falcon.Time, f *function) {
 	if !f.ID.IsVF() || f.Lifecycle.State() != abi.StateDisabled || f.Driver() != nil {
 		return
@@ -157,8 +154,7 @@ func (fs *functionSet) forget(now falcon.Time, f *function) {
 	}
 }
 
-// adopt takes over into the function what its settings say, but for what table
-// and credit tree have to agree to.
+// adopt applies the function's settings, except those that table and credit tree have to agree to.
 func (f *function) adopt(now falcon.Time) {
 	c := &f.cfg
 	f.Tenant, f.Addr, f.MAC, f.Gateway = c.Tenant, c.Address, c.MAC, gatewayMAC(f.ID.Host(), f.ID.PF(), f.ID.VF())
@@ -177,15 +173,14 @@ func (f *function) adopt(now falcon.Time) {
 	f.Adopt(now, is)
 }
 
-// linkChanged works out the links of a PF and its VFs anew and tells those whose
-// link moved.
+// linkChanged recomputes the links of a PF and its VFs and tells those whose link changed.
 func (fs *functionSet) linkChanged(now falcon.Time, pf pfvf.ID) {
 	for f := range fs.there.of(pf) {
 		fs.linkOf(now, f)
 	}
 }
 
-// linkOf does so for one function.
+// linkOf recomputes the link of one function.
 func (fs *functionSet) linkOf(now falcon.Time, f *function) {
 	up := f.Link == pfvf.LinkEnable || f.Link == pfvf.LinkAuto && (!f.ID.IsVF() || fs.links[f.ID.PF()] != pfvf.LinkDisable)
 	up = up && !f.Faults.LinkDown()

@@ -14,29 +14,31 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// others are the other shards of the NIC, as one sees them: what it hands to them and they to it.
+// others connects a shard with the other shards of the NIC: it passes frames to them and takes
+// theirs.
 type others struct {
 	*handover.End
-	index  int // of the shard itself
+	index  int // of this shard
 	opener *security.Opener
 	encap  security.Encap
 	drops  *dropCounts
 
 	wakes []rouse // by shard
 	frame handover.Frame
-	cut   []byte // one packet of a superframe
-	lent  bool   // the gateway has frames that were taken, until the ports have been given them
+	cut   []byte // one packet cut from a superframe
+	lent  bool   // the gateway still uses frames that were taken, until the ports have got them
 }
 
 var _ gateway.Handover = (*others)(nil)
 
-// rouse wakes a shard. It implements effect.Effect.
+// rouse wakes one shard. It implements effect.Effect.
 type rouse struct{ box interface{ Rouse() } }
 
 // Do implements effect.Effect.
 func (r *rouse) Do() { r.box.Rouse() }
 
-// rouse has those woken that got something, and some more. It is called at the end of a Step.
+// rouse wakes the shards that were given something, and those whose bits are set in more. It is
+// called at the end of a Step.
 func (o *others) rouse(effects *effect.List, more uint32) {
 	if o == nil {
 		return
@@ -48,10 +50,10 @@ func (o *others) rouse(effects *effect.List, more uint32) {
 	}
 }
 
-// waiting reports whether other shards have handed over something that was not taken yet.
+// waiting reports whether other shards have handed over frames that were not taken yet.
 func (o *others) waiting() bool { return o != nil && !o.Empty() }
 
-// begin begins to take what was handed over: what the gateway had of it has been delivered.
+// begin is called before frames are taken: by then the gateway has delivered those it kept.
 func (o *others) begin() {
 	if o.lent {
 		o.lent = false
@@ -59,15 +61,16 @@ func (o *others) begin() {
 	}
 }
 
-// end gives back what was taken, unless the gateway has some of it still.
+// end releases the frames that were taken, unless the gateway still uses some.
 func (o *others) end() {
 	if !o.lent {
 		o.Done()
 	}
 }
 
-// shardOf is the shard that a sealed packet is for, as far as it is in clear text: a packet of the
-// gateway class is for the one that has its replay window, another for the one of its connection.
+// shardOf returns the shard that a sealed packet is for, judged by its parts in clear text: for a
+// packet of the gateway class the shard with its replay window, otherwise the shard of its
+// connection.
 func (o *others) shardOf(sealed []byte) int {
 	if to, ok := o.opener.Window(sealed); ok {
 		return to
@@ -80,10 +83,10 @@ func (o *others) shardOf(sealed []byte) int {
 	return o.index
 }
 
-// several is the answer for a superframe whose packets are for more than one shard.
+// several is target's result for a superframe with packets for more than one shard.
 const several = -1
 
-// target is the shard that a frame of the uplink is for.
+// target returns the shard that a frame of the uplink is for.
 func (o *others) target(frame []byte, segment int) int {
 	sealed, ok := underlay.Sealed(frame)
 	if !ok {
@@ -98,12 +101,13 @@ func (o *others) target(frame []byte, segment int) int {
 	return to
 }
 
-// part cuts packet i from a superframe; nil: there are no more. It is valid until the next.
+// part cuts packet i from a superframe; nil: there are no more. The result is valid until the next
+// call.
 func (o *others) part(frame []byte, segment, i int) []byte {
 	return o.cut[:tap.Cut(o.cut, frame, segment, i)]
 }
 
-// give gives another shard a copy of some bytes, if it has room.
+// give copies data to another shard, if there is room.
 func (o *others) give(to int, h *handover.Header, data []byte) bool {
 	b := o.Put(to, h, len(data))
 	if b == nil {
@@ -121,7 +125,7 @@ func (o *others) hand(to int, kind handover.Kind, segment int, frame []byte) {
 	}
 }
 
-// tell lets all shards hear what stations say of their addresses: each sends by itself.
+// tell passes a neighbour announcement (ARP, ND) to all other shards, since each sends by itself.
 func (o *others) tell(frame []byte) {
 	if o == nil {
 		return
@@ -133,7 +137,7 @@ func (o *others) tell(frame []byte) {
 	}
 }
 
-// carry takes a Falcon packet to the shard at the other end of a connection inside the NIC.
+// carry sends a Falcon packet to the shard at the other end of a connection inside the NIC.
 func (o *others) carry(now falcon.Time, from pfvf.ID, cid uint32, packet []byte) bool {
 	if !o.give(conn.ShardOf(cid), &handover.Header{Kind: handover.Inside, Flow: uint32(from), A: cid, B: sentAt(now)}, packet) {
 		o.drops.count(dropHandover)
@@ -142,11 +146,11 @@ func (o *others) carry(now falcon.Time, from pfvf.ID, cid uint32, packet []byte)
 	return true
 }
 
-// sentAt is the sender's clock as Falcon takes it, in units of 131 ns: what the IV of a sealed
-// packet would say (Falcon §10.1, security.Opened.T1).
+// sentAt returns the sender's clock in Falcon's units of 131 ns. In a sealed packet the IV holds it
+// (Falcon §10.1, security.Opened.T1).
 func sentAt(now falcon.Time) uint32 { return uint32(uint64(now) * 1000 >> 17) }
 
-// ToPort implements gateway.Handover: plain IP for a port of another shard.
+// ToPort implements gateway.Handover: it passes plain IP to a port of another shard.
 func (o *others) ToPort(shard uint8, from, function uint32, frame []byte, off gateway.Offload) bool {
 	h := handover.Header{Kind: handover.Plain, Flow: from, A: function}
 	putOffload(&h, off)
@@ -158,7 +162,7 @@ func (o *others) ToGroup(shard uint8, from, tenant uint32, frame []byte) bool {
 	return o.give(int(shard), &handover.Header{Kind: handover.Group, Flow: from, A: tenant}, frame)
 }
 
-// putOffload writes what a frame's sender left for others to do beside the frame.
+// putOffload writes a frame's offload, the work that its sender left to others, into the header.
 //
 //	GSO 8 | needs checksum 8 | size 16 | checksum begins 16 | its offset 16
 func putOffload(h *handover.Header, off gateway.Offload) {

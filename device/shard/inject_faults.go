@@ -26,7 +26,7 @@ func (v View) Mend(now falcon.Time) {
 	}
 }
 
-// changeFaults carries out a change.
+// changeFaults carries out a change of a function's faults.
 func changeFaults(now falcon.Time, f *guest.Function, c *control.FaultChange) error {
 	switch {
 	case c.Add != nil:

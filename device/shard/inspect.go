@@ -15,14 +15,13 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// View is the shard as those who ask the NIC see it, on the shard's thread. It implements what of
-// controller.View is a shard's.
+// View shows the shard to the NIC's API, on the shard's thread. It implements controller.View.
 type View struct{ s *Shard }
 
-// View returns the shard as it is seen. It may be used on the shard's thread.
+// View returns a view of the shard. It may be used on the shard's thread only.
 func (s *Shard) View() View { return View{s} }
 
-// Index is the number of the shard.
+// Index returns the number of the shard.
 func (v View) Index() int { return v.s.index }
 
 // Present implements controller.View.
@@ -33,8 +32,8 @@ func (v View) Present() (ids []pfvf.ID) {
 	return ids
 }
 
-// NewGuests are the context ids of the guests that functions are for which came or were set since
-// it was asked last; 0: of none, or the function is disabled.
+// NewGuests returns the functions that were added or changed since the last call, each with the CID
+// of its guest; 0: it has none, or the function is disabled.
 func (v View) NewGuests() map[pfvf.ID]uint32 {
 	guests := map[pfvf.ID]uint32{}
 	for id := range v.s.funcs.changed {
@@ -129,7 +128,7 @@ func (v View) CreditRoots() []control.CreditNode {
 	return []control.CreditNode{creditNode("nic", c.Name, host.Parent()), creditNode("host", fmt.Sprintf("h%d", c.Host), host)}
 }
 
-// Credits implements controller.View: a function and its connections.
+// Credits implements controller.View: it lists a function and its connections.
 func (v View) Credits(of pfvf.ID) (list []control.CreditNode) {
 	f := v.s.funcs.byID[of]
 	list = append(list, creditNode("function", f.ID.String(), f.Credits))
@@ -148,7 +147,7 @@ func creditNode(level, name string, n *credit.Node) control.CreditNode {
 	}
 }
 
-// counts names the numbers that say something: neither 0 nor without limit.
+// counts returns the values that are neither 0 nor unlimited, by name.
 func counts(c credit.Cost) map[string]uint32 {
 	m := map[string]uint32{}
 	for i, v := range c {

@@ -10,7 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// encapOf is how Falcon's packets are put under a seal.
+// encapOf returns how Falcon packets are encapsulated in PSP.
 func encapOf(cfg *config.Config) security.Encap {
 	if cfg.PSP.Mode == config.PSPTransport {
 		return security.Transport{}
@@ -18,7 +18,7 @@ func encapOf(cfg *config.Config) security.Encap {
 	return security.Tunnel{}
 }
 
-// keyStore gives connections to other NICs their security.
+// keyStore gives connections to other NICs their keys.
 type keyStore struct{ tx *security.TxSAs }
 
 // Protect implements conn.KeyStore.

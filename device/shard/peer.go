@@ -10,16 +10,16 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// peer is another NIC.
+// peer describes another NIC.
 type peer struct {
 	host     cm.HostID
 	underlay netip.Addr
 
-	otherMode     falcon.Time // of its last packet in another psp.mode; 0: none
-	otherModeTold falcon.Time // when the log said so last
+	otherMode     falcon.Time // time of its last packet in another psp.mode; 0: none
+	otherModeTold falcon.Time // time of the last log line about that
 }
 
-// peersOf are the other NICs that the configuration names.
+// peersOf returns the other NICs in the configuration.
 func peersOf(cfg *config.Config) map[cm.HostID]*peer {
 	peers := map[cm.HostID]*peer{}
 	for i := range cfg.Peers {
@@ -29,12 +29,12 @@ func peersOf(cfg *config.Config) map[cm.HostID]*peer {
 	return peers
 }
 
-// otherModeEvery is the least time between two lines of the log about one peer, and how long vnic
-// show nic says it after the last packet.
+// otherModeEvery is the least time between two log lines about one peer, and how long `vnic show
+// nic` shows the note after the last packet.
 const otherModeEvery = 60_000_000_000
 
-// sealsOtherwise notes that a peer, which is proved by its key, seals in the psp.mode that is not
-// ours.
+// sealsOtherwise records that a peer, which is authenticated by its key, seals in another psp.mode
+// than ours.
 func (p *peer) sealsOtherwise(now falcon.Time, log *loglimit.Log, ours string) {
 	if p == nil {
 		return

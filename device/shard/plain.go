@@ -11,8 +11,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// plainIP is a shard's part in the plain IP of its functions' ports: the gateway, and what the
-// ports are set to.
+// plainIP is a shard's part of the plain IP of its functions' ports: the gateway, and the settings
+// of the ports.
 //
 //	port ▶ gateway ▶ cut ▶ seal ▶ underlay ▶ tx queue
 //	frame ▶ underlay ▶ open ▶ gateway ▶ join ▶ port
@@ -20,8 +20,8 @@ type plainIP struct {
 	gw      *gateway.Gateway
 	ports   roster[Port]
 	byID    map[pfvf.ID]*Port
-	unfit   map[pfvf.ID]bool // functions whose port may not be as they are set
-	changed chan struct{}    // functions are set to something else since it was read
+	unfit   map[pfvf.ID]bool // functions whose port may not match their settings
+	changed chan struct{}    // gets a value when settings of functions have changed
 
 	shard   uint8
 	funcs   *functionSet
@@ -29,7 +29,7 @@ type plainIP struct {
 	effects *effect.List
 }
 
-// portRoutes is what ports ask of the core.
+// portRoutes is the part of Core that ports use.
 type portRoutes interface {
 	security.Requester
 	SetPort(function uint32, at gateway.Place)
@@ -38,7 +38,7 @@ type portRoutes interface {
 
 var _ follower = (*plainIP)(nil)
 
-// join makes the gateway know a port.
+// join adds a port to the gateway.
 func (p *plainIP) join(f *Port) {
 	f.Endpoint = p.gw.AddEndpoint(f.Config.Name, uint32(f.ID), gatewayMAC(f.ID.Host(), f.ID.PF(), f.ID.VF()))
 	f.Owner, f.shown = f, f.described()
@@ -46,7 +46,7 @@ func (p *plainIP) join(f *Port) {
 	p.byID[f.ID] = f
 }
 
-// leave makes the gateway, and all that send to it, forget a port.
+// leave removes a port from the gateway, and from the routes of all that send to it.
 func (p *plainIP) leave(f *Port) {
 	p.gw.RemoveEndpoint(f.Endpoint)
 	if p.byID[f.ID] == f {
@@ -56,14 +56,14 @@ func (p *plainIP) leave(f *Port) {
 	}
 }
 
-// gatewayMAC is what the guest of a function's port sees of all other stations.
+// gatewayMAC returns the MAC address that a port's guest sees for all other stations.
 func gatewayMAC(host, pf uint8, vf uint16) gateway.MAC {
 	m := config.FunctionMAC(host, pf, vf)
 	m[2] = 0x4f
 	return gateway.MAC(m)
 }
 
-// populate makes the ports of the configuration.
+// populate creates the ports of the configuration.
 func (p *plainIP) populate(cfg *config.Config) error {
 	home := cfg.Homes()
 	for _, n := range cfg.AllFunctions() {
@@ -76,7 +76,7 @@ func (p *plainIP) populate(cfg *config.Config) error {
 		}
 		p.join(&Port{ID: id, Config: n.Port})
 	}
-	for f := range p.funcs.there.all() { // they may be set to something else by now
+	for f := range p.funcs.there.all() { // their settings may have changed since
 		p.mark(f.ID)
 	}
 	for id := range p.funcs.absent {
@@ -86,7 +86,7 @@ func (p *plainIP) populate(cfg *config.Config) error {
 	return nil
 }
 
-// syncAll makes all ports follow what their functions are set to.
+// syncAll applies the settings of functions to all ports.
 func (p *plainIP) syncAll() {
 	for port := range p.ports.all() {
 		p.sync(port)
@@ -96,8 +96,8 @@ func (p *plainIP) syncAll() {
 // mark implements follower.
 func (p *plainIP) mark(id pfvf.ID) { p.unfit[id] = true }
 
-// follow implements follower: the function's port follows it, and whoever gives functions what is
-// not the shard's is told. The core tells peers.
+// follow implements follower: it updates the function's port, and signals changed for windows and
+// ports' devices, which the shard does not create. The core tells peers.
 func (p *plainIP) follow(id pfvf.ID) {
 	p.syncOf(id)
 	select {
@@ -106,8 +106,8 @@ func (p *plainIP) follow(id pfvf.ID) {
 	}
 }
 
-// syncOf makes the port of a function that has changed follow it, and with a PF the ports of its
-// VFs, whose links may go with its own.
+// syncOf updates the port of a function that has changed, and with a PF the ports of its VFs, whose
+// links may depend on the PF's.
 func (p *plainIP) syncOf(id pfvf.ID) {
 	if port := p.byID[id]; port != nil {
 		p.sync(port)
@@ -122,8 +122,8 @@ func (p *plainIP) syncOf(id pfvf.ID) {
 	}
 }
 
-// sync makes a port follow what its function is set to: one that is disabled, or whose link is,
-// takes no part.
+// sync applies a function's settings to its port. The port is down if the function is disabled, its
+// link is down, or the port's device is gone.
 func (p *plainIP) sync(to *Port) {
 	f, fn := p.funcs.settings(to.ID), p.funcs.byID[to.ID]
 	up := fn != nil && fn.Lifecycle.State() != abi.StateDisabled && fn.LinkUp && !to.Lost
@@ -139,11 +139,11 @@ func (p *plainIP) sync(to *Port) {
 	}, up)
 	p.gw.Tunnels.AskForKeys(to.Endpoint, p.core)
 	if port := to.Port; port != nil {
-		p.effects.Add(effect.Func(func() { _ = port.SetLink(up) })) // one that is gone has no carrier either
+		p.effects.Add(effect.Func(func() { _ = port.SetLink(up) })) // a port that is gone has no carrier either
 	}
 }
 
-// endpointOf is the place of a function in its network; nil: it has no port.
+// endpointOf returns the gateway's endpoint of a function; nil: it has no port.
 func (p *plainIP) endpointOf(id pfvf.ID) *gateway.Endpoint {
 	if port := p.byID[id]; port != nil {
 		return port.Endpoint
@@ -151,7 +151,7 @@ func (p *plainIP) endpointOf(id pfvf.ID) *gateway.Endpoint {
 	return nil
 }
 
-// counts adds the counters of the gateway.
+// counts adds the counters of the gateway and the ports.
 func (p *plainIP) counts(v control.Counters) {
 	counters.AddGateway(v, p.gw.Stats())
 	for port := range p.ports.all() {
@@ -160,7 +160,7 @@ func (p *plainIP) counts(v control.Counters) {
 				v["port."+port.Name+"."+gateway.Reason(r).String()] = n
 			}
 		}
-		if port.Port != nil { // it belongs to the shard's thread, as this does
+		if port.Port != nil { // its statistics belong to the shard's thread, like this code
 			st := port.Port.Stats()
 			counters.AddPort(v, port.Name, &st)
 		}

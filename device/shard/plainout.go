@@ -5,18 +5,18 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
-// plainOut is the way of plain IP to peers: what the gateway sends is sealed and queued.
+// plainOut sends plain IP to peers: it seals and queues the gateway's packets.
 type plainOut struct {
 	*uplink
 	reading
 	gw *gateway.Gateway
 }
 
-// leastPlain is what a packet takes of a burst at least, bytes.
+// leastPlain is the least number of bytes that a packet counts for in a burst.
 const leastPlain = 512
 
-// transmit seals what came from the ports, as far as the tx queue has room and burst allows, bytes;
-// the rest waits where it is. It reports whether more could be sent at once.
+// transmit seals packets from the ports, as far as the tx queue has room and burst (bytes) allows;
+// the rest stays in the gateway. It reports whether more could be sent at once.
 func (o *plainOut) transmit(now falcon.Time, burst int) (more bool) {
 	for bytes := 0; bytes < burst; {
 		f := o.gw.Outgoing(now)
@@ -38,7 +38,7 @@ func (o *plainOut) transmit(now falcon.Time, burst int) (more bool) {
 	return o.gw.Busy()
 }
 
-// next cuts the next packet from the frame at hand.
+// next cuts the next packet from the current frame.
 func (o *plainOut) next(now falcon.Time, f *gateway.Forward) []byte {
 	defer o.survive(now, "a frame of a port", f.Packet)
 	return f.Next()

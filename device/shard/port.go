@@ -10,32 +10,32 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// Port is a function's port as the shard knows it. It belongs to the shard's thread.
+// Port is a function's port in the shard. It belongs to the shard's thread.
 type Port struct {
 	*gateway.Endpoint
 	ID     pfvf.ID
 	Config *config.Port
-	Rate   *credit.Bucket // of the function; nil: it is disabled
-	shown  capture.Port   // in captures
+	Rate   *credit.Bucket // the function's; nil: it is disabled
+	shown  capture.Port   // its name in captures
 }
 
-// portOf is the port that the gateway knows as p.
+// portOf returns the Port of a gateway endpoint.
 func portOf(p *gateway.Endpoint) *Port {
 	f, _ := p.Owner.(*Port)
 	return f
 }
 
-// Describe names a port for logs.
+// Describe names the port for logs.
 func (p *Port) Describe() string {
 	return fmt.Sprintf("%s (%s)", p.Name, p.ID)
 }
 
-// described names the port in a capture.
+// described returns the name and description of the port in a capture.
 func (p *Port) described() capture.Port {
 	return capture.Port{Name: p.Config.Name, Description: "port of " + p.ID.String() + ": Ethernet frames as its guest sends and gets them"}
 }
 
-// remark is what a capture says of one of its frames.
+// remark returns a capture's comment on one of the port's frames.
 func (p *Port) remark(o *gateway.Offload) string {
 	text := p.ID.String()
 	if o.GSO != 0 {

@@ -10,20 +10,20 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
-// Ports are the ports of a shard's functions for whoever makes and serves their devices, which is
-// I/O and none of the shard's. They belong to the shard's thread.
+// Ports gives access to the ports of a shard's functions, for the code that creates and serves
+// their devices: that is I/O, which the shard does not do. It belongs to the shard's thread.
 type Ports struct{ s *Shard }
 
 // Ports returns the ports of the shard's functions.
 func (s *Shard) Ports() Ports { return Ports{s} }
 
-// All are those that there are.
+// All returns all ports.
 func (p Ports) All() iter.Seq[*Port] { return p.s.plain.ports.all() }
 
-// Len is how many there are.
+// Len returns the number of ports.
 func (p Ports) Len() int { return p.s.plain.ports.len() }
 
-// Post has f called on the shard's thread, soon. It reports false once that has ended.
+// Post makes the shard's thread call f soon. It returns false once the thread has ended.
 func (p Ports) Post(f func()) bool { return p.s.inbox.Post(posted(f)) }
 
 type posted func()
@@ -31,23 +31,23 @@ type posted func()
 // Drain implements inbox.Source.
 func (f posted) Drain(*Shard, falcon.Time) { f() }
 
-// Sync makes the ports follow what their functions are set to.
+// Sync applies the settings of functions to all ports.
 func (p Ports) Sync() { p.s.plain.syncAll() }
 
-// Busy reports whether frames of ports are being sealed still: none are to be read.
+// Busy reports whether frames of ports are still being sealed: no further ones may be read.
 func (p Ports) Busy() bool { return p.s.plain.gw.Busy() }
 
-// Take gives the shard frames of ports for its next Step. There may be some only when it is not
-// Busy with those before, and their memory is the shard's until then.
+// Take gives the shard frames of ports for its next Step. It may be called with frames only when
+// Busy is false. Their memory belongs to the shard while it is Busy with them.
 func (p Ports) Take(in []gateway.PortInput) { p.s.fromPorts = in }
 
-// Deliver gives ports what there is for them.
+// Deliver gives the ports the frames that wait for them.
 func (p Ports) Deliver() { p.s.plain.gw.Deliver(p.s.delivered) }
 
 // Patient reports whether the last frame in the uplink's queue is a port's.
 func (p Ports) Patient() bool { return p.s.tx.Patient }
 
-// Lost takes out a port whose device is gone.
+// Lost takes a port whose device is gone out of service.
 func (p Ports) Lost(now falcon.Time, port *Port) {
 	plain := &p.s.plain
 	port.Lost = true
@@ -55,9 +55,9 @@ func (p Ports) Lost(now falcon.Time, port *Port) {
 	plain.sync(port)
 }
 
-// Change takes out the ports that are not as functions are set to have them, which it gives to
-// gone, and returns those that are missing. It looks at functions that were set since, and at those
-// whose port could not be had.
+// Change removes the ports that do not match their functions' settings, after passing each to gone,
+// and returns those that are missing. It looks at functions that were changed since the last call,
+// and at those whose port could not be created.
 func (p Ports) Change(gone func(*Port)) (come []*Port) {
 	plain := &p.s.plain
 	for _, id := range slices.Sorted(maps.Keys(plain.unfit)) {
@@ -76,8 +76,7 @@ func (p Ports) Change(gone func(*Port)) (come []*Port) {
 	return come
 }
 
-// Add makes the shard know a port. add gives it its device; when that or anything else fails,
-// remove takes it back.
+// Add adds a port to the shard. add adds it to its device; if that fails, remove undoes it.
 func (p Ports) Add(port *Port, add func() error, remove func()) (err error) {
 	plain := &p.s.plain
 	plain.join(port)

@@ -12,7 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// receiver is the way of packets in, from the uplink and from other shards.
+// receiver takes packets in, from the uplink and from other shards.
 type receiver struct {
 	*uplink
 	*falconWire
@@ -28,8 +28,8 @@ type receiver struct {
 	refused  func(security.Use)
 }
 
-// receiveAll takes frames of the uplink; segments says of each how superframes are cut, if any is
-// one.
+// receiveAll takes frames of the uplink. segments holds the segment size of each, if there are
+// superframes among them.
 func (r *receiver) receiveAll(now falcon.Time, frames [][]byte, segments []int) {
 	if len(frames) > 1 {
 		for _, f := range frames {
@@ -45,10 +45,10 @@ func (r *receiver) receiveAll(now falcon.Time, frames [][]byte, segments []int) 
 	}
 }
 
-// receive takes one frame of the uplink through to guest memory, or hands it to the shard that it
-// is for. The frame is opened in place and not kept. A superframe is to the underlay one datagram;
-// it holds one sealed packet after the other, of segment bytes each but the last, under the same
-// outer headers. segment is 0 for a frame that is none.
+// receive takes one frame of the uplink through to guest memory, or gives it to the shard that it
+// is for. The frame is opened in place and not kept. A superframe is one datagram to the underlay;
+// it holds several sealed packets, each of segment bytes except the last, under the same outer
+// headers. segment is 0 for any other frame.
 func (r *receiver) receive(now falcon.Time, frame []byte, segment int) {
 	r.capture.received(now, frame, segment)
 	frame = underlay.Untag(frame)
@@ -69,7 +69,7 @@ func (r *receiver) receive(now falcon.Time, frame []byte, segment int) {
 	}
 }
 
-// steer takes a frame that is for one shard.
+// steer takes a frame whose packets are all for one shard.
 func (r *receiver) steer(now falcon.Time, to int, frame []byte, segment int) {
 	if to == r.others.index {
 		r.receiveOwn(now, frame, segment)
@@ -101,33 +101,33 @@ func (r *receiver) receiveOwn(now falcon.Time, frame []byte, segment int) {
 	sealed := d.Payload
 	for ; len(sealed) > segment; sealed = sealed[segment:] {
 		r.unseal(now, &d, sealed[:segment:segment])
-		r.underlay.Stats()[underlay.Deliver]++ // as if it had come alone
+		r.underlay.Stats()[underlay.Deliver]++ // counted as if it had come alone
 	}
 	r.unseal(now, &d, sealed)
 }
 
-// input is the underlay's part of receiving a frame.
+// input runs the underlay's part of receiving a frame.
 func (r *receiver) input(now falcon.Time, frame []byte) (d underlay.Datagram, v underlay.Verdict) {
 	defer r.survive(now, "a frame of the uplink", frame)
-	v = underlay.DropRunt // if it is not to be understood
+	v = underlay.DropRunt // the result if Input panics
 	return r.underlay.Input(now, frame)
 }
 
-// prefetch has the processor fetch the connection of a sealed packet, which is
-// in clear text, while the packets before it are opened. Whatever else comes
-// is not known as a connection.
+// prefetch makes the processor fetch the connection of a sealed packet, whose CID is in clear text,
+// while the packets before it are opened. For anything else the CID read is not that of a
+// connection.
 func (r *receiver) prefetch(sealed []byte) {
 	if cid, ok := r.encap.PeekCID(sealed); ok {
 		r.falcon.Prefetch(cid)
 	}
 }
 
-// unseal opens one sealed packet, which came in d, and hands on what is in it.
+// unseal opens one sealed packet, which came in d, and passes its content on.
 func (r *receiver) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
 	o, ok := r.openSealed(now, sealed)
 	switch {
 	case !ok:
-	case o.Use.Class == cm.ClassFalcon: // whatever is inside: the class decides
+	case o.Use.Class == cm.ClassFalcon: // the class decides, whatever is inside
 		r.receiveFalcon(now, d, o)
 	default:
 		r.receivePlain(now, d, o)
@@ -141,7 +141,7 @@ func (r *receiver) openSealed(now falcon.Time, sealed []byte) (o *security.Opene
 	return o, r.drops.taken(why)
 }
 
-// findFalcon finds the Falcon packet in what was opened.
+// findFalcon finds the Falcon packet in an opened packet.
 func (r *receiver) findFalcon(now falcon.Time, o *security.Opened) (p security.Packet, ok bool) {
 	defer r.survive(now, "an opened packet", o.Clear())
 	p, why := r.encap.Open(o)
@@ -151,7 +151,7 @@ func (r *receiver) findFalcon(now falcon.Time, o *security.Opened) (p security.P
 	return p, r.drops.taken(why)
 }
 
-// receiveFalcon takes an opened packet of the Falcon class to its connection.
+// receiveFalcon passes an opened packet of the Falcon class to its connection.
 func (r *receiver) receiveFalcon(now falcon.Time, d *underlay.Datagram, o *security.Opened) {
 	p, ok := r.findFalcon(now, o)
 	if !ok {
@@ -170,7 +170,7 @@ func (r *receiver) receiveFalcon(now falcon.Time, d *underlay.Datagram, o *secur
 	}
 }
 
-// addressed tells whether a packet came from where the connection's peer sends, and to us: by the
+// addressed reports whether a packet came from the connection's peer and is for us: by the
 // addresses of the functions or, in transport mode, of the NICs.
 func addressed(c *conn.Slot, d *underlay.Datagram, p *security.Packet) bool {
 	if p.Whole == nil {
@@ -179,7 +179,7 @@ func addressed(c *conn.Slot, d *underlay.Datagram, p *security.Packet) bool {
 	return p.Inner.Src == c.Inner.Dst && p.Inner.Dst == c.Inner.Src
 }
 
-// receiveFor hands the Falcon packet of a connection to the transport, if its session lets it in.
+// receiveFor passes the Falcon packet of a connection to the transport, if its session accepts it.
 func (r *receiver) receiveFor(now falcon.Time, d *underlay.Datagram, o *security.Opened, c *conn.Slot, packet []byte) {
 	session := sessionOf(c)
 	newest, why := session.Check(o)
@@ -211,14 +211,14 @@ func (r *receiver) receiveFor(now falcon.Time, d *underlay.Datagram, o *security
 	}
 	r.counters.rxPackets++
 	r.counters.rxBytes += uint64(len(packet))
-	r.drain(now) // before the frame's buffer is used again
+	r.drain(now) // before the frame's buffer is reused
 }
 
-// receivePlain takes an opened packet of the gateway class to the port it is for. The key says
+// receivePlain passes an opened packet of the gateway class to the port it is for. The key tells
 // which peer sealed it for which tenant; the cookie must agree.
 func (r *receiver) receivePlain(now falcon.Time, d *underlay.Datagram, o *security.Opened) {
 	gw := r.plain.gw
-	if r.plain.ports.len() == 0 && gw.Routes().NoPorts() { // nor any other shard
+	if r.plain.ports.len() == 0 && gw.Routes().NoPorts() { // nor has any other shard
 		r.drops.count(dropNoGateway)
 		return
 	}
@@ -236,7 +236,8 @@ func (r *receiver) receivePlain(now falcon.Time, d *underlay.Datagram, o *securi
 	gw.FromTunnel(t, o.WithRoom(gateway.EthernetLen), d.ECN)
 }
 
-// hops is the 4-bit hop count of Falcon §7.7.1. A peer of another make may begin with 64 or 128.
+// hops returns the 4-bit hop count of Falcon §7.7.1. A peer of another make may start with 64 or
+// 128.
 func hops(ttl uint8) uint8 {
 	initial := uint8(sealedTTL)
 	switch {
@@ -248,14 +249,15 @@ func hops(ttl uint8) uint8 {
 	return min(initial-ttl, 15)
 }
 
-// A Step takes as many frames of other shards as it reads of its own uplink, and about as many bytes
-// as it reads from ports: who floods another shard takes no more than half of this one.
+// A Step takes as many frames of other shards as it reads from its own uplink, and about as many
+// bytes as it reads from ports: a flood from another shard takes no more than half of this one's
+// time.
 const (
 	handedQuantum = thread.Batch
 	handedBytes   = 240_000
 )
 
-// takeHanded takes what other shards handed over, and reports whether there was anything.
+// takeHanded takes the frames that other shards handed over, and reports whether there were any.
 func (r *receiver) takeHanded(now falcon.Time) (some bool) {
 	o := r.others
 	if o == nil {
@@ -311,5 +313,5 @@ func (r *receiver) receiveInside(now falcon.Time, from int, f *handover.Frame) {
 		r.drops.count(dropFalcon)
 		return
 	}
-	r.drain(now) // before the ring's room is used again
+	r.drain(now) // before the room in the ring is reused
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// roceWire is a shard's RoCEv2: packets of its functions, which the gateway carries as the plain IP
-// of their ports, and which it chooses for peers that are no functions of vnic's.
+// roceWire is a shard's RoCEv2: the gateway carries its packets like the plain IP of the functions'
+// ports. It is used for peers that are not vnic functions.
 //
 //	guest memory ▶ rdma/roce ▶ gateway ▶ seal ▶ underlay ▶ tx queue
 //	                              └────▶ port, or function, of this NIC
@@ -26,21 +26,21 @@ type roceWire struct {
 	engine *roce.Engine
 	plain  *plainIP
 	mode   string      // rdma.transport
-	most   credit.Cost // that a connection may hold
+	most   credit.Cost // the most that a connection may hold
 	knows  func(tenant uint32, gid [16]byte) bool
-	now    *falcon.Time // of the Step in progress
+	now    *falcon.Time // time of the current Step
 	log    *loglimit.Log
 
-	sending *roce.Port // whose packet is sealed, once for each peer of cut
-	bytes   int        // of it
+	sending *roce.Port // the port whose packet is being sealed, once for each peer in cut
+	bytes   int        // size of that packet
 
-	held   []*roce.Port // whose datagrams wait: one to a group is being shared out
-	frames [][]byte     // for packets that go to ports, until those have taken them
-	used   int          // of frames
+	held   []*roce.Port // ports whose datagrams wait while one to a multicast group is being distributed
+	frames [][]byte     // buffers for packets, in use until ports of this NIC have taken them
+	used   int          // number of frames in use
 	cut    gateway.Forward
 }
 
-// roceFrames is how many packets may wait for ports of this NIC.
+// roceFrames is the most packets that may wait for ports of this NIC.
 const roceFrames = 64
 
 var (
@@ -48,14 +48,15 @@ var (
 	_ otherWire       = (*roceWire)(nil)
 )
 
-// useCongestion sets how it controls congestion; the configuration was checked.
+// useCongestion sets the congestion control algorithm. The configuration was checked.
 func (r *roceWire) useCongestion(name string) {
 	if a, ok := cc.Lookup(name); ok {
 		r.engine.UseCongestion(a)
 	}
 }
 
-// start implements otherWire: the place is in the network of the function's port, if it has one.
+// start implements otherWire: the function sends and receives at its port's place in the network,
+// if it has a port.
 func (r *roceWire) start(o *conn.Owner, v *rdma.Function) {
 	at := r.plain.endpointOf(o.ID)
 	if at == nil || r.mode == config.TransportFalcon || !o.Addr.IsValid() {
@@ -66,7 +67,7 @@ func (r *roceWire) start(o *conn.Owner, v *rdma.Function) {
 	r.place(p, at)
 }
 
-// place puts a function where its port is.
+// place connects a function to its port's endpoint.
 func (r *roceWire) place(p *roce.Port, at *gateway.Endpoint) {
 	p.Owner, p.MTU = at, at.MTU
 	at.SetRoCE(func(packet []byte, first, most int) (n int, more bool) { return p.Share(*r.now, packet, first, most) })
@@ -83,16 +84,16 @@ func (r *roceWire) ported(o *conn.Owner, v *rdma.Function) {
 	}
 }
 
-// stop implements otherWire: what comes is the port's guest's.
+// stop implements otherWire: from now on, RoCE packets go to the port's guest.
 func (r *roceWire) stop(o *conn.Owner) {
 	if at := r.plain.endpointOf(o.ID); at != nil {
 		at.SetRoCE(nil)
 	}
 }
 
-// chosen tells whether an address is reached by RoCEv2 (Connected), not now, or by another wire.
-// Who is known as a function of vnic's is reached over Falcon, unless that is not wanted; who has
-// no address in the network is not reached by RoCEv2 yet.
+// chosen reports whether an address is reached by RoCEv2 (Connected), not yet (Later), or over
+// Falcon. Known vnic functions are reached over Falcon, unless the configuration demands RoCE; an
+// address that the network does not reach has to wait.
 func (r *roceWire) chosen(from *gateway.Endpoint, tenant uint32, gid [16]byte) conn.Way {
 	reached := r.plain.gw.PathMTU(from, roce.Address(gid)) > 0
 	switch {
@@ -124,7 +125,7 @@ func (r *roceWire) Wire(now falcon.Time, f *conn.Function, v *rdma.Function, q *
 	return conn.Connected
 }
 
-// transmit makes packets and hands them to the gateway, as far as the tx queue and the quantum
+// transmit creates packets and passes them to the gateway, as far as the tx queue and the quantum
 // allow. It reports whether more could be sent at once.
 func (r *roceWire) transmit(now falcon.Time, out *plainOut) (more bool) {
 	r.held = slices.DeleteFunc(r.held, func(p *roce.Port) bool {
@@ -138,7 +139,7 @@ func (r *roceWire) transmit(now falcon.Time, out *plainOut) (more bool) {
 		return false
 	}
 	if !out.gw.Waiting() && r.sending == nil {
-		r.used = 0 // ports have taken what was for them
+		r.used = 0 // ports have taken their packets
 	}
 	for range txQuantum {
 		b := out.tx.Slot()
@@ -180,7 +181,7 @@ func (r *roceWire) transmit(now falcon.Time, out *plainOut) (more bool) {
 	return true
 }
 
-// frame is memory for the next packet; nil: the ports have to take some first.
+// frame returns a buffer for the next packet; nil: the ports have to take some first.
 func (r *roceWire) frame() []byte {
 	if r.used == roceFrames {
 		return nil
@@ -191,5 +192,5 @@ func (r *roceWire) frame() []byte {
 	return r.frames[r.used]
 }
 
-// roceFrame has room for the longest packet, of the largest path MTU.
+// roceFrame is the size of the longest packet, with the largest path MTU.
 const roceFrame = 4096 + roce.MaxOverhead

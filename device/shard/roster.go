@@ -6,14 +6,14 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// roster holds what functions of one host have, one each, in the order of their IDs, so a PF's
-// before its VFs'. To put one in or take one out costs the same however many there are.
+// roster holds one value per function of one host, in the order of their IDs, so a PF's before its
+// VFs'. Adding and removing cost the same however many there are.
 type roster[T any] struct {
-	pfs [pfvf.MaxPF + 1][]*T // by the number of the VF; nil: it has none
+	pfs [pfvf.MaxPF + 1][]*T // by the number of the VF; nil: none
 	n   int
 }
 
-// put gives a function, which has none yet, its own.
+// put sets the value of a function that has none yet.
 func (r *roster[T]) put(id pfvf.ID, v *T) {
 	pf, vf := id.PF(), int(id.VF())
 	if more := vf + 1 - len(r.pfs[pf]); more > 0 {
@@ -23,16 +23,16 @@ func (r *roster[T]) put(id pfvf.ID, v *T) {
 	r.n++
 }
 
-// remove takes out what a function has. It must have one.
+// remove deletes the function's value. It must have one.
 func (r *roster[T]) remove(id pfvf.ID) {
 	r.pfs[id.PF()][id.VF()] = nil
 	r.n--
 }
 
-// len is how many there are.
+// len returns the number of values.
 func (r *roster[T]) len() int { return r.n }
 
-// all yields those that there are. Each may be taken out when it comes.
+// all yields all values. The loop may remove each value as it comes.
 func (r *roster[T]) all() iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for pf := range r.pfs {
@@ -45,7 +45,7 @@ func (r *roster[T]) all() iter.Seq[*T] {
 	}
 }
 
-// of yields those of a PF and its VFs.
+// of yields the values of a PF and its VFs.
 func (r *roster[T]) of(pf pfvf.ID) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for _, v := range r.pfs[pf.PF()] {

@@ -9,10 +9,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// seenVF is a VF of the shard as its PF sees it, at one moment. What changes its settings is not
-// done here (functions.Registry).
+// seenVF is a VF of the shard as its PF sees it, at one moment. It does not change settings (see
+// functions.Registry).
 type seenVF struct {
-	abi.VFHandler // none
+	abi.VFHandler // nil: the methods not defined here are never called
 
 	fs  *functionSet
 	id  pfvf.ID
@@ -91,7 +91,7 @@ func (c *seenVF) VFReset() abi.Status {
 	return abi.StatusOK
 }
 
-// queryObjects tells how many objects a function may have, or has.
+// queryObjects returns how many objects a function may have, or has.
 func (fs *functionSet) queryObjects(id pfvf.ID, part abi.CreditPart) (o abi.ObjectCounts, st abi.Status) {
 	switch part {
 	case abi.CreditLimit:

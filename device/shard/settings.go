@@ -10,11 +10,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// set makes a function what it is set to, for the operator and for PFs: all of that
-// comes into force or, with an error, nothing. Quotas, rate, credits, trust, spoof
-// check and link change under traffic. A new MAC, tenant, address or DMA window
-// makes the function another one, so an enabled one is reset; a new guest ends the
-// session of the old.
+// set applies settings to a function, for the operator and for PFs: all of them or, with an error,
+// none. Quotas, rate, credits, trust, spoof check and link change under traffic. A new MAC, tenant,
+// address or DMA window makes it another function, so an enabled one is reset; a new guest ends the
+// session of the old one.
 func (fs *functionSet) set(now falcon.Time, id pfvf.ID, is config.Function) error {
 	was := fs.settings(id)
 	fs.ports.mark(id)
@@ -55,7 +54,7 @@ func (fs *functionSet) set(now falcon.Time, id pfvf.ID, is config.Function) erro
 	}
 	switch {
 	case *is.Enabled && (another || !*was.Enabled):
-		if err := fs.table.Add(f.Function.Function); err != nil { // unique has looked
+		if err := fs.table.Add(f.Function.Function); err != nil { // the registry has already checked that the address is unique
 			return functions.Refuse(abi.StatusAddressInUse, "%v", err)
 		}
 		if !*was.Enabled {
@@ -76,8 +75,8 @@ func (fs *functionSet) set(now falcon.Time, id pfvf.ID, is config.Function) erro
 	return nil
 }
 
-// setCredits resizes the function's part of the credit tree. A limit below what
-// is in use takes nothing away: new work waits until enough came back.
+// setCredits changes the function's part of the credit tree. A limit below the current use takes
+// nothing back: new work waits until enough is returned.
 func (f *function) setCredits(was, is *config.Function) error {
 	guarantee := is.Guarantee.Cost()
 	if !*is.Enabled {

@@ -25,8 +25,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
-// Shard owns functions with all their objects and connections. Everything in
-// it belongs to one goroutine, the caller of Step; others post to its inbox.
+// Shard owns functions with all their objects and connections. All its state belongs to one
+// goroutine, the caller of Step; others post to its inbox.
 type Shard struct {
 	*uplink
 	*falconWire
@@ -37,11 +37,11 @@ type Shard struct {
 	log    *loglimit.Log
 	inbox  inbox.Box[*Shard]
 	core   Core
-	others *others // of the NIC; nil: there are none
+	others *others // the NIC's other shards; nil: there are none
 	peers  map[cm.HostID]*peer
 
 	rdma   *rdma.Engine
-	txSAs  *security.TxSAs // what we seal with
+	txSAs  *security.TxSAs // keys that we seal with
 	funcs  *functionSet
 	guests *guest.Set
 	plain  plainIP
@@ -50,15 +50,15 @@ type Shard struct {
 	out    sender
 
 	effects   effect.List
-	roused    atomic.Bool // a goroutine was made runnable since the thread last slept
+	roused    atomic.Bool // a goroutine was made runnable since the last call of Roused
 	drops     dropCounts
 	counters  shardCounts
-	now       falcon.Time                // of the Step in progress
+	now       falcon.Time                // time of the current Step
 	fromPorts []gateway.PortInput        // for the next Step
-	delivered func(f *gateway.PortFrame) // has captures see what a port was given
+	delivered func(f *gateway.PortFrame) // passes a frame that a port was given to captures
 }
 
-// New makes a shard of a NIC: its number, the NIC's configuration and core, and where it logs.
+// New returns a shard. index is its number in the NIC; cfg and core are the NIC's.
 func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, error) {
 	s := &Shard{
 		index: index, cfg: cfg, core: core, peers: peersOf(cfg), rdma: rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg)}),
@@ -94,7 +94,7 @@ func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, er
 	}
 	s.roce = roceWire{
 		engine: rdma.Wire[*roce.Engine](s.rdma), plain: &s.plain, mode: cfg.RDMA.Transport, most: connectionCredits(cfg), now: &s.now, log: s.log,
-		knows: func(tenant uint32, gid [16]byte) bool { // the core hears of the shard's own a moment later
+		knows: func(tenant uint32, gid [16]byte) bool { // the core learns of the shard's own functions a moment later
 			return s.funcs.table.ByGID(tenant, gid) != nil || core.Knows(tenant, gid)
 		},
 	}
@@ -112,8 +112,8 @@ func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, er
 	return s, nil
 }
 
-// newFalcon makes Falcon, the table of its connections, and what stands between it, the functions
-// and the connection manager.
+// newFalcon creates the Falcon engine, the table of its connections, and what connects it with the
+// functions and the connection manager.
 func (s *Shard) newFalcon() *falconWire {
 	t := &falconWire{rof: rdma.Wire[*rof.Engine](s.rdma)}
 	t.falcon = falcon.NewEngine(falcon.Config{Profile: s.cfg.Falcon.Build(), Credits: s.core.Credits().Parent(), MaxConns: conn.MaxSlots}, t.rof)
@@ -128,7 +128,8 @@ func (s *Shard) newFalcon() *falconWire {
 	return t
 }
 
-// Join makes the shards of a NIC, in order, know each other. It is called before the first Step.
+// Join connects the shards of a NIC with each other. They are in order of their index. It is called
+// before the first Step.
 func Join(shards []*Shard) {
 	if len(shards) == 1 {
 		return
@@ -145,19 +146,19 @@ func Join(shards []*Shard) {
 	}
 }
 
-// pollTime is how long an empty send queue is looked at: as long as the thread
-// looks for work, but also while others keep it awake.
+// pollTime returns how long an empty send queue is polled: as long as the thread looks for work,
+// but also while others keep it awake.
 func pollTime(cfg *config.Config) falcon.Time {
 	return falcon.Time(max(*cfg.NIC.Spin, config.DefaultSpin))
 }
 
-// Step does everything there is to do at one moment: it takes the input, runs
-// the timers and the engines, and leaves frames, messages, events and effects.
-// It reads no clock and does no I/O, so that whole NICs run in virtual time.
+// Step does all work that is due at one moment: it takes the input, runs the timers and the
+// engines, and leaves frames, events, requests to the core and effects. It reads no clock and does
+// no I/O, so that whole NICs run in virtual time.
 //
 //	bells  ▶ doorbells
-//	frames ▶ underlay ▶ psp open ▶ inner IP ▶ slot{conn, guard} ▶ falcon ▶ rdma ▶ guest memory
-//	inbox  ▶ doorbells, registers, admin commands, what the core decided and answers
+//	frames ▶ underlay ▶ psp open ▶ inner IP ▶ slot{conn, keys} ▶ falcon ▶ rdma ▶ guest memory
+//	inbox  ▶ doorbells, registers, admin commands, orders and answers of the core
 //	timers ▶ falcon, rdma, underlay
 //	guest memory ▶ rdma ▶ falcon ▶ inner IP ▶ psp seal ▶ underlay ▶ tx queue
 func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
@@ -206,10 +207,9 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	out.Effects.Take(&s.effects)
 }
 
-// Flush is called before the caller waits for input or time: acknowledgements
-// that were held back for company go out now, and rings that were polled ask
-// for a doorbell. It leaves frames in the tx queue and a new deadline in out;
-// with More the caller must not wait.
+// Flush is called before the caller waits for input or time: delayed acknowledgements are sent now,
+// and polled rings are armed to ask for a doorbell. It leaves frames in the tx queue and a new
+// deadline in out; if out.More is set, the caller must not wait.
 func (s *Shard) Flush(now falcon.Time, out *thread.Output) {
 	s.falcon.FlushAcks(now)
 	found := s.guests.Bells.Arm()
@@ -241,30 +241,30 @@ func (s *Shard) Answer(e effect.Effect) {
 // Roused implements thread.Shard.
 func (s *Shard) Roused() bool { return s.roused.Swap(false) }
 
-// Index is the shard's number in its NIC.
+// Index returns the shard's number in its NIC.
 func (s *Shard) Index() int { return s.index }
 
-// UseClock has the shard tell the time within a Step by clock, for traces. It is called before the
+// UseClock sets the clock that tells the time within a Step, for traces. It is called before the
 // first Step.
 func (s *Shard) UseClock(clock func() int64) { s.clock = clock }
 
-// Inbox is where others leave input for the shard.
+// Inbox returns the inbox, in which others leave input for the shard.
 func (s *Shard) Inbox() *inbox.Box[*Shard] { return &s.inbox }
 
-// Queue has the frames that the shard made for the uplink.
+// Queue returns the queue of frames for the uplink.
 func (s *Shard) Queue() *tap.Queue { return s.tx }
 
-// Guests are the drivers' side of the shard's functions.
+// Guests returns the drivers' side of the shard's functions.
 func (s *Shard) Guests() *guest.Set { return s.guests }
 
-// Changed tells that functions are set to something else since it was read.
+// Changed returns a channel that gets a value when settings of functions have changed.
 func (s *Shard) Changed() <-chan struct{} { return s.plain.changed }
 
-// Count is how many functions the shard has. Any goroutine may ask.
+// Count returns how many functions the shard has. Any goroutine may call it.
 func (s *Shard) Count() int { return int(s.funcs.count.Load()) }
 
-// LogKeysTo has the keys that peers gave us written to a key log. It is called before the first
-// Step.
+// LogKeysTo makes the shard write the keys that peers gave us to a key log. It is called before the
+// first Step.
 func (s *Shard) LogKeysTo(l *security.KeyLog) { s.txSAs.LogTo(l) }
 
 // Do runs f on the shard's thread and returns when it is done (inbox.Do).
@@ -272,7 +272,7 @@ func (s *Shard) Do(f func(now falcon.Time)) error {
 	return inbox.Do(&s.inbox, func(_ *Shard, now falcon.Time) { f(now) })
 }
 
-// flushCore sends the core what was asked of it.
+// flushCore sends the shard's requests to the core.
 func (s *Shard) flushCore() {
 	if s.core.Flush() {
 		s.roused.Store(true)

@@ -71,7 +71,7 @@ func (view View) Describe(id pfvf.ID) control.Function {
 	return v
 }
 
-// guestName says who may drive a function; "" is nobody.
+// guestName returns the guest that may drive a function; "": none.
 func guestName(g *config.Guest) string {
 	switch {
 	case g == nil:
@@ -93,7 +93,7 @@ func (view View) Paths(list []control.Connection) {
 	}
 }
 
-// describePath says how the transport finds the path of a connection.
+// describePath adds the transport's measurements of a connection's path.
 func describePath(v *control.Connection, i falcon.ConnInfo) {
 	v.Retransmits = i.Retransmits
 	v.Cwnd, v.RTTNS, v.DelayNS, v.DelayTargetNS = i.Fcwnd, i.RTT, i.Delay, i.DelayTarget
@@ -102,7 +102,7 @@ func describePath(v *control.Connection, i falcon.ConnInfo) {
 	}
 }
 
-// Counters implements controller.View: the shard's counters and those of its rooms.
+// Counters implements controller.View: it returns the shard's counters and those of its parts.
 func (view View) Counters() control.Counters {
 	s := view.s
 	v := control.Counters{}

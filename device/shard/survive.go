@@ -5,16 +5,15 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
-// reading is the reading of what strangers send.
+// reading protects the parsing of untrusted input.
 type reading struct {
 	drops *dropCounts
 	log   *loglimit.Log
 }
 
-// survive is deferred around the reading of one frame or message. One that finds a fault in the
-// code that reads it is counted and told, and the NIC goes on: nobody ends it with what he sends.
-// Only what keeps nothing between frames is read under it; an engine that failed halfway could not
-// be trusted.
+// survive is deferred around the parsing of one frame or message. If that panics, survive counts
+// and logs it, and the NIC goes on: nobody can end it with what they send. Only code that keeps no
+// state between frames may run under it; an engine that failed halfway could not be trusted.
 func (r *reading) survive(now falcon.Time, what string, frame []byte) {
 	if v := recover(); v != nil {
 		r.drops.count(dropPanic)

@@ -9,27 +9,27 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
-// Bounds of tracing.
+// Limits of tracing.
 const (
 	maxTraces   = 8       // functions traced at one time
-	traceEvents = 1 << 16 // of one function, between two looks
+	traceEvents = 1 << 16 // events of one function between two reads
 )
 
-// tracer notes what happens to requests, by a clock that tells the time within a Step.
+// tracer records what happens to requests. Its clock tells the time within a Step.
 type tracer struct {
-	traces  map[pfvf.ID]*trace.Ring // of functions that are traced
+	traces  map[pfvf.ID]*trace.Ring // by traced function
 	clock   func() int64
-	arrived int64 // when the frame at hand came, by it
+	arrived int64 // arrival time of the current frame, by clock
 }
 
-// frame is told that a frame came.
+// frame records the arrival of a frame.
 func (t *tracer) frame() {
 	if len(t.traces) > 0 {
 		t.arrived = t.clock()
 	}
 }
 
-// noteReceived notes a request of the peer that was opened.
+// noteReceived records a request of the peer, after it was opened.
 func noteReceived(at int64, c *conn.Slot, packet []byte) {
 	var h wire.Header
 	if h.Parse(packet) != wire.DropNone || h.Type != wire.TypePushData && h.Type != wire.TypePullRequest {
@@ -42,21 +42,21 @@ func noteReceived(at int64, c *conn.Slot, packet []byte) {
 	c.Owner.Trace.Arrived(at, &e)
 }
 
-// acknowledges is what a Falcon packet of c, not sealed yet, says of those that came: the bases of
-// the receiver's windows are in the same place in all types (Falcon §7.1, §7.7).
+// acknowledges returns the acknowledgement that a Falcon packet of c carries, before it is sealed:
+// the bases of the receiver's windows are in the same place in all types (Falcon §7.1, §7.7).
 func acknowledges(c *conn.Slot, packet []byte) trace.Event {
 	return trace.Event{
 		Kind: trace.Answered, Conn: c.CID, Index: binary.BigEndian.Uint32(packet[12:]), Extra: binary.BigEndian.Uint32(packet[8:]), Flags: trace.Responder,
 	}
 }
 
-// noteSealed notes that the packet of c that the transport took is sealed.
+// noteSealed records that the packet of c that the transport made was sealed.
 func noteSealed(c *conn.Slot, acks *trace.Event) {
 	c.Owner.Trace.SealedPacket()
 	c.Owner.Trace.Add(acks)
 }
 
-// noteUnsealed notes that the packet of c that the transport took goes nowhere.
+// noteUnsealed records that the packet of c that the transport made was not sent.
 func noteUnsealed(c *conn.Slot) {
 	if c.Owner.Trace != nil {
 		c.Owner.Trace.Unfilled()

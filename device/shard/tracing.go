@@ -7,8 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
-// setTrace makes a function note what happens to its requests in r; nil: nothing
-// any more.
+// setTrace makes a function record its requests in r; nil: it stops.
 func (fs *functionSet) setTrace(id pfvf.ID, r *trace.Ring) {
 	if fs.traces[id] = r; r == nil {
 		delete(fs.traces, id)
@@ -20,7 +19,7 @@ func (fs *functionSet) setTrace(id pfvf.ID, r *trace.Ring) {
 	}
 }
 
-// startTrace begins to trace a function.
+// startTrace starts tracing a function.
 func (fs *functionSet) startTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error) {
 	switch f := fs.byID[id]; {
 	case f == nil && !fs.possible(id):

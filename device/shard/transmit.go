@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
-// sender is the way of packets out: it fills the tx queue.
+// sender sends packets: it fills the tx queue.
 type sender struct {
 	*uplink
 	*falconWire
@@ -20,22 +20,23 @@ type sender struct {
 
 	plain      plainOut
 	roce       *roceWire
-	portsFirst bool // the ports fill the tx queue before the transport does
+	portsFirst bool // the ports filled the tx queue before the transport this time
 }
 
-// srcPort is the outer UDP source port: it spreads connections over paths (docs/wire.md).
-// Ports of connections with different shards of the peer differ, so that no superframe is for two.
+// srcPort returns the outer UDP source port, which spreads connections over paths (docs/wire.md).
+// Ports of connections with different shards of the peer differ, so that no superframe is for two
+// shards.
 func srcPort(c *conn.Slot) uint16 {
 	return firstPort + uint16(conn.ShardOf(c.Conn.RemoteCID())*paths) + uint16(c.Path()%paths)
 }
 
-// outerClass is the outer TOS or traffic class: the DSCP of the inner header (RFC 2983 §3.1,
-// uniform), and ECT(0), since Falcon takes marks for itself (RFC 6040 §4.1).
+// outerClass returns the outer TOS or traffic class: the DSCP of the inner header (RFC 2983 §3.1,
+// uniform), and ECT(0), since Falcon handles congestion marks itself (RFC 6040 §4.1).
 func outerClass(c *conn.Slot) uint8 { return c.Inner.Class&^3 | underlay.ECT0 }
 
-// transmit fills the tx queue: first what the underlay has to say, then
-// packets of the transport and of the ports, in turns first, as far as the queue
-// and the quantum of each allow. It reports whether more could be sent at once.
+// transmit fills the tx queue: first with frames of the underlay, then with packets of the
+// transport and of the ports, which take turns at being first, as far as the queue and the quantum
+// of each allow. It reports whether more could be sent at once.
 func (s *sender) transmit(now falcon.Time) bool {
 	if !s.speak(now) {
 		return false
@@ -75,7 +76,7 @@ func (s *sender) transmitFalcon(now falcon.Time, burst int) bool {
 	return true
 }
 
-// seal wraps the Falcon packet of n bytes in b and queues the frame.
+// seal seals the Falcon packet of n bytes in b and queues the frame.
 func (s *sender) seal(now falcon.Time, b []byte, n int, from *falcon.Conn) {
 	c := s.table.Of(from)
 	if c == nil {
@@ -112,9 +113,8 @@ func (s *sender) seal(now falcon.Time, b []byte, n int, from *falcon.Conn) {
 	s.send(now, outer{c.Underlay, srcPort(c), outerClass(c)}, b, at, sealed)
 }
 
-// wrap puts the headers of a connection around the Falcon packet of n bytes at
-// b[falconAt:] and seals it. It returns where the frame begins in b and how many
-// bytes the underlay is to carry.
+// wrap puts the headers of a connection around the Falcon packet of n bytes at b[falconAt:] and
+// seals it. It returns where the frame begins in b and how many bytes the underlay has to carry.
 //
 //	Ethernet | IP | UDP | PSP … Falcon … ICV    see security.Encap
 func (s *sender) wrap(now falcon.Time, c *conn.Slot, b []byte, n int) (at, sealed int, err error) {
@@ -125,7 +125,7 @@ func (s *sender) wrap(now falcon.Time, c *conn.Slot, b []byte, n int) (at, seale
 	return start - s.underlay.Headroom(), sealed, err
 }
 
-// sendInside hands a Falcon packet to the shard at the other end of the connection.
+// sendInside sends a Falcon packet to the shard at the other end of the connection.
 func (s *sender) sendInside(now falcon.Time, c *conn.Slot, packet []byte) {
 	if s.capture.wantClear {
 		whole := append(c.Inner.Append(nil, len(packet)), packet...)

@@ -13,33 +13,33 @@ import (
 	rdmawire "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// Bounds of one Step, so that input is looked at between them.
+// Limits of one Step, so that input is looked at in between.
 const (
 	txSlots   = 128     // frames waiting for the uplink
 	txQuantum = 64      // packets made per Step
-	txShort   = 16_000  // the same while somebody may come who must not wait
-	txBurst   = 60_000  // bytes, about a superframe: it leaves while it is still in the processor's cache
-	txPlain   = 120_000 // the same of plain IP, whose packets are smaller
+	txShort   = 16_000  // bytes; the limit of both while a guarantee is not in use, as its function must not wait
+	txBurst   = 60_000  // bytes, about a superframe: it is sent while it is still in the processor's cache
+	txPlain   = 120_000 // bytes of plain IP, whose packets are smaller
 )
 
-// falconAt is where the Falcon packet begins in a buffer: behind the longest
-// headers. The transport fills it before it is known whose packet it is; a
-// frame with shorter ones begins later in the buffer.
+// falconAt is the offset of the Falcon packet in a buffer: behind the longest possible headers. The
+// transport fills in the packet before its connection is known; a frame with shorter headers begins
+// later in the buffer.
 const falconAt = underlay.HeadroomIPv6 + security.MaxHeadroom
 
-// firstPort begins the range of outer UDP source ports; the path is added
+// firstPort is the first outer UDP source port. Each shard of the peer has a range of paths ports
 // (docs/wire.md).
 const (
 	firstPort = 0xC000
 	paths     = 8
 )
 
-// sealedTTL is what sealed packets leave with, so that a receiver can count
-// the hops (docs/wire.md).
+// sealedTTL is the TTL that sealed packets are sent with, so that a receiver can count the hops
+// (docs/wire.md).
 const sealedTTL = 255
 
-// uplink is a shard's end of the uplink: the underlay's stack, the frames that wait to leave, and
-// the captures that see what passes.
+// uplink is a shard's end of the uplink: the underlay's stack, the frames to be sent, and the
+// captures of its traffic.
 type uplink struct {
 	underlay *underlay.Stack
 	tx       *tap.Queue
@@ -58,13 +58,13 @@ func newUplink(cfg *config.Config) (*uplink, error) {
 	return &uplink{underlay: stack, tx: tap.NewQueue(txSlots, txBufferSize(cfg))}, nil
 }
 
-// txBufferSize is the room of one frame: what the uplink takes, and what the
-// transport asks for while it fills a packet.
+// txBufferSize returns the room for one frame: the most that the uplink takes, or that the
+// transport needs while it fills in a packet.
 func txBufferSize(cfg *config.Config) int {
 	return max(falconAt+cfg.Uplink.MTU+tap.FrameOverhead, falconAt+wire.MaxHeaderLen+cfg.RDMA.MTU+rdmawire.MaxDataHeaderLen+security.Trailer)
 }
 
-// speak queues what the underlay has to say, and reports whether there is room for more.
+// speak queues the underlay's own frames, and reports whether there is room for more.
 func (u *uplink) speak(now falcon.Time) bool {
 	for {
 		b := u.tx.Slot()
@@ -80,16 +80,16 @@ func (u *uplink) speak(now falcon.Time) bool {
 	}
 }
 
-// outer is what the outer headers of a sealed packet say.
+// outer holds values for the outer headers of a sealed packet.
 type outer struct {
 	to    netip.Addr
-	port  uint16 // of the UDP source
+	port  uint16 // UDP source port
 	class uint8  // TOS or traffic class
 }
 
-// send queues the frame that begins at b[at] with room for its headers, and the sealed bytes behind
-// it. It reports false for one that is not sent now: the underlay keeps it until the neighbour
-// answers, or has counted it.
+// send queues a sealed packet. The frame begins at b[at] with room for its headers; sealed bytes
+// follow. It returns false if the frame is not sent now: the underlay keeps it until the neighbour
+// answers, or has counted a drop.
 func (u *uplink) send(now falcon.Time, o outer, b []byte, at, sealed int) bool {
 	total, ok := u.underlay.OutputClass(now, o.to, o.port, o.class, b[at:], sealed)
 	if !ok {

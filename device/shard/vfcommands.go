@@ -7,11 +7,11 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// vfCommands carries out the commands by which a PF manages one of its VFs, whichever shard has
-// that: all of them go through the core, in order, and are completed when it answers.
+// vfCommands carries out the commands by which a PF manages one of its VFs, on any shard: they all
+// go through the core, in order, and complete when it answers.
 type vfCommands struct {
 	core  VFs
-	id    pfvf.ID // of the VF
+	id    pfvf.ID // the VF
 	later func() abi.Ticket
 }
 
@@ -47,7 +47,7 @@ func (c *vfCommands) SetVFObjects(p *abi.SetVFObjects) abi.Status {
 	return c.change(func(pf, to *config.Function) error { return functions.SetObjects(pf, to, p) })
 }
 
-// visit has the VF looked at where it is, and completes the command with what f saw.
+// visit calls f with the VF on the VF's shard, and completes the command with f's result.
 func visit[R any, P interface {
 	*R
 	abi.Result
