@@ -24,13 +24,13 @@ func (p *Port) Layout() vhostuser.Layout { return Layout(p.cfg.Queues) }
 // Features implements vhostuser.Device.
 func (p *Port) Features() uint64 { return Features(p.cfg.Queues) }
 
-// Config implements vhostuser.Device: there is no configuration space here, QEMU has it.
+// Config implements vhostuser.Device. It reports false: QEMU serves the configuration space itself.
 func (p *Port) Config(uint32, []byte) bool { return false }
 
 // SetMTU implements vhostuser.MTUTaker.
 func (p *Port) SetMTU(mtu uint64) error { return CheckMTU(mtu, p.cfg.MTU) }
 
-// CheckMTU refuses what a guest is told that is more than its port's.
+// CheckMTU returns an error if the MTU that QEMU shows to the guest is larger than the port's.
 func CheckMTU(told uint64, mtu int) error {
 	if told > uint64(mtu) {
 		return fmt.Errorf("the guest's MTU is to be %d, and the port's is %d: give the device host_mtu=%[2]d", told, mtu)
@@ -73,8 +73,8 @@ func (p *Port) ringConfig(st *vhostuser.State, i int) (virtqueue.Config, error) 
 	}, err
 }
 
-// StartVring implements vhostuser.Device. A ring whose driver placed it wrongly fails the port and
-// not the conversation: a front end that does not reconnect would never come back.
+// StartVring implements vhostuser.Device. If the driver placed the ring wrongly, the port fails but
+// the connection stays, because some front ends never reconnect.
 func (p *Port) StartVring(st *vhostuser.State, i int, kick, call, errfd int) error {
 	c, err := p.ringConfig(st, i)
 	if err == nil {
@@ -89,7 +89,7 @@ func (p *Port) StartVring(st *vhostuser.State, i int, kick, call, errfd int) err
 		return nil
 	}
 	if i%2 == 1 {
-		e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(i)} // at once, if it has kicked before
+		e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(i)} // reports at once if the guest has kicked already
 		if err := unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, kick, &e); err != nil {
 			return fmt.Errorf("ring %d: kick descriptor: %w", i, err)
 		}
@@ -98,8 +98,8 @@ func (p *Port) StartVring(st *vhostuser.State, i int, kick, call, errfd int) err
 	return nil
 }
 
-// start is on the thread. A driver begins anew with the first ring; until then one more ring of a
-// port that has failed does not run either.
+// start starts a ring; it runs on the port's thread. After a failure no ring runs until the driver
+// has stopped all rings: the first ring that starts after that clears the reason of the failure.
 func (p *Port) start(i int, c virtqueue.Config, features uint64) (err error) {
 	if !slices.ContainsFunc(p.rings, func(q *queue) bool { return q != nil }) {
 		p.reason.Store(nil)
@@ -127,7 +127,7 @@ func (p *Port) start(i int, c virtqueue.Config, features uint64) (err error) {
 	defer p.survive()
 	switch {
 	case i%2 == 0:
-		q.Quiet() // buffers are looked for when there is a frame
+		q.Quiet() // the port looks for buffers when it has a frame
 	case p.awake:
 		q.Quiet()
 	default:
@@ -136,7 +136,7 @@ func (p *Port) start(i int, c virtqueue.Config, features uint64) (err error) {
 	return nil
 }
 
-// sort makes the lists of rings by direction.
+// sort rebuilds the lists of running rings by direction.
 func (p *Port) sort() {
 	p.tx, p.rx, p.at, p.burst = p.tx[:0], p.rx[:0], 0, 0
 	for i, q := range p.rings {
@@ -152,8 +152,8 @@ func (p *Port) sort() {
 
 // SetCall implements vhostuser.Device.
 func (p *Port) SetCall(i, call, errfd int) {
-	_ = p.setEvents(i, call, errfd) // without a descriptor left the guest hears nothing, as when it passes none
-	p.call(i).Signal()              // what was done before may not have been told
+	_ = p.setEvents(i, call, errfd) // if it fails the guest gets no interrupts, as if it had passed no descriptor
+	p.call(i).Signal()              // an interrupt for completed chains may have been lost
 }
 
 // StopVring implements vhostuser.Device.
@@ -173,7 +173,7 @@ func (p *Port) StopVring(i int) (base uint32) {
 		p.rings[i] = nil
 		p.sort()
 	})
-	if kick != eventfd.None { // not on the thread: it waits for those who watch the kick, too
+	if kick != eventfd.None { // not on the thread: EPOLL_CTL_DEL may block on others that watch the kick
 		_ = unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, kick, nil)
 	}
 	_ = p.setEvents(i, eventfd.None, eventfd.None)

@@ -4,17 +4,17 @@ import "github.com/falcon-vnic/vnic/qemu/vhostuser"
 
 // Features of the device, Virtio §5.1.3 and §6.
 const (
-	featCsum      = 1 << 0  // the guest may leave checksums open
-	featGuestCsum = 1 << 1  // it takes frames with one open
-	featMTU       = 1 << 3  // QEMU may tell it the MTU
-	featGuestTSO4 = 1 << 7  // it takes frames that stand for many
+	featCsum      = 1 << 0  // the guest may send frames with partial checksums
+	featGuestCsum = 1 << 1  // the guest accepts such frames
+	featMTU       = 1 << 3  // QEMU may tell the guest the MTU
+	featGuestTSO4 = 1 << 7  // the guest accepts GSO frames
 	featGuestTSO6 = 1 << 8  //
 	featGuestECN  = 1 << 9  //
-	featHostTSO4  = 1 << 11 // it may send such
+	featHostTSO4  = 1 << 11 // the guest may send GSO frames
 	featHostTSO6  = 1 << 12 //
 	featHostECN   = 1 << 13 //
 	featMerge     = 1 << 15 // frames may span several receive buffers
-	featMQ        = 1 << 22 // several pairs of queues
+	featMQ        = 1 << 22 // several queue pairs
 	featAnyLayout = 1 << 27 // headers need no descriptor of their own
 	featIndirect  = 1 << 28
 	featEventIdx  = 1 << 29
@@ -27,8 +27,8 @@ const (
 		vhostuser.FeatureVersion1 | vhostuser.FeaturePacked
 )
 
-// Features are what a device with so many pairs of queues offers. A driver of one pair would miss
-// the control queue that it needs for more (Virtio §5.1.3.1).
+// Features returns the features that a device with so many queue pairs offers. With one pair it
+// does not offer MQ, since MQ requires a control queue (Virtio §5.1.3.1).
 func Features(queues int) uint64 {
 	if queues == 1 {
 		return offered &^ featMQ
@@ -36,11 +36,11 @@ func Features(queues int) uint64 {
 	return offered
 }
 
-// MaxQueues is how many pairs of queues a port may have.
+// MaxQueues is the largest number of queue pairs of a port.
 const MaxQueues = 16
 
-// Layout is what a device with so many pairs of queues has of the protocol. CONFIG is not offered:
-// QEMU's network device does not take it, and QEMU 7.2 ends when it says so.
+// Layout returns the rings and protocol features of a device with so many queue pairs. It does not
+// offer CONFIG: QEMU's network device does not support it, and QEMU 7.2 exits if it is offered.
 func Layout(queues int) vhostuser.Layout {
 	return vhostuser.Layout{
 		Rings: 2 * queues, Queues: uint64(queues),

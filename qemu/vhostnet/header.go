@@ -2,16 +2,17 @@ package vhostnet
 
 import "encoding/binary"
 
-// Offload is what a frame's sender left for others to do. Offsets count from the Ethernet header.
+// Offload describes the work that a frame's sender left to the device: a checksum, segmentation.
+// Offsets count from the Ethernet header.
 type Offload struct {
-	GSO        uint8  // kind of a frame that stands for several, 0 for none (VIRTIO_NET_HDR_GSO_…)
+	GSO        uint8  // segmentation type, 0: none (VIRTIO_NET_HDR_GSO_…)
 	NeedsCsum  bool   // the checksum at CsumStart+CsumOffset holds the pseudo header's sum only
 	Size       uint16 // of each segment's payload, with GSO
 	CsumStart  uint16
 	CsumOffset uint16
 }
 
-// Kinds of frames that stand for many, Virtio §5.1.6.
+// Segmentation types (GSO), Virtio §5.1.6.
 const (
 	gsoTCP4 = 1
 	gsoTCP6 = 4
@@ -19,8 +20,8 @@ const (
 	gsoECN  = 0x80
 )
 
-// The header in front of each frame (struct virtio_net_hdr, Virtio §5.1.6): a driver of before
-// Virtio 1.0 that merges no buffers has no number of buffers in it.
+// Lengths of the header in front of each frame (struct virtio_net_hdr, Virtio §5.1.6). The header
+// has no buffer count for a driver older than Virtio 1.0 that does not merge buffers.
 const (
 	headerLen      = 12
 	shortHeaderLen = 10
@@ -28,7 +29,8 @@ const (
 	flagNeedsCsum = 1
 )
 
-// put writes the header of a frame in so many buffers; hint is how long its own headers may be.
+// put writes the header of a frame that fills so many buffers. hint is an upper bound of the length
+// of the frame's own headers.
 func (o *Offload) put(b []byte, hint, buffers int) {
 	clear(b)
 	if o.NeedsCsum {
@@ -46,7 +48,7 @@ func (o *Offload) put(b []byte, hint, buffers int) {
 	}
 }
 
-// parseOffload reads a header, without the number of buffers.
+// parseOffload parses a header, without the buffer count.
 func parseOffload(b *[headerLen]byte) Offload {
 	return Offload{
 		GSO: b[1], NeedsCsum: b[0]&flagNeedsCsum != 0, Size: binary.LittleEndian.Uint16(b[4:]),

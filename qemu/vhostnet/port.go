@@ -16,22 +16,22 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/virtqueue"
 )
 
-// Config says what a port is.
+// Config is the configuration of a port.
 type Config struct {
-	Name   string // for people
-	Queues int    // pairs, at most; 0: 1
-	MTU    int    // bytes of the longest packet
-	// Post has f called on the port's thread, soon; false: that thread has ended.
+	Name   string // for messages
+	Queues int    // largest number of queue pairs; 0: 1
+	MTU    int    // in bytes
+	// Post makes the port's thread call f soon. It returns false if that thread has ended.
 	Post   func(f func()) bool
 	Ledger []byte // LedgerBytes of memory that outlives the process; nil: none
 	Log    *slog.Logger
 }
 
-// LedgerBytes is the memory in which a port of so many pairs of queues notes where its packed rings
-// stand.
+// LedgerBytes returns the size of the memory in which a port with so many queue pairs records the
+// positions of its packed rings.
 func LedgerBytes(queues int) int { return 2 * queues * virtqueue.LedgerSize }
 
-// ledgerOf is the part of a port's ledger that a ring has.
+// ledgerOf returns a ring's part of its port's ledger.
 func ledgerOf(mem []byte, ring int) virtqueue.Ledger {
 	if mem == nil {
 		return nil
@@ -40,60 +40,60 @@ func ledgerOf(mem []byte, ring int) virtqueue.Ledger {
 	return virtqueue.Ledger(mem[at : at+virtqueue.LedgerSize : at+virtqueue.LedgerSize])
 }
 
-// Port is a function's port in a guest's memory. See the package comment.
+// Port is a function's Ethernet port whose rings are in guest memory. See the package comment.
 type Port struct {
 	cfg   Config
 	log   *slog.Logger
 	warn  loglimit.Limiter
-	epoll int           // of kicks; readable when there was one
-	line  *eventfd.Line // signals the guest: call and err
+	epoll int           // watches the kick eventfds; readable after a kick
+	line  *eventfd.Line // signals the call and err eventfds
 
 	once   sync.Once
 	closed atomic.Bool
-	gone   chan struct{} // closed when the thread has given the port up
+	gone   chan struct{} // closed when the thread no longer uses the port
 	reason atomic.Pointer[string]
-	takes  atomic.Uint64 // features that the driver has taken
+	takes  atomic.Uint64 // features that the driver has accepted
 
-	side // the thread's
+	side // owned by the thread
 }
 
-// side is what belongs to the port's thread.
+// side is the state that the port's thread owns.
 type side struct {
 	mem      virtqueue.RAM
-	rings    []*queue // by the protocol's number; nil: it was not started, or is stopped
-	tx, rx   []*queue // those that the guest sends by, and receives by
-	at       int      // of tx, where to read next
-	burst    int      // frames read there
+	rings    []*queue // by the protocol's number; nil: not started, or stopped
+	tx, rx   []*queue // running rings by which the guest sends and receives
+	at       int      // index in tx of the queue to read next
+	burst    int      // frames read from that queue in a row
 	header   int      // bytes in front of each frame
 	features uint64
-	awake    bool // the guest is looked at, and need not kick
+	awake    bool // the port polls the guest, which need not kick
 	stats    Stats
-	reading  virtqueue.Work // what is left of the guest's turn, of frames that it sent
-	writing  virtqueue.Work // and of those that it gets
+	reading  virtqueue.Work // remaining work of this turn on frames from the guest
+	writing  virtqueue.Work // remaining work of this turn on frames to the guest
 	events   [8]unix.EpollEvent
-	rests    rests // of frames that were read
-	begun    begun // the last frame that was written
+	rests    rests // of frames read since Return
+	begun    begun // position of the last frame written
 	written  [maxBuffers]int
 	parts    [1 + maxRestSegs][]byte
 	hdr      [headerLen]byte
 }
 
-// begun is where a frame for the guest began.
+// begun is the position in a receive ring where a frame began.
 type begun struct {
 	queue *queue
 	at    virtqueue.Mark
 }
 
-// queue is a ring that runs.
+// queue is a started ring. Its Ring is nil if the port has failed.
 type queue struct {
 	virtqueue.Ring
 	number int
 	kick   int
-	owed   int    // chains that were read, and are not the guest's yet
-	base   uint32 // of one that failed
+	owed   int    // chains that were read but not completed yet
+	base   uint32 // position of a ring that failed or never ran
 }
 
-// Stats counts frames: Rx are those that the guest sent.
+// Stats counts frames. Rx are frames from the guest, Tx frames to the guest.
 type Stats struct {
 	RxFrames, RxBytes, RxDropped uint64
 	TxFrames, TxBytes, TxDropped uint64
@@ -102,17 +102,17 @@ type Stats struct {
 const (
 	minFrame   = 14 // the Ethernet header
 	maxBuffers = 256
-	queueBurst = 32 // frames read from one queue before the next has its turn
+	queueBurst = 32 // frames read from one queue before the next one is read
 
-	// What is done for a guest in its turn, in descriptors, whatever it puts in its rings. Frames of
-	// 240 KB, which the gateway takes in a turn, have 300 where they are short and 80 where they
-	// stand for many. What comes for a guest in a turn is up to a megabyte, in buffers of 1526
-	// bytes that are looked at twice.
+	// Largest numbers of descriptors that are processed for a guest in one turn, whatever it puts
+	// in its rings. The gateway reads frames of 240 KB in a turn: 300 descriptors for short frames,
+	// 80 for GSO frames. Frames to a guest are up to a megabyte in a turn, in buffers of 1526 bytes
+	// that are each looked at twice.
 	readWork  = 1024
 	writeWork = 8192
 )
 
-// New makes a port without a guest.
+// New returns a port without a guest.
 func New(c Config) (*Port, error) {
 	c.Queues = max(c.Queues, 1)
 	if c.Log == nil {
@@ -134,10 +134,10 @@ func New(c Config) (*Port, error) {
 	return p, nil
 }
 
-// FD is readable when the guest has kicked since the last Wake.
+// FD returns a descriptor that is readable if the guest has kicked since the last Wake.
 func (p *Port) FD() int { return p.epoll }
 
-// Reason is why the port does not work; "": it does, or there is no guest.
+// Reason returns why the port does not work, or "" if it works or has no guest.
 func (p *Port) Reason() string {
 	if r := p.reason.Load(); r != nil {
 		return *r
@@ -148,9 +148,9 @@ func (p *Port) Reason() string {
 // Stats returns the port's counters.
 func (p *Port) Stats() Stats { return p.stats }
 
-// Wake says that the guest is looked at from now on: it need not kick.
+// Wake begins to poll the guest and asks it for no kicks.
 func (p *Port) Wake() {
-	_, _ = unix.EpollWait(p.epoll, p.events[:], 0) // it is readable no longer
+	_, _ = unix.EpollWait(p.epoll, p.events[:], 0) // so that the descriptor is no longer readable
 	if p.awake {
 		return
 	}
@@ -162,8 +162,8 @@ func (p *Port) Wake() {
 	}
 }
 
-// Arm says that the guest is looked at no longer, and has to kick. It reports true, and nothing
-// changes, if there are frames already.
+// Arm ends polling and asks the guest for kicks. It returns true, and changes nothing, if frames
+// are already waiting.
 func (p *Port) Arm() (waiting bool) {
 	if !p.awake {
 		return false
@@ -183,8 +183,8 @@ func (p *Port) Arm() (waiting bool) {
 	return false
 }
 
-// Settle shows the guest what was read and written since, and interrupts it if it wants that: its
-// turn is over.
+// Settle ends the guest's turn. It publishes the chains completed since the last call, and
+// interrupts the guest if it asked for that.
 func (p *Port) Settle() {
 	p.reading, p.writing = readWork, writeWork
 	if p.rests.n != 0 {
@@ -199,31 +199,33 @@ func (p *Port) Settle() {
 	}
 }
 
-// call is signalled when chains of a ring are done, err when the ring is given up.
+// call returns the eventfd that signals completed chains of a ring; err returns the one that
+// signals its failure.
 func (p *Port) call(ring int) *eventfd.Event { return p.line.Event(2 * ring) }
 func (p *Port) err(ring int) *eventfd.Event  { return p.line.Event(2*ring + 1) }
 
-// setEvents says which descriptors those of a ring are.
+// setEvents sets the call and err descriptors of a ring.
 func (p *Port) setEvents(ring, call, errfd int) error {
 	return errors.Join(p.call(ring).Set(call), p.err(ring).Set(errfd))
 }
 
-// show shows the guest what is done in a ring.
+// show publishes a ring's completed chains and interrupts the guest if it asked for that.
 func (p *Port) show(q *queue) {
 	if q.Publish() {
 		p.call(q.number).Signal()
 	}
 }
 
-// survive is deferred around what uses guest memory.
+// survive is deferred by functions that access guest memory: it turns a fault into a failure of the
+// port.
 func (p *Port) survive() {
 	if err := virtqueue.Recovered(recover()); err != nil {
 		p.fail(err)
 	}
 }
 
-// fail stops all rings: the guest's driver has to begin anew. Where each stands is kept, as far as
-// that can be told.
+// fail stops all rings until the guest's driver starts again. It keeps the position of each ring
+// for StopVring.
 func (p *Port) fail(err error) {
 	for i, q := range p.rings {
 		if q == nil || q.Ring == nil {
@@ -240,10 +242,11 @@ func (p *Port) fail(err error) {
 	go p.warn.Warn(p.log, "the port stopped: it works again when the guest's driver begins anew", "reason", why)
 }
 
-// Release says that the port's thread has given it up, or has ended.
+// Release records that the port's thread no longer uses the port, or has ended.
 func (p *Port) Release() { p.once.Do(func() { close(p.gone) }) }
 
-// Close ends the port. It was released and its front end is gone.
+// Close releases and closes the port. Its front end must be gone, and its thread must no longer use
+// it.
 func (p *Port) Close() error {
 	p.Release()
 	if p.closed.Swap(true) {
@@ -253,8 +256,8 @@ func (p *Port) Close() error {
 	return unix.Close(p.epoll)
 }
 
-// do has the port's thread call f, and returns when it has. Where that thread has given the port
-// up, or has ended, it is called here: nobody else uses the port then.
+// do makes the port's thread call f and waits for it. If that thread has released the port or has
+// ended, do calls f itself, because nothing else uses the port then.
 func (p *Port) do(f func()) {
 	var begun atomic.Bool
 	done := make(chan struct{})

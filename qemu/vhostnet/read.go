@@ -6,10 +6,10 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/virtqueue"
 )
 
-// Read takes the next frame that the guest sent into b, 0 bytes if there is none, or the guest's turn
-// is over: what is left waits for the next, which begins with that. What is longer than b is dropped,
-// and is work of the turn as what is not. Of a long frame it copies the beginning, and leaves the rest where it is until
-// Return.
+// Read copies the next frame from the guest into b. It returns 0 bytes if there is none or the
+// guest's turn is over; the next turn begins with the frames that are left. Frames longer than b or
+// too short for an Ethernet header are dropped, and count as work of the turn too. Read copies only
+// the beginning of a long frame; its rest stays in guest memory until Return.
 func (p *Port) Read(b []byte) (n int, rest *Rest, o Offload) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer p.survive()
@@ -26,7 +26,7 @@ func (p *Port) Read(b []byte) (n int, rest *Rest, o Offload) {
 				break
 			}
 			n, rest = p.copyOut(ch, b)
-			if rest != nil || q.owed > 0 { // chains go back in order
+			if rest != nil || q.owed > 0 { // chains are completed in order
 				q.owed++
 			} else {
 				q.Done(0)
@@ -46,7 +46,7 @@ func (p *Port) Read(b []byte) (n int, rest *Rest, o Offload) {
 		p.turn()
 	}
 	p.reading = readWork
-	if dropped { // nobody else may have something to show
+	if dropped { // publish these chains now: the caller got no frame, and may not call Settle
 		for _, q := range p.tx {
 			p.show(q)
 		}
@@ -54,7 +54,7 @@ func (p *Port) Read(b []byte) (n int, rest *Rest, o Offload) {
 	return 0, nil, o
 }
 
-// turn goes on to the next queue.
+// turn moves on to the next queue.
 func (p *Port) turn() {
 	p.burst = 0
 	if p.at++; p.at >= len(p.tx) {
@@ -62,8 +62,8 @@ func (p *Port) turn() {
 	}
 }
 
-// copyOut copies the header of a frame to p.hdr, and the frame to b, or the beginning of a long
-// one; 0: it is none.
+// copyOut copies a frame's header to p.hdr and the frame, or the beginning of a long one, to b. It
+// returns 0 if the frame is too short or does not fit into b.
 func (p *Port) copyOut(ch *virtqueue.Chain, b []byte) (n int, rest *Rest) {
 	size := ch.OutLen - p.header
 	if size < minFrame || size > len(b) {

@@ -2,37 +2,37 @@ package vhostnet
 
 import "runtime/debug"
 
-// Rest is the end of a frame that the guest sent, in its memory still.
+// Rest is the end of a frame from the guest that is still in guest memory.
 //
 //	guest's chain   header | beginning of the frame |  rest  |
 //	                              │ Read                │ ├── WriteWith ─▶ another guest's chains
 //	buffer                        ▼                     │ ▼ Fetch
 //	                       beginning of the frame │ room for the rest
 //
-// Nobody looks at it where it is: it is copied once, to the one place or the other, and then it is
-// no longer there for anybody. The chain is not the guest's before. It belongs to the thread of the
-// port and is good until that is read again.
+// It is never parsed in guest memory. It is copied once, by WriteWith or by Fetch; after WriteWith
+// it is no longer available. Its chain is not completed before that. A Rest belongs to the port's
+// thread and is valid until the port's Return.
 type Rest struct {
 	from *Port
-	segs [][]byte // nil: it was copied, or is lost
-	room []byte   // where Fetch copies it
-	gone bool     // it is not there
+	segs [][]byte // nil: copied or lost
+	room []byte   // destination of Fetch
+	gone bool     // neither in guest memory nor in room
 }
 
 const (
-	// Of what is shorter all is copied at once, as measured: of a frame of 1514 bytes, to come back
-	// for the rest costs 50 ns more than its second copy, which finds it in the processor's cache;
-	// of one of 9000 bytes it costs 100 ns less.
+	// minRest is the shortest frame that gets a Rest; shorter frames are copied whole. Measured
+	// with a frame of 1514 bytes, returning for the rest costs 50 ns more than a second copy, which
+	// finds the frame in the processor's cache. With a frame of 9000 bytes it costs 100 ns less.
 	minRest = 4096
-	// headLen is how much is copied at once of a longer frame: room for Ethernet, IPv6 with some
-	// extensions, and TCP.
+	// headLen is how many bytes of a frame with a Rest are copied at once. Ethernet, IPv6 with some
+	// extensions, and TCP fit in it.
 	headLen = 256
 
-	maxRests    = 64  // of a port at one time
-	maxRestSegs = 256 // of all of them
+	maxRests    = 64  // Rests of a port at one time
+	maxRestSegs = 256 // segments of all of them
 )
 
-// rests are those of a port since Return.
+// rests holds the Rests that a port has handed out since its last Return.
 type rests struct {
 	list [maxRests]Rest
 	n    int
@@ -40,10 +40,10 @@ type rests struct {
 	used int // of segs
 }
 
-// room tells whether there is room for one of so many segments.
+// room reports whether there is room for a Rest of so many segments.
 func (rs *rests) room(segs int) bool { return rs.n < len(rs.list) && rs.used+segs <= len(rs.segs) }
 
-// add makes a Rest without segments.
+// add adds and returns a Rest without segments.
 func (rs *rests) add(from *Port, room []byte) *Rest {
 	r := &rs.list[rs.n]
 	rs.n++
@@ -51,13 +51,13 @@ func (rs *rests) add(from *Port, room []byte) *Rest {
 	return r
 }
 
-// append adds a segment; there is room for it.
+// append adds a segment to r. The caller has checked that there is room.
 func (rs *rests) append(r *Rest, seg []byte) {
 	rs.used++
 	r.segs = append(r.segs, seg)
 }
 
-// lose says that the guest's memory is not to be read any more.
+// lose marks all Rests in guest memory as lost, because that memory must not be read any more.
 func (rs *rests) lose() {
 	for i := range rs.list[:rs.n] {
 		if r := &rs.list[i]; r.segs != nil {
@@ -67,11 +67,11 @@ func (rs *rests) lose() {
 	rs.n, rs.used = 0, 0
 }
 
-// Len is how many bytes it has.
+// Len returns the number of bytes.
 func (r *Rest) Len() int { return len(r.room) }
 
-// Fetch copies it behind what was read of its frame, if that was not done. False: it is lost, since
-// the port has stopped, or it was written to another.
+// Fetch copies the rest behind the beginning of its frame, unless that was done already. It returns
+// false if the rest is lost: the port has failed, or the rest was written to another guest.
 func (r *Rest) Fetch() bool {
 	if r.segs != nil {
 		r.fetch()
@@ -89,16 +89,16 @@ func (r *Rest) fetch() {
 	r.segs = nil
 }
 
-// taken says that it was given to somebody.
+// taken marks r as written to another guest.
 func (r *Rest) taken() { r.segs, r.gone = nil, true }
 
-// Return gives the guest back what was read since. What is in its memory still, and was not written
-// to another guest, is copied before.
+// Return completes and publishes the chains that were read since the last call. Before that it
+// fetches each Rest that is still in guest memory.
 func (p *Port) Return() {
 	p.reading = readWork
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer p.survive()
-	for i := 0; i < p.rests.n; i++ { // none are left once one could not be read
+	for i := 0; i < p.rests.n; i++ { // the list is empty after a fetch that faulted
 		p.rests.list[i].Fetch()
 	}
 	p.rests.n, p.rests.used = 0, 0

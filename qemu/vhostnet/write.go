@@ -6,7 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/virtqueue"
 )
 
-// Takes tells whether the guest's driver takes frames with this left to do.
+// Takes reports whether the guest's driver accepts frames with this offload.
 func (p *Port) Takes(o Offload) bool {
 	if !o.NeedsCsum && o.GSO == 0 {
 		return true
@@ -26,18 +26,18 @@ func (p *Port) Takes(o Offload) bool {
 	return p.takes.Load()&need == need
 }
 
-// Write gives the guest the frame that parts make one after the other; false: it has no room for it
-// now, and the frame is lost and counted.
+// Write writes a frame, the concatenation of parts, to the guest. It returns false if the guest has
+// no room for the frame, which is then dropped and counted.
 func (p *Port) Write(parts [][]byte, o Offload) (ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer p.survive()
 	return p.give(parts, o)
 }
 
-// WriteWith is Write of a frame that begins with head, and whose end another guest has: it is
-// copied from there, and is there no longer.
+// WriteWith is like Write for a frame that begins with head and ends with a Rest in another guest's
+// memory. It copies the rest from there; the rest is no longer available afterwards.
 func (p *Port) WriteWith(head []byte, rest *Rest, o Offload) (ok bool) {
-	if rest.segs == nil { // it was copied meanwhile, or is lost
+	if rest.segs == nil { // fetched already, or lost
 		p.parts[0], p.parts[1] = head, rest.room
 		return !rest.gone && p.Write(p.parts[:2], o)
 	}
@@ -50,7 +50,7 @@ func (p *Port) WriteWith(head []byte, rest *Rest, o Offload) (ok bool) {
 	return ok
 }
 
-// give is Write where guest memory may be used.
+// give is Write without the handling of faults.
 func (p *Port) give(parts [][]byte, o Offload) bool {
 	size := 0
 	for _, b := range parts {
@@ -65,8 +65,8 @@ func (p *Port) give(parts [][]byte, o Offload) bool {
 	return true
 }
 
-// surviveBoth is survive where the memory of two guests is used: who has cut his short has his port
-// stopped, and the ring of the other, where a frame was begun, is as before.
+// surviveBoth is like survive for a copy between two guests. It fails the port of the guest whose
+// memory faulted. If that is the sender, the receiver's ring goes back to where the frame began.
 func (p *Port) surviveBoth(rest *Rest) {
 	v := recover()
 	switch err := virtqueue.Recovered(v); {
@@ -103,9 +103,9 @@ func (p *Port) write(q *queue, parts [][]byte, size int, o Offload) bool {
 			}
 			return false
 		}
-		q.Back(start) // the headers say how many there are, and are in the first
+		q.Back(start) // the header, in the first buffer, contains the number of buffers
 		if ch, err = q.Take(&p.writing); err != nil {
-			p.fail(err) // it has changed meanwhile
+			p.fail(err) // the guest has changed the chain since
 			return false
 		}
 	}
@@ -123,7 +123,7 @@ func (p *Port) write(q *queue, parts [][]byte, size int, o Offload) bool {
 		}
 		p.written[i] = f.fill(ch.In())
 	}
-	if !f.done() { // buffers are shorter than they were a moment ago
+	if !f.done() { // the guest has made the buffers shorter since
 		q.Back(start)
 		return false
 	}
@@ -133,7 +133,8 @@ func (p *Port) write(q *queue, parts [][]byte, size int, o Offload) bool {
 	return true
 }
 
-// count takes further chains until there is room for a frame; 0: there is none.
+// count takes further chains until a frame fits. It returns the number of chains, with the first,
+// or 0 if the frame does not fit.
 func (p *Port) count(q *queue, have, need int) (buffers int) {
 	if p.features&featMerge == 0 {
 		return 0
@@ -159,12 +160,12 @@ func (p *Port) count(q *queue, have, need int) (buffers int) {
 type filler struct {
 	head  []byte
 	parts [][]byte
-	at    int // in the first of parts
+	at    int // offset in parts[0]
 }
 
 func (f *filler) done() bool { return len(f.parts) == 0 }
 
-// fill returns how much it copied.
+// fill copies as much as fits into bufs and returns the number of bytes.
 func (f *filler) fill(bufs [][]byte) (n int) {
 	for _, b := range bufs {
 		k := copy(b, f.head)
@@ -186,13 +187,14 @@ func (f *filler) fill(bufs [][]byte) (n int) {
 	return n
 }
 
-// queueFor keeps a flow in one queue: by addresses, and ports where there are some.
+// queueFor chooses the receive queue by a hash of IP addresses and ports, so that a flow stays in
+// one queue.
 func (p *Port) queueFor(frame []byte) *queue {
 	if len(p.rx) == 1 || len(frame) < minFrame+24 {
 		return p.rx[0]
 	}
 	const ip = minFrame
-	from, to := ip+12, ip+24 // IPv4 without options: addresses and ports follow each other
+	from, to := ip+12, ip+24 // IPv4 without options: the ports follow the addresses
 	if frame[ip]>>4 == 6 {
 		from, to = ip+8, min(ip+44, len(frame))
 	}

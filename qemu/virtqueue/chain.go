@@ -6,16 +6,17 @@ import (
 	"fmt"
 )
 
-// MaxSegments bounds the parts of memory that one chain has, and its descriptors, which may be empty.
-// Linux makes chains of up to 19 descriptors for a frame, DPDK of as many as a frame has buffers.
+// MaxSegments is the largest number of memory segments, and of descriptors, of a chain; descriptors
+// may be empty. Linux makes chains of up to 19 descriptors for a frame, DPDK one descriptor for
+// each buffer of a frame.
 const MaxSegments = 256
 
-// Work is how much a device may still do for a guest in its turn: each descriptor that is read takes
-// one, and each further part of a buffer that spans regions. It is taken before. A turn that begins
-// with MaxSegments at least gets on with any ring.
+// Work is how much a device may still do for a guest in its turn. Each descriptor read costs one,
+// and so does each further segment of a buffer that spans regions; the cost is charged in advance.
+// A turn that begins with at least MaxSegments makes progress with any ring.
 type Work int
 
-// take reports false where nothing is left.
+// take charges one. It returns false if nothing is left.
 func (w *Work) take() bool {
 	if *w <= 0 {
 		return false
@@ -24,7 +25,7 @@ func (w *Work) take() bool {
 	return true
 }
 
-// errSpent says that the rest of a chain has to wait for the next turn.
+// errSpent means that the work of this turn is used up: the chain waits for the next turn.
 var errSpent = errors.New("the turn is over")
 
 // descLen is the length of a descriptor.
@@ -39,13 +40,13 @@ const (
 
 // Chain is a list of buffers that the driver made available.
 type Chain struct {
-	OutLen int // bytes to read
-	InLen  int // bytes to write
+	OutLen int // bytes for the device to read
+	InLen  int // bytes for the device to write
 
 	segs  [MaxSegments][]byte
-	out   int // of segs, to read
-	n     int
-	descs int
+	out   int // number of segs to read; those to write follow
+	n     int // number of segs
+	descs int // number of descriptors
 }
 
 // Out returns the buffers to read. Their content may change at any time.
@@ -56,7 +57,7 @@ func (c *Chain) In() [][]byte { return c.segs[c.out:c.n] }
 
 func (c *Chain) reset() { c.OutLen, c.InLen, c.out, c.n, c.descs = 0, 0, 0, 0, 0 }
 
-// next is called before a descriptor is read.
+// next charges and counts a descriptor. It is called before the descriptor is read.
 func (c *Chain) next(w *Work) error {
 	if !w.take() {
 		return errSpent
@@ -67,7 +68,7 @@ func (c *Chain) next(w *Work) error {
 	return nil
 }
 
-// add appends the buffer of one descriptor. One that spans regions has several parts.
+// add appends the buffer of one descriptor. A buffer that spans regions becomes several segments.
 func (c *Chain) add(mem *RAM, addr uint64, size uint32, write bool, w *Work) error {
 	if !write && c.n > c.out {
 		return fmt.Errorf("%w: a chain has a buffer to read behind one to write", ErrRing)
@@ -101,7 +102,8 @@ func (c *Chain) add(mem *RAM, addr uint64, size uint32, write bool, w *Work) err
 	return nil
 }
 
-// enter is called before a table is read: the descriptor that names it is none of the chain's.
+// enter is called before an indirect table is read. The descriptor that names the table does not
+// count as one of the chain.
 func (c *Chain) enter() { c.descs-- }
 
 // table returns an indirect table of descriptors.
@@ -112,7 +114,7 @@ func table(mem *RAM, addr uint64, size uint32) ([]byte, error) {
 	return mem.slice(addr, uint64(size))
 }
 
-// descriptor is one, as it was read.
+// descriptor is a copy of a descriptor.
 type descriptor struct {
 	addr uint64
 	size uint32

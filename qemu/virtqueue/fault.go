@@ -9,7 +9,8 @@ import (
 // ErrRing is wrapped by every error that a driver can cause.
 var ErrRing = errors.New("virtqueue broken by its driver")
 
-// orSpent is the error of a chain that is broken; nil where it only has to wait.
+// orSpent returns err, or nil if err is errSpent: the chain is not broken but waits for the next
+// turn.
 func orSpent(err error) error {
 	if err == errSpent {
 		return nil
@@ -17,8 +18,9 @@ func orSpent(err error) error {
 	return err
 }
 
-// Guard calls f, and turns a fault in guest memory (a file behind it was cut short) into an error.
-// So is any other panic: no guest is to end the process by a ring.
+// Guard calls f and returns an error if f faults in guest memory (the file behind it was
+// truncated). It also turns any other panic into an error, so that no guest can end the process by
+// a ring.
 func Guard(f func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { err = Recovered(recover()) }()
@@ -26,7 +28,7 @@ func Guard(f func()) (err error) {
 	return nil
 }
 
-// Recovered is the error of a panic while guest memory was used; nil: there was none.
+// Recovered returns the error for a recovered panic, or nil if r is nil.
 func Recovered(r any) error {
 	switch r := r.(type) {
 	case nil:

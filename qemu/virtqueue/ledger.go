@@ -2,33 +2,34 @@ package virtqueue
 
 import "encoding/binary"
 
-// Ledger is where a packed ring notes, in memory that outlives its process, where it stands. What
-// it is about to write is noted before, so that Resume can write it again.
+// Ledger records the position of a packed ring, in memory that outlives the ring's process. The
+// ring also records the used descriptors that it is about to write, so that Resume can write them
+// again.
 //
 //	0      2     4       6     8
 //	┌──────┬─────┬───────┬─────┬───────────────────────────────┐
 //	│ from │ to  │ count │  0  │ count × {index, id, flags, 0, │
 //	└──────┴─────┴───────┴─────┴──────────── length: 12 bytes} ┘
 //
-// With count 0 the ring stands at from. It has room for all that the largest ring can complete at
-// once. A nil Ledger notes nothing.
+// With count 0 the ring's position is from. The ledger has room for all descriptors that the
+// largest ring can complete at once. A nil Ledger records nothing.
 type Ledger []byte
 
 const (
-	// LedgerSize is that of a Ledger, bytes, rounded up to whole pages: those that a smaller ring
-	// does not need are never touched.
+	// LedgerSize is the size of a Ledger in bytes, rounded up to whole pages. A smaller ring never
+	// touches the pages that it does not need.
 	LedgerSize = (8 + MaxSize*entryLen + 4095) / 4096 * 4096
 	entryLen   = 12
 )
 
-// settle says that the ring stands at a place, and that nothing is about to be written.
+// settle records the ring's position, and that no write is pending.
 func (l Ledger) settle(at uint16) {
 	if l != nil {
 		store64(l, uint64(at))
 	}
 }
 
-// begin notes what is about to be written, after which the ring stands at to.
+// begin records the used descriptors that are about to be written, and the position after them.
 func (l Ledger) begin(list []entry, to uint16) {
 	if l == nil {
 		return
@@ -43,9 +44,9 @@ func (l Ledger) begin(list []entry, to uint16) {
 	store64(l, uint64(to)<<16|uint64(len(list))<<32)
 }
 
-// Resume returns where the next device of a packed ring goes on (Config.Base), and writes what the
-// one before was about to. It is for a ring that nobody runs. False: the ring is not in the guest's
-// memory, or the ledger is not one.
+// Resume writes the used descriptors that the previous device was about to write, and returns the
+// position where the next device continues (Config.Base). No device may be running the ring. It
+// returns false if the ring is not in the guest's memory or the ledger is invalid.
 func (l Ledger) Resume(mem *RAM, desc uint64, size uint16) (base uint32, ok bool) {
 	ring, err := mem.slice(desc, descLen*uint64(size))
 	if err != nil || len(l) < LedgerSize || !aligned(ring, 16) {
@@ -61,8 +62,8 @@ func (l Ledger) Resume(mem *RAM, desc uint64, size uint16) (base uint32, ok bool
 	return uint32(at) * 0x10001, placeOf(at).index < size
 }
 
-// redo writes what was begun, unless the first, which is written last, is there: then the driver
-// may have taken all and used the places anew.
+// redo writes the pending descriptors again, unless the first one, which is written last, is
+// already in the ring: then the driver may have consumed them all and reused their places.
 func (l Ledger) redo(ring []byte, size uint16, count int) bool {
 	if count > int(size) {
 		return false
@@ -89,8 +90,7 @@ func (l Ledger) entry(i int) entry {
 	return entry{index: binary.LittleEndian.Uint16(b), id: binary.LittleEndian.Uint16(b[2:]), flags: binary.LittleEndian.Uint16(b[4:]), len: binary.LittleEndian.Uint32(b[8:])}
 }
 
-// stands returns where the ring stands when what is about to be written is, and how many entries
-// those are.
+// stands returns the ring's position after the pending descriptors are written, and their number.
 func (l Ledger) stands() (at uint16, count int) {
 	w := load64(l)
 	if count = int(uint16(w >> 32)); count > 0 {
@@ -99,14 +99,14 @@ func (l Ledger) stands() (at uint16, count int) {
 	return uint16(w), 0
 }
 
-// Base is where a ring stands that nobody runs.
+// Base returns the position of a ring that no device runs.
 func (l Ledger) Base() uint32 {
 	at, _ := l.stands()
 	return uint32(at) * 0x10001
 }
 
-// Begin says that a ring begins at a base. Where that is what Base said, the ring goes on, and what
-// is about to be written is written by the next device.
+// Begin records that a ring starts at base. If Base returned the same position, the ring continues:
+// the pending descriptors stay recorded, and the next device writes them.
 func (l Ledger) Begin(base uint32) {
 	if l.Base() != base {
 		l.settle(uint16(base))

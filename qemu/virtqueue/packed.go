@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// packed is a packed ring, Virtio §2.8: driver and device write the same descriptors, and say by
-// two bits, compared to a counter that flips with each lap, whose they are.
+// packed is a packed ring, Virtio §2.8. Driver and device write the same descriptors. Two bits of a
+// descriptor, compared to a wrap counter that flips with each lap, say who owns it.
 type packed struct {
 	cfg    Config
 	mem    *RAM
@@ -17,22 +17,22 @@ type packed struct {
 	chain  Chain
 
 	at    place   // next available descriptor
-	taken []taken // chains that are not done, a ring buffer
-	first int     // the oldest
+	taken []taken // ring buffer of taken chains that are not done
+	first int     // index of the oldest
 	count int
-	open  int // descriptors that the driver has not back: of those, and of what is staged
-	ahead int // descriptors from at on that were fetched
+	open  int // descriptors of taken and of staged chains: the driver does not have them back yet
+	ahead int // number of descriptors from at on that were prefetched
 
 	used   place   // next used descriptor to write
-	told   place   // what the driver was told of, or need not be: those before it
-	staged []entry // chains that are done, and that the driver does not see yet
+	told   place   // Publish has decided on the notification of all descriptors before this one
+	staged []entry // done chains that the driver does not see yet
 	n      int
-	hidden int // descriptors of those
+	hidden int // descriptors of the staged chains
 }
 
 type taken struct{ id, descs uint16 }
 
-// What the flags of an event suppression structure ask for.
+// Flags of an event suppression structure.
 const (
 	eventEnable  = 0
 	eventDisable = 1
@@ -81,7 +81,7 @@ func (q *packed) Rebind(mem *RAM, cfg Config) error {
 	return nil
 }
 
-// flagsAt loads a descriptor's flags, and with it what was written before them.
+// flagsAt loads a descriptor's flags. The load also orders later reads of the descriptor after it.
 func (q *packed) flagsAt(index uint16) uint16 {
 	return uint16(load32(q.desc[int(index)*descLen+12:]) >> 16)
 }
@@ -131,7 +131,7 @@ func (q *packed) Take(w *Work) (*Chain, error) {
 	return &q.chain, nil
 }
 
-// fetch is as that of split rings, see there.
+// fetch prefetches the beginnings of the next buffers; see split.fetch.
 func (q *packed) fetch() {
 	p := q.at
 	for q.ahead = 0; q.ahead < fetched && p.available(q.flagsAt(p.index)); q.ahead++ {
@@ -140,7 +140,7 @@ func (q *packed) fetch() {
 	}
 }
 
-// indirect adds the buffers of a table, which follow each other.
+// indirect adds the buffers of an indirect table, in the order of its descriptors.
 func (q *packed) indirect(d descriptor, w *Work) error {
 	t, err := table(q.mem, d.addr, d.size)
 	if err != nil {
@@ -168,8 +168,8 @@ func (q *packed) Back(m Mark) {
 	q.at, q.ahead = place{m.index, m.wrap}, 0
 }
 
-// Done shows the driver nothing, however much is done: of a frame in several chains it is to see
-// all or none, and nothing before the owner says so.
+// Done only stages the chain. The driver sees nothing before Publish, however many chains are done,
+// so that it sees either all chains of a frame or none.
 func (q *packed) Done(written int) {
 	t := q.taken[q.first]
 	q.first = (q.first + 1) % len(q.taken)
@@ -187,8 +187,8 @@ func (q *packed) Done(written int) {
 	q.used = q.used.forward(t.descs, q.size)
 }
 
-// publish writes the used descriptors, the first one's flags last: the driver looks at none behind
-// it before.
+// publish writes the used descriptors, and the flags of the first one last: before that the driver
+// looks at none of those behind it.
 func (q *packed) publish() {
 	q.cfg.Ledger.begin(q.staged[:q.n], q.used.word())
 	for i := q.n - 1; i >= 0; i-- {
@@ -237,5 +237,6 @@ func (q *packed) Arm() (waiting bool) {
 	return q.at.available(q.flagsAt(q.at.index))
 }
 
-// Base is the oldest chain that is not done, twice: available and used descriptors are the same.
+// Base returns the position of the oldest chain that is not done. It is in both halves of the word,
+// because the available and the used position are the same.
 func (q *packed) Base() uint32 { return uint32(q.used.word()) * 0x10001 }

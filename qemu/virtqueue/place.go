@@ -2,13 +2,13 @@ package virtqueue
 
 import "encoding/binary"
 
-// Flags of a packed ring's descriptors that say whose they are, Virtio §2.8.1.
+// Flags of a packed ring's descriptors that say who owns them, Virtio §2.8.1.
 const (
 	flagAvail = 1 << 7
 	flagUsed  = 1 << 15
 )
 
-// place is a descriptor and the wrap counter there.
+// place is the index of a descriptor with the wrap counter at that position.
 type place struct {
 	index uint16
 	wrap  bool
@@ -22,7 +22,7 @@ func (p place) forward(n, size uint16) place {
 	return place{uint16(i), p.wrap}
 }
 
-// word is a place as the protocol has it.
+// word returns the place in the format of the protocol.
 func (p place) word() uint16 {
 	if p.wrap {
 		return p.index | 1<<15
@@ -32,7 +32,7 @@ func (p place) word() uint16 {
 
 func placeOf(w uint16) place { return place{w &^ (1 << 15), w>>15 != 0} }
 
-// available tells whether flags are those of a descriptor that the driver made available at p.
+// available reports whether flags mark the descriptor at p as available.
 func (p place) available(flags uint16) bool {
 	return flags&flagAvail != 0 == p.wrap && flags&flagUsed != 0 != p.wrap
 }
@@ -43,7 +43,7 @@ type entry struct {
 	len              uint32
 }
 
-// write writes it in its place among the descriptors, the flags last.
+// write writes e to its place in the ring, the flags last.
 func (e *entry) write(desc []byte) {
 	d := desc[int(e.index)*descLen:]
 	binary.LittleEndian.PutUint32(d[8:], e.len)

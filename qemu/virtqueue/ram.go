@@ -12,17 +12,17 @@ import (
 type RAM struct {
 	regions []queues.Region // sorted by address, disjoint
 	last    int             // region of the last access
-	touched [2]byte         // keeps loads whose value nobody wants
+	touched [2]byte         // keeps the compiler from removing the loads of touch
 }
 
-// Set replaces the regions. Slices of those before must not be used any more.
+// Set replaces the regions. Slices of the old regions must not be used any more.
 func (m *RAM) Set(regions []queues.Region) {
 	m.regions = slices.Clone(regions)
 	slices.SortFunc(m.regions, func(a, b queues.Region) int { return cmp.Compare(a.Addr, b.Addr) })
 	m.last = 0
 }
 
-// at returns what is mapped from addr on, up to the end of its region; nil: nothing.
+// at returns the memory from addr to the end of its region, or nil if addr is in no region.
 func (m *RAM) at(addr uint64) []byte {
 	if m.last < len(m.regions) {
 		if r := &m.regions[m.last]; addr >= r.Addr && addr-r.Addr < uint64(len(r.Mem)) {
@@ -40,7 +40,7 @@ func (m *RAM) at(addr uint64) []byte {
 	return m.regions[i].Mem[addr-m.regions[i].Addr:]
 }
 
-// Faulted tells whether a panic is a fault in this memory.
+// Faulted reports whether a recovered panic is a fault in this memory.
 func (m *RAM) Faulted(r any) bool {
 	fault, ok := r.(interface{ Addr() uintptr })
 	if !ok {
@@ -49,7 +49,7 @@ func (m *RAM) Faulted(r any) bool {
 	return slices.ContainsFunc(m.regions, func(r queues.Region) bool { return within(r.Mem, fault.Addr()) })
 }
 
-// touch loads the first bytes of a buffer, about as many as headers have.
+// touch loads the first two cache lines of a buffer: about the length of a frame's headers.
 func (m *RAM) touch(addr uint64) {
 	if b := m.at(addr); len(b) > cacheLine {
 		m.touched = [2]byte{b[0], b[cacheLine]}
@@ -58,7 +58,7 @@ func (m *RAM) touch(addr uint64) {
 
 const (
 	cacheLine = 64
-	fetched   = 16 // chains whose beginning is loaded at once
+	fetched   = 16 // number of chains that are prefetched at once
 )
 
 // slice returns n bytes at addr, which must lie in one region.

@@ -2,30 +2,34 @@ package virtqueue
 
 import "fmt"
 
-// Ring is one virtqueue, as its device uses it. See the package comment.
+// Ring is the device side of one virtqueue. See the package comment.
 type Ring interface {
-	// Take takes the next available chain, which is good until the next Take; nil: there is none, or
-	// nothing is left of the work that may be done for it, and it waits for its guest's next turn.
+	// Take takes and returns the next available chain, which is valid until the next Take. It
+	// returns nil if there is none, or if the work is used up: the chain then waits for the guest's
+	// next turn.
 	Take(w *Work) (*Chain, error)
-	// Mark is where taking stands. Back gives the chains back that were taken since.
+	// Mark returns the position of the next Take. Back goes back to it: the chains that were taken
+	// since are available again.
 	Mark() Mark
 	Back(m Mark)
 	// Done completes the oldest chain that was taken and is not done, with the number of bytes
 	// written to it. The driver sees it after Publish.
 	Done(written int)
-	// Publish shows the driver what is done, and reports whether it wants to be told.
+	// Publish makes done chains visible to the driver. It reports whether the driver wants an
+	// interrupt.
 	Publish() (notify bool)
-	// Quiet asks the driver for no kicks, as far as that can be asked.
+	// Quiet asks the driver for no kicks, if the ring has a way to ask.
 	Quiet()
-	// Arm asks the driver for a kick with the next chain, and reports true if there is one already.
+	// Arm asks the driver for a kick with the next chain. It returns true if a chain is available
+	// already.
 	Arm() (waiting bool)
-	// Base is where to go on, as Config.Base: at the oldest chain that is not done.
+	// Base returns the position of the oldest chain that is not done, as Config.Base.
 	Base() uint32
-	// Rebind goes on in other memory, or elsewhere in it.
+	// Rebind continues the ring in other memory, or at another address.
 	Rebind(mem *RAM, cfg Config) error
 }
 
-// New runs a ring from its base on.
+// New returns a ring that starts at cfg.Base.
 func New(mem *RAM, cfg Config) (Ring, error) {
 	if cfg.Size == 0 || cfg.Size > MaxSize || !cfg.Packed && cfg.Size&(cfg.Size-1) != 0 {
 		return nil, fmt.Errorf("%w: size %d is none that a ring can have", ErrRing, cfg.Size)

@@ -16,10 +16,10 @@ type split struct {
 	chain Chain
 
 	take  uint16   // next available entry
-	seen  uint16   // the driver's index, as read last
-	ahead uint16   // entries before it were fetched
+	seen  uint16   // the driver's index when it was last read
+	ahead uint16   // entries before this one were prefetched
 	done  uint16   // entry of the oldest chain that is not done
-	heads []uint16 // of the entries from done to take, by entry
+	heads []uint16 // head descriptors of the entries from done to take, by entry
 
 	next      uint16 // used entry to write
 	published uint16 // used index that the driver sees
@@ -94,9 +94,10 @@ func (q *split) Take(w *Work) (*Chain, error) {
 	return &q.chain, nil
 }
 
-// fetch has the processor load what the next chains begin with. A line that another processor wrote
-// last takes it as long as all the work on a frame; it waits for many at a time here, and would
-// wait for one after the other in that work.
+// fetch loads the beginnings of the next chains' buffers into the processor's cache. A miss on a
+// line that another processor wrote last takes as long as all other work on a frame. Here the
+// processor waits for many misses at a time; during that work it would wait for them one after
+// another.
 func (q *split) fetch() {
 	n := min(q.seen-q.take, fetched)
 	for i := range n {
@@ -152,7 +153,7 @@ func (q *split) Done(written int) {
 	q.done++
 }
 
-// show stores the used index with the device's flags, after what was written before.
+// show stores the used index together with the device's flags, after all earlier writes.
 func (q *split) show() {
 	flags := uint32(0)
 	if q.quiet {
@@ -174,7 +175,8 @@ func (q *split) Publish() (notify bool) {
 	return load16(q.avail)&noInterrupt == 0
 }
 
-// Quiet does nothing with event indices: one that is not moved is passed once in 65536 chains.
+// Quiet does nothing if event indices are in use: the driver passes an event index that does not
+// move only once in 65536 chains.
 func (q *split) Quiet() {
 	if !q.cfg.EventIdx && !q.quiet {
 		q.quiet = true
@@ -182,7 +184,7 @@ func (q *split) Quiet() {
 	}
 }
 
-// flags stores the device's flags and leaves the used index as it is seen.
+// flags stores the device's flags and leaves the used index that the driver sees unchanged.
 func (q *split) flags() {
 	next := q.next
 	q.next = q.published

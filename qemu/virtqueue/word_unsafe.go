@@ -7,18 +7,18 @@ import (
 	"unsafe"
 )
 
-// Words that driver and device share. Hosts are little-endian. Slices are of mapped pages and at
-// least as long as the word.
+// These functions access words that driver and device share. Hosts are little-endian. Slices must
+// be in mapped pages and at least as long as the word.
 
-// aligned tells whether b begins at a multiple of n.
+// aligned reports whether b begins at a multiple of n.
 func aligned(b []byte, n uintptr) bool { return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%n == 0 }
 
-// within tells whether an address is in b.
+// within reports whether an address is in b.
 func within(b []byte, addr uintptr) bool {
 	return addr-uintptr(unsafe.Pointer(unsafe.SliceData(b))) < uintptr(len(b))
 }
 
-// load32 and store32 are atomic and sequentially consistent. b begins at a multiple of 4.
+// load32 and store32 are atomic and sequentially consistent. b must begin at a multiple of 4.
 func load32(b []byte) uint32 {
 	return atomic.LoadUint32((*uint32)(unsafe.Pointer(unsafe.SliceData(b))))
 }
@@ -35,8 +35,8 @@ func store64(b []byte, v uint64) {
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), v)
 }
 
-// around returns the aligned word that holds the two bytes at b, which begin at a multiple of 2,
-// and by how many bits they are shifted in it. It is in the same page.
+// around returns the aligned 32-bit word that contains the two bytes at b, and their shift in bits
+// within it. b must begin at a multiple of 2, so the word is in the same page.
 func around(b []byte) (word *uint32, shift uint) {
 	p := unsafe.Pointer(unsafe.SliceData(b))
 	low := uintptr(p) & 2
@@ -48,10 +48,10 @@ func load16(b []byte) uint16 {
 	return uint16(atomic.LoadUint32(w) >> shift)
 }
 
-// storeAttempts bounds the races lost against a guest that rewrites the other half all the time.
+// storeAttempts bounds how often store16 retries when a guest keeps changing the other half.
 const storeAttempts = 1000
 
-// store16 leaves the other half of the word, which may be the guest's, as it is.
+// store16 stores two bytes and preserves the other half of the word, which the guest may own.
 func store16(b []byte, v uint16) {
 	w, shift := around(b)
 	for range storeAttempts {
