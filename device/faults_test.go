@@ -479,3 +479,21 @@ func TestProfileConforms(t *testing.T) {
 		t.Errorf("with every 20th work request failing %q failed, want queue.order", failed)
 	}
 }
+
+// TestForgottenPeersBeginAnew: what a NIC has forgotten of a peer that it had the link to, the peer
+// forgets, too: connections end at both, and new ones carry data.
+func TestForgottenPeersBeginAnew(t *testing.T) {
+	s := newStage(t)
+	s.works()
+	n := s.w.nics[0]
+	must(t, n.core.Do(func(now falcon.Time) { n.core.Manager.ForgetPeer(now, 2) }))
+	n.links.end(2, errors.New("as after a fault"))
+	s.event(abi.EventDisconnected)
+	s.w.waitPeers()
+	s.w.until("the peer forgets, too", func() bool { return s.w.counter(1, "cm.peer_restarts") == 1 })
+	s.again()
+	s.works()
+	if r := s.w.counter(0, "cm.peer_restarts"); r != 0 {
+		t.Errorf("%d restarts of a peer that did not", r)
+	}
+}

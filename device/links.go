@@ -71,6 +71,13 @@ func (l *links) send(host uint8, msg []byte) {
 	_ = l.link.Send(host, msg)
 }
 
+// end is called by the core's goroutine.
+func (l *links) end(host uint8, reason error) {
+	if l.link != nil {
+		l.link.End(host, reason)
+	}
+}
+
 // count adds the counters of the links.
 func (l *links) count(to control.Counters) {
 	if l.link != nil {

@@ -303,7 +303,7 @@ func (n *NIC) Run(ctx context.Context) error {
 		u.ports.Serve()
 		threads.Go(u.thread.Run)
 	}
-	core.Go(func() { n.core.Run(n.clock, n.links.send) })
+	core.Go(func() { n.core.Run(n.clock, n.links.send, n.links.end) })
 	if n.deps.Control != nil {
 		n.control = control.ServeOn(n.deps.Control, n)
 	}

@@ -212,6 +212,32 @@ func TestReconnect(t *testing.T) {
 	await(t, "downs are not counted", func() bool { s := a.Stats(); return s.Dialed >= 4 && s.Down >= 3 && s.DialFailed >= 3 })
 }
 
+// TestEndedLinksComeBack: whoever ends the link, it ends for the reason given, and comes up again.
+func TestEndedLinksComeBack(t *testing.T) {
+	b, rb := accepting(t, nil)
+	a, ra := dialing(t, b.Addr().String(), nil)
+	a.End(9, errors.New("nobody"))
+	for _, c := range []struct {
+		l        *Link
+		r, other *recorder
+		host     uint8
+	}{{a, ra, rb, 2}, {b, rb, ra, 1}} {
+		c.r.wait(fmt.Sprintf("up %d", c.host))
+		c.other.wait(fmt.Sprintf("up %d", 3-c.host))
+		why := errors.New("enough")
+		c.l.End(c.host, why)
+		c.r.wait(fmt.Sprintf("down %d", c.host))
+		c.other.wait(fmt.Sprintf("down %d", 3-c.host))
+		c.r.mu.Lock()
+		if !errors.Is(c.r.reason, why) {
+			t.Errorf("ended for %v", c.r.reason)
+		}
+		c.r.mu.Unlock()
+	}
+	ra.wait("up 2")
+	rb.wait("up 1")
+}
+
 func TestThreeHosts(t *testing.T) {
 	c, rc := start(t, Config{Listen: "127.0.0.1:0", Identity: identity(t, 3), Peers: []Peer{{Host: 1}, {Host: 2}}})
 	b, rb := start(t, Config{

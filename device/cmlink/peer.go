@@ -99,6 +99,14 @@ func (p *peer) send(msg []byte) error {
 	}
 }
 
+func (p *peer) end(reason error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.session != nil {
+		p.session.end(reason)
+	}
+}
+
 var errDialedAgain = errors.New("the peer dialed again")
 
 // offer passes the peer a connection that it dialed; nil means that no more will come. An earlier

@@ -255,10 +255,10 @@ func (m *Manager) PeerDown(now falcon.Time, host cm.HostID) {
 	m.Manager.PeerDown(now, host)
 }
 
-// PeerRevoked must be called when a peer is no longer trusted.
-func (m *Manager) PeerRevoked(now falcon.Time, host cm.HostID) {
+// ForgetPeer must be called when nothing that was agreed with a peer can be trusted any more.
+func (m *Manager) ForgetPeer(now falcon.Time, host cm.HostID) {
 	m.link(host, false)
-	m.Manager.PeerRevoked(now, host)
+	m.Manager.ForgetPeer(now, host)
 }
 
 func (m *Manager) link(host cm.HostID, up bool) {

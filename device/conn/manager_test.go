@@ -234,7 +234,7 @@ func TestManagerQuota(t *testing.T) {
 	if n, quota := a.CIDs(function(1, 1)); n != 8 || quota != 8 {
 		t.Errorf("%d of %d", n, quota)
 	}
-	a.PeerRevoked(a.now, 2)
+	a.ForgetPeer(a.now, 2)
 	a.Run(a.now)
 	if a.forgot != 1 || a.Reachable(2) {
 		t.Errorf("%d times forgotten, reachable %t", a.forgot, a.Reachable(2))

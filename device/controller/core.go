@@ -51,6 +51,8 @@ type Core struct {
 	credits credits
 	resolve []netip.Addr // underlay addresses of peers that packets will probably go to soon
 	refused uint64       // messages of peers that were refused
+	faults  uint64       // panics while news of peers was handled
+	ends    []cm.HostID  // peers whose links must end because of that
 	jobs    jobs
 	gids    gids
 	untold  bool // functions or ports have changed since peers were told
@@ -63,6 +65,7 @@ type Core struct {
 // CoreOutput is the result of a Step.
 type CoreOutput struct {
 	Messages []conn.Message // for the connection managers of other NICs
+	Ends     []cm.HostID    // peers whose links must end, before the messages are sent
 	Effects  effect.List    // to be run before the next Step
 	Deadline vtime.Time     // latest time of the next Step
 }
@@ -134,6 +137,7 @@ func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 		l.deliver()
 	}
 	out.Messages = append(out.Messages[:0], k.Manager.Messages()...)
+	out.Ends, k.ends = append(out.Ends[:0], k.ends...), k.ends[:0]
 	out.Effects.Take(&k.effects)
 	out.Deadline = min(k.Keys.Deadline(), k.Manager.Deadline())
 	if len(k.jobs.waiting) == 0 { // else peers are told when the jobs are done

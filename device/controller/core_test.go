@@ -55,6 +55,7 @@ type nic struct {
 	*Core
 	t     *testing.T
 	sides []*side
+	home  func(fn uint32) int
 	now   vtime.Time
 	out   CoreOutput
 	log   []string
@@ -62,14 +63,14 @@ type nic struct {
 
 func newNIC(t *testing.T, change ...func(*config.Config)) *nic {
 	t.Helper()
-	n := &nic{t: t, now: 1e9}
+	n := &nic{t: t, now: 1e9, home: func(fn uint32) int { return int(fn & 1) }}
 	cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 	for _, f := range change {
 		f(cfg)
 	}
 	var err error
 	n.Core, err = NewCore(CoreConfig{
-		NIC: cfg, Shards: 2, Rand: devicetest.Seeded(1), Home: func(fn uint32) int { return int(fn & 1) },
+		NIC: cfg, Shards: 2, Rand: devicetest.Seeded(1), Home: func(fn uint32) int { return n.home(fn) },
 		Log: func(_ vtime.Time, _ slog.Level, msg string, args ...any) {
 			n.log = append(n.log, strings.TrimSuffix(fmt.Sprintln(append([]any{msg}, args...)...), "\n"))
 		},
@@ -274,7 +275,7 @@ func TestStoppedCore(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		n.Run(func() int64 { return n.now }, func(uint8, []byte) {})
+		n.Run(func() int64 { return n.now }, func(uint8, []byte) {}, nil)
 	}()
 	if err := n.ask(func(then func(error)) { then(nil) }); err != nil {
 		t.Error(err)

@@ -39,6 +39,15 @@ const (
 	newsMessage
 )
 
+// String returns the kind of the news, and of a message its type.
+func (n *peerNews) String() string {
+	if n.kind != newsMessage {
+		return [...]string{newsUp: "link up", newsDown: "link down", newsRevoked: "revoked"}[n.kind]
+	}
+	t, _ := cm.PeekType(n.msg)
+	return t.String()
+}
+
 // PeerMail returns a new mailbox for a peer.
 func (k *Core) PeerMail(host cm.HostID) *PeerMail {
 	m := &PeerMail{inbox: &k.box, host: host}
@@ -100,19 +109,19 @@ func (m *PeerMail) Close() {
 	m.space.Broadcast()
 }
 
-func (k *Core) peerNews(now vtime.Time, host cm.HostID, n *peerNews) {
+// take tells the connection manager.
+func (k *Core) take(now vtime.Time, host cm.HostID, n *peerNews) {
 	switch n.kind {
 	case newsUp:
 		k.Manager.PeerUp(now, host)
 	case newsDown:
 		k.Manager.PeerDown(now, host)
 	case newsRevoked:
-		k.Manager.PeerRevoked(now, host)
+		k.Manager.ForgetPeer(now, host)
 	case newsMessage:
 		if err := k.Manager.Receive(now, host, n.msg); err != nil {
 			k.refused++
 			k.cfg.Log(now, slog.LevelWarn, "connection management message refused", "peer", host, "err", err)
 		}
 	}
-	k.Manager.Run(now)
 }

@@ -93,7 +93,7 @@ func runCore(t *testing.T) *Core {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		core.Run(func() int64 { return 1e9 }, func(uint8, []byte) {})
+		core.Run(func() int64 { return 1e9 }, func(uint8, []byte) {}, nil)
 	}()
 	t.Cleanup(func() { core.Halt(); <-done })
 	return core

@@ -97,7 +97,7 @@ func (k *Core) count(v control.Counters) {
 		RxSAs: uint64(keys.SPIs), Rotations: keys.Rotations, RxSAsUnsettled: uint64(keys.Unsettled),
 		CIDsInUse: uint64(k.Manager.CIDsInUse()),
 	}
-	v["drop.peer_message"] = k.refused
+	v["drop.peer_message"], v["drop.peer_panic"] = k.refused, k.faults
 	counters.OfCore.Add(v, &c)
 	counters.OfCM.Add(v, &manager)
 }

@@ -8,14 +8,18 @@ import (
 )
 
 // Run steps the core until Halt. send sends a message to the connection manager of another NIC. A
-// message that cannot be sent is lost with the link, which the manager learns by PeerDown.
-func (k *Core) Run(clock func() int64, send func(host uint8, msg []byte)) {
+// message that cannot be sent is lost with the link, which the manager learns by PeerDown. end ends
+// the link to another NIC.
+func (k *Core) Run(clock func() int64, send func(host uint8, msg []byte), end func(host uint8, reason error)) {
 	var out CoreOutput
 	due := time.NewTimer(0)
 	defer due.Stop()
 	for !k.stop.Load() {
 		k.Step(clock(), &out)
 		out.Effects.Do()
+		for _, host := range out.Ends {
+			end(host, errFault)
+		}
 		for _, m := range out.Messages {
 			send(m.Host, m.Data)
 		}

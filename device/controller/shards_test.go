@@ -73,7 +73,7 @@ func TestEachFunctionAsksForFew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go core.Run(func() int64 { return 1 }, nil)
+	go core.Run(func() int64 { return 1 }, nil, nil)
 	defer core.Halt()
 	api := NewAPI(Config{Core: core, Shards: Shards{All: []Shard{a, b}}, Counters: func(v control.Counters) { v["nic.warnings"] = 1 }})
 	list, err := api.QPs(t.Context())

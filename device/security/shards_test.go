@@ -204,7 +204,7 @@ func TestShardsSealApart(t *testing.T) {
 		settle()
 		land()
 		from.m.PeerDown(now, 2)
-		to.m.PeerRevoked(now, 1)
+		to.m.ForgetPeer(now, 1)
 		if to.keys.Stats().SPIs != 0 {
 			t.Errorf("revoked, and %d SPIs are accepted", to.keys.Stats().SPIs)
 		}

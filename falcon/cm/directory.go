@@ -87,7 +87,7 @@ func (d *directory) check(local []Endpoint) (map[Address]seat, error) {
 
 // tell greets a peer with what we offer it.
 func (d *directory) tell(p *peer) {
-	h := Hello{Host: d.peers.self.Host, Instance: d.instance}
+	h := Hello{Host: d.peers.self.Host, Instance: d.instance + 2*p.forgotten} // odd: never 0
 	for _, e := range d.endpoints {
 		if p.tenants[e.Tenant] {
 			h.Endpoints = append(h.Endpoints, e)

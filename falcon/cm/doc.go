@@ -31,7 +31,8 @@
 // ReasonPeerDown. When the link is back, each side confirms every established
 // connection by an RTU; one that the other side no longer knows is answered by
 // REJ and ends. A peer whose instance changed has lost its keys with its
-// memory, so all connections to it end with ReasonPeerRestarted.
+// memory, so all connections to it end with ReasonPeerRestarted. A NIC that forgets one peer alone
+// (ForgetPeer) tells that one of another instance.
 //
 // A connection between two functions of this NIC goes the same way: the NIC is a
 // peer of its own whose link is always up. Each end has an entry, an ID and a

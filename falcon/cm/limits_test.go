@@ -138,7 +138,7 @@ func TestPortsAreTakenBackOnce(t *testing.T) {
 			t.Errorf("step %d: told %v, want %v", i, got, step.want)
 		}
 	}
-	m.PeerRevoked(0, 2)
+	m.ForgetPeer(0, 2)
 	for _, o := range outputs(m) {
 		if o.Kind == OutPorts {
 			t.Error("a change is told of ports that a peer did not have")

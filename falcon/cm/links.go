@@ -169,13 +169,15 @@ func (m *Manager) hello(now Time, p *peer, h *Hello) error {
 	return nil
 }
 
-// PeerRevoked says that a peer is not to be trusted any more: the link to it is down, its keys are
-// forgotten, and its connections end.
-func (m *Manager) PeerRevoked(now Time, host HostID) {
+// ForgetPeer must be called when nothing that was agreed with a peer can be trusted any more. The
+// link to the peer counts as down, its keys are forgotten, and its connections end. When the link is
+// up again, Hello tells the peer another instance, so that it forgets what it had of this NIC, too.
+func (m *Manager) ForgetPeer(now Time, host HostID) {
 	p := m.peers.byHost[host]
 	if p == nil {
 		return
 	}
+	p.forgotten++
 	m.PeerDown(now, host)
 	m.forget(now, p)
 	m.dir.learn(p, nil)

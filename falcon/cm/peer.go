@@ -8,13 +8,14 @@ import (
 // peer is what is known of another NIC.
 type peer struct {
 	Peer
-	tenants  map[uint32]bool
-	up       bool           // the link is up
-	ready    bool           // and Hello arrived on it
-	speaks   uint8          // version of its messages, where that is another; 0: ours, or not known
-	instance uint64         // of the peer's process at the last Hello; 0: never heard of
-	conns    int            // connections in any state
-	sources  Shares[uint32] // connections that its functions have asked for
+	tenants   map[uint32]bool
+	up        bool           // the link is up
+	ready     bool           // and Hello arrived on it
+	speaks    uint8          // version of its messages, where that is another; 0: ours, or not known
+	instance  uint64         // of the peer's process at the last Hello; 0: never heard of
+	forgotten uint64         // calls of ForgetPeer
+	conns     int            // connections in any state
+	sources   Shares[uint32] // connections that its functions have asked for
 
 	told    bool // of ports of ours
 	refused struct{ functions, ports Refused }

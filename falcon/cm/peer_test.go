@@ -243,16 +243,16 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// TestRevokedPeer: what a peer had here goes with its certificate, and comes back only when it
-// does.
-func TestRevokedPeer(t *testing.T) {
+// TestForgottenPeer: what a peer had here goes, as with its certificate, and comes back only when it
+// does. The peer forgets, too, though neither has restarted.
+func TestForgottenPeer(t *testing.T) {
 	w, a, b := two(t, nil)
-	ida, _ := establish(t, w, a, b)
-	before := a.saGen[sealedBy(2, 0)]
+	ida, idb := establish(t, w, a, b)
+	before, beforeB := a.saGen[sealedBy(2, 0)], b.saGen[sealedBy(1, 0)]
 	w.setLink(1, 2, false, nil)
 	w.settle()
-	a.m.PeerRevoked(w.now, 2)
-	a.m.PeerRevoked(w.now, 9) // nobody
+	a.m.ForgetPeer(w.now, 2)
+	a.m.ForgetPeer(w.now, 9) // nobody
 	a.drain()
 	wantEnd(t, a, ida, OutDisconnected, ReasonPeerRestarted)
 	if a.saGen[sealedBy(2, 0)] != before+1 {
@@ -263,6 +263,10 @@ func TestRevokedPeer(t *testing.T) {
 	}
 	w.setLink(1, 2, true, nil)
 	w.settle()
+	wantEnd(t, b, idb, OutDisconnected, ReasonPeerRestarted)
+	if b.saGen[sealedBy(1, 0)] != beforeB+1 {
+		t.Error("the peer accepts what is sealed with keys that are forgotten here")
+	}
 	establish(t, w, a, b)
 }
 
@@ -287,7 +291,7 @@ func TestKnown(t *testing.T) {
 	if !before.Has(7, gidOf(1, 0)) || !before.Has(7, gidOf(2, 0)) || before.Has(9, gidOf(2, 0)) || before != m.Known() {
 		t.Error("who is there is not known, or the snapshot was made again")
 	}
-	m.PeerRevoked(w.now, 2)
+	m.ForgetPeer(w.now, 2)
 	if after := m.Known(); after.Has(7, gidOf(2, 0)) || !after.Has(7, gidOf(1, 0)) || !before.Has(7, gidOf(2, 0)) {
 		t.Error("a peer that is not to be trusted is still known, or the snapshot has changed")
 	}

@@ -65,11 +65,12 @@ func taking[M any](parse func([]byte) (M, error), do func(*Manager, Time, *peer,
 }
 
 // surviving parses a message. One that finds a fault in the parser, which keeps nothing, is an
-// error like others: no peer ends the NIC with what it sends.
+// error like others: no peer ends the NIC with what it sends. What it says is not told: it may have
+// keys.
 func surviving[M any](parse func([]byte) (M, error), msg []byte) (v M, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = &MessageError{MessageType(msg[1]), fmt.Sprintf("fault in the program, please report it: %v, message %x", p, msg[:min(len(msg), 256)])}
+			err = &MessageError{MessageType(msg[1]), fmt.Sprintf("fault in the program, please report it: %v, message of %d bytes", p, len(msg))}
 		}
 	}()
 	return parse(msg)
