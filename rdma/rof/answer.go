@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// responseDone takes the end of a response.
+// responseDone handles the completion of a pull response.
 func (t *target) responseDone(tag uint64) {
 	s := t.serving(tag)
 	if s == nil {
@@ -21,12 +21,12 @@ func (t *target) responseDone(tag uint64) {
 	t.endServed(tag, s)
 }
 
-// pullRetry is how long a pull that cannot be served now waits: it found no free slot, or comes too
-// early.
+// pullRetry is the delay of a pull that cannot be served now, because there was no free slot or it
+// arrived too early.
 const pullRetry falcon.Time = 80e3
 
-// handlePull takes a READ or atomic request. An error is answered with a complete-in-error
-// response, since a pull request was acknowledged before it came here (Falcon §8.5.3.5).
+// handlePull handles a READ or atomic request. It answers an error with a complete-in-error
+// response, since Falcon acknowledged the request before it was delivered (Falcon §8.5.3.5).
 func (t *target) handlePull(now falcon.Time, ev *falcon.Event) {
 	h := &t.e.headers
 	_, err := h.Parse(ev.Data)
@@ -35,7 +35,7 @@ func (t *target) handlePull(now falcon.Time, ev *falcon.Event) {
 		t.carrier.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
 		return
 	}
-	if at := t.user.AnswerAt(now); at > now { // the response counts, so the request waits
+	if at := t.user.AnswerAt(now); at > now { // the response counts towards the rate, so the request waits
 		t.account.RateWaits++
 		t.deferPull(now, ev, at)
 		return
@@ -83,19 +83,19 @@ func (t *target) handlePull(now falcon.Time, ev *falcon.Event) {
 	}
 }
 
-// pullVerdict is what becomes of a pull request.
+// pullVerdict is the result of examining a pull request.
 type pullVerdict uint8
 
 const (
 	carriedOut  pullVerdict = iota
-	later                   // it is delivered again
-	notServing              // refused, and nobody cares
-	failed                  // refused, with the queue pair
-	failedAlone             // refused, alone
+	later                   // deliver it again later
+	notServing              // refused because the queue pair does not serve requests
+	failed                  // refused, and the queue pair fails
+	failedAlone             // refused, and the queue pair continues
 )
 
-// examine checks a pull request, whose headers did not parse if err is not nil, carries out an
-// atomic and notes in s what the response needs. asked is how long that may be.
+// examine checks a pull request, carries out an atomic and records in s what the response needs. err
+// is the error of parsing the headers, or nil. asked is the maximum length of the response.
 func (t *target) examine(h *wire.Headers, err error, s *served, a *arrival, asked int) pullVerdict {
 	addressed := err == nil && t.addressed(h)
 	op := h.RBTH.Opcode
@@ -134,14 +134,15 @@ func (t *target) examine(h *wire.Headers, err error, s *served, a *arrival, aske
 	return failed
 }
 
-// deferPull makes falcon deliver the request again later. That is no answer to the peer: what is
-// short here is not the receiver's, and counts against nobody's RNR retries.
+// deferPull makes falcon deliver the request again later. The peer gets no answer: the shortage is
+// not one of the receiver, and the peer's RNR retries do not count it.
 func (t *target) deferPull(now falcon.Time, ev *falcon.Event, until falcon.Time) {
 	t.account.PullsDeferred++
 	t.carrier.DeferPull(now, ev.RSN, until)
 }
 
-// serve carries out a request: an atomic now, a READ as far as it can be checked.
+// serve carries out an atomic at once, and checks a READ as far as possible before its response is
+// sent.
 func (t *target) serve(h *wire.Headers, s *served, asked int) (r transport.Refusal) {
 	if s.opcode == wire.AtomicResponse {
 		if asked != wire.PullLength(h.RBTH.Opcode, 8) {
@@ -159,7 +160,7 @@ func (t *target) serve(h *wire.Headers, s *served, asked int) (r transport.Refus
 	pad := uint8(wire.PadLen(int(n)))
 	switch padded := wire.PullLength(wire.ReadRequest, int(n)); asked {
 	case padded:
-	case padded - int(pad): // the peer does not count the pad: it gets none
+	case padded - int(pad): // the peer does not count the pad, so it gets none
 		pad = 0
 	default:
 		return transport.Invalid
@@ -170,12 +171,12 @@ func (t *target) serve(h *wire.Headers, s *served, asked int) (r transport.Refus
 	return r
 }
 
-// atomicOpcode reports whether op is a request for an atomic, without its service.
+// atomicOpcode reports whether op, without its service, is a request for an atomic.
 func atomicOpcode(op wire.Opcode) bool {
 	return op == wire.CmpSwap || op == wire.FetchAdd || op == wire.MaskedCmpSwap || op == wire.MaskedFetchAdd
 }
 
-// atomicOf is the atomic that a request asks for.
+// atomicOf returns the atomic that a request asks for.
 func atomicOf(h *wire.Headers) transport.Atomic {
 	x := transport.Atomic{
 		Op: abi.OpMaskedFetchAdd, Addr: h.Atomic.VA, RKey: h.Atomic.RKey, Compare: h.Atomic.Compare, SwapAdd: h.Atomic.SwapAdd,
@@ -192,7 +193,7 @@ func atomicOf(h *wire.Headers) transport.Atomic {
 	return x
 }
 
-// fillResponse writes one pull response packet. A READ whose memory is gone becomes a
+// fillResponse writes one pull response packet. If the memory of a READ is gone, it writes a
 // complete-in-error response.
 func (t *target) fillResponse(tag uint64, dst []byte) (int, error) {
 	s := t.serving(tag)

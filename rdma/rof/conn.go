@@ -6,11 +6,11 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// leastSegment is the least of data bytes of a packet; connections that leave less are refused.
+// leastSegment is the minimum of data bytes per packet. A connection with less room is refused.
 const leastSegment = 64
 
-// Conn is a connection of a queue pair over Falcon, or over what stands for it inside a NIC. It
-// knows the requests under way (initiator) and those of the peer that are not done (target).
+// Conn is a connection of a queue pair over Falcon, or over a carrier inside the NIC. It tracks its
+// own requests in progress (initiator) and the unfinished requests of the peer (target).
 type Conn struct {
 	end
 	given bool // attached once
@@ -24,7 +24,7 @@ var (
 	_ User           = (*Conn)(nil)
 )
 
-// Over makes a connection over carrier, which has delivered nothing yet.
+// Over makes a connection over carrier, which must not have delivered anything yet.
 func (e *Engine) Over(carrier Carrier) *Conn {
 	c := &Conn{end: end{e: e, carrier: carrier, ordered: carrier.Config().Ordered}}
 	c.falcon, _ = carrier.(*falcon.Conn)
@@ -54,7 +54,7 @@ func (c *Conn) Attach(t *transport.Terms) (segment int, ok bool) {
 // Ordered implements transport.Conn.
 func (c *Conn) Ordered() bool { return c.ordered }
 
-// ID implements transport.Conn: the connection identifier of this end.
+// ID implements transport.Conn. It returns the connection identifier of this end.
 func (c *Conn) ID() uint32 { return c.id() }
 
 // Prefetch implements transport.Conn.
@@ -75,7 +75,7 @@ func (c *Conn) Issue(now falcon.Time, r *transport.Request) (n int, err error) {
 	return c.initiator.issue(now, r)
 }
 
-// Forget implements transport.Conn. Falcon's answers are not recognised any more.
+// Forget implements transport.Conn. Falcon's answers to the requests are ignored from now on.
 func (c *Conn) Forget() { c.initiator.forget() }
 
 // Drain implements transport.Conn.
@@ -96,7 +96,7 @@ func (c *Conn) Abort(now falcon.Time) {
 	c.carrier.Abort(now, falcon.CloseULP)
 }
 
-// letGo forgets the queue pair. Requests of the peer are refused from here on.
+// letGo detaches the queue pair. Requests of the peer are refused from now on.
 func (c *Conn) letGo() {
 	c.user = nil
 	c.initiator.forget()

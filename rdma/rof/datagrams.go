@@ -9,15 +9,15 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// Datagrams is a connection that carries the datagrams between two functions: queue pairs and such
-// connections are many to many (RDMA over Falcon §6.6.3). A datagram is one push.
+// Datagrams is a connection that carries the datagrams between two functions. One queue pair may
+// use many such connections, and the reverse (RDMA over Falcon §6.6.3). A datagram is one push.
 type Datagrams struct {
 	e       *Engine
 	carrier Carrier
-	user    transport.DatagramEndpoint // nil: it has let go
+	user    transport.DatagramEndpoint // nil: the user has closed it
 	account *transport.Account
-	sn      uint32 // RBTH sequence number of the next one that goes out
-	heard   uint32 // RBTH sequence number that comes next, or later
+	sn      uint32 // RBTH sequence number of the next datagram sent
+	heard   uint32 // least RBTH sequence number of the next datagram received
 }
 
 var (
@@ -38,7 +38,7 @@ func (c *Datagrams) AttachDatagrams(u transport.DatagramEndpoint, a *transport.A
 	return c.carrier.Config().MTU - wire.UDSendOnlyImm.HeaderLen()
 }
 
-// ID implements transport.DatagramConn: the connection identifier of this end.
+// ID implements transport.DatagramConn. It returns the connection identifier of this end.
 func (c *Datagrams) ID() uint32 { return c.carrier.Config().LocalCID }
 
 // Close implements transport.DatagramConn.
@@ -71,7 +71,7 @@ func datagramOpcode(d *transport.Datagram) wire.Opcode {
 	return wire.UDSendOnly
 }
 
-// Handle takes one event of the carrier.
+// Handle handles one event of the carrier.
 func (c *Datagrams) Handle(now falcon.Time, ev *falcon.Event) {
 	if ev.Kind == falcon.EvPull { // no datagram: RDMA over Falcon §6.9
 		c.account.CIDMismatches++
@@ -96,13 +96,13 @@ func (c *Datagrams) Handle(now falcon.Time, ev *falcon.Event) {
 	u.Settle(now)
 }
 
-// receive takes a datagram. One that cannot be delivered is lost without a word, to the sender and
-// to the receiver (InfiniBand §9.8.3): only the counters tell.
+// receive handles a received datagram. A datagram that cannot be delivered is dropped without
+// telling the sender or the receiver (InfiniBand §9.8.3). Only the counters show it.
 func (c *Datagrams) receive(now falcon.Time, ev *falcon.Event) {
 	h := &c.e.headers
 	n, err := h.Parse(ev.Data)
 	if op := h.RBTH.Opcode; err == nil && op != wire.UDSendOnly && op != wire.UDSendOnlyImm {
-		c.account.CIDMismatches++ // RDMA over Falcon §6.9: this connection is no connected queue pair's
+		c.account.CIDMismatches++ // RDMA over Falcon §6.9: this connection belongs to no connected queue pair
 		c.carrier.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
 		return
 	}
@@ -120,8 +120,8 @@ func (c *Datagrams) receive(now falcon.Time, ev *falcon.Event) {
 	c.user.Deliver(now, d, data, ev.RSN)
 }
 
-// inOrder checks the sequence number of a datagram (RDMA over Falcon §8.2): on an ordered
-// connection they only rise. One is left out where the sender gave its datagram up.
+// inOrder checks the sequence number of a datagram (RDMA over Falcon §8.2). On an ordered
+// connection the numbers only rise. A number is missing if the sender gave its datagram up.
 func (c *Datagrams) inOrder(sn uint32) bool {
 	if !c.carrier.Config().Ordered {
 		return true

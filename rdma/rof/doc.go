@@ -1,7 +1,7 @@
-// Package rof is RDMA over Falcon (specification 0.9), and what the connections inside a NIC look
-// like too. It cuts requests into packets, numbers them, puts RDMA's headers around their data
-// (package wire), and carries out what the packets of a peer ask for. It keeps the contract of
-// package transport towards queue pairs, and asks of what is below (Carrier) what Falcon gives.
+// Package rof implements RDMA over Falcon (specification 0.9), which connections inside a NIC use
+// too. It cuts requests into packets, numbers them, adds the RDMA headers (package wire), and
+// carries out the requests of the peer. To queue pairs it provides the contract of package
+// transport. From the layer below (Carrier) it needs the service of Falcon.
 //
 //	queue pair        initiator                     Falcon                    target             queue pair
 //	  │ Issue             │                           │                         │                     │
@@ -15,28 +15,28 @@
 //	  │              Done │◀────────────── EvPushDone ┤                         ├── Complete ────────▶│
 //	  │◀──────────────────┤                           │                         │                     │
 //
-// READs and atomics are pulls: answer.go answers them. An atomic runs once, when its request
-// arrives; the data of a READ is read each time Falcon sends the response. status.go has the
-// syndromes that refusals travel as. datagrams.go is the connection that two functions share for
-// their datagrams (§6.6.3), link.go when there is one, outgoing.go what waits for it, links.go
-// those of a function.
+// READs and atomics are pulls; answer.go answers them. An atomic runs once, when its request
+// arrives. The data of a READ is read each time Falcon sends the response. status.go defines the
+// syndromes that refusals are sent as. datagrams.go is the connection that two functions share for
+// their datagrams (§6.6.3), link.go manages that connection, outgoing.go queues the datagrams, and
+// links.go holds the links of a function.
 //
 // # Ordering and errors
 //
-// A queue pair on an ordered Falcon connection is strongly ordered, on an unordered one weakly
-// ordered (§6.2): data is placed as it arrives, atomics wait for what was sent before them,
-// messages complete in the order of the requests. In unordered mode messages complete as they come;
-// those that take a receive have one packet.
+// A queue pair on an ordered Falcon connection is strongly ordered. One on an unordered connection
+// is weakly ordered (§6.2): data is placed as it arrives, atomics wait for requests sent before
+// them, and messages complete in the order of the requests. In unordered mode messages complete as
+// they arrive; a message that takes a receive must be one packet.
 //
-// A refused push gets a NACK, a refused pull a complete-in-error response, both with a syndrome. A
-// queue pair whose requests complete in error (§6.3) gets the NACK for that and goes on; who cannot
-// send what it promised marks the packets with CE.
+// A refused push is answered with a NACK, a refused pull with a complete-in-error response, both
+// with a syndrome. A queue pair whose requests complete in error (§6.3) gets the NACK for that and
+// continues. If an initiator cannot read the data that it announced, it marks the packets with CE.
 //
-// Receiver not ready is Falcon's to repeat. Fixed sets bound what a connection has in flight:
-// segments, arrivals, pulls being served.
+// Falcon repeats pushes after receiver-not-ready. Fixed limits bound what a connection has in
+// flight: segments, arrivals, pulls being served.
 //
 // # Ownership
 //
-// An Engine and its connections belong to one goroutine. Scratch memory of the engine makes a
-// packet cost no allocation: nothing of it outlives the call it is used in.
+// An Engine and its connections belong to one goroutine. The engine has scratch memory, so that a
+// packet costs no allocation. Its contents are valid only within the call that uses it.
 package rof

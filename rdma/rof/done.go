@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// pushDone takes the completion of a push.
+// pushDone handles the completion of a push.
 func (i *initiator) pushDone(now falcon.Time, ev *falcon.Event) {
 	if s := i.tagged(ev.Tag); s != nil {
 		syn := syndrome(ev.ULPCode)
@@ -16,7 +16,7 @@ func (i *initiator) pushDone(now falcon.Time, ev *falcon.Event) {
 	}
 }
 
-// pullDone takes the response to a pull, or its failure.
+// pullDone handles the response to a pull, or its failure.
 func (i *initiator) pullDone(now falcon.Time, ev *falcon.Event) {
 	s := i.tagged(ev.Tag)
 	if s == nil {
@@ -26,8 +26,8 @@ func (i *initiator) pullDone(now falcon.Time, ev *falcon.Event) {
 	st, vendor := completionStatus(ev.Code, syn), vendorErr(ev.Code, syn)
 	if st == abi.WCSuccess {
 		if st, vendor = i.takeResponse(s, ev.Data); st == notOurs {
-			// It is dropped silently (RDMA over Falcon §6.9). The QP lives on; its request is as
-			// one whose answer never comes.
+			// The response is dropped silently (RDMA over Falcon §6.9). The QP continues; the
+			// request counts as one whose answer never comes.
 			i.account.CIDMismatches++
 			i.user.Unanswered(now, s.r)
 			return
@@ -36,7 +36,7 @@ func (i *initiator) pullDone(now falcon.Time, ev *falcon.Event) {
 	i.segmentDone(now, ev.Tag, s, st, vendor)
 }
 
-// notOurs is what takeResponse says of a response for another QP than the connection's.
+// notOurs is the result of takeResponse for a response to another QP than the connection's.
 const notOurs abi.WCStatus = 0xff
 
 // takeResponse checks a pull response and places its data.
@@ -47,7 +47,7 @@ func (i *initiator) takeResponse(s *segment, part []byte) (abi.WCStatus, uint32)
 		return abi.WCBadRespErr, 0
 	}
 	want := wire.AtomicResponse
-	if s.opcode == wire.ReadRequest { // which of a READ's responses does not matter
+	if s.opcode == wire.ReadRequest { // any of the opcodes of a READ's responses is accepted
 		want = min(max(h.RBTH.Opcode&^i.service, wire.ReadRespFirst), wire.ReadRespOnly)
 	}
 	switch {
@@ -75,18 +75,18 @@ func (i *initiator) takeResponse(s *segment, part []byte) (abi.WCStatus, uint32)
 	return abi.WCSuccess, 0
 }
 
-// segmentDone accounts for the end of s.
+// segmentDone completes segment s.
 func (i *initiator) segmentDone(now falcon.Time, tag uint64, s *segment, st abi.WCStatus, vendor uint32) {
 	if i.account.Trace != nil {
 		i.noteAcked(s)
 	}
 	switch {
 	case i.terms.Unreliable:
-		st, vendor = s.status, 0 // what the peer says does not matter
+		st, vendor = s.status, 0 // the peer's answer does not matter
 	case s.status != abi.WCSuccess:
-		st = s.status // falcon reports what Fill said in its own words, or nothing where the request completes in error
+		st = s.status // falcon reports a failure of Fill under its own code, or not at all if the request completes in error
 	case st == abi.WCRetryExcErr && s.rnrs > 0:
-		st = abi.WCRNRRetryExcErr // the peer answered, to the end, that it was not ready
+		st = abi.WCRNRRetryExcErr // the peer answered until the end that it was not ready
 	}
 	if s.opcode.Info().Kind == wire.KindPullRequest {
 		i.pulls--
@@ -99,9 +99,9 @@ func (i *initiator) segmentDone(now falcon.Time, tag uint64, s *segment, st abi.
 	i.user.Done(now, r, st, vendor)
 }
 
-// peerNotReady counts a receiver-not-ready answer; falcon sends the packet again by itself. On an
-// ordered connection those behind the message that the receiver is not ready for get the same
-// answer (Falcon §8.5.3.4), which is not about them.
+// peerNotReady counts a receiver-not-ready answer. Falcon sends the packet again by itself. On an
+// ordered connection the packets behind the message that the receiver is not ready for get the same
+// answer (Falcon §8.5.3.4); it does not count for them.
 func (i *initiator) peerNotReady(now falcon.Time, tag uint64) {
 	s := i.tagged(tag)
 	if s == nil {
@@ -117,7 +117,7 @@ func (i *initiator) peerNotReady(now falcon.Time, tag uint64) {
 	i.user.PeerNotReady(now, s.r, int(s.rnrs))
 }
 
-// oldestPush is the oldest packet with data that is under way, nil when there is none.
+// oldestPush returns the oldest packet with data in flight, nil if there is none.
 func (i *initiator) oldestPush() *segment {
 	var oldest *segment
 	for _, s := range i.segments {

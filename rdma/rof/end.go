@@ -9,29 +9,29 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// end is this end of a connection, as both of its halves know it.
+// end holds what both halves of a connection need to know of this end.
 type end struct {
 	e       *Engine
 	carrier Carrier
 	falcon  *falcon.Conn // the carrier, unless the connection is inside the NIC
 	ordered bool
-	segment int // most data bytes of one packet
+	segment int // maximum of data bytes in one packet
 	service wire.Opcode
 	terms   transport.Terms
-	user    transport.Endpoint // nil: the queue pair has let go
+	user    transport.Endpoint // nil: the queue pair has detached
 	account *transport.Account
 }
 
-// id is the connection identifier.
+// id returns the connection identifier.
 func (x *end) id() uint32 { return x.carrier.Config().LocalCID }
 
-// inside reports whether the connection does not leave the NIC.
+// inside reports whether the connection is inside the NIC.
 func (x *end) inside() bool { return x.falcon == nil }
 
-// traced reports whether the queue pair's requests are noted.
+// traced reports whether the queue pair's requests are traced.
 func (x *end) traced() bool { return x.account.Trace != nil && x.account.Trace.Wants(x.terms.QPN) }
 
-// filled notes a packet that is sealed next, or stays inside the NIC.
+// filled records a packet that is sealed next, or that stays inside the NIC.
 func (x *end) filled(e *trace.Event) {
 	if x.inside() {
 		e.Flags |= trace.Loopback
@@ -41,5 +41,5 @@ func (x *end) filled(e *trace.Event) {
 	x.account.Trace.Filled(e)
 }
 
-// errGone tells the carrier that the data of a packet is no longer to be had.
+// errGone tells the carrier that the data of a packet is no longer available.
 var errGone = errors.New("rdma: the operation is over")

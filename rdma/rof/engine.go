@@ -8,14 +8,14 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// Engine is what the connections of one shard share. It is the upper layer of the shard's
-// falcon.Engine: falcon asks Fill for the bytes of each packet, the shard hands every falcon event
-// to HandleEvent.
+// Engine holds what the connections of one shard share. It is the upper layer of the shard's
+// falcon.Engine: falcon calls Fill for the bytes of each packet, and the shard passes every falcon
+// event to HandleEvent.
 type Engine struct {
-	falcon *falcon.Engine // nil: nothing leaves the NIC
+	falcon *falcon.Engine // nil: there are no connections over Falcon
 
 	// Scratch memory of one call.
-	headers  wire.Headers // of the packet at hand
+	headers  wire.Headers // of the current packet
 	arrival  arrival
 	atomic   transport.Atomic
 	datagram transport.Datagram
@@ -31,13 +31,13 @@ type Engine struct {
 
 var _ transport.Wire = (*Engine)(nil)
 
-// New makes an engine without connections. UseFalcon must follow before it has any over Falcon.
+// New makes an engine without connections. Call UseFalcon before it opens any over Falcon.
 func New() *Engine { return new(Engine) }
 
-// UseFalcon names the falcon.Engine whose upper layer e is.
+// UseFalcon sets the falcon.Engine whose upper layer e is.
 func (e *Engine) UseFalcon(fe *falcon.Engine) { e.falcon = fe }
 
-// User is who a carrier delivers to and takes the bytes of packets from: a Conn or a Datagrams.
+// User receives the events of a carrier and writes its packets: a Conn or a Datagrams.
 type User interface {
 	Handle(now falcon.Time, ev *falcon.Event)
 	Fill(kind falcon.TxnKind, tag uint64, dst []byte) (int, error)

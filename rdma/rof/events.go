@@ -5,7 +5,8 @@ import (
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// Handle takes one event of the carrier. Most mean nothing any more when the queue pair has let go.
+// Handle handles one event of the carrier. After the queue pair has detached, most events are
+// ignored.
 func (c *Conn) Handle(now falcon.Time, ev *falcon.Event) {
 	u := c.user
 	if u == nil {
@@ -49,7 +50,7 @@ func (c *Conn) Handle(now falcon.Time, ev *falcon.Event) {
 }
 
 // Fill writes the RDMA headers and data of one packet into dst; see falcon.ULP. It reads guest
-// memory but changes no queue and posts no completion.
+// memory but changes no queue and writes no completion.
 func (c *Conn) Fill(kind falcon.TxnKind, tag uint64, dst []byte) (int, error) {
 	switch {
 	case c.user == nil:

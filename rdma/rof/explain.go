@@ -6,9 +6,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// Explain says for people whose an RDMA packet is that the connection sent (out) or got: the queue
-// pair, and if the packet is a request of that or the response to one, the work request. It
-// allocates: captures call it, the data path does not.
+// Explain returns a text about an RDMA packet that the connection sent (out) or received: the queue
+// pair and, if the packet is one of its requests or the response to one, the work request. It
+// allocates memory; captures call it, the data path does not.
 func (c *Conn) Explain(packet []byte, out bool) string {
 	if !c.given {
 		return ""
@@ -21,7 +21,7 @@ func (c *Conn) Explain(packet []byte, out bool) string {
 	}
 	text += fmt.Sprintf(", %s, SN %d", info.Name, h.SN)
 	if response := info.Kind == wire.KindPullData; response == out {
-		return text // of the peer's work
+		return text // it belongs to the peer's work
 	}
 	for _, s := range c.initiator.segments {
 		if s != nil && s.sn == h.SN {
@@ -31,5 +31,5 @@ func (c *Conn) Explain(packet []byte, out bool) string {
 	return text
 }
 
-// Explain says for people whose packet it is.
+// Explain returns a text about a packet of the connection.
 func (c *Datagrams) Explain([]byte, bool) string { return "datagrams" }

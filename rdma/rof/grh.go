@@ -8,13 +8,13 @@ import (
 
 const (
 	protoUDP   = 17
-	roceHeader = 8 + 12 + 8 + 4 // UDP, BTH, DETH, ICRC: what RoCE v2 has around the data
-	immediate  = 4              // ImmDt, where there is one
+	roceHeader = 8 + 12 + 8 + 4 // UDP, BTH, DETH, ICRC: the headers of RoCE v2 around the data
+	immediate  = 4              // ImmDt, if present
 )
 
-// putGRH writes what real NICs put before a datagram of n bytes, data and immediate data: the IPv6
-// header, or 20 bytes of nothing and the IPv4 header (RoCE v2, Annex A17.4.5). The headers say what
-// RoCE v2's would, since that is what programs expect; verbs libraries check the IPv4 checksum to
+// putGRH writes what real NICs put before a datagram of n bytes of data and immediate data: the
+// IPv6 header, or 20 zero bytes and the IPv4 header (RoCE v2, Annex A17.4.5). Programs expect the
+// headers of RoCE v2, so these have the same contents. Verbs libraries check the IPv4 checksum to
 // tell the two apart.
 func (l *Link) putGRH(b *[verbs.GRHSize]byte, n int) {
 	clear(b[:])

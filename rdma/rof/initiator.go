@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	maxPushes = 128 // pushes of a connection in falcon's hands
-	maxPulls  = 64  // pulls of a connection in falcon's hands
+	maxPushes = 128 // pushes of a connection in flight with falcon
+	maxPulls  = 64  // pulls of a connection in flight with falcon
 )
 
 // initiator is the half of a connection that sends requests.
 //
-// Each transaction with falcon is one segment; its tag names the segment's slot and the epoch,
-// which moves on when the requests are dropped. Segments are of the engine's pool.
+// Each transaction in falcon is one segment. Its tag consists of the segment's slot and the epoch,
+// which is incremented when the requests are dropped. Segments come from the engine's pool.
 type initiator struct {
 	*end
 
@@ -22,17 +22,17 @@ type initiator struct {
 	free          []uint16   // slots
 	epoch         uint32
 	pushes, pulls int    // segments with falcon
-	reads         int    // that pulls may be
+	reads         int    // limit of pulls
 	sn            uint32 // RBTH sequence number of the next request
 	rmsn          uint32 // of the next SEND or WRITE with immediate
 	pullRMSN      uint32 // of the next READ or atomic request
 }
 
-// segment is one request packet with falcon.
+// segment is one request packet that falcon has.
 type segment struct {
 	r      *transport.Request
 	rnrs   uint8        // receiver-not-ready answers
-	status abi.WCStatus // set by Fill when the data is not to be had
+	status abi.WCStatus // set by Fill if the data cannot be read
 	opcode wire.Opcode
 	sn     uint32
 	rmsn   uint32
@@ -40,7 +40,7 @@ type segment struct {
 	length uint32
 }
 
-// begin starts the numbering of a new connection (RDMA over Falcon §8.2, §8.3.2: all begin at 1).
+// begin starts the numbering of a new connection at 1 (RDMA over Falcon §8.2, §8.3.2).
 func (i *initiator) begin(reads int) {
 	i.segments = make([]*segment, maxPushes+maxPulls)
 	i.free = make([]uint16, 0, len(i.segments))
@@ -49,7 +49,7 @@ func (i *initiator) begin(reads int) {
 	i.forget()
 }
 
-// forget drops the requests under way. Falcon's answers are not recognised any more.
+// forget drops the requests in progress. Falcon's answers to them are ignored from now on.
 func (i *initiator) forget() {
 	i.epoch++
 	i.pushes, i.pulls = 0, 0
@@ -63,10 +63,10 @@ func (i *initiator) forget() {
 	}
 }
 
-// nextTag names the slot that keep will use. There must be a free one.
+// nextTag returns the tag for the slot that keep will use. A slot must be free.
 func (i *initiator) nextTag() uint64 { return uint64(i.epoch)<<32 | uint64(i.free[len(i.free)-1]) }
 
-// keep gives a segment its slot.
+// keep copies s into a segment of the pool and stores that in the next free slot.
 func (i *initiator) keep(s *segment) *segment {
 	kept := i.e.segments.Get()
 	*kept = *s
@@ -87,7 +87,7 @@ func (i *initiator) release(s *segment) {
 	i.e.segments.Put(s)
 }
 
-// tagged returns the segment a tag names, nil when it was dropped.
+// tagged returns the segment of a tag, nil if it was dropped.
 func (i *initiator) tagged(tag uint64) *segment {
 	if uint32(tag>>32) != i.epoch {
 		return nil

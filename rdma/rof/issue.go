@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// issue is what transport.Conn's Issue asks for.
+// issue implements transport.Conn.Issue.
 func (i *initiator) issue(now falcon.Time, r *transport.Request) (n int, err error) {
 	pulls := r.Pulls()
 	if !r.Begun {
@@ -33,7 +33,7 @@ func (i *initiator) issue(now falcon.Time, r *transport.Request) (n int, err err
 	return int(s.length), nil
 }
 
-// hand gives a segment to the carrier.
+// hand passes a segment to the carrier.
 func (i *initiator) hand(now falcon.Time, s *segment, tag uint64) error {
 	op := s.opcode | i.service
 	info := op.Info()
@@ -46,7 +46,7 @@ func (i *initiator) hand(now falcon.Time, s *segment, tag uint64) error {
 	return i.carrier.Push(now, tag, wire.PushLength(op, int(s.length)))
 }
 
-// refused says why the carrier does not take a segment of r.
+// refused translates the error of a carrier that did not take a segment of r.
 func (i *initiator) refused(r *transport.Request, err error) error {
 	switch {
 	case errors.Is(err, falcon.ErrXoff):
@@ -55,7 +55,7 @@ func (i *initiator) refused(r *transport.Request, err error) error {
 	case errors.Is(err, falcon.ErrDraining), i.terms.Unreliable && errors.Is(err, falcon.ErrClosed):
 		return transport.ErrEnding
 	}
-	// Closed, its event is on the way; or a length falcon does not take.
+	// The connection is closed and its event follows, or falcon does not accept the length.
 	r.Status, r.Vendor, r.Issued = abi.WCGeneralErr, vendorErr(falcon.CmplLocalRsrc, synNone), true
 	if errors.Is(err, falcon.ErrClosed) {
 		r.Status = abi.WCRetryExcErr
@@ -63,7 +63,7 @@ func (i *initiator) refused(r *transport.Request, err error) error {
 	return transport.ErrFailed
 }
 
-// issued books a segment that the carrier took.
+// issued counts a segment that the carrier took.
 func (i *initiator) issued(s *segment, pulls bool) {
 	r := s.r
 	if i.account.Trace != nil {
@@ -84,8 +84,8 @@ func (i *initiator) issued(s *segment, pulls bool) {
 	r.Issued = r.Offset == r.Length
 }
 
-// segmentLength is the data length of r's next segment: at most the connection's, and for a READ
-// within one element of its scatter list (RDMA over Falcon §6.7).
+// segmentLength returns the data length of r's next segment: at most the segment size of the
+// connection, and for a READ within one element of its scatter list (RDMA over Falcon §6.7).
 func (i *initiator) segmentLength(r *transport.Request) uint32 {
 	n := min(r.Length-r.Offset, uint32(i.segment))
 	if r.Reads() {
@@ -95,7 +95,7 @@ func (i *initiator) segmentLength(r *transport.Request) uint32 {
 	return n
 }
 
-// opcode is the wire opcode of r's next segment.
+// opcode returns the wire opcode of r's next segment.
 func (i *initiator) opcode(r *transport.Request) wire.Opcode {
 	first := r.Offset == 0
 	last := r.Length-r.Offset <= uint32(i.segment)
@@ -133,7 +133,7 @@ func (i *initiator) opcode(r *transport.Request) wire.Opcode {
 	return pick(wire.SendOnly, wire.SendFirst, wire.SendMiddle, wire.SendLast)
 }
 
-// fillRequest writes one request packet, on its first transmission and on every other.
+// fillRequest writes one request packet, for its first and every later transmission.
 func (i *initiator) fillRequest(tag uint64, dst []byte) (int, error) {
 	s := i.tagged(tag)
 	if s == nil {
@@ -149,7 +149,7 @@ func (i *initiator) fillRequest(tag uint64, dst []byte) (int, error) {
 	return n, err
 }
 
-// fill writes the headers of a segment and its data behind them.
+// fill writes the headers and data of a segment.
 func (i *initiator) fill(s *segment, dst []byte) (int, error) {
 	r, x, h := s.r, &s.r.WQE, &i.e.headers
 	*h = wire.Headers{RBTH: wire.RBTH{
@@ -196,8 +196,8 @@ func (i *initiator) fill(s *segment, dst []byte) (int, error) {
 		}
 	}
 	if r.Spoiled {
-		// The peer learns of it by a packet without data, and by all that follow of the message
-		// (RDMA over Falcon §8.2).
+		// The peer is informed by this packet, which has no valid data, and by all later packets of
+		// the message (RDMA over Falcon §8.2).
 		h.RBTH.CE = true
 		h.Append(dst[:0])
 		clear(dst[n : n+data])

@@ -8,10 +8,11 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// Link carries the datagrams between a function and one other, for all their UD queue pairs of one
-// ordering together: queue pairs and connections are many to many (RDMA over Falcon §6.6.3), and an
-// address handle names the links. The first send, or the handle's creation, asks the device for its
-// connection; meanwhile datagrams wait in the link, a short while.
+// Link carries the datagrams between a function and one other function, for all their UD queue
+// pairs of one ordering. One queue pair may use many links, and the reverse (RDMA over Falcon
+// §6.6.3); an address handle selects the links. When a handle is created, or at the first send, the
+// link asks the device for its connection. Until it opens, datagrams wait in the link for a short
+// while.
 //
 //	        want                Open
 //	idle ─────────▶ wanted ───────────▶ open
@@ -19,27 +20,27 @@ import (
 //	 │ later           ▼ or too long      │ or no handle names it for a while
 //	 └───────────── refused ◀─────────────┘ idle
 //
-// While it is refused datagrams are lost, as those to an address where nobody is. A function that
-// others open links to has them too: passive ones, bounded in number, which its own handles use if
-// they fit.
+// While a link is refused, its datagrams are lost, like those to an address where nobody is. When
+// another function opens a link, this function gets a passive link. The number of passive links is
+// limited, and the function's own handles use them if they fit.
 type Link struct {
 	in      *Links
 	to      LinkKey
-	own     [16]byte // our address, as its connection has it
+	own     [16]byte // our address on its connection
 	state   linkState
 	passive bool   // the peer opened it
-	from    uint32 // then: the function that did
+	from    uint32 // passive: the function that opened it
 	conn    transport.DatagramConn
-	segment int    // most data bytes of one datagram
-	handles int    // that name it
-	flow    uint32 // flow label of the first of them
+	segment int    // maximum of data bytes in one datagram
+	handles int    // number of handles that use it
+	flow    uint32 // flow label of the first handle
 	timer   timer.Handle
 	pause   vtime.Time // before the next attempt
 	serial  uint32     // of the function's links
 	outgoing
 }
 
-// LinkKey is what makes links of a function different: headers that datagrams travel under.
+// LinkKey identifies a link of a function, by the headers that its datagrams have.
 type LinkKey struct {
 	GID          [16]byte // of the other function
 	SGID         [16]byte // of ours
@@ -67,9 +68,9 @@ const (
 
 var _ transport.DatagramEndpoint = (*Link)(nil)
 
-// Leave implements verbs.Carrier. The link is kept for a while, as another handle may soon name it.
-// A function that makes and destroys handles faster than links go away by themselves keeps no more
-// than a few.
+// Leave implements verbs.Carrier. The link is kept for a while, because another handle may soon use
+// it. The number of unused links is limited, in case a function makes and destroys handles faster
+// than links expire.
 func (l *Link) Leave(now vtime.Time) {
 	const spare = 64
 	in := l.in
@@ -81,16 +82,17 @@ func (l *Link) Leave(now vtime.Time) {
 	l.rest(now)
 }
 
-// Key says where the link goes.
+// Key returns the key of the link.
 func (l *Link) Key() LinkKey { return l.to }
 
-// FlowLabel is what the link's first handle asked for: all datagrams on it take one path.
+// FlowLabel returns the flow label that the link's first handle asked for. All datagrams of the
+// link take one path.
 func (l *Link) FlowLabel() uint32 { return l.flow }
 
-// Handles is how many address handles name the link.
+// Handles returns the number of address handles that use the link.
 func (l *Link) Handles() int { return l.handles }
 
-// Function is the number of the link's function.
+// Function returns the number of the function that the link belongs to.
 func (l *Link) Function() uint32 { return l.in.id }
 
 // Passive reports whether the peer opened the link.
@@ -109,8 +111,8 @@ func (l *Link) Want(now vtime.Time) {
 	l.in.e.linksWanted = append(l.in.e.linksWanted, l)
 }
 
-// Open gives the link its connection, which nobody else has. own is the address of its function
-// that it has.
+// Open gives the link its connection, of which it is the only user. own is the function's address
+// on that connection.
 func (l *Link) Open(now vtime.Time, conn transport.DatagramConn, own [16]byte) {
 	l.state, l.conn, l.own, l.pause = linkOpen, conn, own, linkPauseMin
 	l.segment = conn.AttachDatagrams(l, &l.in.of.Account)
@@ -121,12 +123,12 @@ func (l *Link) Open(now vtime.Time, conn transport.DatagramConn, own [16]byte) {
 	l.wake()
 }
 
-// loses reports whether the link has no use for a datagram of n bytes.
+// loses reports whether the link drops a datagram of n bytes.
 func (l *Link) loses(n int) bool {
 	return l.stalled || l.state == linkRefused || l.state == linkOpen && n > l.segment
 }
 
-// Refused says that there is no connection now. Sends are lost until the next attempt.
+// Refused reports that no connection can be had now. Sends are lost until the next attempt.
 func (l *Link) Refused(now vtime.Time) {
 	if l.state == linkOpen {
 		return // too late
@@ -142,7 +144,7 @@ func (l *Link) Refused(now vtime.Time) {
 	l.wake()
 }
 
-// Disconnected says that the connection ends, by the peer or with it.
+// Disconnected closes a connection that the peer has ended or that has been lost.
 func (l *Link) Disconnected(now vtime.Time) {
 	if l.conn == nil {
 		return
@@ -154,7 +156,7 @@ func (l *Link) Disconnected(now vtime.Time) {
 // Owns reports whether conn is the link's connection.
 func (l *Link) Owns(conn transport.DatagramConn) bool { return l.conn != nil && l.conn == conn }
 
-// close ends the connection. What is under way on it completes as lost.
+// close ends the connection. Datagrams in flight complete as lost.
 func (l *Link) close(now vtime.Time) {
 	c := l.conn
 	l.conn, l.state, l.passive = nil, linkIdle, false
@@ -177,7 +179,7 @@ func (l *Link) end(now vtime.Time) {
 	l.close(now)
 }
 
-// drop forgets a link that nobody uses.
+// drop removes a link that nobody uses.
 func (l *Link) drop() {
 	l.in.timers.Stop(&l.timer)
 	delete(l.in.passive, l)
@@ -186,15 +188,14 @@ func (l *Link) drop() {
 	}
 }
 
-// rest closes a link in a while that no handle names. One that the peer opened is the peer's to
-// close.
+// rest starts the timer that closes a link without handles. A passive link is closed by the peer.
 func (l *Link) rest(now vtime.Time) {
 	if l.handles == 0 && !l.passive && l.state != linkWanted {
 		l.in.timers.Set(&l.timer, l, now+linkIdleTime)
 	}
 }
 
-// Due is what the timer means in each state.
+// Due handles the timer of the link, whose meaning depends on the state.
 func (l *Link) Due(now vtime.Time) {
 	switch {
 	case l.state == linkWanted:
@@ -234,8 +235,8 @@ func (l *Link) Deliver(now vtime.Time, d *transport.Datagram, data []byte, id ui
 	l.in.of.Deliver(now, &e.came)
 }
 
-// packetType is what completions of receives carry as service level: the RoCE packet type, as
-// hardware has it (low bits 1 IPv6, 2 IPv4; bit 3 UDP).
+// packetType returns the service level for receive completions: the RoCE packet type, as hardware
+// reports it (low bits 1 IPv6, 2 IPv4; bit 3 UDP).
 func (l *Link) packetType() uint8 {
 	if verbs.IsIPv4(l.to.GID) {
 		return abi.SLRoCEIPv4

@@ -10,7 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// Links are those of one function. They carry the datagrams that its address handles name.
+// Links holds the links of one function, which carry the datagrams of its address handles.
 type Links struct {
 	e      *Engine
 	id     uint32 // of the function
@@ -18,20 +18,21 @@ type Links struct {
 	timers *verbs.Timers
 
 	byKey   map[LinkKey]*Link
-	passive map[*Link]struct{} // that peers opened
-	serial  uint32             // of the next one
+	passive map[*Link]struct{} // opened by peers
+	serial  uint32             // of the next link
 	held    int                // datagrams in the links' queues
-	holding list.List[Link]    // links that hold some; first the one whose destination was heard of the longest ago
+	holding list.List[Link]    // links that hold datagrams; first the one whose destination was heard of longest ago
 }
 
 var _ verbs.Carriers = (*Links)(nil)
 
-// NewLinks makes the links of the function called id, whose objects are of.
+// NewLinks makes the links of function id, whose objects are of.
 func (e *Engine) NewLinks(id uint32, of *verbs.Objects, timers *verbs.Timers) *Links {
 	return &Links{e: e, id: id, of: of, timers: timers, byKey: map[LinkKey]*Link{}, passive: map[*Link]struct{}{}}
 }
 
-// NextLink takes a link that wants a connection: Open or Refused must follow.
+// NextLink removes and returns a link that wants a connection, nil if there is none. The caller
+// must call its Open or Refused.
 func (e *Engine) NextLink() *Link {
 	for len(e.linksWanted) > 0 {
 		l := e.linksWanted[0]
@@ -43,21 +44,21 @@ func (e *Engine) NextLink() *Link {
 	return nil
 }
 
-// Each calls f for each link that address handles may name.
+// Each calls f for each link that address handles may use.
 func (s *Links) Each(f func(*Link)) {
 	for _, l := range s.byKey {
 		f(l)
 	}
 }
 
-// Find is the link of key, nil if there is none.
+// Find returns the link with that key, nil if there is none.
 func (s *Links) Find(key LinkKey) *Link { return s.byKey[key] }
 
-// Len is how many links there are for handles, Held how many datagrams all links hold.
+// Len returns the number of links for handles, Held the number of datagrams that all links hold.
 func (s *Links) Len() int  { return len(s.byKey) }
 func (s *Links) Held() int { return s.held }
 
-// link returns the link of key, made if need be.
+// link returns the link with that key, and makes it if there is none.
 func (s *Links) link(key LinkKey) *Link {
 	l := s.byKey[key]
 	if l == nil {
@@ -85,7 +86,7 @@ func (s *Links) newLink(key LinkKey) *Link {
 	return l
 }
 
-// Accept returns a link for the connection that the function called from asks for, nil when it has
+// Accept returns a passive link for the connection that function from asks for, nil if there are
 // too many.
 func (s *Links) Accept(key LinkKey, from uint32) *Link {
 	n := 0
@@ -109,8 +110,8 @@ func (s *Links) Accept(key LinkKey, from uint32) *Link {
 	return l
 }
 
-// Close ends them all, with the function, in the order they were made: what happens has to
-// follow from a seed.
+// Close ends all links together with the function. They are closed in the order they were made, so
+// that a run is reproducible from a seed.
 func (s *Links) Close(now vtime.Time) {
 	all := slices.Collect(maps.Values(s.byKey))
 	for l := range s.passive {

@@ -9,58 +9,57 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// Queue pairs and the connections of datagrams are many to many, so there is no flow control
-// between them (Falcon §8.2.3): a link copies a datagram and the send is complete. Nothing that
-// happens at one destination can then hold up the datagrams to another, and memory of the guest is
-// looked at once. The link's own queue is one to one with its connection and waits for Falcon's
-// credits.
+// One queue pair may use many connections of datagrams, and the reverse, so there is no flow
+// control between them (Falcon §8.2.3): a link copies a datagram, and the send is complete. So no
+// destination can hold up the datagrams to another, and guest memory is read only once. Each link
+// has its own queue for its connection, which waits for Falcon's credits.
 //
 //	            head          next          tail
 //	──────────────┬─────────────┬─────────────┬───────────
 //	    over      │ with falcon │   waiting   │ free
 //
-// A queue that is full slows down who sends, as long as the destination takes something now and
-// then. When it did not for LinkStall, everything in the queue is lost, and so is what is sent
-// there until the destination is heard of again.
+// While a queue is full, senders wait, as long as the destination takes datagrams now and then. If
+// it has taken none for LinkStall, everything in the queue is lost, and so is everything sent there
+// until the destination is heard of again.
 
 const (
-	LinkQueue                = 128   // datagrams that a link holds
-	FunctionQueue            = 1024  // that all links of a function hold
-	LinkStall     vtime.Time = 100e6 // that a queue pair waits for a place in a link's queue
+	LinkQueue                = 128   // datagrams that one link holds
+	FunctionQueue            = 1024  // datagrams that all links of a function hold
+	LinkStall     vtime.Time = 100e6 // how long a queue pair waits for room in a link's queue
 )
 
-// datagram is one that a link took.
+// datagram is a datagram that a link holds.
 type datagram struct {
 	transport.Datagram
 	data [verbs.MaxDatagram]byte
 }
 
-// outgoing is a link's queue.
+// outgoing is the queue of a link.
 type outgoing struct {
-	held             []*datagram // ring by number; nil: over
+	held             []*datagram // ring by number; nil: finished
 	head, next, tail uint32
-	progress         vtime.Time      // when the destination was heard of, or the queue began
-	stalled          bool            // it was not for too long
-	blocked          []verbs.Waiter  // that wait for a place
-	patience         timer.Handle    // of theirs
+	progress         vtime.Time      // when the destination was last heard of, or the queue began
+	stalled          bool            // the destination has taken nothing for too long
+	blocked          []verbs.Waiter  // senders that wait for room
+	patience         timer.Handle    // limits their wait
 	holding          list.Node[Link] // in Links.holding
 }
 
-// note notes a step of a datagram.
+// note records a step of a datagram.
 func (d *datagram) note(ring *trace.Ring, kind trace.Kind, flags uint8) {
 	if ring.Wants(d.From) {
 		ring.Add(&trace.Event{Kind: kind, Work: d.From, Index: d.Work, Extra: d.Serial, Flags: flags})
 	}
 }
 
-// stallDeadline ends the wait for a place in the queue of its link.
+// stallDeadline is a timer that ends the wait for room in the queue of its link.
 type stallDeadline struct{ l *Link }
 
 func (s stallDeadline) Due(now vtime.Time) { s.l.giveUp(now) }
 
 func (o *outgoing) place(number uint32) **datagram { return &o.held[number%LinkQueue] }
 
-// get returns a datagram with falcon, nil when it is over.
+// get returns a datagram that falcon has, nil if it is finished.
 func (o *outgoing) get(number uint32) *datagram {
 	if number-o.head >= o.next-o.head {
 		return nil
@@ -68,8 +67,8 @@ func (o *outgoing) get(number uint32) *datagram {
 	return *o.place(number)
 }
 
-// room finds a place for another datagram of q in the link's queue. Where there is none q waits for
-// it, or the datagram is lost: then the link is stalled.
+// room makes room for another datagram of q in the link's queue. If it returns false, q waits for
+// room. To make room it may drop the datagrams of a link, also of l, which is then stalled.
 func (l *Link) room(now vtime.Time, q verbs.Waiter) bool {
 	in := l.in
 	if l.tail-l.head == LinkQueue {
@@ -77,8 +76,8 @@ func (l *Link) room(now vtime.Time, q verbs.Waiter) bool {
 		return false
 	}
 	for in.held == FunctionQueue {
-		// What the destination longest silent has is given up first; one that is not known yet need
-		// not be waited for.
+		// Give up first what waits for the destination that has been silent longest. A destination
+		// that has no connection yet need not be waited for.
 		o := in.holding.First()
 		if o.state == linkOpen && now < o.progress+LinkStall {
 			o.block(now, q)
@@ -96,7 +95,7 @@ func (l *Link) Send(now vtime.Time, d *verbs.Datagram) verbs.Sent {
 		return verbs.Lost
 	case !l.room(now, d.From):
 		return verbs.Full
-	case l.loses(d.Length): // it was what room had to be made of
+	case l.loses(d.Length): // room dropped the datagrams of this very link
 		return verbs.Lost
 	case !l.take(now, d):
 		return verbs.Unreadable
@@ -104,7 +103,7 @@ func (l *Link) Send(now vtime.Time, d *verbs.Datagram) verbs.Sent {
 	return verbs.Taken
 }
 
-// take copies a datagram. It reports false when the data is not to be had.
+// take copies a datagram. It returns false if the data cannot be read.
 func (l *Link) take(now vtime.Time, x *verbs.Datagram) bool {
 	in := l.in
 	d := in.e.datagrams.Get()
@@ -132,7 +131,7 @@ func (l *Link) take(now vtime.Time, x *verbs.Datagram) bool {
 	return true
 }
 
-// send hands what waits to the connection.
+// send passes waiting datagrams to the connection.
 func (l *Link) send(now vtime.Time) {
 	for l.state == linkOpen && l.next != l.tail {
 		d := *l.place(l.next)
@@ -160,7 +159,7 @@ func (l *Link) Sent(now vtime.Time, number uint32, heard bool) {
 	}
 }
 
-// advance notes that the destination takes something, or may do so from now on.
+// advance records that the destination takes datagrams, or may do so from now on.
 func (l *Link) advance(now vtime.Time) {
 	l.progress, l.stalled = now, false
 	l.in.timers.Stop(&l.patience)
@@ -169,7 +168,7 @@ func (l *Link) advance(now vtime.Time) {
 	}
 }
 
-// over lets go of a datagram that was with falcon.
+// over frees a datagram that is finished.
 func (l *Link) over(number uint32) {
 	at := l.place(number)
 	if l.in.of.Trace != nil {
@@ -186,7 +185,7 @@ func (l *Link) over(number uint32) {
 	}
 }
 
-// lose lets go of all the link holds. Falcon withdraws what it has of that.
+// lose drops all datagrams that the link holds. Falcon withdraws those that it has.
 func (l *Link) lose() {
 	l.next = l.tail
 	for n := l.head; n != l.tail; n++ {
@@ -197,15 +196,15 @@ func (l *Link) lose() {
 	}
 }
 
-// giveUp loses what a destination that takes nothing was to get. While its connection is open the
-// next datagrams are lost too.
+// giveUp drops the datagrams to a destination that takes nothing. While its connection is open,
+// later datagrams are lost too.
 func (l *Link) giveUp(now vtime.Time) {
 	l.stalled = l.state == linkOpen || len(l.blocked) > 0
 	l.lose()
 	l.wake()
 }
 
-// block makes q wait for a place in the link's queue.
+// block makes q wait for room in the link's queue.
 func (l *Link) block(now vtime.Time, q verbs.Waiter) {
 	if q.Wait(l) {
 		l.blocked = append(l.blocked, q)
@@ -215,7 +214,7 @@ func (l *Link) block(now vtime.Time, q verbs.Waiter) {
 	}
 }
 
-// wake lets those that wait try again.
+// wake lets the waiting senders try again.
 func (l *Link) wake() {
 	for i, q := range l.blocked {
 		l.blocked[i] = nil

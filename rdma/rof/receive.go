@@ -9,13 +9,13 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// handlePush takes a SEND or WRITE packet.
+// handlePush handles a SEND or WRITE packet.
 func (t *target) handlePush(now falcon.Time, ev *falcon.Event) {
 	h := &t.e.headers
 	n, err := h.Parse(ev.Data)
 	switch {
 	case err == nil && h.RBTH.DestQP != t.terms.QPN:
-		// RDMA over Falcon §6.9: it does not stop the QP, whose packet this is not.
+		// RDMA over Falcon §6.9: it does not stop the QP, because the packet is not for it.
 		t.account.CIDMismatches++
 		t.carrier.NackPush(now, ev.RSN, falconwire.NackCID, 0, 0)
 		return
@@ -39,7 +39,7 @@ func (t *target) handlePush(now falcon.Time, ev *falcon.Event) {
 	}
 	a := t.arrival(h, ev.RSN, data)
 	if t.terms.Unordered && a.TakesReceive() && !(a.First && a.Last) || t.ordered && !t.legal(a) {
-		t.refuseFatal(now, ev, transport.Invalid) // messages that take a receive are of one packet in unordered mode
+		t.refuseFatal(now, ev, transport.Invalid) // in unordered mode a message that takes a receive is one packet
 		return
 	}
 	switch v := t.user.Place(now, &a.Packet, data); {
@@ -62,7 +62,7 @@ func (t *target) handlePush(now falcon.Time, ev *falcon.Event) {
 	t.arrived(now, h.RBTH.SN, a)
 }
 
-// took counts a packet whose data is in its place.
+// took counts a packet whose data was placed.
 func (t *target) took(a *arrival, op wire.Opcode) {
 	t.account.PushesRx++
 	t.account.BytesRx += uint64(a.Length)
@@ -75,11 +75,11 @@ func (t *target) took(a *arrival, op wire.Opcode) {
 	}
 }
 
-// arrival is what a packet with data says.
+// arrival decodes a packet with data.
 func (t *target) arrival(h *wire.Headers, rsn uint32, data []byte) *arrival {
 	op := h.RBTH.Opcode
 	info := op.Info()
-	a := &t.e.arrival // field by field: a value would be made elsewhere and copied
+	a := &t.e.arrival // field by field: a composite literal would be built elsewhere and copied
 	a.present, a.class, a.failed = true, classWrite, abi.WCSuccess
 	a.Op, a.First, a.Last, a.Solicited, a.Spoiled = abi.OpWrite, info.First, info.Last, h.RBTH.Solicited, h.RBTH.CE
 	a.ID, a.Message, a.Offset, a.Length, a.Imm = rsn, h.SETH.RMSN, h.OETH.Offset, uint32(len(data)), h.Imm.Data
@@ -97,8 +97,8 @@ func (t *target) arrival(h *wire.Headers, rsn uint32, data []byte) *arrival {
 	return a
 }
 
-// addressed strips the service off the opcode and reports whether the request is one for this QP:
-// of its service and, with XRC, for an SRQ it delivers to.
+// addressed strips the service off the opcode and reports whether the request is for this QP: of
+// its service and, with XRC, for an SRQ that it delivers to.
 func (t *target) addressed(h *wire.Headers) bool {
 	op := h.RBTH.Opcode
 	if op&^wire.ServiceMask != t.service {
@@ -108,8 +108,8 @@ func (t *target) addressed(h *wire.Headers) bool {
 	return !t.terms.XRC || t.user.Address(h.XRC.SRQ)
 }
 
-// deferPush answers receiver not ready: falcon at the peer sends the packet again after the QP's
-// RNR timer.
+// deferPush answers receiver-not-ready. The peer's falcon sends the packet again after the QP's RNR
+// timer.
 func (t *target) deferPush(now falcon.Time, ev *falcon.Event) {
 	t.notReady = true
 	t.account.RNRTx++
@@ -117,13 +117,13 @@ func (t *target) deferPush(now falcon.Time, ev *falcon.Event) {
 	t.carrier.NackPush(now, ev.RSN, falconwire.NackRNR, timer, uint8(synRNR)|timer)
 }
 
-// refuse answers with an error, which the requester does not survive.
+// refuse answers with an error that fails the requester.
 func (t *target) refuse(now falcon.Time, ev *falcon.Event, syn syndrome) {
 	t.account.Refused++
 	t.carrier.NackPush(now, ev.RSN, falconwire.NackNRE, 0, uint8(syn))
 }
 
-// refuseFatal answers with an error that both sides do not survive.
+// refuseFatal answers with an error that fails both sides.
 func (t *target) refuseFatal(now falcon.Time, ev *falcon.Event, r transport.Refusal) {
 	t.refuse(now, ev, syndromeOf(r))
 	t.user.Refused(now, r)
@@ -151,7 +151,7 @@ func (t *target) arrived(now falcon.Time, sn uint32, a *arrival) {
 		next.present = false
 		t.expected++
 		if t.terms.Unordered {
-			continue // it was complete when it came
+			continue // it was completed when it arrived
 		}
 		if !t.legal(next) {
 			t.account.Refused++
@@ -162,7 +162,7 @@ func (t *target) arrived(now falcon.Time, sn uint32, a *arrival) {
 	}
 }
 
-// retire accounts for the next packet in SN order and completes the message it ends.
+// retire counts the next packet in SN order and completes the message that it ends.
 func (t *target) retire(now falcon.Time, a *arrival) {
 	if a.class == classPull {
 		t.nextPull++

@@ -5,12 +5,12 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// served is a pull request of the peer between its arrival and the acknowledgement of the response:
-// what every transmission of the response is made from. An atomic ran when it arrived, once; only
-// its result is here.
+// served is a pull request of the peer, from its arrival to the acknowledgement of the response. It
+// holds what each transmission of the response is made from. An atomic ran once, when it arrived;
+// only its result is kept.
 type served struct {
 	busy     bool
-	sent     bool              // the response, at least once
+	sent     bool              // the response was sent at least once
 	opcode   wire.Opcode       // of the response
 	refusal  transport.Refusal // complete in error
 	sn       uint32
@@ -19,20 +19,20 @@ type served struct {
 	memory   transport.Memory // READ
 	va       uint64
 	length   uint32
-	pad      uint8  // bytes behind the data
+	pad      uint8  // pad bytes behind the data
 	original uint64 // atomic
 }
 
-// maxServed is how many pull requests of the peer a connection has not answered, at most.
+// maxServed limits the unanswered pull requests of the peer on a connection.
 const maxServed = 128
 
-// servedPulls is the fixed set of pull requests a connection serves at a time, made when the first
-// one comes. A response's tag names slot and epoch.
+// servedPulls is the fixed set of pull requests that a connection serves at a time, allocated when
+// the first one arrives. The tag of a response consists of slot and epoch.
 type servedPulls struct {
 	served     []served
 	freeServed []uint16
 	servedEra  uint32
-	unsent     int // of them, whose response was never sent: the peer cannot have it
+	unsent     int // of served: requests whose response was never sent, so the peer cannot have it
 }
 
 func (p *servedPulls) initOnce() {
@@ -44,7 +44,7 @@ func (p *servedPulls) initOnce() {
 	p.dropServed()
 }
 
-// dropServed forgets all of them; falcon gets no more data for their responses.
+// dropServed drops all requests. Falcon gets no more data for their responses.
 func (p *servedPulls) dropServed() {
 	p.servedEra++
 	p.unsent = 0
@@ -55,7 +55,7 @@ func (p *servedPulls) dropServed() {
 	}
 }
 
-// serving returns what tag names, nil when it was dropped.
+// serving returns the request of a tag, nil if it was dropped.
 func (p *servedPulls) serving(tag uint64) *served {
 	i := uint32(tag)
 	if uint32(tag>>32) != p.servedEra || i >= uint32(len(p.served)) || !p.served[i].busy {
@@ -64,7 +64,7 @@ func (p *servedPulls) serving(tag uint64) *served {
 	return &p.served[i]
 }
 
-// answered notes that the response to s is on its way, for the first time or again.
+// answered records that the response to s is sent, for the first time or again.
 func (p *servedPulls) answered(s *served) {
 	if !s.sent {
 		s.sent = true
@@ -72,7 +72,7 @@ func (p *servedPulls) answered(s *served) {
 	}
 }
 
-// endServed frees the slot of s, of which nothing is needed any more.
+// endServed frees the slot of s, which is finished.
 func (p *servedPulls) endServed(tag uint64, s *served) {
 	p.answered(s)
 	*s = served{}

@@ -6,9 +6,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// syndrome says why a responder refused a request. It travels as the ULP NACK code of a push and in
-// the complete-in-error response of a pull; the values are InfiniBand's AETH syndromes where it has
-// one.
+// syndrome says why a responder refused a request. It is sent as the ULP NACK code of a push and in
+// the complete-in-error response of a pull. The values are InfiniBand's AETH syndromes where there
+// is one.
 type syndrome uint8
 
 const (
@@ -18,10 +18,10 @@ const (
 	synInvalid    syndrome = 0x61 // invalid request
 	synAccess     syndrome = 0x62 // remote access error
 	synOperation  syndrome = 0x63 // remote operational error
-	synNotServing syndrome = 0x6f // the QP is in ERR; own choice, InfiniBand sends nothing
+	synNotServing syndrome = 0x6f // the QP is in ERR; our own value, InfiniBand sends nothing
 )
 
-// syndromeOf is how a refusal travels.
+// syndromeOf returns the syndrome that a refusal is sent as.
 func syndromeOf(r transport.Refusal) syndrome {
 	return [...]syndrome{
 		transport.Accepted: synNone, transport.NotReady: synRNR, transport.Sequence: synSequence, transport.Invalid: synInvalid,
@@ -29,7 +29,7 @@ func syndromeOf(r transport.Refusal) syndrome {
 	}[r]
 }
 
-// status maps the syndrome of a refused request to the requester's completion.
+// status returns the completion status of a request that was refused with this syndrome.
 func (s syndrome) status() abi.WCStatus {
 	switch s {
 	case synSequence, synInvalid:
@@ -42,7 +42,8 @@ func (s syndrome) status() abi.WCStatus {
 	return abi.WCRemOpErr
 }
 
-// completionStatus maps how Falcon ended a transaction (Falcon §11) to a completion status.
+// completionStatus returns the completion status for Falcon's completion code of a transaction
+// (Falcon §11).
 func completionStatus(code falcon.Completion, ulp syndrome) abi.WCStatus {
 	switch code {
 	case falcon.CmplAck:
@@ -58,8 +59,8 @@ func completionStatus(code falcon.Completion, ulp syndrome) abi.WCStatus {
 	case falcon.CmplRemoteErr:
 		return abi.WCRemOpErr
 	}
-	return abi.WCGeneralErr // resources; a packet that could not be filled has a status of its own
+	return abi.WCGeneralErr // resources; a packet that could not be filled has its own status
 }
 
-// vendorErr is the detail put into CQE.VendorErr: Falcon's completion code and the syndrome.
+// vendorErr returns the detail for CQE.VendorErr: Falcon's completion code and the syndrome.
 func vendorErr(code falcon.Completion, ulp syndrome) uint32 { return uint32(code)<<8 | uint32(ulp) }

@@ -11,8 +11,8 @@ import (
 //	pull ─▶ admit by SN ─▶ check, run atomics ─▶ respond; the data of a READ is gathered when falcon sends it
 //
 // On an ordered connection packets arrive in SN order and are retired at once. On an unordered one
-// data is placed as it comes (weakly ordered mode, RDMA over Falcon §6.2) and arrivals wait in a
-// ring for the ones before them, so that messages complete in the order of the requests.
+// data is placed as it arrives (weakly ordered mode, RDMA over Falcon §6.2). The arrivals wait in a
+// ring for those before them, so that messages complete in the order of the requests.
 type target struct {
 	*end
 
@@ -20,10 +20,10 @@ type target struct {
 	message  uint32 // RMSN of the oldest unfinished message that takes a receive
 	nextPull uint32 // RMSN of the next READ or atomic request
 
-	failed   abi.WCStatus // of that message: it completes in error; WCSuccess while it does not
-	class    messageClass // of the message that retired packets left unfinished
-	bytes    uint64       // of that message, retired
-	notReady bool         // the packet expected was told to come again
+	failed   abi.WCStatus // of the current message: WCSuccess unless it completes in error
+	class    messageClass // of the message that is partly retired
+	bytes    uint64       // retired bytes of that message
+	notReady bool         // the expected packet was answered receiver-not-ready
 
 	arrivals []arrival // ring by SN; unordered connections only
 	servedPulls
@@ -39,13 +39,14 @@ const (
 )
 
 const (
-	// reorderWindow is how many sequence numbers a packet may be ahead on an unordered connection.
+	// reorderWindow limits how far ahead a packet's sequence number may be on an unordered
+	// connection.
 	reorderWindow = 1024
 	// maxMessage is the longest message in bytes (InfiniBand: 2^31).
 	maxMessage = 1 << 31
 )
 
-// arrival is a packet that was taken: what retiring it needs.
+// arrival holds what is needed to retire a packet that was accepted.
 type arrival struct {
 	transport.Packet
 	present bool
@@ -61,12 +62,12 @@ func (t *target) begin() {
 	}
 }
 
-// admission is what becomes of a packet by its sequence number.
+// admission is the verdict on a packet's sequence number.
 type admission uint8
 
 const (
 	admitted admission = iota
-	tooEarly           // behind one that was told to come again, or too far ahead: come again
+	tooEarly           // behind a packet that was not ready, or too far ahead: deliver again
 	misplaced
 )
 
@@ -88,7 +89,7 @@ func (t *target) admit(sn uint32) admission {
 	return admitted
 }
 
-// legal checks a packet's place in its message. It holds for the next packet in SN order.
+// legal checks a packet's place in its message. Call it for the next packet in SN order.
 func (t *target) legal(a *arrival) bool {
 	bytes := t.bytes
 	if a.First {

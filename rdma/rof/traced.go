@@ -7,17 +7,17 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// What a connection notes of its packets while somebody traces its function. Callers look first
-// whether there is a ring: nothing else of this is on the data path.
+// Events that a connection records while its function is traced. Callers first check whether there
+// is a ring; tracing costs the data path nothing else.
 
-// noteIssued notes the first packet of a request.
+// noteIssued records the first packet of a request.
 func (i *initiator) noteIssued(s *segment) {
 	if i.traced() && s.offset == 0 {
 		i.account.Trace.Add(&trace.Event{Kind: trace.Issued, Work: i.terms.QPN, Index: s.r.Index, Extra: s.sn})
 	}
 }
 
-// noteFilled notes that the carrier takes a packet.
+// noteFilled records that the carrier takes a packet.
 func (i *initiator) noteFilled(s *segment) {
 	if !i.traced() {
 		return
@@ -25,14 +25,14 @@ func (i *initiator) noteFilled(s *segment) {
 	i.filled(&trace.Event{Kind: trace.Scheduled, Work: i.terms.QPN, Index: s.r.Index, Extra: s.sn})
 }
 
-// noteAcked notes the end of a packet.
+// noteAcked records the end of a packet.
 func (i *initiator) noteAcked(s *segment) {
 	if i.traced() {
 		i.account.Trace.Add(&trace.Event{Kind: trace.Acked, Work: i.terms.QPN, Index: s.r.Index, Extra: s.sn})
 	}
 }
 
-// noteDelivered notes that a packet of the peer was carried out.
+// noteDelivered records that a packet of the peer was carried out.
 func (t *target) noteDelivered(rsn uint32, op wire.Opcode, length uint32, flags uint8) {
 	if !t.traced() {
 		return
@@ -45,7 +45,7 @@ func (t *target) noteDelivered(rsn uint32, op wire.Opcode, length uint32, flags 
 	})
 }
 
-// noteResponse notes a step of the response to a pull.
+// noteResponse records a step of the response to a pull.
 func (t *target) noteResponse(kind trace.Kind, s *served) {
 	if !t.traced() {
 		return
@@ -58,7 +58,7 @@ func (t *target) noteResponse(kind trace.Kind, s *served) {
 	t.account.Trace.Add(&e)
 }
 
-// noteFilled notes that the carrier takes a datagram.
+// noteFilled records that the carrier takes a datagram.
 func (c *Datagrams) noteFilled(d *transport.Datagram) {
 	t := c.account.Trace
 	if !t.Wants(d.From) {
@@ -73,7 +73,7 @@ func (c *Datagrams) noteFilled(d *transport.Datagram) {
 	}
 }
 
-// inside reports whether the connection does not leave the NIC.
+// inside reports whether the connection is inside the NIC.
 func (c *Datagrams) inside() bool {
 	_, over := c.carrier.(*falcon.Conn)
 	return !over
@@ -91,7 +91,8 @@ func (c *Datagrams) NoteDelivered(d *transport.Datagram, id uint32) {
 	c.account.Trace.Add(&e)
 }
 
-// NoteConcluded implements User: what another connection inside the NIC sent here is answered.
+// NoteConcluded implements User: it records that a request from another connection inside the NIC
+// was answered.
 func (c *Conn) NoteConcluded(rsn uint32) { noteConcluded(c.account, c.ID(), rsn) }
 
 // NoteConcluded implements User.

@@ -4,7 +4,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
-// HandleEvent takes one event of the falcon engine. Events of connections that nobody has end here.
+// HandleEvent handles one event of the falcon engine. Events of connections without a user are
+// dropped.
 func (e *Engine) HandleEvent(now falcon.Time, ev *falcon.Event) {
 	switch u := ev.Conn.User().(type) {
 	case *Conn:

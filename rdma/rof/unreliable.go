@@ -8,12 +8,12 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// An unreliable connection over Falcon is an ordered Falcon connection, of which it uses less than
-// there is: each push is acknowledged, whatever became of it, so that the requester never hears of
-// the peer's queue pair. Packets are sent again from guest memory, so a send is done when Falcon
-// needs that no more.
+// An unreliable connection over Falcon uses an ordered Falcon connection. Each push is
+// acknowledged, even if it was dropped, so the requester is never told about the peer's queue pair.
+// Packets are retransmitted from guest memory, so a send is done when Falcon no longer needs that
+// memory.
 
-// takeUnreliable takes a packet of the peer of an unreliable connection (IBA §9.8.2.2).
+// takeUnreliable handles a packet of the peer of an unreliable connection (IBA §9.8.2.2).
 func (t *target) takeUnreliable(now falcon.Time, ev *falcon.Event) {
 	h := &t.e.headers
 	n, err := h.Parse(ev.Data)
@@ -29,12 +29,12 @@ func (t *target) takeUnreliable(now falcon.Time, ev *falcon.Event) {
 	t.user.Heard()
 	data, ok := h.RBTH.Data(ev.Data, n)
 	if err != nil || !ok || !t.addressed(h) || !t.continues(h) || !t.placeUnreliable(now, h, ev.RSN, data) {
-		t.class = classNone // the message at hand is lost, and what is left of it
+		t.class = classNone // the rest of the current message is lost
 	}
 }
 
-// continues reports whether a packet begins a message, or is the next of the one at hand. It has
-// first lost the one at hand where there is a gap.
+// continues reports whether a packet begins a message or is the next one of the current message. If
+// packets are missing, it first drops the current message.
 func (t *target) continues(h *wire.Headers) bool {
 	missing := h.RBTH.SN != t.expected
 	t.expected = h.RBTH.SN + 1
@@ -44,8 +44,8 @@ func (t *target) continues(h *wire.Headers) bool {
 	return h.RBTH.Opcode.Info().First || !missing
 }
 
-// placeUnreliable has the data of a packet placed, and completes the message that it ends. It
-// reports false if the message is lost.
+// placeUnreliable places the data of a packet, and completes the message that it ends. It returns
+// false if the message is lost.
 func (t *target) placeUnreliable(now falcon.Time, h *wire.Headers, rsn uint32, data []byte) bool {
 	a := t.arrival(h, rsn, data)
 	if a.Message = t.message; a.Spoiled || !t.legal(a) {
