@@ -5,7 +5,7 @@ import (
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// answer is what the target said to the request that is being delivered.
+// answer is the target's answer to the request that is being delivered.
 type answer struct {
 	kind   answerKind
 	rsn    uint32
@@ -13,9 +13,9 @@ type answer struct {
 	rnr    uint8
 	ulp    uint8
 	tag    uint64
-	until  falcon.Time // delivered again then
+	until  falcon.Time // when to deliver it again
 	length int         // of the response
-	most   int         // that it may have
+	most   int         // maximum of length
 }
 
 type answerKind uint8
@@ -28,7 +28,7 @@ const (
 	answerResponse
 )
 
-// refusal is how a refused transaction completes (Falcon §11).
+// refusal returns the completion code of a refused transaction (Falcon §11).
 func (a *answer) refusal() falcon.Completion {
 	if a.kind == answerNack {
 		switch a.code {

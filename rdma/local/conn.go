@@ -14,9 +14,9 @@ import (
 type Conn struct {
 	e      *shared
 	cfg    falcon.ConnConfig
-	user   rof.User // nil until somebody has the end
+	user   rof.User // nil until the end is assigned to a user
 	peer   *Conn    // nil before the other end is opened and after it was closed
-	joined bool     // there was a peer
+	joined bool     // it had a peer, or was closed
 	closed bool
 
 	txns   txns
@@ -24,35 +24,36 @@ type Conn struct {
 
 	place   list.Node[Conn] // in shared.line
 	waiting bool            // in shared.creditless
-	want    credit.Cost     // refused
-	parked  int             // transactions that have given back their credits, since the peer is not ready
-	retry   timer.Handle    // set while the transaction at head was not ready
+	want    credit.Cost     // cost that was refused
+	parked  int             // transactions that released their credits because the peer is not ready
+	retry   timer.Handle    // armed while the transaction at head was not ready or deferred
 }
 
-// shared is what the ends inside one NIC share.
+// shared holds what the ends inside one NIC share.
 type shared struct {
 	host       transport.Host
 	ends       map[falcon.CID]*Conn // open
 	line       list.List[Conn]      // ends with something to deliver
 	creditless []*Conn              // ends that wait for credit
 	closed     []falcon.CID
-	freed      bool // credits came back, for which Falcon's connections may wait
+	freed      bool // credits were returned, for which Falcon's connections may wait
 	timers     timer.Wheel[*Conn]
 	tap        Tap
 	event      falcon.Event
 	buf        []byte // one packet
 }
 
-// Tap sees a packet: who sent it, of which transaction it is, how much it asks for.
+// Tap observes a packet: its sender, its transaction, and the maximum length of the response that
+// it asks for.
 type Tap func(now falcon.Time, from *Conn, kind falcon.TxnKind, rsn uint32, asked int, packet []byte)
 
-// Config returns what the end was opened with.
+// Config returns the parameters that the end was opened with.
 func (c *Conn) Config() *falcon.ConnConfig { return &c.cfg }
 
 // SetUser implements rof.Carrier.
 func (c *Conn) SetUser(u any) { c.user, _ = u.(rof.User) }
 
-// User is who has the end.
+// User returns the user of the end.
 func (c *Conn) User() any { return c.user }
 
 // Closed reports whether the end was closed.
@@ -99,13 +100,13 @@ func (c *Conn) issue(t *txn) error {
 	return nil
 }
 
-// hopeless reports whether a limit is below cost, so that waiting would not help (Falcon §11,
+// hopeless reports whether cost is above a limit, so that waiting would not help (Falcon §11,
 // kUlpCmplCdtErr).
 func (c *Conn) hopeless(cost *credit.Cost) bool {
 	return c.cfg.Credits != nil && !c.cfg.Credits.Possible(cost)
 }
 
-// schedule puts c in line for delivery, if it has something to deliver and need not wait.
+// schedule queues c for delivery, if it has something to deliver and need not wait.
 func (c *Conn) schedule() {
 	if !c.joined || c.txns.empty() || c.retry.Armed() {
 		return
@@ -113,9 +114,9 @@ func (c *Conn) schedule() {
 	c.e.line.PushBack(&c.place, c)
 }
 
-// deliver carries over the transaction at head.
+// deliver delivers the transaction at head to the peer.
 func (c *Conn) deliver(now falcon.Time) {
-	t := c.txns.front() // until it is handed over: then the queue may grow
+	t := c.txns.front() // valid until Handle is called: then the queue may grow
 	kind, tag, asked, rsn := t.kind, t.tag, t.response, c.txns.head
 	p := c.peer
 	if p == nil || p.user == nil || c.closed {
@@ -141,7 +142,7 @@ func (c *Conn) deliver(now falcon.Time) {
 	ev.RSN, ev.Data = rsn, packet
 	p.user.Handle(now, ev)
 	switch a := &p.answer; {
-	case c.closed: // what it asked for ended its own function
+	case c.closed: // handling the request closed this end's own function
 	case p.closed:
 		c.done(now, falcon.CmplDeadConn)
 	case a.kind == answerAck:
@@ -164,7 +165,7 @@ func (c *Conn) deliver(now falcon.Time) {
 	}
 }
 
-// respond carries over the response to the pull at head.
+// respond delivers the response to the pull at head.
 func (c *Conn) respond(now falcon.Time, a *answer) {
 	p, tag := c.peer, a.tag
 	code := falcon.CmplRemoteErr
@@ -184,10 +185,10 @@ func (c *Conn) respond(now falcon.Time, a *answer) {
 	}
 }
 
-// done ends the transaction at head.
+// done completes the transaction at head with the given code.
 func (c *Conn) done(now falcon.Time, code falcon.Completion) { c.user.Handle(now, c.conclude(code)) }
 
-// conclude takes the transaction at head out of the queue and returns the event that says so.
+// conclude removes the transaction at head from the queue and returns its completion event.
 func (c *Conn) conclude(code falcon.Completion) *falcon.Event {
 	t := c.txns.front()
 	ev := c.e.begin(falcon.EvPushDone)
@@ -200,7 +201,7 @@ func (c *Conn) conclude(code falcon.Completion) *falcon.Event {
 	return ev
 }
 
-// begin returns an event for who has an end to handle, before there is another.
+// begin returns the scratch event, reset to the given kind. It is valid until the next call.
 func (e *shared) begin(kind falcon.EventKind) *falcon.Event {
 	e.event = falcon.Event{Kind: kind}
 	return &e.event
@@ -240,8 +241,8 @@ func (c *Conn) DeferPull(_ falcon.Time, rsn uint32, until falcon.Time) {
 	}
 }
 
-// Close implements rof.Carrier. The peer finds out with its next transaction; until then it is the
-// connection manager's to tell.
+// Close implements rof.Carrier. The peer finds out with its next transaction; telling it earlier is
+// the connection manager's work.
 func (c *Conn) Close(falcon.Time) {
 	if c.closed {
 		return
@@ -249,7 +250,7 @@ func (c *Conn) Close(falcon.Time) {
 	c.closed = true
 	delete(c.e.ends, c.cfg.LocalCID)
 	c.e.timers.Stop(&c.retry)
-	for rsn := c.txns.head; rsn != c.txns.tail; rsn++ { // they complete in their turn, but the credits' owner may be gone then
+	for rsn := c.txns.head; rsn != c.txns.tail; rsn++ { // they complete later, when the owner of the credits may be gone
 		t := c.txns.at(rsn)
 		c.returnCredits(t)
 		t.cost = credit.Cost{}
@@ -270,8 +271,8 @@ func (c *Conn) tap(now falcon.Time, kind falcon.TxnKind, rsn uint32, asked int, 
 	}
 }
 
-// returnCredits gives back what a transaction took. Connections of Falcon may wait for it too: the
-// host hears of it once for all that one Run carried over.
+// returnCredits returns the credits of a transaction. Connections of Falcon may wait for them too;
+// the host is told once per Run.
 func (c *Conn) returnCredits(t *txn) {
 	switch {
 	case c.cfg.Credits == nil:
@@ -280,13 +281,13 @@ func (c *Conn) returnCredits(t *txn) {
 		c.parked--
 		c.cfg.Credits.Forget(&t.cost)
 	default:
-		_ = c.cfg.Credits.Return(&t.cost) // counted by the node; cannot fail for what issue took
+		_ = c.cfg.Credits.Return(&t.cost) // the node counts errors; it cannot fail for what issue took
 		c.e.freed = true
 	}
 }
 
-// park gives back the credits of all that waits for the peer's receiver, as far as the node lets it.
-// What is delivered in the end takes no time, and none.
+// park releases the credits of all transactions that wait for the peer's receiver, as far as the
+// node allows. They are not charged again: the delivery itself takes no time.
 func (c *Conn) park() {
 	for rsn := c.txns.head; rsn != c.txns.tail; rsn++ {
 		if t := c.txns.at(rsn); !t.parked && t.cost != (credit.Cost{}) && c.cfg.Credits != nil && c.cfg.Credits.Park(&t.cost) {
@@ -319,7 +320,8 @@ func (c *Conn) couldTake() bool {
 	return ok
 }
 
-// Drain implements rof.Carrier. Inside the NIC no acknowledgement can be lost.
+// Drain implements rof.Carrier. It closes the end, because no acknowledgement can be lost inside
+// the NIC.
 func (c *Conn) Drain(now falcon.Time) { c.Close(now) }
 
 // Abort implements rof.Carrier.

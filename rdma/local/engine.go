@@ -19,11 +19,11 @@ func New(host transport.Host) *Engine {
 	return &Engine{shared{host: host, ends: map[falcon.CID]*Conn{}}}
 }
 
-// SetTap makes f see every packet; nil: nobody does.
+// SetTap makes f see every packet; nil removes the tap.
 func (e *Engine) SetTap(f Tap) { e.tap = f }
 
-// Open opens one end of a connection. cfg is as for falcon.Engine.Open; sequence numbers, weight
-// and give-up time mean nothing here. The ends find each other by their connection identifiers, in
+// Open opens one end of a connection. cfg is as for falcon.Engine.Open; sequence numbers and
+// give-up time have no meaning here. The ends find each other by their connection identifiers, in
 // whichever order they are opened.
 func (e *Engine) Open(cfg falcon.ConnConfig) (*Conn, error) {
 	if e.ends[cfg.LocalCID] != nil {
@@ -33,7 +33,7 @@ func (e *Engine) Open(cfg falcon.ConnConfig) (*Conn, error) {
 	e.ends[cfg.LocalCID] = c
 	e.buf = slices.Grow(e.buf[:0], cfg.MTU)
 	e.buf = e.buf[:cap(e.buf)]
-	// With equal identifiers an end is its own peer: verbs programs connect a queue pair with
+	// With equal identifiers an end is its own peer: verbs programs may connect a queue pair with
 	// itself.
 	if p := e.ends[cfg.RemoteCID]; p != nil && p.cfg.RemoteCID == cfg.LocalCID && !p.joined {
 		c.peer, p.peer = p, c
@@ -43,7 +43,7 @@ func (e *Engine) Open(cfg falcon.ConnConfig) (*Conn, error) {
 	return c, nil
 }
 
-// NextClosed takes the connection identifier of an end that was closed since the last call.
+// NextClosed returns the connection identifier of an end that was closed and not returned yet.
 func (e *Engine) NextClosed() (cid falcon.CID, ok bool) {
 	n := len(e.closed)
 	if n == 0 {
@@ -54,11 +54,11 @@ func (e *Engine) NextClosed() (cid falcon.CID, ok bool) {
 	return cid, true
 }
 
-// quantum is how many transactions one Run delivers, of all connections in turn.
+// quantum is how many transactions of all connections one Run delivers.
 const quantum = 64
 
-// Run implements transport.Driven: it carries over what was issued, a transaction of each
-// connection in its turn.
+// Run implements transport.Driven: it delivers the issued transactions, one of each connection in
+// turn.
 func (e *Engine) Run(now falcon.Time) (more bool) {
 	if !e.timers.Idle() {
 		e.expire(now)
@@ -80,7 +80,7 @@ func (e *Engine) Run(now falcon.Time) (more bool) {
 	return e.Ready()
 }
 
-// tellFreed tells the host of credits that came back.
+// tellFreed tells the host if credits were returned.
 func (e *shared) tellFreed() {
 	if e.freed {
 		e.freed = false
@@ -110,11 +110,11 @@ func (e *Engine) Ready() bool {
 // Deadline implements transport.Driven.
 func (e *Engine) Deadline() falcon.Time { return e.timers.Deadline() }
 
-// CreditsChanged implements transport.Wire: Run looks by itself.
+// CreditsChanged implements transport.Wire. Nothing is to be done: Run checks the credits itself.
 func (e *Engine) CreditsChanged() {}
 
-// grantCredits tells those who wait and could now issue what they were refused. Who is told may
-// have to wait again at once, behind the others.
+// grantCredits sends EvCredit to the waiting ends that could now issue what they were refused. Such
+// an end may have to wait again at once, behind the others.
 func (e *Engine) grantCredits(now falcon.Time) {
 	n, left := len(e.creditless), 0
 	for i := range n {
