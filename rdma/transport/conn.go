@@ -5,69 +5,70 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
-// Time is nanoseconds of the owner's clock.
+// Time is in nanoseconds of the owner's clock.
 type Time = vtime.Time
 
 // Conn is one end of a connection between two queue pairs.
 type Conn interface {
-	// Attach gives the connection to its queue pair, and says how many data bytes one packet has at
-	// most. ok is false when that is too little, or the connection has been given away before.
+	// Attach assigns the connection to its queue pair and returns the maximum of data bytes in one
+	// packet. ok is false if the connection cannot meet the terms or was attached before.
 	Attach(t *Terms) (segment int, ok bool)
 	// Ordered reports whether messages arrive in the order they are sent.
 	Ordered() bool
-	// LimitReads says how many READ and atomic packets may be under way.
+	// LimitReads sets how many READ and atomic packets may be in flight.
 	LimitReads(n int)
-	// UnderWay is how many packets are: those with data, and READs and atomics.
+	// UnderWay returns how many packets are in flight: pushes with data, and pulls (READs and
+	// atomics).
 	UnderWay() (pushes, pulls int)
 
-	// Issue hands on the next packet of r, and says how much data it has.
+	// Issue sends the next packet of r and returns its number of data bytes.
 	Issue(now Time, r *Request) (n int, err error)
-	// Forget drops all requests under way.
+	// Forget drops all requests in progress.
 	Forget()
 
-	// Drain, Close and Abort end the connection.
+	// Drain, Close and Abort end the connection; see the package comment.
 	Drain(now Time)
 	Close(now Time)
 	Abort(now Time)
 
-	// Prefetch has the processor fetch what Issue needs.
+	// Prefetch prefetches the memory that Issue needs.
 	Prefetch()
-	// ID names the connection in traces.
+	// ID returns the number of the connection in traces.
 	ID() uint32
 }
 
-// Terms is what a connection has to know of the queue pair it is attached to.
+// Terms describes the queue pair that a connection is attached to.
 type Terms struct {
 	Endpoint   Endpoint
 	QPN, Peer  uint32   // this end's number and the other's
-	PathMTU    int      // bytes of data in a packet, at most
+	PathMTU    int      // maximum of data bytes in a packet
 	XRC        bool     // an extended reliable connection: packets name the shared receive queue
-	Unreliable bool     // an unreliable connection: no requests but SENDs and WRITEs, which may be lost (see the package's text)
-	Unordered  bool     // messages complete as they come
-	InError    bool     // a request that fails completes in error, and the others go on
-	Serves     int      // READ and atomic packets of the peer that may be unanswered
-	Reads      int      // of this end's own
-	PSN        uint32   // that the peer begins with
-	Sending    *Sending // how this end sends; its owner changes it
+	Unreliable bool     // an unreliable connection: only SENDs and WRITEs, which may be lost (see the package comment)
+	Unordered  bool     // messages complete as they arrive
+	InError    bool     // a request that fails completes in error, and the others continue
+	Serves     int      // limit of unanswered READ and atomic packets of the peer
+	Reads      int      // limit of this end's own unanswered READ and atomic packets
+	PSN        uint32   // first PSN of the peer
+	Sending    *Sending // how this end sends; the queue pair may change it later
 	Account    *Account
 }
 
-// Sending is what a driver says of how its queue pair sends, in the units of verbs. Transports read
-// it when they need it: a queue pair learns it after it began to receive.
+// Sending holds what a driver sets about sending, in the units of verbs. Transports read it when
+// they need it, because a queue pair gets it after it has begun to receive.
 type Sending struct {
 	PSN        uint32 // of the first packet, 24 bits
-	Timeout    uint8  // 4.096 µs · 2^Timeout without an answer, then a packet is sent again; 0: never
-	RetryCount uint8  // so often
+	Timeout    uint8  // a packet without an answer is sent again after 4.096 µs · 2^Timeout; 0: never
+	RetryCount uint8  // how often
 }
 
-// Account is where the connections of a function count what they do, and note it while somebody
-// looks.
+// Account holds the counters of a function's connections, and the trace ring while the function is
+// traced.
 type Account struct {
 	Counters
-	Trace *trace.Ring // nil: nobody
+	Trace *trace.Ring // nil: not traced
 }
 
-// Counters are the events that transports count.
+// Counters counts the events of transports.
 type Counters struct {
 	PushesTx      uint64 // SEND and WRITE packets issued
 	PullsTx       uint64 // READ and atomic packets issued
@@ -77,12 +78,12 @@ type Counters struct {
 	BytesRx       uint64 // data bytes of pushes and pull responses placed in memory
 	RNRTx         uint64 // receiver-not-ready answers given
 	RNRRx         uint64 // receiver-not-ready answers received
-	PullsDeferred uint64 // times a READ or atomic request was put off: no slot, no rate, or before its turn
+	PullsDeferred uint64 // times a READ or atomic request was deferred: no slot, no rate, or before its turn
 	Refused       uint64 // requests refused with a syndrome
 	CIDMismatches uint64 // packets for a QP that does not own the connection (RDMA over Falcon §6.9)
-	CreditWaits   uint64 // times a QP had to wait for Falcon credit
+	CreditWaits   uint64 // times a QP had to wait for credit
 	RateWaits     uint64 // times the function, or a READ of it, had to wait for its rate
-	DatagramsLost uint64 // that could not be sent or delivered
+	DatagramsLost uint64 // datagrams that could not be sent or delivered
 }
 
 // Add adds o to c.

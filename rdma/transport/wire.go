@@ -1,19 +1,21 @@
 package transport
 
-// Wire is one kind of transport in an engine: what the engine does for all of its connections. How
-// connections are made is each wire's own matter; whoever makes them gives them to queue pairs.
+// Wire is one kind of transport in an engine, with what the engine needs for all its connections
+// together. Each wire has its own way to open connections; the code that opens them assigns them to
+// queue pairs.
 type Wire interface {
-	// CreditsChanged says that a queue pair needs no more of the credit it was offered, or that
-	// some was returned elsewhere: those that wait may look again.
+	// CreditsChanged reports that a queue pair does not need credit that it was offered, or that
+	// credit was returned elsewhere. Connections that wait for credit may try again.
 	CreditsChanged()
 }
 
-// Driven is a wire that the engine drives, because nobody else does.
+// Driven is a wire that the engine itself drives.
 type Driven interface {
 	Wire
-	// Run carries what can be carried now. It reports whether there is work left for Run at once.
+	// Run does the work that is possible now. It reports whether there is work left for Run at
+	// once.
 	Run(now Time) (more bool)
-	// Ready reports the same, Deadline when there is some later.
+	// Ready reports whether Run has work now. Deadline returns when it has work next.
 	Ready() bool
 	Deadline() Time
 }
