@@ -1,10 +1,10 @@
 package cm
 
-// args are an event's details; which are set depends on the event.
+// args holds an event's details; which fields are set depends on the event.
 type args struct {
 	rep      *REP
-	reason   Reason // told to our function
-	tell     Reason // told to the peer; ReasonNone: nothing is sent
+	reason   Reason // reported to our function
+	tell     Reason // sent to the peer; ReasonNone: nothing is sent
 	consumer uint32
 	private  []byte
 }
@@ -13,14 +13,14 @@ func (h *handshake) ignore(Time, *conn, *args) {}
 
 func (h *handshake) resend(_ Time, c *conn, _ *args) { h.out.send(c.peer, c.msg) }
 
-// finish gives the function the one output that ends a connection.
+// finish emits the one output that ends a connection for its function.
 func (h *handshake) finish(kind OutputKind, c *conn, a *args) {
 	h.close(c, a.reason)
 	h.out.emit(Output{Kind: kind, ID: c.id, Function: c.par.Function, Reason: a.reason, Consumer: a.consumer, Private: a.private})
 }
 
-// open hands out the parameters; close is its counterpart. The key is the
-// newest the peer gave us, which need not be that of its offer.
+// open emits OutOpen with the parameters; close emits the matching OutClose. The key is the newest
+// one that the peer gave, which need not be that of its offer.
 func (h *handshake) open(c *conn) {
 	c.opened = true
 	sa := c.peer.keys[c.txUse()]
@@ -48,8 +48,8 @@ func (h *handshake) establishActive(_ Time, c *conn, a *args) {
 	h.confirm(0, c, a)
 }
 
-// openPassive sends REP. The connection is opened first: the peer may use it as
-// soon as it has the REP.
+// openPassive sends REP. It opens the connection first, since the peer may use it as soon as it has
+// the REP.
 func (h *handshake) openPassive(_ Time, c *conn, _ *args) {
 	h.open(c)
 	h.out.send(c.peer, c.msg)
@@ -60,25 +60,25 @@ func (h *handshake) establishPassive(_ Time, c *conn, _ *args) {
 	h.out.emit(Output{Kind: OutEstablished, ID: c.id, Function: c.par.Function})
 }
 
-// confirm tells the peer that we hold the connection for established.
+// confirm tells the peer that this side considers the connection established.
 func (h *handshake) confirm(_ Time, c *conn, _ *args) {
 	rtu := RTU{c.id, c.remoteID}
 	h.out.send(c.peer, rtu.Append(nil))
 }
 
-// rejected ends a request the peer refused.
+// rejected ends a request that the peer refused.
 func (h *handshake) rejected(_ Time, c *conn, a *args) { h.finish(OutRejected, c, a) }
 
-// fail ends a pending connection without a word to the peer.
+// fail ends a pending connection without telling the peer.
 func (h *handshake) fail(_ Time, c *conn, a *args) { h.finish(OutUnreachable, c, a) }
 
-// lost ends an established connection the peer no longer has.
+// lost ends an established connection that the peer no longer has.
 func (h *handshake) lost(_ Time, c *conn, a *args) {
 	h.out.stats.Disconnected++
 	h.finish(OutDisconnected, c, a)
 }
 
-// cancel ends a pending connection on our part and tells the peer.
+// cancel ends a pending connection on behalf of this side and tells the peer.
 func (h *handshake) cancel(now Time, c *conn, a *args) {
 	h.cancelSilently(now, c, a)
 	kind := OutUnreachable
@@ -88,7 +88,7 @@ func (h *handshake) cancel(now Time, c *conn, a *args) {
 	h.finish(kind, c, a)
 }
 
-// cancelSilently is cancel with nothing to tell to the function.
+// cancelSilently is cancel without an output to the function.
 func (h *handshake) cancelSilently(_ Time, c *conn, a *args) {
 	h.close(c, a.reason)
 	rej := REJ{SenderID: c.id, ReceiverID: c.remoteID, Reason: a.tell, Consumer: a.consumer, Private: a.private}
@@ -96,7 +96,7 @@ func (h *handshake) cancelSilently(_ Time, c *conn, a *args) {
 	a.private = nil
 }
 
-// disconnect ends an established connection on our part.
+// disconnect ends an established connection on behalf of this side.
 func (h *handshake) disconnect(now Time, c *conn, a *args) {
 	h.disconnectSilently(now, c, a)
 	h.finish(OutDisconnected, c, a)
@@ -110,7 +110,7 @@ func (h *handshake) disconnectSilently(_ Time, c *conn, a *args) {
 	h.out.send(c.peer, c.msg)
 }
 
-// disconnected ends a connection on the peer's part.
+// disconnected ends a connection that the peer has ended.
 func (h *handshake) disconnected(now Time, c *conn, a *args) {
 	h.out.stats.Disconnected++
 	h.answerDREQ(now, c, a)
@@ -124,7 +124,7 @@ func (h *handshake) answerDREQ(_ Time, c *conn, _ *args) {
 
 func (h *handshake) answerStale(_ Time, c *conn, a *args) {
 	rej := REJ{SenderID: c.id, ReceiverID: c.remoteID, Reason: ReasonStale}
-	if a.rep != nil { // withdrawn before we learned the peer's name for it
+	if a.rep != nil { // withdrawn before the peer's ID was known
 		rej.ReceiverID = a.rep.SenderID
 	}
 	h.out.send(c.peer, rej.Append(nil))

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Address is one of a function in a tenant. GIDs of different tenants may be equal.
+// Address is a function's address in a tenant. GIDs of different tenants may be equal.
 type Address struct {
 	Tenant uint32
 	GID    [16]byte
@@ -18,10 +18,10 @@ func (a Address) String() string {
 	return fmt.Sprintf("GID %s, tenant %d", gidString(a.GID), a.Tenant)
 }
 
-// IP is the address as people write it.
+// IP returns the address in its usual written form.
 func (a Address) IP() netip.Addr { return netip.AddrFrom16(a.GID).Unmap() }
 
-// gidString prints a GID as pairs of bytes; it stands in error texts only.
+// gidString formats a GID as pairs of bytes, for error texts.
 func gidString(g [16]byte) string {
 	var b bytes.Buffer
 	for i := 0; i < 16; i += 2 {
@@ -33,24 +33,25 @@ func gidString(g [16]byte) string {
 	return b.String()
 }
 
-// What a peer tells of passes one check, whether it is a function (Hello), a GID that a driver added
-// to it (Hello again) or a port (PORTS):
+// Every address that a peer announces passes the same check, whether it belongs to a function
+// (Hello), is a GID that a driver added to a function (Hello again), or belongs to a port (PORTS):
 //
 //	tenant    it is shared with the peer
 //	function  it is of the peer's host
-//	address   the configuration, or whoever grants addresses, lets the peer have it (Peer.MayHave)
+//	address   the configuration, or whatever grants addresses, lets the peer have it (Peer.MayHave)
 //
-// What passes is a claim. Of those that claim an address one peer has it: nobody if a function of
-// this NIC does, else the first of those whose link is up, for as long as it is. The others' claims
-// wait, so that an address that is given up leads on at once.
+// An announcement that passes is a claim. Of all peers that claim an address, at most one has it:
+// none if a function of this NIC has it, else the first claimant whose link is up, for as long as
+// it is up. The claims of the others wait, so that an address that is given up passes to the next
+// one at once.
 
-// claims are addresses of functions, or of ports, and which peers claim them. V is what is known of
-// one.
+// claims holds the addresses of functions, or of ports, and the peers that claim them. V is the
+// information about one address.
 type claims[V any] struct {
 	peers *peers
 	out   *outbox
-	all   map[Address][]claim[V] // the first has the address
-	of    map[*peer][]Address    // as it told them
+	all   map[Address][]claim[V] // by address; the first claimant has it
+	of    map[*peer][]Address    // addresses claimed by each peer, in its order
 }
 
 type claim[V any] struct {
@@ -58,7 +59,7 @@ type claim[V any] struct {
 	what V
 }
 
-// told is one thing that a peer tells of.
+// told is one address that a peer announces.
 type told[V any] struct {
 	Address
 	function uint32
@@ -69,8 +70,8 @@ func newClaims[V any](p *peers, out *outbox) claims[V] {
 	return claims[V]{peers: p, out: out, all: make(map[Address][]claim[V]), of: make(map[*peer][]Address)}
 }
 
-// learn replaces what a peer claims. It returns what was refused, and the peers beside it that have
-// other addresses now.
+// learn replaces what a peer claims. It returns what was refused, and the other peers whose
+// addresses changed as a result.
 func (c *claims[V]) learn(p *peer, list []told[V]) (refused Refused, others []*peer) {
 	now := make(map[Address]*told[V], len(list))
 	order := make([]Address, 0, len(list))
@@ -113,7 +114,7 @@ func appendNew(list []*peer, p *peer) []*peer {
 	return append(list, p)
 }
 
-// refuses checks what a peer tells of; "" is no reason.
+// refuses returns why an announcement is refused and the counter for it; why is "" if it is not.
 func (c *claims[V]) refuses(p *peer, a Address, function uint32) (why string, count *uint64) {
 	if !p.tenants[a.Tenant] {
 		return "the tenant is not shared with it (peers[].tenants)", &c.out.stats.RouteTenantRefused
@@ -127,7 +128,7 @@ func (c *claims[V]) refuses(p *peer, a Address, function uint32) (why string, co
 	return "", nil
 }
 
-// put enters a claim, and says who has lost the address by it.
+// put adds a claim. It returns the peer that lost the address as a result.
 func (c *claims[V]) put(p *peer, a Address, what V) (lost *peer) {
 	list := c.all[a]
 	if i := slices.IndexFunc(list, func(o claim[V]) bool { return o.peer == p }); i >= 0 {
@@ -138,7 +139,7 @@ func (c *claims[V]) put(p *peer, a Address, what V) (lost *peer) {
 	return c.settle(a)
 }
 
-// drop takes a claim back, and says who has the address now instead.
+// drop removes a claim. It returns the peer that has the address now instead.
 func (c *claims[V]) drop(p *peer, a Address) (has *peer) {
 	list := c.all[a]
 	had := list[0].peer == p
@@ -155,7 +156,7 @@ func (c *claims[V]) drop(p *peer, a Address) (has *peer) {
 	return list[0].peer
 }
 
-// settle gives an address to the first whose link is up, and says who has lost it by that.
+// settle gives an address to the first claimant whose link is up. It returns the peer that lost it.
 func (c *claims[V]) settle(a Address) (lost *peer) {
 	list := c.all[a]
 	first := list[0].peer
@@ -172,7 +173,8 @@ func (c *claims[V]) settle(a Address) (lost *peer) {
 	return first
 }
 
-// down gives the addresses of a peer whose link went to others that claim them. It returns these.
+// down passes the addresses of a peer whose link went down to others that claim them. It returns
+// those peers.
 func (c *claims[V]) down(p *peer) (others []*peer) {
 	for _, a := range c.of[p] {
 		if c.settle(a) == p {
@@ -182,7 +184,7 @@ func (c *claims[V]) down(p *peer) (others []*peer) {
 	return others
 }
 
-// owner is who has an address that somebody claims: this NIC or a peer.
+// owner returns who has an address that is claimed: this NIC or a peer.
 func (c *claims[V]) owner(a Address) *peer {
 	if c.peers.ours[a] {
 		return c.peers.self
@@ -190,7 +192,7 @@ func (c *claims[V]) owner(a Address) *peer {
 	return c.all[a][0].peer
 }
 
-// find says which peer has an address, and what is known of it.
+// find returns the peer that has an address, and the information about it.
 func (c *claims[V]) find(a Address) (*peer, V) {
 	if list := c.all[a]; len(list) > 0 && !c.peers.ours[a] {
 		return list[0].peer, list[0].what
@@ -199,7 +201,7 @@ func (c *claims[V]) find(a Address) (*peer, V) {
 	return nil, none
 }
 
-// has calls f for the addresses that a peer has.
+// has calls f for each address that a peer has.
 func (c *claims[V]) has(p *peer, f func(a Address, what V)) {
 	for _, a := range c.of[p] {
 		if by, what := c.find(a); by == p {
@@ -208,7 +210,7 @@ func (c *claims[V]) has(p *peer, f func(a Address, what V)) {
 	}
 }
 
-// Refused are addresses that a peer tells of and does not get, functions' or ports'.
+// Refused lists addresses that a peer announces but does not get, of functions or of ports.
 type Refused struct {
 	Count int
 	first [3]refusal
@@ -226,7 +228,7 @@ func (r *Refused) add(a Address, why string) {
 	r.Count++
 }
 
-// String names the first of them with the reasons.
+// String lists the first of them with the reasons.
 func (r Refused) String() string {
 	var b strings.Builder
 	for i := range r.first[:min(r.Count, len(r.first))] {

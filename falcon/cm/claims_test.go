@@ -131,9 +131,9 @@ func TestRefusedAddressesAreShown(t *testing.T) {
 	}
 }
 
-// TestAClaimWaitsForItsTurn: of addresses that are given to nobody one peer has each; it goes to who
-// else claims it when that peer gives it up or cannot be reached, and to none as long as a function
-// of this NIC has it.
+// TestAClaimWaitsForItsTurn: of addresses that are given to nobody one peer has each; it goes to
+// who else claims it when that peer gives it up or cannot be reached, and to none as long as a
+// function of this NIC has it.
 func TestAClaimWaitsForItsTurn(t *testing.T) {
 	m := claimWorld(t)
 	free := gid4(10, 0, 0, 9)
@@ -196,8 +196,8 @@ func TestAClaimWaitsForItsTurn(t *testing.T) {
 	}
 }
 
-// TestClaimsKeepNothing: what is claimed and given up, in any order and with links that come and go,
-// leaves nothing, and there is one holder of each address at any time, who claims it.
+// TestClaimsKeepNothing: what is claimed and given up, in any order and with links that come and
+// go, leaves nothing, and there is one holder of each address at any time, who claims it.
 func TestClaimsKeepNothing(t *testing.T) {
 	r := rand.New(rand.NewSource(3))
 	m := claimWorld(t)

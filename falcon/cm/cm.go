@@ -7,18 +7,17 @@ import (
 	"net/netip"
 )
 
-// Time is in nanoseconds of the engine's monotonic clock, the same that the PSP
-// IV is taken from.
+// Time is in nanoseconds of the engine's monotonic clock, from which the PSP IV is also taken.
 type Time = int64
 
-// HostID names a NIC; it is the top byte of its functions' identifiers.
+// HostID identifies a NIC; it is the top byte of its functions' identifiers.
 type HostID = uint8
 
 // Limits of the protocol.
 const (
-	Version      = 2       // of the messages, and of what the connections they make carry
+	Version      = 2       // of the messages, and of the format of the connections that they set up
 	MaxPrivate   = 64      // bytes of private data in REQ, REP and REJ
-	MaxEndpoints = 2048    // functions one Hello can offer
+	MaxEndpoints = 2048    // functions that one Hello can offer
 	MaxShards    = 16      // of a NIC
 	MinMTU       = 256     // bytes; smallest MTU a connection is opened with
 	MaxMTU       = 1 << 15 // bytes
@@ -30,18 +29,18 @@ type Endpoint struct {
 	Tenant   uint32
 	GID      [16]byte
 	Function uint32 // host 8 | PF 4 | VF 12
-	Shard    uint8  // that has the function, below MaxShards
+	Shard    uint8  // of the function, below MaxShards
 }
 
-// SA is a receive security association as its owner hands it to the sender.
+// SA is a receive security association in the form in which its owner gives it to the sender.
 type SA struct {
 	Version uint8 // PSP version 0–3
 	SPI     uint32
 	Key     []byte // 16 bytes for versions 0 and 2, 32 for 1 and 3
 }
 
-// Class says what an SA is for. It belongs to the SA, so a receiver knows it by
-// the SPI, before it looks into the packet.
+// Class says what an SA is for. It belongs to the SA, so a receiver knows it from the SPI before it
+// looks into the packet.
 type Class uint8
 
 // Classes.
@@ -59,10 +58,10 @@ func (c Class) String() string {
 	return fmt.Sprintf("class(%d)", uint8(c))
 }
 
-// Use is what an SA is for: what one shard of a NIC seals for another NIC, in a
-// tenant and a class. Each shard has an SA of its own, so that no two of them
-// can use a nonce twice. Peer is the other NIC. Shard is the one that seals: a
-// shard of the peer for what we issue, one of ours for what we were given.
+// Use identifies what an SA is for: the packets that one shard of a NIC seals for another NIC, in a
+// tenant and a class. Each shard has its own SA, so that no two shards can use a nonce twice. Peer
+// is the other NIC. Shard is the shard that seals: the peer's for SAs that we issue, ours for SAs
+// that we were given.
 type Use struct {
 	Peer   HostID
 	Shard  uint8
@@ -70,7 +69,7 @@ type Use struct {
 	Class  Class
 }
 
-// Compare gives uses an order.
+// Compare defines an order of uses.
 func (u Use) Compare(v Use) int {
 	return cmp.Or(cmp.Compare(u.Peer, v.Peer), cmp.Compare(u.Tenant, v.Tenant), cmp.Compare(u.Class, v.Class), cmp.Compare(u.Shard, v.Shard))
 }
@@ -79,7 +78,7 @@ func (u Use) String() string {
 	return fmt.Sprintf("host %d, tenant %d, class %v, shard %d", u.Peer, u.Tenant, u.Class, u.Shard)
 }
 
-// check says whether the SA is fit to be handed out.
+// check reports an error if the SA is not valid.
 func (s *SA) check() error {
 	if s.Version > 3 || len(s.Key) != keyLen(s.Version) || s.SPI&^(1<<31) == 0 {
 		return fmt.Errorf("version %d, SPI %#x, %d bytes of key: %w", s.Version, s.SPI, len(s.Key), ErrInvalid)
@@ -87,62 +86,59 @@ func (s *SA) check() error {
 	return nil
 }
 
-// Resources are what the Manager takes from its NIC.
+// Resources is what the Manager needs from its NIC.
 type Resources interface {
 	// AllocCID returns a free connection identifier (24 bits) whose top bits
 	// name the shard of the function.
 	AllocCID(function uint32) (uint32, error)
-	// FreeCID takes a CID back. It is called once for each CID allocated.
+	// FreeCID releases a CID. It is called once for each allocated CID.
 	FreeCID(cid uint32)
-	// RxSA returns our receive SA for what a shard of a peer seals. It is issued
-	// at the first call and the same at later ones until Manager.Rekey named
-	// another.
+	// RxSA returns our receive SA for the packets that a shard of a peer seals. It is issued at the
+	// first call; later calls return the same one until Manager.Rekey names another.
 	RxSA(u Use) (SA, error)
-	// ForgetSAs gives up the receive SAs of a peer whose process restarted: its
-	// IV clock may have started over, and no IV may be used twice with a key.
-	// The next RxSA issues a new one.
+	// ForgetSAs drops the receive SAs of a peer whose process restarted: its IV clock may have
+	// started over, and no IV may be used twice with a key. The next RxSA issues a new one.
 	ForgetSAs(peer HostID)
 }
 
-// Peer is one NIC this one may talk to.
+// Peer is a NIC that this one may talk to.
 type Peer struct {
 	Host     HostID
-	Underlay netip.Addr // where its PSP packets come from and go to
-	Tenants  []uint32   // shared with it; it is refused all others
-	// MayHave says why it may not have an address of a tenant that it shares; "": it may. nil: it may
-	// have any.
+	Underlay netip.Addr // source and destination of its PSP packets
+	Tenants  []uint32   // shared with it; all other tenants are refused
+	// MayHave returns why the peer may not have an address of a shared tenant; "": it may. nil: it
+	// may have any address.
 	MayHave func(a Address) (why string)
 }
 
-// ConnectRequest describes the connection a function asks for.
+// ConnectRequest describes the connection that a function requests.
 type ConnectRequest struct {
 	Function uint32
 	Tenant   uint32
 	QPN      uint32
-	Service  uint64 // identifier a function at the other end listens on
+	Service  uint64 // identifier that a function at the other end listens on
 	SGID     [16]byte
 	DGID     [16]byte
 	MTU      int // bytes of ULP headers and data per packet; 0: Config.MTU
 	Ordered  bool
-	IRD      uint8  // READs and atomics the function's queue pair takes at a time
+	IRD      uint8  // READs and atomics that the function's queue pair accepts at a time
 	Private  []byte // at most MaxPrivate bytes
 
-	CompleteInError bool // requests that fail do so alone (RDMA over Falcon §6.3)
+	CompleteInError bool // failed requests complete in error individually (RDMA over Falcon §6.3)
 }
 
-// Params are what is needed to open the Falcon connection and to connect the
-// queue pair.
+// Params holds what is needed to open the Falcon connection and to connect the queue pair.
 type Params struct {
 	ID           uint32
 	Function     uint32
 	Tenant       uint32
 	QPN          uint32
 	PeerQPN      uint32
-	IRD, PeerIRD uint8  // READs and atomics each side takes at a time
-	Peer         HostID // this NIC's own for a connection between its functions, which is not sealed
+	IRD, PeerIRD uint8  // READs and atomics that each side accepts at a time
+	Peer         HostID // this NIC for a connection between its functions, which is not sealed
 	PeerFunction uint32
-	Shard        uint8 // that has the function
-	PeerShard    uint8 // that has the peer's function
+	Shard        uint8 // of the function
+	PeerShard    uint8 // of the peer's function
 	LocalGID     [16]byte
 	PeerGID      [16]byte
 	LocalCID     uint32 // the peer sends with it
@@ -159,7 +155,7 @@ type Params struct {
 	MTU        int
 	Ordered    bool
 	RemoteTime uint64 // the peer's PSP clock (ps) when it made its offer
-	Active     bool   // this side asked
+	Active     bool   // this side sent the request
 
 	CompleteInError bool // of both ends
 }
@@ -178,10 +174,10 @@ const (
 	OutDisconnected                       // Reason: an established connection ended
 	OutUnreachable                        // Reason: a pending connection failed
 	OutRekey                              // Use, SA: seal with it from now on
-	OutRekeyed                            // Use, SA.SPI, Time: the peer seals with it
-	OutPorts                              // Peer: what it says of its ports has changed, see PortsOf
-	OutRefused                            // Peer, Refused: it tells of addresses that it does not get
-	OutRekeyWanted                        // Use, SA.SPI: the peer has used up this SA (0: has none)
+	OutRekeyed                            // Use, SA.SPI, Time: the peer now seals with it
+	OutPorts                              // Peer: its ports have changed, see PortsOf
+	OutRefused                            // Peer, Refused: it announces addresses that it does not get
+	OutRekeyWanted                        // Use, SA.SPI: the peer has used up this SA (0: it has none)
 )
 
 func (k OutputKind) String() string {
@@ -214,7 +210,7 @@ type Output struct {
 	Time         uint64 // PSP clock of the peer, ps
 
 	CompleteInError bool   // of an OutRequest
-	Consumer        uint32 // what the listener gave Reject, with ReasonConsumer
+	Consumer        uint32 // the listener's reason in Reject, with ReasonConsumer
 	Private         []byte
 }
 

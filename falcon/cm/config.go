@@ -2,26 +2,26 @@ package cm
 
 import "fmt"
 
-// Config sets up a Manager. Zero durations and limits take the default.
+// Config is the configuration of a Manager. Zero durations and limits mean the default.
 type Config struct {
 	Host  HostID
 	Peers []Peer
 	MTU   int // largest ULP part (headers and data) of one packet, bytes; default 4096
 
 	ReqTimeout    Time // between two REQ; default 1 s
-	ReqRetries    int  // REQ repeated this often; default 7
+	ReqRetries    int  // number of repetitions of REQ; default 7
 	RepTimeout    Time // between two REP; default 1 s
 	RepRetries    int  // default 7
 	DreqTimeout   Time // between two DREQ; default 500 ms
 	DreqRetries   int  // default 3
 	AcceptTimeout Time // for the listener to accept or reject; default 30 s
 	RekeyTimeout  Time // between two REKEY or REKEYREQ; default 1 s
-	TimeWait      Time // a CID rests this long before it is used again; default 2 s
+	TimeWait      Time // a CID is not reused for this long; default 2 s
 
-	MaxPerPeer     int // connections that one peer has asked for, in any state; default 8192
+	MaxPerPeer     int // connections requested by one peer, in any state; default 8192
 	MaxPerFunction int // connections of one function, in any state; default 2048
 	MaxListeners   int // per function; default 256
-	Backlog        int // requests of one function not yet answered by it; no source has more than the others find free; default 512
+	Backlog        int // requests to one function that it has not answered; a source may have no more than are left free; default 512
 }
 
 func or[T int | int64](v *T, def T) {

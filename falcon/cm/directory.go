@@ -5,20 +5,20 @@ import (
 	"slices"
 )
 
-// directory says where addresses are: those of our functions, and those that peers offer.
+// directory knows where addresses are: those of our functions, and those that peers offer.
 type directory struct {
 	peers *peers
 	out   *outbox
 
-	instance  uint64 // of this process, for peers
+	instance  uint64 // identifies this process to peers
 	local     map[Address]seat
-	endpoints []Endpoint // the same, in order
+	endpoints []Endpoint // the same addresses, in order
 	claims    claims[seat]
 
-	known *Known // nil: it has changed
+	known *Known // nil: out of date
 }
 
-// seat is the function that has an address, and its shard.
+// seat is the function that has an address, and the function's shard.
 type seat struct {
 	function uint32
 	shard    uint8
@@ -26,11 +26,11 @@ type seat struct {
 
 func (e *Endpoint) seat() seat { return seat{e.Function, e.Shard} }
 
-// Known are the addresses of functions, ours and those that peers told of, at one moment. Any
-// goroutine may ask.
+// Known holds the addresses of functions, ours and those that peers offer, at one moment. Any
+// goroutine may use it.
 type Known struct{ has map[Address]struct{} }
 
-// Has reports whether a GID in a tenant is a function's.
+// Has reports whether a GID in a tenant belongs to a function.
 func (k *Known) Has(tenant uint32, gid [16]byte) bool {
 	_, ok := k.has[Address{tenant, gid}]
 	return ok
@@ -40,7 +40,7 @@ func newDirectory(p *peers, out *outbox, instance uint64) *directory {
 	return &directory{peers: p, out: out, instance: instance, local: make(map[Address]seat), claims: newClaims[seat](p, out)}
 }
 
-// set replaces what we offer, and tells the peers that are up.
+// set replaces the addresses that we offer, and informs the peers that are up.
 func (d *directory) set(local []Endpoint) error {
 	byAddress, err := d.check(local)
 	if err != nil {
@@ -85,7 +85,7 @@ func (d *directory) check(local []Endpoint) (map[Address]seat, error) {
 	return byAddress, nil
 }
 
-// tell greets a peer with what we offer it.
+// tell sends a peer a Hello with the addresses that we offer it.
 func (d *directory) tell(p *peer) {
 	h := Hello{Host: d.peers.self.Host, Instance: d.instance + 2*p.forgotten} // odd: never 0
 	for _, e := range d.endpoints {
@@ -96,7 +96,7 @@ func (d *directory) tell(p *peer) {
 	d.out.send(p, h.Append(nil))
 }
 
-// learn replaces what a peer offers.
+// learn replaces the addresses that a peer offers.
 func (d *directory) learn(p *peer, offers []Endpoint) {
 	list := make([]told[seat], len(offers))
 	for i := range offers {
@@ -108,7 +108,7 @@ func (d *directory) learn(p *peer, offers []Endpoint) {
 	d.known = nil
 }
 
-// find says where an address is. The peer is this NIC for a function of ours.
+// find returns where an address is. The peer is this NIC for a function of ours.
 func (d *directory) find(a Address) (p *peer, at seat, ok bool) {
 	if at, local := d.local[a]; local {
 		return d.peers.self, at, true
@@ -117,13 +117,13 @@ func (d *directory) find(a Address) (p *peer, at seat, ok bool) {
 	return p, at, p != nil
 }
 
-// at says which function of a peer has an address.
+// at returns the function of a peer that has an address.
 func (d *directory) at(p *peer, a Address) (at seat, ok bool) {
 	by, at, ok := d.find(a)
 	return at, ok && by == p
 }
 
-// offered says which peer has an address, if one has that can be reached.
+// offered returns the peer that has an address, if that peer is up.
 func (d *directory) offered(a Address) (by HostID, ok bool) {
 	p, _ := d.claims.find(a)
 	if p == nil || !p.up {
@@ -132,7 +132,7 @@ func (d *directory) offered(a Address) (by HostID, ok bool) {
 	return p.Host, true
 }
 
-// snapshot returns the addresses that there are.
+// snapshot returns the present addresses.
 func (d *directory) snapshot() *Known {
 	if d.known == nil {
 		d.known = &Known{make(map[Address]struct{}, len(d.local)+len(d.claims.all))}

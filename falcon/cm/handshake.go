@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// handshake is what connections go through. It offers, answers and gives up; transitions says what
-// happens when.
+// handshake executes the steps of connections: it makes offers, answers and gives up. transitions
+// defines which step follows which event.
 type handshake struct {
 	cfg   *Config
 	res   Resources
@@ -25,7 +25,7 @@ func random(from io.Reader, b []byte) error {
 	return nil
 }
 
-// takeOffer fills in what the peer decides.
+// takeOffer stores the values that the peer decides.
 func (h *handshake) takeOffer(c *conn, o *Offer) {
 	if c.peer != h.peers.self {
 		h.keys.learn(c.peer, c.txUse(), o.SA)
@@ -35,8 +35,7 @@ func (h *handshake) takeOffer(c *conn, o *Offer) {
 	c.par.RemoteTime = o.Time
 }
 
-// offer takes a CID and gathers what this side decides. On error nothing is
-// kept.
+// offer allocates a CID and collects the values that this side decides. On error nothing is kept.
 func (h *handshake) offer(now Time, c *conn) (Offer, error) {
 	var r [12]byte
 	if err := random(h.rand, r[:]); err != nil {
@@ -68,10 +67,10 @@ func (h *handshake) offer(now Time, c *conn) (Offer, error) {
 	}, nil
 }
 
-// unsealed stands in the offers of local connections, which have no keys.
+// unsealed is the SA in offers of local connections, which have no keys.
 var unsealed = SA{SPI: 1, Key: make([]byte, keyLen(0))}
 
-// rxSA is what the other end of c is to seal with.
+// rxSA returns the SA with which the other end of c must seal.
 func (h *handshake) rxSA(c *conn) (SA, error) {
 	if c.peer == h.peers.self {
 		return unsealed, nil

@@ -2,8 +2,8 @@ package cm
 
 import "encoding/binary"
 
-// Hello is the first message in each direction of a link. It is sent again when
-// what a NIC offers changes; the newest replaces the ones before.
+// Hello is the first message in each direction of a link. It is sent again when the offered
+// addresses change. Each Hello replaces the ones before.
 //
 //	host 8 | reserved 24 | instance 64 | count 16 | reserved 16 |
 //	count × { tenant 32 | GID 128 | shard 8 | function 24 }

@@ -25,12 +25,12 @@ func (m *Manager) Connections() []ConnectionInfo {
 type PeerInfo struct {
 	Peer
 	Up          bool  // the link is up and Hello arrived
-	Speaks      uint8 // version of its messages, where that is another than Version; else 0
+	Speaks      uint8 // version of its messages, if it is not Version; else 0
 	Offers      int   // addresses of functions it has
-	Told        int   // addresses of functions that it is told of
+	Told        int   // addresses of functions that were announced to it
 	Connections int
-	Functions   Refused // what it tells of and does not get, of functions
-	Ports       Refused // and of ports
+	Functions   Refused // addresses of functions that it announces but does not get
+	Ports       Refused // the same for ports
 }
 
 // Peers lists the peers by host.

@@ -2,7 +2,8 @@ package cm
 
 import "fmt"
 
-// room checks a function's limit for one more connection. Connections that only rest make way.
+// room checks whether a function may have one more connection. If not, it first ends connections in
+// TIME-WAIT.
 func (h *handshake) room(now Time, fn uint32) error {
 	for u := h.conns.functions[fn]; u != nil && len(u.conns) >= h.cfg.MaxPerFunction; {
 		if !h.endOldest(now, fn) {
@@ -12,9 +13,9 @@ func (h *handshake) room(now Time, fn uint32) error {
 	return nil
 }
 
-// endOldest ends the rest of the connection of a function that has rested longest, if one does. The
-// rest is a courtesy to a peer that has missed the end; a function that makes connections faster
-// than they rest may not keep others from making any, and is not refused any itself.
+// endOldest ends the function's oldest connection in TIME-WAIT, and reports whether there was one.
+// TIME-WAIT only helps a peer that has missed the end of the connection. A function that makes
+// connections faster than their TIME-WAIT passes must neither block others nor be refused itself.
 func (h *handshake) endOldest(now Time, fn uint32) bool {
 	u := h.conns.functions[fn]
 	if u == nil || u.waiting.Empty() {
@@ -25,8 +26,8 @@ func (h *handshake) endOldest(now Time, fn uint32) bool {
 	return true
 }
 
-// end fires an event that may have to be told to a peer. If its link is down it
-// learns of it when the link is back.
+// end fires an event of which the peer may have to be told. If the link is down, the peer learns of
+// it when the link is back.
 func (h *handshake) end(now Time, c *conn, ev event, a args) error {
 	err := h.fire(now, c, ev, a)
 	if !c.peer.up && c.state != StateClosed {
@@ -35,14 +36,15 @@ func (h *handshake) end(now Time, c *conn, ev event, a args) error {
 	return err
 }
 
-// stale tells the peer that a connection it named does not exist here.
+// stale tells the peer that a connection that it named does not exist here.
 func (h *handshake) stale(p *peer, id, remoteID uint32) {
 	h.out.stats.UnknownConnection++
 	rej := REJ{SenderID: id, ReceiverID: remoteID, Reason: ReasonStale}
 	h.out.send(p, rej.Append(nil))
 }
 
-// illegal says that an event, of a message, is not to be in the connection's state.
+// illegal converts an event's error to one that says that a message is not allowed in the
+// connection's state.
 func illegal(c *conn, t MessageType, err error) error {
 	if err == nil {
 		return nil

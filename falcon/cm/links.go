@@ -5,10 +5,9 @@ import (
 	"slices"
 )
 
-// SetEndpoints says which functions this NIC has, replacing what it said
-// before, and tells the peers that are up. Errors: ErrInvalid for a function of
-// another host or an address named twice, ErrLimit if more than MaxEndpoints are
-// offered to one peer; then nothing changes.
+// SetEndpoints sets the functions of this NIC, replacing earlier ones, and informs the peers that
+// are up. Errors: ErrInvalid for a function of another host or an address named twice, ErrLimit if
+// more than MaxEndpoints would be offered to one peer; then nothing changes.
 func (m *Manager) SetEndpoints(local []Endpoint) error {
 	err := m.dir.set(local)
 	if err == nil {
@@ -17,14 +16,15 @@ func (m *Manager) SetEndpoints(local []Endpoint) error {
 	return err
 }
 
-// Hold says which further addresses functions of this NIC have without being reached by them, as
-// those that are not in service: no peer gets them, whatever it tells of.
+// Hold sets further addresses that functions of this NIC have without being reachable at them, for
+// example because they are not in service. No peer gets these addresses, whatever it announces.
 func (m *Manager) Hold(list []Address) {
 	m.held = slices.Clone(list)
 	m.own()
 }
 
-// own works out which addresses are ours. Peers that claim some have other ports by that.
+// own computes which addresses are ours. If a peer claims one of them, its ports change as a
+// result.
 func (m *Manager) own() {
 	was, now := m.peers.ours, make(map[Address]bool, len(m.dir.local)+len(m.held))
 	for a := range m.dir.local {
@@ -54,29 +54,30 @@ func (m *Manager) own() {
 	m.ports.changed(others)
 }
 
-// CheckEndpoints says whether SetEndpoints would do.
+// CheckEndpoints reports whether SetEndpoints would succeed.
 func (m *Manager) CheckEndpoints(local []Endpoint) error {
 	_, err := m.dir.check(local)
 	return err
 }
 
-// Known returns what addresses functions have now. It is the same as before if nothing has changed.
+// Known returns the present addresses of functions. The result is the same object until they
+// change.
 func (m *Manager) Known() *Known { return m.dir.snapshot() }
 
-// Offered says which peer offers a GID in a tenant, if one does whose link is up.
+// Offered returns the peer that offers a GID in a tenant, if its link is up.
 func (m *Manager) Offered(tenant uint32, gid [16]byte) (by HostID, ok bool) {
 	return m.dir.offered(Address{tenant, gid})
 }
 
-// SetPorts says which ports this NIC has, replacing what it said before, and tells the peers that
-// are up. Errors: ErrInvalid for a function of another host, ErrLimit if more than MaxPorts are to
-// be told to one peer; then nothing changes.
+// SetPorts sets the ports of this NIC, replacing earlier ones, and informs the peers that are up.
+// Errors: ErrInvalid for a function of another host, ErrLimit if more than MaxPorts would be
+// announced to one peer; then nothing changes.
 func (m *Manager) SetPorts(local []Port) error { return m.ports.set(local) }
 
-// CheckPorts says whether SetPorts would do.
+// CheckPorts reports whether SetPorts would succeed.
 func (m *Manager) CheckPorts(local []Port) error { return m.ports.check(local) }
 
-// PortsOf lists what a peer said of its ports and is believed.
+// PortsOf lists the ports of a peer that it announced and has.
 func (m *Manager) PortsOf(host HostID) []Port {
 	if p := m.peers.byHost[host]; p != nil {
 		return m.ports.of(p)
@@ -84,35 +85,23 @@ func (m *Manager) PortsOf(host HostID) []Port {
 	return nil
 }
 
-// Rekeying, per Use (Falcon §9.2.2.3 steps 2 to 4):
-//
-//	receiver                              transmitter
-//	                ◀──── REKEYREQ ─────  RequestRekey: half used up
-//	OutRekeyWanted
-//	Rekey           ───── REKEY ───────▶  OutRekey: seal with it from now on
-//	OutRekeyed      ◀──── REKEYACK ─────
-//
-// Both requests are repeated, when the link comes back and by a timer, until
-// they are answered. Any message with an SA replaces the one before: the link
-// keeps order, and each carries the newest when it is sent first.
-// Rekey tells a peer to seal with sa from now on. OutRekeyed follows once it
-// has confirmed; a later Rekey for the same use takes its place. Errors:
-// ErrNotFound for a peer or a tenant not shared with it, ErrInvalid.
+// Rekey tells a peer to seal with sa from now on. OutRekeyed follows when it has confirmed; a later
+// Rekey for the same use replaces this one. Errors: ErrNotFound for an unknown peer or a tenant not
+// shared with it, ErrInvalid.
 func (m *Manager) Rekey(u Use, sa SA) error { return m.keys.give(u, sa) }
 
-// SPIRefused says that so many packets of connections with the peer did not pass the SPI check
-// (Falcon §9.2.2.3). The peer is told again to seal with sa, at most once in each
-// Config.RekeyTimeout. Errors as Rekey.
+// SPIRefused reports that this many packets of the peer's connections failed the SPI check (Falcon
+// §9.2.2.3). The peer is told again to seal with sa, at most once in each Config.RekeyTimeout.
+// Errors as for Rekey.
 func (m *Manager) SPIRefused(now Time, u Use, sa SA, packets uint64) error {
 	return m.keys.refused(now, u, sa, packets)
 }
 
-// RequestRekey asks a peer for another SA than the one with this SPI, 0 for
-// none. OutRekey follows. Errors: ErrNotFound.
+// RequestRekey requests another SA from a peer in place of the one with this SPI; 0: there is none.
+// OutRekey follows. Errors: ErrNotFound.
 func (m *Manager) RequestRekey(u Use, spi uint32) error { return m.keys.request(u, spi) }
 
-// PeerUp says that the link to a peer is up. A host that is not configured is
-// ignored.
+// PeerUp must be called when the link to a peer comes up. A host that is not configured is ignored.
 func (m *Manager) PeerUp(now Time, host HostID) {
 	p := m.peers.byHost[host]
 	if p == nil {
@@ -124,8 +113,7 @@ func (m *Manager) PeerUp(now Time, host HostID) {
 	m.ports.tell(p)
 }
 
-// PeerDown says that the link to a peer is down and what was in flight on it
-// lost.
+// PeerDown must be called when the link to a peer goes down. What was in flight on it is lost.
 func (m *Manager) PeerDown(now Time, host HostID) {
 	p := m.peers.byHost[host]
 	if p == nil || !p.up {
@@ -141,7 +129,7 @@ func (m *Manager) PeerDown(now Time, host HostID) {
 	}
 }
 
-// hello takes in what a peer offers. The first Hello of a link also settles the
+// hello handles a peer's Hello. The first Hello of a link also decides what becomes of the
 // connections that were established before.
 func (m *Manager) hello(now Time, p *peer, h *Hello) error {
 	if h.Host != p.Host {
@@ -171,7 +159,8 @@ func (m *Manager) hello(now Time, p *peer, h *Hello) error {
 
 // ForgetPeer must be called when nothing that was agreed with a peer can be trusted any more. The
 // link to the peer counts as down, its keys are forgotten, and its connections end. When the link is
-// up again, Hello tells the peer another instance, so that it forgets what it had of this NIC, too.
+// up again, Hello announces another instance to the peer, so that the peer also forgets what it had
+// of this NIC.
 func (m *Manager) ForgetPeer(now Time, host HostID) {
 	p := m.peers.byHost[host]
 	if p == nil {
@@ -183,15 +172,15 @@ func (m *Manager) ForgetPeer(now Time, host HostID) {
 	m.dir.learn(p, nil)
 }
 
-// otherVersion notes that a peer speaks another version. What was agreed with it before was agreed
-// with a process that has ended since.
+// otherVersion records that a peer uses another protocol version. Earlier agreements were made with
+// a process that has ended since, so they are dropped.
 func (m *Manager) otherVersion(now Time, p *peer, version uint8) {
 	p.ready, p.speaks = false, version
 	m.forget(now, p)
 	m.dir.learn(p, nil)
 }
 
-// forget drops the keys of a peer, its ports, and the connections that need them.
+// forget drops a peer's keys, its ports, and the connections that need them.
 func (m *Manager) forget(now Time, p *peer) {
 	m.shake.res.ForgetSAs(p.Host)
 	clear(p.keys)

@@ -6,23 +6,22 @@ import (
 	"io"
 )
 
-// Manager holds the connections of one NIC. See the package comment for its
-// ownership.
+// Manager manages the connections of one NIC. The package comment describes its ownership.
 type Manager struct {
 	cfg      Config
 	out      outbox
 	peers    *peers
 	dir      *directory
 	ports    *portBook
-	held     []Address // of functions that are not reached by them
+	held     []Address // of functions that are not reachable at them
 	keys     *rekeying
 	services *services
 	conns    *table
 	shake    *handshake
 }
 
-// New returns a Manager without peers up and without functions. rand must be a
-// source fit for keys; in tests it is a seeded one.
+// New returns a Manager without functions, whose peers are down. rand must be suitable for keys;
+// tests use a seeded source.
 func New(cfg Config, res Resources, rand io.Reader) (*Manager, error) {
 	cfg = cfg.defaults()
 	if err := cfg.check(); err != nil {
@@ -40,16 +39,15 @@ func New(cfg Config, res Resources, rand io.Reader) (*Manager, error) {
 	return m, nil
 }
 
-// Listen makes a function accept requests for a service. Each request becomes
-// an OutRequest.
+// Listen makes a function accept requests for a service. Each request becomes an OutRequest.
 func (m *Manager) Listen(fn uint32, service uint64) error { return m.services.listen(fn, service) }
 
-// Unlisten undoes Listen. Requests already given out stay.
+// Unlisten undoes Listen. Requests that were already passed on stay.
 func (m *Manager) Unlisten(fn uint32, service uint64) error { return m.services.unlisten(fn, service) }
 
-// Connect asks the NIC that offers DGID, which may be this one, for a connection
-// and returns its ID. The outcome follows as outputs. Errors: ErrInvalid,
-// ErrNotLocal, ErrNoRoute, ErrPeerDown, ErrLimit, and those of Resources.
+// Connect requests a connection from the NIC that offers DGID, which may be this one, and returns
+// its ID. Outputs report the result. Errors: ErrInvalid, ErrNotLocal, ErrNoRoute, ErrPeerDown,
+// ErrLimit, and those of Resources.
 func (m *Manager) Connect(now Time, r ConnectRequest) (uint32, error) {
 	if r.MTU == 0 {
 		r.MTU = m.cfg.MTU
@@ -98,8 +96,8 @@ func (m *Manager) Connect(now Time, r ConnectRequest) (uint32, error) {
 	return c.id, nil
 }
 
-// Accept answers an OutRequest with a queue pair of the function. On error the
-// request stays and can be accepted again or rejected.
+// Accept answers an OutRequest with a queue pair of the function. On error the request stays, and
+// can be accepted again or rejected.
 func (m *Manager) Accept(now Time, fn, id, qpn uint32, ird uint8, private []byte) error {
 	c, err := m.conns.owned(fn, id)
 	switch {
@@ -123,8 +121,8 @@ func (m *Manager) Accept(now Time, fn, id, qpn uint32, ird uint8, private []byte
 	return m.shake.fire(now, c, evAccept, args{})
 }
 
-// Reject answers an OutRequest with the listener's own reason. Nothing more is
-// heard of the connection.
+// Reject answers an OutRequest with the listener's own reason. No further output follows for the
+// connection.
 func (m *Manager) Reject(now Time, fn, id, reason uint32, private []byte) error {
 	c, err := m.conns.owned(fn, id)
 	switch {
@@ -138,8 +136,8 @@ func (m *Manager) Reject(now Time, fn, id, reason uint32, private []byte) error 
 	return m.shake.fire(now, c, evReject, args{tell: ReasonConsumer, consumer: reason, private: private})
 }
 
-// Disconnect ends a connection in any state its function knows. OutDisconnected
-// with ReasonLocal follows at once; the peer's answer is not waited for.
+// Disconnect ends a connection in any state in which its function still owns it. OutDisconnected
+// with ReasonLocal follows at once, without waiting for the peer's answer.
 func (m *Manager) Disconnect(now Time, fn, id uint32) error {
 	c, err := m.conns.owned(fn, id)
 	if err != nil {
@@ -155,8 +153,7 @@ func (m *Manager) Disconnect(now Time, fn, id uint32) error {
 	return m.shake.end(now, c, evDisconnect, args{reason: ReasonLocal, tell: tell})
 }
 
-// FunctionGone ends all a function has: its listeners and its connections. Of
-// these only OutClose is emitted.
+// FunctionGone ends a function's listeners and connections. For these only OutClose is emitted.
 func (m *Manager) FunctionGone(now Time, fn uint32) {
 	m.services.forget(fn)
 	for _, c := range m.conns.of(fn) {
@@ -178,8 +175,8 @@ func (m *Manager) Advance(now Time) {
 	}
 }
 
-// Deadline is when Advance is due next, math.MaxInt64 if it is not.
+// Deadline returns when Advance must next be called; math.MaxInt64 means never.
 func (m *Manager) Deadline() Time { return min(m.conns.timers.Deadline(), m.keys.at) }
 
-// Next takes the oldest output. It returns false when there is none.
+// Next removes and returns the oldest output. It returns false when there is none.
 func (m *Manager) Next(o *Output) bool { return m.out.next(o) }

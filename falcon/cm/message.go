@@ -31,8 +31,8 @@ func (t MessageType) String() string {
 	return fmt.Sprintf("type(%d)", uint8(t))
 }
 
-// headerLen is the length of what every message begins with: version 8, type 8,
-// length of the whole message 16. All integers are big-endian.
+// headerLen is the length of the header of every message: version 8, type 8, length of the whole
+// message 16. All integers are big-endian.
 const headerLen = 4
 
 // MessageError says why a message cannot be decoded.
@@ -46,7 +46,7 @@ func (e *MessageError) Error() string { return fmt.Sprintf("cm: %v message: %s",
 // Is makes every MessageError an ErrProtocol.
 func (e *MessageError) Is(target error) bool { return target == ErrProtocol }
 
-// VersionError says that a message is of another version.
+// VersionError means that a message has another version.
 type VersionError struct{ Got uint8 }
 
 func (e *VersionError) Error() string {
@@ -84,8 +84,8 @@ func end(b []byte, start int) []byte {
 	return b
 }
 
-// decoder reads fields in order. After the first fault it returns zeros and
-// keeps the fault, so that a Parse checks once at its end.
+// decoder reads fields in order. After the first error it returns zeros and keeps the error, so
+// that a Parse function checks once at its end.
 type decoder struct {
 	typ MessageType
 	b   []byte
@@ -156,8 +156,7 @@ func (d *decoder) gid() (g [16]byte) {
 	return g
 }
 
-// zero reads reserved bytes. They must be zero, so that a later version can
-// give them a meaning.
+// zero reads reserved bytes. They must be zero, so that a later version can define them.
 func (d *decoder) zero(n int) {
 	for _, v := range d.bytes(n) {
 		if v != 0 {
@@ -166,8 +165,8 @@ func (d *decoder) zero(n int) {
 	}
 }
 
-// count reads how many elements of size bytes the rest of the message holds, and two reserved
-// bytes.
+// count reads the number of elements of size bytes that make up the rest of the message, and two
+// reserved bytes.
 func (d *decoder) count(what string, most, size int) int {
 	n := int(d.u16())
 	d.zero(2)
@@ -186,7 +185,7 @@ func appendCount(b []byte, n int) []byte {
 	return append(binary.BigEndian.AppendUint16(b, uint16(n)), 0, 0)
 }
 
-// private reads a length byte, three reserved bytes and so many bytes of data.
+// private reads a length byte, three reserved bytes and that many bytes of data.
 func (d *decoder) private() []byte {
 	n := int(d.u8())
 	d.zero(3)
@@ -213,7 +212,7 @@ func (d *decoder) reason() Reason {
 	return r
 }
 
-// done returns the first fault; bytes left over are one.
+// done returns the first error; leftover bytes are an error.
 func (d *decoder) done() error {
 	if len(d.b) > 0 {
 		d.fail("%d bytes too many", len(d.b))

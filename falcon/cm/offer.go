@@ -2,24 +2,24 @@ package cm
 
 import "encoding/binary"
 
-// Offer is the part REQ and REP have in common: what one side offers to the
-// other for its direction of the connection.
+// Offer is the common part of REQ and REP: the values that one side sets for its direction of the
+// connection.
 //
 //	shard 8 | CID 24 | data PSN 32 | request PSN 32 | RSN 32 | MTU 16 | flags 8 |
 //	PSP version 8 | SPI 32 | time 64 | key 256
 type Offer struct {
-	Shard   uint8  // of the receiver of the offer: the SA is for that one
+	Shard   uint8  // of the receiver of the offer, which the SA is for
 	CID     uint32 // the receiver of the offer sends with it
-	DataPSN uint32 // first of the offering side
+	DataPSN uint32 // first PSN of the offering side
 	ReqPSN  uint32
 	RSN     uint32
 	MTU     uint16 // bytes of ULP headers and data per packet
 	Ordered bool
-	IRD     uint8  // READs and atomics the offering side takes at a time, at most MaxIRD
+	IRD     uint8  // READs and atomics that the offering side accepts at a time, at most MaxIRD
 	SA      SA     // the receiver of the offer seals with it
 	Time    uint64 // PSP clock of the offering side, ps
 
-	CompleteInError bool // requests of the queue pair that fail do so alone
+	CompleteInError bool // failed requests of the queue pair complete in error individually
 }
 
 const (
@@ -32,8 +32,8 @@ const (
 // MaxIRD is the largest IRD of an offer.
 const MaxIRD = 63
 
-// keyLen is the length of the key of a PSP version (PSP Architecture
-// Specification, "Packet Processing").
+// keyLen returns the key length of a PSP version (PSP Architecture Specification, "Packet
+// Processing").
 func keyLen(version uint8) int {
 	if version&1 == 0 {
 		return 16

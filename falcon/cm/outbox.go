@@ -1,16 +1,16 @@
 package cm
 
-// outbox is what the owner of a Manager is to do, oldest first, and what is counted.
+// outbox holds the outputs for the owner of a Manager, oldest first, and the counters.
 type outbox struct {
 	list  []Output
-	read  int // outputs already taken
+	read  int // number of outputs already read
 	stats Stats
 }
 
 func (b *outbox) emit(o Output) { b.list = append(b.list, o) }
 
-// send passes a message to the link. While it is down the message is dropped:
-// what matters is said again when it is up.
+// send passes a message to the link. While the link is down the message is dropped: everything
+// important is sent again when the link is up.
 func (b *outbox) send(p *peer, msg []byte) {
 	if !p.up {
 		b.stats.SendDropped++
@@ -20,7 +20,7 @@ func (b *outbox) send(p *peer, msg []byte) {
 	b.emit(Output{Kind: OutSend, Peer: p.Host, Msg: msg})
 }
 
-// next takes the oldest output. It returns false when there is none.
+// next removes and returns the oldest output. It returns false when there is none.
 func (b *outbox) next(o *Output) bool {
 	if b.read == len(b.list) {
 		return false

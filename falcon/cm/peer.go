@@ -5,25 +5,25 @@ import (
 	"slices"
 )
 
-// peer is what is known of another NIC.
+// peer is the state of another NIC.
 type peer struct {
 	Peer
 	tenants   map[uint32]bool
 	up        bool           // the link is up
-	ready     bool           // and Hello arrived on it
-	speaks    uint8          // version of its messages, where that is another; 0: ours, or not known
-	instance  uint64         // of the peer's process at the last Hello; 0: never heard of
+	ready     bool           // the link is up and Hello arrived on it
+	speaks    uint8          // version of its messages, if it is another; 0: ours, or unknown
+	instance  uint64         // of the peer's process, in its last Hello; 0: none came yet
 	forgotten uint64         // calls of ForgetPeer
 	conns     int            // connections in any state
-	sources   Shares[uint32] // connections that its functions have asked for
+	sources   Shares[uint32] // connections that its functions have requested
 
-	told    bool // of ports of ours
+	told    bool // ports of ours were announced to it
 	refused struct{ functions, ports Refused }
 
-	keys   map[Use]SA     // newest the peer gave us to seal with
-	rekeys map[Use]SA     // what we gave it and it has not confirmed
-	wants  map[Use]uint32 // SPIs for which we asked it for another
-	retold Time           // not before then is it told of a key once more because of a wrong SPI
+	keys   map[Use]SA     // the newest SAs that the peer gave us to seal with
+	rekeys map[Use]SA     // SAs that we gave it and it has not confirmed
+	wants  map[Use]uint32 // SPIs for which we requested a replacement
+	retold Time           // earliest time to send it a key again because of a wrong SPI
 }
 
 func newPeer(p Peer, most int) *peer {
@@ -38,8 +38,8 @@ func newPeer(p Peer, most int) *peer {
 	return n
 }
 
-// refuse notes what a peer told of and does not get, and says so if it is something else than the
-// last time.
+// refuse records which of a peer's announced addresses are refused. It emits OutRefused if they
+// differ from the last time.
 func (p *peer) refuse(out *outbox, last *Refused, now Refused) {
 	if now.Count > 0 && now != *last {
 		out.emit(Output{Kind: OutRefused, Peer: p.Host, Refused: now})
@@ -49,14 +49,14 @@ func (p *peer) refuse(out *outbox, last *Refused, now Refused) {
 
 func (p *peer) compare(o *peer) int { return cmp.Compare(p.Host, o.Host) }
 
-// peers are the NICs that this one may talk to.
+// peers holds the NICs that this one may talk to.
 type peers struct {
 	byHost map[HostID]*peer
 	self   *peer            // this NIC, for connections between its own functions
-	ours   map[Address]bool // that functions of this NIC have, whether they are in service or not
+	ours   map[Address]bool // addresses that functions of this NIC have, in service or not
 }
 
-// newPeers returns the peers of a configuration, whose links are down.
+// newPeers returns the peers of a configuration, with their links down.
 func newPeers(c *Config) *peers {
 	s := &peers{byHost: make(map[HostID]*peer), ours: make(map[Address]bool), self: newPeer(Peer{Host: c.Host}, c.MaxPerPeer)}
 	for _, p := range c.Peers {
@@ -66,7 +66,7 @@ func newPeers(c *Config) *peers {
 	return s
 }
 
-// of finds a peer, or this NIC.
+// of returns a peer, or this NIC.
 func (s *peers) of(host HostID) *peer {
 	if host == s.self.Host {
 		return s.self
@@ -74,7 +74,7 @@ func (s *peers) of(host HostID) *peer {
 	return s.byHost[host]
 }
 
-// sorted returns the peers in the order of their hosts, so that a run can be replayed.
+// sorted returns the peers in order of their hosts, so that a run can be replayed.
 func (s *peers) sorted() []*peer {
 	list := make([]*peer, 0, len(s.byHost))
 	for _, p := range s.byHost {

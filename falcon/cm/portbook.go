@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// portBook has the addresses of ports: ours, and those of peers.
+// portBook holds the addresses of ports: ours, and those of peers.
 type portBook struct {
 	peers  *peers
 	out    *outbox
@@ -17,7 +17,7 @@ func newPortBook(p *peers, out *outbox) *portBook {
 	return &portBook{peers: p, out: out, claims: newClaims[Port](p, out)}
 }
 
-// set replaces what we say of ours, and tells the peers that are up.
+// set replaces our ports, and informs the peers that are up.
 func (b *portBook) set(local []Port) error {
 	if err := b.check(local); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (b *portBook) set(local []Port) error {
 	return nil
 }
 
-// check says whether set would do.
+// check reports whether set would succeed.
 func (b *portBook) check(local []Port) error {
 	for _, e := range local {
 		if e.Function > max24 || HostID(e.Function>>16) != b.peers.self.Host {
@@ -55,7 +55,8 @@ func (p *peer) shared(all []Port) (list []Port) {
 	return list
 }
 
-// tell says to a peer what we say of our ports, if it was told anything before or there are some.
+// tell announces our ports to a peer. It sends nothing if there are none and none were announced
+// before.
 func (b *portBook) tell(p *peer) {
 	msg := PORTS{p.shared(b.ports)}
 	if len(msg.Ports) == 0 && !p.told {
@@ -65,7 +66,7 @@ func (b *portBook) tell(p *peer) {
 	b.out.send(p, msg.Append(nil))
 }
 
-// learn replaces what is known of a peer's ports.
+// learn replaces a peer's ports.
 func (b *portBook) learn(p *peer, said []Port) {
 	list := make([]told[Port], len(said))
 	for i := range said {
@@ -76,7 +77,7 @@ func (b *portBook) learn(p *peer, said []Port) {
 	b.changed(append(others, p))
 }
 
-// changed says that peers have other ports now.
+// changed reports that the ports of these peers have changed.
 func (b *portBook) changed(list []*peer) {
 	for _, p := range list {
 		b.out.emit(Output{Kind: OutPorts, Peer: p.Host})

@@ -2,8 +2,8 @@ package cm
 
 import "encoding/binary"
 
-// Port says that a function's Ethernet port has an address in a tenant. Plain IP for it goes to the
-// NIC that said so.
+// Port says that a function's Ethernet port has an address in a tenant. Plain IP for the address
+// goes to the NIC that announced it.
 type Port struct {
 	Tenant   uint32
 	Addr     [16]byte // IPv4 as IPv4-mapped, like a GID
@@ -11,12 +11,12 @@ type Port struct {
 	MTU      uint32   // of the port, bytes of IP packet
 }
 
-// MaxPorts is how many addresses of ports one NIC can tell another.
+// MaxPorts is the number of port addresses that one NIC can announce to another.
 const MaxPorts = 2048
 
-// PORTS tells which addresses the sender's ports have in the tenants shared with the receiver. It
-// follows Hello and is sent again when something changes: a function that was disabled is not in it
-// any more. The newest replaces the ones before.
+// PORTS announces the addresses of the sender's ports in the tenants shared with the receiver. It
+// follows Hello and is sent again when something changes: a disabled function is no longer in it.
+// Each PORTS replaces the ones before.
 //
 //	count 16 | reserved 16 | count × { tenant 32 | address 128 | function 32 | MTU 32 }
 type PORTS struct {

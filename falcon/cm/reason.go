@@ -2,8 +2,8 @@ package cm
 
 import "fmt"
 
-// Reason says why a connection was refused or ended. Reasons below 32 travel in
-// REJ and DREQ; the rest are found out locally.
+// Reason says why a connection was refused or ended. Reasons below 32 are sent in REJ and DREQ; the
+// others are determined locally.
 type Reason uint16
 
 // Reasons.
@@ -12,18 +12,18 @@ const (
 	ReasonConsumer      Reason = 1 // the listener rejected
 	ReasonNoListener    Reason = 2
 	ReasonTenant        Reason = 3 // tenant not shared with this peer
-	ReasonGID           Reason = 4 // GID unknown, or not of the function named
+	ReasonGID           Reason = 4 // GID unknown, or not of the named function
 	ReasonNoResources   Reason = 5
 	ReasonTimeout       Reason = 6
 	ReasonStale         Reason = 7 // the other side does not know the connection
 	ReasonCanceled      Reason = 8
 	ReasonFunctionGone  Reason = 9
 	ReasonInvalid       Reason = 10 // a value out of range
-	ReasonDisconnect    Reason = 11 // asked for by the peer's function
+	ReasonDisconnect    Reason = 11 // requested by the peer's function
 	reasonWireEnd       Reason = 12
 	ReasonPeerDown      Reason = 32
 	ReasonPeerRestarted Reason = 33
-	ReasonLocal         Reason = 34 // asked for by the own function
+	ReasonLocal         Reason = 34 // requested by our function
 )
 
 var reasonText = map[Reason]string{
@@ -51,5 +51,5 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason(%d)", uint16(r))
 }
 
-// onWire says whether the reason may be in a message.
+// onWire reports whether the reason may be in a message.
 func (r Reason) onWire() bool { return r > ReasonNone && r < reasonWireEnd }

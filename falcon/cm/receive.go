@@ -5,9 +5,8 @@ import (
 	"fmt"
 )
 
-// Receive takes one message of a peer. An error says what was wrong with it;
-// it has been counted and the connections are as they should be, so the caller
-// may log it but need not act. msg is not kept.
+// Receive handles a message of a peer. An error says what was wrong with it; it has been counted
+// and the connections are consistent, so the caller may log it but need not act. msg is not kept.
 func (m *Manager) Receive(now Time, host HostID, msg []byte) error {
 	p := m.peers.of(host)
 	if p == nil {
@@ -36,7 +35,7 @@ func (m *Manager) receive(now Time, p *peer, msg []byte) error {
 	return handlers[t](m, now, p, msg)
 }
 
-// handler does what a message says; an error says what was wrong with it.
+// handler executes a message; an error says what was wrong with it.
 type handler func(m *Manager, now Time, p *peer, msg []byte) error
 
 var handlers = [...]handler{
@@ -53,7 +52,7 @@ var handlers = [...]handler{
 	TypePORTS:    taking(ParsePORTS, faultless(func(m *Manager, _ Time, p *peer, said *PORTS) { m.ports.learn(p, said.Ports) })),
 }
 
-// taking makes a handler of a parser and of what is done with the parsed message.
+// taking returns a handler that parses the message with parse and passes it to do.
 func taking[M any](parse func([]byte) (M, error), do func(*Manager, Time, *peer, *M) error) handler {
 	return func(m *Manager, now Time, p *peer, msg []byte) error {
 		v, err := surviving(parse, msg)
@@ -64,8 +63,8 @@ func taking[M any](parse func([]byte) (M, error), do func(*Manager, Time, *peer,
 	}
 }
 
-// surviving parses a message. One that finds a fault in the parser, which keeps nothing, is an
-// error like others: no peer ends the NIC with what it sends. What it says is not told: it may have
+// surviving parses a message. A panic in the parser, which keeps no state, becomes an error: no
+// peer can crash the NIC with a message. The error does not contain the message, which may hold
 // keys.
 func surviving[M any](parse func([]byte) (M, error), msg []byte) (v M, err error) {
 	defer func() {
@@ -76,7 +75,7 @@ func surviving[M any](parse func([]byte) (M, error), msg []byte) (v M, err error
 	return parse(msg)
 }
 
-// faultless is for what finds no fault with a message that could be parsed.
+// faultless adapts a function that accepts every message that could be parsed.
 func faultless[M any](do func(*Manager, Time, *peer, *M)) func(*Manager, Time, *peer, *M) error {
 	return func(m *Manager, now Time, p *peer, v *M) error {
 		do(m, now, p, v)
@@ -138,7 +137,7 @@ func (m *Manager) req(now Time, p *peer, q *REQ) {
 	})
 }
 
-// admit checks a request; ReasonNone means it is in order.
+// admit checks a request; ReasonNone means that it is accepted.
 func (m *Manager) admit(now Time, p *peer, q *REQ) Reason {
 	if !p.tenants[q.Tenant] {
 		m.out.stats.TenantRefused++
@@ -148,7 +147,7 @@ func (m *Manager) admit(now Time, p *peer, q *REQ) Reason {
 		m.out.stats.GIDRefused++
 		return ReasonGID
 	}
-	// The key is for the shard that the function was on by our last Hello.
+	// The key is for the shard that had the function in our last Hello.
 	if at, ok := m.dir.local[Address{q.Tenant, q.DGID}]; !ok || at.function != q.PeerFunction || at.shard != q.Offer.Shard {
 		m.out.stats.GIDRefused++
 		return ReasonGID

@@ -2,13 +2,13 @@ package cm
 
 import "encoding/binary"
 
-// REJ refuses a request, withdraws one, or says that the sender does not know
-// the connection a message was about. It is never answered.
+// REJ refuses a request, withdraws one, or says that the sender does not know the connection of a
+// message. It is never answered.
 //
 //	sender ID 32 | receiver ID 32 | reason 16 | reserved 16 | consumer 32 |
 //	private data
 type REJ struct {
-	SenderID   uint32 // 0: the sender has no name for it
+	SenderID   uint32 // 0: the sender has no ID for it
 	ReceiverID uint32 // 0: not yet known to the sender, which withdraws its REQ
 	Reason     Reason
 	Consumer   uint32 // the listener's own reason, with ReasonConsumer

@@ -15,35 +15,23 @@ import (
 //	Rekey           ───── REKEY ───────▶  OutRekey: seal with it from now on
 //	OutRekeyed      ◀──── REKEYACK ─────
 //
-// Both requests are repeated, when the link comes back and by a timer, until
-// they are answered. Any message with an SA replaces the one before: the link
-// keeps order, and each carries the newest when it is sent first.
+// Both requests are repeated, when the link comes back and by a timer, until they are answered. A
+// message with an SA replaces earlier ones: the link keeps their order, and each message has the
+// newest SA when it is first sent.
 
-// rekeying is the exchange of keys.
+// rekeying manages the exchange of keys.
 type rekeying struct {
 	peers   *peers
 	out     *outbox
-	timeout Time // between two times that something is asked
-	at      Time // of askAgain
+	timeout Time // time between repetitions of a request
+	at      Time // time of the next askAgain
 }
 
 func newRekeying(c *Config, p *peers, out *outbox) *rekeying {
 	return &rekeying{peers: p, out: out, timeout: c.RekeyTimeout, at: math.MaxInt64}
 }
 
-// Rekeying, per Use (Falcon §9.2.2.3 steps 2 to 4):
-//
-//	receiver                              transmitter
-//	                ◀──── REKEYREQ ─────  RequestRekey: half used up
-//	OutRekeyWanted
-//	Rekey           ───── REKEY ───────▶  OutRekey: seal with it from now on
-//	OutRekeyed      ◀──── REKEYACK ─────
-//
-// Both requests are repeated, when the link comes back and by a timer, until
-// they are answered. Any message with an SA replaces the one before: the link
-// keeps order, and each carries the newest when it is sent first.
-
-// give has a peer seal with sa from now on.
+// give makes a peer seal with sa from now on.
 func (r *rekeying) give(u Use, sa SA) error {
 	p, err := r.sharing(u)
 	if err != nil {
@@ -57,7 +45,7 @@ func (r *rekeying) give(u Use, sa SA) error {
 	return nil
 }
 
-// refused has a peer told again what to seal with, but not too often.
+// refused tells a peer again what to seal with, but not too often.
 func (r *rekeying) refused(now Time, u Use, sa SA, packets uint64) error {
 	r.out.stats.SPIRefused += packets
 	p, err := r.sharing(u)
@@ -68,7 +56,7 @@ func (r *rekeying) refused(now Time, u Use, sa SA, packets uint64) error {
 	return r.give(u, sa)
 }
 
-// request asks a peer for another SA.
+// request requests another SA from a peer.
 func (r *rekeying) request(u Use, spi uint32) error {
 	p, err := r.sharing(u)
 	if err != nil {
@@ -86,7 +74,7 @@ func (r *rekeying) sharing(u Use) (*peer, error) {
 	return nil, fmt.Errorf("cm: %v: %w", u, ErrNotFound)
 }
 
-// askAgain sends whatever is not answered yet, to all peers that listen.
+// askAgain sends everything that is not answered yet, to all peers that are ready.
 func (r *rekeying) askAgain(now Time) {
 	r.at = math.MaxInt64
 	for _, p := range r.peers.sorted() {
@@ -94,7 +82,7 @@ func (r *rekeying) askAgain(now Time) {
 			continue
 		}
 		if !p.ready {
-			continue // its Hello brings us back here
+			continue // its Hello calls askAgain again
 		}
 		for _, u := range sortedUses(p.rekeys) {
 			q := REKEY{u.Tenant, u.Class, u.Shard, p.rekeys[u]}
@@ -112,7 +100,7 @@ func sortedUses[V any](s map[Use]V) []Use {
 	return slices.SortedFunc(maps.Keys(s), Use.Compare)
 }
 
-// taken takes a new SA of the peer.
+// taken handles a new SA of a peer.
 func (r *rekeying) taken(now Time, p *peer, q *REKEY) {
 	u := Use{p.Host, q.Shard, q.Tenant, q.Class}
 	if !p.tenants[u.Tenant] {
@@ -125,7 +113,7 @@ func (r *rekeying) taken(now Time, p *peer, q *REKEY) {
 	r.out.send(p, ack.Append(nil))
 }
 
-// learn remembers what the peer wants us to seal with.
+// learn stores the SA with which the peer wants us to seal.
 func (r *rekeying) learn(p *peer, u Use, sa SA) {
 	if p.keys[u].SPI != sa.SPI {
 		r.out.stats.KeysReceived++
@@ -136,18 +124,18 @@ func (r *rekeying) learn(p *peer, u Use, sa SA) {
 	}
 }
 
-// acked takes the word of a peer that it seals with what we gave it.
+// acked handles a peer's confirmation that it seals with our SA.
 func (r *rekeying) acked(p *peer, a *REKEYACK) {
 	u := Use{p.Host, a.Shard, a.Tenant, a.Class}
 	if sa, ok := p.rekeys[u]; !ok || sa.SPI != a.SPI {
-		return // of an SA that was replaced meanwhile, or told twice
+		return // for an SA that was replaced meanwhile, or a duplicate
 	}
 	delete(p.rekeys, u)
 	r.out.stats.Rekeyed++
 	r.out.emit(Output{Kind: OutRekeyed, Use: u, SA: SA{SPI: a.SPI}, Time: a.Time})
 }
 
-// requested takes the wish of a peer for another of our SAs.
+// requested handles a peer's request for another of our SAs.
 func (r *rekeying) requested(p *peer, q *REKEYREQ) {
 	u := Use{p.Host, q.Shard, q.Tenant, q.Class}
 	if !p.tenants[u.Tenant] {
@@ -155,11 +143,11 @@ func (r *rekeying) requested(p *peer, q *REKEYREQ) {
 		return
 	}
 	if sa, under := p.rekeys[u]; under && sa.SPI != q.SPI {
-		return // on its way
+		return // a new SA is on its way
 	}
 	r.out.stats.RekeyRequests++
 	r.out.emit(Output{Kind: OutRekeyWanted, Use: u, SA: SA{SPI: q.SPI}})
 }
 
-// pspTime is the PSP clock (ps) at an engine time; it wraps as the IV does.
+// pspTime returns the PSP clock (ps) at an engine time; it wraps like the IV.
 func pspTime(now Time) uint64 { return uint64(now) * 1000 }

@@ -2,14 +2,14 @@ package cm
 
 import "encoding/binary"
 
-// REKEY hands the receiver a new SA to seal with, in place of the one it has
-// for that shard, tenant and class. It is repeated until REKEYACK names its SPI.
+// REKEY gives the receiver a new SA to seal with, in place of the one that it has for that shard,
+// tenant and class. It is repeated until REKEYACK names its SPI.
 //
 //	tenant 32 | class 8 | PSP version 8 | shard 8 | reserved 8 | SPI 32 | key 256
 type REKEY struct {
 	Tenant uint32
 	Class  Class
-	Shard  uint8 // of the receiver, that is to seal with it
+	Shard  uint8 // of the receiver; it shall seal with the SA
 	SA     SA
 }
 
@@ -40,7 +40,7 @@ func ParseREKEY(b []byte) (m REKEY, err error) {
 	return m, d.done()
 }
 
-// REKEYACK says that the shard of the sender seals with the SA of this SPI from now on.
+// REKEYACK says that the sender's shard seals with the SA of this SPI from now on.
 //
 //	tenant 32 | class 8 | shard 8 | reserved 16 | SPI 32 | time 64
 type REKEYACK struct {
@@ -76,8 +76,8 @@ func ParseREKEYACK(b []byte) (m REKEYACK, err error) {
 	return m, d.done()
 }
 
-// REKEYREQ asks the receiver for a new SA: the one a shard of the sender has is nearly
-// used up, or it has none. It is repeated until REKEY brings another.
+// REKEYREQ requests a new SA: the one that a shard of the sender has is nearly used up, or it has
+// none. It is repeated until REKEY brings another.
 //
 //	tenant 32 | class 8 | shard 8 | reserved 16 | SPI 32 (0: none)
 type REKEYREQ struct {
@@ -118,8 +118,7 @@ func (d *decoder) class() Class {
 	return c
 }
 
-// key reads the key field of an SA whose version and SPI were read before, and
-// checks all three.
+// key reads the key field of an SA whose version and SPI were read before, and checks all three.
 func (d *decoder) key(sa *SA) {
 	if sa.Version > 3 {
 		d.fail("PSP version %d: want 0 to 3", sa.Version)

@@ -2,8 +2,8 @@ package cm
 
 import "encoding/binary"
 
-// REP accepts a connection. The MTU in its offer is the smaller of both sides',
-// its Ordered and CompleteInError flags are the request's.
+// REP accepts a connection. The MTU in its offer is the smaller one of both sides. Its Ordered and
+// CompleteInError flags are those of the request.
 //
 //	sender ID 32 | receiver ID 32 | QPN 32 | offer | private data
 type REP struct {

@@ -2,13 +2,13 @@ package cm
 
 import "encoding/binary"
 
-// REQ asks for a connection.
+// REQ requests a connection.
 //
 //	sender ID 32 | service 64 | tenant 32 | source function 32 |
 //	destination function 32 | source GID 128 | destination GID 128 | QPN 32 |
 //	offer | private data
 type REQ struct {
-	SenderID     uint32 // the sender's name for the connection
+	SenderID     uint32 // the sender's ID of the connection
 	Service      uint64
 	Tenant       uint32
 	Function     uint32 // of the sender
@@ -55,7 +55,7 @@ func ParseREQ(b []byte) (m REQ, err error) {
 	return m, d.done()
 }
 
-// id reads a connection's name, which is never 0.
+// id reads a connection ID, which is never 0.
 func (d *decoder) id() uint32 {
 	v := d.u32()
 	if v == 0 {

@@ -2,8 +2,8 @@ package cm
 
 import "encoding/binary"
 
-// RTU says that the sender holds the connection for established. It answers REP
-// and is sent again by both sides when the link was down.
+// RTU says that the sender considers the connection established. It answers REP, and both sides
+// send it again after the link was down.
 //
 //	sender ID 32 | receiver ID 32
 type RTU struct {

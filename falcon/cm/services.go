@@ -2,9 +2,9 @@ package cm
 
 import "fmt"
 
-// services are those that our functions listen on.
+// services holds the services that our functions listen on.
 type services struct {
-	most       int // of one function
+	most       int // limit of one function
 	byFunction map[uint32]map[uint64]struct{}
 }
 
@@ -42,5 +42,5 @@ func (s *services) has(fn uint32, service uint64) bool {
 	return has
 }
 
-// forget drops all of a function.
+// forget removes all services of a function.
 func (s *services) forget(fn uint32) { delete(s.byFunction, fn) }

@@ -1,7 +1,8 @@
 package cm
 
-// Shares divides a table among those that fill it. Each may have a multiple of what is free: one
-// alone most of the table, several equal parts, and whoever comes next always finds room.
+// Shares divides a table among its holders. Each holder may have a multiple of the number of free
+// entries. So a single holder can have most of the table, several have equal parts, and a newcomer
+// always finds room.
 //
 //	multiple 1: one holder has 1/2 at most, two 1/3 each, n 1/(n+1) each, and as much is free
 //	multiple 3: one holder has 3/4 at most, two 3/7 each, n 3/(3n+1) each, and 1/(3n+1) is free
@@ -13,13 +14,13 @@ type Shares[K comparable] struct {
 	by   map[K]int
 }
 
-// Room tells whether a holder may take one more.
+// Room reports whether a holder may take one more entry.
 func (s *Shares[K]) Room(k K) bool { return s.by[k] < s.Multiple*(s.Size-s.used) }
 
-// Held is what a holder has.
+// Held returns the number of entries of a holder.
 func (s *Shares[K]) Held(k K) int { return s.by[k] }
 
-// Take counts one more for a holder.
+// Take adds an entry to a holder.
 func (s *Shares[K]) Take(k K) {
 	if s.by == nil {
 		s.by = map[K]int{}
@@ -28,7 +29,7 @@ func (s *Shares[K]) Take(k K) {
 	s.used++
 }
 
-// Give takes one off.
+// Give removes an entry from a holder.
 func (s *Shares[K]) Give(k K) {
 	s.used--
 	if s.by[k]--; s.by[k] == 0 {

@@ -5,8 +5,8 @@ import "fmt"
 // State is the state of a connection.
 type State uint8
 
-// States. A connection is the function's until it leaves StateEstablished; in
-// StateDreqSent and StateTimeWait only its CID and its names live on.
+// States. A function owns a connection until it leaves StateEstablished. In StateDreqSent and
+// StateTimeWait only its CID and its IDs remain.
 const (
 	StateClosed      State = iota // not in the table
 	StateReqSent                  // active: waiting for REP
@@ -14,7 +14,7 @@ const (
 	StateRepSent                  // passive: waiting for RTU
 	StateEstablished
 	StateDreqSent // waiting for DREP
-	StateTimeWait // waiting for the last packets to die
+	StateTimeWait // waiting until no packet is in flight any more
 	numStates
 )
 
@@ -26,14 +26,14 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// owned says whether the function still knows the connection.
+// owned reports whether the function still owns the connection.
 func (s State) owned() bool { return s >= StateReqSent && s <= StateEstablished }
 
 type event uint8
 
 const (
 	evREP          event = iota // a valid REP for this connection
-	evBadREP                    // a REP with values this side cannot use
+	evBadREP                    // a REP with values that this side cannot use
 	evREJ                       //
 	evRTU                       //
 	evDREQ                      //
@@ -43,8 +43,8 @@ const (
 	evReject                    // by the function
 	evDisconnect                // by the function
 	evFunctionGone              //
-	evRetry                     // a timer ran out, tries are left
-	evGiveUp                    // a timer ran out, none are left
+	evRetry                     // a timer expired, tries are left
+	evGiveUp                    // a timer expired, no tries are left
 	evPeerDown                  //
 	evPeerRestart               //
 	numEvents

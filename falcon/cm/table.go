@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
-// table has all connections.
+// table holds all connections.
 type table struct {
 	res       Resources
 	backlog   int // Config.Backlog
@@ -22,13 +22,13 @@ type table struct {
 
 type passiveKey struct {
 	host HostID
-	id   uint32 // the peer's
+	id   uint32 // the peer's ID
 }
 
-// usage is what a function has in the table.
+// usage holds the connections of a function.
 type usage struct {
 	conns   map[uint32]*conn
-	backlog Shares[source]  // requests it has not answered
+	backlog Shares[source]  // requests that it has not answered
 	waiting list.List[conn] // in StateTimeWait, the oldest first
 }
 
@@ -48,13 +48,13 @@ func (t *table) usage(fn uint32) *usage {
 	return u
 }
 
-// listens reports whether a function has room for one more request of a source.
+// listens reports whether a function can take one more request of a source.
 func (t *table) listens(fn uint32, s source) bool {
 	u := t.functions[fn]
 	return u == nil || u.backlog.Room(s)
 }
 
-// add enters a connection into the tables under a new name.
+// add adds a connection to the tables under a new ID.
 func (t *table) add(now Time, c *conn) {
 	for {
 		t.lastID++
@@ -73,7 +73,7 @@ func (t *table) add(now Time, c *conn) {
 	t.usage(c.par.Function).conns[c.id] = c
 }
 
-// remove takes a connection out of the tables and gives its CID back.
+// remove removes a connection from the tables and frees its CID.
 func (t *table) remove(c *conn) {
 	t.timers.Stop(&c.timer)
 	delete(t.byID, c.id)
@@ -92,8 +92,7 @@ func (t *table) remove(c *conn) {
 	}
 }
 
-// sorted returns the connections that match, in the order of their IDs, so that
-// a run can be replayed.
+// sorted returns the connections that match, in order of their IDs, so that a run can be replayed.
 func (t *table) sorted(match func(*conn) bool) []*conn {
 	var s []*conn
 	for _, c := range t.byID {
@@ -104,7 +103,7 @@ func (t *table) sorted(match func(*conn) bool) []*conn {
 	return inOrder(s)
 }
 
-// of returns the connections of a function in the order of their IDs.
+// of returns the connections of a function in order of their IDs.
 func (t *table) of(fn uint32) (s []*conn) {
 	if u := t.functions[fn]; u != nil {
 		s = slices.Collect(maps.Values(u.conns))
@@ -117,12 +116,12 @@ func inOrder(s []*conn) []*conn {
 	return s
 }
 
-// established returns those with a peer.
+// established returns the established connections with a peer.
 func (t *table) established(p *peer) []*conn {
 	return t.sorted(func(c *conn) bool { return c.peer == p && c.state == StateEstablished })
 }
 
-// find returns the connection both names mean.
+// find returns the connection with both IDs, or nil.
 func (t *table) find(p *peer, id, remoteID uint32) *conn {
 	if c := t.byID[id]; c != nil && c.peer == p && c.remoteID == remoteID {
 		return c
@@ -130,7 +129,7 @@ func (t *table) find(p *peer, id, remoteID uint32) *conn {
 	return nil
 }
 
-// owned finds a connection its function may still act on.
+// owned returns a connection that its function still owns.
 func (t *table) owned(fn, id uint32) (*conn, error) {
 	c := t.byID[id]
 	if c == nil || c.par.Function != fn || !c.state.owned() {

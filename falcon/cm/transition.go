@@ -1,14 +1,14 @@
 package cm
 
-// transition is what an event does to a connection in some state. An event
-// without an entry is illegal in that state: it is counted and changes nothing.
+// transition is the effect of an event on a connection in some state. An event without an entry is
+// illegal in that state: it is counted and changes nothing.
 type transition struct {
 	next State
 	do   func(h *handshake, now Time, c *conn, a *args)
 }
 
-// transitions is the whole state machine. Read a line as: in this state, on this
-// event, do that and go there.
+// transitions is the whole state machine. A line means: in this state, on this event, execute do
+// and change to next.
 var transitions = [numStates][numEvents]transition{
 	StateReqSent: {
 		evREP:          {StateEstablished, (*handshake).establishActive},
@@ -54,11 +54,11 @@ var transitions = [numStates][numEvents]transition{
 		evPeerRestart:  {StateTimeWait, (*handshake).lost},
 	},
 	StateDreqSent: {
-		evREP:          {StateDreqSent, (*handshake).ignore}, // our DREQ follows it
+		evREP:          {StateDreqSent, (*handshake).ignore}, // the peer will get our DREQ
 		evBadREP:       {StateDreqSent, (*handshake).ignore},
 		evREJ:          {StateTimeWait, (*handshake).ignore},
 		evRTU:          {StateDreqSent, (*handshake).ignore},
-		evDREQ:         {StateTimeWait, (*handshake).answerDREQ}, // both at once
+		evDREQ:         {StateTimeWait, (*handshake).answerDREQ}, // both sides ended it at the same time
 		evDREP:         {StateTimeWait, (*handshake).ignore},
 		evDuplicateREQ: {StateDreqSent, (*handshake).ignore},
 		evFunctionGone: {StateDreqSent, (*handshake).ignore},
@@ -100,7 +100,7 @@ func (h *handshake) fire(now Time, c *conn, ev event, a args) error {
 	return nil
 }
 
-// enter changes the state, keeps the counts of states and sets the timer.
+// enter changes the state, updates the counts and sets the timer.
 func (h *handshake) enter(now Time, c *conn, next State) {
 	switch u := h.conns.usage(c.par.Function); c.state {
 	case StateReqReceived:
@@ -142,7 +142,7 @@ func (h *handshake) arm(now Time, c *conn) {
 	}
 }
 
-// expired says which event the timer of a state stands for.
+// expired returns the event that the expired timer of c causes.
 func (h *handshake) expired(c *conn) event {
 	retries := 0
 	switch c.state {
