@@ -7,8 +7,8 @@ import (
 
 const accessSize = 16
 
-// Access is the body of REGION_READ and REGION_WRITE, and of their replies. Count bytes of data
-// follow it in a write and in the reply to a read.
+// Access is the body of REGION_READ and REGION_WRITE, and of their replies. In a write and in the
+// reply to a read, Count bytes of data follow it.
 type Access struct {
 	Offset        uint64 // bytes into the region
 	Region, Count uint32
@@ -21,7 +21,7 @@ func (a *Access) Append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, a.Count)
 }
 
-// ParseAccess reads the body of REGION_READ or REGION_WRITE, and what follows it.
+// ParseAccess parses the body of REGION_READ or REGION_WRITE and returns the data that follows it.
 func ParseAccess(b []byte) (a Access, data []byte, err error) {
 	if len(b) < accessSize {
 		return a, nil, short("region access", b, accessSize)

@@ -12,11 +12,11 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/fdpass"
 )
 
-// Client is the other end of Serve: what QEMU does, without a virtual machine. Its methods may be
-// called from several goroutines; each waits for the answer. After an error that is no unix.Errno
-// the connection is of no use any more.
+// Client is a vfio-user client, the peer of Serve. Its methods may be called from several
+// goroutines; all but Post and posted writes wait for the reply. After an error that is not a
+// unix.Errno the connection must not be used any more.
 type Client struct {
-	Server Capabilities // the server's
+	Server Capabilities // of the server
 
 	mu    sync.Mutex
 	conn  *net.UnixConn
@@ -25,8 +25,8 @@ type Client struct {
 	id    uint16
 }
 
-// NewClient greets the server at the other end of conn, which is the client's from then on, also
-// after an error. An answer may take limit; 0: any time.
+// NewClient exchanges greetings with the server on conn. It owns conn, also when it fails. limit is
+// the time limit of each reply; 0: none.
 func NewClient(conn *net.UnixConn, limit time.Duration) (*Client, error) {
 	c := &Client{conn: conn, limit: limit, buf: make([]byte, maxMessage)}
 	g := Greeting{Major: versionMajor, Minor: versionMinor, Capabilities: Capabilities{MaxFDs: MaxFDs, MaxTransfer: MaxTransfer, MaxMaps: MaxMaps, PageSizes: 4096}}
@@ -45,18 +45,18 @@ func NewClient(conn *net.UnixConn, limit time.Duration) (*Client, error) {
 	return c, nil
 }
 
-// Close leaves.
+// Close closes the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Post sends a message that is not answered.
+// Post sends a message that needs no reply.
 func (c *Client) Post(cmd Command, body []byte, fds ...int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.send(cmd, FlagNoReply, body, fds)
 }
 
-// Call sends a message and returns the body of the answer, which is valid until the next call. An
-// errno of the server's is an unix.Errno.
+// Call sends a message and returns the body of the reply, which is valid until the next call. If
+// the server replies with an errno, the error is a unix.Errno.
 func (c *Client) Call(cmd Command, body []byte, fds ...int) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,7 +92,7 @@ func (c *Client) call(cmd Command, body []byte, fds []int) (_ []byte, got fdpass
 	return m.body, m.fds, nil
 }
 
-// Region asks for a region. The file, if there is one, is the caller's.
+// Region returns the description of a region and its file, or NoFile. The caller owns the file.
 func (c *Client) Region(index uint32) (r RegionInfo, file int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +106,7 @@ func (c *Client) Region(index uint32) (r RegionInfo, file int, err error) {
 	return r, file, err
 }
 
-// Read reads of a region.
+// Read reads from a region.
 func (c *Client) Read(region uint32, off uint64, b []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,14 +124,14 @@ func (c *Client) Read(region uint32, off uint64, b []byte) error {
 	return nil
 }
 
-// Read32 reads a word.
+// Read32 reads a 32-bit word.
 func (c *Client) Read32(region uint32, off uint64) (uint32, error) {
 	var b [4]byte
 	err := c.Read(region, off, b[:])
 	return binary.LittleEndian.Uint32(b[:]), err
 }
 
-// Write writes to a region, waiting for it to be done unless it is posted.
+// Write writes to a region. Unless posted is set it waits for the reply.
 func (c *Client) Write(region uint32, off uint64, b []byte, posted bool) error {
 	a := Access{off, region, uint32(len(b))}
 	body := append(a.Append(nil), b...)
@@ -142,7 +142,7 @@ func (c *Client) Write(region uint32, off uint64, b []byte, posted bool) error {
 	return err
 }
 
-// Map gives the server memory; file NoFile: it cannot reach it.
+// Map maps memory. If file is NoFile the server cannot access it.
 func (c *Client) Map(m Map, file int) error {
 	var fds []int
 	if file != NoFile {
@@ -152,14 +152,14 @@ func (c *Client) Map(m Map, file int) error {
 	return err
 }
 
-// Unmap takes memory back.
+// Unmap unmaps memory.
 func (c *Client) Unmap(r Range) error {
 	u := Unmap{Range: r}
 	_, err := c.Call(DMAUnmap, u.Append(nil))
 	return err
 }
 
-// SetIRQs says which descriptors vectors from start on signal; with none for count, none do.
+// SetIRQs sets the eventfds of count vectors from start on. Without fds it removes theirs.
 func (c *Client) SetIRQs(irq, start, count uint32, fds ...int) error {
 	for len(fds) > MaxFDs {
 		if err := c.SetIRQs(irq, start, MaxFDs, fds[:MaxFDs]...); err != nil {

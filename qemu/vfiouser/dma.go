@@ -20,21 +20,21 @@ const (
 // Range is a range of the client's DMA addresses.
 type Range struct{ Addr, Size uint64 } // bytes
 
-// everything is where ranges can be: none has the very last address (ParseMap).
+// everything covers all addresses that a range can have: none contains the last address (ParseMap).
 var everything = Range{0, math.MaxUint64}
 
-// Contains reports whether o lies inside r. Neither wraps.
+// Contains reports whether o lies inside r. Neither may wrap.
 func (r Range) Contains(o Range) bool { return r.Addr <= o.Addr && o.last() <= r.last() }
 
 func (r Range) String() string { return fmt.Sprintf("%#x+%#x", r.Addr, r.Size) }
 
-// last is the last address of a range, which may be the last there is.
+// last returns the last address of a range. Unlike the end it cannot overflow.
 func (r Range) last() uint64 { return r.Addr + (r.Size - 1) }
 
 // Overlaps reports whether two ranges that do not wrap share an address.
 func (r Range) Overlaps(o Range) bool { return r.Addr <= o.last() && o.Addr <= r.last() }
 
-// Without is what is left of r when o is taken out of it: nothing, one range, or one on each side.
+// Without returns what is left of r after o is removed: nothing, one range, or one on each side.
 func (r Range) Without(o Range) (left []Range) {
 	if !r.Overlaps(o) {
 		return []Range{r}
@@ -48,7 +48,7 @@ func (r Range) Without(o Range) (left []Range) {
 	return left
 }
 
-// ok refuses a range that is empty or wraps.
+// ok returns an error if a range is empty or wraps.
 func (r Range) ok() error {
 	if r.Size == 0 || r.last() < r.Addr {
 		return fmt.Errorf("the range %s is empty or wraps", r)
@@ -56,8 +56,8 @@ func (r Range) ok() error {
 	return nil
 }
 
-// Map is the body of DMA_MAP: memory of the client, Offset bytes into the file that comes with the
-// message. Without a file it cannot be reached.
+// Map is the body of DMA_MAP: memory of the client, at Offset bytes in the file that comes with the
+// message. Without a file the memory cannot be accessed.
 type Map struct {
 	Flags  uint32
 	Offset uint64
@@ -73,7 +73,7 @@ func (m *Map) Append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint64(b, m.Size)
 }
 
-// ParseMap reads the body of DMA_MAP.
+// ParseMap parses the body of DMA_MAP.
 func ParseMap(b []byte) (m Map, err error) {
 	if len(b) < mapSize {
 		return m, short("DMA_MAP", b, mapSize)
@@ -89,8 +89,8 @@ func ParseMap(b []byte) (m Map, err error) {
 	return m, nil
 }
 
-// UnmapAll is the flag of DMA_UNMAP that takes every mapping away; VFIO has it, as
-// VFIO_DMA_UNMAP_FLAG_ALL, and QEMU sends it.
+// UnmapAll is the flag of DMA_UNMAP that removes all mappings. It comes from VFIO
+// (VFIO_DMA_UNMAP_FLAG_ALL), and QEMU sends it.
 const UnmapAll uint32 = 1 << 1
 
 // Unmap is the body of DMA_UNMAP, and of its reply.
@@ -107,7 +107,7 @@ func (u *Unmap) Append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint64(b, u.Size)
 }
 
-// ParseUnmap reads the body of DMA_UNMAP.
+// ParseUnmap parses the body of DMA_UNMAP.
 func ParseUnmap(b []byte) (u Unmap, err error) {
 	if len(b) < unmapSize {
 		return u, short("DMA_UNMAP", b, unmapSize)

@@ -1,5 +1,5 @@
-// Package vfiouser is the vfio-user conversation: the protocol by which QEMU (10.1 and newer) has a
-// PCI device that lives in another process.
+// Package vfiouser implements vfio-user, the protocol by which QEMU (10.1 and newer) uses a PCI
+// device in another process.
 //
 //	QEMU (client)                                  this package (server)
 //	   │  header │ body │ fds (SCM_RIGHTS)             │
@@ -10,23 +10,24 @@
 //	   ├── REGION_READ, REGION_WRITE ─────────────────►│ Device.Read, Device.Write
 //	   └── DEVICE_RESET ──────────────────────────────►│ Device.Reset
 //
-// It knows messages, descriptors, which ranges are mapped and which access lies inside its region;
-// what a region holds is the Device's business. Each message has a file of its own.
+// The server handles messages and descriptors, keeps the list of mapped ranges, and checks that
+// each access is inside its region. The Device provides the content of the regions. Each kind of
+// message has its own file.
 //
-// Client is the other end: a process that hands a conversation on to another has one, and tests
-// drive devices by it without a virtual machine.
+// Client is the other side of the protocol. A process that relays a device to another process uses
+// it, and tests use it to drive devices without a virtual machine.
 //
 // # Ownership and concurrency
 //
-// Serve runs the whole conversation in its caller's goroutine and calls the Device from there. A
-// descriptor that came belongs to the Device once it was handed over; others are closed.
+// Serve handles all messages in its caller's goroutine and calls the Device from there. The Device
+// owns each descriptor that is passed to it; Serve closes the others.
 //
 // # Trust
 //
-// A client is a QEMU that we may not have started. What breaks the framing (sizes, types, an order
-// that cannot be) ends the conversation with an error that names message and value. What is wrong
-// in itself (a region that is not there, ranges that overlap, descriptors too many) is refused by
-// errno and changes nothing.
+// A client is a QEMU that somebody else may have started. Serve disconnects a client that breaks
+// the framing (sizes, types, an impossible order); the error names the message and the value. A
+// request that is well-formed but invalid (a region that does not exist, overlapping ranges, too
+// many descriptors) is answered with an errno and changes nothing.
 //
 // Reference: QEMU docs/interop/vfio-user.rst; linux/vfio.h.
 package vfiouser

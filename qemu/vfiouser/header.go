@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// Command is the number of a message, vfio-user "Commands".
+// Command is a message number, vfio-user "Commands".
 type Command uint16
 
-// Commands that this server understands. Others of the protocol are answered with ENOSYS: it never
-// offered the capability behind them.
+// Commands that this server handles. It answers others with ENOSYS, because it never offered the
+// capabilities behind them.
 const (
 	Version       Command = 1
 	DMAMap        Command = 2
@@ -39,12 +39,12 @@ func (c Command) String() string {
 const (
 	// HeaderSize is the length of a message's header in bytes.
 	HeaderSize = 16
-	// MaxTransfer is how many bytes one message may read or write of a region: a whole
-	// configuration space at least.
+	// MaxTransfer is the largest number of bytes of a region that one message may read or write. It
+	// must be at least a whole configuration space.
 	MaxTransfer = 64 << 10
-	// maxMessage bounds a message with its header.
+	// maxMessage is the largest size of a message with its header.
 	maxMessage = HeaderSize + accessSize + MaxTransfer
-	// MaxFDs is how many descriptors one message may carry.
+	// MaxFDs is the largest number of descriptors of a message.
 	MaxFDs = 8
 )
 
@@ -60,7 +60,7 @@ const (
 // Header precedes every message. The protocol uses the host's byte order; both ends share a machine
 // and this code runs on little-endian hosts.
 type Header struct {
-	ID      uint16 // the sender's own, echoed in the reply
+	ID      uint16 // chosen by the sender, echoed in the reply
 	Command Command
 	Size    uint32 // bytes of the whole message
 	Flags   uint32
@@ -76,7 +76,7 @@ func (h *Header) Append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, h.Errno)
 }
 
-// ParseHeader reads a header. An error means that the stream is out of step.
+// ParseHeader parses a header. After an error the connection must be closed.
 func ParseHeader(b []byte) (h Header, err error) {
 	if len(b) < HeaderSize {
 		return h, short("header", b, HeaderSize)

@@ -10,7 +10,7 @@ const (
 
 // Flags of an Info.
 const (
-	InfoReset uint32 = 1 << 0 // it takes DEVICE_RESET
+	InfoReset uint32 = 1 << 0 // the device supports DEVICE_RESET
 	InfoPCI   uint32 = 1 << 1
 )
 
@@ -25,7 +25,7 @@ func (i *Info) Append(b []byte) []byte {
 	return b
 }
 
-// ParseInfo reads the body of DEVICE_GET_INFO, and how long the reply's may be.
+// ParseInfo parses the body of DEVICE_GET_INFO. argsz is the largest length of the reply's body.
 func ParseInfo(b []byte) (i Info, argsz uint32, err error) {
 	if len(b) < infoSize {
 		return i, 0, short("DEVICE_GET_INFO", b, infoSize)
@@ -47,14 +47,14 @@ const (
 const (
 	RegionReadable uint32 = 1 << 0
 	RegionWritable uint32 = 1 << 1
-	RegionMappable uint32 = 1 << 2 // the reply brings the file
+	RegionMappable uint32 = 1 << 2 // the file comes with the reply
 )
 
-// RegionInfo is the body of the reply to DEVICE_GET_REGION_INFO; the request has the same form. A
-// region of no bytes is not there.
+// RegionInfo is the body of the reply to DEVICE_GET_REGION_INFO; the request has the same form.
+// Size is 0 if the region does not exist.
 type RegionInfo struct {
 	Flags, Index uint32
-	Size, Offset uint64 // bytes, the latter into the file
+	Size, Offset uint64 // in bytes; Offset is the region's offset in the file
 }
 
 // Append appends the message's body.
@@ -66,7 +66,8 @@ func (r *RegionInfo) Append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint64(b, r.Offset)
 }
 
-// ParseRegionInfo reads the body of DEVICE_GET_REGION_INFO, and how long the reply's may be.
+// ParseRegionInfo parses the body of DEVICE_GET_REGION_INFO. argsz is the largest length of the
+// reply's body.
 func ParseRegionInfo(b []byte) (r RegionInfo, argsz uint32, err error) {
 	if len(b) < regionSize {
 		return r, 0, short("DEVICE_GET_REGION_INFO", b, regionSize)
@@ -75,8 +76,9 @@ func ParseRegionInfo(b []byte) (r RegionInfo, argsz uint32, err error) {
 	return RegionInfo{le.Uint32(b[4:]), le.Uint32(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:])}, le.Uint32(b), nil
 }
 
-// Interrupts of a PCI device, linux/vfio.h. Those of a host's own device, for errors and for taking
-// it back, there are not: QEMU warns of such that have no vector.
+// Kinds of interrupts of a PCI device, linux/vfio.h. The kinds that report errors of a device and
+// ask for its release (VFIO_PCI_ERR_IRQ_INDEX, VFIO_PCI_REQ_IRQ_INDEX) are left out: QEMU warns
+// about kinds without a vector.
 const (
 	IRQINTx = 0
 	IRQMSI  = 1
@@ -101,7 +103,8 @@ func (i *IRQInfo) Append(b []byte) []byte {
 	return b
 }
 
-// ParseIRQInfo reads the body of DEVICE_GET_IRQ_INFO, and how long the reply's may be.
+// ParseIRQInfo parses the body of DEVICE_GET_IRQ_INFO. argsz is the largest length of the reply's
+// body.
 func ParseIRQInfo(b []byte) (i IRQInfo, argsz uint32, err error) {
 	if len(b) < irqInfoSize {
 		return i, 0, short("DEVICE_GET_IRQ_INFO", b, irqInfoSize)

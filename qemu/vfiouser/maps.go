@@ -7,20 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxMaps is how many mappings a client may have at once: what the protocol gives without saying.
-// With a vIOMMU each page that a guest maps may be one.
+// MaxMaps is the largest number of mappings of a client: the protocol's default. With a vIOMMU each
+// page that a guest maps may be one mapping.
 const MaxMaps = 65535
 
-// mappings are the ranges that a client has mapped, in ascending order. None overlaps another.
+// mappings holds the ranges that a client has mapped, in ascending order. They do not overlap.
 type mappings struct{ list []Range }
 
-// find returns where a range that begins where r does stands, or would stand.
+// find returns the index of the range that begins where r begins, or the index to insert it at.
 func (m *mappings) find(r Range) (at int) {
 	at, _ = slices.BinarySearchFunc(m.list, r, func(a, b Range) int { return cmp.Compare(a.Addr, b.Addr) })
 	return at
 }
 
-// add notes a range. How many there may be the device says.
+// add adds a range. It does not limit the number of ranges: Device.Map does.
 func (m *mappings) add(r Range) error {
 	at := m.find(r)
 	if at < len(m.list) && m.list[at].Overlaps(r) || at > 0 && m.list[at-1].Overlaps(r) {
@@ -30,9 +30,9 @@ func (m *mappings) add(r Range) error {
 	return nil
 }
 
-// remove takes addresses out of the ranges: a client with an IOMMU takes back whole parts of its
-// address space, where nothing may be, and parts of what it mapped at once. It returns how many
-// ranges lost addresses.
+// remove removes the addresses of r and returns the number of ranges that lost addresses. A client
+// with an IOMMU unmaps whole parts of its address space, which may be empty, and parts of ranges
+// that it mapped at once.
 func (m *mappings) remove(r Range) (lost int, err error) {
 	first := m.find(r)
 	if first > 0 && m.list[first-1].Overlaps(r) {

@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/fdpass"
 )
 
-// message is one message with its descriptors. Whoever holds it owns those: close closes what
-// nobody took.
+// message is one message with its descriptors. The message owns them; close closes those that were
+// not taken.
 type message struct {
 	Header
 	body []byte // valid until the next read into the same buffer
@@ -19,10 +19,10 @@ type message struct {
 
 func (m *message) close() { m.fds.Close() }
 
-// readMessage reads one message into buf, which has room for any. Header and body are read one
-// after the other: descriptors belong to the last message that begins in what one call returns.
-// io.EOF means that the other side left between two messages. After any error the stream is out of
-// step and must be closed.
+// readMessage reads one message into buf, which must have room for maxMessage bytes. It reads the
+// header and the body separately, because the descriptors of a read belong to the last message that
+// begins in it. io.EOF means that the other side disconnected between two messages. After any error
+// the connection must be closed.
 func readMessage(c *net.UnixConn, buf []byte) (m message, err error) {
 	defer func() {
 		if err != nil {
@@ -48,8 +48,8 @@ func readMessage(c *net.UnixConn, buf []byte) (m message, err error) {
 	return m, nil
 }
 
-// writeMessage sends a message with copies of fds, which stay the caller's. The header's size is
-// that of the body and its own.
+// writeMessage sends a message with copies of fds. The caller keeps ownership of fds. writeMessage
+// sets the header's Size.
 func writeMessage(c *net.UnixConn, h Header, body []byte, fds ...int) error {
 	h.Size = uint32(HeaderSize + len(body))
 	b := append(h.Append(make([]byte, 0, h.Size)), body...)

@@ -9,37 +9,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device is a PCI device that a client drives. Its methods are called by Serve, one at a time. None
-// may wait for the client: it holds the guest's processors until it has its answer.
+// Device is a PCI device that a client drives. Serve calls its methods one at a time. None may wait
+// for the client, which stops the guest's processors until it has the reply.
 type Device interface {
-	// Region says what a region is like; Index need not be set. The file of a mappable one stays
-	// the device's; of others there is NoFile.
+	// Region describes a region; it need not set Index. The device keeps ownership of the file of a
+	// mappable region. The file of other regions is NoFile.
 	Region(index uint32) (info RegionInfo, file int)
 	// Read and Write access bytes that lie inside a region.
 	Read(region uint32, off uint64, b []byte)
 	Write(region uint32, off uint64, b []byte)
-	// Vectors is how many interrupts of a kind there are.
+	// Vectors returns the number of interrupts of a kind.
 	Vectors(irq uint32) uint32
-	// SetIRQs says that vectors from start on are signalled by these descriptors from now on, by
-	// none where it is NoFile. They are the device's then, also after an error.
+	// SetIRQs sets the eventfds of the vectors from start on; NoFile removes a vector's eventfd.
+	// The device owns fds, also when it fails.
 	SetIRQs(irq, start uint32, fds []int) error
 	// Trigger raises an interrupt.
 	Trigger(irq, vector uint32)
-	// Map says that a range of DMA addresses is memory: of a file, which is the device's from then
-	// on, also after an error; of none, with NoFile, where it cannot be reached. It
-	// overlaps no other. More than MaxMaps at once are refused with ENOSPC.
+	// Map maps a range of DMA addresses, which overlaps no other. The device owns file, also when
+	// it fails; with NoFile the memory cannot be accessed. More than MaxMaps ranges at once are
+	// refused with ENOSPC.
 	Map(m Map, file int) error
-	// Unmap takes all of r away, also out of ranges that are larger. When it returns, nothing of
-	// the device uses that memory.
+	// Unmap removes all addresses of r, also from the middle of larger ranges. When it returns the
+	// device no longer uses that memory.
 	Unmap(r Range)
-	// Reset puts the device into the state that it had first. Mappings and interrupts stay.
+	// Reset puts the device into its initial state. Mappings and interrupts stay.
 	Reset()
 }
 
-// NoFile stands where a descriptor might, and there is none.
+// NoFile is the value of a descriptor that is absent.
 const NoFile = -1
 
-// server is one conversation.
+// server serves one connection.
 type server struct {
 	conn    *net.UnixConn
 	dev     Device
@@ -48,8 +48,8 @@ type server struct {
 	reply   []byte
 }
 
-// Serve holds the conversation with a client until it leaves, which is no error, or breaks the
-// protocol. What the client mapped and which interrupts it wanted is taken back then.
+// Serve serves a client until it disconnects, which is no error, or breaks the protocol. Before
+// Serve returns it removes all mappings and eventfds of the client.
 func Serve(conn *net.UnixConn, dev Device) error {
 	s := &server{conn: conn, dev: dev}
 	defer s.leave()
@@ -69,7 +69,7 @@ func Serve(conn *net.UnixConn, dev Device) error {
 	}
 }
 
-// leave takes back what the client gave.
+// leave removes the client's eventfds and mappings from the device.
 func (s *server) leave() {
 	for irq := range uint32(NumIRQs) {
 		_ = s.clearIRQs(irq)
@@ -77,7 +77,7 @@ func (s *server) leave() {
 	s.unmapAll()
 }
 
-// take carries out one message. An error ends the conversation.
+// take executes one message and replies. After an error the connection must be closed.
 func (s *server) take(m *message) error {
 	if m.Flags&typeMask == FlagReply {
 		return fmt.Errorf("vfio-user %v: a reply, and nothing was asked", m.Command)
@@ -105,8 +105,8 @@ func (s *server) take(m *message) error {
 	return writeMessage(s.conn, h, body)
 }
 
-// answer returns the body of the reply and the file that goes with it, or NoFile. An error that is
-// an errno is the reply.
+// answer executes a message and returns the body of the reply and its file, or NoFile. If the error
+// is an errno, that is the reply.
 func (s *server) answer(m *message) (body []byte, file int, err error) {
 	switch m.Command {
 	case RegionRead:
@@ -135,7 +135,7 @@ func (s *server) answer(m *message) (body []byte, file int, err error) {
 	return body, NoFile, err
 }
 
-// version answers the greeting.
+// version returns the reply to the greeting.
 func (s *server) version(m *message) ([]byte, error) {
 	g, err := ParseGreeting(m.body)
 	if err != nil {
@@ -149,7 +149,8 @@ func (s *server) version(m *message) ([]byte, error) {
 	return ours.Append(nil), nil
 }
 
-// fits cuts a reply to what the client has room for: vfio-user "Message sizes".
+// fits cuts a reply to the length for which the client has room: vfio-user "Message sizes". It
+// fails if the client has no room for the first head bytes.
 func fits(body []byte, head int, argsz uint32) ([]byte, error) {
 	if argsz < uint32(head) {
 		return nil, unix.EINVAL
@@ -267,8 +268,8 @@ func (s *server) unmapAll() {
 	}
 }
 
-// setIRQs carries out DEVICE_SET_IRQS: linux/vfio.h, VFIO_DEVICE_SET_IRQS. There is nothing to mask
-// here: QEMU has the tables of MSI and MSI-X.
+// setIRQs executes DEVICE_SET_IRQS: linux/vfio.h, VFIO_DEVICE_SET_IRQS. It supports no masking,
+// because QEMU keeps the mask bits of MSI and MSI-X.
 func (s *server) setIRQs(m *message) error {
 	q, err := ParseIRQSet(m.body)
 	if err != nil || q.Index >= NumIRQs {
@@ -292,8 +293,7 @@ func (s *server) setIRQs(m *message) error {
 	return unix.EINVAL
 }
 
-// signal hands descriptors on: one for each vector, or none at all, which takes those away that
-// were there.
+// signal passes eventfds to the device: one for each vector, or none, which removes the old ones.
 func (s *server) signal(m *message, q *IRQSet) error {
 	if n := m.fds.Len(); n != 0 && n != int(q.Count) {
 		return unix.EINVAL
@@ -305,7 +305,7 @@ func (s *server) signal(m *message, q *IRQSet) error {
 	return errnoOf(s.dev.SetIRQs(q.Index, q.Start, fds))
 }
 
-// clearIRQs takes all descriptors of a kind of interrupts away.
+// clearIRQs removes the eventfds of all interrupts of a kind.
 func (s *server) clearIRQs(irq uint32) error {
 	none := make([]int, s.dev.Vectors(irq))
 	for i := range none {
@@ -314,7 +314,8 @@ func (s *server) clearIRQs(irq uint32) error {
 	return errnoOf(s.dev.SetIRQs(irq, 0, none))
 }
 
-// errnoOf makes an errno of a device's error: it is the answer, and the conversation goes on.
+// errnoOf turns an error of the device into an errno, so that it is sent as the reply and the
+// connection stays.
 func errnoOf(err error) error {
 	var no unix.Errno
 	if err == nil || errors.As(err, &no) {

@@ -14,12 +14,12 @@ const (
 	versionSize  = 4
 )
 
-// Capabilities are what one side says of itself. A key that is missing has the protocol's default.
+// Capabilities are the capabilities of one side. A missing key means the protocol's default.
 type Capabilities struct {
-	MaxFDs      int    `json:"max_msg_fds,omitempty"`        // that it takes in one message
+	MaxFDs      int    `json:"max_msg_fds,omitempty"`        // descriptors accepted in one message
 	MaxTransfer int    `json:"max_data_xfer_size,omitempty"` // bytes of a region in one message
-	MaxMaps     int    `json:"max_dma_maps,omitempty"`       // at the same time
-	PageSizes   uint64 `json:"pgsizes,omitempty"`            // of DMA_MAP, or'ed together
+	MaxMaps     int    `json:"max_dma_maps,omitempty"`       // mappings at the same time
+	PageSizes   uint64 `json:"pgsizes,omitempty"`            // page sizes for DMA_MAP, or'ed together
 }
 
 // Greeting is the first message of each side.
@@ -40,7 +40,8 @@ func (g *Greeting) Append(b []byte) []byte {
 	return append(append(b, data...), 0)
 }
 
-// ParseGreeting reads the body of a VERSION message. Capabilities unknown here are skipped.
+// ParseGreeting parses the body of a VERSION message. It ignores capabilities that it does not
+// know.
 func ParseGreeting(b []byte) (g Greeting, err error) {
 	if len(b) < versionSize {
 		return g, short("VERSION", b, versionSize)

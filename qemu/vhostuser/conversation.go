@@ -14,29 +14,26 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/guestmem"
 )
 
-// Device is what the conversation drives. All methods are called from Serve's
-// goroutine.
+// Device is the device behind a connection. Serve calls all methods from its own goroutine.
 type Device interface {
-	// Layout returns what the device has of the protocol; it does not change.
+	// Layout returns the device's rings and protocol features; they do not change.
 	Layout() Layout
-	// Features returns the virtio feature bits offered beside the protocol bit.
+	// Features returns the virtio feature bits that are offered besides FeatureProtocol.
 	Features() uint64
-	// Config fills b from the device's configuration space at off; false if the
-	// range does not exist.
+	// Config fills b from the device's configuration space at off. It returns false if the range
+	// does not exist.
 	Config(off uint32, b []byte) bool
-	// SetMemory announces the guest's memory. Once it returns, no mapping that is
-	// missing from regions may be touched again. Rings keep running: st holds
-	// their addresses for the new regions.
+	// SetMemory announces the guest's memory. After it returns, the device must not access a
+	// mapping that is missing from regions. Rings keep running; st holds their addresses for the
+	// new regions.
 	SetMemory(st *State, regions []*Mapping) error
-	// StartVring runs ring i. kick, call and err stay the conversation's; kick is
-	// valid until StopVring(i) or the next StartVring(i). A negative descriptor is
-	// absent.
+	// StartVring starts ring i. The caller keeps ownership of kick, call and errfd; kick is valid
+	// until StopVring(i) or the next StartVring(i). A negative descriptor means there is none.
 	StartVring(st *State, i int, kick, call, errfd int) error
-	// SetCall replaces the descriptors of a running ring; the old ones are closed
-	// once it returned.
+	// SetCall replaces the descriptors of a ring. The old ones are closed after it returns.
 	SetCall(i, call, errfd int)
-	// StopVring stops ring i and returns the index of the next available entry it
-	// would have taken. Once it returned the ring's memory is not touched.
+	// StopVring stops ring i and returns the index of the next available entry that it would have
+	// taken. After it returns, the device must not access the ring's memory.
 	StopVring(i int) (base uint32)
 }
 
@@ -50,20 +47,20 @@ type Conversation struct {
 	memory *guestmem.Budget
 	maps   []*Mapping
 	fds    []ringFDs
-	back   int // the channel for requests of this side; eventfd.None: there is none
+	back   int // the socket for requests of the back end; eventfd.None: none
 }
 
 type ringFDs struct{ kick, call, err int }
 
 var noRingFDs = ringFDs{eventfd.None, eventfd.None, eventfd.None}
 
-// Serve holds the conversation with the front end on conn until it leaves, sends
-// nonsense or conn is closed. All rings are stopped, all memory is taken back
-// from the device and all descriptors are closed when it returns. The error is
-// nil if the front end left in order. Serve does not close conn.
+// Serve serves the front end on conn until it disconnects, breaks the protocol or conn is closed.
+// Before it returns it stops all rings, revokes all memory from the device and closes all
+// descriptors. The error is nil if the front end disconnected between two messages. Serve does not
+// close conn.
 //
-// The guest's memory is mapped within a budget; without one none of it is mapped, for a device that
-// only hands it on.
+// It maps the guest's memory within the budget memory. If memory is nil it maps nothing, for a
+// device that only passes the memory on.
 func Serve(conn *net.UnixConn, dev Device, memory *guestmem.Budget) error {
 	c := &Conversation{dev: dev, conn: conn, memory: memory, layout: dev.Layout(), back: eventfd.None}
 	c.State.Vrings, c.fds = make([]Vring, c.layout.Rings), make([]ringFDs, c.layout.Rings)
@@ -106,11 +103,10 @@ func (c *Conversation) teardown() {
 	}
 }
 
-// errRefused is a message of the protocol that needs a feature we did not offer.
+// errRefused is the error of a message that needs a protocol feature that was not offered.
 var errRefused = errors.New("not offered")
 
-// handle executes one message and answers it. A returned error ends the
-// conversation.
+// handle executes one message and answers it. After an error the connection must be closed.
 func (c *Conversation) handle(m *Message) error {
 	reply, err := c.execute(m)
 	if errors.Is(err, errRefused) {
@@ -121,7 +117,7 @@ func (c *Conversation) handle(m *Message) error {
 	}
 	if err != nil {
 		if m.Flags&FlagNeedReply != 0 {
-			_ = c.ack(m, 1) // tell QEMU before leaving, so that its message names the cause
+			_ = c.ack(m, 1) // answer before disconnecting, so that QEMU's error names the request
 		}
 		return err
 	}
@@ -129,7 +125,8 @@ func (c *Conversation) handle(m *Message) error {
 	case reply != nil:
 		return WriteMessage(c.conn, m.Request, FlagReply, reply)
 	case m.Flags&FlagNeedReply != 0:
-		// Every message may ask: QEMU 7.2 does for memory tables, 11 also for rings.
+		// Every message may ask for a reply: QEMU 7.2 does for memory tables, QEMU 11 also for
+		// rings.
 		return c.ack(m, 0)
 	}
 	return nil
@@ -139,7 +136,8 @@ func (c *Conversation) ack(m *Message, status uint64) error {
 	return WriteMessage(c.conn, m.Request, FlagReply, binary.LittleEndian.AppendUint64(nil, status))
 }
 
-// execute returns the payload of the message's own reply, nil if it has none.
+// execute executes a message and returns the payload of its reply, or nil if it has no reply of its
+// own.
 func (c *Conversation) execute(m *Message) (reply []byte, err error) {
 	le := binary.LittleEndian
 	s := &c.State
@@ -164,7 +162,7 @@ func (c *Conversation) execute(m *Message) (reply []byte, err error) {
 	case SetOwner:
 		s.Owned = true
 		return nil, nil
-	case ResetOwner: // deprecated, and no front end uses it for a reset
+	case ResetOwner: // deprecated: front ends do not use it to reset the device
 		return nil, nil
 	case GetQueueNum:
 		return le.AppendUint64(nil, c.layout.Queues), nil
@@ -195,9 +193,9 @@ func (c *Conversation) execute(m *Message) (reply []byte, err error) {
 	}
 }
 
-// MTUTaker is a Device with an MTU that the front end tells (NET_SET_MTU).
+// MTUTaker is a Device that receives the MTU from the front end (NET_SET_MTU).
 type MTUTaker interface {
-	// SetMTU is told what the guest is told, bytes.
+	// SetMTU receives the MTU that is shown to the guest, in bytes.
 	SetMTU(mtu uint64) error
 }
 
@@ -225,8 +223,8 @@ func (c *Conversation) setFeatures(m *Message) error {
 	return nil
 }
 
-// getConfig echoes the 12-byte config header in front of the bytes; an empty
-// reply is the protocol's way to refuse.
+// getConfig returns the 12-byte config header of the request, followed by the bytes. An empty reply
+// is the protocol's refusal.
 func (c *Conversation) getConfig(m *Message) ([]byte, error) {
 	const hdr = 12
 	if len(m.Payload) < hdr {
@@ -243,7 +241,8 @@ func (c *Conversation) getConfig(m *Message) ([]byte, error) {
 	return reply, nil
 }
 
-// setBackendReqFD keeps the channel open: a front end takes its end for that of the conversation.
+// setBackendReqFD keeps the socket open, although nothing is sent on it: if it is closed, a front
+// end assumes that the back end has disconnected.
 func (c *Conversation) setBackendReqFD(m *Message) error {
 	if c.layout.Protocol&ProtocolBackendReq == 0 {
 		return errRefused
@@ -257,7 +256,7 @@ func (c *Conversation) setBackendReqFD(m *Message) error {
 	return nil
 }
 
-// replaceFD closes what was in place.
+// replaceFD closes the descriptor in *at and stores fd there.
 func replaceFD(at *int, fd int) {
 	if *at != eventfd.None {
 		_ = unix.Close(*at)

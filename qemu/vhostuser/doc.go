@@ -1,5 +1,5 @@
-// Package vhostuser is the back-end half of the vhost-user conversation of one
-// vhost-user-vsock-pci device.
+// Package vhostuser is the back end of the vhost-user protocol, for devices of any kind: package
+// qemu serves vsock devices and network ports with it.
 //
 //	QEMU (front end)                               this package (back end)
 //	   │  header │ payload │ fds (SCM_RIGHTS)          │
@@ -10,27 +10,25 @@
 //	   ├── SET_VRING_ENABLE 1 ────────────────────────►│ Device.StartVring
 //	   └── GET_VRING_BASE ────────────────────────────►│ Device.StopVring, then the reply
 //
-// The conversation knows messages, file descriptors and State; what a ring does
-// with its descriptors is the Device's business (package vring and package
-// vsock). State is a plain value that survives JSON, so that a later supervisor
-// can keep the conversation while the process that runs the rings is replaced.
+// A Conversation handles messages, file descriptors and State; the Device runs the rings (packages
+// vring and vsock, virtqueue and vhostnet). State is a plain value that can be encoded as JSON. A
+// Relay keeps QEMU's connection while the process that runs the rings is replaced.
 //
 // # Ownership and concurrency
 //
-// Serve runs the whole conversation in its caller's goroutine and calls the
-// Device from there. It owns every descriptor the front end sent: a replaced
-// descriptor is closed after the Device was told of its successor, and all are
-// closed before Serve returns. Memory is mapped within a budget (package guestmem),
-// or not at all for a Relay, which hands descriptors on. Mapped memory is unmapped only after
-// Device.SetMemory returned, which is the Device's promise that nobody uses the
-// old mapping any more.
+// Serve handles all messages in its caller's goroutine and calls the Device from there. It owns
+// every descriptor that the front end sent. It closes a replaced descriptor after it has given the
+// new one to the Device, and closes all descriptors before it returns. It maps memory within a
+// budget (package guestmem), or maps nothing for a Relay, which passes the descriptors on. It
+// unmaps memory only after Device.SetMemory has returned: by returning, the Device promises that
+// nothing uses the old mapping any more.
 //
 // # Trust
 //
-// A front end is a QEMU we may not have started. Anything that cannot come from
-// a correct front end (bad version, oversized or short messages, missing
-// descriptors, overlapping regions, ring addresses outside guest memory) ends
-// the conversation with an error that names the message and the value.
+// A front end is a QEMU that somebody else may have started. Serve disconnects it if it sends
+// something that no correct front end sends: a bad version, messages that are too long or too
+// short, missing descriptors, overlapping regions, ring addresses outside guest memory. The error
+// names the message and the value.
 //
 // Reference: QEMU docs/interop/vhost-user.rst (framing, protocol features,
 // memory regions, ring states).

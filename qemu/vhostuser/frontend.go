@@ -10,19 +10,19 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/eventfd"
 )
 
-// frontend is the other half of the conversation, as far as a Relay needs it:
-// it asks for an answer to every message, so that an error is the message's own.
+// frontend is the part of a front end that a Relay needs. It asks for a reply to every message, so
+// that each error can be attributed to its message.
 type frontend struct {
 	conn *net.UnixConn
-	// limit bounds how long one answer may take.
+	// limit is the time limit of one reply.
 	limit time.Duration
 }
 
-// errDeclined is a worker's refusal.
+// errDeclined is wrapped by the error of a message that the worker refused.
 var errDeclined = errors.New("the worker declined")
 
-// ask sends a message and returns the answer: the message's own, or nil once it
-// is acknowledged.
+// ask sends a message and waits for the reply. It returns the payload of a reply to GET_VRING_BASE,
+// and nil for other messages, which are only acknowledged.
 func (f *frontend) ask(req Request, payload []byte, fds ...int) ([]byte, error) {
 	if err := f.conn.SetDeadline(time.Now().Add(f.limit)); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (f *frontend) ask(req Request, payload []byte, fds ...int) ([]byte, error) 
 
 func u64(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }
 
-// begin takes the conversation to where memory and rings can be announced.
+// begin sends the messages that come before memory and rings.
 func (f *frontend) begin(protocol, features uint64) error {
 	if _, err := f.ask(SetProtocolFeatures, u64(protocol)); err != nil {
 		return err
@@ -87,8 +87,8 @@ func (f *frontend) setTable(maps []*Mapping) error {
 	return err
 }
 
-// start runs a ring, from its base on, or where it stands. The kick descriptor comes last: after a
-// stop a ring runs as soon as it has one.
+// start starts a ring at its base, or with resume where the previous worker stopped. The kick
+// descriptor comes after the other settings: a ring that was stopped starts as soon as it has one.
 func (f *frontend) start(i int, v *Vring, fds ringFDs, resume bool) error {
 	index := uint32(i)
 	if _, err := f.ask(SetVringNum, VringState{index, uint32(v.Num)}.Append(nil)); err != nil {
@@ -128,7 +128,7 @@ func (f *frontend) setFD(req Request, i, fd int) error {
 	return err
 }
 
-// stop stops a ring and returns where it stands.
+// stop stops a ring and returns its position.
 func (f *frontend) stop(i int) (base uint32, err error) {
 	b, err := f.ask(GetVringBase, VringState{Index: uint32(i)}.Append(nil))
 	if err != nil {

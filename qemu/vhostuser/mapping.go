@@ -12,15 +12,15 @@ import (
 // Mapping is one guest memory region.
 type Mapping struct {
 	Region
-	Mem []byte // Size bytes; guest-physical GPA is Mem[0]. nil: Serve was given no budget
-	Dev uint64 // of the file behind it
-	Ino uint64
+	Mem []byte // Size bytes; Mem[0] is at guest-physical address GPA. nil: Serve has no budget
+	Dev uint64 // device number of the file
+	Ino uint64 // inode number of the file
 
-	file int // descriptor of the file, for whoever takes the conversation over
+	file int // descriptor of the file; a Relay passes it to workers
 	mem  *guestmem.Mapping
 }
 
-// mapRegion makes a Mapping, which owns fd if it succeeds.
+// mapRegion returns a new Mapping, which owns fd. If it fails the caller still owns fd.
 func mapRegion(r Region, fd int, budget *guestmem.Budget) (*Mapping, error) {
 	m := &Mapping{Region: r, file: fd}
 	if err := m.open(budget); err != nil {
@@ -42,7 +42,7 @@ func (m *Mapping) open(budget *guestmem.Budget) (err error) {
 	return err
 }
 
-// identify tells which file a descriptor is of.
+// identify returns the device and inode numbers of a descriptor's file.
 func identify(fd int) (dev, ino uint64, err error) {
 	var st syscall.Stat_t
 	if err := syscall.Fstat(fd, &st); err != nil {
@@ -51,7 +51,8 @@ func identify(fd int) (dev, ino uint64, err error) {
 	return st.Dev, st.Ino, nil
 }
 
-// is tells whether a front end says the same again: this region of this file.
+// is reports whether r and fd are the same region of the same file as m. A front end may announce a
+// region twice.
 func (m *Mapping) is(r Region, fd int) bool {
 	dev, ino, err := identify(fd)
 	return err == nil && m.Region == r && m.Dev == dev && m.Ino == ino

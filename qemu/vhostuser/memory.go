@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/eventfd"
 )
 
-// The messages about the guest's memory.
+// This file handles the messages about the guest's memory.
 
 func (c *Conversation) setMemTable(m *Message) error {
 	rs, err := ParseMemTable(m.Payload)
@@ -36,8 +36,8 @@ func (c *Conversation) setMemTable(m *Message) error {
 	return c.replaceMemory(next.Regions, maps)
 }
 
-// addRegion takes one region more. One that is there already is acknowledged: QEMU before 8.0 sends
-// each once for each pair of a port's queues.
+// addRegion adds one region. It acknowledges a region that is known already: QEMU before 8.0 sends
+// each region once for each of a port's queue pairs.
 func (c *Conversation) addRegion(m *Message) error {
 	r, err := parseSlot(m)
 	if err != nil {
@@ -56,15 +56,15 @@ func (c *Conversation) addRegion(m *Message) error {
 		return err
 	case slices.Contains(c.maps, mp):
 		return nil
-	case refusal != nil: // it is another file
+	case refusal != nil: // the known region has another file
 		mp.close()
 		return refusal
 	}
 	return c.replaceMemory(append(slices.Clone(c.State.Regions), r), append(slices.Clone(c.maps), mp))
 }
 
-// removeRegion takes one away. One that is not there any more is acknowledged: it may be said once
-// for each pair of queues, too.
+// removeRegion removes one region. It acknowledges an unknown region: QEMU may remove a region once
+// for each queue pair, too.
 func (c *Conversation) removeRegion(m *Message) error {
 	r, err := parseSlot(m)
 	if err != nil {
@@ -86,8 +86,8 @@ func parseSlot(m *Message) (Region, error) {
 	return parseRegion(m.Payload[8:]), nil
 }
 
-// mapping returns that of a region, of the next descriptor of a message: the one that there is, or a
-// new one. The descriptor of a region that is refused stays the message's.
+// mapping returns the mapping of a region whose file is the next descriptor of the message: the
+// existing one, or a new one. If it refuses the region the message keeps the descriptor.
 func (c *Conversation) mapping(r Region, m *Message) (*Mapping, error) {
 	fd := m.TakeFD()
 	if fd == eventfd.None {
@@ -104,8 +104,7 @@ func (c *Conversation) mapping(r Region, m *Message) (*Mapping, error) {
 	return mp, err
 }
 
-// replaceMemory hands the new set of mappings to the device and unmaps what is
-// not in it any more.
+// replaceMemory passes the new mappings to the device, then unmaps those that are no longer used.
 func (c *Conversation) replaceMemory(regions []Region, maps []*Mapping) error {
 	old := c.maps
 	c.State.Regions, c.maps = regions, maps
@@ -114,7 +113,7 @@ func (c *Conversation) replaceMemory(regions []Region, maps []*Mapping) error {
 	return err
 }
 
-// closeUnused closes those of maps that are not the conversation's.
+// closeUnused closes those of maps that are not in c.maps.
 func (c *Conversation) closeUnused(maps []*Mapping) {
 	for _, mp := range maps {
 		if !slices.Contains(c.maps, mp) {

@@ -9,8 +9,8 @@ import (
 // types".
 type Request uint32
 
-// Messages this back end understands, and those of the same protocol it refuses
-// politely because it never offered the feature behind them.
+// Messages that this back end handles, and some that it refuses without disconnecting because it
+// never offered the feature behind them.
 const (
 	GetFeatures         Request = 1
 	SetFeatures         Request = 2
@@ -38,8 +38,8 @@ const (
 	AddMemReg           Request = 37
 	RemMemReg           Request = 38
 
-	// lastRequest is the highest number of the protocol as of QEMU 11 (some
-	// slack for newer ones); beyond it the stream is taken for garbage.
+	// lastRequest is the highest message number that is accepted: that of QEMU 11's protocol plus
+	// some room for newer ones. A higher number means that the stream is garbage.
 	lastRequest Request = 63
 )
 
@@ -72,7 +72,7 @@ const (
 	ProtocolMQ                uint64 = 1 << 0
 	ProtocolReplyAck          uint64 = 1 << 3
 	ProtocolNetMTU            uint64 = 1 << 4
-	ProtocolBackendReq        uint64 = 1 << 5 // nothing is said by that channel, but User Mode Linux works only with one
+	ProtocolBackendReq        uint64 = 1 << 5 // the socket stays unused, but User Mode Linux requires it
 	ProtocolConfig            uint64 = 1 << 9 // QEMU's vsock device refuses to start without it
 	ProtocolConfigureMemSlots uint64 = 1 << 15
 )
@@ -80,18 +80,18 @@ const (
 const (
 	// HeaderSize is the size of request, flags and size, four bytes each.
 	HeaderSize = 12
-	// maxPayload bounds what one message may carry: the largest legal payload
-	// here is a memory table of eight regions or a 256-byte configuration space.
+	// maxPayload is the largest payload of a message. The largest valid payload is a memory table
+	// of eight regions or a 256-byte configuration space.
 	maxPayload = 4096
-	// maxFDs is the number of descriptors one message may carry (a memory table
-	// of VHOST_MEMORY_BASELINE_NREGIONS regions needs 8).
+	// maxFDs is the largest number of descriptors of a message. A memory table of
+	// VHOST_MEMORY_BASELINE_NREGIONS regions needs 8.
 	maxFDs = 16
 
 	// FlagVersion is the protocol version in bits 0 and 1.
 	FlagVersion uint32 = 1
-	// FlagReply marks an answer.
+	// FlagReply marks a reply.
 	FlagReply uint32 = 1 << 2
-	// FlagNeedReply asks for an answer to a message that has none of its own.
+	// FlagNeedReply asks for a reply to a message that has none of its own.
 	FlagNeedReply uint32 = 1 << 3
 	versionMask   uint32 = 3
 )
@@ -111,7 +111,7 @@ func (h Header) Append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, h.Size)
 }
 
-// ParseHeader reads a header and rejects what no front end sends.
+// ParseHeader parses a header. It rejects values that no correct front end sends.
 func ParseHeader(b []byte) (Header, error) {
 	if len(b) < HeaderSize {
 		return Header{}, fmt.Errorf("vhost-user header of %d bytes, want %d", len(b), HeaderSize)
@@ -132,9 +132,8 @@ func ParseHeader(b []byte) (Header, error) {
 	return h, nil
 }
 
-// Region is one memory region description: guest-physical address, size, the
-// front end's own virtual address and the offset into the descriptor's file, all
-// in bytes.
+// Region describes one memory region, in bytes: its guest-physical address, its size, its virtual
+// address in the front end and its offset in the descriptor's file.
 type Region struct {
 	GPA, Size, User, Offset uint64
 }
@@ -165,13 +164,13 @@ func AppendMemTable(b []byte, rs []Region) []byte {
 	return b
 }
 
-// ParseMemTable reads the payload of SET_MEM_TABLE.
+// ParseMemTable parses the payload of SET_MEM_TABLE.
 func ParseMemTable(b []byte) ([]Region, error) {
 	if len(b) < 8 {
 		return nil, fmt.Errorf("memory table of %d bytes, want at least 8", len(b))
 	}
 	n := binary.LittleEndian.Uint32(b)
-	// A front end may send the fixed-size table with unused entries behind.
+	// A front end may send a table of fixed size with unused entries at the end.
 	if n > maxFDs || uint32(len(b)-8)/RegionSize < n {
 		return nil, fmt.Errorf("memory table of %d bytes claims %d regions", len(b), n)
 	}
@@ -182,8 +181,8 @@ func ParseMemTable(b []byte) ([]Region, error) {
 	return rs, nil
 }
 
-// VringAddr is the payload of SET_VRING_ADDR: addresses are the front end's own
-// virtual addresses inside the memory regions.
+// VringAddr is the payload of SET_VRING_ADDR. The addresses are virtual addresses of the front end,
+// inside the memory regions.
 type VringAddr struct {
 	Index, Flags           uint32
 	Desc, Used, Avail, Log uint64
@@ -202,7 +201,7 @@ func (v VringAddr) Append(b []byte) []byte {
 	return b
 }
 
-// ParseVringAddr reads the payload of SET_VRING_ADDR.
+// ParseVringAddr parses the payload of SET_VRING_ADDR.
 func ParseVringAddr(b []byte) (VringAddr, error) {
 	if len(b) < VringAddrSize {
 		return VringAddr{}, fmt.Errorf("ring addresses of %d bytes, want %d", len(b), VringAddrSize)
@@ -224,7 +223,7 @@ func (v VringState) Append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, v.Num)
 }
 
-// ParseVringState reads a ring state.
+// ParseVringState parses a ring state.
 func ParseVringState(b []byte) (VringState, error) {
 	if len(b) < 8 {
 		return VringState{}, fmt.Errorf("ring state of %d bytes, want 8", len(b))

@@ -12,64 +12,62 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Relay is a Device that hands the conversation on to another back end, the
-// worker, to which it is the front end. A worker may go at any time and be
-// replaced by another: the Relay keeps what the worker has to be told, and what
-// the real front end asks meanwhile it answers itself.
+// Relay is a Device that passes QEMU's requests on to another back end, the worker, whose front end
+// it is. A worker may exit at any time and be replaced. The Relay remembers what it must send to
+// the next worker, and answers QEMU itself while there is no worker.
 //
 //	QEMU ──── Serve ──► Relay ──── frontend ──► Serve ──► the rings' Device
-//	     conversation           conversation           (another process)
+//	      vhost-user             vhost-user            (another process)
 //
-// A ring without worker stands still, and its used index, in guest memory, or a ledger says where
-// the next worker goes on: chains are completed in order. The worker finds that out. The Relay's
-// process maps no guest memory.
+// Without a worker the rings stand still. Chains are completed in order, so the next worker
+// continues at the used index, which is in guest memory, or at the position in the ledger; the
+// worker reads it itself. The Relay's process maps no guest memory.
 type Relay struct {
 	dev   Relayed
 	limit time.Duration
 	lost  func(error)
 
 	mu       sync.Mutex
-	features uint64 // that the driver has taken, as the worker was told
+	features uint64 // accepted by the driver, as last sent to the worker
 	maps     []*Mapping
 	rings    []relayRing
 	back     *frontend // nil: no worker
 }
 
-// Relayed is what a Relay has to know of the device that it stands for.
+// Relayed describes the device that a Relay relays.
 type Relayed struct {
 	Layout   Layout
 	Features uint64                          // offered
-	Config   func(off uint32, b []byte) bool // Device.Config; nil: there is no configuration space
-	// Ledger is where it is noted how packed rings stand; nil: there are no such rings.
+	Config   func(off uint32, b []byte) bool // as Device.Config; nil: no configuration space
+	// Ledger records the positions of packed rings; nil: the device has no packed rings.
 	Ledger Ledger
 }
 
-// Ledger is the part of a Relayed's that is about one packed ring after the other.
+// Ledger records the positions of a device's packed rings.
 type Ledger interface {
-	// Begin says that a ring begins at a base.
+	// Begin records that a ring starts at base.
 	Begin(ring int, base uint32)
-	// Base is where a ring stands that nobody runs.
+	// Base returns the position of a ring that no worker runs.
 	Base(ring int) uint32
 }
 
-// relayRing is a ring that runs, or would if there were a worker.
+// relayRing is the state of one ring.
 type relayRing struct {
-	running bool
+	running bool // started by QEMU, even while there is no worker
 	packed  bool
 	state   Vring
 	used    uint64 // guest-physical address of a split ring's used ring
 	fds     ringFDs
 }
 
-// NewRelay returns a relay without worker for a device. A worker has limit for one answer; one that
-// gives none, or another than it should, is taken away and lost is told why. lost must not call the
-// relay.
+// NewRelay returns a relay for a device, without a worker. A worker may take limit for one reply.
+// If a worker does not reply in time, or replies wrongly, the relay disconnects it and calls lost
+// with the reason. lost must not call the relay.
 func NewRelay(dev Relayed, limit time.Duration, lost func(error)) *Relay {
 	return &Relay{dev: dev, features: dev.Features, limit: limit, lost: lost, rings: make([]relayRing, dev.Layout.Rings)}
 }
 
-// Attach gives the relay a worker, over a connection that the relay owns from
-// then on, and brings it up to date.
+// Attach connects the relay to a worker and sends it all state. The relay owns conn.
 func (r *Relay) Attach(conn *net.UnixConn) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +80,7 @@ func (r *Relay) Attach(conn *net.UnixConn) error {
 	return nil
 }
 
-// tell says everything to a new worker.
+// tell sends all state to a new worker.
 func (r *Relay) tell() error {
 	if err := r.back.begin(r.dev.Layout.Protocol, r.features); err != nil {
 		return err
@@ -100,7 +98,8 @@ func (r *Relay) tell() error {
 		if err := r.back.start(i, &ring.state, ring.fds, true); err != nil {
 			return err
 		}
-		// What a worker before it used may not have been told yet.
+		// Makes the worker interrupt the guest: the previous one may have died after it used
+		// buffers and before it signalled them.
 		if err := r.back.setCall(i, ring.fds.call, ring.fds.err); err != nil {
 			return err
 		}
@@ -108,8 +107,8 @@ func (r *Relay) tell() error {
 	return nil
 }
 
-// base is the next entry of a ring that nobody runs: of a split one its used index. Where guest
-// memory cannot be read it is what is known.
+// base returns the next entry of a ring that no worker runs: for a split ring its used index. If
+// guest memory cannot be read, base returns the ring's last known base.
 func (r *Relay) base(i int) uint32 {
 	ring := &r.rings[i]
 	if ring.packed {
@@ -122,7 +121,7 @@ func (r *Relay) base(i int) uint32 {
 	return uint32(binary.LittleEndian.Uint16(index[:]))
 }
 
-// read reads guest memory by its file, which waits for nobody: see guestmem.Check.
+// read reads guest memory through its file. guestmem.Check has made sure that this does not block.
 func (r *Relay) read(addr uint64, b []byte) error {
 	for _, m := range r.maps {
 		if addr < m.GPA || addr-m.GPA >= m.Size {
@@ -136,7 +135,7 @@ func (r *Relay) read(addr uint64, b []byte) error {
 	return fmt.Errorf("there is no guest memory at %#x", addr)
 }
 
-// Detach takes the worker away.
+// Detach disconnects the worker.
 func (r *Relay) Detach() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,8 +149,8 @@ func (r *Relay) drop() {
 	}
 }
 
-// failed takes a worker away that did not do as it was told: it is gone, or
-// will be soon, and what it missed the next one hears.
+// failed disconnects a worker that did not execute a request. The next worker is sent all state,
+// with what this one missed.
 func (r *Relay) failed(err error) {
 	r.drop()
 	r.lost(err)
@@ -168,8 +167,8 @@ func (r *Relay) Config(off uint32, b []byte) bool {
 	return r.dev.Config != nil && r.dev.Config(off, b)
 }
 
-// SetMemory implements Device. The worker is told as the relay was: one region
-// more, one less, or a whole table.
+// SetMemory implements Device. It sends the change to the worker as QEMU made it: one region more,
+// one less, or a new table.
 func (r *Relay) SetMemory(st *State, maps []*Mapping) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,7 +185,7 @@ func (r *Relay) SetMemory(st *State, maps []*Mapping) error {
 		return nil
 	}
 	err := r.updateMemory(old, maps)
-	if errors.Is(err, errDeclined) { // the front end is to hear of it, and the worker's log says why
+	if errors.Is(err, errDeclined) { // report it to the front end; the worker's log has the reason
 		r.drop()
 		return err
 	}
@@ -236,7 +235,7 @@ func (r *Relay) StartVring(st *State, i int, kick, call, errfd int) error {
 	if packed {
 		r.dev.Ledger.Begin(i, st.Vrings[i].Base)
 	}
-	anew := r.features != st.Features&^FeatureProtocol // a driver that begins again may take others
+	anew := r.features != st.Features&^FeatureProtocol // a driver that starts again may accept other features
 	r.features = st.Features &^ FeatureProtocol
 	r.rings[i] = relayRing{running: true, packed: packed, state: st.Vrings[i], used: used, fds: ringFDs{kick, call, errfd}}
 	if r.back == nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/eventfd"
 )
 
-// The messages about rings.
+// This file handles the messages about rings.
 
 func (c *Conversation) ring(i uint32) (int, error) {
 	if i >= uint32(c.layout.Rings) {
@@ -43,7 +43,7 @@ func (c *Conversation) setVringState(m *Message) error {
 		}
 		r.Base, r.NoBase = v.Num, false
 		if v.Num == 0 && c.State.Packed() && c.State.Features&FeatureProtocol == 0 {
-			r.Base = packedBegin // User Mode Linux gives its packed rings the base of split ones
+			r.Base = packedBegin // User Mode Linux sends the base of a split ring for packed rings, too
 		}
 	case SetVringEnable:
 		r.Enabled = v.Num != 0
@@ -71,8 +71,8 @@ func (c *Conversation) setVringAddr(m *Message) error {
 	return c.startIfReady(i)
 }
 
-// getVringBase stops the ring before it answers: from the reply on the front end
-// may do anything with the ring's memory.
+// getVringBase stops the ring before it replies, because after the reply the front end may do
+// anything with the ring's memory.
 func (c *Conversation) getVringBase(m *Message) ([]byte, error) {
 	v, err := ParseVringState(m.Payload)
 	if err != nil {
@@ -153,6 +153,6 @@ func (c *Conversation) stop(i int) {
 	}
 }
 
-// noFD in the payload of a message about a ring's descriptor says that none
-// comes with it.
+// noFD is a bit in the payload of a message about a ring's descriptor. It says that the message
+// carries no descriptor.
 const noFD = 1 << 8

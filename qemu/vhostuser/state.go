@@ -6,29 +6,29 @@ import (
 	"slices"
 )
 
-// Layout is what a kind of device has of the protocol.
+// Layout describes the rings and protocol features of a kind of device.
 type Layout struct {
-	Rings    int    // virtqueues that a front end may hand over
-	Queues   uint64 // the answer to GET_QUEUE_NUM, which for some devices counts pairs
+	Rings    int    // number of virtqueues that a front end may set up
+	Queues   uint64 // reply to GET_QUEUE_NUM, which for some devices counts queue pairs
 	Protocol uint64 // protocol features offered
 }
 
-// VsockLayout is that of vhost-user-vsock: receive (0) and transmit (1) as the guest sees them. The
-// event queue stays in QEMU.
+// VsockLayout is the layout of vhost-user-vsock: the receive queue (0) and the transmit queue (1),
+// named from the guest's side. QEMU handles the event queue itself.
 var VsockLayout = Layout{Rings: 2, Queues: 2, Protocol: ProtocolMQ | ProtocolReplyAck | ProtocolConfig | ProtocolConfigureMemSlots}
 
-// MaxMemSlots is the number of memory regions offered through
-// CONFIGURE_MEM_SLOTS. The protocol forbids to lower it later.
+// MaxMemSlots is the number of memory regions offered through CONFIGURE_MEM_SLOTS. The protocol
+// forbids lowering it later.
 const MaxMemSlots = 509
 
-// maxRingSize is the limit of a split ring, Virtio §2.7.
+// maxRingSize is the largest size of a ring, Virtio §2.7 and §2.8.10.1.
 const maxRingSize = 32768
 
-// packedBegin is the base of a packed ring that begins: both wrap counters are 1 (Virtio §2.8.1).
+// packedBegin is the base of a new packed ring: both wrap counters are 1 (Virtio §2.8.1).
 const packedBegin = 1<<15 | 1<<31
 
-// State is what the front end has told us, without descriptors: it can be
-// stored as JSON and taken up by another process that is handed the descriptors.
+// State holds everything that the front end has sent, except for descriptors. It can be encoded as
+// JSON.
 type State struct {
 	Features         uint64   `json:"features"`
 	ProtocolFeatures uint64   `json:"protocolFeatures"`
@@ -37,32 +37,32 @@ type State struct {
 	Vrings           []Vring  `json:"vrings"`
 }
 
-// Packed tells whether the rings are packed ones (Virtio §2.8).
+// Packed reports whether the rings are packed (Virtio §2.8).
 func (s *State) Packed() bool { return s.Features&FeaturePacked != 0 }
 
-// Vring is the state of one ring. Addresses are the front end's virtual ones.
+// Vring is the state of one ring. Addresses are virtual addresses of the front end.
 type Vring struct {
 	Num     uint16 `json:"num"`
-	Base    uint32 `json:"base"` // next available entry; of a packed ring with its wrap counter, and the next used one above
+	Base    uint32 `json:"base"` // next available entry; for a packed ring with its wrap counter, and the next used entry in the upper half
 	Desc    uint64 `json:"desc"`
 	Used    uint64 `json:"used"`
 	Avail   uint64 `json:"avail"`
-	NoBase  bool   `json:"noBase"` // none was told: the ring goes on where it stands
+	NoBase  bool   `json:"noBase"` // the front end has sent no base: the ring continues where it stopped
 	HasAddr bool   `json:"hasAddr"`
 	Enabled bool   `json:"enabled"`
 	HasKick bool   `json:"hasKick"`
 	Running bool   `json:"running"`
 }
 
-// ready reports whether the ring can run. Without the protocol-features bit a
-// ring has no enable message and counts as enabled.
+// ready reports whether the ring can start. Without FeatureProtocol there is no enable message, and
+// every ring counts as enabled.
 func (s *State) ready(i int) bool {
 	v := &s.Vrings[i]
 	return v.Num != 0 && v.HasAddr && v.HasKick && (v.Enabled || s.Features&FeatureProtocol == 0)
 }
 
-// GPA translates a front-end address to a guest-physical one. n bytes must lie
-// inside one region.
+// GPA translates a front-end address to a guest-physical one. The n bytes from there must be in one
+// region.
 func (s *State) GPA(user, n uint64) (uint64, error) {
 	for _, r := range s.Regions {
 		if user >= r.User && user-r.User < r.Size {
@@ -75,8 +75,8 @@ func (s *State) GPA(user, n uint64) (uint64, error) {
 	return 0, fmt.Errorf("front-end address %#x+%#x is in none of the %d memory regions", user, n, len(s.Regions))
 }
 
-// RingGPA returns the guest-physical addresses of a ring's three parts. Those of a packed ring are
-// the descriptors, the driver's and the device's event suppression.
+// RingGPA returns the guest-physical addresses of a ring's three parts. The parts of a packed ring
+// are the descriptors and the event suppression structures of the driver and of the device.
 func (s *State) RingGPA(i int) (desc, avail, used uint64, err error) {
 	v := &s.Vrings[i]
 	n := uint64(v.Num)
@@ -96,7 +96,7 @@ func (s *State) RingGPA(i int) (desc, avail, used uint64, err error) {
 	return desc, avail, used, nil
 }
 
-// checkRegion refuses a region that wraps, is empty or meets one we have.
+// checkRegion returns an error if a region is empty, wraps or overlaps a known one.
 func (s *State) checkRegion(r Region) error {
 	switch {
 	case r.Size == 0:
@@ -112,8 +112,8 @@ func (s *State) checkRegion(r Region) error {
 	return nil
 }
 
-// findRegion returns the index of the region REM_MEM_REG names: the file offset
-// is not compared, as front ends leave it zero.
+// findRegion returns the index of the region that REM_MEM_REG names, or -1. It does not compare the
+// file offset, because front ends leave it zero.
 func (s *State) findRegion(r Region) int {
 	return slices.IndexFunc(s.Regions, func(o Region) bool {
 		return o.GPA == r.GPA && o.Size == r.Size && o.User == r.User

@@ -9,29 +9,29 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/fdpass"
 )
 
-// Message is one message with its descriptors. Whoever holds it owns the
-// descriptors: take them with TakeFD, close the rest with Close.
+// Message is one message with its descriptors. The message owns them until they are taken with
+// TakeFD; Close closes the rest.
 type Message struct {
 	Header
 	Payload []byte
 	fds     fdpass.FDs
 }
 
-// FDs returns how many descriptors are left in the message.
+// FDs returns the number of descriptors left in the message.
 func (m *Message) FDs() int { return m.fds.Len() }
 
-// TakeFD removes the first descriptor from the message, -1 if there is none.
+// TakeFD removes the first descriptor from the message and returns it, or -1 if there is none.
 func (m *Message) TakeFD() int { return m.fds.Take() }
 
-// giveBack returns a descriptor that was taken: one that is refused may be of a kind that
-// cannot be closed at once, and the refusal goes first.
+// giveBack puts a descriptor that was taken back into the message. It is for refused descriptors:
+// closing one may block, so the refusal is sent first.
 func (m *Message) giveBack(fd int) { m.fds.Add(fd) }
 
-// Close closes the descriptors nobody took.
+// Close closes the descriptors that were not taken.
 func (m *Message) Close() { m.fds.Close() }
 
-// ReadMessage reads one message. io.EOF means the other side left between two
-// messages. After any error the stream is out of step and must be closed.
+// ReadMessage reads one message. io.EOF means that the other side disconnected between two
+// messages. After any error the connection must be closed.
 func ReadMessage(c *net.UnixConn) (_ *Message, err error) {
 	m := &Message{}
 	defer func() {
@@ -59,7 +59,7 @@ func ReadMessage(c *net.UnixConn) (_ *Message, err error) {
 	return m, nil
 }
 
-// WriteMessage sends one message with copies of fds, which stay the caller's.
+// WriteMessage sends one message with copies of fds. The caller keeps ownership of fds.
 func WriteMessage(c *net.UnixConn, req Request, flags uint32, payload []byte, fds ...int) error {
 	b := Header{Request: req, Flags: flags | FlagVersion, Size: uint32(len(payload))}.Append(make([]byte, 0, HeaderSize+len(payload)))
 	if err := fdpass.WriteAll(c, append(b, payload...), fds...); err != nil {
