@@ -11,17 +11,17 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Files is how many descriptors make a window.
+// Files is the number of descriptors of a window.
 const Files = 1 + bells + Vectors
 
-// FDs are the descriptors of a window, for Adopt in another process. They stay
-// the window's.
+// FDs returns the descriptors of a window, for Adopt in another process. The window keeps ownership
+// of them.
 func (w *Window) FDs() []int {
 	return slices.Concat([]int{int(w.file.Fd())}, w.bell[:], w.vectors[:])
 }
 
-// Adopt makes a window of what FDs gave in the process that serves it to QEMU:
-// this one only listens. It consumes the descriptors, also when it fails.
+// Adopt returns a window made of the descriptors that FDs returned in another process. That process
+// serves the window to QEMU; this one only listens. Adopt owns the descriptors, also when it fails.
 func Adopt(fds []int) (_ *Window, err error) {
 	w := &Window{bell: noBells, vectors: noVectors, signals: eventfd.NewLine(Vectors)}
 	if len(fds) != Files {

@@ -13,7 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/control"
 )
 
-// Control serves the control block of a window: drivers' sessions without a stream of bytes.
+// Control serves the control block of a window, by which drivers open sessions without a vsock
+// connection.
 type Control struct {
 	win  *Window
 	l    *control.Listener
@@ -22,7 +23,7 @@ type Control struct {
 	wg   sync.WaitGroup
 }
 
-// Control begins to serve the window's control block. A name is for messages.
+// Control begins to serve the window's control block. The name is used in messages.
 func (w *Window) Control(name string) (*Control, error) {
 	if err := w.hold(); err != nil {
 		return nil, fmt.Errorf("control block: %w", err)
@@ -42,7 +43,7 @@ func (c *Control) start(name string) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.SetNonblock(own, true); err != nil { // the runtime polls no other
+	if err := unix.SetNonblock(own, true); err != nil { // the runtime polls only nonblocking descriptors
 		return errors.Join(err, unix.Close(own))
 	}
 	c.bell = os.NewFile(uintptr(own), "bell")
@@ -59,7 +60,7 @@ func (c *Control) start(name string) error {
 	return nil
 }
 
-// clear empties what a session begins with.
+// clear zeroes the rings and queues of the window, before a session begins.
 func (w *Window) clear() {
 	clear(w.bells())
 	for i := range eventQueues {
@@ -69,8 +70,9 @@ func (w *Window) clear() {
 	clear(w.adminCQ())
 }
 
-// hear waits for the driver's bell. It never reads the eventfd: QEMU may have made it blocking.
-// Each write to it is an event of its own for the runtime's poller, whatever the counter was.
+// hear waits for the driver's doorbell and looks at the control block each time. It never reads the
+// eventfd, because QEMU may make it blocking. Reading is not needed, since the runtime's poller
+// reports each write to the eventfd, whatever its counter is.
 func (c *Control) hear() {
 	_ = c.raw.Read(func(uintptr) (done bool) { // called at once, then for each event, until closed
 		c.l.Look()
@@ -78,8 +80,8 @@ func (c *Control) hear() {
 	})
 }
 
-// Accept waits for the next driver. Its session keeps the window until it is closed. After Close it
-// returns net.ErrClosed.
+// Accept waits for the next driver and returns its session, which keeps the window open until it is
+// closed. After Close, Accept returns net.ErrClosed.
 func (c *Control) Accept() (net.Conn, error) {
 	conn, err := c.l.Accept()
 	if err != nil {
@@ -91,10 +93,10 @@ func (c *Control) Accept() (net.Conn, error) {
 	return &heldConn{Conn: conn, win: c.win}, nil
 }
 
-// Reset ends the driver's session, as the driver may do itself.
+// Reset ends the driver's session, as a reset by the driver does.
 func (c *Control) Reset() { c.l.Reset() }
 
-// Close accepts no further drivers.
+// Close stops serving the control block: no further driver is accepted.
 func (c *Control) Close() {
 	c.l.Close()
 	_ = c.bell.Close()
@@ -102,7 +104,7 @@ func (c *Control) Close() {
 	c.win.drop()
 }
 
-// heldConn is a session that keeps its window.
+// heldConn is a session that keeps its window open.
 type heldConn struct {
 	*control.Conn
 	win  *Window

@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// listener is who uses a window at the moment. It implements queues.Interrupter.
+// listener is the current user of a window's rings. It implements queues.Interrupter.
 type listener struct {
 	win    *Window
 	bell   int
@@ -21,8 +21,8 @@ var (
 	_ queues.AdminHolder = (*listener)(nil)
 )
 
-// Listen empties the rings of the window and gives them to one user: who takes
-// the records that the guest puts in the bell ring, and puts events in the others.
+// Listen clears the rings of the window and returns their user, which takes the guest's records
+// from the bell ring and puts events into the event queues. A window has one user at a time.
 func (w *Window) Listen() (queues.Bell, error) {
 	if err := w.claim(); err != nil {
 		return nil, fmt.Errorf("ivshmem doorbell: %w", err)
@@ -33,8 +33,7 @@ func (w *Window) Listen() (queues.Bell, error) {
 
 func (l *listener) FD() int { return l.bell }
 
-// Take implements queues.Bell. An index of the guest's that cannot be true is an
-// error.
+// Take implements queues.Bell. It returns an error if the guest wrote an impossible index.
 func (l *listener) Take(b []byte) (n int, err error) {
 	ready, err := l.ring.Poll()
 	if err != nil {
@@ -72,8 +71,9 @@ func (l *listener) EventQueues() (all []ring.Bytes) {
 	return all
 }
 
-// Interrupt implements queues.Interrupter: QEMU, or KVM for it, makes an MSI-X
-// message of it, now or when the guest unmasks the vector. Vector 0 is not of an event queue.
+// Interrupt implements queues.Interrupter. QEMU, or KVM for it, sends an MSI-X message to the
+// guest, at once or when the guest unmasks the vector. Vector 0 belongs to the control block, not
+// to an event queue.
 func (l *listener) Interrupt(queue int) { l.win.Interrupt(1 + queue) }
 
 // AdminQueues implements queues.AdminHolder.

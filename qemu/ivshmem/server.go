@@ -14,13 +14,12 @@ import (
 const (
 	protocolVersion = 0
 	sharedMemory    = -1 // instead of a peer's number
-	ourPeer         = 0  // this process, whose eventfds are the doorbells
-	guestPeer       = 1  // every guest: it has no other peer
+	ourPeer         = 0  // this process; its eventfds are the doorbells
+	guestPeer       = 1  // the guest, which has no other peer
 )
 
-// Introduce says to a QEMU that has just connected everything it needs: it blocks
-// until then. Nothing more is ever said; the connection stays open to tell when
-// QEMU ends.
+// Introduce sends everything that QEMU needs to a QEMU that has just connected, and which waits for
+// that. Nothing is sent after that; the connection only stays open to show when QEMU ends.
 func (w *Window) Introduce(conn *net.UnixConn) error {
 	type message struct {
 		value int64

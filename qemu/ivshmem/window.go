@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// Vectors is how many MSI-X vectors a window has: as many as QEMU's device must be given. The
-	// first is of the control block, each other of an event queue.
+	// Vectors is the number of MSI-X vectors of a window; QEMU's device must be given the same
+	// number. The first belongs to the control block, each other one to an event queue.
 	Vectors = 1 + eventQueues
 
 	eventQueues = 4
-	// bells is how many doorbells there are: of the bell ring, and of the control block.
+	// bells is the number of doorbells: one for the bell ring, one for the control block.
 	bells = 2
 )
 
-// Where things are in the window. Drivers find them by the capability chain.
+// Offsets in the window. Drivers find them by the capability chain.
 const (
 	capOffset     = 64
 	bellsOffset   = 0x01000
@@ -48,23 +48,23 @@ var (
 	adminLayout  = ring.AdminLayout(abi.MaxAdminEntries)
 )
 
-// Window is the shared memory of one function, the eventfds its guest rings, and
-// those that interrupt the guest.
+// Window is the shared memory of one function with the eventfds of its doorbells and those that
+// interrupt the guest.
 type Window struct {
 	mem      []byte
 	file     *os.File
 	dev, ino uint64
-	bell     [bells]int // eventfds
-	vectors  [Vectors]int
-	signals  *eventfd.Line // what interrupts the guest: vectors, or QEMU's own
+	bell     [bells]int    // eventfds
+	vectors  [Vectors]int  // eventfds
+	signals  *eventfd.Line // the eventfds that interrupt the guest: vectors, or those of Signal
 
 	mu        sync.Mutex
 	listening bool
-	held      int // by how many others
+	held      int // number of hold calls without drop
 	closed    bool
 }
 
-// NewWindow makes the window of a function.
+// NewWindow creates the window of a function.
 func NewWindow(function uint32, kind abi.FunctionType) (_ *Window, err error) {
 	w := &Window{bell: noBells, vectors: noVectors, signals: eventfd.NewLine(Vectors)}
 	defer func() {
@@ -80,7 +80,7 @@ func NewWindow(function uint32, kind abi.FunctionType) (_ *Window, err error) {
 	if err := w.file.Truncate(abi.WindowSize); err != nil {
 		return nil, err
 	}
-	// Whoever gets the file may write it, and no more.
+	// A process that gets the file can write to it, but not change its size or its seals.
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func NewWindow(function uint32, kind abi.FunctionType) (_ *Window, err error) {
 	return w, nil
 }
 
-// describe writes the header and the chain of capabilities.
+// describe writes the window's header and its capability chain.
 func (w *Window) describe(function uint32, kind abi.FunctionType) {
 	(&abi.WindowHeader{
 		Magic: abi.Magic, Major: abi.VersionMajor, Minor: abi.VersionMinor, Length: abi.WindowSize,
@@ -135,54 +135,55 @@ func (w *Window) describe(function uint32, kind abi.FunctionType) {
 	}
 }
 
-// bells is the area of the bell ring.
+// bells returns the memory of the bell ring.
 func (w *Window) bells() []byte { return w.mem[bellsOffset:][:bellsLayout.Size()] }
 
-// events is the area of an event queue, from 0.
+// events returns the memory of an event queue; the first is 0.
 func (w *Window) events(queue int) []byte {
 	return w.mem[eventsOffset+queue*eventsStride:][:eventsLayout.Size()]
 }
 
-// adminSQ and adminCQ are the areas of the admin queues.
+// adminSQ and adminCQ return the memory of the admin queues.
 func (w *Window) adminSQ() []byte { return w.mem[adminSQOffset:][:adminLayout.Size()] }
 func (w *Window) adminCQ() []byte { return w.mem[adminCQOffset:][:adminLayout.Size()] }
 
-// Ring is a write to the doorbell register, by who emulates it.
+// Ring emulates a write of value to the doorbell register.
 func (w *Window) Ring(value uint32) {
 	if value < bells {
-		_, _ = unix.Write(w.bell[value], one[:]) // ours, and non-blocking; full is as good
+		_, _ = unix.Write(w.bell[value], one[:]) // nonblocking; if the counter is full the listener is woken anyway
 	}
 }
 
 var one = [8]byte{1}
 
-// File is the descriptor of the window's memory, which stays the window's.
+// File returns the descriptor of the window's memory, which the window owns.
 func (w *Window) File() int { return int(w.file.Fd()) }
 
-// ReadAt and WriteAt access the window by others than through its file. What lies outside is zero,
-// and is not written.
+// ReadAt reads from the window, for clients that do not map its file. Bytes outside the window read
+// as zero.
 func (w *Window) ReadAt(b []byte, off uint64) {
 	clear(b)
 	copy(b, w.mem[min(off, uint64(len(w.mem))):])
 }
 
-// WriteAt is described at ReadAt.
+// WriteAt writes to the window, for clients that do not map its file. Bytes outside the window are
+// not written.
 func (w *Window) WriteAt(b []byte, off uint64) { copy(w.mem[min(off, uint64(len(w.mem))):], b) }
 
-// Signal says which eventfd interrupts the guest by a vector from now on; negative: none. The
-// caller's may be closed then.
+// Signal sets the eventfd that interrupts the guest by a vector; negative: none. The caller may
+// close fd afterwards.
 func (w *Window) Signal(vector, fd int) error { return w.signals.Event(vector).Set(fd) }
 
 // Interrupt raises a vector. It does not block.
 func (w *Window) Interrupt(vector int) { w.signals.Event(vector).Signal() }
 
-// Idle tells whether all vectors that were raised have been signalled.
+// Idle reports whether all raised vectors have been signalled.
 func (w *Window) Idle() bool { return w.signals.Idle() }
 
 // Is reports whether a file is this window's memory.
 func (w *Window) Is(dev, ino uint64) bool { return w.dev == dev && w.ino == ino }
 
-// Close releases the window, as soon as nobody uses it.
+// Close releases the window as soon as nothing uses it.
 func (w *Window) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -211,7 +212,7 @@ func (w *Window) release() error {
 	return errors.Join(errs...)
 }
 
-// claim makes the caller the one who listens.
+// claim makes the caller the only listener.
 func (w *Window) claim() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -232,7 +233,7 @@ func (w *Window) unclaim() {
 	w.releaseUnused()
 }
 
-// hold keeps the window until drop.
+// hold keeps the window open until drop.
 func (w *Window) hold() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,7 +10,7 @@ const (
 	extCapSerial = 0x0003
 )
 
-// Of the PCI Express capability, PCI Express 4.0 §7.5.3.
+// Offsets and values of the PCI Express capability, PCI Express 4.0 §7.5.3.
 const (
 	expressSize    = 0x3c
 	expressFlags   = 2
@@ -22,17 +22,16 @@ const (
 
 	expressVersion2 = 2             // type 0: an endpoint
 	expressCapReset = 1 << 28       // function level reset
-	expressCapRBER  = 1 << 15       // role-based error reporting, which 1.1 and later must have
+	expressCapRBER  = 1 << 15       // role-based error reporting, required since version 1.1
 	expressReset    = 1 << 15       // in the device control register
-	expressWritable = 0x7fff        // the rest of that register
+	expressWritable = 0x7fff        // the other bits of that register
 	expressDefaults = 0x2810        // 512-byte read requests, no snoop, relaxed ordering
-	expressGen4x16  = 4 | 16<<4     // 16 GT/s, 16 lanes: what virtual ports say
+	expressGen4x16  = 4 | 16<<4     // 16 GT/s, 16 lanes, as virtual ports report
 	expressSpeeds   = 0x1e          // 2.5 to 16 GT/s
-	linkExit        = 7<<12 | 7<<15 // latencies that nobody waits for
+	linkExit        = 7<<12 | 7<<15 // exit latencies of L0s and L1: the largest values, unused here
 )
 
-// addExpress adds the capability that makes the function one of PCI Express, and returns its
-// offset.
+// addExpress adds the PCI Express capability and returns its offset.
 func (r *registers) addExpress() (at int) {
 	at = r.add(capExpress, expressSize)
 	r.put16(at+expressFlags, expressVersion2)
@@ -45,7 +44,7 @@ func (r *registers) addExpress() (at int) {
 	return at
 }
 
-// Of the MSI-X capability, PCI 3.0 §6.8.2.
+// Offsets and values of the MSI-X capability, PCI 3.0 §6.8.2.
 const (
 	msixSize     = 12
 	msixControl  = 2
@@ -62,7 +61,8 @@ func (r *registers) addMSIX(i Interrupts) {
 	r.put32(at+msixPending, PendingOffset|uint32(i.BAR))
 }
 
-// Of the MSI capability, PCI 3.0 §6.8.1: 64-bit addresses, a mask for each vector.
+// Offsets and values of the MSI capability, PCI 3.0 §6.8.1, with 64-bit addresses and a mask bit
+// for each vector.
 const (
 	msiSize     = 24
 	msiControl  = 2
@@ -71,7 +71,7 @@ const (
 	msiMask     = 16
 	msi64       = 1 << 7
 	msiMaskable = 1 << 8
-	msiWritable = 0x0071 // enable, vectors given
+	msiWritable = 0x0071 // enable, number of vectors granted
 )
 
 func (r *registers) addMSI(vectors int) {
@@ -84,7 +84,7 @@ func (r *registers) addMSI(vectors int) {
 	r.free32(at+msiMask, uint32(uint64(1)<<(1<<log2(vectors))-1))
 }
 
-// log2 of a number of vectors, rounded up.
+// log2 returns the binary logarithm of a number of vectors, rounded up.
 func log2(n int) int { return bits.Len(uint(n - 1)) }
 
 // addSerial adds the device serial number, PCI Express 4.0 §7.9.3, which is the only extended

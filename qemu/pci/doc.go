@@ -1,5 +1,5 @@
-// Package pci is the configuration space of one PCI Express function: what a guest's firmware and
-// kernel read and write before a driver has it.
+// Package pci is the configuration space of one PCI Express function: the registers that a guest's
+// firmware and kernel read and write before a driver uses the function.
 //
 //	0x000 ┌────────────────────────┐ header: ids, class Ethernet, BARs
 //	0x040 ├────────────────────────┤ PCI Express capability, with function level reset
@@ -7,9 +7,8 @@
 //	0x100 ├────────────────────────┤ device serial number: the function's number
 //	0x1000└────────────────────────┘
 //
-// Each bit is read-only unless a mask says that it can be written. BARs keep what is written to
-// them, which is nothing to this package: who emulates the bus decodes addresses, and has the
-// tables and the masks of MSI and MSI-X.
+// A mask says which bits can be written. BARs store what is written to them but have no effect
+// here: the emulator of the bus decodes addresses, and keeps the tables and masks of MSI and MSI-X.
 //
 // A Space belongs to one goroutine.
 //

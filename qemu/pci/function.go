@@ -2,7 +2,7 @@ package pci
 
 import "fmt"
 
-// IDs are what a driver binds by.
+// IDs are the numbers by which a driver recognizes the function.
 type IDs struct {
 	Vendor, Device       uint16
 	SubVendor, SubDevice uint16
@@ -11,26 +11,26 @@ type IDs struct {
 
 // BAR is a memory window of the function.
 type BAR struct {
-	Size     uint64 // bytes, a power of two from 16 on; 0: there is none
-	Wide     bool   // 64-bit: takes the next BAR's place too
+	Size     uint64 // in bytes, a power of two from 16 on; 0: no BAR
+	Wide     bool   // 64-bit: also occupies the next BAR
 	Prefetch bool
 }
 
-// Interrupts say how a function interrupts.
+// Interrupts describes the interrupts of a function.
 type Interrupts struct {
-	Vectors int  // of MSI-X: 1 to 2048
-	MSI     bool // by MSI instead, which has at most 32
-	BAR     int  // with the tables of MSI-X
+	Vectors int  // 1 to 128 with MSI-X, 1 to 32 with MSI
+	MSI     bool // use MSI instead of MSI-X
+	BAR     int  // of the MSI-X tables
 }
 
-// Where the tables of MSI-X are in their BAR, which has TablesSize bytes for up to 128 vectors.
+// Offsets of the MSI-X tables in their BAR, which has TablesSize bytes for up to 128 vectors.
 const (
 	tableOffset   = 0
 	PendingOffset = 0x800
 	TablesSize    = 0x1000
 )
 
-// Function says what a configuration space is to show.
+// Function describes a function for its configuration space.
 type Function struct {
 	IDs        IDs
 	BARs       [6]BAR

@@ -22,7 +22,7 @@ const (
 	barPrefetch  = 8
 )
 
-// header fills in the first 64 bytes.
+// header writes the first 64 bytes.
 func (r *registers) header(f *Function) {
 	r.put16(offVendor, f.IDs.Vendor)
 	r.put16(offDevice, f.IDs.Device)

@@ -5,8 +5,8 @@ import "encoding/binary"
 // Size is the length of a PCI Express configuration space in bytes.
 const Size = 4096
 
-// registers are the bytes of a configuration space: what is read, the bits that can be written,
-// and, while it is made, where the list of capabilities ends.
+// registers holds the bytes of a configuration space (b), the mask of writable bits, and the end of
+// the capability list while the space is built.
 type registers struct {
 	b, mask [Size]byte
 	last    int // offset of the "next" of the capability added last

@@ -7,7 +7,7 @@ type Space struct {
 	express int // offset of the PCI Express capability
 }
 
-// New makes the configuration space of a function.
+// New returns the configuration space of a function.
 func New(f *Function) (*Space, error) {
 	if err := f.check(); err != nil {
 		return nil, err
@@ -26,13 +26,13 @@ func New(f *Function) (*Space, error) {
 	return s, nil
 }
 
-// Read reads n bytes; what lies past the end is zero.
+// Read reads len(b) bytes from off on. Bytes past the end read as zero.
 func (s *Space) Read(off uint64, b []byte) {
 	clear(b)
 	copy(b, s.regs.b[min(off, Size):])
 }
 
-// Write writes what can be written. It reports whether that was the order to reset the function.
+// Write writes the writable bits. It reports whether the write requests a reset of the function.
 func (s *Space) Write(off uint64, b []byte) (reset bool) {
 	for i, v := range b {
 		at := off + uint64(i)
@@ -47,6 +47,6 @@ func (s *Space) Write(off uint64, b []byte) (reset bool) {
 	return reset
 }
 
-// Reset puts back what was there first. BARs, interrupt line and cache line size survive a function
-// level reset only where the bus's emulation has its own; QEMU does, and writes them again.
+// Reset restores the initial values, also of BARs, interrupt line and cache line size. QEMU keeps
+// its own copies of those and writes them again after a function level reset.
 func (s *Space) Reset() { s.regs.b = s.initial }

@@ -19,31 +19,31 @@ type Conn struct {
 	rcond sync.Cond // something to read, or no more
 	wcond sync.Cond // room to write, or no more; also the end of connecting
 
-	connecting bool // REQUEST sent, no answer yet
-	gone       bool // not in the flow table any more
+	connecting bool // REQUEST sent or pending, no answer yet
+	gone       bool // no longer in the flow table
 	closed     bool // Close was called
 	err        error
-	localShut  uint32 // Shutdown flags we announced or will announce
+	localShut  uint32 // Shutdown flags that were or will be sent
 	peerShut   uint32
 
 	recv     fifo
-	fwdCnt   uint32 // bytes taken out of recv
+	fwdCnt   uint32 // bytes read from recv
 	toldFwd  uint32 // fwdCnt of the last packet sent
 	sendq    fifo
 	txCnt    uint32 // payload bytes sent
-	peerBuf  uint32 // the peer's buffer size and progress, as last told
-	peerFwd  uint32
-	stalled  bool // a credit request went out for the current lack of credit
-	writing  bool // a Write is in progress; others wait
+	peerBuf  uint32 // BufAlloc of the peer's last packet
+	peerFwd  uint32 // FwdCnt of the peer's last packet
+	stalled  bool   // a credit request was queued for the current lack of credit
+	writing  bool   // a Write is in progress; others wait
 	pend     pend
-	wait     *time.Timer // for the peer's answer to our close
+	wait     *time.Timer // limits the wait for the peer's answer to Close
 	rdl, wdl deadline
 
 	ready list.Node[Conn] // in Transport.ready
 }
 
-// pend is the set of control packets a flow owes its peer. A set instead of a
-// queue: a flow's debts stay bounded whatever the peer asks for.
+// pend is the set of control packets that a flow has to send. It is a set, not a queue, so that it
+// stays bounded whatever the peer asks for.
 type pend uint8
 
 const (
@@ -64,7 +64,7 @@ func (t *Transport) newConn(key flowKey) *Conn {
 	return c
 }
 
-// send notes control packets to be sent by the next pump.
+// send marks control packets to be sent by the next pump.
 func (c *Conn) send(p pend) {
 	if !c.gone {
 		c.pend |= p
@@ -85,11 +85,12 @@ func (c *Conn) pending() bool {
 		c.pend&pendShutdown != 0 && c.sendq.n == 0
 }
 
-// peerFree returns the bytes we may send, Virtio §5.10.6.3. Counters wrap.
+// peerFree returns the number of bytes that the peer has room for, Virtio §5.10.6.3. The counters
+// wrap.
 func (c *Conn) peerFree() uint32 { return c.peerBuf - min(c.txCnt-c.peerFwd, c.peerBuf) }
 
-// next appends the flow's next packet with at most room bytes of payload;
-// nothing if there is none.
+// next appends the flow's next packet, with at most room bytes of payload, to pkt. If the flow has
+// no packet to send it appends nothing.
 func (c *Conn) next(pkt []byte, room int) []byte {
 	h := Header{
 		SrcCID: uint64(c.t.local), DstCID: uint64(c.t.peer), SrcPort: c.key.local, DstPort: c.key.remote,
@@ -120,7 +121,7 @@ func (c *Conn) next(pkt []byte, room int) []byte {
 	default:
 		return pkt
 	}
-	c.toldFwd = c.fwdCnt // every packet tells the credit
+	c.toldFwd = c.fwdCnt // every packet carries the credit
 	c.pend &^= pendCredit
 	pkt = h.Append(pkt)
 	if h.Len != 0 {
@@ -131,8 +132,8 @@ func (c *Conn) next(pkt []byte, room int) []byte {
 	return pkt
 }
 
-// askCredit asks once per lack of credit, in case the peer's update is lost to
-// its own policy.
+// askCredit queues one credit request each time the credit runs out, in case the peer sends no
+// update by itself.
 func (c *Conn) askCredit() {
 	if c.sendq.n > 0 && c.peerFree() == 0 && !c.stalled {
 		c.stalled = true
@@ -140,7 +141,7 @@ func (c *Conn) askCredit() {
 	}
 }
 
-// credit takes the peer's credit from a packet.
+// credit updates the peer's credit from a packet.
 func (c *Conn) credit(h *Header) {
 	if c.peerBuf != h.BufAlloc || c.peerFwd != h.FwdCnt {
 		c.peerBuf, c.peerFwd = h.BufAlloc, h.FwdCnt
@@ -184,7 +185,7 @@ func (c *Conn) data(payload []byte) {
 	switch {
 	case c.connecting || c.peerShut&ShutdownSend != 0:
 		c.abort(syscall.EPROTO)
-	case c.closed: // crossed with our SHUTDOWN
+	case c.closed: // the packet crossed our SHUTDOWN
 	case !c.recv.put(payload):
 		c.t.stats.CreditViolations++
 		c.abort(syscall.EPROTO)
@@ -193,8 +194,8 @@ func (c *Conn) data(payload []byte) {
 	}
 }
 
-// shutdown handles the peer's SHUTDOWN. With both directions shut the peer waits
-// for a reset to forget the flow, Virtio §5.10.6.6.2.
+// shutdown handles the peer's SHUTDOWN. If both directions are shut, the peer waits for a reset
+// before it forgets the flow, Virtio §5.10.6.6.2.
 func (c *Conn) shutdown(flags uint32) {
 	c.peerShut |= flags & shutdownBoth
 	if c.peerShut&ShutdownReceive != 0 {
@@ -207,7 +208,7 @@ func (c *Conn) shutdown(flags uint32) {
 	c.wake()
 }
 
-// abort ends the flow and resets it at the peer.
+// abort ends the flow and sends a reset to the peer.
 func (c *Conn) abort(err error) {
 	c.setErr(err)
 	c.pend = 0
@@ -259,8 +260,8 @@ func (c *Conn) Read(p []byte) (int, error) {
 		case c.recv.n > 0:
 			n := c.recv.get(p)
 			c.fwdCnt += uint32(n)
-			// Telling every read would double the packets; a quarter of the
-			// buffer keeps a peer that waits for credit moving.
+			// A credit update for every read would double the number of packets. One for each
+			// quarter of the buffer is enough to keep a peer sending.
 			if c.fwdCnt-c.toldFwd >= bufAlloc/4 {
 				c.send(pendCredit)
 				c.t.pump()
@@ -277,8 +278,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write implements net.Conn. It returns when everything is in the flow's send
-// buffer.
+// Write implements net.Conn. It returns when all of p is in the flow's send buffer.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
@@ -313,7 +313,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	}
 }
 
-// writable returns why nothing can be written now or ever.
+// writable returns the reason why the flow cannot be written to, or nil if it can.
 func (c *Conn) writable() error {
 	switch {
 	case c.closed:
@@ -328,7 +328,7 @@ func (c *Conn) writable() error {
 	return nil
 }
 
-// CloseWrite tells the peer that no more data follows what was written.
+// CloseWrite tells the peer that no data follows what was written so far.
 func (c *Conn) CloseWrite() error {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
@@ -342,8 +342,8 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// Close implements net.Conn. Written data is still sent, then the peer is told;
-// the flow disappears with its answer or after closeTimeout.
+// Close implements net.Conn. Written data is still sent, followed by a SHUTDOWN. The flow ends when
+// the peer answers, or after closeTimeout.
 func (c *Conn) Close() error {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vring"
 )
 
-// Queue numbers of the device as the guest sees them, Virtio §5.10.2.
+// Queue numbers, Virtio §5.10.2. The names are from the guest's side.
 const (
 	QueueRX = 0
 	QueueTX = 1
@@ -28,22 +28,22 @@ type Device struct {
 	tx      *ring
 	rx      *ring // guarded by Transport.mu
 	scratch []byte
-	notify  [2]notify // of each queue
+	notify  [2]notify // by queue
 	signals *eventfd.Line
 }
 
-// notify is how a queue's driver is told: of buffers that were used, and that the
-// queue is not used any more. It outlives the queue, so that what waits for one QEMU
-// does not multiply.
+// notify holds the events by which a queue's driver learns that buffers were used (call) and that
+// the queue has failed (err). It outlives the queue, so that signals which wait for a QEMU do not
+// pile up.
 type notify struct{ call, err *eventfd.Event }
 
-// set replaces the descriptors. Without one left the driver hears nothing, as when it passes none.
+// set replaces the descriptors. If it fails the driver gets no signals, as if it had passed none.
 func (n *notify) set(call, errfd int) {
 	_ = n.call.Set(call)
 	_ = n.err.Set(errfd)
 }
 
-// ring is a queue that runs.
+// ring is a started queue.
 type ring struct {
 	q      *vring.Queue
 	notify *notify
@@ -74,7 +74,7 @@ func (d *Device) Close() {
 // Virtio §5.10.4.
 func (d *Device) Config(off uint32, b []byte) bool { return Config(d.peer, off, b) }
 
-// Config is Device.Config of the guest with context ID cid.
+// Config is Device.Config for the guest with context ID cid.
 func Config(cid uint32, off uint32, b []byte) bool {
 	space := binary.LittleEndian.AppendUint64(nil, uint64(cid))
 	if uint64(off)+uint64(len(b)) > uint64(len(space)) {
@@ -84,8 +84,8 @@ func Config(cid uint32, off uint32, b []byte) bool {
 	return true
 }
 
-// Start runs queue i. call and errfd are eventfds (negative: none) that stay the
-// caller's and must live until Stop or the next SetCall.
+// Start starts queue i. call and errfd are eventfds, or negative for none. The caller owns them and
+// must keep them open until Stop or the next SetCall.
 func (d *Device) Start(i int, q *vring.Queue, call, errfd int) {
 	r := &ring{q: q, notify: &d.notify[i]}
 	r.notify.set(call, errfd)
@@ -100,8 +100,8 @@ func (d *Device) Start(i int, q *vring.Queue, call, errfd int) {
 	d.Kick(i)
 }
 
-// SetCall replaces the eventfds of a queue and notifies once, in case something
-// was used in between.
+// SetCall replaces the eventfds of a queue. It then signals call once, in case buffers were used in
+// between.
 func (d *Device) SetCall(i, call, errfd int) {
 	d.exclusive(func() {
 		if r := d.ring(i); r != nil {
@@ -111,9 +111,8 @@ func (d *Device) SetCall(i, call, errfd int) {
 	})
 }
 
-// Stop takes queue i away and returns the index of its next available entry; the
-// queue's memory is not touched any more. With both queues gone the guest's
-// driver is gone: all flows end.
+// Stop stops queue i and returns the index of its next available entry. The queue's memory is not
+// accessed any more. When both queues are stopped the guest's driver is gone, and all flows end.
 func (d *Device) Stop(i int) (base uint16) {
 	d.exclusive(func() {
 		r := d.ring(i)
@@ -134,8 +133,8 @@ func (d *Device) Stop(i int) (base uint16) {
 	return base
 }
 
-// Rebind calls f for each running queue while nothing uses them, so that f can
-// move them to other memory. A queue f fails for stops being used.
+// Rebind calls f for each running queue while nothing uses the queues, so that f can move them to
+// other memory. A queue for which f fails is not used any more.
 func (d *Device) Rebind(f func(i int, q *vring.Queue) error) error {
 	var first error
 	d.exclusive(func() {
@@ -178,11 +177,11 @@ func (d *Device) Kick(i int) {
 	}
 }
 
-// txQuantum bounds the packets handled per turn of the lock, so that a guest
+// txQuantum is the largest number of packets handled before the lock is released, so that a guest
 // which never stops sending cannot keep Stop or SetCall waiting.
 const txQuantum = 64
 
-// drain takes packets from the guest; true if there may be more.
+// drain handles up to txQuantum packets from the guest. It returns true if there may be more.
 func (d *Device) drain() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -190,7 +189,7 @@ func (d *Device) drain() bool {
 	if r == nil || r.broken != nil {
 		return false
 	}
-	defer d.Pump() // answers go out once per turn, not once per packet
+	defer d.Pump() // sends answers once per call, not once per packet
 	n := 0
 	for ; n < txQuantum; n++ {
 		ch, err := r.q.Peek()
@@ -201,7 +200,8 @@ func (d *Device) drain() bool {
 		if ch == nil {
 			break
 		}
-		// Longer than any credit allows: the header's length will not match.
+		// A packet longer than scratch exceeds any credit. It is cut, so the length in its header
+		// does not match and it is dropped.
 		k, err := r.q.Read(ch, d.scratch)
 		if err == nil {
 			d.Locked(func() { d.input(d.scratch[:k]) })
@@ -218,15 +218,14 @@ func (d *Device) drain() bool {
 	return n == txQuantum
 }
 
-// breakRing stops using a ring whose driver wrote nonsense. The ring stays silent
-// until it is set up again.
+// breakRing stops using a ring whose content is invalid. The ring stays unused until the driver
+// sets it up again.
 func (d *Device) breakRing(i int, r *ring, err error) {
 	r.broken = err
 	d.refuse(i, err)
 }
 
-// Refuse says why queue i, which does not run, is not used and signals its error
-// eventfd.
+// Refuse logs why queue i, which was not started, is not used, and signals its error eventfd.
 func (d *Device) Refuse(i int, err error, errfd int) {
 	n := &d.notify[i]
 	_ = n.err.Set(errfd)

@@ -6,26 +6,25 @@
 //	credit, SHUTDOWN) ──────────────┘  and the link's room)
 //
 //	net.Conn Read ◄── receive buffer ◄── Transport.Input ◄──────────────── peer's TX ring
-//	                  (bounded by the credit we gave)
+//	                  (bounded by the credit given to the peer)
 //
 //	a flow:   REQUEST ─► connecting ─ RESPONSE ─► open ─ SHUTDOWN ─► half open ─ RST ─► gone
 //	                           └───────── RST ──────┴──────────────────────────────────► gone
 //
-// Transport is symmetrical: a device uses it with the local CID 2 (the host),
-// the test driver with the guest's CID. Device joins a Transport and two
-// vring.Queue, which is what a vhost-user back end needs.
+// Transport is symmetrical: a device uses it with the local CID 2 (the host), the test driver with
+// the guest's CID. Device connects a Transport with two vring.Queues, for a vhost-user back end.
 //
 // # Ownership and concurrency
 //
-// One mutex per Transport guards all its flows and the link; nothing blocks
-// while holding it. Whoever makes packets possible (a writer, a kick that tells
-// of room, a packet that asks for an answer) sends them in its own goroutine:
-// there is no engine goroutine and no hop between a Write and the peer's ring.
+// One mutex per Transport guards all its flows and the link; nothing blocks while holding it.
+// Packets are sent by the goroutine that makes them possible: a writer, a kick that reports room, a
+// packet that needs an answer. There is no engine goroutine, so a Write puts its data into the
+// peer's ring without switching goroutines.
 //
 // # Bounds
 //
 // Flows, waiting connections per listener, the bytes a flow buffers in each
-// direction and the queue of replies to unknown flows are all bounded (Limits).
+// direction and the queue of replies to unknown flows are all bounded (limits.go).
 // Input never waits for room in the other direction, so the two queues cannot
 // block each other. A peer that exceeds its credit loses the flow; packets with
 // a foreign CID are dropped and counted.

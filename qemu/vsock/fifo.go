@@ -8,7 +8,7 @@ type fifo struct {
 	max  int
 }
 
-// put queues all of p, or nothing if it does not fit.
+// put queues all of p. If p does not fit it queues nothing and returns false.
 func (f *fifo) put(p []byte) bool {
 	if len(p) > f.max-f.n {
 		return false
@@ -21,14 +21,14 @@ func (f *fifo) put(p []byte) bool {
 	return true
 }
 
-// fill queues as much of p as fits and returns how much that was.
+// fill queues as much of p as fits and returns the number of bytes queued.
 func (f *fifo) fill(p []byte) int {
 	k := min(len(p), f.max-f.n)
 	f.put(p[:k])
 	return k
 }
 
-// get takes up to len(dst) bytes.
+// get removes up to len(dst) bytes, copies them to dst and returns their number.
 func (f *fifo) get(dst []byte) int {
 	n := min(len(dst), f.n)
 	k := copy(dst[:n], f.buf[f.head:])
@@ -37,7 +37,7 @@ func (f *fifo) get(dst []byte) int {
 	return n
 }
 
-// appendTo takes n bytes and appends them to b.
+// appendTo removes n bytes and appends them to b.
 func (f *fifo) appendTo(b []byte, n int) []byte {
 	first := min(n, len(f.buf)-f.head)
 	b = append(b, f.buf[f.head:f.head+first]...)

@@ -2,17 +2,17 @@ package vsock
 
 import "encoding/binary"
 
-// LedgerSize is the memory of a Ledger, bytes.
+// LedgerSize is the size of a Ledger's memory in bytes.
 const LedgerSize = maxFlows * ledgerEntry
 
 const ledgerEntry = 8
 
-// Ledger notes the flows of a Transport in memory that outlives the process, so
-// that the next one can reset them: a peer that only waits would not learn
-// otherwise that they are gone.
+// Ledger records the flows of a Transport in memory that outlives the process, so that the next
+// process can reset them. Otherwise a peer that only waits for data would not learn that its flows
+// are gone.
 //
-// An entry is the two ports of a flow, or 0, and is written with one store: a
-// process may be killed at any instruction.
+// An entry is the two ports of a flow, or 0. It is written with one store, because the process may
+// be killed at any instruction.
 type Ledger struct {
 	mem  []byte
 	slot map[flowKey]int
@@ -24,7 +24,7 @@ func NewLedger(mem []byte) *Ledger {
 	return &Ledger{mem: mem[:LedgerSize], slot: map[flowKey]int{}}
 }
 
-// left takes out the flows that are in the memory, those of a process before.
+// left removes and returns the flows in the memory: those of an earlier process.
 func (l *Ledger) left() (keys []flowKey) {
 	for i := range maxFlows {
 		if v := l.entry(i); v != 0 {
@@ -41,7 +41,7 @@ func (l *Ledger) entry(i int) uint64 { return binary.LittleEndian.Uint64(l.mem[i
 func (l *Ledger) set(i int, v uint64) { binary.LittleEndian.PutUint64(l.mem[i*ledgerEntry:], v) }
 
 func (l *Ledger) add(k flowKey) {
-	if l == nil || len(l.free) == 0 { // not more than maxFlows: there is one
+	if l == nil || len(l.free) == 0 { // never full: a Transport has at most maxFlows flows
 		return
 	}
 	i := l.free[len(l.free)-1]

@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// Listener accepts the flows the peer opens to one port. It implements
-// net.Listener.
+// Listener accepts the flows that the peer opens to one port. It implements net.Listener.
 type Listener struct {
 	t       *Transport
 	addr    Addr
@@ -42,8 +41,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// AcceptConn returns the next flow. After Close it returns net.ErrClosed. A flow
-// the peer has reset meanwhile is returned too: its reads tell.
+// AcceptConn returns the next flow. After Close it returns net.ErrClosed. It also returns a flow
+// that the peer has reset since; reading that flow fails.
 func (l *Listener) AcceptConn() (*Conn, error) {
 	l.t.mu.Lock()
 	defer l.t.mu.Unlock()
@@ -62,7 +61,7 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 // Addr returns the local address.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
-// Close stops accepting and resets flows nobody accepted.
+// Close stops accepting and resets the flows that were not accepted.
 func (l *Listener) Close() error {
 	l.t.mu.Lock()
 	defer l.t.mu.Unlock()

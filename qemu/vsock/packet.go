@@ -14,7 +14,7 @@ const HostCID = 2
 // Type is the socket type of a packet.
 type Type uint16
 
-// TypeStream is the only type offered.
+// TypeStream is the only supported type.
 const TypeStream Type = 1
 
 // Op is the operation of a packet.
@@ -47,8 +47,8 @@ const (
 	shutdownBoth           = ShutdownReceive | ShutdownSend
 )
 
-// Header is the packet header. BufAlloc and FwdCnt are the sender's receive
-// buffer size and the bytes it has taken out of it, modulo 2^32.
+// Header is the packet header. BufAlloc is the size of the sender's receive buffer. FwdCnt is the
+// number of bytes that the sender has read from that buffer, modulo 2^32.
 type Header struct {
 	SrcCID, DstCID   uint64
 	SrcPort, DstPort uint32
@@ -75,7 +75,7 @@ func (h *Header) Append(b []byte) []byte {
 	return le.AppendUint32(b, h.FwdCnt)
 }
 
-// ParseHeader reads a header.
+// ParseHeader parses a header.
 func ParseHeader(b []byte) (Header, error) {
 	if len(b) < HeaderSize {
 		return Header{}, fmt.Errorf("vsock packet of %d bytes, want at least %d", len(b), HeaderSize)
@@ -97,5 +97,5 @@ func (Addr) Network() string { return "vsock" }
 
 func (a Addr) String() string { return fmt.Sprintf("%d:%d", a.CID, a.Port) }
 
-// flowKey is a flow between two context IDs: its ports.
+// flowKey identifies a flow between two context IDs by its ports.
 type flowKey struct{ local, remote uint32 }

@@ -12,18 +12,18 @@ import (
 	"github.com/falcon-vnic/vnic/internal/list"
 )
 
-// Link is the way to the peer: its receive ring. It is called with the
-// Transport's lock held and must not block or call back.
+// Link sends packets to the peer: it is the peer's receive ring. Its methods are called with the
+// Transport's lock held. They must not block or call the Transport.
 type Link interface {
-	// Room returns the bytes the next packet may have, 0 if there is no buffer.
+	// Room returns the largest size of the next packet, or 0 if there is no buffer.
 	Room() int
 	// Put sends one packet of at most Room bytes.
 	Put(pkt []byte)
-	// Flush tells the peer about everything put so far.
+	// Flush notifies the peer of all packets since the last Flush.
 	Flush()
 }
 
-// Stats counts what a Transport did and refused.
+// Stats counts packets and errors of a Transport.
 type Stats struct {
 	PacketsIn, PacketsOut uint64
 	BytesIn, BytesOut     uint64 // payload
@@ -45,7 +45,7 @@ type Transport struct {
 	flows     map[flowKey]*Conn
 	listeners map[uint32]*Listener
 	ready     list.List[Conn] // flows with something to send
-	replies   []Header        // resets for flows we do not have
+	replies   []Header        // resets for unknown flows
 	ledger    *Ledger         // nil: none
 	nextPort  uint32
 	closed    bool
@@ -53,7 +53,7 @@ type Transport struct {
 	scratch   []byte
 }
 
-// NewTransport returns the end of cid local towards cid peer, without a link.
+// NewTransport returns the end at context ID local of the flows to context ID peer, without a link.
 func NewTransport(local, peer uint32) *Transport {
 	return &Transport{
 		local: local, peer: peer,
@@ -64,8 +64,8 @@ func NewTransport(local, peer uint32) *Transport {
 	}
 }
 
-// UseLedger makes the transport note its flows, and reset those that an earlier
-// one has noted there, as soon as it has a link. It is called before any other
+// UseLedger makes the transport record its flows in l. It resets the flows that an earlier
+// transport recorded there, as soon as there is a link. UseLedger must be called before any other
 // method.
 func (t *Transport) UseLedger(l *Ledger) {
 	t.mu.Lock()
@@ -85,8 +85,8 @@ func (t *Transport) Stats() Stats {
 	return t.stats
 }
 
-// SetLink gives the transport its way to the peer and sends what waits. A nil
-// link keeps everything waiting. The old link is not used once it returned.
+// SetLink sets the link to the peer and sends waiting packets. With a nil link packets keep
+// waiting. After SetLink returns, the old link is not used any more.
 func (t *Transport) SetLink(l Link) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,22 +94,22 @@ func (t *Transport) SetLink(l Link) {
 	t.pump()
 }
 
-// Locked calls f while no packet moves towards the peer.
+// Locked calls f with the transport's lock held: meanwhile no packet is sent to the peer.
 func (t *Transport) Locked(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f()
 }
 
-// Pump sends what waits; call it when the link has room again.
+// Pump sends waiting packets. It must be called when the link has room again.
 func (t *Transport) Pump() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.pump()
 }
 
-// Reset ends every flow with ECONNRESET without telling the peer: it has lost
-// its state (a reboot).
+// Reset ends every flow with ECONNRESET. It does not tell the peer, which has lost its state (for
+// example by a reboot).
 func (t *Transport) Reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -119,7 +119,7 @@ func (t *Transport) Reset() {
 func (t *Transport) resetAll() {
 	t.replies = nil
 	for _, l := range t.listeners {
-		l.backlog = nil // nobody shall accept a flow of before the reset
+		l.backlog = nil // flows from before the reset must not be accepted
 	}
 	for _, c := range t.flows {
 		c.fail(syscall.ECONNRESET)
@@ -239,8 +239,8 @@ func (t *Transport) request(h *Header) {
 	l.cond.Signal()
 }
 
-// reply queues a reset for a packet that belongs to no flow, Virtio §5.10.6.4.
-// The queue is bounded: a peer that gets no reset runs into its own timeout.
+// reply queues a reset for a packet that belongs to no flow, Virtio §5.10.6.4. The queue is
+// bounded; a peer that gets no reset runs into its own timeout.
 func (t *Transport) reply(h *Header) {
 	if h.Op == OpReset {
 		return
@@ -254,7 +254,7 @@ func (t *Transport) reply(h *Header) {
 	})
 }
 
-// pump fills the link: resets first, then one packet per flow in turn.
+// pump sends packets while the link has room: resets first, then one packet of each flow in turn.
 func (t *Transport) pump() {
 	if t.link == nil {
 		return
