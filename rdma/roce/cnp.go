@@ -7,23 +7,23 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// Who sent a packet that the network marked is told so by a congestion notification packet (Annex
-// A17.9.3, CA17-44). One stands for all within a while, of a queue pair.
+// The sender of a packet that the network marked is told so by a congestion notification packet
+// (Annex A17.9.3, CA17-44). For one queue pair, one notification covers all marks within a while.
 
-// cnpEvery is the least time between two notifications to one queue pair.
+// cnpEvery is the minimum time between two notifications to one queue pair.
 const cnpEvery transport.Time = 50e3
 
-// marks are those that a connection's packets came with.
+// marks records the congestion marks on a connection's packets.
 type marks struct {
-	seen bool // since the last notification
+	seen bool // a mark was seen since the last notification
 	pkey uint16
 	told transport.Time
 }
 
-// see notes a marked packet.
+// see records a marked packet.
 func (m *marks) see(h *wire.Headers) { m.seen, m.pkey = true, h.BTH.PKey }
 
-// sendCNP tells the peer of marks.
+// sendCNP tells the peer about marked packets, if a notification is due.
 func (s *responder) sendCNP(now transport.Time, b []byte) int {
 	m := &s.marks
 	if !m.seen {
@@ -37,7 +37,7 @@ func (s *responder) sendCNP(now transport.Time, b []byte) int {
 	return s.port.putCNP(b, &s.way, s.terms.Peer, m.pkey)
 }
 
-// putCNP makes a notification in b and returns its length.
+// putCNP writes a notification into b and returns its length.
 func (p *Port) putCNP(b []byte, way *wire.Way, qpn uint32, pkey uint16) int {
 	p.stats.CNPsSent++
 	h := &p.e.out
@@ -50,24 +50,24 @@ func (p *Port) putCNP(b []byte, way *wire.Way, qpn uint32, pkey uint16) int {
 	return n
 }
 
-// notices are the notifications to senders of datagrams, which have no connection: to those that
-// were marked last.
+// notices holds the notifications to senders of datagrams, which have no connection. It remembers
+// the senders whose packets were marked last.
 type notices struct {
 	last [16]notice
-	next int // place in last for another sender
+	next int // index in last for another sender
 	owed int
 }
 
-// notice is what a sender of datagrams is told.
+// notice is the notification to one sender of datagrams.
 type notice struct {
 	way  wire.Way
 	qpn  uint32
 	pkey uint16
 	owed bool
-	told transport.Time // when it was told before; 0: never
+	told transport.Time // when it was last told; 0: never
 }
 
-// owe notes that a datagram came with a mark. Of more senders than are remembered some are not
+// owe records that a datagram had a mark. If there are more senders than entries, some are not
 // told.
 func (n *notices) owe(now transport.Time, back wire.Way, h *wire.Headers) {
 	x := n.of(back.Dst, h.Datagram.SourceQP)
@@ -81,7 +81,7 @@ func (n *notices) owe(now transport.Time, back wire.Way, h *wire.Headers) {
 	x.way, x.pkey = back, h.BTH.PKey
 }
 
-// of finds the place of a sender, or makes one.
+// of returns the entry of a sender, and makes one if there is none.
 func (n *notices) of(addr netip.Addr, qpn uint32) *notice {
 	for i := range n.last {
 		if x := &n.last[i]; x.qpn == qpn && x.way.Dst == addr {
@@ -97,8 +97,8 @@ func (n *notices) of(addr netip.Addr, qpn uint32) *notice {
 	return x
 }
 
-// sendNotice makes the next notification to a sender of datagrams in b and returns its length; 0:
-// none is owed.
+// sendNotice writes the next notification to a sender of datagrams into b and returns its length, 0
+// if none is due.
 func (p *Port) sendNotice(now transport.Time, b []byte) int {
 	for i := range p.notices.last {
 		if x := &p.notices.last[i]; x.owed {

@@ -9,13 +9,13 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// response takes what the peer's responder says.
+// response handles a response of the peer's responder.
 func (s *requester) response(now transport.Time, h *wire.Headers, data []byte) {
 	if h.BTH.Opcode.HasAETH() && s.limit.credited(&h.AETH) {
 		s.wake()
 	}
 	if s.user == nil || s.entries.Len() == 0 || h.BTH.PSN.Sub(s.ahead) > 0 {
-		return // it is about nothing that was sent
+		return // it does not refer to a packet that was sent
 	}
 	switch op := h.BTH.Opcode &^ wire.ServiceMask; op {
 	case wire.Acknowledge:
@@ -27,8 +27,8 @@ func (s *requester) response(now transport.Time, h *wire.Headers, data []byte) {
 	}
 }
 
-// acknowledged takes an ACK or NAK (IBA §9.7.5.1.2). Each says that what came before its PSN
-// arrived.
+// acknowledged handles an ACK or NAK (IBA §9.7.5.1.2). Both acknowledge everything before their
+// PSN.
 func (s *requester) acknowledged(now transport.Time, psn wire.PSN, syndrome wire.Syndrome) {
 	upTo := psn
 	if syndrome.Acks() {
@@ -37,7 +37,7 @@ func (s *requester) acknowledged(now transport.Time, psn wire.PSN, syndrome wire
 	if upTo.Sub(s.entries.At(0).psn) < 0 || !s.arrived(now, upTo) || syndrome.Acks() {
 		return
 	}
-	e := s.entries.At(0) // which has that PSN
+	e := s.entries.At(0) // it has that PSN
 	if timer, ok := syndrome.NotReady(); ok {
 		s.peerNotReady(now, e, timer)
 		return
@@ -57,8 +57,8 @@ func (s *requester) acknowledged(now transport.Time, psn wire.PSN, syndrome wire
 	}
 }
 
-// arrived ends the packets with data before psn. A READ or atomic among them has lost its response.
-// It reports whether there is something left to say about.
+// arrived completes the packets with data before psn. A READ or atomic among them has lost its
+// response. It returns false if nothing is left to do for the acknowledgement.
 func (s *requester) arrived(now transport.Time, psn wire.PSN) (left bool) {
 	n, lost := s.retireBefore(now, psn)
 	if n > 0 {
@@ -71,7 +71,7 @@ func (s *requester) arrived(now transport.Time, psn wire.PSN) (left bool) {
 	return s.failFront(now)
 }
 
-// peerNotReady waits as long as the peer asks for.
+// peerNotReady waits for as long as the peer asks.
 func (s *requester) peerNotReady(now transport.Time, e *entry, timer uint8) {
 	s.account.RNRRx++
 	e.rnrs++
@@ -82,8 +82,8 @@ func (s *requester) peerNotReady(now transport.Time, e *entry, timer uint8) {
 	s.user.PeerNotReady(now, e.r, e.rnrs)
 }
 
-// pulled brings the READ or atomic whose response is at hand to the front: what was sent before it
-// has arrived. nil: the response says nothing.
+// pulled completes everything sent before the READ or atomic whose response arrived, and returns
+// its entry. It returns nil if the response must be ignored.
 func (s *requester) pulled(now transport.Time, psn wire.PSN) *entry {
 	e := s.at(psn)
 	if e == nil || !e.pulls() {
@@ -95,7 +95,7 @@ func (s *requester) pulled(now transport.Time, psn wire.PSN) *entry {
 	return s.entries.At(0)
 }
 
-// atomicResponse takes the result of an atomic.
+// atomicResponse handles the result of an atomic.
 func (s *requester) atomicResponse(now transport.Time, h *wire.Headers) {
 	e := s.pulled(now, h.BTH.PSN)
 	if e == nil || e.read() {
@@ -113,7 +113,7 @@ func (s *requester) atomicResponse(now transport.Time, h *wire.Headers) {
 	s.progress(now, end, 1)
 }
 
-// readResponse takes a part of the response to a READ.
+// readResponse handles one packet of the response to a READ.
 func (s *requester) readResponse(now transport.Time, h *wire.Headers, data []byte) {
 	e := s.pulled(now, h.BTH.PSN)
 	if e == nil || !e.read() {
@@ -121,7 +121,7 @@ func (s *requester) readResponse(now transport.Time, h *wire.Headers, data []byt
 	}
 	switch d := h.BTH.PSN.Sub(e.next()); {
 	case d < 0:
-		return // came before
+		return // a duplicate
 	case d > 0:
 		s.missing(now)
 		return

@@ -7,14 +7,14 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// Conn is a connection of a queue pair over RoCEv2. It knows the requests under way (requester) and
-// what it took of the peer's (responder).
+// Conn is a connection of a queue pair over RoCEv2. It tracks its own requests in progress
+// (requester) and the peer's requests that it accepted (responder).
 type Conn struct {
 	end
 	given   bool // attached once
 	opened  transport.Time
-	turn    bool         // answers before requests
-	parting timer.Handle // it is forgotten then
+	turn    bool         // answers are sent before requests
+	parting timer.Handle // when it fires, the connection is removed
 
 	requester requester
 	responder responder
@@ -22,11 +22,11 @@ type Conn struct {
 
 var _ transport.Conn = (*Conn)(nil)
 
-// parts is how long a connection that its queue pair has left answers what it had taken.
+// parts is how long a connection that its queue pair has left still repeats its answers.
 const parts transport.Time = 1e9
 
-// Attach implements transport.Conn. There are no connections here that complete requests in another
-// order, or go on behind one that failed.
+// Attach implements transport.Conn. RoCE has no connections that complete requests out of order, or
+// continue after one that failed.
 func (c *Conn) Attach(t *transport.Terms) (segment int, ok bool) {
 	switch {
 	case c.given, t.Unordered, t.InError, t.Sending == nil, t.Peer > wire.QPNMask,
@@ -41,7 +41,7 @@ func (c *Conn) Attach(t *transport.Terms) (segment int, ok bool) {
 		c.service = wire.UC
 	}
 	c.requester.reads, c.requester.rto = t.Reads, c.requester.rtt.rto()
-	c.requester.limit.none = t.Unreliable || t.XRC // whose receives are shared
+	c.requester.limit.none = t.Unreliable || t.XRC // their receives are shared
 	c.e.congestion.Init(&c.requester.traffic)
 	c.responder.expected, c.responder.message = wire.PSN(t.PSN), 1
 	c.port.join(c)
@@ -51,7 +51,7 @@ func (c *Conn) Attach(t *transport.Terms) (segment int, ok bool) {
 // Ordered implements transport.Conn.
 func (c *Conn) Ordered() bool { return true }
 
-// ID implements transport.Conn: the number of the queue pair.
+// ID implements transport.Conn. It returns the number of the queue pair.
 func (c *Conn) ID() uint32 { return c.terms.QPN }
 
 // Prefetch implements transport.Conn.
@@ -63,7 +63,7 @@ func (c *Conn) LimitReads(n int) { c.requester.reads = n }
 // Issue implements transport.Conn.
 func (c *Conn) Issue(now transport.Time, r *transport.Request) (n int, err error) {
 	if c.responder.refused != 0 {
-		return 0, transport.ErrWindow // the queue pair ends
+		return 0, transport.ErrWindow // the queue pair is about to fail
 	}
 	return c.requester.issue(now, r)
 }
@@ -71,15 +71,14 @@ func (c *Conn) Issue(now transport.Time, r *transport.Request) (n int, err error
 // UnderWay implements transport.Conn.
 func (c *Conn) UnderWay() (pushes, pulls int) { return c.requester.pushes, c.requester.pulls }
 
-// Forget implements transport.Conn. What the peer says to the requests under way is not recognised
-// any more.
+// Forget implements transport.Conn. Answers of the peer to the requests are ignored from now on.
 func (c *Conn) Forget() {
 	c.requester.drop()
 	c.failing.Remove()
 }
 
-// Drain implements transport.Conn: what was taken is acknowledged for a while, should the peer ask
-// again.
+// Drain implements transport.Conn. For a while, accepted requests are acknowledged if the peer
+// repeats them.
 func (c *Conn) Drain(now transport.Time) {
 	if c.closed {
 		return
@@ -97,11 +96,11 @@ func (c *Conn) Close(transport.Time) {
 	c.leave()
 }
 
-// Abort implements transport.Conn. A peer that broke the rules is told so by a NAK, if at all,
-// which is on its way or is not worth to be repeated.
+// Abort implements transport.Conn. A peer that broke the rules is told by a NAK, if at all; the NAK
+// is on its way, or need not be repeated.
 func (c *Conn) Abort(now transport.Time) { c.Drain(now) }
 
-// letGo forgets the queue pair.
+// letGo detaches the queue pair.
 func (c *Conn) letGo() {
 	c.Forget()
 	c.user = nil
@@ -109,7 +108,7 @@ func (c *Conn) letGo() {
 	c.stop(&c.responder.again)
 }
 
-// leave takes the connection out of its port, for good.
+// leave removes the connection from its port for good.
 func (c *Conn) leave() {
 	c.closed = true
 	c.stop(&c.parting)
@@ -118,7 +117,7 @@ func (c *Conn) leave() {
 	c.port.leave(c)
 }
 
-// due takes a timer that ended.
+// due handles a timer.
 func (c *Conn) due(now transport.Time, kind timer.Kind) {
 	switch kind {
 	case kindRetry:

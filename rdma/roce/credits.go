@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// cost is what n bytes of an entry take of the function's credits: what they would take over
+// cost returns the credits that n bytes of an entry take from the function: the same as over
 // Falcon.
 func cost(pulls bool, n int) credit.Cost {
 	if pulls {
@@ -17,15 +17,15 @@ func cost(pulls bool, n int) credit.Cost {
 	return credit.PushCost(n, credit.DefaultCell)
 }
 
-// takeCredit takes what a packet of r with n bytes costs the function.
+// takeCredit takes the credits for a packet of r with n bytes.
 func (s *requester) takeCredit(r *transport.Request, n int) error {
 	if s.credits == nil {
 		return nil
 	}
-	s.release() // to be taken at once
+	s.release() // it takes them again at once
 	x := cost(r.Pulls(), n)
 	switch {
-	case s.parked == 0 && s.credits.Take(&x): // behind a peer that is not ready it could only wait
+	case s.parked == 0 && s.credits.Take(&x): // behind a peer that is not ready the packet could only wait
 		s.first = false
 		return nil
 	case !s.credits.Possible(&x): // waiting would not help
@@ -45,7 +45,7 @@ func (s *requester) takeCredit(r *transport.Request, n int) error {
 	return transport.ErrBlocked
 }
 
-// waitNoMore takes the requester from those that wait for credit.
+// waitNoMore removes the requester from those that wait for credit.
 func (s *requester) waitNoMore() {
 	if s.blocked {
 		s.blocked = false
@@ -54,15 +54,15 @@ func (s *requester) waitNoMore() {
 	}
 }
 
-// release gives back what unblock holds for the requester.
+// release returns the credits that unblock reserved for the requester.
 func (s *requester) release() {
 	if s.kept {
 		s.kept = false
-		_ = s.credits.Return(&s.want) // counted by the node; cannot fail for what was taken
+		_ = s.credits.Return(&s.want) // the node counts errors; it cannot fail for what was taken
 	}
 }
 
-// price is what an entry took.
+// price returns the credits that an entry took.
 func (s *requester) price(e *entry) (all credit.Cost) {
 	for left, first := int(e.length), true; left > 0 || first; first = false {
 		n := min(left, s.segment)
@@ -74,7 +74,7 @@ func (s *requester) price(e *entry) (all credit.Cost) {
 	return all
 }
 
-// returnCredits gives back what an entry took.
+// returnCredits returns the credits that an entry took.
 func (s *requester) returnCredits(e *entry) {
 	if s.credits == nil {
 		return
@@ -85,12 +85,12 @@ func (s *requester) returnCredits(e *entry) {
 		s.unparked(e)
 		return
 	}
-	_ = s.credits.Return(&x) // counted by the node; cannot fail for what was taken
+	_ = s.credits.Return(&x) // the node counts errors; it cannot fail for what was taken
 	s.e.host.CreditsChanged()
 }
 
-// park gives back what all entries took, as far as the node lets it: they wait for the peer's
-// receiver.
+// park releases the credits of all entries, as far as the node allows, because they wait for the
+// peer's receiver.
 func (s *requester) park() {
 	if s.credits == nil {
 		return
@@ -105,7 +105,7 @@ func (s *requester) park() {
 	s.e.host.CreditsChanged()
 }
 
-// unpark has an entry that is sent hold its credits again.
+// unpark charges an entry that is sent again for its credits.
 func (s *requester) unpark(e *entry) {
 	if e.parked {
 		x := s.price(e)

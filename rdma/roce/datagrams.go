@@ -12,28 +12,28 @@ import (
 	falcon "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// A datagram is copied when it is taken, and its send is complete then: memory of the guest is
-// looked at once. What waits for the network is bounded; who sends more waits.
+// A datagram is copied when it is accepted, and then its send is complete: guest memory is read
+// only once. The number of waiting datagrams is limited; senders of more must wait.
 
-// maxDatagrams is how many of a function wait for the network.
+// maxDatagrams limits the datagrams of a function that wait for the network.
 const maxDatagrams = 128
 
-// datagram is one that waits.
+// datagram is a datagram that waits to be sent.
 type datagram struct {
 	transport.Datagram
 	to   *Destination
 	data [verbs.MaxDatagram]byte
 }
 
-// datagrams are those of a port's function.
+// datagrams holds the datagrams of a port's function.
 type datagrams struct {
 	port    *Port
-	of      *verbs.Objects // nil: the function has none
+	of      *verbs.Objects // nil: the function has no verbs objects
 	waiting ring.Queue[*datagram]
-	blocked []blocked // senders that wait for a place
-	held    bool      // none is sent: one to a group is being shared out
+	blocked []blocked // senders that wait for room
+	held    bool      // nothing is sent while a datagram to a group is being delivered inside the NIC
 	psn     wire.PSN
-	number  uint32 // of the last that came, for traces
+	number  uint32 // of the last datagram that arrived, for traces
 	came    verbs.Arrival
 	arrived transport.Datagram
 	grh     [verbs.GRHSize]byte
@@ -41,13 +41,13 @@ type datagrams struct {
 	strangers strangers
 }
 
-// blocked is who waits for a place for a datagram to a destination.
+// blocked is a sender that waits for room for a datagram to a destination.
 type blocked struct {
 	sender verbs.Waiter
 	to     *Destination
 }
 
-// Destination is where datagrams of a port go: what carries those of an address handle.
+// Destination is a destination of a port's datagrams. It is the carrier of an address handle.
 type Destination struct {
 	port *Port
 	way  wire.Way
@@ -55,10 +55,10 @@ type Destination struct {
 
 var _ verbs.Carrier = (*Destination)(nil)
 
-// Address is the IP address that a GID stands for (Annex A17.4.1.1).
+// Address returns the IP address that a GID contains (Annex A17.4.1.1).
 func Address(gid [16]byte) netip.Addr { return netip.AddrFrom16(gid).Unmap() }
 
-// Want implements verbs.Carrier: there is nothing to be made.
+// Want implements verbs.Carrier. A destination needs no connection.
 func (d *Destination) Want(transport.Time) {}
 
 // Leave implements verbs.Carrier.
@@ -93,7 +93,7 @@ func (d *Destination) Send(_ transport.Time, x *verbs.Datagram) verbs.Sent {
 	return verbs.Taken
 }
 
-// send makes the packet of the next datagram in b and returns its length.
+// send writes the packet of the next datagram into b and returns its length.
 func (s *datagrams) send(b []byte) int {
 	at := s.waiting.Pop()
 	g := *at
@@ -128,10 +128,10 @@ func (s *datagrams) send(b []byte) int {
 	return end
 }
 
-// ready reports whether one may be sent.
+// ready reports whether a datagram may be sent.
 func (s *datagrams) ready() bool { return s.waiting.Len() > 0 && !s.held }
 
-// resume wakes who waited for a place.
+// resume wakes the senders that waited for room.
 func (s *datagrams) resume() {
 	for _, b := range s.blocked {
 		b.sender.Resume(b.to)
@@ -140,7 +140,7 @@ func (s *datagrams) resume() {
 	s.blocked = s.blocked[:0]
 }
 
-// drop forgets the datagrams that wait.
+// drop discards the waiting datagrams.
 func (s *datagrams) drop() {
 	for s.waiting.Len() > 0 {
 		at := s.waiting.Pop()
@@ -151,9 +151,9 @@ func (s *datagrams) drop() {
 	s.resume()
 }
 
-// take takes one that came in packet for an address. Which queue pair it is for, and whether that
-// wants it, the function's objects know. Before its data they put the IP header (Annex A17.4.5.2).
-// It reports whether the queue pair, or one in the group, is there.
+// take delivers a datagram that arrived in packet for an address. The function's objects find the
+// queue pair and decide whether it accepts the datagram. The IP header is put before the data
+// (Annex A17.4.5.2). It reports whether the queue pair, or one in the group, exists.
 func (s *datagrams) take(now transport.Time, to netip.Addr, h *wire.Headers, packet, data []byte, of *audience) (there bool) {
 	if s.of == nil {
 		return false
@@ -186,7 +186,7 @@ func (s *datagrams) take(now transport.Time, to netip.Addr, h *wire.Headers, pac
 	return there
 }
 
-// note notes that a datagram is sent. Nobody acknowledges it.
+// note records that a datagram is sent. Nobody acknowledges it.
 func (s *datagrams) note(d *transport.Datagram) {
 	if t := s.of.Account.Trace; t != nil && t.Wants(d.From) {
 		e := trace.Event{Kind: trace.Scheduled, Work: d.From, Index: d.Work, Extra: d.Serial}
@@ -196,7 +196,7 @@ func (s *datagrams) note(d *transport.Datagram) {
 	}
 }
 
-// strangers stands, in traces, for the connection that a datagram has none of here.
+// strangers takes the place of a connection in the traces of datagrams, which have none here.
 type strangers struct {
 	transport.DatagramConn
 	in *datagrams

@@ -1,6 +1,6 @@
-// Package roce is RoCEv2 (InfiniBand Annex A17): the transport of InfiniBand in UDP, as every other
-// RDMA NIC and Linux's rdma_rxe speak it. It keeps the contract of package transport towards queue
-// pairs; the bytes are package wire's.
+// Package roce implements RoCEv2 (InfiniBand Annex A17): the InfiniBand transport in UDP, as other
+// RDMA NICs and Linux's rdma_rxe use it. To queue pairs it provides the contract of package
+// transport. Package wire defines the bytes.
 //
 //	queue pair        requester                    network                responder            queue pair
 //	  │ Issue             │                           │                       │                     │
@@ -30,34 +30,36 @@
 //
 // # The reliable connection
 //
-// Each request takes PSNs: a packet of a SEND or WRITE, an atomic one, a READ as many as its
-// response has packets. Requests are kept in their order until they are answered. When an answer
-// says, or shows, that a packet was lost, everything from there on is sent again (go-back-N); the
-// data comes from the queue pair each time. READs longer than maxRead packets are asked for in
-// parts, so that little is sent twice.
+// Each request takes PSNs: one for each packet of a SEND or WRITE, one for an atomic, and for a
+// READ as many as its response has packets. Requests are kept in order until they are answered.
+// When an answer reports or shows that a packet was lost, everything from that packet on is sent
+// again (go-back-N), with data from the queue pair each time. A READ longer than maxRead packets is
+// requested in parts, so that little is sent twice.
 //
-// The responder takes the packet that is next and no other. It answers those that ask for it, once
-// for as many as came together; READs and atomics are answered in their turn. What came before is
-// acknowledged again, READs are carried out again, atomics are not: their results are kept.
+// The responder accepts only the next packet. It acknowledges packets that ask for it, with one
+// answer for those that arrived together; READs and atomics are answered in order. Earlier packets
+// are acknowledged again. Earlier READs are carried out again, earlier atomics are not: their
+// results are kept.
 //
 // # The unreliable connection
 //
-// Each packet of a SEND or WRITE takes a PSN and is done when it was sent. A packet that is not the
-// next one loses the message at hand; the next message begins with its First or Only packet.
+// Each packet of a SEND or WRITE takes a PSN and is done when it was sent. If a packet is not the
+// next one, the current message is lost. The next message begins with its First or Only packet.
 //
 // # Losses
 //
-// A NAK says at once what is missing, a response that is out of order as well. The end of a burst
-// has no such witness: there a timer sends again, first after what round trips take, then ever
-// later. The attempts end when verbs' timeout has passed retry_cnt + 1 times without any answer.
+// A NAK reports at once what is missing, and a response out of order shows it. At the end of a
+// burst neither may come. There a timer sends again, first after a time based on the round trips
+// measured, then at growing intervals. The attempts end when verbs' timeout has passed retry_cnt +
+// 1 times without any answer.
 //
 // # Ownership
 //
-// An Engine with all of its ports and connections belongs to one goroutine. It makes packets when
-// it is asked to (Transmit), in the caller's memory, and takes those that came (Receive). Nothing
-// allocates per packet. Peers are believed nothing: a packet counts for a connection only if both
-// addresses, the partition and the service are its own; what a peer may have under way is bounded
-// by what its queue pair agreed to serve.
+// An Engine with all of its ports and connections belongs to one goroutine. It writes packets into
+// the caller's memory when asked (Transmit), and is given those that arrived (Receive). Nothing
+// allocates memory per packet. Peers are not trusted: a packet counts for a connection only if both
+// addresses, the partition and the service match. What a peer may have in flight is bounded by what
+// its queue pair agreed to serve.
 //
 // References: InfiniBand Architecture 1.2.1 (IBA) §9; Annex A17 (RoCEv2); docs/roce.md.
 package roce

@@ -6,11 +6,11 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// retire takes the entry in front out and tells the queue pair how it ended.
+// retire removes the first entry and tells the queue pair how it ended.
 func (s *requester) retire(now transport.Time, st abi.WCStatus, vendor uint32) {
 	s.returnCredits(s.entries.At(0))
 	e := s.entries.Pop()
-	if s.account.Trace != nil && !s.terms.Unreliable && (st == abi.WCSuccess || vendor != 0) { // else nobody answered
+	if s.account.Trace != nil && !s.terms.Unreliable && (st == abi.WCSuccess || vendor != 0) { // otherwise nobody answered it
 		s.noteAnswered(e)
 	}
 	r, left := e.r, e.packets-e.got
@@ -28,8 +28,8 @@ func (s *requester) retire(now transport.Time, st abi.WCStatus, vendor uint32) {
 	s.user.Done(now, r, st, vendor)
 }
 
-// retireBefore ends the packets with data before psn, up to a READ or atomic that lacks a part of its
-// response.
+// retireBefore completes the packets with data before psn, up to a READ or atomic whose response is
+// incomplete. lost reports whether there was one.
 func (s *requester) retireBefore(now transport.Time, psn wire.PSN) (n int, lost bool) {
 	for s.entries.Len() > 0 {
 		e := s.entries.At(0)
@@ -45,15 +45,15 @@ func (s *requester) retireBefore(now transport.Time, psn wire.PSN) (n int, lost 
 	return n, false
 }
 
-// fail ends the entry in front with an error, which the connection does not survive.
+// fail ends the first entry with an error, after which the connection sends nothing more.
 func (s *requester) fail(now transport.Time, st abi.WCStatus, vendor uint32) {
 	s.stop(&s.timer)
 	s.dead = !s.terms.Unreliable // its queue pair may go on (IBA §10.3.1.6)
 	s.retire(now, st, vendor)
 }
 
-// failFront ends the entry in front if its data is not to be had. It reports whether it is still
-// there.
+// failFront ends the first entry if its data could not be read. It reports whether the entry is
+// still there.
 func (s *requester) failFront(now transport.Time) bool {
 	if s.entries.Len() == 0 {
 		return false

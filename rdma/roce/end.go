@@ -16,23 +16,23 @@ const (
 	kindPace
 )
 
-// end is this end of a connection, as both of its halves know it.
+// end holds what both halves of a connection need to know of this end.
 type end struct {
 	e       *shared // of the engine
 	port    *Port
-	conn    *Conn // whose end it is, for lists and timers
+	conn    *Conn // that this end belongs to, for lists and timers
 	way     wire.Way
 	closed  bool
 	segment int // data bytes of every packet but the last of a message
 	service wire.Opcode
 	terms   transport.Terms
-	user    transport.Endpoint // nil: the queue pair has let go
+	user    transport.Endpoint // nil: the queue pair has detached
 	account *transport.Account
 	place   list.Node[Conn] // in Port.line: has something to send
-	failing list.Node[Conn] // in shared.failing: could not read what it had to send
+	failing list.Node[Conn] // in shared.failing: the data to send could not be read
 }
 
-// arm sets a timer.
+// arm arms a timer.
 func (x *end) arm(h *timer.Handle, kind timer.Kind, at transport.Time) {
 	x.e.timers.Arm(h, x.conn, kind, at)
 }
@@ -40,14 +40,14 @@ func (x *end) arm(h *timer.Handle, kind timer.Kind, at transport.Time) {
 // stop stops a timer.
 func (x *end) stop(h *timer.Handle) { x.e.timers.Stop(h) }
 
-// settle ends what the queue pair was told, if it is still there.
+// settle ends a group of calls to the queue pair, if it is still attached.
 func (x *end) settle(now transport.Time) {
 	if x.user != nil {
 		x.user.Settle(now)
 	}
 }
 
-// wake puts the connection in line to send.
+// wake queues the connection for sending.
 func (x *end) wake() {
 	if !x.closed {
 		x.port.line.PushBack(&x.place, x.conn)
@@ -55,20 +55,20 @@ func (x *end) wake() {
 	}
 }
 
-// traced reports whether the queue pair's requests are noted, where there is a ring.
+// traced reports whether the queue pair's requests are traced. There must be a ring.
 func (x *end) traced() bool { return x.account.Trace.Wants(x.terms.QPN) }
 
-// begin writes what all packets of the connection have in common into the engine's headers.
+// begin sets the engine's headers to what all packets of the connection have in common.
 func (x *end) begin(op wire.Opcode, psn wire.PSN) *wire.Headers {
 	h := &x.e.out
 	*h = wire.Headers{BTH: wire.BTH{Opcode: op | x.service, Migrated: true, PKey: wire.DefaultPKey, DestQP: x.terms.Peer, PSN: psn}}
 	return h
 }
 
-// dataAt is where a packet's data begins in b.
+// dataAt returns the offset in b at which a packet's data begins.
 func (x *end) dataAt(op wire.Opcode) int { return x.way.HeaderLen() + (op | x.service).HeaderLen() }
 
-// finish completes a packet whose n data bytes are in their place in b, and returns its length.
+// finish completes a packet whose n data bytes are already in b, and returns its length.
 func (x *end) finish(h *wire.Headers, b []byte, n int) int {
 	at, ip := x.dataAt(h.BTH.Opcode), x.way.HeaderLen()
 	pad := falcon.PadLen(n)
@@ -80,10 +80,10 @@ func (x *end) finish(h *wire.Headers, b []byte, n int) int {
 	return end + wire.ICRCLen
 }
 
-// MaxOverhead is the most that a packet has around its data, or without data.
+// MaxOverhead is the maximum length of a packet without its data.
 const MaxOverhead = wire.MaxOverhead + wire.MaxHeaderLen
 
-// overhead is what a packet with data has around it, at most.
+// overhead returns the maximum length of a packet with data, without the data.
 func overhead(w *wire.Way) int {
 	return w.HeaderLen() + wire.MaxDataHeaderLen + wire.ICRCLen
 }

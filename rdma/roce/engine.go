@@ -11,14 +11,14 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// Engine is the RoCEv2 of one shard.
+// Engine is the RoCEv2 transport of one shard.
 type Engine struct {
 	shared
 	ports     map[*Port]struct{}
-	closed    Stats            // of ports that are
-	round     fair.Round[Port] // with something to send
-	offered   []*requester     // credit, until the next Run
-	freed     bool             // credit, since those were looked at
+	closed    Stats            // of ports that were closed
+	round     fair.Round[Port] // ports with something to send
+	offered   []*requester     // offered credit, until the next Run
+	freed     bool             // credit was returned since unblock last ran
 	datagrams pool.Pool[datagram]
 
 	in wire.Headers // scratch memory of Receive
@@ -33,11 +33,12 @@ func New(host transport.Host) *Engine {
 	return e
 }
 
-// UseCongestion names the algorithm of all connections, of which there are none yet.
+// UseCongestion sets the congestion control of all connections. It must be called before there are
+// any.
 func (e *Engine) UseCongestion(a cc.Algorithm) { e.congestion = a }
 
-// NewPort makes a port for a function with an address, in a network that carries IP packets of mtu
-// bytes.
+// NewPort makes a port for a function with the given address, in a network that carries IP packets
+// of mtu bytes.
 func (e *Engine) NewPort(addr netip.Addr, mtu int) *Port {
 	p := &Port{Addr: addr, MTU: mtu, e: e, conns: map[uint32]*Conn{}}
 	p.datagrams.port, p.datagrams.strangers.in = p, &p.datagrams
@@ -54,9 +55,9 @@ func (e *Engine) Stats() Stats {
 	return sum
 }
 
-// Transmit makes the next packet in b, which has room for the longest, and returns its length and
-// whose it is; 0: there is none now. Ports share what is sent by their functions' weights (package
-// fair).
+// Transmit writes the next packet into b, which has room for the longest one, and returns its
+// length and its port; 0 if there is none now. Ports share the bandwidth by their functions'
+// weights (package fair).
 func (e *Engine) Transmit(now transport.Time, b []byte) (n int, from *Port) {
 	for p := e.round.Next(); p != nil; p = e.round.Next() {
 		if n = p.transmit(now, b); n > 0 {
@@ -99,14 +100,14 @@ func (e *Engine) Run(now transport.Time) (more bool) {
 	return e.Ready()
 }
 
-// unblock tells those that wait for credit and could take it now, the longest waiting first and no
-// more of them than can do so together. One that others were quicker than waits in front: else
-// those that come first might take all of it every time.
+// unblock wakes requesters that wait for credit and could take it now. The longest waiting come
+// first, and no more are woken than can take their credit together. A requester whose credit others
+// took first waits in front. Otherwise those that come first might take all of it every time.
 func (e *Engine) unblock(now transport.Time) {
 	left := e.creditless[:0]
 	for _, s := range e.creditless {
 		switch {
-		case !s.credits.Possible(&s.want): // it learns that when it tries again
+		case !s.credits.Possible(&s.want): // the request fails when it is tried again
 			s.want = credit.Cost{}
 			e.offered = append(e.offered, s)
 		case s.parked == 0 && s.credits.Retry(&s.want):
@@ -128,7 +129,8 @@ func (e *Engine) unblock(now transport.Time) {
 	}
 }
 
-// withdraw takes back what was offered and not taken: queue pairs had their turns since.
+// withdraw takes back credit that was offered and not taken: the queue pairs have had their turns
+// since.
 func (e *Engine) withdraw() {
 	for i, s := range e.offered {
 		e.offered[i] = nil
@@ -138,7 +140,7 @@ func (e *Engine) withdraw() {
 	e.offered = e.offered[:0]
 }
 
-// Ready implements transport.Driven. What is to be sent is Transmit's.
+// Ready implements transport.Driven. Packets to be sent do not count, they are left to Transmit.
 func (e *Engine) Ready() bool {
 	return !e.failing.Empty() || !e.gone.Empty() || len(e.offered) > 0 || e.freed && len(e.creditless) > 0
 }
@@ -146,5 +148,5 @@ func (e *Engine) Ready() bool {
 // Deadline implements transport.Driven.
 func (e *Engine) Deadline() transport.Time { return e.timers.Deadline() }
 
-// CreditsChanged implements transport.Wire: Run looks.
+// CreditsChanged implements transport.Wire. Run checks the credits.
 func (e *Engine) CreditsChanged() { e.freed = true }

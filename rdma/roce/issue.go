@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// issue is what transport.Conn's Issue asks for. The parts of a READ join one request, which goes
-// when the READ is whole or long enough.
+// issue implements transport.Conn.Issue. The parts of a READ are joined in one request, which is
+// sent when it is complete or long enough.
 func (s *requester) issue(now transport.Time, r *transport.Request) (n int, err error) {
 	if !s.begun {
 		s.begun, s.psn = true, wire.PSN(s.terms.Sending.PSN)
@@ -19,7 +19,7 @@ func (s *requester) issue(now transport.Time, r *transport.Request) (n int, err 
 		return 0, transport.ErrWindow
 	}
 	if err := s.takeCredit(r, n); err != nil {
-		if e != nil { // its answer gives credit back
+		if e != nil { // its answer returns credit
 			e.growing = false
 			s.wake()
 		}
@@ -48,7 +48,7 @@ func (s *requester) issue(now transport.Time, r *transport.Request) (n int, err 
 	return n, nil
 }
 
-// grows is the READ request that the next part of r joins, if there is one.
+// grows returns the entry of the READ request that the next part of r joins, nil if there is none.
 func (s *requester) grows(r *transport.Request) *entry {
 	if n := s.entries.Len(); n > 0 {
 		if e := s.entries.At(n - 1); e.growing && e.r == r {
@@ -71,7 +71,7 @@ func (s *requester) countIssued(e *entry, n int) {
 	s.account.BytesTx += uint64(n)
 }
 
-// opcodes are those of an operation's packets.
+// opcodes holds the opcodes of an operation's packets.
 type opcodes struct{ only, first, middle, last wire.Opcode }
 
 var sends = opcodes{wire.SendOnly, wire.SendFirst, wire.SendMiddle, wire.SendLast}
@@ -90,10 +90,10 @@ var ofOperation = map[abi.Opcode]opcodes{
 	abi.OpMaskedFetchAdd: alone(wire.MaskedFetchAdd),
 }
 
-// alone is an operation whose request is one packet.
+// alone returns the opcodes of an operation whose request is one packet.
 func alone(op wire.Opcode) opcodes { return opcodes{op, op, op, op} }
 
-// opcode is that of the next packet of r.
+// opcode returns the opcode of the next packet of r.
 func opcode(r *transport.Request, segment int) wire.Opcode {
 	o, ok := ofOperation[r.WQE.Opcode]
 	if !ok {

@@ -5,12 +5,12 @@ import "github.com/falcon-vnic/vnic/rdma/roce/wire"
 // maxMessage is the longest message in bytes (IBA: 2^31).
 const maxMessage = 1 << 31
 
-// message is the part of a message of several packets that came.
+// message is the part of a message of several packets that has arrived.
 type message struct {
 	kind  partKind
 	bytes uint64
-	left  uint32 // WRITE: that are to come
-	addr  uint64 // WRITE: where the next goes
+	left  uint32 // WRITE: bytes still to come
+	addr  uint64 // WRITE: address for the next data
 	rkey  uint32
 }
 
@@ -22,8 +22,8 @@ const (
 	writing
 )
 
-// with is the message with another packet; ok is false when that does not belong there (IBA
-// §9.7.4.1.5, §9.7.4.1.6).
+// with returns the message with another packet added. ok is false if the packet does not fit the
+// message (IBA §9.7.4.1.5, §9.7.4.1.6).
 func (m message) with(op wire.Opcode, info *wire.Info, h *wire.Headers, n, segment int) (message, bool) {
 	kind := writing
 	if op <= wire.SendOnlyImm || op == wire.SendLastInv || op == wire.SendOnlyInv {

@@ -4,39 +4,39 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 )
 
-// End-to-end credits (IBA §9.7.7.2): a responder says with each acknowledgement how many receives
-// it has, and the requester sends no message that would find none. A credit is for a message behind
-// those that the AETH counts (MSN). Messages that take no receive need none; they are counted all
-// the same, so that each of them moves the limit.
+// End-to-end credits (IBA §9.7.7.2): each acknowledgement says how many receives the responder has,
+// so that the requester sends no message that would find none. Credits count from the message
+// number in the AETH (MSN). Messages that take no receive need no credit. They are counted all the
+// same, so each of them raises the limit.
 //
 //	messages   1  2  3  4  5  6  7
 //	           └─────┘  └──┘  └─ the probe: may be sent, in case there is a receive by now
 //	           MSN 3    2 credits: limit 5
 //
-// Shared receive queues give no credits, and neither does Soft-RoCE: then there is no limit.
+// Shared receive queues and Soft-RoCE give no credits. Then there is no limit.
 
-// limit is how far a requester may send.
+// limit says how far a requester may send.
 type limit struct {
 	none    bool     // the peer does not count its receives
 	at      wire.PSN // number of the last message with a receive, 24 bits
-	message wire.PSN // number of the last that was issued, from 1
+	message wire.PSN // number of the last message that was issued, from 1
 }
 
-// allows reports whether a message may be sent: one that has a receive, or the next (IBA
-// §9.7.7.2.5). One that takes none always may.
+// allows reports whether a message may be sent: one that has a receive, or the first one beyond
+// (IBA §9.7.7.2.5). A message that takes no receive may always be sent.
 func (l *limit) allows(e *entry) bool {
 	return l.none || !e.r.TakesReceive() || e.message.Sub(l.at) <= 1
 }
 
-// raise moves the limit, which never goes back: receives are not taken away.
+// raise raises the limit. It never goes back, because receives are not taken away.
 func (l *limit) raise(to wire.PSN) {
 	if to.Sub(l.at) > 0 {
 		l.at = to
 	}
 }
 
-// number gives a new entry the number of its message: each request but the middle and last packets
-// of one with data begins one.
+// number sets the message number of a new entry. Each request begins a message, except the middle
+// and last packets of one with data.
 func (l *limit) number(e *entry) {
 	if e.pulls() || e.op.Info().First {
 		l.message = l.message.Add(1)
@@ -44,14 +44,14 @@ func (l *limit) number(e *entry) {
 	e.message = l.message
 }
 
-// sent notes that an entry is sent for the first time.
+// sent records that an entry is sent for the first time.
 func (l *limit) sent(e *entry) {
 	if !e.r.TakesReceive() && (e.pulls() || e.op.Info().First) {
 		l.raise(l.at.Add(1))
 	}
 }
 
-// credited takes the credits of an acknowledgement. It reports whether more may be sent than
+// credited applies the credits of an acknowledgement. It reports whether more may be sent than
 // before.
 func (l *limit) credited(h *wire.AETH) bool {
 	if l.none || !h.Syndrome.Acks() {
@@ -67,7 +67,7 @@ func (l *limit) credited(h *wire.AETH) bool {
 	return l.at != before
 }
 
-// acks is the syndrome of an acknowledgement as of now.
+// acks returns the syndrome of an acknowledgement with the current number of credits.
 func (s *responder) acks() wire.Syndrome {
 	if s.user == nil {
 		return wire.SynAck

@@ -7,7 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// request takes a request of the peer by its PSN (IBA §9.7.4.1.2).
+// request handles a request of the peer according to its PSN (IBA §9.7.4.1.2).
 func (s *responder) request(now transport.Time, h *wire.Headers, data []byte) {
 	d := h.BTH.PSN.Sub(s.expected)
 	if s.account.Trace != nil {
@@ -29,8 +29,8 @@ func (s *responder) request(now transport.Time, h *wire.Headers, data []byte) {
 	}
 }
 
-// unserved is a request that the queue pair does not take any more: what it had taken is
-// acknowledged, what it had refused is refused again, the rest is as if nobody were there.
+// unserved handles a request that the queue pair no longer accepts. A request that was accepted is
+// acknowledged again, one that was refused is refused again, and any other is ignored.
 func (s *responder) unserved(h *wire.Headers, d int) {
 	switch {
 	case d >= 0:
@@ -44,7 +44,7 @@ func (s *responder) unserved(h *wire.Headers, d int) {
 	}
 }
 
-// take takes the request that is next.
+// take accepts the next request.
 func (s *responder) take(now transport.Time, h *wire.Headers, data []byte) {
 	op, ok := s.operation(h)
 	switch {
@@ -61,7 +61,7 @@ func (s *responder) take(now transport.Time, h *wire.Headers, data []byte) {
 	}
 }
 
-// takeData takes a packet of a SEND or WRITE.
+// takeData accepts a packet of a SEND or WRITE.
 func (s *responder) takeData(now transport.Time, op wire.Opcode, h *wire.Headers, data []byte) {
 	info := op.Info()
 	part, ok := s.part.with(op, info, h, len(data), s.segment)
@@ -109,8 +109,9 @@ func (s *responder) takeData(now transport.Time, op wire.Opcode, h *wire.Headers
 	}
 }
 
-// duplicate takes a request that came before (IBA §9.7.5.1.1): data is acknowledged again, as of
-// now; a READ is carried out again, or what is asked of it; an atomic is not.
+// duplicate handles a request that arrived before (IBA §9.7.5.1.1). Data is acknowledged again,
+// with current credits. A READ, or the requested part of it, is carried out again. For an atomic
+// the kept result is sent again.
 func (s *responder) duplicate(now transport.Time, h *wire.Headers) {
 	op, ok := s.operation(h)
 	switch {

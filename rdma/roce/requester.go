@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	maxEntries = 256 // requests of a connection that are not answered
+	maxEntries = 256 // unanswered requests of a connection
 	maxRead    = 64  // response packets of one READ request
 )
 
@@ -28,64 +28,64 @@ type requester struct {
 
 	entries       ring.Queue[entry]
 	sent          int      // of entries
-	flying        int      // PSNs of those
+	flying        int      // PSNs of these entries
 	psn           wire.PSN // of the next entry
 	begun         bool     // psn is set
-	ahead         wire.PSN // of the last packet that was sent once
-	pushes, pulls int      // of entries: with data; READs and atomics
-	reads         int      // that pulls may be
+	ahead         wire.PSN // PSN of the last packet sent at least once
+	pushes, pulls int      // of entries: packets with data, READs and atomics
+	reads         int      // limit of pulls
 	blocked       bool     // waits for credit
-	first         bool     // was told of some, and took none since
-	kept          bool     // of that, want is kept for it
+	first         bool     // credit was offered, and none taken since
+	kept          bool     // want is reserved for it
 	want          credit.Cost
-	parked        int // entries that have given back their credits, since the peer is not ready
+	parked        int // entries that released their credits because the peer is not ready
 
 	repeats uint64               // requests sent again
-	gone    list.Node[requester] // in shared.gone: sent packets that nobody answers
+	gone    list.Node[requester] // in shared.gone: packets were sent that nobody answers
 
 	limit    limit
 	traffic  cc.State
-	paced    transport.Time // when the next packet may leave, an answer to the peer or a request
-	pace     timer.Handle   // it may then
-	quiet    int            // packets sent since an answer was asked for
-	rewound  bool           // to the front, and nothing came since
-	notReady bool           // the peer was not: nothing is sent until its timer ends
-	timer    timer.Handle   // of the retry, or of a peer that was not ready
-	heard    transport.Time // when something was answered, or the first packet under way was sent
+	paced    transport.Time // when the next packet may be sent, request or answer
+	pace     timer.Handle   // until then
+	quiet    int            // packets sent since the last one that asked for an answer
+	rewound  bool           // to the first entry, and nothing was answered since
+	notReady bool           // the peer was not ready: nothing is sent until its timer ends
+	timer    timer.Handle   // of the retry, or of a peer that is not ready
+	heard    transport.Time // when the last answer came, or the first packet in flight was sent
 	rto      transport.Time // of the next retry
 	rtt      roundTrip
 	dead     bool // a request failed: nothing more is sent
-	lastRNR  bool // the peer's last word was that it is not ready
+	lastRNR  bool // the peer's last answer was that it is not ready
 }
 
-// entry is a request under way: a packet of a SEND or WRITE, an atomic, or a READ with all of its
+// entry is a request in progress: a packet of a SEND or WRITE, an atomic, or a READ with all of its
 // responses.
 type entry struct {
 	r       *transport.Request
 	op      wire.Opcode // without service
-	psn     wire.PSN    // the first it takes
+	psn     wire.PSN    // its first PSN
 	message wire.PSN    // number of its message, 24 bits
-	packets int         // PSNs it takes
-	got     int         // of a READ's responses
+	packets int         // number of its PSNs
+	got     int         // number of a READ's responses that arrived
 	offset  uint32      // of its data in the message
 	length  uint32
-	growing bool         // a READ that is not complete
-	again   bool         // was sent before
+	growing bool         // a READ to which parts may still be added
+	again   bool         // it was sent before
 	rnrs    int          // times that the peer was not ready
-	failed  abi.WCStatus // its data is not to be had
-	parked  bool         // has given back its credits until it is sent again
+	failed  abi.WCStatus // its data could not be read
+	parked  bool         // has released its credits until it is sent again
 }
 
 func (e *entry) end() wire.PSN { return e.psn.Add(e.packets) }
 
-// next is the first PSN that is not answered.
+// next returns the first PSN that is not answered.
 func (e *entry) next() wire.PSN { return e.psn.Add(e.got) }
 
 func (e *entry) read() bool { return e.op == wire.ReadRequest }
 
 func (e *entry) pulls() bool { return !e.op.Info().Data }
 
-// at is the entry that has a PSN, of some that there are; nil: none.
+// at returns the entry with that PSN, nil if there is none. There must be entries.
 func (s *requester) at(psn wire.PSN) *entry {
 	if psn.Sub(s.entries.At(0).psn) < 0 {
 		return nil
@@ -98,7 +98,7 @@ func (s *requester) at(psn wire.PSN) *entry {
 	return nil
 }
 
-// drop forgets all entries.
+// drop discards all entries.
 func (s *requester) drop() {
 	for i := range s.entries.Len() {
 		s.returnCredits(s.entries.At(i))

@@ -6,18 +6,20 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// leastTimeout bounds verbs' timeout from below: a host without real-time scheduling cannot tell
-// less from a loss.
+// leastTimeout is the minimum of verbs' timeout: a host without real-time scheduling cannot tell a
+// shorter delay from a loss.
 const leastTimeout transport.Time = 8e6
 
-// busyPeer is how long the guest of a busy machine may be away. IBA §9.7.6.1.3 lets a timeout be up
-// to four times as long as it is set to: as far as this, all attempts together take that long.
+// busyPeer is how long the guest of a busy machine may be unresponsive. IBA §9.7.6.1.3 allows a
+// timeout to be up to four times as long as it is set to. Within that limit the timeout is lengthened
+// until all attempts together take busyPeer.
 const busyPeer transport.Time = 2e9
 
-// mostRTO is the longest pause between two attempts where verbs' timeout is for ever.
+// mostRTO is the longest pause between two attempts if verbs' timeout is unlimited.
 const mostRTO transport.Time = 1e9
 
-// patience is how long verbs let a packet go unanswered, once and altogether.
+// patience returns how long verbs allow a packet to be unanswered, for one attempt and for all
+// together.
 func (s *requester) patience() (once, altogether transport.Time, forever bool) {
 	x := s.terms.Sending
 	if x.Timeout == 0 {
@@ -29,7 +31,7 @@ func (s *requester) patience() (once, altogether transport.Time, forever bool) {
 	return once, once * attempts, false
 }
 
-// rewind has everything sent again that is not answered.
+// rewind makes everything that is not answered be sent again.
 func (s *requester) rewind() {
 	for i := range s.sent {
 		s.entries.At(i).again = true
@@ -39,7 +41,7 @@ func (s *requester) rewind() {
 	s.wake()
 }
 
-// missing says that an answer shows that another one was lost.
+// missing handles an answer which shows that another one was lost.
 func (s *requester) missing(now transport.Time) {
 	if !s.rewound {
 		s.port.stats.Missing++
@@ -48,7 +50,7 @@ func (s *requester) missing(now transport.Time) {
 	}
 }
 
-// watch sees to it that what is under way is sent again some time.
+// watch arms the timer that sends packets in flight again, or stops it if there are none.
 func (s *requester) watch(now transport.Time) {
 	switch {
 	case s.notReady: // the timer is the peer's
@@ -65,9 +67,9 @@ func (s *requester) watch(now transport.Time) {
 	s.arm(&s.timer, kindRetry, at)
 }
 
-// progress notes that something was answered: everything before psn. The pause before the next
-// retry stays long until a round trip is measured (RFC 6298 §5.7): else a peer that became slower
-// than the pause would be asked twice for everything, and no round trip could be measured.
+// progress records that everything before psn was answered. The pause before the next retry stays
+// long until a round trip is measured (RFC 6298 §5.7). Otherwise a peer that became slower than the
+// pause would get everything twice, and no round trip could be measured.
 func (s *requester) progress(now transport.Time, psn wire.PSN, packets int) {
 	if s.rtt.answered(now, psn) {
 		s.rto = s.rtt.rto()

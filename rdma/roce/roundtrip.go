@@ -7,11 +7,11 @@ import (
 
 const (
 	leastRTO transport.Time = 10e6  // hosts without real-time scheduling stall for milliseconds
-	firstRTO transport.Time = 100e6 // before there was an answer
+	firstRTO transport.Time = 100e6 // before the first answer
 )
 
-// roundTrip measures how long answers take (RFC 6298), one packet at a time and never one that was
-// sent again (Karn).
+// roundTrip measures how long answers take (RFC 6298). It times one packet at a time, and never one
+// that was sent again (Karn).
 type roundTrip struct {
 	smoothed, varies transport.Time
 	timing           bool
@@ -19,15 +19,15 @@ type roundTrip struct {
 	since            transport.Time
 }
 
-// sent notes that a packet that asks for an answer was sent for the first time.
+// sent records that a packet that asks for an answer was sent for the first time.
 func (t *roundTrip) sent(now transport.Time, psn wire.PSN) {
 	if !t.timing {
 		t.timing, t.of, t.since = true, psn, now
 	}
 }
 
-// answered notes that everything before psn was answered, and reports whether that measured a round
-// trip.
+// answered records that everything before psn was answered. It reports whether that measured a
+// round trip.
 func (t *roundTrip) answered(now transport.Time, psn wire.PSN) bool {
 	if !t.timing || psn.Sub(t.of) <= 0 {
 		return false
@@ -47,7 +47,7 @@ func (t *roundTrip) answered(now transport.Time, psn wire.PSN) bool {
 	return true
 }
 
-// rto is how long an answer may take.
+// rto returns the retransmission timeout.
 func (t *roundTrip) rto() transport.Time {
 	if t.smoothed == 0 {
 		return firstRTO

@@ -15,7 +15,7 @@ func (s *requester) send(now transport.Time, b []byte) int {
 	e := s.entries.At(s.sent)
 	left := e.packets - e.got
 	if s.flying == 0 {
-		s.limit.raise(e.message.Add(-1)) // all messages before are answered, whatever the peer counts
+		s.limit.raise(e.message.Add(-1)) // all messages before it are answered, whatever credits the peer reports
 	}
 	if !s.may(e, s.flying) {
 		return 0
@@ -66,8 +66,8 @@ func (s *requester) send(now transport.Time, b []byte) int {
 	return s.finish(h, b, n)
 }
 
-// may reports whether an entry can be sent with so many packets under way. To a peer that was not
-// ready one goes alone, until it is.
+// may reports whether an entry can be sent with flying packets in flight. While the peer is not
+// ready, only one is sent at a time.
 func (s *requester) may(e *entry, flying int) bool {
 	if e.growing || e.failed != abi.WCSuccess || !s.limit.allows(e) {
 		return false
@@ -76,10 +76,11 @@ func (s *requester) may(e *entry, flying int) bool {
 }
 
 // asks decides whether an entry asks for an answer, which costs the peer a packet. Linux answers no
-// packet that does not ask. So one in a quarter of the window does, the last one that there is, and
-// one that sending would stop behind for good: the next does not fit beside those that nobody asked
-// about, or waits for a receive of the peer. The end of a message does too, for its completion,
-// unless so much waits behind it that the next answer comes in time to post more.
+// packet that does not ask. These packets ask: one in a quarter of the window, the last one of all,
+// and one after which sending would stop for good, because the next packet does not fit the window
+// beside those that nobody asked about, or waits for a receive of the peer. The end of a message
+// asks too, for its completion, unless so much waits behind it that the next answer comes in time
+// to post more.
 func (s *requester) asks(e *entry) bool {
 	switch {
 	case e.pulls(), s.quiet >= s.traffic.Window/4, s.sent+1 == s.entries.Len():
@@ -90,8 +91,8 @@ func (s *requester) asks(e *entry) bool {
 	return !s.may(s.entries.At(s.sent+1), s.quiet)
 }
 
-// fill puts the headers of an entry together and its data into its place. ok is false when that is
-// not to be had.
+// fill fills in the headers of an entry and reads its data into b. ok is false if the data cannot
+// be read.
 func (s *requester) fill(h *wire.Headers, e *entry, b []byte) (n int, ok bool) {
 	r, x, info := e.r, &e.r.WQE, e.op.Info()
 	h.XRC.SRQ = x.RemoteSRQN
@@ -118,10 +119,10 @@ func (s *requester) fill(h *wire.Headers, e *entry, b []byte) (n int, ok bool) {
 	return n, s.user.Gather(r, e.offset, b[at:at+n]) == nil
 }
 
-// burst is what may leave at once under a bound of the rate, in ns of it.
+// burst is how much may be sent at once under a rate limit, as time at that rate in ns.
 const burst transport.Time = 100e3
 
-// held reports whether the rate does not let a packet leave now.
+// held reports whether the rate forbids to send a packet now. If so, it arms a timer.
 func (s *requester) held(now transport.Time) bool {
 	s.e.congestion.Sent(&s.traffic, now, 0)
 	if s.traffic.Rate == 0 || now+burst >= s.paced {
@@ -131,7 +132,7 @@ func (s *requester) held(now transport.Time) bool {
 	return true
 }
 
-// left notes that a packet of n bytes left.
+// left records that a packet of n bytes was sent.
 func (s *requester) left(now transport.Time, n int) {
 	s.e.congestion.Sent(&s.traffic, now, n)
 	if r := s.traffic.Rate; r > 0 {

@@ -8,12 +8,12 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// shared is what the connections of an engine share.
+// shared holds what the connections of an engine share.
 type shared struct {
 	host       transport.Host
 	failing    list.List[Conn]
-	gone       list.List[requester] // unreliable ones that sent something
-	creditless []*requester         // wait for credit, next first
+	gone       list.List[requester] // of unreliable connections that have sent packets
+	creditless []*requester         // requesters that wait for credit, next first
 	timers     timer.Wheel[*Conn]
 	congestion cc.Algorithm
 

@@ -6,34 +6,35 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// What a port notes of its packets while somebody traces its function. Callers look first whether
-// there is a ring: nothing else of this is on the data path.
+// Events that a port records while its function is traced. Callers first check whether there is a
+// ring; tracing costs the data path nothing else.
 
-// serial is a PSN as traces compare it: of 32 bits that begin anew where those of the PSN do.
+// serial returns a PSN as traces compare it: shifted to the top of 32 bits, so that both wrap
+// together.
 func serial(psn wire.PSN) uint32 { return uint32(psn) << 8 }
 
-// noteIssued notes the first packet of a request.
+// noteIssued records the first packet of a request.
 func (s *requester) noteIssued(r *transport.Request, psn wire.PSN) {
 	if s.traced() {
 		s.account.Trace.Add(&trace.Event{Kind: trace.Issued, Work: s.terms.QPN, Index: r.Index, Extra: serial(psn), Flags: trace.RoCE})
 	}
 }
 
-// noteRequest notes that an entry is sent.
+// noteRequest records that an entry is sent.
 func (s *requester) noteRequest(e *entry) {
 	if s.traced() {
 		s.account.Trace.Filled(&trace.Event{Kind: trace.Scheduled, Work: s.terms.QPN, Index: e.r.Index, Extra: serial(e.psn)})
 	}
 }
 
-// noteAnswered notes that an entry was answered.
+// noteAnswered records that an entry was answered.
 func (s *requester) noteAnswered(e *entry) {
 	if s.traced() {
 		s.account.Trace.Add(&trace.Event{Kind: trace.Acked, Work: s.terms.QPN, Index: e.r.Index, Extra: serial(e.psn)})
 	}
 }
 
-// noteArrived notes a request of the peer.
+// noteArrived records a request of the peer.
 func (s *responder) noteArrived(psn wire.PSN) {
 	if s.traced() {
 		t := s.account.Trace
@@ -41,7 +42,7 @@ func (s *responder) noteArrived(psn wire.PSN) {
 	}
 }
 
-// noteDelivered notes that a request of the peer was carried out.
+// noteDelivered records that a request of the peer was carried out.
 func (s *responder) noteDelivered(op wire.Opcode, psn wire.PSN, length int, flags uint8) {
 	if s.traced() {
 		s.account.Trace.Add(&trace.Event{
@@ -50,7 +51,7 @@ func (s *responder) noteDelivered(op wire.Opcode, psn wire.PSN, length int, flag
 	}
 }
 
-// noteTaken notes a packet of an unreliable connection, which nobody answers.
+// noteTaken records a packet of an unreliable connection, which nobody answers.
 func (s *responder) noteTaken(h *wire.Headers, length int, completes bool) {
 	if !s.traced() {
 		return
@@ -64,15 +65,16 @@ func (s *responder) noteTaken(h *wire.Headers, length int, completes bool) {
 	s.account.Trace.Add(&trace.Event{Kind: trace.Gone, Conn: s.terms.QPN, Index: uint32(h.BTH.PSN), Flags: trace.Responder})
 }
 
-// noteAck notes that everything before psn is acknowledged, when the packet at hand is sealed.
+// noteAck records that everything before psn is acknowledged. The event follows when the current
+// packet is sealed.
 func (s *responder) noteAck(psn wire.PSN) {
 	if s.traced() {
 		s.port.behind = trace.Event{Kind: trace.Answered, Conn: s.terms.QPN, Index: serial(psn), Extra: serial(psn), Flags: trace.Responder}
 	}
 }
 
-// noteResponse notes that a packet of the response to the request with a PSN is sent; no more come
-// if it is the last.
+// noteResponse records that a packet of the response to the request with that PSN is sent. No more
+// follow if it is the last.
 func (s *responder) noteResponse(request, psn wire.PSN, last bool) {
 	if !s.traced() {
 		return

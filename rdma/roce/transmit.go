@@ -5,8 +5,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// transmit makes the next packet of the connection in b and returns its length; 0: there is none
-// now. Acknowledgements go ahead of what the rate may hold back.
+// transmit writes the next packet of the connection into b and returns its length, 0 if there is
+// none now. Notifications and acknowledgements are sent even if the rate holds back other packets.
 func (c *Conn) transmit(now transport.Time, b []byte) (n int) {
 	if n = c.responder.sendCNP(now, b); n > 0 {
 		return n
@@ -19,7 +19,7 @@ func (c *Conn) transmit(now transport.Time, b []byte) (n int) {
 	return n
 }
 
-// sendNext sends an answer or a request, in turns.
+// sendNext sends an answer or a request, alternately.
 func (c *Conn) sendNext(now transport.Time, b []byte) (n int) {
 	if c.turn = !c.turn; c.turn {
 		if n = c.requester.send(now, b); n > 0 {
@@ -32,7 +32,7 @@ func (c *Conn) sendNext(now transport.Time, b []byte) (n int) {
 	return c.requester.send(now, b)
 }
 
-// unreadable ends what could not be sent because its memory is gone.
+// unreadable ends a request or answer that could not be sent because its memory is gone.
 func (c *Conn) unreadable(now transport.Time) {
 	switch {
 	case c.user == nil:
@@ -44,7 +44,7 @@ func (c *Conn) unreadable(now transport.Time) {
 	c.settle(now)
 }
 
-// receive takes a packet of the peer.
+// receive handles a packet of the peer.
 func (c *Conn) receive(now transport.Time, h *wire.Headers, data []byte, marked bool) {
 	op := h.BTH.Opcode
 	if op == wire.CNP {
@@ -67,8 +67,8 @@ func (c *Conn) receive(now transport.Time, h *wire.Headers, data []byte, marked 
 	c.settle(now)
 }
 
-// speaks reports whether an opcode is of the connection's service (IBA §9.6.1.3.2). Unreliable ones
-// have no masked atomics, and what would be their prefix is XRC's.
+// speaks reports whether an opcode belongs to the connection's service (IBA §9.6.1.3.2). Unreliable
+// connections have no masked atomics, and XRC uses the prefix that theirs would have.
 func (c *Conn) speaks(op wire.Opcode) bool {
 	service := op & wire.ServiceMask
 	return op == wire.CNP || service == c.service || service == c.service|wire.Vendor && !c.terms.Unreliable

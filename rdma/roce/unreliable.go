@@ -6,15 +6,15 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// The unreliable connection (IBA §9.8.2): packets have PSNs, and nobody answers them. Requests are
-// done when they were sent. The responder sees by the PSNs that packets are missing; the message at
-// hand is lost then, and the next one that begins is taken whatever its PSN is.
+// The unreliable connection (IBA §9.8.2): packets have PSNs and are not answered. A request is done
+// when it was sent. The responder sees from the PSNs that packets are missing. Then the current
+// message is lost, and the next First or Only packet is accepted whatever its PSN is.
 
-// stale is how far behind the next PSN a packet is taken for one that the network repeated or held
-// up: what it carries came before, or is lost. What is further behind is a peer that began anew.
+// stale is how far behind the next PSN a packet counts as repeated or delayed by the network: its
+// data arrived before, or is lost. A packet further behind means that the peer began anew.
 const stale = 256
 
-// retireSent ends the packets that were sent.
+// retireSent completes the packets that were sent.
 func (s *requester) retireSent(now transport.Time) {
 	for s.sent > 0 {
 		s.retire(now, abi.WCSuccess, 0)
@@ -22,8 +22,8 @@ func (s *requester) retireSent(now transport.Time) {
 	s.settle(now)
 }
 
-// takeUnreliable takes a packet of the peer. Whatever is wrong with it costs the message it belongs
-// to and nothing else (IBA §9.9.3, classes D and E).
+// takeUnreliable handles a packet of the peer. An error in it costs only the message that it
+// belongs to (IBA §9.9.3, classes D and E).
 func (s *responder) takeUnreliable(now transport.Time, h *wire.Headers, data []byte) {
 	if s.user == nil || !s.user.Serving() {
 		return
@@ -36,7 +36,7 @@ func (s *responder) takeUnreliable(now transport.Time, h *wire.Headers, data []b
 	op, _ := s.operation(h)
 	info := op.Info()
 	if d != 0 || info.First {
-		s.part = message{} // what was at hand is lost
+		s.part = message{} // the current message is lost
 	}
 	s.expected = h.BTH.PSN.Add(1)
 	part, ok := s.part.with(op, info, h, len(data), s.segment)
