@@ -5,7 +5,7 @@
 //	guests                      ┌────────────────────────── Shard ───────────────────────────┐
 //	 guest.Stream ──▶ mailbox ─┐│ registers · admin commands · doorbells (registers, admin)  │
 //	                           ├┤ inbox                                                      │
-//	core, operators ─▶ call ─┘│   rdma ◀────────▶ falcon ◀────▶ conn.Slot                  │
+//	  core, operators ─▶ call ─┘│   rdma ◀────────▶ falcon ◀────▶ conn.Slot                  │
 //	                            │     ▲                  ▲          open, seal (security)    │
 //	 ports (device/ports) ◀───▶ │ guest memory        timers       underlay ◀──▶ tx queue    │
 //	                            │ gateway ◀────────▶ keys of peer and tenant                 │
