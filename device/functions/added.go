@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// AddGID gives a function a further address instead of one that its driver added before, which may
-// be none (zero). The error is a *Refusal.
+// AddGID adds an address to a function in place of one that its driver added before (zero: none).
+// The error is a *Refusal.
 func (r *Registry) AddGID(id pfvf.ID, gid, instead [16]byte) error {
 	a, old := r.at(id, gid), r.at(id, instead)
 	if err := r.addable(id, a, old); err != nil {
@@ -21,7 +21,7 @@ func (r *Registry) AddGID(id pfvf.ID, gid, instead [16]byte) error {
 	return nil
 }
 
-// DelGID takes an address back that a function's driver added, if it did.
+// DelGID removes an address that a function's driver added, if it did.
 func (r *Registry) DelGID(id pfvf.ID, gid [16]byte) {
 	a := r.at(id, gid)
 	r.gids.drop(id, func(b address) bool { return b == a })
@@ -34,14 +34,14 @@ func (r *Registry) GIDs(id pfvf.ID, f func(tenant uint32, gid [16]byte)) {
 	}
 }
 
-// at is where a GID of a function stands.
+// at returns a GID of a function as an address in its tenant.
 func (r *Registry) at(id pfvf.ID, gid [16]byte) address {
 	return address{r.Settings(id).Tenant, netip.AddrFrom16(gid).Unmap()}
 }
 
-// addable sees that a function's driver may add an address instead of an old one: no other function
-// of the tenant has it, whether its driver added it or the configuration gives it, enabled or not,
-// no peer is given it, and peers can be told.
+// addable checks that a function's driver may add an address in place of an old one: no other
+// function of the tenant has it, by its driver or by the configuration, enabled or not, the
+// configuration gives it to no peer, and there is room to tell peers.
 func (r *Registry) addable(id pfvf.ID, a, old address) error {
 	if other, taken := r.taken.Address(a.tenant, a.addr); taken && (other != id.String() || a.addr == r.Settings(id).Address) {
 		return Refuse(abi.StatusAddressInUse, "%s: GID %s of tenant %d is the address of %s", id, a.addr, a.tenant, other)
@@ -50,7 +50,7 @@ func (r *Registry) addable(id pfvf.ID, a, old address) error {
 		return Refuse(abi.StatusAddressInUse, "%s: GID %s of tenant %d was added by the driver of %s", id, a.addr, a.tenant, other)
 	}
 	if by, has := r.gids.owner[old]; has && by == id {
-		return nil // no more than before
+		return nil // no more addresses than before
 	}
 	for i := range r.cfg.Peers {
 		p := &r.cfg.Peers[i]

@@ -10,7 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// check refuses a change that takes what another function's driver has, or more than there is.
+// check refuses a change that needs an address that another function's driver added, or more than
+// there is.
 func (r *Registry) check(c *Change) error {
 	if err := r.unique(c.ID, &c.Is); err != nil {
 		return err
@@ -21,7 +22,7 @@ func (r *Registry) check(c *Change) error {
 	return r.guaranteed(c)
 }
 
-// unique sees that no other function's driver has added an address.
+// unique checks that no other function's driver has added one of the addresses.
 func (r *Registry) unique(id pfvf.ID, c *config.Function) error {
 	for _, a := range c.Addresses() {
 		if other, taken := r.gids.owner[address{c.Tenant, a}]; taken && other != id {
@@ -31,8 +32,8 @@ func (r *Registry) unique(id pfvf.ID, c *config.Function) error {
 	return nil
 }
 
-// tellable sees that each peer can be told of all functions and addresses of ports that it shares a
-// tenant with.
+// tellable checks that there is room to tell each peer all functions and port addresses in the
+// tenants shared with it.
 func (r *Registry) tellable(c *Change) error {
 	was, is := takes(&c.Was), takes(&c.Is)
 	if c.Was.Tenant == c.Is.Tenant && is.functions <= was.functions && is.addresses <= was.addresses {
@@ -58,7 +59,7 @@ func (r *Registry) tellable(c *Change) error {
 	return nil
 }
 
-// guaranteed sees that every function could still send a packet.
+// guaranteed checks that every function could still send a packet.
 func (r *Registry) guaranteed(c *Change) error {
 	if *c.Was.Enabled == *c.Is.Enabled && c.Was.Guarantee == c.Is.Guarantee {
 		return nil
@@ -74,7 +75,7 @@ func (r *Registry) guaranteed(c *Change) error {
 	}
 	without := r.on - len(r.guarantee)
 	if *c.Was.Enabled && c.Was.Guarantee == (config.Credits{}) {
-		without-- // it is in list as it will be
+		without-- // the function itself is in list, with its new settings
 	}
 	if without > 0 {
 		list = append(list, config.Credits{})

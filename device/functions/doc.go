@@ -1,15 +1,16 @@
-// Package functions knows which functions a NIC can have, what each is set to, and what none may be
-// set to: an address or a device that another has, more than peers can be told of or credits allow.
+// Package functions holds the settings of a NIC's functions, and decides which settings are
+// allowed: no address or device that another function has, and no more than peers can be told of or
+// credits allow.
 //
 //	operator (ByOperator) ─┐
 //	PF (SetVF, …) ─────────┼─ Edit ─▶ Registry.Change ─▶ Change ─▶ its shard applies it ─▶ Commit
 //	the NIC before ────────┘              │ Refusal                      └─ cannot: forgotten
 //
-// Whether a change is in order costs what the function has, however many functions there are: what
-// is taken, and how much of what is limited, is kept beside the settings.
+// The cost of checking a change depends only on the function changed, not on the number of
+// functions: what is in use, and how much of each limited resource, is kept beside the settings.
 //
 // # Ownership and concurrency
 //
-// A Registry belongs to the core of a NIC (device/controller). It is pure: it knows no shard and no
-// time. Between Change and Commit nothing else is changed.
+// A Registry belongs to the core of a NIC (device/controller). It knows neither shards nor time.
+// Nothing else may be changed between Change and Commit.
 package functions

@@ -12,7 +12,8 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// ByOperator returns what an operator asks: enable, disable, or set. Errors are for people.
+// ByOperator returns the edit for an operator's request to enable, disable or set a function.
+// Errors are worded for operators.
 func (r *Registry) ByOperator(id pfvf.ID, c *control.FunctionChange) (Edit, error) {
 	switch c.Action {
 	case "", "enable", "disable":
@@ -40,7 +41,7 @@ func (r *Registry) ByOperator(id pfvf.ID, c *control.FunctionChange) (Edit, erro
 	}, nil
 }
 
-// Recall sets a function as it was set in the NIC before, while there are no shards yet.
+// Recall applies an operator's settings from an earlier run. It is called before there are shards.
 func (r *Registry) Recall(id pfvf.ID, c *control.FunctionChange) error {
 	edit, err := r.ByOperator(id, c)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// A PF sets its VFs by commands. Nothing of it reaches beyond what the PF itself has: one that is
-// not trusted gives its VFs its own tenant, at most its own quotas and credit limits, and no trust
-// and no guarantee.
+// A PF sets its VFs by commands. It cannot give more than it has itself: a PF that is not trusted
+// gives its VFs its own tenant, at most its own quotas and credit limits, and no trust and no
+// guarantee.
 
 func denied(why string) error { return &Refusal{abi.StatusDenied, why} }
 
-// Enable is the VFEnable command. A VF without a guest of its own is the PF's guest's.
+// Enable carries out the VFEnable command. A VF without a guest goes to the PF's guest.
 func Enable(pf, to *config.Function) error {
 	if to.Guest == nil {
 		to.Guest = pf.Guest
@@ -27,13 +27,13 @@ func Enable(pf, to *config.Function) error {
 	return nil
 }
 
-// Disable is the VFDisable command.
+// Disable carries out the VFDisable command.
 func Disable(_, to *config.Function) error {
 	to.Enabled = new(bool)
 	return nil
 }
 
-// SetWindow is the SetVFWindow command.
+// SetWindow carries out the SetVFWindow command.
 func SetWindow(to *config.Function, c *abi.SetVFWindow) {
 	to.DMAWindow = nil
 	if c.Length != 0 {
@@ -41,7 +41,7 @@ func SetWindow(to *config.Function, c *abi.SetVFWindow) {
 	}
 }
 
-// SetVF is the SetVF command.
+// SetVF carries out the SetVF command.
 func SetVF(pf, to *config.Function, c *abi.SetVF) error {
 	const known = abi.VFAttrMaxPD<<1 - 1
 	has := func(bit uint32) bool { return c.Mask&bit != 0 }
@@ -101,7 +101,7 @@ func SetVF(pf, to *config.Function, c *abi.SetVF) error {
 	return nil
 }
 
-// SetObjects is the SetVFObjects command.
+// SetObjects carries out the SetVFObjects command.
 func SetObjects(pf, to *config.Function, c *abi.SetVFObjects) error {
 	if c.Mask>>abi.NumObjects != 0 {
 		return fmt.Errorf("a bit that is not defined")
@@ -131,7 +131,7 @@ func quota(pf, to *config.Function, k abi.Object, n uint32) error {
 	return nil
 }
 
-// SetCredits is the SetVFCredits command.
+// SetCredits carries out the SetVFCredits command.
 func SetCredits(pf, to *config.Function, c *abi.SetVFCredits) error {
 	own := pf.Credits.Cost()
 	if c.Mask>>credit.NumCounters != 0 || c.Part > abi.CreditGuarantee {

@@ -13,7 +13,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Refusal is a change that is not made.
+// Refusal is the error for a change that is refused.
 type Refusal struct {
 	Status abi.Status
 	Why    string
@@ -26,7 +26,7 @@ func Refuse(st abi.Status, format string, args ...any) error {
 	return &Refusal{st, fmt.Sprintf(format, args...)}
 }
 
-// StatusOf is a driver's view of an error.
+// StatusOf returns the status that a driver gets for an error.
 func StatusOf(err error) abi.Status {
 	var r *Refusal
 	switch {
@@ -38,27 +38,28 @@ func StatusOf(err error) abi.Status {
 	return abi.StatusInvalidArgument
 }
 
-// Edit changes a copy of a function's settings. pf are those of its PF, which may be itself.
+// Edit changes the settings to of a function. pf holds the settings of its PF, which may be the
+// function itself.
 type Edit func(pf, to *config.Function) error
 
-// Registry has what every function of a NIC is set to.
+// Registry holds the settings of every function of a NIC.
 type Registry struct {
 	cfg *config.Config
-	vfs [pfvf.MaxPF + 1]int // that each PF can have; -1: there is no such PF
+	vfs [pfvf.MaxPF + 1]int // number that each PF can have; -1: there is no such PF
 	is  map[pfvf.ID]config.Function
 
-	taken     *config.Taken // by functions, and by all else that the configuration describes
+	taken     *config.Taken // addresses and devices in use, by functions and everything else in the configuration
 	gids      gids
-	enabled   [pfvf.MaxPF + 1]int // VFs of each PF
+	enabled   [pfvf.MaxPF + 1]int // enabled VFs of each PF
 	tenants   map[uint32]count
-	on        int                        // functions that are enabled
-	guarantee map[pfvf.ID]config.Credits // of those that have one
+	on        int                        // number of enabled functions
+	guarantee map[pfvf.ID]config.Credits // of the functions that have one
 }
 
-// count is what peers are told of in one tenant.
+// count is how much peers are told in one tenant.
 type count struct{ functions, addresses int }
 
-// New returns the registry of a configuration, which has been checked.
+// New returns the registry of a checked configuration.
 func New(cfg *config.Config) (*Registry, error) {
 	r := &Registry{
 		cfg: cfg, is: map[pfvf.ID]config.Function{}, taken: cfg.Taken(), gids: newGIDs(), tenants: map[uint32]count{}, guarantee: map[pfvf.ID]config.Credits{},
@@ -79,12 +80,12 @@ func New(cfg *config.Config) (*Registry, error) {
 	return r, nil
 }
 
-// Possible says whether the NIC can have a function of that number.
+// Possible reports whether the NIC can have a function with this ID.
 func (r *Registry) Possible(id pfvf.ID) bool {
 	return id <= pfvf.MaxID && id.Host() == r.cfg.NIC.Host && int(id.VF()) <= r.vfs[id.PF()]
 }
 
-// Find says why there can be no function of that number; nil: there can.
+// Find returns the reason why there can be no function with this ID; nil: there can.
 func (r *Registry) Find(id pfvf.ID) error {
 	if r.Possible(id) {
 		return nil
@@ -92,7 +93,7 @@ func (r *Registry) Find(id pfvf.ID) error {
 	return Refuse(abi.StatusNotFound, "function %s: there is none; %s", id, r.inReach(id))
 }
 
-// inReach says which functions there can be, as a remedy.
+// inReach says which functions are possible, as a remedy in an error.
 func (r *Registry) inReach(id pfvf.ID) string {
 	switch host := r.cfg.NIC.Host; {
 	case id.Host() != host:
@@ -103,7 +104,7 @@ func (r *Registry) inReach(id pfvf.ID) string {
 	return fmt.Sprintf("VFs of pf%d go up to %d (its vf_count)", id.PF(), r.vfs[id.PF()])
 }
 
-// Settings returns what a function is set to.
+// Settings returns the settings of a function.
 func (r *Registry) Settings(id pfvf.ID) config.Function {
 	if c, ok := r.is[id]; ok {
 		return c
@@ -111,7 +112,7 @@ func (r *Registry) Settings(id pfvf.ID) config.Function {
 	return config.DefaultVF(id.Host(), id.PF(), id.VF())
 }
 
-// Each calls f for each function that is set to something, in order.
+// Each calls f for each function that has settings, in order.
 func (r *Registry) Each(f func(id pfvf.ID, is *config.Function)) {
 	for _, id := range slices.Sorted(maps.Keys(r.is)) {
 		is := r.is[id]
@@ -119,16 +120,17 @@ func (r *Registry) Each(f func(id pfvf.ID, is *config.Function)) {
 	}
 }
 
-// Enabled counts the VFs of a PF that are enabled.
+// Enabled returns how many VFs of a PF are enabled.
 func (r *Registry) Enabled(pf uint8) int { return r.enabled[pf] }
 
-// Change is one that is in order.
+// Change is an allowed change of a function.
 type Change struct {
 	ID      pfvf.ID
 	Was, Is config.Function
 }
 
-// Change works out what a function would be set to. The error is a *Refusal: then nothing changes.
+// Change computes and checks the new settings of a function, without applying them. The error is a
+// *Refusal.
 func (r *Registry) Change(id pfvf.ID, edit Edit) (c Change, err error) {
 	if err := r.Find(id); err != nil {
 		return c, err
@@ -139,7 +141,7 @@ func (r *Registry) Change(id pfvf.ID, edit Edit) (c Change, err error) {
 	if err := edit(&pf, &c.Is); err != nil {
 		return c, invalid(err)
 	}
-	if p := c.Is.Port; p != nil && c.Is.MAC != c.Was.MAC && p.MAC == c.Was.MAC { // a direct port has the function's
+	if p := c.Is.Port; p != nil && c.Is.MAC != c.Was.MAC && p.MAC == c.Was.MAC { // a direct port has the function's MAC
 		port := *p
 		port.MAC = c.Is.MAC
 		c.Is.Port = &port
@@ -162,8 +164,8 @@ func invalid(err error) error {
 	return &Refusal{abi.StatusInvalidArgument, err.Error()}
 }
 
-// Commit makes a change, which its shard has applied. A function that is another one by it has only
-// its own address.
+// Commit records a change that its shard has applied. If the change makes it another function, or
+// disables it, the addresses that its driver added are removed.
 func (r *Registry) Commit(c *Change) {
 	if settings.Another(&c.Was, &c.Is) || !*c.Is.Enabled {
 		r.DelGIDs(c.ID)
@@ -172,7 +174,7 @@ func (r *Registry) Commit(c *Change) {
 	r.put(c.ID, &c.Is)
 }
 
-// put enters what a function is set to.
+// put records the settings of a function.
 func (r *Registry) put(id pfvf.ID, c *config.Function) {
 	if id.IsVF() && reflect.DeepEqual(*c, config.DefaultVF(id.Host(), id.PF(), id.VF())) {
 		return
@@ -182,7 +184,7 @@ func (r *Registry) put(id pfvf.ID, c *config.Function) {
 	r.told(id, c, 1)
 }
 
-// take takes it out.
+// take removes the settings of a function.
 func (r *Registry) take(id pfvf.ID) {
 	c, ok := r.is[id]
 	if !ok {
@@ -193,7 +195,7 @@ func (r *Registry) take(id pfvf.ID) {
 	r.told(id, &c, -1)
 }
 
-// told counts what a function takes of what is limited, once more or less.
+// told adds (n 1) or removes (n -1) a function's part of the limited resources.
 func (r *Registry) told(id pfvf.ID, c *config.Function, n int) {
 	delete(r.guarantee, id)
 	if !*c.Enabled {
@@ -213,8 +215,8 @@ func (r *Registry) told(id pfvf.ID, c *config.Function, n int) {
 	}
 }
 
-// shared is what a peer is told of that shares some tenants; further are the GIDs that drivers
-// added.
+// shared counts what is told to a peer that shares these tenants; further counts the GIDs that
+// drivers added.
 func (r *Registry) shared(tenants []uint32) (n count, further int) {
 	for _, t := range tenants {
 		n.functions, n.addresses = n.functions+r.tenants[t].functions, n.addresses+r.tenants[t].addresses
@@ -223,7 +225,7 @@ func (r *Registry) shared(tenants []uint32) (n count, further int) {
 	return n, further
 }
 
-// takes is what peers are told of a function.
+// takes counts what peers are told of a function.
 func takes(c *config.Function) (n count) {
 	if *c.Enabled {
 		n.functions = 1
@@ -234,7 +236,7 @@ func takes(c *config.Function) (n count) {
 	return n
 }
 
-// DelGIDs takes back all that a function's driver added. It reports whether there was something.
+// DelGIDs removes all addresses that a function's driver added. It reports whether there were any.
 func (r *Registry) DelGIDs(id pfvf.ID) bool {
 	had := len(r.gids.of[id]) > 0
 	r.gids.drop(id, func(address) bool { return true })
