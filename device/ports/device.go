@@ -10,47 +10,47 @@ import (
 	"github.com/falcon-vnic/vnic/device/tap"
 )
 
-// Device is a port as the set reads it.
+// Device is the device of a port, as a Set uses it.
 type Device interface {
 	gateway.Port
 	FD() int // readable when there is a frame
-	Serve()  // lets its guest in; the set's thread runs, or will
+	Serve()  // starts serving the guest; the set's thread runs, or soon will
 	Remove() error
 	Close() error
 }
 
-// Polled is a Device whose guest is looked at while it is busy, instead of telling of each frame,
-// and which is told of what was done for many frames at once. It may leave the ends of frames in
-// its guest's memory, and takes such of others.
+// Polled is a Device whose guest is polled while it is busy, instead of signalling each frame, and
+// whose writes and reads are reported to the guest for many frames at once. It may leave the ends
+// of frames in its guest's memory, and accepts such frames from others.
 type Polled interface {
 	Device
 	gateway.Gatherer
-	// Wake says that the guest is looked at: it need not tell.
+	// Wake tells the guest that it is polled: it need not signal.
 	Wake()
-	// Arm says that it is to tell from now on. It reports true, and nothing changes, if there is a
-	// frame already.
+	// Arm asks the guest to signal its next frame. If a frame already waits, it returns true and
+	// changes nothing.
 	Arm() (waiting bool)
-	// Return gives the guest back what was read since. What is in its memory still, and may be
-	// needed, is copied before.
+	// Return gives the buffers read since the last call back to the guest. Data that is still in
+	// them and may be needed is copied first.
 	Return()
-	// Settle shows the guest what was written since, too.
+	// Settle shows the guest the frames written since the last call. It also does what Return does.
 	Settle()
 }
 
-// Sources are where devices come from.
+// Sources holds where devices come from.
 type Sources struct {
-	TAPs   tap.Keeper // keeps TAPs; nil: nobody does
-	Guests Guests     // nil: there are none
+	TAPs   tap.Keeper // keeps TAPs beyond the NIC; nil: they are not kept
+	Guests Guests     // nil: ports in guests' memory are not supported
 }
 
-// Guests makes ports in the memory of guests.
+// Guests creates ports in the memory of guests.
 type Guests interface {
-	// OpenPort makes the device of a port as it is configured. post has a function called on the
-	// thread that the port is served by, soon; false: it has ended.
+	// OpenPort creates the device of a port as configured. post makes the thread that serves the
+	// port call a function soon; it returns false once that thread has ended.
 	OpenPort(c *config.Port, post func(f func()) bool) (Device, error)
 }
 
-// tapPort is a TAP as a port.
+// tapPort is a port on a TAP.
 type tapPort struct{ *tap.Function }
 
 func (p tapPort) Read(b []byte) (int, gateway.Rest, gateway.Offload, error) {
@@ -58,13 +58,13 @@ func (p tapPort) Read(b []byte) (int, gateway.Rest, gateway.Offload, error) {
 	return n, nil, gateway.Offload(off), err
 }
 
-// Serve implements Device: the kernel has let everybody in.
+// Serve implements Device. It does nothing: the kernel already serves the TAP.
 func (tapPort) Serve() {}
 
-// Takes implements gateway.Port: the kernel does what its guest does not.
+// Takes implements gateway.Port: the kernel does any offload that its guest does not.
 func (tapPort) Takes(gateway.Offload) bool { return true }
 
-// Fault implements gateway.Port: one that is broken is lost.
+// Fault implements gateway.Port. It is always "": a broken TAP is lost instead.
 func (tapPort) Fault() string { return "" }
 
 func (p tapPort) Write(parts [][]byte, off gateway.Offload) bool {
@@ -79,7 +79,7 @@ func (p tapPort) Stats() gateway.PortStats {
 	}
 }
 
-// Open makes the device of a port as it is configured.
+// Open creates the device of a port as configured.
 func (s Sources) Open(of shard.Ports, c *config.Port) (Device, error) {
 	if c.Type == config.PortVhostUser {
 		if s.Guests == nil {
@@ -93,8 +93,8 @@ func (s Sources) Open(of shard.Ports, c *config.Port) (Device, error) {
 func openTAP(c *config.Port, keeper tap.Keeper) (Device, error) {
 	fc := tap.FunctionConfig{Name: c.Name, MAC: c.MAC, MTU: c.MTU, Bridge: c.Bridge, Netns: c.Netns, Persist: c.Persist, Keeper: keeper}
 	if c.Mode == config.PortDirect {
-		// What the kernel's TCP sends at once then makes one superframe, and not a second one of
-		// the rest. Frames that others made are not to be cut for it.
+		// Then one send of the kernel's TCP fills one superframe, without a second one for the
+		// rest. Frames of other origin are not to be cut for this.
 		fc.Segs = segments(c.MTU)
 	}
 	f, err := tap.OpenFunction(fc)
@@ -104,8 +104,9 @@ func openTAP(c *config.Port, keeper tap.Keeper) (Device, error) {
 	return tapPort{f}, nil
 }
 
-// superframePayload is how many bytes one frame on the uplink has for sealed packets.
+// superframePayload is the room for sealed packets in one frame of the uplink, in bytes.
 const superframePayload = 65535 - 40 - 8
 
-// segments is how many packets of a port one superframe on the uplink holds, sealed; two at least.
+// segments returns how many sealed packets of a port fit into one superframe of the uplink, at
+// least two.
 func segments(mtu int) int { return max(2, superframePayload/(mtu+security.PlainOverhead)) }

@@ -8,9 +8,9 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// Fit closes the devices of ports that functions are not set to have any more and opens those they
-// have now. Devices come and go outside the shard: the kernel takes its time. do runs what is the
-// shard's to do on its thread; unfit hears what function could not have its port.
+// Fit closes the devices of ports that functions' settings no longer name and opens those that they
+// name now. It does so outside the shard's thread, since the kernel takes its time. do runs a
+// function on the shard's thread; unfit is called for each function that could not get its port.
 func (ps *Set) Fit(from Sources, do func(func(falcon.Time)) error, unfit func(pfvf.ID, error)) error {
 	var gone []Device
 	var come []*shard.Port

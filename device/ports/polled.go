@@ -9,36 +9,36 @@ import (
 	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
-// loopPort is one port: its device, and what the shard knows of it.
+// loopPort is one port in a Set: its device, and the shard's Port.
 type loopPort struct {
 	dev    Device
 	port   *shard.Port
 	number int32
 	flow   fair.Flow[loopPort] // its share of what is read
-	had    bool                // frames in this turn
-	more   bool                // was not read to the end when it was read last
-	polled Polled              // nil: its device tells of each frame
-	awake  bool                // it is in the list of polledPorts
-	owes   bool                // the same
-	dirty  bool                // the same
-	idle   int                 // times that it was looked at for nothing
-	paused timer.Handle        // armed: nothing is read until then, the function has sent what it may
+	had    bool                // it has frames in this turn
+	more   bool                // it was not read to the end the last time
+	polled Polled              // nil: its device signals each frame
+	awake  bool                // it is in polledPorts.awake
+	owes   bool                // it is in polledPorts.owes
+	dirty  bool                // it is in polledPorts.dirty
+	idle   int                 // number of polls in a row without a frame
+	paused timer.Handle        // armed: nothing is read until then, because the function has used up its rate
 }
 
-// idleLooks is how often a guest is looked at for nothing before it is to tell of its next frame,
-// while others keep the thread busy.
+// idleLooks is the number of polls without a frame after which a guest is asked to signal, while
+// other work keeps the thread busy.
 const idleLooks = 256
 
-// polledPorts are the ports of a set whose guests are looked at.
+// polledPorts holds the polled ports of a set.
 type polledPorts struct {
-	awake []*loopPort // are looked at without being told
-	first int         // of awake, where to begin if not all have a turn
-	owes  []*loopPort // those that were read, and whose guests have it in their memory still
-	dirty []*loopPort // those that were written to and not settled
+	awake []*loopPort // ports that are polled
+	first int         // index in awake at which the next turn begins
+	owes  []*loopPort // ports that were read and whose guests wait to get their buffers back
+	dirty []*loopPort // ports that were written to and not settled
 }
 
-// turns puts the ports that are looked at now into list, as many as it has room for, and returns
-// how many that are. All have their turn.
+// turns puts the ports to be polled now into list, as many as fit, and returns their number. All
+// ports get their turn.
 func (ps *polledPorts) turns(list []*loopPort) int {
 	n := min(len(ps.awake), len(list))
 	for i := range n {
@@ -50,7 +50,7 @@ func (ps *polledPorts) turns(list []*loopPort) int {
 	return n
 }
 
-// rouse has a guest looked at.
+// rouse starts polling a guest.
 func (ps *polledPorts) rouse(p *loopPort) {
 	p.polled.Wake()
 	p.idle = 0
@@ -60,7 +60,7 @@ func (ps *polledPorts) rouse(p *loopPort) {
 	}
 }
 
-// doze has a guest looked at no longer.
+// doze stops polling a guest.
 func (ps *polledPorts) doze(p *loopPort) {
 	if p.awake {
 		p.awake = false
@@ -68,7 +68,7 @@ func (ps *polledPorts) doze(p *loopPort) {
 	}
 }
 
-// looked takes whether a guest that was looked at had frames.
+// looked records whether a polled guest had frames.
 func (ps *polledPorts) looked(p *loopPort, had bool) {
 	if had {
 		p.idle = 0
@@ -82,7 +82,8 @@ func (ps *polledPorts) looked(p *loopPort, had bool) {
 	}
 }
 
-// arm has all guests tell from now on, but those that have frames already: there are some.
+// arm asks all guests to signal, except those that have frames already. It reports whether there
+// are such.
 func (ps *polledPorts) arm() (waiting bool) {
 	ps.awake = slices.DeleteFunc(ps.awake, func(p *loopPort) bool {
 		if p.polled.Arm() {
@@ -95,7 +96,7 @@ func (ps *polledPorts) arm() (waiting bool) {
 	return waiting
 }
 
-// owe notes that a guest is to get something back.
+// owe records that a guest waits to get buffers back.
 func (ps *polledPorts) owe(p *loopPort) {
 	if !p.owes {
 		p.owes = true
@@ -103,8 +104,8 @@ func (ps *polledPorts) owe(p *loopPort) {
 	}
 }
 
-// leave has a port looked at no longer, whose device goes: so what is left in its guest's memory is
-// copied now.
+// leave stops polling a port that is being removed. It copies what is still needed from its guest's
+// memory now.
 func (ps *polledPorts) leave(p *loopPort) {
 	ps.doze(p)
 	if p.owes {
@@ -114,7 +115,7 @@ func (ps *polledPorts) leave(p *loopPort) {
 	}
 }
 
-// noted is a Polled as the gateway writes to it.
+// noted is a Polled that records writes of the gateway.
 type noted struct {
 	Polled
 	of  *loopPort
@@ -140,8 +141,8 @@ func (n noted) WriteWith(head []byte, rest gateway.Rest, off gateway.Offload) bo
 	return n.Polled.WriteWith(head, rest, off)
 }
 
-// settle shows guests what they were given, after all senders have back what it was made of:
-// whoever is killed in between has lost frames, and does not send them twice.
+// settle returns read buffers to all senders and then shows guests what was written: if the process
+// is killed in between, frames are lost, but none is sent twice.
 func (ps *polledPorts) settle() {
 	for _, p := range ps.owes {
 		p.owes = false

@@ -15,23 +15,23 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// Bounds of what is read from the ports in one turn.
+// Limits of what is read from the ports in one turn.
 const (
-	portBurst = 240_000                        // of cost, in bytes: about four frames that stand for many, still in the processor's cache when they are sealed
-	portArena = portBurst + tap.FunctionBuffer // no frame costs less than its bytes, so there is a whole buffer for the last
+	portBurst = 240_000                        // cost, in bytes: about four GSO frames, which are still in the processor's cache when they are sealed
+	portArena = portBurst + tap.FunctionBuffer // no frame costs less than its size, so there is a whole buffer for the last
 	portBatch = 64                             // frames
-	portReady = 16                             // ports that told, and as many that are looked at
+	portReady = 16                             // ports that signalled, and as many that are polled
 	portLooks = 4 * portReady                  // ports read, with or without frames
 )
 
-// What a frame takes of the turn, and of its port's share, beside its bytes.
+// Cost of a frame in the turn and in its port's share, beside its bytes.
 const (
-	portQuantum = portBurst / 4         // of a port, until the next has its turn
-	frameCost   = portBurst / portBatch // at least
-	packetCost  = portBurst / 96        // for each packet that is to be cut from it, at least: each is sealed
+	portQuantum = portBurst / 4         // cost per port before the next one gets its turn
+	frameCost   = portBurst / portBatch // least cost of a frame
+	packetCost  = portBurst / 96        // least cost of each packet to be cut from a frame: each is sealed
 )
 
-// costOf is what a frame of so many bytes costs.
+// costOf returns the cost of a frame of size bytes.
 func costOf(size int, off *gateway.Offload) int {
 	cost := max(size, frameCost)
 	if off.Size > 0 {
@@ -40,11 +40,11 @@ func costOf(size int, off *gateway.Offload) int {
 	return cost
 }
 
-// Set is the functions' ports as the loop reads and writes them. All are in one epoll instance,
-// so that a turn asks once whichever there are, and an idle port costs nothing. Those that have
-// frames share a turn by what reading and sending those costs (package fair): one that has frames
-// left stays in the round, and the next turn goes on with whose turn it is. It implements
-// thread.Ports.
+// Set reads and writes the ports of a shard's functions for its thread. All devices are in one
+// epoll instance, so that a turn makes one system call for any number of ports, and an idle port
+// costs nothing. Ports with frames share a turn by the cost of reading and sending those (package
+// fair): a port that has frames left stays in the round, and the next turn continues with the next
+// port. It implements thread.Ports.
 type Set struct {
 	of    shard.Ports
 	epoll int
@@ -53,18 +53,18 @@ type Set struct {
 	clock func() int64
 
 	polled polledPorts
-	paused timer.Wheel[*loopPort] // until they may be read again
-	round  fair.Round[loopPort]   // that may have frames
-	rest   int                    // ports of those that were read last and perhaps not to the end
+	paused timer.Wheel[*loopPort] // ports that may not be read before a time
+	round  fair.Round[loopPort]   // ports that may have frames
+	rest   int                    // number of ports that were not read to the end
 
 	events [portReady]unix.EpollEvent
 	looks  [portReady]*loopPort
-	had    []*loopPort // frames in this turn
+	had    []*loopPort // ports with frames in this turn
 	arena  []byte
 	in     []gateway.PortInput
 }
 
-// Open makes the devices of all ports that the configuration has.
+// Open opens the devices of all configured ports.
 func Open(of shard.Ports, from Sources, clock func() int64, log *slog.Logger) (_ *Set, err error) {
 	ps, err := newSet(of, clock, log)
 	if err != nil {
@@ -80,7 +80,7 @@ func Open(of shard.Ports, from Sources, clock func() int64, log *slog.Logger) (_
 			return nil, fmt.Errorf("port of %s: %w", p.ID, err)
 		}
 	}
-	of.Sync() // now they have devices
+	of.Sync() // now that they have devices
 	return ps, nil
 }
 
@@ -95,7 +95,7 @@ func newSet(of shard.Ports, clock func() int64, log *slog.Logger) (*Set, error) 
 	}, nil
 }
 
-// Add gives a port its device, which is the set's from then on.
+// Add gives a port its device, which belongs to the set from then on.
 func (ps *Set) Add(p *shard.Port, dev Device) error {
 	i := slices.Index(ps.ports, nil)
 	if i < 0 {
@@ -116,7 +116,7 @@ func (ps *Set) Add(p *shard.Port, dev Device) error {
 	return nil
 }
 
-// Remove takes a port out and returns its device, which is the caller's to close; nil: it has none.
+// Remove removes a port and returns its device, which the caller has to close; nil: it has none.
 func (ps *Set) Remove(p *shard.Port) Device {
 	i := slices.IndexFunc(ps.ports, func(l *loopPort) bool { return l != nil && l.port == p })
 	if i < 0 {
@@ -130,7 +130,7 @@ func (ps *Set) Remove(p *shard.Port) Device {
 		_ = unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_DEL, l.dev.FD(), nil)
 	}
 	ps.ports[i] = nil
-	p.Lost, p.Port = true, nil // frames under way for it are dropped and counted
+	p.Lost, p.Port = true, nil // frames under way to it are dropped and counted
 	return l.dev
 }
 
@@ -189,7 +189,8 @@ func (ps *Set) Read() (some bool) {
 	return len(ps.in) > 0
 }
 
-// readFrame reads the next frame of a port into room, and charges it. size is 0 if there is none.
+// readFrame reads the next frame of a port into room, and charges its cost. size is 0 if there is
+// none.
 func (ps *Set) readFrame(p *loopPort, room []byte) (size, cost int) {
 	size, rest, off, err := p.dev.Read(room[:tap.FunctionBuffer])
 	switch {
@@ -217,7 +218,7 @@ func (ps *Set) readFrame(p *loopPort, room []byte) (size, cost int) {
 	return size, cost
 }
 
-// settle ends a port's turn in the round; more: it was not read to the end.
+// settle ends a port's turn in the round. more means that it was not read to the end.
 func (ps *Set) settle(p *loopPort, more bool) {
 	if p.more != more {
 		p.more = more
@@ -227,19 +228,19 @@ func (ps *Set) settle(p *loopPort, more bool) {
 			ps.rest--
 		}
 	}
-	if p.flow.Waits() { // it was not paused or lost
+	if p.flow.Waits() { // false if it was paused or lost
 		ps.round.Settle(&p.flow, more, false)
 	}
 }
 
-// leave takes a port out of the round.
+// leave removes a port from the round.
 func (ps *Set) leave(p *loopPort) {
 	p.flow.Leave()
 	ps.settle(p, false)
 }
 
-// look puts the ports that may have frames into the round: those that told, and of those that are
-// awake some, in their turn.
+// look puts the ports that may have frames into the round: those that signalled, and some of those
+// that are polled, in turn.
 func (ps *Set) look() {
 	for _, e := range ps.events[:tap.Ready(ps.epoll, ps.events[:])] {
 		p := ps.ports[e.Fd]
@@ -262,8 +263,8 @@ func (ps *Set) Arm() (waiting bool) {
 // More implements thread.Ports.
 func (ps *Set) More() bool { return ps.rest > 0 && ps.of.Patient() }
 
-// pause stops reading a port until a time: its guest's frames wait, and then are dropped, in front
-// of it.
+// pause stops reading a port until a time. Meanwhile its guest's frames wait in front of it, and
+// then are dropped there.
 func (ps *Set) pause(p *loopPort, until int64) {
 	ps.paused.Arm(&p.paused, p, 0, until)
 	ps.listen(p, 0)
@@ -274,7 +275,7 @@ func (ps *Set) pause(p *loopPort, until int64) {
 func (ps *Set) resume(now int64) {
 	for p, _, due := ps.paused.Expire(now); due; p, _, due = ps.paused.Expire(now) {
 		ps.listen(p, unix.EPOLLIN)
-		if p.polled != nil { // it was not asked to kick
+		if p.polled != nil { // it was not asked to signal
 			ps.polled.rouse(p)
 		}
 	}
@@ -282,13 +283,13 @@ func (ps *Set) resume(now int64) {
 
 func (ps *Set) listen(p *loopPort, events uint32) {
 	e := unix.EpollEvent{Events: events, Fd: p.number}
-	_ = unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_MOD, p.dev.FD(), &e) // fails for a Device that is gone, which nobody reads
+	_ = unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_MOD, p.dev.FD(), &e) // fails for a device that is gone, which is not read anyway
 }
 
 // Deadline implements thread.Ports.
 func (ps *Set) Deadline() int64 { return ps.paused.Deadline() }
 
-// fail takes a port out whose Device is gone; everything else goes on.
+// fail takes a port whose device is gone out of service; everything else goes on.
 func (ps *Set) fail(p *loopPort, err error) {
 	if p.port.Lost {
 		return
@@ -305,7 +306,7 @@ func (ps *Set) Write() {
 	ps.polled.settle()
 }
 
-// Serve lets the guests of all ports in.
+// Serve starts serving the guests of all ports.
 func (ps *Set) Serve() {
 	for _, p := range ps.ports {
 		if p != nil {
