@@ -8,19 +8,19 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// impaired is a direction of the uplink that does to packets what is asked of
-// it, one by one: superframes are cut up on their way in, and not yet made on
-// their way out. While nothing is asked packets do not come here.
+// impaired applies the configured impairment to one direction of the uplink, packet by packet:
+// superframes are cut before it on the way in, and not built yet on the way out. Packets bypass it
+// while there is no impairment.
 //
 //	port ▶ rx link ▶ shard ▶ tx queue ▶ tx link ▶ out ▶ port
 type impaired struct {
 	cfg    config.Impairment
-	link   *sim.Link  // nil: never asked for
-	on     bool       // something is asked, or still under way
-	marked uint64     // packets that allowed it
-	size   int        // of a packet, at most
+	link   *sim.Link  // nil: never impaired
+	on     bool       // an impairment is set, or packets are still under way
+	marked uint64     // packets that were marked: they allowed it
+	size   int        // longest packet
 	cut    []byte     // one packet of a superframe
-	out    *tap.Queue // tx: what came through and waits for the port
+	out    *tap.Queue // tx: packets that passed the link and wait for the port
 }
 
 // Directions of an uplink.
@@ -30,7 +30,7 @@ const (
 	Directions
 )
 
-// impairSlots is how many packets that came through tx wait for the port.
+// impairSlots is the number of packets that passed the tx link and wait for the port.
 const impairSlots = 64
 
 // newImpaired returns both directions of an uplink with an MTU.
@@ -42,8 +42,8 @@ func newImpaired(mtu int, c *config.Impair) (ds [Directions]impaired) {
 	return ds
 }
 
-// set changes what is asked. Packets under way arrive as they would have; a new
-// seed begins the decisions anew.
+// set changes the impairment. Packets under way are not affected; a new seed restarts the random
+// choices.
 func (d *impaired) set(c config.Impairment, direction uint64) {
 	first := d.link == nil
 	if first {
@@ -55,7 +55,7 @@ func (d *impaired) set(c config.Impairment, direction uint64) {
 		d.out = tap.NewQueue(impairSlots, d.size)
 	}
 	if first || c.Seed != d.cfg.Seed {
-		d.link.Seed(sim.Mix(c.Seed) + direction) // not the same packets of both directions
+		d.link.Seed(sim.Mix(c.Seed) + direction) // so that the two directions do not treat the same packets alike
 	}
 	d.cfg = c
 	d.link.Set(sim.Impairment{
@@ -65,12 +65,12 @@ func (d *impaired) set(c config.Impairment, direction uint64) {
 	d.on = d.on || c.On()
 }
 
-// settle turns the direction off when nothing is asked and nothing under way.
+// settle turns the direction off when there is no impairment and no packet is under way.
 func (d *impaired) settle() {
 	d.on = d.cfg.On() || d.link.InFlight() > 0 || len(d.out.Pending()) > 0
 }
 
-// take puts a frame, or each packet of a superframe, on the way.
+// take sends a frame, or each packet of a superframe, through the link.
 func (d *impaired) take(now vtime.Time, frame []byte, segment int) {
 	if segment <= 0 {
 		d.link.Send(now, frame)
@@ -85,8 +85,7 @@ func (d *impaired) take(now vtime.Time, frame []byte, segment int) {
 	}
 }
 
-// next copies the next packet that has arrived to b. It returns 0 when there is
-// none.
+// next copies the next packet that has arrived to b. It returns 0 if there is none.
 func (d *impaired) next(now vtime.Time, b []byte) int {
 	f, ok := d.link.Receive(now)
 	if !ok {
@@ -99,7 +98,7 @@ func (d *impaired) next(now vtime.Time, b []byte) int {
 	return n
 }
 
-// deadline is when the next packet arrives and can be taken.
+// deadline returns when the next packet arrives and can be taken.
 func (d *impaired) deadline() vtime.Time {
 	if !d.on || d.out.Slot() == nil {
 		return vtime.Never
@@ -107,17 +106,17 @@ func (d *impaired) deadline() vtime.Time {
 	return d.link.Deadline()
 }
 
-// Impaired is what a direction is asked to do to packets, and what it did to them.
+// Impaired describes the impairment of one direction, and what it did.
 type Impaired struct {
 	Asked  config.Impairment
 	Counts sim.LinkStats
-	Marked uint64 // of Counts.Marked, those that allowed it
+	Marked uint64 // number of packets counted in Counts.Marked that allowed marking
 }
 
 // Impaired describes a direction of the uplink.
 func (t *Thread) Impaired(direction int) Impaired { return t.impair[direction].describe() }
 
-// Impair changes what a direction of the uplink does to packets.
+// Impair changes the impairment of a direction of the uplink.
 func (t *Thread) Impair(direction int, c config.Impairment) {
 	t.impair[direction].set(c, uint64(direction))
 }
@@ -130,8 +129,8 @@ func (d *impaired) describe() Impaired {
 	return v
 }
 
-// impairRx puts what the port read on its way and leaves in t.in what has
-// arrived.
+// impairRx sends the frames just read through the rx link and leaves the packets that have arrived
+// in t.in.
 func (t *Thread) impairRx() {
 	now, d := t.Clock(), &t.impair[RX]
 	for i, f := range t.in.Frames {
@@ -149,8 +148,8 @@ func (t *Thread) impairRx() {
 	d.settle()
 }
 
-// impairTx puts what the shard made on its way and moves to out what has
-// arrived, as far as there is room.
+// impairTx sends the shard's frames through the tx link and moves the packets that have arrived to
+// out, as far as there is room.
 func (t *Thread) impairTx() {
 	now, d, tx := t.Clock(), &t.impair[TX], t.Queue
 	pending := tx.Pending()

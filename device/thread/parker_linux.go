@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parker lets one thread sleep until a file descriptor is readable, a guest
-// rings, another goroutine wakes it, or time is up, with nanosecond timeouts.
+// parker lets one thread sleep until a file descriptor is readable, a guest rings, another
+// goroutine wakes it, or a timeout ends, with nanosecond precision.
 type parker struct {
 	mu    sync.Mutex // guards event against wake after close
 	event int        // eventfd, -1 when closed
@@ -43,8 +43,8 @@ func (p *parker) wake() {
 	}
 }
 
-// listen makes waits end when fd, an eventfd, is written to, or no more. Each
-// write counts, whatever the counter was: nobody has to read it.
+// listen makes waits end when fd, an eventfd, is written to, or stops that. Each write counts,
+// whatever the counter was: nobody has to read it.
 func (p *parker) listen(fd int, on bool) error {
 	if !on {
 		return unix.EpollCtl(p.bells, unix.EPOLL_CTL_DEL, fd, nil)
@@ -56,9 +56,9 @@ func (p *parker) listen(fd int, on bool) error {
 	return nil
 }
 
-// wait sleeps at most ns nanoseconds and reports whether there was input, of
-// the uplink fd, the ports or elsewhere. A negative fd is not waited for. For the first held
-// nanoseconds the thread keeps its processor of Go's scheduler.
+// wait sleeps at most ns nanoseconds and reports whether there was input, from the uplink fd, the
+// ports or elsewhere. A negative fd is not waited for. For the first held nanoseconds the thread
+// keeps its processor of Go's scheduler.
 func (p *parker) wait(fd, ports int, ns, held int64) bool {
 	p.rung = p.rung[:0]
 	for i, fd := range [...]int{p.event, fd, p.bells, ports} {
@@ -74,7 +74,7 @@ func (p *parker) wait(fd, ports int, ns, held int64) bool {
 		var err error
 		n, err = unix.Ppoll(p.fds[:], &timeout, nil)
 		if err != nil && !errors.Is(err, unix.EINTR) {
-			time.Sleep(time.Millisecond) // cannot happen with valid descriptors; never turn it into a busy loop
+			time.Sleep(time.Millisecond) // cannot happen with valid descriptors; keeps it from becoming a busy loop
 			return false
 		}
 	}

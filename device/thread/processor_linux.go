@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CheckProcessors refuses processors that this process may not use.
+// CheckProcessors returns an error if this process may not use one of the processors.
 func CheckProcessors(cpus []int) error {
 	if len(cpus) == 0 {
 		return nil
@@ -32,8 +32,9 @@ func CheckProcessors(cpus []int) error {
 	return fmt.Errorf("nic.cpu: processor %d is not there for this process; use one of %s, or leave it out", cpus[missing], strings.Join(list, ", "))
 }
 
-// keepToProcessor has the calling thread run on one processor, which CheckProcessors allowed, until
-// free is called. A thread must not end before: one that Go starts in its place would inherit that.
+// keepToProcessor pins the calling thread to one processor, which CheckProcessors allowed, until
+// free is called. free must be called before the thread ends: a thread that Go starts in its place
+// would inherit the pinning.
 func keepToProcessor(cpu int) (free func(), err error) {
 	var before, set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
@@ -46,19 +47,19 @@ func keepToProcessor(cpu int) (free func(), err error) {
 	return func() { _ = unix.SchedSetaffinity(0, &before) }, nil
 }
 
-// setTimerSlack asks the kernel for exact timeouts on this thread; the default
-// of 50 µs would be added to each sleep.
+// setTimerSlack asks the kernel for exact timeouts on this thread; the default slack of 50 µs would
+// be added to each sleep.
 func setTimerSlack() {
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 }
 
 // timeSlice is how long the thread runs at a time while others wait for its processor, ns: the
-// shortest that Linux takes.
+// shortest that Linux accepts.
 const timeSlice = 100_000
 
-// setTimeSlice asks the kernel for short time slices. A thread that wakes up then runs at once in
-// front of one that computes, which has longer ones, and does not wait for the end of that one's.
-// The share of a processor stays what it is. Linux before 6.12 takes no notice.
+// setTimeSlice asks the kernel for short time slices. A thread with short slices that wakes up runs
+// at once, before one that computes and has longer slices, and does not wait for the end of that
+// slice. The share of the processor does not change. Linux before 6.12 ignores it.
 func setTimeSlice() {
 	a, err := unix.SchedGetAttr(0, 0)
 	if err != nil || a.Policy != unix.SCHED_NORMAL {
@@ -68,7 +69,7 @@ func setTimeSlice() {
 	_ = unix.SchedSetAttr(0, a, 0)
 }
 
-// yieldThread lets other threads of this processor run.
+// yieldThread lets other threads run on this processor.
 func yieldThread() {
 	_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 }

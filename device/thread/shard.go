@@ -5,61 +5,62 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// Shard is what a thread steps. Neither call reads a clock or does I/O.
+// Shard is stepped by a thread. Its methods read no clock and do no I/O.
 type Shard interface {
-	// Step does everything there is to do at one moment.
+	// Step does all work that is due at one moment.
 	Step(now vtime.Time, in *Input, out *Output)
-	// Flush is called before the thread waits: what was held back goes out now, and what was polled
-	// asks to be woken. With out.More the thread must not wait.
+	// Flush is called before the thread waits: delayed output is sent now, and polled rings are
+	// armed to wake the thread. If out.More is set, the thread must not wait.
 	Flush(now vtime.Time, out *Output)
 	// Roused reports whether a goroutine was made runnable since the last call.
 	Roused() bool
 }
 
-// Door is where others leave input for the shard.
+// Door guards the shard's sleep against input from other goroutines.
 type Door interface {
-	// Park says that the thread is about to sleep; false: it must not.
+	// Park records that the thread is about to sleep; false: it must not.
 	Park() bool
-	// Unpark says that it is awake.
+	// Unpark records that the thread is awake.
 	Unpark()
 }
 
-// Input is what a Step works on.
+// Input is the input of a Step.
 type Input struct {
 	Frames   [][]byte // received from the uplink, each cut to its length; opened in place
 	Segments []int    // tap.Received.Segment of each frame; nil: there are no superframes among them
 
-	Rung []int // eventfds of guests that were written to
+	Rung []int // eventfds of guests that rang
 }
 
-// Output is what a Step leaves, beside the frames in the uplink's queue and the events in the
+// Output is the result of a Step, beside the frames in the uplink's queue and the events in the
 // drivers' channels.
 type Output struct {
-	Effects  effect.List // to be done before the next Step
-	Deadline vtime.Time  // Step again at this time at the latest
-	Polled   bool        // a ring that was polled had work
-	Worked   bool        // so had the inbox, a ring, or what ports had sent before
-	More     bool        // Step again at once: work was left
+	Effects  effect.List // to be run before the next Step
+	Deadline vtime.Time  // latest time of the next Step
+	Polled   bool        // a polled ring had work
+	Worked   bool        // so had the inbox, a ring, or frames that ports had sent before
+	More     bool        // Step again at once: work is left
 }
 
-// Do does what a Step asked for.
+// Do runs the effects of a Step.
 func (o *Output) Do() { o.Effects.Do() }
 
-// Ports are the functions' ports as the thread serves them.
+// Ports serves the functions' ports for the thread.
 type Ports interface {
-	// Read gives the shard what the ports have, if it is done with what they had before, and
-	// reports whether there was anything.
+	// Read gives the shard the frames that the ports have, if the shard is done with those it got
+	// before, and reports whether there were any.
 	Read() (some bool)
-	// Write gives the ports what the shard has for them.
+	// Write gives the ports the frames that the shard has for them.
 	Write()
-	// More tells whether frames of ports will follow at once on the last that was queued for the
-	// uplink, which is one of theirs too.
+	// More reports whether frames of ports will follow at once, after a last frame in the uplink's
+	// queue that is a port's too.
 	More() bool
-	// Arm is called before the thread waits: ports that were looked at are to tell of their next
-	// frame. It reports true, and the thread must not wait, if there is one already.
+	// Arm is called before the thread waits: it asks polled ports to signal their next frame. If a
+	// frame already waits, it returns true and the thread must not wait.
 	Arm() (waiting bool)
-	// FD is readable when a port has a frame; -1 while none is to be read.
+	// FD returns a descriptor that is readable when a port has a frame; -1 while none is to be
+	// read.
 	FD() int
-	// Deadline is when a port may be read again that is paused.
+	// Deadline returns when a paused port may be read again.
 	Deadline() vtime.Time
 }

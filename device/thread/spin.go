@@ -2,38 +2,39 @@ package thread
 
 // Tuning of the search for more work before a sleep, in ns.
 const (
-	minSpin    = 2_000       // the first try
-	contended  = 300_000     // away for letting others run: they need the processor more
-	shortPause = 2_000_000   // not looking after that
+	minSpin    = 2_000       // length of the first search
+	contended  = 300_000     // a yield that takes this long shows that others need the processor more
+	shortPause = 2_000_000   // no search for this long after that
 	longPause  = 500_000_000 // the same after it happened again and again
-	uncrowded  = 20_000_000  // looking again without contention: the next one is the first
+	uncrowded  = 20_000_000  // after searching this long without contention, the next pause is a short one again
 )
 
-// spin is how long the shard's thread looks for more work before it sleeps: longer while that paid
-// lately. Each yield in between shows whether others want the processor. If they do, the thread
-// would be away for a slice of theirs, milliseconds, whenever it looked, but when it wakes up from
-// a sleep the kernel lets it run at once. So it does not look for a pause, longer each time.
+// spin decides how long the shard's thread looks for more work before it sleeps: longer if that
+// found work lately. Each yield in between shows whether others want the processor. If they do, the
+// thread would be away for one of their time slices, milliseconds, whenever it looked; but when it
+// wakes up from a sleep, the kernel lets it run at once. So it does not look for a while, longer
+// each time.
 //
-// An answer to what was sent comes soon, the next request at any time: the thread learns about the
-// two apart.
+// An answer to what was sent comes soon, the next request at any time: the thread learns the two
+// lengths separately.
 type spin struct {
-	most    int64    // limit; 0: never
+	most    int64    // upper limit; 0: it never looks
 	lengths [2]int64 // ns, by the last thing done
 	last    int      // the last thing done
-	pause   int64    // the last one
-	until   int64    // its end, by the thread's clock
+	pause   int64    // length of the last pause
+	until   int64    // end of that pause, by the thread's clock
 }
 
-// What a thread did last.
+// The last thing that a thread did.
 const (
 	tookWork = iota
-	sentOut  // something by the uplink
+	sentOut  // sent something on the uplink
 )
 
-// length is how long the thread looks now.
+// length returns how long the thread should look now.
 func (s *spin) length() int64 { return s.lengths[s.last] }
 
-// learn takes a sleep that has ended: by input or not, after ns.
+// learn adjusts the length after a sleep of slept ns, which input ended or not.
 func (s *spin) learn(now int64, input bool, slept int64) {
 	length := &s.lengths[s.last]
 	switch {

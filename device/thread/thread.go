@@ -13,36 +13,37 @@ import (
 
 // Tuning of the thread.
 const (
-	Batch       = 64          // frames read at once, at most
-	rxSuper     = 16          // the same where they may be superframes: as many packets, and no more memory than the cache holds
+	Batch       = 64          // most frames read at once
+	rxSuper     = 16          // the same where they may be superframes: those hold as many packets, and the memory should fit the cache
 	spinTurns   = 16          // turns without work before the thread lets others run between turns
 	bulk        = 16_000      // bytes read from the uplink in a turn after which the thread does not look for more
 	uplinkRetry = 100_000     // ns until a full uplink is tried again
-	uplinkPause = 10_000_000  // ns until a broken one is
-	maxPark     = 500_000_000 // ns; a thread with nothing to do looks round this often
+	uplinkPause = 10_000_000  // ns until a broken uplink is tried again
+	maxPark     = 500_000_000 // ns; an idle thread wakes up this often
 
-	// heldSleep is for how long after its last work a sleeping thread keeps its processor of Go's
-	// scheduler, ns. One that lost it gets another when it wakes up, but then sysmon does so too,
-	// and soon interrupts the thread, since that processor did not change goroutines for so long:
-	// together 100 µs. One that keeps it is interrupted every 10 ms.
+	// heldSleep is how long after its last work a sleeping thread keeps its processor of Go's
+	// scheduler, ns. A thread that lost it gets another one when it wakes up; but then sysmon wakes
+	// up too, and soon interrupts the thread, since that processor has not switched goroutines for
+	// so long: together that costs 100 µs. A thread that keeps its processor is interrupted every
+	// 10 ms.
 	heldSleep = 100_000_000
 )
 
-// Pulse is told by a thread that it turns, at least every maxPark.
+// Pulse watches a thread. Turn is called at least every maxPark while it runs.
 type Pulse interface {
 	Begin()
 	Turn()
 	End()
 }
 
-// noPulse is for a thread that nobody watches.
+// noPulse is for a thread that is not watched.
 type noPulse struct{}
 
 func (noPulse) Begin() {}
 func (noPulse) Turn()  {}
 func (noPulse) End()   {}
 
-// Config is what a thread is made of.
+// Config holds what a thread needs.
 type Config struct {
 	Shard  Shard
 	Door   Door
@@ -52,33 +53,33 @@ type Config struct {
 	Impair config.Impair
 
 	Clock func() int64
-	Spin  int64 // how long it looks for more work before it sleeps, at most, ns
-	CPU   *int  // the processor it keeps to; nil: any
-	Pulse Pulse // nil: nobody watches
+	Spin  int64 // the longest search for more work before a sleep, ns
+	CPU   *int  // the processor that the thread is pinned to; nil: any
+	Pulse Pulse // nil: not watched
 	Log   *slog.Logger
 }
 
-// Thread is one shard's. Make it with New, Run it once, then Close it.
+// Thread runs one shard. Make it with New, Run it once, then Close it.
 type Thread struct {
 	Config
 	park *parker
 	stop atomic.Bool
 	rx   [][]byte
 	got  []tap.Received
-	came int // bytes, in the last turn
+	came int // bytes read in the last turn
 	kept int // frames that the uplink did not take, or that wait for more
 	in   Input
 	out  Output
 	spin spin
-	busy int64 // when it last had something to do
+	busy int64 // time of the last work
 
 	impair [Directions]impaired
 
-	errors            uint64 // of the uplink
-	readErr, writeErr bool   // reported once, until it works again
+	errors            uint64 // errors of the uplink
+	readErr, writeErr bool   // an error was logged; it is logged again only after it worked in between
 }
 
-// New makes a thread that does not run yet.
+// New returns a thread that does not run yet.
 func New(c Config) (*Thread, error) {
 	p, err := newParker()
 	if err != nil {
@@ -104,7 +105,7 @@ func New(c Config) (*Thread, error) {
 	return t, nil
 }
 
-// Run works until Halt. It gives its OS thread to the shard.
+// Run works until Halt. It locks its OS thread for the shard.
 func (t *Thread) Run() {
 	reserveProcessor(1)
 	defer reserveProcessor(-1)
@@ -114,7 +115,7 @@ func (t *Thread) Run() {
 	setTimeSlice()
 	if cpu := t.CPU; cpu != nil {
 		free, err := keepToProcessor(*cpu)
-		if err != nil { // it was there when the NIC was made
+		if err != nil { // the processor was available when the NIC was created
 			t.Log.Warn("the shard runs on any processor", "nic.cpu", *cpu, "err", err)
 		} else {
 			defer free()
@@ -132,7 +133,7 @@ func (t *Thread) Run() {
 		now := t.Clock()
 		if !idle {
 			idle, turns, until, t.busy = true, 0, now+t.spin.length(), now
-			if came >= bulk { // its sender waits for nothing, and has more by the time a sleeper is woken
+			if came >= bulk { // the sender waits for nothing, and has more by the time a sleeper is woken
 				until = now
 			}
 		}
@@ -145,14 +146,14 @@ func (t *Thread) Run() {
 				continue
 			}
 		}
-		idle = !t.Sleep(now) // woken by time alone there is nothing to look for
+		idle = !t.Sleep(now) // after a timeout there is nothing to look for
 	}
 }
 
 // Turn reads, steps and writes once. It reports whether there was work.
 func (t *Thread) Turn() bool {
 	t.read()
-	now := t.Clock() // when the frames came: Falcon's t2 and t4 must not count what is done before them (§10.1)
+	now := t.Clock() // arrival time of the frames: Falcon's t2 and t4 must not include the work before them (§10.1)
 	fromPorts := t.Ports.Read()
 	t.Shard.Step(now, &t.in, &t.out)
 	t.in.Rung = t.in.Rung[:0]
@@ -169,7 +170,7 @@ func (t *Thread) Turn() bool {
 	return worked
 }
 
-// read takes what the uplink has.
+// read reads frames from the uplink.
 func (t *Thread) read() {
 	n, err := t.Uplink.Read(t.rx, t.got)
 	t.report(&t.readErr, "read", err)
@@ -184,8 +185,8 @@ func (t *Thread) read() {
 	}
 }
 
-// write offers what waits to the uplink and reports whether it took any. With
-// more to come at once a superframe that is not full waits for it, a turn.
+// write passes waiting frames to the uplink and reports whether it took any. With more, a
+// superframe that is not full waits for one turn for further frames.
 func (t *Thread) write(more bool) bool {
 	tx := t.waiting()
 	if d := &t.impair[TX]; d.on {
@@ -204,7 +205,7 @@ func (t *Thread) write(more bool) bool {
 	return taken > 0
 }
 
-// waiting is where frames wait for the uplink.
+// waiting returns the queue in which frames wait for the uplink.
 func (t *Thread) waiting() *tap.Queue {
 	if d := &t.impair[TX]; d.on {
 		return d.out
@@ -213,14 +214,14 @@ func (t *Thread) waiting() *tap.Queue {
 }
 
 // Sleep waits for the uplink, the ports, the guests, the door or the shard's next deadline. It
-// reports false when time alone ended it.
+// returns false if only a timeout ended it.
 func (t *Thread) Sleep(now int64) (input bool) {
 	t.Shard.Flush(now, &t.out)
 	t.out.Do()
 	t.Ports.Write()
 	full := t.waiting().Slot() == nil
 	if took := t.write(false); t.out.More || full && took {
-		return true // a full queue may have stopped the shard
+		return true // the full queue may have stopped the shard
 	}
 	deadline, fd := t.deadline(now), t.Uplink.FD()
 	if t.readErr {
@@ -238,7 +239,7 @@ func (t *Thread) Sleep(now int64) (input bool) {
 		return true
 	}
 	held := t.busy + heldSleep - now
-	if t.Shard.Roused() { // a goroutine may wait for the processor of Go's scheduler that this thread has
+	if t.Shard.Roused() { // a goroutine may wait for the processor of Go's scheduler that this thread holds
 		held = 0
 	}
 	input = t.park.wait(fd, t.Ports.FD(), deadline-now, held)
@@ -248,7 +249,7 @@ func (t *Thread) Sleep(now int64) (input bool) {
 	return input
 }
 
-// deadline is when there is something to do at the latest.
+// deadline returns the latest time at which there is something to do.
 func (t *Thread) deadline(now int64) int64 {
 	at := min(t.out.Deadline, now+maxPark, t.impair[RX].deadline(), t.impair[TX].deadline(), t.Ports.Deadline())
 	if len(t.waiting().Pending()) > 0 && !t.writeErr {
@@ -269,13 +270,13 @@ func (t *Thread) Halt() {
 // Wake ends a sleep.
 func (t *Thread) Wake() { t.park.wake() }
 
-// Listen makes sleeps end when fd, an eventfd, is written to, or no more.
+// Listen makes sleeps end when fd, an eventfd, is written to, or stops that.
 func (t *Thread) Listen(fd int, on bool) error { return t.park.listen(fd, on) }
 
-// Close gives up its descriptors; Run has ended or was never called.
+// Close closes the thread's descriptors. It is called when Run has ended or was never called.
 func (t *Thread) Close() { t.park.close() }
 
-// Errors counts reads and writes that the uplink refused.
+// Errors returns the number of reads and writes that failed on the uplink.
 func (t *Thread) Errors() uint64 { return t.errors }
 
 func (t *Thread) report(flag *bool, op string, err error) {
@@ -292,9 +293,9 @@ func (t *Thread) report(flag *bool, op string, err error) {
 
 var processors sync.Mutex
 
-// reserveProcessor gives the Go scheduler one more processor (or takes it
-// back) for a shard's thread: while it works or sits in ppoll it holds one,
-// and sessions must not wait for it.
+// reserveProcessor raises GOMAXPROCS by one for a shard's thread (or lowers it again): while the
+// thread works or waits in ppoll it holds a processor of Go's scheduler, and sessions must not wait
+// for that.
 func reserveProcessor(n int) {
 	processors.Lock()
 	defer processors.Unlock()
