@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 )
 
-// setCounts reads "req-pkt-tx=64,req-buf-tx=1024"; a bare number is for all.
+// setCounts parses "req-pkt-tx=64,req-buf-tx=1024"; a number without a name sets all counters.
 func setCounts(to *config.Credits, text string, least uint32) error {
 	cost := to.Cost()
 	for part := range strings.SplitSeq(text, ",") {
@@ -45,7 +45,7 @@ func counterList() string {
 	return strings.Join(names, ", ")
 }
 
-// countText is numbers of credits as setCounts reads them.
+// countText writes credits in the form that setCounts parses.
 func countText(c *config.Credits) string {
 	var parts []string
 	for i, v := range c.Cost() {

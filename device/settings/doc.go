@@ -1,13 +1,13 @@
-// Package settings is what can be set of a function while a NIC runs: one table, with a line for
-// each key.
+// Package settings defines the settings of a function that can be changed while a NIC runs: one
+// table, with a line for each key.
 //
-//	`vnic vf set pf0.vf1 KEY TEXT` ─▶ Set ─▶ config.Function ─▶ the shard takes it over
+//	`vnic vf set pf0.vf1 KEY TEXT` ─▶ Set ─▶ config.Function ─▶ the shard applies it
 //	                                              │
 //	the next NIC sets it again ◀── Memory ◀── Text┘
 //
-// A key is added in the table and nowhere else: its parser, what writes it down again, what
-// `ip link set … vf` calls it, whether it makes the function another one, and the words of
-// `vnic vf set --help` and of the shell's completion are there.
+// To add a key, add a line to the table and nothing else: the line has the parser, the function
+// that writes the value as text, the names in `ip link set … vf`, whether a new value makes it
+// another function, and the words of `vnic vf set --help` and of the shell's completion.
 //
 // # Ownership and concurrency
 //

@@ -12,28 +12,28 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// Store keeps what operators set of functions for the NIC that runs after this one.
+// Store keeps the operators' settings of functions for the NIC's next run.
 type Store interface {
-	Load() ([]byte, error) // nil: nothing was set
+	Load() ([]byte, error) // nil: nothing is stored
 	Store(b []byte) error
 }
 
-// Memory is what operators set, function by function. What drivers of PFs set is theirs to set
-// again.
+// Memory holds the settings that operators made, by function. Settings that drivers of PFs made are
+// not kept: those drivers make them again.
 type Memory struct {
-	store Store // nil: it goes with the NIC
+	store Store // nil: nothing is kept beyond the NIC's run
 
 	mu      sync.Mutex
 	changes map[pfvf.ID]control.FunctionChange
 }
 
-// NewMemory returns a memory that knows nothing yet.
+// NewMemory returns an empty memory.
 func NewMemory(store Store) *Memory {
 	return &Memory{store: store, changes: map[pfvf.ID]control.FunctionChange{}}
 }
 
-// Note remembers a change that came into force. What counts of a key is the value that the function
-// has then: a change may have said only what is to be different.
+// Note records a change that was applied. For each key it records the function's value after the
+// change, since a change may name only a part of a value.
 func (m *Memory) Note(id pfvf.ID, c *control.FunctionChange, is *config.Function) error {
 	if m.store == nil || c.Action == "reset" || c.Action == "" && len(c.Set) == 0 {
 		return nil
@@ -61,8 +61,8 @@ func (m *Memory) Note(id pfvf.ID, c *control.FunctionChange, is *config.Function
 	return m.store.Store(b)
 }
 
-// Recall sets functions as they were set in the NIC before. What set refuses is forgotten, and
-// told.
+// Recall applies the settings that the memory kept from the earlier run. It drops those that set
+// refuses, and returns the refusals.
 func (m *Memory) Recall(set func(pfvf.ID, *control.FunctionChange) error) (refused map[pfvf.ID]error, err error) {
 	if m.store == nil {
 		return nil, nil
@@ -77,7 +77,7 @@ func (m *Memory) Recall(set func(pfvf.ID, *control.FunctionChange) error) (refus
 		return nil, fmt.Errorf("settings of functions: %w", err)
 	}
 	left := slices.Sorted(maps.Keys(m.changes))
-	for progress := true; progress; { // one may need what another gives up
+	for progress := true; progress; { // one function may need what another gives up
 		progress, refused = false, map[pfvf.ID]error{}
 		left = slices.DeleteFunc(left, func(id pfvf.ID) bool {
 			c := m.changes[id]

@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 )
 
-// setPort reads "name=vp1,mode=bridged,bridge=br1", which changes what the function's
-// port is, or none.
+// setPort parses "name=vp1,mode=bridged,bridge=br1" and changes the named fields of the function's
+// port, or removes it ("none").
 func setPort(to *config.Function, text string) error {
 	if text == "none" {
 		to.Port = nil
@@ -38,7 +38,7 @@ func setPort(to *config.Function, text string) error {
 func setPortPart(p *config.Port, name, value string) (err error) {
 	switch name {
 	case "type":
-		if value != p.Type { // nothing else is left of what it was
+		if value != p.Type { // a new type keeps only these fields
 			*p = config.Port{Type: value, MTU: p.MTU, Addresses: p.Addresses, Assign: p.Assign}
 		}
 	case "socket":
@@ -85,7 +85,8 @@ func setPortPart(p *config.Port, name, value string) (err error) {
 	return err
 }
 
-// portText is a port as setPort reads it, whatever it was before.
+// portText writes a port in the form that setPort parses. It names every field, so the port before
+// does not matter.
 func portText(p *config.Port) string {
 	if p == nil {
 		return "none"

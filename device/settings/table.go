@@ -11,24 +11,24 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Setting is one thing that can be set of a function.
+// Setting is one setting of a function.
 type Setting struct {
 	Key    string
-	Also   []string // other names, as `ip link set … vf` has for it
-	Value  string   // what to write, for people
-	Help   string   // what it does; "": its name says so
-	Values []string // all there are, if they are few
-	Resets bool     // a new value makes the function another one: it is reset
+	Also   []string // other names, as in `ip link set … vf`
+	Value  string   // form of the value, for people
+	Help   string   // meaning; "": the name says it
+	Values []string // all values, if they are few
+	Resets bool     // a new value makes it another function: it is reset
 
-	// Set reads a value. Text writes the value that a function has, so that Set reads it whatever
-	// the function had before.
+	// Set parses a value. Text writes the value that a function has, such that Set gives the same
+	// value whatever the function had before.
 	Set  func(to *config.Function, text string) error
 	Text func(of *config.Function) string
 }
 
 var table = slices.Concat(identity, quotas(), shares)
 
-// identity is what a function is and may do.
+// identity holds the settings of what a function is and may do.
 var identity = []Setting{
 	{
 		Key: "mac", Value: "ADDRESS", Help: "of the function and of its direct port", Resets: true,
@@ -68,7 +68,7 @@ var identity = []Setting{
 	},
 }
 
-// quotas are how many objects a function may have.
+// quotas returns the settings of how many objects a function may have.
 func quotas() (list []Setting) {
 	for k := range abi.NumObjects {
 		list = append(list, quotaOf("max_"+k.Info().Key, k.Info().Doc, func(l *config.Limits) *uint32 { return l.Quotas.Of(k) }))
@@ -76,7 +76,7 @@ func quotas() (list []Setting) {
 	return list
 }
 
-// shares are what it may use, and its port.
+// shares holds the settings of the function's shares of the NIC, and of its port.
 var shares = []Setting{
 	quotaOf("qp_entries", "entries of a queue pair's rings", func(l *config.Limits) *uint32 { return &l.QPEntries }),
 	quotaOf("cq_entries", "entries of a completion queue", func(l *config.Limits) *uint32 { return &l.CQEntries }),
@@ -96,7 +96,7 @@ var shares = []Setting{
 	},
 }
 
-// elsewhere is what `ip link set … vf` knows and this NIC does another way.
+// elsewhere holds the settings of `ip link set … vf` that this NIC does in another way.
 var elsewhere = map[string]string{
 	"vlan":        "VFs are kept apart by tenant, not by VLAN; set tenant",
 	"min_tx_rate": "what is sure for a function is counted in credits; set guarantee, as guarantee req-pkt-tx=64",
@@ -105,7 +105,7 @@ var elsewhere = map[string]string{
 	"port_guid":   "the GUID is made of the MAC; set mac",
 }
 
-// quotaOf is a setting of how many of something a function may have.
+// quotaOf returns a setting of how many of something a function may have.
 func quotaOf(key, what string, field func(*config.Limits) *uint32) Setting {
 	return Setting{
 		Key: key, Value: "N", Help: "the most " + what,
@@ -114,10 +114,10 @@ func quotaOf(key, what string, field func(*config.Limits) *uint32) Setting {
 	}
 }
 
-// All are the settings, in the order in which people read them.
+// All returns the settings, in the order in which people read them.
 func All() []Setting { return slices.Clone(table) }
 
-// Keys are their names, sorted.
+// Keys returns the names of the settings, sorted.
 func Keys() []string {
 	var keys []string
 	for i := range table {
@@ -127,7 +127,7 @@ func Keys() []string {
 	return keys
 }
 
-// Find returns the setting of a name, nil if there is none.
+// Find returns the setting with a name, nil if there is none.
 func Find(name string) *Setting {
 	for i := range table {
 		if table[i].Key == name || slices.Contains(table[i].Also, name) {
@@ -137,7 +137,7 @@ func Find(name string) *Setting {
 	return nil
 }
 
-// Set sets something of a function, by any of its names.
+// Set changes a setting of a function, by any of the setting's names.
 func Set(to *config.Function, name, text string) error {
 	if s := Find(name); s != nil {
 		return s.Set(to, text)
@@ -148,7 +148,7 @@ func Set(to *config.Function, name, text string) error {
 	return fmt.Errorf("not known; there are %s", strings.Join(Keys(), ", "))
 }
 
-// Another says whether a change makes the function another one, so that it has to be reset.
+// Another reports whether a change makes it another function, which then has to be reset.
 func Another(was, is *config.Function) bool {
 	return slices.ContainsFunc(table, func(s Setting) bool { return s.Resets && s.Text(was) != s.Text(is) })
 }
