@@ -2,25 +2,25 @@ package handover
 
 import "math/bits"
 
-// End is one shard's: what it hands to others, and what they hand to it.
+// End is one shard's end of the handover: it sends to and receives from the other shards.
 type End struct {
 	shard int
-	in    []*ring          // those that are for it
-	out   [][classes]*ring // by the shard it is for; nil for itself
-	open  *ring            // of the last Put
-	told  uint32           // shards that got something since Given, a bit for each
-	to    uint32           // the one of the last Put
-	at    int              // of in: whose turn it is
-	left  int              // bytes of that turn
+	in    []*ring          // rings to this shard
+	out   [][classes]*ring // rings to other shards, by shard; nil for itself
+	open  *ring            // ring of the last Put
+	told  uint32           // shards that were given something since Given, one bit each
+	to    uint32           // shard of the last Put, as a bit
+	at    int              // index in in of the ring whose turn it is
+	left  int              // bytes left of that turn
 }
 
-// A turn of a ring ends after so many bytes. A frame takes leastCost of it at least.
+// The turn of a ring ends after turnCost bytes. A frame counts for at least leastCost.
 const (
 	turnCost  = 32 << 10
 	leastCost = 2 << 10
 )
 
-// New makes the ends of a NIC with n shards.
+// New returns the ends of a NIC with n shards.
 func New(n int) []*End {
 	ends := make([]*End, n)
 	for i := range ends {
@@ -41,12 +41,12 @@ func New(n int) []*End {
 	return ends
 }
 
-// Shards is how many there are, this one included.
+// Shards returns the number of shards, this one included.
 func (e *End) Shards() int { return len(e.out) }
 
-// Put makes room for a frame of n bytes for another shard. It returns nil when the ring is full, or
-// the frame's flow has what it may have in it, or there is no such shard. The caller fills what it
-// gets and then calls Commit.
+// Put makes room for a frame of n bytes for another shard. It returns nil if the ring is full, the
+// frame's flow has used its part of the ring, or there is no such shard. The caller fills the room
+// and then calls Commit.
 func (e *End) Put(to int, h *Header, n int) []byte {
 	if to == e.shard || to < 0 || to >= len(e.out) || n > MaxFrame {
 		return nil
@@ -63,16 +63,16 @@ func (e *End) Commit() {
 	e.told |= e.to
 }
 
-// Given returns the shards that got something since the last call, a bit for each: they are to be
-// woken.
+// Given returns the shards that were given something since the last call, one bit each: they have
+// to be woken.
 func (e *End) Given() uint32 {
 	told := e.told
 	e.told = 0
 	return told
 }
 
-// Take returns the next frame that another shard handed over, and which that is; false when there
-// is none. Rings that have some take turns. The frames are good until Done.
+// Take returns the next frame that another shard handed over, and the number of that shard; false
+// if there is none. Rings with frames take turns. The frames are valid until Done.
 func (e *End) Take(f *Frame) (from int, ok bool) {
 	for range len(e.in) + 1 {
 		r := e.in[e.at]
@@ -85,14 +85,14 @@ func (e *End) Take(f *Frame) (from int, ok bool) {
 	return 0, false
 }
 
-// Done gives back the frames that were taken.
+// Done releases the frames that were taken.
 func (e *End) Done() {
 	for _, r := range e.in {
 		r.done()
 	}
 }
 
-// Empty reports whether nothing waits to be taken.
+// Empty reports whether no frames wait.
 func (e *End) Empty() bool {
 	for _, r := range e.in {
 		if !r.empty() {
@@ -102,7 +102,7 @@ func (e *End) Empty() bool {
 	return true
 }
 
-// Each calls f for each shard of a set as Given returns it.
+// Each calls f for each shard of a set that Given returned.
 func Each(set uint32, f func(shard int)) {
 	for ; set != 0; set &= set - 1 {
 		f(bits.TrailingZeros32(set))

@@ -6,20 +6,20 @@ import (
 	"sync/atomic"
 )
 
-// Kind says what a frame is.
+// Kind is the kind of a frame.
 type Kind uint8
 
 // Kinds.
 const (
-	Uplink    Kind = iota + 1 // a frame of the uplink, as it came
+	Uplink    Kind = iota + 1 // a frame of the uplink, unchanged
 	Neighbour                 // the same, with a message of ARP or neighbour discovery
 	Inside                    // a Falcon packet of a connection between two shards, in clear text
 	Plain                     // a frame of plain IP for a port
 	Group                     // a RoCEv2 packet to a multicast group, for functions
 )
 
-// class is which of the rings between two shards a kind has. What one is full of costs the others
-// nothing.
+// class returns which of the rings between two shards a kind uses. A full ring does not affect the
+// other classes.
 func (k Kind) class() int {
 	switch k {
 	case Inside:
@@ -32,26 +32,26 @@ func (k Kind) class() int {
 
 const classes = 3
 
-// Header is what is known of a frame.
+// Header describes a frame.
 type Header struct {
 	Kind Kind
-	Flow uint32   // whom it is charged to, 24 bits
-	A, B uint32   // of the kind's own
-	Aux  [16]byte // the same
+	Flow uint32   // function or peer that the frame is charged to, 24 bits
+	A, B uint32   // meaning depends on the kind
+	Aux  [16]byte // meaning depends on the kind
 }
 
-// Frame is one in a ring.
+// Frame is a frame in a ring.
 type Frame struct {
 	Header
-	Data []byte // in the ring, the consumer's until Done; it may be changed there
+	Data []byte // in the ring; the consumer may read and change it until Done
 }
 
 const (
-	// Size is the room of a ring, bytes.
+	// Size is the size of a ring, bytes.
 	Size = 1 << 20
 	// MaxFrame is the longest frame, bytes.
 	MaxFrame = 72 << 10
-	// FlowFrames is how many frames of one flow wait in a ring at most.
+	// FlowFrames is the most frames of one flow that may wait in a ring.
 	FlowFrames = 512
 
 	recordHeader = 32 // length 32, kind 8, flow 24, A, B, Aux
@@ -60,27 +60,27 @@ const (
 	cacheLine    = 64
 )
 
-// ring is a bounded queue of records with one producer and one consumer. Positions count bytes for
-// ever; a record never wraps around.
+// ring is a bounded queue of records with one producer and one consumer. Positions count bytes and
+// never restart; a record never wraps around.
 //
 //	0                read              written        Size
 //	│  free          │ record │ record │  free         │
 //
-// A flow never has more in a ring than it leaves free: so one alone has half of it at most, and
-// there is always room for another. What it has, the producer counts; the records themselves tell
-// what the consumer has given back.
+// A flow may never use more of a ring than it leaves free: so one alone has at most half of it, and
+// there is always room for another. The producer counts what each flow has; from the records it
+// learns what the consumer has released.
 type ring struct {
-	from int // the shard that fills it
+	from int // the producing shard
 	buf  []byte
 
 	_       [cacheLine]byte
-	written atomic.Uint64    // the producer's; the consumer reads up to here
-	seen    uint64           // the producer's: what it knows of read
+	written atomic.Uint64    // written by the producer; the consumer reads up to here
+	seen    uint64           // the producer's last value of read
 	flows   map[uint32]*held // the producer's
-	next    uint64           // the producer's: where the record at hand ends
+	next    uint64           // the producer's: end of the current record
 	_       [cacheLine]byte
-	read    atomic.Uint64 // the consumer's; the producer writes up to here
-	taken   uint64        // the consumer's: what it has looked at, but not given back
+	read    atomic.Uint64 // written by the consumer; the producer writes up to here
+	taken   uint64        // the consumer's: end of what it has taken but not released
 	_       [cacheLine]byte
 }
 
@@ -91,7 +91,8 @@ func newRing(from int) *ring {
 	return &ring{from: from, buf: make([]byte, Size), flows: map[uint32]*held{}}
 }
 
-// put makes room for a frame of n bytes, nil if there is none. The frame is there with commit.
+// put makes room for a frame of n bytes; nil if there is none. The consumer sees the frame after
+// commit.
 func (r *ring) put(h *Header, n int) []byte {
 	need := uint64(recordHeader+n+align-1) &^ (align - 1)
 	at := r.written.Load()
@@ -117,7 +118,7 @@ func (r *ring) put(h *Header, n int) []byte {
 	return b[recordHeader : recordHeader+n : recordHeader+n]
 }
 
-// flow is what a flow has. One that has nothing is forgotten before there are too many.
+// flow returns what a flow has. Flows that have nothing are removed before there are too many.
 func (r *ring) flow(id uint32) *held {
 	f := r.flows[id]
 	if f == nil {
@@ -130,12 +131,12 @@ func (r *ring) flow(id uint32) *held {
 	return f
 }
 
-// maxFlows is more than there are records in a ring.
+// maxFlows is more than the number of records that fit into a ring.
 const maxFlows = Size/recordHeader + 1
 
-// room reports whether there are n bytes from at on for a flow, behind some that are skipped.
+// room reports whether there is room for n bytes of a flow at at, behind skipped bytes.
 func (r *ring) room(f *held, at, n, skipped uint64) bool {
-	if r.fits(f, at+skipped, n) { // as far as was known
+	if r.fits(f, at+skipped, n) { // by the last known value of read
 		return true
 	}
 	r.reclaim()
@@ -147,7 +148,7 @@ func (r *ring) fits(f *held, at, n uint64) bool {
 	return used <= Size && f.frames < FlowFrames && f.bytes+n <= Size-used
 }
 
-// reclaim takes note of what the consumer has given back.
+// reclaim updates the flows by what the consumer has released.
 func (r *ring) reclaim() {
 	for read := r.read.Load(); r.seen != read; {
 		b := r.buf[r.seen%Size:]
@@ -166,7 +167,7 @@ func (r *ring) reclaim() {
 
 func (r *ring) commit() { r.written.Store(r.next) }
 
-// take returns the next frame, false when there is none.
+// take returns the next frame; false if there is none.
 func (r *ring) take(f *Frame) bool {
 	end := r.written.Load()
 	if r.taken == end {
@@ -187,12 +188,12 @@ func (r *ring) take(f *Frame) bool {
 	return true
 }
 
-// done gives back the room of all that was taken.
+// done releases all frames that were taken.
 func (r *ring) done() {
 	if r.taken != r.read.Load() {
 		r.read.Store(r.taken)
 	}
 }
 
-// empty reports whether nothing waits. The consumer may ask.
+// empty reports whether no frames wait. Only the consumer may call it.
 func (r *ring) empty() bool { return r.taken == r.written.Load() }
