@@ -7,18 +7,18 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// ErrStopped is what callers get once the owner takes nothing more.
+// ErrStopped is the error that callers get when the owner has stopped.
 var ErrStopped = errors.New("device: the NIC has stopped")
 
-// Owner answers the callers of Do.
+// Owner runs the functions of Do's callers.
 type Owner interface {
-	// Answer has e done when all is done that the owner asked for so far.
+	// Answer runs e after all effects that the owner has asked for so far.
 	Answer(e effect.Effect)
 }
 
-// Do runs f on the owner's thread, and returns when it has run and the effects that it had are
-// done. It fails with ErrStopped, without f having run, when the owner has stopped. It must not be
-// called on the owner's thread.
+// Do runs f on the owner's thread, and returns when f has returned and its effects were run. If the
+// owner has stopped, Do returns ErrStopped without calling f. It must not be called on the owner's
+// thread.
 func Do[O Owner](b *Box[O], f func(owner O, now vtime.Time)) error {
 	c := &call[O]{f: f, done: make(chan struct{})}
 	if !b.Post(c) {
@@ -44,7 +44,7 @@ func (c *call[O]) Drain(owner O, now vtime.Time) {
 	owner.Answer(c)
 }
 
-// Do implements effect.Effect: the caller goes on.
+// Do implements effect.Effect: it releases the caller.
 func (c *call[O]) Do() { close(c.done) }
 
 func (c *call[O]) refuse() { close(c.done) }

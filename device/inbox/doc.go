@@ -1,4 +1,4 @@
-// Package inbox is the door into a shard.
+// Package inbox passes input from other goroutines to an owner: a shard, or the NIC's core.
 //
 //	a session's mailbox ─┐
 //	a peer's mailbox ────┼─ Post ─▶ Box ─ Take ─▶ Source.Drain, on the owner's thread
@@ -6,7 +6,7 @@
 //
 // # Ownership and concurrency
 //
-// Any goroutine posts; the owner takes everything in one batch. A source stands in the box at most
+// Any goroutine may post; the owner takes everything in one batch. A source is in the box at most
 // once, so the box is bounded by the number of sources, and each source bounds itself. An owner
-// that sleeps says so with Park, and the next Post wakes it.
+// that sleeps calls Park first, and the next Post wakes it.
 package inbox

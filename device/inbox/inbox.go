@@ -7,13 +7,13 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// Source is something outside an owner that has input for it.
+// Source has input for an owner.
 type Source[O any] interface {
-	// Drain hands the waiting input to the owner, on the owner's thread.
+	// Drain passes the waiting input to the owner, on the owner's thread.
 	Drain(owner O, now vtime.Time)
 }
 
-// Box is the door of an owner.
+// Box is the inbox of an owner.
 type Box[O any] struct {
 	mu      sync.Mutex
 	ready   []Source[O]
@@ -21,13 +21,14 @@ type Box[O any] struct {
 	stopped bool
 
 	parked atomic.Bool // the owner's thread sleeps or is about to
-	wake   func()      // makes it look; nil when the owner has no thread
+	wake   func()      // makes the owner look at the box; nil when the owner has no thread
 }
 
-// WakeBy names what makes a parked owner look at the box. It is called before anybody posts.
+// WakeBy sets the function that makes a parked owner look at the box. It is called before anybody
+// posts.
 func (b *Box[O]) WakeBy(wake func()) { b.wake = wake }
 
-// Post adds a source that is not in the box yet. It reports false once the owner has stopped.
+// Post adds a source that is not in the box yet. It returns false once the owner has stopped.
 func (b *Box[O]) Post(src Source[O]) bool {
 	b.mu.Lock()
 	if b.stopped {
@@ -40,14 +41,14 @@ func (b *Box[O]) Post(src Source[O]) bool {
 	return true
 }
 
-// Rouse makes a parked owner look, at what lies elsewhere than in the box.
+// Rouse wakes a parked owner for input that is not in the box.
 func (b *Box[O]) Rouse() {
 	if b.wake != nil && b.parked.Load() && b.parked.Swap(false) {
 		b.wake()
 	}
 }
 
-// Take returns what was posted since the last Take. The slice is valid until the next call.
+// Take returns the sources posted since the last Take. The slice is valid until the next call.
 func (b *Box[O]) Take() []Source[O] {
 	b.mu.Lock()
 	batch := b.ready
@@ -57,23 +58,24 @@ func (b *Box[O]) Take() []Source[O] {
 	return batch
 }
 
-// Empty reports whether nothing waits.
+// Empty reports whether the box is empty.
 func (b *Box[O]) Empty() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.ready) == 0
 }
 
-// Park says that the owner is about to sleep. It reports false when it must not: something waits.
+// Park records that the owner is about to sleep. It returns false if the owner must not sleep,
+// because the box is not empty.
 func (b *Box[O]) Park() bool {
 	b.parked.Store(true)
 	return b.Empty()
 }
 
-// Unpark says that the owner is awake.
+// Unpark records that the owner is awake.
 func (b *Box[O]) Unpark() { b.parked.Store(false) }
 
-// Stop refuses further input. Calls that still wait end with ErrStopped.
+// Stop refuses further input. Calls that still wait return ErrStopped.
 func (b *Box[O]) Stop() {
 	b.mu.Lock()
 	b.stopped = true

@@ -6,9 +6,10 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// Mail is messages from one owner to another, in order. One that sends costs the other's thread
-// nothing until it takes its input. What is sent bounds itself: an answer to a question, news of
-// which the newest counts, what a function's limits allow.
+// Mail passes messages from one owner to another, in order. Messages cost the receiver's thread
+// nothing until it takes its input. Mail has no limit; the messages are bounded by their kind: an
+// answer to a request, a notice that replaces the previous one, or limited by what a function may
+// own.
 type Mail[O, M any] struct {
 	to   *Box[O]
 	take func(owner O, now vtime.Time, m M)
@@ -16,16 +17,17 @@ type Mail[O, M any] struct {
 	mu      sync.Mutex
 	waiting []M
 	spare   []M
-	posted  bool // stands in the box
+	posted  bool // it is in the box
 }
 
-// NewMail returns an empty one for the owner of a box, which takes each message.
+// NewMail returns an empty mail to the owner of a box. take is called with each message, on that
+// owner's thread.
 func NewMail[O, M any](to *Box[O], take func(owner O, now vtime.Time, m M)) *Mail[O, M] {
 	return &Mail[O, M]{to: to, take: take}
 }
 
-// Send sends messages, which are the caller's again when it returns. They are lost when the other
-// has stopped.
+// Send sends messages. The caller may reuse the list after it returns. They are lost if the
+// receiver has stopped.
 func (l *Mail[O, M]) Send(list []M) {
 	if len(list) == 0 {
 		return
@@ -40,7 +42,7 @@ func (l *Mail[O, M]) Send(list []M) {
 	}
 }
 
-// maxKept is how many messages' room a mail keeps when it is empty.
+// maxKept is the largest buffer, in messages, that an empty mail keeps.
 const maxKept = 1024
 
 // Drain implements Source.
