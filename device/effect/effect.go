@@ -1,31 +1,31 @@
 package effect
 
-// Effect is one thing to be done outside a Step. What is asked for again and again, like an
-// interrupt, is an object that is made once, so that asking costs no memory.
+// Effect is one action outside a Step. Effects that are needed often, like interrupts, are objects
+// that are created once, so that adding them allocates nothing.
 type Effect interface{ Do() }
 
-// Func is an effect that is asked for seldom.
+// Func is an effect that is needed rarely.
 type Func func()
 
 // Do calls f.
 func (f Func) Do() { f() }
 
-// List is effects in the order in which they were asked for. The zero value is empty.
+// List is a list of effects, in the order in which they were added. The zero value is empty.
 type List struct{ waiting []Effect }
 
-// Add asks for an effect.
+// Add adds an effect.
 func (l *List) Add(e Effect) { l.waiting = append(l.waiting, e) }
 
-// Take moves what from holds to the end of l.
+// Take moves the effects of from to the end of l.
 func (l *List) Take(from *List) {
 	l.waiting = append(l.waiting, from.waiting...)
 	from.forget()
 }
 
-// Waiting is what was asked for and not done yet. It is valid until the next call.
+// Waiting returns the effects that were added and not run yet. It is valid until the next call.
 func (l *List) Waiting() []Effect { return l.waiting }
 
-// Do does everything, in order. An effect asks for no others.
+// Do runs all effects, in order. An effect must not add others.
 func (l *List) Do() {
 	for _, e := range l.waiting {
 		e.Do()
