@@ -1,10 +1,10 @@
-// Package fault decides which operations of a function go wrong because an operator asked for it.
+// Package fault decides which operations of a function fail because an operator injected a fault.
 //
-//	Rule ──Add──► Set ──Hit(kind, operation)──► the rule that strikes, or nil
+//	Rule ──Add──► Set ──Hit(kind, operation)──► the rule that applies, or nil
 //	                │
 //	                └── counts: operations seen, hits
 //
-// A Set is pure: time is an argument, and its dice are a function of the rule's seed and of how
-// many operations it has seen, so that a rule does the same again. What a fault does to its
-// function is the device's affair.
+// A Set depends on its inputs alone: time is an argument, and its random choices depend only on the
+// rule's seed and on the number of operations it has seen, so a rule can be repeated exactly. What
+// a fault does to its function is up to the device.
 package fault

@@ -9,10 +9,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Kind is what goes wrong.
+// Kind is a kind of fault.
 type Kind string
 
-// Kinds, by the operation they strike.
+// Kinds, each with the operation it applies to.
 const (
 	EventLost      Kind = "event-lost"      // event: it is not sent
 	EventDuplicate Kind = "event-duplicate" // event: it is sent twice
@@ -20,7 +20,7 @@ const (
 	CommandFail    Kind = "command-fail"    // command: it ends with Status and does nothing
 	CQEError       Kind = "cqe-error"       // work: it completes with Status
 	DMA            Kind = "dma"             // access: the memory behind a region is not there
-	WrongKey       Kind = "wrong-key"       // key: a peer's key is taken for wrong
+	WrongKey       Kind = "wrong-key"       // key: a peer's key is treated as wrong
 	Reset          Kind = "reset"           // work: the function is reset
 	FunctionFault  Kind = "function-fault"  // work: the function stops with FaultMemory
 	LinkFlap       Kind = "link-flap"       // work: the function's link goes down for Delay
@@ -28,36 +28,36 @@ const (
 	Starve         Kind = "starve"          // state: the function gets no credits
 )
 
-// Kinds lists all of them with what they strike and do.
+// Kinds returns all kinds.
 func Kinds() []Kind {
 	return []Kind{EventLost, EventDuplicate, EventLate, CommandFail, CQEError, DMA, WrongKey, Reset, FunctionFault, LinkFlap, StuckQueue, Starve}
 }
 
-// Rule says what goes wrong, and when. Zero fields ask for nothing.
+// Rule says what fails, and when. Zero fields have no effect.
 type Rule struct {
 	Kind Kind `json:"kind"`
 
 	// What it matches.
 	QP      uint32 `json:"qp,omitempty"`
 	CQ      uint32 `json:"cq,omitempty"`
-	Opcode  string `json:"opcode,omitempty"`  // of a work request, as "send"
+	Opcode  string `json:"opcode,omitempty"`  // opcode of a work request, as "send"
 	Command string `json:"command,omitempty"` // as "RegMR"
-	Event   string `json:"event,omitempty"`   // "cq", "admin", or an asynchronous one as "QP-fatal"
+	Event   string `json:"event,omitempty"`   // "cq", "admin", or the name of an asynchronous event as "QP-fatal"
 
-	// Which of them it strikes: all, or those that all of these allow.
-	Nth         uint64  `json:"nth,omitempty"`         // this one alone
-	Every       uint64  `json:"every,omitempty"`       // each so many
+	// Which of the matching operations fail: all, or those that every field here allows.
+	Nth         uint64  `json:"nth,omitempty"`         // only this one, counted from 1
+	Every       uint64  `json:"every,omitempty"`       // every n-th
 	Probability float64 `json:"probability,omitempty"` // 0 to 1
 	Seed        uint64  `json:"seed,omitempty"`
-	Limit       uint64  `json:"limit,omitempty"`  // hits; then it is over
-	ForNS       int64   `json:"for_ns,omitempty"` // from when it was given
+	Limit       uint64  `json:"limit,omitempty"`  // number of hits after which the rule is over
+	ForNS       int64   `json:"for_ns,omitempty"` // time after which the rule is over, from when it was added
 
-	// How.
-	Status  string `json:"status,omitempty"` // of a command or a work request
+	// What happens.
+	Status  string `json:"status,omitempty"` // status of a command or a work request
 	DelayNS int64  `json:"delay_ns,omitempty"`
 }
 
-// Operation is one thing that a function does. What does not apply is 0.
+// Operation is one operation of a function. Fields that do not apply are 0.
 type Operation struct {
 	QP, CQ  uint32
 	Opcode  abi.Opcode
@@ -65,7 +65,7 @@ type Operation struct {
 	Event   string
 }
 
-// uses says what a kind takes beside what all take.
+// uses says which optional fields a kind takes.
 var uses = map[Kind]struct{ match, status, delay bool }{
 	EventLate: {delay: true}, LinkFlap: {delay: true}, CommandFail: {status: true}, CQEError: {status: true},
 }
@@ -78,7 +78,7 @@ type parsed struct {
 	status  uint32
 }
 
-// Opcodes by their names.
+// opcodes maps names to opcodes.
 var opcodes = map[string]abi.Opcode{
 	"write": abi.OpWrite, "write-imm": abi.OpWriteImm, "send": abi.OpSend, "send-imm": abi.OpSendImm, "send-inv": abi.OpSendInv, "read": abi.OpRead,
 	"read-inv": abi.OpReadInv, "cmp-swap": abi.OpCmpSwap, "fetch-add": abi.OpFetchAdd, "masked-cmp-swap": abi.OpMaskedCmpSwap,
@@ -167,19 +167,19 @@ func (p *parsed) names() error {
 	return nil
 }
 
-// matches reports whether the rule is about such an operation.
+// matches reports whether the rule applies to an operation.
 func (p *parsed) matches(o *Operation) bool {
 	return (p.QP == 0 || p.QP == o.QP) && (p.CQ == 0 || p.CQ == o.CQ) && (p.Opcode == "" || p.opcode == o.Opcode) &&
 		(p.Command == "" || p.command == o.Command) && (p.Event == "" || p.Event == o.Event)
 }
 
-// name makes a name of what String says, as "remote-access-error".
+// name turns a text of String into a name, as "remote-access-error".
 func name(s string) string { return strings.ReplaceAll(s, " ", "-") }
 
-// EventName is how rules call an asynchronous event.
+// EventName returns the name of an asynchronous event in rules.
 func EventName(t abi.EventType) string { return name(t.String()) }
 
-// find looks for the code with a name.
+// find returns the value with a name.
 func find[T any](want string, at func(int) (T, string)) (v T, ok bool) {
 	for i := range 256 {
 		if v, is := at(i); strings.EqualFold(is, want) {
@@ -189,7 +189,7 @@ func find[T any](want string, at func(int) (T, string)) (v T, ok bool) {
 	return v, false
 }
 
-// eventNames lists asynchronous events.
+// eventNames returns the names of the asynchronous events.
 func eventNames() (all []string) {
 	for i := range 64 {
 		if n := EventName(abi.EventType(i)); !strings.Contains(n, "(") {
@@ -199,7 +199,7 @@ func eventNames() (all []string) {
 	return all
 }
 
-// statusNames lists the outcomes that command-fail can give.
+// statusNames returns the statuses that command-fail can give.
 func statusNames() (all []string) {
 	for s := abi.StatusOK + 1; s < 64; s++ {
 		if n := name(s.String()); !strings.Contains(n, "(") {
@@ -209,7 +209,7 @@ func statusNames() (all []string) {
 	return all
 }
 
-// completionNames lists the outcomes that cqe-error can give.
+// completionNames returns the statuses that cqe-error can give.
 func completionNames() (all []string) {
 	for i := range 64 {
 		s := abi.WCStatus(i)

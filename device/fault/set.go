@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// MaxRules bounds what one function can be asked.
+// MaxRules is the most rules of one function.
 const MaxRules = 64
 
 // Time is in nanoseconds.
@@ -19,26 +19,26 @@ type Set struct {
 	next  uint32
 }
 
-// Active is a rule that was given.
+// Active is a rule in a Set.
 type Active struct {
 	parsed
 	ID    uint32
-	Seen  uint64 // operations that matched
+	Seen  uint64 // number of operations that matched
 	Hits  uint64
 	since Time
 	ends  Time
 	dice  *rand.Rand
 }
 
-// Status is what a command or a work request ends with.
+// Status returns the status that a command or a work request ends with.
 func (a *Active) Status() uint32 { return a.status }
 
-// Over reports whether the rule strikes no more.
+// Over reports whether the rule has ended.
 func (a *Active) Over(now Time) bool {
 	return now >= a.ends || a.Limit != 0 && a.Hits >= a.Limit || a.Nth != 0 && a.Seen >= a.Nth
 }
 
-// Add gives a rule and returns it as it is kept.
+// Add adds a rule and returns its Active.
 func (s *Set) Add(now Time, r Rule) (*Active, error) {
 	p, err := r.parse()
 	if err != nil {
@@ -57,18 +57,18 @@ func (s *Set) Add(now Time, r Rule) (*Active, error) {
 	return a, nil
 }
 
-// Remove takes a rule back, all with id 0. It reports whether there was one.
+// Remove removes a rule, or all with ID 0. It reports whether there was one.
 func (s *Set) Remove(id uint32) bool {
 	n := len(s.rules)
 	s.rules = slices.DeleteFunc(s.rules, func(a *Active) bool { return id == 0 || a.ID == id })
 	return len(s.rules) < n
 }
 
-// Rules lists the rules, the oldest first.
+// Rules returns the rules, the oldest first.
 func (s *Set) Rules() []*Active { return s.rules }
 
-// Hit reports the first rule of a kind that strikes an operation. Each rule that matches has seen
-// it.
+// Hit returns the first rule of a kind that makes an operation fail, nil if none does. It counts
+// the operation for each rule that matches.
 func (s *Set) Hit(now Time, k Kind, o *Operation) (hit *Active) {
 	for _, a := range s.rules {
 		if a.Kind != k || a.Over(now) || !a.matches(o) {
@@ -85,12 +85,12 @@ func (s *Set) Hit(now Time, k Kind, o *Operation) (hit *Active) {
 	return hit
 }
 
-// InForce reports whether a rule of a kind is in force, without counting.
+// InForce reports whether a rule of a kind is active. It counts nothing.
 func (s *Set) InForce(now Time, k Kind) bool {
 	return slices.ContainsFunc(s.rules, func(a *Active) bool { return a.Kind == k && !a.Over(now) })
 }
 
-// Ends is when the next rule ends by time, math.MaxInt64 if none does.
+// Ends returns when the next rule ends by time, math.MaxInt64 if none does.
 func (s *Set) Ends(now Time) Time {
 	at := Time(math.MaxInt64)
 	for _, a := range s.rules {
@@ -101,10 +101,10 @@ func (s *Set) Ends(now Time) Time {
 	return at
 }
 
-// Since is when the rule was given.
+// Since returns when the rule was added.
 func (a *Active) Since() Time { return a.since }
 
-// Remains is how long the rule goes on by time, 0 if without end.
+// Remains returns how much longer the rule is active by time, 0 if it has no time limit.
 func (a *Active) Remains(now Time) Time {
 	if a.ends == math.MaxInt64 {
 		return 0
