@@ -18,9 +18,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/thread"
 )
 
-// CheckMachine finds what a good configuration asks for and this machine does not have: bridges,
+// CheckMachine finds what a valid configuration needs and this machine does not have: bridges,
 // namespaces, identities, folders, addresses. asServing runs a check with the rights that the NIC
-// will have when it serves. CheckMachine makes nothing and disturbs no NIC that runs.
+// will have when it serves. CheckMachine creates nothing and does not disturb a running NIC.
 func CheckMachine(cfg *config.Config, asServing func(check func() error) error) error {
 	var errs []error
 	add := func(key string, err error) {
@@ -71,8 +71,8 @@ func CheckMachine(cfg *config.Config, asServing func(check func() error) error) 
 	return errors.Join(errs...)
 }
 
-// CheckIdentity tells whether a NIC with peers can read what it proves its identity with. It goes
-// on reading while it serves: the list of revoked certificates may change.
+// CheckIdentity checks that a NIC with peers can read its identity: its certificate, key and the
+// rest. It needs to read them also while it serves, as the list of revoked certificates may change.
 func CheckIdentity(cfg *config.Config) error {
 	if len(cfg.Peers) == 0 {
 		return nil
@@ -83,7 +83,7 @@ func CheckIdentity(cfg *config.Config) error {
 	return nil
 }
 
-// checkFolder tells whether files can be made beside path.
+// checkFolder checks that files can be created in the folder of path.
 func checkFolder(path string) error {
 	dir, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -96,7 +96,7 @@ func checkFolder(path string) error {
 	return accessible(dir)
 }
 
-// accessible tells whether we may make files in a folder.
+// accessible checks that this process may create files in a folder.
 func accessible(dir *os.File) error {
 	if err := unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
 		return &os.PathError{Op: "write to", Path: dir.Name(), Err: err}
@@ -104,7 +104,8 @@ func accessible(dir *os.File) error {
 	return nil
 }
 
-// checkAddress tells whether an address is one of this host's. It takes no port that is wanted.
+// checkAddress checks that an address is one of this host's. It listens on a free port, not on a
+// configured one.
 func checkAddress(addr string) error {
 	l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
 	if errors.Is(err, syscall.EADDRNOTAVAIL) {
@@ -116,7 +117,8 @@ func checkAddress(addr string) error {
 	return l.Close()
 }
 
-// listenError is why one cannot listen at the address that a key gives, and what to do about it.
+// listenError returns the error for a failed attempt to listen at the address of a configuration
+// key, with a remedy.
 func listenError(key string, at netip.AddrPort, err error) error {
 	var op *net.OpError
 	var why syscall.Errno

@@ -15,39 +15,38 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 )
 
-// Attachment is a way for guests to reach the NIC, with the name that
-// functions of the configuration refer to ("" for those known by their guests'
-// context ids).
+// Attachment is a way for guests to reach the NIC, with the name that functions of the
+// configuration refer to. The name is "" for an attachment whose guests are known by their CIDs.
 type Attachment struct {
 	Name string
 	queues.Attachment
 }
 
-// Deps are what a NIC is given. A NIC takes over Uplink, Attachments and
-// Capture: Run closes them, and NewNIC closes them when it fails.
+// Deps holds what a NIC gets from its caller. The NIC takes over Uplink, Attachments and Capture:
+// Run closes them, and NewNIC closes them when it fails.
 type Deps struct {
-	Uplink tap.Port     // nil: a TAP as the configuration says
-	TAPs   tap.Keeper   // of the uplink's TAP and the ports'; nil: they go with the NIC
-	Guests ports.Guests // ports in the memory of guests; nil: there are none
-	// GuestMemory tells what of guests' memory is mapped, and how often that was to be too much;
-	// nil: nobody counts.
+	Uplink tap.Port     // nil: open a TAP by the configuration
+	TAPs   tap.Keeper   // keeps the TAPs of the uplink and the ports; nil: they end with the NIC
+	Guests ports.Guests // ports in the memory of guests; nil: none
+	// GuestMemory returns how much of guests' memory is mapped, in how many maps, and how often a
+	// map was refused because it would have been too much; nil: nobody counts.
 	GuestMemory func() (bytes, maps, refused uint64)
-	Control     net.Listener           // of the control API, somebody else's; nil: one of its own as the configuration says
+	Control     net.Listener           // listener of the control API, opened by the caller; nil: the NIC opens one by the configuration
 	Supervisor  *controller.Supervisor // nil: none
-	Pulses      []thread.Pulse         // of the shards' threads, in order; nobody watches others
-	Settings    settings.Store         // of functions, beyond the configuration; nil: they go with the NIC
-	Attachments []Attachment           // listening already
+	Pulses      []thread.Pulse         // watch the shards' threads, in order; further threads are not watched
+	Settings    settings.Store         // keeps settings of functions that operators made; nil: they end with the NIC
+	Attachments []Attachment           // already listening
 	Identity    *cmlink.Identity       // nil: loaded from cm.identity, if there are peers
-	Capture     *capture.Capture       // nil: as the configuration says
+	Capture     *capture.Capture       // nil: open one by the configuration
 	Clock       func() int64           // ns, monotonic; nil: the system's
-	Rand        io.Reader              // nil: the system's; master keys and sequence numbers come from it
+	Rand        io.Reader              // source of master keys and sequence numbers; nil: the system's
 	Log         *slog.Logger           // nil: none
-	// Begin is called once, when everything listens, and before any guest or operator is answered:
-	// who has had an answer knows that it has returned. nil: there is nothing to do then.
+	// Begin is called once, when everything listens, and before any guest or operator gets an
+	// answer: whoever has an answer knows that Begin has returned. nil: not called.
 	Begin func()
 }
 
-// sources are where the devices of ports come from.
+// sources returns where the devices of ports come from.
 func (d *Deps) sources() ports.Sources { return ports.Sources{TAPs: d.TAPs, Guests: d.Guests} }
 
 // close closes what a NIC takes over.
@@ -58,7 +57,7 @@ func (d *Deps) close() {
 	if d.Uplink != nil {
 		_ = d.Uplink.Close()
 	}
-	_ = d.Capture.Close() // also of none
+	_ = d.Capture.Close() // nil is allowed
 	if d.Control != nil {
 		_ = d.Control.Close()
 	}

@@ -16,7 +16,7 @@ import (
 // desk gives the drivers that say hello their functions. It implements guest.Desk.
 type desk struct {
 	units   units
-	home    func(function uint32) int // which of them has it
+	home    func(function uint32) int // the index of the unit that has a function
 	memory  *controller.GuestMemory
 	limited *loglimit.Log
 	clock   func() int64
@@ -24,8 +24,8 @@ type desk struct {
 
 var _ guest.Desk = desk{}
 
-// Find implements guest.Desk. Of several shards that have a free function for the guest the one
-// with the lowest is found.
+// Find implements guest.Desk. If several shards have a free function for the guest, it chooses the
+// function with the lowest number.
 func (d desk) Find(number uint32, attachment string, p queues.Peer) (guest.Home, uint32) {
 	if number != abi.FunctionAssigned {
 		return d.units[d.home(number)].Shard, number

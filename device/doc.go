@@ -5,14 +5,12 @@
 //	                                ├─▶ shard.Shard ◀─▶ thread ◀─▶ uplink (tap.Port)
 //	control API ─▶ controller.API ──┘        └─▶ ports ◀─▶ devices of functions' ports
 //
-// What a NIC does is in the packages below: a shard in device/shard, the thread around it in
-// device/thread, the devices of ports in device/ports, what is slow and off the packets' way in
-// device/controller.
+// The NIC's work is done in the packages below: a shard in device/shard, the thread around it in
+// device/thread, the devices of ports in device/ports, the control plane in device/controller.
 //
 // # Ownership and concurrency
 //
-// Each shard belongs to its thread. Everything else enters it through its inbox. Each session has a
-// reader and a writer goroutine. A session that ends takes its function through a function-level
-// reset before the guest sees the end of the stream, so that no byte of its memory is touched after
-// it.
+// Each shard belongs to its thread. Everything else enters it through its inbox. Each session over
+// a stream has a reader and a writer goroutine. When a session ends, its function is reset before
+// the guest sees the end of the stream, so no byte of the guest's memory is touched after that.
 package device

@@ -13,16 +13,17 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// Windower is an attachment that can give the functions of its guest windows
-// while the NIC runs.
+// Windower is an attachment that can give windows to the functions of its guests while the NIC
+// runs.
 type Windower interface {
-	// GiveWindow gives the function of the guest with a context id a window,
-	// unless it is another's guest, has one, or the guest has none at all.
+	// GiveWindow gives a window to the function of the guest with this CID. It does nothing if the
+	// guest is not this attachment's, the function has one already, or the guest has no windows at
+	// all.
 	GiveWindow(function pfvf.ID, cid uint32) error
 }
 
-// fitter gives functions what they are set to have and a shard cannot make itself, since it does no
-// I/O: windows and ports. It implements controller.Fitter.
+// fitter gives functions the parts of their settings that a shard cannot make itself, since it does
+// no I/O: windows and ports. It implements controller.Fitter.
 type fitter struct {
 	mu       sync.Mutex
 	units    units
@@ -31,11 +32,11 @@ type fitter struct {
 	log      *slog.Logger
 	guestLog func(msg string, args ...any)
 
-	windowless map[pfvf.ID]uint32 // functions that may lack their window, with their guests' context ids
+	windowless map[pfvf.ID]uint32 // functions that may lack their window, with their guests' CIDs
 }
 
-// Fit gives functions what they are set to have. It is called after each change, by
-// whoever made it or by always, and tells what could not be had for whom.
+// Fit makes the windows and ports that settings ask for. It is called after each change, by its
+// caller or by always. It returns, for each function that did not get its part, the error.
 func (f *fitter) Fit() map[pfvf.ID]error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -46,7 +47,7 @@ func (f *fitter) Fit() map[pfvf.ID]error {
 	return m
 }
 
-// failures are the reasons why functions do not have what they are set to have.
+// failures holds, by function, why it lacks something that its settings ask for.
 type failures map[pfvf.ID]error
 
 func (m failures) add(id pfvf.ID, what string, err error) {
@@ -55,8 +56,8 @@ func (m failures) add(id pfvf.ID, what string, err error) {
 	}
 }
 
-// fitWindows gives windows to the functions that were set since it was called last, and to those
-// that could not have theirs: a change of one function costs the same however many there are.
+// fitWindows gives windows to the functions that were changed since the last call, and to those
+// that could not get theirs: the cost of a change does not depend on the number of functions.
 func (f *fitter) fitWindows(m failures) (err error) {
 	for _, u := range f.units {
 		var guests map[pfvf.ID]uint32
@@ -76,7 +77,7 @@ func (f *fitter) fitWindows(m failures) (err error) {
 	return err
 }
 
-// giveWindow has whoever can give a function of a guest a window; cid 0: it is no guest's.
+// giveWindow asks the attachments for a window for a function of a guest; CID 0: it has no guest.
 func (f *fitter) giveWindow(id pfvf.ID, cid uint32) (err error) {
 	for _, a := range f.deps.Attachments {
 		if x, ok := a.Attachment.(Windower); ok && cid != 0 {
@@ -86,8 +87,8 @@ func (f *fitter) giveWindow(id pfvf.ID, cid uint32) (err error) {
 	return err
 }
 
-// fitPorts makes the ports' devices follow what functions are set to have. do calls what is a
-// shard's to do.
+// fitPorts updates the ports' devices to the settings. do runs a function for a shard, on its
+// thread if that runs.
 func (f *fitter) fitPorts(m failures, do func(*unit, func(falcon.Time)) error) (err error) {
 	for _, u := range f.units {
 		own := func(of func(falcon.Time)) error { return do(u, of) }
@@ -96,7 +97,7 @@ func (f *fitter) fitPorts(m failures, do func(*unit, func(falcon.Time)) error) (
 	return err
 }
 
-// always fits the functions of a shard that PFs change by themselves, until stop is closed.
+// always calls Fit when functions of a shard change, also by their PFs, until stop is closed.
 func (f *fitter) always(u *unit, stop <-chan struct{}) {
 	for {
 		select {
@@ -110,8 +111,8 @@ func (f *fitter) always(u *unit, stop <-chan struct{}) {
 	}
 }
 
-// recall makes the devices of ports that were set. Unlike one of the
-// configuration, one that cannot be made does not keep the NIC from starting.
+// recall creates the devices of ports that were set in the earlier run. If one fails, the NIC
+// starts without it, unlike with a port of the configuration.
 func (f *fitter) recall() {
 	m := failures{}
 	_ = f.fitPorts(m, func(_ *unit, own func(falcon.Time)) error { own(f.clock()); return nil })

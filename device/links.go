@@ -11,8 +11,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/counters"
 )
 
-// links are what the NIC has to the other NICs' connection managers: messages of the core go out by
-// link, and what comes in goes to the core by mail. It implements cmlink.Handler and
+// links holds the links to the other NICs' connection managers: it sends messages of the core by
+// link, and passes received ones to the core by mail. It implements cmlink.Handler and
 // controller.Links.
 type links struct {
 	log  *slog.Logger
@@ -25,7 +25,7 @@ var (
 	_ controller.Links = (*links)(nil)
 )
 
-// start begins to talk to the peers.
+// start starts the links to the peers.
 func (l *links) start(cfg *config.Config, self *cmlink.Identity, core *controller.Core) error {
 	if len(cfg.Peers) == 0 {
 		return nil
@@ -43,7 +43,7 @@ func (l *links) start(cfg *config.Config, self *cmlink.Identity, core *controlle
 	return nil
 }
 
-// close ends all of them.
+// close closes all links.
 func (l *links) close() {
 	for _, m := range l.mail {
 		m.Close()
@@ -61,13 +61,13 @@ func (l *links) Note(host uint8) string {
 	return l.link.Note(host)
 }
 
-// send is called by the core's goroutine.
+// send sends a message of the core to a peer. It is called by the core's goroutine.
 func (l *links) send(host uint8, msg []byte) {
 	if l.link == nil {
 		return
 	}
-	// A message that cannot be sent is lost with the link; the connection
-	// manager hears of it as PeerDown.
+	// A message that cannot be sent is lost with the link, which the connection manager learns by
+	// PeerDown.
 	_ = l.link.Send(host, msg)
 }
 

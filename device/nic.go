@@ -28,9 +28,8 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// NIC is one emulated NIC: shards with their threads, the sessions of its
-// guests, the link to its peers and the control API. Make it with NewNIC, then
-// Run it once.
+// NIC is one emulated NIC: shards with their threads, the sessions of its guests, the links to its
+// peers and the control API. Make it with NewNIC, then Run it once.
 type NIC struct {
 	*controller.API
 
@@ -38,11 +37,11 @@ type NIC struct {
 	homes    func(pf uint8, vf uint16) int // the shard of a function
 	deps     Deps
 	log      *slog.Logger
-	lines    loglimit.Queue // of log
+	lines    loglimit.Queue // queue in front of log
 	limited  *loglimit.Log
 	clock    func() int64
 	core     *controller.Core
-	units    units // by shard
+	units    units // one per shard
 	links    links
 	control  *control.Server
 	records  records
@@ -55,12 +54,12 @@ type NIC struct {
 	ready    chan struct{}
 }
 
-// Version of the program, set by it for the control API.
+// Version is the version of the program, which sets it for the control API.
 var Version = "dev"
 
 var _ control.Provider = (*NIC)(nil)
 
-// NewNIC builds a NIC from a checked configuration. It opens what Deps lacks.
+// NewNIC returns a NIC for a checked configuration. It opens what Deps lacks.
 func NewNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	n, err := newNIC(cfg, deps)
 	if err != nil {
@@ -113,7 +112,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	return n, nil
 }
 
-// newShard makes a shard, and joins it and the core.
+// newShard returns a shard that is connected with the core.
 func newShard(i int, cfg *config.Config, core *controller.Core, log *slog.Logger) (*shard.Shard, error) {
 	line := core.Line(i)
 	s, err := shard.New(i, cfg, line, log)
@@ -125,7 +124,7 @@ func newShard(i int, cfg *config.Config, core *controller.Core, log *slog.Logger
 	return s, nil
 }
 
-// newShards makes the core and the shards.
+// newShards creates the core and the shards.
 func (n *NIC) newShards() (err error) {
 	n.core, err = controller.NewCore(controller.CoreConfig{
 		NIC: n.cfg, Shards: n.cfg.NIC.Shards, Home: n.home, Rand: n.deps.Rand, Log: n.limited.Line,
@@ -149,8 +148,8 @@ func (n *NIC) newShards() (err error) {
 	return nil
 }
 
-// recall sets functions as they were set in the NIC before. It is called before there are shards.
-// What does not fit the configuration any more is left out.
+// recall applies the operators' settings from the earlier run. It is called before there are
+// shards. It leaves out what no longer fits the configuration.
 func (n *NIC) recall() {
 	refused, err := n.settings.Recall(func(id pfvf.ID, c *control.FunctionChange) error { return n.core.Functions.Recall(id, c) })
 	if err != nil {
@@ -161,7 +160,8 @@ func (n *NIC) recall() {
 	}
 }
 
-// openDevices opens what the shards are served by.
+// openDevices opens the uplink, the capture, the key log and the ports, and creates the shards'
+// threads.
 func (n *NIC) openDevices() (err error) {
 	if err = n.openUplink(); err != nil {
 		return err
@@ -179,7 +179,7 @@ func (n *NIC) openDevices() (err error) {
 	return nil
 }
 
-// home is the shard that a function belongs to.
+// home returns the shard that owns a function.
 func (n *NIC) home(fn uint32) int { return n.homes(pfvf.ID(fn).PF(), pfvf.ID(fn).VF()) }
 
 // openUplink opens the uplink and gives each shard its part.
@@ -193,11 +193,11 @@ func (n *NIC) openUplink() error {
 	if err := n.units.share(n.cfg, n.deps.Uplink, n.log); err != nil {
 		return err
 	}
-	n.deps.Uplink = nil // the units'
+	n.deps.Uplink = nil // owned by the units now
 	return nil
 }
 
-// newThread makes the thread of a unit.
+// newThread creates the thread of a unit.
 func (n *NIC) newThread(i int, u *unit) error {
 	c := thread.Config{Clock: n.clock, Spin: int64(*n.cfg.NIC.Spin), Log: n.log}
 	if i < len(n.cfg.NIC.CPU) {
@@ -209,7 +209,7 @@ func (n *NIC) newThread(i int, u *unit) error {
 	return u.newThread(c, n.cfg.Uplink.Impair, i)
 }
 
-// asked are all shards.
+// asked returns all shards for the API.
 func (n *NIC) asked() controller.Shards {
 	s := controller.Shards{Of: n.homes}
 	for _, u := range n.units {
@@ -218,7 +218,7 @@ func (n *NIC) asked() controller.Shards {
 	return s
 }
 
-// countRest adds the counters that are not a shard's.
+// countRest adds the counters that do not belong to a shard.
 func (n *NIC) countRest(v control.Counters) {
 	c := counters.NIC{Warnings: uint64(len(n.warnings.List()))}
 	n.links.count(v)
@@ -242,18 +242,18 @@ func (n *NIC) closeOpened(given *Deps) {
 		u.close()
 	}
 	if n.deps.Uplink == nil {
-		given.Uplink = nil // was the units'
+		given.Uplink = nil // it was owned by the units
 	} else if given.Uplink == nil {
 		_ = n.deps.Uplink.Close()
 	}
-	if given.Capture != nil { // NewNIC's to close
+	if given.Capture != nil { // NewNIC closes it
 		n.records.capture = nil
 	}
 	n.records.close()
 }
 
-// monotonic returns a clock of ns since the machine started, so that a
-// restarted process does not begin again at an old time.
+// monotonic returns a clock of ns since the machine started, so that the clock of a restarted
+// process does not go back.
 func monotonic() func() int64 {
 	var ts unix.Timespec
 	base := time.Now()
@@ -264,15 +264,16 @@ func monotonic() func() int64 {
 	return func() int64 { return offset + int64(time.Since(base)) }
 }
 
-// wallOffset is the wall clock less the shards', in nanoseconds.
+// wallOffset returns the wall clock minus the shards' clock, in nanoseconds.
 func (n *NIC) wallOffset() int64 { return time.Now().UnixNano() - n.clock() }
 
-// Ready is closed when Run has everything listening, and Deps.Begin has returned.
+// Ready returns a channel that is closed when Run has everything listening, and Deps.Begin has
+// returned.
 func (n *NIC) Ready() <-chan struct{} { return n.ready }
 
-// Run serves until ctx is done, then takes everything down: guests are
-// detached, connections closed, descriptors and goroutines gone when it
-// returns. After Deps.Begin it returns no error. It may be called once.
+// Run serves until ctx is done, then shuts everything down: guests are detached, connections
+// closed, and descriptors and goroutines gone when it returns. It returns no error after
+// Deps.Begin. It may be called once.
 func (n *NIC) Run(ctx context.Context) error {
 	defer n.records.close()
 	err := n.listenControl()
@@ -317,7 +318,7 @@ func (n *NIC) Run(ctx context.Context) error {
 	n.log.Info("running", "host", n.cfg.NIC.Host, "uplink", n.units[0].uplink.Name(), "address", n.cfg.Uplink.Address.String(), "functions", n.units.functions(), "shards", len(n.units))
 	close(n.ready)
 	<-ctx.Done()
-	// From the outside in: no guests, no attachments, no peers, no shards, no core.
+	// From the outside in: guests, attachments, peers, shards, core.
 	n.sessions.CloseAll()
 	for _, a := range n.deps.Attachments {
 		_ = a.Close()
@@ -337,7 +338,7 @@ func (n *NIC) Run(ctx context.Context) error {
 	for _, u := range n.units {
 		u.Inbox().Stop()
 	}
-	for _, u := range n.units { // each may have been woken by any until now
+	for _, u := range n.units { // until now each may have been woken by any other
 		u.close()
 	}
 	n.core.Stop()
@@ -345,12 +346,10 @@ func (n *NIC) Run(ctx context.Context) error {
 	return nil
 }
 
-// farewellTime is how long a stopping NIC waits for peers to confirm that
-// connections have ended.
+// farewellTime is how long a stopping NIC waits for peers to confirm that connections have ended.
 const farewellTime = 500 * time.Millisecond
 
-// farewell lets the peers hear that our connections are gone, if they can be
-// reached.
+// farewell waits until reachable peers know that our connections have ended.
 func (n *NIC) farewell() {
 	for end := time.Now().Add(farewellTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		waiting := false
@@ -360,7 +359,7 @@ func (n *NIC) farewell() {
 	}
 }
 
-// listenControl makes the control socket, unless somebody else has or there is to be none.
+// listenControl opens the control socket, unless the caller did or there is to be none.
 func (n *NIC) listenControl() error {
 	if n.cfg.Control == "" || n.deps.Control != nil {
 		return nil
@@ -381,7 +380,7 @@ func (n *NIC) accept(a Attachment) {
 		}
 		if err != nil {
 			n.guestLog("guest not accepted", "attachment", a.Addr(), "err", err)
-			time.Sleep(acceptPause) // nothing outside can make this a busy loop
+			time.Sleep(acceptPause) // keeps errors caused from outside from making this a busy loop
 			continue
 		}
 		from := guest.Key{Attachment: a.Addr(), CID: conn.Peer().CID}
@@ -397,15 +396,15 @@ func (n *NIC) accept(a Attachment) {
 
 const (
 	acceptPause   = 10 * time.Millisecond
-	spareSessions = 16 // of one guest, beside one per function: streams that have not said hello
+	spareSessions = 16 // sessions of one guest beyond one per function, for streams that have not said hello
 )
 
-// desk is where drivers say hello.
+// desk returns the desk that gives drivers their functions.
 func (n *NIC) desk() desk {
 	return desk{units: n.units, home: n.home, memory: &n.memory, limited: n.limited, clock: n.clock}
 }
 
-// guestLog logs what a guest caused, within bounds.
+// guestLog logs what a guest caused. It is rate limited.
 func (n *NIC) guestLog(msg string, args ...any) {
 	n.limited.Line(n.clock(), slog.LevelInfo, msg, args...)
 }

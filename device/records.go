@@ -12,8 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/security"
 )
 
-// records are what is recorded of the NIC and told to others: the capture and the key log of the
-// configuration, and metrics. The NIC goes on without each of them, and says so.
+// records holds the NIC's recordings: the capture and the key log of the configuration, and
+// metrics. If one fails, the NIC runs without it and shows a warning.
 type records struct {
 	cfg      *config.Config
 	warnings *controller.Warnings
@@ -22,8 +22,8 @@ type records struct {
 	keyLog   *security.KeyLog // nil: none
 }
 
-// open begins the capture, unless there is one, and the key log, before the shards run. offset is
-// the wall clock less theirs, in nanoseconds.
+// open starts the capture, unless there is one already, and the key log, before the shards run.
+// offset is the wall clock minus the shards' clock, in nanoseconds.
 func (r *records) open(units units, core *controller.Core, offset int64) {
 	cfg, mode := r.cfg, config.CaptureBoth
 	if c := cfg.Capture; c != nil {
@@ -38,7 +38,7 @@ func (r *records) open(units units, core *controller.Core, offset int64) {
 	if r.capture != nil {
 		sink := capture.NewSink(r.capture, mode)
 		for _, u := range units {
-			_ = u.View().StartCapture(&sink, offset) // it is the first
+			_ = u.View().StartCapture(&sink, offset) // cannot fail: it is the first
 		}
 	}
 	if cfg.PSP.KeyLog == "" {
@@ -57,7 +57,7 @@ func (r *records) open(units units, core *controller.Core, offset int64) {
 	r.log.Warn("writing all PSP keys to a file: whoever reads it can read and forge traffic", "file", cfg.PSP.KeyLog)
 }
 
-// watchCapture has the configured capture ended when it cannot be written any more.
+// watchCapture ends the configured capture when it cannot be written any more.
 func (r *records) watchCapture(ctx context.Context, end func(*capture.Capture)) {
 	c := r.capture
 	if c == nil {
@@ -75,7 +75,7 @@ func (r *records) watchCapture(ctx context.Context, end func(*capture.Capture)) 
 // metricsPause is the time between two attempts to serve metrics.
 const metricsPause = 5 * time.Second
 
-// listenMetrics begins to answer Prometheus, nil if it cannot.
+// listenMetrics starts serving Prometheus; nil if it cannot.
 func (r *records) listenMetrics(api *controller.API) *metrics.Server {
 	s, err := metrics.Serve(r.cfg.Metrics.Listen.String(), r.cfg.Metrics.Hosts, api)
 	if err != nil {
@@ -86,7 +86,7 @@ func (r *records) listenMetrics(api *controller.API) *metrics.Server {
 	return s
 }
 
-// keepMetrics answers Prometheus until ctx is done. The address may be one that comes later.
+// keepMetrics serves Prometheus until ctx is done. It retries, since the address may appear later.
 func (r *records) keepMetrics(ctx context.Context, api *controller.API, s *metrics.Server) {
 	for s == nil {
 		select {
@@ -100,7 +100,7 @@ func (r *records) keepMetrics(ctx context.Context, api *controller.API, s *metri
 	_ = s.Close()
 }
 
-// close ends the capture and the key log.
+// close closes the capture and the key log.
 func (r *records) close() {
 	if r.capture != nil {
 		_ = r.capture.Close()
@@ -108,7 +108,7 @@ func (r *records) close() {
 	_ = r.keyLog.Close()
 }
 
-// What warnings are about.
+// Subjects of warnings.
 const (
 	aboutCapture = "capture"
 	aboutKeyLog  = "psp.keylog"

@@ -21,14 +21,14 @@ type unit struct {
 	uplink tap.Port
 	ports  *ports.Set
 
-	impair [thread.Directions]config.Impairment // what the whole uplink is asked to do; the thread's
-	among  [thread.Directions]int               // how many units share that
+	impair [thread.Directions]config.Impairment // impairment of the whole uplink; owned by the thread
+	among  [thread.Directions]int               // number of units that share each direction
 }
 
-// units are all of a NIC, by shard.
+// units holds all units of a NIC, by shard.
 type units []*unit
 
-// functions counts those that there are.
+// functions returns the number of existing functions.
 func (us units) functions() (count int) {
 	for _, u := range us {
 		count += u.Count()
@@ -36,7 +36,7 @@ func (us units) functions() (count int) {
 	return count
 }
 
-// share gives each its part of the uplink, which is the units' from then on.
+// share gives each unit its part of the uplink, which the units own from then on.
 func (us units) share(cfg *config.Config, whole tap.Port, log *slog.Logger) error {
 	if got := whole.MTU(); got < cfg.Uplink.MTU {
 		return fmt.Errorf("uplink %s has an MTU of %d bytes, uplink.mtu asks for %d", whole.Name(), got, cfg.Uplink.MTU)
@@ -73,7 +73,7 @@ func openTAP(c *config.Config, keeper tap.Keeper) (tap.Port, error) {
 	return tap.Open(t)
 }
 
-// newThread makes the thread of the i-th unit of a NIC; c lacks what is the unit's.
+// newThread creates the thread of the i-th unit of a NIC. It completes c with the unit's own parts.
 func (u *unit) newThread(c thread.Config, impair config.Impair, i int) error {
 	u.impair = [thread.Directions]config.Impairment{thread.RX: impair.RX, thread.TX: impair.TX}
 	c.Shard, c.Door, c.Uplink, c.Queue, c.Ports = u.Shard, u.Shard, u.uplink, u.Queue(), u.ports
@@ -88,13 +88,13 @@ func (u *unit) newThread(c thread.Config, impair config.Impair, i int) error {
 	return nil
 }
 
-// imposed is what the i-th unit of a NIC is asked of what the whole uplink is.
+// imposed returns the impairment of the i-th unit's part of the uplink.
 func (u *unit) imposed(direction, i int) config.Impairment {
 	return shareOf(u.impair[direction], i, u.among[direction])
 }
 
-// shareOf is what an uplink's impairment is for one of its shards: each has its share of the rate
-// and of the queue, and luck of its own.
+// shareOf returns the impairment of one shard's part of an uplink: each part has its share of the
+// rate and the queue, and its own seed.
 func shareOf(whole config.Impairment, i, shards int) config.Impairment {
 	part := whole
 	part.Rate /= config.Rate(shards)
@@ -103,7 +103,7 @@ func shareOf(whole config.Impairment, i, shards int) config.Impairment {
 	return part
 }
 
-// close gives up what the unit's shard is served by; its thread does not run.
+// close closes what serves the unit's shard. Its thread must not run.
 func (u *unit) close() {
 	if u.thread != nil {
 		u.thread.Close()

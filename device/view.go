@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
-// view is the shard as those who ask the NIC see it, on the shard's thread, with the uplink and the
-// thread. It implements controller.View.
+// view shows a shard to the NIC's API, on the shard's thread, together with its uplink and thread.
+// It implements controller.View.
 type view struct {
 	shard.View
 	asked
@@ -19,7 +19,7 @@ type view struct {
 
 var _ controller.View = view{}
 
-// asked is a shard that answers with its view. It implements controller.Shard.
+// asked gives access to a shard by its view. It implements controller.Shard.
 type asked struct {
 	u      *unit
 	uplink *config.Uplink // the NIC's
@@ -79,7 +79,7 @@ func (v view) countImpaired(to control.Counters, name string, direction int) {
 	}
 }
 
-// Counters implements controller.View. The uplink belongs to the shard's thread.
+// Counters implements controller.View. The uplink's counters belong to the shard's thread.
 func (v view) Counters() control.Counters {
 	sum, p, t := v.View.Counters(), v.u.uplink.Stats(), v.u.thread
 	counters.OfUplink.Add(sum, &p)
