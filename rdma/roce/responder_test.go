@@ -395,6 +395,35 @@ func TestParting(t *testing.T) {
 	}
 }
 
+// TestSilentPeers: a peer that says nothing more gets the answers to the READs it asked for, once. If
+// the queue pair goes, it gets no more of them.
+func TestSilentPeers(t *testing.T) {
+	for _, stays := range []bool{true, false} {
+		p := newPeer(t, &scripted{target: target{serving: true}})
+		const packets = 10
+		for i := range 16 {
+			p.asks(wire.ReadRequest, 100+packets*i, packets*segment)
+		}
+		sent, want := 0, 16*packets
+		for range packets {
+			if _, ok := p.next(); ok {
+				sent++
+			}
+		}
+		if !stays {
+			want = packets
+			p.conn.Drain(p.now)
+		}
+		for range 100 {
+			sent += len(p.hears())
+			p.now += 1e9
+		}
+		if sent != want || p.engines[0].Waiting() {
+			t.Errorf("queue pair stays %t: %d packets, want %d", stays, sent, want)
+		}
+	}
+}
+
 // TestSharedReceiveQueue: a request of an extended reliable connection that names a shared receive
 // queue that is not to be reached is refused; one that came before is not answered.
 func TestSharedReceiveQueue(t *testing.T) {
