@@ -26,8 +26,8 @@ func asks(options ...byte) []byte {
 	return append(b, options...)
 }
 
-// TestDiscoveryIsChecked: messages with lengths, codes and options that RFC 4861 §7.1 refuses change
-// nothing. The address is taken from the option for it alone.
+// TestDiscoveryIsChecked: messages with lengths, codes and options that RFC 4861 §7.1 refuses
+// change nothing. The address is taken from the option for it alone.
 func TestDiscoveryIsChecked(t *testing.T) {
 	code, source := asks(), []byte{optSource, 1, 2, 0, 0, 0, 0, 3}
 	code[1] = 1
@@ -69,7 +69,8 @@ func TestDiscoveryIsChecked(t *testing.T) {
 	}
 }
 
-// TestAdvertisements: what an advertisement does to an entry, by the entry's state (RFC 4861 §7.2.5).
+// TestAdvertisements: what an advertisement does to an entry, by the entry's state (RFC 4861
+// §7.2.5).
 func TestAdvertisements(t *testing.T) {
 	const confirmed = 20 * second // by what comes then
 	for name, tc := range map[string]struct {
@@ -140,8 +141,8 @@ func answers(ip [4]byte) []byte {
 	return arpFrame(macA, macC, arp{op: arpReply, senderMAC: macC, senderIP: ip, targetMAC: macA, targetIP: ipA.As4()})
 }
 
-// TestTwoRivals: of two stations that say they have an address each is tried ten times, and then all
-// are asked again.
+// TestTwoRivals: of two stations that say they have an address each is tried ten times, and then
+// all are asked again.
 func TestTwoRivals(t *testing.T) {
 	const start = 10 * second
 	a, b := newStack(t, macA, "10.0.0.1/24"), newStack(t, macB, "10.0.0.2/24")
@@ -165,8 +166,8 @@ func TestTwoRivals(t *testing.T) {
 	}
 }
 
-// TestParkedAreBounded: frames that wait, for an answer or to be taken, are as many as there is room
-// for; asking ahead adds nothing to a full table.
+// TestParkedAreBounded: frames that wait, for an answer or to be taken, are as many as there is
+// room for; asking ahead adds nothing to a full table.
 func TestParkedAreBounded(t *testing.T) {
 	a, out := newStack(t, macA, "10.0.0.1/8"), make([]byte, 1514)
 	at := func(i int) [4]byte { return [4]byte{10, 1, byte(i >> 8), byte(i)} }

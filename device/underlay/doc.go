@@ -8,13 +8,14 @@
 //	PSP bytes ─▶ Output ─┬─▶ frame complete in place           ├─▶ Next ─▶ frames to send
 //	                     └─▶ neighbour unknown: parked, asked ─┘
 //
-// Everything outside input can grow is bounded: neighbours, parked frames, queued ARP and ND
-// packets. What is not for this address or not well formed is dropped and counted by Verdict. The
-// UDP checksum is neither sent nor verified: PSP authenticates what lies behind it. IPv4 options
-// are skipped; fragments and packets with IPv6 extension headers are dropped. There is no
-// autoconfiguration and no MLD: the address is configured, and links flood groups.
+// Everything that input from outside can fill is bounded: neighbours, parked frames, queued ARP and
+// ND packets. A frame that is malformed or not for this address is dropped and counted by Verdict.
+// The UDP checksum is neither sent nor verified: PSP authenticates the payload. IPv4 options are
+// skipped; fragments and packets with IPv6 extension headers are dropped. There is no
+// autoconfiguration and no MLD: the address is configured, and multicast is expected to be flooded
+// on the link.
 //
-// Next to it lives the inner IP header of PSP tunnel mode (inner.go).
+// The package also contains the inner IP header of PSP tunnel mode (inner.go).
 //
 // Ownership: a Stack belongs to one goroutine (the shard). Input and Output do not allocate once a
 // neighbour is known.

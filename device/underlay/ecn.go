@@ -2,8 +2,8 @@ package underlay
 
 import "encoding/binary"
 
-// MarkCE sets congestion experienced in the IP header of an Ethernet frame, as a
-// router would, if its sender allows it (RFC 3168 §5). It reports whether it did.
+// MarkCE marks congestion experienced in the IP header of an Ethernet frame, as a router would, if
+// its sender is ECN-capable (RFC 3168 §5). It reports whether it did.
 func MarkCE(frame []byte) bool {
 	if len(frame) < ethLen+ipv4Len {
 		return false
@@ -28,7 +28,7 @@ func MarkCE(frame []byte) bool {
 	return true
 }
 
-// adjust makes a checksum follow a changed word (RFC 1624 §3).
+// adjust updates a checksum for a changed word (RFC 1624 §3).
 func adjust(check []byte, before, after uint16) {
 	s := uint32(^binary.BigEndian.Uint16(check)) + uint32(^before) + uint32(after)
 	s = s>>16 + s&0xffff

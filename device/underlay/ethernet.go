@@ -23,8 +23,8 @@ func putEthernet(b []byte, dst, src MAC, etherType uint16) {
 	binary.BigEndian.PutUint16(b[12:], etherType)
 }
 
-// Untag takes a priority tag out of a frame: one whose VLAN identifier is 0 is of no VLAN (IEEE
-// 802.1Q §9.6). Switches and NICs may add it on the way.
+// Untag removes a priority tag from a frame: a frame whose VLAN identifier is 0 belongs to no VLAN
+// (IEEE 802.1Q §9.6). Switches and NICs may add such a tag on the path.
 func Untag(frame []byte) []byte {
 	const tag = 4
 	if len(frame) < ethLen+tag || binary.BigEndian.Uint16(frame[12:]) != typeVLAN || binary.BigEndian.Uint16(frame[14:])&0xfff != 0 {
@@ -34,5 +34,5 @@ func Untag(frame []byte) []byte {
 	return frame[tag:]
 }
 
-// unicast tells whether m may be the address of one station.
+// unicast reports whether m may be the address of one station.
 func unicast(m MAC) bool { return m[0]&1 == 0 && m != MAC{} }

@@ -22,7 +22,7 @@ type Inner struct {
 	Src, Dst netip.Addr // both IPv4 or both IPv6
 	ECN      uint8      // 2 bits
 	Class    uint8      // the upper six bits of TOS or traffic class
-	TTL      uint8      // or hop limit; 0 is the usual one
+	TTL      uint8      // or hop limit; 0 means the default
 	Flow     uint32     // flow label, 20 bits; IPv6 only
 }
 
@@ -58,7 +58,8 @@ func (h *Inner) Append(b []byte, payload int) []byte {
 }
 
 // ParseInner decodes the inner packet b, which was authenticated, and returns its header and the
-// Falcon packet behind it. The total length must be that of b: nothing may hide behind the packet.
+// Falcon packet behind it. Its total length must equal len(b), so that nothing can hide behind the
+// packet.
 func ParseInner(b []byte) (Inner, []byte, error) {
 	if len(b) > 0 && b[0]>>4 == 6 {
 		return parseInner6(b)

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// ECT0 is the ECN field of packets whose sender reacts to marks (RFC 3168 §5).
+// ECT0 is the ECN field of packets from ECN-capable senders (RFC 3168 §5).
 const ECT0 = 2
 
 const (
@@ -28,7 +28,7 @@ var (
 	errIPFragment = errors.New("underlay: IPv4 fragment")
 )
 
-// ipv4 is the part of an IPv4 header that matters here.
+// ipv4 holds the used fields of an IPv4 header.
 type ipv4 struct {
 	tos      uint8
 	ttl      uint8
@@ -72,8 +72,8 @@ func parseIPv4(b []byte) (h ipv4, payload []byte, err error) {
 	return h, b[hlen:total], nil
 }
 
-// sum is the ones' complement sum of RFC 1071; over a header with a correct checksum it is 0xffff.
-// len(b) must be even.
+// sum returns the ones' complement sum of RFC 1071; over a header with a correct checksum it is
+// 0xffff. len(b) must be even.
 func sum(b []byte) uint16 {
 	var s uint32
 	for ; len(b) >= 2; b = b[2:] {
@@ -83,7 +83,7 @@ func sum(b []byte) uint16 {
 	return uint16(s>>16 + s)
 }
 
-// hostAddr tells whether a may be the source of a packet from another host.
+// hostAddr reports whether a may be the source of a packet from another host.
 func hostAddr(a [4]byte) bool {
 	addr := netip.AddrFrom4(a)
 	return !addr.IsUnspecified() && !addr.IsMulticast() && !addr.IsLoopback() && a != [4]byte{255, 255, 255, 255}

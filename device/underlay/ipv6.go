@@ -21,8 +21,8 @@ var (
 	errIP6Fragment = errors.New("underlay: IPv6 fragment")
 )
 
-// ipv6 is an IPv6 header (RFC 8200 §3). Extension headers are not understood: what has any is not
-// for us.
+// ipv6 holds the fields of an IPv6 header (RFC 8200 §3). Extension headers are not supported:
+// packets that have one are dropped.
 type ipv6 struct {
 	class    uint8 // traffic class; its lower two bits are ECN
 	flow     uint32
@@ -41,8 +41,8 @@ func (h *ipv6) put(b []byte, payload int) {
 	copy(b[24:], h.dst[:])
 }
 
-// parseIPv6 checks the header at the start of b and returns it with as many bytes behind it as it
-// says. b may be longer (Ethernet padding).
+// parseIPv6 checks the header at the start of b and returns it with its payload. b may be longer
+// (Ethernet padding).
 func parseIPv6(b []byte) (h ipv6, payload []byte, err error) {
 	if len(b) < ipv6Len {
 		return h, nil, errIP6Short
@@ -60,16 +60,16 @@ func parseIPv6(b []byte) (h ipv6, payload []byte, err error) {
 	return h, b[ipv6Len : ipv6Len+n], nil
 }
 
-// hostAddr6 tells whether a may be the source of a packet from another host.
+// hostAddr6 reports whether a may be the source of a packet from another host.
 func hostAddr6(a netip.Addr) bool {
 	return a.Is6() && !a.Is4In6() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback()
 }
 
-// multicastMAC is the Ethernet address of an IPv6 multicast address (RFC 2464 §7).
+// multicastMAC returns the Ethernet address of an IPv6 multicast address (RFC 2464 §7).
 func multicastMAC(a [16]byte) MAC { return MAC{0x33, 0x33, a[12], a[13], a[14], a[15]} }
 
-// solicitedNode is the multicast address that neighbour solicitations for a go to (RFC 4291
-// §2.7.1).
+// solicitedNode returns the multicast address to which neighbour solicitations for a are sent (RFC
+// 4291 §2.7.1).
 func solicitedNode(a [16]byte) [16]byte {
 	return [16]byte{0xff, 2, 11: 1, 12: 0xff, 13: a[13], 14: a[14], 15: a[15]}
 }

@@ -128,7 +128,8 @@ func TestOutputOfNothing(t *testing.T) {
 	}
 }
 
-// TestMarksOfIP: congestion is marked in a packet of the version that its frame says, however short.
+// TestMarksOfIP: congestion is marked in a packet of the version that its frame says, however
+// short.
 func TestMarksOfIP(t *testing.T) {
 	for _, tc := range []struct {
 		etherType uint16
@@ -152,8 +153,8 @@ func TestMarksOfIP(t *testing.T) {
 	}
 }
 
-// TestInnerClass: the class gives the upper bits, ECN the two lower ones; a packet without a time to
-// live gets the usual one.
+// TestInnerClass: the class gives the upper bits, ECN the two lower ones; a packet without a time
+// to live gets the usual one.
 func TestInnerClass(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, tc := range []struct{ class, ecn, tos, ttl, left uint8 }{

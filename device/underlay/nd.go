@@ -5,15 +5,15 @@ import (
 	"net/netip"
 )
 
-// Neighbour discovery: solicitations and advertisements (RFC 4861 §4.3, §4.4), no routers, no
-// redirects.
+// Neighbour discovery: solicitations and advertisements (RFC 4861 §4.3, §4.4); no router messages
+// and no redirects.
 const (
 	ndSolicit   = 135
 	ndAdvertise = 136
 	ndLen       = 24 // without options
 	ndOptLen    = 8  // a link-layer address option for Ethernet
 	ndFrameLen  = ethLen + ipv6Len + ndLen + ndOptLen
-	ndHopLimit  = 255 // what came from further away has less (RFC 4861 §7.1)
+	ndHopLimit  = 255 // packets from beyond the link have less (RFC 4861 §7.1)
 
 	optSource = 1 // link-layer address of the sender of a solicitation
 	optTarget = 2 // link-layer address of the target of an advertisement
@@ -45,7 +45,7 @@ func (m *nd) put(b []byte, src, dst [16]byte) {
 	binary.BigEndian.PutUint16(b[2:], ^sum6(b, src, dst))
 }
 
-// parseND checks a message as RFC 4861 §7.1 demands.
+// parseND parses a message and makes the checks of RFC 4861 §7.1.
 func parseND(ip *ipv6, b []byte) (m nd, ok bool) {
 	if len(b) < ndLen || len(b)%8 != 0 || ip.hopLimit != ndHopLimit || b[1] != 0 || sum6(b, ip.src, ip.dst) != 0xffff {
 		return m, false
@@ -70,7 +70,7 @@ func parseND(ip *ipv6, b []byte) (m nd, ok bool) {
 	case !hostAddr6(netip.AddrFrom16(m.target)), m.hasMAC && !unicast(m.mac):
 		return m, false
 	case m.kind == ndSolicit:
-		// Without a source it probes for a free address, and says nothing about itself.
+		// Without a source address it probes for a free address and says nothing about its sender.
 		return m, hostAddr6(src) || src.IsUnspecified() && !m.hasMAC && ip.dst == solicitedNode(m.target)
 	case m.kind == ndAdvertise:
 		return m, hostAddr6(src) && (!dst.IsMulticast() || m.flags&flagSolicited == 0)
@@ -78,8 +78,8 @@ func parseND(ip *ipv6, b []byte) (m nd, ok bool) {
 	return m, false
 }
 
-// sum6 is the ones' complement sum over the pseudo header of RFC 8200 §8.1 and an ICMPv6 message of
-// even length.
+// sum6 returns the ones' complement sum over the pseudo header of RFC 8200 §8.1 and an ICMPv6
+// message of even length.
 func sum6(b []byte, src, dst [16]byte) uint16 {
 	pseudo := [ipv6Len]byte{39: protoICMP6}
 	copy(pseudo[:], src[:])
@@ -89,8 +89,7 @@ func sum6(b []byte, src, dst [16]byte) uint16 {
 	return uint16(s>>16 + s&0xffff)
 }
 
-// inputND learns from neighbour discovery and answers solicitations for our own address, and for no
-// other.
+// inputND learns from neighbour discovery, and answers solicitations for our own address only.
 func (s *Stack) inputND(now int64, ip *ipv6, from MAC, b []byte) Verdict {
 	m, ok := parseND(ip, b)
 	if !ok {
@@ -103,10 +102,10 @@ func (s *Stack) inputND(now int64, ip *ipv6, from MAC, b []byte) Verdict {
 	case m.kind == ndAdvertise:
 		return s.advertised(now, target, &m)
 	case target != s.addr:
-		return ND // the group's other members are asked too
+		return ND // for another member of the multicast group
 	}
 	answer := nd{kind: ndAdvertise, flags: flagOverride, target: s.addr.As16(), mac: s.mac}
-	if src.IsUnspecified() { // duplicate address detection: all shall hear that it is ours (RFC 4861 §7.2.4)
+	if src.IsUnspecified() { // duplicate address detection: tell all that the address is ours (RFC 4861 §7.2.4)
 		if s.quiet {
 			return ND
 		}
@@ -126,8 +125,8 @@ func (s *Stack) inputND(now int64, ip *ipv6, from MAC, b []byte) Verdict {
 	return v
 }
 
-// advertised updates the entry of an address (RFC 4861 §7.2.5). Nobody asked for those we have none
-// of.
+// advertised updates the entry of an address (RFC 4861 §7.2.5). Advertisements for addresses
+// without an entry are ignored: nobody asked for them.
 func (s *Stack) advertised(now int64, target netip.Addr, m *nd) Verdict {
 	nb := s.neighbours[target]
 	switch {

@@ -9,23 +9,24 @@ import (
 const (
 	retryEvery   = 1_000_000_000  // between requests for one neighbour
 	maxRequests  = 3              // unanswered requests before giving up
-	refreshAfter = 30_000_000_000 // a used entry older than this is asked for again, by unicast
+	refreshAfter = 30_000_000_000 // a used entry older than this is requested again, by unicast
 	expireAfter  = 60_000_000_000 // an unused entry older than this is forgotten
-	provedFor    = 15_000_000_000 // after an authentic packet from a station nobody else is believed
-	rivalEvery   = 200_000_000    // of two stations that say they have an address each is tried this long,
-	maxTries     = 10             // this often in all, before both are forgotten and all are asked again
+	provedFor    = 15_000_000_000 // after an authentic packet from a station, other claims are ignored for this long
+	rivalEvery   = 200_000_000    // two stations that claim one address are tried alternately, each for this long
+	maxTries     = 10             // after this many tries both are forgotten, and the address is requested again from all
 )
 
 // never is the deadline when no timer runs.
 const never = math.MaxInt64
 
-// A peer's packets are authentic, ARP and neighbour discovery are not. So the first answer for an
-// address is taken, as there is nothing better, but a station that packets authenticated from is
-// not displaced by anybody's word (Authenticated). While nothing has authenticated, a second
-// station that claims an address is its rival: both are tried in turn until packets authenticate
-// from one, and if none do all are asked again. A router's packets need not come from the address
-// that it answers with; it stays as long as it answers when it is asked itself. Who wants none of
-// this names the station's MAC address in the configuration (Config.Neighbours).
+// A peer's packets are authenticated; ARP and neighbour discovery are not. So the first answer for
+// an address is accepted, since nothing better is known. But a station from which authentic packets
+// came is not replaced because of another station's claim (Authenticated). While no packet has been
+// authenticated, a second station that claims an address is a rival: both are tried in turn until
+// authentic packets come from one. If none come, the address is requested again from all. A
+// router's packets need not come from the address with which it answers; it stays as long as it
+// answers unicast requests. To avoid all this, the configuration can name the station's MAC address
+// (Config.Neighbours).
 
 // state of a neighbour:
 //
@@ -43,15 +44,15 @@ const (
 
 type neighbour struct {
 	ip        netip.Addr
-	index     int // in Stack.table
+	index     int // index in Stack.table
 	state     state
 	mac       MAC
 	requests  uint8 // unanswered
-	static    bool  // as the configuration says: nobody is asked or believed
-	confirmed int64 // last time it told its address
+	static    bool  // from the configuration: never requested or changed
+	confirmed int64 // last time its address was confirmed
 	used      int64 // last time a frame went to it
 	proved    int64 // last time an authentic packet came from mac; 0: never
-	rival     MAC   // another station that says it has the address; zero: none
+	rival     MAC   // another station that claims the address; zero: none
 	due       int64 // next timer
 	waiting   [parkedPerPeer][]byte
 	nwaiting  int
@@ -76,7 +77,7 @@ func (s *Stack) Advance(now int64) {
 	}
 }
 
-// expire acts on a neighbour whose timer is due.
+// expire handles a neighbour whose timer is due.
 func (s *Stack) expire(now int64, nb *neighbour) {
 	switch {
 	case nb.rival != MAC{} && nb.requests < maxTries:
@@ -96,13 +97,13 @@ func (s *Stack) expire(now int64, nb *neighbour) {
 	}
 }
 
-// addStatic makes the entry of a neighbour that is known for good.
+// addStatic adds the entry of a configured neighbour.
 func (s *Stack) addStatic(n Neighbour) {
 	nb := s.add(0, n.Addr)
 	nb.static, nb.state, nb.mac, nb.due = true, reachable, n.MAC, never
 }
 
-// add makes the entry of an address that has none.
+// add adds the entry of an address that has none.
 func (s *Stack) add(now int64, ip netip.Addr) *neighbour {
 	nb := &neighbour{ip: ip, index: len(s.table), used: now}
 	s.neighbours[ip] = nb
@@ -119,9 +120,9 @@ func (s *Stack) remove(nb *neighbour) {
 	s.recent, s.authentic = way{}, way{}
 }
 
-// Resolve asks for the neighbour on the way to dst ahead of time, so that the first packets to it
-// need not wait. It does nothing for an address without a route, while a request is under way, or
-// when the table is full.
+// Resolve requests the MAC of the next hop to dst in advance, so that the first packets need not
+// wait. It does nothing for an address without a route, while a request is under way, or when the
+// table is full.
 func (s *Stack) Resolve(now int64, dst netip.Addr) {
 	hop, ok := s.nextHop(dst)
 	if !ok {
@@ -135,7 +136,7 @@ func (s *Stack) Resolve(now int64, dst netip.Addr) {
 	}
 }
 
-// touch notes that a neighbour is used, and re-confirms it when that was long ago.
+// touch records that a neighbour is used, and starts to re-confirm it if its address is old.
 func (s *Stack) touch(now int64, nb *neighbour) {
 	nb.used = now
 	if !nb.static && now >= nb.confirmed+refreshAfter && nb.state == reachable {
@@ -178,8 +179,8 @@ func (s *Stack) probe(now int64, nb *neighbour) {
 	s.request(now, nb)
 }
 
-// request queues an ARP request or a neighbour solicitation: to all for an unknown neighbour, to
-// itself to re-confirm one (RFC 1122 §2.3.2.1, RFC 4861 §7.3.3).
+// request queues an ARP request or a neighbour solicitation: by broadcast or multicast for an
+// unknown neighbour, by unicast to re-confirm a known one (RFC 1122 §2.3.2.1, RFC 4861 §7.3.3).
 func (s *Stack) request(now int64, nb *neighbour) {
 	nb.requests++
 	nb.due = now + retryEvery
@@ -211,7 +212,7 @@ func (s *Stack) sendARP(to MAC, a arp) {
 	a.put(f[ethLen:])
 }
 
-// inputARP learns from an ARP packet and answers requests for our own address, and for no other.
+// inputARP learns from an ARP packet, and answers requests for our own address only.
 func (s *Stack) inputARP(now int64, b []byte) Verdict {
 	a, ok := parseARP(b)
 	switch {
@@ -231,9 +232,10 @@ func (s *Stack) inputARP(now int64, b []byte) Verdict {
 	return v
 }
 
-// learn updates the entry of a station by its own word. A new entry is made only for a station of
-// our subnet that asks for us, as it is about to talk to us, and only while there is ample room:
-// strangers cannot push out peers. It returns v, or Claim when the station is not the one we know.
+// learn updates the entry of a station from its own message. A new entry is made only for a station
+// of our subnet that asks for our address, since it is about to talk to us, and only while there is
+// ample room, so that strangers cannot fill the table. It returns v, or Claim if the station is not
+// the one in the entry.
 func (s *Stack) learn(now int64, ip netip.Addr, mac MAC, forUs bool, v Verdict) Verdict {
 	nb := s.neighbours[ip]
 	switch {
@@ -252,7 +254,7 @@ func (s *Stack) learn(now int64, ip netip.Addr, mac MAC, forUs bool, v Verdict) 
 	return v
 }
 
-// claim takes the word of a station that it has the address of another.
+// claim handles a station's claim that it has the address of another one.
 func (s *Stack) claim(now int64, nb *neighbour, mac MAC) {
 	switch {
 	case nb.static, nb.proved != 0 && now < nb.proved+provedFor:
@@ -268,8 +270,8 @@ func (s *Stack) claim(now int64, nb *neighbour, mac MAC) {
 	}
 }
 
-// Authenticated says that a datagram's payload is its sender's, fresh and not replayed: the station
-// that brought it is where the sender is reached.
+// Authenticated must be called when a datagram's payload was authenticated and is not a replay: the
+// station that delivered it is the one through which its sender is reached.
 func (s *Stack) Authenticated(now int64, d *Datagram) {
 	if nb := s.authentic.nb; nb != nil && s.authentic.dst == d.Src && nb.mac == d.From && nb.rival == (MAC{}) && nb.state == reachable {
 		nb.proved, nb.confirmed = now, now
@@ -281,7 +283,7 @@ func (s *Stack) Authenticated(now int64, d *Datagram) {
 		return
 	}
 	if nb.state != incomplete && nb.mac != d.From && hop != d.Src {
-		return // a router's other address
+		return // another MAC of a router
 	}
 	if nb.static {
 		s.authentic = way{d.Src, nb}
@@ -292,7 +294,7 @@ func (s *Stack) Authenticated(now int64, d *Datagram) {
 	s.authentic = way{d.Src, nb}
 }
 
-// believe takes mac for the address of a neighbour, and sends what waits for it.
+// believe sets a neighbour's MAC, and releases the frames that wait for it.
 func (s *Stack) believe(now int64, nb *neighbour, mac MAC) {
 	nb.state, nb.mac, nb.confirmed = reachable, mac, now
 	if nb.rival == (MAC{}) {

@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 )
 
-// Sealed returns what a frame carries to PSP's port, for those who steer it before Input has
-// looked. It checks no more than it needs to find that.
+// Sealed returns the payload of a frame to PSP's port, for steering before Input. It makes only the
+// checks needed to find the payload.
 func Sealed(frame []byte) (payload []byte, ok bool) {
 	if len(frame) < Headroom {
 		return nil, false
@@ -24,8 +24,8 @@ func Sealed(frame []byte) (payload []byte, ok bool) {
 	return frame[at:], true
 }
 
-// Overhear learns from a message of ARP or neighbour discovery that another owner of our addresses
-// has got, and answers for all.
+// Overhear learns from an ARP or neighbour discovery message that another stack with the same
+// addresses received. That stack answers for all, so this one does not.
 func (s *Stack) Overhear(now int64, frame []byte) {
 	s.quiet = true
 	s.input(now, frame)

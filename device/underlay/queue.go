@@ -1,22 +1,22 @@
 package underlay
 
-// Bounds of what waits inside a stack.
+// Bounds of frames and entries in a stack.
 const (
 	maxQueued       = 64 // ARP and neighbour discovery packets to send
 	maxParked       = 64 // frames waiting, at all neighbours and in the ready ring together
 	parkedPerPeer   = 4  // frames waiting at one neighbour
 	maxNeighbours   = 512
-	solicitedSpared = 64 // entries kept for peers we ask for; others must not fill them
+	solicitedSpared = 64 // entries reserved for peers that we ask for; others cannot fill them
 )
 
 // frameQueue is a ring of complete ARP or neighbour discovery frames.
 type frameQueue struct {
-	frames      [maxQueued][ndFrameLen]byte // the longer of the two
+	frames      [maxQueued][ndFrameLen]byte // size of the longer kind
 	lens        [maxQueued]int
 	head, count int
 }
 
-// slot returns the memory of a new frame of n bytes at the end, nil when full.
+// slot appends a frame of n bytes and returns its memory, or nil when the queue is full.
 func (q *frameQueue) slot(n int) []byte {
 	if q.count == maxQueued {
 		return nil
@@ -37,7 +37,8 @@ func (q *frameQueue) pop(out []byte) int {
 	return n
 }
 
-// ring holds parked frames that may go now; Stack.parked keeps it from overflowing.
+// ring holds parked frames that can be sent now; the bound on Stack.parked keeps it from
+// overflowing.
 type ring struct {
 	frames      [maxParked][]byte
 	head, count int

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// Room that Output needs in front of the payload: Ethernet, IP and UDP header, bytes.
+// Room that Output needs in front of the payload for the Ethernet, IP and UDP headers, bytes.
 const (
 	Headroom     = ethLen + ipv4Len + udpLen // IPv4 underlay
 	HeadroomIPv6 = ethLen + ipv6Len + udpLen
@@ -16,8 +16,8 @@ const (
 // Specification, "UDP Header").
 const SealedPort = 1000
 
-// HeaderLen is the bytes that Output puts in front of the payload below the MTU, with addresses of
-// a's family.
+// HeaderLen returns the length of the headers in front of the payload that count for the MTU, with
+// addresses of a's family.
 func HeaderLen(a netip.Addr) int {
 	if a.Is6() {
 		return HeadroomIPv6 - ethLen
@@ -32,19 +32,19 @@ type Config struct {
 	Gateway netip.Addr   // for peers outside the subnet; the zero Addr for none
 	MTU     int          // of the uplink: largest IP packet, 576..65535 bytes
 
-	Neighbours []Neighbour // that are not asked for their MAC address
+	Neighbours []Neighbour // stations whose MAC address is configured
 }
 
 // Neighbour is a station of the uplink's network.
 type Neighbour struct {
-	Addr netip.Addr // inside the network
+	Addr netip.Addr // inside the subnet
 	MAC  MAC        // unicast
 }
 
 // Datagram is a received PSP datagram.
 type Datagram struct {
 	Src     netip.Addr
-	From    MAC // station that brought it
+	From    MAC // station that delivered it
 	SrcPort uint16
 	TTL     uint8 // or hop limit, as received: the hop count is 255 − TTL
 	CE      bool  // ECN congestion experienced
@@ -58,21 +58,21 @@ type Stack struct {
 	addr     netip.Addr
 	subnet   netip.Prefix
 	last     netip.Addr // the subnet's broadcast address, if it has one
-	gateway  netip.Addr // if there is one
+	gateway  netip.Addr // may be unset
 	mtu      int
 	headroom int
-	group    MAC // IPv6: what solicitations for our address go to
+	group    MAC // IPv6: multicast MAC of solicitations for our address
 
 	neighbours map[netip.Addr]*neighbour
-	recent     way          // of the last packet
-	authentic  way          // back to where the last authentic packet came from
-	table      []*neighbour // the same in a reproducible order
+	recent     way          // route of the last packet
+	authentic  way          // route back to the last authentic sender
+	table      []*neighbour // the same entries in a reproducible order
 	deadline   int64
 	parked     int      // frames waiting at all neighbours together
 	ready      ring     // parked frames that became sendable
 	free       [][]byte // buffers for parked frames
 	queue      frameQueue
-	quiet      bool // another answers for us
+	quiet      bool // another stack answers for us
 	stats      Stats
 }
 
@@ -115,7 +115,7 @@ func New(cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// MinMTU is the least MTU of a link that carries packets of a's family (RFC 791, RFC 8200 §5).
+// MinMTU returns the least MTU of a link that carries packets of a's family (RFC 791, RFC 8200 §5).
 func MinMTU(a netip.Addr) int {
 	if a.Is4() {
 		return 576
@@ -123,7 +123,7 @@ func MinMTU(a netip.Addr) int {
 	return 1280
 }
 
-// validHost tells whether a may be a station's address.
+// validHost reports whether a may be a station's address.
 func validHost(a netip.Addr) bool {
 	if a.Is4() {
 		return hostAddr(a.As4())
@@ -137,8 +137,8 @@ func (s *Stack) Headroom() int { return s.headroom }
 // Stats returns the counters. The pointer stays valid and the counters move.
 func (s *Stack) Stats() *Stats { return &s.stats }
 
-// Input classifies one received frame. With verdict Deliver d is a PSP datagram for the caller,
-// whose Payload is part of frame; every other verdict is final.
+// Input classifies one received frame. With verdict Deliver, d is a PSP datagram for the caller,
+// and its Payload is part of frame. With any other verdict the frame is done.
 func (s *Stack) Input(now int64, frame []byte) (d Datagram, v Verdict) {
 	d, v = s.input(now, frame)
 	s.stats[v]++
@@ -181,8 +181,8 @@ func (s *Stack) input(now int64, frame []byte) (d Datagram, v Verdict) {
 	return inputUDP(Datagram{Src: netip.AddrFrom4(ip.src), From: src, TTL: ip.ttl, CE: ip.tos&ecnMask == ecnCE, ECN: ip.tos & ecnMask}, udp)
 }
 
-// hears tells whether frames to a group address may be for us: ARP requests, solicitations for our
-// address, and advertisements to all.
+// hears reports whether a frame to a group address may be for us: ARP requests, solicitations for
+// our address, and advertisements to all nodes.
 func (s *Stack) hears(dst MAC, etherType uint16) bool {
 	if s.addr.Is4() {
 		return dst == broadcast && etherType == typeARP
@@ -296,7 +296,7 @@ func (s *Stack) nextHop(dst netip.Addr) (netip.Addr, bool) {
 	}
 }
 
-// onSubnet tells whether a may be the address of another station on our subnet.
+// onSubnet reports whether a may be the address of another station on our subnet.
 func (s *Stack) onSubnet(a netip.Addr) bool {
 	return validHost(a) && a != s.addr && a != s.last && s.subnet.Contains(a)
 }
@@ -312,8 +312,9 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
-// Next writes the next frame the stack itself has to send into out and returns its length, 0 when
-// there is none: ARP packets and parked frames that became sendable. out must hold MTU+14 bytes.
+// Next writes the next frame that the stack itself must send into out, and returns its length, or 0
+// if there is none: ARP and neighbour discovery packets, and parked frames whose neighbour
+// answered. out must hold MTU+14 bytes.
 func (s *Stack) Next(out []byte) int {
 	if n := s.queue.pop(out); n > 0 {
 		return n

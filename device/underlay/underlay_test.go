@@ -151,8 +151,8 @@ func TestInputGolden(t *testing.T) {
 	}
 }
 
-// TestPriorityTags: a frame with a priority tag is what it is without, and one of a VLAN stays as it
-// is.
+// TestPriorityTags: a frame with a priority tag is what it is without, and one of a VLAN stays as
+// it is.
 func TestPriorityTags(t *testing.T) {
 	frame := make([]byte, 60)
 	for i := range frame {

@@ -2,16 +2,16 @@ package underlay
 
 import "fmt"
 
-// Verdict says what became of a frame: of a received one (Input) or of one to be sent (Output).
+// Verdict is the result for a frame: a received one (Input) or one to be sent (Output).
 type Verdict uint8
 
-// Verdicts. Deliver, ARP, ND and Claim are the good ends of Input, Sent and Parked those of Output;
-// the others are drops.
+// Verdicts. Deliver, ARP, ND and Claim are the successful results of Input, Sent and Parked those
+// of Output; the others are drops.
 const (
 	Deliver Verdict = iota // a PSP datagram for the caller
-	ARP                    // handled inside
-	ND                     // neighbour discovery, handled inside
-	Claim                  // ARP or neighbour discovery of a station that claims an address which another has
+	ARP                    // handled by the stack
+	ND                     // neighbour discovery, handled by the stack
+	Claim                  // ARP or neighbour discovery of a station that claims another station's address
 	Sent                   // completed for the caller to write
 	Parked                 // waits for its neighbour's address
 
@@ -31,13 +31,13 @@ const (
 	DropUDPLength   // UDP length differs from the bytes received (Falcon §9.2.2.1)
 	DropPort        // not to PSP's port
 
-	DropRoute      // Output: no gateway, or not an address to send to
+	DropRoute      // Output: no gateway, or not a valid destination
 	DropTooLong    // Output: above the MTU
 	DropBuffer     // Output: the frame has no room for the payload
 	DropNeighbours // Output: neighbour table full
 	DropParkFull   // Output: too many frames wait already
 	DropUnresolved // a parked frame whose neighbour did not answer
-	DropQueueFull  // an ARP or neighbour discovery packet that found its queue full
+	DropQueueFull  // an ARP or neighbour discovery packet for which the queue is full
 
 	NumVerdicts
 )
