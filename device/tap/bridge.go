@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewBridge makes a bridge, quiet (no multicast snooping, no IPv6 of its own), and brings it up.
-// mtu is in bytes; 0 leaves the kernel's default.
+// NewBridge creates a quiet bridge (no multicast snooping, no IPv6 traffic of its own) and brings
+// it up. mtu is in bytes; 0 leaves the kernel's default.
 func NewBridge(name string, mtu int) (err error) {
 	defer func() {
 		if err != nil {
@@ -42,7 +42,8 @@ func NewBridge(name string, mtu int) (err error) {
 	return nil
 }
 
-// DeleteBridge removes a bridge; its ports stay, without it. A name that is no bridge is refused.
+// DeleteBridge removes a bridge; its ports stay, without a bridge. It refuses an interface that is
+// not a bridge.
 func DeleteBridge(name string) error {
 	link, err := findLink(name)
 	if err != nil {

@@ -129,8 +129,8 @@ func TestOthersDevice(t *testing.T) {
 	})
 }
 
-// TestSplitByQueues: a TAP with a queue for each owner is split by them, and goes with its last part.
-// One with fewer is read by the first owner alone.
+// TestSplitByQueues: a TAP with a queue for each owner is split by them, and goes with its last
+// part. One with fewer is read by the first owner alone.
 func TestSplitByQueues(t *testing.T) {
 	for _, tc := range []struct {
 		queues, owners int
@@ -214,8 +214,8 @@ func (s *shelf) Forget(name string) (err error) {
 	return err
 }
 
-// TestKeptDevice: a device that somebody keeps outlives its port, and the next one of its kind takes
-// it over; another kind does not.
+// TestKeptDevice: a device that somebody keeps outlives its port, and the next one of its kind
+// takes it over; another kind does not.
 func TestKeptDevice(t *testing.T) {
 	for _, queues := range []int{1, 3} {
 		withTAPs(t, func() {
@@ -259,8 +259,8 @@ func TestKeptDevice(t *testing.T) {
 	}
 }
 
-// TestRemovedFunction: a function's device that somebody keeps stays when it is closed, and goes when
-// it is removed.
+// TestRemovedFunction: a function's device that somebody keeps stays when it is closed, and goes
+// when it is removed.
 func TestRemovedFunction(t *testing.T) {
 	withTAPs(t, func() {
 		s := &shelf{kept: map[string][]int{}}
@@ -343,8 +343,8 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
-// TestRetry: a request whose answer was interrupted is made again, up to some times; any other answer
-// is the answer.
+// TestRetry: a request whose answer was interrupted is made again, up to some times; any other
+// answer is the answer.
 func TestRetry(t *testing.T) {
 	other := errors.New("other")
 	for _, tc := range []struct {

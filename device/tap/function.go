@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offload is what a frame's sender left for others to do, from and for the virtio-net header in
-// front of it. Offsets count from the Ethernet header.
+// Offload is the work that a frame's sender left for others, as in the virtio-net header. Offsets
+// count from the Ethernet header.
 type Offload struct {
-	GSO        uint8  // kind of a frame that stands for several, 0 for none (VIRTIO_NET_HDR_GSO_…)
+	GSO        uint8  // kind of a frame that stands for several packets, 0 for none (VIRTIO_NET_HDR_GSO_…)
 	NeedsCsum  bool   // the checksum at CsumStart+CsumOffset holds the pseudo header's sum only
 	Size       uint16 // of each segment's payload, with GSO
 	CsumStart  uint16
@@ -28,17 +28,17 @@ type FunctionConfig struct {
 	Name   string
 	MAC    [6]byte // of the kernel device
 	MTU    int
-	Bridge string // to join; "" for none
-	Segs   int    // segments of a frame that the kernel's own TCP makes for the device; 0: its default
-	Netns  string // network namespace to make the device in, a name of "ip netns" or a path; "": the process's
+	Bridge string // bridge to join; "" for none
+	Segs   int    // maximum number of segments in a frame that the kernel's own TCP sends to the device; 0: its default
+	Netns  string // network namespace of the device, a name of "ip netns" or a path; "": the process's
 
-	Persist bool // the device stays when it is closed, and one that stayed is taken again
+	Persist bool // the device stays when it is closed, and an existing one is opened again
 
 	Keeper Keeper // nil: none
 }
 
-// Function is a function's Ethernet port: a TAP whose frames cross whole, with what their senders
-// left to do (TCP and UDP segmentation, checksums). One goroutine owns it.
+// Function is a function's Ethernet port: a TAP that passes frames whole, together with their
+// offload (TCP and UDP segmentation, checksums). One goroutine owns it.
 type Function struct {
 	name   string
 	fd     int
@@ -50,7 +50,7 @@ type Function struct {
 	stats  Stats
 }
 
-// functionOffloads is the ladder of what we take from a function's guest, best first.
+// functionOffloads lists the sets of offloads to accept from a function's guest, best first.
 var functionOffloads = []struct {
 	bits int
 	uso  bool
@@ -62,13 +62,13 @@ var functionOffloads = []struct {
 
 const tcpOffloads = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN
 
-// functionQueue is how many frames wait in the kernel for us. A frame may stand for 64 KiB: more
-// would only be delay.
+// functionQueue is the length of the kernel's queue of frames for us. A frame may stand for 64 KiB,
+// so a longer queue would only add delay.
 const functionQueue = 256
 
-// OpenFunction makes the TAP of a function's port in its namespace, with its MAC and MTU, joins it
-// to the bridge and brings it up. It vanishes when it is closed or the process dies, unless it is
-// to persist: then the next one to open it finds it as it was.
+// OpenFunction creates the TAP of a function's port in its namespace, with its MAC and MTU, joins
+// it to the bridge and brings it up. The device disappears when it is closed or the process ends,
+// unless it is to persist: then the next call finds it unchanged.
 func OpenFunction(cfg FunctionConfig) (f *Function, err error) {
 	if cfg.Netns == "" {
 		f, err = openFunction(cfg)
@@ -84,7 +84,7 @@ func OpenFunction(cfg FunctionConfig) (f *Function, err error) {
 	return f, nil
 }
 
-// attachFunction opens a device that nobody kept.
+// attachFunction opens a device that the Keeper does not have.
 func attachFunction(cfg FunctionConfig) (fd int, err error) {
 	existing, err := findLink(cfg.Name)
 	if err != nil {
@@ -143,8 +143,7 @@ func openFunction(cfg FunctionConfig) (_ *Function, err error) {
 	return f, nil
 }
 
-// inNetns calls f on a thread of its own in a network namespace, given by its name or path. What f
-// opens stays usable.
+// openNetns opens a network namespace, given by its name or path.
 func openNetns(name string) (netns.NsHandle, error) {
 	path := name
 	if !filepath.IsAbs(path) {
@@ -161,7 +160,7 @@ func openNetns(name string) (netns.NsHandle, error) {
 	return ns, nil
 }
 
-// CheckNetns tells whether there is a network namespace of that name or path.
+// CheckNetns returns an error unless a network namespace of that name or path exists.
 func CheckNetns(name string) error {
 	ns, err := openNetns(name)
 	if err != nil {
@@ -170,6 +169,7 @@ func CheckNetns(name string) error {
 	return ns.Close()
 }
 
+// inNetns calls f on a thread of its own in a network namespace. What f opens stays usable.
 func inNetns(name string, f func() error) error {
 	ns, err := openNetns(name)
 	if err != nil {
@@ -226,28 +226,28 @@ func setUpFunction(cfg FunctionConfig) error {
 	return nil
 }
 
-// functionParts bounds the parts of a frame written.
+// functionParts bounds the number of parts of a written frame.
 const functionParts = 129
 
-// FunctionBuffer is the size of the buffers that Read needs, bytes.
+// FunctionBuffer is the size of Read's buffers, bytes.
 const FunctionBuffer = ethernetLen + maxPacket
 
-// Name is the interface name, for people.
+// Name returns the interface name, for people.
 func (f *Function) Name() string { return f.name }
 
-// FD is readable while frames wait. The port keeps ownership of it.
+// FD returns a descriptor that is readable while frames wait. The port keeps ownership of it.
 func (f *Function) FD() int { return f.fd }
 
-// MTU is the largest packet, bytes.
+// MTU returns the length of the longest IP packet, bytes.
 func (f *Function) MTU() int { return f.mtu }
 
-// USO tells whether the kernel takes and gives UDP datagrams that stand for several.
+// USO reports whether the kernel accepts and sends frames that stand for several UDP datagrams.
 func (f *Function) USO() bool { return f.uso }
 
 // Stats returns the port's counters.
 func (f *Function) Stats() Stats { return f.stats }
 
-// Read takes one waiting frame, 0 bytes and no error when none waits. b must hold FunctionBuffer
+// Read reads one waiting frame; n is 0 without an error when none waits. b must hold FunctionBuffer
 // bytes.
 func (f *Function) Read(b []byte) (n int, o Offload, err error) {
 	for {
@@ -277,8 +277,8 @@ func (f *Function) Read(b []byte) (n int, o Offload, err error) {
 	}
 }
 
-// Write sends the frame that parts make one after the other, at most functionParts of them. It
-// reports false when the port does not take it now; the frame is lost and counted.
+// Write sends the frame that consists of parts, at most functionParts of them. It returns false if
+// the port cannot take it now; the frame is then lost and counted.
 func (f *Function) Write(parts [][]byte, o Offload) bool {
 	h := vnetHeader{gsoType: o.GSO, gsoSize: o.Size, csumStart: o.CsumStart, csumOffset: o.CsumOffset}
 	if o.NeedsCsum {
@@ -306,7 +306,7 @@ func (f *Function) Write(parts [][]byte, o Offload) bool {
 	return true
 }
 
-// SetLink tells the guest's side whether there is a carrier.
+// SetLink sets the carrier state that the guest's side sees.
 func (f *Function) SetLink(up bool) error {
 	v := 0
 	if up {
@@ -318,7 +318,7 @@ func (f *Function) SetLink(up bool) error {
 	return nil
 }
 
-// Remove is Close, where the device is not to be kept for later.
+// Remove closes the port and makes the Keeper forget the device.
 func (f *Function) Remove() error {
 	err := f.Close()
 	if f.keeper != nil {
@@ -327,7 +327,7 @@ func (f *Function) Remove() error {
 	return err
 }
 
-// Close releases the port, and the device disappears unless somebody keeps it.
+// Close releases the port. The device disappears unless it is kept or persists.
 func (f *Function) Close() error {
 	if f.closed {
 		return fmt.Errorf("tap %q: close: %w", f.name, net.ErrClosed)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenGuest makes a TAP for a guest's Ethernet interface, joins it to a bridge and brings it up.
-// The file is for QEMU; the device disappears when nobody has it open.
+// OpenGuest creates a TAP for a guest's Ethernet interface, joins it to a bridge and brings it up.
+// The file is for QEMU; the device disappears when it is no longer open.
 func OpenGuest(name, bridge string, mtu int) (f *os.File, err error) {
 	defer func() {
 		if err != nil {

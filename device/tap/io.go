@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// port is a Port on a TAP descriptor, whichever backend opened it.
+// port is a Port on a TAP's descriptors, for all backends.
 type port struct {
 	name   string
 	mtu    int
 	dev    opened
 	queues queues
 	caps   Capabilities
-	super  bool // superframes are written
+	super  bool // whether superframes are written
 	closed bool
 	stats  Stats
 	rx, tx vector
@@ -55,7 +55,8 @@ func (p *port) Read(bufs [][]byte, got []Received) (n int, err error) {
 	return n, nil
 }
 
-// readQueue takes what waits in one queue, as long as all that was taken is less than a burst.
+// readQueue reads the frames that wait in one queue, until the total of all queues reaches
+// readBurst.
 func (p *port) readQueue(fd int, bufs [][]byte, got []Received, total *int) (n int, errno unix.Errno) {
 	for n < len(bufs) && *total < readBurst {
 		size, errno := p.rx.readv(fd, p.dev.header, bufs[n])
@@ -76,15 +77,15 @@ func (p *port) readQueue(fd int, bufs [][]byte, got []Received, total *int) (n i
 	return n, 0
 }
 
-// readBurst is about how much one Read takes, bytes: four superframes, so that one turn serves them
-// and a port's guest is woken once for what they bring. That is still in the processor's second
-// cache when it is opened, and a port that has more is not asked once too often whether that was
-// all.
+// readBurst is about how many bytes one Read takes: four superframes, so that one turn serves them,
+// and a port's guest is woken once for all of their packets. That much data is still in the
+// processor's second-level cache when it is opened. A larger burst would also save polling a port
+// that has more.
 const readBurst = 240_000
 
-// accept describes and counts the frame of size bytes in buf. It refuses what is no Ethernet frame,
-// superframes that were not agreed on, and what was perhaps cut: the kernel does not say when a
-// frame was longer than the buffer.
+// accept describes and counts the frame of size bytes in buf. It rejects data that is not an
+// Ethernet frame, superframes that were not negotiated, and frames that may have been cut: the
+// kernel does not report that a frame was longer than the buffer.
 func (p *port) accept(buf []byte, size int, got *Received) bool {
 	longest := p.mtu + FrameOverhead
 	var h vnetHeader // all zero when there is none
@@ -147,8 +148,8 @@ func (p *port) Write(frames [][]byte, more bool) (n int, err error) {
 	return n, nil
 }
 
-// writeNext writes the first of the frames, with those behind it that fit into a superframe, and
-// returns how many were written: none where the superframe may grow by those to come.
+// writeNext writes the first frame, together with those that fit into one superframe with it. It
+// returns how many were written: 0 if further frames may still extend the superframe (more).
 func (p *port) writeNext(frames [][]byte, more bool) (run int, errno unix.Errno) {
 	if p.super {
 		r := p.tx.gather(frames)
@@ -163,7 +164,7 @@ func (p *port) writeNext(frames [][]byte, more bool) (run int, errno unix.Errno)
 			if errno != unix.EINVAL {
 				return run, errno
 			}
-			p.super = false // the kernel promised otherwise when the port was opened
+			p.super = false // the kernel accepted USO when the port was opened, but now refuses it
 		}
 	}
 	return 1, p.tx.writev(p.dev.fds[0], p.dev.header, frames[0])

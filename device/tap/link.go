@@ -24,7 +24,7 @@ func retry(request func() error) error {
 	return err
 }
 
-// findLink returns the link of a name, nil when there is none.
+// findLink returns the link with a name, or nil when there is none.
 func findLink(name string) (link netlink.Link, err error) {
 	err = retry(func() error {
 		link, err = netlink.LinkByName(name)
@@ -72,8 +72,8 @@ func setUp(cfg Config) (mtu int, err error) {
 	return mtu, nil
 }
 
-// findBridge returns the bridge of a name. One that is to be made is to have the MTU of the TAPs
-// that join it: a bridge drops what is longer than its own.
+// findBridge returns the bridge with a name. Its error advises to create the bridge with the MTU of
+// the TAPs that join it, because a bridge drops packets longer than its own MTU.
 func findBridge(name string, mtu int) (netlink.Link, error) {
 	br, err := findLink(name)
 	if err != nil {
@@ -88,7 +88,8 @@ func findBridge(name string, mtu int) (netlink.Link, error) {
 	return br, nil
 }
 
-// CheckBridge tells whether a TAP with an MTU can join a bridge of that name.
+// CheckBridge returns an error unless a bridge of that name exists. mtu is for the advice in the
+// error.
 func CheckBridge(name string, mtu int) error {
 	_, err := findBridge(name, mtu)
 	return err
@@ -107,8 +108,8 @@ func enslave(link netlink.Link, bridge string, mtu int) error {
 
 const addrGenModeNone = 1 // IN6_ADDR_GEN_MODE_NONE
 
-// quiet keeps the kernel from sending IPv6 traffic of its own over a link we made: no link-local
-// address, no router or duplicate-address solicitations, no multicast reports.
+// quiet prevents the kernel from sending its own IPv6 traffic over a link that we made: no
+// link-local address, no router solicitations or duplicate address detection, no multicast reports.
 func quiet(link netlink.Link) error {
 	const conf = "/proc/sys/net/ipv6/conf"
 	if _, err := os.Stat(conf); errors.Is(err, fs.ErrNotExist) {
@@ -121,5 +122,5 @@ func quiet(link netlink.Link) error {
 	if err != nil && !errors.Is(err, unix.EROFS) && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("turn IPv6 off: %w", err)
 	}
-	return nil // where /proc/sys is read-only (containers), no address generation is what can be had
+	return nil // if /proc/sys is read-only (containers), turning off address generation must suffice
 }

@@ -10,7 +10,7 @@ import (
 
 const tunDevice = "/dev/net/tun"
 
-// Flags that make up the kind of device; the kernel sets others of its own.
+// kindFlags are the flags that define the kind of a device; the kernel sets others too.
 const kindFlags = unix.IFF_TUN | unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_MULTI_QUEUE
 
 // nativeKind is the kind of the native backend's devices, and of functions' ports.
@@ -23,8 +23,8 @@ func (c *Config) nativeKind() uint16 {
 	return nativeKind
 }
 
-// openNative opens a TAP with virtio-net headers, and superframes if they are asked for and to be
-// had.
+// openNative opens a TAP with virtio-net headers, and with superframes if they are requested and
+// the kernel supports them.
 func openNative(cfg Config) (opened, error) {
 	fds := cfg.kept
 	shut := func() (err error) {
@@ -43,7 +43,7 @@ func openNative(cfg Config) (opened, error) {
 		}
 		fds = append(fds, fd)
 	}
-	// The rest is the device's, not the queue's.
+	// The following settings belong to the device, not to the queue.
 	if err := unix.IoctlSetPointerInt(fds[0], unix.TUNSETVNETHDRSZ, vnetHeaderLen); err != nil {
 		return opened{}, errors.Join(os.NewSyscallError("TUNSETVNETHDRSZ", err), shut())
 	}
@@ -54,7 +54,7 @@ func openNative(cfg Config) (opened, error) {
 	return opened{fds: fds, header: vnetHeaderLen, segments: segments, close: shut}, nil
 }
 
-// attach opens the TAP name with exactly the given kind flags. Unless it adopts, the device must be
+// attach opens the TAP name with exactly the given kind flags. Without adopt the device must be
 // new.
 func attach(name string, kind uint16, adopt bool) (int, error) {
 	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -83,7 +83,7 @@ func setInterface(fd int, name string, kind uint16, adopt bool) error {
 	return verify(fd, name, kind)
 }
 
-// verify reads back what TUNSETIFF did: on a device that is open elsewhere the kernel ignores flags
+// verify checks the result of TUNSETIFF: if the device is open elsewhere, the kernel ignores flags
 // and reports success.
 func verify(fd int, name string, kind uint16) error {
 	ifr, err := unix.NewIfreq("")

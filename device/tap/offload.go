@@ -8,9 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// offloads is the ladder of what we offer to take from the kernel, best first: superframes with an
-// open checksum, frames with an open checksum (which spares the kernel to sum what it cuts up for
-// us; PSP authenticates it anyway), plain frames. Linux wants both kinds of USO or none.
+// offloads lists the sets of offloads to accept from the kernel, best first: superframes with an
+// incomplete checksum; frames with an incomplete checksum (which saves the kernel summing what it
+// cuts for us; PSP authenticates the payload anyway); plain frames. Linux accepts only both kinds
+// of USO or none.
 var offloads = []struct {
 	bits int
 	uso  bool
@@ -20,9 +21,9 @@ var offloads = []struct {
 	{0, false},
 }
 
-// negotiate sets the offloads of a TAP and returns how many datagrams a superframe written to it
-// may have, 1 when there are no superframes. Without them every offload is turned off: an adopted
-// device may have been left with some that would hand us packets larger than the MTU.
+// negotiate sets the offloads of a TAP. It returns the maximum number of datagrams in a superframe
+// written to the device, 1 if superframes are off. In that case it turns every offload off: an
+// adopted device may still have some that would give us packets larger than the MTU.
 func negotiate(fd int, superframes bool) (segments int, err error) {
 	ladder := offloads
 	if !superframes {
@@ -44,16 +45,16 @@ func negotiate(fd int, superframes bool) (segments int, err error) {
 	return 1, nil
 }
 
-// Limits of a superframe. Linux has no way to ask for its own.
+// Limits of a superframe. Linux does not report its own limits.
 const (
 	maxSegments  = 128 // Linux 6.11 and newer
 	sureSegments = 64  // every Linux that has USO
 	maxPacket    = 65535
 )
 
-// probe finds how many datagrams a superframe may have. It writes to the device while that is down:
-// the kernel refuses what has too many with EINVAL before it sees that it could not send it, and
-// everything else with EIO. So nothing leaves. An adopted device that is up is not tried.
+// probe determines how many datagrams a superframe may have. It writes to the device while the
+// device is down: the kernel refuses a superframe with too many datagrams with EINVAL, and only
+// then any other with EIO. So nothing is sent. An adopted device that is up is not probed.
 func probe(fd int) (int, error) {
 	ifr, err := unix.NewIfreq("")
 	if err == nil {
@@ -70,7 +71,7 @@ func probe(fd int) (int, error) {
 		case errors.Is(err, unix.EIO):
 			return n, nil
 		case errors.Is(err, unix.EINVAL):
-		case err == nil: // somebody brought the link up meanwhile: a PSP packet of zeros to nobody has left
+		case err == nil: // the link was brought up meanwhile: a PSP packet of zeros to no address was sent
 			return n, nil
 		default:
 			return 0, os.NewSyscallError("write", err)
@@ -100,7 +101,7 @@ func probeWrite(fd, n int) error {
 	return nil
 }
 
-// isUp tells whether a link is administratively up.
+// isUp reports whether a link is administratively up.
 func isUp(name string) (bool, error) {
 	link, err := findLink(name)
 	if err != nil || link == nil {

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// opened is what a backend hands over: open, non-blocking descriptors of a TAP.
+// opened is the result of a backend: open, non-blocking descriptors of a TAP.
 type opened struct {
 	fds      []int // one per queue
 	header   int   // bytes of virtio-net header in front of each frame
-	segments int   // datagrams the kernel takes in one superframe; 1 or less: no superframes
+	segments int   // datagrams that the kernel accepts in one superframe; 1 or less: no superframes
 	close    func() error
 }
 
@@ -24,8 +24,8 @@ var backends = map[string]func(Config) (opened, error){
 	BackendWater:  openWater,
 }
 
-// Open makes (or adopts) the TAP, sets its MTU, joins it to the bridge and brings it up. Errors
-// name the interface and what to do; after an error nothing made here is left.
+// Open creates (or adopts) the TAP, sets its MTU, joins it to the bridge and brings it up. Errors
+// name the interface and the remedy. After an error nothing that Open created is left.
 func Open(cfg Config) (Port, error) {
 	p, err := open(cfg)
 	if err != nil {
@@ -81,7 +81,7 @@ const (
 	maxMTU = 65521 // 65535 less the Ethernet header
 )
 
-// checkName refuses names the kernel or the backends would truncate, expand or reject.
+// checkName refuses names that the kernel or the backends would truncate, expand or reject.
 func checkName(name string) error {
 	switch {
 	case name == "":
@@ -94,7 +94,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// checkExisting compares what is there with what was asked for, before any descriptor is opened.
+// checkExisting compares an existing interface with the configuration, before any descriptor is
+// opened.
 func checkExisting(cfg Config) error {
 	link, err := findLink(cfg.Name)
 	switch {
@@ -111,13 +112,13 @@ func checkExisting(cfg Config) error {
 	switch {
 	case !ok || t.Mode != netlink.TUNTAP_MODE_TAP:
 		return fmt.Errorf("the interface of that name is a %s, not a TAP: choose another name", link.Type())
-	case cfg.Queues > 1 && t.Queues > 0: // the kernel would let us share them
+	case cfg.Queues > 1 && t.Queues > 0: // the kernel would let two processes share the queues
 		return explain(unix.EBUSY)
 	}
 	return nil
 }
 
-// explain adds the remedy to the kernel's word.
+// explain adds the remedy to a kernel error.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):

@@ -1,16 +1,17 @@
 package tap
 
 // Queue holds finished frames, in order, until a port has taken them. Its buffers are allocated
-// once. A short write leaves the rest at the head; when the queue is full no more frames are made.
+// once. After a short write the remaining frames stay at the head. While the queue is full, Slot
+// returns nil.
 type Queue struct {
 	bufs   [][]byte // whole buffers
-	frames [][]byte // the same, cut to the frame's length
+	frames [][]byte // the same buffers, cut to the frames' lengths
 	count  int
 
-	Patient bool // the last frame may wait for company
+	Patient bool // the last frame may wait for others to form a superframe
 }
 
-// NewQueue makes a queue of slots frames of at most size bytes.
+// NewQueue returns a queue of slots frames of at most size bytes.
 func NewQueue(slots, size int) *Queue {
 	q := &Queue{bufs: make([][]byte, slots), frames: make([][]byte, slots)}
 	store := make([]byte, slots*size)
@@ -20,7 +21,7 @@ func NewQueue(slots, size int) *Queue {
 	return q
 }
 
-// Slot returns the buffer for the next frame, nil when the queue is full.
+// Slot returns the buffer for the next frame, or nil when the queue is full.
 func (q *Queue) Slot() []byte {
 	if q.count == len(q.bufs) {
 		return nil
@@ -31,7 +32,7 @@ func (q *Queue) Slot() []byte {
 // Commit appends the first n bytes of Slot as a frame.
 func (q *Queue) Commit(n int) { q.CommitAt(0, n) }
 
-// CommitAt appends n bytes of Slot, from at on, as a frame.
+// CommitAt appends n bytes of Slot, starting at offset at, as a frame.
 func (q *Queue) CommitAt(at, n int) {
 	q.frames[q.count] = q.bufs[q.count][at : at+n]
 	q.count++
@@ -41,7 +42,7 @@ func (q *Queue) CommitAt(at, n int) {
 // Pending returns the frames to write.
 func (q *Queue) Pending() [][]byte { return q.frames[:q.count] }
 
-// Taken removes the first n pending frames and moves the rest down.
+// Taken removes the first n pending frames and moves the others to the front.
 func (q *Queue) Taken(n int) {
 	if n == 0 {
 		return

@@ -10,16 +10,16 @@ import (
 // MaxQueues bounds the queues of a TAP.
 const MaxQueues = 16
 
-// queues are the descriptors of one TAP. The kernel puts each flow of what it sends to us into one
-// of them, and senders on several processors so do not wait for each other. Where there are
-// several, one epoll instance tells which have frames.
+// queues holds the descriptors of one TAP. The kernel puts each flow that it sends to us into one
+// of them, so that senders on several processors do not wait for each other. If there are several,
+// an epoll instance reports which have frames.
 //
 //	bridge, processor 1 ──▶ queue 0 ─┐
 //	bridge, processor 2 ──▶ queue 1 ─┴─▶ epoll ──▶ Read
 type queues struct {
 	fds    []int
-	epoll  int // of several
-	first  int // to be read next time, so that all come to be
+	epoll  int // epoll instance if there are several; -1: only one
+	first  int // rotates the order, so that all queues get their turn
 	events [MaxQueues]unix.EpollEvent
 	ready  [MaxQueues]int
 }
@@ -41,7 +41,7 @@ func newQueues(fds []int) (q queues, err error) {
 	return q, nil
 }
 
-// fd is readable while a frame waits in any queue.
+// fd returns a descriptor that is readable while a frame waits in any queue.
 func (q *queues) fd() int {
 	if q.epoll >= 0 {
 		return q.epoll
@@ -49,7 +49,7 @@ func (q *queues) fd() int {
 	return q.fds[0]
 }
 
-// waiting lists the queues to read, each time beginning with another.
+// waiting lists the queues that have frames, starting with another one each time.
 func (q *queues) waiting() []int {
 	if q.epoll < 0 {
 		return q.fds
@@ -62,7 +62,7 @@ func (q *queues) waiting() []int {
 	return q.ready[:n]
 }
 
-// close closes what newQueues made; the descriptors are their opener's.
+// close closes the epoll instance; the descriptors belong to their opener.
 func (q *queues) close() error {
 	if q.epoll < 0 {
 		return nil

@@ -57,7 +57,8 @@ func TestRunsAreOfOneFlow(t *testing.T) {
 }
 
 // TestRunEnds: a superframe ends at its limit of datagrams and of bytes, at a datagram that is
-// shorter, and before one that is longer or has nothing in it; it may grow when the list ends first.
+// shorter, and before one that is longer or has nothing in it; it may grow when the list ends
+// first.
 func TestRunEnds(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		_, headers := plain(v6, 0)
@@ -92,8 +93,8 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
-// TestNoRunOfShortFrames: what is too short to have its headers, and something behind them, is in no
-// superframe.
+// TestNoRunOfShortFrames: what is too short to have its headers, and something behind them, is in
+// no superframe.
 func TestNoRunOfShortFrames(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		whole, headers := plain(v6, 1)

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is a pair of sockets that keep frames apart, as the descriptor of a TAP does: near is ours.
+// socket is a pair of sockets that keep frames apart, as the descriptor of a TAP does: near is
+// ours.
 func socket(t *testing.T) (near, far int) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
@@ -40,8 +41,8 @@ func onSockets(t *testing.T, mtu, queues int, dev opened) (p *port, far []int) {
 	return p, far
 }
 
-// TestLengthsWritten: frames from the shortest to the longest leave, others are dropped, and one that
-// finds no room waits with those behind it.
+// TestLengthsWritten: frames from the shortest to the longest leave, others are dropped, and one
+// that finds no room waits with those behind it.
 func TestLengthsWritten(t *testing.T) {
 	p, far := onSockets(t, 1500, 1, opened{header: vnetHeaderLen})
 	var list [][]byte
@@ -70,8 +71,8 @@ func TestLengthsWritten(t *testing.T) {
 	}
 }
 
-// TestLengthsAccepted: a frame from the shortest to the longest is taken, unless it may have been cut
-// by a buffer that is too short.
+// TestLengthsAccepted: a frame from the shortest to the longest is taken, unless it may have been
+// cut by a buffer that is too short.
 func TestLengthsAccepted(t *testing.T) {
 	const mtu, longest = 1500, 1518
 	for _, tc := range []struct {
@@ -102,8 +103,8 @@ func TestLengthsAccepted(t *testing.T) {
 	}
 }
 
-// TestSuperframesAccepted: a superframe is taken by a port that has agreed on them, and counts as the
-// datagrams it stands for.
+// TestSuperframesAccepted: a superframe is taken by a port that has agreed on them, and counts as
+// the datagrams it stands for.
 func TestSuperframesAccepted(t *testing.T) {
 	const headers = ethernetLen + ipv4Len + udpLen
 	for _, tc := range []struct {
@@ -298,7 +299,8 @@ func TestFunctionWrites(t *testing.T) {
 	}
 }
 
-// TestFunctionReads: a frame comes with what its sender left to do, one that is too short is counted.
+// TestFunctionReads: a frame comes with what its sender left to do, one that is too short is
+// counted.
 func TestFunctionReads(t *testing.T) {
 	f, far := onSocket(t)
 	send := func(h vnetHeader, n int) {
@@ -331,8 +333,8 @@ func TestFunctionReads(t *testing.T) {
 	}
 }
 
-// TestSuperframeChecksums: a superframe's UDP checksum is the sum of its pseudo header, for the kernel
-// to go on from (RFC 768, RFC 8200 §8.1).
+// TestSuperframeChecksums: a superframe's UDP checksum is the sum of its pseudo header, for the
+// kernel to go on from (RFC 768, RFC 8200 §8.1).
 func TestSuperframeChecksums(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		first, headers := plain(v6, 1000)

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Split makes n ports of one, each with an owner of its own, who closes it; p is theirs from then
-// on. A TAP with so many queues is split by them. Of any other port the first part reads all, and
-// all write, one at a time.
+// Split makes n ports of one, each with its own owner, who closes it. p must not be used
+// afterwards. A TAP with at least n queues is split by queues. For any other port, only the first
+// part reads, and all parts write, one at a time.
 //
 //	TAP ─┬─ queues 0, n, 2n … ─▶ part 0        other ─┬─ Read ─▶ part 0
 //	     └─ queues 1, n+1 …   ─▶ part 1               └◀─ Write ── part 0, part 1
@@ -28,16 +28,16 @@ func Split(p Port, n int) ([]Port, error) {
 	return parts, nil
 }
 
-// Reads tells whether frames come in by a part: by all of a TAP that has a queue for each, else by
-// the first.
+// Reads reports whether a part receives frames: every part of a TAP that has a queue for each part,
+// else only the first part.
 func Reads(part Port) bool {
 	_, never := part.(*writer)
 	return !never
 }
 
-// Steer has the kernel put each frame that it gives a TAP into the queue that a program says: eBPF
-// of the kind of socket filters, an instruction in each number. The queues are counted from 0, in
-// the order of Split's parts. It fails with errors.ErrUnsupported for other ports.
+// Steer makes the kernel choose the queue of each frame that it gives a TAP with an eBPF program of
+// the socket filter kind, one instruction in each number. Queues are counted from 0, in the order
+// of Split's parts. Other ports fail with errors.ErrUnsupported.
 func Steer(p Port, program []uint64) error {
 	t, ok := p.(*port)
 	if !ok || len(t.dev.fds) == 0 {
@@ -73,7 +73,7 @@ func (p *port) split(n int) ([]Port, error) {
 	return parts, nil
 }
 
-// shared is a port with several owners. The one who has it reads.
+// shared is a port with several owners. The owner that holds shared itself reads.
 type shared struct {
 	Port
 	mu     sync.Mutex
@@ -111,7 +111,7 @@ func (s *shared) Close() error {
 	return s.Port.Close()
 }
 
-// writer is the part of an owner who does not read.
+// writer is the part of an owner that does not read.
 type writer struct{ *shared }
 
 // FD implements Port: there is nothing to wait for.
@@ -120,5 +120,5 @@ func (*writer) FD() int { return -1 }
 // Read implements Port.
 func (*writer) Read([][]byte, []Received) (int, error) { return 0, nil }
 
-// Stats implements Port: the first part has them.
+// Stats implements Port. The first part has the counters.
 func (*writer) Stats() Stats { return Stats{} }

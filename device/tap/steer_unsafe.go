@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// progLoad is the part of union bpf_attr that loads a program.
+// progLoad is the variant of union bpf_attr that loads a program.
 type progLoad struct {
 	kind, count      uint32
 	code, license    uint64
@@ -18,7 +18,7 @@ type progLoad struct {
 	version, flags   uint32
 }
 
-// loadProgram gives the kernel a program of the kind of socket filters and returns its descriptor.
+// loadProgram loads a socket filter program into the kernel and returns its descriptor.
 func loadProgram(code []uint64) (int, error) {
 	license := []byte("Apache-2.0\x00")
 	a := progLoad{
@@ -34,7 +34,7 @@ func loadProgram(code []uint64) (int, error) {
 	return int(fd), nil
 }
 
-// steer has the kernel choose the queue of each frame by a program.
+// steer makes the kernel choose the queue of each frame by a program.
 func steer(device int, code []uint64) error {
 	fd, err := loadProgram(code)
 	if err != nil {

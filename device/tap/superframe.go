@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A superframe stands for a run of UDP datagrams whose Ethernet, IP and UDP headers are equal and
-// whose payloads have one length, but for the last, which may be shorter:
+// A superframe stands for a run of UDP datagrams that have equal Ethernet, IP and UDP headers and
+// payloads of one length; only the last payload may be shorter:
 //
 //	Ethernet | IP | UDP │ payload 1 │ payload 2 │ … │ payload n
 //
-// The lengths in its headers are those of the whole, and its UDP checksum is left to the kernel,
-// which needs the sum of the pseudo header in its place. The kernel carries it through bridges and
-// veths as one packet, and cuts it up (UDP segmentation offload, USO) in front of the first device
-// that cannot take it.
+// The lengths in its headers are those of the whole. Its UDP checksum is left to the kernel, which
+// needs the sum of the pseudo header in its place. The kernel passes it through bridges and veths
+// as one packet, and cuts it (UDP segmentation offload, USO) in front of the first device that
+// cannot take it.
 
 const (
 	ethernetLen = 14
@@ -49,8 +49,8 @@ func headersOf(f []byte) int {
 	return 0
 }
 
-// sameFlow tells whether two frames with headers of n bytes, the second not longer, differ in
-// lengths and checksums only.
+// sameFlow reports whether two frames with headers of n bytes, the second not longer, differ in
+// their headers only in lengths and checksums.
 func sameFlow(a, b []byte, n int) bool {
 	if len(a) == len(b) && n == ethernetLen+ipv4Len+udpLen {
 		return bytes.Equal(a[:n-2], b[:n-2]) // the lengths are equal too
@@ -65,15 +65,15 @@ func sameFlow(a, b []byte, n int) bool {
 	return bytes.Equal(a[:ip+2], b[:ip+2]) && bytes.Equal(a[ip+4:ip+10], b[ip+4:ip+10]) && bytes.Equal(a[ip+12:udp], b[ip+12:udp])
 }
 
-// run is how many frames at the start of a list make one superframe.
+// run describes the frames at the start of a list that form one superframe.
 type run struct {
-	frames  int  // 1: there is none to make
+	frames  int  // 1: no superframe
 	total   int  // length of the superframe
 	headers int  // length of its headers
-	open    bool // it ends because the list does: one more could join
+	open    bool // it ends with the list, and one more frame could join
 }
 
-// runOf finds the run at the start of frames, of at most limit datagrams.
+// runOf returns the run at the start of frames, of at most limit datagrams.
 func runOf(frames [][]byte, limit int) run {
 	first := frames[0]
 	r := run{frames: 1, total: len(first), headers: headersOf(first)}
@@ -94,13 +94,13 @@ func runOf(frames [][]byte, limit int) run {
 		r.total += payload
 		if len(f) < len(first) {
 			r.frames++
-			break // a shorter one is the last
+			break // a shorter frame is the last one
 		}
 	}
 	return r
 }
 
-// putHeaders makes the headers of a superframe of total bytes, whose datagrams have frames like
+// putHeaders writes the headers of a superframe of total bytes, whose datagrams have frames like
 // first, and its virtio-net header.
 func putHeaders(vnet, b, first []byte, total, headers int) {
 	copy(b, first[:headers])
@@ -126,8 +126,8 @@ func putHeaders(vnet, b, first []byte, total, headers int) {
 	h.put(vnet)
 }
 
-// Cut writes to dst the i-th of the frames that superframe f stands for, and returns its length: 0
-// when there is none. The UDP checksum is left out.
+// Cut writes the i-th frame of superframe f to dst and returns its length, or 0 if there is none.
+// It leaves the UDP checksum zero.
 func Cut(dst, f []byte, segment, i int) int {
 	headers := headersOf(f)
 	at := headers + i*segment
@@ -162,9 +162,8 @@ func fold(s uint32) uint16 {
 	return uint16(s>>16 + s)
 }
 
-// inspect describes the frame that came behind a virtio-net header, or refuses it: a kind of
-// superframe that was not agreed on, or one whose numbers do not fit together. mtu bounds what each
-// datagram's packet may have.
+// inspect describes a frame that came with a virtio-net header. It refuses a kind of superframe
+// that was not negotiated, and one with inconsistent lengths. mtu bounds each datagram's packet.
 func inspect(h vnetHeader, f []byte, mtu int) (Received, bool) {
 	r := Received{Len: len(f)}
 	switch h.gsoType {
@@ -184,8 +183,8 @@ func inspect(h vnetHeader, f []byte, mtu int) (Received, bool) {
 	return r, ok && int(binary.BigEndian.Uint16(f[headers-udpLen+4:])) == payload+udpLen
 }
 
-// datagrams is the number of frames a superframe with headers of the given length stands for, 1 for
-// a plain one.
+// datagrams returns the number of frames in a superframe with headers of the given length; 1 for a
+// plain frame.
 func (r Received) datagrams(headers int) int {
 	if r.Segment == 0 {
 		return 1

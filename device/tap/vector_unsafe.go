@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vector is the scatter list of one frame or superframe. It is kept in the port so that a call
-// allocates nothing. unix.Readv and Writev build theirs anew each time.
+// vector is the scatter list of one frame or superframe. It is kept in the port so that a call does
+// not allocate; unix.Readv and Writev build a new list each time.
 type vector struct {
-	header [vnetHeaderLen]byte // of what is read; of a superframe written
-	zero   [vnetHeaderLen]byte // of a frame written: nothing for the kernel to complete
-	packet [maxHeaders]byte    // Ethernet, IP and UDP header of a superframe
+	header [vnetHeaderLen]byte // virtio-net header of a frame that is read, or of a superframe that is written
+	zero   [vnetHeaderLen]byte // virtio-net header of a plain frame that is written: nothing to complete
+	packet [maxHeaders]byte    // Ethernet, IP and UDP headers of a superframe
 	iov    []unix.Iovec        // virtio-net header, frame; or virtio-net header, headers, payloads
 }
 
@@ -22,8 +22,8 @@ func (v *vector) set(i int, b []byte) {
 	v.iov[i].SetLen(len(b))
 }
 
-// call makes one readv or writev over the first n entries, without the virtio-net header if there
-// is none. The descriptor never blocks, so the Go scheduler need not hear of it.
+// call makes one readv or writev of the first n entries, leaving out the virtio-net header if there
+// is none. The descriptor never blocks, so the Go scheduler is not informed.
 func (v *vector) call(trap uintptr, fd, header, n int) (int, unix.Errno) {
 	list := v.iov[:n]
 	if header == 0 {
@@ -31,12 +31,13 @@ func (v *vector) call(trap uintptr, fd, header, n int) (int, unix.Errno) {
 	}
 	got, _, errno := unix.RawSyscall(trap, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(list))), uintptr(len(list)))
 	for i := 1; i < n; i++ {
-		v.iov[i].Base = nil // the buffers are the caller's again
+		v.iov[i].Base = nil // release the caller's buffers
 	}
 	return int(got), errno
 }
 
-// readv reads one frame into b and its header into v.header; it returns the bytes of both.
+// readv reads one frame into b and its virtio-net header into v.header. It returns the length of
+// both.
 func (v *vector) readv(fd, header int, b []byte) (int, unix.Errno) {
 	v.set(0, v.header[:])
 	v.set(1, b)
@@ -51,7 +52,7 @@ func (v *vector) writev(fd, header int, b []byte) unix.Errno {
 	return errno
 }
 
-// gather finds out how many of the frames make one superframe and completes its headers.
+// gather returns the run of frames that form one superframe, and writes its headers.
 func (v *vector) gather(frames [][]byte) run {
 	r := runOf(frames, len(v.iov)-2)
 	if r.frames > 1 {
@@ -61,7 +62,7 @@ func (v *vector) gather(frames [][]byte) run {
 }
 
 // writeSuper writes the superframe that gather found: its headers once, then the payloads of all
-// frames from where they are.
+// frames, without copying them.
 func (v *vector) writeSuper(fd, headers int, frames [][]byte) unix.Errno {
 	v.set(0, v.header[:])
 	v.set(1, v.packet[:headers])
@@ -72,7 +73,7 @@ func (v *vector) writeSuper(fd, headers int, frames [][]byte) unix.Errno {
 	return errno
 }
 
-// writeParts writes one frame of several parts behind v.header; it returns the bytes of all.
+// writeParts writes one frame of several parts behind v.header. It returns the total length.
 func (v *vector) writeParts(fd int, parts [][]byte) (int, unix.Errno) {
 	v.set(0, v.header[:])
 	for i, b := range parts {

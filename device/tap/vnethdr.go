@@ -10,8 +10,8 @@ import (
 // frame, in its own byte order.
 const vnetHeaderLen = 12
 
-// vnetHeader is the part of it that matters here. The header length it also has is a hint which
-// nobody may trust.
+// vnetHeader holds the used fields of that header. The header length in it is only a hint and
+// cannot be trusted.
 type vnetHeader struct {
 	flags      uint8
 	gsoType    uint8

@@ -12,9 +12,9 @@ import (
 
 // openWater opens a TAP with the songgao/water library: plain frames.
 //
-// The library loses a descriptor whenever opening fails, so a probe of our own must succeed first.
-// It does not set close-on-exec; ForkLock keeps the runtime from forking until we have. It clears
-// persistence unless asked not to, which would remove an adopted device on Close.
+// The library leaks a descriptor whenever opening fails, so a probe of our own must succeed first.
+// It does not set close-on-exec; ForkLock prevents the runtime from forking until we have set it.
+// It clears persistence unless told otherwise, which would remove an adopted device on Close.
 func openWater(cfg Config) (opened, error) {
 	if cfg.Queues > 1 {
 		return opened{}, fmt.Errorf("backend %q has one queue: use %q for %d", BackendWater, BackendNative, cfg.Queues)
@@ -52,7 +52,7 @@ func openWater(cfg Config) (opened, error) {
 	return opened{fds: []int{fd}, close: ifce.Close}, nil
 }
 
-// descriptor finds the library's descriptor, which stays open as long as the interface does.
+// descriptor returns the library's descriptor, which stays open as long as the interface does.
 // (os.File's Fd would make it blocking.)
 func descriptor(ifce *water.Interface) (fd int, err error) {
 	conn, ok := ifce.ReadWriteCloser.(syscall.Conn)
