@@ -232,8 +232,8 @@ rdma: {mtu: 7}
 	}
 }
 
-// TestNoRepeats: what could not be read is not told of a second time by a check of it, of what is in
-// it, or of what it is in; its neighbours are.
+// TestNoRepeats: what could not be read is not told of a second time by a check of it, of what is
+// in it, or of what it is in; its neighbours are.
 func TestNoRepeats(t *testing.T) {
 	for _, c := range []struct {
 		early, late string

@@ -64,10 +64,10 @@ func (c *Config) checkLog(r *report) {
 // Formats of the log.
 const (
 	LogText = "text" // key=value
-	LogJSON = "json" // one object a line
+	LogJSON = "json" // one JSON object per line
 )
 
-// SlogLevel is the level as slog knows it.
+// SlogLevel returns the level as a slog.Level.
 func (l Log) SlogLevel() slog.Level {
 	switch l.Level {
 	case "debug":
@@ -130,7 +130,8 @@ func (c *Config) checkUplink(r *report) {
 	u.checkNeighbours(r)
 }
 
-// maxNeighbours is half of what the NIC keeps, so that there is room for those that are asked.
+// maxNeighbours is half of the NIC's neighbour table, so that there is room for neighbours that are
+// resolved.
 const maxNeighbours = 256
 
 func (u *Uplink) checkNeighbours(r *report) {
@@ -208,8 +209,8 @@ func (c *Config) checkCM(r *report) {
 	}
 }
 
-// Bytes of a unix socket's path: what the kernel allows, and what the control socket may have,
-// which for a moment has a name with the process's number behind it.
+// Bytes of a unix socket's path: the kernel's limit, and the limit of the control socket, which is
+// first created under a temporary name with the process number appended.
 const (
 	maxSocket  = 107
 	maxControl = maxSocket - len(".4194304")
@@ -320,7 +321,7 @@ func checkRAM(r *report, path string, ram []RAM) {
 	}
 }
 
-// MaxWindows is how many windows a guest's PCI bus has room for.
+// MaxWindows is the number of windows for which a guest's PCI bus has room.
 const MaxWindows = 160
 
 func (c *Config) checkWindows(r *report, path string, a *Attach) {

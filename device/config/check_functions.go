@@ -47,7 +47,7 @@ func (c *Config) checkFunctions(r *report) {
 	}
 }
 
-// checkFunction checks a function that is described at path, which is its name in taken.
+// checkFunction checks a function that is described at path, which is also its name in taken.
 func (c *Config) checkFunction(r *report, path string, f *Function, taken *Taken) {
 	if f.Tenant == 0 && (f.Address.IsValid() || f.Guest != nil) {
 		r.add(path+".tenant", "missing or 0", "name the tenant, 1 or above, that the function belongs to")
@@ -76,8 +76,8 @@ func (c *Config) checkFunction(r *report, path string, f *Function, taken *Taken
 	}
 }
 
-// CheckFunction checks one function that is changed while the NIC runs, called name in the error, as
-// it is in taken: the first problem.
+// CheckFunction checks a function that is changed while the NIC runs, and returns the first
+// problem. name is its name in the error and in taken.
 func (c *Config) CheckFunction(name string, f *Function, taken *Taken) error {
 	r := &report{}
 	c.checkFunction(r, name, f, taken)
@@ -96,14 +96,14 @@ func checkGuarantee(r *report, path string, f *Function) {
 	}
 }
 
-// checkLeast sees that a limit allows a packet for each of those that lease from it: the NIC's
-// shards from its own and the host's, else one.
+// checkLeast checks that a limit allows at least one packet for each of its sharers: the shards of
+// the NIC for credits.nic and credits.host, else 1.
 func (c *Config) checkLeast(r *report, path string, limit *Credits, sharers int) {
 	least := c.leastCredits()
 	for i, n := range limit.each() {
 		value, key := *n.value, path+"."+n.key
 		if r.zeros[key] {
-			value = 0 // behind the default
+			value = 0 // the file says 0, and the default replaced it
 		} else if value == 0 {
 			continue // no limit
 		}
@@ -116,9 +116,10 @@ func (c *Config) checkLeast(r *report, path string, limit *Credits, sharers int)
 	}
 }
 
-// checkCredits sees that a packet can be sent at every level, and every guarantee be kept at once.
+// checkCredits checks that a packet can be sent at every level, and that all guarantees can be kept
+// at the same time.
 func (c *Config) checkCredits(r *report) {
-	shards := min(max(c.NIC.Shards, 1), MaxShards) // out of range is said elsewhere
+	shards := min(max(c.NIC.Shards, 1), MaxShards) // an invalid number is reported elsewhere
 	c.checkLeast(r, "credits.nic", &c.Credits.NIC, shards)
 	c.checkLeast(r, "credits.host", &c.Credits.Host, shards)
 	c.checkLeast(r, "credits.connection", &c.Credits.Connection, 1)
@@ -139,11 +140,11 @@ func (c *Config) checkCredits(r *report) {
 	}
 }
 
-// shortage is a counter of credits.host that guarantees take too much of.
+// shortage is a counter of credits.host of which the guarantees take too much.
 type shortage struct{ key, problem, remedy string }
 
-// shortages looks for counters of which the guarantees of all enabled functions cannot be kept at
-// once, or leave less than a packet's to the one that has the least.
+// shortages returns the counters of which the guarantees of all enabled functions cannot be kept at
+// the same time, or leave less than one packet to the function with the least guarantee.
 func (c *Config) shortages(guarantees []Credits) (list []shortage) {
 	least := c.leastCredits()
 	for i, h := range c.Credits.Host.each() {
@@ -166,8 +167,8 @@ func (c *Config) shortages(guarantees []Credits) (list []shortage) {
 	return list
 }
 
-// CheckGuarantees says whether credits.host is enough for the guarantees of all enabled functions,
-// and for a packet of each.
+// CheckGuarantees returns an error unless credits.host is enough for the guarantees of all enabled
+// functions, and for one packet of each function.
 func (c *Config) CheckGuarantees(guarantees []Credits) error {
 	for _, s := range c.shortages(guarantees) {
 		return fmt.Errorf("credits.host.%s: %s; %s", s.key, s.problem, s.remedy)
@@ -212,7 +213,7 @@ func checkWindow(r *report, path string, w *Window) {
 func checkLimits(r *report, path string, l *Limits) {
 	check := func(key string, value, most uint32) {
 		if r.zeros[path+"."+key] {
-			value = 0 // behind the default
+			value = 0 // the file says 0, and the default replaced it
 		}
 		if value > most || r.zeros[path+"."+key] {
 			r.add(path+"."+key, fmt.Sprintf("%d is out of range", value), fmt.Sprintf("use 1 to %d", most))

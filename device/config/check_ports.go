@@ -29,7 +29,7 @@ func (c *Config) checkPort(r *report, who string, f *Function, taken *Taken) {
 	c.checkPortMTU(r, path+".mtu", f)
 }
 
-// checkTAP checks what only ports that are TAPs have.
+// checkTAP checks the settings that only TAP ports have.
 func (c *Config) checkTAP(r *report, who string, f *Function, taken *Taken) {
 	p, path := f.Port, who+".port"
 	oneOf(r, path+".mode", p.Mode, PortDirect, PortBridged)
@@ -96,8 +96,8 @@ func (c *Config) checkPortAddresses(r *report, who string, f *Function, taken *T
 
 const maxPortAddresses = 16
 
-// checkSubnets sees that the subnets of a function's tenant, where they are configured, hold all its
-// addresses.
+// checkSubnets checks that the subnets of a function's tenant, if configured, contain all addresses
+// of the function.
 func (c *Config) checkSubnets(r *report, who string, f *Function) {
 	i := slices.IndexFunc(c.Tenants, func(t Tenant) bool { return t.Tenant == f.Tenant && len(t.Subnets) > 0 })
 	if i < 0 {
@@ -119,7 +119,7 @@ func (c *Config) checkPortMTU(r *report, path string, f *Function) {
 		}
 	}
 	switch mtu := f.Port.MTU; {
-	case c.Uplink.MTU < minUplinkMTU: // said already
+	case c.Uplink.MTU < minUplinkMTU: // already reported
 	case fits < least:
 		r.add(path, fmt.Sprintf("uplink.mtu %d leaves %d bytes for packets sealed with %d bytes around them", c.Uplink.MTU, fits, c.SealedOverhead()), fmt.Sprintf("raise uplink.mtu to %d or more", least+c.SealedOverhead()))
 	case mtu > fits:

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// checkTenants checks what is said of virtual networks.
+// checkTenants checks the descriptions of virtual networks.
 func (c *Config) checkTenants(r *report) {
 	seen, networks := map[uint32]int{}, c.Networks()
 	for i := range c.Tenants {

@@ -27,39 +27,39 @@ type Config struct {
 	Capture   *Capture   `yaml:"capture"`
 }
 
-// Metrics sets where Prometheus may ask.
+// Metrics configures the Prometheus endpoint.
 type Metrics struct {
-	Listen netip.AddrPort `yaml:"listen"` // TCP address of GET /metrics; absent: nobody may
-	Hosts  []string       `yaml:"hosts"`  // names by which it is asked, besides addresses, localhost and the machine's name
+	Listen netip.AddrPort `yaml:"listen"` // TCP address of GET /metrics; absent: no endpoint
+	Hosts  []string       `yaml:"hosts"`  // host names accepted in requests, besides addresses, localhost and the machine's name
 }
 
-// NIC names the device. Host is the first byte of every function's number and
-// must differ between NICs that talk to each other.
+// NIC describes the device. Host is the first byte of every function's number and must differ
+// between NICs that communicate.
 type NIC struct {
 	Host uint8  `yaml:"host" use:"1 to 255"` // 1..255
 	Name string `yaml:"name"`                // for people; default nic<host>
 
-	// Strict looks for what drivers do wrong without harm as well: reserved bytes and areas that
-	// have to be zero.
+	// Strict also reports harmless errors of drivers: reserved bytes and areas that must be zero
+	// but are not.
 	Strict bool `yaml:"strict"`
-	// Spin is how long the NIC's thread looks for work at most before it sleeps,
-	// where looking paid lately; 0: never.
+	// Spin is the longest time that the NIC's thread polls for work before it sleeps, if polling
+	// was worthwhile recently; 0: never.
 	Spin *time.Duration `yaml:"spin"`
-	// Shards is how many threads carry the NIC's work. Each has functions of its own, which stay
-	// with it. 0: one for each two processors, at least one.
+	// Shards is the number of threads that do the NIC's work. Each function belongs to one of them
+	// for good. 0: one for each two processors, at least one.
 	Shards int `yaml:"shards" use:"1 to 16"`
-	// CPU lists the processors that the NIC's threads keep to, as the kernel counts them: one for
-	// each shard, in order. Shards beyond the list run on any.
+	// CPU lists the processors to which the NIC's threads are bound, as the kernel numbers them:
+	// one for each shard, in order. Shards beyond the list run on any processor.
 	CPU []int `yaml:"cpu" use:"0 to 1023"`
-	// Watchdog is for how long the NIC's thread may not turn before vnic run replaces
-	// the worker; 0: for ever.
+	// Watchdog is the time without a turn of the NIC's thread after which vnic run replaces the
+	// worker; 0: never.
 	Watchdog *time.Duration `yaml:"watchdog"`
-	// GuestMemory is how much of guests' memory each attachment, and each port in a guest's memory,
-	// may have mapped. A function by vfio-user maps all of its guest's memory.
+	// GuestMemory is how much guest memory each attachment, and each port in a guest's memory, may
+	// map. A vfio-user function maps all of its guest's memory.
 	GuestMemory Size `yaml:"guest_memory"`
 }
 
-// Log sets how much is written to the log (debug, info, warn or error) and how.
+// Log sets the level of the log (debug, info, warn or error) and its format.
 type Log struct {
 	Level  string `yaml:"level"`
 	Format string `yaml:"format"`
@@ -74,7 +74,7 @@ const (
 
 // Superframes of an uplink.
 const (
-	SuperframesAuto = "auto" // where the kernel and the backend can
+	SuperframesAuto = "auto" // if the kernel and the backend support them
 	SuperframesOff  = "off"
 )
 
@@ -85,26 +85,26 @@ type Uplink struct {
 	Bridge      string       `yaml:"bridge"`                 // bridge to join; empty: none
 	MTU         int          `yaml:"mtu" use:"576 to 65521"` // bytes of IP packet, 576..65521
 	MAC         MAC          `yaml:"mac"`                    // derived from the host number when absent
-	Speed       Rate         `yaml:"speed"`                  // bits per second; what guests are told that their ports have
-	Superframes string       `yaml:"superframes"`            // packets of one size to one peer cross the kernel together: auto or off
+	Speed       Rate         `yaml:"speed"`                  // bits per second; the speed that guests see at their ports
+	Superframes string       `yaml:"superframes"`            // packets of one size to one peer pass the kernel together: auto or off
 	Queues      int          `yaml:"queues" use:"1 to 16"`   // of the TAP, 1..16
 	Address     netip.Prefix `yaml:"address"`                // the NIC's own underlay address, IPv4 or IPv6
 	Gateway     netip.Addr   `yaml:"gateway"`                // for peers outside Address's network
-	Neighbours  []Neighbour  `yaml:"neighbours"`             // stations of Address's network whose MAC addresses are not asked for
-	Impair      Impair       `yaml:"impair"`                 // what is to go wrong, per direction
+	Neighbours  []Neighbour  `yaml:"neighbours"`             // stations of Address's network whose MAC addresses are configured, not resolved
+	Impair      Impair       `yaml:"impair"`                 // faults to inject, per direction
 }
 
-// Neighbour is a station of the uplink's network that is known for good: no ARP or neighbour
-// discovery message moves it.
+// Neighbour is a station of the uplink's network with a fixed MAC: no ARP or neighbour discovery
+// message changes it.
 type Neighbour struct {
 	Address netip.Addr `yaml:"address"`
 	MAC     MAC        `yaml:"mac"`
 }
 
-// RDMA sets what the RDMA engine puts in one packet.
+// RDMA configures the RDMA engine's packets and transports.
 type RDMA struct {
 	MTU       int    `yaml:"mtu" use:"256, 512, 1024, 2048 or 4096"` // path MTU in bytes of data: 256, 512, 1024, 2048 or 4096
-	Transport string `yaml:"transport"`                              // what reaches peers: auto, falcon or roce
+	Transport string `yaml:"transport"`                              // transport to peers: auto, falcon or roce
 
 	// Congestion names the congestion control of RoCEv2: an algorithm of package cc.
 	Congestion string `yaml:"congestion"`
@@ -119,16 +119,15 @@ const (
 
 // PSP sets the encryption of packets between NICs.
 type PSP struct {
-	Mode         string        `yaml:"mode"`                 // how Falcon packets are carried: tunnel or transport; the same at all NICs of a fabric
+	Mode         string        `yaml:"mode"`                 // encapsulation of Falcon packets: tunnel or transport; the same at all NICs of a fabric
 	Version      uint8         `yaml:"version" use:"0 to 3"` // 0 AES-GCM-128, 1 AES-GCM-256, 2 AES-GMAC-128, 3 AES-GMAC-256
-	ReplayMargin time.Duration `yaml:"replay_margin"`        // how far a packet's time may lie behind the newest seen
+	ReplayMargin time.Duration `yaml:"replay_margin"`        // how much older a packet may be than the newest one received
 
-	// RotateEvery is the time between two rotations of the master key; 0: only
-	// when asked for. Parse makes it never nil.
+	// RotateEvery is the time between two rotations of the master key; 0: only on request. After
+	// Parse it is not nil.
 	RotateEvery *time.Duration `yaml:"rotate_every"`
 
-	// KeyLog names a file to write all keys to, for decrypting captures; empty:
-	// none.
+	// KeyLog is a file to which all keys are written, for decrypting captures; empty: none.
 	KeyLog string `yaml:"keylog"`
 }
 
@@ -145,14 +144,14 @@ type CM struct {
 	Identity string         `yaml:"identity"` // folder made by "vnic keys init"
 }
 
-// Peer is another NIC and what it may ask of us.
+// Peer is another NIC, and what it may do.
 type Peer struct {
 	Host      uint8          `yaml:"host" use:"1 to 255"`           // its nic.host
 	Underlay  netip.Addr     `yaml:"underlay"`                      // its uplink.address
 	CM        netip.AddrPort `yaml:"cm"`                            // its cm.listen
 	Identity  string         `yaml:"identity"`                      // URI its certificate must carry
-	Tenants   []uint32       `yaml:"tenants" use:"1 to 4294967295"` // tenants it may speak for
-	Functions []PeerFunction `yaml:"functions"`                     // which functions it has; needed only where several peers share a tenant
+	Tenants   []uint32       `yaml:"tenants" use:"1 to 4294967295"` // tenants that it may speak for
+	Functions []PeerFunction `yaml:"functions"`                     // its functions; needed only where several peers share a tenant
 }
 
 // PeerFunction locates a tenant's address at a peer.
@@ -161,34 +160,33 @@ type PeerFunction struct {
 	Address netip.Addr `yaml:"address"`
 }
 
-// Function holds what a PF and a VF have in common.
+// Function holds the settings that PFs and VFs have in common.
 type Function struct {
 	MAC       MAC        `yaml:"mac"`                                         // derived from <host, PF, VF> when absent
 	Tenant    uint32     `yaml:"tenant" use:"1 to 4294967295, or 0 for none"` // virtual network, 1..2^32-1; 0: the function is not assigned
 	Address   netip.Addr `yaml:"address"`                                     // the function's IPv4 or IPv6 address inside the tenant
-	Guest     *Guest     `yaml:"guest"`                                       // who may drive it; nobody when absent
-	DMAWindow *Window    `yaml:"dma_window"`                                  // device addresses it may reach; all of its guest's memory when absent
+	Guest     *Guest     `yaml:"guest"`                                       // the guest that may drive it; absent: none
+	DMAWindow *Window    `yaml:"dma_window"`                                  // device addresses that it may access; absent: all of its guest's memory
 	Limits    Limits     `yaml:"limits"`
-	Credits   Credits    `yaml:"credits"`   // the most it may hold
-	Guarantee Credits    `yaml:"guarantee"` // of that, what is set aside for it alone
+	Credits   Credits    `yaml:"credits"`   // limit
+	Guarantee Credits    `yaml:"guarantee"` // the part of the limit that is reserved for it
 
-	// Enabled says whether the function is there from the start; a VF may be
-	// enabled later. The default is whether it has a tenant. Parse makes it never
-	// nil.
+	// Enabled says whether the function is enabled at the start; a VF may be enabled later. By
+	// default a function with a tenant is. After Parse it is not nil.
 	Enabled *bool `yaml:"enabled"`
 
-	// What `ip link set … vf` calls by these names. SpoofCheck drops what does not come from the
-	// function's own MAC and addresses; Parse makes it never nil. A trusted function may use any
-	// MAC, and a trusted PF gives its VFs any tenant.
+	// Settings with the same names in `ip link set … vf`. SpoofCheck drops packets that are not
+	// from the function's own MAC and addresses; after Parse it is not nil. A trusted function may
+	// use any MAC, and a trusted PF may give its VFs any tenant.
 	MaxTxRate  uint64    `yaml:"max_tx_rate"`           // Mbit/s; 0: no limit
-	Weight     uint8     `yaml:"weight" use:"1 to 255"` // its share of the NIC beside other functions; 0: 1
+	Weight     uint8     `yaml:"weight" use:"1 to 255"` // weight among functions; 0: 1
 	Trust      bool      `yaml:"trust"`
 	SpoofCheck *bool     `yaml:"spoofcheck"`
 	Link       pfvf.Link `yaml:"link"` // auto, enable or disable
 
 	Port *Port `yaml:"port"` // its Ethernet port; none when absent
 
-	Shard *int `yaml:"shard" use:"0 to 15"` // that carries it, from 0; nil: Config.ShardOf spreads them
+	Shard *int `yaml:"shard" use:"0 to 15"` // shard that runs it, from 0; nil: Config.Homes assigns one
 }
 
 // PF is a physical function and its virtual functions.
@@ -205,8 +203,8 @@ type VF struct {
 	Function
 }
 
-// Guest names who may drive a function: the guest with a vsock context id, or
-// whoever comes in over a named unix attachment.
+// Guest identifies who may drive a function: the guest with a vsock context id, or the client of a
+// named unix attachment.
 type Guest struct {
 	CID  uint32 `yaml:"cid" use:"3 to 4294967294"`
 	Unix string `yaml:"unix"`
@@ -218,7 +216,7 @@ type Window struct {
 	Size    Size `yaml:"size"`
 }
 
-// Limits bounds what one function may create. Zero means the default.
+// Limits bounds the objects that one function may create. Zero means the default.
 type Limits struct {
 	Quotas
 	QPEntries  uint32 `yaml:"qp_entries" use:"a power of two, 1 to 262144"`
@@ -243,8 +241,8 @@ type Credits struct {
 	NetworkBufferRx uint32 `yaml:"network_buffer_rx"`
 }
 
-// CreditTree bounds what all functions hold together, and what one connection holds. Zero means the
-// default, which for a connection is a share of what its function may hold.
+// CreditTree holds the limits for all functions together, and for one connection. Zero means the
+// default; for a connection that is a share of its function's limit.
 type CreditTree struct {
 	NIC        Credits `yaml:"nic"`
 	Host       Credits `yaml:"host"`
@@ -253,24 +251,24 @@ type CreditTree struct {
 
 // Kinds of attachment.
 const (
-	AttachVhostUser = "vhost-user" // our own vhost-user-vsock device for one guest
-	AttachUnix      = "unix"       // a unix socket for bare clients with passed memory
+	AttachVhostUser = "vhost-user" // the NIC's vhost-user-vsock device for one guest
+	AttachUnix      = "unix"       // a unix socket for local clients that pass their memory
 	AttachVsock     = "vsock"      // the kernel's vsock, guest memory from a file
 	AttachVfioUser  = "vfio-user"  // functions as PCI devices of one guest's QEMU
 )
 
-// Attach is one way for guests to reach this NIC.
+// Attach is a way for guests to reach this NIC.
 type Attach struct {
 	Type   string `yaml:"type"`
-	Name   string `yaml:"name"`                      // unix: what functions refer to; default the socket's file name without suffix
-	Socket string `yaml:"socket"`                    // vhost-user, unix; vfio-user: what WindowSocket makes the functions' of
+	Name   string `yaml:"name"`                      // unix: the name that functions refer to; default the socket's file name without suffix
+	Socket string `yaml:"socket"`                    // vhost-user, unix; vfio-user: prefix of the functions' sockets (WindowSocket)
 	CID    uint32 `yaml:"cid" use:"3 to 4294967294"` // vhost-user, vfio-user: the guest's context id, 3 or above
-	// Windows gives each function of a vhost-user guest an ivshmem device for its
-	// doorbells, served on the socket that WindowSocket names.
+	// Windows gives each function of a vhost-user guest an ivshmem device for its doorbells, on the
+	// socket named by WindowSocket.
 	Windows bool   `yaml:"windows"`
 	Port    uint32 `yaml:"port"` // vsock: port to listen on; default 7000
-	RAM     []RAM  `yaml:"ram"`  // vsock: where each guest's memory lies
-	PCI     *PCI   `yaml:"pci"`  // vfio-user: how the devices look; nil: as defaults say
+	RAM     []RAM  `yaml:"ram"`  // vsock: the memory of each guest
+	PCI     *PCI   `yaml:"pci"`  // vfio-user: how the devices look; nil before Parse
 }
 
 // PCI says how functions look to a guest as PCI devices.
@@ -285,18 +283,17 @@ type PCI struct {
 // Interrupts of PCI devices.
 const (
 	PCIMSIX = "msix"
-	PCIMSI  = "msi" // QEMU 11.1 ends when a device with MSI-X is unplugged
+	PCIMSI  = "msi" // QEMU 11.1 crashes when a device with MSI-X is unplugged
 )
 
-// Ids of functions when nothing else is said: those that QEMU's authors have set aside for devices
-// which are not registered.
+// Default ids of functions: those that QEMU reserves for devices that are not registered.
 const (
 	DefaultPCIVendor PCIID = 0x1af4
 	DefaultPCIDevice PCIID = 0x10f0
 )
 
-// RAM is the memory of one guest: a file that QEMU shares, and how the guest
-// sees it.
+// RAM is the memory of one guest: a file that QEMU shares, and its place in the guest's address
+// space.
 type RAM struct {
 	CID    uint32     `yaml:"cid" use:"1, or 3 to 4294967295"`
 	File   string     `yaml:"file"`
@@ -317,7 +314,7 @@ const (
 	CaptureBoth   = "both"
 )
 
-// Capture writes packets to a pcapng file from the start.
+// Capture makes the NIC write packets to a pcapng file from its start.
 type Capture struct {
 	File string `yaml:"file"`
 	Mode string `yaml:"mode"`

@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cc"
 )
 
-// Congestion chooses the congestion control algorithm and replaces its
-// parameters. Which there are, and within which bounds, is said by package cc.
+// Congestion chooses the congestion control algorithm and overrides its parameters. Package cc
+// defines the algorithms, their parameters and bounds.
 type Congestion struct {
 	Algorithm *string `yaml:"algorithm"`
 	Values    map[string]any

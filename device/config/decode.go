@@ -18,12 +18,11 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cc"
 )
 
-// decoder maps YAML nodes onto the Config types. It exists, instead of the
-// library's own struct decoding, to report every problem with its path rather
-// than the first ones with a Go type name.
+// decoder maps YAML nodes onto the Config types. It replaces the library's own struct decoding in
+// order to report every problem with its path, not only the first ones with a Go type name.
 type decoder struct {
 	*report
-	use string // the tag of that name of the field whose value is read
+	use string // the "use" tag of the field that is being read
 }
 
 var (
@@ -68,7 +67,7 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// isNamed reports whether t is a type of the standard library with a form and an error of its own
+// isNamed reports whether t is a standard library type that has its own syntax and error message
 // here.
 func isNamed(t reflect.Type) bool {
 	return t == durationType || t == addrType || t == prefixType || t == addrPortType
@@ -96,7 +95,7 @@ func (d *decoder) mapping(n *yaml.Node, path string, v reflect.Value) {
 	})
 }
 
-// keys calls set for each key of a group; it is false for one that is not known.
+// keys calls set for each key of a group; set returns false for an unknown key.
 func (d *decoder) keys(n *yaml.Node, path string, known []string, set func(key string, val *yaml.Node, path string) bool) {
 	if n.Kind != yaml.MappingNode {
 		d.addAt(n.Line, path, describe(n)+" where a group of keys is expected", "write one of "+strings.Join(known, ", ")+" under it")
@@ -153,7 +152,7 @@ func (d *decoder) congestion(n *yaml.Node, path string, c *Congestion) {
 }
 
 func (d *decoder) sequence(n *yaml.Node, path string, v reflect.Value) {
-	if n.Kind == yaml.ScalarNode && v.Type().Elem().Kind() == reflect.Int { // a number is a list of one
+	if n.Kind == yaml.ScalarNode && v.Type().Elem().Kind() == reflect.Int { // a single number is a list of one
 		n = &yaml.Node{Kind: yaml.SequenceNode, Line: n.Line, Content: []*yaml.Node{n}}
 	}
 	if n.Kind != yaml.SequenceNode {
@@ -191,7 +190,7 @@ func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value) {
 	}
 }
 
-// named sets a duration or an address, or says what is wrong with s and what to write.
+// named sets a duration or an address, or returns what is wrong with s and the remedy.
 func named(s, path string, v reflect.Value) (wrong, remedy string) {
 	switch v.Type() {
 	case durationType:
@@ -222,7 +221,7 @@ func named(s, path string, v reflect.Value) (wrong, remedy string) {
 	return "", ""
 }
 
-// notAddrPort says which part of what should be an address with a port is wrong.
+// notAddrPort returns which part of an invalid address with port is wrong, and the remedy.
 func notAddrPort(s string) (wrong, remedy string) {
 	host, port, err := net.SplitHostPort(s)
 	switch _, bad := netip.ParseAddr(host); {
@@ -236,7 +235,7 @@ func notAddrPort(s string) (wrong, remedy string) {
 	return fmt.Sprintf("has the port %q", port), "use a port from 1 to 65535"
 }
 
-// plain sets a string, a truth value or a number, or says what is wrong with s and what to write.
+// plain sets a string, a boolean or a number, or returns what is wrong with s and the remedy.
 func (d *decoder) plain(s, _ string, v reflect.Value) (wrong, remedy string) {
 	switch v.Kind() {
 	case reflect.String:
@@ -270,7 +269,7 @@ func (d *decoder) plain(s, _ string, v reflect.Value) (wrong, remedy string) {
 	return "", ""
 }
 
-// notWhole says what is wrong with a number that a field cannot hold, and which it may hold.
+// notWhole returns what is wrong with a number that a field cannot hold, and the remedy.
 func (d *decoder) notWhole(s string, most uint64) (wrong, remedy string) {
 	wrong, remedy = "is not a whole number", "write a whole number"
 	if _, ok := new(big.Int).SetString(s, 0); ok {
@@ -292,7 +291,7 @@ func describe(n *yaml.Node) string {
 	case yaml.SequenceNode:
 		return "a list"
 	}
-	if text := []rune(n.Value); len(text) > 40 { // some file that is no configuration
+	if text := []rune(n.Value); len(text) > 40 { // probably not a configuration file
 		return strconv.Quote(string(text[:40])) + "…"
 	}
 	return strconv.Quote(n.Value)
@@ -312,8 +311,8 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// fieldByKey finds the field that a key names, also in embedded groups, and the values that its tag
-// "use" says may be used.
+// fieldByKey returns the field of a key, also from embedded structs, and its "use" tag, which
+// describes the permitted values.
 func fieldByKey(v reflect.Value, key string) (field reflect.Value, use string, ok bool) {
 	t := v.Type()
 	for i := range t.NumField() {
@@ -342,7 +341,7 @@ func keysOf(t reflect.Type) []string {
 	return keys
 }
 
-// Nearest is the known word that is two typing slips away at most; empty: none is.
+// Nearest returns the known word that is closest, with at most two typing errors; empty: none.
 func Nearest(word string, known []string) (best string) {
 	bestDist := 3
 	for _, k := range known {
@@ -353,8 +352,7 @@ func Nearest(word string, known []string) (best string) {
 	return best
 }
 
-// suggest names the nearest known key when one is a typing slip away, and all
-// of them otherwise.
+// suggest names the nearest known key if it is at most two typing errors away, else all known keys.
 func suggest(key string, known []string) string {
 	if best := Nearest(key, known); best != "" {
 		return fmt.Sprintf("did you mean %q?", best)

@@ -11,7 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/roce/cc"
 )
 
-// Defaults, one place. docs/vnic.example.yaml repeats them for people.
+// Defaults, all in one place. docs/vnic.example.yaml repeats them for people.
 const (
 	DefaultUplinkMTU    = 9000
 	DefaultUplinkSpeed  = Rate(100e9)
@@ -34,7 +34,7 @@ var defaultCredits = Credits{
 	NetworkPacketRx: 16384, NetworkBufferRx: 2048,
 }
 
-// defaultNICCredits is what this program has memory for.
+// defaultNICCredits is the amount for which this program has memory.
 var defaultNICCredits = Credits{
 	RequestPacketTx: 65536, RequestBufferTx: 1 << 20,
 	RequestPacketRx: 65536, RequestBufferRx: 1 << 22,
@@ -153,7 +153,7 @@ func (f *Function) setDefaults(host, pf uint8, vf uint16) {
 	}
 }
 
-// DefaultVF is a VF that the configuration does not describe.
+// DefaultVF returns a VF that the configuration does not describe.
 func DefaultVF(host, pf uint8, vf uint16) (f Function) {
 	f.setDefaults(host, pf, vf)
 	return f
@@ -166,15 +166,15 @@ func (c *Credits) setDefaults(d *Credits) {
 	}
 }
 
-// SetPortDefaults completes what ports leave out. Parse has done it; whoever adds ports later does
-// it again.
+// SetPortDefaults sets the defaults of all ports. Parse does so; code that adds ports later must
+// call it again.
 func (c *Config) SetPortDefaults() {
 	for _, f := range c.AllFunctions() {
 		c.setPortDefaults(f)
 	}
 }
 
-// SetPortDefaults completes what the port of one function leaves out.
+// SetPortDefaults sets the defaults of one function's port.
 func (f NamedFunction) SetPortDefaults(c *Config) { c.setPortDefaults(f) }
 
 func (c *Config) setPortDefaults(f NamedFunction) {

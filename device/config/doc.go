@@ -11,9 +11,8 @@
 //
 //	line 31: functions[0].vfs[0].address: "x" is not an IPv4 address; write it as 192.168.100.11
 //
-// The package only reads: it opens no device and resolves no name, so that
-// "vnic run --check=file" is safe anywhere. docs/vnic.example.yaml names every key;
-// a test holds the two together.
+// The package only reads: it opens no device and resolves no name, so that "vnic run --check=file"
+// is safe anywhere. docs/vnic.example.yaml contains every key; a test keeps the two consistent.
 //
 // A Config is not changed after Load returned it and may be read from any
 // goroutine.

@@ -11,13 +11,12 @@ import (
 
 // Falcon timing profiles.
 const (
-	ProfileSoftware = "software" // for TAP devices: milliseconds under load
-	ProfileHardware = "hardware" // a NIC on a fabric of microseconds, for simulation
+	ProfileSoftware = "software" // for TAP devices: delays of milliseconds under load
+	ProfileHardware = "hardware" // for a NIC on a fabric with microsecond delays, in simulations
 )
 
-// Falcon chooses the transport's timing: a profile, and values that replace
-// the profile's. What a field means is said at the field of that name in
-// falcon.Profile.
+// Falcon chooses the transport's timing: a profile, and values that override it. Each field is
+// described at the field of that name in falcon.Profile.
 type Falcon struct {
 	Profile string `yaml:"profile"`
 
@@ -60,7 +59,7 @@ type Falcon struct {
 	CC  Congestion `yaml:"cc"`
 }
 
-// Occupancy replaces how the level of a receive pool is averaged and quantised.
+// Occupancy overrides how the level of a receive pool is averaged and quantised.
 type Occupancy struct {
 	Alpha  *float64 `yaml:"alpha"`
 	Levels []uint32 `yaml:"levels"`
@@ -90,7 +89,7 @@ var probes = map[string]falcon.Probe{
 	"first_unreceived": falcon.ProbeFirstUnreceived, "first_unacked": falcon.ProbeFirstUnacked,
 }
 
-// Build returns the transport's profile with the replacements applied.
+// Build returns the transport's profile with the overrides applied.
 func (f *Falcon) Build() falcon.Profile {
 	p, timing := falcon.Software(), cc.Software
 	if f.Profile == ProfileHardware {

@@ -60,14 +60,13 @@ func (c *Config) FunctionsOf(cid uint32) (own []NamedFunction) {
 	return own
 }
 
-// WindowSocket returns the path of the socket on which QEMU gets the window of
-// one of the guest's functions, or by vfio-user the function itself: beside that of
-// the guest.
+// WindowSocket returns the path of the socket on which QEMU gets the window of one of the guest's
+// functions, or with vfio-user the function itself. It is next to the guest's socket.
 func (a *Attach) WindowSocket(f NamedFunction) string {
 	return strings.TrimSuffix(a.Socket, ".sock") + "." + f.String()
 }
 
-// Extent returns the bytes of the file that the layout covers: the size of the
+// Extent returns the number of bytes of the file that the layout covers, which is the size of the
 // guest's memory.
 func (r *RAM) Extent() Size {
 	var n Size
@@ -97,7 +96,7 @@ func (c *Credits) each() [credit.NumCounters]namedCount {
 	}
 }
 
-// Cost gives the numbers in the order of credit.Counter.
+// Cost returns the numbers in the order of credit.Counter.
 func (c *Credits) Cost() (cost credit.Cost) {
 	for i, n := range c.each() {
 		cost[i] = *n.value
@@ -105,8 +104,8 @@ func (c *Credits) Cost() (cost credit.Cost) {
 	return cost
 }
 
-// leastCredits is what one packet of the path MTU costs of each counter: with less, work waits for
-// ever (Falcon §8.2.3).
+// leastCredits returns the cost of one packet of the path MTU for each counter: with less, work
+// waits for ever (Falcon §8.2.3).
 func (c *Config) leastCredits() (least Credits) {
 	cells := credit.Cells(c.RDMA.MTU+wire.MaxDataHeaderLen, credit.DefaultCell)
 	return Credits{
@@ -115,14 +114,14 @@ func (c *Config) leastCredits() (least Credits) {
 	}
 }
 
-// SetCost takes the numbers over, in the order of credit.Counter.
+// SetCost sets the numbers, in the order of credit.Counter.
 func (c *Credits) SetCost(cost credit.Cost) {
 	for i, n := range c.each() {
 		*n.value = cost[i]
 	}
 }
 
-// lists tells whether the peer's functions in a tenant are listed.
+// lists reports whether the peer's functions in a tenant are listed.
 func (p *Peer) lists(tenant uint32) bool {
 	for _, f := range p.Functions {
 		if f.Tenant == tenant {

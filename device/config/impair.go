@@ -5,27 +5,26 @@ import (
 	"time"
 )
 
-// Impair is what an uplink does to packets in each direction, to test what a
-// bad network does: nothing when left out. A running NIC takes other values
-// through its control API.
+// Impair injects faults into the packets of an uplink in each direction, to test a bad network. The
+// default is none. The control API changes the values of a running NIC.
 type Impair struct {
-	RX Impairment `yaml:"rx"` // of what arrives
-	TX Impairment `yaml:"tx"` // of what leaves
+	RX Impairment `yaml:"rx"` // received packets
+	TX Impairment `yaml:"tx"` // sent packets
 }
 
-// Impairment is what one direction does to packets. Every decision is a
-// function of the seed and of the packet's index.
+// Impairment is the faults of one direction. Every decision is a function of the seed and of the
+// packet's index.
 type Impairment struct {
 	Loss         Share         `yaml:"loss"`
 	Duplicate    Share         `yaml:"duplicate"`
-	Reorder      Share         `yaml:"reorder"`                // held back for reorder_delay, so that later ones overtake
+	Reorder      Share         `yaml:"reorder"`                // delayed by reorder_delay, so that later packets overtake
 	Corrupt      Share         `yaml:"corrupt"`                // one bit flipped
-	Mark         Share         `yaml:"mark"`                   // congestion experienced, in packets that allow it
+	Mark         Share         `yaml:"mark"`                   // marked congestion experienced, if the packet is ECN-capable
 	Delay        time.Duration `yaml:"delay"`                  // of every packet
-	Jitter       time.Duration `yaml:"jitter"`                 // at most so much more, evenly distributed
+	Jitter       time.Duration `yaml:"jitter"`                 // additional random delay up to this, evenly distributed
 	ReorderDelay time.Duration `yaml:"reorder_delay"`          // default 200us
 	Rate         Rate          `yaml:"rate"`                   // bits per second; 0: unlimited
-	Queue        int           `yaml:"queue" use:"1 to 65536"` // packets under way at most, more are lost; default 8192
+	Queue        int           `yaml:"queue" use:"1 to 65536"` // maximum number of packets in flight, more are lost; default 8192
 	Down         bool          `yaml:"down"`                   // everything is lost
 	Seed         uint64        `yaml:"seed"`                   // default 1
 }
@@ -39,13 +38,13 @@ const (
 	defaultReorderDelay = 200 * time.Microsecond
 )
 
-// On tells whether the impairment does anything.
+// On reports whether the impairment does anything.
 func (i Impairment) On() bool {
 	i.ReorderDelay, i.Queue, i.Seed = 0, 0, 0
 	return i != Impairment{}
 }
 
-// NoImpairment is what a direction is asked when nothing is configured.
+// NoImpairment returns the impairment that is used when nothing is configured.
 func NoImpairment() (i Impairment) {
 	i.setDefaults()
 	return i

@@ -14,7 +14,7 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// maxFileSize bounds what is read; the longest sensible file is far below it.
+// maxFileSize bounds the file size; any sensible file is far smaller.
 const maxFileSize = 1 << 20
 
 // Load reads and checks the file at path. Its error names the file and lists
@@ -57,8 +57,8 @@ func Parse(b []byte) (*Config, error) {
 	}
 	decoded := len(r.problems) == 0
 	c.setDefaults()
-	// Checks run on what was understood; a value that could not be read is
-	// not reported a second time as missing.
+	// Checks run on the values that could be read. A value that could not be read is not reported a
+	// second time as missing.
 	before := len(r.problems)
 	c.check(r)
 	if !decoded {
@@ -86,8 +86,8 @@ func parseNodes(b []byte) (root *yaml.Node, problem *Problem) {
 	return doc.Content[0], nil
 }
 
-// notYAML is the problem of a file that cannot be read. A tab is what people write most often that
-// YAML does not take, and its message does not say so.
+// notYAML returns the problem of a file that is not YAML. Indenting by a tab is the most common
+// mistake, and the library's message does not mention it.
 func notYAML(b []byte, err error) *Problem {
 	for n, line := range bytes.Split(b, []byte("\n")) {
 		if indent := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]; bytes.ContainsRune(indent, '\t') {
@@ -97,7 +97,7 @@ func notYAML(b []byte, err error) *Problem {
 	return &Problem{What: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: "), Remedy: "compare with docs/vnic.example.yaml"}
 }
 
-// withoutRepeats drops from late those problems whose path already has one.
+// withoutRepeats removes from late the problems whose path already has one in early.
 func withoutRepeats(early, late []Problem) []Problem {
 	var kept []Problem
 	for _, p := range late {

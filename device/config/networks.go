@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Networks are the virtual networks of a NIC: each tenant as the configuration describes it, or
-// else with the subnets around the addresses of its ports' functions.
+// Networks holds the virtual networks of a NIC: each tenant with its configured subnets or, if it
+// has none, with the subnets around the addresses of its functions.
 type Networks struct {
 	tenants map[uint32]*Tenant
 	given   map[uint32]bool // subnets are configured
-	holders map[network]int // of subnets that are not
+	holders map[network]int // number of addresses in each subnet that is not configured
 }
 
 type network struct {
@@ -18,7 +18,7 @@ type network struct {
 	prefix netip.Prefix
 }
 
-// Networks returns those of the configuration, with all its functions.
+// Networks returns the networks of the configuration, with all its functions.
 func (c *Config) Networks() *Networks {
 	n := &Networks{tenants: map[uint32]*Tenant{}, given: map[uint32]bool{}, holders: map[network]int{}}
 	for _, t := range c.Tenants {
@@ -30,8 +30,8 @@ func (c *Config) Networks() *Networks {
 	return n
 }
 
-// Add adds the networks around a function's addresses to its tenant's, unless those are configured.
-// It reports whether that changes the tenant.
+// Add adds the subnets around a function's addresses to its tenant, unless the tenant's subnets are
+// configured. It reports whether the tenant changed.
 func (n *Networks) Add(tenant uint32, addrs []netip.Addr) (changed bool) {
 	if n.given[tenant] {
 		return false
@@ -51,7 +51,7 @@ func (n *Networks) Add(tenant uint32, addrs []netip.Addr) (changed bool) {
 	return changed
 }
 
-// Remove takes back what Add has added.
+// Remove undoes Add.
 func (n *Networks) Remove(tenant uint32, addrs []netip.Addr) (changed bool) {
 	if n.given[tenant] {
 		return false
@@ -68,7 +68,7 @@ func (n *Networks) Remove(tenant uint32, addrs []netip.Addr) (changed bool) {
 	return changed
 }
 
-// Of returns one tenant's.
+// Of returns the network of one tenant.
 func (n *Networks) Of(tenant uint32) Tenant {
 	if t := n.tenants[tenant]; t != nil {
 		return *t

@@ -6,10 +6,10 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// overhead is what an RDMA packet's data is wrapped in below the uplink's MTU:
-// outer IP and UDP, the seal, Falcon Push Data 28, the longest ULP headers in
-// front of data 40. Packets inside the seal may have IPv6 addresses though all
-// functions have IPv4 ones: drivers add their link-local GIDs.
+// overhead returns the bytes around an RDMA packet's data that count for the uplink's MTU: outer IP
+// and UDP, the seal, Falcon Push Data 28, and the longest ULP headers in front of data, 40. Sealed
+// packets may have IPv6 addresses even if all functions have IPv4 ones: drivers add their
+// link-local GIDs.
 func (c *Config) overhead() int {
 	seal := room.Tunnel(true)
 	if c.PSP.Mode == PSPTransport {
@@ -18,8 +18,8 @@ func (c *Config) overhead() int {
 	return underlay.HeaderLen(c.Uplink.Address.Addr()) + seal + 28 + wire.MaxDataHeaderLen
 }
 
-// SealedOverhead is what a port's IP packet is wrapped in below the uplink's MTU: outer IP and UDP,
-// and the seal.
+// SealedOverhead returns the bytes around a port's IP packet that count for the uplink's MTU: outer
+// IP and UDP, and the seal.
 func (c *Config) SealedOverhead() int {
 	return underlay.HeaderLen(c.Uplink.Address.Addr()) + room.Plain
 }

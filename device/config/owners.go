@@ -7,11 +7,11 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// Owners say which peer the configuration gives each address of a tenant to. Addresses of this NIC's
-// own functions change while it runs, and are not among them.
+// Owners says to which peer the configuration gives each address of a tenant. It does not contain
+// the addresses of this NIC's own functions, which change at run time.
 type Owners struct {
 	peers map[tenantAddr]uint8
-	lists map[peerTenant]bool // peers whose functions in a tenant are listed: they have no others
+	lists map[peerTenant]bool // peers whose functions in a tenant are listed: they may have no others
 }
 
 type peerTenant struct {
@@ -19,7 +19,7 @@ type peerTenant struct {
 	tenant uint32
 }
 
-// Owners returns those of the configuration.
+// Owners returns the owners in the configuration.
 func (c *Config) Owners() *Owners {
 	o := &Owners{peers: map[tenantAddr]uint8{}, lists: map[peerTenant]bool{}}
 	for i := range c.Peers {
@@ -32,8 +32,8 @@ func (c *Config) Owners() *Owners {
 	return o
 }
 
-// Refuses says why a peer may not have an address of a tenant that is shared with it; "": it may.
-// A link-local address is listed nowhere: it belongs to the function whose MAC it has in it.
+// Refuses returns why a peer may not have an address of a shared tenant; "": it may. A link-local
+// address is not listed: it belongs to the function whose MAC it contains.
 func (o *Owners) Refuses(host uint8, tenant uint32, a netip.Addr) (why string) {
 	if h, given := o.peers[tenantAddr{tenant, a}]; given && h != host {
 		return fmt.Sprintf("peers[] gives it to host %d", h)
@@ -52,8 +52,8 @@ func (o *Owners) Refuses(host uint8, tenant uint32, a netip.Addr) (why string) {
 	return ""
 }
 
-// hostOfLinkLocal says whose function has a link-local address that has a derived MAC in it
-// (FunctionMAC).
+// hostOfLinkLocal returns the host whose function has a link-local address, if the address contains
+// a derived MAC (FunctionMAC).
 func hostOfLinkLocal(a netip.Addr) (host uint8, ok bool) {
 	b := a.As16()
 	mac := MAC{b[8] ^ 2, b[9], b[10], b[13], b[14], b[15]}

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Problem is one thing wrong with a configuration.
+// Problem is an error in a configuration.
 type Problem struct {
 	Line   int    // 1-based line in the file, 0 when the key is absent
 	Path   string // as in "functions[1].vfs[0].address"
 	What   string // what is wrong, naming the value
 	Remedy string // what to write instead
-	InUse  bool   // somebody else has the value
+	InUse  bool   // the value is used by another object
 }
 
 func (p Problem) String() string {
@@ -51,15 +51,14 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// maxProblems bounds a report; a file with more of them is not this kind of
-// file at all.
+// maxProblems bounds a report; a file with more problems is probably not a configuration file.
 const maxProblems = 100
 
 // report collects problems and the line of every key that was read.
 type report struct {
 	problems Problems
-	lines    map[string]int  // nil: what is checked comes from no file
-	zeros    map[string]bool // keys with 0 behind them, which a default must not hide
+	lines    map[string]int  // nil: the checked values do not come from a file
+	zeros    map[string]bool // keys whose value is 0, which a default must not hide
 }
 
 func (r *report) add(path, what, remedy string) {
@@ -69,7 +68,7 @@ func (r *report) add(path, what, remedy string) {
 	r.problems = append(r.problems, Problem{Line: r.lineOf(path), Path: path, What: what, Remedy: remedy})
 }
 
-// inUse reports a value that somebody else has.
+// inUse reports a value that another object uses.
 func (r *report) inUse(path, what, remedy string) {
 	r.add(path, what, remedy)
 	if n := len(r.problems); n > 0 && r.problems[n-1].Path == path {
@@ -84,7 +83,8 @@ func (r *report) addAt(line int, path, what, remedy string) {
 	r.problems = append(r.problems, Problem{Line: line, Path: path, What: what, Remedy: remedy})
 }
 
-// value is the value of a key, said to be the default where the file does not write it.
+// value formats the value of a key, and marks it as the default if the file does not contain the
+// key.
 func (r *report) value(path string, v any) string {
 	if _, written := r.lines[path]; written || r.lines == nil {
 		return fmt.Sprint(v)
@@ -92,7 +92,7 @@ func (r *report) value(path string, v any) string {
 	return fmt.Sprintf("the default, %v,", v)
 }
 
-// lineOf finds the line of a path, or of the nearest key above it.
+// lineOf returns the line of a path, or of the nearest key above it.
 func (r *report) lineOf(path string) int {
 	for path != "" {
 		if l, ok := r.lines[path]; ok {
@@ -107,7 +107,7 @@ func (r *report) lineOf(path string) int {
 	return 0
 }
 
-// sorted returns the problems in the order of the file, nil if there are none.
+// sorted returns the problems in the order of the file, or nil if there are none.
 func (r *report) sorted() error {
 	if len(r.problems) == 0 {
 		return nil

@@ -44,8 +44,8 @@ func TestReportIsBounded(t *testing.T) {
 	}
 }
 
-// TestLineOfAProblem: what is missing stands where the nearest key above it does; with no such key it
-// has no line, and comes last.
+// TestLineOfAProblem: what is missing stands where the nearest key above it does; with no such key
+// it has no line, and comes last.
 func TestLineOfAProblem(t *testing.T) {
 	r := &report{lines: map[string]int{"a": 3, "a.b[0]": 5}}
 	for path, want := range map[string]int{"a": 3, "a.x": 3, "a.b": 3, "a.b[0]": 5, "a.b[0].c.d": 5, "a.b[1].c": 3, "b": 0, "": 0, "ab": 0} {
@@ -89,7 +89,8 @@ func TestNumbersThatAreNone(t *testing.T) {
 	}
 }
 
-// TestExtentOfMemory: a guest's memory file is as long as its last range says, wherever that stands.
+// TestExtentOfMemory: a guest's memory file is as long as its last range says, wherever that
+// stands.
 func TestExtentOfMemory(t *testing.T) {
 	for want, layout := range map[Size][]RAMRange{0: nil, 30: {{Offset: 10, Size: 20}, {Offset: 0, Size: 10}}, 40: {{Offset: 0, Size: 10}, {Offset: 30, Size: 10}}} {
 		if got := (&RAM{Layout: layout}).Extent(); got != want {

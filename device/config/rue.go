@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cc/rue"
 )
 
-// RateUpdate replaces parameters of the Rate Update Engine. What a field means
-// is said at the field of that name in rue.Config and rue.Policy.
+// RateUpdate overrides parameters of the Rate Update Engine. Each field is described at the field
+// of that name in rue.Config and rue.Policy.
 type RateUpdate struct {
 	Service    *time.Duration `yaml:"service"`
 	Latency    *time.Duration `yaml:"latency"`
@@ -31,7 +31,7 @@ func (c *RateUpdate) apply(p *rue.Config) {
 	override(&p.Packets, c.Packets)
 }
 
-// check looks at what is written, and at the thresholds with their defaults in is.
+// check checks the given values, and the thresholds in is, which include defaults.
 func (c *RateUpdate) check(r *report, is *rue.Config, duration func(string, *time.Duration, time.Duration, time.Duration)) {
 	duration("rue.service", c.Service, 0, time.Second)
 	duration("rue.latency", c.Latency, 0, time.Second)

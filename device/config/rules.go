@@ -21,7 +21,7 @@ const (
 	maxSpin        = 10 * time.Millisecond
 	minGuestMemory = Size(1 << 30)
 	maxGuestMemory = Size(64 << 40) // half of what a process can address
-	minWatchdog    = time.Second    // a thread with nothing to do turns every half second
+	minWatchdog    = time.Second    // an idle thread makes a turn every half second
 	maxQueues      = 16             // tap.MaxQueues
 	minUplinkSpeed = Rate(10e6)
 	maxUplinkSpeed = Rate(4e12) // RegSpeed has 32 bits of Mbit/s, ib_port_attr less
@@ -41,12 +41,12 @@ func oneOf(r *report, path, value string, choices ...string) {
 	r.add(path, what, "write one of "+strings.Join(choices, ", "))
 }
 
-// usable tells whether a station can have an address.
+// usable reports whether a can be a station's address.
 func usable(a netip.Addr) bool {
 	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// checkIfName reports what the kernel does not take as the name of a network device.
+// checkIfName reports a name that the kernel does not accept for a network device.
 func checkIfName(r *report, path, name string) {
 	switch {
 	case len(name) > maxIfName:

@@ -5,9 +5,9 @@ import (
 	"reflect"
 )
 
-// Decode reads YAML into the struct v points to by its yaml tags, as strictly as Parse reads a
-// configuration: every problem is reported with its path. It is for other files that hold sections
-// of a configuration.
+// Decode reads YAML into the struct that v points to by its yaml tags, as strictly as Parse reads a
+// configuration: it reports every problem with its path. It is for other files that contain
+// sections of a configuration.
 func Decode(b []byte, v any) error {
 	r := &report{lines: map[string]int{}, zeros: map[string]bool{}}
 	if len(b) > maxFileSize {
@@ -16,7 +16,7 @@ func Decode(b []byte, v any) error {
 	}
 	root, problem := parseNodes(b)
 	if problem != nil {
-		problem.Remedy = "" // it speaks of a NIC's file
+		problem.Remedy = "" // the remedy is about a NIC's file
 		return Problems{*problem}
 	}
 	if root != nil {

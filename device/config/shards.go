@@ -8,14 +8,15 @@ import (
 // MaxShards bounds nic.shards: a connection identifier has 4 bits for the shard (docs/wire.md).
 const MaxShards = 16
 
-// maxCPUs is that of the kernel's fixed set, CPU_SETSIZE.
+// maxCPUs is the size of the kernel's fixed set, CPU_SETSIZE.
 const maxCPUs = 1024
 
-// defaultShards is one for each two processors, at least one: guests and the kernel need some, too.
+// defaultShards returns one shard for each two processors, at least one: guests and the kernel need
+// processors too.
 func defaultShards() int { return min(max(runtime.NumCPU()/2, 1), MaxShards) }
 
-// Homes returns what tells the shard of each function: the one it is pinned to now, else they are
-// dealt out in turn.
+// Homes returns a function that returns the shard of each function: the shard to which it is pinned
+// now, else one by (PF + VF) modulo the number of shards.
 func (c *Config) Homes() func(pf uint8, vf uint16) int {
 	pinned := map[[2]uint16]int{}
 	for _, f := range c.AllFunctions() {

@@ -5,9 +5,9 @@ import (
 	"net/netip"
 )
 
-// Taken says who has what there can be once: names of devices and paths of sockets, MACs, and
-// addresses of tenants. Functions are checked against it one after the other when a configuration is
-// read, and by the same rules when one is changed while the NIC runs.
+// Taken records who uses things that must be unique: names of devices and paths of sockets, MACs,
+// and addresses of tenants. Functions are checked against it one after another when a configuration
+// is read, and by the same rules when a function is changed at run time.
 type Taken struct {
 	names     map[string]string
 	macs      map[MAC]string
@@ -20,8 +20,8 @@ type tenantAddr struct {
 	addr   netip.Addr
 }
 
-// Taken returns what others than functions have: the uplink, attachments, routers of tenants, and
-// peers.
+// Taken returns what objects other than functions use: the uplink, attachments, routers of tenants,
+// and peers.
 func (c *Config) Taken() *Taken {
 	t := &Taken{map[string]string{}, map[MAC]string{}, map[tenantAddr]string{}}
 	enter(t.macs, c.Uplink.MAC, "uplink")
@@ -44,7 +44,7 @@ func (c *Config) Taken() *Taken {
 	return t
 }
 
-// Put enters what a function has.
+// Put records what a function uses.
 func (t *Taken) Put(who string, f *Function) {
 	enter(t.macs, f.MAC, who)
 	for _, a := range f.Addresses() {
@@ -57,7 +57,7 @@ func (t *Taken) Put(who string, f *Function) {
 	}
 }
 
-// Remove takes it out.
+// Remove removes what Put recorded.
 func (t *Taken) Remove(who string, f *Function) {
 	leave(t.macs, f.MAC, who)
 	for _, a := range f.Addresses() {
@@ -70,13 +70,13 @@ func (t *Taken) Remove(who string, f *Function) {
 	}
 }
 
-// Address says who has an address of a tenant.
+// Address returns who has an address of a tenant.
 func (t *Taken) Address(tenant uint32, a netip.Addr) (who string, ok bool) {
 	who, ok = t.addresses[tenantAddr{tenant, a}]
 	return who, ok
 }
 
-// enter notes who has something; who has it already keeps it.
+// enter records who uses something; the first user keeps it.
 func enter[K comparable](m map[K]string, what K, who string) {
 	var nothing K
 	if _, taken := m[what]; !taken && what != nothing {
@@ -90,7 +90,7 @@ func leave[K comparable](m map[K]string, what K, who string) {
 	}
 }
 
-// by says who else than somebody has something.
+// by returns who uses something, and whether that is somebody other than who.
 func by[K comparable](m map[K]string, what K, who string) (other string, taken bool) {
 	other, taken = m[what]
 	return other, taken && other != who

@@ -14,13 +14,13 @@ import (
 // MAC is an Ethernet address; the zero value means "derive it".
 type MAC [6]byte
 
-// IsZero says whether no address was given.
+// IsZero reports whether no address was given.
 func (m MAC) IsZero() bool { return m == MAC{} }
 
 func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 
-// UnmarshalText reads the form 02:56:4e:00:00:01. Multicast addresses are
-// refused: a port cannot own one.
+// UnmarshalText reads the form 02:56:4e:00:00:01. It refuses multicast addresses, which a port
+// cannot have.
 func (m *MAC) UnmarshalText(b []byte) error {
 	hw, err := net.ParseMAC(string(b))
 	if err != nil || len(hw) != 6 {
@@ -36,17 +36,17 @@ func (m *MAC) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// UplinkMAC is the address an uplink gets when none is configured:
-// locally administered, distinct per host.
+// UplinkMAC returns the default MAC of an uplink: locally administered, and different for each
+// host.
 func UplinkMAC(host uint8) MAC { return MAC{0x02, 0x56, 0x4e, 0xff, 0x00, host} }
 
-// FunctionMAC is the address a function gets when none is configured:
-// 02:56:4e:HH:PV:VV from the tuple <host, PF, VF>.
+// FunctionMAC returns the default MAC of a function: 02:56:4e:HH:PV:VV from the tuple <host, PF,
+// VF>.
 func FunctionMAC(host, pf uint8, vf uint16) MAC {
 	return MAC{0x02, 0x56, 0x4e, host, pf<<4 | byte(vf>>8)&0x0f, byte(vf)}
 }
 
-// DevicePortMAC is the address a bridged port's device gets when none is configured.
+// DevicePortMAC returns the default MAC of a bridged port's device.
 func DevicePortMAC(host, pf uint8, vf uint16) MAC {
 	m := FunctionMAC(host, pf, vf)
 	m[2] = 0x50
@@ -147,10 +147,10 @@ func (s *Share) UnmarshalText(b []byte) error {
 // String writes the share in percent.
 func (s Share) String() string { return strconv.FormatFloat(float64(s)*100, 'g', 6, 64) + "%" }
 
-// PCIID is a number of PCI's, written as 0x1af4.
+// PCIID is a PCI vendor or device id, written as 0x1af4.
 type PCIID uint16
 
-// UnmarshalText reads 0x1af4, or the number in another base that Go writes so.
+// UnmarshalText reads 0x1af4, or a number in another base that Go accepts.
 func (p *PCIID) UnmarshalText(b []byte) error {
 	n, err := strconv.ParseUint(string(b), 0, 16)
 	if err != nil {
@@ -163,7 +163,7 @@ func (p *PCIID) UnmarshalText(b []byte) error {
 // String writes the id as UnmarshalText reads it.
 func (p PCIID) String() string { return fmt.Sprintf("0x%04x", uint16(p)) }
 
-// set gives a value that was left out its default.
+// set sets a value that was left out to its default.
 func set[T comparable](v *T, def T) {
 	var zero T
 	if *v == zero {
@@ -173,7 +173,7 @@ func set[T comparable](v *T, def T) {
 
 func ptr[T any](v T) *T { return &v }
 
-// override replaces a value by what is given.
+// override replaces a value if another is given.
 func override[T any](v *T, with *T) {
 	if with != nil {
 		*v = *with

@@ -8,16 +8,16 @@ import (
 // Who makes the socket of a port of type vhost-user.
 const (
 	ListenNIC   = "nic"   // the NIC listens, the guest's QEMU connects
-	ListenGuest = "guest" // QEMU listens (server=on), the NIC connects, again and again
+	ListenGuest = "guest" // QEMU listens (server=on), and the NIC connects, and reconnects if needed
 )
 
-// MaxPortQueues is how many pairs of queues a guest may use of a port.
+// MaxPortQueues is the maximum number of queue pairs of a guest's port.
 const MaxPortQueues = 16
 
-// maxSocketPath is what fits into struct sockaddr_un.
+// maxSocketPath is the longest path that fits into struct sockaddr_un.
 const maxSocketPath = 107
 
-// checkVhostUser checks what only ports in the memory of guests have.
+// checkVhostUser checks the settings that only ports in guests' memory have.
 func (p *Port) checkVhostUser(r *report, who string, taken *Taken) {
 	path := who + ".port"
 	oneOf(r, path+".listen", p.Listen, ListenNIC, ListenGuest)
