@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// given adds rules to a new set at time 100.
+// given returns a new set with rules added at time 100.
 func given(t *testing.T, rules ...Rule) *Set {
 	t.Helper()
 	s := &Set{}
@@ -21,8 +21,8 @@ func given(t *testing.T, rules ...Rule) *Set {
 	return s
 }
 
-// TestRuleLastsItsTime: a rule strikes from when it was given until its time is over, to the
-// nanosecond, and says how much of it is left.
+// TestRuleLastsItsTime checks that a rule applies from when it was added until its time is over, to
+// the nanosecond, and reports the time left.
 func TestRuleLastsItsTime(t *testing.T) {
 	s := given(t, Rule{Kind: DMA, ForNS: 10})
 	a := s.Rules()[0]
@@ -49,7 +49,7 @@ func TestRuleLastsItsTime(t *testing.T) {
 	}
 }
 
-// TestNextEnd: the next rule that ends by time says when there is something to do.
+// TestNextEnd checks that Ends returns when the next rule ends by time.
 func TestNextEnd(t *testing.T) {
 	s := given(t, Rule{Kind: DMA}, Rule{Kind: DMA, ForNS: 20}, Rule{Kind: Starve, ForNS: 10}, Rule{Kind: Starve, ForNS: 30})
 	for _, c := range []struct{ now, at Time }{{100, 110}, {109, 110}, {110, 120}, {119, 120}, {120, 130}, {129, 130}, {130, math.MaxInt64}} {
@@ -59,8 +59,8 @@ func TestNextEnd(t *testing.T) {
 	}
 }
 
-// TestFirstRuleStrikes: of several rules that are about an operation the oldest strikes that wants
-// to; all have seen it. A rule that is over sees nothing.
+// TestFirstRuleStrikes checks that of several matching rules the oldest one that hits is returned,
+// and that all of them count the operation. A rule that is over counts nothing.
 func TestFirstRuleStrikes(t *testing.T) {
 	s := given(t, Rule{Kind: CQEError, Every: 2}, Rule{Kind: CQEError, Limit: 2}, Rule{Kind: CQEError, Nth: 4}, Rule{Kind: Reset})
 	var hits []uint32
@@ -81,7 +81,8 @@ func TestFirstRuleStrikes(t *testing.T) {
 	}
 }
 
-// TestWhatRulesMatch: a rule strikes what has everything it names, whatever else that has.
+// TestWhatRulesMatch checks that a rule matches operations that have everything it names, whatever
+// else they have.
 func TestWhatRulesMatch(t *testing.T) {
 	for _, c := range []struct {
 		rule Rule
@@ -108,7 +109,8 @@ func TestWhatRulesMatch(t *testing.T) {
 	}
 }
 
-// TestStatusOfRules: a command or a work request ends with what the rule names, or with the usual.
+// TestStatusOfRules checks that a command or a work request ends with the rule's status, or with
+// the default.
 func TestStatusOfRules(t *testing.T) {
 	for _, c := range []struct {
 		kind   Kind
@@ -127,8 +129,8 @@ func TestStatusOfRules(t *testing.T) {
 	}
 }
 
-// TestNoStatusOfNoError: what a rule may not name is not offered either, and what it may is all that
-// there is.
+// TestNoStatusOfNoError checks that the statuses offered to operators are exactly those that a rule
+// may name.
 func TestNoStatusOfNoError(t *testing.T) {
 	for _, c := range []struct {
 		kind  Kind
@@ -167,7 +169,7 @@ func TestNoStatusOfNoError(t *testing.T) {
 	}
 }
 
-// TestRulesMakeRoom: rules that are over stay to be seen until their room is needed.
+// TestRulesMakeRoom checks that ended rules stay visible until their room is needed.
 func TestRulesMakeRoom(t *testing.T) {
 	add := func(s *Set, now Time, r Rule) int {
 		t.Helper()

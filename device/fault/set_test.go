@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// strikes returns which of n operations a rule strikes, from 1.
+// strikes returns which of n operations a rule hits, counted from 1.
 func strikes(t *testing.T, r Rule, n int, o func(i int) Operation) (hit []int) {
 	t.Helper()
 	var s Set
@@ -62,7 +62,7 @@ func TestWhich(t *testing.T) {
 	}
 }
 
-// A seed repeats its decisions, another has others.
+// TestSeeds checks that a seed repeats its choices, and another seed makes others.
 func TestSeeds(t *testing.T) {
 	op := func(int) Operation { return Operation{} }
 	a, b, c := strikes(t, Rule{Kind: DMA, Probability: 0.2, Seed: 1}, 1000, op), strikes(t, Rule{Kind: DMA, Probability: 0.2, Seed: 1}, 1000, op), strikes(t, Rule{Kind: DMA, Probability: 0.2, Seed: 2}, 1000, op)
@@ -82,8 +82,8 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// TestFields: each kind of fault takes the fields that mean something for it, up to their bounds, and
-// refuses the others by name.
+// TestFields checks that each kind of fault takes the fields that apply to it, up to their limits,
+// and refuses the others by name.
 func TestFields(t *testing.T) {
 	work := []Kind{CQEError, Reset, FunctionFault, LinkFlap}
 	events := []Kind{EventLost, EventDuplicate, EventLate}
@@ -127,7 +127,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// What is wrong with a rule is said, with what would be right.
+// TestRefused checks that the error for a wrong rule says what is wrong and what would be right.
 func TestRefused(t *testing.T) {
 	for want, rules := range map[string][]Rule{
 		`fault "bad": there are event-lost`:                {{Kind: "bad"}},

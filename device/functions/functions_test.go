@@ -18,7 +18,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// newRegistry is that of a NIC with two PFs, and a peer that it shares tenant 7 with.
+// newRegistry returns the registry of a NIC with two PFs and a peer that shares tenant 7.
 func newRegistry(t *testing.T) *Registry {
 	t.Helper()
 	c, err := config.Parse([]byte(`
@@ -48,7 +48,7 @@ func id(pf, vf int) pfvf.ID { return pfvf.ID(1<<16 | pf<<12 | vf) }
 
 func address4(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}) }
 
-// put is an enabled function of a tenant.
+// put returns an edit that enables a function with an address in a tenant.
 func put(tenant uint32, a netip.Addr) Edit {
 	return func(_, to *config.Function) error {
 		on := true
@@ -57,7 +57,7 @@ func put(tenant uint32, a netip.Addr) Edit {
 	}
 }
 
-// make carries a change out, as far as it is in order.
+// make carries out a change, if it is allowed.
 func (r *Registry) make(id pfvf.ID, edit Edit) error {
 	c, err := r.Change(id, edit)
 	if err == nil {
@@ -73,8 +73,8 @@ func wantStatus(t *testing.T, what string, err error, want abi.Status, text stri
 	}
 }
 
-// TestTaken: what a function has no other gets, whether that is enabled or not, and what it gives
-// up is free.
+// TestTaken checks that no function gets an address of another one, enabled or not, and that an
+// address that was given up is free.
 func TestTaken(t *testing.T) {
 	r := newRegistry(t)
 	a := address4(1)
@@ -100,11 +100,11 @@ func TestTaken(t *testing.T) {
 	}
 }
 
-// TestToldToPeers: there are never more functions than a peer can be told of; one more is refused
-// and nothing of it is done. Functions of other tenants do not count.
+// TestToldToPeers checks that a function beyond what a peer can be told of is refused without any
+// effect. Functions of other tenants do not count.
 func TestToldToPeers(t *testing.T) {
 	r := newRegistry(t)
-	for n := 3; n < 3+cm.MaxEndpoints-1; n++ { // VF 1 is one
+	for n := 3; n < 3+cm.MaxEndpoints-1; n++ { // VF 1 is one of them
 		if err := r.make(id(0, n), put(7, address4(n))); err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func TestToldToPeers(t *testing.T) {
 	wantStatus(t, "enabled once more, in its tenant", r.make(id(0, 3), put(7, address4(3))), abi.StatusNoResources, "2049 functions")
 }
 
-// TestPFReach: a PF that is not trusted gives nothing that it does not have.
+// TestPFReach checks that a PF that is not trusted can only give what it has.
 func TestPFReach(t *testing.T) {
 	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
 	pf.Tenant = 7
@@ -161,7 +161,7 @@ func TestPFReach(t *testing.T) {
 	}
 }
 
-// TestOperatorIsTold: what an operator asks wrongly is said in words.
+// TestOperatorIsTold checks the errors for wrong requests of operators.
 func TestOperatorIsTold(t *testing.T) {
 	r := newRegistry(t)
 	for text, c := range map[string]control.FunctionChange{
@@ -178,7 +178,7 @@ func TestOperatorIsTold(t *testing.T) {
 	}
 }
 
-// TestCountsAreTrue: after any changes, what is kept beside the settings is what a count finds.
+// TestCountsAreTrue checks that after any changes the counts kept beside the settings are right.
 func TestCountsAreTrue(t *testing.T) {
 	ports, guarantees, added := 0, 0, 0
 	for seed := range uint64(20) {
@@ -250,8 +250,7 @@ func TestCountsAreTrue(t *testing.T) {
 	}
 }
 
-// TestDefaultsTakeNoRoom: of the thousands of VFs that may be, those are kept that are set to
-// something; a PF is always.
+// TestDefaultsTakeNoRoom checks that VFs with default settings are not kept; PFs always are.
 func TestDefaultsTakeNoRoom(t *testing.T) {
 	r := newRegistry(t)
 	before := len(r.is)
@@ -276,8 +275,8 @@ func TestDefaultsTakeNoRoom(t *testing.T) {
 	}
 }
 
-// TestObjectsOfVF: SetVFObjects sets the quotas of its mask and no others, up to the PF's own
-// unless that is trusted; with one that is wrong there is an error.
+// TestObjectsOfVF checks that SetVFObjects sets only the quotas of its mask, up to the PF's own
+// unless the PF is trusted, and refuses wrong ones.
 func TestObjectsOfVF(t *testing.T) {
 	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
 	var counts abi.ObjectCounts
@@ -321,8 +320,8 @@ func TestObjectsOfVF(t *testing.T) {
 	}
 }
 
-// TestCreditsOfVF: SetVFCredits sets the counters of its mask and no others: limits up to the PF's
-// own and never 0, guarantees by a trusted PF only.
+// TestCreditsOfVF checks that SetVFCredits sets only the counters of its mask: limits up to the
+// PF's own and never 0, guarantees by a trusted PF only.
 func TestCreditsOfVF(t *testing.T) {
 	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
 	own := pf.Credits.Cost()
@@ -380,8 +379,8 @@ func TestCreditsOfVF(t *testing.T) {
 	}
 }
 
-// TestToldInNumbers: peers are told of a function that is enabled, and of the addresses of one with
-// a port; what is taken back leaves nothing.
+// TestToldInNumbers checks the counts of what peers are told: enabled functions, and the addresses
+// of those with a port. Removing them brings the counts back to zero.
 func TestToldInNumbers(t *testing.T) {
 	r := newRegistry(t)
 	on, enabled := r.on, r.enabled[0]
@@ -389,7 +388,7 @@ func TestToldInNumbers(t *testing.T) {
 		who  pfvf.ID
 		edit Edit
 		want count // of tenant 9
-		more int   // enabled
+		more int   // enabled functions
 	}{
 		{id(0, 9), put(9, address4(1)), count{functions: 1}, 1},
 		{id(0, 10), put(9, address4(2)), count{functions: 2}, 2},

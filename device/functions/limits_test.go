@@ -11,7 +11,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// ported is an enabled function of a tenant with a port in memory, which has further addresses.
+// ported returns an edit that enables a function in a tenant, with a port in memory that has
+// further addresses.
 func ported(r *Registry, who pfvf.ID, tenant uint32, a netip.Addr, further ...netip.Addr) Edit {
 	return func(_, to *config.Function) error {
 		_ = put(tenant, a)(nil, to)
@@ -21,11 +22,11 @@ func ported(r *Registry, who pfvf.ID, tenant uint32, a netip.Addr, further ...ne
 	}
 }
 
-// TestAddressesToldToPeers: there are never more addresses of ports than a peer can be told of. A
-// port that has no more than before, or is in a tenant that the peer has no part in, is always in
-// order.
+// TestAddressesToldToPeers checks the limit on port addresses that a peer can be told of. A port
+// with no more addresses than before, or in a tenant that is not shared with the peer, is always
+// allowed.
 func TestAddressesToldToPeers(t *testing.T) {
-	const each = 16 // further addresses of a port, the most
+	const each = 16 // the most further addresses of a port
 	r := newRegistry(t)
 	further := func(n, count int) (list []netip.Addr) {
 		for i := range count {
@@ -56,11 +57,11 @@ func TestAddressesToldToPeers(t *testing.T) {
 	wantStatus(t, "in its place", add(n+1, 0, 7), abi.StatusOK, "")
 }
 
-// TestGIDsToldToPeers: addresses that drivers add count as functions do. One that takes the place of
-// another of the same function is always in order.
+// TestGIDsToldToPeers checks that addresses that drivers add count like functions. Replacing
+// another added address of the same function is always allowed.
 func TestGIDsToldToPeers(t *testing.T) {
 	r := newRegistry(t)
-	for n := 3; n < 3+cm.MaxEndpoints-2; n++ { // VF 1 is one
+	for n := 3; n < 3+cm.MaxEndpoints-2; n++ { // VF 1 is one of them
 		if err := r.make(id(0, n), put(7, address4(n))); err != nil {
 			t.Fatal(err)
 		}
@@ -74,14 +75,14 @@ func TestGIDsToldToPeers(t *testing.T) {
 	wantStatus(t, "a function in its place", r.make(id(0, 4000), put(7, address4(4000))), abi.StatusNoResources, "1 GIDs")
 	wantStatus(t, "another's address", r.AddGID(id(0, 3), address4(4).As16(), [16]byte{}), abi.StatusAddressInUse, "h1.pf0.vf4")
 	wantStatus(t, "another's GID", r.AddGID(id(0, 3), gid(4), [16]byte{}), abi.StatusAddressInUse, "h1.pf0.vf1")
-	r.DelGID(id(0, 3), gid(4)) // it is not its own
+	r.DelGID(id(0, 3), gid(4)) // not an address of this function
 	wantStatus(t, "still another's", r.AddGID(id(0, 3), gid(4), [16]byte{}), abi.StatusAddressInUse, "h1.pf0.vf1")
 	r.DelGID(id(0, 1), gid(4))
 	wantStatus(t, "given up", r.AddGID(id(0, 3), gid(4), [16]byte{}), abi.StatusOK, "")
 }
 
-// TestGIDIsTaken: no function is set to an address that another's driver added; its own is no
-// hindrance.
+// TestGIDIsTaken checks that no function can be set to an address that another function's driver
+// added. One that its own driver added is allowed.
 func TestGIDIsTaken(t *testing.T) {
 	r := newRegistry(t)
 	if err := r.AddGID(id(0, 1), address4(5).As16(), [16]byte{}); err != nil {
@@ -92,8 +93,8 @@ func TestGIDIsTaken(t *testing.T) {
 	wantStatus(t, "itself", r.make(id(0, 1), put(7, address4(5))), abi.StatusOK, "")
 }
 
-// TestDevicesAreTheirOwn: no two functions have a port of one name, whatever namespace its device is
-// in: the name is the port's in counters and captures.
+// TestDevicesAreTheirOwn checks that no two functions have ports with the same name, even in
+// different namespaces: counters and captures use the name.
 func TestDevicesAreTheirOwn(t *testing.T) {
 	r := newRegistry(t)
 	tap := func(who pfvf.ID, netns string) Edit {
@@ -112,8 +113,8 @@ func TestDevicesAreTheirOwn(t *testing.T) {
 	wantStatus(t, "free now", r.make(id(0, 4), tap(id(0, 4), "a")), abi.StatusOK, "")
 }
 
-// TestPortFollowsTheMAC: a direct port has its function's MAC and gets a new one with it; one that
-// has another keeps that.
+// TestPortFollowsTheMAC checks that a direct port with its function's MAC gets the function's new
+// one, and that a port with a MAC of its own keeps it.
 func TestPortFollowsTheMAC(t *testing.T) {
 	r := newRegistry(t)
 	for i, mode := range []string{config.PortDirect, config.PortBridged} {
@@ -142,8 +143,8 @@ func TestPortFollowsTheMAC(t *testing.T) {
 	}
 }
 
-// TestGuaranteesAreKept: credits that are guaranteed to functions are never more than the host has,
-// with a packet's for each that has none.
+// TestGuaranteesAreKept checks that guaranteed credits never exceed the host's, with one packet
+// left for each function without a guarantee.
 func TestGuaranteesAreKept(t *testing.T) {
 	r := newRegistry(t)
 	has := r.cfg.Credits.Host.RequestPacketTx
@@ -164,7 +165,7 @@ func TestGuaranteesAreKept(t *testing.T) {
 	wantStatus(t, "that one is disabled", r.make(id(0, 4), Disable), abi.StatusOK, "")
 	wantStatus(t, "what it had", guarantee(3, has-1), abi.StatusOK, "")
 	wantStatus(t, "enabled again", r.make(id(0, 4), func(_, to *config.Function) error { on := true; to.Enabled = &on; return nil }), abi.StatusNoResources, "credits.host")
-	for _, who := range []int{1, 2, 5} { // the only ones without
+	for _, who := range []int{1, 2, 5} { // the only functions without a guarantee
 		wantStatus(t, "disable", r.make(id(0, who), Disable), abi.StatusOK, "")
 	}
 	wantStatus(t, "all of it, and none goes without", guarantee(3, has), abi.StatusOK, "")
@@ -175,7 +176,8 @@ func TestGuaranteesAreKept(t *testing.T) {
 	wantStatus(t, "all of it to the only one", guarantee(5, has), abi.StatusOK, "")
 }
 
-// TestEachAttributeOfVF: SetVF sets what its mask says, and refuses what is no value of it.
+// TestEachAttributeOfVF checks that SetVF sets the attributes in its mask, and refuses wrong
+// values.
 func TestEachAttributeOfVF(t *testing.T) {
 	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
 	pf.Trust = true
@@ -232,7 +234,7 @@ func TestEachAttributeOfVF(t *testing.T) {
 			t.Errorf("%s: %v", c.what, err)
 		}
 	}
-	// A PF that is not trusted may take trust back, and set the spoof check.
+	// A PF that is not trusted may take trust away, and turn the spoof check on.
 	pf.Trust = false
 	to := vf
 	to.Trust, to.SpoofCheck = true, new(bool)
@@ -241,7 +243,7 @@ func TestEachAttributeOfVF(t *testing.T) {
 	}
 }
 
-// TestWindowOfVF: a length of 0 takes the window away.
+// TestWindowOfVF checks that a length of 0 removes the window.
 func TestWindowOfVF(t *testing.T) {
 	to := config.DefaultVF(1, 0, 1)
 	SetWindow(&to, &abi.SetVFWindow{Address: 8192, Length: 4096})
@@ -253,7 +255,7 @@ func TestWindowOfVF(t *testing.T) {
 	}
 }
 
-// TestGuestOfVF: a VF that has a guest keeps it when its PF enables it.
+// TestGuestOfVF checks that a VF with a guest keeps it when its PF enables it.
 func TestGuestOfVF(t *testing.T) {
 	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
 	own := &config.Guest{CID: 9}
@@ -266,7 +268,7 @@ func TestGuestOfVF(t *testing.T) {
 	}
 }
 
-// TestPossibleFunctions: PFs and VFs of this NIC's number, up to the last.
+// TestPossibleFunctions checks which PFs and VFs are possible, up to the last number.
 func TestPossibleFunctions(t *testing.T) {
 	r := newRegistry(t)
 	for who, want := range map[pfvf.ID]bool{

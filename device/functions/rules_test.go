@@ -27,14 +27,14 @@ functions:
       - {vf: 2, tenant: 8, address: 10.0.0.11, guest: {unix: bare}, port: {type: vhost-user, name: vp2, socket: /run/p.sock}}
 `
 
-// TestRulesOfTheFileHoldWhileItRuns: what the check of a configuration refuses of a function, an
-// operator is refused, too, and the other way round.
+// TestRulesOfTheFileHoldWhileItRuns checks that operators are refused exactly the settings that the
+// check of a configuration file refuses.
 func TestRulesOfTheFileHoldWhileItRuns(t *testing.T) {
 	const free = "tenant: 7, address: 10.0.0.13"
 	port := func(is string) string { return free + ", port: {" + is + "}" }
 	for name, tc := range map[string]struct {
-		file   string            // of VF 3
-		set    map[string]string // the same, by an operator
+		file   string            // the settings of VF 3 in a file
+		set    map[string]string // the same settings, made by an operator
 		status abi.Status
 	}{
 		"nothing wrong":             {free, map[string]string{"tenant": "7", "address": "10.0.0.13"}, abi.StatusOK},

@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// fill is what a frame with a number holds.
+// fill fills a frame according to its number.
 func fill(b []byte, n uint32) {
 	for i := range b {
 		b[i] = byte(n) + byte(i*7)
 	}
 }
 
-// TestInOrder: what one shard hands over arrives at the one it is for, whole and in order, however
-// the rings wrap; a full ring takes nothing and loses nothing that it took.
+// TestInOrder checks that frames arrive at the right shard, complete and in order, however the
+// rings wrap, and that a full ring takes nothing and loses nothing it took.
 func TestInOrder(t *testing.T) {
 	ends := New(3)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -114,7 +114,7 @@ func TestTwoThreads(t *testing.T) {
 	both.Wait()
 }
 
-// TestNoAllocations: handing over costs no memory.
+// TestNoAllocations checks that handing over allocates nothing.
 func TestNoAllocations(t *testing.T) {
 	ends := New(2)
 	var f Frame

@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// whole is the length of a frame whose record takes so many bytes.
+// whole returns the length of a frame whose record takes record bytes.
 func whole(record int) int { return record - recordHeader }
 
-// TestFlowLeavesAsMuchFree: a flow has no more of a ring than it leaves free, to the byte, however
-// often the ring went round, and no more than so many frames; what the consumer gives back counts at
-// once. Others find room, and other kinds all of theirs.
+// TestFlowLeavesAsMuchFree checks that a flow uses no more of a ring than it leaves free, to the
+// byte, after any number of rounds, and no more than FlowFrames frames, and that what the consumer
+// releases counts at once. Other flows find room, and other kinds have all of theirs.
 func TestFlowLeavesAsMuchFree(t *testing.T) {
 	const record = 8192
 	ends := New(2)
@@ -64,8 +64,8 @@ func TestFlowLeavesAsMuchFree(t *testing.T) {
 	}
 }
 
-// TestSkippedRoom: a record that does not fit in front of the end of the ring begins it anew; what
-// is skipped is room that counts.
+// TestSkippedRoom checks that a record that does not fit at the end of the ring goes to its
+// beginning, and that the skipped bytes count as used.
 func TestSkippedRoom(t *testing.T) {
 	ends := New(2)
 	var f Frame
@@ -93,8 +93,8 @@ func TestSkippedRoom(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoShard: nothing is handed to a shard that there is not, or to itself, and no frame is
-// longer than the longest.
+// TestWhatIsNoShard checks that nothing is handed to a missing shard or to the shard itself, and
+// that no frame is longer than MaxFrame.
 func TestWhatIsNoShard(t *testing.T) {
 	ends := New(3)
 	for _, c := range []struct {
@@ -111,7 +111,8 @@ func TestWhatIsNoShard(t *testing.T) {
 	}
 }
 
-// TestWhoIsToBeWoken: all that got something since the last time are told of, each once.
+// TestWhoIsToBeWoken checks that Given returns each shard that was given something since the last
+// call, once.
 func TestWhoIsToBeWoken(t *testing.T) {
 	ends := New(4)
 	for _, to := range []int{3, 0, 3} {
@@ -130,8 +131,8 @@ func TestWhoIsToBeWoken(t *testing.T) {
 	}
 }
 
-// TestTurnsOfRings: the rings that have frames take turns: of long frames one, of short ones some,
-// from each shard and of each kind.
+// TestTurnsOfRings checks that rings with frames take turns, each with one long frame or several
+// short ones, from each shard and of each kind.
 func TestTurnsOfRings(t *testing.T) {
 	ends := New(4)
 	put := func(from int, kind Kind, n, frames int) {

@@ -56,7 +56,7 @@ func TestPostWakesWhoParked(t *testing.T) {
 	}
 }
 
-// TestDoAnswersAfterEffects: who called sees what the call had done.
+// TestDoAnswersAfterEffects checks that Do returns after the effects of its function.
 func TestDoAnswersAfterEffects(t *testing.T) {
 	o, posted := &owner{}, make(chan struct{}, 1)
 	o.box.WakeBy(func() { posted <- struct{}{} })
@@ -90,8 +90,8 @@ func TestStopRefuses(t *testing.T) {
 	}
 }
 
-// TestMail: messages come in order, each once, however often they are sent and taken, and also
-// those that are sent while others are taken.
+// TestMail checks that messages come in order and once, however often they are sent and taken, also
+// those sent while others are taken.
 func TestMail(t *testing.T) {
 	o := &owner{}
 	var m *Mail[*owner, int]
@@ -102,7 +102,7 @@ func TestMail(t *testing.T) {
 	})
 	list := []int{1, 2}
 	m.Send(list)
-	list[0] = 99 // the sender's again
+	list[0] = 99 // the sender may reuse the list
 	m.Send([]int{3, 4, 5})
 	if n := len(o.box.ready); n != 1 {
 		t.Errorf("it stands in the box %d times", n)

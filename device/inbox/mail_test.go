@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// TestMailKeepsSomeRoom: an empty mail keeps the room of as many messages as a bound says, and what
-// is no message is not posted.
+// TestMailKeepsSomeRoom checks that an empty mail keeps its buffer only up to maxKept messages, and
+// that an empty list is not posted.
 func TestMailKeepsSomeRoom(t *testing.T) {
 	for n, keeps := range map[int]bool{1: true, maxKept: true, maxKept + 1: false} {
 		o := &owner{}
@@ -23,7 +23,7 @@ func TestMailKeepsSomeRoom(t *testing.T) {
 	}
 }
 
-// TestRouse: only who is parked is woken, once, and one that has no thread never is.
+// TestRouse checks that only a parked owner is woken, once, and one without a thread never.
 func TestRouse(t *testing.T) {
 	o, woken := &owner{}, 0
 	o.box.Rouse()

@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
-// TestSegmentsOfPorts: the kernel's TCP makes no more of a frame for a direct port than one superframe
-// on the uplink holds; what a bridge hands on is not cut for that.
+// TestSegmentsOfPorts checks that the kernel's TCP puts at most one superframe of the uplink into
+// one frame for a direct port, and that frames from a bridge are not limited in this way.
 func TestSegmentsOfPorts(t *testing.T) {
 	netns.Run(t, func() {
 		segs := func(c *config.Port) uint32 {

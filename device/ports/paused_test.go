@@ -7,17 +7,17 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// TestPortIsPausedByItsRate: a function that has sent what it may is not read until it may send
-// again, to the nanosecond; its frames wait, and the thread hears nothing of them. Others go on.
+// TestPortIsPausedByItsRate checks that a function that has used up its rate is not read until it
+// may send again, to the nanosecond. Its frames wait and do not wake the thread; other ports go on.
 func TestPortIsPausedByItsRate(t *testing.T) {
 	w := newWorld(t, 0, 2)
 	d, start := w.devs[0], w.now
-	w.ports[0].Rate.SetRate(w.now, 1_000_000) // a byte in a microsecond, and 64 KiB at once
+	w.ports[0].Rate.SetRate(w.now, 1_000_000) // a byte per microsecond, and a burst of 64 KiB
 	d.fill(60_000, 5_536-1)
 	if came := w.read(); came != "0:60000 0:5535" {
 		t.Fatalf("%s came", came)
 	}
-	d.fill(1) // the last byte that may pass at once
+	d.fill(1) // the last byte of the burst
 	if came := w.read(); came != "0:1" {
 		t.Fatalf("%s came", came)
 	}
@@ -38,7 +38,7 @@ func TestPortIsPausedByItsRate(t *testing.T) {
 		t.Errorf("%q came, and something is due at +%d ns", came, w.set.Deadline()-start)
 	}
 	d.fill(60)
-	if came := w.read(); came != "" || w.set.Deadline() != start+501_000 { // it owes 499 bytes
+	if came := w.read(); came != "" || w.set.Deadline() != start+501_000 { // it is 499 bytes over
 		t.Errorf("%q came, and something is due at +%d ns", came, w.set.Deadline()-start)
 	}
 	w.now = start + 501_000
@@ -47,7 +47,8 @@ func TestPortIsPausedByItsRate(t *testing.T) {
 	}
 }
 
-// TestRestCountsForTheRate: what stays in the guest's memory was sent like what was copied.
+// TestRestCountsForTheRate checks that bytes left in the guest's memory count for the rate like
+// copied ones.
 func TestRestCountsForTheRate(t *testing.T) {
 	w := newWorld(t, 1, 0)
 	w.ports[0].Rate.SetRate(w.now, 1_000_000)
@@ -59,8 +60,8 @@ func TestRestCountsForTheRate(t *testing.T) {
 	}
 }
 
-// TestPausedGuestIsNotLookedAt: a guest that is paused is not looked at, and afterwards it is,
-// though it told of nothing.
+// TestPausedGuestIsNotLookedAt checks that a paused guest is not polled, and is polled again after
+// the pause without having signalled.
 func TestPausedGuestIsNotLookedAt(t *testing.T) {
 	w := newWorld(t, 1, 0)
 	d := w.devs[0]
@@ -83,7 +84,8 @@ func TestPausedGuestIsNotLookedAt(t *testing.T) {
 	}
 }
 
-// TestPortsComeBackTogether: all that are due are read again in one turn, the others stay paused.
+// TestPortsComeBackTogether checks that all ports that are due are read again in one turn, and the
+// others stay paused.
 func TestPortsComeBackTogether(t *testing.T) {
 	w := newWorld(t, 1, 2)
 	for i, rate := range []uint64{1_000_000, 1_000_000, 500_000} {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestGuestIsLookedAt: a guest that told of a frame need not tell of the next ones, which are found
-// without. After it had none for long it is to tell again, and then it is read when it does.
+// TestGuestIsLookedAt checks that a guest that signalled a frame is polled for the next ones. After
+// many polls without a frame it is asked to signal again, and is read when it does.
 func TestGuestIsLookedAt(t *testing.T) {
 	w := newWorld(t, 1, 0)
 	d := w.devs[0]
@@ -33,7 +33,7 @@ func TestGuestIsLookedAt(t *testing.T) {
 			finds("")
 		}
 		hears()
-		d.fill(61) // just in time: it does not tell, and is looked at as often as before
+		d.fill(61) // just in time: it is polled as often as before, without a signal
 		if w.told() {
 			t.Error("it told")
 		}
@@ -43,7 +43,7 @@ func TestGuestIsLookedAt(t *testing.T) {
 	for range idleLooks - 1 {
 		finds("")
 	}
-	d.hurries = true // has a frame at that moment, as far as it knows: it need not tell
+	d.hurries = true // has a frame when it is armed, so it need not signal
 	finds("")
 	hears()
 	d.hurries = false
@@ -61,12 +61,12 @@ func TestGuestIsLookedAt(t *testing.T) {
 		finds("")
 	}
 	hears()
-	finds("") // the last that it takes
+	finds("") // the last poll
 	hears("arm pf0.vf1")
 }
 
-// TestArmBeforeSleep: before the thread sleeps, guests are to tell again. It must not sleep while
-// one has a frame, and goes on looking at that one alone.
+// TestArmBeforeSleep checks that guests are asked to signal before the thread sleeps. It must not
+// sleep while a guest has a frame, and goes on polling that guest alone.
 func TestArmBeforeSleep(t *testing.T) {
 	w := newWorld(t, 3, 0)
 	if w.set.Arm() || w.said != nil {
@@ -102,8 +102,8 @@ func TestArmBeforeSleep(t *testing.T) {
 	}
 }
 
-// TestTurnsOfGuests: where not all guests can be looked at in a turn, all have theirs in order, and
-// none is looked at twice in one.
+// TestTurnsOfGuests checks that if not all guests can be polled in a turn, they take turns in
+// order, and none is polled twice in one.
 func TestTurnsOfGuests(t *testing.T) {
 	guests := make([]*loopPort, 5)
 	for i := range guests {
@@ -137,8 +137,8 @@ func TestTurnsOfGuests(t *testing.T) {
 	}
 }
 
-// TestSendersBeforeReceivers: what a guest sent goes back to it before the other sees what it got,
-// and each hears once of however many frames.
+// TestSendersBeforeReceivers checks that buffers of sent frames go back to the sender before the
+// receiver sees the frames, and that each guest is notified once for any number of frames.
 func TestSendersBeforeReceivers(t *testing.T) {
 	w := newWorld(t, 2, 0)
 	a, b := w.devs[0], w.devs[1]
@@ -168,8 +168,8 @@ func TestSendersBeforeReceivers(t *testing.T) {
 	}
 }
 
-// TestSettledWhenNothingIsOwed: a guest that sent frames which were copied whole has them back at
-// once, unless earlier ones are in its memory still.
+// TestSettledWhenNothingIsOwed checks that a guest gets the buffers of completely copied frames
+// back at once, unless earlier ones are still in use.
 func TestSettledWhenNothingIsOwed(t *testing.T) {
 	w := newWorld(t, 1, 0)
 	d := w.devs[0]

@@ -14,8 +14,9 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// TestReadTakesWhatIsThere: the shard gets each frame with its port, in order, with all its bytes;
-// a port that has nothing is not asked, and with none there is nothing to wait for.
+// TestReadTakesWhatIsThere checks that the shard gets each frame with its port, in order and
+// complete. Ports without frames are not read, and without ports there is no descriptor to wait
+// for.
 func TestReadTakesWhatIsThere(t *testing.T) {
 	w := newWorld(t, 0, 3)
 	if w.set.FD() != w.set.epoll {
@@ -50,12 +51,12 @@ func TestReadTakesWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestBusyShardReadsNothing: while frames are being sealed, none are read, and the thread does not
-// wait for ports.
+// TestBusyShardReadsNothing checks that nothing is read while frames are being sealed, and that the
+// thread does not wait for ports then.
 func TestBusyShardReadsNothing(t *testing.T) {
 	w := newWorld(t, 1, 1)
 	w.devs[0].put(make([]byte, 60))
-	w.read() // and looks at that guest from now on
+	w.read() // and polls that guest from now on
 	w.occupy(1)
 	w.devs[0].put(make([]byte, 100))
 	w.devs[1].put(make([]byte, 100))
@@ -73,16 +74,16 @@ func TestBusyShardReadsNothing(t *testing.T) {
 	}
 }
 
-// repeat is n frames of a size.
+// repeat returns n frames of a size.
 func repeat(n, size int) []int { return slices.Repeat([]int{size}, n) }
 
-// TestShareOfPorts: those that have frames share what is read in a turn, and what one does not need
-// is the others'. A port that was not read to the end may have more.
+// TestShareOfPorts checks that ports with frames share a turn, and that what one port does not use
+// goes to the others. A port that was not read to the end may have more.
 func TestShareOfPorts(t *testing.T) {
 	for _, c := range []struct {
 		what  string
-		ports [][]int // the sizes of their frames
-		read  []int   // how many of them
+		ports [][]int // sizes of their frames
+		read  []int   // number of frames read of each
 		more  bool
 	}{
 		{"nothing but a frame", [][]int{{100}}, []int{1}, false},
@@ -105,7 +106,7 @@ func TestShareOfPorts(t *testing.T) {
 				t.Errorf("%s: port %d has %d frames left, want %d", c.what, i, len(w.devs[i].frames), left)
 			}
 		}
-		for _, patient := range []bool{true, false} { // the last frame for the uplink is a port's, or not
+		for _, patient := range []bool{true, false} { // whether the last frame for the uplink is a port's
 			w.shard.Queue().Patient = patient
 			if w.set.More() != (patient && c.more) {
 				t.Errorf("%s: more may follow: %v, want %v", c.what, w.set.More(), c.more)
@@ -114,7 +115,7 @@ func TestShareOfPorts(t *testing.T) {
 	}
 }
 
-// TestMoreIsOfTheLastTurn: a turn that reads little ends what the one before said.
+// TestMoreIsOfTheLastTurn checks that a turn that reads little replaces what More reported before.
 func TestMoreIsOfTheLastTurn(t *testing.T) {
 	w := newWorld(t, 0, 1)
 	w.devs[0].fill(60_000, 60_000, 60_000, 60_000, 60)
@@ -126,21 +127,23 @@ func TestMoreIsOfTheLastTurn(t *testing.T) {
 	}
 }
 
-// TestFramesInATurn: however small they are, no more are read than the shard has room for.
+// TestFramesInATurn checks that a turn reads no more frames than the shard has room for, however
+// small they are.
 func TestFramesInATurn(t *testing.T) {
 	w := newWorld(t, 0, 2)
 	w.devs[0].fill(repeat(portBatch-1, 60)...)
 	w.devs[1].fill(repeat(portBatch, 60)...)
-	for i, want := range []int{portBatch, portBatch - 1, 0} { // both have their part in each
+	for i, want := range []int{portBatch, portBatch - 1, 0} { // both have their part in each turn
 		if n := len(strings.Fields(w.read())); n != want {
 			t.Errorf("turn %d: %d frames, want %d", i, n, want)
 		}
 	}
 }
 
-// TestPortsShareWhatTheyCost: whatever frames ports have, small ones, long ones, or such that stand
-// for very many packets, a turn takes no more than its bound and one frame, those that always have
-// more get equal parts, and a frame of one that has few waits for one quantum of each other.
+// TestPortsShareWhatTheyCost checks for any frames (small ones, long ones, or GSO frames of very
+// many packets) that a turn exceeds its limit by at most one frame, that ports which always have
+// frames get equal parts, and that a frame of a quiet port waits for at most one quantum of each
+// other port.
 func TestPortsShareWhatTheyCost(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(rt, "ports")
@@ -155,7 +158,7 @@ func TestPortsShareWhatTheyCost(t *testing.T) {
 			offload[i].Size = rapid.SampledFrom([]uint16{0, 48, 1400}).Draw(rt, "packets of")
 			most = max(most, costOf(size[i], &offload[i]))
 		}
-		waited := -1 // what the others had since the quiet one's frame came
+		waited := -1 // cost of the others since the quiet port's frame came
 		for turn := range 100 {
 			for i, d := range w.devs {
 				for d != quiet && len(d.frames) < portBatch {
@@ -199,8 +202,8 @@ func TestPortsShareWhatTheyCost(t *testing.T) {
 	})
 }
 
-// TestRoomForFrames: a turn has room for the longest frame to its last one, to the byte: none is
-// ever cut.
+// TestRoomForFrames checks that a turn has room for the longest frame until its end, to the byte:
+// none is ever cut.
 func TestRoomForFrames(t *testing.T) {
 	w := newWorld(t, 0, 1)
 	longest := slices.Repeat([]byte("x"), tap.FunctionBuffer)
@@ -219,8 +222,8 @@ func TestRoomForFrames(t *testing.T) {
 	}
 }
 
-// TestRoomForRest: what stays in the guest's memory has its room behind what was copied, counts for
-// the port's share, and goes back when the turn is over.
+// TestRoomForRest checks that the part of a frame left in the guest's memory has room behind the
+// copied part, counts for the port's share, and is given back when the turn is over.
 func TestRoomForRest(t *testing.T) {
 	w := newWorld(t, 1, 0)
 	d := w.devs[0]
@@ -255,13 +258,13 @@ func TestRoomForRest(t *testing.T) {
 	}
 }
 
-// TestManyPortsTell: a turn looks at some of those that have frames, and the next at the others;
-// the ports that are looked at have their place beside them.
+// TestManyPortsTell checks that a turn reads some of many ports that signalled, and the next turn
+// the others, and that polled ports have their own share.
 func TestManyPortsTell(t *testing.T) {
 	const telling, polled = portReady + 3, 5
 	w := newWorld(t, polled, telling)
 	for _, d := range w.devs[:polled] {
-		d.put(make([]byte, 60)) // each tells for the first time
+		d.put(make([]byte, 60)) // each signals for the first time
 	}
 	if n := len(strings.Fields(w.read())); n != polled {
 		t.Fatalf("%d frames of %d ports that are to be looked at", n, polled)
@@ -276,8 +279,8 @@ func TestManyPortsTell(t *testing.T) {
 	}
 }
 
-// TestBrokenPortIsLost: a device that fails is given up, once, and said so. What was read of it
-// before is not lost, and the others go on.
+// TestBrokenPortIsLost checks that a device that fails is taken out of service and logged once.
+// Frames read before are not lost, and the other ports go on.
 func TestBrokenPortIsLost(t *testing.T) {
 	for _, polled := range []int{0, 2} {
 		w := newWorld(t, polled, 2-polled)

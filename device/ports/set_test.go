@@ -17,8 +17,8 @@ import (
 
 var errRefused = errors.New("refused")
 
-// TestOpenAllOrNone: when one device cannot be had, those made before are closed, and the error
-// names the function.
+// TestOpenAllOrNone checks that if one device cannot be opened, those opened before are closed, and
+// the error names the function.
 func TestOpenAllOrNone(t *testing.T) {
 	w := describe(t, 1, 2)
 	w.refuse["pf0.vf3"] = errRefused
@@ -30,7 +30,8 @@ func TestOpenAllOrNone(t *testing.T) {
 	}
 }
 
-// TestPortsInMemoryNeedAProgram: without a program that serves guests, the error says what to use.
+// TestPortsInMemoryNeedAProgram checks that without a program that serves guests, the error says
+// what to use.
 func TestPortsInMemoryNeedAProgram(t *testing.T) {
 	w := describe(t, 0, 1)
 	_, err := Open(w.shard.Ports(), Sources{}, nil, slog.New(slog.DiscardHandler))
@@ -39,8 +40,8 @@ func TestPortsInMemoryNeedAProgram(t *testing.T) {
 	}
 }
 
-// TestRemovedPort: a port that was removed is neither read nor written nor waited for; the next one
-// takes its place, and the others stay theirs.
+// TestRemovedPort checks that a removed port is not read, written or waited for, that the next port
+// takes its slot, and that the other ports keep theirs.
 func TestRemovedPort(t *testing.T) {
 	w := newWorld(t, 1, 2)
 	for i, d := range w.devs {
@@ -65,8 +66,9 @@ func TestRemovedPort(t *testing.T) {
 	}
 }
 
-// TestRemovedWhileItOwes: what is left in the memory of a guest whose port goes is copied before,
-// and nobody looks at the guest afterwards. The other guest hears at the end of the turn.
+// TestRemovedWhileItOwes checks that data still in the memory of a guest whose port is removed is
+// copied first, and that the guest is not polled after that. The other guest is notified at the end
+// of the turn.
 func TestRemovedWhileItOwes(t *testing.T) {
 	w := newWorld(t, 3, 0)
 	for _, d := range w.devs[1:] {
@@ -79,7 +81,7 @@ func TestRemovedWhileItOwes(t *testing.T) {
 	if said := w.says(); !slices.Equal(said, []string{"return pf0.vf2"}) {
 		t.Errorf("guests heard %q", said)
 	}
-	w.set.Remove(w.ports[0]) // owes nothing
+	w.set.Remove(w.ports[0]) // no buffers to give back
 	if w.said != nil {
 		t.Errorf("guests heard %q", w.said)
 	}
@@ -95,7 +97,7 @@ func TestRemovedWhileItOwes(t *testing.T) {
 	}
 }
 
-// TestRemovedWhilePaused: nothing is due any more for a port that is gone.
+// TestRemovedWhilePaused checks that a removed port has no deadline left.
 func TestRemovedWhilePaused(t *testing.T) {
 	w := newWorld(t, 0, 1)
 	w.ports[0].Rate.SetRate(w.now, 1_000_000)
@@ -110,8 +112,8 @@ func TestRemovedWhilePaused(t *testing.T) {
 	}
 }
 
-// TestLostPortIsRemoved: the descriptor of a device that was lost may be another's by the time its
-// port is removed; that one stays.
+// TestLostPortIsRemoved checks that removing a lost port does not touch another device that has got
+// its descriptor since.
 func TestLostPortIsRemoved(t *testing.T) {
 	w := newWorld(t, 0, 2)
 	w.devs[0].broken = errors.New("it is gone")
@@ -133,7 +135,7 @@ func TestLostPortIsRemoved(t *testing.T) {
 	}
 }
 
-// TestDeviceThatCannotBeWaitedFor: the error names the port.
+// TestDeviceThatCannotBeWaitedFor checks that the error names the port.
 func TestDeviceThatCannotBeWaitedFor(t *testing.T) {
 	w := newWorld(t, 0, 1)
 	w.set.Remove(w.ports[0])
@@ -143,8 +145,8 @@ func TestDeviceThatCannotBeWaitedFor(t *testing.T) {
 	}
 }
 
-// TestServeAndClose: all guests are let in, and at the end all devices are closed; one that cannot
-// be is said, and the others are. Places without a port are none.
+// TestServeAndClose checks that Serve serves all guests, and that Close closes all devices and logs
+// the ones that fail. Empty slots are skipped.
 func TestServeAndClose(t *testing.T) {
 	w := newWorld(t, 0, 3)
 	w.set.Remove(w.ports[1])
@@ -164,7 +166,7 @@ func TestServeAndClose(t *testing.T) {
 	}
 }
 
-// configure sets what the port of a VF is to be.
+// configure changes the settings of a VF's port.
 func (w *world) configure(vf int, change func(c *config.Function)) {
 	w.t.Helper()
 	is := w.core.Functions.Settings(id(w.t, vf))
@@ -174,7 +176,7 @@ func (w *world) configure(vf int, change func(c *config.Function)) {
 	}
 }
 
-// fit has the set fitted, and returns who could not have a port.
+// fit calls Fit, and returns the functions that could not get a port.
 func (w *world) fit(do func(func(falcon.Time)) error) (unfit map[pfvf.ID]error, err error) {
 	if do == nil {
 		do = func(f func(falcon.Time)) error { f(w.now); return nil }
@@ -185,8 +187,8 @@ func (w *world) fit(do func(func(falcon.Time)) error) (unfit map[pfvf.ID]error, 
 	return unfit, err
 }
 
-// TestFit: a port that is not to be any more goes, one that is to be another is made anew and its
-// guest let in, and the others are left alone.
+// TestFit checks that a port that is no longer wanted is closed, one with new settings is created
+// anew and served, and the others are left alone.
 func TestFit(t *testing.T) {
 	w := newWorld(t, 0, 3)
 	w.configure(1, func(c *config.Function) { c.Port = nil })
@@ -212,8 +214,8 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestFitTellsWhatCannotBe: a port that cannot be had is its function's to know, and tried again
-// with the next fitting; the others come.
+// TestFitTellsWhatCannotBe checks that a port that cannot be opened is reported for its function,
+// and tried again by the next Fit; the others are opened.
 func TestFitTellsWhatCannotBe(t *testing.T) {
 	w := newWorld(t, 0, 2)
 	rename := func(c *config.Function) {
@@ -234,8 +236,8 @@ func TestFitTellsWhatCannotBe(t *testing.T) {
 	}
 }
 
-// TestFitGivesBackWhatItCannotUse: a device that the set cannot wait for is removed again, and its
-// guest is not let in.
+// TestFitGivesBackWhatItCannotUse checks that a device that the set cannot wait for is removed
+// again, and is not served.
 func TestFitGivesBackWhatItCannotUse(t *testing.T) {
 	w := newWorld(t, 0, 1)
 	w.set.Remove(w.ports[0])
@@ -252,13 +254,13 @@ func TestFitGivesBackWhatItCannotUse(t *testing.T) {
 	}
 }
 
-// maker makes one device.
+// maker returns one device.
 type maker struct{ Device }
 
 func (m maker) OpenPort(*config.Port, func(func()) bool) (Device, error) { return m.Device, nil }
 
-// TestFitOfAStoppedShard: what cannot be done on the shard's thread is an error, and no device is
-// left behind.
+// TestFitOfAStoppedShard checks that Fit fails if the shard has stopped, and leaves no device
+// behind.
 func TestFitOfAStoppedShard(t *testing.T) {
 	w := newWorld(t, 0, 1)
 	w.configure(1, func(c *config.Function) {
@@ -284,7 +286,8 @@ func TestFitOfAStoppedShard(t *testing.T) {
 	}
 }
 
-// TestRemovalThatFails: a device that cannot be removed is an error, and the others go.
+// TestRemovalThatFails checks that a device that cannot be removed gives an error, and that the
+// others are removed.
 func TestRemovalThatFails(t *testing.T) {
 	w := newWorld(t, 0, 2)
 	for vf := 1; vf <= 2; vf++ {
@@ -299,8 +302,8 @@ func TestRemovalThatFails(t *testing.T) {
 	}
 }
 
-// TestSuperframeOfAPort: what the kernel sends at once through a direct port makes one superframe of
-// sealed packets, as long as one can be; two packets are the least.
+// TestSuperframeOfAPort checks that one send of the kernel through a direct port fills one
+// superframe of sealed packets, as far as possible; the least is two packets.
 func TestSuperframeOfAPort(t *testing.T) {
 	const longest = 65535 - 40 - 8 // of UDP over IPv6
 	for mtu := 576; mtu < 9000; mtu++ {

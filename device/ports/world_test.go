@@ -22,8 +22,8 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// world is a shard whose functions, VF 1 and up of one tenant, have ports in memory, and the set
-// that serves them. The test takes the turns and says what time it is.
+// world is a shard whose functions, from VF 1 in one tenant, have ports in memory, and the set that
+// serves them. The test takes the turns and sets the time.
 type world struct {
 	t     *testing.T
 	now   int64
@@ -32,29 +32,28 @@ type world struct {
 	set   *Set
 	ports []*shard.Port
 	devs  []*device
-	said  []string // what was asked of devices, in order
+	said  []string // calls to devices, in order
 	log   bytes.Buffer
 
-	opened []*device // all that were made
+	opened []*device // all that were opened
 	refuse map[string]error
-	polled int // how many of the first devices are looked at
+	polled int // number of devices that are polled; they come first
 }
 
-// newWorld makes ports of which the last telling ones tell of each frame, and those before are
-// looked at.
+// newWorld creates ports: first polled ones, then ones that signal each frame.
 func newWorld(t *testing.T, polled, telling int) *world {
 	t.Helper()
 	w := describe(t, polled, telling)
 	if err := w.open(); err != nil {
 		t.Fatal(err)
 	}
-	w.turn() // the routes to ports come from the core
+	w.turn() // the core announces the ports' routes
 	w.turn()
 	w.said = nil
 	return w
 }
 
-// describe is a world without a set.
+// describe returns a world without a set.
 func describe(t *testing.T, polled, telling int) *world {
 	t.Helper()
 	text := "nic: {host: 1, shards: 1}\nuplink: {backend: memory, address: 10.99.0.1/24}\ncm: {listen: 127.0.0.1:1, identity: unused}\n" +
@@ -90,7 +89,7 @@ func describe(t *testing.T, polled, telling int) *world {
 	return w
 }
 
-// open makes the set.
+// open creates the set.
 func (w *world) open() (err error) {
 	set, err := Open(w.shard.Ports(), Sources{Guests: w}, func() int64 { return w.now }, slog.New(slog.NewTextHandler(&w.log, nil)))
 	if err != nil {
@@ -102,7 +101,7 @@ func (w *world) open() (err error) {
 	return nil
 }
 
-// close gives up the set, if it was not before.
+// close closes the set, if it is open.
 func (w *world) close() {
 	if w.set != nil {
 		w.set.Close()
@@ -127,7 +126,7 @@ func (w *world) OpenPort(c *config.Port, _ func(func()) bool) (Device, error) {
 	return d, nil
 }
 
-// turn lets the shard do what is due with what was read, and the core what it asked for.
+// turn runs the shard on what was read, and the core on the shard's requests.
 func (w *world) turn() {
 	w.t.Helper()
 	var out thread.Output
@@ -138,7 +137,7 @@ func (w *world) turn() {
 	decided.Effects.Do()
 }
 
-// read reads the ports and returns what came: of which port, and how many bytes.
+// read reads the ports and returns the frames: port and size of each.
 func (w *world) read() (came string) {
 	w.t.Helper()
 	some := w.set.Read()
@@ -151,7 +150,7 @@ func (w *world) read() (came string) {
 	return came
 }
 
-// came is what the shard was given last.
+// came returns the frames that the shard was given last.
 func (w *world) came() (text string) {
 	for _, in := range w.set.in {
 		size := len(in.Frame)
@@ -166,7 +165,7 @@ func (w *world) came() (text string) {
 	return text
 }
 
-// told reports whether the set's descriptor is readable: some port has told of a frame.
+// told reports whether the set's descriptor is readable, because a port has signalled.
 func (w *world) told() bool {
 	w.t.Helper()
 	fds := []unix.PollFd{{Fd: int32(w.set.epoll), Events: unix.POLLIN}}
@@ -177,13 +176,13 @@ func (w *world) told() bool {
 	return n > 0
 }
 
-// says returns what was asked of devices since it was read.
+// says returns the calls to devices since the last call.
 func (w *world) says() (said []string) {
 	said, w.said = w.said, nil
 	return said
 }
 
-// udp is a frame with a datagram of n bytes from one port to another address of its tenant.
+// udp returns a frame with a datagram of n bytes from a port to another address of its tenant.
 func (w *world) udp(from int, to netip.Addr, n int) []byte {
 	p := w.ports[from]
 	f := make([]byte, 14+28+n)
@@ -201,10 +200,10 @@ func (w *world) udp(from int, to netip.Addr, n int) []byte {
 	return f
 }
 
-// address is that of a port's function.
+// address returns the address of a port's function.
 func (w *world) address(port int) netip.Addr { return w.ports[port].Addresses[0] }
 
-// occupy has the shard seal a frame for a peer for ever: the uplink's queue is full.
+// occupy keeps the shard busy sealing a frame for a peer: the uplink's queue is full.
 func (w *world) occupy(from int) {
 	w.t.Helper()
 	peer := netip.MustParseAddr("192.168.100.200")
@@ -222,7 +221,7 @@ func (w *world) occupy(from int) {
 	}
 }
 
-// id is that of a VF of the PF.
+// id returns the ID of a VF of the PF.
 func id(t *testing.T, vf int) pfvf.ID {
 	t.Helper()
 	id, err := pfvf.NewID(1, 0, uint32(vf))
@@ -232,39 +231,39 @@ func id(t *testing.T, vf int) pfvf.ID {
 	return id
 }
 
-// device is a port in memory that tells of its frames as a TAP does.
+// device is a port in memory that signals its frames as a TAP does.
 type device struct {
 	*world
 	name    string
 	fd      int
 	frames  []waiting
-	broken  error           // what Read fails with when there are no more
-	offload gateway.Offload // of its frames
+	broken  error           // error of Read when there are no more frames
+	offload gateway.Offload // offload of its frames
 	wrote   []string
 	served  int
-	gone    error // what Remove and Close fail with
+	gone    error // error of Remove and Close
 
-	looked  bool // it is a polledDevice's, and tells while it is armed:
+	looked  bool // it belongs to a polledDevice, and signals while it is armed
 	armed   bool
-	hurries bool // has a frame at the moment it is armed
+	hurries bool // gets a frame when it is armed
 }
 
-// waiting is a frame in a device. What is behind copied stays there.
+// waiting is a frame in a device. The part behind copied stays there.
 type waiting struct {
 	frame  []byte
 	copied int
 }
 
-// left is what stayed.
+// left is the part that stayed.
 type left []byte
 
 func (l left) Len() int  { return len(l) }
 func (left) Fetch() bool { return true }
 
-// put gives the device a frame that its guest sent.
+// put adds a frame of the guest.
 func (d *device) put(frame []byte) { d.leave(frame, len(frame)) }
 
-// leave gives the device a frame of which it copies the beginning.
+// leave adds a frame of the guest of which only the beginning is copied.
 func (d *device) leave(frame []byte, copied int) {
 	d.frames = append(d.frames, waiting{frame, copied})
 	if !d.looked || d.armed {
@@ -272,7 +271,7 @@ func (d *device) leave(frame []byte, copied int) {
 	}
 }
 
-// fill gives the device frames of these sizes.
+// fill adds frames of these sizes.
 func (d *device) fill(sizes ...int) {
 	for _, n := range sizes {
 		d.put(make([]byte, n))
@@ -282,7 +281,7 @@ func (d *device) fill(sizes ...int) {
 // signal makes the descriptor readable, or not.
 func (d *device) signal(on bool) {
 	var b [8]byte
-	_, _ = unix.Read(d.fd, b[:]) // fails where it was not readable
+	_, _ = unix.Read(d.fd, b[:]) // fails if it was not readable
 	if on {
 		b = [8]byte{1}
 		if _, err := unix.Write(d.fd, b[:]); err != nil {
@@ -324,7 +323,7 @@ func (d *device) Serve()                     { d.served++ }
 func (d *device) Remove() error              { d.say("remove"); return d.gone }
 func (d *device) Close() error               { d.say("close"); return d.gone }
 
-// polledDevice is one that tells of a frame only when it was asked to.
+// polledDevice is a device that signals a frame only when it was asked to.
 type polledDevice struct{ *device }
 
 func (d polledDevice) Wake() {

@@ -11,7 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 )
 
-// examples has a value for each key that a function does not have by itself.
+// examples has a value for each key without one by default.
 var examples = map[string]string{
 	"mac": "02:00:00:00:00:55", "tenant": "9", "address": "192.168.100.99", "guest": "unix:bare", "dma_window": "1G+256M",
 	"max_tx_rate": "500", "weight": "4", "trust": "on", "spoofchk": "off", "state": "disable",
@@ -30,8 +30,8 @@ func function() config.Function {
 	return f
 }
 
-// TestTextIsRead: what a setting writes down it reads again, and it is the same then, whatever was
-// before.
+// TestTextIsRead checks that the text that a setting writes can be parsed again and gives the same
+// value, whatever the value was before.
 func TestTextIsRead(t *testing.T) {
 	for _, s := range All() {
 		was, is := function(), function()
@@ -55,8 +55,8 @@ func TestTextIsRead(t *testing.T) {
 	}
 }
 
-// TestNamesAreTheirOwn: a name, the other ones of `ip link set … vf` included, stands for one
-// setting, and docs/functions.md has it.
+// TestNamesAreTheirOwn checks that each name, also those of `ip link set … vf`, belongs to one
+// setting, and is in docs/functions.md.
 func TestNamesAreTheirOwn(t *testing.T) {
 	page, err := os.ReadFile("../../docs/functions.md")
 	if err != nil {
@@ -92,8 +92,8 @@ func TestUnknownSetting(t *testing.T) {
 	}
 }
 
-// TestPortOfAnotherType: of a port that becomes one of another type nothing is left but what both
-// have; one that stays of its type keeps all.
+// TestPortOfAnotherType checks that a port that changes its type keeps only the fields that both
+// types have, and that otherwise it keeps all.
 func TestPortOfAnotherType(t *testing.T) {
 	all := All()
 	set := &all[slices.IndexFunc(all, func(s Setting) bool { return s.Key == "port" })]

@@ -13,8 +13,8 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// TestValuesAtTheBorder: the first and the last value that a setting may have are taken, their
-// neighbours are refused, and then nothing of the function has changed.
+// TestValuesAtTheBorder checks that the first and the last valid value of a setting are accepted,
+// and that values just outside are refused without any change.
 func TestValuesAtTheBorder(t *testing.T) {
 	for _, c := range []struct {
 		key       string
@@ -51,7 +51,7 @@ func TestValuesAtTheBorder(t *testing.T) {
 	}
 }
 
-// TestCountsByName: a number alone is for all counters, one with a name for that one.
+// TestCountsByName checks that a number alone sets all counters, and one with a name sets that one.
 func TestCountsByName(t *testing.T) {
 	f := function()
 	set := func(text string) {
@@ -82,8 +82,9 @@ func TestCountsByName(t *testing.T) {
 	}
 }
 
-// TestPortKeepsItsMAC: another mode is another MAC, the same one keeps it; addresses are added until
-// they are taken away, and those of the port before stay as they were.
+// TestPortKeepsItsMAC checks that a new mode resets the MAC and the same mode keeps it, that
+// addresses are added until they are cleared, and that the addresses of the old port value do not
+// change.
 func TestPortKeepsItsMAC(t *testing.T) {
 	f := function()
 	set := func(text string) *config.Port {
@@ -118,8 +119,8 @@ func (d *drawer) Store(b []byte) error {
 	return d.fail
 }
 
-// TestMemoryOfSettings: what was set of functions is set again in the next NIC: the newest value of
-// each key, and the newest action. A reset is none.
+// TestMemoryOfSettings checks that settings are restored in the next run: the newest value of each
+// key, and the newest action. A reset is not kept.
 func TestMemoryOfSettings(t *testing.T) {
 	d := &drawer{}
 	m := NewMemory(d)
@@ -148,8 +149,8 @@ func TestMemoryOfSettings(t *testing.T) {
 	}
 }
 
-// TestRecallInAnyOrder: a function may need what another gives up; those that are refused in the end
-// are told, and forgotten.
+// TestRecallInAnyOrder checks that functions that need what another one gives up are tried again,
+// and that those refused in the end are returned and dropped.
 func TestRecallInAnyOrder(t *testing.T) {
 	d := &drawer{}
 	m := NewMemory(d)
@@ -159,7 +160,7 @@ func TestRecallInAnyOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	needs := map[pfvf.ID]pfvf.ID{0: 1, 1: 3, 2: 2} // the last never comes
+	needs := map[pfvf.ID]pfvf.ID{0: 1, 1: 3, 2: 2} // the last never succeeds
 	var done []pfvf.ID
 	tries := 0
 	recall := func(m *Memory) (map[pfvf.ID]error, error) {
@@ -179,7 +180,7 @@ func TestRecallInAnyOrder(t *testing.T) {
 		!slices.Equal(slices.Collect(maps.Keys(refused)), []pfvf.ID{1<<16 | 2}) {
 		t.Errorf("%v, refused %v, %v", done, refused, err)
 	}
-	if tries != 4+3+2+1 { // all, those left, …, and once more for nothing
+	if tries != 4+3+2+1 { // all, those left, …, and once more in vain
 		t.Errorf("%d tries", tries)
 	}
 	is := function()
@@ -189,8 +190,8 @@ func TestRecallInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestNoMemory: without a store, and with an empty one, there is nothing to recall; one that fails
-// or holds nonsense is an error.
+// TestNoMemory checks that there is nothing to restore without a store or with an empty one, and
+// that a store that fails or holds invalid data gives an error.
 func TestNoMemory(t *testing.T) {
 	none := func(pfvf.ID, *control.FunctionChange) error { t.Error("something is recalled"); return nil }
 	is := function()

@@ -12,7 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// failingUplink refuses what it is told to.
+// failingUplink fails where it is told to.
 type failingUplink struct {
 	tap.Port
 	full        bool
@@ -33,7 +33,7 @@ func (u *failingUplink) Write(frames [][]byte, more bool) (int, error) {
 	return u.Port.Write(frames, more)
 }
 
-// pausedPorts are ports that may be read again at some time.
+// pausedPorts are ports that may be read again at a given time.
 type pausedPorts struct {
 	*idle
 	until vtime.Time
@@ -41,9 +41,8 @@ type pausedPorts struct {
 
 func (p *pausedPorts) Deadline() vtime.Time { return p.until }
 
-// TestDeadline: a thread sleeps for as long as there is nothing to do: until the shard, a port or
-// what is delayed is due, and for a short time while an uplink that is full or broken has to be
-// tried again.
+// TestDeadline checks that a thread sleeps until the shard, a port or a delayed packet is due, and
+// only a short time while a full or broken uplink has to be tried again.
 func TestDeadline(t *testing.T) {
 	l, _, now := newThreadOn(t, config.Impair{RX: config.NoImpairment(), TX: config.NoImpairment()})
 	var log bytes.Buffer
@@ -56,7 +55,7 @@ func TestDeadline(t *testing.T) {
 		shard, port vtime.Time // from now; 0: nothing
 		sends, full bool
 		read, write error
-		told        int // lines of the log by now
+		told        int // lines in the log so far
 		want        vtime.Time
 	}{
 		{name: "nothing to do", want: maxPark},

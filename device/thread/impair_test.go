@@ -26,12 +26,12 @@ func newDirection(c config.Impairment) *impaired {
 	return &ds[TX]
 }
 
-// numbered is a frame whose first bytes are its number.
+// numbered returns a frame that begins with its number.
 func numbered(i int) []byte {
 	return binary.BigEndian.AppendUint32(make([]byte, 0, 60), uint32(i))[:60]
 }
 
-// arrivals sends n frames, gap apart, and returns what arrives in its order.
+// arrivals sends n frames, gap apart, and returns what arrives, in order.
 func arrivals(d *impaired, n int, gap vtime.Time) (got [][]byte) {
 	b := make([]byte, 2000)
 	for now, i := vtime.Time(0), 0; i < n || d.deadline() < vtime.Never; now += gap {
@@ -46,7 +46,7 @@ func arrivals(d *impaired, n int, gap vtime.Time) (got [][]byte) {
 	return got
 }
 
-// TestImpairReplays decides about the n-th packet alike whenever it comes.
+// TestImpairReplays checks that the choices for the n-th packet do not depend on its time.
 func TestImpairReplays(t *testing.T) {
 	c := config.Impairment{Loss: 0.1, Duplicate: 0.1, Corrupt: 0.1, Seed: 7}
 	first := arrivals(newDirection(c), 2000, 1000)
@@ -55,7 +55,7 @@ func TestImpairReplays(t *testing.T) {
 	}
 	d := newDirection(config.Impairment{Loss: 0.5, Seed: 9})
 	arrivals(d, 100, 10)
-	d.set(c2(c), TX) // a seed of its own begins anew
+	d.set(c2(c), TX) // a seed of its own starts anew
 	if again := arrivals(d, 2000, 1000); !slices.EqualFunc(first, again, bytes.Equal) {
 		t.Error("a new seed did not begin anew")
 	}
@@ -69,15 +69,15 @@ func TestImpairReplays(t *testing.T) {
 	}
 }
 
-// c2 completes an impairment.
+// c2 fills in the other fields of an impairment.
 func c2(c config.Impairment) config.Impairment {
 	none := config.NoImpairment()
 	c.ReorderDelay, c.Queue = none.ReorderDelay, none.Queue
 	return c
 }
 
-// TestImpairSuperframe decides about each packet of a superframe by itself, as
-// about packets that come alone.
+// TestImpairSuperframe checks that each packet of a superframe is impaired like one that comes
+// alone.
 func TestImpairSuperframe(t *testing.T) {
 	const segment, n = 100, 50
 	alone, joined := newDirection(config.Impairment{Loss: 0.3, Seed: 1}), newDirection(config.Impairment{Loss: 0.3, Seed: 1})
@@ -105,7 +105,7 @@ func TestImpairSuperframe(t *testing.T) {
 	}
 }
 
-// udpFrame is an Ethernet frame of a UDP datagram over IPv4.
+// udpFrame returns an Ethernet frame with a UDP datagram over IPv4.
 func udpFrame(payload int) []byte {
 	f := make([]byte, 42+payload)
 	binary.BigEndian.PutUint16(f[12:], 0x0800)
@@ -114,8 +114,8 @@ func udpFrame(payload int) []byte {
 	return f
 }
 
-// TestImpairBounded loses what does not fit in the queue, and needs no memory
-// once it has been full.
+// TestImpairBounded checks that packets that do not fit in the queue are lost, and that a queue
+// that was full once allocates no more.
 func TestImpairBounded(t *testing.T) {
 	d := newDirection(config.Impairment{Delay: time.Second, Queue: 100, Seed: 1})
 	for i := range 1000 {
@@ -144,7 +144,7 @@ func TestImpairBounded(t *testing.T) {
 	}
 }
 
-// idle is a shard that has nothing to do and no ports, behind a door where nobody knocks.
+// idle is a shard with nothing to do and no ports, and its door, which gets no input.
 type idle struct{ deadline vtime.Time }
 
 func (s *idle) Step(_ vtime.Time, _ *Input, out *Output) { out.Deadline = s.deadline }
@@ -168,7 +168,7 @@ func (s *idle) FD() int { return -1 }
 
 func (s *idle) Deadline() vtime.Time { return vtime.Never }
 
-// newThreadOn is a thread whose uplink is one port of a segment in memory, and the port at its
+// newThreadOn returns a thread whose uplink is one port of a segment in memory, and the port at the
 // other end.
 func newThreadOn(t *testing.T, impair config.Impair) (*Thread, tap.Port, *int64) {
 	t.Helper()
@@ -199,8 +199,8 @@ func newThreadOn(t *testing.T, impair config.Impair) (*Thread, tap.Port, *int64)
 	return l, far, now
 }
 
-// TestThreadImpairs delays what the shard sends and what it receives; what is under
-// way when the delay ends arrives nevertheless.
+// TestThreadImpairs checks that frames are delayed in both directions, and that packets under way
+// when the delay ends still arrive.
 func TestThreadImpairs(t *testing.T) {
 	delay := config.NoImpairment()
 	delay.Delay = time.Millisecond
@@ -243,7 +243,7 @@ func TestThreadImpairs(t *testing.T) {
 	if got := read(); !slices.Equal(got, []byte{3}) {
 		t.Errorf("%v came once nothing was asked", got)
 	}
-	// What arrives.
+	// Incoming frames.
 	f := udpFrame(100)
 	copy(f, []byte{2, 0, 0, 0, 0, 1})
 	f[6] = 2
@@ -261,7 +261,7 @@ func TestThreadImpairs(t *testing.T) {
 	}
 }
 
-// setLengths fills in lengths and the header's checksum.
+// setLengths fills in lengths and the IP header's checksum.
 func setLengths(f []byte) {
 	ip, udp := f[14:34], f[34:]
 	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))

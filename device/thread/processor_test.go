@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// first is the first processor of a set.
+// first returns the first processor of a set.
 func first(set *unix.CPUSet) (cpu int) {
 	for !set.IsSet(cpu) {
 		cpu++
@@ -40,7 +40,7 @@ func TestProcessorThatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestTimeSlice: a thread gets a short time slice, unless somebody gave it another policy than the
+// TestTimeSlice checks that a thread gets a short time slice, unless it has another policy than the
 // normal one.
 func TestTimeSlice(t *testing.T) {
 	slice := func(policy uint32) (before, after uint64) {

@@ -58,8 +58,7 @@ type Ports interface {
 	// Arm is called before the thread waits: it asks polled ports to signal their next frame. If a
 	// frame already waits, it returns true and the thread must not wait.
 	Arm() (waiting bool)
-	// FD returns a descriptor that is readable when a port has a frame; -1 while none is to be
-	// read.
+	// FD returns a descriptor, readable when a port has a frame; -1 while none is to be read.
 	FD() int
 	// Deadline returns when a paused port may be read again.
 	Deadline() vtime.Time

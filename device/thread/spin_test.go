@@ -2,7 +2,7 @@ package thread
 
 import "testing"
 
-// sleeps makes n short sleeps that input ended, from now on.
+// sleeps makes n short sleeps that input ended.
 func (s *spin) sleeps(now int64, n int) int64 {
 	for range n {
 		now += 50_000
@@ -30,8 +30,8 @@ func TestSpinPays(t *testing.T) {
 	}
 }
 
-// TestSpinGivesWay: a thread that others keep from running when it yields finds that out once in
-// half a second, and not once in each millisecond.
+// TestSpinGivesWay checks that a thread that other threads keep from running when it yields notices
+// this about once in half a second, and not once in each millisecond.
 func TestSpinGivesWay(t *testing.T) {
 	s := spin{most: 200_000}
 	now, lost := int64(0), 0
@@ -40,7 +40,7 @@ func TestSpinGivesWay(t *testing.T) {
 		if s.length() < 8*minSpin { // so short that it ends before the first yield
 			continue
 		}
-		now += 3_000_000 // another's slice
+		now += 3_000_000 // time slice of another thread
 		lost++
 		if s.yielded(now, 3_000_000) {
 			t.Fatal("goes on")
@@ -52,7 +52,7 @@ func TestSpinGivesWay(t *testing.T) {
 	if lost > 40 {
 		t.Errorf("gave way %d times in 10 s", lost)
 	}
-	// Once alone it looks again, and one contention then is nothing.
+	// When it has been alone again, it looks for more work, and one contention is short.
 	now = s.sleeps(s.until, 1000)
 	if s.length() != s.most || !s.yielded(now, 10_000) {
 		t.Errorf("%d ns when nobody else is there", s.length())
@@ -63,8 +63,8 @@ func TestSpinGivesWay(t *testing.T) {
 	}
 }
 
-// TestSpinKnowsAnswers: a thread that sends, gets an answer soon, and then nothing for long, learns
-// to look for the answer, and not for what comes after it.
+// TestSpinKnowsAnswers checks that a thread that sends, gets an answer soon, and then nothing for
+// long, learns to look for the answer, and not for what comes after it.
 func TestSpinKnowsAnswers(t *testing.T) {
 	s := spin{most: 200_000}
 	now := int64(0)

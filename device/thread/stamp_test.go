@@ -30,7 +30,7 @@ func (p *slowPorts) Read() bool {
 	return false
 }
 
-// stamped keeps the times of its Steps.
+// stamped records the times of its Steps.
 type stamped struct {
 	*idle
 	at []vtime.Time
@@ -41,8 +41,8 @@ func (s *stamped) Step(now vtime.Time, in *Input, out *Output) {
 	s.idle.Step(now, in, out)
 }
 
-// TestStamp: frames of the uplink are stamped when they were read, before anything else is done:
-// Falcon's t2 and t4 must not count that (Falcon §10.1).
+// TestStamp checks that frames of the uplink get the time at which they were read, before any other
+// work: Falcon's t2 and t4 must not include that (Falcon §10.1).
 func TestStamp(t *testing.T) {
 	l, far, now := newThreadOn(t, config.Impair{RX: config.NoImpairment(), TX: config.NoImpairment()})
 	s := &stamped{idle: &idle{vtime.Never}}

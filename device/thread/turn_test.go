@@ -14,19 +14,19 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// scripted is a shard, its door and its ports, which do as they are told and note what is done.
+// scripted is a scripted shard with its door and ports, which records what is done.
 type scripted struct {
 	*idle
 	now     *int64
-	takes   int64 // ns for each Step
+	takes   int64 // duration of each Step, ns
 	step    func(out *Output)
 	steps   int
-	flushes []int // after how many Steps
+	flushes []int // number of Steps before each Flush
 	flush   func(out *Output)
 	open    bool // the door lets the thread sleep
 	parks   int
-	read    bool // ports have something
-	more    bool // and will have
+	read    bool // ports have frames
+	more    bool // and will have more
 	armed   bool // a port has a frame
 }
 
@@ -52,7 +52,7 @@ func (s *scripted) Read() bool { return s.read }
 func (s *scripted) More() bool { return s.more }
 func (s *scripted) Arm() bool  { return s.armed }
 
-// newScripted is a thread of a scripted shard, behind a closed door.
+// newScripted returns a thread of a scripted shard, behind a closed door.
 func newScripted(t *testing.T) (l *Thread, far tap.Port, s *scripted) {
 	l, far, now := newThreadOn(t, config.Impair{RX: config.NoImpairment(), TX: config.NoImpairment()})
 	s = &scripted{idle: &idle{vtime.Never}, now: now}
@@ -60,7 +60,7 @@ func newScripted(t *testing.T) (l *Thread, far tap.Port, s *scripted) {
 	return l, far, s
 }
 
-// queueFrames has the shard leave frames for the uplink.
+// queueFrames makes the shard leave frames for the uplink.
 func queueFrames(l *Thread, n int) {
 	for range n {
 		f := udpFrame(100)
@@ -69,8 +69,8 @@ func queueFrames(l *Thread, n int) {
 	}
 }
 
-// TestWhatIsWork: a turn in which anything came or was left, or anything went out, was one with work;
-// what went out last is told apart from it.
+// TestWhatIsWork checks that a turn counts as work if anything came, was left or was sent, and that
+// sending on the uplink is recorded separately.
 func TestWhatIsWork(t *testing.T) {
 	for name, tc := range map[string]struct {
 		out   Output
@@ -109,7 +109,7 @@ func TestWhatIsWork(t *testing.T) {
 	}
 }
 
-// noting is an uplink that notes what it is given, and takes some of it.
+// noting is an uplink that records its frames, and takes some of them.
 type noting struct {
 	tap.Port
 	takes int
@@ -122,8 +122,8 @@ func (u *noting) Write(frames [][]byte, more bool) (int, error) {
 	return min(u.takes, len(frames)), nil
 }
 
-// TestCompanyIsWaitedForOnce: frames may wait for others of their kind in the turn in which they
-// came, and not in the next.
+// TestCompanyIsWaitedForOnce checks that frames may wait for others in the turn in which they came,
+// and not in the next.
 func TestCompanyIsWaitedForOnce(t *testing.T) {
 	l, _, s := newScripted(t)
 	up := &noting{Port: l.Uplink}
@@ -141,20 +141,20 @@ func TestCompanyIsWaitedForOnce(t *testing.T) {
 	}
 }
 
-// TestSleepOrNot: a thread goes to sleep when nothing is left that could be done at once, and the
-// door lets it.
+// TestSleepOrNot checks that a thread sleeps when there is no work that could be done at once, and
+// the door allows it.
 func TestSleepOrNot(t *testing.T) {
 	for name, tc := range map[string]struct {
 		waiting int // frames for the uplink, which holds 8
 		takes   int
-		more    bool       // the shard left work
+		more    bool       // the shard has left work
 		armed   bool       // a port has a frame
 		due     vtime.Time // from now
 		halted  bool
 		parks   int
 		input   bool
 	}{
-		"nothing to do":              {due: vtime.Never, parks: 1, input: true}, // the door says that there is
+		"nothing to do":              {due: vtime.Never, parks: 1, input: true}, // the door reports input
 		"work is left":               {due: vtime.Never, more: true, input: true},
 		"a port has a frame":         {due: vtime.Never, armed: true, input: true},
 		"it is time already":         {due: 0},
@@ -184,14 +184,15 @@ func TestSleepOrNot(t *testing.T) {
 	}
 }
 
-// TestLooksForMore: after work a thread looks for more as long as that paid lately, and sleeps at once
-// after a bulk of it, whose sender waits for nothing, or when others want the processor.
+// TestLooksForMore checks that after work a thread looks for more for as long as that found work
+// lately, and sleeps at once after a bulk transfer, whose sender waits for nothing, or when others
+// want the processor.
 func TestLooksForMore(t *testing.T) {
 	const step, length = 100, 5000
 	for name, tc := range map[string]struct {
 		bytes int
 		takes int64
-		turns int // without work, before it sleeps
+		turns int // turns without work before it sleeps
 	}{
 		"a request":        {1000, step, length/step + 1},
 		"almost a bulk":    {bulk - 1, step, length/step + 1},
@@ -231,8 +232,8 @@ func (u *bringing) Read(_ [][]byte, got []tap.Received) (n int, err error) {
 	return n, nil
 }
 
-// TestSpinLimits: how the time of looking grows and shrinks, and from when on a yield was too long,
-// to the nanosecond.
+// TestSpinLimits checks how the search time grows and shrinks, and from when on a yield was too
+// long, to the nanosecond.
 func TestSpinLimits(t *testing.T) {
 	const most = 10 * minSpin
 	for _, tc := range []struct {
@@ -252,7 +253,7 @@ func TestSpinLimits(t *testing.T) {
 		{4 * minSpin, false, 0, 2 * minSpin},
 	} {
 		s := spin{most: most, lengths: [2]int64{tookWork: tc.before, sentOut: 77}, until: 1000}
-		s.learn(999, tc.input, tc.slept) // it does not look now
+		s.learn(999, tc.input, tc.slept) // it is in a pause now
 		if s.length() != tc.before {
 			t.Errorf("%+v: learnt while it does not look", tc)
 		}
@@ -280,8 +281,9 @@ func TestSpinLimits(t *testing.T) {
 	}
 }
 
-// TestImpairedFramesStay: what came through while the port was full leaves when it has room, also
-// when nothing is asked any more; until then no more is taken than there is room for.
+// TestImpairedFramesStay checks that packets that passed the link while the port was full are sent
+// when it has room, even if the impairment has ended; until then no more are taken than there is
+// room for.
 func TestImpairedFramesStay(t *testing.T) {
 	delay := config.NoImpairment()
 	delay.Delay = time.Millisecond
@@ -303,7 +305,7 @@ func TestImpairedFramesStay(t *testing.T) {
 		t.Fatalf("%d frames have come through, on %t, the next at %d", n, d.on, d.deadline())
 	}
 	up.full = false
-	l.Turn() // those, and then the rest
+	l.Turn() // these, and then the rest
 	l.Turn()
 	bufs, got := [][]byte{make([]byte, 5000)}, make([]tap.Received, 1)
 	arrived := 0
@@ -315,7 +317,8 @@ func TestImpairedFramesStay(t *testing.T) {
 	}
 }
 
-// TestMarkedIfAllowed: packets that a link marks count as marked if their senders allow it.
+// TestMarkedIfAllowed checks that packets that a link marks count as marked if their senders allow
+// it.
 func TestMarkedIfAllowed(t *testing.T) {
 	d := newDirection(config.Impairment{Mark: 1, Seed: 1})
 	for i := range 3 {
@@ -337,8 +340,8 @@ func TestMarkedIfAllowed(t *testing.T) {
 	}
 }
 
-// TestParker: a wait ends by what waits for it, once, and says whether that was input; which
-// descriptors rang is listed.
+// TestParker checks that each kind of event ends one wait and that wait reports whether it was
+// input, and lists the descriptors that rang.
 func TestParker(t *testing.T) {
 	p, err := newParker()
 	if err != nil {
@@ -411,7 +414,7 @@ func TestParker(t *testing.T) {
 	p.wake() // harmless
 }
 
-// TestNoProcessor: of processors the first that is not there is named.
+// TestNoProcessor checks that the error names the first processor that is missing.
 func TestNoProcessor(t *testing.T) {
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
