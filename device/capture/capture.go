@@ -25,15 +25,15 @@ const (
 	Out
 )
 
-// Interfaces of a capture. Those of AddPort follow.
+// Interfaces of a capture. Those added by AddPort have the next numbers.
 const (
 	Sealed = 0 // Ethernet frames as on the wire
 	Clear  = 1 // IP packets without seal
 )
 
 const (
-	slots   = 4096       // packets queued at most
-	snapLen = 1<<16 + 32 // bytes kept of a frame: all of a superframe
+	slots   = 4096       // maximum number of queued packets
+	snapLen = 1<<16 + 32 // bytes kept of a frame: enough for a whole superframe
 )
 
 // iface is an interface of a capture.
@@ -41,26 +41,26 @@ type iface struct {
 	name, description string
 	link              layers.LinkType
 	dropped           atomic.Uint64
-	written           uint64 // run's
+	written           uint64 // used by run only
 }
 
 // Capture is a pcapng file being written.
 type Capture struct {
 	free, queue chan *record
-	file        io.Closer // nil: not ours to close
+	file        io.Closer // nil: the caller closes it
 	path        string
 	w           *pcapgo.NgWriter
 	done        chan struct{}
-	failed      chan struct{} // closed at the first error of writing
-	err         error         // of the writer; read after failed or done is closed
+	failed      chan struct{} // closed at the first write error
+	err         error         // write error; read after failed or done is closed
 
-	mu     sync.RWMutex // held shared by Packet, so that Close can wait for it
+	mu     sync.RWMutex // read-locked by Packet, so that Close can wait for it
 	closed bool
 	ifaces []*iface
-	known  int // of ifaces, in the file; run's
+	known  int // number of ifaces that are in the file; used by run only
 }
 
-// record is one queued packet. Its memory is used again.
+// record is a queued packet. Its memory is reused.
 type record struct {
 	iface   int
 	dir     Direction
@@ -70,8 +70,8 @@ type record struct {
 	comment string
 }
 
-// Create makes a new file with mode 0600. Captures are evidence, so a file already there stays as
-// it is, and the new one has a number: nic1.2.pcapng beside nic1.pcapng.
+// Create makes a new file with mode 0600. Captures are evidence, so an existing file is not
+// changed: the new one gets a number, for example nic1.2.pcapng beside nic1.pcapng.
 func Create(path string) (*Capture, error) {
 	f, err := createNext(path)
 	if err != nil {
@@ -79,7 +79,7 @@ func Create(path string) (*Capture, error) {
 	}
 	c, err := New(f)
 	if err != nil {
-		return nil, errors.Join(err, f.Close(), os.Remove(f.Name())) // nothing is in it
+		return nil, errors.Join(err, f.Close(), os.Remove(f.Name())) // the file is empty
 	}
 	c.file, c.path = f, f.Name()
 	return c, nil
@@ -100,18 +100,18 @@ func createNext(path string) (*os.File, error) {
 	}
 }
 
-// Path is the file that Create made.
+// Path returns the file that Create made.
 func (c *Capture) Path() string { return c.path }
 
-// Port is an Ethernet port that is captured too.
+// Port is an Ethernet port to be captured.
 type Port struct{ Name, Description string }
 
 func (f *iface) ng() pcapgo.NgInterface {
 	return pcapgo.NgInterface{Name: f.name, Description: f.description, LinkType: f.link, SnapLength: snapLen}
 }
 
-// New writes a capture to w, with an interface for each of ports behind Sealed and
-// Clear. Close does not close w.
+// New writes a capture to w, with an interface for each of ports after Sealed and Clear. Close does
+// not close w.
 func New(w io.Writer, ports ...Port) (*Capture, error) {
 	all := []*iface{
 		{name: "sealed", description: "uplink: Ethernet frames as on the wire", link: layers.LinkTypeEthernet},
@@ -146,7 +146,7 @@ func (c *Capture) Packet(iface int, dir Direction, ts int64, frame []byte, comme
 	c.Parts(iface, dir, ts, comment, frame)
 }
 
-// Parts is Packet for a frame that lies in several places.
+// Parts is like Packet, for a frame in several parts.
 func (c *Capture) Parts(iface int, dir Direction, ts int64, comment string, parts ...[]byte) {
 	if c == nil || iface < 0 {
 		return
@@ -164,7 +164,7 @@ func (c *Capture) Parts(iface int, dir Direction, ts int64, comment string, part
 			r.length += len(b)
 			r.data = append(r.data, b[:min(len(b), snapLen-len(r.data))]...)
 		}
-		c.queue <- r // has as many places as there are records
+		c.queue <- r // never blocks: the queue has as many places as there are records
 	default:
 		c.ifaces[iface].dropped.Add(1)
 	}
@@ -178,14 +178,14 @@ func (c *Capture) AddPort(p Port) int {
 	return len(c.ifaces) - 1
 }
 
-// all returns the interfaces there are now.
+// all returns the present interfaces.
 func (c *Capture) all() []*iface {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.ifaces
 }
 
-// Drops is the number of packets dropped because the writer did not keep up.
+// Drops returns the number of packets dropped because the writer was too slow.
 func (c *Capture) Drops() uint64 {
 	if c == nil {
 		return 0
@@ -197,15 +197,14 @@ func (c *Capture) Drops() uint64 {
 	return n
 }
 
-// Failed returns a channel that is closed when writing has failed: nothing more is
-// written.
+// Failed returns a channel that is closed when writing has failed. Nothing more is written then.
 func (c *Capture) Failed() <-chan struct{} { return c.failed }
 
-// Err is why writing failed, once Failed is closed.
+// Err returns why writing failed, once Failed is closed.
 func (c *Capture) Err() error { return c.err }
 
-// Close writes what is queued and the statistics, and closes the file. It
-// returns the first error of writing.
+// Close writes what is queued and the statistics, and closes the file. It returns the first write
+// error.
 func (c *Capture) Close() error {
 	if c == nil {
 		return nil
@@ -231,7 +230,7 @@ func (c *Capture) Close() error {
 	return nil
 }
 
-// run writes until the queue is closed. After an error it only counts.
+// run writes packets until the queue is closed. After an error it only counts drops.
 func (c *Capture) run() {
 	defer close(c.done)
 	failed := false
@@ -255,8 +254,8 @@ func (c *Capture) run() {
 	}
 }
 
-// describe, write and finish belong to run. describe makes the file know interfaces
-// up to number last.
+// describe, write and finish are called by run only. describe adds the interfaces up to number last
+// to the file.
 func (c *Capture) describe(last int) error {
 	for ; c.known <= last; c.known++ {
 		if _, err := c.w.AddInterface(c.all()[c.known].ng()); err != nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Class is what a frame on the fabric is.
+// Class is the kind of a frame on the fabric.
 type Class uint8
 
 // Classes.
@@ -14,7 +14,7 @@ const (
 	PSP          // UDP to port 1000, in IPv4 or IPv6
 	ARP          //
 	ND           // neighbour discovery: ICMPv6 types 133 to 137
-	ICMPv6       // any other, MLD among them
+	ICMPv6       // any other ICMPv6, including MLD
 )
 
 func (c Class) String() string {
@@ -30,14 +30,14 @@ const (
 	protoICMP = 58
 	portPSP   = 1000
 
-	// The shortest packets that show what they are.
-	leastIPv4 = 28 // a UDP header behind it
-	leastIPv6 = 44 // the beginning of an ICMPv6 message
-	leastMLD  = 52 // of one behind hop-by-hop options
+	// Minimum lengths at which a packet's class can be determined.
+	leastIPv4 = 28 // with a UDP header
+	leastIPv6 = 44 // with the beginning of an ICMPv6 message
+	leastMLD  = 52 // with one behind hop-by-hop options
 )
 
-// Classify says what an Ethernet frame is. A fragment that does not begin its
-// datagram is Other: it does not show its port.
+// Classify returns the class of an Ethernet frame. A fragment other than the first is Other, since
+// it has no port.
 func Classify(frame []byte) Class {
 	if len(frame) < 14 {
 		return Other
@@ -59,7 +59,7 @@ func Classify(frame []byte) Class {
 			return Other
 		}
 		next, at := p[6], 40
-		if next == protoHBH && len(p) >= leastMLD { // MLD has it
+		if next == protoHBH && len(p) >= leastMLD { // used by MLD
 			next, at = p[40], 48+8*int(p[41])
 		}
 		return transport(next, p, at)
@@ -67,7 +67,7 @@ func Classify(frame []byte) Class {
 	return Other
 }
 
-// transport says what a packet is by its protocol, which begins at a byte of it.
+// transport returns the class of a packet by its protocol, whose header begins at offset at.
 func transport(proto uint8, packet []byte, at int) Class {
 	switch {
 	case proto == protoUDP && len(packet) >= at+8 && binary.BigEndian.Uint16(packet[at+2:]) == portPSP:
@@ -81,7 +81,7 @@ func transport(proto uint8, packet []byte, at int) Class {
 	return Other
 }
 
-// describe names a frame that should not be there.
+// describe describes an unexpected frame.
 func describe(frame []byte) string {
 	if len(frame) < 14 {
 		return fmt.Sprintf("%d bytes", len(frame))

@@ -2,15 +2,15 @@ package capture
 
 import "github.com/falcon-vnic/vnic/device/config"
 
-// Sink is a capture and what it takes of what passes.
+// Sink is a capture and a selection of what it receives.
 type Sink struct {
 	To            *Capture
 	Sealed, Clear bool
-	Ports         map[Port]int // interfaces of those it takes
-	AnyPort       bool         // also of ports that come later
+	Ports         map[Port]int // interfaces of the captured ports
+	AnyPort       bool         // also capture ports that are added later
 }
 
-// NewSink takes what a mode of the configuration says; "" is nothing.
+// NewSink returns the sink for a capture mode of the configuration; "" captures nothing.
 func NewSink(to *Capture, mode string) Sink {
 	return Sink{
 		To:     to,
@@ -19,7 +19,7 @@ func NewSink(to *Capture, mode string) Sink {
 	}
 }
 
-// NamedPort is a function's port with what else it may be called: the function's names.
+// NamedPort is a function's port with its other names: those of the function.
 type NamedPort struct {
 	Port
 	Names []string

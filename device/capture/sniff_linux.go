@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Counts are the frames a Sniffer saw, by class.
+// Counts counts the frames that a Sniffer saw, by class.
 type Counts struct {
 	PSP, ARP, ND, ICMPv6, Other uint64
-	Dropped                     uint64   // by the kernel, since the Sniffer was slow
+	Dropped                     uint64   // by the kernel, because the Sniffer was too slow
 	Others                      []string // descriptions of the first few frames of class Other
 }
 
@@ -28,12 +28,11 @@ func (c *Counts) Total() uint64 { return c.PSP + c.ARP + c.ND + c.ICMPv6 + c.Oth
 
 const (
 	maxOthers  = 8
-	sniffBytes = 1 << 18 // a frame never is longer, superframes included
+	sniffBytes = 1 << 18 // no frame is longer, superframes included
 	sniffQueue = 32 << 20
 )
 
-// Sniffer watches one link of the kernel, with all it forwards, and writes it to
-// a pcapng file.
+// Sniffer captures the frames of one kernel link, including forwarded ones, to a pcapng file.
 type Sniffer struct {
 	name   string
 	sock   *os.File
@@ -45,11 +44,10 @@ type Sniffer struct {
 	counts Counts
 }
 
-// Sniff opens a raw socket on a link of the network namespace the calling thread
-// is in, and writes to a new file. The caller locks its goroutine to the thread
-// if that is not the process's namespace; the Sniffer itself runs anywhere. It
-// needs CAP_NET_RAW. On a bridge it sees what the bridge forwards. A superframe
-// the kernel has not segmented is one frame.
+// Sniff opens a raw socket on a link in the network namespace of the calling thread, and writes to
+// a new file. If that is not the process's namespace, the caller must lock its goroutine to the
+// thread; the Sniffer itself runs on any thread. It needs CAP_NET_RAW. On a bridge it sees the
+// frames that the bridge forwards. A superframe that the kernel has not segmented is one frame.
 func Sniff(ifname, path string) (*Sniffer, error) {
 	s, err := newSniffer(ifname, path)
 	if err != nil {
@@ -59,7 +57,7 @@ func Sniff(ifname, path string) (*Sniffer, error) {
 	return s, nil
 }
 
-// newSniffer makes a Sniffer that does not read yet.
+// newSniffer returns a Sniffer that does not read yet.
 func newSniffer(ifname, path string) (*Sniffer, error) {
 	sock, err := openPacketSocket(ifname)
 	if err != nil {
@@ -93,7 +91,7 @@ func openPacketSocket(ifname string) (*os.File, error) {
 	if err == nil {
 		err = errors.Join(
 			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
-			// Without it a bridge shows only what is addressed to itself.
+			// Without this a bridge shows only frames addressed to itself.
 			unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
 				&unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_PROMISC}),
 			receiveBuffer(fd),
@@ -107,7 +105,7 @@ func openPacketSocket(ifname string) (*os.File, error) {
 	return f, nil
 }
 
-// linkIndex asks through the socket, so in the socket's namespace.
+// linkIndex asks through the socket, and so in the socket's namespace.
 func linkIndex(fd int, name string) (int, error) {
 	req, err := unix.NewIfreq(name)
 	if err != nil {
@@ -132,7 +130,7 @@ func htons(v uint16) uint16 {
 	return binary.NativeEndian.Uint16(b[:])
 }
 
-// Counts returns what was seen until now.
+// Counts returns the present counts.
 func (s *Sniffer) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,8 +139,7 @@ func (s *Sniffer) Counts() Counts {
 	return c
 }
 
-// Close reads what still waits in the socket, closes the file and returns what
-// was seen.
+// Close reads the frames that wait in the socket, closes the file and returns the counts.
 func (s *Sniffer) Close() (Counts, error) {
 	_ = s.sock.SetReadDeadline(time.Unix(1, 0))
 	<-s.done
@@ -156,7 +153,7 @@ func (s *Sniffer) run() {
 	if err == nil {
 		err = s.read(conn.Read, frame, control)
 	}
-	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) { // by Close
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) { // the deadline was set by Close
 		err = s.drain(conn.Control, frame, control)
 	}
 	s.kernelDrops(conn.Control)
@@ -166,7 +163,7 @@ func (s *Sniffer) run() {
 	}
 }
 
-// read takes frames until the deadline that Close sets.
+// read reads frames until the deadline that Close sets.
 func (s *Sniffer) read(wait func(func(uintptr) bool) error, frame, control []byte) error {
 	var failed error
 	err := wait(func(fd uintptr) bool {
@@ -176,14 +173,14 @@ func (s *Sniffer) read(wait func(func(uintptr) bool) error, frame, control []byt
 	return errors.Join(failed, err)
 }
 
-// drain takes the frames that wait.
+// drain reads the frames that wait.
 func (s *Sniffer) drain(with func(func(uintptr)) error, frame, control []byte) error {
 	var failed error
 	err := with(func(fd uintptr) { failed = s.batch(int(fd), frame, control) })
 	return errors.Join(failed, err)
 }
 
-// batch takes frames until none waits.
+// batch reads frames until none waits.
 func (s *Sniffer) batch(fd int, frame, control []byte) error {
 	for {
 		n, nc, _, _, err := unix.Recvmsg(fd, frame, control, 0)
@@ -225,7 +222,7 @@ func (s *Sniffer) take(frame []byte, at time.Time) error {
 	return s.w.WritePacket(gopacket.CaptureInfo{Timestamp: at, CaptureLength: len(frame), Length: len(frame)}, frame)
 }
 
-// arrival is the kernel's timestamp of a frame.
+// arrival returns the kernel's timestamp of a frame.
 func arrival(control []byte) time.Time {
 	msgs, err := unix.ParseSocketControlMessage(control)
 	if err == nil {
