@@ -10,16 +10,16 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// Family is counters that are one metric with labels.
+// Family is a group of counters that form one metric with labels.
 type Family struct {
 	Metric string
 	Help   string
 	Labels []string
-	// of reads the labels' values from a counter's name; nil: it is not of the family.
+	// of returns the labels' values for a counter's name; nil: the counter is not in the family.
 	of func(name string) []string
 }
 
-// Families are all of them.
+// Families lists all families.
 var Families = []Family{
 	{"vnic_drops_total", "Packets that ended at this NIC and not at a function.", []string{"stage", "reason"}, dropLabels},
 	{"vnic_falcon_completions_total", "Transactions of the transport that ended, by how (Falcon §11).", []string{"code"}, func(name string) []string {
@@ -32,8 +32,8 @@ var Families = []Family{
 	{"vnic_port_dropped_frames_total", "Frames that the device of a port did not give or take whole.", []string{"port", "direction"}, portLabels("dropped")},
 }
 
-// FamilyOf finds the family of a counter and its labels' values. hidden: it is in another metric
-// already.
+// FamilyOf returns the family of a counter and its labels' values. hidden means that another metric
+// already contains it.
 func FamilyOf(name string) (f *Family, labels []string, hidden bool) {
 	if name == "falcon.nacks_sent" || name == "falcon.nacks_received" { // the sums of vnic_falcon_nacks_total
 		return nil, nil, true
@@ -43,7 +43,7 @@ func FamilyOf(name string) (f *Family, labels []string, hidden bool) {
 			return &Families[i], labels, false
 		}
 	}
-	return nil, nil, strings.HasPrefix(name, "port.") // the reasons of ports are in those of the gateway
+	return nil, nil, strings.HasPrefix(name, "port.") // the gateway's reasons include those of ports
 }
 
 func after(name, prefix string) []string {
@@ -83,7 +83,8 @@ func impairLabels(name string) []string {
 	return []string{direction, effect}
 }
 
-// portLabels reads "port.NAME.rx_bytes". NAME is a network device's and may have dots.
+// portLabels returns a function that parses "port.NAME.rx_bytes". NAME is a network device's name
+// and may contain dots.
 func portLabels(unit string) func(string) []string {
 	return func(name string) []string {
 		what, ok := strings.CutPrefix(name, "port.")
@@ -99,7 +100,7 @@ func portLabels(unit string) func(string) []string {
 	}
 }
 
-// AddFalcon adds what the transport counts by reason.
+// AddFalcon adds the transport's counters, including those by reason.
 func AddFalcon(v control.Counters, s *falcon.Stats) {
 	OfFalcon.Add(v, s)
 	for r, n := range s.Drops {
@@ -127,7 +128,7 @@ func AddUnderlay(v control.Counters, verdicts []uint64) {
 	}
 }
 
-// AddGateway adds what plain IP counts, also by reason.
+// AddGateway adds the counters of plain IP, including those by reason.
 func AddGateway(v control.Counters, s *gateway.Stats) {
 	OfGateway.Add(v, s)
 	for r, n := range s.Reasons {
@@ -137,7 +138,7 @@ func AddGateway(v control.Counters, s *gateway.Stats) {
 	}
 }
 
-// AddPort adds what the device of a port counts.
+// AddPort adds the counters of a port's device.
 func AddPort(v control.Counters, name string, s *gateway.PortStats) {
 	at := "port." + name + "."
 	v[at+"rx_frames"], v[at+"rx_bytes"], v[at+"rx_dropped"] = s.RxFrames, s.RxBytes, s.RxDropped

@@ -10,7 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/roce"
 )
 
-// Shard is what a shard counts beside its rooms.
+// Shard holds a shard's own counters, besides those of its packages.
 type Shard struct {
 	Steps               uint64
 	RxPackets, RxBytes  uint64 // Falcon packets accepted
@@ -24,16 +24,16 @@ type Shard struct {
 	TxSAs               uint64
 }
 
-// Core is what the NIC's core counts beside its rooms.
+// Core holds the counters of the NIC's core, besides those of its packages.
 type Core struct{ CIDsInUse, RxSAs, RxSAsUnsettled, Rotations uint64 }
 
-// NIC is what is counted of a NIC outside its shards.
+// NIC holds the counters of a NIC outside its shards.
 type NIC struct {
 	Warnings, CaptureDropped, Starts, Stuck uint64
 	GuestBytes, GuestMaps, GuestRefused     uint64 // of guests' memory
 }
 
-// OfShard are those of a shard.
+// OfShard is the table of a shard's counters.
 var OfShard = table[*Shard]{
 	counter("shard.admin_commands", "Admin commands of drivers.", func(s *Shard) uint64 { return s.AdminCommands }),
 	counter("shard.bells_muted", "Guests whose doorbells rang without need and were ignored for a while.", func(s *Shard) uint64 { return s.BellsMuted }),
@@ -50,7 +50,7 @@ var OfShard = table[*Shard]{
 	gauge("psp.tx_sas", "Security associations that this NIC seals with.", func(s *Shard) uint64 { return s.TxSAs }),
 }
 
-// OfCore are those of the NIC's core.
+// OfCore is the table of the counters of the NIC's core.
 var OfCore = table[*Core]{
 	gauge("shard.cids_in_use", "Connection ids in use.", func(s *Core) uint64 { return s.CIDsInUse }),
 	counter("psp.rotations", "Rotations of the master key.", func(s *Core) uint64 { return s.Rotations }),
@@ -58,7 +58,7 @@ var OfCore = table[*Core]{
 	gauge("psp.rx_sas_unsettled", "Keys given out that the peer does not use yet.", func(s *Core) uint64 { return s.RxSAsUnsettled }),
 }
 
-// OfFalcon are those of the transport. What there is several of is in families.go.
+// OfFalcon is the table of the transport's counters. Those that form families are in families.go.
 var OfFalcon = table[*falcon.Stats]{
 	counter("falcon.acks_received", "Acknowledgements received.", func(s *falcon.Stats) uint64 { return s.AcksReceived }),
 	counter("falcon.acks_sent", "Acknowledgements sent.", func(s *falcon.Stats) uint64 { return s.AcksSent }),
@@ -103,7 +103,7 @@ var OfFalcon = table[*falcon.Stats]{
 	gauge("falcon.tx_contexts", "Transmit contexts in use.", func(s *falcon.Stats) uint64 { return uint64(s.TxContexts) }),
 }
 
-// OfRDMA are those of the RDMA engine.
+// OfRDMA is the table of the RDMA engine's counters.
 var OfRDMA = table[*rdma.Stats]{
 	counter("rdma.bad_doorbells", "Doorbells for queues that do not exist.", func(s *rdma.Stats) uint64 { return s.BadDoorbells }),
 	counter("rdma.bad_qkeys", "Datagrams with a wrong Q_Key.", func(s *rdma.Stats) uint64 { return s.BadQKeys }),
@@ -129,7 +129,7 @@ var OfRDMA = table[*rdma.Stats]{
 	counter("rdma.rnr_tx", "Receiver-not-ready answers sent.", func(s *rdma.Stats) uint64 { return s.RNRTx }),
 }
 
-// OfRoCE are those of RoCEv2.
+// OfRoCE is the table of RoCEv2's counters.
 var OfRoCE = table[*roce.Stats]{
 	counter("roce.again", "Requests sent again.", func(s *roce.Stats) uint64 { return s.Again }),
 	counter("roce.cnps", "Congestion notifications received.", func(s *roce.Stats) uint64 { return s.CNPs }),
@@ -144,7 +144,7 @@ var OfRoCE = table[*roce.Stats]{
 	counter("roce.wrong", "Packets received that are no RoCEv2, or have a wrong ICRC.", func(s *roce.Stats) uint64 { return s.Wrong }),
 }
 
-// OfGateway are those of plain IP.
+// OfGateway is the table of the counters of plain IP.
 var OfGateway = table[*gateway.Stats]{
 	counter("gateway.coalesced", "Packets joined to one frame for a port.", func(s *gateway.Stats) uint64 { return s.Coalesced }),
 	counter("gateway.from_port_bytes", "Bytes of plain IP that ports sent.", func(s *gateway.Stats) uint64 { return s.FromPortBytes }),
@@ -160,7 +160,7 @@ var OfGateway = table[*gateway.Stats]{
 	counter("gateway.tunnel_tx_packets", "Packets of plain IP sent to peers.", func(s *gateway.Stats) uint64 { return s.TunnelPackets }),
 }
 
-// OfUplink are those of the uplink's device.
+// OfUplink is the table of the counters of the uplink's device.
 var OfUplink = table[*tap.Stats]{
 	counter("uplink.rx_bytes", "Bytes received by the uplink's device.", func(s *tap.Stats) uint64 { return s.RxBytes }),
 	counter("uplink.rx_dropped", "Frames that the uplink's device did not give whole.", func(s *tap.Stats) uint64 { return s.RxDropped }),
@@ -172,7 +172,7 @@ var OfUplink = table[*tap.Stats]{
 	counter("uplink.tx_superframes", "Frames sent that hold several packets.", func(s *tap.Stats) uint64 { return s.TxSuperframes }),
 }
 
-// OfLinks are those of the links to peers.
+// OfLinks is the table of the counters of the links to peers.
 var OfLinks = table[*cmlink.Stats]{
 	gauge("cmlink.certificate_ends", "When this NIC's certificate, or its authority's, ends: seconds since 1970.", func(s *cmlink.Stats) uint64 { return s.CertificateEnds }),
 	counter("cmlink.down", "Links to peers that ended.", func(s *cmlink.Stats) uint64 { return s.Down }),
@@ -183,7 +183,7 @@ var OfLinks = table[*cmlink.Stats]{
 	counter("cmlink.refused_identity", "Peers that could not prove the identity that is configured for them.", func(s *cmlink.Stats) uint64 { return s.RefusedIdentity }),
 }
 
-// OfCM are those of connection management.
+// OfCM is the table of the counters of connection management.
 var OfCM = table[*cm.Stats]{
 	counter("cm.bad_rep", "Replies to connection requests that fit no request.", func(s *cm.Stats) uint64 { return s.BadREP }),
 	counter("cm.cut_short", "Ended connections that made way at once for another of the same function.", func(s *cm.Stats) uint64 { return s.CutShort }),
@@ -213,7 +213,7 @@ var OfCM = table[*cm.Stats]{
 	counter("cm.unknown_connection", "Messages about connections that are not here.", func(s *cm.Stats) uint64 { return s.UnknownConnection }),
 }
 
-// OfNIC are those of a NIC outside its shards.
+// OfNIC is the table of the counters of a NIC outside its shards.
 var OfNIC = table[*NIC]{
 	gauge("nic.guest_memory", "Bytes of guests' memory that are mapped, each time that they are.", func(s *NIC) uint64 { return s.GuestBytes }),
 	gauge("nic.guest_memory_maps", "Pieces of guests' memory that are mapped.", func(s *NIC) uint64 { return s.GuestMaps }),
@@ -221,18 +221,18 @@ var OfNIC = table[*NIC]{
 	gauge("nic.warnings", "Things that the configuration asks for and the NIC goes on without.", func(s *NIC) uint64 { return s.Warnings }),
 }
 
-// OfCapture are those of the capture of the configuration.
+// OfCapture is the table of the counters of the configured capture.
 var OfCapture = table[*NIC]{
 	counter("capture.dropped", "Packets missing in the capture of the configuration.", func(s *NIC) uint64 { return s.CaptureDropped }),
 }
 
-// OfWorker are those of the process that a supervisor keeps running.
+// OfWorker is the table of the counters of the process that a supervisor keeps running.
 var OfWorker = table[*NIC]{
 	counter("worker.starts", "Times that the NIC's process was started.", func(s *NIC) uint64 { return s.Starts }),
 	counter("worker.stuck", "Processes replaced because their event loop was stuck.", func(s *NIC) uint64 { return s.Stuck }),
 }
 
-// ofReasons are what the gateway and the underlay count by reason though it is no drop.
+// ofReasons describes the counters by reason of the gateway and the underlay that are not drops.
 var ofReasons = []Counter{
 	{Name: "gateway.arp_answered", Help: "ARP requests of guests answered."},
 	{Name: "gateway.asked", Help: "Requests sent to ports of trusted functions for the MAC of an address that had not been heard."},

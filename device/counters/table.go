@@ -9,12 +9,12 @@ import (
 
 // Counter describes a counter or a family of them.
 type Counter struct {
-	Name  string // of `vnic show counters`: room and what
+	Name  string // as in `vnic show counters`: package and counter
 	Help  string
-	Gauge bool // goes down too
+	Gauge bool // its value can also fall
 }
 
-// read is a counter with how it is read from a room's T.
+// read is a counter and the function that reads it from a T.
 type read[T any] struct {
 	Counter
 	of func(T) uint64
@@ -22,7 +22,7 @@ type read[T any] struct {
 
 type table[T any] []read[T]
 
-// known is every counter that has a line in a table. Tables are read before the program runs.
+// known holds every counter that has a line in a table. It is filled when the program initialises.
 var known = map[string]Counter{}
 
 func counter[T any](name, help string, of func(T) uint64) read[T] {
@@ -35,17 +35,18 @@ func gauge[T any](name, help string, of func(T) uint64) read[T] {
 	return read[T]{known[name], of}
 }
 
-// Add reads the counters of a room.
+// Add reads the counters of one table.
 func (t table[T]) Add(to control.Counters, from T) {
 	for i := range t {
 		to[t[i].Name] = t[i].of(from)
 	}
 }
 
-// All are the counters that have a line in a table, by name.
+// All returns the counters that have a line in a table, by name.
 func All() map[string]Counter { return maps.Clone(known) }
 
-// Of describes a counter of `vnic show counters`. One without a line in a table has no help.
+// Of returns the description of a counter in `vnic show counters`. A counter without a line in a
+// table has no help text.
 func Of(name string) Counter {
 	if c, ok := known[name]; ok {
 		return c
@@ -53,7 +54,7 @@ func Of(name string) Counter {
 	return Counter{Name: name}
 }
 
-// Name makes a counter's name of a description.
+// Name converts a description to a counter's name.
 func Name(s string) string {
 	return strings.NewReplacer(" ", "_", "-", "_").Replace(strings.ToLower(s))
 }
