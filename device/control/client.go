@@ -18,16 +18,16 @@ import (
 	"time"
 )
 
-// maxAnswer bounds what a Client reads of one answer.
+// maxAnswer bounds the length of an answer.
 const maxAnswer = 64 << 20
 
-// Client asks a running `vnic run`.
+// Client queries and changes a running `vnic run`.
 type Client struct {
 	path string
 	http *http.Client
 }
 
-// NewClient returns a client for the socket at path. Nothing is opened yet.
+// NewClient returns a client for the socket at path. It does not connect yet.
 func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
@@ -60,7 +60,7 @@ func (c *Client) Connections(ctx context.Context) (v []Connection, err error) {
 	return v, err
 }
 
-// Routes describes where plain IP goes.
+// Routes lists the routes of plain IP.
 func (c *Client) Routes(ctx context.Context) (v []Route, err error) {
 	err = c.get(ctx, "/v1/routes", &v)
 	return v, err
@@ -102,47 +102,46 @@ func (c *Client) Violations(ctx context.Context) (v []Violation, err error) {
 	return v, err
 }
 
-// ClearViolations makes the NIC forget them, and returns what it forgot.
+// ClearViolations makes the NIC forget its violations, and returns them.
 func (c *Client) ClearViolations(ctx context.Context) (v []Violation, err error) {
 	err = c.do(ctx, http.MethodPost, "/v1/violations/clear", nil, &v)
 	return v, err
 }
 
-// ChangeFunction sets, enables, disables or resets a function and returns what
-// it is then.
+// ChangeFunction sets, enables, disables or resets a function and returns its new state.
 func (c *Client) ChangeFunction(ctx context.Context, change FunctionChange) (v Function, err error) {
 	err = c.do(ctx, http.MethodPost, "/v1/functions/change", change, &v)
 	return v, err
 }
 
-// RotateKeys makes the NIC replace its PSP keys. It returns when the rotation
-// has begun; traffic goes on.
+// RotateKeys makes the NIC replace its PSP keys. It returns when the rotation has begun; traffic
+// continues.
 func (c *Client) RotateKeys(ctx context.Context) (v Rotation, err error) {
 	err = c.do(ctx, http.MethodPost, "/v1/keys/rotate", nil, &v)
 	return v, err
 }
 
-// InjectLink changes what an uplink does to packets.
+// InjectLink changes the faults that an uplink injects.
 func (c *Client) InjectLink(ctx context.Context, change LinkChange) (v Uplink, err error) {
 	err = c.do(ctx, http.MethodPost, "/v1/inject/link", change, &v)
 	return v, err
 }
 
-// InjectFault gives a function a rule or a profile, or takes them back.
+// InjectFault adds a fault rule or a profile to a function, or clears them.
 func (c *Client) InjectFault(ctx context.Context, change FaultChange) (v []Fault, err error) {
 	err = c.do(ctx, http.MethodPost, "/v1/inject/fault", change, &v)
 	return v, err
 }
 
-// Faults lists what goes wrong on purpose.
+// Faults lists the injected faults.
 func (c *Client) Faults(ctx context.Context) (v []Fault, err error) {
 	err = c.get(ctx, "/v1/faults", &v)
 	return v, err
 }
 
-// Wait returns when the NIC answers and ready, if not nil, has nothing against what it says; or
-// with the reason when ctx ends or no NIC can ever answer there. later, if not nil, is called once
-// with the reason why there is more to wait for at first.
+// Wait returns when the NIC answers and ready, if not nil, accepts the answer; or with the reason
+// when ctx ends or no NIC can ever answer there. later, if not nil, is called once with the reason
+// if the first attempt fails.
 func (c *Client) Wait(ctx context.Context, ready func(NIC) error, later func(error)) (NIC, error) {
 	t := time.NewTicker(20 * time.Millisecond)
 	defer t.Stop()
@@ -158,7 +157,7 @@ func (c *Client) Wait(ctx context.Context, ready func(NIC) error, later func(err
 		if reason == nil && later != nil && ctx.Err() == nil {
 			later(err)
 		}
-		if reason == nil || ctx.Err() == nil { // an attempt that ctx cut off says nothing
+		if reason == nil || ctx.Err() == nil { // an attempt that ctx interrupted gives no reason
 			reason = err
 		}
 		select {
@@ -169,20 +168,19 @@ func (c *Client) Wait(ctx context.Context, ready func(NIC) error, later func(err
 	}
 }
 
-// Capture copies what the NIC captures to w until ctx ends: by mode sealed, clear, both or "", and
-// of the ports named.
+// Capture copies the NIC's captured packets to w until ctx ends: by mode sealed, clear, both or "",
+// and those of the named ports.
 func (c *Client) Capture(ctx context.Context, mode string, ports []string, w io.Writer) error {
 	return c.stream(ctx, capturePath, url.Values{"mode": {mode}, "port": ports}, w)
 }
 
-// Trace copies the JSON TraceLines of a function to w until ctx ends, or the
-// time that was asked for.
+// Trace copies the JSON TraceLines of a function to w until ctx ends, or for the requested time.
 func (c *Client) Trace(ctx context.Context, what TraceRequest, w io.Writer) error {
 	query := url.Values{"function": {what.Function}, "qp": {strconv.FormatUint(uint64(what.QPN), 10)}, "for": {what.For.String()}}
 	return c.stream(ctx, tracePath, query, w)
 }
 
-// stream copies an answer without an end of its own to w.
+// stream copies an endless answer to w.
 func (c *Client) stream(ctx context.Context, path string, query url.Values, w io.Writer) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://vnic"+path+"?"+query.Encode(), nil)
 	if err != nil {
@@ -203,7 +201,7 @@ func (c *Client) stream(ctx context.Context, path string, query url.Values, w io
 	return nil
 }
 
-// refused is the NIC's reason.
+// refused returns the NIC's reason.
 func (c *Client) refused(resp *http.Response, answer []byte) error {
 	var f failure
 	if resp.StatusCode == http.StatusNotFound || json.Unmarshal(answer, &f) != nil || f.Error == "" {
@@ -212,7 +210,7 @@ func (c *Client) refused(resp *http.Response, answer []byte) error {
 	return errors.New(f.Error)
 }
 
-// stranger is an answer that this program does not understand.
+// stranger returns the error for an answer that this program does not understand.
 func (c *Client) stranger(err error) error {
 	return fmt.Errorf("the NIC at control socket %s is of another version than this program, and does not know this command or answers it otherwise: use the vnic that it runs (%w)", c.path, err)
 }
@@ -221,7 +219,7 @@ func (c *Client) get(ctx context.Context, path string, v any) error {
 	return c.do(ctx, http.MethodGet, path, nil, v)
 }
 
-// do asks with a body, if there is one, and reads the answer into v.
+// do sends a request with a body, if there is one, and decodes the answer into v.
 func (c *Client) do(ctx context.Context, method, path string, body, v any) error {
 	var content io.Reader
 	if body != nil {
@@ -253,7 +251,7 @@ func (c *Client) do(ctx context.Context, method, path string, body, v any) error
 	return nil
 }
 
-// explain adds to an error what the user can do about it.
+// explain adds the remedy to an error.
 func (c *Client) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -271,8 +269,8 @@ func (c *Client) explain(err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("control socket %s: no answer in time: `vnic run` is busy or starts its worker again, its log says which (%w)", c.path, context.DeadlineExceeded)
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE),
-		errors.Is(err, net.ErrClosed),                                   // net/http saw the end first, and closed our side before the request read it
-		strings.HasSuffix(err.Error(), "server closed idle connection"): // net/http has no name for it
+		errors.Is(err, net.ErrClosed),                                   // net/http noticed the end first, and closed our side before the request read it
+		strings.HasSuffix(err.Error(), "server closed idle connection"): // net/http has no error value for it
 		return fmt.Errorf("%s was closed without an answer: either `vnic run` ended just now, or this is a guest's socket (attach: in the config) and not the one that `control` names", c.path)
 	}
 	return fmt.Errorf("control socket %s: %w", c.path, err)
@@ -283,13 +281,13 @@ func (c *Client) isSocket() bool {
 	return err != nil || st.Mode().Type() == fs.ModeSocket
 }
 
-// ErrNoControl is a socket at which something else answers than a NIC's control API.
+// ErrNoControl means that something else than a NIC's control API answers at the socket.
 var ErrNoControl = errors.New("no control socket")
 
-// wary is a connection whose answer has to be HTTP.
+// wary is a connection whose answer must be HTTP.
 type wary struct {
 	net.Conn
-	seen int // bytes of httpBegins
+	seen int // number of bytes of httpBegins that were seen
 }
 
 const httpBegins = "HTTP/"

@@ -8,13 +8,13 @@ import (
 	"sync"
 )
 
-// Clients bounds the connections of an HTTP server. A newcomer takes the place of the oldest
-// connection for which nothing is being done, so those who open many, and send or read slowly, keep
-// nobody away.
+// Clients bounds the connections of an HTTP server. When there are too many, a new connection
+// replaces the oldest one whose request is not being processed. So clients that open many
+// connections, and send or read slowly, cannot keep others away.
 type Clients struct {
 	most   int
 	mu     sync.Mutex
-	oldest []*client // first
+	oldest []*client // the oldest first
 }
 
 type client struct {
@@ -24,7 +24,7 @@ type client struct {
 
 type clientKey struct{}
 
-// BoundClients lets a server have at most so many connections. It must be called before it serves.
+// BoundClients limits a server to most connections. It must be called before the server serves.
 func BoundClients(s *http.Server, most int) *Clients {
 	c := &Clients{most: most}
 	s.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
@@ -45,7 +45,7 @@ func (c *Clients) add(conn net.Conn) *client {
 	if len(c.oldest) >= c.most {
 		i := slices.IndexFunc(c.oldest, func(o *client) bool { return !o.busy })
 		if i < 0 {
-			_ = conn.Close() // all are being answered
+			_ = conn.Close() // all others are busy
 			return n
 		}
 		_ = c.oldest[i].conn.Close()
@@ -61,7 +61,7 @@ func (c *Clients) remove(conn net.Conn) {
 	c.oldest = slices.DeleteFunc(c.oldest, func(o *client) bool { return o.conn == conn })
 }
 
-// Busy keeps the connection of a request until done is called.
+// Busy protects the connection of a request from being replaced until done is called.
 func (c *Clients) Busy(r *http.Request) (done func()) {
 	n, ok := r.Context().Value(clientKey{}).(*client)
 	if !ok {

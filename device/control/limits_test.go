@@ -25,8 +25,8 @@ type line struct {
 
 func (l *line) Close() error { l.closed = true; return nil }
 
-// TestPlacesOfClients: a newcomer takes the place of the oldest for whom nothing is being done; when
-// all are being answered it gets none. Who leaves makes room.
+// TestPlacesOfClients: a newcomer takes the place of the oldest for whom nothing is being done;
+// when all are being answered it gets none. Who leaves makes room.
 func TestPlacesOfClients(t *testing.T) {
 	c := &Clients{most: 3}
 	lines := make([]*line, 9)

@@ -21,18 +21,19 @@ import (
 )
 
 const (
-	// maxPath is what fits a unix socket address (sun_path) with its end.
+	// maxPath is the longest path that fits a unix socket address (sun_path) with its terminating
+	// zero.
 	maxPath = 107
-	// answerTime is the most a Provider gets for one request.
+	// answerTime is the most time that a Provider gets for one request.
 	answerTime = 5 * time.Second
-	// maxClients may be connected at one time.
+	// maxClients is the maximum number of connections at a time.
 	maxClients = 64
 )
 
 // Server answers on a unix socket.
 type Server struct {
 	http *http.Server
-	end  context.CancelFunc // of what answers as long as the server lives
+	end  context.CancelFunc // ends the requests that last as long as the server
 	done chan struct{}
 	once sync.Once
 	err  error
@@ -42,11 +43,11 @@ type Server struct {
 type Listener struct {
 	*net.UnixListener
 	path string
-	stat os.FileInfo // of the socket, to remove no other's
+	stat os.FileInfo // of the socket, so that no other process's socket is removed
 }
 
-// Listen makes a control socket, with mode 0600. A socket left behind by a process that is gone is
-// replaced; one that still answers, and any other file, is an error.
+// Listen makes a control socket with mode 0600. It replaces a socket left behind by a process that
+// has ended. A socket that still answers, and any other file, is an error.
 func Listen(path string) (*Listener, error) {
 	ln, err := listen(path)
 	if err != nil {
@@ -60,7 +61,7 @@ func Listen(path string) (*Listener, error) {
 	return &Listener{ln, path, stat}, nil
 }
 
-// Close removes the socket if it still is ours.
+// Close removes the socket if it is still ours.
 func (l *Listener) Close() error {
 	err := l.UnixListener.Close()
 	if errors.Is(err, net.ErrClosed) {
@@ -72,7 +73,7 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// ServeOn answers on a control socket, which it closes in the end.
+// ServeOn serves requests on a control socket. The server's Close closes the socket.
 func ServeOn(ln net.Listener, p Provider) *Server {
 	life, end := context.WithCancel(context.Background())
 	s := &Server{
@@ -97,8 +98,8 @@ func ServeOn(ln net.Listener, p Provider) *Server {
 	return s
 }
 
-// listen binds under another name and moves it into place, so that at no moment
-// the socket has the wrong mode or does not answer.
+// listen binds under another name and renames the socket, so that it never has the wrong mode or
+// does not answer.
 func listen(path string) (*net.UnixListener, error) {
 	temp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if len(temp) > maxPath {
@@ -107,7 +108,7 @@ func listen(path string) (*net.UnixListener, error) {
 	if err := vacate(path); err != nil {
 		return nil, err
 	}
-	_ = os.Remove(temp) // of a process that had our number
+	_ = os.Remove(temp) // left by a process with the same number
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: temp, Net: "unix"})
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -115,7 +116,7 @@ func listen(path string) (*net.UnixListener, error) {
 		}
 		return nil, err
 	}
-	ln.SetUnlinkOnClose(false) // Close does it
+	ln.SetUnlinkOnClose(false) // Close removes it
 	if err = os.Chmod(temp, 0o600); err == nil {
 		err = os.Rename(temp, path)
 	}
@@ -126,7 +127,7 @@ func listen(path string) (*net.UnixListener, error) {
 	return ln, nil
 }
 
-// vacate makes sure that nobody listens at path and nothing else is there.
+// vacate returns an error if a process listens at path, or if another kind of file is there.
 func vacate(path string) error {
 	st, err := os.Lstat(path)
 	switch {
@@ -143,12 +144,12 @@ func vacate(path string) error {
 		return errors.New("another process answers there: is `vnic run` running already with this configuration?")
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
-		return nil // whoever made it is gone; Rename replaces it
+		return nil // its process has ended; Rename replaces the socket
 	}
 	return err
 }
 
-// Close stops answering and removes the socket if it still is ours.
+// Close stops serving and removes the socket if it is still ours.
 func (s *Server) Close() error {
 	s.once.Do(func() {
 		s.end()
@@ -226,7 +227,7 @@ func handler(life context.Context, p Provider) http.Handler {
 	return mux
 }
 
-// with calls f with what the request's body says.
+// with returns a handler that decodes the request's body and calls f with it.
 func with[C, R any](f func(context.Context, C) (R, error)) func(context.Context, *http.Request) (any, error) {
 	return func(ctx context.Context, r *http.Request) (any, error) {
 		var c C
@@ -249,13 +250,13 @@ func traceRequest(q url.Values) (t TraceRequest, err error) {
 	return TraceRequest{Function: q.Get("function"), QPN: uint32(qpn), For: duration}, nil
 }
 
-// What is answered for as long as the client wants.
+// Answers that last until the client disconnects.
 const (
 	capturePath = "/v1/capture"
 	tracePath   = "/v1/trace"
 )
 
-// stream sends what f writes until the client goes away or the server ends.
+// stream sends what f writes until the client disconnects or the server ends.
 func stream(life context.Context, w http.ResponseWriter, r *http.Request, kind string, f func(context.Context, io.Writer) error) {
 	c := http.NewResponseController(w)
 	if err := errors.Join(c.SetWriteDeadline(time.Time{}), c.SetReadDeadline(time.Time{})); err != nil {
@@ -268,7 +269,7 @@ func stream(life context.Context, w http.ResponseWriter, r *http.Request, kind s
 	out := &flushing{w: w, c: c, kind: kind}
 	err := f(ctx, out)
 	switch bad := (BadRequest{}); {
-	case err == nil || out.begun: // it is too late to say anything
+	case err == nil || out.begun: // it is too late to report an error
 	case errors.As(err, &bad):
 		reply(w, http.StatusBadRequest, failure{err.Error()})
 	default:
@@ -276,7 +277,7 @@ func stream(life context.Context, w http.ResponseWriter, r *http.Request, kind s
 	}
 }
 
-// flushing sends what is written at once: the writer buffers by itself.
+// flushing sends every write at once: the writer has its own buffer.
 type flushing struct {
 	w     http.ResponseWriter
 	c     *http.ResponseController
@@ -296,7 +297,7 @@ func (f *flushing) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// maxBody bounds what is read of a request.
+// maxBody bounds the length of a request's body.
 const maxBody = 1 << 16
 
 // body reads the JSON of a request into v.
@@ -323,7 +324,7 @@ type failure struct {
 
 func reply(w http.ResponseWriter, status int, v any) {
 	body, err := json.MarshalIndent(v, "", "  ")
-	if err != nil { // the types are ours, so this is a defect worth seeing
+	if err != nil { // the types are ours, so this is a defect that must be visible
 		status, body = http.StatusInternalServerError, []byte(`{"error": "the answer cannot be written as JSON"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")

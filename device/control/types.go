@@ -14,14 +14,14 @@ type NIC struct {
 	Host     uint8  `json:"host"`
 	Name     string `json:"name"`
 	Version  string `json:"version"`
-	PID      int    `json:"pid"`                // of vnic run
-	Worker   int    `json:"worker,omitempty"`   // the process that is the NIC, if it is another
-	Starts   int    `json:"starts,omitempty"`   // of workers so far
+	PID      int    `json:"pid"`                // process id of vnic run
+	Worker   int    `json:"worker,omitempty"`   // process id of the worker, if the NIC runs in another process
+	Starts   int    `json:"starts,omitempty"`   // number of worker starts
 	Stuck    int    `json:"stuck,omitempty"`    // workers replaced because the NIC's event loop was stuck
-	Upgrades int    `json:"upgrades,omitempty"` // that were asked for so far
-	// UpgradeRefused is why the last upgrade was not done; "": it was.
+	Upgrades int    `json:"upgrades,omitempty"` // number of requested upgrades
+	// UpgradeRefused is why the last upgrade was not carried out; "": it was.
 	UpgradeRefused string   `json:"upgrade_refused,omitempty"`
-	Warnings       []string `json:"warnings,omitempty"` // what the NIC was asked for and goes on without
+	Warnings       []string `json:"warnings,omitempty"` // configured features that the NIC runs without
 	UptimeMS       int64    `json:"uptime_ms"`          // of the NIC: connections and keys are no older
 	Uplinks        []Uplink `json:"uplinks"`
 	Peers          []Peer   `json:"peers"`
@@ -38,13 +38,13 @@ type Uplink struct {
 	TX Direction `json:"tx"` // what leaves
 }
 
-// Direction is what an uplink is asked to do to packets, and what it did.
+// Direction holds the injected faults of one direction of an uplink, and their effects.
 type Direction struct {
 	Impairment Impairment `json:"impairment"`
 	Counts     Impaired   `json:"counts"`
 }
 
-// Impairment is what is asked; shares of packets are 0 to 1.
+// Impairment holds the injected faults; shares of packets are 0 to 1.
 type Impairment struct {
 	Loss           float64 `json:"loss"`
 	Duplicate      float64 `json:"duplicate"`
@@ -60,8 +60,8 @@ type Impairment struct {
 	Seed           uint64  `json:"seed"`
 }
 
-// Impaired counts packets since the NIC started, those that passed while
-// nothing was asked excepted.
+// Impaired counts packets since the NIC started, without those that passed while no faults were
+// injected.
 type Impaired struct {
 	Packets    uint64 `json:"packets"`
 	Delivered  uint64 `json:"delivered"`
@@ -82,8 +82,7 @@ type LinkChange struct {
 	Set       json.RawMessage `json:"set"`
 }
 
-// FaultChange is the body of POST /v1/inject/fault: a rule to add, a profile, or
-// what to clear.
+// FaultChange is the body of POST /v1/inject/fault: a rule to add, a profile, or what to clear.
 type FaultChange struct {
 	Function string      `json:"function"` // "h1.pf0.vf2" or "pf0.vf2"; "" clears all functions
 	Add      *fault.Rule `json:"add,omitempty"`
@@ -93,15 +92,14 @@ type FaultChange struct {
 	ID       uint32      `json:"id,omitempty"` // of the rule to clear; 0: all of the function, and its profile
 }
 
-// Fault is one entry of GET /v1/faults: a rule and what became of it, or a
-// profile, which has id 0.
+// Fault is one entry of GET /v1/faults: a rule and its effects, or a profile, which has id 0.
 type Fault struct {
 	Function string `json:"function"`
 	ID       uint32 `json:"id"`
 	fault.Rule
-	Seen      uint64 `json:"seen"` // operations that it is about
-	Hits      uint64 `json:"hits"` // those that it struck
-	Over      bool   `json:"over"` // it strikes no more
+	Seen      uint64 `json:"seen"` // operations that the rule matches
+	Hits      uint64 `json:"hits"` // operations that it affected
+	Over      bool   `json:"over"` // it has no further effect
 	AgeMS     int64  `json:"age_ms"`
 	RemainsMS int64  `json:"remains_ms,omitempty"`
 }
@@ -113,21 +111,21 @@ type Peer struct {
 	Identity    string   `json:"identity"`
 	Tenants     []uint32 `json:"tenants"`
 	Up          bool     `json:"up"`
-	Functions   int      `json:"functions"`      // addresses of functions that it has
-	Refused     int      `json:"refused"`        // addresses of functions and ports that it tells of and does not get
+	Functions   int      `json:"functions"`      // addresses of functions that it offers and has
+	Refused     int      `json:"refused"`        // addresses of functions and ports that it announces but does not get
 	Connections int      `json:"connections"`    // in any state
-	Note        string   `json:"note,omitempty"` // what is not as it should be, or is waited for
+	Note        string   `json:"note,omitempty"` // a problem, or what is waited for
 }
 
 // Route is one entry of GET /v1/routes: where plain IP of a tenant goes.
 type Route struct {
 	Tenant uint32 `json:"tenant"`
 	Prefix string `json:"prefix"`
-	Via    string `json:"via,omitempty"`  // the function that leads there, for networks behind one
+	Via    string `json:"via,omitempty"`  // for a network behind a function: the address of that function
 	Kind   string `json:"kind"`           // "port", "peer", "router"; "none": nobody has the address that it goes by
-	Port   string `json:"port,omitempty"` // of this NIC: the device
+	Port   string `json:"port,omitempty"` // of this NIC: the device name
 	Peer   uint8  `json:"peer,omitempty"` // host
-	Sealed bool   `json:"sealed"`         // peer: it has given us a key
+	Sealed bool   `json:"sealed"`         // peer: it has given this NIC a key
 	MTU    int    `json:"mtu,omitempty"`
 }
 
@@ -166,35 +164,34 @@ type Function struct {
 type Port struct {
 	Name   string `json:"name"`             // of the TAP device
 	Type   string `json:"type"`             // tap or vhost-user
-	Socket string `json:"socket,omitempty"` // vhost-user: where the guest comes in
+	Socket string `json:"socket,omitempty"` // vhost-user: socket path
 	Listen string `json:"listen,omitempty"` // vhost-user: who makes the socket
-	Queues int    `json:"queues,omitempty"` // vhost-user: pairs
+	Queues int    `json:"queues,omitempty"` // vhost-user: number of queue pairs
 	Mode   string `json:"mode,omitempty"`   // tap: direct or bridged
 	Bridge string `json:"bridge,omitempty"`
 	Netns  string `json:"netns,omitempty"`
 	MTU    int    `json:"mtu"`
 	Up     bool   `json:"up"`
-	Fault  string `json:"fault,omitempty"` // vhost-user: why the guest's driver has to begin anew
+	Fault  string `json:"fault,omitempty"` // vhost-user: why the guest's driver must restart the device
 }
 
-// FunctionChange is the body of POST /v1/functions/change. Set holds what
-// changes by its name, as `vnic vf set` takes it; Action is "", "enable",
-// "disable" or "reset".
+// FunctionChange is the body of POST /v1/functions/change. Set holds changes by name, as for `vnic
+// vf set`; Action is "", "enable", "disable" or "reset".
 type FunctionChange struct {
 	Function string            `json:"function"` // "h1.pf0.vf2" or "pf0.vf2"
 	Action   string            `json:"action,omitempty"`
 	Set      map[string]string `json:"set,omitempty"`
 }
 
-// CreditNode is one entry of GET /v1/credits: a node of the credit tree. What a
-// map lacks is without limit, or 0.
+// CreditNode is one entry of GET /v1/credits: a node of the credit tree. A counter that is missing
+// in a map has no limit, or is 0.
 type CreditNode struct {
 	Level      string            `json:"level"` // "nic", "host", "function", "connection"
 	Name       string            `json:"name"`
 	Limit      map[string]uint32 `json:"limit"`
 	Guarantee  map[string]uint32 `json:"guarantee"`
 	InUse      map[string]uint32 `json:"in_use"`
-	Charged    map[string]uint32 `json:"charged"` // in use, with what is set aside below and not used
+	Charged    map[string]uint32 `json:"charged"` // in use, plus reserved below and not used
 	Refused    uint64            `json:"refused"`
 	Underflows uint64            `json:"underflows"`
 }
@@ -209,9 +206,9 @@ type QP struct {
 	PeerQPN   uint32 `json:"peer_qpn,omitempty"`
 	SendCQ    uint32 `json:"send_cq"`
 	RecvCQ    uint32 `json:"recv_cq"`
-	Posted    uint32 `json:"posted"`    // send requests written by the driver and not read
+	Posted    uint32 `json:"posted"`    // send requests that the driver has written and the NIC has not read
 	InFlight  uint32 `json:"in_flight"` // read and not completed
-	Packets   int    `json:"packets"`   // of those, with the transport
+	Packets   int    `json:"packets"`   // packets of those that the transport has
 	Reads     int    `json:"reads"`     // READs and atomics among them
 	Waits     string `json:"waits,omitempty"`
 	PathMTU   int    `json:"path_mtu,omitempty"`
@@ -220,8 +217,7 @@ type QP struct {
 	MaxAtomic uint8  `json:"max_rd_atomic"`
 }
 
-// Queue is one entry of GET /v1/queues: a ring in guest memory as the device
-// knows it.
+// Queue is one entry of GET /v1/queues: a ring in guest memory, as the device sees it.
 type Queue struct {
 	Function string `json:"function"`
 	Kind     string `json:"kind"`   // "admin-sq", "sq", "rq", "cq"
@@ -248,7 +244,7 @@ type Key struct {
 
 // Connection is one entry of GET /v1/connections.
 type Connection struct {
-	ID           uint32 `json:"id"`   // 0 over RoCEv2, which has no identifiers, keys and hosts
+	ID           uint32 `json:"id"`   // 0 over RoCEv2, which has no identifiers, keys or hosts
 	Wire         string `json:"wire"` // "falcon", "roce"
 	Function     string `json:"function"`
 	PeerFunction string `json:"peer_function"`
@@ -266,16 +262,15 @@ type Connection struct {
 	Retransmits  uint64 `json:"retransmits"` // packets sent again
 	AgeMS        int64  `json:"age_ms"`
 
-	Cwnd          float64 `json:"cwnd"` // packets; this and the next are 0 until it is established
+	Cwnd          float64 `json:"cwnd"` // packets; this and the next are 0 until the connection is established
 	RTTNS         int64   `json:"rtt_ns"`
-	DelayNS       int64   `json:"delay_ns"`        // what congestion control steers
-	DelayTargetNS int64   `json:"delay_target_ns"` // to this, without other flows
-	Note          string  `json:"note,omitempty"`  // what is wrong with the path
+	DelayNS       int64   `json:"delay_ns"`        // the delay that congestion control regulates
+	DelayTargetNS int64   `json:"delay_target_ns"` // its target without other flows
+	Note          string  `json:"note,omitempty"`  // a problem with the path
 }
 
-// Violation is a rule of docs/abi that a driver broke, as GET /v1/violations
-// gives it. The same clause at the same queue is listed once, with what the newest session that
-// broke it did first.
+// Violation is a rule of docs/abi that a driver broke, as in GET /v1/violations. The same clause at
+// the same queue is listed once. It shows the first violation of the newest session that broke it.
 type Violation struct {
 	Function string `json:"function"`
 	Clause   string `json:"clause,omitempty"` // DRV-…; "": a work request was wrong
@@ -283,13 +278,13 @@ type Violation struct {
 	Ring     string `json:"ring"`
 	Queue    uint32 `json:"queue"`
 	Index    uint32 `json:"index"`
-	Bytes    string `json:"bytes"` // hexadecimal, the first of what was wrong
+	Bytes    string `json:"bytes"` // hexadecimal, the first violating bytes
 	Count    uint32 `json:"count"`
 	AgeMS    int64  `json:"age_ms"` // of the first
 }
 
-// Operation is one request as one function saw it: of a driver of its own, or a
-// packet of the peer.
+// Operation is one request as one function saw it: a work request of its own driver, or a packet of
+// the peer.
 type Operation struct {
 	Function  string `json:"function"`
 	Side      string `json:"side"` // requester or responder
@@ -304,8 +299,8 @@ type Operation struct {
 	Packets   int    `json:"packets"`
 	Again     int    `json:"again"`            // packets sent again
 	Status    string `json:"status,omitempty"` // of the completion; empty: there is none
-	Open      bool   `json:"open,omitempty"`   // it was not complete when the trace ended
-	Found     bool   `json:"found,omitempty"`  // the NIC found the entry in the ring; there was no doorbell
+	Open      bool   `json:"open,omitempty"`   // the operation was not complete when the trace ended
+	Found     bool   `json:"found,omitempty"`  // the NIC found the entry in the ring without a doorbell
 	Steps     []Step `json:"steps"`            // in the order of time
 }
 
@@ -316,31 +311,31 @@ type Step struct {
 	After int64  `json:"after_ns"` // since the step before; 0 for the first
 }
 
-// TraceRequest says what GET /v1/trace is to follow.
+// TraceRequest selects what GET /v1/trace follows.
 type TraceRequest struct {
 	Function string
 	QPN      uint32        // 0: every queue pair
-	For      time.Duration // how long; then also requests come that are not complete. 0: until the client goes away
+	For      time.Duration // duration; at its end incomplete requests are also reported. 0: until the client disconnects
 }
 
 // TraceLine is one line of GET /v1/trace: exactly one of its fields is set.
 type TraceLine struct {
 	Tracing   string     `json:"tracing,omitempty"` // the function; the first line
 	Operation *Operation `json:"operation,omitempty"`
-	Lost      uint64     `json:"lost,omitempty"` // events that were pushed out before they were looked at
+	Lost      uint64     `json:"lost,omitempty"` // events that were overwritten before they were read
 }
 
-// Rotation is the answer of POST /v1/keys/rotate: it has begun.
+// Rotation is the answer of POST /v1/keys/rotate: the rotation has begun.
 type Rotation struct {
 	Generation uint32 `json:"generation"` // of the new master key
-	Keys       int    `json:"keys"`       // being handed to peers
+	Keys       int    `json:"keys"`       // keys being given to peers
 }
 
-// Counters maps "room.name" to a value, as GET /v1/counters gives it.
+// Counters maps "package.counter" to a value, as in GET /v1/counters.
 type Counters map[string]uint64
 
-// Provider answers the requests. Its methods are called from several
-// goroutines and return soon, at the latest when ctx is done.
+// Provider carries out the requests. Its methods are called from several goroutines and return
+// soon, at the latest when ctx is done.
 type Provider interface {
 	NIC(ctx context.Context) (NIC, error)
 	Functions(ctx context.Context) ([]Function, error)
@@ -354,19 +349,19 @@ type Provider interface {
 	Queues(ctx context.Context) ([]Queue, error)
 	Keys(ctx context.Context) ([]Key, error)
 	Violations(ctx context.Context) ([]Violation, error)
-	// ClearViolations forgets them and returns what it forgot.
+	// ClearViolations forgets the violations and returns them.
 	ClearViolations(ctx context.Context) ([]Violation, error)
 	InjectLink(ctx context.Context, c LinkChange) (Uplink, error)
 	InjectFault(ctx context.Context, c FaultChange) ([]Fault, error)
 	Faults(ctx context.Context) ([]Fault, error)
 	// Capture writes pcapng to w until ctx ends or w fails. mode is sealed, clear, both, or "" for
-	// nothing but ports, which are names of ports or functions, or any.
+	// ports only. ports are names of ports or functions, or any.
 	Capture(ctx context.Context, mode string, ports []string, w io.Writer) error
 	// Trace writes JSON TraceLines to w until ctx ends or w fails.
 	Trace(ctx context.Context, what TraceRequest, w io.Writer) error
 }
 
-// BadRequest is an error of a Provider that the caller can mend.
+// BadRequest is an error of a Provider that the caller can correct.
 type BadRequest struct{ Err error }
 
 func (e BadRequest) Error() string { return e.Err.Error() }
