@@ -23,16 +23,16 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// MaxFunctions have series of their own.
+// MaxFunctions is the number of functions that have their own series.
 const MaxFunctions = 256
 
 const (
 	maxScrapes = 4
-	maxClients = 64 // connected at one time
+	maxClients = 64 // connections at a time
 	scrapeTime = 5 * time.Second
 )
 
-// Source is what is asked at each scrape; control.Provider is one.
+// Source provides the data of each scrape; control.Provider implements it.
 type Source interface {
 	NIC(ctx context.Context) (control.NIC, error)
 	Functions(ctx context.Context) ([]control.Function, error)
@@ -47,8 +47,8 @@ type Server struct {
 	done chan struct{}
 }
 
-// Serve listens on a TCP address. Who asks names it by an address, by localhost, by the machine's
-// name, or by one of names.
+// Serve listens on a TCP address. A client must address the server by an IP address, by localhost,
+// by the machine's name, or by one of names.
 func Serve(addr string, names []string, s Source) (*Server, error) {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -80,17 +80,17 @@ func Serve(addr string, names []string, s Source) (*Server, error) {
 	return v, nil
 }
 
-// knownHost reports whether a Host header names this server. A web page that somebody visits may
-// let its own name point to us (DNS rebinding): the browser then shows the page what we answer,
-// and only Host tells that another site is meant. A page of another name is not shown it, as we
-// send no CORS headers. No page can have an address, and localhost is resolved by nobody's server
-// (RFC 6761 §6.3).
+// knownHost reports whether a Host header names this server. A web page may make its own name
+// resolve to this server (DNS rebinding). A browser then lets the page read the answers, and only
+// the Host header shows that another site is meant. Pages of other names cannot read the answers,
+// since we send no CORS headers. No page's name can be an address, and localhost is resolved
+// locally (RFC 6761 §6.3).
 func knownHost(host string, names []string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
 	host = strings.TrimSuffix(host, ".")
-	if host == "" || strings.EqualFold(host, "localhost") { // without: HTTP/1.0, which is no browser
+	if host == "" || strings.EqualFold(host, "localhost") { // no Host: HTTP/1.0, which no browser uses
 		return true
 	}
 	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
@@ -99,8 +99,9 @@ func knownHost(host string, names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(host, strings.TrimSuffix(name, ".")) })
 }
 
-// complete notes when an answer begins to be written, which is when all of it is known (promhttp's
-// Timeout sees to that): from then on it is for the client to read, and a slow one may be closed.
+// complete notices when an answer begins to be written, which is when the whole answer is known
+// (because of promhttp's Timeout). From then on only the client's reading remains, and the
+// connection of a slow reader may be closed.
 type complete struct {
 	http.ResponseWriter
 	done func()
@@ -116,10 +117,10 @@ func (c *complete) Write(b []byte) (int, error) {
 	return c.ResponseWriter.Write(b)
 }
 
-// Addr is where it listens.
+// Addr returns the address it listens on.
 func (v *Server) Addr() net.Addr { return v.addr }
 
-// Close ends it.
+// Close stops the server.
 func (v *Server) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -152,10 +153,10 @@ var (
 	creditRefused   = describe("vnic_credit_refusals_total", "Times a node had no credit to give.", "level", "node")
 )
 
-// collector asks the source at each scrape.
+// collector queries the source at each scrape.
 type collector struct{ source Source }
 
-// Describe says nothing: the counters' names come from those who count.
+// Describe sends nothing: the counters' names are known only at a scrape.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
@@ -184,7 +185,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	collectCredits(out, gauge, credits)
 }
 
-// families are those of counters, as Prometheus knows them.
+// families holds the Prometheus descriptions of the counter families.
 var families = func() map[*counters.Family]*prometheus.Desc {
 	m := map[*counters.Family]*prometheus.Desc{}
 	for i := range counters.Families {
@@ -194,7 +195,7 @@ var families = func() map[*counters.Family]*prometheus.Desc {
 	return m
 }()
 
-// count shows a counter called "room.what". What there is several of is one metric with labels.
+// count sends a counter named "package.counter". Counters of a family are one metric with labels.
 func count(out chan<- prometheus.Metric, name string, v uint64) {
 	f, labels, hidden := counters.FamilyOf(name)
 	switch {
@@ -263,7 +264,7 @@ func collectCredits(out chan<- prometheus.Metric, gauge showGauge, nodes []contr
 	for i := range nodes {
 		n := &nodes[i]
 		if n.Level == "connection" {
-			continue // as many as there are connections; vnic show credits has them
+			continue // one for each connection; vnic show credits lists them
 		}
 		if n.Level == "function" {
 			if functions++; functions > MaxFunctions {
