@@ -5,7 +5,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/underlay"
 )
 
-// Where things are in a frame: Ethernet, then IP without options or extension headers, then UDP.
+// Offsets in a frame: Ethernet, then IP without options or extension headers, then UDP.
 const (
 	etherType  = 12
 	ip         = 14
@@ -13,7 +13,7 @@ const (
 	ip4Len     = 20
 	ip6Next    = ip + 6
 	ip6Len     = 40
-	udpPort    = 2 // of the destination, from UDP on
+	udpPort    = 2 // destination port, from UDP on
 	udpLen     = 8
 
 	typeIPv4 = 0x0800
@@ -39,8 +39,8 @@ const (
 	exit         = 0x95
 )
 
-// Registers: the result of a load and of the program, the frame as loads ask for it, where PSP
-// begins, the next header.
+// Registers: the result of a load and of the program, the frame as loads need it, the offset of
+// PSP, and the next header.
 const (
 	result = 0
 	frame  = 6
@@ -48,14 +48,15 @@ const (
 	next   = 8
 )
 
-// Bits of a CID: the shard is above the rest (device/conn).
+// Bits of a CID: the shard is in the top bits (device/conn).
 const (
 	shardShift = 20
 	shardMask  = 0xf
 )
 
-// Program is the program for a NIC with so many shards, one instruction in each number as the
-// kernel lays them out on a little-endian machine. A load beyond the frame ends it with queue 0.
+// Program returns the program for a NIC with this number of shards, one instruction in each number
+// as the kernel lays them out on a little-endian machine. A load beyond the frame ends the program
+// with queue 0.
 func Program(transport bool, shards int) []uint64 {
 	c := security.ClearOf(transport)
 	var a assembler
@@ -103,7 +104,7 @@ func Program(transport bool, shards int) []uint64 {
 	return a.finish()
 }
 
-// assembler lays out instructions and their jumps, which go forward.
+// assembler encodes instructions and their jumps, which are all forward.
 type assembler struct {
 	code   []uint64
 	labels map[string]int
@@ -116,7 +117,7 @@ func (a *assembler) op(op, dst, src uint8, number int) {
 	a.code = append(a.code, uint64(op)|uint64(dst)<<8|uint64(src)<<12|uint64(uint32(number))<<32)
 }
 
-// branch jumps to a label, if the result of the last load compares so with a number.
+// branch jumps to a label if the result of the last load compares accordingly with a number.
 func (a *assembler) branch(op uint8, number int, to string) {
 	if a.jumps == nil {
 		a.jumps = map[int]string{}
