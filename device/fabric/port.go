@@ -10,17 +10,17 @@ import (
 	"github.com/falcon-vnic/vnic/device/tap"
 )
 
-// port is one port of a Switch; everything but sw is under the switch's lock.
+// port is one port of a Switch. The switch's lock protects everything but sw.
 type port struct {
 	sw     *Switch
 	queue  queue // frames for it
 	closed bool
-	stats  tap.Stats // but what the queue dropped
+	stats  tap.Stats // without the frames that the queue dropped
 }
 
 var _ tap.Port = (*port)(nil)
 
-// Port plugs in a new port. Close unplugs it.
+// Port adds a port to the switch. The port's Close removes it.
 func (s *Switch) Port(name string) (tap.Port, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {

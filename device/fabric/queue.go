@@ -6,17 +6,17 @@ import (
 	"github.com/falcon-vnic/vnic/internal/ring"
 )
 
-const queueLen = 1024 // frames a port holds before it drops
+const queueLen = 1024 // maximum number of frames that wait at a port
 
-// queue holds the frames that wait for one port. Everything but port and event is under the
-// switch's lock.
+// queue holds the frames that wait for one port. The switch's lock protects everything but port and
+// event.
 type queue struct {
-	port  string // its name
+	port  string // name of the port
 	event int    // eventfd, readable while the queue is not empty
 
 	frames  ring.Queue[[]byte] // at most queueLen; the slots' memory is kept and used again
-	dropped uint64             // frames for which there was no room
-	sink    [8]byte            // what the eventfd held
+	dropped uint64             // frames dropped because the queue was full
+	sink    [8]byte            // receives the value of the eventfd
 }
 
 // push copies a frame to the queue, or drops it when the queue is full.
@@ -32,11 +32,12 @@ func (q *queue) push(frame []byte) {
 	}
 }
 
-// pop takes the next frame out; it is good until the next push. There must be one.
+// pop removes and returns the next frame, which is valid until the next push. The queue must not be
+// empty.
 func (q *queue) pop() []byte {
 	f := *q.frames.Pop()
 	if q.frames.Len() == 0 {
-		_, _ = unix.Read(q.event, q.sink[:]) // back to not readable
+		_, _ = unix.Read(q.event, q.sink[:]) // makes it unreadable again
 	}
 	return f
 }

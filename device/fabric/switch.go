@@ -2,7 +2,7 @@ package fabric
 
 import "sync"
 
-const maxMACs = 1024 // learnt addresses; what does not fit is flooded
+const maxMACs = 1024 // maximum number of learnt addresses; frames to others are flooded
 
 type mac = [6]byte
 
@@ -15,10 +15,10 @@ type Switch struct {
 	macs  map[mac]*queue
 }
 
-// New makes a segment without ports. mtu is the largest Ethernet payload in bytes.
+// New returns a segment without ports. mtu is the largest Ethernet payload in bytes.
 func New(mtu int) *Switch { return &Switch{mtu: mtu, macs: make(map[mac]*queue)} }
 
-// forward copies a frame from one port to where it belongs. The lock is held.
+// forward copies a frame from one port to its destination ports. The lock is held.
 func (s *Switch) forward(from *queue, frame []byte) {
 	dst, src := mac(frame[0:6]), mac(frame[6:12])
 	if src[0]&1 == 0 && (len(s.macs) < maxMACs || s.macs[src] != nil) {
@@ -37,7 +37,7 @@ func (s *Switch) forward(from *queue, frame []byte) {
 	}
 }
 
-// unplug removes a port and what was learnt on it. The lock is held.
+// unplug removes a port and the addresses learnt on it. The lock is held.
 func (s *Switch) unplug(p *queue) {
 	for i, q := range s.ports {
 		if q == p {
