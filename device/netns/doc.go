@@ -1,10 +1,11 @@
-// Package netns puts work into a private network namespace: nothing it does to links, bridges or
-// addresses is seen by the host, and all of it disappears with the namespace.
+// Package netns runs code in a private network namespace: the host does not see what it does to
+// links, bridges or addresses, and everything disappears with the namespace.
 //
-// A namespace belongs to an OS thread. New moves the calling goroutine's thread and locks the
-// goroutine to it for good. Child processes which that goroutine starts, and sockets and TAPs it
-// opens, are in the namespace; other goroutines are not. When the goroutine ends, the Go runtime
-// throws its thread away; the namespace goes with the last process, socket and TAP in it.
+// A namespace belongs to an OS thread. New moves the calling goroutine's thread to a new namespace
+// and locks the goroutine to the thread for good. Child processes that this goroutine starts, and
+// sockets and TAPs that it opens, are in the namespace; other goroutines are not. When the
+// goroutine ends, the Go runtime ends its thread. The namespace disappears with the last process,
+// socket and TAP in it.
 //
-// Space is a namespace with a thread of its own, for those who need several.
+// Space is a namespace with its own thread, for code that needs several namespaces.
 package netns

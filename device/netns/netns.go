@@ -10,8 +10,8 @@ import (
 )
 
 // New locks the calling goroutine to its OS thread and moves the thread to a new network namespace
-// whose loopback is up and whose bridges do not ask netfilter. It needs CAP_SYS_ADMIN. The
-// goroutine must never unlock the thread: it would carry the namespace to other goroutines.
+// whose loopback is up and whose bridges do not call netfilter. It needs CAP_SYS_ADMIN. The
+// goroutine must never unlock the thread, because other goroutines would then run in the namespace.
 func New() error {
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -26,8 +26,8 @@ func New() error {
 		return fmt.Errorf("new network namespace: loopback up: %w", err)
 	}
 	for _, name := range []string{"iptables", "ip6tables", "arptables"} {
-		// Where the kernel has br_netfilter at all, each frame on a bridge passes its hooks, rules
-		// or none.
+		// If the kernel has br_netfilter, each frame on a bridge passes its hooks, even without
+		// rules.
 		_ = os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-"+name, []byte("0"), 0)
 	}
 	return nil
@@ -43,8 +43,8 @@ type TB interface {
 	FailNow()
 }
 
-// Run calls f in a new network namespace on a thread of its own and returns when f has; the thread
-// is thrown away. Without the right to make namespaces the test is skipped, or fails if
+// Run calls f on a new thread in a new network namespace and returns when f has returned; the
+// thread then ends. If the process may not make namespaces, the test is skipped, or fails if
 // VNIC_TEST_REQUIRE=1. f may end the test with Fatal or Skip.
 func Run(t TB, f func()) {
 	t.Helper()
@@ -62,7 +62,7 @@ func Run(t TB, f func()) {
 	report(t, refused, finished)
 }
 
-// report tells a test what became of its part in a namespace.
+// report applies the outcome of f to the test.
 func report(t TB, refused error, finished bool) {
 	t.Helper()
 	switch {

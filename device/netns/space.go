@@ -11,8 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Space is a network namespace that lives as long as its thread. What it starts lives no longer, if
-// it asks the kernel for a signal at its parent's death.
+// Space is a network namespace that lives as long as its thread. Processes started in it end no
+// later if they ask the kernel for a signal at their parent's death.
 type Space struct {
 	work  chan func()
 	stop  chan struct{}
@@ -21,7 +21,7 @@ type Space struct {
 	file  *os.File
 }
 
-// NewSpace makes a namespace whose loopback is up, with a thread in it.
+// NewSpace returns a namespace whose loopback is up, with a thread in it.
 func NewSpace() (*Space, error) {
 	s := &Space{work: make(chan func()), stop: make(chan struct{}), ended: make(chan struct{})}
 	ready := make(chan error, 1)
@@ -50,8 +50,8 @@ func NewSpace() (*Space, error) {
 	return s, nil
 }
 
-// Do runs f on the namespace's thread: sockets and TAPs it opens and processes it starts are in the
-// namespace. f must not end its goroutine (as t.Fatal does).
+// Do runs f on the namespace's thread: sockets and TAPs that it opens and processes that it starts
+// are in the namespace. f must not end its goroutine (as t.Fatal does).
 func (s *Space) Do(f func() error) error {
 	done := make(chan error, 1)
 	work := func() { done <- f() }
@@ -76,7 +76,7 @@ func (s *Space) Take(name string, addresses ...string) error {
 	return s.Do(func() error { return Up(name, addresses...) })
 }
 
-// Path names the namespace to other processes, as long as it is not closed.
+// Path returns a path by which other processes can open the namespace until it is closed.
 func (s *Space) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), s.file.Fd()) }
 
 // Close ends the thread, and with it the namespace once nobody else uses it.
@@ -86,7 +86,8 @@ func (s *Space) Close() error {
 	return s.file.Close()
 }
 
-// Up gives a link of the calling thread's namespace addresses, as 10.0.0.1/24, and brings it up.
+// Up adds addresses such as 10.0.0.1/24 to a link in the calling thread's namespace, and brings the
+// link up.
 func Up(name string, addresses ...string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
