@@ -14,19 +14,20 @@ import (
 )
 
 const (
-	// socketVariable names the control socket for commands that are not given one.
+	// socketVariable is the environment variable with the control socket, for commands without
+	// --socket.
 	socketVariable = "VNIC_SOCKET"
 	defaultSocket  = "/run/vnic/control.sock"
 	socketHelp     = "control socket of the NIC: the `path` of control: in its config (default also: $" + socketVariable + ")"
 )
 
-// asking is how a command asks a running NIC, and how it prints the answer.
+// asking holds the flags of a command that queries a running NIC: its socket and the output format.
 type asking struct {
 	socket string
 	json   bool
 }
 
-// flags adds the flags of a command that asks a running NIC.
+// flags adds these flags to a command.
 func (a *asking) flags(f *pflag.FlagSet) {
 	a.socketFlag(f)
 	jsonFlag(f, &a.json)
@@ -38,7 +39,7 @@ func (a *asking) socketFlag(f *pflag.FlagSet) {
 
 func (a *asking) client() *control.Client { return control.NewClient(a.socket) }
 
-// print writes an answer: as JSON if that was asked for, else as text whose columns are aligned.
+// print writes an answer: as JSON with --json, else as text with aligned columns.
 func (a *asking) print(cmd *cobra.Command, v any, text func(io.Writer)) error {
 	if a.json {
 		return printJSON(cmd.OutOrStdout(), v)
@@ -54,7 +55,7 @@ func printJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// printTable aligns the columns of what text writes, which tabs separate.
+// printTable calls text and aligns the columns that it writes, separated by tabs.
 func printTable(w io.Writer, text func(io.Writer)) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	text(tw)

@@ -13,20 +13,20 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// sockets are where guests come in: the process's own, or those of its
+// sockets opens attachments for guests: on sockets of this process (ownSockets), or on those of its
 // supervisor (givenSockets).
 type sockets interface {
 	unix(path string, memory *guestmem.Budget) (queues.Attachment, error)
-	// vhostUser returns the device of a guest with the windows that were made
-	// before.
+	// vhostUser returns the device of a guest, with the windows that exist already.
 	vhostUser(path string, cid uint32, memory *guestmem.Budget) (*qemu.VhostUser, error)
 	window(dev *qemu.VhostUser, w window) error
-	// vfioUser returns a guest with the functions that were made before.
+	// vfioUser returns a guest, with the functions that exist already.
 	vfioUser(c *config.Attach, memory *guestmem.Budget) (*qemu.VfioUser, error)
 	function(guest *qemu.VfioUser, w window, look qemu.VfioPCI) error
 }
 
-// window is a window that a guest's function is to have, or the function as a whole by vfio-user.
+// window describes the window of a guest's function, or a function that the guest gets by
+// vfio-user.
 type window struct {
 	cid      uint32
 	function uint32
@@ -42,8 +42,8 @@ func windowOf(id pfvf.ID, c *config.Attach) window {
 	return w
 }
 
-// windowsOf lists the windows of an attachment that a configuration asks for, or its functions by
-// vfio-user.
+// windowsOf returns the windows, or vfio-user functions, that a configuration defines for an
+// attachment.
 func windowsOf(cfg *config.Config, c *config.Attach) (ws []window, err error) {
 	if c.Type != config.AttachVfioUser && (c.Type != config.AttachVhostUser || !c.Windows) {
 		return nil, nil
@@ -58,7 +58,7 @@ func windowsOf(cfg *config.Config, c *config.Attach) (ws []window, err error) {
 	return ws, nil
 }
 
-// memoryBudgets gives attachments and ports their budgets of guests' memory.
+// memoryBudgets holds the budgets of mapped guest memory of attachments and ports.
 type memoryBudgets struct {
 	nic  *guestmem.Budget
 	each guestmem.Limit
@@ -70,14 +70,14 @@ func newMemoryBudgets(cfg *config.Config) *memoryBudgets {
 
 func (m *memoryBudgets) of(name string) *guestmem.Budget { return m.nic.Part(name, m.each) }
 
-// count is for the NIC's counters.
+// count returns the values for the NIC's counters.
 func (m *memoryBudgets) count() (bytes, maps, refused uint64) {
 	u := m.nic.Usage()
 	return u.Bytes, uint64(u.Maps), u.Refused
 }
 
-// attach listens wherever the configuration lets guests in. On failure nothing
-// is left listening.
+// attach opens all attachments of the configuration. If it fails it closes those that it has
+// opened.
 func attach(cfg *config.Config, from sockets, memory *memoryBudgets) (as []device.Attachment, err error) {
 	defer func() {
 		if err != nil {
@@ -97,7 +97,7 @@ func attach(cfg *config.Config, from sockets, memory *memoryBudgets) (as []devic
 			a.Attachment, err = attachVfioUser(cfg, c, from, memory.of(c.Socket))
 		case config.AttachUnix:
 			a.Attachment, err = from.unix(c.Socket, memory.of(c.Socket))
-		case config.AttachVsock: // the kernel resets its guests' flows by itself
+		case config.AttachVsock: // the kernel itself resets its guests' flows
 			a.Attachment, err = qemu.ListenVsock(c.Port, guestRAM(c.RAM), memory.of(fmt.Sprintf("vsock port %d", c.Port)))
 		}
 		if err != nil {
@@ -108,7 +108,7 @@ func attach(cfg *config.Config, from sockets, memory *memoryBudgets) (as []devic
 	return as, nil
 }
 
-// vhostUser is an attachment that owns its device: closing one closes both.
+// vhostUser is an attachment that owns its device: closing it closes the device too.
 type vhostUser struct {
 	device.Attachment
 	dev  *qemu.VhostUser
@@ -118,8 +118,8 @@ type vhostUser struct {
 
 var _ device.Windower = (*vhostUser)(nil)
 
-// GiveWindow implements device.Windower. A window stays until the NIC ends: the
-// guest's QEMU could not get another in its place.
+// GiveWindow implements device.Windower. A window stays until the NIC ends, because the guest's
+// QEMU cannot replace it by another.
 func (v *vhostUser) GiveWindow(id pfvf.ID, cid uint32) error {
 	if !v.cfg.Windows || cid != v.cfg.CID || v.dev.HasWindow(uint32(id)) {
 		return nil
@@ -161,7 +161,7 @@ func attachVhostUser(cfg *config.Config, c *config.Attach, from sockets, memory 
 	return &vhostUser{device.Attachment{Attachment: l}, dev, c, from}, nil
 }
 
-// ownSockets are made by this process.
+// ownSockets opens sockets of this process.
 type ownSockets struct{ log *slog.Logger }
 
 func (s ownSockets) unix(path string, memory *guestmem.Budget) (queues.Attachment, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/pci"
 )
 
-// vfioUser is a guest that gets functions while the NIC runs.
+// vfioUser is a vfio-user attachment that can get functions while the NIC runs.
 type vfioUser struct {
 	*qemu.VfioUser
 	cfg  *config.Attach
@@ -18,8 +18,8 @@ type vfioUser struct {
 
 var _ device.Windower = (*vfioUser)(nil)
 
-// GiveWindow implements device.Windower: the function gets a socket for QEMU to plug it in by. It
-// stays until the NIC ends.
+// GiveWindow implements device.Windower. It creates a socket by which the function can be plugged
+// into QEMU. The socket stays until the NIC ends.
 func (v *vfioUser) GiveWindow(id pfvf.ID, cid uint32) error {
 	if cid != v.cfg.CID || v.HasFunction(uint32(id)) {
 		return nil
@@ -27,7 +27,7 @@ func (v *vfioUser) GiveWindow(id pfvf.ID, cid uint32) error {
 	return v.from.function(v.VfioUser, windowOf(id, v.cfg), lookOf(v.cfg))
 }
 
-// lookOf is how the functions of an attachment look as PCI devices.
+// lookOf returns how the functions of an attachment appear as PCI devices.
 func lookOf(c *config.Attach) qemu.VfioPCI {
 	return qemu.VfioPCI{
 		IDs: pci.IDs{

@@ -70,7 +70,7 @@ nothing else. Large frames that the kernel has not split are shown unsplit.`,
 	return cmd
 }
 
-// captureFile opens a new file: captures are evidence and not overwritten.
+// captureFile opens a new file. It refuses to overwrite one, because captures are evidence.
 func captureFile(path string, stdout io.Writer) (w io.Writer, done func() error, err error) {
 	if path == "-" {
 		return stdout, func() error { return nil }, nil
@@ -87,15 +87,14 @@ func captureFile(path string, stdout io.Writer) (w io.Writer, done func() error,
 
 var errLimit = errors.New("as much captured as asked for")
 
-// limited writes whole blocks of pcapng, so that the file is good wherever it
-// ends.
+// limited writes only whole pcapng blocks, so that the file is valid wherever it ends.
 type limited struct {
 	w             io.Writer
 	left, written int64
-	part          []byte // of the block that is coming
+	part          []byte // of an incomplete block
 }
 
-// A block begins with its type and its length, which is that of all of it.
+// A block begins with its type and the length of the whole block.
 const (
 	blockHeader = 8
 	maxBlock    = 1 << 20

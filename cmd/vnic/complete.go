@@ -15,14 +15,15 @@ import (
 	"github.com/falcon-vnic/vnic/device/settings"
 )
 
-// Completion asks the NIC that the command line names, so that what is offered is what it has.
+// Shell completion queries the NIC that the command line names, so it offers only names that exist.
 
-// completionTime bounds how long a shell waits for it.
+// completionTime is the time limit of that query.
 const completionTime = time.Second
 
 type completion = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective)
 
-// fromNIC offers what ask finds at the NIC; nothing when none answers.
+// fromNIC returns a completion that offers the words that ask gets from the NIC, or nothing if no
+// NIC answers.
 func fromNIC(ask func(context.Context, *control.Client) []string) completion {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		socket, err := cmd.Flags().GetString("socket")
@@ -35,7 +36,8 @@ func fromNIC(ask func(context.Context, *control.Client) []string) completion {
 	}
 }
 
-// firstly offers for the first argument only, then for each further one what the others say.
+// firstly returns a completion that uses the first of offers for the first argument, the second for
+// the second argument, and so on.
 func firstly(offers ...completion) completion {
 	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if len(args) < len(offers) {
@@ -100,7 +102,7 @@ func faultNames() (names []string) {
 	return names
 }
 
-// completeSettings offers the keys of `vnic vf set`, and values where they are few.
+// completeSettings offers the keys of `vnic vf set`, and the values of keys that have only a few.
 func completeSettings(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return completeFunctions(cmd, args, begun)

@@ -16,8 +16,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// conformCommand is `vnic conform`, and with the url of its parent `vnic guest
-// conform`.
+// conformCommand returns `vnic guest conform`, with the device URL of its parent command.
+// bareConformCommand makes `vnic conform` of it.
 func conformCommand(url *string) *cobra.Command {
 	var cfg conform.Config
 	var match string
@@ -68,7 +68,7 @@ On a PF that has unused VFs (vf_count) the clauses about VFs are checked too.`,
 	return cmd
 }
 
-// driverCommand runs a driver under test; nil if there is none to run.
+// driverCommand returns a function that runs the driver under test, or nil if argv is empty.
 func driverCommand(argv []string, w io.Writer) func(context.Context) error {
 	if len(argv) == 0 {
 		return nil
@@ -83,8 +83,8 @@ func driverCommand(argv []string, w io.Writer) func(context.Context) error {
 	}
 }
 
-// bareConformCommand is `vnic conform`: as the guest command, for a client of a
-// unix attachment.
+// bareConformCommand returns `vnic conform`: the guest command with its own --device flag, for
+// clients outside a guest.
 func bareConformCommand() *cobra.Command {
 	var url string
 	cmd := conformCommand(&url)

@@ -24,10 +24,10 @@ type demoOptions struct {
 	capture string // what each NIC records: "", sealed, clear or both
 	kernel  string // kernel package folder to use instead of Debian's current one
 	timeout time.Duration
-	windows bool   // guests ring by ivshmem
-	iommu   bool   // and are interrupted
+	windows bool   // guests ring doorbells by ivshmem windows
+	iommu   bool   // and get interrupts
 	pci     bool   // guests have PCI functions by vfio-user
-	driver  string // folder of the Linux driver as make driver makes it; none: no verbs programs
+	driver  string // folder with the Linux driver built by make driver; "": no verbs programs
 	qemu    string // QEMU's program
 	count   int    // operations per row; 0 = the workload's own choice
 }
@@ -76,8 +76,8 @@ TAPs and a bridge.`,
 	return demo
 }
 
-// runDemo checks what this machine can do, builds the scene, runs the workload
-// and reports. Whatever happens, the scene is taken down before it returns.
+// runDemo checks whether this machine can run the demo, builds the scene, runs the workload and
+// reports. It always tears the scene down before it returns.
 func runDemo(ctx context.Context, o demoOptions, w io.Writer) (err error) {
 	if err := o.check(); err != nil {
 		return err
@@ -105,7 +105,8 @@ func runDemo(ctx context.Context, o demoOptions, w io.Writer) (err error) {
 	return s.finish()
 }
 
-// check refuses what this machine cannot do, before anything is made.
+// check returns an error if this machine cannot run the demo with these options. It runs before
+// anything is created.
 func (o *demoOptions) check() error {
 	if o.fabric == "" {
 		o.fabric = "tap"
@@ -136,7 +137,7 @@ func (o *demoOptions) check() error {
 	return err
 }
 
-// contextCause prefers the reason a context ended over the error that followed from it.
+// contextCause returns the reason why ctx ended, if it has ended, and err otherwise.
 func contextCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		if errors.Is(cause, context.Canceled) {

@@ -11,14 +11,14 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
-// The demo's address plan. Both guests are in one tenant; the underlay is
-// another network altogether, and only the NICs are in it.
+// The demo's address plan. Both guests are in one tenant. The underlay is a separate network that
+// contains only the NICs.
 const (
 	demoTenant  = 100
 	demoService = 4791
 	demoMTU     = 4500 // underlay; carries RDMA MTU 4096 sealed
 	demoBridge  = "vnic-br0"
-	demoSealed  = 68 // around a plain IP packet
+	demoSealed  = 68 // overhead of a sealed plain IP packet, in bytes
 )
 
 // demoHost is one of the demo's two hosts and its guest.
@@ -34,24 +34,24 @@ type demoHost struct {
 	Control, Socket  string // unix sockets: control API, guest attachment
 	VM, Windows      bool
 	Verbs            bool         // the guest runs verbs programs over the Linux driver
-	PCI              bool         // the guest has its function as a PCI device of its own, and no vsock
-	space            *netns.Space // where its NIC and its bridges are; nil: here
-	Ethernet         bool         // the guest has an Ethernet interface too:
-	PortSocket       string       // of the function's port, if that is in the guest's memory, else
-	Port, PortBridge string       // its TAP, behind it the guest's TAP,
+	PCI              bool         // the guest has its function as a PCI device, and no vsock
+	space            *netns.Space // of its NIC and its bridges; nil: this process's namespace
+	Ethernet         bool         // the guest also has an Ethernet interface
+	PortSocket       string       // socket of the function's port, if its rings are in guest memory
+	Port, PortBridge string       // otherwise: the port's TAP, and the bridge to the guest's TAP
 	GuestTAP         string
 	guestTAP         *os.File
-	GuestMAC         string // with the function's MAC
+	GuestMAC         string // the function's MAC
 	PortMTU          int
 	Log, Config      string
-	Capture, Mode    string // pcapng file and what goes into it; no mode: none
+	Capture, Mode    string // pcapng file and its content; no mode: no capture
 }
 
 func (h *demoHost) name() string  { return fmt.Sprintf("host %d", h.Host) }
 func (h *demoHost) guest() string { return fmt.Sprintf("guest %d", h.Host) }
 
-// newHosts lays the two hosts out. run is a short folder for sockets, whose
-// paths may not exceed 107 bytes; cmPorts are free TCP ports.
+// newHosts returns the two hosts. run is a folder for sockets with a short path, because the paths
+// of sockets may not exceed 107 bytes. cmPorts are free TCP ports.
 func newHosts(o *demoOptions, run string, cmPorts [2]int) [2]*demoHost {
 	var hs [2]*demoHost
 	for i := range hs {
@@ -81,14 +81,14 @@ func newHosts(o *demoOptions, run string, cmPorts [2]int) [2]*demoHost {
 			Capture: filepath.Join(o.out, fmt.Sprintf("host%d.pcapng", me)),
 			Mode:    o.capture,
 		}
-		if i == 0 && !o.noVM { // one guest on a port of each kind
+		if i == 0 && !o.noVM { // each kind of port is used by one guest
 			hs[i].PortSocket = filepath.Join(run, "guest1-net.sock")
 		}
 	}
 	return hs
 }
 
-// hostIP is the host's own address, in the network of the connection managers.
+// hostIP returns the host's own address, in the network of the connection managers.
 func hostIP(o *demoOptions, host int) string {
 	if o.fabric == "memory" {
 		return "127.0.0.1"

@@ -9,19 +9,19 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// The demo's guests run programs of Debian that use verbs, after the workload: over the Linux
-// driver, which needs to have been built for their kernel (make driver).
+// After the workload the demo's guests run verbs programs from Debian over the Linux driver, which
+// must have been built for their kernel (make driver).
 
 const (
-	demoModule   = "/lib/vnic.ko" // where a guest has it: not among the modules to load at boot, for guestlib comes first
+	demoModule   = "/lib/vnic.ko" // path in the guest; not loaded at boot, because guestlib uses the function first
 	demoProvider = "libvnic-rdmav34.so"
 )
 
-// verbsModules are the kernel's modules that vnic.ko and the programs need.
+// verbsModules are the kernel modules that vnic.ko and the programs need.
 var verbsModules = []string{"ib_uverbs", "rdma_ucm"}
 
-// addVerbs puts the driver and the programs into the guests' file system. If there are none for
-// these guests, the demo says why and does without.
+// addVerbs adds the driver and the programs to the guests' file system. If the demo cannot run
+// verbs programs, it prints the reason and skips them.
 func (s *scene) addVerbs(ctx context.Context, i *image.Initramfs) error {
 	why := s.whyNoVerbs(i.Kernel.Release)
 	var put []image.Put
@@ -59,7 +59,7 @@ func (s *scene) addVerbs(ctx context.Context, i *image.Initramfs) error {
 	return nil
 }
 
-// whyNoVerbs says what keeps this demo from running verbs programs, "" if nothing does.
+// whyNoVerbs returns the reason why this demo cannot run verbs programs, or "" if it can.
 func (s *scene) whyNoVerbs(release string) string {
 	switch {
 	case s.o.driver == "":

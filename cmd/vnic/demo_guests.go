@@ -15,7 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
 
-// workloadArgs is the vnic command that a guest runs, in a VM or bare.
+// workloadArgs returns the arguments of the vnic command that a guest runs, in a VM or without one.
 func (h *demoHost) workloadArgs(device string, count int) []string {
 	order := "--first"
 	if h.Host == 2 {
@@ -37,15 +37,15 @@ func (h *demoHost) workloadArgs(device string, count int) []string {
 	return args
 }
 
-// follow reads one guest's lines until it is done. The stream ending before
-// that is an error.
+// follow reads one guest's lines until the guest is done. It returns an error if the stream ends
+// before that.
 func (r *report) follow(who string, lines io.Reader) error {
 	sc := bufio.NewScanner(lines)
 	sc.Buffer(make([]byte, 0, 4096), 1<<20)
 	for sc.Scan() {
 		line, err := workload.DecodeLine(sc.Bytes())
 		if err != nil {
-			continue // a console may interleave; only whole lines count
+			continue // console output may be mixed in; only whole lines count
 		}
 		switch line.Kind {
 		case workload.KindProgress:
@@ -130,7 +130,7 @@ func (g *bareGuests) stop() error {
 	return nil
 }
 
-// self is the path of this program, for children.
+// self returns the path of this program, to start it again as a child.
 func self() string {
 	exe, err := os.Executable()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/fabric"
 )
 
-// startHostsHere runs both NICs in this process, joined by an in-memory
-// Ethernet segment; everything else is as in two processes.
+// startHostsHere runs both NICs in this process, connected by an in-memory Ethernet segment.
+// Everything else is the same as with two processes.
 func (s *scene) startHostsHere(ctx context.Context) error {
 	segment := fabric.New(demoMTU)
 	for _, h := range s.hosts {
@@ -67,7 +67,7 @@ func (s *scene) runHere(ctx context.Context, h *demoHost, nic *device.NIC) error
 	}
 }
 
-// freePorts finds two TCP ports of the loopback interface that are free now.
+// freePorts returns two TCP ports of the loopback interface that are free at the moment.
 func freePorts() (ports [2]int, err error) {
 	var ls [2]net.Listener
 	for i := range ls {

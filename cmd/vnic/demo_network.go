@@ -20,9 +20,8 @@ const (
 	demoHome = "vnic-mgmt" // to the other host, with the host's own address
 )
 
-// network makes a namespace for each host, joins them by two wires, one for the
-// NICs and one for the hosts themselves, and has a witness independent of both
-// NICs watch the first one.
+// network creates a namespace for each host and connects them by two veth pairs: one for the NICs,
+// one for the hosts themselves. It starts a sniffer, independent of both NICs, on the first one.
 func (s *scene) network() error {
 	for _, h := range s.hosts {
 		space, err := netns.NewSpace()
@@ -53,10 +52,10 @@ func (s *scene) network() error {
 	return nil
 }
 
-// furnish makes a host's bridge and what joins the function's port to the guest's
-// interface: another bridge, and the guest's TAP.
+// furnish creates a host's bridge, and the bridge and TAP that connect the function's port with the
+// guest's interface.
 func (s *scene) furnish(h *demoHost) error {
-	// Nothing of the kernel's own is to cross the wire.
+	// The kernel must not send packets of its own over the wire.
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -83,7 +82,7 @@ func (s *scene) watch() (err error) {
 	return err
 }
 
-// veth makes a pair of links.
+// veth creates a veth pair.
 func veth(name, peer string, mtu int) error {
 	v := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: mtu}, PeerName: peer, PeerMTU: uint32(mtu)}
 	if err := netlink.LinkAdd(v); err != nil {
@@ -92,7 +91,7 @@ func veth(name, peer string, mtu int) error {
 	return nil
 }
 
-// plug puts a link into a bridge.
+// plug adds a link to a bridge.
 func plug(name, bridge string) error {
 	l, err := netlink.LinkByName(name)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
 
-// report prints what the demo does while it does it, and the table at the end.
+// report prints the demo's progress, and the table at the end.
 type report struct {
 	mu    sync.Mutex
 	w     io.Writer
@@ -21,7 +21,7 @@ type report struct {
 	verbs []programRow
 }
 
-// programRow is what a verbs program did.
+// programRow is the result of a verbs program.
 type programRow struct {
 	who string
 	workload.Program
@@ -68,7 +68,7 @@ func (r *report) stream(who string, s workload.Stream) {
 	r.mu.Unlock()
 }
 
-// program prints and keeps what a verbs program did.
+// program prints and keeps the result of a verbs program.
 func (r *report) program(who string, p workload.Program) {
 	r.step("%s  %s: %s", who, p.Command, didOrNot(p))
 	r.mu.Lock()
@@ -76,7 +76,7 @@ func (r *report) program(who string, p workload.Program) {
 	r.mu.Unlock()
 }
 
-// didOrNot is what a program did, or why it did not.
+// didOrNot describes what a program did, or why it failed.
 func didOrNot(p workload.Program) string {
 	if p.Did == "" {
 		return "FAILED: " + p.Problem
@@ -84,7 +84,7 @@ func didOrNot(p workload.Program) string {
 	return p.Did
 }
 
-// programs prints what verbs programs did, if there were any, and returns how many failed.
+// programs prints the results of the verbs programs, if there are any, and returns how many failed.
 func (r *report) programs() (bad int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +104,7 @@ func (r *report) programs() (bad int) {
 	return bad
 }
 
-// harm is what a stream suffered.
+// harm describes the losses of a stream.
 func harm(s workload.Stream) string {
 	if s.Protocol == "TCP" {
 		return fmt.Sprintf("%d segments sent again", s.Resent)
@@ -156,8 +156,7 @@ func (r *report) table() (bad int) {
 	return bad
 }
 
-// rate prints what matters at a size: operations of small messages, bytes of
-// large ones.
+// rate formats a result: operations per second for small messages, bytes per second for large ones.
 func rate(r workload.Result) string {
 	if r.Size < 4096 {
 		return fmt.Sprintf("%.0f /s", 1e6/r.MeanUS)
@@ -172,7 +171,7 @@ func micros(us float64) string {
 	return fmt.Sprintf("%.0f µs", us)
 }
 
-// sizeName prints a size as people say it: 1000 B, 64 KiB, 1 MiB.
+// sizeName formats a size with its unit: 1000 B, 64 KiB, 1 MiB.
 func sizeName(n int) string {
 	switch {
 	case n >= 1<<20 && n%(1<<20) == 0:

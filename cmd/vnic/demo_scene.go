@@ -14,15 +14,14 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 )
 
-// scene is what the demo builds and takes down again:
+// scene is everything that the demo builds and tears down again:
 //
 //	   namespace of host 1                              namespace of host 2
 //	guest 1 ── vnic run ── vnic-up1 ═ vnic-br0 ══ veth ══ vnic-br0 ═ vnic-up2 ── vnic run ── guest 2
 //	   └─ TAP ═ vnic-gbr1 ═ port   └──── mutual TLS on another veth ────┘   port ═ vnic-gbr2 ═ TAP ─┘
 //
-// Everything in it lives as long as the process: the namespaces have no names and
-// go with their last process, children die with us (process), sockets lie in a
-// temporary folder.
+// Nothing of it outlives this process: the namespaces have no names, so they end with their last
+// process; children die with this process (see process); sockets are in a temporary folder.
 type scene struct {
 	o     demoOptions
 	out   string
@@ -35,9 +34,9 @@ type scene struct {
 	guests  guests
 }
 
-// guests are the two that work: QEMU guests or bare clients.
+// guests are the demo's two guests: QEMU guests or bare clients.
 type guests interface {
-	// start makes them ready to run; work runs the workload on both and reports rows.
+	// start prepares both guests. work runs the workload on both and reports rows.
 	start(ctx context.Context) error
 	work(ctx context.Context) error
 	stop() error
@@ -51,18 +50,17 @@ func newScene(o demoOptions, r *report) (*scene, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Children die with the thread that starts them, so it must stay.
+	// Children die with the thread that starts them, so this thread must not end.
 	runtime.LockOSThread()
 	s := &scene{o: o, out: o.out, run: run, r: r}
 	s.later(removeRun)
 	return s, nil
 }
 
-// demoMark is a file that tells a demo's folder from one with other things.
+// demoMark is a file that marks a folder as made by the demo.
 const demoMark = ".vnic-demo"
 
-// replaceFolder makes the demo's folder anew. It removes nothing but what an
-// earlier demo made.
+// replaceFolder creates the demo's folder again. It removes an old one only if a demo made it.
 func replaceFolder(path string) error {
 	entries, err := os.ReadDir(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -82,7 +80,7 @@ func replaceFolder(path string) error {
 
 func (s *scene) later(undo func() error) { s.undo = append(s.undo, undo) }
 
-// build makes everything up to guests that are ready to work.
+// build builds the whole scene, until both guests are ready to work.
 func (s *scene) build(ctx context.Context) error {
 	ports, err := freePorts()
 	if err != nil {
@@ -169,8 +167,8 @@ func (s *scene) work(ctx context.Context) error {
 	return s.guests.work(ctx)
 }
 
-// finish prints the table and where everything is. A row that was not
-// verified, or a foreign frame on the bridge, fails the demo.
+// finish prints the table and the paths of logs and captures. It returns an error if a row was not
+// verified or a foreign frame was on the bridge.
 func (s *scene) finish() error {
 	bad := s.r.table() + s.r.streams()
 	var errs []error
@@ -197,7 +195,7 @@ func (s *scene) finish() error {
 	return errors.Join(errs...)
 }
 
-// tearDown undoes everything, newest first.
+// tearDown undoes everything in reverse order.
 func (s *scene) tearDown() error {
 	var errs []error
 	if s.guests != nil {

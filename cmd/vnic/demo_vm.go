@@ -14,8 +14,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// guestMemory is each guest's RAM in MiB: a stock kernel, one static binary
-// and the workload's buffers.
+// guestMemory is each guest's RAM in MiB. A stock kernel, one static binary and the workload's
+// buffers fit in it.
 const guestMemory = 320
 
 // vmGuests are QEMU guests: Debian's stock kernel, and an initramfs that holds
@@ -26,8 +26,8 @@ type vmGuests struct {
 	vms            []*qemu.Process
 }
 
-// prepareGuests makes what the guests need before the network is cut off:
-// fetching a kernel package needs the host's own network.
+// prepareGuests fetches and builds what the guests need. It runs before the process enters other
+// network namespaces, because fetching a kernel package needs the host's own network.
 func (s *scene) prepareGuests(ctx context.Context) error {
 	if s.o.noVM {
 		s.guests = &bareGuests{s: s}
@@ -66,7 +66,7 @@ func (s *scene) prepareGuests(ctx context.Context) error {
 	return nil
 }
 
-// fetchLspci is what shows the guests their PCI devices.
+// fetchLspci returns the packages with lspci, by which the guests show their PCI devices.
 func fetchLspci(ctx context.Context) ([]image.Package, error) {
 	cache, err := image.DefaultCache()
 	if err != nil {
@@ -116,8 +116,8 @@ func (g *vmGuests) start(ctx context.Context) error {
 	return nil
 }
 
-// ethernet is the guest's interface: on its function's port in the guest's memory, or on a TAP
-// behind the port's.
+// ethernet returns the guest's Ethernet interface: its function's port with rings in guest memory,
+// or a TAP that is bridged to the port's TAP.
 func (h *demoHost) ethernet() qemu.NIC {
 	if h.PortSocket != "" {
 		return qemu.NIC{Port: &qemu.Port{Function: "pf0.vf1", Socket: h.PortSocket, Queues: 1, MAC: h.GuestMAC, MTU: h.PortMTU, Speed: int(config.DefaultUplinkSpeed / 1e6)}}
@@ -125,7 +125,7 @@ func (h *demoHost) ethernet() qemu.NIC {
 	return qemu.NIC{TAP: h.guestTAP, MAC: h.GuestMAC, MTU: h.PortMTU}
 }
 
-// device is the URL by which the guest's programs find their function.
+// device returns the URL by which the guest's programs open their function.
 func (h *demoHost) device() string {
 	if h.PCI {
 		return "pci://"
@@ -133,7 +133,7 @@ func (h *demoHost) device() string {
 	return fmt.Sprintf("vsock://2:%d", abi.Port)
 }
 
-// attach gives a machine what leads to the guest's functions.
+// attach adds the devices to a machine by which the guest reaches its functions.
 func (h *demoHost) attach(m *qemu.Machine) error {
 	if !h.PCI {
 		m.Vsock = h.Socket

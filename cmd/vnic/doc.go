@@ -1,18 +1,18 @@
-// Command vnic emulates Falcon-capable NICs for QEMU guests, and is the driver
-// side inside them.
+// Command vnic emulates Falcon-capable NICs for QEMU guests. The same program is the driver side
+// inside the guests.
 //
 //	vnic run -c nic.yaml      one NIC: functions, RDMA, Falcon, PSP, uplink
 //	vnic demo                 two NICs, two guests, every operation, one table
 //	vnic qemu -c … --guest N  the QEMU line of a guest, printed or run
-//	vnic image                what a guest boots: Debian's kernel and packages, this program
-//	vnic wait -s SOCKET       until a NIC serves guests
+//	vnic image                makes what a guest boots: Debian's kernel and packages, this program
+//	vnic wait -s SOCKET       waits until a NIC serves guests
 //	vnic keys init            identities for the connection managers' mutual TLS
 //	vnic show …               the state of a running NIC, over its control socket
 //	vnic sim FILE             the transport in virtual time: a scenario, its table and plots
 //	vnic guest …              the guest side: device information, workload
 //
-// It is the only package that knows both ends: it makes qemu's attachments and
-// hands them to device as queues.Attachment.
+// It is the only package that imports both sides: it opens attachments of package qemu and passes
+// them to package device as queues.Attachment.
 //
 // In a guest the same binary is /init: as process 1 it prepares the system and
 // runs itself with the arguments of the kernel command line (qemu/guestinit).

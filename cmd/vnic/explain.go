@@ -49,11 +49,11 @@ or a metric. No NIC has to run.`,
 	return cmd
 }
 
-// explanation is what a page of the documentation says of a name.
+// explanation is the text about a name on a page of the documentation.
 type explanation struct {
 	Name  string `json:"name"`
 	Page  string `json:"page"`  // file below docs
-	Under string `json:"under"` // its heading there
+	Under string `json:"under"` // the heading above it
 	Text  string `json:"text"`
 }
 
@@ -64,10 +64,10 @@ func (e *explanation) print(w io.Writer, further bool) {
 	fmt.Fprintf(w, "%s (docs/%s, %s)\n%s\n", e.Name, e.Page, e.Under, e.Text)
 }
 
-// explain returns what is known of a name, in whatever case it is written.
+// explain returns the explanations of a name. It ignores upper and lower case.
 func explain(name string) (list []explanation, err error) {
 	all := explained()
-	if port, of := strings.CutPrefix(name, "port."); of { // the counter of one
+	if port, of := strings.CutPrefix(name, "port."); of { // a port's counter
 		if i := strings.LastIndexByte(port, '.'); i > 0 {
 			name = "port.NAME" + port[i:]
 		}
@@ -90,8 +90,8 @@ func explain(name string) (list []explanation, err error) {
 	return nil, fmt.Errorf("%q is not known: give a rule as DRV-602, or a status, counter, fault or metric as vnic prints it; `vnic show counters` lists counters", name)
 }
 
-// sameName compares names as people write them: drv602 is DRV-602, and a status may lack what its
-// names begin with.
+// sameName compares names tolerantly: drv602 matches DRV-602, and a status matches without the
+// prefix of its name.
 func sameName(known, asked string) bool {
 	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "-", "")) }
 	k, a := plain(known), plain(asked)
@@ -108,7 +108,7 @@ func names(list []explanation) (names []string) {
 	return slices.Compact(names)
 }
 
-// explained reads all that can be explained from the pages.
+// explained returns all explanations of the pages.
 func explained() (list []explanation) {
 	for _, page := range []string{"abi/index.md", "troubleshooting.md", "faults.md", "metrics.md", "abi/reference.md"} {
 		b, err := docs.Pages.ReadFile(page)
@@ -120,7 +120,7 @@ func explained() (list []explanation) {
 			continue
 		}
 		for _, e := range rowsOf(page, string(b)) {
-			// A status is in the reference, too, which says less.
+			// The reference also lists statuses, but says less about them.
 			if page != "abi/reference.md" || !slices.ContainsFunc(list, func(x explanation) bool { return x.Name == e.Name }) {
 				list = append(list, e)
 			}
@@ -142,7 +142,8 @@ var (
 	code    = regexp.MustCompile("`([^`]+)`")
 )
 
-// clausesOf finds the rules of the ABI: each goes to the next one, or to the end of its item.
+// clausesOf returns the rules of the ABI. A rule ends at the next one, or at the end of its list
+// item.
 func clausesOf(page, text string) (list []explanation) {
 	under := ""
 	for _, part := range strings.Split(text, "\n\n") {
@@ -167,7 +168,7 @@ func clausesOf(page, text string) (list []explanation) {
 	return list
 }
 
-// brokenBy is what a driver does that breaks a rule, in short.
+// brokenBy returns a short description of the driver's mistake that breaks a rule.
 func brokenBy(name string) string {
 	for _, i := range abi.Clauses {
 		if i.Clause.String() == name {
@@ -177,7 +178,7 @@ func brokenBy(name string) string {
 	return ""
 }
 
-// rowsOf finds what tables say of the names in their first column that is code.
+// rowsOf returns the rows of tables whose first column is a name in code style.
 func rowsOf(page, text string) (list []explanation) {
 	under := ""
 	var titles []string
@@ -224,7 +225,7 @@ func cellsOf(line string) (cells []string) {
 	return cells
 }
 
-// plainText is text of a page without what only Markdown needs, a paragraph in one line.
+// plainText returns the text of a page without Markdown's markup, each paragraph in one line.
 func plainText(s string) string {
 	s = link.ReplaceAllString(s, "$1")
 	return strings.Join(strings.Fields(strings.ReplaceAll(s, "**", "")), " ")

@@ -54,7 +54,7 @@ type guestDescription struct {
 	Latency  guestlib.Latency `json:"latency"`
 }
 
-// deviceURL is a flag's value: where guestlib finds a function.
+// deviceURL is the value of the flag --device: the URL of a function for guestlib.
 type deviceURL string
 
 func (u *deviceURL) String() string { return string(*u) }
@@ -174,7 +174,7 @@ the function to the Linux driver, and runs ib_write_bw and rping with the other 
 	return cmd
 }
 
-// showPCI says what lspci knows of the functions that are PCI devices with the usual ids.
+// showPCI prints lspci's output for functions that are PCI devices with the default ids.
 func showPCI(ctx context.Context, out io.Writer) {
 	said, err := exec.CommandContext(ctx, "lspci", "-vvnn", "-d", "1af4:10f0").Output()
 	if err != nil {

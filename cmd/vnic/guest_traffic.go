@@ -17,24 +17,25 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
 
-// traffic is a guest's plain IP beside its RDMA: an address for its Ethernet
-// interface, and iperf3 with the other guest, which does the same.
+// traffic measures plain IP between the two guests: it gives the guest's Ethernet interface an
+// address and runs iperf3 with the other guest, which does the same.
 type traffic struct {
 	Address netip.Prefix // of this guest
 	Peer    string       // address of the other
-	Seconds int          // of each measurement
+	Seconds int          // duration of each measurement
 }
 
 // protocols are measured one after the other.
 var protocols = []string{"TCP", "UDP"}
 
-// farewellPort is where a guest hears that the other has measured all it wanted.
+// farewellPort is the TCP port on which a guest learns that the other guest has finished measuring.
 const farewellPort = 5202
 
-// patience is how long a guest that is done tries to tell the other.
+// patience is how long a guest that has finished tries to tell the other one.
 const patience = 10 * time.Second
 
-// run measures towards the other guest and serves until that has done the same.
+// run measures towards the other guest, and serves that guest's measurements until it has finished
+// too.
 func (t *traffic) run(ctx context.Context, say func(workload.Line)) error {
 	name, err := t.configure(ctx)
 	if err != nil {
@@ -65,8 +66,8 @@ func (t *traffic) measureAll(ctx context.Context, say func(workload.Line)) error
 	return nil
 }
 
-// serve runs iperf3's server until the other guest says farewell. How often iperf3 was asked does
-// not tell: one whose client gave up while it connected has served too, it says.
+// serve runs iperf3's server until the other guest has finished. It cannot count the runs of iperf3
+// instead, because a run also counts if its client gave up while it was connecting.
 func (t *traffic) serve(ctx context.Context) error {
 	l, err := net.Listen("tcp", fmt.Sprintf(":%d", farewellPort))
 	if err != nil {
@@ -78,7 +79,7 @@ func (t *traffic) serve(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for serving.Err() == nil { // it ends after a few failures in a row
+		for serving.Err() == nil { // iperf3 exits after a few failures in a row
 			_ = exec.CommandContext(serving, "iperf3", "-s").Run()
 			sleep(serving, 100*time.Millisecond)
 		}
@@ -89,11 +90,12 @@ func (t *traffic) serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("iperf3 server: %w before the other guest was done", cmp.Or(ctx.Err(), err))
 	}
-	return c.Close() // so that the other knows that it was heard
+	return c.Close() // tells the other guest that its message arrived
 }
 
-// tell tells the other guest that this one is done with something. One that does not listen any
-// more for as long as patience has heard it, and the news of that was lost.
+// tell tells the other guest that this one has finished, by a TCP connection to port. It gives up
+// after patience: then the other guest has got the message and stopped listening, but its answer
+// was lost.
 func tell(ctx context.Context, peer string, port int) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -111,7 +113,7 @@ func tell(ctx context.Context, peer string, port int) {
 	}
 }
 
-// sleep waits, or until ctx ends.
+// sleep waits until the time is over or ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -145,7 +147,7 @@ func (t *traffic) configure(ctx context.Context) (name string, err error) {
 	}
 }
 
-// iperfReport is what is used of iperf3's.
+// iperfReport holds the fields of iperf3's report that are used.
 type iperfReport struct {
 	Error string `json:"error"`
 	End   struct {
@@ -164,11 +166,10 @@ type iperfSum struct {
 	LostPackets   float64 `json:"lost_packets"`
 }
 
-// iperfUDPRate is offered in UDP, bits per second: what emulated guests manage
-// beside RDMA.
+// iperfUDPRate is the UDP rate in bits per second. Emulated guests can send it besides RDMA.
 const iperfUDPRate = "20M"
 
-// measure runs iperf3's client until it got through.
+// measure runs iperf3's client again until it succeeds.
 func (t *traffic) measure(ctx context.Context, protocol string, say func(workload.Line)) (workload.Stream, error) {
 	said := ""
 	args := []string{"-J", "-c", t.Peer, "-t", fmt.Sprint(t.Seconds), "--connect-timeout", "1000"}

@@ -20,20 +20,20 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
 
-// verbsPrograms are programs of Debian that know nothing of vnic, run by one guest with the other
-// over the Linux driver: the kernel gets the function that guestlib had until then.
+// verbsPrograms runs unmodified verbs programs from Debian between the two guests, over the Linux
+// driver. The kernel takes over the function that guestlib has used until then.
 type verbsPrograms struct {
-	Module  string     // the file of vnic.ko
+	Module  string     // path of vnic.ko
 	Address netip.Addr // of this guest's function and its interface
 	Peer    string     // address of the other
-	Serve   bool       // this guest has the servers, else the clients
+	Serve   bool       // this guest runs the servers, otherwise the clients
 }
 
-// verbsProgram is such a program.
+// verbsProgram is one program.
 type verbsProgram struct {
 	name           string
 	server, client string              // arguments; {gid}: the index of the function's GID, {peer}: the other guest
-	did            func(string) string // in a few words, of what the client printed; "" if it did not
+	did            func(string) string // summarizes the client's output; "" if the program failed
 }
 
 var allVerbsPrograms = []verbsProgram{
@@ -42,9 +42,9 @@ var allVerbsPrograms = []verbsProgram{
 }
 
 const (
-	// nextPort is where the guest with the servers hears that a client has ended.
+	// nextPort is the TCP port on which the guest with the servers learns that a client has ended.
 	nextPort = 5203
-	// programPatience is how long a client is tried again, and how long one may take.
+	// programPatience is the time limit of a client with all its retries.
 	programPatience = time.Minute
 )
 
@@ -70,7 +70,8 @@ func (v *verbsPrograms) run(ctx context.Context, say func(workload.Line)) error 
 	return ctx.Err()
 }
 
-// load loads the driver, and gives it the PCI functions that guestlib left with vfio-pci.
+// load loads the driver, and binds to it the PCI functions that guestlib has left bound to
+// vfio-pci.
 func (v *verbsPrograms) load() error {
 	f, err := os.Open(v.Module)
 	if err != nil {
@@ -92,8 +93,8 @@ func (v *verbsPrograms) load() error {
 	return err
 }
 
-// ready waits until the kernel's device has the function's address, and returns its place in the
-// device's table of GIDs.
+// ready waits until the kernel's device has the function's address, and returns the address's index
+// in the device's GID table.
 func (v *verbsPrograms) ready(ctx context.Context) (index string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, programPatience)
 	defer cancel()
@@ -112,13 +113,13 @@ func (v *verbsPrograms) ready(ctx context.Context) (index string, err error) {
 	}
 }
 
-// arguments are the words of a program's command line.
+// arguments returns the words of a program's command line.
 func (v *verbsPrograms) arguments(words, gid string) []string {
 	return strings.Fields(strings.NewReplacer("{gid}", gid, "{peer}", v.Peer).Replace(words))
 }
 
-// serve runs the servers. One that ends by itself while its client has not ended is begun anew: the
-// client is, too.
+// serve runs the servers. It restarts a server that ends before its client, since the client is
+// tried again too.
 func (v *verbsPrograms) serve(ctx context.Context, gid string) error {
 	l, err := net.Listen("tcp", fmt.Sprintf(":%d", nextPort))
 	if err != nil {
@@ -147,7 +148,7 @@ func (v *verbsPrograms) serve(ctx context.Context, gid string) error {
 	return nil
 }
 
-// client runs a client until it succeeds: the other guest may be later.
+// client runs a client again until it succeeds, because the other guest may not be ready yet.
 func (v *verbsPrograms) client(ctx context.Context, p verbsProgram, gid string) workload.Program {
 	ctx, cancel := context.WithTimeout(ctx, programPatience)
 	defer cancel()
@@ -161,7 +162,7 @@ func (v *verbsPrograms) client(ctx context.Context, p verbsProgram, gid string) 
 			}
 			err = errors.New("it printed something else")
 		}
-		if ctx.Err() == nil || r.Problem == "" { // what it said by itself tells more than that it was killed
+		if ctx.Err() == nil || r.Problem == "" { // the output of an earlier try says more than that this one was killed
 			r.Problem = fmt.Sprintf("%v: %s", err, lastLine(out))
 		}
 		if ctx.Err() != nil {
@@ -176,7 +177,7 @@ func lastLine(out []byte) string {
 	return string(lines[len(lines)-1])
 }
 
-// wroteAt reads perftest's last line of figures: bytes, iterations, peak, average, messages.
+// wroteAt parses perftest's last line of figures: bytes, iterations, peak, average, messages.
 func wroteAt(said string) string {
 	for line := range strings.Lines(said) {
 		var size, count int
@@ -188,7 +189,7 @@ func wroteAt(said string) string {
 	return ""
 }
 
-// pinged counts what rping checked.
+// pinged counts the pings that rping has checked.
 func pinged(said string) string {
 	if n := strings.Count(said, "ping data: rdma-ping-"); n > 0 {
 		return fmt.Sprintf("SEND, READ and WRITE: %d pings, data checked", n)

@@ -11,10 +11,10 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostnet"
 )
 
-// guestPorts makes ports in the memory of guests (ports.Guests).
+// guestPorts opens ports whose rings are in guest memory (ports.Guests).
 type guestPorts struct {
-	// in is where the front ends of a port come from, and where it notes how its rings stand; nil:
-	// nowhere.
+	// in returns the acceptor of a port's front ends, and the ledger in which the port records the
+	// positions of its rings; nil: no ledger.
 	in  func(c *config.Port) (qemu.Acceptor, []byte, error)
 	mem *memoryBudgets
 	log *slog.Logger
@@ -33,7 +33,7 @@ func (g guestPorts) OpenPort(c *config.Port, post func(f func()) bool) (ports.De
 	return guestPort{p}, nil
 }
 
-// ownDoor makes this process the one that front ends know.
+// ownDoor returns an acceptor for front ends that connect to this process, or that listen for it.
 func ownDoor(c *config.Port) (in qemu.Acceptor, ledger []byte, err error) {
 	if c.Listen == config.ListenGuest {
 		in, err = qemu.CallNet(c.Socket)
@@ -43,12 +43,13 @@ func ownDoor(c *config.Port) (in qemu.Acceptor, ledger []byte, err error) {
 	return in, nil, err
 }
 
-// guestPort is a port in a guest's memory as a device of the NIC.
+// guestPort adapts a qemu.NetPort to ports.Device.
 type guestPort struct{ *qemu.NetPort }
 
 var _ ports.Polled = guestPort{}
 
-// Read implements gateway.Port. A port that stopped is not gone: its guest may begin anew.
+// Read implements gateway.Port. It returns no error for a port that has stopped, because the
+// guest's driver may start it again.
 func (p guestPort) Read(b []byte) (int, gateway.Rest, gateway.Offload, error) {
 	n, rest, off := p.NetPort.Read(b)
 	if rest == nil {
@@ -62,7 +63,8 @@ func (p guestPort) Write(parts [][]byte, off gateway.Offload) bool {
 	return p.NetPort.Write(parts, vhostnet.Offload(off))
 }
 
-// WriteWith implements gateway.Gatherer. All ends that are left anywhere are those of such ports.
+// WriteWith implements gateway.Gatherer. Only guest ports return a gateway.Rest, so rest is always
+// a *vhostnet.Rest.
 func (p guestPort) WriteWith(head []byte, rest gateway.Rest, off gateway.Offload) bool {
 	return p.NetPort.WriteWith(head, rest.(*vhostnet.Rest), vhostnet.Offload(off))
 }
@@ -70,11 +72,12 @@ func (p guestPort) WriteWith(head []byte, rest gateway.Rest, off gateway.Offload
 // Takes implements gateway.Port.
 func (p guestPort) Takes(off gateway.Offload) bool { return p.NetPort.Takes(vhostnet.Offload(off)) }
 
-// USO implements gateway.Port: Takes knows of the guest that is there.
+// USO implements gateway.Port. It is always true; Takes checks whether the current guest supports
+// USO.
 func (guestPort) USO() bool { return true }
 
-// SetLink implements gateway.Port. The protocol has no way to tell; what the guest sends is
-// dropped.
+// SetLink implements gateway.Port. It does nothing, because the protocol cannot report a link
+// state; while the link is down, frames from the guest are dropped.
 func (guestPort) SetLink(bool) error { return nil }
 
 // Fault implements gateway.Port.
@@ -86,17 +89,18 @@ func (p guestPort) Stats() gateway.PortStats {
 	return gateway.PortStats(st)
 }
 
-// Remove implements ports.Device: nothing of it is kept.
+// Remove implements ports.Device. It only closes the port, because nothing of the port is kept.
 func (p guestPort) Remove() error { return p.Close() }
 
-// givenPorts are those of a worker: its supervisor knows their front ends.
+// givenPorts opens the ports of a worker, whose front ends are connected to the supervisor.
 type givenPorts struct {
 	w     *supervisor.Worker
 	rings map[string][]byte // ledgers, by socket
 }
 
-// door is where the supervisor hands over the front end of a port. One that was set while the NIC
-// runs is not the supervisor's: its front end loses the connection with the worker.
+// door returns the acceptor by which the supervisor passes on a port's front ends. The supervisor
+// does not have the front end of a port that was added while the NIC runs: that front end connects
+// to the worker and loses the connection when the worker ends.
 func (g givenPorts) door(c *config.Port) (qemu.Acceptor, []byte, error) {
 	if mem, ok := g.rings[c.Socket]; ok {
 		return g.w.Acceptor(givenPort + c.Socket), mem, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// Files of a folder that `vnic image` makes.
+// Files in the folder that `vnic image` creates.
 const (
 	imageKernel   = "vmlinuz"
 	imageUnpacked = "vmlinux" // not for every kernel
@@ -116,7 +116,7 @@ func (o *imageOptions) make(ctx context.Context, progress io.Writer) (m madeImag
 	return madeImage{o.out, r.Kernel.Release, st.Size(), r.Packages}, nil
 }
 
-// put reads --file.
+// put parses the values of --file.
 func (o *imageOptions) put() (files []image.Put, err error) {
 	for _, f := range o.files {
 		from, to, _ := strings.Cut(f, ":")
@@ -134,7 +134,7 @@ func (o *imageOptions) put() (files []image.Put, err error) {
 	return files, nil
 }
 
-// copyKernel puts a kernel into a guest's folder, in place of another.
+// copyKernel copies a kernel into a guest's folder and replaces the one there.
 func copyKernel(k image.Kernel, dir string) error {
 	if err := copyFile(k.Image, filepath.Join(dir, imageKernel)); err != nil {
 		return err
@@ -163,10 +163,10 @@ func copyFile(from, to string) (err error) {
 	return errors.Join(err, out.Close())
 }
 
-// imageArgs make the kernel of an image quick, and end QEMU when the guest ends.
+// imageArgs are kernel arguments that make the kernel fast and make QEMU exit when the guest ends.
 const imageArgs = "console=ttyS0 panic=-1 loglevel=4 random.trust_cpu=on mitigations=off no_timer_check"
 
-// boot checks --disk and fills in what --image and --share stand for.
+// boot checks --disk and sets the options that --image and --share imply.
 func (o *qemuOptions) boot() error {
 	if o.line.Share != "" {
 		st, err := os.Stat(o.line.Share)

@@ -81,7 +81,7 @@ they can be repeated. "vnic show uplinks" shows the settings and what they did.`
 // it changes.
 type linkField struct {
 	flag, field, usage string
-	kind, alone        string // alone: its value when only named
+	kind, alone        string // alone: the value if the flag is given without one
 	read               func(text string) (any, error)
 	value              any
 	text               string
@@ -155,8 +155,7 @@ func printUplinks(w io.Writer, v any) {
 	}
 }
 
-// describeImpairment says what a direction is asked to do, as the flags of `vnic
-// inject link` would.
+// describeImpairment describes an impairment in the words of the flags of `vnic inject link`.
 func describeImpairment(i control.Impairment) string {
 	var s []string
 	add := func(name string, value any, zero bool) {

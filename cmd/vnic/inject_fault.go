@@ -14,7 +14,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/fault"
 )
 
-// faultKinds says what the faults do, for the help.
+// faultKinds is the help text about the kinds of faults.
 const faultKinds = `  event-lost       an event is not sent             --event --cq --qp
   event-duplicate  it is sent once more, 1 ms later  --event --cq --qp
   event-late       it is sent after --delay (5ms)    --event --cq --qp
@@ -145,7 +145,7 @@ device may not do. Random choices depend only on --seed. "none" ends it.`,
 	return cmd
 }
 
-// textFlag makes a flag of what reads itself from text.
+// textFlag is a flag whose value is a config.Share.
 type textFlag struct{ share *config.Share }
 
 func (v textFlag) String() string { return "" }
@@ -172,7 +172,7 @@ func writeFaults(w io.Writer, list []control.Fault) {
 	}
 }
 
-// describeRule says what a rule asks for as its flags would.
+// describeRule describes a rule in the words of its flags.
 func describeRule(r *fault.Rule) string {
 	var s []string
 	add := func(name string, value any, given bool) {

@@ -202,7 +202,7 @@ func printIdentities(cmd *cobra.Command, hosts []uint8, domain, dir string, asJS
 	return nil
 }
 
-// identity is one that `vnic keys init` made.
+// identity is an identity made by `vnic keys init`, as printed with --json.
 type identity struct {
 	Host     uint8  `json:"host"`
 	Identity string `json:"identity"`

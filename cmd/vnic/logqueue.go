@@ -10,42 +10,42 @@ import (
 	"time"
 )
 
-// logQueueLimit bounds the text that waits for a standard error that is not read.
+// logQueueLimit is the largest number of bytes that wait while nobody reads standard error.
 const logQueueLimit = 256 << 10
 
-// logFlush is how long the end of the process waits for that text to be taken.
+// logFlush is how long the process waits at its end until that text is written.
 const logFlush = time.Second
 
-// stderr is where the log goes.
+// stderr receives the log.
 var stderr = newLogQueue(os.Stderr)
 
-// logQueue writes to out without ever making the caller wait: standard error may be a
-// pipe that nobody reads, and guests cause log lines. What exceeds the limit is dropped
-// and counted, and the count is written as soon as something can be written again.
+// logQueue writes to out without ever blocking the caller: standard error may be a pipe that nobody
+// reads, and guests can cause log lines. Lines beyond the limit are dropped and counted, and the
+// count is logged as soon as writing works again.
 type logQueue struct {
 	out io.Writer
 
 	mu      sync.Mutex
 	handler func(io.Writer) slog.Handler
-	json    bool // of the handler's lines
+	json    bool // the log is JSON
 	waiting [][]byte
-	size    int           // bytes waiting, and being written
-	dropped int           // lines, since the last that was not
-	idle    chan struct{} // closed when the writer ends; nil: there is none
+	size    int           // bytes waiting and being written
+	dropped int           // lines dropped since the last line that was queued
+	idle    chan struct{} // closed when the writer goroutine ends; nil: none runs
 }
 
 func newLogQueue(out io.Writer) *logQueue {
 	return &logQueue{out: out, handler: func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, nil) }}
 }
 
-// use says how the lines are written, for those of the queue itself.
+// use sets the log handler, which the queue needs for its own lines.
 func (q *logQueue) use(handler func(io.Writer) slog.Handler, json bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.handler, q.json = handler, json
 }
 
-// say tells why the program ends: a reader of JSON gets JSON to the last line.
+// say logs the error with which the program ends. In a JSON log this line is JSON too.
 func (q *logQueue) say(err error) {
 	q.mu.Lock()
 	handler, json := q.handler, q.json
@@ -57,7 +57,7 @@ func (q *logQueue) say(err error) {
 	fmt.Fprintln(q, "vnic:", err)
 }
 
-// Write implements io.Writer. It takes one line at a time, as slog's handlers write.
+// Write implements io.Writer. Each call must pass one line, as slog's handlers do.
 func (q *logQueue) Write(line []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -74,7 +74,7 @@ func (q *logQueue) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// drain writes until nothing waits.
+// drain writes lines until none waits. It is the writer goroutine.
 func (q *logQueue) drain(idle chan struct{}) {
 	defer close(idle)
 	for {
@@ -82,14 +82,15 @@ func (q *logQueue) drain(idle chan struct{}) {
 		if line == nil {
 			return
 		}
-		_, _ = q.out.Write(line) // where could an error be told?
+		_, _ = q.out.Write(line) // there is nowhere to report an error
 		q.mu.Lock()
 		q.size -= size
 		q.mu.Unlock()
 	}
 }
 
-// next takes a line, nil at the end, and the size that it had in the queue.
+// next removes a line from the queue and returns it with its size in the queue; nil: the queue is
+// empty.
 func (q *logQueue) next() (line []byte, size int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -108,7 +109,7 @@ func (q *logQueue) next() (line []byte, size int) {
 	return line, len(line)
 }
 
-// flush waits until everything is written, but not for long.
+// flush waits until everything is written, for logFlush at most.
 func (q *logQueue) flush() {
 	q.mu.Lock()
 	idle := q.idle

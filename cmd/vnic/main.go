@@ -25,14 +25,14 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := command().ExecuteContext(ctx)
 	stop()
-	if err != nil && !errors.Is(err, supervisor.ErrFirst) { // it has said why
+	if err != nil && !errors.Is(err, supervisor.ErrFirst) { // the worker has logged the reason
 		stderr.say(err)
 	}
 	stderr.flush()
 	os.Exit(exitStatus(err))
 }
 
-// command is the whole command tree.
+// command returns the whole command tree.
 func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "vnic",

@@ -10,13 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// predecessorTime is how long the worker of a supervisor that was killed may take
-// to be gone.
+// predecessorTime is how long to wait for the end of a worker whose supervisor was killed.
 const predecessorTime = 10 * time.Second
 
-// awaitPredecessor waits for the end of a worker whose supervisor was killed, if
-// there is one: the kernel kills it too, which takes a moment, and until then it
-// holds the sockets and TAPs.
+// awaitPredecessor waits for the end of a worker whose supervisor was killed, if there is one. The
+// kernel kills that worker too, but it takes a moment, during which the worker still holds sockets
+// and TAPs.
 func awaitPredecessor(sockets []string) {
 	end := time.Now().Add(predecessorTime)
 	for _, path := range sockets {
@@ -26,8 +25,7 @@ func awaitPredecessor(sockets []string) {
 	}
 }
 
-// orphaned reports whether a socket listens though the process that made it is
-// gone.
+// orphaned reports whether a socket listens although the process that created it is gone.
 func orphaned(path string) bool {
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {
@@ -44,5 +42,5 @@ func orphaned(path string) bool {
 		return false
 	}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cred.Pid))
-	return err != nil || bytes.Contains(stat, []byte(") Z ")) // ended, and nobody has asked how
+	return err != nil || bytes.Contains(stat, []byte(") Z ")) // a zombie: it has ended, but its parent has not waited for it
 }

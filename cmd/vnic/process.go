@@ -10,14 +10,13 @@ import (
 	"time"
 )
 
-// process is a child of the demo. It dies with the demo, also when that is
-// killed: the kernel sends SIGKILL when the thread that started it ends, which
-// is the demo's locked main thread.
+// process is a child of the demo. It dies with the demo, even if the demo is killed: the kernel
+// sends it SIGKILL when the thread that started it ends, and that is the demo's locked main thread.
 type process struct {
 	name string
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
-	err  error         // how, once done is closed
+	err  error         // of its exit; set before done is closed
 }
 
 // startProcess starts a program with both outputs appended to a log file.
@@ -45,7 +44,7 @@ func start(name string, cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// stop asks it to end, then insists.
+// stop sends SIGTERM, and SIGKILL if the process has not ended after grace.
 func (p *process) stop(grace time.Duration) {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -56,7 +55,7 @@ func (p *process) stop(grace time.Duration) {
 	}
 }
 
-// until polls ready while the process lives.
+// until calls ready until it succeeds. It returns an error if the process ends before that.
 func (p *process) until(ctx context.Context, ready func(context.Context) error) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -30,8 +30,8 @@ type qemuOptions struct {
 	run    bool
 	memory string
 	accel  string
-	only   []string          // functions; all of the guest's when empty
-	taps   map[string]string // of ports, by function
+	only   []string          // functions to attach; empty: all functions of the guest
+	taps   map[string]string // TAPs of ports, by function
 	qmp    string
 	line   qemu.Line
 	image  string
@@ -105,7 +105,7 @@ TCG. Arguments after -- are passed to QEMU unchanged.`,
 	return cmd
 }
 
-// load reads the configuration and finds how the guest reaches the NIC.
+// load reads the configuration and finds out how the guest reaches the NIC.
 func (o *qemuOptions) load() (cfg *config.Config, own []config.NamedFunction, err error) {
 	if cfg, err = config.Load(o.config); err != nil {
 		return nil, nil, err
@@ -122,7 +122,8 @@ func (o *qemuOptions) load() (cfg *config.Config, own []config.NamedFunction, er
 	return cfg, own, nil
 }
 
-// checkTAPs refuses a TAP for what has none: it would be left out of the line without a word.
+// checkTAPs returns an error if --tap names a function without a TAP, because that TAP would be
+// ignored.
 func (o *qemuOptions) checkTAPs(own []config.NamedFunction) error {
 	for _, name := range slices.Sorted(maps.Keys(o.taps)) {
 		i := slices.IndexFunc(own, func(f config.NamedFunction) bool { return f.String() == name })
@@ -136,8 +137,8 @@ func (o *qemuOptions) checkTAPs(own []config.NamedFunction) error {
 	return nil
 }
 
-// choose keeps the functions that were asked for. The NIC itself knows those that
-// were given to the guest while it runs.
+// choose returns the functions named on the command line. It asks the NIC for functions that were
+// assigned to the guest while the NIC runs.
 func (o *qemuOptions) choose(cfg *config.Config, own []config.NamedFunction) (chosen []config.NamedFunction, err error) {
 	if len(o.only) == 0 {
 		return own, nil
@@ -157,8 +158,7 @@ func (o *qemuOptions) choose(cfg *config.Config, own []config.NamedFunction) (ch
 	return chosen, nil
 }
 
-// ask finds a function of the guest that the running NIC has and the
-// configuration has not.
+// ask looks up a function of the guest that exists in the running NIC but not in the configuration.
 func (o *qemuOptions) ask(cfg *config.Config, name string) (f config.NamedFunction, ok bool) {
 	if cfg.Control == "" {
 		return f, false
@@ -198,7 +198,7 @@ func functionNames(fs []config.NamedFunction) string {
 type guestStart struct {
 	Guest uint32      `json:"guest"`
 	Argv  []string    `json:"argv"`
-	Ports []qemu.Port `json:"ports"` // whose TAPs have to be there
+	Ports []qemu.Port `json:"ports"` // their TAPs must exist
 }
 
 func guestLine(o *qemuOptions, w io.Writer) error {
@@ -247,8 +247,8 @@ func guestLine(o *qemuOptions, w io.Writer) error {
 	return err
 }
 
-// attach fills in how the guest reaches the NIC, and its memory: with the
-// kernel's vsock the configuration says how much that is.
+// attach sets the devices by which the guest reaches the NIC, and the size of the guest's memory,
+// which the configuration defines for the kernel's vsock.
 func (o *qemuOptions) attach(cfg *config.Config, own []config.NamedFunction) error {
 	var wanted config.Size
 	memory := o.memory
@@ -304,8 +304,8 @@ func (o *qemuOptions) attach(cfg *config.Config, own []config.NamedFunction) err
 	return fmt.Errorf("nothing under attach serves guest %d with memory; add {type: vhost-user, cid: %d, socket: …}", o.cid, o.cid)
 }
 
-// monitor is the socket of QEMU's monitor: as asked for, else beside another file
-// of the guest.
+// monitor returns the path of QEMU's monitor socket: the one given by a flag, or else a path beside
+// another file of the guest.
 func (o *qemuOptions) monitor(beside string) string {
 	if o.qmp != "" {
 		return o.qmp
@@ -313,8 +313,8 @@ func (o *qemuOptions) monitor(beside string) string {
 	return beside + ".qmp"
 }
 
-// port is the guest's side of a function's port; nil: the guest has none. A direct
-// port's own device is the interface, so nothing is left for a guest.
+// port returns the guest's side of a function's port, or nil if the guest has none. A direct port
+// has none, because its device is an interface of the host.
 func (o *qemuOptions) port(f config.NamedFunction) *qemu.Port {
 	if p := f.Port; p != nil && p.Type == config.PortVhostUser {
 		return &qemu.Port{Function: f.String(), Socket: p.Socket, Server: p.Listen == config.ListenGuest, Queues: p.Queues, MAC: f.MAC.String(), MTU: p.MTU}
@@ -329,8 +329,8 @@ func (o *qemuOptions) port(f config.NamedFunction) *qemu.Port {
 	return &qemu.Port{Function: f.String(), TAP: tap, Bridge: f.Port.Bridge, MAC: f.MAC.String(), MTU: f.Port.MTU}
 }
 
-// portSpeed is what the function's driver reads as the speed of its port, too, in Mbit/s. QEMU
-// keeps what it is started with, also when the function's rate is set anew.
+// portSpeed returns the speed of a function's port in Mbit/s; the function's driver reads the same
+// value. QEMU keeps the speed with which it is started, even if the function's rate changes later.
 func portSpeed(cfg *config.Config, f config.NamedFunction) int {
 	speed := uint64(cfg.Uplink.Speed / 1e6)
 	if f.MaxTxRate != 0 {
@@ -341,7 +341,7 @@ func portSpeed(cfg *config.Config, f config.NamedFunction) int {
 
 const maxIfName = 15
 
-// become makes this process QEMU.
+// become replaces this process by QEMU.
 func (o *qemuOptions) become() error {
 	argv, err := o.line.Argv()
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/falcon-vnic/vnic/qemu"
 )
 
-// monitorTimeout bounds a conversation with QEMU's monitor.
+// monitorTimeout is the time limit of a session with QEMU's monitor.
 const monitorTimeout = 20 * time.Second
 
-// unplugTimeout bounds how long a guest is waited for that is to let go of devices.
+// unplugTimeout is how long to wait until a guest releases devices.
 const unplugTimeout = 2 * time.Minute
 
 func qemuStatusCommand(o *qemuOptions) *cobra.Command {
@@ -114,7 +114,7 @@ End the programs that use the functions first.`,
 	return cmd
 }
 
-// pluggedDevice is a line of what plug and unplug print with --json.
+// pluggedDevice is an entry of the output of plug and unplug with --json.
 type pluggedDevice struct {
 	Function string `json:"function"`
 	Device   string `json:"device"` // window, function (by vfio-user) or port
@@ -123,15 +123,15 @@ type pluggedDevice struct {
 	Socket   string `json:"socket,omitempty"`
 }
 
-// plugging is what is done with devices.
+// plugging holds the actions on each kind of device: plug or unplug.
 type plugging struct {
 	window   func(context.Context, *qemu.QMP, qemu.Window) error
 	function func(context.Context, *qemu.QMP, qemu.Vfio) error
 	port     func(context.Context, *qemu.QMP, qemu.Port) error
 }
 
-// eachDevice does something with the windows, or the functions by vfio-user, and then the ports of
-// the functions named, through QEMU's monitor.
+// eachDevice calls the actions of do, through QEMU's monitor, for the windows or vfio-user devices
+// of the named functions, and then for their ports.
 func (o *qemuOptions) eachDevice(cmd *cobra.Command, functions []string, limit time.Duration, done string, do plugging) error {
 	o.only = functions
 	if _, _, err := o.load(); err != nil {

@@ -26,7 +26,7 @@ type runOptions struct {
 	format   string
 }
 
-// What --check looks at.
+// Values of --check.
 const (
 	checkAll  = "all"
 	checkFile = "file"
@@ -98,7 +98,7 @@ upgrade, replaces the worker by the program on disk.`,
 	return run
 }
 
-// checked is what `vnic run --check --json` prints of a good configuration.
+// checked is the output of `vnic run --check --json` for a valid configuration.
 type checked struct {
 	File      string `json:"file"`
 	Host      uint8  `json:"host"`
@@ -106,7 +106,7 @@ type checked struct {
 	Peers     int    `json:"peers"`
 }
 
-// runNIC runs a NIC in this process alone.
+// runNIC runs a NIC in this process, without a supervisor.
 func runNIC(ctx context.Context, cfg *config.Config) error {
 	log := newLog(cfg.Log)
 	memory := newMemoryBudgets(cfg)
@@ -117,9 +117,9 @@ func runNIC(ctx context.Context, cfg *config.Config) error {
 	return serve(ctx, cfg, device.Deps{Attachments: attachments, Guests: guestPorts{ownDoor, memory, log}, GuestMemory: memory.count, Log: log}, notify)
 }
 
-// serve runs a NIC and keeps the service manager informed. It is told that the NIC is ready before
-// the NIC answers anybody: who has had an answer may take it that a service manager keeps the NIC
-// running.
+// serve runs a NIC and reports its state to the service manager. It reports that the NIC is ready
+// before the NIC answers any request. So a client that got an answer knows that a service manager
+// already keeps the NIC running.
 func serve(ctx context.Context, cfg *config.Config, deps device.Deps, notify func(string) error) error {
 	tell := func(state string) {
 		if err := notify(state); err != nil {
@@ -130,7 +130,7 @@ func serve(ctx context.Context, cfg *config.Config, deps device.Deps, notify fun
 	deps.Begin = func() {
 		tell(stateReady)
 		told.Go(func() {
-			<-ctx.Done() // before that Run does not return
+			<-ctx.Done() // Run does not return before that
 			tell(stateStopping)
 		})
 	}
@@ -143,7 +143,7 @@ func serve(ctx context.Context, cfg *config.Config, deps device.Deps, notify fun
 	return err
 }
 
-// What a service manager is told, by the names of sd_notify(3).
+// States reported to the service manager, as named by sd_notify(3).
 const (
 	stateReady    = "READY=1"
 	stateStopping = "STOPPING=1"
@@ -159,6 +159,6 @@ func newLog(c config.Log) *slog.Logger {
 	}
 	stderr.use(handler, c.Format == config.LogJSON)
 	log := slog.New(handler(stderr))
-	slog.SetDefault(log) // also of what logs by package log: it must not wait either
+	slog.SetDefault(log) // also for users of package log, which must not block either
 	return log
 }

@@ -28,24 +28,24 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 )
 
-// outlasting is what a NIC's supervisor keeps for its workers.
+// outlasting holds what a NIC's supervisor keeps for its workers.
 type outlasting struct {
 	o           *runOptions
-	text        int // memfd with the configuration that workers get; -1: none yet
-	before      int // that of before an upgrade which is not settled; -1: none
+	text        int // memfd with the configuration for workers; -1: none yet
+	before      int // memfd with the configuration before an unsettled upgrade; -1: none
 	shape       shape
-	limit       time.Duration // of the watchdog
-	limitBefore time.Duration // the upgrade that is tried
+	limit       time.Duration // limit of the watchdog
+	limitBefore time.Duration // limit of the watchdog before an unsettled upgrade
 	given       []supervisor.Given
 	relays      map[string]supervisor.Relay
-	looks       map[uint32]qemu.VfioPCI // of the functions of guests by vfio-user
-	attach      []config.Attach         // which no upgrade changes
+	looks       map[uint32]qemu.VfioPCI // PCI look of vfio-user functions, by guest
+	attach      []config.Attach         // upgrades do not change it
 
 	mu    sync.Mutex
-	close []func() error // in the reverse order
+	close []func() error // called in reverse order
 }
 
-// passed are the flags that workers get as this process got them.
+// passed returns the flags of this process that are passed on to workers.
 func (o *runOptions) passed() []string {
 	args := []string{"-c", o.path}
 	if o.format != "" {
@@ -54,11 +54,11 @@ func (o *runOptions) passed() []string {
 	return args
 }
 
-// supervise keeps a worker running that is the NIC.
+// supervise runs the NIC in a worker process and keeps that worker running.
 func supervise(ctx context.Context, cfg *config.Config, o *runOptions) (err error) {
 	log := newLog(cfg.Log)
 	if err := asWorker(cfg)(func() error { return device.CheckIdentity(cfg) }); err != nil {
-		return err // a worker that serves would refuse every peer
+		return err // otherwise the worker would serve but refuse every peer
 	}
 	program, err := os.Executable()
 	if err != nil {
@@ -90,7 +90,7 @@ func supervise(ctx context.Context, cfg *config.Config, o *runOptions) (err erro
 	})
 }
 
-// keep listens wherever the configuration lets guests and operators in.
+// keep opens all sockets of the configuration, for guests and for operators.
 func keep(cfg *config.Config, o *runOptions, log *slog.Logger) (_ *outlasting, err error) {
 	k := &outlasting{o: o, text: -1, before: -1, limit: *cfg.NIC.Watchdog, relays: map[string]supervisor.Relay{}, looks: map[uint32]qemu.VfioPCI{}, attach: cfg.Attach}
 	defer func() {
@@ -137,7 +137,7 @@ func keep(cfg *config.Config, o *runOptions, log *slog.Logger) (_ *outlasting, e
 	return k, nil
 }
 
-// keepPort is where the guest of a port comes in.
+// keepPort opens the socket of a vhost-user port and relays its front ends.
 func (k *outlasting) keepPort(p *config.Port, opt qemu.VhostOptions) error {
 	if p == nil || p.Type != config.PortVhostUser {
 		return nil
@@ -233,7 +233,8 @@ func (k *outlasting) give() []supervisor.Given {
 	return append([]supervisor.Given{{Name: givenConfig, FDs: []int{k.text}}}, k.given...)
 }
 
-// kept serves what a worker made while it ran: windows, and functions, which need the worker too.
+// kept serves the windows and functions that a worker created while it ran. It returns a relay for
+// a function, which needs connections to the worker.
 func (k *outlasting) kept(name string, fds []int, opt qemu.VhostOptions) (supervisor.Relay, error) {
 	switch {
 	case strings.HasPrefix(name, givenWindow):
@@ -267,9 +268,9 @@ func (k *outlasting) closeLater(f func() error) {
 	k.close = append(k.close, f)
 }
 
-// adoptKept makes a window of copies of descriptors that a worker keeps. Its socket is where the
-// configuration has it: a worker, which guests talk to, does not choose where this process makes
-// files.
+// adoptKept returns a window made of the descriptors that a worker keeps here. It takes the path of
+// the window's socket from the configuration: a worker handles input from guests, so it must not
+// choose where this process creates files.
 func (k *outlasting) adoptKept(kind, attachment, name string, fds []int) (*ivshmem.Window, window, error) {
 	w, err := parseWindow(kind, name)
 	if err != nil {
@@ -294,8 +295,8 @@ func (k *outlasting) adoptKept(kind, attachment, name string, fds []int) (*ivshm
 	return win, w, err
 }
 
-// keepText keeps the configuration as it is now: a worker that is started again
-// is not to stumble over a file that somebody is writing.
+// keepText copies the configuration file into a memfd, so that a worker which is started again does
+// not read a file that somebody is editing.
 func keepText(path string) (fd int, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -311,10 +312,12 @@ func keepText(path string) (fd int, err error) {
 	return fd, nil
 }
 
-// commit: the worker of an upgrade works. Its configuration is the one to come back to.
+// commit is called when the worker of an upgrade works. It forgets the configuration before the
+// upgrade.
 func (k *outlasting) commit() { closeText(&k.before) }
 
-// revert: it does not. The configuration of before is given to the next.
+// revert is called when the worker of an upgrade has failed. The next worker gets the configuration
+// before the upgrade.
 func (k *outlasting) revert() {
 	closeText(&k.text)
 	k.text, k.before = k.before, -1
@@ -328,8 +331,8 @@ func closeText(fd *int) {
 	}
 }
 
-// shape is what a supervisor made for a configuration, and what devices are that it keeps: what each
-// is, by the words that people have for it.
+// shape describes everything that a supervisor creates and keeps for a configuration, and that an
+// upgrade therefore cannot change. It maps the name of each part, for messages, to its settings.
 type shape map[string]string
 
 func shapeOf(cfg *config.Config) (shape, error) {
@@ -347,7 +350,7 @@ func shapeOf(cfg *config.Config) (shape, error) {
 	for i := range cfg.Attach {
 		c := &cfg.Attach[i]
 		if c.Type == config.AttachVsock {
-			continue // a worker's own
+			continue // opened by the worker
 		}
 		name := "the attachment with socket " + c.Socket
 		s[name] = "type " + c.Type
@@ -368,7 +371,7 @@ func shapeOf(cfg *config.Config) (shape, error) {
 	return s, nil
 }
 
-// changes says what is different in another shape.
+// changes describes the differences to another shape.
 func (s shape) changes(is shape) (list []string) {
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		switch now, there := is[name]; {
@@ -386,8 +389,7 @@ func (s shape) changes(is shape) (list []string) {
 	return list
 }
 
-// prepare finds out whether the program on disk can take over with the
-// configuration on disk.
+// prepare checks whether the program on disk can take over with the configuration on disk.
 func (k *outlasting) prepare(ctx context.Context, program string) error {
 	if err := k.tryProgram(ctx, program); err != nil {
 		return err
@@ -412,22 +414,22 @@ func (k *outlasting) prepare(ctx context.Context, program string) error {
 	return nil
 }
 
-// tryProgram has a program check the configuration and this machine, which tells as well whether it
-// is a vnic at all: only its answer about this configuration counts, not that it ended well.
+// tryProgram runs a program to check the configuration and this machine. It requires an answer
+// about this configuration, not just exit status 0, so that a program which is not vnic fails too.
 func (k *outlasting) tryProgram(ctx context.Context, program string) error {
 	ctx, cancel := context.WithTimeout(ctx, tryLimit)
 	defer cancel()
 	check := exec.CommandContext(ctx, program, append([]string{"run", "--check", "--json", "--protocol", strconv.Itoa(supervisor.Protocol)}, k.o.passed()...)...)
 	var answer, said bytes.Buffer
 	check.Stdout, check.Stderr = &limitedBuffer{&answer, maxAnswer}, &limitedBuffer{&said, maxAnswer}
-	check.WaitDelay = time.Second // for what it may have started
+	check.WaitDelay = time.Second // in case it has started other processes, which keep its output open
 	err := check.Run()
 	var good checked
 	switch why := strings.TrimPrefix(strings.TrimSpace(said.String()), "vnic: "); {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: `run --check` has not ended after %v: is it a vnic?", program, tryLimit)
 	case err != nil && why != "":
-		return errors.New(why) // the exit status says nothing more
+		return errors.New(why) // the exit status adds nothing
 	case err != nil:
 		return fmt.Errorf("%s: `run --check`: %w", program, err)
 	case json.Unmarshal(answer.Bytes(), &good) != nil || good.File != k.o.path:
@@ -438,10 +440,10 @@ func (k *outlasting) tryProgram(ctx context.Context, program string) error {
 
 const (
 	tryLimit  = 30 * time.Second
-	maxAnswer = 16 << 10 // of what a program says when it is tried
+	maxAnswer = 16 << 10 // bytes kept of a tried program's output
 )
 
-// limitedBuffer is a writer that drops what is too much.
+// limitedBuffer is a writer that keeps the first room bytes and drops the rest.
 type limitedBuffer struct {
 	to   *bytes.Buffer
 	room int

@@ -48,8 +48,9 @@ const (
 
 // runWorker runs a NIC for a supervisor, which started this process.
 func runWorker(path, logFormat string) error {
-	signal.Ignore(syscall.SIGHUP) // the supervisor's, also when a whole process group gets it
-	// It may be started by the number of a descriptor, which says nothing in lists of processes.
+	signal.Ignore(syscall.SIGHUP) // only the supervisor handles it, even if the whole process group gets it
+	// It may have been started through a descriptor, whose number is no useful name in process
+	// lists.
 	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
 	w, err := supervisor.Join(os.NewFile(supervisor.ChannelFD, "supervisor"))
 	if err != nil {
@@ -89,24 +90,25 @@ func workFor(w *supervisor.Worker, path, logFormat string) error {
 	}
 	return serve(ctx, cfg, deps, func(state string) error {
 		if state == stateReady {
-			w.Discard() // devices of a configuration before this one
+			w.Discard() // devices of an earlier configuration
 			restrict(cfg, log)
 			return w.Ready()
 		}
-		return nil // the supervisor knows
+		return nil // the supervisor tells the service manager
 	})
 }
 
-// restrict takes from a worker that serves what it needs no longer.
+// restrict drops the privileges that a worker does not need once it serves.
 func restrict(cfg *config.Config, log *slog.Logger) {
 	if err := sandbox.Enter(workerCapabilities(cfg)...); err != nil {
 		log.Warn("the worker goes on with more rights than it needs", "reason", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 }
 
-// workerCapabilities are those that changes at run time need: CAP_NET_ADMIN makes ports;
-// CAP_SYS_ADMIN makes them in the network namespaces of a configuration that has some; the memory
-// files of guests on the kernel's vsock belong to QEMU's user.
+// workerCapabilities returns the capabilities that a worker needs for changes at run time.
+// CAP_NET_ADMIN is for creating ports, and CAP_SYS_ADMIN for creating them in network namespaces,
+// if the configuration names some. Another one is for memory files of guests on the kernel's vsock,
+// which belong to QEMU's user.
 func workerCapabilities(cfg *config.Config) []int {
 	keep := []int{unix.CAP_NET_ADMIN}
 	for _, f := range cfg.AllFunctions() {
@@ -124,14 +126,14 @@ func workerCapabilities(cfg *config.Config) []int {
 	return keep
 }
 
-// asWorker runs a check with the capabilities that a worker serves with: root without them is
-// refused what belongs to others.
+// asWorker returns a function that runs a check with the capabilities of a serving worker, because
+// without its other capabilities root may not open files of other users.
 func asWorker(cfg *config.Config) func(func() error) error {
 	return func(check func() error) error { return sandbox.With(workerCapabilities(cfg), check) }
 }
 
-// givenConfiguration is the one that the supervisor has checked: the file may
-// have changed since.
+// givenConfiguration returns the configuration that the supervisor has checked. It does not read
+// the file, which may have changed since.
 func givenConfiguration(w *supervisor.Worker, path string) (*config.Config, error) {
 	fds := w.Take(givenConfig)
 	if len(fds) != 1 {
@@ -165,7 +167,7 @@ func givenListener(w *supervisor.Worker, name string) (net.Listener, error) {
 	return net.FileListener(f)
 }
 
-// givenSockets are the supervisor's.
+// givenSockets opens attachments on the supervisor's sockets.
 type givenSockets struct {
 	w   *supervisor.Worker
 	opt qemu.VhostOptions
@@ -193,8 +195,8 @@ func (s givenSockets) vhostUser(path string, cid uint32, memory *guestmem.Budget
 	if err != nil {
 		return nil, err
 	}
-	// All of them, also those of functions that are not enabled: they are in the
-	// guest's address space, and no memory to read or write.
+	// Use all windows, also those of functions that are not enabled: they are mapped in the guest's
+	// address space but are not guest memory, so the device must recognize them.
 	for _, name := range s.w.Names(givenWindow) {
 		w, err := parseWindow(givenWindow, name)
 		if err == nil && w.cid == cid {
@@ -210,8 +212,7 @@ func (s givenSockets) vhostUser(path string, cid uint32, memory *guestmem.Budget
 	return dev, nil
 }
 
-// window makes a window while the NIC runs, and leaves it to the supervisor to
-// serve it to QEMU.
+// window creates a window while the NIC runs. The supervisor serves it to QEMU.
 func (s givenSockets) window(dev *qemu.VhostUser, w window) error {
 	win, err := ivshmem.NewWindow(w.function, w.kind)
 	if err != nil {
@@ -239,7 +240,7 @@ func awaitServed(w window) error {
 	}
 }
 
-// vfioUser returns a guest with its functions, whose QEMUs the supervisor has.
+// vfioUser returns a guest with its functions, whose QEMU is connected to the supervisor.
 func (s givenSockets) vfioUser(c *config.Attach, memory *guestmem.Budget) (*qemu.VfioUser, error) {
 	opt := s.opt
 	opt.Memory = memory
@@ -265,8 +266,7 @@ func (s givenSockets) use(guest *qemu.VfioUser, w window, fds []int) error {
 	return guest.UseFunction(w.function, win, s.w.Acceptor(name), s.w.Joined(name))
 }
 
-// function makes a function while the NIC runs, and leaves it to the supervisor to serve it to
-// QEMU.
+// function creates a function while the NIC runs. The supervisor serves it to QEMU.
 func (s givenSockets) function(guest *qemu.VfioUser, w window, _ qemu.VfioPCI) error {
 	win, err := ivshmem.NewWindow(w.function, w.kind)
 	if err != nil {
@@ -285,8 +285,7 @@ func (s givenSockets) function(guest *qemu.VfioUser, w window, _ qemu.VfioPCI) e
 // windowWait is how long a worker waits for the supervisor to serve a window.
 const windowWait = 5 * time.Second
 
-// windowName is the name under which a window is passed, with all that is to be
-// known of it.
+// windowName returns the name under which a window is passed. It encodes all fields of the window.
 func windowName(kind string, w window) string {
 	return fmt.Sprintf("%s%d:%d:%d:%s", kind, w.cid, w.function, w.kind, w.socket)
 }
@@ -305,7 +304,7 @@ func parseWindow(kind, name string) (w window, err error) {
 	return window{uint32(numbers[0]), uint32(numbers[1]), abi.FunctionType(numbers[2]), parts[3]}, nil
 }
 
-// keptTAPs is the tap.Keeper of a worker: its supervisor.
+// keptTAPs is the tap.Keeper of a worker. It keeps TAPs with the supervisor.
 type keptTAPs struct{ w *supervisor.Worker }
 
 func (k keptTAPs) Take(name string) (fds []int) { return k.w.Take(keptTAP + name) }
@@ -314,7 +313,8 @@ func (k keptTAPs) Keep(name string, fds ...int) error { return k.w.Keep(keptTAP+
 
 func (k keptTAPs) Forget(name string) error { return k.w.Drop(keptTAP + name) }
 
-// keptSettings is what was set of functions, in a file that the supervisor keeps.
+// keptSettings keeps the settings of functions that were made at run time, in a file that the
+// supervisor holds.
 type keptSettings struct{ w *supervisor.Worker }
 
 func (k keptSettings) Load() ([]byte, error) {
@@ -338,7 +338,7 @@ func (k keptSettings) Store(b []byte) error {
 	return k.w.Keep(keptSet, fd)
 }
 
-// readAll reads a file that others may hold too, and closes it.
+// readAll reads a file whose descriptor other processes may share, and closes it.
 func readAll(f *os.File) ([]byte, error) {
 	defer f.Close()
 	st, err := f.Stat()
@@ -346,13 +346,13 @@ func readAll(f *os.File) ([]byte, error) {
 		return nil, err
 	}
 	b := make([]byte, st.Size())
-	if _, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) { // ReadAt: the offset is shared
+	if _, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) { // not Read: the file offset is shared
 		return nil, err
 	}
 	return b, nil
 }
 
-// pulses are those of the NIC's threads.
+// pulses returns the pulses for the NIC's threads.
 func pulses(p *supervisor.Pulses) (list []thread.Pulse) {
 	for i := range p {
 		list = append(list, &p[i].Pulse)

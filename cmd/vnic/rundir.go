@@ -12,13 +12,13 @@ import (
 
 const runDirPrefix = "vnic-demo-"
 
-// longestTemp is how long the temporary folder's path may be, so that those of sockets are not too
-// long (config checks that).
+// longestTemp is the longest path of the temporary folder with which the paths of sockets are not
+// too long (package config checks those).
 const longestTemp = 60
 
-// newRunDir makes a folder for sockets in the temporary folder, in /tmp when that has too long a
-// path for sockets. The folder is locked while the demo
-// lives: those of demos that were killed are not, and go when the next begins.
+// newRunDir creates a folder for sockets in the temporary folder, or in /tmp if the temporary
+// folder's path is too long. The folder is locked while the demo runs. The folders of demos that
+// were killed are not locked, and the next demo removes them.
 func newRunDir() (dir string, remove func() error, err error) {
 	temp := os.TempDir()
 	if len(temp) > longestTemp {
@@ -33,7 +33,7 @@ func newRunDir() (dir string, remove func() error, err error) {
 	if err != nil {
 		return "", nil, errors.Join(err, os.Remove(hidden))
 	}
-	// It gets the name that others look for when it is locked.
+	// The folder gets the name that other demos look for only once it is locked.
 	dir = filepath.Join(filepath.Dir(hidden), strings.TrimPrefix(filepath.Base(hidden), "."))
 	if err := os.Rename(hidden, dir); err != nil {
 		return "", nil, errors.Join(err, lock.Close(), os.Remove(hidden))
@@ -41,8 +41,7 @@ func newRunDir() (dir string, remove func() error, err error) {
 	return dir, func() error { return errors.Join(os.RemoveAll(dir), lock.Close()) }, nil
 }
 
-// removeDead removes the folders of demos that are no more. What is another
-// user's stays.
+// removeDead removes the folders of demos that have ended, except for those of other users.
 func removeDead(tmp string) {
 	dirs, _ := filepath.Glob(filepath.Join(tmp, runDirPrefix+"*"))
 	for _, d := range dirs {

@@ -14,7 +14,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// showing is one thing `vnic show` knows: how to ask for it and how to print it.
+// showing is a subcommand of `vnic show`: how to query the NIC and how to print the answer.
 type showing struct {
 	name, short string
 	ask         func(context.Context, *control.Client) (any, error)
@@ -92,7 +92,7 @@ func showCommand() *cobra.Command {
 	return show
 }
 
-// takenDown says that an uplink carries nothing, by the operator's wish.
+// takenDown returns a note if the operator has taken an uplink down.
 func takenDown(u *control.Uplink) string {
 	const by = ", down by impairment (vnic inject link)"
 	switch rx, tx := u.RX.Impairment.Down, u.TX.Impairment.Down; {
@@ -228,8 +228,8 @@ func printQueues(w io.Writer, v any) {
 	}
 }
 
-// creditCounters is the order of columns: the six of Falcon §8.2.3 and the two
-// network pools.
+// creditCounters lists the columns in order: the six counters of Falcon §8.2.3 and the two network
+// pools.
 var creditCounters = func() (names []string) {
 	for i := range credit.Counter(credit.NumCounters) {
 		names = append(names, i.String())

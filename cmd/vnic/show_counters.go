@@ -13,7 +13,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 )
 
-// countersCommand is `vnic show counters`.
+// countersCommand returns `vnic show counters`.
 func countersCommand(o *asking) *cobra.Command {
 	var nonzero bool
 	cmd := &cobra.Command{
@@ -46,8 +46,8 @@ in it, a whole name; a counter that one of them matches is printed.`,
 	return cmd
 }
 
-// wanted says whether one of the patterns matches a counter's name; without patterns all are
-// wanted.
+// wanted reports whether one of the patterns matches a counter's name. Without patterns it returns
+// true.
 func wanted(name string, patterns []string) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool {
 		if whole, _ := path.Match(p, name); whole {

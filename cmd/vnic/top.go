@@ -57,7 +57,7 @@ a terminal, it prints one view of one interval and ends (--frames for more). Wit
 	return top
 }
 
-// sample is what one view is made of.
+// sample is the state of a NIC at one moment. A view is made of two samples.
 type sample struct {
 	at        time.Time
 	nic       control.NIC
@@ -107,20 +107,20 @@ func runTop(ctx context.Context, c *control.Client, every time.Duration, frames 
 	return nil
 }
 
-// size is that of a screen, in characters.
+// size is the size of a screen in characters.
 type size struct{ lines, columns int }
 
-// unlimited is where lines may have any length.
+// unlimited is the size for output that is not a terminal.
 var unlimited = size{1 << 20, 1 << 20}
 
-// view writes one view that fits.
+// view writes one view that fits the screen.
 func view(w io.Writer, was, is *sample, fit size) {
 	head := fold(topHead(was, is), fit.columns)
 	_, _ = io.WriteString(w, head+"\n")
 	_, _ = io.WriteString(w, topFunctions(was, is, size{fit.lines - strings.Count(head, "\n") - 1, fit.columns}))
 }
 
-// topHead is what concerns the NIC as a whole.
+// topHead returns the lines about the NIC as a whole.
 func topHead(was, is *sample) string {
 	w := new(strings.Builder)
 	seconds := max(is.at.Sub(was.at).Seconds(), 1e-3)
@@ -156,15 +156,15 @@ func topHead(was, is *sample) string {
 	return w.String()
 }
 
-// topColumn is a column of the functions. Where not all fit, those with the
-// highest numbers are left out first.
+// topColumn is a column of the table of functions. If not all columns fit, those with the highest
+// numbers are left out first.
 type topColumn struct {
 	title string
 	spare int
 	cell  func(f *control.Function) string
 }
 
-// topFunctions are the functions by what they send and get.
+// topFunctions returns the table of functions, sorted by their traffic.
 func topFunctions(was, is *sample, fit size) string {
 	seconds := max(is.at.Sub(was.at).Seconds(), 1e-3)
 	earlier := map[string]control.Function{}
@@ -229,8 +229,8 @@ func topTable(columns []topColumn, fs []control.Function, rows int) string {
 	return b.String()
 }
 
-// width is the length of the longest line. A last column of text does not count:
-// it is cut.
+// width returns the length of the longest line. A last column of text does not count, because it is
+// cut.
 func width(text string) (n int) {
 	header, _, _ := strings.Cut(text, "\n")
 	for line := range strings.Lines(text) {
@@ -242,7 +242,7 @@ func width(text string) (n int) {
 	return n
 }
 
-// fold breaks lines that are too long where they have two spaces or more.
+// fold breaks lines that are too long, at places with two or more spaces.
 func fold(text string, columns int) string {
 	b := new(strings.Builder)
 	for line := range strings.Lines(text) {
@@ -267,7 +267,7 @@ func fold(text string, columns int) string {
 	return b.String()
 }
 
-// si writes a number with three digits and a unit: 1.23k, 45.6M.
+// si formats a number with three digits and an SI prefix: 1.23k, 45.6M.
 func si(v float64) string {
 	for _, u := range []struct {
 		at   float64
@@ -280,8 +280,7 @@ func si(v float64) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-// screen draws views over one another on a terminal, one after the other
-// elsewhere.
+// screen draws views. On a terminal each view replaces the previous one; elsewhere each follows it.
 type screen struct {
 	out      io.Writer
 	terminal bool
@@ -299,8 +298,8 @@ func newScreen(out io.Writer) *screen {
 	return s
 }
 
-// ANSI: other screen and back, cursor off and on, home, clear to the end of the
-// line and of the screen.
+// ANSI sequences: switch to the alternate screen and back, cursor off and on, home, clear to the
+// end of the line and of the screen.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l"
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
@@ -345,8 +344,7 @@ func (s *screen) leave() {
 	}
 }
 
-// cut shortens a line to so many characters, without what a terminal would
-// obey.
+// cut shortens a line to so many characters and replaces control characters by "?".
 func cut(line string, columns int) string {
 	r := []rune(line)
 	r = r[:min(len(r), columns)]

@@ -6,10 +6,10 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 )
 
-// rates is a line of `vnic top --json`: what passed in an interval.
+// rates is a line of `vnic top --json`: the rates of one interval.
 type rates struct {
 	At        time.Time            `json:"at"`
-	Seconds   float64              `json:"seconds"` // of the interval
+	Seconds   float64              `json:"seconds"` // length of the interval
 	NIC       string               `json:"nic"`
 	Host      uint8                `json:"host"`
 	Counters  map[string]float64   `json:"counters_per_second"` // those that changed
@@ -27,7 +27,7 @@ type functionRates struct {
 	Fault  string  `json:"fault,omitempty"`
 }
 
-// measure makes rates of two samples.
+// measure returns the rates between two samples.
 func measure(was, is *sample) rates {
 	seconds := max(is.at.Sub(was.at).Seconds(), 1e-3)
 	r := rates{At: is.at, Seconds: seconds, NIC: is.nic.Name, Host: is.nic.Host, Counters: map[string]float64{}, Functions: []functionRates{}, Credits: is.credits}

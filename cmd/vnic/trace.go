@@ -124,10 +124,10 @@ func (o *traceOptions) run(ctx context.Context, function string, stdout, stderr 
 
 var errEnough = errors.New("as many requests as asked for")
 
-// traceReader takes the lines of a trace.
+// traceReader is a writer that parses the lines of a trace.
 type traceReader struct {
 	o     *traceOptions
-	part  []byte // of the line that is coming
+	part  []byte // of an incomplete line
 	show  func(*control.Operation) error
 	sum   summary
 	seen  int
@@ -203,7 +203,7 @@ func printOperation(w io.Writer, o *control.Operation) error {
 	return err
 }
 
-// outcome is how an operation ended.
+// outcome describes how an operation ended.
 func outcome(o *control.Operation) string {
 	if o.Open {
 		return "NOT COMPLETE"
@@ -211,5 +211,5 @@ func outcome(o *control.Operation) string {
 	return or(o.Status, "no completion")
 }
 
-// inMicros shows nanoseconds as microseconds.
+// inMicros formats nanoseconds as microseconds.
 func inMicros(ns int64) string { return fmt.Sprintf("%.2fµs", float64(ns)/1e3) }

@@ -9,8 +9,8 @@ import (
 )
 
 // chrome writes operations as trace events: the JSON array that ui.perfetto.dev and
-// chrome://tracing read. Each operation is an asynchronous slice, since those of
-// one queue pair overlap, and each time between two steps one inside it.
+// chrome://tracing read. Each operation is an asynchronous slice, because the operations of a queue
+// pair overlap. The time between two steps is a slice inside that.
 type chrome struct {
 	w     io.Writer
 	count int

@@ -21,30 +21,30 @@ type Initramfs struct {
 	Init    string   // host path of a static x86-64 program
 	Modules []string // names; dependencies are added
 
-	// Programs are further programs, host paths, to be found in /bin. They may be
-	// linked dynamically: the host's loader and libraries come with them.
+	// Programs are host paths of further programs, which are put into /bin. They may be linked
+	// dynamically: the host's loader and libraries are added.
 	Programs []string
 
-	// Files are further files, host paths, at the same paths in the guest; libraries
-	// come with those they need.
+	// Files are host paths of further files, which get the same paths in the guest. The libraries
+	// that they need are added.
 	Files []string
 
-	// Packages are Debian packages (FetchPackages), unpacked and not configured. With them a guest
-	// has a shell on its console when it is given no command.
+	// Packages are Debian packages (FetchPackages), unpacked but not configured. A guest that has
+	// packages and is given no command runs a shell on its console.
 	Packages []Package
 
-	// Put are further files as they are, without libraries.
+	// Put are further files, copied without the libraries that they need.
 	Put []Put
 }
 
-// Put is a file, or a folder with all that is in it, and where the guest has it.
+// Put is a file or a folder with its content: its path on the host and its path in the guest.
 type Put struct{ From, To string }
 
-// writeSize is how much of an archive is written at once.
+// writeSize is the size of the write buffer of an archive.
 const writeSize = 1 << 20
 
-// Write makes the archive at path, uncompressed: under emulation unpacking costs
-// more than reading. The file appears complete or not at all.
+// Write writes the archive to path. It does not compress it, because under emulation decompressing
+// takes longer than reading. The file appears complete or not at all.
 func (r Initramfs) Write(path string) (err error) {
 	defer func() {
 		if err != nil {
@@ -66,7 +66,7 @@ func (r Initramfs) Write(path string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // fails after the rename, which is the point
+	defer os.Remove(f.Name()) // fails after the rename, as intended
 	w := bufio.NewWriterSize(f, writeSize)
 	if err := errors.Join(r.archive(&cpioWriter{w: w}, modules, programs), w.Flush(), f.Close()); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (r Initramfs) archive(c *cpioWriter, modules []string, programs []file) err
 	return c.close()
 }
 
-// put writes a file, or a folder with all that is in it, as they are.
+// put writes a file or a folder with its content, unchanged.
 func (c *cpioWriter) put(p Put, made map[string]bool) error {
 	return filepath.WalkDir(p.From, func(at string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -145,7 +145,7 @@ func (c *cpioWriter) addFile(name, from string, perm uint32) error {
 	return c.err
 }
 
-// checkStatic refuses a program that needs a dynamic loader: there is none.
+// checkStatic returns an error if a program needs a dynamic loader, since init has none.
 func checkStatic(path string) error {
 	f, err := elf.Open(path)
 	if err != nil {

@@ -16,16 +16,17 @@ import (
 
 // Kernel is an unpacked kernel package.
 type Kernel struct {
-	Release string // as uname -r says in the guest
+	Release string // as printed by uname -r in the guest
 	Image   string // vmlinuz
 	Modules string // folder of this release's modules
 
-	// Unpacked is vmlinux, the kernel that Image unpacks at the start. Empty if the folder has none.
+	// Unpacked is vmlinux, the kernel that Image unpacks when it starts. It is empty if the folder
+	// has none.
 	Unpacked string
 }
 
-// Boot is the file to start a guest with. Where QEMU emulates the processor, unpacking the kernel
-// is two thirds of a guest's start (4 s of 6), which the unpacked one saves.
+// Boot returns the file to boot: the unpacked kernel if there is one, else Image. If QEMU emulates
+// the processor, unpacking the kernel takes two thirds of a guest's boot (4 s of 6).
 func (k Kernel) Boot() string {
 	if k.Unpacked != "" {
 		return k.Unpacked
@@ -33,7 +34,7 @@ func (k Kernel) Boot() string {
 	return k.Image
 }
 
-// DefaultCache is the folder for unpacked kernels of this user.
+// DefaultCache returns this user's cache folder for unpacked kernels and packages.
 func DefaultCache() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -69,7 +70,7 @@ func OpenKernel(dir string) (Kernel, error) {
 	return Kernel{}, fmt.Errorf("kernel folder %s: no modules for %s", dir, k.Release)
 }
 
-// checkImage looks for the magic of the x86 boot protocol.
+// checkImage returns an error unless a file has the magic number of the x86 boot protocol.
 func checkImage(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -83,7 +84,7 @@ func checkImage(path string) error {
 	return nil
 }
 
-// current is what Debian's current kernel has instead of a release in the name of its package.
+// current takes the place of the release in the package name of Debian's current kernel.
 const current = "amd64"
 
 var kernelPackage = regexp.MustCompile(`^linux-image-[0-9][0-9a-z.+~-]*-amd64$`)
@@ -95,8 +96,8 @@ func FetchKernel(ctx context.Context, cache string) (Kernel, error) {
 	return FetchRelease(ctx, cache, current)
 }
 
-// FetchRelease is FetchKernel of another of Debian's kernels: the one of a release, as uname -r
-// says it.
+// FetchRelease is like FetchKernel, for the Debian kernel with the given release (as printed by
+// uname -r).
 func FetchRelease(ctx context.Context, cache, release string) (Kernel, error) {
 	k, err := fetchRelease(ctx, cache, "linux-image-"+release)
 	if err != nil {
@@ -206,14 +207,14 @@ func download(ctx context.Context, cache, dir, pkg, version string) (err error) 
 	return os.Rename(root, dir)
 }
 
-// lockDir keeps other processes from downloading at the same time.
+// lockDir locks a cache folder, so that other processes do not download at the same time.
 func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err
 	}
 	done := make(chan error, 1)
-	go func() { // flock cannot be interrupted; it ends with the other's download
+	go func() { // flock cannot be interrupted; it returns when the other process has finished its download
 		done <- unix.Flock(int(f.Fd()), unix.LOCK_EX)
 	}()
 	select {
@@ -228,8 +229,8 @@ func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
 	}
 }
 
-// tempDir makes a folder in a cache folder that the caller has locked. One that is there is of a
-// process that was killed.
+// tempDir creates a temporary folder in a cache folder that the caller has locked. It removes those
+// left behind by processes that were killed.
 func tempDir(cache string) (string, error) {
 	left, err := filepath.Glob(filepath.Join(cache, ".new-*"))
 	if err != nil {
@@ -243,8 +244,8 @@ func tempDir(cache string) (string, error) {
 	return os.MkdirTemp(cache, ".new-")
 }
 
-// run runs a program in dir and returns its output; an error has the program's
-// last words.
+// run runs a program in dir and returns its output. An error contains the end of the program's
+// standard error.
 func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

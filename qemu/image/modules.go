@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// VsockModules give a guest its virtio-vsock: the bus and the transport.
+// VsockModules are the modules for virtio-vsock: the bus and the transport.
 var VsockModules = []string{"virtio_pci", "vmw_vsock_virtio_transport"}
 
-// VFIOModules let a guest's programs take PCI devices with their interrupts.
+// VFIOModules are the modules by which a guest's programs use PCI devices and their interrupts.
 var VFIOModules = []string{"vfio_pci", "vfio_iommu_type1"}
 
 // moduleClosure returns the files of the named modules and all they depend on,
@@ -74,7 +74,7 @@ func moduleClosure(k Kernel, names []string) ([]string, error) {
 	return order, nil
 }
 
-// moduleName is a module's name as the kernel has it: file names may use dashes.
+// moduleName returns a module's name in the kernel's form; file names may use dashes.
 func moduleName(s string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(filepath.Base(s), ".ko"), "-", "_")
 }

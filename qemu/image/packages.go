@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// Packages are what a guest has of Debian when nothing else is said: a shell, and what one tries a
-// NIC with.
+// Packages are the Debian packages that a guest gets by default: a shell, and programs for trying
+// out a NIC.
 var Packages = []string{
 	"bash", "coreutils", "grep", "sed", "gawk", "less", "mount", "util-linux", "procps", "kmod", "pciutils",
 	"iproute2", "iputils-ping", "ethtool", "tcpdump", "udhcpc", "iperf3", "perftest", "ibverbs-utils", "rdmacm-utils",
 }
 
-// required is in every image with packages: start and lease need it, and usr-is-merged spares the
-// packages that would merge /usr.
+// required lists the packages in every image with packages. The scripts start and lease need them;
+// usr-is-merged avoids the packages that would merge /usr.
 var required = []string{"bash", "coreutils", "iproute2", "udhcpc", "usr-is-merged"}
 
-// GuestModules are the kernel modules of a guest with packages: what reaches the NIC, what lets
-// programs have interrupts, Ethernet, the shared folder, and verbs with Soft-RoCE.
+// GuestModules are the kernel modules of a guest with packages: for access to the NIC, interrupts
+// for programs, Ethernet, the shared folder, and verbs with Soft-RoCE.
 var GuestModules = []string{
 	"virtio_pci", "vmw_vsock_virtio_transport", "vfio_pci", "vfio_iommu_type1", "virtio_net", "9p", "9pnet_virtio",
 	"ib_uverbs", "rdma_ucm", "crc32_generic", "rdma_rxe",
@@ -75,17 +75,17 @@ func fetchPackages(ctx context.Context, dir string, names []string) ([]Package, 
 	return ps, nil
 }
 
-// aptArgs make apt-get resolve as on a machine that has nothing installed.
+// aptArgs returns arguments that make apt-get resolve dependencies as if no package were installed.
 func aptArgs(fresh, archives string, words []string) []string {
 	status := filepath.Join(fresh, "status")
-	_ = os.WriteFile(status, nil, 0o644) // apt-get says if it could not be
+	_ = os.WriteFile(status, nil, 0o644) // if it fails, apt-get reports it
 	return append([]string{
 		"-qq", "-y", "--no-install-recommends", "-o", "Dir::State::status=" + status, "-o", "Dir::Cache::archives=" + archives,
 		"-o", "Debug::NoLocking=true", "-o", "APT::Sandbox::User=root", "install",
 	}, words...)
 }
 
-// parseURIs reads what apt-get --print-uris says: 'URI' FILE SIZE HASH.
+// parseURIs parses the output of apt-get --print-uris: 'URI' FILE SIZE HASH.
 func parseURIs(out, dir string) (ps []Package, err error) {
 	for line := range strings.Lines(out) {
 		f := strings.Fields(line)

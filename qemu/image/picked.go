@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// FetchPrograms returns programs of Debian packages with the libraries that they need, and nothing
-// else of these packages: for guests that are to boot quickly. Programs are found in /bin.
-// Packages, and what is in them, are kept in the cache folder.
+// FetchPrograms returns programs of Debian packages with the libraries that they need, but nothing
+// else of the packages, for guests that have to boot quickly. The programs are put into /bin.
+// Packages and their unpacked content are kept in the cache folder.
 func FetchPrograms(ctx context.Context, cache string, packages, programs []string) ([]Put, error) {
 	ps, err := fetchPackages(ctx, filepath.Join(cache, "packages"), packages)
 	if err != nil {
@@ -28,7 +28,7 @@ func FetchPrograms(ctx context.Context, cache string, packages, programs []strin
 	return pick(roots, programs)
 }
 
-// unpacked is the folder with a package's content.
+// unpacked returns the folder with a package's content. It unpacks the package if needed.
 func (p Package) unpacked(ctx context.Context, cache string) (string, error) {
 	dir := filepath.Join(cache, strings.TrimSuffix(filepath.Base(p.File), ".deb"))
 	if _, err := os.Stat(dir); err == nil {
@@ -54,25 +54,26 @@ func (p Package) unpacked(ctx context.Context, cache string) (string, error) {
 	if _, err := run(ctx, "", "dpkg-deb", "--extract", p.File, root); err != nil {
 		return "", err
 	}
-	if err := os.RemoveAll(filepath.Join(root, "usr", "share")); err != nil { // half of it
+	if err := os.RemoveAll(filepath.Join(root, "usr", "share")); err != nil { // half of the package
 		return "", err
 	}
 	return dir, os.Rename(root, dir)
 }
 
-// programFolders are where packages have programs.
+// programFolders are the folders in which packages have programs.
 var programFolders = []string{"/usr/bin", "/bin", "/usr/sbin", "/sbin"}
 
-// unwinder is a library that no program names and libc loads when a thread ends early.
+// unwinder is a library that no program names as needed, but libc loads when a thread ends early.
 const unwinder = "libgcc_s.so.1"
 
-// pick finds programs in unpacked packages, and what they need.
+// pick finds programs, and the libraries that they need, in unpacked packages.
 func pick(roots, programs []string) (puts []Put, err error) {
 	find := func(name string, folders []string) (Put, error) {
 		for _, folder := range folders {
 			for _, root := range roots {
 				at := filepath.Join(root, folder, name)
-				// An absolute link leads out of the folder; what it is for is elsewhere too.
+				// An absolute link leads out of the package's folder. Its target is found in
+				// another folder.
 				if to, err := os.Readlink(at); err == nil && filepath.IsAbs(to) {
 					continue
 				}
@@ -121,7 +122,7 @@ func pick(roots, programs []string) (puts []Put, err error) {
 	return puts, nil
 }
 
-// names are the last parts of paths.
+// names returns the last elements of paths.
 func names(paths []string) (ns []string) {
 	for _, p := range paths {
 		ns = append(ns, filepath.Base(p))

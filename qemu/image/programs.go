@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// file is a file of the archive and where it comes from.
+// file is a file of the archive: its name there and its path on the host.
 type file struct{ name, from string }
 
-// libraryFolders are where Debian's loader looks.
+// libraryFolders are the folders in which Debian's loader looks for libraries.
 var libraryFolders = []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"}
 
-// withLibraries returns programs, as bin/NAME, and files, with the loaders and
-// libraries that they need, where the loader finds them.
+// withLibraries returns programs, as bin/NAME, and other files, together with the loaders and
+// libraries that they need, at paths where the loader finds them.
 func withLibraries(programs, others []string) ([]file, error) {
 	var files []file
 	add := func(f file) {
@@ -56,7 +56,7 @@ func withLibraries(programs, others []string) ([]file, error) {
 	return files, nil
 }
 
-// needs reads what an ELF file wants loaded with it.
+// needs returns the loader and the libraries that an ELF file needs.
 func needs(p string) (loader string, libraries []string, err error) {
 	f, err := elf.Open(p)
 	if err != nil {

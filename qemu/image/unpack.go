@@ -13,19 +13,19 @@ import (
 	"strings"
 )
 
-// A guest's packages are unpacked and not configured: no maintainer script runs. What those would
-// do and a guest cannot do without is here.
+// A guest's packages are unpacked but not configured: no maintainer script runs. This file does
+// those actions of the scripts that a guest needs.
 
 //go:embed root
 var ownFiles embed.FS
 
-// mergedFolders are links into /usr on Debian, which its packages do not bring.
+// mergedFolders are links into /usr on Debian. No package contains them.
 var mergedFolders = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 
-// alternatives are links that maintainer scripts make, if what they lead to is there.
+// alternatives are links that maintainer scripts create. Each is created if its target exists.
 var alternatives = [][2]string{{"usr/bin/sh", "bash"}, {"usr/bin/awk", "gawk"}, {"usr/bin/awk", "mawk"}, {"usr/bin/pager", "less"}, {"usr/bin/which", "which.debianutils"}, {"usr/bin/nc", "nc.openbsd"}, {"usr/lib/x86_64-linux-gnu/libpsm_infinipath.so.1", "../libpsm1/libpsm_infinipath.so.1.16"}}
 
-// unwanted is not in guests: it is half of what packages hold.
+// unwanted lists the folders that guests do not get: half of the content of packages.
 var unwanted = []string{"usr/share/doc/", "usr/share/man/", "usr/share/locale/", "usr/share/info/", "usr/share/lintian/", "usr/share/bug/"}
 
 // root writes the file system of a guest with packages.
@@ -56,7 +56,7 @@ func (c *cpioWriter) root(packages []Package) error {
 	return errors.Join(c.own(made), c.err)
 }
 
-// own writes the files that this package has for guests.
+// own writes this package's own files for guests.
 func (c *cpioWriter) own(made map[string]bool) error {
 	return fs.WalkDir(ownFiles, "root", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -77,7 +77,7 @@ func (c *cpioWriter) own(made map[string]bool) error {
 	})
 }
 
-// unpack writes what is in a package.
+// unpack writes the content of a package.
 func (c *cpioWriter) unpack(p Package, made map[string]bool) (err error) {
 	cmd := exec.Command("dpkg-deb", "--fsys-tarfile", p.File)
 	out, err := cmd.StdoutPipe()
@@ -129,7 +129,7 @@ func (c *cpioWriter) entry(h *tar.Header, body io.Reader, made map[string]bool) 
 	made[name] = true
 }
 
-// merged is where a file goes: Debian's /bin and the like are links.
+// merged returns the path of a file under the merged /usr: Debian's /bin and the like are links.
 func merged(name string) string {
 	if first, _, _ := strings.Cut(name, "/"); slices.Contains(mergedFolders, first) {
 		return "usr/" + name
@@ -137,7 +137,7 @@ func merged(name string) string {
 	return name
 }
 
-// folders makes a folder and those above it, unless they have been made.
+// folders writes a folder and its parents, except for those already in made.
 func (c *cpioWriter) folders(dir string, made map[string]bool) {
 	if dir == "." || dir == "/" || made[dir] {
 		return

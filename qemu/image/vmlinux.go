@@ -16,18 +16,18 @@ import (
 
 // Fields of a kernel image's header (Linux Documentation/arch/x86/boot.rst).
 const (
-	setupSectors  = 0x1f1 // in a byte: sectors of 512 bytes before the code, without the first
+	setupSectors  = 0x1f1 // one byte: number of 512-byte sectors before the code, without the first
 	headerMagic   = 0x202 // "HdrS"
 	headerVersion = 0x206
-	payloadOffset = 0x248 // in bytes, behind the setup sectors
+	payloadOffset = 0x248 // in bytes from the end of the setup sectors
 	payloadLength = 0x24c
 	headerEnd     = 0x250
 )
 
-// payloadVersion is the first with the payload's place.
+// payloadVersion is the first boot protocol version that has the payload fields.
 const payloadVersion = 0x208
 
-// unpackers read from stdin what begins with these bytes.
+// unpackers are the programs that decompress a payload from stdin, by the payload's first bytes.
 var unpackers = []struct {
 	magic   string
 	program []string
@@ -36,10 +36,10 @@ var unpackers = []struct {
 	{"\x28\xb5\x2f\xfd", []string{"zstd", "--decompress", "--stdout"}},
 }
 
-// unpackImage writes the kernel that is packed in a vmlinuz into a file beside it, vmlinux, and
-// returns its path. It returns none, without an error, if the image has a kernel that QEMU cannot
-// start (one without a PVH entry) or that this machine has no program to unpack. The caller has
-// locked the cache folder, which is for the file while it is not complete.
+// unpackImage writes the kernel that is packed in a vmlinuz to a file vmlinux beside it, and
+// returns that file's path. It returns no path and no error if QEMU cannot start the kernel (it has
+// no PVH entry), or if this machine has no program to unpack it. The caller must have locked the
+// cache folder, which holds the file until it is complete.
 func unpackImage(ctx context.Context, cache, image string) (path string, err error) {
 	f, err := os.Open(image)
 	if err != nil {
@@ -79,8 +79,8 @@ func unpackImage(ctx context.Context, cache, image string) (path string, err err
 	return path, nil
 }
 
-// payload returns what is packed in an image and the program that unpacks it: nothing if there is
-// no such program.
+// payload returns the packed kernel in an image and the command that unpacks it, or nothing if
+// there is no such command.
 func payload(f io.ReaderAt) (io.Reader, []string, error) {
 	var head [headerEnd]byte
 	if _, err := f.ReadAt(head[:], 0); err != nil && !errors.Is(err, io.EOF) {
@@ -90,7 +90,7 @@ func payload(f io.ReaderAt) (io.Reader, []string, error) {
 		return nil, nil, nil
 	}
 	start := (int64(head[setupSectors])+1)*512 + int64(binary.LittleEndian.Uint32(head[payloadOffset:]))
-	// Behind what is packed is its length when unpacked (Linux scripts/Makefile.lib, size_append).
+	// The unpacked length follows the packed data (Linux scripts/Makefile.lib, size_append).
 	length := int64(binary.LittleEndian.Uint32(head[payloadLength:])) - 4
 	packed := io.NewSectionReader(f, start, max(length, 0))
 	for _, u := range unpackers {
@@ -102,11 +102,11 @@ func payload(f io.ReaderAt) (io.Reader, []string, error) {
 	return nil, nil, nil
 }
 
-// pvhEntry is the type of the note with the address where a hypervisor starts the kernel, in 32-bit
-// mode (Linux include/xen/interface/elfnote.h, XEN_ELFNOTE_PHYS32_ENTRY).
+// pvhEntry is the type of the ELF note with the address at which a hypervisor starts the kernel in
+// 32-bit mode (Linux include/xen/interface/elfnote.h, XEN_ELFNOTE_PHYS32_ENTRY).
 const pvhEntry = 18
 
-// hasPVHEntry says whether QEMU can boot an ELF file: QEMU wants a note of Xen's with the entry.
+// hasPVHEntry reports whether QEMU can boot an ELF file: QEMU needs Xen's note with the entry.
 func hasPVHEntry(f io.ReaderAt) bool {
 	kernel, err := elf.NewFile(f)
 	if err != nil {
@@ -136,5 +136,5 @@ func hasPVHEntry(f io.ReaderAt) bool {
 	return false
 }
 
-// noteAlign rounds up to a note's alignment.
+// noteAlign rounds n up to the alignment of notes.
 func noteAlign(n uint32) uint64 { return (uint64(n) + 3) &^ 3 }
