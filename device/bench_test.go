@@ -8,11 +8,11 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// BenchmarkBareGuests measures what bare clients see over an in-memory fabric:
-// the guest's side, rings, Falcon and seal, without any kernel in between. Both
-// NICs and both clients share this process.
+// BenchmarkBareGuests measures what bare clients see over an in-memory fabric: the guest's side,
+// rings, Falcon and the seal, without a kernel in between. Both NICs and both clients share this
+// process.
 //
-// The NICs begin within each part: the testing package sets GOMAXPROCS when a part begins, which
+// The NICs start within each part: the testing package sets GOMAXPROCS when a part starts, which
 // takes back the processor of Go's scheduler that each shard's thread has reserved.
 func BenchmarkBareGuests(b *testing.B) {
 	pair := func(b *testing.B) (x, y *endpoint) {
@@ -32,8 +32,8 @@ func BenchmarkBareGuests(b *testing.B) {
 	})
 }
 
-// stream does b.N operations towards y with so many in flight. One in eight is
-// signaled where they are many.
+// stream runs b.N operations towards y with inFlight of them in flight. If there are many, one in
+// eight is signaled.
 func (e *endpoint) stream(b *testing.B, y *endpoint, op guestlib.Opcode, size, inFlight int) time.Duration {
 	b.Helper()
 	batch := max(1, inFlight/8)
@@ -115,7 +115,7 @@ func (e *endpoint) latencies(b *testing.B, y *endpoint, size int) []time.Duratio
 	return times
 }
 
-// percentile is in microseconds.
+// percentile returns a percentile in microseconds.
 func percentile(times []time.Duration, p int) float64 {
 	slices.Sort(times)
 	return float64(times[(len(times)-1)*p/100].Nanoseconds()) / 1000

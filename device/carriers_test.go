@@ -18,19 +18,19 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// carried is a driver whose control messages go over one kind of channel.
+// carried is a driver whose control messages use one kind of channel.
 type carried interface {
 	read(offset, width uint32) (uint64, abi.Status)
 	write(offset, width uint32, value uint64) abi.Status
 	ring(kind abi.DoorbellKind, queue, index uint32)
-	// event waits for events: completion queues that have news, or others.
+	// event waits for events: of completion queues, or others.
 	event() (cqs []uint32, async []abi.AsyncEvent)
 	memory() []byte // at device address 0
 	leave()
 	over() // waits until the device has ended the session
 }
 
-// carriers attach a driver to NIC 0 over each kind of channel. why is the refusal's.
+// carriers attaches a driver to NIC 0 over each kind of channel. why is the reason of a refusal.
 var carriers = map[string]func(w *world, function uint32) (d carried, features uint64, st abi.Status, why string){
 	"stream":     attachStream,
 	"in process": attachInProcess,
@@ -49,7 +49,7 @@ func attachStream(w *world, function uint32) (carried, uint64, abi.Status, strin
 	return sayHello(&streamed{rawClient: dialRaw(w.t, w.sockets[0])}, function)
 }
 
-// windowed is a session by the control block of a window.
+// windowed is a session over the control block of a window.
 type windowed struct {
 	*control.Conn
 	mem []byte
@@ -98,7 +98,7 @@ func sayHello(d *streamed, function uint32) (carried, uint64, abi.Status, string
 	return d, r.Features, r.Status, why
 }
 
-// take handles messages until one is the last that is waited for.
+// take handles messages until last returns true.
 func (d *streamed) take(last func(h *abi.MsgHeader, body []byte) bool) {
 	d.t.Helper()
 	for {
@@ -240,7 +240,7 @@ func (d *called) over() {
 	}
 }
 
-// eachCarrier runs a test over each kind of channel: what a driver sees does not depend on it.
+// eachCarrier runs a test over each kind of channel: drivers see no difference.
 func eachCarrier(t *testing.T, test func(t *testing.T, w *world, attach func(function uint32) (carried, uint64, abi.Status, string))) {
 	for name, attach := range carriers {
 		t.Run(name, func(t *testing.T) {
@@ -250,7 +250,7 @@ func eachCarrier(t *testing.T, test func(t *testing.T, w *world, attach func(fun
 	}
 }
 
-// TestCarriedHello: a driver gets the function that is its own, and else a status and a reason.
+// TestCarriedHello checks that a driver gets its function, or a status and a reason.
 func TestCarriedHello(t *testing.T) {
 	eachCarrier(t, func(t *testing.T, _ *world, attach func(uint32) (carried, uint64, abi.Status, string)) {
 		for _, tc := range []struct {
@@ -283,8 +283,8 @@ func TestCarriedHello(t *testing.T) {
 	})
 }
 
-// TestCarriedLife: a driver enables its function, has a command carried out, is told of a fault,
-// and leaves; the next finds the function free.
+// TestCarriedLife checks that a driver can enable its function, run a command, is told of a fault,
+// and leaves; the next driver finds the function free.
 func TestCarriedLife(t *testing.T) {
 	eachCarrier(t, func(t *testing.T, w *world, attach func(uint32) (carried, uint64, abi.Status, string)) {
 		for range 2 {
@@ -333,7 +333,7 @@ func TestCarriedLife(t *testing.T) {
 			if cqe.Unmarshal(raw[:]); cqe.ID != 7 || cqe.Status != abi.StatusOK {
 				t.Errorf("%+v", cqe)
 			}
-			d.ring(abi.DoorbellAdmin, 0, index+100) // more than there are
+			d.ring(abi.DoorbellAdmin, 0, index+100) // more than the queue has
 			if _, async := d.event(); len(async) != 1 || async[0].Type != abi.EventFunctionFault {
 				t.Errorf("%+v", async)
 			}
@@ -349,7 +349,7 @@ func TestCarriedLife(t *testing.T) {
 	})
 }
 
-// TestCarriedEnd: a NIC that stops ends the sessions of its drivers.
+// TestCarriedEnd checks that a NIC that stops ends the sessions of its drivers.
 func TestCarriedEnd(t *testing.T) {
 	eachCarrier(t, func(t *testing.T, w *world, attach func(uint32) (carried, uint64, abi.Status, string)) {
 		d, _, st, why := attach(1)

@@ -11,8 +11,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/devicetest"
 )
 
-// TestCheckMachine: what a configuration asks for and the machine does not have is found, all of it,
-// by the key that asks; what is there is not complained of.
+// TestCheckMachine checks that everything that a configuration needs and the machine lacks is
+// reported, with the configuration key, and nothing else.
 func TestCheckMachine(t *testing.T) {
 	dir := t.TempDir()
 	good, none, file := filepath.Join(dir, "x"), filepath.Join(dir, "none", "x"), filepath.Join(dir, "file")
@@ -20,7 +20,7 @@ func TestCheckMachine(t *testing.T) {
 	here, elsewhere := netip.MustParseAddrPort("127.0.0.1:9"), netip.MustParseAddrPort("192.0.2.1:9")
 	for name, x := range map[string]struct {
 		change func(c *config.Config)
-		want   []string // how each line begins
+		want   []string // beginning of each line
 	}{
 		"nothing special": {func(*config.Config) {}, nil},
 		"all is there": {func(c *config.Config) {

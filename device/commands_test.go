@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// TestPageCosts: what a command is said to read of page lists at once is what its queue areas take,
-// whatever sizes it names.
+// TestPageCosts checks that the number of page list entries charged for a command matches the
+// entries that its queue areas take, for any sizes.
 func TestPageCosts(t *testing.T) {
 	area := func(l ring.Layout) int {
 		span := queues.Span{Length: l.Size()}
@@ -22,7 +22,7 @@ func TestPageCosts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 10_000 {
 		entries, stride, more := uint8(rng.Uint32()), uint8(rng.Uint32()), uint8(rng.Uint32())
-		if rng.IntN(2) == 0 { // likely ones
+		if rng.IntN(2) == 0 { // plausible sizes
 			entries, stride, more = entries%20, stride%14, more%20
 		}
 		for _, c := range []struct {
@@ -38,7 +38,7 @@ func TestPageCosts(t *testing.T) {
 			},
 			{abi.AdminOpCreateSRQ, &abi.CreateSRQ{Log2Entries: entries, Log2Stride: stride}, area(ring.QueueLayout(entries, stride))},
 			{abi.AdminOpModifySRQ, &abi.ModifySRQ{Log2Entries: entries}, area(ring.QueueLayout(entries, 12))},
-			{abi.AdminOpRegMR, &abi.RegMR{Length: 1 << 30}, 1}, // in pieces
+			{abi.AdminOpRegMR, &abi.RegMR{Length: 1 << 30}, 1}, // read in pieces
 			{abi.AdminOpQueryQP, &abi.QueryQP{QPN: 1 << 31}, 1},
 		} {
 			cmd := abi.AdminCmd{Opcode: c.op}

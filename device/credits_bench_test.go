@@ -15,24 +15,24 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// BenchmarkQuietVF holds one VF's service to its guarantee while 64 others of
-// the same NIC flood. All 65 write to the same VFs of another NIC; NICs and bare
-// clients share this process and its processors. The quiet VF sends 4 KiB
-// WRITEs, evenly spaced, at its guaranteed rate: a 65th of what the flood gets
-// through. It sleeps between requests and while it waits, as does the flood.
+// BenchmarkQuietVF measures one VF's service against its guarantee while 64 others of the same NIC
+// flood. All 65 write to the same VFs of another NIC; NICs and bare clients share this process and
+// its processors. The quiet VF sends 4 KiB WRITEs, evenly spaced, at its guaranteed rate: a 65th of
+// what the flood achieves. Its client and those of the flood sleep while they wait.
 //
-// credits/quiet_vf_share is what it got of that rate, and credits/quiet_vf_p99_over_idle its 99th
-// percentile latency, from PostSend to the completion seen, over that of the same stream on an idle
-// NIC: the medians of rounds. credits/quiet_vf_p99_us has both: on an idle NIC it is mostly the
-// time that sleepers take to wake up, which differs most between machines. TestQuietVF holds the
-// same to bounds in virtual time, where no other process takes the processor away.
+// credits/quiet_vf_share is the part of that rate that it got, and credits/quiet_vf_p99_over_idle
+// its 99th percentile latency, from PostSend to the completion seen, relative to the same stream on
+// an idle NIC: both are medians of rounds. credits/quiet_vf_p99_us has both latencies: on an idle
+// NIC it is mostly the time that sleepers take to wake up, which differs most between machines.
+// TestQuietVF checks the same against limits in virtual time, where no other process takes the
+// processor away.
 func BenchmarkQuietVF(b *testing.B) { quietVF(b, 1, "") }
 
 // BenchmarkQuietVFOfAnotherShard is BenchmarkQuietVF with NICs of two shards: the quiet VFs are on
 // one, and all that flood are on the other.
 func BenchmarkQuietVFOfAnotherShard(b *testing.B) { quietVF(b, 2, "_shards2") }
 
-// quietVF runs it and reports its figures with what their names end in.
+// quietVF runs the benchmark and reports its figures. ending is appended to their names.
 func quietVF(b *testing.B, shards int, ending string) {
 	const flooders = 64
 	w := newWorldWith(b, fabric.New(devicetest.MTU).Port, func(i int, c *config.Config) {
@@ -79,9 +79,8 @@ func quietVF(b *testing.B, shards int, ending string) {
 
 const quietSize = 4096
 
-// quietConfig gives a NIC the quiet VF 1 and the flooding ones, all in one
-// tenant. What is under way at once is bounded for the NIC, and part of it is
-// set aside for the quiet VF.
+// quietConfig gives a NIC the quiet VF 1 and the flooding ones, all in one tenant. The NIC has a
+// limit on what is in flight, and part of it is reserved for the quiet VF.
 func quietConfig(i int, c *config.Config, flooders int) {
 	pf := &c.Functions[0]
 	pf.VFCount = 1000
@@ -94,7 +93,7 @@ func quietConfig(i int, c *config.Config, flooders int) {
 	}
 }
 
-// quietPair connects a VF of one NIC to that of the same number of the other.
+// quietPair connects a VF of one NIC to the VF with the same number of the other.
 func quietPair(b *testing.B, w *world, vf int, service uint64) *rig {
 	b.Helper()
 	name := fmt.Sprintf("pf0.vf%d", vf)
@@ -123,7 +122,7 @@ func startFlood(b *testing.B, rigs []*rig) *floodRun {
 }
 
 func (f *floodRun) run(ctx context.Context, b *testing.B, r *rig) {
-	const size, window, every = 1 << 20, 4, 2 // large, so that it is the NICs that are busy and not the clients
+	const size, window, every = 1 << 20, 4, 2 // large, so that the NICs are busy and not the clients
 	wr := guestlib.SendWR{
 		Opcode: guestlib.Write, SGL: []guestlib.SGE{r.from.mr.SGE(0, size)},
 		RemoteAddr: r.to.mr.Addr(), RKey: r.to.mr.RKey(),
@@ -164,15 +163,14 @@ func (f *floodRun) run(ctx context.Context, b *testing.B, r *rig) {
 	}
 }
 
-// received is what the second NIC places in memory, bytes per second, over a
-// while.
+// received measures how many bytes per second the second NIC places in memory.
 func received(w *world, d time.Duration) float64 {
 	start, before := time.Now(), w.counter(1, "rdma.bytes_rx")
 	time.Sleep(d)
 	return float64(w.counter(1, "rdma.bytes_rx")-before) / time.Since(start).Seconds()
 }
 
-// stop ends the flood when all of it is done.
+// stop ends the flood when all its requests are done.
 func (f *floodRun) stop() {
 	f.end()
 	f.wg.Wait()
@@ -183,8 +181,8 @@ type pacedResult struct {
 	p50, p99 time.Duration
 }
 
-// paced sends one request of quietSize each interval, whether or not those
-// before are done, up to the queue's length.
+// paced sends one request of quietSize each interval, even if earlier ones are not done, up to the
+// queue's length.
 func (r *rig) paced(b *testing.B, every, d time.Duration) pacedResult {
 	b.Helper()
 	wr := guestlib.SendWR{

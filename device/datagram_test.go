@@ -8,7 +8,7 @@ import (
 )
 
 // TestGuestlibDatagrams sends datagrams between real clients, of two NICs and of one, answers them
-// by what the GRH says, and goes on after a send that was wrong.
+// by the address in the GRH, and continues after a wrong send.
 func TestGuestlibDatagrams(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)

@@ -22,7 +22,7 @@ import (
 // the client asleep while it waits. Latency: one request in flight, the client
 // polls. See docs/tuning.md.
 
-// both measures with and without superframes and reports both.
+// both measures with and without superframes and reports both figures.
 func both(b *testing.B, metric string, measure func(b *testing.B, r *rig) float64) {
 	b.Helper()
 	onRigs(b, metric, []rigKind{{superframes: config.SuperframesAuto, connect: byCM}, {suffix: "@singly", superframes: config.SuperframesOff, connect: byCM}}, measure)
@@ -31,16 +31,16 @@ func both(b *testing.B, metric string, measure func(b *testing.B, r *rig) float6
 // byCM connects two ends by the connection manager.
 func byCM(b *testing.B, x, y *endpoint) { connect(b, x, y, 1) }
 
-// rigKind is one of the things that are measured beside each other.
+// rigKind is one of several setups that are compared.
 type rigKind struct {
-	suffix      string // of its metric
+	suffix      string // of the metric's name
 	superframes string
 	change      func(i int, c *config.Config)
 	connect     func(b *testing.B, x, y *endpoint)
 }
 
-// turns is how often each kind is measured, one kind after the other: what else the machine does
-// for a while, or what a window lost, is not to decide between them.
+// turns is how often each kind is measured, alternating with the others, so that other load on the
+// machine for a while, or a window that was reduced by a loss, does not decide the comparison.
 const turns = 3
 
 // onRigs measures all kinds in turn and reports the medians.
@@ -60,7 +60,7 @@ func onRigs(b *testing.B, metric string, kinds []rigKind, measure func(b *testin
 			k.connect(b, x, y)
 			r := &rig{w: w, from: x, to: y, suffix: k.suffix}
 			r.stream(b, guestlib.Write, 65536, 200) // windows open, pools fill
-			b.StartTimer()                          // the time of all counts, or the benchmark would never have enough rounds
+			b.StartTimer()                          // includes the time of all counts, or the benchmark would never have enough rounds
 			values[metric+k.suffix] = append(values[metric+k.suffix], measure(b, r))
 			b.StopTimer()
 		}, change)
@@ -107,7 +107,7 @@ const (
 	maxWindow   = 1 << 20 // bytes in flight
 )
 
-// stream does n requests of one size and returns the time they took.
+// stream runs n requests of one size and returns the time they took.
 func (r *rig) stream(b testing.TB, op guestlib.Opcode, size, n int) time.Duration {
 	b.Helper()
 	ctx := testContext(b)
@@ -163,8 +163,7 @@ func (r *rig) stream(b testing.TB, op guestlib.Opcode, size, n int) time.Duratio
 	return time.Since(start)
 }
 
-// medianOf measures in five parts of n, so that what else the machine does for a moment does not
-// count.
+// medianOf measures in five parts of n, so that short disturbances of the machine do not count.
 func medianOf(n int, measure func(n int) float64) float64 {
 	const parts = 5
 	var v [parts]float64
@@ -213,9 +212,8 @@ func BenchmarkDataPathSend64K(b *testing.B) {
 	benchmarkGoodput(b, "rdma/send64k_gbps", guestlib.Send, 65536)
 }
 
-// BenchmarkDataPathOverCipher is the share of what the processors could seal
-// and open at all: 64 KiB WRITEs beside a goroutine per processor doing
-// nothing but AES-GCM on 4 KiB.
+// BenchmarkDataPathOverCipher measures the throughput relative to what the processors could seal
+// and open: 64 KiB WRITEs compared with a goroutine per processor that does only AES-GCM on 4 KiB.
 func BenchmarkDataPathOverCipher(b *testing.B) {
 	both(b, "rdma/write64k_over_cipher", func(b *testing.B, r *rig) float64 {
 		n := max(b.N, 1000)
@@ -254,8 +252,8 @@ func sealOpen(b *testing.B, n int) {
 	}
 }
 
-// BenchmarkDataPathLatency is one 64 B WRITE at a time, from PostSend to its
-// completion, polled.
+// BenchmarkDataPathLatency measures one 64 B WRITE at a time, from PostSend to its completion,
+// polled.
 func BenchmarkDataPathLatency(b *testing.B) {
 	p99 := map[string][]float64{}
 	both(b, "rdma/write64_lat_p50_us", func(b *testing.B, r *rig) float64 {

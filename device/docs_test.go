@@ -20,7 +20,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/metrics"
 )
 
-// troubleshooting is the page that goes from symptom to command to cause.
+// troubleshooting returns the page that leads from symptom to command to cause.
 func troubleshooting(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("../docs/troubleshooting.md")
@@ -30,8 +30,8 @@ func troubleshooting(t *testing.T) string {
 	return string(b)
 }
 
-// TestCountersAreExplained: every counter that a NIC shows, every drop reason
-// among them, is in docs/troubleshooting.md.
+// TestCountersAreExplained checks that every counter of a NIC, including every drop reason, is in
+// docs/troubleshooting.md.
 func TestCountersAreExplained(t *testing.T) {
 	page := troubleshooting(t)
 	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(int, *config.Config) {})
@@ -39,12 +39,12 @@ func TestCountersAreExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	counters["capture.dropped"] = 0 // with a capture from the start
+	counters["capture.dropped"] = 0 // needs a capture from the start
 	for name := range counters {
 		if of, what, _ := strings.Cut(name, "."); of == "impair" {
 			name = "_" + what[len("rx_"):]
 		}
-		for _, family := range []string{"falcon.nack_sent_", "falcon.nack_received_", "falcon.completion_"} { // one row for all
+		for _, family := range []string{"falcon.nack_sent_", "falcon.nack_received_", "falcon.completion_"} { // one row for all of the family
 			if rest, ok := strings.CutPrefix(name, family); ok && strings.Contains(page, "`"+family+"…`") {
 				name = "_" + rest
 			}
@@ -63,8 +63,8 @@ func TestCountersAreExplained(t *testing.T) {
 	}
 }
 
-// TestMetricsConventions: what a NIC tells Prometheus is named as Prometheus' own conventions want
-// it, and every counter has a help text of its own.
+// TestMetricsConventions checks that the names of metrics follow Prometheus' conventions, and that
+// every counter has a help text of its own.
 func TestMetricsConventions(t *testing.T) {
 	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(int, *config.Config) {})
 	s, err := metrics.Serve("127.0.0.1:0", nil, w.nics[0])
@@ -105,7 +105,8 @@ func TestMetricsConventions(t *testing.T) {
 	}
 }
 
-// TestErrorsAreExplained: every status, fault and event of the ABI has its line.
+// TestErrorsAreExplained checks that every status, fault and event of the ABI has its line in the
+// page.
 func TestErrorsAreExplained(t *testing.T) {
 	page := troubleshooting(t)
 	file, err := parser.ParseFile(token.NewFileSet(), "../queues/abi/abi_gen.go", nil, 0)

@@ -19,8 +19,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// stage is a function that faults are injected into, with a queue pair that is
-// connected to another NIC's.
+// stage is a function that faults are injected into, with a queue pair that is connected to another
+// NIC's.
 type stage struct {
 	*testing.T
 	w    *world
@@ -49,7 +49,7 @@ func (s *stage) again() {
 	connect(s.T, s.a, s.b, s.svc)
 }
 
-// inject gives function pf0.vf1 of a NIC a rule.
+// inject adds a rule to function pf0.vf1 of a NIC.
 func (s *stage) inject(nic int, r fault.Rule) {
 	s.Helper()
 	_, err := s.w.nics[nic].InjectFault(s.Context(), control.FaultChange{Function: "pf0.vf1", Add: &r})
@@ -65,7 +65,7 @@ func (s *stage) clear(nic int) {
 	}
 }
 
-// hits is how often the only rule struck.
+// hits returns how often the only rule has hit.
 func (s *stage) hits(nic int) uint64 {
 	s.Helper()
 	list, err := s.w.nics[nic].Faults(s.Context())
@@ -83,7 +83,7 @@ func (s *stage) post(op guestlib.Opcode, id uint64) {
 	}))
 }
 
-// works makes sure that a WRITE works.
+// works checks that a WRITE works.
 func (s *stage) works() {
 	s.Helper()
 	s.post(guestlib.Write, 77)
@@ -92,8 +92,7 @@ func (s *stage) works() {
 	}
 }
 
-// fails makes sure that a request ends with a status, and that the next one is
-// flushed.
+// fails checks that a request ends with a status, and that the next one is flushed.
 func (s *stage) fails(op guestlib.Opcode, want guestlib.WCStatus) {
 	s.Helper()
 	s.post(op, 5)
@@ -105,7 +104,7 @@ func (s *stage) fails(op guestlib.Opcode, want guestlib.WCStatus) {
 	}
 }
 
-// idle makes sure that no completion comes for a moment.
+// idle checks that no completion comes for a moment.
 func (s *stage) idle() {
 	s.Helper()
 	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -115,7 +114,7 @@ func (s *stage) idle() {
 	}
 }
 
-// event waits for an event of the device a.
+// event waits for an event of device a.
 func (s *stage) event(typ abi.EventType) guestlib.Event {
 	s.Helper()
 	for {
@@ -130,7 +129,7 @@ func (s *stage) event(typ abi.EventType) guestlib.Event {
 	}
 }
 
-// reset is what a driver does after its function was stopped: it begins anew.
+// reset does what a driver does after its function was stopped: it starts again.
 func (s *stage) reset() {
 	s.Helper()
 	must(s.T, s.a.dev.Reset(testContext(s)))
@@ -145,7 +144,7 @@ func (s *stage) reset() {
 	s.works()
 }
 
-// ownFaults skips a test that counts on functions in service.
+// ownFaults skips a test that needs functions without other faults.
 func ownFaults(t *testing.T) {
 	t.Helper()
 	if *profileSeed != 0 {
@@ -153,8 +152,8 @@ func ownFaults(t *testing.T) {
 	}
 }
 
-// TestFaults injects every fault into a function that works, and has its driver
-// see what docs/faults.md says, and go on as it says.
+// TestFaults injects every fault into a working function. Its driver must see what docs/faults.md
+// says, and recover as it says.
 func TestFaults(t *testing.T) {
 	ownFaults(t)
 	tests := map[fault.Kind]func(s *stage){
@@ -180,7 +179,7 @@ func TestFaults(t *testing.T) {
 			s.again()
 			s.works()
 			s.clear(0)
-			s.inject(1, fault.Rule{Kind: fault.DMA, Limit: 1}) // where it should arrive
+			s.inject(1, fault.Rule{Kind: fault.DMA, Limit: 1}) // where the data should arrive
 			s.fails(guestlib.Write, abi.WCRemOpErr)
 			s.again()
 			s.works()
@@ -253,7 +252,7 @@ func TestFaults(t *testing.T) {
 				s.Fatalf("a command ended without an event: %v", err)
 			case <-time.After(100 * time.Millisecond):
 			}
-			_, err := s.a.dev.AllocPD(testContext(s)) // its event finds both
+			_, err := s.a.dev.AllocPD(testContext(s)) // its event reports both
 			must(s.T, err)
 			must(s.T, <-done)
 		},
@@ -323,8 +322,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Rules are refused with a reason, listed, and taken back one by one; those of a
-// function that ends end with it.
+// TestFaultRules checks that wrong rules are refused with a reason, that rules are listed and
+// removed one by one, and that those of a removed function are removed too.
 func TestFaultRules(t *testing.T) {
 	ownFaults(t)
 	w := newWorld(t)
@@ -381,8 +380,8 @@ func TestFaultRules(t *testing.T) {
 	}
 }
 
-// TestHostileProfile does everything there is between two functions that do all
-// that docs/abi allows, with several seeds, between NICs and inside one.
+// TestHostileProfile runs all operations between two functions that do everything that docs/abi
+// allows, with several seeds, between NICs and inside one.
 func TestHostileProfile(t *testing.T) {
 	ownFaults(t)
 	seeds := []uint64{1, 2, 3}
@@ -425,7 +424,7 @@ func mustGID(t *testing.T, text string) guestlib.GID {
 	return gid
 }
 
-// runWorkloads lets two functions do everything to each other.
+// runWorkloads runs all operations between two functions.
 func runWorkloads(t *testing.T, first, second workload.Config) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -440,8 +439,8 @@ func runWorkloads(t *testing.T, first, second workload.Config) {
 	wg.Wait()
 }
 
-// TestProfileConforms runs the conformance kit on a function that does all that
-// docs/abi allows: it breaks no clause. A function with a fault does.
+// TestProfileConforms runs the conformance kit on a function that does everything that docs/abi
+// allows: it breaks no clause. A function with a fault does.
 func TestProfileConforms(t *testing.T) {
 	ownFaults(t)
 	w := newWorld(t)
@@ -480,8 +479,8 @@ func TestProfileConforms(t *testing.T) {
 	}
 }
 
-// TestForgottenPeersBeginAnew: what a NIC has forgotten of a peer that it had the link to, the peer
-// forgets, too: connections end at both, and new ones carry data.
+// TestForgottenPeersBeginAnew checks that when a NIC forgets a peer that it has a link to, the peer
+// forgets it too: connections end at both, and new ones carry data.
 func TestForgottenPeersBeginAnew(t *testing.T) {
 	s := newStage(t)
 	s.works()

@@ -20,7 +20,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 )
 
-// windowing is an attachment that notes who was given a window.
+// windowing is an attachment that records its calls of GiveWindow.
 type windowing struct {
 	queues.Attachment
 	given chan string
@@ -38,7 +38,7 @@ func (w *windowing) GiveWindow(id pfvf.ID, cid uint32) error {
 	return nil
 }
 
-// stubbornPort is a port that nobody uses, and whose device does not go.
+// stubbornPort is an unused port whose device cannot be removed.
 type stubbornPort struct {
 	gateway.Port
 	fd int
@@ -57,8 +57,8 @@ func (p *stubbornPort) Remove() error {
 	return errors.Join(unix.Close(p.fd), errors.New("it does not go"))
 }
 
-// TestFitTells: what changes outside the functions is logged when it fails, and only then: not when
-// there is nothing to do, and not when the NIC has stopped.
+// TestFitTells checks that a failure outside the functions is logged, and that nothing is logged if
+// there is nothing to do or the NIC has stopped.
 func TestFitTells(t *testing.T) {
 	n, stop := runAlone(t, func(*config.Config) {})
 	var told []string
@@ -88,8 +88,8 @@ func TestFitTells(t *testing.T) {
 	expect("stopped", 1)
 }
 
-// TestWindowsFollowFunctions: whoever enables a VF, an operator or its PF, it is
-// given a window, and it alone; the operator hears when it cannot be.
+// TestWindowsFollowFunctions checks that a VF, and only that VF, gets a window when an operator or
+// its PF enables it, and that the operator is told if it fails.
 func TestWindowsFollowFunctions(t *testing.T) {
 	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(int, *config.Config) {})
 	n := w.nics[0]
@@ -128,7 +128,7 @@ func TestWindowsFollowFunctions(t *testing.T) {
 	n.fitter.mu.Lock()
 	at.full = false
 	n.fitter.mu.Unlock()
-	n.fitter.Fit() // tries again what could not be had
+	n.fitter.Fit() // tries again what has failed
 	if got := <-at.given; got != "h1.pf0.vf4" {
 		t.Errorf("a window for %s", got)
 	}

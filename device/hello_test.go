@@ -19,12 +19,12 @@ import (
 // helloConn is the device's end of a stream whose driver says hello.
 type helloConn struct {
 	net.Conn
-	attached func()       // is called when the driver has its function, before the answer
-	answer   func() error // the same before each write, which fails if it does
+	attached func()       // called when the driver has its function, before the answer
+	answer   func() error // called before each write, which fails if it does
 
 	mu        sync.Mutex
 	deadlines []time.Time   // of reads
-	ended     chan struct{} // is closed with the first that is for reads alone
+	ended     chan struct{} // closed with the first deadline that is for reads alone
 }
 
 func (c *helloConn) note(at time.Time) int {
@@ -34,7 +34,7 @@ func (c *helloConn) note(at time.Time) int {
 	return len(c.deadlines)
 }
 
-// last is the deadline that holds now.
+// last returns the deadline in force.
 func (c *helloConn) last() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,7 +47,7 @@ func (c *helloConn) SetDeadline(at time.Time) error {
 }
 
 func (c *helloConn) SetReadDeadline(at time.Time) error {
-	if c.note(at) == 2 { // after that of the hello
+	if c.note(at) == 2 { // after the one for the hello
 		close(c.ended)
 	}
 	return c.Conn.SetReadDeadline(at)
@@ -70,15 +70,15 @@ func (c *helloConn) Watch(f func(queues.Regions)) (stop func()) {
 	return func() {}
 }
 
-// silent is a channel whose driver says nothing.
+// silent is a channel whose driver sends nothing.
 type silent struct{}
 
 func (silent) Expect(time.Duration) {}
 func (silent) Drop()                {}
 func (silent) End()                 {}
 
-// TestALateHelloGetsNoAnswer: a stream on which no hello comes in time is closed without a word, also
-// when a part of one has come (DRV-202).
+// TestALateHelloGetsNoAnswer checks that a stream without a complete hello in time is closed
+// without an answer (DRV-202).
 func TestALateHelloGetsNoAnswer(t *testing.T) {
 	n, stop := runAlone(t, func(*config.Config) {})
 	defer stop()
@@ -105,8 +105,9 @@ func TestALateHelloGetsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestHelloEnds: a driver that has its function is under no deadline any more, unless its session is
-// to end. One that cannot be answered, or that came too late, leaves its function to others.
+// TestHelloEnds checks that a driver that has its function has no deadline any more, unless its
+// session is to end. If the answer cannot be written, or the hello was too late, the function is
+// free for others.
 func TestHelloEnds(t *testing.T) {
 	n, stop := runAlone(t, func(*config.Config) {})
 	defer stop()
@@ -126,7 +127,7 @@ func TestHelloEnds(t *testing.T) {
 		function uint32
 		begin    func(c *helloConn, s *guest.Sessions)
 		drive    func(t *testing.T, c *helloConn, d *rawClient)
-		want     []string // what is logged
+		want     []string // log lines
 	}{
 		{"attached", ours, func(*helloConn, *guest.Sessions) {}, func(t *testing.T, c *helloConn, d *rawClient) {
 			if r := d.hello(ours); r.Status != abi.StatusOK {

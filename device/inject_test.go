@@ -9,9 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// TestTrafficImpaired moves data between NICs on TAPs, with superframes, while
-// their uplinks lose, reorder, repeat, damage and mark packets: all of it
-// arrives, and the counts agree with each other and with what the peer saw.
+// TestTrafficImpaired moves data between NICs on TAPs, with superframes, while their uplinks lose,
+// reorder, repeat, damage and mark packets. All data arrives, and the counts agree with each other
+// and with what the peer saw.
 func TestTrafficImpaired(t *testing.T) {
 	auto := config.SuperframesAuto
 	onTAPs(t, [2]string{auto, auto}, func(w *world) {
@@ -69,7 +69,7 @@ func TestTrafficImpaired(t *testing.T) {
 		if rx.Lost == 0 || rx.Overflowed+tx.Overflowed != 0 {
 			t.Errorf("rx %+v, tx %+v", rx, tx)
 		}
-		const before = 100 // packets at most that passed before, and in between
+		const before = 100 // most packets that passed before, and in between
 		left, came := w.counter(0, "uplink.tx_frames"), w.counter(1, "uplink.rx_frames")
 		if left < tx.Delivered || left > tx.Delivered+before || came+before < left {
 			t.Errorf("%d packets came through, %d left, the peer saw %d", tx.Delivered, left, came)

@@ -17,13 +17,13 @@ import (
 	"github.com/falcon-vnic/vnic/device/tap"
 )
 
-// TestIPv6OverTAPs runs every operation over TAPs in the three devicetest.Combinations
-// with IPv6. gopacket is the judge of what crosses the bridge, the kernel of
-// neighbour discovery: it resolves a NIC's address, and finds it taken.
+// TestIPv6OverTAPs runs every operation over TAPs in the three devicetest.Combinations with IPv6.
+// gopacket checks the frames on the bridge, the kernel checks neighbour discovery: it resolves a
+// NIC's address, and finds it in use.
 func TestIPv6OverTAPs(t *testing.T) {
 	devicetest.Combinations(t, func(t *testing.T, outer, inner int) {
 		if outer == 4 && inner == 4 {
-			return // TestOperationsOverTAPs
+			return // done by TestOperationsOverTAPs
 		}
 		netns.Run(t, func() { testIPv6OverTAPs(t, outer, inner) })
 	})
@@ -66,7 +66,7 @@ func testIPv6OverTAPs(t *testing.T, outer, inner int) {
 			break
 		}
 		if bytes.Contains(frame, []byte("to the NIC")) {
-			continue // the kernel's
+			continue // a frame of the kernel
 		}
 		if devicetest.CheckSealed(t, frame, outer, inner) {
 			sealed++
@@ -77,8 +77,8 @@ func testIPv6OverTAPs(t *testing.T, outer, inner int) {
 	}
 }
 
-// kernelResolves gives the bridge an address, lets the kernel find NIC 1, and
-// then lets it try to take NIC 1's address.
+// kernelResolves gives the bridge an address, lets the kernel find NIC 1, and then lets it try to
+// take NIC 1's address.
 func kernelResolves(t *testing.T, w *world) {
 	link, err := netlink.LinkByName("vbr0")
 	if err != nil {

@@ -43,10 +43,10 @@ func descriptors(t testing.TB) int {
 	return len(d)
 }
 
-// TestStopWithGuests: a NIC that stops while guests work leaves no descriptor
-// and (TestMain) no goroutine, and can be started again at once.
+// TestStopWithGuests checks that a NIC that stops while guests work leaves no descriptor and
+// (TestMain) no goroutine, and can be started again at once.
 func TestStopWithGuests(t *testing.T) {
-	w := newWorld(t) // what the runtime opens once is open after this
+	w := newWorld(t) // after this, descriptors that the runtime opens once are open
 	for i := range w.stop {
 		if err := w.stop[i](); err != nil {
 			t.Fatal(err)
@@ -77,7 +77,7 @@ func TestStopWithGuests(t *testing.T) {
 	w.until("descriptors closed", func() bool { return descriptors(t) <= before })
 }
 
-// TestControlAPI asks a working pair through its sockets.
+// TestControlAPI calls the API of a working pair through its sockets.
 func TestControlAPI(t *testing.T) {
 	useShards(t, 2)
 	w := newWorld(t)
@@ -105,8 +105,8 @@ func TestControlAPI(t *testing.T) {
 	}
 }
 
-// TestCapture: frames are written sealed and clear; the clear ones show the
-// functions' addresses, the sealed ones hide all but the NICs'.
+// TestCapture checks that frames are written sealed and clear; the clear ones show the functions'
+// addresses, the sealed ones only the NICs'.
 func TestCapture(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.pcapng")
 	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(i int, c *config.Config) {
@@ -168,8 +168,8 @@ func (p *slowPort) Write(frames [][]byte, more bool) (int, error) {
 	return p.Port.Write(frames[:min(len(frames), 2)], more)
 }
 
-// TestSlowUplink: an uplink that takes little at a time slows the NIC down and
-// loses nothing.
+// TestSlowUplink checks that an uplink that takes little at a time slows the NIC down and loses
+// nothing.
 func TestSlowUplink(t *testing.T) {
 	sw := fabric.New(devicetest.MTU)
 	w := newWorldOn(t, func(name string) (tap.Port, error) {
@@ -198,7 +198,7 @@ func TestNewNICFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := &closer{}
-	c, err := capture.New(io.Discard) // which leak.Main misses if it stays open
+	c, err := capture.New(io.Discard) // leak.Main does not notice if it stays open
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func runAloneWith(t *testing.T, change func(c *config.Config), deps Deps) (n *NI
 	}
 }
 
-// TestRunWithoutPeers: a NIC alone starts and stops.
+// TestRunWithoutPeers checks that a NIC without peers starts and stops.
 func TestRunWithoutPeers(t *testing.T) {
 	n, stop := runAlone(t, func(*config.Config) {})
 	stop()
@@ -265,7 +265,7 @@ func TestRunWithoutPeers(t *testing.T) {
 	}
 }
 
-// stuckDisk takes what is written to it while a test lets it.
+// stuckDisk accepts writes only while a test lets it.
 type stuckDisk struct{ sync.Mutex }
 
 func (d *stuckDisk) Write(b []byte) (int, error) {
@@ -274,8 +274,8 @@ func (d *stuckDisk) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestCountersOfAll: a NIC counts what its configuration's capture misses and how its supervisor
-// does, if it has them, and its warnings.
+// TestCountersOfAll checks the NIC's counters of its configured capture and its supervisor, if it
+// has them, and of its warnings.
 func TestCountersOfAll(t *testing.T) {
 	n, stop := runAlone(t, func(*config.Config) {})
 	got, err := n.Counters(t.Context())
@@ -311,7 +311,7 @@ func TestCountersOfAll(t *testing.T) {
 	stop()
 }
 
-// askedForGuests notes that an attachment was asked for guests.
+// askedForGuests records that Accept was called on an attachment.
 type askedForGuests struct {
 	queues.Attachment
 	was atomic.Bool
@@ -322,7 +322,7 @@ func (a *askedForGuests) Accept() (queues.Session, error) {
 	return a.Attachment.Accept()
 }
 
-// servedPort notes that its guest is let in.
+// servedPort records that its guest is served.
 type servedPort struct {
 	stubbornPort
 	was atomic.Bool
@@ -332,9 +332,9 @@ func (p *servedPort) OpenPort(*config.Port, func(func()) bool) (ports.Device, er
 
 func (p *servedPort) Serve() { p.was.Store(true) }
 
-// TestBeginsBeforeItAnswers: what a NIC does before it serves is over when it answers for the first
-// time, on its control socket and to guests of streams and of ports. A worker gives up rights then
-// and says that it is ready.
+// TestBeginsBeforeItAnswers checks that Deps.Begin has returned before the NIC answers for the
+// first time, on its control socket and to guests of streams and of ports. A worker drops rights in
+// Begin and reports that it is ready.
 func TestBeginsBeforeItAnswers(t *testing.T) {
 	dir := t.TempDir()
 	cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})

@@ -15,8 +15,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/devicetest"
 )
 
-// TestMacvtap: a guest plugged in by macvtap, as QEMU and libvirt do it, resolves a peer's address
-// and is answered.
+// TestMacvtap checks that a guest plugged in by macvtap, as QEMU and libvirt do it, resolves a
+// peer's address and gets answers.
 func TestMacvtap(t *testing.T) {
 	onPorts(t, func(int, *config.Config) {}, func(w *world, a, _ *station) {
 		if out, err := a.try("ip addr flush dev vp1 && ip link add link vp1 name mv0 type macvtap mode passthru && ip link set mv0 up"); err != nil {
@@ -56,7 +56,7 @@ func TestMacvtap(t *testing.T) {
 	})
 }
 
-// macvtap is the descriptor of a guest's interface.
+// macvtap holds the descriptor of a guest's interface.
 type macvtap struct {
 	t   *testing.T
 	fd  int
@@ -90,7 +90,7 @@ func openMacvtap(t *testing.T, s *station, name string) int {
 	return fd
 }
 
-const vnetLen = 10 // of the virtio-net header in front of each frame
+const vnetLen = 10 // virtio-net header in front of each frame
 
 func (g *macvtap) frame(to []byte, etherType uint16, body []byte) []byte {
 	f := append(make([]byte, vnetLen), to...)
@@ -98,7 +98,7 @@ func (g *macvtap) frame(to []byte, etherType uint16, body []byte) []byte {
 	return append(f, body...)
 }
 
-// ask sends a frame, again and again, until the answer comes, which it returns.
+// ask sends a frame, again and again, until is accepts an answer, which it returns.
 func (g *macvtap) ask(frame []byte, is func(f []byte) bool) []byte {
 	g.t.Helper()
 	b := make([]byte, 1<<16)

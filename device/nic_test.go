@@ -13,12 +13,12 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// TestOperations runs every operation of the verbs between two clients on two
-// NICs: the whole path of rings, Falcon and sealed packets.
+// TestOperations runs every operation of the verbs between two clients on two NICs: the whole path
+// of rings, Falcon and sealed packets.
 func TestOperations(t *testing.T) { testOperations(t, newWorld(t)) }
 
-// TestOperationsOverTAPs does the same over TAPs on a bridge of a private
-// network namespace, with both backends.
+// TestOperationsOverTAPs does the same over TAPs on a bridge of a private network namespace, with
+// both backends.
 func TestOperationsOverTAPs(t *testing.T) {
 	for _, backend := range []string{tap.BackendNative, tap.BackendWater} {
 		t.Run(backend, func(t *testing.T) {
@@ -83,13 +83,13 @@ func testOperations(t *testing.T, w *world) {
 	if n := w.counter(0, "shard.tx_packets"); n == 0 {
 		t.Error("nothing was sealed")
 	}
-	for i := range w.nics { // not drop.falcon: on a busy machine packets are sent again that had arrived
+	for i := range w.nics { // not drop.falcon: on a busy machine packets that had arrived are sent again
 		for _, c := range []string{"drop.psp_auth", "drop.unknown_cid", "drop.replay", "drop.tx_closed", "drop.uplink_error"} {
 			if n := w.counter(i, c); n != 0 {
 				t.Errorf("NIC %d: %s is %d", i+1, c, n)
 			}
 		}
-		// On a busy machine a packet may be sent twice; nothing else is the transport's to drop.
+		// On a busy machine a packet may be sent twice; the transport may drop nothing else.
 		for r := wire.DropNone + 1; r < wire.DropCount; r++ {
 			name := "falcon.drop_" + counters.Name(r.String())
 			if n := w.counter(i, name); n != 0 && r != wire.DropDuplicate && r != wire.DropBehindWindow && r != wire.DropStaleAck {

@@ -33,8 +33,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestSharedReceives runs guests' SRQs over two NICs: two connections take from one queue, its
-// limit, its resizing.
+// TestSharedReceives uses guests' SRQs over two NICs: two connections take from one queue; it tests
+// its limit and its resizing.
 func TestSharedReceives(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)
@@ -95,7 +95,7 @@ func TestSharedReceives(t *testing.T) {
 	}
 }
 
-// TestXRCTargets sends over one XRC connection to two SRQs of a guest, and takes everything down.
+// TestXRCTargets sends over one XRC connection to two SRQs of a guest, and destroys everything.
 func TestXRCTargets(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)
@@ -145,7 +145,7 @@ func TestXRCTargets(t *testing.T) {
 	must(t, x.Close(ctx))
 }
 
-// TestMemoryWindows opens a piece of memory to a peer, takes it back in both ways, and changes a
+// TestMemoryWindows opens a part of memory to a peer, revokes it in both ways, and changes a
 // region's rights.
 func TestMemoryWindows(t *testing.T) {
 	w := newWorld(t)
@@ -197,8 +197,8 @@ func TestMemoryWindows(t *testing.T) {
 	must(t, m.Dereg(context.Background()))
 }
 
-// TestCQResizeAndModeration resizes a guest's CQ with completions in it and while it waits, and
-// moderates its events.
+// TestCQResizeAndModeration resizes a guest's CQ with completions in it and while the guest waits,
+// and moderates its events.
 func TestCQResizeAndModeration(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)
@@ -242,8 +242,8 @@ func TestCQResizeAndModeration(t *testing.T) {
 	}
 }
 
-// TestOrderings runs a connection of each ordering, with requests that complete in error and others
-// that do not; ends of different orderings are not connected (DRV-950, DEV-950).
+// TestOrderings uses a connection of each ordering, with requests that complete in error and others
+// that do not. Ends of different orderings are not connected (DRV-950, DEV-950).
 func TestOrderings(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)
@@ -289,7 +289,7 @@ func TestOrderings(t *testing.T) {
 			t.Fatalf("%v: QPs in %v and %v", o, x.qp.State(), y.qp.State())
 		}
 	}
-	// Ends that are made differently do not come together.
+	// Ends with different orderings are not connected.
 	for i, ordering := range []abi.Ordering{abi.OrderingWeak, abi.OrderingStrong} {
 		service := uint64(60 + i)
 		x := make1(a, abi.OrderingStrong)
@@ -316,8 +316,8 @@ func TestOrderings(t *testing.T) {
 	}
 }
 
-// TestReadLimits: what the target takes at a time limits what the initiator has in flight
-// (DEV-953).
+// TestReadLimits checks that the number of READs that the target accepts limits those that the
+// initiator has in flight (DEV-953).
 func TestReadLimits(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)

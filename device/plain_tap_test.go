@@ -21,11 +21,11 @@ import (
 	"github.com/falcon-vnic/vnic/device/tap"
 )
 
-// station is a network namespace with nothing in it, held by a process that dies with the test.
+// station is an empty network namespace, held by a process that dies with the test.
 type station struct {
 	t    testing.TB
 	pid  int
-	name string // of its interface
+	name string // name of its interface
 }
 
 func newStation(t testing.TB, name string) *station {
@@ -59,7 +59,7 @@ func (s *station) try(format string, args ...any) (string, error) {
 	return string(out), err
 }
 
-// in calls f on a thread in the station's namespace: sockets made by f belong there.
+// in calls f on a thread in the station's namespace: sockets that f opens belong to it.
 func (s *station) in(f func()) {
 	s.t.Helper()
 	done := make(chan error, 1)
@@ -80,7 +80,7 @@ func (s *station) in(f func()) {
 	}
 }
 
-// up gives the station its addresses.
+// up brings the interface up with addresses.
 func (s *station) up(prefixes ...string) {
 	s.t.Helper()
 	s.sh("ip link set lo up")
@@ -101,7 +101,7 @@ func onPorts(t testing.TB, change func(i int, c *config.Config), f func(w *world
 	})
 }
 
-// besidePorts is onPorts where the ports have no addresses yet, or are not there.
+// besidePorts is onPorts where the ports have no addresses yet, or do not exist.
 func besidePorts(t testing.TB, change func(i int, c *config.Config), f func(w *world, a, b *station)) {
 	t.Helper()
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
@@ -153,14 +153,14 @@ func (w *world) waitTunnels() {
 	}
 }
 
-// keyless counts peers that a port cannot send to yet.
+// keyless counts the peers that a port has no key for yet.
 func keyless(t testing.TB, n *NIC) (missing int) {
 	t.Helper()
 	routes, err := n.Routes(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	missing = 1 // the one peer
+	missing = 1 // the only peer
 	for _, r := range routes {
 		if r.Kind == "peer" && r.Sealed {
 			missing = 0
@@ -169,8 +169,8 @@ func keyless(t testing.TB, n *NIC) (missing int) {
 	return missing
 }
 
-// transfer sends n bytes over TCP from one station to an address of the other and expects their
-// hash back.
+// transfer sends n bytes over TCP from one station to an address of the other and checks the hash
+// that comes back.
 func transfer(t testing.TB, from, to *station, addr string, n int) {
 	t.Helper()
 	var ln net.Listener
@@ -219,7 +219,7 @@ func transfer(t testing.TB, from, to *station, addr string, n int) {
 	}
 }
 
-// datagrams sends UDP datagrams of a size and expects each back.
+// datagrams sends UDP datagrams of a size and checks that each comes back.
 func datagrams(t testing.TB, from, to *station, addr string, size, count int) {
 	t.Helper()
 	var server, client net.PacketConn
@@ -263,8 +263,8 @@ func datagrams(t testing.TB, from, to *station, addr string, size, count int) {
 	}
 }
 
-// Plain IP between ports of two NICs: ping, TCP and UDP, both versions, with and without the
-// guest's own segmentation.
+// TestPortsCarryPlainIP tests plain IP between ports of two NICs: ping, TCP and UDP, both versions,
+// with and without the guest's own segmentation.
 func TestPortsCarryPlainIP(t *testing.T) {
 	onPorts(t, func(int, *config.Config) {}, func(w *world, a, b *station) {
 		for _, to := range []string{"192.168.100.21", "fd00:100::21"} {
@@ -304,8 +304,8 @@ func TestPortsCarryPlainIP(t *testing.T) {
 	})
 }
 
-// A port on a bridge with the guest's interface behind it: the guest has the function's MAC, the
-// port's device another. The guest gets its address and MTU from the gateway.
+// TestBridgedPort tests a port on a bridge with the guest's interface behind it: the guest has the
+// function's MAC, the port's device another. The guest gets its address and MTU from the gateway.
 func TestBridgedPort(t *testing.T) {
 	useShards(t, 2)
 	if _, err := exec.LookPath("busybox"); err != nil {
@@ -358,8 +358,8 @@ func run(t testing.TB, format string, args ...any) {
 	}
 }
 
-// Ports of one NIC reach each other without the uplink, in frames as they were sent; a peer with a
-// smaller port is told of by ICMP, and TCP finds its way.
+// TestPortsLocalAndSmaller checks that ports of one NIC reach each other without the uplink, with
+// unchanged frames, and that TCP adapts to a peer with a smaller port, which ICMP reports.
 func TestPortsLocalAndSmaller(t *testing.T) {
 	var third *station
 	onPorts(t, func(i int, c *config.Config) {
@@ -394,8 +394,8 @@ func TestPortsLocalAndSmaller(t *testing.T) {
 	})
 }
 
-// A link that flaps, at the guest's side or by the operator, and a NIC that stops: the devices go
-// with it.
+// TestPortLifecycle checks that devices follow a link that goes down and up, at the guest's side or
+// by the operator, and are removed when a NIC stops.
 func TestPortLifecycle(t *testing.T) {
 	onPorts(t, func(int, *config.Config) {}, func(w *world, a, b *station) {
 		for range 3 {

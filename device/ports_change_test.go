@@ -10,7 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 )
 
-// eventually polls until ok.
+// eventually polls until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(testTime); !ok(); time.Sleep(20 * time.Millisecond) {
@@ -20,9 +20,9 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestPortsAtRunTime: NICs that had no port get some while they run, their
-// guests reach each other, a port is changed, given up and made again, and one
-// that cannot be made is the operator's to know.
+// TestPortsAtRunTime checks that NICs without ports get some while they run, that their guests
+// reach each other, that a port can be changed, removed and created again, and that the operator is
+// told if that fails.
 func TestPortsAtRunTime(t *testing.T) {
 	useShards(t, 2)
 	besidePorts(t, func(_ int, c *config.Config) { c.Functions[0].VFs[0].Port = nil }, func(w *world, a, b *station) {
@@ -59,7 +59,7 @@ func TestPortsAtRunTime(t *testing.T) {
 			t.Errorf("%+v", f[1].Port)
 		}
 
-		// Another MTU is another device; the addresses of the old one are gone with it.
+		// Another MTU makes another device; the addresses of the old one are gone.
 		must(set(0, "pf0.vf1", "port", "mtu=1400"))
 		if out := a.sh("ip link show %s", a.name); !strings.Contains(out, "mtu 1400") {
 			t.Error(out)
@@ -77,7 +77,7 @@ func TestPortsAtRunTime(t *testing.T) {
 			carrier(true, "the carrier to come back with the link of "+off)
 		}
 		reach()
-		must(set(0, "pf0.vf1", "mac", "02:00:00:00:77:01")) // which the device of a direct port follows
+		must(set(0, "pf0.vf1", "mac", "02:00:00:00:77:01")) // the device of a direct port follows it
 		if out := a.sh("ip link show %s", a.name); !strings.Contains(out, "02:00:00:00:77:01") {
 			t.Error(out)
 		}
@@ -110,7 +110,7 @@ func TestPortsAtRunTime(t *testing.T) {
 			must(set(0, "pf0.vf1", "port", port(a)))
 			must(set(0, "pf0.vf1", "port", "none"))
 		}
-		must(set(0, "pf0.vf2", "port", port(a))) // another function's
+		must(set(0, "pf0.vf2", "port", port(a))) // already the device of another function
 		a.up("192.168.100.12/24")
 		reach()
 	})

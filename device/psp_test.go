@@ -16,7 +16,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/security"
 )
 
-// newTestNIC makes a NIC that is not run.
+// newTestNIC returns a NIC that is not run.
 func newTestNIC(t *testing.T, change func(*config.Config)) (*NIC, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -40,8 +40,8 @@ func newTestNIC(t *testing.T, change func(*config.Config)) (*NIC, error) {
 	return n, err
 }
 
-// TestKeysRandomPerStart: keys come from the system's random numbers, unless a test says otherwise.
-// Other numbers are other keys (device/shard).
+// TestKeysRandomPerStart checks that keys come from the system's random numbers, unless a test
+// provides others. device/shard tests that other numbers give other keys.
 func TestKeysRandomPerStart(t *testing.T) {
 	n, err := newTestNIC(t, func(*config.Config) {})
 	if err != nil {
@@ -54,7 +54,7 @@ func TestKeysRandomPerStart(t *testing.T) {
 
 func TestKeyLogFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys")
-	for range 2 { // appends to its own
+	for range 2 { // appends to its own file
 		w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(i int, c *config.Config) {
 			if i == 0 {
 				c.PSP.KeyLog = path
@@ -72,8 +72,8 @@ func TestKeyLogFile(t *testing.T) {
 	}
 }
 
-// TestKeyLogIsOurs: keys go into no file that another user made, can read or can swap, and the NIC
-// goes on without.
+// TestKeyLogIsOurs checks that keys are not written to a file that another user made, can read or
+// can swap, and that the NIC runs without the key log then.
 func TestKeyLogIsOurs(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, mode os.FileMode) string {

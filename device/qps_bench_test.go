@@ -8,10 +8,10 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-const burstSize = 16 // requests, the last of them signaled
+const burstSize = 16 // requests, of which the last is signaled
 
-// BenchmarkDataPathQPs10k sends 64 B WRITEs over 10 000 QPs in turn, in bursts of 16, and beside it
-// the same over one QP: 32 bursts in flight, the client asleep while it waits.
+// BenchmarkDataPathQPs10k sends 64 B WRITEs over 10 000 QPs in turn, in bursts of 16, and for
+// comparison over one QP: 32 bursts in flight, the client asleep while it waits.
 func BenchmarkDataPathQPs10k(b *testing.B) {
 	const qps = 10000
 	b.StopTimer()
@@ -23,7 +23,7 @@ func BenchmarkDataPathQPs10k(b *testing.B) {
 		one, all := from.qps[:1], from.qps[1:]
 		from.bursts(b, to, one, 20000)
 		from.bursts(b, to, all, qps) // every QP has its memory
-		const rounds = 8             // in turn, so that what else the machine does hits both
+		const rounds = 8             // in turn, so that other load on the machine affects both
 		n := max(b.N/burstSize/rounds, 100)
 		var tookOne, tookAll time.Duration
 		b.StartTimer()
@@ -49,7 +49,7 @@ func newCrowd(b *testing.B, w *world, i int) *crowd {
 	return &crowd{endpoint: newEndpoint(b, w.openWith(i, "pf0.vf1", guestlib.Options{Memory: 256 << 20}))}
 }
 
-// join connects n more QPs to as many of the other's.
+// join connects n more QPs to as many of the other crowd's.
 func (c *crowd) join(b *testing.B, to *crowd, n, entries int) {
 	b.Helper()
 	ctx := testContext(b)
@@ -98,7 +98,7 @@ func (c *crowd) bursts(b *testing.B, to *crowd, qps []*guestlib.QP, n int) time.
 	start := time.Now()
 	for posted, done := 0, 0; done < n; {
 		for ; posted < n && (posted-done)*burstSize < maxInFlight; posted++ {
-			c.next = (c.next + 7919) % len(qps) // no order that memory was allocated in
+			c.next = (c.next + 7919) % len(qps) // not the order in which memory was allocated
 			if _, err := qps[c.next].PostSends(burst); err != nil {
 				b.Fatal(err)
 			}

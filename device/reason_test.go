@@ -39,8 +39,8 @@ func (c *rawClient) write(offset, width uint32, v uint64) {
 	c.send(abi.AppendStruct(nil, 8, &abi.RegWrite{Offset: offset, Width: width, Value: v}))
 }
 
-// TestFaultIsReadable: the guest reads why its function stopped from the event
-// and from RegFault, people read it from the control socket.
+// TestFaultIsReadable checks that the guest reads why its function stopped from the event and from
+// RegFault, and that operators read it from the control socket.
 func TestFaultIsReadable(t *testing.T) {
 	w := newWorld(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
@@ -81,10 +81,10 @@ func TestFaultIsReadable(t *testing.T) {
 	a.do(t, guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{a.mr.SGE(0, 9000)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
 }
 
-// damagingPort damages the last byte, the seal's, of large frames while on.
+// damagingPort damages the last byte, a byte of the seal, of large frames while on.
 type damagingPort struct {
 	tap.Port
-	on *atomic.Int32 // frames still to damage
+	on *atomic.Int32 // number of frames still to damage
 }
 
 func (p *damagingPort) Write(frames [][]byte, more bool) (int, error) {
@@ -98,8 +98,8 @@ func (p *damagingPort) Write(frames [][]byte, more bool) (int, error) {
 	return p.Port.Write(frames, more)
 }
 
-// TestDamageIsCounted: frames that are changed under way are dropped, counted
-// where people look, and sent again; what was meant arrives.
+// TestDamageIsCounted checks that damaged frames are dropped, counted and sent again, and that the
+// data arrives.
 func TestDamageIsCounted(t *testing.T) {
 	sw := fabric.New(devicetest.MTU)
 	var damage atomic.Int32

@@ -15,9 +15,8 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// TestRotateOverTAPs rotates two NICs' keys every second, one by its
-// configuration, the other through its control API, while data flows both ways
-// over TAPs.
+// TestRotateOverTAPs rotates two NICs' keys every second, one by its configuration, the other
+// through its control API, while data flows both ways over TAPs.
 func TestRotateOverTAPs(t *testing.T) {
 	netns.Run(t, func() {
 		if err := tap.NewBridge("vbr0", devicetest.MTU); err != nil {
@@ -87,7 +86,7 @@ func testRotation(t *testing.T, w *world) {
 	for r := range rotations {
 		w.until("rotations", func() bool {
 			if w.counter(1, "psp.rotations") <= uint64(r) {
-				_, _ = client.RotateKeys(testContext(t)) // refused until the last is finished
+				_, _ = client.RotateKeys(testContext(t)) // refused until the last rotation is finished
 			}
 			return w.counter(0, "psp.rotations") > uint64(r) && w.counter(1, "psp.rotations") > uint64(r)
 		})

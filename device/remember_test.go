@@ -21,7 +21,7 @@ import (
 // memory keeps settings from one NIC to the next.
 type memory struct {
 	b    []byte
-	full error // it takes no more
+	full error // error of further writes
 }
 
 func (m *memory) Load() ([]byte, error) { return m.b, nil }
@@ -33,8 +33,8 @@ func (m *memory) Store(b []byte) error {
 	return m.full
 }
 
-// TestRemember: the NIC after this one has functions set as they were, whatever
-// was said to come to that, and knows what to tell the next.
+// TestRemember checks that the next NIC restores the settings of functions, in whatever order they
+// were made, and keeps them for the one after it.
 func TestRemember(t *testing.T) {
 	kept := &memory{}
 	next := func(change func(c *config.Config)) *NIC {
@@ -88,13 +88,13 @@ func TestRemember(t *testing.T) {
 	}
 	set(n, "pf0.vf1", "disable")
 	set(n, "pf0.vf2", "", "rate", "500", "credits", "req-pkt-tx=64", "address", "192.168.100.99")
-	set(n, "pf0.vf1", "enable", "address", "192.168.100.12", "trust", "on") // what vf2 gave up
+	set(n, "pf0.vf1", "enable", "address", "192.168.100.12", "trust", "on") // an address that vf2 gave up
 	set(n, "pf0.vf2", "", "credits", "data-pkt-tx=5", "guarantee", "data-pkt-tx=2")
 	set(n, "pf0.vf2", "", "port", "name=vp9,address=192.168.100.77,address=fd00::7")
 	set(n, "pf0.vf2", "", "port", "mtu=1400,mode=bridged,assign=off")
 	set(n, "pf0.vf3", "disable", "guest", "none", "dma_window", "1G+2M", "mac", "02:00:00:00:00:55")
 	want := all(n)
-	for range 3 { // each tells the next
+	for range 3 { // each keeps the settings for the next
 		n = next(func(*config.Config) {})
 		if got := all(n); !reflect.DeepEqual(got, want) {
 			t.Fatalf("got  %+v\nwant %+v", got, want)
@@ -105,7 +105,8 @@ func TestRemember(t *testing.T) {
 		set(n, "pf0.vf4", "", "trust", "on")
 		want = all(n)
 	}
-	// Another configuration: what does not fit it is left out, and the rest is there.
+	// With another configuration, settings that do not fit it are left out, and the others are
+	// restored.
 	n = next(func(c *config.Config) { c.Functions[0].VFs = c.Functions[0].VFs[:1]; c.Functions[0].VFCount = 2 })
 	if v := n.units[0].View(); v.Find(1<<16|1) != nil || !v.Settings(1<<16|1).Trust {
 		t.Error("what fits is not set")
@@ -117,11 +118,11 @@ func TestRemember(t *testing.T) {
 	}
 }
 
-// TestNotedWhenInForce: what an operator sets is kept once it is in force, and not when the NIC has
+// TestNotedWhenInForce checks that a setting is kept once it is in force, and not if the NIC has
 // stopped or refuses it.
 func TestNotedWhenInForce(t *testing.T) {
 	kept := &memory{}
-	var log bytes.Buffer // to be read when the NIC has ended
+	var log bytes.Buffer // read after the NIC has ended
 	n, stop := runAloneWith(t, func(*config.Config) {}, Deps{Settings: kept, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	change := func(weight string) error {
 		_, err := n.ChangeFunction(t.Context(), control.FunctionChange{Function: "pf0.vf1", Set: map[string]string{"weight": weight}})
@@ -133,7 +134,7 @@ func TestNotedWhenInForce(t *testing.T) {
 	}
 	before := string(kept.b)
 	kept.full = errors.New("the disk is full")
-	must(t, change("7")) // which is in force, and warned of
+	must(t, change("7")) // in force, with a warning
 	kept.full = nil
 	if err := change("1000"); err == nil || string(kept.b) != before {
 		t.Errorf("a weight of 1000: %v, kept %q", err, kept.b)

@@ -44,7 +44,7 @@ func (s *ringingSession) Bell(function uint32) (queues.Bell, error) {
 	return s.a.bell, nil
 }
 
-// serveRinging serves one more unix socket of a NIC, whose client has a bell.
+// serveRinging serves another unix socket of a NIC, whose client has a bell.
 func serveRinging(t *testing.T, w *world, name string) (*ringing, string) {
 	t.Helper()
 	socket := w.sockets[0] + ".ring"
@@ -62,9 +62,8 @@ func serveRinging(t *testing.T, w *world, name string) (*ringing, string) {
 	return a, socket
 }
 
-// TestBellsWithoutMessages rings by shared memory: records have the effect of a
-// doorbell message, and a guest that breaks the rules there loses its function.
-// (DEV-1004, DEV-1005)
+// TestBellsWithoutMessages rings by shared memory: records have the effect of a doorbell message,
+// and a guest that breaks the rules there loses its function. (DEV-1004, DEV-1005)
 func TestBellsWithoutMessages(t *testing.T) {
 	w := newWorld(t)
 	a, socket := serveRinging(t, w, "bare")
@@ -89,16 +88,16 @@ func TestBellsWithoutMessages(t *testing.T) {
 	if !a.bell.Closed.Load() {
 		t.Error("a session that has ended keeps its bell")
 	}
-	// The function is free for the next.
+	// The function is free for the next driver.
 	a.bell = devicetest.NewBell(t)
 	if r := dialRaw(t, socket).hello(abi.FunctionAssigned); r.Status != abi.StatusOK {
 		t.Error(r.Status)
 	}
 }
 
-// TestBellWakes is a driver against a shard's thread: one record at a time, after
-// pauses about as long as the thread looks before it parks. None is left behind,
-// and a thread that looks is not rung for (DRV-1003, DEV-1003). Run it with -race.
+// TestBellWakes tests a driver against a shard's thread: one record at a time, after pauses about
+// as long as the thread looks for work before it sleeps. No record is left behind, and a thread
+// that looks is not rung for (DRV-1003, DEV-1003). Run it with -race.
 func TestBellWakes(t *testing.T) {
 	w := newWorld(t)
 	a, socket := serveRinging(t, w, "bare")
@@ -128,9 +127,8 @@ func TestBellWakes(t *testing.T) {
 	}
 }
 
-// TestHammeredBell: a guest that writes the register all the time with nothing to
-// say keeps neither the shard awake nor others waiting, and is heard again later.
-// (DEV-1007)
+// TestHammeredBell checks that a guest that rings all the time without a record keeps neither the
+// shard awake nor others waiting, and that its records are found again later. (DEV-1007)
 func TestHammeredBell(t *testing.T) {
 	w := newWorld(t)
 	a, socket := serveRinging(t, w, "bare")
@@ -155,11 +153,11 @@ func TestHammeredBell(t *testing.T) {
 		}
 	})
 	const length = time.Second
-	time.Sleep(length / 2) // it grows quieter
+	time.Sleep(length / 2) // the mutes get longer
 	steps, begin := w.counter(0, "shard.steps"), time.Now()
 	time.Sleep(length)
 	steps = w.counter(0, "shard.steps") - steps
-	took := time.Since(begin) // more than length where the machine is busy
+	took := time.Since(begin) // more than length if the machine is busy
 	muted := w.counter(0, "shard.bells_muted")
 	for range 10 {
 		e.do(t, write) // others are served meanwhile
@@ -170,7 +168,7 @@ func TestHammeredBell(t *testing.T) {
 	if muted == 0 || float64(steps) > 500*took.Seconds() {
 		t.Errorf("a guest that rings for nothing made %d steps in %v, muted %d times", steps, took, muted)
 	}
-	for i := range uint32(3) { // late the first time, then as always
+	for i := range uint32(3) { // late the first time, then as usual
 		a.bell.Post(t, abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 1})
 		w.until("the record is taken", func() bool { return a.bell.Taken() == i+1 })
 		time.Sleep(10 * time.Millisecond)

@@ -12,7 +12,7 @@ import (
 // The data path over RoCEv2, beside Falcon: functions of two NICs with ports, bare clients, the
 // same uplinks, sealed, with superframes. See datapath_bench_test.go.
 
-// wires measures both.
+// wires measures over both wires.
 func wires(b *testing.B, metric string, measure func(b *testing.B, r *rig) float64) {
 	b.Helper()
 	over := func(transport string) func(i int, c *config.Config) {
@@ -34,7 +34,7 @@ func wires(b *testing.B, metric string, measure func(b *testing.B, r *rig) float
 	})
 }
 
-// wired connects two ends by what their queue pairs are told.
+// wired connects two ends by numbers and GIDs, without a connection manager.
 func wired(b *testing.B, x, y *endpoint) {
 	b.Helper()
 	for _, e := range [][2]*endpoint{{x, y}, {y, x}} {

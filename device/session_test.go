@@ -19,12 +19,11 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// rawClient is a client that knows only the framing, so that it can send
-// anything.
+// rawClient is a client that knows only the framing, so that it can send anything.
 type rawClient struct {
 	t    testing.TB
 	conn net.Conn
-	mem  []byte // that it shares, at device address 0
+	mem  []byte // shared with the device, at device address 0
 }
 
 // dialRaw attaches with one memfd of 64 KiB at device address 0.
@@ -71,7 +70,7 @@ func dialRaw(t testing.TB, socket string) *rawClient {
 
 func (c *rawClient) send(b []byte) {
 	c.t.Helper()
-	// The device may have hung up in the middle, which is what some tests want.
+	// The device may have hung up in the middle, which some tests want.
 	_, _ = c.conn.Write(b)
 }
 
@@ -92,8 +91,8 @@ func (c *rawClient) hello(function uint32) abi.HelloReply {
 	return r
 }
 
-// expectEnd reads until the stream ends and returns the last message's text if
-// it was an error.
+// expectEnd reads until the stream ends and returns the text of the last message if that was an
+// error.
 func (c *rawClient) expectEnd() (reason string) {
 	c.t.Helper()
 	for {
@@ -113,7 +112,7 @@ func (c *rawClient) expectEnd() (reason string) {
 	}
 }
 
-// TestHello holds the device to DEV-104, DEV-202 and DEV-203.
+// TestHello checks DEV-104, DEV-202 and DEV-203.
 func TestHello(t *testing.T) {
 	w := newWorld(t)
 	for _, tc := range []struct {
@@ -168,8 +167,8 @@ func TestHello(t *testing.T) {
 	}
 }
 
-// TestAssignedOfAll: a guest that names no function gets the first one that is free of all its own,
-// on whichever shard that is.
+// TestAssignedOfAll checks that a guest that names no function gets the first free one of its own,
+// on any shard.
 func TestAssignedOfAll(t *testing.T) {
 	useShards(t, 2)
 	w := newWorld(t)
@@ -183,7 +182,7 @@ func TestAssignedOfAll(t *testing.T) {
 	}
 }
 
-// Guestlib's error has the device's reason.
+// TestHelloReason checks that guestlib's error has the device's reason.
 func TestHelloReason(t *testing.T) {
 	w := newWorld(t)
 	d := w.open(0, "pf0.vf1")
@@ -210,9 +209,8 @@ func TestHelloReason(t *testing.T) {
 	}
 }
 
-// TestGarbageSessions: guests that send nonsense are thrown out with a reason,
-// and a connection on the same NIC works on meanwhile.
-// (DEV-207)
+// TestGarbageSessions checks that guests that send nonsense are disconnected with a reason, and
+// that a connection on the same NIC works meanwhile. (DEV-207)
 func TestGarbageSessions(t *testing.T) {
 	w := newWorld(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
@@ -267,9 +265,8 @@ func TestGarbageSessions(t *testing.T) {
 	newEndpoint(t, w.open(0, "pf0.vf2"))
 }
 
-// TestRequestsWithoutReading: a guest that asks and never reads answers is
-// stopped at its own socket and holds nobody up.
-// (DEV-205)
+// TestRequestsWithoutReading checks that a guest that sends requests and never reads answers is
+// blocked at its own socket and delays nobody else. (DEV-205)
 func TestRequestsWithoutReading(t *testing.T) {
 	w := newWorld(t)
 	c := dialRaw(t, w.sockets[0])
@@ -288,9 +285,8 @@ func TestRequestsWithoutReading(t *testing.T) {
 	a.do(t, guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{a.mr.SGE(0, 100)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
 }
 
-// TestClientDies: a client that vanishes in the middle of its work leaves its
-// function free, and its peer hears of it.
-// (DEV-208)
+// TestClientDies checks that a client that vanishes in the middle of its work leaves its function
+// free, and that its peer is told. (DEV-208)
 func TestClientDies(t *testing.T) {
 	w := newWorld(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
@@ -317,9 +313,8 @@ func TestClientDies(t *testing.T) {
 	a2.do(t, guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{a2.mr.SGE(0, 100)}, RemoteAddr: b2.mr.Addr(), RKey: b2.mr.RKey()})
 }
 
-// TestTenantsApart: functions of one address in different tenants are
-// different functions, and a tenant not shared with the peer is not reachable.
-// (DEV-906)
+// TestTenantsApart checks that functions with the same address in different tenants are different
+// functions, and that a tenant not shared with the peer is not reachable. (DEV-906)
 func TestTenantsApart(t *testing.T) {
 	w := newWorld(t)
 	a := newEndpoint(t, w.open(0, "pf0.vf4")) // tenant 8, the address of VF 1
@@ -332,7 +327,7 @@ func TestTenantsApart(t *testing.T) {
 	}
 }
 
-// TestNICRestart: a NIC that dies and comes back is found again.
+// TestNICRestart checks that a NIC that dies and comes back is found again.
 func TestNICRestart(t *testing.T) {
 	w := newWorld(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
@@ -346,7 +341,7 @@ func TestNICRestart(t *testing.T) {
 	case <-testContext(t).Done():
 		t.Fatal("the peer was not told")
 	}
-	b.dev.Close() // it would dial again by itself and have the function
+	b.dev.Close() // it would reconnect by itself and take the function
 	w.start(1, cfg, Deps{Identity: id})
 	w.waitPeers()
 	a2, b2 := newEndpoint(t, a.dev), newEndpoint(t, w.open(1, "pf0.vf1"))
@@ -354,9 +349,8 @@ func TestNICRestart(t *testing.T) {
 	a2.do(t, guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{a2.mr.SGE(0, 100000)}, RemoteAddr: b2.mr.Addr(), RKey: b2.mr.RKey()})
 }
 
-// TestTooManyStreams: a guest may keep a few streams that say nothing. Of more
-// the oldest make room, so that they hold up nobody, and those that have a
-// function go on.
+// TestTooManyStreams checks that a guest may keep a few streams without a hello. If there are more,
+// the oldest of them are ended, so they delay nobody, and streams with a function continue.
 func TestTooManyStreams(t *testing.T) {
 	w := newWorld(t)
 	d := w.open(0, "pf0.vf1")
@@ -377,12 +371,13 @@ func TestTooManyStreams(t *testing.T) {
 	}
 }
 
-// streams is how many control streams NIC i has begun to serve.
+// streams returns how many control streams NIC i has served so far.
 func (w *world) streams(i int) uint64 {
 	return w.nics[i].sessions.Begun()
 }
 
-// TestSilentStream: a stream that says no hello ends after a time, without others.
+// TestSilentStream checks that a stream without a hello ends after a time, even without other
+// streams.
 func TestSilentStream(t *testing.T) {
 	w := newWorld(t)
 	cfg, id := w.nics[0].cfg, w.nics[0].deps.Identity

@@ -18,10 +18,9 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// TestNoLostWakeup is a driver against a shard's thread: it posts one request
-// at a time, after pauses about as long as the thread looks for work before it
-// parks, and polls for the completion without arming, so that nothing but its
-// own post can wake the thread. Run it with -race.
+// TestNoLostWakeup tests a driver against a shard's thread: it posts one request at a time, after
+// pauses about as long as the thread looks for work before it sleeps, and polls for the completion
+// without arming, so that nothing but its own post can wake the thread. Run it with -race.
 func TestNoLostWakeup(t *testing.T) {
 	w := newWorld(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
@@ -63,9 +62,8 @@ func (e *endpoint) spin(t testing.TB, what string) {
 	}
 }
 
-// pause is between two looks of a client that polls. A client that never
-// blocks keeps Go from looking for what its own process gets over sockets, so
-// it spins only at first.
+// pause waits between two polls of a client. A client that never blocks keeps Go from looking for
+// input of its own process from sockets, so it spins only at first.
 func pause(i int) {
 	if i < 10_000 { // a sleep takes a millisecond, however short it is
 		runtime.Gosched()
@@ -74,8 +72,8 @@ func pause(i int) {
 	time.Sleep(10 * time.Microsecond)
 }
 
-// TestIdleCost: with 64 functions attached and nothing to do the shard's thread
-// sleeps. What is held to a bound is how often it looks round, not time.
+// TestIdleCost checks that with 64 functions attached and nothing to do the shard's thread sleeps.
+// The limit is on its number of Steps, not on its time.
 func TestIdleCost(t *testing.T) {
 	const functions = 64
 	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(i int, c *config.Config) {
@@ -110,14 +108,14 @@ func TestIdleCost(t *testing.T) {
 	time.Sleep(idle)
 	steps, cpu = w.counter(0, "shard.steps")-steps, w.nics[0].cpuTime(t)-cpu
 	t.Logf("%d functions, %v idle: %d steps, %v of processor time", functions, idle, steps, cpu)
-	// A Step with its sleep takes about 20 µs: this many are about 1 % of a
-	// core. A thread that looked all the time would do a million.
+	// A Step with its sleep takes about 20 µs: this many are about 1 % of a core. A thread that
+	// looked for work all the time would do a million.
 	if most := uint64(idle / 100 / (20 * time.Microsecond)); steps > most {
 		t.Errorf("%d steps in %v of idleness, want at most %d", steps, idle, most)
 	}
 }
 
-// cpuTime is what the shard's thread has used.
+// cpuTime returns the processor time of the shard's thread.
 func (n *NIC) cpuTime(t testing.TB) time.Duration {
 	t.Helper()
 	var u unix.Rusage
@@ -128,10 +126,9 @@ func (n *NIC) cpuTime(t testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestArmingRingsNoBell: clients that sleep before every completion send no
-// doorbell to arm, and none sleeps for ever: also not while others poll the same
-// CQ or wait for solicited completions only (DRV-709, DEV-709). Run it with -race.
-// (DEV-805)
+// TestArmingRingsNoBell checks that clients that sleep before every completion send no doorbell to
+// arm, and that none sleeps for ever: also while others poll the same CQ or wait for solicited
+// completions only (DRV-709, DEV-709). Run it with -race. (DEV-805)
 func TestArmingRingsNoBell(t *testing.T) {
 	w := newWorld(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
@@ -175,7 +172,7 @@ func TestArmingRingsNoBell(t *testing.T) {
 	}
 	cancel()
 	others.Wait()
-	// A post may need one; arming, which the driver did at least as often, needs none.
+	// A post may need a doorbell; arming, which the driver did at least as often, needs none.
 	if rung := w.counter(0, "shard.doorbells") - sends; rung > total {
 		t.Errorf("%d doorbells for %d posts: arming rings", rung, total)
 	} else {

@@ -62,10 +62,10 @@ func BenchmarkShards(b *testing.B) {
 	}
 }
 
-// measured is what a load took, and what the processors spent on it.
+// measured is the time that a load took, and the processor time spent on it.
 type measured struct{ took, spent time.Duration }
 
-// measureOn measures in a process that has so many processors.
+// measureOn measures in a process with this many processors.
 func measureOn(b *testing.B, what string, processors int) (m measured) {
 	b.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestMeasureShards$", "-test.v")
@@ -81,7 +81,7 @@ func measureOn(b *testing.B, what string, processors int) (m measured) {
 	return m
 }
 
-// startOn runs a command on the first processors of ours.
+// startOn runs a command on the first of our processors.
 func startOn(cmd *exec.Cmd, processors int) ([]byte, error) {
 	runtime.LockOSThread() // the child inherits the thread's processors
 	defer runtime.UnlockOSThread()
@@ -110,11 +110,11 @@ func startOn(cmd *exec.Cmd, processors int) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// TestMeasureShards is the process that measures.
+// TestMeasureShards runs in the process that measures.
 func TestMeasureShards(t *testing.T) {
 	what, n, found := strings.Cut(os.Getenv(shardsEnv), " ")
 	if !found {
-		return // not asked to
+		return // this is not such a process
 	}
 	processors, err := strconv.Atoi(n)
 	must(t, err)
@@ -155,7 +155,7 @@ func measureShards(t *testing.T, what string, processors int) (m measured) {
 	return m
 }
 
-// processorTime is what this process has used of it, for itself and in the kernel.
+// processorTime returns the processor time of this process, in user and kernel mode.
 func processorTime(t testing.TB) time.Duration {
 	t.Helper()
 	var u unix.Rusage
@@ -175,7 +175,7 @@ func processorsOfOurs(t testing.TB) (cpus []int) {
 	return cpus
 }
 
-// keepTo has the calling goroutine run on one processor until it ends.
+// keepTo pins the calling goroutine to one processor until it ends.
 func keepTo(t testing.TB, cpu int) {
 	t.Helper()
 	runtime.LockOSThread()

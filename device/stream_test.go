@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestReplies: each request is answered once with its tag, and a heartbeat comes
-// back as it was (DEV-204, DEV-209).
+// TestReplies checks that each request is answered once with its tag, and that a heartbeat comes
+// back unchanged (DEV-204, DEV-209).
 func TestReplies(t *testing.T) {
 	w := newWorld(t)
 	c := dialRaw(t, w.sockets[0])

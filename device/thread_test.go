@@ -11,7 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 )
 
-// keptTo counts the threads of this process that may run on the given processor alone.
+// keptTo counts the threads of this process that are pinned to the given processor.
 func keptTo(t *testing.T, cpu int) (n int) {
 	t.Helper()
 	tasks, err := os.ReadDir("/proc/self/task")
@@ -31,8 +31,8 @@ func keptTo(t *testing.T, cpu int) (n int) {
 	return n
 }
 
-// TestThreadKeepsToItsProcessor: nic.cpu holds for the shard's thread, and for no other of the
-// process.
+// TestThreadKeepsToItsProcessor checks that nic.cpu pins the shard's thread, and no other thread of
+// the process.
 func TestThreadKeepsToItsProcessor(t *testing.T) {
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
@@ -51,7 +51,7 @@ func TestThreadKeepsToItsProcessor(t *testing.T) {
 	}
 	got := keptTo(t, cpu)
 	for wait := time.Now().Add(5 * time.Second); got != 1 && time.Now().Before(wait); got = keptTo(t, cpu) {
-		time.Sleep(time.Millisecond) // a NIC's thread of before may not have ended yet
+		time.Sleep(time.Millisecond) // a thread of an earlier NIC may not have ended yet
 	}
 	if got != 1 {
 		t.Errorf("%d threads keep to processor %d", got, cpu)
@@ -59,7 +59,7 @@ func TestThreadKeepsToItsProcessor(t *testing.T) {
 	stop()
 }
 
-// first is the first processor of a set.
+// first returns the first processor of a set.
 func first(set *unix.CPUSet) (cpu int) {
 	for !set.IsSet(cpu) {
 		cpu++

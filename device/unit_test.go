@@ -12,8 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/thread"
 )
 
-// TestShareOf: an impaired uplink lets through the same, and queues the same, whatever number of
-// shards it is cut up for; each shard has luck of its own, and all else as it is.
+// TestShareOf checks that an impaired uplink lets through and queues the same with any number of
+// shards, and that each shard has a seed of its own and otherwise the same impairment.
 func TestShareOf(t *testing.T) {
 	whole := config.Impairment{Rate: 6_000_000, Queue: 12, Seed: 7, Loss: 0.25}
 	for shards := 1; shards <= 4; shards++ {
@@ -39,20 +39,20 @@ func TestShareOf(t *testing.T) {
 	}
 }
 
-// TestImpairedShards: NICs of one, two and three shards in virtual time, whose uplinks are asked to
-// have a rate and to lose packets. Whatever the number of shards, the uplink lets through the same,
-// the counts of its parts agree with what is seen outside, and a seed decides alike each time.
+// TestImpairedShards tests NICs of one, two and three shards in virtual time, whose uplinks have a
+// rate limit and lose packets. With any number of shards, the uplink lets through the same, the
+// counts of its parts agree with what is seen outside, and a seed makes the same choices each time.
 func TestImpairedShards(t *testing.T) {
 	const (
 		frame = 1000                 // bytes
-		turns = 1000                 // of a millisecond
+		turns = 1000                 // of a millisecond each
 		rate  = frame * 8 * 1000 / 2 // bit/s: a frame in two turns, of four that are offered
 	)
 	asked := config.NoImpairment()
 	asked.Rate, asked.Queue, asked.Loss, asked.Seed = rate, 12, 0.1, 5
 	type seen struct {
 		tx, rx [3]uint64 // delivered, lost, overflowed
-		order  []byte    // of what left, by shard
+		order  []byte    // sent frames, by shard
 	}
 	run := func(shards int) (s seen) {
 		net := fabric.New(devicetest.MTU)
@@ -67,7 +67,7 @@ func TestImpairedShards(t *testing.T) {
 		n, err := NewNIC(cfg, Deps{Uplink: near, Clock: func() int64 { return now }, Rand: devicetest.Seeded(1)})
 		must(t, err)
 		defer n.closeOpened(&Deps{})
-		data := func(to, from byte) []byte { // of a protocol that nobody speaks
+		data := func(to, from byte) []byte { // with a protocol that nobody uses
 			f := make([]byte, frame)
 			copy(f, []byte{2, 0, 0, 0, 1, to, 2, 0, 0, 0, 1, from, 0x88, 0xb5})
 			return f

@@ -13,8 +13,8 @@ import (
 
 const tapMTU = 9000
 
-// onTAPs runs f with two NICs whose uplinks are TAPs on a bridge in a network
-// namespace of their own. superframes is uplink.superframes of each NIC; change may alter more.
+// onTAPs runs f with two NICs whose uplinks are TAPs on a bridge in a network namespace of their
+// own. superframes is uplink.superframes of each NIC; change may alter more.
 func onTAPs(t testing.TB, superframes [2]string, f func(w *world), change ...func(i int, c *config.Config)) {
 	t.Helper()
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
@@ -55,8 +55,8 @@ func onTAPs(t testing.TB, superframes [2]string, f func(w *world), change ...fun
 	})
 }
 
-// freely runs f in a goroutine that may run on any thread, as clients do: one locked to the
-// namespace's pays a switch of threads each time it waits or yields.
+// freely runs f in a goroutine that may run on any thread, as clients do: a goroutine locked to the
+// namespace's thread pays a switch of threads each time it waits or yields.
 func freely(t testing.TB, f func()) {
 	t.Helper()
 	finished, done := false, make(chan struct{})
@@ -75,9 +75,9 @@ func freely(t testing.TB, f func()) {
 	}
 }
 
-// Messages of every size arrive whole between NICs with and without
-// superframes; superframes are used where a NIC may, and every packet in them
-// is counted once. The first NIC's TAP has one queue, the second's three.
+// TestSuperframes checks that messages of every size arrive complete between NICs with and without
+// superframes, that superframes are used where a NIC may use them, and that every packet in them is
+// counted once. The first NIC's TAP has one queue, the second's three.
 func TestSuperframes(t *testing.T) {
 	for name, modes := range map[string][2]string{
 		"both":     {config.SuperframesAuto, config.SuperframesAuto},
@@ -124,7 +124,7 @@ func TestSuperframes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// drop.falcon: what was sent again on a busy machine.
+				// drop.falcon: packets sent again on a busy machine.
 				if got, want := counts["underlay.deliver"], counts["shard.rx_packets"]+counts["drop.falcon"]; got != want {
 					t.Errorf("the underlay delivered %d packets, %d are accounted for", got, want)
 				}

@@ -15,7 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestShowViolations: the operator sees what a real session did.
+// TestShowViolations checks that the operator sees the violations of a real session.
 func TestShowViolations(t *testing.T) {
 	w := newWorld(t)
 	e := newEndpoint(t, w.open(0, "pf0.vf1"))
@@ -35,8 +35,8 @@ func TestShowViolations(t *testing.T) {
 	}
 }
 
-// TestShowMistakes: the operator sees in words what was wrong with a work request of a real session,
-// which breaks no rule that the driver could ask for.
+// TestShowMistakes checks that the operator sees in words what was wrong with a work request of a
+// real session. It breaks no rule, so the driver cannot query it.
 func TestShowMistakes(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)
@@ -72,8 +72,8 @@ func TestShowMistakes(t *testing.T) {
 	}
 }
 
-// TestHonestDriver: guestlib breaks no rule that a strict NIC can see, whatever it
-// does: every operation and size both ways, sleeping and polling, reset and end.
+// TestHonestDriver checks that guestlib breaks no rule that a strict NIC can see: with every
+// operation and size both ways, sleeping and polling, reset and end.
 func TestHonestDriver(t *testing.T) {
 	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(_ int, c *config.Config) { c.NIC.Strict = true })
 	ctx := testContext(t)
@@ -104,8 +104,8 @@ func TestHonestDriver(t *testing.T) {
 	}
 }
 
-// TestClearViolations: the operator takes note of what drivers broke and has the NIC forget it;
-// what comes later is there again.
+// TestClearViolations checks that the operator can clear the violations of drivers, and that later
+// ones are recorded again.
 func TestClearViolations(t *testing.T) {
 	w := newWorld(t)
 	e := newEndpoint(t, w.open(0, "pf0.vf1"))
@@ -123,7 +123,7 @@ func TestClearViolations(t *testing.T) {
 	}
 }
 
-// TestDriverCounters: a driver is told all that the ABI names, of its own function.
+// TestDriverCounters checks that a driver can read all counters of the ABI, for its own function.
 func TestDriverCounters(t *testing.T) {
 	w := newWorld(t)
 	e := newEndpoint(t, w.open(0, "pf0.vf1"))

@@ -12,9 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// TestDMAWindow: a function works with memory inside its window and is refused
-// memory outside it, while another function of the same client is not
-// (DEV-401, DEV-405, DEV-406).
+// TestDMAWindow checks that a function works with memory inside its window and is refused memory
+// outside it, while another function of the same client is not limited (DEV-401, DEV-405, DEV-406).
 func TestDMAWindow(t *testing.T) {
 	// A bare client's memfd begins at this device address and its second half elsewhere.
 	const first, half = 1<<32 + 1<<40, 8 << 20
@@ -30,7 +29,7 @@ func TestDMAWindow(t *testing.T) {
 			connect(t, e, b, 1)
 			e.do(t, guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{e.mr.SGE(0, 9000)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
 		}
-		buf, err := d.Alloc(6 << 20) // does not fit in what is left of the first half
+		buf, err := d.Alloc(6 << 20) // does not fit in the rest of the first half
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +43,7 @@ func TestDMAWindow(t *testing.T) {
 		if err := d.Err(); err != nil {
 			t.Errorf("%s: %v", vf, err)
 		}
-		// What the driver reads is what it may register (DEV-406).
+		// The driver may register exactly the memory that it reads here (DEV-406).
 		ranges, err := d.Memory(ctx)
 		want := []guestlib.Range{{Address: 1 << 32, Length: half}, {Address: first, Length: half}}
 		if limited {

@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// TestGuestlibWire wires queue pairs of real clients, between two NICs and within one, one side a
-// while after the other.
+// TestGuestlibWire wires queue pairs of real clients, between two NICs and within one; one side
+// starts a while after the other.
 func TestGuestlibWire(t *testing.T) {
 	w := newWorld(t)
 	for _, peer := range []struct {

@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
 
-// TestWorkload lets two clients do everything to each other that there is, of two NICs and of one,
-// every byte verified.
+// TestWorkload runs all operations between two clients, of two NICs and of one, and verifies every
+// byte.
 func TestWorkload(t *testing.T) {
 	for n := 1; n <= 2; n++ {
 		t.Run(fmt.Sprintf("%d shards", n), func(t *testing.T) {

@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// testTime bounds whatever a test waits for.
+// testTime is the longest that a test waits for anything.
 const testTime = 2 * time.Minute
 
 func testContext(t testing.TB) context.Context {
@@ -37,8 +37,8 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// world is two NICs on an in-memory fabric with their connection managers
-// linked over loopback TCP.
+// world is two NICs on an in-memory fabric, with their connection managers linked over loopback
+// TCP.
 type world struct {
 	t       testing.TB
 	uplink  func(name string) (tap.Port, error)
@@ -46,7 +46,7 @@ type world struct {
 	sockets [2]string
 	stop    [2]func() error
 
-	helloTimeout time.Duration // of NICs that start
+	helloTimeout time.Duration // for NICs that start
 }
 
 func newWorld(t testing.TB) *world {
@@ -59,13 +59,13 @@ func newWorldOn(t testing.TB, uplink func(name string) (tap.Port, error)) *world
 	return newWorldWith(t, uplink, func(int, *config.Config) {})
 }
 
-// profileSeed has all tests with real clients run under the hostile profile.
+// profileSeed runs all tests with real clients under the hostile profile.
 var profileSeed = flag.Uint64("profile.seed", 0, "put all functions under the hostile profile with this seed")
 
-// shards has all NICs of tests run on so many.
+// shards is the number of shards of the tests' NICs.
 var shards = flag.Int("shards", 1, "give NICs so many shards")
 
-// useShards has NICs run on n until the test ends.
+// useShards gives NICs n shards until the test ends.
 func useShards(t testing.TB, n int) {
 	before := *shards
 	*shards = n
@@ -202,13 +202,13 @@ func (w *world) openWith(i int, function string, o guestlib.Options) *guestlib.D
 	return d
 }
 
-// Ports that freeAddress goes round in: below those that the kernel gives to clients.
+// Range of ports that freeAddress cycles through: below those that the kernel gives to clients.
 const firstCMPort, cmPorts = 10000, 20000
 
 var nextCMPort int
 
-// freeAddress returns a loopback address that nobody else will take before it is listened at: it is
-// this process's own.
+// freeAddress returns a loopback address that nobody else will take before it is used: it belongs
+// to this process alone.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	pid := os.Getpid()
@@ -225,7 +225,7 @@ func freeAddress(t testing.TB) string {
 	return ""
 }
 
-// testLog writes to the test's log; benchmarks keep quiet.
+// testLog writes to the test's log; benchmarks log nothing.
 func testLog(t testing.TB) *slog.Logger {
 	if _, ok := t.(*testing.B); ok {
 		return slog.New(slog.DiscardHandler)

@@ -14,12 +14,12 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// stranger is what speaks for another NIC: its messages, as they come over the link.
+// stranger sends messages over a link in the name of another NIC.
 type stranger struct {
 	n        *nic
 	host     cm.HostID
 	mail     *PeerMail
-	instance uint64 // of the NIC, by its last Hello
+	instance uint64 // instance number of the NIC, from its last Hello
 	ids      uint32
 }
 
@@ -28,7 +28,7 @@ const (
 	secret  = "a key of 16 byte"
 )
 
-// newListener is a NIC with the peers 2 and 3, whose first VF listens.
+// newListener returns a NIC with the peers 2 and 3, whose first VF listens.
 func newListener(t *testing.T) *nic {
 	n := newNIC(t, func(c *config.Config) {
 		other := c.Peers[0]
@@ -53,7 +53,7 @@ func meet(n *nic, host cm.HostID) *stranger {
 
 func (s *stranger) gid() [16]byte { return netip.AddrFrom4([4]byte{192, 168, s.host, 1}).As16() }
 
-// says sends a message, and returns those that the NIC answers with.
+// says sends a message, and returns the NIC's answers.
 func (s *stranger) says(msg []byte) (answers [][]byte) {
 	s.mail.Message(msg)
 	return s.hears()
@@ -69,7 +69,7 @@ func (s *stranger) hears() (list [][]byte) {
 	return list
 }
 
-// greet is what a link begins with.
+// greet starts a link.
 func (s *stranger) greet() {
 	s.n.t.Helper()
 	s.mail.Up()
@@ -140,16 +140,16 @@ func (s *stranger) up() bool {
 	return false
 }
 
-// failOnce has the next order for a function find a fault.
+// failOnce makes the next order for a function panic.
 func (n *nic) failOnce() {
 	home := n.home
 	n.home = func(uint32) int { n.home = home; panic("no home") }
 }
 
-// TestPeersMessagesEndNoNIC: a message that finds a fault in what takes it, or in what follows from
-// it, costs its peer the link, its keys and its connections, even where the same fault is in the way
-// of ending them. Other peers keep theirs, and the NIC goes on. The peer comes back to a NIC of
-// another instance. As no such message is known, what the core works on is taken away from under it.
+// TestPeersMessagesEndNoNIC checks that a message that makes its handling, or what follows from it,
+// panic ends its peer's link, keys and connections, even if ending them panics too. Other peers
+// keep theirs, and the NIC goes on. The peer comes back to a NIC of another instance. No message is
+// known that causes a panic, so the test breaks the core's state.
 func TestPeersMessagesEndNoNIC(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -181,7 +181,7 @@ func TestPeersMessagesEndNoNIC(t *testing.T) {
 
 			message, mend := c.breaks(bad)
 			bad.mail.Message(message)
-			bad.mail.Message(bad.request()) // which is behind it
+			bad.mail.Message(bad.request()) // queued behind the bad message
 			bad.mail.Drain(n.Core, n.now)
 			mend()
 			bad.hears()
@@ -225,7 +225,7 @@ func TestPeersMessagesEndNoNIC(t *testing.T) {
 	}
 }
 
-// TestRunEndsLinks: the link of a peer whose message found a fault ends.
+// TestRunEndsLinks checks that the link of a peer ends when handling its message panicked.
 func TestRunEndsLinks(t *testing.T) {
 	n := newListener(t)
 	bad := meet(n, 2)
