@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// ErrUnderflow is returned when more is given back than was taken: a transaction was released
+// ErrUnderflow is returned when more is returned than was taken, because a transaction was released
 // twice.
 var ErrUnderflow = errors.New("credit: more returned than taken")
 
@@ -15,7 +15,7 @@ var ErrGuarantee = errors.New("credit: guarantee does not fit in the parent's li
 // Node is one level of the credit tree. Make it with New.
 type Node struct {
 	parent     *Node
-	lease      *lease // of a pool; nil: none
+	lease      *lease // nil: not of a pool
 	starved    bool
 	of         [NumCounters]account
 	underflows uint64
@@ -23,7 +23,7 @@ type Node struct {
 	parked     uint64 // packets that wait for peers (park.go)
 }
 
-// costs gathers one field of all accounts.
+// costs returns one field of all accounts.
 func costs(n *Node, of func(*account) uint32) (c Cost) {
 	for i := range n.of {
 		c[i] = of(&n.of[i])
@@ -31,22 +31,23 @@ func costs(n *Node, of func(*account) uint32) (c Cost) {
 	return c
 }
 
-// New makes a node below parent (nil for the root) that holds at most limit of each counter; a
-// limit of 0 means none.
+// New makes a node below parent (nil for the root) that holds at most limit of each counter. A
+// limit of 0 allows nothing.
 func New(parent *Node, limit Cost) *Node {
 	n := &Node{parent: parent}
 	n.SetLimit(limit)
 	return n
 }
 
-// Take charges c to the node and all levels above it, or to none of them. It returns false when any
-// level lacks room, and that level counts the refusal.
+// Take charges c to the node and all levels above it, or to none of them. It returns false if a
+// level lacks room; that level counts the refusal.
 func (n *Node) Take(c *Cost) bool { return take(n, c, 1) }
 
-// Retry is Take for one that was refused before, which is not counted again.
+// Retry does what Take does, for a cost that was refused before. Another refusal is not counted
+// again.
 func (n *Node) Retry(c *Cost) bool { return take(n, c, 0) }
 
-// take checks and counts in one pass: a refusal, which is rare, takes back what was counted.
+// take checks and counts in one pass. A refusal, which is rare, undoes what was counted.
 func take(n *Node, c *Cost, refusal uint64) bool {
 	for m := n; m != nil; m = m.parent {
 		if m.starved {
@@ -76,15 +77,14 @@ func take(n *Node, c *Cost, refusal uint64) bool {
 }
 
 // TakeOne charges 1 of one counter to the node and all levels above it, or to none. With force it
-// is charged whether or not there is room: what is set aside for heads of line must not wait
-// (Falcon §8.2.1.1).
+// is charged whether or not there is room: a head of line must not wait (Falcon §8.2.1.1).
 func (n *Node) TakeOne(i Counter, force bool) bool {
 	rise := uint32(1)
 	for m := n; m != nil; m = m.parent {
 		a := &m.of[i]
 		if force {
 			if !a.fits(rise) {
-				m.borrow(int(i), rise) // if there is some
+				m.borrow(int(i), rise) // if the pool has some
 			}
 		} else if (!a.fits(rise) || m.disputed()) && !m.lend(int(i), rise) {
 			n.refund(int(i), 1, m)
@@ -96,8 +96,8 @@ func (n *Node) TakeOne(i Counter, force bool) bool {
 	return true
 }
 
-// ReturnOne gives back what TakeOne took. It reports false, counts an underflow and changes nothing
-// when there is nothing to give back.
+// ReturnOne returns what TakeOne took. If nothing is taken, it changes nothing, counts an underflow
+// and returns false.
 func (n *Node) ReturnOne(i Counter) bool {
 	if n.of[i].inUse == 0 {
 		n.underflows++
@@ -107,7 +107,8 @@ func (n *Node) ReturnOne(i Counter) bool {
 	return true
 }
 
-// refund gives back v of a counter, to the node and the levels above it that are below end.
+// refund returns v of a counter to the node and to the levels above it, up to but not including
+// end.
 func (n *Node) refund(i int, v uint32, end *Node) {
 	fall := v
 	for m := n; m != end; m = m.parent {
@@ -118,9 +119,9 @@ func (n *Node) refund(i int, v uint32, end *Node) {
 	}
 }
 
-// Headroom is how much more of a counter the node could take now.
+// Headroom returns how much more of a counter the node could take now.
 func (n *Node) Headroom(i Counter) uint32 {
-	most, aside := uint64(Unlimited), uint64(0) // aside: guaranteed to the levels passed, so not limited by those above
+	most, aside := uint64(Unlimited), uint64(0) // aside: unused guarantees of lower levels, which the levels above do not limit
 	for m := n; m != nil; m = m.parent {
 		left := uint64(m.of[i].spare())
 		if m.lease != nil {
@@ -132,8 +133,8 @@ func (n *Node) Headroom(i Counter) uint32 {
 	return uint32(most)
 }
 
-// Level is how full the fullest of the node and the levels above it is of a counter, in equal steps
-// from 0 to one less than there are steps.
+// Level returns how full a counter is, as one of steps equal levels from 0 on. It is that of the
+// fullest among the node and the levels above it.
 func (n *Node) Level(i Counter, steps uint8) (level uint8) {
 	for m := n; m != nil; m = m.parent {
 		if used, limit := m.used(i); limit > 0 {
@@ -143,7 +144,7 @@ func (n *Node) Level(i Counter, steps uint8) (level uint8) {
 	return level
 }
 
-// Covered reports whether what is held of a counter is within a guarantee, of the node or of a
+// Covered reports whether what is used of a counter is within a guarantee, of the node or of a
 // level above.
 func (n *Node) Covered(i Counter) bool {
 	for m := n; m.parent != nil; m = m.parent {
@@ -154,15 +155,15 @@ func (n *Node) Covered(i Counter) bool {
 	return false
 }
 
-// Spare is how much of a counter the node may take of what is guaranteed to it alone.
+// Spare returns how much of its own guarantee the node has left of a counter.
 func (n *Node) Spare(i Counter) uint32 {
 	return max(n.of[i].guarantee, n.of[i].inUse) - n.of[i].inUse
 }
 
-// Reserved reports whether the node sets something aside that is not in use.
+// Reserved reports whether the node sets aside something that is not in use.
 func (n *Node) Reserved(i Counter) bool { return n.of[i].charged > n.of[i].inUse }
 
-// Possible reports whether the limits leave room for c when nothing else is taken.
+// Possible reports whether the limits have room for c if nothing else is taken.
 func (n *Node) Possible(c *Cost) bool {
 	for i, v := range c[:] {
 		if v == 0 {
@@ -177,9 +178,9 @@ func (n *Node) Possible(c *Cost) bool {
 	return true
 }
 
-// Return gives c back to the node and all levels above it. If the node holds less than c, nothing
-// changes, it counts an underflow and ErrUnderflow is returned: losing credits is safer than
-// inventing them. The levels above hold at least what the node does.
+// Return returns c to the node and all levels above it. If the node holds less than c, it changes
+// nothing, counts an underflow and returns ErrUnderflow: losing credits is safer than inventing
+// them. The levels above hold at least what the node holds.
 func (n *Node) Return(c *Cost) error {
 	of := n.of[:]
 	for i, v := range c[:] {
@@ -203,9 +204,9 @@ func (n *Node) Return(c *Cost) error {
 	return nil
 }
 
-// Guarantee sets g aside for the node in its parent, replacing the guarantee it had. It fails with
-// ErrGuarantee, and changes nothing, when the node's own limit is lower or a level above has no
-// room for it.
+// Guarantee sets g aside for the node in its parent, in place of its previous guarantee. It fails
+// with ErrGuarantee, and changes nothing, if the node's own limit is lower than g or a level above
+// has no room for it.
 func (n *Node) Guarantee(g Cost) error {
 	for i, v := range g {
 		if v > n.of[i].limit {
@@ -239,8 +240,8 @@ func (n *Node) Guarantee(g Cost) error {
 	return nil
 }
 
-// Drop gives back everything the node still holds, its guarantee included: what a dying connection
-// or function does. Nodes below it must have been dropped before.
+// Drop returns everything the node still holds, and its guarantee. It is for a connection or
+// function that ends. Nodes below it must have been dropped before.
 func (n *Node) Drop() {
 	held := n.InUse()
 	_ = n.Return(&held) // cannot underflow: every level above holds at least this
@@ -251,14 +252,14 @@ func (n *Node) Drop() {
 // InUse returns what the node and everything below it hold.
 func (n *Node) InUse() Cost { return costs(n, func(a *account) uint32 { return a.inUse }) }
 
-// Charged returns what counts against the limit: in use plus the unused part of guarantees given to
-// children.
+// Charged returns what counts against the limit: what is in use, and the unused part of the
+// children's guarantees.
 func (n *Node) Charged() Cost { return costs(n, func(a *account) uint32 { return a.charged }) }
 
-// Guaranteed returns what is set aside for the node.
+// Guaranteed returns the node's guarantee.
 func (n *Node) Guaranteed() Cost { return costs(n, func(a *account) uint32 { return a.guarantee }) }
 
-// Limit returns the node's limit; of a node that leases from a pool, the pool's.
+// Limit returns the node's limit. For a node that leases from a pool it is the pool's.
 func (n *Node) Limit() Cost {
 	if n.lease != nil {
 		return n.lease.pool.total
@@ -266,7 +267,7 @@ func (n *Node) Limit() Cost {
 	return costs(n, func(a *account) uint32 { return a.limit })
 }
 
-// most is the node's limit of one counter.
+// most returns the node's limit of one counter.
 func (n *Node) most(i int) uint32 {
 	if n.lease != nil {
 		return n.lease.pool.total[i]
@@ -274,7 +275,8 @@ func (n *Node) most(i int) uint32 {
 	return n.of[i].limit
 }
 
-// used is how much of its limit the node uses, with what other trees have leased.
+// used returns how much of a counter is used and its limit. For a node of a pool it includes what
+// other trees have leased.
 func (n *Node) used(i Counter) (used, limit uint64) {
 	if n.lease == nil {
 		return uint64(n.of[i].inUse), uint64(n.of[i].limit)
@@ -284,23 +286,22 @@ func (n *Node) used(i Counter) (used, limit uint64) {
 	return leased - min(uint64(n.of[i].limit), leased) + uint64(n.of[i].inUse), uint64(p.total[i])
 }
 
-// SetLimit resizes the node, which leases from no pool. A limit below what is in use takes nothing
-// away: new takes are refused until enough came back.
+// SetLimit changes the limit of the node, which must not lease from a pool. If the limit is below
+// what is in use, nothing is taken away, but new takes are refused until enough was returned.
 func (n *Node) SetLimit(limit Cost) {
 	for i, v := range limit {
 		n.of[i].limit = v
 	}
 }
 
-// Starve has the node, and all below it, refuse whatever is asked, or ends that. It is for tests of
-// those who ask.
+// Starve makes the node, and all below it, refuse everything, or ends that. It is for tests.
 func (n *Node) Starve(on bool) { n.starved = on }
 
 // Parent returns the level above, nil at the root.
 func (n *Node) Parent() *Node { return n.parent }
 
-// Underflows counts refused Returns (double releases) at this node.
+// Underflows returns the number of refused Returns (double releases) at this node.
 func (n *Node) Underflows() uint64 { return n.underflows }
 
-// Refusals counts what was refused since this node lacked room.
+// Refusals returns the number of takes that were refused because this node lacked room.
 func (n *Node) Refusals() uint64 { return n.refusals }

@@ -1,24 +1,25 @@
 package credit
 
-// What waits for a peer whose receiver is not ready holds nothing that others need, and may wait for
-// as long as the peer likes. So it gives its credits back while it waits, and takes them again when
-// it goes out again:
+// A packet that waits for a peer whose receiver is not ready may wait for as long as the peer
+// likes, so it must not hold what others need. It returns its credits while it waits, and takes
+// them again when it is sent again:
 //
 //	Take ─▶ under way ─▶ Return
 //	          │    ▲
 //	     Park ▼    │ Unpark
 //	         waits for the peer ─▶ Forget
 //
-// Then it does not wait for credits, whether or not there is room: the peer has kept a place for it,
-// for which what has the credits now may be waiting (Falcon §8.2.1). Others wait the longer.
+// Then it takes its credits whether or not there is room, and does not wait for them: the peer has
+// reserved a place for it, and the transactions that hold the credits now may be waiting for this
+// packet (Falcon §8.2.1). Others wait longer for that.
 //
-// It takes memory of its initiator all the while, so that is bounded too, at each level.
+// Parked packets still use memory of their initiator, so their number is limited at each level.
 
-// parkTimes is how many times as many packets may be parked as may be under way.
+// parkTimes is the limit of parked packets, as a multiple of the limit of packets in flight.
 const parkTimes = 4
 
-// Park gives back c, which the node holds, while what it was taken for waits for the peer. It
-// reports false, and changes nothing, where too much waits so already.
+// Park returns c, which the node holds, while its packet waits for the peer. If too much is parked
+// already, it changes nothing and returns false.
 func (n *Node) Park(c *Cost) bool {
 	v := uint64(c[ReqPktTx])
 	for m := n; m != nil; m = m.parent {
@@ -35,7 +36,7 @@ func (n *Node) Park(c *Cost) bool {
 	return true
 }
 
-// Unpark takes what was parked again.
+// Unpark takes again what was parked.
 func (n *Node) Unpark(c *Cost) {
 	for i, v := range c[:] {
 		if v == 0 {
@@ -45,7 +46,7 @@ func (n *Node) Unpark(c *Cost) {
 		for m := n; m != nil; m = m.parent {
 			a := &m.of[i]
 			if !a.fits(rise) {
-				m.borrow(i, rise) // if there is some
+				m.borrow(i, rise) // if the pool has some
 			}
 			rise = a.charge(v, rise)
 		}
@@ -53,7 +54,7 @@ func (n *Node) Unpark(c *Cost) {
 	n.Forget(c)
 }
 
-// Forget says that what was parked has ended.
+// Forget removes what was parked and has ended.
 func (n *Node) Forget(c *Cost) { n.forget(uint64(c[ReqPktTx])) }
 
 func (n *Node) forget(v uint64) {
@@ -63,5 +64,6 @@ func (n *Node) forget(v uint64) {
 	}
 }
 
-// Parked is how many packets of the node and everything below it wait for peers that are not ready.
+// Parked returns how many packets of the node and everything below it wait for peers that are not
+// ready.
 func (n *Node) Parked() uint64 { return n.parked }

@@ -2,34 +2,35 @@ package credit
 
 import "sync/atomic"
 
-// Pool is what several trees share, each of which has an owner of its own: the shards of a NIC.
-// Each tree leases a part of it for its node at that level (Pool.Node), and counts on with that
-// alone. A tree leases more when it needs it, in chunks, and gives back what it does not use.
-// Guarantees are leased for as long as they last, so no other tree can take them.
+// Pool is a level that several trees share, each with its own owner: the shards of a NIC. Each tree
+// leases a part of it for its node at that level (Pool.Node), and counts with that part alone. A
+// tree leases more when it needs it, in chunks, and gives back what it does not use. Guarantees are
+// leased for as long as they last, so no other tree can take them.
 //
 //	tree 0                 tree 1
 //	functions              functions
 //	    │                      │
 //	  Node ── lease ─▶ Pool ◀── lease ── Node
 //
-// A tree that is refused says that it wants some. The others then give back what they do not use at
-// the end of their step (Node.Waiters), and lease no more than their equal part of what nobody has
-// a guarantee of, until it has had its turn (Node.Offered).
+// A tree that is refused records that it wants some. Until it has had its turn (Node.Offered), the
+// other trees give back what they do not use at the end of their step (Node.Waiters), and lease no
+// more than their equal part of what is not guaranteed.
 type Pool struct {
 	total  Cost
 	chunk  Cost
 	trees  uint32
 	free   [NumCounters]atomic.Uint32
 	aside  [NumCounters]atomic.Uint32 // for guarantees
-	wants  [NumCounters]atomic.Uint32 // trees that were refused some, by their bits
-	wanted atomic.Uint32              // the same, of all counters
-	called atomic.Uint32              // of those, the ones that are to look again
+	wants  [NumCounters]atomic.Uint32 // bit set of the trees that were refused some
+	wanted atomic.Uint32              // the same for all counters
+	called atomic.Uint32              // of wanted: the trees that should try again
 }
 
-// chunksPerTree is in how many parts a tree leases what would be its equal part.
+// chunksPerTree is the number of chunks in a tree's equal part of the pool.
 const chunksPerTree = 8
 
-// NewPool returns a pool of a limit for at most 32 trees. A single tree leases all at once.
+// NewPool returns a pool with a limit for at most 32 trees. A single tree leases everything at
+// once.
 func NewPool(limit Cost, trees int) *Pool {
 	p := &Pool{total: limit, chunk: limit, trees: uint32(trees)}
 	for i, v := range limit {
@@ -47,7 +48,7 @@ func (p *Pool) Node(parent *Node, tree int) *Node {
 	return &Node{parent: parent, lease: &lease{pool: p, bit: 1 << tree}}
 }
 
-// Free is what no tree has leased.
+// Free returns what no tree has leased.
 func (p *Pool) Free() (c Cost) {
 	for i := range c {
 		c[i] = p.free[i].Load()
@@ -55,17 +56,17 @@ func (p *Pool) Free() (c Cost) {
 	return c
 }
 
-// lease is a tree's part of a pool. The limit of its node is what it has leased.
+// lease is a tree's part of a pool. The limit of its node is what the tree has leased.
 type lease struct {
 	pool  *Pool
 	bit   uint32 // of the tree
-	aside Cost   // of what it leased, what is guaranteed
-	gave  uint32 // counters that it gave something back of, since Waiters
+	aside Cost   // guaranteed part of what it leased
+	gave  uint32 // bit set of the counters of which it gave something back since Waiters
 }
 
-// lend decides where a node lacks room for v of a counter, or others want something of its pool: it
-// leases what the node lacks, or nothing. Nothing asked is never refused, also not while a lowered
-// limit is exceeded.
+// lend is called when a node lacks room for v of a counter, or others want something of its pool.
+// It leases what the node lacks, or nothing. A v of 0 is never refused, even while a lowered limit
+// is exceeded.
 func (n *Node) lend(i int, v uint32) bool {
 	if v == 0 {
 		return true
@@ -80,26 +81,27 @@ func (n *Node) lend(i int, v uint32) bool {
 	if n.of[i].fits(v) || n.borrow(i, v) {
 		return true
 	}
-	n.want(i) // first, so that who gives something back from now on sees it
+	n.want(i) // before the second attempt, so that a tree that gives something back from now on sees it
 	return n.borrow(i, v)
 }
 
-// disputed tells whether another tree wants something of the pool.
+// disputed reports whether another tree wants something of the pool.
 func (n *Node) disputed() bool {
 	l := n.lease
 	return l != nil && l.pool.wanted.Load()&^l.bit != 0
 }
 
-// owes tells whether v more would be of what another tree wants: it was refused some, and this one
-// has more than its part. What comes back to such a tree is not to be taken again before its step
-// ends, or it would never be idle, and the other never had its turn.
+// owes reports whether v more would be taken from what another tree wants: that tree was refused
+// some, and this one has more than its part. What is returned to such a tree must not be taken
+// again before its step ends. Otherwise it would never be idle, and the other would never have its
+// turn.
 func (n *Node) owes(i int, v uint32) bool {
 	l := n.lease
 	return n.disputed() && l.pool.wants[i].Load()&^l.bit != 0 && !n.entitled(i, v)
 }
 
-// borrow leases for the node what it lacks to take v of a counter, or nothing, whoever else wants
-// it.
+// borrow leases what the node lacks to take v of a counter, or nothing. It does not consider other
+// trees.
 func (n *Node) borrow(i int, v uint32) bool {
 	if n.lease == nil {
 		return false
@@ -113,8 +115,8 @@ func (n *Node) borrow(i int, v uint32) bool {
 	return got > 0
 }
 
-// entitled tells whether v more is within the tree's part of what is not set aside for guarantees.
-// One that has nothing of that may always take something.
+// entitled reports whether v more is within the tree's equal part of what is not set aside for
+// guarantees. A tree that has nothing of that may always take something.
 func (n *Node) entitled(i int, v uint32) bool {
 	l := n.lease
 	shared := l.pool.total[i] - min(l.pool.aside[i].Load(), l.pool.total[i])
@@ -123,7 +125,7 @@ func (n *Node) entitled(i int, v uint32) bool {
 	return has == 0 || uint64(has)+uint64(v) <= part
 }
 
-// want has others give back what they do not use of a counter, here and at the levels above.
+// want makes other trees give back what they do not use of a counter, here and at the levels above.
 func (n *Node) want(i int) {
 	for m := n; m != nil; m = m.parent {
 		if l := m.lease; l != nil && l.pool.wants[i].Load()&l.bit == 0 {
@@ -133,7 +135,7 @@ func (n *Node) want(i int) {
 	}
 }
 
-// take takes v of a counter, or a chunk if that is more and there, or nothing.
+// take takes v of a counter, or a chunk if that is more and available, or nothing.
 func (p *Pool) take(i int, v uint32) uint32 {
 	for {
 		free := p.free[i].Load()
@@ -147,7 +149,7 @@ func (p *Pool) take(i int, v uint32) uint32 {
 	}
 }
 
-// giveBack leaves the node at most keep of a counter that is not in use.
+// giveBack gives back what is not in use of a counter, except for keep.
 func (n *Node) giveBack(i int, keep uint32) {
 	if spare := n.of[i].spare(); spare > keep {
 		n.of[i].limit -= spare - keep
@@ -156,15 +158,15 @@ func (n *Node) giveBack(i int, keep uint32) {
 	}
 }
 
-// tidy gives back what is more than two chunks.
+// tidy gives back all but one chunk when more than two are not in use.
 func (n *Node) tidy(i int) {
 	if chunk := n.lease.pool.chunk[i]; uint64(n.of[i].limit) > uint64(n.of[i].charged)+2*uint64(chunk) {
 		n.giveBack(i, chunk)
 	}
 }
 
-// Settle gives back to the pools of the node and of the levels above what they have leased and do
-// not use. The tree's owner calls it when it comes to rest, and Waiters then.
+// Settle gives back to the pools of the node and of the levels above what is leased and not used.
+// The tree's owner calls it when it becomes idle, and then Waiters.
 func (n *Node) Settle() {
 	for m := n; m != nil; m = m.parent {
 		if m.lease == nil || m.lease.pool.trees == 1 {
@@ -176,9 +178,9 @@ func (n *Node) Settle() {
 	}
 }
 
-// Waiters gives back what other trees want and this one does not use, and returns the bits of those
-// that were refused something which was given back since: their owners are to call Offered. The
-// owner of this tree calls it after each step.
+// Waiters gives back what other trees want and this one does not use. It returns the bits of the
+// trees that were refused something which has been given back since; their owners must call
+// Offered. The owner of this tree calls Waiters after each step.
 func (n *Node) Waiters() (trees uint32) {
 	for m := n; m != nil; m = m.parent {
 		if m.disputed() {
@@ -205,7 +207,7 @@ func (n *Node) waiters() (trees uint32) {
 	return trees &^ p.called.Or(trees)
 }
 
-// Called reports whether this tree was refused something that may be had now.
+// Called reports whether this tree was refused something that may be available now.
 func (n *Node) Called() bool {
 	for m := n; m != nil; m = m.parent {
 		if m.called() {
@@ -217,7 +219,8 @@ func (n *Node) Called() bool {
 
 func (n *Node) called() bool { return n.lease != nil && n.lease.pool.called.Load()&n.lease.bit != 0 }
 
-// Offered is Called, and gives the tree its turn if so: what asked before is to ask again.
+// Offered does what Called does and, if the result is true, begins the tree's turn: whoever was
+// refused must try again.
 func (n *Node) Offered() (yes bool) {
 	for m := n; m != nil; m = m.parent {
 		if !m.called() {
@@ -234,7 +237,7 @@ func (n *Node) Offered() (yes bool) {
 	return yes
 }
 
-// promise notes at the levels above that another amount of a counter is guaranteed to the node.
+// promise records at the levels above that the guarantee of the node changes from was to now.
 func (n *Node) promise(i int, was, now uint32) {
 	for m := n.parent; m != nil; m = m.parent {
 		if m.lease != nil {
