@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// ErrAuth is returned when the ICV does not match: a changed packet, a foreign key, or noise.
+// ErrAuth means that the ICV does not match: a changed packet, a foreign key, or noise.
 var ErrAuth = errors.New("psp: authentication failed")
 
 // sealer is the cipher of one SPI. Versions 2 and 3 authenticate everything and encrypt nothing.
@@ -44,8 +44,8 @@ func (s *sealer) clearLen(h *Header, n int) (int, error) {
 	return clear, nil
 }
 
-// seal encrypts b[:n] in place and puts the ICV behind it. The header is written; the nonce SPI ‖
-// IV is part of it.
+// seal encrypts b[:n] in place and appends the ICV. The header must be in b; it contains the nonce
+// SPI ‖ IV.
 func (s *sealer) seal(h *Header, b []byte, n int) error {
 	c, err := s.clearLen(h, n)
 	if err != nil {
@@ -55,8 +55,8 @@ func (s *sealer) seal(h *Header, b []byte, n int) error {
 	return nil
 }
 
-// sealFrom is seal of a payload that lies elsewhere, for packets whose clear text ends with the
-// header.
+// sealFrom does what seal does for a payload that lies elsewhere. It saves a copy if the clear text
+// ends with the header.
 func (s *sealer) sealFrom(h *Header, b, payload []byte) error {
 	at, n := h.Len(), h.Len()+len(payload)
 	c, err := s.clearLen(h, n)
@@ -71,7 +71,8 @@ func (s *sealer) sealFrom(h *Header, b, payload []byte) error {
 	return s.seal(h, b, n)
 }
 
-// open verifies and decrypts b, ICV included, in place. On failure the encrypted part is lost.
+// open verifies and decrypts b, which includes the ICV, in place. If it fails, the encrypted part
+// is lost.
 func (s *sealer) open(h *Header, b []byte) error {
 	n := len(b) - ICVLen
 	c, err := s.clearLen(h, n)

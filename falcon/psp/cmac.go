@@ -5,10 +5,10 @@ import (
 	"crypto/cipher"
 )
 
-// cmac computes AES-CMAC (RFC 4493, NIST SP 800-38B) of msg; the standard library has it, but does
-// not export it.
+// cmac computes AES-CMAC (RFC 4493, NIST SP 800-38B) of msg. The standard library contains it but
+// does not export it.
 func cmac(block cipher.Block, msg []byte) (mac [aes.BlockSize]byte) {
-	var k [aes.BlockSize]byte // subkey: K1 when the last block is whole, K2 when it is padded
+	var k [aes.BlockSize]byte // subkey: K1 if the last block is full, K2 if it is padded
 	block.Encrypt(k[:], k[:])
 	double(&k)
 	for len(msg) > aes.BlockSize {

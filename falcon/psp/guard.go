@@ -5,15 +5,14 @@ import (
 	"sync/atomic"
 )
 
-// Reasons for a Guard to refuse an authentic packet. A refused packet is dropped without ACK or
-// NACK.
+// Reasons why a Guard refuses an authentic packet. A refused packet is dropped without ACK or NACK.
 var (
 	ErrReplay = errors.New("psp: older than the replay margin allows")
 	ErrSPI    = errors.New("psp: SPI is not one of this connection")
 	ErrPCID   = errors.New("psp: virtualization cookie is not the connection's PCID")
 )
 
-// AssociationConfig is what the connections of an Association have in common.
+// AssociationConfig holds what the connections of an Association have in common.
 type AssociationConfig struct {
 	SPI        uint32
 	Generation uint32 // RxSADB.Generation().Current when SPI was issued
@@ -22,60 +21,61 @@ type AssociationConfig struct {
 	Margin     int64  // replay margin, nanoseconds
 }
 
-// Association is the receive side of all connections that one key protects: the SPIs it accepts and
-// what is known of the peer's clock (Falcon §9.2.2.2, §9.2.2.3). One goroutine changes it. The
-// guards of its connections, on any goroutine, see each change at their next packet, so that a
-// rekey costs the same for one connection as for all there can be.
+// Association is the receive side of all connections that one key protects: the SPIs that it
+// accepts and what is known of the peer's clock (Falcon §9.2.2.2, §9.2.2.3). One goroutine changes
+// it. The guards of its connections, on any goroutine, see each change at their next packet, so a
+// rekey costs the same for one connection as for many.
 type Association struct {
 	pcid    uint64
 	anyPCID bool
 	margin  uint64 // picoseconds
 	terms   atomic.Pointer[terms]
 
-	heard  uint64 // the peer's clock when it last told, picoseconds
-	passed uint64 // how far that has moved since the first time, in passedUnit: it does not wrap
+	heard  uint64 // the peer's clock when it was last reported, picoseconds
+	passed uint64 // how far it has moved since the first report, in passedUnit; it does not wrap
 	told   bool   // heard is known
 }
 
-// terms are what an association accepts. They are replaced, never changed.
+// terms holds what an association accepts. Terms are replaced, never changed.
 type terms struct {
 	current, previous uint32
 	generation        uint32
 	times             uint32 // how often AdvanceRemoteTime was called
-	remote            uint64 // the peer's clock as it said then
+	remote            uint64 // the peer's clock as reported by the last call
 	passed            uint64
 }
 
 const (
 	passedUnit = 1 << 32              // picoseconds, 4 ms
-	turnedAt   = 1 << 62 / passedUnit // 53 days: IVs farther apart cannot be told which is newer
+	turnedAt   = 1 << 62 / passedUnit // 53 days: IVs farther apart cannot be ordered
 )
 
-// NewAssociation returns what accepts the SPI that was just issued.
+// NewAssociation returns an association that accepts the SPI that was just issued.
 func NewAssociation(cfg AssociationConfig) *Association {
 	a := &Association{pcid: cfg.PCID, anyPCID: cfg.AnyPCID, margin: uint64(cfg.Margin) * 1000}
 	a.terms.Store(&terms{current: cfg.SPI, generation: cfg.Generation})
 	return a
 }
 
-// Rekey makes spi, issued in the given generation, the current SPI; the one before stays valid as
-// previous SPI (§9.2.2.3 step 2).
+// Rekey makes spi, issued in the given generation, the current SPI. The one before stays valid as
+// the previous SPI (§9.2.2.3 step 2).
 func (a *Association) Rekey(spi, generation uint32) {
 	t := *a.terms.Load()
 	t.previous, t.current, t.generation = t.current, spi, generation
 	a.terms.Store(&t)
 }
 
-// DropPrevious ends the previous SPI, once the peer uses the new one (§9.2.2.3 step 4).
+// DropPrevious ends the previous SPI. It is called when the peer uses the new one (§9.2.2.3 step
+// 4).
 func (a *Association) DropPrevious() {
 	t := *a.terms.Load()
 	t.previous = t.current
 	a.terms.Store(&t)
 }
 
-// AdvanceRemoteTime moves the estimate of the peer's clock forward to ps picoseconds, as the
-// connection manager must at a rekey (§9.2.2.2): else a connection idle for long would find its
-// peer's clock wrapped round.
+// AdvanceRemoteTime moves the estimate of the peer's clock forward to ps picoseconds. The
+// connection manager must call it at a rekey (§9.2.2.2). Otherwise the peer's clock could wrap
+// while a connection is idle for long.
 func (a *Association) AdvanceRemoteTime(ps uint64) {
 	a.hear(ps)
 	t := *a.terms.Load()
@@ -84,7 +84,7 @@ func (a *Association) AdvanceRemoteTime(ps uint64) {
 	a.terms.Store(&t)
 }
 
-// hear notes what the peer's clock is.
+// hear records a report of the peer's clock.
 func (a *Association) hear(ps uint64) {
 	if d := ps - a.heard; a.told && int64(d) > 0 {
 		a.passed += d / passedUnit
@@ -107,9 +107,9 @@ func (a *Association) Guard(remoteTime uint64) Guard {
 	return Guard{of: a, seen: a.terms.Load(), remote: remoteTime, passed: a.passed}
 }
 
-// Guard holds one connection's SPI, replay and PCID checks (Falcon §9.2.2.2, §9.2.2.3). Check comes
-// after the packet was opened, so everything it looks at is authentic. It belongs to the goroutine
-// of its connection. The zero Guard refuses every packet.
+// Guard performs the SPI, replay and PCID checks of one connection (Falcon §9.2.2.2, §9.2.2.3).
+// Call Check after the packet was opened, so that everything it reads is authentic. A Guard belongs
+// to the goroutine of its connection. The zero Guard refuses every packet.
 type Guard struct {
 	of     *Association
 	seen   *terms
@@ -117,17 +117,17 @@ type Guard struct {
 	passed uint64 // Association.passed at a time when remote was right
 }
 
-// Generations tells the receiver's global SPI state, as it is now.
+// Generations returns the receiver's current global SPI state.
 type Generations interface{ Generation() Generation }
 
-// Check accepts the packet with a nil error and then moves the remote time, or names the reason to
-// drop it: ErrPCID, ErrSPI, ErrReplay.
+// Check returns nil if it accepts the packet, and then advances the remote time. Otherwise it
+// returns the reason to drop the packet: ErrPCID, ErrSPI or ErrReplay.
 func (g *Guard) Check(h *Header, global Generations) error {
 	if g.of == nil {
 		return ErrSPI
 	}
 	t := g.follow()
-	gen := global.Generation() // after the terms: a rotation changes it before them
+	gen := global.Generation() // read after the terms, because a rotation changes it before them
 	switch {
 	case !g.of.anyPCID && (!h.HasVC || h.VC != g.of.pcid):
 		return ErrPCID
@@ -140,7 +140,7 @@ func (g *Guard) Check(h *Header, global Generations) error {
 	return nil
 }
 
-// later is the later of two times that are less than half of the IV's range apart.
+// later returns the later of two times that are less than half of the IV's range apart.
 func later(a, b uint64) uint64 {
 	if int64(a-b) > 0 {
 		return a
@@ -148,8 +148,9 @@ func later(a, b uint64) uint64 {
 	return b
 }
 
-// follow takes over what the peer has said of its clock since the last packet. That may be months
-// ago, so that the clock has passed half of its range: modulo arithmetic sees it go back.
+// follow applies what the peer has reported of its clock since the last packet. If that packet was
+// months ago, the clock may have moved by more than half of its range, and modulo arithmetic would
+// see it go back.
 func (g *Guard) follow() *terms {
 	t := g.of.terms.Load()
 	if t == g.seen {
@@ -165,7 +166,7 @@ func (g *Guard) follow() *terms {
 	return t
 }
 
-// accept is PacketPassesSPICheck of Falcon §9.2.2.3.
+// accept implements PacketPassesSPICheck of Falcon §9.2.2.3.
 func (t *terms) accept(spi uint32, gen Generation) bool {
 	if t.current == 0 { // not configured
 		return false
@@ -183,8 +184,8 @@ func (t *terms) accept(spi uint32, gen Generation) bool {
 	return gen.AllowPrevious && t.generation == gen.Current
 }
 
-// RemoteTime returns the newest IV accepted, or what the peer has said of its clock since,
-// picoseconds.
+// RemoteTime returns, in picoseconds, the newest IV accepted or what the peer has reported of its
+// clock since.
 func (g *Guard) RemoteTime() uint64 {
 	if g.of != nil {
 		g.follow()

@@ -19,7 +19,7 @@ const (
 	MaxCryptOffset = 0x3f // 4-byte words
 )
 
-// Versions: the cipher of an SA.
+// Versions, which select the cipher of an SA.
 const (
 	VersionGCM128  = 0
 	VersionGCM256  = 1
@@ -27,8 +27,8 @@ const (
 	VersionGMAC256 = 3
 )
 
-// ErrMalformed is the class of packets that are not PSP as this package understands it; test with
-// errors.Is.
+// ErrMalformed is the class of errors for packets that this package does not accept as PSP. Test
+// for it with errors.Is.
 var ErrMalformed = errors.New("psp: malformed packet")
 
 var (
@@ -57,17 +57,17 @@ type Header struct {
 	IV          uint64
 	VC          uint64
 
-	Class Class  // not on the wire: Opener.Open takes it from the SA
-	Owner uint64 // the same, as RxSADB.IssueTo was told
+	Class Class  // not on the wire: Opener.Open copies it from the SA
+	Owner uint64 // not on the wire: the owner given to RxSADB.IssueTo
 }
 
-// Class says what an SA is for and what its IVs are. It decides what becomes of a packet; nothing
-// inside the packet does.
+// Class says what an SA is for and what its IVs are. It alone decides how a packet is handled, not
+// anything inside the packet.
 type Class uint8
 
 const (
-	ClassFalcon  Class = iota // IV: the sender's picosecond clock; replays are left to Guard
-	ClassGateway              // IV: a counter; replays are found by a window per SPI (RFC 6479)
+	ClassFalcon  Class = iota // IV: the sender's picosecond clock; Guard detects replays
+	ClassGateway              // IV: a counter; a window per SPI detects replays (RFC 6479)
 )
 
 // Len returns the encoded length, 16 or 24 bytes.
@@ -101,7 +101,8 @@ func (h *Header) Append(b []byte) []byte {
 
 // ParseHeader decodes the header at the start of b and returns it with its length. Before the
 // packet is opened, a VC that the crypt offset does not cover is still cipher text. Errors are of
-// class ErrMalformed. The reserved bits of byte 2 are ignored, but authenticated with the rest.
+// class ErrMalformed. The reserved bits of byte 2 are ignored; they are authenticated like the
+// rest.
 func ParseHeader(b []byte) (Header, int, error) {
 	if len(b) < BaseLen {
 		return Header{}, 0, errShort

@@ -2,21 +2,21 @@ package psp
 
 import "encoding/binary"
 
-// Opener opens what peers sealed with the SPIs of a database. It belongs to one goroutine, and may
-// be used while the database's goroutine changes that. The packets of an SA of class gateway must
-// all come to one Opener, which has their replay window: to that of the SPI's lane. It knows no
-// others.
+// Opener opens packets that peers sealed with the SPIs of a database. It belongs to one goroutine,
+// and may be used while the database's goroutine changes the database. All packets of an SA of
+// class gateway must come to one Opener, that of the SPI's lane, which has their replay window.
+// Other Openers do not know the SPI.
 type Opener struct {
 	db     *RxSADB
 	lane   int
-	recent *rxSA // of the last packet
+	recent *rxSA // SA of the last packet
 }
 
-// Opener returns the one of a lane.
+// Opener returns the opener of a lane.
 func (d *RxSADB) Opener(lane int) *Opener { return &Opener{db: d, lane: lane} }
 
-// Lane is whose Opener a packet must come to, false if it may come to any: it is not of class
-// gateway, or of no SA.
+// Lane returns the lane whose Opener a packet must come to. ok is false if it may come to any,
+// because it is not of class gateway or of no SA.
 func (o *Opener) Lane(b []byte) (lane int, ok bool) {
 	if len(b) < BaseLen {
 		return 0, false
@@ -28,7 +28,7 @@ func (o *Opener) Lane(b []byte) (lane int, ok bool) {
 	return o.db.lane(s.spi), true
 }
 
-// find returns the SA of an SPI, nil if there is none.
+// find returns the SA of an SPI; if there is none, nil.
 func (o *Opener) find(spi uint32) *rxSA {
 	if s := o.recent; s != nil && s.spi == spi && !s.ended.Load() {
 		return s
@@ -43,10 +43,10 @@ func (o *Opener) find(spi uint32) *rxSA {
 // Generation returns the global SPI generation.
 func (o *Opener) Generation() Generation { return o.db.Generation() }
 
-// Open verifies and decrypts a PSP packet in place; b reaches from the PSP header to the ICV and is
-// lost when opening fails. It returns the header, the header's length, and what lies between header
-// and ICV (a part of b). Errors: class ErrMalformed, ErrUnknownSPI, ErrVersion, ErrAuth, and
-// ErrReplay in the gateway class.
+// Open verifies and decrypts a PSP packet in place. b reaches from the PSP header to the ICV and is
+// lost if opening fails. It returns the header, the header's length, and the part of b between
+// header and ICV. Errors: class ErrMalformed, ErrUnknownSPI, ErrVersion, ErrAuth, and ErrReplay in
+// the gateway class.
 func (o *Opener) Open(b []byte) (hdr Header, off int, clear []byte, err error) {
 	hdr, off, err = ParseHeader(b)
 	if err != nil {

@@ -1,13 +1,13 @@
 package psp
 
-// Geometry of the window: one block more than it covers, so that moving it clears whole blocks and
-// shifts nothing.
+// Geometry of the window. It has one block more than it covers, so that moving it clears whole
+// blocks and shifts nothing.
 const (
 	replayBlocks = 32 // a power of two
 	replayBits   = 64
 
-	// ReplaySpan is how far a counter may lie behind the newest one and still be told from a
-	// replay.
+	// ReplaySpan is how far a counter may be behind the newest one and still be distinguished from
+	// a replay.
 	ReplaySpan = (replayBlocks - 1) * replayBits
 )
 
@@ -18,8 +18,8 @@ type ReplayWindow struct {
 	seen   [replayBlocks]uint64 // bit c%64 of block c/64%replayBlocks: c was accepted
 }
 
-// Accept tells whether counter is new, and remembers it. Counters more than ReplaySpan behind the
-// newest are refused. It must only be called for packets that authenticated.
+// Accept reports whether counter is new, and records it. Counters more than ReplaySpan behind the
+// newest are refused. Call it only for packets that authenticated.
 func (w *ReplayWindow) Accept(counter uint64) bool {
 	block := counter / replayBits
 	if counter > w.newest {

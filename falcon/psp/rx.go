@@ -19,7 +19,7 @@ var (
 	ErrExhausted  = errors.New("psp: all SPIs of this master key were issued, rotate it")
 )
 
-// ValidSPI tells whether spi may name an SA: 0 and 0x80000000 are reserved.
+// ValidSPI reports whether spi may be the SPI of an SA: 0 and 0x80000000 are reserved.
 func ValidSPI(spi uint32) bool { return spi&^PhaseBit != 0 }
 
 // Master holds a receiver's two master keys; the SPI's most significant bit selects one.
@@ -31,7 +31,7 @@ type Generation struct {
 	AllowPrevious bool   // Global.AllowPreviousSPIGen
 }
 
-// RxSADB issues SPIs with their keys. One goroutine owns it; the Openers it gives out belong to
+// RxSADB issues SPIs with their keys. One goroutine owns it; the Openers that it returns belong to
 // others.
 type RxSADB struct {
 	master  Master
@@ -50,10 +50,10 @@ type rxSA struct {
 	class  Class
 	owner  uint64
 	ended  atomic.Bool
-	replay ReplayWindow // of class gateway; of the Opener that its packets come to
+	replay ReplayWindow // class gateway only; belongs to the Opener that its packets come to
 }
 
-// word is the generation in one number.
+// word encodes the generation in one number.
 func (g Generation) word() uint64 {
 	w := uint64(g.Current) << 1
 	if g.AllowPrevious {
@@ -62,21 +62,20 @@ func (g Generation) word() uint64 {
 	return w
 }
 
-// NewRxSADB returns an empty database that holds at most limit SPIs at a time. Its SPIs fall into
-// lanes, at least 1: an SPI is in lane SPI modulo lanes.
+// NewRxSADB returns an empty database that holds at most limit SPIs at a time. lanes is at least 1.
+// An SPI belongs to lane SPI modulo lanes.
 func NewRxSADB(m Master, limit, lanes int) *RxSADB {
 	return &RxSADB{master: m, next: [2]uint32{1, 1}, sas: table.New[uint32, *rxSA](), limit: limit, lanes: lanes}
 }
 
-// Issue hands out a new SPI of the current phase and its key, for one peer to seal with. An SPI is
-// never issued twice, not even after Forget or when its phase comes round again under a new master
-// key.
+// Issue issues a new SPI of the current phase and its key, for one peer to seal with. An SPI is
+// never issued twice, not even after Forget or when its phase is used again under a new master key.
 func (d *RxSADB) Issue(version uint8, class Class) (spi uint32, key []byte, err error) {
 	return d.IssueTo(version, class, 0, 0)
 }
 
-// IssueTo is Issue of an SPI of a lane, with a number for the owner, which comes back in the header
-// of each packet. The packets of class gateway are opened by the Opener of their lane.
+// IssueTo issues an SPI of the given lane, with a number for its owner, which Open returns in the
+// header of each packet. The Opener of the lane opens the packets if the class is gateway.
 func (d *RxSADB) IssueTo(version uint8, class Class, owner uint64, lane int) (spi uint32, key []byte, err error) {
 	if d.sas.Len() >= d.limit {
 		return 0, nil, fmt.Errorf("%w: the limit is %d", ErrFull, d.limit)
@@ -101,11 +100,11 @@ func (d *RxSADB) IssueTo(version uint8, class Class, owner uint64, lane int) (sp
 
 func (d *RxSADB) lane(spi uint32) int { return int(spi) % d.lanes }
 
-// Forget closes an SPI: packets sealed with it are unknown from now on.
+// Forget removes an SPI: packets sealed with it are unknown from now on.
 func (d *RxSADB) Forget(spi uint32) {
 	if sa, ok := d.sas.Find(spi); ok {
 		d.sas.Delete(spi)
-		sa.ended.Store(true) // for those who hold it
+		sa.ended.Store(true) // for Openers that hold it
 	}
 }
 
@@ -119,8 +118,8 @@ func (d *RxSADB) Generation() Generation {
 }
 
 // Rotate makes key the new master key and switches to the other phase (Falcon §9.2.2.3 step 1).
-// SPIs of the phase that is left stay valid as the previous generation until Retire or the next
-// Rotate; those of the generation before end here.
+// SPIs of the old phase stay valid as the previous generation until Retire or the next Rotate.
+// Those of the generation before end now.
 func (d *RxSADB) Rotate(key *[32]byte) {
 	d.Retire()
 	d.phase ^= 1
@@ -129,7 +128,7 @@ func (d *RxSADB) Rotate(key *[32]byte) {
 }
 
 // Retire ends the previous generation (Falcon §9.2.2.3 step 5): its SPIs become unknown and its
-// master key is wiped.
+// master key is erased.
 func (d *RxSADB) Retire() {
 	gen := d.Generation()
 	if gen.Current == 0 {

@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// PacketLimit is the number of packets one TxSA seals before it asks for a new key.
+// PacketLimit is the number of packets that one TxSA seals before it asks for a new key.
 const PacketLimit = 1 << 36
 
-// ivSpan is the largest distance between the first and the last IV of an SA, picoseconds (106
-// days). It is half of the IV's range, so that neither a nonce can repeat nor the replay check's
-// modulo comparison turn round.
+// ivSpan is the largest distance between the first and the last IV of an SA, in picoseconds (106
+// days). It is half of the IV's range, so that no nonce can repeat and the modulo comparison of the
+// replay check stays correct.
 const ivSpan = 1 << 63
 
 // Errors of Seal.
@@ -20,14 +20,14 @@ var (
 )
 
 // TxSA seals the packets of one SPI. Its IV strictly increases: it is the sender's picosecond clock
-// in the Falcon class, a counter from 1 in the gateway class. One goroutine owns it.
+// in the Falcon class, and a counter from 1 in the gateway class. One goroutine owns it.
 type TxSA struct {
 	seal    sealer
-	hdr     Header // template: everything but NextHeader and IV
+	hdr     Header // template for all fields but NextHeader and IV
 	started bool
 	first   uint64 // first IV used
 	last    uint64 // last IV used
-	floor   uint64 // last IV of the SA before, if hasFloor
+	floor   uint64 // last IV of the previous SA, if hasFloor
 	packets uint64
 	limit   uint64
 
@@ -36,14 +36,14 @@ type TxSA struct {
 }
 
 // NewTxSA returns the transmit SA of spi for tunnel mode, where every packet carries the
-// virtualization cookie vc. cryptOffset is in 4-byte words from byte 16 of the PSP header, so it
-// counts the cookie: 8 for Falcon in inner IPv4, 13 in inner IPv6.
+// virtualization cookie vc. cryptOffset counts 4-byte words from byte 16 of the PSP header, so it
+// includes the cookie: 8 for Falcon in inner IPv4, 13 in inner IPv6.
 func NewTxSA(version uint8, spi uint32, key []byte, vc uint64, cryptOffset uint8) (*TxSA, error) {
 	return newTxSA(Header{Version: version, SPI: spi, CryptOffset: cryptOffset, HasVC: true, VC: vc}, key)
 }
 
-// NewGatewayTxSA is NewTxSA for the gateway class: IVs are counted, so that the receiver can tell
-// each packet from its replay without a transport above that would.
+// NewGatewayTxSA returns a transmit SA of the gateway class. Its IVs are a counter, so that the
+// receiver can detect replays without help from a transport above.
 func NewGatewayTxSA(version uint8, spi uint32, key []byte, vc uint64, cryptOffset uint8) (*TxSA, error) {
 	t, err := NewTxSA(version, spi, key, vc, cryptOffset)
 	if err == nil {
@@ -81,37 +81,38 @@ func (t *TxSA) HeaderLen() int { return t.hdr.Len() }
 // Overhead returns the bytes a sealed packet has above its payload: header and ICV.
 func (t *TxSA) Overhead() int { return t.hdr.Len() + ICVLen }
 
-// SetPacketLimit lowers the number of packets after which Seal asks for a new key; limits above
-// PacketLimit are cut to it.
+// SetPacketLimit lowers the number of packets after which Seal asks for a new key. Limits above
+// PacketLimit are reduced to it.
 func (t *TxSA) SetPacketLimit(n uint64) { t.limit = min(n, PacketLimit) }
 
-// SetCryptOffset changes the crypt offset, 4-byte words up to MaxCryptOffset, of the packets to
-// come: inner headers differ in length.
+// SetCryptOffset changes the crypt offset of later packets, in 4-byte words up to MaxCryptOffset,
+// because inner headers differ in length.
 func (t *TxSA) SetCryptOffset(words uint8) { t.hdr.CryptOffset = words & MaxCryptOffset }
 
-// RekeyDue tells that half of what the SA may seal, or of the time it may live, is used: time to
-// ask the receiver for a new one, so that Seal never has to refuse.
+// RekeyDue reports whether half of the packet limit or of the lifetime of the SA is used. Then it
+// is time to ask the receiver for a new key, so that Seal never has to refuse.
 func (t *TxSA) RekeyDue() bool { return t.packets >= t.limit/2 || t.last-t.first >= ivSpan/2 }
 
-// Follow makes the IVs of t, not used yet, go on after those of old, which it replaces: the
-// receiver's replay check compares across keys, and the clock may have gone back.
+// Follow makes the IVs of t, which was not used yet, continue after those of old, which t replaces.
+// The receiver's replay check compares across keys, and the clock may have gone back.
 func (t *TxSA) Follow(old *TxSA) {
 	if old.started {
 		t.floor, t.hasFloor = old.last, true
 	}
 }
 
-// Packets returns how many packets were sealed.
+// Packets returns the number of packets sealed.
 func (t *TxSA) Packets() uint64 { return t.packets }
 
 // LastIV returns the IV of the last sealed packet.
 func (t *TxSA) LastIV() uint64 { return t.last }
 
-// Seal makes a PSP packet of b[HeaderLen():HeaderLen()+payload] in place: it writes the header into
-// b[:HeaderLen()], encrypts and appends the ICV; b must have Overhead()+payload bytes. now is the
-// sender's clock in nanoseconds; the IV is max(now in picoseconds, last IV + 1), over all SAs it
-// follows, or the next count. It returns the packet's length, or ErrRekey, ErrBuffer, or a class
-// ErrMalformed error when the crypt offset lies beyond the payload; after an error no IV was used.
+// Seal turns b[HeaderLen():HeaderLen()+payload] into a PSP packet in place. It writes the header
+// into b[:HeaderLen()], encrypts and appends the ICV; b must have Overhead()+payload bytes. now is
+// the sender's clock in nanoseconds. The IV is the next count or max(now in picoseconds, last IV +
+// 1), where the last IV may be of an SA that t follows. Seal returns the packet's length, or
+// ErrRekey, ErrBuffer, or a class ErrMalformed error if the crypt offset is beyond the payload.
+// After an error no IV was used.
 func (t *TxSA) Seal(now int64, next uint8, b []byte, payload int) (int, error) {
 	n := t.hdr.Len() + payload
 	if payload < 0 || len(b) < n+ICVLen {
@@ -129,8 +130,8 @@ func (t *TxSA) Seal(now int64, next uint8, b []byte, payload int) (int, error) {
 	return n + ICVLen, nil
 }
 
-// SealFrom is Seal for a payload that lies elsewhere and stays as it is. Where all of it is
-// encrypted it is not copied first.
+// SealFrom does what Seal does for a payload that lies elsewhere and is not changed. If all of it
+// is encrypted, it is not copied first.
 func (t *TxSA) SealFrom(now int64, next uint8, b, payload []byte) (int, error) {
 	n := t.hdr.Len() + len(payload)
 	if len(b) < n+ICVLen {
@@ -148,7 +149,7 @@ func (t *TxSA) SealFrom(now int64, next uint8, b, payload []byte) (int, error) {
 	return n + ICVLen, nil
 }
 
-// header makes the header of the next packet.
+// header returns the header of the next packet.
 func (t *TxSA) header(now int64, next uint8) (Header, error) {
 	iv := uint64(now) * 1000
 	if t.counter {
@@ -158,7 +159,7 @@ func (t *TxSA) header(now int64, next uint8) (Header, error) {
 		iv = later(iv, t.floor+1)
 	}
 	if t.started {
-		iv = later(iv, t.last+1) // the clock may not have moved, or gone back
+		iv = later(iv, t.last+1) // the clock may not have moved, or may have gone back
 		if t.packets >= t.limit || iv-t.first >= ivSpan {
 			return Header{}, ErrRekey
 		}
@@ -168,7 +169,7 @@ func (t *TxSA) header(now int64, next uint8) (Header, error) {
 	return h, nil
 }
 
-// used notes that a packet was sealed with iv.
+// used records that a packet was sealed with iv.
 func (t *TxSA) used(iv uint64) {
 	if !t.started {
 		t.started, t.first = true, iv
