@@ -7,7 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
-// MaxHosts bounds a network.
+// MaxHosts is the maximum of hosts in a network.
 const MaxHosts = 1024
 
 // NetworkConfig describes hosts around one switch.
@@ -19,10 +19,10 @@ type NetworkConfig struct {
 	Mark   int         // a port with more bytes than this marks Congestion Experienced, 0 = never
 
 	Faults             // of the links from hosts to the switch
-	Links  []HostLinks // links unlike the others; of two for one host the later counts
+	Links  []HostLinks // links that differ from the others; if several match a host, the last one counts
 }
 
-// Check returns an error naming the first impossible value.
+// Check returns an error that names the first invalid value.
 func (c *NetworkConfig) Check() error {
 	switch {
 	case c.Hosts < 2 || c.Hosts > MaxHosts:
@@ -61,7 +61,7 @@ func (c *NetworkConfig) impaired() bool {
 	return !c.Faults.none()
 }
 
-// withoutFaults is the same network with perfect links.
+// withoutFaults returns the same network with perfect links.
 func (c NetworkConfig) withoutFaults() NetworkConfig {
 	c.Faults, c.Links = Faults{}, slices.Clone(c.Links)
 	for i := range c.Links {
@@ -70,7 +70,7 @@ func (c NetworkConfig) withoutFaults() NetworkConfig {
 	return c
 }
 
-// links are those of a host.
+// links returns the configuration of a host's links.
 func (c *NetworkConfig) links(host int) (up, down LinkConfig) {
 	up.Faults = c.Faults
 	for i := range c.Links {
@@ -81,19 +81,19 @@ func (c *NetworkConfig) links(host int) (up, down LinkConfig) {
 	return up, down
 }
 
-// Faults are what one direction of a link does to frames. Shares are 0..1 and independent.
+// Faults describes what one direction of a link does to frames. Shares are 0..1 and independent.
 type Faults struct {
 	Loss      float64 // share of frames lost
 	Burst     Burst   // losses that come together
 	Duplicate float64 // share of frames that arrive twice
 	Reorder   float64 // share of frames held back until later ones have passed
-	ReorderBy int     // how many later ones pass at most
+	ReorderBy int     // maximum of frames that pass it
 
 	Outage, OutageEvery falcon.Time // everything is lost for Outage at the end of each OutageEvery
 }
 
-// Burst is the loss model of Gilbert and Elliott: a link is good, and loses nothing, or bad. Before
-// each frame it may change from one to the other.
+// Burst is the loss model of Gilbert and Elliott. A link is good and loses nothing, or it is bad.
+// Its state may change before each frame.
 type Burst struct {
 	Enter float64 // chance that a good link becomes bad; 0 = never
 	Leave float64 // chance that a bad link becomes good
@@ -135,7 +135,7 @@ func (f *Faults) check() error {
 // LinkConfig is one direction of a host's link.
 type LinkConfig struct {
 	Rate  int64       // bits per second, 0 = the network's
-	Delay falcon.Time // propagation, beside what the network's round trip has
+	Delay falcon.Time // propagation delay, in addition to the network's round trip
 	Faults
 }
 
@@ -149,7 +149,7 @@ func (c *LinkConfig) check() error {
 	return c.Faults.check()
 }
 
-// HostLinks are the links of some hosts, unlike those of the others.
+// HostLinks configures the links of some hosts that differ from the others.
 type HostLinks struct {
 	Host, Count int        // the first host, and how many
 	Up, Down    LinkConfig // from the host to the switch, and back

@@ -4,18 +4,18 @@
 //	Node 0: Engine, ULP ──▶ Link ──▶ Node 1: Engine, ULP
 //	                    ◀── Link ◀──
 //
-// Link is the impairment model alone (loss, delay, jitter, reorder, duplicate, corrupt, mark, rate,
-// down). It also serves live uplinks: time is an argument, and each decision is a function of the
-// seed and the packet's index, so that a run replays whatever the timing.
+// Link is only the impairment model (loss, delay, jitter, reorder, duplicate, corrupt, mark, rate,
+// down). It also serves live uplinks: time is an argument, and each decision depends only on the
+// seed and the packet's index, so that a run can be replayed whatever the timing.
 //
 // World joins two engines by two links and moves its clock from one event to the next. Packets
-// carry their send time and a checksum in place of PSP, so corruption is detected and dropped as
-// the ICV would.
+// carry their send time and a checksum in place of PSP, so a corrupted packet is detected and
+// dropped as the ICV would do.
 //
-// Network joins up to 1024 engines by a switch with an egress queue per port, for experiments with
-// performance: hosts fetch packets at line rate, ports drop and mark, links lose, repeat and
-// reorder, and the network knows of every packet whether the receiver had it already.
-// Run turns a Scenario into a Result with it. Scenarios come from files in package scenario.
+// Network joins up to 1024 engines by a switch with an egress queue per port, for performance
+// experiments. Hosts fetch packets at line rate, ports drop and mark, links lose, repeat and
+// reorder. For every packet the network knows whether the receiver had it already. Run runs a
+// Scenario in a Network and returns a Result. Package scenario reads scenarios from files.
 //
 // A World or a Network and its parts belong to one goroutine.
 package sim

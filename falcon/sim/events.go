@@ -8,7 +8,7 @@ import (
 
 const never falcon.Time = math.MaxInt64
 
-// eventKind is what happens in a Network.
+// eventKind is a kind of event in a Network.
 type eventKind uint8
 
 const (
@@ -16,7 +16,7 @@ const (
 	atHost                      // a packet arrives at a host
 	uplinkIdle                  // a host's uplink can take the next packet
 	timerDue                    // a timer of a host's engine
-	holdOver                    // a host's held packets waited long enough
+	holdOver                    // frames held back by a line have waited long enough
 	arrival                     // an operation of a flow arrives
 	warmedUp                    // the warm-up is over
 	sampling                    // a sample is due
@@ -24,30 +24,30 @@ const (
 
 type event struct {
 	at     falcon.Time
-	order  uint64 // first scheduled first among equals
+	order  uint64 // order of scheduling, for events at the same time
 	packet *packet
 	host   int32
 	kind   eventKind
 }
 
-// events are those to come.
+// events holds the scheduled events.
 type events struct {
 	heap  eventHeap
 	order uint64 // of the event scheduled last
 }
 
-// at schedules an event. Host is a line's index for holdOver, a flow's for arrival.
+// at schedules an event. host is a line's index for holdOver, and a flow's index for arrival.
 func (e *events) at(at falcon.Time, kind eventKind, host int, p *packet) {
 	e.order++
 	e.heap.push(event{at: at, order: e.order, kind: kind, host: int32(host), packet: p})
 }
 
-// due tells whether an event is due by a time.
+// due reports whether an event is due by the given time.
 func (e *events) due(by falcon.Time) bool { return len(e.heap) > 0 && e.heap[0].at <= by }
 
 func (e *events) pop() event { return e.heap.pop() }
 
-// eventHeap is a binary heap by time; container/heap would allocate for every event.
+// eventHeap is a binary heap ordered by time. container/heap would allocate for every event.
 type eventHeap []event
 
 func (a *event) before(b *event) bool { return a.at < b.at || a.at == b.at && a.order < b.order }

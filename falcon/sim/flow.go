@@ -7,25 +7,25 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
-// FlowConfig is one connection and what it does: operations one after the other, forever. Without a
-// rate the next begins when one ends; with a rate they arrive by the clock, whatever became of
-// those before.
+// FlowConfig describes one connection and the endless series of operations on it. Without a rate an
+// operation begins when one ends. With a rate operations arrive by the clock, whether or not
+// earlier ones have ended.
 type FlowConfig struct {
 	From, To    int   // hosts
 	Pull        bool  // From pulls from To instead of pushing to it
 	Ordered     bool  // an ordered connection
 	Sizes       []int // bytes of operations, drawn at random
-	Outstanding int   // operations at once, 0 = as many as the engine takes
+	Outstanding int   // operations at once, 0 = as many as the engine accepts
 	Start       falcon.Time
 
 	Rate    int64 // bits per second of operations that arrive, 0 = no clock
-	Poisson bool  // arrivals are independent of one another; else at equal distances
+	Poisson bool  // arrivals are independent of one another; otherwise at equal distances
 }
 
-// MaxOperation bounds the size of an operation.
+// MaxOperation is the maximum size of an operation.
 const MaxOperation = 1 << 30
 
-// Check returns an error naming the first impossible value.
+// Check returns an error that names the first invalid value.
 func (f *FlowConfig) Check(hosts int) error {
 	switch {
 	case f.From < 0 || f.From >= hosts:
@@ -51,7 +51,7 @@ func (f *FlowConfig) Check(hosts int) error {
 	return nil
 }
 
-// gap is the mean time from one arrival to the next, nanoseconds; 0 without a rate.
+// gap returns the mean time between arrivals in nanoseconds, 0 without a rate.
 func (f *FlowConfig) gap() float64 {
 	if f.Rate == 0 {
 		return 0
@@ -72,26 +72,27 @@ type flow struct {
 	from, to    *endpoint
 	rnd         uint64
 	arrivals    arrivals
-	expected    falcon.Time // when an arrival event is scheduled
+	expected    falcon.Time // when the last scheduled arrival event is due
 	operations  operations
 	outstanding int
 	blocked     bool   // the engine refused the next packet until EvCredit
 	current     uint32 // the operation whose packets are being issued
-	left        int    // bytes of it that are not issued, 0 = there is none
-	received    uint64 // bytes, at the end that gets them
+	left        int    // bytes of it that are not issued yet, 0 = there is no current operation
+	received    uint64 // bytes, at the receiving end
 	failed      uint64 // operations
 	dead        bool
 }
 
-// arrivals are the times at which operations arrive.
+// arrivals computes the times at which operations arrive.
 type arrivals struct {
 	next    float64 // nanoseconds
-	gap     float64 // mean, 0 = whenever there is room
+	gap     float64 // mean, 0 = an operation arrives whenever there is room
 	poisson bool
 	rnd     uint64
 }
 
-// newArrivals begins somewhere in a gap: flows of one rate would else move in step.
+// newArrivals begins at a random point within a gap, because flows of one rate would otherwise move
+// in step.
 func newArrivals(cfg *FlowConfig, start falcon.Time, seed uint64) arrivals {
 	a := arrivals{next: float64(start), gap: cfg.gap(), poisson: cfg.Poisson, rnd: seed}
 	a.rnd = Mix(a.rnd)
@@ -108,15 +109,15 @@ func (a *arrivals) advance() {
 	a.next += gap
 }
 
-// operation is one that is under way.
+// operation is an operation in progress.
 type operation struct {
 	arrived falcon.Time
-	packets int  // that are not over
-	issued  bool // all of them
+	packets int  // packets that have not ended
+	issued  bool // all packets were issued
 	failed  bool
 }
 
-// operations are those under way. Their indices are the tags of their packets.
+// operations holds the operations in progress. Their indices are the tags of their packets.
 type operations struct {
 	all  []operation
 	free []uint32
@@ -146,7 +147,8 @@ type endpoint struct {
 	history history
 }
 
-// issue starts operations until the flow or the engine has enough, or the next has not arrived.
+// issue starts operations until the flow or the engine has enough, or the next operation has not
+// arrived yet.
 func (f *flow) issue(now falcon.Time) {
 	for !f.dead && !f.blocked {
 		if f.left == 0 && !f.begin(now) {
@@ -156,7 +158,7 @@ func (f *flow) issue(now falcon.Time) {
 	}
 }
 
-// begin starts an operation, if there is one and it may start.
+// begin starts an operation, if one has arrived and may start.
 func (f *flow) begin(now falcon.Time) bool {
 	if now < f.start || f.cfg.Outstanding != 0 && f.outstanding == f.cfg.Outstanding {
 		return false
@@ -207,7 +209,7 @@ func (f *flow) issuePacket(now falcon.Time) {
 	o.issued = f.left == 0
 }
 
-// packetOver ends a packet of an operation, and the operation with its last.
+// packetOver ends a packet of an operation. The last packet ends the operation.
 func (f *flow) packetOver(now falcon.Time, tag uint64, failed bool) {
 	o := &f.operations.all[tag]
 	o.packets--

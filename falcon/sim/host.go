@@ -13,7 +13,7 @@ type Host struct {
 	index   int
 	line    *line       // to the switch
 	sending bool        // the uplink is busy
-	wake    falcon.Time // of the timer event that counts
+	wake    falcon.Time // time of the valid timer event; others are ignored
 }
 
 // Fill implements falcon.ULP. Packets of a Network have no content.

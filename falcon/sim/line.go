@@ -2,7 +2,7 @@ package sim
 
 import "github.com/falcon-vnic/vnic/falcon"
 
-// line is one direction of a link at work.
+// line is one direction of a running link.
 type line struct {
 	net       *Network
 	cfg       LinkConfig
@@ -11,21 +11,21 @@ type line struct {
 	seed      uint64
 	frames    uint64 // sent
 	bad       bool   // the state of Burst
-	busy      int64  // until then, picoseconds
+	busy      int64  // until when the line is busy, picoseconds
 	held      []*packet
 	expecting bool // a holdOver event is scheduled
 }
 
-// occupy takes the time of a frame of size bytes on the line, and returns when its last bit leaves,
+// occupy reserves the line for a frame of size bytes, and returns when its last bit leaves, in
 // picoseconds.
 func (l *line) occupy(size int) int64 {
 	l.busy = max(l.busy, l.net.Now*picos) + int64(float64(size)*8e12/float64(l.cfg.Rate))
 	return l.busy
 }
 
-// send takes a frame that occupied the line. A frame held back goes right after the frame that is
-// so many positions later, so at most that many overtake it; if none comes for a round trip it goes
-// alone.
+// send sends a frame that has occupied the line. A frame that is held back is sent right after the
+// frame that is a random number of positions later, so at most ReorderBy frames overtake it. If no
+// frame follows for a round trip, it is sent alone.
 func (l *line) send(p *packet) {
 	index := l.frames
 	l.frames++
@@ -53,7 +53,7 @@ func (l *line) send(p *packet) {
 	l.held = kept
 }
 
-// loses decides about the frame of that index.
+// loses decides whether the frame with that index is lost.
 func (l *line) loses(index uint64) bool {
 	f := &l.cfg.Faults
 	if f.Outage > 0 && (l.busy/picos)%f.OutageEvery >= f.OutageEvery-f.Outage {
@@ -72,14 +72,14 @@ func (l *line) loses(index uint64) bool {
 	return happens(l.seed, index, drawLoss, f.Loss)
 }
 
-// fly lets a frame arrive at the other end.
+// fly schedules the arrival of a frame at the other end.
 func (l *line) fly(p *packet) {
 	l.net.events.at(max(l.busy/picos, l.net.Now)+l.delay(), l.arrival, p.dst, p)
 }
 
 func (l *line) delay() falcon.Time { return l.net.hop() + l.cfg.Delay }
 
-// expectIdle makes releaseAll look when nothing was sent for a round trip.
+// expectIdle schedules releaseAll for when nothing has been sent for a round trip.
 func (l *line) expectIdle() {
 	if !l.expecting {
 		l.expecting = true
@@ -89,7 +89,7 @@ func (l *line) expectIdle() {
 
 func (l *line) patience() falcon.Time { return max(l.net.cfg.RTT, 1000) }
 
-// releaseAll ends the wait of held frames unless the line is still in use.
+// releaseAll sends held frames, unless the line is still in use.
 func (l *line) releaseAll() {
 	l.expecting = false
 	if len(l.held) == 0 {

@@ -8,27 +8,27 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
-// Impairment is what a link does to frames. Probabilities are 0..1 and independent.
+// Impairment describes what a link does to frames. Probabilities are 0..1 and independent.
 type Impairment struct {
 	Loss         float64
-	Duplicate    float64 // a second copy, with a jitter of its own
+	Duplicate    float64 // a second copy, with its own jitter
 	Reorder      float64 // delayed by ReorderDelay, so that later frames overtake
 	Corrupt      float64 // one bit flipped
 	Mark         float64 // congestion experienced
 	Delay        falcon.Time
-	Jitter       falcon.Time // uniform, added to Delay; larger than the frame distance it reorders
+	Jitter       falcon.Time // uniform, added to Delay; reorders frames if larger than their distance
 	ReorderDelay falcon.Time
 	Rate         int64 // bits per second, 0 = unlimited
 	Queue        int   // frames in flight, 0 = 65536; more are lost
 	Down         bool  // everything is lost
 }
 
-// LinkStats count frames.
+// LinkStats counts frames.
 type LinkStats struct {
 	Sent, Delivered, Lost, Duplicated, Reordered, Corrupted, Marked, Overflowed uint64
 }
 
-// Frame is what a link delivers. Data is valid until the next call of Receive.
+// Frame is a frame that a link delivers. Data is valid until the next call of Receive.
 type Frame struct {
 	Data []byte
 	CE   bool
@@ -39,7 +39,7 @@ type Link struct {
 	imp   Impairment
 	seed  uint64
 	index uint64      // of the next frame
-	busy  falcon.Time // the sender is serialising until then
+	busy  falcon.Time // until when the sender is serialising
 	queue flights
 	order uint64
 	free  []*flight
@@ -54,19 +54,19 @@ type flight struct {
 	data  []byte
 }
 
-// NewLink returns a link; equal seeds impair the n-th frame equally.
+// NewLink returns a link. Equal seeds impair the n-th frame equally.
 func NewLink(seed uint64, imp Impairment) *Link { return &Link{seed: seed, imp: imp} }
 
-// Set changes the impairment; frames in flight are not affected.
+// Set changes the impairment. Frames in flight are not affected.
 func (l *Link) Set(imp Impairment) { l.imp = imp }
 
-// Seed begins the decisions anew, as of a new link with this seed.
+// Seed restarts the decisions as those of a new link with this seed.
 func (l *Link) Seed(seed uint64) { l.seed, l.index = seed, 0 }
 
 // Impairment returns the current setting.
 func (l *Link) Impairment() Impairment { return l.imp }
 
-// InFlight is the number of frames on the wire.
+// InFlight returns the number of frames on the wire.
 func (l *Link) InFlight() int { return len(l.queue) }
 
 // Stats returns the counters.
@@ -82,7 +82,7 @@ func (l *Link) Send(now falcon.Time, frame []byte) {
 		l.stats.Lost++
 		return
 	case l.full():
-		l.stats.Overflowed++ // before it takes any of the line's time
+		l.stats.Overflowed++ // before it takes any time of the line
 		return
 	}
 	if l.imp.Rate > 0 {
@@ -101,7 +101,7 @@ func (l *Link) Send(now falcon.Time, frame []byte) {
 }
 
 func (l *Link) fly(now falcon.Time, index, jitter uint64, frame []byte) {
-	if l.full() { // the copy's turn
+	if l.full() { // possible for the copy of a frame
 		l.stats.Overflowed++
 		return
 	}
@@ -126,7 +126,7 @@ func (l *Link) fly(now falcon.Time, index, jitter uint64, frame []byte) {
 	heap.Push(&l.queue, f)
 }
 
-// full tells whether as many frames are in flight as may be.
+// full reports whether the maximum of frames is in flight.
 func (l *Link) full() bool {
 	limit := l.imp.Queue
 	if limit == 0 {
@@ -144,7 +144,7 @@ func (l *Link) get() *flight {
 	return new(flight)
 }
 
-// Deadline is when the next frame arrives, math.MaxInt64 if none is in flight.
+// Deadline returns when the next frame arrives, math.MaxInt64 if none is in flight.
 func (l *Link) Deadline() falcon.Time {
 	if len(l.queue) == 0 {
 		return math.MaxInt64
@@ -152,7 +152,7 @@ func (l *Link) Deadline() falcon.Time {
 	return l.queue[0].at
 }
 
-// Receive takes the next frame that has arrived.
+// Receive returns the next frame that has arrived, if there is one.
 func (l *Link) Receive(now falcon.Time) (Frame, bool) {
 	if l.last != nil {
 		l.free = append(l.free, l.last)
@@ -166,7 +166,7 @@ func (l *Link) Receive(now falcon.Time) (Frame, bool) {
 	return Frame{Data: l.last.data, CE: l.last.ce}, true
 }
 
-// Purposes of draws: every decision about a frame is independent of the others.
+// Purposes of draws. Every decision about a frame is independent of the others.
 const (
 	drawLoss uint64 = iota
 	drawDuplicate
@@ -179,24 +179,24 @@ const (
 	draws
 )
 
-// draw returns a number in [0,1) that depends on the seed, the frame and the purpose only.
+// draw returns a number in [0,1) that depends only on the seed, the frame and the purpose.
 func (l *Link) draw(index, purpose uint64) float64 { return draw(l.seed, index, purpose) }
 
 func (l *Link) happens(index, purpose uint64, share float64) bool {
 	return happens(l.seed, index, purpose, share)
 }
 
-// happens decides about a frame: true for that share of frames.
+// happens decides about a frame. It is true for the given share of frames.
 func happens(seed, index, purpose uint64, share float64) bool {
 	return draw(seed, index, purpose) < share
 }
 
 func draw(seed, index, purpose uint64) float64 { return unit(Mix(seed + Mix(index*draws+purpose))) }
 
-// unit makes a number in [0,1) of random bits.
+// unit turns random bits into a number in [0,1).
 func unit(x uint64) float64 { return float64(x>>11) / (1 << 53) }
 
-// Mix is the splitmix64 finaliser: a bijection that looks random.
+// Mix is the splitmix64 finaliser, a bijection whose results look random.
 func Mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -204,7 +204,7 @@ func Mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// flights is a heap by arrival, first sent first among equals.
+// flights is a heap ordered by arrival, then by the order of sending.
 type flights []*flight
 
 func (q flights) Len() int { return len(q) }

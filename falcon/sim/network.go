@@ -5,15 +5,15 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// Network is hosts joined by a switch with one egress queue per host, in virtual time.
+// Network joins hosts by a switch with one egress queue per host, in virtual time.
 //
 //	Host 0 ──▶ uplink ──▶ ┌────────┐ ──▶ port 1: queue ──▶ Host 1
 //	Host 1 ──▶ uplink ──▶ │ switch │ ──▶ port 0: queue ──▶ Host 0
 //	                      └────────┘
 //
-// A host asks its engine for a packet whenever its uplink is idle, as a NIC does. Packets travel by
-// reference, are never corrupted and carry no payload: what is delivered is World's business, how
-// fast is this one's.
+// A host asks its engine for a packet whenever its uplink is idle, as a NIC does. Packets are
+// passed by reference, are never corrupted and carry no payload: World tests what is delivered,
+// Network how fast.
 type Network struct {
 	Now   falcon.Time
 	Hosts []*Host
@@ -25,18 +25,19 @@ type Network struct {
 	events  events
 	packets packets
 	flows   []*flow
-	warm    func() // of the warmedUp event
-	hook    func() // of the sampling event
+	warm    func() // called at the warmedUp event
+	hook    func() // called at the sampling event
 
 	completions completions
 }
 
-// Port is an egress queue of the switch. It needs no queue in fact: in a FIFO the time a packet
-// leaves is known when it comes, and how much is queued follows from the time the last one leaves.
+// Port is an egress queue of the switch. It stores no packets: in a FIFO the time at which a packet
+// leaves is known when it arrives, and the queue length follows from the time at which the last
+// packet leaves.
 type Port struct {
 	Sent, Dropped, Marked uint64 // packets
 	Bytes                 uint64
-	Peak                  int // most bytes queued since the owner of the network cleared it
+	Peak                  int // maximum of bytes queued since the owner of the network cleared it
 
 	line *line // busy until the last packet leaves
 }
@@ -72,8 +73,9 @@ func (n *Network) newLine(seed uint64, cfg LinkConfig, arrival eventKind) *line 
 // firstFlow keeps the seeds of flows apart from those of hosts.
 const firstFlow = 1 << 20
 
-// AddFlow opens a flow's connection. It starts within a round trip after its time, as the seed
-// says: flows of one time would else move in step.
+// AddFlow opens a flow's connection. The flow starts at a random time, drawn from the seed, within
+// a round trip after its start time, because flows that start together would otherwise move in
+// step.
 func (n *Network) AddFlow(cfg FlowConfig) error {
 	if err := cfg.Check(len(n.Hosts)); err != nil {
 		return err
@@ -161,5 +163,5 @@ func (n *Network) lost(p *packet) {
 	n.packets.put(p)
 }
 
-// hop is the propagation time of one of the four links of a round trip.
+// hop returns the propagation time of one of the four links of a round trip.
 func (n *Network) hop() falcon.Time { return n.cfg.RTT / 4 }

@@ -5,7 +5,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cc"
 )
 
-// Result is what a scenario came to. Totals and means leave the warm-up out.
+// Result is the outcome of a scenario. Totals and means exclude the warm-up.
 type Result struct {
 	Scenario string      `json:"scenario"`
 	Seed     uint64      `json:"seed"`
@@ -14,7 +14,7 @@ type Result struct {
 
 	Goodput          float64  `json:"goodput_bps"` // payload delivered
 	GoodputOverRate  float64  `json:"goodput_over_rate"`
-	GoodputOverIdeal *float64 `json:"goodput_over_ideal,omitempty"` // over that without impairments
+	GoodputOverIdeal *float64 `json:"goodput_over_ideal,omitempty"` // relative to the goodput without impairments
 	Jain             float64  `json:"jain"`                         // fairness of the flows' goodputs, 1 = equal
 
 	Packets         uint64  `json:"packets"`         // first transmissions of packets with a PSN
@@ -30,13 +30,13 @@ type Result struct {
 	Failed          uint64  `json:"failed_operations"`
 
 	Offered    float64     `json:"offered_bps,omitempty"` // payload of the flows that have a rate
-	Operations uint64      `json:"operations"`            // that arrived after the warm-up and were completed
+	Operations uint64      `json:"operations"`            // operations that arrived after the warm-up and completed
 	Time50     falcon.Time `json:"completion_p50_ns"`     // from an operation's arrival to its end
 	Time99     falcon.Time `json:"completion_p99_ns"`
 	Time999    falcon.Time `json:"completion_p999_ns"`
 
 	Delay           float64 `json:"delay_ns"`          // mean of Swift's delay signal
-	Target          float64 `json:"target_ns"`         // mean of what Swift steers it to, 0 = another algorithm
+	Target          float64 `json:"target_ns"`         // mean of the target that Swift steers it to, 0 = another algorithm
 	DelayOverTarget float64 `json:"delay_over_target"` // of these means
 	QueuePeak       int     `json:"queue_peak_bytes"`
 
@@ -44,7 +44,7 @@ type Result struct {
 	Series []Sample  `json:"series"`
 }
 
-// Sample is what happened since the sample before it, over all flows.
+// Sample describes the time since the previous sample, over all flows.
 type Sample struct {
 	At      falcon.Time `json:"at_ns"` // since the start
 	Goodput float64     `json:"goodput_bps"`
@@ -56,7 +56,7 @@ type Sample struct {
 	Queue   int         `json:"queue_peak_bytes"` // of the fullest port
 }
 
-// Jain is Jain's fairness index: 1 if all values are equal, 1/n if all but one are zero.
+// Jain returns Jain's fairness index: 1 if all values are equal, 1/n if all but one are zero.
 func Jain(v []float64) float64 {
 	var sum, squares float64
 	for _, x := range v {
@@ -85,7 +85,7 @@ type meter struct {
 	samples        int
 }
 
-// totals are counters to subtract.
+// totals holds counters to subtract.
 type totals struct {
 	tally
 	early, timeouts, drops, marks, failed uint64

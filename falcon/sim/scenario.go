@@ -15,14 +15,14 @@ type Scenario struct {
 	Flows   []FlowConfig
 
 	Duration falcon.Time // of the whole run
-	WarmUp   falcon.Time // the start of it, which the totals leave out
-	Sample   falcon.Time // distance of samples
+	WarmUp   falcon.Time // first part of the run, which the totals exclude
+	Sample   falcon.Time // time between samples
 }
 
-// maxSamples bounds a series.
+// maxSamples is the maximum of samples in a series.
 const maxSamples = 10000
 
-// Check returns an error naming the first impossible value.
+// Check returns an error that names the first invalid value.
 func (s *Scenario) Check() error {
 	if err := s.Network.Check(); err != nil {
 		return fmt.Errorf("network.%w", err)
@@ -51,8 +51,8 @@ func (s *Scenario) Check() error {
 
 const maxFlows = 4096
 
-// Run runs a scenario; if its links are impaired it runs it once more without, for comparison.
-// Equal seeds give equal results.
+// Run runs a scenario. If its links are impaired, it runs it once more without impairments, for
+// comparison. Equal seeds give equal results.
 func Run(s *Scenario, seed uint64) (*Result, error) {
 	r, err := run(s, seed)
 	if err != nil || !s.Network.impaired() {

@@ -8,9 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// Sequence draws the packets traced so far as a Mermaid sequence diagram, in the order in which
-// they were sent, with the time since the first. An arrow that ends in a cross is a packet that was
-// lost.
+// Sequence returns the packets traced so far as a Mermaid sequence diagram, in the order of
+// sending, with the time since the first. An arrow that ends in a cross is a lost packet.
 func (w *World) Sequence() string {
 	var b strings.Builder
 	b.WriteString("sequenceDiagram\n  participant A as node 0\n  participant B as node 1\n")
@@ -27,7 +26,7 @@ func (w *World) Sequence() string {
 	return b.String()
 }
 
-// Describe says in a line what a Falcon packet is.
+// Describe returns a one-line description of a Falcon packet.
 func Describe(p []byte) string {
 	t, d := wire.Peek(p)
 	if d != wire.DropNone {
@@ -62,9 +61,9 @@ func Describe(p []byte) string {
 	return s
 }
 
-// ones lists the sequence numbers set in a bitmap, as 301-303.
+// ones lists the sequence numbers set in a bitmap, such as 301-303.
 func ones(base uint32, m wire.Bitmap128) string {
-	set := func(n uint32) bool { return (m.Lo>>n|m.Hi>>(n-64))&1 != 0 } // 0 where a shift is 64 or more
+	set := func(n uint32) bool { return (m.Lo>>n|m.Hi>>(n-64))&1 != 0 } // a shift by 64 or more gives 0
 	if bits.OnesCount64(m.Lo)+bits.OnesCount64(m.Hi) == 0 {
 		return "none"
 	}

@@ -2,13 +2,13 @@ package sim
 
 import "github.com/falcon-vnic/vnic/falcon/wire"
 
-// tally counts the packets an endpoint sends that have a PSN, exactly: the network sees each of
-// them end.
+// tally counts the packets with a PSN that an endpoint sends. The counts are exact, because the
+// network sees the end of each packet.
 type tally struct {
 	first    uint64 // sent for the first time
 	again    uint64 // sent again
-	spurious uint64 // of both, those the receiver had already when they ended
-	lost     uint64 // of both, those the network dropped
+	spurious uint64 // of both: packets that the receiver already had when they ended
+	lost     uint64 // of both: packets that the network dropped
 }
 
 func (t *tally) add(o tally) {
@@ -29,17 +29,17 @@ const (
 	noWindow int8 = -1
 )
 
-// seenPSNs is how far back a PSN is remembered: more than a window.
+// seenPSNs is how far back PSNs are remembered: more than a window.
 const seenPSNs = 2 * 1024
 
-// history is what the network knows about the packets that an endpoint sent.
+// history holds what the network knows about the packets that an endpoint sent.
 type history struct {
 	highest [2]uint32           // PSN after the highest sent, by window
 	seen    [2][seenPSNs]uint32 // by window and PSN: PSN+1 of what the receiver has
 	tally   tally
 }
 
-// sent classifies a packet that leaves.
+// sent classifies a packet that is sent.
 func (h *history) sent(p *packet) {
 	p.window = noWindow
 	hdr, d := wire.ParseHeader(p.buf[:p.n])
@@ -59,14 +59,14 @@ func (h *history) sent(p *packet) {
 	}
 }
 
-// received notes that the receiver accepted a packet.
+// received records that the receiver accepted a packet.
 func (h *history) received(p *packet) {
 	if p.window != noWindow {
 		h.seen[p.window][p.psn%seenPSNs] = p.psn + 1
 	}
 }
 
-// ended counts a packet that the network dropped or the receiver did not want.
+// ended counts a packet that the network dropped or the receiver refused.
 func (h *history) ended(p *packet, lost bool) {
 	if p.window == noWindow || p.copied {
 		return

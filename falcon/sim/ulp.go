@@ -8,13 +8,13 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
-// ULP is a small upper layer. Every payload starts with an 8-byte key and continues with bytes that
-// follow from it, so that the receiver can check each byte. The key of a push and of a pull request
-// is its tag; a pull response carries the key of its request.
+// ULP is a small upper layer for tests. Every payload starts with an 8-byte key and continues with
+// bytes derived from it, so that the receiver can check each byte. The key of a push and of a pull
+// request is its tag. A pull response carries the key of its request.
 //
 // Without hooks it acknowledges every push and answers every pull in full, at once.
 type ULP struct {
-	// OnPush answers EvPush; nil: AckPush. Key is 0 if the payload is shorter than a key.
+	// OnPush answers EvPush; nil: AckPush. key is 0 if the payload is shorter than a key.
 	OnPush func(now falcon.Time, ev *falcon.Event, key uint64)
 	// OnPull answers EvPull; nil: RespondPull with the length requested.
 	OnPull func(now falcon.Time, ev *falcon.Event, key uint64)
@@ -25,10 +25,10 @@ type ULP struct {
 
 	Events  []Recorded // every event, if Record
 	Record  bool
-	Corrupt int // payloads that were not what their key says
+	Corrupt int // payloads whose bytes did not match their key
 }
 
-// Recorded is an event and when it was taken.
+// Recorded is an event with the time when it was taken.
 type Recorded struct {
 	At falcon.Time
 	falcon.Event
@@ -79,7 +79,7 @@ func (u *ULP) HandleEvent(now falcon.Time, ev *falcon.Event) {
 	}
 }
 
-// WritePayload fills b with key and what follows from it.
+// WritePayload fills b with key and the bytes derived from it.
 func WritePayload(b []byte, key uint64) {
 	if len(b) < KeyBytes {
 		clear(b)
@@ -92,8 +92,8 @@ func WritePayload(b []byte, key uint64) {
 	}
 }
 
-// CheckPayload returns the key of a payload and whether every byte follows from it. A payload
-// shorter than a key, which is all zero, has key 0.
+// CheckPayload returns the key of a payload and whether every byte matches it. A payload shorter
+// than a key must be all zero and has key 0.
 func CheckPayload(b []byte) (key uint64, ok bool) {
 	if len(b) < KeyBytes {
 		for _, v := range b {

@@ -9,16 +9,16 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// Handler is the ULP of a node: it answers events. It may call the engine.
+// Handler is the ULP of a node. HandleEvent answers events and may call the engine.
 type Handler interface {
 	falcon.ULP
 	HandleEvent(now falcon.Time, ev *falcon.Event)
 }
 
-// Verdict is what a World's Filter does with a packet.
+// Verdict is a World Filter's decision about a packet.
 type Verdict struct {
 	Drop  bool
-	Delay falcon.Time // held back before it enters the link
+	Delay falcon.Time // how long it is held back before it enters the link
 }
 
 // World is two engines joined by two links.
@@ -75,7 +75,7 @@ func NewWorld(seed uint64, cfg [2]falcon.Config, ulp [2]Handler, imp Impairment)
 	return w
 }
 
-// Connect opens a connection between the nodes: cfg is node 0's view, node 1 gets the mirror image.
+// Connect opens a connection between the nodes. cfg is node 0's view; node 1 gets the mirror image.
 func (w *World) Connect(cfg falcon.ConnConfig) (a, b *falcon.Conn, err error) {
 	if a, err = w.Nodes[0].Engine.Open(w.Now, cfg); err != nil {
 		return nil, nil, err
@@ -96,7 +96,7 @@ func Mirror(c falcon.ConnConfig) falcon.ConnConfig {
 	return m
 }
 
-// Step lets both nodes do everything they can do at the current time.
+// Step lets both nodes do all work that is possible at the current time.
 func (w *World) Step() {
 	for busy := true; busy; {
 		busy = false
@@ -139,7 +139,7 @@ func (w *World) stepNode(i int) (busy bool) {
 	return busy
 }
 
-// drain hands all events to the ULP.
+// drain passes all events to the ULP.
 func (n *Node) drain(now falcon.Time) {
 	var ev falcon.Event
 	for n.Engine.Next(&ev) {
@@ -177,14 +177,14 @@ func (w *World) transmit(i int) bool {
 	return true
 }
 
-// traceLoss notes that the packet traced last was lost.
+// traceLoss marks the packet traced last as lost.
 func (w *World) traceLoss() {
 	if w.Tracing {
 		w.Trace[len(w.Trace)-1].Lost = true
 	}
 }
 
-// release puts held packets on the wire.
+// release sends held packets whose delay is over.
 func (w *World) release() {
 	kept := w.held[:0]
 	for _, h := range w.held {
@@ -197,7 +197,7 @@ func (w *World) release() {
 	w.held = kept
 }
 
-// Deadline is the next time anything happens.
+// Deadline returns when the next event happens.
 func (w *World) Deadline() falcon.Time {
 	at := falcon.Time(math.MaxInt64)
 	for i := range w.Nodes {
@@ -209,8 +209,8 @@ func (w *World) Deadline() falcon.Time {
 	return at
 }
 
-// Run steps until nothing is left to do, done returns true or the time is reached. It returns
-// whether done did.
+// Run steps until no event is left, done returns true or the time is reached. It returns whether
+// done returned true.
 func (w *World) Run(until falcon.Time, done func() bool) bool {
 	for {
 		w.Step()
