@@ -13,7 +13,7 @@ const (
 	fuToTU       = 131.072 / float64(512) // 0.256
 )
 
-// Direction is that of the last ncwnd change.
+// Direction is the direction of the last ncwnd change.
 type Direction uint8
 
 // Directions, with the encoding of Falcon §10.6.2.1.
@@ -30,23 +30,23 @@ type State struct {
 	RTT   uint32 // smoothed round trip, FU
 	Delay uint32 // smoothed delay signal, FU
 
-	FabricMarker uint32    // FU: within an RTT of it fcwnd may not fall
-	NICMarker    uint32    // FU: within an RTT of it ncwnd may not move on in the same direction
+	FabricMarker uint32    // FU: within an RTT after it fcwnd may not fall
+	NICMarker    uint32    // FU: within an RTT after it ncwnd may not move on in the same direction
 	Direction    Direction // of the last ncwnd change
 
 	BaseDelay uint32      // FU: delay target of an uncongested path
 	Select    DelaySelect // which delay is the congestion signal
 
 	PLBAcked     uint16 // packets acknowledged in the current PLB round
-	PLBCongested uint16 // those of them that saw congestion
+	PLBCongested uint16 // of PLBAcked: packets that saw congestion
 	PLBAttempts  uint8  // consecutive congested rounds
 }
 
-// Kind is what happened.
+// Kind is the kind of an event.
 type Kind uint8
 
-// Kinds of event (Falcon §10.6.2.1; the resource-exhaustion NACK is a kind of its own because
-// §10.3.3 treats it apart).
+// Kinds of event (Falcon §10.6.2.1). The resource-exhaustion NACK is a separate kind, because
+// §10.3.3 treats it separately.
 const (
 	Ack Kind = iota
 	Nack
@@ -63,12 +63,12 @@ type Event struct {
 	EackDrop        bool   // the EACK's bitmaps show a loss, or the NACK reports one
 	EackOwn         bool   // the EACK reports a drop outside the receive window
 	Acked           uint16 // packets acknowledged since the last event
-	ECN             uint16 // packets with a congestion mark the peer received so far, 14 bits, wraps
+	ECN             uint16 // packets with a congestion mark that the peer has received so far, 14 bits, wraps
 	T1, T2, T3, T4  uint32 // Ack and Nack: FU timestamps of Falcon §10.1 (only the low 24 bits are used)
 	Now             uint32 // FU
 }
 
-// Result is what the engine applies beside the State.
+// Result is what the engine applies besides the State.
 type Result struct {
 	IPG    uint32 // inter-packet gap, TU; 0 when fcwnd is at least one packet
 	Repath bool   // PLB asks for another path (Falcon §10.4)

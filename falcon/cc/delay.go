@@ -14,9 +14,9 @@ const (
 // RTT returns T4−T1 of an ACK or NACK event, FU.
 func (ev *Event) RTT() uint32 { return since(ev.T4, ev.T1) }
 
-// Delay returns the selected delay signal, FU. The turnaround T3−T2 is the peer's word: if it
-// exceeds the round trip (rounding of a very short one, or a lie) the fabric delay is 0 instead of
-// wrapping to a huge value.
+// Delay returns the selected delay signal, FU. The turnaround T3−T2 is only claimed by the peer. If
+// it exceeds the round trip (rounding of a very short one, or a lie), the fabric delay is 0 instead
+// of wrapping to a huge value.
 func (ev *Event) Delay(sel DelaySelect) uint32 {
 	switch sel {
 	case DelayFabric:
@@ -31,7 +31,7 @@ func (ev *Event) Delay(sel DelaySelect) uint32 {
 	}
 }
 
-// smooth is GetSmoothed of Falcon §10.3.4: alpha is the weight of the old value.
+// smooth implements GetSmoothed of Falcon §10.3.4; alpha is the weight of the old value.
 func smooth(alpha float64, old, sample uint32) uint32 {
 	return min(uint32(float64(old)*alpha+float64(sample)*(1-alpha)), TimeMask)
 }

@@ -34,8 +34,8 @@ func (p *FixedParams) Keys() []Key {
 	}
 }
 
-// Fixed keeps the windows and the timeout constant and only measures: for links whose capacity is
-// known, and for separating congestion control from everything else in a test.
+// Fixed keeps the windows and the timeout constant and only measures. It is for links whose
+// capacity is known, and for tests that must separate congestion control from everything else.
 type Fixed struct {
 	Fcwnd uint32 // packets · 1024
 	Ncwnd uint32 // packets
@@ -49,7 +49,7 @@ func (f Fixed) Init(s *State) {
 	*s = State{Fcwnd: f.Fcwnd, Ncwnd: f.Ncwnd, RTO: f.RTO, Select: DelayFabric}
 }
 
-// Update implements Algorithm: RTT and Delay follow the last sample, the rest stays.
+// Update implements Algorithm: RTT and Delay are the last sample, the rest does not change.
 func (f Fixed) Update(s *State, ev *Event) Result {
 	if ev.Kind != Retransmit {
 		s.RTT, s.Delay = ev.RTT(), ev.Delay(s.Select)

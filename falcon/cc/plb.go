@@ -1,14 +1,14 @@
 package cc
 
-// Widths of the PLB counters (Falcon §10.4): they live in 24 bits of per-connection state.
+// Widths of the PLB counters (Falcon §10.4), which have 24 bits of per-connection state.
 const (
 	plbMaxCount    = 1<<10 - 1
 	plbMaxAttempts = 1<<4 - 1
 )
 
-// plb is ComputePlb of Falcon §10.4 with the delay target of this event and the smaller of both
-// windows before it. A round ends when a window's worth of packets was acknowledged; enough
-// congested rounds in a row ask for a new path.
+// plb implements ComputePlb of Falcon §10.4. target is the delay target of this event, window the
+// smaller of both windows before it. A round ends when a window's worth of packets was
+// acknowledged. Enough congested rounds in a row request a new path.
 func (w *Swift) plb(s *State, ev *Event, target uint32, window float64) (repath bool) {
 	acked := min(uint32(s.PLBAcked)+uint32(ev.Acked), plbMaxCount)
 	congested := uint32(s.PLBCongested)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Timing is which defaults the parameters of an algorithm begin with.
+// Timing selects the defaults for the parameters of an algorithm.
 type Timing uint8
 
 // Timings, one for each timing profile of package falcon.
@@ -16,14 +16,15 @@ const (
 	Software               // TAP devices: milliseconds under load
 )
 
-// Definition is all that is known of an algorithm outside its own file, which registers it.
+// Definition holds all that other files know of an algorithm. The algorithm's own file registers
+// it.
 type Definition struct {
-	Name       string // in configurations (falcon.cc.algorithm) and for people
+	Name       string // in configurations (falcon.cc.algorithm) and for display
 	About      string // what it does, in a phrase
 	Parameters func(Timing) Parameters
 }
 
-// Parameters are those of one algorithm, with defaults until keys replace them.
+// Parameters holds the parameters of one algorithm, with defaults until keys replace them.
 type Parameters interface {
 	Keys() []Key
 	New() Algorithm
@@ -34,7 +35,8 @@ const Default = "swift"
 
 var definitions = map[string]Definition{}
 
-// register makes an algorithm known; its file calls it where it declares the definition.
+// register makes an algorithm known. The algorithm's file calls it where it declares the
+// definition.
 func register(d Definition) Definition {
 	if _, twice := definitions[d.Name]; twice {
 		panic("cc: algorithm " + d.Name + " is registered twice")
@@ -43,13 +45,13 @@ func register(d Definition) Definition {
 	return d
 }
 
-// Lookup finds an algorithm by name.
+// Lookup returns the algorithm with that name.
 func Lookup(name string) (Definition, bool) {
 	d, ok := definitions[name]
 	return d, ok
 }
 
-// Names are those of all algorithms, sorted.
+// Names returns the names of all algorithms, sorted.
 func Names() []string {
 	var names []string
 	for n := range definitions {
@@ -59,12 +61,12 @@ func Names() []string {
 	return names
 }
 
-// Key is a parameter as it is configured. Make it with one of the functions below.
+// Key is a configurable parameter. Make it with one of the functions below.
 type Key struct {
 	Name     string
-	Form     any    // a value of the type that is written: float64, uint32, uint8, bool, string or time.Duration
-	NotAbove string // another key; when both are given, this one may not be above it
-	Use      string // the values there are, for people: "0 to 1"; empty: all of Form
+	Form     any    // a value of the configured type: float64, uint32, uint8, bool, string or time.Duration
+	NotAbove string // another key; if both are given, this one may not be above it
+	Use      string // the valid values, for display: "0 to 1"; empty: all of Form
 
 	set   func(any)
 	check func(any) (wrong, remedy string)
@@ -73,7 +75,7 @@ type Key struct {
 // Set stores a value of the type of Form in the parameters.
 func (k *Key) Set(v any) { k.set(v) }
 
-// Check says what is wrong with a value and what to do, if something is.
+// Check returns what is wrong with a value and the remedy, empty strings if it is valid.
 func (k *Key) Check(v any) (wrong, remedy string) { return k.check(v) }
 
 func number[T float64 | uint32 | uint8](name string, p *T, lo, hi T) Key {
@@ -93,7 +95,8 @@ func flag(name string, p *bool) Key {
 	return Key{Name: name, Form: *p, set: func(v any) { *p = v.(bool) }, check: anything}
 }
 
-// duration is kept in Falcon units of 131.072 ns, the nearest.
+// duration makes a key for a time that is stored in Falcon units of 131.072 ns, rounded to the
+// nearest.
 func duration(name string, p *uint32, lo, hi time.Duration) Key {
 	return Key{
 		Name: name, Form: time.Duration(0), set: func(v any) { *p = uint32((uint64(v.(time.Duration))*1000 + FUPicos/2) / FUPicos) },
@@ -106,7 +109,7 @@ func duration(name string, p *uint32, lo, hi time.Duration) Key {
 	}
 }
 
-// choice is one of some words, which stand for the values from 0 on.
+// choice makes a key for one of some words, whose values count from 0.
 func choice[T ~uint8](name string, p *T, words ...string) Key {
 	return Key{
 		Name: name, Form: "", set: func(v any) { *p = T(slices.Index(words, v.(string))) },
@@ -121,11 +124,11 @@ func choice[T ~uint8](name string, p *T, words ...string) Key {
 
 func anything(any) (wrong, remedy string) { return "", "" }
 
-// notAbove has k be at most what another key says.
+// notAbove limits k to at most the value of another key.
 func (k Key) notAbove(other string) Key {
 	k.NotAbove = other
 	return k
 }
 
-// MaxTime is the longest time of congestion control: 24 bits of Falcon units.
+// MaxTime is the longest time in congestion control: 24 bits of Falcon units.
 const MaxTime = 2199 * time.Millisecond

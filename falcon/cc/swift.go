@@ -45,7 +45,7 @@ func (w *Swift) Update(s *State, ev *Event) Result {
 		}
 		s.Delay = smooth(w.p.DelayAlpha, s.Delay, ev.Delay(s.Select))
 		target := w.pathTarget(s.BaseDelay, ev.Hops)
-		if w.p.PLB || s.Delay >= target { // below it the term of flow scaling, a root and a division, changes nothing
+		if w.p.PLB || s.Delay >= target { // below pathTarget the flow-scaling term, a root and a division, makes no difference
 			target = w.target(s.BaseDelay, fcwnd, ev.Hops)
 		}
 		next := w.fabricWindow(s, ev, fcwnd, target, now, rtt)
@@ -65,12 +65,12 @@ func (w *Swift) Update(s *State, ev *Event) Result {
 	return res
 }
 
-// pathTarget is the target without flow scaling, which only adds to it.
+// pathTarget returns the target without flow scaling, which can only raise it.
 func (w *Swift) pathTarget(base uint32, hops uint8) uint32 {
 	return uint32(min(uint64(base)+uint64(w.p.PerHop)*uint64(hops), TimeMask))
 }
 
-// target is FabricDelayTarget of §10.3.4, FU.
+// target implements FabricDelayTarget of §10.3.4, FU.
 func (w *Swift) target(base uint32, fcwnd float64, hops uint8) uint32 {
 	scaling := math.Trunc(w.alpha/math.Sqrt(fcwnd) + w.beta)
 	scaling = min(max(scaling, 0), float64(w.p.MaxFlowScaling))
@@ -78,8 +78,8 @@ func (w *Swift) target(base uint32, fcwnd float64, hops uint8) uint32 {
 	return uint32(min(t, TimeMask))
 }
 
-// fabricWindow is ComputeAckFabricCongestionWindow of §10.3.1; at delay == target the window
-// neither rises nor falls.
+// fabricWindow implements ComputeAckFabricCongestionWindow of §10.3.1. At delay == target the
+// window neither rises nor falls.
 func (w *Swift) fabricWindow(s *State, ev *Event, fcwnd float64, target, now, rtt uint32) float64 {
 	elapsed := since(now, s.FabricMarker) >= rtt
 	switch {
@@ -96,7 +96,7 @@ func (w *Swift) fabricWindow(s *State, ev *Event, fcwnd float64, target, now, rt
 	return w.clampFcwnd(fcwnd)
 }
 
-// nicWindow is ComputeAckNICCongestionWindow of §10.3.1.
+// nicWindow implements ComputeAckNICCongestionWindow of §10.3.1.
 func (w *Swift) nicWindow(s *State, ev *Event, now, rtt uint32) float64 {
 	ncwnd := float64(s.Ncwnd)
 	elapsed := since(now, s.NICMarker) >= rtt
@@ -112,7 +112,7 @@ func (w *Swift) nicWindow(s *State, ev *Event, now, rtt uint32) float64 {
 	return ncwnd
 }
 
-// exhaustedWindow is §10.3.3.
+// exhaustedWindow implements §10.3.3.
 func (w *Swift) exhaustedWindow(s *State, now, rtt uint32) float64 {
 	ncwnd := float64(s.Ncwnd)
 	if s.Direction == Increase || since(now, s.NICMarker) >= rtt {
@@ -121,8 +121,8 @@ func (w *Swift) exhaustedWindow(s *State, now, rtt uint32) float64 {
 	return ncwnd
 }
 
-// onRetransmit is §10.3.2: at most one cut per RTT, and the smallest window once the limit is
-// reached.
+// onRetransmit implements §10.3.2: at most one cut per RTT, and the smallest window once the limit
+// is reached.
 func (w *Swift) onRetransmit(s *State, ev *Event, fcwnd float64, now uint32) float64 {
 	if since(now, s.FabricMarker) >= s.RTT {
 		switch {
@@ -160,12 +160,12 @@ func (w *Swift) setNcwnd(s *State, ncwnd float64, now, rtt uint32) {
 	s.Ncwnd = next
 }
 
-// trail keeps a marker at most one RTT behind, so that its 24 bits never wrap unnoticed.
+// trail keeps a marker at most one RTT behind, so that its 24 bits do not wrap unnoticed.
 func trail(marker, now, rtt uint32) uint32 {
 	return since(now, min(since(now, marker), rtt))
 }
 
-// interPacketGap is rtt/fcwnd in TU while fcwnd is below one packet.
+// interPacketGap returns rtt/fcwnd in TU while fcwnd is below one packet, else 0.
 func interPacketGap(fcwnd float64, rtt uint32) uint32 {
 	if fcwnd >= 1 {
 		return 0
@@ -173,7 +173,7 @@ func interPacketGap(fcwnd float64, rtt uint32) uint32 {
 	return uint32(min(math.Round(float64(rtt)/fcwnd*fuToTU), MaxIPG))
 }
 
-// timeout is the RTO in FU: a multiple of the smoothed RTT plus the gap, at least MinRTO.
+// timeout returns the RTO in FU: a multiple of the smoothed RTT plus the gap, at least MinRTO.
 func (w *Swift) timeout(rtt, ipg uint32) uint32 {
 	t := math.Trunc(float64(rtt)*w.p.RTOScalar + float64(ipg)/fuToTU)
 	return max(uint32(min(t, TimeMask)), w.p.MinRTO)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// SwiftParams configures Swift and PLB (Falcon §10.5). Times are FU, fcwnd values packets.
+// SwiftParams configures Swift and PLB (Falcon §10.5). Times are in FU, fcwnd values in packets.
 type SwiftParams struct {
 	InitialFcwnd float64
 	InitialNcwnd uint32
@@ -18,7 +18,7 @@ type SwiftParams struct {
 	MinFcwnd, MaxFcwnd float64
 	FabricAI           float64 // packets per RTT
 	FabricMDF          float64 // multiplicative decrease factor
-	MaxFabricMD        float64 // largest decrease at once
+	MaxFabricMD        float64 // largest single decrease
 
 	MinNcwnd, MaxNcwnd uint32
 	NICAI              uint32
@@ -38,10 +38,10 @@ type SwiftParams struct {
 	MinRTO            uint32 // FU
 	RTOScalar         float64
 	RetransmitLimit   uint8
-	MaxDecreaseOnDrop bool // an EACK that shows a drop costs the largest decrease
+	MaxDecreaseOnDrop bool // an EACK that shows a drop causes the largest decrease
 
 	PLB               bool
-	PLBTargetMultiple float64 // of the delay target: above it an ACK counts as congested
+	PLBTargetMultiple float64 // multiple of the delay target above which an ACK counts as congested
 	PLBThreshold      float64 // fraction of congested packets that makes a round congested
 	PLBAttempts       uint8   // consecutive congested rounds before repathing
 }
@@ -99,8 +99,8 @@ func (p *SwiftParams) Keys() []Key {
 	}
 }
 
-// HardwareParams are the defaults of the hardware profile: microsecond fabrics, used with virtual
-// time.
+// HardwareParams returns the defaults of the hardware profile: microsecond fabrics, used with
+// virtual time.
 func HardwareParams() SwiftParams {
 	return SwiftParams{
 		InitialFcwnd: 32, InitialNcwnd: 64, InitialRTO: 7629, InitialRTT: 191,
@@ -114,9 +114,9 @@ func HardwareParams() SwiftParams {
 	}
 }
 
-// SoftwareParams are the defaults of the software profile. A TAP round trip is tens of microseconds
-// idle and milliseconds under load, so the delay target is 1 ms, the window never falls below one
-// packet and the RTO is at least 10 ms.
+// SoftwareParams returns the defaults of the software profile. A TAP round trip takes tens of
+// microseconds when idle and milliseconds under load, so the delay target is 1 ms, the window never
+// falls below one packet and the RTO is at least 10 ms.
 func SoftwareParams() SwiftParams {
 	p := HardwareParams()
 	p.BaseDelayTarget = 7629 // 1 ms
@@ -127,11 +127,11 @@ func SoftwareParams() SwiftParams {
 	return p
 }
 
-// flowScaling returns α and β of the flow-scaling term; the formula of Falcon §10.3.4 lacks the
+// flowScaling returns α and β of the flow-scaling term. The formula of Falcon §10.3.4 lacks the
 // reciprocals.
 func (p *SwiftParams) flowScaling() (alpha, beta float64) {
 	lo, hi := 1/math.Sqrt(p.MinFlowScalingWindow), 1/math.Sqrt(p.MaxFlowScalingWindow)
-	if !(lo > hi) { // equal windows (or nonsense): no scaling
+	if !(lo > hi) { // equal windows, or invalid ones: no scaling
 		return 0, 0
 	}
 	alpha = float64(p.MaxFlowScaling) / (lo - hi)
