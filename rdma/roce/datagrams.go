@@ -31,7 +31,7 @@ type datagrams struct {
 	of      *verbs.Objects // nil: the function has no verbs objects
 	waiting ring.Queue[*datagram]
 	blocked []blocked // senders that wait for room
-	held    bool      // nothing is sent while a datagram to a group is being delivered inside the NIC
+	held    bool      // nothing is sent while a datagram to a group is still being delivered
 	psn     wire.PSN
 	number  uint32 // of the last datagram that arrived, for traces
 	came    verbs.Arrival
