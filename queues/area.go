@@ -7,9 +7,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// Area is a range of bytes that is contiguous for the guest and scattered
-// over a page list: a queue, or a memory region. Offsets count from its first
-// byte. Like its Memory it belongs to one goroutine.
+// Area is a range of bytes that is contiguous for the guest but scattered over the pages of a list:
+// a queue, or a memory region. Offsets count from its first byte. Like its Memory it belongs to one
+// goroutine.
 type Area struct {
 	mem    *Memory
 	pages  PageList
@@ -19,8 +19,8 @@ type Area struct {
 
 var _ ring.Bytes = (*Area)(nil)
 
-// NewArea returns the area of a span on pages. The error wraps ErrPageList when pages is too short,
-// or of pages of another size.
+// NewArea returns the area of a span on pages. The error wraps ErrPageList if there are too few
+// pages, or pages of another size.
 func NewArea(mem *Memory, pages PageList, span Span) (*Area, error) {
 	need := span.Pages()
 	if need == 0 || need > pages.Pages() || span.Shift() != pages.shift {
@@ -29,8 +29,8 @@ func NewArea(mem *Memory, pages PageList, span Span) (*Area, error) {
 	return &Area{mem: mem, pages: pages, start: uint64(span.Offset), length: span.Length}, nil
 }
 
-// ReadArea copies a page list from guest memory and returns the area over it:
-// the usual way to make one from a command's parameters.
+// ReadArea copies a page list from guest memory and returns the area over it. It is the usual way
+// to make an area from a command's parameters.
 func ReadArea(mem *Memory, root uint64, levels int, span Span) (*Area, error) {
 	pages, err := ReadPageList(mem, root, levels, span)
 	if err != nil {
@@ -39,7 +39,8 @@ func ReadArea(mem *Memory, root uint64, levels int, span Span) (*Area, error) {
 	return NewArea(mem, pages, span)
 }
 
-// Direct returns the area whose offsets are device addresses: all that mem holds, now and later.
+// Direct returns the area whose offsets are device addresses: all memory that mem maps, now and
+// later.
 func Direct(mem *Memory) *Area {
 	return &Area{mem: mem, pages: PageList{shift: abi.MinPageShift, n: 1 << 51, straight: 1 << 51}, length: 1<<63 - 1}
 }
@@ -47,10 +48,10 @@ func Direct(mem *Memory) *Area {
 // Len returns the bytes of the area.
 func (a *Area) Len() uint64 { return a.length }
 
-// Footprint returns the bytes of host memory the area's page list takes.
+// Footprint returns the bytes of host memory that the area's page list takes.
 func (a *Area) Footprint() int { return a.pages.Footprint() }
 
-// check reports whether n bytes at off lie in the area.
+// check returns an error unless n bytes at off lie in the area.
 func (a *Area) check(off uint64, n int) error {
 	if off > a.length || uint64(n) > a.length-off {
 		return fault(off, n, WhyOutside)
@@ -58,18 +59,18 @@ func (a *Area) check(off uint64, n int) error {
 	return nil
 }
 
-// addr returns the device address of offset off and the contiguous bytes
-// there, counted no further than needed for want bytes.
+// addr returns the device address of offset off and the number of contiguous bytes there. It counts
+// no further than needed for want bytes.
 func (a *Area) addr(off, want uint64) (addr, n uint64) {
 	off += a.start
-	shift := a.pages.shift & 63 // it is less, but the compiler does not know
+	shift := a.pages.shift & 63 // it is below 64, but the compiler does not know
 	in := off & (1<<shift - 1)
 	addr, n = a.pages.run(int(off>>shift), in+want)
 	return addr + in, n - in
 }
 
-// ReadAt copies len(dst) bytes at off to dst. Errors of this and all methods
-// below are *FaultError.
+// ReadAt copies len(dst) bytes at off to dst. The errors of this and all methods below are
+// *FaultError.
 func (a *Area) ReadAt(off uint64, dst []byte) error {
 	if err := a.check(off, len(dst)); err != nil {
 		return err
@@ -85,8 +86,7 @@ func (a *Area) ReadAt(off uint64, dst []byte) error {
 	return nil
 }
 
-// WriteAt copies src to off. When a page in the middle fails the pages before
-// it have been written.
+// WriteAt copies src to off. If a page in the middle fails, the pages before it have been written.
 func (a *Area) WriteAt(off uint64, src []byte) error {
 	if err := a.check(off, len(src)); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (a *Area) word(off uint64, size int) (uint64, error) {
 	return addr, nil
 }
 
-// Load32 is Memory.Load32 at off.
+// Load32 does what Memory.Load32 does, at off.
 func (a *Area) Load32(off uint64) (uint32, error) {
 	addr, err := a.word(off, 4)
 	if err != nil {
@@ -123,7 +123,7 @@ func (a *Area) Load32(off uint64) (uint32, error) {
 	return a.mem.Load32(addr)
 }
 
-// Load64 is Memory.Load64 at off.
+// Load64 does what Memory.Load64 does, at off.
 func (a *Area) Load64(off uint64) (uint64, error) {
 	addr, err := a.word(off, 8)
 	if err != nil {
@@ -132,7 +132,7 @@ func (a *Area) Load64(off uint64) (uint64, error) {
 	return a.mem.Load64(addr)
 }
 
-// Store32 is Memory.Store32 at off.
+// Store32 does what Memory.Store32 does, at off.
 func (a *Area) Store32(off uint64, v uint32) error {
 	addr, err := a.word(off, 4)
 	if err != nil {
@@ -141,7 +141,7 @@ func (a *Area) Store32(off uint64, v uint32) error {
 	return a.mem.Store32(addr, v)
 }
 
-// Store64Release is Memory.Store64 at off: writes before it are visible first.
+// Store64Release does what Memory.Store64 does, at off: earlier writes are visible first.
 func (a *Area) Store64Release(off, v uint64) error {
 	addr, err := a.word(off, 8)
 	if err != nil {
@@ -150,7 +150,7 @@ func (a *Area) Store64Release(off, v uint64) error {
 	return a.mem.Store64(addr, v)
 }
 
-// CompareAndSwap64 is Memory.CompareAndSwap64 at off.
+// CompareAndSwap64 does what Memory.CompareAndSwap64 does, at off.
 func (a *Area) CompareAndSwap64(off, old, new uint64) (prev uint64, err error) {
 	addr, err := a.word(off, 8)
 	if err != nil {
@@ -159,7 +159,7 @@ func (a *Area) CompareAndSwap64(off, old, new uint64) (prev uint64, err error) {
 	return a.mem.CompareAndSwap64(addr, old, new)
 }
 
-// FetchAdd64 is Memory.FetchAdd64 at off.
+// FetchAdd64 does what Memory.FetchAdd64 does, at off.
 func (a *Area) FetchAdd64(off, delta uint64) (prev uint64, err error) {
 	addr, err := a.word(off, 8)
 	if err != nil {

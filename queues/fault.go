@@ -11,9 +11,8 @@ const (
 	WhyOutside    = "outside the queue's area"
 )
 
-// FaultError says that an access to guest memory failed. Nothing of the
-// access took effect when Why is not WhyBroken; then a part of a copy may
-// have.
+// FaultError reports that an access to guest memory failed. The access had no effect, unless Why is
+// WhyBroken: then part of a copy may have been done.
 type FaultError struct {
 	Addr uint64 // device address; offset in the area for WhyOutside
 	Len  uint64 // bytes

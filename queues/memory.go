@@ -1,16 +1,14 @@
 package queues
 
-// Memory is the memory of one function: device addresses mapped to the host,
-// as far as they lie in the function's DMA window. It belongs to one goroutine.
-// The zero value maps nothing.
+// Memory is the memory of one function: device addresses mapped to host memory, as far as they lie
+// in the function's DMA window. It belongs to one goroutine. The zero value maps nothing.
 type Memory struct {
 	regions Regions
-	last    Region // of the last access, as far as it lies in the window
+	last    Region // region of the last access, cut to the window
 	window  Window
 }
 
-// Window is a range of device addresses. One of no bytes stands for all
-// addresses.
+// Window is a range of device addresses. A size of 0 means all addresses.
 type Window struct {
 	Addr, Size uint64
 }
@@ -24,7 +22,7 @@ func (w Window) cut(r Region) Region {
 		n := min(w.Addr-r.Addr, uint64(len(r.Mem)))
 		r.Addr, r.Mem = r.Addr+n, r.Mem[n:]
 	}
-	left := uint64(0) // of the window, from r.Addr on
+	left := uint64(0) // part of the window from r.Addr on
 	if off := r.Addr - w.Addr; r.Addr >= w.Addr && off < w.Size {
 		left = w.Size - off
 	}
@@ -32,7 +30,7 @@ func (w Window) cut(r Region) Region {
 	return r
 }
 
-// holds tells whether an address lies in the window.
+// holds reports whether an address lies in the window.
 func (w Window) holds(addr uint64) bool {
 	return w.Size == 0 || addr >= w.Addr && addr-w.Addr < w.Size
 }
@@ -40,34 +38,34 @@ func (w Window) holds(addr uint64) bool {
 // NewMemory returns a Memory of regions; see NewRegions.
 func NewMemory(regions []Region) *Memory { return NewWindowed(Window{}, regions) }
 
-// NewWindowed returns a Memory of the parts of regions that lie in the window,
-// which holds for its life.
+// NewWindowed returns a Memory of the parts of regions that lie in the window. The window never
+// changes.
 func NewWindowed(w Window, regions []Region) *Memory {
 	return &Memory{window: w, regions: NewRegions(regions)}
 }
 
-// SetRegions replaces the regions: see NewRegions.
+// SetRegions replaces the regions; see NewRegions.
 func (m *Memory) SetRegions(regions []Region) { m.Use(NewRegions(regions)) }
 
-// Use replaces the regions. It takes no longer however many there are.
+// Use replaces the regions. It takes the same time for any number of them.
 func (m *Memory) Use(regions Regions) { m.regions, m.last = regions, Region{} }
 
-// Window returns the window it was made with.
+// Window returns the window that the Memory was made with.
 func (m *Memory) Window() Window { return m.window }
 
 // Range returns the i-th range of mapped addresses, in ascending order and as large as
 // they come, and how many there are. A range of no bytes says that there is no i-th.
 func (m *Memory) Range(i int) (w Window, ranges int) { return m.regions.Range(m.window, i) }
 
-// from returns what is mapped from addr on, up to the end of its region; nil: nothing.
+// from returns the mapped memory from addr to the end of its region, nil if addr is not mapped.
 func (m *Memory) from(addr uint64) []byte {
-	if off := addr - m.last.Addr; off < uint64(len(m.last.Mem)) { // what is before a region is past its end
+	if off := addr - m.last.Addr; off < uint64(len(m.last.Mem)) { // an address before the region gives an offset past its end
 		return m.last.Mem[off:]
 	}
 	return m.look(addr)
 }
 
-// look is from, when the region is another than before.
+// look does what from does when the region is not that of the last access.
 func (m *Memory) look(addr uint64) []byte {
 	r := m.window.cut(m.regions.at(addr))
 	off := addr - r.Addr
@@ -78,8 +76,7 @@ func (m *Memory) look(addr uint64) []byte {
 	return r.Mem[off:]
 }
 
-// Contains reports whether n bytes at addr are mapped. No bytes are mapped
-// everywhere.
+// Contains reports whether n bytes at addr are mapped. It is true for 0 bytes at any address.
 func (m *Memory) Contains(addr, n uint64) bool {
 	for n > 0 {
 		here := uint64(len(m.from(addr)))
@@ -98,15 +95,14 @@ func (m *Memory) Contains(addr, n uint64) bool {
 	return true
 }
 
-// Read copies guest memory at addr to dst. The bytes may span adjacent
-// regions; when not all are mapped none is copied. Errors are *FaultError.
+// Read copies guest memory at addr to dst. The bytes may span adjacent regions. If not all are
+// mapped, none is copied. Errors are *FaultError.
 func (m *Memory) Read(addr uint64, dst []byte) error { return m.copy(addr, dst, false) }
 
-// Write copies src to guest memory at addr, as Read does in the other
-// direction.
+// Write copies src to guest memory at addr, with the rules of Read.
 func (m *Memory) Write(addr uint64, src []byte) error { return m.copy(addr, src, true) }
 
-// copy moves b to guest memory, or guest memory to b.
+// copy copies b to guest memory if write is set, else guest memory to b.
 func (m *Memory) copy(addr uint64, b []byte, write bool) error {
 	if len(b) == 0 {
 		return nil
@@ -200,8 +196,8 @@ func (m *Memory) Store64(addr, v uint64) error {
 	return nil
 }
 
-// CompareAndSwap64 stores new at addr if the double word there equals old,
-// and returns what was there. addr must be a multiple of 8.
+// CompareAndSwap64 stores new at addr if the double word there equals old, and returns the previous
+// value. addr must be a multiple of 8.
 func (m *Memory) CompareAndSwap64(addr, old, new uint64) (prev uint64, err error) {
 	b, err := m.word(addr, 8)
 	if err != nil {
@@ -217,8 +213,8 @@ func (m *Memory) CompareAndSwap64(addr, old, new uint64) (prev uint64, err error
 	return prev, nil
 }
 
-// FetchAdd64 adds delta to the double word at addr, modulo 2^64, and returns
-// what was there. addr must be a multiple of 8.
+// FetchAdd64 adds delta to the double word at addr, modulo 2^64, and returns the previous value.
+// addr must be a multiple of 8.
 func (m *Memory) FetchAdd64(addr, delta uint64) (prev uint64, err error) {
 	b, err := m.word(addr, 8)
 	if err != nil {

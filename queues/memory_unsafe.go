@@ -8,21 +8,19 @@ import (
 	"unsafe"
 )
 
-// The guarded functions touch guest memory with memory faults turned into
-// panics of this goroutine (debug.SetPanicOnFault) and recovered: a truncated
-// file behind a mapping raises SIGBUS, which would end the process. They
-// return false when the memory broke. Hosts are little-endian. Only in builds
-// with -race a fault in an atomic still ends the process: atomics then run in
-// the race runtime.
+// The guarded functions access guest memory in such a way that a memory fault becomes a panic of
+// this goroutine (debug.SetPanicOnFault), which is recovered. Without this, a truncated file behind
+// a mapping would raise SIGBUS and end the process. The functions return false if the memory broke.
+// Hosts are little-endian. Only in builds with -race a fault in an atomic still ends the process,
+// because atomics then run in the race runtime.
 
 // aligned reports whether b starts at a multiple of its length.
 func aligned(b []byte) bool {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%uintptr(len(b)) == 0
 }
 
-// recoverFault ends a guarded function: it restores the goroutine's setting,
-// and turns a fault at an address within mem into ok = false. Any other panic
-// goes on.
+// recoverFault ends a guarded function. It restores the goroutine's setting, and turns a fault at
+// an address within mem into ok = false. Any other panic continues.
 func recoverFault(old bool, mem []byte, ok *bool) {
 	debug.SetPanicOnFault(old)
 	r := recover()
@@ -31,7 +29,7 @@ func recoverFault(old bool, mem []byte, ok *bool) {
 	}
 	if f, isFault := r.(interface{ Addr() uintptr }); isFault {
 		start := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
-		// The address is exact or that of the page, by architecture.
+		// The address is exact or that of the page, depending on the architecture.
 		const page = 64 << 10
 		if at := f.Addr(); at|(page-1) >= start && at-min(at, start) < uintptr(len(mem)) {
 			*ok = false
@@ -80,7 +78,7 @@ func guardedAdd64(mem []byte, delta uint64) (prev uint64, ok bool) {
 	return atomic.AddUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(mem))), delta) - delta, true
 }
 
-// Outcomes of guardedSwap64.
+// Results of guardedSwap64.
 type swapResult uint8
 
 const (
@@ -89,11 +87,10 @@ const (
 	swapContended
 )
 
-// swapAttempts bounds the races lost against a guest that rewrites the word
-// all the time.
+// swapAttempts limits the races lost against a guest that rewrites the word all the time.
 const swapAttempts = 1000
 
-// guardedSwap64 compares and swaps, and returns the value that was compared.
+// guardedSwap64 compares and swaps, and returns the value that it compared.
 func guardedSwap64(mem []byte, old, new uint64) (prev uint64, res swapResult) {
 	ok := true
 	defer func() {

@@ -8,14 +8,14 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// MaxPages is the longest page list: what abi.MaxPageLevels levels hold.
+// MaxPages is the length of the longest page list: what abi.MaxPageLevels levels hold.
 const MaxPages = abi.PageListEntries * abi.PageListEntries * abi.PageListEntries
 
-// ErrPageList says that a page list is malformed: levels, length, or an
-// address that is not a multiple of the page size.
+// ErrPageList means that a page list is malformed: its levels, its length, or an address that is
+// not a multiple of the page size.
 var ErrPageList = errors.New("queues: malformed page list")
 
-// PageListError is an ErrPageList that one address of the list is to blame for.
+// PageListError is an ErrPageList caused by one address of the list.
 type PageListError struct {
 	Addr uint64
 	Why  string
@@ -24,15 +24,15 @@ type PageListError struct {
 // Error implements error.
 func (e *PageListError) Error() string { return fmt.Sprintf("%v: %#x: %s", ErrPageList, e.Addr, e.Why) }
 
-// ErrScattered says that a page list takes more host memory than there may be.
+// ErrScattered means that a page list would take more host memory than is allowed.
 var ErrScattered = errors.New("queues: page list of too many pages that do not follow each other")
 
-// Unwrap makes it an ErrPageList.
+// Unwrap returns ErrPageList.
 func (e *PageListError) Unwrap() error { return ErrPageList }
 
-// Span is how bytes lie on the pages of a list.
+// Span describes the position of bytes on the pages of a list.
 type Span struct {
-	PageShift uint8  // log2 of the bytes of a page; 0 is that of abi.PageSize
+	PageShift uint8  // log2 of the bytes of a page; 0 means that of abi.PageSize
 	Offset    uint32 // of the first byte in the first page
 	Length    uint64 // bytes
 }
@@ -45,8 +45,8 @@ func (s *Span) Shift() uint8 {
 	return s.PageShift
 }
 
-// Pages returns how many pages the bytes touch, or 0 when that is nothing, more than MaxPages, more
-// than abi.MaxMRSize bytes, or pages of no size that there is.
+// Pages returns the number of pages that the bytes touch. It returns 0 if that is none, more than
+// MaxPages or more than abi.MaxMRSize bytes, or if the page size or the offset is invalid.
 func (s *Span) Pages() int {
 	shift := s.Shift()
 	if s.Length == 0 || s.Length > abi.MaxMRSize || shift < abi.MinPageShift || shift > abi.MaxPageShift || uint64(s.Offset) >= 1<<shift {
@@ -58,7 +58,7 @@ func (s *Span) Pages() int {
 	return 0
 }
 
-// part returns which bytes of page i, one of Pages, the span covers.
+// part returns the bytes of page i, which is below Pages, that the span covers.
 func (s *Span) part(i int) (from, n uint64) {
 	start := uint64(i) << s.Shift()
 	if i == 0 {
@@ -67,18 +67,19 @@ func (s *Span) part(i int) (from, n uint64) {
 	return from, min(uint64(1)<<s.Shift(), uint64(s.Offset)+s.Length-start) - from
 }
 
-// PageList is a copy of a guest's page list: the device address of each page, in order. It takes no
-// memory beyond the header while the pages are contiguous, and 4 bytes for each page from the first
-// on that does not follow the one before it.
+// PageList is a copy of a guest's page list: the device address of each page, in order. While the
+// pages are contiguous it takes no memory beyond the header. It takes 4 bytes for each page from
+// the first one on that does not follow the page before it.
 type PageList struct {
 	shift    uint8     // log2 of the bytes of a page
 	first    uint64    // page number of page 0
 	n        int       // pages
-	straight int       // pages at the beginning that follow each other
-	rel      [][]int32 // of the others: page number of each less first, in pieces of relPiece
+	straight int       // number of pages at the beginning that follow each other
+	rel      [][]int32 // for the other pages: page number minus first, in pieces of relPiece
 }
 
-// relPiece is how many pages are in a piece, but the last: growing a long list copies none of it.
+// relPiece is the number of pages in a piece, except the last. Growing a long list copies no full
+// piece.
 const (
 	relLog2  = 12
 	relPiece = 1 << relLog2
@@ -87,7 +88,7 @@ const (
 // Pages returns the number of pages.
 func (p *PageList) Pages() int { return p.n }
 
-// Footprint returns the bytes of host memory the list takes.
+// Footprint returns the bytes of host memory that the list takes.
 func (p *PageList) Footprint() int {
 	if len(p.rel) == 0 {
 		return 0
@@ -104,11 +105,11 @@ func (p *PageList) page(i int) uint64 {
 	return p.first + uint64(int64(p.rel[i>>relLog2][i&(relPiece-1)]))
 }
 
-// run returns the device address of page i and how many bytes from there are
-// contiguous, at least to the end of page i and at most atLeast rounded up to
-// pages.
+// run returns the device address of page i and the number of contiguous bytes from there. The
+// number reaches at least to the end of page i. Behind the straight part of the list, run counts
+// only as many pages as atLeast needs.
 func (p *PageList) run(i int, atLeast uint64) (addr, n uint64) {
-	shift := p.shift & 63 // it is less, but the compiler does not know
+	shift := p.shift & 63 // it is below 64, but the compiler does not know
 	if i < p.straight {
 		return (p.first + uint64(i)) << shift, uint64(p.straight-i) << shift
 	}
@@ -119,8 +120,8 @@ func (p *PageList) run(i int, atLeast uint64) (addr, n uint64) {
 	return start << shift, pages << shift
 }
 
-// append adds one page to a list that will have n. It fails when the page is too far from the first
-// to be kept, or the list would take more than room bytes.
+// append adds one page to a list that will have n pages. It fails if the page is too far from the
+// first one to be stored, or if the list would take more than room bytes.
 func (p *PageList) append(page uint64, n, room int) error {
 	if p.n == 0 {
 		p.first = page
@@ -148,12 +149,11 @@ func (p *PageList) append(page uint64, n, room int) error {
 	return nil
 }
 
-// ReadPageList copies the list of a span's pages whose root is at device
-// address root. With one level root is a page of up to abi.PageListEntries
-// addresses of pages, with two a page of addresses of such pages, and so on up
-// to abi.MaxPageLevels. What the span covers of every page must be mapped now.
-// The error is a *FaultError, or wraps ErrPageList. All pages must lie within
-// 2^31 pages of the first.
+// ReadPageList copies the list of a span's pages. root is the device address of the list's root.
+// With one level the root is a page of up to abi.PageListEntries addresses of pages, with two
+// levels a page of addresses of such pages, and so on up to abi.MaxPageLevels. The bytes of the
+// span on every page must be mapped now. All pages must lie within 2^31 pages of the first. The
+// error is a *FaultError, or wraps ErrPageList.
 func ReadPageList(m *Memory, root uint64, levels int, span Span) (PageList, error) {
 	var r ListReader
 	if err := r.Start(m, root, levels, span); err != nil {
@@ -165,15 +165,15 @@ func ReadPageList(m *Memory, root uint64, levels int, span Span) (PageList, erro
 	return r.list, nil
 }
 
-// ListReader copies a page list in pieces, so that a long one holds nobody up.
-// Each page of the list is read once.
+// ListReader copies a page list in pieces, so that a long list does not delay other work. Each page
+// of the list is read once.
 type ListReader struct {
 	m      *Memory
 	list   PageList
 	span   Span
-	n      int // pages wanted
+	n      int // number of pages wanted
 	levels int
-	depth  int // pages of the list being gone through, root first
+	depth  int // number of list pages in path, root first
 	path   [abi.MaxPageLevels]listPage
 }
 
@@ -183,8 +183,7 @@ type listPage struct {
 	buf           [abi.PageSize]byte
 }
 
-// Start checks the arguments, which are those of ReadPageList, and reads the
-// root.
+// Start checks the arguments, which are those of ReadPageList, and reads the root.
 func (r *ListReader) Start(m *Memory, root uint64, levels int, span Span) error {
 	if levels < 1 || levels > abi.MaxPageLevels {
 		return fmt.Errorf("%w: %d levels, want 1 to %d", ErrPageList, levels, abi.MaxPageLevels)
@@ -204,7 +203,7 @@ func (r *ListReader) Start(m *Memory, root uint64, levels int, span Span) error 
 	return r.enter(root)
 }
 
-// enter reads the page of the list at address at, below the current one.
+// enter reads the list page at address at, one level below the current one.
 func (r *ListReader) enter(at uint64) error {
 	below := 1 // pages below one entry
 	for range r.levels - r.depth - 1 {
@@ -216,9 +215,9 @@ func (r *ListReader) enter(at uint64) error {
 	return r.m.Read(at, l.buf[:8*l.entries])
 }
 
-// Read copies at most limit more pages and reports whether all are there. The
-// list takes at most room bytes of host memory, else the error is
-// ErrScattered. After an error the reader cannot be used.
+// Read copies at most limit more pages and reports whether all have been read. If the list would
+// take more than room bytes of host memory, the error is ErrScattered. After an error the reader
+// cannot be used.
 func (r *ListReader) Read(limit, room int) (done bool, err error) {
 	for r.list.n < r.n {
 		if limit <= 0 {
@@ -255,11 +254,11 @@ func (r *ListReader) Read(limit, room int) (done bool, err error) {
 	return true, nil
 }
 
-// List returns the pages that were read, all once Read has reported so.
+// List returns the pages that were read. The list is complete once Read has returned true.
 func (r *ListReader) List() PageList { return r.list }
 
 // Left returns how many pages are still to be read.
 func (r *ListReader) Left() int { return r.n - r.list.n }
 
-// Footprint returns the bytes of host memory that what was read takes.
+// Footprint returns the bytes of host memory that the pages read so far take.
 func (r *ListReader) Footprint() int { return r.list.Footprint() }

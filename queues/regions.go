@@ -11,23 +11,23 @@ import (
 // it. Behind an IOMMU there are tens of thousands, and one comes or goes with each page that the
 // guest maps: what that costs grows with the square root of their number. The zero value is empty.
 type Regions struct {
-	chunks []chunk // none empty
+	chunks []chunk // none is empty
 	len    int
 	bytes  uint64
 }
 
-// chunk is regions that follow each other.
+// chunk is a group of consecutive regions.
 type chunk struct {
 	addr  uint64 // of the first
 	list  []Region
-	holes int // between them: one does not begin where the one before ends
+	holes int // gaps between them: a region does not begin where the previous one ends
 }
 
-// chunkMax is how many regions a chunk has at most.
+// chunkMax is the maximum of regions in a chunk.
 const chunkMax = 256
 
-// NewRegions returns the regions of a list, which is the caller's. One that is empty, passes 2^64
-// or overlaps one before it in the order of addresses is left out.
+// NewRegions returns the regions of a list, which it does not keep. A region that is empty, passes
+// 2^64 or overlaps an earlier one in address order is left out.
 func NewRegions(list []Region) (r Regions) {
 	sorted := slices.Clone(list)
 	slices.SortStableFunc(sorted, func(a, b Region) int { return cmp.Compare(a.Addr, b.Addr) })
@@ -38,18 +38,18 @@ func NewRegions(list []Region) (r Regions) {
 		}
 		kept = append(kept, g)
 	}
-	clear(sorted[len(kept):]) // hold on to no mapping that is not used
+	clear(sorted[len(kept):]) // keep no reference to unused mappings
 	r.replace(place{}, place{}, kept)
 	return r
 }
 
-// Len is how many regions there are.
+// Len returns the number of regions.
 func (r Regions) Len() int { return r.len }
 
-// Bytes is how many bytes they have.
+// Bytes returns the number of bytes in the regions.
 func (r Regions) Bytes() uint64 { return r.bytes }
 
-// All are the regions.
+// All iterates over the regions.
 func (r Regions) All() iter.Seq[Region] {
 	return func(yield func(Region) bool) {
 		for i := range r.chunks {
@@ -62,9 +62,9 @@ func (r Regions) All() iter.Seq[Region] {
 	}
 }
 
-// With returns the regions and one more, which becomes one with those that it follows, or that
-// follow it, in addresses and in memory. One that is empty, passes 2^64 or overlaps another is left
-// out.
+// With returns the regions with one more. The new region is joined with its neighbours if they are
+// adjacent in addresses and in memory. A region that is empty, passes 2^64 or overlaps another is
+// left out.
 func (r Regions) With(g Region) Regions {
 	if !g.ok() {
 		return r
@@ -93,7 +93,7 @@ func (r Regions) With(g Region) Regions {
 	return r
 }
 
-// Without returns the regions without n bytes from addr on, which do not pass 2^64.
+// Without returns the regions without the n bytes from addr on, which must not pass 2^64.
 func (r Regions) Without(addr, n uint64) Regions {
 	if n == 0 {
 		return r
@@ -125,7 +125,7 @@ func (r Regions) Without(addr, n uint64) Regions {
 	return r
 }
 
-// at returns the region that holds an address, or one that does not.
+// at returns the only region that may contain an address, or an empty one.
 func (r *Regions) at(addr uint64) Region {
 	lo, hi := 0, len(r.chunks)
 	for lo < hi { // first chunk that begins after addr
@@ -152,12 +152,11 @@ func (r *Regions) at(addr uint64) Region {
 	return list[lo-1]
 }
 
-// Range returns the i-th range of addresses that are mapped and lie in a window, in ascending order
-// and as large as they come, and how many there are. A range of no bytes says that there is no
-// i-th.
+// Range returns the i-th maximal range of addresses that are mapped and lie in a window, in
+// ascending order, and the number of ranges. A range of size 0 means that there is no i-th.
 func (r Regions) Range(in Window, i int) (w Window, ranges int) {
 	end := uint64(0)                          // of the last range
-	take := func(addr, n uint64, holes int) { // n bytes of addresses with holes between them
+	take := func(addr, n uint64, holes int) { // n bytes of addresses with so many gaps between them
 		if ranges == 0 || addr != end {
 			ranges++
 		}
@@ -186,17 +185,17 @@ func (r Regions) Range(in Window, i int) (w Window, ranges int) {
 	return w, ranges
 }
 
-// ok tells whether a region has bytes, and an address for each.
+// ok reports whether a region has bytes, and an address for each.
 func (g *Region) ok() bool {
 	n := uint64(len(g.Mem))
 	return n > 0 && n-1 <= ^uint64(0)-g.Addr
 }
 
-// last is the address of the last byte.
+// last returns the address of the last byte.
 func (g *Region) last() uint64 { return g.Addr + uint64(len(g.Mem)-1) }
 
-// join makes one of two regions if next follows in addresses and in memory. Memory is seen to go on
-// where its slice has room.
+// join returns one region made of two, if next follows g in addresses and in memory. The memory
+// continues if the slice of g has spare capacity there.
 func (g *Region) join(next Region) (Region, bool) {
 	n := len(g.Mem)
 	if n == cap(g.Mem) || g.last()+1 != next.Addr || &g.Mem[:n+1][n] != &next.Mem[0] {
@@ -205,12 +204,12 @@ func (g *Region) join(next Region) (Region, bool) {
 	return Region{g.Addr, g.Mem[:n+len(next.Mem)]}, true
 }
 
-// place is that of a region among the others, or just behind all of a chunk.
+// place is the position of a region, or the position behind the last region of a chunk.
 type place struct{ chunk, at int }
 
 func (r *Regions) region(p place) *Region { return &r.chunks[p.chunk].list[p.at] }
 
-// find returns the place of the first region that begins at addr or behind it.
+// find returns the place of the first region that begins at or after addr.
 func (r *Regions) find(addr uint64) place {
 	c, found := slices.BinarySearchFunc(r.chunks, addr, func(c chunk, addr uint64) int { return cmp.Compare(c.addr, addr) })
 	if found || c == 0 {
@@ -220,7 +219,7 @@ func (r *Regions) find(addr uint64) place {
 	return place{c - 1, at}
 }
 
-// before is the place before another, if there is one.
+// before returns the previous place, if there is one.
 func (r *Regions) before(p place) (place, bool) {
 	if p.at > 0 {
 		return place{p.chunk, p.at - 1}, true
@@ -231,7 +230,7 @@ func (r *Regions) before(p place) (place, bool) {
 	return place{p.chunk - 1, len(r.chunks[p.chunk-1].list) - 1}, true
 }
 
-// settle returns a place that has a region, if there is one there or behind it.
+// settle returns the place of the region at p or behind it, if there is one.
 func (r *Regions) settle(p place) (place, bool) {
 	if p.chunk < len(r.chunks) && p.at == len(r.chunks[p.chunk].list) {
 		p = place{p.chunk + 1, 0}
@@ -239,10 +238,10 @@ func (r *Regions) settle(p place) (place, bool) {
 	return p, p.chunk < len(r.chunks)
 }
 
-// replace puts others in the place of the regions from one up to another. No chunk of r is written
-// to.
+// replace replaces the regions from one place up to another with others. It writes to no chunk of
+// r.
 func (r *Regions) replace(from, to place, with []Region) {
-	first, end := from.chunk, to.chunk // chunks that are made anew
+	first, end := from.chunk, to.chunk // chunks that are rebuilt
 	var list []Region
 	if first < len(r.chunks) {
 		list = r.chunks[first].list[:from.at]
@@ -253,7 +252,7 @@ func (r *Regions) replace(from, to place, with []Region) {
 		end++
 	}
 	list = slices.Concat(list, with, tail)
-	// A chunk that has become small is one with its neighbours, so that there are few.
+	// Merge a chunk that has become small with its neighbour, so that there are few chunks.
 	if len(list) < chunkMax/4 && first > 0 && len(list)+len(r.chunks[first-1].list) <= chunkMax {
 		first--
 		list = slices.Concat(r.chunks[first].list, list)
@@ -267,7 +266,7 @@ func (r *Regions) replace(from, to place, with []Region) {
 		r.bytes -= c.bytes()
 	}
 	var parts []chunk
-	for n := (len(list) + chunkMax - 1) / chunkMax; n > 0; n-- { // as many in each
+	for n := (len(list) + chunkMax - 1) / chunkMax; n > 0; n-- { // equally large parts
 		k := len(list) / n
 		c := newChunk(list[:k:k])
 		parts, list = append(parts, c), list[k:]
