@@ -12,19 +12,19 @@ type Function struct {
 	Tenant  uint32     // virtual network, 24 bits or fewer by configuration
 	Addr    netip.Addr // address in the tenant's network; its 16-byte form is the GID
 	MAC     [6]byte
-	Gateway [6]byte // that others have on its link
-	// GuestCID is the vsock context id of the guest the function is assigned
-	// to; 0 when it is assigned to none or by other means.
+	Gateway [6]byte // MAC address of the gateway on its link
+	// GuestCID is the vsock context id of the guest that the function is assigned to. It is 0 if
+	// there is none, or the function is assigned by other means.
 	GuestCID uint32
 	// Credits is the function's node of the credit tree; nil means unlimited.
 	Credits *credit.Node
 
-	// What the PF or the operator sets, as `ip link set … vf` does.
-	Rate       credit.Bucket // bounds what the function sends, by RDMA and by its port together
-	Trust      bool          // may do what only the host may else
-	SpoofCheck bool          // its port sends from its own MAC and addresses only
+	// Settings of the PF or the operator, as with `ip link set … vf`.
+	Rate       credit.Bucket // limits what the function sends, by RDMA and by its port together
+	Trust      bool          // the function may do what otherwise only the host may
+	SpoofCheck bool          // its port may send only from its own MAC and addresses
 	Link       Link
-	LinkUp     bool // what Link and its PF's link come to
+	LinkUp     bool // result of Link and its PF's link
 
 	Lifecycle Lifecycle
 }
@@ -32,7 +32,7 @@ type Function struct {
 // GID returns the function's GID: its address, IPv4 in its mapped form.
 func (f *Function) GID() [16]byte { return f.Addr.As16() }
 
-// LinkLocal is the address that a machine gives itself by its MAC address (RFC 4291 §2.5.6).
+// LinkLocal returns the address that a machine derives from its MAC address (RFC 4291 §2.5.6).
 func LinkLocal(m [6]byte) [16]byte {
 	return [16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]}
 }

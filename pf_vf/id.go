@@ -10,7 +10,7 @@ import (
 // itself.
 type ID uint32
 
-// Largest parts of an ID.
+// Maximum values of the parts of an ID.
 const (
 	MaxHost = 1<<8 - 1
 	MaxPF   = 1<<4 - 1
@@ -18,7 +18,7 @@ const (
 	MaxID   = 1<<24 - 1
 )
 
-// NewID puts an ID together. Parts out of range are an error.
+// NewID returns the ID with these parts. A part out of range is an error.
 func NewID(host, pf, vf uint32) (ID, error) {
 	switch {
 	case host > MaxHost:
@@ -43,7 +43,7 @@ func (id ID) VF() uint16 { return uint16(id) & MaxVF }
 // IsVF reports whether id names a VF.
 func (id ID) IsVF() bool { return id.VF() != 0 }
 
-// Parent returns the PF of a VF, and a PF itself.
+// Parent returns the PF of a VF, and the ID itself for a PF.
 func (id ID) Parent() ID { return id &^ MaxVF }
 
 // String returns the form "h1.pf0.vf2", or "h1.pf0" for a PF.

@@ -6,10 +6,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// State is the lifecycle state of a function, as RegState shows it.
+// State is the lifecycle state of a function, as in RegState.
 type State = abi.State
 
-// Event drives a lifecycle.
+// Event is an event of a lifecycle.
 type Event uint8
 
 // Events of the lifecycle.
@@ -17,7 +17,7 @@ const (
 	Enable  Event = iota // the driver writes ControlEnable
 	Ready                // the device has started the queues
 	Fault                // the device found a fault; use Lifecycle.Fail
-	Reset                // the driver writes ControlReset, or leaves
+	Reset                // the driver writes ControlReset, or detaches
 	Disable              // the host or the PF switches the function off
 	Allow                // the host or the PF ends Disable
 
@@ -32,7 +32,7 @@ func (e Event) String() string {
 	return [numEvents]string{"enable", "ready", "fault", "reset", "disable", "allow"}[e]
 }
 
-// illegal marks the holes of the table.
+// illegal marks transitions that are not allowed.
 const illegal = ^State(0)
 
 // table holds the next state by state and event.
@@ -45,7 +45,7 @@ var table = [...][numEvents]State{
 	abi.StateDisabled: {illegal, illegal, abi.StateDisabled, illegal, abi.StateDisabled, abi.StateReset},
 }
 
-// TransitionError says that an event is not allowed in a state.
+// TransitionError reports that an event is not allowed in a state.
 type TransitionError struct {
 	State State
 	Event Event
@@ -56,8 +56,8 @@ func (e *TransitionError) Error() string {
 	return fmt.Sprintf("pfvf: %s is not allowed in state %s", e.Event, e.State)
 }
 
-// Transition returns the state that follows from on ev. A pair that is not
-// allowed gives from and a *TransitionError.
+// Transition returns the state that follows from on ev. If the pair is not allowed, it returns from
+// and a *TransitionError.
 func Transition(from State, ev Event) (State, error) {
 	if int(from) < len(table) && ev < numEvents {
 		if to := table[from][ev]; to != illegal {
@@ -79,18 +79,18 @@ type Lifecycle struct {
 // State returns the current state.
 func (l *Lifecycle) State() State { return l.state }
 
-// Fault returns why the function is in ERROR, and the reason as text.
-// FaultNone in every other state.
+// Fault returns why the function is in ERROR, with a text. It returns FaultNone in every other
+// state.
 func (l *Lifecycle) Fault() (abi.Fault, string) { return l.fault, l.reason }
 
-// Resets returns how often RESET was entered.
+// Resets returns how often the function has entered RESET.
 func (l *Lifecycle) Resets() uint64 { return l.resets }
 
-// Apply moves the lifecycle by an event other than Fault. The error is a
-// *TransitionError; nothing has changed then.
+// Apply applies an event other than Fault. If the event is not allowed, it changes nothing and
+// returns a *TransitionError.
 func (l *Lifecycle) Apply(ev Event) error {
 	if ev == Fault {
-		return &TransitionError{State: l.state, Event: ev} // it needs a code: Fail
+		return &TransitionError{State: l.state, Event: ev} // a fault needs a code: use Fail
 	}
 	to, err := Transition(l.state, ev)
 	if err != nil {
@@ -103,8 +103,8 @@ func (l *Lifecycle) Apply(ev Event) error {
 	return nil
 }
 
-// Fail records a fault. It reports whether the function moved to ERROR by it;
-// in ERROR the first fault is kept, and in DISABLED it is ignored.
+// Fail records a fault. It reports whether the function moved to ERROR because of it. In ERROR the
+// first fault is kept, and in DISABLED a fault is ignored.
 func (l *Lifecycle) Fail(code abi.Fault, reason string) bool {
 	to, err := Transition(l.state, Fault)
 	if err != nil || to == l.state {

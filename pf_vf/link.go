@@ -2,15 +2,15 @@ package pfvf
 
 import "fmt"
 
-// Link is what decides the state of a function's link, as `ip link set … vf …
-// state` does.
+// Link is a setting that determines the state of a function's link, as with `ip link set … vf …
+// state`.
 type Link uint8
 
 // Links.
 const (
-	LinkAuto    Link = iota // a VF's follows its PF's, a PF's is up
+	LinkAuto    Link = iota // a VF's link follows its PF's, a PF's is up
 	LinkEnable              // up
-	LinkDisable             // down: nothing of it reaches the fabric, nothing reaches it
+	LinkDisable             // down: the function neither sends to nor receives from the fabric
 )
 
 var linkNames = [...]string{"auto", "enable", "disable"}

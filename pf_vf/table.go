@@ -5,11 +5,10 @@ import (
 	"fmt"
 )
 
-// ErrTableFull says that a table holds all the functions it may.
+// ErrTableFull means that a table holds the maximum of functions.
 var ErrTableFull = errors.New("function table full")
 
-// Table finds the functions of one NIC. It is bounded, and belongs to one
-// goroutine.
+// Table finds the functions of one NIC. Its size is limited. It belongs to one goroutine.
 type Table struct {
 	limit int
 	byID  map[ID]*Function
@@ -30,9 +29,8 @@ func NewTable(limit int) *Table {
 	}
 }
 
-// Add takes f into the table. ID, Tenant and Addr must not change
-// while it is there. An ID or an address that another function of the tenant
-// has is refused, and so is a function above the limit.
+// Add adds f to the table. ID, Tenant and Addr must not change while f is in it. It fails if
+// another function has the same ID, or the same address in the tenant, or if the table is full.
 func (t *Table) Add(f *Function) error {
 	if f.ID > MaxID {
 		return fmt.Errorf("function number %#x has more than 24 bits", uint32(f.ID))
@@ -55,7 +53,7 @@ func (t *Table) Add(f *Function) error {
 	return nil
 }
 
-// Remove takes the function out; false when it is not there.
+// Remove removes the function with that ID. It returns false if there is none.
 func (t *Table) Remove(id ID) bool {
 	f := t.byID[id]
 	if f == nil {
