@@ -7,10 +7,10 @@
 //
 //	Enter(f) ─▶ Next() ─▶ its turn: f.Charge(cost) … ─▶ Settle(f, more) ─▶ Next() …
 //
-// A flow is in the round while it has something to send. What it does not use of its deficit is
-// lost when it leaves; what it owes is not. Whoever lets flows into the express list bounds what
-// that can take, by what is guaranteed; so the others lose nothing that is theirs.
+// A flow is in the round while it has something to send. When it leaves, the rest of its deficit is
+// lost, but a debt remains. The caller must limit the express list to what is guaranteed, so that
+// the other flows lose nothing of their own.
 //
-// A Round and its flows belong to one goroutine. Everything is O(1) and allocates nothing; a turn
-// that costs more than a quantum makes a flow wait for as many rounds as it owes.
+// A Round and its flows belong to one goroutine. Everything is O(1) and allocates nothing. After a
+// turn that costs more than a quantum a flow waits for as many rounds as it owes.
 package fair

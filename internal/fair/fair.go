@@ -2,16 +2,16 @@ package fair
 
 import "github.com/falcon-vnic/vnic/internal/list"
 
-// Round is the flows that have something to send.
+// Round holds the flows that have something to send.
 type Round[T any] struct {
-	Quantum int // of cost; the largest cost of a turn, or less
+	Quantum int // cost that a visit adds; about the largest cost of a turn, or less
 
 	express, others list.List[Flow[T]]
 }
 
-// Flow is one part in a round. Its zero value has weight 1 and is in no round.
+// Flow is one participant of a round. Its zero value has weight 1 and is in no round.
 type Flow[T any] struct {
-	Weight int // 0 is 1
+	Weight int // 0 means 1
 
 	node    list.Node[Flow[T]]
 	of      *T
@@ -21,11 +21,11 @@ type Flow[T any] struct {
 // Empty reports whether no flow has something to send.
 func (r *Round[T]) Empty() bool { return r.express.Empty() && r.others.Empty() }
 
-// Urgent reports whether the next turn is that of an express flow.
+// Urgent reports whether the next turn belongs to an express flow.
 func (r *Round[T]) Urgent() bool { return !r.express.Empty() }
 
-// Enter puts f, the flow of v, at the end of the express list or of the others. One that is in the
-// round already stays where it is.
+// Enter puts f, the flow of v, at the end of the express list or of the others. A flow that is in
+// the round already stays where it is.
 func (r *Round[T]) Enter(f *Flow[T], v *T, express bool) {
 	if f.of != v {
 		f.of = v
@@ -40,8 +40,8 @@ func (r *Round[T]) list(express bool) *list.List[Flow[T]] {
 	return &r.others
 }
 
-// Next returns whose turn it is, nil if there is none. The flow stays in the round: Settle must
-// follow, or Leave.
+// Next returns the owner of the flow whose turn it is, nil if there is none. The flow stays in the
+// round: the caller must call Settle or Leave.
 func (r *Round[T]) Next() *T {
 	l := &r.express
 	if l.Empty() {
@@ -57,7 +57,8 @@ func (r *Round[T]) Next() *T {
 	return f.of
 }
 
-// turn gives the first flow of l that owes for less than a turn its quantum.
+// turn adds quanta to the flows of l in order, until one has a deficit above 0, and returns that
+// flow.
 func (r *Round[T]) turn(l *list.List[Flow[T]]) *Flow[T] {
 	for {
 		f := l.First()
@@ -68,14 +69,14 @@ func (r *Round[T]) turn(l *list.List[Flow[T]]) *Flow[T] {
 	}
 }
 
-// Charge books what a flow cost in its turn.
+// Charge subtracts what a flow cost in its turn.
 func (f *Flow[T]) Charge(cost int) { f.deficit -= cost }
 
-// Left reports whether the flow's turn may go on.
+// Left reports whether the flow's turn may continue.
 func (f *Flow[T]) Left() bool { return f.deficit > 0 }
 
-// Settle ends a turn. The flow leaves when it has nothing more, goes to the end when its deficit is
-// used up, and else stays in front, unless it moved between express and the others.
+// Settle ends a turn. The flow leaves if it has nothing more to send, and goes to the end if its
+// deficit is used up. Otherwise it stays in front, unless it moves between express and the others.
 func (r *Round[T]) Settle(f *Flow[T], more, express bool) {
 	if l := r.list(express); !more || f.deficit <= 0 || l != f.node.On() {
 		r.move(f, more, l)
@@ -95,7 +96,7 @@ func (r *Round[T]) move(f *Flow[T], more bool, l *list.List[Flow[T]]) {
 	}
 }
 
-// Leave takes the flow out of the round, for something else to bring it back. It keeps its deficit.
+// Leave removes the flow from the round until something enters it again. It keeps its deficit.
 func (f *Flow[T]) Leave() { f.node.Remove() }
 
 // Waits reports whether the flow is in the round.

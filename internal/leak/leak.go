@@ -13,11 +13,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is how long what ends is given to end, on a busy machine.
+// patience is how long Main waits, on a busy machine, for goroutines and descriptors to end.
 const patience = time.Minute
 
-// The process's first thread cannot end. It is kept for the goroutine of TestMain, so that none
-// that moves its thread to another namespace gets it, and the namespace goes with the thread.
+// The process's first thread cannot end. Lock it to the goroutine of TestMain, so that no goroutine
+// that moves its thread to another network namespace gets it: that namespace would end only with
+// the process.
 func init() { runtime.LockOSThread() }
 
 // Main runs the tests and ends the process.
@@ -41,14 +42,14 @@ func Code(m *testing.M) int {
 	return 0
 }
 
-// state is what a process has.
+// state describes the resources of a process.
 type state struct {
-	descriptors []string // what they are, sorted
+	descriptors []string // link targets, sorted
 	namespaces  []string // network namespaces of its threads, each once
 }
 
-// start takes the state before the tests, with the descriptors that the runtime opens when it needs
-// them first.
+// start returns the state before the tests. It first makes the runtime open the descriptors that it
+// opens on demand.
 func start() (state, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -70,7 +71,7 @@ func look() (s state) {
 	return s
 }
 
-// links reads all links of a pattern that are there.
+// links returns the targets of all links that match a pattern.
 func links(pattern string) (list []string) {
 	names, _ := filepath.Glob(pattern)
 	for _, n := range names {
@@ -81,7 +82,8 @@ func links(pattern string) (list []string) {
 	return list
 }
 
-// wait returns nil once nothing is left that was not there before, or what is.
+// wait returns nil once nothing is left that did not exist before. After patience it returns an
+// error with what is left.
 func (s state) wait(patience time.Duration) error {
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		err := errors.Join(goleak.Find(), s.more(look()))
@@ -91,7 +93,7 @@ func (s state) wait(patience time.Duration) error {
 	}
 }
 
-// more says what a later state has that s has not.
+// more returns an error that names what is in now but not in s.
 func (s state) more(now state) error {
 	var err error
 	if d := without(now.descriptors, s.descriptors); len(d) > 0 {
@@ -103,7 +105,8 @@ func (s state) more(now state) error {
 	return err
 }
 
-// without returns what is in a and not, or more often than, in b. Both are sorted.
+// without returns the elements of a that are not in b, or are more often in a than in b. Both are
+// sorted.
 func without(a, b []string) (rest []string) {
 	for _, x := range a {
 		if i, ok := slices.BinarySearch(b, x); ok {

@@ -1,20 +1,20 @@
 package list
 
-// List is a doubly linked list. It must not be copied while something is in it.
+// List is a doubly linked list. It must not be copied while it is not empty.
 type List[T any] struct{ head *Node[T] } // one pointer: thousands of connections have several lists
 
-// Node is a place in one list.
+// Node links a value into one list.
 type Node[T any] struct {
-	next *Node[T] // nil: the last
+	next *Node[T] // of the first node: the last
 	prev *Node[T] // of the first: the last
-	on   *List[T] // nil: in none
-	of   *T       // set for good the first time
+	on   *List[T] // nil: in no list
+	of   *T       // the value; set once and never cleared
 }
 
-// Empty reports whether nothing is in the list.
+// Empty reports whether the list is empty.
 func (l *List[T]) Empty() bool { return l.head == nil }
 
-// First returns what is first, nil if the list is empty.
+// First returns the first value, nil if the list is empty.
 func (l *List[T]) First() *T {
 	if l.head == nil {
 		return nil
@@ -22,7 +22,7 @@ func (l *List[T]) First() *T {
 	return l.head.of
 }
 
-// Last returns what is last, nil if the list is empty.
+// Last returns the last value, nil if the list is empty.
 func (l *List[T]) Last() *T {
 	if l.head == nil {
 		return nil
@@ -32,12 +32,12 @@ func (l *List[T]) Last() *T {
 
 func (n *Node[T]) enter(l *List[T], v *T) {
 	n.on = l
-	if n.of != v { // a comparison costs less than to write a pointer
+	if n.of != v { // a comparison costs less than writing a pointer
 		n.of = v
 	}
 }
 
-// PushBack puts n, the node of v, at the end. One that is in a list already stays where it is.
+// PushBack appends n, the node of v. A node that is in a list already stays where it is.
 func (l *List[T]) PushBack(n *Node[T], v *T) {
 	if n.on != nil {
 		return
@@ -51,7 +51,8 @@ func (l *List[T]) PushBack(n *Node[T], v *T) {
 	n.prev, last.next, l.head.prev = last, n, n
 }
 
-// PushFront is PushBack at the other end.
+// PushFront puts n, the node of v, at the front. A node that is in a list already stays where it
+// is.
 func (l *List[T]) PushFront(n *Node[T], v *T) {
 	if n.on != nil {
 		return
@@ -64,8 +65,8 @@ func (l *List[T]) PushFront(n *Node[T], v *T) {
 	l.head = n
 }
 
-// InsertAfter puts n, the node of v, behind another one, which is in a list. If n is in a list
-// already it stays where it is.
+// InsertAfter inserts n, the node of v, after another node, which must be in a list. If n is in a
+// list already, it stays where it is.
 func (n *Node[T]) InsertAfter(at *Node[T], v *T) {
 	if n.on != nil {
 		return
@@ -79,7 +80,7 @@ func (n *Node[T]) InsertAfter(at *Node[T], v *T) {
 	at.next.prev, at.next = n, n
 }
 
-// Remove takes n out of its list. It may be in none.
+// Remove removes n from its list, if it is in one.
 func (n *Node[T]) Remove() {
 	l := n.on
 	if l == nil {
@@ -98,11 +99,11 @@ func (n *Node[T]) Remove() {
 	n.on, n.next, n.prev = nil, nil, nil
 }
 
-// MoveBack puts n, which is in a list, at its end.
+// MoveBack moves n, which must be in a list, to its end.
 func (n *Node[T]) MoveBack() {
 	l := n.on
 	switch {
-	case n.next == nil: // it is there
+	case n.next == nil: // it is at the end
 	case n == l.head:
 		l.head, n.prev.next, n.next = n.next, n, nil
 	default:
@@ -111,10 +112,10 @@ func (n *Node[T]) MoveBack() {
 	}
 }
 
-// On is the list that n is in, nil if it is in none.
+// On returns the list that n is in, nil if it is in none.
 func (n *Node[T]) On() *List[T] { return n.on }
 
-// Next returns what is behind n in its list, nil if it is the last or in no list.
+// Next returns the value after n in its list, nil if n is the last or in no list.
 func (n *Node[T]) Next() *T {
 	if n.next == nil {
 		return nil
@@ -122,7 +123,7 @@ func (n *Node[T]) Next() *T {
 	return n.next.of
 }
 
-// Prev returns what is in front of n in its list, nil if it is the first or in no list.
+// Prev returns the value before n in its list, nil if n is the first or in no list.
 func (n *Node[T]) Prev() *T {
 	if n.on == nil || n == n.on.head {
 		return nil

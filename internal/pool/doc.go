@@ -1,6 +1,7 @@
-// Package pool keeps objects that nobody uses for who needs one next.
+// Package pool keeps unused objects for reuse.
 //
 //	Get ─▶ in use ─▶ Put ─▶ kept
 //
-// A pool belongs to one goroutine. Its size is bounded by what its users may hold at a time.
+// A pool belongs to one goroutine. Its size is limited by how many objects its users hold at a
+// time.
 package pool

@@ -1,11 +1,11 @@
 package pool
 
-// Pool holds objects nobody uses. What was given back last is taken first: thousands of owners work
-// with the same few objects, which are in the processor's cache, instead of each with its own. Its
-// zero value is ready.
+// Pool holds unused objects. The object that was returned last is reused first, so that thousands
+// of owners work with the same few objects, which are in the processor's cache. Its zero value is
+// ready.
 type Pool[T any] struct{ free []*T }
 
-// Get returns an object as it was put back, or a new one.
+// Get returns an object in the state in which it was returned, or a new one.
 func (p *Pool[T]) Get() *T {
 	n := len(p.free) - 1
 	if n < 0 {
@@ -16,5 +16,5 @@ func (p *Pool[T]) Get() *T {
 	return x
 }
 
-// Put gives x back.
+// Put returns x to the pool.
 func (p *Pool[T]) Put(x *T) { p.free = append(p.free, x) }

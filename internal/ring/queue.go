@@ -1,25 +1,25 @@
 package ring
 
-// least is the first capacity of a ring.
+// least is the initial capacity of a ring.
 const least = 8
 
 // Queue is a growing FIFO. Its zero value is empty.
 //
-// Elements are reached by pointers into the ring, so that large ones are not copied; a pointer is
-// valid until the next Push or PushFront. A popped element stays in its place until that is used
-// again: clear what it must not keep alive.
+// Elements are accessed by pointers into the ring, so that large ones are not copied. A pointer is
+// valid until the next Push or PushFront. A popped element stays in its slot until the slot is
+// reused, so clear references that it must not keep alive.
 type Queue[T any] struct {
 	buf     []T // its length is a power of two
 	head, n int
 }
 
-// Len is how many elements the queue has.
+// Len returns the number of elements.
 func (q *Queue[T]) Len() int { return q.n }
 
-// At returns the element behind i others.
+// At returns the element at index i, counted from the front.
 func (q *Queue[T]) At(i int) *T { return &q.buf[(q.head+i)&(len(q.buf)-1)] }
 
-// Push makes a place at the end. It holds what an earlier element left there.
+// Push appends a slot and returns it. The slot contains what an earlier element left there.
 func (q *Queue[T]) Push() *T {
 	if q.n == len(q.buf) {
 		q.grow()
@@ -28,7 +28,7 @@ func (q *Queue[T]) Push() *T {
 	return &q.buf[(q.head+q.n-1)&(len(q.buf)-1)]
 }
 
-// PushFront makes a place in front of all others.
+// PushFront adds a slot in front of all others and returns it.
 func (q *Queue[T]) PushFront() *T {
 	if q.n == len(q.buf) {
 		q.grow()
@@ -38,7 +38,7 @@ func (q *Queue[T]) PushFront() *T {
 	return q.At(0)
 }
 
-// Pop takes the first element out of the queue, which is not empty.
+// Pop removes and returns the first element of the queue, which must not be empty.
 func (q *Queue[T]) Pop() *T {
 	v := q.At(0)
 	q.head = (q.head + 1) & (len(q.buf) - 1)

@@ -6,13 +6,13 @@ import (
 )
 
 // Window holds pointers keyed by a 32-bit sequence number. It begins with room for one and grows by
-// doubling up to the range its owner uses, so that a connection with one packet under way at a time
-// needs no memory besides its own. Keys in use must lie within [base, base+Capacity).
+// doubling to the range that its owner uses, so a connection with one packet in flight at a time
+// needs no additional memory. Keys in use must lie within [base, base+Capacity).
 //
-// A connection has four of them in its hot cache lines: that the place of the first value becomes a
-// pointer to the others saves half of their size.
+// A connection has four windows in its hot cache lines. Using one word for the first value or for
+// the pointer to all values saves half of their size.
 type Window[T any] struct {
-	p    unsafe.Pointer // the one value, a *T; or the first of size *T
+	p    unsafe.Pointer // the only value, a *T; or a pointer to the first of size *T
 	size uint32         // a power of two; 0: one value
 }
 
@@ -23,10 +23,10 @@ func (r *Window[T]) slot(seq uint32) **T {
 	return (**T)(unsafe.Add(r.p, uintptr(seq&(r.size-1))*unsafe.Sizeof(r.p)))
 }
 
-// Get returns the value at seq, which lies within the window, nil if there is none.
+// Get returns the value at seq, which must lie within the window, nil if there is none.
 func (r *Window[T]) Get(seq uint32) *T { return *r.slot(seq) }
 
-// Clear forgets the value at seq, which lies within the window.
+// Clear removes the value at seq, which must lie within the window.
 func (r *Window[T]) Clear(seq uint32) { *r.slot(seq) = nil }
 
 // Put stores v at seq; base is the lowest key in use.
@@ -37,7 +37,7 @@ func (r *Window[T]) Put(base, seq uint32, v *T) {
 	*r.slot(seq) = v
 }
 
-// Capacity is how many keys from the base on have a slot now.
+// Capacity returns how many keys from the base on have a slot now.
 func (r *Window[T]) Capacity() uint32 { return max(r.size, 1) }
 
 func (r *Window[T]) grow(base, need uint32) {
@@ -60,7 +60,7 @@ func (r *Window[T]) At(base, seq uint32) *T {
 	return r.Get(seq)
 }
 
-// All yields what the window holds, in no order.
+// All iterates over the values in the window, in no order.
 func (r *Window[T]) All() iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for i := range r.Capacity() {

@@ -1,9 +1,9 @@
-// Package table is a hash table that one goroutine changes while any number of others look
-// something up, without a lock: what shards of one NIC share and only read.
+// Package table is a hash table that one goroutine changes while any number of others look up keys
+// in it, without a lock. It is for data that the shards of one NIC share and only read.
 //
 //	owner ─ Set, Delete ─▶ chains of entries that never change ◀─ Find ─ readers
 //
-// A change replaces one chain, and growing makes all of them anew. A reader sees each entry as it
-// was before a change or as it is after it; several changes are not one. Find neither waits nor
+// A change replaces one chain; growing rebuilds all of them. A reader sees each entry as it was
+// before or after a change. Several changes are not atomic together. Find neither waits nor
 // allocates.
 package table

@@ -9,7 +9,7 @@ import (
 type Table[K comparable, V any] struct {
 	seed   maphash.Seed
 	chains atomic.Pointer[[]chain[K, V]]
-	count  int // of the owner
+	count  int // used by the owner only
 }
 
 type chain[K comparable, V any] struct{ first atomic.Pointer[entry[K, V]] }
@@ -39,7 +39,7 @@ func (t *Table[K, V]) chain(chains []chain[K, V], k K) *chain[K, V] {
 	return &chains[maphash.Comparable(t.seed, k)&uint64(len(chains)-1)]
 }
 
-// Find returns the value of a key, if it is there. Any goroutine may call it.
+// Find returns the value of a key, if it is in the table. Any goroutine may call it.
 func (t *Table[K, V]) Find(k K) (v V, ok bool) {
 	for e := t.chain(*t.chains.Load(), k).first.Load(); e != nil; e = e.next {
 		if e.key == k {
@@ -49,7 +49,7 @@ func (t *Table[K, V]) Find(k K) (v V, ok bool) {
 	return v, false
 }
 
-// Set gives a key a value, in place of the one it had.
+// Set sets the value of a key.
 func (t *Table[K, V]) Set(k K, v V) {
 	chains := *t.chains.Load()
 	c := t.chain(chains, k)
@@ -63,7 +63,7 @@ func (t *Table[K, V]) Set(k K, v V) {
 	c.first.Store(&entry[K, V]{k, v, rest})
 }
 
-// grow makes twice the chains. Readers go on with the old ones until all are there.
+// grow doubles the number of chains. Readers use the old chains until the new ones are complete.
 func (t *Table[K, V]) grow(old []chain[K, V]) []chain[K, V] {
 	chains := make([]chain[K, V], 2*len(old))
 	for i := range old {
@@ -76,7 +76,7 @@ func (t *Table[K, V]) grow(old []chain[K, V]) []chain[K, V] {
 	return chains
 }
 
-// without returns the chain's entries but a key's.
+// without returns the chain's entries except that of k, and whether there was one.
 func (c *chain[K, V]) without(k K) (rest *entry[K, V], had bool) {
 	first := c.first.Load()
 	for e := first; e != nil; e = e.next {
@@ -93,7 +93,7 @@ func (c *chain[K, V]) without(k K) (rest *entry[K, V], had bool) {
 	return rest, true
 }
 
-// Delete takes a key out, if it is there.
+// Delete removes a key, if it is in the table.
 func (t *Table[K, V]) Delete(k K) {
 	c := t.chain(*t.chains.Load(), k)
 	rest, had := c.without(k)
@@ -106,11 +106,11 @@ func (t *Table[K, V]) Delete(k K) {
 	}
 }
 
-// Len is how many keys there are. The owner calls it.
+// Len returns the number of keys. Only the owner may call it.
 func (t *Table[K, V]) Len() int { return t.count }
 
-// Each calls f for each key, in no order. f may change the table; it sees what was there before.
-// Any goroutine may call it; what changes meanwhile it may see or not.
+// Each calls f for each key, in no order. f may change the table; Each still visits what was there
+// before. Any goroutine may call it. Of changes made meanwhile it may or may not see the effect.
 func (t *Table[K, V]) Each(f func(K, V)) {
 	chains := *t.chains.Load()
 	for i := range chains {

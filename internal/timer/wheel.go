@@ -6,22 +6,22 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// Levels of 64 slots, level 0 with ticks of 1.024 µs, each level 64 times coarser. A timer moves to
-// a finer level at most levels−1 times.
+// Levels of 64 slots. Level 0 has ticks of 1.024 µs, and each level is 64 times coarser than the
+// one before. A timer moves to a finer level at most levels−1 times.
 const (
 	tickShift = 10
 	slotBits  = 6
 	slotMask  = 1<<slotBits - 1
 	levels    = 9 // 9·6 bits of 1.024 µs ticks hold every int64 of nanoseconds
 
-	deadlineScan = 32 // timers of one slot that Deadline looks at before it settles for the slot's start
+	deadlineScan = 32 // limit of timers of one slot that Deadline examines; beyond it returns the slot's start
 )
 
-// Kind tells the timers of one owner apart. Its values are the owner's.
+// Kind distinguishes the timers of one owner. The owner defines its values.
 type Kind uint8
 
-// Handle is how its owner knows a timer: its number in the wheel, 0 while it is not armed. It must
-// not be copied or moved while it is armed.
+// Handle identifies a timer to its owner. It is the timer's number in the wheel, 0 while it is not
+// armed. It must not be copied or moved while it is armed.
 type Handle uint32
 
 // Armed reports whether the timer is armed.
@@ -31,28 +31,28 @@ type node[O any] struct {
 	next, prev Handle // in its list; prev of the first and next of the last are 0
 	at         vtime.Time
 	owner      O
-	handle     *Handle // the owner's
+	handle     *Handle // the owner's handle
 	place      uint16  // level<<slotBits + slot number, or inFIFO
 	kind       Kind
 }
 
-// inFIFO is the place of timers that are in no slot.
+// inFIFO is the place of timers that are in the FIFO, not in a slot.
 const inFIFO = levels << slotBits
 
 type slot struct{ head, tail Handle }
 
-// Wheel holds the timers of owners of type O, as a rule a small interface. Its zero value is ready.
+// Wheel holds the timers of owners of type O, usually a small interface. Its zero value is ready.
 type Wheel[O any] struct {
 	tick     int64  // every timer of an earlier tick has fired
-	filled   uint16 // levels that have a timer
+	filled   uint16 // bit set of levels that have a timer
 	occupied [levels]uint64
 	slots    [levels][1 << slotBits]slot
-	fifo     slot // timers of one delay: the first to come is the first due
+	fifo     slot // timers of one delay: the first one armed is due first
 	nodes    []node[O]
 	free     Handle // list of nodes, by next
 }
 
-// Arm sets t to fire at the given time, whether it was armed or not.
+// Arm sets t to fire at the given time, whether or not it was armed.
 func (w *Wheel[O]) Arm(t *Handle, owner O, kind Kind, at vtime.Time) {
 	n := *t
 	if n == 0 {
@@ -64,20 +64,21 @@ func (w *Wheel[O]) Arm(t *Handle, owner O, kind Kind, at vtime.Time) {
 	w.place(n)
 }
 
-// Queue arms t, which is not armed, for a time that is not before that of any other timer armed so.
+// Queue arms t, which must not be armed, for a time not before that of any other timer armed by
+// Queue.
 func (w *Wheel[O]) Queue(t *Handle, owner O, kind Kind, at vtime.Time) {
 	n := w.alloc(t, owner, kind)
 	w.nodes[n].at, w.nodes[n].place = at, inFIFO
 	w.append(&w.fifo, n)
 }
 
-// At is when t, which is armed, fires.
+// At returns when t, which must be armed, fires.
 func (w *Wheel[O]) At(t Handle) vtime.Time { return w.nodes[t].at }
 
 func (w *Wheel[O]) alloc(t *Handle, owner O, kind Kind) Handle {
 	if w.free == 0 {
 		if len(w.nodes) == 0 {
-			w.nodes = make([]node[O], 1, 64) // 0 is no timer
+			w.nodes = make([]node[O], 1, 64) // 0 is not a timer
 		}
 		w.nodes = append(w.nodes, node[O]{})
 		w.free = Handle(len(w.nodes) - 1)
@@ -100,7 +101,8 @@ func (w *Wheel[O]) append(l *slot, t Handle) {
 	l.tail = t
 }
 
-// place relies on the invariant that a timer of level l shares all digits above l with w.tick.
+// place links t into the slot for its time. It relies on the invariant that a timer of level l
+// shares all digits above l with w.tick.
 func (w *Wheel[O]) place(t Handle) {
 	n := &w.nodes[t]
 	tick := max(n.at>>tickShift, w.tick)
@@ -115,7 +117,7 @@ func (w *Wheel[O]) place(t Handle) {
 	w.append(&w.slots[level][slot], t)
 }
 
-// unlink takes t out of its list.
+// unlink removes t from its list.
 func (w *Wheel[O]) unlink(t Handle) {
 	n := &w.nodes[t]
 	level, slot := n.place>>slotBits, n.place&slotMask
@@ -140,9 +142,9 @@ func (w *Wheel[O]) unlink(t Handle) {
 	}
 }
 
-// Stop disarms t; it may be disarmed already.
+// Stop disarms t, if it is armed.
 func (w *Wheel[O]) Stop(t *Handle) {
-	if *t != 0 { // as a rule it is not, so that is all that is inlined
+	if *t != 0 { // usually it is 0, so only this check is inlined
 		w.disarm(*t)
 	}
 }
@@ -163,7 +165,7 @@ func (w *Wheel[O]) release(t Handle) {
 // Idle reports whether no timer is armed.
 func (w *Wheel[O]) Idle() bool { return w.filled == 0 && w.fifo.head == 0 }
 
-// Expire disarms one timer that is due and returns its owner and kind; false when there is none.
+// Expire disarms one timer that is due and returns its owner and kind, or false if there is none.
 func (w *Wheel[O]) Expire(now vtime.Time) (owner O, kind Kind, ok bool) {
 	t := w.due(now)
 	if t == 0 {
@@ -174,7 +176,7 @@ func (w *Wheel[O]) Expire(now vtime.Time) (owner O, kind Kind, ok bool) {
 	return owner, kind, true
 }
 
-// due finds a timer that is due, 0 when there is none.
+// due returns a timer that is due, 0 if there is none.
 func (w *Wheel[O]) due(now vtime.Time) Handle {
 	if t := w.fifo.head; t != 0 && w.nodes[t].at <= now {
 		return t
@@ -201,8 +203,8 @@ func (w *Wheel[O]) due(now vtime.Time) Handle {
 	}
 }
 
-// Flush disarms the first timer of those armed by Queue, due or not, and returns its owner; false
-// when there is none.
+// Flush disarms the first timer armed by Queue, due or not, and returns its owner, or false if
+// there is none.
 func (w *Wheel[O]) Flush() (owner O, ok bool) {
 	t := w.fifo.head
 	if t == 0 {
@@ -213,7 +215,7 @@ func (w *Wheel[O]) Flush() (owner O, ok bool) {
 	return owner, true
 }
 
-// cascade spreads the timers of a coarse slot, whose time has come, over finer levels.
+// cascade distributes the timers of a coarse slot, whose time has come, over finer levels.
 func (w *Wheel[O]) cascade(l *slot) {
 	for t := l.head; t != 0; t = l.head {
 		w.unlink(t)
@@ -221,7 +223,8 @@ func (w *Wheel[O]) cascade(l *slot) {
 	}
 }
 
-// first finds the earliest occupied slot and the tick it starts at; level −1 if there is none.
+// first returns the earliest occupied slot and the tick at which it starts; level is −1 if there is
+// none.
 func (w *Wheel[O]) first() (level, slot int, start int64) {
 	if w.filled == 0 {
 		return -1, 0, 0
@@ -232,8 +235,8 @@ func (w *Wheel[O]) first() (level, slot int, start int64) {
 	return level, slot, w.tick>>(shift+slotBits)<<(shift+slotBits) | int64(slot)<<shift
 }
 
-// Deadline is the time of the next timer, or an earlier time at which a crowded coarse slot must be
-// spread.
+// Deadline returns the time of the next timer, or an earlier time at which a crowded coarse slot
+// must be distributed.
 func (w *Wheel[O]) Deadline() vtime.Time {
 	at, seen := vtime.Never, 0
 	if t := w.fifo.head; t != 0 {

@@ -2,6 +2,6 @@
 //
 //	owner's clock (the monotonic one of a shard, or that of a simulation) ─▶ now ─▶ every call
 //
-// A run begins somewhere near 0 and only distances mean anything. Whoever owns an engine owns the
-// clock; below it nothing asks what time it is, so a run under one seed replays exactly.
+// A run begins near time 0, and only differences have a meaning. The owner of an engine owns the
+// clock. Below it nothing reads a clock, so a run with one seed replays exactly.
 package vtime
