@@ -19,11 +19,14 @@ func perfCommand(url *string) *cobra.Command {
 with the server's address (the client). Flags and columns are perftest's. The
 server takes sizes, iterations and queue pairs from the client.
 
-Both sides have to be this program: perftest's own (ib_write_bw) need the Linux driver
-at both ends, and meet over TCP. Whoever waits for the other kind is told so; for that
-a server listens at TCP port --port, too.`,
+The other end may be a program of perftest (ib_write_bw) that has the Linux driver or
+RoCE. Each recognises the other: a server listens at TCP port --port, too, and a client
+that finds no server of ours goes to that port of PEER. perftest's programs do not tell
+each other what they were told, so start the same test with the same --size, --iters and
+--qp at both ends. Over RC and in one direction only: no -c UD, no -b, and no -R there.`,
 		Example: `  vnic guest perf write_bw                     # in one guest
-  vnic guest perf write_bw -s 65536 192.168.100.11   # in the other`,
+  vnic guest perf write_bw -s 65536 192.168.100.11   # in the other
+  ib_write_bw -F 192.168.100.11                      # or there, with the Linux driver`,
 	}
 	for _, test := range perf.Tests() {
 		cmd.AddCommand(perfTest(url, test))

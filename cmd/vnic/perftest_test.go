@@ -1,31 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
-	"errors"
-	"fmt"
-	"io"
 	"net"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/guestlib/perf/perftest"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// perftestPeer stands at the other end of perftest's programs (version 4.5): it speaks what they
-// say to each other over TCP before, between and after, and does its part of the work with a
-// function of vnic's.
-//
-//	client                                     server
-//	  ├── version 16, cycle 4, line 4, MTU 2 ───▶│  each is answered at once with as many bytes
-//	  ├── keys 108 ─────────────────────────────▶│  queue pair, PSN, key, address, GID: of both
-//	  ├── keys, keys ───────────────────────────▶│  both are ready
-//	  │            … the test …                  │
-//	  ├── keys, reports, keys, "done" ──────────▶│
+// perftestPeer stands at the other end of perftest's programs and does its part of the work with a
+// function of vnic's, whose memory a test looks at.
 type perftestPeer struct {
 	t    testing.TB
 	ctx  context.Context
@@ -48,40 +35,6 @@ type retries struct{ timeout, count, notReady uint8 }
 // patient are more than eight seconds: a guest on a busy machine stands still for most of one now
 // and then.
 var patient = retries{timeout: 18, count: 7, notReady: 7}
-
-// perftestPort is where perftest's servers listen.
-const perftestPort = 18515
-
-// keysLen is the length of perftest's message with the keys.
-const keysLen = 108
-
-// keys are what perftest's sides tell each other.
-type keys struct {
-	qpn, psn, rkey uint32
-	addr           uint64
-	gid            [16]byte
-}
-
-func (k *keys) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%04x:%04x:%06x:%06x:%08x:%016x:", 0, 16, k.qpn, k.psn, k.rkey, k.addr)
-	for _, g := range k.gid {
-		fmt.Fprintf(&b, "%02x:", g)
-	}
-	fmt.Fprintf(&b, "%08x:", 0)
-	return b.String()
-}
-
-func (k *keys) parse(msg []byte) error {
-	text := strings.ReplaceAll(string(bytes.TrimRight(msg, "\x00")), ":", " ")
-	var lid, reads uint32
-	at := []any{&lid, &reads, &k.qpn, &k.psn, &k.rkey, &k.addr}
-	for i := range k.gid {
-		at = append(at, &k.gid[i])
-	}
-	_, err := fmt.Sscanf(text, strings.TrimSpace(strings.Repeat("%x ", len(at))), at...)
-	return err
-}
 
 func newPerftestPeer(t testing.TB, ctx context.Context, url string) *perftestPeer {
 	t.Helper()
@@ -113,28 +66,28 @@ func (p *perftestPeer) check(err error) {
 const firstPSN = 0xfffff0
 
 // own makes a queue pair and says what it is reached by.
-func (p *perftestPeer) own() *keys {
+func (p *perftestPeer) own() *perftest.Keys {
 	var err error
 	p.qp, err = p.pd.CreateQP(p.ctx, guestlib.QPConfig{
 		Type: p.typ, SendCQ: p.cq, SendEntries: 128, RecvEntries: 512, SigAll: true, Access: guestlib.RemoteWrite | guestlib.RemoteRead | guestlib.RemoteAtomic,
 	})
 	p.check(err)
-	return &keys{qpn: p.qp.Address().QPN, psn: firstPSN, rkey: p.mr.RKey(), addr: p.mr.Addr(), gid: p.qp.Address().GID}
+	return &perftest.Keys{QPN: p.qp.Address().QPN, PSN: firstPSN, RKey: p.mr.RKey(), Addr: p.mr.Addr(), Reads: 16, GID: p.qp.Address().GID}
 }
 
 // connect takes the queue pair to RTS.
-func (p *perftestPeer) connect(to *keys) {
+func (p *perftestPeer) connect(to *perftest.Keys) {
 	p.t.Helper()
 	if p.typ == guestlib.UC {
 		p.check(p.qp.Modify(p.ctx, abi.ModifyQP{
-			State: abi.QPStateRTR, PathMTU: abi.PathMTUFor(p.mtu), DestQPN: to.qpn, DGID: to.gid, RQPSN: to.psn,
+			State: abi.QPStateRTR, PathMTU: abi.PathMTUFor(p.mtu), DestQPN: to.QPN, DGID: to.GID, RQPSN: to.PSN,
 			Mask: abi.QPAttrState | abi.QPAttrAV | abi.QPAttrPathMTU | abi.QPAttrDestQPN | abi.QPAttrRQPSN,
 		}))
 		p.check(p.qp.Modify(p.ctx, abi.ModifyQP{State: abi.QPStateRTS, SQPSN: firstPSN, Mask: abi.QPAttrState | abi.QPAttrSQPSN}))
 		return
 	}
 	p.check(p.qp.Modify(p.ctx, abi.ModifyQP{
-		State: abi.QPStateRTR, PathMTU: abi.PathMTUFor(p.mtu), DestQPN: to.qpn, DGID: to.gid, RQPSN: to.psn, MinRNRTimer: 12, MaxDestRdAtomic: 16,
+		State: abi.QPStateRTR, PathMTU: abi.PathMTUFor(p.mtu), DestQPN: to.QPN, DGID: to.GID, RQPSN: to.PSN, MinRNRTimer: 12, MaxDestRdAtomic: 16,
 		Mask: abi.QPAttrState | abi.QPAttrAV | abi.QPAttrPathMTU | abi.QPAttrDestQPN | abi.QPAttrRQPSN | abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer,
 	}))
 	p.check(p.qp.Modify(p.ctx, abi.ModifyQP{
@@ -149,38 +102,52 @@ func (p *perftestPeer) connect(to *keys) {
 func (p *perftestPeer) serve(c net.Conn, receives int) (done bool) {
 	p.t.Helper()
 	defer c.Close()
-	own, asked := p.own(), 0
+	p.check(c.SetDeadline(time.Now().Add(testTime)))
+	own := p.own()
+	defer func() { p.check(p.qp.Destroy(p.ctx)) }()
 	for i := range receives {
 		p.receive(i)
 	}
-	buf := make([]byte, 256)
-	for {
-		p.check(c.SetDeadline(time.Now().Add(testTime)))
-		n, err := c.Read(buf)
-		msg := buf[:n]
-		switch {
-		case errors.Is(err, io.EOF):
-			p.check(p.qp.Destroy(p.ctx))
-			return done
-		case err != nil:
-			p.t.Fatal(err)
-		case n == keysLen:
-			if asked++; asked == 1 {
-				var peer keys
-				p.check(peer.parse(msg))
-				p.connect(&peer)
-			}
-			clear(msg)
-			copy(msg, own.String())
-		case n == 2: // the path MTU as verbs have it; ours is the larger one
-			p.mtu = 128 << (msg[0] - '0')
-		case string(msg) == "done\x00":
-			done = true
-			continue
-		}
-		_, err = c.Write(msg)
-		p.check(err)
+	conn, err := perftest.Server(p.ctx, c)
+	if err == nil {
+		_, err = p.agree(conn, 4096, own)
 	}
+	if err == nil {
+		_, err = conn.Keys(own)
+	}
+	if err == nil && receives == 0 {
+		_, err = conn.Report(&perftest.Report{})
+	}
+	if err == nil {
+		err = conn.Done(own)
+	}
+	if err != nil {
+		p.t.Log(err)
+		return false
+	}
+	conn.Leave()
+	return true
+}
+
+// agree connects the queue pair to the program's, whose keys it tells.
+func (p *perftestPeer) agree(conn *perftest.Conn, mtu int, own *perftest.Keys) (*perftest.Keys, error) {
+	p.t.Helper()
+	number, _, err := conn.Settle(uint8(abi.PathMTUFor(mtu)))
+	if err != nil {
+		return nil, err
+	}
+	p.mtu = abi.PathMTU(number).Bytes()
+	remote, err := conn.Keys(own)
+	if err != nil {
+		return nil, err
+	}
+	p.connect(remote)
+	for range 2 {
+		if _, err := conn.Keys(own); err != nil {
+			return nil, err
+		}
+	}
+	return remote, nil
 }
 
 // receive posts a receive of a message.
@@ -190,39 +157,20 @@ func (p *perftestPeer) receive(slot int) {
 
 // drive is the client of a program that is a server in the guest. work posts requests, which are
 // awaited.
-func (p *perftestPeer) drive(addr string, mtu int, work func(remote *keys)) {
+func (p *perftestPeer) drive(addr string, mtu int, work func(remote *perftest.Keys)) {
 	p.t.Helper()
-	c := p.dial(addr)
-	defer c.Close()
-	say := func(msg []byte) []byte {
-		p.t.Helper()
-		_, err := c.Write(msg)
-		p.check(err)
-		answer := make([]byte, len(msg))
-		_, err = io.ReadFull(c, answer)
-		p.check(err)
-		return answer
-	}
-	say(append([]byte("6.10"), make([]byte, 12)...))
-	say(binary.BigEndian.AppendUint32(nil, 4096))
-	say(binary.BigEndian.AppendUint32(nil, 64))
-	p.mtu = mtu
-	say([]byte{byte('0' + abi.PathMTUFor(mtu)), 0})
-	own := make([]byte, keysLen)
-	copy(own, p.own().String())
-	var remote keys
-	p.check(remote.parse(say(own)))
-	p.connect(&remote)
-	say(own)
-	say(own)
-	work(&remote)
-	say(own)
-	for range 5 { // of the report
-		say(make([]byte, 8))
-	}
-	say(own)
-	_, err := c.Write([]byte("done\x00"))
+	conn, err := perftest.Client(p.ctx, p.dial(addr))
 	p.check(err)
+	own := p.own()
+	remote, err := p.agree(conn, mtu, own)
+	p.check(err)
+	work(remote)
+	_, err = conn.Keys(own)
+	p.check(err)
+	_, err = conn.Report(&perftest.Report{})
+	p.check(err)
+	p.check(conn.Done(own))
+	conn.Leave()
 	p.check(p.qp.Destroy(p.ctx))
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/netns"
 	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/guestlib/perf/perftest"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -63,7 +64,7 @@ func (e *linuxEnd) ask(format string, a ...any) string {
 }
 
 // open connects to the program, which may have to begin yet, and makes a queue pair.
-func (e *linuxEnd) open() *keys {
+func (e *linuxEnd) open() *perftest.Keys {
 	e.t.Helper()
 	eventually(e.t, "a program at "+e.addr, func() (err error) {
 		if e.conn == nil {
@@ -75,20 +76,20 @@ func (e *linuxEnd) open() *keys {
 		}
 		return nil
 	})
-	k, gid := new(keys), ""
-	if _, err := fmt.Sscan(e.ask("open"), &k.qpn, &k.psn, &k.addr, &k.rkey, &gid); err != nil {
+	k, gid := new(perftest.Keys), ""
+	if _, err := fmt.Sscan(e.ask("open"), &k.QPN, &k.PSN, &k.Addr, &k.RKey, &gid); err != nil {
 		e.t.Fatal(err)
 	}
-	if _, err := hex.Decode(k.gid[:], []byte(gid)); err != nil {
+	if _, err := hex.Decode(k.GID[:], []byte(gid)); err != nil {
 		e.t.Fatal(err)
 	}
 	return k
 }
 
 // connect takes the queue pair to RTS.
-func (e *linuxEnd) connect(to *keys, r retries) {
+func (e *linuxEnd) connect(to *perftest.Keys, r retries) {
 	e.t.Helper()
-	e.ask("connect %d %d %x %d %d %d", to.qpn, to.psn, to.gid, r.timeout, r.count, r.notReady)
+	e.ask("connect %d %d %x %d %d %d", to.QPN, to.PSN, to.GID, r.timeout, r.count, r.notReady)
 }
 
 // kill ends the program.
@@ -186,7 +187,7 @@ func TestLongRoCEEnds(t *testing.T) {
 		p := newPerftestPeer(t, ctx, "unix://"+l.dir+"/bare.sock")
 		defer p.dev.Close()
 		p.mtu, p.retries = 1024, short
-		for name, end := range map[string]func(p *perftestPeer, e *linuxEnd, to *keys){
+		for name, end := range map[string]func(p *perftestPeer, e *linuxEnd, to *perftest.Keys){
 			"Linux's program is killed": linuxProgramKilled,
 			"Linux's queue pair fails":  linuxFails,
 			"our queue pair fails":      weFail,
@@ -229,12 +230,12 @@ func ourProgramKilled(t *testing.T, l *linuxLab, e *linuxEnd) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var own keys
-	if err := own.parse([]byte(strings.TrimSpace(line))); err != nil {
+	own, err := perftest.ParseKeys([]byte(strings.TrimSpace(line)))
+	if err != nil {
 		t.Fatalf("our program said %q: %v", line, err)
 	}
-	e.connect(&own, short)
-	e.ask("write %d %d %d %d", endsRequests, endsBytes, own.addr, own.rkey)
+	e.connect(own, short)
+	e.ask("write %d %d %d %d", endsRequests, endsBytes, own.Addr, own.RKey)
 	got := e.statuses(1)
 	killed := time.Now()
 	p.stop(0)
@@ -249,29 +250,29 @@ func TestInsideRoCEEnds(t *testing.T) {
 	if url == "" {
 		return
 	}
-	var to keys
-	if err := to.parse([]byte(os.Getenv("VNIC_ROCE_ENDS_TO"))); err != nil {
+	to, err := perftest.ParseKeys([]byte(os.Getenv("VNIC_ROCE_ENDS_TO")))
+	if err != nil {
 		t.Fatal(err)
 	}
 	p := newPerftestPeer(t, t.Context(), url)
 	p.mtu = 1024
 	own := p.own()
-	p.connect(&to)
+	p.connect(to)
 	fmt.Println(own)
 	select {}
 }
 
 // write posts WRITEs to the other end and waits for the first.
-func (p *perftestPeer) write(to *keys) []abi.WCStatus {
+func (p *perftestPeer) write(to *perftest.Keys) []abi.WCStatus {
 	for i := range endsRequests {
 		p.check(p.qp.PostSend(&guestlib.SendWR{
-			Opcode: guestlib.Write, RemoteAddr: to.addr, RKey: to.rkey, SGL: []guestlib.SGE{p.mr.SGE(i%8*endsBytes, endsBytes)},
+			Opcode: guestlib.Write, RemoteAddr: to.Addr, RKey: to.RKey, SGL: []guestlib.SGE{p.mr.SGE(i%8*endsBytes, endsBytes)},
 		}))
 	}
 	return p.statuses(1)
 }
 
-func linuxProgramKilled(p *perftestPeer, e *linuxEnd, to *keys) {
+func linuxProgramKilled(p *perftestPeer, e *linuxEnd, to *perftest.Keys) {
 	got := p.write(to)
 	killed := time.Now()
 	e.kill()
@@ -280,7 +281,7 @@ func linuxProgramKilled(p *perftestPeer, e *linuxEnd, to *keys) {
 	flushed(p.t, "Linux's program was killed: we", got, abi.WCRetryExcErr)
 }
 
-func linuxFails(p *perftestPeer, e *linuxEnd, to *keys) {
+func linuxFails(p *perftestPeer, e *linuxEnd, to *perftest.Keys) {
 	got := p.write(to)
 	failed := time.Now()
 	e.ask("receive 2 100")
@@ -293,7 +294,7 @@ func linuxFails(p *perftestPeer, e *linuxEnd, to *keys) {
 	flushed(p.t, "Linux's queue pair failed: we", got, abi.WCRetryExcErr)
 }
 
-func weFail(p *perftestPeer, e *linuxEnd, _ *keys) {
+func weFail(p *perftestPeer, e *linuxEnd, _ *perftest.Keys) {
 	own := p.mr
 	p.size = 100
 	p.receive(0)
@@ -328,23 +329,23 @@ func (e *linuxEnd) failed(why string) {
 	}
 }
 
-func linuxWrongKey(p *perftestPeer, e *linuxEnd, _ *keys) {
+func linuxWrongKey(p *perftestPeer, e *linuxEnd, _ *perftest.Keys) {
 	e.ask("write 3 5000 %d %d", p.mr.Addr(), p.mr.RKey()^0xff00)
 	flushed(p.t, "Linux has the wrong key: Linux", e.statuses(3), abi.WCRemAccessErr)
 	p.failed("Linux has the wrong key")
 	e.failed("Linux has the wrong key")
 }
 
-func ourWrongKey(p *perftestPeer, e *linuxEnd, to *keys) {
+func ourWrongKey(p *perftestPeer, e *linuxEnd, to *perftest.Keys) {
 	for _, op := range []guestlib.Opcode{guestlib.Read, guestlib.Write, guestlib.Write} {
-		p.check(p.qp.PostSend(&guestlib.SendWR{Opcode: op, RemoteAddr: to.addr, RKey: to.rkey ^ 0xff00, SGL: []guestlib.SGE{p.mr.SGE(0, 5000)}}))
+		p.check(p.qp.PostSend(&guestlib.SendWR{Opcode: op, RemoteAddr: to.Addr, RKey: to.RKey ^ 0xff00, SGL: []guestlib.SGE{p.mr.SGE(0, 5000)}}))
 	}
 	flushed(p.t, "we have the wrong key: we", p.statuses(3), abi.WCRemAccessErr)
 	p.failed("we have the wrong key")
 	e.failed("we have the wrong key")
 }
 
-func linuxTooLong(p *perftestPeer, e *linuxEnd, _ *keys) {
+func linuxTooLong(p *perftestPeer, e *linuxEnd, _ *perftest.Keys) {
 	p.size = 3000
 	p.receive(0)
 	p.receive(1)
@@ -354,7 +355,7 @@ func linuxTooLong(p *perftestPeer, e *linuxEnd, _ *keys) {
 	p.failed("Linux sends too much")
 }
 
-func weTooLong(p *perftestPeer, e *linuxEnd, _ *keys) {
+func weTooLong(p *perftestPeer, e *linuxEnd, _ *perftest.Keys) {
 	e.ask("receive 2 3000")
 	for range 3 {
 		p.check(p.qp.PostSend(&guestlib.SendWR{Opcode: guestlib.Send, SGL: []guestlib.SGE{p.mr.SGE(0, 5000)}}))
@@ -367,13 +368,13 @@ func weTooLong(p *perftestPeer, e *linuxEnd, _ *keys) {
 	e.failed("we send too much")
 }
 
-func weNotReady(p *perftestPeer, e *linuxEnd, _ *keys) {
+func weNotReady(p *perftestPeer, e *linuxEnd, _ *perftest.Keys) {
 	e.ask("send 3 100 0 0")
 	flushed(p.t, "we have no receive: Linux", e.statuses(3), abi.WCRNRRetryExcErr)
 	e.failed("we have no receive")
 }
 
-func linuxNotReady(p *perftestPeer, _ *linuxEnd, _ *keys) {
+func linuxNotReady(p *perftestPeer, _ *linuxEnd, _ *perftest.Keys) {
 	for range 3 {
 		p.check(p.qp.PostSend(&guestlib.SendWR{Opcode: guestlib.Send, SGL: []guestlib.SGE{p.mr.SGE(0, 100)}}))
 	}

@@ -23,6 +23,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/guestlib/perf"
+	"github.com/falcon-vnic/vnic/guestlib/perf/perftest"
 	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
@@ -169,7 +171,7 @@ func withLinux(t *testing.T, s linuxSetting, n int) {
 	const guest, own = "192.168.100.22", "192.168.100.11"
 	ctx, cancel := context.WithTimeout(t.Context(), 2*testTime)
 	defer cancel()
-	m := stockGuest(t, ctx, "ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw")
+	m := stockGuest(t, ctx, "ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat")
 	index := 0
 	if strings.Contains(s.gid, ":") {
 		index = 1
@@ -183,6 +185,15 @@ func withLinux(t *testing.T, s linuxSetting, n int) {
 		"ib_write_bw" + flags(large), "ib_read_bw" + flags(large), "ib_atomic_bw" + flags(",-n,50"),
 		"ib_write_bw" + flags(large+",-c,UC"),
 	}
+	measured := []perf.Test{{Op: perf.Write}, {Op: perf.Read, Latency: true}, {Op: perf.Send}, {Op: perf.Write, Latency: true}, {Op: perf.Send, Latency: true}}
+	if s.impair != "" { // write_lat leaves without knowing that its last message is acknowledged
+		measured = slices.DeleteFunc(measured, func(test perf.Test) bool { return test == perf.Test{Op: perf.Write, Latency: true} })
+	}
+	for _, to := range []string{"," + own, ""} {
+		for _, test := range measured {
+			commands = append(commands, "ib_"+test.String()+flags(small)+to)
+		}
+	}
 	netns.Run(t, func() {
 		l := newLinuxLab(t, ctx, s, m, append([]string{"programs", guest + "/24+fd00:100::22/64"}, commands...))
 		defer l.stop()
@@ -191,10 +202,9 @@ func withLinux(t *testing.T, s linuxSetting, n int) {
 			captured = l.capture(t)
 		}
 		p := newPerftestPeer(t, ctx, "unix://"+l.dir+"/bare.sock")
-		server, err := net.Listen("tcp", fmt.Sprintf("%s:%d", own, perftestPort))
+		server, err := net.Listen("tcp", fmt.Sprintf("%s:%d", own, perftest.Port))
 		p.check(err)
 		defer server.Close()
-		defer p.dev.Close()
 		for i, receives := range []int{0, 0, 0, 0, n + 1} {
 			t.Logf("the guest is to run %s", commands[i])
 			p.size, p.typ = 5000, 0
@@ -210,17 +220,18 @@ func withLinux(t *testing.T, s linuxSetting, n int) {
 			}
 			l.check(t, p.mr.Bytes()[:4096])
 		}
-		to := fmt.Sprintf("%s:%d", guest, perftestPort)
-		p.drive(to, 1024, func(r *keys) {
-			p.post(n, 65536, guestlib.SendWR{Opcode: guestlib.Write, RemoteAddr: r.addr, RKey: r.rkey})
+		p.check(server.Close()) // vnic guest perf listens there, too
+		to := fmt.Sprintf("%s:%d", guest, perftest.Port)
+		p.drive(to, 1024, func(r *perftest.Keys) {
+			p.post(n, 65536, guestlib.SendWR{Opcode: guestlib.Write, RemoteAddr: r.Addr, RKey: r.RKey})
 		})
 		l.said(t)
-		p.drive(to, 1024, func(r *keys) {
-			p.post(n, 65536, guestlib.SendWR{Opcode: guestlib.Read, RemoteAddr: r.addr, RKey: r.rkey})
+		p.drive(to, 1024, func(r *perftest.Keys) {
+			p.post(n, 65536, guestlib.SendWR{Opcode: guestlib.Read, RemoteAddr: r.Addr, RKey: r.RKey})
 		})
 		l.said(t)
-		p.drive(to, 1024, func(r *keys) {
-			p.post(50, 8, guestlib.SendWR{Opcode: guestlib.FetchAdd, RemoteAddr: r.addr, RKey: r.rkey, CompareAdd: 1})
+		p.drive(to, 1024, func(r *perftest.Keys) {
+			p.post(50, 8, guestlib.SendWR{Opcode: guestlib.FetchAdd, RemoteAddr: r.Addr, RKey: r.RKey, CompareAdd: 1})
 			for i := range uint64(50) {
 				if got, first := binary.LittleEndian.Uint64(p.mr.Bytes()[8*i:]), binary.LittleEndian.Uint64(p.mr.Bytes()); got != first+i {
 					t.Errorf("FETCH_ADD %d found %d, the first one %d", i, got, first)
@@ -229,10 +240,28 @@ func withLinux(t *testing.T, s linuxSetting, n int) {
 		})
 		l.said(t)
 		p.typ = guestlib.UC
-		p.drive(to, 1024, func(r *keys) {
-			p.post(n, 65536, guestlib.SendWR{Opcode: guestlib.Write, RemoteAddr: r.addr, RKey: r.rkey})
+		p.drive(to, 1024, func(r *perftest.Keys) {
+			p.post(n, 65536, guestlib.SendWR{Opcode: guestlib.Write, RemoteAddr: r.Addr, RKey: r.RKey})
 		})
 		l.said(t)
+		p.check(p.dev.Close())
+		for _, peer := range []string{"", guest} {
+			for _, test := range measured {
+				cfg := perf.Config{Test: test, URL: "unix://" + l.dir + "/bare.sock", Size: 5000, Iterations: n, MTU: 1024, Inline: -1, Meet: testTime}
+				if peer != "" {
+					cfg.Peer, err = guestlib.ParseGID(peer)
+					p.check(err)
+				}
+				rows, err := perf.Run(ctx, cfg)
+				if err != nil {
+					t.Fatalf("vnic guest perf %s %s and ib_%[1]s in the guest: %[3]v", test, peer, err)
+				}
+				if reported := peer != "" || test != (perf.Test{Op: perf.Read, Latency: true}); reported != (len(rows) == 1) || reported && rows[0].Iterations != n {
+					t.Errorf("vnic guest perf %s %s: %+v", test, peer, rows)
+				}
+				l.said(t)
+			}
+		}
 		if c := l.counters(t, 1); s.impair != "" && c["roce.again"] == 0 {
 			t.Error("nothing was lost")
 		} else if c["roce.wrong"] != 0 || c["roce.sent"] == 0 {

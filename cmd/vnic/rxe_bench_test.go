@@ -23,7 +23,7 @@ import (
 // What the guests need beside vnic to measure Soft-RoCE. The libraries that
 // perftest is linked with come by themselves.
 var (
-	perftest    = []string{"ib_write_bw", "ib_write_lat"}
+	rxePrograms = []string{"ib_write_bw", "ib_write_lat"}
 	rxeModules  = []string{"virtio_net", "crc32_generic", "rdma_rxe", "ib_uverbs"}
 	rxeProvider = []string{"/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so", "/etc/libibverbs.d/rxe.driver"}
 )
@@ -37,7 +37,7 @@ const rxeRuns = 5
 func BenchmarkRXE(b *testing.B) {
 	requireGuests(b)
 	var programs []string
-	for _, p := range perftest {
+	for _, p := range rxePrograms {
 		at, err := exec.LookPath(p)
 		require(b, err == nil, p+" is not installed: apt-get install perftest ibverbs-providers")
 		programs = append(programs, at)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -259,22 +260,29 @@ func TestPerfWithoutServer(t *testing.T) {
 		if !strings.HasPrefix(end, "vnic: write_bw: no server at ") || !strings.Contains(end, "start the same test there first") {
 			t.Errorf("%q", end)
 		}
-		// The other way round: a client of perftest looks for a server, which is told what that is.
+		// The other way round: a client of perftest is answered, and leaves.
 		server := exec.CommandContext(t.Context(), vnic(t), "guest", "perf", "write_bw", "-d", "unix://"+l.hosts[0].Socket)
 		var said bytes.Buffer
 		server.Stderr = &said
 		if err := server.Start(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the server listens", func() error {
+		eventually(t, "the server answers", func() error {
 			c, err := net.Dial("tcp", "127.0.0.1:18515")
-			if err == nil {
-				_, err = c.Write(append([]byte("6.10"), make([]byte, 12)...))
-				err = errors.Join(err, c.Close())
+			if err != nil {
+				return err
 			}
-			return err
+			answer := make([]byte, 16)
+			_, err = c.Write(append([]byte("6.10"), make([]byte, 12)...))
+			if err == nil {
+				_, err = io.ReadFull(c, answer)
+			}
+			if err == nil && !bytes.HasPrefix(answer, []byte("6.06\x00")) {
+				t.Errorf("the server answers %q", answer)
+			}
+			return errors.Join(err, c.Close())
 		})
-		if err := server.Wait(); err == nil || !strings.Contains(said.String(), "vnic: write_bw: a program of perftest (ib_write_bw) at 127.0.0.1:") {
+		if err := server.Wait(); err == nil || !strings.Contains(said.String(), "vnic: write_bw: the program of perftest at 127.0.0.1:") {
 			t.Errorf("%v: %s", err, &said)
 		}
 	})

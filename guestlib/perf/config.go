@@ -111,6 +111,7 @@ type Header struct {
 	Bidirectional bool
 	Datagrams     bool
 	Server        bool
+	Perftest      string // version of perftest's program at the other end; "": this package
 }
 
 func (c *Config) client() bool { return c.Peer != guestlib.GID{} }

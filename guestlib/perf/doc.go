@@ -21,7 +21,8 @@
 // bytes. BW peak is the best rate over up to 2·TxDepth successive messages of a queue pair, from
 // posting the first to completing the last.
 //
-// SEND goes by datagrams too (datagram.go): what did not arrive is counted as lost.
+// SEND goes by datagrams too (datagram.go): what did not arrive is counted as lost. One end may be a
+// program of perftest (perftest.go).
 //
 // All memory is allocated and all samples are kept in arrays made before the clock starts.
 package perf

@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// pingPong sends a message, waits for the peer's, and so on. The server does the same the other way
-// round.
+// pingPong sends a message, waits for the peer's, and so on. The other side does the same the other
+// way round.
 func (s *session) pingPong(ctx context.Context, r *Row) error {
 	var wr guestlib.SendWR
 	var sge [1]guestlib.SGE
@@ -20,7 +20,7 @@ func (s *session) pingPong(ctx context.Context, r *Row) error {
 	last := r.Bytes - 1
 	for i := range s.Iterations {
 		mark := byte(i + 1)
-		if !s.client {
+		if !s.leads() {
 			if err := s.await(ctx, in, last, mark); err != nil {
 				return err
 			}
@@ -31,7 +31,7 @@ func (s *session) pingPong(ctx context.Context, r *Row) error {
 		if err := s.post(ctx, 0, &wr); err != nil {
 			return err
 		}
-		if s.client {
+		if s.leads() {
 			if err := s.await(ctx, in, last, mark); err != nil {
 				return err
 			}

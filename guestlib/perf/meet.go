@@ -5,105 +5,127 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/guestlib/perf/perftest"
 )
 
-// call is the client's side of the agreement.
-func (s *session) call(ctx context.Context) error {
+// call is the client's side of the agreement. It returns the server if that is perftest's, with
+// which nothing is agreed yet.
+func (s *session) call(ctx context.Context) (*perftest.Conn, error) {
 	if err := s.prepare(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	h := hello{
 		test: s.Test, all: s.All, bidirectional: s.Bidirectional, cmpSwap: s.CmpSwap, datagrams: s.Datagrams, qps: uint16(s.QPs),
 		size: uint32(s.Size), iterations: uint32(s.Iterations), duration: s.Duration, region: s.region(),
 	}
-	answer, err := s.meetServer(ctx, h.marshal())
-	if err != nil {
-		return err
+	answer, other, err := s.meetServer(ctx, h.marshal())
+	if err != nil || other != nil {
+		return other, err
 	}
-	if err := s.remote.unmarshal(answer); err != nil {
-		return err
+	var theirs region
+	if err := theirs.unmarshal(answer); err != nil {
+		return nil, err
 	}
+	s.reach(theirs)
 	if s.Datagrams {
-		return s.meetDatagrams(ctx)
+		return nil, s.meetDatagrams(ctx)
 	}
 	for i, qp := range s.qps {
 		if _, err := s.dev.Connect(ctx, qp, s.Peer, s.Service, nil); err != nil {
-			return fmt.Errorf("queue pair %d of %d: %w", i+1, len(s.qps), err)
+			return nil, fmt.Errorf("queue pair %d of %d: %w", i+1, len(s.qps), err)
 		}
 	}
-	return nil
+	return nil, nil
 }
 
-// meetServer connects the control connection to a server that may not be there yet.
-func (s *session) meetServer(ctx context.Context, hello []byte) ([]byte, error) {
+// meetServer connects the control connection to a server that may not be there yet, or finds one of
+// perftest.
+func (s *session) meetServer(ctx context.Context, hello []byte) ([]byte, *perftest.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Meet)
 	defer cancel()
 	var reason error // of the last attempt that ctx did not cut off
-	perftest := false
+	stranger := false
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		answer, err := s.dev.Connect(ctx, s.ctl.qp, s.Peer, s.Service, hello)
 		var no *guestlib.RejectedError
 		switch {
 		case err == nil:
-			return answer, nil
+			return answer, nil, nil
 		case errors.As(err, &no) && len(no.Private) > 0:
-			return nil, fmt.Errorf("the server says: %s", no.Private)
+			return nil, nil, fmt.Errorf("the server says: %s", no.Private)
 		case ctx.Err() != nil:
-			return nil, s.noServer(cmp.Or(reason, err))
+			return nil, nil, s.noServer(cmp.Or(reason, err))
 		case !errors.Is(err, guestlib.ErrRefused) && !errors.Is(err, guestlib.ErrUnreachable) && !errors.Is(err, guestlib.ErrTimeout):
-			return nil, err
-		case perftest: // a server of ours listens for us before it listens for perftest
-			return nil, fmt.Errorf("at %v no server waits, but a program of perftest (TCP port %d): start vnic guest perf %s there, or ib_%[3]s here, if the Linux driver has this function", s.Peer, s.Service, s.Test)
+			return nil, nil, err
 		}
-		if reason == nil {
-			if s.Waiting != nil {
-				s.Waiting(err)
+		if reason == nil && s.Waiting != nil {
+			s.Waiting(err)
+		}
+		if !stranger {
+			other, no := s.dialPerftest(ctx)
+			var network net.Error
+			switch {
+			case no == nil:
+				return nil, other, nil
+			case errors.Is(no, perftest.ErrStranger):
+				stranger = true
+			case !errors.As(no, &network):
+				return nil, nil, no
 			}
-			perftest = s.perftestWaits(ctx)
 		}
 		reason = err
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, s.noServer(reason)
+			return nil, nil, s.noServer(reason)
 		}
 	}
 }
 
 func (s *session) noServer(reason error) error {
-	return fmt.Errorf("no server at %v, service %d, within %v: start the same test there first, without a peer (perftest's own programs are no such server): %w", s.Peer, s.Service, s.Meet, reason)
+	return fmt.Errorf("no server at %v, service %d, within %v: start the same test there first, without a peer (vnic guest perf %s, or perftest's ib_%[4]s): %[5]w", s.Peer, s.Service, s.Meet, s.Test, reason)
 }
 
-// answer is the server's side.
-func (s *session) answer(ctx context.Context) error {
+// answer is the server's side. It returns the client if that is perftest's, as call does.
+func (s *session) answer(ctx context.Context) (*perftest.Conn, error) {
 	l, err := s.dev.Listen(ctx, s.Service)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	looking, stop := s.expectPerftest(ctx)
 	r, err := l.Accept(looking)
-	if err != nil {
-		err = cmp.Or(context.Cause(looking), err)
+	if other := stop(); other != nil {
+		if err != nil {
+			return other, l.Close(ctx)
+		}
+		_ = other.Close() // one of ours was first
 	}
-	stop()
 	if err != nil {
-		return err
+		return nil, err
 	}
+	return nil, s.accept(ctx, l, r)
+}
+
+// accept is the server's side with a client of ours.
+func (s *session) accept(ctx context.Context, l *guestlib.Listener, r *guestlib.ConnectRequest) error {
 	var h hello
-	if err = h.unmarshal(r.Private); err == nil {
+	err := h.unmarshal(r.Private)
+	if err == nil {
 		err = s.adopt(&h)
 	}
 	if err != nil {
 		why := err.Error()
 		return errors.Join(err, r.Reject(ctx, 1, []byte(why[:min(len(why), guestlib.MaxPrivate)])))
 	}
-	s.Peer, s.remote = r.GID, h.region
+	s.Peer = r.GID
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
+	s.reach(h.region)
 	if err := r.Accept(ctx, s.ctl.qp, s.region().append(nil)); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 // Run is one side of a test. It returns the rows; those of a server are the client's.
 func Run(ctx context.Context, cfg Config) (rows []Row, err error) {
+	given := cfg
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
@@ -29,13 +30,16 @@ func Run(ctx context.Context, cfg Config) (rows []Row, err error) {
 	if s.ctl, err = newControl(ctx, dev, s.pd); err != nil {
 		return nil, err
 	}
+	meet := s.answer
 	if s.client {
-		err = s.call(ctx)
-	} else {
-		err = s.answer(ctx)
+		meet = s.call
 	}
+	other, err := meet(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", cfg.Test, err)
+	}
+	if other != nil {
+		return s.runForeign(ctx, other, given)
 	}
 	if cfg.Header != nil {
 		cfg.Header(s.header())

@@ -33,6 +33,9 @@ func (p *Report) Header(h Header) {
 	if h.Bidirectional {
 		fmt.Fprintf(p.W, " Bidirectional   : ON\n")
 	}
+	if h.Perftest != "" {
+		fmt.Fprintf(p.W, " Other end       : perftest %s\n", h.Perftest)
+	}
 	fmt.Fprintf(p.W, "%s\n local address: GID %s\n remote address: GID %s\n%s\n%s\n", rule, h.Local, h.Remote, rule, p.columns())
 }
 

@@ -26,7 +26,9 @@ type session struct {
 	pd       *guestlib.PD
 	ctl      *control
 	mr       *guestlib.MR
-	remote   region
+	remote   []region     // the peer's memory for each queue pair
+	foreign  bool         // the other end is a program of perftest
+	around   int          // whose small messages go around in so many bytes
 	scq      *guestlib.CQ // of sends
 	rcq      *guestlib.CQ // of receives
 	qps      []*guestlib.QP
@@ -45,11 +47,15 @@ func (s *session) receives() bool { return s.Op == Send && (!s.client || s.Bidir
 // pingpong: the server answers each message with one.
 func (s *session) pingpong() bool { return s.Latency && (s.Op == Write || s.Op == Send) }
 
+// leads reports whether this side sends the first message of a ping-pong: the client, but perftest's
+// write_lat has the server do it.
+func (s *session) leads() bool { return s.client != (s.foreign && s.Op == Write) }
+
 const access = guestlib.LocalWrite | guestlib.RemoteWrite | guestlib.RemoteRead | guestlib.RemoteAtomic
 
 // prepare makes what the test needs of this side.
 func (s *session) prepare(ctx context.Context) error {
-	s.slot = (s.Size + line - 1) / line * line
+	s.slot = max((s.Size+line-1)/line*line, s.around)
 	if s.Inline = min(s.Inline, int(s.dev.Limits().MaxInline)); s.Op == Read || s.Op == Atomic {
 		s.Inline = 0
 	}
@@ -117,6 +123,13 @@ func (s *session) postRecv(qp int) error {
 
 func (s *session) region() region { return region{s.mr.Addr(), s.mr.RKey()} }
 
+// reach takes the memory of a peer that laid it out as prepare does.
+func (s *session) reach(r region) {
+	for i := range s.qps {
+		s.remote = append(s.remote, region{r.addr + uint64(s.inbox(i)), r.rkey})
+	}
+}
+
 func (s *session) now() time.Duration { return time.Since(s.epoch) }
 
 // idle is what a poll that found nothing does. Yielding lets the goroutine write that sends
@@ -140,7 +153,7 @@ func lost(qp *guestlib.QP) error {
 // request is the work request of message seq on a queue pair.
 func (s *session) request(wr *guestlib.SendWR, sge []guestlib.SGE, qp, size int) {
 	sge[0] = s.mr.SGE(s.local(qp), size)
-	*wr = guestlib.SendWR{SGL: sge, RemoteAddr: s.remote.addr + uint64(s.inbox(qp)), RKey: s.remote.rkey}
+	*wr = guestlib.SendWR{SGL: sge, RemoteAddr: s.remote[qp].addr, RKey: s.remote[qp].rkey}
 	switch s.Op {
 	case Write:
 		wr.Opcode = guestlib.Write
