@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSum compares with the sum as RFC 1071 §1 says it, a word at a time.
+// TestSum compares sum with a word-by-word implementation of RFC 1071 §1.
 func TestSum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "b")

@@ -8,7 +8,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// discovery is a message of neighbour discovery from port a's guest, with n bytes of ICMPv6.
+// discovery returns a neighbour discovery message from port a's guest, with n bytes of ICMPv6.
 func discovery(hops, kind, code uint8, from, to netip.Addr, n int) []byte {
 	b := make([]byte, ipv6Len+n)
 	putIPv6(b, protoICMP6, hops, from, to, n)
@@ -24,8 +24,9 @@ func discovery(hops, kind, code uint8, from, to netip.Addr, n int) []byte {
 	return framed(b)
 }
 
-// TestNeighbourDiscoveryIsChecked: what comes from beyond the link, is too short, has a code or a
-// wrong checksum is not answered (RFC 4861 §7.1). Messages of other types are not the gateway's.
+// TestNeighbourDiscoveryIsChecked: a message from beyond the link, or one that is too short, has a
+// code or a wrong checksum, is not answered (RFC 4861 §7.1). The gateway does not handle messages
+// of other types.
 func TestNeighbourDiscoveryIsChecked(t *testing.T) {
 	link, all := addr("fe80::1"), addr("ff02::2")
 	corrupt := discovery(ndHops, ndSolicit, 0, v6A, v6C, ndLen)
@@ -62,8 +63,8 @@ func TestNeighbourDiscoveryIsChecked(t *testing.T) {
 	}
 }
 
-// TestGatewayItself: the gateway answers for its own link-local address, as a router, and where the
-// tenant has no router for the address that it has as a DHCP server.
+// TestGatewayItself: the gateway answers for its own link-local address, as a router. If the tenant
+// has no router, it answers for its address as a DHCP server.
 func TestGatewayItself(t *testing.T) {
 	n := newNet(t)
 	own := n.a.linkLocal()
@@ -88,8 +89,8 @@ func TestGatewayItself(t *testing.T) {
 	}
 }
 
-// TestPortsOfDHCP: a datagram from a client's port to a server's is the gateway's to answer if it
-// is to it, or to all; any other datagram is not.
+// TestPortsOfDHCP: the gateway handles a datagram from a DHCP client's port to a server's port if
+// it is addressed to the gateway or broadcast. It handles no other datagram.
 func TestPortsOfDHCP(t *testing.T) {
 	const open = 9
 	datagram := func(to netip.Addr, proto layers.IPProtocol, src, dst uint16, n int) []byte {
@@ -136,15 +137,16 @@ func TestPortsOfDHCP(t *testing.T) {
 	}
 }
 
-// fragmented makes the IPv4 packet of a frame the first fragment of another.
+// fragmented changes the IPv4 packet of a frame into a first fragment.
 func fragmented(f []byte) []byte {
 	f[ethLen+6] |= 0x20
 	finishIPv4(f[ethLen:], ipv4Len)
 	return f
 }
 
-// TestAdmission: what leaves a port is from its function, to one other station, and may leave the
-// link; a port that may send from any address may not from one that nobody has.
+// TestAdmission: a packet from a port must come from its function, go to one other station, and
+// have an address that may leave the link. A port that may send from any address may not send from
+// an invalid one.
 func TestAdmission(t *testing.T) {
 	small := func(dst MAC, from, to netip.Addr) []byte { return udp(t, dst, macA, from, to, 10) }
 	group := MAC{1, 0, 0x5e, 1, 2, 3}
@@ -190,7 +192,8 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestLastHop: a router passes on what has a hop left behind it, and inside a subnet none is taken.
+// TestLastHop: a router forwards a packet only if a hop is left after it. Inside a subnet the TTL
+// is not changed.
 func TestLastHop(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, tc := range []struct {
@@ -234,8 +237,8 @@ func TestLastHop(t *testing.T) {
 	}
 }
 
-// TestAnswersAlone: what the gateway has to say is for the port that asked, also when nothing
-// else is for any port.
+// TestAnswersAlone: a reply of the gateway goes to the port that asked, also when there is no other
+// output.
 func TestAnswersAlone(t *testing.T) {
 	n := newNet(t)
 	device := &taking{}

@@ -10,7 +10,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// message is a client's of DHCP, with options as they are on the wire.
+// message returns a DHCP client's message with options as they are on the wire.
 func message(options ...byte) []byte {
 	m := make([]byte, dhcpMinimum)
 	m[0], m[1], m[2] = bootRequest, 1, 6 // Ethernet, whose addresses have 6 bytes
@@ -19,7 +19,7 @@ func message(options ...byte) []byte {
 	return append(m, options...)
 }
 
-// dhcpMessage is a frame with a message, from a client's port to a server's.
+// dhcpMessage returns a frame with a message from a client's port to a server's port.
 func dhcpMessage(t testing.TB, m []byte) []byte {
 	t.Helper()
 	u, ip := &layers.UDP{SrcPort: dhcpClient, DstPort: dhcpServer}, ip4(addr("0.0.0.0"), broadcastIP, layers.IPProtocolUDP)
@@ -28,7 +28,7 @@ func dhcpMessage(t testing.TB, m []byte) []byte {
 	return f[:ethLen+ipv4Len+udpLen+len(m)] // without padding
 }
 
-// TestParseDHCP: what a message says, option by option, and where it ends.
+// TestParseDHCP: the parser reads each option of a message and finds its end.
 func TestParseDHCP(t *testing.T) {
 	with := func(change func(m []byte)) []byte {
 		m := message(optMessage, 1, dhcpDiscover, optEnd)
@@ -74,8 +74,9 @@ func TestParseDHCP(t *testing.T) {
 	}
 }
 
-// TestDHCPAnswers: a client that asks this server, or any, is answered by kind, with the identifier
-// that it gave; one that asks another, or tells only, is not.
+// TestDHCPAnswers: a request to this server, or to any, is answered according to its kind, with the
+// client's identifier. A request to another server, and a message that needs no answer, is not
+// answered.
 func TestDHCPAnswers(t *testing.T) {
 	router := router4.As4()
 	serverIs := func(last byte) []byte {
@@ -135,7 +136,7 @@ func TestDHCPAnswers(t *testing.T) {
 	}
 }
 
-// TestDHCPTellsFour: of routers and name servers four are told, and none of IPv6.
+// TestDHCPTellsFour: an answer has at most four routers and four name servers, and no IPv6 address.
 func TestDHCPTellsFour(t *testing.T) {
 	for count, told := range map[int]int{0: 0, 1: 1, 4: 4, 5: 4} {
 		n := newNet(t)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestEndpointsComeAndGo: whichever ports are removed, in any order, the others stay, each known by
-// its function.
+// TestEndpointsComeAndGo: ports can be removed in any order; the others stay and are found by
+// function.
 func TestEndpointsComeAndGo(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))

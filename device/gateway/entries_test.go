@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestEntries: the table of routes is in the order of tenants, addresses and then of prefixes, the
-// longest first, and says what leads nowhere.
+// TestEntries: the table of routes is sorted by tenant, address and then prefix, the longest first,
+// and marks routes that lead nowhere.
 func TestEntries(t *testing.T) {
 	r := NewRoutes(tunnelMTU)
 	prefix := netip.MustParsePrefix
@@ -36,7 +36,8 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// TestFunctionOf: a packet is of the function here that sent it or, on its way in, gets it.
+// TestFunctionOf: an outgoing packet belongs to the local function that sent it, an incoming one to
+// the local function that gets it.
 func TestFunctionOf(t *testing.T) {
 	n := newNet(t)
 	for _, tc := range []struct {

@@ -11,7 +11,7 @@ import (
 
 var nobody4, nobody6 = addr("10.0.0.9"), addr("fd00::9")
 
-// toNobody is a packet of a protocol to an address that nobody has.
+// toNobody returns a packet of a protocol to an address that nobody has.
 func toNobody(v6 bool, proto uint8, upper []byte) []byte {
 	if v6 {
 		b := append(make([]byte, ipv6Len), upper...)
@@ -23,7 +23,7 @@ func toNobody(v6 bool, proto uint8, upper []byte) []byte {
 	return b
 }
 
-// framed is a packet of port a's guest in its frame.
+// framed returns a frame of port a's guest that contains the packet.
 func framed(packet []byte) []byte {
 	f := append(make([]byte, ethLen), packet...)
 	copy(f, gwA[:])
@@ -33,7 +33,7 @@ func framed(packet []byte) []byte {
 	return f
 }
 
-// told is how many errors the sender of a packet is told.
+// told returns the number of errors that the sender of a packet gets.
 func (n *net) told(packet []byte) int {
 	n.t.Helper()
 	n.a.errors, n.a.Drops, n.g.stats = bucket{}, [Reasons]uint64{}, Stats{}
@@ -45,8 +45,8 @@ func (n *net) told(packet []byte) int {
 	return out
 }
 
-// TestErrorsAboutICMP: an error is told about a question or an answer, and never about an error
-// (RFC 1122 §3.2.2, RFC 4443 §2.4).
+// TestErrorsAboutICMP: errors are sent about ICMP queries and answers, never about errors (RFC 1122
+// §3.2.2, RFC 4443 §2.4).
 func TestErrorsAboutICMP(t *testing.T) {
 	n := newNet(t)
 	queries := map[int]bool{0: true, 8: true, 13: true, 14: true, 15: true, 16: true, 17: true, 18: true}
@@ -82,7 +82,7 @@ func TestErrorsAboutICMP(t *testing.T) {
 	}
 }
 
-// TestErrorsAboutFragments: of an IPv4 datagram in fragments an error is told about the first.
+// TestErrorsAboutFragments: of a fragmented IPv4 datagram, only the first fragment causes an error.
 func TestErrorsAboutFragments(t *testing.T) {
 	n := newNet(t)
 	for field, want := range map[uint16]int{0x4000: 1, 0x2000: 1, 0x2001: 0, 0x0001: 0, 0x1000: 0} {
@@ -99,7 +99,8 @@ func TestErrorsAboutFragments(t *testing.T) {
 	}
 }
 
-// TestLongestPacket: a packet of the way's MTU passes, one of a byte more does not and is told.
+// TestLongestPacket: a packet of the path's MTU passes. A packet that is one byte longer does not,
+// and its sender gets an error.
 func TestLongestPacket(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		from, to, there, headers := ipA, ipC, ipB, ipv4Len+udpLen

@@ -31,7 +31,7 @@ func TestCountersOfAnExchange(t *testing.T) {
 	}
 }
 
-// wrote is a device that writes all that waits.
+// wrote is a device that takes all waiting frames.
 func (n *net) wrote() {
 	for _, f := range n.g.Output() {
 		n.g.out.wrote(&f)
@@ -39,8 +39,8 @@ func (n *net) wrote() {
 	n.g.Done()
 }
 
-// TestManySubnets: a router advertisement names as many subnets as fit a packet of the minimum MTU
-// with all servers.
+// TestManySubnets: a router advertisement contains as many subnets as fit a packet of the minimum
+// MTU together with all name servers.
 func TestManySubnets(t *testing.T) {
 	n := newNet(t)
 	tenant := TenantConfig{Tenant: 7, DNS: addrs("fd00::53", "fd00::54", "fd00::55", "fd00::56", "fd00::57")}

@@ -8,7 +8,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// TestFlowsSpread: flows that differ in a port or an address come out on all paths.
+// TestFlowsSpread: flows that differ in a port or an address use all paths.
 func TestFlowsSpread(t *testing.T) {
 	const paths = 8
 	spread := func(name string, make func(i int) []byte) {
@@ -49,8 +49,8 @@ func TestFlowsSpread(t *testing.T) {
 	}
 }
 
-// TestFlowStays: packets of one flow take one path: the messages of ICMP between two addresses,
-// which have no ports, and the fragments of a datagram, of which only the first has.
+// TestFlowStays: packets of one flow take one path. This includes ICMP messages between two
+// addresses, which have no ports, and fragments of a datagram, of which only the first has ports.
 func TestFlowStays(t *testing.T) {
 	flow := func(b []byte) uint32 {
 		t.Helper()
@@ -77,8 +77,8 @@ func TestFlowStays(t *testing.T) {
 	}
 }
 
-// TestErrorsRefill: ICMP errors stop after a burst, one more may go every errorEvery, and a quiet
-// hour saves up a burst and no more.
+// TestErrorsRefill: ICMP errors stop after a burst, then one is allowed every errorEvery. A quiet
+// hour saves up no more than a burst.
 func TestErrorsRefill(t *testing.T) {
 	var b bucket
 	now := int64(second)

@@ -11,7 +11,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// mayFragment lets a frame be fragmented, by an identification of its own.
+// mayFragment allows fragmentation of a frame's packet, and gives it an identification of its own.
 func mayFragment(f []byte, id uint16) []byte {
 	b := f[ethLen:]
 	binary.BigEndian.PutUint16(b[4:], id)
@@ -20,7 +20,7 @@ func mayFragment(f []byte, id uint16) []byte {
 	return f
 }
 
-// together puts fragments together with an independent implementation: the datagrams that come out.
+// together reassembles fragments with an independent implementation and returns the datagrams.
 func together(t *testing.T, most int, packets ...[]byte) (whole []*layers.IPv4) {
 	t.Helper()
 	d := ip4defrag.NewIPv4Defragmenter()
@@ -43,10 +43,10 @@ func together(t *testing.T, most int, packets ...[]byte) (whole []*layers.IPv4) 
 	return whole
 }
 
-// TestFragmentsMakeTheWhole: an IPv4 packet that may be fragmented and is longer than its way
-// arrives in fragments that fit it and make the whole, wherever it goes: to a peer, to a port of
-// this shard or another, and to a port from a peer. One that may not be fragmented is refused, and
-// its sender told.
+// TestFragmentsMakeTheWhole: an IPv4 packet that may be fragmented and is longer than the path's
+// MTU arrives in fragments that fit and that reassemble to the packet: at a peer, at a port of this
+// shard or another, and at a port from a peer. A packet that may not be fragmented is dropped, and
+// its sender gets an error.
 func TestFragmentsMakeTheWhole(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range uint16(300) {
@@ -103,8 +103,8 @@ func TestFragmentsMakeTheWhole(t *testing.T) {
 	}
 }
 
-// TestDatagramsThatStandForOneFrame: of a frame that stands for several datagrams, each that is
-// longer than the way is fragmented, and keeps its length.
+// TestDatagramsThatStandForOneFrame: if a frame stands for several datagrams, each datagram that is
+// too long for the path is fragmented and keeps its length.
 func TestDatagramsThatStandForOneFrame(t *testing.T) {
 	n := newNet(t)
 	const payload, size = 10_000, 3000
@@ -125,8 +125,9 @@ func TestDatagramsThatStandForOneFrame(t *testing.T) {
 	}
 }
 
-// TestFragmentsOfFragments: what is a fragment already keeps its place in the whole, and options
-// stand in all fragments or in the first as they say (RFC 791 §3.1).
+// TestFragmentsOfFragments: a fragment that is fragmented again keeps its offset in the whole.
+// Options are copied to all fragments or only to the first, according to their copied flag (RFC 791
+// §3.1).
 func TestFragmentsOfFragments(t *testing.T) {
 	n := newNet(t)
 	n.g.routes.Learn(2, []Address{{7, ipC, 0x020001, 600}})
@@ -172,8 +173,8 @@ func TestFragmentsOfFragments(t *testing.T) {
 	}
 }
 
-// TestFragmentsAreBounded: no frame costs more fragments than one that stands for several costs
-// segments, whatever a peer says of its ports; and what one Step copies for ports has an end.
+// TestFragmentsAreBounded: a frame makes no more fragments than a frame makes segments, whatever
+// MTU a peer announces for its ports. The number of bytes copied for ports in one Step is bounded.
 func TestFragmentsAreBounded(t *testing.T) {
 	for _, most := range []int{0, 1, 20, 67, 68, 100, 500, 576} {
 		n := newNet(t)
@@ -203,7 +204,8 @@ func TestFragmentsAreBounded(t *testing.T) {
 	}
 }
 
-// TestFragmentsAllocateNothing: neither towards a peer nor towards a port.
+// TestFragmentsAllocateNothing: fragmenting does not allocate, neither towards a peer nor towards a
+// port.
 func TestFragmentsAllocateNothing(t *testing.T) {
 	n := newNet(t)
 	peer, port := mayFragment(udp(t, gwA, macA, ipA, ipC, 5000), 1), mayFragment(udp(t, gwA, macA, ipA, ipB, 5000), 1)

@@ -8,7 +8,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// handedOver carries frames from one gateway to another, as the shards do.
+// handedOver passes frames from one gateway to another, as shards do.
 type handedOver struct {
 	frames []handed
 	full   bool
@@ -32,7 +32,7 @@ func (r *handedOver) ToGroup(shard uint8, _, _ uint32, frame []byte) bool {
 	return r.ToPort(shard, 0, 0, frame, Offload{})
 }
 
-// twoShards is the network of newNet with port b on another shard.
+// twoShards returns the network of newNet with port b on another shard.
 func twoShards(t *testing.T) (n *net, other *net, r *handedOver) {
 	n, r = newNet(t), &handedOver{}
 	n.g.Handover = r
@@ -44,7 +44,7 @@ func twoShards(t *testing.T) (n *net, other *net, r *handedOver) {
 	return n, other, r
 }
 
-// pass takes what was handed over to the other shard.
+// pass delivers the handed-over frames to the other shard.
 func (r *handedOver) pass(t *testing.T, to *net) {
 	t.Helper()
 	for _, f := range r.frames {
@@ -60,8 +60,8 @@ func (r *handedOver) pass(t *testing.T, to *net) {
 	r.frames = nil
 }
 
-// TestPortOfAnotherShard: two ports of one NIC reach each other wherever they are. Frames that
-// stand for many stay whole, and the gateway answers for addresses of both shards.
+// TestPortOfAnotherShard: two ports of one NIC reach each other on any shards. Frames that stand
+// for several packets stay whole, and the gateway answers for addresses of both shards.
 func TestPortOfAnotherShard(t *testing.T) {
 	n, other, r := twoShards(t)
 	f := udp(t, gwA, macA, ipA, ipB, 300)
@@ -92,8 +92,8 @@ func TestPortOfAnotherShard(t *testing.T) {
 	}
 }
 
-// TestTunnelToAnotherShard: packets of a tunnel whose replay window is here, for a port of another
-// shard, are joined there.
+// TestTunnelToAnotherShard: packets from a tunnel whose replay window is in this shard, for a port
+// of another shard, are joined in the other shard.
 func TestTunnelToAnotherShard(t *testing.T) {
 	n, other, r := twoShards(t)
 	for i := range 4 {
@@ -117,7 +117,8 @@ func TestTunnelToAnotherShard(t *testing.T) {
 	}
 }
 
-// TestHandoverDrops: what the other shard does not take, or has no port for any more, is counted.
+// TestHandoverDrops: a frame is counted if the other shard does not take it, or no longer has its
+// port.
 func TestHandoverDrops(t *testing.T) {
 	n, other, r := twoShards(t)
 	count := func(g *Gateway, why Reason) {

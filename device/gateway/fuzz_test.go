@@ -22,8 +22,8 @@ func samples(t testing.TB) [][]byte {
 	}
 }
 
-// Every prefix of every frame, on a port and from a tunnel: nothing panics, and a cut packet goes
-// nowhere.
+// Checks every prefix of every frame, from a port and from a tunnel: nothing panics, and a
+// truncated packet is dropped.
 func TestEveryPrefix(t *testing.T) {
 	for _, f := range samples(t) {
 		h, _ := parseIP(f[ethLen:])
@@ -45,7 +45,7 @@ func TestEveryPrefix(t *testing.T) {
 	}
 }
 
-// Whatever a guest sends: what leaves for a tunnel is a whole packet of the function's own, never
+// For any input of a guest: what leaves for a tunnel is a whole packet of the function, never
 // Falcon, that fits; what leaves for a port is for a port of the tenant.
 func FuzzFromPort(f *testing.F) {
 	for _, s := range samples(f) {
@@ -92,7 +92,7 @@ func FuzzFromPort(f *testing.F) {
 	})
 }
 
-// Whatever a peer seals: what comes out is for a port of the tenant, from an address of the peer.
+// For any input of a peer: output is for a port of the tenant, and from an address of the peer.
 func FuzzFromTunnel(f *testing.F) {
 	for _, s := range samples(f) {
 		f.Add(s[ethLen:], uint8(0))

@@ -25,7 +25,7 @@ var (
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-// net is a gateway with two ports of tenant 7 and a peer, 2, that has a port there.
+// net is a gateway with two ports of tenant 7, and a peer, 2, with a port in that tenant.
 type net struct {
 	t    testing.TB
 	g    *Gateway
@@ -55,7 +55,7 @@ func newNet(t testing.TB) *net {
 	return n
 }
 
-// configure makes a port what it is, for the routes too.
+// configure configures a port in the gateway and in the routes.
 func configure(g *Gateway, p *Endpoint, c EndpointConfig, up bool) {
 	g.routes.SetPort(p.Function, Place{Shard: g.shard, Tenant: c.Tenant, Addresses: c.Addresses, MTU: c.MTU, Up: up})
 	g.Configure(p, c, up)
@@ -90,7 +90,7 @@ func ip6(src, dst netip.Addr, proto layers.IPProtocol) *layers.IPv6 {
 	return &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: proto, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
 }
 
-// udp is a frame with a UDP datagram of n bytes.
+// udp returns a frame with a UDP datagram of n bytes.
 func udp(t testing.TB, dst, src MAC, from, to netip.Addr, n int) []byte {
 	t.Helper()
 	u := &layers.UDP{SrcPort: 1111, DstPort: 2222}
@@ -123,14 +123,14 @@ func (n *net) send(f []byte, off Offload) (packets [][]byte) {
 	return packets
 }
 
-// got is a frame that came out of a port.
+// got is a frame that a port received.
 type got struct {
 	port *Endpoint
 	b    []byte
 	off  Offload
 }
 
-// output takes what waits for the ports.
+// output returns the frames that wait for the ports.
 func (n *net) output() (list []got) {
 	for _, f := range n.g.Output() {
 		if !f.Whole() {
@@ -162,7 +162,8 @@ func decode(t testing.TB, b []byte) gopacket.Packet {
 	return p
 }
 
-// Every reason to drop what a guest sends, one frame each: counted, and nothing comes out.
+// Checks every reason to drop a guest's frame, one frame each: it is counted, and there is no
+// output.
 func TestDropsFromPort(t *testing.T) {
 	plain := func(t testing.TB) []byte { return udp(t, gwA, macA, ipA, ipC, 100) }
 	plain6 := func(t testing.TB) []byte { return udp(t, gwA, macA, v6A, v6C, 100) }
@@ -328,7 +329,7 @@ func dhcpFrame(t testing.TB, client MAC, kind layers.DHCPMsgType, wants netip.Ad
 	return frame(t, eth(everyone, macA, layers.EthernetTypeIPv4), ip, u, d)
 }
 
-// Addresses behind the gateway are answered for with its MAC, in the port's own view of the world.
+// The gateway answers with its own MAC for addresses behind it, as seen from the port.
 func TestARPAnswers(t *testing.T) {
 	for _, target := range []netip.Addr{ipB, ipC, router4, addr("10.3.1.1"), addr("10.2.1.1")} {
 		for _, sender := range []netip.Addr{ipA, addr("0.0.0.0"), addr("10.1.4.4")} { // its own, a probe, behind it
@@ -348,9 +349,9 @@ func TestARPAnswers(t *testing.T) {
 	}
 }
 
-// TestLinkLocalFunctions: the gateway stands for link-local addresses that drivers added to
-// functions of the tenant, and for no others; a guest that looks whether such an address is free
-// hears nothing, since it may be its own.
+// TestLinkLocalFunctions: the gateway answers for link-local addresses that drivers added to
+// functions of the tenant, and for no others. A guest that checks whether such an address is free
+// gets no answer, since the address may be its own.
 func TestLinkLocalFunctions(t *testing.T) {
 	n := newNet(t)
 	there := addr("fe80::56:4eff:fe02:1")
@@ -488,7 +489,8 @@ func TestDHCP(t *testing.T) {
 	}
 }
 
-// What does not fit is told to its sender, with what would; not about errors, and not too often.
+// The sender of a packet that is too long gets an error with the MTU, but not about errors, and not
+// too often.
 func TestTooBig(t *testing.T) {
 	n := newNet(t)
 	big := udp(t, gwA, macA, ipA, ipC, 1500)
@@ -540,8 +542,8 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// Between ports of a NIC a frame passes whole, whatever it stands for; inside a subnet its TTL is
-// left alone.
+// Between ports of a NIC a frame passes whole, whatever it stands for. Inside a subnet its TTL is
+// not changed.
 func TestLocal(t *testing.T) {
 	n := newNet(t)
 	f := udp(t, gwA, macA, ipA, ipB, 1000)
@@ -574,8 +576,9 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// A trusted port's station has a MAC of its own, which its addresses tell, and not what other
-// stations of its network say among themselves. Who asks for a neighbour is answered itself.
+// A trusted port's station has its own MAC, which the gateway learns from packets of its addresses,
+// not from traffic between other stations of its network. A station that asks for a neighbour gets
+// the answer itself.
 func TestTrustedStation(t *testing.T) {
 	n := newNet(t)
 	station, other := MAC{2, 0, 0, 0, 0, 0xc}, MAC{2, 0, 0, 0, 0, 0xd}
@@ -630,8 +633,8 @@ func TestTrustedStation(t *testing.T) {
 	}
 }
 
-// The attack: tenants with equal addresses. Whatever one sends, the other's ports get nothing of
-// it, from the port or from a tunnel.
+// Attack: tenants with equal addresses. Whatever one tenant sends, from its port or through a
+// tunnel, the other tenant's ports do not receive it.
 func TestTenantsApart(t *testing.T) {
 	n := newNet(t)
 	g := n.g
@@ -669,7 +672,7 @@ func TestTenantsApart(t *testing.T) {
 	}
 }
 
-// What a peer seals is checked like what a guest sends.
+// Packets from a peer are checked like packets from a guest.
 func TestDropsFromTunnel(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -709,8 +712,9 @@ func TestDropsFromTunnel(t *testing.T) {
 	}
 }
 
-// TestOuterClassIsTheInnerOnes: DSCP and ECN go out in the outer header, of plain IP and of RoCEv2
-// (RFC 2983 §3.1, RFC 6040 §4.1, Annex A17.9.2). What arrives has the DSCP that its sender wrote.
+// TestOuterClassIsTheInnerOnes: the outer header has the DSCP and ECN of the inner packet, for
+// plain IP and for RoCEv2 (RFC 2983 §3.1, RFC 6040 §4.1, Annex A17.9.2). A received packet has the
+// DSCP that its sender wrote.
 func TestOuterClassIsTheInnerOnes(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for class := range 256 {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestShortestPackets: a packet may end with its header; a header that is cut off, or longer than
-// its packet, is none.
+// TestShortestPackets: a packet may end with its header. A header that is truncated, or longer than
+// its packet, is invalid.
 func TestShortestPackets(t *testing.T) {
 	v4, v6 := make([]byte, ipv4Len), make([]byte, ipv6Len)
 	putIPv4(v4, protoICMP, ipA, ipC, len(v4))
@@ -40,14 +40,15 @@ func TestShortestPackets(t *testing.T) {
 	}
 }
 
-// endsWith is an IPv6 packet that ends with an extension header, which says that next follows.
+// endsWith returns an IPv6 packet that ends with an extension header whose next header is next.
 func endsWith(next uint8) []byte {
 	b := ip6With(protoDstOpts) // its UDP header stands for one
 	b[ipv6Len], b[ipv6Len+1] = next, 0
 	return b
 }
 
-// TestHeads: of a packet whose beginning alone is there, headers are read as far as it goes.
+// TestHeads: if only the beginning of a packet is present, its headers are parsed as far as they
+// are there.
 func TestHeads(t *testing.T) {
 	b := ip6With(protoHopByHop, extension(protoDstOpts, 0, 8), extension(protoUDP, 2, 24))
 	for n := ipv6Len; n <= len(b); n++ {
@@ -72,7 +73,7 @@ func TestHeads(t *testing.T) {
 	}
 }
 
-// TestManyExtensions: eight extension headers are gone through, and not one more.
+// TestManyExtensions: eight extension headers are accepted, nine are not.
 func TestManyExtensions(t *testing.T) {
 	for n, want := range map[int]Reason{1: none, 8: none, 9: DropHeader} {
 		list := make([][]byte, n)
@@ -132,8 +133,8 @@ func TestEveryBitOfAFlow(t *testing.T) {
 	}
 }
 
-// TestRoCEHeader: a whole UDP header with the port of RoCEv2 makes a packet one of it, and nothing
-// else does.
+// TestRoCEHeader: a packet is RoCEv2 if, and only if, it has a whole UDP header with the port of
+// RoCEv2.
 func TestRoCEHeader(t *testing.T) {
 	for name, tc := range map[string]struct {
 		proto    uint8

@@ -8,8 +8,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// longOption puts an option of n bytes, filled as far as the frame goes, at the end of a DHCP
-// frame.
+// longOption adds an option of n bytes at the end of a DHCP frame, filled as far as the frame goes.
 func longOption(f []byte, n uint8) []byte {
 	const ip, udp = ethLen, ethLen + ipv4Len
 	end := bytes.LastIndexByte(f, optEnd)
@@ -24,7 +23,7 @@ func longOption(f []byte, n uint8) []byte {
 	return f
 }
 
-// An option of any length is read, or ends the message, and never the process.
+// An option of any length is read, or ends the message, and never panics.
 func TestDHCPOptionOfAnyLength(t *testing.T) {
 	for n := range 256 {
 		w := newNet(t)
@@ -41,7 +40,7 @@ func TestDHCPOptionOfAnyLength(t *testing.T) {
 	}
 }
 
-// No checksum is written over what was checked: addresses, extension headers, next headers.
+// No checksum may be written over checked fields: addresses, extension headers, next headers.
 func TestChecksumOnlyInUpperLayer(t *testing.T) {
 	extended := udp(t, gwA, macA, v6A, v6C, 100)
 	extended[20] = protoDstOpts
@@ -81,7 +80,7 @@ func TestChecksumOnlyInUpperLayer(t *testing.T) {
 	}
 }
 
-// A frame in which this code finds a fault of its own leaves nothing behind but a count.
+// A frame that makes this code panic leaves nothing behind but a count.
 func TestSurvivesPanic(t *testing.T) {
 	n := newNet(t)
 	var told []any

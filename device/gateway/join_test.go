@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// receiver is a net whose port a has the addresses that the others' packets go to, from a peer.
+// receiver returns a net whose port a has the addresses to which the peer's packets go.
 func receiver(t testing.TB) *net {
 	n := newNet(t)
 	configure(n.g, n.a, EndpointConfig{
@@ -16,8 +16,8 @@ func receiver(t testing.TB) *net {
 	return n
 }
 
-// segment is one packet of a flow to the receiver, in order if its sequence number is; change may
-// edit it before its checksums are made.
+// segment returns one packet of a flow to the receiver, which is in order if its sequence number
+// is. change may edit it before its checksums are computed.
 func segment(v6 bool, proto uint8, seq uint32, payload int, change func(b, l4 []byte)) []byte {
 	at, n := ipv4Len, udpLen+payload
 	if v6 {
@@ -58,12 +58,12 @@ func segment(v6 bool, proto uint8, seq uint32, payload int, change func(b, l4 []
 	return b
 }
 
-// feed has the peer send a packet.
+// feed passes a packet of the peer to the gateway.
 func (n *net) feed(b []byte) {
 	n.g.FromTunnel(n.g.Tunnels.To(2, 7), append(make([]byte, ethLen), b...), 0)
 }
 
-// lengths are those of the upper layers of what comes out, in order.
+// lengths returns the lengths of the upper layers of the output, in order.
 func (n *net) lengths() (list []int) {
 	n.t.Helper()
 	for _, o := range n.output() {
@@ -76,7 +76,7 @@ func (n *net) lengths() (list []int) {
 	return list
 }
 
-// flow feeds packets that follow on each other, of payloads of these sizes.
+// flow feeds consecutive packets with payloads of these sizes.
 func (n *net) flow(v6 bool, proto uint8, sizes ...int) {
 	seq := uint32(0xfffffff0)
 	for _, size := range sizes {
@@ -87,7 +87,8 @@ func (n *net) flow(v6 bool, proto uint8, sizes ...int) {
 
 func repeated(size, n int) []int { return slices.Repeat([]int{size}, n) }
 
-// TestJoinedLength: what is joined is one packet at most, and of UDP over IPv4 a header less.
+// TestJoinedLength: joined packets are at most as long as one packet; for UDP over IPv4, a header
+// less.
 func TestJoinedLength(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, proto := range []uint8{protoTCP, protoUDP} {
@@ -117,7 +118,7 @@ func TestJoinedLength(t *testing.T) {
 	}
 }
 
-// TestJoinedParts: as many packets are joined as the guest's kernel takes back apart.
+// TestJoinedParts: no more packets are joined than the guest's kernel can segment again.
 func TestJoinedParts(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, tc := range []struct {
@@ -133,8 +134,8 @@ func TestJoinedParts(t *testing.T) {
 	}
 }
 
-// TestJoinedSizes: the payloads of what is joined have one size, but for the last, which may be
-// shorter: it ends the frame, and a longer one begins another.
+// TestJoinedSizes: joined payloads have equal lengths, except that the last may be shorter and ends
+// the frame. A longer payload begins another frame.
 func TestJoinedSizes(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, tc := range []struct{ sizes, frames []int }{
@@ -160,7 +161,7 @@ func TestJoinedSizes(t *testing.T) {
 	}
 }
 
-// TestPushEnds: a segment that is to be handed on ends what it joins.
+// TestPushEnds: a segment with PSH ends the frame that it joins.
 func TestPushEnds(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		n := receiver(t)
@@ -186,8 +187,8 @@ func TestPushEnds(t *testing.T) {
 	}
 }
 
-// TestIdentifications: packets that may be fragmented are joined if they are numbered in order;
-// those that may not have numbers that mean nothing (RFC 6864).
+// TestIdentifications: packets that may be fragmented are joined if their identifications are
+// consecutive. For packets that may not be fragmented, identifications have no meaning (RFC 6864).
 func TestIdentifications(t *testing.T) {
 	for _, tc := range []struct {
 		df     bool
@@ -223,7 +224,7 @@ func TestIdentifications(t *testing.T) {
 	}
 }
 
-// TestOptionsAreOneFrames: segments are joined while their options are equal.
+// TestOptionsAreOneFrames: segments are joined only if their options are equal.
 func TestOptionsAreOneFrames(t *testing.T) {
 	n := receiver(t)
 	for i, stamp := range []byte{1, 1, 2, 2} {
@@ -237,8 +238,9 @@ func TestOptionsAreOneFrames(t *testing.T) {
 	}
 }
 
-// TestNotOvertaken: what is not joined is not overtaken by what follows in its flow, and is no
-// hindrance to others: another protocol's, a fragment, and what does not show its ports.
+// TestNotOvertaken: a packet that is not joined is not overtaken by later packets of its flow.
+// Packets of other protocols, fragments, and packets without visible ports do not affect other
+// flows.
 func TestNotOvertaken(t *testing.T) {
 	for name, tc := range map[string]struct {
 		between []byte
@@ -272,8 +274,8 @@ func TestNotOvertaken(t *testing.T) {
 	}
 }
 
-// TestFlowsAtATime: of eight flows packets may be joined; a ninth takes the place of the one that
-// began first.
+// TestFlowsAtATime: packets of eight flows can be joined at the same time. A ninth flow replaces
+// the oldest.
 func TestFlowsAtATime(t *testing.T) {
 	n := receiver(t)
 	of := func(flow byte, seq uint32) {

@@ -15,8 +15,8 @@ func fixSum(b []byte, h *header, at int) {
 	binary.BigEndian.PutUint16(l4[at:], ^fold(h.pseudo(b, len(l4))+uint32(sum(l4))))
 }
 
-// TestJoinable: packets are joined that a segmentation may have made: plain headers, a payload,
-// right checksums. Anything else in a header keeps a packet by itself.
+// TestJoinable: packets are joined if segmentation could have produced them: plain headers, a
+// payload, valid checksums. Anything else in a header prevents joining.
 func TestJoinable(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		from, to := ipA, ipC

@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// asked are the keys that peers were asked for. It is a security.Requester.
+// asked records the keys that were requested from peers. It is a security.Requester.
 type asked []security.Use
 
 func (a *asked) RequestRekey(u security.Use, _ uint32) error {
@@ -16,8 +16,8 @@ func (a *asked) RequestRekey(u security.Use, _ uint32) error {
 	return nil
 }
 
-// TestAsksChangedPeer: a peer is asked for the key of each tenant that it has addresses and we have
-// ports in, once, however many ports that are.
+// TestAsksChangedPeer: the gateway requests a peer's key for each tenant in which the peer has
+// addresses and this NIC has ports, once, for any number of ports.
 func TestAsksChangedPeer(t *testing.T) {
 	n := newNet(t) // two ports of tenant 7
 	for tenant, id := range map[uint32]uint32{8: 3, 9: 4} {

@@ -25,7 +25,7 @@ func roce4(t testing.TB, ip *layers.IPv4, port layers.UDPPort) []byte {
 	return frame(t, eth(MAC{}, MAC{}, layers.EthernetTypeIPv4), ip, u, gopacket.Payload("to a group, of more bytes than the shortest Ethernet frame has"))
 }
 
-// hearing is a function that takes packets, which has no queue pairs.
+// hearing is a function without queue pairs that takes packets.
 func hearing(f func([]byte)) func([]byte, int, int) (int, bool) {
 	return func(packet []byte, _, _ int) (int, bool) {
 		f(packet)
@@ -33,7 +33,7 @@ func hearing(f func([]byte)) func([]byte, int, int) (int, bool) {
 	}
 }
 
-// hear has both ports' functions take packets, and counts them.
+// hear makes both ports' functions take packets, and counts them.
 func (n *net) hear() (heard *[2]int) {
 	heard = new([2]int)
 	n.a.SetRoCE(hearing(func([]byte) { heard[0]++ }))
@@ -41,8 +41,8 @@ func (n *net) hear() (heard *[2]int) {
 	return heard
 }
 
-// TestGroupFromFunction: what a function sends to a group reaches all functions here, with itself,
-// and each peer of the tenant once.
+// TestGroupFromFunction: a function's multicast packet reaches all functions of the NIC, including
+// itself, and each peer of the tenant once.
 func TestGroupFromFunction(t *testing.T) {
 	n := newNet(t)
 	n.g.routes.Learn(3, []Address{{7, addr("10.0.0.4"), 0x030001, 9000}, {7, addr("10.0.0.5"), 0x030002, 9000}})
@@ -69,8 +69,8 @@ func TestGroupFromFunction(t *testing.T) {
 	}
 }
 
-// TestGroupFollowsPorts: who hears a group is found again when a port comes, goes, or ends to take
-// part, also where nothing changes in the routes.
+// TestGroupFollowsPorts: the audience of a group is computed again when a port is added, removed or
+// goes down, also if the routes do not change.
 func TestGroupFollowsPorts(t *testing.T) {
 	n := newNet(t)
 	heard := n.hear()
@@ -106,8 +106,8 @@ func TestGroupFollowsPorts(t *testing.T) {
 	says("it is another tenant's", 1, 0, 0)
 }
 
-// TestGroupFromTunnel: a peer's packet to a group is for the functions of its tenant, if it is from
-// one of the peer's and speaks RoCEv2; guests get nothing of it.
+// TestGroupFromTunnel: a peer's multicast packet goes to the functions of its tenant if it is
+// RoCEv2 from one of the peer's addresses. Guests do not receive it.
 func TestGroupFromTunnel(t *testing.T) {
 	for name, x := range map[string]struct {
 		frame func(t *testing.T) []byte
@@ -135,10 +135,10 @@ func TestGroupFromTunnel(t *testing.T) {
 	}
 }
 
-// TestOnlyDriverSpeaksRoCE: while a driver has the function, nothing that the port's guest sends in
-// its name is RoCEv2, whole or as the first fragment of a packet that a receiver puts together. Its
-// other addresses, other UDP ports and later fragments are the guest's, and without a driver all
-// is.
+// TestOnlyDriverSpeaksRoCE: while a driver has the function, the port's guest cannot send RoCEv2
+// from its address, neither whole nor as a first fragment that a receiver could reassemble. The
+// guest may use other addresses, other UDP ports and later fragments, and without a driver
+// everything.
 func TestOnlyDriverSpeaksRoCE(t *testing.T) {
 	fragmented := func(f []byte, offset uint16) []byte {
 		binary.BigEndian.PutUint16(f[ethLen+6:], 0x2000|offset)
@@ -203,10 +203,10 @@ func TestOnlyDriverSpeaksRoCE(t *testing.T) {
 	}
 }
 
-// TestCopiesAreCharged: however many queue pairs a packet to a group is for, a Step makes no more
-// copies than its bound; each is made once, in order; senders that always have more get equal
-// parts; what one of few packets sends is with all before long, however much others send; and what
-// is too much is dropped and counted, of the sender whose it is.
+// TestCopiesAreCharged: a Step makes no more copies than its bound, for any number of queue pairs
+// that a multicast packet is for. Each copy is made once, in order. Senders that always have more
+// get equal shares. A sender of few packets is served soon, however much others send. What exceeds
+// the bound is dropped and counted for its sender.
 func TestCopiesAreCharged(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := newNet(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// several is a frame that stands for several packets, and what its sender left to do.
+// several is a frame that stands for several packets, with its offload.
 type several struct {
 	f   []byte
 	off Offload
@@ -38,8 +38,8 @@ func (s *several) extend(n int) *several {
 	return s
 }
 
-// TestOffloadFits: what a frame's sender left to do must be of the frame's own protocol, and of
-// headers that are there; each packet that comes of it is right.
+// TestOffloadFits: a frame's offload must match the frame's protocol and refer to headers that it
+// contains. Each resulting packet is correct.
 func TestOffloadFits(t *testing.T) {
 	tcp, udp := layers.IPProtocolTCP, layers.IPProtocolUDP
 	with := func(v6 bool, proto layers.IPProtocol, change func(s *several)) *several {
@@ -109,13 +109,13 @@ func TestOffloadFits(t *testing.T) {
 	}
 }
 
-// cutOff is a packet of TCP that has five bytes of its header.
+// cutOff returns a TCP packet that contains only five bytes of its TCP header.
 func cutOff(t *testing.T, off Offload) *several {
 	s := newSeveral(t, false, layers.IPProtocolTCP, 100, 50)
 	return &several{shorten(s.f[:ethLen+ipv4Len+5]), off, s.l4}
 }
 
-// TestCutsFit: TCP's segments become as short as the way needs, down to eight bytes; a datagram
+// TestCutsFit: TCP segments become as short as the path needs, down to eight bytes. A datagram
 // keeps its length.
 func TestCutsFit(t *testing.T) {
 	for _, tc := range []struct {
@@ -147,8 +147,8 @@ func TestCutsFit(t *testing.T) {
 	}
 }
 
-// TestWindowReduced: that the window was reduced is said in the first segment only, if the frame is
-// of that kind, else in all.
+// TestWindowReduced: CWR is set in the first segment only, if the frame has the ECN flag, else in
+// all.
 func TestWindowReduced(t *testing.T) {
 	for _, once := range []bool{false, true} {
 		f, off := whole(t, ipA, ipC, layers.IPProtocolTCP, 0, 3000, 1000, tcpCWR)
@@ -167,8 +167,8 @@ func TestWindowReduced(t *testing.T) {
 	}
 }
 
-// TestChecksumOfZero: a checksum that comes to 0 is sent as such by TCP, and as its other form by
-// UDP, where 0 means that there is none (RFC 768).
+// TestChecksumOfZero: TCP sends a checksum of 0 unchanged. UDP sends it as 0xffff, because 0 means
+// that there is none (RFC 768).
 func TestChecksumOfZero(t *testing.T) {
 	for _, proto := range []layers.IPProtocol{layers.IPProtocolTCP, layers.IPProtocolUDP} {
 		for _, to := range []netip.Addr{ipC, v6C} {
@@ -202,8 +202,8 @@ func TestChecksumOfZero(t *testing.T) {
 	}
 }
 
-// TestGuestWithoutOffloads: a guest that does neither checksums nor cutting is given whole packets,
-// and what was joined for one that does is lost to it.
+// TestGuestWithoutOffloads: a guest without checksum and segmentation offload gets whole packets. A
+// frame that was joined for a guest with offload is lost if such a guest has replaced it.
 func TestGuestWithoutOffloads(t *testing.T) {
 	n, device := newNet(t), &taking{plain: true}
 	n.b.Port = device

@@ -8,7 +8,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// ip6With is an IPv6 packet whose upper layer, a UDP header for port 53, follows the extensions.
+// ip6With returns an IPv6 packet with these extension headers and a UDP header for port 53.
 func ip6With(first uint8, extensions ...[]byte) []byte {
 	b := make([]byte, ipv6Len)
 	b[0], b[6], b[7] = 0x60, first, 64
@@ -35,7 +35,8 @@ func fragment(next uint8, field uint16) []byte {
 	return e
 }
 
-// TestExtensionHeaders: the upper layer is found behind any extension headers, and at its place.
+// TestExtensionHeaders: the parser finds the upper layer behind any extension headers, at the right
+// offset.
 func TestExtensionHeaders(t *testing.T) {
 	for name, tc := range map[string]struct {
 		b        []byte
@@ -68,7 +69,7 @@ func TestExtensionHeaders(t *testing.T) {
 	}
 }
 
-// TestNested: packets of other tunnels are known as such, and nothing else is.
+// TestNested: packets of other tunnels are recognised, and no others.
 func TestNested(t *testing.T) {
 	for name, tc := range map[string]struct {
 		proto  uint8
@@ -96,7 +97,7 @@ func TestNested(t *testing.T) {
 	}
 }
 
-// TestNoEcho: a router answers whole echo requests, of both versions, and nothing else.
+// TestNoEcho: a router answers whole echo requests of both IP versions, and nothing else.
 func TestNoEcho(t *testing.T) {
 	ping := func(kind, code uint8, n int) []byte {
 		return frame(t, eth(gwA, macA, layers.EthernetTypeIPv4), ip4(ipA, router4, layers.IPProtocolICMPv4),
@@ -132,7 +133,7 @@ func TestNoEcho(t *testing.T) {
 	}
 }
 
-// shorten makes a frame of an IPv4 packet right for its length.
+// shorten corrects the header of a frame's IPv4 packet for a shorter length.
 func shorten(b []byte) []byte {
 	binary.BigEndian.PutUint16(b[ethLen+2:], uint16(len(b)-ethLen))
 	finishIPv4(b[ethLen:], ipv4Len)

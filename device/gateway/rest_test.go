@@ -27,10 +27,10 @@ func (l *left) Fetch() bool {
 	return !l.lost
 }
 
-// minHead is what ports copy at least.
+// minHead is the least number of bytes that ports copy.
 const minHead = ethLen + ipv6Len
 
-// inTwo is a frame of which the first n bytes were copied.
+// inTwo returns a frame of which only the first n bytes were copied.
 func inTwo(p *Endpoint, f []byte, n int, off Offload) (*PortInput, *left) {
 	if n >= len(f) {
 		return &PortInput{From: p, Frame: bytes.Clone(f), Offload: off}, nil
@@ -41,7 +41,7 @@ func inTwo(p *Endpoint, f []byte, n int, off Offload) (*PortInput, *left) {
 	return &PortInput{From: p, Frame: room[:n], Offload: off, Rest: l}, l
 }
 
-// put is send of a frame however much of it was copied.
+// put is like send, for a frame of which only a part was copied.
 func (n *net) put(in *PortInput) (packets [][]byte) {
 	n.t.Helper()
 	if n.g.FromPort(second, in, &n.fwd) {
@@ -52,7 +52,7 @@ func (n *net) put(in *PortInput) (packets [][]byte) {
 	return packets
 }
 
-// same compares what two gateways make of a frame, of which one has the first bytes only.
+// same compares the output of two gateways for a frame, of which one gets only the first bytes.
 func same(t testing.TB, one, two *net, f []byte, copied int, off Offload) {
 	t.Helper()
 	in, _ := inTwo(two.a, f, copied, off)
@@ -74,7 +74,7 @@ func same(t testing.TB, one, two *net, f []byte, copied int, off Offload) {
 	}
 }
 
-// moreSamples are frames that go to a port of the shard, and such that have errors or answers.
+// moreSamples returns frames for a port of the shard, and frames that cause errors or answers.
 func moreSamples(t testing.TB) (list [][]byte) {
 	far := udp(t, gwA, macA, ipA, addr("10.2.0.1"), 300) // a router's work
 	late := bytes.Clone(far)
@@ -92,7 +92,7 @@ func moreSamples(t testing.TB) (list [][]byte) {
 	}
 }
 
-// Whatever a port has copied of a frame, the gateway makes the same of it.
+// The gateway's output does not depend on how much of a frame a port has copied.
 func TestRestChangesNothing(t *testing.T) {
 	one, two := newNet(t), newNet(t)
 	for _, f := range append(samples(t), moreSamples(t)...) {
@@ -108,8 +108,8 @@ func TestRestChangesNothing(t *testing.T) {
 	}
 }
 
-// The payload of TCP and UDP between two ports stays where it is. All else is copied first, and
-// lost if that cannot be.
+// TCP and UDP payload between two ports stays where it is. Everything else is copied first, and the
+// frame is dropped if that fails.
 func TestWhatStays(t *testing.T) {
 	const copied = 256
 	tcp, tso := whole(t, v6A, v6B, layers.IPProtocolTCP, 12, 4000, 1400, 0)
@@ -152,7 +152,7 @@ func TestWhatStays(t *testing.T) {
 	}
 }
 
-// kept takes frames for other shards.
+// kept records frames for other shards.
 type kept struct{ frames [][]byte }
 
 func (k *kept) ToPort(_ uint8, _, _ uint32, frame []byte, _ Offload) bool {
@@ -162,7 +162,7 @@ func (k *kept) ToPort(_ uint8, _, _ uint32, frame []byte, _ Offload) bool {
 
 func (k *kept) ToGroup(uint8, uint32, uint32, []byte) bool { return false }
 
-// What goes to another shard, or to a port's function, is copied first.
+// A frame for another shard, or for a port's function, is copied first.
 func TestRestBeyondPorts(t *testing.T) {
 	f := udp(t, gwA, macA, ipA, ipB, 1000)
 	n, other := newNet(t), &kept{}
@@ -186,7 +186,7 @@ func TestRestBeyondPorts(t *testing.T) {
 	}
 }
 
-// taking is a port's device. gathering takes ends of frames, too.
+// taking is a port's device. gathering also accepts frames whose end is elsewhere (Gatherer).
 type taking struct {
 	Port
 	plain  bool // it takes nothing that is left to do
@@ -210,8 +210,8 @@ func (p *gathering) WriteWith(head []byte, rest Rest, _ Offload) bool {
 	return true
 }
 
-// A device that does not take the end of a frame where it is, and a guest for which frames are cut,
-// get it copied.
+// If a device does not accept a frame whose end is elsewhere, or its guest needs frames to be cut,
+// the end is copied first.
 func TestDeliverRest(t *testing.T) {
 	f, off := whole(t, ipA, ipB, layers.IPProtocolTCP, 0, 4000, 1000, 0)
 	for _, lost := range []bool{false, true} {

@@ -12,14 +12,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// routesModel is who claims what, from which all routes are worked out anew.
+// routesModel records who claims what; all routes can be computed from it.
 type routesModel struct {
 	tenants map[uint32]TenantConfig
 	ports   map[uint32]Place
 	peers   map[uint8][]Address
 }
 
-// all is where each address leads: our own ports come first, then routers, then peers.
+// all computes where each address leads: our own ports come first, then routers, then peers.
 func (m *routesModel) all() map[place]Target {
 	all := map[place]Target{}
 	put := func(tenant uint32, a netip.Addr, to Target) {
@@ -46,8 +46,8 @@ func (m *routesModel) all() map[place]Target {
 	return all
 }
 
-// TestRoutesModel: however ports, tenants and peers change, each address leads where it would if
-// the routes were made anew, and nothing stays of what has gone.
+// TestRoutesModel: after any changes of ports, tenants and peers, each address leads where newly
+// computed routes would lead, and nothing remains of removed objects.
 func TestRoutesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := NewRoutes(tunnelMTU)
@@ -121,7 +121,7 @@ func TestRoutesModel(t *testing.T) {
 	})
 }
 
-// manyPorts are the routes of a NIC with n ports in one tenant, where a peer has as many.
+// manyPorts returns the routes of a NIC with n ports in one tenant, in which a peer has as many.
 func manyPorts(n int) *Routes {
 	r := NewRoutes(tunnelMTU)
 	r.SetTenant(TenantConfig{Tenant: 7, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
@@ -165,7 +165,8 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
-// TestRoutesMeanwhile: gateways of other shards find what stays while the routes change.
+// TestRoutesMeanwhile: while routes change, gateways of other shards still find the routes that
+// stay.
 func TestRoutesMeanwhile(t *testing.T) {
 	r := manyPorts(8)
 	var end atomic.Bool

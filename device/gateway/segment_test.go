@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// whole makes a frame that stands for several, as a kernel hands it over: the checksum holds the
-// pseudo header's sum only.
+// whole returns a frame that stands for several packets, as a kernel sends it: the checksum holds
+// only the pseudo header's sum.
 func whole(t testing.TB, from, to netip.Addr, proto layers.IPProtocol, options, payload, size int, flags byte) ([]byte, Offload) {
 	t.Helper()
 	body := make([]byte, payload)
@@ -60,8 +60,8 @@ func whole(t testing.TB, from, to netip.Addr, proto layers.IPProtocol, options, 
 	return f, off
 }
 
-// Cutting gives packets that fit, whose checksums are right and whose payloads are the frame's;
-// joining them on the other side gives the frame again.
+// Cutting gives packets that fit, with valid checksums and the payload of the frame. Joining them
+// on the other side gives the original frame.
 func TestCutAndJoin(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		v6 := rapid.Bool().Draw(rt, "v6")
@@ -143,7 +143,7 @@ func TestCutAndJoin(t *testing.T) {
 	})
 }
 
-// A checksum that the guest left open is completed.
+// A checksum that the guest left incomplete is completed.
 func TestPartialChecksum(t *testing.T) {
 	for _, to := range []netip.Addr{ipC, v6C} {
 		from := ipA
@@ -162,7 +162,7 @@ func TestPartialChecksum(t *testing.T) {
 	}
 }
 
-// What must not be joined is not, and order within a flow is kept.
+// Packets that must not be joined are not, and order within a flow is kept.
 func TestNotJoined(t *testing.T) {
 	segments := func(name string, change func(i int, b []byte)) (frames [][]byte) {
 		n := newNet(t)
@@ -251,7 +251,7 @@ func TestNotJoinedIPv6(t *testing.T) {
 	}
 }
 
-// Flows that arrive interleaved are joined each; what does not fit any list still arrives.
+// Interleaved flows are joined separately. Packets for which no list is free still arrive.
 func TestInterleavedFlows(t *testing.T) {
 	const flows, each = 100, 4
 	n := newNet(t)

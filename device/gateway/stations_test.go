@@ -9,7 +9,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// manyStations is the network of newNet with a trusted port a that has further addresses.
+// manyStations returns the network of newNet with a trusted port a that has further addresses.
 func manyStations(t *testing.T) *net {
 	n := newNet(t)
 	c := n.a.EndpointConfig
@@ -18,7 +18,8 @@ func manyStations(t *testing.T) *net {
 	return n
 }
 
-// sent is where frames for an address behind port a go, and what its stations are asked.
+// sent returns the MAC to which frames for an address behind port a go, and the requests to its
+// stations.
 func (n *net) sent(to netip.Addr) (mac MAC, asked [][]byte) {
 	n.t.Helper()
 	from := ipB
@@ -40,8 +41,8 @@ func (n *net) sent(to netip.Addr) (mac MAC, asked [][]byte) {
 	return mac, asked
 }
 
-// TestStationsHaveTheirFrames: of several stations behind a port each gets what is for its address,
-// or for the network behind it, whoever of them spoke last.
+// TestStationsHaveTheirFrames: each of several stations behind a port gets the frames for its
+// address and for the network behind it, whichever station sent last.
 func TestStationsHaveTheirFrames(t *testing.T) {
 	n := manyStations(t)
 	first, second, third := MAC{2, 0, 0, 0, 1, 1}, MAC{2, 0, 0, 0, 1, 2}, MAC{2, 0, 0, 0, 1, 3}
@@ -85,8 +86,8 @@ func TestStationsHaveTheirFrames(t *testing.T) {
 	}
 }
 
-// TestSilentStationsAreAsked: an address that has not been heard is asked for, now and then, and
-// its answer is heeded. Who asks learns nothing false of others.
+// TestSilentStationsAreAsked: the gateway sometimes asks for the MAC of an address from which
+// nothing has come, and uses the answer. The request causes no wrong entries in others' caches.
 func TestSilentStationsAreAsked(t *testing.T) {
 	n := manyStations(t)
 	last, silent := MAC{2, 0, 0, 0, 1, 1}, MAC{2, 0, 0, 0, 1, 2}

@@ -13,8 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// TestWayFollowsRoutes: what a port sends goes where the routes say now, also to the address that
-// it sent to last.
+// TestWayFollowsRoutes: a port's packets go where the present routes say, also to the last
+// destination.
 func TestWayFollowsRoutes(t *testing.T) {
 	n := newNet(t)
 	for i, up := range []bool{true, false, true, true, false} {
@@ -27,8 +27,8 @@ func TestWayFollowsRoutes(t *testing.T) {
 	}
 }
 
-// TestTunnelWayFollowsRoutes: what a peer sends is checked by what the routes say now, however
-// often the same came before, and from another peer it is another's.
+// TestTunnelWayFollowsRoutes: packets of a peer are checked by the present routes, however often
+// the same addresses came before. Packets of another peer are checked separately.
 func TestTunnelWayFollowsRoutes(t *testing.T) {
 	n := newNet(t)
 	n.g.routes.Learn(3, []Address{{7, addr("10.0.0.4"), 0x030001, 9000}})
@@ -62,8 +62,8 @@ func TestTunnelWayFollowsRoutes(t *testing.T) {
 	comes("the port is down", two, ipC, ipA, nil, DropNoPort)
 }
 
-// TestHostZero: a peer whose number is 0 has its own addresses only, as all have: not those of our
-// ports and routers, of which no peer has any.
+// TestHostZero: a peer with host number 0 has only its own addresses, like any other peer, and not
+// those of our ports and routers, for which Target.Peer is 0.
 func TestHostZero(t *testing.T) {
 	n := newNet(t)
 	heard := n.hear()
@@ -83,7 +83,7 @@ func TestHostZero(t *testing.T) {
 	}
 }
 
-// TestGroupOfAnotherPeer: a packet to a group must come from its sender's peer.
+// TestGroupOfAnotherPeer: a multicast packet must come from its sender's peer.
 func TestGroupOfAnotherPeer(t *testing.T) {
 	n := newNet(t)
 	heard := n.hear()
@@ -95,7 +95,7 @@ func TestGroupOfAnotherPeer(t *testing.T) {
 }
 
 // TestGroupOnOtherShards: each other shard with functions of the tenant gets one copy, which it
-// shares out; one that has none gets none.
+// distributes; shards without get none.
 func TestGroupOnOtherShards(t *testing.T) {
 	n, _, r := twoShards(t)
 	n.g.routes.SetPort(5, Place{Shard: 1, Tenant: 7, Addresses: addrs("10.0.0.5"), MTU: tunnelMTU, Up: true})
@@ -108,7 +108,7 @@ func TestGroupOnOtherShards(t *testing.T) {
 	}
 }
 
-// ofFunction is a RoCEv2 packet of n bytes in a frame.
+// ofFunction returns a frame with a RoCEv2 packet of n bytes.
 func ofFunction(t *testing.T, to netip.Addr, n int) []byte {
 	t.Helper()
 	u, ip := &layers.UDP{SrcPort: 0xc123, DstPort: rocePort}, ip4(ipA, to, layers.IPProtocolUDP)
@@ -116,8 +116,8 @@ func ofFunction(t *testing.T, to netip.Addr, n int) []byte {
 	return frame(t, eth(MAC{}, MAC{}, layers.EthernetTypeIPv4), ip, u, gopacket.Payload(make([]byte, n-ipv4Len-udpLen)))
 }
 
-// TestFunctionsPackets: what a function sends by RoCEv2 goes where its guest's packets would, if it
-// fits; nobody is told if not.
+// TestFunctionsPackets: RoCEv2 packets of a function go where its guest's packets would go, if they
+// fit. There is no error message if they do not fit.
 func TestFunctionsPackets(t *testing.T) {
 	for name, tc := range map[string]struct {
 		to          netip.Addr
@@ -165,8 +165,8 @@ func TestFunctionsPackets(t *testing.T) {
 	}
 }
 
-// TestPathMTU: the way carries what it, and the port, do; there is none to a router or to nobody,
-// or while the port is down.
+// TestPathMTU: the path MTU is limited by the route and by the port. There is none to a router or
+// an unknown address, or while the port is down.
 func TestPathMTU(t *testing.T) {
 	n := newNet(t)
 	c := n.a.EndpointConfig
@@ -192,8 +192,8 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
-// TestAFunctionGetsWholeChecksums: a guest may leave the UDP checksum of a RoCEv2 packet to its
-// device. A function of the NIC, which looks at it, gets the packet with it.
+// TestAFunctionGetsWholeChecksums: a guest may leave the UDP checksum of a RoCEv2 packet
+// incomplete. A function of the NIC, which checks it, gets the packet with the completed checksum.
 func TestAFunctionGetsWholeChecksums(t *testing.T) {
 	n := newNet(t)
 	var heard []byte
@@ -213,8 +213,8 @@ func TestAFunctionGetsWholeChecksums(t *testing.T) {
 	}
 }
 
-// TestFunctionsAddress: RoCEv2 for the first address of a function is the function's; for its
-// others, or one without any, it is the guest's.
+// TestFunctionsAddress: RoCEv2 packets to the first address of a function go to the function. Those
+// to its other addresses, or to a function without addresses, go to the guest.
 func TestFunctionsAddress(t *testing.T) {
 	for _, tc := range []struct {
 		addresses []netip.Addr
@@ -232,8 +232,7 @@ func TestFunctionsAddress(t *testing.T) {
 	}
 }
 
-// TestFramesInTurn: frames that were taken are sent in order, one after the other, and taking no
-// more leaves them there.
+// TestFramesInTurn: taken frames are sent in order, and taking an empty list does not drop them.
 func TestFramesInTurn(t *testing.T) {
 	n := newNet(t)
 	var in []PortInput
@@ -265,8 +264,8 @@ func TestFramesInTurn(t *testing.T) {
 	}
 }
 
-// TestKeyOfATunnel: a key is taken where it was asked for, is not asked for again while it is
-// there, and goes with its peer.
+// TestKeyOfATunnel: a key is accepted if it was requested, is not requested again while there is
+// one, and is dropped with its peer.
 func TestKeyOfATunnel(t *testing.T) {
 	n := newNet(t)
 	ts, tunnel, got := &n.g.Tunnels, n.g.Tunnels.To(2, 7), asked{}
@@ -312,7 +311,7 @@ func TestKeyOfATunnel(t *testing.T) {
 }
 
 // TestHowMuchStays: the payload stays in the guest's memory if 60 bytes of the upper layer were
-// copied, which is the longest header.
+// copied, which is the length of the longest header.
 func TestHowMuchStays(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		from, to, l4 := ipA, ipB, ethLen+ipv4Len

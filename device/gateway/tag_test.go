@@ -8,13 +8,14 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// tagged is a frame with a VLAN tag.
+// tagged returns a frame with a VLAN tag.
 func tagged(f []byte, tci uint16) []byte {
 	t := append(bytes.Clone(f[:12]), 0x81, 0)
 	return append(binary.BigEndian.AppendUint16(t, tci), f[12:]...)
 }
 
-// TestPriorityTags: a frame with a priority tag is what it is without; one of a VLAN is dropped.
+// TestPriorityTags: a frame with a priority tag is handled like one without; a frame of a VLAN is
+// dropped.
 func TestPriorityTags(t *testing.T) {
 	big, off := whole(t, ipA, ipC, layers.IPProtocolTCP, 0, 5000, 1000, 0)
 	for name, tc := range map[string]struct {
