@@ -33,7 +33,7 @@ type Stats struct {
 	FillErrors           uint64
 	Xoffs                uint64 // Push or Pull refused with ErrXoff
 	Rejected             uint64 // Push or Pull completed at once for lack of room, without flow control
-	RedZone              uint64 // requests of peers refused for lack of contexts or cells; a head of line is never refused
+	RedZone              uint64 // requests of peers refused for lack of contexts or cells; heads of line are accepted without
 	TxnTimeouts          uint64
 	Evicted              uint64 // pushes of peers that lost their cell to a connection that holds less
 	Reclaimed            uint64 // requests of peers, and responses to them, given up because the peer left them waiting

@@ -45,7 +45,7 @@ type txn struct {
 	conn       *Conn
 	tag        uint64
 	started    Time // when its packet was sent for the first time
-	firstSent  Time // first transmission of its packet, or of its Resync; −1 = not sent
+	firstSent  Time // since when its packet, or its Resync, is unanswered: first transmission or last RNR NACK; −1 = not sent
 	lastSent   Time
 	bypassed   Time // last retransmission for an out-of-window notification, −1 = none
 	received   Time // when an acknowledgement said that the peer has it but its ULP has not answered

@@ -53,8 +53,8 @@ func (m *Memory) Use(regions Regions) { m.regions, m.last = regions, Region{} }
 // Window returns the window that the Memory was made with.
 func (m *Memory) Window() Window { return m.window }
 
-// Range returns the i-th range of mapped addresses, in ascending order and as large as
-// they come, and how many there are. A range of no bytes says that there is no i-th.
+// Range returns the i-th maximal range of mapped addresses, in ascending order, and the number of
+// ranges. A range of size 0 means that there is no i-th.
 func (m *Memory) Range(i int) (w Window, ranges int) { return m.regions.Range(m.window, i) }
 
 // from returns the mapped memory from addr to the end of its region, nil if addr is not mapped.

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// Regions is memory: regions in ascending order of addresses, none of which overlaps another. It
-// does not change, so that any number of goroutines may have it; With and Without make another of
-// it. Behind an IOMMU there are tens of thousands, and one comes or goes with each page that the
-// guest maps: what that costs grows with the square root of their number. The zero value is empty.
+// Regions is an immutable set of regions in ascending order of addresses, without overlaps. Any
+// number of goroutines may share it; With and Without return a changed copy. Behind an IOMMU there
+// are tens of thousands of regions, and one is added or removed with each page that the guest maps.
+// The cost of that grows with the square root of their number. The zero value is empty.
 type Regions struct {
 	chunks []chunk // none is empty
 	len    int

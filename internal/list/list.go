@@ -5,8 +5,8 @@ type List[T any] struct{ head *Node[T] } // one pointer: thousands of connection
 
 // Node links a value into one list.
 type Node[T any] struct {
-	next *Node[T] // of the first node: the last
-	prev *Node[T] // of the first: the last
+	next *Node[T] // nil: the last node
+	prev *Node[T] // of the first node: the last
 	on   *List[T] // nil: in no list
 	of   *T       // the value; set once and never cleared
 }

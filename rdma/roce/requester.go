@@ -46,7 +46,7 @@ type requester struct {
 	limit    limit
 	traffic  cc.State
 	paced    transport.Time // when the next packet may be sent, request or answer
-	pace     timer.Handle   // until then
+	pace     timer.Handle   // armed until then
 	quiet    int            // packets sent since the last one that asked for an answer
 	rewound  bool           // to the first entry, and nothing was answered since
 	notReady bool           // the peer was not ready: nothing is sent until its timer ends
