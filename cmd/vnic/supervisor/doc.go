@@ -1,26 +1,26 @@
-// Package supervisor keeps one worker process running, and keeps for it what
-// must outlive it.
+// Package supervisor keeps one worker process running, and holds resources for it that must outlive
+// it.
 //
 //	     supervisor (small, stays)                      worker (may be killed, is upgraded)
 //	┌──────────────────────────────┐  socketpair  ┌──────────────────────────────────┐
 //	│ listening sockets, windows ──┼── Given ────►│ Worker.Take                      │
 //	│ Relays, each with its QEMU ──┼── streams ──►│ Worker.Acceptor                  │
-//	│ descriptors of before      ◄─┼── Keep ──────┤ TAPs, as soon as they are open   │
+//	│ descriptors for the next   ◄─┼── Keep ──────┤ TAPs, as soon as they are open   │
 //	│ service manager            ◄─┼── Ready ─────┤                                  │
 //	└──────────────────────────────┘              └──────────────────────────────────┘
 //
-// A worker that ends is started again: at once, if it lived long enough, else
-// after a pause that grows to a bound, with the program that the one before ran. SIGHUP replaces a
-// worker that runs by the program on disk. If that one fails before it has served for a while, the
-// program and the configuration of before go on.
+// If a worker ends, the next one is started with the same program: at once if the worker lived long
+// enough, otherwise after a pause, which grows up to a bound. SIGHUP replaces a running worker by
+// the program on disk (an upgrade). If the new worker fails before it has served for a while, the
+// program and the configuration before the upgrade are used again.
 //
-// What the messages carry is known to neither end of this package but by name.
+// This package knows the descriptors and connections in its messages only by name.
 //
 // # Ownership
 //
-// The supervisor owns what it gives; workers get copies. What a worker keeps with
-// it belongs to it from then on, until a later worker discards it.
+// The supervisor owns the descriptors that it gives; workers get copies. It also owns the
+// descriptors that a worker keeps with it, until a later worker discards them.
 //
-// The worker dies with the supervisor, whatever kills that: the kernel sends it
-// SIGKILL when the thread that started it ends. Run therefore holds its thread.
+// The worker dies with the supervisor, however that ends: the kernel sends SIGKILL to the worker
+// when the thread that started it ends. So Run keeps its thread.
 package supervisor

@@ -16,29 +16,29 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/fdpass"
 )
 
-// Protocol is the version of what supervisor and worker say to each other: a
-// supervisor may be older than its worker.
+// Protocol is the version of the protocol between supervisor and worker. A supervisor may be older
+// than its worker.
 const Protocol = 1
 
 // Kinds of message.
 const (
-	kindStart  = "start"  // to the worker, the first: what it is
-	kindGive   = "give"   // to the worker: descriptors by name
-	kindGo     = "go"     // to the worker: that was all
-	kindStream = "stream" // to the worker: a connection for the acceptor with that name
-	kindGone   = "gone"   // to the worker: what it wanted dropped is
-	kindStop   = "stop"   // to the worker: end in order
-	kindJoined = "joined" // to the worker: the relay with that name has told it what its front end said; without one: all have
-	kindKeep   = "keep"   // to the supervisor: descriptors for the next worker, by name
-	kindDrop   = "drop"   // to the supervisor: the next worker needs those not
-	kindReady  = "ready"  // to the supervisor
-	kindAgain  = "again"  // to the supervisor: the acceptor with that name begins anew
+	kindStart  = "start"  // to the worker, first message: a Start
+	kindGive   = "give"   // to the worker: named descriptors
+	kindGo     = "go"     // to the worker: all descriptors were given
+	kindStream = "stream" // to the worker: a connection for the named acceptor
+	kindGone   = "gone"   // to the worker: the descriptors of a drop are closed
+	kindStop   = "stop"   // to the worker: shut down
+	kindJoined = "joined" // to the worker: the named relay has sent its front end's state; without a name: all relays have
+	kindKeep   = "keep"   // to the supervisor: named descriptors for the next worker
+	kindDrop   = "drop"   // to the supervisor: close the named descriptors
+	kindReady  = "ready"  // to the supervisor: the worker serves
+	kindAgain  = "again"  // to the supervisor: connect to the named acceptor again
 
-	kindUpgrade = "upgrade" // to the worker: what became of one that was asked for
+	kindUpgrade = "upgrade" // to the worker: the result of an upgrade
 	kindFailed  = "failed"  // to the supervisor: why the worker ends
 )
 
-// message is a 32-bit length and so much JSON, with descriptors beside it.
+// message is sent as a 32-bit length and JSON of that length, with descriptors attached.
 type message struct {
 	Kind  string `json:"kind"`
 	Name  string `json:"name,omitempty"`
@@ -47,29 +47,28 @@ type message struct {
 	Upgrade *Upgrade `json:"upgrade,omitempty"`
 }
 
-// Start is what a worker is told of itself.
+// Start tells a worker about itself and its supervisor.
 type Start struct {
 	Protocol   int       `json:"protocol"`
-	Generation int       `json:"generation"` // counts the workers, from 1
+	Generation int       `json:"generation"` // number of the worker, from 1
 	PID        int       `json:"pid"`        // of the supervisor
-	Since      time.Time `json:"since"`      // when the supervisor began
+	Since      time.Time `json:"since"`      // when the supervisor started
 	Upgrade    Upgrade   `json:"upgrade"`
-	Stuck      int       `json:"stuck"` // workers replaced because their event loop was stuck
-	// Joins says that a message tells when all relays have told the worker what they know. A
-	// supervisor of before there was one does not say, and one of before relays joined one by one
-	// tells it of all at once.
+	Stuck      int       `json:"stuck"` // number of workers replaced because their event loop was stuck
+	// Joins says that the supervisor sends kindJoined. Older supervisors do not set it; somewhat
+	// newer ones send kindJoined once for all relays, not for each one.
 	Joins bool `json:"joins,omitempty"`
 }
 
 const (
 	maxMessage = 64 << 10
-	// maxFDs is how many descriptors go with one message.
+	// maxFDs is the largest number of descriptors of a message.
 	maxFDs = 64
-	// sendLimit bounds how long the other side may leave a message unread.
+	// sendLimit is the time limit for sending a message to a peer that does not read.
 	sendLimit = 10 * time.Second
 )
 
-// channel is one end of the socketpair. One goroutine reads; any may write.
+// channel is one end of the socketpair. One goroutine reads; any goroutine may write.
 type channel struct {
 	conn *net.UnixConn
 	mu   sync.Mutex // for writing
@@ -88,7 +87,7 @@ func newChannel(f *os.File) (*channel, error) {
 	return &channel{conn: conn}, nil
 }
 
-// pair makes two ends, the second for another process.
+// pair returns the two ends of a new socketpair, the second for another process.
 func pair() (*net.UnixConn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -102,7 +101,7 @@ func pair() (*net.UnixConn, *os.File, error) {
 	return c.conn, theirs, nil
 }
 
-// send writes a message with copies of fds, which stay the caller's.
+// send writes a message with copies of fds. The caller keeps ownership of fds.
 func (c *channel) send(m message, fds ...int) error {
 	body, err := json.Marshal(m)
 	if err != nil {
@@ -126,7 +125,7 @@ func (c *channel) send(m message, fds ...int) error {
 	return nil
 }
 
-// receive reads a message. The descriptors with it are the caller's.
+// receive reads a message. The caller owns its descriptors.
 func (c *channel) receive() (m message, fds []int, err error) {
 	var list fdpass.FDs
 	defer func() {

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// program is what a worker runs, held open: it can be run again when another has taken its name.
+// program is a worker's program. It is held open so that it can be run again after another file has
+// taken its name.
 type program struct {
 	path string
 	fd   int
@@ -25,7 +26,8 @@ func openProgram(path string) (*program, error) {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
-	// Where the worker's own descriptors, which come first, do not take its place.
+	// A high number, so that the worker's own descriptors, which have low numbers, do not replace
+	// it.
 	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 64)
 	if err != nil {
 		return nil, fmt.Errorf("program %s: %w", path, err)
@@ -33,7 +35,7 @@ func openProgram(path string) (*program, error) {
 	return &program{path, high}, nil
 }
 
-// file names it to the process that is to become it.
+// file returns a path of the program that is valid in the child process which executes it.
 func (p *program) file() string { return fmt.Sprintf("/proc/self/fd/%d", p.fd) }
 
 func (p *program) close() {
@@ -46,24 +48,24 @@ func (p *program) close() {
 // process is one worker.
 type process struct {
 	program    *program
-	upgrade    bool // the worker before ended for it, and it has not settled
+	upgrade    bool // it replaced the previous worker in an upgrade, and has not settled yet
 	cmd        *exec.Cmd
 	ch         *channel
 	generation int
 	started    time.Time
-	ready      chan struct{} // closed when it said so
-	ended      chan struct{} // closed when it is gone and nothing of it is left to read
-	err        error         // how it ended, once ended is closed
-	pulses     *Pulses       // of its threads, until ended is closed and after
+	ready      chan struct{} // closed when it has reported that it serves
+	ended      chan struct{} // closed when it is gone and all its messages are read
+	err        error         // of its exit; set before ended is closed
+	pulses     *Pulses       // of its threads; valid also after ended is closed
 	pulseFD    int
-	attaching  sync.WaitGroup // relays that tell it what their front ends said
+	attaching  sync.WaitGroup // relays that are being attached to it
 
 	mu   sync.Mutex
-	said string // why it ends, in its own words
+	said string // the worker's own message about why it ends
 }
 
-// start starts a worker and tells it everything. The caller's thread must live
-// as long as the worker.
+// start starts a worker and sends it everything that it needs. The caller's thread must live as
+// long as the worker.
 func (s *Supervisor) start() (_ *process, err error) {
 	program := s.program
 	if program == nil || s.trying {
@@ -89,7 +91,7 @@ func (s *Supervisor) start() (_ *process, err error) {
 	cmd.Args[0] = s.cfg.Program
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.ExtraFiles = []*os.File{theirs} // ChannelFD
-	// A process group of its own: what a terminal or a shell signals to ours is for us.
+	// Its own process group: signals from a terminal or a shell are for the supervisor only.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	err = cmd.Start()
 	if err = errors.Join(err, theirs.Close()); err != nil {
@@ -114,16 +116,16 @@ func (s *Supervisor) start() (_ *process, err error) {
 	_ = unix.Close(pulseFD)
 	if err != nil {
 		s.cfg.Log.Warn("worker not told all it needs", "err", err)
-		_ = cmd.Process.Kill() // it is half informed
+		_ = cmd.Process.Kill() // it has got only part of the messages
 		return p, nil
 	}
 	s.attach(p)
 	return p, nil
 }
 
-// attach gives all relays their way to a worker, all at once and without waiting for them: what one
-// guest's takes delays no other's, and the worker is watched meanwhile. It is told of each that is
-// done, by its name, and then of all.
+// attach connects all relays to a worker. It does so in the background and for all at once, so that
+// a slow guest does not delay the others and the worker is watched meanwhile. The worker gets a
+// message for each relay that is done, and one when all are.
 func (s *Supervisor) attach(p *process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +148,7 @@ func (s *Supervisor) attachOne(p *process, name string, r Relay) {
 	_ = p.ch.send(message{Kind: kindJoined, Name: name})
 }
 
-// relay takes over a relay that came while a worker runs.
+// relay adds a relay while a worker runs, and attaches it.
 func (s *Supervisor) relay(p *process, name string, r Relay) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +156,8 @@ func (s *Supervisor) relay(p *process, name string, r Relay) {
 	p.attaching.Go(func() { s.attachOne(p, name, r) })
 }
 
-// detach says to all relays that a worker is gone. Those that still talked to it have noticed.
+// detach tells all relays that a worker is gone. It first waits for relays that are still
+// attaching.
 func (s *Supervisor) detach(p *process) {
 	p.attaching.Wait()
 	s.mu.Lock()
@@ -164,7 +167,7 @@ func (s *Supervisor) detach(p *process) {
 	}
 }
 
-// tell gives a new worker what it starts from.
+// tell sends a new worker its Start and all descriptors.
 func (s *Supervisor) tell(p *process) error {
 	start := Start{Protocol: Protocol, Generation: p.generation, PID: os.Getpid(), Since: s.since, Upgrade: s.upgrade, Stuck: s.stuck, Joins: true}
 	if err := p.ch.send(message{Kind: kindStart, Start: &start}); err != nil {
@@ -185,7 +188,7 @@ func (s *Supervisor) tell(p *process) error {
 	return p.ch.send(message{Kind: kindGo})
 }
 
-// hear follows what a worker says to its end.
+// hear handles the messages of a worker until the worker ends.
 func (s *Supervisor) hear(p *process) {
 	ready := false
 	for {
@@ -210,7 +213,7 @@ func (s *Supervisor) hear(p *process) {
 			s.store.drop(m.Name)
 			_ = p.ch.send(message{Kind: kindGone, Name: m.Name})
 		case m.Kind == kindAgain:
-			if r := s.cfg.Relays[m.Name]; r != nil { // it may wait for the worker, which may wait for us
+			if r := s.cfg.Relays[m.Name]; r != nil { // in the background: it may block on the worker, which may block on this goroutine
 				p.attaching.Go(func() { s.attachOne(p, m.Name, r) })
 			}
 		case m.Kind == kindFailed:
@@ -223,7 +226,7 @@ func (s *Supervisor) hear(p *process) {
 	}
 }
 
-// connect makes a connection to one of a worker's acceptors.
+// connect opens a connection to one of a worker's acceptors.
 func (s *Supervisor) connect(p *process, name string) (*net.UnixConn, error) {
 	ours, theirs, err := pair()
 	if err != nil {
@@ -236,7 +239,7 @@ func (s *Supervisor) connect(p *process, name string) (*net.UnixConn, error) {
 	return ours, nil
 }
 
-// stop ends a worker in order, or after its time without.
+// stop asks a worker to shut down, and kills it if it has not ended in time.
 func (s *Supervisor) stop(p *process) {
 	_ = p.ch.send(message{Kind: kindStop})
 	select {
@@ -249,14 +252,14 @@ func (s *Supervisor) stop(p *process) {
 	<-p.ended
 }
 
-// say notes why it ends.
+// say records why the worker ends.
 func (p *process) say(why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.said = why
 }
 
-// how says in words how a worker ended.
+// how describes how a worker ended.
 func (p *process) how() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,37 +9,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pulse shows that one of a worker's threads turns. It lies in memory that supervisor and
-// worker share, so that reading it needs nothing of the worker.
+// Pulse shows that the event loop of a worker's thread makes progress. It is in memory that
+// supervisor and worker share, so the supervisor can read it without the worker's help.
 type Pulse struct {
-	thread atomic.Int32 // its id; 0: there is none to watch
+	thread atomic.Int32 // thread id; 0: no thread to watch
 	turns  atomic.Uint64
 }
 
-// Begin says that the calling thread turns from now on.
+// Begin starts the watch of the calling thread.
 func (p *Pulse) Begin() { p.thread.Store(int32(unix.Gettid())) }
 
-// Turn is called by the thread at least every half second.
+// Turn counts a turn of the event loop. The thread must call it at least every half second.
 func (p *Pulse) Turn() { p.turns.Add(1) }
 
-// End says that the thread ends in order.
+// End ends the watch, because the thread ends on purpose.
 func (p *Pulse) End() { p.thread.Store(0) }
 
 const pulseSize = 4096
 
-// givenPulse is the name under which a worker gets its pulse.
+// givenPulse is the name under which a worker gets its pulses.
 const givenPulse = "pulse"
 
-// Pulses are those of a worker's threads. A program of before there were several knows the first.
+// Pulses holds the pulses of a worker's threads. Older programs use only the first.
 type Pulses [maxThreads]struct {
 	Pulse
-	_ [pulseSize/maxThreads - unsafe.Sizeof(Pulse{})]byte // of each processor's own
+	_ [pulseSize/maxThreads - unsafe.Sizeof(Pulse{})]byte // gives each thread its own cache lines
 }
 
-// maxThreads is how many threads are watched: a NIC has 16 shards at most.
+// maxThreads is the largest number of watched threads: a NIC has at most 16 shards.
 const maxThreads = 16
 
-// newPulses makes pulses and the descriptor of their memory.
+// newPulses creates pulses and returns them with the descriptor of their memory.
 func newPulses() (p *Pulses, fd int, err error) {
 	fd, err = unix.MemfdCreate("vnic-pulse", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -5,17 +5,17 @@ import (
 	"sync"
 )
 
-// store holds what workers keep with the supervisor.
+// store holds the descriptors that workers keep with the supervisor.
 type store struct {
 	mu     sync.Mutex
 	things map[string][]int
 }
 
-// maxKept bounds the names: one for each port and window that a NIC may have, and
-// some.
+// maxKept is the largest number of names: one for each possible port and window of a NIC, with room
+// to spare.
 const maxKept = 1 << 18
 
-// put takes the descriptors over; those under the name before are closed.
+// put stores descriptors, which it owns, under a name. It closes those stored there before.
 func (s *store) put(name string, fds []int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,7 +38,7 @@ func (s *store) drop(name string) {
 	delete(s.things, name)
 }
 
-// each calls f for everything kept, until it fails.
+// each calls f for every name, until f fails.
 func (s *store) each(f func(name string, fds []int) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

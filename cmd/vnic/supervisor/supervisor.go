@@ -17,51 +17,52 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Upgrade says what became of the upgrades that were asked for.
+// Upgrade reports the results of requested upgrades.
 type Upgrade struct {
-	Asked   int    `json:"asked,omitempty"`   // so far
-	Refused string `json:"refused,omitempty"` // why the last was not done; "": it was
+	Asked   int    `json:"asked,omitempty"`   // number of requests so far
+	Refused string `json:"refused,omitempty"` // why the last upgrade failed; "": it succeeded
 }
 
 // Relay is something in the supervisor that needs connections to the worker.
 type Relay interface {
-	// Attach says how to connect to the worker that runs now.
+	// Attach passes the function that connects to the running worker.
 	Attach(connect func() (*net.UnixConn, error))
-	// Detach says that it is gone.
+	// Detach reports that the worker is gone.
 	Detach()
 }
 
-// Given is what every worker is given: descriptors that stay the supervisor's.
+// Given names descriptors of which every worker gets copies. The supervisor keeps ownership of
+// them.
 type Given struct {
 	Name string
 	FDs  []int // at most 64
 }
 
-// Config says what to supervise.
+// Config is the configuration of a supervisor.
 type Config struct {
 	Program string   // path of the workers' program
 	Args    []string // their arguments
 	Given   func() []Given
 	Relays  map[string]Relay // by the name of the worker's acceptor
-	// Prepare is called before a worker that runs is replaced by the program on
-	// disk. After an error it stays. Otherwise Given is what the next worker is to have, and either
-	// Commit or Revert follows: the next has shown that it works, or has failed and Given is again
-	// what the worker before had.
+	// Prepare is called before a running worker is replaced by the program on disk. If it fails the
+	// worker stays. Otherwise Given returns the descriptors for the next worker, and a call of
+	// either Commit or Revert follows. Commit means that the next worker works. Revert means that
+	// it has failed, and Given must return the descriptors of the previous worker again.
 	Prepare        func(ctx context.Context) error
 	Commit, Revert func()
-	// Kept is called with what a worker keeps, before it is. After an error it is
-	// not. What needs connections to workers from then on, by that name, is returned; nil: nothing.
+	// Kept is called before descriptors of a worker are kept. If it fails they are not kept. It may
+	// return a relay, which from then on gets connections to workers under that name.
 	Kept   func(name string, fds []int) (Relay, error)
 	Notify func(state string) // tells the service manager
 	Log    *slog.Logger
 
-	Grace  time.Duration // for a worker to end in order; 0: 10 s
-	Settle time.Duration // a worker that lived so long is started again at once, and an upgrade to it has succeeded; 0: 5 s
-	Try    time.Duration // an upgrade to a worker that is not ready after this has failed; 0: 60 s
+	Grace  time.Duration // time for a worker to shut down; 0: 10 s
+	Settle time.Duration // if a worker ends after at least this, the next starts at once; an upgraded worker that lives this long has succeeded; 0: 5 s
+	Try    time.Duration // time for an upgraded worker to become ready; 0: 60 s
 	Pause  time.Duration // before the second of several starts in a row, doubled each time; 0: 50 ms
-	Bound  time.Duration // of that pause; 0: 5 s
-	// Watchdog is for how long a worker's thread may not turn before the worker is
-	// replaced; asked for each worker. nil or 0: for ever.
+	Bound  time.Duration // upper bound of that pause; 0: 5 s
+	// Watchdog returns how long a thread of a worker may make no progress before the worker is
+	// replaced. It is called for each worker. nil or 0: no limit.
 	Watchdog func() time.Duration
 }
 
@@ -83,23 +84,24 @@ type Supervisor struct {
 	since      time.Time
 	generation int
 	served     bool // a worker has been ready
-	hasty      int  // workers in a row that ended soon
+	hasty      int  // number of workers in a row that ended before Settle
 
-	program *program // of the last worker that worked; nil: none did yet
+	program *program // of the last worker that settled; nil: none yet
 	trying  bool     // the next worker is an upgrade
 	upgrade Upgrade
-	stuck   int // workers replaced because their event loop was stuck
+	stuck   int // number of workers replaced because their event loop was stuck
 
 	mu     sync.Mutex
-	relays map[string]Relay // Config.Relays, and those that came later
+	relays map[string]Relay // Config.Relays, and those that Kept returned
 }
 
-// ErrFirst says that the first worker ended by itself before it was ready: it has said why, on
-// standard error.
+// ErrFirst means that the first worker ended by itself before it was ready. The worker has written
+// the reason to standard error.
 var ErrFirst = errors.New("the worker ended before it was ready")
 
-// Run runs workers until ctx is done, or the first worker fails. A supervisor whose worker has
-// served never gives up: guests cannot come back to another. No worker is left when it returns.
+// Run runs workers until ctx is done or the first worker fails. Once a worker has served, Run never
+// gives up, because guests cannot reconnect to another supervisor. No worker is left when Run
+// returns.
 func Run(ctx context.Context, cfg Config) error {
 	cfg.defaults()
 	s := &Supervisor{cfg: cfg, since: time.Now(), relays: map[string]Relay{}}
@@ -137,8 +139,8 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 }
 
-// watch follows a worker to its end. It reports true if that was for another to
-// take its place at once.
+// watch handles signals and the watchdog until a worker ends. It returns true if the worker was
+// stopped so that another one takes its place at once.
 func (s *Supervisor) watch(ctx context.Context, p *process, hup <-chan os.Signal) (again bool) {
 	defer func() {
 		s.detach(p)
@@ -146,7 +148,7 @@ func (s *Supervisor) watch(ctx context.Context, p *process, hup <-chan os.Signal
 	}()
 	ready, asked, late := p.ready, hup, (<-chan time.Time)(nil)
 	if p.upgrade {
-		asked = nil // one after the other
+		asked = nil // no further upgrade until this one has settled
 		late = time.After(s.cfg.Try)
 	}
 	dog, bark := s.watchdogOf(p)
@@ -179,7 +181,7 @@ func (s *Supervisor) watch(ctx context.Context, p *process, hup <-chan os.Signal
 	}
 }
 
-// watchdogOf returns the watchdog of a worker, and when it is to look.
+// watchdogOf returns the watchdog of a worker and the ticker for its checks.
 func (s *Supervisor) watchdogOf(p *process) (*watchdog, *time.Ticker) {
 	limit := time.Duration(0)
 	if s.cfg.Watchdog != nil {
@@ -199,7 +201,7 @@ func (s *Supervisor) watchdogOf(p *process) (*watchdog, *time.Ticker) {
 	return w, time.NewTicker(w.every())
 }
 
-// replaceStuck kills a worker whose event loop is stuck: it cannot end in order.
+// replaceStuck kills a worker whose event loop is stuck, since it cannot shut down by itself.
 func (s *Supervisor) replaceStuck(p *process, w *watchdog) {
 	s.stuck++
 	pid := p.cmd.Process.Pid
@@ -207,7 +209,7 @@ func (s *Supervisor) replaceStuck(p *process, w *watchdog) {
 	_ = p.cmd.Process.Kill()
 	select {
 	case <-p.ended:
-	case <-time.After(s.cfg.Grace): // it waits in the kernel where signals do not reach
+	case <-time.After(s.cfg.Grace): // it is in an uninterruptible wait in the kernel
 		s.cfg.Log.Error("the worker cannot be killed; waiting for its end", "pid", pid)
 		<-p.ended
 	}
@@ -240,11 +242,11 @@ func (s *Supervisor) replace(ctx context.Context, p *process) bool {
 	return true
 }
 
-// bounded is as much of a reason as a message may hold.
+// bounded cuts a reason to the length that fits into a message.
 func bounded(reason string) string { return reason[:min(len(reason), maxReason)] }
 
-// adopt decides that a worker which serves is what the next ones are like. One that does not serve
-// yet may do so later: nothing is decided then.
+// adopt makes the program of a worker the one for later workers, if the worker serves. If it does
+// not serve yet, adopt does nothing.
 func (s *Supervisor) adopt(p *process) {
 	if !p.isReady() {
 		return
@@ -259,7 +261,7 @@ func (s *Supervisor) adopt(p *process) {
 	}
 }
 
-// settle is adopt for a worker that has ended: what is not adopted is not kept.
+// settle is adopt for a worker that has ended. A program that was not adopted is closed.
 func (s *Supervisor) settle(p *process) {
 	s.adopt(p)
 	if p.program != s.program {
@@ -267,8 +269,7 @@ func (s *Supervisor) settle(p *process) {
 	}
 }
 
-// judge decides after the end of a worker, or a start that failed, when to start
-// the next.
+// judge decides, after a worker has ended or failed to start, when to start the next one.
 func (s *Supervisor) judge(p *process, failure error) (wait time.Duration, err error) {
 	how, lived := fmt.Sprint(failure), time.Duration(0)
 	if p != nil {
@@ -304,7 +305,7 @@ func (s *Supervisor) judge(p *process, failure error) (wait time.Duration, err e
 	return wait, nil
 }
 
-// revert goes back to what worked before an upgrade.
+// revert goes back to the program and configuration before an upgrade.
 func (s *Supervisor) revert(p *process, how string) {
 	s.trying = false
 	if p != nil {
@@ -316,7 +317,7 @@ func (s *Supervisor) revert(p *process, how string) {
 	s.cfg.Notify("STATUS=upgrade failed, going on as before: see the log")
 }
 
-// monotonicMicros is CLOCK_MONOTONIC as systemd wants it with RELOADING=1.
+// monotonicMicros returns CLOCK_MONOTONIC in microseconds, which systemd requires with RELOADING=1.
 func monotonicMicros() int64 {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)

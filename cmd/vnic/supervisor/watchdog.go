@@ -11,54 +11,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchdog finds out that one of a worker's event loops is stuck.
+// watchdog detects that one of a worker's event loops is stuck.
 //
-// The wall clock alone would blame a thread for a machine that has no time for it. So
-// time counts only as far as the worker had what it wanted: while one of its threads is
-// ready to run, an interval counts for no more than that thread ran in it. A thread that
-// sleeps, is stopped or waits in the kernel wants no processor, so then all of the time
-// counts; of a thread that runs in circles its processor time does. All threads are
-// looked at, since in Go any of them can hold up the others.
+// It cannot use the wall clock alone, because a thread also makes no progress if the machine gives
+// it no processor time. So while a thread of the worker is ready to run, an interval counts only as
+// much as that thread ran in it: a thread in an endless loop is charged its processor time. If all
+// threads sleep, are stopped or wait in the kernel, none of them needs a processor, and the whole
+// interval counts. All threads are examined, because in Go any thread can block the others.
 //
-// A thread may also oversleep: where the machine is a guest itself, whoever runs it can take
-// away the processor whose clock was to wake the thread. So a thread that is suspected is
-// woken, and one that then turns was not stuck.
+// A thread may also oversleep: if this machine is itself a guest, its hypervisor can pause the
+// processor whose timer was to wake the thread. So the watchdog wakes a suspected thread first. If
+// the thread then makes progress, it was not stuck.
 type watchdog struct {
 	limit  time.Duration
 	pulses *Pulses
-	look   func() (map[int]threadTime, error) // at the worker's threads
-	rouse  func(thread int)                   // ends a sleep of it
+	look   func() (map[int]threadTime, error) // reads the state of the worker's threads
+	rouse  func(thread int)                   // wakes a sleeping thread
 
-	seen  time.Time // the last check
+	seen  time.Time // time of the last check
 	loops [maxThreads]suspect
-	stuck *suspect // the one that check found
+	stuck *suspect // the loop that check found stuck
 }
 
-// suspect is what is known of one event loop.
+// suspect is the state of one event loop.
 type suspect struct {
 	pulse  *Pulse
 	turns  uint64
-	still  time.Duration      // wall time without a turn, as the checks saw it
-	stuck  time.Duration      // what of it counts
-	before map[int]threadTime // at the last check; nil: not looked yet
+	still  time.Duration      // wall time without a turn, measured by the checks
+	stuck  time.Duration      // the part of still that counts
+	before map[int]threadTime // threads at the last check; nil: not read yet
 }
 
-// threadTime is what the kernel says of a thread.
+// threadTime is the kernel's state of a thread.
 type threadTime struct {
 	state byte          // as in ps: R, S, D, T…
-	ran   time.Duration // on a processor so far
+	ran   time.Duration // processor time so far
 }
 
-// A thread with nothing to do turns every half second. So long nothing is suspected, and
-// nothing but the pulse is looked at.
+// patience is the time without a turn after which a loop is suspected. An idle thread turns every
+// half second. Before that only the pulse is read.
 const patience = 500 * time.Millisecond
 
 // every is the time between checks.
 func (w *watchdog) every() time.Duration { return w.limit / 4 }
 
-// check reports true when an event loop has made no step for the limit.
+// check reports whether an event loop has been stuck for the limit.
 func (w *watchdog) check(now time.Time) (stuck bool) {
-	elapsed := min(now.Sub(w.seen), 2*w.every()) // more, and this process had no time itself
+	elapsed := min(now.Sub(w.seen), 2*w.every()) // if more time has passed, this process itself got no processor
 	w.seen = now
 	var threads map[int]threadTime
 	for i := range w.loops {
@@ -70,7 +69,7 @@ func (w *watchdog) check(now time.Time) (stuck bool) {
 		if threads == nil {
 			var err error
 			if threads, err = w.look(); err != nil {
-				return false // it has ended, which others notice
+				return false // the worker has ended, which is handled elsewhere
 			}
 		}
 		if s.before == nil {
@@ -84,7 +83,7 @@ func (w *watchdog) check(now time.Time) (stuck bool) {
 	return false
 }
 
-// turned reports whether a loop is above suspicion.
+// turned reports whether a loop is not suspected: it has turned, or patience is not over.
 func (s *suspect) turned(elapsed time.Duration) bool {
 	turns := s.pulse.turns.Load()
 	if s.pulse.thread.Load() == 0 || turns != s.turns {
@@ -95,7 +94,7 @@ func (s *suspect) turned(elapsed time.Duration) bool {
 	return s.still < patience
 }
 
-// suspected is for how long the loop has been stuck.
+// suspected adds an interval and returns how long the loop has been stuck.
 func (s *suspect) suspected(elapsed time.Duration, threads map[int]threadTime) time.Duration {
 	if s.before != nil {
 		s.stuck += counted(elapsed, s.before, threads)
@@ -106,7 +105,7 @@ func (s *suspect) suspected(elapsed time.Duration, threads map[int]threadTime) t
 	return s.stuck
 }
 
-// counted is how much of an interval counts against the worker.
+// counted returns the part of an interval that counts against the worker.
 func counted(elapsed time.Duration, before, after map[int]threadTime) time.Duration {
 	n := elapsed
 	for id, t := range after {
@@ -117,7 +116,7 @@ func counted(elapsed time.Duration, before, after map[int]threadTime) time.Durat
 	return max(n, 0)
 }
 
-// why says where the thread is that check found.
+// why describes where the stuck thread is.
 func (w *watchdog) why(pid int) string {
 	id := int(w.stuck.pulse.thread.Load())
 	s := fmt.Sprintf("thread %d in state %c", id, w.stuck.before[id].state)
@@ -127,11 +126,11 @@ func (w *watchdog) why(pid int) string {
 	return s
 }
 
-// rouse interrupts what a thread of a process waits for. Go's scheduler sends this signal to
-// threads all the time, to be let in, and takes no harm from one more.
+// rouse interrupts a wait of a thread. It uses SIGURG, which Go's scheduler itself often sends to
+// threads to preempt them, so one more signal does no harm.
 func rouse(pid, thread int) { _ = unix.Tgkill(pid, thread, unix.SIGURG) }
 
-// threadsOf looks at the threads of a process.
+// threadsOf reads the state of all threads of a process.
 func threadsOf(pid int) (map[int]threadTime, error) {
 	dir := fmt.Sprintf("/proc/%d/task", pid)
 	list, err := os.ReadDir(dir)
@@ -151,14 +150,14 @@ func threadsOf(pid int) (map[int]threadTime, error) {
 	return threads, nil
 }
 
-// threadOf reads proc_pid_stat(5), and schedstat for a finer clock where there is one.
+// threadOf reads proc_pid_stat(5), and schedstat if it exists, because its clock is finer.
 func threadOf(dir string) (t threadTime, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
 		return t, err
 	}
 	line := string(b)
-	f := strings.Fields(line[strings.LastIndexByte(line, ')')+1:]) // the name may hold anything
+	f := strings.Fields(line[strings.LastIndexByte(line, ')')+1:]) // the name may contain any characters
 	if len(f) < 13 {
 		return t, fmt.Errorf("%s/stat: %q", dir, line)
 	}

@@ -15,25 +15,25 @@ import (
 // ChannelFD is the worker's descriptor of its channel to the supervisor.
 const ChannelFD = 3
 
-// Worker is the supervisor as its worker sees it.
+// Worker is a worker's connection to its supervisor.
 type Worker struct {
 	Start
-	// Pulses are where the worker's threads show that they turn. A supervisor of before there
-	// were pulses gives none: then nobody looks at them.
+	// Pulses show that the worker's threads make progress. An older supervisor gives none; then
+	// nobody reads them.
 	Pulses *Pulses
 	ch     *channel
 
 	mu        sync.Mutex
 	given     map[string][]int
 	acceptors map[string]*Acceptor
-	before    map[string]bool          // acceptors that were closed
-	dropping  map[string]chan struct{} // closed when the supervisor has
-	joined    map[string]chan struct{} // by relay, closed when it has told what it knows
-	all       bool                     // all have
-	stop      chan struct{}            // closed when the worker is to end
+	before    map[string]bool          // names of acceptors that were closed
+	dropping  map[string]chan struct{} // by name, closed when the supervisor has dropped it
+	joined    map[string]chan struct{} // by relay, closed when it has sent its state
+	all       bool                     // all relays have sent their state
+	stop      chan struct{}            // closed when the worker has to end
 }
 
-// Join receives what the supervisor gives to a worker. It consumes the channel.
+// Join receives everything that the supervisor sends to a new worker. It owns channelFD.
 func Join(channelFD *os.File) (*Worker, error) {
 	ch, err := newChannel(channelFD)
 	if err != nil {
@@ -82,7 +82,7 @@ func (w *Worker) join() error {
 	}
 }
 
-// listen follows the supervisor to its end or the worker's.
+// listen handles the supervisor's messages until the supervisor or the worker ends.
 func (w *Worker) listen() {
 	defer close(w.stop)
 	for {
@@ -115,7 +115,7 @@ func (w *Worker) listen() {
 	}
 }
 
-// Context is done when the supervisor wants the worker to end, or is gone.
+// Context returns a context that is done when the supervisor stops the worker or is gone.
 func (w *Worker) Context() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -128,8 +128,8 @@ func (w *Worker) Context() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// Joined is closed when the relay with a name has told the worker what it knows of its front end, or
-// all that there were at the start have.
+// Joined returns a channel that is closed when the named relay has sent its front end's state, or
+// when all relays that existed at the start have.
 func (w *Worker) Joined(name string) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -144,7 +144,7 @@ func (w *Worker) Joined(name string) <-chan struct{} {
 	return c
 }
 
-// heard notes that a relay has joined; "": all have.
+// heard records that a relay has joined; "": all have.
 func (w *Worker) heard(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -164,8 +164,8 @@ func (w *Worker) heard(name string) {
 	}
 }
 
-// Take returns the descriptors given under a name, nil if there are none. They
-// are the caller's.
+// Take removes and returns the descriptors given under a name, or nil if there are none. The caller
+// owns them.
 func (w *Worker) Take(name string) []int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -174,8 +174,7 @@ func (w *Worker) Take(name string) []int {
 	return fds
 }
 
-// Names lists what was given under names that begin with a prefix and was not
-// taken.
+// Names returns the names with a prefix under which descriptors were given and not taken.
 func (w *Worker) Names(prefix string) (names []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,8 +187,9 @@ func (w *Worker) Names(prefix string) (names []string) {
 	return names
 }
 
-// Discard closes what nobody took. What a worker before kept of that is not kept
-// any longer; so a worker discards when it has all it needs, and not before it fails.
+// Discard closes the descriptors that were not taken, and makes the supervisor drop those of them
+// that an earlier worker kept. So a worker must call it only once it has everything that it needs:
+// if it fails before, the next worker needs them.
 func (w *Worker) Discard() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -205,7 +205,7 @@ func (w *Worker) Keep(name string, fds ...int) error {
 	return w.ch.send(message{Kind: kindKeep, Name: name}, fds...)
 }
 
-// Drop has the supervisor close what was kept under a name, and waits for it.
+// Drop makes the supervisor close the descriptors kept under a name, and waits for that.
 func (w *Worker) Drop(name string) error {
 	w.mu.Lock()
 	c := w.dropping[name]
@@ -221,31 +221,31 @@ func (w *Worker) Drop(name string) error {
 	case <-c:
 		return nil
 	case <-w.stop:
-		return nil // everything goes, or the next worker discards it
+		return nil // the supervisor is gone with all descriptors, or the next worker discards them
 	case <-time.After(sendLimit):
 		return fmt.Errorf("%s: the supervisor does not answer", name)
 	}
 }
 
-// Ready says that the worker serves.
+// Ready tells the supervisor that the worker serves.
 func (w *Worker) Ready() error { return w.ch.send(message{Kind: kindReady}) }
 
-// Failed tells why the worker ends.
+// Failed tells the supervisor why the worker ends.
 func (w *Worker) Failed(why error) {
 	_ = w.ch.send(message{Kind: kindFailed, Name: bounded(why.Error())}) // fails only when the supervisor is gone
 }
 
-// maxReason bounds what is told of a failure; JSON may need six bytes for one.
+// maxReason is the largest length of a reason in bytes. JSON may need six bytes for one byte.
 const maxReason = 8 << 10
 
-// Upgraded says what became of the upgrades that were asked for so far.
+// Upgraded returns the results of the upgrades requested so far.
 func (w *Worker) Upgraded() Upgrade {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.Start.Upgrade
 }
 
-// Acceptor hands out the connections that come under a name.
+// Acceptor returns the acceptor of connections under a name.
 func (w *Worker) Acceptor(name string) *Acceptor {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -254,14 +254,14 @@ func (w *Worker) Acceptor(name string) *Acceptor {
 		a = &Acceptor{conns: make(chan *net.UnixConn, maxStreams), done: make(chan struct{})}
 		a.ended = func() { w.forget(name, a) }
 		w.acceptors[name] = a
-		if w.before[name] { // what came to the one before is gone
+		if w.before[name] { // connections to the closed acceptor of that name are lost
 			_ = w.ch.send(message{Kind: kindAgain, Name: name})
 		}
 	}
 	return a
 }
 
-// forget makes room for another acceptor of a name.
+// forget removes a closed acceptor, so that another one can take its name.
 func (w *Worker) forget(name string, a *Acceptor) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -271,10 +271,10 @@ func (w *Worker) forget(name string, a *Acceptor) {
 	}
 }
 
-// maxStreams is how many connections wait for one acceptor.
+// maxStreams is the number of connections that can wait for an acceptor.
 const maxStreams = 16
 
-// Acceptor is where a worker's connections come from; see qemu.Acceptor.
+// Acceptor accepts connections that the supervisor passes on; see qemu.Acceptor.
 type Acceptor struct {
 	conns chan *net.UnixConn
 	once  sync.Once
@@ -282,7 +282,7 @@ type Acceptor struct {
 	ended func()
 }
 
-// put hands on a connection, and closes it if nobody wants it.
+// put queues a connection, or closes it if the queue is full.
 func (a *Acceptor) put(fd int) {
 	c, err := newChannel(os.NewFile(uintptr(fd), "stream"))
 	if err != nil {
@@ -295,7 +295,7 @@ func (a *Acceptor) put(fd int) {
 	}
 }
 
-// AcceptUnix returns the next connection, net.ErrClosed after Close.
+// AcceptUnix returns the next connection. After Close it returns net.ErrClosed.
 func (a *Acceptor) AcceptUnix() (*net.UnixConn, error) {
 	select {
 	case c := <-a.conns:
@@ -305,7 +305,7 @@ func (a *Acceptor) AcceptUnix() (*net.UnixConn, error) {
 	}
 }
 
-// Close ends it.
+// Close closes the acceptor and the connections that wait for it.
 func (a *Acceptor) Close() error {
 	a.once.Do(func() {
 		close(a.done)
