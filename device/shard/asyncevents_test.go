@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi/schema"
 )
 
-// eventPair is two drivers that know every event, with their objects.
+// eventPair returns two drivers that use all events, with their objects.
 func eventPair(t *testing.T) (v *virtual, a, b *driver) {
 	v = newVirtual(t, 1, wire100us)
 	a, b = newDriver(v, 0, 1), other(v)
@@ -19,7 +19,7 @@ func eventPair(t *testing.T) (v *virtual, a, b *driver) {
 	return v, a, b
 }
 
-// createSRQ makes a shared receive queue in the pages behind those of the QP.
+// createSRQ creates a shared receive queue in the pages behind those of the QP.
 func (d *driver) createSRQ(c abi.CreateSRQ) uint32 {
 	d.v.t.Helper()
 	c.PDN, c.Log2Entries, c.Log2Stride, c.MaxSGE, c.Levels, c.Pages = d.pdn, 3, 5, 1, 1, d.list(2, pageRQ+8, 1)
@@ -35,7 +35,8 @@ func overflowCQ(v *virtual, a, b *driver) {
 	}
 }
 
-// asyncEvents is an honest way to every event of the ABI, and whose it is: a's, or with at 1 b's.
+// asyncEvents has, for every event of the ABI, a way to cause it without breaking a rule. The event
+// goes to a, or with at 1 to b.
 var asyncEvents = []struct {
 	typ abi.EventType
 	at  int
@@ -108,7 +109,7 @@ var asyncEvents = []struct {
 	}},
 	{abi.EventSRQLimit, 0, func(_ *virtual, a, _ *driver) uint32 {
 		srqn := a.createSRQ(abi.CreateSRQ{})
-		a.must(abi.AdminOpModifySRQ, &abi.ModifySRQ{SRQN: srqn, Mask: abi.SRQAttrLimit, Limit: 2}) // nothing is posted
+		a.must(abi.AdminOpModifySRQ, &abi.ModifySRQ{SRQN: srqn, Mask: abi.SRQAttrLimit, Limit: 2}) // no receive is posted
 		return srqn
 	}},
 	{abi.EventLastWQE, 0, func(_ *virtual, a, _ *driver) uint32 {
@@ -123,7 +124,7 @@ var asyncEvents = []struct {
 		return qpn
 	}},
 	{abi.EventFunctionFault, 0, func(_ *virtual, a, _ *driver) uint32 {
-		a.ring(abi.DoorbellAdmin, 0, 1000) // further than a queue ahead
+		a.ring(abi.DoorbellAdmin, 0, 1000) // more than a queue ahead
 		return 0
 	}},
 	{abi.EventFunctionState, 0, func(v *virtual, a, _ *driver) uint32 {
@@ -136,7 +137,7 @@ var asyncEvents = []struct {
 	}},
 }
 
-// TestEveryEvent goes each way and fails when the ABI has an event to which there is none.
+// TestEveryEvent causes each event, and fails if the ABI has an event that is not in asyncEvents.
 func TestEveryEvent(t *testing.T) {
 	missing := map[abi.EventType]bool{}
 	for _, v := range schema.Current.Enum("EventType").Values {
@@ -158,8 +159,8 @@ func TestEveryEvent(t *testing.T) {
 	}
 }
 
-// TestEventFlood: a driver that takes no events for long loses none and gets no connections
-// meanwhile; when it has taken them it does. (DEV-205, DEV-211)
+// TestEventFlood checks that a driver that takes no events for a long time loses none and gets no
+// connections meanwhile, and gets some again when it has taken them. (DEV-205, DEV-211)
 func TestEventFlood(t *testing.T) {
 	const many = 5000
 	_, a, b := eventPair(t)

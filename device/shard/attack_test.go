@@ -11,11 +11,11 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// A guest attacks its neighbours with everything the ABI lets it say. Whatever it writes reaches
-// nothing but its own function: the victim's memory, keys, queue pairs, events and credits stay as
-// they are, and its traffic goes on.
+// Tests of a guest that attacks its neighbours with everything that the ABI allows it to send. The
+// attack may affect its own function only: the victim's memory, keys, queue pairs, events and
+// credits do not change, and its traffic goes on.
 
-// victim is a pair that works, and what it looked like before an attack.
+// victim is a working pair of functions, with a copy of their state before an attack.
 type victim struct {
 	a, b   *driver
 	memory []byte
@@ -42,7 +42,7 @@ func (x *victim) traffic(v *virtual) {
 	}
 }
 
-// unharmed compares with before and works once more.
+// unharmed compares the victim with its copy and runs its traffic again.
 func (x *victim) unharmed(v *virtual, attack string) {
 	v.t.Helper()
 	x.a.collect()
@@ -60,8 +60,8 @@ func (x *victim) unharmed(v *virtual, attack string) {
 	x.memory = bytes.Clone(x.a.mem)
 }
 
-// TestAttackByNumbers names the victim's objects, all of which it has learnt, from another function
-// of the same NIC.
+// TestAttackByNumbers uses the numbers of the victim's objects, which it knows, from another
+// function of the same NIC.
 func TestAttackByNumbers(t *testing.T) {
 	v := newVirtual(t, 40, wire100us)
 	x := newVictim(v)
@@ -110,15 +110,15 @@ func TestAttackByNumbers(t *testing.T) {
 		fresh()
 		d.ch.Ring(bell.Kind, bell.Queue, bell.Index)
 		v.step()
-		if state := d.fn.Lifecycle.State(); state != abi.StateReady { // DEV-801: it does nothing
+		if state := d.fn.Lifecycle.State(); state != abi.StateReady { // DEV-801: it has no effect
 			t.Errorf("%s for another function's queue: %s", name, state)
 		}
 		x.unharmed(v, name)
 	}
 }
 
-// TestAttackByKeys uses the victim's keys: locally, where they mean nothing, and at a peer of the
-// attacker's own, which has not given them.
+// TestAttackByKeys uses the victim's keys: locally, where they are not valid, and at a peer of the
+// attacker's own, which has not issued them.
 func TestAttackByKeys(t *testing.T) {
 	v := newVirtual(t, 41, wire100us)
 	x := newVictim(v)
@@ -205,8 +205,8 @@ func TestAttackOtherTenant(t *testing.T) {
 	}
 }
 
-// TestAttackByFaults breaks its own function in every way, again and again, and fills everything
-// that is bounded: a WRITE of the victim takes no longer than without.
+// TestAttackByFaults stops its own function by every fault, again and again, and fills every
+// bounded queue: a WRITE of the victim takes no longer than without.
 func TestAttackByFaults(t *testing.T) {
 	v := newVirtual(t, 43, wire100us)
 	x := newVictim(v)
@@ -238,7 +238,7 @@ func TestAttackByFaults(t *testing.T) {
 		for i := range d.page(pageAdminSQ)[:pageSize] {
 			d.page(pageAdminSQ)[i] = byte(r.Uint32())
 		}
-		x.a.send(abi.OpWrite, 0, 8192, x.b, 0) // under way while that is worked off
+		x.a.send(abi.OpWrite, 0, 8192, x.b, 0) // under way while the attack is handled
 		if cqe := x.a.done(); cqe.Status != abi.WCSuccess {
 			t.Fatal(cqe.Status)
 		}

@@ -26,7 +26,7 @@ func (v *virtual) inject(to int, frame []byte) {
 	v.idle(wire100us.Delay + 1)
 }
 
-// forge seals a packet as shard 0 would, changed by the caller.
+// forge returns a packet sealed as by shard 0, with changes by the caller.
 func forge(v *virtual, a *driver, change func(c *conn.Slot, falcon []byte)) []byte {
 	s := v.shards[0]
 	c := *s.table.ByID(a.connID())
@@ -66,8 +66,8 @@ func (d *driver) connID() uint32 {
 	return 0
 }
 
-// TestBadPackets injects what must not pass: each is dropped and counted, and
-// the connection works on.
+// TestBadPackets injects packets that must not pass: each is dropped and counted, and the
+// connection goes on.
 func TestBadPackets(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
@@ -122,8 +122,7 @@ func TestBadPackets(t *testing.T) {
 	exchange(t, a, b, 10_000)
 }
 
-// TestForeignSPI: a peer may not use one tenant's key for another tenant's
-// connection.
+// TestForeignSPI checks that a peer cannot use one tenant's key for another tenant's connection.
 func TestForeignSPI(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
@@ -145,7 +144,7 @@ func TestForeignSPI(t *testing.T) {
 	exchange(t, a, b, 1000)
 }
 
-// TestGarbageFrames feeds noise and damaged frames to both shards.
+// TestGarbageFrames feeds random and damaged frames to both shards.
 func TestGarbageFrames(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
@@ -168,8 +167,8 @@ func TestGarbageFrames(t *testing.T) {
 	exchange(t, a, b, 20_000)
 }
 
-// TestDriverFaults lets one driver break each rule. Its function stops with a
-// reason, and a neighbour on the same NIC never notices.
+// TestDriverFaults makes one driver break each rule. Its function stops with a reason, and a
+// neighbour on the same NIC is not affected.
 func TestDriverFaults(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -200,14 +199,14 @@ func TestDriverFaults(t *testing.T) {
 			if !strings.Contains(reason, tc.text) || len(reason) < 20 {
 				t.Errorf("reason %q does not say what happened", reason)
 			}
-			if !overRoCE { // there is nobody to tell the peer
+			if !overRoCE { // the peer cannot be told
 				other.event(abi.EventDisconnected)
 			}
 			if bad.fn.Verbs() != nil || len(bad.fn.conns.IDs()) != 0 {
 				t.Error("resources of the faulty function are held")
 			}
 			exchange(t, a, b, 5000)
-			// A reset, and the function works again.
+			// After a reset the function works again.
 			bad.b.Memory.SetRegions([]queues.Region{{Addr: driverBase, Mem: bad.mem}})
 			bad.write(abi.RegControl, 4, uint64(abi.ControlReset))
 			clear(bad.mem)
@@ -218,8 +217,8 @@ func TestDriverFaults(t *testing.T) {
 	}
 }
 
-// TestQueueFaults: what is wrong in the memory of one queue, or with its doorbell, costs its queue
-// pair, and the driver is told why; the function goes on. (DEV-612)
+// TestQueueFaults checks that an error in the memory of one queue, or in its doorbell, stops only
+// its queue pair, and that the driver is told why; the function goes on. (DEV-612)
 func TestQueueFaults(t *testing.T) {
 	for name, do := range map[string]func(d *driver){
 		"SQ doorbell past the ring": func(d *driver) { d.ring(abi.DoorbellSQ, d.qpn, 1000) },
@@ -253,16 +252,15 @@ func TestQueueFaults(t *testing.T) {
 	}
 }
 
-// createQPAgain makes a new QP in the place of the old one.
+// createQPAgain creates a new QP in place of the old one.
 func (d *driver) createQPAgain() {
 	d.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: d.qpn})
 	clear(d.mem[pageSQ*pageSize : (pageRQ+8)*pageSize])
 	d.createQP()
 }
 
-// TestQueuesOutsideMemory: addresses outside the guest's memory are refused at
-// the command, and for the admin queues by a fault.
-// (DEV-302, DEV-405)
+// TestQueuesOutsideMemory checks that addresses outside the guest's memory are refused by the
+// command, and for the admin queues by a fault. (DEV-302, DEV-405)
 func TestQueuesOutsideMemory(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)
@@ -292,8 +290,7 @@ func TestQueuesOutsideMemory(t *testing.T) {
 	}
 }
 
-// TestAdminCommands covers the answers of the admin queue that need no peer.
-// (DEV-504)
+// TestAdminCommands checks the answers to admin commands that need no peer. (DEV-504)
 func TestAdminCommands(t *testing.T) {
 	v := newVirtualWith(t, 1, wire100us, func(_ int, c *config.Config) {
 		f := &c.Functions[0].VFs[0]
@@ -341,8 +338,7 @@ func TestAdminCommands(t *testing.T) {
 	}
 }
 
-// TestRegisters reads every register and tries what is not allowed.
-// (DEV-306)
+// TestRegisters reads every register and tries accesses that are not allowed. (DEV-306)
 func TestRegisters(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)
@@ -393,8 +389,8 @@ func TestRegisters(t *testing.T) {
 	}
 }
 
-// TestLostPeer cuts the wire: the transport gives up, both drivers hear of it,
-// and the connections' resources come back.
+// TestLostPeer cuts the wire: the transport gives up, both drivers are told, and the connections'
+// resources are freed.
 func TestLostPeer(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
@@ -419,8 +415,8 @@ func TestLostPeer(t *testing.T) {
 	}
 }
 
-// TestDetachMidOperation: a guest that goes away in the middle of its work
-// leaves nothing behind, and its function is free for the next.
+// TestDetachMidOperation checks that a guest that leaves in the middle of its work leaves nothing
+// behind, and that its function is free for the next.
 func TestDetachMidOperation(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)

@@ -11,8 +11,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestAtOneTime: as many captures run, and as many functions are traced, as may be at one time; one
-// that ends makes room.
+// TestAtOneTime checks the limits on captures and traced functions at one time, and that one that
+// ends makes room.
 func TestAtOneTime(t *testing.T) {
 	v := newVirtualWith(t, 5, wire100us, manyVFs)
 	s := v.shards[0]
@@ -61,7 +61,8 @@ func TestAtOneTime(t *testing.T) {
 	}
 }
 
-// TestRateThatIsSeen: a PF sees the rate of a VF as far as the number has room.
+// TestRateThatIsSeen checks that a PF sees the rate of a VF, up to the largest value that the field
+// can hold.
 func TestRateThatIsSeen(t *testing.T) {
 	s := newVirtualWith(t, 5, wire100us, manyVFs).shards[0]
 	id, err := pfvf.NewID(uint32(s.cfg.NIC.Host), 0, 20)

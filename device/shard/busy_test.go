@@ -13,21 +13,21 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// busy is a virtual pair of NICs whose shards take time: each is a processor that does one Step at
-// a time and is away until that is done. What a Step makes leaves at its end. Queues then build up
-// where they do in truth, and how long a request waits behind those of others can be measured
-// without a machine that is shared with others.
+// busy is a virtual pair of NICs whose shards need time: each is a processor that runs one Step at
+// a time, and what a Step outputs is sent at its end. So queues build up as in reality, and the
+// time that a request waits behind others' can be measured without a machine that is shared with
+// others.
 type busy struct {
 	*virtual
 	shards [2][]busyShard
-	seen   falcon.Time // when the effects of the Step's input are seen
-	wire   falcon.Time // how long a frame is under way
+	seen   falcon.Time // when the effects of the Step's input are visible
+	wire   falcon.Time // delay of a frame
 
-	fed  func(side int, s *Shard) bool        // gives a shard input of its guests before a Step, if there is some; nil: there never is
-	work func(side int, s *Shard) falcon.Time // what a Step took beside packets of the uplink; nil: nothing
+	fed  func(side int, s *Shard) bool        // gives a shard input of its guests before a Step and reports whether there was any; nil: there is none
+	work func(side int, s *Shard) falcon.Time // duration of a Step beside packets of the uplink; nil: none
 }
 
-// busyShard is a shard with its processor. The kernel gives it the frames that are for it.
+// busyShard is a shard with its processor. The kernel gives it its frames.
 type busyShard struct {
 	*Shard
 	freeAt  falcon.Time
@@ -41,19 +41,19 @@ type busyFrame struct {
 	data []byte
 }
 
-// What things take, in ns: about what they do on a processor of 2023.
+// Durations in ns: about those on a processor of 2023.
 const (
 	busyStep   = 500
 	busyPacket = 400
 	busyKiB    = 450 // gather or scatter, and AES-GCM
 	busyWire   = 8000
-	busyWake   = 4000 // from input to the first Step of a shard that sleeps
+	busyWake   = 4000 // from input to the first Step of a sleeping shard
 )
 
 func busyCost(n int) falcon.Time { return busyPacket + falcon.Time(n)*busyKiB/1024 }
 
-// run goes on until end; each is called after every Step of a side, with the time at which its
-// effects are seen.
+// run runs until end; each is called after every Step of a side, with the time at which the Step's
+// effects are visible.
 func (b *busy) run(end falcon.Time, each func(side int, at falcon.Time)) {
 	for b.now < end {
 		next := end
@@ -73,7 +73,7 @@ func (b *busy) run(end falcon.Time, each func(side int, at falcon.Time)) {
 	}
 }
 
-// due is when a shard has something to do.
+// due returns when a shard has something to do.
 func (b *busy) due(i int, s *busyShard) falcon.Time {
 	if s.more || !s.inbox.Empty() || s.others.waiting() || s.funcs.host.Called() {
 		return b.now
@@ -136,7 +136,7 @@ func (b *busy) turn(i int, s *busyShard, each func(side int, at falcon.Time)) {
 	each(i, b.seen)
 }
 
-// receiver is the shard of a NIC that a frame is for.
+// receiver returns the shard of a NIC that a frame is for.
 func (b *busy) receiver(i int, frame []byte) *busyShard {
 	to := 0
 	if sealed, ok := underlay.Sealed(frame); ok && len(b.shards[i]) > 1 {
@@ -145,7 +145,7 @@ func (b *busy) receiver(i int, frame []byte) *busyShard {
 	return &b.shards[i][to]
 }
 
-// busyFlood measures a VF that writes 4 KiB at even times, alone or beside 64 that flood.
+// busyFlood measures a VF that writes 4 KiB at even intervals, alone or beside 64 that flood.
 type busyFlood struct {
 	*busy
 	quiet [2]*driver
@@ -191,8 +191,8 @@ func newBusyFlood(t testing.TB, flooders int, change func(c *config.Config)) *bu
 	return f
 }
 
-// measure runs the quiet VF for a while and returns its latencies, and how many bytes the flood got
-// through.
+// measure runs the quiet VF for a while and returns its latencies, and the bytes that the flood
+// transferred.
 func (f *busyFlood) measure(d, every falcon.Time, flood bool) (took []falcon.Time, bytes int) {
 	const size, window = 64 << 10, 8
 	end := f.now + d
@@ -244,13 +244,13 @@ func (f *busyFlood) measure(d, every falcon.Time, flood bool) (took []falcon.Tim
 	return took, bytes
 }
 
-// TestQuietVF holds a VF with a guarantee to 95 % of what it is due and to three times its latency
-// while 64 others flood, also when nothing but the shards' speed bounds them (a VF without a
+// TestQuietVF checks that a VF with a guarantee gets 95 % of its share, with at most three times
+// its latency, while 64 others flood, also when only the shards' speed limits them (a VF without a
 // guarantee waits longer).
 func TestQuietVF(t *testing.T) { quietVF(t, nil) }
 
-// TestQuietVFOfAnotherShard: the same with the flood on another shard of the NIC, and with it on
-// both.
+// TestQuietVFOfAnotherShard checks the same with the flood on another shard of the NIC, and with it
+// on both.
 func TestQuietVFOfAnotherShard(t *testing.T) {
 	defer func(before int) { perNIC = before }(perNIC)
 	perNIC = 2
@@ -266,11 +266,11 @@ func TestQuietVFOfAnotherShard(t *testing.T) {
 	t.Run("both", func(t *testing.T) { quietVF(t, func(int) *int { return nil }) })
 }
 
-// quietVF pins VFs to shards as pin says.
+// quietVF runs the test. pin assigns VFs to shards.
 func quietVF(t *testing.T, pin func(vf int) *int) {
 	for _, c := range []struct {
 		name  string
-		limit uint32 // packets under way of the whole NIC
+		limit uint32 // limit on packets in flight of the whole NIC
 	}{{"unlimited", 65536}, {"limited", 48}} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newBusyFlood(t, 64, func(cfg *config.Config) {
@@ -284,7 +284,7 @@ func quietVF(t *testing.T, pin func(vf int) *int) {
 				}
 			})
 			const d = 30e6
-			every := falcon.Time(199e3) // more often than a 65th of what the flood gets through
+			every := falcon.Time(199e3) // more often than a 65th of the flood's rate
 			idle, _ := f.measure(d, every, false)
 			busy, bytes := f.measure(d, every, true)
 			p99 := func(l []falcon.Time) falcon.Time { return l[len(l)*99/100] }
@@ -300,7 +300,7 @@ func quietVF(t *testing.T, pin func(vf int) *int) {
 	}
 }
 
-// checkCredits expects that nothing of the NIC's packets is left out at rest.
+// checkCredits checks that all of the NIC's packet credits are back at rest.
 func (f *busyFlood) checkCredits(t *testing.T, limit uint32) {
 	for i := range f.nics {
 		charged := uint32(0)

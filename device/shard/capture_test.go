@@ -15,7 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// commentsOf reads a capture to its end.
+// commentsOf reads a capture to its end and returns its comments.
 func commentsOf(t *testing.T, r *pcapgo.NgReader) (comments []string) {
 	t.Helper()
 	for {
@@ -30,7 +30,7 @@ func commentsOf(t *testing.T, r *pcapgo.NgReader) (comments []string) {
 	}
 }
 
-// Clear captures say whose plain IP a packet is.
+// TestCaptureExplainsPlainIP checks that clear captures name the function of a plain IP packet.
 func TestCaptureExplainsPlainIP(t *testing.T) {
 	for side, want := range []string{
 		"plain IP of h1.pf0.vf1, port vp1; tenant 7; to host 2",
@@ -60,8 +60,8 @@ func TestCaptureExplainsPlainIP(t *testing.T) {
 	}
 }
 
-// TestCaptureExplains: packets of a clear capture say whose they are, down to the
-// work request, on the way out and for the response.
+// TestCaptureExplains checks that the comments of a clear capture name the function, queue pair and
+// work request of a packet, on the way out and for the response.
 func TestCaptureExplains(t *testing.T) {
 	var file bytes.Buffer
 	to, err := capture.New(&file)

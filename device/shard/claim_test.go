@@ -10,7 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// arpReply is an ARP reply to a side that a station with this MAC sends in the name of the other
+// arpReply returns an ARP reply to a side, sent by a station with this MAC in the name of the other
 // side.
 func arpReply(v *virtual, side int, mac [6]byte) []byte {
 	to, of := v.shards[side].cfg.Uplink, v.shards[1-side].cfg.Uplink
@@ -19,8 +19,8 @@ func arpReply(v *virtual, side int, mac [6]byte) []byte {
 	return append(append(f, to.MAC[:]...), to.Address.Addr().AsSlice()...)
 }
 
-// Somebody on the underlay answers ARP in a peer's name. The peer stays where its packets
-// authenticate from.
+// TestAttackARP lets a station on the underlay answer ARP in a peer's name. The peer's address
+// stays the one from which its packets authenticate.
 func TestAttackARP(t *testing.T) {
 	thief := [6]byte{2, 0xbd, 0, 0, 0, 0x66}
 	write := func(t *testing.T, v *virtual, a, b *driver, within falcon.Time) {
@@ -44,7 +44,7 @@ func TestAttackARP(t *testing.T) {
 			write(t, v, a, b, 1e6)
 			v.idle(500e6)
 		}
-		for i := range v.nics { // what comes to a shard that does not know the peer is no claim to it
+		for i := range v.nics { // a frame to a shard that does not know the peer is no claim of its address
 			n := v.sum(i, func(s *Shard) uint64 { return s.underlay.Stats()[underlay.Claim] })
 			if n > 50 || n < 50 && len(v.nics[i]) == 1 || n == 0 {
 				t.Errorf("side %d counted %d claims, want 50", i, n)
@@ -112,7 +112,7 @@ func TestAttackARP(t *testing.T) {
 			case bytes.Equal(f[:6], moved[:]):
 				copy(f, v.shards[1].cfg.Uplink.MAC[:])
 			case f[0]&1 == 0:
-				return nil // nobody is there any more
+				return nil // the other side is gone
 			}
 			return f
 		}

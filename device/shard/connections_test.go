@@ -20,7 +20,7 @@ func drivers(v *virtual) (a, b *driver) {
 	return a, b
 }
 
-// settled expects that both sides hold nothing of any connection.
+// settled checks that both sides have nothing left of any connection.
 func settled(t *testing.T, v *virtual) {
 	t.Helper()
 	v.idle(10e9)
@@ -61,13 +61,12 @@ func TestConnectRejected(t *testing.T) {
 		t.Errorf("nobody listens: %s", abi.Status(e.Status))
 	}
 	settled(t, v)
-	a.connectTo(b, 7) // the QP is as new
+	a.connectTo(b, 7) // the QP is like a new one
 	exchange(t, a, b, 100)
 }
 
-// TestConnectionEnds takes connections down in each way there is and expects
-// that nothing of them stays.
-// (DEV-903, DEV-905)
+// TestConnectionEnds ends connections in every possible way and checks that nothing is left of
+// them. (DEV-903, DEV-905)
 func TestConnectionEnds(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -106,8 +105,7 @@ func TestConnectionEnds(t *testing.T) {
 	}
 }
 
-// TestEndWhileConnecting takes one side away in the middle of the handshake.
-// (DEV-903, DEV-904)
+// TestEndWhileConnecting removes one side in the middle of the handshake. (DEV-903, DEV-904)
 func TestEndWhileConnecting(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -136,7 +134,7 @@ func TestEndWhileConnecting(t *testing.T) {
 	}
 }
 
-// linkDown breaks the connection managers' link, with what is in flight.
+// linkDown breaks the connection managers' link and drops what is in flight.
 func (v *virtual) linkDown() {
 	for i := range v.nics {
 		v.mail[i] = nil
@@ -152,7 +150,7 @@ func (v *virtual) linkUp() {
 	v.idle(5 * cmDelay)
 }
 
-// TestLinkOutage: established connections outlive the managers' link.
+// TestLinkOutage checks that established connections survive an outage of the managers' link.
 func TestLinkOutage(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
@@ -168,8 +166,8 @@ func TestLinkOutage(t *testing.T) {
 	settled(t, v)
 }
 
-// TestManyConnections opens several connections one after the other and
-// together: CIDs, SAs and slots are shared as they should be.
+// TestManyConnections opens several connections one after the other and at the same time, and
+// checks how they share CIDs, SAs and slots.
 func TestManyConnections(t *testing.T) {
 	v := newVirtual(t, 3, wire100us)
 	a, b := drivers(v)
@@ -192,14 +190,13 @@ func TestManyConnections(t *testing.T) {
 	}
 }
 
-// TestAdminBacklog posts as many commands as fit, with registrations so large
-// that they take several Steps, and expects all answers: those of the short ones first (DEV-507).
+// TestAdminBacklog posts as many commands as fit, with registrations so large that they take
+// several Steps, and checks that all are answered: the short ones first (DEV-507).
 func TestAdminBacklog(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)
 	d.setUp()
-	// One list page of 512 entries, listed 512 times: a region of 1 GiB over
-	// the same pages.
+	// One list page of 512 entries, listed 512 times: a region of 1 GiB over the same pages.
 	for i := range 512 {
 		binary.LittleEndian.PutUint64(d.page(pageLists + 3)[8*i:], d.addr(pageData+i))
 		binary.LittleEndian.PutUint64(d.page(pageLists + 2)[8*i:], d.addr(pageLists+3))
@@ -242,7 +239,7 @@ func TestAdminBacklog(t *testing.T) {
 	}
 }
 
-// TestFirstWindow: neighbours are resolved while the managers talk, so the first
+// TestFirstWindow checks that neighbours are resolved while the managers talk, so that the first
 // burst of a new connection is neither parked nor sent twice.
 func TestFirstWindow(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
@@ -259,8 +256,8 @@ func TestFirstWindow(t *testing.T) {
 	}
 }
 
-// TestUnassignedFunctions: a PF without a tenant is disabled; VFs that nobody enabled take no
-// memory and are refused.
+// TestUnassignedFunctions checks that a PF without a tenant is disabled, and that VFs that are not
+// enabled take no memory and are refused.
 func TestUnassignedFunctions(t *testing.T) {
 	c, err := config.Parse([]byte("nic: {host: 9}\nuplink: {backend: memory, address: 10.0.0.9/24}\n"))
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// counters asks for all that a function has, by as few commands as there have to be.
+// counters queries all counters of a function, with as few commands as possible.
 func (d *driver) counters() (list []uint64) {
 	d.v.t.Helper()
 	for {
@@ -21,7 +21,8 @@ func (d *driver) counters() (list []uint64) {
 	}
 }
 
-// TestCounters: DEV-315. A function counts what it does and what is done to it, and no other's.
+// TestCounters checks that a function's counters count its own operations, in both directions, and
+// no other function's (DEV-315).
 func TestCounters(t *testing.T) {
 	v := newVirtual(t, 5, wire100us)
 	a, b := pair(v)
@@ -68,8 +69,8 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// TestSpeedAndClock: DEV-313 and DEV-314. A port is as fast as the uplink, and no faster than its
-// function's rate; the clock goes on, and completions have its time.
+// TestSpeedAndClock checks that a port's speed is that of the uplink, limited by its function's
+// rate, that the clock advances, and that completions have its time (DEV-313, DEV-314).
 func TestSpeedAndClock(t *testing.T) {
 	v := newVirtualWith(t, 5, wire100us, manyVFs)
 	a, b := pair(v)

@@ -20,9 +20,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/thread"
 )
 
-// onCutLoop runs f with the loop of a NIC whose guest is behind a bridge, at MTU 1500, and its
-// uplink. The test takes the turns. What send puts into the port is there to be read when send
-// returns, and the kernel sends nothing of its own.
+// onCutLoop runs f with the thread of a NIC whose guest is behind a bridge, at MTU 1500, and its
+// uplink. The test takes the turns. What send puts into the port can be read when send returns, and
+// the kernel sends nothing of its own.
 func onCutLoop(t *testing.T, f func(l *thread.Thread, s *shard.Shard, uplink *fullPort, send func(frames, segments int))) {
 	t.Helper()
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
@@ -66,7 +66,7 @@ func onCutLoop(t *testing.T, f func(l *thread.Thread, s *shard.Shard, uplink *fu
 		if err := netlink.QdiscReplace(noQueue); err != nil {
 			t.Fatal(err)
 		}
-		for l.Turn() { // what the kernel says over new links
+		for l.Turn() { // what the kernel sends over new links
 		}
 		f(l, s, full, func(frames, segments int) {
 			for range frames {
@@ -76,9 +76,9 @@ func onCutLoop(t *testing.T, f func(l *thread.Thread, s *shard.Shard, uplink *fu
 	})
 }
 
-// TestCutFillsSuperframes: a guest behind a bridge sends 64 KiB at once, which at MTU 1500 is
-// 47 segments, and no superframe holds more than 44 of them sealed (65507 / 1472). What is left of
-// one frame leaves with the next while there is one, and at once where there is none.
+// TestCutFillsSuperframes: a guest behind a bridge sends 64 KiB at once, which at MTU 1500 is 47
+// segments, and a superframe holds at most 44 of them sealed (65507 / 1472). The rest of one frame
+// is sent with the next one if there is one, and otherwise at once.
 func TestCutFillsSuperframes(t *testing.T) {
 	onCutLoop(t, func(l *thread.Thread, s *shard.Shard, uplink *fullPort, send func(frames, segments int)) {
 		for _, c := range []struct{ frames, segments, superframes int }{
@@ -105,13 +105,13 @@ func TestCutFillsSuperframes(t *testing.T) {
 	})
 }
 
-// TestSleepSendsWhatWasKept: packets that wait for others to fill a superframe leave before
-// the thread sleeps.
+// TestSleepSendsWhatWasKept checks that packets that wait for others to fill a superframe are sent
+// before the thread sleeps.
 func TestSleepSendsWhatWasKept(t *testing.T) {
 	onCutLoop(t, func(l *thread.Thread, s *shard.Shard, uplink *fullPort, send func(frames, segments int)) {
 		before := uplink.Stats()
 		left := func() int { return int(uplink.Stats().TxFrames - before.TxFrames) }
-		send(4, 47) // of what is read in a turn there may be more
+		send(4, 47) // after what a turn reads there may be more
 		for left()+len(s.Queue().Pending()) < 4*47 {
 			if !l.Turn() {
 				t.Fatal("not all was read")
@@ -131,9 +131,9 @@ func TestSleepSendsWhatWasKept(t *testing.T) {
 	})
 }
 
-// TestSleepAfterFullQueue: the uplink is full, and so is the queue in front of it, with frames
-// of a port still to be sealed. When the uplink takes what waits just before the thread sleeps, it
-// goes on sealing: nothing else would wake it.
+// TestSleepAfterFullQueue: the uplink is full, and so is the queue in front of it, with frames of a
+// port still to be sealed. When the uplink takes the waiting frames just before the thread sleeps,
+// the thread must go on sealing: nothing else would wake it.
 func TestSleepAfterFullQueue(t *testing.T) {
 	onCutLoop(t, func(l *thread.Thread, s *shard.Shard, uplink *fullPort, send func(frames, segments int)) {
 		before := uplink.Stats()
@@ -169,8 +169,8 @@ func (p *fullPort) Write(frames [][]byte, more bool) (int, error) {
 	return p.Port.Write(frames, more)
 }
 
-// sendSegments has the kernel send a TCP frame of so many segments out of a port's device, as its
-// bridge does with one of a guest.
+// sendSegments makes the kernel send a TCP frame of segments segments out of a port's device, as
+// its bridge does with a frame of a guest.
 func sendSegments(t *testing.T, device string, p *shard.Port, segments, size int) {
 	t.Helper()
 	dev, err := net.InterfaceByName(device)

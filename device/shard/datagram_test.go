@@ -12,7 +12,8 @@ import (
 
 const datagramQKey = 0x11111111
 
-// createUD makes the driver's queue pair one for datagrams, in RTS, and a handle for a GID.
+// createUD turns the driver's queue pair into one for datagrams, in RTS, and creates an address
+// handle for a GID.
 func (d *driver) createUD(gid [16]byte, class, hops uint8) (ahn uint32) {
 	d.v.t.Helper()
 	if d.qpn != 0 {
@@ -30,7 +31,7 @@ func (d *driver) createUD(gid [16]byte, class, hops uint8) (ahn uint32) {
 	return binary.LittleEndian.Uint32(d.must(abi.AdminOpCreateAH, &abi.CreateAH{PDN: d.pdn, DGID: gid, TrafficClass: class, HopLimit: hops}))
 }
 
-// datagram posts n bytes at the beginning of the data pages.
+// datagram posts a datagram of n bytes from the beginning of the data pages.
 func (d *driver) datagram(ahn, qpn uint32, n int) {
 	d.v.t.Helper()
 	b := d.scratch[:1<<sqStride]
@@ -45,8 +46,8 @@ func (d *driver) datagram(ahn, qpn uint32, n int) {
 	d.ring(abi.DoorbellSQ, d.qpn, index)
 }
 
-// TestDatagrams sends datagrams between two NICs and inside one, over a bad wire; the handle's
-// traffic class and hop limit are those of the packets.
+// TestDatagrams sends datagrams between two NICs and inside one, over a bad wire; packets have the
+// traffic class and hop limit of the address handle.
 func TestDatagrams(t *testing.T) { eachShards(t, testDatagrams) }
 
 func testDatagrams(t *testing.T) {
@@ -99,8 +100,8 @@ func testDatagrams(t *testing.T) {
 	})
 }
 
-// TestDatagramsToNobody: addresses without a function, in another tenant, or whose function nobody
-// drives: sends succeed and nothing arrives. (DEV-941)
+// TestDatagramsToNobody checks that datagrams to addresses without a function, in another tenant,
+// or whose function has no driver complete with success and do not arrive. (DEV-941)
 func TestDatagramsToNobody(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a := newDriver(v, 0, 1)
@@ -128,7 +129,7 @@ func TestDatagramsToNobody(t *testing.T) {
 	}
 }
 
-// TestDatagramsSurvive: links come back by themselves when the peer's function was reset.
+// TestDatagramsSurvive checks that links are opened again after a reset of the peer's function.
 func TestDatagramsSurvive(t *testing.T) { eachShards(t, testDatagramsSurvive) }
 
 func testDatagramsSurvive(t *testing.T) {
@@ -144,7 +145,7 @@ func testDatagramsSurvive(t *testing.T) {
 	clear(b.mem)
 	b.async, b.qpn = nil, 0
 	b.id = 0
-	a.datagram(ha, 2, 10) // into the void
+	a.datagram(ha, 2, 10) // lost
 	if cqe := a.done(); cqe.Status != abi.WCSuccess {
 		t.Fatal(cqe.Status)
 	}

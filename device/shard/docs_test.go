@@ -11,8 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma"
 )
 
-// TestCountersAreShown: what the rooms count is shown; nothing is counted for
-// nobody.
+// TestCountersAreShown checks that everything that the shard's parts count is shown.
 func TestCountersAreShown(t *testing.T) {
 	counters := newVirtual(t, 1, wire100us).shards[0].View().Counters()
 	for r := range dropReasons {
@@ -29,7 +28,7 @@ func TestCountersAreShown(t *testing.T) {
 		typ := reflect.TypeOf(stats)
 		for _, field := range reflect.VisibleFields(typ) {
 			if k := field.Type.Kind(); k != reflect.Uint64 && k != reflect.Int {
-				continue // by reason, which are shown one by one
+				continue // counted by reason, and shown one by one
 			}
 			name := room + "." + snake(field.Name)
 			if o := other[name]; o != "" {
@@ -44,7 +43,7 @@ func TestCountersAreShown(t *testing.T) {
 
 var capital = regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])`)
 
-// snake writes RNRTx as rnr_tx.
+// snake converts RNRTx to rnr_tx.
 func snake(name string) string {
 	name = strings.NewReplacer("QKeys", "Qkeys", "QPErr", "QpErr", "CQOver", "CqOver", "CIDs", "Cids").Replace(name)
 	return strings.ToLower(capital.ReplaceAllString(name, "${1}${3}_${2}${4}"))

@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestDisconnectFinishes: what the transport took before its driver disconnects completes, and the
-// peer is told so. (DEV-912)
+// TestDisconnectFinishes checks that requests that the transport took before its driver disconnects
+// complete, and that the peer is told. (DEV-912)
 func TestDisconnectFinishes(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
@@ -49,14 +49,14 @@ func TestDisconnectFinishes(t *testing.T) {
 	}
 }
 
-// TestDisconnectIsBounded: a peer that is never ready does not hold a driver up for long, and not
-// at all one that asks twice. (DEV-912)
+// TestDisconnectIsBounded checks that a peer that is never ready delays a disconnect only for a
+// short time, and not at all if the driver asks twice. (DEV-912)
 func TestDisconnectIsBounded(t *testing.T) {
 	for _, twice := range []bool{false, true} {
 		v := newVirtual(t, 1, wire100us)
 		a, b := pair(v)
 		id := a.connID()
-		a.send(abi.OpSend, 0, 100, b, 0) // for which there is no receive
+		a.send(abi.OpSend, 0, 100, b, 0) // there is no receive for it
 		v.until("a refusal", func() bool { return v.shards[0].falcon.Stats().NacksReceived > 0 })
 		start := v.now
 		a.must(abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: id})

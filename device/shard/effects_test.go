@@ -20,7 +20,7 @@ type within func(s *Shard, now falcon.Time)
 
 func (f within) Drain(s *Shard, now falcon.Time) { f(s, now) }
 
-// watchedLog tells of every line.
+// watchedLog calls itself with every line.
 type watchedLog struct {
 	slog.Handler
 	tell func()
@@ -33,7 +33,7 @@ func (l watchedLog) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// watchedPort tells of each change of its link, and does nothing else.
+// watchedPort records each change of its link, and does nothing else.
 type watchedPort struct {
 	gateway.Port
 	tell func()
@@ -46,8 +46,8 @@ func (p watchedPort) SetLink(bool) error {
 	return nil
 }
 
-// TestStepDoesNoIO: what a Step wants of descriptors, devices and logs leaves as effects, and is
-// done only when those are.
+// TestStepDoesNoIO checks that a Step leaves work on descriptors, devices and logs as effects, and
+// that it is done only when those run.
 func TestStepDoesNoIO(t *testing.T) {
 	v := newPortWorldWith(t, 41, func(int, *config.Config) {})
 	s := v.shards[0]

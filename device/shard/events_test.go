@@ -15,8 +15,7 @@ import (
 
 var eventLayout = ring.QueueLayout(abi.WindowEventsLog2, 3)
 
-// testIRQ is a window's event queues in plain memory, and the driver's side of
-// the first.
+// testIRQ is a window's event queues in plain memory, with the driver's end of the first.
 type testIRQ struct {
 	queues.Bell
 	mem    [2]ring.Mem
@@ -73,7 +72,7 @@ func (q *testIRQ) arm(t *testing.T) bool {
 	return n > 0
 }
 
-// interrupted is a driver with event queues, whose CQ uses the first.
+// interrupted returns a driver with event queues, whose CQ uses the first.
 func interrupted(v *virtual, side int) (*driver, *testIRQ) {
 	d, q := newDriver(v, side, 1), newTestIRQ()
 	d.b.Features = abi.FeatureVectors | abi.FeatureArmWord | abi.FeatureEventIndex
@@ -82,8 +81,8 @@ func interrupted(v *virtual, side int) (*driver, *testIRQ) {
 	return d, q
 }
 
-// TestEventQueue: as many interrupts as the driver arms for, one record for a CQ
-// that has news many times (DEV-1008 to DEV-1010).
+// TestEventQueue checks that there are as many interrupts as the driver arms for, and one record
+// for a CQ with many events (DEV-1008 to DEV-1010).
 func TestEventQueue(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d, q := interrupted(v, 0)
@@ -118,7 +117,7 @@ func TestEventQueue(t *testing.T) {
 		news()
 	}
 	expect("armed", 1, 1)
-	for i := range 3 << abi.WindowEventsLog2 { // round and round
+	for i := range 3 << abi.WindowEventsLog2 { // several times around the ring
 		news()
 		if got := q.take(t); len(got) != 1 {
 			t.Fatalf("event %d: %d records", i, len(got))
@@ -139,9 +138,8 @@ func TestEventQueue(t *testing.T) {
 	expect("after a reset", 1, 1)
 }
 
-// TestInterruptsVirtual is a driver that sleeps whenever there is nothing to do
-// and is woken by interrupts alone, over a bad wire and at bad moments: it sleeps
-// through nothing.
+// TestInterruptsVirtual runs a driver that sleeps whenever it has nothing to do and is woken by
+// interrupts alone, over a bad wire and at bad moments: it misses nothing.
 func TestInterruptsVirtual(t *testing.T) {
 	for seed := range uint64(10) {
 		v := newVirtual(t, seed, sim.Impairment{Delay: 30_000, Jitter: 20_000, Loss: 0.02})
@@ -198,9 +196,8 @@ func TestInterruptsVirtual(t *testing.T) {
 	}
 }
 
-// TestEventQueueHostile: drivers that misuse event queues lose their function, or
-// are refused, and nobody else notices.
-// (DEV-1011)
+// TestEventQueueHostile checks that drivers that misuse event queues lose their function, or are
+// refused, and affect nobody else. (DEV-1011)
 func TestEventQueueHostile(t *testing.T) {
 	create := func(d *driver, vector uint16) abi.Status {
 		st, _ := d.command(abi.AdminOpCreateCQ, &abi.CreateCQ{Log2Entries: 1, Levels: 1, Vector: vector, Pages: d.list(3, 40, 1)})
@@ -233,7 +230,7 @@ func TestEventQueueHostile(t *testing.T) {
 
 	d, q = interrupted(v, 1)
 	d.setUp()
-	for i := range 1<<abi.WindowEventsLog2 + 1 { // events of CQs that are gone
+	for i := range 1<<abi.WindowEventsLog2 + 1 { // events of CQs that were destroyed
 		r := d.must(abi.AdminOpCreateCQ, &abi.CreateCQ{Log2Entries: 1, Levels: 1, Vector: 1, Pages: d.list(3, 40, 1)})
 		cqn := binary.LittleEndian.Uint32(r)
 		d.ring(abi.DoorbellCQArm, cqn, ^uint32(0))
@@ -257,7 +254,7 @@ func TestEventQueueHostile(t *testing.T) {
 	}
 }
 
-// TestWindowAllocations: records and events cost no allocation.
+// TestWindowAllocations checks that records and events allocate nothing.
 func TestWindowAllocations(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d, q := interrupted(v, 0)

@@ -6,7 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 )
 
-// Bridged is a shard in virtual time, and its clock, whose guests are behind bridges at MTU 1500.
+// Bridged returns a shard in virtual time whose guests are behind bridges at MTU 1500, and its
+// clock.
 func Bridged(t *testing.T) (*Shard, func() int64) {
 	v := newPortWorldWith(t, 31, func(_ int, c *config.Config) {
 		c.Uplink.MTU, c.RDMA.MTU = 1500, 1024

@@ -16,36 +16,37 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// What is done for a guest or a peer is charged to it before it is done (docs/design.md). Here a
-// victim, with RDMA and plain IP between two NICs, stands beside each attacker that there is, and
-// beside several at once, on shards that take time for what they do (busy): it must keep its latency
-// and its rate, and no Step may take long.
+// Work for a guest or a peer is charged to it before it is done (docs/design.md). Here a victim,
+// with RDMA and plain IP between two NICs, runs beside each possible attacker, and beside several
+// at once, on shards that need time for their work (busy): it must keep its latency and its rate,
+// and no Step may take long.
 
-// What things take beside packets of the uplink, ns.
+// Durations of work beside packets of the uplink, ns.
 const (
 	fairCommand  = 1500
-	fairRequest  = 100 // of a doorbell, or a register
+	fairRequest  = 100 // of a doorbell, or a register access
 	fairFrame    = 300 // to or from a port
 	fairDelivery = 300 // into the memory of a queue pair
 )
 
-// mostOfStep is the most that a Step takes beside packets of the uplink: the sum of the budgets.
+// mostOfStep is the longest time that a Step takes beside packets of the uplink: the sum of the
+// budgets.
 const mostOfStep = 100e3
 
-// fair is that world. Each NIC has VF 1, the victim's, and VF 2 of the same tenant, the attacker's,
-// with drivers and ports. They are set as docs/functions.md advises where latency counts: the victim
-// has a guarantee, and the attacker may have a few dozen packets under way, since what is in flight is
-// ahead of all others in the network.
+// fair is the world of these tests. Each NIC has the victim's VF 1 and the attacker's VF 2, of the
+// same tenant, with drivers and ports. Their settings follow docs/functions.md for low latency: the
+// victim has a guarantee, and the attacker may have a few dozen packets in flight, since packets in
+// flight are ahead of all others in the network.
 type fair struct {
 	*busy
 	victim, attacker [2]*driver
 	floods           []func()              // of the attackers, called before each Step of NIC 1
-	frames           [2]map[int][]fairPort // that wait in ports, by port
+	frames           [2]map[int][]fairPort // frames that wait in ports, by port
 	spent            [2][2]int             // by NIC and port
-	done             [2]uint64             // work, in ns, until the last Step
+	done             [2]uint64             // work in ns, until the last Step
 	longest          falcon.Time
 
-	sent, came []falcon.Time // the victim's frames
+	sent, came []falcon.Time // times of the victim's frames
 }
 
 type fairPort struct {
@@ -78,7 +79,7 @@ func newFair(t *testing.T) *fair {
 	return f
 }
 
-// begin has the shards take time from now on.
+// begin makes the shards need time from now on.
 func (f *fair) begin() {
 	for i := range f.shards {
 		f.done[i] = f.sum(i, fairWork)
@@ -89,7 +90,7 @@ func (f *fair) begin() {
 	f.fed, f.work = f.feed, f.worked
 }
 
-// fairWork is what a shard has done so far, in ns.
+// fairWork returns the work of a shard so far, in ns.
 func fairWork(s *Shard) uint64 {
 	gw, rdma := s.plain.gw.Stats(), s.rdma.Stats()
 	return gw.FromPorts*fairFrame + gw.FromPortBytes/8 + gw.ToPorts*fairFrame + gw.ToPortBytes/8 + gw.Local*fairFrame +
@@ -110,8 +111,8 @@ func (f *fair) worked(side int, s *Shard) falcon.Time {
 	return took
 }
 
-// feed has the attackers do their worst, and reads ports as device/ports does: in turns, by what
-// their frames cost.
+// feed runs the attackers, and reads ports as device/ports does: in turns, by the cost of their
+// frames.
 func (f *fair) feed(side int, s *Shard) bool {
 	if side == 0 {
 		for _, flood := range f.floods {
@@ -137,7 +138,7 @@ func (f *fair) feed(side int, s *Shard) bool {
 		}
 		spent += cost
 		had[p] += cost
-		had[1-p] = max(had[1-p], had[p]-240_000/4) // who had nothing to send gets no more than a turn for it
+		had[1-p] = max(had[1-p], had[p]-240_000/4) // a port that had nothing to send gets no more than a turn for it
 		in = append(in, gateway.PortInput{From: f.portAt(side, p).Endpoint, Frame: x.frame, Offload: x.off})
 	}
 	s.Ports().Take(in)
@@ -153,7 +154,7 @@ func (f *fair) put(side, port int, frame []byte, off gateway.Offload) bool {
 	return true
 }
 
-// udp is a frame of a port with n bytes.
+// udp returns a frame of a port with n bytes.
 func (f *fair) udp(side, port int, dst [4]byte, text string, n int) []byte {
 	f.say(side, port, f.portAt(side, port).Addresses[0].As4(), dst, n)
 	in := f.ports[side]
@@ -163,7 +164,8 @@ func (f *fair) udp(side, port int, dst [4]byte, text string, n int) []byte {
 	return b
 }
 
-// got is what the victim had of RDMA or of plain IP: its latencies, in order, and how much came in time.
+// got is the victim's result for RDMA or for plain IP: its latencies, in order, and how much came
+// in time.
 type got struct {
 	took []falcon.Time
 	rate int
@@ -181,7 +183,8 @@ func (g *got) p99() float64 {
 	return float64(g.took[len(g.took)*99/100])
 }
 
-// measure has the victim write 4 KiB, and send a frame, at even times, and returns what it had.
+// measure makes the victim write 4 KiB, and send a frame, at even intervals, and returns its
+// results.
 func (f *fair) measure(d falcon.Time) (rdma, plain got) {
 	const every, patience = 199e3, 100e6
 	var posted []falcon.Time
@@ -224,7 +227,8 @@ func (f *fair) measure(d falcon.Time) (rdma, plain got) {
 	return rdma, plain
 }
 
-// attacks are what guests and peers fill, each with how it is set up; what that returns floods.
+// attacks has the attacks of guests and peers, each with its setup; the function that this returns
+// floods.
 var attacks = map[string]func(f *fair, a, b *driver) func(){
 	"admin commands": func(_ *fair, a, _ *driver) func() {
 		return func() {
@@ -325,7 +329,7 @@ func writes(op abi.Opcode, n int) func(f *fair, a, b *driver) func() {
 	}
 }
 
-// frames keeps the attacker's port full of one.
+// frames keeps the attacker's port full of one frame.
 func frames(of func(f *fair) []byte, off gateway.Offload) func(f *fair, a, b *driver) func() {
 	return func(f *fair, _, _ *driver) func() {
 		b := of(f)
@@ -342,7 +346,7 @@ func (d *driver) room() bool {
 	return err == nil && n > 0
 }
 
-// tryPost is post where there is room.
+// tryPost is post if there is room.
 func (d *driver) tryPost(op abi.AdminOp, params marshaler) bool {
 	if n, err := d.sq.Free(); err != nil || n == 0 {
 		return false
@@ -351,9 +355,10 @@ func (d *driver) tryPost(op abi.AdminOp, params marshaler) bool {
 	return true
 }
 
-// TestVictimBesideAnyAttacker: a victim beside any attacker, and beside several, keeps p99 within four
-// times of what it has alone for each, and four fifths of its rate; and no Step takes longer than the
-// budgets allow. Its connection and its port are the attacker's neighbours on both NICs.
+// TestVictimBesideAnyAttacker checks that a victim beside any attacker keeps its p99 within four
+// times that of the victim alone (four times for each if there are several), and four fifths of its
+// rate; and that no Step takes longer than the budgets allow. Its connection and its port are the
+// attacker's neighbours on both NICs.
 func TestVictimBesideAnyAttacker(t *testing.T) {
 	names := make([][]string, 0, len(attacks)+3)
 	for name := range attacks {
@@ -388,8 +393,8 @@ func TestVictimBesideAnyAttacker(t *testing.T) {
 	}
 }
 
-// FuzzWork is the same for any two attackers, one of them at the port, at any times: what the victim
-// sends arrives, and no Step takes longer than the budgets allow.
+// FuzzWork checks the same for any two attackers, one of them at the port, at any times: the
+// victim's data arrives, and no Step takes longer than the budgets allow.
 func FuzzWork(f *testing.F) {
 	names := slices.Sorted(maps.Keys(attacks))
 	atPort := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.Contains(name, "frames") })

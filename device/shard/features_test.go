@@ -6,9 +6,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestFeaturesAreAgreedOn: commands of a feature that the driver did not agree on are
-// refused, and said to break DRV-103; with the feature the same commands are carried out, or
-// refused for what is wrong in them.
+// TestFeaturesAreAgreedOn checks that commands of a feature that the driver did not agree on are
+// refused, as breaking DRV-103; with the feature the same commands are carried out, or refused for
+// other errors.
 func TestFeaturesAreAgreedOn(t *testing.T) {
 	const extended, datagrams = abi.FeatureExtendedVerbs, abi.FeatureDatagrams
 	for _, c := range []struct {

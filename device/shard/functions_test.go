@@ -20,7 +20,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// operate is what the operator asks, by text.
+// operate carries out an operator's request with settings as text.
 func (v *virtual) operate(side int, function, action string, set ...string) error {
 	c := control.FunctionChange{Function: function, Action: action, Set: map[string]string{}}
 	for i := 0; i < len(set); i += 2 {
@@ -33,14 +33,14 @@ func (v *virtual) operate(side int, function, action string, set ...string) erro
 	return v.asked(func(then func(error)) { v.cores[side].Operate(id, &c, then) })
 }
 
-// change sets a function anew, as a PF does.
+// change changes a function's settings, as a PF does.
 func (v *virtual) change(side int, id pfvf.ID, edit func(*config.Function) error) error {
 	return v.asked(func(then func(error)) {
 		v.cores[side].Change(id, func(_, to *config.Function) error { return edit(to) }, then)
 	})
 }
 
-// asked returns what the answer is.
+// asked runs f and returns its answer.
 func (v *virtual) asked(f func(then func(error))) (err error) {
 	v.t.Helper()
 	done := false
@@ -58,7 +58,7 @@ func (v *virtual) mustOperate(side int, function, action string, set ...string) 
 
 func vfID(side, vf int) pfvf.ID { return pfvf.ID((side+1)<<16 | vf) }
 
-// manyVFs lets PF 0 of both sides have VFs up to 4095, in its guest.
+// manyVFs lets PF 0 of both sides have VFs up to 4095, for its own guest.
 func manyVFs(_ int, c *config.Config) {
 	pf := &c.Functions[0]
 	pf.VFCount = pfvf.MaxVF
@@ -67,7 +67,7 @@ func manyVFs(_ int, c *config.Config) {
 	pf.Enabled = &yes
 }
 
-// heap is what is in use after a collection.
+// heap returns the memory in use after a collection.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -76,8 +76,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestVFMemory: 16 PFs with 4095 VFs each cost what 16 PFs cost; memory is for enabled VFs, and
-// comes back.
+// TestVFMemory checks that 16 PFs with 4095 VFs each need no more memory than 16 PFs; memory is for
+// enabled VFs, and is freed when they are disabled.
 func TestVFMemory(t *testing.T) {
 	shard := func(vfs int) (*controller.Core, *Shard) {
 		var b strings.Builder
@@ -137,14 +137,14 @@ func TestVFMemory(t *testing.T) {
 	if s.funcs.there.len() != 16 || s.funcs.host.Charged() != (credit.Cost{}) {
 		t.Errorf("%d functions are left, charged %v", s.funcs.there.len(), s.funcs.host.Charged())
 	}
-	if left := (heap() - before) / n; left > each/2+1024 { // what was set of them is kept
+	if left := (heap() - before) / n; left > each/2+1024 { // their settings are kept
 		t.Errorf("%d bytes for each VF that is disabled", left)
 	}
 	runtime.KeepAlive(none)
 	runtime.KeepAlive(s)
 }
 
-// TestOperatorSetsVF makes, changes, disables and enables VFs while another pair talks.
+// TestOperatorSetsVF creates, changes, disables and enables VFs while another pair transfers data.
 // (DEV-307)
 func TestOperatorSetsVF(t *testing.T) {
 	v := newVirtualWith(t, 5, wire100us, manyVFs)
@@ -171,7 +171,7 @@ func TestOperatorSetsVF(t *testing.T) {
 		t.Errorf("GID %x", got)
 	}
 
-	// What is no other function changes under traffic.
+	// Settings that do not make it another function change under traffic.
 	d.send(abi.OpWrite, 0, 1<<20, e, 0)
 	v.mustOperate(0, "pf0.vf4000", "", "rate", "1000", "trust", "on", "spoofchk", "off", "max_qp", "1", "credits", "req-pkt-tx=8")
 	if cqe := d.done(); cqe.Status != abi.WCSuccess {
@@ -187,7 +187,7 @@ func TestOperatorSetsVF(t *testing.T) {
 		t.Errorf("a second QP with a quota of 1: %s", st)
 	}
 
-	// Another MAC makes it another function: reset, told, and usable again.
+	// Another MAC makes it another function: it is reset, told, and usable again.
 	v.mustOperate(0, "pf0.vf4000", "", "mac", "02:00:00:00:00:99")
 	if ev := d.event(abi.EventFunctionState); ev.Status != uint32(abi.StateReset) || ev.Number != uint32(vfID(0, 4000)) {
 		t.Errorf("%+v", ev)
@@ -200,7 +200,7 @@ func TestOperatorSetsVF(t *testing.T) {
 	d.setUp()
 	e.event(abi.EventDisconnected)
 
-	// Disabled: told, refused, gone with the session; back with what it was set to.
+	// Disabled: told, refused, removed with the session; enabled again with its settings.
 	v.mustOperate(0, "pf0.vf4000", "disable")
 	if ev := d.event(abi.EventFunctionState); ev.Status != uint32(abi.StateDisabled) {
 		t.Errorf("%+v", ev)
@@ -219,7 +219,7 @@ func TestOperatorSetsVF(t *testing.T) {
 		t.Errorf("what was set is lost: %+v", d.fn.Function)
 	}
 	d.setUp()
-	// Disabled under a session and allowed again: the same stream works on.
+	// Disabled under a session and enabled again: the same stream works on.
 	v.mustOperate(0, "pf0.vf4000", "disable")
 	v.mustOperate(0, "pf0.vf4000", "enable")
 	if ev := d.event(abi.EventFunctionState); ev.Status != uint32(abi.StateReset) {
@@ -230,7 +230,8 @@ func TestOperatorSetsVF(t *testing.T) {
 	bystander()
 }
 
-// TestOperatorErrors: each names function, value and remedy, and changes nothing.
+// TestOperatorErrors checks that each error names function, value and remedy, and that nothing
+// changes.
 func TestOperatorErrors(t *testing.T) {
 	v := newVirtualWith(t, 6, wire100us, manyVFs)
 	s := v.shards[0]
@@ -283,8 +284,8 @@ func TestOperatorErrors(t *testing.T) {
 	}
 }
 
-// TestPFManagesVFs: the commands of a PF, and that they are a PF's alone and do not reach beyond
-// what it has. (DEV-309, DEV-311)
+// TestPFManagesVFs checks the commands of a PF: only a PF may use them, and they cannot give more
+// than it has. (DEV-309, DEV-311)
 func TestPFManagesVFs(t *testing.T) { eachShards(t, testPFManagesVFs) }
 
 func testPFManagesVFs(t *testing.T) {
@@ -329,7 +330,7 @@ func testPFManagesVFs(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 
-	// Credits: limits down at once, guarantee and more than the PF's own only by a trusted PF.
+	// Credits: limits apply at once; only a trusted PF may set a guarantee or more than its own.
 	counts := func(n uint32) (b [32]byte) {
 		for i := range 8 {
 			binary.LittleEndian.PutUint32(b[4*i:], n)
@@ -418,14 +419,14 @@ func testPFManagesVFs(t *testing.T) {
 	}
 }
 
-// TestPFResetTakesVFsDown: lowest VF first, each told, the PF last; another PF's driver and an
-// ended stream reset nobody. (DEV-308)
+// TestPFResetTakesVFsDown checks that VFs are reset lowest first, each told, and the PF last.
+// Resets by another PF's driver and the end of a stream do not reset them. (DEV-308)
 func TestPFResetTakesVFsDown(t *testing.T) {
 	v := newVirtualWith(t, 9, wire100us, manyVFs)
 	pf := newDriver(v, 0, 0)
 	var vfs []*driver
 	for n := 1; n <= 4; n++ {
-		if n != 3 { // VF 3 is there, but nobody drives it
+		if n != 3 { // VF 3 exists, but has no driver
 			vfs = append(vfs, newDriver(v, 0, n))
 		}
 	}
@@ -440,7 +441,7 @@ func TestPFResetTakesVFsDown(t *testing.T) {
 		t.Fatal(pf.fn.Lifecycle.State())
 	}
 	order := regexp.MustCompile(`function=\S+`).FindAllString(log.String(), -1)
-	if perNIC > 1 { // only those of a shard are in order
+	if perNIC > 1 { // only those of one shard are in order
 		slices.Sort(order)
 	}
 	if !slices.Equal(order, []string{
@@ -456,7 +457,7 @@ func TestPFResetTakesVFsDown(t *testing.T) {
 		clear(d.mem)
 		d.setUp()
 	}
-	_ = pf.ch.Close(nil) // a PF's guest that goes takes nobody along
+	_ = pf.ch.Close(nil) // a PF's guest that leaves does not reset the VFs
 	for _, d := range vfs {
 		if d.fn.Lifecycle.State() != abi.StateReady {
 			t.Errorf("%s is in %s", d.fn.ID, d.fn.Lifecycle.State())
@@ -464,7 +465,7 @@ func TestPFResetTakesVFsDown(t *testing.T) {
 	}
 }
 
-// TestPFOverShards: a PF's reset, and its link, reach its VFs whichever shard they are on, and it
+// TestPFOverShards checks that a PF's reset, and its link, reach its VFs on any shard, and that it
 // counts them all.
 func TestPFOverShards(t *testing.T) {
 	eachShards(t, func(t *testing.T) {
@@ -506,8 +507,8 @@ func TestPFOverShards(t *testing.T) {
 	})
 }
 
-// TestRateLimit: what a function sends, and what others READ of it, keeps to its rate, and the rate
-// can be lifted.
+// TestRateLimit checks that what a function sends, including READ responses, stays below its rate,
+// and that the limit can be removed.
 func TestRateLimit(t *testing.T) {
 	eachDistance(t, func(t *testing.T) {
 		for _, op := range []abi.Opcode{abi.OpWrite, abi.OpRead} {
@@ -546,8 +547,8 @@ func TestRateLimit(t *testing.T) {
 	})
 }
 
-// TestLinkState: a function whose link is down is cut off and told; up again it goes on where it
-// was. A VF follows its PF. (DEV-310)
+// TestLinkState checks that a function whose link is down is cut off and told, and goes on where it
+// was when the link is up again. A VF follows its PF. (DEV-310)
 func TestLinkState(t *testing.T) {
 	v := newVirtualWith(t, 11, wire100us, manyVFs)
 	a, b := pair(v)
@@ -594,7 +595,7 @@ func TestLinkState(t *testing.T) {
 	d.setUp()
 	c.connectTo(d, 8) // inside the NIC
 	v.mustOperate(0, "pf0.vf4", "", "state", "disable")
-	if !overRoCE { // there is nobody to tell the peer
+	if !overRoCE { // the peer cannot be told
 		c.event(abi.EventDisconnected)
 	}
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// FuzzReceive feeds frames, most of them damaged, to a shard with a working
-// connection. None may stop it, and each that reaches PSP must be accounted
-// for exactly once.
+// FuzzReceive feeds frames, most of them damaged, to a shard with a working connection. None may
+// stop it, and each that reaches PSP must be counted exactly once.
 func FuzzReceive(f *testing.F) {
 	v := newVirtual(f, 1, wire100us)
 	seeds := 0

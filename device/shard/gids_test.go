@@ -18,16 +18,16 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// linkLocal is the link-local GID of the driver's function.
+// linkLocal returns the link-local GID of the driver's function.
 func (d *driver) linkLocal() [16]byte {
 	m := d.fn.MAC
 	return [16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]}
 }
 
-// gid4 is an IPv4 address as a GID.
+// gid4 returns an IPv4 address as a GID.
 func gid4(text string) [16]byte { return netip.MustParseAddr(text).As16() }
 
-// name adds a GID and has the driver's queue pairs send from it.
+// name adds a GID and makes the driver's queue pairs send from it.
 func (d *driver) name(index uint16, gid [16]byte) {
 	d.v.t.Helper()
 	d.must(abi.AdminOpAddGID, &abi.GIDEntry{Index: index, GID: gid, VLAN: abi.NoVLAN})
@@ -41,7 +41,7 @@ func trusted(_ int, c *config.Config) {
 	}
 }
 
-// TestWiredByGIDs connects queue pairs by the link-local GIDs of both functions, whichever side is
+// TestWiredByGIDs connects queue pairs by the link-local GIDs of both functions, with either side
 // first. Packets inside the seal have those addresses. A queue pair and its peer have addresses of
 // one version of IP. (DEV-910, DEV-946, DEV-949)
 func TestWiredByGIDs(t *testing.T) { eachShards(t, testWiredByGIDs) }
@@ -85,8 +85,8 @@ func testWiredByGIDs(t *testing.T) {
 	})
 }
 
-// TestWiredByAnotherGID: a queue pair whose peer is to send from another address than the one that
-// it names has no peer, though both addresses are of one function.
+// TestWiredByAnotherGID checks that a queue pair gets no connection if its peer sends from another
+// address than the one it names, even if both addresses belong to one function.
 func TestWiredByAnotherGID(t *testing.T) {
 	eachDistance(t, func(t *testing.T) {
 		for _, reverse := range []bool{false, true} {
@@ -109,8 +109,8 @@ func TestWiredByAnotherGID(t *testing.T) {
 	})
 }
 
-// TestDatagramsFromGIDs: a datagram to a GID that was added arrives, and shows the GID that its
-// sender named, which others of the same queue pair do not. (DEV-949)
+// TestDatagramsFromGIDs checks that a datagram to a GID that was added arrives and shows the GID
+// that its sender named, and that other datagrams of the same queue pair show theirs. (DEV-949)
 func TestDatagramsFromGIDs(t *testing.T) { eachShards(t, testDatagramsFromGIDs) }
 
 func testDatagramsFromGIDs(t *testing.T) {
@@ -123,7 +123,7 @@ func testDatagramsFromGIDs(t *testing.T) {
 		a.name(3, a.linkLocal())
 		a.name(4, gid4(other))
 		b.name(1, b.linkLocal())
-		v.idle(2 * cmDelay) // the other NIC hears of them
+		v.idle(2 * cmDelay) // the other NIC learns them
 		for round := range 2 {
 			for index, c := range map[uint8]struct{ from, to [16]byte }{
 				0: {a.fn.GID(), b.fn.GID()}, 3: {a.linkLocal(), b.linkLocal()}, 4: {gid4(other), b.fn.GID()},
@@ -156,9 +156,9 @@ func testDatagramsFromGIDs(t *testing.T) {
 	})
 }
 
-// TestGIDTaken: no function has an address that another of its tenant has, here or at a peer,
-// enabled or not; what is taken back is free, and nobody can be given what a driver has added.
-// (DEV-949)
+// TestGIDTaken checks that no function can have an address of another one of its tenant, here or at
+// a peer, enabled or not, that a removed address is free, and that no setting can use one that a
+// driver has added. (DEV-949)
 func TestGIDTaken(t *testing.T) { eachShards(t, testGIDTaken) }
 
 func testGIDTaken(t *testing.T) {
@@ -201,9 +201,10 @@ func testGIDTaken(t *testing.T) {
 	add("what a driver left", far, 2, x, abi.StatusOK)
 }
 
-// TestGIDsOfTheConfiguration: the addresses that the configuration lists for a function's port are
-// the function's: its driver adds them without trust, and peers are told. Nobody else has them,
-// whether a driver adds them or not. Others take trust. (DEV-949)
+// TestGIDsOfTheConfiguration checks that the addresses that the configuration lists for a
+// function's port belong to the function: its driver can add them without trust, and peers are
+// told. No other function can have them, whether a driver has added them or not. Other addresses
+// need trust. (DEV-949)
 func TestGIDsOfTheConfiguration(t *testing.T) { eachShards(t, testGIDsOfTheConfiguration) }
 
 func testGIDsOfTheConfiguration(t *testing.T) {
@@ -242,8 +243,8 @@ func testGIDsOfTheConfiguration(t *testing.T) {
 	add("a peer's function", far, 1, listed, abi.StatusAddressInUse)
 }
 
-// TestGIDTwice: two entries may have the same address, as that of an interface and of one above it.
-// Peers know it until neither has it.
+// TestGIDTwice checks that two entries may have the same address, like an interface and one above
+// it. Peers know it until neither has it.
 func TestGIDTwice(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)
@@ -268,8 +269,8 @@ func TestGIDTwice(t *testing.T) {
 	}
 }
 
-// TestGIDsAreToldSeldom: a driver that adds and takes back GIDs, or resets its function, without
-// end does not flood peers.
+// TestGIDsAreToldSeldom checks that a driver that adds and removes GIDs, or resets its function,
+// without end does not flood peers.
 func TestGIDsAreToldSeldom(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)
@@ -296,9 +297,9 @@ func TestGIDsAreToldSeldom(t *testing.T) {
 	}
 }
 
-// TestGIDModel: whatever drivers and the operator do, also while commands are in progress, when all
-// has calmed down a NIC and its peer know the functions by exactly the addresses that they are set
-// to and those in the tables of their drivers, and no two have the same.
+// TestGIDModel checks, after any actions of drivers and the operator, also while commands are in
+// progress, that a NIC and its peer finally know the functions by exactly the addresses in their
+// settings and in their drivers' tables, and that no two functions have the same.
 func TestGIDModel(t *testing.T) { eachShards(t, testGIDModel) }
 
 func testGIDModel(t *testing.T) {
@@ -414,8 +415,8 @@ func testGIDModel(t *testing.T) {
 	})
 }
 
-// TestGIDsOfMany: peers are told of no more addresses than one Hello has room for; one more is
-// refused.
+// TestGIDsOfMany checks that peers are told of no more addresses than fit into one Hello; one more
+// is refused.
 func TestGIDsOfMany(t *testing.T) {
 	v := newVirtualWith(t, 1, wire100us, trusted)
 	d := newDriver(v, 0, 1)
@@ -424,7 +425,7 @@ func TestGIDsOfMany(t *testing.T) {
 	n := 0
 	for ; core.Functions.AddGID(d.fn.ID, [16]byte{0xfd, 14: byte(n >> 8), 15: byte(n)}, [16]byte{}) == nil; n++ {
 	}
-	if n != cm.MaxEndpoints-3 { // VFs 1 to 3 are of the tenant
+	if n != cm.MaxEndpoints-3 { // VFs 1 to 3 are in the tenant
 		t.Errorf("%d further addresses", n)
 	}
 	if st, _ := d.command(abi.AdminOpAddGID, &abi.GIDEntry{Index: 1, GID: d.linkLocal()}); st != abi.StatusNoResources {

@@ -9,13 +9,13 @@ import (
 	"github.com/falcon-vnic/vnic/device/thread"
 )
 
-// TestHandedFlood: what one shard hands over without end takes of another's Step no more than its
-// own uplink does, nor the turn of a third shard, and nothing of it is left lying.
+// TestHandedFlood checks that a flood of handed-over frames takes no more of another shard's Step
+// than its own uplink does, delays no third shard, and is processed completely.
 func TestHandedFlood(t *testing.T) {
 	cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 	cfg.NIC.Shards = 3
 	_, shards := newNIC(t, cfg, 1)
-	to, frame := shards[0], make([]byte, 64) // of no station: counted and dropped
+	to, frame := shards[0], make([]byte, 64) // for no station: counted and dropped
 	give := func(from, n int, kind handover.Kind) {
 		for range n {
 			b := shards[from].others.Put(0, &handover.Header{Kind: kind}, len(frame))

@@ -14,22 +14,22 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// hostile is a guest that does whatever its input says: bytes on the stream,
-// registers, commands, descriptors, doorbells, words in shared memory and in its
-// window. It knows the numbers and keys of others, so that guessing is no obstacle.
+// hostile is a guest controlled by its input: bytes on the stream, registers, commands,
+// descriptors, doorbells, words in shared memory and in its window. It knows the numbers and keys
+// of others, so it does not have to guess.
 type hostile struct {
 	w    *hostileWorld
-	d    *driver // of its memory; its rings are not used
+	d    *driver // for its memory; its rings are not used
 	win  *ivshmem.Window
-	ring []byte // of its bells
+	ring []byte // ring of its bell
 	in   []byte
 	out  bool // the session is over
 
 	admin, bells uint32   // producers
-	numbers      []uint32 // that the device told it, newest last
+	numbers      []uint32 // numbers that the device returned, newest last
 	faults       map[abi.Fault]int
 	statuses     map[abi.Status]int
-	done         uint64 // things it did
+	done         uint64 // number of actions
 }
 
 func newHostile(t testing.TB, w *hostileWorld) *hostile {
@@ -72,7 +72,7 @@ func (h *hostile) u64() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// value is a number that may mean something to the device.
+// value returns a number that may mean something to the device.
 func (h *hostile) value() uint64 {
 	w, k := h.w, h.byte()
 	switch k % 20 {
@@ -115,7 +115,7 @@ func (h *hostile) value() uint64 {
 	return uint64(k) << 8
 }
 
-// attack attaches, prepares as far as the first byte says, and does what the rest says.
+// attack attaches, prepares as far as the first byte says, and acts by the rest.
 func (h *hostile) attack(input []byte) {
 	h.in = input
 	h.enter()
@@ -128,7 +128,7 @@ func (h *hostile) attack(input []byte) {
 	}
 	for ops := 0; len(h.in) > 0 && ops < 200 && !h.out; ops++ {
 		h.act()
-		if h.d.fn.Lifecycle.State() == abi.StateError && !h.out && h.byte()%2 == 0 { // and again
+		if h.d.fn.Lifecycle.State() == abi.StateError && !h.out && h.byte()%2 == 0 { // start again
 			fault, _ := h.d.fn.Lifecycle.Fault()
 			h.faults[fault]++
 			h.register(abi.RegControl, 4, uint64(abi.ControlReset))
@@ -141,7 +141,7 @@ func (h *hostile) attack(input []byte) {
 	h.settle()
 }
 
-// enter begins a session, as device.session does after a hello.
+// enter begins a session, as after a hello.
 func (h *hostile) enter() {
 	d := h.d
 	clear(d.mem[:bystanderControl])
@@ -150,7 +150,7 @@ func (h *hostile) enter() {
 	h.out, h.admin, h.bells, h.numbers = false, 0, 0, h.numbers[:0]
 }
 
-// leave ends the session as device.session does.
+// leave ends the session, as its carrier does.
 func (h *hostile) leave() {
 	v, f := h.w.v, h.d.fn
 	v.step()
@@ -186,7 +186,7 @@ func (h *hostile) enable() {
 	h.admin = 0
 }
 
-// prepare makes objects as an honest driver, and perhaps a connection.
+// prepare creates objects as an honest driver, and perhaps a connection.
 func (h *hostile) prepare(connect bool) {
 	h.enable()
 	for op := range 5 {
@@ -200,7 +200,7 @@ func (h *hostile) prepare(connect bool) {
 	}
 }
 
-// number is the i-th that the device told it in prepare: PD, lkey, rkey, CQ, QP.
+// number returns the i-th number that the device returned in prepare: PD, lkey, rkey, CQ, QP.
 func (h *hostile) number(i int) uint32 {
 	if i < len(h.numbers) {
 		return h.numbers[i]
@@ -208,7 +208,7 @@ func (h *hostile) number(i int) uint32 {
 	return 0
 }
 
-// template sends a command that makes sense, or made.
+// template sends a command that is valid, or nearly so.
 func (h *hostile) template(which byte) {
 	d := h.d
 	switch which % 12 {
@@ -261,8 +261,8 @@ func (h *hostile) command(op abi.AdminOp, params marshaler) {
 	h.submit(&cmd)
 }
 
-// submit writes a command where the device will look, rings, and remembers the
-// numbers that a success returns.
+// submit writes a command where the device will read it, rings, and keeps the numbers that a
+// success returns.
 func (h *hostile) submit(cmd *abi.AdminCmd) {
 	slot := h.admin % 16
 	at := abi.QueueHeaderSize + slot*abi.AdminCmdSize
@@ -287,7 +287,7 @@ func (h *hostile) submit(cmd *abi.AdminCmd) {
 	h.settle()
 }
 
-// actions are the cases of act, the rarer the sooner they end a session.
+// actions are the cases of act; those that soon end a session are rarer.
 var actions = [...]uint8{
 	0, 1, 2, 3, 4, 5, 6, 7, 7, 7, 8, 8, 8, 8, 8, 8, 9, 9, 9, 9, 9, 9, 9, 9, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 11, 11,
 	12, 12, 12, 13, 14, 15, 15, 15, 16, 16, 16,
@@ -299,9 +299,9 @@ func (h *hostile) act() {
 	d, v := h.d, h.w.v
 	op := h.byte()
 	switch actions[op%uint8(len(actions))] {
-	case 0: // the stream, as it comes
+	case 0: // raw bytes of the stream
 		h.stream(h.raw(int(h.byte())))
-	case 1: // messages with bodies of its own choosing
+	case 1: // messages with random bodies
 		var m []byte
 		for range 1 + h.byte()%4 {
 			var b []byte
@@ -333,7 +333,7 @@ func (h *hostile) act() {
 		d.ring(abi.DoorbellKind(h.byte()%6), uint32(h.value()), uint32(h.value()))
 	case 7:
 		h.poke()
-	case 8: // a command of its own choosing
+	case 8: // a random command
 		cmd := abi.AdminCmd{Opcode: abi.AdminOp(h.byte() % 96), ID: h.admin}
 		for at := 0; at < len(cmd.Params); at += 4 << (h.byte() % 2) {
 			binary.LittleEndian.PutUint32(cmd.Params[at:], uint32(h.value()))
@@ -349,9 +349,9 @@ func (h *hostile) act() {
 		h.postRecv()
 	case 13:
 		h.ringWindow()
-	case 16: // takes completions, or says so
+	case 16: // takes completions, or pretends to
 		d.ch.Ask(guest.Request{Kind: guest.Ring, Doorbell: abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: h.number(3), Index: uint32(h.byte()), Flags: h.byte() % 2}})
-	case 14: // memory comes and goes
+	case 14: // memory is added and removed
 		rs := []queues.Region{{Addr: driverBase, Mem: d.mem}}
 		switch h.byte() % 4 {
 		case 0:
@@ -376,8 +376,8 @@ func (h *hostile) raw(n int) []byte {
 	return b
 }
 
-// stream gives bytes to the session's reader, which is not to wait for anybody:
-// so many are read before the shard takes what they ask for.
+// stream gives bytes to the session's reader, which must not wait for the shard: only that much is
+// read before the shard takes the requests.
 func (h *hostile) stream(b []byte) {
 	if fault := guest.Parse(bytes.NewReader(b), asker{h.d.ch.Session()}, h.w.v.shards[0].cfg.NIC.Strict); fault != nil {
 		h.d.fn.Fault(abi.FaultProtocol, fault.Error())
@@ -454,8 +454,8 @@ func (h *hostile) ringWindow() {
 	binary.LittleEndian.PutUint32(h.ring, h.bells)
 }
 
-// FuzzHostileClient gives a guest's whole surface to the fuzzer. What it does must
-// stop no more than its own function: see hostileWorld.
+// FuzzHostileClient gives the whole interface of a guest to the fuzzer. It may stop no more than
+// its own function: see hostileWorld.
 func FuzzHostileClient(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 64 {
@@ -482,8 +482,7 @@ var (
 	hostileTime  = flag.Duration("hostile.time", 0, "end TestHostileClient after this time, however many rounds it had")
 )
 
-// TestHostileClient runs the attacks of a seed. The flags make it a long one.
-// (DEV-906)
+// TestHostileClient runs the attacks of a seed. The flags make it a long one. (DEV-906)
 func TestHostileClient(t *testing.T) {
 	w := newHostileWorld(t, *hostileSeed)
 	started, done := time.Now(), 0

@@ -18,9 +18,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// hostileWorld is a NIC with a hostile guest on one function and a victim on
-// another, of the same tenant. The victim has a connection to the other NIC, the
-// hostile one may get one to an accomplice there that accepts everything.
+// hostileWorld is a NIC with a hostile guest on one function and a victim on another, of the same
+// tenant. The victim has a connection to the other NIC; the hostile guest may get one to an
+// accomplice there that accepts everything.
 //
 //	             shard 0                        shard 1
 //	hostile ──── vf1 ─────────────────────────── vf1 ──── accomplice
@@ -42,7 +42,7 @@ func newHostileWorld(t testing.TB, seed uint64) *hostileWorld {
 	t.Helper()
 	w := &hostileWorld{v: newVirtualWith(t, seed, wire100us, func(_ int, c *config.Config) {
 		c.NIC.Strict = true
-		for i := range c.Functions[0].VFs { // limits that are reached
+		for i := range c.Functions[0].VFs { // low limits, so that they are reached
 			c.Functions[0].VFs[i].Limits.QP, c.Functions[0].VFs[i].Limits.MR = 8, 16
 		}
 	})}
@@ -92,8 +92,7 @@ func (w *hostileWorld) tend() {
 	}
 }
 
-// round lets the hostile guest do what the input says and then looks at everybody
-// else.
+// round runs the hostile guest on an input and then checks the others.
 func (w *hostileWorld) round(input []byte) {
 	w.v.t.Helper()
 	w.h.attack(input)
@@ -109,7 +108,7 @@ func (w *hostileWorld) round(input []byte) {
 	}
 }
 
-// untouched fails if anything of the bystanders is not as it was.
+// untouched fails if the state of the bystanders has changed.
 func (w *hostileWorld) untouched() {
 	w.v.t.Helper()
 	w.victim.untouched("victim", w.rounds%64 == 0)
@@ -119,7 +118,7 @@ func (w *hostileWorld) untouched() {
 	}
 }
 
-// work lets the victim do something, which must go as ever.
+// work runs an operation of the victim, which must succeed as always.
 func (w *hostileWorld) work() {
 	t, a, b := w.v.t, &w.victim, &w.witness
 	t.Helper()
@@ -147,10 +146,10 @@ func (w *hostileWorld) work() {
 	}
 }
 
-// cleanUp lets connections end for good and looks for what is left of them.
+// cleanUp lets connections end and checks that nothing is left of them.
 func (w *hostileWorld) cleanUp() {
 	w.v.t.Helper()
-	w.v.idle(40e9) // also that of requests nobody answered
+	w.v.idle(40e9) // also the time for requests without an answer
 	w.tend()
 	w.v.idle(5e9)
 	for i := range w.v.nics {
@@ -161,23 +160,23 @@ func (w *hostileWorld) cleanUp() {
 	w.untouched()
 }
 
-// bystander is a driver that nobody else may have an effect on.
+// bystander is a driver that the hostile guest must not affect.
 type bystander struct {
 	*driver
-	memory  []byte // as it is to be
+	memory  []byte // expected content
 	stats   rdma.Stats
 	counts  verbs.Counts
 	credits credit.Cost
 	qp      abi.QueryQPResult
 }
 
-// Pages of a driver that are in use: control, and those of its data that work writes.
+// Pages of a driver that are in use: control pages, and the data pages that work writes.
 const (
 	bystanderControl = 64 * pageSize
 	bystanderData    = 16 * pageSize
 )
 
-// remember takes everything as it is for how it has to stay.
+// remember stores the current state as the expected one.
 func (b *bystander) remember() {
 	if b.memory == nil {
 		b.memory = bytes.Clone(b.mem)

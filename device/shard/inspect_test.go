@@ -12,8 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestCreditsThatSaySomething: `vnic show credits` leaves out what is nothing, and what has no
-// limit.
+// TestCreditsThatSaySomething checks that `vnic show credits` leaves out zeros and counters without
+// a limit.
 func TestCreditsThatSaySomething(t *testing.T) {
 	c := credit.Cost{credit.ReqPktTx: 3, credit.ReqBufTx: credit.Unlimited, credit.NetBufRx: 1}
 	if got, want := counts(c), map[string]uint32{"req-pkt-tx": 3, "net-buf-rx": 1}; !maps.Equal(got, want) {
@@ -21,12 +21,12 @@ func TestCreditsThatSaySomething(t *testing.T) {
 	}
 }
 
-// faulty is a port whose guest did something that ended it.
+// faulty is a port with a fault that its guest caused.
 type faulty struct{ gateway.Port }
 
 func (faulty) Fault() string { return "ring 1: nonsense" }
 
-// TestFaultOfAPort: a function says why its port does not work.
+// TestFaultOfAPort checks that a function's description says why its port does not work.
 func TestFaultOfAPort(t *testing.T) {
 	v := newPortWorldWith(t, 41, func(int, *config.Config) {})
 	s := v.shards[0]
@@ -37,8 +37,8 @@ func TestFaultOfAPort(t *testing.T) {
 	}
 }
 
-// TestRecordsBeforeSleep: a record that came after the last look at its ring keeps the thread from
-// waiting.
+// TestRecordsBeforeSleep checks that a record that came after the last poll of its ring keeps the
+// thread from sleeping.
 func TestRecordsBeforeSleep(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d, _ := interrupted(v, 0)

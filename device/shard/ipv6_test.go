@@ -11,8 +11,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestIPVersions moves data in all four devicetest.Combinations of IP versions outside
-// and inside, with a key rotation between, and looks at every frame.
+// TestIPVersions moves data in all four devicetest.Combinations of outer and inner IP versions,
+// with a key rotation in between, and checks every frame.
 func TestIPVersions(t *testing.T) {
 	devicetest.Combinations(t, func(t *testing.T, outer, inner int) {
 		v := newVirtualWith(t, 1, wire100us, devicetest.IPVersions(outer, inner))
@@ -46,8 +46,8 @@ func TestIPVersions(t *testing.T) {
 	})
 }
 
-// TestTransportMode moves data with Falcon directly in PSP, and looks at every
-// frame. A NIC that tunnels refuses such packets, and the other way round.
+// TestTransportMode moves data with Falcon directly in PSP, and checks every frame. A NIC in tunnel
+// mode refuses such packets, and the other way round.
 func TestTransportMode(t *testing.T) {
 	mode := func(modes [2]string) *virtual {
 		return newVirtualWith(t, 1, wire100us, func(i int, c *config.Config) { c.PSP.Mode = modes[i] })
@@ -98,11 +98,11 @@ func TestTransportMode(t *testing.T) {
 	}
 }
 
-// TestHops: the hop count comes from the hop limit as from the TTL.
+// TestHops checks that the hop count is computed from the IPv6 hop limit as from the IPv4 TTL.
 func TestHops(t *testing.T) {
 	for limit, want := range map[uint8]uint8{
-		255: 0, 254: 1, 240: 15, 200: 15, // from 255
-		128: 0, 125: 3, 65: 15, 64: 0, 60: 4, 1: 15, // peers that begin with 128 or 64
+		255: 0, 254: 1, 240: 15, 200: 15, // start at 255
+		128: 0, 125: 3, 65: 15, 64: 0, 60: 4, 1: 15, // peers that start at 128 or 64
 	} {
 		if got := hops(limit); got != want {
 			t.Errorf("hop limit %d: %d hops, want %d", limit, got, want)
@@ -110,8 +110,8 @@ func TestHops(t *testing.T) {
 	}
 }
 
-// TestMixedInnerVersions: a function of one IP version cannot connect to one of
-// the other; the request fails and nothing stays.
+// TestMixedInnerVersions checks that a function of one IP version cannot connect to one of the
+// other; the request fails and leaves nothing behind.
 func TestMixedInnerVersions(t *testing.T) {
 	v := newVirtualWith(t, 1, wire100us, func(i int, c *config.Config) { devicetest.IPVersions(4, 4+2*i)(i, c) })
 	a, b := drivers(v)

@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/sim"
 )
 
-// joiner makes superframes as the TAP's kernel does, of neighbouring frames of
-// one length. Two bytes behind each frame say what else tap.Received would.
+// joiner makes superframes as the TAP's kernel does, from consecutive frames of one length. Two
+// bytes behind each frame hold what tap.Received would say.
 type joiner struct {
 	joined int // superframes made
 	bufs   [txSlots][]byte
@@ -41,7 +41,7 @@ func (j *joiner) join(frames [][]byte) [][]byte {
 	return j.out
 }
 
-// split takes the trailer off.
+// split removes the trailer.
 func (j *joiner) split(b []byte) (frame []byte, segment int) {
 	n := len(b) - 2
 	if n < 0 {
@@ -50,7 +50,7 @@ func (j *joiner) split(b []byte) (frame []byte, segment int) {
 	return b[:n], int(binary.BigEndian.Uint16(b[n:]))
 }
 
-// setLengths makes the outer IPv4 and UDP header say that they cover all of f.
+// setLengths sets the lengths in the outer IPv4 and UDP header to cover all of f.
 func setLengths(f []byte) {
 	ip, udp := f[14:34], f[34:]
 	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))
@@ -64,9 +64,9 @@ func setLengths(f []byte) {
 	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum>>16+sum))
 }
 
-// TestSuperframesImpaired sends superframes over a wire that loses, repeats,
-// reorders and damages them, segment sizes included: every byte arrives, and
-// every packet of a superframe is accounted for once.
+// TestSuperframesImpaired sends superframes over a wire that loses, repeats, reorders and damages
+// them, segment sizes included: every byte arrives, and every packet of a superframe is counted
+// once.
 func TestSuperframesImpaired(t *testing.T) {
 	v := newVirtual(t, 1, sim.Impairment{Delay: 100_000, Jitter: 20_000, Loss: 0.02, Duplicate: 0.01, Corrupt: 0.02})
 	v.super = &joiner{}

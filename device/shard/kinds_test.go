@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestEveryKindEverywhere: a kind of objects can be bounded by the operator, and is shown, under
-// its own word.
+// TestEveryKindEverywhere checks that for every kind of objects the operator can set a quota and
+// sees the numbers, under the kind's name.
 func TestEveryKindEverywhere(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)

@@ -17,7 +17,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestInsideOneNIC runs the tests of connections once more, between two functions of one NIC: their
+// TestInsideOneNIC runs the tests of connections again between two functions of one NIC: their
 // drivers see no difference.
 func TestInsideOneNIC(t *testing.T) {
 	insideOneNIC(t)
@@ -45,8 +45,8 @@ func TestInsideOneNIC(t *testing.T) {
 	})
 }
 
-// TestLoopbackTenants: functions of one NIC in different tenants do not reach each other, whatever
-// addresses they use.
+// TestLoopbackTenants checks that functions of one NIC in different tenants cannot reach each
+// other, with any addresses.
 func TestLoopbackTenants(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := newDriver(v, 0, 1), newDriver(v, 0, 4) // the same address in tenants 7 and 8
@@ -62,8 +62,8 @@ func TestLoopbackTenants(t *testing.T) {
 	}
 }
 
-// TestLoopbackCapture reads back what the capture holds of a WRITE inside the NIC: clear inner
-// packets that parse as Falcon, both ways, none sealed.
+// TestLoopbackCapture reads the capture of a WRITE inside the NIC: clear inner packets that parse
+// as Falcon, both ways, none sealed.
 func TestLoopbackCapture(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.pcapng")
 	to, err := capture.Create(path)

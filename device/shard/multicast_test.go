@@ -13,13 +13,13 @@ import (
 // theGroup is the GID of 239.1.2.3.
 var theGroup = [16]byte{10: 0xff, 11: 0xff, 12: 239, 13: 1, 14: 2, 15: 3}
 
-// join has the driver's queue pair hear a group.
+// join attaches the driver's queue pair to a group.
 func (d *driver) join(group [16]byte) {
 	d.v.t.Helper()
 	d.must(abi.AdminOpAttachMcast, &abi.Mcast{QPN: d.qpn, GID: group})
 }
 
-// hears says what a group is told, and waits until the driver has it.
+// hears sends a text to a group, and waits until the driver has received it.
 func (d *driver) hears(from *driver, text string) {
 	d.v.t.Helper()
 	cqe := d.done()
@@ -31,8 +31,8 @@ func (d *driver) hears(from *driver, text string) {
 	}
 }
 
-// TestMulticast: DEV-954. A datagram to a group reaches all queue pairs that are attached to it, at
-// both NICs and the sender's own, once each, and nobody in another tenant.
+// TestMulticast checks that a datagram to a group reaches all queue pairs attached to it, at both
+// NICs and the sender's own, once each, and none in another tenant (DEV-954).
 func TestMulticast(t *testing.T) { eachShards(t, testMulticast) }
 
 func testMulticast(t *testing.T) {
@@ -46,7 +46,7 @@ func testMulticast(t *testing.T) {
 			ahn = n
 		}
 		d.join(theGroup)
-		d.join(theGroup) // again is nothing
+		d.join(theGroup) // joining again has no effect
 	}
 	say := func(text string) {
 		t.Helper()
@@ -97,8 +97,8 @@ func testMulticast(t *testing.T) {
 	}
 }
 
-// TestMulticastRefused: what is no group, no queue pair for datagrams, or too much, and a function
-// in no network.
+// TestMulticastRefused checks that addresses that are no group, queue pairs that are not for
+// datagrams, too many groups, and functions without a network are refused.
 func TestMulticastRefused(t *testing.T) {
 	v := newRoCEWorld(t, config.TransportAuto, sim.Impairment{Delay: 50_000})
 	a := newDriver(v, 0, 1)
@@ -113,7 +113,7 @@ func TestMulticastRefused(t *testing.T) {
 	ahn := a.createUD(theGroup, 0, 0)
 	refused(abi.StatusInvalidArgument, abi.Mcast{QPN: a.qpn, GID: a.fn.GID()})
 	refused(abi.StatusNotFound, abi.Mcast{QPN: a.qpn + 1, GID: theGroup})
-	refused(abi.StatusUnsupported, abi.Mcast{QPN: a.qpn, GID: [16]byte{0: 0xff, 1: 5, 15: 1}}) // of the other family
+	refused(abi.StatusUnsupported, abi.Mcast{QPN: a.qpn, GID: [16]byte{0: 0xff, 1: 5, 15: 1}}) // of the other address family
 	v.mustOperate(0, "pf0.vf1", "", "max_mcg", "1")
 	a.join(theGroup)
 	another := theGroup

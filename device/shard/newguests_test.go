@@ -7,7 +7,8 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// TestNewGuests: a shard tells once of the guests of functions that came or were set.
+// TestNewGuests checks that a shard reports the guests of functions that were added or changed,
+// once.
 func TestNewGuests(t *testing.T) {
 	eachShards(t, func(t *testing.T) {
 		v := newVirtual(t, 1, wire100us)

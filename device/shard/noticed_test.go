@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// TestRoutesTold: routes name the port or the peer that has an address, and a peer's that is sealed
-// says so.
+// TestRoutesTold checks that routes name the port or the peer that has an address, and whether the
+// way to the peer is sealed.
 func TestRoutesTold(t *testing.T) {
 	v := newPortWorld(t, 1)
 	kinds := map[string]int{}
@@ -31,7 +31,7 @@ func TestRoutesTold(t *testing.T) {
 			t.Errorf("tunnel %+v", r)
 		}
 	}
-	if len(list) != 2 { // of both tenants
+	if len(list) != 2 { // in both tenants
 		t.Errorf("tunnels %+v", list)
 	}
 	if kinds["port"] == 0 || kinds["peer"] == 0 {
@@ -39,7 +39,8 @@ func TestRoutesTold(t *testing.T) {
 	}
 }
 
-// TestWiringEnds: an attempt that was refused is made again, and a connection that ended is not.
+// TestWiringEnds checks that a refused connection attempt is repeated, and that a connection that
+// ended is not made again.
 func TestWiringEnds(t *testing.T) {
 	for _, tc := range []struct {
 		kind  cm.OutputKind

@@ -7,10 +7,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestPartInPeace: what the peer's driver has received completes with success, although the
-// acknowledgements were lost and the peer ends the connection right away; what it did not receive
-// is flushed. It holds for each way to end a connection, with one that was made by connection
-// management and with one between wired queue pairs. (DEV-905, DEV-912)
+// TestPartInPeace checks that requests that the peer's driver has received complete with success,
+// although the acknowledgements were lost and the peer ends the connection right away, and that
+// others are flushed. It tests each way to end a connection, for connections made by connection
+// management and for wired queue pairs. (DEV-905, DEV-912)
 func TestPartInPeace(t *testing.T) {
 	for name, end := range map[string]func(b *driver, id uint32){
 		"CMDisconnect":   func(b *driver, id uint32) { b.must(abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: id}) },
@@ -50,7 +50,7 @@ func TestPartInPeace(t *testing.T) {
 						t.Fatalf("receive %d: %s", i, cqe.Status)
 					}
 				}
-				a.send(abi.OpSend, 0, 100, b, 0) // for which there is no receive
+				a.send(abi.OpSend, 0, 100, b, 0) // there is no receive for it
 				v.idle(1e6)
 				end(b, id)
 				v.tap = nil
@@ -79,14 +79,14 @@ func TestPartInPeace(t *testing.T) {
 	}
 }
 
-// state moves the driver's queue pair.
+// state moves the driver's queue pair to a state.
 func (d *driver) state(to abi.QPState) {
 	d.v.t.Helper()
 	d.must(abi.AdminOpModifyQP, &abi.ModifyQP{QPN: d.qpn, Mask: abi.QPAttrState, State: to})
 }
 
-// TestPartingEndsWithItsFunction: a reset leaves no connection behind, whoever ended it.
-// (DEV-303)
+// TestPartingEndsWithItsFunction checks that a reset leaves no connection behind, whichever side
+// ended it. (DEV-303)
 func TestPartingEndsWithItsFunction(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
@@ -103,8 +103,8 @@ func TestPartingEndsWithItsFunction(t *testing.T) {
 	settled(t, v)
 }
 
-// TestAttributesEndNothing: a ModifyQP that does not name a state ends no connection, whatever is in
-// the field of the state, and neither does one that is refused.
+// TestAttributesEndNothing checks that a ModifyQP without a state in its mask ends no connection,
+// whatever its state field holds, and that a refused one ends none either.
 func TestAttributesEndNothing(t *testing.T) {
 	for name, connect := range map[string]func(v *virtual) (a, b *driver){
 		"wired": func(v *virtual) (a, b *driver) {

@@ -15,7 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// headersSeen is what a sealed frame shows on the wire.
+// headersSeen holds the header fields that a sealed frame shows on the wire.
 type headersSeen struct {
 	class, innerClass, innerHops uint8
 	innerFlow                    uint32
@@ -35,8 +35,8 @@ func seen(frame []byte) (h headersSeen) {
 	return h
 }
 
-// TestClassOverRoCE: the traffic class that a driver names is in both headers, outside as inside
-// (DEV-946, Annex A17.9.2): DSCP and, of connections, ECT(0); datagrams have no ECN.
+// TestClassOverRoCE checks that the traffic class that a driver names is in both headers, outer and
+// inner (DEV-946, Annex A17.9.2): DSCP and, for connections, ECT(0); datagrams have no ECN.
 func TestClassOverRoCE(t *testing.T) {
 	for _, datagrams := range []bool{false, true} {
 		v := newRoCEWorld(t, config.TransportRoCE, sim.Impairment{Delay: 50_000})
@@ -83,9 +83,9 @@ func (d *driver) setPath(p abi.ModifyQP) {
 	d.must(abi.AdminOpModifyQP, &p)
 }
 
-// TestPathHeaders sends by queue pairs that were given a path, connected by number and by service,
-// and by address handles: DSCP in both headers, ECN the network's alone, hop limit and flow label
-// in the inner one; the flow label picks the source port. (DEV-946, DEV-947)
+// TestPathHeaders sends by queue pairs with a path, connected by number and by service, and by
+// address handles: DSCP is in both headers, ECN belongs to the network, hop limit and flow label
+// are in the inner header, and the flow label selects the source port. (DEV-946, DEV-947)
 func TestPathHeaders(t *testing.T) {
 	for _, inner := range []int{4, 6} {
 		for _, how := range []string{"wired", "connected", "datagrams"} {
@@ -137,7 +137,7 @@ func TestPathHeaders(t *testing.T) {
 				if !found {
 					t.Errorf("sent under %+v, want %+v", frames[0], want)
 				}
-				for _, h := range frames[1] { // who asked for nothing
+				for _, h := range frames[1] { // the side that asked for nothing
 					if how != "datagrams" && (h.class != underlay.ECT0 || h.innerClass != 0 || h.innerHops != 64 || h.innerFlow != 0) {
 						t.Errorf("answered under %+v", h)
 					}

@@ -10,15 +10,15 @@ import (
 	"github.com/falcon-vnic/vnic/device/gateway"
 )
 
-// put puts a whole frame of the function's guest into a port.
+// put puts a complete frame of the function's guest into a port.
 func (v *virtual) put(side, port int, dst [6]byte, etherType uint16, packet []byte, off gateway.Offload) {
 	p := v.portAt(side, port)
 	f := append(append(dst[:len(dst):len(dst)], p.MAC[:]...), byte(etherType>>8), byte(etherType))
 	v.ports[side] = append(v.ports[side], gateway.PortInput{From: p.Endpoint, Frame: append(f, packet...), Offload: off})
 }
 
-// dhcpDiscover is a packet with a DHCP message of a client with this MAC, whose last option says n
-// bytes.
+// dhcpDiscover returns a packet with a DHCP message of a client with this MAC, whose last option
+// claims a length of n bytes.
 func dhcpDiscover(mac [6]byte, n uint8) []byte {
 	b := make([]byte, 28+240)
 	b[0], b[8], b[9] = 0x45, 64, 17
@@ -38,7 +38,7 @@ func dhcpDiscover(mac [6]byte, n uint8) []byte {
 	return b
 }
 
-// DHCP options of all lengths, from a guest of a NIC that others use too.
+// TestAttackDHCP sends DHCP options of all lengths, from a guest of a NIC that others use too.
 func TestAttackDHCP(t *testing.T) {
 	v := newPortWorld(t, 31)
 	all := [6]byte{255, 255, 255, 255, 255, 255}
@@ -54,9 +54,9 @@ func TestAttackDHCP(t *testing.T) {
 	}
 }
 
-// A guest leaves checksums open wherever it likes, and chooses its data so that what is written
-// is the end of a neighbour's address. The peer's guest gets packets from the function's own
-// address only.
+// TestAttackChecksumOverAddress: a guest requests checksums at any offset, with data chosen such
+// that the checksum changes the end of its address to a neighbour's. The peer's guest gets packets
+// from the function's own address only.
 func TestAttackChecksumOverAddress(t *testing.T) {
 	const neighbour = 0x13 // fd00:100::13
 	v := newPortWorldWith(t, 32, func(i int, c *config.Config) {

@@ -13,8 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/thread"
 )
 
-// TestPlainHandover: frames for ports of another shard reach them as they are, with their offloads,
-// stay what they are until the ports have been given them, and are refused when there are too many.
+// TestPlainHandover checks that frames for ports of another shard reach them unchanged, with their
+// offloads, stay intact until the ports have got them, and are refused if there are too many.
 func TestPlainHandover(t *testing.T) {
 	cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 	devicetest.AddPort(cfg, 0, &config.Port{Name: "vp1"})
@@ -61,7 +61,7 @@ func TestPlainHandover(t *testing.T) {
 		if len(got) != 2 || got[0].Offload != off || got[1].Offload != (gateway.Offload{}) {
 			t.Fatalf("round %d: %+v, %v", round, got, to.plain.gw.Stats().Reasons)
 		}
-		// What comes next does not go where these lie.
+		// New frames do not overwrite these.
 		from.ToPort(1, 1, port.Function, bytes.Repeat([]byte{0xff}, 60<<10), gateway.Offload{})
 		for i := range got {
 			if b := bytes.Join(got[i].Parts, nil); got[i].To != port.Endpoint || !bytes.Equal(b[12:], frame[12:]) {

@@ -9,8 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/devicetest"
 )
 
-// TestPlainShards: with ports on one, two and three shards of a NIC each reaches each other one, of
-// its own NIC and of the peer, while both rotate their keys; each shard seals with keys of its own.
+// TestPlainShards checks with ports on one, two and three shards of a NIC that each reaches every
+// other one, of its own NIC and of the peer, while both rotate their keys; each shard seals with
+// keys of its own.
 func TestPlainShards(t *testing.T) {
 	eachShards(t, func(t *testing.T) {
 		v := newPortWorldWith(t, 5, func(i int, c *config.Config) {
@@ -41,7 +42,7 @@ func TestPlainShards(t *testing.T) {
 					}
 				}
 			}
-			v.idle(2e9) // the keys before have ended
+			v.idle(2e9) // the old keys have ended
 		}
 		noKeyDrops(t, v)
 		handed := uint64(0)

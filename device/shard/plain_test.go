@@ -20,8 +20,8 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// newPortWorld is two shards in virtual time, VF 1 of each with a port in tenant 7 and VF 4 with
-// one in tenant 8 of the same address.
+// newPortWorld returns two shards in virtual time. VF 1 of each has a port in tenant 7 and VF 4 one
+// in tenant 8, with the same address.
 func newPortWorld(t testing.TB, seed uint64) *virtual {
 	t.Helper()
 	return newPortWorldWith(t, seed, func(int, *config.Config) {})
@@ -69,12 +69,12 @@ func (v *virtual) reason(side int, r gateway.Reason) uint64 {
 	return v.sum(side, func(s *Shard) uint64 { return s.plain.gw.Stats().Reasons[r] })
 }
 
-// sent is how many packets a side's underlay sent.
+// sent returns how many packets a side's underlay sent.
 func (v *virtual) sent(side int) uint64 {
 	return v.sum(side, func(s *Shard) uint64 { return s.underlay.Stats()[underlay.Sent] })
 }
 
-// heard runs for a while and returns what arrived at a side's ports.
+// heard runs for a while and returns the frames that arrived at a side's ports.
 func (v *virtual) heard(side int) [][]byte {
 	v.idle(1_000_000)
 	got := v.arrived[side]
@@ -110,8 +110,8 @@ func TestPlainTunnel(t *testing.T) {
 	}
 }
 
-// TestPriorityTagsOfTheFabric: switches that put a priority tag into every frame change nothing; a
-// tag of a VLAN is another network's.
+// TestPriorityTagsOfTheFabric checks that priority tags that switches put into every frame have no
+// effect, and that a frame with a VLAN tag belongs to another network.
 func TestPriorityTagsOfTheFabric(t *testing.T) {
 	v := newPortWorld(t, 2)
 	tci := uint16(0xa000)
@@ -131,7 +131,8 @@ func TestPriorityTagsOfTheFabric(t *testing.T) {
 	}
 }
 
-// Equal addresses in two tenants: each port hears its own tenant only.
+// TestPlainTenantsApart checks that with equal addresses in two tenants each port receives from its
+// own tenant only.
 func TestPlainTenantsApart(t *testing.T) {
 	v := newPortWorld(t, 2)
 	for port := range 2 {
@@ -141,7 +142,7 @@ func TestPlainTenantsApart(t *testing.T) {
 	if len(got) != 2 {
 		t.Fatalf("%d frames", len(got))
 	}
-	slices.SortFunc(got, func(a, b []byte) int { return len(a) - len(b) }) // shards are in no order
+	slices.SortFunc(got, func(a, b []byte) int { return len(a) - len(b) }) // the order of shards is not fixed
 	for i, f := range got {
 		if p := v.portAt(1, i); [6]byte(f[:6]) != p.MAC || len(f) != 14+28+100+i {
 			t.Errorf("port %d got %d bytes for %x", i, len(f), f[:6])
@@ -149,8 +150,8 @@ func TestPlainTenantsApart(t *testing.T) {
 	}
 }
 
-// What an attacker on the fabric can do with what he sees is dropped and counted, and nothing
-// answers.
+// TestPlainBadInput checks that replays and changes by an attacker on the fabric are dropped and
+// counted, and that nothing answers them.
 func TestPlainBadInput(t *testing.T) {
 	v := newPortWorld(t, 3)
 	var seen []byte
@@ -206,8 +207,8 @@ func TestPlainBadInput(t *testing.T) {
 	}
 }
 
-// TestExpiredSPI: once a rotation is over, what was sealed before it has an unknown SPI, in both
-// classes, and nobody is told.
+// TestExpiredSPI checks that once a rotation is over, packets sealed before it have an unknown SPI,
+// in both classes, and that nobody is told.
 func TestExpiredSPI(t *testing.T) {
 	v := newPortWorld(t, 6)
 	a, b := pair(v)
@@ -232,7 +233,7 @@ func TestExpiredSPI(t *testing.T) {
 	v.tap = nil
 	v.idle(2e9)
 	exchange(t, a, b, 10_000)                                                   // moves the remote time past the margin
-	for round, want := range []dropReason{dropReplay, dropReplay, dropPSPSPI} { // of the current generation, of the previous, of none
+	for round, want := range []dropReason{dropReplay, dropReplay, dropPSPSPI} { // SPIs of the current generation, of the previous one, of none
 		switch round {
 		case 1:
 			if err := v.cores[1].Keys.Rotate(v.now); err != nil {
@@ -260,8 +261,8 @@ func TestExpiredSPI(t *testing.T) {
 	}
 }
 
-// A peer that has a key for one tenant gets nothing to another by the cookie, nor anything else
-// than packets by it.
+// TestPlainHostilePeer checks that a peer with a key for one tenant cannot send to another tenant
+// by changing the cookie, and can send nothing but packets by it.
 func TestPlainHostilePeer(t *testing.T) {
 	v := newPortWorld(t, 4)
 	issued, err := v.cores[1].Keys.Issue(security.Use{Peer: 1, Tenant: 7, Class: cm.ClassGateway})
@@ -316,7 +317,8 @@ func TestPlainHostilePeer(t *testing.T) {
 	}
 }
 
-// Keys are replaced while packets flow, and none is lost; also when a key is nearly used up.
+// TestPlainRekey checks that no packet is lost when keys are replaced under traffic, also when a
+// key is nearly used up.
 func TestPlainRekey(t *testing.T) {
 	v := newPortWorld(t, 5)
 	for i := range 5 {
@@ -332,7 +334,7 @@ func TestPlainRekey(t *testing.T) {
 			t.Fatalf("rotation %d: %d of 30 arrived", i, n)
 		}
 	}
-	v.shards[0].txSAs.PacketLimit = 20 // of keys from now on
+	v.shards[0].txSAs.PacketLimit = 20 // for new keys
 	if err := v.cores[1].Keys.Rotate(v.now); err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +348,8 @@ func TestPlainRekey(t *testing.T) {
 	}
 }
 
-// A function that is disabled is withdrawn at the peer, and announced again when it is enabled.
+// TestPlainWithdraw checks that the peer loses the addresses of a function that is disabled, and
+// gets them again when it is enabled.
 func TestPlainWithdraw(t *testing.T) {
 	v := newPortWorld(t, 6)
 	vf := v.portAt(1, 0).ID
@@ -390,7 +393,7 @@ func TestPlainWithdraw(t *testing.T) {
 	}
 }
 
-// The capture has the clear packets of both sides.
+// TestPlainCapture checks that a capture has the clear packets of both sides.
 func TestPlainCapture(t *testing.T) {
 	v := newPortWorld(t, 7)
 	var pcap [2]bytes.Buffer
@@ -417,7 +420,8 @@ func TestPlainCapture(t *testing.T) {
 	}
 }
 
-// Sealing what came from a port, and opening what is for one, allocates nothing.
+// TestPlainNoAllocations checks that sealing packets of a port, and opening packets for one,
+// allocates nothing.
 func TestPlainNoAllocations(t *testing.T) {
 	v := newPortWorld(t, 8)
 	v.say(0, 0, host1, host2, 1000)
@@ -452,10 +456,10 @@ func TestPlainNoAllocations(t *testing.T) {
 	}
 }
 
-// onlyPort is the one port of a shard.
+// onlyPort returns the only port of a shard.
 func onlyPort(s *Shard) *Port { return slices.Collect(s.plain.ports.all())[0] }
 
-// portAt is a port of a side by its place in the configuration.
+// portAt returns a port of a side by its place in the configuration.
 func (v *virtual) portAt(side, n int) *Port {
 	var all []*Port
 	for _, s := range v.nics[side] {
@@ -465,7 +469,7 @@ func (v *virtual) portAt(side, n int) *Port {
 	return all[n]
 }
 
-// keyless counts tunnels in tenant 7 that a port cannot send through yet.
+// keyless counts tunnels in tenant 7 that a port has no key for yet.
 func (v *virtual) keyless() (n int) {
 	for i := range v.nics {
 		for _, s := range v.nics[i] {

@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestHeldBeforeDestroyed: completions that a profile holds back come before the command that
-// destroys their queue pair is answered, not after it.
+// TestHeldBeforeDestroyed checks that completions that a profile holds back come before the answer
+// to the command that destroys their queue pair.
 func TestHeldBeforeDestroyed(t *testing.T) {
 	held := uint64(0)
 	for seed := range uint64(10) {

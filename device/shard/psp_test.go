@@ -17,8 +17,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestVersions runs each PSP version end to end, another one in each
-// direction: a NIC's version is that of the keys it issues.
+// TestVersions runs each PSP version end to end, a different one in each direction: a NIC's version
+// is that of the keys it issues.
 func TestVersions(t *testing.T) {
 	for version := range uint8(4) {
 		t.Run(fmt.Sprint(version), func(t *testing.T) {
@@ -49,8 +49,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestKeyLog: a line for each SA of either direction, with the key that works,
-// in a file only its owner reads; without the configuration nothing.
+// TestKeyLog checks for a line for each SA of either direction, with the key that works, in a file
+// that only its owner can read; without the configuration there is nothing.
 func TestKeyLog(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	var logs [2]written
@@ -102,8 +102,8 @@ type written struct{ bytes.Buffer }
 
 func (*written) Close() error { return nil }
 
-// TestKeysFollowRandomNumbers: other random numbers are other keys for the same SPIs, so that no IV
-// repeats under a key wherever the clock stands, as long as each start has its own.
+// TestKeysFollowRandomNumbers checks that other random numbers give other keys for the same SPIs,
+// so that no IV repeats under a key at any clock, as long as each start has its own random numbers.
 func TestKeysFollowRandomNumbers(t *testing.T) {
 	seen := map[string]bool{}
 	var spi uint32

@@ -12,11 +12,11 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// What a function can make is bounded in every state it can leave it in, and never takes the last
+// The objects that a function can leave behind are bounded in every state, and never take the last
 // of what others need.
 
-// VFs that connect and disconnect without pause leave connections behind that rest, with the
-// peer's NIC and within their own. Another VF connects as often as it likes.
+// TestAttackConnectionIDs: VFs that connect and disconnect without pause leave resting connections
+// behind, limited per peer NIC and per VF. Another VF connects as often as it likes.
 func TestAttackConnectionIDs(t *testing.T) {
 	for _, inside := range []bool{false, true} {
 		for _, qps := range []uint32{0, 4000} { // 0: the default limits

@@ -8,11 +8,11 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// bigPages is how many pages bigRegion has.
+// bigPages is the number of pages of bigRegion.
 const bigPages = 1 << 19
 
-// bigRegion is the registration of 2 GiB by small pages: a page list of three levels in which every
-// entry names the same page.
+// bigRegion returns the registration of 2 GiB by small pages: a page list of three levels in which
+// every entry names the same page.
 func (d *driver) bigRegion() *abi.RegMR {
 	const root, mid, leaf = 40, 41, 42
 	for _, l := range []struct{ at, to int }{{root, mid}, {mid, leaf}, {leaf, pageData}} {
@@ -54,7 +54,7 @@ func (d *driver) answered() (cqe abi.AdminCQE, ok bool) {
 	return cqe, ok
 }
 
-// stepOnce is one Step of a driver's shard.
+// stepOnce runs one Step of a driver's shard.
 func (d *driver) stepOnce() *thread.Output {
 	s, in := d.v.home(d.fn), thread.Input{}
 	out := d.v.out(s)
@@ -63,8 +63,8 @@ func (d *driver) stepOnce() *thread.Output {
 	return out
 }
 
-// TestRegMRInPieces: a registration of 2 GiB takes many Steps of bounded work. Meanwhile commands
-// of another function are served, and those behind it of its own (DEV-507).
+// TestRegMRInPieces checks that a registration of 2 GiB takes many Steps of bounded work. Meanwhile
+// commands of another function are served, and later ones of its own (DEV-507).
 func TestRegMRInPieces(t *testing.T) {
 	v := newVirtualWith(t, 1, wire100us, together)
 	a, b := newDriver(v, 0, 1), newDriver(v, 0, 2)
@@ -73,7 +73,7 @@ func TestRegMRInPieces(t *testing.T) {
 		d.pdn = binary.LittleEndian.Uint32(d.must(abi.AdminOpAllocPD, nil))
 	}
 	big := a.post(abi.AdminOpRegMR, a.bigRegion())
-	const least = bigPages / 4096 // page list entries of a Step
+	const least = bigPages / 4096 // least page list entries per Step
 	others := map[*driver]int{a: 0, b: 0}
 	waits := map[*driver]int{}
 	for _, d := range []*driver{a, b} {
@@ -115,9 +115,9 @@ func TestRegMRInPieces(t *testing.T) {
 	}
 }
 
-// TestManyRegMR: as many long registrations as the admin queue holds go on side by side: each in
-// its turn, and a short one behind them is done long before the first of them. What they belong to
-// stays meanwhile, they count as regions, and one that fails leaves nothing behind.
+// TestManyRegMR checks that as many long registrations as the admin queue holds take turns, and
+// that a short one behind them is done long before the first of them. The objects they belong to
+// cannot go meanwhile, they count as regions, and one that fails leaves nothing behind.
 func TestManyRegMR(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)
@@ -183,8 +183,8 @@ func TestManyRegMR(t *testing.T) {
 	}
 }
 
-// TestResetDuringRegMR: a registration in progress ends with the function, and
-// a driver that resets and begins again and again does not fill the backlog.
+// TestResetDuringRegMR checks that a registration in progress ends with the function, and that a
+// driver that resets and starts again and again does not fill the backlog.
 func TestResetDuringRegMR(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)
@@ -192,7 +192,7 @@ func TestResetDuringRegMR(t *testing.T) {
 		d.put(reg, width, value)
 	}
 	d.enable()
-	d.pdn = binary.LittleEndian.Uint32(d.must(abi.AdminOpAllocPD, nil)) // numbers begin anew after a reset
+	d.pdn = binary.LittleEndian.Uint32(d.must(abi.AdminOpAllocPD, nil)) // numbers start anew after a reset
 	for range 50 {
 		region := d.bigRegion()
 		for range 5 { // in one Step

@@ -13,13 +13,13 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// rotatingEvery is a pair of shards that rotate on their own.
+// rotatingEvery returns a pair of shards that rotate keys on their own.
 func rotatingEvery(t *testing.T, seed uint64, every time.Duration) *virtual {
 	t.Helper()
 	return newVirtualWith(t, seed, wire100us, func(_ int, c *config.Config) { c.PSP.RotateEvery = &every })
 }
 
-// noKeyDrops expects that no packet failed a check of keys.
+// noKeyDrops checks that no packet failed a check of keys.
 func noKeyDrops(t *testing.T, v *virtual) {
 	t.Helper()
 	for i := range v.nics {
@@ -31,9 +31,8 @@ func noKeyDrops(t *testing.T, v *virtual) {
 	}
 }
 
-// TestRotateUnderLoad rotates both NICs' keys every 50 ms while data flows in
-// both directions, and expects that no packet is dropped for its key and every
-// byte arrives.
+// TestRotateUnderLoad rotates both NICs' keys every 50 ms while data flows in both directions, and
+// checks that no packet is dropped for its key and that every byte arrives.
 func TestRotateUnderLoad(t *testing.T) { eachShards(t, testRotateUnderLoad) }
 
 func testRotateUnderLoad(t *testing.T) {
@@ -41,7 +40,7 @@ func testRotateUnderLoad(t *testing.T) {
 	v := rotatingEvery(t, 1, every)
 	v.tell = false
 	a, b := pair(v)
-	exchange(t, a, b, 1000) // addresses are resolved, and packets parked too long are gone
+	exchange(t, a, b, 1000) // addresses are resolved, and packets that were parked too long are gone
 	v.idle(1e6)
 	sent := func(i int) uint64 { return v.sum(i, func(s *Shard) uint64 { return s.counters.txPackets }) }
 	taken := func(i int) uint64 {
@@ -59,7 +58,7 @@ func testRotateUnderLoad(t *testing.T) {
 		}
 		a.send(abi.OpWrite, 0, n, b, 1<<20)
 		b.send(abi.OpWrite, 0, n, a, 1<<20)
-		v.idle(700_000) // some of it under way, some not, when keys change
+		v.idle(700_000) // some packets are in flight when keys change, and some not
 		for _, d := range []*driver{a, b} {
 			if cqe := d.done(); cqe.Status != abi.WCSuccess {
 				t.Fatalf("round %d: %s", round, cqe.Status)
@@ -86,9 +85,8 @@ func testRotateUnderLoad(t *testing.T) {
 	}
 }
 
-// TestRotateOutage: while the managers' link is down connections go on with
-// the keys they have; afterwards the new ones are handed over, and nothing is
-// lost either way.
+// TestRotateOutage checks that while the managers' link is down connections continue with their
+// keys; after that the new ones are exchanged, and nothing is lost in either direction.
 func TestRotateOutage(t *testing.T) { eachShards(t, testRotateOutage) }
 
 func testRotateOutage(t *testing.T) {
@@ -118,8 +116,8 @@ func testRotateOutage(t *testing.T) {
 	noKeyDrops(t, v)
 }
 
-// TestRotatePeerRestarts: a rotation does not wait for a peer that has lost all
-// its keys, even if no other is planned.
+// TestRotatePeerRestarts checks that a rotation does not wait for a peer that has lost all its
+// keys, even if no other rotation is planned.
 func TestRotatePeerRestarts(t *testing.T) { eachShards(t, testRotatePeerRestarts) }
 
 func testRotatePeerRestarts(t *testing.T) {
@@ -141,15 +139,15 @@ func testRotatePeerRestarts(t *testing.T) {
 	}
 }
 
-// TestRotateUnreachable: a peer that cannot be told keeps an old key alive for
-// one more period and no longer.
+// TestRotateUnreachable checks that a peer that cannot be told keeps an old key valid for exactly
+// one more period.
 func TestRotateUnreachable(t *testing.T) {
 	v := rotatingEvery(t, 1, 10*time.Second)
 	a, b := pair(v)
 	s := v.shards[0]
 	v.linkDown()
 	sealsWith := func() uint32 { return s.txSAs.List()[0].SPI }
-	first := sealsWith() // which the peer gave us
+	first := sealsWith() // the key that the peer gave us
 	v.idle(19e9)
 	exchange(t, a, b, 10_000)
 	noKeyDrops(t, v)
@@ -162,7 +160,7 @@ func TestRotateUnreachable(t *testing.T) {
 	if v.dropped(1, dropPSPSPI) == 0 {
 		t.Error("a key two generations old was accepted")
 	}
-	v.linkUp() // in time for the transport: it goes on
+	v.linkUp() // in time for the transport: it continues
 	if cqe := a.done(); cqe.Status != abi.WCSuccess {
 		t.Error(cqe.Status)
 	}
@@ -172,7 +170,7 @@ func TestRotateUnreachable(t *testing.T) {
 	exchange(t, a, b, 10_000)
 }
 
-// TestPacketLimit: a key of few packets is replaced before it is used up.
+// TestPacketLimit checks that a key with a low packet limit is replaced before it is used up.
 func TestPacketLimit(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	for _, s := range v.all() {
@@ -196,8 +194,8 @@ func TestPacketLimit(t *testing.T) {
 	}
 }
 
-// TestNewConnectionsWhileRotating opens connections one after the other while
-// keys change beneath the handshakes.
+// TestNewConnectionsWhileRotating opens connections one after the other while keys change during
+// the handshakes.
 func TestNewConnectionsWhileRotating(t *testing.T) { eachShards(t, testNewConnectionsWhileRotating) }
 
 func testNewConnectionsWhileRotating(t *testing.T) {
@@ -217,8 +215,8 @@ func testNewConnectionsWhileRotating(t *testing.T) {
 	noKeyDrops(t, v)
 }
 
-// TestGatewayClass: a peer gets a key of the gateway class by asking for it, and
-// what it seals with that never reaches the transport, even if Falcon is inside.
+// TestGatewayClass checks that a peer gets a key of the gateway class on request, and that packets
+// sealed with it never reach the transport, even with Falcon inside.
 func TestGatewayClass(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)

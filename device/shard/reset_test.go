@@ -15,10 +15,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// TestLifecycleModel drives one function through its lifecycle in any order,
-// with objects, a connection and traffic, and holds its state to the table of
-// docs/abi §3. A reset takes one Step from any state, leaves nothing, and the
-// driver may begin again on the same stream (DEV-302, DEV-303, DEV-304).
+// TestLifecycleModel drives one function through its lifecycle in any order, with objects, a
+// connection and traffic, and compares its state with the table of docs/abi §3. A reset takes one
+// Step from any state, leaves nothing, and the driver may start again on the same stream (DEV-302,
+// DEV-303, DEV-304).
 func TestLifecycleModel(t *testing.T) { eachShards(t, testLifecycleModel) }
 
 func testLifecycleModel(t *testing.T) {
@@ -165,9 +165,8 @@ func testLifecycleModel(t *testing.T) {
 	}
 }
 
-// TestAdminInWindow: with registers of 0 the admin queues are those of the window. They are empty
-// after each reset, whatever was left there.
-// (DEV-1017)
+// TestAdminInWindow checks that with registers of 0 the admin queues are those of the window, and
+// that they are empty after each reset, whatever was left in them. (DEV-1017)
 func TestAdminInWindow(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	o := newOffender(t, v)

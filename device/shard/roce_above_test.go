@@ -9,11 +9,11 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// overRoCE has the functions of worlds in virtual time speak RoCEv2 to each other: each has a port,
-// and who connects by the connection manager elsewhere names the peer's queue pair.
+// overRoCE makes the functions of worlds in virtual time use RoCEv2: each has a port, and queue
+// pairs that otherwise connect by the connection manager name the peer's queue pair.
 var overRoCE bool
 
-// speakRoCE configures a NIC so.
+// speakRoCE configures a NIC for that.
 func speakRoCE(c *config.Config) {
 	c.RDMA.Transport = config.TransportRoCE
 	c.Peers[0].Tenants = []uint32{7, 8}
@@ -26,8 +26,7 @@ func speakRoCE(c *config.Config) {
 	c.SetPortDefaults()
 }
 
-// TestAboveRoCE: what is above the wires works over RoCEv2 as over Falcon. These are the tests of
-// it, over RoCEv2.
+// TestAboveRoCE runs the tests of everything above the wires again, over RoCEv2.
 func TestAboveRoCE(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"rates": TestRateLimit, "link state": TestLinkState,
@@ -43,14 +42,14 @@ func TestAboveRoCE(t *testing.T) {
 	}
 }
 
-// speaksRoCE has all functions do so until the test ends.
+// speaksRoCE sets overRoCE until the test ends.
 func speaksRoCE(t *testing.T) {
 	overRoCE = true
 	t.Cleanup(func() { overRoCE = false })
 }
 
-// TestRoCECredits: two functions send over RoCEv2 through a NIC whose credits suffice for a few
-// packets. Both get on, and in the end all credits are back, of the NIC, the host and the
+// TestRoCECredits: two functions send over RoCEv2 through a NIC whose credits are enough for a few
+// packets. Both make progress, and in the end all credits are back, of the NIC, the host and the
 // functions.
 func TestRoCECredits(t *testing.T) {
 	speaksRoCE(t)
@@ -108,7 +107,7 @@ func TestRoCECredits(t *testing.T) {
 	}
 }
 
-// TestRoCEConnections: connections over RoCEv2 are listed with Falcon's.
+// TestRoCEConnections checks that connections over RoCEv2 are listed with Falcon's.
 func TestRoCEConnections(t *testing.T) {
 	speaksRoCE(t)
 	v := newVirtual(t, 7, wire100us)
@@ -139,8 +138,8 @@ func TestRoCEConnections(t *testing.T) {
 	}
 }
 
-// TestRoCEPortComes: a function whose port comes while a driver has it reaches by RoCEv2 whom its
-// queue pair waits for, and goes on when another port takes the place of that one.
+// TestRoCEPortComes checks that a function whose port is added while it has a driver connects its
+// waiting queue pair by RoCEv2, and continues when the port is replaced.
 func TestRoCEPortComes(t *testing.T) {
 	speaksRoCE(t)
 	v := newVirtual(t, 8, wire100us)

@@ -15,7 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// newRoCEWorld is two shards in virtual time whose VFs 1 and 2 have ports.
+// newRoCEWorld returns two shards in virtual time whose VFs 1 and 2 have ports.
 func newRoCEWorld(t testing.TB, transport string, imp sim.Impairment) *virtual {
 	t.Helper()
 	v := newPortWorldWith(t, 5, func(i int, c *config.Config) {
@@ -29,14 +29,14 @@ func newRoCEWorld(t testing.TB, transport string, imp sim.Impairment) *virtual {
 	return v
 }
 
-// roceOf is a driver's function in its network.
+// roceOf returns the RoCE port of a driver's function.
 func (d *driver) roceOf() *roce.Port { return d.fn.Verbs().RoCE() }
 
-// badWire loses, duplicates and reorders.
+// badWire loses, duplicates and reorders packets.
 var badWire = sim.Impairment{Delay: 50_000, Jitter: 20_000, Loss: 0.02, Duplicate: 0.02, Reorder: 0.02, ReorderDelay: 100_000}
 
-// TestRoCE moves bytes over RoCEv2 between functions of two NICs, sealed between them, on a wire
-// that loses, duplicates and reorders, and between functions of one NIC. Falcon carries nothing.
+// TestRoCE moves bytes over RoCEv2 between functions of two NICs, sealed, on a wire that loses,
+// duplicates and reorders, and between functions of one NIC. Falcon carries nothing.
 func TestRoCE(t *testing.T) {
 	eachDistance(t, func(t *testing.T) {
 		v := newRoCEWorld(t, config.TransportRoCE, badWire)
@@ -87,8 +87,8 @@ func TestRoCEDatagrams(t *testing.T) {
 	})
 }
 
-// TestTransportAuto reaches functions over Falcon and others over RoCEv2: the other is a host
-// behind a port, which speaks it by itself.
+// TestTransportAuto reaches functions over Falcon and others over RoCEv2: a host behind a port that
+// implements RoCEv2 itself.
 func TestTransportAuto(t *testing.T) {
 	v := newRoCEWorld(t, config.TransportAuto, sim.Impairment{Delay: 50_000})
 	a, b := drivers(v)
@@ -125,7 +125,7 @@ func TestTransportAuto(t *testing.T) {
 	}
 }
 
-// outside is a host behind the port of a side's VF 1 that speaks RoCEv2 by itself, as Linux does.
+// outside is a host behind the port of a side's VF 1 that implements RoCEv2 itself, as Linux does.
 type outside struct {
 	v      *virtual
 	side   int
@@ -168,7 +168,7 @@ func (h *outside) until(done func() bool) {
 	})
 }
 
-// sendTo is send to memory that is no driver's.
+// sendTo is send to memory that belongs to no driver.
 func (d *driver) sendTo(op abi.Opcode, off, n int, addr uint64, rkey uint32) {
 	d.v.t.Helper()
 	b := d.scratch[:1<<sqStride]
@@ -181,9 +181,9 @@ func (d *driver) sendTo(op abi.Opcode, off, n int, addr uint64, rkey uint32) {
 	d.ring(abi.DoorbellSQ, d.qpn, index)
 }
 
-// outsideEnd is a queue pair outside, which serves from its memory.
+// outsideEnd is a queue pair outside, which serves requests from its memory.
 type outsideEnd struct {
-	transport.Requester // it asks for nothing
+	transport.Requester // it makes no requests
 	memory              []byte
 }
 

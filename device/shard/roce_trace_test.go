@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// roceTraceCases are requests and the steps that either side goes through over RoCEv2: between two
-// NICs, with 50 µs of wire each way, and inside one, where nothing is sealed.
+// roceTraceCases are requests and the steps of either side over RoCEv2: between two NICs, with 50
+// µs of wire each way, and inside one, where nothing is sealed.
 var roceTraceCases = []struct {
 	name           string
 	post           func(x *traced, a, b *driver)
@@ -98,7 +98,7 @@ func tracedRoCE(t *testing.T) *traced {
 	})
 }
 
-// TestTraceRoCEDatagrams: a datagram over RoCEv2 is not acknowledged.
+// TestTraceRoCEDatagrams checks the trace of a datagram over RoCEv2, which is not acknowledged.
 func TestTraceRoCEDatagrams(t *testing.T) {
 	x := tracedRoCE(t)
 	a, b := x.ends[0], x.ends[1]
@@ -114,8 +114,8 @@ func TestTraceRoCEDatagrams(t *testing.T) {
 	x.want(1, start, "roce UD SEND Only 100 bytes, 1 packets, success: received 50001 opened 50002 delivered 50003 cqe_written 50005")
 }
 
-// TestTraceRoCEUnreliable: a request over an unreliable connection is done when its last packet has
-// left, and nobody acknowledges it.
+// TestTraceRoCEUnreliable checks that a request over an unreliable connection is done when its last
+// packet was sent, without an acknowledgement.
 func TestTraceRoCEUnreliable(t *testing.T) {
 	x := tracedRoCE(t)
 	a, b := x.ends[0], x.ends[1]
@@ -136,7 +136,7 @@ func TestTraceRoCEUnreliable(t *testing.T) {
 	x.want(1, start, "roce UC SEND Only 100 bytes, 1 packets, success: received 50001 opened 50002 delivered 50003 cqe_written 50005")
 }
 
-// createUC makes the driver's queue pair an unreliable connection, in INIT.
+// createUC turns the driver's queue pair into an unreliable connection, in INIT.
 func (d *driver) createUC() {
 	d.v.t.Helper()
 	d.b.Features |= abi.FeatureExtendedVerbs

@@ -49,8 +49,8 @@ func TestRosterModel(t *testing.T) {
 	})
 }
 
-// TestChangeOfOneFunction: a VF that is disabled and enabled, and a port that goes and comes back,
-// take the shard the same memory among ten as among two thousand: no list of all is copied.
+// TestChangeOfOneFunction checks that disabling and enabling a VF, and removing and adding a port,
+// need the same memory among ten functions as among two thousand: no list of all is copied.
 func TestChangeOfOneFunction(t *testing.T) {
 	measure := func(n int) (function, port uint64) {
 		c, err := config.Parse([]byte("nic: {host: 1}\nuplink: {backend: memory, address: 10.0.0.1/24}\nfunctions:\n  - {pf: 0, vf_count: 2000}\n"))
@@ -107,7 +107,7 @@ func TestChangeOfOneFunction(t *testing.T) {
 	}
 }
 
-// allocated is how many bytes f allocates.
+// allocated returns how many bytes f allocates.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -116,7 +116,7 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// usual is the median of what f returns: tables grow now and then.
+// usual returns the median of what f returns: tables grow now and then.
 func usual(f func() uint64) uint64 {
 	var all [21]uint64
 	for i := range all {

@@ -13,8 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// A change that peers cannot be told of is refused whole, and nothing else is refused for it
-// afterwards.
+// TestChangeAllOrNothing checks that a change that peers cannot be told of is refused completely,
+// and that it does not cause later refusals.
 func TestChangeAllOrNothing(t *testing.T) {
 	address := func(vf int) netip.Addr { return netip.AddrFrom4([4]byte{10, 1, byte(vf >> 8), byte(vf)}) }
 	const listed = cm.MaxEndpoints - 3 - 1 // VFs 1 to 3 share the tenant, and one is to come

@@ -10,9 +10,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestShadowVirtual lets a driver that rings only when asked post at the worst
-// moments of virtual time, over a bad wire: after a shard's last look at its
-// rings and before it sleeps. Nothing is left behind (DRV-604, DEV-607).
+// TestShadowVirtual lets a driver that rings only when asked post at the worst moments of virtual
+// time, over a bad wire: after a shard's last poll of its rings and before it sleeps. No request is
+// left behind (DRV-604, DEV-607).
 func TestShadowVirtual(t *testing.T) {
 	for seed := range uint64(10) {
 		v := newVirtual(t, seed, sim.Impairment{Delay: 30_000, Jitter: 20_000, Loss: 0.02})
@@ -48,7 +48,7 @@ func TestShadowVirtual(t *testing.T) {
 				}
 				done++
 			}
-			if done == posted { // not otherwise: a later request would wake the device for a lost one
+			if done == posted { // else a later request would wake the device for a lost one
 				post(1 + r.IntN(3))
 				v.step()
 			}
@@ -60,8 +60,8 @@ func TestShadowVirtual(t *testing.T) {
 	}
 }
 
-// TestBusyDriverRingsNoBell: requests that the shard finds by looking cost no
-// record; one that no longer looks is asked for by its driver.
+// TestBusyDriverRingsNoBell checks that requests that the shard finds by polling need no record,
+// and that the driver rings a shard that no longer polls.
 func TestBusyDriverRingsNoBell(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := newDriver(v, 0, 1), newDriver(v, 1, 1)

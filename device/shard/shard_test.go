@@ -55,8 +55,8 @@ func exchange(t *testing.T, a, b *driver, n int) {
 	}
 }
 
-// TestReplay runs the same seed twice over a bad wire and expects the same
-// frames at the same times, byte for byte, and other frames for other seeds.
+// TestReplay runs the same seed twice over a bad wire and checks for the same frames at the same
+// times, byte for byte, and for other frames with other seeds.
 func TestReplay(t *testing.T) { eachShards(t, testReplay) }
 
 func testReplay(t *testing.T) {
@@ -83,8 +83,8 @@ func testReplay(t *testing.T) {
 	}
 }
 
-// TestNoAllocations: once a connection works, packets cost no memory, in
-// either direction: doorbell, rings, Falcon, sealing, opening, completion.
+// TestNoAllocations checks that once a connection works, packets allocate nothing, in either
+// direction: doorbell, rings, Falcon, sealing, opening, completion.
 func TestNoAllocations(t *testing.T) { eachShards(t, testNoAllocationsOf) }
 
 func testNoAllocationsOf(t *testing.T) {

@@ -2,8 +2,8 @@ package shard
 
 import "testing"
 
-// TestTwoShards runs the tests of what passes between shards, or might, once more with two shards
-// for each NIC. Those under eachShards do so by themselves; -shards has all others do it.
+// TestTwoShards runs the tests that may involve several shards again with two shards for each NIC.
+// Those under eachShards do so by themselves; -shards makes all others do it.
 func TestTwoShards(t *testing.T) {
 	if perNIC != 1 {
 		t.Skip("all tests run with several shards")

@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestCompletionBeforeEvents: when the events that a command causes leave, its
-// completion lies in memory, and an event for it leaves without arming (DEV-505).
+// TestCompletionBeforeEvents checks that when the events that a command causes are sent, its
+// completion is already in memory, and an event for it is sent without arming (DEV-505).
 func TestCompletionBeforeEvents(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := newDriver(v, 0, 1), newDriver(v, 0, 2) // of one NIC: nothing takes time

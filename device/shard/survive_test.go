@@ -9,8 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/security"
 )
 
-// A frame that finds a fault in the code that reads it is counted and told, and all others' traffic
-// goes on. As no such frame is known, what the code works on is taken away from under it.
+// TestSurvivesPanics checks that a frame that makes the code that parses it panic is counted and
+// logged, and that all other traffic continues. No such frame is known, so the test breaks the
+// state that the code works on.
 func TestSurvivesPanics(t *testing.T) {
 	v := newPortWorld(t, 61)
 	a, b := pair(v)
@@ -43,7 +44,7 @@ func TestSurvivesPanics(t *testing.T) {
 		t.Error("there is something in nothing")
 	}
 
-	v.ports[1] = append(v.ports[1], gateway.PortInput{Frame: make([]byte, 100)}) // of no port
+	v.ports[1] = append(v.ports[1], gateway.PortInput{Frame: make([]byte, 100)}) // from no port
 	v.heard(0)
 	if n := v.reason(1, gateway.DropPanic); n != 1 {
 		t.Errorf("the gateway counted %d", n)

@@ -15,7 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/gateway"
 )
 
-// TestTapPointWants: what passes is copied where a capture wants it, whichever of several that is.
+// TestTapPointWants checks that traffic is copied if any of several captures wants it.
 func TestTapPointWants(t *testing.T) {
 	ports := map[capture.Port]int{{Name: "vp0"}: 2}
 	for _, c := range []struct {
@@ -46,7 +46,7 @@ func TestTapPointWants(t *testing.T) {
 // captured is a packet of a capture.
 type captured struct {
 	data []byte
-	at   int64 // by the wall clock, ns
+	at   int64 // wall clock, ns
 }
 
 // recordsOf reads a capture to its end.
@@ -66,7 +66,8 @@ func recordsOf(t *testing.T, file io.Reader) (list []captured) {
 	return list
 }
 
-// TestTapPointTime: what passes is captured with the time of the wall clock, not with the shard's.
+// TestTapPointTime checks that packets are captured with the time of the wall clock, not the
+// shard's.
 func TestTapPointTime(t *testing.T) {
 	var file bytes.Buffer
 	to, err := capture.New(&file)
@@ -87,8 +88,8 @@ func TestTapPointTime(t *testing.T) {
 	}
 }
 
-// TestTapPointPorts: a frame of a port is in the captures that name the port, and in those that
-// take any port, which learn of it then.
+// TestTapPointPorts checks that a frame of a port is in the captures that name the port, and in
+// those of any port, which add the port then.
 func TestTapPointPorts(t *testing.T) {
 	shown := capture.Port{Name: "vp0"}
 	for _, c := range []struct {
@@ -131,8 +132,8 @@ func TestTapPointPorts(t *testing.T) {
 	}
 }
 
-// TestTapPointOfPorts: what guests send and are given is captured where a capture wants ports, both
-// ways, and nothing of what the gateway knows without a port.
+// TestTapPointOfPorts checks that frames that guests send and get are captured if a capture wants
+// ports, both ways, but not frames of endpoints without a port.
 func TestTapPointOfPorts(t *testing.T) {
 	for _, x := range []struct {
 		sink capture.Sink

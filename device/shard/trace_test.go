@@ -15,9 +15,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
-// traced is a pair of drivers whose functions are traced. Within a step the
-// shards' clocks go on by 1 ns with each look, so that the order of what happens
-// at one moment shows.
+// traced is a pair of drivers whose functions are traced. Within a step the shards' clocks advance
+// by 1 ns with each reading, so that the order of events at one moment shows.
 type traced struct {
 	t     *testing.T
 	v     *virtual
@@ -31,7 +30,7 @@ func newTraced(t *testing.T) *traced {
 	return newTracedIn(t, v, func() (a, b *driver) { return pair(v) })
 }
 
-// newTracedIn is newTraced in a world, with the drivers that connect makes.
+// newTracedIn is newTraced in a given world, with the drivers that connect makes.
 func newTracedIn(t *testing.T, v *virtual, connect func() (a, b *driver)) *traced {
 	t.Helper()
 	x := &traced{t: t, v: v}
@@ -57,13 +56,13 @@ func newTracedIn(t *testing.T, v *virtual, connect func() (a, b *driver)) *trace
 	return x
 }
 
-// idle lets everything come to rest.
+// idle runs until nothing is left to do.
 func (x *traced) idle() { x.v.idle(1e9) }
 
-// wallOffset is the wall clock less the virtual one.
+// wallOffset is the wall clock minus the virtual one.
 const wallOffset = 1_700_000_000_000_000_000
 
-// operations are what side i saw since the last call.
+// operations returns the operations that side i has traced since the last call.
 func (x *traced) operations(i int) (list []*control.Operation) {
 	x.t.Helper()
 	events, lost := x.rings[i].Take(nil)
@@ -83,7 +82,7 @@ func (x *traced) operations(i int) (list []*control.Operation) {
 	return list
 }
 
-// timeline is one operation: what it is, and the times of its steps since start.
+// timeline returns one operation as text: what it is, and the times of its steps since start.
 func timeline(o *control.Operation, start falcon.Time) string {
 	b := new(strings.Builder)
 	fmt.Fprintf(b, "%s %s %d bytes, %d packets", o.Transport, o.Op, o.Bytes, o.Packets)
@@ -128,7 +127,7 @@ func (x *traced) arm(ds ...*driver) {
 	x.v.step()
 }
 
-// run lets what post begins come to its end and returns when it began.
+// run runs what post starts to its end and returns when it started.
 func (x *traced) run(post func()) (start falcon.Time) {
 	x.t.Helper()
 	x.idle()
@@ -141,8 +140,8 @@ func (x *traced) run(post func()) (start falcon.Time) {
 	return start
 }
 
-// traceCases are requests and the steps that either side goes through: between
-// two NICs, with 50 µs of wire each way, and inside one.
+// traceCases are requests and the steps of either side: between two NICs, with 50 µs of wire each
+// way, and inside one.
 var traceCases = []struct {
 	name           string
 	post           func(x *traced, a, b *driver)
@@ -222,7 +221,7 @@ var traceCases = []struct {
 	},
 }
 
-// TestTrace: every step of each kind of request, in its order and at its time.
+// TestTrace checks every step of each kind of request, in order and with its time.
 func TestTrace(t *testing.T) {
 	for _, c := range traceCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -242,9 +241,9 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestTraceBounds: more than a ring holds pushes out the oldest and is counted; a
-// function is traced once at a time, by its queue pair if asked for, and not any
-// more afterwards.
+// TestTraceBounds checks that events beyond the size of a ring replace the oldest and are counted,
+// and that a function has one trace at a time, limited to a queue pair if asked for, and none after
+// it ended.
 func TestTraceBounds(t *testing.T) {
 	x := newTraced(t)
 	a, b := x.ends[0], x.ends[1]
@@ -296,7 +295,7 @@ func TestTraceBounds(t *testing.T) {
 			t.Errorf("%+v of another queue pair", e)
 		}
 	}
-	// A reset takes the objects, not the trace.
+	// A reset removes the objects, not the trace.
 	a.fn.Reset(x.v.now)
 	a.setUp()
 	if a.fn.conns.Trace == nil || a.fn.conns.Trace != s.traces[id] {
@@ -304,7 +303,7 @@ func TestTraceBounds(t *testing.T) {
 	}
 }
 
-// TestTraceDatagrams: both sides of a datagram, by way of a link.
+// TestTraceDatagrams traces both sides of a datagram, over a link.
 func TestTraceDatagrams(t *testing.T) {
 	x := newTraced(t)
 	a, b := x.ends[0], x.ends[1]
@@ -327,8 +326,8 @@ func TestTraceDatagrams(t *testing.T) {
 	x.want(1, start, "falcon UD SEND Only 100 bytes, 1 packets, success: received 50000 opened 50001 delivered 50002 cqe_written 50003 acked 50004")
 }
 
-// TestTraceOpen: a request that does not end comes at the end of the trace, with
-// the steps it made: a SEND to nobody who receives.
+// TestTraceOpen checks that a request that does not end is written at the end of the trace, with
+// the steps so far: a SEND without a receive at the peer.
 func TestTraceOpen(t *testing.T) {
 	x := newTraced(t)
 	start := x.v.now
@@ -353,8 +352,8 @@ func TestTraceOpen(t *testing.T) {
 	}
 }
 
-// TestTraceLinkDown: a packet that goes nowhere is not sealed, nor is what is
-// sealed next taken for it.
+// TestTraceLinkDown checks that a packet that is not sent is not traced as sealed, and that the
+// next sealed one is not taken for it.
 func TestTraceLinkDown(t *testing.T) {
 	x := newTraced(t)
 	a := x.ends[0]

@@ -25,8 +25,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 )
 
-// TestOtherModeIsTold: that a peer seals in the other psp.mode is in the log once a minute, and said
-// for a minute after its last packet.
+// TestOtherModeIsTold checks that the log says once a minute that a peer seals in the other
+// psp.mode, and that it is shown for a minute after its last packet.
 func TestOtherModeIsTold(t *testing.T) {
 	const start, minute = falcon.Time(5e9), falcon.Time(60e9)
 	var out bytes.Buffer
@@ -36,7 +36,7 @@ func TestOtherModeIsTold(t *testing.T) {
 	for _, c := range []struct {
 		at    falcon.Time
 		comes bool
-		lines int // in all
+		lines int // total
 		says  bool
 	}{
 		{0, false, 0, false},
@@ -64,7 +64,7 @@ func TestOtherModeIsTold(t *testing.T) {
 	nobody.sealsOtherwise(start, log, config.PSPTunnel)
 }
 
-// TestOuterClass: the outer class is the inner one's upper bits, and says that marks are heeded.
+// TestOuterClass checks that the outer class has the DSCP of the inner one, and ECT(0).
 func TestOuterClass(t *testing.T) {
 	for class, want := range map[uint8]uint8{0: 2, 0xff: 0xfe, 0xb9: 0xba, 0x03: 2, 0x40: 0x42} {
 		if got := outerClass(&conn.Slot{Inner: underlay.Inner{Class: class}}); got != want {
@@ -73,7 +73,7 @@ func TestOuterClass(t *testing.T) {
 	}
 }
 
-// TestOffloadCrosses: what is left to do with a frame is the same on another shard.
+// TestOffloadCrosses checks that a frame's offload is the same on another shard.
 func TestOffloadCrosses(t *testing.T) {
 	for _, off := range []gateway.Offload{
 		{},
@@ -88,7 +88,8 @@ func TestOffloadCrosses(t *testing.T) {
 	}
 }
 
-// TestSentAt: the clock of a packet inside the NIC is that of a sealed one, in units of 2¹⁷ ps.
+// TestSentAt checks that the clock of a packet inside the NIC has the units of a sealed one, 2¹⁷
+// ps.
 func TestSentAt(t *testing.T) {
 	for now, want := range map[falcon.Time]uint32{0: 0, 131: 0, 132: 1, 131_072: 1000, 131_072_000_000: 1_000_000_000} {
 		if got := sentAt(now); got != want {
@@ -97,7 +98,8 @@ func TestSentAt(t *testing.T) {
 	}
 }
 
-// sealedFor is a sealed packet of n bytes for a connection of a shard, as far as it is in clear text.
+// sealedFor returns a sealed packet of n bytes for a connection of a shard, as far as it is in
+// clear text.
 func sealedFor(shard, n int) []byte {
 	b := make([]byte, n)
 	b[0] = psp.NextHeaderIPv4
@@ -105,8 +107,9 @@ func sealedFor(shard, n int) []byte {
 	return b
 }
 
-// TestTargets: a frame of the uplink is for the shard of its connection; a superframe for that of all
-// its packets, if they have one. What is for no shard that there is stays where it is.
+// TestTargets checks that a frame of the uplink goes to the shard of its connection, and a
+// superframe to the shard of all its packets, if they have the same. Frames for no existing shard
+// stay.
 func TestTargets(t *testing.T) {
 	keys, err := security.NewKeys(security.Config{Shards: 3, Rand: devicetest.Seeded(1)})
 	if err != nil {
@@ -159,8 +162,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestAssignedTo: a function is its guest's: by the context id that the transport vouches for, or by
-// the attachment that bare clients come through.
+// TestAssignedTo checks that a function is assigned to its guest by the CID that the transport
+// vouches for, or by the attachment that bare clients come through.
 func TestAssignedTo(t *testing.T) {
 	for _, tc := range []struct {
 		guest  *config.Guest
@@ -185,8 +188,8 @@ func TestAssignedTo(t *testing.T) {
 	}
 }
 
-// TestCreditNumbers: of credits those are shown that say something; what the configuration does not
-// bound of a connection is without limit.
+// TestCreditNumbers checks that zeros and unlimited credits are not shown, and that counters that
+// the configuration does not limit for a connection are unlimited.
 func TestCreditNumbers(t *testing.T) {
 	var c credit.Cost
 	for i := range c {
@@ -205,8 +208,8 @@ func TestCreditNumbers(t *testing.T) {
 	}
 }
 
-// TestRoomOfFrames: a frame has room for what the uplink carries, and for what the transport
-// fills before it knows whose it is.
+// TestRoomOfFrames checks that a frame has room for what the uplink carries, and for a packet that
+// the transport fills in before its connection is known.
 func TestRoomOfFrames(t *testing.T) {
 	for _, tc := range []struct{ uplink, rdma int }{{1500, 1024}, {9000, 4096}, {4500, 4096}, {1280, 4096}} {
 		var cfg config.Config
@@ -219,7 +222,7 @@ func TestRoomOfFrames(t *testing.T) {
 	}
 }
 
-// TestSame: two that are not set are the same, and two that are if they are equal.
+// TestSame checks that two nil values are the same, and two set values if they are equal.
 func TestSame(t *testing.T) {
 	a, b, c := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	for _, tc := range []struct {

@@ -22,10 +22,10 @@ import (
 type offender struct {
 	*driver
 	bell queues.Bell
-	win  []byte // of its ring
+	win  []byte // its bell ring
 }
 
-// send gives bytes to the session's reader as if they had come from the guest.
+// stream gives bytes to the session's reader as if they had come from the guest.
 func (o *offender) stream(b []byte) {
 	if fault := guest.Parse(bytes.NewReader(b), asker{o.ch.Session()}, o.v.shards[o.side].cfg.NIC.Strict); fault != nil {
 		if b := (*guest.Breach)(nil); errors.As(fault, &b) {
@@ -35,13 +35,13 @@ func (o *offender) stream(b []byte) {
 	o.v.step()
 }
 
-// asker is a session to which a stream of bytes is read.
+// asker is a session that parses a stream of bytes.
 type asker struct{ *guest.Session }
 
 // Heartbeat implements guest.Asker.
 func (asker) Heartbeat(uint64, *abi.Heartbeat) bool { return true }
 
-// message is one of the control stream.
+// message returns a message of the control stream.
 func message(t abi.MsgType, flags uint16, body []byte) []byte {
 	b := make([]byte, abi.MsgHeaderSize)
 	(&abi.MsgHeader{Length: uint32(abi.MsgHeaderSize + len(body)), Type: t, Flags: flags}).Marshal(b)
@@ -90,7 +90,7 @@ func (o *offender) bellRecord(d abi.Doorbell) {
 	o.v.step()
 }
 
-// receiveAs posts a receive entry that change has been at, and has the peer send to it.
+// receiveAs posts a receive entry, modified by change, and makes the peer send to it.
 func (o *offender) receiveAs(from *driver, change func(entry []byte)) {
 	o.receive(0, 8)
 	change(o.page(pageRQ)[abi.QueueHeaderSize:])
@@ -100,7 +100,7 @@ func (o *offender) receiveAs(from *driver, change func(entry []byte)) {
 
 func (o *offender) word(at int, v uint32) { binary.LittleEndian.PutUint32(o.mem[at:], v) }
 
-// offences break one clause each, by its number.
+// offences has, for each clause, a function that breaks it.
 var offences = map[string]func(o *offender, to *driver){
 	"DRV-102": func(o *offender, _ *driver) {
 		o.raw(abi.AdminCmd{Opcode: abi.AdminOpQueryDevice, Flags: 1}, nil)
@@ -140,7 +140,7 @@ var offences = map[string]func(o *offender, to *driver){
 		o.command(abi.AdminOpRegMR, &abi.RegMR{PDN: o.pdn, Length: 4096, Pages: o.addr(3) + 8, Levels: 1})
 	},
 	"DRV-501": func(o *offender, _ *driver) {
-		for range 17 { // whose completions it does not take
+		for range 17 { // it does not take their completions
 			o.driver.post(abi.AdminOpAllocPD, nil)
 			o.v.step()
 		}
@@ -236,7 +236,7 @@ var offences = map[string]func(o *offender, to *driver){
 	},
 }
 
-// eventConsumer writes the driver's word of event queue n.
+// eventConsumer writes the driver's index of event queue n.
 func (o *offender) eventConsumer(n int, v uint32) {
 	_ = o.bell.(queues.Interrupter).EventQueues()[n].Store32(abi.QueueHeaderConsumer, v)
 }
@@ -251,10 +251,9 @@ func overflow(o *offender, to *driver) {
 	}
 }
 
-// TestViolations breaks every clause for drivers that a device can see broken, each
-// on a fresh NIC: it is kept once with the clause, where it was and the bytes, the
-// driver reads the same as the operator, and nobody else has any.
-// (DEV-105)
+// TestViolations breaks every clause for drivers that a device can check, each on a fresh NIC: the
+// violation is kept once with the clause, its place and the bytes, the driver reads the same as the
+// operator, and no other function has any. (DEV-105)
 func TestViolations(t *testing.T) {
 	text, err := os.ReadFile("../../docs/abi/index.md")
 	if err != nil {
@@ -322,7 +321,7 @@ func newOffender(t *testing.T, v *virtual) *offender {
 	return o
 }
 
-// readsThem compares what the driver is told, after a reset, with what is kept.
+// readsThem compares what the driver reads, after a reset, with what is kept.
 func (o *offender) readsThem(t *testing.T) {
 	t.Helper()
 	kept := slices.Clone(o.fn.Violations().All())
@@ -345,15 +344,15 @@ func (o *offender) readsThem(t *testing.T) {
 	}
 }
 
-// TestEvidence: a violation shows what was wrong and where: the command's index, and the address or
-// the command's own bytes.
+// TestEvidence checks that a violation shows what was wrong and where: the command's index, and the
+// wrong address or the command's own bytes.
 func TestEvidence(t *testing.T) {
 	const outside = 1 << 50
 	for _, tt := range []struct {
 		clause abi.Clause
 		op     abi.AdminOp
 		params func(o *offender) interface{ Marshal([]byte) }
-		bytes  func(o *offender) uint64 // the address to blame; nil: the command
+		bytes  func(o *offender) uint64 // the wrong address; nil: the command
 	}{
 		{
 			abi.DRV403, abi.AdminOpRegMR,
@@ -372,7 +371,7 @@ func TestEvidence(t *testing.T) {
 			func(o *offender) uint64 { return o.addr(65)>>32<<32 | 12 },
 		},
 		{
-			abi.DRV403, abi.AdminOpRegMR, // no address is to blame
+			abi.DRV403, abi.AdminOpRegMR, // no address is wrong
 			func(o *offender) interface{ Marshal([]byte) } {
 				return &abi.RegMR{PDN: o.pdn, Length: 4096, Pages: o.addr(3), Levels: 9}
 			}, nil,
@@ -446,8 +445,8 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// TestEvidenceAfterFault: a doorbell that breaks a rule while a registration is being read is no
-// part of that command.
+// TestEvidenceAfterFault checks that a doorbell that breaks a rule while a registration is being
+// read is not assigned to that command.
 func TestEvidenceAfterFault(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	o := newOffender(t, v)
@@ -464,8 +463,8 @@ func TestEvidenceAfterFault(t *testing.T) {
 	}
 }
 
-// TestReceiveTooLong: an entry with more SGEs than its queue was made for is wrong, and said to be
-// (DRV-608).
+// TestReceiveTooLong checks that an entry with more SGEs than its queue was created for is an
+// error, and recorded (DRV-608).
 func TestReceiveTooLong(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	o, to := newOffender(t, v), newDriver(v, 1, 1)
@@ -479,8 +478,8 @@ func TestReceiveTooLong(t *testing.T) {
 	}
 }
 
-// TestForbiddenAccess: a register is read and written as its access mode says, and a value has no
-// more bits than it (DRV-306, DRV-102).
+// TestForbiddenAccess checks that registers can be read and written only by their access mode, and
+// with no more bits than they have (DRV-306, DRV-102).
 func TestForbiddenAccess(t *testing.T) {
 	for i := range abi.Registers {
 		r := &abi.Registers[i]
@@ -509,9 +508,8 @@ func TestForbiddenAccess(t *testing.T) {
 	}
 }
 
-// TestReservedBytes: a strict NIC finds every place where bytes have to be zero
-// (DRV-102, DRV-301, DRV-601); one that is not does not look.
-// (DEV-102)
+// TestReservedBytes checks that a strict NIC finds every place where bytes have to be zero
+// (DRV-102, DRV-301, DRV-601), and that a NIC that is not strict does not look. (DEV-102)
 func TestReservedBytes(t *testing.T) {
 	for _, tt := range []struct {
 		clause abi.Clause
@@ -574,8 +572,8 @@ func TestReservedBytes(t *testing.T) {
 	}
 }
 
-// TestPartsOfOthers: that a queue pair cannot be made breaks DRV-924 only if it is one of XRC with
-// parts that those do not have.
+// TestPartsOfOthers checks that a queue pair that cannot be created breaks DRV-924 only if it is an
+// XRC one with parts that XRC does not have.
 func TestPartsOfOthers(t *testing.T) {
 	for _, tt := range []struct {
 		is     abi.CreateQP

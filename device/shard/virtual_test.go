@@ -31,21 +31,21 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// virtual is two NICs in virtual time: no threads, no sockets, no clock. The
-// uplinks are joined by impaired links, the connection managers by a queue
-// with a fixed delay. Everything follows from the seed.
+// virtual is two NICs in virtual time: no threads, no sockets, no clock. The uplinks are joined by
+// impaired links, the connection managers by a queue with a fixed delay. Everything is determined
+// by the seed.
 //
 //	driver 0 ▶ mailbox ▶ shards 0 ▶ link ▶ shards 1 ◀ mailbox ◀ driver 1
 //	                       ▲ ▼             ▲ ▼
 //	                      core 0 ─ cm ─ core 1
 //
 // A NIC with several shards gets each frame on the queue of a shard that the seed chooses: they
-// hand over most.
+// hand most frames over.
 type virtual struct {
 	t        testing.TB
 	now      falcon.Time
-	shards   [2]*Shard   // of each NIC the one that has VF 1
-	nics     [2][]*Shard // all of them
+	shards   [2]*Shard   // of each NIC the shard that has VF 1
+	nics     [2][]*Shard // all shards of each NIC
 	cores    [2]*controller.Core
 	outs     [2][]thread.Output
 	queue    *rand.Rand // chooses queues
@@ -61,7 +61,7 @@ type virtual struct {
 	tell     bool                   // keep a trace
 	ports    [2][]gateway.PortInput // frames for the shards from their ports
 	arrived  [2][][]byte            // frames for the ports
-	super    *joiner                // neighbouring frames travel as superframes; nil: singly
+	super    *joiner                // sends consecutive frames as superframes; nil: singly
 }
 
 type cmMail struct {
@@ -101,7 +101,7 @@ func newVirtualWith(t testing.TB, seed uint64, imp sim.Impairment, change func(i
 	return v
 }
 
-// together gives all VFs of a NIC to one shard, the last.
+// together assigns all VFs of a NIC to one shard, the last.
 func together(_ int, c *config.Config) {
 	last := c.NIC.Shards - 1
 	for i := range c.Functions[0].VFs {
@@ -109,7 +109,7 @@ func together(_ int, c *config.Config) {
 	}
 }
 
-// perNIC is how many shards NICs in virtual time have, where a test does not say.
+// perNIC is the number of shards of NICs in virtual time, if a test does not set it.
 var perNIC = 1
 
 func init() {
@@ -127,7 +127,7 @@ func eachShards(t *testing.T, test func(t *testing.T)) {
 	}
 }
 
-// newNIC is a NIC's core with its shards.
+// newNIC returns a NIC's core and its shards.
 func newNIC(t testing.TB, cfg *config.Config, seed uint64) (*controller.Core, []*Shard) {
 	t.Helper()
 	var shards []*Shard
@@ -154,7 +154,7 @@ func newNIC(t testing.TB, cfg *config.Config, seed uint64) (*controller.Core, []
 	return core, shards
 }
 
-// core is that of a shard's NIC.
+// core returns the core of a shard's NIC.
 func (v *virtual) core(s *Shard) *controller.Core {
 	if slices.Contains(v.nics[1], s) {
 		return v.cores[1]
@@ -162,7 +162,7 @@ func (v *virtual) core(s *Shard) *controller.Core {
 	return v.cores[0]
 }
 
-// out is what a shard left.
+// out returns the last output of a shard.
 func (v *virtual) out(s *Shard) *thread.Output {
 	if slices.Contains(v.nics[1], s) {
 		return &v.outs[1][s.index]
@@ -170,7 +170,7 @@ func (v *virtual) out(s *Shard) *thread.Output {
 	return &v.outs[0][s.index]
 }
 
-// sum adds up something of all shards of a NIC.
+// sum adds up a value over all shards of a NIC.
 func (v *virtual) sum(side int, of func(s *Shard) uint64) (sum uint64) {
 	for _, s := range v.nics[side] {
 		sum += of(s)
@@ -196,21 +196,21 @@ func (v *virtual) all() iter.Seq2[int, *Shard] {
 	}
 }
 
-// logTo has all shards of a NIC write their logs there.
+// logTo makes all shards of a NIC log to w.
 func (v *virtual) logTo(side int, w io.Writer) {
 	for _, s := range v.nics[side] {
 		s.log.To = slog.New(slog.NewTextHandler(w, nil))
 	}
 }
 
-// captureTo has all shards of a NIC write clear packets there.
+// captureTo makes all shards of a NIC write packets to a capture.
 func (v *virtual) captureTo(side int, c *capture.Capture, what string) {
 	for _, s := range v.nics[side] {
 		s.View().setSinks([]capture.Sink{capture.NewSink(c, what)})
 	}
 }
 
-// functions are those of a NIC, shard by shard.
+// functions returns the functions of a NIC, shard by shard.
 func (v *virtual) functions(side int) (all []*function) {
 	for _, s := range v.nics[side] {
 		all = slices.AppendSeq(all, s.funcs.there.all())
@@ -218,7 +218,7 @@ func (v *virtual) functions(side int) (all []*function) {
 	return all
 }
 
-// home is the shard that has a function.
+// home returns the shard that has a function.
 func (v *virtual) home(f *function) *Shard {
 	for _, s := range v.all() {
 		if s.funcs.byID[f.ID] == f {
@@ -228,7 +228,7 @@ func (v *virtual) home(f *function) *Shard {
 	return nil
 }
 
-// function is that VF of a side, 0 for the PF.
+// function returns a VF of a side, or its PF (0).
 func (v *virtual) function(side, vf int) *function {
 	v.t.Helper()
 	for _, f := range v.functions(side) {
@@ -240,7 +240,7 @@ func (v *virtual) function(side, vf int) *function {
 	return nil
 }
 
-// step lets both NICs do what is due now.
+// step runs what is due now at both NICs.
 func (v *virtual) step() {
 	for again := true; again; {
 		again = false
@@ -261,8 +261,8 @@ func (v *virtual) step() {
 	}
 }
 
-// stepShard lets a shard do what is due now, with what comes from the uplink if it is the one to
-// read that. It reports whether something is left.
+// stepShard runs what is due now at a shard, with the frames of the uplink if reads is set. It
+// reports whether work is left.
 func (v *virtual) stepShard(i int, s *Shard, reads bool) (again bool) {
 	v.frames = v.frames[:0]
 	in := thread.Input{}
@@ -297,7 +297,7 @@ func (v *virtual) stepShard(i int, s *Shard, reads bool) (again bool) {
 		}
 		s.Flush(v.now, out)
 		out.Do()
-		again = again || out.More || !s.inbox.Empty() || s.others.waiting() // as the thread looks before it parks
+		again = again || out.More || !s.inbox.Empty() || s.others.waiting() // as the thread checks before it sleeps
 	}
 	pending := s.tx.Pending()
 	if v.super != nil {
@@ -316,7 +316,7 @@ func (v *virtual) stepShard(i int, s *Shard, reads bool) (again bool) {
 	return again
 }
 
-// take takes what the ports of a shard have for it.
+// take returns the frames of a shard's ports for the shard.
 func (v *virtual) take(i int, s *Shard) (in []gateway.PortInput) {
 	rest := v.ports[i][:0:0]
 	for _, f := range v.ports[i] {
@@ -330,8 +330,7 @@ func (v *virtual) take(i int, s *Shard) (in []gateway.PortInput) {
 	return in
 }
 
-// decide lets a core do what is due now. It reports whether there is something left, for it or its
-// shards.
+// decide runs what is due now at a core. It reports whether work is left, for it or its shards.
 func (v *virtual) decide(i int) bool {
 	out := &v.decided[i]
 	v.cores[i].Step(v.now, out)
@@ -357,8 +356,7 @@ func (v *virtual) record(from int, frame []byte) {
 	v.trace.Write(frame)
 }
 
-// advance moves time to the next thing that happens. It reports false when
-// nothing ever will before limit.
+// advance moves time to the next event. It returns false if there is none before limit.
 func (v *virtual) advance(limit falcon.Time) bool {
 	next := limit
 	for i := range v.nics {
@@ -379,7 +377,7 @@ func (v *virtual) advance(limit falcon.Time) bool {
 	return true
 }
 
-// until runs until ok, at most for a virtual minute.
+// until runs until ok returns true, at most for a virtual minute.
 func (v *virtual) until(what string, ok func() bool) {
 	v.t.Helper()
 	limit := v.now + 60e9
@@ -399,8 +397,8 @@ func (v *virtual) idle(d falcon.Time) {
 	}
 }
 
-// driver is a guest's driver with its memory, written against the bytes of the
-// ABI so that it can also break the rules.
+// driver is a guest's driver with its memory, written against the bytes of the ABI so that it can
+// also break the rules.
 type driver struct {
 	v     *virtual
 	side  int
@@ -413,7 +411,7 @@ type driver struct {
 	cq    *ring.CQReader
 	id    uint32
 	async []abi.AsyncEvent
-	rung  int // doorbells for sends
+	rung  int // number of doorbells for sends
 
 	vector uint16 // of the CQ
 
@@ -421,10 +419,10 @@ type driver struct {
 	sendQ, recvQ              *ring.Producer
 	comp                      *ring.CQReader
 
-	scratch [128]byte // what goes through an interface must not be made per call
+	scratch [128]byte // a field, because it is passed to an interface and must not be allocated per call
 }
 
-// Where a driver keeps things: device address of its memory, and pages in it.
+// Layout of a driver's memory: device address of its memory, and pages in it.
 const (
 	driverBase = 1 << 32
 	driverMem  = 4 << 20
@@ -453,7 +451,7 @@ func newDriver(v *virtual, side int, vf int) *driver {
 	return d
 }
 
-// shard is the one that has the driver's function.
+// shard returns the shard that has the driver's function.
 func (d *driver) shard() *Shard { return d.v.home(d.fn) }
 
 // attach begins a session. end is called when the device ends it.
@@ -478,7 +476,8 @@ func (d *driver) Watch(f func(queues.Regions)) (stop func()) {
 	return func() {}
 }
 
-// virtualDesk gives drivers in virtual time the functions that they name, whosever they are.
+// virtualDesk gives drivers in virtual time the functions that they name, without checking whose
+// they are.
 type virtualDesk struct {
 	v    *virtual
 	side int
@@ -575,7 +574,7 @@ func (d *driver) command(op abi.AdminOp, params marshaler) (abi.Status, []byte) 
 	return cqe.Status, cqe.Result[:]
 }
 
-// must is command for those that have to succeed.
+// must is command for commands that have to succeed.
 func (d *driver) must(op abi.AdminOp, params marshaler) []byte {
 	d.v.t.Helper()
 	st, result := d.command(op, params)
@@ -589,8 +588,7 @@ func (d *driver) ring(kind abi.DoorbellKind, queue, index uint32) {
 	d.ch.Ring(kind, queue, index)
 }
 
-// list writes the page list of n pages from page first on to list page k and
-// returns its address.
+// list writes the page list of n pages from page first on to list page k and returns its address.
 func (d *driver) list(k, first, n int) uint64 {
 	for i := range n {
 		binary.LittleEndian.PutUint64(d.page(pageLists + k)[8*i:], d.addr(first+i))
@@ -598,14 +596,14 @@ func (d *driver) list(k, first, n int) uint64 {
 	return d.addr(pageLists + k)
 }
 
-// setUp enables the function and makes its objects.
+// setUp enables the function and creates its objects.
 func (d *driver) setUp() {
 	d.v.t.Helper()
 	d.enable()
 	d.objects()
 }
 
-// objects makes a PD, an MR over the data pages, a CQ and a QP in INIT.
+// objects creates a PD, an MR over the data pages, a CQ and a QP in INIT.
 func (d *driver) objects() {
 	d.v.t.Helper()
 	d.pdn = binary.LittleEndian.Uint32(d.must(abi.AdminOpAllocPD, nil))
@@ -620,7 +618,7 @@ func (d *driver) objects() {
 	d.createQP()
 }
 
-// newQP makes the driver's queue pair, with empty queues.
+// newQP creates the driver's queue pair, with empty queues.
 func (d *driver) newQP(typ abi.QPType) {
 	d.v.t.Helper()
 	clear(d.page(pageSQ)[:2*pageSize])
@@ -642,7 +640,7 @@ func (d *driver) createQP() {
 	})
 }
 
-// event waits for an asynchronous event of that type.
+// event waits for an asynchronous event of a type.
 func (d *driver) event(typ abi.EventType) abi.AsyncEvent {
 	d.v.t.Helper()
 	var got abi.AsyncEvent
@@ -748,10 +746,10 @@ func pair(v *virtual) (a, b *driver) {
 	return a, b
 }
 
-// oneNIC makes pairs of functions of one NIC.
+// oneNIC makes pairs consist of functions of one NIC.
 var oneNIC bool
 
-// insideOneNIC makes them so until the test ends.
+// insideOneNIC sets oneNIC until the test ends.
 func insideOneNIC(t *testing.T) {
 	oneNIC = true
 	t.Cleanup(func() { oneNIC = false })
@@ -766,7 +764,7 @@ func eachDistance(t *testing.T, test func(*testing.T)) {
 	})
 }
 
-// other is a driver for VF 1 of side 0 to talk to.
+// other returns a driver as peer for VF 1 of side 0.
 func other(v *virtual) *driver {
 	if oneNIC {
 		return newDriver(v, 0, 2)

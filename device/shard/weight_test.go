@@ -8,9 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestWeights: of two VFs that keep the NIC busy, each gets its share by weight, from the start and
-// as the operator changes it. When credits of the NIC are short the shares are less exact, but
-// nobody is left without.
+// TestWeights checks that of two VFs that keep the NIC busy each gets its share by weight, from the
+// start and after changes by the operator. When credits of the NIC are short the shares are less
+// exact, but none is left without.
 func TestWeights(t *testing.T) {
 	t.Run("unlimited", func(t *testing.T) { testWeights(t, 65536, 0.15) })
 	t.Run("limited", func(t *testing.T) { testWeights(t, 64, 0.3) })
@@ -18,7 +18,7 @@ func TestWeights(t *testing.T) {
 
 func testWeights(t *testing.T, limit uint32, tolerance float64) {
 	f := newBusyFlood(t, 2, func(c *config.Config) {
-		together(0, c) // weights are among the functions of a shard
+		together(0, c) // weights apply among the functions of a shard
 		vfs := c.Functions[0].VFs
 		vfs[len(vfs)-1].Weight = 3
 		c.Credits.NIC.RequestPacketTx, c.Credits.Host.RequestPacketTx = limit, limit
@@ -44,7 +44,7 @@ func testWeights(t *testing.T, limit uint32, tolerance float64) {
 	}
 	share := func(want float64) {
 		t.Helper()
-		f.run(f.now+10e6, step) // what was begun before is over
+		f.run(f.now+10e6, step) // earlier requests are done
 		done = [2]int{}
 		f.run(f.now+60e6, step)
 		if got := float64(done[1]) / float64(done[0]); got < (1-tolerance)*want || got > (1+tolerance)*want {

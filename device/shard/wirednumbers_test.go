@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// TestWiredByAnyNumbers: which end asks for the connection is a matter of addresses first, and of
+// TestWiredByAnyNumbers checks which end asks for the connection: addresses decide first, and
 // numbers between queue pairs of one function. (DEV-910)
 func TestWiredByAnyNumbers(t *testing.T) {
-	for _, higher := range []int{0, 1} { // whose queue pair has the higher number
+	for _, higher := range []int{0, 1} { // which queue pair has the higher number
 		for _, reverse := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d higher, reverse %t", higher, reverse), func(t *testing.T) {
 				v := newVirtual(t, 1, wire100us)

@@ -13,7 +13,7 @@ import (
 	rdmawire "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// toRTR names the peer, as a program does that exchanged numbers and GIDs elsewhere.
+// toRTR names the peer, as a program that exchanged numbers and GIDs by other means.
 func (d *driver) toRTR(peerQPN uint32, gid [16]byte) {
 	d.v.t.Helper()
 	p := &d.path
@@ -32,7 +32,7 @@ func (d *driver) toRTS() {
 	})
 }
 
-// noEvents expects that the driver was told nothing.
+// noEvents checks that the driver got no events.
 func (d *driver) noEvents() {
 	d.v.t.Helper()
 	d.collect()
@@ -41,12 +41,12 @@ func (d *driver) noEvents() {
 	}
 }
 
-// wiredPair is two queue pairs whose drivers name each other, a first.
+// wiredPair connects two queue pairs whose drivers name each other, a first.
 func wiredPair(v *virtual, a, b *driver, pause bool) {
 	wiredBy(v, a, b, a.fn.GID(), b.fn.GID(), pause)
 }
 
-// wiredBy is wiredPair by other GIDs than the functions' own.
+// wiredBy is wiredPair with other GIDs than the functions' own.
 func wiredBy(v *virtual, a, b *driver, of, to [16]byte, pause bool) {
 	a.toRTR(b.qpn, to)
 	a.toRTS()
@@ -57,7 +57,7 @@ func wiredBy(v *virtual, a, b *driver, of, to [16]byte, pause bool) {
 	b.toRTS()
 }
 
-// TestWired connects queue pairs by number and GID, whichever side is first and however late the
+// TestWired connects queue pairs by number and GID, with either side first and however late the
 // other is. (DEV-910)
 func TestWired(t *testing.T) { eachShards(t, testWired) }
 
@@ -109,8 +109,8 @@ func testWiredToItself(t *testing.T) {
 	settled(t, v)
 }
 
-// TestWiredAlone: without a peer, or with one that names another, nothing happens until there is
-// work; that fails in time, with an event that says why.
+// TestWiredAlone checks that without a peer, or with one that names another, nothing happens until
+// there is work; that work then fails after a time, with an event that says why.
 func TestWiredAlone(t *testing.T) { eachShards(t, testWiredAlone) }
 
 func testWiredAlone(t *testing.T) {
@@ -159,8 +159,8 @@ func testWiredAlone(t *testing.T) {
 	}
 }
 
-// TestWiredPeerLeaves: the peer's queue pair goes when all is done. Receives stay posted and
-// nothing is told, as with hardware; the next request fails.
+// TestWiredPeerLeaves: the peer's queue pair is destroyed when all work is done. Receives stay
+// posted and there is no event, as with hardware; the next request fails.
 func TestWiredPeerLeaves(t *testing.T) { eachShards(t, testWiredPeerLeaves) }
 
 func testWiredPeerLeaves(t *testing.T) {
@@ -185,8 +185,8 @@ func testWiredPeerLeaves(t *testing.T) {
 	}
 }
 
-// TestReservedServices: a driver can neither listen on the NICs' own services nor connect to them,
-// and their connections' ids mean nothing to it. (DEV-911)
+// TestReservedServices checks that a driver can neither listen on the NICs' own services nor
+// connect to them, and cannot use the IDs of their connections. (DEV-911)
 func TestReservedServices(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := drivers(v)
@@ -218,9 +218,9 @@ func TestReservedServices(t *testing.T) {
 	exchange(t, a, b, 100)
 }
 
-// TestHostileWiring lets the other NIC ask for connections of queue pairs as it likes: of numbers
-// that do not exist, of ones that want somebody else, with nonsense, and for links beyond number.
-// What is held is bounded, everything goes away by itself, and honest pairs still find each other.
+// TestHostileWiring lets the other NIC ask for connections of queue pairs as it likes: with numbers
+// that do not exist, for queue pairs that name another peer, with nonsense, and for any number of
+// links. What is held is bounded and is released by itself, and honest pairs still find each other.
 func TestHostileWiring(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := drivers(v)
@@ -263,8 +263,8 @@ func TestHostileWiring(t *testing.T) {
 	exchange(t, a, b, 5000)
 }
 
-// TestWiredReadLimits: what the peer takes at a time limits a wired queue pair too, whichever is
-// first, the connection or the driver's word. (DEV-953)
+// TestWiredReadLimits checks that the number of READs that the peer accepts limits a wired queue
+// pair too, whether the connection or the driver's setting comes first. (DEV-953)
 func TestWiredReadLimits(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		v := newVirtual(t, 1, wire100us)
@@ -289,8 +289,8 @@ func TestWiredReadLimits(t *testing.T) {
 	}
 }
 
-// TestWiredInSQD: a driver may stop its queue pair's sends (SQD) before the connection is there.
-// The peer is served all the same, and sends go on when they are let.
+// TestWiredInSQD: a driver may stop its queue pair's sends (SQD) before the connection exists. The
+// peer is served all the same, and sends continue when they are allowed.
 func TestWiredInSQD(t *testing.T) {
 	eachDistance(t, func(t *testing.T) {
 		v := newVirtual(t, 44, wire100us)
