@@ -34,8 +34,8 @@ func TestCIDs(t *testing.T) {
 	}
 }
 
-// TestCIDsRest: the slot that was free longest is used first, also when the ring of free ones
-// wraps, and a CID comes back only after all generations.
+// TestCIDsRest: the slot that has been free for longest is used first, also when the ring of free
+// slots wraps. A CID is reused only after all generations.
 func TestCIDsRest(t *testing.T) {
 	c := NewCIDs(5, 8)
 	c.SetQuota(1, 8)

@@ -6,9 +6,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 )
 
-// TestConnectionHasAShare: what the configuration does not bound of a connection is a part of what
-// its function has, so that one connection never holds all of it. A function that has little gives
-// each of its connections enough for a path, and what is set holds.
+// TestConnectionHasAShare: without a configured limit, a connection gets a part of its function's
+// credits, so that one connection never holds all of them. A function with little gives each
+// connection enough for a path. A configured limit is used unchanged.
 func TestConnectionHasAShare(t *testing.T) {
 	function := credit.New(nil, credit.Cost{1024, 16384, 1024, 65536, 100, 4000, 16384, 2048})
 	got := NewCredits(function, credit.NoLimit()).Limit()

@@ -17,8 +17,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// asked is a connection manager that notes what it is asked, and a driver that notes what it hears
-// and how its commands end.
+// asked is a connection manager that records requests, and a driver that records its events and how
+// its commands end.
 type asked struct {
 	list   []string
 	open   []uint64 // questions
@@ -59,7 +59,7 @@ func (a *asked) Complete(st abi.Status, _ abi.Result) { a.done = append(a.done, 
 
 func (a *asked) later() abi.Ticket { return a }
 
-// order is one of now, for a function in service.
+// order returns an order of the present epoch, for a function in service.
 func order(f *Function, o *cm.Output) *Order { return &Order{Output: *o, Epoch: f.epoch} }
 
 func (a *asked) Notify(e *abi.AsyncEvent, _ string)               { a.events = append(a.events, *e) }
@@ -71,14 +71,14 @@ func (a *asked) Violation(*abi.Violation)                         {}
 func (a *asked) Mistake(*verbs.Mistake)                           {}
 func (a *asked) AsyncEvent(abi.EventType, uint32, uint32, string) {}
 
-// take returns what was asked since the last call.
+// take returns the requests since the last call.
 func (a *asked) take() []string {
 	l := a.list
 	a.list = nil
 	return l
 }
 
-// newFunction is a function of a shard, in service or not.
+// newFunction returns a function of a shard, in service or not.
 func newFunction(t *testing.T, inService bool) (*shard, *asked, *Function) {
 	s, a := newShard(t, 3), &asked{}
 	set := NewFunctions(FunctionsConfig{MTU: 4096, Table: s.Table, Manager: a, Links: a, Log: s.cfg.Log})
@@ -96,13 +96,14 @@ func newFunction(t *testing.T, inService bool) (*shard, *asked, *Function) {
 	return s, a, f
 }
 
-// request is what another function asks, for a service of the NICs or of a driver.
+// request returns another function's request for a connection, to a service of the NICs or of a
+// driver.
 func request(f *Function, id uint32, service uint64, private []byte) *cm.Output {
 	return &cm.Output{Kind: cm.OutRequest, ID: id, Function: f.number(), Service: service, PeerQPN: 9, Private: private}
 }
 
-// TestOutOfService: nobody connects to a function whose link is down, or that is not in service.
-// What is known and asked of one that was reset is nobody's, whatever comes later.
+// TestOutOfService: nobody can connect to a function whose link is down, or that is not in service.
+// After a reset, answers and orders of the earlier epoch have no effect.
 func TestOutOfService(t *testing.T) {
 	_, a, f := newFunction(t, true)
 	f.LinkUp = false
@@ -148,13 +149,13 @@ func TestOutOfService(t *testing.T) {
 	}
 }
 
-// released counts how often keys were given up.
+// released counts how often keys were released.
 type released int
 
 func (r *released) Release() { *r++ }
 
-// TestDriverHears: each end of a driver's connection becomes an event with a status, and is
-// forgotten.
+// TestDriverHears: each end of a driver's connection becomes an event with a status, and the
+// connection is forgotten.
 func TestDriverHears(t *testing.T) {
 	for kind, want := range map[cm.OutputKind]abi.AsyncEvent{
 		cm.OutEstablished:  {Type: abi.EventEstablished},
@@ -177,8 +178,8 @@ func TestDriverHears(t *testing.T) {
 	}
 }
 
-// TestReservedRequests: what a NIC asks for queue pairs that do not exist, or says in no known way,
-// is refused, and the driver hears nothing.
+// TestReservedRequests: a NIC's request for a queue pair that does not exist, or in an unknown
+// form, is rejected, and the driver gets no event.
 func TestReservedRequests(t *testing.T) {
 	for _, tc := range []struct {
 		service uint64
@@ -199,8 +200,8 @@ func TestReservedRequests(t *testing.T) {
 	}
 }
 
-// TestEndedIsTold: a connection that ends below is disconnected; the CID of one that the connection
-// manager never knew comes back.
+// TestEndedIsTold: a connection that the transport ends is disconnected. If the connection manager
+// never knew it, its CID is released.
 func TestEndedIsTold(t *testing.T) {
 	s, a, f := newFunction(t, true)
 	u := &sitter{}
@@ -228,7 +229,7 @@ func TestEndedIsTold(t *testing.T) {
 	s.empty()
 }
 
-// TestEndLoopbacks: a link that goes down ends what is inside the NIC, and nothing else.
+// TestEndLoopbacks: when a link goes down, connections inside the NIC end, and no others.
 func TestEndLoopbacks(t *testing.T) {
 	s, a, f := newFunction(t, true)
 	var ids [2]uint32
@@ -245,8 +246,8 @@ func TestEndLoopbacks(t *testing.T) {
 	}
 }
 
-// TestBehind: a driver that does not take its events gets no connections, neither a peer's nor its
-// own. (DEV-211)
+// TestBehind: a driver that does not take its events gets no connections, neither from a peer nor
+// by its own request. (DEV-211)
 func TestBehind(t *testing.T) {
 	_, a, f := newFunction(t, true)
 	a.take()
@@ -262,9 +263,9 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// TestWireSelfInVain: a queue pair that is its own peer asks for a CID. If it has ended by the time
-// there is one, or it is of no use, the CID goes back; if there is none, nothing is left of the
-// attempt.
+// TestWireSelfInVain: a queue pair that is its own peer requests a CID. If the queue pair has ended
+// when the CID comes, or cannot be opened, the CID is released. If there is no CID, nothing of the
+// attempt remains.
 func TestWireSelfInVain(t *testing.T) {
 	for _, x := range []struct {
 		name  string
@@ -293,8 +294,8 @@ func TestWireSelfInVain(t *testing.T) {
 	}
 }
 
-// TestCommandsRefuse: commands that name what is not there, or the NICs' own, are refused before
-// the connection manager is asked.
+// TestCommandsRefuse: commands that name objects that do not exist, or that belong to the NICs, are
+// refused before the connection manager is asked.
 func TestCommandsRefuse(t *testing.T) {
 	_, a, f := newFunction(t, true)
 	f.conns[8] = &connection{wired: true}

@@ -11,8 +11,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestServiceLimits: the last service before the NICs' own is a driver's; private data may have as
-// many bytes as a message holds.
+// TestServiceLimits: a driver can use services up to the first one reserved for the NICs. Private
+// data may be as long as a message can hold.
 func TestServiceLimits(t *testing.T) {
 	_, a, f := newFunction(t, true)
 	c := f.Commands(1, a.later)
@@ -29,7 +29,8 @@ func TestServiceLimits(t *testing.T) {
 	}
 }
 
-// TestListeners: a driver may listen on as many services as there are for it, beside the NICs' own.
+// TestListeners: a driver may listen on its full number of services, in addition to those of the
+// NICs.
 func TestListeners(t *testing.T) {
 	s := newSides(t)[0]
 	fn := function(1, 1)
@@ -59,8 +60,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestRewiredInTime: attempts that failed are made again when their time has come, in order; those
-// of queue pairs that have ended are not.
+// TestRewiredInTime: failed attempts are repeated when their time has come, in order; those of
+// queue pairs that have ended are not.
 func TestRewiredInTime(t *testing.T) {
 	_, a, f := newFunction(t, true)
 	set := f.set
@@ -84,8 +85,8 @@ func TestRewiredInTime(t *testing.T) {
 	}
 }
 
-// TestAttemptEnds: what becomes of an attempt is its own queue pair's: one that failed is made
-// again, one that led to a connection is over, and another's end is no matter.
+// TestAttemptEnds: the result of an attempt affects only its own queue pair: a failed attempt is
+// repeated, one that led to a connection is finished, and the end of another attempt has no effect.
 func TestAttemptEnds(t *testing.T) {
 	const qpn, id = 3, 5
 	for name, tc := range map[string]struct {
@@ -118,8 +119,8 @@ func TestAttemptEnds(t *testing.T) {
 	}
 }
 
-// TestRejectedByTheNIC: a driver hears the peer's own reason of a rejection, or what the NICs have
-// against it.
+// TestRejectedByTheNIC: a driver gets the peer's own reason of a rejection, or a status for the
+// NICs' reason.
 func TestRejectedByTheNIC(t *testing.T) {
 	for reason, want := range map[cm.Reason]uint32{
 		cm.ReasonConsumer: 42, cm.ReasonNoListener: uint32(abi.StatusRefused), cm.ReasonTimeout: uint32(abi.StatusTimeout),
@@ -133,7 +134,7 @@ func TestRejectedByTheNIC(t *testing.T) {
 	}
 }
 
-// TestBound: a connection is one queue pair's at a time.
+// TestBound: a connection belongs to one queue pair at a time.
 func TestBound(t *testing.T) {
 	_, _, f := newFunction(t, true)
 	for id := range uint32(3) {
@@ -168,8 +169,8 @@ func TestBound(t *testing.T) {
 	has("all", 0, false, false, false)
 }
 
-// TestPartingEndsBelow: a connection that parts and that the transport closes before is over: its
-// user is not told of an end that it knows.
+// TestPartingEndsBelow: if the transport closes a parting connection, it is over, and its user is
+// not told again.
 func TestPartingEndsBelow(t *testing.T) {
 	for _, why := range []cm.Reason{cm.ReasonLocal, cm.ReasonDisconnect} {
 		s := newShard(t, 1)

@@ -11,7 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// side is one NIC's connection manager with all that it speaks to.
+// side is one NIC's connection manager with everything that it uses.
 type side struct {
 	*Manager
 	t        *testing.T
@@ -47,7 +47,7 @@ func (s *side) PortsChanged(falcon.Time, cm.HostID)         { s.ports++ }
 func (s *side) Resolve(_ falcon.Time, a netip.Addr)         { s.resolved = append(s.resolved, a) }
 func (s *side) log(falcon.Time, slog.Level, string, ...any) {}
 
-// take returns the outputs so far, and where they lead.
+// take returns the outputs so far, and their destinations.
 func (s *side) take() ([]cm.Output, []netip.Addr) {
 	o, to := s.outputs, s.to
 	s.outputs, s.to = nil, nil
@@ -62,7 +62,7 @@ func function(host, n byte) uint32 { return uint32(host)<<16 | uint32(n) }
 
 func underlayOf(host byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, host}) }
 
-// newSides are two NICs whose shards have other numbers than 0, each with two functions.
+// newSides returns two NICs whose shards have numbers other than 0, each with two functions.
 func newSides(t *testing.T) [2]*side {
 	var sides [2]*side
 	for i := range sides {
@@ -105,7 +105,7 @@ func newSides(t *testing.T) [2]*side {
 	return sides
 }
 
-// settle carries messages until there are none.
+// settle delivers messages until there are none.
 func settle(sides [2]*side) {
 	for again := true; again; {
 		again = false
@@ -125,7 +125,7 @@ func settle(sides [2]*side) {
 	}
 }
 
-// rest lets time pass until all CIDs are given back.
+// rest lets time pass until all CIDs are released.
 func (s *side) rest(sides [2]*side) {
 	for s.CIDsInUse() > 0 {
 		at := s.Deadline()
@@ -139,7 +139,7 @@ func (s *side) rest(sides [2]*side) {
 	}
 }
 
-// connect has function 1 of side a ask function 0 of side b.
+// connect makes function 1 of side a request a connection to function 0 of side b.
 func connect(a, b *side) (uint32, error) {
 	id, err := a.Connect(a.now, cm.ConnectRequest{
 		Function: function(a.cfg.Host, 1), Tenant: 7, QPN: 5, Service: 9, SGID: gid(a.cfg.Host, 1), DGID: gid(b.cfg.Host, 0), Ordered: true,
@@ -148,9 +148,9 @@ func connect(a, b *side) (uint32, error) {
 	return id, err
 }
 
-// TestManagerConnects follows a connection from its request to its end: what is decided reaches the
-// functions, with the peer's address where that is another NIC, and CIDs of the shard's own. What
-// is between functions of one NIC never leaves it.
+// TestManagerConnects follows a connection from its request to its end: decisions reach the
+// functions, with the peer's address if that is another NIC, and CIDs come from the function's
+// shard. Messages between functions of one NIC never leave it.
 func TestManagerConnects(t *testing.T) {
 	for _, inside := range []bool{false, true} {
 		sides := newSides(t)
@@ -220,8 +220,8 @@ func TestManagerConnects(t *testing.T) {
 	}
 }
 
-// TestManagerQuota: a function without room for one more connection is told so, and the peer's
-// revocation ends what it had.
+// TestManagerQuota: a function without room for another connection gets an error. Its connections
+// end when nothing agreed with the peer can be trusted any more.
 func TestManagerQuota(t *testing.T) {
 	sides := newSides(t)
 	a, b := sides[0], sides[1]
@@ -243,7 +243,7 @@ func TestManagerQuota(t *testing.T) {
 	a.rest(sides)
 }
 
-// TestManagerNews: news of keys and of ports reach who has them.
+// TestManagerNews: changes of keys and of ports are passed to PeerKeys and Ports.
 func TestManagerNews(t *testing.T) {
 	sides := newSides(t)
 	a, b := sides[0], sides[1]
@@ -265,8 +265,8 @@ func TestManagerNews(t *testing.T) {
 	}
 }
 
-// TestManagerSelves: CIDs of queue pairs connected with themselves count to their function's quota,
-// and come back one by one or when the function ends, once each.
+// TestManagerSelves: CIDs of queue pairs connected with themselves count for their function's
+// quota. They are released one by one or when the function ends, once each.
 func TestManagerSelves(t *testing.T) {
 	s := newSides(t)[0]
 	fn := function(1, 1)

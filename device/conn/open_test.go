@@ -2,7 +2,7 @@ package conn
 
 import "testing"
 
-// TestFlowLabelsSpread: labels of one program, which are neighbours, lead over all paths.
+// TestFlowLabelsSpread: neighbouring flow labels of one program use all paths.
 func TestFlowLabelsSpread(t *testing.T) {
 	const paths = 8 // docs/wire.md
 	used := map[uint32]int{}

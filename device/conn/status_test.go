@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestStatuses: each reason and error of the connection manager has a status that says something.
+// TestStatuses: each reason and error of the connection manager has a specific status.
 func TestStatuses(t *testing.T) {
 	for r := cm.ReasonConsumer; r <= cm.ReasonLocal; r++ {
 		if st := reasonStatus(r); st == abi.StatusOK {

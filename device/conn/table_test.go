@@ -17,7 +17,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/rof"
 )
 
-// shard is a table with all that it works with.
+// shard is a table with everything that it uses.
 type shard struct {
 	*Table
 	t      *testing.T
@@ -58,7 +58,7 @@ func newShard(t *testing.T, index int) *shard {
 	return s
 }
 
-// sitter is a user that does as it is told.
+// sitter is a user whose answers are set by the test.
 type sitter struct {
 	refuses, parts        error
 	has                   bool
@@ -96,7 +96,7 @@ func (s *shard) open(u *sitter, inside bool) (cid, id uint32, err error) {
 	return cid, s.nextID, s.Open(1, o)
 }
 
-// news hands the transport's events to the table, and returns what ended.
+// news passes the transport's events to the table, and returns what ended.
 func (s *shard) news(now falcon.Time) (list []Ended) {
 	for ev := (falcon.Event{}); s.falcon.Next(&ev); {
 		s.HandleEvent(now, &ev)
@@ -107,7 +107,7 @@ func (s *shard) news(now falcon.Time) (list []Ended) {
 	return list
 }
 
-// empty expects that nothing is left of any connection.
+// empty checks that nothing is left of any connection.
 func (s *shard) empty() {
 	s.t.Helper()
 	s.Each(func(c *Slot) { s.t.Errorf("connection %#x is left", c.CID) })
@@ -116,8 +116,8 @@ func (s *shard) empty() {
 	}
 }
 
-// TestTableFinds: in whatever shard, an open connection is found by its CID, by its id and by the
-// transport's end, and by no CID that only looks like it.
+// TestTableFinds: an open connection is found by its CID, by its id and by the transport's end, in
+// any shard, and not by a similar CID.
 func TestTableFinds(t *testing.T) {
 	for _, index := range []int{0, 1, MaxShards - 1} {
 		for _, inside := range []bool{false, true} {
@@ -180,7 +180,7 @@ func TestOpenFails(t *testing.T) {
 	}
 }
 
-// TestEnded: what ends below is told once, with its name.
+// TestEnded: a connection that the transport ends is reported once, with its function, id and CID.
 func TestEnded(t *testing.T) {
 	for _, inside := range []bool{false, true} {
 		s := newShard(t, 1)
@@ -201,8 +201,8 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// TestDrain: a connection whose driver disconnects ends when nothing is under way, and at the
-// latest after a while. A second wish does not wait.
+// TestDrain: a connection that its driver disconnects ends when no work is in flight, at the latest
+// after a while. A second disconnect does not wait.
 func TestDrain(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		s := newShard(t, 1)
@@ -241,9 +241,9 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestParting: the side that ends a connection lets go at once and answers for a while; the peer's
-// side keeps it until nothing is under way. What takes the slot of one that parts ends it, and so
-// does a reset.
+// TestParting: the side that ends a connection releases its user at once and acknowledges for a
+// while. The peer's side keeps the connection until no work is in flight. A new connection in the
+// slot of a parting one ends it, and so does a reset.
 func TestParting(t *testing.T) {
 	for _, why := range []cm.Reason{cm.ReasonLocal, cm.ReasonDisconnect} {
 		for _, end := range []string{"time", "next", "reset"} {
@@ -304,8 +304,8 @@ func TestParting(t *testing.T) {
 	}
 }
 
-// TestNoParting: datagrams are not waited for, nor is anything when keys are lost or a function is
-// reset.
+// TestNoParting: connections of datagrams do not part, nor does any connection when keys are lost
+// or a function is reset.
 func TestNoParting(t *testing.T) {
 	for _, tc := range []struct {
 		why   cm.Reason
