@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestKeyLogFile: keys are written to a file that is ours alone, in a folder where nobody else can
-// change names; whatever else is there is refused, and not touched.
+// TestKeyLogFile: keys are written to a file that only this user can access, in a folder where
+// nobody else can change names. Any other file is refused and not changed.
 func TestKeyLogFile(t *testing.T) {
 	top := t.TempDir()
 	mkdir := func(name string, mode os.FileMode) string {
@@ -108,7 +108,7 @@ func TestKeyLogFile(t *testing.T) {
 	}
 }
 
-// TestKeyLogOfOthers: a file, or a folder, of another user is refused, and root's folders are not.
+// TestKeyLogOfOthers: a file or folder of another user is refused; root's folders are accepted.
 func TestKeyLogOfOthers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives files away")

@@ -14,7 +14,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
-// manager is a connection manager that reaches everybody at once.
+// manager is a connection manager whose messages reach all peers at once.
 type manager struct {
 	rekeys, asked, refused []Use
 }
@@ -39,7 +39,7 @@ type zeroes struct{}
 
 func (zeroes) Read(b []byte) (int, error) { return len(b), nil }
 
-// newKeys returns keys of a NIC none of whose peers can be reached, but for the uses in needed.
+// newKeys returns keys of a NIC whose peers cannot be reached, except for the uses in needed.
 func newKeys(t *testing.T, every time.Duration, needed map[Use]bool) (*Keys, *manager) {
 	t.Helper()
 	k, err := NewKeys(Config{
@@ -63,8 +63,8 @@ func issue(t *testing.T, k *Keys, u Use) cm.SA {
 	return sa
 }
 
-// TestIVOverConnections: the transmit SA outlives connections, so its IVs go on
-// even if the clock has gone back when the next one opens.
+// TestIVOverConnections: the transmit SA outlives connections, so its IVs keep rising even if the
+// clock has gone back when the next connection opens.
 func TestIVOverConnections(t *testing.T) {
 	sas := NewTxSAs(Tunnel{}, &manager{})
 	sa := cm.SA{SPI: 1, Key: make([]byte, 16)}
@@ -85,7 +85,7 @@ func TestIVOverConnections(t *testing.T) {
 	}
 }
 
-// TestKeyLogFails: the first error of writing ends it, and is told.
+// TestKeyLogFails: the first write error ends the log, and is reported.
 func TestKeyLogFails(t *testing.T) {
 	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -125,7 +125,8 @@ func TestRotateMost(t *testing.T) {
 }
 
 // TestRotateInSteps: a rotation replaces many keys a few at a time, accepts both generations
-// meanwhile, forgets what nobody needs, and another can begin when all peers have confirmed.
+// meanwhile, and drops keys that nobody needs. Another rotation can start when all peers have
+// confirmed.
 func TestRotateInSteps(t *testing.T) {
 	const n = 10 * perStep
 	needed := map[Use]bool{}
@@ -192,8 +193,8 @@ func sealOne(t *testing.T, u Use, sa cm.SA) []byte {
 	return b[start : start+sealed]
 }
 
-// TestConnectionsOfOneKey: what is done to a key goes for all its connections; they keep it alive
-// at a rotation, though its peer is away, and the last one that closes lets it go.
+// TestConnectionsOfOneKey: an operation on a key affects all its connections. They keep it alive in
+// a rotation, even if its peer is away, and it is dropped after the last connection has closed.
 func TestConnectionsOfOneKey(t *testing.T) {
 	k, m := newKeys(t, 0, nil)
 	u := Use{Peer: 2, Tenant: 7}
@@ -246,7 +247,7 @@ func TestConnectionsOfOneKey(t *testing.T) {
 	}
 }
 
-// TestLayout: where Falcon packets lie in either mode, and that they come out as they went in.
+// TestLayout: checks where Falcon packets are in either mode, and that they are opened unchanged.
 func TestLayout(t *testing.T) {
 	const n = 100
 	for _, tc := range []struct {

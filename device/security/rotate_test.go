@@ -15,11 +15,11 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// all says of every use that it is needed.
+// all reports that every use is needed.
 func all(Use) bool { return true }
 
 // TestRotatesInTime: keys are rotated once in a period, which begins when the time is first known.
-// Without a period they are when that is asked for.
+// Without a period they are rotated on request only.
 func TestRotatesInTime(t *testing.T) {
 	const every, start = int64(8e9), int64(5e9)
 	k, _ := newKeys(t, time.Duration(every), nil)
@@ -55,8 +55,8 @@ func TestRotatesInTime(t *testing.T) {
 	}
 }
 
-// TestRotationWaitsOnce: a rotation waits for a peer that has not confirmed its key for one period
-// more, and no longer.
+// TestRotationWaitsOnce: a rotation waits for a peer that has not confirmed its key for one more
+// period, and no longer.
 func TestRotationWaitsOnce(t *testing.T) {
 	const every = int64(8e9)
 	k, m := newKeys(t, time.Duration(every), nil)
@@ -111,8 +111,8 @@ func TestLingering(t *testing.T) {
 	}
 }
 
-// TestReplacedWhileLingering: where another key replaces the new one before the old one has ended,
-// the end of the old one is not that of its successor.
+// TestReplacedWhileLingering: if the new key is replaced before the old one has ended, the end of
+// the old key does not end its successor.
 func TestReplacedWhileLingering(t *testing.T) {
 	k, _ := newKeys(t, 0, nil)
 	k.cfg.Needed = all
@@ -140,8 +140,8 @@ func TestReplacedWhileLingering(t *testing.T) {
 	}
 }
 
-// TestRotateTwice: another rotation waits for the end of the last, also where there are no keys,
-// and for all keys to be replaced.
+// TestRotateTwice: another rotation waits until the last one has ended, also if there are no keys,
+// and until all keys are replaced.
 func TestRotateTwice(t *testing.T) {
 	k, _ := newKeys(t, 0, nil)
 	if err := k.Rotate(0); err != nil {
@@ -156,8 +156,8 @@ func TestRotateTwice(t *testing.T) {
 	}
 }
 
-// TestPeerGoesInARotation: keys of a peer that goes while they are being replaced are not; a key
-// that is issued meanwhile is of the new generation, and stays.
+// TestPeerGoesInARotation: if a peer is forgotten during a rotation, its keys are not replaced. A
+// key issued meanwhile is of the new generation, and stays.
 func TestPeerGoesInARotation(t *testing.T) {
 	k, m := newKeys(t, 0, nil)
 	k.cfg.Needed = all
@@ -181,7 +181,7 @@ func TestPeerGoesInARotation(t *testing.T) {
 	}
 }
 
-// failing is a source of numbers that ends.
+// failing is a source of random numbers that ends.
 type failing struct{ left int }
 
 func (f *failing) Read(b []byte) (int, error) {
@@ -191,8 +191,8 @@ func (f *failing) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestNoMasterKey: a rotation for which there is no master key is told of, and tried again a period
-// later; keys go on.
+// TestNoMasterKey: a rotation that cannot make a master key is logged, and tried again a period
+// later. Existing keys stay valid.
 func TestNoMasterKey(t *testing.T) {
 	const every = int64(8e9)
 	var said []string
@@ -220,8 +220,8 @@ func TestNoMasterKey(t *testing.T) {
 	}
 }
 
-// TestAsked: a peer without a key is told the one that there is; one that has used it up gets
-// another, once; a key that is not in use any more changes nothing.
+// TestAsked: a peer without a key gets the present one. A peer that has used it up gets another,
+// once. A request about a key that is no longer in use has no effect.
 func TestAsked(t *testing.T) {
 	k, m := newKeys(t, 0, nil)
 	u := Use{Peer: 2, Tenant: 7}
@@ -254,8 +254,8 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// TestOpensItsOwn: what was opened is a packet of Falcon only if PSP's header says so, and of the
-// version that it says.
+// TestOpensItsOwn: an opened packet is a Falcon packet only if PSP's header says so, and only with
+// the IP version that it says.
 func TestOpensItsOwn(t *testing.T) {
 	falcon := make([]byte, 60)
 	falcon[0], falcon[3] = 1<<4, 0x42
@@ -318,8 +318,8 @@ type text struct{ strings.Builder }
 
 func (*text) Close() error { return nil }
 
-// TestKeyLogOverrun: where too much waits for a disk that is slow, later keys are lost, which is
-// told behind those that were in time.
+// TestKeyLogOverrun: if a slow disk cannot keep up, later keys are lost, and an error reports this
+// after the earlier keys were written.
 func TestKeyLogOverrun(t *testing.T) {
 	for n, lines := range map[int]int{0: 3, maxKeyLog: 1, maxKeyLog + 1: 0} {
 		var failed []error

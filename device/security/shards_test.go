@@ -16,7 +16,7 @@ import (
 
 const testTenant = 7
 
-// shardedNIC is a NIC's keys, those it seals with in each of its shards, and its connection
+// shardedNIC holds a NIC's issued keys, the transmit keys of each of its shards, and its connection
 // manager.
 type shardedNIC struct {
 	host    cm.HostID
@@ -61,7 +61,7 @@ func newShardedNIC(t *rapid.T, host cm.HostID, shards int, seed uint64) *sharded
 	return n
 }
 
-// run takes what the connection manager has decided, and carries messages to the peer.
+// run handles the outputs of the connection manager, and delivers messages to the peer.
 func (n *shardedNIC) run(t *rapid.T, now int64, to *shardedNIC) (busy bool) {
 	n.keys.Advance(now)
 	n.m.Advance(now)
@@ -88,8 +88,8 @@ func (n *shardedNIC) run(t *rapid.T, now int64, to *shardedNIC) (busy bool) {
 }
 
 // TestShardsSealApart: two shards of a NIC seal for one tenant of a peer with one to four shards,
-// while that rotates its keys, keys are used up, and messages about them are late. No nonce is used
-// twice with a key, and no packet is lost: each is opened where it must be, and taken.
+// while the peer rotates its keys, keys are used up, and messages about them are late. No nonce is
+// used twice with a key, and no packet is lost: each is opened in the right shard and accepted.
 func TestShardsSealApart(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from := newShardedNIC(t, 1, 2, rapid.Uint64().Draw(t, "seed"))
@@ -216,7 +216,7 @@ func TestShardsSealApart(t *testing.T) {
 	})
 }
 
-// TestKeysAreShared: a peer that asks for keys of all its shards and tenants leaves room for
+// TestKeysAreShared: a peer that requests keys for all its shards and tenants leaves room for
 // others.
 func TestKeysAreShared(t *testing.T) {
 	k, _ := newKeys(t, 0, nil)
