@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// claimWorld is a Manager of host 1 whose peers 2 and 3 share tenant 7 with it. addr1 is given to
-// host 2, addr2 to host 3, and who else asks for them is refused.
+// claimWorld is a Manager of host 1 whose peers 2 and 3 share tenant 7 with it. addr1 is assigned
+// to host 2 and addr2 to host 3; claims of others for them are refused.
 func claimWorld(t *testing.T) *Manager {
 	t.Helper()
 	given := func(host HostID) func(Address) string {
@@ -33,7 +33,7 @@ func claimWorld(t *testing.T) *Manager {
 	return m
 }
 
-// say has a host tell of addresses, as functions and as ports.
+// say makes a host announce addresses, as functions and as ports.
 func say(t *testing.T, m *Manager, h HostID, addrs ...[16]byte) {
 	t.Helper()
 	hello := Hello{Host: h, Instance: uint64(h)}
@@ -48,7 +48,7 @@ func say(t *testing.T, m *Manager, h HostID, addrs ...[16]byte) {
 	tell(t, m, h, ports...)
 }
 
-// holder says who has an address, by functions and by ports; 0: nobody.
+// holder returns who has an address, by functions and by ports; 0: nobody.
 func holder(t *testing.T, m *Manager, addr [16]byte) (h HostID) {
 	t.Helper()
 	if p, _, ok := m.dir.find(Address{7, addr}); ok {
@@ -69,8 +69,8 @@ func holder(t *testing.T, m *Manager, addr [16]byte) (h HostID) {
 	return h
 }
 
-// TestAnAddressIsWhoseItIsGiven: whoever came first, by whatever message, an address leads to the
-// host that it is given to, and to nobody as long as that host does not tell of it.
+// TestAnAddressIsWhoseItIsGiven: an address leads to the host to which it is assigned, whoever
+// announced it first and with whatever message, and to nobody until that host announces it.
 func TestAnAddressIsWhoseItIsGiven(t *testing.T) {
 	for name, order := range map[string][]HostID{"the owner first": {2, 3}, "the thief first": {3, 2}} {
 		m := claimWorld(t)
@@ -101,8 +101,8 @@ func TestAnAddressIsWhoseItIsGiven(t *testing.T) {
 	}
 }
 
-// TestRefusedAddressesAreShown: what a peer tells of and does not get is told once, with a reason,
-// and shown until the peer tells of it no more.
+// TestRefusedAddressesAreShown: an address that a peer announces but does not get is reported once,
+// with a reason, and shown until the peer no longer announces it.
 func TestRefusedAddressesAreShown(t *testing.T) {
 	m := claimWorld(t)
 	refused := func() (n int) {
@@ -131,9 +131,9 @@ func TestRefusedAddressesAreShown(t *testing.T) {
 	}
 }
 
-// TestAClaimWaitsForItsTurn: of addresses that are given to nobody one peer has each; it goes to
-// who else claims it when that peer gives it up or cannot be reached, and to none as long as a
-// function of this NIC has it.
+// TestAClaimWaitsForItsTurn: an address that is assigned to nobody belongs to one of the peers that
+// claim it. It passes to another claimant when that peer gives it up or cannot be reached, and to
+// none while a function of this NIC has it.
 func TestAClaimWaitsForItsTurn(t *testing.T) {
 	m := claimWorld(t)
 	free := gid4(10, 0, 0, 9)
@@ -196,8 +196,8 @@ func TestAClaimWaitsForItsTurn(t *testing.T) {
 	}
 }
 
-// TestClaimsKeepNothing: what is claimed and given up, in any order and with links that come and
-// go, leaves nothing, and there is one holder of each address at any time, who claims it.
+// TestClaimsKeepNothing: claims that are made and given up in any order, while links come and go,
+// leave nothing behind. At any time each claimed address has one holder, which claims it.
 func TestClaimsKeepNothing(t *testing.T) {
 	r := rand.New(rand.NewSource(3))
 	m := claimWorld(t)

@@ -2,7 +2,7 @@ package cm
 
 import "testing"
 
-// TestDisconnectWithoutALink: a peer that is down is not waited for, one that is up is.
+// TestDisconnectWithoutALink: a disconnect waits for a peer that is up, not for one that is down.
 func TestDisconnectWithoutALink(t *testing.T) {
 	for _, tc := range []struct {
 		up   bool

@@ -2,7 +2,7 @@ package cm
 
 import "testing"
 
-// TestCountersOfAnExchange: both managers count what happens to them exactly.
+// TestCountersOfAnExchange: both managers count their events exactly.
 func TestCountersOfAnExchange(t *testing.T) {
 	w, a, b := two(t, nil)
 	ida, _ := establish(t, w, a, b)

@@ -19,7 +19,7 @@ func reqTo(change func(*REQ)) []byte {
 	return q.Append(nil)
 }
 
-// answers returns what n sends in answer to a message of host 1.
+// answers returns the messages with which n answers a message of host 1.
 func answers(t *testing.T, n *node, msg []byte) (got []message) {
 	t.Helper()
 	to := n.w.nodes[1]
@@ -100,7 +100,7 @@ func TestDuplicateREQ(t *testing.T) {
 	}
 }
 
-// TestBadREP lets the peer answer with what we did not ask for.
+// TestBadREP: the peer answers with values that were not requested.
 func TestBadREP(t *testing.T) {
 	for name, change := range map[string]func(*Offer){
 		"larger MTU": func(o *Offer) { o.MTU = 2048 },
@@ -160,9 +160,9 @@ func TestOnlyThePeerOfAConnectionMayEndIt(t *testing.T) {
 	}
 }
 
-// TestOnlyWhoWasAskedMayAnswer: an answer of a third NIC that guesses a connection's ID, one to a
-// connection that asks for nothing, and one by another than who answered first are told that there
-// is no such connection, and change nothing.
+// TestOnlyWhoWasAskedMayAnswer: an answer is refused as one for an unknown connection, and changes
+// nothing, if it comes from a third NIC that guesses the connection's ID, if the connection has
+// sent no request, or if another ID answered first.
 func TestOnlyWhoWasAskedMayAnswer(t *testing.T) {
 	w := newWorld(t.Fatalf)
 	a, b, c := w.add(1, 2, 3), w.add(2, 1), w.add(3, 1)
@@ -251,8 +251,8 @@ func TestHostilePeer(t *testing.T) {
 	}
 }
 
-// TestUnknownConnections: what names a connection that there is not is counted, and answered where
-// the peer would ask again.
+// TestUnknownConnections: a message for an unknown connection is counted, and answered if the peer
+// would otherwise repeat it.
 func TestUnknownConnections(t *testing.T) {
 	_, a, b := two(t, nil)
 	if got := answers(t, b, (&DREP{7, 8}).Append(nil)); got != nil || b.m.Stats().UnknownConnection != 1 {

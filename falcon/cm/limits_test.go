@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestArgumentsAtTheBorder: the largest values that a function may give are taken.
+// TestArgumentsAtTheBorder: the largest valid arguments of a function are accepted.
 func TestArgumentsAtTheBorder(t *testing.T) {
 	w, a, b := two(t, nil)
 	for name, tt := range map[string]struct {
@@ -40,7 +40,7 @@ func TestArgumentsAtTheBorder(t *testing.T) {
 	}
 }
 
-// TestMessagesAtTheBorder: the largest and smallest values that a message may have are taken.
+// TestMessagesAtTheBorder: the largest and smallest valid values in messages are accepted.
 func TestMessagesAtTheBorder(t *testing.T) {
 	for name, change := range map[string]func(*REQ){
 		"function":      func(m *REQ) { m.Function = max24 },
@@ -80,8 +80,7 @@ func TestMessagesAtTheBorder(t *testing.T) {
 	}
 }
 
-// TestOffersAtTheBorder: as many addresses of functions and ports as there may be are offered, each
-// of this host.
+// TestOffersAtTheBorder: the maximum number of addresses of functions and ports can be offered.
 func TestOffersAtTheBorder(t *testing.T) {
 	_, a, _ := two(t, nil)
 	endpoints, ports := make([]Endpoint, MaxEndpoints+1), make([]Port, MaxPorts+1)
@@ -112,7 +111,8 @@ func TestOffersAtTheBorder(t *testing.T) {
 	}
 }
 
-// TestPortsAreTakenBackOnce: a peer that was told of no ports is not told that there are none.
+// TestPortsAreTakenBackOnce: a peer to which no ports were announced is not told that there are
+// none.
 func TestPortsAreTakenBackOnce(t *testing.T) {
 	m := portWorld(t)
 	said := func(ports ...Port) (to []HostID) {
@@ -146,8 +146,8 @@ func TestPortsAreTakenBackOnce(t *testing.T) {
 	}
 }
 
-// TestShareOfAPeer: of the connections that a peer may have asked for one of its functions has
-// three quarters at most, and the next one finds room.
+// TestShareOfAPeer: one function of a peer can have at most three quarters of the connections that
+// the peer may request, and the next function finds room.
 func TestShareOfAPeer(t *testing.T) {
 	_, _, b := two(t, func(c *Config) { c.MaxPerPeer = 8 })
 	taken := func(fn, first uint32) (n int) {
@@ -176,7 +176,7 @@ func TestShareOfAPeer(t *testing.T) {
 	}
 }
 
-// TestBadREPForAnotherShard: an offer for a shard that does not have the function is none.
+// TestBadREPForAnotherShard: an offer for a shard that does not have the function is invalid.
 func TestBadREPForAnotherShard(t *testing.T) {
 	_, a, b := two(t, nil)
 	for shard, good := range map[uint8]bool{shardOf(0): true, 1 - shardOf(0): false} {
@@ -197,8 +197,8 @@ func TestBadREPForAnotherShard(t *testing.T) {
 	}
 }
 
-// TestRepeats: each message that waits for an answer is repeated in its time, as often as the
-// configuration says, and a connection that is over rests before its CID is free.
+// TestRepeats: each message that waits for an answer is repeated in time, as often as configured.
+// The CID of an ended connection is freed only after its TIME-WAIT.
 func TestRepeats(t *testing.T) {
 	w, a, b := two(t, nil)
 	if _, err := a.connect(0, 2, 0, 1); err != nil {
@@ -289,8 +289,7 @@ func TestKeysAreRepeated(t *testing.T) {
 	}
 }
 
-// TestSPIRefusedAgain: the peer is told again of a key when exactly the time is over in which it is
-// told once.
+// TestSPIRefusedAgain: the peer is told a key again exactly when the retry time is over.
 func TestSPIRefusedAgain(t *testing.T) {
 	w, a, _ := linked(t)
 	w.now = 5 * ms
@@ -319,7 +318,7 @@ func TestSPIRefusedAgain(t *testing.T) {
 	}
 }
 
-// TestOldConfirmation: what confirms an SA that was replaced meanwhile confirms nothing.
+// TestOldConfirmation: a confirmation of an SA that was replaced meanwhile is ignored.
 func TestOldConfirmation(t *testing.T) {
 	w, a, b := linked(t)
 	a.rekey(sealedBy(2, 0))
@@ -339,8 +338,8 @@ func TestOldConfirmation(t *testing.T) {
 	}
 }
 
-// TestWishForAnotherKey: a peer's wish for another SA than one that is being replaced already is
-// not passed on, one for the new SA is; and only another SA fulfils a wish.
+// TestWishForAnotherKey: a peer's request to replace an SA that is being replaced already is not
+// passed on; one for the new SA is. A request is fulfilled only by another SA.
 func TestWishForAnotherKey(t *testing.T) {
 	w, a, b := linked(t)
 	old, _ := a.RxSA(sealedBy(2, 0))
@@ -374,7 +373,8 @@ func TestWishForAnotherKey(t *testing.T) {
 	}
 }
 
-// TestConnectionNames: names of connections are never 0 nor used twice, and are listed in order.
+// TestConnectionNames: connection IDs are never 0 and never used twice, and connections are listed
+// in their order.
 func TestConnectionNames(t *testing.T) {
 	_, a, _ := two(t, nil)
 	a.m.conns.lastID = math.MaxUint32 - 2
@@ -412,7 +412,7 @@ func TestConnectionNames(t *testing.T) {
 	}
 }
 
-// TestNamesOfNothing: values without a name are shown as numbers, addresses as they are written.
+// TestNamesOfNothing: values without a name are shown as numbers, addresses in their usual form.
 func TestNamesOfNothing(t *testing.T) {
 	for got, want := range map[string]string{
 		numStates.String():                 "state(7)",
@@ -429,8 +429,8 @@ func TestNamesOfNothing(t *testing.T) {
 	}
 }
 
-// TestEndedWithoutALink: a request that its function refuses while the link is down is over at
-// once, and nothing illegal happens to it.
+// TestEndedWithoutALink: a request that its function rejects while the link is down ends at once,
+// and causes no illegal event.
 func TestEndedWithoutALink(t *testing.T) {
 	w, a, b := two(t, nil)
 	if _, err := a.connect(0, 2, 0, 1); err != nil {
@@ -447,7 +447,7 @@ func TestEndedWithoutALink(t *testing.T) {
 	}
 }
 
-// TestOutboxKeepsLittle: the memory of a few outputs is used again, that of many is given back.
+// TestOutboxKeepsLittle: the memory of a few outputs is reused, that of many is released.
 func TestOutboxKeepsLittle(t *testing.T) {
 	for room, kept := range map[int]int{1024: 1024, 1025: 0} {
 		b := outbox{list: make([]Output, 0, room)}

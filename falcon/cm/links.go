@@ -158,9 +158,9 @@ func (m *Manager) hello(now Time, p *peer, h *Hello) error {
 }
 
 // ForgetPeer must be called when nothing that was agreed with a peer can be trusted any more. The
-// link to the peer counts as down, its keys are forgotten, and its connections end. When the link is
-// up again, Hello announces another instance to the peer, so that the peer also forgets what it had
-// of this NIC.
+// link to the peer counts as down, its keys are forgotten, and its connections end. When the link
+// is up again, Hello announces another instance to the peer, so that the peer also forgets what it
+// had of this NIC.
 func (m *Manager) ForgetPeer(now Time, host HostID) {
 	p := m.peers.byHost[host]
 	if p == nil {

@@ -7,9 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestModel drives two NICs, whose functions connect to each other and within their NIC, joined by
-// a link that breaks and by processes that restart, with random calls in random order, and checks
-// after each run that both come to the same view and nothing leaks. drain checks every output.
+// TestModel makes random calls in random order on two NICs whose functions connect to each other
+// and within their NIC, while their link breaks and their processes restart. After each run it
+// checks that both NICs have the same view and that nothing leaks. drain checks every output.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t.Fatalf)

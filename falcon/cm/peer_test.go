@@ -77,8 +77,9 @@ func TestPeerRestart(t *testing.T) {
 	w.checkRest()
 }
 
-// TestAPeerOfAnotherVersionIsRefusedWithAReason: no connection is made with it, those with the
-// process before it end, and the error and the peer's entry say what is wrong.
+// TestAPeerOfAnotherVersionIsRefusedWithAReason: no connection is made with a peer of another
+// version, connections with its earlier process end, and the error and the peer's entry name the
+// cause.
 func TestAPeerOfAnotherVersionIsRefusedWithAReason(t *testing.T) {
 	w, a, b := two(t, nil)
 	ida, _ := establish(t, w, a, b)
@@ -243,8 +244,8 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// TestForgottenPeer: what a peer had here goes, as with its certificate, and comes back only when it
-// does. The peer forgets, too, though neither has restarted.
+// TestForgottenPeer: what a peer had here goes, as with its certificate, and comes back only when
+// it does. The peer forgets, too, though neither has restarted.
 func TestForgottenPeer(t *testing.T) {
 	w, a, b := two(t, nil)
 	ida, idb := establish(t, w, a, b)
@@ -279,7 +280,7 @@ func TestParserFault(t *testing.T) {
 	}
 }
 
-// TestKnown: a snapshot says which addresses there are, ours and a peer's, and stays as it is when
+// TestKnown: a snapshot contains the addresses of this NIC and of peers, and does not change when
 // they change.
 func TestKnown(t *testing.T) {
 	w := newWorld(t.Fatalf)
@@ -297,7 +298,8 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// TestPeersAreInOrder: a run can be replayed if what is done for all peers is done in one order.
+// TestPeersAreInOrder: operations on all peers are made in one order, so that a run can be
+// replayed.
 func TestPeersAreInOrder(t *testing.T) {
 	w := newWorld(t.Fatalf)
 	a := w.add(9, 7, 3, 8, 1, 5)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// keyless has nothing for connections.
+// keyless is a Resources that provides nothing for connections.
 type keyless struct{ Resources }
 
 func (keyless) ForgetSAs(HostID) {}

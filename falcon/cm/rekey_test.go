@@ -51,8 +51,8 @@ func TestRekey(t *testing.T) {
 	w.checkRest()
 }
 
-// TestRekeyOutage: nothing is lost while the link is down; when it is back the
-// newest SA is handed over, without a timer.
+// TestRekeyOutage: nothing is lost while the link is down. When it is back, the newest SA is sent,
+// without waiting for a timer.
 func TestRekeyOutage(t *testing.T) {
 	w, a, b := linked(t)
 	w.setLink(1, 2, false, nil)
@@ -80,8 +80,8 @@ func TestRekeyOutage(t *testing.T) {
 	w.checkRest()
 }
 
-// TestRekeyWhileConnecting: an SA replaced between request and answer is not
-// the one the connection begins with.
+// TestRekeyWhileConnecting: if an SA is replaced between request and answer, the connection starts
+// with the new one.
 func TestRekeyWhileConnecting(t *testing.T) {
 	w, a, b := linked(t)
 	if _, err := a.connect(1, 2, 0, 1); err != nil {
@@ -138,8 +138,8 @@ func TestRekeyRefused(t *testing.T) {
 	w.checkRest()
 }
 
-// TestSPIRefused: a packet under a wrong SPI reaches the connection manager, which tells the peer
-// again which key to use, and does not do so for every packet (Falcon §9.2.2.3).
+// TestSPIRefused: the connection manager learns of a packet with a wrong SPI and tells the peer
+// again which key to use, but not for every packet (Falcon §9.2.2.3).
 func TestSPIRefused(t *testing.T) {
 	w, a, b := linked(t)
 	sa, err := a.RxSA(sealedBy(2, 0))
@@ -163,8 +163,8 @@ func TestSPIRefused(t *testing.T) {
 	}
 }
 
-// TestBothAskedAgain: a new SA and a request for one that a link lost on their way are both sent
-// again when it is back.
+// TestBothAskedAgain: if a link loses a new SA and a request for one, both are sent again when it
+// is back.
 func TestBothAskedAgain(t *testing.T) {
 	w, a, b := linked(t)
 	spi := a.openTo(2)[0].params.TxSPI

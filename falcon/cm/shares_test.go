@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// However many take what they can, each gets as much as the others, and the next finds room.
+// Holders that take as much as they can get equal shares, and the next one finds room.
 func TestShares(t *testing.T) {
 	for _, multiple := range []int{1, 3} {
 		for _, holders := range []int{1, 2, 3, 10, 190} {
@@ -44,7 +44,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// Connections that rest count against their function, and make way for its next ones.
+// Connections in TIME-WAIT count for their function, and end early for its next ones.
 func TestRestMakesWay(t *testing.T) {
 	w, a, b := two(t, func(c *Config) { c.MaxPerFunction = 3 })
 	a.maxCIDs = 3
@@ -72,7 +72,7 @@ func TestRestMakesWay(t *testing.T) {
 	}
 }
 
-// One function that floods a listener leaves room for others' requests, of its host and of
+// A function that floods a listener leaves room for requests of other functions, on its host and on
 // others.
 func TestBacklogIsShared(t *testing.T) {
 	w, a, b := two(t, func(c *Config) { c.Backlog = 32 })

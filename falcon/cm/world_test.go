@@ -36,8 +36,8 @@ type input struct {
 	msg  []byte
 }
 
-// node is one NIC: a Manager, what a device would keep beside it, and a record
-// of what its functions were told.
+// node is one NIC: a Manager, the state that a device would keep beside it, and a record of the
+// outputs for its functions.
 type node struct {
 	w     *world
 	host  HostID
@@ -70,7 +70,7 @@ type record struct {
 	silent   bool   // no end is expected: function gone, or rejected by it
 }
 
-// live says whether the function may still use the connection.
+// live reports whether the function may still use the connection.
 func (r *record) live() bool { return r.end == 0 && !r.silent }
 
 func (n *node) AllocCID(fn uint32) (uint32, error) {
@@ -104,10 +104,11 @@ func (n *node) ForgetSAs(peer HostID) {
 	}
 }
 
-// sealedBy is what a shard of a host seals for us, in the tenant of all tests.
+// sealedBy returns the use of packets that a shard of a host seals for us, in the tenant of all
+// tests.
 func sealedBy(host HostID, shard uint8) Use { return Use{Peer: host, Shard: shard, Tenant: 7} }
 
-// shardOf is the shard of a function: even and odd ones are on different ones.
+// shardOf returns the shard of a function: even and odd functions are on different shards.
 func shardOf(fn uint32) uint8 { return uint8(fn & 1) }
 
 // rekey gives a shard of a peer a new SA, unless it has not confirmed the last.
@@ -130,7 +131,7 @@ func (n *node) rekey(u Use) bool {
 	return true
 }
 
-// openTo are the open connections to a peer.
+// openTo returns the open connections to a peer.
 func (n *node) openTo(peer HostID) (list []*record) {
 	for _, r := range n.conns {
 		if r.opened && !r.closed && r.params.Peer == peer {
@@ -140,7 +141,7 @@ func (n *node) openTo(peer HostID) (list []*record) {
 	return list
 }
 
-// rekeyed does what a device does with the outputs about SAs.
+// rekeyed handles the outputs about SAs as a device does.
 func (n *node) rekeyed(o *Output) {
 	switch o.Kind {
 	case OutRekey:
@@ -162,8 +163,8 @@ func (n *node) rekeyed(o *Output) {
 	}
 }
 
-// checkKeys holds at all times: whoever sends on a connection that is open at
-// both ends seals with an SA the receiver accepts.
+// checkKeys checks an invariant: a sender on a connection that is open at both ends seals with an
+// SA that the receiver accepts.
 func (w *world) checkKeys() {
 	for _, n := range w.nodes {
 		for _, r := range n.conns {
@@ -212,7 +213,7 @@ func (w *world) add(host HostID, peers ...HostID) *node {
 func fnOf(host HostID, f uint32) uint32    { return uint32(host)<<16 | f }
 func gidOf(host HostID, f uint32) [16]byte { return gid4(10, 0, host, byte(f)) }
 
-// start begins a new process: nothing of the one before is left.
+// start begins a new process: nothing of the previous one remains.
 func (n *node) start() {
 	n.w.seed++
 	n.cids, n.conns, n.order, n.inbox, n.errs = map[uint32]bool{}, map[uint32]*record{}, nil, nil, nil
@@ -230,8 +231,8 @@ func (n *node) start() {
 	n.prevSPI = map[Use]uint32{}
 }
 
-// setLink raises or breaks a link. Of what is in flight when it breaks each
-// side still gets keep(n) of n messages.
+// setLink brings a link up or breaks it. Of n messages in flight when it breaks, each side still
+// gets keep(n).
 func (w *world) setLink(a, b HostID, up bool, keep func(int) int) {
 	if w.up[pair(a, b)] == up {
 		return
@@ -271,7 +272,7 @@ func (w *world) setLink(a, b HostID, up bool, keep func(int) int) {
 	}
 }
 
-// deliver lets a node handle the first entry of its inbox.
+// deliver makes a node handle the first entry of its inbox.
 func (n *node) deliver() bool {
 	if len(n.inbox) == 0 {
 		return false
@@ -424,7 +425,7 @@ func (n *node) note(r *record, o *Output) {
 	}
 }
 
-// connect asks from function f for a connection to function g of another host.
+// connect requests a connection from function f to function g of another host.
 func (n *node) connect(f uint32, to HostID, g uint32, service uint64) (uint32, error) {
 	id, err := n.m.Connect(n.w.now, ConnectRequest{
 		Function: fnOf(n.host, f), Tenant: 7, QPN: 16 + f, Service: service,
@@ -468,7 +469,7 @@ func (n *node) functionGone(fn uint32) {
 	n.drain()
 }
 
-// waiting are the requests not answered by the function.
+// waiting returns the requests that the function has not answered.
 func (n *node) waiting() (ids []uint32) {
 	for _, id := range n.order {
 		if r := n.conns[id]; r.requests > 0 && !r.opened && r.live() {
@@ -478,9 +479,8 @@ func (n *node) waiting() (ids []uint32) {
 	return ids
 }
 
-// checkRest holds when nothing is in flight and no timer runs: every connection
-// is established at both ends with matching parameters, and nothing else is
-// left.
+// checkRest checks the state when nothing is in flight and no timer runs: every connection is
+// established at both ends with matching parameters, and nothing else is left.
 func (w *world) checkRest() {
 	type end struct {
 		n *node
