@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestBackoff: the wait doubles up to its most, and begins anew after a session that lasted.
+// TestBackoff: the wait doubles up to its maximum, and starts again after a long session.
 func TestBackoff(t *testing.T) {
 	const least, most = 100 * time.Millisecond, 500 * time.Millisecond
 	b := newBackoff(Config{BackoffMin: least, BackoffMax: most})

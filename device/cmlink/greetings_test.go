@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// flood keeps n connections open to addr from the address from, each of which says nothing or, with
-// hello, goes as far as a TLS ClientHello. One that is closed is opened again, until stop.
+// flood keeps n connections open to addr from the address from. Each sends nothing or, with hello,
+// stops after a TLS ClientHello. A connection that is closed is opened again, until stop.
 func flood(t *testing.T, n int, from, addr string, hello bool) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -49,12 +49,14 @@ func flood(t *testing.T, n int, from, addr string, hello bool) (stop func()) {
 	}
 }
 
-// mute hides from TLS what the other side says, so that the handshake stops after its first flight.
+// mute hides from TLS the bytes that the other side sends, so that the handshake stops after its
+// first flight.
 type mute struct{ net.Conn }
 
 func (m *mute) Read([]byte) (int, error) { return 0, errors.New("not read") }
 
-// TestSilentClients: 200 connections that prove nothing keep no peer away, wherever they come from.
+// TestSilentClients: 200 connections without a proved identity keep no peer away, whatever their
+// source.
 func TestSilentClients(t *testing.T) {
 	for _, tt := range []struct {
 		name, from string
@@ -85,8 +87,8 @@ func TestSilentClients(t *testing.T) {
 	}
 }
 
-// TestSilenceIsShort: who says nothing is closed after Hello, who stops after the hello after
-// Handshake.
+// TestSilenceIsShort: a connection that sends nothing is closed after Hello, one that stops after
+// its ClientHello after Handshake.
 func TestSilenceIsShort(t *testing.T) {
 	b, _ := accepting(t, func(c *Config) { c.Hello, c.Handshake = 10*time.Millisecond, time.Hour })
 	c, err := net.Dial("tcp", b.Addr().String())
@@ -120,7 +122,7 @@ func TestSilenceIsShort(t *testing.T) {
 	}
 }
 
-// slowConn pauses before each write but the first.
+// slowConn pauses before each write except the first.
 type slowConn struct {
 	net.Conn
 	pause  time.Duration
@@ -134,7 +136,7 @@ func (c *slowConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestGreetings: whose place a newcomer takes.
+// TestGreetings: checks which connection a new one replaces.
 func TestGreetings(t *testing.T) {
 	g := &greetings{}
 	from := func(addr string, known bool) *greeting {

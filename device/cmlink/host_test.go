@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// addressed is a connection whose other end has an address.
+// addressed is a connection with a given remote address.
 type addressed struct {
 	net.Conn
 	at net.Addr
@@ -13,8 +13,8 @@ type addressed struct {
 
 func (a addressed) RemoteAddr() net.Addr { return a.at }
 
-// TestHostOfTheOtherEnd: two NICs with one host number are told apart by where they are, whatever
-// port each dials from; what has no port is named as it is.
+// TestHostOfTheOtherEnd: two NICs with one host number are distinguished by their addresses,
+// without the ports. An address without a port is used unchanged.
 func TestHostOfTheOtherEnd(t *testing.T) {
 	for _, x := range []struct {
 		at   net.Addr

@@ -169,9 +169,9 @@ func TestVerifyWantsTheUsage(t *testing.T) {
 	}
 }
 
-// TestTimesOfCertificates: what to do about a certificate whose time is over depends on whose it
-// is. A new authority, which every host's identity hangs on, is advised only where the old one has
-// expired itself; and then no identity is made that would expire with it.
+// TestTimesOfCertificates: the remedy for an expired certificate depends on whose it is. A new CA,
+// which affects every host's identity, is advised only if the old one has expired; an expired CA
+// makes no further identities.
 func TestTimesOfCertificates(t *testing.T) {
 	now := time.Now()
 	day := 24 * time.Hour
@@ -222,7 +222,8 @@ func TestTimesOfCertificates(t *testing.T) {
 	}
 }
 
-// TestUnreadableIdentity: who may not read a file is told so, and not to make another.
+// TestUnreadableIdentity: if a file may not be read, the error says so, and does not advise to make
+// another.
 func TestUnreadableIdentity(t *testing.T) {
 	err := explainFile(&fs.PathError{Op: "open", Path: "/k/host-1.key", Err: fs.ErrPermission}, "make it")
 	if !errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "make it") || !strings.Contains(err.Error(), "chown") {
@@ -233,7 +234,7 @@ func TestUnreadableIdentity(t *testing.T) {
 	}
 }
 
-// TestRefusalsSayWhatHelps: the log of a refused peer advises what fits why it was refused.
+// TestRefusalsSayWhatHelps: the log of a refused peer advises a remedy that fits the reason.
 func TestRefusalsSayWhatHelps(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestFrameLimits: a message has up to 64 KiB, and one that ends before its length is told apart
-// from the end of all.
+// TestFrameLimits: a message has up to 64 KiB. A truncated message gives another error than the end
+// of the stream.
 func TestFrameLimits(t *testing.T) {
 	longest := bytes.Repeat([]byte("x"), MaxMessage)
 	if msg, err := readFrame(bytes.NewReader(appendFrame(nil, longest))); err != nil || !bytes.Equal(msg, longest) {
@@ -36,7 +36,7 @@ func TestFrameLimits(t *testing.T) {
 	}
 }
 
-// TestDomains: which names a fabric can have.
+// TestDomains: checks which names a domain can have.
 func TestDomains(t *testing.T) {
 	for d, ok := range map[string]bool{
 		"a": true, "az09": true, "0": true, "a-b.c": true, strings.Repeat("x", 63): true, strings.Repeat("x", 64): false,
@@ -49,7 +49,7 @@ func TestDomains(t *testing.T) {
 	}
 }
 
-// TestLimiter: one in five seconds is let through, and says how many were not.
+// TestLimiter: one event in five seconds is allowed, with the number of those that were not.
 func TestLimiter(t *testing.T) {
 	var l limiter
 	start := time.Unix(1000, 0)
@@ -72,7 +72,7 @@ func TestLimiter(t *testing.T) {
 	}
 }
 
-// from is a connection that came from an address. What is written to it is noted.
+// from is a connection from an address. It records what is written to it.
 type from struct {
 	net.Conn
 	addr   string
@@ -94,8 +94,8 @@ func (c *from) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestMessagesTogether: messages that wait are sent together, up to the length of the longest; each
-// is counted.
+// TestMessagesTogether: waiting messages are sent together, up to about the length of the longest
+// message; each is counted.
 func TestMessagesTogether(t *testing.T) {
 	for _, tc := range []struct{ messages, writes []int }{
 		{[]int{1, 2, 3}, []int{6 + 3*frameHeader}},
@@ -122,8 +122,8 @@ func TestMessagesTogether(t *testing.T) {
 	}
 }
 
-// TestTwoOfOneNumber: a peer that comes back four times in half a minute, or from another address
-// while its link is up, is two; that is said for a minute.
+// TestTwoOfOneNumber: a peer that dials four times in half a minute, or from another address while
+// its link is up, is reported as two NICs for a minute.
 func TestTwoOfOneNumber(t *testing.T) {
 	const one, other = "10.0.0.1:5", "10.0.0.2:5"
 	for name, tc := range map[string]struct {

@@ -145,8 +145,8 @@ func (l *Link) Send(host uint8, msg []byte) error {
 	return p.send(msg)
 }
 
-// End breaks the connection to a peer. PeerDown gets the reason, and the link connects again as after
-// any other break. End does not block.
+// End breaks the connection to a peer. PeerDown gets the reason, and the link connects again as
+// after any other break. End does not block.
 func (l *Link) End(host uint8, reason error) {
 	if p := l.peers[host]; p != nil {
 		p.end(reason)

@@ -91,7 +91,7 @@ func (r *recorder) Message(h uint8, msg []byte) {
 	r.events <- fmt.Sprintf("msg %d %s", h, msg)
 }
 
-// wait returns when the event has come; others before it are skipped.
+// wait returns when the event has come; it skips events before it.
 func (r *recorder) wait(want string) {
 	r.t.Helper()
 	timeout := time.After(30 * time.Second)
@@ -212,7 +212,8 @@ func TestReconnect(t *testing.T) {
 	await(t, "downs are not counted", func() bool { s := a.Stats(); return s.Dialed >= 4 && s.Down >= 3 && s.DialFailed >= 3 })
 }
 
-// TestEndedLinksComeBack: whoever ends the link, it ends for the reason given, and comes up again.
+// TestEndedLinksComeBack: whichever side ends the link, it ends for the given reason, and comes up
+// again.
 func TestEndedLinksComeBack(t *testing.T) {
 	b, rb := accepting(t, nil)
 	a, ra := dialing(t, b.Addr().String(), nil)
@@ -388,8 +389,7 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// TestNewConnectionReplacesOld is a peer that came back without its old
-// connection having been seen to end.
+// TestNewConnectionReplacesOld: a peer comes back before the end of its old connection was noticed.
 func TestNewConnectionReplacesOld(t *testing.T) {
 	b, rb := accepting(t, nil)
 	first := rawDial(t, b.Addr().String())
@@ -406,8 +406,8 @@ func TestNewConnectionReplacesOld(t *testing.T) {
 	rb.wait("msg 1 hi")
 }
 
-// TestKeepalive runs two sessions over a pipe in virtual time: they stay up as
-// long as both sides live, and end when one falls silent.
+// TestKeepalive runs two sessions over a pipe in virtual time: they stay up as long as both sides
+// are alive, and end when one falls silent.
 func TestKeepalive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		side := func(host uint8) (*peer, *recorder) {

@@ -17,8 +17,8 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestNotes: a peer that is waited for, or is not reached, is told in the log and by Note, and so
-// are two NICs with one host number, which take the link from each other.
+// TestNotes: the log and Note report a peer that is waited for or cannot be reached, and two NICs
+// with one host number that take the link from each other.
 func TestNotes(t *testing.T) {
 	var log syncBuffer
 	b, rb := accepting(t, func(c *Config) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// another is the identity of a host under an authority of its own.
+// another returns the identity of a host under another CA.
 func another(t *testing.T, domain string, host uint8) *Identity {
 	t.Helper()
 	dir := t.TempDir()
@@ -20,8 +20,8 @@ func another(t *testing.T, domain string, host uint8) *Identity {
 	return id
 }
 
-// TestBothSidesSayWhoRefusesWhom: a NIC whose certificate is refused, and the one that refuses it,
-// say so of each other, whichever dials.
+// TestBothSidesSayWhoRefusesWhom: a NIC whose certificate is refused, and the NIC that refuses it,
+// both report it, whichever of them dials.
 func TestBothSidesSayWhoRefusesWhom(t *testing.T) {
 	quiet := func(c *Config) { c.Log = slog.New(slog.DiscardHandler) }
 	says := func(l *Link, host uint8, all ...string) {
@@ -50,7 +50,8 @@ func TestBothSidesSayWhoRefusesWhom(t *testing.T) {
 	says(d, 2, "refuses this NIC")
 }
 
-// TestCertificateEnds: the links count when the certificate ends that ends first.
+// TestCertificateEnds: the counters contain the time at which the first of the certificates
+// expires.
 func TestCertificateEnds(t *testing.T) {
 	id := another(t, "lab", 2)
 	l, _ := accepting(t, func(c *Config) { c.Identity = id })

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRevoke: a peer whose certificate is revoked loses its link and gets none again from a NIC
-// that runs, and does not start itself. What replaces it is let in.
+// TestRevoke: a peer whose certificate is revoked loses its link to a running NIC and gets no new
+// one, and cannot start itself. A new certificate for it is accepted.
 func TestRevoke(t *testing.T) {
 	dir := t.TempDir()
 	load := func(host uint8) *Identity {
@@ -77,7 +77,7 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-// TestDomainOf: the domain is that of the authority.
+// TestDomainOf: the domain is that of the CA.
 func TestDomainOf(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := DomainOf(dir); err == nil || strings.Contains(err.Error(), "--domain") {
