@@ -165,7 +165,7 @@ func TestClaims(t *testing.T) {
 	})
 }
 
-// A neighbour of the configuration is where that says, whatever is claimed, and nobody asks.
+// A configured neighbour keeps its MAC, whatever is claimed, and is never asked for it.
 func TestStaticNeighbour(t *testing.T) {
 	for _, c := range []struct {
 		own  string

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// message is a frame of neighbour discovery to us, fd00::2, from fd00::3, whatever its length.
+// message returns a frame of neighbour discovery to us, fd00::2, from fd00::3, of any length.
 func message(kind uint8, body []byte) []byte {
 	f := make([]byte, ethLen+ipv6Len+len(body))
 	putEthernet(f, macB, macC, typeIPv6)
@@ -19,7 +19,7 @@ func message(kind uint8, body []byte) []byte {
 	return f
 }
 
-// asks is the body of a solicitation for us with options.
+// asks returns the body of a solicitation for us with options.
 func asks(options ...byte) []byte {
 	b := make([]byte, ndLen)
 	copy(b[8:], ip6B.AsSlice())
@@ -27,7 +27,7 @@ func asks(options ...byte) []byte {
 }
 
 // TestDiscoveryIsChecked: messages with lengths, codes and options that RFC 4861 §7.1 refuses
-// change nothing. The address is taken from the option for it alone.
+// change nothing. The address is taken only from its own option.
 func TestDiscoveryIsChecked(t *testing.T) {
 	code, source := asks(), []byte{optSource, 1, 2, 0, 0, 0, 0, 3}
 	code[1] = 1
@@ -69,7 +69,7 @@ func TestDiscoveryIsChecked(t *testing.T) {
 	}
 }
 
-// TestAdvertisements: what an advertisement does to an entry, by the entry's state (RFC 4861
+// TestAdvertisements: checks the effect of an advertisement on an entry in each state (RFC 4861
 // §7.2.5).
 func TestAdvertisements(t *testing.T) {
 	const confirmed = 20 * second // by what comes then
@@ -115,7 +115,8 @@ func TestAdvertisements(t *testing.T) {
 	}
 }
 
-// TestOverhear: what another owner of our addresses has got is learnt from, and it answers.
+// TestOverhear: the stack learns from messages that another stack with the same addresses received;
+// that stack answers.
 func TestOverhear(t *testing.T) {
 	b, out := newStack(t, macB, "10.0.0.2/24"), make([]byte, 1514)
 	ask := arpFrame(broadcast, macC, arp{op: arpRequest, senderMAC: macC, senderIP: ipC.As4(), targetIP: ipB.As4()})
@@ -136,13 +137,13 @@ func TestOverhear(t *testing.T) {
 	}
 }
 
-// answers is an ARP reply to us, 10.0.0.1, of the station C that says it has an address.
+// answers returns an ARP reply to us, 10.0.0.1, in which station C claims an address.
 func answers(ip [4]byte) []byte {
 	return arpFrame(macA, macC, arp{op: arpReply, senderMAC: macC, senderIP: ip, targetMAC: macA, targetIP: ipA.As4()})
 }
 
-// TestTwoRivals: of two stations that say they have an address each is tried ten times, and then
-// all are asked again.
+// TestTwoRivals: two stations that claim one address are tried alternately, ten times in all, and
+// then the address is requested from all again.
 func TestTwoRivals(t *testing.T) {
 	const start = 10 * second
 	a, b := newStack(t, macA, "10.0.0.1/24"), newStack(t, macB, "10.0.0.2/24")
@@ -166,8 +167,8 @@ func TestTwoRivals(t *testing.T) {
 	}
 }
 
-// TestParkedAreBounded: frames that wait, for an answer or to be taken, are as many as there is
-// room for; asking ahead adds nothing to a full table.
+// TestParkedAreBounded: the number of frames that wait for an answer or to be sent is bounded.
+// Resolve adds nothing to a full table.
 func TestParkedAreBounded(t *testing.T) {
 	a, out := newStack(t, macA, "10.0.0.1/8"), make([]byte, 1514)
 	at := func(i int) [4]byte { return [4]byte{10, 1, byte(i >> 8), byte(i)} }

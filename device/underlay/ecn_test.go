@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A marked frame is delivered with CE and is otherwise what it was.
+// A marked frame is delivered with CE and is otherwise unchanged.
 func TestMarkCE(t *testing.T) {
 	for _, net := range [][2]string{{"10.0.0.1/24", "10.0.0.2/24"}, {"fd00::1/64", "fd00::2/64"}} {
 		a, b := newStack4or6(t, macA, net[0]), newStack4or6(t, macB, net[1])
@@ -49,15 +49,14 @@ func newStack4or6(t *testing.T, mac MAC, prefix string) *Stack {
 	return s
 }
 
-// introduceTo lets a find b's Ethernet address.
+// introduceTo makes a learn b's Ethernet address.
 func introduceTo(t *testing.T, a, b *Stack, addr netip.Addr) {
 	t.Helper()
 	a.Output(second, addr, 0xC000, true, make([]byte, a.Headroom()+1), 1)
 	pump(t, second, a, b)
 }
 
-// TestAdjust: a header's checksum is right again after a word of it changed, whatever the words
-// are.
+// TestAdjust: after any word of a header has changed, adjust makes the checksum valid again.
 func TestAdjust(t *testing.T) {
 	words := []uint16{0, 1, 0x7fff, 0x8000, 0xfffe, 0xffff, 0x4500, 0x1234}
 	sum := func(list ...uint16) uint16 {

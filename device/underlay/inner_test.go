@@ -54,7 +54,8 @@ func TestInnerRoundTrip(t *testing.T) {
 	})
 }
 
-// TestSealedIsUDP: only UDP to PSP's port is sealed, whatever stands where its port would.
+// TestSealedIsUDP: Sealed accepts only UDP to PSP's port, whatever bytes are where the port would
+// be.
 func TestSealedIsUDP(t *testing.T) {
 	frame := func(version, proto byte, port uint16) []byte {
 		f := make([]byte, Headroom+20)

@@ -50,8 +50,8 @@ func serialize(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
 	return bytes.Clone(b.Bytes())
 }
 
-// ndFrame is a solicitation (target, option type 1) or advertisement (option type 2) as another
-// station would send it.
+// ndFrame returns a solicitation (target, option type 1) or advertisement (option type 2) as
+// another station would send it.
 func ndFrame(t testing.TB, dstMAC, srcMAC MAC, src, dst, target netip.Addr, kind uint8, flags uint8, option bool, hop uint8) []byte {
 	t.Helper()
 	ip := &layers.IPv6{Version: 6, NextHeader: layers.IPProtocolICMPv6, HopLimit: hop, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
@@ -126,8 +126,8 @@ func TestIPv6MatchesGopacket(t *testing.T) {
 	}
 }
 
-// Duplicate address detection of another station: it hears that our address is taken, and is not
-// learnt.
+// Another station's duplicate address detection gets an answer that our address is taken, and is
+// not learnt.
 func TestDuplicateAddressDetection(t *testing.T) {
 	b := newStack6(t, macB, ip6B)
 	unspecified := netip.IPv6Unspecified()
@@ -174,8 +174,8 @@ func TestDuplicateAddressDetection(t *testing.T) {
 	}
 }
 
-// What is not ours is not answered, who did not ask us is not learnt, and an answer moves an entry
-// only as RFC 4861 §7.2.5 says.
+// Solicitations for other addresses are not answered, stations that did not ask for us are not
+// learnt, and an answer changes an entry only as RFC 4861 §7.2.5 says.
 func TestNeighbourDiscoveryLearns(t *testing.T) {
 	a, b := newStack6(t, macA, ip6A), newStack6(t, macB, ip6B)
 	out := make([]byte, 1514)
@@ -265,7 +265,7 @@ func TestIPv6InputDrops(t *testing.T) {
 	}
 }
 
-// Floods from outside stay within their bounds, and are gone after a while.
+// Floods from outside stay within the bounds, and their effects end after a while.
 func TestIPv6Bounds(t *testing.T) {
 	a := newStack6(t, macA, ip6A)
 	addr := func(hi byte, i int) netip.Addr {

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestConfigLimits: the least and the largest MTU are taken, and any station of the subnet is as a
-// neighbour, but for those that are none.
+// TestConfigLimits: the least and the largest MTU are accepted, and any valid station address of
+// the subnet is accepted as a neighbour.
 func TestConfigLimits(t *testing.T) {
 	with := func(prefix string, neighbours ...Neighbour) Config {
 		return Config{Addr: netip.MustParsePrefix(prefix), MTU: 1500, Neighbours: neighbours}
@@ -36,7 +36,7 @@ func TestConfigLimits(t *testing.T) {
 	}
 }
 
-// TestSumOfWords: the sum is that of RFC 1071 §1, whatever carries there are.
+// TestSumOfWords: the sum is that of RFC 1071 §1, for any carries.
 func TestSumOfWords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.SampledFrom([]uint16{0, 1, 2, 0x7fff, 0x8000, 0xfffd, 0xfffe, 0xffff})
@@ -55,8 +55,8 @@ func TestSumOfWords(t *testing.T) {
 	})
 }
 
-// TestShortFrames: a datagram may have nothing in it, and a packet nothing behind its header; what
-// is for another station is not looked at.
+// TestShortFrames: a datagram may be empty, and a packet may end with its header. Frames for
+// another station are ignored.
 func TestShortFrames(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		own, headroom, ip, proto := "10.0.0.2/24", Headroom, ipv4Len, ethLen+9
@@ -118,7 +118,7 @@ func TestShortFrames(t *testing.T) {
 	}
 }
 
-// TestOutputOfNothing: a payload may have no bytes.
+// TestOutputOfNothing: a payload may be empty.
 func TestOutputOfNothing(t *testing.T) {
 	a, b := newStack(t, macA, "10.0.0.1/24"), newStack(t, macB, "10.0.0.2/24")
 	introduce(t, 0, a, b)
@@ -128,8 +128,8 @@ func TestOutputOfNothing(t *testing.T) {
 	}
 }
 
-// TestMarksOfIP: congestion is marked in a packet of the version that its frame says, however
-// short.
+// TestMarksOfIP: congestion is marked only in a packet of the IP version that the frame says, of
+// any length.
 func TestMarksOfIP(t *testing.T) {
 	for _, tc := range []struct {
 		etherType uint16
@@ -153,8 +153,8 @@ func TestMarksOfIP(t *testing.T) {
 	}
 }
 
-// TestInnerClass: the class gives the upper bits, ECN the two lower ones; a packet without a time
-// to live gets the usual one.
+// TestInnerClass: Class gives the upper six bits, ECN the two lower ones. A TTL of 0 means the
+// default.
 func TestInnerClass(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, tc := range []struct{ class, ecn, tos, ttl, left uint8 }{
@@ -180,7 +180,7 @@ func TestInnerClass(t *testing.T) {
 	}
 }
 
-// TestLongInner: nothing hides behind a long packet either.
+// TestLongInner: a long packet, too, may not be followed by other bytes.
 func TestLongInner(t *testing.T) {
 	for _, h := range []Inner{{Src: ipA, Dst: ipB}, {Src: ip6A, Dst: ip6B}} {
 		b := append(h.Append(nil, 1000), make([]byte, 1000)...)

@@ -70,8 +70,8 @@ func TestUnsolicitedRepliesAreNotLearnt(t *testing.T) {
 	}
 }
 
-// An unanswered neighbour is asked three times a second apart, then forgotten with what waited for
-// it.
+// A neighbour that does not answer is asked three times, a second apart. Then it is forgotten, and
+// the frames that wait for it are dropped.
 func TestRetryAndGiveUp(t *testing.T) {
 	a := newStack(t, macA, "10.0.0.1/24")
 	out := make([]byte, 1514)
@@ -100,8 +100,8 @@ func TestRetryAndGiveUp(t *testing.T) {
 	}
 }
 
-// What waits for a neighbour goes in its order when the answer comes, however much has waited
-// before.
+// Frames that wait for a neighbour are sent in order when the answer comes, however many have
+// waited before.
 func TestParkedGoInOrder(t *testing.T) {
 	a := newStack(t, macA, "10.0.0.1/24")
 	out := make([]byte, 1514)
@@ -124,7 +124,7 @@ func TestParkedGoInOrder(t *testing.T) {
 	}
 }
 
-// Resolve asks once, and what is sent after the answer does not wait.
+// Resolve sends one request, and frames sent after the answer do not wait.
 func TestResolveAhead(t *testing.T) {
 	a := newStack(t, macA, "10.0.0.1/24")
 	out := make([]byte, 1514)
@@ -247,8 +247,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestUnusedNeighbour: a neighbour that nothing is sent to stays for as long as it was heard of
-// lately.
+// TestUnusedNeighbour: an unused neighbour stays as long as its address was confirmed recently.
 func TestUnusedNeighbour(t *testing.T) {
 	a := newStack(t, macA, "10.0.0.1/24")
 	const now = 3600 * second

@@ -33,8 +33,8 @@ func payload(text string) (frame []byte, n int) {
 	return append(make([]byte, Headroom), text...), len(text)
 }
 
-// pump carries what both stacks have to send until both are silent, and returns the PSP payloads
-// each got.
+// pump exchanges the frames of both stacks until neither has any, and returns the PSP payloads that
+// each received.
 func pump(t testing.TB, now int64, a, b *Stack) (atA, atB []string) {
 	t.Helper()
 	buf := make([]byte, 1514)
@@ -151,8 +151,8 @@ func TestInputGolden(t *testing.T) {
 	}
 }
 
-// TestPriorityTags: a frame with a priority tag is what it is without, and one of a VLAN stays as
-// it is.
+// TestPriorityTags: Untag removes a priority tag from a frame, and leaves a frame of a VLAN
+// unchanged.
 func TestPriorityTags(t *testing.T) {
 	frame := make([]byte, 60)
 	for i := range frame {
