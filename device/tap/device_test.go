@@ -14,7 +14,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
-// withTAPs runs f where TAPs can be made.
+// withTAPs runs f if TAPs can be made.
 func withTAPs(t *testing.T, f func()) {
 	t.Helper()
 	if _, err := os.Stat(tunDevice); err != nil {
@@ -26,7 +26,7 @@ func withTAPs(t *testing.T, f func()) {
 	netns.Run(t, f)
 }
 
-// tuntap is the kernel's description of a TAP.
+// tuntap returns the kernel's description of a TAP.
 func tuntap(t *testing.T, name string) *netlink.Tuntap {
 	t.Helper()
 	link, err := netlink.LinkByName(name)
@@ -40,7 +40,7 @@ func tuntap(t *testing.T, name string) *netlink.Tuntap {
 	return d
 }
 
-// TestOpenLimits: the least and the most that can be asked for is had, and no more.
+// TestOpenLimits: the least and the largest valid settings are accepted, others are not.
 func TestOpenLimits(t *testing.T) {
 	withTAPs(t, func() {
 		for name, tc := range map[string]struct {
@@ -84,8 +84,8 @@ func TestOpenLimits(t *testing.T) {
 	})
 }
 
-// TestOthersDevice: a device that came in the meantime is not taken, and what the kernel gives is
-// looked at: its name and its kind.
+// TestOthersDevice: a device that was created meanwhile is not taken over, and the name and kind
+// that the kernel reports are checked.
 func TestOthersDevice(t *testing.T) {
 	withTAPs(t, func() {
 		fd, err := attach("up1", nativeKind, false)
@@ -129,8 +129,8 @@ func TestOthersDevice(t *testing.T) {
 	})
 }
 
-// TestSplitByQueues: a TAP with a queue for each owner is split by them, and goes with its last
-// part. One with fewer is read by the first owner alone.
+// TestSplitByQueues: a TAP with a queue for each owner is split by queues, and disappears with its
+// last part. A TAP with fewer queues is read by the first owner only.
 func TestSplitByQueues(t *testing.T) {
 	for _, tc := range []struct {
 		queues, owners int
@@ -178,7 +178,7 @@ func TestSplitByQueues(t *testing.T) {
 	}
 }
 
-// shelf keeps devices, as whoever supervises the process does.
+// shelf keeps devices, like a supervisor of the process.
 type shelf struct {
 	kept   map[string][]int
 	forgot []string
@@ -214,8 +214,8 @@ func (s *shelf) Forget(name string) (err error) {
 	return err
 }
 
-// TestKeptDevice: a device that somebody keeps outlives its port, and the next one of its kind
-// takes it over; another kind does not.
+// TestKeptDevice: a kept device outlives its port, and the next port of the same kind takes it
+// over; a port of another kind does not.
 func TestKeptDevice(t *testing.T) {
 	for _, queues := range []int{1, 3} {
 		withTAPs(t, func() {
@@ -259,8 +259,8 @@ func TestKeptDevice(t *testing.T) {
 	}
 }
 
-// TestRemovedFunction: a function's device that somebody keeps stays when it is closed, and goes
-// when it is removed.
+// TestRemovedFunction: a function's kept device stays when it is closed, and disappears when it is
+// removed.
 func TestRemovedFunction(t *testing.T) {
 	withTAPs(t, func() {
 		s := &shelf{kept: map[string][]int{}}
@@ -290,8 +290,8 @@ func TestRemovedFunction(t *testing.T) {
 	})
 }
 
-// TestFunctionLadder: on a kernel that refuses USO a function's port works without, and on one that
-// refuses all with none.
+// TestFunctionLadder: if the kernel refuses USO, a function's port works without it; if it refuses
+// all offloads, without any.
 func TestFunctionLadder(t *testing.T) {
 	all := functionOffloads
 	defer func() { functionOffloads = all }()
@@ -316,8 +316,8 @@ func TestFunctionLadder(t *testing.T) {
 	}
 }
 
-// TestQuiet: a link that goes meanwhile is no error where the kernel has no file for it any more;
-// what else goes wrong is.
+// TestQuiet: if a link disappears meanwhile, so that the kernel has no file for it, that is no
+// error; other failures are.
 func TestQuiet(t *testing.T) {
 	withTAPs(t, func() {
 		if _, err := os.Stat("/proc/sys/net/ipv6/conf"); err != nil {
@@ -343,8 +343,8 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
-// TestRetry: a request whose answer was interrupted is made again, up to some times; any other
-// answer is the answer.
+// TestRetry: a request whose answer was interrupted is repeated, a limited number of times. Any
+// other result is returned.
 func TestRetry(t *testing.T) {
 	other := errors.New("other")
 	for _, tc := range []struct {
@@ -372,7 +372,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestNoNamespace: a file that is no network namespace is refused as one.
+// TestNoNamespace: a file that is not a network namespace is refused.
 func TestNoNamespace(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -386,7 +386,7 @@ func TestNoNamespace(t *testing.T) {
 	}
 }
 
-// TestGuestWithoutBridge: a guest's TAP whose bridge is not there is not left behind.
+// TestGuestWithoutBridge: if the bridge of a guest's TAP does not exist, no TAP is left behind.
 func TestGuestWithoutBridge(t *testing.T) {
 	withTAPs(t, func() {
 		f, err := OpenGuest("guest0", "nobridge", 1500)

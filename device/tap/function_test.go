@@ -35,8 +35,8 @@ func withFunction(t *testing.T, cfg tap.FunctionConfig, f func(p *tap.Function))
 
 var functionMAC = [6]byte{2, 0, 0, 0, 0, 7}
 
-// A frame written with what is left to do reaches the kernel whole; one that the kernel sends comes
-// with what it left.
+// A frame with offload reaches the kernel whole, and a frame from the kernel comes with its
+// offload.
 func TestFunctionOffloads(t *testing.T) {
 	withFunction(t, tap.FunctionConfig{Name: "fn0", MAC: functionMAC, MTU: 1432, Segs: 44}, func(p *tap.Function) {
 		link, err := netlink.LinkByName("fn0")
@@ -47,7 +47,7 @@ func TestFunctionOffloads(t *testing.T) {
 		if !bytes.Equal(a.HardwareAddr, functionMAC[:]) || a.MTU != 1432 || a.GSOMaxSegs != 44 || a.Flags&net.FlagUp == 0 {
 			t.Errorf("%+v", a)
 		}
-		// A packet socket on the device sees what is written, superframes uncut.
+		// A packet socket on the device receives written frames, superframes uncut.
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK, 0x0300)
 		if err != nil {
 			t.Fatal(err)
@@ -95,7 +95,7 @@ func TestFunctionOffloads(t *testing.T) {
 	})
 }
 
-// The carrier follows SetLink, and the device goes with the port.
+// The carrier follows SetLink, and the device disappears with the port.
 func TestFunctionLifecycle(t *testing.T) {
 	withFunction(t, tap.FunctionConfig{Name: "fn1", MAC: functionMAC, MTU: 9000}, func(p *tap.Function) {
 		for _, up := range []bool{false, true} {

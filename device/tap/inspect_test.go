@@ -56,8 +56,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// FuzzInspect: whatever the kernel hands over, what is accepted can be taken apart within its
-// bounds.
+// FuzzInspect: whatever the kernel sends, an accepted superframe can be cut within its bounds.
 func FuzzInspect(f *testing.F) {
 	h, frame := super(5000, 1000)
 	var vnet [vnetHeaderLen]byte
@@ -85,8 +84,8 @@ func FuzzInspect(f *testing.F) {
 	})
 }
 
-// FuzzRun: a run's frames differ in nothing that a superframe would lose, and the superframe is one
-// that inspect takes.
+// FuzzRun: the frames of a run differ only in fields that a superframe keeps, and inspect accepts
+// the superframe.
 func FuzzRun(f *testing.F) {
 	_, frame := super(300, 300)
 	f.Add(frame, uint16(20), uint8(0), uint8(0))

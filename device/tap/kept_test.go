@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attic is a Keeper that has descriptors.
+// attic is a Keeper that holds descriptors.
 type attic struct {
 	Keeper
 	fds []int
@@ -15,8 +15,8 @@ type attic struct {
 
 func (a attic) Take(string) []int { return a.fds }
 
-// TestKeptIsVerified: descriptors that were kept are taken over if they are queues of the device,
-// as many as there are to be; otherwise all of them are closed.
+// TestKeptIsVerified: kept descriptors are used if they are queues of the device, and as many as
+// requested; otherwise all of them are closed.
 func TestKeptIsVerified(t *testing.T) {
 	if fds := takeKept(nil, "vp0", unix.IFF_TAP, 1); fds != nil {
 		t.Errorf("%d of nobody", fds)

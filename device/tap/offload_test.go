@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
-// On a kernel that refuses USO, the port works without superframes.
+// If the kernel refuses USO, the port works without superframes.
 func TestOffloadLadder(t *testing.T) {
 	if _, err := os.Stat(tunDevice); err != nil && os.Getenv("VNIC_TEST_REQUIRE") != "1" {
 		t.Skip(err)

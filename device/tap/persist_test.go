@@ -10,7 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/tap"
 )
 
-// A port's device that persists keeps what others did to it; another vanishes.
+// A persistent device of a port keeps changes that others made to it; another device disappears.
 func TestFunctionPersists(t *testing.T) {
 	requireTUN(t)
 	netns.Run(t, func() {

@@ -26,9 +26,9 @@ func plain(v6 bool, payload int) (f []byte, headers int) {
 	return f, headers
 }
 
-// TestRunsAreOfOneFlow: a frame joins a superframe where its headers are those of the first but for
-// the UDP checksum and, of a shorter one, what follows from its length. Any other byte that differs
-// keeps it out.
+// TestRunsAreOfOneFlow: a frame joins a superframe if its headers equal those of the first frame,
+// except for the UDP checksum and, for a shorter frame, the fields that depend on its length. A
+// difference in any other byte prevents joining.
 func TestRunsAreOfOneFlow(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, last := range []int{100, 99, 1} {
@@ -56,9 +56,8 @@ func TestRunsAreOfOneFlow(t *testing.T) {
 	}
 }
 
-// TestRunEnds: a superframe ends at its limit of datagrams and of bytes, at a datagram that is
-// shorter, and before one that is longer or has nothing in it; it may grow when the list ends
-// first.
+// TestRunEnds: a superframe ends at its limit of datagrams and of bytes, after a shorter datagram,
+// and before a longer or empty one. It is open if the list ends first.
 func TestRunEnds(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		_, headers := plain(v6, 0)
@@ -93,8 +92,8 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
-// TestNoRunOfShortFrames: what is too short to have its headers, and something behind them, is in
-// no superframe.
+// TestNoRunOfShortFrames: a frame that is too short for its headers and a payload joins no
+// superframe.
 func TestNoRunOfShortFrames(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		whole, headers := plain(v6, 1)
@@ -114,8 +113,8 @@ func TestNoRunOfShortFrames(t *testing.T) {
 	}
 }
 
-// TestHeaderChecksums: the IPv4 header of a superframe, and those of the frames cut from it, add up
-// to nothing, whatever is in them (RFC 1071).
+// TestHeaderChecksums: the IPv4 header checksums of a superframe, and of the frames cut from it,
+// are valid for any contents (RFC 1071).
 func TestHeaderChecksums(t *testing.T) {
 	first, headers := plain(false, 10)
 	first[ethernetLen+8] = 255

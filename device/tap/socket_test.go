@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is a pair of sockets that keep frames apart, as the descriptor of a TAP does: near is
-// ours.
+// socket is a pair of sockets that preserve frame boundaries, as a TAP's descriptor does; near is
+// our end.
 func socket(t *testing.T) (near, far int) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
@@ -25,7 +25,7 @@ func socket(t *testing.T) (near, far int) {
 	return fds[0], fds[1]
 }
 
-// onSockets is a port without a device, with some queues, and their far ends.
+// onSockets returns a port without a device, with some queues, and their far ends.
 func onSockets(t *testing.T, mtu, queues int, dev opened) (p *port, far []int) {
 	t.Helper()
 	for range queues {
@@ -41,8 +41,8 @@ func onSockets(t *testing.T, mtu, queues int, dev opened) (p *port, far []int) {
 	return p, far
 }
 
-// TestLengthsWritten: frames from the shortest to the longest leave, others are dropped, and one
-// that finds no room waits with those behind it.
+// TestLengthsWritten: frames from the shortest to the longest are sent, others are dropped. If a
+// frame finds no room, it waits with those behind it.
 func TestLengthsWritten(t *testing.T) {
 	p, far := onSockets(t, 1500, 1, opened{header: vnetHeaderLen})
 	var list [][]byte
@@ -71,8 +71,8 @@ func TestLengthsWritten(t *testing.T) {
 	}
 }
 
-// TestLengthsAccepted: a frame from the shortest to the longest is taken, unless it may have been
-// cut by a buffer that is too short.
+// TestLengthsAccepted: frames from the shortest to the longest are accepted, unless a short buffer
+// may have cut them.
 func TestLengthsAccepted(t *testing.T) {
 	const mtu, longest = 1500, 1518
 	for _, tc := range []struct {
@@ -103,8 +103,8 @@ func TestLengthsAccepted(t *testing.T) {
 	}
 }
 
-// TestSuperframesAccepted: a superframe is taken by a port that has agreed on them, and counts as
-// the datagrams it stands for.
+// TestSuperframesAccepted: a port that has negotiated superframes accepts one, and counts its
+// datagrams.
 func TestSuperframesAccepted(t *testing.T) {
 	const headers = ethernetLen + ipv4Len + udpLen
 	for _, tc := range []struct {
@@ -140,8 +140,8 @@ func TestSuperframesAccepted(t *testing.T) {
 	}
 }
 
-// TestHeadersOf: only a whole UDP datagram in one packet without options, and with something in it,
-// has headers that others may share.
+// TestHeadersOf: only a whole, nonempty UDP datagram in one packet without options has headers that
+// others can share.
 func TestHeadersOf(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		f, headers := plain(v6, 10)
@@ -178,8 +178,8 @@ func TestHeadersOf(t *testing.T) {
 	}
 }
 
-// TestReadBurst: a Read ends when it has taken a burst, whichever queues it came from, and the rest
-// comes with the next.
+// TestReadBurst: a Read ends when it has read a burst, from any queues, and the next Read returns
+// the rest.
 func TestReadBurst(t *testing.T) {
 	const size, queues = readBurst / 4, 6
 	p, far := onSockets(t, size, queues, opened{})
@@ -209,7 +209,7 @@ func TestReadBurst(t *testing.T) {
 	}
 }
 
-// TestQueuesInTurn: where all queues have frames, each Read begins with another.
+// TestQueuesInTurn: if all queues have frames, each Read starts with another queue.
 func TestQueuesInTurn(t *testing.T) {
 	const queues, each = 3, 4
 	p, far := onSockets(t, 1500, queues, opened{})
@@ -235,14 +235,14 @@ func TestQueuesInTurn(t *testing.T) {
 	}
 }
 
-// onSocket is a function's port without a device, and its far end.
+// onSocket returns a function's port without a device, and its far end.
 func onSocket(t *testing.T) (f *Function, far int) {
 	near, far := socket(t)
 	return &Function{name: "none", fd: near, mtu: 1500, v: newVector(functionParts)}, far
 }
 
-// TestFunctionWrites: what is left to do with a frame is said in front of it; a frame that is not
-// taken is counted.
+// TestFunctionWrites: a frame's offload is written in front of it; a frame that is not taken is
+// counted.
 func TestFunctionWrites(t *testing.T) {
 	f, far := onSocket(t)
 	long, short := make([]byte, 200), make([]byte, 60)
@@ -299,8 +299,7 @@ func TestFunctionWrites(t *testing.T) {
 	}
 }
 
-// TestFunctionReads: a frame comes with what its sender left to do, one that is too short is
-// counted.
+// TestFunctionReads: a frame is read with its offload; one that is too short is counted.
 func TestFunctionReads(t *testing.T) {
 	f, far := onSocket(t)
 	send := func(h vnetHeader, n int) {
@@ -333,8 +332,8 @@ func TestFunctionReads(t *testing.T) {
 	}
 }
 
-// TestSuperframeChecksums: a superframe's UDP checksum is the sum of its pseudo header, for the
-// kernel to go on from (RFC 768, RFC 8200 §8.1).
+// TestSuperframeChecksums: a superframe's UDP checksum is the sum of its pseudo header, which the
+// kernel completes (RFC 768, RFC 8200 §8.1).
 func TestSuperframeChecksums(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		first, headers := plain(v6, 1000)
@@ -371,7 +370,7 @@ func TestSuperframeChecksums(t *testing.T) {
 	}
 }
 
-// TestRoomOfSlots: each slot of a queue has its own room, of the whole size.
+// TestRoomOfSlots: each slot of a queue has its own memory, of the full size.
 func TestRoomOfSlots(t *testing.T) {
 	const slots, size = 3, 8
 	q := NewQueue(slots, size)

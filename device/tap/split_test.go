@@ -36,8 +36,8 @@ func (p *wholePort) Stats() Stats { return Stats{TxFrames: uint64(len(p.written)
 
 func (p *wholePort) Close() error { p.closed++; return nil }
 
-// TestSplitWithoutQueues: of a port that cannot be split the first owner reads all, each writes,
-// and the last one closes it.
+// TestSplitWithoutQueues: if a port cannot be split, the first owner reads, each owner writes, and
+// the last one closes it.
 func TestSplitWithoutQueues(t *testing.T) {
 	whole := &wholePort{waiting: [][]byte{{1}, {2}}}
 	parts, err := Split(whole, 3)

@@ -54,8 +54,8 @@ func onesSum(b []byte) uint16 {
 	return uint16(s>>16 + s)
 }
 
-// arrived reads frames until n datagrams came and returns their payloads and how many frames
-// carried them. Every header must be well formed, checksums included where they are complete.
+// arrived reads frames until n datagrams came, and returns their payloads and the number of frames.
+// Every header must be well formed, including complete checksums.
 func arrived(t *testing.T, p tap.Port, n int) (payloads [][]byte, frames int) {
 	t.Helper()
 	bufs, got := [][]byte{make([]byte, tap.BufferSize(p))}, make([]tap.Received, 1)
@@ -104,8 +104,8 @@ func arrived(t *testing.T, p tap.Port, n int) (payloads [][]byte, frames int) {
 	return payloads, frames
 }
 
-// Runs of datagrams cross as superframes where both sides can, and singly where the reader cannot;
-// either way every byte arrives, in order within its flow.
+// Runs of datagrams pass as superframes if both sides support them, and singly if the reader does
+// not. In both cases every byte arrives, in order within its flow.
 func TestSuperframesCross(t *testing.T) {
 	requireTUN(t)
 	for name, tc := range map[string]struct {
@@ -174,7 +174,7 @@ func TestSuperframesCross(t *testing.T) {
 	}
 }
 
-// With more to come a superframe that may grow stays behind, with the caller; any other leaves.
+// If more is to come, a superframe that may grow stays with the caller; any other is sent.
 func TestSuperframesWait(t *testing.T) {
 	requireTUN(t)
 	for name, tc := range map[string]struct {
@@ -233,8 +233,8 @@ func needUSO(t testing.TB, p tap.Port) {
 	}
 }
 
-// The limit found at open is the kernel's: that many datagrams pass in one write, and a device that
-// was up is not written to.
+// The limit found by probing is the kernel's: that many datagrams pass in one write. A device that
+// was up is not probed.
 func TestSuperframeLimit(t *testing.T) {
 	requireTUN(t)
 	netns.Run(t, func() {

@@ -17,7 +17,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/tap"
 )
 
-// each runs a test for every backend, each in a network namespace of its own.
+// each runs a test for every backend, each in its own network namespace.
 func each(t *testing.T, f func(t *testing.T, backend string)) {
 	t.Helper()
 	requireTUN(t)
@@ -34,7 +34,7 @@ func each(t *testing.T, f func(t *testing.T, backend string)) {
 	}
 }
 
-// requireTUN skips the test where the driver is missing, or fails it if VNIC_TEST_REQUIRE=1.
+// requireTUN skips the test if the driver is missing, or fails it if VNIC_TEST_REQUIRE=1.
 func requireTUN(t *testing.T) {
 	t.Helper()
 	_, err := os.Stat("/dev/net/tun")
@@ -257,7 +257,7 @@ func TestConformanceClose(t *testing.T) {
 	})
 }
 
-// Links we make carry no traffic of the kernel's own.
+// Links made by this package carry no traffic of the kernel's own.
 func TestConformanceQuiet(t *testing.T) {
 	each(t, func(t *testing.T, backend string) {
 		_, _, done := pair(t, backend, 0)
@@ -330,7 +330,7 @@ func TestConformanceRefusals(t *testing.T) {
 	})
 }
 
-// persistent makes a device as 'ip tuntap add' does, with nobody attached.
+// persistent makes a device as 'ip tuntap add' does, without an open descriptor.
 func persistent(t testing.TB, name string, mode netlink.TuntapMode, flags netlink.TuntapFlag) {
 	t.Helper()
 	link := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: mode, Flags: flags, Queues: 1}
@@ -340,7 +340,7 @@ func persistent(t testing.TB, name string, mode netlink.TuntapMode, flags netlin
 	}
 }
 
-// An adopted device survives its port, whichever way it was made.
+// An adopted device outlives its port, however it was made.
 func TestConformanceAdopt(t *testing.T) {
 	each(t, func(t *testing.T, backend string) {
 		for name, flags := range map[string]netlink.TuntapFlag{"plain0": netlink.TUNTAP_NO_PI, "vnet0": netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR} {
