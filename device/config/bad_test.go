@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestBadConfigs gives one fault each and expects a message with the path, the
-// value and the remedy.
+// TestBadConfigs checks one fault at a time and expects a message with the path, the value and the
+// remedy.
 func TestBadConfigs(t *testing.T) {
 	base := `
 nic: {host: 1}
@@ -209,7 +209,7 @@ cm: {listen: 127.0.0.1:7471, identity: keys/host1}
 	}
 }
 
-// TestAllProblemsAtOnce checks that one run tells everything, in file order.
+// TestAllProblemsAtOnce checks that one run reports every problem, in file order.
 func TestAllProblemsAtOnce(t *testing.T) {
 	_, err := Parse([]byte(`
 nic: {host: 0}
@@ -232,8 +232,8 @@ rdma: {mtu: 7}
 	}
 }
 
-// TestNoRepeats: what could not be read is not told of a second time by a check of it, of what is
-// in it, or of what it is in; its neighbours are.
+// TestNoRepeats: if a value could not be read, no check reports it, a part of it, or its group a
+// second time; problems of its neighbours are reported.
 func TestNoRepeats(t *testing.T) {
 	for _, c := range []struct {
 		early, late string
@@ -307,7 +307,7 @@ func manyVFs(n int) string {
 	return b.String()
 }
 
-// port is a VF of tenant 1 with address 10.1.0.1 and a port.
+// port returns a VF of tenant 1 with address 10.1.0.1 and a port.
 func port(p string) string {
 	return "functions: [{pf: 0, vfs: [{vf: 1, tenant: 1, address: 10.1.0.1, port: " + p + "}]}]\n"
 }

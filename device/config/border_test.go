@@ -11,7 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// problemsOf lists what Parse finds wrong with a key.
+// problemsOf returns the problems of a key that Parse finds.
 func problemsOf(t *testing.T, yaml, path string) (list []string) {
 	t.Helper()
 	_, err := Parse([]byte(yaml))
@@ -27,8 +27,8 @@ func problemsOf(t *testing.T, yaml, path string) (list []string) {
 	return list
 }
 
-// TestBorders: the first and the last value that a key may have are accepted, their neighbours are
-// refused. $ stands for the value.
+// TestBorders: the first and the last valid value of a key are accepted, the values next to them
+// are refused. $ is replaced by the value.
 func TestBorders(t *testing.T) {
 	const (
 		base   = "nic: {host: 1}\nuplink: {name: vnic1, address: 10.0.0.1/24}\n"
@@ -140,8 +140,8 @@ func TestBorders(t *testing.T) {
 	}
 }
 
-// TestRemedyNamesTheRealRange: what cannot be read as a number is answered with the range that the
-// key has: both its ends are accepted, and what is beyond them is refused.
+// TestRemedyNamesTheRealRange: for a value that is not a number, the remedy names the range of the
+// key: both its ends are accepted, and values beyond them are refused.
 func TestRemedyNamesTheRealRange(t *testing.T) {
 	const base = "uplink: {name: vnic1, address: 10.0.0.1/24}\nnic: {host: 1}\n"
 	vhost := base + "attach: [{type: vhost-user, socket: /s, cid: $}]\n"

@@ -62,8 +62,8 @@ functions:
 	}
 }
 
-// TestExample loads the documented example and checks that it names every key
-// there is, so that it stays the reference.
+// TestExample loads the documented example and checks that it contains every key, so that it stays
+// the reference.
 func TestExample(t *testing.T) {
 	c, err := Load(exampleFile)
 	if err != nil {
@@ -91,7 +91,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// TestExampleStatesDefaults checks the defaults that the example promises.
+// TestExampleStatesDefaults checks the defaults that the example states.
 func TestExampleStatesDefaults(t *testing.T) {
 	c, err := Load(exampleFile)
 	if err != nil {
@@ -198,7 +198,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// Shares and rates are written as they are read.
+// Shares and rates are formatted in the form in which they are parsed.
 func TestSharesAndRates(t *testing.T) {
 	for text, want := range map[string]float64{"1%": 0.01, "0.25": 0.25, "100%": 1, "0": 0, "0.1%": 0.001} {
 		var s, again Share
@@ -220,7 +220,7 @@ func TestSharesAndRates(t *testing.T) {
 	}
 }
 
-// TestRatesReadWell: a rate is written with the largest unit that loses nothing.
+// TestRatesReadWell: a rate is formatted with the largest unit that is exact.
 func TestRatesReadWell(t *testing.T) {
 	for r, want := range map[Rate]string{
 		0: "0", 1: "1", 999: "999", 1000: "1K", 1001: "1.001K", 1_000_000: "1M", 1_000_001: "1000.001K", 2_500_000_000: "2.5G", 1e12: "1T",
@@ -248,7 +248,7 @@ func TestFunctionMACsDiffer(t *testing.T) {
 	}
 }
 
-// TestImpairmentOn: what only says how, and not what, changes nothing.
+// TestImpairmentOn: parameters without a fault have no effect.
 func TestImpairmentOn(t *testing.T) {
 	if (Impairment{ReorderDelay: 1, Queue: 2, Seed: 3}).On() {
 		t.Error("a seed, a queue and a delay for packets that are not reordered do something")

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestDeviceNames: what the kernel does not take as the name of a device is refused before it is
-// asked, up to the last character that it does take.
+// TestDeviceNames: a device name that the kernel would refuse is refused here; the longest valid
+// name is accepted.
 func TestDeviceNames(t *testing.T) {
 	longest := strings.Repeat("n", maxIfName)
 	for name, ok := range map[string]bool{

@@ -8,8 +8,9 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// TestOwners: an address that a peer is listed with is its alone; one whose functions in a tenant
-// are listed gets no others there; a link-local address belongs to whose MAC it has in it.
+// TestOwners: an address that is listed for a peer belongs to that peer only. A peer whose
+// functions in a tenant are listed gets no other addresses there. A link-local address belongs to
+// the host of the MAC in it.
 func TestOwners(t *testing.T) {
 	c := &Config{Peers: []Peer{
 		{Host: 2, Tenants: []uint32{7}, Functions: []PeerFunction{{7, netip.MustParseAddr("192.168.100.21")}}},

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestReportIsBounded: of very many problems so many are told, whoever finds them.
+// TestReportIsBounded: the number of reported problems is bounded.
 func TestReportIsBounded(t *testing.T) {
 	for what, list := range map[string]func(n int) string{
 		"by a check":     func(n int) string { return strings.Repeat("{tenant: 0}, ", n) },
@@ -44,8 +44,8 @@ func TestReportIsBounded(t *testing.T) {
 	}
 }
 
-// TestLineOfAProblem: what is missing stands where the nearest key above it does; with no such key
-// it has no line, and comes last.
+// TestLineOfAProblem: a missing key has the line of the nearest key above it. Without such a key it
+// has no line, and comes last.
 func TestLineOfAProblem(t *testing.T) {
 	r := &report{lines: map[string]int{"a": 3, "a.b[0]": 5}}
 	for path, want := range map[string]int{"a": 3, "a.x": 3, "a.b": 3, "a.b[0]": 5, "a.b[0].c.d": 5, "a.b[1].c": 3, "b": 0, "": 0, "ab": 0} {
@@ -73,8 +73,7 @@ func TestLineOfAProblem(t *testing.T) {
 	}
 }
 
-// TestNumbersThatAreNone: a number of a kind that can have a point is finite, and not beyond all
-// measure.
+// TestNumbersThatAreNone: a floating-point number must be finite and within bounds.
 func TestNumbersThatAreNone(t *testing.T) {
 	for text, want := range map[string]bool{
 		"0.5": true, "1e18": true, "-1e18": true, "1.1e18": false, "-1.1e18": false, "NaN": false, "Inf": false, "-Inf": false, "x": false,
@@ -89,8 +88,8 @@ func TestNumbersThatAreNone(t *testing.T) {
 	}
 }
 
-// TestExtentOfMemory: a guest's memory file is as long as its last range says, wherever that
-// stands.
+// TestExtentOfMemory: a guest's memory file is as long as the end of its last range, in any order
+// of the ranges.
 func TestExtentOfMemory(t *testing.T) {
 	for want, layout := range map[Size][]RAMRange{0: nil, 30: {{Offset: 10, Size: 20}, {Offset: 0, Size: 10}}, 40: {{Offset: 0, Size: 10}, {Offset: 30, Size: 10}}} {
 		if got := (&RAM{Layout: layout}).Extent(); got != want {

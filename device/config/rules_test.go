@@ -15,7 +15,7 @@ import (
 
 const anyNIC = "nic: {host: 1}\nuplink: {name: vnic1, address: 10.0.0.1/24}\n"
 
-// TestNoStation: each kind of address that no station can have is refused on its own.
+// TestNoStation: each kind of address that a station cannot have is refused.
 func TestNoStation(t *testing.T) {
 	for _, a := range []string{"0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255", "::", "::1", "ff02::1"} {
 		for path, yaml := range map[string]string{
@@ -40,8 +40,7 @@ func TestNoStation(t *testing.T) {
 	}
 }
 
-// TestGuestIsServed: a function's guest needs an attachment that serves it: of its kind, and of its
-// name or number.
+// TestGuestIsServed: a function's guest needs an attachment of its kind with its name or number.
 func TestGuestIsServed(t *testing.T) {
 	attach := map[string]string{
 		"unix":       "{type: unix, name: a, socket: /a}",
@@ -67,8 +66,8 @@ func TestGuestIsServed(t *testing.T) {
 	}
 }
 
-// TestPacketFits: the uplink's MTU has to hold a whole RDMA packet with all that is around it, and
-// not a byte more.
+// TestPacketFits: the uplink's MTU must hold a whole RDMA packet with all its headers, and need not
+// be larger.
 func TestPacketFits(t *testing.T) {
 	for _, c := range []struct {
 		uplink, function, psp string
@@ -91,8 +90,9 @@ func TestPacketFits(t *testing.T) {
 	}
 }
 
-// TestCreditsForAPacket: every limit allows one packet of the MTU, that of the NIC and of the host
-// one for each shard; guarantees leave as much to who has none.
+// TestCreditsForAPacket: every limit must allow one packet of the MTU, and the limits of the NIC
+// and the host one for each shard. Guarantees must leave one packet to a function without a
+// guarantee.
 func TestCreditsForAPacket(t *testing.T) {
 	const nic = "nic: {host: 1, shards: 3}\nuplink: {name: vnic1, address: 10.0.0.1/24}\nrdma: {mtu: 4096}\n"
 	c, err := Parse([]byte(nic))
@@ -158,8 +158,8 @@ func TestCreditsForAPacket(t *testing.T) {
 	}
 }
 
-// TestFunctionIsChecked: a change of one function while the NIC runs is held to the rules of the
-// file, and the first problem alone is told.
+// TestFunctionIsChecked: a change of one function at run time is checked by the rules of the file,
+// and only the first problem is reported.
 func TestFunctionIsChecked(t *testing.T) {
 	c, err := Parse([]byte(anyNIC + "functions: [{pf: 0, tenant: 1, address: 192.168.0.1}]\n"))
 	if err != nil {
@@ -176,7 +176,8 @@ func TestFunctionIsChecked(t *testing.T) {
 	}
 }
 
-// TestFileSize: a file may have a mebibyte; one byte more is refused and nothing of it used.
+// TestFileSize: a file of one mebibyte is accepted; one byte more is refused and nothing of it is
+// used.
 func TestFileSize(t *testing.T) {
 	for size, want := range map[int]bool{maxFileSize: true, maxFileSize + 1: false, 2 * maxFileSize: false} {
 		text := []byte(anyNIC + "#")
@@ -198,7 +199,7 @@ func TestFileSize(t *testing.T) {
 	}
 }
 
-// TestTypingSlips: a key up to two slips away is proposed, a farther one is not.
+// TestTypingSlips: a known key up to two typing errors away is proposed, a farther one is not.
 func TestTypingSlips(t *testing.T) {
 	long := strings.Repeat("k", 64)
 	for word, want := range map[string]string{
@@ -214,8 +215,8 @@ func TestTypingSlips(t *testing.T) {
 	}
 }
 
-// TestNetworksFollowFunctions: a tenant has the networks of its functions' addresses for as long as
-// one of them is there, but its own if it lists them.
+// TestNetworksFollowFunctions: a tenant has the subnets around its functions' addresses as long as
+// one of these exists, unless its subnets are configured.
 func TestNetworksFollowFunctions(t *testing.T) {
 	c, err := Parse([]byte(anyNIC + "tenants: [{tenant: 2, subnets: [10.0.0.0/8]}]\n"))
 	if err != nil {
@@ -248,7 +249,7 @@ func TestNetworksFollowFunctions(t *testing.T) {
 	}
 }
 
-// TestEveryLimitHasItsOwnKey: a limit that is given reaches the quota of its name alone.
+// TestEveryLimitHasItsOwnKey: a given limit sets only the quota of its name.
 func TestEveryLimitHasItsOwnKey(t *testing.T) {
 	for k := range abi.NumObjects {
 		c, err := Parse([]byte(anyNIC + "functions: [{pf: 0, limits: {" + k.Info().Key + ": 1}}]\n"))
@@ -267,8 +268,8 @@ func TestEveryLimitHasItsOwnKey(t *testing.T) {
 	}
 }
 
-// TestUnitsReadBack: a size and a rate are written with the largest unit that holds them exactly,
-// and read back as they were; the largest are 4 EiB and 1 Pbit/s.
+// TestUnitsReadBack: a size and a rate are formatted with the largest unit that is exact, and parse
+// to the same value; the largest are 4 EiB and 1 Pbit/s.
 func TestUnitsReadBack(t *testing.T) {
 	for size, want := range map[Size]string{
 		0: "0", 1: "1", 1023: "1023", 1024: "1K", 1025: "1025", 1536: "1536", 1 << 20: "1M", 3 << 19: "1536K", 1 << 30: "1G", 1<<30 + 1024: "1048577K", 1 << 62: "4294967296G",

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestShards: functions are dealt out in turn but for those that are pinned, and what cannot be is
-// refused with a remedy.
+// TestShards: functions are distributed over the shards, except those that are pinned. Invalid
+// values are refused with a remedy.
 func TestShards(t *testing.T) {
 	c, err := Parse([]byte(minimal))
 	if err != nil || c.NIC.Shards != max(1, min(runtime.NumCPU()/2, 16)) {
