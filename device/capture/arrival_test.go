@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// control is a control message of a socket with n bytes of a timestamp.
+// control returns a socket's control message with n bytes of a timestamp.
 func control(level, kind int32, seconds, nanoseconds uint64, n int) []byte {
 	b := make([]byte, unix.CmsgSpace(n))
 	binary.NativeEndian.PutUint64(b, uint64(unix.CmsgLen(n)))
@@ -20,7 +20,7 @@ func control(level, kind int32, seconds, nanoseconds uint64, n int) []byte {
 	return b
 }
 
-// TestArrival: a frame came when the kernel says it did; without its word, now.
+// TestArrival: the arrival time is the kernel's timestamp or, without one, the present time.
 func TestArrival(t *testing.T) {
 	stamp := control(unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1_700_000_000, 123_456_789, 16)
 	also := control(unix.SOL_SOCKET, unix.SO_TIMESTAMP, 5, 5, 16)
@@ -47,7 +47,7 @@ func TestArrival(t *testing.T) {
 	}
 }
 
-// TestNoInterface: a packet of an interface that there is not is not taken.
+// TestNoInterface: a packet of an unknown interface is ignored.
 func TestNoInterface(t *testing.T) {
 	g := newGate()
 	c, err := New(g)

@@ -107,7 +107,8 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// TestNoSpace: what cannot be begun leaves no file, what cannot go on says why.
+// TestNoSpace: a capture that cannot be started leaves no file, and one that cannot continue
+// reports why.
 func TestNoSpace(t *testing.T) {
 	c, err := New(&full{left: 1 << 10})
 	if err != nil {
@@ -128,7 +129,7 @@ func TestNoSpace(t *testing.T) {
 	}
 }
 
-// full takes so many bytes.
+// full is a writer that accepts this many bytes.
 type full struct{ left int }
 
 func (f *full) Write(b []byte) (int, error) {
@@ -138,8 +139,8 @@ func (f *full) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestPorts: ports have interfaces of their own, also those that come while the
-// capture runs, whether or not they have packets.
+// TestPorts: ports have interfaces of their own, also those added while the capture runs, with or
+// without packets.
 func TestPorts(t *testing.T) {
 	var file bytes.Buffer
 	c, err := New(&file, Port{"vf1", "port of pf0.vf1"})
@@ -170,7 +171,7 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// TestFollowed: what is captured can be read while the capture goes on.
+// TestFollowed: captured packets can be read while the capture runs.
 func TestFollowed(t *testing.T) {
 	r, w := io.Pipe()
 	got := make(chan error, 1)

@@ -15,7 +15,7 @@ var (
 	ip6A, ip6B = net.ParseIP("2001:db8::1"), net.ParseIP("2001:db8::2")
 )
 
-// build serialises layers with gopacket, which knows nothing of our parser.
+// build serialises layers with gopacket, which is independent of our parser.
 func build(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	b := gopacket.NewSerializeBuffer()
@@ -110,8 +110,8 @@ func frames(t testing.TB) []sample {
 	}
 }
 
-// TestClassify: each frame is what it is from the byte on that shows it, and nothing before. Who
-// describes it says as much as there is.
+// TestClassify: a frame gets its class as soon as enough bytes of it are present, and not before.
+// The description contains what is present.
 func TestClassify(t *testing.T) {
 	for _, s := range frames(t) {
 		for n := range len(s.frame) + 1 { // must not read past the end

@@ -17,9 +17,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
-// TestDissectorDecrypts: sealed packets whose keys are in the key log are shown as the clear ones
-// are, with the cookie sealed or not; those with another key, or changed on their way, stay sealed.
-// The tshark of Debian 12 has no GcryptCipher: testdata/gcrypt.lua stands in for it.
+// TestDissectorDecrypts: sealed packets whose keys are in the key log are shown like clear packets,
+// with and without an encrypted cookie. Packets with another key, or modified packets, are not
+// decrypted.
 func TestDissectorDecrypts(t *testing.T) {
 	requireTshark(t)
 	var clear []shown

@@ -82,7 +82,7 @@ func waitForwarding(t *testing.T, fd int) {
 	t.Fatal("the bridge does not forward")
 }
 
-// patience is how long a test waits for the kernel before it gives up.
+// patience is how long a test waits for the kernel.
 const patience = 30 * time.Second
 
 // waitCounted waits until a sniffer has counted so many of each class.
@@ -164,7 +164,7 @@ func TestSniff(t *testing.T) {
 	})
 }
 
-// TestCloseTakesWhatWaits: frames that arrived before Close are in the file, read or not.
+// TestCloseTakesWhatWaits: frames that arrived before Close are written to the file.
 func TestCloseTakesWhatWaits(t *testing.T) {
 	netns.Run(t, func() {
 		fd := veth(t)
@@ -213,7 +213,7 @@ func TestSniffRefuses(t *testing.T) {
 	})
 }
 
-// TestReceiveBuffer: who may have more room for frames than others gets it.
+// TestReceiveBuffer: a privileged process gets a larger receive buffer.
 func TestReceiveBuffer(t *testing.T) {
 	netns.Run(t, func() {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)

@@ -21,7 +21,7 @@ import (
 	rdma "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// shown is a packet and what Wireshark must show of it: column and field values as tshark prints
+// shown is a packet and the columns and fields that Wireshark must show for it, as tshark prints
 // them.
 type shown struct {
 	iface  int
@@ -40,13 +40,14 @@ func flag(b bool) string {
 	return "0"
 }
 
-// inner is a packet of the clear interface.
+// inner returns a packet of the clear interface.
 func inner(payload []byte) []byte {
 	h := underlay.Inner{Src: netip.MustParseAddr("192.168.100.11"), Dst: netip.MustParseAddr("192.168.100.12")}
 	return append(h.Append(nil, len(payload)), payload...)
 }
 
-// clearPacket is a Falcon packet on the clear interface with what all Falcon packets show.
+// clearPacket returns a Falcon packet on the clear interface with the fields that all Falcon
+// packets show.
 func clearPacket(packet []byte, info string, fields map[string]string) shown {
 	f := maps.Clone(fields)
 	f[colInfo] = info
@@ -78,7 +79,7 @@ func header(t falcon.PacketType) falcon.Header {
 	}
 }
 
-// rdmaFields are what the headers h of an upper-layer part show.
+// rdmaFields returns the fields that the headers h of an upper-layer part show.
 func rdmaFields(h *rdma.Headers, data []byte) map[string]string {
 	hex32 := func(v uint32) string { return fmt.Sprintf("0x%08x", v) }
 	hex64 := func(v uint64) string { return fmt.Sprintf("0x%016x", v) }
@@ -127,7 +128,7 @@ var carriers = [...]falcon.PacketType{
 	rdma.KindPullData:    falcon.TypePullData,
 }
 
-// rdmaPackets are a packet of every opcode, and one of a reserved opcode.
+// rdmaPackets returns a packet of every opcode, and one of a reserved opcode.
 func rdmaPackets() []shown {
 	var all []shown
 	for i := range 256 {
@@ -191,7 +192,7 @@ func carry(kind falcon.PacketType, part []byte, tail string, fields map[string]s
 	return clearPacket(append(b, part...), kind.String()+" CID 0x30abcd PSN 1234 RSN 1200"+tail, f)
 }
 
-// falconPackets are the packets without RDMA part.
+// falconPackets returns the packets without an RDMA part.
 func falconPackets() []shown {
 	all := []shown{carry(falcon.TypePullData, nil, "", nil)}
 	nvme := header(falcon.TypePushData)
@@ -249,7 +250,7 @@ func falconPackets() []shown {
 	return all
 }
 
-// sealedPackets are PSP frames, sealed and only authenticated ones.
+// sealedPackets returns PSP frames, both encrypted and only authenticated ones.
 func sealedPackets(t *testing.T, clear shown) []shown {
 	t.Helper()
 	h := psp.Header{NextHeader: psp.NextHeaderIPv4, CryptOffset: 8, HasVC: true, SPI: 0x80000001, IV: 1_000_000_000_000, VC: 100<<32 | 7}

@@ -116,7 +116,7 @@ func TestDissectorSurvivesAnything(t *testing.T) {
 		if p.iface == Sealed {
 			head = 14 + 20 + 8
 		}
-		// wrap puts a body behind new headers, so that it is the body which is wrong and not IP.
+		// wrap puts a body behind new headers, so that the body is wrong and not IP.
 		wrap := func(body []byte) {
 			if p.iface == Sealed {
 				p.packet = build(t, eth(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP), udp(underlay.SealedPort), gopacket.Payload(body))
