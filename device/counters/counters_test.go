@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// TestCountersAreDescribed: each has a sentence, and those that Prometheus knows as families are in
-// one of them, with a value for each label.
+// TestCountersAreDescribed: each counter has a help sentence, and counters of Prometheus families
+// have a value for each label.
 func TestCountersAreDescribed(t *testing.T) {
 	for name, c := range All() {
 		if c.Name != name || !strings.HasSuffix(c.Help, ".") {
@@ -40,8 +40,8 @@ func TestCountersAreDescribed(t *testing.T) {
 	}
 }
 
-// TestEachFieldIsCounted: connection management counts nothing for nobody, and no line reads a
-// field of another.
+// TestEachFieldIsCounted: every field of connection management's Stats has a counter, and each line
+// reads its own field.
 func TestEachFieldIsCounted(t *testing.T) {
 	var s cm.Stats
 	v := reflect.ValueOf(&s).Elem()

@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// TestReasonsHaveTheirNames: what is counted by reason is shown under the reason's name, each once;
-// what stands for no reason is not shown.
+// TestReasonsHaveTheirNames: counters by reason are shown under the reason's name, each once; a
+// value that is not a reason is not shown.
 func TestReasonsHaveTheirNames(t *testing.T) {
 	var s falcon.Stats
 	for i := range s.Drops {
@@ -74,8 +74,8 @@ func TestReasonsHaveTheirNames(t *testing.T) {
 	}
 }
 
-// TestCountersOfPorts: a port's counters are known by the device's name, which may have dots; what
-// looks like one and is none is in no family.
+// TestCountersOfPorts: a port's counters are named after the device, whose name may contain dots. A
+// similar name that is not a port's counter is in no family.
 func TestCountersOfPorts(t *testing.T) {
 	got := control.Counters{}
 	AddPort(got, "a.b", &gateway.PortStats{RxFrames: 1, RxBytes: 2, RxDropped: 3, TxFrames: 4, TxBytes: 5, TxDropped: 6})
@@ -104,7 +104,7 @@ func TestCountersOfPorts(t *testing.T) {
 	}
 }
 
-// TestUnknownCounter: one without a line has its name and nothing else.
+// TestUnknownCounter: a counter without a line in a table has only its name.
 func TestUnknownCounter(t *testing.T) {
 	if c := Of("new.thing"); c != (Counter{Name: "new.thing"}) {
 		t.Errorf("%+v", c)
