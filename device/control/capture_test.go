@@ -11,7 +11,7 @@ import (
 const traceOf17 = `{"operation":{"function":"","side":"","qpn":17,"op":"","wqe":0,"wr_id":0,"bytes":5,"transport":"","packets":0,"again":0,"steps":null}}
 `
 
-// until cancels when it has been written to.
+// until is a writer that cancels when it is written to.
 type until struct {
 	got    bytes.Buffer
 	cancel context.CancelFunc
@@ -22,7 +22,7 @@ func (u *until) Write(b []byte) (int, error) {
 	return u.got.Write(b)
 }
 
-// TestCapture: a capture ends with its reader, and with the server.
+// TestCapture: a capture ends when its reader disconnects, and when the server ends.
 func TestCapture(t *testing.T) {
 	f := &fake{captured: make(chan struct{})}
 	s, c, path := serve(t, f)

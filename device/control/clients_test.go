@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestSlowClients: hundreds of connections that say nothing or half a request keep nobody from an
-// answer, though nothing times out here, and are not more than so many.
+// TestSlowClients: hundreds of connections that send nothing, or half a request, prevent nobody
+// from getting an answer, although nothing times out here, and their number is bounded.
 func TestSlowClients(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -73,7 +73,8 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// TestSilentOnSocket: the control socket answers beside more silent clients than it has places.
+// TestSilentOnSocket: the control socket answers although there are more silent clients than
+// places.
 func TestSilentOnSocket(t *testing.T) {
 	_, c, path := serve(t, sample())
 	var first net.Conn
@@ -96,7 +97,7 @@ func TestSilentOnSocket(t *testing.T) {
 	}
 }
 
-// pipes is a listener for what is sent to it.
+// pipes is a listener whose connections come from a channel.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -109,8 +110,7 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error { close(p); return nil }
 func (pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
-// TestCloseHangsUp: a client that says nothing holds up the end for a second, and has lost its
-// connection then.
+// TestCloseHangsUp: a silent client delays Close by a second, and is then disconnected.
 func TestCloseHangsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := make(pipes)

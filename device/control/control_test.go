@@ -25,7 +25,7 @@ import (
 	"github.com/falcon-vnic/vnic/internal/leak"
 )
 
-// serveAt serves on a socket of its own.
+// serveAt serves on its own socket.
 func serveAt(path string, p Provider) (*Server, error) {
 	ln, err := Listen(path)
 	if err != nil {
@@ -81,7 +81,7 @@ func (f *fake) RotateKeys(context.Context) (Rotation, error) {
 	return Rotation{Generation: 3, Keys: 2}, f.err
 }
 
-// Capture writes until it is told to stop.
+// Capture writes until ctx ends.
 func (f *fake) Capture(ctx context.Context, mode string, ports []string, w io.Writer) error {
 	if mode != "both" || len(ports) > 0 && ports[0] != "any" {
 		return BadRequest{errors.New("what mode?")}
@@ -110,7 +110,7 @@ func (f *fake) Trace(_ context.Context, what TraceRequest, w io.Writer) error {
 	return f.err
 }
 
-// InjectFault gives back what it was asked.
+// InjectFault returns its argument.
 func (f *fake) InjectFault(_ context.Context, c FaultChange) ([]Fault, error) {
 	if c.Add == nil {
 		return nil, BadRequest{errors.New("nothing to change")}
@@ -120,7 +120,7 @@ func (f *fake) InjectFault(_ context.Context, c FaultChange) ([]Fault, error) {
 
 func (f *fake) Faults(context.Context) ([]Fault, error) { return nil, nil }
 
-// InjectLink gives back what it was asked.
+// InjectLink returns its argument.
 func (f *fake) InjectLink(_ context.Context, c LinkChange) (Uplink, error) {
 	var u Uplink
 	u.Name = c.Uplink
@@ -221,7 +221,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// raw asks without a Client.
+// raw sends a request without a Client.
 func raw(t *testing.T, path, method, target string) (int, string) {
 	t.Helper()
 	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) }}
@@ -337,7 +337,7 @@ func TestSocketOfAnotherIsNotRemoved(t *testing.T) {
 	_ = other.Close()
 }
 
-// TestPathsAreExplained: docs/control-api.md has every request.
+// TestPathsAreExplained: docs/control-api.md contains every request.
 func TestPathsAreExplained(t *testing.T) {
 	page, err := os.ReadFile("../../docs/control-api.md")
 	if err != nil {
@@ -369,8 +369,9 @@ func TestMissingSocket(t *testing.T) {
 	}
 }
 
-// TestWait: it asks until the NIC is as it should be, tells once why it waits, and gives up at once
-// where waiting helps nobody. When its time is over it has the newest reason that is not just that.
+// TestWait: Wait asks until the NIC is ready, reports once why it waits, and gives up at once if
+// waiting cannot help. When its time is over, it returns the latest reason that is not just the end
+// of the time.
 func TestWait(t *testing.T) {
 	_, c, _ := serve(t, sample())
 	no := func(text string) error { return errors.New(text) }
@@ -445,7 +446,8 @@ func TestBadAnswer(t *testing.T) {
 	}
 }
 
-// TestCloseWithManyClients holds all places and more, then closes.
+// TestCloseWithManyClients opens more connections than there are places, and then closes the
+// server.
 func TestCloseWithManyClients(t *testing.T) {
 	f := sample()
 	f.block = make(chan struct{})
@@ -494,8 +496,8 @@ func TestInjectLink(t *testing.T) {
 	}
 }
 
-// TestFileIsNoSocket: a file that is no socket is called so, and not what a NIC left behind; and
-// what a NIC refuses is told without names of the protocol.
+// TestFileIsNoSocket: for a file that is not a socket, the error says so, and does not say that a
+// NIC left it behind. A NIC's error is shown without protocol terms.
 func TestFileIsNoSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "passwd")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

@@ -17,7 +17,7 @@ import (
 	"testing"
 )
 
-// line is a connection of which only counts whether it is open.
+// line is a connection that records only whether it is open.
 type line struct {
 	net.Conn
 	closed bool
@@ -25,8 +25,8 @@ type line struct {
 
 func (l *line) Close() error { l.closed = true; return nil }
 
-// TestPlacesOfClients: a newcomer takes the place of the oldest for whom nothing is being done;
-// when all are being answered it gets none. Who leaves makes room.
+// TestPlacesOfClients: a new connection replaces the oldest one that is not busy. If all are busy,
+// it gets no place. A connection that ends makes room.
 func TestPlacesOfClients(t *testing.T) {
 	c := &Clients{most: 3}
 	lines := make([]*line, 9)
@@ -65,7 +65,7 @@ func TestPlacesOfClients(t *testing.T) {
 	c.Busy(&http.Request{})() // of no client: nothing happens
 }
 
-// chunks is a connection that gives what it has in pieces.
+// chunks is a connection that returns its data in pieces.
 type chunks struct {
 	net.Conn
 	list []string
@@ -82,8 +82,8 @@ func (c *chunks) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestAnswerIsHTTP: what answers has to begin as HTTP does, in whatever pieces it comes; nothing of
-// what is not HTTP is given on.
+// TestAnswerIsHTTP: an answer must begin like HTTP, in any pieces. Nothing of another answer is
+// passed on.
 func TestAnswerIsHTTP(t *testing.T) {
 	for _, c := range []struct {
 		pieces []string
@@ -107,7 +107,7 @@ func TestAnswerIsHTTP(t *testing.T) {
 	}
 }
 
-// TestWhatTracesMayAsk: a queue pair has a number of 24 bits; no time is no end.
+// TestWhatTracesMayAsk: a queue pair number has 24 bits; without a duration the trace has no end.
 func TestWhatTracesMayAsk(t *testing.T) {
 	for query, want := range map[string]string{
 		"function=pf0": "pf0 0 0s", "function=pf0&qp=0x11&for=5s": "pf0 17 5s", "qp=16777215&for=0s": " 16777215 0s", "for=1ns": " 0 1ns",
@@ -128,8 +128,7 @@ func TestWhatTracesMayAsk(t *testing.T) {
 	}
 }
 
-// TestLongestPath: a control socket's path may be as long as leaves room for its name while it is
-// made.
+// TestLongestPath: a control socket's path must leave room for the temporary name.
 func TestLongestPath(t *testing.T) {
 	dir, err := os.MkdirTemp("", "c")
 	if err != nil {
@@ -158,7 +157,7 @@ func TestLongestPath(t *testing.T) {
 	}
 }
 
-// TestLongestBody: what is asked may be as long as the bound, and not a byte longer; what follows
+// TestLongestBody: a request's body may be as long as the bound, and not a byte longer; data after
 // the object is not read.
 func TestLongestBody(t *testing.T) {
 	for n, want := range map[int]bool{maxBody: true, maxBody + 1: false} {
@@ -170,8 +169,8 @@ func TestLongestBody(t *testing.T) {
 	}
 }
 
-// TestStreamSaysWhy: what ends before anything was written says why; what has begun to write just
-// ends.
+// TestStreamSaysWhy: a stream that ends before anything was written reports why; one that has begun
+// just ends.
 func TestStreamSaysWhy(t *testing.T) {
 	for _, c := range []struct {
 		write  string
@@ -208,8 +207,8 @@ func TestStreamSaysWhy(t *testing.T) {
 	}
 }
 
-// TestErrorsAreExplained: each way in which a NIC does not answer says what to do about it, and is
-// still the error that it was.
+// TestErrorsAreExplained: for each way in which a NIC does not answer, the error names a remedy and
+// still wraps the original error.
 func TestErrorsAreExplained(t *testing.T) {
 	c := NewClient("/run/c.sock")
 	for _, x := range []struct {
@@ -240,7 +239,7 @@ func TestErrorsAreExplained(t *testing.T) {
 	}
 }
 
-// TestVacate: a socket at which nobody answers is free, and so is a path with nothing there.
+// TestVacate: a path is free if there is nothing, or a socket at which nobody answers.
 func TestVacate(t *testing.T) {
 	dir := t.TempDir()
 	if err := vacate(filepath.Join(dir, "none")); err != nil {
