@@ -11,7 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// some is a collector that shows what a function of this package does.
+// some is a collector that sends what a function of this package sends.
 type some func(out chan<- prometheus.Metric, gauge showGauge)
 
 func (some) Describe(chan<- *prometheus.Desc) {}
@@ -22,7 +22,7 @@ func (f some) Collect(out chan<- prometheus.Metric) {
 	})
 }
 
-// shown is what a collector shows, as "name{label=value}" and a number.
+// shown returns the output of a collector, as "name{label=value}" and a number.
 func shown(t *testing.T, collect some) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -44,8 +44,8 @@ func shown(t *testing.T, collect some) map[string]float64 {
 	return all
 }
 
-// TestOtherFunctions: functions beyond those with series of their own are added up, each of what
-// they count; without any there is no such series.
+// TestOtherFunctions: functions beyond those with their own series are summed, each counter
+// separately. Without any there is no such series.
 func TestOtherFunctions(t *testing.T) {
 	many := func(n int) (list []control.Function) {
 		for i := range n {
@@ -91,8 +91,8 @@ func TestOtherFunctions(t *testing.T) {
 	}
 }
 
-// TestCreditsOfMany: as many functions as have series of their own have them for credits, wherever
-// they stand among other nodes.
+// TestCreditsOfMany: the maximum number of functions have their own series of credits, wherever
+// they are in the list of nodes.
 func TestCreditsOfMany(t *testing.T) {
 	node := func(level, name string) control.CreditNode {
 		one := map[string]uint32{"req-pkt-tx": 1}

@@ -109,8 +109,8 @@ func TestScrape(t *testing.T) {
 	}
 }
 
-// TestBounded: however many functions there are, the series are bounded and nothing is lost from
-// the sums.
+// TestBounded: for any number of functions, the number of series is bounded and the sums are
+// complete.
 func TestBounded(t *testing.T) {
 	status, text := scrape(t, &fake{functions: 5000})
 	if n := strings.Count(text, "\n"); status != http.StatusOK || n > 20*MaxFunctions {
@@ -124,8 +124,8 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestSlowClients: thousands of connections that send half a request take no more descriptors than
-// a few, and Prometheus is answered.
+// TestSlowClients: thousands of connections that send half a request use only a few descriptors,
+// and Prometheus gets its answer.
 func TestSlowClients(t *testing.T) {
 	s, err := Serve("127.0.0.1:0", nil, &fake{functions: 1})
 	if err != nil {
@@ -168,9 +168,9 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestMetricsAreToldToNoWebPage: the NIC answers who names it by an address, localhost, the
-// machine's name or a configured name. A name that somebody else lets point here gets nothing but
-// what to do.
+// TestMetricsAreToldToNoWebPage: the NIC answers requests that name it by an address, localhost,
+// the machine's name or a configured name. A request with another name that resolves to it gets
+// only the remedy.
 func TestMetricsAreToldToNoWebPage(t *testing.T) {
 	own, err := os.Hostname()
 	if err != nil {

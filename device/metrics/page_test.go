@@ -10,7 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/counters"
 )
 
-// TestMetricsAreExplained: docs/metrics.md has every metric that is not made of a counter's name.
+// TestMetricsAreExplained: docs/metrics.md contains every metric whose name is not made from a
+// counter's name.
 func TestMetricsAreExplained(t *testing.T) {
 	source, err := os.ReadFile("metrics.go")
 	if err != nil {
