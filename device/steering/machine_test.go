@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
-// run is what the kernel does with a program and a frame (RFC 9669), as far as programs of this
-// package go: it returns the queue. A load beyond the frame ends it with queue 0.
+// run executes a program on a frame as the kernel does (RFC 9669), as far as programs of this
+// package need it, and returns the queue. A load beyond the frame ends the program with queue 0.
 func run(t *testing.T, code []uint64, frame []byte) uint64 {
 	t.Helper()
 	var r [11]uint64
@@ -69,8 +69,8 @@ func run(t *testing.T, code []uint64, frame []byte) uint64 {
 	return 0
 }
 
-// TestProgramSteers: each sealed frame goes to the queue of its shard, however it is carried. All
-// others, and those that are cut short, go to the first.
+// TestProgramSteers: each sealed frame goes to the queue of its shard, in every encapsulation. All
+// other frames, and truncated ones, go to the first queue.
 func TestProgramSteers(t *testing.T) {
 	for _, transport := range []bool{false, true} {
 		for _, shards := range []int{1, 3, 16} {

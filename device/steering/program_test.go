@@ -17,7 +17,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
-// outer puts Ethernet, IP and UDP around what is sealed.
+// outer adds Ethernet, IP and UDP headers to sealed data.
 func outer(v6 bool, port uint16, sealed []byte) []byte {
 	f := make([]byte, 14, 200)
 	copy(f, []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1})
@@ -43,7 +43,7 @@ func outer(v6 bool, port uint16, sealed []byte) []byte {
 	return f
 }
 
-// falcon is a sealed packet with a CID as far as it is in clear text.
+// falcon returns the clear-text part of a sealed packet with a CID.
 func falcon(transport, v6 bool, cid uint32) []byte {
 	h := psp.Header{NextHeader: psp.NextHeaderIPv4, CryptOffset: 8, HasVC: true, SPI: 0x77}
 	inner := underlay.InnerLen
@@ -57,8 +57,8 @@ func falcon(transport, v6 bool, cid uint32) []byte {
 	return append(binary.BigEndian.AppendUint32(b, 1<<28|cid), make([]byte, 40)...)
 }
 
-// TestKernelSteers: the kernel puts every kind of frame into the queue of its shard, and what reads
-// a CID in this program agrees.
+// TestKernelSteers: the kernel puts every kind of frame into the queue of its shard, as this
+// program's own reading of the CID says.
 func TestKernelSteers(t *testing.T) {
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
@@ -151,7 +151,8 @@ func testKernelSteers(t *testing.T, transport bool, shards int) {
 	}
 }
 
-// TestProgramIsShort: the kernel of old takes 4096 instructions, jumps go forward and stay inside.
+// TestProgramIsShort: old kernels accept at most 4096 instructions; jumps go forward and stay
+// inside.
 func TestProgramIsShort(t *testing.T) {
 	for _, transport := range []bool{false, true} {
 		code := steering.Program(transport, 16)
