@@ -49,7 +49,8 @@ func readable(t testing.TB, p tap.Port) bool {
 	return fds[0].Revents&unix.POLLIN != 0
 }
 
-// drain reads everything, a few frames at a time, and checks that the FD told the truth.
+// drain reads everything, a few frames at a time, and checks that the FD is readable exactly while
+// frames wait.
 func drain(t testing.TB, p tap.Port) (frames [][]byte) {
 	t.Helper()
 	for {
@@ -197,7 +198,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestForgotten: what was learnt on a port is forgotten with it, and on other ports it is not.
+// TestForgotten: addresses learnt on a port are forgotten with it; those of other ports are not.
 func TestForgotten(t *testing.T) {
 	s := New(mtu)
 	a, b, c := open(t, s, "a"), open(t, s, "b"), open(t, s, "c")
