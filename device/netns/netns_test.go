@@ -21,7 +21,7 @@ func inode(t *testing.T) uint64 {
 	return st.Ino
 }
 
-// netfilter is whether bridges of the calling thread's namespace ask netfilter, "" without
+// netfilter returns whether bridges of the calling thread's namespace call netfilter, "" without
 // br_netfilter.
 func netfilter() string {
 	b, _ := os.ReadFile("/proc/sys/net/bridge/bridge-nf-call-iptables")
@@ -62,7 +62,7 @@ func TestRunIsPrivate(t *testing.T) {
 	}
 }
 
-// skipper is a test that is skipped without the outer one hearing of it.
+// skipper is a test that can be skipped without affecting the outer test.
 type skipper struct {
 	testing.TB
 	skipped, passedOn bool
@@ -86,7 +86,7 @@ func TestSkipInsideIsPassedOn(t *testing.T) {
 	}
 }
 
-// Two spaces are apart; a link moves from one to the other.
+// Two spaces are separate; a link can be moved from one to the other.
 func TestSpaces(t *testing.T) {
 	netns.Run(t, func() {
 		a, err := netns.NewSpace()

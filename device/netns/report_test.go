@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// told is a test that notes what it is told.
+// told is a test that records the calls of its methods.
 type told struct {
 	skipped bool
 	calls   string
@@ -18,8 +18,8 @@ func (t *told) Skipped() bool { return t.skipped }
 func (t *told) Fatal(...any)  { t.calls += "fatal " }
 func (t *told) FailNow()      { t.calls += "fail now " }
 
-// TestReport: a test without the right to make namespaces is skipped, unless they are required; one
-// that ended inside ends outside as it did there.
+// TestReport: a test that may not make namespaces is skipped, unless they are required. A test that
+// ended inside the namespace ends the same way outside.
 func TestReport(t *testing.T) {
 	refused := errors.New("no right")
 	for _, tc := range []struct {
