@@ -33,7 +33,7 @@ type Deps struct {
 	GuestMemory func() (bytes, maps, refused uint64)
 	Control     net.Listener           // listener of the control API, opened by the caller; nil: the NIC opens one by the configuration
 	Supervisor  *controller.Supervisor // nil: none
-	Pulses      []thread.Pulse         // watch the shards' threads, in order; further threads are not watched
+	Pulses      []thread.Pulse         // watch the shards' threads, in order; may be fewer
 	Settings    settings.Store         // keeps settings of functions that operators made; nil: they end with the NIC
 	Attachments []Attachment           // already listening
 	Identity    *cmlink.Identity       // nil: loaded from cm.identity, if there are peers

@@ -396,7 +396,7 @@ func (n *NIC) accept(a Attachment) {
 
 const (
 	acceptPause   = 10 * time.Millisecond
-	spareSessions = 16 // sessions of one guest beyond one per function, for streams that have not said hello
+	spareSessions = 16 // of one guest beyond one per function: streams before their hello
 )
 
 // desk returns the desk that gives drivers their functions.

@@ -86,7 +86,7 @@ func testRotation(t *testing.T, w *world) {
 	for r := range rotations {
 		w.until("rotations", func() bool {
 			if w.counter(1, "psp.rotations") <= uint64(r) {
-				_, _ = client.RotateKeys(testContext(t)) // refused until the last rotation is finished
+				_, _ = client.RotateKeys(testContext(t)) // refused until the last one is finished
 			}
 			return w.counter(0, "psp.rotations") > uint64(r) && w.counter(1, "psp.rotations") > uint64(r)
 		})

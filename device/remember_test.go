@@ -88,7 +88,7 @@ func TestRemember(t *testing.T) {
 	}
 	set(n, "pf0.vf1", "disable")
 	set(n, "pf0.vf2", "", "rate", "500", "credits", "req-pkt-tx=64", "address", "192.168.100.99")
-	set(n, "pf0.vf1", "enable", "address", "192.168.100.12", "trust", "on") // an address that vf2 gave up
+	set(n, "pf0.vf1", "enable", "address", "192.168.100.12", "trust", "on") // given up by vf2
 	set(n, "pf0.vf2", "", "credits", "data-pkt-tx=5", "guarantee", "data-pkt-tx=2")
 	set(n, "pf0.vf2", "", "port", "name=vp9,address=192.168.100.77,address=fd00::7")
 	set(n, "pf0.vf2", "", "port", "mtu=1400,mode=bridged,assign=off")

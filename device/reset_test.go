@@ -33,7 +33,7 @@ func TestDeviceReset(t *testing.T) {
 			if _, err := w.nics[0].InjectFault(ctx, fault); err != nil {
 				t.Fatal(err)
 			}
-			_ = a.qp.PostSend(&wr) // the fault hits when the work starts; earlier requests may complete
+			_ = a.qp.PostSend(&wr) // hits when work starts; earlier requests may complete
 			select {
 			case <-da.Done():
 			case <-ctx.Done():
@@ -61,7 +61,7 @@ func TestDeviceReset(t *testing.T) {
 		if _, err := a.cq.Poll(make([]guestlib.WC, 1)); !errors.Is(err, guestlib.ErrClosed) {
 			t.Errorf("Poll of a CQ of before: %v", err)
 		}
-		for _, e := range []*endpoint{a, b} { // gives the memory back, without a request to the device
+		for _, e := range []*endpoint{a, b} { // gives the memory back without a request
 			if err := errors.Join(e.qp.Destroy(ctx), e.cq.Destroy(ctx), e.mr.Dereg(ctx), e.pd.Dealloc(ctx)); err != nil {
 				t.Error(err)
 			}

@@ -218,7 +218,7 @@ func (p peerKeys) HandleKeys(now vtime.Time, o *cm.Output) {
 	u, sa := o.Use, o.SA
 	switch o.Kind {
 	case cm.OutRekey:
-		if int(u.Shard) < len(p.k.lines) { // u.Shard is the peer's name for the shard that seals with this key
+		if int(u.Shard) < len(p.k.lines) { // the shard that seals with this key
 			p.k.lines[u.Shard].tell(func(to Side, now vtime.Time) { to.TakeKey(now, u, sa) })
 		}
 	case cm.OutRekeyed:

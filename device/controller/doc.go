@@ -15,7 +15,7 @@
 //	control API ─▶ API ─▶ Shards.of(function), Each ─▶ Shard.Ask ─▶ View, on the shard's thread
 //	                │
 //	                ├─▶ settings.Memory, for the next NIC
-//	                └─▶ Fitter: windows and ports that functions are set to have
+//	                └─▶ Fitter: the windows and ports that settings ask for
 //
 // The controller reaches shards by synchronous calls: Ask runs a function on the shard's thread.
 // That function sees the shard as a View and must return soon. Lists that grow with the guests'

@@ -109,7 +109,7 @@ func (m *PeerMail) Close() {
 	m.space.Broadcast()
 }
 
-// take tells the connection manager.
+// take passes news of a peer to the connection manager.
 func (k *Core) take(now vtime.Time, host cm.HostID, n *peerNews) {
 	switch n.kind {
 	case newsUp:

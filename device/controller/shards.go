@@ -79,7 +79,7 @@ type Recording interface {
 // Shards holds all shards of a NIC.
 type Shards struct {
 	All []Shard
-	Of  func(pf uint8, vf uint16) int // index of the shard that owns a function; nil: the first owns all
+	Of  func(pf uint8, vf uint16) int // shard that owns a function; nil: the first owns all
 }
 
 // of returns the shard that owns a function.

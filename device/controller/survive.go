@@ -14,7 +14,7 @@ var errFault = errors.New("a message on it triggered a bug in this program: see 
 
 // peerNews handles news of a peer. No peer can end the NIC by what it sends: if the handling panics,
 // the link to this peer, its keys and its connections end, because a handler that stopped halfway
-// may have left them in any state. Both NICs then begin anew.
+// may have left them in any state. Both NICs then start over.
 func (k *Core) peerNews(now vtime.Time, host cm.HostID, n *peerNews) {
 	run := func() { k.Manager.Run(now) }
 	if k.survives(now, host, n, func() { k.take(now, host, n) }) && k.survives(now, host, n, run) {

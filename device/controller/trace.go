@@ -54,7 +54,7 @@ func (a *API) Trace(ctx context.Context, what control.TraceRequest, w io.Writer)
 		}
 		t.digest()
 	}
-	_ = shard.Ask(func(v View, _ vtime.Time) { // an error means that the shard has ended: nothing to do
+	_ = shard.Ask(func(v View, _ vtime.Time) { // error: the shard has ended, nothing to do
 		t.take(ring)
 		v.EndTrace(id)
 	})

@@ -42,7 +42,7 @@ type Rule struct {
 	CQ      uint32 `json:"cq,omitempty"`
 	Opcode  string `json:"opcode,omitempty"`  // opcode of a work request, as "send"
 	Command string `json:"command,omitempty"` // as "RegMR"
-	Event   string `json:"event,omitempty"`   // "cq", "admin", or the name of an asynchronous event as "QP-fatal"
+	Event   string `json:"event,omitempty"`   // "cq", "admin", or asynchronous as "QP-fatal"
 
 	// Which of the matching operations fail: all, or those that every field here allows.
 	Nth         uint64  `json:"nth,omitempty"`         // only this one, counted from 1
@@ -50,7 +50,7 @@ type Rule struct {
 	Probability float64 `json:"probability,omitempty"` // 0 to 1
 	Seed        uint64  `json:"seed,omitempty"`
 	Limit       uint64  `json:"limit,omitempty"`  // number of hits after which the rule is over
-	ForNS       int64   `json:"for_ns,omitempty"` // time after which the rule is over, from when it was added
+	ForNS       int64   `json:"for_ns,omitempty"` // duration from when it was added
 
 	// What happens.
 	Status  string `json:"status,omitempty"` // status of a command or a work request

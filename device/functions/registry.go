@@ -48,7 +48,7 @@ type Registry struct {
 	vfs [pfvf.MaxPF + 1]int // number that each PF can have; -1: there is no such PF
 	is  map[pfvf.ID]config.Function
 
-	taken     *config.Taken // addresses and devices in use, by functions and everything else in the configuration
+	taken     *config.Taken // addresses and devices in use, also outside functions
 	gids      gids
 	enabled   [pfvf.MaxPF + 1]int // enabled VFs of each PF
 	tenants   map[uint32]count

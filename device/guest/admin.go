@@ -33,7 +33,7 @@ type registration struct {
 type admin struct {
 	user           adminUser
 	sqRoot, cqRoot uint64             // addresses of the areas' page lists; both 0: the queues are in the window
-	window         queues.AdminHolder // owner of the queues in the window, once in use; nil: they are in memory
+	window         queues.AdminHolder // the window with the queues, once in use; nil: none
 	entries        uint32
 	sq             *ring.Consumer
 	cq             *ring.CQWriter

@@ -66,7 +66,7 @@ type Bells struct {
 	rung   []*bell     // bells that rang since the last Poll
 	unmute falcon.Time // time at which the first muted bell is to be unmuted; never: none is muted
 	buf    [bellRecords * abi.DoorbellSize]byte
-	record abi.Doorbell // a field, because it is passed to an interface and must not be allocated per call
+	record abi.Doorbell // a field: passed to an interface, must not be allocated per call
 }
 
 // never is a deadline that does not come.

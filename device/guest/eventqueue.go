@@ -18,7 +18,7 @@ type EventQueue struct {
 	irq    queues.Interrupter
 	shown  *EventQueues
 	user   EventUser
-	record [abi.WindowEventSize]byte // a field, because it is passed to an interface and must not be allocated per call
+	record [abi.WindowEventSize]byte // a field, so that it is not allocated per call
 	cqs    int                       // number of CQs whose events go here
 	dirty  bool                      // listed in shown.dirty
 }

@@ -120,7 +120,7 @@ func (t *tapPoint) fromPorts(now falcon.Time, in []gateway.PortInput) {
 
 // toPort captures a frame that a guest gets.
 func (t *tapPoint) toPort(now falcon.Time, f *gateway.PortFrame) {
-	if !t.wantPorts || !f.Whole() { // the rest of a frame that was under way when the capture began is gone
+	if !t.wantPorts || !f.Whole() { // a frame sent before the capture began may be gone
 		return
 	}
 	if p := portOf(f.To); p != nil {

@@ -142,7 +142,7 @@ func TestPlainTenantsApart(t *testing.T) {
 	if len(got) != 2 {
 		t.Fatalf("%d frames", len(got))
 	}
-	slices.SortFunc(got, func(a, b []byte) int { return len(a) - len(b) }) // the order of shards is not fixed
+	slices.SortFunc(got, func(a, b []byte) int { return len(a) - len(b) }) // shards have no order
 	for i, f := range got {
 		if p := v.portAt(1, i); [6]byte(f[:6]) != p.MAC || len(f) != 14+28+100+i {
 			t.Errorf("port %d got %d bytes for %x", i, len(f), f[:6])

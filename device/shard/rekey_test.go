@@ -40,7 +40,7 @@ func testRotateUnderLoad(t *testing.T) {
 	v := rotatingEvery(t, 1, every)
 	v.tell = false
 	a, b := pair(v)
-	exchange(t, a, b, 1000) // addresses are resolved, and packets that were parked too long are gone
+	exchange(t, a, b, 1000) // addresses are resolved, packets parked too long are gone
 	v.idle(1e6)
 	sent := func(i int) uint64 { return v.sum(i, func(s *Shard) uint64 { return s.counters.txPackets }) }
 	taken := func(i int) uint64 {

@@ -34,7 +34,7 @@ type roceWire struct {
 	sending *roce.Port // the port whose packet is being sealed, once for each peer in cut
 	bytes   int        // size of that packet
 
-	held   []*roce.Port // ports whose datagrams wait while one to a multicast group is being distributed
+	held   []*roce.Port // ports whose datagrams wait while one to a group is distributed
 	frames [][]byte     // buffers for packets, in use until ports of this NIC have taken them
 	used   int          // number of frames in use
 	cut    gateway.Forward

@@ -54,7 +54,7 @@ func (fs *functionSet) set(now falcon.Time, id pfvf.ID, is config.Function) erro
 	}
 	switch {
 	case *is.Enabled && (another || !*was.Enabled):
-		if err := fs.table.Add(f.Function.Function); err != nil { // the registry has already checked that the address is unique
+		if err := fs.table.Add(f.Function.Function); err != nil { // the registry has checked it
 			return functions.Refuse(abi.StatusAddressInUse, "%v", err)
 		}
 		if !*was.Enabled {

@@ -419,7 +419,7 @@ type driver struct {
 	sendQ, recvQ              *ring.Producer
 	comp                      *ring.CQReader
 
-	scratch [128]byte // a field, because it is passed to an interface and must not be allocated per call
+	scratch [128]byte // a field: passed to an interface, must not be allocated per call
 }
 
 // Layout of a driver's memory: device address of its memory, and pages in it.

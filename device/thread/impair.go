@@ -55,7 +55,7 @@ func (d *impaired) set(c config.Impairment, direction uint64) {
 		d.out = tap.NewQueue(impairSlots, d.size)
 	}
 	if first || c.Seed != d.cfg.Seed {
-		d.link.Seed(sim.Mix(c.Seed) + direction) // so that the two directions do not treat the same packets alike
+		d.link.Seed(sim.Mix(c.Seed) + direction) // the directions must not choose alike
 	}
 	d.cfg = c
 	d.link.Set(sim.Impairment{

@@ -3,10 +3,10 @@ package thread
 // Tuning of the search for more work before a sleep, in ns.
 const (
 	minSpin    = 2_000       // length of the first search
-	contended  = 300_000     // a yield that takes this long shows that others need the processor more
+	contended  = 300_000     // a yield this long shows that others need the processor more
 	shortPause = 2_000_000   // no search for this long after that
 	longPause  = 500_000_000 // the same after it happened again and again
-	uncrowded  = 20_000_000  // after searching this long without contention, the next pause is a short one again
+	uncrowded  = 20_000_000  // searching for so long without contention resets the pause
 )
 
 // spin decides how long the shard's thread looks for more work before it sleeps: longer if that

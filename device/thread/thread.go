@@ -76,7 +76,7 @@ type Thread struct {
 	impair [Directions]impaired
 
 	errors            uint64 // errors of the uplink
-	readErr, writeErr bool   // an error was logged; it is logged again only after it worked in between
+	readErr, writeErr bool   // an error was logged; not again until it has worked
 }
 
 // New returns a thread that does not run yet.
