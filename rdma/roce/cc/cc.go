@@ -9,29 +9,29 @@ import (
 // Bounds of the window, in packets.
 const (
 	FirstWindow = 32
-	LeastWindow = 2   // one may be lost, the other shows it
-	MostWindow  = 128 // as Linux's rdma_rxe has it
+	LeastWindow = 2   // one may be lost, and the other shows it
+	MostWindow  = 128 // as in Linux's rdma_rxe
 )
 
 // State is the congestion state of a connection. Algorithm.Init fills it.
 type State struct {
-	Window int        // packets that may be under way
-	Rate   float64    // bytes per second that packets may leave at; 0: as they come
-	Trip   vtime.Time // round trip, smoothed, which the connection says; 0: not known
+	Window int        // packets that may be in flight
+	Rate   float64    // bytes per second that may be sent; 0: no limit
+	Trip   vtime.Time // smoothed round trip, set by the connection; 0: not known
 
-	slow  int // up to there the window grows with every answer
+	slow  int // up to this window it grows with every answer
 	acked int // packets since it grew
 
-	measured float64 // bytes per second that were answered lately
+	measured float64 // recent bytes per second that were answered
 	counted  int     // bytes since the measurement began
 	since    vtime.Time
 
-	target     float64 // that the rate recovers to
-	alpha      float64 // how congested it is, 0 to 1
+	target     float64 // rate to recover to
+	alpha      float64 // estimate of congestion, 0 to 1
 	alphaAt    vtime.Time
 	raiseAt    vtime.Time
-	sent       int // bytes since the rate was raised by them
-	byTime     int // raises since a notification
+	sent       int // bytes since they last raised the rate
+	byTime     int // raises by time since a notification
 	byBytes    int
 	notifiedAt vtime.Time
 	cutAt      vtime.Time // last reduction of the rate
@@ -41,15 +41,15 @@ type State struct {
 type Algorithm interface {
 	// Init begins a connection.
 	Init(s *State)
-	// Sent notes that a packet of n bytes left. It is called before packets that wait for their
-	// time too, with 0.
+	// Sent records that a packet of n bytes was sent. It is also called with 0 before a packet that
+	// may have to wait.
 	Sent(s *State, now vtime.Time, n int)
-	// Answered notes that packets arrived, with so many bytes.
+	// Answered records that packets with so many bytes arrived.
 	Answered(s *State, now vtime.Time, packets, bytes int)
-	// Lost notes that a packet did not, Collapsed that nothing was answered for a while.
+	// Lost records that a packet was lost, Collapsed that nothing was answered for a while.
 	Lost(s *State, now vtime.Time)
 	Collapsed(s *State, now vtime.Time)
-	// Notified notes that the peer saw marks of congestion.
+	// Notified records that the peer saw congestion marks.
 	Notified(s *State, now vtime.Time)
 }
 
@@ -67,13 +67,13 @@ func register(name string, a Algorithm) Algorithm {
 	return a
 }
 
-// Lookup finds an algorithm by name.
+// Lookup returns the algorithm with that name.
 func Lookup(name string) (Algorithm, bool) {
 	a, ok := algorithms[name]
 	return a, ok
 }
 
-// Names are those of all algorithms, sorted.
+// Names returns the names of all algorithms, sorted.
 func Names() (names []string) {
 	for n := range algorithms {
 		names = append(names, n)

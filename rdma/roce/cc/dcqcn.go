@@ -8,16 +8,16 @@ import (
 
 var _ = register("dcqcn", DefaultDCQCN())
 
-// DCQCN bounds the rate of a connection by the peer's notifications of congestion (Zhu et al.,
-// "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, §3.3), as NICs that speak
-// RoCEv2 do. Losses move the window, as Window's do: a peer that sends no notifications needs it.
+// DCQCN limits the rate of a connection by the peer's congestion notifications (Zhu et al.,
+// "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, §3.3), as RoCEv2 NICs do.
+// Losses change the window, as in Window; that is needed for a peer that sends no notifications.
 //
-// The paper's times are those of a network whose round trip is shorter than the time between two
-// notifications. A queue of the kernel's makes it a hundred times as long: many notifications come
-// of one trouble before the first reduction can show, and the rate has risen far beyond the line
-// before the first comes. So all times stretch with the round trip that was measured; there is one
-// reduction in Calm; and one that follows another without a step between them keeps the target, as
-// NICs do.
+// The paper's times are for a network whose round trip is shorter than the time between two
+// notifications. A queue in the kernel makes the round trip a hundred times as long. Then many
+// notifications result from one congestion before the first reduction can show an effect, and the
+// rate has risen far beyond the line rate before the first notification arrives. So all times are
+// stretched with the measured round trip, and there is at most one reduction in Calm. A reduction
+// that follows another without a step between them keeps the target, as NICs do.
 //
 //	notification ─▶ target = rate; rate falls by alpha/2; alpha rises
 //	           then, by time and by bytes sent:
@@ -27,19 +27,19 @@ var _ = register("dcqcn", DefaultDCQCN())
 //	rate reaches Line ─▶ no bound, until the next notification
 type DCQCN struct {
 	Window
-	Line  float64    // bytes per second: at this rate none is needed
+	Line  float64    // bytes per second; at this rate no limit is needed
 	Least float64    // bytes per second
-	Raise float64    // bytes per second, a step
-	Hyper float64    // the same, when nothing was heard for long
+	Raise float64    // bytes per second and step
+	Hyper float64    // the same, after a long time without notifications
 	Gain  float64    // of alpha, g
-	Trip  vtime.Time // round trip that the following are for; a longer one stretches them
-	Calm  vtime.Time // without a notification, then alpha falls; the least between two reductions
-	Pause vtime.Time // between two steps
+	Trip  vtime.Time // round trip that the following times are for; a longer one stretches them
+	Calm  vtime.Time // time without a notification after which alpha falls; also the minimum between two reductions
+	Pause vtime.Time // time between two steps
 	Bytes int        // the same, in bytes sent
 	Quick int        // steps of fast recovery, F
 }
 
-// DefaultDCQCN has the values that NICs have as a rule.
+// DefaultDCQCN returns the usual values of NICs.
 func DefaultDCQCN() DCQCN {
 	const mbit = 1e6 / 8
 	return DCQCN{
@@ -48,7 +48,7 @@ func DefaultDCQCN() DCQCN {
 	}
 }
 
-// measureTime is how long answers are counted for a measurement.
+// measureTime is the duration of a rate measurement.
 const measureTime vtime.Time = 1e6
 
 // Init implements Algorithm.
@@ -73,7 +73,7 @@ func (d DCQCN) Answered(s *State, now vtime.Time, packets, bytes int) {
 
 // Notified implements Algorithm.
 func (d DCQCN) Notified(s *State, now vtime.Time) {
-	d.Sent(s, now, 0) // what was due before
+	d.Sent(s, now, 0) // catch up with steps that were due before
 	switch took := now - s.since; {
 	case s.Rate != 0:
 	case s.measured > 0:
@@ -97,7 +97,7 @@ func (d DCQCN) Notified(s *State, now vtime.Time) {
 	s.alphaAt, s.raiseAt = now+d.stretch(s, d.Calm), now+d.stretch(s, d.Pause)
 }
 
-// Sent implements Algorithm: the rate rises with time and bytes.
+// Sent implements Algorithm. The rate rises with time and bytes.
 func (d DCQCN) Sent(s *State, now vtime.Time, n int) {
 	if s.Rate == 0 {
 		return
@@ -120,12 +120,12 @@ func (d DCQCN) Sent(s *State, now vtime.Time, n int) {
 	}
 }
 
-// stretch is how long a time is with the round trip that there is.
+// stretch scales a time with the current round trip.
 func (d DCQCN) stretch(s *State, t vtime.Time) vtime.Time {
 	return t * max(s.Trip, d.Trip) / d.Trip
 }
 
-// raise is one step.
+// raise does one step.
 func (d DCQCN) raise(s *State) {
 	switch most, least := max(s.byTime, s.byBytes), min(s.byTime, s.byBytes); {
 	case most <= d.Quick:

@@ -4,14 +4,14 @@ import "github.com/falcon-vnic/vnic/internal/vtime"
 
 var _ = register("window", Window{})
 
-// Window bounds the packets under way by what the network showed to take: it grows by one in each
-// round trip without a loss, and falls to half with a loss. A notification counts as a loss, once
-// in a while. Peers that tell of congestion are not needed. Where nothing came back for a while it
-// falls to the least, and grows with every answer up to half of what it was (slow start, RFC 5681
-// §3.1): as a rule the peer was only busy.
+// Window limits the packets in flight. The limit grows by one in each round trip without a loss,
+// and halves with a loss. A notification counts as a loss, once within a while; peers need not send
+// any. If nothing came back for a while, the limit falls to the minimum, and grows with every
+// answer up to half of what it was (slow start, RFC 5681 §3.1), because usually the peer was only
+// busy.
 type Window struct{}
 
-// sameTrouble is the time within which notifications are about the same trouble.
+// sameTrouble is the time within which notifications count as one congestion event.
 const sameTrouble vtime.Time = 1e6
 
 // Init implements Algorithm.
@@ -39,7 +39,7 @@ func (Window) Lost(s *State, _ vtime.Time) {
 
 // Collapsed implements Algorithm.
 func (Window) Collapsed(s *State, _ vtime.Time) {
-	if s.Window > LeastWindow { // else it is the same trouble
+	if s.Window > LeastWindow { // otherwise it is the same event
 		s.slow = s.Window / 2
 	}
 	s.Window, s.acked = LeastWindow, 0

@@ -14,29 +14,30 @@ type AETH struct {
 	MSN      uint32 // 24 bits: messages that the responder has completed
 }
 
-// Syndrome says what an acknowledgement means (IBA table 45): the kind in bits 5 and 6, what
-// belongs to it in the five below.
+// Syndrome is the meaning of an acknowledgement (IBA table 45): the kind in bits 5 and 6, its value
+// in the five bits below.
 type Syndrome uint8
 
 // Syndromes.
 const (
-	SynAck       Syndrome = 0x1f // acknowledged; the five bits are credits, here none that count
+	SynAck       Syndrome = 0x1f // acknowledged; the five bits are credits, and this value means that they do not count
 	SynRNR       Syndrome = 0x20 // receiver not ready; the five bits are the timer
-	SynSequence  Syndrome = 0x60 // NAK: a PSN before is missing
-	SynInvalid   Syndrome = 0x61 // NAK: no valid request
+	SynSequence  Syndrome = 0x60 // NAK: an earlier PSN is missing
+	SynInvalid   Syndrome = 0x61 // NAK: invalid request
 	SynAccess    Syndrome = 0x62 // NAK: remote access error
 	SynOperation Syndrome = 0x63 // NAK: remote operational error
 )
 
-// Acks reports whether the syndrome is an acknowledgement, whatever credits it gives.
+// Acks reports whether the syndrome is an acknowledgement, with any credits.
 func (s Syndrome) Acks() bool { return s&0x60 == 0 }
 
-// credits are what the five bits of an acknowledgement stand for (IBA table 46).
+// credits holds the values that the five bits of an acknowledgement encode (IBA table 46).
 var credits = [...]int{
 	0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
 }
 
-// SynCredits acknowledges, and gives n credits or the next less that can be said.
+// SynCredits returns an acknowledgement with n credits, or the next lower number that can be
+// encoded.
 func SynCredits(n int) Syndrome {
 	i, exact := slices.BinarySearch(credits[:], n)
 	if !exact {
@@ -45,7 +46,7 @@ func SynCredits(n int) Syndrome {
 	return Syndrome(i)
 }
 
-// Credits is what an acknowledgement gives; counted is false where credits do not count.
+// Credits returns the credits of an acknowledgement. counted is false if credits do not count.
 func (s Syndrome) Credits() (n int, counted bool) {
 	if s &= 0x1f; s == SynAck {
 		return 0, false
@@ -53,11 +54,11 @@ func (s Syndrome) Credits() (n int, counted bool) {
 	return credits[s], true
 }
 
-// NotReady reports whether the receiver was not ready, and for how long, as IBA table 46 encodes
-// it.
+// NotReady reports whether the receiver was not ready, and the timer in the encoding of IBA table
+// 46.
 func (s Syndrome) NotReady() (timer uint8, ok bool) { return uint8(s & 0x1f), s&0x60 == SynRNR }
 
-// Append encodes h behind b.
+// Append appends the encoded header to b.
 func (h *AETH) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(h.Syndrome)<<24|h.MSN&PSNMask)
 }

@@ -31,10 +31,10 @@ type BTH struct {
 	Opcode    Opcode
 	Solicited bool  // SE: the receive completion is a solicited event
 	Migrated  bool  // M: the migration state; senders without path migration set it
-	Pad       uint8 // 0–3 bytes behind the data
+	Pad       uint8 // 0–3 bytes after the data
 	PKey      uint16
-	FECN      bool // congestion on the way, where routers mark the BTH
-	BECN      bool // the same, told back: in CNPs
+	FECN      bool // congestion on the path, if routers mark the BTH
+	BECN      bool // congestion reported back, in CNPs
 	DestQP    uint32
 	AckReq    bool
 	PSN       PSN
@@ -48,7 +48,7 @@ const (
 	bthAckReq   = 1 << 7
 )
 
-// Append encodes h behind b. Pad, DestQP and PSN are cut to their widths.
+// Append appends the encoded header to b. Pad, DestQP and PSN are cut to their widths.
 func (h *BTH) Append(b []byte) []byte {
 	flags := h.Pad & 3 << 4
 	if h.Solicited {
@@ -73,8 +73,8 @@ func (h *BTH) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, psn)
 }
 
-// ParseBTH decodes the base header at the start of b: ErrShort when b ends before it does,
-// ErrVersion when the version is another. Reserved bits are ignored.
+// ParseBTH decodes the base header at the start of b. It returns ErrShort if b is too short, and
+// ErrVersion for another version. Reserved bits are ignored.
 func ParseBTH(b []byte) (BTH, error) {
 	if len(b) < BTHLen {
 		return BTH{}, ErrShort

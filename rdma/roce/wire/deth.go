@@ -11,7 +11,7 @@ type DETH struct {
 	SourceQP uint32 // 24 bits
 }
 
-// Append encodes h behind b.
+// Append appends the encoded header to b.
 func (h *DETH) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, h.QKey)
 	return binary.BigEndian.AppendUint32(b, h.SourceQP&QPNMask)

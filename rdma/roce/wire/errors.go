@@ -2,7 +2,7 @@ package wire
 
 import "errors"
 
-// What is wrong with a packet. RoCEv2 drops each of them without a word (Annex A17, CA17-24).
+// Errors of packets. RoCEv2 drops all of them silently (Annex A17, CA17-24).
 var (
 	ErrShort   = errors.New("rdma/roce/wire: packet shorter than its headers")
 	ErrIP      = errors.New("rdma/roce/wire: not an IP header of RoCEv2")

@@ -4,8 +4,8 @@ import (
 	falcon "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// Headers is the header sequence of one packet. Which extended headers are on the wire is decided
-// by BTH.Opcode; the others are ignored by Append and left zero by Parse.
+// Headers is the header sequence of one packet. BTH.Opcode decides which extended headers are on
+// the wire. Append ignores the others, and Parse leaves them zero.
 type Headers struct {
 	BTH       BTH
 	XRC       XRCETH
@@ -19,7 +19,7 @@ type Headers struct {
 	Inv       falcon.IETH
 }
 
-// Append encodes the sequence behind b. A reserved opcode yields BTH alone.
+// Append appends the encoded sequence to b. For a reserved opcode it appends only the BTH.
 func (h *Headers) Append(b []byte) []byte {
 	set := opcodes[h.BTH.Opcode].headers
 	b = h.BTH.Append(b)
@@ -54,8 +54,8 @@ func (h *Headers) Append(b []byte) []byte {
 }
 
 // Parse decodes the headers at the start of b into h and returns their length in bytes. The error
-// is ErrShort, ErrVersion or ErrOpcode; h.BTH is then valid only for ErrOpcode and for an ErrShort
-// behind the base header.
+// is ErrShort, ErrVersion or ErrOpcode. With an error, h.BTH is valid only for ErrOpcode and for an
+// ErrShort after the base header.
 func (h *Headers) Parse(b []byte) (int, error) {
 	var err error
 	*h = Headers{}
@@ -110,9 +110,8 @@ func (h *Headers) Parse(b []byte) (int, error) {
 	return info.Len, nil
 }
 
-// Data cuts the data out of a transport packet, without its ICRC: what follows the headers of
-// length n without the pad. ok is false when the packet is shorter than that or not a multiple of 4
-// bytes.
+// Data returns the data of a transport packet without ICRC: what follows the headers of length n,
+// without the pad. ok is false if the packet is too short or not a multiple of 4 bytes.
 func (h *BTH) Data(packet []byte, n int) (data []byte, ok bool) {
 	end := len(packet) - int(h.Pad)
 	if end < n || len(packet)&3 != 0 {

@@ -2,15 +2,15 @@ package wire
 
 import "hash/crc32"
 
-// The ICRC covers what no hop may change: CRC-32 over 64 bits of 1, then the packet from the IP
-// header to the pad with the fields that hops do change replaced by 1s (Annex A17.3.3).
+// The ICRC covers what no hop may change: CRC-32 over 64 one bits, then over the packet from the IP
+// header to the pad, with the fields that hops do change set to ones (Annex A17.3.3).
 
-// ones is the CRC of those 64 bits.
+// ones is the CRC of the 64 one bits.
 var ones = crc32.ChecksumIEEE([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
 
 func crc(masked []byte) uint32 { return crc32.Update(ones, crc32.IEEETable, masked) }
 
-// variant are the fields of a packet that the ICRC does not cover.
+// variant holds the fields of a packet that the ICRC does not cover.
 type variant struct {
 	head [4]byte // of IPv6; TOS in the second byte
 	hops byte
@@ -19,7 +19,7 @@ type variant struct {
 	bth  byte    // FECN, BECN and reserved bits
 }
 
-// mask sets those fields to 1s in a packet whose UDP header is at ip.
+// mask sets these fields to ones in a packet whose UDP header is at ip, and returns their values.
 func mask(b []byte, ip int) (v variant) {
 	copy(v.head[:], b)
 	if ip == ipv4Len {

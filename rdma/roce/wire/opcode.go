@@ -21,7 +21,7 @@ const (
 	ServiceMask Opcode = 0xe0
 )
 
-// Operations. They are those of RDMA over Falcon, which took InfiniBand's, and the acknowledgement.
+// Operations: those of RDMA over Falcon, which are InfiniBand's, and the acknowledgement.
 const (
 	SendFirst      = Opcode(falcon.SendFirst)
 	SendMiddle     = Opcode(falcon.SendMiddle)
@@ -48,8 +48,8 @@ const (
 	SendOnlyInv    = Opcode(falcon.SendOnlyInv)
 )
 
-// Masked atomics, which InfiniBand has no opcodes for: among those it leaves to manufacturers, an
-// own choice (docs/roce.md). Over XRC the prefix is XRCVendor.
+// Masked atomics, for which InfiniBand has no opcodes. These are our choice among the opcodes that
+// it leaves to manufacturers (docs/roce.md). With XRC the prefix is XRCVendor.
 const (
 	Vendor         Opcode = 0xc0
 	XRCVendor      Opcode = 0xe0
@@ -60,13 +60,13 @@ const (
 // CNP is the congestion notification packet (Annex A17.9.3).
 const CNP Opcode = 0x81
 
-// CNPReserved is how many reserved bytes of a CNP follow BTH.
+// CNPReserved is the number of reserved bytes after the BTH of a CNP.
 const CNPReserved = 16
 
-// header names one extended header in an opcode's header set.
+// header is one extended header in an opcode's header set.
 type header uint16
 
-// Extended headers, in the order in which those an opcode has follow BTH.
+// Extended headers, in the order in which they follow the BTH.
 const (
 	hdrXRCETH header = 1 << iota
 	hdrDETH
@@ -88,16 +88,16 @@ var headerLens = [...]int{
 // MaxHeaderLen is the longest sequence of headers of one packet in bytes (an XRC masked atomic).
 const MaxHeaderLen = BTHLen + XRCETHLen + falcon.AtomicETHLen + falcon.AtomicMaskETHLen
 
-// MaxDataHeaderLen is the longest of a packet that has data.
+// MaxDataHeaderLen is the longest sequence of a packet that has data.
 const MaxDataHeaderLen = BTHLen + XRCETHLen + falcon.RETHLen + falcon.ImmDtLen
 
-// Info is what the table says of an opcode.
+// Info describes an opcode.
 type Info struct {
 	Name        string
 	Len         int // BTH and the extended headers together, bytes
 	First, Last bool
-	Data        bool // has data of a SEND or WRITE
-	Response    bool // goes to the requester
+	Data        bool // carries data of a SEND or WRITE
+	Response    bool // sent to the requester
 
 	headers header
 }
@@ -178,7 +178,7 @@ func buildOpcodes() (t [256]Info) {
 	return t
 }
 
-// Info returns the table's entry for op, or nil when op is reserved.
+// Info returns the table's entry for op, nil if op is reserved.
 func (op Opcode) Info() *Info {
 	if i := &opcodes[op]; i.Len != 0 {
 		return i
@@ -186,13 +186,13 @@ func (op Opcode) Info() *Info {
 	return nil
 }
 
-// HeaderLen is the length of BTH and op's extended headers in bytes, 0 when op is reserved.
+// HeaderLen returns the length of the BTH and op's extended headers in bytes, 0 if op is reserved.
 func (op Opcode) HeaderLen() int { return opcodes[op].Len }
 
 // HasAETH reports whether a packet has an AETH.
 func (op Opcode) HasAETH() bool { return opcodes[op].headers&hdrAETH != 0 }
 
-// String names op with its service.
+// String returns the name of op with its service.
 func (op Opcode) String() string {
 	if i := op.Info(); i != nil {
 		return i.Name

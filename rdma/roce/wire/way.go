@@ -16,30 +16,30 @@ const (
 
 	dontFragment = 0x4000 // flags and fragment offset of IPv4 (CA17-7, CA17-8)
 
-	// ICRCLen is the length of what ends a packet.
+	// ICRCLen is the length of the ICRC at the end of a packet.
 	ICRCLen = 4
-	// MaxOverhead is the most that a packet with data has around it: with it the data of any
-	// operation fits a network's MTU.
+	// MaxOverhead is the maximum length of a packet with data, without the data. With it the data
+	// of any operation fits a network's MTU.
 	MaxOverhead = ipv6Len + udpLen + MaxDataHeaderLen + ICRCLen
 )
 
 // Values of the ECN field.
 const (
 	ECNMask = 3
-	ECT0    = 2 // the sender takes marks
+	ECT0    = 2 // the sender reacts to marks
 	ECNCE   = 3 // congestion experienced
 )
 
-// Way is what the IP and UDP headers of a packet say.
+// Way holds the contents of the IP and UDP headers of a packet.
 type Way struct {
-	Src, Dst netip.Addr // of one family; IPv4 not as IPv6
+	Src, Dst netip.Addr // of one family; IPv4 addresses are not mapped
 	Class    uint8      // TOS or traffic class, with the ECN field
 	Hops     uint8      // TTL or hop limit
 	Flow     uint32     // flow label, 20 bits; IPv6 only
-	SrcPort  uint16     // stands for the flow (Annex A17.9.4)
+	SrcPort  uint16     // identifies the flow (Annex A17.9.4)
 }
 
-// HeaderLen is how many bytes of headers are in front of BTH.
+// HeaderLen returns the number of header bytes in front of the BTH.
 func (w *Way) HeaderLen() int {
 	if w.Dst.Is4() {
 		return ipv4Len + udpLen
@@ -47,8 +47,8 @@ func (w *Way) HeaderLen() int {
 	return ipv6Len + udpLen
 }
 
-// Put writes the IP and UDP headers at the start of packet, which is as long as it will be (Annex
-// A17.3.1, A17.3.2), and the ICRC at its end.
+// Put writes the IP and UDP headers at the start of packet (Annex A17.3.1, A17.3.2) and the ICRC at
+// its end. packet must have its final length.
 func (w *Way) Put(packet []byte) {
 	ip := w.HeaderLen() - udpLen
 	u := packet[ip:]
@@ -79,7 +79,7 @@ func (w *Way) putIPv4(b []byte) {
 	binary.BigEndian.PutUint16(b[10:], ^sum(0, b[:ipv4Len]))
 }
 
-// sum continues the internet checksum (RFC 1071) of what came before with b.
+// sum adds b to the internet checksum (RFC 1071) of the preceding data.
 func sum(before uint32, b []byte) uint16 {
 	x := uint64(before)
 	for ; len(b) >= 4; b = b[4:] {
@@ -94,8 +94,8 @@ func sum(before uint32, b []byte) uint16 {
 	return uint16(x)
 }
 
-// checksummed reports whether the UDP checksum of a packet whose UDP header is at ip is right, or
-// left out, which it should be (Annex A17.3.2.4, RFC 768, RFC 6935).
+// checksummed reports whether the UDP checksum of a packet whose UDP header is at ip is correct or
+// omitted. It should be omitted (Annex A17.3.2.4, RFC 768, RFC 6935).
 func checksummed(b []byte, ip int) bool {
 	u := b[ip:]
 	if u[6]|u[7] == 0 {
@@ -117,9 +117,9 @@ func (w *Way) putIPv6(b []byte) {
 	copy(b[24:], d[:])
 }
 
-// Parse checks the headers and the ICRC of an IP packet and returns what the headers say, and the
-// transport packet without ICRC. b must hold the packet and nothing else. It is changed and
-// restored meanwhile.
+// Parse checks the headers and the ICRC of an IP packet. It returns the contents of the headers,
+// and the transport packet without ICRC. b must hold exactly the packet. Parse changes it
+// temporarily.
 func Parse(b []byte) (w Way, transport []byte, err error) {
 	ip, err := w.parseIP(b)
 	if err != nil {
@@ -143,8 +143,8 @@ func Parse(b []byte) (w Way, transport []byte, err error) {
 	return w, b[ip+udpLen : end], nil
 }
 
-// parseIP takes the IP header. The addresses lie in front of UDP in any case: options and extension
-// headers are none of RoCEv2's (CA17-3, CA17-16).
+// parseIP parses the IP header. The addresses directly precede the UDP header, because RoCEv2 has
+// no options or extension headers (CA17-3, CA17-16).
 func (w *Way) parseIP(b []byte) (n int, err error) {
 	switch {
 	case len(b) < ipv4Len:

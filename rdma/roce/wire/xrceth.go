@@ -11,7 +11,7 @@ type XRCETH struct {
 	SRQ uint32 // 24 bits
 }
 
-// Append encodes h behind b.
+// Append appends the encoded header to b.
 func (h *XRCETH) Append(b []byte) []byte { return binary.BigEndian.AppendUint32(b, h.SRQ&QPNMask) }
 
 // ParseXRCETH decodes the header at the start of b, or returns ErrShort.
