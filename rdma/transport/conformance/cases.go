@@ -38,7 +38,7 @@ var cases = []struct {
 	{"UnreliablePeerGone", Options{Unreliable: true}, unreliablePeerGone},
 }
 
-// ended fails the case unless a request ended as it should.
+// ended fails the case unless r ended with status want.
 func (s *stage) ended(r *request, want abi.WCStatus) {
 	s.Helper()
 	if r.order == 0 || r.Status != want {
@@ -46,7 +46,8 @@ func (s *stage) ended(r *request, want abi.WCStatus) {
 	}
 }
 
-// sizes sends messages of every operation from nothing to many packets, one after the other.
+// sizes sends messages of every operation with sizes from 0 bytes to many packets, one after the
+// other.
 func sizes(s *stage) {
 	n := s.a.segment
 	for _, size := range []int{0, 1, 2, 3, 4, 5, n - 1, n, n + 1, 2 * n, 10*n + 3} {
@@ -87,8 +88,8 @@ func sizes(s *stage) {
 	}
 }
 
-// order has many messages of different sizes under way in both directions: they complete in the
-// order sent, with their own data.
+// order sends many messages of different sizes in both directions at once. They must complete in
+// the order sent, with their own data.
 func order(s *stage) {
 	const count = 60
 	for _, e := range []*end{s.a, s.b} {
@@ -117,7 +118,7 @@ func order(s *stage) {
 	}
 }
 
-// atomicsOnce adds many times: nothing is added twice, whatever is sent again.
+// atomicsOnce adds many times. Nothing may be added twice, even if packets are sent again.
 func atomicsOnce(s *stage) {
 	const count = 100
 	ops := []abi.Opcode{abi.OpFetchAdd, abi.OpCmpSwap, abi.OpMaskedFetchAdd, abi.OpMaskedCmpSwap}
@@ -136,8 +137,8 @@ func atomicsOnce(s *stage) {
 	}
 }
 
-// notReady sends before there is a receive: the peer says so, again and again, and in the end the
-// message arrives, once.
+// notReady sends before there is a receive. The peer answers not-ready several times, and in the
+// end the message must arrive, once.
 func notReady(s *stage) {
 	r := s.a.post(abi.OpSend, 3*s.a.segment)
 	s.until(func() bool { return r.notReady >= 3 })
@@ -157,7 +158,7 @@ func notReady(s *stage) {
 	}
 }
 
-// refusals has the peer refuse for every reason, what is sent and what is asked for.
+// refusals makes the peer refuse requests of several kinds for every reason.
 func refusals(s *stage) {
 	for _, c := range []struct {
 		why  transport.Refusal
@@ -181,7 +182,7 @@ func refusals(s *stage) {
 	}
 }
 
-// refusedAlone has the peer refuse messages that fail alone: those behind them arrive.
+// refusedAlone makes the peer refuse messages that fail alone. Those behind them must arrive.
 func refusedAlone(s *stage) {
 	s.b.receives = 2
 	s.b.refuse, s.b.alone = transport.Access, true
@@ -199,7 +200,7 @@ func refusedAlone(s *stage) {
 	}
 }
 
-// gatherFails takes the memory of a request away before it is sent.
+// gatherFails makes the memory of a request unreadable before it is sent.
 func gatherFails(s *stage) {
 	s.b.receives = 1
 	r := s.a.post(abi.OpSend, 8)
@@ -211,8 +212,8 @@ func gatherFails(s *stage) {
 	}
 }
 
-// spoiled does the same where requests complete in error: the peer learns of it, and what is behind
-// arrives.
+// spoiled does what gatherFails does, where requests complete in error. The peer must learn of it,
+// and the message behind must arrive.
 func spoiled(s *stage) {
 	s.b.receives = 2
 	r := s.a.post(abi.OpSend, 3*s.a.segment)
@@ -226,7 +227,7 @@ func spoiled(s *stage) {
 	}
 }
 
-// window sends more than may be under way: Issue says so, and goes on after Done.
+// window sends more than may be in flight. Issue must return ErrWindow, and continue after Done.
 func window(s *stage) {
 	r := s.a.post(abi.OpWrite, 60*s.a.segment)
 	for range 20 {
@@ -243,7 +244,8 @@ func window(s *stage) {
 	}
 }
 
-// blocked sends with very little credit: Issue says so, Unblocked follows, and all arrives.
+// blocked sends with very little credit. Issue must return ErrBlocked, Unblocked must follow, and
+// everything must arrive.
 func blocked(s *stage) {
 	for i := range 10 {
 		s.a.post([]abi.Opcode{abi.OpWrite, abi.OpRead}[i%2], 5*s.a.segment)
@@ -260,7 +262,7 @@ func blocked(s *stage) {
 	}
 }
 
-// limitReads bounds the READ packets under way.
+// limitReads limits the READ packets in flight.
 func limitReads(s *stage) {
 	s.a.conn.LimitReads(2)
 	s.a.post(abi.OpRead, 20*s.a.segment)
@@ -275,7 +277,7 @@ func limitReads(s *stage) {
 	}
 }
 
-// forget drops what is under way: nobody hears of it again.
+// forget drops requests in progress. The endpoint must hear nothing more of them.
 func forget(s *stage) {
 	for range 3 {
 		s.a.post(abi.OpSend, 2*s.a.segment) // there is no receive
@@ -293,7 +295,7 @@ func forget(s *stage) {
 	}
 }
 
-// drain lets one end finish: what the other asks for is refused as if nobody were there.
+// drain drains one end. Requests of the other end must be refused with NotServing.
 func drain(s *stage) {
 	s.b.call(func() { s.b.conn.Drain(s.now) })
 	s.b.finished = true
@@ -304,10 +306,10 @@ func drain(s *stage) {
 	}
 }
 
-// closed ends one end: the other finds out, and nothing of it is heard.
+// closed closes one end. The other must find out, and the closed end must hear nothing more.
 func closed(s *stage) { s.ends(func() { s.b.conn.Close(s.now) }) }
 
-// aborted is closed, for a reason.
+// aborted does what closed does, with Abort.
 func aborted(s *stage) { s.ends(func() { s.b.conn.Abort(s.now) }) }
 
 func (s *stage) ends(end func()) {
@@ -327,7 +329,7 @@ func (s *stage) ends(end func()) {
 	s.wait(1e9)
 }
 
-// attachedOnce gives a connection away twice.
+// attachedOnce attaches a connection twice, which must fail.
 func attachedOnce(s *stage) {
 	if _, ok := s.A.Attach(&transport.Terms{Endpoint: s.b, QPN: 1, Peer: 2, PathMTU: 256, Account: &s.b.acct}); ok {
 		s.Error("given away twice")

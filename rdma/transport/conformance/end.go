@@ -8,14 +8,14 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// request is a request of an end, with its data and how it ended.
+// request is a request of an end, with its data and its result.
 type request struct {
 	transport.Request
 	data     []byte // to send, or to fill
-	gone     bool   // the data is not to be had
+	gone     bool   // the data cannot be read
 	done     int    // packets
-	order    int    // among the requests of the end that are over, from 1
-	notReady int    // the most times that the peer said so
+	order    int    // position among the completed requests of the end, from 1
+	notReady int    // highest count of not-ready answers
 }
 
 // message is a message of the peer that took a receive.
@@ -26,7 +26,7 @@ type message struct {
 	failed abi.WCStatus
 }
 
-// end is an endpoint whose memory is a slice, and that checks how it is called.
+// end is an endpoint whose memory is a slice. It checks the calls that it gets.
 type end struct {
 	t    testing.TB
 	conn transport.Conn
@@ -36,37 +36,37 @@ type end struct {
 	over    int // requests
 
 	requests []*request
-	packets  int  // handed on
-	next     int  // the first that is not issued
-	blocked  bool // ErrBlocked, and no Unblocked since
+	packets  int  // issued
+	next     int  // first request that is not fully issued
+	blocked  bool // ErrBlocked was returned, and no Unblocked came since
 
-	memory   []byte // that the peer may use, by key
-	atomics  int    // carried out
-	gathered int    // calls of Gather
-	receives int    // posted
+	memory   []byte // that the peer may access with key
+	atomics  int    // number carried out
+	gathered int    // number of calls of Gather
+	receives int    // number posted
 	taken    map[uint32][]byte
 	number   uint32 // of the next message to complete
 	messages []message
 	serving  bool
-	refuse   transport.Refusal // of every request
-	alone    bool              // that costs nothing but the message
+	refuse   transport.Refusal // for every request
+	alone    bool              // the refusal fails only the message
 	refused  []transport.Refusal
 
 	calling   bool // the conn is being called
 	unsettled bool
 	ended     bool
 	endedWith abi.WCStatus
-	finished  bool // nothing may come any more
+	finished  bool // no further calls may come
 }
 
-// key is the one of an end's memory.
+// key is the only key of an end's memory.
 const key = 0x77
 
 func newEnd(t testing.TB, conn transport.Conn) *end {
 	return &end{t: t, conn: conn, memory: make([]byte, 1<<15), taken: map[uint32][]byte{}, number: 1, serving: true}
 }
 
-// attach gives the end its connection.
+// attach attaches the connection to the end.
 func (e *end) attach(o *Options, qpn, peer uint32) {
 	e.t.Helper()
 	var ok bool
@@ -82,17 +82,17 @@ func (e *end) attach(o *Options, qpn, peer uint32) {
 	}
 }
 
-// firstPSN is what the requests of a queue pair begin with: soon they begin anew at 0.
+// firstPSN returns the first PSN of a queue pair. It is chosen so that PSNs soon wrap to 0.
 func firstPSN(qpn uint32) uint32 { return 0xffffe0 + qpn%16 }
 
-// call makes a call of the connection, which must not call back.
+// call calls the connection, which must not call back meanwhile.
 func (e *end) call(do func()) {
 	e.calling = true
 	do()
 	e.calling = false
 }
 
-// called begins every call of the endpoint that may change something.
+// called is the first step of every call of the endpoint that may change something.
 func (e *end) called(what string) {
 	e.t.Helper()
 	if e.calling {
@@ -118,7 +118,7 @@ func (e *end) post(op abi.Opcode, n int) *request {
 	return r
 }
 
-// issue hands on what can be.
+// issue issues what can be issued.
 func (e *end) issue(now transport.Time) (err error) {
 	for err == nil && e.next < len(e.requests) && !e.blocked && !e.finished {
 		r := e.requests[e.next]
@@ -147,7 +147,7 @@ func (e *end) issue(now transport.Time) (err error) {
 	return err
 }
 
-// finish notes that a request is over.
+// finish records that a request is over.
 func (e *end) finish(r *request) {
 	if r.order == 0 {
 		e.over++
@@ -302,7 +302,7 @@ func (m memory) Read(addr uint64, dst []byte) error {
 	return nil
 }
 
-// Atomic implements transport.Responder: it adds, whatever is asked.
+// Atomic implements transport.Responder. It adds SwapAdd, whatever the operation.
 func (e *end) Atomic(x *transport.Atomic) (original uint64, r transport.Refusal) {
 	e.called("Atomic")
 	if e.refuse != transport.Accepted {
@@ -314,7 +314,7 @@ func (e *end) Atomic(x *transport.Atomic) (original uint64, r transport.Refusal)
 	return original, transport.Accepted
 }
 
-// RNRTimer implements transport.Responder: 10 µs.
+// Receives implements transport.Responder: receives are not counted.
 func (e *end) Receives() (n int, counted bool) { return 0, false }
 
 func (e *end) RNRTimer() uint8 { return 1 }

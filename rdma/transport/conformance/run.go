@@ -7,22 +7,22 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// Options are what a case asks of a connection.
+// Options describes the connection that a case needs.
 type Options struct {
 	Ordered    bool
 	Unreliable bool // an unreliable connection
-	Unordered  bool // messages complete as they come
+	Unordered  bool // messages complete as they arrive
 	InError    bool // a request that fails completes in error
 	PathMTU    int
-	Narrow     bool // credit for very few packets at a time
+	Narrow     bool // credit for only a few packets at a time
 
 	lossy bool // the network loses packets of unreliable connections
 }
 
-// Pair is a connection: both of its ends, and the way between them.
+// Pair is a connection: both of its ends, and the network between them.
 type Pair struct {
 	A, B transport.Conn
-	// Step does all that can be done at now and says when something happens next.
+	// Step does all work that is possible now and returns when something happens next.
 	Step func(now transport.Time) (next transport.Time)
 }
 
@@ -39,7 +39,7 @@ type stage struct {
 	options Options
 }
 
-// again is a new stage like s.
+// again returns a new stage like s.
 func (s *stage) again() *stage { return s.open.stage(s.TB, s.options) }
 
 func (open Open) stage(t testing.TB, o Options) *stage {
@@ -57,7 +57,7 @@ func (open Open) stage(t testing.TB, o Options) *stage {
 	return s
 }
 
-// until lets time pass until done, at most ten seconds.
+// until lets time pass until done returns true, at most ten seconds.
 func (s *stage) until(done func() bool) {
 	s.Helper()
 	if !s.pass(10e9, done) {
@@ -95,27 +95,27 @@ func (s *stage) pass(d transport.Time, done func() bool) bool {
 	}
 }
 
-// issue has both ends hand on what they can, and reports whether that was anything.
+// issue makes both ends issue what they can, and reports whether they issued anything.
 func (s *stage) issue() bool {
 	before := s.a.packets + s.b.packets
 	_, _ = s.a.issue(s.now), s.b.issue(s.now)
 	return s.a.packets+s.b.packets > before
 }
 
-// allOver reports whether all of an end's requests are.
+// allOver reports whether all requests of an end are over.
 func (e *end) allOver() bool { return e.over == len(e.requests) }
 
-// Lack is what a wire does not have, so that no queue pair on it can ask for it.
+// Lack is a feature that a wire does not have, so no queue pair on it can ask for it.
 type Lack uint8
 
-// What wires may lack.
+// Features that wires may lack.
 const (
-	Unordered Lack = iota // packets that arrive in another order than they were sent
+	Unordered Lack = iota // packets that arrive in another order than they were sent in
 	InError               // requests that complete in error, alone
-	Lossless              // unreliable connections that lose nothing: the network does, or what is as good
+	Lossless              // unreliable connections that lose nothing
 )
 
-// Run holds a transport to the contract, but for what it lacks.
+// Run tests a transport against the contract, except for the features that it lacks.
 func Run(t *testing.T, open Open, lacks ...Lack) {
 	for _, c := range cases {
 		if c.options.InError && slices.Contains(lacks, InError) {

@@ -7,11 +7,11 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// tries is how often a message of one packet is sent over a network that loses some.
+// tries is how often a message of one packet is sent over a lossy network.
 const tries = 100
 
-// arrives sends a request until it arrives, and checks that it did so whole. Over a network that
-// loses packets a long message may never.
+// arrives sends a request until it arrives, and checks that it arrived whole. Over a lossy network
+// a message of several packets need not arrive.
 func (s *stage) arrives(op abi.Opcode, size int) {
 	s.Helper()
 	for n := 1; ; n++ {
@@ -36,7 +36,7 @@ func (s *stage) arrives(op abi.Opcode, size int) {
 	}
 }
 
-// arrived reports whether a request is at the peer, and checks that what is there is right.
+// arrived reports whether a request has arrived at the peer, and checks its contents.
 func (s *stage) arrived(r *request) bool {
 	s.Helper()
 	size := len(r.data)
@@ -55,7 +55,7 @@ func (s *stage) arrived(r *request) bool {
 	return len(s.b.messages) == 1
 }
 
-// unreliableSizes is sizes for what unreliable connections have.
+// unreliableSizes does what sizes does, for the operations of unreliable connections.
 func unreliableSizes(s *stage) {
 	n := s.a.segment
 	for _, size := range []int{0, 1, 2, 3, 4, 5, n - 1, n, n + 1, 2 * n, 10*n + 3} {
@@ -65,13 +65,13 @@ func unreliableSizes(s *stage) {
 	}
 }
 
-// unreliableOrder has many messages under way in both directions: those that arrive do so in the
-// order sent, once, with their own data.
+// unreliableOrder sends many messages in both directions at once. Those that arrive must do so in
+// the order sent, once, with their own data.
 func unreliableOrder(s *stage) {
 	const count = 60
 	longest := 1500
 	if s.options.lossy {
-		longest = s.a.segment // a network that reorders loses nearly all that is longer
+		longest = s.a.segment // a network that reorders loses nearly all longer messages
 	}
 	for _, e := range []*end{s.a, s.b} {
 		e.receives = count
@@ -107,7 +107,7 @@ func unreliableOrder(s *stage) {
 	}
 }
 
-// unreliableNotReady sends before there is a receive: what was sent is lost, and nobody is told.
+// unreliableNotReady sends before there is a receive. The message is lost, and nobody is told.
 func unreliableNotReady(s *stage) {
 	for _, op := range []abi.Opcode{abi.OpSend, abi.OpWriteImm} {
 		r := s.a.post(op, 3*s.a.segment)
@@ -122,7 +122,8 @@ func unreliableNotReady(s *stage) {
 	}
 }
 
-// unreliableRefused has the peer refuse: it loses what it refuses, and the next message arrives.
+// unreliableRefused makes the peer refuse. It loses what it refuses, and the next message must
+// arrive.
 func unreliableRefused(s *stage) {
 	for _, why := range []transport.Refusal{transport.Access, transport.Invalid, transport.Operation} {
 		for _, op := range []abi.Opcode{abi.OpSend, abi.OpWrite, abi.OpWriteImm} {
@@ -141,8 +142,8 @@ func unreliableRefused(s *stage) {
 	}
 }
 
-// unreliableGatherFails takes the memory of a request away before it is sent. The connection goes
-// on when the endpoint has dropped what is under way.
+// unreliableGatherFails makes the memory of a request unreadable before it is sent. The connection
+// must continue after the endpoint has called Forget.
 func unreliableGatherFails(s *stage) {
 	s.b.receives = 1
 	s.a.post(abi.OpSend, 8)
@@ -157,7 +158,7 @@ func unreliableGatherFails(s *stage) {
 	s.arrives(abi.OpSend, 8)
 }
 
-// unreliablePeerGone sends to nobody: that makes no difference, but that the connection may end.
+// unreliablePeerGone sends to a closed peer. Requests must succeed, unless the connection ends.
 func unreliablePeerGone(s *stage) {
 	s.b.call(func() { s.b.conn.Close(s.now) })
 	s.b.finished = true
