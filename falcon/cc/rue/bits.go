@@ -3,7 +3,7 @@ package rue
 // EntryLen is the size of an event and of a result, in bytes.
 const EntryLen = 64
 
-// codec walks over the fields of an entry and either writes or reads them, so that a format is
+// codec traverses the fields of an entry and either writes or reads them, so that each format is
 // described once.
 type codec struct {
 	b    []byte
@@ -11,7 +11,7 @@ type codec struct {
 	read bool
 }
 
-// field is the next width bits, at most 32; a value too large is cut.
+// field processes the next width bits, at most 32. A value that is too large is cut.
 func field[T ~uint8 | ~uint16 | ~uint32](c *codec, v *T, width uint) {
 	var got uint32
 	for done := uint(0); done < width; {
@@ -31,7 +31,7 @@ func field[T ~uint8 | ~uint16 | ~uint32](c *codec, v *T, width uint) {
 	}
 }
 
-// flag is the next bit.
+// flag processes the next bit.
 func flag(c *codec, v *bool) {
 	var n uint8
 	if *v {
@@ -41,5 +41,5 @@ func flag(c *codec, v *bool) {
 	*v = n != 0
 }
 
-// reserved skips bits, which stay 0.
+// reserved skips width bits, which stay 0.
 func (c *codec) reserved(width uint) { c.bit += width }

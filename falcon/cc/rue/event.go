@@ -2,7 +2,7 @@ package rue
 
 import "github.com/falcon-vnic/vnic/falcon/cc"
 
-// Type is what raised an event.
+// Type is the cause of an event.
 type Type uint8
 
 // Event types (Falcon §10.6.2.1).
@@ -17,21 +17,21 @@ type Event struct {
 	Conn            uint32 // CID, 24 bits
 	Type            Type
 	T1, T2, T3, T4  uint32 // ACK and NACK: of Falcon §10.1
-	RetransmitCount uint8  // retransmission: timeouts of the packet in a row, 0..7
+	RetransmitCount uint8  // retransmission: consecutive timeouts of the packet, 0..7
 	Early           bool   // retransmission: early, not by timeout
 	NackCode        uint8
 	Hops            uint8    // forward hops, 0..15
 	RxLevel         uint8    // receive buffer level of the peer, 0..31
 	Metadata        uint32   // RUE Info of the acknowledgement: 22 bits of an ACK, 24 of a NACK
-	IPG             uint32   // gap in force, TU, 20 bits
+	IPG             uint32   // current gap, TU, 20 bits
 	Acked           uint16   // packets acknowledged since the connection's last event, 0..1023
 	EackDrop        bool     // EACK whose bitmaps show a loss
 	Eack            bool     // EACK
-	EackOwn         bool     // EACK with an out-of-window notification; in the bits reserved after eack
+	EackOwn         bool     // EACK with an out-of-window notification; in the reserved bits after eack
 	Queue           uint8    // event queue, 2 bits
 	State           cc.State // of the connection; PLB counters are in the reserved bits
 	Opaque          uint8    // 2 bits
-	ECN             uint16   // marked packets the peer received so far, 14 bits, wraps
+	ECN             uint16   // marked packets that the peer has received so far, 14 bits, wraps
 	Gen             bool     // alternates with every lap of the queue
 }
 
@@ -73,8 +73,8 @@ func (e *Event) layout(c *codec) {
 	flag(c, &e.Gen)
 }
 
-// plbBits are taken from the reserved bits of both formats for the counters of Falcon §10.4, which
-// must come back with the next event like the rest of the state.
+// plbBits is the number of reserved bits in both formats that hold the counters of Falcon §10.4,
+// which must come back with the next event like the rest of the state.
 const plbBits = 24
 
 func plbLayout(c *codec, s *cc.State) {
@@ -83,14 +83,14 @@ func plbLayout(c *codec, s *cc.State) {
 	field(c, &s.PLBAttempts, 4)
 }
 
-// Append adds the 64 bytes of the event; values too large for their field are cut.
+// Append appends the 64 bytes of the event. Values too large for their field are cut.
 func (e *Event) Append(b []byte) []byte {
 	b = append(b, make([]byte, EntryLen)...)
 	e.layout(&codec{b: b[len(b)-EntryLen:]})
 	return b
 }
 
-// ParseEvent decodes an event; it is false unless b is exactly one entry.
+// ParseEvent decodes an event. ok is false unless b is exactly one entry.
 func ParseEvent(b []byte) (e Event, ok bool) {
 	if len(b) != EntryLen {
 		return e, false

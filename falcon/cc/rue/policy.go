@@ -2,21 +2,21 @@ package rue
 
 import "fmt"
 
-// Config is how fast the RUE works and what it is asked. The zero value answers nothing; see
+// Config says how fast the RUE works and which events it gets. The zero value is invalid; see
 // Immediate and Hardware.
 type Config struct {
 	Service int64 // ns of work per event
-	Latency int64 // ns from the end of that to the result in force
+	Latency int64 // ns from the end of that work until the result is in force
 	Policy
 }
 
-// Immediate is a RUE that answers at once: software calls it, nothing is queued.
+// Immediate returns the Config of a RUE that answers at once: software calls it, nothing is queued.
 func Immediate() Config { return Config{Policy: defaultPolicy} }
 
-// Hardware is a RUE of 15 million events per second behind a pair of queues.
+// Hardware returns the Config of a RUE of 15 million events per second behind a pair of queues.
 func Hardware() Config { return Config{Service: 66, Latency: 234, Policy: defaultPolicy} }
 
-// AnswersAtOnce reports whether events are processed where they are raised.
+// AnswersAtOnce reports whether events are processed when they are raised.
 func (c *Config) AnswersAtOnce() bool { return c.Service == 0 && c.Latency == 0 }
 
 // Policy decides which events are raised (Falcon §10.6.1), by the occupancy of the event queue:
@@ -33,14 +33,14 @@ type Policy struct {
 	Packets                            uint16
 }
 
-// By default the queue is as long as its thresholds, so nothing is held back: the RUE is faster
-// than the packets.
+// By default the thresholds equal the queue size, so no event is held back: the RUE is faster than
+// the packets.
 var defaultPolicy = Policy{
 	Size: MaxQueue, Threshold1: MaxQueue, Threshold2: MaxQueue, Threshold3: MaxQueue,
 	Interval: 131 * 1024, Packets: 512,
 }
 
-// Check returns an error naming the first impossible value.
+// Check returns an error that names the first invalid value.
 func (c *Config) Check() error {
 	switch {
 	case c.Service < 0 || c.Latency < 0:
@@ -55,7 +55,8 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// Admit decides on an event of a connection whose last one was since ns ago and acked packets back.
+// Admit decides whether to raise an event of a connection, since ns after its last event, with
+// acked packets acknowledged since.
 func (p *Policy) Admit(occupancy int, since int64, acked uint16) bool {
 	if occupancy < p.Threshold1 {
 		return true

@@ -2,14 +2,14 @@ package rue
 
 import "github.com/falcon-vnic/vnic/falcon/cc"
 
-// NACK codes the RUE tells apart. Code 5 is reserved in 0.9; peers of older drafts send it for a
-// drop beyond the window.
+// NACK codes that the RUE distinguishes. Code 5 is reserved in 0.9; peers of older drafts send it
+// for a drop beyond the window.
 const (
 	nackResource = 1
 	nackWindow   = 5
 )
 
-// RUE computes results. It has no state but scratch memory; make one for each engine.
+// RUE computes results. It has no state except scratch memory; make one for each engine.
 type RUE struct {
 	alg cc.Algorithm
 	ev  cc.Event // passed through an interface: on the stack it would be allocated for every event
@@ -25,8 +25,8 @@ func (u *RUE) Process(e *Event, now uint32, r *Result) {
 	r.IPG, r.Repath = out.IPG, out.Repath
 }
 
-// Update answers an event whose State is not in it but in s, and changes it there: for a RUE that
-// answers at once.
+// Update answers an event whose state is in s instead of in the event, and changes s. It is for a
+// RUE that answers at once.
 func (u *RUE) Update(e *Event, s *cc.State, now uint32) cc.Result {
 	u.ev = cc.Event{
 		Hops: e.Hops, RxOccupancy: e.RxLevel, RetransmitCount: e.RetransmitCount, Acked: e.Acked, ECN: e.ECN,

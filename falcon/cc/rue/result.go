@@ -32,14 +32,14 @@ func (r *Result) layout(c *codec) {
 	c.reserved(260 - plbBits)
 }
 
-// Append adds the 64 bytes of the result: the 508 bits of the table and 4 of padding.
+// Append appends the 64 bytes of the result: the 508 bits of the table and 4 of padding.
 func (r *Result) Append(b []byte) []byte {
 	b = append(b, make([]byte, EntryLen)...)
 	r.layout(&codec{b: b[len(b)-EntryLen:]})
 	return b
 }
 
-// ParseResult decodes a result; it is false unless b is exactly one entry.
+// ParseResult decodes a result. ok is false unless b is exactly one entry.
 func ParseResult(b []byte) (r Result, ok bool) {
 	if len(b) != EntryLen {
 		return r, false
