@@ -8,14 +8,14 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// Size is how many bytes a control block has.
+// Size is the size of a control block in bytes.
 const Size = abi.WindowMessages + ringSize
 
 const ringSize = ring.HeaderSize + abi.WindowMessageSize<<abi.WindowControlLog2
 
 var layout = ring.QueueLayout(abi.WindowControlLog2, 8) // slots of 256 bytes
 
-// block is a control block as one side sees it.
+// block is a view of a control block.
 type block struct{ mem ring.Mem }
 
 func newBlock(b []byte) (block, error) {
@@ -37,5 +37,5 @@ func (b block) word(off uint64) uint32 {
 
 func (b block) set(off uint64, v uint32) { _ = b.mem.Store32(off, v) }
 
-// errEnded says that the other side has ended the session.
+// errEnded means that the other side has ended the session.
 var errEnded = errors.New("the session has ended")

@@ -13,7 +13,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// Conn is a session, as one side has it.
+// Conn is one side's view of a session.
 type Conn struct {
 	side side
 
@@ -25,7 +25,7 @@ type Conn struct {
 	writeMu sync.Mutex
 	out     *ring.Producer
 
-	readable, writable  chan struct{} // of one element: look again
+	readable, writable  chan struct{} // capacity one: try again
 	readTime, writeTime *deadline
 
 	once   sync.Once
@@ -36,11 +36,11 @@ type Conn struct {
 type side interface {
 	// ended reports whether the other side has ended the session.
 	ended() bool
-	// call tells the other side that there is something in its ring.
+	// call notifies the other side that there is something in its ring.
 	call()
-	// took is called when slots of the other side's ring are free again.
+	// took is called when slots of the other side's ring have become free.
 	took()
-	// full is called before a Write waits for room, and when it need not any more.
+	// full is called before a Write waits for room, and when it no longer waits.
 	full(waits bool)
 	// leave ends the session.
 	leave()
@@ -54,7 +54,8 @@ func newConn(s side, in *ring.Consumer, out *ring.Producer) *Conn {
 	}
 }
 
-// Look has Read and Write look again: the other side rang, or interrupted. It does not block.
+// Look makes Read and Write check the block again. Call it when the other side rang or interrupted.
+// It does not block.
 func (c *Conn) Look() {
 	for _, ch := range []chan struct{}{c.readable, c.writable} {
 		select {
@@ -64,7 +65,7 @@ func (c *Conn) Look() {
 	}
 }
 
-// wait waits until there is a reason to look again.
+// wait waits until there is a reason to check again.
 func (c *Conn) wait(again <-chan struct{}, d *deadline) error {
 	select {
 	case <-c.closed:
@@ -104,9 +105,9 @@ func (c *Conn) Read(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// next takes the next slot, if there is one.
+// next reads the next slot, if there is one.
 func (c *Conn) next() (there bool, err error) {
-	over := c.side.ended() // before the ring: what was said last is read
+	over := c.side.ended() // read before the ring, so that the last messages are still read
 	n, err := c.in.Poll()
 	if err == nil && n == 0 {
 		n, err = c.in.Arm()
@@ -132,8 +133,8 @@ func (c *Conn) next() (there bool, err error) {
 	return true, nil
 }
 
-// message is what a slot holds. A length that it cannot have leaves the header, with a length that
-// no message has.
+// message returns the message in a slot. If its length is impossible, it returns a header with a
+// length that no message has.
 func message(slot []byte) []byte {
 	var h abi.MsgHeader
 	h.Unmarshal(slot)
@@ -145,7 +146,7 @@ func message(slot []byte) []byte {
 	return slot[:max(h.Length, abi.MsgHeaderSize)]
 }
 
-// Write writes whole messages, waiting for room.
+// Write writes whole messages and waits for room.
 func (c *Conn) Write(b []byte) (n int, err error) {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
@@ -167,7 +168,7 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 	return n, c.publish()
 }
 
-// whole is the first message of several.
+// whole returns the first of several messages.
 func whole(b []byte) ([]byte, error) {
 	if len(b) < abi.MsgHeaderSize {
 		return nil, fmt.Errorf("control ring: %d bytes are no message", len(b))
@@ -183,7 +184,7 @@ func whole(b []byte) ([]byte, error) {
 	return b[:h.Length], nil
 }
 
-// element is the size of what a message is a list of, 0: it is no list.
+// element returns the size of the elements if a message is a list, else 0.
 func element(t abi.MsgType) int {
 	switch t {
 	case abi.MsgCQEvent:
@@ -194,8 +195,8 @@ func element(t abi.MsgType) int {
 	return 0
 }
 
-// cut appends as much of a message as a slot holds, and returns what is left as a message of its
-// own. It writes the header of that over what was cut.
+// cut appends as much of a message as fits a slot, and returns the rest as a message of its own. It
+// changes the header of both parts.
 func cut(slot, m []byte) (filled, rest []byte) {
 	if len(m) <= abi.WindowMessageSize {
 		return append(slot, m...), nil
@@ -213,7 +214,7 @@ func cut(slot, m []byte) (filled, rest []byte) {
 	return filled, rest
 }
 
-// push puts a slot into the ring, waiting for room.
+// push puts a slot into the ring and waits for room.
 func (c *Conn) push(slot []byte) error {
 	for waits := false; ; waits = true {
 		select {
@@ -235,7 +236,7 @@ func (c *Conn) push(slot []byte) error {
 			return err
 		}
 		if !waits {
-			c.side.full(true) // and look again: room may have come before the other side saw it
+			c.side.full(true) // and try again: room may have come before the other side saw it
 			continue
 		}
 		if err := c.wait(c.writable, c.writeTime); err != nil {
@@ -245,7 +246,7 @@ func (c *Conn) push(slot []byte) error {
 	}
 }
 
-// publish shows what was pushed.
+// publish makes pushed slots visible and notifies the other side if it asked for that.
 func (c *Conn) publish() error {
 	_, wanted, err := c.out.Publish()
 	if wanted {
@@ -290,7 +291,7 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// addr is a net.Addr of a block.
+// addr is the net.Addr of a block.
 type addr string
 
 func (addr) Network() string  { return "window" }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// deadline is a time after which waiting is over.
+// deadline is a time after which waiting ends.
 type deadline struct {
 	mu    sync.Mutex
 	timer *time.Timer
@@ -14,7 +14,7 @@ type deadline struct {
 
 func newDeadline() *deadline { return &deadline{over: make(chan struct{})} }
 
-// set moves the deadline; the zero time is never.
+// set moves the deadline; the zero time means never.
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,7 +54,7 @@ func (d *deadline) passed() bool {
 	}
 }
 
-// done is closed when the deadline has passed.
+// done returns a channel that is closed when the deadline has passed.
 func (d *deadline) done() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,30 +8,30 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// Config is a control block as the device has it.
+// Config holds the device's settings for a control block.
 type Config struct {
 	Block     []byte
 	Name      string // for logs
 	Interrupt func() // raises vector 0; it does not block
-	// Clear zeroes what else of the window a session begins with.
+	// Clear zeroes the other parts of the window for a new session.
 	Clear func()
 }
 
-// Listener is the device's side of a control block: who waits for drivers.
+// Listener is the device's side of a control block. It waits for drivers.
 type Listener struct {
 	cfg   Config
 	block block
 
 	mu      sync.Mutex
-	last    uint32 // number of the session that was open last, or of one that is to be none
-	conn    *Conn  // of the session that is open, until it was closed; nil: there is none
-	waiting *Conn  // not accepted yet; nil: none
+	last    uint32 // number of the last session, or of one that must not be opened
+	conn    *Conn  // open session, until it is closed; nil: none
+	waiting *Conn  // session not accepted yet; nil: none
 	closed  bool
-	come    sync.Cond // waiting or closed changed
+	come    sync.Cond // signalled when waiting or closed changes
 }
 
-// Listen begins to serve a block. A session that another process had open ends; one that a driver
-// wants and nobody opened is opened.
+// Listen begins to serve a block. A session that another process had opened ends. If a driver
+// requests a session that nobody has opened, Listen opens it.
 func Listen(cfg Config) (*Listener, error) {
 	b, err := newBlock(cfg.Block)
 	if err != nil {
@@ -47,7 +47,7 @@ func Listen(cfg Config) (*Listener, error) {
 	return l, nil
 }
 
-// Look looks what the driver wants: it rang. It does not block.
+// Look checks what the driver wants. Call it when the driver rang. It does not block.
 func (l *Listener) Look() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,7 +80,7 @@ func (l *Listener) open(number uint32) {
 	l.come.Signal()
 }
 
-// over says that no session is open.
+// over records in the block that no session is open.
 func (l *Listener) over() {
 	l.block.set(abi.ControlHeaderOpened, 0)
 	l.cfg.Interrupt()
@@ -101,7 +101,7 @@ func (l *Listener) Accept() (*Conn, error) {
 	return c, nil
 }
 
-// Reset ends the session there is, as the driver does by Open = 0, and forgets what it wanted.
+// Reset ends the current session, as the driver does by Open = 0, and clears the driver's request.
 func (l *Listener) Reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,7 +112,7 @@ func (l *Listener) Reset() {
 	}
 }
 
-// Close opens no further sessions. One that was accepted lives on.
+// Close stops opening sessions. A session that was accepted continues.
 func (l *Listener) Close() {
 	l.mu.Lock()
 	l.closed = true
@@ -125,7 +125,7 @@ func (l *Listener) Close() {
 	}
 }
 
-// deviceSide is a session as the device has it.
+// deviceSide is the device's side of a session.
 type deviceSide struct {
 	l      *Listener
 	number uint32
@@ -145,8 +145,8 @@ func (s *deviceSide) full(waits bool) {
 	s.l.block.set(abi.ControlHeaderFull, v)
 }
 
-// leave is called when the device has let go of the driver's memory. The driver may want the next
-// session already.
+// leave is called when the device no longer uses the driver's memory. The driver may already
+// request the next session.
 func (s *deviceSide) leave() {
 	s.l.mu.Lock()
 	defer s.l.mu.Unlock()

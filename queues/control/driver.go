@@ -15,20 +15,20 @@ import (
 // OpenTimeout is how long a driver waits for a session to be opened.
 const OpenTimeout = 10 * time.Second
 
-// Driver is what a session needs of the driver of a block.
+// Driver holds what a session needs from the driver of a block.
 type Driver struct {
 	Block  []byte
-	Number uint32 // of the session: drawn at random, since no session before may have had it
-	Call   func() // has the device look at the block
+	Number uint32 // of the session: drawn at random, because no earlier session may have had it
+	Call   func() // makes the device check the block
 
-	// Interrupts has an element when the device interrupted, and is closed when it cannot any more.
-	// Without, nil, the block is looked at again and again.
+	// Interrupts has an element when the device interrupted, and is closed when it no longer can.
+	// If it is nil, the block is polled.
 	Interrupts <-chan struct{}
-	// After is the driver's clock: it says when a time has passed, as time.After does.
+	// After is the driver's clock. It works like time.After.
 	After func(time.Duration) <-chan time.Time
 }
 
-// Dial opens a session. It gives up with ctx, or after OpenTimeout.
+// Dial opens a session. It gives up when ctx ends, or after OpenTimeout.
 func (d Driver) Dial(ctx context.Context) (*Conn, error) {
 	b, err := newBlock(d.Block)
 	if err != nil {
@@ -59,14 +59,14 @@ func (d Driver) Dial(ctx context.Context) (*Conn, error) {
 	return c, nil
 }
 
-// nobody gives up a session that the device did not open.
+// nobody withdraws the request for a session that the device did not open, and returns the error.
 func (s *driverSide) nobody(why error) error {
 	s.block.set(abi.ControlHeaderOpen, 0)
 	s.bell()
 	return fmt.Errorf("the device opens no session: %w; is the NIC running?", why)
 }
 
-// driverSide is a session as the driver has it.
+// driverSide is the driver's side of a session.
 type driverSide struct {
 	block  block
 	number uint32
@@ -76,13 +76,13 @@ type driverSide struct {
 	wg     sync.WaitGroup
 }
 
-// Polling of a block that does not interrupt: often while something happens.
+// Polling intervals for a block without interrupts: short while there is traffic.
 const (
 	pollLeast = 50 * time.Microsecond
 	pollMost  = 2 * time.Millisecond
 )
 
-// watch has the conn look when the device interrupted.
+// watch makes the conn check the block after interrupts and at intervals.
 func (s *driverSide) watch(c *Conn, irq <-chan struct{}) {
 	wait := pollMost
 	if irq != nil {
@@ -105,7 +105,7 @@ func (s *driverSide) watch(c *Conn, irq <-chan struct{}) {
 	}
 }
 
-// pace is how long to wait before the next look.
+// pace returns the next polling interval.
 func (s *driverSide) pace(wait time.Duration) time.Duration {
 	p, _ := s.block.messages().Load32(abi.QueueHeaderProducer)
 	c, _ := s.block.messages().Load32(abi.QueueHeaderConsumer)
@@ -119,7 +119,7 @@ func (s *driverSide) ended() bool { return s.block.word(abi.ControlHeaderOpened)
 
 func (s *driverSide) call() { s.bell() }
 
-// took rings where the device waits for room.
+// took rings if the device waits for room.
 func (s *driverSide) took() {
 	if s.block.word(abi.ControlHeaderFull) != 0 {
 		s.bell()
@@ -128,8 +128,8 @@ func (s *driverSide) took() {
 
 func (s *driverSide) full(bool) {}
 
-// leave ends the session. The device lets go of the driver's memory soon; a driver that has to know
-// says goodbye first and reads to the end.
+// leave ends the session. The device stops using the driver's memory soon. A driver that must know
+// when says goodbye first and reads to the end.
 func (s *driverSide) leave() {
 	close(s.stop)
 	s.wg.Wait()

@@ -5,21 +5,21 @@ import (
 	"fmt"
 )
 
-// Errors of rings. Errors of Bytes pass through unchanged.
+// Errors of rings. Errors of Bytes are returned unchanged.
 var (
-	// ErrFull says that the queue has no free slot.
+	// ErrFull means that the queue has no free slot.
 	ErrFull = errors.New("ring: queue full")
-	// ErrIndex says that the other side wrote an index that cannot be true.
+	// ErrIndex means that the other side wrote an impossible index.
 	ErrIndex = errors.New("ring: index out of range")
-	// ErrAhead is the ErrIndex of a doorbell that came before its producer.
+	// ErrAhead is the ErrIndex of a doorbell that is ahead of its producer index.
 	ErrAhead = fmt.Errorf("%w: doorbell ahead of the producer", ErrIndex)
-	// ErrBounds says that an access lies outside the memory of the queue.
+	// ErrBounds means that an access is outside the memory of the queue.
 	ErrBounds = errors.New("ring: access outside the queue's memory")
 )
 
-// Bytes is the memory of one queue, shared with the other side. Offsets count
-// from the start of the queue's area. The 32- and 64-bit accesses are atomic,
-// sequentially consistent, little-endian and need natural alignment.
+// Bytes is the memory of one queue, shared with the other side. Offsets count from the start of the
+// queue's area. The 32- and 64-bit accesses are atomic, sequentially consistent and little-endian,
+// and need natural alignment.
 type Bytes interface {
 	ReadAt(off uint64, dst []byte) error
 	WriteAt(off uint64, src []byte) error

@@ -8,16 +8,17 @@ type CQReader struct {
 	arming uint64 // number of the last arming
 }
 
-// NewCQReader starts at index 0 in phase 1, on an area the driver has zeroed.
+// NewCQReader returns a reader that starts at index 0 in phase 1. The driver must have zeroed the
+// area.
 func NewCQReader(mem Bytes, layout Layout) *CQReader {
 	return &CQReader{mem: mem, layout: layout}
 }
 
-// Next returns the index of the next entry: the consumer index for Arm doorbells.
+// Next returns the index of the next entry, which is the consumer index for Arm doorbells.
 func (r *CQReader) Next() uint32 { return r.next }
 
-// Poll copies the next entry, of the layout's stride, to dst and takes it, if
-// there is one. The slot is the device's again after Commit.
+// Poll copies the next entry, if there is one, to dst and consumes it. An entry has the layout's
+// stride. The device may reuse the slot after Commit.
 func (r *CQReader) Poll(dst []byte) (bool, error) {
 	at := r.layout.slot(r.next)
 	tail, err := r.mem.Load64(r.layout.tail(r.next))
@@ -31,15 +32,14 @@ func (r *CQReader) Poll(dst []byte) (bool, error) {
 	return true, nil
 }
 
-// Commit shows the device how far entries were taken.
+// Commit writes to memory how many entries were consumed.
 func (r *CQReader) Commit() error {
 	return r.mem.Store32(offCQConsumer, r.next)
 }
 
-// Arm asks, by the arm word, for one event at the first entry not yet polled or a
-// later one; with solicitedOnly at the first that is solicited or failed. Entries
-// that are there already bring no event: the caller looks with Ready before it
-// sleeps.
+// Arm requests, by the arm word, one event at the first entry that is not polled yet, or a later
+// one; with solicitedOnly, at the first such entry that is solicited or failed. Entries already
+// there cause no event, so the caller must check Ready before it sleeps.
 func (r *CQReader) Arm(solicitedOnly bool) error {
 	if r.arming = (r.arming + 1) << armNumber >> armNumber; r.arming == 0 {
 		r.arming = 1
@@ -51,10 +51,10 @@ func (r *CQReader) Arm(solicitedOnly bool) error {
 	return r.mem.Store64Release(offCQArm, word)
 }
 
-// Ready reports whether there is an entry to poll, with solicitedOnly one that is
-// solicited or failed. Its loads and the store of Arm are sequentially consistent,
-// as are the device's stores of entries and its load of the word: of an entry and
-// an arming that meet, one side sees the other.
+// Ready reports whether there is an entry to poll, with solicitedOnly one that is solicited or
+// failed. Its loads and the store of Arm are sequentially consistent, and so are the device's
+// stores of entries and its load of the arm word. So if an entry and an arming happen at the same
+// time, one side sees the other's.
 func (r *CQReader) Ready(solicitedOnly bool) (bool, error) {
 	for i := r.next; i-r.next < r.layout.Entries(); i++ {
 		tail, err := r.mem.Load64(r.layout.tail(i))

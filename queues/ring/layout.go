@@ -2,8 +2,7 @@ package ring
 
 import "math/bits"
 
-// Offsets in an area: the driver's cache line, the device's cache line, then the
-// entries.
+// Offsets in an area. First comes the driver's cache line, then the device's, then the entries.
 const (
 	HeaderSize = 128
 
@@ -13,44 +12,44 @@ const (
 
 	offCQConsumer = 0  // completion queue: driver's word
 	offCQProducer = 64 // completion queue: device's word
-	offCQArm      = 72 // completion queue: driver's word in the device's line, where the device finds it for free
+	offCQArm      = 72 // completion queue: driver's word in the device's line, where the device reads it without another cache miss
 )
 
 // Completion entries.
 const (
 	CQEntrySize    = 64      // bytes
 	AdminEntrySize = 128     // bytes, of admin commands and their completions
-	tailSize       = 8       // of the word that holds the phase, the last of an entry
+	tailSize       = 8       // size of the last word of an entry, which holds the phase
 	phaseBit       = 1 << 56 // in that word
 
-	statusOffset  = 28     // of the bytes that say whether an entry failed or is solicited
-	solicitedFlag = 1 << 7 // in the third of them
+	statusOffset  = 28     // of the bytes that show whether an entry failed or is solicited
+	solicitedFlag = 1 << 7 // in the third of these bytes
 )
 
-// The arm word of a completion queue: index in the low half.
+// The arm word of a completion queue, with the index in the low half.
 const (
 	armSolicited = 1 << 32
 	armNumber    = 33 // lowest bit of the arming's number
 )
 
-// Layout is the shape of one queue in memory.
+// Layout describes the memory layout of one queue.
 type Layout struct {
 	log2   uint8
 	stride uint32
 }
 
-// QueueLayout is the layout of a send or receive queue of 2^log2Entries
-// entries of 2^log2Stride bytes. log2Entries is at most 30, log2Stride at most 16.
+// QueueLayout returns the layout of a send or receive queue of 2^log2Entries entries of
+// 2^log2Stride bytes. log2Entries is at most 30, log2Stride at most 16.
 func QueueLayout(log2Entries, log2Stride uint8) Layout {
 	return Layout{log2: min(log2Entries, 30), stride: 1 << min(log2Stride, 16)}
 }
 
-// CQLayout is the layout of a completion queue of 2^log2Entries entries.
+// CQLayout returns the layout of a completion queue of 2^log2Entries entries.
 func CQLayout(log2Entries uint8) Layout {
 	return Layout{log2: min(log2Entries, 30), stride: CQEntrySize}
 }
 
-// AdminLayout is the layout of both admin queues, of a number of entries that is a power of two.
+// AdminLayout returns the layout of both admin queues, whose number of entries is a power of two.
 func AdminLayout(entries uint32) Layout {
 	return Layout{log2: uint8(bits.Len32(max(entries, 1)) - 1), stride: AdminEntrySize}
 }
@@ -80,8 +79,8 @@ func (l Layout) phase(i uint32) uint64 {
 	return 0
 }
 
-// between reports how far producer is ahead of consumer, or false when that
-// is more than the queue holds.
+// between returns how far producer is ahead of consumer, and false if that is more than the queue
+// holds.
 func (l Layout) between(consumer, producer uint32) (uint32, bool) {
 	n := producer - consumer
 	return n, n <= l.Entries()

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// Mem is Bytes over memory mapped by this process: the driver's side. Its
-// first byte must be 8-byte aligned. Hosts are little-endian.
+// Mem implements Bytes over memory mapped by this process, for the driver's side. Its first byte
+// must be 8-byte aligned. Hosts are little-endian.
 type Mem []byte
 
 // word returns the address of the size aligned bytes at off, or nil.

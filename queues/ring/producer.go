@@ -5,20 +5,20 @@ type Producer struct {
 	mem       Bytes
 	layout    Layout
 	next      uint32 // index of the next entry
-	published uint32 // producer index the device knows
+	published uint32 // producer index that the device knows
 	consumer  uint32 // last consumer index read
 }
 
-// NewProducer starts at index 0 on an area the driver has zeroed.
+// NewProducer returns a producer that starts at index 0. The driver must have zeroed the area.
 func NewProducer(mem Bytes, layout Layout) *Producer {
 	return &Producer{mem: mem, layout: layout}
 }
 
-// Next returns the index the next pushed entry gets.
+// Next returns the index that the next pushed entry gets.
 func (p *Producer) Next() uint32 { return p.next }
 
-// Free returns the number of free slots. It asks the device's consumer index
-// only when the last known one leaves none.
+// Free returns the number of free slots. It reads the device's consumer index only if the last
+// known one leaves none free.
 func (p *Producer) Free() (uint32, error) {
 	if p.next-p.consumer == p.layout.Entries() {
 		c, err := p.mem.Load32(offConsumer)
@@ -33,8 +33,7 @@ func (p *Producer) Free() (uint32, error) {
 	return p.layout.Entries() - (p.next - p.consumer), nil
 }
 
-// Pending reports whether the entry of an index that was pushed has not been
-// taken yet.
+// Pending reports whether the entry with a pushed index has not been consumed yet.
 func (p *Producer) Pending(index uint32) (bool, error) {
 	c, err := p.mem.Load32(offConsumer)
 	if err != nil {
@@ -46,8 +45,8 @@ func (p *Producer) Pending(index uint32) (bool, error) {
 	return int32(index-c) >= 0, nil
 }
 
-// Push writes one entry, at most a stride long, into the next slot, or
-// returns ErrFull. The device sees it after Publish.
+// Push writes one entry, at most a stride long, into the next slot, or returns ErrFull. The device
+// sees the entry after Publish.
 func (p *Producer) Push(entry []byte) error {
 	if uint64(len(entry)) > uint64(p.layout.stride) {
 		return ErrBounds
@@ -66,10 +65,9 @@ func (p *Producer) Push(entry []byte) error {
 	return nil
 }
 
-// Publish makes the pushed entries visible and returns the new producer index
-// for the doorbell. needBell says whether the device's event index asks for
-// that doorbell; it counts only when the event index is in use, else the
-// driver rings for every change.
+// Publish makes the pushed entries visible and returns the new producer index for the doorbell.
+// needBell reports whether the device's event index requests that doorbell. Without the event index
+// the driver ignores needBell and rings for every change.
 func (p *Producer) Publish() (index uint32, needBell bool, err error) {
 	old := p.published
 	if p.next == old {
@@ -86,5 +84,5 @@ func (p *Producer) Publish() (index uint32, needBell bool, err error) {
 	return p.next, passed(event, old, p.next), nil
 }
 
-// passed reports whether moving from old to next passes event.
+// passed reports whether a move from old to next passes event.
 func passed(event, old, next uint32) bool { return next-event-1 < next-old }
