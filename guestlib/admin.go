@@ -12,37 +12,35 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// admin is the pair of admin queues, of commands and of completions. The device executes commands
-// in any order; each is one caller's. It lives from an enable of the function until its end: a
-// reset, a fault, or the end of the stream. Every object keeps the admin queue it was made with, so
-// that nothing of one life is said to the device in the next, where numbers and keys mean other
-// things.
+// admin is the pair of admin queues: commands and completions. The device executes commands in any
+// order; each command has one caller. An admin lives from an enable of the function until a reset,
+// a fault, or the end of the stream. Each object keeps the admin with which it was created. So no
+// command about an object is sent in a later life, in which its numbers and keys mean other things.
 type admin struct {
 	s       *stream
 	timeout time.Duration
 	sq, cq  *adminArea
-	slots   chan struct{} // one token per free entry
+	slots   chan struct{} // one token for each free entry
 	ended   chan struct{} // closed when err is set
 	probing sync.Mutex    // held by probe
-	told    atomic.Bool   // the device may know the queues
+	told    atomic.Bool   // the device may have got the queues' addresses
 
 	mu       sync.Mutex
 	bell     bell
 	commands *ring.Producer
 	answers  *ring.CQReader
 	id       uint32
-	closed   bool  // the memory is gone
-	err      error // why the life ended, once it has
+	closed   bool  // the memory must not be accessed any more
+	err      error // why the life ended; nil: it has not
 	waiting  map[uint32]*command
 }
 
-// command is an admin command on its way.
+// command is an outstanding admin command.
 type command struct {
 	op   abi.AdminOp
-	done chan struct{} // closed after the rest is set
+	done chan struct{} // closed after AdminCQE is set
 	abi.AdminCQE
-	// completed runs in the reader goroutine before any event that follows the completion is
-	// handled.
+	// completed runs in the reader goroutine, before any event after the completion is handled.
 	completed func(*abi.AdminCQE)
 }
 
@@ -76,8 +74,8 @@ func newAdmin(s *stream, pool *arena.Pool, timeout time.Duration) (*admin, error
 	return a, nil
 }
 
-// do executes a command. in and out may be nil. Once a command is with the device it is waited for,
-// whatever becomes of ctx, since only its answer tells what exists now; a device that does not
+// do executes a command. in and out may be nil. Once the command is sent, do waits for the answer
+// even if ctx ends, because only the answer tells which objects exist. A device that does not
 // answer within the command timeout is lost.
 func (a *admin) do(ctx context.Context, op abi.AdminOp, in params, out result, completed func(*abi.AdminCQE)) error {
 	select {
@@ -114,8 +112,9 @@ func (a *admin) do(ctx context.Context, op abi.AdminOp, in params, out result, c
 	return nil
 }
 
-// late is the error of a command whose time was over before it was sent. That the life has ended
-// comes first: an object of a life that ended is gone, and must not come back to ring in the next.
+// late returns the error of a command whose ctx ended before it was sent. If the life has ended
+// too, it returns that error: an object of an ended life is gone, and must not ring doorbells in
+// the next.
 func (a *admin) late(ctx context.Context, op abi.AdminOp) error {
 	if err := a.failure(); err != nil {
 		return err
@@ -123,8 +122,8 @@ func (a *admin) late(ctx context.Context, op abi.AdminOp) error {
 	return fmt.Errorf("%s: %w", op, ctx.Err())
 }
 
-// tryPost sends a command nobody waits for. It is false, and nothing is sent, when the queue is
-// full.
+// tryPost sends a command without waiting for its answer. If the queue is full it sends nothing and
+// returns false.
 func (a *admin) tryPost(op abi.AdminOp, in params) bool {
 	select {
 	case <-a.slots:
@@ -135,12 +134,12 @@ func (a *admin) tryPost(op abi.AdminOp, in params) bool {
 	}
 }
 
-// post needs a slot taken by the caller.
+// post sends a command. The caller must have taken a slot.
 func (a *admin) post(op abi.AdminOp, in params, completed func(*abi.AdminCQE)) (*command, error) {
 	return a.postWith(op, in, completed, nil)
 }
 
-// postWith sends a doorbell, if also is not nil, behind that of the command.
+// postWith is post that also sends another doorbell, unless it is nil, after the command's.
 func (a *admin) postWith(op abi.AdminOp, in params, completed func(*abi.AdminCQE), also *bell) (*command, error) {
 	c := &command{op: op, done: make(chan struct{}), completed: completed}
 	e := abi.AdminCmd{Opcode: op}
@@ -171,7 +170,7 @@ func (a *admin) postWith(op abi.AdminOp, in params, completed func(*abi.AdminCQE
 	return c, nil
 }
 
-// end ends the life; the first error wins.
+// end ends the life with err. Later calls do nothing.
 func (a *admin) end(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -188,13 +187,13 @@ func (a *admin) failure() error {
 	return a.err
 }
 
-// free gives the queues' memory back.
+// free frees the queues' memory.
 func (a *admin) free() {
 	a.sq.Free()
 	a.cq.Free()
 }
 
-// watch ends the life with the stream.
+// watch ends the life when the stream ends.
 func (a *admin) watch() {
 	select {
 	case <-a.s.done:
@@ -203,14 +202,14 @@ func (a *admin) watch() {
 	}
 }
 
-// close makes sure that the memory is not touched any more.
+// close makes sure that the memory is not accessed any more.
 func (a *admin) close() {
 	a.mu.Lock()
 	a.closed = true
 	a.mu.Unlock()
 }
 
-// poll takes completions. Only the reader goroutine calls it.
+// poll handles completions. Only the reader goroutine calls it.
 func (a *admin) poll() error {
 	for {
 		e, c, err := a.next()
@@ -221,12 +220,12 @@ func (a *admin) poll() error {
 		if c.completed != nil {
 			c.completed(&c.AdminCQE)
 		}
-		a.slots <- struct{}{} // before whoever waits goes on: the entry is free when the command is done
+		a.slots <- struct{}{} // before the caller wakes: the entry is free when the command is done
 		close(c.done)
 	}
 }
 
-// next takes one completion and finds its command, nil if there is none.
+// next takes one completion and returns it with its command, or nil if there is no completion.
 func (a *admin) next() (e abi.AdminCQE, c *command, err error) {
 	var entry [abi.AdminCQESize]byte
 	a.mu.Lock()
@@ -246,7 +245,7 @@ func (a *admin) next() (e abi.AdminCQE, c *command, err error) {
 	return e, c, a.answers.Commit()
 }
 
-// adminArea is the area of an admin queue with its page list.
+// adminArea is the memory of an admin queue with its page list.
 type adminArea struct {
 	*arena.Block
 	list *arena.PageList
@@ -265,7 +264,7 @@ func newAdminArea(pool *arena.Pool, layout ring.Layout) (*adminArea, error) {
 	return &adminArea{b, list}, nil
 }
 
-// Free gives area and list back.
+// Free frees the memory and the page list.
 func (a *adminArea) Free() {
 	a.list.Free()
 	a.Block.Free()

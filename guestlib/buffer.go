@@ -17,19 +17,18 @@ const (
 	RemoteRead   = abi.AccessRemoteRead
 	RemoteAtomic = abi.AccessRemoteAtomic
 	MWBind       = abi.AccessMWBind    // memory windows may be bound to the region
-	ZeroBased    = abi.AccessZeroBased // addresses count from 0 instead of being those of this process
+	ZeroBased    = abi.AccessZeroBased // addresses start at 0; they are not those of this process
 )
 
-// Buffer is memory that can be registered: whole pages outside the Go heap, pinned where that is
-// needed.
+// Buffer is memory that can be registered: whole pages outside the Go heap, pinned if needed.
 type Buffer struct {
 	block *arena.Block
 	mu    sync.Mutex
-	mrs   int // registrations
+	mrs   int // number of memory regions
 	freed bool
 }
 
-// Alloc returns a zeroed buffer of n bytes that starts at a page.
+// Alloc returns a zeroed buffer of n bytes that starts at a page boundary.
 func (d *Device) Alloc(n int) (*Buffer, error) {
 	if err := d.Err(); err != nil {
 		return nil, err
@@ -41,10 +40,10 @@ func (d *Device) Alloc(n int) (*Buffer, error) {
 	return &Buffer{block: b}, nil
 }
 
-// Bytes is the buffer's memory. It must not be touched after Free or Device.Close.
+// Bytes returns the buffer's memory. It must not be accessed after Free or Device.Close.
 func (b *Buffer) Bytes() []byte { return b.block.Bytes() }
 
-// Free gives the memory back. It is ErrBusy while memory regions use the buffer. Freeing twice does
+// Free frees the memory. It returns ErrBusy while memory regions use the buffer. A second call does
 // nothing.
 func (b *Buffer) Free() error {
 	b.mu.Lock()
@@ -76,7 +75,7 @@ func (b *Buffer) release() {
 	b.mu.Unlock()
 }
 
-// PD is a protection domain: QPs reach only memory regions of their own.
+// PD is a protection domain: a QP can access only memory regions of its own domain.
 type PD struct {
 	dev   *Device
 	admin *admin
@@ -84,7 +83,7 @@ type PD struct {
 	end   end
 }
 
-// AllocPD makes a protection domain.
+// AllocPD creates a protection domain.
 func (d *Device) AllocPD(ctx context.Context) (*PD, error) {
 	var r abi.AllocPDResult
 	a := d.admin.Load()
@@ -94,7 +93,7 @@ func (d *Device) AllocPD(ctx context.Context) (*PD, error) {
 	return &PD{dev: d, admin: a, pdn: r.PDN}, nil
 }
 
-// Dealloc destroys the domain. It is ErrBusy while it has memory regions or QPs.
+// Dealloc destroys the domain. It returns ErrBusy while the domain has memory regions or QPs.
 func (p *PD) Dealloc(ctx context.Context) error {
 	return p.end.once(func() error {
 		return p.admin.do(ctx, abi.AdminOpDeallocPD, &abi.DeallocPD{PDN: p.pdn}, nil, nil)
@@ -111,8 +110,8 @@ type MR struct {
 	ended end
 }
 
-// RegMR registers the whole of buf. Work requests and peers name its bytes by the addresses they
-// have in this process, or from 0 on with ZeroBased.
+// RegMR registers the whole of buf. Work requests and peers address its bytes by their addresses in
+// this process, or with ZeroBased by addresses from 0 on.
 func (p *PD) RegMR(ctx context.Context, buf *Buffer, access uint32) (*MR, error) {
 	if err := buf.use(); err != nil {
 		return nil, err
@@ -130,7 +129,7 @@ func (p *PD) RegMR(ctx context.Context, buf *Buffer, access uint32) (*MR, error)
 	err = p.admin.do(ctx, abi.AdminOpRegMR, &abi.RegMR{
 		PDN: p.pdn, Access: access, IOVA: base, Length: uint64(len(buf.Bytes())), Pages: list.Root, Levels: list.Levels,
 	}, &r, nil)
-	list.Free() // the device copied it
+	list.Free() // the device has copied it
 	if err != nil {
 		buf.release()
 		return nil, registers{p.dev.s.Load()}.outside(ctx, err, buf.block.Pages())
@@ -138,27 +137,27 @@ func (p *PD) RegMR(ctx context.Context, buf *Buffer, access uint32) (*MR, error)
 	return &MR{pd: p, buf: buf, base: base, lkey: r.LKey, rkey: r.RKey}, nil
 }
 
-// LKey is the key for work requests of this function.
+// LKey returns the key for work requests of this function.
 func (m *MR) LKey() uint32 { return m.lkey }
 
-// RKey is the key for peers.
+// RKey returns the key for peers.
 func (m *MR) RKey() uint32 { return m.rkey }
 
-// Addr is the address of the first byte, for SGEs and for peers.
+// Addr returns the address of the first byte, for SGEs and for peers.
 func (m *MR) Addr() uint64 { return m.base }
 
-// Len is the number of bytes.
+// Len returns the number of bytes.
 func (m *MR) Len() int { return len(m.buf.Bytes()) }
 
-// Bytes is the memory of the buffer.
+// Bytes returns the memory of the buffer.
 func (m *MR) Bytes() []byte { return m.buf.Bytes() }
 
-// SGE names n bytes at offset off of the region. Bounds are the device's to check.
+// SGE returns the SGE of n bytes at offset off of the region. The device checks the bounds.
 func (m *MR) SGE(off, n int) SGE {
 	return SGE{Addr: m.base + uint64(off), Length: uint32(n), LKey: m.lkey}
 }
 
-// Dereg ends the registration; the keys are invalid then. It is ErrBusy while work of the device
+// Dereg ends the registration and invalidates the keys. It returns ErrBusy while outstanding work
 // uses the region.
 func (m *MR) Dereg(ctx context.Context) error {
 	return m.ended.once(func() error {
@@ -170,19 +169,19 @@ func (m *MR) Dereg(ctx context.Context) error {
 	})
 }
 
-// gone reports whether err means that the object does not exist at the device any more.
+// gone reports whether err means that the device does not have the object any more.
 func gone(err error) bool {
 	return errors.Is(err, ErrNotFound) || errors.Is(err, ErrDeviceLost) || errors.Is(err, ErrClosed)
 }
 
-// end makes destruction happen once. A failed attempt, as one that found the object busy, may be
-// repeated.
+// end makes destruction happen only once. A failed attempt, for example because the object is busy,
+// may be repeated.
 type end struct {
 	mu   sync.Mutex
 	done bool
 }
 
-// once calls f unless an earlier call succeeded. It is nil when the object is gone for whatever
+// once calls f unless an earlier call succeeded. It returns nil if the object is gone, whatever the
 // reason.
 func (e *end) once(f func() error) error {
 	e.mu.Lock()

@@ -10,21 +10,21 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// MaxPrivate is the most private data of a connection request, its answer or its rejection, in
-// bytes.
+// MaxPrivate is the largest size of the private data of a connection request, of its answer or of
+// its rejection, in bytes.
 const MaxPrivate = abi.PrivateMax
 
-// listenBacklog is how many connection requests wait for Accept; more are rejected.
+// listenBacklog is the number of connection requests that can wait for Accept; more are rejected.
 const listenBacklog = 32
 
-// cm knows the function's connections and listeners.
+// cm holds the function's connections and listeners.
 type cm struct {
 	mu        sync.Mutex
 	conns     map[uint32]*conn // by connection id
 	listeners map[uint64]*Listener
 }
 
-// conn is a connection or an attempt at one.
+// conn is a connection, or an attempt to make one.
 type conn struct {
 	qp *QP
 	id uint32 // connection id
@@ -46,7 +46,7 @@ func newConn(qp *QP) *conn {
 	return &conn{qp: qp, outcome: make(chan abi.AsyncEvent, 1), down: make(chan struct{})}
 }
 
-// add makes events for id reach c.
+// add registers c for events of connection id.
 func (m *cm) add(id uint32, c *conn) {
 	m.mu.Lock()
 	c.id = id
@@ -54,18 +54,18 @@ func (m *cm) add(id uint32, c *conn) {
 	m.mu.Unlock()
 }
 
-// event handles what happens to connections. It runs in the reader goroutine.
+// event handles the events of connections. It runs in the reader goroutine.
 func (m *cm) event(d *Device, e *abi.AsyncEvent) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.conns[e.Number]
 	if c == nil {
-		return // given up by this side in the meantime
+		return // this side has given it up since
 	}
 	if e.Type == abi.EventEstablished {
 		c.qp.state.CompareAndSwap(uint32(abi.QPStateInit), uint32(abi.QPStateRTS))
 	}
-	if !c.settled { // before down is closed: who sees that finds the outcome
+	if !c.settled { // before down is closed, so that a waiter for down finds the outcome
 		c.settled = true
 		c.outcome <- *e
 	}
@@ -81,7 +81,7 @@ func (m *cm) event(d *Device, e *abi.AsyncEvent) {
 	}
 }
 
-// forget drops the connection of a destroyed QP.
+// forget removes the connection of a destroyed QP.
 func (m *cm) forget(q *QP) {
 	q.mu.Lock()
 	c := q.conn
@@ -98,7 +98,7 @@ func (m *cm) forget(q *QP) {
 	c.end()
 }
 
-// end closes down, once. The caller holds cm.mu.
+// end closes c.down unless it is closed. The caller holds cm.mu.
 func (c *conn) end() {
 	if !c.ended {
 		c.ended = true
@@ -106,7 +106,7 @@ func (c *conn) end() {
 	}
 }
 
-// clear drops all connections and listeners: the function was reset.
+// clear removes all connections and listeners after a reset of the function.
 func (m *cm) clear() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -117,7 +117,7 @@ func (m *cm) clear() {
 	clear(m.listeners)
 }
 
-// begin makes the QP's connection attempt, one at a time.
+// begin creates the connection attempt of the QP. A QP has one at a time.
 func (q *QP) begin() (*conn, error) {
 	if s := q.State(); s != abi.QPStateInit {
 		return nil, stateError("QP %d is in %s; only a QP in INIT can be connected", q.qpn, s)
@@ -131,7 +131,7 @@ func (q *QP) begin() (*conn, error) {
 	return q.conn, nil
 }
 
-// abandon ends an attempt that failed, so that the QP may try again.
+// abandon ends a failed attempt, so that the QP can try again.
 func (q *QP) abandon(c *conn) {
 	q.mu.Lock()
 	if q.conn == c {
@@ -140,7 +140,8 @@ func (q *QP) abandon(c *conn) {
 	q.mu.Unlock()
 }
 
-// private puts private data where the device can read it. free must be called after the command.
+// private copies private data to memory that the device can read. free must be called after the
+// command.
 func private(pool *arena.Pool, priv []byte) (addr uint64, free func(), err error) {
 	if len(priv) > MaxPrivate {
 		return 0, nil, invalid("private data of %d bytes; at most %d", len(priv), MaxPrivate)
@@ -155,10 +156,10 @@ func private(pool *arena.Pool, priv []byte) (addr uint64, free func(), err error
 	return b.Pages()[0], b.Free, nil
 }
 
-// Connect connects qp to the listener of service at gid and returns the private data the peer
-// accepted with. The error is a *RejectedError if the peer, or its NIC for want of a listener, said
-// no, or ErrUnreachable; the QP stays in INIT then and may try again. Post receives before: the
-// peer may send at once.
+// Connect connects qp to the listener of service at gid and returns the private data of the peer's
+// acceptance. The error is a *RejectedError if the peer rejected the request, or its NIC because
+// there is no listener, or ErrUnreachable. In these cases the QP stays in INIT and can try again.
+// Post receives before Connect, because the peer may send at once.
 func (d *Device) Connect(ctx context.Context, qp *QP, gid GID, service uint64, priv []byte) ([]byte, error) {
 	c, err := qp.begin()
 	if err != nil {
@@ -174,7 +175,7 @@ func (d *Device) Connect(ctx context.Context, qp *QP, gid GID, service uint64, p
 		if e.Status == abi.StatusOK {
 			var r abi.CMConnectResult
 			r.Unmarshal(e.Result[:])
-			d.cm.add(r.CMID, c) // before the reader sees an event for it
+			d.cm.add(r.CMID, c) // before the reader can get an event for it
 		}
 	})
 	free()
@@ -189,21 +190,21 @@ func (d *Device) Connect(ctx context.Context, qp *QP, gid GID, service uint64, p
 	return answer, nil
 }
 
-// settle waits for how an attempt ends.
+// settle waits for the outcome of an attempt and returns the peer's private data.
 func (c *conn) settle(ctx context.Context) ([]byte, error) {
 	var e abi.AsyncEvent
 	select {
 	case e = <-c.outcome:
 	case <-c.qp.pd.admin.ended:
 		return nil, c.qp.pd.admin.failure()
-	case <-c.down: // the QP was destroyed, or the outcome is there too
+	case <-c.down: // the QP was destroyed, or there is an outcome too
 		select {
 		case e = <-c.outcome:
 		default:
 			return nil, fmt.Errorf("QP %d: %w", c.qp.qpn, ErrClosed)
 		}
 	case <-ctx.Done():
-		// The device moves the QP to ERR: it cannot be known how far the peer got.
+		// The device moves the QP to ERR, because the peer may be connected already.
 		err := c.qp.pd.admin.do(context.WithoutCancel(ctx), abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: c.id}, nil, nil)
 		c.qp.setError()
 		if err != nil && !gone(err) {
@@ -241,7 +242,7 @@ func (q *QP) Disconnect(ctx context.Context) error {
 	}
 	if err := q.pd.admin.do(ctx, abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: id}, nil, nil); err != nil {
 		if errors.Is(err, ErrNotFound) {
-			return nil // the peer was faster
+			return nil // the peer has disconnected first
 		}
 		return fmt.Errorf("disconnect: %w", err)
 	}

@@ -8,11 +8,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Counter is what a function counts; its String is the name that Linux has for it.
+// Counter is a counter of a function. Its String is the counter's name in Linux.
 type Counter = abi.Counter
 
-// Counters asks the device what the function counted since it was enabled: a number for each
-// Counter, which is the index.
+// Counters returns the function's counters since it was enabled. The index is the Counter.
 func (d *Device) Counters(ctx context.Context) (list []uint64, err error) {
 	for {
 		var r abi.Counters
@@ -27,7 +26,7 @@ func (d *Device) Counters(ctx context.Context) (list []uint64, err error) {
 	}
 }
 
-// Clock reads the device's clock, by which completions have their Timestamp.
+// Clock reads the device's clock, which gives completions their Timestamp.
 func (d *Device) Clock(ctx context.Context) (time.Duration, error) {
 	v, err := registers{d.s.Load()}.read(ctx, abi.RegClock, 8)
 	return time.Duration(v), err

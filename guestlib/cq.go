@@ -13,7 +13,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// area is the memory of one queue: the queue itself and the page list that leads the device to it.
+// area is the memory of one queue: the queue itself and its page list for the device.
 type area struct {
 	block *arena.Block
 	list  *arena.PageList
@@ -37,10 +37,10 @@ func (a area) free() {
 	a.block.Free()
 }
 
-// log2Entries returns the log2 of the smallest queue the ABI knows for n entries.
+// log2Entries returns the log2 of the smallest queue of the ABI that has room for n entries.
 func log2Entries(n int) uint8 { return uint8(max(1, bits.Len(uint(n-1)))) }
 
-// discarded is the QPN written over completions that nobody is to see. QPNs have 24 bits.
+// discarded is written as the QPN of completions that Poll must skip. QPNs have 24 bits.
 const discarded = 0xffffffff
 
 // CQ is a completion queue. It is safe for concurrent use; each completion goes to one caller of
@@ -53,7 +53,7 @@ type CQ struct {
 	area   area
 	bell   bell          // for arming, unless byWord
 	byWord bool          // arming is a store in the queue's header (FeatureArmWord)
-	anyone atomic.Bool   // armed for any completion, and no event since
+	anyone atomic.Bool   // armed for any completion, with no event since
 	polled atomic.Uint32 // index of the next entry to poll; written with mu held
 	ended  end
 	closed chan struct{}
@@ -63,17 +63,17 @@ type CQ struct {
 	mu     sync.Mutex
 	reader *ring.CQReader
 	entry  []byte          // scratch for one CQE
-	qps    map[uint32]*QP  // that complete here
-	srqs   map[uint32]*SRQ // XRC ones that complete here
-	old    *oldCQ          // area of before Resize with entries that come first
-	err    error           // the CQ cannot be used any more
+	qps    map[uint32]*QP  // QPs that complete here
+	srqs   map[uint32]*SRQ // XRC SRQs that complete here
+	old    *oldCQ          // area before Resize; its entries come first
+	err    error           // why the CQ cannot be used any more
 
 	wakeMu sync.Mutex
 	wake   chan struct{} // closed and replaced at each event
 }
 
-// CreateCQ makes a completion queue of at least entries entries. Give it one for each work request
-// that may be outstanding on its QPs: an overflow is fatal.
+// CreateCQ creates a completion queue of at least entries entries. It needs one entry for each work
+// request that may be outstanding on its QPs: an overflow is fatal.
 func (d *Device) CreateCQ(ctx context.Context, entries int) (*CQ, error) {
 	if entries < 1 || entries > 1<<abi.MaxQueueLog2 {
 		return nil, invalid("CQ of %d entries; 1 to %d", entries, 1<<abi.MaxQueueLog2)
@@ -102,7 +102,7 @@ func (d *Device) CreateCQ(ctx context.Context, entries int) (*CQ, error) {
 		r.Unmarshal(e.Result[:])
 		cq.cqn = r.CQN
 		cq.bell = bell{record: abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: r.CQN}, fresh: &cq.polled}
-		d.objects.cqs.add(r.CQN, cq) // before the reader sees an event of it
+		d.objects.cqs.add(r.CQN, cq) // before the reader can get an event of it
 	})
 	if err != nil {
 		mem.free()
@@ -111,7 +111,7 @@ func (d *Device) CreateCQ(ctx context.Context, entries int) (*CQ, error) {
 	return cq, nil
 }
 
-// vector spreads CQs over the event queues of the window; 0 is for events by message.
+// vector returns the event queue of the window for the next CQ, in turn; 0: events are messages.
 func (d *Device) vector() uint16 {
 	if d.now.Load().vectors == 0 {
 		return 0
@@ -119,9 +119,9 @@ func (d *Device) vector() uint16 {
 	return 1 + uint16(d.nextVector.Add(1)%uint32(d.now.Load().vectors))
 }
 
-// Poll takes up to len(wc) completions and returns how many. It does not block. With an error,
-// which means that the CQ, the device or the protocol is broken, it returns those taken before;
-// failed work is not an error of Poll.
+// Poll takes up to len(wc) completions and returns their number. It does not block. An error means
+// that the CQ, the device or the protocol is broken; Poll then also returns the completions taken
+// before it. Failed work is not an error of Poll.
 func (c *CQ) Poll(wc []WC) (int, error) {
 	c.mu.Lock()
 	n, err := c.poll(wc)
@@ -166,8 +166,8 @@ func (c *CQ) poll(wc []WC) (n int, err error) {
 	return n, nil
 }
 
-// account gives the work queue's slots back. A completion that does not belong to outstanding work
-// is the device's fault.
+// account frees the slots of the work queue. It returns an error if the completion does not belong
+// to outstanding work, which is a mistake of the device.
 func (c *CQ) account(e *abi.CQE) error {
 	qp := c.qps[e.QPN]
 	if s := c.srqs[e.SRQN]; s != nil {
@@ -179,7 +179,7 @@ func (c *CQ) account(e *abi.CQE) error {
 	return qp.complete(c, e)
 }
 
-// breakdown makes err the CQ's end.
+// breakdown makes the CQ unusable because of err.
 func (c *CQ) breakdown(err error) error {
 	c.err = fmt.Errorf("CQ %d: %w", c.cqn, err)
 	return c.err
@@ -195,7 +195,7 @@ func (c *CQ) ready() (bool, error) {
 	return c.old != nil && c.old.filled() || c.filled(c.reader.Next()), nil
 }
 
-// next takes the next entry to the scratch.
+// next copies the next entry to c.entry and reports whether there was one.
 func (c *CQ) next() (bool, error) {
 	if o := c.old; o != nil {
 		if ok, err := o.reader.Poll(c.entry); ok || err != nil {
@@ -207,7 +207,7 @@ func (c *CQ) next() (bool, error) {
 	return c.reader.Poll(c.entry)
 }
 
-// oldCQ is the area a CQ had before it was resized. The device is done with it.
+// oldCQ is the area of a CQ before it was resized. The device no longer uses it.
 type oldCQ struct {
 	area   area
 	log2   uint8
@@ -216,8 +216,8 @@ type oldCQ struct {
 
 func (o *oldCQ) filled() bool { return filled(o.area, o.log2, o.reader.Next()) }
 
-// Resize gives the queue room for entries completions. Those that wait to be polled stay, and come
-// first.
+// Resize gives the queue room for entries completions. Completions that are not polled yet are kept
+// and come first.
 func (c *CQ) Resize(ctx context.Context, entries int) error {
 	if entries < 1 || entries > 1<<abi.MaxQueueLog2 {
 		return invalid("CQ of %d entries; 1 to %d", entries, 1<<abi.MaxQueueLog2)
@@ -253,12 +253,12 @@ func (c *CQ) Resize(ctx context.Context, entries int) error {
 	c.old = &oldCQ{c.area, c.log2, c.reader}
 	c.area, c.log2, c.reader = mem, log2, ring.NewCQReader(ring.Mem(mem.block.Bytes()), layout)
 	c.polled.Store(0)
-	c.signal() // waiters arm again: who armed since the command did so in the old area
+	c.signal() // waiters arm again, because some may have armed the old area
 	return nil
 }
 
-// Moderate makes an event wait until count completions came, or the period is over; 0 of either
-// ends that. It takes wake-ups away, not completions.
+// Moderate delays an event until count completions have arrived or the period is over. If either is
+// 0 events are not delayed. It only reduces wake-ups; completions are not delayed.
 func (c *CQ) Moderate(ctx context.Context, count int, period time.Duration) error {
 	us := period.Microseconds()
 	if count < 0 || count > 65535 || us < 0 || us > 65535 {
@@ -279,25 +279,25 @@ func filled(a area, log2 uint8, i uint32) bool {
 	return err == nil && tail&abi.Phase == want
 }
 
-// cqSlot is where the entry with free-running index i lies.
+// cqSlot returns the offset of the entry with free-running index i.
 func cqSlot(log2 uint8, i uint32) int {
 	return abi.QueueHeaderSize + int(i&(1<<log2-1))*abi.CQESize
 }
 
-// Wait blocks until a completion can be polled. A completion that arrives between an empty Poll and
-// Wait is not missed: the device is asked for an event at the first entry not yet polled, and sends
-// it at once if that entry is written already.
+// Wait blocks until a completion can be polled. It does not miss a completion that arrives between
+// an empty Poll and Wait: it asks the device for an event at the first entry that is not polled
+// yet, and the device sends that event at once if the entry is already written.
 func (c *CQ) Wait(ctx context.Context) error { return c.wait(ctx, 0) }
 
-// WaitSolicited is Wait for completions of solicited sends and for failures only. Others are then
-// polled with them.
+// WaitSolicited is like Wait, but only completions of solicited sends and failures wake it. A Poll
+// then returns all completions.
 func (c *CQ) WaitSolicited(ctx context.Context) error { return c.wait(ctx, abi.ArmSolicitedOnly) }
 
 func (c *CQ) wait(ctx context.Context, flags uint8) error {
 	woken := false
 	for {
 		c.wakeMu.Lock()
-		wake := c.wake // taken before arming: an event of this arming closes it
+		wake := c.wake // read before arming, because the event closes it
 		c.wakeMu.Unlock()
 		ready, err := c.ready()
 		if err != nil {
@@ -322,8 +322,8 @@ func (c *CQ) wait(ctx context.Context, flags uint8) error {
 	}
 }
 
-// arm asks for an event. It reports whether what is waited for is there already and no event may
-// come.
+// arm asks the device for an event. It returns true if a matching completion is already there; then
+// possibly no event comes.
 func (c *CQ) arm(flags uint8) (ready bool, err error) {
 	if !c.byWord {
 		c.dev.s.Load().arm(&c.bell, flags)
@@ -340,7 +340,7 @@ func (c *CQ) arm(flags uint8) (ready bool, err error) {
 	if flags == 0 {
 		c.anyone.Store(true)
 	}
-	// The word holds one request: that of others for any completion must not be weakened.
+	// The word holds one request. If another waiter has asked for any completion, keep that.
 	if err = c.reader.Arm(!c.anyone.Load()); err == nil {
 		ready, err = c.reader.Ready(flags != 0)
 	}
@@ -353,16 +353,16 @@ func (c *CQ) arm(flags uint8) (ready bool, err error) {
 // signal wakes all waiters.
 func (c *CQ) signal() {
 	if c == nil {
-		return // of a QP that has none
+		return // the QP has no such CQ
 	}
 	c.wakeMu.Lock()
-	c.anyone.Store(false) // before the waiters wake: they arm again
+	c.anyone.Store(false) // before the waiters wake, since they arm again
 	close(c.wake)
 	c.wake = make(chan struct{})
 	c.wakeMu.Unlock()
 }
 
-// broken ends the CQ because the device said so.
+// broken makes the CQ unusable after an error event of the device.
 func (c *CQ) broken(err error) {
 	c.mu.Lock()
 	if c.err == nil {
@@ -381,7 +381,7 @@ func (c *CQ) attach(qp *QP) {
 	c.mu.Unlock()
 }
 
-// detach forgets a destroyed QP and covers its completions that were not polled, since the device
+// detach removes a destroyed QP and discards its completions that were not polled, since the device
 // may give its number to the next QP.
 func (c *CQ) detach(qp *QP) {
 	if c == nil {
@@ -401,7 +401,8 @@ func (c *CQ) detachSRQ(s *SRQ) {
 	c.discard(func(e *abi.CQE) bool { return e.SRQN == s.srqn })
 }
 
-// discard covers completions that were not polled.
+// discard marks completions that were not polled and for which gone is true, so that Poll skips
+// them.
 func (c *CQ) discard(gone func(*abi.CQE) bool) {
 	if c.err != nil {
 		return
@@ -420,19 +421,19 @@ func (c *CQ) discardIn(a area, log2 uint8, next uint32, gone func(*abi.CQE) bool
 		if e.Unmarshal(at); gone(&e) {
 			e.QPN, e.SRQN = discarded, 0
 			e.Marshal(c.entry)
-			copy(at[:abi.CQETailOffset], c.entry) // not the phase
+			copy(at[:abi.CQETailOffset], c.entry) // without the phase bit
 		}
 	}
 }
 
-// Destroy frees the queue. It is ErrBusy while QPs complete to it.
+// Destroy destroys the queue. It returns ErrBusy while QPs complete to it.
 func (c *CQ) Destroy(ctx context.Context) error {
 	return c.ended.once(func() error {
 		c.dev.s.Load().silence(&c.bell, true)
 		err := c.admin.do(ctx, abi.AdminOpDestroyCQ, &abi.DestroyCQ{CQN: c.cqn}, nil, nil)
 		if err != nil && !gone(err) {
 			c.dev.s.Load().silence(&c.bell, false)
-			c.signal() // waiters arm again: their doorbells were held back
+			c.signal() // waiters arm again, because their doorbells were suppressed
 			return err
 		}
 		c.dev.objects.cqs.remove(c.cqn, c)

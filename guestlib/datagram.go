@@ -11,28 +11,27 @@ import (
 // Types of queue pairs that carry datagrams.
 const (
 	UD  = abi.QPTypeUD  // unreliable datagram
-	GSI = abi.QPTypeGSI // the same with number 1, one per function
+	GSI = abi.QPTypeGSI // unreliable datagram with QP number 1, one per function
 )
 
-// GRHSize is the room that a receive of a datagram needs before the data: the headers it came
-// under.
+// GRHSize is the number of bytes before the data in a received datagram: its headers.
 const GRHSize = abi.GRHSize
 
-// AHConfig says where datagrams go.
+// AHConfig is the destination of datagrams.
 type AHConfig struct {
 	GID GID
 	Path
 }
 
-// AH is an address handle: the way to a function, for datagrams.
+// AH is an address handle: the destination of datagrams.
 type AH struct {
 	pd    *PD
 	ahn   uint32
 	ended end
 }
 
-// CreateAH makes an address handle. It does not wait for anybody: datagrams to an address where
-// nobody is are lost.
+// CreateAH creates an address handle. It does not check whether the destination exists: datagrams
+// to an unknown address are lost.
 func (p *PD) CreateAH(ctx context.Context, cfg AHConfig) (*AH, error) {
 	if p.dev.now.Load().info.Features&abi.FeatureDatagrams == 0 {
 		return nil, errNoDatagrams
@@ -45,15 +44,15 @@ func (p *PD) CreateAH(ctx context.Context, cfg AHConfig) (*AH, error) {
 	return &AH{pd: p, ahn: r.AHN}, nil
 }
 
-// Destroy frees the handle. Sends that use it go on.
+// Destroy destroys the handle. Outstanding sends that use it are still sent.
 func (a *AH) Destroy(ctx context.Context) error {
 	return a.ended.once(func() error {
 		return a.pd.admin.do(ctx, abi.AdminOpDestroyAH, &abi.DestroyAH{AHN: a.ahn}, nil, nil)
 	})
 }
 
-// SourceGID reads who sent a datagram from the GRHSize bytes before its data, as
-// ibv_init_ah_from_wc does.
+// SourceGID returns the sender's GID of a datagram from the GRHSize bytes before its data, like
+// ibv_init_ah_from_wc.
 func SourceGID(grh []byte) (gid GID, err error) {
 	if len(grh) < GRHSize {
 		return gid, invalid("GRH of %d bytes; it has %d", len(grh), GRHSize)
@@ -76,10 +75,10 @@ func SourceGID(grh []byte) (gid GID, err error) {
 	return gid, nil
 }
 
-// datagrams reports whether the QP is of the datagram service.
+// datagrams reports whether the QP's type is UD or GSI.
 func (c *QPConfig) datagrams() bool { return c.Type == UD || c.Type == GSI }
 
-// startDatagrams brings a QP of the datagram service to RTS: it waits for nobody.
+// startDatagrams moves a datagram QP to RTS. It needs no peer.
 func (q *QP) startDatagrams(ctx context.Context) error {
 	qkey := q.cfg.QKey
 	if q.cfg.Type == GSI && qkey == 0 {
@@ -97,7 +96,7 @@ func (q *QP) startDatagrams(ctx context.Context) error {
 	return nil
 }
 
-// Resume brings a QP of the datagram service back to RTS after a send that was wrong.
+// Resume moves a datagram QP back to RTS after a failed send.
 func (q *QP) Resume(ctx context.Context) error {
 	return q.Modify(ctx, QPAttr{Mask: abi.QPAttrState, State: abi.QPStateRTS})
 }

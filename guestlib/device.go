@@ -15,39 +15,39 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Options change how a device is opened. The zero value is good for most uses.
+// Options are the options of Open. The zero value is good for most uses.
 type Options struct {
-	// Driver is the name the NIC shows in its logs, at most 32 bytes; "" means "guestlib".
+	// Driver is the driver's name in the NIC's logs, at most 32 bytes; "" means "guestlib".
 	Driver string
-	// Memory limits the memory made visible to the device, in bytes. Over vsock 0 means what the
-	// guest has; over unix 0 means 256 MiB, which take room only as they are used.
+	// Memory limits the memory that the device can access, in bytes. Over vsock 0 means all memory
+	// of the guest. Over unix 0 means 256 MiB, which take up space only as they are used.
 	Memory int
-	// Heartbeat is how often the device is asked for a sign of life; 0 means 2 s.
+	// Heartbeat is the interval of heartbeats; 0 means 2 s.
 	Heartbeat time.Duration
 	// HeartbeatTimeout is how long the device may be silent before it counts as lost; 0 means 20 s.
 	HeartbeatTimeout time.Duration
-	// CommandTimeout bounds one answer of the device to a command; 0 means 30 s.
+	// CommandTimeout is the time limit for the device's answer to a command; 0 means 30 s.
 	CommandTimeout time.Duration
-	// RingAlways makes each post send a doorbell record, also to a device that polls. It is for
-	// measuring what polling saves.
+	// RingAlways makes each post send a doorbell, also to a device that polls. It is for measuring
+	// the benefit of polling.
 	RingAlways bool
-	// NoRecovery leaves a device that was lost as it is, until Reset or Close.
+	// NoRecovery disables the recovery of a lost device. It stays lost until Reset or Close.
 	NoRecovery bool
-	// NoWindow leaves the function's window alone: doorbells and events are messages. It is for
-	// measuring what a window saves.
+	// NoWindow disables the function's window: doorbells and events are messages. It is for
+	// measuring the benefit of a window.
 	NoWindow bool
 }
 
-// features the driver can use.
+// features are the features that the driver can use.
 const features = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureDatagrams | abi.FeatureArmWord | abi.FeatureSourceMAC | abi.FeatureFunctionEvents | abi.FeatureVectors
 
 const (
 	defaultMemfd = 256 << 20
-	// byeTimeout bounds how long Close waits until the device is done with the memory.
+	// byeTimeout is how long Close waits until the device no longer uses the memory.
 	byeTimeout = 5 * time.Second
 )
 
-// Info is what a function is.
+// Info describes a function.
 type Info struct {
 	Function FunctionID
 	Type     abi.FunctionType
@@ -55,11 +55,11 @@ type Info struct {
 	GID      GID
 	Tenant   uint32
 	MTU      int    // largest path MTU in bytes
-	Speed    uint32 // of the port in Mbit/s, when the device was opened
+	Speed    uint32 // of the port when the device was opened, in Mbit/s
 	Features uint64 // abi.Feature bits in use
 }
 
-// Limits are the most a function offers. SRQs have at most MaxQPEntries entries of MaxSGE elements.
+// Limits are the limits of a function. SRQs have at most MaxQPEntries entries of MaxSGE elements.
 type Limits struct {
 	abi.QueryDeviceResult
 	MaxAH, MaxSRQ, MaxMW, MaxXRCD, MaxMCG uint32
@@ -75,9 +75,9 @@ type Device struct {
 	src    arena.Source
 	pool   *arena.Pool
 
-	s          atomic.Pointer[stream]     // a new one when the device was lost and is back
+	s          atomic.Pointer[stream]     // replaced when a lost device is back
 	now        atomic.Pointer[attributes] // never nil
-	nextVector atomic.Uint32              // of the next CQ
+	nextVector atomic.Uint32              // for the next CQ
 	admin      atomic.Pointer[admin]      // of the current life of the function
 	cm         cm
 
@@ -85,26 +85,25 @@ type Device struct {
 	events  events
 
 	resetting sync.Mutex
-	loud      bool // a stream ended without the device having let go of the memory, and no reset since; guarded by resetting
+	loud      bool // the device may still use the memory: a stream ended without its confirmation, with no reset since; guarded by resetting
 	survivor  survivor
 	closeOnce sync.Once
 	closeErr  error
 }
 
-// attributes are what is known of a device since it was attached.
+// attributes holds what the driver has learned about a device when it attached.
 type attributes struct {
 	info    Info
 	limits  Limits
 	path    string
-	winErr  error // why path is not a better one
-	vectors int   // event queues of the window; 0: events are messages
+	winErr  error // why there is no better path
+	vectors int   // number of the window's event queues; 0: events are messages
 }
 
-// Open attaches to a function and enables it. The url is vsock://2:7000 or pci:// in a guest, or
-// unix:///path for a process on the NIC's own host; ?function=pf0.vf1 names the function where
-// several are assigned to the caller. vsock://1:7000?memory=/dev/shm/FILE is a process on the NIC's
-// own host over the kernel's vsock loopback, with memory in a file that the NIC's configuration
-// names.
+// Open attaches to a function and enables it. In a guest the url is vsock://2:7000 or pci://. For a
+// process on the NIC's own host it is unix:///path, or vsock://1:7000?memory=/dev/shm/FILE over the
+// kernel's vsock loopback with memory in a file that the NIC's configuration names. If several
+// functions are assigned to the caller, ?function=pf0.vf1 selects one.
 func Open(ctx context.Context, url string, opts Options) (*Device, error) {
 	t, err := parseURL(url)
 	if err != nil {
@@ -125,8 +124,8 @@ func Open(ctx context.Context, url string, opts Options) (*Device, error) {
 	d.cm.init()
 	d.survivor.init()
 	d.now.Store(&attributes{path: t.scheme})
-	// The admin queue exists before the reader starts: what a hostile device sends early is handled
-	// like what it sends late.
+	// The admin queue exists before the reader starts, so that the reader can handle messages that
+	// a hostile device sends too early.
 	s := newStream(conn)
 	a, err := newAdmin(s, d.pool, opts.CommandTimeout)
 	if err != nil {
@@ -143,7 +142,7 @@ func Open(ctx context.Context, url string, opts Options) (*Device, error) {
 	return d, nil
 }
 
-// begin attaches by a stream that nothing has been said on, with the admin queue for it.
+// begin attaches by a new stream and its admin queue.
 func (d *Device) begin(ctx context.Context, s *stream, a *admin) error {
 	s.handler, s.memory = d.handle, d.pool
 	d.s.Store(s)
@@ -170,7 +169,7 @@ func (o *Options) defaults(scheme string) {
 	}
 }
 
-// attach takes the function from the hello to READY.
+// attach sends the hello and brings the function to READY.
 func (d *Device) attach(ctx context.Context) error {
 	fn, opts := d.target.function, &d.opts
 	hello := abi.Hello{Major: abi.VersionMajor, Minor: abi.VersionMinor, Function: uint32(fn), Features: features}
@@ -251,7 +250,7 @@ func (d *Device) enable(ctx context.Context) error {
 	return regs.outside(ctx, err, slices.Concat(a.sq.Pages(), a.cq.Pages(), []uint64{a.sq.list.Root, a.cq.list.Root}))
 }
 
-// openWindow makes doorbells go by the function's window, where the guest has one.
+// openWindow makes the stream use the function's window for doorbells, if the guest has one.
 func (d *Device) openWindow(at *attributes, function uint32) {
 	var w *window.Window
 	switch m, ok := d.src.(*pciMemory); {
@@ -284,21 +283,22 @@ func (d *Device) openWindow(at *attributes, function uint32) {
 	})
 }
 
-// Path names the way that doorbells and events take: "ivshmem-msix" and "pci-msix" (a window, and
-// interrupts), "ivshmem" and "pci" (a window, and messages for events), "vsock" or "unix". In a
-// guest the error says what the better one lacks.
+// Path returns how doorbells and events are sent: "ivshmem-msix" or "pci-msix" (window and
+// interrupts), "ivshmem" or "pci" (window, and messages for events), "vsock" or "unix" (messages).
+// In a guest the error says why a better path is not used.
 func (d *Device) Path() (string, error) {
 	at := d.now.Load()
 	return at.path, at.winErr
 }
 
-// Info says which function this is. It costs nothing.
+// Info returns the description of the function. It does not ask the device.
 func (d *Device) Info() Info { return d.now.Load().info }
 
-// GID is the function's address in its tenant.
+// GID returns the function's address in its tenant.
 func (d *Device) GID() GID { return d.now.Load().info.GID }
 
-// Limits are those the device told when it was opened. They cost nothing.
+// Limits returns the limits that the device reported when it was opened. It does not ask the
+// device.
 func (d *Device) Limits() Limits { return d.now.Load().limits }
 
 // Query asks the device for its limits.
@@ -315,7 +315,7 @@ func (d *Device) Query(ctx context.Context) (Limits, error) {
 	return l, err
 }
 
-// InUse asks the device how many objects of each kind it holds for the function.
+// InUse asks the device for the number of the function's objects of each kind.
 func (d *Device) InUse(ctx context.Context) (ObjectCounts, error) {
 	return d.count(ctx, abi.CreditInUse)
 }
@@ -325,25 +325,26 @@ func (d *Device) count(ctx context.Context, part abi.CreditPart) (o ObjectCounts
 	return o, err
 }
 
-// Done is closed when the function stopped by a fault or a reset, or the device is lost or closed;
-// Err then says why. After a Reset that succeeded there is a new one.
+// Done returns a channel that is closed when the function has stopped by a fault or a reset, or the
+// device is lost or closed; Err then returns the reason. After a successful Reset, Done returns a
+// new channel.
 func (d *Device) Done() <-chan struct{} { return d.admin.Load().ended }
 
-// Err is nil while the device works, else an ErrDeviceLost or ErrClosed.
+// Err returns nil while the device works, otherwise an ErrDeviceLost or ErrClosed.
 func (d *Device) Err() error {
 	if err := d.s.Load().failure(); err != nil {
 		return err
 	}
-	if lost := d.survivor.lost.Load(); lost != nil { // a new stream, on which not all is said yet
+	if lost := d.survivor.lost.Load(); lost != nil { // the new stream is not fully set up yet
 		return *lost
 	}
 	return d.admin.Load().failure()
 }
 
-// Close detaches from the function and frees everything made from the device, in whatever state it
-// is. Memory of Buffers must not be touched any more. When the device does not confirm that it is
-// done with the memory, the memory stays mapped until the process ends and an error says so.
-// Closing again returns the first result.
+// Close detaches from the function and frees everything that was created from the device, whatever
+// its state. Memory of Buffers must not be accessed any more. If the device does not confirm that
+// it no longer uses the memory, the memory stays mapped until the process ends, and Close returns
+// an error. A second call returns the result of the first.
 func (d *Device) Close() error {
 	d.closeOnce.Do(func() {
 		d.survivor.stop()
@@ -351,7 +352,7 @@ func (d *Device) Close() error {
 		d.survivor.wg.Wait()
 		d.resetting.Lock() // a Reset in progress fails now
 		defer d.resetting.Unlock()
-		d.leave() // one that succeeded in the meantime
+		d.leave() // a Reset may have opened another stream since
 		d.s.Load().wg.Wait()
 		d.retire()
 		if d.loud || !d.s.Load().quiet {
@@ -363,7 +364,7 @@ func (d *Device) Close() error {
 	return d.closeErr
 }
 
-// leave says goodbye and waits until the stream has ended.
+// leave sends a goodbye and waits until the stream has ended.
 func (d *Device) leave() {
 	s := d.s.Load()
 	s.goodbye()
@@ -374,7 +375,7 @@ func (d *Device) leave() {
 	}
 }
 
-// retire makes sure that no object touches its memory any more.
+// retire makes sure that no object accesses its memory any more.
 func (d *Device) retire() {
 	d.admin.Load().close()
 	d.s.Load().useWindow(nil)

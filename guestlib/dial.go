@@ -25,12 +25,13 @@ type target struct {
 	cid      uint32
 	port     uint32
 	path     string
-	address  string // of a PCI device; "": the first
-	memory   string // file of a vsock client on the NIC's own host; else its memory is the guest's
+	address  string // of a PCI device; "": the first device
+	memory   string // memory file of a vsock client on the NIC's own host; "": guest memory
 	function FunctionID
 }
 
-// CheckURL says what is wrong with a device URL, as Open does, without opening it.
+// CheckURL returns the error that Open would return for an invalid device URL, without opening the
+// device.
 func CheckURL(url string) error {
 	_, err := parseURL(url)
 	return err
@@ -92,9 +93,8 @@ func parseURL(s string) (target, error) {
 	return t, nil
 }
 
-// Dial connects to the device behind a URL as Open knows it, and makes memory for it, without a
-// hello. It is for tools that speak the ABI by themselves. The function is the one that the URL
-// names.
+// Dial connects to the device of a URL like Open and creates memory for it, but sends no hello. It
+// is for tools that implement the ABI themselves. It returns the function that the URL names.
 func Dial(ctx context.Context, url string, memory int) (net.Conn, arena.Source, FunctionID, error) {
 	t, err := parseURL(url)
 	if err != nil {
@@ -104,8 +104,8 @@ func Dial(ctx context.Context, url string, memory int) (net.Conn, arena.Source, 
 	return conn, src, t.function, err
 }
 
-// Redial opens a further stream to a device that Dial connected to, with the memory there is. The
-// one before has ended.
+// Redial opens another stream to a device of Dial, with the memory of the first. The previous
+// stream must have ended.
 func Redial(ctx context.Context, url string, src arena.Source) (net.Conn, error) {
 	t, err := parseURL(url)
 	if err != nil {
@@ -114,7 +114,7 @@ func Redial(ctx context.Context, url string, src arena.Source) (net.Conn, error)
 	return redial(ctx, t, src)
 }
 
-// dial connects to the device and makes the memory it will use.
+// dial connects to the device and creates the memory for it.
 func dial(ctx context.Context, t target, memory int) (net.Conn, arena.Source, error) {
 	if t.scheme == "unix" {
 		return dialUnix(ctx, t.path, memory)
@@ -132,8 +132,8 @@ func dial(ctx context.Context, t target, memory int) (net.Conn, arena.Source, er
 	return conn, arena.NewGuestRAM(memory), nil
 }
 
-// dialVsock connects by AF_VSOCK. The library's Dial knows no context; the kernel gives up after 2
-// seconds on its own, so a cancelled dial ends soon in the background.
+// dialVsock connects by AF_VSOCK. The vsock library's Dial takes no context. The kernel gives up
+// after 2 seconds by itself, so a cancelled dial ends soon in the background.
 func dialVsock(ctx context.Context, cid, port uint32) (net.Conn, error) {
 	type result struct {
 		conn *vsock.Conn
@@ -179,7 +179,7 @@ const preambleMagic = "VNICMEM1"
 
 const preambleTimeout = 10 * time.Second
 
-// redial connects once more, with the memory there is.
+// redial connects again, with the existing memory.
 func redial(ctx context.Context, t target, src arena.Source) (net.Conn, error) {
 	if m, ok := src.(*arena.Memfd); ok && t.scheme == "unix" {
 		return connectUnix(ctx, t.path, m)
@@ -202,9 +202,9 @@ func dialUnix(ctx context.Context, path string, memory int) (net.Conn, arena.Sou
 	return conn, src, nil
 }
 
-// connectUnix connects to a NIC on the same host and hands it a memfd: one message of a 16-byte
-// header {magic, u32 regions, u32 0} and per region {u64 device address, u64 size, u64 offset in
-// its fd}, with one fd each. The answer is {u32 status, u32 length} and a reason.
+// connectUnix connects to a NIC on the same host and passes it a memfd. It sends one message: a
+// 16-byte header {magic, u32 regions, u32 0}, and for each region {u64 device address, u64 size,
+// u64 offset in its fd} and one fd. The answer is {u32 status, u32 length} and a reason.
 func connectUnix(ctx context.Context, path string, src *arena.Memfd) (_ net.Conn, err error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)

@@ -10,15 +10,15 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/window"
 )
 
-// pciMemory is the memory that a PCI device of the NIC's own reaches, and the device: it is given
-// back when nothing is in its reach any more.
+// pciMemory is the memory that a PCI device of the NIC can access, with the device. The device is
+// released when it can access no memory any more.
 type pciMemory struct {
 	arena.Source
 	pci *window.PCI
 }
 
-// PCIOf is the PCI device behind memory of Dial's, nil if there is none. It is valid as long as the
-// memory.
+// PCIOf returns the PCI device of memory from Dial, or nil if there is none. It is valid as long as
+// the memory.
 func PCIOf(src arena.Source) *window.PCI {
 	if m, ok := src.(*pciMemory); ok {
 		return m.pci
@@ -32,8 +32,8 @@ func (m *pciMemory) Close() error {
 	return err
 }
 
-// dialPCI takes a PCI device and opens a session by it. Memory is mapped by the IOMMU where the
-// guest has one, else it is pinned and named by its physical addresses.
+// dialPCI opens a PCI device and a session by it. If the guest has an IOMMU it maps the memory
+// there, otherwise it pins the memory and uses physical addresses.
 func dialPCI(ctx context.Context, t target, memory int) (net.Conn, arena.Source, error) {
 	pci, err := window.OpenPCI(t.address, uint32(t.function))
 	if errors.Is(err, window.ErrNone) {

@@ -1,5 +1,5 @@
-// Package guestlib is the user-space driver of the vnic device: it attaches to a function, makes
-// memory the device can reach, and offers RDMA in the shape and with the words of verbs.
+// Package guestlib is the user-space driver of the vnic device. It attaches to a function, provides
+// memory that the device can access, and offers RDMA with an API modelled on verbs.
 //
 //	Open ──► Device ──AllocPD──► PD ──RegMR(Buffer)──► MR        memory: package arena
 //	           │                  └──CreateQP──► QP ──PostSend, PostRecv──► work queues in shared memory
@@ -12,10 +12,11 @@
 //
 // In a guest the URL is vsock://2:7000 and the memory is pinned guest RAM, which needs root and
 // io_uring in the guest. For a process on the NIC's own host it is unix:///path and the memory is a
-// memfd. Add ?function=pf0.vf1 where several functions are assigned to the caller. The rest is the
-// same for both: registers, doorbells and events travel over the stream, everything else through
-// memory. Where the guest has a window of the function (package window) doorbells, and where it can
-// have interrupts events, go by that; Device.Path tells.
+// memfd. Add ?function=pf0.vf1 if several functions are assigned to the caller. The rest is the
+// same for both: register accesses, doorbells and events are sent over the stream, everything else
+// goes through memory. If the guest has a window of the function (package window), doorbells use
+// the window, and events too if the guest can have interrupts. Device.Path returns which way is
+// used.
 //
 // # Example
 //
@@ -38,35 +39,37 @@
 //		err = cq.Wait(ctx)                      // sleeps until there is something to poll
 //	}
 //
-// The example of the package is the whole of it, both sides, and runs as a test. The programs in
+// The package's example has the complete code of both sides, and runs as a test. The programs in
 // guestlib/examples do more: ping-pong, bandwidth, a key-value store read by one-sided READs, a
 // lock made of CMP_SWAP.
 //
 // # Work and completions
 //
 // Work requests of a queue are done in the order posted, and complete in that order. Unsignaled
-// sends have no completion unless they fail; their room in the queue comes back with the next
-// signaled one, so signal at least one in every SendEntries. Memory named by an SGL belongs to the
-// device until the completion. A CQ needs room for all work outstanding on its QPs.
+// sends have no completion unless they fail. Their room in the queue becomes free when the next
+// signaled send completes, so at least one in every SendEntries sends must be signaled. Memory
+// named by an SGL belongs to the device until the completion. A CQ needs room for all outstanding
+// work of its QPs.
 //
-// A completion that fits no outstanding work is the device's mistake, not the program's: Poll
-// reports it as ErrProtocol.
+// Poll returns ErrProtocol for a completion that matches no outstanding work, since that is a
+// mistake of the device, not of the program.
 //
 // # Errors and the end
 //
-// Refusals of the device are *StatusError and match ErrBusy, ErrNotFound and so on. When the device
-// is gone, stops the function, or breaks the protocol, every call fails with ErrDeviceLost and the
-// reason, Device.Done is closed, and all waiting ends. Nothing the device sends panics the program.
-// Objects can be destroyed in any order their dependencies allow, or not at all: Close frees
-// everything. The device is told first, and memory is given back only when it confirmed that it
-// does not use it any more.
+// If the device refuses a command, the error is a *StatusError, which matches ErrBusy, ErrNotFound
+// and so on. If the device is gone, stops the function, or breaks the protocol, every call fails
+// with ErrDeviceLost and the reason, Device.Done is closed, and all waits end. Nothing that the
+// device sends can make the program panic. Objects can be destroyed in any order that their
+// dependencies allow, or not at all: Close frees everything. It tells the device first, and frees
+// memory only after the device has confirmed that it no longer uses the memory.
 //
 // # A NIC that is restarted
 //
-// A NIC may go and come back under a running guest. Its stream then ends, or nothing comes from it
-// any more for HeartbeatTimeout: the device needs a reset (ErrNeedsReset, and an event). It dials
-// again by itself, attaches and resets the function; Await tells when it works again. Objects of
-// before fail for ever, Buffers stay: the program makes its objects anew, and connects again.
+// A NIC may be restarted under a running guest. Its stream then ends, or nothing arrives from it
+// for HeartbeatTimeout, and the device needs a reset (ErrNeedsReset, and an event). The device
+// dials again by itself, attaches and resets the function; Await returns when it works again.
+// Objects from before fail for ever, but Buffers stay. The program must create its objects again
+// and connect again.
 //
 //	for {
 //		err := work(dev)                        // makes its objects, and works
@@ -80,11 +83,11 @@
 //
 // # Concurrency
 //
-// Everything is safe for use by several goroutines. A command that was sent is waited for even if
-// its context ends, since only the answer tells what exists now; Options.CommandTimeout bounds
-// that. PostSend, PostRecv and Poll take one lock each, do not block, and do not allocate.
-// Doorbells are coalesced: one goroutine sends those of all queues that changed since its last
-// write in one message.
+// Everything is safe for use by several goroutines. A call waits for the answer to a command that
+// it has sent even if its context ends, since only the answer tells which objects exist;
+// Options.CommandTimeout limits the wait. PostSend, PostRecv and Poll take one lock each, do not
+// block, and do not allocate. Doorbells are coalesced: one goroutine sends the doorbells of all
+// queues that changed since its last write in one message.
 //
 // The rules of the shared memory are in docs/abi.
 package guestlib

@@ -8,23 +8,24 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Errors to test for with errors.Is. What the device answered to a command is a *StatusError and
-// matches its abi.Status' sentinel too.
+// Errors to test for with errors.Is. A *StatusError from the device also matches the error here
+// that belongs to its status.
 var (
-	// ErrClosed is returned by objects that were destroyed and by everything of a closed device.
+	// ErrClosed is returned by destroyed objects and by all objects of a closed device.
 	ErrClosed = arena.ErrClosed
-	// ErrExhausted says that the device memory is used up. It is an *arena.ExhaustedError; memory
-	// that cannot be made visible to the device is an *arena.PinError, which says what helps.
+	// ErrExhausted means that the device memory is used up; the error is an *arena.ExhaustedError.
+	// If memory cannot be made accessible to the device, the error is an *arena.PinError, which
+	// says what helps.
 	ErrExhausted = arena.ErrExhausted
-	// ErrDeviceLost is behind every error after the device went away, failed or broke the protocol.
-	// Unless it is ErrNeedsReset too, close the device and open it again.
+	// ErrDeviceLost is matched by every error after the device has gone, failed or broken the
+	// protocol. Unless the error matches ErrNeedsReset too, close the device and open it again.
 	ErrDeviceLost = errors.New("device lost")
-	// ErrNeedsReset says that the stream to the device ended or nothing came from it for too long:
-	// the NIC was restarted, perhaps, and may be back. It is also ErrDeviceLost. The device dials
-	// again by itself (Await), or by Reset.
+	// ErrNeedsReset means that the stream to the device ended, or that nothing arrived from it for
+	// too long: perhaps the NIC was restarted. The error matches ErrDeviceLost too. The device
+	// dials again by itself (Await), or with Reset.
 	ErrNeedsReset = errors.New("needs reset")
-	// ErrProtocol says that the device sent something the ABI does not allow. It is also
-	// ErrDeviceLost.
+	// ErrProtocol means that the device sent something that the ABI does not allow. The error
+	// matches ErrDeviceLost too.
 	ErrProtocol = errors.New("device broke the protocol")
 	// ErrQueueFull says that a work queue has no room: poll completions first. Unsignaled sends
 	// free their room only when a later signaled one completes.
@@ -33,15 +34,15 @@ var (
 	ErrState = errors.New("wrong state")
 	// ErrInvalid says that an argument is out of range or contradicts another.
 	ErrInvalid = errors.New("invalid argument")
-	// ErrBusy says that the object is used by others.
+	// ErrBusy says that other objects use the object.
 	ErrBusy = errors.New("busy")
 	// ErrNoResources says that a limit of the function or of the NIC is reached.
 	ErrNoResources = errors.New("no resources")
 	// ErrNotFound says that the device does not know the object.
 	ErrNotFound = errors.New("not found")
-	// ErrDenied says that the function may not do that.
+	// ErrDenied says that the function has no permission for the operation.
 	ErrDenied = errors.New("denied")
-	// ErrUnsupported says that the device cannot do that.
+	// ErrUnsupported says that the device does not support the operation.
 	ErrUnsupported = errors.New("unsupported")
 	// ErrUnreachable says that no NIC is known for a GID, or that it did not answer.
 	ErrUnreachable = errors.New("unreachable")
@@ -69,7 +70,7 @@ var sentinels = map[abi.Status]error{
 	abi.StatusRefused:         ErrRefused,
 }
 
-// StatusError is the device's refusal of a command, a register access or an attach.
+// StatusError is the error if the device refuses a command, a register access or an attach.
 type StatusError struct {
 	Op     string // "RegMR", "hello", "read of register 0x18", …
 	Status abi.Status
@@ -87,7 +88,7 @@ func (e *StatusError) Error() string {
 // Unwrap returns the sentinel for the status, or nil.
 func (e *StatusError) Unwrap() error { return sentinels[e.Status] }
 
-// FaultError says why the device stopped the function.
+// FaultError is the reason why the device stopped the function.
 type FaultError struct {
 	Fault  abi.Fault
 	Reason string
@@ -97,7 +98,7 @@ func (e *FaultError) Error() string {
 	return fmt.Sprintf("function fault: %s: %s", e.Fault, e.Reason)
 }
 
-// RejectedError is the peer's answer to a connection request it did not want.
+// RejectedError is the error if the peer rejects a connection request.
 type RejectedError struct {
 	Reason  uint32 // chosen by the peer's driver, or the abi.Status of its NIC
 	Private []byte // of the peer
@@ -105,7 +106,7 @@ type RejectedError struct {
 
 func (e *RejectedError) Error() string {
 	text := fmt.Sprintf("connection rejected by the peer, reason %d", e.Reason)
-	if len(e.Private) == 0 && abi.Status(e.Reason) == abi.StatusRefused { // what a NIC says for its driver
+	if len(e.Private) == 0 && abi.Status(e.Reason) == abi.StatusRefused { // the NIC's own rejection
 		text += " (nobody listens for that service there)"
 	}
 	return text
@@ -114,7 +115,7 @@ func (e *RejectedError) Error() string {
 // Unwrap returns ErrRefused.
 func (e *RejectedError) Unwrap() error { return ErrRefused }
 
-// WCError is a work request that failed.
+// WCError is the error of a failed work request.
 type WCError struct {
 	ID        uint64 // of the work request
 	QPN       uint32
@@ -126,10 +127,10 @@ func (e *WCError) Error() string {
 	return fmt.Sprintf("QP %d: work request %d: %s (vendor error %#x)", e.QPN, e.ID, e.Status, e.VendorErr)
 }
 
-// lost makes err, which ended the use of the device, match ErrDeviceLost.
+// lost wraps err, which ended the use of the device, so that it matches ErrDeviceLost.
 func lost(err error) error { return fmt.Errorf("%w: %w", ErrDeviceLost, err) }
 
-// needsReset is lost where another try may help.
+// needsReset is lost for errors after which another try may help.
 func needsReset(format string, args ...any) error {
 	return lost(fmt.Errorf("%w: %w", ErrNeedsReset, fmt.Errorf(format, args...)))
 }

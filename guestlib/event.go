@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Event is something that happened to an object on its own.
+// Event is an asynchronous event of an object.
 type Event struct {
 	Type   abi.EventType // EventDisconnected, EventFunctionFault, EventFunctionState (also when the device was lost), EventLinkState, one of a QP or EventCQError
 	QP     *QP           // of events of QPs: EventDisconnected, EventQPFatal, EventQPReqErr, EventQPAccessErr, EventCommEst, EventSQDrained, EventLastWQE
@@ -34,16 +34,16 @@ func (e Event) String() string {
 	return s
 }
 
-// eventBacklog is how many events wait for a reader of Events before new ones are dropped.
+// eventBacklog is the number of events that can wait in Events; further ones are dropped.
 const eventBacklog = 256
 
-// events are those that wait for the program.
+// events holds the events that wait for the program.
 type events struct {
 	c       chan Event
 	dropped atomic.Uint64
 }
 
-// emit does not wait for room.
+// emit queues an event, or drops and counts it if the queue is full.
 func (q *events) emit(e Event) {
 	select {
 	case q.c <- e:
@@ -52,21 +52,21 @@ func (q *events) emit(e Event) {
 	}
 }
 
-// Events tells what happens to QPs, CQs and the function. Nobody has to read it: events that find
-// it full are dropped and counted.
+// Events returns the channel of events of QPs, CQs and the function. It need not be read: if it is
+// full, events are dropped and counted.
 func (d *Device) Events() <-chan Event { return d.events.c }
 
-// DroppedEvents counts events that found Events full.
+// DroppedEvents returns the number of events that were dropped because Events was full.
 func (d *Device) DroppedEvents() uint64 { return d.events.dropped.Load() }
 
-// handle takes the messages the device starts. It runs in the reader goroutine.
+// handle handles the messages that the device sends by itself. It runs in the reader goroutine.
 func (d *Device) handle(h abi.MsgHeader, body []byte) error {
 	switch h.Type {
 	case abi.MsgCQEvent:
 		return d.handleCQEvent(body)
 	case abi.MsgAsyncEvent:
-		// The completion of the command that caused the event may be in memory already, its
-		// doorbell still on the way.
+		// The completion of the command that caused the event may already be in memory while its
+		// doorbell is still on the way.
 		if err := d.admin.Load().poll(); err != nil {
 			return err
 		}
@@ -85,7 +85,7 @@ func (d *Device) handle(h abi.MsgHeader, body []byte) error {
 		}
 		return lost(&StatusError{Op: "attachment", Status: e.Code, Reason: abi.Text(e.Reason[:])})
 	}
-	return nil // of a later minor version
+	return nil // unknown: from a later minor version
 }
 
 func (d *Device) handleCQEvent(body []byte) error {
@@ -124,22 +124,22 @@ func (d *Device) handleAsync(e *abi.AsyncEvent) error {
 		}
 	case abi.EventFunctionFault:
 		d.events.emit(Event{Type: e.Type, Status: e.Status, Reason: reason(e)})
-		d.admin.Load().end(lost(&FaultError{abi.Fault(e.Status), reason(e)})) // the stream lives: Reset starts anew
-	case abi.EventFunctionState: // the PF or the host did it: objects and connections are gone
+		d.admin.Load().end(lost(&FaultError{abi.Fault(e.Status), reason(e)})) // the stream stays: Reset starts a new life
+	case abi.EventFunctionState: // changed by the PF or the host: objects and connections are gone
 		state := abi.State(e.Status)
 		d.events.emit(Event{Type: e.Type, Status: e.Status, Reason: reason(e)})
-		d.admin.Load().end(lost(fmt.Errorf("%w: the PF or the host took the function to %s (%s)", ErrState, state, reason(e)))) // Reset starts anew
+		d.admin.Load().end(lost(fmt.Errorf("%w: the PF or the host took the function to %s (%s)", ErrState, state, reason(e)))) // Reset starts a new life
 	case abi.EventLinkState:
 		d.events.emit(Event{Type: e.Type, Status: e.Status})
 	}
 	return nil
 }
 
-// qpEvent handles what happened to a QP.
+// qpEvent handles an event of a QP.
 func (d *Device) qpEvent(e *abi.AsyncEvent) {
 	qp := d.objects.qps.get(e.Number)
 	if qp == nil {
-		return // destroyed in the meantime
+		return // the QP was destroyed since
 	}
 	failed := e.Type == abi.EventQPFatal || e.Type == abi.EventQPReqErr || e.Type == abi.EventQPAccessErr
 	if failed {
