@@ -18,9 +18,9 @@ const PartTime = falcon.Time(time.Second)
 // acknowledgement was lost.
 //
 //	side that ended it                           peer
-//	queue pair lets go ── DREQ ────────────────▶ begins nothing new
-//	acknowledges what came, also again ◀──────── sends again what is not acknowledged
-//	refuses the rest ──────────────────────────▶ flushes, when nothing is under way any more
+//	releases its queue pair ── DREQ ───────────▶ starts no new work
+//	acknowledges packets, repeated ones too ◀─── repeats packets that are not acknowledged
+//	refuses other packets ─────────────────────▶ flushes, when no work is in flight any more
 //	closes after PartTime                        closes
 type parting struct {
 	conn  *falcon.Conn

@@ -73,8 +73,8 @@ func (s *Slot) carrier() rof.Carrier {
 	return s.Conn
 }
 
-// Explain describes an RDMA packet that the connection sent (out) or received, and who owns it, for
-// people.
+// Explain describes, for people, who owns an RDMA packet that the connection sent (out) or
+// received.
 func (s *Slot) Explain(rdmaPacket []byte, out bool) string {
 	return s.user.Explain(rdmaPacket, out)
 }

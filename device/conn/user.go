@@ -29,7 +29,8 @@ type User interface {
 	// GiveUp returns the time without an answer after which the transport gives the connection up;
 	// 0: the transport's default.
 	GiveUp() falcon.Time
-	// Explain describes an RDMA packet that the connection sent (out) or received, for people.
+	// Explain describes, for people, who owns an RDMA packet that the connection sent (out) or
+	// received.
 	Explain(rdmaPacket []byte, out bool) string
 }
 

@@ -1,6 +1,6 @@
-// Package gateway carries the plain IP traffic of functions' Ethernet ports: between ports of one
-// NIC, and, sealed by its owner, to the NIC that has the destination. It decides and rewrites; it
-// does no I/O and reads no clock.
+// Package gateway carries the plain IP traffic of functions' Ethernet ports between ports of one
+// NIC, and to the NIC that has the destination; for that, the gateway's owner seals the packets.
+// The package decides and rewrites; it does no I/O and reads no clock.
 //
 //	guest ─ port ─▶ Take ─▶ Outgoing ─┬─ ARP, ND, DHCP ─▶ replies ───────────┐
 //	                                  ├─ Forward: Next, Next … ─▶ Seal each, the owner sends

@@ -101,9 +101,9 @@ func (cs *casts) init() {
 	cs.of, cs.round.Quantum, cs.left = map[uint32]*caster{}, castTurn, castBudget
 }
 
-// copies delivers the packet to further functions and queue pairs, and returns how many copies and
-// looks that took: at most most, except that the function it comes to last may always make one
-// copy.
+// copies delivers the packet to further functions and queue pairs. It returns how much of the
+// budget most that took: one for each function that it looks at, which includes the function's
+// first copy, and one for each further copy.
 func (c *cast) copies(most int) (n int) {
 	for len(c.to) > 0 && n < most {
 		p, more := c.to[0], false
