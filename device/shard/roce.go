@@ -18,7 +18,7 @@ import (
 )
 
 // roceWire is a shard's RoCEv2: the gateway carries its packets like the plain IP of the functions'
-// ports. It is used for peers that are not vnic functions.
+// ports. By rdma.transport it is used for all peers, or only for those that are not vnic functions.
 //
 //	guest memory ▶ rdma/roce ▶ gateway ▶ seal ▶ underlay ▶ tx queue
 //	                              └────▶ port, or function, of this NIC
@@ -92,8 +92,8 @@ func (r *roceWire) stop(o *conn.Owner) {
 }
 
 // chosen reports whether an address is reached by RoCEv2 (Connected), not yet (Later), or over
-// Falcon. Known vnic functions are reached over Falcon, unless the configuration demands RoCE; an
-// address that the network does not reach has to wait.
+// Falcon. With rdma.transport roce, every address is reached by RoCEv2, as soon as the network has
+// it. With auto, RoCEv2 is for addresses in the network that are not known as vnic functions.
 func (r *roceWire) chosen(from *gateway.Endpoint, tenant uint32, gid [16]byte) conn.Way {
 	reached := r.plain.gw.PathMTU(from, roce.Address(gid)) > 0
 	switch {
