@@ -137,7 +137,7 @@ func TestCase37_CounterNotNegative(t *testing.T) {
 	if got := s.advance(20 * us); len(got) != 1 {
 		t.Fatalf("sent %v, want one ACK by time", got)
 	}
-	// The two acknowledgements of the ULP count one packet: not enough for the count of two.
+	// The two acknowledgements of the ULP count as one packet, which is less than the count of two.
 	s.c.AckPush(s.now, 7)
 	s.c.AckPush(s.now, 8)
 	if got := s.transmit(); len(got) != 0 {

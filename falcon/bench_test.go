@@ -10,7 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// plainULP does the least an upper layer can do.
+// plainULP is an upper layer that does only what is necessary.
 type plainULP struct {
 	payload   []byte
 	done      int
@@ -34,7 +34,7 @@ func (u *plainULP) handle(now falcon.Time, ev *falcon.Event) {
 	}
 }
 
-// batch is how many packets are under way at once.
+// batch is the number of packets in flight at once.
 const batch = 32
 
 // backToBack is two engines with nothing in between.
@@ -48,7 +48,7 @@ type backToBack struct {
 	sent int
 	// loss drops every n-th packet, 0 = none.
 	loss int
-	// through is what a packet goes through on its way to a node, nil for nothing.
+	// through transforms each packet on its way to a node; nil: it is unchanged.
 	through func(to int, packet []byte) falcon.Packet
 }
 
@@ -75,7 +75,7 @@ func newBackToBackWith(tb testing.TB, p falcon.Profile) *backToBack {
 	return b
 }
 
-// exchange moves everything there is to move.
+// exchange moves packets until there is nothing left to move.
 func (b *backToBack) exchange() {
 	var ev falcon.Event
 	for busy := true; busy; {
@@ -196,8 +196,8 @@ func BenchmarkPull4k(b *testing.B) {
 }
 
 // benchmarkManyConns pushes over 10 000 connections in turn, 64 transactions at a time as
-// benchmarkPush does, so that all the difference to it is what other connections cost: memory that
-// is not in the cache, and shorter bursts.
+// benchmarkPush does. So the difference to benchmarkPush is only the cost of other connections:
+// memory that is not in the cache, and shorter bursts.
 func benchmarkManyConns(b *testing.B, burst int, metric string) {
 	const conns, batch = 10000, 64
 	w := newBackToBack(b)

@@ -7,7 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// flags is a bitmap as one would write it without caring for speed.
+// flags is a simple bitmap, without regard to speed.
 type flags [128]bool
 
 func (f *flags) bitmap() (b wire.Bitmap128) {
@@ -32,8 +32,8 @@ func (f *flags) nthHighest(n int) int {
 	return -1
 }
 
-// TestBitmaps compares the window's bitmaps with the plain ones: dense and thin ones, runs that
-// cross the words' border, the first and the last bit.
+// TestBitmaps compares the window's bitmaps with the simple ones: dense and sparse ones, runs that
+// cross the border of the words, the first and the last bit.
 func TestBitmaps(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

@@ -10,8 +10,8 @@ import (
 )
 
 // TestCase66_EveryCompletionCode reaches each code of Falcon §11, and with it each reason of a
-// Resync (§7.6), by what makes it happen. Transaction 1 is the one looked at; where the connection
-// lives on, transaction 2 must succeed.
+// Resync (§7.6), by its cause. Transaction 1 is examined. If the connection survives, transaction 2
+// must succeed.
 func TestCase66_EveryCompletionCode(t *testing.T) {
 	nackPush := func(code wire.NackCode) func(*pair) {
 		return func(p *pair) {

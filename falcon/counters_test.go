@@ -10,9 +10,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// TestHopelessCost: what costs more than a limit allows completes with kUlpCmplCdtErr instead of
-// waiting for ever, at once or when the limit is lowered under a request that waits; a response so
-// ends at both sides (Falcon §11).
+// TestHopelessCost: a transaction that costs more than a limit allows completes with kUlpCmplCdtErr
+// instead of waiting for ever, at once, or when the limit is lowered while the request waits. Such
+// a response ends at both sides (Falcon §11).
 func TestHopelessCost(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.ReqBufTx] = 1
@@ -109,8 +109,8 @@ func TestEveryPacketIsCounted(t *testing.T) {
 	}
 }
 
-// TestMarkedAcknowledgements: ACKs and NACKs that were marked count like other packets (Falcon
-// §7.7.1: ECN-marked packets received).
+// TestMarkedAcknowledgements: marked ACKs and NACKs count like other packets (Falcon §7.7.1:
+// ECN-marked packets received).
 func TestMarkedAcknowledgements(t *testing.T) {
 	s := newSingle(t, ackProfile(1, 100*us))
 	cfg := s.c.Config()
@@ -126,7 +126,8 @@ func TestMarkedAcknowledgements(t *testing.T) {
 	}
 }
 
-// TestLevelOfAFunction: the level told to the peer is that of the function where it fills first.
+// TestLevelOfAFunction: the level reported to the peer is that of the function if the function
+// fills first.
 func TestLevelOfAFunction(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.NetPktRx] = 64
@@ -143,8 +144,7 @@ func TestLevelOfAFunction(t *testing.T) {
 	}
 }
 
-// TestPeersMayHaveMore: a peer that has more transactions under way than this side ever would is
-// served.
+// TestPeersMayHaveMore: a peer may have more transactions in progress than this side ever would.
 func TestPeersMayHaveMore(t *testing.T) {
 	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Ordered = false })
 	s.want(s.pullRequest(500, 7+falcon.MaxTxWindow-1, false), wire.DropNone)
@@ -178,7 +178,7 @@ func TestAckRequestOfABurst(t *testing.T) {
 	}), []bool{false, false})
 }
 
-// TestRareCounters: what happens seldom is counted as often as it happens.
+// TestRareCounters: rare events are counted exactly.
 func TestRareCounters(t *testing.T) {
 	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) {
 		cfg.CreditLimit = credit.Cost{2, 100, 2, 100, 2, 100, 100, 100}

@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// TestWhatHoldsADrain: each thing that is under way, when nothing else is, keeps a connection from
-// being drained, and its end drains it.
+// TestWhatHoldsADrain: each kind of work in progress alone keeps a connection from being drained,
+// and its end drains the connection.
 func TestWhatHoldsADrain(t *testing.T) {
 	exhausted := func(s *single) { // the transaction is over, and its Resync is not acknowledged
 		s.advance(1100 * us)
@@ -100,8 +100,8 @@ func TestWhatHoldsADrain(t *testing.T) {
 	}
 }
 
-// TestDrainedOnce: what the peer asks for later does not drain a connection again, and closing one
-// with something left does not drain it.
+// TestDrainedOnce: later requests of the peer do not drain a connection again, and closing a
+// connection with work left does not drain it.
 func TestDrainedOnce(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.c.Drain(s.now)
@@ -120,8 +120,8 @@ func TestDrainedOnce(t *testing.T) {
 	}
 }
 
-// TestCloseKeepsOutcomes: what was over, and waited for older ones, completes as it ended; the rest
-// did not happen.
+// TestCloseKeepsOutcomes: transactions that had ended, and waited for older ones, complete with
+// their own result. The others fail.
 func TestCloseKeepsOutcomes(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.push(3)
@@ -138,8 +138,8 @@ func TestCloseKeepsOutcomes(t *testing.T) {
 	equal(t, "completions", codes, []falcon.Completion{falcon.CmplDeadConn, falcon.CmplAck, falcon.CmplDeadConn})
 }
 
-// TestCloseBeforeSending: what was not sent yet ends with the connection, too, of each kind, and
-// what others of the engine wait for does not.
+// TestCloseBeforeSending: transactions of each kind that were not sent yet end with the connection
+// too. Those of other connections that wait are not affected.
 func TestCloseBeforeSending(t *testing.T) {
 	node := credit.New(nil, credit.NoLimit())
 	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Credits = node })
@@ -176,7 +176,7 @@ func TestCloseBeforeSending(t *testing.T) {
 }
 
 // TestStalledResponsesAreReclaimedApart: a response that has waited too long for credits is given
-// up; that of another connection has its own time.
+// up. A response of another connection has its own time.
 func TestStalledResponsesAreReclaimedApart(t *testing.T) {
 	p := testProfile()
 	p.RxTimeout = 100 * ms

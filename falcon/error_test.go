@@ -141,7 +141,7 @@ func TestCase62_Exhausted(t *testing.T) {
 		cfg[0].Profile.MaxRetransmits, cfg[0].Profile.TxnTimeout = 3, 0
 		conn.Credits = node
 	})
-	// Only Resyncs pass: the push completes in error, the connection lives on.
+	// Only Resyncs pass: the push completes in error, and the connection survives.
 	p.Filter = func(from int, b []byte) sim.Verdict {
 		typ, _ := wire.Peek(b)
 		return sim.Verdict{Drop: from == 0 && typ == wire.TypePushData}
@@ -202,7 +202,7 @@ func TestCase65_ResyncFirst(t *testing.T) {
 		t.Fatalf("sent %v", got)
 	}
 	s.want(s.pullRequest(500, 8, false), wire.DropBehindWindow)
-	// The order goes on behind the RSNs filled in.
+	// The order continues behind the RSNs that were filled in.
 	s.want(s.pushData(201, 9, false), wire.DropNone)
 	if n := s.count(falcon.EvPush); n != 1 {
 		t.Errorf("%d deliveries, want 1", n)
@@ -262,8 +262,8 @@ func TestCase67_DuplicateResync(t *testing.T) {
 	}
 }
 
-// TestCase68_InvalidCID: the ULP refuses a request of a stranger; a push by Resync, a pull by the
-// NACK alone.
+// TestCase68_InvalidCID: the ULP refuses a request of a stranger; a push ends by a Resync, a pull
+// by the NACK alone.
 func TestCase68_InvalidCID(t *testing.T) {
 	p := newPair(t)
 	p.ulp[1].OnPull = func(now falcon.Time, ev *falcon.Event, _ uint64) {
@@ -361,8 +361,8 @@ func TestTransactionTimeout(t *testing.T) {
 	p.wantIdle()
 }
 
-// TestUnsentDoesNotExpire: a transaction that waits for a window is not too old, however long
-// its peer takes over the one before it, and needs no Resync.
+// TestUnsentDoesNotExpire: a transaction that waits for a window does not expire, however long the
+// peer takes for the one before it, and needs no Resync.
 func TestUnsentDoesNotExpire(t *testing.T) {
 	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
 		cfg[0].Profile.TxnTimeout = 3 * ms
@@ -406,7 +406,7 @@ func TestFillErrors(t *testing.T) {
 	p.wantIdle()
 }
 
-// TestWithdrawnEvents: an RNR voids the events of later requests that were not taken yet.
+// TestWithdrawnEvents: an RNR cancels the events of later requests that were not taken yet.
 func TestWithdrawnEvents(t *testing.T) {
 	s := newSingle(t, testProfile())
 	first := true
@@ -443,8 +443,8 @@ func TestWithdrawnEvents(t *testing.T) {
 	equal(t, "deliveries", got, []uint32{7, 8, 9, 10})
 }
 
-// TestWithdrawnEventOvertakes: an event voided by an RNR stays void when its request comes again
-// before it is taken.
+// TestWithdrawnEventOvertakes: an event cancelled by an RNR stays cancelled if its request arrives
+// again before the event is taken.
 func TestWithdrawnEventOvertakes(t *testing.T) {
 	s := newSingle(t, testProfile())
 	receive := func(psn, rsn uint32) wire.Drop {
@@ -468,7 +468,8 @@ func TestWithdrawnEventOvertakes(t *testing.T) {
 	equal(t, "deliveries", got, []uint32{7, 8})
 }
 
-// TestRNRIsPatient: a receiver that is not ready is alive, whatever the limits for a silent one.
+// TestRNRIsPatient: a receiver that is not ready counts as alive, whatever the limits for a silent
+// one.
 func TestRNRIsPatient(t *testing.T) {
 	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
 		cfg[0].Profile.MaxRetransmits, cfg[0].Profile.GiveUp, cfg[0].Profile.TxnTimeout = 2, 45*ms, 50*ms
@@ -490,8 +491,8 @@ func TestRNRIsPatient(t *testing.T) {
 	p.wantIdle()
 }
 
-// TestPullDataBeatsResync: the response of a pull whose request seemed lost completes it, and no
-// Resync is needed any more.
+// TestPullDataBeatsResync: if a pull's request seemed lost, the response still completes the pull,
+// and no Resync is needed any more.
 func TestPullDataBeatsResync(t *testing.T) {
 	p := testProfile()
 	p.MaxRetransmits, p.TxnTimeout = 1, 0
@@ -510,8 +511,8 @@ func TestPullDataBeatsResync(t *testing.T) {
 	}
 }
 
-// TestRefusedPullIsCertain: a pull that the target refuses with NACK 8 completes so, also when the
-// NACK is lost or there was no room to queue it: its request is acknowledged, so it is not sent
+// TestRefusedPullIsCertain: a pull that the target refuses with NACK 8 completes so even if the
+// NACK is lost or there was no room to queue it. Its request is acknowledged, so it is not sent
 // again.
 func TestRefusedPullIsCertain(t *testing.T) {
 	for _, lost := range []bool{false, true} {
@@ -540,7 +541,7 @@ func TestRefusedPullIsCertain(t *testing.T) {
 	}
 }
 
-// TestNackOfAcknowledgedPull: a NACK about a pull whose request is acknowledged is found by its
+// TestNackOfAcknowledgedPull: a NACK for a pull whose request is acknowledged is matched by its
 // PSN, if it is of a kind that ends a pull (RDMA over Falcon §6.9).
 func TestNackOfAcknowledgedPull(t *testing.T) {
 	s := newSingle(t, testProfile())
@@ -576,8 +577,8 @@ func TestNackOfAcknowledgedPull(t *testing.T) {
 	}
 }
 
-// TestNackQueueIsBounded: a peer that sends refused pushes again and again makes no more than a
-// window of NACKs wait.
+// TestNackQueueIsBounded: a peer that keeps sending refused pushes makes at most a window of NACKs
+// wait.
 func TestNackQueueIsBounded(t *testing.T) {
 	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Ordered = false })
 	s.ulp.OnPush = func(now falcon.Time, ev *falcon.Event, _ uint64) { ev.Conn.NackPush(now, ev.RSN, wire.NackCIE, 0, 1) }

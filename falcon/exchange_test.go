@@ -28,7 +28,7 @@ func TestCountersOfAnExchange(t *testing.T) {
 	p.push(p.a, 100, 1, 2, 3, 4, 5, 6)
 	p.pull(p.a, 1000, 7, 8)
 	p.run(100 * ms)
-	// The EACK that shows the loss goes at once. The Resync has the PSN of a push that was
+	// The EACK that shows the loss is sent at once. The Resync has the PSN of a push that was
 	// received: one duplicate. A push behind the one that is not ready gets the same answer.
 	initiator := falcon.Stats{
 		PacketsReceived: 8, Drops: [wire.DropCount]uint64{wire.DropNone: 8},
@@ -53,7 +53,7 @@ func TestCountersOfAnExchange(t *testing.T) {
 }
 
 // TestFirstTimes: the age of a transaction counts from its first packet, and the first
-// out-of-window notification is acted on however early it comes.
+// out-of-window notification has effect however early it comes.
 func TestFirstTimes(t *testing.T) {
 	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.GiveUp = 1500 * us })
 	if err := s.c.Push(s.now, 1, 32); err != nil {
@@ -75,8 +75,8 @@ func TestFirstTimes(t *testing.T) {
 	}
 }
 
-// TestResponsesLeaveRequestsTheirContexts: responses under way take nothing of TxContexts, which is
-// for requests.
+// TestResponsesLeaveRequestsTheirContexts: responses in progress do not count against TxContexts,
+// which is for requests.
 func TestResponsesLeaveRequestsTheirContexts(t *testing.T) {
 	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) { cfg[0].TxContexts = 1 })
 	p.pull(p.b, 1000, 1, 2, 3)

@@ -7,13 +7,13 @@ var txnStates = [...]string{
 	pullDataUlpRx: "PullDataUlpRx", pullDataTx: "PullDataTx", pullDataAckd: "PullDataAckd",
 }
 
-// Transaction returns what tells the state of an initiator's transaction, "over" in the end; nil if
-// there is none.
+// Transaction returns a function that returns the state of an initiator's transaction, in the end
+// "over"; nil if there is no such transaction.
 func (c *Conn) Transaction(rsn uint32) func() string {
 	return c.txns.At(c.baseRSN, rsn).stateName()
 }
 
-// Response is Transaction for the response to a pull that waits for its turn.
+// Response does what Transaction does, for the response to a pull that waits for its turn.
 func (c *Conn) Response(rsn uint32) func() string {
 	for t := c.fresh(TxnPullData); t != nil; t = t.place.Next() {
 		if t.rsn == rsn {
@@ -35,8 +35,8 @@ func (t *txn) stateName() func() string {
 	}
 }
 
-// TargetState names the state of a request at the target, "" if there is none. An event that nobody
-// took yet is not delivered.
+// TargetState returns the state of a request at the target, "" if there is none. A request whose
+// event was not taken yet does not count as delivered.
 func (c *Conn) TargetState(rsn uint32) string {
 	rx := c.rxs.At(c.targetBase, rsn)
 	switch {
@@ -58,8 +58,8 @@ func (c *Conn) TargetState(rsn uint32) string {
 	return "PullReqRx"
 }
 
-// Shares is how many functions have a share of the engine.
+// Shares returns how many functions have a share of the engine.
 func (e *Engine) Shares() int { return len(e.schedule.shares) }
 
-// Weights is how many functions have a weight of their own.
+// Weights returns how many functions have their own weight.
 func (e *Engine) Weights() int { return len(e.schedule.weights) }

@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// fairness is an engine with functions that have different numbers of connections with different
-// packets, all with more to send than the windows let out.
+// fairness is an engine with functions that have different numbers of connections and sizes of
+// packets, all with more to send than the windows allow.
 type fairness struct {
 	*single
 	sent    map[uint32]int // bytes by function
@@ -75,8 +75,8 @@ func TestFunctionsShareBytes(t *testing.T) {
 	}
 }
 
-// TestConnectionsTakeTurns: the connections of a function send a packet each, though each was told
-// of every one of its requests.
+// TestConnectionsTakeTurns: the connections of a function send one packet each in turn, although
+// each was kicked for every one of its requests.
 func TestConnectionsTakeTurns(t *testing.T) {
 	f := newFairness(t)
 	f.function(1, 3, 20, 512, nil)
@@ -89,8 +89,8 @@ func TestConnectionsTakeTurns(t *testing.T) {
 	equal(t, "order of connections", order, want)
 }
 
-// TestFunctionsShareByWeight: of bytes, whatever number of connections each has; a new weight holds
-// at once, and for connections opened later.
+// TestFunctionsShareByWeight: functions share bytes by weight, whatever number of connections each
+// has. A new weight holds at once, also for connections opened later.
 func TestFunctionsShareByWeight(t *testing.T) {
 	f := newFairness(t)
 	f.e.SetWeight(1, 3)
@@ -114,8 +114,8 @@ func TestFunctionsShareByWeight(t *testing.T) {
 	}
 }
 
-// TestGuaranteedGoFirst: a packet within its function's guarantee goes before all that waits, and
-// above the guarantee takes its turn.
+// TestGuaranteedGoFirst: a packet within its function's guarantee is sent before all others that
+// wait; above the guarantee the function waits for its turn.
 func TestGuaranteedGoFirst(t *testing.T) {
 	f := newFairness(t)
 	nic := credit.New(nil, credit.NoLimit())
@@ -154,8 +154,8 @@ func BenchmarkTransmitFunctions(b *testing.B) {
 	}
 }
 
-// benchmarkFunctions has the peers acknowledge all packets between rounds, not timed, so that no
-// connection is new and its windows have grown.
+// benchmarkFunctions makes the peers acknowledge all packets between rounds, which are not timed,
+// so that no connection is new and its windows have grown.
 func benchmarkFunctions(b *testing.B, functions int) {
 	p := windows(1024, 1024)
 	p.ARPercent, p.MaxTxn = 0, 1024
@@ -236,7 +236,8 @@ func TestTurnUsedUpExactly(t *testing.T) {
 	equal(t, "order of functions", f.transmit(12), []uint32{1, 1, 1, 1, 2, 2, 2, 2, 1, 1, 1, 1})
 }
 
-// TestConnectionsTurnUsedUpExactly: the turn of a connection among those of its function, too.
+// TestConnectionsTurnUsedUpExactly: the same for the turn of a connection among those of its
+// function.
 func TestConnectionsTurnUsedUpExactly(t *testing.T) {
 	probe := newFairness(t)
 	probe.function(1, 1, 1, 4096, nil)

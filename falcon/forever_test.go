@@ -9,8 +9,8 @@ import (
 )
 
 // TestWhatWaitsToBeSentEndsWithWhatIsBeforeIt: a transaction that waits in the connection scheduler
-// has no timeout of its own (Falcon §11). What is before it in the window expires, and what waits
-// is sent in its place or ends with the connection: nothing keeps its resources for longer.
+// has no timeout of its own (Falcon §11). The transactions before it in the window expire; then it
+// is sent in their place or ends with the connection. So nothing keeps its resources for longer.
 func TestWhatWaitsToBeSentEndsWithWhatIsBeforeIt(t *testing.T) {
 	const pushes = 100
 	for _, profile := range []falcon.Profile{falcon.Software(), falcon.Hardware()} {
@@ -39,8 +39,8 @@ func TestWhatWaitsToBeSentEndsWithWhatIsBeforeIt(t *testing.T) {
 	}
 }
 
-// TestGiveUp: a connection is given up when its own limit says so, though the profile's are
-// shorter, and never where it has none.
+// TestGiveUp: a connection is given up by its own limit, even if the profile's limits are shorter,
+// and never if it has none.
 func TestGiveUp(t *testing.T) {
 	const second = 1000 * ms
 	for _, profile := range []falcon.Profile{falcon.Software(), falcon.Hardware()} {

@@ -13,9 +13,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// FuzzReceive lets a peer say anything to an engine with transactions in progress, and an upper
-// layer answer anything. The engine must not panic, deliver no request twice and nothing that no
-// packet held, and after closing the connection everything must be free again.
+// FuzzReceive lets a peer send anything to an engine with transactions in progress, and an upper
+// layer answer anything. The engine must not panic, must deliver no request twice and nothing that
+// no packet contained, and after closing the connection everything must be free again.
 func FuzzReceive(f *testing.F) {
 	push := wire.PushData{Header: wire.Header{Type: wire.TypePushData, PSN: 200, RSN: 7}, RequestLength: 8}
 	pull := wire.PullRequest{Header: wire.Header{Type: wire.TypePullRequest, PSN: 500, RSN: 8}, RequestLength: 64}

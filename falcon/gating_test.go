@@ -90,7 +90,7 @@ func TestCase44_OutstandingRetransmissions(t *testing.T) {
 	s.transmit()
 	got := s.advance(ms + 10*us)
 	equal(t, "first retransmission", psns(t, got), []uint32{300, 301})
-	// Due again means no longer outstanding: both go again although ncwnd is 2.
+	// A packet that is due again is no longer outstanding: both are sent again although ncwnd is 2.
 	got = s.advance(ms + 10*us)
 	equal(t, "second retransmission", psns(t, got), []uint32{300, 301})
 	s.ack(wire.Ack{DataBase: 302})
@@ -219,8 +219,8 @@ func TestCase49_BlockedPushIsNotOvertaken(t *testing.T) {
 	}
 }
 
-// TestRetransmissionBlocksNewRequests: on an ordered connection nothing new passes what must be
-// sent again.
+// TestRetransmissionBlocksNewRequests: on an ordered connection no new packet is sent before
+// retransmissions.
 func TestRetransmissionBlocksNewRequests(t *testing.T) {
 	for _, ordered := range []bool{true, false} {
 		s := newSingle(t, testProfile(), func(c *falcon.ConnConfig) { c.Ordered = ordered })

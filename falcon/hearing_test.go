@@ -8,8 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// sentAgain sends two packets some time apart, hears that the second has arrived, so that the first
-// goes again, and then that both have. Either copy of the first may be what came.
+// sentAgain sends two packets some time apart. An acknowledgement of the second makes the engine
+// send the first again; then both are acknowledged. Either copy of the first may be the one that
+// arrived.
 func (s *single) sentAgain(base uint32, forNothing bool) {
 	s.t.Helper()
 	first := s.now
@@ -30,8 +31,8 @@ func (s *single) sentAgain(base uint32, forNothing bool) {
 	s.ack(wire.Ack{DataBase: base + 2, T1: falcon.FalconTime(arrived)})
 }
 
-// waits tells how long after it should have arrived a packet is sent again that another one, sent a
-// microsecond later, has overtaken.
+// waits returns how long after its expected arrival a packet is sent again that was overtaken by
+// one sent a microsecond later.
 func (s *single) waits(base uint32) falcon.Time {
 	s.t.Helper()
 	const trip = 20 * us
@@ -51,8 +52,9 @@ func (s *single) waits(base uint32) falcon.Time {
 	return got[0].At - sent - trip
 }
 
-// TestReorderingTimeAdapts: each early retransmission for nothing lets packets overtake each other
-// by a quarter of a round trip more, up to a whole one; when 64 in a row were needed that is over.
+// TestReorderingTimeAdapts: each early retransmission that was not needed allows packets to be
+// overtaken by a quarter of a round trip more, up to a whole one. After 64 in a row that were
+// needed, the allowance is reset.
 func TestReorderingTimeAdapts(t *testing.T) {
 	p := rackProfile(us)
 	p.AnswerTimeout = 1000 * ms
@@ -82,8 +84,8 @@ func TestReorderingTimeAdapts(t *testing.T) {
 	wait(us)
 }
 
-// TestLagOfTheFirst: of packets sent together the one that is told of first says how long a round
-// trip takes; the others were only told of later.
+// TestLagOfTheFirst: of packets sent together, the one acknowledged first shows how long a round
+// trip takes; the others were only acknowledged later.
 func TestLagOfTheFirst(t *testing.T) {
 	s := newSingle(t, rackProfile(15*us))
 	start := s.now
@@ -116,7 +118,7 @@ func TestSentTogether(t *testing.T) {
 }
 
 // TestRACKHasALimit: a packet that was sent again early as often as the profile allows waits for
-// the retransmission timer, and no timer runs for nothing meanwhile.
+// the retransmission timer. Meanwhile no needless timer runs.
 func TestRACKHasALimit(t *testing.T) {
 	p := rackProfile(us)
 	p.EarlyLimit, p.AnswerTimeout = 1, 1000*ms
@@ -174,8 +176,8 @@ func TestReceivedInTheUpperHalf(t *testing.T) {
 	}
 }
 
-// TestOneAnswerTimeout: to hear again that a packet has arrived does not put off the time at which
-// its answer counts as lost, and what is counted of its earlier copies is counted once.
+// TestOneAnswerTimeout: a second acknowledgement of a packet's arrival does not postpone the time
+// at which its answer counts as lost, and its earlier copies are counted once.
 func TestOneAnswerTimeout(t *testing.T) {
 	p := rttProfile(20 * us)
 	p.AnswerTimeout = 500 * us
@@ -207,7 +209,7 @@ func TestOneAnswerTimeout(t *testing.T) {
 	}
 }
 
-// TestBasesTellNoTimes: what other packets acknowledge says nothing about which copy arrived.
+// TestBasesTellNoTimes: acknowledgements carried by other packets do not show which copy arrived.
 func TestBasesTellNoTimes(t *testing.T) {
 	s := newSingle(t, rttProfile(20*us))
 	s.push(1)
@@ -222,8 +224,8 @@ func TestBasesTellNoTimes(t *testing.T) {
 	}
 }
 
-// TestTimerOutlivesAPacket: when another packet acknowledges one of two in flight the timer of the
-// other one goes on.
+// TestTimerOutlivesAPacket: when another packet acknowledges one of two in flight, the timer of the
+// other one continues.
 func TestTimerOutlivesAPacket(t *testing.T) {
 	s := newSingle(t, testProfile())
 	start := s.now
@@ -238,7 +240,7 @@ func TestTimerOutlivesAPacket(t *testing.T) {
 	}
 }
 
-// TestAckedSaturates: the count of acknowledged packets stops at what an event can say.
+// TestAckedSaturates: the count of acknowledged packets stops at the maximum of the event's field.
 func TestAckedSaturates(t *testing.T) {
 	const most = 1<<10 - 1
 	p, events := recording(slow(), nil)
@@ -263,8 +265,8 @@ func TestAckedSaturates(t *testing.T) {
 	equal(t, "acknowledged", acked, []uint16{1, most})
 }
 
-// TestImpossibleBases: an acknowledgement may go as far as the packets that were sent, in either
-// window, and not one further.
+// TestImpossibleBases: an acknowledgement may cover all packets that were sent, in either window,
+// and not one more.
 func TestImpossibleBases(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.push(3)
@@ -282,7 +284,7 @@ func TestImpossibleBases(t *testing.T) {
 	}
 }
 
-// TestPullDataForNothing: only a pull that was sent, and got no data yet, takes some.
+// TestPullDataForNothing: data is accepted only for a pull that was sent and has got no data yet.
 func TestPullDataForNothing(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.pull(3)
@@ -299,8 +301,8 @@ func TestPullDataForNothing(t *testing.T) {
 	}
 }
 
-// TestRefusedPullTakesNoData: data for a pull that was refused, and whose completion waits for an
-// older one, is data for nothing.
+// TestRefusedPullTakesNoData: data is not accepted for a pull that was refused and whose completion
+// waits for an older one.
 func TestRefusedPullTakesNoData(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.pull(2)

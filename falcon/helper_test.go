@@ -20,8 +20,8 @@ const (
 
 var draw = flag.Bool("draw", false, "log the packets of every test as a sequence diagram, not of failed tests alone")
 
-// testProfile is the hardware profile with congestion control that stays put, so that a test
-// controls what it looks at.
+// testProfile is the hardware profile with constant congestion control, so that a test controls
+// everything that it checks.
 func testProfile() falcon.Profile {
 	p := falcon.Hardware()
 	p.CC, p.RUE = fixed(32, 64), rue.Immediate()

@@ -20,11 +20,11 @@ func nackCodes(t *testing.T, sent []sim.Sent) (psns []uint32) {
 	return psns
 }
 
-// TestTheHeldWaitWhileTheULPDecides is why what comes behind a push that the ULP was not ready for
-// waits while the ULP has that one again, where Falcon §8.5.3.4 has it NACKed: an initiator sends
-// all of them again when the same timeout ends. To the letter the first is taken then, and the
-// others wait for one more timeout, where the ULP needs longer for its answer than the next packet
-// for its way.
+// TestTheHeldWaitWhileTheULPDecides shows why pushes behind one that the ULP was not ready for wait
+// while the ULP has that one again, where Falcon §8.5.3.4 says that they are NACKed. An initiator
+// sends all of them again when the same timeout ends. By the letter of the specification the first
+// is then accepted, and the others wait for one more timeout if the ULP needs longer for its answer
+// than the next packet needs to arrive.
 func TestTheHeldWaitWhileTheULPDecides(t *testing.T) {
 	const (
 		pushes  = 16
@@ -69,8 +69,8 @@ func TestTheHeldWaitWhileTheULPDecides(t *testing.T) {
 	}
 }
 
-// TestHoldLastsUntilAccepted: later requests are RNR NACKed until the ULP accepts the one it was
-// not ready for; that it is delivered again ends nothing (Falcon §8.5.3.4).
+// TestHoldLastsUntilAccepted: later requests are RNR NACKed until the ULP accepts the one that it
+// was not ready for. Another delivery of that one does not end the hold (Falcon §8.5.3.4).
 func TestHoldLastsUntilAccepted(t *testing.T) {
 	t.Run("push", func(t *testing.T) {
 		s := newSingle(t, testProfile())
@@ -137,8 +137,8 @@ func TestHoldLastsUntilAccepted(t *testing.T) {
 	})
 }
 
-// TestDeferredPull: a pull that the ULP puts off comes again at the time it said. What is behind it
-// on an ordered connection waits, payload and all, and nobody is told to wait for a timer.
+// TestDeferredPull: a pull that the ULP defers is delivered again at the requested time. On an
+// ordered connection later requests wait with their payload, and get no RNR NACK.
 func TestDeferredPull(t *testing.T) {
 	for _, ordered := range []bool{true, false} {
 		s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Ordered = ordered })
@@ -188,7 +188,7 @@ func TestDeferredPull(t *testing.T) {
 	}
 }
 
-// TestDeferredPullWithoutCells: a push behind it that finds no cell is told so, and comes again.
+// TestDeferredPullWithoutCells: a push behind it that finds no cell is NACKed and sent again.
 func TestDeferredPullWithoutCells(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.e = falcon.NewEngine(falcon.Config{Profile: testProfile(), RxCells: 1}, s.ulp)

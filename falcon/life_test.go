@@ -11,7 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// TestDrain: what is under way is finished, in both directions; nothing new begins.
+// TestDrain: transactions in progress are finished, in both directions, and no new ones begin.
 func TestDrain(t *testing.T) {
 	p := newPair(t)
 	p.ulp[0].OnPull = noAnswer
@@ -81,8 +81,8 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// TestFailureStaysOnItsConnection: one connection of two engines is cut off and dies; its
-// neighbour, which shares their credits, contexts and cells, sees nothing of it.
+// TestFailureStaysOnItsConnection: one connection of two engines is cut off and dies. Its
+// neighbour, which shares their credits, contexts and cells, is not affected.
 func TestFailureStaysOnItsConnection(t *testing.T) {
 	nodes := [2]*credit.Node{credit.New(nil, credit.NoLimit()), credit.New(nil, credit.NoLimit())}
 	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
@@ -138,9 +138,9 @@ func TestFailureStaysOnItsConnection(t *testing.T) {
 	}
 }
 
-// TestRekeyDoesNotDisturb: the engine's packets go through security associations that are replaced
-// twice in the middle of a transfer, the second time in the other phase; nothing is lost,
-// retransmitted or reordered by it (Falcon §9.2.2.3).
+// TestRekeyDoesNotDisturb: the engine's packets use security associations that are replaced twice
+// in the middle of a transfer, the second time in the other phase. Nothing is lost, retransmitted
+// or reordered because of it (Falcon §9.2.2.3).
 func TestRekeyDoesNotDisturb(t *testing.T) {
 	b := newBackToBack(t)
 	var rx [2]*psp.RxSADB
@@ -204,8 +204,8 @@ func TestRekeyDoesNotDisturb(t *testing.T) {
 	}
 }
 
-// TestDrainAcknowledges: the peer is told of everything it sent before the connection counts as
-// drained, or it would take it for lost when the connection closes.
+// TestDrainAcknowledges: everything that the peer sent is acknowledged before the connection counts
+// as drained. Otherwise the peer would take it for lost when the connection closes.
 func TestDrainAcknowledges(t *testing.T) {
 	s := newSingle(t, ackProfile(100, 100*us))
 	s.ulp.OnPush = noAnswer

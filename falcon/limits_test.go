@@ -41,7 +41,7 @@ func (s *single) beside(edit ...func(*falcon.ConnConfig)) *falcon.Conn {
 	return c
 }
 
-// with has s speak for another connection.
+// with makes s speak for another connection during do.
 func (s *single) with(c *falcon.Conn, do func()) {
 	was := s.c
 	s.c = c
@@ -86,8 +86,8 @@ func TestOpenBorders(t *testing.T) {
 	}
 }
 
-// TestLengthBorders: nothing may be sent, and as much as the MTU; a pull's headers also have a
-// limit of their own.
+// TestLengthBorders: a packet may carry 0 bytes up to the MTU; a pull's headers also have their own
+// limit.
 func TestLengthBorders(t *testing.T) {
 	for _, c := range []struct{ mtu, header int }{{4200, falcon.MaxPullHeader}, {100, 100}} {
 		s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.MTU = c.mtu })
@@ -123,8 +123,8 @@ func TestResponseBorders(t *testing.T) {
 	}
 }
 
-// TestTransactionsAtOnce: a connection has as many as the profile says, and is told when another
-// can begin.
+// TestTransactionsAtOnce: a connection has as many transactions as the profile allows, and gets
+// EvCredit when another can begin.
 func TestTransactionsAtOnce(t *testing.T) {
 	p := testProfile()
 	p.MaxTxn = 8
@@ -167,7 +167,7 @@ func TestCellBorder(t *testing.T) {
 }
 
 // TestContextsBehindTheHead: behind its head of line a connection holds an eighth of the contexts
-// that are then free, and four in any case, whatever bounds them.
+// that are then free, and four in any case, whatever limits them.
 func TestContextsBehindTheHead(t *testing.T) {
 	for _, c := range []struct{ engine, function, want int }{
 		{80, 1000, 9}, {1000, 80, 9}, {79, 1000, 8}, {10, 1000, 4}, {5, 1000, 4}, {3, 1000, 3},
@@ -187,8 +187,7 @@ func TestContextsBehindTheHead(t *testing.T) {
 	}
 }
 
-// TestRequestsOfAPeer: requests not answered and responses not acknowledged have one limit
-// together.
+// TestRequestsOfAPeer: unanswered requests and unacknowledged responses have one common limit.
 func TestRequestsOfAPeer(t *testing.T) {
 	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Ordered = false })
 	s.ulp.OnPull = noAnswer
@@ -209,7 +208,7 @@ func TestRequestsOfAPeer(t *testing.T) {
 }
 
 // TestCellsMoveToThoseWithFewer: of five cells two connections of a function end up with three and
-// two, and so do two functions; then nobody takes from anybody.
+// two, and so do two functions. Then no cell moves any more.
 func TestCellsMoveToThoseWithFewer(t *testing.T) {
 	for _, function := range []uint32{0, 1} { // of the second connection, added to that of the first
 		s := sized(t, falcon.Config{Profile: testProfile(), RxCells: 5})
@@ -233,7 +232,8 @@ func TestCellsMoveToThoseWithFewer(t *testing.T) {
 	}
 }
 
-// TestTheLargestGivesUpCells: of several functions with more it is the one with the most.
+// TestTheLargestGivesUpCells: of several functions that hold more, the one with the most gives up
+// cells.
 func TestTheLargestGivesUpCells(t *testing.T) {
 	s := sized(t, falcon.Config{Profile: testProfile(), RxCells: 12})
 	conns := []*falcon.Conn{s.c}
@@ -260,8 +260,8 @@ func TestTheLargestGivesUpCells(t *testing.T) {
 	equal(t, "cells", got, []int{3, 4, 3, 2})
 }
 
-// TestCellOfAFunctionWithoutCredit: where the function's own cells are used up, one of its
-// connections takes over that of another, and it stays counted once.
+// TestCellOfAFunctionWithoutCredit: if the function's own cells are used up, one of its connections
+// takes a cell of another one, and the cell stays counted once.
 func TestCellOfAFunctionWithoutCredit(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.NetBufRx] = 4
@@ -283,7 +283,7 @@ func TestCellOfAFunctionWithoutCredit(t *testing.T) {
 	}
 }
 
-// TestLevelOfAFunctionsCells: the level told to the peer is also that of the function's cells.
+// TestLevelOfAFunctionsCells: the level reported to the peer also covers the function's cells.
 func TestLevelOfAFunctionsCells(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.NetBufRx] = 64

@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/sim"
 )
 
-// TestPathIsLong: a round trip above the delay target holds a connection at a packet at a
-// time; it is told once.
+// TestPathIsLong: a round trip above the delay target limits a connection to one packet at a time.
+// EvLongPath is sent once.
 func TestPathIsLong(t *testing.T) {
 	for _, c := range []struct {
 		delay falcon.Time

@@ -7,9 +7,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// TestLossIsToldAtOnce: the packet that makes others count as lost, because they are missing so far
-// below it, is acknowledged at once, in either window; overtaking by less is not, nor is the same
-// loss told twice.
+// TestLossIsToldAtOnce: a packet that makes others count as lost, because they are missing far
+// enough below it, is acknowledged at once, in either window. Smaller reordering is not
+// acknowledged at once, and no loss is reported twice.
 func TestLossIsToldAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		distance uint32

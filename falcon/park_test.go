@@ -10,10 +10,11 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// TestPeerThatIsNotReadyHoldsNoCredits: what waits for a receiver gives its credits back, and with it
-// what can only wait behind it: pushes that were not sent, and pulls that the peer has. Others can
-// have all of them. When the peer is ready all is sent, whoever has the credits, and completes in
-// order: the peer keeps places for it, for which the others may be waiting.
+// TestPeerThatIsNotReadyHoldsNoCredits: a transaction that waits for a receiver returns its
+// credits, and so do those that can only wait behind it: pushes that were not sent, and pulls that
+// the peer has. Others can have all the credits. When the peer is ready, everything is sent,
+// whoever has the credits, and completes in order: the peer reserves places for it, for which the
+// others may be waiting.
 func TestPeerThatIsNotReadyHoldsNoCredits(t *testing.T) {
 	for _, fcwnd := range []float64{2, 32} {
 		node := credit.New(nil, credit.NoLimit())
@@ -67,8 +68,8 @@ func TestPeerThatIsNotReadyHoldsNoCredits(t *testing.T) {
 	}
 }
 
-// TestParkedIsBounded: as many transactions may be parked as the node lets, the others keep what they
-// hold; closing the connection forgets all of them.
+// TestParkedIsBounded: as many transactions may be parked as the node allows, and the others keep
+// their credits. Closing the connection removes all of them.
 func TestParkedIsBounded(t *testing.T) {
 	function := credit.New(nil, credit.NoLimit())
 	limit := credit.NoLimit()

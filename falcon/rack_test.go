@@ -7,9 +7,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// TestReceivedDoesNotTimeOut: packets behind a hole that the peer has are not lost, so they
-// are not sent again when the retransmission timer would expire, but when the answer of the peer's
-// ULP stays away.
+// TestReceivedDoesNotTimeOut: packets behind a hole that the peer has are not lost. They are not
+// sent again when the retransmission timer would expire, but when the answer of the peer's ULP
+// fails to arrive.
 func TestReceivedDoesNotTimeOut(t *testing.T) {
 	p := rttProfile(20 * us)
 	p.TxnTimeout = 0
@@ -30,8 +30,8 @@ func TestReceivedDoesNotTimeOut(t *testing.T) {
 	}
 }
 
-// TestReceivedAndDropped: a target without room may drop a push that it had taken, and says so; the
-// push is in flight again.
+// TestReceivedAndDropped: a target without room may drop a push that it had accepted, and NACK it.
+// The push is in flight again.
 func TestReceivedAndDropped(t *testing.T) {
 	s := newSingle(t, rttProfile(20*us))
 	s.push(2)
@@ -55,8 +55,8 @@ func TestReceivedIsNotSentAgain(t *testing.T) {
 	equal(t, "sent again", psns(t, s.transmit()), []uint32{300})
 }
 
-// TestSpuriousTimeouts: a timeout was not needed if the peer's acknowledgement was caused by an
-// earlier copy.
+// TestSpuriousTimeouts: a timeout was not needed if an earlier copy caused the peer's
+// acknowledgement.
 func TestSpuriousTimeouts(t *testing.T) {
 	for _, c := range []struct {
 		age  falcon.Time // of the packet the acknowledgement echoes
@@ -96,8 +96,8 @@ func TestCase53_RACK(t *testing.T) {
 	equal(t, "nothing sent later arrived", psns(t, s.transmit()), nil)
 }
 
-// TestCase53_RACKWaits: a packet may be overtaken by others sent within the reordering time; when
-// that is over a timer finds the loss.
+// TestCase53_RACKWaits: a packet may be overtaken by others sent within the reordering time. When
+// that time is over, a timer finds the loss.
 func TestCase53_RACKWaits(t *testing.T) {
 	s := newSingle(t, rackProfile(15*us))
 	start := s.now
@@ -115,8 +115,8 @@ func TestCase53_RACKWaits(t *testing.T) {
 	}
 }
 
-// TestCase53_RACKEarlierCopy: what an earlier copy of a packet proves is nothing about packets sent
-// since, and a loss that was none makes the reordering time longer.
+// TestCase53_RACKEarlierCopy: the arrival of an earlier copy of a packet proves nothing about
+// packets sent since, and a false loss makes the reordering time longer.
 func TestCase53_RACKEarlierCopy(t *testing.T) {
 	for _, c := range []struct {
 		first bool // copy of 300 that arrived
@@ -162,7 +162,7 @@ func TestRACKEack(t *testing.T) {
 }
 
 // TestAckRequestBehindHole: a push that must wait for an earlier one cannot be acknowledged, but
-// what it asks for is told.
+// its AR bit still causes an ACK at once.
 func TestAckRequestBehindHole(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.want(s.pushData(201, 8, true), wire.DropNone)
@@ -218,8 +218,8 @@ func TestProbesEnd(t *testing.T) {
 	}
 }
 
-// TestReceivedAndRefused: what an acknowledgement says of a push that was refused with RNR is of
-// the copy refused. It is sent again when the peer's time is over.
+// TestReceivedAndRefused: for a push that was refused with RNR, an acknowledgement refers to the
+// refused copy. The push is sent again when the peer's time is over.
 func TestReceivedAndRefused(t *testing.T) {
 	s := newSingle(t, rttProfile(20*us))
 	s.push(1)

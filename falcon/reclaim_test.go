@@ -30,9 +30,9 @@ func holes(t *testing.T, e *falcon.Engine, now falcon.Time, conns int, function 
 	}
 }
 
-// TestHolesTakeTheirShare: 4318 frames on 34 connections that never send what is missing do not
-// take the cells that another connection's pushes need where 2 % are lost, whether it is of another
-// function or of the same.
+// TestHolesTakeTheirShare: 4318 frames on 34 connections that never send the missing packets do not
+// take the cells that another connection's pushes need at 2 % loss, whether that connection is of
+// another function or of the same.
 func TestHolesTakeTheirShare(t *testing.T) {
 	took := func(attackers int, function uint32) falcon.Time {
 		p := newPair(t, func(_ *[2]falcon.Config, _ *falcon.ConnConfig, imp *sim.Impairment) { imp.Loss = 0.02 })
@@ -57,9 +57,9 @@ func TestHolesTakeTheirShare(t *testing.T) {
 	}
 }
 
-// TestSharesOfCells: where all cells are taken, a function that holds less than others gets theirs,
-// a connection those of a connection that holds more, and none of two that hold the same. The
-// one that lost a cell is told.
+// TestSharesOfCells: if all cells are taken, a function that holds less than others gets theirs,
+// and a connection gets those of a connection that holds more; of two that hold the same, neither
+// gets any. The connection that lost a cell sends a NACK.
 func TestSharesOfCells(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.e = falcon.NewEngine(falcon.Config{Profile: testProfile(), RxCells: 200}, s.ulp)
@@ -122,9 +122,8 @@ func TestContextsWithinCredits(t *testing.T) {
 	s.want(s.pullRequest(500, 7, false), wire.DropNone) // its head of line goes on
 }
 
-// TestReclaimFromSilentPeer: what waits for a peer that went silent is given up after RxTimeout,
-// and not before (Falcon §11). What was not acknowledged is taken when the peer sends it after
-// all.
+// TestReclaimFromSilentPeer: what waits for a peer that became silent is given up after RxTimeout,
+// and not before (Falcon §11). What was not acknowledged is accepted if the peer sends it later.
 func TestReclaimFromSilentPeer(t *testing.T) {
 	profile := testProfile()
 	profile.RxTimeout = 100 * ms

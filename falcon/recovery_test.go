@@ -103,8 +103,8 @@ func TestCase55_OwnBypassesRecencyOnce(t *testing.T) {
 	equal(t, "second notification", psns(t, s.transmit()), nil)
 }
 
-// TestCase56_OwnOncePerRTT: by the letter of Falcon §9.1.4 a notification does not send again
-// what was sent within an RTT.
+// TestCase56_OwnOncePerRTT: by the letter of Falcon §9.1.4 a notification does not cause a
+// retransmission of what was sent within an RTT.
 func TestCase56_OwnOncePerRTT(t *testing.T) {
 	p := rttProfile(20 * us)
 	p.OWNBypass = false
@@ -183,7 +183,7 @@ func TestCase59_RNRTimeouts(t *testing.T) {
 		if n := s.count(falcon.EvRNR); n != 1 {
 			t.Errorf("%d EvRNR, want 1", n)
 		}
-		// An EACK in between does not send it early.
+		// An EACK in between does not cause an early retransmission.
 		s.now += 50 * us
 		s.ack(wire.Ack{Extended: true, DataRx: bits(4)})
 		equal(t, "early", psns(t, s.transmit()), []uint32{301})

@@ -33,8 +33,8 @@ func TestRefusedTwice(t *testing.T) {
 	}
 }
 
-// TestOnlyPushesMayBeNotReady: a receiver says so of pushes alone; a pull request and pull data go
-// again when they always would.
+// TestOnlyPushesMayBeNotReady: only a push can be answered with RNR. A pull request and pull data
+// are sent again as without it.
 func TestOnlyPushesMayBeNotReady(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.pullRequest(500, 7, false) // answered with data of PSN 300
@@ -54,8 +54,8 @@ func TestOnlyPushesMayBeNotReady(t *testing.T) {
 	}
 }
 
-// TestResyncIsNotReceived: that the peer has the push which a Resync replaces says nothing about
-// the Resync, which goes again after a timeout.
+// TestResyncIsNotReceived: if the peer has the push that a Resync replaces, this says nothing about
+// the Resync, which is sent again after a timeout.
 func TestResyncIsNotReceived(t *testing.T) {
 	p := rttProfile(20 * us)
 	p.AnswerTimeout = 100 * ms
@@ -71,8 +71,8 @@ func TestResyncIsNotReceived(t *testing.T) {
 	}
 }
 
-// TestResyncOfAnother: a Resync takes out of the order only the request that has its RSN, its PSN
-// and its kind.
+// TestResyncOfAnother: a Resync removes from the order only the request with its RSN, its PSN and
+// its kind.
 func TestResyncOfAnother(t *testing.T) {
 	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.RxReqPSN = cfg.RxDataPSN })
 	s.ulp.OnPush, s.ulp.OnPull = noAnswer, noAnswer
@@ -115,8 +115,8 @@ func TestResyncOfAHold(t *testing.T) {
 	equal(t, "deliveries", got, []uint32{7, 9, 10})
 }
 
-// TestRequestBorder: a request may be as far ahead as a window; one beyond is refused for lack of
-// room, one that is over is not answered.
+// TestRequestBorder: a request may be as far ahead as a window. One beyond is refused for lack of
+// room; one that is already done is not answered.
 func TestRequestBorder(t *testing.T) {
 	for _, push := range []bool{true, false} {
 		s := newSingle(t, testProfile())
@@ -164,8 +164,8 @@ func TestResyncBorder(t *testing.T) {
 	}
 }
 
-// TestDuplicatesOfAnother: a push whose PSN came before is a duplicate, whatever request its RSN is
-// of, and touches none.
+// TestDuplicatesOfAnother: a push whose PSN arrived before is a duplicate, whatever its RSN, and
+// affects no request.
 func TestDuplicatesOfAnother(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.ulp.OnPush = noAnswer
@@ -185,8 +185,8 @@ func TestDuplicatesOfAnother(t *testing.T) {
 	}
 }
 
-// TestHeldBehindAnother: what the ULP does with a later request that it has does not end the hold
-// of an earlier one that it was not ready for, nor takes its place.
+// TestHeldBehindAnother: the ULP's answers to a later request neither end the hold of an earlier
+// one that it was not ready for, nor take its place.
 func TestHeldBehindAnother(t *testing.T) {
 	for what, answer := range map[string]func(*single){
 		"push": func(s *single) {
@@ -228,8 +228,8 @@ func TestHeldBehindAnother(t *testing.T) {
 	}
 }
 
-// TestVoidEventOfAReusedContext: the event of a request that was taken back, and then given up,
-// stays void when another request has got its context.
+// TestVoidEventOfAReusedContext: the event of a request that was withdrawn and then given up stays
+// invalid when another request has got its context.
 func TestVoidEventOfAReusedContext(t *testing.T) {
 	s := newSingle(t, testProfile())
 	other := s.beside()
@@ -284,13 +284,13 @@ func TestShortFill(t *testing.T) {
 	}
 }
 
-// fills is a ULP that says what the test tells it to about how much it has written.
+// fills is a ULP that returns the length that the test sets.
 type fills struct{ n int }
 
 func (f *fills) Fill(*falcon.Conn, falcon.TxnKind, uint64, []byte) (int, error) { return f.n, nil }
 
-// TestCreditsThatWereNotTold: room that appears outside the engine is not looked for until the
-// engine is told.
+// TestCreditsThatWereNotTold: room that becomes available outside the engine is not noticed until
+// CreditsChanged is called.
 func TestCreditsThatWereNotTold(t *testing.T) {
 	s := starved(t)
 	if err := s.c.Push(s.now, 1, 10); err == nil {

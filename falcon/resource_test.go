@@ -68,8 +68,8 @@ func TestCase72_HeadOfLine(t *testing.T) {
 	}
 }
 
-// TestCase76_RedZoneOfBuffers: with all cells taken, what must wait for its turn is refused; the
-// head of line needs no cell, and brings back those it makes wait no longer.
+// TestCase76_RedZoneOfBuffers: if all cells are taken, a push that must wait for its turn is
+// refused. The head of line needs no cell, and its arrival frees the cells of those behind it.
 func TestCase76_RedZoneOfBuffers(t *testing.T) {
 	s := &single{t: t, now: ms, ulp: &sim.ULP{Record: true}}
 	s.e = falcon.NewEngine(falcon.Config{Profile: testProfile(), RxCells: 2}, s.ulp)
@@ -126,8 +126,8 @@ func TestCase73_CreditsOfATransaction(t *testing.T) {
 	p.wantIdle()
 }
 
-// TestCase74_Xoff: a pool of one. The second request gets Xoff until the first is over; the second
-// response waits for the first (what isekai calls global Xoff) and neither stops the other kind.
+// TestCase74_Xoff: a pool of one. The second request gets Xoff until the first is done; the second
+// response waits for the first (what isekai calls global Xoff). Neither blocks the other kind.
 func TestCase74_Xoff(t *testing.T) {
 	limit := credit.Cost{1, 100, 1, 100, 1, 100}
 	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
@@ -158,8 +158,8 @@ func TestCase74_Xoff(t *testing.T) {
 }
 
 // TestCase76_NetworkPools: the pools for requests from the network are counted at every level. A
-// function that has used up its own is in its red zone; another goes on, and one with a guarantee
-// finds it whatever the others hold.
+// function that has used up its own pool is in its red zone. Another function continues, and one
+// with a guarantee gets it whatever the others hold.
 func TestCase76_NetworkPools(t *testing.T) {
 	limit := func(contexts, cells uint32) credit.Cost {
 		c := credit.NoLimit()
@@ -212,8 +212,9 @@ func TestCase76_NetworkPools(t *testing.T) {
 	}
 }
 
-// TestCreditIsOfferedOnce: of many connections that wait, as many are told as can have what was
-// freed, in their order; what one does not take up goes to the next when the engine is told so.
+// TestCreditIsOfferedOnce: of many connections that wait, as many get EvCredit, in order, as can
+// have what was freed. What one of them does not use goes to the next when CreditsChanged is
+// called.
 func TestCreditIsOfferedOnce(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.ReqPktTx] = 4

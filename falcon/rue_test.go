@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// recorder is congestion control that notes its events and does what the test says.
+// recorder is congestion control that records its events and does what the test sets.
 type recorder struct {
 	cc.Fixed
 	events *[]cc.Event
@@ -74,8 +74,8 @@ func TestCase93_EventFields(t *testing.T) {
 	}
 }
 
-// TestCase93_OneEventOutstanding: while an event is on its way, what is acknowledged adds up for
-// the next.
+// TestCase93_OneEventOutstanding: while an event is at the RUE, acknowledged packets add up for the
+// next event.
 func TestCase93_OneEventOutstanding(t *testing.T) {
 	fcwnd := uint32(1 << 10)
 	p, events := recording(slow(), func(s *cc.State) cc.Result { s.Fcwnd = fcwnd; return cc.Result{IPG: 2} })
@@ -115,8 +115,8 @@ func TestCase93_OneEventOutstanding(t *testing.T) {
 	}
 }
 
-// TestCase92_BoundedQueue: a RUE that is too slow for its connections is asked no more than it can
-// queue, and every event it took is answered.
+// TestCase92_BoundedQueue: a RUE that is too slow for its connections gets no more events than it
+// can queue, and answers every event that it got.
 func TestCase92_BoundedQueue(t *testing.T) {
 	cfg := slow()
 	cfg.Size, cfg.Threshold1, cfg.Threshold2, cfg.Threshold3 = 4, 2, 3, 3
@@ -164,8 +164,8 @@ func TestCase92_BoundedQueue(t *testing.T) {
 	}
 }
 
-// TestEachResultHasItsLatency: the RUE works on while results are on their way, and a result does
-// not come into force with an earlier one.
+// TestEachResultHasItsLatency: the RUE continues while results are pending, and a result does not
+// come into force together with an earlier one.
 func TestEachResultHasItsLatency(t *testing.T) {
 	cfg := slow()
 	cfg.Latency = 50 * us

@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// TestRecencyBorder: a packet that was sent exactly a round trip ago may still be on its way; a
+// TestRecencyBorder: a packet that was sent exactly a round trip ago may still be in flight. A
 // nanosecond later it counts as lost, by a hole or by an out-of-window notification.
 func TestRecencyBorder(t *testing.T) {
 	for what, a := range map[string]wire.Ack{
@@ -84,9 +84,9 @@ func (n narrowing) Update(s *cc.State, ev *cc.Event) cc.Result {
 	return n.Fixed.Update(s, ev)
 }
 
-// TestRetransmissionsWithinTheNICWindow: of each window no more packets are sent again at a time
-// than the NIC window holds. On an ordered connection a pull waits for the push before it, on
-// another it does not.
+// TestRetransmissionsWithinTheNICWindow: of each window no more packets are retransmitted at a time
+// than the NIC window allows. On an ordered connection a pull waits for the push before it; on an
+// unordered one it does not.
 func TestRetransmissionsWithinTheNICWindow(t *testing.T) {
 	for _, ordered := range []bool{true, false} {
 		p := testProfile()
@@ -180,8 +180,8 @@ func TestGiveUpBorder(t *testing.T) {
 	}
 }
 
-// TestNoTransactionTimeout: without a timeout of transactions a pull that was taken waits for its
-// data for ever, whatever limit its packets have.
+// TestNoTransactionTimeout: without a timeout of transactions a pull that was accepted waits for
+// its data for ever, whatever limit its packets have.
 func TestNoTransactionTimeout(t *testing.T) {
 	p := testProfile()
 	p.TxnTimeout = 0
@@ -208,8 +208,8 @@ func TestNoReclaimTimeout(t *testing.T) {
 	}
 }
 
-// TestRefusalOutlivesItsTimeout: the peer may take RxTimeout beyond the time that it was told to
-// wait before it sends a push again.
+// TestRefusalOutlivesItsTimeout: after the delay that it was given, the peer has RxTimeout to send
+// a push again.
 func TestRefusalOutlivesItsTimeout(t *testing.T) {
 	p := testProfile()
 	p.RxTimeout = 100 * ms
@@ -288,7 +288,7 @@ func TestProbeWaitsForTheGap(t *testing.T) {
 	}
 }
 
-// TestFlushWithoutAcks: to flush when nothing was received sends nothing.
+// TestFlushWithoutAcks: a flush sends nothing if nothing was received.
 func TestFlushWithoutAcks(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.push(1)
@@ -299,7 +299,7 @@ func TestFlushWithoutAcks(t *testing.T) {
 	}
 }
 
-// distance is congestion control that says what the delay is, and what it should be.
+// distance is congestion control whose delay and target the test sets.
 type distance struct {
 	cc.Fixed
 	delay, target, fcwnd *uint32
@@ -356,8 +356,8 @@ func TestLongPathBorders(t *testing.T) {
 	}
 }
 
-// TestAckRequestOfRetransmissions: what is sent again asks for an acknowledgement if the profile
-// uses that at all.
+// TestAckRequestOfRetransmissions: retransmissions ask for an acknowledgement if the profile uses
+// AR at all.
 func TestAckRequestOfRetransmissions(t *testing.T) {
 	for what, c := range map[string]struct {
 		edit func(*falcon.Profile)

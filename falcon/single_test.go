@@ -33,7 +33,7 @@ func newSingle(t *testing.T, profile falcon.Profile, edit ...func(*falcon.ConnCo
 	return s
 }
 
-// header is that of a packet to the engine, with bases that acknowledge nothing new.
+// header returns the header of a packet to the engine, with bases that acknowledge nothing new.
 func (s *single) header(typ wire.PacketType, psn, rsn uint32, ar bool) wire.Header {
 	cfg := s.c.Config()
 	return wire.Header{

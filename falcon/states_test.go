@@ -55,9 +55,9 @@ func TestInitiatorStates(t *testing.T) {
 	})
 }
 
-// TestTargetStates walks pushes and pulls through the states of Falcon §8.5.1, and those that an
-// upper layer which refuses adds. The answer to a pull acknowledges the request and brings its data
-// in one call, so that PullReqUlpAckd takes no time.
+// TestTargetStates walks pushes and pulls through the states of Falcon §8.5.1, and through those
+// that a refusing upper layer adds. RespondPull acknowledges a pull and supplies its data in one
+// call, so PullReqUlpAckd takes no time.
 func TestTargetStates(t *testing.T) {
 	setup := func(t *testing.T) (*single, func(want ...string)) {
 		s := newSingle(t, testProfile())

@@ -42,7 +42,7 @@ func TestConnTableGrows(t *testing.T) {
 	}
 }
 
-// TestSharesOfCellPool: a function is among those that hold cells as long as it does, once.
+// TestSharesOfCellPool: a function is listed once, for as long as it holds cells.
 func TestSharesOfCellPool(t *testing.T) {
 	p := cellPool{size: 8, limit: 100}
 	var shares [5]share
@@ -91,8 +91,8 @@ func TestSpacingIsRandom(t *testing.T) {
 	}
 }
 
-// TestCreditErrorsAreCounted: what is given back without having been taken is a fault of this
-// package, and counted.
+// TestCreditErrorsAreCounted: returning what was not taken is a bug of this package, and is
+// counted.
 func TestCreditErrorsAreCounted(t *testing.T) {
 	e := NewEngine(Config{Profile: Software(), Credits: credit.New(nil, credit.NoLimit())}, nil)
 	c, err := e.Open(0, ConnConfig{Protocol: 2, MTU: 1000})

@@ -115,7 +115,7 @@ func TestCase28_AckProcessing(t *testing.T) {
 	}
 }
 
-// TestBasesInPackets: the bases that other packets bring acknowledge like an ACK's, either one
+// TestBasesInPackets: the bases in other packets acknowledge like those of an ACK, either one
 // alone.
 func TestBasesInPackets(t *testing.T) {
 	s := newSingle(t, testProfile())
