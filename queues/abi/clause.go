@@ -5,10 +5,10 @@ import "strconv"
 // Clause is the number of a rule of docs/abi that binds drivers: DRV602 is DRV-602.
 type Clause uint16
 
-// String returns the rule as docs/abi names it.
+// String returns the name of the rule in docs/abi.
 func (c Clause) String() string { return "DRV-" + strconv.Itoa(int(c)) }
 
-// Doc is what a driver does that breaks the rule, "" of one that there is not.
+// Doc returns what a driver does that breaks the rule, "" if there is no such rule.
 func (c Clause) Doc() string {
 	for _, i := range Clauses {
 		if i.Clause == c {

@@ -1,13 +1,13 @@
 package abi
 
-// command is what holds for every admin command of an opcode.
+// command holds the properties of all admin commands of an opcode.
 type command struct {
 	pfOnly   bool
-	needs    uint64 // features that it is part of
+	needs    uint64 // features that it belongs to
 	reserved string // bits of the parameters that are reserved
 }
 
-// of returns what holds for the command: nothing where the opcode is not defined.
+// of returns the properties of the command, zero if the opcode is not defined.
 func (c *AdminCmd) of() command {
 	if int(c.Opcode) >= len(commands) {
 		return command{}
@@ -18,25 +18,27 @@ func (c *AdminCmd) of() command {
 // Caller is the driver that sends admin commands.
 type Caller struct {
 	PF       bool
-	Features uint64 // that both sides have
+	Features uint64 // features that both sides have
 }
 
-// StatusPending is a handler's word that it has taken a Ticket for the command and completes it
-// later. No completion has it.
+// StatusPending is returned by a handler that has taken a Ticket for the command and completes it
+// later. No completion contains it.
 const StatusPending Status = 1<<32 - 1
 
-// Ticket stands for a command that is completed later.
+// Ticket completes a command later.
 type Ticket interface {
-	// Complete completes the command. result counts with StatusOK only; nil: the command has none.
-	// It does nothing when the command is completed already, or its function was reset since.
+	// Complete completes the command. result counts only with StatusOK; nil means that the command
+	// has none. It does nothing if the command is completed already, or its function was reset
+	// since.
 	Complete(st Status, result Result)
 }
 
-// Result is what a command returns, as in AdminCQE.Result.
+// Result is the result of a command, as in AdminCQE.Result.
 type Result interface{ Marshal(b []byte) }
 
-// Dispatch carries out an admin command that caller sent: it is refused, or handed to the method of
-// h for it, with its parameters. The result is written to result and counts only with StatusOK.
+// Dispatch carries out an admin command that caller sent: it refuses the command, or calls the
+// method of h for it with its parameters. The result is written to result and counts only with
+// StatusOK.
 func Dispatch(h Handler, caller Caller, c *AdminCmd, result []byte) Status {
 	switch {
 	case caller.lacks(c):
@@ -47,14 +49,14 @@ func Dispatch(h Handler, caller Caller, c *AdminCmd, result []byte) Status {
 	return c.call(h, result)
 }
 
-// lacks reports whether the command is of a feature that is not in use (DRV-103).
+// lacks reports whether the command belongs to a feature that is not in use (DRV-103).
 func (caller Caller) lacks(c *AdminCmd) bool {
 	needs, _ := c.valueNeeds()
 	return (needs|c.of().needs)&^caller.Features != 0
 }
 
-// Broken returns the rules that caller broke by a command that ended in st: what can be told from
-// the command itself. A strict look finds reserved bytes too.
+// Broken returns the rules that caller broke by a command that ended in st, as far as the command
+// itself shows them. A strict check finds reserved bytes too.
 func (caller Caller) Broken(c *AdminCmd, st Status, strict bool) (list []Clause) {
 	if strict && (c.Flags != 0 || c.ReservedParams()) {
 		list = append(list, DRV102)
@@ -73,8 +75,8 @@ func (caller Caller) Broken(c *AdminCmd, st Status, strict bool) (list []Clause)
 	return list
 }
 
-// ReservedParams reports whether something is in the reserved bytes or bits of the parameters. A
-// command that is not defined has none.
+// ReservedParams reports whether reserved bytes or bits of the parameters are set. An undefined
+// command has none.
 func (c *AdminCmd) ReservedParams() bool { return anySet(c.Params[:], c.of().reserved) }
 
 // anySet reports whether b has one of the bits of mask.
@@ -89,8 +91,8 @@ func anySet(b []byte, mask string) bool {
 // maxArea is the size of the largest queue area: entries have at most 2^12 bytes.
 const maxArea = QueueHeaderSize + 1<<(MaxQueueLog2+12)
 
-// areaPages is how many pages a queue area takes, with its header. What is too large for an area
-// is refused before anything is read.
+// areaPages returns how many pages a queue area takes, with its header. What is too large for an
+// area is refused before anything is read.
 func areaPages(log2Entries, log2Entry uint8) int {
 	size := QueueHeaderSize + uint64(1)<<(min(log2Entries, 30)+min(log2Entry, 16))
 	if size > maxArea {

@@ -15,13 +15,12 @@ type Message interface {
 	Unmarshal(b []byte)
 }
 
-// Errors of the control stream's framing. After any of them the stream is out
-// of step and must be closed.
+// Errors of the control stream's framing. After any of them the stream is out of step and must be
+// closed.
 var (
-	// ErrMessageTooLong says that a header announces more than MaxMessage.
+	// ErrMessageTooLong means that a header announces more than MaxMessage.
 	ErrMessageTooLong = errors.New("abi: control message longer than MaxMessage")
-	// ErrMessageTooShort says that a message is shorter than its header or
-	// than its body's layout.
+	// ErrMessageTooShort means that a message is shorter than its header or than its body's layout.
 	ErrMessageTooShort = errors.New("abi: control message too short")
 )
 

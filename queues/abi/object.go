@@ -1,18 +1,18 @@
 package abi
 
-// Object is a kind of verbs' objects.
+// Object is a kind of verbs objects.
 type Object uint8
 
 // ObjectInfo describes a kind.
 type ObjectInfo struct {
-	Name    string // singular, as verbs have it
-	Key     string // in the configuration
-	Doc     string // plural, in words
-	Initial uint32 // that a function may have when nobody says
-	Most    uint32 // that the configuration allows
+	Name    string // singular, as in verbs
+	Key     string // name in the configuration
+	Doc     string // plural, as a phrase
+	Initial uint32 // default limit of a function
+	Most    uint32 // maximum that the configuration allows
 }
 
-// Info describes the kind.
+// Info returns the description of the kind.
 func (k Object) Info() *ObjectInfo { return &objects[k] }
 
 // String returns the kind's name.

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// PutText fills dst with s, cut as Shorten does when it is too long, and zeros,
-// and returns the bytes taken.
+// PutText fills dst with s, shortened by Shorten if it is too long, and zeros. It returns the
+// number of bytes used.
 func PutText(dst []byte, s string) int {
 	s = Shorten(s, len(dst))
 	n := copy(dst, s)
@@ -16,9 +16,8 @@ func PutText(dst []byte, s string) int {
 	return n
 }
 
-// Shorten cuts a text that is longer than n bytes behind a word, and shows it by
-// three dots; without a space in reach at a character's end. Where there is no
-// room for dots there are none.
+// Shorten cuts a text that is longer than n bytes after a word, and appends three dots; if no space
+// is near, it cuts between characters. If there is no room for dots, it appends none.
 func Shorten(s string, n int) string {
 	dots := "..."
 	if len(s) <= n {
@@ -37,8 +36,8 @@ func Shorten(s string, n int) string {
 	return s[:most] + dots
 }
 
-// Text returns the text of a zero padded field, with everything that is not
-// printable replaced: the other side wrote it, and it goes into logs.
+// Text returns the text of a zero-padded field, with everything that is not printable replaced: the
+// other side wrote it, and it is written to logs.
 func Text(field []byte) string {
 	if i := bytes.IndexByte(field, 0); i >= 0 {
 		field = field[:i]

@@ -84,8 +84,9 @@ func (c *Conn) wait(again <-chan struct{}, d *deadline) error {
 	}
 }
 
-// Read reads messages, which follow each other as in a stream of bytes. io.EOF: the other side has
-// ended the session. A slot that does not hold a message reads as a header that says so.
+// Read reads messages, which follow each other as in a byte stream. io.EOF means that the other
+// side has ended the session. A slot that does not hold a message is read as a header with an
+// impossible length.
 func (c *Conn) Read(b []byte) (n int, err error) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
