@@ -12,29 +12,30 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// Latency is what reaching the device and being reached by it costs, as medians in microseconds.
+// Latency holds the latencies to the device and back, as medians in microseconds.
 type Latency struct {
 	Samples int
-	// DoorbellUS is what it takes to reach a device that was left alone for a while, and so sleeps.
-	// With a window: from the store of the record and the write to the device's register behind it
-	// to the moment when the device has taken the record. With messages: from posting an admin
-	// command that does next to nothing to the moment when its answer lies in memory.
+	// DoorbellUS is the time to reach a device that sleeps because it was idle. With a window, it
+	// is the time from the store of the record and the write to the device's register until the
+	// device has taken the record. With messages, it is the time from posting an admin command that
+	// does almost nothing until its answer is in memory.
 	DoorbellUS float64
-	// ShadowUS is from putting a doorbell record into the window of a device that looks there by
-	// itself, as it does while it is busy, to the moment when it has taken it: the record in shared
-	// memory is the whole doorbell. 0 without a window.
+	// ShadowUS is the time from putting a doorbell record into the window of a device that polls
+	// it, as a busy device does, until the device has taken the record. The record in shared memory
+	// is the whole doorbell. It is 0 without a window.
 	ShadowUS float64
-	// WakeUS is from the moment when the device has taken a record, or has written that answer, and
-	// at once has news of a completion queue, to a goroutine that sleeps until that queue has news.
+	// WakeUS is the time from the moment when the device has taken a record, or has written that
+	// answer, until a goroutine wakes that waits for a completion queue. The device sends the
+	// queue's event at once.
 	WakeUS float64
 }
 
-// quiet is how long the device is left alone before it is rung: more than it looks around for work
-// at most.
+// quiet is how long the device is left idle before it is rung. It is longer than the device ever
+// polls for work.
 const quiet = time.Millisecond
 
-// MeasureLatency takes n samples of each. The caller's processor is busy looking at memory
-// meanwhile.
+// MeasureLatency takes n samples of each latency. Meanwhile it keeps the caller's processor busy
+// polling memory.
 func (d *Device) MeasureLatency(ctx context.Context, n int) (l Latency, err error) {
 	if n < 1 || n > 1<<20 {
 		return l, invalid("latency of %d samples; 1 to %d", n, 1<<20)
@@ -63,8 +64,8 @@ func (d *Device) MeasureLatency(ctx context.Context, n int) (l Latency, err erro
 	return l, err
 }
 
-// reach takes one sample of a doorbell of a sleeping device, and of waking up by news of cq, which
-// is empty.
+// reach takes one sample of a doorbell to a sleeping device, and of waking up by an event of cq,
+// which is empty.
 func (d *Device) reach(ctx context.Context, cq *CQ) (bell, wake time.Duration, err error) {
 	cq.wakeMu.Lock()
 	news := cq.wake
@@ -96,16 +97,16 @@ func median(ds []time.Duration) float64 {
 	return float64(ds[len(ds)/2].Nanoseconds()) / 1000
 }
 
-// newsBell is a doorbell at which the device has news of an empty CQ at once: armed for an entry
-// that is long gone (DEV-708).
+// newsBell returns a doorbell that makes the device send an event of an empty CQ at once: it arms
+// the CQ for an entry that is in the past (DEV-708).
 func (c *CQ) newsBell() *bell {
 	return &bell{record: abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: c.cqn, Index: c.polled.Load() - 1}}
 }
 
-// probe executes a command while nothing else is outstanding, has the device send an event of cq
-// behind its completion, looks for the completion in memory, and then waits for the event.
+// probe executes a command while no other is outstanding, and makes the device send an event of cq
+// after its completion. It polls memory for the completion and then waits for the event.
 func (a *admin) probe(ctx context.Context, cq *CQ) (bell, wake time.Duration, err error) {
-	a.probing.Lock() // two that each hold half of the slots would wait for ever
+	a.probing.Lock() // two probes that each hold half of the slots would deadlock
 	defer a.probing.Unlock()
 	held := 0
 	defer func() {
@@ -113,7 +114,7 @@ func (a *admin) probe(ctx context.Context, cq *CQ) (bell, wake time.Duration, er
 			a.slots <- struct{}{}
 		}
 	}()
-	for held < cap(a.slots) { // all of them: the next completion is ours
+	for held < cap(a.slots) { // take all slots, so that the next completion is this command's
 		select {
 		case <-a.slots:
 			held++
@@ -134,13 +135,13 @@ func (a *admin) probe(ctx context.Context, cq *CQ) (bell, wake time.Duration, er
 	if err != nil {
 		return 0, 0, err
 	}
-	held-- // the completion gives it back
+	held-- // the completion frees that slot
 	if bell, err = a.watchAnswer(index, start, news); err != nil {
 		return 0, 0, err
 	}
 	timer := time.NewTimer(a.timeout)
 	defer timer.Stop()
-	for range 2 { // the event first, so that its time is right
+	for range 2 { // the event first, so that its time is not measured too late
 		select {
 		case <-news:
 			wake, news = max(time.Since(start)-bell, 0), c.done
@@ -154,8 +155,9 @@ func (a *admin) probe(ctx context.Context, cq *CQ) (bell, wake time.Duration, er
 	return bell, wake, nil
 }
 
-// watchAnswer returns how long after start the completion with index i was in memory. It looks no
-// more when the event has come or the device does not answer: waiting then tells.
+// watchAnswer polls until the completion with index i is in memory and returns the time since
+// start. It stops polling when the event has come or the device does not answer in time; the caller
+// then waits for the command.
 func (a *admin) watchAnswer(i uint32, start time.Time, news <-chan struct{}) (time.Duration, error) {
 	for {
 		filled, err := a.answered(i)
@@ -189,8 +191,9 @@ func (a *admin) answered(i uint32) (bool, error) {
 	return err == nil && tail&abi.Phase == want, err
 }
 
-// shadow is the median time in which the device takes records that it finds by looking, of up to n;
-// 0 without a window, or when it never looks. The records arm a CQ that stays empty.
+// shadow returns the median time in which the device takes records that it finds by polling, of up
+// to n samples. It returns 0 without a window, or if the device never polls. The records arm a CQ
+// that stays empty.
 func (s *stream) shadow(cq *CQ, n int) (float64, error) {
 	b := &bell{record: abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: cq.cqn, Index: cq.polled.Load()}}
 	var times []time.Duration
@@ -209,11 +212,11 @@ func (s *stream) shadow(cq *CQ, n int) (float64, error) {
 	return median(times), nil
 }
 
-// timeRecord rings by the window and waits until the record is taken. It reports whether the
-// device's register was written. Without a window it takes no time.
+// timeRecord rings by the window and waits until the record is taken. rung is true if the device's
+// register had to be written. Without a window timeRecord returns zeros.
 func (s *stream) timeRecord(b *bell) (took time.Duration, rung bool, err error) {
 	s.mu.Lock()
-	defer s.mu.Unlock() // nobody else rings meanwhile
+	defer s.mu.Unlock() // no other goroutine can ring meanwhile
 	switch {
 	case s.win == nil:
 		return 0, false, nil
@@ -236,10 +239,10 @@ func (s *stream) timeRecord(b *bell) (took time.Duration, rung bool, err error) 
 	}
 }
 
-// TimeSend posts wr as PostSend does and looks at memory until the device has read it. It returns
-// how long that took, from the store of the request and the producer index on, and whether the
-// device had to be rung: if not, the index in memory was the whole doorbell. It is for measuring:
-// the caller's processor does nothing else meanwhile.
+// TimeSend posts wr like PostSend and polls memory until the device has read it. It returns the
+// time that took, from the store of the request and the producer index on, and whether the device
+// had to be rung. If not, the index in memory was the whole doorbell. It is for measuring:
+// meanwhile the caller's processor does nothing else.
 func (q *QP) TimeSend(wr *SendWR) (took time.Duration, rung bool, err error) {
 	if q.State() != abi.QPStateRTS {
 		return 0, false, errNotConnected

@@ -17,8 +17,8 @@ type Listener struct {
 	ended    end
 }
 
-// Listen asks for the connection requests to service. It is ErrBusy if the function listens there
-// already.
+// Listen listens for connection requests to service. It returns ErrBusy if the function already has
+// a listener for it.
 func (d *Device) Listen(ctx context.Context, service uint64) (*Listener, error) {
 	l := &Listener{dev: d, admin: d.admin.Load(), service: service, requests: make(chan *ConnectRequest, listenBacklog), closed: make(chan struct{})}
 	d.cm.mu.Lock()
@@ -43,7 +43,7 @@ func (l *Listener) remove() {
 	l.dev.cm.mu.Unlock()
 }
 
-// Accept returns the next connection request. It must be accepted or rejected.
+// Accept returns the next connection request, which the caller must accept or reject.
 func (l *Listener) Accept(ctx context.Context) (*ConnectRequest, error) {
 	select {
 	case r := <-l.requests:
@@ -57,7 +57,7 @@ func (l *Listener) Accept(ctx context.Context) (*ConnectRequest, error) {
 	}
 }
 
-// Close ends the listening. Requests not answered yet are rejected by the device.
+// Close stops listening. The device rejects requests that are not answered yet.
 func (l *Listener) Close(ctx context.Context) error {
 	return l.ended.once(func() error {
 		err := l.admin.do(ctx, abi.AdminOpCMUnlisten, &abi.CMUnlisten{Service: l.service}, nil, nil)
@@ -69,7 +69,7 @@ func (l *Listener) Close(ctx context.Context) error {
 	})
 }
 
-// ConnectRequest is a peer's wish to connect.
+// ConnectRequest is a peer's connection request.
 type ConnectRequest struct {
 	Service uint64
 	GID     GID    // of the peer
@@ -81,8 +81,8 @@ type ConnectRequest struct {
 	id    uint32
 }
 
-// request hands a connection request to its listener. It runs in the reader goroutine and must not
-// wait.
+// request passes a connection request to its listener. It runs in the reader goroutine and must not
+// block.
 func (m *cm) request(d *Device, e *abi.AsyncEvent) {
 	r := &ConnectRequest{
 		Service: e.Service, GID: e.SrcGID, QPN: e.PeerQPN, Private: append([]byte(nil), e.Priv[:e.PrivLen]...),
@@ -98,12 +98,12 @@ func (m *cm) request(d *Device, e *abi.AsyncEvent) {
 		default:
 		}
 	}
-	// If the admin queue is full too, the peer learns it by its own timeout.
+	// If the admin queue is full too, the peer runs into its own timeout.
 	r.admin.tryPost(abi.AdminOpCMReject, &abi.CMReject{CMID: e.Number, Reason: uint32(abi.StatusRefused)})
 }
 
-// Accept connects qp, which must be in INIT, with the peer and tells it priv. Post receives before:
-// the peer may send at once. The connection is up when Accept returns.
+// Accept connects qp, which must be in INIT, with the peer and sends it priv. Post receives before
+// Accept, because the peer may send at once. When Accept returns the connection is up.
 func (r *ConnectRequest) Accept(ctx context.Context, qp *QP, priv []byte) error {
 	d := r.dev
 	if qp.pd.admin != r.admin {
@@ -131,7 +131,7 @@ func (r *ConnectRequest) Accept(ctx context.Context, qp *QP, priv []byte) error 
 	return nil
 }
 
-// Reject tells the peer no, with a reason of the caller's choice and priv.
+// Reject rejects the request, with a reason of the caller's choice and priv.
 func (r *ConnectRequest) Reject(ctx context.Context, reason uint32, priv []byte) error {
 	addr, free, err := private(r.dev.pool, priv)
 	if err != nil {

@@ -21,9 +21,9 @@ func (r Range) contains(addr uint64) bool {
 	return addr >= r.Address && addr-r.Address < r.Length && r.Length-(addr-r.Address) >= abi.PageSize
 }
 
-// Memory asks the device for the device addresses that the function reaches now: what the device
-// sees of this guest's memory, as far as it lies in the function's DMA window. Only such memory can
-// be registered.
+// Memory asks the device for the device addresses that the function can access now: the part of
+// this guest's memory that the device has mapped and that lies in the function's DMA window. Only
+// such memory can be registered.
 func (d *Device) Memory(ctx context.Context) (ranges []Range, err error) {
 	for {
 		var r abi.QueryMemoryResult
@@ -40,11 +40,11 @@ func (d *Device) Memory(ctx context.Context) (ranges []Range, err error) {
 	}
 }
 
-// Violation is a rule of docs/abi that a driver of this function broke, as the device saw it: this
-// library's mistakes, or those of a driver before it.
+// Violation is a rule of docs/abi that a driver of this function broke, as the device noticed it: a
+// mistake of this library or of an earlier driver.
 type Violation = abi.Violation
 
-// Violations asks the device for the rules that drivers of the function broke, newest first.
+// Violations asks the device for the rules that drivers of the function have broken, newest first.
 func (d *Device) Violations(ctx context.Context) (list []Violation, err error) {
 	for {
 		var v Violation

@@ -29,7 +29,7 @@ type (
 // IPv6-mapped form.
 type GID [16]byte
 
-// ParseGID reads an IPv4 or IPv6 address.
+// ParseGID parses an IPv4 or IPv6 address.
 func ParseGID(s string) (GID, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Zone() != "" {
@@ -45,11 +45,11 @@ func (g GID) String() string { return netip.AddrFrom16(g).Unmap().String() }
 // where VF 0 is the PF itself.
 type FunctionID uint32
 
-// AssignedFunction stands for the one function that is assigned to this guest.
+// AssignedFunction means the only function that is assigned to this guest.
 const AssignedFunction FunctionID = abi.FunctionAssigned
 
-// ParseFunctionID reads "h1.pf0.vf2", with host and VF as numbers that may be left out, or "" for
-// the assigned function. Host 0, or none, stands for the NIC the guest is attached to.
+// ParseFunctionID parses "h1.pf0.vf2", in which host and VF may be left out, or "" for the assigned
+// function. Host 0, or no host, means the NIC to which the guest is attached.
 func ParseFunctionID(s string) (FunctionID, error) {
 	if s == "" {
 		return AssignedFunction, nil
@@ -74,13 +74,13 @@ func ParseFunctionID(s string) (FunctionID, error) {
 	return FunctionID(host<<16 | pf<<12 | vf), nil
 }
 
-// String returns the form ParseFunctionID reads.
+// String returns the form that ParseFunctionID parses.
 func (f FunctionID) String() string {
 	if f == AssignedFunction {
 		return "assigned"
 	}
 	name := fmt.Sprintf("pf%d.vf%d", f>>12&0xf, f&0xfff)
-	if host := f >> 16 & 0xff; host != 0 { // 0 is the NIC it is attached to
+	if host := f >> 16 & 0xff; host != 0 { // 0 means the NIC to which the guest is attached
 		name = fmt.Sprintf("h%d.%s", host, name)
 	}
 	return name

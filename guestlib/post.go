@@ -15,11 +15,11 @@ const (
 	CmpSwap  = abi.OpCmpSwap
 	FetchAdd = abi.OpFetchAdd
 
-	ReadInv  = abi.OpReadInv  // READ, then Imm, a key of this side, is invalid
-	LocalInv = abi.OpLocalInv // makes Imm, a key of this side, invalid
+	ReadInv  = abi.OpReadInv  // READ, then invalidates Imm, a key of this side
+	LocalInv = abi.OpLocalInv // invalidates Imm, a key of this side
 	BindMW   = abi.OpBindMW   // binds the window whose new key is RKey; see MW.Bind
 
-	AtomicWrite = abi.OpAtomicWrite // WRITE of the 8 bytes of Swap, of which nobody sees a part
+	AtomicWrite = abi.OpAtomicWrite // WRITE of the 8 bytes of Swap; no reader sees only a part of them
 
 	MaskedCmpSwap  = abi.OpMaskedCmpSwap
 	MaskedFetchAdd = abi.OpMaskedFetchAdd
@@ -37,24 +37,24 @@ type SendWR struct {
 	ID     uint64 // returned in the WC
 	Opcode Opcode
 	Flags  uint8
-	SGL    []SGE // data to send or write, or where to put what is read; atomics take one of 8 bytes
-	// Inline, when not nil, is the data instead of SGL: it is copied now, may be any memory, and
-	// may be reused at once. Not for READ and atomics.
+	SGL    []SGE // data to send or write, or destination of a READ; atomics take one SGE of 8 bytes
+	// Inline, if not nil, is the data instead of SGL. It may be any memory, is copied when the
+	// request is posted, and may be reused at once. It is not allowed for READ and atomics.
 	Inline []byte
 	Imm    uint32 // immediate data, or the peer's key to invalidate (SendInv)
 
 	RemoteAddr uint64 // WRITE, READ, atomics
 	RKey       uint32
 	CompareAdd uint64 // the value to compare (CmpSwap) or to add (FetchAdd), masked or not
-	Swap       uint64 // what to store if the comparison holds (CmpSwap), masked or not, or in any case (AtomicWrite)
+	Swap       uint64 // value to store if the comparison holds (CmpSwap), masked or not, or always (AtomicWrite)
 
-	// Masks of masked atomics (RFC 7306 §5): MaskedCmpSwap compares the bits of CompareMask and
-	// swaps those of Mask; in Mask of MaskedFetchAdd each bit is the most significant one of a
-	// field, whose carry is lost.
+	// Masks of masked atomics (RFC 7306 §5). MaskedCmpSwap compares the bits of CompareMask and
+	// swaps the bits of Mask. For MaskedFetchAdd each bit in Mask is the most significant bit of a
+	// field; the carry out of a field is lost.
 	CompareMask, Mask uint64
 
 	RemoteSRQN uint32   // XRCSend: the SRQ of the peer
-	AH         *AH      // UD: where the datagram goes; nil: To says it
+	AH         *AH      // UD: destination of the datagram; nil: To is used
 	To         AHConfig // UD, without AH
 	RemoteQPN  uint32   // UD
 	RemoteQKey uint32   // UD
@@ -64,12 +64,13 @@ type SendWR struct {
 // RecvWR is a work request for the receive queue.
 type RecvWR struct {
 	ID  uint64 // returned in the WC
-	SGL []SGE  // where to put the message; may be empty for a WriteImm
+	SGL []SGE  // memory for the message; may be empty for a WriteImm
 }
 
-// PostSend hands wr to the device. The QP must be connected; in SQD the work waits, in ERR it is
-// flushed. It is ErrQueueFull when too much is outstanding. wr may be reused at once, the memory
-// its SGL names only after its completion. It does not block and does not allocate.
+// PostSend posts wr to the send queue. The QP must be connected. In SQD the work waits, in ERR it
+// is flushed. PostSend returns ErrQueueFull if too much work is outstanding. wr may be reused at
+// once, the memory in its SGL only after its completion. PostSend does not block and does not
+// allocate.
 func (q *QP) PostSend(wr *SendWR) error {
 	if err := q.sends(); err != nil {
 		return err
@@ -84,9 +85,8 @@ func (q *QP) PostSend(wr *SendWR) error {
 	return w.push(q.dev.s.Load(), n, q.signals(wr))
 }
 
-// PostSends is PostSend for several requests in order, which the device learns of at once: one
-// doorbell at most, as with a list for ibv_post_send. With an error it returns how many were posted
-// before the request that has it.
+// PostSends posts several requests in order, with at most one doorbell, like a list given to
+// ibv_post_send. If a request fails, it returns the number of requests posted before it.
 func (q *QP) PostSends(wrs []SendWR) (n int, err error) {
 	if err := q.sends(); err != nil {
 		return 0, err
@@ -112,7 +112,7 @@ func (q *QP) PostSends(wrs []SendWR) (n int, err error) {
 	return n, err
 }
 
-// sends is nil if the QP takes send requests.
+// sends returns nil if the QP accepts send requests, otherwise the reason.
 func (q *QP) sends() error {
 	switch q.State() {
 	case abi.QPStateRTS, abi.QPStateSQD, abi.QPStateSQE, abi.QPStateErr:
@@ -125,12 +125,12 @@ func (q *QP) sends() error {
 	return nil
 }
 
-// signals is what to remember of a request.
+// signals returns what to remember about a posted request.
 func (q *QP) signals(wr *SendWR) posted {
 	return posted{id: wr.ID, signaled: q.sigAll || wr.Flags&Signaled != 0}
 }
 
-// encode writes a send request to the scratch entry and returns its length. The caller holds mu.
+// encode writes a send request to w.entry and returns its length. The caller holds mu.
 func (w *workQueue) encode(wr *SendWR) (n int, err error) {
 	e := abi.SendWQE{
 		WRID: wr.ID, Opcode: wr.Opcode, Flags: wr.Flags &^ abi.SendInline, Imm: wr.Imm,
@@ -182,9 +182,9 @@ func (w *workQueue) encode(wr *SendWR) (n int, err error) {
 	return n, nil
 }
 
-// PostRecv hands wr to the device. It is ErrQueueFull when too much is outstanding. wr may be
-// reused at once, the memory its SGL names only after its completion. It does not block and does
-// not allocate.
+// PostRecv posts wr to the receive queue. It returns ErrQueueFull if too much work is outstanding.
+// wr may be reused at once, the memory in its SGL only after its completion. PostRecv does not
+// block and does not allocate.
 func (q *QP) PostRecv(wr *RecvWR) error {
 	if q.rq == nil {
 		return errNoReceives
@@ -207,7 +207,7 @@ func (w *workQueue) receive(s *stream, wr *RecvWR) error {
 	return w.push(s, putSGL(w.entry, abi.RecvWQESize, wr.SGL), posted{id: wr.ID, signaled: true})
 }
 
-// putSGL writes sgl to b from at on and returns where it ends.
+// putSGL writes sgl to b from offset at on and returns the offset behind it.
 func putSGL(b []byte, at int, sgl []SGE) int {
 	for i := range sgl {
 		sgl[i].Marshal(b[at:])

@@ -10,17 +10,17 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// QPConfig says what kind of queue pair is wanted. Zero values are good ones.
+// QPConfig is the configuration of a queue pair. All fields but SendCQ may be zero.
 type QPConfig struct {
 	SendCQ *CQ // required
 	RecvCQ *CQ // nil: SendCQ
 
-	SRQ  *SRQ   // receive from it; nil: the QP has a receive queue of its own
+	SRQ  *SRQ   // queue to take receives from; nil: the QP has its own receive queue
 	Type QPType // 0: RC. UC has SENDs and WRITEs, which may be lost. XRCSend sends to the SRQs of an XRC domain, whose targets XRCD.CreateQP makes. UD and GSI send and receive datagrams.
-	QKey uint32 // UD: what datagrams must have to be received
+	QKey uint32 // UD: Q_Key that received datagrams must have
 
-	Ordering  abi.Ordering  // of data and completions, the same at both ends; 0: as InfiniBand has it
-	ErrorMode abi.ErrorMode // what a failed request costs, the same at both ends; 0: the QP. Unordered needs CompleteInError.
+	Ordering  abi.Ordering  // of data and completions, the same at both ends; 0: as in InfiniBand
+	ErrorMode abi.ErrorMode // effect of a failed request, the same at both ends; 0: the QP fails. Unordered needs CompleteInError.
 
 	SendEntries int // work requests outstanding on the send queue; 0: 64. Rounded up to a power of two.
 	RecvEntries int // work requests outstanding on the receive queue; 0: 64. Rounded up to a power of two.
@@ -34,7 +34,7 @@ type QPConfig struct {
 	PathMTU     int   // bytes, 256 to 4096, a power of two; 0: the device's
 	MinRNRTimer uint8 // as ibv_qp_attr.min_rnr_timer; 0: 12 (0.64 ms)
 	RetryCount  uint8 // 1 to 7; 0: 7
-	RNRRetry    uint8 // 1 to 7, 7 means for ever; 0: 7
+	RNRRetry    uint8 // 1 to 7, 7 means without limit; 0: 7
 	Timeout     uint8 // 4.096 µs × 2^n; 0: the device's own limit
 	ReadAtomic  uint8 // READs and atomics in flight each way; 0: the device's limit
 }
@@ -42,25 +42,25 @@ type QPConfig struct {
 // UC is the type of queue pairs of unreliable connections.
 const UC = abi.QPTypeUC
 
-// connected reports whether both queues of the QP are for one peer.
+// connected reports whether the QP's type is RC or UC.
 func (c *QPConfig) connected() bool { return c.Type == abi.QPTypeRC || c.Type == UC }
 
-// QP is a queue pair. It is safe for concurrent use; work posted by several goroutines is done
-// in the order their calls got in.
+// QP is a queue pair. It is safe for concurrent use. Work posted by several goroutines is done in
+// the order in which their calls got the lock.
 type QP struct {
 	pd             *PD
 	dev            *Device
 	qpn            uint32
 	sq, rq         *workQueue
 	sendCQ, recvCQ *CQ
-	srq            *SRQ // receives come from it
+	srq            *SRQ // source of receives; nil: rq
 	sigAll         bool
-	cfg            QPConfig      // with its defaults
+	cfg            QPConfig      // with defaults filled in
 	state          atomic.Uint32 // QPState as far as the driver knows
 	ended          end
 
 	mu   sync.Mutex
-	conn *conn // the connection, or the attempt at one
+	conn *conn // the connection, or the attempt to make one
 	path Path
 }
 
@@ -111,7 +111,7 @@ func (c *QPConfig) defaults(d *Device, a *admin) error {
 	return c.attributes(d)
 }
 
-// attributes fills in what every type of queue pair has.
+// attributes checks and completes the attributes that all types of queue pairs have.
 func (c *QPConfig) attributes(d *Device) error {
 	if c.PathMTU == 0 {
 		c.PathMTU = d.now.Load().info.MTU
@@ -130,11 +130,11 @@ func (c *QPConfig) attributes(d *Device) error {
 	return nil
 }
 
-// log2Stride returns the log2 of the bytes of an entry that takes n bytes, at least least.
+// log2Stride returns the log2 of the size of an entry that has room for n bytes, at least least.
 func log2Stride(n int, least uint8) uint8 { return max(least, uint8(bits.Len(uint(n-1)))) }
 
-// CreateQP makes a queue pair in state INIT: receives may be posted, and it may be connected. One
-// for datagrams is in RTS.
+// CreateQP creates a queue pair in state INIT, in which receives can be posted and it can be
+// connected. A datagram QP is in RTS.
 func (p *PD) CreateQP(ctx context.Context, cfg QPConfig) (*QP, error) {
 	d := p.dev
 	if err := cfg.defaults(d, p.admin); err != nil {
@@ -183,7 +183,7 @@ func (p *PD) CreateQP(ctx context.Context, cfg QPConfig) (*QP, error) {
 	return qp.create(ctx, &in)
 }
 
-// create makes the queue pair at the device and brings it to INIT.
+// create creates the queue pair at the device and moves it to INIT.
 func (q *QP) create(ctx context.Context, in *abi.CreateQP) (*QP, error) {
 	d, a, cfg := q.dev, q.pd.admin, &q.cfg
 	err := a.do(ctx, abi.AdminOpCreateQP, in, nil, func(e *abi.AdminCQE) {
@@ -232,14 +232,15 @@ func (q *QP) create(ctx context.Context, in *abi.CreateQP) (*QP, error) {
 	return q, nil
 }
 
-// Num is the queue pair number.
+// Num returns the queue pair number.
 func (q *QP) Num() uint32 { return q.qpn }
 
-// State is the state as far as the driver knows: events and failed completions change it.
+// State returns the state that the driver knows: events and failed completions change it.
 func (q *QP) State() QPState { return QPState(q.state.Load()) }
 
-// SendsTaken returns how many send work requests the device has read since the QP was made, modulo
-// 2^32. It costs a look at memory: the time from PostSend until it grows is what a doorbell takes.
+// SendsTaken returns the number of send work requests that the device has read since the QP was
+// created, modulo 2^32. It only reads memory. The time from PostSend until it grows is the latency
+// of a doorbell.
 func (q *QP) SendsTaken() (uint32, error) { return q.sq.taken() }
 
 // Query asks the device for the state and attributes.
@@ -249,13 +250,12 @@ func (q *QP) Query(ctx context.Context) (abi.QueryQPResult, error) {
 	return r, err
 }
 
-// QPAttr are the attributes of Modify and, in Mask, which of them are meant: as ibv_qp_attr with
-// its mask.
+// QPAttr holds the attributes of Modify; Mask says which of them are set, as with ibv_qp_attr.
 type QPAttr = abi.ModifyQP
 
-// Modify changes state and attributes, as ibv_modify_qp. Connect and Accept take a QP to RTS by
-// themselves; what is left is mostly SQD: to stop sending (an EventSQDrained follows when SQDNotify
-// is set), change what may not change while sending, and go on.
+// Modify changes state and attributes, like ibv_modify_qp. Connect and Accept move a QP to RTS by
+// themselves. Modify is mostly needed for SQD: to stop sending (an EventSQDrained follows if
+// SQDNotify is set), change attributes that must not change while sending, and go on.
 func (q *QP) Modify(ctx context.Context, attr QPAttr) error {
 	attr.QPN = q.qpn
 	err := q.pd.admin.do(ctx, abi.AdminOpModifyQP, &attr, nil, nil)
@@ -265,7 +265,7 @@ func (q *QP) Modify(ctx context.Context, attr QPAttr) error {
 	return err
 }
 
-// Fail moves the QP to ERR: outstanding work is flushed, each with a WC.
+// Fail moves the QP to ERR. Outstanding work is flushed; each request gets a WC.
 func (q *QP) Fail(ctx context.Context) error {
 	err := q.pd.admin.do(ctx, abi.AdminOpModifyQP, &abi.ModifyQP{QPN: q.qpn, Mask: abi.QPAttrState, State: abi.QPStateErr}, nil, nil)
 	if err == nil {
@@ -276,7 +276,7 @@ func (q *QP) Fail(ctx context.Context) error {
 
 func (q *QP) setError() { q.state.Store(uint32(abi.QPStateErr)) }
 
-// complete accounts for a completion of this QP that CQ c found.
+// complete handles a completion of this QP that was polled from CQ c.
 func (q *QP) complete(c *CQ, e *abi.CQE) error {
 	w, cq := q.sq, q.sendCQ
 	if receives(e) {
@@ -311,7 +311,7 @@ func (q *QP) complete(c *CQ, e *abi.CQE) error {
 	return nil
 }
 
-// stop makes the queues refuse work, or undoes that.
+// stop makes the queues refuse work (dead), or accept it again.
 func (q *QP) stop(s *stream, dead bool) {
 	q.sq.stop(s, dead)
 	q.rq.stop(s, dead)
@@ -338,7 +338,7 @@ func (q *QP) Destroy(ctx context.Context) error {
 	})
 }
 
-// fatal reports whether a failure costs the QP also where requests complete in error.
+// fatal reports whether a failure moves the QP to ERR even with ErrorModeCompleteInError.
 func fatal(st WCStatus) bool {
 	switch st {
 	case abi.WCRetryExcErr, abi.WCRNRRetryExcErr, abi.WCRespTimeoutErr, abi.WCBadRespErr, abi.WCGeneralErr, abi.WCWRFlushErr:

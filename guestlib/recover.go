@@ -11,7 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// survivor brings a device back whose stream was lost.
+// survivor recovers a device whose stream was lost.
 //
 //	works ──stream ends, or is silent too long──► needs reset ──dial, hello, reset, enable──► works
 //	                                                   └── Close, broken protocol ──► lost
@@ -20,7 +20,7 @@ type survivor struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	lost  atomic.Pointer[error] // how the device was lost, until it works again
+	lost  atomic.Pointer[error] // why the device was lost; nil while it works
 	mu    sync.Mutex
 	again chan struct{} // closed and replaced when the device works again
 }
@@ -32,7 +32,7 @@ func (v *survivor) init() {
 
 func (v *survivor) ended() bool { return v.ctx.Err() != nil }
 
-// alive wakes who waits for the device.
+// alive wakes the callers of Await.
 func (v *survivor) alive() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -40,13 +40,13 @@ func (v *survivor) alive() {
 	v.again = make(chan struct{})
 }
 
-// Pauses between tries to bring a device back.
+// Pauses between attempts to recover a device.
 const (
 	firstPause = 5 * time.Millisecond
 	lastPause  = time.Second
 )
 
-// survive brings the device back each time it is lost, until it is closed or broke the protocol.
+// survive recovers the device each time it is lost, until it is closed or breaks the protocol.
 func (d *Device) survive() {
 	for {
 		s := d.s.Load()
@@ -73,15 +73,15 @@ func (d *Device) survive() {
 	}
 }
 
-// Await returns when the device works: at once, or after it was lost (ErrNeedsReset) and has come
-// back, for which it dials and resets the function again by itself unless Options.NoRecovery says
-// not to. Objects of before the loss fail for ever, as after Reset; Buffers stay. A device that
-// will not come back is an error: closed, or one that broke the protocol. One whose function is
-// stopped, but which is not lost, needs a Reset of the program's.
+// Await returns when the device works: at once, or after a lost device (ErrNeedsReset) has
+// recovered. Unless Options.NoRecovery is set, the device dials again and resets the function by
+// itself. Objects from before the loss fail for ever, as after Reset; Buffers stay. Await returns
+// an error if the device cannot recover because it is closed or broke the protocol. If the function
+// is stopped but the device is not lost, the program must call Reset.
 func (d *Device) Await(ctx context.Context) error {
 	for {
 		d.survivor.mu.Lock()
-		again := d.survivor.again // before looking
+		again := d.survivor.again // before the check of Err
 		d.survivor.mu.Unlock()
 		err := d.Err()
 		if err == nil || !errors.Is(err, ErrNeedsReset) || d.opts.NoRecovery {
@@ -97,7 +97,7 @@ func (d *Device) Await(ctx context.Context) error {
 	}
 }
 
-// revive brings a device back, unless somebody has.
+// revive recovers a device, unless it works again already.
 func (d *Device) revive() error {
 	d.resetting.Lock()
 	defer d.resetting.Unlock()
@@ -107,7 +107,8 @@ func (d *Device) revive() error {
 	return d.redial(d.survivor.ctx)
 }
 
-// redial makes a new life of a device whose stream was lost. The caller holds resetting.
+// redial dials again and begins a new life of a device whose stream was lost. The caller holds
+// resetting.
 func (d *Device) redial(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.opts.CommandTimeout)
 	defer cancel()
@@ -120,7 +121,7 @@ func (d *Device) redial(ctx context.Context) error {
 	d.loud = d.loud || !old.quiet
 	d.objects.silence(d.s.Load(), lost)
 	dead.close()
-	dead.free() // as far as the pool does not hold it
+	dead.free() // the pool may still hold the memory (Pool.Hold)
 	d.cm.clear()
 	conn, err := redial(ctx, d.target, d.src)
 	if err != nil {
@@ -136,7 +137,7 @@ func (d *Device) redial(ctx context.Context) error {
 		s.fail(needsReset("%w", err), !a.told.Load())
 		return err
 	}
-	d.loud = false // the device touches nothing of before any more (DEV-303)
+	d.loud = false // after the reset the device accesses no earlier memory any more (DEV-303)
 	d.pool.Release()
 	d.survivor.lost.Store(nil)
 	d.survivor.alive()

@@ -10,7 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// registers are the function's, reached by messages on a stream.
+// registers accesses the function's registers by messages on a stream.
 type registers struct{ s *stream }
 
 // control writes the control register and waits until the function has the state want.
@@ -40,7 +40,7 @@ func (r registers) control(ctx context.Context, c abi.Control, want abi.State) e
 	}
 }
 
-// identify reads what the function is.
+// identify reads the description of the function from its registers.
 func (r registers) identify(ctx context.Context, info *Info) error {
 	var function, kind, mac, tenant, mtu, speed, hi, lo uint64
 	for _, f := range []struct {
@@ -71,7 +71,7 @@ func (r registers) identify(ctx context.Context, info *Info) error {
 	return nil
 }
 
-// state is the function's.
+// state returns the function's state.
 func (r registers) state(ctx context.Context) (abi.State, error) {
 	v, err := r.read(ctx, abi.RegState, 4)
 	return abi.State(v), err
@@ -88,7 +88,7 @@ func (r registers) write(ctx context.Context, w abi.RegWrite) error {
 	return err
 }
 
-// access does either and names the register in an error.
+// access reads or writes a register. Its errors name the register.
 func (r registers) access(ctx context.Context, m abi.Message, verb string, offset uint32) (uint64, error) {
 	body, err := r.s.call(ctx, m)
 	if err != nil {
@@ -108,7 +108,7 @@ func (r registers) access(ctx context.Context, m abi.Message, verb string, offse
 	return reply.Value, nil
 }
 
-// window reads the function's DMA window; one of no bytes is all memory. It needs no admin queue.
+// window reads the function's DMA window; a length of 0 means all memory. It needs no admin queue.
 func (r registers) window(ctx context.Context) (w Range, err error) {
 	if w.Address, err = r.read(ctx, abi.RegDMAWindow, 8); err == nil {
 		w.Length, err = r.read(ctx, abi.RegDMAWindowLength, 8)
@@ -116,7 +116,7 @@ func (r registers) window(ctx context.Context) (w Range, err error) {
 	return w, err
 }
 
-// outside explains why the device found no memory at the pages, if that was the reason for err.
+// outside adds an explanation to err if the device refused pages because it has no memory there.
 func (r registers) outside(ctx context.Context, err error, pages []uint64) error {
 	var refused *StatusError
 	if !errors.As(err, &refused) || refused.Status != abi.StatusMemoryFault {

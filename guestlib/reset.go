@@ -10,12 +10,13 @@ import (
 
 var errReset = fmt.Errorf("function reset: %w", ErrClosed)
 
-// Reset is the function-level reset, also out of a fault, on the same stream: it ends every object
-// made from the device, waits until the device has let go of them, and enables the function again.
-// Objects of before fail with ErrClosed (or the fault) from then on; destroying them gives their
-// memory back. Buffers stay: they can be registered anew. After an error Reset may be tried again.
+// Reset does a function-level reset, also after a fault, on the same stream. It ends every object
+// that was created from the device, waits until the device no longer uses them, and enables the
+// function again. From then on the old objects fail with ErrClosed (or the fault); destroying them
+// frees their memory. Buffers stay and can be registered again. After an error Reset may be called
+// again.
 //
-// Where the stream is lost Reset dials again first; see Await for who does that by itself.
+// If the stream is lost Reset dials again first. The device also does that by itself; see Await.
 func (d *Device) Reset(ctx context.Context) error {
 	d.resetting.Lock()
 	defer d.resetting.Unlock()
@@ -31,14 +32,14 @@ func (d *Device) Reset(ctx context.Context) error {
 	defer cancel()
 	err := registers{d.s.Load()}.control(ctx, abi.ControlReset, abi.StateReset)
 	if err != nil {
-		d.pool.Hold() // what is destroyed now may still be the device's
+		d.pool.Hold() // the device may still use the memory of objects that are destroyed now
 	}
 	old.end(errReset)
-	d.objects.silence(d.s.Load(), errReset) // what commands still made meanwhile
+	d.objects.silence(d.s.Load(), errReset) // objects that commands have created since
 	if err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
-	// The device touches nothing of before any more (DEV-303).
+	// The device accesses no earlier memory any more (DEV-303).
 	d.pool.Release()
 	old.close()
 	old.free()

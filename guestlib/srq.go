@@ -14,23 +14,23 @@ const (
 	XRCSend = abi.QPTypeXRCSend
 )
 
-// SRQConfig says what kind of shared receive queue is wanted. Zero values are good ones.
+// SRQConfig is the configuration of a shared receive queue. All fields may be zero.
 type SRQConfig struct {
-	Entries int // work requests posted and not taken by a message; 0: 64. Rounded up to a power of two.
+	Entries int // receives that are posted and not yet used by a message; 0: 64. Rounded up to a power of two.
 	MaxSGE  int // 0: 1
-	Limit   int // EventSRQLimit comes once when fewer are left; 0: never
+	Limit   int // EventSRQLimit is sent once when fewer receives are left; 0: never
 
-	// XRC makes a queue for the targets of that domain instead of for the QPs that are made with
-	// it; CQ is where its receives complete.
+	// XRC makes the queue one for the targets of that XRC domain, instead of for QPs that name it.
+	// Its receives complete at CQ.
 	XRC *XRCD
 	CQ  *CQ
 }
 
-// SRQ is a shared receive queue: the messages of many QPs take its receives, in the order in which
+// SRQ is a shared receive queue: the messages of many QPs use its receives, in the order in which
 // they arrive. It is safe for concurrent use.
 type SRQ struct {
 	pd          *PD
-	cq          *CQ // XRC
+	cq          *CQ // only for XRC
 	srqn        uint32
 	log2Stride  uint8
 	outstanding atomic.Int64 // posted and not completed
@@ -38,7 +38,7 @@ type SRQ struct {
 	ended       end
 }
 
-// CreateSRQ makes a shared receive queue. The SGEs of its receives name memory of this domain.
+// CreateSRQ creates a shared receive queue. The SGEs of its receives name memory of this domain.
 func (p *PD) CreateSRQ(ctx context.Context, cfg SRQConfig) (*SRQ, error) {
 	if cfg.Entries == 0 {
 		cfg.Entries = 64
@@ -91,7 +91,7 @@ func (p *PD) CreateSRQ(ctx context.Context, cfg SRQConfig) (*SRQ, error) {
 	return s, nil
 }
 
-// newSharedQueue makes a work queue that does not keep what was posted.
+// newSharedQueue returns a work queue that does not remember posted requests.
 func newSharedQueue(d *Device, log2, log2Stride uint8, maxSGE int) (*workQueue, error) {
 	w, err := newWorkQueue(d, log2, log2Stride, abi.DoorbellSRQ)
 	if err != nil {
@@ -101,12 +101,12 @@ func newSharedQueue(d *Device, log2, log2Stride uint8, maxSGE int) (*workQueue, 
 	return w, nil
 }
 
-// Num is the number of the queue, which SendWR.RemoteSRQN of an XRC peer names.
+// Num returns the number of the queue. An XRC peer names it in SendWR.RemoteSRQN.
 func (s *SRQ) Num() uint32 { return s.srqn }
 
-// PostRecv hands wr to the device. It is ErrQueueFull when too much waits for messages. wr may be
-// reused at once, the memory its SGL names only after its completion. It does not block and does
-// not allocate.
+// PostRecv posts wr to the queue. It returns ErrQueueFull if too many receives wait for messages.
+// wr may be reused at once, the memory in its SGL only after its completion. PostRecv does not
+// block and does not allocate.
 func (s *SRQ) PostRecv(wr *RecvWR) error {
 	s.outstanding.Add(1) // before its completion can come
 	err := s.w.receive(s.pd.dev.s.Load(), wr)
@@ -116,7 +116,7 @@ func (s *SRQ) PostRecv(wr *RecvWR) error {
 	return err
 }
 
-// complete accounts for a completion.
+// complete counts a completion.
 func (s *SRQ) complete() error {
 	if s.outstanding.Add(-1) < 0 {
 		s.outstanding.Add(1)
@@ -125,8 +125,8 @@ func (s *SRQ) complete() error {
 	return nil
 }
 
-// SetLimit asks for one EventSRQLimit when fewer than n receives are left, at once if that is so
-// already; 0: for none.
+// SetLimit asks for one EventSRQLimit when fewer than n receives are left. If there are fewer
+// already, the event is sent at once. 0 means no event.
 func (s *SRQ) SetLimit(ctx context.Context, n int) error {
 	if n < 0 {
 		return invalid("SRQ: Limit is %d", n)
@@ -134,13 +134,14 @@ func (s *SRQ) SetLimit(ctx context.Context, n int) error {
 	return s.pd.admin.do(ctx, abi.AdminOpModifySRQ, &abi.ModifySRQ{SRQN: s.srqn, Mask: abi.SRQAttrLimit, Limit: uint32(n)}, nil, nil)
 }
 
-// Resize gives the queue room for entries receives. It is ErrQueueFull when more wait now.
+// Resize gives the queue room for entries receives. It returns ErrQueueFull if more are waiting
+// now.
 func (s *SRQ) Resize(ctx context.Context, entries int) error {
 	if entries < 1 || entries > int(s.pd.dev.now.Load().limits.MaxQPEntries) {
 		return invalid("SRQ of %d entries; the device takes 1 to %d", entries, s.pd.dev.now.Load().limits.MaxQPEntries)
 	}
 	w := s.w
-	w.mu.Lock() // nobody posts meanwhile (DRV-922)
+	w.mu.Lock() // no receive must be posted meanwhile (DRV-922)
 	defer w.mu.Unlock()
 	if w.dead {
 		return ErrClosed
@@ -185,15 +186,15 @@ func (s *SRQ) Resize(ctx context.Context, entries int) error {
 	return nil
 }
 
-// Query asks the device for limit and size.
+// Query asks the device for the queue's limit and size.
 func (s *SRQ) Query(ctx context.Context) (abi.QuerySRQResult, error) {
 	var r abi.QuerySRQResult
 	err := s.pd.admin.do(ctx, abi.AdminOpQuerySRQ, &abi.QuerySRQ{SRQN: s.srqn}, &r, nil)
 	return r, err
 }
 
-// Destroy frees the queue. It is ErrBusy while QPs use it. Receives that no message took get no
-// completion.
+// Destroy destroys the queue. It returns ErrBusy while QPs use it. Receives that no message has
+// used get no completion.
 func (s *SRQ) Destroy(ctx context.Context) error {
 	return s.ended.once(func() error {
 		d := s.pd.dev
@@ -212,7 +213,7 @@ func (s *SRQ) Destroy(ctx context.Context) error {
 	})
 }
 
-// XRCD is an XRC domain: the SRQs in it receive from all its targets.
+// XRCD is an XRC domain: its SRQs receive from all its targets.
 type XRCD struct {
 	dev   *Device
 	admin *admin
@@ -220,7 +221,7 @@ type XRCD struct {
 	ended end
 }
 
-// OpenXRCD makes an XRC domain.
+// OpenXRCD creates an XRC domain.
 func (d *Device) OpenXRCD(ctx context.Context) (*XRCD, error) {
 	var r abi.OpenXRCDResult
 	a := d.admin.Load()
@@ -230,8 +231,8 @@ func (d *Device) OpenXRCD(ctx context.Context) (*XRCD, error) {
 	return &XRCD{dev: d, admin: a, xrcdn: r.XRCDN}, nil
 }
 
-// CreateQP makes a target in state INIT: the end of a connection whose other end is of type
-// XRCSend. It posts nothing and completes nothing; messages go where they say.
+// CreateQP creates a target in state INIT: the end of a connection whose other end has type
+// XRCSend. No work can be posted to it. Each message names the SRQ that receives it.
 func (x *XRCD) CreateQP(ctx context.Context, cfg QPConfig) (*QP, error) {
 	if err := cfg.attributes(x.dev); err != nil {
 		return nil, err
@@ -240,7 +241,7 @@ func (x *XRCD) CreateQP(ctx context.Context, cfg QPConfig) (*QP, error) {
 	return q.create(ctx, &abi.CreateQP{Type: abi.QPTypeXRCRecv, XRCDN: x.xrcdn})
 }
 
-// Close destroys the domain. It is ErrBusy while it has targets or SRQs.
+// Close destroys the domain. It returns ErrBusy while the domain has targets or SRQs.
 func (x *XRCD) Close(ctx context.Context) error {
 	return x.ended.once(func() error {
 		return x.admin.do(ctx, abi.AdminOpCloseXRCD, &abi.CloseXRCD{XRCDN: x.xrcdn}, nil, nil)

@@ -15,21 +15,21 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// stream is the control stream to the device. One goroutine writes, one reads, one watches that the
-// device lives.
+// stream is the control stream to the device. One goroutine writes, one reads, and one sends
+// heartbeats and detects a silent device.
 //
 //	calls, heartbeats ──► out ──┐
 //	                            ├─► writer ──► conn ──► reader ──► replies to callers
 //	posted work ──► bell.dirty ─┘                            └───► handler (events)
 //
-// Doorbells are not queued one by one: a queue's bell is put on the dirty list once, with the
-// newest index, and the writer sends all dirty bells in one message. While a write blocks, further
-// posts cost no message. With a window (package window) the goroutine that rings puts the bell
-// there at once, and the writer helps only when the window is full.
+// Doorbells are not queued one by one. A queue's bell is on the dirty list at most once, with the
+// newest index, and the writer sends all dirty bells in one message. So while a write blocks,
+// further posts add no messages. With a window (package window) the goroutine that rings puts the
+// bell into the window at once; the writer does so only after the window was full.
 type stream struct {
 	conn    net.Conn
-	handler func(h abi.MsgHeader, body []byte) error // called by the reader for what is not a reply
-	memory  *arena.Pool                              // that the device is told of; nil: none
+	handler func(h abi.MsgHeader, body []byte) error // called by the reader for messages that are no replies
+	memory  *arena.Pool                              // memory that the device may access; nil: none
 
 	mu    sync.Mutex
 	out   []byte // framed messages not yet taken by the writer
@@ -37,13 +37,13 @@ type stream struct {
 	win   *window.Window         // nil: doorbells are messages
 	calls map[uint64]chan []byte // by tag
 	tag   uint64
-	err   error // set once, then nothing is accepted
+	err   error // set once; then nothing is accepted any more
 	bye   bool  // goodbye was queued
-	quiet bool  // the device closed the stream or stopped: it does not touch memory any more
+	quiet bool  // the device closed the stream or stopped, so it does not access memory any more
 
 	wake     chan struct{} // to the writer, capacity 1
 	done     chan struct{} // closed after err is set
-	lastSeen atomic.Int64  // nanoseconds of when, of the last message of the device
+	lastSeen atomic.Int64  // time of the device's last message, in nanoseconds since epoch
 	epoch    time.Time
 	wg       sync.WaitGroup
 }
@@ -51,17 +51,17 @@ type stream struct {
 // bell is the doorbell of one queue. Fields are guarded by the stream's mutex.
 type bell struct {
 	record abi.Doorbell
-	fresh  *atomic.Uint32 // if set, where to find the index when the doorbell leaves
+	fresh  *atomic.Uint32 // if not nil, the index is read from here when the doorbell is sent
 	dirty  bool           // on the stream's dirty list
-	dead   bool           // the queue is being destroyed: never send again
+	dead   bool           // the queue is being destroyed: never send it again
 }
 
 const doorbellsPerMessage = (abi.MaxMessage - abi.MsgHeaderSize) / abi.DoorbellSize
 
-// windowRetry is how soon a full window is tried again.
+// windowRetry is the pause before a full window is tried again.
 const windowRetry = 100 * time.Microsecond
 
-// newStream makes a stream over conn. start begins the work.
+// newStream returns a stream over conn. start starts its goroutines.
 func newStream(conn net.Conn) *stream {
 	return &stream{
 		conn:  conn,
@@ -79,8 +79,8 @@ func (s *stream) start(interval, timeout time.Duration) {
 	s.wg.Go(func() { s.watch(interval, timeout) })
 }
 
-// fail ends the stream with err, the first one wins. After goodbye the end is what was asked for:
-// ErrClosed.
+// fail ends the stream with err, unless it has ended. After goodbye the end is expected, and the
+// error is ErrClosed.
 func (s *stream) fail(err error, quiet bool) {
 	s.mu.Lock()
 	if s.err != nil {
@@ -91,12 +91,12 @@ func (s *stream) fail(err error, quiet bool) {
 		err = errClosedDevice
 	}
 	if !quiet && s.memory != nil {
-		s.memory.Hold() // before anybody hears of the loss and frees what went with it
+		s.memory.Hold() // before any caller learns of the loss and frees memory of lost objects
 	}
 	s.err, s.quiet = err, quiet
 	s.mu.Unlock()
 	close(s.done)
-	s.conn.Close() // wakes reader and writer; its error says nothing that err does not
+	s.conn.Close() // wakes reader and writer; its error adds nothing to err
 }
 
 var errClosedDevice = fmt.Errorf("device: %w", ErrClosed)
@@ -108,8 +108,8 @@ func (s *stream) failure() error {
 	return s.err
 }
 
-// refused waits for the end of a stream whose hello was refused, and for the reason, which comes
-// before it.
+// refused waits for the end of a stream whose hello was refused, and returns the reason, which the
+// device sends before the end.
 func (s *stream) refused(ctx context.Context, op string, st abi.Status) error {
 	select {
 	case <-s.done:
@@ -123,11 +123,10 @@ func (s *stream) refused(ctx context.Context, op string, st abi.Status) error {
 	return err
 }
 
-// ring marks b to be sent with index. It does not block and does not allocate once the lists have
-// grown.
+// ring queues b with index. It does not block, and does not allocate once the lists have grown.
 func (s *stream) ring(b *bell, index uint32) { s.ringBoth(b, index, nil) }
 
-// ringBoth is ring with another bell, unless it is nil, sent together with b and behind it.
+// ringBoth is ring that also sends another bell, unless it is nil, together with b and after it.
 func (s *stream) ringBoth(b *bell, index uint32, also *bell) {
 	s.mu.Lock()
 	b.record.Index = index
@@ -143,8 +142,9 @@ func (s *stream) ringBoth(b *bell, index uint32, also *bell) {
 	}
 }
 
-// arm is ring for a completion queue. A pending request for any completion is not weakened by one
-// for solicited ones. The index is read when the doorbell leaves: others may poll until then.
+// arm is ring for a completion queue. A request for solicited completions does not replace a
+// pending one for any completion. The index is read when the doorbell is sent, because other
+// goroutines may poll until then.
 func (s *stream) arm(b *bell, flags uint8) {
 	s.mu.Lock()
 	if b.dirty {
@@ -160,19 +160,19 @@ func (s *stream) arm(b *bell, flags uint8) {
 	}
 }
 
-// useWindow makes doorbells go by w, which the stream owns from then on; nil goes back to messages.
+// useWindow makes the stream send doorbells by w, which it then owns; nil goes back to messages.
 func (s *stream) useWindow(w *window.Window) {
 	s.mu.Lock()
 	old := s.win
 	s.win = w
 	s.mu.Unlock()
 	if old != nil {
-		old.Close() // not with mu held: it waits for who handles events
+		old.Close() // without mu: it waits for the goroutines that handle events
 	}
 }
 
-// ringWindow empties the dirty list into the window, if there is one, as far as there is room. The
-// caller holds mu.
+// ringWindow moves bells from the dirty list to the window, if there is one, while there is room.
+// The caller holds mu.
 func (s *stream) ringWindow() error {
 	if s.win == nil || s.err != nil {
 		return nil
@@ -192,7 +192,7 @@ func (s *stream) ringWindow() error {
 	return nil
 }
 
-// refresh takes the index with which the doorbell leaves.
+// refresh updates the index just before the doorbell is sent.
 func (b *bell) refresh() {
 	if b.fresh != nil {
 		b.record.Index = b.fresh.Load()
@@ -206,8 +206,8 @@ func (s *stream) enqueue(b *bell) {
 	}
 }
 
-// silence makes sure that b is not sent after what is queued from now on: the device faults on a
-// doorbell of a queue it does not have.
+// silence makes sure that b is not sent after messages that are queued from now on, because the
+// device faults on a doorbell of a queue that does not exist.
 func (s *stream) silence(b *bell, dead bool) {
 	s.mu.Lock()
 	b.dead = dead
@@ -292,7 +292,7 @@ func (s *stream) write() {
 			s.fail(err, false)
 			return
 		}
-		if full { // the device is behind; look again soon
+		if full { // the device has fallen behind: try again soon
 			time.AfterFunc(windowRetry, s.poke)
 		}
 		if len(out) == 0 {
@@ -305,7 +305,7 @@ func (s *stream) write() {
 	}
 }
 
-// appendDoorbells appends the messages for all live bells and takes them off the dirty list.
+// appendDoorbells appends the messages for all live bells and marks all bells as no longer dirty.
 func appendDoorbells(out []byte, bells []*bell) []byte {
 	var body [abi.MaxMessage - abi.MsgHeaderSize]byte
 	n := 0
@@ -340,7 +340,7 @@ func (s *stream) read() {
 		switch h.Type {
 		case abi.MsgHelloReply, abi.MsgRegReply:
 			s.answer(h.Tag, body)
-		case abi.MsgHeartbeat: // seen, which is all there is to it
+		case abi.MsgHeartbeat: // it only updates lastSeen
 		default:
 			if err := s.handler(h, body); err != nil {
 				s.fail(err, stopped(err))
@@ -350,13 +350,13 @@ func (s *stream) read() {
 	}
 }
 
-// stopped reports whether err is the device's word that it stopped.
+// stopped reports whether err is the device's message that it has stopped.
 func stopped(err error) bool {
 	var status *StatusError
 	return errors.As(err, &status)
 }
 
-// answer gives body to the caller who waits for tag, if there is one still.
+// answer passes body to the caller that waits for tag, if there is still one.
 func (s *stream) answer(tag uint64, body []byte) {
 	s.mu.Lock()
 	c := s.calls[tag]
@@ -367,7 +367,7 @@ func (s *stream) answer(tag uint64, body []byte) {
 	}
 }
 
-// watch is the goroutine that sends heartbeats and notices a silent device.
+// watch is the goroutine that sends heartbeats and detects a silent device.
 func (s *stream) watch(interval, timeout time.Duration) {
 	t := time.NewTicker(interval)
 	defer t.Stop()

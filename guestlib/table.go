@@ -2,7 +2,7 @@ package guestlib
 
 import "sync"
 
-// table finds the objects of a kind by number. The zero value is an empty one.
+// table maps numbers to objects of one kind. The zero value is an empty table.
 type table[T comparable] struct {
 	mu   sync.Mutex
 	list map[uint32]T
@@ -17,14 +17,14 @@ func (t *table[T]) add(n uint32, object T) {
 	t.list[n] = object
 }
 
-// get returns the zero value where there is no object of that number.
+// get returns the object with number n, or the zero value if there is none.
 func (t *table[T]) get(n uint32) T {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.list[n]
 }
 
-// remove forgets an object, unless its number is another's by now.
+// remove removes an object, unless another object has its number by now.
 func (t *table[T]) remove(n uint32, object T) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,7 +42,7 @@ func (t *table[T]) each(f func(T)) {
 	}
 }
 
-// drain is each that forgets the objects.
+// drain removes all objects and calls f for each.
 func (t *table[T]) drain(f func(T)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

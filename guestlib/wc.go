@@ -15,7 +15,7 @@ type WC struct {
 	Opcode    WCOpcode
 	Flags     uint8
 	SL        uint8   // of a datagram: the RoCE packet type, 0xa from IPv4, 0x9 from IPv6
-	SourceMAC [6]byte // of a datagram: the L2 address that it came from, its gateway's
+	SourceMAC [6]byte // of a datagram: its source MAC address, that of the gateway
 }
 
 // Flags of WC.
@@ -25,10 +25,10 @@ const (
 	WCWithInv = abi.WCFlagInv
 )
 
-// WCSuccess is the Status of work that was done.
+// WCSuccess is the Status of successful work.
 const WCSuccess = abi.WCSuccess
 
-// Err is nil for a success, else a *WCError.
+// Err returns nil for successful work, otherwise a *WCError.
 func (w *WC) Err() error {
 	if w.Status == WCSuccess {
 		return nil
@@ -44,5 +44,5 @@ func (w *WC) fill(e *abi.CQE) {
 	}
 }
 
-// receives reports whether e completes a receive. Bit 7 of the opcode says so, after failures too.
+// receives reports whether e completes a receive: bit 7 of the opcode is set, also after failures.
 func receives(e *abi.CQE) bool { return e.Opcode&abi.WCOpRecv != 0 }

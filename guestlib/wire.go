@@ -8,24 +8,24 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// QPAddress names a queue pair to its peer. Programs exchange it by whatever they have: a connected
-// queue pair, a TCP socket.
+// QPAddress is the address of a queue pair for its peer. Programs exchange it by a way of their
+// own: a connected queue pair, a TCP socket.
 type QPAddress struct {
 	GID GID
 	QPN uint32
 }
 
-// Path is what a program asks of the way to a peer, as ibv_ah_attr. All zero is the device's
-// choice.
+// Path holds the header fields that a program chooses for a peer, like ibv_ah_attr. If all are zero
+// the device chooses.
 type Path struct {
-	FlowLabel    uint32 // 20 bits: connections with different ones take different paths through the fabric
-	TrafficClass uint8  // DSCP in the upper six bits, of the outer header too; the lower two are the network's
+	FlowLabel    uint32 // 20 bits; connections with different labels take different paths through the fabric
+	TrafficClass uint8  // the upper six bits are the DSCP, of the outer header too; the lower two belong to the network
 	HopLimit     uint8
-	SL           uint8 // not carried
+	SL           uint8 // not sent
 }
 
-// SetPath sets under which headers a QP will send that is then connected or wired. It must be in
-// INIT.
+// SetPath sets the header fields with which the QP will send after it is connected or wired. The QP
+// must be in INIT.
 func (q *QP) SetPath(ctx context.Context, p Path) error {
 	if s := q.State(); s != abi.QPStateInit {
 		return stateError("QP %d is in %s; the path of a QP is set in INIT", q.qpn, s)
@@ -40,7 +40,7 @@ func (q *QP) SetPath(ctx context.Context, p Path) error {
 	return nil
 }
 
-// QPAddressSize is the length of a QPAddress as bytes.
+// QPAddressSize is the length of an encoded QPAddress in bytes.
 const QPAddressSize = 20
 
 // AppendBinary appends the address as QPAddressSize bytes.
@@ -48,7 +48,7 @@ func (a QPAddress) AppendBinary(b []byte) ([]byte, error) {
 	return binary.BigEndian.AppendUint32(append(b, a.GID[:]...), a.QPN), nil
 }
 
-// UnmarshalBinary reads what AppendBinary wrote.
+// UnmarshalBinary decodes the encoding of AppendBinary.
 func (a *QPAddress) UnmarshalBinary(b []byte) error {
 	if len(b) != QPAddressSize {
 		return invalid("QP address of %d bytes; it has %d", len(b), QPAddressSize)
@@ -57,14 +57,15 @@ func (a *QPAddress) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// Address is how a peer names the QP.
+// Address returns the QP's address for a peer.
 func (q *QP) Address() QPAddress { return QPAddress{q.dev.now.Load().info.GID, q.qpn} }
 
-// Wire takes a QP in INIT through RTR to RTS with a peer whose address was exchanged elsewhere, and
-// which does the same, sooner or later. It does not wait for the peer: receives and sends may be
-// posted at once. A send that finds no peer in time (8 s, or longer if the QP's timeouts say so)
-// fails with WCRetryExcErr, one of a UC QP is lost, and there is nobody to tell when the peer
-// leaves: that is what Connect is for. A peer may be another QP of this function, or the QP itself.
+// Wire moves a QP from INIT through RTR to RTS, with a peer whose address the program has got by a
+// way of its own. The peer must do the same, sooner or later. Wire does not wait for the peer:
+// receives and sends may be posted at once. If the peer is not there in time (8 s, or longer if the
+// QP's timeouts say so), a send fails with WCRetryExcErr; a send of a UC QP is lost. Unlike with
+// Connect, the program does not learn when the peer leaves. A peer may be another QP of this
+// function, or the QP itself.
 func (q *QP) Wire(ctx context.Context, peer QPAddress) error {
 	if q.dev.now.Load().info.Features&abi.FeatureExtendedVerbs == 0 {
 		return fmt.Errorf("%w: this device connects QPs by Connect and Accept only", ErrUnsupported)
@@ -73,7 +74,7 @@ func (q *QP) Wire(ctx context.Context, peer QPAddress) error {
 		return stateError("QP %d is in %s; only a QP in INIT can be wired", q.qpn, s)
 	}
 	c := &q.cfg
-	toRTR, toRTS := uint32(0), uint32(0) // what reliable connections have beside
+	toRTR, toRTS := uint32(0), uint32(0) // further attributes of reliable connections
 	if c.Type != UC {
 		toRTR = abi.QPAttrMaxDestRdAtomic | abi.QPAttrMinRNRTimer
 		toRTS = abi.QPAttrTimeout | abi.QPAttrRetryCnt | abi.QPAttrRNRRetry | abi.QPAttrMaxRdAtomic
@@ -98,5 +99,5 @@ func (q *QP) Wire(ctx context.Context, peer QPAddress) error {
 	return nil
 }
 
-// wirePSN stands for the first PSNs, which Falcon agrees on by itself.
+// wirePSN is a placeholder for the first PSNs, which Falcon negotiates by itself.
 const wirePSN = 0

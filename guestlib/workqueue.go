@@ -8,22 +8,22 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// workQueue is a send or receive queue. Beside the ring it keeps what was posted and not completed:
-// a slot is free when its completion, or that of a later work request of the queue, was polled, as
-// with verbs; and a completion that fits nothing posted is found out.
+// workQueue is a send or receive queue. Besides the ring it keeps the requests that were posted and
+// not completed. As with verbs, a slot is free when its completion, or that of a later work request
+// of the queue, was polled. The list also detects completions that match no posted request.
 type workQueue struct {
 	mu     sync.Mutex
 	dead   bool
-	always bool   // ring for every change: the event index is not in use
+	always bool   // ring for every change, because the event index is not used
 	next   uint32 // index of the next work request
 	oldest uint32 // index of the oldest one not completed
 	ring   ring.Producer
 	entry  []byte   // scratch for one entry
-	posted []posted // by index modulo entries; nil for a shared queue, whose completions come in no order
-	rung   uint64   // doorbells of posts
+	posted []posted // by index modulo entries; nil for a shared queue, whose completions have no order
+	rung   uint64   // number of doorbells for posts
 
 	maxSGE  int
-	maxData int // inline bytes, send only
+	maxData int // largest inline data in bytes, send queues only
 
 	anyOrder bool // completions come in any order (Ordering Unordered)
 
@@ -35,7 +35,7 @@ type workQueue struct {
 type posted struct {
 	id       uint64
 	signaled bool
-	done     bool // completed before older ones
+	done     bool // completed before older requests
 }
 
 func newWorkQueue(d *Device, log2, log2Stride uint8, kind abi.DoorbellKind) (*workQueue, error) {
@@ -55,7 +55,7 @@ func newWorkQueue(d *Device, log2, log2Stride uint8, kind abi.DoorbellKind) (*wo
 	}, nil
 }
 
-// room is nil when one more work request can be posted. The caller holds mu.
+// room returns nil if one more work request can be posted. The caller holds mu.
 func (w *workQueue) room() error {
 	switch {
 	case w.dead:
@@ -66,8 +66,8 @@ func (w *workQueue) room() error {
 	return nil
 }
 
-// push posts the first n bytes of entry and rings, unless the device is looking at the queue
-// (DRV-604). The caller holds mu and has seen room.
+// push posts the first n bytes of entry. It rings unless the device is polling the queue (DRV-604).
+// The caller holds mu and has checked room.
 func (w *workQueue) push(s *stream, n int, p posted) error {
 	if err := w.put(n, p); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (w *workQueue) put(n int, p posted) error {
 	return nil
 }
 
-// publish shows the device what was put, and rings if it has to be.
+// publish makes the entries of put visible to the device, and rings if needed.
 func (w *workQueue) publish(s *stream) error {
 	index, need, err := w.ring.Publish()
 	if err != nil {
@@ -104,8 +104,8 @@ func (w *workQueue) publish(s *stream) error {
 	return nil
 }
 
-// complete takes what a completion with that id completes: work in posting order, where unsignaled
-// requests that succeeded are skipped.
+// complete removes the requests that a completion with that id completes. Requests complete in
+// posting order; unsignaled requests before it succeeded and are removed too.
 func (w *workQueue) complete(id uint64, ok bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,7 +125,8 @@ func (w *workQueue) complete(id uint64, ok bool) error {
 	return fmt.Errorf("completion of work request %d, which is not outstanding", id)
 }
 
-// completeAny is complete where completions come in any order. All requests are signaled then.
+// completeAny is complete for queues whose completions come in any order. All their requests are
+// signaled.
 func (w *workQueue) completeAny(id uint64) error {
 	mask := w.layout.Entries() - 1
 	for i := w.oldest; i != w.next; i++ {
@@ -140,7 +141,7 @@ func (w *workQueue) completeAny(id uint64) error {
 	return fmt.Errorf("completion of work request %d, which is not outstanding", id)
 }
 
-// taken is the consumer index in memory: how many work requests the device has read.
+// taken returns the consumer index in memory: the number of work requests that the device has read.
 func (w *workQueue) taken() (uint32, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,7 +151,7 @@ func (w *workQueue) taken() (uint32, error) {
 	return ring.Mem(w.area.block.Bytes()).Load32(abi.QueueHeaderConsumer)
 }
 
-// stop makes the queue refuse work and keeps its doorbell silent, or undoes that.
+// stop makes the queue refuse work and stops its doorbell (dead), or undoes that.
 func (w *workQueue) stop(s *stream, dead bool) {
 	if w == nil {
 		return // the QP has no such queue
@@ -160,11 +161,11 @@ func (w *workQueue) stop(s *stream, dead bool) {
 	w.dead = dead
 	s.silence(&w.bell, dead)
 	if !dead && w.next != 0 {
-		s.ring(&w.bell, w.ring.Next()) // one may have been held back
+		s.ring(&w.bell, w.ring.Next()) // a doorbell may have been suppressed
 	}
 }
 
-// free gives the memory back. The queue was stopped before.
+// free frees the memory. The queue must have been stopped.
 func (w *workQueue) free() {
 	if w == nil {
 		return
