@@ -11,7 +11,7 @@ import (
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// nic is an engine, with how often it told of credits that came back.
+// nic is an engine, with the number of CreditsChanged calls.
 type nic struct {
 	*Engine
 	freed int
@@ -25,8 +25,8 @@ func newNIC() *nic {
 
 func (n *nic) CreditsChanged() { n.freed++ }
 
-// user is who has an end: it fills packets with its tag, answers as it is told, and remembers what
-// it hears.
+// user is the user of an end. It fills packets with its tag, answers as the test sets, and records
+// events.
 type user struct {
 	*Conn
 	t       testing.TB
@@ -82,7 +82,7 @@ func (u *user) push(tag uint64, want error) {
 	}
 }
 
-// tags are those of the events of a kind, which are forgotten.
+// tags removes and returns the tags of the events of a kind.
 func (u *user) tags(kind falcon.EventKind) (tags []uint64) {
 	for _, ev := range u.got {
 		if ev.Kind == kind {
@@ -93,8 +93,8 @@ func (u *user) tags(kind falcon.EventKind) (tags []uint64) {
 	return tags
 }
 
-// TestAnswers: a push and a pull complete with what the target says, once, and the target hears
-// what became of its response.
+// TestAnswers: a push and a pull complete once, according to the target's answer, and the target
+// gets the result of its response.
 func TestAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer  func(b *user, ev *falcon.Event)
@@ -162,8 +162,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestAskedAgain: who is not ready, or defers, is asked again at the time that it named and not
-// before; what is behind waits with it, and other connections do not.
+// TestAskedAgain: a transaction that was not ready or deferred is delivered again at the requested
+// time and not before. Those behind it wait too; other connections do not.
 func TestAskedAgain(t *testing.T) {
 	const begin = 1e9
 	for name, c := range map[string]struct {
@@ -213,8 +213,8 @@ func TestAskedAgain(t *testing.T) {
 	}
 }
 
-// TestFullQueue: an end takes as many transactions as there is room for, and hears when there is
-// room for another.
+// TestFullQueue: an end accepts as many transactions as there is room for, and gets EvCredit when
+// there is room again.
 func TestFullQueue(t *testing.T) {
 	n := newNIC()
 	a := n.open(t, 1, 2, nil)
@@ -265,9 +265,10 @@ func TestTurnsOfConnections(t *testing.T) {
 	}
 }
 
-// TestCredits: a transaction takes its credit when it is issued, and gives it back when it is done.
-// Who is refused hears when it could be had, in the order of refusals, and the host of what came
-// back. What costs more than there can be fails in its turn.
+// TestCredits: a transaction takes its credit when it is issued, and returns it when it is done.
+// Refused ends get EvCredit when credit is available, in the order of refusals, and the host is
+// told of returned credit. A transaction that costs more than any limit allows fails when its turn
+// comes.
 func TestCredits(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.ReqPktTx], limit[credit.ReqBufRx] = 2, 1
@@ -316,8 +317,8 @@ func TestCredits(t *testing.T) {
 	}
 }
 
-// TestCreditOfThoseWhoEnd: an end that closes gives back the credit of what it issued, once, and is
-// told of none any more.
+// TestCreditOfThoseWhoEnd: an end that closes returns the credit of what it issued, once, and gets
+// no EvCredit any more.
 func TestCreditOfThoseWhoEnd(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.ReqPktTx] = 2
@@ -360,7 +361,8 @@ func TestCreditOfThoseWhoEnd(t *testing.T) {
 	}
 }
 
-// TestWaitingForMore: who could not have what it was refused goes on waiting, whoever else is told.
+// TestWaitingForMore: an end that could not take its refused cost continues to wait, even if others
+// get EvCredit.
 func TestWaitingForMore(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.ReqPktTx], limit[credit.ReqBufRx] = 10, 3
@@ -397,8 +399,8 @@ func TestWaitingForMore(t *testing.T) {
 	}
 }
 
-// TestWhoseEnds: an end finds the one that names it, in whichever order they are opened, and one
-// that has its other end already is nobody else's.
+// TestWhoseEnds: an end is joined with the one that names it, in whichever order they are opened.
+// An end that is joined already is not joined again.
 func TestWhoseEnds(t *testing.T) {
 	n := newNIC()
 	a := n.open(t, 1, 2, nil)
@@ -430,7 +432,7 @@ func TestWhoseEnds(t *testing.T) {
 	}
 }
 
-// TestLocalFailures: what an end cannot supply, and what nobody is there for, fails there.
+// TestLocalFailures: a transaction that an end cannot fill, or that has no peer, fails locally.
 func TestLocalFailures(t *testing.T) {
 	n := newNIC()
 	a, b := n.pair(t, nil)
@@ -457,8 +459,8 @@ func TestLocalFailures(t *testing.T) {
 	}
 }
 
-// TestTurnsOfThoseWhoWait: of several that wait for the same credit each gets it in its turn; who
-// had it waits behind the others.
+// TestTurnsOfThoseWhoWait: of several ends that wait for the same credit each gets it in turn, and
+// then waits behind the others.
 func TestTurnsOfThoseWhoWait(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.ReqPktTx] = 1

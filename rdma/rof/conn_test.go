@@ -11,8 +11,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// TestAttach: what a queue pair can have of a connection: whole words of data, no fewer than
-// leastSegment bytes of them, a peer whose number fits.
+// TestAttach: the terms that a connection accepts: segments of whole words and at least
+// leastSegment bytes, and a peer whose number fits.
 func TestAttach(t *testing.T) {
 	for name, c := range map[string]struct {
 		mtu       int // of the carrier
@@ -51,8 +51,8 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// TestLetGo: whoever lets go of a connection hears nothing more of it; requests of the peer are
-// refused, and what was under way finds nobody.
+// TestLetGo: a queue pair that detaches gets no more calls. Requests of the peer are refused, and
+// answers to requests in progress are ignored.
 func TestLetGo(t *testing.T) {
 	for what, end := range map[string]func(*stage){
 		"drain": func(s *stage) { s.Drain(testNow) },
@@ -92,7 +92,7 @@ func TestLetGo(t *testing.T) {
 	}
 }
 
-// TestEvents: what a queue pair hears of its carrier.
+// TestEvents: which calls a queue pair gets for the events of its carrier.
 func TestEvents(t *testing.T) {
 	s := newStage(t, true, nil)
 	s.Handle(testNow, &falcon.Event{Kind: falcon.EvCredit})
@@ -107,8 +107,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestExplain: what people are told of a packet: of this end's requests, and of the responses to
-// them, whose they are.
+// TestExplain: the texts for packets of this end's requests, and of the responses to them.
 func TestExplain(t *testing.T) {
 	if s := New().Over(&notes{}); s.Explain(nil, true) != "" {
 		t.Error("a connection of nobody says something")
@@ -144,7 +143,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestWithoutFalcon: what stays inside a NIC needs no engine of Falcon's.
+// TestWithoutFalcon: connections inside a NIC need no falcon engine.
 func TestWithoutFalcon(t *testing.T) {
 	s := newStage(t, true, nil)
 	s.Prefetch()

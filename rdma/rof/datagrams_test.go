@@ -12,7 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// mail is an endpoint of datagrams that notes what it hears.
+// mail is an endpoint of datagrams that records its calls.
 type mail struct {
 	out       map[uint32]*transport.Datagram
 	data      []byte
@@ -61,7 +61,7 @@ func newOffice(t testing.TB, ordered bool) *office {
 	return o
 }
 
-// arrives has the peer send a packet, and says how it is answered.
+// arrives delivers a packet of the peer, and returns the answer.
 func (o *office) arrives(b []byte) call {
 	o.Handle(testNow, &falcon.Event{Kind: falcon.EvPush, RSN: 9, Data: b})
 	return o.carrier.last()
@@ -74,8 +74,8 @@ func letter(op wire.Opcode, sn uint32, data string) []byte {
 	return packet(h, []byte(data))
 }
 
-// TestSendDatagrams: what the carrier is asked for, and what is counted; only what it takes has a
-// number.
+// TestSendDatagrams: the calls of the carrier and the counters. Only a datagram that the carrier
+// takes gets a number.
 func TestSendDatagrams(t *testing.T) {
 	o := newOffice(t, true)
 	for _, c := range []struct {
@@ -152,7 +152,8 @@ func TestDatagramPackets(t *testing.T) {
 	}
 }
 
-// TestDatagramsArrive: what is delivered, lost, or refused as of another connection.
+// TestDatagramsArrive: which datagrams are delivered, lost, or refused as belonging to another
+// connection.
 func TestDatagramsArrive(t *testing.T) {
 	ack, nack := call{what: "ack", rsn: 9}, call{what: "nack", rsn: 9, code: falconwire.NackCID}
 	d := transport.Datagram{To: testQPN, From: 8, QKey: 7, Solicited: true, Length: 3}
@@ -205,8 +206,8 @@ func TestDatagramOrder(t *testing.T) {
 	}
 }
 
-// TestDatagramEvents: what the endpoint hears of its carrier: whether somebody is there when a
-// datagram is over, by how it ended.
+// TestDatagramEvents: which calls the endpoint gets for the events of its carrier, and whether
+// heard is set when a datagram ends, by its completion code.
 func TestDatagramEvents(t *testing.T) {
 	o := newOffice(t, true)
 	for code, heard := range map[falcon.Completion]bool{

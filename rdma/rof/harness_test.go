@@ -19,7 +19,7 @@ const (
 	testNow     = falcon.Time(1e9)
 )
 
-// call is what a connection asked of its carrier.
+// call is a call that a connection made to its carrier.
 type call struct {
 	what   string
 	tag    uint64
@@ -32,7 +32,7 @@ type call struct {
 	at     falcon.Time
 }
 
-// notes is a carrier that carries nothing: it notes what it is asked, and the test is the peer.
+// notes is a carrier that carries nothing. It records the calls, and the test acts as the peer.
 type notes struct {
 	cfg   falcon.ConnConfig
 	calls []call
@@ -41,7 +41,7 @@ type notes struct {
 
 func (n *notes) note(c call) { n.calls = append(n.calls, c) }
 
-// last is the last call; none is one without a name.
+// last returns the last call; its name is empty if there is none.
 func (n *notes) last() (c call) {
 	if len(n.calls) > 0 {
 		c = n.calls[len(n.calls)-1]
@@ -99,7 +99,7 @@ type completion struct {
 	failed abi.WCStatus
 }
 
-// outcome is what became of a packet of a request.
+// outcome is the result of a packet of a request.
 type outcome struct {
 	st     abi.WCStatus
 	vendor uint32
@@ -107,7 +107,7 @@ type outcome struct {
 
 var errMemory = errors.New("gone")
 
-// endpoint is a queue pair that does as it is told, and notes what it hears.
+// endpoint is a queue pair that answers as the test sets, and records its calls.
 type endpoint struct {
 	account transport.Account
 
@@ -332,7 +332,7 @@ func (s *stage) request(c call) (h wire.Headers, data []byte) {
 	return h, data
 }
 
-// answer has the carrier say how a request of this end fared.
+// answer makes the carrier complete a transaction of this end.
 func (s *stage) answer(c call, code falcon.Completion, syn syndrome, response []byte) {
 	kind := falcon.EvPushDone
 	if c.what == "pull" {

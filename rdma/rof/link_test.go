@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestLinkPatience: a link waits so long for its connection. When there is none it tries again
-// after a pause that grows, up to a limit; meanwhile datagrams are lost.
+// TestLinkPatience: a link waits a limited time for its connection. If there is none, it tries
+// again after a pause that grows up to a limit. Meanwhile datagrams are lost.
 func TestLinkPatience(t *testing.T) {
 	l := newLines(t)
 	k := l.handle(1)
@@ -58,8 +58,8 @@ func TestLinkPatience(t *testing.T) {
 	}
 }
 
-// TestNextLink: links get their connections in the order they were wanted in; those that want none
-// any more do not.
+// TestNextLink: links get their connections in the order in which they asked for them, unless they
+// no longer want one.
 func TestNextLink(t *testing.T) {
 	l := newLines(t)
 	var all []*Link
@@ -82,8 +82,8 @@ func TestNextLink(t *testing.T) {
 	}
 }
 
-// TestLinkWithoutHandles: a link that no handle names stays for a while, with its connection, and
-// longer if another handle names it meanwhile.
+// TestLinkWithoutHandles: a link without handles stays for a while, with its connection, and longer
+// if another handle uses it meanwhile.
 func TestLinkWithoutHandles(t *testing.T) {
 	l := newLines(t)
 	k, c := l.open(1)
@@ -158,7 +158,8 @@ func TestLinkWithoutHandles(t *testing.T) {
 	}
 }
 
-// TestFlowLabel: a link has the label of its first handle, until it has none and no connection.
+// TestFlowLabel: a link has the label of its first handle, until it has neither a handle nor a
+// connection.
 func TestFlowLabel(t *testing.T) {
 	l := newLines(t)
 	handle := func(label uint32) *Link {

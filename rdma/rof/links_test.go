@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestManyLinksWithoutHandles: of links that no handle names a function keeps so many, more the
-// more handles it has.
+// TestManyLinksWithoutHandles: a function keeps a limited number of links without handles; the
+// limit grows with its handles.
 func TestManyLinksWithoutHandles(t *testing.T) {
 	l := newLines(t)
 	const most = 64 + testLimit
@@ -45,8 +45,8 @@ func TestManyLinksWithoutHandles(t *testing.T) {
 	}
 }
 
-// TestAcceptedLinks: a function may open so many links to another, and all together so many; a
-// link that the function's handles name already is used if it has no connection.
+// TestAcceptedLinks: the number of links that one function may open to another is limited, and so
+// is the total. An existing link of the function's own handles is used if it has no connection.
 func TestAcceptedLinks(t *testing.T) {
 	l := newLines(t)
 	accept := func(n int, from uint32) *Link { return l.Accept(keyOf(address(n)), from) }
@@ -90,8 +90,8 @@ func TestAcceptedLinks(t *testing.T) {
 	}
 }
 
-// TestPassiveLink: what the peer opened is the peer's to close, also when handles came and went. It
-// is forgotten then, unless there are handles.
+// TestPassiveLink: a link that the peer opened is closed by the peer, also after handles came and
+// went. Then it is removed, unless it has handles.
 func TestPassiveLink(t *testing.T) {
 	for _, handles := range []int{0, 1} {
 		l := newLines(t)

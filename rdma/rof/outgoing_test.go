@@ -9,7 +9,7 @@ import (
 )
 
 // TestWithFalcon: only datagrams that falcon has are found by their number. One that waits is not,
-// and neither is one that was given up, though another has its place by now.
+// and neither is one that was given up, even if another has its slot by now.
 func TestWithFalcon(t *testing.T) {
 	head := ^uint32(0) - 2 // numbers wrap
 	o := outgoing{held: make([]*datagram, LinkQueue), head: head, next: head + 5, tail: head + 9}
@@ -29,8 +29,8 @@ func TestWithFalcon(t *testing.T) {
 	}
 }
 
-// TestLinkSegment: what is longer than the connection carries is lost, when it is sent, and when it
-// waited for the connection.
+// TestLinkSegment: a datagram longer than the connection carries is lost, when it is sent, or when
+// it has waited for the connection.
 func TestLinkSegment(t *testing.T) {
 	l := newLines(t)
 	k, c := l.handle(1), &pipe{segment: 100}
@@ -94,8 +94,8 @@ func TestLinkQueue(t *testing.T) {
 	}
 }
 
-// TestStalledLink: whoever waits for a place does so until the destination has said nothing for
-// LinkStall. Then all that is held is lost, and what is sent, until it is heard of again.
+// TestStalledLink: a sender waits for room until the destination has been silent for LinkStall.
+// Then everything held is lost, and so is what is sent until the destination is heard of again.
 func TestStalledLink(t *testing.T) {
 	l := newLines(t)
 	k, c := l.open(1)
@@ -155,8 +155,9 @@ func TestStalledLink(t *testing.T) {
 	l.post(k, 1, verbs.Taken)
 }
 
-// TestFullLinks: when a function holds as much as it may, links that have no connection give theirs
-// up at once; of those that have one the one longest silent is waited for.
+// TestFullLinks: when a function holds the maximum of datagrams, links without a connection give
+// theirs up at once. If all links have one, the sender waits for the link that has been silent
+// longest.
 func TestFullLinks(t *testing.T) {
 	l := newLines(t)
 	var all []*Link

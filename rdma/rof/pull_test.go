@@ -128,8 +128,8 @@ func TestAtomics(t *testing.T) {
 	}
 }
 
-// TestPullRefusals: how a READ is answered that is not carried out, what is counted, and whether
-// the queue pair hears of it.
+// TestPullRefusals: the answers to READs that are refused, the counters, and whether the queue pair
+// gets Refused.
 func TestPullRefusals(t *testing.T) {
 	other := read(1, 8)
 	other.RBTH.DestQP++
@@ -265,9 +265,9 @@ func TestReadsWaitForTheRate(t *testing.T) {
 	}
 }
 
-// TestServedPulls: a connection keeps so many requests whose responses are not acknowledged; the
-// next one is asked for again later, and taken when one was acknowledged. Responses of a set that
-// was dropped are not found any more.
+// TestServedPulls: a connection keeps a limited number of requests whose responses are not
+// acknowledged. The next request is deferred, and accepted when one was acknowledged. Responses of
+// a set that was dropped are no longer found.
 func TestServedPulls(t *testing.T) {
 	s := newStage(t, true, func(t *transport.Terms) { t.Serves = 2 * maxServed })
 	calls := map[uint64]call{}
@@ -310,8 +310,8 @@ func TestServedPulls(t *testing.T) {
 	}
 }
 
-// TestUnansweredReads: the peer may have so many READs for which no response was sent; one sent
-// again counts once, and one that the carrier does not take counts no more.
+// TestUnansweredReads: the peer may have a limited number of READs for which no response was sent.
+// A response sent again counts once, and one that the carrier does not take no longer counts.
 func TestUnansweredReads(t *testing.T) {
 	s := newStage(t, true, func(t *transport.Terms) { t.Serves = 2 })
 	sn := uint32(0)
@@ -408,8 +408,8 @@ func TestEarlyRead(t *testing.T) {
 	}
 }
 
-// TestReadMemoryGone: a READ whose memory is gone when its response is sent is an error of
-// operation, and stays one: nothing is read again. One of nothing needs no memory.
+// TestReadMemoryGone: a READ whose memory is gone when its response is sent fails as an operational
+// error, also when it is sent again: nothing is read again. A READ of 0 bytes needs no memory.
 func TestReadMemoryGone(t *testing.T) {
 	s := newStage(t, true, nil)
 	c, nothing := s.pull(read(1, 8), readHeader+8), s.pull(read(2, 0), readHeader)

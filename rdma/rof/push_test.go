@@ -22,11 +22,11 @@ func unordered(t *transport.Terms) { t.Unordered, t.InError = true, true }
 func inError(t *transport.Terms)   { t.InError = true }
 func extended(t *transport.Terms)  { t.XRC = true }
 
-// refusal is how a push is refused that both sides do not survive.
+// refusal is the answer to a push that fails both sides.
 func refusal(syn syndrome) call { return call{what: "nack", code: falconwire.NackNRE, ulp: uint8(syn)} }
 
-// TestPushAnswers: how the first packet of a peer is answered, and what is counted and told, by all
-// that can be wrong with it.
+// TestPushAnswers: the answer to the first packet of a peer, the counters and the calls, for each
+// possible error.
 func TestPushAnswers(t *testing.T) {
 	ack := call{what: "ack"}
 	only := send(wire.SendOnly, 1, 1, 0)
@@ -145,8 +145,8 @@ func TestPushAnswers(t *testing.T) {
 	}
 }
 
-// TestComeAgain: behind a packet that was told to come again the others are told so too, until it
-// does; then a gap is an error once more.
+// TestComeAgain: behind a packet that was not ready, later packets are answered not-ready too,
+// until it arrives again. After that a gap is an error again.
 func TestComeAgain(t *testing.T) {
 	s := newStage(t, true, nil)
 	again := func(c call) bool { return c.what == "nack" && c.code == falconwire.NackRNR }
@@ -198,8 +198,8 @@ func TestEarlyPackets(t *testing.T) {
 	}
 }
 
-// TestEarlyPacketOfNoMessage: a packet that came before its turn is looked at when it is due, and
-// ends the queue pair if it does not fit.
+// TestEarlyPacketOfNoMessage: a packet that arrived early is checked when its turn comes, and fails
+// the queue pair if it does not fit.
 func TestEarlyPacketOfNoMessage(t *testing.T) {
 	s := newStage(t, false, nil)
 	for _, sn := range []uint32{3, 2} {
@@ -281,7 +281,7 @@ func TestMessagesOfSeveralPackets(t *testing.T) {
 	}
 }
 
-// TestPlacedPackets: what the queue pair is told of a packet, by its opcode.
+// TestPlacedPackets: what the queue pair is told about a packet, by opcode.
 func TestPlacedPackets(t *testing.T) {
 	for op, want := range map[wire.Opcode]transport.Packet{
 		wire.SendFirst:    {Op: abi.OpSend, First: true, Imm: 7},

@@ -213,7 +213,7 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestCarrierRefuses: what the queue pair is told when the carrier takes no packet.
+// TestCarrierRefuses: what Issue returns when the carrier takes no packet.
 func TestCarrierRefuses(t *testing.T) {
 	const vendor = uint32(falcon.CmplLocalRsrc) << 8
 	unreliable := func(t *transport.Terms) { t.Unreliable = true }
@@ -302,9 +302,9 @@ func TestRequestMemory(t *testing.T) {
 	}
 }
 
-// TestRequestMemoryGone: a packet whose data is not to be had is not sent, and its request fails
-// for that, whatever the carrier makes of it; where requests complete in error the packet, and all
-// behind it, says so instead.
+// TestRequestMemoryGone: a packet whose data cannot be read is not sent, and its request fails with
+// that error, whatever the carrier reports. If requests complete in error, this packet and all
+// later ones of the message are sent as spoiled.
 func TestRequestMemoryGone(t *testing.T) {
 	for _, goesOn := range []bool{false, true} {
 		s, r := newStage(t, true, func(t *transport.Terms) { t.InError = goesOn }), post(abi.OpSend, 2*testSegment)
@@ -335,7 +335,8 @@ func TestRequestMemoryGone(t *testing.T) {
 	}
 }
 
-// TestForgotten: what was under way is nobody's any more, however late the carrier speaks of it.
+// TestForgotten: after Forget, completions of requests that were in progress are ignored, however
+// late they come.
 func TestForgotten(t *testing.T) {
 	s := newStage(t, true, nil)
 	push, pull := s.issue(post(abi.OpWrite, 8)), s.issue(post(abi.OpRead, 8))

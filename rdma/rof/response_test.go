@@ -126,8 +126,8 @@ func TestResponseWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestResponseOfAnother: a response to another queue pair is dropped: the request goes on waiting,
-// and the queue pair knows.
+// TestResponseOfAnother: a response to another queue pair is dropped. The request continues to
+// wait, and the queue pair gets Unanswered.
 func TestResponseOfAnother(t *testing.T) {
 	s := newStage(t, true, nil)
 	c := s.issue(post(abi.OpRead, 4))
@@ -139,8 +139,8 @@ func TestResponseOfAnother(t *testing.T) {
 	}
 }
 
-// TestHowRequestsEnd: what the queue pair is told of a packet, by what the carrier says, and by
-// whether the peer was not ready before.
+// TestHowRequestsEnd: the status of a packet, by the carrier's completion code, and by whether the
+// peer was not ready before.
 func TestHowRequestsEnd(t *testing.T) {
 	for _, c := range []struct {
 		code falcon.Completion
@@ -170,9 +170,9 @@ func TestHowRequestsEnd(t *testing.T) {
 	}
 }
 
-// TestPeerNotReady: the queue pair hears of an answer that there is no receive, and how many there
-// were; on an ordered connection only for the oldest packet with data, as the others share its lot
-// (Falcon §8.5.3.4). All are counted.
+// TestPeerNotReady: the queue pair is told of each not-ready answer and their number; on an ordered
+// connection only for packets of the oldest message with data, because the others get the same
+// answer (Falcon §8.5.3.4). All are counted.
 func TestPeerNotReady(t *testing.T) {
 	for _, ordered := range []bool{true, false} {
 		s := newStage(t, ordered, nil)
@@ -210,7 +210,7 @@ func TestNotReadyOfALongMessage(t *testing.T) {
 	}
 }
 
-// TestNotReadyForLong: the number of answers stays at the most that there is.
+// TestNotReadyForLong: the number of answers saturates at its maximum.
 func TestNotReadyForLong(t *testing.T) {
 	s := newStage(t, true, nil)
 	c := s.issue(post(abi.OpSend, 4))

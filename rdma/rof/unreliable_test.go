@@ -113,8 +113,8 @@ func TestUnreliableMessages(t *testing.T) {
 	}
 }
 
-// TestUnreliableLosses: a message is lost with a packet that is wrong, that the queue pair does not
-// take, or whose data its sender had not; the peer hears of none of that.
+// TestUnreliableLosses: a message is lost if a packet of it is invalid, is not accepted by the
+// queue pair, or was sent without data. The peer is told of none of that.
 func TestUnreliableLosses(t *testing.T) {
 	first := packet(send(wire.UC|wire.SendFirst, 1, 0, 0), make([]byte, 8))
 	spoiled := send(wire.UC|wire.SendFirst, 1, 0, 0)
@@ -169,8 +169,8 @@ func TestUnreliablePeers(t *testing.T) {
 	}
 }
 
-// TestUnreliableEnds: a packet is done with success whatever the peer said, unless its data was not
-// to be had.
+// TestUnreliableEnds: a packet is done with success whatever the peer answered, unless its data
+// could not be read.
 func TestUnreliableEnds(t *testing.T) {
 	s := newStage(t, true, unreliable)
 	refused, unanswered, gone := s.issue(post(abi.OpSend, 8)), s.issue(post(abi.OpSend, 8)), s.issue(post(abi.OpSend, 8))
