@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// Links outlive the handles that name them. A driver that makes and destroys handles without
-// pause, to ever new addresses, holds no more links than its limits stand for.
+// Links outlive the handles that use them. A driver that keeps making and destroying handles, to
+// ever new addresses, holds no more links than its limits allow.
 func TestLinksOfDestroyedAHs(t *testing.T) {
 	w := newWorld(t, worldConfig{limits: verbs.Limits{Objects: verbs.Counts{abi.ObjectAH: 4}, Links: 8}})
 	h := w.hosts[0]

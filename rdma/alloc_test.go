@@ -7,7 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// TestNoAllocationsOfKinds holds the data path of every kind of queue pair to no allocation per
+// TestNoAllocationsOfKinds: the data path of every kind of queue pair allocates nothing per
 // operation.
 func TestNoAllocationsOfKinds(t *testing.T) {
 	for _, c := range []struct {

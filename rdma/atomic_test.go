@@ -25,7 +25,7 @@ func fields(a, b, mask uint64) (sum uint64) {
 	return sum
 }
 
-// masked is what a masked atomic leaves of old.
+// masked returns the result of a masked atomic on old.
 func masked(x *abi.SendWQE, m *abi.AtomicMasks, old uint64) uint64 {
 	if x.Opcode == abi.OpMaskedFetchAdd {
 		return fields(old, x.CompareAdd, m.SwapAdd)
@@ -119,8 +119,8 @@ func TestAtomicsMeetTheGuest(t *testing.T) {
 	}
 }
 
-// TestAtomicWrite writes words and nothing beside them, in the order of the queue, without room for
-// inline data; what it cannot be is refused. (DEV-614)
+// TestAtomicWrite writes single words, in the order of the queue, without room for inline data.
+// Invalid requests are refused. (DEV-614)
 func TestAtomicWrite(t *testing.T) {
 	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
 	write := func(off int, word uint64) abi.SendWQE {

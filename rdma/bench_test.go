@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/rof"
 )
 
-// direct drives a pair back to back: what one engine transmits the other receives at once, nothing
-// in between.
+// direct drives a pair back to back: what one engine transmits the other receives at once, with no
+// network between them.
 type direct struct {
 	*pair
 	ev  falcon.Event
@@ -23,7 +23,7 @@ func newDirect(t testing.TB) *direct {
 	return &direct{pair: newPair(t, true, 1<<20, worldConfig{arena: 32 << 20, mtu: 4096}, qpConfig{log2: 8})}
 }
 
-// pump moves everything once in both directions and time by a microsecond.
+// pump moves packets once in both directions and advances time by a microsecond.
 func (d *direct) pump() {
 	d.now += 1000
 	for i, h := range d.hosts {
@@ -63,7 +63,7 @@ func (d *direct) push(q *ring.Producer, entry []byte) {
 	}
 }
 
-// reap polls until n completions came.
+// reap polls until n completions have arrived.
 func (d *direct) reap(c *cq, n int) {
 	for tries := 0; n > 0; tries++ {
 		ok, err := c.reader.Poll(d.cqe[:])
@@ -228,7 +228,7 @@ func BenchmarkLoopbackWrite64K(b *testing.B) {
 	b.ReportMetric(float64(b.N)*65536*8/float64(elapsed.Nanoseconds()), "rdma/loopback_write64k_gbps")
 }
 
-// TestNoAllocationsOfDatagrams holds datagrams to the same, over Falcon and inside a NIC, by a
+// TestNoAllocationsOfDatagrams: datagrams allocate nothing, over Falcon and inside a NIC, by a
 // handle and with the address in the entry.
 func TestNoAllocationsOfDatagrams(t *testing.T) {
 	udBoth(t, func(t *testing.T) {

@@ -57,9 +57,9 @@ func (w *watcher) HandleEvent(now falcon.Time, ev *falcon.Event) {
 	Wire[*rof.Engine](w.e).HandleEvent(now, ev)
 }
 
-// TestContract_AtMostOnceInOrder holds both sides to RDMA over Falcon §6.8 while the link loses,
-// repeats and reorders: a request is delivered at most once (1), a transaction completes once (2),
-// on an ordered connection all in order (3).
+// TestContract_AtMostOnceInOrder checks both sides against RDMA over Falcon §6.8 while the link
+// loses, repeats and reorders: a request is delivered at most once (1), a transaction completes
+// once (2), and an ordered connection keeps the order (3).
 func TestContract_AtMostOnceInOrder(t *testing.T) {
 	orders(t, func(t *testing.T, ordered bool) {
 		var side [2]*watcher
@@ -111,8 +111,8 @@ func TestContract_UndeliverableIsReported(t *testing.T) {
 }
 
 // TestCase68_RequestForOtherQP sends requests on a QP's connection that name another QP of the
-// function: NACK with code 8, nothing happens to either, and the connection's own QP goes on (RDMA
-// over Falcon §6.9).
+// function. They get a NACK with code 8 and have no effect on either QP, and the connection's own
+// QP continues (RDMA over Falcon §6.9).
 func TestCase68_RequestForOtherQP(t *testing.T) {
 	raw := &rawULP{}
 	w := newWorld(t, worldConfig{peer: raw})
@@ -180,9 +180,9 @@ func (a *answerer) HandleEvent(now falcon.Time, ev *falcon.Event) {
 	}
 }
 
-// TestCase68_ResponseForOtherQP lets the peer answer a READ with a response for another QP: dropped
-// silently, no NACK, no memory touched, the QP lives on; its READ, which has no answer, fails when
-// that is certain.
+// TestCase68_ResponseForOtherQP lets the peer answer a READ with a response for another QP. It is
+// dropped silently, without a NACK or access to memory, and the QP continues. Its READ, which has
+// no answer, fails when that is certain.
 func TestCase68_ResponseForOtherQP(t *testing.T) {
 	peer := &answerer{}
 	w := newWorld(t, worldConfig{peer: peer})

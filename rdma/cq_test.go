@@ -9,9 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// TestArmOvertaken: an arming of the old area that comes after ResizeCQ, as of a kernel's
-// req_notify_cq on another processor, brings an event at once and is no fault. One ahead of a queue
-// that was never resized is one still. (DEV-720, DRV-708)
+// TestArmOvertaken: a request for an event in the old area that comes after ResizeCQ, as from a
+// kernel's req_notify_cq on another processor, causes an event at once and is no violation. An
+// index ahead in a queue that was never resized is still one. (DEV-720, DRV-708)
 func TestArmOvertaken(t *testing.T) {
 	for _, resized := range []bool{true, false} {
 		p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
@@ -45,8 +45,8 @@ func TestArmOvertaken(t *testing.T) {
 	}
 }
 
-// TestResizeCQ moves a queue with entries in it to a larger and a smaller area, under traffic: each
-// completion is there once, in order, the old area first. (DEV-720)
+// TestResizeCQ moves a queue with entries to a larger and a smaller area, under traffic. Each
+// completion appears once, in order, in the old area first. (DEV-720)
 func TestResizeCQ(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	h := p.hosts[0]
@@ -107,8 +107,8 @@ func TestResizeCQ(t *testing.T) {
 	}
 }
 
-// TestModeration holds when events come: at the count, at the period, at once without moderation,
-// and never for what nobody armed. (DEV-721)
+// TestModeration checks when events are sent: at the count, at the period, at once without
+// moderation, and never for an unarmed queue. (DEV-721)
 func TestModeration(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	h := p.hosts[0]
@@ -167,7 +167,7 @@ func TestModeration(t *testing.T) {
 	c.arm(false)
 	write(1)
 	events("count of one", 1)
-	// A queue that goes while an event is due leaves no timer.
+	// A queue that is destroyed while an event is due leaves no timer.
 	set(10, 50000)
 	drain()
 	c.arm(false)

@@ -18,7 +18,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// gid is the host's function's: an IPv4 address, or with v6 an IPv6 one.
+// gid returns the GID of the host's function, from an IPv4 address or, with v6, an IPv6 one.
 func (h *host) gid() [16]byte {
 	if h.w.v6 {
 		return [16]byte{0xfd, 15: byte(h.fn.ID())}
@@ -26,7 +26,7 @@ func (h *host) gid() [16]byte {
 	return [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: byte(h.fn.ID())}
 }
 
-// openLinks does what a device does for links that want connections.
+// openLinks opens the links that want connections, as a device does.
 func (w *world) openLinks(h *host) {
 	for l := h.rof().NextLink(); l != nil; l = h.rof().NextLink() {
 		from := w.hosts[l.Function()-1]
@@ -117,7 +117,7 @@ func newUDPair(t testing.TB, c worldConfig, qc qpConfig) *udPair {
 	return p
 }
 
-// to is a SEND from host i to the other's QP.
+// to returns a SEND from host i to the other's QP.
 func (p *udPair) to(i int, op abi.Opcode) abi.SendWQE {
 	return abi.SendWQE{
 		Opcode: op, Flags: abi.SendSignaled, AHN: p.ah[i], RemoteQPN: p.qps[1-i].number, RemoteQKey: testQKey,
@@ -144,7 +144,7 @@ func udAll(t *testing.T, f func(t *testing.T)) {
 }
 
 // TestDatagram sends datagrams of all sizes, with and without immediate data, inline or gathered,
-// and looks at all that a receive completion of a real NIC says. (DEV-940, DEV-944)
+// and checks everything that the receive completion of a real NIC contains. (DEV-940, DEV-944)
 func TestDatagram(t *testing.T) {
 	udAll(t, func(t *testing.T) {
 		for _, v6 := range []bool{false, true} {
@@ -205,7 +205,7 @@ func TestDatagram(t *testing.T) {
 	})
 }
 
-// checkGRH does what ibv_init_ah_from_wc does with the 40 bytes to find out who sent the datagram.
+// checkGRH does what ibv_init_ah_from_wc does with the 40 bytes to find the sender of the datagram.
 func checkGRH(t *testing.T, b []byte, src, dst [16]byte, v6 bool) {
 	t.Helper()
 	if v6 {
@@ -225,8 +225,8 @@ func checkGRH(t *testing.T, b []byte, src, dst [16]byte, v6 bool) {
 	}
 }
 
-// TestDatagramLost: what cannot be delivered is lost, counted, and nobody's queue pair suffers.
-// (DEV-943)
+// TestDatagramLost: datagrams that cannot be delivered are lost and counted, and no queue pair is
+// affected. (DEV-943)
 func TestDatagramLost(t *testing.T) {
 	udAll(t, func(t *testing.T) {
 		p := newUDPair(t, worldConfig{}, qpConfig{})
@@ -272,7 +272,7 @@ func TestDatagramLost(t *testing.T) {
 	})
 }
 
-// TestControlledQKey: with bit 31 set a program sends its QP's own Q_Key, whatever it asks for.
+// TestControlledQKey: if bit 31 is set, the QP's own Q_Key is sent, whatever the program asks for.
 func TestControlledQKey(t *testing.T) {
 	p := newUDPair(t, worldConfig{}, qpConfig{})
 	p.qps[1].receive(1, p.mem[1].sge(0, 200))
@@ -283,8 +283,8 @@ func TestControlledQKey(t *testing.T) {
 	success(t, p.qps[1].recv.wait(1))
 }
 
-// TestDatagramErrors: what is wrong with a work request itself moves the QP to SQE, where it goes
-// on receiving; ModifyQP brings it back. (DEV-942)
+// TestDatagramErrors: an error in a work request itself moves the QP to SQE, where it continues to
+// receive. ModifyQP brings it back. (DEV-942)
 func TestDatagramErrors(t *testing.T) {
 	udAll(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
@@ -342,8 +342,8 @@ func (p *udPair) vector(i int, change func(*abi.DatagramWQE)) (x abi.SendWQE) {
 	return x
 }
 
-// TestAddressVectors: datagrams whose entries have the address arrive as by a handle, whatever the
-// number of addresses; wrong ones are errors of the request. (DEV-948)
+// TestAddressVectors: datagrams whose entries contain the address arrive as with a handle, whatever
+// the number of addresses. Invalid addresses are errors of the request. (DEV-948)
 func TestAddressVectors(t *testing.T) {
 	udAll(t, func(t *testing.T) {
 		p := newUDPair(t, worldConfig{}, qpConfig{})
@@ -387,8 +387,8 @@ func (p *udPair) otherPD() uint32 {
 	return p.hosts[0].createAH(pd, p.hosts[1].gid(), 0, 0)
 }
 
-// TestDatagramRefused sends where nobody is: the sends succeed, after a short wait the first time,
-// and datagrams get through when there is somebody.
+// TestDatagramRefused sends to an address where nobody is. The sends succeed, after a short wait
+// the first time, and datagrams arrive as soon as there is somebody.
 func TestDatagramRefused(t *testing.T) {
 	p := newUDPair(t, worldConfig{}, qpConfig{})
 	a, b := p.qps[0], p.qps[1]
@@ -410,7 +410,7 @@ func TestDatagramRefused(t *testing.T) {
 	success(t, b.recv.wait(1))
 }
 
-// TestDatagramWaits gives a link no answer at all: sends do not wait for it, and their datagrams no
+// TestDatagramWaits never answers a link. Sends do not wait for it, and their datagrams wait no
 // longer than rof.LinkPatience.
 func TestDatagramWaits(t *testing.T) {
 	p := newUDPair(t, worldConfig{}, qpConfig{})
@@ -450,8 +450,8 @@ func (p *udPair) nobody(n int) uint32 {
 	return ah
 }
 
-// silent makes a handle of host 0 whose link is open, to a connection that nobody is at the other
-// end of.
+// silent makes a handle of host 0 whose link is open, but whose connection has nobody at the other
+// end.
 func (p *udPair) silent(n int) uint32 {
 	p.t.Helper()
 	ah := p.hosts[0].createAH(p.pd[0], [16]byte{10: 0xff, 11: 0xff, 12: 12, 14: byte(n >> 8), 15: byte(n)}, 0, 0)
@@ -459,7 +459,7 @@ func (p *udPair) silent(n int) uint32 {
 	return ah
 }
 
-// unanswered is a connection of host 0 that nobody is at the other end of.
+// unanswered returns a connection of host 0 with nobody at the other end.
 func (p *udPair) unanswered() *rof.Datagrams {
 	p.t.Helper()
 	h := p.hosts[0]
@@ -474,9 +474,9 @@ func (p *udPair) unanswered() *rof.Datagrams {
 	return h.rof().Datagrams(c)
 }
 
-// TestDeadDestination: whoever does not answer, one destination or many, and with whatever
-// limit of the function's credits, datagrams to another arrive, soon and without loss, be it of an
-// ordinary queue pair or of QP 1. (Falcon §8.2.3)
+// TestDeadDestination: if destinations do not answer, one or many, with any limit of the function's
+// credits, datagrams to another destination arrive soon and without loss, from an ordinary queue
+// pair or from QP 1. (Falcon §8.2.3)
 func TestDeadDestination(t *testing.T) {
 	for name, c := range map[string]struct {
 		dead func(p *udPair, n int) uint32
@@ -580,9 +580,9 @@ func TestDatagramRecovers(t *testing.T) {
 	success(t, b.recv.wait(1))
 }
 
-// TestDatagramIsWhatWasPosted: memory that goes away, or changes, when the send is complete
-// is no matter any more, also while the datagram waits for its link or is sent again; memory that
-// is not to be had fails the send, in either error mode.
+// TestDatagramIsWhatWasPosted: memory may go away or change once the send is complete, also while
+// the datagram waits for its link or is sent again. Memory that cannot be read fails the send, in
+// either error mode.
 func TestDatagramIsWhatWasPosted(t *testing.T) {
 	for _, cie := range []bool{false, true} {
 		p := newUDPair(t, worldConfig{}, qpConfig{cie: cie})
@@ -623,8 +623,8 @@ type memoryGone struct{ holding }
 func (memoryGone) Access() bool     { return true }
 func (memoryGone) Hold(uint32) bool { return false }
 
-// TestLinkLife: links outlive their handles for a while and go then, on both sides; the peer's end
-// goes with the connection; sends under way on a connection that ends complete.
+// TestLinkLife: links outlive their handles for a while and then end on both sides. The peer's end
+// goes with the connection. Sends in progress on a connection that ends complete.
 func TestLinkLife(t *testing.T) {
 	udAll(t, func(t *testing.T) {
 		p := newUDPair(t, worldConfig{}, qpConfig{})
@@ -718,8 +718,8 @@ func TestAHs(t *testing.T) {
 	}
 }
 
-// TestGSI makes the queue pair of number 1 and sends to the peer's, as a kernel's connection
-// manager does. (DEV-945)
+// TestGSI makes queue pair number 1 and sends to the peer's, as a kernel's connection manager does.
+// (DEV-945)
 func TestGSI(t *testing.T) {
 	p := newUDPair(t, worldConfig{}, qpConfig{})
 	var gsi [2]*qp
@@ -750,9 +750,9 @@ func TestGSI(t *testing.T) {
 	}
 }
 
-// TestDatagramModel sends random datagrams between several QPs of both hosts over bad links: each
-// arrives at most once, unharmed and at the right place, completions come once and in order, and
-// over a link that loses nothing of its own all arrive.
+// TestDatagramModel sends random datagrams between several QPs of both hosts over bad links. Each
+// arrives at most once, unchanged and at the right place, and completions come once and in order.
+// Over a link without losses all datagrams arrive.
 func TestDatagramModel(t *testing.T) {
 	udAll(t, func(t *testing.T) {
 		for seed := range uint64(8) {
@@ -835,9 +835,9 @@ func TestDatagramModel(t *testing.T) {
 	})
 }
 
-// TestHostileDatagrams lets a peer with a valid link send everything but datagrams for it: READs,
-// WRITEs, SENDs, noise. Nothing happens to the function but counters, and requests of connected
-// services are refused as of another connection (RDMA over Falcon §6.9).
+// TestHostileDatagrams lets a peer with a valid link send everything except valid datagrams: READs,
+// WRITEs, SENDs, noise. Only counters of the function change, and requests of connected services
+// are refused as belonging to another connection (RDMA over Falcon §6.9).
 func TestHostileDatagrams(t *testing.T) {
 	raw := &rawULP{}
 	p := newUDPair(t, worldConfig{peer: raw}, qpConfig{})
@@ -901,9 +901,9 @@ func TestHostileDatagrams(t *testing.T) {
 	}
 }
 
-// TestDatagramSequence: on an ordered link the sequence numbers of a peer only rise (RDMA
-// over Falcon §8.2); what comes with an older one is lost. One that is left out is a datagram that
-// its sender gave up.
+// TestDatagramSequence: on an ordered link the sequence numbers of a peer only rise (RDMA over
+// Falcon §8.2). A datagram with an older number is lost. A missing number belongs to a datagram
+// that its sender gave up.
 func TestDatagramSequence(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		raw := &rawULP{}
@@ -949,8 +949,8 @@ func TestDatagramSequence(t *testing.T) {
 }
 
 // TestLinkIsKept: the connection of a handle stays for a while, and the next handle for the same
-// way uses it; a function that makes and destroys handles to ever new places keeps no more than
-// some.
+// path uses it. The number of links is limited if a function makes and destroys handles to ever new
+// addresses.
 func TestLinkIsKept(t *testing.T) {
 	p := newUDPair(t, worldConfig{limits: verbs.Limits{Links: 5}}, qpConfig{})
 	h := p.hosts[0]
@@ -978,7 +978,7 @@ func TestLinkIsKept(t *testing.T) {
 	}
 }
 
-// TestLinkFlood lets a peer open as many links as it likes.
+// TestLinkFlood lets a peer open links without limit.
 func TestLinkFlood(t *testing.T) {
 	w := newWorld(t, worldConfig{limits: verbs.Limits{Links: 20}})
 	f, accepted := w.hosts[1].fn, 0
@@ -1010,9 +1010,9 @@ func TestLinkFlood(t *testing.T) {
 	}
 }
 
-// TestRandomDatagrams lets a guest post entries of random bytes, with handles that exist or do not:
-// each completes or is flushed, the function survives, nothing outside the peer's receives changes,
-// and nothing stays behind.
+// TestRandomDatagrams lets a guest post entries of random bytes, with handles that exist or do not.
+// Each completes or is flushed, the function survives, memory outside the peer's receives does not
+// change, and nothing is leaked.
 func TestRandomDatagrams(t *testing.T) {
 	udAll(t, func(t *testing.T) {
 		for seed := range uint64(20) {
@@ -1066,9 +1066,9 @@ func TestRandomDatagrams(t *testing.T) {
 	})
 }
 
-// TestDatagramOrderings is RDMA over Falcon §6.4 for datagrams: over a link that reorders, data
-// arrives in order in strong mode alone, sends complete in order, and a request that is wrong costs
-// no more than itself where it completes in error. (DEV-940, DEV-942, DEV-951)
+// TestDatagramOrderings tests RDMA over Falcon §6.4 for datagrams. Over a link that reorders, data
+// arrives in order only in strong mode, and sends complete in order. If requests complete in error,
+// an invalid one affects nothing else. (DEV-940, DEV-942, DEV-951)
 func TestDatagramOrderings(t *testing.T) {
 	for _, m := range modes {
 		overtaken, early := false, false
@@ -1106,7 +1106,7 @@ func TestDatagramOrderings(t *testing.T) {
 			if a.q.State() != abi.QPStateRTS || len(p.hosts[0].async) != 0 {
 				t.Fatalf("%s: QP in %v, events %+v", m.name, a.q.State(), p.hosts[0].async)
 			}
-			// A receive that is wrong, too.
+			// An invalid receive behaves in the same way.
 			bad := p.mem[1].sge(0, 1000)
 			bad.LKey++
 			b.receive(77, bad)

@@ -11,8 +11,8 @@ import (
 )
 
 // TestRateIsNotTheReceivers: READs that wait for the target function's rate, or for a slot, do not
-// make the pushes behind them receiver-not-ready: a queue pair without RNR retries lives, and
-// nobody waits for an RNR timer.
+// make the pushes behind them receiver-not-ready. A queue pair without RNR retries survives, and no
+// RNR timer is waited for.
 func TestRateIsNotTheReceivers(t *testing.T) {
 	for _, rate := range []uint64{0, 50e6} {
 		orders(t, func(t *testing.T, ordered bool) {
@@ -35,8 +35,8 @@ func TestRateIsNotTheReceivers(t *testing.T) {
 	}
 }
 
-// TestRNRRetriesOfOneMessage: what waits behind a message that the receiver is not ready for does
-// not use up its own retries.
+// TestRNRRetriesOfOneMessage: requests that wait behind a message that the receiver is not ready
+// for do not use up their own retries.
 func TestRNRRetriesOfOneMessage(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	p.a.modify(abi.ModifyQP{Mask: abi.QPAttrRNRRetry, RNRRetry: 2})
@@ -60,7 +60,7 @@ func TestRNRRetriesOfOneMessage(t *testing.T) {
 }
 
 // TestReadWithoutPad: a peer that does not count the pad of the response in Request Length (24 + N)
-// is served, with exactly what it asked for; any other length is refused.
+// gets exactly what it asked for. Any other length is refused.
 func TestReadWithoutPad(t *testing.T) {
 	for _, c := range []struct {
 		n, asked, want int
@@ -143,8 +143,8 @@ func TestHopelessWork(t *testing.T) {
 	}
 }
 
-// TestRNRWaits: a peer that is not ready is asked again after the time that it names, over each
-// wire. (IBA §9.7.5.2.8)
+// TestRNRWaits: a request to a peer that is not ready is sent again after the time that the peer
+// names, over each wire. (IBA §9.7.5.2.8)
 func TestRNRWaits(t *testing.T) {
 	eachWire(t, func(t *testing.T) {
 		p := newPair(t, true, 8192, worldConfig{}, qpConfig{})

@@ -10,9 +10,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestDestroyAllKinds makes one of every object, lets traffic run over all of them, and destroys
-// them in random order at random moments: each is refused while another needs it and goes
-// otherwise, and nothing is left in the end.
+// TestDestroyAllKinds makes an object of every kind, runs traffic over all of them, and destroys
+// them in random order at random moments. Destroying fails while another object needs this one, and
+// succeeds otherwise. In the end nothing is left.
 func TestDestroyAllKinds(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 17))
@@ -65,7 +65,7 @@ func TestDestroyAllKinds(t *testing.T) {
 			"other MR": func() abi.Status { return f.DeregMR(x.mb.key) }, "PD": func() abi.Status { return f.DeallocPD(p.pd[1]) },
 		}
 		names := []string{"MR", "MW", "QP", "target", "SRQ", "XRC SRQ 0", "XRC SRQ 1", "domain", "send CQ", "receive CQ", "XRC CQ 0", "XRC CQ 1", "other MR", "PD", "UD", "AH", "UD send CQ", "UD receive CQ"}
-		// What keeps what, by the rules.
+		// Which object keeps which, by the rules.
 		keeps := map[string][]string{
 			"MR": {"MW", "QP"}, "SRQ": {"QP"}, "domain": {"target", "XRC SRQ 0", "XRC SRQ 1"}, "send CQ": {"QP"}, "receive CQ": {"QP"},
 			"XRC CQ 0": {"XRC SRQ 0"}, "XRC CQ 1": {"XRC SRQ 1"}, "PD": {"MR", "MW", "QP", "SRQ", "XRC SRQ 0", "XRC SRQ 1", "other MR", "UD", "AH"},

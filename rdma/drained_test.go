@@ -6,7 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// holding keeps every completion back until something that must not wait releases them.
+// holding holds every completion back until one that must not wait releases them.
 type holding struct{}
 
 func (holding) Work(uint32, abi.Opcode) abi.WCStatus { return abi.WCSuccess }
@@ -15,8 +15,9 @@ func (holding) Key(uint32) bool                      { return false }
 func (holding) Stuck(uint32) bool                    { return false }
 func (holding) Hold(uint32) bool                     { return true }
 
-// TestDrainedBehindCompletions: a driver that is told that its send queue has drained finds the
-// completions of what was begun, also those that were kept back on purpose. (DEV-908)
+// TestDrainedBehindCompletions: when a driver gets the event that its send queue has drained, it
+// finds the completions of all started requests, also those that were held back by Faults.
+// (DEV-908)
 func TestDrainedBehindCompletions(t *testing.T) {
 	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
 	h := p.hosts[0]

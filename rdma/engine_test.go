@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestConfigDefaults: what is not set, or makes no sense, takes the default; the least that does is
-// kept. Queue pairs have the bounds that are about them.
+// TestConfigDefaults: values that are unset or invalid take the default; the smallest valid ones
+// are kept. Queue pairs get the bounds that concern them.
 func TestConfigDefaults(t *testing.T) {
 	defaults := Config{TurnOps: 8, TurnBytes: 64 << 10, Turns: 64, Quantum: 16 << 10, Linger: 500e6, PollTime: 200e3}
 	least := Config{1, 1, 1, 1, 1, 1}
@@ -24,8 +24,8 @@ func TestConfigDefaults(t *testing.T) {
 	}
 }
 
-// TestClosedFunctionsCount: the sum of an engine's counters stays as it was when functions close,
-// however often they are told to.
+// TestClosedFunctionsCount: the sum of an engine's counters does not change when functions close,
+// even if they are closed more than once.
 func TestClosedFunctionsCount(t *testing.T) {
 	p := loopPair(t, worldConfig{}, qpConfig{})
 	for range 3 {
@@ -48,8 +48,8 @@ func TestClosedFunctionsCount(t *testing.T) {
 	}
 }
 
-// TestFunctionWeight: a function of weight 2 issues two quanta in its turn, of weight 0 one as one
-// of weight 1.
+// TestFunctionWeight: a function of weight 2 issues two quanta in its turn. One of weight 0 issues
+// one, like one of weight 1.
 func TestFunctionWeight(t *testing.T) {
 	for weight, want := range map[int][][2]uint64{
 		0: {{4, 0}, {2, 0}, {0, 4}, {0, 2}},
@@ -70,7 +70,7 @@ func TestFunctionWeight(t *testing.T) {
 	}
 }
 
-// ways makes carriers that note how they are used.
+// ways makes carriers that record how they are used.
 type ways struct{ made []*way }
 
 type way struct{ wanted, left int }
@@ -85,8 +85,8 @@ func (c *way) Want(vtime.Time)                             { c.wanted++ }
 func (c *way) Send(vtime.Time, *verbs.Datagram) verbs.Sent { return verbs.Taken }
 func (c *way) Leave(vtime.Time)                            { c.left++ }
 
-// TestCarriers: what carries datagrams to an address: Falcon's link where there is nothing else,
-// where RoCEv2 is not chosen, and where that cannot reach it; groups are RoCEv2's alone.
+// TestCarriers: datagrams to an address use Falcon's link if there is no RoCEv2 port, if RoCEv2 is
+// not chosen, or if RoCEv2 cannot reach the address. Multicast uses RoCEv2 only.
 func TestCarriers(t *testing.T) {
 	v4, v6 := [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 9}, [16]byte{0: 0xfd, 15: 9}
 	port := newPort(t)
@@ -137,7 +137,7 @@ func newPort(t testing.TB) *roce.Port {
 	return Wire[*roce.Engine](NewEngine(Config{})).NewPort(netip.AddrFrom4([4]byte{10, 0, 0, 1}), 1500)
 }
 
-// TestChosenWireIsKept: the destination over RoCEv2 is made once for a handle.
+// TestChosenWireIsKept: the destination over RoCEv2 is made once per handle.
 func TestChosenWireIsKept(t *testing.T) {
 	all := &carriers{links: new(ways), port: newPort(t), roce: func([16]byte) bool { return true }}
 	c := all.Carrier(&verbs.Address{GID: [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 9}}, true).(*choice)
@@ -146,8 +146,8 @@ func TestChosenWireIsKept(t *testing.T) {
 	}
 }
 
-// TestCountersOfClosedFunctions: what a function counted is in the engine's sum once, while it is
-// there and after it has ended, whichever of them ends.
+// TestCountersOfClosedFunctions: the engine's sum contains each function's counters once, while the
+// function exists and after it was closed.
 func TestCountersOfClosedFunctions(t *testing.T) {
 	for _, first := range []int{0, 1} {
 		e := NewEngine(Config{})

@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestErrorStatuses holds the completion status of every mistake a requester can make, and that it
-// costs both QPs their connection but nothing else. (DEV-706)
+// TestErrorStatuses checks the completion status of every mistake that a requester can make, and
+// that it costs both QPs their connection but nothing else. (DEV-706)
 func TestErrorStatuses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -156,7 +156,7 @@ func TestErrorStatuses(t *testing.T) {
 				if c.access != 0 {
 					p.mb = p.hosts[1].register(p.pd[1], 4096, c.access)
 				}
-				// A good request before and two behind it.
+				// One valid request before and two behind it.
 				good := p.hosts[1].register(p.pd[1], 64, allAccess)
 				x := abi.SendWQE{WRID: 1, Opcode: abi.OpWrite, RemoteAddr: good.addr, RKey: good.key}
 				if c.qp != 0 && c.qp&abi.AccessRemoteWrite == 0 {
@@ -259,8 +259,8 @@ func TestReceiverNotReady(t *testing.T) {
 	})
 }
 
-// TestRNRRetryForEver: RNR retry 7 outlasts every timeout of the transport, also for what has to
-// wait behind. Falcon §11 reclaims what is unanswered; a peer that answers "not ready" is alive.
+// TestRNRRetryForEver: RNR retry 7 outlasts every timeout of the transport, also for requests
+// behind it. Falcon §11 reclaims what is unanswered; a peer that answers "not ready" is alive.
 func TestRNRRetryForEver(t *testing.T) {
 	orders(t, func(t *testing.T, ordered bool) {
 		for _, loss := range []float64{0, 0.3} {
@@ -318,8 +318,8 @@ func TestPeerGone(t *testing.T) {
 	}
 }
 
-// TestWrongQP sends to a QP number that the connection does not belong to (RDMA over Falcon §6.9):
-// refused, and the QP that owns the connection goes on.
+// TestWrongQP sends to a QP number that does not own the connection (RDMA over Falcon §6.9). The
+// request is refused, and the QP that owns the connection continues.
 func TestWrongQP(t *testing.T) {
 	for _, op := range []abi.Opcode{abi.OpWrite, abi.OpRead, abi.OpFetchAdd} {
 		p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
@@ -339,7 +339,7 @@ func TestWrongQP(t *testing.T) {
 	}
 }
 
-// TestWrongQPUnreliable: so is a packet of an unreliable connection, of which neither end hears.
+// TestWrongQPUnreliable: the same on an unreliable connection, where neither end is told.
 func TestWrongQPUnreliable(t *testing.T) {
 	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
 	a, b := p.hosts[0].createQP(p.pd[0], uc), p.hosts[1].createQP(p.pd[1], uc)
@@ -352,8 +352,8 @@ func TestWrongQPUnreliable(t *testing.T) {
 	}
 }
 
-// TestDeregister ends a registration while it is in use: what has not been sent or answered fails,
-// nothing else.
+// TestDeregister ends a registration while it is in use. Only what has not been sent or answered
+// fails.
 func TestDeregister(t *testing.T) {
 	t.Run("local", func(t *testing.T) {
 		p := newPair(t, true, 1<<20, worldConfig{arena: 32 << 20}, qpConfig{})

@@ -49,8 +49,8 @@ func exchange(t *testing.T) {
 	}
 }
 
-// TestTracedEvents: the trace tells of a completion whether an event follows: at once, when others
-// are counted first, or not at all.
+// TestTracedEvents: the trace shows for a completion whether an event follows: at once, after
+// further completions, or not at all.
 func TestTracedEvents(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	at := int64(0)
@@ -84,7 +84,7 @@ func TestTracedEvents(t *testing.T) {
 	write("second of three", true)
 }
 
-// TestPDOfSRQ: a protection domain is busy as long as a shared receive queue is in it.
+// TestPDOfSRQ: a protection domain is busy as long as it has a shared receive queue.
 func TestPDOfSRQ(t *testing.T) {
 	h := newWorld(t, worldConfig{}).hosts[0]
 	pd, st := h.fn.AllocPD()
@@ -97,7 +97,7 @@ func TestPDOfSRQ(t *testing.T) {
 	ok(t, h.fn.DeallocPD(pd))
 }
 
-// TestFlowOfALink: a link has the flow label of the first handle that names it.
+// TestFlowOfALink: a link has the flow label of the first handle that uses it.
 func TestFlowOfALink(t *testing.T) {
 	w := newWorld(t, worldConfig{})
 	h := w.hosts[0]
@@ -112,7 +112,7 @@ func TestFlowOfALink(t *testing.T) {
 	}
 }
 
-// TestLinkDisconnected: a link gives its connection up when told, and being told twice changes
+// TestLinkDisconnected: a link gives up its connection in Disconnected, and a second call changes
 // nothing.
 func TestLinkDisconnected(t *testing.T) {
 	p := newUDPair(t, worldConfig{}, qpConfig{})
@@ -135,7 +135,7 @@ func TestLinkDisconnected(t *testing.T) {
 	}
 }
 
-// TestLinkOwns: a link has one connection at a time, and a past one is its own no more.
+// TestLinkOwns: a link has one connection at a time, and no longer owns an earlier one.
 func TestLinkOwns(t *testing.T) {
 	p := newUDPair(t, worldConfig{}, qpConfig{})
 	h := p.hosts[0]
@@ -171,7 +171,7 @@ func TestErrorWithoutANetwork(t *testing.T) {
 }
 
 // TestPeerLeft: when the peer's queue pair has gone, the oldest request fails, whether it was sent
-// before or is posted after, and those behind it are flushed.
+// before or is posted later, and those behind it are flushed.
 func TestPeerLeft(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
@@ -211,8 +211,8 @@ func TestPeerLeft(t *testing.T) {
 	}
 }
 
-// TestQPsThatWaitForTheRate: of a function whose rate is used up the queue pairs with something to
-// send wait for it, and no other does.
+// TestQPsThatWaitForTheRate: if a function's rate is used up, its queue pairs with something to
+// send wait for it, and no others do.
 func TestQPsThatWaitForTheRate(t *testing.T) {
 	p := newPair(t, true, 1<<16, worldConfig{}, qpConfig{})
 	idle := p.hosts[0].createQP(p.pd[0], qpConfig{})
@@ -244,7 +244,8 @@ func TestQPsThatWaitForTheRate(t *testing.T) {
 }
 
 // TestDoorbellsDuringTheWait: a function whose rate is used up waits once. More work for it, of the
-// queue pair that waits or of another, is not another wait, and gets its turn with the rest.
+// queue pair that waits or of another, does not count as another wait, and gets its turn with the
+// rest.
 func TestDoorbellsDuringTheWait(t *testing.T) {
 	p := newPair(t, true, 1<<16, worldConfig{}, qpConfig{})
 	other, peer := p.hosts[0].createQP(p.pd[0], qpConfig{}), p.hosts[1].createQP(p.pd[1], qpConfig{})

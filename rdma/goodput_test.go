@@ -13,15 +13,15 @@ import (
 
 var drawGoodput = flag.Bool("draw", false, "write the plot of goodput over loss and its numbers, for docs/performance.md")
 
-// The plot in docs/performance.md, and what it shows: loss, goodput of RoCEv2, of Falcon, in
+// The plot in docs/performance.md and its columns: loss, goodput of RoCEv2, goodput of Falcon, in
 // percent.
 const (
 	goodputCSV = "../docs/img/goodput-loss.csv"
 	goodputSVG = "../docs/img/goodput-loss.svg"
 )
 
-// TestGoodputOverLoss: the documentation's plot of goodput over loss is what both wires do, to
-// within five percent of the line, and is drawn from its numbers.
+// TestGoodputOverLoss: the documentation's plot of goodput over loss matches both wires to within
+// five percent of the line, and is drawn from its numbers.
 func TestGoodputOverLoss(t *testing.T) {
 	rates := []float64{0, 0.1, 0.2, 0.5, 1, 2, 3, 4, 5}
 	if *drawGoodput {

@@ -56,7 +56,7 @@ type host struct {
 	async      []asyncEvent
 }
 
-// rof is the host's way to other hosts, local the way inside.
+// rof returns the host's wire to other hosts, local the wire inside the NIC.
 func (h *host) rof() *rof.Engine     { return Wire[*rof.Engine](h.e) }
 func (h *host) local() *local.Engine { return Wire[*local.Engine](h.e) }
 
@@ -159,7 +159,7 @@ func (w *world) step() {
 	}
 }
 
-// next is when something happens next.
+// next returns when something happens next.
 func (w *world) next() falcon.Time {
 	at := min(w.sim.Deadline(), w.hosts[0].e.Deadline(), w.hosts[1].e.Deadline())
 	if w.roce != nil {
@@ -207,7 +207,7 @@ func (h *host) alloc(n int) uint64 {
 	return arenaBase + at
 }
 
-// bytes is guest memory as the guest sees it.
+// bytes returns guest memory as the guest sees it.
 func (h *host) bytes(addr uint64, n int) []byte { return h.arena[addr-arenaBase:][:n:n] }
 
 // pageList writes a page list of n bytes at addr and returns its root. Pages may be listed in any
@@ -362,7 +362,7 @@ type qp struct {
 	rqMem      []byte
 }
 
-// info is what can be seen of the queue pair.
+// info returns what QPInfo shows of the queue pair.
 func (p *qp) info() (info verbs.QPInfo) {
 	p.h.fn.EachQP(func(i *verbs.QPInfo) {
 		if i.Number == p.number {
@@ -490,7 +490,7 @@ func (w *world) connect(a, b *qp, ordered bool) {
 	w.connectAs(a, b, ordered, b.number, a.number)
 }
 
-// connectAs is connect with what each side believes the other's number to be.
+// connectAs connects like connect, with what each side believes to be the other's number.
 func (w *world) connectAs(a, b *qp, ordered bool, numberOfB, numberOfA uint32) {
 	w.t.Helper()
 	if w.roce != nil {
@@ -616,7 +616,7 @@ func fill(b []byte, seed uint64) {
 	}
 }
 
-// success fails the test unless every completion is one.
+// success fails the test unless every completion is a success.
 func success(t testing.TB, cqes []abi.CQE) {
 	t.Helper()
 	for _, c := range cqes {

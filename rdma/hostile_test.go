@@ -15,8 +15,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// TestRandomRequests posts entries of random bytes, and half sensible ones, on both queues of both
-// sides. Whatever they are, every one completes or flushes, in order, and the function lives on.
+// TestRandomRequests posts entries of random bytes, and half valid ones, on both queues of both
+// sides. Each of them completes or is flushed, in order, and the function survives.
 func TestRandomRequests(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -80,8 +80,8 @@ func TestRandomRequests(t *testing.T) {
 	}
 }
 
-// TestChangingRequests lets the driver rewrite the ring all the time: what a request means is
-// decided once. (DEV-606)
+// TestChangingRequests lets the driver keep rewriting the ring. The meaning of a request is decided
+// once. (DEV-606)
 func TestChangingRequests(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
@@ -104,8 +104,8 @@ func TestChangingRequests(t *testing.T) {
 	p.settle(1e9)
 }
 
-// TestDoorbells: no doorbell stops a function, whatever it names, and nobody notices one that names
-// no queue; what is wrong in one queue costs no more than that (TestBrokenQueues). (DEV-801)
+// TestDoorbells: no doorbell stops a function, whatever it names, and one that names no queue has
+// no effect. An error in one queue affects only that queue (TestBrokenQueues). (DEV-801)
 func TestDoorbells(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -151,8 +151,8 @@ func TestDoorbells(t *testing.T) {
 }
 
 // TestBrokenQueues: an impossible index in the memory of one queue, which a program of the guest
-// may own, or a doorbell ahead of it, costs its queue pair; others of the function go on, and a
-// reset of the queue pair mends it. (DEV-605, DEV-612)
+// may own, or a doorbell ahead of it, fails its queue pair. Other queue pairs of the function
+// continue, and a reset repairs the failed one. (DEV-605, DEV-612)
 func TestBrokenQueues(t *testing.T) {
 	for name, spoil := range map[string]func(p *pair){
 		"ahead of memory":     func(p *pair) { p.bell(abi.DoorbellSQ, p.a.number, 1) },
@@ -213,7 +213,8 @@ func (p *pair) bell(kind abi.DoorbellKind, queue, index uint32) {
 	p.hosts[0].fn.Doorbell(p.now, &abi.Doorbell{Kind: kind, Queue: queue, Index: index})
 }
 
-// TestMemoryGone takes the guest's memory away: rings cost their queue pair, data only the request.
+// TestMemoryGone removes the guest's memory. A missing ring fails its queue pair, missing data only
+// the request.
 func TestMemoryGone(t *testing.T) {
 	t.Run("rings", func(t *testing.T) {
 		p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
@@ -255,7 +256,7 @@ func TestMemoryGone(t *testing.T) {
 	}
 }
 
-// rawULP sends what it is told, as a peer with a broken or malicious RDMA engine would.
+// rawULP sends what the test gives it, as a peer with a broken or malicious RDMA engine would.
 type rawULP struct{ send []byte }
 
 func (u *rawULP) Fill(_ *falcon.Conn, _ falcon.TxnKind, _ uint64, dst []byte) (int, error) {
@@ -321,8 +322,8 @@ func (v *victim) send(tag uint64, push bool, packet []byte) bool {
 	return err == nil
 }
 
-// survived ends the attack: the function works, nothing outside the region was written, nothing is
-// left behind.
+// survived ends the attack and checks that the function works, that nothing outside the region was
+// written, and that nothing is leaked.
 func (v *victim) survived() {
 	v.t.Helper()
 	v.settle(1e9)
@@ -384,8 +385,8 @@ func TestHostilePeer(t *testing.T) {
 	}
 }
 
-// TestHostileModes feeds a target of each kind beside the plain one what no correct engine sends:
-// XRC opcodes, masked atomics, CE bits, windows' keys of others.
+// TestHostileModes sends to a target of each special kind what no correct engine sends: XRC
+// opcodes, masked atomics, CE bits, other queue pairs' window keys.
 func TestHostileModes(t *testing.T) {
 	for seed := range uint64(60) {
 		v := newVictim(t, seed)

@@ -10,9 +10,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// alias registers a region of n bytes over a few pages of memory, again and again, as a driver may:
-// the test of long messages needs no memory of their length. It returns the region's key and the
-// pages.
+// alias registers a region of n bytes that maps a few pages of memory again and again, as a driver
+// may. So the test of long messages does not need memory of their length. It returns the region's
+// key and the pages.
 func (h *host) alias(pdn uint32, n, pages int) (key uint32, mem []byte) {
 	h.w.t.Helper()
 	at := h.alloc(pages * abi.PageSize)

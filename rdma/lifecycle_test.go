@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestCompletionOverflow fills a CQ: an event, its QPs fail, other CQs and QPs of the function
-// live.
+// TestCompletionOverflow fills a CQ. It gets an event, and its QPs fail. Other CQs and QPs of the
+// function survive.
 func TestCompletionOverflow(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	h := p.hosts[0]
@@ -54,7 +54,7 @@ func TestFullQueueIsNotOverflow(t *testing.T) {
 	}
 }
 
-// TestArm holds the device to DEV-707 and DEV-708.
+// TestArm tests DEV-707 and DEV-708.
 func TestArm(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	events := func() int {
@@ -130,7 +130,7 @@ func TestArm(t *testing.T) {
 	}
 }
 
-// TestFence holds a WRITE back until the READ before it is done, and only then.
+// TestFence: a WRITE waits until the READ before it is done, and no longer.
 func TestFence(t *testing.T) {
 	for _, fence := range []bool{false, true} {
 		p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
@@ -154,8 +154,8 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestCredits runs many QPs on a NIC with little credit: all wait, all finish, all credit comes
-// back.
+// TestCredits runs many QPs on a NIC with little credit. All wait, all finish, and all credit is
+// returned.
 func TestCredits(t *testing.T) {
 	limit := credit.Cost{credit.ReqPktTx: 3, credit.ReqBufTx: 40, credit.ReqPktRx: 3, credit.ReqBufRx: 40, credit.DataPktTx: 2, credit.DataBufTx: 20, credit.NetPktRx: 5, credit.NetBufRx: 5}
 	p := newPair(t, true, 64<<10, worldConfig{arena: 64 << 20, credit: limit}, qpConfig{})
@@ -192,8 +192,8 @@ func TestCredits(t *testing.T) {
 	}
 }
 
-// TestFlushOrder fails a QP with work in every place, posts more, and wants all of it back in
-// order. (DEV-610)
+// TestFlushOrder fails a QP with work in every state, posts more, and expects all of it to be
+// flushed in order. (DEV-610)
 func TestFlushOrder(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{log2: 8})
 	p.cut(0, true)
@@ -342,7 +342,7 @@ func TestDestroyInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestLimits holds the refusals of commands.
+// TestLimits checks when commands are refused.
 func TestLimits(t *testing.T) {
 	w := newWorld(t, worldConfig{limits: verbs.Limits{Objects: verbs.Counts{abi.ObjectPD: 2, abi.ObjectMR: 1, abi.ObjectCQ: 1, abi.ObjectQP: 1}, QPEntries: 64, CQEntries: 64, SGEs: 2, Inline: 64}})
 	h := w.hosts[0]
@@ -500,8 +500,8 @@ func TestPageListBytes(t *testing.T) {
 	}
 }
 
-// TestArmWord: an armed CQ brings one event for each arming, at the entry that is waited for, and
-// none for entries that the driver finds when it looks again (DEV-709, DRV-709).
+// TestArmWord: an armed CQ sends one event for each arming, at the requested entry, and none for
+// entries that the driver finds when it checks again (DEV-709, DRV-709).
 func TestArmWord(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	p.hosts[1].fn.UseFeatures(abi.FeatureArmWord)

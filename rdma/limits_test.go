@@ -9,10 +9,10 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// The tests of this file hold limits at their edge: what is exactly allowed passes, one more does
+// The tests of this file check limits at their edge: what is exactly allowed passes, one more does
 // not.
 
-// TestEntryLimits: an entry with all the SGEs or inline bytes that CreateQP announced is sound, and
+// TestEntryLimits: an entry with all the SGEs or inline bytes that CreateQP announced is valid and
 // breaks no clause; one more does. (DRV-608)
 func TestEntryLimits(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -42,8 +42,8 @@ func TestEntryLimits(t *testing.T) {
 	}
 }
 
-// TestReservedBytes: bytes of an entry that have to be zero matter to nobody, but a strict function
-// tells the driver of them. (DRV-102)
+// TestReservedBytes: nonzero reserved bytes of an entry have no effect, but a strict function
+// reports them to the driver. (DRV-102)
 func TestReservedBytes(t *testing.T) {
 	const ofSend, ofReceive = 11, 9 // bytes of the entries that have to be zero
 	for _, strict := range []bool{false, true} {

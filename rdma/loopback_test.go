@@ -13,8 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// TestOverLoopback runs the tests of what verbs do once more, with both functions on one NIC:
-// nothing may differ.
+// TestOverLoopback runs the verbs tests once more, with both functions on one NIC. The results must
+// be the same.
 func TestOverLoopback(t *testing.T) {
 	overLoopback = true
 	defer func() { overLoopback = false }()
@@ -74,8 +74,8 @@ func loopPair(t testing.TB, c worldConfig, qc qpConfig) *pair {
 	return newPair(t, true, 64<<10, c, qc)
 }
 
-// TestLoopbackFlush fails a QP whose peer is not ready, with more work behind: all comes back in
-// order, and no credit is left with anyone.
+// TestLoopbackFlush fails a QP whose peer is not ready, with more work behind. All is flushed in
+// order, and no credit is leaked.
 func TestLoopbackFlush(t *testing.T) {
 	for name, end := range map[string]func(p *pair){
 		"modify":       func(p *pair) { p.a.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateErr}) },
@@ -178,7 +178,7 @@ func TestLoopbackItself(t *testing.T) {
 }
 
 // TestLoopbackSharesCredits lets a function's loopback connection and one over Falcon starve each
-// other of credit: each goes on when the other has returned it.
+// other of credit. Each continues when the other has returned it.
 func TestLoopbackSharesCredits(t *testing.T) {
 	p := newPair(t, true, 64<<10, worldConfig{credit: credit.Cost{credit.ReqPktTx: 1, credit.ReqBufTx: 40, credit.ReqPktRx: 1, credit.ReqBufRx: 40, credit.DataPktTx: 1, credit.DataBufTx: 20}}, qpConfig{})
 	h := p.hosts[0]

@@ -85,8 +85,8 @@ func TestSizeLimits(t *testing.T) {
 	}
 }
 
-// TestCompletionOrder (DEV-951): a WRITE behind a SEND that finds no receive completes before it in
-// unordered mode alone. So do receives whose messages overtake others.
+// TestCompletionOrder (DEV-951): a WRITE behind a SEND that finds no receive completes before it
+// only in unordered mode. The same holds for receives whose messages overtake others.
 func TestCompletionOrder(t *testing.T) {
 	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) {
@@ -138,8 +138,8 @@ func TestCompletionOrder(t *testing.T) {
 	}
 }
 
-// TestCompleteInError holds DEV-952 in every ordering: a request that fails does so alone: both
-// queue pairs go on, a receive it took completes in error, and requests around it succeed.
+// TestCompleteInError tests DEV-952 in every ordering. A failed request fails alone: both queue
+// pairs continue, a receive that it took completes in error, and the requests around it succeed.
 func TestCompleteInError(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -255,9 +255,9 @@ func TestCompleteInError(t *testing.T) {
 	}
 }
 
-// TestErrorModesDiffer: a queue pair that fails as verbs do never takes what a peer that
-// completes in error could not supply for data. Connection management does not let such queue pairs
-// meet (DEV-950).
+// TestErrorModesDiffer: a queue pair that fails as verbs require never accepts as data what a peer
+// that completes in error could not supply. Connection management does not connect such queue pairs
+// (DEV-950).
 func TestErrorModesDiffer(t *testing.T) {
 	for _, op := range []abi.Opcode{abi.OpSend, abi.OpWrite, abi.OpWriteImm} {
 		for _, n := range []int{300, 6000} {
@@ -469,8 +469,8 @@ func TestOrderingTable(t *testing.T) {
 
 func takes(op abi.Opcode) bool { return op == abi.OpSend || op == abi.OpSendImm }
 
-// TestUnorderedFlush fails an unordered queue pair with works done, undone and not begun: each
-// completes once.
+// TestUnorderedFlush fails an unordered queue pair with works that are done, in progress and not
+// started. Each completes once.
 func TestUnorderedFlush(t *testing.T) {
 	p := newPair(t, false, 1<<16, worldConfig{}, qpConfig{ordering: abi.OrderingUnordered, cie: true})
 	for i := range 20 {

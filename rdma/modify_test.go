@@ -27,8 +27,8 @@ func TestCurState(t *testing.T) {
 	ok(t, p.hosts[0].fn.ModifyQP(p.now, m))
 }
 
-// TestDrain holds SQD: works begun are finished, the event comes once and only then, no other is
-// begun, requests of the peer are served, and RTS goes on where it stopped. (DEV-908)
+// TestDrain tests SQD: started works are finished, the event is sent once and only then, no other
+// work is started, requests of the peer are served, and RTS continues where it stopped. (DEV-908)
 func TestDrain(t *testing.T) {
 	for _, notify := range []uint8{0, 1} {
 		p := newPair(t, true, 1<<20, worldConfig{arena: 32 << 20}, qpConfig{})
@@ -84,7 +84,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestEventsOfFailures: a driver that knows the words hears whose fault it was.
+// TestEventsOfFailures: a driver that knows the newer events is told which side caused a failure.
 // (DEV-909)
 func TestEventsOfFailures(t *testing.T) {
 	for _, c := range []struct {
@@ -114,8 +114,8 @@ func TestEventsOfFailures(t *testing.T) {
 	}
 }
 
-// TestCommEstablished: a QP that its driver takes through the states itself hears of the first
-// packet in RTR, and sends when it is in RTS. (DEV-909)
+// TestCommEstablished: a QP whose driver takes it through the states itself gets an event for the
+// first packet in RTR, and sends when it is in RTS. (DEV-909)
 func TestCommEstablished(t *testing.T) {
 	w := newWorld(t, worldConfig{})
 	p := &pair{world: w}

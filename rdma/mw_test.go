@@ -252,8 +252,7 @@ func TestInvalidateWaits(t *testing.T) {
 	}
 }
 
-// TestReadInvalidate: after the READ its sink's key means nothing.
-// (DEV-931)
+// TestReadInvalidate: after the READ the key of its sink is invalid. (DEV-931)
 func TestReadInvalidate(t *testing.T) {
 	orders(t, func(t *testing.T, ordered bool) {
 		p := newPair(t, ordered, 1<<16, worldConfig{}, qpConfig{})
@@ -284,8 +283,8 @@ func TestReadInvalidate(t *testing.T) {
 	}
 }
 
-// TestRereg changes everything of a region, one thing at a time: the keys mean what it is then,
-// those of other memory nothing, and an error changes nothing. (DEV-933)
+// TestRereg changes everything of a region, one thing at a time. The key then has the new meaning;
+// if it would name other memory, it becomes invalid. An error changes nothing. (DEV-933)
 func TestRereg(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	h := p.hosts[1]

@@ -8,9 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestFullFunction: a queue pair waits while its function holds as many datagrams as it may, until
-// the destination heard of the longest ago has said nothing for rof.LinkStall: at that time its
-// datagrams are given up, and no others.
+// TestFullFunction: a queue pair waits while its function holds the maximum of datagrams, until the
+// destination that was heard of longest ago has been silent for rof.LinkStall. Then the datagrams
+// to that destination are given up, and no others.
 func TestFullFunction(t *testing.T) {
 	p := newUDPair(t, worldConfig{arena: 64 << 20}, qpConfig{})
 	p.step()

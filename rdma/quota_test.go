@@ -7,8 +7,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestQuotas fills a function with each kind of object: the quota is kept, counted and given back,
-// no kind takes room of another, and a lowered quota takes nothing away. (DEV-311, DEV-312)
+// TestQuotas fills a function with each kind of object. The quota is enforced, counted and
+// returned, no kind takes another's room, and lowering a quota removes no object. (DEV-311,
+// DEV-312)
 func TestQuotas(t *testing.T) {
 	const n = 3
 	all := func(n int) (c verbs.Counts) {

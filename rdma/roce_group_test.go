@@ -30,7 +30,7 @@ func groupWorld(t *testing.T, n, most int) (*udPair, []*qp) {
 }
 
 // TestGroups: a datagram to a group reaches all queue pairs that are attached to it, once each,
-// with its data and header, and nobody else, until they leave it or are destroyed. (DEV-954)
+// with its data and header, and no others, until they detach or are destroyed. (DEV-954)
 func TestGroups(t *testing.T) {
 	p, members := groupWorld(t, 4, 100)
 	h := p.hosts[1]
@@ -122,8 +122,8 @@ func (p *udPair) unicast(q *qp, n int) []abi.CQE {
 	return q.recv.wait(1)
 }
 
-// TestGroupsRefused: who and what cannot be attached is told why, and the quota counts attachments,
-// one queue pair's to one group once.
+// TestGroupsRefused: attaching fails with the right status, and the quota counts attachments: each
+// queue pair in each group once.
 func TestGroupsRefused(t *testing.T) {
 	p, members := groupWorld(t, 3, 2)
 	h := p.hosts[1]
@@ -196,8 +196,8 @@ func (p *udPair) sent() (list []rocewire.Headers, ways []rocewire.Way) {
 	return list, ways
 }
 
-// TestPartitionsOfDatagrams: a datagram in another partition is for nobody, alone or to a group
-// (CA17-25, IBA §9.6.1.1, DEV-945). A limited member of the partition is heard.
+// TestPartitionsOfDatagrams: a datagram in another partition is dropped, alone or to a group
+// (CA17-25, IBA §9.6.1.1, DEV-945). One from a limited member of the partition is accepted.
 func TestPartitionsOfDatagrams(t *testing.T) {
 	p, members := groupWorld(t, 1, 1)
 	q := members[0]
@@ -221,9 +221,9 @@ func TestPartitionsOfDatagrams(t *testing.T) {
 	}
 }
 
-// TestMarkedDatagramsAreNotified: who sent a datagram that came with a mark of congestion gets a
-// CNP with the datagram's P_Key (CA17-44), one in 50 µs, and as many senders as there are queue
-// pairs each their own. Datagrams for nobody, and without a mark, bring none.
+// TestMarkedDatagramsAreNotified: the sender of a datagram with a congestion mark gets a CNP with
+// the datagram's P_Key (CA17-44), at most one in 50 µs, for as many senders as there are queue
+// pairs. Datagrams without a receiver, or without a mark, cause none.
 func TestMarkedDatagramsAreNotified(t *testing.T) {
 	p, members := groupWorld(t, 1, 1)
 	q := members[0]
@@ -310,7 +310,7 @@ func TestDatagramsOfQueuePairsTakePortsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestWireChosen: datagrams go over the wire that is chosen at the moment, with the same handle.
+// TestWireChosen: datagrams use the wire that is chosen at the moment, with the same handle.
 func TestWireChosen(t *testing.T) {
 	roceWorlds(t)
 	p := newUDPair(t, worldConfig{}, qpConfig{})

@@ -38,7 +38,7 @@ func newRoCENet(w *world, seed uint64, imp sim.Impairment) *roceNet {
 	return n
 }
 
-// step carries what can be carried now, and reports whether that was anything.
+// step carries the packets that can be carried now, and reports whether there were any.
 func (n *roceNet) step(now falcon.Time) (busy bool) {
 	for i, h := range n.w.hosts {
 		for f, ok := n.links[1-i].Receive(now); ok; f, ok = n.links[1-i].Receive(now) {
@@ -92,7 +92,7 @@ func TestAtomicWriteOverRoCE(t *testing.T) {
 	TestAtomicWrite(t)
 }
 
-// TestRoCECarries sees to it that those worlds are what they say.
+// TestRoCECarries checks that these worlds really use RoCEv2.
 func TestRoCECarries(t *testing.T) {
 	roceWorlds(t)
 	p := newPair(t, true, 1<<16, worldConfig{}, qpConfig{})
@@ -127,9 +127,9 @@ func TestOverlongWrite(t *testing.T) {
 	}
 }
 
-// TestSendsWaitForReceives: over RoCEv2 of 20 SENDs to a queue pair with four receives four arrive
-// and one more asks (IBA §9.7.7.2); the others leave when there are receives, and none of them in
-// vain. Those of a shared queue are not counted.
+// TestSendsWaitForReceives: of 20 SENDs over RoCEv2 to a queue pair with four receives, four arrive
+// and one more probes (IBA §9.7.7.2). The others are sent when there are receives, none of them in
+// vain. Receives of a shared queue are not counted.
 func TestSendsWaitForReceives(t *testing.T) {
 	roceWorlds(t)
 	p := newPair(t, true, 1<<16, worldConfig{}, qpConfig{})

@@ -13,8 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// TestRoundRobin lets one QP with megabytes to send stand in front of one with a few bytes: both
-// get their turn.
+// TestRoundRobin puts one QP with megabytes to send in front of one with a few bytes. Both get
+// their turn.
 func TestRoundRobin(t *testing.T) {
 	p := newPair(t, true, 1<<20, worldConfig{arena: 64 << 20, config: Config{Turns: 1, TurnOps: 4, TurnBytes: 8 << 10, Quantum: 1 << 20}}, qpConfig{})
 	a, b := p.hosts[0].createQP(p.pd[0], qpConfig{}), p.hosts[1].createQP(p.pd[1], qpConfig{})
@@ -39,8 +39,7 @@ func TestRoundRobin(t *testing.T) {
 	success(t, p.a.send.wait(20))
 }
 
-// twoFunctions is two functions of a NIC, whose queue pairs have 20 packets to issue when they are
-// told.
+// twoFunctions is two functions of a NIC, whose queue pairs have 20 packets to issue.
 type twoFunctions struct{ *pair }
 
 func newTwoFunctions(t *testing.T) twoFunctions {
@@ -55,7 +54,7 @@ func (f twoFunctions) post(q *qp, from, to *region) {
 	}
 }
 
-// run is what each function issues in one Run.
+// run returns how much each function issues in one Run.
 func (f twoFunctions) run() (issued [2]uint64) {
 	f.t.Helper()
 	before := [2]uint64{f.hosts[0].fn.Stats().PushesTx, f.hosts[1].fn.Stats().PushesTx}
@@ -83,8 +82,8 @@ func TestFunctionsTakeTurns(t *testing.T) {
 	success(t, f.b.send.wait(20))
 }
 
-// TestGuaranteedFunctionGoesFirst: a function that has not used up what is guaranteed to it does
-// not wait for another's turn to end, and does when it has.
+// TestGuaranteedFunctionGoesFirst: a function that has not used up its guarantee does not wait for
+// another's turn to end. Once it has, it waits.
 func TestGuaranteedFunctionGoesFirst(t *testing.T) {
 	f := newTwoFunctions(t)
 	node := credit.New(credit.New(nil, credit.NoLimit()), credit.NoLimit())
@@ -147,8 +146,8 @@ func TestEventIndex(t *testing.T) {
 	}
 }
 
-// TestPullFlood has a peer ask for more READs at once than a QP serves, by never acknowledging
-// responses: it is told to wait, and gets everything in the end.
+// TestPullFlood lets a peer ask for more READs at once than a QP serves, by never acknowledging
+// responses. They are deferred, and all are answered in the end.
 func TestPullFlood(t *testing.T) {
 	raw := &readsULP{}
 	w := newWorld(t, worldConfig{peer: raw})

@@ -422,7 +422,7 @@ func TestXRCRefusals(t *testing.T) {
 	})
 }
 
-// TestXRCDestroy holds who keeps whom.
+// TestXRCDestroy checks which objects cannot be destroyed while others exist.
 func TestXRCDestroy(t *testing.T) {
 	x := newXRC(t, true)
 	f := x.hosts[1].fn
@@ -446,7 +446,7 @@ func TestXRCDestroy(t *testing.T) {
 	}
 }
 
-// TestCreateOfEveryType holds what queue pairs of each type may be made of.
+// TestCreateOfEveryType checks which parts queue pairs of each type may have.
 func TestCreateOfEveryType(t *testing.T) {
 	w := newWorld(t, worldConfig{})
 	h := w.hosts[0]

@@ -11,8 +11,8 @@ import (
 // queue pair that failed.
 type reached struct{ send, recv, event abi.WCStatus }
 
-// statuses is one honest way to every completion status of the ABI. Each way begins with a pair of
-// connected queue pairs.
+// statuses has one legitimate way to reach each completion status of the ABI. Each way begins with
+// a pair of connected queue pairs.
 var statuses = []struct {
 	name string
 	qp   qpConfig
@@ -144,8 +144,7 @@ func (p *pair) answer(change func(*answerer)) {
 	p.a.post(abi.SendWQE{Opcode: abi.OpRead, RemoteAddr: 1, RKey: 1}, m.sge(0, 4))
 }
 
-// TestEveryStatus goes each way and fails when the ABI has a status to
-// which there is none.
+// TestEveryStatus tries each way, and fails if a status of the ABI has none.
 func TestEveryStatus(t *testing.T) {
 	missing := map[abi.WCStatus]bool{}
 	for _, v := range schema.Current.Enum("WCStatus").Values {

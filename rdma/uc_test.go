@@ -63,8 +63,8 @@ func TestUC(t *testing.T) {
 	})
 }
 
-// TestUCLoses: whatever is wrong with a message at the peer is no error at either end. The receive
-// that it may have begun serves the next one. (DEV-961)
+// TestUCLoses: an error in a message at the peer is no error at either end. The receive that the
+// message may have taken serves the next one. (DEV-961)
 func TestUCLoses(t *testing.T) {
 	eachWire(t, func(t *testing.T) {
 		p := newPair(t, true, 64<<10, worldConfig{}, uc)
@@ -102,8 +102,7 @@ func TestUCLoses(t *testing.T) {
 	})
 }
 
-// TestUCErrors: what is wrong at this end stops the half of the queue pair that it is about.
-// (DEV-962)
+// TestUCErrors: an error at this end stops the half of the queue pair that it concerns. (DEV-962)
 func TestUCErrors(t *testing.T) {
 	eachWire(t, func(t *testing.T) {
 		for _, op := range []abi.Opcode{abi.OpRead, abi.OpFetchAdd, abi.OpCmpSwap, abi.OpSendInv, abi.OpReadInv} {
@@ -142,8 +141,8 @@ func TestUCErrors(t *testing.T) {
 	})
 }
 
-// TestUCMemoryGone deregisters what long messages are being sent from: the peer gets no part of
-// them, and what comes later.
+// TestUCMemoryGone deregisters the memory of long messages while they are sent. The peer delivers
+// no part of them, but receives later messages.
 func TestUCMemoryGone(t *testing.T) {
 	eachWire(t, func(t *testing.T) {
 		p := newPair(t, true, 1<<20, worldConfig{}, uc)
@@ -174,8 +173,8 @@ func TestUCMemoryGone(t *testing.T) {
 	})
 }
 
-// TestUCParts: an unreliable connection has no other ordering and error mode, and takes receives of
-// a shared queue.
+// TestUCParts: an unreliable connection supports no other ordering and error mode, and takes
+// receives of a shared queue.
 func TestUCParts(t *testing.T) {
 	eachWire(t, func(t *testing.T) {
 		p := newPair(t, true, 64<<10, worldConfig{}, uc)
@@ -334,8 +333,8 @@ func runUCModel(t *testing.T, seed uint64) (arrived, sent int) {
 	return arrived, sent
 }
 
-// TestUCPeerGone: a wired queue pair whose peer is not there, or has gone, sends to nobody.
-// (DEV-963)
+// TestUCPeerGone: a wired queue pair whose peer is not there, or has gone, counts its packets as
+// sent. (DEV-963)
 func TestUCPeerGone(t *testing.T) {
 	p := newPair(t, true, 64<<10, worldConfig{}, uc)
 	a := p.hosts[0].createQP(p.pd[0], uc)
@@ -398,8 +397,8 @@ func TestUCPeerGone(t *testing.T) {
 	}
 }
 
-// TestUCLongMessages sends messages under some loss: those that lose a packet are lost whole, and
-// no part of one is ever put together with a part of another.
+// TestUCLongMessages sends messages under some loss. A message that loses a packet is lost as a
+// whole, and parts of different messages are never joined.
 func TestUCLongMessages(t *testing.T) {
 	roceWorlds(t)
 	p := newPair(t, true, 1<<20, worldConfig{seed: 5, net: sim.Impairment{Delay: 10e3, Loss: 0.02}}, uc)
