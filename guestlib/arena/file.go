@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is memory in a named file that the device process maps as well, as the configuration of a
-// kernel vsock attachment describes it: for a client on the NIC's own host, whose device addresses
-// are offsets in the file.
+// File is memory in a named file that the device process maps too, as configured for an attachment
+// of the kernel's vsock. It is for a client on the NIC's own host. Device addresses are offsets in
+// the file.
 type File struct {
 	mem   []byte
 	grown bool
@@ -37,7 +37,7 @@ func OpenFile(path string) (*File, error) {
 	return &File{mem: mem}, nil
 }
 
-// Grow hands out the whole file, once.
+// Grow returns the whole file. It succeeds only once.
 func (f *File) Grow(n int) (Chunk, error) {
 	if f.grown || n > len(f.mem) {
 		return Chunk{}, &ExhaustedError{Want: n, Limit: len(f.mem)}

@@ -11,15 +11,16 @@ import (
 )
 
 const (
-	// minChunk bounds how often pinning is paid: small allocations share a chunk of this many
-	// bytes.
+	// minChunk is the smallest chunk in bytes. Small allocations share a chunk, so that memory is
+	// not pinned for each of them.
 	minChunk = 2 << 20
 
 	pagemapPresent = 1 << 63
 	pagemapPFN     = 1<<55 - 1 // Documentation/admin-guide/mm/pagemap.rst: bits 0–54
 )
 
-// GuestRAM makes arenas in this guest's own memory. Device addresses are guest-physical addresses.
+// GuestRAM provides chunks of this guest's own memory. Device addresses are guest-physical
+// addresses.
 type GuestRAM struct {
 	limit  int // bytes, 0 = none
 	used   int
@@ -35,8 +36,8 @@ type guestChunk struct {
 	pin io.Closer
 }
 
-// NewGuestRAM makes a source of pinned guest memory of at most limit bytes; 0 means the kernel's
-// own limits.
+// NewGuestRAM returns a source of at most limit bytes of pinned guest memory; 0 means only the
+// kernel's limits.
 func NewGuestRAM(limit int) *GuestRAM {
 	return &GuestRAM{limit: limit, pin: pinBuffers, resolve: func(mem []byte) ([]uint64, error) {
 		return readPagemap("/proc/self/pagemap", mem)
@@ -67,7 +68,7 @@ func (g *GuestRAM) Grow(n int) (Chunk, error) {
 }
 
 func (g *GuestRAM) prepare(mem []byte) (io.Closer, []uint64, error) {
-	// A kernel without huge pages answers EINVAL to NOHUGEPAGE: nothing to turn off then.
+	// A kernel without huge pages returns EINVAL for NOHUGEPAGE: then there is nothing to turn off.
 	if err := unix.Madvise(mem, unix.MADV_NOHUGEPAGE); err != nil && !errors.Is(err, unix.EINVAL) {
 		return nil, nil, &PinError{"madvise", "the kernel refuses MADV_NOHUGEPAGE on anonymous memory: use a kernel with it", err}
 	}
@@ -88,8 +89,8 @@ func (g *GuestRAM) prepare(mem []byte) (io.Closer, []uint64, error) {
 	return pin, addrs, nil
 }
 
-// populate backs every page of mem by memory now: the pin would do it too, but this way a shortage
-// is told apart from a refused pin.
+// populate allocates every page of mem now. Pinning would do that too, but then a shortage of
+// memory could not be told from a refused pin.
 func populate(mem []byte) error {
 	err := unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
 	if errors.Is(err, unix.EINVAL) { // before Linux 5.14
@@ -122,7 +123,7 @@ func readPagemap(path string, mem []byte) ([]uint64, error) {
 				"pagemap", "the pinned page is not present: this kernel's pins do not hold, use Linux 5.10 or later",
 				fmt.Errorf("page %d of %d has entry %#x", i, len(addrs), e),
 			}
-		case e&pagemapPFN == 0: // the kernel zeroes frame numbers for readers without the capability
+		case e&pagemapPFN == 0: // the kernel hides frame numbers from readers without the capability
 			return nil, &PinError{"pagemap", capability, fmt.Errorf("page %d of %d has no frame number", i, len(addrs))}
 		}
 		addrs[i] = e & pagemapPFN * PageSize

@@ -6,22 +6,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mapper gives a device memory of this process at addresses of the device's own, by an IOMMU.
-// Memory and addresses are whole pages. What is given stays where it is until it is taken back.
+// Mapper maps memory of this process for a device, at device addresses behind an IOMMU. Memory and
+// addresses are whole pages. Mapped memory does not move until it is unmapped.
 type Mapper interface {
 	MapDMA(mem []byte, addr uint64) error
 	UnmapDMA(addr, size uint64) error
 }
 
 const (
-	// iommuBase is the first device address: above what an IOMMU keeps for interrupts.
+	// iommuBase is the first device address. It is above the range that an IOMMU reserves for
+	// interrupts.
 	iommuBase = 1 << 32
-	// hugePage is what an IOMMU maps as one where memory is contiguous.
+	// hugePage is the size that an IOMMU can map as one page if the memory is contiguous.
 	hugePage = 2 << 20
 )
 
-// IOMMU makes arenas in this guest's own memory for a device that has an IOMMU: a driver needs no
-// right to read page addresses, and what it did not give is out of the device's reach.
+// IOMMU provides chunks of this guest's own memory to a device behind an IOMMU. The driver needs no
+// permission to read page addresses, and the device cannot access memory that was not mapped for
+// it.
 type IOMMU struct {
 	m      Mapper
 	limit  int // bytes, 0 = none
@@ -30,11 +32,11 @@ type IOMMU struct {
 }
 
 type iommuChunk struct {
-	whole, mem []byte // what was mapped, and the aligned part of it
+	whole, mem []byte // the mapping, and its aligned part
 	addr       uint64
 }
 
-// NewIOMMU makes a source of at most limit bytes; 0 means the kernel's own limits.
+// NewIOMMU returns a source of at most limit bytes; 0 means only the kernel's limits.
 func NewIOMMU(m Mapper, limit int) *IOMMU { return &IOMMU{m: m, limit: limit} }
 
 // Grow maps a chunk of at least n bytes, in this process and for the device. Errors are *PinError
@@ -64,7 +66,7 @@ func (s *IOMMU) Grow(n int) (Chunk, error) {
 }
 
 func (s *IOMMU) give(c *iommuChunk) error {
-	_ = unix.Madvise(c.mem, unix.MADV_HUGEPAGE) // a kernel without huge pages maps more, smaller ones
+	_ = unix.Madvise(c.mem, unix.MADV_HUGEPAGE) // if it fails (no huge pages), the kernel maps more and smaller pages
 	if err := unix.Madvise(c.mem, unix.MADV_DONTFORK); err != nil {
 		return &PinError{"madvise", "the kernel refuses MADV_DONTFORK: use a kernel with it", err}
 	}
@@ -77,7 +79,7 @@ func (s *IOMMU) give(c *iommuChunk) error {
 	return nil
 }
 
-// Close takes all chunks from the device and unmaps them.
+// Close unmaps all chunks, for the device and in this process.
 func (s *IOMMU) Close() error {
 	var errs []error
 	for _, c := range s.chunks {

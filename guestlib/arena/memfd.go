@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device addresses of a Memfd. They are chosen to look like nothing in this process and to be out
-// of order, so that code which mistakes one kind of address for another, or takes pages for
-// contiguous, fails at once.
+// Device addresses of a Memfd. They differ from all addresses in this process and are out of order.
+// So code fails at once if it confuses the two kinds of addresses or assumes that pages are
+// contiguous.
 const (
 	memfdBase = 1 << 32 // the file's second half
 	memfdGap  = 1 << 40 // added for the first half
@@ -21,8 +21,8 @@ type Region struct {
 	Addr, Size, Offset uint64
 }
 
-// Memfd is memory for a client that is a process on the NIC's own host: one memfd, sealed against
-// shrinking, which the device process maps.
+// Memfd is memory for a client on the NIC's own host: one memfd, sealed against shrinking, that the
+// device process maps.
 type Memfd struct {
 	file    *os.File
 	mem     []byte
@@ -30,8 +30,8 @@ type Memfd struct {
 	grown   bool
 }
 
-// NewMemfd makes a memfd of size bytes (rounded up to whole pages, at least two). Pages take memory
-// only when used.
+// NewMemfd creates a memfd of size bytes (rounded up to whole pages, at least two). Pages use
+// memory only once they are accessed.
 func NewMemfd(size int) (*Memfd, error) {
 	half := uint64(max(1, pages(size)/2+pages(size)%2)) * PageSize
 	total := 2 * half
@@ -53,7 +53,7 @@ func (m *Memfd) setup(fd, total int) error {
 	if err := unix.Ftruncate(fd, int64(total)); err != nil {
 		return os.NewSyscallError("ftruncate", err)
 	}
-	// The device refuses memory that could shrink under its mapping (SIGBUS).
+	// The device refuses memory that could shrink while it is mapped (SIGBUS).
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
 		return os.NewSyscallError("fcntl(F_ADD_SEALS)", err)
 	}
@@ -65,13 +65,13 @@ func (m *Memfd) setup(fd, total int) error {
 	return nil
 }
 
-// File is the memfd, to be passed to the device process. It stays owned by m.
+// File returns the memfd, to be passed to the device process. m keeps ownership of it.
 func (m *Memfd) File() *os.File { return m.file }
 
-// Regions says which device addresses the memfd has.
+// Regions returns the device addresses of the memfd.
 func (m *Memfd) Regions() []Region { return m.regions }
 
-// Grow hands out the whole memfd, once.
+// Grow returns the whole memfd. It succeeds only once.
 func (m *Memfd) Grow(n int) (Chunk, error) {
 	if m.grown || n > len(m.mem) {
 		return Chunk{}, &ExhaustedError{Want: n, Limit: len(m.mem)}

@@ -5,26 +5,26 @@ import (
 	"fmt"
 )
 
-// entriesPerPage is how many page addresses one page of a page list holds.
+// entriesPerPage is the number of page addresses in one page of a page list.
 const entriesPerPage = PageSize / 8
 
-// MaxLevels is the deepest page list a device reads.
+// MaxLevels is the largest number of levels that a device reads.
 const MaxLevels = 3
 
-// PageList tells the device where scattered pages are: with one level Root is a page of addresses,
-// with two a page of addresses of such pages, and so on. It lives in device memory.
+// PageList tells the device the addresses of scattered pages. With one level, Root is a page of
+// addresses; with two, a page of addresses of such pages; and so on. It is stored in device memory.
 type PageList struct {
 	Root   uint64 // device address
 	Levels uint8  // 1 to MaxLevels
 	blocks []*Block
 }
 
-// NewPageList writes a page list of the pages addrs, with as few levels as will do.
+// NewPageList returns a page list of the pages addrs, with as few levels as possible.
 func (p *Pool) NewPageList(addrs []uint64) (*PageList, error) {
 	if len(addrs) == 0 || len(addrs) > entriesPerPage*entriesPerPage*entriesPerPage {
 		return nil, fmt.Errorf("page list: %d pages; a list holds 1 to %d", len(addrs), entriesPerPage*entriesPerPage*entriesPerPage)
 	}
-	p.mu.Lock() // held while writing too: Close must not take the memory away
+	p.mu.Lock() // held while writing too, so that Close does not unmap the memory
 	defer p.mu.Unlock()
 	l := &PageList{}
 	for {
@@ -49,7 +49,7 @@ func (p *Pool) NewPageList(addrs []uint64) (*PageList, error) {
 	}
 }
 
-// Free gives the list's memory back. The device must not need it any more.
+// Free frees the list's memory. The device must not need it any more.
 func (l *PageList) Free() {
 	for _, b := range l.blocks {
 		b.Free()

@@ -15,16 +15,16 @@ const (
 	ioringParamsSize      = 120     // sizeof(struct io_uring_params)
 )
 
-// baseAddress returns where mem, which is never on the Go heap, is mapped.
+// baseAddress returns the address of mem, which is never on the Go heap.
 func baseAddress(mem []byte) uint64 {
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
 }
 
 // pinBuffers pins mem by registering it with a new io_uring instance. Closing the instance unpins.
 //
-// The instance is used for nothing else. Buffer registration is the only unprivileged-by-design
-// interface that takes a long-term pin (FOLL_LONGTERM) on user memory: pages are moved out of
-// movable zones first and then stay.
+// The instance is used for nothing else. Buffer registration is the only interface for unprivileged
+// processes that takes a long-term pin (FOLL_LONGTERM) on user memory: the kernel moves pages out
+// of movable zones first, and then they do not move any more.
 func pinBuffers(mem []byte) (io.Closer, error) {
 	var params [ioringParamsSize]byte
 	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 1, uintptr(unsafe.Pointer(&params[0])), 0)
@@ -51,5 +51,5 @@ func pinBuffers(mem []byte) (io.Closer, error) {
 	return ring, nil
 }
 
-// Addr is where the block is mapped in this process.
+// Addr returns the block's address in this process.
 func (b *Block) Addr() uint64 { return baseAddress(b.Bytes()) }

@@ -15,11 +15,11 @@ type Pool struct {
 	mu     sync.Mutex
 	src    Source
 	chunks []*chunk
-	inUse  int // pages, those kept too
+	inUse  int // pages, including those of kept
 	closed bool
-	life   int      // counts the calls of Hold
-	held   bool     // since the last one
-	kept   []*Block // freed meanwhile
+	life   int      // number of calls of Hold
+	held   bool     // Hold was called, and Release was not called since
+	kept   []*Block // freed since Hold
 }
 
 type chunk struct {
@@ -29,7 +29,7 @@ type chunk struct {
 
 type extent struct{ first, n int } // pages
 
-// NewPool makes a pool over src and takes ownership of it.
+// NewPool returns a pool of memory from src. The pool owns src.
 func NewPool(src Source) *Pool { return &Pool{src: src} }
 
 // Block is allocated memory: contiguous in this process, whole pages for the device.
@@ -38,7 +38,7 @@ type Block struct {
 	in   *chunk
 	at   extent
 	size int
-	life int // of the pool when it was allocated
+	life int // Pool.life when the block was allocated
 }
 
 // Alloc returns zeroed memory of n bytes, 1 or more, starting at a page. It grows the pool when
@@ -49,8 +49,8 @@ func (p *Pool) Alloc(n int) (*Block, error) {
 	return p.alloc(n)
 }
 
-// Store returns memory that holds a copy of data, of at least one byte. Unlike Alloc and a copy, it
-// is safe against a concurrent Close.
+// Store returns new memory with a copy of data, which has at least one byte. Unlike Alloc followed
+// by copy, it is safe against a concurrent Close.
 func (p *Pool) Store(data []byte) (*Block, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,8 +94,8 @@ func (p *Pool) block(c *chunk, at extent, n int) *Block {
 	return &Block{pool: p, in: c, at: at, size: n, life: p.life}
 }
 
-// Hold says that the device may go on reaching what is allocated now, whatever becomes of it: it was
-// lost. Until Release the blocks of these that are freed are not given out again.
+// Hold records that the device was lost and may continue to access all memory that is allocated
+// now. Until Release, blocks that are allocated now are not reused after they are freed.
 func (p *Pool) Hold() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +103,7 @@ func (p *Pool) Hold() {
 	p.held = true
 }
 
-// Release says that the device has let go of all memory of before the last Hold.
+// Release records that the device no longer accesses memory from before the last Hold.
 func (p *Pool) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,14 +115,14 @@ func (p *Pool) Release() {
 	p.kept = nil
 }
 
-// InUse returns the bytes allocated and not freed, in whole pages.
+// InUse returns the number of bytes allocated and not freed, in whole pages.
 func (p *Pool) InUse() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.inUse * PageSize
 }
 
-// Close gives all memory back to the system. Bytes of blocks must not be touched any more.
+// Close returns all memory to the system. Bytes of blocks must not be accessed any more.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,7 +134,7 @@ func (p *Pool) Close() error {
 	return p.src.Close()
 }
 
-// Bytes is the block's memory, of the length asked for.
+// Bytes returns the block's memory, with the requested length.
 func (b *Block) Bytes() []byte {
 	off := b.at.first * PageSize
 	return b.in.Mem[off : off+b.size : off+b.size]
@@ -143,8 +143,8 @@ func (b *Block) Bytes() []byte {
 // Pages returns the device addresses of the block's pages. The caller must not change them.
 func (b *Block) Pages() []uint64 { return b.in.Addrs[b.at.first : b.at.first+b.at.n] }
 
-// Free gives the block back. Bytes must not be touched any more, by the device neither, unless the
-// pool knows that it may (Hold). Freeing twice does nothing.
+// Free frees the block. The program must not access Bytes any more. Neither must the device, unless
+// the pool holds the memory (Hold). A second call does nothing.
 func (b *Block) Free() {
 	p := b.pool
 	p.mu.Lock()
@@ -183,11 +183,11 @@ func (c *chunk) take(n int) (extent, bool) {
 
 func (c *chunk) put(e extent) {
 	i, _ := slices.BinarySearchFunc(c.free, e.first, func(f extent, first int) int { return f.first - first })
-	if i < len(c.free) && e.first+e.n == c.free[i].first { // joins the next one
+	if i < len(c.free) && e.first+e.n == c.free[i].first { // merge with the next extent
 		e.n += c.free[i].n
 		c.free = slices.Delete(c.free, i, i+1)
 	}
-	if i > 0 && c.free[i-1].first+c.free[i-1].n == e.first { // joins the one before
+	if i > 0 && c.free[i-1].first+c.free[i-1].n == e.first { // merge with the previous extent
 		c.free[i-1].n += e.n
 		return
 	}

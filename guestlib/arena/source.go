@@ -9,24 +9,25 @@ import (
 // use 4 KiB pages on every guest.
 const PageSize = 4096
 
-// Chunk is memory a Source made: contiguous in this process, scattered for the device.
+// Chunk is memory from a Source. It is contiguous in this process and scattered for the device.
 type Chunk struct {
 	Mem   []byte   // whole pages
 	Addrs []uint64 // device address of each page of Mem
 }
 
-// Source makes device-visible memory for a Pool.
+// Source provides memory that the device can access to a Pool.
 type Source interface {
-	// Grow returns a new chunk of at least n bytes. It is an *ExhaustedError if there is no more.
+	// Grow returns a new chunk of at least n bytes. It returns an *ExhaustedError if there is no
+	// more memory.
 	Grow(n int) (Chunk, error)
-	// Close unmaps every chunk and lets go of its pins.
+	// Close unmaps and unpins every chunk.
 	Close() error
 }
 
-// ErrExhausted is the error behind every ExhaustedError.
+// ErrExhausted is matched by every ExhaustedError.
 var ErrExhausted = errors.New("device memory exhausted")
 
-// ExhaustedError says that an allocation does not fit.
+// ExhaustedError is the error if an allocation does not fit.
 type ExhaustedError struct {
 	Want, Limit int // bytes
 }
@@ -50,5 +51,5 @@ func (e *PinError) Error() string {
 
 func (e *PinError) Unwrap() error { return e.Err }
 
-// pages returns how many pages hold n bytes.
+// pages returns the number of pages for n bytes.
 func pages(n int) int { return (n + PageSize - 1) / PageSize }

@@ -12,25 +12,26 @@ import (
 // ErrNone says that the guest has no window of that function.
 var ErrNone = errors.New("no window of this function among the PCI devices")
 
-// AnyFunction is in place of a function's number.
+// AnyFunction is a function number that matches any function.
 const AnyFunction = abi.FunctionAssigned
 
-// maxCaps bounds the chain: offsets grow, and this many are more than any device has.
+// maxCaps is the largest number of capabilities. No device has as many. Offsets in the chain must
+// ascend.
 const maxCaps = 64
 
-// block is where something lies in a window.
+// block is the position of a structure in a window.
 type block struct{ offset, length uint64 }
 
 func (b block) of(m []byte) []byte { return m[b.offset:][:b.length] }
 
-// blocks are those that the driver knows.
+// blocks holds the positions of the structures that the driver uses.
 type blocks struct {
 	bells   block
-	control block   // none has no length
+	control block   // length 0: none
 	events  []block // by vector, from 1
 }
 
-// driven reports whether some driver has the control block.
+// driven reports whether a driver is using the control block.
 func (f *blocks) driven(m []byte) bool {
 	b := ring.Mem(f.control.of(m))
 	open, _ := b.Load32(abi.ControlHeaderOpen)
@@ -38,14 +39,14 @@ func (f *blocks) driven(m []byte) bool {
 	return open != 0 && open == opened
 }
 
-// means reports whether a driver that asks for a function may get another's number. A host number
-// of 0 is the NIC's own.
+// means reports whether the function number asked for matches number. A host number of 0 means the
+// NIC's own host.
 func means(asked, number uint32) bool {
 	const host = 0xff << 16
 	return asked == AnyFunction || asked == number || asked&host == 0 && asked == number&^host
 }
 
-// findBlocks checks whose window it is and follows the chain of capabilities.
+// findBlocks checks that a window belongs to function, and follows its capability chain.
 func findBlocks(m []byte, function uint32) (found blocks, err error) {
 	var h abi.WindowHeader
 	h.Unmarshal(m)
@@ -82,7 +83,7 @@ func findBlocks(m []byte, function uint32) (found blocks, err error) {
 	return found, errors.New("its chain of capabilities does not end")
 }
 
-// take notes a capability of a kind that is known here.
+// take records a capability, if its kind is known here.
 func (f *blocks) take(m []byte, c *abi.Capability) error {
 	if c.Version != 1 {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// longAgo is a deadline that ends reads at once.
+// longAgo is a deadline in the past, which ends reads at once.
 var longAgo = time.Unix(1, 0)
 
 // eventQueue is one event queue and the eventfd of its interrupt vector.
@@ -25,7 +25,7 @@ type listening struct {
 	wg     sync.WaitGroup
 }
 
-// stop ends the goroutines: after it nothing looks at the window.
+// stop ends the goroutines. After it returns, none accesses the window.
 func (l *listening) stop(queues []*eventQueue) {
 	l.mu.Lock()
 	l.closed = true
@@ -35,11 +35,11 @@ func (l *listening) stop(queues []*eventQueue) {
 	}
 	l.wg.Wait()
 	for _, q := range queues {
-		_ = q.irq.SetReadDeadline(time.Time{}) // the next session's
+		_ = q.irq.SetReadDeadline(time.Time{}) // for the next session
 	}
 }
 
-// listen takes records, and sleeps when there are none.
+// listen takes records and passes them to f. It sleeps while there are none.
 func (q *eventQueue) listen(f func(uint32, error)) error {
 	var count [8]byte
 	var cqns []uint32
@@ -68,7 +68,7 @@ func (q *eventQueue) listen(f func(uint32, error)) error {
 			e.Unmarshal(record[:])
 			cqns = append(cqns, e.CQN)
 		}
-		// Before anybody looks at those CQs: later news of them are new records (DRV-1010).
+		// Commit before f is called, so that later events of these CQs are new records (DRV-1010).
 		if err := q.ring.Commit(); err != nil {
 			return err
 		}

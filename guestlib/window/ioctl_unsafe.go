@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ioctl passes a number.
+// ioctl calls ioctl(2) with a number as its argument.
 func ioctl(fd int, request, arg uintptr) (int, error) {
 	n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, arg)
 	if errno != 0 {
@@ -15,7 +15,8 @@ func ioctl(fd int, request, arg uintptr) (int, error) {
 	return int(n), nil
 }
 
-// ioctlGet passes a structure, at least a byte long, and returns a number.
+// ioctlGet calls ioctl(2) with a structure of at least one byte as its argument, and returns the
+// result.
 func ioctlGet(fd int, request uintptr, arg []byte) (int, error) {
 	n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(unsafe.Pointer(&arg[0])))
 	if errno != 0 {

@@ -2,9 +2,10 @@ package window
 
 import "unsafe"
 
-// store32 writes a device register with one plain store: an atomic one of package sync/atomic would
-// be an exchange, which reads as well. The store of the producer index before it is an exchange and
-// has completed. Not inlined, so that it is done exactly once and here.
+// store32 writes a device register with one plain store. An atomic store of package sync/atomic
+// would be an exchange, which also reads. The earlier store of the producer index is an exchange
+// and has completed. store32 is not inlined, so that the compiler does the store exactly once and
+// at this point.
 //
 //go:noinline
 func store32(m []byte, off int, v uint32) {
@@ -16,5 +17,5 @@ func store32(m []byte, off int, v uint32) {
 //go:noinline
 func load32(m []byte, off int) uint32 { return *(*uint32)(unsafe.Pointer(&m[off : off+4][0])) }
 
-// addressOf is where memory, at least a byte of it, lies in this process.
+// addressOf returns the address of m, which has at least one byte, in this process.
 func addressOf(m []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&m[0]))) }

@@ -18,39 +18,39 @@ import (
 	"github.com/falcon-vnic/vnic/queues/control"
 )
 
-// PCI is a function's PCI device, taken by this process.
+// PCI is a function's PCI device, opened by this process.
 type PCI struct {
 	shared []byte // BAR2
 	regs   []byte // BAR0
 	blocks blocks
 	dir    string // in sysfs
-	own    bool   // a device of the NIC's own, which reaches memory as any PCI device does
+	own    bool   // the NIC's own device (vfio-user), which does DMA like any PCI device; false: ivshmem
 
 	vfio  *vfioDevice // nil: mapped from sysfs
 	noIRQ error       // why there are no interrupts
 
-	irq chan struct{} // of the control block; nil: none
+	irq chan struct{} // signals interrupts of the control block; nil: no interrupts
 	wg  sync.WaitGroup
 }
 
 const (
 	sysfs = "/sys/bus/pci/devices"
-	// registers is how much of BAR0 is mapped, in bytes.
+	// registers is the number of bytes of BAR0 that are mapped.
 	registers = 256
 )
 
-// kind is a kind of PCI devices that have windows.
+// kind is a kind of PCI device that has a window.
 type kind struct {
 	vendor, device string
 	own            bool
 }
 
-// kinds are QEMU's ivshmem, and the NIC's own with the ids that they have when nothing else is
-// said.
+// kinds are QEMU's ivshmem device, and the NIC's own device with its default ids.
 var kinds = []kind{{"0x1af4", "0x1110", false}, {"0x1af4", "0x10f0", true}}
 
-// OpenPCI takes the device of a function of the NIC's own: that at an address, as 0000:00:08.0, or
-// the first with a window of the function and no driver. It needs no other way to the NIC.
+// OpenPCI opens the NIC's own PCI device of a function: the device at an address like 0000:00:08.0,
+// or the first one that has a window of the function and no driver. No other way to the NIC is
+// needed.
 func OpenPCI(address string, function uint32) (*PCI, error) {
 	if address != "" {
 		p, err := openDevice(filepath.Join(sysfs, address), function, true)
@@ -104,8 +104,9 @@ func text(dir, name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// openDevice maps a device if its header says that it is the function's: with
-// interrupts by vfio where the guest can, else from sysfs without.
+// openDevice maps a device if its header says that it belongs to the function. If the guest
+// supports vfio it uses vfio and gets interrupts; otherwise it maps the device from sysfs, without
+// interrupts.
 func openDevice(dir string, function uint32, own bool) (_ *PCI, err error) {
 	p := &PCI{dir: dir, own: own}
 	defer func() {
@@ -135,7 +136,7 @@ func openDevice(dir string, function uint32, own bool) (_ *PCI, err error) {
 	return p, nil
 }
 
-// interrupt opens the device by vfio. After an error it is as it was.
+// interrupt opens the device by vfio. If it fails p is unchanged.
 func (p *PCI) interrupt(dir string) error {
 	if len(p.blocks.events) == 0 {
 		return errors.New("the device has no event queues")
@@ -183,16 +184,16 @@ func (p *PCI) Dial(ctx context.Context) (net.Conn, error) {
 	return c, nil
 }
 
-// Translated reports whether the device reaches memory by an IOMMU, and only what MapDMA gave it.
+// Translated reports whether the device is behind an IOMMU and can access only memory of MapDMA.
 func (p *PCI) Translated() bool { return p.own && p.vfio != nil }
 
-// MapDMA gives the device memory at an address of its own. Both are whole pages.
+// MapDMA maps memory for the device at a device address. Both are whole pages.
 func (p *PCI) MapDMA(mem []byte, addr uint64) error { return p.vfio.mapDMA(mem, addr) }
 
-// UnmapDMA takes memory of MapDMA back.
+// UnmapDMA unmaps memory of MapDMA.
 func (p *PCI) UnmapDMA(addr, size uint64) error { return p.vfio.unmapDMA(addr, size) }
 
-// Close gives the device back.
+// Close releases the device.
 func (p *PCI) Close() {
 	if p.vfio != nil {
 		p.vfio.close()
@@ -207,8 +208,8 @@ func (p *PCI) Close() {
 	p.shared, p.regs = nil, nil
 }
 
-// switchOn makes the device answer to accesses of its memory. A driver that has
-// it, vfio-pci, does that itself.
+// switchOn makes the device respond to accesses to its memory. If vfio-pci has the device, it does
+// that itself.
 func switchOn(dir string) error {
 	err := os.WriteFile(filepath.Join(dir, "enable"), []byte("1"), 0)
 	if errors.Is(err, unix.EBUSY) && boundTo(dir) == vfioDriver {
@@ -217,8 +218,8 @@ func switchOn(dir string) error {
 	return err
 }
 
-// master lets a device of the NIC's own reach memory, which its driver has to (DRV-1103): PCI 3.0
-// §6.2.2.
+// master makes a device of the NIC a bus master, so that it can access memory. The driver has to do
+// that (DRV-1103): PCI 3.0 §6.2.2.
 func (p *PCI) master(dir string) error {
 	if !p.own {
 		return nil
@@ -252,7 +253,7 @@ func mapResource(path string, size int) ([]byte, error) {
 			return nil, err
 		}
 		if fi.Size() < abi.WindowHeaderSize || fi.Size() > 1<<30 {
-			return nil, ErrNone // a device of somebody else
+			return nil, ErrNone // another kind of device
 		}
 		size = int(fi.Size())
 	}

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// What follows is for tools that look at the device itself.
+// The functions in this file are for tools that examine the device itself.
 
-// Folder is the device's in sysfs.
+// Folder returns the device's folder in sysfs.
 func (p *PCI) Folder() string { return p.dir }
 
-// Load32 loads a word of BAR0, of its first 256 bytes.
+// Load32 loads a word from the first 256 bytes of BAR0.
 func (p *PCI) Load32(off int) uint32 { return load32(p.regs, off) }
 
 // Store8 and Store32 store to the first 256 bytes of BAR0.
 func (p *PCI) Store8(off int, v uint8)   { p.regs[off] = v }
 func (p *PCI) Store32(off int, v uint32) { store32(p.regs, off, v) }
 
-// Raised waits until the interrupt of an event queue, 1 or more, was raised, and reports whether it
-// was. Nobody else may listen to it.
+// Raised waits for the interrupt of an event queue, 1 or more, and reports whether it was raised in
+// time. Nothing else may listen on the interrupt.
 func (p *PCI) Raised(vector int, wait time.Duration) bool {
 	irq := p.vfio.irqs[vector]
 	_ = irq.SetReadDeadline(time.Now().Add(wait))
@@ -29,8 +29,8 @@ func (p *PCI) Raised(vector int, wait time.Duration) bool {
 	return err == nil
 }
 
-// Vectors is how many interrupts the device has for this process, that of the control block
-// included.
+// Vectors returns the number of interrupts that this process gets from the device, including that
+// of the control block.
 func (p *PCI) Vectors() int {
 	if p.vfio == nil {
 		return 0
@@ -38,11 +38,11 @@ func (p *PCI) Vectors() int {
 	return len(p.vfio.irqs)
 }
 
-// AddressOf is where memory lies in this process, which decides what size of pages an IOMMU maps it
-// by.
+// AddressOf returns the address of memory in this process. Its alignment decides which page size an
+// IOMMU uses for it.
 func (p *PCI) AddressOf(mem []byte) uint64 { return addressOf(mem) }
 
-// Reset does a function level reset. The device's session ends.
+// Reset does a function level reset, which ends the device's session.
 func (p *PCI) Reset() error {
 	if p.vfio != nil {
 		_, err := ioctl(p.vfio.device, vfioReset, 0)

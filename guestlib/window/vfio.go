@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vfioDriver is the kernel's driver that gives PCI devices to programs.
+// vfioDriver is the kernel's driver by which programs use PCI devices.
 const vfioDriver = "vfio-pci"
 
 // Numbers of linux/vfio.h.
@@ -45,25 +45,25 @@ const (
 	vfioReadWrite   = 1 | 2
 )
 
-// Of PCI's configuration space.
+// Offsets and bits of PCI's configuration space.
 const (
 	pciCommand   = 4
 	pciMemory    = 1 << 1
 	pciBusMaster = 1 << 2 // without it no MSI-X message leaves the device
 )
 
-// vfioDevice is a PCI device that the kernel's vfio-pci has given to this process.
+// vfioDevice is a PCI device that this process has opened by the kernel's vfio-pci.
 type vfioDevice struct {
 	container, group, device int
 	shared, regs             []byte
 	irqs                     []*os.File // eventfds, by vector
 }
 
-// errNoIOMMU is how most guests are started.
+// errNoIOMMU is the error in guests without an IOMMU. Most guests have none.
 var errNoIOMMU = errors.New("the guest has no IOMMU, without which Linux gives no interrupts to programs: start QEMU with one (vnic qemu --iommu)")
 
-// openVFIO takes a device over from the kernel, with at most that many interrupt
-// vectors. Groups with several devices can be opened by one process only.
+// openVFIO opens a device by vfio-pci, with at most so many interrupt vectors. An IOMMU group with
+// several devices can be opened by only one process.
 func openVFIO(dir string, vectors int) (_ *vfioDevice, err error) {
 	group, err := os.Readlink(filepath.Join(dir, "iommu_group"))
 	if err != nil {
@@ -91,7 +91,7 @@ func openVFIO(dir string, vectors int) (_ *vfioDevice, err error) {
 	return v, v.enableIRQs(vectors)
 }
 
-// boundTo is the name of the driver that has a device, "" if there is none.
+// boundTo returns the name of the driver to which a device is bound, or "" if there is none.
 func boundTo(dir string) string {
 	driver, err := os.Readlink(filepath.Join(dir, "driver"))
 	if err != nil {
@@ -100,7 +100,7 @@ func boundTo(dir string) string {
 	return filepath.Base(driver)
 }
 
-// bindVFIO gives a device that no driver has to vfio-pci. It stays there.
+// bindVFIO binds a device without a driver to vfio-pci. The device stays bound.
 func bindVFIO(dir string) error {
 	switch had := boundTo(dir); had {
 	case vfioDriver:
@@ -126,7 +126,7 @@ func bindVFIO(dir string) error {
 	return nil
 }
 
-// open goes from the group to the device.
+// open opens the container, the group and the device.
 func (v *vfioDevice) open(group, address string) (err error) {
 	if v.container, err = unix.Open("/dev/vfio/vfio", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("/dev/vfio/vfio: %w", err)
@@ -156,7 +156,7 @@ func (v *vfioDevice) open(group, address string) (err error) {
 	return err
 }
 
-// region is where a part of the device lies in its file.
+// region returns the flags of a region of the device, its size and its offset in the device's file.
 func (v *vfioDevice) region(index uint32) (flags uint32, size, offset uint64, err error) {
 	b := make([]byte, vfioRegionSize)
 	binary.LittleEndian.PutUint32(b, vfioRegionSize)
@@ -176,7 +176,7 @@ func (v *vfioDevice) mapRegion(index uint32) ([]byte, error) {
 	return unix.Mmap(v.device, int64(offset), int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 }
 
-// enableIRQs ties eventfds to the first vectors of MSI-X.
+// enableIRQs assigns eventfds to the first MSI-X vectors.
 func (v *vfioDevice) enableIRQs(vectors int) error {
 	_, _, config, err := v.region(vfioConfig)
 	if err != nil {
@@ -221,7 +221,7 @@ func (v *vfioDevice) enableIRQs(vectors int) error {
 	return nil
 }
 
-// vectors is how many interrupts of a kind the device has.
+// vectors returns the number of interrupts of a kind.
 func (v *vfioDevice) vectors(index uint32) (int, error) {
 	info := make([]byte, vfioIRQInfoSize)
 	binary.LittleEndian.PutUint32(info, vfioIRQInfoSize)
@@ -230,7 +230,7 @@ func (v *vfioDevice) vectors(index uint32) (int, error) {
 	return int(binary.LittleEndian.Uint32(info[12:])), err
 }
 
-// mapDMA gives the device memory of this process, which stays where it is from then on.
+// mapDMA maps memory of this process for the device. The memory does not move from then on.
 func (v *vfioDevice) mapDMA(mem []byte, addr uint64) error {
 	b := make([]byte, vfioMapSize)
 	le := binary.LittleEndian
@@ -251,7 +251,7 @@ func (v *vfioDevice) unmapDMA(addr, size uint64) error {
 	return ioctlBytes(v.container, vfioUnmapDMA, b)
 }
 
-// close gives the device back.
+// close releases the device.
 func (v *vfioDevice) close() {
 	for _, m := range [][]byte{v.shared, v.regs} {
 		if m != nil {

@@ -19,13 +19,14 @@ type Window struct {
 	queues []*eventQueue
 	noIRQ  error // why there are no interrupts
 	busy   listening
-	pci    *PCI // closed with the window; nil: it lives on
+	pci    *PCI // closed with the window; nil: the device stays open
 }
 
-// Open finds and maps the window of a function beside another way to the NIC.
+// Open finds and maps the ivshmem window of a function, for a driver that also has another way to
+// the NIC.
 func Open(function uint32) (*Window, error) { return OpenIn(sysfs, function) }
 
-// OpenIn is Open with another folder of PCI devices than that of sysfs.
+// OpenIn is Open with a different folder of PCI devices.
 func OpenIn(dir string, function uint32) (*Window, error) {
 	p, err := findDevice(dir, function, func(k kind) bool { return !k.own })
 	if err != nil {
@@ -36,7 +37,8 @@ func OpenIn(dir string, function uint32) (*Window, error) {
 	return w, nil
 }
 
-// Window begins to use the device's window, for one session. The device must live longer.
+// Window returns the device's window, for one session. The device must stay open longer than the
+// window.
 func (p *PCI) Window() *Window {
 	w := &Window{regs: p.regs, noIRQ: p.noIRQ}
 	w.ring = ring.NewProducer(ring.Mem(p.blocks.bells.of(p.shared)), ring.QueueLayout(abi.WindowBellsLog2, 4))
@@ -54,7 +56,7 @@ func (p *PCI) Window() *Window {
 	return w
 }
 
-// Ring hands a doorbell to the device, or returns ring.ErrFull.
+// Ring sends a doorbell to the device. It returns ring.ErrFull if the bell ring is full.
 func (w *Window) Ring(d *abi.Doorbell) error {
 	d.Marshal(w.record[:])
 	if err := w.ring.Push(w.record[:]); err != nil {
@@ -68,7 +70,7 @@ func (w *Window) Ring(d *abi.Doorbell) error {
 	return err
 }
 
-// Rung is how often the device asked to be rung, and the register was written.
+// Rung returns how often the device's register was written because the device asked for it.
 func (w *Window) Rung() uint64 { return w.rung }
 
 // Taken reports whether the device has taken all records.
@@ -77,13 +79,13 @@ func (w *Window) Taken() (bool, error) {
 	return !waits, err
 }
 
-// Vectors is how many event queues interrupt this driver; without any the error
-// says why.
+// Vectors returns the number of event queues that interrupt this driver. If it is 0 the error says
+// why.
 func (w *Window) Vectors() (int, error) { return len(w.queues), w.noIRQ }
 
-// Listen calls f, from a goroutine for each vector, with the number of each CQ that
-// has news, until Close. f gets an error when the device breaks the rules; nothing
-// more comes of that vector then.
+// Listen calls f with the number of each CQ that has an event, from one goroutine for each vector,
+// until Close. If the device breaks the rules f gets an error, and that vector delivers no further
+// events.
 func (w *Window) Listen(f func(cqn uint32, err error)) {
 	w.busy.mu.Lock()
 	defer w.busy.mu.Unlock()
@@ -99,7 +101,7 @@ func (w *Window) Listen(f func(cqn uint32, err error)) {
 	}
 }
 
-// Close ends Listen, and gives the device back if nobody else has it.
+// Close ends Listen. It also releases the device if the window owns it.
 func (w *Window) Close() {
 	w.busy.stop(w.queues)
 	if w.pci != nil {
