@@ -61,8 +61,8 @@ func TestAttributesOneByOne(t *testing.T) {
 	}
 }
 
-// TestTimeToGiveUp: a driver that says how long to wait or how often to try again has its way from
-// half a second on; timeout 0 is for ever, and who says nothing leaves it to the transport.
+// TestTimeToGiveUp: the timeout and retry count of a driver have effect from half a second on.
+// Timeout 0 means for ever, and if the driver sets neither, the transport decides.
 func TestTimeToGiveUp(t *testing.T) {
 	const usual = vtime.Time(8) * 4096 << 14 // timeout 14, and 7 retries
 	for _, c := range []struct {
@@ -87,8 +87,8 @@ func TestTimeToGiveUp(t *testing.T) {
 	}
 }
 
-// TestModifyRefused: what contradicts what the queue pair is, or what its driver believes, changes
-// nothing. (DEV-901, DEV-908)
+// TestModifyRefused: a command that contradicts the queue pair's type or state, or the driver's
+// belief, changes nothing. (DEV-901, DEV-908)
 func TestModifyRefused(t *testing.T) {
 	v6 := [16]byte{0: 0xfe, 1: 0x80, 15: 1}
 	for _, c := range []struct {
@@ -135,8 +135,8 @@ func TestModifyRefused(t *testing.T) {
 	}
 }
 
-// TestOldDrivers: a driver of before the table sets the attributes of a connection whenever it
-// likes, and no others; one that knows the table keeps to it.
+// TestOldDrivers: a driver older than the table may set the attributes of a connection in any
+// state, and no others. A driver that knows the table must follow it.
 func TestOldDrivers(t *testing.T) {
 	for _, c := range []struct {
 		mask uint32
@@ -161,8 +161,8 @@ func TestOldDrivers(t *testing.T) {
 	}
 }
 
-// TestUncleanQueues: a strict function tells the driver that brings a queue pair out of RESET of
-// indexes that are not zero, in either of its queues. (DRV-601)
+// TestUncleanQueues: a strict function reports to a driver that brings a queue pair out of RESET
+// that indices in either of its queues are not zero. (DRV-601)
 func TestUncleanQueues(t *testing.T) {
 	for _, dirty := range []bool{false, true} {
 		g := newGuest(t, Limits{})

@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestRequestChecks: what is right in a send entry of each operation, and what is wrong, at the
-// edge of what its queue announced. (DEV-606, DEV-706)
+// TestRequestChecks: which send entries are valid and which are not, for each operation, at the
+// limits that its queue announced. (DEV-606, DEV-706)
 func TestRequestChecks(t *testing.T) {
 	const (
 		good    = abi.WCSuccess
@@ -97,12 +97,12 @@ func TestRequestChecks(t *testing.T) {
 	}
 }
 
-// What a queue pair of TestRequestChecks may be like.
+// Variants of the queue pair of TestRequestChecks.
 func noReads(s *side)    { s.attr.maxRdAtomic = 0 }
 func readable(s *side)   { s.g.Regions.table.Each(func(m *MR) { m.access = 0 }) }
 func unreliable(s *side) { s.typ = abi.QPTypeUC }
 
-// TestLongestMessage: a message has 2^31 bytes at most, however they lie.
+// TestLongestMessage: a message has at most 2^31 bytes, however they are distributed.
 func TestLongestMessage(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newRC(nil)
@@ -129,7 +129,8 @@ func TestLongestMessage(t *testing.T) {
 	}
 }
 
-// TestShortEntries: what follows the header of some operations has room in the entry, or they fail.
+// TestShortEntries: operations with parameters behind the header fail if the entry has no room for
+// them.
 func TestShortEntries(t *testing.T) {
 	for op, size := range map[abi.Opcode]int{abi.OpBindMW: abi.BindMWSize, abi.OpRegMR: abi.FastRegSize, abi.OpLocalInv: 0} {
 		for short, want := range []abi.WCStatus{abi.WCSuccess, abi.WCLocQPOpErr} {
@@ -145,8 +146,8 @@ func TestShortEntries(t *testing.T) {
 	}
 }
 
-// TestClausesOfAnEntry: the driver hears which rule an entry breaks by its form. (DRV-103, DRV-608,
-// DRV-611, DRV-960)
+// TestClausesOfAnEntry: the driver is told which rule an entry breaks by its form. (DRV-103,
+// DRV-608, DRV-611, DRV-960)
 func TestClausesOfAnEntry(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -184,8 +185,8 @@ func TestClausesOfAnEntry(t *testing.T) {
 	}
 }
 
-// TestReservedOfARegistration: bytes of a request that have to be zero are looked at where they
-// are, and where that operation has them.
+// TestReservedOfARegistration: reserved bytes of a request's parameters are checked only if they
+// are in the entry and the operation has them.
 func TestReservedOfARegistration(t *testing.T) {
 	entry := func(op abi.Opcode, size int, dirty bool) (*SendWR, []byte) {
 		b := make([]byte, abi.SendWQEHeader+size)

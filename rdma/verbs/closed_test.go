@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestEndedFunction: a function that has ended has no objects and makes none, and the commands that
-// change some say that it is too late.
+// TestEndedFunction: a function that has ended has no objects and makes none, and commands that
+// change objects fail with StatusBadState.
 func TestEndedFunction(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newUD(nil)
@@ -61,11 +61,11 @@ func TestEndedFunction(t *testing.T) {
 	}
 }
 
-// second is the status of a command with a result.
+// second returns the status of a command with a result.
 func second[T any](_ T, st abi.Status) abi.Status { return st }
 
-// TestGroupsOfOthers: groups and queue pairs are attached in pairs: one that leaves takes nobody
-// with it, and the quota counts the pairs. (DEV-954)
+// TestGroupsOfOthers: each attachment is a pair of group and queue pair. Detaching one does not
+// affect others, and the quota counts the pairs. (DEV-954)
 func TestGroupsOfOthers(t *testing.T) {
 	group := func(n byte) [16]byte { return [16]byte{10: 0xff, 11: 0xff, 12: 239, 15: n} }
 	g := newGuest(t, Limits{Objects: Counts{abi.ObjectMCG: 3}})

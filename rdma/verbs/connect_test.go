@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestConnectByState: a queue pair takes a connection in INIT, from where it goes to RTS, or in a
-// state that its driver took it to, where it stays; and no second one.
+// TestConnectByState: a queue pair accepts a connection in INIT, and then moves to RTS, or in a
+// state that its driver took it to, and then stays there. It accepts no second connection.
 func TestConnectByState(t *testing.T) {
 	for from, want := range map[abi.QPState]struct {
 		st abi.Status
@@ -48,7 +48,7 @@ func TestConnectByState(t *testing.T) {
 	}
 }
 
-// TestTermsOfAConnection: a connection learns what its queue pair is.
+// TestTermsOfAConnection: a connection is given the properties of its queue pair.
 func TestTermsOfAConnection(t *testing.T) {
 	type terms struct{ xrc, unreliable, unordered, inError bool }
 	for name, c := range map[string]struct {
@@ -88,8 +88,8 @@ func TestTermsOfAConnection(t *testing.T) {
 	}
 }
 
-// TestPathMTUOfAConnection: what was agreed on with the peer is what the driver reads, if verbs
-// have such an MTU.
+// TestPathMTUOfAConnection: QueryQP returns the path MTU agreed with the peer, if verbs have such
+// an MTU.
 func TestPathMTUOfAConnection(t *testing.T) {
 	for mtu, want := range map[int]int{256: 256, 1024: 1024, 4096: 4096, 1000: 512, 100: 2048} {
 		g := newGuest(t, Limits{})
@@ -102,8 +102,8 @@ func TestPathMTUOfAConnection(t *testing.T) {
 	}
 }
 
-// TestReadsOfThePeer: a queue pair has no more READs under way than its peer takes, whatever its
-// driver says as long as the connection lasts.
+// TestReadsOfThePeer: a queue pair has no more READs in flight than its peer accepts, whatever its
+// driver sets while the connection lasts.
 func TestReadsOfThePeer(t *testing.T) {
 	g := newGuest(t, Limits{ReadAtomic: 8})
 	s := g.newQP(abi.QPTypeRC, nil)
@@ -139,8 +139,8 @@ func TestReadsOfThePeer(t *testing.T) {
 	}
 }
 
-// TestLingering: a queue pair that failed keeps its connection for a while, so that the peer hears
-// of refusals, and closes it when that is over: at the very moment, and in the order of failures.
+// TestLingering: a queue pair that failed keeps its connection for a while, so that refusals reach
+// the peer. The connection is closed exactly when that time is over, in the order of failures.
 func TestLingering(t *testing.T) {
 	g := newGuest(t, Limits{})
 	first, second := g.newRC(nil), g.newRC(nil)
@@ -170,8 +170,8 @@ func TestLingering(t *testing.T) {
 	}
 }
 
-// TestHowConnectionsEnd: a connection that is left is drained; one whose peer broke the rules is
-// aborted, whoever leaves it.
+// TestHowConnectionsEnd: a connection that is left is drained. If the peer broke the rules it is
+// aborted, whichever side leaves.
 func TestHowConnectionsEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(s *side)
@@ -203,7 +203,7 @@ func TestHowConnectionsEnd(t *testing.T) {
 	}
 }
 
-// TestEventsOfTheEnd: the driver hears of an end that is a failure, once, and of no other.
+// TestEventsOfTheEnd: the driver is told once of an end that is a failure, and not of other ends.
 func TestEventsOfTheEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		end   func(s *side)
@@ -245,8 +245,8 @@ func TestEventsOfTheEnd(t *testing.T) {
 	}
 }
 
-// TestPeerIsForgotten: with the connection goes what is known of the peer, but for one that the
-// driver named.
+// TestPeerIsForgotten: when the connection ends, the peer's identity is cleared, unless the driver
+// named the peer.
 func TestPeerIsForgotten(t *testing.T) {
 	for _, wired := range []bool{false, true} {
 		g := newGuest(t, Limits{})
@@ -261,8 +261,8 @@ func TestPeerIsForgotten(t *testing.T) {
 	}
 }
 
-// TestLastReceive: the driver hears once that a failed queue pair takes no receive of a shared
-// queue any more; one with a queue of its own, or with none, has no such event. (DEV-923)
+// TestLastReceive: the driver is told once that a failed queue pair takes no more receives of a
+// shared queue. A queue pair with its own receive queue, or with none, has no such event. (DEV-923)
 func TestLastReceive(t *testing.T) {
 	for name, c := range map[string]struct {
 		typ    abi.QPType
@@ -294,8 +294,8 @@ func TestLastReceive(t *testing.T) {
 	}
 }
 
-// TestDrainedOnce: who asked for it hears that the send queue has drained: when the last request
-// that was begun is done, once for each move to SQD.
+// TestDrainedOnce: a driver that asked for it is told that the send queue has drained when the last
+// started request is done, once for each move to SQD.
 func TestDrainedOnce(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newRC(nil)
@@ -336,7 +336,7 @@ func TestDrainedOnce(t *testing.T) {
 	drained(2, 0)
 }
 
-// TestDrainedOfManyPackets: a request that was begun goes on in SQD until its last packet.
+// TestDrainedOfManyPackets: a request that was started continues in SQD until its last packet.
 func TestDrainedOfManyPackets(t *testing.T) {
 	g := newGuest(t, Limits{})
 	g.shared.TurnBytes = 1024 // a packet a turn

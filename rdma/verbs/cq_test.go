@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestWhatCompletionsCount: completions are counted by their outcome.
+// TestWhatCompletionsCount: completions are counted by their status.
 func TestWhatCompletionsCount(t *testing.T) {
 	g := newGuest(t, Limits{})
 	cq := g.newCQ(4)
@@ -22,8 +22,8 @@ func TestWhatCompletionsCount(t *testing.T) {
 	}
 }
 
-// TestArmedQueue: an armed queue brings an event for the entry that was asked for: any, or one that
-// is solicited or failed, also one that is there already; and only one. (DEV-707)
+// TestArmedQueue: an armed queue sends one event for the requested entry: any, or one that is
+// solicited or failed, also if it is there already. (DEV-707)
 func TestArmedQueue(t *testing.T) {
 	plain, failed := &abi.CQE{}, &abi.CQE{Status: abi.WCWRFlushErr}
 	for _, c := range []struct {
@@ -80,8 +80,8 @@ func TestArmedTwice(t *testing.T) {
 	}
 }
 
-// TestArmedAhead: arming for an entry behind the next one breaks a rule, and brings an event at
-// once; after the queue was moved it may be an old index. A queue that overflowed has no events.
+// TestArmedAhead: arming for an entry behind the next one breaks a rule, and causes an event at
+// once. After the queue was moved, it may be an old index. A queue that overflowed sends no events.
 // (DRV-708, DEV-720)
 func TestArmedAhead(t *testing.T) {
 	g := newGuest(t, Limits{})
@@ -110,8 +110,8 @@ func TestArmedAhead(t *testing.T) {
 	}
 }
 
-// TestModeratedEvents: an event waits for as many completions as the driver said, but not longer
-// than it said; without one of the two it does not wait. (DEV-721)
+// TestModeratedEvents: an event waits for the number of completions that the driver set, but not
+// longer than the period that it set. If one of the two is missing, it does not wait. (DEV-721)
 func TestModeratedEvents(t *testing.T) {
 	for _, c := range []struct {
 		count, period uint16
@@ -162,8 +162,8 @@ func TestModeratedEvents(t *testing.T) {
 	}
 }
 
-// TestArmWords: a word in memory arms as a doorbell does. One for an entry that no driver can have
-// come to is told to that of a strict function. (DEV-709, DRV-709)
+// TestArmWords: a word in memory arms like a doorbell. A word for an entry that no driver can have
+// reached is reported by a strict function. (DEV-709, DRV-709)
 func TestArmWords(t *testing.T) {
 	for _, c := range []struct {
 		index  uint64 // that is asked for, where one entry will be there
@@ -189,9 +189,9 @@ func TestArmWords(t *testing.T) {
 	}
 }
 
-// TestOverflow: a queue without room fails, and those who complete there: an event each, and no
-// entry any more. Indexes that cannot be true and memory that is gone end it as well, each with its
-// clause. (DRV-402, DRV-704, DRV-705)
+// TestOverflow: a queue without room fails, and so do the queue pairs that complete there. Each
+// gets an event, and no entry is written any more. Impossible indices and missing memory end the
+// queue too, each with its clause. (DRV-402, DRV-704, DRV-705)
 func TestOverflow(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil    func(g *guest, q *CQ)
@@ -236,8 +236,8 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// TestResizeLimits: an area of as many entries as wait in the old one is large enough, one of fewer
-// is not; a queue that failed, or whose driver broke its index, has no other area. (DEV-720)
+// TestResizeLimits: the new area must have room for the entries that wait in the old one. A queue
+// that failed, or whose driver broke its index, cannot be resized. (DEV-720)
 func TestResizeLimits(t *testing.T) {
 	for _, c := range []struct {
 		name    string

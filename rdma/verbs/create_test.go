@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestQueuePairParts: a queue pair is made of what its type has, within the limits of its function,
-// and of nothing else.
+// TestQueuePairParts: a queue pair needs exactly the parts of its type, within the limits of its
+// function.
 func TestQueuePairParts(t *testing.T) {
 	g := newGuest(t, Limits{SGEs: 3, Inline: 100, QPEntries: 8, Objects: Counts{abi.ObjectQP: 50}})
 	cq, list := g.newCQ(3), g.run(g.pages(1), 1)
@@ -107,7 +107,7 @@ func TestQueuePairParts(t *testing.T) {
 	}
 }
 
-// TestQueuePairLimit: queue pairs have a quota, of which the one of number 1 is no part.
+// TestQueuePairLimit: queue pairs have a quota, which does not count queue pair number 1.
 func TestQueuePairLimit(t *testing.T) {
 	g := newGuest(t, Limits{Objects: Counts{abi.ObjectQP: 1}})
 	gsi := g.newQP(abi.QPTypeGSI, nil)
@@ -141,7 +141,8 @@ func TestQueuePairLimit(t *testing.T) {
 	}
 }
 
-// TestPartsInUse: what a queue pair is made of stays as long as it does, once for each use.
+// TestPartsInUse: the objects that a queue pair uses cannot be destroyed, and are counted once for
+// each use.
 func TestPartsInUse(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newQP(abi.QPTypeRC, nil)

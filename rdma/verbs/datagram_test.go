@@ -109,8 +109,8 @@ func TestGIDTable(t *testing.T) {
 	is(abi.GIDEntries-1, gid(2), true)
 }
 
-// TestAddressHandles: a handle is made for what there is and what has room, and counts for its
-// domain until it is destroyed; its carriers hear of both.
+// TestAddressHandles: a handle needs valid parts and room, and counts for its domain until it is
+// destroyed. Its carriers are told of both.
 func TestAddressHandles(t *testing.T) {
 	g := newGuest(t, Limits{Objects: Counts{abi.ObjectAH: 2}})
 	make1 := func(what string, c abi.CreateAH, want abi.Status) uint32 {
@@ -150,8 +150,8 @@ func TestAddressHandles(t *testing.T) {
 	make1("after the end", good, abi.StatusBadState)
 }
 
-// TestStandingHandles: as many addresses of requests are remembered as there may be; a further one
-// takes the place of the oldest, whose carriers hear of that.
+// TestStandingHandles: a limited number of addresses of requests is remembered. A further one
+// replaces the oldest, whose carriers are told.
 func TestStandingHandles(t *testing.T) {
 	g := newGuest(t, Limits{})
 	at := func(i int) Address { return Address{GID: gid(1), Path: Path{FlowLabel: uint32(i)}} }
@@ -181,8 +181,8 @@ func datagram(wrid uint64, ahn uint32) abi.SendWQE {
 	return abi.SendWQE{WRID: wrid, Opcode: abi.OpSend, Flags: abi.SendSignaled, AHN: ahn, RemoteQPN: 5, RemoteQKey: sideQKey}
 }
 
-// TestDatagramSent: what becomes of a datagram, by its carrier's word: it completes unless it
-// waits. (DEV-940, DEV-942)
+// TestDatagramSent: the result of a datagram depends on its carrier's answer. It completes unless
+// it waits. (DEV-940, DEV-942)
 func TestDatagramSent(t *testing.T) {
 	for says, c := range map[Sent]struct {
 		want  []abi.WCStatus
@@ -252,8 +252,8 @@ func TestDatagramForms(t *testing.T) {
 	}
 }
 
-// TestDatagramChecks: a request to send a datagram names an operation that there is, a handle of
-// its domain, and not more bytes than the function may send. (DEV-942)
+// TestDatagramChecks: a request to send a datagram must have a valid operation, a handle of its
+// domain, and no more bytes than the function may send. (DEV-942)
 func TestDatagramChecks(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(g *guest, x *abi.SendWQE)
@@ -294,7 +294,8 @@ func TestDatagramChecks(t *testing.T) {
 	}
 }
 
-// TestDatagramsWait: a queue pair whose carrier has no place waits for that one, and for no other.
+// TestDatagramsWait: a queue pair whose carrier has no room waits for that carrier, and for no
+// other.
 func TestDatagramsWait(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newUD(nil)
@@ -319,8 +320,8 @@ func TestDatagramsWait(t *testing.T) {
 	}
 }
 
-// TestDatagramFailsReceive: a receive whose own entry or memory is at fault fails with the datagram
-// that takes it, and costs the queue pair unless that completes in error.
+// TestDatagramFailsReceive: a receive whose own entry or memory is invalid fails with the datagram
+// that takes it, and fails the queue pair unless its requests complete in error.
 func TestDatagramFailsReceive(t *testing.T) {
 	for _, inError := range []bool{false, true} {
 		for _, gone := range []bool{false, true} {
@@ -356,8 +357,8 @@ func TestDatagramFailsReceive(t *testing.T) {
 	}
 }
 
-// TestDatagramDelivered: a datagram is put into the next receive behind the room for its header, if
-// it is for a queue pair that takes it and fits; else it is lost without a word. (DEV-943, DEV-944)
+// TestDatagramDelivered: a datagram is written to the next receive behind the room for its header,
+// if its queue pair accepts it and it fits. Otherwise it is dropped silently. (DEV-943, DEV-944)
 func TestDatagramDelivered(t *testing.T) {
 	for name, c := range map[string]struct {
 		change      func(g *guest, s *side, d *Arrival)

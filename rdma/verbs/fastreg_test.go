@@ -63,8 +63,8 @@ func TestAllocMRLimits(t *testing.T) {
 	alloc("after the end", abi.AllocMR{PDN: g.pdn, MaxPages: 1}, abi.StatusBadState)
 }
 
-// TestSupply: a free region takes what a request says that is right in every way, once, and is as
-// before where anything is wrong. (DEV-935)
+// TestSupply: a free region accepts a valid request once, and is unchanged by an invalid one.
+// (DEV-935)
 func TestSupply(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(g *guest, m *MR, pd **PD, c *abi.FastReg)

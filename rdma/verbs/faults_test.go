@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// trouble is faults by hand.
+// trouble is Faults that the test sets.
 type trouble struct {
 	work         abi.WCStatus
 	access, key  bool
@@ -22,7 +22,7 @@ func (x *trouble) Key(uint32) bool                      { return x.key }
 func (x *trouble) Stuck(qpn uint32) bool                { return x.stuck[qpn] }
 func (x *trouble) Hold(cqn uint32) bool                 { return x.holds[cqn] }
 
-// TestFailingRequests: a request fails as it is told to, unless it is wrong by itself.
+// TestFailingRequests: a request fails with the injected status, unless it is invalid itself.
 func TestFailingRequests(t *testing.T) {
 	g := newGuest(t, Limits{})
 	m := g.region(g.pdn, 64, allRights)
@@ -43,8 +43,8 @@ func TestFailingRequests(t *testing.T) {
 	}
 }
 
-// TestMemoryTakenAway: a region whose memory is gone on purpose is neither read nor written, and
-// keys that are taken for wrong open nothing, as long as it lasts.
+// TestMemoryTakenAway: while the fault lasts, a region with injected memory loss is neither read
+// nor written, and keys that count as invalid give no access.
 func TestMemoryTakenAway(t *testing.T) {
 	x := newTarget(t, abi.QPTypeRC, true)
 	faults := &trouble{}
@@ -67,7 +67,7 @@ func TestMemoryTakenAway(t *testing.T) {
 	}
 }
 
-// TestStuckQueue: a send queue that is stuck has no turn, and is looked at again when it is not.
+// TestStuckQueue: a stuck send queue gets no turn, and is checked again when it is no longer stuck.
 func TestStuckQueue(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s, other := g.newRC(nil), g.newRC(nil)
@@ -90,8 +90,8 @@ func TestStuckQueue(t *testing.T) {
 	}
 }
 
-// TestHeldCompletions: completions that are kept back come in their order, behind one that is not,
-// or when they are let go; no more than there is room for are kept.
+// TestHeldCompletions: completions that are held back are written in order, before one that is not
+// held back, or when they are released. Only a limited number is held back.
 func TestHeldCompletions(t *testing.T) {
 	g := newGuest(t, Limits{})
 	cq := g.newCQ(7)

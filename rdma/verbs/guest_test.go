@@ -11,8 +11,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// guest is a function with its memory and its driver, called directly: nothing is behind its queue
-// pairs but a wire each, which does what the test says.
+// guest is a function with its memory and its driver, called directly. Its queue pairs have only a
+// wire that does what the test sets.
 type guest struct {
 	Objects
 	t      testing.TB
@@ -76,7 +76,7 @@ func (g *guest) Carrier(to *Address, ordered bool) Carrier {
 	return w
 }
 
-// way is a Carrier that does what it is told.
+// way is a Carrier that answers as the test sets.
 type way struct {
 	says   Sent
 	wanted int
@@ -188,7 +188,7 @@ func (g *guest) newCQ(log2 uint8) *completions {
 	return &completions{ring.NewCQReader(ring.Mem(g.mem(at, n)), layout), g, number}
 }
 
-// poll takes all completions there are.
+// poll returns all completions that are there.
 func (c *completions) poll() (list []abi.CQE) {
 	c.g.t.Helper()
 	for {
@@ -345,7 +345,7 @@ func write(wrid uint64) abi.SendWQE {
 	return abi.SendWQE{WRID: wrid, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: 0x1000, RKey: 1}
 }
 
-// wire is a connection that takes packets, or does not, as the test says.
+// wire is a connection that takes packets or not, as the test sets.
 type wire struct {
 	segment   int
 	ordered   bool

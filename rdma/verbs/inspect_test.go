@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestWhatQueuesShow: each queue is shown as it is: who has it, how far driver and device have
-// come, and whether it is polled, armed or overflowed.
+// TestWhatQueuesShow: the information about each queue: its owner, the indices of driver and
+// device, and whether it is polled, armed or overflowed.
 func TestWhatQueuesShow(t *testing.T) {
 	g := newGuest(t, Limits{})
 	g.UseFeatures(abi.FeatureExtendedVerbs | abi.FeatureEventIndex)
@@ -50,7 +50,7 @@ func TestWhatQueuesShow(t *testing.T) {
 	check("overflowed")
 }
 
-// TestWhatQueuePairsShow: requests that were seen, that are under way and that wait for credit.
+// TestWhatQueuePairsShow: requests that were seen, that are in flight and that wait for credit.
 func TestWhatQueuePairsShow(t *testing.T) {
 	g := newGuest(t, Limits{})
 	m := g.region(g.pdn, 64, allRights)
@@ -87,8 +87,8 @@ func TestWhatQueuePairsShow(t *testing.T) {
 	check("no credit")
 }
 
-// TestDoorbellsNameTheirQueue: what is wrong with a doorbell is told with the kind of queue it was
-// for; in RESET one that says nothing is no fault. (DRV-601, DRV-801)
+// TestDoorbellsNameTheirQueue: a violation by a doorbell names the kind of queue that it was for.
+// In RESET a doorbell with index 0 is no violation. (DRV-601, DRV-801)
 func TestDoorbellsNameTheirQueue(t *testing.T) {
 	g := newGuest(t, Limits{})
 	for kind, ring := range map[abi.DoorbellKind]abi.Ring{
@@ -123,8 +123,8 @@ func TestDoorbellsNameTheirQueue(t *testing.T) {
 	}
 }
 
-// TestReceivesBringTurnsInErr: a receive that is posted brings a turn to a queue pair in ERR alone,
-// which flushes it; elsewhere a message comes for it.
+// TestReceivesBringTurnsInErr: posting a receive gives a turn only to a queue pair in ERR, which
+// flushes it. In other states a message takes it.
 func TestReceivesBringTurnsInErr(t *testing.T) {
 	for state, want := range map[abi.QPState]int{abi.QPStateRTR: 0, abi.QPStateRTS: 0, abi.QPStateErr: 1} {
 		g := newGuest(t, Limits{})
@@ -137,8 +137,8 @@ func TestReceivesBringTurnsInErr(t *testing.T) {
 	}
 }
 
-// TestWhoGetsTurns: a queue pair is queued when it can do something: with a send queue, and a peer
-// or no need of one, or when there is something to flush.
+// TestWhoGetsTurns: a queue pair is queued when it can do something: when it has a send queue, and
+// a peer or no need of one, or when there is something to flush.
 func TestWhoGetsTurns(t *testing.T) {
 	for _, c := range []struct {
 		name   string

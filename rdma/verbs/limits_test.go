@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestLimitsOfNobody: what nobody configured has its usual limit, what is above all that there is
-// is cut, and queues have a power of two of entries.
+// TestLimitsOfNobody: a limit that is not configured has its default, one above the maximum is cut,
+// and queues have a power of two of entries.
 func TestLimitsOfNobody(t *testing.T) {
 	usual := Limits{}.WithDefaults()
 	for k, n := range usual.Objects {

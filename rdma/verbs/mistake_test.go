@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestMistakesAreNamed: of an element that names no memory people read which it is and why, and of
-// an operation its number.
+// TestMistakesAreNamed: the reason for an element that names no memory says which element and why;
+// that for an operation says its number.
 func TestMistakesAreNamed(t *testing.T) {
 	g := newGuest(t, Limits{})
 	m := g.region(g.pdn, 64, allRights)

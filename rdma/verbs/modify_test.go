@@ -7,7 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// silent is a driver that is told nothing, and a scheduler that does nothing.
+// silent is a Notifier that drops everything, and a scheduler that does nothing.
 type silent struct{}
 
 func (silent) CQEvent(uint32)                                   {}

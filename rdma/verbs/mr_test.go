@@ -116,7 +116,7 @@ func TestRightsOfARegion(t *testing.T) {
 	}
 }
 
-// TestWhoMayUseAKey looks keys up for each who may name them: the function's own side, a peer, a
+// TestWhoMayUseAKey looks up keys for each kind of user: the function's own side, a peer, and a
 // peer that makes one invalid.
 func TestWhoMayUseAKey(t *testing.T) {
 	g := newGuest(t, Limits{})
@@ -195,8 +195,8 @@ func TestReservedKeyReach(t *testing.T) {
 	}
 }
 
-// TestInvalidatedByAPeer: what a SEND with invalidate leaves. A region goes on serving its own
-// side, one for fast registration waits for the next request, a window is free.
+// TestInvalidatedByAPeer: the effect of a SEND with invalidate. A region remains usable for its own
+// side, one for fast registration waits for the next request, and a window becomes free.
 func TestInvalidatedByAPeer(t *testing.T) {
 	g := newGuest(t, Limits{})
 	pd := g.PD(g.pdn)
@@ -221,7 +221,7 @@ func TestInvalidatedByAPeer(t *testing.T) {
 	}
 }
 
-// TestDeregRefused: what is no region, or is in use, is not deregistered.
+// TestDeregRefused: a key that is no region, or a region in use, cannot be deregistered.
 func TestDeregRefused(t *testing.T) {
 	g := newGuest(t, Limits{})
 	var b Bindings

@@ -28,8 +28,8 @@ func TestAllocMWLimits(t *testing.T) {
 	alloc("after the end", abi.AllocMW{PDN: g.pdn, Type: abi.MWType1}, abi.StatusBadState)
 }
 
-// TestBind: a window is bound to what a request says that is right in every way. Where anything is
-// wrong nothing changes. (DEV-930, DEV-936)
+// TestBind: a window is bound by a valid request. An invalid one changes nothing. (DEV-930,
+// DEV-936)
 func TestBind(t *testing.T) {
 	const n = 64
 	type stage struct {
@@ -122,8 +122,8 @@ func TestBindNothing(t *testing.T) {
 	}
 }
 
-// TestInvalidate: what a queue pair's own side may make invalid is a region of its domain without
-// windows, and a window of type 2 that is bound to it. (DEV-931)
+// TestInvalidate: a queue pair's own side can invalidate a region of its domain without windows,
+// and a window of type 2 that is bound to it. (DEV-931)
 func TestInvalidate(t *testing.T) {
 	g := newGuest(t, Limits{})
 	pd, other := g.PD(g.pdn), g.PD(g.newPD())

@@ -8,9 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
-// TestTracedRequests: the trace of a queue pair says how its requests were found, by a doorbell, by
-// polling or when their queue was armed, and how they ended, with a completion or without. Nothing
-// is in it of another one.
+// TestTracedRequests: the trace of a queue pair shows how its requests were found (by a doorbell,
+// by polling or when their queue was armed) and how they ended, with a completion or without. It
+// contains nothing of another queue pair.
 func TestTracedRequests(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -62,8 +62,8 @@ func TestTracedRequests(t *testing.T) {
 	}
 }
 
-// TestPolledInTurn: what is found by polling gets a turn and is not polled; what stays empty is
-// armed when its time is over, or when the shard stops looking.
+// TestPolledInTurn: a queue with work found by polling gets a turn and is no longer polled. One
+// that stays empty is armed when its time is over, or when the shard stops polling.
 func TestPolledInTurn(t *testing.T) {
 	g := newGuest(t, Limits{})
 	g.UseFeatures(abi.FeatureExtendedVerbs | abi.FeatureEventIndex)
@@ -95,8 +95,8 @@ func TestPolledInTurn(t *testing.T) {
 	}
 }
 
-// TestPolledWithoutDoorbells: the driver of a queue that is polled is asked for no doorbell, until
-// the time is over. (DRV-604)
+// TestPolledWithoutDoorbells: the driver of a polled queue is asked for no doorbell until the
+// polling time is over. (DRV-604)
 func TestPolledWithoutDoorbells(t *testing.T) {
 	for _, over := range []bool{false, true} {
 		g := newGuest(t, Limits{})

@@ -48,7 +48,7 @@ func TestQueueShape(t *testing.T) {
 	}
 }
 
-// TestNoQueue: who must not have a queue says nothing of one.
+// TestNoQueue: a command that must not make a queue must not describe one.
 func TestNoQueue(t *testing.T) {
 	for _, c := range []struct {
 		p    queueParams
@@ -79,8 +79,8 @@ func (g *guest) openQueue() (u WorkQueue, p *ring.Producer, mem []byte) {
 	return u, ring.NewProducer(ring.Mem(mem), layout), mem
 }
 
-// TestQueueOfEntries: entries are read in order, each once, and the driver sees how far. Who asks
-// for a doorbell learns whether an entry is there already.
+// TestQueueOfEntries: entries are read in order, each once, and the driver sees how far. Sleep
+// reports whether an entry is there already.
 func TestQueueOfEntries(t *testing.T) {
 	g := newGuest(t, Limits{})
 	u, p, mem := g.openQueue()
@@ -116,8 +116,8 @@ func TestQueueOfEntries(t *testing.T) {
 	}
 }
 
-// TestBrokenQueueIsEmpty: an index that cannot be true, or memory that is gone, breaks a queue for
-// good: nothing is in it, and the driver hears of it once, by its clause. (DRV-602, DRV-603)
+// TestBrokenQueueIsEmpty: an impossible index, or missing memory, breaks a queue for good: it
+// yields no entries, and the driver is told once, with the clause. (DRV-602, DRV-603)
 func TestBrokenQueueIsEmpty(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(g *guest, u *WorkQueue, mem []byte)
@@ -175,7 +175,7 @@ func TestBrokenQueueIsEmpty(t *testing.T) {
 	}
 }
 
-// TestNeverOpened: a queue pair without a queue of a kind has one with nothing in it.
+// TestNeverOpened: a queue that a queue pair does not have yields no entries.
 func TestNeverOpened(t *testing.T) {
 	var u WorkQueue
 	u.Reset()
@@ -203,8 +203,8 @@ func TestQueueOfAClosedFunction(t *testing.T) {
 	}
 }
 
-// TestZeroAreas: a strict function tells the driver of the first byte that is not zero, where all
-// have to be, up to 64 KiB; another does not look.
+// TestZeroAreas: a strict function reports the first byte that is not zero in an area that must be
+// zero, up to 64 KiB. Other functions do not check.
 func TestZeroAreas(t *testing.T) {
 	const pages = 18
 	g := newGuest(t, Limits{})

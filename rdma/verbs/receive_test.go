@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// TestReceiveEntries: a receive takes all the elements that its entry has room for, and none
-// behind. One that says more, or names what it may not, is taken with its error. (DRV-608)
+// TestReceiveEntries: a receive has the elements that its entry has room for. One that announces
+// more, or names memory that it may not use, is taken with its error. (DRV-608)
 func TestReceiveEntries(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -86,8 +86,8 @@ func TestReceivesOfMessages(t *testing.T) {
 	}
 }
 
-// TestMessagesInAnyOrder: with unordered completion the receives of messages complete as they come,
-// and room for a further one is there when the oldest is complete.
+// TestMessagesInAnyOrder: with unordered completion the receives of messages complete as the
+// messages arrive, and there is room for a further one when the oldest is complete.
 func TestMessagesInAnyOrder(t *testing.T) {
 	g := newGuest(t, Limits{})
 	m := g.region(g.pdn, 100, abi.AccessLocalWrite)

@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestTranslation: addresses of a region make sense where it has bytes, ends within the address
-// space, and begins in its first page, which is of a size that there is.
+// TestTranslation: the addresses of a region are valid if it has bytes, ends within the address
+// space, and begins in its first page, whose size must be supported.
 func TestTranslation(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -38,8 +38,8 @@ func TestTranslation(t *testing.T) {
 	}
 }
 
-// TestAccessRights: rights that nobody knows are refused, and rights of peers to write that the
-// region's own side does not have.
+// TestAccessRights: unknown rights are refused, and so are rights of peers to write if the region's
+// own side does not have them.
 func TestAccessRights(t *testing.T) {
 	for _, c := range []struct {
 		access uint32
@@ -99,7 +99,7 @@ func TestZeroBased(t *testing.T) {
 }
 
 // TestRegistrationsUnderWay: regions whose page lists are being read count, and hold their domain.
-// One that ends when the quota was lowered is not made, and gives back all that it held.
+// If the quota was lowered meanwhile, the region is not made, and everything it held is returned.
 func TestRegistrationsUnderWay(t *testing.T) {
 	g := newGuest(t, Limits{Objects: Counts{abi.ObjectMR: 2, abi.ObjectMW: 50}})
 	list := g.run(g.pages(1), 1)
@@ -149,8 +149,8 @@ func (g *guest) scattered(pages int) (root uint64) {
 	return g.list(lists...)
 }
 
-// TestPageListInPieces: what a long page list takes counts from the first piece on and never more
-// than once, also while others are read; a region that does not get it in the end holds nothing.
+// TestPageListInPieces: the memory of a long page list counts from the first piece on and only
+// once, also while others are read. A region that does not get enough in the end holds nothing.
 func TestPageListInPieces(t *testing.T) {
 	const pages, bytes = 5000, 4 * 4999
 	for _, c := range []struct {
@@ -209,7 +209,7 @@ func TestPageListInPieces(t *testing.T) {
 	}
 }
 
-// TestReregRefused: what cannot be changed, or not so, is refused, and the region stays as it was.
+// TestReregRefused: an invalid change is refused, and the region stays as it was.
 func TestReregRefused(t *testing.T) {
 	g := newGuest(t, Limits{})
 	var b Bindings
@@ -252,8 +252,8 @@ func TestReregRefused(t *testing.T) {
 	}
 }
 
-// TestReregLate: a window that is bound while the new page list is read keeps the region as it was.
-// What is changed then counts for the domain and the page list that it has in the end. (DEV-933)
+// TestReregLate: if a window is bound while the new page list is read, the region stays as it was.
+// After a change the region counts for its new domain and page list. (DEV-933)
 func TestReregLate(t *testing.T) {
 	g := newGuest(t, Limits{})
 	var b Bindings

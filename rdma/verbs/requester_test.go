@@ -17,14 +17,14 @@ func wrids(list []abi.CQE) (ids []uint64) {
 	return ids
 }
 
-// polledQPs is how many send queues are looked at without doorbells.
+// polledQPs returns how many send queues are polled without doorbells.
 func (g *guest) polledQPs() (n int) {
 	g.shared.EachPolled(func(*QP) { n++ })
 	return n
 }
 
-// TestTurnBounds: a turn starts as many requests as it may, and issues packets until their bytes
-// are used up, of which an empty one takes one.
+// TestTurnBounds: a turn starts a limited number of requests, and issues packets until its bytes
+// are used up. An empty packet counts as one byte.
 func TestTurnBounds(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -60,7 +60,8 @@ func TestTurnBounds(t *testing.T) {
 	}
 }
 
-// TestWhatIsCharged: the scheduler hears of the data of what is sent, not of what is asked for.
+// TestWhatIsCharged: the scheduler is charged for data that is sent, not for data that is asked
+// for.
 func TestWhatIsCharged(t *testing.T) {
 	g := newGuest(t, Limits{})
 	m := g.region(g.pdn, abi.PageSize, allRights)
@@ -74,8 +75,8 @@ func TestWhatIsCharged(t *testing.T) {
 	}
 }
 
-// TestWhoIsPolled: a send queue is polled when nothing is in it and something could be issued. One
-// that waits for completions, for credit or for its driver is not.
+// TestWhoIsPolled: a send queue is polled when it is empty and something could be issued. One that
+// waits for completions, for credit or for its driver is not.
 func TestWhoIsPolled(t *testing.T) {
 	for name, c := range map[string]struct {
 		posts int
@@ -112,8 +113,8 @@ func TestWhoIsPolled(t *testing.T) {
 	}
 }
 
-// TestReadsAndFences: no more READs and atomics are begun than the queue pair may have, and what
-// has a fence waits for them. (DEV-607)
+// TestReadsAndFences: no more READs and atomics are started than the queue pair may have, and a
+// request with a fence waits for them. (DEV-607)
 func TestReadsAndFences(t *testing.T) {
 	g := newGuest(t, Limits{})
 	m := g.region(g.pdn, abi.PageSize, allRights)
@@ -162,8 +163,8 @@ func TestReadsAndFences(t *testing.T) {
 	}
 }
 
-// TestFirstFailureCounts: a request of several packets that fail completes with what the first one
-// said, once.
+// TestFirstFailureCounts: a request with several failed packets completes once, with the first
+// status.
 func TestFirstFailureCounts(t *testing.T) {
 	g := newGuest(t, Limits{})
 	m := g.region(g.pdn, abi.PageSize, allRights)
@@ -186,8 +187,8 @@ func TestFirstFailureCounts(t *testing.T) {
 	}
 }
 
-// TestWhoCompletes: a request completes when its driver wants to know, or when it failed; in order,
-// whatever the order in which requests end, or as they end in unordered mode.
+// TestWhoCompletes: a request gets a completion if it is signaled or failed. Completions are in
+// order, whatever the order in which requests end; in unordered mode they are in that order.
 func TestWhoCompletes(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -259,8 +260,8 @@ func TestWhatCompletionsSay(t *testing.T) {
 	}
 }
 
-// TestFailureBehindOthers: a request that is wrong fails in its turn: those before it complete
-// first, and those behind it are not begun.
+// TestFailureBehindOthers: an invalid request fails in its turn: those before it complete first,
+// and those behind it are not started.
 func TestFailureBehindOthers(t *testing.T) {
 	for _, inError := range []bool{false, true} {
 		g := newGuest(t, Limits{})
@@ -302,8 +303,8 @@ func TestFailureBehindOthers(t *testing.T) {
 	}
 }
 
-// TestFailuresOfTheConnection: with requests that complete in error, what the peer or its own side
-// refuses costs the request; what says that the connection is no good costs the queue pair.
+// TestFailuresOfTheConnection: if requests complete in error, a refusal by the peer or an error of
+// the own side fails only the request. An error of the connection fails the queue pair.
 func TestFailuresOfTheConnection(t *testing.T) {
 	for st, alone := range map[abi.WCStatus]bool{
 		abi.WCRemAccessErr: true, abi.WCRemOpErr: true, abi.WCLocProtErr: true, abi.WCRemInvReqErr: true,
@@ -330,7 +331,8 @@ func TestFailuresOfTheConnection(t *testing.T) {
 	}
 }
 
-// TestNotReadyTimes: a peer that is not ready is asked as often as the driver says, 7 is for ever.
+// TestNotReadyTimes: a request to a peer that is not ready is repeated as often as the driver
+// allows; 7 means without limit.
 func TestNotReadyTimes(t *testing.T) {
 	for _, c := range []struct {
 		retry uint8
@@ -360,9 +362,9 @@ func TestNotReadyTimes(t *testing.T) {
 	}
 }
 
-// TestPeerThatLeaves: what a peer does not carry out any more because it ends the connection is
-// flushed, or for a driver that named it itself not answered; memory that is gone is still this
-// side's fault.
+// TestPeerThatLeaves: requests that a peer no longer carries out because it ends the connection are
+// flushed; if the driver named the peer itself, they fail as unanswered. Missing memory is still an
+// error of this side.
 func TestPeerThatLeaves(t *testing.T) {
 	for _, c := range []struct {
 		leaves, wired bool
@@ -393,7 +395,7 @@ func TestPeerThatLeaves(t *testing.T) {
 }
 
 // TestResponseAstray: a request whose response went to another queue pair fails when no answer can
-// be on its way any more, the oldest of them first, and never for who waits for ever.
+// be in flight any more, the oldest of them first, and never if the timeout is infinite.
 func TestResponseAstray(t *testing.T) {
 	for _, c := range []struct {
 		timeout, retry uint8
@@ -477,7 +479,7 @@ func TestKeyMadeInvalidInTurn(t *testing.T) {
 	}
 }
 
-// TestCreditAwaited: a queue pair without credit has no turns until there is some.
+// TestCreditAwaited: a queue pair without credit gets no turns until there is some.
 func TestCreditAwaited(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newRC(nil)
@@ -497,7 +499,7 @@ func TestCreditAwaited(t *testing.T) {
 	}
 }
 
-// TestFailedByTheWire: a request that the wire does not take completes with what it says of it, when
+// TestFailedByTheWire: a request that the wire does not take completes with the wire's status, when
 // those before it are done.
 func TestFailedByTheWire(t *testing.T) {
 	g := newGuest(t, Limits{})
@@ -535,8 +537,8 @@ func TestErrIsEnteredOnce(t *testing.T) {
 	}
 }
 
-// TestReadWhenTheyMay: entries stay in the driver's queue while as many requests are under way as
-// may be, and while the queue pair is drained.
+// TestReadWhenTheyMay: entries stay in the driver's queue while the maximum of requests is in
+// progress, and while the queue pair is drained.
 func TestReadWhenTheyMay(t *testing.T) {
 	g := newGuest(t, Limits{})
 	g.shared.TurnOps = 2 * sideEntries
@@ -562,7 +564,7 @@ func TestReadWhenTheyMay(t *testing.T) {
 }
 
 // TestBindBetweenOthers: a request that concerns this side only is carried out while those before
-// it are under way, completes behind them, and those behind it follow at once.
+// it are in progress. It completes behind them, and those behind it follow at once.
 func TestBindBetweenOthers(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newRC(nil)

@@ -30,8 +30,8 @@ func newTarget(t *testing.T, typ abi.QPType, inError bool) *target {
 	return x
 }
 
-// TestPlaced: what is put where by packets of each kind, what is refused, and how the receive that
-// a packet took ends: at the edge of everything that has one.
+// TestPlaced: where packets of each kind are placed, which are refused, and how the receive that a
+// packet took ends, at the limits of everything.
 func TestPlaced(t *testing.T) {
 	send := func(offset, n uint32) transport.Packet {
 		return transport.Packet{Op: abi.OpSend, Message: 1, Offset: offset, Length: n}
@@ -132,8 +132,8 @@ func TestPlaced(t *testing.T) {
 	}
 }
 
-// TestRefusedByMode: what is wrong with a message costs the queue pair; where requests complete in
-// error, the message alone; on an unreliable connection nobody but this side, if it is its fault.
+// TestRefusedByMode: an error in a message fails the queue pair; if requests complete in error,
+// only the message; on an unreliable connection only this side, if it is to blame.
 func TestRefusedByMode(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -178,7 +178,7 @@ func TestRefusedByMode(t *testing.T) {
 			t.Errorf("%s, unreliable: %+v, QP in %v", c.name, v, unreliable.State())
 		}
 	}
-	// What took no receive, though it should have, is no message that could fail alone.
+	// A packet that should have taken a receive, but did not, cannot fail alone.
 	x := newTarget(t, abi.QPTypeRC, true)
 	if v := x.Place(0, &transport.Packet{Op: abi.OpSend, Message: 0}, nil); v.Alone || v.Refusal != transport.Invalid || x.State() != abi.QPStateErr {
 		t.Errorf("a message that is over: %+v, QP in %v", v, x.State())
@@ -189,8 +189,9 @@ func TestRefusedByMode(t *testing.T) {
 	}
 }
 
-// TestMemoryOfMessagesGone: memory that is gone when a message comes is the receiver's fault, or of
-// whoever let the peer write there, and its own where the message completes in error.
+// TestMemoryOfMessagesGone: memory that is gone when a message arrives is an error of the receiver,
+// or of the side that let the peer write there. If requests complete in error, only the message
+// fails.
 func TestMemoryOfMessagesGone(t *testing.T) {
 	for name, c := range map[string]struct {
 		packet func(x *target) transport.Packet
@@ -282,8 +283,8 @@ func TestKeysOfSharedQueues(t *testing.T) {
 	}
 }
 
-// TestWhatReceivesSay: the completion of a message says what came, and of a failed one how it
-// failed.
+// TestWhatReceivesSay: the completion of a message describes what was received; that of a failed
+// one says how it failed.
 func TestWhatReceivesSay(t *testing.T) {
 	for _, c := range []struct {
 		op     abi.Opcode
@@ -306,8 +307,7 @@ func TestWhatReceivesSay(t *testing.T) {
 	}
 }
 
-// TestReadByThePeer: a peer reads what its queue pair and the region let it, and nothing from
-// anywhere.
+// TestReadByThePeer: a peer reads only what its queue pair and the region allow.
 func TestReadByThePeer(t *testing.T) {
 	x := newTarget(t, abi.QPTypeRC, false)
 	for _, c := range []struct {
@@ -374,8 +374,8 @@ func TestAtomicByThePeer(t *testing.T) {
 	}
 }
 
-// TestHeardOnce: a driver that waits in RTR hears once that its peer sends; in other states it
-// knows. (DEV-909)
+// TestHeardOnce: a driver that waits in RTR is told once that its peer sends; in other states it is
+// not told. (DEV-909)
 func TestHeardOnce(t *testing.T) {
 	for state, want := range map[abi.QPState]int{abi.QPStateRTR: 1, abi.QPStateRTS: 0, abi.QPStateSQD: 0} {
 		g := newGuest(t, Limits{})

@@ -125,8 +125,8 @@ func TestSharedQueueModified(t *testing.T) {
 	}
 }
 
-// TestSharedQueueInUse: a shared queue stays while queue pairs are made with it, or a message has a
-// receive of it.
+// TestSharedQueueInUse: a shared queue cannot be destroyed while queue pairs use it, or a message
+// has taken a receive of it.
 func TestSharedQueueInUse(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newSRQ(abi.CreateSRQ{})
@@ -157,8 +157,9 @@ func TestSharedQueueInUse(t *testing.T) {
 	g.good(g.DeallocPD(g.pdn))
 }
 
-// TestSharedQueueRunsLow: the driver hears once that fewer entries than the limit are left, also
-// when it says the limit then, and not while as many are left or it has ended. (DEV-921)
+// TestSharedQueueRunsLow: the driver is told once that fewer entries than the limit are left, also
+// if that is so when it sets the limit. It is not told while enough are left or the function has
+// ended. (DEV-921)
 func TestSharedQueueRunsLow(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newSRQ(abi.CreateSRQ{Limit: 2})

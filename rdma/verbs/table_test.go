@@ -83,7 +83,8 @@ func TestTableAgainstModel(t *testing.T) {
 	}
 }
 
-// TestTableShrinksAndGrows: a smaller limit keeps what is there and lets nothing in until it fits.
+// TestTableShrinksAndGrows: a smaller limit keeps existing objects and refuses new ones until they
+// fit.
 func TestTableShrinksAndGrows(t *testing.T) {
 	table := NewTable[int](4, 8, 0)
 	var numbers []uint32

@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestTransitionTable holds what matters of the table by its own words: a row lost by mistake is no
-// row tested. (DEV-901, DEV-907)
+// TestTransitionTable checks the important rows of the table against its own list, because a row
+// lost by mistake would not be tested. (DEV-901, DEV-907)
 func TestTransitionTable(t *testing.T) {
 	for _, c := range []struct {
 		name     string

@@ -21,8 +21,8 @@ func local(wrid uint64, window uint32) abi.SendWQE {
 	return abi.SendWQE{WRID: wrid, Opcode: abi.OpBindMW, Flags: abi.SendSignaled, RKey: window}
 }
 
-// TestWithoutAPeer: what concerns this side only, and what fails by itself, needs no peer; what is
-// for the peer waits with all behind it, and fails after a while.
+// TestWithoutAPeer: requests that concern this side only, and those that fail by themselves, need
+// no peer. A request for the peer waits, with all behind it, and fails after a while.
 func TestWithoutAPeer(t *testing.T) {
 	g := newGuest(t, Limits{})
 	g.shared.TurnOps = 2
@@ -54,7 +54,7 @@ func TestWithoutAPeer(t *testing.T) {
 	}
 }
 
-// TestHowLongAPeerMayTake: the driver's own time counts where it is longer, timeout 0 is for ever,
+// TestHowLongAPeerMayTake: the driver's own time counts if it is longer, timeout 0 means for ever,
 // and a peer that has gone is not waited for.
 func TestHowLongAPeerMayTake(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -87,8 +87,8 @@ func TestHowLongAPeerMayTake(t *testing.T) {
 	}
 }
 
-// TestPeerThatLeft: when the peer's end goes, the oldest request fails, be it sent or not; without
-// one nothing happens until there is. A queue pair that serves nobody any more just ends.
+// TestPeerThatLeft: when the peer's end goes, the oldest request fails, sent or not. If there is
+// none, nothing happens until one is posted. A queue pair that no longer serves requests just ends.
 func TestPeerThatLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after int // requests posted
@@ -126,7 +126,7 @@ func TestPeerThatLeft(t *testing.T) {
 	}
 }
 
-// TestPatienceWithNothing: a peer that is waited for longer than there is work for it costs nothing.
+// TestPatienceWithNothing: waiting for a peer without work for it has no effect.
 func TestPatienceWithNothing(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newWired(abi.QPTypeRC)
@@ -136,8 +136,8 @@ func TestPatienceWithNothing(t *testing.T) {
 	}
 }
 
-// TestUnreliableWithoutAPeer: what an unreliable connection has to send waits for its peer for a
-// while, and is lost then, as is all that follows, and what was begun when the peer goes. (DEV-963)
+// TestUnreliableWithoutAPeer: requests of an unreliable connection wait for the peer for a while.
+// Then they are lost, as are all later ones, and those in progress when the peer goes. (DEV-963)
 func TestUnreliableWithoutAPeer(t *testing.T) {
 	g := newGuest(t, Limits{})
 	m := g.region(g.pdn, abi.PageSize, allRights)
@@ -171,7 +171,7 @@ func TestUnreliableWithoutAPeer(t *testing.T) {
 }
 
 // TestDrainedWithoutAPeer: a queue pair that is drained before its peer is there has nothing to do,
-// though there are entries.
+// although there are entries.
 func TestDrainedWithoutAPeer(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newWired(abi.QPTypeRC)
