@@ -9,9 +9,8 @@ import (
 	falcon "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// TestAskedAgain: a peer asks again for as many READs or atomics as it may have under way, then
-// gets the answers that were late, and asks for as many new ones. All of that arrives at once, and
-// none of it is refused.
+// TestAskedAgain: a peer repeats the maximum of READs or atomics, then gets the late answers, and
+// asks for as many new ones. All of that arrives at once, and nothing is refused.
 func TestAskedAgain(t *testing.T) {
 	const most = 16
 	for name, op := range map[string]wire.Opcode{"READ": wire.ReadRequest, "atomic": wire.FetchAdd} {
@@ -57,9 +56,8 @@ func TestAskedAgain(t *testing.T) {
 	}
 }
 
-// TestReadAgainBounds: a READ that is asked for again is answered again where all of its answer's
-// packets were asked for before, and while not too many wait; else the peer hears nothing, and loses
-// nothing.
+// TestReadAgainBounds: a repeated READ is answered again if all packets of its answer were asked
+// for before, and while not too many wait. Otherwise it is ignored, and nothing is lost.
 func TestReadAgainBounds(t *testing.T) {
 	const most = 16
 	w := newWorld(1, false, 1500, sim.Impairment{})

@@ -11,8 +11,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// asking is one end that sends requests to another one that answers only when it is asked, as Linux
-// does, over a line that loses nothing.
+// asking is one end that sends requests to another one that answers only when asked, as Linux does,
+// over a line that loses nothing.
 type asking struct {
 	*world
 	t      *testing.T
@@ -114,7 +114,7 @@ func writes(count, length int) []transport.Request {
 	return requests
 }
 
-// TestAsksSeldom: a message asks for one answer; of many that wait, not each one does, since an
+// TestAsksSeldom: a message asks for one answer. If many messages wait, not each one asks, since an
 // answer costs the peer a packet.
 func TestAsksSeldom(t *testing.T) {
 	a := newAsking(t)
@@ -137,8 +137,8 @@ func TestAsksSeldom(t *testing.T) {
 	}
 }
 
-// TestAsksInTime: whatever requests follow each other, what sending stops behind has asked for an
-// answer, or something before it has.
+// TestAsksInTime: whatever requests follow each other, if sending stops, the last packet or one
+// before it has asked for an answer.
 func TestAsksInTime(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 100 {

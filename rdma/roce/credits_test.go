@@ -33,7 +33,7 @@ func newCrowded(t *testing.T, packets uint32, conns int) *crowded {
 	return c
 }
 
-// issue has connection i take a WRITE of one packet, and reports whether it did.
+// issue makes connection i take a WRITE of one packet, and reports whether it did.
 func (c *crowded) issue(i int) bool {
 	c.t.Helper()
 	_, err := c.peers[i].conn.Issue(1e9, &transport.Request{Length: 8, WQE: abi.SendWQE{Opcode: abi.OpWrite, RKey: 7}})
@@ -43,7 +43,8 @@ func (c *crowded) issue(i int) bool {
 	return err == nil
 }
 
-// run lets the engine look once, and fails the test unless the connections were told so often.
+// run runs the engine once, and fails the test unless the connections got these numbers of
+// Unblocked calls.
 func (c *crowded) run(want ...int) {
 	c.t.Helper()
 	c.peers[0].engines[0].Run(1e9)
@@ -56,7 +57,7 @@ func (c *crowded) run(want ...int) {
 
 func (c *crowded) inUse() uint32 { return c.node.InUse()[credit.ReqPktTx] }
 
-// TestCreditComesBack: what requests of any size and kind took comes back when they end, or are
+// TestCreditComesBack: the credit of requests of any size and kind is returned when they end or are
 // dropped.
 func TestCreditComesBack(t *testing.T) {
 	for _, dropped := range []bool{false, true} {
@@ -110,8 +111,8 @@ func TestCreditWaits(t *testing.T) {
 	p.posts(abi.OpWrite, 128)
 }
 
-// TestCreditInTurns: those that wait are told of credit in their order, no more than it is enough
-// for. Who does not take it leaves it to the next, and comes first when it asks again.
+// TestCreditInTurns: waiting connections get Unblocked in order, no more than the credit is enough
+// for. One that does not take it leaves it to the next, and comes first when it tries again.
 func TestCreditInTurns(t *testing.T) {
 	c := newCrowded(t, 1, 4)
 	c.issue(0)
@@ -154,7 +155,8 @@ func TestCreditInTurns(t *testing.T) {
 	}
 }
 
-// TestForgottenWaitsNoMore: who drops its requests is not told of credit, and none is kept for it.
+// TestForgottenWaitsNoMore: a connection that drops its requests gets no Unblocked, and no credit
+// is reserved for it.
 func TestForgottenWaitsNoMore(t *testing.T) {
 	c := newCrowded(t, 2, 2)
 	c.issue(0)
@@ -169,8 +171,8 @@ func TestForgottenWaitsNoMore(t *testing.T) {
 	}
 }
 
-// TestForgottenWaitsOnce: who drops its requests while it waits, and has new ones, waits once and
-// gets once what it needs.
+// TestForgottenWaitsOnce: a connection that drops its requests while it waits, and has new ones,
+// waits once and gets what it needs once.
 func TestForgottenWaitsOnce(t *testing.T) {
 	c := newCrowded(t, 2, 2)
 	c.issue(0)
@@ -195,8 +197,8 @@ func TestForgottenWaitsOnce(t *testing.T) {
 	}
 }
 
-// TestLimitLowered: who waits for more credit than there may ever be, since the limit was lowered, is
-// told, and learns it when it tries again.
+// TestLimitLowered: a connection that waits for more credit than a lowered limit allows gets
+// Unblocked, and fails when it tries again.
 func TestLimitLowered(t *testing.T) {
 	c := newCrowded(t, 2, 3)
 	for i := range 2 {
@@ -221,8 +223,8 @@ func TestLimitLowered(t *testing.T) {
 }
 
 // TestPeerThatIsNotReadyHoldsNoCredit: while a peer is not ready, its requests hold no credit, sent
-// or not, and none are added: others can have all of it. What goes out again holds its own, whoever
-// has the credit, and in the end all are done and nothing is left.
+// or not, and none are added, so others can have all of it. A request that is sent again takes its
+// credit, whoever has it. In the end all are done and nothing is leaked.
 func TestPeerThatIsNotReadyHoldsNoCredit(t *testing.T) {
 	c := newCrowded(t, 8, 2)
 	p, other := c.peers[0], c.peers[1]

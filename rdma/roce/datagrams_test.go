@@ -11,7 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// crowd is who sends datagrams, and waits for a place.
+// crowd is a sender of datagrams that waits for room.
 type crowd struct {
 	waits, resumed int
 }
@@ -97,8 +97,8 @@ func TestDatagramFits(t *testing.T) {
 	}
 }
 
-// TestDatagramsWait: a function has 128 datagrams wait for the network. A sender that finds no place
-// is told once that there may be one.
+// TestDatagramsWait: a function may have 128 datagrams waiting for the network. A sender without
+// room gets Resume once.
 func TestDatagramsWait(t *testing.T) {
 	p, to, _ := sender(t, 1500)
 	c := &crowd{}

@@ -123,10 +123,9 @@ func attachAs(t testing.TB, c *roce.Conn, x *transport.Terms) {
 	}
 }
 
-// FuzzPeer lets a peer send what it likes: each four bytes of the input and what follows are a
-// packet with valid addresses and ICRC. Whatever it says, the queue pair sees nothing outside of
-// its requests and memory, and answers are bounded. There are a reliable and an unreliable
-// connection.
+// FuzzPeer lets a peer send anything: each four bytes of the input and what follows are a packet
+// with valid addresses and ICRC. Whatever it sends, the queue pair gets no calls outside of its
+// requests and memory, and answers are bounded. There are a reliable and an unreliable connection.
 func FuzzPeer(f *testing.F) {
 	for op := range 256 {
 		if wire.Opcode(op).Info() != nil {
@@ -205,7 +204,7 @@ func FuzzPeer(f *testing.F) {
 	})
 }
 
-// TestStrangers sends packets that are nearly right: none counts.
+// TestStrangers sends packets that are nearly valid; none of them counts.
 func TestStrangers(t *testing.T) {
 	w := newWorld(1, true, 1500, sim.Impairment{})
 	own, e := w.connect(0), &target{serving: true}

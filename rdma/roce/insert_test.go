@@ -25,9 +25,9 @@ func TestRepeatedReadCounts(t *testing.T) {
 	}
 }
 
-// TestInsertOverlap: an answer that has a packet in common with one that is due is not due twice.
-// The first of those that are due begins anew, the others stay as they are. Others come in the
-// order of their PSNs.
+// TestInsertOverlap: an answer that shares a packet with one that is due is not due twice. The
+// first of those that are due begins anew, and the others are unchanged. Other answers are sent in
+// the order of their PSNs.
 func TestInsertOverlap(t *testing.T) {
 	type span struct{ psn, left int }
 	for _, c := range []struct {
@@ -59,7 +59,7 @@ func TestInsertOverlap(t *testing.T) {
 	}
 }
 
-// TestResultsKept: the results of so many atomics are kept as a peer may have under way.
+// TestResultsKept: as many results of atomics are kept as a peer may have in flight.
 func TestResultsKept(t *testing.T) {
 	var s responder
 	for i := range 300 {

@@ -133,7 +133,7 @@ type heard struct {
 	size int // of the IP packet
 }
 
-// next is the next packet that the connection sends now, if there is one.
+// next returns the next packet that the connection sends now, if there is one.
 func (p *peer) next() (h heard, ok bool) {
 	p.t.Helper()
 	h.size, _ = p.engines[0].Transmit(p.now, p.packet[:])
@@ -153,7 +153,7 @@ func (p *peer) next() (h heard, ok bool) {
 	return h, true
 }
 
-// hears is all that the connection sends now.
+// hears returns all packets that the connection sends now.
 func (p *peer) hears() (list []heard) {
 	p.t.Helper()
 	for p.engines[0].Run(p.now) {
@@ -174,7 +174,7 @@ func psns(list []heard) (at []int) {
 	return at
 }
 
-// scripted is an endpoint that does what a test says, and notes how it is called.
+// scripted is an endpoint that answers as the test sets, and records its calls.
 type scripted struct {
 	target
 	verdict transport.Verdict // of every packet

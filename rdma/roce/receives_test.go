@@ -61,8 +61,9 @@ func TestARequesterKeepsToCredits(t *testing.T) {
 	p.lets("as it said once", 20, 21, 22)
 }
 
-// TestWhatNeedsNoReceiveNeedsNoCredit: WRITEs, READs and atomics go ahead, and are counted; a WRITE
-// with immediate data takes a credit as a SEND does, and a message of several packets takes one.
+// TestWhatNeedsNoReceiveNeedsNoCredit: WRITEs, READs and atomics are sent without credit, and are
+// counted. A WRITE with immediate data takes a credit like a SEND, and a message of several packets
+// takes one.
 func TestWhatNeedsNoReceiveNeedsNoCredit(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.posts(abi.OpWrite, 8)
@@ -91,7 +92,7 @@ func TestWhatNeedsNoReceiveNeedsNoCredit(t *testing.T) {
 	p.lets("the WRITE has moved the limit: a probe", 12)
 }
 
-// TestXRCHasNoCredits: the receives of an XRC target are shared, and nobody counts them.
+// TestXRCHasNoCredits: the receives of an XRC target are shared, so they are not counted.
 func TestXRCHasNoCredits(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}}, func(x *transport.Terms) { x.XRC = true })
 	for range 5 {

@@ -13,8 +13,8 @@ import (
 // syndromes are one of each kind.
 var syndromes = []wire.Syndrome{wire.SynAck, wire.SynRNR | 1, wire.SynSequence, wire.SynInvalid, wire.SynAccess, wire.SynOperation}
 
-// TestAnswersToNothing: what a peer says of packets that were not sent yet, or that were answered
-// before, changes nothing.
+// TestAnswersToNothing: answers to packets that were not sent yet, or that were answered before,
+// change nothing.
 func TestAnswersToNothing(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
@@ -48,8 +48,8 @@ func TestAnswersToNothing(t *testing.T) {
 	}
 }
 
-// TestOldAnswersAreNoProgress: a peer that acknowledges the same again and again keeps nothing
-// alive.
+// TestOldAnswersAreNoProgress: repeated acknowledgements of the same packet are no progress, and do
+// not prevent a timeout.
 func TestOldAnswersAreNoProgress(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e, func(x *transport.Terms) { x.Sending.Timeout, x.Sending.RetryCount = 10, 1 }) // 17 ms, twice
@@ -108,8 +108,8 @@ func TestAnswerOfAnotherKind(t *testing.T) {
 	}
 }
 
-// TestResponseAcknowledges: the response to a READ or atomic says that all before it arrived. One
-// that shows that an earlier response was lost has that asked for again.
+// TestResponseAcknowledges: the response to a READ or atomic acknowledges everything before it. If
+// it shows that an earlier response was lost, that one is requested again.
 func TestResponseAcknowledges(t *testing.T) {
 	for _, op := range []abi.Opcode{abi.OpRead, abi.OpFetchAdd} {
 		response := map[abi.Opcode]wire.Opcode{abi.OpRead: wire.ReadRespOnly, abi.OpFetchAdd: wire.AtomicResponse}[op]
@@ -223,8 +223,8 @@ func TestReadRefusedLater(t *testing.T) {
 	}
 }
 
-// TestForgetAtDone: a queue pair may drop its requests when it hears of the end of one. Nothing of
-// them is heard again, and the connection takes new ones.
+// TestForgetAtDone: a queue pair may drop its requests in a call of Done. It gets no more calls for
+// them, and the connection takes new ones.
 func TestForgetAtDone(t *testing.T) {
 	type requests []abi.Opcode
 	for _, c := range []struct {
@@ -269,8 +269,8 @@ func TestForgetAtDone(t *testing.T) {
 	}
 }
 
-// TestPeerNotReady: a peer that is not ready is asked again after the time that it says, not before,
-// and by one request alone: what is behind that follows when it has been taken.
+// TestPeerNotReady: after a not-ready answer one request is sent again after the time that the peer
+// names, not before. Those behind it follow when it has been accepted.
 func TestPeerNotReady(t *testing.T) {
 	for _, timer := range []uint8{1, 12, 31, 0} {
 		e := &scripted{target: target{serving: true}}
@@ -335,8 +335,8 @@ func TestForgetWhenNotReady(t *testing.T) {
 	}
 }
 
-// TestWhatIsMissing: a NAK has everything from its PSN on sent again, each time. Of responses that
-// are out of order the first does, until one comes in its turn.
+// TestWhatIsMissing: each NAK causes everything from its PSN on to be sent again. Of responses out
+// of order only the first does, until one arrives in order.
 func TestWhatIsMissing(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
@@ -376,7 +376,8 @@ func TestWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestDeadSendsNothing: behind a request that failed nothing is sent, nor after the queue pair left.
+// TestDeadSendsNothing: behind a request that failed nothing is sent, nor after the queue pair has
+// detached.
 func TestDeadSendsNothing(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)

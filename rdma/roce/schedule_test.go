@@ -12,9 +12,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// TestRetrySchedule: when a packet that nobody answers is sent again, and when the attempts end: by
-// four times verbs' timeout as far as all attempts take 2 s, by the pause, which grows, where that
-// is shorter, and never before 8 ms.
+// TestRetrySchedule: when an unanswered packet is sent again, and when the attempts end: after four
+// times verbs' timeout as far as all attempts take 2 s, after the growing pause if that is shorter,
+// and never before 8 ms.
 func TestRetrySchedule(t *testing.T) {
 	const ms = 1e6
 	for _, c := range []struct {
@@ -62,8 +62,8 @@ func TestRetrySchedule(t *testing.T) {
 	}
 }
 
-// TestPatienceBeginsWithTheFirst: the time that nothing was answered begins with the first packet
-// under way, whatever is sent behind it, and anew with every answer.
+// TestPatienceBeginsWithTheFirst: the time without an answer begins with the first packet in
+// flight, whatever is sent behind it, and begins anew with every answer.
 func TestPatienceBeginsWithTheFirst(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e, func(x *transport.Terms) { x.Sending.Timeout, x.Sending.RetryCount = 12, 1 })
@@ -91,8 +91,8 @@ func TestPatienceBeginsWithTheFirst(t *testing.T) {
 	}
 }
 
-// TestLastWordNotReady: attempts that end after the peer said that it is not ready end with that,
-// unless something was answered since.
+// TestLastWordNotReady: if the peer's last answer was not-ready when the attempts end, the request
+// fails with that status.
 func TestLastWordNotReady(t *testing.T) {
 	for answered, want := range map[bool]abi.WCStatus{false: abi.WCRNRRetryExcErr, true: abi.WCRetryExcErr} {
 		e := &scripted{target: target{serving: true}}
@@ -116,8 +116,8 @@ func TestLastWordNotReady(t *testing.T) {
 	}
 }
 
-// TestWindowIsFull: exactly as many packets are under way as the window has, READs with all that
-// their responses lack.
+// TestWindowIsFull: exactly as many packets are in flight as the window allows; READs count with
+// all their missing responses.
 func TestWindowIsFull(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
@@ -156,8 +156,7 @@ func TestWindowIsFull(t *testing.T) {
 	}
 }
 
-// TestResponsesAfterRewind: what is answered after everything was to be sent again makes no more
-// room than there is.
+// TestResponsesAfterRewind: answers that come after a rewind do not enlarge the window.
 func TestResponsesAfterRewind(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.posts(abi.OpRead, 4*segment)

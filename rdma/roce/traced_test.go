@@ -24,7 +24,7 @@ func traced(t *testing.T, qpn uint32, change ...func(*transport.Terms)) (*peer, 
 	return p, e, ring
 }
 
-// leave has all packets leave that there are.
+// leave sends all packets that are waiting.
 func (p *peer) leave() {
 	p.t.Helper()
 	p.engines[0].Run(p.now)
@@ -44,8 +44,8 @@ func kinds(ring *trace.Ring) map[trace.Kind]int {
 	return seen
 }
 
-// TestTraceOfRequests: each request is noted when it is issued, and each of its packets when it
-// leaves and when it is answered: by an acknowledgement or a refusal, not by the end of patience.
+// TestTraceOfRequests: each request is recorded when it is issued, and each of its packets when it
+// is sent and when it is answered: by an acknowledgement or a refusal, not by a timeout.
 func TestTraceOfRequests(t *testing.T) {
 	unreliable := func(x *transport.Terms) { x.Unreliable = true }
 	three := map[trace.Kind]int{trace.Issued: 1, trace.Scheduled: 3, trace.Sealed: 3}
@@ -74,7 +74,7 @@ func TestTraceOfRequests(t *testing.T) {
 	}
 }
 
-// TestTraceOfServed: what is noted of the peer's requests, from their arrival to the answer.
+// TestTraceOfServed: the events recorded for the peer's requests, from their arrival to the answer.
 func TestTraceOfServed(t *testing.T) {
 	for name, c := range map[string]struct {
 		asks func(p *peer)

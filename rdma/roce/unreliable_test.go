@@ -22,8 +22,7 @@ func (l *listener) Complete(_ transport.Time, p *transport.Packet, n uint64, _ a
 	l.came, l.size = append(l.came, p.ID), append(l.size, n)
 }
 
-// TestUnreliableSequence holds what a responder makes of packets by their PSNs: nothing is
-// answered.
+// TestUnreliableSequence checks how a responder handles packets by their PSNs. Nothing is answered.
 func TestUnreliableSequence(t *testing.T) {
 	const first, middle, last, only = wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.SendOnly
 	type packet struct {
