@@ -10,11 +10,11 @@ import (
 
 // Control messages.
 const (
-	msgBegin   = 1 // driver: get ready for the round
-	msgReady   = 2 // server: go on
-	msgCheck   = 3 // driver: the round's operations are done
-	msgVerdict = 4 // server: what it found
-	msgBye     = 5 // driver: that was all
+	msgBegin   = 1 // from the driver: prepare the round
+	msgReady   = 2 // from the server: the round is prepared
+	msgCheck   = 3 // from the driver: the round's operations are done
+	msgVerdict = 4 // from the server: the result of the comparison
+	msgBye     = 5 // from the driver: no further rounds
 )
 
 // controlSize is the size of every control message in bytes.
@@ -22,7 +22,7 @@ const controlSize = 128
 
 const maxProblem = controlSize - 36
 
-// control is a control message. A round is named by all its fields but problem.
+// control is a control message. All fields but problem describe a round.
 type control struct {
 	kind  uint8
 	op    guestlib.Opcode
@@ -33,7 +33,7 @@ type control struct {
 	qpn   uint32 // special operations: of the sender's queue pair
 	srqn  uint32 // and of its SRQ
 	key   uint32 // and of its window
-	// problem is the verdict: "" if all is well.
+	// problem is the verdict: "" if everything is correct.
 	problem string
 }
 

@@ -1,6 +1,6 @@
-// Package workload drives a pair of functions through every operation and size and verifies every
-// byte on the far side. It is the work of the demo's guests, and a first test of any new attachment
-// or transport.
+// Package workload runs every operation in every size between a pair of functions and verifies
+// every byte on the far side. The demo's guests run it. It is also a first test for new attachments
+// and transports.
 //
 //	   first                                         second
 //	driver ──connect, private data────────────────► server      connection 1
@@ -12,15 +12,15 @@
 //	       ──CHECK─────────────────────────────────►            compares every byte
 //	       ◄─VERDICT────────────────────────────────
 //	       ──BYE───────────────────────────────────►
-//	then both change places                                     connection 2
+//	then both change roles                                      connection 2
 //
 // The control messages are SENDs of the same queue pair. Data is a pattern made from seed,
-// operation, size and iteration, so both sides know it without telling. What must not be touched is
-// filled with a canary and compared too. Offsets vary and are mostly odd. READs are compared by the
-// driver; atomics follow a model both sides know.
+// operation, size and iteration, so both sides can compute it. Memory that must not change is
+// filled with a canary and compared too. Offsets vary and are mostly odd. The driver compares the
+// data of READs. Atomics follow a model that both sides compute.
 //
-// SENDs by datagrams, to a shared receive queue and to one of an XRC domain go by queue pairs of
-// their own (services.go).
+// SENDs by datagrams, to a shared receive queue and to one of an XRC domain use their own queue
+// pairs (services.go).
 //
 // Output is one JSON object per line; see Line.
 package workload

@@ -20,11 +20,11 @@ type driver struct {
 	peer welcome
 	gid  guestlib.GID // of the peer
 
-	results []Result // of this turn so far
-	leaving bool     // all rows are done
+	results []Result // finished rows of this turn
+	leaving bool     // all rows are done; only the end of the connection is left
 }
 
-// drive runs the rows that are not done yet over a new connection.
+// drive runs the remaining rows over a new connection.
 func (d *driver) drive(ctx context.Context, cfg *Config) error {
 	if d.leaving {
 		d.byeAgain(ctx, cfg)
@@ -60,7 +60,7 @@ func (d *driver) drive(ctx context.Context, cfg *Config) error {
 	return d.bye(ctx)
 }
 
-// connect meets the server, which may not be there yet.
+// connect connects to the server. It tries again while the server is not there yet.
 func (d *driver) connect(ctx context.Context, cfg *Config) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.MeetTimeout, fmt.Errorf("the peer did not come within %v", cfg.MeetTimeout))
 	defer cancel()
@@ -96,7 +96,7 @@ func (d *driver) row(ctx context.Context, op guestlib.Opcode, size, count int) (
 	r := Result{Op: name(op), Size: size, Count: count, Verified: true}
 	times := make([]time.Duration, 0, count)
 	perRound := min(maxRound, int(d.peer.data)/slotSize(size), d.data/slotSize(size))
-	if op == Inside { // both ends in this memory
+	if op == Inside { // both ends use this memory
 		perRound = min(perRound, d.data/2/slotSize(size))
 	}
 	if perRound == 0 {
@@ -130,12 +130,12 @@ func (d *driver) row(ctx context.Context, op guestlib.Opcode, size, count int) (
 	return r, nil
 }
 
-// round keeps three decimals: more would not be real.
+// round rounds to three decimals, the precision of the measurement.
 func round(x float64) float64 { return math.Round(x*1000) / 1000 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// round runs one round and returns the first problem either side found with the data.
+// round runs one round and returns the first problem that either side found in the data.
 func (d *driver) round(ctx context.Context, begin control, times *[]time.Duration) (problem string, err error) {
 	by := &queue{qp: d.qp}
 	if special(begin.op) {
@@ -178,8 +178,8 @@ func (d *driver) round(ctx context.Context, begin control, times *[]time.Duratio
 	return verdict.problem, nil
 }
 
-// ask sends a control message and returns the answer. The answer to the last one says enough: the
-// server ends the connection then, maybe before the send has completed here.
+// ask sends a control message and returns the answer. For the last message it does not wait for the
+// completion of the send, because the server may end the connection before that.
 func (d *driver) ask(ctx context.Context, c control, want uint8) (answer control, err error) {
 	if err := d.send(c); err != nil {
 		return answer, err
@@ -207,7 +207,7 @@ func (d *driver) ask(ctx context.Context, c control, want uint8) (answer control
 	return answer, nil
 }
 
-// do posts one request, waits until it completed, and returns how long that took.
+// do posts one request, waits for its completion, and returns how long that took.
 func (d *driver) do(ctx context.Context, qp *guestlib.QP, wr *guestlib.SendWR) (time.Duration, error) {
 	start := time.Now()
 	if err := qp.PostSend(wr); err != nil {
@@ -224,8 +224,8 @@ func (d *driver) do(ctx context.Context, qp *guestlib.QP, wr *guestlib.SendWR) (
 	return took, nil
 }
 
-// transfers runs the iterations of everything but atomics. problem is what the driver itself found:
-// READs only.
+// transfers runs the iterations of all operations but atomics. problem is a difference that the
+// driver itself found, which can happen only for READs.
 func (d *driver) transfers(ctx context.Context, begin control, by *queue, ready control, times *[]time.Duration) (problem, err error) {
 	op, size, per := begin.op, int(begin.size), slotSize(int(begin.size))
 	var sgl [1]guestlib.SGE
@@ -263,7 +263,7 @@ func (d *driver) transfers(ctx context.Context, begin control, by *queue, ready 
 	return problem, nil
 }
 
-// immediate is the immediate data of an iteration.
+// immediate returns the immediate data of an iteration.
 func immediate(k uint64) uint32 { return uint32(k >> 32) }
 
 // atomics runs the iterations of an atomic operation.
@@ -292,8 +292,8 @@ func (d *driver) atomics(ctx context.Context, begin control, times *[]time.Durat
 	return problem, nil
 }
 
-// bye ends the connection. The server disconnects, since only it knows when its last answer has
-// arrived.
+// bye ends the connection. The server disconnects, since only the server knows when its last answer
+// has arrived.
 func (d *driver) bye(ctx context.Context) error {
 	if err := d.endQueues(ctx); err != nil {
 		return err

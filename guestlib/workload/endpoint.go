@@ -13,18 +13,18 @@ import (
 
 const (
 	queueEntries = 64
-	maxRound     = queueEntries - 8 // iterations of a round: receives for all of them and for control messages fit the queue
-	spins        = 64               // polls before waiting for an event
-	stall        = 60 * time.Second // longest wait for one completion
+	maxRound     = queueEntries - 8 // largest number of iterations of a round: the queue has room for their receives and for control messages
+	spins        = 64               // number of polls before waiting for an event
+	stall        = 60 * time.Second // time limit of the wait for one completion
 )
 
-// Memory of an endpoint: slots for data, then the atomics' cell between canaries, then control
-// messages.
+// Layout of an endpoint's memory: slots for data, then the cell for atomics between canaries, then
+// control messages.
 const (
 	cellOffset   = 64 // in the page after the slots
 	controlStart = 2048
 	controlSlots = 8
-	grhStart     = controlStart + controlSlots*controlSize // where the headers of datagrams go
+	grhStart     = controlStart + controlSlots*controlSize // memory for the headers of datagrams
 	tailSize     = 4096
 )
 
@@ -37,16 +37,17 @@ type endpoint struct {
 	qp   *guestlib.QP
 	buf  *guestlib.Buffer
 	data int // bytes for slots
-	// achieved is when the last row was done, or the peer asked for something.
+	// achieved is the time of the last progress: a row was finished, or a request of the peer
+	// arrived.
 	achieved time.Time
 
 	queues map[guestlib.Opcode]*queue // of special operations
 
 	wcs  [16]guestlib.WC
-	have []guestlib.WC // polled, not yet taken
+	have []guestlib.WC // polled but not yet returned by next
 }
 
-// open attaches and makes all that both connections share.
+// open attaches to the function and creates the objects that both connections share.
 func open(ctx context.Context, url string, data int) (*endpoint, error) {
 	return openWith(ctx, url, data, guestlib.Options{Driver: "vnic workload"})
 }
@@ -85,7 +86,7 @@ func (e *endpoint) setup(ctx context.Context) (err error) {
 	return err
 }
 
-// newQP makes the queue pair of the next connection.
+// newQP creates the queue pair of the next connection.
 func (e *endpoint) newQP(ctx context.Context) (err error) {
 	e.have = nil
 	e.qp, err = e.pd.CreateQP(ctx, guestlib.QPConfig{
@@ -94,12 +95,13 @@ func (e *endpoint) newQP(ctx context.Context) (err error) {
 	return err
 }
 
-// next returns the next completion, after a failure as an error. It polls a little before it waits.
+// next returns the next completion. If the work request failed it returns an error. It polls for a
+// while before it waits for an event.
 func (e *endpoint) next(ctx context.Context) (guestlib.WC, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, stall, fmt.Errorf("no completion within %v", stall))
 	defer cancel()
 	for spin := 0; len(e.have) == 0; spin++ {
-		down := e.qp.State() != rts // before polling: what completed before the end is still taken
+		down := e.qp.State() != rts // before polling, so that completions from before the end are still returned
 		n, err := e.cq.Poll(e.wcs[:])
 		if err != nil {
 			return guestlib.WC{}, err
@@ -125,11 +127,11 @@ func (e *endpoint) next(ctx context.Context) (guestlib.WC, error) {
 	return wc, wc.Err()
 }
 
-// IDs of work requests other than those of iterations, which are their numbers in the round.
+// IDs of work requests that are no iterations. The ID of an iteration is its number in the round.
 const (
 	idControl     = 1 << 32 // receive of a control message, plus its slot
 	idControlSend = 2 << 32
-	idWindow      = 3 << 32 // binding of a window, or its end
+	idWindow      = 3 << 32 // binding or unbinding of a window
 	idInside      = 4 << 32 // receive of a message inside the function, plus its iteration
 )
 
@@ -140,7 +142,7 @@ func (e *endpoint) expectControl(slot int) error {
 
 func (e *endpoint) controlOffset(slot int) int { return e.data + controlStart + slot*controlSize }
 
-// send sends a control message; its completion, idControlSend, comes through next.
+// send sends a control message. next returns its completion, with idControlSend.
 func (e *endpoint) send(c control) error {
 	return e.qp.PostSend(&guestlib.SendWR{ID: idControlSend, Opcode: guestlib.Send, Flags: guestlib.Signaled | guestlib.Solicited, Inline: c.marshal()})
 }

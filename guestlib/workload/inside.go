@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// inside is a round of SENDs between two queue pairs of the driver's own function, which the NIC
-// joins without a network. The server has no part in it.
+// inside runs a round of SENDs between two queue pairs of the driver's own function, which the NIC
+// connects without a network. The server does not take part.
 func (d *driver) inside(ctx context.Context, begin control, times *[]time.Duration) (problem string, err error) {
 	from, to, err := d.loop(ctx)
 	if err != nil {
@@ -51,7 +51,8 @@ func (d *driver) inside(ctx context.Context, begin control, times *[]time.Durati
 	return problem, nil
 }
 
-// loop returns two queue pairs of this function that are wired to each other, made if need be.
+// loop returns two queue pairs of this function that are wired to each other. It creates them if
+// needed.
 func (d *driver) loop(ctx context.Context) (from, to *guestlib.QP, err error) {
 	if q := d.queues[Inside]; q != nil {
 		return q.qp, q.loop, nil

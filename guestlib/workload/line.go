@@ -9,7 +9,7 @@ import (
 
 // Kinds of Line.
 const (
-	KindProgress = "progress" // Text says what is going on
+	KindProgress = "progress" // Text describes the progress
 	KindResult   = "result"   // Result is a finished row
 	KindStream   = "stream"   // Stream is a finished measurement of plain IP
 	KindProgram  = "program"  // Program is another program's result
@@ -26,14 +26,14 @@ type Line struct {
 	Program *Program `json:"program,omitempty"`
 }
 
-// Program is what a program that knows nothing of guestlib did between the two guests.
+// Program is the result of a program that does not use guestlib, run between the two guests.
 type Program struct {
 	Command string `json:"command"`
-	Did     string `json:"did,omitempty"`     // in a few words
-	Problem string `json:"problem,omitempty"` // why it did not
+	Did     string `json:"did,omitempty"`     // summary of what it did
+	Problem string `json:"problem,omitempty"` // why it failed
 }
 
-// Stream is plain IP from one guest to the other, measured at the receiver.
+// Stream is the result of plain IP traffic from one guest to the other, measured at the receiver.
 type Stream struct {
 	Protocol string  `json:"protocol"` // TCP or UDP
 	Seconds  float64 `json:"seconds"`
@@ -43,19 +43,19 @@ type Stream struct {
 	LostPct  float64 `json:"lost_percent"` // UDP: datagrams that did not arrive
 }
 
-// Result is one operation at one size.
+// Result is the result of one operation at one size.
 type Result struct {
 	Op       string  `json:"op"`
 	Size     int     `json:"size"` // bytes
 	Count    int     `json:"count"`
 	P50US    float64 `json:"p50_us"`  // median time from post to completion
-	MeanUS   float64 `json:"mean_us"` // mean of it
+	MeanUS   float64 `json:"mean_us"` // mean of that time
 	MBps     float64 `json:"mbps"`    // 10^6 bytes per second, one operation at a time
 	Verified bool    `json:"verified"`
 	Problem  string  `json:"problem,omitempty"` // the first difference, if not verified
 }
 
-// DecodeLine reads one line of output.
+// DecodeLine parses one line of output.
 func DecodeLine(b []byte) (Line, error) {
 	var l Line
 	if err := json.Unmarshal(b, &l); err != nil {
@@ -90,16 +90,16 @@ type printer struct {
 func (p *printer) line(l Line) {
 	b, err := json.Marshal(l)
 	if err != nil {
-		return // a NaN at most, and there is none
+		return // only a NaN could cause this, and there is none
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, _ = p.w.Write(append(b, '\n')) // nobody is left to tell
+	_, _ = p.w.Write(append(b, '\n')) // there is nowhere to report an error
 }
 
 func (p *printer) progress(format string, args ...any) {
 	p.line(Line{Kind: KindProgress, Text: fmt.Sprintf(format, args...)})
 }
 
-// Progress writes what is going on before Run has begun.
+// Progress writes a progress line. It is for the time before Run.
 func Progress(w io.Writer, text string) { (&printer{w: w}).progress("%s", text) }

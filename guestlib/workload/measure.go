@@ -12,32 +12,32 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// Cost is what the device costs a guest on one path, as medians in microseconds.
+// Cost holds the latencies of a device on one path, as medians in microseconds.
 type Cost struct {
 	Path    string // as guestlib.Device.Path names it
 	Latency guestlib.Latency
 
-	// ShadowUS is from posting a send to a device that looks at the queue to the moment when it has
-	// read it: there is no doorbell but the producer index in memory. 0 when there were not enough
+	// ShadowUS is the time from posting a send, while the device polls the queue, until the device
+	// has read it: the producer index in memory is the only doorbell. It is 0 if there were too few
 	// such posts.
 	ShadowUS float64
-	Shadowed int // posts of that kind, of Posts
+	Shadowed int // number of such posts, out of Posts
 	Posts    int
-	// Write64US is from posting a WRITE of 64 bytes to finding its completion by polling, one at a
-	// time.
+	// Write64US is the time from posting a WRITE of 64 bytes until its completion is polled, one
+	// WRITE at a time.
 	Write64US float64
 }
 
-// measuring is the order in which a guest measures: records over the stream for every post, then
-// the best path there is.
+// measuring lists the measurements of a guest in order: first with a doorbell over the stream for
+// every post, then on the best available path.
 var measuring = []guestlib.Options{
 	{Driver: "vnic latency", NoWindow: true, RingAlways: true},
 	{Driver: "vnic latency"},
 }
 
-// Measure measures what the device costs, if cfg.First, with the help of a peer that runs it too.
-// With other fields than URL, PeerGID, First, Service, Count (of samples), MeetTimeout and Out it
-// does nothing.
+// Measure measures the device's latencies if cfg.First is set, with the help of a peer that runs
+// Measure too. It uses only the fields URL, PeerGID, First, Service, Count (number of samples),
+// MeetTimeout and Out.
 func Measure(ctx context.Context, cfg Config) (costs []Cost, err error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -87,13 +87,13 @@ func measure(ctx context.Context, cfg *Config, opts guestlib.Options, out *print
 	return c, d.bye(ctx)
 }
 
-// writesTake is how long WRITEs go on for each sample that is wanted. A device that had to give way
-// to others sleeps after each WRITE for up to half a second, and that is not all there is to
-// measure.
+// writesTake is the time limit of the WRITEs for each wanted sample. A device that had to give its
+// processor to others sleeps after each WRITE, for up to half a second, and time is needed for the
+// other measurements too.
 const writesTake = 2 * time.Millisecond
 
-// writes posts WRITEs of 64 bytes, one at a time, and looks at memory until each was read by the
-// device and then completed.
+// writes posts WRITEs of 64 bytes, one at a time. It polls memory until the device has read each
+// WRITE and until it has completed.
 func (d *driver) writes(ctx context.Context, c *Cost) error {
 	wr := guestlib.SendWR{
 		Opcode: guestlib.Write, Flags: guestlib.Signaled, SGL: []guestlib.SGE{d.mr.SGE(0, 64)}, RemoteAddr: d.peer.addr, RKey: d.peer.rkey,

@@ -7,7 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// canary fills memory that nobody may touch.
+// canary is the fill byte of memory that must not change.
 const canary = 0xa5
 
 // mix is the output function of SplitMix64: neighbouring inputs give unrelated outputs.
@@ -19,7 +19,7 @@ func mix(x uint64) uint64 {
 
 const golden = 0x9e3779b97f4a7c15
 
-// key is the seed of one iteration's data.
+// key returns the seed of one iteration's data.
 func key(seed uint64, op guestlib.Opcode, size, iteration int) uint64 {
 	return mix(seed ^ mix(uint64(op)<<56|uint64(size)<<24|uint64(iteration)))
 }
@@ -55,14 +55,14 @@ func compare(b []byte, k uint64) int {
 	return -1
 }
 
-// fillCanary covers b.
+// fillCanary fills b with canaries.
 func fillCanary(b []byte) {
 	for i := range b {
 		b[i] = canary
 	}
 }
 
-// touched returns the offset of the first byte of b that is no canary, or -1.
+// touched returns the offset of the first byte of b that is not a canary, or -1.
 func touched(b []byte) int {
 	const word = 0x0101010101010101 * canary
 	i := 0
@@ -76,8 +76,8 @@ func touched(b []byte) int {
 	return -1
 }
 
-// Slots: each iteration of a round has its own piece of memory, with room for its offset before the
-// data and for canaries on both sides.
+// Each iteration of a round has its own slot of memory, with room for its offset before the data
+// and for canaries on both sides.
 const (
 	slotAlign = 64
 	slotSlack = 2 * slotAlign
@@ -85,13 +85,13 @@ const (
 
 func slotSize(size int) int { return (size+slotAlign-1)/slotAlign*slotAlign + slotSlack }
 
-// remoteOffset and localOffset are where an iteration's data starts in its slot: 0 at first, then
-// all kinds of misalignment.
+// remoteOffset and localOffset return the offset of an iteration's data in its slot: 0 at first,
+// then all kinds of misalignment.
 func remoteOffset(iteration int) int { return iteration * 7 % slotAlign }
 
 func localOffset(iteration int) int { return iteration * 13 % slotAlign }
 
-// checkSlot compares a slot that holds size bytes of data at off and canaries around them.
+// checkSlot checks a slot: size bytes of data at off, and canaries around them.
 func checkSlot(slot []byte, off, size int, k uint64) error {
 	if i := compare(slot[off:off+size], k); i >= 0 {
 		return fmt.Errorf("byte %d of %d is wrong", i, size)
@@ -105,9 +105,9 @@ func checkSlot(slot []byte, off, size int, k uint64) error {
 	return nil
 }
 
-// atomicStep is iteration i of the atomics' model: it puts the operands into wr, given the cell's
-// value, and returns the value afterwards. Every other CmpSwap compares with a wrong value and must
-// change nothing.
+// atomicStep computes iteration i of the model of atomics. Given the cell's value it sets the
+// operands in wr, and returns the value afterwards. Every other CmpSwap compares with a wrong value
+// and must change nothing.
 func atomicStep(wr *guestlib.SendWR, k uint64, i int, cell uint64) (after uint64) {
 	r := mix(k + uint64(i)*golden)
 	wr.CompareAdd, wr.Swap = cell, r
@@ -124,7 +124,7 @@ func atomicStep(wr *guestlib.SendWR, k uint64, i int, cell uint64) (after uint64
 		return addFields(cell, r, wr.Mask)
 	case guestlib.MaskedCmpSwap:
 		if i%2 == 0 {
-			wr.CompareAdd ^= r &^ wr.CompareMask // what is not compared may differ
+			wr.CompareAdd ^= r &^ wr.CompareMask // bits that are not compared may differ
 			return cell&^wr.Mask | r&wr.Mask
 		}
 	case guestlib.CmpSwap:
@@ -135,7 +135,7 @@ func atomicStep(wr *guestlib.SendWR, k uint64, i int, cell uint64) (after uint64
 	return cell
 }
 
-// addFields adds bit by bit, in fields whose most significant bits are those of mask.
+// addFields adds a and b bit by bit, in fields whose most significant bits are set in mask.
 func addFields(a, b, mask uint64) (sum uint64) {
 	var carry uint64
 	for bit := range 64 {
@@ -146,5 +146,5 @@ func addFields(a, b, mask uint64) (sum uint64) {
 	return sum
 }
 
-// atomicStart is the cell's value before the first iteration.
+// atomicStart returns the cell's value before the first iteration.
 func atomicStart(k uint64) uint64 { return mix(k ^ golden) }

@@ -9,14 +9,15 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// byeTime is how long a driver whose connection was lost with its last word tries to say it again:
-// the server has heard it, and drives itself by now, or is back by then.
+// byeTime is how long a driver tries to send its BYE again after it lost the connection with it.
+// Within that time a server that did not get the BYE is back; one that got it has become the
+// driver.
 const byeTime = 10 * time.Second
 
 const recoverPause = 50 * time.Millisecond
 
-// persist takes a turn to its end, through losses of the device, the peer and their connection,
-// unless nothing is achieved for too long.
+// persist runs a turn to its end, also when the device, the peer or their connection is lost in
+// between. It gives up if there is no progress for limit.
 func (e *endpoint) persist(ctx context.Context, limit time.Duration, out *printer, turn func() error) error {
 	for {
 		err := turn()
@@ -28,7 +29,7 @@ func (e *endpoint) persist(ctx context.Context, limit time.Duration, out *printe
 			return fmt.Errorf("not recovered within %v: %w", limit, err)
 		}
 		out.line(Line{Kind: KindProgress, Text: recovered})
-		select { // what fails at once is not to be a busy loop
+		select { // a pause, so that a turn which fails at once does not make a busy loop
 		case <-time.After(recoverPause):
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
@@ -36,7 +37,7 @@ func (e *endpoint) persist(ctx context.Context, limit time.Duration, out *printe
 	}
 }
 
-// recovered is what is said when the device works again.
+// recovered is the progress text when the device works again.
 const recovered = "recovered: device attached again, everything made anew"
 
 // interrupted reports whether another try may help.
@@ -44,14 +45,14 @@ func (e *endpoint) interrupted(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && !errors.Is(err, guestlib.ErrProtocol) && !errors.Is(err, guestlib.ErrInvalid) && !errors.Is(err, guestlib.ErrUnsupported)
 }
 
-// renew waits until the device works and makes everything anew. The memory stays the same.
+// renew waits until the device works, and creates all objects again. The memory stays the same.
 func (e *endpoint) renew(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
 		err := e.dev.Await(ctx)
 		if err != nil && !errors.Is(err, guestlib.ErrNeedsReset) && e.interrupted(ctx, err) {
-			err = e.dev.Reset(ctx) // the function was stopped or reset, and the device is there
+			err = e.dev.Reset(ctx) // the function was stopped or reset, but the device is not lost
 		}
 		if err != nil {
 			return err
@@ -60,7 +61,7 @@ func (e *endpoint) renew(ctx context.Context, limit time.Duration) error {
 		if err = e.setup(ctx); err == nil || !e.interrupted(ctx, err) {
 			return err
 		}
-		select { // it was lost once more
+		select { // the device was lost again
 		case <-time.After(10 * time.Millisecond):
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
@@ -68,7 +69,8 @@ func (e *endpoint) renew(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// drop destroys whatever there is. What cannot be destroyed went with the device, or goes with it.
+// drop destroys all objects. Those that cannot be destroyed have gone with the device, or will go
+// with it.
 func (e *endpoint) drop(ctx context.Context) {
 	_ = e.endQueues(ctx)
 	clear(e.queues)
@@ -87,7 +89,7 @@ func (e *endpoint) drop(ctx context.Context) {
 	e.qp, e.mr, e.cq, e.pd = nil, nil, nil, nil
 }
 
-// byeAgain says the last word once more, to a server that may have heard it.
+// byeAgain sends the BYE again, to a server that may have got it already.
 func (d *driver) byeAgain(ctx context.Context, cfg *Config) {
 	again := *cfg
 	again.MeetTimeout = byeTime

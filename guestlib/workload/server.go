@@ -16,11 +16,11 @@ type server struct {
 	out *printer
 
 	round    control
-	problem  string // the first one of the round
-	received int    // receives of the round completed
+	problem  string // the first problem of the round
+	received int    // number of completed receives of the round
 }
 
-// serve answers one driver until it says bye.
+// serve serves one driver until the driver sends BYE.
 func (s *server) serve(ctx context.Context, cfg *Config) error {
 	if err := s.accept(ctx, cfg); err != nil {
 		return err
@@ -64,11 +64,12 @@ func (s *server) serve(ctx context.Context, cfg *Config) error {
 	}
 }
 
-// datagramTime is how long datagrams that were sent are waited for before they count as lost.
+// datagramTime is how long the server waits for datagrams before they count as lost.
 const datagramTime = 10 * time.Second
 
-// late waits for the datagrams of the round that CHECK has overtaken: their sends were complete
-// when the NIC had copied them, and they come on another connection than CHECK.
+// late waits for the datagrams of the round that CHECK has overtaken. That can happen because their
+// sends complete when the NIC has copied them, and because they travel on another connection than
+// CHECK.
 func (s *server) late(ctx context.Context) error {
 	if s.round.op != Datagram {
 		return nil
@@ -79,7 +80,7 @@ func (s *server) late(ctx context.Context) error {
 		wc, err := s.next(soon)
 		switch {
 		case err != nil && soon.Err() != nil && ctx.Err() == nil:
-			return nil // lost: check says so
+			return nil // lost; check reports it
 		case err != nil:
 			return err
 		case wc.ID >= idControl:
@@ -90,7 +91,7 @@ func (s *server) late(ctx context.Context) error {
 	return nil
 }
 
-// farewell ends the connection, whose driver has no more to ask.
+// farewell ends the connection after the driver's BYE.
 func (s *server) farewell(ctx context.Context, cfg *Config) error {
 	end := func() error {
 		if err := s.reply(ctx, control{kind: msgBye}); err != nil {
@@ -105,7 +106,7 @@ func (s *server) farewell(ctx context.Context, cfg *Config) error {
 		return s.qp.Destroy(ctx)
 	}
 	err := end()
-	if err != nil && cfg.Recover > 0 && s.interrupted(ctx, err) { // the driver will do without
+	if err != nil && cfg.Recover > 0 && s.interrupted(ctx, err) { // the driver does not need the answer
 		return s.renew(ctx, cfg.Recover)
 	}
 	return err
@@ -147,8 +148,8 @@ func (s *server) accept(ctx context.Context, cfg *Config) error {
 	}
 }
 
-// control returns the next control message. Receives of the round's data complete before it and are
-// checked on the way.
+// control returns the next control message. Before it returns it checks the receives of the round's
+// data, which complete earlier.
 func (s *server) control(ctx context.Context) (control, error) {
 	for {
 		wc, err := s.next(ctx)
@@ -162,8 +163,8 @@ func (s *server) control(ctx context.Context) (control, error) {
 	}
 }
 
-// reply sends an answer and waits until it is with the driver. What the driver sends in the
-// meantime is kept for control.
+// reply sends an answer and waits until the driver has got it. Messages that arrive meanwhile are
+// kept for control.
 func (s *server) reply(ctx context.Context, c control) error {
 	if err := s.send(c); err != nil {
 		return err
@@ -174,8 +175,7 @@ func (s *server) reply(ctx context.Context, c control) error {
 	return nil
 }
 
-// done waits for the completion of one work request. What completes in the meantime is kept for
-// control.
+// done waits for the completion of one work request. Other completions are kept for control.
 func (s *server) done(ctx context.Context, id uint64) error {
 	var early []guestlib.WC
 	for {
@@ -191,7 +191,8 @@ func (s *server) done(ctx context.Context, id uint64) error {
 	}
 }
 
-// begin prepares a round: memory and receives, the one for CHECK last. It returns the answer.
+// begin prepares the memory and the receives of a round; the receive for CHECK is the last. It
+// returns the answer.
 func (s *server) begin(ctx context.Context, c control, peer guestlib.GID) (ready control, err error) {
 	ready.kind = msgReady
 	post := s.qp.PostRecv
@@ -230,7 +231,7 @@ func (s *server) begin(ctx context.Context, c control, peer guestlib.GID) (ready
 		case Datagram:
 			wr.SGL = []guestlib.SGE{s.mr.SGE(s.data+grhStart, guestlib.GRHSize), s.mr.SGE(i*per+off, size+1)}
 		case guestlib.Send, guestlib.SendImm, Shared, Extended, Wired:
-			wr.SGL = []guestlib.SGE{s.mr.SGE(i*per+off, size+1)} // a byte more than will come
+			wr.SGL = []guestlib.SGE{s.mr.SGE(i*per+off, size+1)} // one byte more than the message
 		case guestlib.WriteImm:
 		default:
 			continue
@@ -242,7 +243,7 @@ func (s *server) begin(ctx context.Context, c control, peer guestlib.GID) (ready
 	return ready, s.expectControl(0)
 }
 
-// complain keeps the round's first problem.
+// complain records a problem, if it is the round's first.
 func (s *server) complain(format string, args ...any) {
 	if s.problem == "" {
 		s.problem = fmt.Sprintf(format, args...)

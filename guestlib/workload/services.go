@@ -7,10 +7,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Operations that go by queue pairs of their own, beside the one that carries the control messages:
-// SENDs by datagrams, to a shared receive queue, to one of an XRC domain, and by a queue pair that
-// is wired by number and GID; WRITEs by a memory window; SENDs inside the function itself. They are
-// numbered above all of guestlib's.
+// Operations that use their own queue pairs, besides the one for control messages: SENDs by
+// datagrams, to a shared receive queue, to one of an XRC domain, and by a queue pair that is wired
+// by number and GID; WRITEs by a memory window; SENDs inside the function itself. Their numbers are
+// above those of guestlib.
 const (
 	Datagram guestlib.Opcode = 0xe0 + iota
 	Shared
@@ -20,10 +20,10 @@ const (
 	Inside
 )
 
-// special reports whether op needs queue pairs of its own.
+// special reports whether op needs its own queue pairs.
 func special(op guestlib.Opcode) bool { return op >= Datagram && op <= Inside }
 
-// name is what results call an operation.
+// name returns the name of an operation in results.
 func name(op guestlib.Opcode) string {
 	switch op {
 	case Datagram:
@@ -42,30 +42,30 @@ func name(op guestlib.Opcode) string {
 	return op.String()
 }
 
-// The two ends of a special operation tell each other of their queue pairs in BEGIN and READY, and
-// wire them:
+// The two ends of a special operation exchange the numbers of their queue pairs in BEGIN and READY,
+// and wire them:
 //
 //	driver                                        server
 //	make QP ── BEGIN{own QPN} ──────────────────▶ make QP, wire it, post receives
 //	wire it ◀────────────────── READY{QPN, SRQN, key of the window}
 
-// queue is an end of a special operation.
+// queue is one end of a special operation.
 type queue struct {
 	qp    *guestlib.QP
 	ah    *guestlib.AH // Datagram, driver
-	loop  *guestlib.QP // Inside: the other one
+	loop  *guestlib.QP // Inside: the other QP
 	post  func(wr *guestlib.RecvWR) error
 	srqn  uint32
 	mw    *guestlib.MW // Window, server
 	wired bool
-	close []func(context.Context) error // in the reverse order
+	close []func(context.Context) error // called in reverse order
 }
 
 const datagramQKey = 0x76776f72
 
 func (q *queue) owns(f func(context.Context) error) { q.close = append(q.close, f) }
 
-// end destroys all that the queue is made of.
+// end destroys all objects of the queue.
 func (q *queue) end(ctx context.Context) error {
 	for i := len(q.close) - 1; i >= 0; i-- {
 		if err := q.close[i](ctx); err != nil {
@@ -87,7 +87,7 @@ func (e *endpoint) endQueues(ctx context.Context) error {
 	return nil
 }
 
-// sending returns the driver's queue for op, made if need be.
+// sending returns the driver's queue for op. It creates the queue if needed.
 func (d *driver) sending(ctx context.Context, op guestlib.Opcode, peer guestlib.GID) (*queue, error) {
 	if q := d.queues[op]; q != nil {
 		return q, nil
@@ -105,7 +105,7 @@ func (d *driver) sending(ctx context.Context, op guestlib.Opcode, peer guestlib.
 	case Extended:
 		cfg.Type = guestlib.XRCSend
 	case Window:
-		cfg.ErrorMode = abi.ErrorModeCompleteInError // a refused WRITE is no end
+		cfg.ErrorMode = abi.ErrorModeCompleteInError // a refused WRITE must not end the connection
 	}
 	return q, d.add(ctx, op, q, func() (err error) {
 		q.qp, err = d.pd.CreateQP(ctx, cfg)
@@ -113,7 +113,8 @@ func (d *driver) sending(ctx context.Context, op guestlib.Opcode, peer guestlib.
 	})
 }
 
-// receiving returns the server's queue for op, made if need be and wired to the driver's QP.
+// receiving returns the server's queue for op. If needed it creates the queue and wires it to the
+// driver's QP.
 func (s *server) receiving(ctx context.Context, op guestlib.Opcode, peer guestlib.QPAddress) (*queue, error) {
 	if q := s.queues[op]; q != nil {
 		return q, nil
@@ -170,7 +171,7 @@ func (s *server) receiving(ctx context.Context, op guestlib.Opcode, peer guestli
 	return q, q.qp.Wire(ctx, peer)
 }
 
-// add makes the queue pair of q and keeps q.
+// add creates the queue pair of q and stores q.
 func (e *endpoint) add(ctx context.Context, op guestlib.Opcode, q *queue, make func() error) error {
 	if err := make(); err != nil {
 		_ = q.end(context.WithoutCancel(ctx)) // err says more

@@ -9,9 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// A round of WRITEs by a memory window: the server opens just the round's slots to the driver's
-// queue pair, and takes them back before it looks at them; the driver then finds that the key is of
-// no use any more.
+// A round of WRITEs by a memory window. The server gives the driver's queue pair access to the
+// round's slots only, and revokes it before it compares them. The driver then checks that the key
+// is invalid.
 //
 //	driver                                        server
 //	                                              bind the window to the slots
@@ -19,7 +19,7 @@ import (
 //	CHECK ──────────────────────────────────────▶ make the key invalid, compare
 //	WRITE once more, refused ◀────────────────── VERDICT
 
-// bind opens the first n bytes of the slots by the window of q and returns its key.
+// bind binds the window of q to the first n bytes of the slots and returns the window's key.
 func (s *server) bind(ctx context.Context, q *queue, n int) (key uint32, err error) {
 	wr := q.mw.Bind(idWindow, s.mr.Bind(0, n, guestlib.RemoteWrite))
 	if err := q.qp.PostSend(&wr); err != nil {
@@ -28,7 +28,7 @@ func (s *server) bind(ctx context.Context, q *queue, n int) (key uint32, err err
 	return q.mw.RKey(), s.done(ctx, idWindow)
 }
 
-// unbind takes back what bind opened for the round.
+// unbind ends the binding that bind made for the round.
 func (s *server) unbind(ctx context.Context, c control) error {
 	q := s.queues[c.op]
 	if q == nil || q.mw == nil {
@@ -40,7 +40,7 @@ func (s *server) unbind(ctx context.Context, c control) error {
 	return s.done(ctx, idWindow)
 }
 
-// refused tries the key of a window that was taken back.
+// refused checks that a WRITE with the key of an unbound window is refused.
 func (d *driver) refused(ctx context.Context, by *queue, key uint32) (problem string, err error) {
 	_, err = d.do(ctx, by.qp, &guestlib.SendWR{
 		Opcode: guestlib.Write, Flags: guestlib.Signaled, SGL: []guestlib.SGE{d.mr.SGE(0, 1)}, RemoteAddr: d.peer.addr, RKey: key,

@@ -14,31 +14,31 @@ import (
 
 const rts = abi.QPStateRTS
 
-// Config says what to do and with whom. Zero values are good ones but for URL and PeerGID.
+// Config configures a run. All fields but URL and PeerGID may be zero.
 type Config struct {
-	URL     string       // of the device, as guestlib.Open takes it
+	URL     string       // of the device, as for guestlib.Open
 	PeerGID guestlib.GID // of the other guest's function
-	First   bool         // drive first, then serve; the peer the other way round
-	Service uint64       // number both use to meet
+	First   bool         // drive first, then serve; the peer must do it the other way round
+	Service uint64       // service number by which the two connect
 
 	Count int               // iterations of each row; 0: by size
 	Sizes []int             // bytes; nil: 1, 64, 1000, 4096, 4097, 65536, 1048576
-	Ops   []guestlib.Opcode // nil: all, those of services.go too
+	Ops   []guestlib.Opcode // nil: all, including those of services.go
 	Seed  uint64            // of the data
 
-	// Beside is other work to be done meanwhile, nil for none. What it has to say
-	// is printed; the run is not done before it is, and its error is the run's.
+	// Beside is other work that runs at the same time; nil: none. Its lines are printed. The run
+	// waits for it, and an error of it is an error of the run.
 	Beside func(ctx context.Context, say func(Line)) error
 
-	// Then is what to do when all that was done without an error and the device is closed, nil for
-	// nothing. The run is not done before it is.
+	// Then is work that runs after everything else was done without an error and the device was
+	// closed; nil: none. The run waits for it.
 	Then func(ctx context.Context, say func(Line)) error
 
-	// Recover is how long a run may go without achieving anything after its device, its peer or
-	// their connection was lost: it makes everything anew and goes on with the row that was under
-	// way. 0: a loss is the end.
+	// Recover is how long a run may go on without progress after its device, its peer or their
+	// connection was lost. The run creates everything again and continues with the interrupted row.
+	// 0: a loss ends the run.
 	Recover time.Duration
-	Repeat  int // how often each drives; 0: once
+	Repeat  int // number of turns in which each side drives; 0: 1
 
 	every       bool          // Ops was not given
 	MeetTimeout time.Duration // how long to wait for the peer; 0: 2 min
@@ -84,8 +84,8 @@ func (c *Config) defaults() error {
 	return nil
 }
 
-// ops are the operations to do with a device that has these features: not given, those it lacks are
-// left out.
+// ops returns the operations to run on a device with these features. Unless Ops was given it leaves
+// out the operations that the device does not support.
 func (c *Config) ops(features uint64) []guestlib.Opcode {
 	if !c.every || features&abi.FeatureDatagrams != 0 {
 		return c.Ops
@@ -93,7 +93,7 @@ func (c *Config) ops(features uint64) []guestlib.Opcode {
 	return slices.DeleteFunc(slices.Clone(c.Ops), special)
 }
 
-// count is how often an operation of that size is done.
+// count returns the number of iterations of an operation of that size.
 func (c *Config) count(size int) int {
 	switch {
 	case c.Count > 0:
@@ -114,14 +114,14 @@ func atomic(op guestlib.Opcode) bool {
 	return false
 }
 
-// receives reports whether op takes a receive at the peer.
+// receives reports whether op uses a receive of the peer.
 func receives(op guestlib.Opcode) bool {
 	return op == guestlib.Send || op == guestlib.SendImm || op == guestlib.WriteImm || special(op) && op != Window && op != Inside
 }
 
-// Run does the work of one guest: it drives and serves, in the order cfg says. Both guests need the
-// same Sizes only in so far as their largest must fit the other's memory. The last line on cfg.Out
-// is a KindDone or KindError; the latter is also the error returned.
+// Run does the work of one guest: it drives and serves, in the order that cfg says. The two guests
+// may have different Sizes, but each guest's largest size must fit into the other's memory. The
+// last line on cfg.Out has KindDone or KindError; in the latter case Run returns the same error.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.defaults(); err != nil {
 		return err
@@ -154,8 +154,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// beside begins the other work and returns how to wait for its end, or to bring
-// it about.
+// beside starts the other work and returns a function that waits for its end (wait), or ends it.
 func beside(ctx context.Context, cfg *Config, out *printer) (join func(wait bool) error) {
 	if cfg.Beside == nil {
 		return func(bool) error { return nil }
