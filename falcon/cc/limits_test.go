@@ -3,8 +3,8 @@ package cc
 import "testing"
 
 // TestMarkersAtTheBounds: a window that stays at its bound counts as moved there, so that it may
-// leave it at once in the other direction and not in the same; one between its bounds that stays
-// has a marker no older than a round trip.
+// leave the bound at once in the other direction, but may not move again in the same one. A window
+// between its bounds that does not move has a marker no older than a round trip.
 func TestMarkersAtTheBounds(t *testing.T) {
 	const now, rtt = 10000, 400
 	for _, c := range []struct {
@@ -58,8 +58,7 @@ func TestMarkersAtTheBounds(t *testing.T) {
 	}
 }
 
-// TestNothingMeasured: without a delay, or a buffer level, there is nothing to be too high, even
-// where the target is nothing.
+// TestNothingMeasured: a delay or a buffer level of 0 is never too high, even if the target is 0.
 func TestNothingMeasured(t *testing.T) {
 	const now, rtt = 10000, 400
 	w := swift(func(p *SwiftParams) { p.TargetRxLevel = 0 })
@@ -73,8 +72,8 @@ func TestNothingMeasured(t *testing.T) {
 	}
 }
 
-// TestOutOfWindowIsADrop: with the option on, a drop beyond the receive window costs as much as one
-// that the bitmaps show.
+// TestOutOfWindowIsADrop: with the option on, a drop beyond the receive window has the same effect
+// as one that the bitmaps show.
 func TestOutOfWindowIsADrop(t *testing.T) {
 	for _, ev := range []Event{{EackOwn: true}, {EackDrop: true}, {EackDrop: true, EackOwn: true}} {
 		w := swift(func(p *SwiftParams) { p.MaxDecreaseOnDrop = true })

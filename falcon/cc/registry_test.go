@@ -97,7 +97,8 @@ func TestTimesAreKept(t *testing.T) {
 	}
 }
 
-// TestBoundsMayBeUsed: what a refusal says to use is taken, from the least to the most.
+// TestBoundsMayBeUsed: the bounds that a refusal names are accepted, from the least to the
+// greatest.
 func TestBoundsMayBeUsed(t *testing.T) {
 	parse := func(form any, s string) (v any, err error) {
 		switch form.(type) {
@@ -139,7 +140,7 @@ func TestBoundsMayBeUsed(t *testing.T) {
 }
 
 // TestTimesAreBounded: a time below zero, or one that does not fit in 24 bits of Falcon units, is
-// refused, and what is said names the longest, which is taken.
+// refused. The message names the longest time, which is accepted.
 func TestTimesAreBounded(t *testing.T) {
 	for _, name := range Names() {
 		d, _ := Lookup(name)

@@ -325,7 +325,7 @@ func TestUpdateDoesNotAllocate(t *testing.T) {
 }
 
 // TestGuardingAcrossTheWrap: Falcon §10.3.6. A window that fell at 5 and only rose since then may
-// fall again just after the 24 bits of time went round, because the rises in between took the
+// fall again just after the 24 bits of time have wrapped, because the rises in between moved the
 // marker along.
 func TestGuardingAcrossTheWrap(t *testing.T) {
 	const rtt = 1000

@@ -38,7 +38,7 @@ func TestBucketToTheByte(t *testing.T) {
 	ready(now+1001, now+2001)
 }
 
-// TestBucketWithASmallRate: what a bucket of a small rate lets through at once is a superframe.
+// TestBucketWithASmallRate: a bucket of a small rate lets a superframe through at once.
 func TestBucketWithASmallRate(t *testing.T) {
 	for rate, burst := range map[uint64]int64{1: leastBurst, 500 * leastBurst: leastBurst, 500 * (leastBurst + 1): leastBurst + 1} {
 		var b Bucket
@@ -54,8 +54,8 @@ func TestBucketWithASmallRate(t *testing.T) {
 	}
 }
 
-// TestCovered: what a node holds is covered as long as the nearest guarantee above it covers what
-// its level holds; the root has none.
+// TestCovered: a node is covered as long as the use at the level of the nearest guarantee, its own
+// or above, is within that guarantee. The root has none.
 func TestCovered(t *testing.T) {
 	root := New(nil, NoLimit())
 	function := New(root, NoLimit())
@@ -74,8 +74,8 @@ func TestCovered(t *testing.T) {
 	}
 }
 
-// TestSpareAndReserved: what is guaranteed and not in use is the node's to take, and set aside in
-// its parent.
+// TestSpareAndReserved: the unused part of a node's guarantee is available to the node, and set
+// aside in its parent.
 func TestSpareAndReserved(t *testing.T) {
 	root := New(nil, NoLimit())
 	n := New(root, NoLimit())
@@ -91,7 +91,7 @@ func TestSpareAndReserved(t *testing.T) {
 }
 
 // TestPoolLeasesInChunks: a tree leases a chunk, an eighth of its equal part, or what it needs if
-// that is more, and keeps two chunks that it does not use.
+// that is more, and keeps two unused chunks.
 func TestPoolLeasesInChunks(t *testing.T) {
 	const k = ReqPktTx
 	g := newGrove(all(64), all(64), 2, 1) // chunks of 4
@@ -157,8 +157,8 @@ func TestPoolSmallerThanItsChunks(t *testing.T) {
 	}
 }
 
-// TestPoolPart: while another tree waits one may have its equal part, rounded up, of what is not
-// guaranteed to anybody, beside what is guaranteed to it.
+// TestPoolPart: while another tree waits, a tree may have its equal part, rounded up, of what is
+// not guaranteed, in addition to its own guarantees.
 func TestPoolPart(t *testing.T) {
 	for _, guaranteed := range []uint32{0, 4} {
 		total := 5 + guaranteed
@@ -193,7 +193,7 @@ func TestPoolPart(t *testing.T) {
 	}
 }
 
-// TestPoolNothingGiven: who waits is not called as long as nothing was given back.
+// TestPoolNothingGiven: a waiting tree is not called as long as nothing was given back.
 func TestPoolNothingGiven(t *testing.T) {
 	g := newGrove(all(16), all(16), 2, 1)
 	greedy, modest := g.functions[0][0], g.functions[1][0]
@@ -224,7 +224,7 @@ func TestCellsOfLengths(t *testing.T) {
 	}
 }
 
-// TestCounterNames: each counter has a name, and nothing else has one of theirs.
+// TestCounterNames: each counter has a name of its own, which no other value has.
 func TestCounterNames(t *testing.T) {
 	seen := map[string]bool{}
 	for c := range Counter(NumCounters) {

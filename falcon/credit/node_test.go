@@ -348,8 +348,8 @@ func TestPossible(t *testing.T) {
 	}
 }
 
-// TestHeadroomAndLevel: what a node could take now, with what is guaranteed to it and without what
-// is guaranteed to others; and how full the fullest level is.
+// TestHeadroomAndLevel: what a node could take now, with its own guarantees and without those of
+// others, and how full the fullest level is.
 func TestHeadroomAndLevel(t *testing.T) {
 	const i = NetPktRx
 	limit := func(v uint32) Cost { c := NoLimit(); c[i] = v; return c }

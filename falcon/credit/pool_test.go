@@ -28,7 +28,7 @@ func newGrove(nic, host Cost, trees, functions int) *grove {
 	return g
 }
 
-// end returns everything and says what is left.
+// end returns all credit to the pools and returns what is left in them.
 func (g *grove) end() (nic, host Cost) {
 	for _, list := range g.functions {
 		for _, f := range list {
@@ -41,8 +41,9 @@ func (g *grove) end() (nic, host Cost) {
 	return g.nic.Free(), g.host.Free()
 }
 
-// TestPoolModel: whatever one to four trees do, what is guaranteed can be had at once, all together
-// never have more than there is, nobody is refused for long what is there, and nothing leaks.
+// TestPoolModel: whatever one to four trees do, guarantees are available at once, all trees
+// together never have more than the pool, no tree is refused available credit for long, and nothing
+// leaks.
 func TestPoolModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const functions = 3
@@ -131,8 +132,8 @@ func TestPoolModel(t *testing.T) {
 				g.trees[i].Settle()
 				step(i)
 			},
-			// Where everybody has given back what he does not use and nobody else wants anything,
-			// only what is not there is refused.
+			// When every tree has given back what it does not use and no other wants anything, only
+			// what is not available is refused.
 			"all of it": func(t *rapid.T) {
 				i, j := which(t)
 				k := rapid.IntRange(0, NumCounters-1).Draw(t, "counter")
@@ -201,7 +202,8 @@ func TestPoolModel(t *testing.T) {
 	})
 }
 
-// TestPoolTurns: a tree that takes again whatever it returns does not keep another from its part.
+// TestPoolTurns: a tree that always takes again what it returns does not keep another from its
+// part.
 func TestPoolTurns(t *testing.T) {
 	g := newGrove(all(16), all(16), 2, 1)
 	greedy, modest := g.functions[0][0], g.functions[1][0]
@@ -244,8 +246,8 @@ func TestPoolTurns(t *testing.T) {
 	}
 }
 
-// TestPoolWanted: a tree with more than its part leaves what another waits for also within a step,
-// before it was asked for it, of the counter that the other waits for and of no other.
+// TestPoolWanted: a tree with more than its part leaves what another tree waits for, also within a
+// step, before it was asked for it; only of the counter that the other waits for.
 func TestPoolWanted(t *testing.T) {
 	g := newGrove(all(16), all(16), 2, 1)
 	greedy, modest := g.functions[0][0], g.functions[1][0]

@@ -41,10 +41,9 @@ var rustKeys = map[string][2]string{
 	"7857ffe": {"45dfab1f4f785cf1c44baf7380b602e6f85c0c69f47845ca44f4453c8ae4a504", "6ae25ef7d7e8d0a444e48770adf932ff1b752d30d68601e1fdec50e6c9df2787"},
 }
 
-// TestForeignCaptures: what other implementations of PSP sealed opens here to the clear text that
-// they began with, and seals to the same bytes, in all modes and versions, with every crypt offset,
-// with and without payload. Where theirs break the specification the packet is refused, and for
-// that.
+// TestForeignCaptures: packets sealed by other implementations of PSP open here to their original
+// clear text, and seal to the same bytes, in all modes and versions, with every crypt offset, with
+// and without payload. Packets that break the specification are refused, for that reason.
 func TestForeignCaptures(t *testing.T) {
 	refused := map[string]error{
 		"v4_encrypt_transport_crypt_off_128": ErrAuth, // a bit of the ICV was changed, to be found
@@ -54,7 +53,7 @@ func TestForeignCaptures(t *testing.T) {
 		"v4_encrypt_transport_no_crypt_off_128_vc": errExtLen,
 		"v6_encrypt_tunnel_crypt_off_256_vc":       errExtLen,
 		"v6_encrypt_tunnel_no_crypt_off_256_vc":    errExtLen,
-		// Of an implementation that was being written.
+		// From an implementation that was still in development.
 		"rust_10fc9a7": errAlwaysOne,
 		"rust_cdba642": errAlwaysOne,
 		"rust_5376c79": ErrAuth, // the payload is in clear text

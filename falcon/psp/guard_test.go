@@ -126,7 +126,7 @@ func TestCase110_GuardPCID(t *testing.T) {
 	}
 }
 
-// TestManyGuards: what is said of an association goes for all its connections, with or without
+// TestManyGuards: a change of an association holds for all its connections, with or without
 // packets, and for those that open later.
 func TestManyGuards(t *testing.T) {
 	a := NewAssociation(AssociationConfig{SPI: 5, AnyPCID: true, Margin: 1})
@@ -155,7 +155,7 @@ func TestManyGuards(t *testing.T) {
 }
 
 // TestGuardIdleForMonths: a connection without packets follows its peer's clock past half of the
-// IV's range and round it, whether told of it in steps or not at all (Falcon §9.2.2.2).
+// IV's range and around it, whether the clock is reported in steps or not at all (Falcon §9.2.2.2).
 func TestGuardIdleForMonths(t *testing.T) {
 	const day = 86_400 * 1_000_000_000_000
 	for _, start := range []uint64{1, 1 << 63, 1<<64 - 5*day} {
@@ -182,9 +182,9 @@ func TestGuardIdleForMonths(t *testing.T) {
 	}
 }
 
-// TestGuardDoesNotGoBack: what is told of the peer's clock counts only where it is news, for a
-// connection that has seen a later packet, and for all of them when it is older than what was told
-// before, however long they live.
+// TestGuardDoesNotGoBack: a report of the peer's clock is ignored by a connection that has seen a
+// later packet, and by all connections if it is older than an earlier report, however long they
+// live.
 func TestGuardDoesNotGoBack(t *testing.T) {
 	const millisecond, day = 1_000_000_000, 86_400 * 1_000_000_000_000
 	for _, start := range []uint64{millisecond, 1 << 61, 1<<64 - day} {

@@ -62,7 +62,8 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-// TestLaneOfNothing: what is shorter than a header, or of no SPI that is in use, may go to any lane.
+// TestLaneOfNothing: a packet shorter than a header, or of an SPI that is not in use, may go to any
+// lane.
 func TestLaneOfNothing(t *testing.T) {
 	d := NewRxSADB(testMaster(t), 100, 2)
 	spi, sealed := sealFor(t, d, ClassGateway, 0, 1)
@@ -93,7 +94,7 @@ func TestLastLanesSPI(t *testing.T) {
 	}
 }
 
-// TestHeaderFieldsAreCut: what a field cannot hold is left out, and the reserved bits of a peer are
+// TestHeaderFieldsAreCut: values are cut to their fields, and the reserved bits of a peer are
 // ignored.
 func TestHeaderFieldsAreCut(t *testing.T) {
 	h := Header{Version: 0xf3, CryptOffset: 0xff}
@@ -107,8 +108,7 @@ func TestHeaderFieldsAreCut(t *testing.T) {
 	}
 }
 
-// TestGuardSamePhase: two SPIs of the second phase are as much of one generation as two of the
-// first.
+// TestGuardSamePhase: two SPIs of the second phase belong to one generation, like two of the first.
 func TestGuardSamePhase(t *testing.T) {
 	for _, phase := range []uint32{0, PhaseBit} {
 		a := NewAssociation(AssociationConfig{SPI: phase | 5, Generation: 3, AnyPCID: true, Margin: 1})

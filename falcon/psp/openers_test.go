@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestOpenersMeanwhile: Openers of several goroutines find every SPI that stays, and none that has
-// ended before they looked, while the database issues, forgets, rotates and grows.
+// TestOpenersMeanwhile: Openers of several goroutines find every SPI that stays, and none that
+// ended before the look-up, while the database issues, forgets, rotates and grows.
 func TestOpenersMeanwhile(t *testing.T) {
 	d := NewRxSADB(testMaster(t), 1<<16, 1)
 	stays, key, err := d.IssueTo(0, ClassFalcon, 7, 0)

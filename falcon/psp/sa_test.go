@@ -348,8 +348,8 @@ func TestRekeyDue(t *testing.T) {
 	}
 }
 
-// TestSealFrom: sealing what lies elsewhere gives what sealing in place does, for each crypt
-// offset, and leaves what it sealed alone.
+// TestSealFrom: SealFrom gives the same packet as Seal, for each crypt offset, and does not change
+// its payload.
 func TestSealFrom(t *testing.T) {
 	for offset := range uint8(MaxCryptOffset + 1) {
 		_, tx := pair(t, 0, 0, true)

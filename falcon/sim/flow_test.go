@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
-// TestOperationsOfManyPackets: an operation is over when all of its packets are, is counted once,
-// and brings all of its bytes; so many are under way as may be.
+// TestOperationsOfManyPackets: an operation ends when all of its packets have ended, is counted
+// once, and delivers all of its bytes. As many are in progress as are allowed.
 func TestOperationsOfManyPackets(t *testing.T) {
 	for _, pull := range []bool{false, true} {
 		for _, ordered := range []bool{false, true} {
@@ -31,7 +31,7 @@ func TestOperationsOfManyPackets(t *testing.T) {
 	}
 }
 
-// TestOperationFailsOnce: one that loses several of its packets for good is one that failed, and
+// TestOperationFailsOnce: an operation that loses several of its packets for good fails once, and
 // has no completion time.
 func TestOperationFailsOnce(t *testing.T) {
 	n := network(t, func(*NetworkConfig) {})
@@ -50,8 +50,8 @@ func TestOperationFailsOnce(t *testing.T) {
 	}
 }
 
-// TestOperationsArriveByTheClock: with a rate so many bytes arrive, whether the network carries
-// them or not, and those that wait for others have waited since they arrived.
+// TestOperationsArriveByTheClock: with a rate that many bytes arrive, whether or not the network
+// carries them. Operations that wait for others count their waiting from their arrival.
 func TestOperationsArriveByTheClock(t *testing.T) {
 	for name, c := range map[string]struct {
 		rate      int64
@@ -78,8 +78,8 @@ func TestOperationsArriveByTheClock(t *testing.T) {
 	}
 }
 
-// TestArrivals: gaps have the mean that the rate says. Uniform ones are all the same; of Poisson's
-// the share above each time is as it should be.
+// TestArrivals: gaps have the mean of the rate. Uniform gaps are all equal; of Poisson's, the share
+// above each time is correct.
 func TestArrivals(t *testing.T) {
 	cfg := FlowConfig{Sizes: []int{1000, 3000}, Rate: 16e6} // a millisecond
 	uniform, firsts := newArrivals(&cfg, 5000, 1), map[float64]bool{}
@@ -151,8 +151,8 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-// TestResultOfOperations: what a result says of operations leaves out those that arrived before the
-// end of the warm-up, and is offered what flows with a rate have arrive after it.
+// TestResultOfOperations: a result excludes operations that arrived before the end of the warm-up,
+// and its offered load is what arrives after it from flows with a rate.
 func TestResultOfOperations(t *testing.T) {
 	s := small()
 	s.Duration, s.WarmUp, s.Network.Rate = 4e6, 1e6, 100e9

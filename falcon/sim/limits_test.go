@@ -11,8 +11,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// TestMix: it is the generator splitmix64 of Steele, Lea and Flood, whose state is the argument;
-// these are its first numbers from state 0 on.
+// TestMix: Mix is the generator splitmix64 of Steele, Lea and Flood, whose state is the argument.
+// These are its first numbers from state 0 on.
 func TestMix(t *testing.T) {
 	state := uint64(0)
 	for _, want := range []uint64{0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f} {
@@ -84,8 +84,8 @@ func TestPerfectLine(t *testing.T) {
 	}
 }
 
-// TestHeldFrameGoesAlone: a frame that is held back, and that no other follows, goes after a round
-// trip, or a microsecond if that is more, without traffic on the line.
+// TestHeldFrameGoesAlone: a frame that is held back, and that no other follows, is sent after a
+// round trip without traffic on the line, or after a microsecond if that is more.
 func TestHeldFrameGoesAlone(t *testing.T) {
 	for _, rtt := range []falcon.Time{10000, 100} {
 		for _, other := range []falcon.Time{0, 600} { // another frame goes that much later, and is held too
@@ -177,7 +177,7 @@ func TestUplinkIsIdleAfterTheFrame(t *testing.T) {
 	}
 }
 
-// TestNetworkKnowsWhatArrived: what a receiver accepts is known as its own, so that another copy of
+// TestNetworkKnowsWhatArrived: the network records what a receiver accepts, so that another copy of
 // it is spurious.
 func TestNetworkKnowsWhatArrived(t *testing.T) {
 	n := network(t, func(*NetworkConfig) {})
@@ -194,7 +194,7 @@ func TestNetworkKnowsWhatArrived(t *testing.T) {
 	}
 }
 
-// known is congestion control whose delay and target are what the test says.
+// known is congestion control whose delay and target the test sets.
 type known struct{ cc.Fixed }
 
 func (k known) Init(s *cc.State)                        { k.Fixed.Init(s); s.Delay = 100 }
@@ -221,7 +221,8 @@ func TestDelayInNanoseconds(t *testing.T) {
 	}
 }
 
-// TestCountersAfterTheWarmUp: what ports and flows counted before is not the result's.
+// TestCountersAfterTheWarmUp: what ports and flows counted before the end of the warm-up is not in
+// the result.
 func TestCountersAfterTheWarmUp(t *testing.T) {
 	s := small()
 	for i := range s.Flows {
@@ -247,8 +248,8 @@ func TestCountersAfterTheWarmUp(t *testing.T) {
 	}
 }
 
-// TestFlowsStartApart: flows of one time start anywhere in a round trip, each at a time of its own,
-// and draw sizes of their own.
+// TestFlowsStartApart: flows with the same start time start at different times within a round trip,
+// and draw different sizes.
 func TestFlowsStartApart(t *testing.T) {
 	n := network(t, func(*NetworkConfig) {})
 	starts, draws := map[falcon.Time]bool{}, map[uint64]bool{}
@@ -303,7 +304,7 @@ func TestFlowCounts(t *testing.T) {
 	}
 }
 
-// TestOutstandingOperations: a flow has as many operations under way as it may, and no more.
+// TestOutstandingOperations: a flow has as many operations in progress as allowed, and no more.
 func TestOutstandingOperations(t *testing.T) {
 	for _, pull := range []bool{false, true} {
 		n := network(t, func(*NetworkConfig) {})
@@ -315,8 +316,8 @@ func TestOutstandingOperations(t *testing.T) {
 	}
 }
 
-// TestResultOfNothing: a scenario in which nothing happens after the warm-up, and no sample is
-// taken, has a result without anything that is no number.
+// TestResultOfNothing: the result of a scenario in which nothing happens after the warm-up, and no
+// sample is taken, contains no NaN or infinity.
 func TestResultOfNothing(t *testing.T) {
 	s := small()
 	s.WarmUp, s.Profile.CC = s.Duration-1, cc.Fixed{Fcwnd: 32 * cc.One, Ncwnd: 64, RTO: 7629}
@@ -369,8 +370,8 @@ func TestOnes(t *testing.T) {
 	}
 }
 
-// TestSealedPackets: what a node seals the other one opens, also nothing at all; what is cut or
-// changed it does not.
+// TestSealedPackets: what one node seals the other opens, also an empty packet, but not if it was
+// cut or changed.
 func TestSealedPackets(t *testing.T) {
 	for n := range 20 {
 		p := make([]byte, n, n+trailer)
@@ -396,8 +397,8 @@ func TestSealedPackets(t *testing.T) {
 	}
 }
 
-// TestPayloadTellsItsPlace: a payload whose bytes moved, or that begins with another key, is not
-// what its key says.
+// TestPayloadTellsItsPlace: a payload whose bytes moved, or that begins with another key, does not
+// match its key.
 func TestPayloadTellsItsPlace(t *testing.T) {
 	const key = 0x0123456789abcdef
 	b := make([]byte, 4096)

@@ -24,7 +24,7 @@ func pass(t *testing.T, frames int, edit func(*NetworkConfig)) (arrived []uint32
 	return arrived
 }
 
-// TestBurst: losses come together, as many as the chances say.
+// TestBurst: losses come in bursts, with the configured probabilities.
 func TestBurst(t *testing.T) {
 	const frames = 200000
 	got := pass(t, frames, func(c *NetworkConfig) { c.Burst = Burst{Enter: 0.01, Leave: 0.1, Loss: 0.5} })
@@ -60,7 +60,7 @@ func TestDuplicate(t *testing.T) {
 	}
 }
 
-// TestDuplicatesAreNotSpurious: what the network copies is not the sender's doing.
+// TestDuplicatesAreNotSpurious: copies made by the network do not count as the sender's.
 func TestDuplicatesAreNotSpurious(t *testing.T) {
 	n := network(t, func(c *NetworkConfig) { c.Duplicate = 0.2 })
 	f := add(t, n, FlowConfig{From: 0, To: 1, Ordered: true, Sizes: []int{4096}})
@@ -80,7 +80,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// TestLinks: each direction of each link is its own.
+// TestLinks: each direction of each link has its own faults.
 func TestLinks(t *testing.T) {
 	n := network(t, func(c *NetworkConfig) {
 		c.Hosts, c.Loss = 4, 0.25

@@ -52,7 +52,7 @@ func TestLinkReplays(t *testing.T) {
 	if slices.Equal(a, flow(sim.NewLink(8, imp), 500, 5)) {
 		t.Error("different seeds gave equal runs")
 	}
-	// Decisions belong to frames, not to times.
+	// Decisions depend on frames, not on times.
 	s, f := sim.NewLink(7, imp), sim.NewLink(7, imp)
 	flow(s, 500, 5)
 	flow(f, 500, 100)

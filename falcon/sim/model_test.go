@@ -23,8 +23,9 @@ var (
 	drawFlag = flag.Bool("draw", false, "with -seed: log the packets of the model test as a sequence diagram")
 )
 
-// TestModel runs random transactions in both directions over a bad link and compares what happened
-// with what the transport promises. A failure prints the seed; replay with -run TestModel -seed N.
+// TestModel runs random transactions in both directions over a bad link and checks the results
+// against what the transport promises. A failure prints the seed; replay with -run TestModel -seed
+// N.
 func TestModel(t *testing.T) {
 	if *seedFlag != 0 {
 		runModel(t, *seedFlag)
@@ -302,7 +303,7 @@ func (m *model) run() {
 	m.check()
 }
 
-// sent is how many packets both nodes of a world sent.
+// sent returns how many packets both nodes of a world sent.
 func sent(w *sim.World) uint64 { return w.Links[0].Stats().Sent + w.Links[1].Stats().Sent }
 
 func (m *model) state() (s string) {
@@ -397,8 +398,8 @@ func (n *modelNode) answerLater() {
 	}
 }
 
-// do answers now or later. On ordered connections refusals come at once: an ULP that accepts later
-// requests and then refuses an earlier one asks for what it gets.
+// do answers now or later. On ordered connections refusals are sent at once, because a ULP must not
+// accept later requests and then refuse an earlier one.
 func (n *modelNode) do(now falcon.Time, f func(now falcon.Time)) {
 	if n.m.rnd.chance(0.7) {
 		f(now)
@@ -407,7 +408,7 @@ func (n *modelNode) do(now falcon.Time, f func(now falcon.Time)) {
 	n.later = append(n.later, answer{at: now + falcon.Time(n.m.rnd.intn(300))*us, run: f})
 }
 
-// accept books a delivery that is answered for good.
+// accept records a delivery that is answered for good.
 func (n *modelNode) accept(c *falcon.Conn, key uint64) *modelTxn {
 	x := n.m.txns[key]
 	if x == nil {
@@ -500,7 +501,8 @@ func (n *modelNode) onEvent(_ falcon.Time, ev *falcon.Event) {
 	}
 }
 
-// check looks at the end of a run: everything done once, in order where promised, nothing held.
+// check checks the end of a run: everything is done once, in order where promised, and nothing is
+// held.
 func (m *model) check() {
 	for i, n := range m.nodes {
 		if n.Corrupt != 0 {

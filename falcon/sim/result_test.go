@@ -16,8 +16,8 @@ func sum(list []float64) (s float64) {
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Max(math.Abs(a), math.Abs(b)) }
 
-// TestResultAddsUp: sixteen flows fill a port with a small buffer. What the samples say of the time
-// after the warm-up is what the result says, and the result is what the flows and ports counted.
+// TestResultAddsUp: sixteen flows fill a port with a small buffer. The samples after the warm-up
+// agree with the result, and the result with the counters of flows and ports.
 func TestResultAddsUp(t *testing.T) {
 	s := small()
 	s.Duration, s.WarmUp, s.Network.Buffer, s.Network.Mark = 20e6, 5e6, 2*maxFrame, maxFrame
@@ -114,7 +114,7 @@ func TestHostsDiffer(t *testing.T) {
 	}
 }
 
-// TestSentAgain: what was sent again is told apart as the hosts do it, after the warm-up.
+// TestSentAgain: retransmissions after the warm-up are classified as the hosts count them.
 func TestSentAgain(t *testing.T) {
 	var early, timeouts uint64
 	for _, loss := range []float64{0, 0.05} {
@@ -151,7 +151,7 @@ func TestSentAgain(t *testing.T) {
 	}
 }
 
-// TestFailedOperations: those that fail before the end of the warm-up are not the result's.
+// TestFailedOperations: operations that fail before the end of the warm-up are not in the result.
 func TestFailedOperations(t *testing.T) {
 	s := small()
 	n, m := metered(t, &s)

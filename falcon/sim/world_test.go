@@ -84,8 +84,8 @@ func TestFilterDelays(t *testing.T) {
 	}
 }
 
-// TestTraceTellsOfLosses: a packet counts as lost when the filter or the link dropped it, and not
-// when only a copy of it found no room.
+// TestTraceTellsOfLosses: a packet counts as lost if the filter or the link dropped it, but not if
+// only its copy found no room.
 func TestTraceTellsOfLosses(t *testing.T) {
 	for what, c := range map[string]struct {
 		imp    sim.Impairment
@@ -166,8 +166,8 @@ func TestLinkCorruptsABit(t *testing.T) {
 	}
 }
 
-// TestLinkCountsOverflow: a frame that finds no room is lost, and so is a copy, each counted; it
-// takes none of the line's time.
+// TestLinkCountsOverflow: a frame that finds no room is lost, and so is a copy. Each is counted,
+// and takes no time of the line.
 func TestLinkCountsOverflow(t *testing.T) {
 	l := sim.NewLink(1, sim.Impairment{Queue: 3, Duplicate: 1, Rate: 8e9, ReorderDelay: 7})
 	for range 3 {
@@ -208,7 +208,7 @@ func TestLinkMarks(t *testing.T) {
 	}
 }
 
-// TestBadPackets: what the link corrupts a node does not take, and counts.
+// TestBadPackets: a node drops and counts corrupted packets.
 func TestBadPackets(t *testing.T) {
 	w, a, ulps := joined(t, sim.Impairment{})
 	w.Links[0].Set(sim.Impairment{Corrupt: 1})
@@ -219,7 +219,7 @@ func TestBadPackets(t *testing.T) {
 	}
 }
 
-// TestCorruptPayloads: each payload that is not what its key says is counted.
+// TestCorruptPayloads: each payload that does not match its key is counted.
 func TestCorruptPayloads(t *testing.T) {
 	u := &sim.ULP{OnPush: func(falcon.Time, *falcon.Event, uint64) {}}
 	good := make([]byte, 20)
