@@ -192,8 +192,8 @@ func TestFarPages(t *testing.T) {
 	}
 }
 
-// TestLargestRegion reads the list of a region of the largest size, of the largest pages and of the
-// smallest: every page of the list is the same guest page, so that it takes little memory.
+// TestLargestRegion reads the list of a region of the largest size, with the largest pages and with
+// the smallest. Every page of the list is the same guest page, so that it takes little memory.
 func TestLargestRegion(t *testing.T) {
 	const big = 1 << abi.MaxPageShift
 	g := newGuest(5)
@@ -267,8 +267,8 @@ func TestListRoom(t *testing.T) {
 	}
 }
 
-// TestPageSizes reads and writes areas over pages of each size, at random places, against what lies
-// in memory. Only what an area covers of its pages has to be mapped. (DEV-407)
+// TestPageSizes reads and writes areas over pages of each size, at random places, and compares with
+// memory. Only the part of each page that an area covers must be mapped. (DEV-407)
 func TestPageSizes(t *testing.T) {
 	const size = 1 << 26
 	ram, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)

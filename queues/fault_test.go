@@ -40,8 +40,8 @@ func sharedFile(t *testing.T, n int) (mem []byte, truncate func(n int64)) {
 	}
 }
 
-// TestTruncatedFile takes the memory away from under every operation: each
-// gives a fault, none ends the process, and what is left still works.
+// TestTruncatedFile truncates the memory under every operation. Each returns a fault, none ends the
+// process, and the remaining memory still works.
 func TestTruncatedFile(t *testing.T) {
 	const size = 1 << 20
 	mem, truncate := sharedFile(t, size)
@@ -94,8 +94,8 @@ func TestReadOnlyMapping(t *testing.T) {
 	}
 }
 
-// TestFaultSettingKept checks that the goroutine's own setting survives, and
-// that faults elsewhere are not taken for the guest's.
+// TestFaultSettingKept checks that the goroutine's own setting is preserved, and that faults
+// elsewhere are not taken for the guest's.
 func TestFaultSettingKept(t *testing.T) {
 	mem, truncate := sharedFile(t, 2*abi.PageSize)
 	m := NewMemory([]Region{{0, mem}})

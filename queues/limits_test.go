@@ -8,7 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestSpanPages: how many pages bytes touch, up to what page lists hold, and 0 for what there is not.
+// TestSpanPages: how many pages bytes touch, up to the maximum of a page list, and 0 for invalid
+// spans.
 func TestSpanPages(t *testing.T) {
 	for _, c := range []struct {
 		span Span
@@ -41,8 +42,8 @@ func TestSpanPages(t *testing.T) {
 	}
 }
 
-// TestSpanParts: the parts of a span on its pages are whole but for the first and the last, and are
-// all of it together.
+// TestSpanParts: the parts of a span on its pages are whole pages except for the first and the
+// last, and together they are the whole span.
 func TestSpanParts(t *testing.T) {
 	for _, s := range []Span{{0, 0, page}, {0, 7, 5}, {0, 7, page}, {13, 8191, 2}, {13, 100, 3 * 8192}, {0, 0, 2*page + 1}} {
 		sum, pages := uint64(0), s.Pages()
@@ -89,8 +90,8 @@ func TestListByPieces(t *testing.T) {
 	}
 }
 
-// TestListMappedAsNeeded: of a page of the list only the entries that the span needs have to be
-// mapped: of the root two, of the last page below it one.
+// TestListMappedAsNeeded: of each list page only the entries that the span needs must be mapped:
+// two of the root, one of the last page below it.
 func TestListMappedAsNeeded(t *testing.T) {
 	g := newGuest(515)
 	const entries = abi.PageListEntries
@@ -116,8 +117,8 @@ func TestListMappedAsNeeded(t *testing.T) {
 	}
 }
 
-// TestListRoomExact: a list may take exactly the room that there is: 4 bytes for each page from the
-// first on that does not follow, all of a piece at once.
+// TestListRoomExact: a list may take exactly the available room: 4 bytes for each page from the
+// first on that does not follow the one before, allocated by the piece.
 func TestListRoomExact(t *testing.T) {
 	g := newGuest(20)
 	var at []uint64
@@ -269,8 +270,8 @@ func TestRegionsAtTheEnds(t *testing.T) {
 	}
 }
 
-// TestFirstPageFromItsOffset: of the first page only what is from the span's offset on has to be
-// mapped, and that much has to be.
+// TestFirstPageFromItsOffset: of the first page exactly the part from the span's offset on must be
+// mapped.
 func TestFirstPageFromItsOffset(t *testing.T) {
 	g := newGuest(4)
 	const far, offset = 1 << 40, 3000

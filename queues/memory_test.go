@@ -13,7 +13,7 @@ import (
 	"github.com/falcon-vnic/vnic/internal/leak"
 )
 
-// TestMain makes the models walk far.
+// TestMain makes the model tests run longer.
 func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.steps", "100"); err != nil {
 		panic(err)
@@ -90,8 +90,8 @@ func TestEmptyMemory(t *testing.T) {
 	}
 }
 
-// TestSpan copies over adjacent regions, and refuses the whole copy when one
-// byte of it is not there.
+// TestSpan copies over adjacent regions, and refuses the whole copy if one byte of it is not
+// mapped.
 func TestSpan(t *testing.T) {
 	a, b, c := make([]byte, 10), make([]byte, 3), make([]byte, 7)
 	m := NewMemory([]Region{{110, b}, {100, a}, {113, c}})
@@ -117,7 +117,7 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestBadRegions leaves out what cannot be true, and nothing else.
+// TestBadRegions: impossible regions are left out, and no others.
 func TestBadRegions(t *testing.T) {
 	m := NewMemory([]Region{
 		{Addr: 0x3000, Mem: nil},
@@ -331,9 +331,8 @@ func BenchmarkLoad32(b *testing.B) {
 	}
 }
 
-// TestWindow checks every access near the edges of a window: what lies in it
-// works, what does not or only partly fails and touches nothing, also after the
-// regions change (DEV-401).
+// TestWindow checks every access near the edges of a window. An access inside works; one that is
+// outside, even in part, fails and touches nothing, also after the regions change (DEV-401).
 func TestWindow(t *testing.T) {
 	for _, c := range []struct {
 		w    Window

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// regionModel is memory page by page: which page of a file is at an address, -1: none.
+// regionModel is memory page by page: the page of a file that is at each address, −1 for none.
 type regionModel struct {
 	file []byte // a page of it is pageLen bytes
 	at   []int
@@ -32,7 +32,7 @@ func (m *regionModel) addr(page int) uint64 {
 	return modelBase + uint64(4096-len(m.at)+page)*pageLen
 }
 
-// add maps n pages of the file from one on. Where any of the addresses is taken nothing changes.
+// add maps n pages of the file from page on. If any of the addresses is taken, nothing changes.
 func (m *regionModel) add(page, from, n int) {
 	m.r = m.r.With(Region{m.addr(page), m.file[from*pageLen:][:n*pageLen]})
 	if slices.ContainsFunc(m.at[page:page+n], func(at int) bool { return at >= 0 }) {
@@ -151,7 +151,7 @@ func TestRegionsModel(t *testing.T) {
 }
 
 // TestRegionsChunks: chunks are neither empty nor too large, and there are not many more than
-// needed, however regions came and went.
+// needed, whatever regions were added and removed.
 func TestRegionsChunks(t *testing.T) {
 	const n = 20000
 	mem := make([]byte, 1)
@@ -188,8 +188,8 @@ func TestRegionsChunks(t *testing.T) {
 	}
 }
 
-// TestRegionsSmallChunks: a chunk that has become small is one with a neighbour, before or behind it,
-// if one chunk holds both.
+// TestRegionsSmallChunks: a chunk that has become small is merged with a neighbour, before or after
+// it, if one chunk can hold both.
 func TestRegionsSmallChunks(t *testing.T) {
 	for _, c := range []struct{ neighbour, small, left int }{ // regions; of the small chunk when both become one
 		{256, 1, 0}, {200, 57, 56}, {192, 64, 63}, {100, 64, 63},
@@ -203,7 +203,7 @@ func TestRegionsSmallChunks(t *testing.T) {
 			if len(r.chunks) != 2 {
 				t.Fatalf("%d chunks", len(r.chunks))
 			}
-			// shrink leaves so many of a chunk.
+			// shrink leaves that many regions of a chunk.
 			shrink := func(chunk, left int) {
 				for i := chunkMax - 1; i >= left; i-- {
 					r = r.Without(list[chunk*chunkMax+i].Addr, 1)
