@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestTableInDocs compares the lifecycle table of docs/abi/index.md §3, which
-// drivers are written from, with the one that is used.
+// TestTableInDocs compares the lifecycle table of docs/abi/index.md §3, which driver authors use,
+// with the table in the code.
 func TestTableInDocs(t *testing.T) {
 	text, err := os.ReadFile("../docs/abi/index.md")
 	if err != nil {

@@ -108,8 +108,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// TestLifecycleModel walks lifecycles at random and holds them to what a
-// driver may rely on.
+// TestLifecycleModel walks lifecycles at random and checks what a driver may rely on.
 func TestLifecycleModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var l Lifecycle

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { Main(m) }
 
-// left is what start().wait says of what f leaves.
+// left returns the error text of start().wait for what f leaves.
 func left(t *testing.T, f func()) string {
 	t.Helper()
 	before, err := start()

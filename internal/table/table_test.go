@@ -43,7 +43,8 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// TestReaders: what stays is found at all times, whatever else comes and goes meanwhile.
+// TestReaders: keys that stay are found at all times, whatever other keys are added and removed
+// meanwhile.
 func TestReaders(t *testing.T) {
 	a := New[uint32, uint32]()
 	const stays = 64

@@ -134,7 +134,7 @@ func TestWheelOrder(t *testing.T) {
 	}
 }
 
-// TestFlush takes what Queue armed, due or not, in its order, and nothing else.
+// TestFlush takes the timers that Queue armed, due or not, in order, and no others.
 func TestFlush(t *testing.T) {
 	var w wheel
 	timers := make([]wheelTimer, 5)
@@ -153,7 +153,8 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// TestTimersAllocateNothing: what was armed once is armed and expires without allocating.
+// TestTimersAllocateNothing: a timer that was armed once is armed again and expires without
+// allocating.
 func TestTimersAllocateNothing(t *testing.T) {
 	var w wheel
 	timers := make([]wheelTimer, 100)
