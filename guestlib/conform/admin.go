@@ -11,7 +11,7 @@ import (
 // adminQueue is the pair of admin queues as the kit drives them.
 type adminQueue struct {
 	t      *T
-	stream *stream // whose end is the end of all completions
+	stream *stream // when it ends no more completions come
 
 	sq, cq   *arena.Block
 	sqList   *arena.PageList
@@ -20,7 +20,7 @@ type adminQueue struct {
 	commands *ring.Producer
 	answers  *ring.CQReader
 	id       uint32
-	early    map[uint32]abi.AdminCQE // completions of others, by ID
+	early    map[uint32]abi.AdminCQE // completions of other commands, by ID
 }
 
 // structure is a structure of the ABI.
@@ -42,7 +42,7 @@ func (c *client) prepare(entries uint32) {
 	c.set(abi.RegAdminEntries, uint64(entries))
 }
 
-// enable takes the function from RESET to READY.
+// enable brings the function from RESET to READY.
 func (c *client) enable() { c.enableWith(16) }
 
 func (c *client) enableWith(entries uint32) {
@@ -59,7 +59,7 @@ func (c *client) enableWith(entries uint32) {
 	}, "READY")
 }
 
-// reset is a function-level reset by the driver.
+// reset does a function-level reset as a driver does it.
 func (c *client) reset() {
 	if st := c.control(abi.ControlReset); st != abi.StatusOK {
 		c.t.Fatalf("reset: %s", st)
@@ -93,7 +93,7 @@ func (c *client) submit(op abi.AdminOp, in structure) (id uint32) {
 	return id
 }
 
-// poll takes the next completion, if there is one.
+// poll returns the next completion, if there is one.
 func (a *adminQueue) poll() (e abi.AdminCQE, ok bool) {
 	var b [abi.AdminCQESize]byte
 	ok, err := a.answers.Poll(b[:])
@@ -105,7 +105,7 @@ func (a *adminQueue) poll() (e abi.AdminCQE, ok bool) {
 	return e, ok
 }
 
-// completion waits for that of a command.
+// completion waits for the completion of a command.
 func (a *adminQueue) completion(id uint32) (e abi.AdminCQE) {
 	a.t.until(func() bool {
 		for {
@@ -127,7 +127,7 @@ func (a *adminQueue) completion(id uint32) (e abi.AdminCQE) {
 	return e
 }
 
-// command carries out a command. in and out may be nil.
+// command executes a command. in and out may be nil.
 func (c *client) command(op abi.AdminOp, in, out structure) abi.Status {
 	e := c.admin.completion(c.submit(op, in))
 	if e.Status == abi.StatusOK && out != nil {
@@ -136,14 +136,14 @@ func (c *client) command(op abi.AdminOp, in, out structure) abi.Status {
 	return e.Status
 }
 
-// must is command, which has to succeed.
+// must executes a command that must succeed.
 func (c *client) must(op abi.AdminOp, in, out structure) {
 	if st := c.command(op, in, out); st != abi.StatusOK {
 		c.t.Fatalf("%s: %s", op, st)
 	}
 }
 
-// refuse is command, which has to end in one of those statuses.
+// refuse executes a command that must end with one of the statuses want.
 func (c *client) refuse(op abi.AdminOp, in structure, want ...abi.Status) {
 	st := c.command(op, in, nil)
 	for _, w := range want {
@@ -154,7 +154,7 @@ func (c *client) refuse(op abi.AdminOp, in structure, want ...abi.Status) {
 	c.t.Fatalf("%s: %s, want %v", op, st, want)
 }
 
-// faulted waits until the function is in ERROR with a fault, and the event says so.
+// faulted waits until the function is in ERROR with a fault, and for the event with that fault.
 func (c *client) faulted(want abi.Fault) {
 	e := c.stream.event(abi.EventFunctionFault)
 	if abi.Fault(e.Status) != want {
@@ -168,7 +168,7 @@ func (c *client) faulted(want abi.Fault) {
 	}
 }
 
-// allocPD makes a protection domain.
+// allocPD creates a protection domain.
 func (c *client) allocPD() uint32 {
 	var r abi.AllocPDResult
 	c.must(abi.AdminOpAllocPD, nil, &r)
@@ -197,7 +197,7 @@ func (c *client) regMR(pdn uint32, n int, access uint32) *region {
 	return r
 }
 
-// sge names n bytes at off.
+// sge returns the SGE of n bytes at off.
 func (r *region) sge(off, n int) abi.SGE {
 	return abi.SGE{Addr: r.iova + uint64(off), Length: uint32(n), LKey: r.lkey}
 }

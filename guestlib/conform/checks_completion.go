@@ -22,10 +22,10 @@ var completionChecks = []check{
 	{"cq.moderate", "DEV-721", abi.FeatureExtendedVerbs, cqModerate},
 }
 
-// nop completes one send: a WRITE of nothing to speak of.
+// nop completes one send: a small WRITE.
 func (r *rig) nop(wrid uint64) { r.copy(wrid, 0, 4096, 8) }
 
-// Three passes over the smallest queue, entry by entry, as memory shows them.
+// cqPhase checks three passes over the smallest queue, entry by entry in memory.
 func cqPhase(t *T) {
 	r := t.rig()
 	small := r.newCQ(1)
@@ -66,7 +66,7 @@ func cqOverflow(t *T) {
 	small.want(0, abi.WCSuccess)
 	small.want(1, abi.WCSuccess)
 	small.empty()
-	r.nop(7) // others go on
+	r.nop(7) // other QPs go on
 	r.cq.want(7, abi.WCSuccess)
 }
 
@@ -87,7 +87,7 @@ func cqConsumer(t *T) {
 		post := func(i uint64) {
 			q.post(abi.SendWQE{WRID: i, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova, RKey: r.mr.rkey}, r.mr.sge(8, 8))
 		}
-		for i := range uint64(8) { // the device has to have seen the index once
+		for i := range uint64(8) { // the device must have read the index once
 			post(i)
 			small.want(i, abi.WCSuccess)
 		}
@@ -124,9 +124,9 @@ func cqArm(t *T) {
 	r := t.rig()
 	r.nop(1)
 	r.cq.want(1, abi.WCSuccess)
-	r.cq.noEvent() // nobody armed
+	r.cq.noEvent() // not armed
 	r.cq.arm(1, 0)
-	r.cq.noEvent() // nothing came yet
+	r.cq.noEvent() // no completion yet
 	r.nop(2)
 	r.cq.want(2, abi.WCSuccess)
 	r.cq.event()
@@ -193,7 +193,7 @@ func cqArmWord(t *T) {
 	r := t.rig()
 	r.nop(1)
 	r.cq.want(1, abi.WCSuccess)
-	r.cq.noEvent() // the word of a fresh CQ asks for nothing
+	r.cq.noEvent() // the word of a fresh CQ requests no event
 	r.cq.armWord(1, 0)
 	r.cq.noEvent() // nothing happens when it is written
 	r.nop(2)
@@ -211,7 +211,7 @@ func cqArmWord(t *T) {
 	r.nop(6)
 	r.cq.want(6, abi.WCSuccess)
 	r.cq.event()
-	// The doorbell is another matter.
+	// The doorbell is independent of the word.
 	r.cq.armWord(6, 0)
 	r.cq.arm(6, 0)
 	r.nop(7)
@@ -273,8 +273,8 @@ func cqModerate(t *T) {
 	r := t.rig()
 	const period = 60_000 // microseconds
 	r.must(abi.AdminOpModifyCQ, &abi.ModifyCQ{CQN: r.cq.cqn, Count: 3, Period: period}, nil)
-	// By time. A device may have looked at its clock before the post, and then have waited for its
-	// processor: so one that is early is tried again.
+	// By time. The device may have read its clock before the post and then have waited for its
+	// processor, so an event that is too early is tried again.
 	taken := uint32(0)
 	for early := 0; ; {
 		r.cq.arm(taken, 0)

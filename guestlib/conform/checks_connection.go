@@ -23,10 +23,10 @@ var connectionChecks = []check{
 	{"rdma.complete-in-error", "DEV-952", abi.FeatureExtendedVerbs, completeInError},
 }
 
-// service is where the kit listens.
+// service is the service on which the kit listens.
 const service = 0x7669_6e63
 
-// pair is two queue pairs in INIT on one function, one of them to listen for the other.
+// pair is two queue pairs of one function in INIT. One of them connects to the other.
 type pair struct {
 	*rig
 	id uint32 // of the side that connects
@@ -53,7 +53,7 @@ func (c *client) private(data string) (addr uint64, n uint16) {
 	return b.Pages()[0], uint16(len(data))
 }
 
-// ask sends the request of a and returns the event of it.
+// ask sends the connection request of a and returns the event of that request.
 func (p *pair) ask() abi.AsyncEvent {
 	in := abi.CMConnect{QPN: p.a.qpn, Service: service, DGID: p.gid()}
 	in.Priv, in.PrivLen = p.private("please")
@@ -95,7 +95,7 @@ func (p *pair) connect() {
 	p.established(e.Number)
 }
 
-// over waits for the one end of both sides' connections.
+// over waits for the events that end the connection, exactly one for each side.
 func (p *pair) over(want abi.EventType, n int) {
 	for range n {
 		p.stream.event(want)
@@ -140,7 +140,7 @@ func cmReject(t *T) {
 	p.over(abi.EventRejected, 0)
 	p.a.wantState(abi.QPStateInit)
 	p.refuse(abi.AdminOpCMAccept, &abi.CMAccept{CMID: e.Number, QPN: p.b.qpn}, abi.StatusNotFound)
-	p.connect() // the QP may be used for another
+	p.connect() // the QP may be used for another connection
 }
 
 func cmRefused(t *T) {
@@ -158,7 +158,7 @@ func cmRefused(t *T) {
 	st := p.command(abi.AdminOpCMConnect, &abi.CMConnect{QPN: p.a.qpn, Service: service, DGID: nobody}, &out)
 	switch st {
 	case abi.StatusUnreachable:
-	case abi.StatusOK: // somebody has that address: an end comes all the same
+	case abi.StatusOK: // the address exists: the connection must end nevertheless
 		p.stream.wait("an end of the connection", func(m *message) bool {
 			return isEvent(abi.EventRejected)(m) || isEvent(abi.EventUnreachable)(m)
 		})
@@ -168,12 +168,12 @@ func cmRefused(t *T) {
 }
 
 const (
-	eventsBehind  = 256   // so many wait before a driver gets no connections
-	eventsCarried = 16384 // more than any carrier of messages holds
+	eventsBehind  = 256   // number of waiting events at which a driver gets no more connections
+	eventsCarried = 16384 // more events than any transport of messages buffers
 )
 
-// A driver that takes no events gets no connections after a while. When it takes them none is
-// missing, and it does.
+// cmBehind checks that a driver which takes no events gets no more connections after a while. When
+// the driver takes its events, none is missing, and it gets connections again.
 func cmBehind(t *T) {
 	p := t.ready().pair(nil)
 	p.must(abi.AdminOpCMUnlisten, &abi.CMUnlisten{Service: service}, nil)
@@ -223,7 +223,7 @@ func cmBehind(t *T) {
 	}
 }
 
-// Each way to end a connection, at either side.
+// cmEnd checks each way to end a connection, at either side.
 func cmEnd(t *T) {
 	c := t.ready()
 	for _, end := range []struct {
@@ -248,8 +248,8 @@ func cmEnd(t *T) {
 	}
 }
 
-// What was begun completes, or is flushed, in order and once; the end comes in time, and at once
-// for who asks twice.
+// cmDisconnect checks that outstanding work completes or is flushed, in order and once. The end of
+// the connection comes in time, and at once after a second request.
 func cmDisconnect(t *T) {
 	c := t.ready()
 	for _, twice := range []bool{false, true} {

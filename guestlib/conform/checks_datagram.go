@@ -54,7 +54,7 @@ func (m *mailbox) newUD(typ abi.QPType, key uint32) *qp {
 	return q
 }
 
-// mail is a datagram from a to a queue pair.
+// mail sends a datagram from a to a queue pair.
 func (m *mailbox) mail(wrid uint64, to, key uint32, n int) {
 	m.a.post(abi.SendWQE{WRID: wrid, Opcode: abi.OpSend, Flags: abi.SendSignaled, AHN: m.ahn, RemoteQPN: to, RemoteQKey: key}, m.mr.sge(0, n))
 }
@@ -85,7 +85,7 @@ func udDeliver(t *T) {
 	}
 }
 
-// The address lies in the entry, with and without inline data.
+// udAddress checks addresses in the entry, with and without inline data.
 func udAddress(t *T) {
 	m := t.mailbox()
 	d := abi.DatagramWQE{
@@ -119,7 +119,7 @@ func udAddress(t *T) {
 	m.cq.want(1, abi.WCLocQPOpErr)
 }
 
-// A datagram to an address that was added, from it.
+// udGID checks a datagram to and from an address that was added.
 func udGID(t *T) {
 	const index = 5
 	m := t.mailbox()
@@ -135,7 +135,7 @@ func udGID(t *T) {
 	}
 }
 
-// Both queue pairs are attached: each gets a copy, also the one that sends.
+// udGroup attaches both queue pairs: each must get a copy, also the sender.
 func udGroup(t *T) {
 	m := t.mailbox()
 	group := [16]byte{0: 0xff, 1: 0x05, 14: 0x76, 15: 0x6e}
@@ -197,7 +197,8 @@ func udHeader(t *T) {
 	}
 }
 
-// header checks what is before the data of the datagram that completed as e; n bytes follow it.
+// header checks the headers before the data of the datagram that completed as e; n bytes follow
+// them.
 func (m *mailbox) header(e abi.CQE, n int) {
 	h := m.mr.bytes()[16<<10:][:abi.GRHSize]
 	gid := netip.AddrFrom16(m.gid())

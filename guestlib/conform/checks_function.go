@@ -130,7 +130,7 @@ func registerSpeed(t *T) {
 	}
 }
 
-// Completions are written between two looks at the clock.
+// registerClock checks that the timestamps of completions are between two readings of the clock.
 func registerClock(t *T) {
 	r := t.rig()
 	last := r.register(abi.RegClock)
@@ -145,7 +145,7 @@ func registerClock(t *T) {
 	}
 }
 
-// What the function does is counted, and a reset begins anew.
+// functionCounters checks that the function counts its work, and that a reset clears the counters.
 func functionCounters(t *T) {
 	r := t.rig()
 	const requests, size = 5, 4096
@@ -178,7 +178,7 @@ func functionCounters(t *T) {
 	}
 }
 
-// counters are all that the function has; none where it cannot be asked.
+// counters returns the function's counters, or none if the device does not support the query.
 func (c *client) counters() (list []uint64) {
 	for {
 		var r abi.Counters
@@ -196,8 +196,8 @@ func (c *client) counters() (list []uint64) {
 	}
 }
 
-// badBell is a doorbell that stops the function. By its queue number, which means nothing, a device
-// that merges doorbells of one queue tells it from a good one.
+// badBell is a doorbell that stops the function. Its queue number is meaningless; it keeps a device
+// that merges the doorbells of a queue from merging it with a valid one.
 var badBell = abi.Doorbell{Kind: abi.DoorbellAdmin, Queue: 1, Index: 0x12_3456}
 
 // breakDoorbell stops the function by a doorbell.
@@ -230,7 +230,7 @@ func lifecycleEnable(t *T) {
 	}
 }
 
-// outside is a device address that no function reaches.
+// outside is a device address that no function can access.
 const outside = 1 << 62
 
 func lifecycleOutside(t *T) {
@@ -281,8 +281,8 @@ func lifecycleReset(t *T) {
 	c.enable()
 }
 
-// Work, an armed CQ and a command are under way. When the reply of the reset is there nothing of
-// them comes any more.
+// lifecycleQuietReset resets the function while work, an armed CQ and a command are outstanding.
+// After the reply to the reset nothing of them may arrive any more.
 func lifecycleQuietReset(t *T) {
 	r := t.rig()
 	for i := range uint64(8) {

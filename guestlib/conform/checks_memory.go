@@ -18,7 +18,8 @@ var memoryChecks = []check{
 	{"memory.fast", "DEV-935", abi.FeatureExtendedVerbs, memoryFast},
 }
 
-// Addresses that lie nowhere: high, and past the end of what the stream has.
+// memoryOutside checks addresses without memory: very high ones, and ones past the end of the
+// stream's memory.
 func memoryOutside(t *T) {
 	c := t.ready()
 	pdn := c.allocPD()
@@ -132,7 +133,7 @@ func memoryRanges(t *T) {
 	c.refuse(abi.AdminOpRegMR, &abi.RegMR{PDN: pdn, Length: 1, Pages: list.Pages()[0], Levels: 1}, abi.StatusMemoryFault)
 }
 
-// Numbers and keys that are nobody's here.
+// memoryForeign checks numbers and keys that do not exist in this function.
 func memoryForeign(t *T) {
 	r := t.rig()
 	for _, n := range []uint32{0, r.a.qpn ^ 0x40_0000, 0xffff_ffff} {
@@ -147,8 +148,8 @@ func memoryForeign(t *T) {
 	r.cq.want(1, abi.WCRemAccessErr)
 }
 
-// Each kind is counted, and its limit is its own: as many PDs as there can be leave room for all
-// else.
+// objectCounts checks that each kind of object is counted and has its own limit: with the largest
+// number of PDs there is still room for other objects.
 func objectCounts(t *T) {
 	c := t.ready()
 	query := func(part abi.CreditPart) (n abi.ObjectCounts) {
@@ -177,7 +178,8 @@ func objectCounts(t *T) {
 	}
 }
 
-// memoryReserved names memory by device address in a queue pair that may, and in one that may not.
+// memoryReserved uses memory by device address, in a queue pair that is allowed to and in one that
+// is not.
 func memoryReserved(t *T) {
 	c := t.ready()
 	for _, flags := range []uint8{abi.QPPrivileged, 0} {
@@ -195,7 +197,7 @@ func memoryReserved(t *T) {
 	}
 }
 
-// memoryFast registers by a work request, uses the region, and makes its key invalid.
+// memoryFast registers memory by a work request, uses the region, and invalidates its key.
 func memoryFast(t *T) {
 	r := t.ready().rig(func(q *abi.CreateQP) { q.Flags = abi.QPPrivileged })
 	var keys abi.RegMRResult
@@ -266,7 +268,8 @@ func adminIndex(t *T) {
 	}
 }
 
-// As many commands as the queues have entries may be outstanding, and no more.
+// adminOutstanding checks that as many commands may be outstanding as the queues have entries, and
+// no more.
 func adminOutstanding(t *T) {
 	c := t.ready()
 	ids := map[uint32]bool{}
@@ -299,8 +302,8 @@ func adminUnknown(t *T) {
 	c.allocPD()
 }
 
-// Three passes over a small queue, always full, with IDs that repeat no pattern. Each has one
-// completion, in the order of the commands.
+// adminCompletions makes three passes over a small queue that is always full, with IDs that follow
+// no pattern. Each command must have one completion, in the order of the commands.
 func adminCompletions(t *T) {
 	c := t.attach()
 	c.enableWith(4)
@@ -360,7 +363,7 @@ func adminEvents(t *T) {
 	q.want(5, abi.WCWRFlushErr)
 }
 
-// A refused command changes nothing, and has no result.
+// adminRefused checks that a refused command changes nothing and has no result.
 func adminRefused(t *T) {
 	c := t.ready()
 	pdn, q := c.allocPD(), c.newCQ(4)

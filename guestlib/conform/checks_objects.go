@@ -204,12 +204,13 @@ func (w *windowed) bind(wrid uint64) {
 	w.b.push(w.b.sq, b)
 }
 
-// through is a WRITE of a by the window's key.
+// through posts a WRITE of a with the window's key.
 func (w *windowed) through(wrid uint64, off, n int) {
 	w.a.post(abi.SendWQE{WRID: wrid, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: w.region.iova + uint64(off), RKey: w.rkey}, w.mr.sge(0, n))
 }
 
-// A window of type 1 is any queue pair's of the PD, and bound again as it is.
+// mwType1 checks that any queue pair of the PD can use a window of type 1, and that the window can
+// be bound again without an invalidation.
 func mwType1(t *T) {
 	w := t.windowed()
 	var r abi.AllocMWResult

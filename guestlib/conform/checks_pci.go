@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// What a function is as a PCI device: the clauses of section 11. All of these are skipped where it
-// is reached in another way.
+// pciChecks check the function as a PCI device: the clauses of section 11. They are skipped if the
+// function is reached in another way.
 var pciChecks = []check{
 	{"pci.config", "DEV-1106", 0, pciConfig},
 	{"pci.bars", "DEV-1106", 0, pciBARs},
@@ -21,7 +21,7 @@ var pciChecks = []check{
 	{"pci.reset", "DEV-1104", 0, pciReset},
 }
 
-// Of PCI's configuration space.
+// Offsets and bits of PCI's configuration space.
 const (
 	pciClass      = 0x09
 	pciHeaderType = 0x0e
@@ -33,7 +33,7 @@ const (
 	expressReset                           = 1 << 28
 )
 
-// capabilities are the offsets of the device's capabilities, by their numbers.
+// capabilities returns the offsets of the device's capabilities by number.
 func (d *pciDevice) capabilities(t *T) map[byte]int {
 	space, err := d.Config(0, 256)
 	t.ok(err)
@@ -111,7 +111,8 @@ func pciBARs(t *T) {
 	}
 }
 
-// Stores that BAR0 does not know, and loads; the session does not notice.
+// pciBAR0 does loads from BAR0 and stores that it does not define; they must not disturb the
+// session.
 func pciBAR0(t *T) {
 	c := t.ready()
 	d := t.pci()
@@ -134,7 +135,8 @@ func pciBAR0(t *T) {
 	}
 }
 
-// Enabled vectors are raised once, as what happened before could be lost.
+// pciVectors checks that vectors are raised once when they are enabled, because earlier events
+// could be lost.
 func pciVectors(t *T) {
 	t.attach()
 	d := t.pci()
@@ -148,7 +150,8 @@ func pciVectors(t *T) {
 	}
 }
 
-// A page that the IOMMU does not map any more is out of the device's reach, and others are not.
+// pciTranslation checks that the device cannot access a page that the IOMMU no longer maps, but can
+// still access others.
 func pciTranslation(t *T) {
 	r := t.rig()
 	d := t.pci()
@@ -181,7 +184,7 @@ func pciTranslation(t *T) {
 	}
 }
 
-// A reset ends the session, and the next finds the function as new.
+// pciReset checks that a reset ends the session, and that the next session finds a fresh function.
 func pciReset(t *T) {
 	c := t.ready()
 	d := t.pci()
@@ -196,5 +199,5 @@ func pciReset(t *T) {
 	n.byAdmin()
 }
 
-// byAdmin shows that commands are carried out.
+// byAdmin checks that commands are executed.
 func (c *client) byAdmin() { c.must(abi.AdminOpAllocPD, nil, &abi.AllocPDResult{}) }

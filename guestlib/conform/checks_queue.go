@@ -65,7 +65,7 @@ func queueProducer(t *T) {
 	}
 }
 
-// What an entry has beyond what its queue was made for is an error of that entry.
+// queueTooMuch checks that an entry which exceeds the limits of its queue fails.
 func queueTooMuch(t *T) {
 	c := t.attach()
 	for _, bad := range []struct {
@@ -115,8 +115,8 @@ func queueOldDoorbell(t *T) {
 	}
 }
 
-// The device owns a slot until the consumer passes it; then what is written there makes no
-// difference. The queue is gone round several times.
+// queueConsumer checks that a slot may be overwritten once the consumer index has passed it. It
+// goes around the queue several times.
 func queueConsumer(t *T) {
 	r := t.rig()
 	for i := range uint64(3 << queueLog2) {
@@ -137,8 +137,8 @@ func queueConsumer(t *T) {
 	}
 }
 
-// The driver rings only when the event index asks for it. All of it is done, and in the end the
-// device asks for the next doorbell.
+// queueEventIndex rings only when the event index asks for it. All work must be done, and in the
+// end the device must ask for the next doorbell.
 func queueEventIndex(t *T) {
 	r := t.rig()
 	posted := uint64(0)
@@ -241,7 +241,7 @@ func queueDropped(t *T) {
 	r.a.wantState(abi.QPStateReset)
 }
 
-// Every operation of an RC queue pair, its data and its completion.
+// queueOperations checks every operation of an RC queue pair, its data and its completion.
 func queueOperations(t *T) {
 	r := t.rig()
 	data := r.mr.bytes()
@@ -380,7 +380,8 @@ func queueAtomicAlignment(t *T) {
 	}
 }
 
-// A doorbell that names no queue does nothing, and those around it what they do otherwise.
+// doorbellNobody checks that a doorbell of no queue does nothing, and that doorbells around it
+// still work.
 func doorbellNobody(t *T) {
 	r := t.rig()
 	for _, k := range []abi.DoorbellKind{abi.DoorbellSQ, abi.DoorbellRQ, abi.DoorbellCQArm, abi.DoorbellSRQ, 99} {
@@ -393,8 +394,8 @@ func doorbellNobody(t *T) {
 	}
 }
 
-// In one message: a doorbell that stops the function, then that of a command. As they take effect
-// in order the command is not carried out.
+// doorbellOrder sends, in one message, a doorbell that stops the function and then that of a
+// command. They take effect in order, so the command must not be executed.
 func doorbellOrder(t *T) {
 	for range 3 {
 		c := t.ready()
@@ -410,7 +411,7 @@ func doorbellOrder(t *T) {
 	}
 }
 
-// A device that sleeps is woken by each kind of doorbell.
+// doorbellSleeper checks that each kind of doorbell wakes a sleeping device.
 func doorbellSleeper(t *T) {
 	r := t.rig()
 	for range 3 {

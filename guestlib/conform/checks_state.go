@@ -19,7 +19,7 @@ var stateChecks = []check{
 	{"qp.path", "DEV-946", abi.FeatureExtendedVerbs, qpPath},
 }
 
-// reach takes a fresh queue pair to a state.
+// reach moves a fresh queue pair to a state.
 func (q *qp) reach(to abi.QPState) {
 	path := map[abi.QPState][]abi.QPState{
 		abi.QPStateInit: {abi.QPStateInit},
@@ -33,8 +33,8 @@ func (q *qp) reach(to abi.QPState) {
 	}
 }
 
-// Every change from every state of an RC queue pair, with the attributes that a change on the way
-// up requires.
+// qpStates tries each change of state from each state of an RC queue pair, with the required
+// attributes.
 func qpStates(t *T) {
 	c := t.ready()
 	pdn, cq := c.allocPD(), c.newCQ(6)
@@ -70,7 +70,7 @@ func qpStates(t *T) {
 	}
 }
 
-// What a change requires, and what it does not take.
+// qpAttributes checks which attributes a change of state requires, and which it refuses.
 func qpAttributes(t *T) {
 	c := t.ready()
 	pdn, cq := c.allocPD(), c.newCQ(6)
@@ -185,7 +185,7 @@ func qpEstablished(t *T) {
 	cq.want(1, abi.WCSuccess)
 }
 
-// Either side first, and a queue pair that names itself.
+// qpWired wires queue pairs, with either side first, and a queue pair to itself.
 func qpWired(t *T) {
 	c := t.ready()
 	pdn, cq := c.allocPD(), c.newCQ(6)
@@ -214,7 +214,8 @@ func qpWired(t *T) {
 	}
 }
 
-// The peer leaves. Nothing happens before there is work; that fails at once.
+// qpWiredAlone checks a queue pair whose peer leaves: nothing happens until work is posted, which
+// then fails at once.
 func qpWiredAlone(t *T) {
 	r := t.rig()
 	r.nop(1)
@@ -230,7 +231,8 @@ func qpWiredAlone(t *T) {
 	t.until(func() bool { return r.a.query().State == abi.QPStateErr }, "the QP to move to ERR")
 }
 
-// What is asked of the path is kept; what a queue pair cannot have is refused and changes nothing.
+// qpPath checks that path attributes are kept, and that invalid ones are refused and change
+// nothing.
 func qpPath(t *T) {
 	c := t.ready()
 	cq := c.newCQ(4)
@@ -264,7 +266,8 @@ func qpPath(t *T) {
 	check()
 }
 
-// The table has the function's own address at first; the link-local one may be added, others not.
+// gids checks the GID table: at first it has the function's own address; the link-local one may be
+// added, others must not.
 func gids(t *T) {
 	c := t.ready()
 	var e abi.GIDEntry
@@ -291,8 +294,8 @@ func gids(t *T) {
 	c.refuse(abi.AdminOpCreateAH, &abi.CreateAH{PDN: c.allocPD(), DGID: c.gid(), SGIDIndex: 5}, abi.StatusInvalidArgument)
 }
 
-// Two queue pairs name each other by the function's link-local address; the header's addresses are
-// of one version of IP.
+// gidsWired wires two queue pairs by the function's link-local address. Both addresses of a header
+// must have the same IP version.
 func gidsWired(t *T) {
 	const index = 5
 	c := t.ready()

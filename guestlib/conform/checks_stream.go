@@ -23,7 +23,7 @@ var streamChecks = []check{
 	{"stream.violations", "DEV-105", 0, streamViolations},
 }
 
-// greeting is a hello for the function.
+// greeting returns a hello for the function.
 func (t *T) greeting() abi.Hello {
 	return abi.Hello{Major: abi.VersionMajor, Minor: abi.VersionMinor, Function: t.function, Features: features}
 }
@@ -150,8 +150,8 @@ func streamTags(t *T) {
 	c.stream.none("a second answer", func(m *message) bool { return m.Tag != 0 })
 }
 
-// A client that does not read cannot be had here, where a goroutine always reads. It asks so much
-// at once that the device cannot answer in time.
+// streamUnread sends so many requests at once that the device cannot answer them in time. It cannot
+// simply stop reading, because a goroutine of the kit always reads.
 func streamUnread(t *T) {
 	c := t.attach()
 	const n = 5000
@@ -230,7 +230,7 @@ func streamReserved(t *T) {
 	}
 }
 
-// answerRaw sends a hello and shows the answer as it came.
+// answerRaw sends a hello and passes the unparsed answer to see.
 func (c *client) answerRaw(h *abi.Hello, see func(*message)) {
 	m := c.stream.reply(c.stream.send(h), "HelloReply")
 	var r abi.HelloReply
@@ -289,8 +289,8 @@ func streamHeartbeat(t *T) {
 	c.stream.none("a heartbeat of its own", func(m *message) bool { return m.Type == abi.MsgHeartbeat })
 }
 
-// Work is in flight when the stream ends. After its end the device leaves the memory alone, and the
-// next stream finds nothing of it.
+// streamEnd ends the stream while work is outstanding. After the end the device must not access the
+// memory, and the next stream must find nothing of that work.
 func streamEnd(t *T) {
 	r := t.rig()
 	for i := range uint64(8) {
@@ -313,7 +313,8 @@ func streamEnd(t *T) {
 	c.refuse(abi.AdminOpQueryQP, &abi.QueryQP{QPN: r.a.qpn}, abi.StatusNotFound)
 }
 
-// violations asks for what the device remembers; none where it cannot be asked.
+// violations returns the violations that the device remembers, or none if it does not support the
+// query.
 func (c *client) violations() (list []abi.Violation) {
 	for {
 		var v abi.Violation

@@ -33,7 +33,7 @@ type family struct {
 	vf uint16
 }
 
-// family enables a VF that was not. Only a PF that may have one more can.
+// family enables a VF that was disabled. The function must be a PF that may enable one more.
 func (t *T) family() *family {
 	c := t.ready()
 	if c.number&0xfff != 0 {
@@ -45,7 +45,7 @@ func (t *T) family() *family {
 		c.must(abi.AdminOpQueryVF, &abi.VFNumber{VF: vf}, &q)
 		mac := [6]byte{2, 0x5a, 0x5a, byte(vf >> 8), byte(vf), 1}
 		if q.State != abi.StateDisabled || q.Tenant != 0 && q.MAC != mac {
-			continue // somebody's
+			continue // in use
 		}
 		gid := c.gid()
 		gid[14], gid[15] = gid[14]^0x5a, byte(vf)
@@ -64,7 +64,7 @@ func (f *family) query() (q abi.QueryVFResult) {
 	return q
 }
 
-// child is a stream to the VF, which is the PF's guest's.
+// child returns a stream to the VF, which is assigned to the same guest as the PF.
 func (f *family) child() *client {
 	c := f.t.dial()
 	r := c.hello(abi.Hello{Major: abi.VersionMajor, Minor: abi.VersionMinor, Function: f.number | uint32(f.vf), Features: features})

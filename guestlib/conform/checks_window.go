@@ -22,8 +22,8 @@ var windowChecks = []check{
 	{"window.memory", "DEV-1006", 0, windowMemory},
 }
 
-// window maps the function's window. The check is skipped where there is none. The second result
-// unmaps it before the check ends.
+// window maps the function's window, or skips the check if there is none. The second result unmaps
+// the window before the check ends.
 func (c *client) window() (*window.Window, func()) {
 	if c.t.device != nil {
 		w := c.t.device.Window()
@@ -59,7 +59,7 @@ func windowHeader(t *T) {
 	}
 }
 
-// byWindow is a command whose doorbell goes by the window.
+// byWindow executes a command with its doorbell in the window.
 func (c *client) byWindow(w *window.Window, op abi.AdminOp, in structure) {
 	id, index := c.admin.write(op, in)
 	c.t.ok(w.Ring(&abi.Doorbell{Kind: abi.DoorbellAdmin, Index: index}))

@@ -1,6 +1,6 @@
 package conform
 
-// unchecked are the clauses for devices that a client alone cannot check, with the reason.
+// unchecked lists the clauses for devices that a client alone cannot check, with the reasons.
 var unchecked = map[string]string{
 	"DEV-947":  "nothing tells a client which path its packets take",
 	"DEV-1012": "the kit attaches by the control block where the URL is a PCI device's: then each check is of it too",

@@ -8,10 +8,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// clientMemory is what one stream makes visible to the device, in bytes.
+// clientMemory is the memory that the device can access by one stream, in bytes.
 const clientMemory = 16 << 20
 
-// features the kit knows.
+// features are the features that the kit knows.
 const features = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureDatagrams | abi.FeatureArmWord | abi.FeatureSourceMAC | abi.FeatureFunctionEvents |
 	abi.FeatureVFCommands | abi.FeatureVectors
 
@@ -71,7 +71,7 @@ func (c *client) readStatus(offset, width uint32) (uint64, abi.Status) {
 	return r.Value, r.Status
 }
 
-// register reads a register that is there.
+// register reads a register that must exist.
 func (c *client) register(offset uint32) uint64 {
 	v, st := c.readStatus(offset, abi.LookupRegister(offset).Width)
 	if st != abi.StatusOK {
@@ -110,7 +110,7 @@ func (c *client) ring(records ...abi.Doorbell) {
 	c.stream.raw(abi.AppendMessage(nil, abi.MsgDoorbell, 0, body))
 }
 
-// alloc returns zeroed memory of whole pages that the device sees.
+// alloc returns zeroed memory of whole pages that the device can access.
 func (c *client) alloc(n int) *arena.Block {
 	b, err := c.pool.Alloc(n)
 	c.t.ok(err)
@@ -124,5 +124,5 @@ func (c *client) pages(b *arena.Block) *arena.PageList {
 	return l
 }
 
-// mem is a block as a ring sees it.
+// mem returns a block as memory of a ring.
 func mem(b *arena.Block) ring.Mem { return ring.Mem(b.Bytes()) }

@@ -11,11 +11,11 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Config is what to check.
+// Config configures a run of the checks.
 type Config struct {
 	URL   string         // of the function, as for guestlib.Open
 	Match *regexp.Regexp // names of the checks to run; nil: all
-	Wait  time.Duration  // how long what must come may take; 0 means 20 s
+	Wait  time.Duration  // time limit for required events; 0 means 20 s
 	// Done, if set, is called with each result as soon as there is one.
 	Done func(Result)
 }
@@ -26,10 +26,10 @@ func (c *Config) defaults() {
 	}
 }
 
-// quiet is how long what must not come is waited for.
+// quiet is how long to wait to see that a forbidden event does not happen.
 const quiet = 30 * time.Millisecond
 
-// check is one thing a device has to do.
+// check checks one requirement of a device.
 type check struct {
 	name    string
 	clauses string // "DEV-503 DEV-504"
@@ -37,11 +37,11 @@ type check struct {
 	run     func(t *T)
 }
 
-// checks are all there are, in the order of docs/abi.
+// checks lists all checks in the order of docs/abi.
 var checks = slices.Concat(streamChecks, registerChecks, lifecycleChecks, memoryChecks, adminChecks, queueChecks, completionChecks, stateChecks,
 	connectionChecks, sharedChecks, unreliableChecks, keyChecks, datagramChecks, windowChecks, pciChecks, vfChecks)
 
-// Checks lists the names of the checks with their clauses.
+// Checks returns the names of the checks with their clauses.
 func Checks() map[string][]string {
 	all := map[string][]string{}
 	for _, c := range checks {
@@ -50,8 +50,8 @@ func Checks() map[string][]string {
 	return all
 }
 
-// Run runs the checks one after the other. The error says why they could not be run at all; what a
-// check found is in the report.
+// Run runs the checks one after another. It returns an error only if they could not be run at all;
+// the results of the checks are in the report.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	cfg.defaults()
 	r := &Report{Kind: "device", Device: cfg.URL}
@@ -77,7 +77,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	return r, nil
 }
 
-// identify makes sure that there is a function to check, and asks what it can do.
+// identify makes sure that the function exists, and returns its reply to a hello.
 func identify(ctx context.Context, cfg *Config) (reply abi.HelloReply, err error) {
 	t := newT(ctx, cfg)
 	defer t.close()

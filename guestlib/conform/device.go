@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/window"
 )
 
-// pciDevice is the function's PCI device, which a check takes once: with an IOMMU nobody can open
-// it twice. Its control block has one session at a time, and its memory is that of all of them.
+// pciDevice is the function's PCI device. A check opens it once, because with an IOMMU it cannot be
+// opened twice. Its control block has one session at a time; all sessions share its memory.
 type pciDevice struct {
 	*window.PCI
 	memory arena.Source
@@ -20,10 +20,11 @@ type borrowed struct{ arena.Source }
 
 func (borrowed) Close() error { return nil }
 
-// onPCI reports whether the function is reached by its own PCI device.
+// onPCI reports whether the function is reached as a PCI device.
 func (t *T) onPCI() bool { return strings.HasPrefix(t.cfg.URL, "pci:") }
 
-// memory is how much a stream may make visible to the device, in bytes; on PCI all of a check.
+// memory returns the size of the memory that the device can access by one stream, in bytes; on PCI,
+// by all streams of a check.
 func (t *T) memory() int {
 	if t.onPCI() {
 		return 16 * clientMemory
@@ -31,7 +32,7 @@ func (t *T) memory() int {
 	return clientMemory
 }
 
-// redial opens a further stream by the device that the check has.
+// redial opens another stream by the check's PCI device.
 func (t *T) redial() *client {
 	for _, c := range t.clients {
 		if !c.stream.ended() {
@@ -43,7 +44,7 @@ func (t *T) redial() *client {
 	return t.client(conn, borrowed{t.device.memory})
 }
 
-// pci is the device itself. The check is skipped where there is none.
+// pci returns the PCI device, or skips the check if there is none.
 func (t *T) pci() *pciDevice {
 	if t.device == nil {
 		t.Skipf("the function is not reached by a PCI device of its own (--device pci://)")

@@ -18,7 +18,7 @@ const (
 	Skipped Outcome = "skipped"
 )
 
-// Result is what one check found.
+// Result is the result of one check.
 type Result struct {
 	Name    string   `json:"name"`
 	Clauses []string `json:"clauses"`
@@ -27,7 +27,7 @@ type Result struct {
 	Millis  int64    `json:"ms"`
 }
 
-// Coverage is what became of one clause.
+// Coverage is the state of one clause.
 type Coverage struct {
 	Clause string   `json:"clause"`
 	State  string   `json:"state"` // "passed", "failed", "skipped" (not here), "unchecked" (never, by this kit)
