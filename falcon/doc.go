@@ -1,7 +1,7 @@
 // Package falcon is a Falcon transport engine by specification 0.9: transactions (§8), packet
 // delivery (§9) and the application of congestion control (§10, package cc). It is sans-I/O: time,
-// packets and buffers are arguments, and it uses no goroutines and no sockets. So the same code runs
-// in a NIC and in a seeded simulation.
+// packets and buffers are arguments, and it uses no goroutines and no sockets. So the same code
+// runs in a NIC and in a seeded simulation.
 //
 //	        ULP (rdma)                                     ULP
 //	Push, Pull   RespondPull, AckPush …          ▲ Next: EvPush, EvPull, EvPushDone, EvPullDone …

@@ -11,8 +11,8 @@ import (
 const leastTimeout transport.Time = 8e6
 
 // busyPeer is how long the guest of a busy machine may be unresponsive. IBA §9.7.6.1.3 allows a
-// timeout to be up to four times as long as it is set to. Within that limit the timeout is lengthened
-// until all attempts together take busyPeer.
+// timeout to be up to four times as long as it is set to. Within that limit the timeout is
+// lengthened until all attempts together take busyPeer.
 const busyPeer transport.Time = 2e9
 
 // mostRTO is the longest pause between two attempts if verbs' timeout is unlimited.

@@ -94,8 +94,8 @@ const (
 	failedAlone             // refused, and the queue pair continues
 )
 
-// examine checks a pull request, carries out an atomic and records in s what the response needs. err
-// is the error of parsing the headers, or nil. asked is the maximum length of the response.
+// examine checks a pull request, carries out an atomic and records in s what the response needs.
+// err is the error of parsing the headers, or nil. asked is the maximum length of the response.
 func (t *target) examine(h *wire.Headers, err error, s *served, a *arrival, asked int) pullVerdict {
 	addressed := err == nil && t.addressed(h)
 	op := h.RBTH.Opcode
