@@ -42,7 +42,7 @@ func newEventFD(t *testing.T) int {
 	return fd
 }
 
-// blockWrites does what a hostile QEMU does to an eventfd that it shares with us.
+// blockWrites makes writes to a shared eventfd block, as a hostile QEMU can.
 func blockWrites(t *testing.T, fd int) {
 	t.Helper()
 	if err := unix.SetNonblock(fd, true); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/mdlayher/vsock"
 )
 
-// listed is a listener that has these connections, and is closed then.
+// listed is a listener that returns these connections and then net.ErrClosed.
 type listed []net.Conn
 
 func (l *listed) Accept() (net.Conn, error) {
@@ -25,12 +25,12 @@ func (l *listed) Accept() (net.Conn, error) {
 func (l *listed) Close() error   { return nil }
 func (l *listed) Addr() net.Addr { return nil }
 
-// failing is a listener that accepts nobody.
+// failing is a listener whose Accept fails.
 type failing struct{ net.Listener }
 
 func (failing) Accept() (net.Conn, error) { return nil, syscall.EMFILE }
 
-// from is a connection of a peer.
+// from is a connection from a peer address.
 type from struct {
 	net.Conn
 	addr   net.Addr
@@ -40,8 +40,8 @@ type from struct {
 func (c *from) RemoteAddr() net.Addr { return c.addr }
 func (c *from) Close() error         { c.closed = true; return nil }
 
-// TestKernelRefuses: who has no address of vsock, and a guest whose memory file is not there, are
-// refused; the service of the others goes on.
+// TestKernelRefuses: a peer without a vsock address is refused, and so is a guest whose memory file
+// is missing. Other guests are still served.
 func TestKernelRefuses(t *testing.T) {
 	stranger := &from{addr: &net.TCPAddr{}}
 	broken := &from{addr: &vsock.Addr{ContextID: 7}}

@@ -67,7 +67,8 @@ func TestManyClientRegions(t *testing.T) {
 	}
 }
 
-// TestPathsOfSockets: a path is as long as the kernel takes it, whether it is listened at or called.
+// TestPathsOfSockets: a path is as long as the kernel takes it, whether it is listened at or
+// called.
 func TestPathsOfSockets(t *testing.T) {
 	dir := t.TempDir()
 	for n, ok := range map[int]bool{maxSocketPath - 1: true, maxSocketPath: true, maxSocketPath + 1: false} {
@@ -130,7 +131,7 @@ func TestMostWindows(t *testing.T) {
 	}
 }
 
-// backed is a vfioBack that writes down what it is told.
+// backed is a vfioBack that records its calls.
 type backed struct{ log []string }
 
 func (b *backed) note(format string, a ...any) error {
@@ -285,8 +286,7 @@ func TestFilesOfARange(t *testing.T) {
 	}
 }
 
-// TestEventfdsAreChecked: of descriptors that interrupt all are eventfds or none; if one is another
-// thing all are closed.
+// TestEventfdsAreChecked: if one descriptor is not an eventfd, all are closed and refused.
 func TestEventfdsAreChecked(t *testing.T) {
 	open := func(fd int) bool {
 		_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)

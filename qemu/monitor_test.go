@@ -13,8 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 )
 
-// monitor plays a QEMU's: it answers questions as its table says, and notes the commands that
-// change something.
+// monitor is a fake monitor of QEMU. It answers queries from its table, and records the commands
+// that change something.
 type monitor struct {
 	answers map[string]string // JSON, by command or, of qom-list and qom-get, by path and property
 	refuses string            // a command
@@ -24,8 +24,8 @@ type monitor struct {
 	asked []string
 }
 
-// aGuest is what a QEMU says of a guest with a vsock, a window plugged into the first of three root
-// ports, another from the start, and two interfaces.
+// aGuest holds QEMU's answers for a guest with a vsock, a window plugged into the first of three
+// root ports, another window from the start, and two interfaces.
 func aGuest() map[string]string {
 	list := func(entries ...string) string {
 		var all []string
@@ -56,7 +56,7 @@ func aGuest() map[string]string {
 	}
 }
 
-// dial is a client of the monitor, over a socket.
+// dial returns a client of the monitor, over a socket.
 func (m *monitor) dial(t *testing.T) *QMP {
 	t.Helper()
 	ours, theirs, err := sockettest.New()
@@ -125,7 +125,7 @@ func (m *monitor) play(conn net.Conn) {
 	}
 }
 
-// take returns what was asked since.
+// take returns the commands since the last call.
 func (m *monitor) take() (asked []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

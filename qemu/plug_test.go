@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestInspect reads what a QEMU says of its guest, each device with what is behind it and its
+// TestInspect checks the status that is read from a QEMU: each device with its backend and its
 // place.
 func TestInspect(t *testing.T) {
 	m := &monitor{answers: aGuest()}
@@ -263,7 +263,7 @@ func TestUnplugVfioAsks(t *testing.T) {
 	checkAsked(t, "MSI", m, `device_del {"id":"pf0.vf1"}`)
 }
 
-// TestNoMonitor: what does not greet as a monitor does is none.
+// TestNoMonitor: a peer that does not send a monitor's greeting is refused.
 func TestNoMonitor(t *testing.T) {
 	for _, greeting := range []string{`{"other": {}}`, `no JSON`, ``} {
 		ours, theirs := net.Pipe()
@@ -278,7 +278,8 @@ func TestNoMonitor(t *testing.T) {
 	}
 }
 
-// TestDialQMP: who dials a monitor hears whether the guest runs, and whether its QEMU has time.
+// TestDialQMP: the error of a dial says that the guest does not run, or that its QEMU does not
+// answer.
 func TestDialQMP(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "qmp")
 	_, err := DialQMP(t.Context(), path)

@@ -28,8 +28,8 @@ func hasMemory(t *testing.T, a queues.Attachment, addr uint64) {
 	})()
 }
 
-// TestWindowBeforeMemory: a driver that comes by its window before the device knows the guest's
-// memory waits for it. So it is with every worker that takes over from one that died.
+// TestWindowBeforeMemory: a session that a driver opens by its window waits until the device knows
+// the guest's memory. The same holds for each worker that takes over from one that died.
 func TestWindowBeforeMemory(t *testing.T) {
 	known := make(chan struct{})
 	opt := quiet()
@@ -58,7 +58,7 @@ func TestWindowBeforeMemory(t *testing.T) {
 	hasMemory(t, a, vhosttest.FreeBase)
 }
 
-// TestVfioBeforeMemory is TestWindowBeforeMemory of a PCI function.
+// TestVfioBeforeMemory is TestWindowBeforeMemory for a PCI function.
 func TestVfioBeforeMemory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	r := serveVfioRelay(t, path)

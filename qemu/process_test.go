@@ -151,7 +151,7 @@ func isGone(t *testing.T, pid int) {
 	}
 }
 
-// TestKilledWithChildren: who kills a QEMU kills what it has started.
+// TestKilledWithChildren: killing a QEMU also kills the processes that it has started.
 func TestKilledWithChildren(t *testing.T) {
 	p, err := startFake(t, "family")
 	if err != nil {
@@ -167,8 +167,8 @@ func TestKilledWithChildren(t *testing.T) {
 	isGone(t, pid)
 }
 
-// TestStartGivenUp: a QEMU that does not greet before patience ends is killed, and that is the
-// reason.
+// TestStartGivenUp: a QEMU that does not greet before the context ends is killed, and the error is
+// that of the context.
 func TestStartGivenUp(t *testing.T) {
 	t.Setenv(fakeQEMU, "deaf")
 	exe, err := os.Executable()

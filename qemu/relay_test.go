@@ -48,7 +48,7 @@ func (h *handed) Close() error {
 	return nil
 }
 
-// worker is what runs the rings of a relay.
+// worker runs the rings of a relay.
 type worker struct {
 	queues.Attachment
 	dev *VhostUser
@@ -100,7 +100,7 @@ func startRelay(t *testing.T) (r *VhostRelay, path string) {
 	return r, path
 }
 
-// TestRelayConn: nothing is different with a relay between.
+// TestRelayConn: a connection through a relay behaves like one without.
 func TestRelayConn(t *testing.T) {
 	for _, slots := range []bool{false, true} {
 		r, path := startRelay(t)
@@ -272,8 +272,7 @@ func TestWorkerDead(t *testing.T) {
 	echo(t, c, s, 1000)
 }
 
-// TestLedgerIsWhole: memory that could become smaller under the worker, or is too small, is no
-// ledger.
+// TestLedgerIsWhole: memory that could shrink, or is too small, is refused as a ledger.
 func TestLedgerIsWhole(t *testing.T) {
 	for _, c := range []struct {
 		size  int64
@@ -318,8 +317,7 @@ func TestRingsAreWhole(t *testing.T) {
 	}
 }
 
-// TestSharedIsSealed: no worker can make what it shares with others smaller or greater, nor allow
-// it.
+// TestSharedIsSealed: a worker cannot change the size of shared memory or its seals.
 func TestSharedIsSealed(t *testing.T) {
 	f, err := newShared("test", 4096)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/virtqueue"
 )
 
-// TestSocketKept: a socket that one process keeps another serves; its file goes with the one that
-// keeps it.
+// TestSocketKept: one process keeps a socket and another serves it. The socket file is removed by
+// the process that keeps it.
 func TestSocketKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	kept, err := KeepSocket(path)
@@ -81,8 +81,7 @@ func TestSocketKept(t *testing.T) {
 	}
 }
 
-// TestCaller: who calls a front end waits for it to listen, and calls nobody any more when it is
-// closed.
+// TestCaller: a caller waits until its front end listens. After Close it connects no more.
 func TestCaller(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	call := func(c Acceptor) <-chan error {
@@ -186,8 +185,8 @@ func TestVfioTrigger(t *testing.T) {
 	}
 }
 
-// TestVfioFewerVectors: a worker signals the eventfds that QEMU has given last, whether it was there
-// or came later, and none that were taken away.
+// TestVfioFewerVectors: a worker signals the eventfds that QEMU has given last, whether it was
+// there or came later, and none that were taken away.
 func TestVfioFewerVectors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	r := serveVfioRelay(t, path)
@@ -263,8 +262,8 @@ func TestInheritsTAP(t *testing.T) {
 	}
 }
 
-// TestNobodyElseIsTheGuest: whatever the umask, a guest's socket opens to nobody but its owner, and
-// to its group where the umask lets it.
+// TestNobodyElseIsTheGuest: whatever the umask, only the owner of a guest's socket can connect to
+// it, and its group if the umask allows that.
 func TestNobodyElseIsTheGuest(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	for umask, want := range map[int]os.FileMode{0: 0o660, 0o007: 0o660, 0o022: 0o640, 0o077: 0o600} {

@@ -16,7 +16,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// lines are what was logged.
+// lines receives the log.
 type lines chan string
 
 func (l lines) Write(b []byte) (int, error) {
@@ -41,8 +41,8 @@ func (l lines) next(t *testing.T) string {
 	}
 }
 
-// TestWhyQEMUIsGone: a QEMU that is disconnected for what it did is worth a line that says why; one
-// that leaves is not, nor one that is sent away at the end.
+// TestWhyQEMUIsGone: if a QEMU is disconnected because of a mistake, the reason is logged. Nothing
+// is logged if it disconnects by itself or is disconnected by Close.
 func TestWhyQEMUIsGone(t *testing.T) {
 	said, log := newLines()
 	come := func(in *handed) {

@@ -33,7 +33,7 @@ const (
 
 var vfioTestLook = VfioPCI{IDs: pci.IDs{Vendor: 0x1af4, Device: 0x10f0, SubVendor: 0x1af4, SubDevice: 0x10f0}}
 
-// vfioQEMU is a QEMU and the driver in its guest, without either.
+// vfioQEMU plays a QEMU and the driver in its guest.
 type vfioQEMU struct {
 	*vfiouser.Client
 	ram    []byte
@@ -117,7 +117,7 @@ func (q *vfioQEMU) mapAll(t *testing.T) {
 	}
 }
 
-// control is the control block, found as a driver finds it.
+// control returns the control block, which it finds as a driver does.
 func (q *vfioQEMU) control(t *testing.T) []byte {
 	t.Helper()
 	var h abi.WindowHeader
@@ -166,7 +166,7 @@ func accepted(t *testing.T, a queues.Attachment) queues.Session {
 	return s
 }
 
-// raised takes how often a vector was signalled.
+// raised returns how often a vector was signalled since the last call.
 func (q *vfioQEMU) raised(t *testing.T, by queues.Attachment, vector int) uint64 {
 	t.Helper()
 	v, ok := by.(*VfioUser)
@@ -390,8 +390,8 @@ func sizes(rs []queues.Region) (all []int) {
 	return all
 }
 
-// TestVfioTwo: a reset of one function is nothing to another of the same guest (DEV-1105), and BAR0
-// takes nothing but doorbells (DEV-1101).
+// TestVfioTwo: a reset of one function does not affect another one of the same guest (DEV-1105),
+// and BAR0 accepts only doorbells (DEV-1101).
 func TestVfioTwo(t *testing.T) {
 	dir := t.TempDir()
 	v := NewVfioUser("test", testCID, VhostOptions{})
@@ -446,7 +446,7 @@ func vfioWorker(t *testing.T, r *VfioRelay) *VfioUser {
 	return v
 }
 
-// vfioWorkerWaiting is a worker that the relay has not told anything yet.
+// vfioWorkerWaiting returns a worker that has got nothing from the relay yet.
 func vfioWorkerWaiting(t *testing.T, r *VfioRelay, known <-chan struct{}) (*VfioUser, *handed) {
 	t.Helper()
 	fds := make([]int, 0, ivshmem.Files)
@@ -510,7 +510,8 @@ func TestVfioRelay(t *testing.T) {
 	}
 }
 
-// TestVfioStalled: a worker that answers nothing holds up nobody for long, and is taken away.
+// TestVfioStalled: a worker that does not answer blocks QEMU only for a short time, and is
+// disconnected.
 func TestVfioStalled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	r := serveVfioRelay(t, path)
