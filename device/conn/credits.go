@@ -4,9 +4,9 @@ import "github.com/falcon-vnic/vnic/falcon/credit"
 
 // The default credit limit of a connection, where the configuration sets none: a quarter of its
 // function's limit, so that a peer that answers late, or never, cannot take all of it; but at least
-// what keeps a path full (Falcon's data window is 128 packets). Credits for requests from the
-// network are not divided: those pools are small, and the first request of each connection is
-// always accepted.
+// 64 packets of 4 KiB, as many requests as a connection sends by default before the first is
+// acknowledged (falcon.req_tx_window). Credits for requests from the network are not divided: those
+// pools are small, and the first request of each connection is always accepted.
 const (
 	quarter      = 4
 	leastPackets = 64
