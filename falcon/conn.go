@@ -154,3 +154,156 @@ type nackEntry struct {
 	ulpCode uint8
 	request bool
 }
+
+// Open adds a connection. It fails if the CID is in use, a value is out of range or Config.MaxConns
+// connections are open.
+func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
+	switch {
+	case cfg.LocalCID > wire.MaxCID:
+		return nil, configError("LocalCID", cfg.LocalCID, "use 24 bits")
+	case cfg.RemoteCID > wire.MaxCID:
+		return nil, configError("RemoteCID", cfg.RemoteCID, "use 24 bits")
+	case cfg.LocalFunction > wire.MaxFunction:
+		return nil, configError("LocalFunction", cfg.LocalFunction, "use 24 bits")
+	case cfg.RemoteFunction > wire.MaxFunction:
+		return nil, configError("RemoteFunction", cfg.RemoteFunction, "use 24 bits")
+	case !cfg.Protocol.Valid():
+		return nil, configError("Protocol", cfg.Protocol, "use RDMA or NVMe")
+	case cfg.MTU < 1 || cfg.MTU > e.cfg.CellBytes || cfg.MTU > 0xffff:
+		return nil, configError("MTU", cfg.MTU, "use 1 to Config.CellBytes, at most 65535")
+	case cfg.GiveUp < 0:
+		return nil, configError("GiveUp", cfg.GiveUp, "use 0 for the profile's value")
+	case e.conns.find(cfg.LocalCID) != nil:
+		return nil, ErrCIDInUse
+	case e.conns.n >= e.cfg.MaxConns:
+		return nil, ErrTooManyConns
+	}
+	c := new(Conn)
+	c.state = state{
+		e: e, cfg: cfg, credits: cfg.Credits, random: cfg.LocalCID<<8 | 1,
+		localCID: cfg.LocalCID, remoteCID: cfg.RemoteCID, localFunction: cfg.LocalFunction, remoteFunction: cfg.RemoteFunction,
+		mtu: uint16(cfg.MTU), protocol: cfg.Protocol, ordered: cfg.Ordered,
+	}
+	if c.credits == nil {
+		c.credits = e.cfg.Credits
+	}
+	if cfg.CreditLimit != (credit.Cost{}) {
+		c.credits = credit.New(c.credits, cfg.CreditLimit)
+	}
+	if c.cfg.GiveUp == 0 {
+		c.cfg.GiveUp = e.profile.GiveUp
+	}
+	e.profile.CC.Init(&c.cc)
+	c.baseRSN, c.nextRSN = cfg.TxRSN, cfg.TxRSN
+	c.targetBase, c.targetNext = cfg.RxRSN, cfg.RxRSN
+	c.reqTx.base, c.reqTx.next = cfg.TxReqPSN, cfg.TxReqPSN
+	c.dataTx.base, c.dataTx.next = cfg.TxDataPSN, cfg.TxDataPSN
+	distance := uint8(min(max(e.profile.OOODistance, 1), wire.DataWindow))
+	c.reqRx = rxWindow{base: cfg.RxReqPSN, size: wire.RequestWindow, distance: distance}
+	c.dataRx = rxWindow{base: cfg.RxDataPSN, size: wire.DataWindow, distance: distance}
+	c.lastEvent = longAgo
+	c.drawSpacing()
+	e.conns.add(c)
+	e.schedule.join(c)
+	return c, nil
+}
+
+// Close ends the connection at once. Outstanding transactions complete with CmplDeadConn, and
+// EvClosed is the last event. The peer is not told; that is the connection manager's work.
+func (c *Conn) Close(now Time) {
+	if !c.closed {
+		c.shutdown(CmplAck, CloseLocal)
+	}
+}
+
+// Abort ends the connection like Close, but for a given reason: EvClosed has code CmplDeadConn and
+// that reason.
+func (c *Conn) Abort(now Time, reason CloseReason) {
+	if !c.closed {
+		c.shutdown(CmplDeadConn, reason)
+	}
+}
+
+// Drain lets the connection finish the transactions in progress. From now on Push and Pull fail
+// with ErrDraining. EvDrained reports when it is safe to call Close: all transactions of this side
+// are done, the peer's requests are answered, and the last acknowledgement has been sent. Requests
+// of the peer are served until then; the peer stops sending them when the connection managers have
+// agreed on it.
+func (c *Conn) Drain(now Time) {
+	c.draining = true
+	c.checkDrained()
+}
+
+// fail ends a connection whose peer does not answer.
+func (c *outcome) fail() {
+	c.shutdown(CmplDeadConn, CloseResync)
+}
+
+func (c *outcome) shutdown(code Completion, reason CloseReason) {
+	e := c.e
+	e.stats.ConnsClosed[reason]++
+	c.closed = true // nothing is sent or armed from here on
+	e.conns.remove(c.self())
+	e.schedule.part(c.self())
+	e.wheel.Stop(&c.txnTimer)
+	e.wheel.Stop(&c.paceTimer)
+	e.wheel.Stop(&c.flightTimer)
+	e.wheel.Stop(&c.ackTimer)
+	e.wheel.Stop(&c.reclaimTimer)
+
+	for rsn := c.baseRSN; rsn != c.nextRSN; rsn++ {
+		t := c.txns.Get(rsn)
+		if t == nil || t.done {
+			continue
+		}
+		if t.resync == 0 {
+			t.code = CmplDeadConn
+		}
+		c.complete(t, t.code)
+	}
+	for _, w := range [...]*txWindow{&c.reqTx, &c.dataTx} {
+		for psn := w.base; psn != w.next; psn++ {
+			if t := c.packetAt(w, psn); t != nil {
+				c.packets(w).Clear(psn)
+				c.abandon(t)
+			}
+		}
+		w.base = w.next
+	}
+	for kind := range TxnPullData + 1 {
+		for t := c.fresh(kind); t != nil; t = c.fresh(kind) {
+			c.abandon(t)
+		}
+	}
+	for t := e.waiting.stalled.First(); t != nil; {
+		next := t.place.Next()
+		if t.conn == c.self() {
+			c.abandon(t)
+		}
+		t = next
+	}
+	for rx := range c.rxs.All() {
+		if rx != doneRx {
+			c.putRx(rx)
+		}
+	}
+	c.rxs = ring.Window[rxTxn]{}
+	c.requests = 0
+	c.nacks, c.busy = nil, 0
+	u := c.emit(EvClosed)
+	u.ev.Code, u.ev.Reason = code, reason
+	e.waiting.recheck = true
+}
+
+// abandon ends the packet of a transaction whose connection has closed. The initiator's
+// transactions were already completed.
+func (c *outcome) abandon(t *txn) {
+	t.unlink()
+	c.e.wheel.Stop(&t.timer)
+	t.packetDone = true
+	if t.kind == TxnPullData {
+		c.responseDone(t, CmplDeadConn)
+		return
+	}
+	c.release(t)
+}

@@ -1,7 +1,10 @@
 package falcon
 
 import (
+	"sort"
+
 	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/pool"
 )
 
@@ -130,4 +133,191 @@ func (c *state) retire() {
 		c.rxs.Clear(c.targetBase)
 		c.targetBase++
 	}
+}
+
+// cell holds the payload of one received packet that waits for its turn.
+type cell struct {
+	age     list.Node[cell] // in cellAges
+	conn    *Conn
+	rx      *rxTxn // the waiting push that this payload belongs to, else nil
+	request bool   // payload of a peer's request
+	buf     []byte
+}
+
+// cellPool counts and recycles cells. Memory is allocated when first needed and then kept. The pool
+// limits only cells for the requests of peers. Cells for pull data are limited by the transactions
+// that were granted to the initiator, so pull data always finds a cell (Falcon §8.4.3.2).
+type cellPool struct {
+	free     pool.Pool[cell]
+	inUse    int
+	requests int // of inUse
+	limit    int // of requests
+	size     int // bytes of a cell
+	shares   []*share
+}
+
+// cellAges lists the cells that a function's connections hold for requests, oldest first.
+type cellAges struct {
+	list.List[cell]
+	n  int
+	at int // in cellPool.shares while n > 0
+}
+
+// copyData copies pull data into a cell.
+func (p *cellPool) copyData(c *Conn, payload []byte) *cell {
+	k := p.free.Get()
+	if k.buf == nil {
+		k.buf = make([]byte, 0, p.size)
+	}
+	p.inUse++
+	c.cells++
+	*k = cell{conn: c, buf: append(k.buf[:0], payload...)}
+	return k
+}
+
+// copyRequest copies the payload of a push that waits into a cell.
+func (p *cellPool) copyRequest(c *Conn, payload []byte) *cell {
+	k := p.copyData(c, payload)
+	k.request = true
+	p.requests++
+	c.requestCells++
+	s := c.share
+	s.cells.PushBack(&k.age, k)
+	if s.cells.n++; s.cells.n == 1 {
+		s.cells.at = len(p.shares)
+		p.shares = append(p.shares, s)
+	}
+	return k
+}
+
+func (p *cellPool) put(k *cell) {
+	if k.request {
+		p.requests--
+		k.conn.requestCells--
+		p.leave(k)
+	}
+	p.inUse--
+	k.conn.cells--
+	k.conn, k.rx = nil, nil
+	p.free.Put(k)
+}
+
+func (p *cellPool) leave(k *cell) {
+	s := k.conn.share
+	k.age.Remove()
+	if s.cells.n--; s.cells.n > 0 {
+		return
+	}
+	last := len(p.shares) - 1
+	p.shares[s.cells.at] = p.shares[last]
+	p.shares[s.cells.at].cells.at = s.cells.at
+	p.shares[last] = nil
+	p.shares = p.shares[:last]
+}
+
+// largest returns the share that holds the most cells. It returns s unless another share holds more
+// cells than s would with one more.
+func (p *cellPool) largest(s *share) *share {
+	for _, o := range p.shares {
+		if o != s && o.cells.n > s.cells.n+1 {
+			s = o
+		}
+	}
+	return s
+}
+
+// poolLevel is the exponential average of a pool's occupancy.
+type poolLevel struct {
+	ema    float64
+	alpha  float64
+	levels [OccupancyLevels]float64
+}
+
+func newPoolLevel(o *Occupancy, size int) poolLevel {
+	p := poolLevel{alpha: o.Alpha}
+	for i := range p.levels {
+		p.levels[i] = float64(size) * float64(i+1) / (OccupancyLevels + 1)
+		if len(o.Levels) != 0 {
+			p.levels[i] = float64(o.Levels[i])
+		}
+	}
+	return p
+}
+
+// update adds a new occupancy to the average.
+func (p *poolLevel) update(inUse int) { p.ema += p.alpha * (float64(inUse) - p.ema) }
+
+// quantised returns the number of thresholds reached. Its steps are half-open, where those of §10.2
+// overlap.
+func (p *poolLevel) quantised() uint8 {
+	if p.ema < p.levels[0] {
+		return 0
+	}
+	return uint8(sort.Search(OccupancyLevels, func(i int) bool { return p.levels[i] > p.ema }))
+}
+
+func (c *state) take(cost *credit.Cost) bool { return c.credits == nil || c.credits.Take(cost) }
+
+// takeNow takes credits for a request that was refused before.
+func (c *state) takeNow(cost *credit.Cost) bool { return c.credits == nil || c.credits.Retry(cost) }
+
+// returnCredits gives cost back and clears it. Others may wait for these credits.
+func (c *state) returnCredits(cost *credit.Cost) {
+	if *cost == (credit.Cost{}) {
+		return
+	}
+	c.giveBack(cost)
+	*cost = credit.Cost{}
+	c.e.waiting.recheck = true
+}
+
+func (c *state) giveBack(cost *credit.Cost) {
+	if c.credits != nil && c.credits.Return(cost) != nil {
+		c.e.stats.CreditErrors++
+	}
+}
+
+// park releases the credits of a transaction that waits for the peer's receiver, if it holds any.
+func (c *state) park(t *txn) {
+	if t.parked || t.cost == (credit.Cost{}) || c.credits == nil || !c.credits.Park(&t.cost) {
+		return
+	}
+	t.parked = true
+	c.parked++
+	c.e.contexts.parked++
+	c.e.waiting.recheck = true
+}
+
+// unpark charges a parked transaction, which is about to be sent, for its credits again.
+func (c *state) unpark(t *txn) {
+	if t.parked {
+		c.credits.Unpark(&t.cost)
+		c.unparked(t)
+	}
+}
+
+// unparked clears the parked state of a transaction.
+func (c *state) unparked(t *txn) {
+	t.parked = false
+	c.parked--
+	c.e.contexts.parked--
+	if c.parked == 0 {
+		c.e.waiting.recheck = true // the connection takes requests again
+	}
+}
+
+func (c *state) takeOne(i credit.Counter) bool {
+	return c.credits == nil || c.credits.TakeOne(i, false)
+}
+
+func (c *state) returnOne(i credit.Counter) {
+	if c.credits != nil && !c.credits.ReturnOne(i) {
+		c.e.stats.CreditErrors++
+	}
+}
+
+// hopeless reports whether cost is above a limit, so that waiting would not help (Falcon §11,
+// kUlpCmplCdtErr).
+func (c *state) hopeless(cost *credit.Cost) bool {
+	return c.credits != nil && !c.credits.Possible(cost)
 }

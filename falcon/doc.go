@@ -6,13 +6,13 @@
 //	        ULP (rdma)                                     ULP
 //	Push, Pull   RespondPull, AckPush …          ▲ Next: EvPush, EvPull, EvPushDone, EvPullDone …
 //	─────┼──────────┼────────────────────────────┼───────────────────────────────────────────
-//	 initiator.go  answer.go   transactions, credits          complete.go, inorder.go: RSN order
+//	 initiator.go  answer.go   transactions, credits          initiator.go, target.go: RSN order
 //	     │          │                            ▲
-//	 schedule.go   fair between classes, functions and connections; gate.go: fcwnd, ncwnd, pacing
-//	     │                                       │ target.go, onack.go, onnack.go, onresync.go
-//	 tx.go  header, Fill by the ULP, PSN, timer  │ window.go: receive windows, duplicates
+//	 schedule.go   fair between classes, functions and connections; sender.go: fcwnd, ncwnd, pacing
+//	     │                                       │ target.go, flight.go, recovery.go
+//	 sender.go header, Fill by the ULP, PSN, timer  │ window.go: receive windows, duplicates
 //	─────┼───────────────────────────────────────┼───────────────────────────────────────────
-//	     ▼ transmit.go                           │ rx.go       rue.go      expire.go ◀ Advance
+//	     ▼ sender.go                             │ receive.go  congestion.go  engine.go ◀ Advance
 //	          packets, to be sealed         packets, opened and guarded
 //
 // A connection is made of layers. Each is a type that embeds the layer below it, so its methods can
@@ -20,15 +20,15 @@
 // compile. The compiler does not prevent a call to a layer above through a *Conn, which self, a txn
 // or an rxTxn gives. Timers and the waiting lists of the engine make such calls:
 //
-//	Engine, Conn   what the owner calls: engine, open, rx, transmit, expire, inspect
-//	receiver       processes the packets of the peer: onack, onnack, onresync, rx
-//	sender         chooses and writes the next packet: gate, tx, sendack, transmit
-//	transactions   starts and answers transactions: initiator, answer, target, waiting, reclaim
-//	delivery       tracks packets in flight and their rate: flight, acked, rack, early, retransmit, rue
-//	outcome        completes and delivers in RSN order: complete, inorder, hold, admit, close
-//	state          shared by the layers: what waits to be sent, contexts, credits: acks, schedule,
-//	               contexts, credits, lists
-//	               values: conn, txn, rxtxn, cells, event, window, profile, stats, codes, time
+//	Engine, Conn   what the owner calls: engine, conn, receive, answer, stats
+//	receiver       processes the packets of the peer: receive
+//	sender         chooses and writes the next packet: sender, receiver
+//	transactions   starts and answers transactions: initiator, answer, target, admit
+//	delivery       tracks packets in flight and their rate: flight, recovery, congestion
+//	outcome        completes and delivers in RSN order: initiator, target, admit, conn
+//	state          shared by the layers: what waits to be sent, contexts, credits: receiver, sender,
+//	               schedule, contexts
+//	               values: conn, txn, event, window, profile
 //
 // # Driving an engine
 //

@@ -1,10 +1,38 @@
 package falcon
 
 import (
+	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/internal/ring"
 	"github.com/falcon-vnic/vnic/internal/timer"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 )
+
+// Config sizes an engine. A size that is zero gets the default named.
+type Config struct {
+	Profile    Profile
+	Credits    *credit.Node // charged by connections without a node of their own; nil = no credit limit
+	CreditCell int          // bytes of a buffer credit, default credit.DefaultCell
+	MaxConns   int          // default 65536
+	RxCells    int          // cells for pushes that wait for their turn, default 4096
+	CellBytes  int          // size of a cell and so the largest MTU, default 4608
+	TxContexts int          // transactions of all initiators, default 65536; pull responses have their own
+	RxContexts int          // requests received and not answered, default 65536; above it, in the red zone, only a connection's head of line is accepted
+}
+
+func (c *Config) setDefaults() {
+	set := func(v *int, def int) {
+		if *v == 0 {
+			*v = def
+		}
+	}
+	set(&c.CreditCell, credit.DefaultCell)
+	set(&c.MaxConns, 65536)
+	set(&c.RxCells, 4096)
+	set(&c.CellBytes, 4608)
+	set(&c.TxContexts, 65536)
+	set(&c.RxContexts, 65536)
+}
 
 // Engine is a Falcon transport instance. See the package comment for how to drive it.
 type Engine struct {
@@ -88,3 +116,152 @@ func (e *Engine) HoldCredit(on bool) { e.waiting.hold = on }
 // credits became available outside this engine, for example because a limit was raised, or when a
 // connection that got EvCredit does not issue.
 func (e *Engine) CreditsChanged() { e.waiting.again() }
+
+// Deadline returns the time at which Advance must be called next, math.MaxInt64 if no timer runs.
+// It is never later than the next timer. If it is earlier, then by less than the time to that
+// timer.
+func (e *Engine) Deadline() Time { return e.wheel.Deadline() }
+
+// Advance runs all timers that are due. Afterwards Transmit may have packets and Next events.
+func (e *Engine) Advance(now Time) {
+	for owner, kind, ok := e.wheel.Expire(now); ok; owner, kind, ok = e.wheel.Expire(now) {
+		owner.expired(now, kind)
+	}
+}
+
+// expired implements timerOwner.
+func (c *Conn) expired(now Time, kind timer.Kind) {
+	switch kind {
+	case timerFlight:
+		c.onFlightTimer(now)
+	case timerPace:
+		c.kick()
+	case timerTxn:
+		c.onTxnTimer(now)
+	case timerAck:
+		c.ackSoon()
+	case timerReclaim:
+		c.onReclaimTimer(now)
+	}
+}
+
+// expired implements timerOwner: the delay of an RNR NACK ends.
+func (t *txn) expired(Time, timer.Kind) {
+	t.rnr = false
+	t.conn.sendLater(t)
+}
+
+// expired implements timerOwner: the delay of a pull ends.
+func (rx *rxTxn) expired(Time, timer.Kind) { rx.conn.redeliver(rx) }
+
+// FlushAcks queues every coalesced acknowledgement for the next Transmit. It is for an owner that
+// is about to sleep.
+func (e *Engine) FlushAcks(now Time) {
+	for owner, ok := e.wheel.Flush(); ok; owner, ok = e.wheel.Flush() {
+		owner.expired(now, timerAck)
+	}
+}
+
+// Kinds of timers, with the reason each is due.
+const (
+	timerFlight    timer.Kind = iota // of a conn: the packet sent longest ago is not acknowledged
+	timerRNR                         // of a txn: the delay of an RNR NACK is over
+	timerRedeliver                   // of an rxTxn: a pull is delivered again after RNR or DeferPull
+	timerPace                        // of a conn: the next packet is allowed
+	timerTxn                         // of a conn: oldest transaction times out
+	timerAck                         // of a conn: its coalesced acknowledgement is due
+	timerRUE                         // of rateUpdate: a result of the Rate Update Engine comes into force
+	timerReclaim                     // of a conn: something held for the peer may be too old
+)
+
+// timerOwner is called when its timer is due. The timer is no longer armed then.
+type timerOwner interface {
+	expired(now Time, kind timer.Kind)
+}
+
+// Time is in nanoseconds of the owner's monotonic clock. The same clock drives the PSP
+// initialisation vector.
+type Time = vtime.Time
+
+const (
+	never   = vtime.Never // the deadline of a timer that is not armed
+	longAgo = vtime.LongAgo
+)
+
+// FalconTime converts to Falcon units of 131.072 ns = 2^17 ps, 32 bits, wrapping (Falcon §10.1).
+func FalconTime(ns Time) uint32 { return uint32((uint64(ns) * 1000) >> 17) }
+
+// fromFU converts a duration in Falcon units to nanoseconds.
+func fromFU(fu uint32) Time { return Time(uint64(fu) * 131072 / 1000) }
+
+// connTable finds connections by local CID. It is a hash table that chains connections. The low
+// bits of the CID are a sufficient hash, because the owner of the engine allocates the CIDs,
+// usually from a table of its own.
+type connTable struct {
+	chains []*Conn // a power of two
+	n      int
+}
+
+func (t *connTable) find(cid CID) *Conn {
+	if len(t.chains) == 0 {
+		return nil
+	}
+	c := t.chains[cid&CID(len(t.chains)-1)]
+	for c != nil && c.localCID != cid {
+		c = c.nextConn
+	}
+	return c
+}
+
+func (t *connTable) add(c *Conn) {
+	if t.n == len(t.chains) {
+		t.grow()
+	}
+	t.n++
+	t.link(c)
+}
+
+func (t *connTable) link(c *Conn) {
+	chain := &t.chains[c.localCID&CID(len(t.chains)-1)]
+	c.nextConn, *chain = *chain, c
+}
+
+func (t *connTable) grow() {
+	old := t.chains
+	t.chains = make([]*Conn, max(2*len(old), 64))
+	for _, c := range old {
+		for c != nil {
+			next := c.nextConn
+			t.link(c)
+			c = next
+		}
+	}
+}
+
+func (t *connTable) remove(c *Conn) {
+	at := &t.chains[c.localCID&CID(len(t.chains)-1)]
+	for *at != c {
+		at = &(*at).nextConn
+	}
+	*at, c.nextConn = c.nextConn, nil
+	t.n--
+}
+
+// Prefetch reads one word of each cache line of the connection that Push and Transmit need. The
+// processor fetches these lines, and those of several connections, in parallel; without Prefetch
+// each use would wait for its line, which is most of a packet's time when thousands of connections
+// take turns. Call it for several connections before the first of them is used. (Prefetch
+// instructions, which need assembly, measured no better.)
+func (c *Conn) Prefetch() {
+	c.e.prefetched += uint32(c.busy) + c.baseRSN + c.txns.Capacity() + c.arSpacing
+}
+
+// Prefetch does what Conn.Prefetch does, for the Receive of a packet to that local CID. Call it for
+// all packets of a batch before the first is received. It leaves out the lines that only an
+// acknowledgement needs, because those were used shortly before, when the acknowledged packet was
+// sent.
+func (e *Engine) Prefetch(cid CID) {
+	if c := e.conns.find(cid); c != nil {
+		e.prefetched += uint32(c.busy) + c.baseRSN + c.lastT1 + c.rxs.Capacity()
+	}
+}

@@ -1,137 +1,155 @@
 package falcon
 
 import (
-	"github.com/falcon-vnic/vnic/falcon/cc"
+	"math/bits"
+
 	"github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/internal/ring"
 )
 
-// delivery tracks the packets in flight: it acknowledges them, retransmits them, gives them up, and
-// controls their rate.
-type delivery struct {
-	outcome
-
-	heard  heard // arrival times learnt from acknowledgements
-	probes uint8 // tail loss probes since the last acknowledgement
-	lively Time  // when an acknowledgement was last received, or a probe sent
+func (c *state) window(kind TxnKind) *txWindow {
+	if kind == TxnPull {
+		return &c.reqTx
+	}
+	return &c.dataTx
 }
 
-// heard holds what acknowledgements say about when packets arrive.
-type heard struct {
-	sent Time // when the newest packet that arrived was sent
-	lag  Time // time from then until its acknowledgement
-
-	reorder uint8 // quarters of an RTT by which packets may overtake each other
-	needed  uint8 // needed early retransmissions since the last one that was not needed
+// packets returns the unacknowledged packets of the window, by PSN.
+func (c *state) packets(w *txWindow) *ring.Window[txn] {
+	if w == &c.reqTx {
+		return &c.reqPackets
+	}
+	return &c.dataPackets
 }
 
-func (c *delivery) rto() Time { return max(fromFU(c.cc.RTO), 1) }
+// packetAt returns the transaction of an unacknowledged packet, nil if no such packet has that PSN.
+func (c *state) packetAt(w *txWindow, psn uint32) *txn { return c.packets(w).At(w.base, psn) }
 
-// reorder returns by how much a packet may be overtaken by packets sent later before it counts as
-// lost. It grows when an early retransmission turns out to be for a packet that was only overtaken.
-func (c *delivery) reorder() Time {
-	return max(fromFU(c.cc.RTT)*Time(c.heard.reorder)/4, c.e.profile.ReorderTime)
+// assignPSN gives t the next PSN of the window.
+func (c *state) assignPSN(w *txWindow, t *txn) {
+	t.psn = w.next
+	c.packets(w).Put(w.base, t.psn, t)
+	w.next++
 }
 
-// maxReorder is a whole RTT. After needEarly early retransmissions that were needed, reordering
-// counts as over.
-const (
-	maxReorder = 4
-	needEarly  = 64
-)
+// hearing describes the acknowledgement being processed. t1 is the send time of the packet that the
+// peer received last.
+type hearing struct {
+	on  bool
+	now Time
+	t1  uint32
+}
 
-// timeFlight arms the timer of the packets in flight and of those that wait for an answer. If the
-// deadline moves to a later time, the timer still fires at the earlier one and is then armed anew.
-func (c *delivery) timeFlight() {
-	at := c.flightDue()
-	if at != never && (!c.flightTimer.Armed() || at < c.e.wheel.At(c.flightTimer)) {
-		c.e.wheel.Arm(&c.flightTimer, c.self(), timerFlight, at)
+// checkBases compares the bases of an acknowledgement with the windows. An acknowledgement with a
+// base behind its window is stale and is ignored altogether. One with a base beyond what was sent
+// is impossible.
+func (c *delivery) checkBases(dataBase, reqBase uint32) wire.Drop {
+	d, r := dataBase-c.dataTx.base, reqBase-c.reqTx.base
+	switch {
+	case int32(d) < 0 || int32(r) < 0:
+		return wire.DropStaleAck
+	case d > c.dataTx.next-c.dataTx.base || r > c.reqTx.next-c.reqTx.base:
+		return wire.DropImpossibleAck
+	}
+	return wire.DropNone
+}
+
+// advanceBases acknowledges everything before the bases, which passed checkBases.
+func (c *delivery) advanceBases(dataBase, reqBase uint32) {
+	c.ackUpTo(&c.dataTx, dataBase)
+	c.ackUpTo(&c.reqTx, reqBase)
+}
+
+func (c *delivery) ackUpTo(w *txWindow, base uint32) {
+	for int32(base-w.base) > 0 {
+		c.packetAcked(c.packetAt(w, w.base)) // the oldest packet is in the window; packetAcked slides the window
 	}
 }
 
-// flightDue returns when the next of these packets must be examined. All packets in flight have the
-// same timeout, the current one, and are in the order of sending, so the first is due first.
-func (c *delivery) flightDue() Time {
-	at := never
-	if t := c.answers().First(); t != nil {
-		at = t.received + c.e.profile.AnswerTimeout
-	}
-	if t := c.flight().First(); t != nil {
-		at = min(at, t.lastSent+c.rto(), c.lossDue())
-	}
-	return min(at, c.probeDue())
-}
-
-// lossDue returns when the packet that was sent longest ago counts as lost, if one sent later has
-// arrived.
-func (c *delivery) lossDue() Time {
-	for t := c.flight().First(); c.e.profile.RACK && t != nil && t.lastSent < c.heard.sent; t = t.place.Next() {
-		if t.early < c.e.profile.EarlyLimit {
-			return t.lastSent + c.heard.lag + c.reorder()
+func (c *delivery) ackBits(w *txWindow, base uint32, bitmap uint64) {
+	for ; bitmap != 0; bitmap &= bitmap - 1 {
+		if t := c.packetAt(w, base+uint32(bits.TrailingZeros64(bitmap))); t != nil {
+			c.packetAcked(t)
 		}
 	}
-	return never
 }
 
-// probeDue returns when a tail loss probe is sent: two RTTs after the last packet was sent or
-// acknowledgement received; each further probe doubles the wait. Packets that only wait for an
-// answer count too, because the acknowledgement with that answer may be lost. While the window is
-// below one packet, the gap between packets is added, as it is to the retransmission timeout.
-func (c *delivery) probeDue() Time {
-	p := &c.e.profile
-	t := c.flight().Last()
-	if t == nil {
-		t = c.answers().Last()
-	}
-	if p.Probe == ProbeNone || t == nil {
-		return never
-	}
-	wait := max(2*fromFU(c.cc.RTT), p.ProbeTime) + Time(c.ipg)*cc.TUNanos
-	return max(t.lastSent, c.lively) + wait<<c.probes
-}
-
-// sendLater queues a packet in flight for retransmission.
-func (c *delivery) sendLater(t *txn) {
+// packetAcked marks the packet of t, which is in its window, as acknowledged and removes it from
+// the window.
+func (c *delivery) packetAcked(t *txn) {
+	w := c.window(t.kind)
 	c.e.wheel.Stop(&t.timer)
+	if h := &c.e.hearing; h.on && t.in != inAnswer {
+		c.delivered(h.now, t, h.t1)
+	}
 	c.uncountAgain(t)
-	if t.in == inNone || t.in == inFlight || t.in == inAnswer {
-		t.unlink()
-		t.enlistByPSN(inRetx + listID(t.kind))
+	t.unlink()
+	if c.flight().Empty() && c.answers().Empty() {
+		c.e.wheel.Stop(&c.flightTimer)
 	}
+	t.packetDone = true
+	packets := c.packets(w)
+	packets.Clear(t.psn)
+	if c.acked < maxAcked {
+		c.acked++
+	}
+	if t.kind != TxnPullData {
+		w.outstanding--
+	}
+	w.slide(packets)
+	switch {
+	case t.kind == TxnPullData:
+		t.state = pullDataAckd
+		code := CmplAck
+		if t.resync != 0 {
+			code = t.code
+		}
+		c.responseDone(t, code)
+	case t.done:
+		c.release(t)
+	case t.resync != 0:
+		c.complete(t, t.code)
+	case t.kind == TxnPush:
+		t.state = pushDataAckd
+		c.complete(t, CmplAck)
+	default:
+		t.state = pullReqAckd
+	}
+	c.checkDrained()
+}
+
+// maxAcked is the saturation value of the 10-bit count of packets between congestion events.
+const maxAcked = 1<<10 - 1
+
+// delivered records that an acknowledgement covers t. t1 is the timestamp of the packet that the
+// peer received last. If that packet was sent before the last transmission of t, the peer received
+// an earlier copy of t, and the last transmission was not needed.
+func (c *delivery) delivered(now Time, t *txn, t1 uint32) {
+	h := &c.heard
+	needed := int32(t1-FalconTime(t.lastSent)) >= 0
+	switch {
+	case t.lastSent == t.firstSent:
+	case t.why == whyTimeout && !needed:
+		c.e.stats.SpuriousTimeouts++
+	case t.why == whyEarly && !needed:
+		c.e.stats.SpuriousEarly++
+		h.reorder, h.needed = min(h.reorder+1, maxReorder), 0
+	case t.why == whyEarly:
+		if h.needed++; h.needed == needEarly {
+			h.reorder, h.needed = 0, 0
+		}
+	}
+	if needed && t.lastSent > h.sent {
+		h.sent, h.lag = t.lastSent, now-t.lastSent
+	}
+}
+
+// implicitAck acknowledges the request packet of a pull whose response has arrived.
+func (c *delivery) implicitAck(t *txn) {
+	if t.packetDone {
+		return
+	}
+	t.resync = 0 // the packet arrived, so no Resync is needed
+	c.packetAcked(t)
 	c.kick()
-}
-
-func (c *delivery) uncountAgain(t *txn) {
-	if t.again {
-		t.again = false
-		c.window(t.kind).retransmitted--
-	}
-}
-
-// makeResync turns the packet of t into a Resync (Falcon §9.1.8) and resets its retransmission
-// counters.
-func (t *txn) makeResync(code wire.ResyncCode, completion Completion) {
-	t.resync, t.code = code, completion
-	t.retries, t.firstSent, t.early, t.rnr = 0, -1, 0, false
-}
-
-// resync replaces the packet of t, which was sent, with a Resync of the same PSN and RSN.
-func (c *delivery) resync(t *txn, code wire.ResyncCode, completion Completion) {
-	t.makeResync(code, completion)
-	c.sendLater(t)
-}
-
-// txnTimeout returns how long after its first transmission a transaction completes with
-// CmplLocalTO; 0 means never.
-func (c *delivery) txnTimeout() Time {
-	if limit := c.e.profile.TxnTimeout; limit > 0 && c.cfg.GiveUp != Forever {
-		return max(limit, c.cfg.GiveUp)
-	}
-	return 0
-}
-
-// timeTxn starts the transaction timer of the connection if it does not run.
-func (c *delivery) timeTxn(now Time) {
-	if limit := c.txnTimeout(); limit > 0 && !c.txnTimer.Armed() {
-		c.e.wheel.Arm(&c.txnTimer, c.self(), timerTxn, now+limit)
-	}
 }

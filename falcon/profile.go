@@ -147,3 +147,28 @@ func (p *Profile) Check() error {
 	}
 	return p.RUE.Check()
 }
+
+// Occupancy configures how the level of a receive pool is averaged and quantised for
+// acknowledgements (Falcon §10.2).
+type Occupancy struct {
+	Alpha  float64  // weight of the newest value, above 0 to 1; 1 is the instantaneous level
+	Levels []uint32 // 31 rising thresholds, in contexts or cells; empty: 32 equal parts of the pool
+}
+
+// OccupancyLevels is the number of thresholds: one less than the number of values of a 5-bit level.
+const OccupancyLevels = 31
+
+func (o *Occupancy) check(what string) error {
+	switch {
+	case !(o.Alpha > 0 && o.Alpha <= 1):
+		return configError(what+".Alpha", o.Alpha, "use above 0 to 1")
+	case len(o.Levels) != 0 && len(o.Levels) != OccupancyLevels:
+		return configError(what+".Levels", o.Levels, "use 31 thresholds or none")
+	}
+	for i := 1; i < len(o.Levels); i++ {
+		if o.Levels[i] < o.Levels[i-1] {
+			return configError(what+".Levels", o.Levels, "use rising thresholds")
+		}
+	}
+	return nil
+}
