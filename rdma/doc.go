@@ -22,7 +22,7 @@
 // Wire, and assigns them to queue pairs and links.
 //
 // A queue pair of the datagram service needs no connection: each work request names an address
-// handle, and its datagrams go over a link of package rof or over RoCEv2 (carriers.go).
+// handle, and its datagrams go over a link of package rof or over RoCEv2 (destinations.go).
 //
 // # Trust
 //

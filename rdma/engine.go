@@ -72,8 +72,8 @@ func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits verbs.Limits,
 	f := &Function{id: id, among: &e.fns}
 	f.Links = Wire[*rof.Engine](e).NewLinks(id, &f.Objects, &e.shared.Timers)
 	f.sched = schedule{of: &e.sched, objects: &f.Objects, rate: new(credit.Bucket)}
-	f.carriers.links = f.Links
-	f.Init(&e.shared, mem, limits, out, &f.sched, &f.carriers)
+	f.destinations.links = f.Links
+	f.Init(&e.shared, mem, limits, out, &f.sched, &f.destinations)
 	e.fns.list = append(e.fns.list, f)
 	return f
 }

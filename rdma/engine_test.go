@@ -70,12 +70,12 @@ func TestFunctionWeight(t *testing.T) {
 	}
 }
 
-// ways makes carriers that record how they are used.
+// ways makes destinations that record how they are used.
 type ways struct{ made []*way }
 
 type way struct{ wanted, left int }
 
-func (w *ways) Carrier(*verbs.Address, bool) verbs.Carrier {
+func (w *ways) To(*verbs.Address, bool) verbs.Destination {
 	c := new(way)
 	w.made = append(w.made, c)
 	return c
@@ -85,9 +85,9 @@ func (c *way) Want(vtime.Time)                             { c.wanted++ }
 func (c *way) Send(vtime.Time, *verbs.Datagram) verbs.Sent { return verbs.Taken }
 func (c *way) Leave(vtime.Time)                            { c.left++ }
 
-// TestCarriers: datagrams to an address use Falcon's link if there is no RoCEv2 port, if RoCEv2 is
-// not chosen, or if RoCEv2 cannot reach the address. Multicast uses RoCEv2 only.
-func TestCarriers(t *testing.T) {
+// TestDestinations: datagrams to an address use Falcon's link if there is no RoCEv2 port, if RoCEv2
+// is not chosen, or if RoCEv2 cannot reach the address. Multicast uses RoCEv2 only.
+func TestDestinations(t *testing.T) {
 	v4, v6 := [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 9}, [16]byte{0: 0xfd, 15: 9}
 	port := newPort(t)
 	for name, c := range map[string]struct {
@@ -106,8 +106,8 @@ func TestCarriers(t *testing.T) {
 		"a group of another family": {port, [16]byte{0: 0xff, 1: 5}, false, 0, true},
 	} {
 		links := new(ways)
-		all := &carriers{links: links, port: c.port, roce: func(gid [16]byte) bool { return c.chosen && gid == c.gid }}
-		got := all.Carrier(&verbs.Address{GID: c.gid}, true)
+		all := &destinations{links: links, port: c.port, roce: func(gid [16]byte) bool { return c.chosen && gid == c.gid }}
+		got := all.To(&verbs.Address{GID: c.gid}, true)
 		if (got == nil) != c.none {
 			t.Errorf("%s: carried by %v", name, got)
 			continue
@@ -139,8 +139,8 @@ func newPort(t testing.TB) *roce.Port {
 
 // TestChosenWireIsKept: the destination over RoCEv2 is made once per handle.
 func TestChosenWireIsKept(t *testing.T) {
-	all := &carriers{links: new(ways), port: newPort(t), roce: func([16]byte) bool { return true }}
-	c := all.Carrier(&verbs.Address{GID: [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 9}}, true).(*choice)
+	all := &destinations{links: new(ways), port: newPort(t), roce: func([16]byte) bool { return true }}
+	c := all.To(&verbs.Address{GID: [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 9}}, true).(*choice)
 	if first := c.now(); first == nil || c.now() != first {
 		t.Error("another destination the second time")
 	}

@@ -13,10 +13,10 @@ import (
 // that carry its datagrams.
 type Function struct {
 	verbs.Objects
-	id       uint32
-	among    *functions
-	sched    schedule
-	carriers carriers
+	id           uint32
+	among        *functions
+	sched        schedule
+	destinations destinations
 
 	Links *rof.Links // carry its datagrams over Falcon
 }
@@ -60,7 +60,7 @@ func (f *Function) Close(now vtime.Time) {
 	}
 	f.Objects.Close(now)
 	f.Links.Close(now)
-	if p := f.carriers.port; p != nil {
+	if p := f.destinations.port; p != nil {
 		p.Close()
 	}
 	f.sched.leave()

@@ -47,6 +47,6 @@ func TestFullFunction(t *testing.T) {
 // patient waits for a place for as long as it takes.
 type patient struct{}
 
-func (patient) Wait(verbs.Carrier) (news bool) { return true }
+func (patient) Wait(verbs.Destination) (news bool) { return true }
 
-func (patient) Resume(verbs.Carrier) {}
+func (patient) Resume(verbs.Destination) {}

@@ -158,8 +158,8 @@ func (s *sealing) Fill(c *falcon.Conn, kind falcon.TxnKind, tag uint64, dst []by
 	return n, err
 }
 
-// TestFalconTrace: the trace of a connection over Falcon has the steps of requests and of responses;
-// each packet is sealed once.
+// TestFalconTrace: the trace of a connection over Falcon has the steps of requests and of
+// responses; each packet is sealed once.
 func TestFalconTrace(t *testing.T) {
 	var seals [2]*sealing
 	p := newPair(t, true, 8192, worldConfig{watch: func(i int, e *Engine) sim.Handler {

@@ -8,7 +8,7 @@ import (
 )
 
 // wires makes the transports that each engine has. A further transport needs a package and a line
-// here; one that also carries datagrams needs a place in carriers.go and function.go too.
+// here; one that also carries datagrams needs a place in destinations.go and function.go too.
 var wires = []func(transport.Host) transport.Wire{
 	func(transport.Host) transport.Wire { return rof.New() },
 	func(h transport.Host) transport.Wire { return local.New(h) },

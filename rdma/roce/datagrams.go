@@ -47,24 +47,24 @@ type blocked struct {
 	to     *Destination
 }
 
-// Destination is a destination of a port's datagrams. It is the carrier of an address handle.
+// Destination is a destination of a port's datagrams. An address handle sends to it.
 type Destination struct {
 	port *Port
 	way  wire.Way
 }
 
-var _ verbs.Carrier = (*Destination)(nil)
+var _ verbs.Destination = (*Destination)(nil)
 
 // Address returns the IP address that a GID contains (Annex A17.4.1.1).
 func Address(gid [16]byte) netip.Addr { return netip.AddrFrom16(gid).Unmap() }
 
-// Want implements verbs.Carrier. A destination needs no connection.
+// Want implements verbs.Destination. A destination needs no connection.
 func (d *Destination) Want(transport.Time) {}
 
-// Leave implements verbs.Carrier.
+// Leave implements verbs.Destination.
 func (d *Destination) Leave(transport.Time) {}
 
-// Send implements verbs.Carrier.
+// Send implements verbs.Destination.
 func (d *Destination) Send(_ transport.Time, x *verbs.Datagram) verbs.Sent {
 	p := d.port
 	in := &p.datagrams

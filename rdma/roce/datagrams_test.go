@@ -16,12 +16,12 @@ type crowd struct {
 	waits, resumed int
 }
 
-func (c *crowd) Wait(verbs.Carrier) (news bool) {
+func (c *crowd) Wait(verbs.Destination) (news bool) {
 	c.waits++
 	return c.waits == 1
 }
 
-func (c *crowd) Resume(verbs.Carrier) { c.resumed++ }
+func (c *crowd) Resume(verbs.Destination) { c.resumed++ }
 
 // sender is a port with a destination for datagrams.
 func sender(t *testing.T, mtu int) (*peer, *roce.Destination, *verbs.Objects) {

@@ -36,7 +36,7 @@ func address(n int) *verbs.Address {
 func keyOf(a *verbs.Address) LinkKey { return LinkKey{GID: a.GID, Ordered: true} }
 
 // handle names the link to an address, as a handle does.
-func (l *lines) handle(n int) *Link { return l.Carrier(address(n), true).(*Link) }
+func (l *lines) handle(n int) *Link { return l.To(address(n), true).(*Link) }
 
 // open is a link that has a connection.
 func (l *lines) open(n int) (*Link, *pipe) {
@@ -93,17 +93,17 @@ func (p *pipe) Send(_ vtime.Time, number uint32, _ *transport.Datagram) error {
 
 // sender waits for a place, and notes how often it was told to go on.
 type sender struct {
-	waits   verbs.Carrier
+	waits   verbs.Destination
 	resumed int
 }
 
-func (s *sender) Wait(c verbs.Carrier) (news bool) {
+func (s *sender) Wait(c verbs.Destination) (news bool) {
 	news = s.waits != c
 	s.waits = c
 	return news
 }
 
-func (s *sender) Resume(verbs.Carrier) {
+func (s *sender) Resume(verbs.Destination) {
 	s.waits = nil
 	s.resumed++
 }

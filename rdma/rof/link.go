@@ -68,7 +68,7 @@ const (
 
 var _ transport.DatagramEndpoint = (*Link)(nil)
 
-// Leave implements verbs.Carrier. The link is kept for a while, because another handle may soon use
+// Leave implements verbs.Destination. The link is kept for a while, because another handle may soon use
 // it. The number of unused links is limited, in case a function makes and destroys handles faster
 // than links expire.
 func (l *Link) Leave(now vtime.Time) {
@@ -101,7 +101,7 @@ func (l *Link) Passive() bool { return l.passive }
 // Connected reports whether the link has a connection.
 func (l *Link) Connected() bool { return l.conn != nil }
 
-// Want implements verbs.Carrier: it asks the device for the connection.
+// Want implements verbs.Destination: it asks the device for the connection.
 func (l *Link) Want(now vtime.Time) {
 	if l.state != linkIdle {
 		return

@@ -165,7 +165,7 @@ func TestFlowLabel(t *testing.T) {
 	handle := func(label uint32) *Link {
 		a := address(1)
 		a.FlowLabel = label
-		return l.Carrier(a, true).(*Link)
+		return l.To(a, true).(*Link)
 	}
 	k := handle(5)
 	handle(6)

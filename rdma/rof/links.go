@@ -24,7 +24,7 @@ type Links struct {
 	holding list.List[Link]    // links that hold datagrams; first the one whose destination was heard of longest ago
 }
 
-var _ verbs.Carriers = (*Links)(nil)
+var _ verbs.Destinations = (*Links)(nil)
 
 // NewLinks makes the links of function id, whose objects are of.
 func (e *Engine) NewLinks(id uint32, of *verbs.Objects, timers *verbs.Timers) *Links {
@@ -68,8 +68,8 @@ func (s *Links) link(key LinkKey) *Link {
 	return l
 }
 
-// Carrier implements verbs.Carriers.
-func (s *Links) Carrier(to *verbs.Address, ordered bool) verbs.Carrier {
+// To implements verbs.Destinations.
+func (s *Links) To(to *verbs.Address, ordered bool) verbs.Destination {
 	l := s.link(LinkKey{GID: to.GID, SGID: to.SGID, TrafficClass: to.TrafficClass, HopLimit: to.HopLimit, Ordered: ordered})
 	if l.handles == 0 && l.conn == nil {
 		l.flow = to.FlowLabel

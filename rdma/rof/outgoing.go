@@ -88,7 +88,7 @@ func (l *Link) room(now vtime.Time, q verbs.Waiter) bool {
 	return true
 }
 
-// Send implements verbs.Carrier.
+// Send implements verbs.Destination.
 func (l *Link) Send(now vtime.Time, d *verbs.Datagram) verbs.Sent {
 	switch l.Want(now); {
 	case l.loses(d.Length):

@@ -10,11 +10,11 @@ import (
 // makes handles for requests that contain the address themselves; these have no number and no
 // protection domain.
 type AH struct {
-	number   uint32
-	pd       *PD
-	to       Address
-	carriers [2]Carrier // unordered, ordered; made when first needed
-	gone     bool       // destroyed: not to be used for further requests
+	number       uint32
+	pd           *PD
+	to           Address
+	destinations [2]Destination // unordered, ordered; made when first needed
+	gone         bool           // destroyed: not to be used for further requests
 }
 
 // Address is the destination, source and path of datagrams.
@@ -35,19 +35,19 @@ func (a *Address) valid() bool {
 	return a.GID != [16]byte{} && (IsMulticast(a.GID) || joins(a.SGID, a.GID))
 }
 
-// Carriers makes the carrier of datagrams to an address, for strongly ordered queue pairs or for
-// others. It returns nil if no carrier reaches that multicast group.
-type Carriers interface {
-	Carrier(to *Address, ordered bool) Carrier
+// Destinations makes the destination of datagrams to an address, for strongly ordered queue pairs
+// or for others. It returns nil if nothing carries datagrams to that multicast group.
+type Destinations interface {
+	To(to *Address, ordered bool) Destination
 }
 
-// Carrier carries the datagrams of the address handles that use it.
-type Carrier interface {
+// Destination takes the datagrams of the address handles that name it and carries them there.
+type Destination interface {
 	// Want announces that datagrams will follow.
 	Want(now vtime.Time)
 	// Send copies a datagram, or returns why it did not.
 	Send(now vtime.Time, d *Datagram) Sent
-	// Leave reports that a handle no longer uses the carrier.
+	// Leave reports that a handle no longer names the destination.
 	Leave(now vtime.Time)
 }
 
@@ -59,13 +59,13 @@ type Datagram struct {
 	From   Waiter
 }
 
-// Waiter is a sender of datagrams that may have to wait for a carrier.
+// Waiter is a sender of datagrams that may have to wait for a destination.
 type Waiter interface {
 	// Wait reports that c has no room now; Resume follows. It returns whether the waiter did not
 	// wait for c already.
-	Wait(c Carrier) (news bool)
+	Wait(c Destination) (news bool)
 	// Resume reports that c may have room again.
-	Resume(c Carrier)
+	Resume(c Destination)
 }
 
 // Sent is the result of sending a datagram.
@@ -81,10 +81,10 @@ const (
 
 // AHs holds the address handles of a function.
 type AHs struct {
-	owner    *Owner
-	pds      *PDs
-	carriers Carriers
-	table    Table[AH]
+	owner        *Owner
+	pds          *PDs
+	destinations Destinations
+	table        Table[AH]
 
 	byAddress map[Address]*AH // handles made for requests that contain the address themselves
 	recent    [recentAHs]*AH  // those handles, in the order they were made
@@ -114,10 +114,10 @@ func (t *AHs) standing(now vtime.Time, to Address) *AH {
 	return a
 }
 
-// leave tells the carriers of a handle that it is gone.
+// leave tells the destinations of a handle that it is gone.
 func (t *AHs) leave(now vtime.Time, a *AH) {
 	a.gone = true
-	for _, c := range a.carriers {
+	for _, c := range a.destinations {
 		if c != nil {
 			c.Leave(now)
 		}
@@ -148,7 +148,7 @@ func (t *AHs) CreateAH(now vtime.Time, c *abi.CreateAH) (ahn uint32, st abi.Stat
 		return 0, abi.StatusNoResources
 	}
 	a := &AH{pd: pd, to: to}
-	way := t.carrier(a, true) // most queue pairs are strongly ordered
+	way := t.destination(a, true) // most queue pairs are strongly ordered
 	if way == nil {
 		return 0, abi.StatusUnsupported
 	}
@@ -158,14 +158,15 @@ func (t *AHs) CreateAH(now vtime.Time, c *abi.CreateAH) (ahn uint32, st abi.Stat
 	return a.number, abi.StatusOK
 }
 
-// carrier returns the carrier for datagrams to a, for strongly ordered queue pairs or for others.
-func (t *AHs) carrier(a *AH, ordered bool) Carrier {
-	at := &a.carriers[0]
+// destination returns the destination of datagrams to a, for strongly ordered queue pairs or for
+// others.
+func (t *AHs) destination(a *AH, ordered bool) Destination {
+	at := &a.destinations[0]
 	if ordered {
-		at = &a.carriers[1]
+		at = &a.destinations[1]
 	}
 	if *at == nil {
-		*at = t.carriers.Carrier(&a.to, ordered)
+		*at = t.destinations.To(&a.to, ordered)
 	}
 	return *at
 }

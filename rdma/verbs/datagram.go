@@ -7,15 +7,15 @@ import (
 )
 
 // Queue pairs of the unreliable datagram service have no connection of their own. Each work request
-// names an address handle, whose carrier sends it as one packet. The request completes successfully
-// when the carrier has taken it or when it cannot arrive. Only an error in its own entry or memory
-// is an error; it moves the QP to SQE.
+// names an address handle, whose destination takes it as one packet. The request completes
+// successfully when the destination has taken it or when it cannot arrive. Only an error in its own
+// entry or memory is an error; it moves the QP to SQE.
 
 // datagramSender is the sending side of a queue pair of the datagram service.
 type datagramSender struct {
 	q       *QP
-	last    *AH     // of the last datagram that contained its address
-	blocked Carrier // carrier that the QP waits for
+	last    *AH         // of the last datagram that contained its address
+	blocked Destination // that the QP waits for
 }
 
 // check checks what is specific to datagrams in a work request whose length is known.
@@ -30,14 +30,14 @@ func (d *datagramSender) check(now vtime.Time, w *SendWR, entry []byte) (abi.WCS
 	case int(w.Length) > q.owner.Limits().MTU:
 		return abi.WCLocLenErr, because("a datagram of %d bytes does not fit the MTU, %d", uint64(w.Length), uint64(q.owner.Limits().MTU))
 	case x.AHN == 0:
-		w.carrier = d.carrierTo(now, entry, x.RemoteQPN)
+		w.to = d.destination(now, entry, x.RemoteQPN)
 	default:
 		if a := q.in.ahs.AH(x.AHN); a != nil && a.pd == q.pd && a.to.leads(x.RemoteQPN) {
-			w.carrier = q.in.ahs.carrier(a, q.Ordered())
+			w.to = q.in.ahs.destination(a, q.Ordered())
 		}
 	}
 	switch {
-	case w.carrier != nil:
+	case w.to != nil:
 		return abi.WCSuccess, Reason{}
 	case x.AHN == 0:
 		return abi.WCLocQPOpErr, because("its address is impossible, or leads to no QP %#x", uint64(x.RemoteQPN))
@@ -45,9 +45,9 @@ func (d *datagramSender) check(now vtime.Time, w *SendWR, entry []byte) (abi.WCS
 	return abi.WCLocQPOpErr, because("address handle %#x is none of the QP's protection domain, or leads to no QP %#x", uint64(x.AHN), uint64(x.RemoteQPN))
 }
 
-// carrierTo returns the carrier for a datagram whose entry contains the address vector, nil if the
-// vector is invalid. An address that the last datagram had too is found without a look-up.
-func (d *datagramSender) carrierTo(now vtime.Time, entry []byte, qpn uint32) Carrier {
+// destination returns the destination of a datagram whose entry contains the address vector, nil if
+// the vector is invalid. An address that the last datagram had too is found without a look-up.
+func (d *datagramSender) destination(now vtime.Time, entry []byte, qpn uint32) Destination {
 	q := d.q
 	x := &q.shared.address
 	x.Unmarshal(entry)
@@ -60,11 +60,11 @@ func (d *datagramSender) carrierTo(now vtime.Time, entry []byte, qpn uint32) Car
 	case d.last == nil || d.last.to != to || d.last.gone:
 		d.last = q.in.ahs.standing(now, to)
 	}
-	return q.in.ahs.carrier(d.last, q.Ordered())
+	return q.in.ahs.destination(d.last, q.Ordered())
 }
 
-// issue does the work of issuePacket for the valid work at next: its carrier takes the datagram, or
-// the datagram is lost.
+// issue does the work of issuePacket for the valid work at next: its destination takes the
+// datagram, or the datagram is lost.
 func (d *datagramSender) issue(now vtime.Time, w *SendWR) (n int, started, ok bool) {
 	q := d.q
 	x := &w.WQE
@@ -82,7 +82,7 @@ func (d *datagramSender) issue(now vtime.Time, w *SendWR) (n int, started, ok bo
 	if x.Flags&abi.SendInline != 0 {
 		out.SGEs, out.Inline = nil, w.Inline
 	}
-	switch w.carrier.Send(now, out) {
+	switch w.to.Send(now, out) {
 	case Taken:
 		n = int(w.Length)
 		q.sched.Spend(n)
@@ -100,14 +100,14 @@ func (d *datagramSender) issue(now vtime.Time, w *SendWR) (n int, started, ok bo
 }
 
 // Wait implements Waiter.
-func (d *datagramSender) Wait(c Carrier) (news bool) {
+func (d *datagramSender) Wait(c Destination) (news bool) {
 	news = d.blocked != c
 	d.blocked, d.q.waitCredit = c, true
 	return news
 }
 
 // Resume implements Waiter.
-func (d *datagramSender) Resume(c Carrier) {
+func (d *datagramSender) Resume(c Destination) {
 	if d.blocked == c {
 		d.blocked, d.q.waitCredit = nil, false
 		d.q.wake()

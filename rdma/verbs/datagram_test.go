@@ -110,7 +110,7 @@ func TestGIDTable(t *testing.T) {
 }
 
 // TestAddressHandles: a handle needs valid parts and room, and counts for its domain until it is
-// destroyed. Its carriers are told of both.
+// destroyed. Its destinations are told of both.
 func TestAddressHandles(t *testing.T) {
 	g := newGuest(t, Limits{Objects: Counts{abi.ObjectAH: 2}})
 	make1 := func(what string, c abi.CreateAH, want abi.Status) uint32 {
@@ -151,14 +151,14 @@ func TestAddressHandles(t *testing.T) {
 }
 
 // TestStandingHandles: a limited number of addresses of requests is remembered. A further one
-// replaces the oldest, whose carriers are told.
+// replaces the oldest, whose destinations are told.
 func TestStandingHandles(t *testing.T) {
 	g := newGuest(t, Limits{})
 	at := func(i int) Address { return Address{GID: gid(1), Path: Path{FlowLabel: uint32(i)}} }
 	var made [recentAHs + 3]*AH
 	for i := range recentAHs {
 		made[i] = g.standing(0, at(i))
-		g.carrier(made[i], true)
+		g.destination(made[i], true)
 	}
 	for i := range recentAHs {
 		if g.standing(0, at(i)) != made[i] || made[i].gone {
@@ -181,8 +181,8 @@ func datagram(wrid uint64, ahn uint32) abi.SendWQE {
 	return abi.SendWQE{WRID: wrid, Opcode: abi.OpSend, Flags: abi.SendSignaled, AHN: ahn, RemoteQPN: 5, RemoteQKey: sideQKey}
 }
 
-// TestDatagramSent: the result of a datagram depends on its carrier's answer. It completes unless
-// it waits. (DEV-940, DEV-942)
+// TestDatagramSent: the result of a datagram depends on its destination's answer. It completes
+// unless it waits. (DEV-940, DEV-942)
 func TestDatagramSent(t *testing.T) {
 	for says, c := range map[Sent]struct {
 		want  []abi.WCStatus
@@ -294,8 +294,8 @@ func TestDatagramChecks(t *testing.T) {
 	}
 }
 
-// TestDatagramsWait: a queue pair whose carrier has no room waits for that carrier, and for no
-// other.
+// TestDatagramsWait: a queue pair whose destination has no room waits for that destination, and for
+// no other.
 func TestDatagramsWait(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newUD(nil)
@@ -306,11 +306,11 @@ func TestDatagramsWait(t *testing.T) {
 	}
 	g.turns = 0
 	if d.Resume(b); g.turns != 0 || !s.waitCredit {
-		t.Error("another carrier's place lets it go on")
+		t.Error("room at another destination lets it go on")
 	}
 	s.post(0, datagram(1, 0x777))
 	if d.Resume(a); g.turns != 1 || s.waitCredit {
-		t.Error("the carrier's place does not let it go on")
+		t.Error("room at the destination does not let it go on")
 	}
 	if d.Resume(a); g.turns != 1 {
 		t.Error("it goes on twice")

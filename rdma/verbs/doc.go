@@ -1,7 +1,7 @@
 // Package verbs implements the objects of verbs programs: protection and XRC domains, memory
 // regions and windows, completion queues, shared receive queues, address handles and queue pairs.
 // It does not depend on a wire: a queue pair sends its messages through a transport.Conn, its
-// datagrams through a Carrier, and gets its turns from a Scheduler.
+// datagrams through a Destination, and gets its turns from a Scheduler.
 //
 // The life of a request, with the file each step is in:
 //

@@ -10,12 +10,12 @@ import (
 // Groups holds the multicast groups that queue pairs of a function are attached to. The limit
 // counts attachments: one queue pair in one group.
 type Groups struct {
-	owner    *Owner
-	qps      *QPs
-	carriers Carriers
-	members  map[[16]byte][]*QP
-	attached int
-	most     int
+	owner        *Owner
+	qps          *QPs
+	destinations Destinations
+	members      map[[16]byte][]*QP
+	attached     int
+	most         int
 }
 
 // AttachMcast attaches a queue pair to a multicast group (InfiniBand §11.3.1).
@@ -28,7 +28,7 @@ func (t *Groups) AttachMcast(p *abi.Mcast) abi.Status {
 		return abi.StatusNotFound
 	case q.typ != abi.QPTypeUD || !IsMulticast(p.GID):
 		return abi.StatusInvalidArgument
-	case t.carriers.Carrier(&Address{GID: p.GID}, false) == nil:
+	case t.destinations.To(&Address{GID: p.GID}, false) == nil:
 		return abi.StatusUnsupported
 	case slices.Contains(t.members[p.GID], q):
 		return abi.StatusOK

@@ -67,7 +67,7 @@ func (g *guest) Spend(n int)                        { g.spent = append(g.spent, 
 func (g *guest) AnswerAt(now vtime.Time) vtime.Time { return now }
 func (g *guest) Answered(int)                       {}
 func (g *guest) Freed()                             { g.freed++ }
-func (g *guest) Carrier(to *Address, ordered bool) Carrier {
+func (g *guest) To(to *Address, ordered bool) Destination {
 	w := g.ways[*to]
 	if w == nil {
 		w = &way{}
@@ -76,7 +76,7 @@ func (g *guest) Carrier(to *Address, ordered bool) Carrier {
 	return w
 }
 
-// way is a Carrier that answers as the test sets.
+// way is a Destination that answers as the test sets.
 type way struct {
 	says   Sent
 	wanted int

@@ -21,8 +21,8 @@ type Objects struct {
 }
 
 // Init prepares the objects of a function with the guest memory mem. sched gives its queue pairs
-// their turns, carriers carries their datagrams.
-func (o *Objects) Init(shared *Shared, mem *queues.Memory, limits Limits, out Notifier, sched Scheduler, carriers Carriers) {
+// their turns, destinations carries their datagrams.
+func (o *Objects) Init(shared *Shared, mem *queues.Memory, limits Limits, out Notifier, sched Scheduler, destinations Destinations) {
 	owner := &o.Owner
 	owner.mem, owner.limits, owner.out = mem, limits.WithDefaults(), out
 	owner.gids.used = 1 // the function's own address, until the driver changes the table
@@ -37,12 +37,12 @@ func (o *Objects) Init(shared *Shared, mem *queues.Memory, limits Limits, out No
 		owner: owner, shared: shared, pds: &o.PDs, xrcds: &o.XRCDs, regions: &o.Regions, cqs: &o.CQs,
 		table: newTable[SRQ](abi.ObjectSRQ, l),
 	}
-	o.AHs = AHs{owner: owner, pds: &o.PDs, carriers: carriers, table: newTable[AH](abi.ObjectAH, l)}
+	o.AHs = AHs{owner: owner, pds: &o.PDs, destinations: destinations, table: newTable[AH](abi.ObjectAH, l)}
 	o.QPs = QPs{
 		owner: owner, shared: shared, sched: sched, pds: &o.PDs, xrcds: &o.XRCDs, regions: &o.Regions, cqs: &o.CQs, srqs: &o.SRQs, ahs: &o.AHs,
 		groups: &o.Groups, table: newTable[QP](abi.ObjectQP, l),
 	}
-	o.Groups = Groups{owner: owner, qps: &o.QPs, carriers: carriers, most: l.Objects[abi.ObjectMCG]}
+	o.Groups = Groups{owner: owner, qps: &o.QPs, destinations: destinations, most: l.Objects[abi.ObjectMCG]}
 }
 
 // collection returns the objects of one kind.

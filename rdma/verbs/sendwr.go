@@ -19,10 +19,10 @@ type SendWR struct {
 	bind   abi.BindMW
 	reg    abi.FastReg
 
-	started    bool    // past its fence, and counted if it is a READ or atomic
-	done       bool    // reported; in unordered mode perhaps before older works
-	unanswered bool    // the response to one of its packets was for another QP
-	carrier    Carrier // of a datagram
+	started    bool        // past its fence, and counted if it is a READ or atomic
+	done       bool        // reported; in unordered mode perhaps before older works
+	unanswered bool        // the response to one of its packets was for another QP
+	to         Destination // of a datagram
 }
 
 // inside reports whether the request concerns this side only.

@@ -6,27 +6,27 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// carriers chooses the wire for each datagram to an address: over which wire the address is reached
-// may change while an address handle lasts.
-type carriers struct {
-	links verbs.Carriers // over Falcon
-	port  *roce.Port     // nil: Falcon only
+// destinations chooses the wire for each datagram to an address: over which wire the address is
+// reached may change while an address handle lasts.
+type destinations struct {
+	links verbs.Destinations // over Falcon
+	port  *roce.Port         // nil: Falcon only
 	roce  func(gid [16]byte) bool
 }
 
 // UseRoCE gives the function a port to a RoCEv2 network. chosen reports whether an address is
 // reached over RoCEv2 now, and not over Falcon.
 func (f *Function) UseRoCE(p *roce.Port, chosen func(gid [16]byte) bool) {
-	f.carriers.port, f.carriers.roce = p, chosen
+	f.destinations.port, f.destinations.roce = p, chosen
 	p.SetWeight(f.sched.flow.Weight)
 	p.Serve(&f.Objects)
 }
 
 // RoCE returns the function's port to a RoCEv2 network, nil if it has none.
-func (f *Function) RoCE() *roce.Port { return f.carriers.port }
+func (f *Function) RoCE() *roce.Port { return f.destinations.port }
 
-// Carrier implements verbs.Carriers. Multicast is carried over RoCEv2 only.
-func (c *carriers) Carrier(to *verbs.Address, ordered bool) verbs.Carrier {
+// To implements verbs.Destinations. Multicast is carried over RoCEv2 only.
+func (c *destinations) To(to *verbs.Address, ordered bool) verbs.Destination {
 	if verbs.IsMulticast(to.GID) {
 		if c.port != nil {
 			if d := c.port.To(to); d != nil {
@@ -36,22 +36,22 @@ func (c *carriers) Carrier(to *verbs.Address, ordered bool) verbs.Carrier {
 		return nil // over Falcon there is no multicast
 	}
 	if c.port == nil {
-		return c.links.Carrier(to, ordered)
+		return c.links.To(to, ordered)
 	}
 	return &choice{of: c, to: *to, ordered: ordered}
 }
 
 // choice carries the datagrams to one address over either wire.
 type choice struct {
-	of      *carriers
+	of      *destinations
 	to      verbs.Address
 	ordered bool
-	link    verbs.Carrier // made when first needed
+	link    verbs.Destination // made when first needed
 	roce    *roce.Destination
 }
 
-// now returns the carrier that is right at the moment.
-func (c *choice) now() verbs.Carrier {
+// now returns the destination that is right at the moment.
+func (c *choice) now() verbs.Destination {
 	if c.of.roce(c.to.GID) {
 		if c.roce == nil {
 			c.roce = c.of.port.To(&c.to)
@@ -61,18 +61,18 @@ func (c *choice) now() verbs.Carrier {
 		}
 	}
 	if c.link == nil {
-		c.link = c.of.links.Carrier(&c.to, c.ordered)
+		c.link = c.of.links.To(&c.to, c.ordered)
 	}
 	return c.link
 }
 
-// Want implements verbs.Carrier.
+// Want implements verbs.Destination.
 func (c *choice) Want(now vtime.Time) { c.now().Want(now) }
 
-// Send implements verbs.Carrier.
+// Send implements verbs.Destination.
 func (c *choice) Send(now vtime.Time, d *verbs.Datagram) verbs.Sent { return c.now().Send(now, d) }
 
-// Leave implements verbs.Carrier.
+// Leave implements verbs.Destination.
 func (c *choice) Leave(now vtime.Time) {
 	if c.link != nil {
 		c.link.Leave(now)
