@@ -8,7 +8,7 @@
 //	                                                       queues.Session: net.Conn, Peer, Watch(RAM)
 //
 //	Machine ──► Start ──► Process: QMP, console file, output stream, bounded Stop
-//	Line ──► Shell, Argv: the command line of a guest that the user starts
+//	CommandLine ──► Shell, Argv: the command line of a guest that the user starts
 //	DialQMP ──► Inspect, PlugWindow, PlugPort: a running guest
 //
 // An attachment's session is a byte stream plus the guest's memory. Package queues and the packages
@@ -17,10 +17,10 @@
 // none, so the configuration names a file and its layout.
 //
 // Subpackages: vhostuser and vfiouser (protocols with QEMU), vhostnet (Ethernet ports), pci
-// (configuration space), virtqueue (virtqueues on the data path), vring (split virtqueues of the
-// vsock device), vsock (virtio-vsock flows), ivshmem (windows for doorbells and events), guestmem
-// (budgets of mapped memory), eventfd, fdpass (descriptors over unix sockets), image (kernel and
-// initramfs), guestinit (PID 1 of that initramfs), vhosttest (a front end without QEMU, for tests).
+// (configuration space), virtqueue (the device side of virtqueues), vsock (virtio-vsock flows),
+// ivshmem (windows for doorbells and events), guestmem (budgets of mapped memory), eventfd, fdpass
+// (descriptors over unix sockets), image (kernel and initramfs), guestinit (PID 1 of that
+// initramfs), vhosttest (a front end without QEMU, for tests).
 //
 // # Ownership and concurrency
 //

@@ -26,9 +26,9 @@ type Machine struct {
 	Vsock      string   // socket of a VhostUser; empty: no vsock device
 	Windows    []Window // of its functions
 	Vfio       []Vfio   // vfio-user functions
-	IOMMU      bool     // as Line.IOMMU
+	IOMMU      bool     // as CommandLine.IOMMU
 	NICs       []NIC    // Ethernet interfaces
-	HotPlug    int      // as Line.HotPlug
+	HotPlug    int      // as CommandLine.HotPlug
 	Disk       string   // raw image; QEMU discards what the guest writes
 	Console    Chardev  // ttyS0, required
 	Output     Chardev  // ttyS1
@@ -61,9 +61,6 @@ func (c Chardev) arg(id string) string {
 	}
 	return "null,id=" + id
 }
-
-// escape doubles commas, which separate QEMU's options.
-func escape(s string) string { return strings.ReplaceAll(s, ",", ",,") }
 
 // maxCommandLine is COMMAND_LINE_SIZE of Linux on x86; it includes the terminating zero.
 const maxCommandLine = 2048

@@ -3,6 +3,7 @@ package qemu
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,24 +72,97 @@ func TestBadMachines(t *testing.T) {
 	}
 }
 
-func TestDetectAccel(t *testing.T) {
+// TestMachineLimits: the borders of what a machine may be, and one step beyond.
+func TestMachineLimits(t *testing.T) {
+	used := len(strings.Join(baseKernelArgs, " ")) + 1 // with the space behind
+	for name, tt := range map[string]struct {
+		change func(*Machine)
+		ok     bool
+	}{
+		"as it is":           {func(*Machine) {}, true},
+		"64 MiB":             {func(m *Machine) { m.Memory = 64 }, true},
+		"63 MiB":             {func(m *Machine) { m.Memory = 63 }, false},
+		"255 CPUs":           {func(m *Machine) { m.CPUs = 255 }, true},
+		"256 CPUs":           {func(m *Machine) { m.CPUs = 256 }, false},
+		"-1 CPUs":            {func(m *Machine) { m.CPUs = -1 }, false},
+		"32 words for init":  {func(m *Machine) { m.InitArgs = slices.Repeat([]string{"x"}, 32) }, true},
+		"33 words for init":  {func(m *Machine) { m.InitArgs = slices.Repeat([]string{"x"}, 33) }, false},
+		"2047 bytes":         {func(m *Machine) { m.KernelArgs = []string{strings.Repeat("x", 2047-used)} }, true},
+		"2048 bytes":         {func(m *Machine) { m.KernelArgs = []string{strings.Repeat("x", 2048-used)} }, false},
+		"an empty word":      {func(m *Machine) { m.InitArgs = []string{""} }, false},
+		"a NIC":              {func(m *Machine) { m.NICs = []NIC{{TAP: os.Stdin, MAC: "02::1"}} }, true},
+		"a NIC without TAP":  {func(m *Machine) { m.NICs = []NIC{{MAC: "02::1"}} }, false},
+		"a NIC without MAC":  {func(m *Machine) { m.NICs = []NIC{{TAP: os.Stdin}} }, false},
+		"a port as NIC":      {func(m *Machine) { m.NICs = []NIC{{Port: &Port{}}} }, true},
+		"a NIC that is none": {func(m *Machine) { m.NICs = []NIC{{}} }, false},
+	} {
+		m := Machine{Binary: "/nonexistent/qemu", Kernel: "k", Console: FileChardev("c"), Accel: TCG}
+		tt.change(&m)
+		if _, err := m.Args(); (err == nil) != tt.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestMachineDevices: TAPs are inherited in the order of the NICs that have one; windows, functions
+// and root ports are as in a line.
+func TestMachineDevices(t *testing.T) {
+	m := Machine{
+		Binary: "/nonexistent/qemu", Kernel: "k", Console: FileChardev("c"), Accel: KVM,
+		Windows: []Window{{"w0", "/w0"}, {"w1", "/w1"}}, Vfio: []Vfio{{Function: "f0", Socket: "/f0"}}, HotPlug: 2,
+		NICs: []NIC{
+			{TAP: os.Stdin, MAC: "02::1"},
+			{Port: &Port{Function: "p", Socket: "/p", MAC: "02::2", MTU: 1500, Queues: 1}},
+			{TAP: os.Stdin, MAC: "02::3", MTU: 1},
+		},
+	}
+	args, err := m.Args()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.Index(args, "-chardev")
+	for range 2 { // console and output
+		at += 1 + slices.Index(args[at+1:], "-chardev")
+	}
+	want := []string{
+		"-chardev", "socket,id=window-w0,path=/w0", "-device", "ivshmem-doorbell,id=w0,chardev=window-w0,vectors=5,addr=08.0,multifunction=on",
+		"-chardev", "socket,id=window-w1,path=/w1", "-device", "ivshmem-doorbell,id=w1,chardev=window-w1,vectors=5,addr=08.1",
+		"-device", `{"addr":"08.2","driver":"vfio-user-pci","id":"f0","socket":{"path":"/f0","type":"unix"}}`,
+		"-device", "pcie-root-port,id=hot0,chassis=1,slot=1,addr=1c.0,multifunction=on", "-device", "pcie-root-port,id=hot1,chassis=2,slot=2,addr=1c.1",
+		"-netdev", "tap,id=net0,fd=5", "-device", "virtio-net-pci,netdev=net0,mac=02::1,romfile=",
+		"-chardev", "socket,id=port-p-socket,path=/p,reconnect=1", "-netdev", "vhost-user,id=port-p,chardev=port-p-socket,queues=1",
+		"-device", "virtio-net-pci,id=port-p,netdev=port-p,mac=02::2,host_mtu=1500,romfile=",
+		"-netdev", "tap,id=net1,fd=6", "-device", "virtio-net-pci,netdev=net1,mac=02::3,romfile=,host_mtu=1",
+	}
+	if d := cmp.Diff(want, args[at:]); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestMachineAsksItsVersion: what a port needs of its QEMU depends on the version, which that QEMU
+// is asked once.
+func TestMachineAsksItsVersion(t *testing.T) {
 	dir := t.TempDir()
-	file := func(name, content string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+	script, asked := filepath.Join(dir, "qemu"), filepath.Join(dir, "asked")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho x >> "+asked+"; echo version 10.1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	m := Machine{Binary: script, Kernel: "k", Console: FileChardev("c"), Accel: TCG, NICs: []NIC{{TAP: os.Stdin, MAC: "02::1"}}}
+	for _, ports := range []int{0, 1, 3} {
+		for range ports {
+			m.NICs = append(m.NICs, NIC{Port: &Port{Function: "p", Socket: "/p", Queues: 1}})
+		}
+		args, err := m.Args()
+		if err != nil {
 			t.Fatal(err)
 		}
-		return path
-	}
-	device := file("kvm", "")
-	vmx := file("vmx", "processor\t: 0\nflags\t\t: fpu vmx sse\n")
-	none := file("none", "processor\t: 0\nflags\t\t: fpu sse\nvmx flags\t: vnmi\n")
-	for _, tt := range []struct {
-		cpuinfo, device string
-		want            Accel
-	}{{vmx, device, KVM}, {none, device, TCG}, {vmx, filepath.Join(dir, "absent"), TCG}, {filepath.Join(dir, "absent"), device, TCG}} {
-		if got := detectAccel(tt.cpuinfo, tt.device); got != tt.want {
-			t.Errorf("%+v: %s", tt, got)
+		if n := strings.Count(strings.Join(args, " "), "path=/p,reconnect-ms=1000"); n != len(m.NICs)-1 {
+			t.Errorf("%d ports, %d are connected as that QEMU can", len(m.NICs)-1, n)
 		}
+		b, err := os.ReadFile(asked)
+		if ports == 0 && !os.IsNotExist(err) || ports > 0 && string(b) != "x\n" {
+			t.Errorf("%d ports: asked %q, %v", ports, b, err)
+		}
+		_ = os.Remove(asked)
 	}
 }

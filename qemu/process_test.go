@@ -287,3 +287,26 @@ func TestTailKeepsTheEnd(t *testing.T) {
 		t.Errorf("%d bytes, ends with %q", len(got), got[len(got)-20:])
 	}
 }
+
+// TestInheritsTAP: QEMU has a TAP where its arguments say.
+func TestInheritsTAP(t *testing.T) {
+	fd := memfd(t, 0, unix.F_SEAL_SHRINK)
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tap := os.NewFile(uintptr(own), "tap")
+	defer tap.Close()
+	if _, err := tap.WriteAt([]byte("here it is"), 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(fakeQEMU, "heir")
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := Machine{Binary: exe, Kernel: "k", Console: FileChardev("c"), NICs: []NIC{{Port: &Port{}}, {TAP: tap, MAC: "02::1"}}}
+	if _, err := Start(t.Context(), m); err == nil || !strings.Contains(err.Error(), "-netdev tap,id=net0,fd=5: here it is") {
+		t.Errorf("%v", err)
+	}
+}

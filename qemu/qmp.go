@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -162,4 +164,22 @@ func (q *QMP) read(dec *json.Decoder) {
 		}
 		q.mu.Unlock()
 	}
+}
+
+// DialQMP connects to the monitor of a QEMU that was started with CommandLine.Monitor. QEMU serves
+// one client of the monitor at a time.
+func DialQMP(ctx context.Context, path string) (*QMP, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fmt.Errorf("%w: the guest does not run, or was started without this monitor (vnic qemu gives it one)", err)
+	case err != nil:
+		return nil, err
+	}
+	q, err := NewQMP(ctx, conn)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%s: QEMU does not answer: another client may have its monitor: %w", path, ctx.Err())
+	}
+	return q, err
 }

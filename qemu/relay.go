@@ -3,24 +3,44 @@ package qemu
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"os"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/qemu/vhostnet"
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
+	"github.com/falcon-vnic/vnic/qemu/virtqueue"
 	"github.com/falcon-vnic/vnic/qemu/vsock"
 )
 
-// VhostRelay is the part of a guest's vsock device that talks to the guest's QEMU. A worker,
-// another process with a VhostUser, runs the rings, and may exit and be replaced while QEMU stays.
-// QEMU must not notice that, because it does not reconnect.
+// VhostRelay is the part of a vhost-user device that talks to the guest's QEMU. A worker, another
+// process with a VhostUser or a NetPort, runs the rings, and may exit and be replaced while QEMU
+// stays. The QEMU of a vsock device must not notice that, because it does not reconnect.
 //
-//	QEMU ──unix socket──► VhostRelay ──Connect──► ServeVhostUser (worker)
+//	QEMU ──unix socket──► VhostRelay ──Connect──► ServeVhostUser, NewNetPort (worker)
+//
+// The next worker continues a split ring at its used index and a packed ring where the ledger says.
 type VhostRelay struct {
-	relayDoor
-	// Ledger is the memory in which the worker records the guest's flows (MapLedger).
+	// Ledger is the memory in which the worker records what the next one has to know: the guest's
+	// flows of a vsock device (MapLedger), the positions of a port's packed rings (MapRings).
 	Ledger *os.File
+
+	log    *slog.Logger
+	server *server
+	rings  ringLedger // the mapped Ledger of a port
+
+	mu      sync.Mutex
+	connect func() (*net.UnixConn, error) // connects to the worker; nil: no worker
+	now     *vhostuser.Relay              // of the connected QEMU; nil: no QEMU
 }
+
+// workerLimit is how long a worker may take to answer a request of QEMU. It has to wait until the
+// NIC no longer uses the guest's memory.
+const workerLimit = 30 * time.Second
 
 // ListenVhostRelay is like ListenVhostUser, but leaves the rings to a worker.
 func ListenVhostRelay(path string, cid uint32, opt VhostOptions) (*VhostRelay, error) {
@@ -31,45 +51,126 @@ func ListenVhostRelay(path string, cid uint32, opt VhostOptions) (*VhostRelay, e
 	if err != nil {
 		return nil, fmt.Errorf("vhost-user: %w", err)
 	}
-	ledger, err := newLedger()
-	if err != nil {
+	r := &VhostRelay{log: opt.logger().With("socket", path, "guest_cid", cid)}
+	if r.Ledger, err = newShared("vnic-flows", vsock.LedgerSize); err != nil {
 		return nil, errors.Join(fmt.Errorf("vhost-user: %w", err), sock.Close())
 	}
-	r := &VhostRelay{Ledger: ledger}
-	dev := vhostuser.Relayed{
+	r.start(sock, vhostuser.Relayed{
 		Layout: vhostuser.VsockLayout, Features: vhostFeatures,
-		Config: func(off uint32, b []byte) bool { return vsock.Config(cid, off, b) },
-	}
-	r.open(sock, opt.logger().With("socket", path, "guest_cid", cid), dev, func(relay *vhostuser.Relay) vhostuser.Device {
-		r.forgetFlows()
-		return relayDevice{relay, r.forgetFlows}
+		Config:  func(off uint32, b []byte) bool { return vsock.Config(cid, off, b) },
+		Stopped: r.forgetFlows,
 	})
 	return r, nil
 }
 
-// relayDevice clears the ledger of flows when a ring is stopped: a driver that starts again may use
+// NewNetRelay relays a function's port. It serves the front ends that in accepts, and owns in.
+func NewNetRelay(in Acceptor, name string, queuePairs, mtu int, opt VhostOptions) (*VhostRelay, error) {
+	r := &VhostRelay{log: opt.logger().With("port", name)}
+	size := vhostnet.LedgerBytes(queuePairs)
+	var err error
+	if r.Ledger, err = newShared("vnic-rings", int64(size)); err == nil {
+		if r.rings, err = mapRings(r.Ledger, size); err != nil {
+			err = errors.Join(err, r.Ledger.Close())
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("port %s: %w", name, err), in.Close())
+	}
+	r.start(in, vhostuser.Relayed{
+		Layout: vhostnet.Layout(queuePairs), Features: vhostnet.Features(queuePairs), Ledger: r.rings,
+		CheckMTU: func(told uint64) error { return vhostnet.CheckMTU(told, mtu) },
+	})
+	return r, nil
+}
+
+// start starts to accept QEMUs.
+func (r *VhostRelay) start(in Acceptor, dev vhostuser.Relayed) {
+	r.server = newServer(in, r.log, func(conn *net.UnixConn) error { return r.serve(conn, dev) })
+	r.server.start()
+}
+
+func (r *VhostRelay) serve(conn *net.UnixConn, dev vhostuser.Relayed) error {
+	relay := vhostuser.NewRelay(dev, workerLimit, func(err error) {
+		r.server.warn.Warn(r.log, "the guest's device waits for the next worker", "reason", err)
+	})
+	if dev.Stopped != nil {
+		dev.Stopped() // an earlier QEMU's driver is gone
+	}
+	r.mu.Lock()
+	r.now = relay
+	r.attach()
+	r.mu.Unlock()
+	err := vhostuser.Serve(conn, relay, nil)
+	r.mu.Lock()
+	r.now = nil
+	r.mu.Unlock()
+	relay.Detach()
+	return err
+}
+
+// Attach sets the function that connects to the worker, for the connected QEMU and later ones.
+func (r *VhostRelay) Attach(connect func() (*net.UnixConn, error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.connect = connect
+	r.attach()
+}
+
+// attach connects QEMU's relay to the worker if both are present.
+func (r *VhostRelay) attach() {
+	if r.now == nil || r.connect == nil {
+		return
+	}
+	conn, err := r.connect()
+	if err == nil {
+		err = r.now.Attach(conn)
+	}
+	if err != nil {
+		r.server.warn.Warn(r.log, "the guest's device is not with the worker", "reason", err)
+	}
+}
+
+// Detach records that the worker is gone.
+func (r *VhostRelay) Detach() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.connect = nil
+	if r.now != nil {
+		r.now.Detach()
+	}
+}
+
+// Close disconnects QEMU and closes what accepted it.
+func (r *VhostRelay) Close() error {
+	err := r.server.close()
+	if r.rings != nil {
+		err = errors.Join(err, unix.Munmap(r.rings))
+	}
+	return errors.Join(err, r.Ledger.Close())
+}
+
+// forgetFlows clears the ledger of flows when a ring is stopped: a driver that starts again may use
 // the same ports.
-type relayDevice struct {
-	*vhostuser.Relay
-	forget func()
-}
-
-func (d relayDevice) StopVring(i int) uint32 {
-	base := d.Relay.StopVring(i)
-	d.forget()
-	return base
-}
-
 func (r *VhostRelay) forgetFlows() {
 	if _, err := r.Ledger.WriteAt(make([]byte, vsock.LedgerSize), 0); err != nil {
 		r.log.Warn("flows not forgotten", "error", err)
 	}
 }
 
-// Close disconnects QEMU and removes the socket file.
-func (r *VhostRelay) Close() error { return errors.Join(r.door.close(), r.Ledger.Close()) }
+// ringLedger is the ledger of all rings of a port.
+type ringLedger []byte
 
-func newLedger() (*os.File, error) { return newShared("vnic-flows", vsock.LedgerSize) }
+var _ vhostuser.Ledger = ringLedger{}
+
+func (l ringLedger) of(ring int) virtqueue.Ledger {
+	return virtqueue.Ledger(l[ring*virtqueue.LedgerSize:][:virtqueue.LedgerSize])
+}
+
+// Begin implements vhostuser.Ledger.
+func (l ringLedger) Begin(ring int, base uint32) { l.of(ring).Begin(base) }
+
+// Base implements vhostuser.Ledger.
+func (l ringLedger) Base(ring int) uint32 { return l.of(ring).Base() }
 
 // newShared creates a sealed memfd that a supervisor shares with its workers.
 func newShared(name string, size int64) (*os.File, error) {
@@ -88,8 +189,8 @@ func newShared(name string, size int64) (*os.File, error) {
 	return f, nil
 }
 
-// MapLedger maps a relay's ledger in its worker, for the life of the process. f is a copy of the
-// relay's descriptor; MapLedger closes it.
+// MapLedger maps the ledger of a vsock device's relay in its worker, for the life of the process. f
+// is a copy of the relay's descriptor; MapLedger closes it.
 func MapLedger(f *os.File) (*vsock.Ledger, error) {
 	defer f.Close()
 	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
@@ -104,4 +205,26 @@ func MapLedger(f *os.File) (*vsock.Ledger, error) {
 		return nil, fmt.Errorf("ledger of flows: mmap: %w", err)
 	}
 	return vsock.NewLedger(mem), nil
+}
+
+// MapRings maps a port's ledger in its worker, for the life of the process. It closes f.
+func MapRings(f *os.File, queuePairs int) ([]byte, error) {
+	defer f.Close()
+	size := vhostnet.LedgerBytes(queuePairs)
+	st, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("ledger of rings: %w", err)
+	}
+	if st.Size() < int64(size) {
+		return nil, fmt.Errorf("ledger of rings: %d bytes, want %d", st.Size(), size)
+	}
+	return mapRings(f, size)
+}
+
+func mapRings(f *os.File, size int) ([]byte, error) {
+	mem, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("ledger of rings: mmap: %w", err)
+	}
+	return mem, nil
 }

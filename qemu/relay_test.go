@@ -19,6 +19,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 	"github.com/falcon-vnic/vnic/qemu/vhostnet"
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
+	"github.com/falcon-vnic/vnic/qemu/virtqueue"
 	"github.com/falcon-vnic/vnic/qemu/vsock"
 	"github.com/falcon-vnic/vnic/queues"
 )
@@ -331,5 +332,27 @@ func TestSharedIsSealed(t *testing.T) {
 	}
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE); !errors.Is(err, unix.EPERM) {
 		t.Errorf("one more seal: %v", err)
+	}
+}
+
+// TestLedgersOfARelay: each ring of a port has a part of its ledger of its own.
+func TestLedgersOfARelay(t *testing.T) {
+	r, err := NewNetRelay(newHanded(), "port", 2, 1500, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	for i := range 4 {
+		l := r.rings.of(i)
+		if &l[0] != &r.rings[at] || len(l) != virtqueue.LedgerSize {
+			t.Errorf("ring %d is elsewhere", i)
+		}
+		at += len(l)
+	}
+	if at != len(r.rings) {
+		t.Errorf("four rings have %d bytes of %d", at, len(r.rings))
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
 	}
 }

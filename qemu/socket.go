@@ -4,9 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
+	"sync"
 	"syscall"
+	"time"
+
+	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
 )
 
 // maxSocketPath is sizeof(sockaddr_un.sun_path) without the terminating zero.
@@ -135,4 +140,190 @@ func (s *unixSocket) Close() error {
 		err = errors.Join(err, os.Remove(s.path))
 	}
 	return err
+}
+
+// Acceptor is a source of connections: a listening socket, or a process that passes on those that
+// it has accepted. After Close, AcceptUnix returns net.ErrClosed.
+type Acceptor interface {
+	AcceptUnix() (*net.UnixConn, error)
+	Close() error
+}
+
+// server serves one QEMU at a time on a socket.
+type server struct {
+	in    Acceptor
+	log   *slog.Logger
+	warn  loglimit.Limiter
+	serve func(conn *net.UnixConn) error // serves a QEMU until it disconnects (nil) or fails
+	wg    sync.WaitGroup
+
+	single bool // accept no other connection while one is served
+
+	mu     sync.Mutex
+	conn   *net.UnixConn // of the QEMU being served
+	idle   chan struct{} // closed while none is served
+	closed bool
+}
+
+// acceptPause is the pause after a failed accept.
+const acceptPause = 100 * time.Millisecond
+
+// handover is how long a new QEMU waits until the previous one is gone: a successor may connect
+// before the end of a killed QEMU is noticed.
+const handover = 2 * time.Second
+
+// newServer returns a server that accepts no connection before start is called. So serve may use
+// the struct in which the caller stores the server.
+func newServer(in Acceptor, log *slog.Logger, serve func(*net.UnixConn) error) *server {
+	s := &server{in: in, log: log, serve: serve, idle: make(chan struct{})}
+	_, s.single = in.(*caller) // a front end that listens serves one connection at a time, too
+	close(s.idle)
+	return s
+}
+
+func (s *server) start() { s.wg.Go(s.run) }
+
+func (s *server) run() {
+	for {
+		conn, err := s.in.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors: wait until some are closed
+			s.warn.Warn(s.log, "cannot accept QEMU", "error", err)
+			time.Sleep(acceptPause)
+			continue
+		}
+		s.admit(conn)
+		if s.single {
+			s.mu.Lock()
+			idle := s.idle
+			s.mu.Unlock()
+			<-idle
+		}
+	}
+}
+
+// admit begins to serve a QEMU. It disconnects the QEMU if another one is still served after
+// handover.
+func (s *server) admit(conn *net.UnixConn) {
+	s.mu.Lock()
+	idle := s.idle
+	s.mu.Unlock()
+	select {
+	case <-idle:
+	case <-time.After(handover):
+		s.warn.Warn(s.log, "another QEMU uses this socket already; each guest needs its own")
+		conn.Close()
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		conn.Close()
+		return
+	}
+	idle = make(chan struct{})
+	s.conn, s.idle = conn, idle
+	s.wg.Go(func() {
+		defer close(idle)
+		err := s.serve(conn)
+		s.mu.Lock()
+		s.conn = nil
+		closing := s.closed // then QEMU was disconnected on purpose
+		s.mu.Unlock()
+		conn.Close()
+		if err != nil && !closing {
+			s.warn.Warn(s.log, "QEMU disconnected", "reason", err)
+		}
+	})
+}
+
+// closeLimit is how long close waits until a QEMU is gone. Closing a descriptor that QEMU passed
+// can block on a program that QEMU's owner controls (close(2) of a file on FUSE). That must not
+// keep this process from ending.
+const closeLimit = 5 * time.Second
+
+// waitClosed waits, for closeLimit at most, for goroutines that close descriptors passed by
+// clients.
+func waitClosed(wg *sync.WaitGroup) error {
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		wg.Wait()
+	}()
+	select {
+	case <-gone:
+		return nil
+	case <-time.After(closeLimit):
+		return fmt.Errorf("a descriptor that a client passed is not closed after %v", closeLimit)
+	}
+}
+
+// close stops accepting, disconnects the QEMU being served and waits until it is gone.
+func (s *server) close() error {
+	s.mu.Lock()
+	s.closed = true
+	if s.conn != nil {
+		s.conn.Close()
+	}
+	s.mu.Unlock()
+	return errors.Join(s.in.Close(), waitClosed(&s.wg))
+}
+
+// ListenNet returns an Acceptor that listens at path for front ends of a port.
+func ListenNet(path string) (Acceptor, error) {
+	s, err := listenUnixSocket(path)
+	if err != nil {
+		return nil, fmt.Errorf("vhost-user: %w", err)
+	}
+	return s, nil
+}
+
+// CallNet returns an Acceptor for front ends that listen themselves (QEMU's server=on). It connects
+// to path, and connects again after each front end is gone.
+func CallNet(path string) (Acceptor, error) {
+	if path == "" || len(path) > maxSocketPath {
+		return nil, fmt.Errorf("socket path %q has %d bytes, want 1 to %d; choose a shorter directory", path, len(path), maxSocketPath)
+	}
+	return &caller{path: path, done: make(chan struct{})}, nil
+}
+
+// caller is an Acceptor that connects to a listening front end.
+type caller struct {
+	path string
+	once sync.Once
+	done chan struct{}
+}
+
+// callPause is the pause between two attempts of a caller to connect.
+const callPause = 100 * time.Millisecond
+
+// AcceptUnix implements Acceptor.
+func (c *caller) AcceptUnix() (*net.UnixConn, error) {
+	for {
+		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: c.path, Net: "unix"})
+		select {
+		case <-c.done:
+			if err == nil {
+				conn.Close()
+			}
+			return nil, net.ErrClosed
+		default:
+		}
+		if err == nil {
+			return conn, nil
+		}
+		select {
+		case <-c.done:
+			return nil, net.ErrClosed
+		case <-time.After(callPause):
+		}
+	}
+}
+
+// Close implements Acceptor.
+func (c *caller) Close() error {
+	c.once.Do(func() { close(c.done) })
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -260,5 +261,93 @@ func TestSocketFiles(t *testing.T) {
 	}
 	if _, err := os.Stat(path); err != nil {
 		t.Errorf("closing the old one removed the new socket: %v", err)
+	}
+}
+
+// TestRegionsOfClients: a region of a bare client's is made of whole pages;
+// it has a place in addresses and in its file, and none in another region.
+func TestRegionsOfClients(t *testing.T) {
+	before := []clientRegion{{0x10000, 0x10000, 0}, {0x40000, 0x1000, 0}}
+	for _, tt := range []struct {
+		r    clientRegion
+		says string // "": it is taken
+	}{
+		{clientRegion{0, 0x1000, 0}, ""},
+		{clientRegion{0, 0, 0}, "has no bytes"},
+		{clientRegion{0x800, 0x1000, 0}, "whole 4096-byte pages"},
+		{clientRegion{0, 0x1800, 0}, "whole 4096-byte pages"},
+		{clientRegion{0, 0x1000, 0x800}, "whole 4096-byte pages"},
+		{clientRegion{0, 0x10000, 0}, ""},
+		{clientRegion{0, 0x11000, 0}, "overlap"},
+		{clientRegion{0x1f000, 0x1000, 0}, "overlap"},
+		{clientRegion{0x1f000, 0x2000, 0}, "overlap"},
+		{clientRegion{0x20000, 0x20000, 0}, ""},
+		{clientRegion{0x20000, 0x21000, 0}, "overlap"},
+		{clientRegion{0, 0x100000, 0}, "overlap"},
+		{clientRegion{0x12000, 0x1000, 0}, "overlap"},
+		{clientRegion{1<<64 - 0x2000, 0x1000, 0}, ""},
+		{clientRegion{1<<64 - 0x1000, 0x1000, 0}, "wraps"}, // the last page has no end
+		{clientRegion{1<<64 - 0x1000, 0x2000, 0}, "wraps"},
+		{clientRegion{0, 0x1000, 1<<63 - 0x2000}, ""},
+		{clientRegion{0, 0x1000, 1<<63 - 0x1000}, "wraps"},
+		{clientRegion{0, 0x1000, 1<<64 - 0x1000}, "wraps"},
+		{clientRegion{0, 0x2000, 1<<64 - 0x1000}, "wraps"},
+	} {
+		checkSays(t, fmt.Sprintf("%#x", tt.r), tt.r.check(before), tt.says)
+	}
+}
+
+// TestManyClientRegions: a client may pass so many regions, and each up to the end of its file.
+func TestManyClientRegions(t *testing.T) {
+	_, path := listenUnix(t)
+	fd := memfd(t, 0x2000, unix.F_SEAL_SHRINK)
+	var rs []clientRegion
+	var fds []int
+	for i := range uint64(maxClientRegions) {
+		rs, fds = append(rs, clientRegion{i << 20, 0x1000, 0x1000}), append(fds, fd)
+	}
+	if _, status, reason := attachClient(t, path, preambleOf(maxClientRegions, rs...), fds...); status != 0 {
+		t.Errorf("%d regions: status %d, %s", len(rs), status, reason)
+	}
+	if _, status, reason := attachClient(t, path, preambleOf(maxClientRegions+1)); status == 0 || !strings.Contains(reason, "the limit is 64") {
+		t.Errorf("one region more: status %d, %s", status, reason)
+	}
+}
+
+// Clients that connect and say nothing hold up nobody. The oldest make room, and a client that
+// speaks is served while as many as there may be are still waited for.
+func TestUnixMuteClients(t *testing.T) {
+	a, path := listenUnix(t)
+	u := a.(*unixAttachment)
+	var mute []net.Conn
+	for range 4 * maxHandshakes {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		mute = append(mute, c)
+	}
+	for range 3 {
+		_, status, reason := attachClient(t, path, preambleOf(0))
+		if status != 0 {
+			t.Fatalf("refused: %s", reason)
+		}
+		u.mu.Lock()
+		waiting := len(u.busy)
+		u.mu.Unlock()
+		if waiting < maxHandshakes-1 {
+			t.Errorf("%d clients are waited for, want %d: the mute ones went first", waiting, maxHandshakes)
+		}
+		s, err := a.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+	}
+	for _, c := range mute[:2*maxHandshakes] {
+		if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			t.Fatalf("an old mute client is still connected: %d bytes, %v", n, err)
+		}
 	}
 }

@@ -1,8 +1,10 @@
 package qemu
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -64,32 +66,42 @@ func (v Version) reconnect() string {
 	return "reconnect=1"
 }
 
-// guestPort returns the arguments of a Port with a Socket: of its chardev, netdev and device.
-func (p Port) guestPort(v Version, accel Accel) (chardev, netdev, device string) {
-	end := v.reconnect()
-	if p.Server {
-		end = "server=on,wait=off"
+// Accel is a QEMU accelerator.
+type Accel string
+
+// Accelerators.
+const (
+	KVM Accel = "kvm"
+	TCG Accel = "tcg"
+)
+
+// DetectAccel returns KVM if the CPU has virtualization extensions and /dev/kvm can be opened, and
+// TCG otherwise. It checks the CPU too because the device file also exists in containers and guests
+// that cannot use it.
+func DetectAccel() Accel { return detectAccel("/proc/cpuinfo", "/dev/kvm") }
+
+func detectAccel(cpuinfo, device string) Accel {
+	b, err := os.ReadFile(cpuinfo)
+	if err != nil || !hasVirtualization(b) {
+		return TCG
 	}
-	chardev = fmt.Sprintf("socket,id=%s-socket,path=%s,%s", p.id(), escape(p.Socket), end)
-	netdev = fmt.Sprintf("vhost-user,id=%s,chardev=%[1]s-socket,queues=%d", p.id(), p.Queues)
-	device = p.device()
-	vectors := 2*p.Queues + 2
-	if p.noMSIX(v, accel) {
-		vectors = 0
+	f, err := os.OpenFile(device, os.O_RDWR, 0)
+	if err != nil {
+		return TCG
 	}
-	switch {
-	case p.Queues > 1:
-		device += fmt.Sprintf(",mq=on,vectors=%d", vectors)
-	case vectors == 0:
-		device += ",vectors=0"
-	}
-	return chardev, netdev, device
+	f.Close()
+	return KVM
 }
 
-// noMSIX reports whether the device must use an interrupt line instead of MSI-X.
-func (p Port) noMSIX(v Version, accel Accel) bool {
-	if accel == "" {
-		accel = DetectAccel()
+func hasVirtualization(cpuinfo []byte) bool {
+	for line := range bytes.Lines(cpuinfo) {
+		if name, value, ok := bytes.Cut(line, []byte(":")); ok && string(bytes.TrimSpace(name)) == "flags" {
+			for _, flag := range bytes.Fields(value) {
+				if s := string(flag); s == "vmx" || s == "svm" {
+					return true
+				}
+			}
+		}
 	}
-	return accel == TCG && v < vhostMSIX
+	return false
 }

@@ -73,7 +73,7 @@ func (v *VfioUser) AddFunction(number uint32, kind abi.FunctionType, path string
 // known is like VhostOptions.Known, for this function.
 func (v *VfioUser) UseFunction(number uint32, win *ivshmem.Window, in Acceptor, known <-chan struct{}) error {
 	g := v.newGuest(number, win, known)
-	return v.add(g, in, func() vfiouser.Device { return vfioBehind{g} })
+	return v.add(g, in, func() vfiouser.Device { return g })
 }
 
 // HasFunction reports whether a function of the guest is served.
@@ -95,7 +95,7 @@ func (v *VfioUser) newGuest(number uint32, win *ivshmem.Window, known <-chan str
 func (v *VfioUser) add(g *vfioGuest, in Acceptor, device func() vfiouser.Device) error {
 	others, err := v.enter(g, in, device)
 	for _, o := range others {
-		o.look() // its QEMU may have mapped the new function's window, which DMA must not access
+		o.revokeWindows() // its QEMU may have mapped the new function's window, which DMA must not access
 	}
 	return err
 }
@@ -113,8 +113,8 @@ func (v *VfioUser) enter(g *vfioGuest, in Acceptor, device func() vfiouser.Devic
 		return nil, errors.Join(fmt.Errorf("vfio-user %s: %w", v.name, err), in.Close(), g.win.Close())
 	}
 	others = slices.Collect(maps.Values(v.functions))
-	g.door = newTurnstile(in, g.log, func(conn *net.UnixConn) error { return g.serve(conn, device()) })
-	g.door.open()
+	g.server = newServer(in, g.log, func(conn *net.UnixConn) error { return g.serve(conn, device()) })
+	g.server.start()
 	v.functions[g.number] = g
 	v.accepting.Go(func() { v.accept(g) })
 	return others, nil
@@ -172,12 +172,14 @@ func (v *VfioUser) Close() error {
 }
 
 // vfioGuest holds what a QEMU gives to one function: memory, and eventfds that interrupt the guest.
+// A worker serves it to the process that is connected to QEMU (VfioRelay) as a device without
+// regions.
 type vfioGuest struct {
 	v       *VfioUser
 	number  uint32
 	win     *ivshmem.Window
 	control *ivshmem.Control
-	door    *turnstile
+	server  *server
 	log     *slog.Logger
 	warn    loglimit.Limiter
 	here    presence
@@ -188,7 +190,7 @@ type vfioGuest struct {
 	seen queues.Regions // the part of dma that the function may access
 }
 
-var _ vfioBack = (*vfioGuest)(nil)
+var _ vfiouser.Device = (*vfioGuest)(nil)
 
 // serve serves a QEMU, or the relay in front of it, until it disconnects.
 func (g *vfioGuest) serve(conn *net.UnixConn, dev vfiouser.Device) error {
@@ -203,7 +205,7 @@ func (g *vfioGuest) serve(conn *net.UnixConn, dev vfiouser.Device) error {
 }
 
 func (g *vfioGuest) close() error {
-	err := g.door.close()
+	err := g.server.close()
 	g.control.Close()
 	return errors.Join(err, g.win.Close())
 }
@@ -214,7 +216,7 @@ func (g *vfioGuest) Map(m vfiouser.Map, file int) error {
 	defer g.mu.Unlock()
 	r, err := g.dma.add(m, file)
 	if err == nil {
-		if err = g.reach(r); err != nil {
+		if err = g.grant(r); err != nil {
 			g.dma.release(g.dma.remove(m.Range)...)
 		}
 	}
@@ -224,35 +226,35 @@ func (g *vfioGuest) Map(m vfiouser.Map, file int) error {
 	return err
 }
 
-// reach makes a range accessible to the function, if it may be a target of DMA, and tells the
+// grant makes a range accessible to the function, if it may be a target of DMA, and tells the
 // sessions.
-func (g *vfioGuest) reach(r *dmaRange) error {
-	if !g.may(r) {
+func (g *vfioGuest) grant(r *dmaRange) error {
+	if !g.isTarget(r) {
 		return nil
 	}
 	region, err := g.dma.region(r)
 	if err == nil {
-		g.tell(g.seen.With(region))
+		g.announce(g.seen.With(region))
 	}
 	return err
 }
 
-// may reports whether a range may be a target of DMA: it has a file, which is no window.
-func (g *vfioGuest) may(r *dmaRange) bool {
+// isTarget reports whether a range may be a target of DMA: it has a file, which is no window.
+func (g *vfioGuest) isTarget(r *dmaRange) bool {
 	return r.file != nil && !g.v.isWindow(r.file.dev, r.file.ino)
 }
 
-// look revokes the function's access to ranges that may no longer be a target of DMA.
-func (g *vfioGuest) look() {
+// revokeWindows revokes the function's access to ranges that are windows by now.
+func (g *vfioGuest) revokeWindows() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	seen := g.seen
 	for i := range g.dma.ranges {
-		if r := &g.dma.ranges[i]; r.file != nil && !g.may(r) {
+		if r := &g.dma.ranges[i]; r.file != nil && !g.isTarget(r) {
 			seen = seen.Without(r.Addr, r.Size)
 		}
 	}
-	g.tell(seen)
+	g.announce(seen)
 }
 
 // Unmap implements vfioBack. It returns when nothing uses the memory any more. It tells the
@@ -264,12 +266,12 @@ func (g *vfioGuest) Unmap(r vfiouser.Range) {
 	if len(gone) == 0 {
 		return
 	}
-	g.tell(g.seen.Without(r.Addr, r.Size))
+	g.announce(g.seen.Without(r.Addr, r.Size))
 	g.dma.release(gone...)
 }
 
-// tell announces the accessible memory to the sessions.
-func (g *vfioGuest) tell(seen queues.Regions) {
+// announce tells the sessions which memory the function may access.
+func (g *vfioGuest) announce(seen queues.Regions) {
 	g.seen = seen
 	g.ram.set(seen)
 }
@@ -289,7 +291,7 @@ func (v *VfioUser) isWindow(dev, ino uint64) bool {
 
 // SetIRQs implements vfioBack. It raises an interrupt on each new eventfd, because one may have
 // been lost before.
-func (g *vfioGuest) SetIRQs(start uint32, fds []int) error {
+func (g *vfioGuest) SetIRQs(_, start uint32, fds []int) error {
 	if err := checkEventfds(fds); err != nil {
 		return err
 	}
@@ -307,39 +309,40 @@ func (g *vfioGuest) SetIRQs(start uint32, fds []int) error {
 }
 
 // Trigger implements vfioBack.
-func (g *vfioGuest) Trigger(vector uint32) { g.win.Interrupt(int(vector)) }
+func (g *vfioGuest) Trigger(_, vector uint32) { g.win.Interrupt(int(vector)) }
 
 // Reset implements vfioBack. It ends the driver's session, as if the driver had left.
 func (g *vfioGuest) Reset() { g.control.Reset() }
 
+// Vectors implements vfiouser.Device. A VfioRelay uses MSI-X here, whatever the function has.
+func (g *vfioGuest) Vectors(irq uint32) uint32 {
+	if irq != vfiouser.IRQMSIX {
+		return 0
+	}
+	return ivshmem.Vectors
+}
+
+// Region implements vfiouser.Device: a relay has all regions itself.
+func (g *vfioGuest) Region(uint32) (vfiouser.RegionInfo, int) {
+	return vfiouser.RegionInfo{}, vfiouser.NoFile
+}
+
+// Read implements vfiouser.Device.
+func (g *vfioGuest) Read(_ uint32, _ uint64, b []byte) { clear(b) }
+
+// Write implements vfiouser.Device.
+func (g *vfioGuest) Write(uint32, uint64, []byte) {}
+
+// session returns the session of a driver. The driver of a PCI device can use only that function.
 func (g *vfioGuest) session(conn net.Conn) queues.Session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return &vfioSession{conn, g, g.ram}
+	return &windowSession{conn, queues.Peer{Transport: "vfio-user", CID: g.v.cid}, g.ram, g.number, g.bell}
 }
 
-// vfioSession is a session that a driver opened by the window of its function.
-type vfioSession struct {
-	net.Conn
-	g   *vfioGuest
-	ram *ram
-}
-
-var _ queues.Ringer = (*vfioSession)(nil)
-
-func (s *vfioSession) Peer() queues.Peer {
-	return queues.Peer{Transport: "vfio-user", CID: s.g.v.cid}
-}
-
-func (s *vfioSession) Watch(f func(queues.Regions)) (stop func()) { return s.ram.watch(f) }
-
-// Bell implements queues.Ringer.
-func (s *vfioSession) Bell(function uint32) (queues.Bell, error) {
-	if function != s.g.number {
-		return nil, fmt.Errorf("the window is that of function %#x, not of %#x", s.g.number, function)
+func (g *vfioGuest) bell(function uint32) (queues.Bell, error) {
+	if function != g.number {
+		return nil, fmt.Errorf("the window is that of function %#x, not of %#x", g.number, function)
 	}
-	return s.g.win.Listen()
+	return g.win.Listen()
 }
-
-// Function implements queues.Bound: the driver of a PCI device can use only that function.
-func (s *vfioSession) Function() uint32 { return s.g.number }

@@ -248,7 +248,7 @@ func checkVfioSession(t *testing.T, q *vfioQEMU, a queues.Attachment) queues.Ses
 			continue
 		}
 		if n != 1 || err != nil {
-			t.Errorf("the device does not hear the bell: %v", err)
+			t.Errorf("the device does not get the doorbell: %v", err)
 		}
 		return s
 	}
@@ -549,4 +549,84 @@ func (h *handed) dial() (*net.UnixConn, error) {
 		h.conns <- theirs
 	}
 	return ours, err
+}
+
+// TestVfioTrigger: a vector that QEMU raises itself is raised by the worker, too.
+func TestVfioTrigger(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	r := serveVfioRelay(t, path)
+	q := startVfioQEMU(t, path)
+	v := vfioWorker(t, r)
+	for i := range q.irqs {
+		q.raised(t, v, i)
+	}
+	set := vfiouser.IRQSet{Flags: vfiouser.IRQDataNone | vfiouser.IRQTrigger, Index: vfiouser.IRQMSIX, Start: 3, Count: 1}
+	if _, err := q.Call(vfiouser.SetIRQs, set.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range q.irqs {
+		if n := q.raised(t, v, i); (n != 0) != (i == 3) {
+			t.Errorf("vector %d was raised %d times", i, n)
+		}
+	}
+}
+
+// TestVfioFewerVectors: a worker signals the eventfds that QEMU has given last, whether it was
+// there or came later, and none that were taken away.
+func TestVfioFewerVectors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	r := serveVfioRelay(t, path)
+	q := startVfioQEMU(t, path)
+	before := vfioWorker(t, r)
+	if err := errors.Join(q.SetIRQs(vfiouser.IRQMSIX, 2, 1), q.SetIRQs(vfiouser.IRQMSIX, 4, 1, q.irqs[2])); err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, v *VfioUser) {
+		t.Helper()
+		for i := range q.irqs {
+			q.raised(t, v, i)
+		}
+		for vector, at := range map[uint32]int{1: 1, 2: -1, 3: 3, 4: 2} {
+			set := vfiouser.IRQSet{Flags: vfiouser.IRQDataNone | vfiouser.IRQTrigger, Index: vfiouser.IRQMSIX, Start: vector, Count: 1}
+			if _, err := q.Call(vfiouser.SetIRQs, set.Append(nil)); err != nil {
+				t.Fatal(err)
+			}
+			for i := range q.irqs {
+				if n := q.raised(t, v, i); (n != 0) != (i == at) {
+					t.Errorf("%s: with vector %d eventfd %d was raised %d times", what, vector, i, n)
+				}
+			}
+		}
+	}
+	check("the worker that was there", before)
+	r.Detach()
+	_ = before.Close()
+	check("the next", vfioWorker(t, r))
+}
+
+// TestEventfdsAreChecked: if one descriptor is not an eventfd, all are closed and refused.
+func TestEventfdsAreChecked(t *testing.T) {
+	open := func(fd int) bool {
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		return err == nil
+	}
+	own := func(fd int) int {
+		t.Helper()
+		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return own
+	}
+	good := []int{own(newEventFD(t)), -1, own(newEventFD(t))}
+	if err := checkEventfds(good); err != nil || !open(good[0]) || !open(good[2]) {
+		t.Errorf("eventfds: %v", err)
+	}
+	bad := append(good, own(memfd(t, 1, 0)))
+	if err := checkEventfds(bad); err == nil || open(bad[0]) || open(bad[2]) || open(bad[3]) {
+		t.Errorf("a file among them: %v", err)
+	}
+	if err := checkEventfds([]int{-1, -1}); err != nil {
+		t.Errorf("none: %v", err)
+	}
 }

@@ -28,13 +28,13 @@ const (
 )
 
 // vfioBack uses what QEMU gives to a function: memory, interrupts and resets. It is a vfioGuest in
-// this process, or a VfioRelay that passes them on to a worker. No method blocks for long.
+// this process, or a VfioRelay that passes them on to a worker. Its methods are those of
+// vfiouser.Device. None blocks for long.
 type vfioBack interface {
 	Map(m vfiouser.Map, file int) error
 	Unmap(r vfiouser.Range)
-	// SetIRQs sets the eventfds that interrupt the guest; see vfiouser.Device.
-	SetIRQs(start uint32, fds []int) error
-	Trigger(vector uint32)
+	SetIRQs(irq, start uint32, fds []int) error
+	Trigger(irq, vector uint32)
 	Reset()
 }
 
@@ -52,7 +52,7 @@ var _ vfiouser.Device = (*vfioFunction)(nil)
 // newVfioFunction returns the PCI function with a number and a window.
 func newVfioFunction(number uint32, win *ivshmem.Window, look VfioPCI, back vfioBack) (*vfioFunction, error) {
 	f := &vfioFunction{win: win, irq: vfiouser.IRQMSIX, back: back}
-	as := &pci.Function{
+	as := &pci.Endpoint{
 		IDs:        look.IDs,
 		Interrupts: pci.Interrupts{Vectors: ivshmem.Vectors, MSI: look.MSI, BAR: vfioTables},
 		Serial:     uint64(number),
@@ -131,10 +131,12 @@ func (f *vfioFunction) Vectors(irq uint32) uint32 {
 }
 
 // SetIRQs implements vfiouser.Device.
-func (f *vfioFunction) SetIRQs(_, start uint32, fds []int) error { return f.back.SetIRQs(start, fds) }
+func (f *vfioFunction) SetIRQs(irq, start uint32, fds []int) error {
+	return f.back.SetIRQs(irq, start, fds)
+}
 
 // Trigger implements vfiouser.Device.
-func (f *vfioFunction) Trigger(_, vector uint32) { f.back.Trigger(vector) }
+func (f *vfioFunction) Trigger(irq, vector uint32) { f.back.Trigger(irq, vector) }
 
 // Map implements vfiouser.Device.
 func (f *vfioFunction) Map(m vfiouser.Map, file int) error { return f.back.Map(m, file) }
@@ -147,34 +149,3 @@ func (f *vfioFunction) Reset() {
 	f.space.Reset()
 	f.back.Reset()
 }
-
-// vfioBehind is the device that a worker serves to the process connected to QEMU: a vfioBack
-// without a PCI function.
-type vfioBehind struct{ vfioBack }
-
-var _ vfiouser.Device = vfioBehind{}
-
-// Region implements vfiouser.Device.
-func (vfioBehind) Region(uint32) (vfiouser.RegionInfo, int) {
-	return vfiouser.RegionInfo{}, vfiouser.NoFile
-}
-
-// Read implements vfiouser.Device.
-func (vfioBehind) Read(_ uint32, _ uint64, b []byte) { clear(b) }
-
-// Write implements vfiouser.Device.
-func (vfioBehind) Write(uint32, uint64, []byte) {}
-
-// Vectors implements vfiouser.Device. A relay always uses MSI-X here, whatever the function has.
-func (vfioBehind) Vectors(irq uint32) uint32 {
-	if irq != vfiouser.IRQMSIX {
-		return 0
-	}
-	return ivshmem.Vectors
-}
-
-// SetIRQs implements vfiouser.Device.
-func (b vfioBehind) SetIRQs(_, start uint32, fds []int) error { return b.vfioBack.SetIRQs(start, fds) }
-
-// Trigger implements vfiouser.Device.
-func (b vfioBehind) Trigger(_, vector uint32) { b.vfioBack.Trigger(vector) }

@@ -25,10 +25,10 @@ import (
 type VfioRelay struct {
 	Window *ivshmem.Window // for the worker too
 
-	fn   *vfioFunction
-	log  *slog.Logger
-	warn loglimit.Limiter
-	door *turnstile
+	fn     *vfioFunction
+	log    *slog.Logger
+	warn   loglimit.Limiter
+	server *server
 
 	mu      sync.Mutex
 	connect func() (*net.UnixConn, error) // connects to the worker; nil: no worker
@@ -66,8 +66,8 @@ func ServeVfioRelay(number uint32, win *ivshmem.Window, path string, look VfioPC
 	if err != nil {
 		return nil, errors.Join(err, win.Close())
 	}
-	r.door = newTurnstile(sock, r.log, r.serve)
-	r.door.open()
+	r.server = newServer(sock, r.log, r.serve)
+	r.server.start()
 	return r, nil
 }
 
@@ -80,7 +80,7 @@ func (r *VfioRelay) serve(conn *net.UnixConn) error {
 	err := vfiouser.Serve(conn, r.fn)
 	r.mu.Lock()
 	r.here = false
-	r.drop()
+	r.disconnect()
 	r.mu.Unlock()
 	return err
 }
@@ -89,7 +89,7 @@ func (r *VfioRelay) serve(conn *net.UnixConn) error {
 func (r *VfioRelay) Attach(connect func() (*net.UnixConn, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.drop()
+	r.disconnect()
 	r.connect = connect
 	r.attach()
 }
@@ -99,25 +99,25 @@ func (r *VfioRelay) Detach() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.connect = nil
-	r.drop()
+	r.disconnect()
 }
 
 // Close disconnects QEMU and removes the socket file.
-func (r *VfioRelay) Close() error { return errors.Join(r.door.close(), r.Window.Close()) }
+func (r *VfioRelay) Close() error { return errors.Join(r.server.close(), r.Window.Close()) }
 
 // attach connects to the worker if QEMU and worker are present.
 func (r *VfioRelay) attach() {
 	if !r.here || r.connect == nil {
 		return
 	}
-	if err := r.tell(); err != nil {
-		r.drop()
+	if err := r.sendAll(); err != nil {
+		r.disconnect()
 		r.warn.Warn(r.log, "the function is not with the worker", "reason", err)
 	}
 }
 
-// tell connects to the worker and sends it all memory and eventfds.
-func (r *VfioRelay) tell() error {
+// sendAll connects to the worker and sends it all memory and eventfds.
+func (r *VfioRelay) sendAll() error {
 	conn, err := r.connect()
 	if err != nil {
 		return err
@@ -126,7 +126,7 @@ func (r *VfioRelay) tell() error {
 		return err
 	}
 	for i := range r.dma.ranges {
-		if err := r.tellRange(&r.dma.ranges[i]); err != nil {
+		if err := r.sendRange(&r.dma.ranges[i]); err != nil {
 			return err
 		}
 	}
@@ -140,24 +140,24 @@ func (r *VfioRelay) tell() error {
 	return nil
 }
 
-func (r *VfioRelay) tellRange(m *dmaRange) error {
+func (r *VfioRelay) sendRange(m *dmaRange) error {
 	if m.file == nil {
 		return nil
 	}
 	return r.back.Map(m.Map, m.file.fd)
 }
 
-func (r *VfioRelay) drop() {
+func (r *VfioRelay) disconnect() {
 	if r.back != nil {
 		_ = r.back.Close()
 		r.back = nil
 	}
 }
 
-// pass calls do with the connection to the worker, if there is one. It returns the worker's
-// refusal. If the worker fails in another way or does not answer in time, pass drops the
+// forward calls do with the connection to the worker, if there is one. It returns the worker's
+// refusal. If the worker fails in another way or does not answer in time, forward drops the
 // connection; the next worker is sent everything again.
-func (r *VfioRelay) pass(do func(*vfiouser.Client) error) (refused error) {
+func (r *VfioRelay) forward(do func(*vfiouser.Client) error) (refused error) {
 	if r.back == nil {
 		return nil
 	}
@@ -167,7 +167,7 @@ func (r *VfioRelay) pass(do func(*vfiouser.Client) error) (refused error) {
 		return err
 	}
 	if err != nil {
-		r.drop()
+		r.disconnect()
 		r.warn.Warn(r.log, "the function waits for the next worker", "reason", err)
 	}
 	return nil
@@ -182,7 +182,7 @@ func (r *VfioRelay) Map(m vfiouser.Map, file int) error {
 		r.warn.Warn(r.log, "memory of the guest is out of the function's reach", "reason", err)
 		return err
 	}
-	if err = r.pass(func(*vfiouser.Client) error { return r.tellRange(added) }); err != nil {
+	if err = r.forward(func(*vfiouser.Client) error { return r.sendRange(added) }); err != nil {
 		r.dma.release(r.dma.remove(m.Range)...)
 	}
 	return err
@@ -196,12 +196,12 @@ func (r *VfioRelay) Unmap(m vfiouser.Range) {
 	if len(gone) == 0 {
 		return
 	}
-	_ = r.pass(func(c *vfiouser.Client) error { return c.Unmap(m) })
+	_ = r.forward(func(c *vfiouser.Client) error { return c.Unmap(m) })
 	r.dma.release(gone...)
 }
 
 // SetIRQs implements vfioBack.
-func (r *VfioRelay) SetIRQs(start uint32, fds []int) error {
+func (r *VfioRelay) SetIRQs(_, start uint32, fds []int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := checkEventfds(fds); err != nil {
@@ -213,9 +213,9 @@ func (r *VfioRelay) SetIRQs(start uint32, fds []int) error {
 		r.irqs[at] = fd
 		switch {
 		case fd != eventfd.None:
-			_ = r.pass(func(c *vfiouser.Client) error { return c.SetIRQs(vfiouser.IRQMSIX, uint32(at), 1, fd) })
+			_ = r.forward(func(c *vfiouser.Client) error { return c.SetIRQs(vfiouser.IRQMSIX, uint32(at), 1, fd) })
 		case old != eventfd.None:
-			_ = r.pass(func(c *vfiouser.Client) error { return c.SetIRQs(vfiouser.IRQMSIX, uint32(at), 1) })
+			_ = r.forward(func(c *vfiouser.Client) error { return c.SetIRQs(vfiouser.IRQMSIX, uint32(at), 1) })
 		}
 		if old != eventfd.None {
 			_ = unix.Close(old)
@@ -246,11 +246,11 @@ func closeFDs(fds []int) {
 }
 
 // Trigger implements vfioBack.
-func (r *VfioRelay) Trigger(vector uint32) {
+func (r *VfioRelay) Trigger(_, vector uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q := vfiouser.IRQSet{Flags: vfiouser.IRQDataNone | vfiouser.IRQTrigger, Index: vfiouser.IRQMSIX, Start: vector, Count: 1}
-	_ = r.pass(func(c *vfiouser.Client) error {
+	_ = r.forward(func(c *vfiouser.Client) error {
 		_, err := c.Call(vfiouser.SetIRQs, q.Append(nil))
 		return err
 	})
@@ -264,7 +264,7 @@ func (r *VfioRelay) Reset() {
 		defer close(done)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		_ = r.pass((*vfiouser.Client).Reset)
+		_ = r.forward((*vfiouser.Client).Reset)
 	}()
 	select {
 	case <-done:

@@ -5,11 +5,16 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
+	"github.com/falcon-vnic/vnic/qemu/virtqueue"
 	"github.com/falcon-vnic/vnic/qemu/vsock"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -39,12 +44,12 @@ type VhostOptions struct {
 // It serves one QEMU at a time. When that QEMU exits, all sessions end and the next QEMU may
 // connect to the same socket; ports stay open meanwhile.
 type VhostUser struct {
-	cid  uint32
-	path string
-	log  *slog.Logger
-	door *turnstile
-	dev  *vsock.Device
-	mem  *guestmem.Budget
+	cid    uint32
+	path   string
+	log    *slog.Logger
+	server *server
+	dev    *vsock.Device
+	mem    *guestmem.Budget
 
 	mu      sync.Mutex
 	windows map[uint32]*guestWindow // by function number
@@ -84,8 +89,8 @@ func ServeVhostUser(in Acceptor, path string, cid uint32, opt VhostOptions) (*Vh
 	if opt.Ledger != nil {
 		v.dev.UseLedger(opt.Ledger)
 	}
-	v.door = newTurnstile(in, log, v.serve)
-	v.door.open()
+	v.server = newServer(in, log, v.serve)
+	v.server.start()
 	return v, nil
 }
 
@@ -154,7 +159,7 @@ func (v *VhostUser) Close() error {
 	v.closed = true
 	v.mu.Unlock()
 	close(v.done)
-	err := v.door.close()
+	err := v.server.close()
 	v.dev.Close()
 	for _, w := range v.windows { // closed: no window is added any more
 		err = errors.Join(err, w.end())
@@ -245,8 +250,141 @@ type vhostSession struct {
 	ram *ram
 }
 
-func (s *vhostSession) Peer() queues.Peer {
-	return queues.Peer{Transport: "vhost-user", CID: s.v.cid}
-}
+func (s *vhostSession) Peer() queues.Peer { return s.v.peer() }
 
 func (s *vhostSession) Watch(f func(queues.Regions)) (stop func()) { return s.ram.watch(f) }
+
+// Bell implements queues.Ringer.
+func (s *vhostSession) Bell(function uint32) (queues.Bell, error) { return s.v.bell(function) }
+
+func (v *VhostUser) peer() queues.Peer { return queues.Peer{Transport: "vhost-user", CID: v.cid} }
+
+// vhostGuest is the device of one QEMU. It connects the protocol (vhostuser), the rings and flows
+// (vsock.Device) and the watchers of the guest's memory.
+type vhostGuest struct {
+	dev     *vsock.Device
+	ram     *ram
+	regions []queues.Region
+	// isWindow recognizes the NIC's own windows, which QEMU announces with the guest's memory.
+	isWindow func(dev, ino uint64) bool
+	kicks    [2]*kickReader // by ring
+}
+
+// vhostFeatures are the virtio features of the device.
+const vhostFeatures = vhostuser.FeatureVersion1
+
+func (g *vhostGuest) Layout() vhostuser.Layout { return vhostuser.VsockLayout }
+
+func (g *vhostGuest) Features() uint64 { return vhostFeatures }
+
+func (g *vhostGuest) Config(off uint32, b []byte) bool { return g.dev.Config(off, b) }
+
+func (g *vhostGuest) SetMemory(st *vhostuser.State, maps []*vhostuser.Mapping) error {
+	regions := make([]queues.Region, 0, len(maps))
+	for _, m := range maps {
+		if g.isWindow(m.Dev, m.Ino) {
+			continue // never a target of DMA
+		}
+		regions = append(regions, queues.Region{Addr: m.GPA, Mem: m.Mem})
+	}
+	g.regions = regions
+	err := g.dev.Rebind(func(i int, q virtqueue.Ring) error {
+		cfg, err := ringConfig(st, i)
+		if err != nil {
+			return err
+		}
+		return q.Rebind(g.memory(), cfg)
+	})
+	g.ram.set(queues.NewRegions(regions))
+	return err
+}
+
+// memory returns the guest's memory for one ring: a virtqueue.RAM has one owner, and the two rings
+// are used under different locks.
+func (g *vhostGuest) memory() *virtqueue.RAM {
+	var m virtqueue.RAM
+	m.Set(g.regions)
+	return &m
+}
+
+func ringConfig(st *vhostuser.State, i int) (virtqueue.Config, error) {
+	desc, avail, used, err := st.RingGPA(i)
+	r := &st.Vrings[i]
+	return virtqueue.Config{Size: r.Num, Desc: desc, Driver: avail, Device: used, Base: r.Base, Resume: r.NoBase}, err
+}
+
+// StartVring starts a ring. If the driver placed the ring wrongly, the ring does not start, but the
+// connection stays: QEMU does not reconnect, so closing it would cost the guest its device for
+// good.
+func (g *vhostGuest) StartVring(st *vhostuser.State, i int, kick, call, errfd int) error {
+	cfg, err := ringConfig(st, i)
+	if err != nil {
+		return err
+	}
+	var q virtqueue.Ring
+	fault := virtqueue.Guard(func() { q, err = virtqueue.New(g.memory(), cfg) })
+	if err = errors.Join(err, fault); err != nil { // all that can be wrong is the driver's
+		g.dev.Refuse(i, err, errfd)
+		return nil
+	}
+	k, err := newKickReader(kick, func() { g.dev.Kick(i) })
+	if err != nil {
+		return err
+	}
+	g.dev.Start(i, q, call, errfd)
+	g.kicks[i] = k
+	go k.run()
+	return nil
+}
+
+func (g *vhostGuest) SetCall(i, call, errfd int) { g.dev.SetCall(i, call, errfd) }
+
+func (g *vhostGuest) StopVring(i int) (base uint32) {
+	base = uint32(g.dev.Stop(i))
+	if k := g.kicks[i]; k != nil {
+		k.stop()
+		g.kicks[i] = nil
+	}
+	return base
+}
+
+// kickReader calls f for each notification of an eventfd. It never reads the eventfd: QEMU may make
+// it blocking, and then a read could not be interrupted. Reading is not needed, since the runtime's
+// poller reports each write to the eventfd, whatever its counter is.
+type kickReader struct {
+	file *os.File
+	raw  syscall.RawConn
+	f    func()
+	done chan struct{}
+}
+
+func newKickReader(fd int, f func()) (*kickReader, error) {
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("kick descriptor: %w", err)
+	}
+	if err := unix.SetNonblock(own, true); err != nil { // the runtime polls only nonblocking descriptors
+		return nil, errors.Join(fmt.Errorf("kick descriptor: %w", err), unix.Close(own))
+	}
+	k := &kickReader{file: os.NewFile(uintptr(own), "kick"), f: f, done: make(chan struct{})}
+	if err := k.file.SetReadDeadline(time.Time{}); err != nil {
+		return nil, errors.Join(fmt.Errorf("kick descriptor cannot be polled: %w", err), k.file.Close())
+	}
+	if k.raw, err = k.file.SyscallConn(); err != nil {
+		return nil, errors.Join(fmt.Errorf("kick descriptor: %w", err), k.file.Close())
+	}
+	return k, nil
+}
+
+func (k *kickReader) run() {
+	defer close(k.done)
+	_ = k.raw.Read(func(uintptr) (done bool) { // called at once, then for each event
+		k.f()
+		return false
+	})
+}
+
+func (k *kickReader) stop() {
+	_ = k.file.Close()
+	<-k.done
+}

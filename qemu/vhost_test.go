@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"math/rand"
 	"net"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -196,5 +198,35 @@ func TestMemoryChangesUnderTraffic(t *testing.T) {
 	}
 	if !bytes.Equal(got, data) {
 		t.Error("data differs")
+	}
+}
+
+// TestContextIDs: a guest has a context ID that is not reserved (Virtio §5.10.4).
+func TestContextIDs(t *testing.T) {
+	for cid, ok := range map[uint32]bool{0: false, 1: false, 2: false, 3: true, math.MaxUint32 - 1: true, math.MaxUint32: false} {
+		if err := checkCID("path", cid); (err == nil) != ok {
+			t.Errorf("%d: %v", cid, err)
+		}
+	}
+}
+
+// TestPortClosedMeanwhile: a connection that was accepted and that nobody has taken ends with its
+// port.
+func TestPortClosedMeanwhile(t *testing.T) {
+	v, a := startBackend(t)
+	g := startGuest(t, v, vhosttest.Options{})
+	c, err := g.Dial(testPort, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+	if n, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	if _, err := a.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after the end: %v", err)
 	}
 }

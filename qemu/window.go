@@ -17,7 +17,7 @@ import (
 //	-chardev socket,id=w,path=PATH -device ivshmem-doorbell,chardev=w,vectors=5
 type WindowServer struct {
 	Window *ivshmem.Window
-	door   *turnstile
+	server *server
 }
 
 // ListenWindow creates the window of a function and serves it on a unix socket at path. It must be
@@ -38,8 +38,8 @@ func ServeWindow(win *ivshmem.Window, path string, opt VhostOptions) (*WindowSer
 		return nil, errors.Join(fmt.Errorf("ivshmem: %w", err), win.Close())
 	}
 	s := &WindowServer{Window: win}
-	s.door = newTurnstile(sock, opt.logger().With("socket", path), s.serve)
-	s.door.open()
+	s.server = newServer(sock, opt.logger().With("socket", path), s.serve)
+	s.server.start()
 	return s, nil
 }
 
@@ -53,7 +53,7 @@ func (s *WindowServer) serve(conn *net.UnixConn) error {
 }
 
 // Close disconnects QEMU and releases the window as soon as nothing listens on it.
-func (s *WindowServer) Close() error { return errors.Join(s.door.close(), s.Window.Close()) }
+func (s *WindowServer) Close() error { return errors.Join(s.server.close(), s.Window.Close()) }
 
 // guestWindow is a window of the guest with the server of its control block.
 type guestWindow struct {
@@ -129,20 +129,6 @@ func (v *VhostUser) isWindow(dev, ino uint64) bool {
 	return false
 }
 
-// windowSession is a session with a driver that uses the control block of a window.
-type windowSession struct {
-	net.Conn
-	v        *VhostUser
-	ram      *ram
-	function uint32
-}
-
-var (
-	_ queues.Session = (*windowSession)(nil)
-	_ queues.Bound   = (*windowSession)(nil)
-	_ queues.Ringer  = (*windowSession)(nil)
-)
-
 // accept passes the sessions that a function's driver opens on to vhostPort.Accept.
 func (v *VhostUser) accept(function uint32, from *ivshmem.Control) {
 	for {
@@ -155,7 +141,7 @@ func (v *VhostUser) accept(function uint32, from *ivshmem.Control) {
 			continue
 		}
 		v.mu.Lock()
-		s := &windowSession{c, v, v.ram, function}
+		s := &windowSession{c, v.peer(), v.ram, function, v.bell}
 		v.mu.Unlock()
 		select {
 		case v.opened <- s:
@@ -173,23 +159,6 @@ func (v *VhostUser) hangUp() {
 		w.control.Reset()
 	}
 }
-
-// Function implements queues.Bound.
-func (s *windowSession) Function() uint32 { return s.function }
-
-// Peer implements queues.Session.
-func (s *windowSession) Peer() queues.Peer {
-	return queues.Peer{Transport: "vhost-user", CID: s.v.cid}
-}
-
-// Watch implements queues.Session.
-func (s *windowSession) Watch(f func(queues.Regions)) (stop func()) { return s.ram.watch(f) }
-
-// Bell implements queues.Ringer.
-func (s *windowSession) Bell(function uint32) (queues.Bell, error) { return s.v.bell(function) }
-
-// Bell implements queues.Ringer.
-func (s *vhostSession) Bell(function uint32) (queues.Bell, error) { return s.v.bell(function) }
 
 func (v *VhostUser) bell(function uint32) (queues.Bell, error) {
 	v.mu.Lock()

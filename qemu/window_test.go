@@ -178,8 +178,8 @@ func TestWindowReconnect(t *testing.T) {
 	}
 }
 
-func TestLineWindows(t *testing.T) {
-	l := Line{Memory: 1 << 30, Accel: TCG, Vsock: "s"}
+func TestCommandLineOfWindows(t *testing.T) {
+	l := CommandLine{Memory: 1 << 30, Accel: TCG, Vsock: "s"}
 	for i := range 9 {
 		l.Windows = append(l.Windows, Window{fmt.Sprintf("vf%d", i), filepath.Join("/run", fmt.Sprintf("w,%d", i))})
 	}
@@ -313,4 +313,28 @@ func controlBlock(t *testing.T, window []byte) []byte {
 	}
 	t.Fatal("no control block")
 	return nil
+}
+
+// TestMostWindows: a guest has as many windows as its bus has room for.
+func TestMostWindows(t *testing.T) {
+	v, _ := startBackend(t)
+	v.mu.Lock()
+	v.windows = map[uint32]*guestWindow{}
+	for i := range uint32(MaxWindows - 1) {
+		v.windows[1000+i] = &guestWindow{} // without memory
+	}
+	v.mu.Unlock()
+	defer func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		for i := range uint32(MaxWindows - 1) {
+			delete(v.windows, 1000+i)
+		}
+	}()
+	if err := v.AddWindow(1, abi.FunctionVF, v.Path()+".1"); err != nil || !v.HasWindow(1) {
+		t.Errorf("the last one: %v", err)
+	}
+	if err := v.AddWindow(2, abi.FunctionVF, v.Path()+".2"); err == nil || !strings.Contains(err.Error(), "room for no more") || v.HasWindow(2) {
+		t.Errorf("one more: %v", err)
+	}
 }

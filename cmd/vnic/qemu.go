@@ -33,7 +33,7 @@ type qemuOptions struct {
 	only   []string          // functions to attach; empty: all functions of the guest
 	taps   map[string]string // TAPs of ports, by function
 	qmp    string
-	line   qemu.Line
+	line   qemu.CommandLine
 	image  string
 	exec   string
 	json   bool

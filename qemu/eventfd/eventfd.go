@@ -12,22 +12,22 @@ import (
 // None is no descriptor.
 const None = -1
 
-// Event is an eventfd, or a socket (CheckCall), that is signalled by the thread of its Line.
+// Event is an eventfd, or a socket (CheckCall), that is signalled by the thread of its Notifier.
 type Event struct {
-	line    *Line
-	due     atomic.Bool // it is to be signalled
-	to      atomic.Pointer[target]
-	request request // the thread's
+	notifier *Notifier
+	due      atomic.Bool // a signal is due
+	to       atomic.Pointer[target]
+	request  request // owned by the thread
 }
 
-// target is a descriptor of our own.
+// target is our copy of a descriptor.
 type target struct {
 	fd     int
-	socket bool // it is one (CheckCall)
+	socket bool // instead of an eventfd (CheckCall)
 }
 
-// Set says which descriptor is signalled from now on; negative: none. The caller's may be closed
-// then. What was to be signalled before still is.
+// Set sets the descriptor that is signalled from now on; negative: none. It copies fd. A signal
+// that is due already still goes to the earlier descriptor.
 func (e *Event) Set(fd int) error {
 	var to *target
 	if fd >= 0 {
@@ -38,23 +38,24 @@ func (e *Event) Set(fd int) error {
 		_, err = unix.GetsockoptInt(own, unix.SOL_SOCKET, unix.SO_TYPE)
 		to = &target{own, err == nil}
 	}
-	e.line.replace(e, to)
+	e.notifier.replace(e, to)
 	return nil
 }
 
-// Signal adds one to the counter, soon. A full counter, or socket, means that the other side has not
-// looked yet, which is as good. It does not block, and takes no longer whatever the descriptor is.
+// Signal adds one to the counter soon. If the counter (or socket) is full, the other side has not
+// looked yet and a signal more would tell it nothing. Signal does not block, and its cost does not
+// depend on the descriptor.
 func (e *Event) Signal() {
 	if !e.due.Swap(true) {
-		e.line.rouse()
+		e.notifier.wake()
 	}
 }
 
-// signal is on the line's thread.
+// signal signals a descriptor. It runs on the notifier's thread.
 func (e *Event) signal(to *target) {
 	switch c := kernel(); {
 	case to == nil:
-	case to.socket: // whatever the flags of its description say, a send like this does not wait
+	case to.socket: // it does not wait, whatever the flags of the description are
 		_ = unix.Send(to.fd, one[:], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	case c == nil || !e.request.submit(c, to.fd):
 		_, _ = unix.Write(to.fd, one[:])
@@ -63,8 +64,8 @@ func (e *Event) signal(to *target) {
 
 var one = [8]byte{1}
 
-// Check accepts an eventfd and nothing else: what else there is could block, or be
-// readable for ever.
+// Check returns an error unless fd is an eventfd: another file could block, or be readable for
+// ever.
 func Check(fd int) error {
 	if fd == None {
 		return errors.New("the event descriptor is missing")
@@ -73,15 +74,15 @@ func Check(fd int) error {
 	if err != nil {
 		return fmt.Errorf("event descriptor: %w", err)
 	}
-	if what != "anon_inode:[eventfd]" { // whole: a file may be called "x[eventfd]"
+	if what != "anon_inode:[eventfd]" { // all of it: a file may be named "x[eventfd]"
 		return fmt.Errorf("the event descriptor is %q, want an eventfd", what)
 	}
 	return nil
 }
 
-// CheckCall accepts an eventfd, or a socket (CheckSocket): User Mode Linux has to be told of
-// interrupts by signals, which eventfds do not send, and reads from a socket what it would from an
-// eventfd.
+// CheckCall returns an error unless fd is an eventfd or a socket (CheckSocket). User Mode Linux
+// needs a signal for each interrupt, which eventfds do not send, so it passes a socket and reads
+// from that what it would read from an eventfd.
 func CheckCall(fd int) error {
 	err := Check(fd)
 	if err != nil && CheckSocket(fd) == nil {
@@ -90,7 +91,7 @@ func CheckCall(fd int) error {
 	return err
 }
 
-// CheckSocket accepts a stream socket of the Unix family and nothing else.
+// CheckSocket returns an error unless fd is a stream socket of the Unix family.
 func CheckSocket(fd int) error {
 	family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {

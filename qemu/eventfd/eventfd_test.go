@@ -22,9 +22,9 @@ func newEventFD(t *testing.T, flags int) int {
 	return fd
 }
 
-// event is one of a line that ends with the test.
+// event returns an event of a notifier that ends with the test.
 func event(t testing.TB) *Event {
-	l := NewLine(1)
+	l := NewNotifier(1)
 	t.Cleanup(func() { l.Close(); <-l.gone })
 	return l.Event(0)
 }
@@ -213,15 +213,15 @@ func TestCheckCall(t *testing.T) {
 	}
 }
 
-// TestSignalsOnce: a signal is written once, by the kernel's AIO or without; one that was to go to a
-// descriptor before another took its place goes there, and to no other.
+// TestSignalsOnce: a signal is written once, by the kernel's AIO or without; one that was to go to
+// a descriptor before another took its place goes there, and to no other.
 func TestSignalsOnce(t *testing.T) {
 	for _, aio := range []bool{true, false} {
 		t.Run(fmt.Sprint("AIO ", aio), func(t *testing.T) {
 			if !aio {
 				withoutAIO(t)
 			}
-			l := NewLine(2)
+			l := NewNotifier(2)
 			first, second := newEventFD(t, 0), newEventFD(t, unix.EFD_NONBLOCK)
 			for i, fd := range []int{first, second} {
 				set(t, l.Event(i), fd)
@@ -254,11 +254,11 @@ func TestSignalsOnce(t *testing.T) {
 	}
 }
 
-// TestSlowSignalHoldsUpNobody: while QEMU makes a signal take for ever, nobody who signals, replaces
-// descriptors or closes the line waits, and other guests' signals arrive.
+// TestSlowSignalHoldsUpNobody: while QEMU makes a signal take for ever, nobody who signals,
+// replaces descriptors or closes the notifier waits, and other guests' signals arrive.
 func TestSlowSignalHoldsUpNobody(t *testing.T) {
 	withoutAIO(t) // so that a signal can wait at all
-	slow, other := NewLine(3), event(t)
+	slow, other := NewNotifier(3), event(t)
 	full := newEventFD(t, 0)
 	fill(t, full)
 	soon(t, "a caller", func() {

@@ -1,3 +1,3 @@
-// Package fdpass reads bytes together with file descriptors passed over a unix
-// stream socket, and owns the descriptors until someone takes them.
+// Package fdpass reads bytes together with the file descriptors that were passed over a unix stream
+// socket. An FDs owns the descriptors until they are taken.
 package fdpass

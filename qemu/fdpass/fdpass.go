@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFDs is SCM_MAX_FD, the number the kernel passes with one message.
+// maxFDs is SCM_MAX_FD, the largest number that the kernel passes with one message.
 const maxFDs = 253
 
 // FDs is a list of received descriptors. The zero value is empty.
 type FDs struct{ list []int }
 
-// Len returns how many are left.
+// Len returns the number of descriptors left.
 func (f *FDs) Len() int { return len(f.list) }
 
-// Take removes the first descriptor, -1 if there is none. It is the caller's.
+// Take removes and returns the first descriptor, or -1 if there is none. The caller owns it.
 func (f *FDs) Take() int {
 	if len(f.list) == 0 {
 		return -1
@@ -28,15 +28,15 @@ func (f *FDs) Take() int {
 	return fd
 }
 
-// Add puts a descriptor to the others; a negative one is none.
+// Add appends a descriptor, which f then owns. A negative one is none.
 func (f *FDs) Add(fd int) {
 	if fd >= 0 {
 		f.list = append(f.list, fd)
 	}
 }
 
-// Close closes those nobody took. It may wait for whoever passed them: close(2) of a file
-// on FUSE does.
+// Close closes the descriptors that were not taken. It may block on whoever passed them: close(2)
+// of a file on FUSE does.
 func (f *FDs) Close() {
 	for _, fd := range f.list {
 		_ = unix.Close(fd)
@@ -44,10 +44,9 @@ func (f *FDs) Close() {
 	f.list = nil
 }
 
-// ReadFull fills b and appends the descriptors that came with it. A stream
-// socket may deliver descriptors with any read; more than limit are an error.
-// io.EOF means that the other side left before the first byte. The descriptors
-// of a failed read are in f too.
+// ReadFull fills b and appends the descriptors that came with it. A stream socket may deliver
+// descriptors with any read; more than limit are an error. io.EOF means that the other side closed
+// the connection before the first byte. The descriptors of a failed read are in f too.
 func (f *FDs) ReadFull(c *net.UnixConn, b []byte, limit int) error {
 	oob := make([]byte, unix.CmsgSpace(4*min(limit, maxFDs)))
 	for got := 0; got < len(b); {
@@ -68,7 +67,7 @@ func (f *FDs) ReadFull(c *net.UnixConn, b []byte, limit int) error {
 	return nil
 }
 
-// WriteAll sends b with copies of descriptors, which stay the caller's.
+// WriteAll sends b with copies of descriptors. The caller keeps ownership of fds.
 func WriteAll(c *net.UnixConn, b []byte, fds ...int) error {
 	var oob []byte
 	if len(fds) != 0 {

@@ -4,8 +4,7 @@
 //	                     └──► /init ARGS (child, Environment set): stdout → ttyS1, stderr → console
 //	                               └── ends ──► sync, power off
 //
-// The same program is both: its main function calls Run when Active says so and
-// runs its normal command line otherwise. ARGS are what follows "--" on the
-// kernel's command line. ttyS1 is a raw byte stream to the host; ttyS0 has the
-// kernel's messages and everything the child says on stderr.
+// Both are the same program: its main function calls Run if Active returns true, and otherwise runs
+// its normal command line. ARGS follow "--" on the kernel's command line. ttyS1 is a raw byte
+// stream to the host. ttyS0 has the kernel's messages and the child's standard error.
 package guestinit

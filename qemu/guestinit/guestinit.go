@@ -11,29 +11,28 @@ import (
 )
 
 const (
-	// ModuleList names the modules to load, one path a line, dependencies first.
-	// It also marks a root file system made by package image.
+	// ModuleList is the file with the modules to load: one path on each line, dependencies first.
+	// Only a root file system made by package image has it.
 	ModuleList = "/lib/modules/order"
-	// Environment is set in the child, so that it knows it is not PID 1's logic
-	// that is asked for.
+	// Environment is set in the child, which therefore does not run as PID 1.
 	Environment = "VNIC_GUEST=1"
-	// startScript is run before the shell or the command, in images that have it.
+	// startScript runs before the shell or the command, in images that have it.
 	startScript = "/etc/vnic/start"
-	// ShareTag names the host's folder that a guest mounts on shareFolder, if it is given one.
+	// ShareTag is the tag of the host's folder that a guest mounts on shareFolder, if it has one.
 	ShareTag    = "share"
 	shareFolder = "/share"
-	// hostname of every guest; nothing depends on it.
+	// hostname is the name of every guest; nothing depends on it.
 	hostname = "vnic-guest"
 )
 
-// Devices and programs of a guest. Tests have others in their place.
+// Devices and programs of a guest. Tests replace them.
 var (
-	// outputDevice is the child's stdout. Where the machine has no second serial line it is the
-	// console.
+	// outputDevice is the child's standard output. If the machine has no second serial line, the
+	// child writes to the console.
 	outputDevice = "/dev/ttyS1"
-	// consoleDevice is what a shell runs on.
+	// consoleDevice is the terminal of a shell.
 	consoleDevice = "/dev/ttyS0"
-	// shell is what runs on the console when no command is given.
+	// shell runs on the console if no command is given.
 	shell = "/bin/bash"
 )
 
@@ -47,7 +46,7 @@ func Active() bool {
 	return err == nil
 }
 
-// Run does everything and powers off; it does not return.
+// Run prepares the guest, runs the child and powers off. It does not return.
 func Run(args []string) {
 	err := prepare()
 	if err == nil {
@@ -67,13 +66,13 @@ func say(format string, a ...any) {
 	fmt.Fprintf(os.Stderr, "vnic-init: "+format+"\n", a...)
 }
 
-// mount is what unix.Mount does.
+// mount is unix.Mount, or a test's.
 type mount func(source, target, kind string, flags uintptr, data string) error
 
-// mountPoint is a file system of the kernel's own and its place.
+// mountPoint is a file system of the kernel and the folder to mount it on.
 type mountPoint struct{ kind, at string }
 
-// mountAll mounts file systems where nothing is yet.
+// mountAll mounts file systems on folders on which nothing is mounted yet.
 func mountAll(do mount, list []mountPoint) error {
 	for _, m := range list {
 		if err := os.MkdirAll(m.at, 0o755); err != nil {
@@ -86,10 +85,10 @@ func mountAll(do mount, list []mountPoint) error {
 	return nil
 }
 
-// mountShare mounts the host's folder, if the guest was given one.
+// mountShare mounts the host's folder, if the guest has one.
 func mountShare(do mount) error {
 	err := do(ShareTag, shareFolder, "9p", 0, "trans=virtio,version=9p2000.L,msize=262144")
-	if errors.Is(err, unix.ENOENT) { // none was given
+	if errors.Is(err, unix.ENOENT) { // the guest has none
 		return nil
 	}
 	return err
@@ -109,8 +108,8 @@ func prepare() error {
 	return prepareSystem(unix.Mount, startScript)
 }
 
-// prepareSystem is what only images with a whole system need: more file systems, the shared folder,
-// and their start script.
+// prepareSystem prepares images with a start script, which have a whole system: it mounts more file
+// systems and the shared folder, and runs the script.
 func prepareSystem(do mount, start string) error {
 	if _, err := os.Stat(start); err != nil {
 		return nil
@@ -139,8 +138,8 @@ func environment() []string {
 	return []string{Environment, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/", "HOME=/root", "TMPDIR=/tmp"}
 }
 
-// loadModules loads what the list names. A module that fails is said on the
-// console and the rest goes on: the child's own error tells what is missing.
+// loadModules loads the listed modules. It reports a module that fails on the console and goes on:
+// the child's own error says what is missing.
 func loadModules(list string) error {
 	b, err := os.ReadFile(list)
 	if err != nil {
@@ -208,12 +207,12 @@ func runShell() error {
 		return fmt.Errorf("start a shell: %w", err)
 	}
 	if err := end(p, console, argv); err != nil {
-		say("%v", err) // of the last command in it
+		say("%v", err) // exit status of the shell's last command
 	}
 	return nil
 }
 
-// end waits until a process has ended and what it wrote has left.
+// end waits until a process has ended and its output has left.
 func end(p *os.Process, out *os.File, args []string) error {
 	status, err := reapUntil(p.Pid)
 	if err != nil {
@@ -229,8 +228,8 @@ func end(p *os.Process, out *os.File, args []string) error {
 	return fmt.Errorf("%s: killed by %v", strings.Join(args, " "), status.Signal())
 }
 
-// command is what args ask for: another program of the image if the first is its
-// path, else this one.
+// command returns the program that args name: another program of the image if the first is a path,
+// otherwise this one.
 func command(args []string) (program string, argv []string) {
 	if len(args) > 0 && strings.HasPrefix(args[0], "/") {
 		return args[0], args
@@ -238,8 +237,7 @@ func command(args []string) (program string, argv []string) {
 	return "/init", append([]string{"vnic"}, args...)
 }
 
-// reapUntil waits for a process and for every orphan that PID 1 inherits
-// meanwhile.
+// reapUntil waits for a process. It also reaps the orphans that PID 1 inherits meanwhile.
 func reapUntil(pid int) (unix.WaitStatus, error) {
 	for {
 		var status unix.WaitStatus
@@ -261,7 +259,7 @@ func openOutput() (*os.File, error) {
 		return nil, fmt.Errorf("output: %w", err)
 	}
 	t, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	if err == nil { // fails where there is a device file and no serial line
+	if err == nil { // fails for a device file without a serial line
 		_, err = unix.IoctlGetInt(int(f.Fd()), unix.TIOCMGET)
 	}
 	if err == nil {

@@ -1,11 +1,18 @@
 package image
 
 import (
+	"archive/tar"
 	"context"
+	"embed"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
+	"os/exec"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -102,4 +109,147 @@ func parseURIs(out, dir string) (ps []Package, err error) {
 		return nil, errors.New("apt-get names no package; run apt-get update")
 	}
 	return ps, nil
+}
+
+// A guest's packages are unpacked but not configured: no maintainer script runs. This file does
+// those actions of the scripts that a guest needs.
+
+//go:embed root
+var ownFiles embed.FS
+
+// mergedFolders are links into /usr on Debian. No package contains them.
+var mergedFolders = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
+
+// alternatives are links that maintainer scripts create. Each is created if its target exists.
+var alternatives = [][2]string{{"usr/bin/sh", "bash"}, {"usr/bin/awk", "gawk"}, {"usr/bin/awk", "mawk"}, {"usr/bin/pager", "less"}, {"usr/bin/which", "which.debianutils"}, {"usr/bin/nc", "nc.openbsd"}, {"usr/lib/x86_64-linux-gnu/libpsm_infinipath.so.1", "../libpsm1/libpsm_infinipath.so.1.16"}}
+
+// unwanted lists the folders that guests do not get: half of the content of packages.
+var unwanted = []string{"usr/share/doc/", "usr/share/man/", "usr/share/locale/", "usr/share/info/", "usr/share/lintian/", "usr/share/bug/"}
+
+// root writes the file system of a guest with packages.
+func (c *cpioWriter) root(packages []Package) error {
+	made := map[string]bool{}
+	c.folders("usr", made)
+	for _, dir := range mergedFolders {
+		c.folders("usr/"+dir, made)
+		c.link(dir, "usr/"+dir)
+	}
+	for _, dir := range []string{"root", "run", "tmp", "var/lib", "var/tmp", "share", "usr/lib/modules"} {
+		c.folders(dir, made)
+	}
+	for _, p := range packages {
+		if err := c.unpack(p, made); err != nil {
+			return fmt.Errorf("package %s: %w", p.Name, err)
+		}
+	}
+	for _, a := range alternatives {
+		if at := path.Join(path.Dir(a[0]), a[1]); made[at] && !made[a[0]] {
+			made[a[0]] = true
+			c.link(a[0], a[1])
+		}
+	}
+	if !made["usr/bin/vnic"] {
+		c.link("usr/bin/vnic", "/init")
+	}
+	return errors.Join(c.own(made), c.err)
+}
+
+// own writes this package's own files for guests.
+func (c *cpioWriter) own(made map[string]bool) error {
+	return fs.WalkDir(ownFiles, "root", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		body, err := ownFiles.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		name = strings.TrimPrefix(name, "root/")
+		c.folders(path.Dir(name), made)
+		perm := uint32(0o644)
+		if strings.HasPrefix(string(body), "#!") {
+			perm = 0o755
+		}
+		c.add(cpioEntry{name: name, mode: cpioFile | perm, size: int64(len(body))}, strings.NewReader(string(body)))
+		return nil
+	})
+}
+
+// unpack writes the content of a package.
+func (c *cpioWriter) unpack(p Package, made map[string]bool) (err error) {
+	cmd := exec.Command("dpkg-deb", "--fsys-tarfile", p.File)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	defer func() {
+		_, drained := io.Copy(io.Discard, out)
+		err = errors.Join(err, drained, cmd.Wait())
+	}()
+	archive := tar.NewReader(out)
+	for {
+		h, err := archive.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return c.err
+		case err != nil:
+			return err
+		}
+		c.entry(h, archive, made)
+	}
+}
+
+// entry writes a file of a package.
+func (c *cpioWriter) entry(h *tar.Header, body io.Reader, made map[string]bool) {
+	name := merged(path.Clean(h.Name))
+	if name == "." || slices.ContainsFunc(unwanted, func(u string) bool { return strings.HasPrefix(name+"/", u) }) {
+		return
+	}
+	c.folders(path.Dir(name), made)
+	perm := uint32(h.Mode) & 0o7777
+	switch h.Typeflag {
+	case tar.TypeDir:
+		if !made[name] {
+			c.add(cpioEntry{name: name, mode: cpioDir | perm}, nil)
+		}
+	case tar.TypeReg:
+		c.add(cpioEntry{name: name, mode: cpioFile | perm, size: h.Size}, body)
+	case tar.TypeSymlink:
+		c.link(name, h.Linkname)
+	case tar.TypeLink:
+		c.link(name, "/"+merged(path.Clean(h.Linkname)))
+	default:
+		return
+	}
+	made[name] = true
+}
+
+// merged returns the path of a file under the merged /usr: Debian's /bin and the like are links.
+func merged(name string) string {
+	if first, _, _ := strings.Cut(name, "/"); slices.Contains(mergedFolders, first) {
+		return "usr/" + name
+	}
+	return name
+}
+
+// folders writes a folder and its parents, except for those already in made.
+func (c *cpioWriter) folders(dir string, made map[string]bool) {
+	if dir == "." || dir == "/" || made[dir] {
+		return
+	}
+	c.folders(path.Dir(dir), made)
+	made[dir] = true
+	perm := uint32(0o755)
+	if dir == "tmp" || dir == "var/tmp" {
+		perm = 0o1777
+	}
+	c.add(cpioEntry{name: dir, mode: cpioDir | perm}, nil)
+}
+
+// link writes a symbolic link.
+func (c *cpioWriter) link(name, target string) {
+	c.add(cpioEntry{name: name, mode: cpioLink | 0o777, size: int64(len(target))}, strings.NewReader(target))
 }

@@ -34,7 +34,7 @@ func (w *Window) Control(name string) (*Control, error) {
 		w.drop()
 		return nil, fmt.Errorf("control block: %w", err)
 	}
-	c.wg.Go(c.hear)
+	c.wg.Go(c.watchBell)
 	return c, nil
 }
 
@@ -70,10 +70,10 @@ func (w *Window) clear() {
 	clear(w.adminCQ())
 }
 
-// hear waits for the driver's doorbell and looks at the control block each time. It never reads the
-// eventfd, because QEMU may make it blocking. Reading is not needed, since the runtime's poller
-// reports each write to the eventfd, whatever its counter is.
-func (c *Control) hear() {
+// watchBell waits for the driver's doorbell and looks at the control block each time. It never
+// reads the eventfd, because QEMU may make it blocking. Reading is not needed, since the runtime's
+// poller reports each write to the eventfd, whatever its counter is.
+func (c *Control) watchBell() {
 	_ = c.raw.Read(func(uintptr) (done bool) { // called at once, then for each event, until closed
 		c.l.Look()
 		return false

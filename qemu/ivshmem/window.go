@@ -1,6 +1,7 @@
 package ivshmem
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -54,9 +55,9 @@ type Window struct {
 	mem      []byte
 	file     *os.File
 	dev, ino uint64
-	bell     [bells]int    // eventfds
-	vectors  [Vectors]int  // eventfds
-	signals  *eventfd.Line // the eventfds that interrupt the guest: vectors, or those of Signal
+	bell     [bells]int        // eventfds
+	vectors  [Vectors]int      // eventfds
+	signals  *eventfd.Notifier // the eventfds that interrupt the guest: vectors, or those of Signal
 
 	mu        sync.Mutex
 	listening bool
@@ -66,7 +67,7 @@ type Window struct {
 
 // NewWindow creates the window of a function.
 func NewWindow(function uint32, kind abi.FunctionType) (_ *Window, err error) {
-	w := &Window{bell: noBells, vectors: noVectors, signals: eventfd.NewLine(Vectors)}
+	w := &Window{bell: noBells, vectors: noVectors, signals: eventfd.NewNotifier(Vectors)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("ivshmem window: %w", err), w.Close())
@@ -254,5 +255,98 @@ func (w *Window) drop() {
 func (w *Window) releaseUnused() {
 	if w.closed && !w.listening && w.held == 0 {
 		_ = w.release()
+	}
+}
+
+// Numbers of the client-server protocol.
+const (
+	protocolVersion = 0
+	sharedMemory    = -1 // instead of a peer's number
+	ourPeer         = 0  // this process; its eventfds are the doorbells
+	guestPeer       = 1  // the guest, which has no other peer
+)
+
+// Introduce sends everything that QEMU needs to a QEMU that has just connected, and which waits for
+// that. Nothing is sent after that; the connection only stays open to show when QEMU ends.
+func (w *Window) Introduce(conn *net.UnixConn) error {
+	type message struct {
+		value int64
+		fd    int
+	}
+	all := []message{
+		{protocolVersion, eventfd.None},
+		{guestPeer, eventfd.None},
+		{sharedMemory, int(w.file.Fd())},
+	}
+	for _, fd := range w.bell {
+		all = append(all, message{ourPeer, fd})
+	}
+	for _, fd := range w.vectors {
+		all = append(all, message{guestPeer, fd})
+	}
+	for _, m := range all {
+		var rights []byte
+		if m.fd != eventfd.None {
+			rights = unix.UnixRights(m.fd)
+		}
+		if _, _, err := conn.WriteMsgUnix(binary.LittleEndian.AppendUint64(nil, uint64(m.value)), rights, nil); err != nil {
+			return fmt.Errorf("ivshmem: %w", err)
+		}
+	}
+	return nil
+}
+
+// Files is the number of descriptors of a window.
+const Files = 1 + bells + Vectors
+
+// FDs returns the descriptors of a window, for Adopt in another process. The window keeps ownership
+// of them.
+func (w *Window) FDs() []int {
+	return slices.Concat([]int{int(w.file.Fd())}, w.bell[:], w.vectors[:])
+}
+
+// Adopt returns a window made of the descriptors that FDs returned in another process. That process
+// serves the window to QEMU; this one only listens. Adopt owns the descriptors, also when it fails.
+func Adopt(fds []int) (_ *Window, err error) {
+	w := &Window{bell: noBells, vectors: noVectors, signals: eventfd.NewNotifier(Vectors)}
+	if len(fds) != Files {
+		closeAll(fds)
+		return nil, fmt.Errorf("ivshmem window: %d descriptors, want %d", len(fds), Files)
+	}
+	w.file = os.NewFile(uintptr(fds[0]), "vnic-window")
+	copy(w.bell[:], fds[1:])
+	copy(w.vectors[:], fds[1+bells:])
+	defer func() {
+		if err != nil {
+			_ = w.Close()
+			err = fmt.Errorf("ivshmem window: %w", err)
+		}
+	}()
+	const want = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+	if seals, err := unix.FcntlInt(w.file.Fd(), unix.F_GET_SEALS, 0); err != nil || seals&want != want {
+		return nil, fmt.Errorf("the memory's seals are %#x (%v), want %#x", seals, err, want)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fds[0], &st); err != nil || st.Size != abi.WindowSize {
+		return nil, fmt.Errorf("the memory has %d bytes (%v), want %d", st.Size, err, abi.WindowSize)
+	}
+	w.dev, w.ino = st.Dev, st.Ino
+	for _, fd := range fds[1:] {
+		if err := eventfd.Check(fd); err != nil {
+			return nil, err
+		}
+	}
+	for i, fd := range w.vectors {
+		if err := w.Signal(i, fd); err != nil {
+			return nil, err
+		}
+	}
+	w.mem, err = unix.Mmap(fds[0], 0, abi.WindowSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	return w, err
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
 	}
 }

@@ -3,18 +3,19 @@ package pci
 import (
 	"bytes"
 	"encoding/binary"
+	"maps"
 	"math/rand/v2"
 	"testing"
 )
 
-var nic = Function{
+var nic = Endpoint{
 	IDs:        IDs{Vendor: 0x1234, Device: 0x5678, SubVendor: 0x9abc, SubDevice: 0xdef0, Revision: 2},
 	BARs:       [6]BAR{{Size: 8192}, {Size: TablesSize}, {Size: 1 << 18, Wide: true, Prefetch: true}},
 	Interrupts: Interrupts{Vectors: 5, BAR: 1},
 	Serial:     0x0102030405060708,
 }
 
-func space(t *testing.T, f Function) *Space {
+func space(t *testing.T, f Endpoint) *Space {
 	t.Helper()
 	s, err := New(&f)
 	if err != nil {
@@ -167,15 +168,15 @@ func TestReadOnly(t *testing.T) {
 
 // TestRefused are functions that no bus could have.
 func TestRefused(t *testing.T) {
-	for name, change := range map[string]func(f *Function){
-		"BAR of 3000 bytes":      func(f *Function) { f.BARs[0].Size = 3000 },
-		"tiny BAR":               func(f *Function) { f.BARs[0].Size = 8 },
-		"64-bit BAR onto others": func(f *Function) { f.BARs[0].Wide = true },
-		"64-bit BAR at the end":  func(f *Function) { f.BARs[5] = BAR{Size: 4096, Wide: true} },
-		"BAR of 4 GiB":           func(f *Function) { f.BARs[0].Size = 1 << 32 },
-		"no interrupt":           func(f *Function) { f.Interrupts.Vectors = 0 },
-		"129 vectors":            func(f *Function) { f.Interrupts.Vectors = 129 },
-		"33 vectors of MSI":      func(f *Function) { f.Interrupts = Interrupts{Vectors: 33, MSI: true} },
+	for name, change := range map[string]func(f *Endpoint){
+		"BAR of 3000 bytes":      func(f *Endpoint) { f.BARs[0].Size = 3000 },
+		"tiny BAR":               func(f *Endpoint) { f.BARs[0].Size = 8 },
+		"64-bit BAR onto others": func(f *Endpoint) { f.BARs[0].Wide = true },
+		"64-bit BAR at the end":  func(f *Endpoint) { f.BARs[5] = BAR{Size: 4096, Wide: true} },
+		"BAR of 4 GiB":           func(f *Endpoint) { f.BARs[0].Size = 1 << 32 },
+		"no interrupt":           func(f *Endpoint) { f.Interrupts.Vectors = 0 },
+		"129 vectors":            func(f *Endpoint) { f.Interrupts.Vectors = 129 },
+		"33 vectors of MSI":      func(f *Endpoint) { f.Interrupts = Interrupts{Vectors: 33, MSI: true} },
 	} {
 		f := nic
 		change(&f)
@@ -214,6 +215,71 @@ func TestBeyondTheEnd(t *testing.T) {
 		}
 		if off < 1<<63 && s.Write(off, b) {
 			t.Errorf("%#x: a write ordered a reset", off)
+		}
+	}
+}
+
+// TestSpaces holds both kinds of configuration space word by word: what is read at first, and which
+// bits a driver can change. Words that are not listed are zero, and stay so.
+func TestSpaces(t *testing.T) {
+	words := map[int]uint32{ // of both
+		0x00: 0x56781234, 0x04: 0x00100000, 0x08: 0x02000002, 0x18: 0x0000000c, 0x2c: 0xdef09abc, 0x34: 0x00000040,
+		// PCI Express, at 0x40.
+		0x40: 0x00027c10, 0x44: 0x10008000, 0x48: 0x00002810, 0x4c: 0x0003f104, 0x50: 0x01040000, 0x6c: 0x0000001e,
+		// The serial number.
+		0x100: 0x00010003, 0x104: 0x05060708, 0x108: 0x01020304,
+	}
+	writable := map[int]uint32{
+		0x04: 0x0547, 0x0c: 0xff, 0x10: 0xffffe000, 0x14: 0xfffff000, 0x18: 0xfffc0000, 0x1c: 0xffffffff, 0x3c: 0xff, 0x48: 0x7fff,
+	}
+	msi := nic
+	msi.Interrupts = Interrupts{Vectors: 5, MSI: true}
+	for _, c := range []struct {
+		name            string
+		f               Endpoint
+		words, writable map[int]uint32 // of the capability at 0x7c
+	}{
+		{"MSI-X", nic, map[int]uint32{0x7c: 0x00040011, 0x80: 0x00000001, 0x84: 0x00000801}, map[int]uint32{0x7c: 0xc0000000}},
+		{"MSI", msi, map[int]uint32{0x7c: 0x01860005}, map[int]uint32{0x7c: 0x00710000, 0x80: 0xfffffffc, 0x84: 0xffffffff, 0x88: 0x0000ffff, 0x8c: 0x000000ff}},
+	} {
+		maps.Copy(c.words, words)
+		maps.Copy(c.writable, writable)
+		s := space(t, c.f)
+		for off := 0; off < Size; off += 4 {
+			was := s.word(off)
+			if was != c.words[off] {
+				t.Errorf("%s: %#x is %#08x, want %#08x", c.name, off, was, c.words[off])
+			}
+			s.store(off, ^was)
+			if is := s.word(off) ^ was; is != c.writable[off] {
+				t.Errorf("%s: of %#x %#08x can be changed, want %#08x", c.name, off, is, c.writable[off])
+			}
+		}
+		if s.Reset(); s.word(0x10) != 0 || s.word(0x48) != 0x2810 {
+			t.Errorf("%s: not as at first after a reset", c.name)
+		}
+	}
+}
+
+// TestTaken are functions at the limits of what a bus can have.
+func TestTaken(t *testing.T) {
+	for name, change := range map[string]func(f *Endpoint){
+		"smallest BAR":            func(f *Endpoint) { f.BARs[0].Size = 16 },
+		"largest BAR of 32 bits":  func(f *Endpoint) { f.BARs[0].Size = 1 << 31 },
+		"BAR of 4 GiB":            func(f *Endpoint) { f.BARs[2].Size = 1 << 32 },
+		"64-bit BAR at the end":   func(f *Endpoint) { f.BARs[4] = BAR{Size: 4096, Wide: true} },
+		"32-bit BAR at the end":   func(f *Endpoint) { f.BARs[5] = BAR{Size: 4096} },
+		"no BARs":                 func(f *Endpoint) { f.BARs = [6]BAR{} },
+		"one vector":              func(f *Endpoint) { f.Interrupts.Vectors = 1 },
+		"128 vectors":             func(f *Endpoint) { f.Interrupts.Vectors = 128 },
+		"one vector of MSI":       func(f *Endpoint) { f.Interrupts = Interrupts{Vectors: 1, MSI: true} },
+		"32 vectors of MSI":       func(f *Endpoint) { f.Interrupts = Interrupts{Vectors: 32, MSI: true} },
+		"wide BAR that is absent": func(f *Endpoint) { f.BARs[5] = BAR{Wide: true} },
+	} {
+		f := nic
+		change(&f)
+		if _, err := New(&f); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -18,14 +18,14 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/guestinit"
 )
 
-// Line is a measurement of the client.
-type Line struct {
+// Measurement is a line of the client's output.
+type Measurement struct {
 	System string `json:"system"` // rxe or vnic
 	Test   string `json:"test"`   // write_bw or write_lat
 	Output string `json:"output"` // of the program
 }
 
-// Flags of both systems' programs. Both poll.
+// tests are the programs with the flags that both systems get. Both poll.
 var tests = []struct {
 	name  string
 	flags []string
@@ -34,7 +34,7 @@ var tests = []struct {
 	{"write_lat", []string{"-s", "64", "-n", "1000"}},
 }
 
-// patience bounds one measurement, with waiting for the peer.
+// patience is the time limit of one measurement, with the wait for the peer.
 const patience = 5 * time.Minute
 
 func main() {
@@ -82,7 +82,7 @@ func run(args []string) error {
 					return err
 				}
 				if client {
-					if err := json.NewEncoder(os.Stdout).Encode(Line{m.system, t.name, out}); err != nil {
+					if err := json.NewEncoder(os.Stdout).Encode(Measurement{m.system, t.name, out}); err != nil {
 						return err
 					}
 				}
@@ -118,7 +118,7 @@ func programs(addresses, commands []string) error {
 		if err != nil {
 			return err
 		}
-		if err := json.NewEncoder(os.Stdout).Encode(Line{"rxe", c, out}); err != nil {
+		if err := json.NewEncoder(os.Stdout).Encode(Measurement{"rxe", c, out}); err != nil {
 			return err
 		}
 	}
@@ -151,8 +151,8 @@ func makeRXE(addresses ...string) error {
 	return nil
 }
 
-// gidIndex waits for the GID of an IPv4 address in the table of rxe0, which the kernel fills
-// by itself, in the order in which the addresses of eth0 come to be.
+// gidIndex waits for the GID of an IPv4 address in the table of rxe0. The kernel fills the table by
+// itself, in the order in which eth0 gets its addresses.
 func gidIndex(address string) (string, error) {
 	ip, _, err := net.ParseCIDR(address)
 	if err != nil {
@@ -171,7 +171,7 @@ func gidIndex(address string) (string, error) {
 	return "", fmt.Errorf("%s: no GID of %s within %v", gids, ip, patience)
 }
 
-// measure runs a program until it succeeds: perftest's client ends when its server is not there
+// measure runs a program until it succeeds: perftest's client fails while its server does not run
 // yet.
 func measure(argv []string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -190,11 +190,11 @@ func measure(argv []string) (string, error) {
 	}
 }
 
-// reportEvery is after how long a program that still runs is worth a report.
+// reportEvery is the time between two reports about a program that still runs.
 const reportEvery = 30 * time.Second
 
-// report says on the console how the interface and the RDMA device are while a program takes long,
-// until end is called.
+// report prints the state of the interface and the RDMA device on the console while a program takes
+// long, until end is called.
 func report(argv []string) (end func()) {
 	begun, every, done := time.Now(), time.NewTicker(reportEvery), make(chan struct{})
 	go func() {
@@ -210,7 +210,7 @@ func report(argv []string) (end func()) {
 	return func() { every.Stop(); close(done) }
 }
 
-// state is what the kernel counts.
+// state returns the kernel's counters.
 func state() string {
 	var b strings.Builder
 	for _, pattern := range []string{

@@ -12,7 +12,7 @@ import (
 // pattern fills the page.
 const pattern = 0x0123456789abcdef
 
-// patternPage returns the guest-physical address of a locked page of pattern.
+// patternPage fills a locked page with pattern and returns its guest-physical address.
 func patternPage() (uint64, error) {
 	page, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_LOCKED)
 	if err != nil {

@@ -11,8 +11,7 @@
 //	   └── DEVICE_RESET ──────────────────────────────►│ Device.Reset
 //
 // The server handles messages and descriptors, keeps the list of mapped ranges, and checks that
-// each access is inside its region. The Device provides the content of the regions. Each kind of
-// message has its own file.
+// each access lies within its region. The Device provides the content of the regions.
 //
 // Client is the other side of the protocol. A process that relays a device to another process uses
 // it, and tests use it to drive devices without a virtual machine.

@@ -48,12 +48,12 @@ func (p *Port) SetMemory(st *vhostuser.State, maps []*vhostuser.Mapping) error {
 		p.Settle()
 		p.mem.Set(regions)
 		for i, q := range p.rings {
-			if q == nil || q.Ring == nil {
+			if q == nil || q.ring == nil {
 				continue
 			}
 			c, err := p.ringConfig(st, i)
 			if err == nil {
-				err = q.Rebind(&p.mem, c)
+				err = q.ring.Rebind(&p.mem, c)
 			}
 			if err != nil {
 				p.fail(fmt.Errorf("ring %d: %w", i, err))
@@ -109,11 +109,11 @@ func (p *Port) start(i int, c virtqueue.Config, features uint64) (err error) {
 	if p.Reason() != "" {
 		return nil
 	}
-	if guarded := virtqueue.Guard(func() { q.Ring, err = virtqueue.New(&p.mem, c) }); guarded != nil {
+	if guarded := virtqueue.Guard(func() { q.ring, err = virtqueue.New(&p.mem, c) }); guarded != nil {
 		err = guarded
 	}
 	if err != nil {
-		q.Ring = nil
+		q.ring = nil
 		return err
 	}
 	p.features = features
@@ -127,11 +127,11 @@ func (p *Port) start(i int, c virtqueue.Config, features uint64) (err error) {
 	defer p.survive()
 	switch {
 	case i%2 == 0:
-		q.Quiet() // the port looks for buffers when it has a frame
+		q.ring.Quiet() // the port looks for buffers when it has a frame
 	case p.awake:
-		q.Quiet()
+		q.ring.Quiet()
 	default:
-		q.Ring.Arm()
+		q.ring.Arm()
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func (p *Port) sort() {
 	p.tx, p.rx, p.at, p.burst = p.tx[:0], p.rx[:0], 0, 0
 	for i, q := range p.rings {
 		switch {
-		case q == nil || q.Ring == nil:
+		case q == nil || q.ring == nil:
 		case i%2 == 0:
 			p.rx = append(p.rx, q)
 		default:
@@ -166,8 +166,8 @@ func (p *Port) StopVring(i int) (base uint32) {
 			return
 		}
 		base = q.base
-		if q.Ring != nil {
-			base = q.Base()
+		if q.ring != nil {
+			base = q.ring.Base()
 		}
 		kick = q.kick
 		p.rings[i] = nil

@@ -128,3 +128,64 @@ func TestMemoryChanges(t *testing.T) {
 		t.Error("no fault without the memory of a ring")
 	}
 }
+
+// TestLimitsOfPorts: a port has one pair of queues at least and MaxQueues at most, and a ledger
+// that is large enough for their rings, if any.
+func TestLimitsOfPorts(t *testing.T) {
+	for _, tt := range []struct {
+		queues, ledger int // -1: none
+		ok             bool
+	}{
+		{0, -1, true},
+		{1, -1, true},
+		{vhostnet.MaxQueues, -1, true},
+		{vhostnet.MaxQueues + 1, -1, false},
+		{0, vhostnet.LedgerBytes(1), true},
+		{0, vhostnet.LedgerBytes(1) - 1, false},
+		{2, vhostnet.LedgerBytes(2), true},
+		{2, vhostnet.LedgerBytes(2) - 1, false},
+		{2, vhostnet.LedgerBytes(2) + 1, true},
+		{1, 0, false},
+	} {
+		c := vhostnet.Config{Name: "test", Queues: tt.queues}
+		if tt.ledger >= 0 {
+			c.Ledger = make([]byte, tt.ledger)
+		}
+		p, err := vhostnet.New(c)
+		if (err == nil) != tt.ok {
+			t.Errorf("%d queues with a ledger of %d bytes: %v", tt.queues, tt.ledger, err)
+		}
+		if err == nil {
+			if n := p.Layout().Rings; n != 2*max(tt.queues, 1) {
+				t.Errorf("%d queues: %d rings", tt.queues, n)
+			}
+			_ = p.Close()
+		}
+	}
+}
+
+// TestLayout: a port has two rings for each pair of queues, and of the protocol what QEMU's network
+// device and User Mode Linux need: several queues, acknowledgements, the MTU, a channel for
+// requests, and memory in slots (vhost-user, "Protocol features").
+func TestLayout(t *testing.T) {
+	want := vhostuser.Layout{Rings: 6, Queues: 3, Protocol: 1<<0 | 1<<3 | 1<<4 | 1<<5 | 1<<15}
+	if got := vhostnet.Layout(3); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestLedgersOfRings: each ring has a part of the port's ledger of its own, one after the other.
+func TestLedgersOfRings(t *testing.T) {
+	mem := make([]byte, vhostnet.LedgerBytes(2))
+	at := 0
+	for i := range 4 {
+		l := vhostnet.LedgerOf(mem, i)
+		if &l[0] != &mem[at] || cap(l) != len(l) {
+			t.Errorf("ring %d: elsewhere", i)
+		}
+		at += len(l)
+	}
+	if at != len(mem) || vhostnet.LedgerOf(nil, 1) != nil {
+		t.Errorf("four rings have %d bytes of %d", at, len(mem))
+	}
+}

@@ -42,11 +42,11 @@ func ledgerOf(mem []byte, ring int) virtqueue.Ledger {
 
 // Port is a function's Ethernet port whose rings are in guest memory. See the package comment.
 type Port struct {
-	cfg   Config
-	log   *slog.Logger
-	warn  loglimit.Limiter
-	epoll int           // watches the kick eventfds; readable after a kick
-	line  *eventfd.Line // signals the call and err eventfds
+	cfg      Config
+	log      *slog.Logger
+	warn     loglimit.Limiter
+	epoll    int               // watches the kick eventfds; readable after a kick
+	notifier *eventfd.Notifier // signals the call and err eventfds
 
 	once   sync.Once
 	closed atomic.Bool
@@ -54,11 +54,7 @@ type Port struct {
 	reason atomic.Pointer[string]
 	takes  atomic.Uint64 // features that the driver has accepted
 
-	side // owned by the thread
-}
-
-// side is the state that the port's thread owns.
-type side struct {
+	// Owned by the thread.
 	mem      virtqueue.RAM
 	rings    []*queue // by the protocol's number; nil: not started, or stopped
 	tx, rx   []*queue // running rings by which the guest sends and receives
@@ -84,9 +80,9 @@ type begun struct {
 	at    virtqueue.Mark
 }
 
-// queue is a started ring. Its Ring is nil if the port has failed.
+// queue is a started ring.
 type queue struct {
-	virtqueue.Ring
+	ring   virtqueue.Ring // nil: the port has failed
 	number int
 	kick   int
 	owed   int    // chains that were read but not completed yet
@@ -128,7 +124,7 @@ func New(c Config) (*Port, error) {
 	if err != nil {
 		return nil, fmt.Errorf("port %s: epoll: %w", c.Name, err)
 	}
-	p := &Port{cfg: c, log: c.Log.With("port", c.Name), epoll: fd, line: eventfd.NewLine(4 * c.Queues), gone: make(chan struct{})}
+	p := &Port{cfg: c, log: c.Log.With("port", c.Name), epoll: fd, notifier: eventfd.NewNotifier(4 * c.Queues), gone: make(chan struct{})}
 	p.rings, p.header = make([]*queue, 2*c.Queues), headerLen
 	p.reading, p.writing = readWork, writeWork
 	return p, nil
@@ -158,7 +154,7 @@ func (p *Port) Wake() {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer p.survive()
 	for _, q := range p.tx {
-		q.Quiet()
+		q.ring.Quiet()
 	}
 }
 
@@ -171,11 +167,11 @@ func (p *Port) Arm() (waiting bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer p.survive()
 	for _, q := range p.tx {
-		waiting = q.Ring.Arm() || waiting
+		waiting = q.ring.Arm() || waiting
 	}
 	if waiting {
 		for _, q := range p.tx {
-			q.Quiet()
+			q.ring.Quiet()
 		}
 		return true
 	}
@@ -193,7 +189,7 @@ func (p *Port) Settle() {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer p.survive()
 	for _, q := range p.rings {
-		if q != nil && q.Ring != nil {
+		if q != nil && q.ring != nil {
 			p.show(q)
 		}
 	}
@@ -201,8 +197,8 @@ func (p *Port) Settle() {
 
 // call returns the eventfd that signals completed chains of a ring; err returns the one that
 // signals its failure.
-func (p *Port) call(ring int) *eventfd.Event { return p.line.Event(2 * ring) }
-func (p *Port) err(ring int) *eventfd.Event  { return p.line.Event(2*ring + 1) }
+func (p *Port) call(ring int) *eventfd.Event { return p.notifier.Event(2 * ring) }
+func (p *Port) err(ring int) *eventfd.Event  { return p.notifier.Event(2*ring + 1) }
 
 // setEvents sets the call and err descriptors of a ring.
 func (p *Port) setEvents(ring, call, errfd int) error {
@@ -211,7 +207,7 @@ func (p *Port) setEvents(ring, call, errfd int) error {
 
 // show publishes a ring's completed chains and interrupts the guest if it asked for that.
 func (p *Port) show(q *queue) {
-	if q.Publish() {
+	if q.ring.Publish() {
 		p.call(q.number).Signal()
 	}
 }
@@ -228,11 +224,11 @@ func (p *Port) survive() {
 // for StopVring.
 func (p *Port) fail(err error) {
 	for i, q := range p.rings {
-		if q == nil || q.Ring == nil {
+		if q == nil || q.ring == nil {
 			continue
 		}
-		q.base = q.Base()
-		q.Ring = nil
+		q.base = q.ring.Base()
+		q.ring = nil
 		p.err(i).Signal()
 	}
 	p.tx, p.rx, p.at, p.burst = p.tx[:0], p.rx[:0], 0, 0
@@ -252,7 +248,7 @@ func (p *Port) Close() error {
 	if p.closed.Swap(true) {
 		return fmt.Errorf("port %s: close: %w", p.cfg.Name, net.ErrClosed)
 	}
-	p.line.Close()
+	p.notifier.Close()
 	return unix.Close(p.epoll)
 }
 

@@ -63,8 +63,8 @@ func TestTurnOfAGuest(t *testing.T) {
 	}
 }
 
-// TestFramesForACrowdedRing: who gives a guest frames looks at no more of its ring in a turn than is
-// allowed, and loses those for which that is not enough.
+// TestFramesForACrowdedRing: who gives a guest frames looks at no more of its ring in a turn than
+// is allowed, and loses those for which that is not enough.
 func TestFramesForACrowdedRing(t *testing.T) {
 	// 255 empty buffers and one of a byte in each chain: a frame would need thousands of them.
 	p, mem, _, rx := wide(t, 0, func(i int) uint16 {
@@ -100,8 +100,8 @@ func TestFramesForACrowdedRing(t *testing.T) {
 	}
 }
 
-// FuzzWork: whatever the guest has in its rings, a turn takes no more of them than its work, be they
-// frames or not, and what was dropped is shown.
+// FuzzWork: whatever the guest has in its rings, a turn takes no more of them than its work, be
+// they frames or not, and what was dropped is shown.
 func FuzzWork(f *testing.F) {
 	f.Add(uint64(1), uint32(4), uint8(0))
 	f.Add(uint64(2), uint32(0), uint8(255))

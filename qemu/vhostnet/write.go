@@ -73,7 +73,7 @@ func (p *Port) surviveBoth(rest *Rest) {
 	case err == nil:
 	case rest.from.mem.Faulted(v):
 		p.stats.TxDropped++
-		p.begun.queue.Back(p.begun.at)
+		p.begun.queue.ring.Back(p.begun.at)
 		rest.from.fail(err)
 	default:
 		p.fail(err)
@@ -84,10 +84,10 @@ func (p *Port) surviveBoth(rest *Rest) {
 }
 
 func (p *Port) write(q *queue, parts [][]byte, size int, o Offload) bool {
-	start := q.Mark()
+	start := q.ring.Mark()
 	p.begun = begun{q, start}
 	need := p.header + size
-	ch, err := q.Take(&p.writing)
+	ch, err := q.ring.Take(&p.writing)
 	if err != nil {
 		p.fail(err)
 		return false
@@ -98,13 +98,13 @@ func (p *Port) write(q *queue, parts [][]byte, size int, o Offload) bool {
 	buffers := 1
 	if ch.InLen < need {
 		if buffers = p.count(q, ch.InLen, need); buffers == 0 {
-			if q.Ring != nil {
-				q.Back(start)
+			if q.ring != nil {
+				q.ring.Back(start)
 			}
 			return false
 		}
-		q.Back(start) // the header, in the first buffer, contains the number of buffers
-		if ch, err = q.Take(&p.writing); err != nil {
+		q.ring.Back(start) // the header, in the first buffer, contains the number of buffers
+		if ch, err = q.ring.Take(&p.writing); err != nil {
 			p.fail(err) // the guest has changed the chain since
 			return false
 		}
@@ -113,7 +113,7 @@ func (p *Port) write(q *queue, parts [][]byte, size int, o Offload) bool {
 	f := filler{head: p.hdr[:p.header], parts: parts}
 	for i := range buffers {
 		if i > 0 {
-			if ch, err = q.Take(&p.writing); err != nil {
+			if ch, err = q.ring.Take(&p.writing); err != nil {
 				p.fail(err)
 				return false
 			}
@@ -124,11 +124,11 @@ func (p *Port) write(q *queue, parts [][]byte, size int, o Offload) bool {
 		p.written[i] = f.fill(ch.In())
 	}
 	if !f.done() { // the guest has made the buffers shorter since
-		q.Back(start)
+		q.ring.Back(start)
 		return false
 	}
 	for _, n := range p.written[:buffers] {
-		q.Done(n)
+		q.ring.Done(n)
 	}
 	return true
 }
@@ -143,7 +143,7 @@ func (p *Port) count(q *queue, have, need int) (buffers int) {
 		if buffers == maxBuffers {
 			return 0
 		}
-		ch, err := q.Take(&p.writing)
+		ch, err := q.ring.Take(&p.writing)
 		if err != nil {
 			p.fail(err)
 			return 0

@@ -12,7 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 )
 
-// UserBase is added to a guest-physical address to get the front end's own.
+// UserBase is added to a guest-physical address to get the front end's virtual address.
 const UserBase = 0x7f0000000000
 
 // RingSize is QEMU's VHOST_VSOCK_QUEUE_SIZE.
@@ -24,11 +24,11 @@ type Frontend struct {
 	File    int    // memfd of the guest's memory
 	Mem     []byte // the whole file; guest-physical address = offset
 	Regions []vhostuser.Region
-	CID     uint64 // from the configuration space
+	CID     uint64 // of the guest, from the configuration space
 }
 
-// Connect creates size bytes of guest memory and holds the conversation up to
-// the point where QEMU has realized its device.
+// Connect creates size bytes of guest memory, connects to the back end at path and sends what QEMU
+// sends until it has created its device.
 func Connect(path string, size int) (*Frontend, error) {
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -65,7 +65,7 @@ func (f *Frontend) allocate(size int) (err error) {
 	return nil
 }
 
-// RAM returns the memory by guest-physical address, for one goroutine.
+// RAM returns the memory by guest-physical address. It is for one goroutine.
 func (f *Frontend) RAM() *queues.Memory {
 	var rs []queues.Region
 	for _, r := range f.Regions {
@@ -74,7 +74,7 @@ func (f *Frontend) RAM() *queues.Memory {
 	return queues.NewMemory(rs)
 }
 
-// realize is what QEMU does when it creates the device.
+// realize sends what QEMU sends when it creates the device.
 func (f *Frontend) realize() error {
 	if _, err := f.Call(vhostuser.GetFeatures, nil); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (f *Frontend) realize() error {
 	return nil
 }
 
-// ConfigRequest is the payload of GET_CONFIG: offset, size, flags and room.
+// ConfigRequest returns the payload of GET_CONFIG: offset, size, flags and room for the answer.
 func ConfigRequest(off, size uint32) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, off)
 	b = binary.LittleEndian.AppendUint32(b, size)
@@ -114,15 +114,15 @@ func ConfigRequest(off, size uint32) []byte {
 	return append(b, make([]byte, size)...)
 }
 
-// U64 is the payload of the messages that carry one number.
+// U64 returns the payload of messages that carry one number.
 func U64(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }
 
-// Send sends a message without asking for an answer.
+// Send sends a message and asks for no answer.
 func (f *Frontend) Send(req vhostuser.Request, payload []byte, fds ...int) error {
 	return vhostuser.WriteMessage(f.Conn, req, 0, payload, fds...)
 }
 
-// Call sends a message that has an answer of its own.
+// Call sends a message that has an answer of its own, and returns the answer.
 func (f *Frontend) Call(req vhostuser.Request, payload []byte) ([]byte, error) {
 	if err := f.Send(req, payload); err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (f *Frontend) answer(req vhostuser.Request) ([]byte, error) {
 	return m.Payload, nil
 }
 
-// ShareMemory sends the regions, in one table or one by one.
+// ShareMemory announces the regions in one table, or one by one (slots).
 func (f *Frontend) ShareMemory(slots bool) error {
 	if !slots {
 		fds := make([]int, len(f.Regions))
@@ -177,7 +177,7 @@ func (f *Frontend) ShareMemory(slots bool) error {
 	return nil
 }
 
-// Close leaves without a word, as a killed QEMU does, and frees the memory.
+// Close disconnects without a message, as a killed QEMU does, and frees the memory.
 func (f *Frontend) Close() error {
 	err := f.Conn.Close()
 	if f.Mem != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vsock"
 )
 
-// Where the driver keeps its things, guest-physical. FreeBase is the first
-// address it leaves alone.
+// Guest-physical addresses of the driver's rings and buffers. The driver does not use the memory
+// from FreeBase on.
 const (
 	rxRingAt = 0x100000
 	txRingAt = 0x110000
@@ -26,14 +26,13 @@ const (
 	txSlots   = RingSize / 2 // each slot owns two descriptors
 )
 
-// Options vary how the guest attaches.
+// Options are the ways in which guests differ.
 type Options struct {
 	Size  int  // bytes of guest memory, default 8 MiB
-	Slots bool // announce memory by ADD_MEM_REG
+	Slots bool // announce memory by ADD_MEM_REG, not by SET_MEM_TABLE
 }
 
-// Guest is a running guest: its end of the vsock flows over the back end's
-// rings.
+// Guest is a running guest: the guest's end of the vsock flows over the back end's rings.
 type Guest struct {
 	*Frontend
 	*vsock.Transport
@@ -44,7 +43,7 @@ type Guest struct {
 	calls  []*os.File
 }
 
-// Start attaches a guest to the back end at path and boots it.
+// Start connects a guest to the back end at path and boots it.
 func Start(path string, opt Options) (*Guest, error) {
 	if opt.Size == 0 {
 		opt.Size = 8 << 20
@@ -60,7 +59,7 @@ func Start(path string, opt Options) (*Guest, error) {
 	return g, nil
 }
 
-// Boot is the driver setting DRIVER_OK.
+// Boot starts the rings, as QEMU does when the driver sets DRIVER_OK.
 func (g *Guest) Boot() (err error) {
 	g.Transport = vsock.NewTransport(uint32(g.CID), vsock.HostCID)
 	if g.rx, err = NewRing(g.RAM(), rxRingAt); err != nil {
@@ -107,8 +106,7 @@ func (g *Guest) Boot() (err error) {
 	return nil
 }
 
-// Halt stops the rings as QEMU does for a reset, after which the driver's flows
-// are gone.
+// Halt stops the rings as QEMU does for a reset. The driver's flows are gone afterwards.
 func (g *Guest) Halt() error {
 	for i := range uint32(2) {
 		if err := g.EnableRing(i, 0); err != nil {
@@ -139,7 +137,7 @@ func (g *Guest) Reboot() error {
 	return g.Boot()
 }
 
-// Kill ends the guest as kill -9 ends QEMU.
+// Kill ends the guest as kill -9 of QEMU does.
 func (g *Guest) Kill() error {
 	g.stopDriver()
 	return g.Frontend.Close()
@@ -183,7 +181,7 @@ func (g *Guest) listen(r *Ring, f func()) {
 	}()
 }
 
-// receive takes packets from the RX ring and gives the buffers back.
+// receive takes packets from the receive ring and gives the buffers back.
 func (g *Guest) receive() {
 	buf := make([]byte, rxBufSize)
 	for taken := false; ; taken = true {
@@ -206,8 +204,8 @@ func (g *Guest) receive() {
 	}
 }
 
-// txLink is the guest's vsock.Link: the TX ring, header and payload in two
-// descriptors as Linux has them.
+// txLink is the guest's vsock.Link: the transmit ring, with header and payload in two descriptors
+// as Linux does it.
 type txLink struct {
 	r    *Ring
 	free []uint16
@@ -246,8 +244,8 @@ func (l *txLink) Put(pkt []byte) {
 
 func (l *txLink) Flush() { l.r.Notify() }
 
-// Inject sends one hand-made packet through the TX ring; whatever the header
-// says is what the back end sees. It reports false if the ring is full.
+// Inject sends one packet with any header through the transmit ring. It returns false if the ring
+// is full.
 func (g *Guest) Inject(h vsock.Header, payload []byte) (sent bool) {
 	g.Locked(func() {
 		if sent = g.link.Room() > 0; sent {
@@ -258,7 +256,7 @@ func (g *Guest) Inject(h vsock.Header, payload []byte) (sent bool) {
 	return sent
 }
 
-// BreakTX makes a chain available that points to itself.
+// BreakTX makes a chain available in the transmit ring that points to itself.
 func (g *Guest) BreakTX() (err error) {
 	g.Locked(func() {
 		err = errors.Join(g.tx.SetDesc(0, txBufAt, 1, DescNext, 0), g.tx.Publish(0))
@@ -267,7 +265,7 @@ func (g *Guest) BreakTX() (err error) {
 	return err
 }
 
-// Used returns the index of the used ring of ring i, as the back end left it.
+// Used returns the used index of ring i.
 func (g *Guest) Used(i int) (uint16, error) {
 	w, err := g.RAM().Load32([]*Ring{g.rx, g.tx}[i].Used)
 	return uint16(w >> 16), err

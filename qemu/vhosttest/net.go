@@ -11,18 +11,18 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
 
-// NetOptions say what a NetGuest's driver is like.
+// NetOptions are the ways in which NetGuests differ.
 type NetOptions struct {
-	Queues   int    // pairs; 0: 1
+	Queues   int    // number of queue pairs; 0: 1
 	Size     uint16 // entries of each ring; 0: 256
-	SendSize uint16 // of each ring for what is sent; 0: Size
+	SendSize uint16 // entries of each transmit ring; 0: Size
 	Packed   bool
 	Indirect bool
 	EventIdx bool
-	Merge    bool   // receive buffers of 2 KiB that frames may span, else such of 64 KiB
-	Offloads bool   // it takes and sends frames that stand for many, and open checksums
-	Split    int    // bytes of a sent frame in each of its buffers; 0: header and frame in one
-	MTU      uint64 // told to the back end; 0: nothing
+	Merge    bool   // receive buffers have 2 KiB and frames may span them; otherwise they have 64 KiB
+	Offloads bool   // the driver accepts and sends GSO frames and partial checksums
+	Split    int    // bytes of a sent frame in each of its buffers; 0: header and frame share one buffer
+	MTU      uint64 // sent to the back end; 0: none
 }
 
 // Features of a network device, Virtio §5.1.3.
@@ -49,7 +49,7 @@ func (o *NetOptions) features() uint64 {
 	return f
 }
 
-// NetGuest is a guest with a virtio-net device: QEMU's end of the conversation, and a driver. It
+// NetGuest is a guest with a virtio-net device: QEMU's end of the conversation and the driver. It
 // has one owner.
 type NetGuest struct {
 	*Frontend
@@ -62,13 +62,13 @@ type netQueue struct {
 	*Queue
 	kick, call int
 	slot       uint64   // bytes of a buffer
-	at         []uint64 // of buffers that the device has, by id; 0: it has not
-	spare      []uint64 // of the others
+	at         []uint64 // addresses of the buffers that the device has, by chain id; 0: the driver has it
+	spare      []uint64 // addresses of the other buffers
 	frame      []byte
 	missing    int
 }
 
-// ConnectNet makes a guest for the back end at path, and boots it.
+// ConnectNet connects a guest to the back end at path and boots it.
 func ConnectNet(path string, opt NetOptions) (*NetGuest, error) {
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -77,7 +77,7 @@ func ConnectNet(path string, opt NetOptions) (*NetGuest, error) {
 	return NewNet(c, opt)
 }
 
-// NewNet is ConnectNet over a connection that is there.
+// NewNet is like ConnectNet, over an existing connection.
 func NewNet(c *net.UnixConn, opt NetOptions) (*NetGuest, error) {
 	if opt.Queues == 0 {
 		opt.Queues = 1
@@ -114,7 +114,7 @@ func (g *NetGuest) rxSlot() uint64 {
 	return 1 << 16
 }
 
-// greet is what QEMU says when it makes the device.
+// greet sends what QEMU sends when it creates the device.
 func (g *NetGuest) greet() error {
 	offered, err := g.Call(vhostuser.GetFeatures, nil)
 	if err != nil {
@@ -146,7 +146,7 @@ func (g *NetGuest) greet() error {
 	return nil
 }
 
-// Boot is the driver setting DRIVER_OK.
+// Boot starts the rings, as QEMU does when the driver sets DRIVER_OK.
 func (g *NetGuest) Boot() error {
 	g.free = 0x100000
 	g.closeQueues()
@@ -195,7 +195,7 @@ func (g *NetGuest) newQueue(rx bool) (*netQueue, error) {
 	return q, nil
 }
 
-// start hands a ring over, in QEMU's order.
+// start starts a ring, with messages in QEMU's order.
 func (g *NetGuest) start(i uint32, q *netQueue, base uint32) error {
 	desc, driver, device := q.Parts()
 	num := vhostuser.VringState{Index: i, Num: uint32(q.Size)}
@@ -209,8 +209,8 @@ func (g *NetGuest) start(i uint32, q *netQueue, base uint32) error {
 		g.Ask(vhostuser.SetVringEnable, vhostuser.VringState{Index: i, Num: 1}.Append(nil)))
 }
 
-// Reconnect goes on over another connection with the rings as they are, as QEMU does when its back
-// end was gone: at their used indices.
+// Reconnect continues over another connection with the rings as they are, at their used indices.
+// QEMU does so when its back end was replaced.
 func (g *NetGuest) Reconnect(c *net.UnixConn) error {
 	_ = g.Conn.Close()
 	g.Conn = c
@@ -233,7 +233,7 @@ func (g *NetGuest) queue(i uint32) *netQueue {
 	return g.tx[i/2]
 }
 
-// Stop stops all rings, as QEMU does for a reset, and returns where the back end stands in each.
+// Stop stops all rings, as QEMU does for a reset, and returns the back end's position in each.
 func (g *NetGuest) Stop() (bases []uint32, err error) {
 	for i := range uint32(2 * g.opt.Queues) {
 		base, err := g.StopRing(i)
@@ -245,7 +245,7 @@ func (g *NetGuest) Stop() (bases []uint32, err error) {
 	return bases, nil
 }
 
-// refill gives the device all receive buffers that it does not have.
+// refill gives the device all receive buffers that the driver has.
 func (q *netQueue) refill() {
 	for len(q.spare) > 0 {
 		at := q.spare[len(q.spare)-1]
@@ -265,10 +265,10 @@ func (q *netQueue) notify() {
 	}
 }
 
-// Header is what is in front of a frame.
+// Header is the header in front of a frame.
 type Header [netHeader]byte
 
-// Transmit sends a frame by a queue; false: there is no room.
+// Transmit sends a frame by a queue. It returns false if there is no room.
 func (g *NetGuest) Transmit(queue int, h Header, frame []byte) bool {
 	if !g.Post(queue, h, frame) {
 		return false
@@ -277,7 +277,7 @@ func (g *NetGuest) Transmit(queue int, h Header, frame []byte) bool {
 	return true
 }
 
-// Post is Transmit without telling the device.
+// Post is like Transmit, but does not notify the device.
 func (g *NetGuest) Post(queue int, h Header, frame []byte) bool {
 	q := g.tx[queue]
 	q.reap()
@@ -304,16 +304,17 @@ func (g *NetGuest) Post(queue int, h Header, frame []byte) bool {
 	return true
 }
 
-// Notify tells the device of what was posted.
+// Notify notifies the device of posted frames.
 func (g *NetGuest) Notify(queue int) { g.tx[queue].notify() }
 
-// Idle tells whether the device has given back all that was sent.
+// Idle reports whether the device has given back all sent buffers.
 func (g *NetGuest) Idle(queue int) bool {
 	g.tx[queue].reap()
 	return g.tx[queue].had() == 0
 }
 
-// reap takes buffers back that the device used. One that it did not have is a fault of the device.
+// reap takes back used buffers and returns their number. It panics if the device gives back a
+// buffer that it did not have.
 func (q *netQueue) reap() (frames int) {
 	for {
 		id, _, ok := q.Used()
@@ -330,13 +331,13 @@ func (q *netQueue) reap() (frames int) {
 	}
 }
 
-// Receive returns the next frame that came by a queue, nil if there is none. It is good until the
+// Receive returns the next frame of a queue, or nil if there is none. The frame is valid until the
 // next call.
 func (g *NetGuest) Receive(queue int) (h Header, frame []byte, err error) {
 	q := g.rx[queue]
 	for {
 		id, n, ok := q.Used()
-		if !ok && q.missing > 0 { // Virtio §5.1.6.4: they are there once the first is
+		if !ok && q.missing > 0 { // Virtio §5.1.6.4: all buffers of a frame appear together
 			return h, nil, fmt.Errorf("%d buffers of a frame are missing", q.missing)
 		}
 		if !ok {
@@ -364,7 +365,8 @@ func (g *NetGuest) Receive(queue int) (h Header, frame []byte, err error) {
 	}
 }
 
-// Discard counts the frames that came by a queue, and gives their buffers back.
+// Discard gives the buffers of all received frames of a queue back to the device, and returns their
+// number.
 func (g *NetGuest) Discard(queue int) (frames int) {
 	q := g.rx[queue]
 	if frames = q.reap(); frames > 0 {
@@ -373,7 +375,7 @@ func (g *NetGuest) Discard(queue int) (frames int) {
 	return frames
 }
 
-// Interrupted tells whether the device has interrupted for a queue since it was asked last.
+// Interrupted reports whether the device has interrupted for a queue since the last call.
 func (g *NetGuest) Interrupted(rx bool, queue int) bool {
 	q := g.tx[queue]
 	if rx {
@@ -384,7 +386,8 @@ func (g *NetGuest) Interrupted(rx bool, queue int) bool {
 	return n == 8
 }
 
-// Interrupts says whether the device is to interrupt for a queue, with event indices once.
+// Interrupts asks the device for interrupts of a queue, or for none. With event indices it asks for
+// one. It returns true if used chains are waiting already.
 func (g *NetGuest) Interrupts(rx bool, queue int, on bool) (waiting bool) {
 	if rx {
 		return g.rx[queue].Interrupts(on)
@@ -392,7 +395,7 @@ func (g *NetGuest) Interrupts(rx bool, queue int, on bool) (waiting bool) {
 	return g.tx[queue].Interrupts(on)
 }
 
-// Kill ends the guest as kill -9 ends QEMU.
+// Kill ends the guest as kill -9 of QEMU does.
 func (g *NetGuest) Kill() error {
 	g.closeQueues()
 	return g.Close()
@@ -406,18 +409,18 @@ func (g *NetGuest) closeQueues() {
 	g.rx, g.tx = nil, nil
 }
 
-// Break moves the index of available frames to where none can be.
+// Break sets the available index of a transmit queue to an impossible value.
 func (g *NetGuest) Break(queue int) {
 	q := g.tx[queue]
 	store32(q.drv, load32(q.drv)+uint32(q.Size+9)<<16)
 }
 
-// Kick tells the device to look at a queue of sent frames.
+// Kick kicks a transmit queue.
 func (g *NetGuest) Kick(queue int) {
 	_, _ = unix.Write(g.tx[queue].kick, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 }
 
-// Whole takes what waits, and tells whether the device then has all receive buffers.
+// Whole discards waiting frames and reports whether the device has all receive buffers afterwards.
 func (g *NetGuest) Whole() bool {
 	for i, q := range g.rx {
 		g.Discard(i)
@@ -428,7 +431,7 @@ func (g *NetGuest) Whole() bool {
 	return true
 }
 
-// had is how many buffers the device has.
+// had returns the number of buffers that the device has.
 func (q *netQueue) had() (n int) {
 	for _, at := range q.at {
 		if at != 0 {

@@ -2,28 +2,28 @@ package vhosttest
 
 import "encoding/binary"
 
-// Buffer is part of a chain, guest-physical.
+// Buffer is a part of a chain. Its address is guest-physical.
 type Buffer struct {
 	Addr  uint64
 	Len   uint32
-	Write bool // by the device
+	Write bool // for the device to write
 }
 
-// QueueConfig says where a Queue is and what was negotiated for it.
+// QueueConfig is the place of a Queue and the features negotiated for it.
 type QueueConfig struct {
-	At       uint64 // guest-physical, of QueueBytes
+	At       uint64 // guest-physical address of QueueBytes
 	Size     uint16
 	Packed   bool
-	Indirect bool // each chain of several buffers has a table
+	Indirect bool // each chain of several buffers has an indirect table
 	EventIdx bool
 }
 
-// QueueBytes is the room that a queue of so many entries takes, with a page of its own for each
-// part.
+// QueueBytes returns the number of bytes of a queue with so many entries. Each part has its own
+// pages.
 func QueueBytes(size uint16) uint64 { return 3*page(16*uint64(size)+8) + uint64(size)*tableBytes }
 
 const (
-	tableEntries = 16 // buffers of an indirect chain at most
+	tableEntries = 16 // largest number of buffers of an indirect chain
 	tableBytes   = 16 * tableEntries
 )
 
@@ -32,7 +32,7 @@ func page(n uint64) uint64 { return (n + 4095) &^ 4095 }
 // Queue is the driver's side of a virtqueue, split or packed. It has one owner.
 type Queue struct {
 	QueueConfig
-	Kicked int // chains after which the device asked for a kick
+	Kicked int // number of kicks that the device asked for
 
 	mem            []byte
 	desc, drv, dev []byte
@@ -43,11 +43,11 @@ type Queue struct {
 	wrap, usedWrap bool
 	room           int // descriptors of a packed ring
 	shown          uint16
-	added          bool     // something since Show
-	count          []uint16 // descriptors of the chain with an id, packed
+	added          bool     // chains were added since Show
+	count          []uint16 // of a packed ring: descriptors of each chain, by its id
 }
 
-// NewQueue clears the place of a queue in the guest's memory and returns it.
+// NewQueue clears a queue's place in the guest's memory and returns the queue.
 func NewQueue(mem []byte, c QueueConfig) *Queue {
 	q := &Queue{QueueConfig: c, mem: mem, wrap: true, usedWrap: true, room: int(c.Size), chain: make([][]uint16, c.Size), count: make([]uint16, c.Size)}
 	clear(mem[c.At : c.At+QueueBytes(c.Size)])
@@ -60,13 +60,14 @@ func NewQueue(mem []byte, c QueueConfig) *Queue {
 	return q
 }
 
-// Parts are the guest-physical addresses of descriptors, driver's and device's part.
+// Parts returns the guest-physical addresses of the descriptors, the driver's and the device's
+// part.
 func (q *Queue) Parts() (desc, driver, device uint64) {
 	part := page(16*uint64(q.Size) + 8)
 	return q.At, q.At + part, q.At + 2*part
 }
 
-// Base is where a device begins.
+// Base returns the position at which a device starts.
 func (q *Queue) Base() uint32 {
 	if q.Packed {
 		return 0x80008000
@@ -81,7 +82,7 @@ func putDesc(b []byte, buf Buffer, x, y uint16) {
 	binary.LittleEndian.PutUint16(b[14:], y)
 }
 
-// Add makes a chain available. It returns its id, or false when there is no room.
+// Add adds a chain and returns its id, or false if there is no room. The device sees it after Show.
 func (q *Queue) Add(bufs ...Buffer) (id uint16, ok bool) {
 	need := len(bufs)
 	indirect := q.Indirect && len(bufs) > 1
@@ -185,7 +186,7 @@ func (q *Queue) addPacked(bufs []Buffer, need int, indirect bool) (id uint16, ok
 	return id, true
 }
 
-// Show makes what was added visible and tells whether the device wants a kick for it.
+// Show makes added chains visible to the device. It reports whether the device wants a kick.
 func (q *Queue) Show() (kick bool) {
 	if !q.added {
 		return false
@@ -226,7 +227,7 @@ func (q *Queue) Show() (kick bool) {
 	return kick
 }
 
-// Used takes the next used chain.
+// Used takes the next used chain and returns its id and the number of bytes written.
 func (q *Queue) Used() (id uint16, n uint32, ok bool) {
 	if q.Packed {
 		d := q.desc[16*int(q.usedAt):]
@@ -255,8 +256,8 @@ func (q *Queue) Used() (id uint16, n uint32, ok bool) {
 	return id, n, true
 }
 
-// Interrupts says whether the device is to tell of used chains, with event indices from the next
-// on. It reports true if there are some already.
+// Interrupts asks the device to interrupt for used chains, or not to. With event indices it asks
+// for an interrupt by the next used chain. It returns true if used chains are waiting already.
 func (q *Queue) Interrupts(on bool) (waiting bool) {
 	switch {
 	case q.Packed && !on:

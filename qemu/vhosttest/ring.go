@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 )
 
-// Ring is the driver side of a split virtqueue in the front end's memory. It is
-// plain on purpose: every chain has one or two descriptors at fixed places.
+// Ring is the driver's side of a split virtqueue in the front end's memory, without indirect
+// descriptors and event indices. The caller chooses the descriptors.
 type Ring struct {
 	RAM               *queues.Memory
 	Desc, Avail, Used uint64
@@ -20,10 +20,10 @@ type Ring struct {
 	availIdx, usedIdx uint16
 }
 
-// ringBytes is room for the three parts of a ring.
+// ringBytes is the size of the three parts of a ring.
 const ringBytes = 0x1000 + 0x1000
 
-// NewRing clears the place at gpa and returns the ring there.
+// NewRing clears a ring's place at gpa and returns the ring.
 func NewRing(ram *queues.Memory, gpa uint64) (*Ring, error) {
 	r := &Ring{RAM: ram, Desc: gpa, Avail: gpa + 16*RingSize, Used: gpa + 0x1000, Kick: -1, Call: -1}
 	if err := ram.Write(gpa, make([]byte, ringBytes)); err != nil {
@@ -73,7 +73,7 @@ func (r *Ring) Publish(head uint16) error {
 // Notify kicks the device.
 func (r *Ring) Notify() { _, _ = unix.Write(r.Kick, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
 
-// TakeUsed returns the next used chain's head and length.
+// TakeUsed takes the next used chain and returns its head and the number of bytes written.
 func (r *Ring) TakeUsed() (head uint16, n uint32, ok bool, err error) {
 	w, err := r.RAM.Load32(r.Used)
 	if err != nil || uint16(w>>16) == r.usedIdx {
@@ -87,7 +87,7 @@ func (r *Ring) TakeUsed() (head uint16, n uint32, ok bool, err error) {
 	return uint16(binary.LittleEndian.Uint32(e[:])), binary.LittleEndian.Uint32(e[4:]), true, nil
 }
 
-// StartRing hands ring i to the back end in QEMU's order, up to the kick.
+// StartRing sends the settings of ring i, in QEMU's order, up to the kick descriptor.
 func (f *Frontend) StartRing(i uint32, r *Ring) error {
 	if err := f.Send(vhostuser.SetVringNum, vhostuser.VringState{Index: i, Num: RingSize}.Append(nil)); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (f *Frontend) EnableRing(i, on uint32) error {
 	return f.Send(vhostuser.SetVringEnable, vhostuser.VringState{Index: i, Num: on}.Append(nil))
 }
 
-// StopRing stops ring i and returns the back end's index.
+// StopRing stops ring i and returns the back end's position.
 func (f *Frontend) StopRing(i uint32) (base uint32, err error) {
 	b, err := f.Call(vhostuser.GetVringBase, vhostuser.VringState{Index: i}.Append(nil))
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// load32 and store32 are of words that driver and device share, at multiples of 4 of mapped memory.
+// load32 and store32 access words that driver and device share. b must begin at a multiple of 4.
 func load32(b []byte) uint32 {
 	return atomic.LoadUint32((*uint32)(unsafe.Pointer(unsafe.SliceData(b))))
 }

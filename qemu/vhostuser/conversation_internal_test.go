@@ -2,11 +2,15 @@ package vhostuser
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 )
 
 // TestRegionIsNamedWhole: a region is taken away by all that names it, wherever in its file it is.
@@ -187,6 +191,100 @@ func TestRegionsOfAMessage(t *testing.T) {
 		got, err := parseSlot(&Message{Payload: b[:n]})
 		if (err == nil) != (n == len(b)) || err == nil && got != r || err != nil && !strings.Contains(err.Error(), "want 40") {
 			t.Errorf("%d bytes: %+v, %v", n, got, err)
+		}
+	}
+}
+
+// TestRegionsThatAreRefused: a region has bytes, all of them have addresses on both sides and a
+// place in a file, and none is another region's.
+func TestRegionsThatAreRefused(t *testing.T) {
+	s := State{Regions: []Region{{GPA: 0x10000, Size: 0x10000}, {GPA: 0x40000, Size: 0x1000}}}
+	for _, c := range []struct {
+		r  Region
+		ok bool
+	}{
+		{Region{GPA: 0, Size: 0}, false},
+		{Region{GPA: 0, Size: 1}, true},
+		{Region{GPA: 0, Size: 0x10000}, true},
+		{Region{GPA: 0, Size: 0x10001}, false},
+		{Region{GPA: 0x10000, Size: 1}, false},
+		{Region{GPA: 0x1ffff, Size: 1}, false},
+		{Region{GPA: 0x20000, Size: 0x20000}, true},
+		{Region{GPA: 0x20000, Size: 0x20001}, false},
+		{Region{GPA: 0, Size: 0x80000}, false},
+		{Region{GPA: 0x18000, Size: 0x1000}, false},
+		{Region{GPA: 0x41000, Size: math.MaxInt64}, true},
+		{Region{GPA: 0x41000, Size: math.MaxInt64 + 1}, false},
+		{Region{GPA: 0x41000, Size: 0x1000, Offset: math.MaxInt64 - 0x1000}, true},
+		{Region{GPA: 0x41000, Size: 0x1000, Offset: math.MaxInt64 - 0xfff}, false},
+		{Region{GPA: math.MaxUint64 - 0x1000, Size: 0x1000}, true},
+		{Region{GPA: math.MaxUint64 - 0xfff, Size: 0x1000}, false},
+		{Region{GPA: 0x41000, Size: 0x1000, User: math.MaxUint64 - 0x1000}, true},
+		{Region{GPA: 0x41000, Size: 0x1000, User: math.MaxUint64 - 0xfff}, false},
+	} {
+		if err := s.checkRegion(c.r); (err == nil) != c.ok {
+			t.Errorf("%+v: %v", c.r, err)
+		}
+	}
+}
+
+// space is a Device with a configuration space of eight bytes.
+type space struct{ Device }
+
+func (space) Config(off uint32, b []byte) bool {
+	all := []byte{1, 2, 3, 4, 5, 6, 7, 8}
+	return int(off)+len(b) <= len(all) && copy(b, all[off:]) == len(b)
+}
+
+// TestConfigurationSpace: a request has room for all that it asks for; the answer has as much, or
+// is empty.
+func TestConfigurationSpace(t *testing.T) {
+	for _, c := range []struct {
+		off, size byte
+		payload   int // bytes
+		want      int // of the answer; -1: an error
+	}{
+		{0, 0, 11, -1},
+		{0, 0, 12, 12},
+		{0, 8, 20, 20},
+		{0, 8, 21, 20},
+		{0, 8, 19, -1},
+		{0, 9, 20, -1},
+		{3, 5, 17, 17},
+		{3, 6, 18, 0},
+		{8, 0, 12, 12},
+		{8, 1, 13, 0},
+	} {
+		payload := make([]byte, c.payload, 64)
+		payload[0], payload[4] = c.off, c.size
+		conv := &Conversation{dev: space{}}
+		reply, err := conv.getConfig(&Message{Payload: payload})
+		if (err == nil) != (c.want >= 0) || err == nil && (len(reply) != c.want || reply == nil) {
+			t.Errorf("%+v: % x, %v", c, reply, err)
+		}
+		if err == nil && c.want > 12 && (reply[0] != c.off || reply[12] != c.off+1 || reply[len(reply)-1] != c.off+c.size) {
+			t.Errorf("%+v: % x", c, reply)
+		}
+	}
+}
+
+// TestStopped: where a ring stands is taken from the answer about that ring alone.
+func TestStopped(t *testing.T) {
+	for _, c := range []struct {
+		payload []byte
+		ok      bool
+	}{
+		{VringState{Index: 1, Num: 7}.Append(nil), true},
+		{VringState{Index: 0, Num: 7}.Append(nil), false},
+		{VringState{Index: 1, Num: 7}.Append(nil)[:7], false},
+	} {
+		near, far := sockettest.Pair(t)
+		if err := WriteMessage(far, GetVringBase, FlagReply, c.payload); err != nil {
+			t.Fatal(err)
+		}
+		f := frontend{conn: near, limit: time.Minute}
+		if base, err := f.stop(1); (err == nil) != c.ok || c.ok && base != 7 {
+			t.Errorf("% x: base %d, %v", c.payload, base, err)
 		}
 	}
 }

@@ -1,9 +1,11 @@
 package vhostuser
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -106,5 +108,161 @@ func TestRelayTellsMemory(t *testing.T) {
 		if log := a.take(); !slices.Equal(log, c.want) {
 			t.Errorf("%s: asked %q, want %q", c.what, log, c.want)
 		}
+	}
+}
+
+// TestRelayWithoutSpace: a device without configuration space has nothing to be read.
+func TestRelayWithoutSpace(t *testing.T) {
+	with := NewRelay(Relayed{Config: space{}.Config}, time.Minute, nil)
+	b := make([]byte, 2)
+	if !with.Config(6, b) || !bytes.Equal(b, []byte{7, 8}) || with.Config(7, b) {
+		t.Errorf("% x", b)
+	}
+	if NewRelay(Relayed{}, time.Minute, nil).Config(0, b) {
+		t.Error("a configuration space of nobody")
+	}
+}
+
+// TestRelayTellsDescriptors: a worker hears of the descriptors of rings that it runs, when they
+// change; of those that do not run it hears when they start.
+func TestRelayTellsDescriptors(t *testing.T) {
+	r := NewRelay(Relayed{Layout: VsockLayout, Features: FeatureVersion1}, time.Minute, func(err error) { t.Error(err) })
+	st := &State{
+		Features: FeatureVersion1, Regions: []Region{{Size: 0x10000}},
+		Vrings: []Vring{{Num: 8}, {Num: 8, Desc: 0x1000, Avail: 0x2000, Used: 0x3000}},
+	}
+	fd := descriptor(t, 1)
+	defer unix.Close(fd)
+	start := func() {
+		t.Helper()
+		if err := r.StartVring(st, 1, fd, -1, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.SetCall(1, fd, -1) // nobody listens, and nothing runs
+	start()
+	r.SetCall(1, fd, -1)
+	r.StopVring(1)
+	a := attachAsked(t, r)
+	a.take()
+	r.SetCall(1, fd, -1)
+	if log := a.take(); len(log) != 0 {
+		t.Errorf("of a ring that does not run: %q", log)
+	}
+	start()
+	a.take()
+	r.SetCall(1, fd, -1)
+	if log, want := a.take(), []string{"SET_VRING_ERR 0", "SET_VRING_CALL 1"}; !slices.Equal(log, want) {
+		t.Errorf("of a ring that runs: %q, want %q", log, want)
+	}
+}
+
+// noted is a ledger of packed rings.
+type noted map[int]uint32
+
+func (n noted) Begin(ring int, base uint32) { n[ring] = base }
+func (n noted) Base(ring int) uint32        { return n[ring] }
+
+// TestRelayKnowsWhereRingsAre: a split ring without worker stands at its used index, where it is in
+// the guest's memory now, or was when that could be told last; where nobody can read it, at its
+// base. A packed one stands where its ledger says.
+func TestRelayKnowsWhereRingsAre(t *testing.T) {
+	ledger := noted{}
+	r := NewRelay(Relayed{Layout: VsockLayout, Ledger: ledger}, time.Minute, func(err error) { t.Error(err) })
+	st := func(gpa, size uint64) *State {
+		return &State{
+			Regions: []Region{{GPA: gpa, Size: size}},
+			Vrings:  []Vring{{Num: 8, Base: 7}, {Num: 8, Base: 7, Desc: 0x1000, Avail: 0x2000, Used: 0x3000}},
+		}
+	}
+	file := descriptorOf(t, 0x20000)
+	if _, err := unix.Pwrite(file, []byte{0x34, 0x12}, 0x10000+0x3002); err != nil {
+		t.Fatal(err)
+	}
+	at := func(gpa, size uint64) []*Mapping {
+		return []*Mapping{{Region: Region{GPA: gpa, Size: size, Offset: 0x10000}, file: file}}
+	}
+	for i, c := range []struct {
+		later *State
+		maps  []*Mapping
+		base  uint32
+	}{
+		{nil, nil, 7},
+		{st(0x200000, 0x10000), at(0x200000, 0x10000), 0x1234},
+		{st(0x300000, 0x1000), at(0x100000, 0x10000), 0x1234},
+		{st(0x200000, 0x10000), at(0x100000, 0x10000), 7},
+	} {
+		if err := r.StartVring(st(0x100000, 0x10000), 1, -1, -1, -1); err != nil {
+			t.Fatal(err)
+		}
+		if c.later != nil {
+			if err := r.SetMemory(c.later, c.maps); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if base := r.StopVring(1); base != c.base {
+			t.Errorf("%d: base %#x, want %#x", i, base, c.base)
+		}
+	}
+	if err := r.StartVring(st(0x100000, 0x2000), 1, -1, -1, -1); err == nil {
+		t.Error("a ring outside memory was started")
+	}
+	packed := st(0x100000, 0x10000)
+	packed.Features, packed.Vrings[1].Base = FeaturePacked, 0x80028002
+	if err := r.StartVring(packed, 1, -1, -1, -1); err != nil {
+		t.Fatal(err)
+	}
+	ledger[1] += 0x30003 // by a worker that is gone
+	if base := r.StopVring(1); base != 0x80058005 {
+		t.Errorf("a packed ring: base %#x", base)
+	}
+}
+
+// TestAsk: a question succeeds with the answer of its own that says 0, and with no other.
+func TestAsk(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		request, reply Request
+		flags          uint32
+		payload        []byte
+		want           string // the answer's payload
+		err            string
+	}{
+		{name: "done", request: SetOwner, reply: SetOwner, flags: FlagReply, payload: u64(0)},
+		{name: "refused", request: SetOwner, reply: SetOwner, flags: FlagReply, payload: u64(9), err: "declined with 9"},
+		{name: "short", request: SetOwner, reply: SetOwner, flags: FlagReply, payload: []byte{0}, err: "payload of 1 bytes"},
+		{name: "of another", request: SetOwner, reply: SetFeatures, flags: FlagReply, payload: u64(0), err: "answered by"},
+		{name: "no reply", request: SetOwner, reply: SetOwner, flags: 0, payload: u64(0), err: "answered by"},
+		{name: "with data", request: GetVringBase, reply: GetVringBase, flags: FlagReply, payload: []byte("base 7.."), want: "base 7.."},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			near, far := sockettest.Pair(t)
+			if err := WriteMessage(far, tc.reply, tc.flags, tc.payload); err != nil {
+				t.Fatal(err)
+			}
+			f := frontend{conn: near, limit: time.Minute}
+			got, err := f.ask(tc.request, u64(5))
+			if string(got) != tc.want || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("%q, %v; want %q, error %q", got, err, tc.want, tc.err)
+			}
+			m, err := ReadMessage(far)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			if m.Request != tc.request || m.Flags != FlagVersion|FlagNeedReply || string(m.Payload) != string(u64(5)) {
+				t.Errorf("asked %+v", m.Header)
+			}
+		})
+	}
+	near, far := sockettest.Pair(t)
+	far.Close()
+	f := frontend{conn: near, limit: time.Minute}
+	if _, err := f.ask(SetOwner, nil); err == nil {
+		t.Error("asked nobody without an error")
+	}
+	near.Close()
+	if _, err := f.ask(SetOwner, nil); err == nil {
+		t.Error("asked over a closed socket without an error")
 	}
 }

@@ -1,6 +1,6 @@
-// Package virtqueue is the device side of virtqueues in guest memory, made for a data path: split
-// and packed rings, indirect descriptors, event indices, several chains at a time, and buffers that
-// are accessed in place.
+// Package virtqueue is the device side of virtqueues in guest memory, for the network port (package
+// vhostnet) and the socket device (package vsock): split and packed rings, indirect descriptors,
+// event indices, several chains at a time, and buffers that are accessed in place.
 //
 //	Take ─▶ Chain: Out (to read), In (to write) ─▶ Done … Done ─▶ Publish ─▶ notify the driver?
 //	  ▲                                                              │

@@ -1,6 +1,10 @@
 package virtqueue
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+)
 
 // Ring is the device side of one virtqueue. See the package comment.
 type Ring interface {
@@ -38,4 +42,66 @@ func New(mem *RAM, cfg Config) (Ring, error) {
 		return newPacked(mem, cfg)
 	}
 	return newSplit(mem, cfg)
+}
+
+// MaxSize is the largest ring, Virtio §2.7 and §2.8.10.1.
+const MaxSize = 32768
+
+// Config describes a ring. Addresses are guest-physical.
+type Config struct {
+	Size     uint16
+	Desc     uint64 // descriptors
+	Driver   uint64 // available ring, or the driver's event suppression
+	Device   uint64 // used ring, or the device's event suppression
+	Packed   bool
+	Indirect bool   // indirect descriptors were negotiated
+	EventIdx bool   // event indices were negotiated
+	Base     uint32 // next available entry; for a packed ring, bit 15 is the wrap counter
+	Resume   bool   // ignore Base and continue where the previous device stopped
+	Ledger   Ledger // of a packed ring; nil: no later process can resume the ring
+}
+
+// Mark is a position in a ring; see Ring.Mark.
+type Mark struct {
+	index  uint16
+	wrap   bool
+	chains int
+}
+
+// needEvent reports whether the index moved past the event index between old and new, Virtio
+// §2.7.10.1.
+func needEvent(event, new, old uint16) bool { return new-event-1 < new-old }
+
+// ErrRing is wrapped by every error that a driver can cause.
+var ErrRing = errors.New("virtqueue broken by its driver")
+
+// orSpent returns err, or nil if err is errSpent: the chain is not broken but waits for the next
+// turn.
+func orSpent(err error) error {
+	if err == errSpent {
+		return nil
+	}
+	return err
+}
+
+// Guard calls f and returns an error if f faults in guest memory (the file behind it was
+// truncated). It also turns any other panic into an error, so that no guest can end the process by
+// a ring.
+func Guard(f func()) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() { err = Recovered(recover()) }()
+	f()
+	return nil
+}
+
+// Recovered returns the error for a recovered panic, or nil if r is nil.
+func Recovered(r any) error {
+	switch r := r.(type) {
+	case nil:
+		return nil
+	case interface{ Addr() uintptr }:
+		return fmt.Errorf("%w: the guest's memory cannot be accessed: its file was cut short", ErrRing)
+	default:
+		return fmt.Errorf("%w: this program cannot take it: %v", ErrRing, r)
+	}
 }

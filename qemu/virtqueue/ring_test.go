@@ -1,11 +1,11 @@
 package virtqueue_test
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -208,157 +208,6 @@ func (p *posting) check(t *testing.T, ch *virtqueue.Chain) {
 	}
 	if got := binary.LittleEndian.Uint32(ch.Out()[0]); got != p.serial {
 		t.Fatalf("chain %d, want %d", got, p.serial)
-	}
-}
-
-// TestResume has the device end after each number of steps: the next goes on where it was.
-func TestResume(t *testing.T) {
-	eachKind(t, func(t *testing.T, c vhosttest.QueueConfig) {
-		mem := pages(t, memSize)
-		ledger := virtqueue.Ledger(pages(t, virtqueue.LedgerSize))
-		d := vhosttest.NewQueue(mem, c)
-		cfg := config(d)
-		cfg.Ledger = ledger
-		rng := rand.New(rand.NewPCG(2, 2))
-		r := newRing(t, mem, cfg)
-		var posted []posting
-		back := 0
-		for serial := uint32(0); serial < 3000; {
-			for range rng.IntN(6) {
-				p, ok := post(d, mem, rng, serial)
-				if !ok {
-					break
-				}
-				serial++
-				posted = append(posted, p)
-			}
-			d.Show()
-			n := 0
-			for range rng.IntN(6) {
-				ch, err := r.Take(plenty())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if ch == nil {
-					break
-				}
-				posted[n].check(t, ch)
-				n++
-			}
-			done := rng.IntN(n + 1)
-			for i := range done {
-				r.Done(int(posted[i].in))
-			}
-			if rng.IntN(3) > 0 { // else what is done is not shown when the device ends
-				r.Publish()
-			} else {
-				done = 0
-			}
-			posted = posted[done:]
-			for {
-				if _, _, ok := d.Used(); !ok {
-					break
-				}
-				back++
-			}
-			if want := int(serial) - len(posted); back != want {
-				t.Fatalf("%d chains came back, want %d", back, want)
-			}
-			cfg.Base = resume(t, mem, cfg)
-			if want := r.Base(); c.Packed && done > 0 && cfg.Base != want {
-				t.Fatalf("resumed at %#x, want %#x", cfg.Base, want)
-			}
-			r = newRing(t, mem, cfg)
-		}
-	})
-}
-
-func resume(t *testing.T, mem []byte, c virtqueue.Config) uint32 {
-	t.Helper()
-	if !c.Packed {
-		return uint32(binary.LittleEndian.Uint16(mem[c.Device+2:]))
-	}
-	base, ok := c.Ledger.Resume(ramOf(mem), c.Desc, c.Size)
-	if !ok {
-		t.Fatal("not resumed")
-	}
-	return base
-}
-
-// TestKilledWhileWriting has the device of a packed ring end after each single store of a batch.
-func TestKilledWhileWriting(t *testing.T) {
-	c := vhosttest.QueueConfig{At: queueAt, Size: 8, Packed: true}
-	build := func() (mem []byte, ledger virtqueue.Ledger, d *vhosttest.Queue, r virtqueue.Ring, cfg virtqueue.Config) {
-		mem, ledger = pages(t, memSize), virtqueue.Ledger(pages(t, virtqueue.LedgerSize))
-		d = vhosttest.NewQueue(mem, c)
-		cfg = config(d)
-		cfg.Ledger = ledger
-		r = newRing(t, mem, cfg)
-		for range 5 {
-			d.Add(vhosttest.Buffer{Addr: bufAt, Len: 9}, vhosttest.Buffer{Addr: bufAt, Len: 7, Write: true})
-			d.Show()
-			if ch, err := r.Take(plenty()); err != nil || ch == nil {
-				break
-			}
-		}
-		return mem, ledger, d, r, cfg
-	}
-	// The order of stores is: the ledger's entries and its word, descriptors 2, 1, 0, the word.
-	const done = 3
-	for written := range done + 1 {
-		mem, ledger, d, r, cfg := build()
-		before := bytes.Clone(mem[queueAt : queueAt+8*16])
-		noted := make([]byte, len(ledger))
-		for range done {
-			r.Done(7)
-		}
-		r.Publish()
-		after := bytes.Clone(mem[queueAt : queueAt+8*16])
-		copy(mem[queueAt:], before)
-		for i := done - 1; i >= done-written; i-- { // each chain has two descriptors
-			copy(mem[queueAt+i*32:queueAt+i*32+16], after[i*32:])
-		}
-		copy(noted, ledger)
-		copy(ledger, binary.LittleEndian.AppendUint64(nil, uint64(binary.LittleEndian.Uint16(noted))<<16|done<<32))
-		base := resume(t, mem, cfg)
-		for i := range done {
-			if _, n, ok := d.Used(); !ok || n != 7 {
-				t.Fatalf("%d descriptors written: chain %d did not come back", written, i)
-			}
-		}
-		if _, _, ok := d.Used(); ok {
-			t.Fatalf("%d descriptors written: a chain too many", written)
-		}
-		if base != r.Base() {
-			t.Errorf("%d descriptors written: resumed at %#x, want %#x", written, base, r.Base())
-		}
-	}
-	// All was written and the driver has used the places again: they stay as they are.
-	mem, ledger, d, r, cfg := build()
-	for range 4 {
-		r.Done(7)
-	}
-	r.Publish()
-	at := binary.LittleEndian.Uint16(ledger)
-	for range 4 {
-		if _, _, ok := d.Used(); !ok {
-			t.Fatal("not used")
-		}
-	}
-	for range 4 {
-		d.Add(vhosttest.Buffer{Addr: bufAt, Len: 9}, vhosttest.Buffer{Addr: bufAt, Len: 7, Write: true})
-	}
-	copy(ledger, binary.LittleEndian.AppendUint64(nil, uint64(at)<<16|4<<32))
-	again := bytes.Clone(mem[queueAt : queueAt+8*16])
-	cfg.Base = resume(t, mem, cfg)
-	if !bytes.Equal(again, mem[queueAt:queueAt+8*16]) {
-		t.Fatal("descriptors that the driver posted anew were written")
-	}
-	next := newRing(t, mem, cfg)
-	for range 4 {
-		if ch, err := next.Take(plenty()); err != nil || ch == nil || ch.OutLen != 9 {
-			t.Fatalf("%v %v", ch, err)
-		}
 	}
 }
 
@@ -627,4 +476,257 @@ func TestRingTakenTwice(t *testing.T) {
 			t.Errorf("%+v, %v", ch, err)
 		}
 	})
+}
+
+// TestSizes: a ring has up to 32768 entries; of a split one they are a power of two (Virtio §2.7,
+// §2.8.10.1).
+func TestSizes(t *testing.T) {
+	mem := ramOf(pages(t, 1<<20))
+	for _, tt := range []struct {
+		size          uint16
+		split, packed bool // may be
+	}{
+		{0, false, false},
+		{1, true, true},
+		{2, true, true},
+		{3, false, true},
+		{100, false, true},
+		{16384, true, true},
+		{32767, false, true},
+		{32768, true, true},
+		{32769, false, false},
+		{65535, false, false},
+	} {
+		for _, packed := range []bool{false, true} {
+			_, err := virtqueue.New(mem, virtqueue.Config{Size: tt.size, Desc: 0, Driver: 0x80000, Device: 0xa0000, Packed: packed})
+			if want := !packed && tt.split || packed && tt.packed; (err == nil) != want || err != nil && !errors.Is(err, virtqueue.ErrRing) {
+				t.Errorf("size %d, packed %t: %v", tt.size, packed, err)
+			}
+		}
+	}
+}
+
+// TestPartsAtTheEnd: each part of a ring may end where memory ends, and not a byte behind.
+func TestPartsAtTheEnd(t *testing.T) {
+	mem := pages(t, memSize)
+	for _, packed := range []bool{false, true} {
+		lengths := [3]uint64{8 * 16, 6 + 2*8, 6 + 8*8}
+		if packed {
+			lengths = [3]uint64{8 * 16, 4, 4}
+		}
+		for i, n := range lengths {
+			const at = 2048
+			parts := [3]uint64{0, 256, 512}
+			parts[i] = at
+			for _, missing := range []uint64{0, 1} {
+				_, err := virtqueue.New(ramOf(mem[:at+n-missing]), virtqueue.Config{
+					Size: 8, Packed: packed, Desc: parts[0], Driver: parts[1], Device: parts[2],
+				})
+				if (err == nil) != (missing == 0) || err != nil && !errors.Is(err, virtqueue.ErrRing) {
+					t.Errorf("packed %t, %d bytes of part %d are missing: %v", packed, missing, i, err)
+				}
+			}
+		}
+	}
+}
+
+// putDesc writes a descriptor of a split ring, or of a table.
+func putDesc(b []byte, addr uint64, size uint32, x, y uint16) {
+	binary.LittleEndian.PutUint64(b, addr)
+	binary.LittleEndian.PutUint32(b[8:], size)
+	binary.LittleEndian.PutUint16(b[12:], x)
+	binary.LittleEndian.PutUint16(b[14:], y)
+}
+
+// TestWhereIndirectMayBe: a table stands alone in its chain, or ends that of a split ring, and only
+// where it was negotiated (Virtio §2.7.5.3, §2.8.7).
+func TestWhereIndirectMayBe(t *testing.T) {
+	const available = 1 << 7 // of a packed ring, in its first lap
+	for _, tt := range []struct {
+		name             string
+		packed, indirect bool
+		ring, table      [2][2]uint16 // the descriptors' last two fields: flags and next, or id and flags
+		want             int          // bytes to read; 0: refused
+	}{
+		{"split", false, true, [2][2]uint16{{4, 0}}, [2][2]uint16{{1, 1}, {0, 0}}, 16},
+		{"split, of one", false, true, [2][2]uint16{{4, 0}}, [2][2]uint16{}, 8},
+		{"split, behind another", false, true, [2][2]uint16{{1, 1}, {4, 0}}, [2][2]uint16{}, 8 + 32},
+		{"split, not negotiated", false, false, [2][2]uint16{{4, 0}}, [2][2]uint16{}, 0},
+		{"split, not negotiated, behind another", false, false, [2][2]uint16{{1, 1}, {4, 0}}, [2][2]uint16{}, 0},
+		{"split, before another", false, true, [2][2]uint16{{4 | 1, 1}}, [2][2]uint16{}, 0},
+		{"split, in a table", false, true, [2][2]uint16{{4, 0}}, [2][2]uint16{{4, 0}}, 0},
+		{"split, in a table at its end", false, true, [2][2]uint16{{4, 0}}, [2][2]uint16{{1, 1}, {4, 0}}, 0},
+		{"split, out of its table", false, true, [2][2]uint16{{4, 0}}, [2][2]uint16{{1, 2}}, 0},
+		{"packed", true, true, [2][2]uint16{{0, available | 4}}, [2][2]uint16{}, 16},
+		{"packed, not negotiated", true, false, [2][2]uint16{{0, available | 4}}, [2][2]uint16{}, 0},
+		{"packed, before another", true, true, [2][2]uint16{{0, available | 4 | 1}, {0, available}}, [2][2]uint16{}, 0},
+		{"packed, behind another", true, true, [2][2]uint16{{0, available | 1}, {0, available | 4}}, [2][2]uint16{}, 0},
+	} {
+		mem := pages(t, memSize)
+		d := vhosttest.NewQueue(mem, vhosttest.QueueConfig{At: queueAt, Size: 16, Packed: tt.packed, Indirect: tt.indirect})
+		desc, driver, _ := d.Parts()
+		const table = bufAt + 0x1000
+		for i := range tt.ring {
+			f := tt.ring[i]
+			addr := uint64(bufAt)
+			if (f[0]|f[1])&4 != 0 {
+				addr = table
+			}
+			putDesc(mem[desc+16*uint64(i):], addr, 32, f[0], f[1])
+			putDesc(mem[table+16*i:], bufAt, 8, tt.table[i][0], tt.table[i][1])
+		}
+		if !tt.packed {
+			mem[driver+2] = 1 // entry 0 names descriptor 0
+		}
+		ch, err := newRing(t, mem, config(d)).Take(plenty())
+		switch {
+		case tt.want == 0:
+			if !errors.Is(err, virtqueue.ErrRing) {
+				t.Errorf("%s: %+v, %v", tt.name, ch, err)
+			}
+		case err != nil || ch == nil || ch.OutLen != tt.want:
+			t.Errorf("%s: %+v, %v, want %d bytes", tt.name, ch, err, tt.want)
+		}
+	}
+}
+
+// TestErrorsNameTheRing: who reads the log hears how large the ring is that its driver broke.
+func TestErrorsNameTheRing(t *testing.T) {
+	for _, packed := range []bool{false, true} {
+		mem := pages(t, memSize)
+		d := vhosttest.NewQueue(mem, vhosttest.QueueConfig{At: queueAt, Size: 16, Packed: packed})
+		r := newRing(t, mem, config(d))
+		other := config(d)
+		other.Size = 8
+		if err := r.Rebind(ramOf(mem), other); !errors.Is(err, virtqueue.ErrRing) || !strings.Contains(err.Error(), "the ring had 16 entries") {
+			t.Errorf("packed %t, rebound with another size: %v", packed, err)
+		}
+		if packed {
+			continue
+		}
+		_, driver, _ := d.Parts()
+		mem[driver+2] = 17
+		if _, err := r.Take(plenty()); err == nil || !strings.Contains(err.Error(), "available index 17 is 17 ahead of the device, the ring has 16 entries") {
+			t.Errorf("too many: %v", err)
+		}
+		mem[driver+2], mem[driver+4] = 1, 16
+		if _, err := r.Take(plenty()); err == nil || !strings.Contains(err.Error(), "names descriptor 16 of 16") {
+			t.Errorf("outside: %v", err)
+		}
+	}
+}
+
+// TestToldAsWanted: a driver that wants no interrupts gets none; one that waits for the next chain
+// gets one for it, and with event indices none for those behind.
+func TestToldAsWanted(t *testing.T) {
+	eachKind(t, func(t *testing.T, c vhosttest.QueueConfig) {
+		mem := pages(t, memSize)
+		d := vhosttest.NewQueue(mem, c)
+		r := newRing(t, mem, config(d))
+		told := func() bool {
+			d.Add(vhosttest.Buffer{Addr: bufAt, Len: 8})
+			d.Show()
+			if ch, err := r.Take(plenty()); ch == nil || err != nil {
+				t.Fatal(ch, err)
+			}
+			r.Done(0)
+			d.Used()
+			return r.Publish()
+		}
+		for range 3 * c.Size {
+			for d.Interrupts(true) {
+				d.Used()
+			}
+			if !told() {
+				t.Fatal("a driver that waits is not told")
+			}
+			if told() == c.EventIdx {
+				t.Fatalf("a driver that has not asked again: told %t", !c.EventIdx)
+			}
+			if d.Interrupts(false); c.Packed || !c.EventIdx { // else the index alone counts
+				if told() {
+					t.Fatal("a driver that wants no interrupts is told")
+				}
+			}
+			if r.Publish() {
+				t.Fatal("told of nothing")
+			}
+		}
+	})
+}
+
+// TestEventNotNegotiated: without event indices no driver of a packed ring asks for one.
+func TestEventNotNegotiated(t *testing.T) {
+	for _, eventIdx := range []bool{false, true} {
+		mem := pages(t, memSize)
+		d := vhosttest.NewQueue(mem, vhosttest.QueueConfig{At: queueAt, Size: 8, Packed: true, EventIdx: eventIdx})
+		r := newRing(t, mem, config(d))
+		_, driver, _ := d.Parts()
+		binary.LittleEndian.PutUint32(mem[driver:], 2<<16|1<<15) // the first descriptor of the first lap
+		d.Add(vhosttest.Buffer{Addr: bufAt, Len: 8})
+		d.Show()
+		if ch, err := r.Take(plenty()); ch == nil || err != nil {
+			t.Fatal(ch, err)
+		}
+		r.Done(0)
+		if told := r.Publish(); told != eventIdx {
+			t.Errorf("event indices %t: told %t", eventIdx, told)
+		}
+	}
+}
+
+// TestFetchedAhead: what chains begin with is loaded for many at a time, when those before are used
+// up, and never what the driver has not made available. Each buffer tells its number, twice.
+func TestFetchedAhead(t *testing.T) {
+	const chains, more, bufs = 20, 3, 0x20000
+	for _, c := range []struct {
+		packed bool
+		parts  int         // buffers of a chain
+		loaded map[int]int // before which chain, and the number of the buffer that is loaded last then
+	}{
+		{false, 1, map[int]int{0: 16, 16: 20, 20: 23}},
+		{false, 2, map[int]int{0: 31, 16: 39, 20: 45}}, // the first of each chain
+		{true, 1, map[int]int{0: 16, 16: 20, 20: 23}},
+		{true, 2, map[int]int{0: 16, 8: 32, 16: 40, 20: 46}}, // all that follow each other
+	} {
+		mem := make([]byte, 1<<18)
+		d := vhosttest.NewQueue(mem, vhosttest.QueueConfig{At: 0x1000, Size: 64, Packed: c.packed})
+		added := 0
+		add := func(n int) {
+			for range n {
+				var list []vhosttest.Buffer
+				for range c.parts {
+					at := bufs + added*128
+					added++
+					mem[at], mem[at+virtqueue.CacheLine] = byte(added), byte(added)
+					list = append(list, vhosttest.Buffer{Addr: uint64(at), Len: 100})
+				}
+				d.Add(list...)
+			}
+			d.Show()
+		}
+		var ram virtqueue.RAM
+		ram.Set([]queues.Region{{Mem: mem}})
+		desc, driver, device := d.Parts()
+		r, err := virtqueue.New(&ram, virtqueue.Config{Size: 64, Desc: desc, Driver: driver, Device: device, Packed: c.packed, Base: d.Base()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(chains)
+		want := byte(0)
+		for i := range chains + more {
+			if i == chains {
+				add(more)
+			}
+			if ch, err := r.Take(plenty()); ch == nil || err != nil {
+				t.Fatalf("chain %d: %v", i, err)
+			}
+			if n, ok := c.loaded[i]; ok {
+				want = byte(n)
+			}
+			if ram.Touched() != [2]byte{want, want} {
+				t.Errorf("packed %t, %d buffers each: with chain %d buffer %d is loaded last, want %d", c.packed, c.parts, i, ram.Touched(), want)
+			}
+		}
+	}
 }

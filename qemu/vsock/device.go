@@ -1,6 +1,7 @@
 package vsock
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"log/slog"
@@ -8,7 +9,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/qemu/eventfd"
 	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
-	"github.com/falcon-vnic/vnic/qemu/vring"
+	"github.com/falcon-vnic/vnic/qemu/virtqueue"
 )
 
 // Queue numbers, Virtio §5.10.2. The names are from the guest's side.
@@ -29,7 +30,7 @@ type Device struct {
 	rx      *ring // guarded by Transport.mu
 	scratch []byte
 	notify  [2]notify // by queue
-	signals *eventfd.Line
+	signals *eventfd.Notifier
 }
 
 // notify holds the events by which a queue's driver learns that buffers were used (call) and that
@@ -43,11 +44,56 @@ func (n *notify) set(call, errfd int) {
 	_ = n.err.Set(errfd)
 }
 
-// ring is a started queue.
+// ring is a started queue. Its memory is the guest's: each access is guarded (virtqueue.Guard).
 type ring struct {
-	q      *vring.Queue
+	q      virtqueue.Ring
+	work   virtqueue.Work // what is left of a turn
+	wanted bool           // the driver wants an interrupt for what was published since the last one
 	notify *notify
 	broken error
+}
+
+// ringWork is how many descriptors a turn on a ring may read. With it a turn makes progress with
+// any ring.
+const ringWork = 4 * virtqueue.MaxSegments
+
+// read takes the driver's next packet and copies as much of it to b as fits. It returns ok false if
+// there is none or the turn's work is used up.
+func (r *ring) read(b []byte) (n int, ok bool, err error) {
+	fault := virtqueue.Guard(func() {
+		var ch *virtqueue.Chain
+		if ch, err = r.q.Take(&r.work); ch == nil {
+			return
+		}
+		ok = true
+		for _, s := range ch.Out() {
+			n += copy(b[n:], s)
+		}
+	})
+	return n, ok, cmp.Or(err, fault)
+}
+
+// done completes and publishes the oldest chain that was taken. It does so for each chain by
+// itself: if this process is killed, the next one goes on behind the last chain that is published.
+func (r *ring) done(written int) error {
+	return virtqueue.Guard(func() {
+		r.q.Done(written)
+		r.wanted = r.q.Publish() || r.wanted
+	})
+}
+
+// waiting reports whether the driver has made a chain available that was not taken.
+func (r *ring) waiting() (waiting bool, err error) {
+	err = virtqueue.Guard(func() { waiting = r.q.Arm() })
+	return waiting, err
+}
+
+// tell interrupts the driver if it wants that for what was published.
+func (r *ring) tell() {
+	if r.wanted {
+		r.wanted = false
+		r.interrupt()
+	}
 }
 
 // NewDevice returns the device of the guest with context ID cid, without queues.
@@ -56,7 +102,7 @@ func NewDevice(cid uint32, log *slog.Logger) *Device {
 		Transport: NewTransport(HostCID, cid),
 		log:       log,
 		scratch:   make([]byte, HeaderSize+bufAlloc),
-		signals:   eventfd.NewLine(2 * len(Device{}.notify)),
+		signals:   eventfd.NewNotifier(2 * len(Device{}.notify)),
 	}
 	for i := range d.notify {
 		d.notify[i] = notify{d.signals.Event(2 * i), d.signals.Event(2*i + 1)}
@@ -86,7 +132,7 @@ func Config(cid uint32, off uint32, b []byte) bool {
 
 // Start starts queue i. call and errfd are eventfds, or negative for none. The caller owns them and
 // must keep them open until Stop or the next SetCall.
-func (d *Device) Start(i int, q *vring.Queue, call, errfd int) {
+func (d *Device) Start(i int, q virtqueue.Ring, call, errfd int) {
 	r := &ring{q: q, notify: &d.notify[i]}
 	r.notify.set(call, errfd)
 	if i == QueueTX {
@@ -119,7 +165,7 @@ func (d *Device) Stop(i int) (base uint16) {
 		if r == nil {
 			return
 		}
-		base = r.q.Base()
+		base = uint16(r.q.Base())
 		r.notify.set(eventfd.None, eventfd.None)
 		if i == QueueTX {
 			d.tx = nil
@@ -135,7 +181,7 @@ func (d *Device) Stop(i int) (base uint16) {
 
 // Rebind calls f for each running queue while nothing uses the queues, so that f can move them to
 // other memory. A queue for which f fails is not used any more.
-func (d *Device) Rebind(f func(i int, q *vring.Queue) error) error {
+func (d *Device) Rebind(f func(i int, q virtqueue.Ring) error) error {
 	var first error
 	d.exclusive(func() {
 		for i := QueueRX; i <= QueueTX; i++ {
@@ -190,32 +236,29 @@ func (d *Device) drain() bool {
 		return false
 	}
 	defer d.Pump() // sends answers once per call, not once per packet
-	n := 0
-	for ; n < txQuantum; n++ {
-		ch, err := r.q.Peek()
-		if err != nil {
-			d.breakRing(QueueTX, r, err)
-			return false
-		}
-		if ch == nil {
-			break
-		}
+	r.work = ringWork
+	for range txQuantum {
 		// A packet longer than scratch exceeds any credit. It is cut, so the length in its header
 		// does not match and it is dropped.
-		k, err := r.q.Read(ch, d.scratch)
-		if err == nil {
-			d.Locked(func() { d.input(d.scratch[:k]) })
-			err = r.q.Push(ch, 0)
+		n, ok, err := r.read(d.scratch)
+		if err == nil && ok {
+			d.Locked(func() { d.input(d.scratch[:n]) })
+			err = r.done(0)
 		}
 		if err != nil {
 			d.breakRing(QueueTX, r, err)
 			return false
 		}
+		if !ok {
+			break
+		}
 	}
-	if n > 0 && r.q.Interrupt() {
-		r.interrupt()
+	r.tell()
+	more, err := r.waiting()
+	if err != nil {
+		d.breakRing(QueueTX, r, err)
 	}
-	return n == txQuantum
+	return more
 }
 
 // breakRing stops using a ring whose content is invalid. The ring stays unused until the driver
@@ -244,41 +287,51 @@ func (r *ring) interrupt() { r.notify.call.Signal() }
 type rxLink struct {
 	d  *Device
 	r  *ring
-	ch *vring.Chain // peeked by Room
+	ch *virtqueue.Chain // taken by Room, and not filled yet
+	at virtqueue.Mark   // position of ch
 }
 
+// Room takes the next chain. It takes the same chain again if nothing was put into it: the guest's
+// memory may have changed since.
 func (l *rxLink) Room() int {
-	l.ch = nil
 	if l.r.broken != nil {
 		return 0
 	}
-	ch, err := l.r.q.Peek()
-	if err == nil && ch != nil && ch.WriteLen() <= HeaderSize {
-		err = fmt.Errorf("%w: receive buffer of %d bytes, a packet needs more than %d", vring.ErrQueue, ch.WriteLen(), HeaderSize)
+	var err error
+	fault := virtqueue.Guard(func() {
+		if l.ch != nil {
+			l.r.q.Back(l.at)
+		}
+		l.at, l.r.work = l.r.q.Mark(), ringWork
+		l.ch, err = l.r.q.Take(&l.r.work)
+	})
+	if err = cmp.Or(err, fault); err == nil && l.ch != nil && l.ch.InLen <= HeaderSize {
+		err = fmt.Errorf("%w: receive buffer of %d bytes, a packet needs more than %d", virtqueue.ErrRing, l.ch.InLen, HeaderSize)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		l.d.breakRing(QueueRX, l.r, err)
 		return 0
-	}
-	if ch == nil {
+	case l.ch == nil:
 		return 0
 	}
-	l.ch = ch
-	return ch.WriteLen()
+	return l.ch.InLen
 }
 
 func (l *rxLink) Put(pkt []byte) {
-	err := l.r.q.Write(l.ch, pkt)
+	n, bufs := len(pkt), l.ch.In()
+	l.ch = nil
+	err := virtqueue.Guard(func() {
+		for _, b := range bufs {
+			pkt = pkt[copy(b, pkt):]
+		}
+	})
 	if err == nil {
-		err = l.r.q.Push(l.ch, len(pkt))
+		err = l.r.done(n)
 	}
 	if err != nil {
 		l.d.breakRing(QueueRX, l.r, err)
 	}
 }
 
-func (l *rxLink) Flush() {
-	if l.r.broken == nil && l.r.q.Interrupt() {
-		l.r.interrupt()
-	}
-}
+func (l *rxLink) Flush() { l.r.tell() }

@@ -12,7 +12,8 @@
 //	                           └───────── RST ──────┴──────────────────────────────────► gone
 //
 // Transport is symmetrical: a device uses it with the local CID 2 (the host), the test driver with
-// the guest's CID. Device connects a Transport with two vring.Queues, for a vhost-user back end.
+// the guest's CID. Device connects a Transport with two split virtqueues, for a vhost-user back
+// end.
 //
 // # Ownership and concurrency
 //
@@ -24,7 +25,7 @@
 // # Bounds
 //
 // Flows, waiting connections per listener, the bytes a flow buffers in each
-// direction and the queue of replies to unknown flows are all bounded (limits.go).
+// direction and the queue of replies to unknown flows are all bounded.
 // Input never waits for room in the other direction, so the two queues cannot
 // block each other. A peer that exceeds its credit loses the flow; packets with
 // a foreign CID are dropped and counted.

@@ -190,55 +190,6 @@ func TestFullLinkDoesNotStopInput(t *testing.T) {
 	}
 }
 
-// TestFairness has one flow with much to send and others with little: with room
-// for one packet at a time nobody waits longer than one round.
-func TestFairness(t *testing.T) {
-	host, w := device(t, 200, 1)
-	l, err := host.Listen(7)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var conns []*Conn
-	for i := range uint32(4) {
-		inject(host, fromGuest(OpRequest, 100+i, 7), nil)
-		w.header(t)
-		c, err := l.AcceptConn()
-		if err != nil {
-			t.Fatal(err)
-		}
-		conns = append(conns, c)
-	}
-	if _, err := conns[0].Write(make([]byte, sendBuf)); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range conns[1:] {
-		if _, err := c.Write(make([]byte, 400)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var order []uint32
-	for range 9 {
-		order = append(order, w.header(t).DstPort)
-		host.Pump()
-	}
-	want := []uint32{100, 100, 101, 102, 103, 100, 101, 102, 103}
-	if !equal(order, want) {
-		t.Errorf("order %v, want %v", order, want)
-	}
-}
-
-func equal(a, b []uint32) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
-}
-
 // TestNonsenseCredit has a peer whose progress is ahead of what was sent.
 func TestNonsenseCredit(t *testing.T) {
 	host, w := device(t, 3776, 16)

@@ -289,3 +289,98 @@ func (t *Transport) pump() {
 		t.link.Flush()
 	}
 }
+
+// Limits of one Transport. They are constants of this implementation, not settings: a peer sees
+// bufAlloc as the credit of a flow.
+const (
+	bufAlloc     = 256 << 10       // receive buffer per flow, as in Linux
+	sendBuf      = 64 << 10        // send buffer per flow
+	maxPayload   = 64 << 10        // largest payload of a packet that is sent
+	maxFlows     = 256             // per peer, including closing ones
+	maxBacklog   = 64              // connections waiting for Accept per listener
+	maxReplies   = 256             // resets waiting for room in the link
+	closeTimeout = 8 * time.Second // how long a closed flow waits for its peer, as in Linux
+)
+
+// Local ports for flows that this end opens. They are used in ascending order, and are far from the
+// ports that services listen on.
+const (
+	firstPort = 1 << 30
+	endPort   = 1 << 31 // the first port behind the range
+)
+
+// Listener accepts the flows that the peer opens to one port. It implements net.Listener.
+type Listener struct {
+	t       *Transport
+	addr    Addr
+	cond    sync.Cond
+	backlog []*Conn
+	closed  bool
+}
+
+// Listen accepts flows to a local port.
+func (t *Transport) Listen(port uint32) (*Listener, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, net.ErrClosed
+	}
+	if t.listeners[port] != nil {
+		return nil, fmt.Errorf("vsock port %d: %w", port, syscall.EADDRINUSE)
+	}
+	l := &Listener{t: t, addr: Addr{t.local, port}}
+	l.cond.L = &t.mu
+	t.listeners[port] = l
+	return l, nil
+}
+
+// Accept returns the next flow as a net.Conn.
+func (l *Listener) Accept() (net.Conn, error) {
+	c, err := l.AcceptConn()
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// AcceptConn returns the next flow. After Close it returns net.ErrClosed. It also returns a flow
+// that the peer has reset since; reading that flow fails.
+func (l *Listener) AcceptConn() (*Conn, error) {
+	l.t.mu.Lock()
+	defer l.t.mu.Unlock()
+	for len(l.backlog) == 0 && !l.closed {
+		l.cond.Wait()
+	}
+	if l.closed {
+		return nil, net.ErrClosed
+	}
+	c := l.backlog[0]
+	l.backlog[0] = nil
+	l.backlog = l.backlog[1:]
+	return c, nil
+}
+
+// Addr returns the local address.
+func (l *Listener) Addr() net.Addr { return l.addr }
+
+// Close stops accepting and resets the flows that were not accepted.
+func (l *Listener) Close() error {
+	l.t.mu.Lock()
+	defer l.t.mu.Unlock()
+	l.close()
+	l.t.pump()
+	return nil
+}
+
+func (l *Listener) close() {
+	if l.closed {
+		return
+	}
+	l.closed = true
+	delete(l.t.listeners, l.addr.Port)
+	for _, c := range l.backlog {
+		c.abort(net.ErrClosed)
+	}
+	l.backlog = nil
+	l.cond.Broadcast()
+}

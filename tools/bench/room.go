@@ -46,7 +46,7 @@ var allRooms = []room{
 	{name: "credits", packages: []string{"falcon/credit", "pf_vf", "device"}},
 	{
 		name:     "guest",
-		packages: []string{"qemu/vring", "qemu/vsock", "qemu", "guestlib", "guestlib/workload", "device", "cmd/vnic:Guest|Vfio|RXE"},
+		packages: []string{"qemu/vsock", "qemu", "guestlib", "guestlib/workload", "device", "cmd/vnic:Guest|Vfio|RXE"},
 		needs:    "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
 	},
 }

@@ -100,14 +100,14 @@ func (s *Supervisor) start() (_ *process, err error) {
 	}
 	p := &process{program: program, upgrade: s.trying, cmd: cmd, ch: &channel{conn: ours}, pulses: pulses, pulseFD: pulseFD, generation: s.generation, started: time.Now(), ready: make(chan struct{}), ended: make(chan struct{})}
 	s.trying = false
-	heard := make(chan struct{})
+	handled := make(chan struct{})
 	go func() {
-		defer close(heard)
-		s.hear(p)
+		defer close(handled)
+		s.handle(p)
 	}()
 	go func() {
 		err := cmd.Wait()
-		<-heard
+		<-handled
 		_ = ours.Close()
 		p.err = err
 		close(p.ended)
@@ -188,8 +188,8 @@ func (s *Supervisor) tell(p *process) error {
 	return p.ch.send(message{Kind: kindGo})
 }
 
-// hear handles the messages of a worker until the worker ends.
-func (s *Supervisor) hear(p *process) {
+// handle acts on the messages of a worker until the worker ends.
+func (s *Supervisor) handle(p *process) {
 	ready := false
 	for {
 		m, fds, err := p.ch.receive()

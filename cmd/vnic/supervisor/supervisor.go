@@ -127,7 +127,7 @@ func Run(ctx context.Context, cfg Config) error {
 			s.cfg.Log.Warn("worker not started", "err", err)
 		}
 		if !again {
-			if wait, err = s.judge(p, err); err != nil {
+			if wait, err = s.nextStart(p, err); err != nil {
 				return err
 			}
 		}
@@ -151,13 +151,13 @@ func (s *Supervisor) watch(ctx context.Context, p *process, hup <-chan os.Signal
 		asked = nil // no further upgrade until this one has settled
 		late = time.After(s.cfg.Try)
 	}
-	dog, bark := s.watchdogOf(p)
-	defer bark.Stop()
+	w, ticks := s.watchdogOf(p)
+	defer ticks.Stop()
 	for {
 		select {
-		case now := <-bark.C:
-			if dog.check(now) {
-				s.replaceStuck(p, dog)
+		case now := <-ticks.C:
+			if w.check(now) {
+				s.replaceStuck(p, w)
 				return false
 			}
 		case <-ready:
@@ -190,8 +190,8 @@ func (s *Supervisor) watchdogOf(p *process) (*watchdog, *time.Ticker) {
 	pid := p.cmd.Process.Pid
 	w := &watchdog{
 		limit: limit, pulses: p.pulses, seen: time.Now(),
-		look:  func() (map[int]threadTime, error) { return threadsOf(pid) },
-		rouse: func(thread int) { rouse(pid, thread) },
+		look: func() (map[int]threadTime, error) { return threadsOf(pid) },
+		wake: func(thread int) { wake(pid, thread) },
 	}
 	if limit <= 0 {
 		t := time.NewTicker(time.Hour)
@@ -269,8 +269,8 @@ func (s *Supervisor) settle(p *process) {
 	}
 }
 
-// judge decides, after a worker has ended or failed to start, when to start the next one.
-func (s *Supervisor) judge(p *process, failure error) (wait time.Duration, err error) {
+// nextStart decides, after a worker has ended or failed to start, when to start the next one.
+func (s *Supervisor) nextStart(p *process, failure error) (wait time.Duration, err error) {
 	how, lived := fmt.Sprint(failure), time.Duration(0)
 	if p != nil {
 		how, lived = p.how(), time.Since(p.started)

@@ -26,7 +26,7 @@ type watchdog struct {
 	limit  time.Duration
 	pulses *Pulses
 	look   func() (map[int]threadTime, error) // reads the state of the worker's threads
-	rouse  func(thread int)                   // wakes a sleeping thread
+	wake   func(thread int)                   // wakes a sleeping thread
 
 	seen  time.Time // time of the last check
 	loops [maxThreads]suspect
@@ -73,7 +73,7 @@ func (w *watchdog) check(now time.Time) (stuck bool) {
 			}
 		}
 		if s.before == nil {
-			w.rouse(int(s.pulse.thread.Load()))
+			w.wake(int(s.pulse.thread.Load()))
 		}
 		if s.suspected(elapsed, threads) >= w.limit {
 			w.stuck = s
@@ -126,9 +126,9 @@ func (w *watchdog) why(pid int) string {
 	return s
 }
 
-// rouse interrupts a wait of a thread. It uses SIGURG, which Go's scheduler itself often sends to
+// wake interrupts a wait of a thread. It uses SIGURG, which Go's scheduler itself often sends to
 // threads to preempt them, so one more signal does no harm.
-func rouse(pid, thread int) { _ = unix.Tgkill(pid, thread, unix.SIGURG) }
+func wake(pid, thread int) { _ = unix.Tgkill(pid, thread, unix.SIGURG) }
 
 // threadsOf reads the state of all threads of a process.
 func threadsOf(pid int) (map[int]threadTime, error) {

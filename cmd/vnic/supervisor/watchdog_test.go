@@ -38,8 +38,8 @@ type kennel struct {
 	now     time.Time
 	threads map[int]threadTime
 	looks   int
-	sleeps  bool // the thread of the event loop, until it is roused
-	roused  int
+	sleeps  bool // the thread of the event loop, until it is woken
+	woken   int
 }
 
 func newKennel() *kennel {
@@ -52,8 +52,8 @@ func newKennel() *kennel {
 		}
 		return c, nil
 	}}
-	k.rouse = func(thread int) {
-		if k.roused++; thread == 1 && k.sleeps {
+	k.wake = func(thread int) {
+		if k.woken++; thread == 1 && k.sleeps {
 			k.pulses[3].Turn()
 		}
 	}
@@ -105,10 +105,10 @@ func TestWatchdogTells(t *testing.T) {
 			k.threads = c.threads
 			after := k.run(long, c.share)
 			if (after != 0) != c.stuck {
-				t.Errorf("barked after %v; should it: %v", after, c.stuck)
+				t.Errorf("called stuck after %v; should it: %v", after, c.stuck)
 			}
 			if c.stuck && after < k.limit {
-				t.Errorf("barked after %v already, the limit is %v", after, k.limit)
+				t.Errorf("called stuck after %v already, the limit is %v", after, k.limit)
 			}
 		})
 	}
@@ -137,18 +137,18 @@ func TestWatchdogIsQuiet(t *testing.T) {
 	}
 }
 
-// TestWatchdogRouses: a thread that overslept turns when it is roused, and is not stuck. One that is
-// stuck is roused once.
-func TestWatchdogRouses(t *testing.T) {
+// TestWatchdogWakes: a thread that overslept turns when it is woken, and is not stuck. One that is
+// stuck is woken once.
+func TestWatchdogWakes(t *testing.T) {
 	k := newKennel()
 	k.sleeps = true
-	if after := k.run(time.Minute, 0); after != 0 || k.roused < 40 || k.roused > 80 {
-		t.Errorf("barked after %v at a thread that oversleeps, roused %d times", after, k.roused)
+	if after := k.run(time.Minute, 0); after != 0 || k.woken < 40 || k.woken > 80 {
+		t.Errorf("called stuck after %v at a thread that oversleeps, woken %d times", after, k.woken)
 	}
-	k.sleeps, k.roused = false, 0
+	k.sleeps, k.woken = false, 0
 	k.pulses[3].Turn()
-	if after := k.run(time.Minute, 0); after == 0 || k.roused != 1 {
-		t.Errorf("barked after %v, roused %d times", after, k.roused)
+	if after := k.run(time.Minute, 0); after == 0 || k.woken != 1 {
+		t.Errorf("called stuck after %v, woken %d times", after, k.woken)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestRouse(t *testing.T) {
 	}()
 	id := <-thread
 	for again := time.NewTicker(10 * time.Millisecond); ; { // it may not wait yet
-		rouse(os.Getpid(), id)
+		wake(os.Getpid(), id)
 		select {
 		case err := <-ended:
 			if !errors.Is(err, unix.EINTR) {

@@ -100,7 +100,7 @@ func (w *Worker) listen() {
 			w.mu.Unlock()
 		}
 		if m.Kind == kindJoined {
-			w.heard(m.Name)
+			w.markJoined(m.Name)
 		}
 		if m.Kind == kindUpgrade && m.Upgrade != nil {
 			w.mu.Lock()
@@ -144,8 +144,8 @@ func (w *Worker) Joined(name string) <-chan struct{} {
 	return c
 }
 
-// heard records that a relay has joined; "": all have.
-func (w *Worker) heard(name string) {
+// markJoined records that a relay has joined; "": all have.
+func (w *Worker) markJoined(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.all = w.all || name == ""

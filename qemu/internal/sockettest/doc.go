@@ -1,3 +1,3 @@
-// Package sockettest makes pairs of connected Unix sockets for tests: what QEMU and a NIC have
-// between them, without a path.
+// Package sockettest makes pairs of connected unix sockets for tests, in place of the sockets
+// between QEMU and a NIC.
 package sockettest

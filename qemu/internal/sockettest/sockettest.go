@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pair returns a connection by its two ends, which the test's end closes.
+// Pair returns the two ends of a connection. They are closed when the test ends.
 func Pair(tb testing.TB) (a, b *net.UnixConn) {
 	tb.Helper()
 	a, b, err := New()
@@ -20,7 +20,7 @@ func Pair(tb testing.TB) (a, b *net.UnixConn) {
 	return a, b
 }
 
-// New is Pair for a goroutine that is not the test's. The caller closes both ends.
+// New is like Pair, for goroutines other than the test's. The caller closes both ends.
 func New() (a, b *net.UnixConn, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
