@@ -1,6 +1,7 @@
 package pfvf
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/falcon-vnic/vnic/falcon/credit"
@@ -35,4 +36,36 @@ func (f *Function) GID() [16]byte { return f.Addr.As16() }
 // LinkLocal returns the address that a machine derives from its MAC address (RFC 4291 §2.5.6).
 func LinkLocal(m [6]byte) [16]byte {
 	return [16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]}
+}
+
+// Link is a setting that determines the state of a function's link, as with `ip link set … vf …
+// state`.
+type Link uint8
+
+// Links.
+const (
+	LinkAuto    Link = iota // a VF's link follows its PF's, a PF's is up
+	LinkEnable              // up
+	LinkDisable             // down: the function neither sends to nor receives from the fabric
+)
+
+var linkNames = [...]string{"auto", "enable", "disable"}
+
+// String returns "auto", "enable" or "disable".
+func (l Link) String() string {
+	if int(l) < len(linkNames) {
+		return linkNames[l]
+	}
+	return fmt.Sprintf("Link(%d)", uint8(l))
+}
+
+// UnmarshalText reads what String writes.
+func (l *Link) UnmarshalText(b []byte) error {
+	for i, name := range linkNames {
+		if string(b) == name {
+			*l = Link(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not a link state; write auto, enable or disable", b)
 }

@@ -16,7 +16,7 @@
 //	CIDs.Alloc ─▶ agreed by the connection managers ─▶ Table.Open ─▶ open ──▶ Close ──▶ CIDs.Free
 //	                                                                   │        ▲
 //	                               its driver ends it: Drain, ─────────┤        │ parts
-//	                               until no work is in flight          ▼        │ (parting.go)
+//	                               until no work is in flight          ▼        │ (close.go)
 //	                               the transport, or its queue pair: NextEnded ─┘
 //
 // A packet finds its connection by CID in one indexed load (Table.Find). The top bits of a CID name

@@ -299,3 +299,22 @@ func TestManagerSelves(t *testing.T) {
 		t.Errorf("%d in use", n)
 	}
 }
+
+// TestListeners: a driver may listen on its full number of services, in addition to those of the
+// NICs.
+func TestListeners(t *testing.T) {
+	s := newSides(t)[0]
+	fn := function(1, 1)
+	s.Take(s.now, &Request{Kind: Begin, Function: fn, Epoch: 1})
+	for i := range uint64(driverListeners + 1) {
+		s.answers = nil
+		s.Take(s.now, &Request{Kind: Listen, Function: fn, Service: i, Question: 1})
+		if len(s.answers) != 1 {
+			t.Fatalf("listener %d: %+v", i, s.answers)
+		}
+		err := s.answers[0].Err
+		if (err == nil) != (i < driverListeners) || err != nil && !errors.Is(err, cm.ErrLimit) {
+			t.Fatalf("listener %d: %v", i, err)
+		}
+	}
+}

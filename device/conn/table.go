@@ -1,12 +1,20 @@
 package conn
 
 import (
+	"fmt"
 	"log/slog"
+	"net/netip"
+	"time"
 
+	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/wire"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/rdma/local"
+	"github.com/falcon-vnic/vnic/rdma/rof"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
 // Transport opens Falcon connections.
@@ -146,4 +154,231 @@ func (t *Table) place(now falcon.Time, cid uint32) *Slot {
 		return nil
 	}
 	return s
+}
+
+// Owner holds what connections and their packets need to know of their function.
+type Owner struct {
+	*pfvf.Function
+	Trace    *trace.Ring   // records events of its requests; nil: no trace
+	Describe func() string // describes it and its driver, for logs
+}
+
+// Keys protects the packets of one connection. The code that seals and opens packets knows the
+// concrete type.
+type Keys interface {
+	Release() // called when the connection ends
+}
+
+// Slot describes the open connection of a CID. Packet processing reads it; only the table changes
+// it.
+type Slot struct {
+	CID   uint32
+	ID    uint32       // the connection manager's id; 0: a queue pair connected with itself
+	Conn  *falcon.Conn // the transport's end, or
+	Loop  *local.Conn  // one end of a loopback in the shard
+	Owner *Owner
+	Keys  Keys // nil inside the NIC, within one shard or between two
+
+	Peer     cm.HostID
+	Underlay netip.Addr     // of the peer
+	Inner    underlay.Inner // inner header of sent packets; Src is the address of our function that the peer knows
+	Credits  *credit.Node   // the connection's, below its function's
+
+	user     User
+	flow     uint32 // determines the first path
+	draining bool   // its driver disconnected it
+	parting  bool   // the connection manager knows that it has ended
+	leaving  bool   // it parts, and its user still has it
+}
+
+// Ended is a connection that ended in this shard, and that the connection manager does not know has
+// ended. With ID 0, only the CID is to be released.
+type Ended struct {
+	Function uint32
+	ID       uint32
+	CID      uint32
+}
+
+// ended identifies the connection for the connection manager.
+func (s *Slot) ended() Ended { return Ended{Function: uint32(s.Owner.ID), ID: s.ID, CID: s.CID} }
+
+// Path returns the connection's current path (docs/wire.md). When the transport repaths, it moves
+// to the next path.
+func (s *Slot) Path() uint32 { return s.flow + uint32(s.Conn.Path()) }
+
+// carrier returns the transport or loopback end under the connection.
+func (s *Slot) carrier() rof.Carrier {
+	if s.Loop != nil {
+		return s.Loop
+	}
+	return s.Conn
+}
+
+// Explain describes, for people, who owns an RDMA packet that the connection sent (out) or
+// received.
+func (s *Slot) Explain(rdmaPacket []byte, out bool) string {
+	return s.user.Explain(rdmaPacket, out)
+}
+
+// open reports whether a connection is in the slot.
+func (s *Slot) open() bool { return s.Conn != nil || s.Loop != nil }
+
+// close ends the connection at once and clears its slot.
+func (s *Slot) close(now falcon.Time) {
+	s.carrier().Close(now)
+	s.clear()
+}
+
+// clear releases the keys and clears the slot.
+func (s *Slot) clear() {
+	if s.Keys != nil {
+		s.Keys.Release()
+	}
+	*s = Slot{}
+}
+
+// LongPathNote describes a path on which congestion control holds a connection to one packet per
+// round trip, and the remedy.
+func LongPathNote(i falcon.ConnInfo) string {
+	return fmt.Sprintf("delay %v is above the target of %v with one packet in flight; raise falcon.cc.base_delay_target above the path's round trip",
+		time.Duration(i.Delay).Round(time.Microsecond), time.Duration(i.DelayTarget).Round(time.Microsecond))
+}
+
+// Opening describes a connection that the connection managers have agreed on.
+type Opening struct {
+	Params   *cm.Params
+	Owner    *Owner
+	User     User
+	Inner    underlay.Inner // inner header of packets that we send
+	Underlay netip.Addr     // of the peer; unset: the peer is this NIC
+
+	Receiving Receiving // keys that we issued to the peer; only with another NIC
+}
+
+// Open opens a connection: its slot, keys, transport end and user. If it fails it leaves nothing
+// behind.
+func (t *Table) Open(now falcon.Time, o *Opening) error {
+	s := t.place(now, o.Params.LocalCID)
+	if s == nil {
+		return fmt.Errorf("connection identifier %#x is not free", o.Params.LocalCID)
+	}
+	var err error
+	switch {
+	case o.Underlay.IsValid():
+		err = t.openSealed(now, s, o)
+	case ShardOf(o.Params.RemoteCID) != t.cfg.Shard:
+		err = t.openTransport(now, s, o)
+	default:
+		err = t.openLoopback(s, o)
+	}
+	if err != nil {
+		return err
+	}
+	if o.Params.ID != 0 {
+		t.byID[o.Params.ID] = s.CID
+	}
+	s.user = o.User
+	if err := o.User.Connect(now, s.carrier(), o.Params); err != nil {
+		s.close(now)
+		delete(t.byID, o.Params.ID)
+		return err
+	}
+	return nil
+}
+
+// openSealed opens a connection with another NIC.
+func (t *Table) openSealed(now falcon.Time, s *Slot, o *Opening) error {
+	keys, err := t.cfg.Keys.Protect(o.Params, o.Receiving)
+	if err != nil {
+		return err
+	}
+	if err := t.openTransport(now, s, o); err != nil {
+		keys.Release()
+		return err
+	}
+	s.Keys = keys
+	return nil
+}
+
+// openTransport opens the transport's end of a connection, without keys. A connection between two
+// shards of this NIC never gets keys: its packets are handed over in clear text.
+func (t *Table) openTransport(now falcon.Time, s *Slot, o *Opening) error {
+	p := o.Params
+	credits := NewCredits(o.Owner.Credits, t.cfg.Credits)
+	c, err := t.cfg.Transport.Open(now, falcon.ConnConfig{
+		LocalCID: p.LocalCID, RemoteCID: p.RemoteCID,
+		LocalFunction: p.Function, RemoteFunction: p.PeerFunction,
+		Protocol: wire.ProtocolRDMA, Ordered: p.Ordered, MTU: p.MTU,
+		TxDataPSN: p.TxDataPSN, TxReqPSN: p.TxReqPSN, TxRSN: p.TxRSN,
+		RxDataPSN: p.RxDataPSN, RxReqPSN: p.RxReqPSN, RxRSN: p.RxRSN,
+		Credits: credits, GiveUp: o.User.GiveUp(),
+	})
+	if err != nil {
+		return err
+	}
+	*s = Slot{
+		CID: p.LocalCID, ID: p.ID, Conn: c, Owner: o.Owner, Peer: p.Peer, Underlay: o.Underlay, Inner: o.Inner,
+		Credits: credits, flow: FirstPath(o.Inner.Flow, p.RemoteCID),
+	}
+	return nil
+}
+
+// FirstPath returns the path that a connection starts on: derived from the driver's flow label if
+// there is one, else from the remote CID.
+func FirstPath(flowLabel, remoteCID uint32) uint32 {
+	if flowLabel == 0 {
+		return remoteCID
+	}
+	return (flowLabel * 0x9e3779b1) >> 16 // spreads neighbouring labels over distant paths
+}
+
+// openLoopback opens one end of a connection between two functions of this shard, or between two
+// queue pairs of one function. It needs no keys and no transport: its traffic never leaves the
+// shard.
+func (t *Table) openLoopback(s *Slot, o *Opening) error {
+	p := o.Params
+	var credits *credit.Node
+	if p.ID != 0 {
+		credits = NewCredits(o.Owner.Credits, t.cfg.Credits)
+	}
+	l, err := t.cfg.Loopbacks.Open(falcon.ConnConfig{
+		LocalCID: p.LocalCID, RemoteCID: p.RemoteCID, LocalFunction: p.Function, RemoteFunction: p.PeerFunction,
+		Protocol: wire.ProtocolRDMA, Ordered: p.Ordered, MTU: p.MTU, Credits: credits,
+	})
+	if err != nil {
+		return err
+	}
+	*s = Slot{CID: p.LocalCID, ID: p.ID, Loop: l, Owner: o.Owner, Peer: p.Peer, Inner: o.Inner, Credits: credits}
+	return nil
+}
+
+// The default credit limit of a connection, where the configuration sets none: a quarter of its
+// function's limit, so that a peer that answers late, or never, cannot take all of it; but at least
+// 64 packets of 4 KiB, as many requests as a connection sends by default before the first is
+// acknowledged (falcon.req_tx_window). Credits for requests from the network are not divided: those
+// pools are small, and the first request of each connection is always accepted.
+const (
+	quarter      = 4
+	leastPackets = 64
+	leastCells   = leastPackets * 4096 / credit.DefaultCell
+)
+
+// NewCredits returns a connection's node of the credit tree, below its function's node. most is the
+// limit; credit.Unlimited means the default limit.
+func NewCredits(function *credit.Node, most credit.Cost) *credit.Node {
+	all := function.Limit()
+	for i := range credit.NetPktRx {
+		if most[i] == credit.Unlimited && all[i] != credit.Unlimited {
+			most[i] = max(all[i]/quarter, leastOf(i))
+		}
+	}
+	return credit.New(function, most)
+}
+
+func leastOf(i credit.Counter) uint32 {
+	switch i {
+	case credit.ReqBufTx, credit.ReqBufRx, credit.DataBufTx:
+		return leastCells
+	}
+	return leastPackets
 }

@@ -3,6 +3,7 @@ package conn
 import (
 	"bytes"
 	"encoding/binary"
+	"log/slog"
 	"net/netip"
 	"slices"
 
@@ -10,8 +11,32 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
+
+// Services from firstReserved on are reserved for NICs: no driver can listen on them or connect to
+// them.
+const (
+	firstReserved = uint64(abi.FirstReservedService)
+	serviceWire   = firstReserved
+	serviceUD     = firstReserved + 1
+)
+
+const (
+	driverListeners   = 256 // per function
+	reservedListeners = 2   // in addition
+)
+
+// rejectWrong is the reason of a rejection: the requested queue pair has another peer, or does not
+// exist.
+const rejectWrong = 1
+
+// rejectReserved rejects a request that another NIC made for itself.
+func (f *Function) rejectReserved(id uint32) {
+	f.tell(Request{Kind: Reject, ID: id, N: rejectWrong})
+	f.forget(id)
+}
 
 // A driver may move a queue pair to RTR itself, with the peer's queue pair number and GID exchanged
 // by other means. This file connects such queue pairs. Of the two ends, the one with the lower
@@ -210,4 +235,65 @@ func (f *Function) openSelf(now falcon.Time, q *verbs.QP, cid uint32) bool {
 		},
 		Owner: &f.Owner, User: &qpUser{qp: q, rdma: f.set.cfg.RDMA}, Inner: underlay.Inner{Src: addr, Dst: addr},
 	})
+}
+
+// Datagrams between two functions share connections, called links (rof.Link). The sender's NIC
+// makes them, one ordered and one not, each by a request to serviceUD. Its private data are the
+// header fields that the datagrams are sent with:
+//
+//	traffic class 8 | hop limit 8
+const linkPrivate = 2
+
+// gsiNumber is the queue pair number in requests for links, which have no queue pair.
+const gsiNumber = 1
+
+// ConnectLinks requests the connections that links need.
+func (s *Functions) ConnectLinks() {
+	for l := s.cfg.Links.NextLink(); l != nil; l = s.cfg.Links.NextLink() {
+		if f := s.byID[l.Function()]; f != nil {
+			f.connectLink(l)
+		}
+	}
+}
+
+func (f *Function) connectLink(l *rof.Link) {
+	k := l.Key()
+	f.ask(Request{Kind: Connect, Connect: &cm.ConnectRequest{
+		Function: f.number(), Tenant: f.Tenant, QPN: gsiNumber, Service: serviceUD, SGID: k.SGID, DGID: k.GID,
+		MTU: f.set.cfg.MTU + headers, Ordered: k.Ordered, Private: []byte{k.TrafficClass, k.HopLimit},
+	}}, func(now falcon.Time, a *Answer) {
+		if a.Err != nil {
+			l.Refused(now)
+			return
+		}
+		f.conns[a.ID] = &connection{wired: true, link: l}
+	})
+}
+
+// linkRequest handles a request for a link.
+func (f *Function) linkRequest(o *cm.Output) {
+	if len(o.Private) == linkPrivate {
+		k := rof.LinkKey{GID: o.PeerGID, SGID: o.LocalGID, TrafficClass: o.Private[0], HopLimit: o.Private[1], Ordered: o.Ordered}
+		l := f.verbs.Links.Accept(k, o.PeerFunction)
+		if l != nil {
+			f.conns[o.ID].link = l
+			f.ask(Request{Kind: Accept, ID: o.ID, N: gsiNumber}, func(now falcon.Time, a *Answer) {
+				if a.Err != nil && f.conns[o.ID] != nil {
+					f.set.cfg.Log(now, slog.LevelWarn, "link not accepted", "function", f.Describe(), "err", a.Err)
+					l.Refused(now)
+					f.rejectReserved(o.ID)
+				}
+			})
+			return
+		}
+	}
+	f.rejectReserved(o.ID)
+}
+
+// linkEnded handles the end of an attempt, or of the connection that it made.
+func (f *Function) linkEnded(now falcon.Time, o *cm.Output, c *connection) {
+	f.forget(o.ID)
+	if o.Kind != cm.OutDisconnected {
+		c.link.Refused(now)
+	}
 }

@@ -1,15 +1,19 @@
 package controller
 
 import (
-	"encoding/json"
 	"fmt"
+	"log/slog"
+	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/devicetest"
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
 // part is a fake shard with ports and its own queue of the uplink.
@@ -34,91 +38,211 @@ func (p *part) InjectLink(direction string, change func(config.Impairment) (conf
 
 func (p *part) Ask(ask func(View, int64)) error { ask(p, 7); return nil }
 
-// TestPortsNamed checks that ports are found on every shard by either name, each once, and that the
-// error for an unknown name lists the known ones.
-func TestPortsNamed(t *testing.T) {
-	named := func(name string, also ...string) capture.NamedPort {
-		return capture.NamedPort{Port: capture.Port{Name: name}, Names: also}
+// told is a fake shard with fixed answers.
+type told struct {
+	View
+	present, absent []pfvf.ID
+	missing         error // returned by Find
+	other           []uint8
+	tunnels         []control.Route
+	roots           []control.CreditNode
+	faults          []control.Fault
+	keys            []control.Key
+	uplink          control.Uplink
+	refuse          error // error of calls that start something
+	paths           []int // number of connections per call of Paths
+	begun           []*capture.Sink
+	ended           []*capture.Capture
+	mended          int
+	stopped         bool
+}
+
+func (v *told) Ask(ask func(View, vtime.Time)) error {
+	if v.stopped {
+		return errStopped
 	}
-	a, b := &part{ports: []capture.NamedPort{named("vp0", "h1.pf0", "pf0"), named("vp1", "h1.pf0.vf1")}}, &part{ports: []capture.NamedPort{named("vp2", "h1.pf0.vf2")}}
-	api := &API{c: Config{Shards: Shards{All: []Shard{a, b}}}}
-	for _, c := range []struct{ names, want string }{
-		{"", "[]"},
-		{"vp0", "[vp0]"},
-		{"pf0", "[vp0]"},
-		{"vp2", "[vp2]"},
-		{"vp1 vp0", "[vp1 vp0]"},
-		{"vp0 pf0 h1.pf0 vp0", "[vp0]"},
-		{"any", "[vp0 vp1 vp2]"},
-		{"vp1 any", "[vp0 vp1 vp2]"},
-		{"vp3", `port "vp3": there is none; there are any, vp0, vp1, vp2`},
-		{"vp0 pf1", `port "pf1": there is none; there are any, vp0, vp1, vp2`},
+	ask(v, 7)
+	return nil
+}
+
+func (v *told) Present() []pfvf.ID { return v.present }
+func (v *told) Absent() []pfvf.ID  { return v.absent }
+func (v *told) Find(pfvf.ID) error { return v.missing }
+
+func (v *told) Describe(id pfvf.ID) control.Function {
+	return control.Function{ID: id.String(), Number: uint32(id)}
+}
+
+func (v *told) OtherModes(vtime.Time) []uint8        { return v.other }
+func (v *told) Tunnels() []control.Route             { return v.tunnels }
+func (v *told) CreditRoots() []control.CreditNode    { return v.roots }
+func (v *told) Credits(pfvf.ID) []control.CreditNode { return nil }
+func (v *told) Faults(vtime.Time) []control.Fault    { return v.faults }
+func (v *told) Keys() []control.Key                  { return v.keys }
+func (v *told) Mend(vtime.Time)                      { v.mended++ }
+func (v *told) Uplink() control.Uplink               { return v.uplink }
+func (v *told) Paths(list []control.Connection)      { v.paths = append(v.paths, len(list)) }
+func (v *told) EndCapture(c *capture.Capture)        { v.ended = append(v.ended, c) }
+
+func (v *told) Ports() []capture.NamedPort {
+	return []capture.NamedPort{{Port: capture.Port{Name: "vp1"}}, {Port: capture.Port{Name: "vp2"}}}
+}
+
+func (v *told) StartCapture(c *capture.Sink, offset int64) error {
+	v.begun = append(v.begun, c)
+	return v.refuse
+}
+
+func (v *told) InjectFault(_ vtime.Time, id pfvf.ID, _ *control.FaultChange) ([]control.Fault, error) {
+	return []control.Fault{{Function: id.String()}}, v.refuse
+}
+
+// runCore returns a core that runs until the test ends.
+func runCore(t *testing.T) *Core {
+	t.Helper()
+	core, err := NewCore(CoreConfig{
+		NIC: devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"}), Shards: 2, Rand: devicetest.Seeded(1),
+		Home: func(uint32) int { return 0 }, Log: func(vtime.Time, slog.Level, string, ...any) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		core.Line(i).Serve(func([]Order) {})
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		core.Run(func() int64 { return 1e9 }, func(uint8, []byte) {}, nil)
+	}()
+	t.Cleanup(func() { core.Halt(); <-done })
+	return core
+}
+
+// asked returns an API of two shards.
+func asked(core *Core, a, b *told) *API {
+	return NewAPI(Config{
+		Host: 1, Core: core, Shards: Shards{All: []Shard{a, b}}, Warnings: NewWarnings(slog.New(slog.DiscardHandler)), WallOffset: func() int64 { return 0 },
+	})
+}
+
+// notes holds the notes about links, by host.
+type notes map[uint8]string
+
+func (n notes) Note(host uint8) string { return n[host] }
+
+// TestNotesOfPeers checks that a shard's note about a peer takes precedence over the note about its
+// link, and that counts of the uplink are summed over shards.
+func TestNotesOfPeers(t *testing.T) {
+	part := control.Uplink{Name: "vnic1", RX: control.Direction{Counts: control.Impaired{Packets: 3}}}
+	for _, c := range []struct {
+		a, b  []uint8
+		links Links
+		want  string
+	}{
+		{nil, nil, nil, ""},
+		{nil, nil, notes{2: "waits"}, "waits"},
+		{[]uint8{3}, nil, notes{2: "waits"}, "waits"},
+		{[]uint8{2}, nil, notes{2: "waits"}, "seals in another psp.mode"},
+		{nil, []uint8{3, 2}, nil, "seals in another psp.mode"},
 	} {
-		found, err := api.portsNamed(strings.Fields(c.names))
-		var names []string
-		for _, p := range found {
-			names = append(names, p.Name)
-		}
-		got := fmt.Sprint(names)
-		if err != nil {
-			got = err.Error()
-		}
-		if got != c.want {
-			t.Errorf("%q: %s, want %s", c.names, got, c.want)
+		api := asked(runCore(t), &told{other: c.a, uplink: part}, &told{other: c.b, uplink: part})
+		api.c.Links = c.links
+		v, err := api.NIC(t.Context())
+		if err != nil || len(v.Peers) != 1 || v.Peers[0].Note != c.want || len(v.Uplinks) != 1 ||
+			v.Uplinks[0].RX.Counts.Packets != 6 {
+			t.Errorf("%+v: %+v, %v", c, v, err)
 		}
 	}
 }
 
-// TestLinkChanged checks that a change of the link reaches every shard and leaves fields that it
-// does not name, and that counts are summed over shards. An invalid change changes nothing.
-func TestLinkChanged(t *testing.T) {
-	counts := control.Impaired{Packets: 1, Delivered: 2, Lost: 3, Duplicated: 4, Reordered: 5, Corrupted: 6, Marked: 7, Overflowed: 8}
-	twice := control.Impaired{Packets: 2, Delivered: 4, Lost: 6, Duplicated: 8, Reordered: 10, Corrupted: 12, Marked: 14, Overflowed: 16}
-	link := control.Uplink{Name: "vnic1", MTU: 9000, RX: control.Direction{Counts: counts}, TX: control.Direction{Counts: counts}}
-	parts := []*part{{link: link, is: config.NoImpairment()}, {link: link, is: config.NoImpairment()}}
-	api := &API{c: Config{Shards: Shards{All: []Shard{parts[0], parts[1]}}}}
-	change := func(c control.LinkChange) string {
-		t.Helper()
-		u, err := api.InjectLink(t.Context(), c)
-		if err != nil {
-			return err.Error()
-		}
-		if u.Name != "vnic1" || u.MTU != 9000 || u.RX.Counts != twice || u.TX.Counts != twice {
-			t.Errorf("%+v", u)
-		}
-		if parts[0].is != parts[1].is || parts[0].way != parts[1].way {
-			t.Errorf("%+v on one shard, %+v on the other", parts[0], parts[1])
-		}
-		return ""
+// TestSupervisedNIC checks that operators see the PID of the supervisor, if there is one.
+func TestSupervisedNIC(t *testing.T) {
+	api := asked(runCore(t), &told{}, &told{})
+	api.c.Supervisor = &Supervisor{PID: 77, Starts: 2, Stuck: 1, Upgraded: func() (int, string) { return 3, "no" }}
+	v, err := api.NIC(t.Context())
+	if err != nil || v.PID != 77 || v.Worker == 77 || v.Worker == 0 || v.Starts != 2 || v.Stuck != 1 ||
+		v.Upgrades != 3 || v.UpgradeRefused != "no" {
+		t.Errorf("%+v, %v", v, err)
 	}
-	if err := change(control.LinkChange{Uplink: "vnic1", Direction: "tx", Set: json.RawMessage(`{"loss": 0.5, "delay_ns": 7}`)}); err != "" {
-		t.Error(err)
+}
+
+// TestFunctionsInOrder checks that the functions of all shards, existing or not, are listed by
+// number.
+func TestFunctionsInOrder(t *testing.T) {
+	api := asked(runCore(t), &told{present: []pfvf.ID{5, 9}, absent: []pfvf.ID{2}}, &told{present: []pfvf.ID{3}, absent: []pfvf.ID{1, 11}})
+	list, err := api.Functions(t.Context())
+	var got []uint32
+	for _, f := range list {
+		got = append(got, f.Number)
 	}
-	if err := change(control.LinkChange{Set: json.RawMessage(`{"loss": 0.25}`)}); err != "" {
-		t.Error(err)
+	if err != nil || !slices.Equal(got, []uint32{1, 2, 3, 5, 9, 11}) {
+		t.Errorf("%v, %v", got, err)
 	}
-	want := config.NoImpairment()
-	want.Loss, want.Delay = 0.25, 7
-	if parts[0].is != want || parts[0].way != "" {
-		t.Errorf("%+v for %q, want %+v for both", parts[0].is, parts[0].way, want)
+}
+
+// TestSealedRoutes checks that a route to a peer counts as sealed when every shard that sends there
+// has a key.
+func TestSealedRoutes(t *testing.T) {
+	way := func(tenant uint32, peer uint8, sealed bool) []control.Route {
+		return []control.Route{{Tenant: tenant, Peer: peer, Sealed: sealed}}
 	}
-	for _, c := range []struct {
-		change control.LinkChange
-		want   string
+	for i, c := range []struct {
+		a, b []control.Route
+		want bool
 	}{
-		{control.LinkChange{Uplink: "vnic2", Clear: true}, `uplink "vnic2": this NIC has none of that name; name vnic1`},
-		{control.LinkChange{Direction: "up", Clear: true}, `direction "up"`},
-		{control.LinkChange{Set: json.RawMessage(`{"los": 1}`)}, "los"},
-		{control.LinkChange{Set: json.RawMessage(`{"loss": 2}`)}, "loss"},
+		{nil, nil, false},
+		{way(7, 2, true), nil, true},
+		{nil, way(7, 2, true), true},
+		{way(7, 2, true), way(7, 2, true), true},
+		{way(7, 2, false), way(7, 2, true), false},
+		{way(7, 2, true), way(7, 2, false), false},
+		{way(7, 2, false), way(7, 2, false), false},
+		{way(8, 2, true), way(7, 3, true), false},
 	} {
-		if err := change(c.change); !strings.Contains(err, c.want) {
-			t.Errorf("%+v: %q", c.change, err)
+		core := runCore(t)
+		addr := netip.MustParseAddr("192.168.100.21")
+		if err := core.Do(func(vtime.Time) { core.plain.routes.Learn(2, []gateway.Address{{Tenant: 7, Addr: addr, MTU: 1400}}) }); err != nil {
+			t.Fatal(err)
 		}
-		if slices.ContainsFunc(parts, func(p *part) bool { return p.is != want }) {
-			t.Fatalf("%+v was refused, and changed the link", c.change)
+		list, err := asked(core, &told{tunnels: c.a}, &told{tunnels: c.b}).Routes(t.Context())
+		if err != nil || len(list) != 1 || list[0].Kind != "peer" || list[0].Peer != 2 || list[0].Sealed != c.want {
+			t.Errorf("%d: %+v, %v; sealed: want %v", i, list, err, c.want)
 		}
 	}
-	if err := change(control.LinkChange{Direction: "rx", Clear: true}); err != "" || parts[0].is != config.NoImpairment() {
-		t.Errorf("%s, %+v", err, parts[0].is)
+}
+
+// TestCreditsOfShards checks that use and refusals are summed over shards, and limits are not.
+func TestCreditsOfShards(t *testing.T) {
+	node := func(n uint32) []control.CreditNode {
+		return []control.CreditNode{{
+			Level: "nic", Limit: map[string]uint32{"a": 9}, InUse: map[string]uint32{"a": n, "b": 2 * n}, Charged: map[string]uint32{"a": 3 * n},
+			Refused: uint64(4 * n), Underflows: uint64(5 * n),
+		}, {Level: "host", InUse: map[string]uint32{"a": 7 * n}, Charged: map[string]uint32{}}}
+	}
+	list, err := asked(runCore(t), &told{roots: node(1)}, &told{roots: node(10)}).Credits(t.Context())
+	want := node(11)
+	want[0].Limit["a"] = 9
+	if got := fmt.Sprintf("%+v", list); err != nil || got != fmt.Sprintf("%+v", want) {
+		t.Errorf("%s, %v; want %+v", got, err, want)
+	}
+}
+
+// TestListOfKeys checks that the security associations of all shards are listed.
+func TestListOfKeys(t *testing.T) {
+	a, b := &told{keys: []control.Key{{Peer: 1}, {Peer: 2}}}, &told{keys: []control.Key{{Peer: 3}}}
+	list, err := asked(runCore(t), a, b).Keys(t.Context())
+	if want := []control.Key{{Peer: 1}, {Peer: 2}, {Peer: 3}}; err != nil || !slices.Equal(list, want) {
+		t.Errorf("%+v, %v; want %+v", list, err, want)
+	}
+}
+
+// TestNames checks that the host may be left out of a function's name.
+func TestNames(t *testing.T) {
+	api := &API{Config{Host: 3}}
+	for name, want := range map[string]string{"pf0.vf1": "h3.pf0.vf1", "h3.pf0.vf1": "h3.pf0.vf1", "h2.pf0": "h2.pf0", "pf1": "h3.pf1", "vf1": "", "": ""} {
+		if id, err := api.ID(name); (err == nil) != (want != "") || err == nil && id.String() != want {
+			t.Errorf("%q: %v, %v", name, id, err)
+		}
 	}
 }

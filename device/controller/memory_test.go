@@ -98,3 +98,53 @@ func TestMemoryOfGuests(t *testing.T) {
 		t.Error(w)
 	}
 }
+
+// TestWhichMemoryLimit checks that the lowest limit counts, that the innermost of equal limits is
+// named, and that values which mean "no limit" are ignored.
+func TestWhichMemoryLimit(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		bytes uint64
+		file  string
+	}{
+		{"equal ones", map[string]string{
+			"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "1000\n", "sys/fs/cgroup/a/b/memory.high": "1000\n", "sys/fs/cgroup/a/memory.max": "1000\n",
+		}, 1000, "a/b/memory.max"},
+		{"of the root", map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "1000\n"}, 1000, "cgroup/memory.max"},
+		{"the most there is", map[string]string{"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "4611686018427387903\n"}, 1<<62 - 1, "a/memory.max"},
+		{"as good as none", map[string]string{"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "4611686018427387904\n"}, 0, ""},
+		{"beside other controllers", map[string]string{
+			"proc/self/cgroup": "nonsense\n3:cpu,memory,io:/x\n", "sys/fs/cgroup/memory/x/memory.limit_in_bytes": "1000\n",
+		}, 1000, "x/memory.limit_in_bytes"},
+		{"another controller", map[string]string{
+			"proc/self/cgroup": "3:memorynot:/x\n", "sys/fs/cgroup/memory/x/memory.limit_in_bytes": "1000\n",
+		}, 0, ""},
+		{"both versions", map[string]string{
+			"proc/self/cgroup": "0::/u\n4:memory:/x\n", "sys/fs/cgroup/unified/u/memory.max": "900\n", "sys/fs/cgroup/memory/x/memory.limit_in_bytes": "1000\n",
+		}, 900, "u/memory.max"},
+	} {
+		if l := ReadMemoryLimit(cgroups(t, c.files)); l.bytes != c.bytes || !strings.HasSuffix(l.file, c.file) {
+			t.Errorf("%s: %+v", c.name, l)
+		}
+	}
+	if err := (MemoryLimit{}).Check(); err != nil {
+		t.Errorf("no limit: %v", err)
+	}
+	if err := (MemoryLimit{bytes: 1, file: "x"}).Check(); err == nil ||
+		!strings.Contains(err.Error(), "x allows 0 MiB") {
+		t.Error(err)
+	}
+}
+
+// TestWarnsFromTheFirstByte checks the boundary: memory that just fits gives no warning, one byte
+// more does.
+func TestWarnsFromTheFirstByte(t *testing.T) {
+	for more, warns := range []bool{false, true} {
+		m := GuestMemory{Limit: MemoryLimit{bytes: ownMemory + 1<<20, file: "memory.max"}}
+		w := m.Is(&guest.Session{From: guest.Key{CID: 3}}, uint64(1<<20+more))
+		if (w != "") != warns || warns && !strings.Contains(w, "memory.max allows 193 MiB") {
+			t.Errorf("%d bytes more than there are: %q", more, w)
+		}
+	}
+}

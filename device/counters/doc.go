@@ -1,7 +1,7 @@
 // Package counters defines a NIC's counters: a table for each package that counts, with a line for
 // each counter.
 //
-//	room's Stats ─▶ table.Add ─▶ `vnic show counters`, control API
+//	a package's Stats ─▶ table.Add ─▶ `vnic show counters`, control API
 //	                  │
 //	                  └─ Of(name) ─▶ /metrics: name, help, type, labels
 //

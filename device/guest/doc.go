@@ -23,7 +23,7 @@
 //	Begin: doorbell records ▶ Work: admin commands left ▶ … ▶ StopFaulted ▶ AdvanceFaults ▶ Show
 //
 // An admin command is completed at once, or by its abi.Ticket when the answer of another shard or
-// of the NIC's core has come. Other commands continue meanwhile (pending.go).
+// of the NIC's core has come. Other commands continue meanwhile (admin.go).
 //
 // # Ownership and concurrency
 //

@@ -3,10 +3,14 @@ package guest
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/device/fault"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // Faults holds the faults that the operator injects into a function, by rules and by a profile.
@@ -113,3 +117,261 @@ func (x *Faults) Rules() []*fault.Active {
 
 // LinkDown reports whether a fault holds the function's link down.
 func (x *Faults) LinkDown() bool { return x.in != nil && x.in.down != 0 }
+
+// injection holds the active faults of a function: the rules that the operator set (vnic inject
+// fault) and a profile with behaviour of its own (vnic inject profile). A function without faults
+// has none. It belongs to the shard, and outlives resets and sessions.
+type injection struct {
+	f       victim
+	now     *falcon.Time // time of the current Step
+	rules   fault.Set
+	profile *profile // nil: none
+
+	late      []lateEvent // in order of time
+	down      falcon.Time // time until which the link is down; 0: it is up
+	reset     bool        // reset the function at the end of the Step
+	flap      bool        // report a change of the link at the end of the Step
+	starving  bool
+	stuck     bool        // a send queue was held back
+	adminFrom falcon.Time // time at which the admin queue is next looked at; 0: at once
+}
+
+// victim is the function that the faults are injected into.
+type victim interface {
+	// Verbs returns nil while the function is not in service.
+	Verbs() *rdma.Function
+	// deliver sends an event that was delayed.
+	deliver(e *lateEvent)
+	// resumeAdmin looks at the admin queue that was postponed.
+	resumeAdmin(now falcon.Time)
+	resetByFault(now falcon.Time)
+	linkMoved(now falcon.Time)
+	// starve withholds credits from the function, or ends that.
+	starve(on bool)
+	Fault(code abi.Fault, reason string)
+}
+
+// lateEvent is a delayed event: one of a completion queue, or an asynchronous one.
+type lateEvent struct {
+	at    falcon.Time
+	cqn   uint32
+	async *abi.AsyncEvent
+}
+
+const (
+	maxLate      = 256
+	defaultLate  = 5e6   // ns
+	defaultFlap  = 200e6 // ns
+	duplicateGap = 1e6   // ns; events at the same time would be merged
+)
+
+var _ verbs.Faults = (*injection)(nil)
+
+func (x *injection) deadline(now falcon.Time) falcon.Time {
+	at := x.rules.Ends(now)
+	if len(x.late) > 0 {
+		at = min(at, x.late[0].at)
+	}
+	if x.down != 0 {
+		at = min(at, x.down)
+	}
+	if x.adminFrom != 0 {
+		at = min(at, x.adminFrom)
+	}
+	if x.profile != nil {
+		at = min(at, x.profile.deadline())
+	}
+	return at
+}
+
+func (x *injection) advance(now falcon.Time) {
+	if x.reset {
+		x.reset = false
+		x.f.resetByFault(now)
+	}
+	for len(x.late) > 0 && x.late[0].at <= now {
+		e := x.late[0]
+		x.late = x.late[:copy(x.late, x.late[1:])]
+		x.f.deliver(&e)
+	}
+	if x.adminFrom != 0 && now >= x.adminFrom {
+		x.adminFrom = 0
+		x.f.resumeAdmin(now)
+	}
+	x.settle(now)
+}
+
+// settle brings lasting effects (link, credits, stuck queues, held completions) to their state for
+// now.
+func (x *injection) settle(now falcon.Time) {
+	if x.down != 0 && now >= x.down {
+		x.down, x.flap = 0, true
+	}
+	if x.flap {
+		x.flap = false
+		x.f.linkMoved(now)
+	}
+	if on := x.rules.InForce(now, fault.Starve); on != x.starving {
+		x.starving = on
+		x.f.starve(on)
+	}
+	if x.profile != nil {
+		x.profile.awake(now)
+	}
+	v := x.f.Verbs()
+	if x.stuck && !x.rules.InForce(now, fault.StuckQueue) && (x.profile == nil || !x.profile.dozes(now)) {
+		x.stuck = false
+		if v != nil {
+			v.Unstick(now)
+		}
+	}
+	if v != nil && (x.profile == nil || x.profile.releases(now)) {
+		v.Release(now)
+	}
+}
+
+// end removes all faults. Delayed events are sent.
+func (x *injection) end(now falcon.Time) {
+	x.rules.Remove(0)
+	x.profile = nil
+	for _, e := range x.late {
+		x.f.deliver(&e)
+	}
+	x.late = nil
+	x.settle(now)
+}
+
+// idle reports whether there is no rule and no profile.
+func (x *injection) idle() bool { return len(x.rules.Rules()) == 0 && x.profile == nil }
+
+// forget drops delayed work: the function was reset, and no event from before may follow (DEV-303).
+func (x *injection) forget() {
+	x.late, x.adminFrom, x.reset = nil, 0, false
+}
+
+// later delays an event. If there is no room, it is sent at once.
+func (x *injection) later(e lateEvent) {
+	if len(x.late) >= maxLate {
+		x.f.deliver(&e)
+		return
+	}
+	i, _ := slices.BinarySearchFunc(x.late, e.at, func(o lateEvent, at falcon.Time) int {
+		if o.at <= at { // behind those with the same time, so that they keep their order
+			return -1
+		}
+		return 1
+	})
+	x.late = slices.Insert(x.late, i, e)
+}
+
+// event applies the rules to an event, which may be lost, delayed or repeated. It reports whether
+// the event needs no sending now.
+func (x *injection) event(o *fault.Operation, e lateEvent) bool {
+	now := *x.now
+	if x.rules.Hit(now, fault.EventLost, o) != nil {
+		return true
+	}
+	if r := x.rules.Hit(now, fault.EventDuplicate, o); r != nil {
+		e.at = now + duplicateGap
+		x.later(e)
+	}
+	if r := x.rules.Hit(now, fault.EventLate, o); r != nil {
+		e.at = now + orElse(r.DelayNS, defaultLate)
+		x.later(e)
+		return true
+	}
+	if x.profile != nil {
+		return x.profile.event(x, e)
+	}
+	return false
+}
+
+func orElse(v, other int64) int64 {
+	if v == 0 {
+		return other
+	}
+	return v
+}
+
+// cqEvent calls event for an event of a completion queue.
+func (x *injection) cqEvent(cqn uint32) bool {
+	o := fault.Operation{CQ: cqn, Event: "cq"}
+	if cqn == abi.AdminCQ {
+		o = fault.Operation{Event: "admin"}
+	}
+	return x.event(&o, lateEvent{cqn: cqn})
+}
+
+// asyncEvent calls event for an asynchronous event.
+func (x *injection) asyncEvent(e *abi.AsyncEvent) bool {
+	o := fault.Operation{Event: fault.EventName(e.Type)}
+	switch e.Type {
+	case abi.EventQPFatal, abi.EventQPReqErr, abi.EventQPAccessErr, abi.EventCommEst, abi.EventSQDrained, abi.EventLastWQE:
+		o.QP = e.Number
+	case abi.EventCQError:
+		o.CQ = e.Number
+	}
+	kept := *e
+	return x.event(&o, lateEvent{async: &kept})
+}
+
+// command reports whether a rule makes a command fail, and with which status.
+func (x *injection) command(cmd *abi.AdminCmd) (st abi.Status, fails bool) {
+	if v := x.f.Verbs(); v != nil {
+		v.Release(*x.now) // completions come before the command that ends their queues
+	}
+	r := x.rules.Hit(*x.now, fault.CommandFail, &fault.Operation{Command: cmd.Opcode})
+	if r == nil {
+		return abi.StatusOK, false
+	}
+	return abi.Status(r.Status()), true
+}
+
+// postpone reports whether the admin queue is to be left alone for a while.
+func (x *injection) postpone() bool {
+	if x.adminFrom == 0 && x.profile != nil {
+		x.adminFrom = x.profile.adminDelay(*x.now)
+	}
+	return x.adminFrom != 0
+}
+
+// Work implements verbs.Faults.
+func (x *injection) Work(qpn uint32, op abi.Opcode) abi.WCStatus {
+	now, o := *x.now, fault.Operation{QP: qpn, Opcode: op}
+	if x.rules.Hit(now, fault.Reset, &o) != nil {
+		x.reset = true
+	}
+	if x.rules.Hit(now, fault.FunctionFault, &o) != nil {
+		x.f.Fault(abi.FaultMemory, "injected by the operator (vnic inject fault)")
+	}
+	if r := x.rules.Hit(now, fault.LinkFlap, &o); r != nil {
+		x.down, x.flap = now+orElse(r.DelayNS, defaultFlap), true
+	}
+	if r := x.rules.Hit(now, fault.CQEError, &o); r != nil {
+		return abi.WCStatus(r.Status())
+	}
+	return abi.WCSuccess
+}
+
+// Access implements verbs.Faults.
+func (x *injection) Access() bool {
+	return x.rules.Hit(*x.now, fault.DMA, &fault.Operation{}) != nil
+}
+
+// Key implements verbs.Faults.
+func (x *injection) Key(qpn uint32) bool {
+	return x.rules.Hit(*x.now, fault.WrongKey, &fault.Operation{QP: qpn}) != nil
+}
+
+// Stuck implements verbs.Faults.
+func (x *injection) Stuck(qpn uint32) bool {
+	now := *x.now
+	if x.rules.Hit(now, fault.StuckQueue, &fault.Operation{QP: qpn}) != nil || x.profile != nil && x.profile.stuck(now) {
+		x.stuck = true
+		return true
+	}
+	return false
+}
+
+// Hold implements verbs.Faults.
+func (x *injection) Hold(uint32) bool { return x.profile != nil && x.profile.hold(*x.now) }

@@ -3,7 +3,9 @@ package guest
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues"
@@ -216,4 +218,151 @@ func (s *Session) Close(fault error) error {
 func (s *Session) breach(err error) {
 	s.fault.Store(&err)
 	s.b.End()
+}
+
+// Channel sends the control messages of one driver (docs/abi §2) to it: over a byte stream
+// (Stream), or another way. The driver's requests go the other way, through a Session.
+//
+// All methods but End are called on the shard's thread. None waits for the driver, and only Flush
+// does I/O.
+type Channel interface {
+	// CQEvent queues an event of a completion queue. Events of the same queue that the driver has
+	// not taken yet are merged into one.
+	CQEvent(cqn uint32)
+	// AsyncEvent queues an asynchronous event. None is lost.
+	AsyncEvent(e *abi.AsyncEvent)
+	// Gone drops the waiting events about an object, which was destroyed.
+	Gone(kind abi.Object, number uint32)
+	// Untaken returns the number of events that the driver has not taken, without those of
+	// completion queues.
+	Untaken() int
+	// Reply answers the register access with that tag.
+	Reply(tag uint64, r *abi.RegReply)
+	// Forget drops the waiting events: the function was reset, and its objects are gone.
+	Forget()
+	// Flush sends what was queued since the last Flush. It reports whether it woke a goroutine for
+	// that.
+	Flush() (woke bool)
+	// End ends the session from the device's side: the carrier closes the Session soon after. Any
+	// goroutine may call it.
+	End()
+}
+
+// How long a guest may take to send its first message, and to read the last.
+const (
+	HelloTimeout = 10 * time.Second
+	finalTimeout = 2 * time.Second
+)
+
+// Carrier is a control channel that is being served, as Sessions sees it.
+type Carrier interface {
+	// Expect sets the time that the driver has for its hello.
+	Expect(d time.Duration)
+	// Drop ends a channel whose driver has not said hello.
+	Drop()
+	// End ends the channel in an orderly way.
+	End()
+}
+
+// Sessions holds the control channels that are being served, each by its own goroutine.
+type Sessions struct {
+	HelloTimeout time.Duration // for a guest's first message
+
+	mu   sync.Mutex
+	open map[Carrier]*served
+	last uint64 // number of the newest channel
+	end  bool
+	wg   sync.WaitGroup
+}
+
+// served describes one of the channels.
+type served struct {
+	Key
+	number  uint64 // in the order of arrival
+	greeted bool   // it has a function
+	ousted  bool
+}
+
+// Start serves c in a goroutine of its own. It returns false if the guest has limit channels
+// already or all are being closed. At the limit, the oldest channel that has not said hello is
+// ended to make room: an honest driver says it at once.
+func (s *Sessions) Start(c Carrier, from Key, limit int, serve func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.end || s.count(from) >= limit && !s.oust(from) {
+		return false
+	}
+	if s.open == nil {
+		s.open = map[Carrier]*served{}
+	}
+	s.last++
+	s.open[c] = &served{Key: from, number: s.last}
+	c.Expect(s.HelloTimeout) // before it can be ended to make room
+	s.wg.Go(func() {
+		defer func() {
+			s.mu.Lock()
+			delete(s.open, c)
+			s.mu.Unlock()
+		}()
+		serve()
+	})
+	return true
+}
+
+// count returns how many channels a guest has, without those ended to make room.
+func (s *Sessions) count(from Key) (n int) {
+	for _, o := range s.open {
+		if o.Key == from && !o.ousted {
+			n++
+		}
+	}
+	return n
+}
+
+// oust ends the oldest of a guest's channels that have not said hello, if there is one.
+func (s *Sessions) oust(from Key) bool {
+	var oldest Carrier
+	for c, o := range s.open {
+		if o.Key == from && !o.greeted && !o.ousted && (oldest == nil || o.number < s.open[oldest].number) {
+			oldest = c
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	s.open[oldest].ousted = true
+	oldest.Drop()
+	return true
+}
+
+// greet records that a channel's driver has said hello. It returns false if the channel was already
+// ended to make room.
+func (s *Sessions) greet(c Carrier) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.open[c]
+	if o == nil || o.ousted {
+		return o == nil
+	}
+	o.greeted = true
+	return true
+}
+
+// CloseAll ends all sessions and waits for them. Each channel ends after the device has released
+// the guest's memory.
+func (s *Sessions) CloseAll() {
+	s.mu.Lock()
+	s.end = true
+	for c := range s.open {
+		c.End()
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+// Begun returns how many channels were served so far.
+func (s *Sessions) Begun() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
 }

@@ -1,12 +1,15 @@
 package settings
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/falcon/credit"
 )
 
 func number[T uint32 | uint64](to *T, text string) error {
@@ -133,4 +136,152 @@ func windowText(of *config.Function) string {
 		return "all"
 	}
 	return fmt.Sprintf("%s+%s", w.Address, w.Size)
+}
+
+// setCounts parses "req-pkt-tx=64,req-buf-tx=1024"; a number without a name sets all counters.
+func setCounts(to *config.Credits, text string, least uint32) error {
+	cost := to.Cost()
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, named := strings.Cut(part, "=")
+		if !named {
+			value = name
+		}
+		var v uint32
+		if err := number(&v, value); err != nil {
+			return err
+		}
+		if v < least {
+			return fmt.Errorf("%q: a limit of 0 would stop the function; write 1 or more, or disable it", part)
+		}
+		known := false
+		for i := range cost {
+			if !named || credit.Counter(i).String() == name {
+				cost[i], known = v, true
+			}
+		}
+		if !known {
+			return fmt.Errorf("%q is not a counter; there are %s", name, counterList())
+		}
+	}
+	to.SetCost(cost)
+	return nil
+}
+
+func counterList() string {
+	var names []string
+	for i := range credit.Counter(credit.NumCounters) {
+		names = append(names, i.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// countText writes credits in the form that setCounts parses.
+func countText(c *config.Credits) string {
+	var parts []string
+	for i, v := range c.Cost() {
+		if v != 0 {
+			parts = append(parts, fmt.Sprintf("%s=%d", credit.Counter(i), v))
+		}
+	}
+	if len(parts) == 0 {
+		return "0"
+	}
+	return strings.Join(parts, ",")
+}
+
+// setPort parses "name=vp1,mode=bridged,bridge=br1" and changes the named fields of the function's
+// port, or removes it ("none").
+func setPort(to *config.Function, text string) error {
+	if text == "none" {
+		to.Port = nil
+		return nil
+	}
+	p := config.Port{}
+	if to.Port != nil {
+		p = *to.Port
+		p.Addresses = slices.Clone(p.Addresses)
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, ok := strings.Cut(part, "=")
+		if !ok {
+			return fmt.Errorf("%q is not NAME=VALUE; write as name=vp1,mode=direct, or none", part)
+		}
+		if err := setPortPart(&p, name, value); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	to.Port = &p
+	return nil
+}
+
+func setPortPart(p *config.Port, name, value string) (err error) {
+	switch name {
+	case "type":
+		if value != p.Type { // a new type keeps only these fields
+			*p = config.Port{Type: value, MTU: p.MTU, Addresses: p.Addresses, Assign: p.Assign}
+		}
+	case "socket":
+		p.Socket = value
+	case "listen":
+		p.Listen = value
+	case "queues":
+		var v uint32
+		err = number(&v, value)
+		p.Queues = int(v)
+	case "name":
+		p.Name = value
+	case "mode":
+		if p.Mode != value {
+			p.Mode, p.MAC = value, config.MAC{}
+		}
+	case "bridge":
+		p.Bridge = value
+	case "netns":
+		p.Netns = value
+	case "mtu":
+		var v uint32
+		err = number(&v, value)
+		p.MTU = int(v)
+	case "mac":
+		err = p.MAC.UnmarshalText([]byte(value))
+	case "persist":
+		err = onOff(&p.Persist, value)
+	case "assign":
+		p.Assign = new(bool)
+		err = onOff(p.Assign, value)
+	case "address":
+		if value == "none" {
+			p.Addresses = nil
+			return nil
+		}
+		a, bad := netip.ParseAddr(value)
+		if err = bad; err == nil {
+			p.Addresses = append(p.Addresses, a)
+		}
+	default:
+		err = errors.New("not known; there are type, name, mode, bridge, netns, mtu, mac, persist, assign, address, socket, listen and queues")
+	}
+	return err
+}
+
+// portText writes a port in the form that setPort parses. It names every field, so the port before
+// does not matter.
+func portText(p *config.Port) string {
+	if p == nil {
+		return "none"
+	}
+	parts := []string{"type=" + p.Type, "name=" + p.Name, fmt.Sprintf("mtu=%d", p.MTU), "assign=" + onOffText(*p.Assign)}
+	if p.Type == config.PortVhostUser {
+		parts = append(parts, "socket="+p.Socket, "listen="+p.Listen, fmt.Sprintf("queues=%d", p.Queues))
+	} else {
+		parts = append(parts, "mode="+p.Mode, "bridge="+p.Bridge, "netns="+p.Netns, "persist="+onOffText(p.Persist))
+	}
+	if p.Mode == config.PortBridged {
+		parts = append(parts, "mac="+p.MAC.String())
+	}
+	parts = append(parts, "address=none")
+	for _, a := range p.Addresses {
+		parts = append(parts, "address="+a.String())
+	}
+	return strings.Join(parts, ",")
 }

@@ -1,0 +1,65 @@
+package conn
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// TestRejectedByTheNIC: a driver gets the peer's own reason of a rejection, or a status for the
+// NICs' reason.
+func TestRejectedByTheNIC(t *testing.T) {
+	for reason, want := range map[cm.Reason]uint32{
+		cm.ReasonConsumer: 42, cm.ReasonNoListener: uint32(abi.StatusRefused), cm.ReasonTimeout: uint32(abi.StatusTimeout),
+	} {
+		_, a, f := newFunction(t, true)
+		f.set.Order(1, order(f, request(f, 5, 100, nil)))
+		f.set.Order(2, order(f, &cm.Output{Kind: cm.OutRejected, ID: 5, Function: f.number(), Reason: reason, Consumer: 42}))
+		if len(a.events) != 2 || a.events[1].Status != want {
+			t.Errorf("%v: %+v", reason, a.events)
+		}
+	}
+}
+
+// TestDriverHears: each end of a driver's connection becomes an event with a status, and the
+// connection is forgotten.
+func TestDriverHears(t *testing.T) {
+	for kind, want := range map[cm.OutputKind]abi.AsyncEvent{
+		cm.OutEstablished:  {Type: abi.EventEstablished},
+		cm.OutRejected:     {Type: abi.EventRejected, Status: 42},
+		cm.OutDisconnected: {Type: abi.EventDisconnected, Status: uint32(abi.StatusRefused)},
+		cm.OutUnreachable:  {Type: abi.EventUnreachable, Status: uint32(abi.StatusRefused)},
+	} {
+		_, a, f := newFunction(t, true)
+		f.set.Order(1, order(f, request(f, 5, 100, nil)))
+		f.set.Order(2, order(f, &cm.Output{Kind: kind, ID: 5, Function: f.number(), Reason: cm.ReasonConsumer, Consumer: 42}))
+		if len(a.events) != 2 || a.events[0].Type != abi.EventConnectRequest || a.events[0].PeerQPN != 9 {
+			t.Fatalf("%v: %+v", kind, a.events)
+		}
+		if e := a.events[1]; e.Type != want.Type || e.Status != want.Status || e.Number != 5 {
+			t.Errorf("%v: %+v", kind, e)
+		}
+		if left := len(f.IDs()); (left == 1) != (kind == cm.OutEstablished) {
+			t.Errorf("%v: %d connections known", kind, left)
+		}
+	}
+}
+
+// TestBehind: a driver that does not take its events gets no connections, neither from a peer nor
+// by its own request. (DEV-211)
+func TestBehind(t *testing.T) {
+	_, a, f := newFunction(t, true)
+	a.take()
+	a.behind = true
+	f.set.Order(1, order(f, request(f, 5, 100, nil)))
+	if got := a.take(); !slices.Equal(got, []string{"reject 5"}) || len(a.events) != 0 {
+		t.Errorf("%v, events %+v", got, a.events)
+	}
+	a.behind = false
+	f.set.Order(1, order(f, request(f, 6, 100, nil)))
+	if got := a.take(); len(got) != 0 || len(a.events) != 1 {
+		t.Errorf("%v, events %+v", got, a.events)
+	}
+}

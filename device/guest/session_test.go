@@ -1,0 +1,128 @@
+package guest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// TestWhoseDeviceItIs checks that a driver that came by a function's own device gets that function,
+// by any of its numbers.
+func TestWhoseDeviceItIs(t *testing.T) {
+	const own = 0x03_2005
+	for _, c := range []struct {
+		g     Guest
+		asked uint32
+		want  uint32 // 0: denied
+	}{
+		{stranger{}, 0x01_1001, 0x01_1001},
+		{stranger{}, abi.FunctionAssigned, abi.FunctionAssigned},
+		{tied{}, abi.FunctionAssigned, own},
+		{tied{}, own, own},
+		{tied{}, 0x2005, own}, // host 0 means this NIC
+		{tied{}, 0x2006, 0},
+		{tied{}, 0x02_2005, 0},
+		{tied{}, 0x03_2004, 0},
+		{tied{}, 0, 0},
+	} {
+		number, no := chosen(c.g, c.asked)
+		if number != c.want || (no != nil) != (c.want == 0) || no != nil && no.Status != abi.StatusDenied {
+			t.Errorf("%T asks for %#x: %#x, %v", c.g, c.asked, number, no)
+		}
+	}
+}
+
+// stranger is a guest that may ask for any function; tied is one with a function's own device.
+type (
+	stranger struct{ Guest }
+	tied     struct{ Guest }
+)
+
+func (tied) Function() uint32 { return 0x03_2005 }
+
+// TestNamesOfDrivers checks that a guest is named by its CID, and a process by its PID.
+func TestNamesOfDrivers(t *testing.T) {
+	for want, p := range map[string]queues.Peer{
+		"vsock guest 3": {Transport: "vsock", CID: 3, PID: 9}, "unix process 9": {Transport: "unix", PID: 9},
+	} {
+		if got := Name(p); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// caller is a channel that is served until it is ended.
+type caller struct {
+	name    string
+	expects time.Duration
+	dropped bool
+	done    chan struct{}
+}
+
+func (c *caller) Expect(d time.Duration) { c.expects = d }
+func (c *caller) Drop()                  { c.dropped = true }
+func (c *caller) End()                   { close(c.done) }
+
+// TestSessionsMakeRoom checks the limit on a guest's channels. The oldest that has not said hello
+// is ended to make room for another; channels that have said hello and those of other guests are
+// not.
+func TestSessionsMakeRoom(t *testing.T) {
+	s := Sessions{HelloTimeout: time.Hour}
+	a, b := Key{Attachment: "a", CID: 3}, Key{Attachment: "a", CID: 4}
+	var all []*caller
+	start := func(name string, from Key, limit int) bool {
+		c := &caller{name: name, done: make(chan struct{})}
+		if !s.Start(c, from, limit, func() { <-c.done }) {
+			return false
+		}
+		if c.expects != time.Hour {
+			t.Errorf("%s has %v for its hello", name, c.expects)
+		}
+		all = append(all, c)
+		return true
+	}
+	dropped := func() (names []string) {
+		for _, c := range all {
+			if c.dropped {
+				names = append(names, c.name)
+			}
+		}
+		return names
+	}
+	if start("none", a, 0) {
+		t.Error("a guest without a right to channels has one")
+	}
+	if !start("a1", a, 3) || !start("b1", b, 1) || !start("a2", a, 3) || !start("a3", a, 3) || dropped() != nil {
+		t.Errorf("dropped %v below the limit", dropped())
+	}
+	if !s.greet(all[0]) || !start("a4", a, 3) || !slices.Equal(dropped(), []string{"a2"}) {
+		t.Errorf("dropped %v, want the oldest that has not said hello", dropped())
+	}
+	if s.greet(all[2]) {
+		t.Error("one that made room said hello in time")
+	}
+	if !start("a5", a, 3) || !slices.Equal(dropped(), []string{"a2", "a3"}) {
+		t.Errorf("dropped %v", dropped())
+	}
+	for _, c := range all[4:] {
+		if !s.greet(c) {
+			t.Errorf("%s was too late", c.name)
+		}
+	}
+	if start("a6", a, 3) || !start("a6", a, 4) || !slices.Equal(dropped(), []string{"a2", "a3"}) {
+		t.Errorf("dropped %v, and all had said hello", dropped())
+	}
+	if n := s.Begun(); n != 7 {
+		t.Errorf("%d channels were served", n)
+	}
+	s.CloseAll()
+	if start("late", b, 9) || s.Begun() != 7 || s.count(a)+s.count(b) != 0 {
+		t.Error("a channel begins after all were to end")
+	}
+	if !s.greet(all[0]) { // it ended by itself, not to make room
+		t.Error("one that is not served any more made room")
+	}
+}
