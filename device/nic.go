@@ -120,7 +120,7 @@ func newShard(i int, cfg *config.Config, core *controller.Core, log *slog.Logger
 		return nil, err
 	}
 	orders := s.Orders()
-	line.Serve(inbox.NewMail(s.Inbox(), func(_ *shard.Shard, now falcon.Time, o controller.Order) { o(orders, now) }).Send)
+	line.Serve(inbox.NewMailbox(s.Inbox(), 0, func(now falcon.Time, o *controller.Order) { (*o)(orders, now) }).Send)
 	return s, nil
 }
 

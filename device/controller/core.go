@@ -45,7 +45,7 @@ type Core struct {
 	Functions *functions.Registry
 
 	cfg     CoreConfig
-	box     inbox.Box[*Core]
+	box     inbox.Box
 	effects effect.List
 	lines   []*Line
 	plain   plain
@@ -78,6 +78,7 @@ func NewCore(c CoreConfig) (*Core, error) {
 		plain: newPlain(c.NIC), credits: newCredits(c.NIC, c.Shards),
 	}
 	k.box.WakeBy(k.wake)
+	k.box.AnswerBy(k.effects.Add)
 	var err error
 	if k.Functions, err = functions.New(c.NIC); err != nil {
 		return nil, err
@@ -119,7 +120,7 @@ func (k *Core) Line(shard int) *Line { return k.lines[shard] }
 // reads no clock and does no I/O.
 func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 	for _, src := range k.box.Take() {
-		src.Drain(k, now)
+		src.Drain(now)
 	}
 	k.runJobs(now)
 	if len(k.jobs.waiting) == 0 {
@@ -148,9 +149,6 @@ func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 
 // Idle reports whether the inbox is empty.
 func (k *Core) Idle() bool { return k.box.Empty() }
-
-// Answer implements inbox.Owner.
-func (k *Core) Answer(e effect.Effect) { k.effects.Add(e) }
 
 // shardsOf sends the connection manager's answers and orders to the shards.
 type shardsOf struct{ k *Core }
@@ -284,10 +282,8 @@ func (k *Core) Stop() {
 	close(k.ended)
 }
 
-// Do runs f on the core's goroutine and returns when it is done (inbox.Do).
-func (k *Core) Do(f func(now vtime.Time)) error {
-	return inbox.Do(&k.box, func(_ *Core, now vtime.Time) { f(now) })
-}
+// Do runs f on the core's goroutine and returns when it is done (inbox.Box.Do).
+func (k *Core) Do(f func(now vtime.Time)) error { return k.box.Do(f) }
 
 // ask runs f on the core's goroutine, and returns the error that f passes to then, at once or
 // later.

@@ -64,7 +64,7 @@ type Line struct {
 	// The shard's end:
 	wishes  []wish
 	refused map[cm.HostID]*refusals
-	up      *inbox.Mail[*Core, wish]
+	up      *inbox.Mailbox[wish]
 
 	// The core's end:
 	orders []Order
@@ -80,7 +80,7 @@ var (
 )
 
 func newLine(k *Core, shard int) *Line {
-	return &Line{core: k, shard: shard, refused: map[cm.HostID]*refusals{}, up: inbox.NewMail(&k.box, func(k *Core, now vtime.Time, w wish) { w(k, now) })}
+	return &Line{core: k, shard: shard, refused: map[cm.HostID]*refusals{}, up: inbox.NewMailbox(&k.box, 0, func(now vtime.Time, w *wish) { (*w)(k, now) })}
 }
 
 // Serve sets the function that delivers orders to the shard.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"log/slog"
 	"runtime/debug"
-	"sync"
 
 	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/falcon/cm"
@@ -17,17 +16,7 @@ const peerMailSize = 64
 
 // PeerMail passes the events of the link to one peer to the core, in order. It implements the part
 // of cmlink.Handler for that peer.
-type PeerMail struct {
-	inbox *inbox.Box[*Core]
-	host  cm.HostID
-
-	mu      sync.Mutex
-	space   sync.Cond
-	waiting []peerNews
-	spare   []peerNews
-	posted  bool
-	closed  bool
-}
+type PeerMail struct{ in *inbox.Mailbox[peerNews] }
 
 type peerNews struct {
 	kind uint8 // newsUp, newsDown, newsRevoked, newsMessage
@@ -52,64 +41,24 @@ func (n *peerNews) String() string {
 
 // PeerMail returns a new mailbox for a peer.
 func (k *Core) PeerMail(host cm.HostID) *PeerMail {
-	m := &PeerMail{inbox: &k.box, host: host}
-	m.space.L = &m.mu
-	return m
+	return &PeerMail{inbox.NewMailbox(&k.box, peerMailSize, func(now vtime.Time, n *peerNews) { k.peerNews(now, host, n) })}
 }
 
 // Up reports that the link to the peer is up.
-func (m *PeerMail) Up() { m.put(peerNews{kind: newsUp}) }
+func (m *PeerMail) Up() { m.in.Put(peerNews{kind: newsUp}) }
 
 // Down reports that the link to the peer is down.
-func (m *PeerMail) Down() { m.put(peerNews{kind: newsDown}) }
+func (m *PeerMail) Down() { m.in.Put(peerNews{kind: newsDown}) }
 
 // Revoked reports that the peer's right to be a peer was revoked.
-func (m *PeerMail) Revoked() { m.put(peerNews{kind: newsRevoked}) }
+func (m *PeerMail) Revoked() { m.in.Put(peerNews{kind: newsRevoked}) }
 
 // Message passes a message of the peer's connection manager to the core. The mailbox owns msg from
 // then on.
-func (m *PeerMail) Message(msg []byte) { m.put(peerNews{kind: newsMessage, msg: msg}) }
-
-// put appends news. It waits while the mailbox is full.
-func (m *PeerMail) put(n peerNews) {
-	m.mu.Lock()
-	for len(m.waiting) >= peerMailSize && !m.closed {
-		m.space.Wait()
-	}
-	if m.closed {
-		m.mu.Unlock()
-		return
-	}
-	m.waiting = append(m.waiting, n)
-	post := !m.posted
-	m.posted = true
-	m.mu.Unlock()
-	if post && !m.inbox.Post(m) {
-		m.Close()
-	}
-}
-
-// Drain implements inbox.Source.
-func (m *PeerMail) Drain(k *Core, now vtime.Time) {
-	m.mu.Lock()
-	batch := m.waiting
-	m.waiting, m.spare = m.spare[:0], batch
-	m.posted = false
-	m.mu.Unlock()
-	m.space.Broadcast()
-	for i := range batch {
-		k.peerNews(now, m.host, &batch[i])
-		batch[i] = peerNews{}
-	}
-}
+func (m *PeerMail) Message(msg []byte) { m.in.Put(peerNews{kind: newsMessage, msg: msg}) }
 
 // Close drops all news that come later.
-func (m *PeerMail) Close() {
-	m.mu.Lock()
-	m.closed = true
-	m.mu.Unlock()
-	m.space.Broadcast()
-}
+func (m *PeerMail) Close() { m.in.Close() }
 
 // take passes news of a peer to the connection manager.
 func (k *Core) take(now vtime.Time, host cm.HostID, n *peerNews) {

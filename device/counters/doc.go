@@ -2,8 +2,8 @@
 // each counter.
 //
 //	a package's Stats ─▶ table.Add ─▶ `vnic show counters`, control API
-//	                  │
-//	                  └─ Of(name) ─▶ /metrics: name, help, type, labels
+//	                       │
+//	                       └─ Of(name) ─▶ /metrics: name, help, type, labels
 //
 // A counter is defined by one line in the table of its package: its name, its help text, whether it
 // is a gauge, and how it is read. Counters of one kind that differ by reason, direction or port

@@ -54,12 +54,12 @@ func after(name, prefix string) []string {
 }
 
 func dropLabels(name string) []string {
-	room, what, _ := strings.Cut(name, ".")
-	if room == "drop" {
+	source, what, _ := strings.Cut(name, ".")
+	if source == "drop" {
 		return []string{"device", what}
 	}
-	if reason, ok := strings.CutPrefix(what, "drop_"); ok && room != "port" {
-		return []string{room, reason}
+	if reason, ok := strings.CutPrefix(what, "drop_"); ok && source != "port" {
+		return []string{source, reason}
 	}
 	return nil
 }

@@ -140,3 +140,29 @@ func DirtyDoorbell(record []byte) *[abi.DoorbellSize]byte {
 	raw := [abi.DoorbellSize]byte(record)
 	return &raw
 }
+
+// mergeWindow is how many waiting requests a doorbell is compared with to find an older ring of the
+// same queue.
+const mergeWindow = 16
+
+// mergeDoorbell merges the last waiting request, if it is a doorbell, into an older ring of the same
+// queue: only the newest index matters. It does not look past a request of another kind, since the
+// order against register writes is kept.
+func mergeDoorbell(waiting []Request) bool {
+	last := len(waiting) - 1
+	r := &waiting[last]
+	if r.Kind != Ring || r.Dirty != nil {
+		return false
+	}
+	for i := last - 1; i >= max(0, last-mergeWindow); i-- {
+		old := &waiting[i]
+		if old.Kind != Ring {
+			return false
+		}
+		if d := &old.Doorbell; d.Kind == r.Doorbell.Kind && d.Queue == r.Doorbell.Queue && d.Flags == r.Doorbell.Flags {
+			d.Index = r.Doorbell.Index
+			return true
+		}
+	}
+	return false
+}

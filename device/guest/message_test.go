@@ -132,3 +132,48 @@ func TestMessagesAsk(t *testing.T) {
 		}
 	}
 }
+
+// ringOf returns a doorbell of a send queue.
+func ringOf(queue, index uint32) Request {
+	return Request{Kind: Ring, Doorbell: abi.Doorbell{Kind: abi.DoorbellSQ, Queue: queue, Index: index}}
+}
+
+// TestDoorbellsMerge checks that a doorbell that waits is replaced by a newer one of the same kind
+// and queue that is not too far behind it, and by no other. The order against everything else is
+// kept. (DEV-802)
+func TestDoorbellsMerge(t *testing.T) {
+	with := func(change func(d *abi.Doorbell)) Request {
+		r := ringOf(1, 9)
+		change(&r.Doorbell)
+		return r
+	}
+	dirty := ringOf(1, 9)
+	dirty.Dirty = &[abi.DoorbellSize]byte{1}
+	others := func(n int) (list []Request) {
+		for i := range n {
+			list = append(list, ringOf(uint32(100+i), 1))
+		}
+		return list
+	}
+	for _, c := range []struct {
+		what    string
+		between []Request
+		next    Request
+		merges  bool
+	}{
+		{"the same", nil, ringOf(1, 9), true},
+		{"behind as many others as are looked at", others(mergeWindow - 1), ringOf(1, 9), true},
+		{"behind one more", others(mergeWindow), ringOf(1, 9), false},
+		{"behind a register write", []Request{{Kind: RegWrite}}, ringOf(1, 9), false},
+		{"another queue", nil, ringOf(2, 9), false},
+		{"another kind", nil, with(func(d *abi.Doorbell) { d.Kind = abi.DoorbellAdmin }), false},
+		{"other flags", nil, with(func(d *abi.Doorbell) { d.Flags = 1 }), false},
+		{"one with reserved bytes that are not zero", nil, dirty, false},
+		{"no doorbell", nil, Request{Kind: RegRead}, false},
+	} {
+		waiting := slices.Concat([]Request{ringOf(1, 1)}, c.between, []Request{c.next})
+		if merged := mergeDoorbell(waiting); merged != c.merges || (waiting[0].Doorbell.Index == 9) != c.merges {
+			t.Errorf("%s: merged %v, the first says %d", c.what, merged, waiting[0].Doorbell.Index)
+		}
+	}
+}

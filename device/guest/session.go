@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -47,8 +48,8 @@ type Home interface {
 	// Do runs f on the shard's thread. If the shard has stopped, it returns an error without
 	// calling f.
 	Do(f func(now falcon.Time)) error
-	// Post makes the shard drain a mailbox. It returns false when the shard has stopped.
-	Post(m *Mailbox) bool
+	// Inbox returns the shard's inbox.
+	Inbox() *inbox.Box
 	// Guests returns the shard's set.
 	Guests() *Set
 	// Attach gives b the function that its driver asks for by number. If there is none for it, it
@@ -74,6 +75,10 @@ type Breach struct {
 // Broken returns a Breach.
 func Broken(clause abi.Clause, b []byte, err error) *Breach { return &Breach{clause, b, err} }
 
+// maxRequests is the most requests of one session that may wait for the shard. A driver that rings
+// faster than the shard works waits in its own channel.
+const maxRequests = 256
+
 // Session connects a driver with its function, from its hello until it leaves, over any carrier.
 // The carrier opens it, puts the driver's requests into it, and closes it.
 type Session struct {
@@ -82,7 +87,7 @@ type Session struct {
 	desk    Desk
 	home    Home
 	guest   Guest
-	in      *Mailbox
+	in      *inbox.Mailbox[Request]
 	b       *Binding
 	f       *Function
 	unwatch func()
@@ -106,7 +111,8 @@ func Open(desk Desk, g Guest, from Key, attachment string, m *abi.Hello, ch Chan
 	s.b = home.Guests().Bind(&Binding{
 		Peer: g.Peer(), Attached: attachment, Driver: abi.Text(m.Driver[:]), Features: m.Features & Features, Channel: ch,
 	}, s.breach)
-	s.in = NewMailbox(func() bool { return home.Post(s.in) }, s.b.handle)
+	s.in = inbox.NewMailbox(home.Inbox(), maxRequests, s.b.handle)
+	s.in.Merge = mergeDoorbell
 	var st abi.Status
 	var why string
 	if err := home.Do(func(falcon.Time) { s.f, st, why = home.Attach(s.b, number) }); err != nil {

@@ -1,8 +1,9 @@
 // Package inbox passes input from other goroutines to an owner: a shard, or the NIC's core.
 //
-//	a session's mailbox ─┐
-//	a peer's mailbox ────┼─ Post ─▶ Box ─ Take ─▶ Source.Drain, on the owner's thread
-//	a call (Do) ─────────┘
+//	a driver's requests ─────┐
+//	a peer's messages ───────┼─ Mailbox ─┐
+//	another owner's orders ──┘           ├─ Post ─▶ Box ─ Take ─▶ Source.Drain, on the owner's thread
+//	a call (Do) ─────────────────────────┘
 //
 // # Ownership and concurrency
 //

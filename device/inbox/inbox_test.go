@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"errors"
-	"slices"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/effect"
@@ -12,29 +11,37 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
+// owner takes what is in its box, and runs its effects after that.
 type owner struct {
-	box     Box[*owner]
+	box     Box
 	effects effect.List
-	seen    []int
 }
 
-func (o *owner) Answer(e effect.Effect) { o.effects.Add(e) }
+func newOwner() *owner {
+	o := &owner{}
+	o.box.AnswerBy(o.effects.Add)
+	return o
+}
 
 func (o *owner) turn(now vtime.Time) {
 	for _, src := range o.box.Take() {
-		src.Drain(o, now)
+		src.Drain(now)
 	}
 	o.effects.Do()
 }
 
-type news int
+// source counts how often it was drained.
+type source int
 
-func (n news) Drain(o *owner, _ vtime.Time) { o.seen = append(o.seen, int(n)) }
+func (s *source) Drain(vtime.Time) { *s++ }
 
-func TestPostWakesWhoParked(t *testing.T) {
-	o, woken := &owner{}, 0
+// TestInputWakesAParkedOwner checks that an owner that sleeps is woken once, by the first input,
+// that one that is awake is not, and that no owner goes to sleep beside input.
+func TestInputWakesAParkedOwner(t *testing.T) {
+	o, woken := newOwner(), 0
 	o.box.WakeBy(func() { woken++ })
-	o.box.Post(news(1))
+	var a, b source
+	o.box.Post(&a)
 	if woken != 0 {
 		t.Error("woken while awake")
 	}
@@ -45,25 +52,45 @@ func TestPostWakesWhoParked(t *testing.T) {
 	if !o.box.Park() {
 		t.Error("stays awake for nothing")
 	}
-	o.box.Post(news(2))
-	o.box.Post(news(3))
+	o.box.Post(&a)
+	o.box.Post(&b)
 	if woken != 1 {
 		t.Errorf("woken %d times, want once", woken)
 	}
-	o.turn(2)
-	if len(o.seen) != 3 {
-		t.Error(o.seen)
+	if o.turn(2); a != 2 || b != 1 {
+		t.Errorf("drained %d and %d times", a, b)
+	}
+}
+
+// TestAnOwnerIsWokenForInputElsewhere checks that Rouse wakes a parked owner, once, and neither one
+// that is awake nor one without a thread.
+func TestAnOwnerIsWokenForInputElsewhere(t *testing.T) {
+	o, woken := newOwner(), 0
+	o.box.Rouse()
+	o.box.WakeBy(func() { woken++ })
+	if o.box.Rouse(); woken != 0 {
+		t.Error("woken while awake")
+	}
+	o.box.Park()
+	o.box.Rouse()
+	if o.box.Rouse(); woken != 1 {
+		t.Errorf("woken %d times", woken)
+	}
+	o.box.Park()
+	o.box.Unpark()
+	if o.box.Post(new(source)); woken != 1 {
+		t.Error("woken after it had woken by itself")
 	}
 }
 
 // TestDoAnswersAfterEffects checks that Do returns after the effects of its function.
 func TestDoAnswersAfterEffects(t *testing.T) {
-	o, posted := &owner{}, make(chan struct{}, 1)
+	o, posted := newOwner(), make(chan struct{}, 1)
 	o.box.WakeBy(func() { posted <- struct{}{} })
 	o.box.Park()
 	done, result := false, make(chan error)
 	go func() {
-		result <- Do(&o.box, func(o *owner, now vtime.Time) {
+		result <- o.box.Do(func(now vtime.Time) {
 			o.effects.Add(effect.Func(func() { done = now == 7 }))
 		})
 	}()
@@ -74,54 +101,20 @@ func TestDoAnswersAfterEffects(t *testing.T) {
 	}
 }
 
-func TestStopRefuses(t *testing.T) {
-	o, posted := &owner{}, make(chan struct{}, 1)
+// TestAStoppedOwnerRefusesCalls checks that a call that waits when its owner stops, and every later
+// one, gets ErrStopped and does not run.
+func TestAStoppedOwnerRefusesCalls(t *testing.T) {
+	o, posted := newOwner(), make(chan struct{}, 1)
 	o.box.WakeBy(func() { posted <- struct{}{} })
 	o.box.Park()
 	result := make(chan error)
-	go func() { result <- Do(&o.box, func(*owner, vtime.Time) { t.Error("ran") }) }()
+	go func() { result <- o.box.Do(func(vtime.Time) { t.Error("ran") }) }()
 	<-posted
 	o.box.Stop()
 	if err := <-result; !errors.Is(err, ErrStopped) {
 		t.Error(err)
 	}
-	if err := Do(&o.box, func(*owner, vtime.Time) {}); !errors.Is(err, ErrStopped) {
+	if err := o.box.Do(func(vtime.Time) {}); !errors.Is(err, ErrStopped) {
 		t.Error(err)
-	}
-}
-
-// TestMail checks that messages come in order and once, however often they are sent and taken, also
-// those sent while others are taken.
-func TestMail(t *testing.T) {
-	o := &owner{}
-	var m *Mail[*owner, int]
-	m = NewMail(&o.box, func(o *owner, _ vtime.Time, n int) {
-		if o.seen = append(o.seen, n); n == 3 {
-			m.Send([]int{6})
-		}
-	})
-	list := []int{1, 2}
-	m.Send(list)
-	list[0] = 99 // the sender may reuse the list
-	m.Send([]int{3, 4, 5})
-	if n := len(o.box.ready); n != 1 {
-		t.Errorf("it stands in the box %d times", n)
-	}
-	for range 3 {
-		o.turn(1)
-	}
-	if !slices.Equal(o.seen, []int{1, 2, 3, 4, 5, 6}) || !o.box.Empty() {
-		t.Error(o.seen)
-	}
-	o.box.Stop()
-	m.Send([]int{7})
-	if m.Send(nil); len(o.seen) != 6 {
-		t.Error(o.seen)
-	}
-	big := make([]int, 2*maxKept)
-	n := NewMail(&(&owner{}).box, func(*owner, vtime.Time, int) {})
-	n.Send(big)
-	if n.Drain(nil, 1); cap(n.spare) > maxKept {
-		t.Errorf("room for %d is kept", cap(n.spare))
 	}
 }

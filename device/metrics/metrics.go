@@ -207,15 +207,15 @@ func count(out chan<- prometheus.Metric, name string, v uint64) {
 	}
 	c := counters.Of(name)
 	help := cmp.Or(c.Help, "Counter "+name+" of vnic show counters.")
-	room, what, _ := strings.Cut(name, ".")
+	source, what, _ := strings.Cut(name, ".")
 	if c.Gauge {
-		out <- prometheus.MustNewConstMetric(describe("vnic_"+room+"_"+what, help), prometheus.GaugeValue, float64(v))
+		out <- prometheus.MustNewConstMetric(describe("vnic_"+source+"_"+what, help), prometheus.GaugeValue, float64(v))
 		return
 	}
 	if direction, ok := strings.CutPrefix(what, "bytes_"); ok { // the unit comes last
 		what = direction + "_bytes"
 	}
-	out <- prometheus.MustNewConstMetric(describe("vnic_"+room+"_"+what+"_total", help), prometheus.CounterValue, float64(v))
+	out <- prometheus.MustNewConstMetric(describe("vnic_"+source+"_"+what+"_total", help), prometheus.CounterValue, float64(v))
 }
 
 type showGauge func(d *prometheus.Desc, v float64, labels ...string)

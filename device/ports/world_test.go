@@ -79,7 +79,7 @@ func describe(t *testing.T, polled, telling int) *world {
 	if w.shard, err = shard.New(0, cfg, w.core.Line(0), slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	orders := inbox.NewMail(w.shard.Inbox(), func(s *shard.Shard, now vtime.Time, o controller.Order) { o(s.Orders(), now) })
+	orders := inbox.NewMailbox(w.shard.Inbox(), 0, func(now vtime.Time, o *controller.Order) { (*o)(w.shard.Orders(), now) })
 	w.core.Line(0).Serve(orders.Send)
 	t.Cleanup(func() {
 		for _, d := range w.opened {

@@ -4,20 +4,10 @@ import (
 	"fmt"
 
 	"github.com/falcon-vnic/vnic/device/guest"
-	"github.com/falcon-vnic/vnic/falcon"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
-
-// driverMail puts a session's mailbox into the shard's inbox.
-type driverMail struct{ *guest.Mailbox }
-
-// Drain implements inbox.Source.
-func (m driverMail) Drain(_ *Shard, now falcon.Time) { m.Mailbox.Drain(now) }
-
-// Post makes the shard read a session's mailbox in the next Step. Any goroutine may call it.
-func (s *Shard) Post(m *guest.Mailbox) bool { return s.inbox.Post(driverMail{m}) }
 
 // Attach gives a driver that says hello the function that it asks for, or returns the reason why
 // not.

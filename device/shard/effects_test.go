@@ -16,9 +16,9 @@ import (
 )
 
 // within is a source that does something in a Step.
-type within func(s *Shard, now falcon.Time)
+type within func(now falcon.Time)
 
-func (f within) Drain(s *Shard, now falcon.Time) { f(s, now) }
+func (f within) Drain(now falcon.Time) { f(now) }
 
 // watchedLog calls itself with every line.
 type watchedLog struct {
@@ -72,7 +72,7 @@ func TestStepDoesNoIO(t *testing.T) {
 	for s.inbox.Empty() { // until the caller has posted
 		runtime.Gosched()
 	}
-	s.inbox.Post(within(func(s *Shard, now falcon.Time) {
+	s.inbox.Post(within(func(now falcon.Time) {
 		id, _ := pfvf.NewID(1, 0, 1)
 		c := s.funcs.settings(id)
 		c.Link = pfvf.LinkDisable

@@ -29,7 +29,7 @@ func (p Ports) Post(f func()) bool { return p.s.inbox.Post(posted(f)) }
 type posted func()
 
 // Drain implements inbox.Source.
-func (f posted) Drain(*Shard, falcon.Time) { f() }
+func (f posted) Drain(falcon.Time) { f() }
 
 // Sync applies the settings of functions to all ports.
 func (p Ports) Sync() { p.s.plain.syncAll() }

@@ -35,7 +35,7 @@ type Shard struct {
 	index  int
 	cfg    *config.Config
 	log    *loglimit.Log
-	inbox  inbox.Box[*Shard]
+	inbox  inbox.Box
 	core   Core
 	others *others // the NIC's other shards; nil: there are none
 	peers  map[cm.HostID]*peer
@@ -63,6 +63,7 @@ func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, er
 	s := &Shard{
 		index: index, cfg: cfg, core: core, peers: peersOf(cfg), rdma: rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg)}),
 	}
+	s.inbox.AnswerBy(s.answer)
 	s.log = &loglimit.Log{To: log, Effects: &s.effects}
 	s.tracer = &tracer{traces: map[pfvf.ID]*trace.Ring{}, clock: func() int64 { return s.now }}
 	var err error
@@ -182,7 +183,7 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	s.guests.Work(now)
 	posted := s.inbox.Take()
 	for _, src := range posted {
-		src.Drain(s, now)
+		src.Drain(now)
 	}
 	s.falconWire.advance(now)
 	if now >= s.underlay.Deadline() {
@@ -232,8 +233,8 @@ func (s *Shard) Park() bool { return s.inbox.Park() && !s.others.waiting() && !s
 // Unpark implements thread.Door.
 func (s *Shard) Unpark() { s.inbox.Unpark() }
 
-// Answer implements inbox.Owner.
-func (s *Shard) Answer(e effect.Effect) {
+// answer runs an effect after those that the shard has asked for so far, for a caller that waits.
+func (s *Shard) answer(e effect.Effect) {
 	s.effects.Add(e)
 	s.roused.Store(true)
 }
@@ -249,7 +250,7 @@ func (s *Shard) Index() int { return s.index }
 func (s *Shard) UseClock(clock func() int64) { s.clock = clock }
 
 // Inbox returns the inbox, in which others leave input for the shard.
-func (s *Shard) Inbox() *inbox.Box[*Shard] { return &s.inbox }
+func (s *Shard) Inbox() *inbox.Box { return &s.inbox }
 
 // Queue returns the queue of frames for the uplink.
 func (s *Shard) Queue() *tap.Queue { return s.tx }
@@ -267,10 +268,8 @@ func (s *Shard) Count() int { return int(s.funcs.count.Load()) }
 // first Step.
 func (s *Shard) LogKeysTo(l *security.KeyLog) { s.txSAs.LogTo(l) }
 
-// Do runs f on the shard's thread and returns when it is done (inbox.Do).
-func (s *Shard) Do(f func(now falcon.Time)) error {
-	return inbox.Do(&s.inbox, func(_ *Shard, now falcon.Time) { f(now) })
-}
+// Do runs f on the shard's thread and returns when it is done (inbox.Box.Do).
+func (s *Shard) Do(f func(now falcon.Time)) error { return s.inbox.Do(f) }
 
 // flushCore sends the shard's requests to the core.
 func (s *Shard) flushCore() {

@@ -147,7 +147,7 @@ func newNIC(t testing.TB, cfg *config.Config, seed uint64) (*controller.Core, []
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Line(i).Serve(inbox.NewMail(&s.inbox, func(s *Shard, now falcon.Time, o controller.Order) { o(s.Orders(), now) }).Send)
+		core.Line(i).Serve(inbox.NewMailbox(&s.inbox, 0, func(now falcon.Time, o *controller.Order) { (*o)(s.Orders(), now) }).Send)
 		shards = append(shards, s)
 	}
 	Join(shards)
