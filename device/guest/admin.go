@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues"
@@ -30,8 +31,11 @@ type registration struct {
 // admin is the pair of admin queues of a function. Both have the same number of entries, which is
 // also the most commands that may be outstanding: read, and their completions not yet taken by the
 // driver.
+//
+//	doorbell ─▶ run ─▶ next ─▶ carryOut ─▶ abi.Dispatch ─▶ commands (commands.go)
+//	                     └───▶ complete ─▶ an event
 type admin struct {
-	user           adminUser
+	f              *Function          // the function that they belong to
 	sqRoot, cqRoot uint64             // addresses of the areas' page lists; both 0: the queues are in the window
 	window         queues.AdminHolder // the window with the queues, once in use; nil: none
 	entries        uint32
@@ -41,21 +45,6 @@ type admin struct {
 	doing          *pending       // the command that the engine works for now; nil: none
 	regs           []registration // in progress; the first is next
 	pending        []*pending     // commands to be completed later, at most as many as entries
-}
-
-// adminUser is the function that owns the admin queues.
-type adminUser interface {
-	judge
-	// command carries out a command and writes its result.
-	command(now falcon.Time, cmd *abi.AdminCmd, result []byte) abi.Status
-	// judged records the rules that the driver broke by a command that ended with st.
-	judged(c *pending, st abi.Status)
-	// completed is called after a pending command was completed. The queue continues if it was
-	// waiting for that.
-	completed()
-	// stopped reports whether the function has a fault.
-	stopped() bool
-	Fault(code abi.Fault, reason string)
 }
 
 // start opens the queues' areas for the first time. With strict it also reports bytes that are not
@@ -71,7 +60,7 @@ func (a *admin) start(mem *queues.Memory, window queues.AdminHolder, strict bool
 	open := func(name string, root uint64) (ring.Bytes, error) {
 		area, err := queues.ReadArea(mem, root, 1, queues.Span{Length: layout.Size()})
 		if err == nil {
-			err = judgeArea(a.user, area, strict)
+			err = a.check(area, strict)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s at %#x: %w", name, root, err)
@@ -90,6 +79,19 @@ func (a *admin) start(mem *queues.Memory, window queues.AdminHolder, strict bool
 	return nil
 }
 
+// check reads the area of a queue, which must be readable and zero. With strict, the first byte that
+// is not zero is recorded as a violation.
+func (a *admin) check(area *queues.Area, strict bool) error {
+	b := make([]byte, area.Len())
+	if err := area.ReadAt(0, b); err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(b, func(v byte) bool { return v != 0 }); i >= 0 && strict {
+		a.f.Broke(abi.DRV301, abi.RingAdmin, 0, uint32(i), b[i&^7:])
+	}
+	return nil
+}
+
 // leave gives up the areas. It zeroes those in the window for the next user.
 func (a *admin) leave() {
 	if a.window == nil {
@@ -100,6 +102,14 @@ func (a *admin) leave() {
 	_, _ = sq.WriteAt(0, zero), cq.WriteAt(0, zero)
 }
 
+// doorbell takes the producer index of a doorbell and starts working on the commands.
+func (a *admin) doorbell(now falcon.Time, producer uint32) {
+	f := a.f
+	if a.ring(producer) && !f.inBacklog && (f.Faults.in == nil || !f.Faults.in.postpone()) {
+		a.run(now)
+	}
+}
+
 // ring takes the producer index of a doorbell. It returns false if that is not valid.
 func (a *admin) ring(producer uint32) bool {
 	_, err := a.sq.Doorbell(producer)
@@ -107,12 +117,12 @@ func (a *admin) ring(producer uint32) bool {
 	case err == nil:
 		return true
 	case errors.Is(err, ring.ErrIndex), errors.Is(err, ring.ErrAhead):
-		a.user.Broke(abi.DRV502, abi.RingAdmin, 0, producer, binary.LittleEndian.AppendUint32(nil, producer))
+		a.f.Broke(abi.DRV502, abi.RingAdmin, 0, producer, binary.LittleEndian.AppendUint32(nil, producer))
 		err = fmt.Errorf("doorbell with producer %d after %d of %d entries: %w; write the producer before ringing, never move it back, never overfill the queue", producer, a.sq.Next(), a.entries, err)
 	default:
-		a.user.Broke(abi.DRV402, abi.RingAdmin, 0, producer, nil)
+		a.f.Broke(abi.DRV402, abi.RingAdmin, 0, producer, nil)
 	}
-	a.user.Fault(abi.FaultCommand, fmt.Sprintf("admin submission queue: %v", err))
+	a.f.Fault(abi.FaultCommand, fmt.Sprintf("admin submission queue: %v", err))
 	return false
 }
 
@@ -128,12 +138,13 @@ func (a *admin) overfull() (bool, error) {
 	return int(a.cq.Next()-a.cq.Consumer())+len(a.pending) >= int(a.entries), err
 }
 
-// run starts waiting commands in order, up to the limit of a Step, and continues registrations,
-// each in its turn. It returns the number of commands it started, and whether it wrote completions.
-// pages is the number of page list entries that may still be read. Each command is copied from
-// guest memory once. Its completion is written before any event that it causes is sent.
-func (a *admin) run(now falcon.Time, pages *int) (done int, completed bool) {
-	for *pages > 0 && !a.user.stopped() {
+// run starts waiting commands in order, up to the limits of a Step, and continues registrations,
+// each in its turn. Each command is copied from guest memory once. Its completion is written before
+// any event that it causes is sent. The function stays in the set's backlog while there is more.
+func (a *admin) run(now falcon.Time) {
+	f, pages := a.f, &a.f.set.adminPages
+	done, completed := 0, false
+	for *pages > 0 && !f.stopped() {
 		var cqe abi.AdminCQE
 		began := done < adminCommands && a.next(now, &cqe, pages)
 		if began {
@@ -149,7 +160,22 @@ func (a *admin) run(now falcon.Time, pages *int) (done int, completed bool) {
 			break
 		}
 	}
-	return done, completed
+	f.set.Commands += uint64(done)
+	if f.stopped() {
+		return
+	}
+	if completed {
+		f.CQEvent(abi.AdminCQ)
+	}
+	a.goOn()
+}
+
+// goOn puts the function into the set's backlog, if its admin queues have work left.
+func (a *admin) goOn() {
+	if f := a.f; a.waits() && !f.inBacklog {
+		f.inBacklog = true
+		f.set.backlog = append(f.set.backlog, f)
+	}
 }
 
 // complete writes a completion. It returns false if the queue cannot be written.
@@ -164,7 +190,7 @@ func (a *admin) complete(cqe *abi.AdminCQE) bool {
 		err = a.cq.Commit()
 	}
 	if err != nil {
-		a.user.Fault(abi.FaultCommand, fmt.Sprintf("admin completion queue: %v", err))
+		a.f.Fault(abi.FaultCommand, fmt.Sprintf("admin completion queue: %v", err))
 		return false
 	}
 	return true
@@ -177,7 +203,7 @@ func (a *admin) next(now falcon.Time, cqe *abi.AdminCQE, pages *int) bool {
 	}
 	full, err := a.overfull()
 	if err == nil && full {
-		a.user.Broke(abi.DRV501, abi.RingAdmin, 0, a.sq.Next(), nil)
+		a.f.Broke(abi.DRV501, abi.RingAdmin, 0, a.sq.Next(), nil)
 		err = fmt.Errorf("%d commands are outstanding; take completions, and store the consumer index, before sending more", a.entries)
 	}
 	var raw [abi.AdminCmdSize]byte
@@ -189,15 +215,43 @@ func (a *admin) next(now falcon.Time, cqe *abi.AdminCQE, pages *int) bool {
 		err = a.sq.Commit()
 	}
 	if err != nil {
-		a.user.Fault(abi.FaultCommand, fmt.Sprintf("admin queues: %v", err))
+		a.f.Fault(abi.FaultCommand, fmt.Sprintf("admin queues: %v", err))
 		return false
 	}
 	cmd := &a.cmd
 	cmd.Unmarshal(raw[:])
 	*pages -= cmd.Pages()
 	cqe.ID = cmd.ID
-	cqe.Status = a.user.command(now, cmd, cqe.Result[:])
+	cqe.Status = a.carryOut(now, cqe.Result[:])
 	return true
+}
+
+// carryOut carries out the current command and writes its result.
+func (a *admin) carryOut(now falcon.Time, result []byte) abi.Status {
+	f := a.f
+	if in := f.Faults.in; in != nil {
+		if st, fails := in.command(&a.cmd); fails {
+			return st
+		}
+	}
+	c := &pending{in: a, cmd: a.cmd, index: a.sq.Next() - 1}
+	a.doing = c
+	h := &commands{Function: f.verbs, ConnectionHandler: f.conns.Commands(now, c.later), f: f, now: now, later: c.later}
+	st := abi.Dispatch(h, f.caller(), &a.cmd, result)
+	a.doing = nil
+	if st != abi.StatusPending {
+		a.ended(c, st)
+	}
+	return st
+}
+
+// ended records the rules that the driver broke by a command that ended with st.
+func (a *admin) ended(c *pending, st abi.Status) {
+	for _, clause := range a.f.caller().Broken(&c.cmd, st, a.f.set.cfg.Strict) {
+		if clause != c.told {
+			a.f.Broke(clause, abi.RingAdmin, 0, c.index, commandBytes(&c.cmd))
+		}
+	}
 }
 
 // begin adds a registration that the current command started, unless it has failed already.
@@ -213,7 +267,7 @@ func (a *admin) begin(g *verbs.Registration, st abi.Status) abi.Status {
 // register reads a part of the page list of the next registration. It returns false if there is
 // none.
 func (a *admin) register(pages *int) bool {
-	if len(a.regs) == 0 || a.user.stopped() {
+	if len(a.regs) == 0 || a.f.stopped() {
 		return false
 	}
 	g := a.regs[0]
@@ -272,11 +326,6 @@ type pending struct {
 
 var _ abi.Ticket = (*pending)(nil)
 
-// current returns the current command.
-func (a *admin) current() *pending {
-	return &pending{cmd: a.cmd, index: a.sq.Next() - 1, in: a}
-}
-
 // later is called by a handler before it returns StatusPending.
 func (c *pending) later() abi.Ticket {
 	c.in.pending = append(c.in.pending, c)
@@ -286,16 +335,20 @@ func (c *pending) later() abi.Ticket {
 // Complete implements abi.Ticket.
 func (c *pending) Complete(st abi.Status, result abi.Result) {
 	a := c.in
-	if a == nil || !a.drop(c) || a.user.stopped() {
+	if a == nil || !a.drop(c) || a.f.stopped() {
 		return
 	}
 	cqe := abi.AdminCQE{ID: c.cmd.ID, Status: st}
 	if result != nil {
 		result.Marshal(cqe.Result[:])
 	}
-	a.user.judged(c, st)
-	if a.complete(&cqe) {
-		a.user.completed()
+	a.ended(c, st)
+	if !a.complete(&cqe) {
+		return
+	}
+	a.f.CQEvent(abi.AdminCQ)
+	if in := a.f.Faults.in; in == nil || in.adminFrom == 0 {
+		a.goOn()
 	}
 }
 

@@ -5,167 +5,186 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// slowUser is a function whose CMConnect is completed later, and all other commands at once.
-type slowUser struct {
-	a       *admin
-	tickets []abi.Ticket
-	judging []uint32 // IDs of commands that were judged
-	fault   abi.Fault
-	broke   []abi.Clause
-	events  int
+// adminDriver is the driver of a function in service, with its ends of the admin queues.
+type adminDriver struct {
+	*home // the function's connections: CMConnect is completed later, by a ticket
+	t     *testing.T
+	f     *Function
+	out   *outbox
+	sq    *ring.Producer
+	cq    *ring.CQReader
+	id    uint32
 }
 
-func (u *slowUser) Broke(c abi.Clause, _ abi.Ring, _, _ uint32, _ []byte) {
-	u.broke = append(u.broke, c)
-}
-
-func (u *slowUser) judged(c *pending, _ abi.Status) { u.judging = append(u.judging, c.cmd.ID) }
-func (u *slowUser) completed()                      { u.events++ }
-func (u *slowUser) stopped() bool                   { return u.fault != abi.FaultNone }
-func (u *slowUser) Fault(code abi.Fault, _ string)  { u.fault = code }
-
-func (u *slowUser) command(_ falcon.Time, cmd *abi.AdminCmd, _ []byte) abi.Status {
-	c := u.a.current()
-	if cmd.Opcode == abi.AdminOpCMConnect {
-		u.tickets = append(u.tickets, c.later())
-		return abi.StatusPending
+// newAdminDriver enables a function with admin queues of so many entries. Where the caller gives
+// bytes, the queues' areas begin with them.
+func newAdminDriver(t *testing.T, entries uint32, begin ...byte) *adminDriver {
+	t.Helper()
+	layout := ring.AdminLayout(entries)
+	area := (int(layout.Size()) + abi.PageSize - 1) &^ (abi.PageSize - 1)
+	mem := make([]byte, 2*area+2*abi.PageSize) // the areas, and their page lists
+	copy(mem, begin)
+	for i := range area / abi.PageSize {
+		binary.LittleEndian.PutUint64(mem[2*area+8*i:], uint64(i*abi.PageSize))
+		binary.LittleEndian.PutUint64(mem[2*area+abi.PageSize+8*i:], uint64(area+i*abi.PageSize))
 	}
-	u.judged(c, abi.StatusOK)
-	return abi.StatusOK
-}
-
-// slowAdmin is a pair of admin queues, with the driver's ends of them.
-type slowAdmin struct {
-	*slowUser
-	t  *testing.T
-	sq *ring.Producer
-	cq *ring.CQReader
-	id uint32
-}
-
-const slowEntries = 4
-
-func newSlowAdmin(t *testing.T) *slowAdmin {
-	mem := make([]byte, 4*abi.PageSize) // the areas, and their page lists
-	binary.LittleEndian.PutUint64(mem[3*abi.PageSize:], abi.PageSize)
-	u := &slowUser{a: &admin{entries: slowEntries, sqRoot: 2 * abi.PageSize, cqRoot: 3 * abi.PageSize}}
-	u.a.user = u
-	if err := u.a.start(queues.NewMemory([]queues.Region{{Mem: mem}}), nil, false); err != nil {
-		t.Fatal(err)
+	f, h := newFunction(t, 0x01_1001)
+	f.Adopt(0, Settings{Limits: verbs.Limits{}.WithDefaults()})
+	f.set.cfg.Strict = len(begin) > 0
+	d := &adminDriver{
+		home: h, t: t, f: f, out: newOutbox(), sq: ring.NewProducer(ring.Mem(mem), layout), cq: ring.NewCQReader(ring.Mem(mem[area:]), layout),
 	}
-	layout := ring.AdminLayout(slowEntries)
-	return &slowAdmin{
-		slowUser: u, t: t,
-		sq: ring.NewProducer(ring.Mem(mem), layout), cq: ring.NewCQReader(ring.Mem(mem[abi.PageSize:]), layout),
+	b := f.set.Bind(&Binding{Memory: queues.NewMemory([]queues.Region{{Mem: mem}}), Channel: boxed{d.out}}, nil)
+	if st := f.Attach(b); st != abi.StatusOK {
+		t.Fatal(st)
 	}
-}
-
-// post writes commands, numbered from 1, and makes the device look at them.
-func (s *slowAdmin) post(ops ...abi.AdminOp) {
-	s.t.Helper()
-	for _, op := range ops {
-		s.id++
-		var b [abi.AdminCmdSize]byte
-		(&abi.AdminCmd{Opcode: op, ID: s.id}).Marshal(b[:])
-		if err := s.sq.Push(b[:]); err != nil {
-			s.t.Fatal(err)
+	for _, w := range []struct {
+		offset, width uint32
+		v             uint64
+	}{
+		{abi.RegAdminSQ, 8, uint64(2 * area)},
+		{abi.RegAdminCQ, 8, uint64(2*area + abi.PageSize)},
+		{abi.RegAdminEntries, 4, uint64(entries)},
+		{abi.RegControl, 4, uint64(abi.ControlEnable)},
+	} {
+		if st := f.Registers().Write(0, w.offset, w.width, w.v); st != abi.StatusOK {
+			t.Fatalf("register %#x: %v", w.offset, st)
 		}
 	}
-	index, _, _ := s.sq.Publish()
-	s.a.ring(index)
-	s.run()
+	return d
 }
 
-func (s *slowAdmin) run() {
-	pages := adminPages
-	s.a.run(0, &pages)
+// push writes commands, numbered from 1, and returns the producer index of the doorbell for them.
+func (d *adminDriver) push(ops ...abi.AdminOp) uint32 {
+	d.t.Helper()
+	for _, op := range ops {
+		d.id++
+		var b [abi.AdminCmdSize]byte
+		(&abi.AdminCmd{Opcode: op, ID: d.id}).Marshal(b[:])
+		if err := d.sq.Push(b[:]); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	index, _, _ := d.sq.Publish()
+	return index
+}
+
+// ring is a doorbell in a Step of its own.
+func (d *adminDriver) ring(producer uint32) {
+	d.f.set.adminPages = adminPages
+	d.f.doorbell(0, &abi.Doorbell{Kind: abi.DoorbellAdmin, Index: producer})
+}
+
+func (d *adminDriver) post(ops ...abi.AdminOp) {
+	d.t.Helper()
+	d.ring(d.push(ops...))
 }
 
 // got returns the IDs of the completions that have come, and the last completion.
-func (s *slowAdmin) got() (ids []uint32, last abi.AdminCQE) {
-	s.t.Helper()
+func (d *adminDriver) got() (ids []uint32, last abi.AdminCQE) {
+	d.t.Helper()
 	var b [abi.AdminCQESize]byte
 	for {
-		ok, err := s.cq.Poll(b[:])
+		ok, err := d.cq.Poll(b[:])
 		if err != nil {
-			s.t.Fatal(err)
+			d.t.Fatal(err)
 		}
 		if !ok {
 			return ids, last
 		}
 		last.Unmarshal(b[:])
 		ids = append(ids, last.ID)
-		_ = s.cq.Commit()
+		_ = d.cq.Commit()
 	}
 }
 
-func (s *slowAdmin) want(ids ...uint32) abi.AdminCQE {
-	s.t.Helper()
-	got, last := s.got()
+func (d *adminDriver) want(ids ...uint32) abi.AdminCQE {
+	d.t.Helper()
+	got, last := d.got()
 	if !slices.Equal(got, ids) {
-		s.t.Fatalf("completions of %v, want %v", got, ids)
+		d.t.Fatalf("completions of %v, want %v", got, ids)
 	}
 	return last
 }
 
+// broke returns the clauses that the driver broke, the oldest first.
+func (d *adminDriver) broke() (list []abi.Clause) {
+	for _, v := range d.f.violations.All() {
+		list = append(list, abi.Clause(v.Clause))
+	}
+	return list
+}
+
+// told reports whether the driver got an event of its admin queue since the last call.
+func (d *adminDriver) told() bool {
+	is := slices.Contains(d.out.events.CQs(), abi.AdminCQ)
+	d.out.events.Taken()
+	return is
+}
+
 // TestPendingHoldsUpNobody checks that other commands complete while one waits for an answer, and
-// that its completion then has the answer.
+// that its completion then has the answer and makes an event. The rules that it broke are recorded
+// then.
 func TestPendingHoldsUpNobody(t *testing.T) {
-	s := newSlowAdmin(t)
-	s.post(abi.AdminOpCMConnect, abi.AdminOpAllocPD, abi.AdminOpCMConnect, abi.AdminOpAllocPD)
-	s.want(2, 4)
-	s.tickets[1].Complete(abi.StatusUnreachable, &abi.CMConnectResult{CMID: 9})
-	if c := s.want(3); c.Status != abi.StatusUnreachable || c.Result != [len(c.Result)]byte{} {
+	d := newAdminDriver(t, 4)
+	d.post(abi.AdminOpCMConnect, abi.AdminOpAllocPD, abi.AdminOpCMConnect, abi.AdminOpAllocPD)
+	if d.want(2, 4); !d.told() || d.broke() != nil {
+		t.Errorf("an event: no, or rules %v are broken", d.broke())
+	}
+	d.tickets[1].Complete(abi.StatusMemoryFault, &abi.CMConnectResult{CMID: 9})
+	if c := d.want(3); c.Status != abi.StatusMemoryFault || c.Result != [len(c.Result)]byte{} || !d.told() {
 		t.Errorf("%+v", c)
 	}
-	s.tickets[0].Complete(abi.StatusOK, &abi.CMConnectResult{CMID: 7})
-	s.tickets[0].Complete(abi.StatusOK, nil) // a second answer is ignored
-	if c := s.want(1); c.Status != abi.StatusOK || c.Result[0] != 7 {
+	if v, _ := d.f.violations.Newest(0); abi.Clause(v.Clause) != abi.DRV401 || v.Index != 2 || v.Ring != abi.RingAdmin {
+		t.Errorf("the rule that the third command broke: %+v", v)
+	}
+	d.tickets[0].Complete(abi.StatusOK, &abi.CMConnectResult{CMID: 7})
+	if c := d.want(1); c.Status != abi.StatusOK || c.Result[0] != 7 || !d.told() {
 		t.Errorf("%+v", c)
 	}
-	if s.events != 2 || !slices.Equal(s.judging, []uint32{2, 4, 3, 1}) {
-		t.Error(s.events, s.judging)
+	d.tickets[0].Complete(abi.StatusOK, nil)
+	if d.want(); d.told() {
+		t.Error("a second answer is an event")
 	}
 }
 
 // TestOutstandingIsBounded checks that as many commands may be outstanding as the queues have
 // entries, pending or with completions not taken. One more is a fault (DRV-501, DEV-501, DEV-502).
 func TestOutstandingIsBounded(t *testing.T) {
-	for pending := range slowEntries + 1 {
-		s := newSlowAdmin(t)
-		for range 3 { // each round leaves nothing behind
-			for i := range slowEntries {
-				op := abi.AdminOpAllocPD
-				if i < pending {
-					op = abi.AdminOpCMConnect
-				}
-				s.post(op)
+	const entries = 4
+	for pending := range entries + 1 {
+		d := newAdminDriver(t, entries)
+		op := func(i int) abi.AdminOp {
+			if i < pending {
+				return abi.AdminOpCMConnect
 			}
-			for _, c := range s.tickets {
+			return abi.AdminOpAllocPD
+		}
+		for range 3 { // each round leaves nothing behind
+			for i := range entries {
+				d.post(op(i))
+			}
+			for _, c := range d.tickets {
 				c.Complete(abi.StatusOK, nil)
 			}
-			if s.got(); s.fault != abi.FaultNone || len(s.a.pending) != 0 {
-				t.Fatal(s.fault, len(s.a.pending))
+			if d.got(); d.f.stopped() || len(d.f.admin.pending) != 0 {
+				t.Fatalf("%d pending: stopped by %q, %d left", pending, d.f.faultReason, len(d.f.admin.pending))
 			}
 		}
-		s.tickets = nil
-		for i := range slowEntries + 1 {
-			op := abi.AdminOpAllocPD
-			if i < pending {
-				op = abi.AdminOpCMConnect
-			}
-			if s.post(op); (s.fault != abi.FaultNone) != (i == slowEntries) {
-				t.Fatalf("%d pending: %s after %d", pending, s.fault, i+1)
+		d.tickets = nil
+		for i := range entries + 1 {
+			if d.post(op(i)); d.f.stopped() != (i == entries) {
+				t.Fatalf("%d pending: stopped %v after %d", pending, d.f.stopped(), i+1)
 			}
 		}
-		if len(s.tickets) != min(pending, slowEntries) || s.fault != abi.FaultCommand || !slices.Equal(s.broke, []abi.Clause{abi.DRV501}) {
-			t.Error(len(s.tickets), s.fault, s.broke)
+		if len(d.tickets) != min(pending, entries) || d.f.faultCode != abi.FaultCommand || !slices.Equal(d.broke(), []abi.Clause{abi.DRV501}) {
+			t.Error(len(d.tickets), d.f.faultCode, d.broke())
 		}
 	}
 }
@@ -173,71 +192,43 @@ func TestOutstandingIsBounded(t *testing.T) {
 // TestResetForgetsPending checks that an answer has no effect after a reset, or if the function has
 // a fault.
 func TestResetForgetsPending(t *testing.T) {
-	s := newSlowAdmin(t)
-	s.post(abi.AdminOpCMConnect, abi.AdminOpCMConnect)
-	s.a.forget()
-	s.tickets[0].Complete(abi.StatusOK, nil)
-	s.want()
-	s.post(abi.AdminOpCMConnect)
-	s.Fault(abi.FaultMemory, "")
-	s.tickets[2].Complete(abi.StatusOK, nil)
-	s.want()
-	if s.events != 0 || len(s.judging) != 0 {
-		t.Error(s.events, s.judging)
+	d := newAdminDriver(t, 4)
+	d.post(abi.AdminOpCMConnect, abi.AdminOpCMConnect)
+	d.f.Fault(abi.FaultMemory, "")
+	d.tickets[0].Complete(abi.StatusMemoryFault, nil)
+	d.f.Reset(0)
+	d.tickets[1].Complete(abi.StatusMemoryFault, nil)
+	if d.want(); d.told() || d.broke() != nil {
+		t.Errorf("an event, or rules are broken: %v", d.broke())
 	}
-}
-
-// longAdmin returns a pair of admin queues with room for many commands.
-func longAdmin(t *testing.T) *slowAdmin {
-	t.Helper()
-	const entries = 32
-	layout := ring.AdminLayout(entries)
-	area := (int(layout.Size()) + abi.PageSize - 1) &^ (abi.PageSize - 1)
-	mem := make([]byte, 2*area+2*abi.PageSize) // the areas, and their page lists
-	for i := range area / abi.PageSize {
-		binary.LittleEndian.PutUint64(mem[2*area+8*i:], uint64(i*abi.PageSize))
-		binary.LittleEndian.PutUint64(mem[2*area+abi.PageSize+8*i:], uint64(area+i*abi.PageSize))
-	}
-	u := &slowUser{a: &admin{entries: entries, sqRoot: uint64(2 * area), cqRoot: uint64(2*area + abi.PageSize)}}
-	u.a.user = u
-	if err := u.a.start(queues.NewMemory([]queues.Region{{Mem: mem}}), nil, true); err != nil {
-		t.Fatal(err)
-	}
-	return &slowAdmin{slowUser: u, t: t, sq: ring.NewProducer(ring.Mem(mem), layout), cq: ring.NewCQReader(ring.Mem(mem[area:]), layout)}
 }
 
 // TestCommandsOfAStep checks that a Step starts a limited number of commands of one function, in
 // order, while there are pages to read, and leaves the others for the next Step.
 func TestCommandsOfAStep(t *testing.T) {
-	s := longAdmin(t)
-	ops := slices.Repeat([]abi.AdminOp{abi.AdminOpAllocPD}, adminCommands+3)
-	for _, op := range ops {
-		s.id++
-		var b [abi.AdminCmdSize]byte
-		(&abi.AdminCmd{Opcode: op, ID: s.id}).Marshal(b[:])
-		if err := s.sq.Push(b[:]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	index, _, _ := s.sq.Publish()
-	if !s.a.ring(index) || !s.a.waits() {
-		t.Fatal("nothing waits")
-	}
+	d := newAdminDriver(t, 32)
+	s := d.f.set
+	index := d.push(slices.Repeat([]abi.AdminOp{abi.AdminOpAllocPD}, adminCommands+3)...)
+	s.adminPages = 0
+	d.f.doorbell(0, &abi.Doorbell{Kind: abi.DoorbellAdmin, Index: index})
 	for _, c := range []struct{ pages, done, left int }{ // each command reads one page
 		{0, 0, adminCommands + 3}, {-1, 0, adminCommands + 3}, {100, adminCommands, 3}, {2, 2, 1}, {100, 1, 0}, {100, 0, 0},
 	} {
-		pages := c.pages
-		done, completed := s.a.run(0, &pages)
-		if done != c.done || completed != (c.done > 0) || s.a.waits() != (c.left > 0) ||
-			int(s.a.sq.Ready()) != c.left || pages != c.pages-c.done {
-			t.Errorf("with %d pages: %d commands, completions %v, %d left, %d pages left; want %d and %d", c.pages, done, completed, s.a.sq.Ready(), pages, c.done, c.left)
+		before := s.Commands
+		s.adminPages = c.pages
+		d.f.admin.run(0)
+		if done := int(s.Commands - before); done != c.done || d.told() != (c.done > 0) || int(d.f.admin.sq.Ready()) != c.left || s.adminPages != c.pages-c.done {
+			t.Errorf("with %d pages: %d commands, %d left, %d pages left; want %d and %d", c.pages, done, d.f.admin.sq.Ready(), s.adminPages, c.done, c.left)
+		}
+		if c.left > 0 && s.Unfinished() != 1 {
+			t.Errorf("%d functions have work for the next Step", s.Unfinished())
 		}
 	}
 	var want []uint32
-	for id := range s.id {
+	for id := range d.id {
 		want = append(want, id+1)
 	}
-	if ids, _ := s.got(); !slices.Equal(ids, want) {
+	if ids, _ := d.got(); !slices.Equal(ids, want) {
 		t.Errorf("completions of %v", ids)
 	}
 }
@@ -245,18 +236,38 @@ func TestCommandsOfAStep(t *testing.T) {
 // TestDoorbellsOfAdminQueues checks that an impossible doorbell stops the function and records the
 // clause that it breaks, and that an old or repeated one is harmless.
 func TestDoorbellsOfAdminQueues(t *testing.T) {
-	s := longAdmin(t)
-	s.post(abi.AdminOpAllocPD, abi.AdminOpAllocPD)
+	d := newAdminDriver(t, 32)
+	d.post(abi.AdminOpAllocPD, abi.AdminOpAllocPD)
 	for _, index := range []uint32{2, 1, 0} {
-		if !s.a.ring(index) || s.fault != abi.FaultNone {
-			t.Errorf("doorbell %d: %v", index, s.fault)
+		if d.ring(index); d.f.stopped() {
+			t.Errorf("doorbell %d: %v", index, d.f.faultReason)
 		}
 	}
-	if s.a.ring(3) || s.fault != abi.FaultCommand || !slices.Equal(s.broke, []abi.Clause{abi.DRV502}) {
-		t.Errorf("a doorbell ahead of the queue: %v, %v", s.fault, s.broke)
+	d.want(1, 2)
+	d.push(abi.AdminOpAllocPD)
+	if d.ring(4); d.f.faultCode != abi.FaultCommand || !slices.Equal(d.broke(), []abi.Clause{abi.DRV502}) {
+		t.Errorf("a doorbell ahead of the queue: %v, %v", d.f.faultCode, d.broke())
 	}
-	if done, _ := s.a.run(0, new(int)); done != 0 {
+	d.ring(3)
+	if d.f.admin.run(0); d.f.set.Commands != 2 {
 		t.Error("a function that is to be stopped goes on")
+	}
+}
+
+// TestAreasAreZero checks that strict mode records the first byte of an admin queue's area that is
+// not zero, with the eight aligned bytes around it. The function is enabled all the same.
+func TestAreasAreZero(t *testing.T) {
+	for _, at := range []int{0, 5, 8, 100} {
+		b := make([]byte, at+1)
+		b[at] = 7
+		d := newAdminDriver(t, 32, b...)
+		v, ok := d.f.violations.Newest(0)
+		if !ok || abi.Clause(v.Clause) != abi.DRV301 || v.Ring != abi.RingAdmin || v.Index != uint32(at) || v.Bytes[at%8] != 7 {
+			t.Errorf("byte %d: %v, %+v", at, ok, v)
+		}
+	}
+	if d := newAdminDriver(t, 32); d.broke() != nil {
+		t.Errorf("areas that are zero: %v", d.broke())
 	}
 }
 

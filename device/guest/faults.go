@@ -15,7 +15,7 @@ import (
 
 // Faults holds the faults that the operator injects into a function, by rules and by a profile.
 type Faults struct {
-	f       victim
+	f       faultTarget
 	now     *falcon.Time  // time of the current Step
 	changed func(on bool) // called when faults begin and when they end
 	in      *injection    // nil: no faults
@@ -122,7 +122,7 @@ func (x *Faults) LinkDown() bool { return x.in != nil && x.in.down != 0 }
 // fault) and a profile with behaviour of its own (vnic inject profile). A function without faults
 // has none. It belongs to the shard, and outlives resets and sessions.
 type injection struct {
-	f       victim
+	f       faultTarget
 	now     *falcon.Time // time of the current Step
 	rules   fault.Set
 	profile *profile // nil: none
@@ -136,8 +136,9 @@ type injection struct {
 	adminFrom falcon.Time // time at which the admin queue is next looked at; 0: at once
 }
 
-// victim is the function that the faults are injected into.
-type victim interface {
+// faultTarget is the function that the faults are injected into. Tests have one that records what
+// happens to it.
+type faultTarget interface {
 	// Verbs returns nil while the function is not in service.
 	Verbs() *rdma.Function
 	// deliver sends an event that was delayed.
@@ -375,3 +376,34 @@ func (x *injection) Stuck(qpn uint32) bool {
 
 // Hold implements verbs.Faults.
 func (x *injection) Hold(uint32) bool { return x.profile != nil && x.profile.hold(*x.now) }
+
+// deliver implements faultTarget.
+func (f *Function) deliver(ev *lateEvent) {
+	if ev.async != nil {
+		f.sendAsync(ev.async)
+	} else {
+		f.sendCQ(ev.cqn)
+	}
+}
+
+// resumeAdmin implements faultTarget.
+func (f *Function) resumeAdmin(now falcon.Time) {
+	if f.serves() && !f.inBacklog {
+		f.admin.run(now)
+	}
+}
+
+// resetByFault implements faultTarget.
+func (f *Function) resetByFault(now falcon.Time) {
+	f.owner.TakeVFsDown(now)
+	f.TakeDown(now, "an injected fault reset it")
+}
+
+// linkMoved implements faultTarget.
+func (f *Function) linkMoved(now falcon.Time) { f.owner.LinkMoved(now) }
+
+// starve implements faultTarget.
+func (f *Function) starve(on bool) {
+	f.Credits.Starve(on)
+	f.owner.CreditsChanged()
+}

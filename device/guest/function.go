@@ -71,13 +71,16 @@ type Owner interface {
 // its admin queues, and the driver, if there is one. It belongs to the shard of its Set.
 type Function struct {
 	*pfvf.Function
-	Events
 	Faults Faults
 
 	set   *Set
 	owner Owner
 	conns Connections
 	is    Settings
+
+	driver *Binding // nil: the function has no driver
+	byCQ   CQEvents
+	behind uint64 // connections that were refused because the driver did not take its events
 
 	verbs *rdma.Function // nil: not in service
 	admin admin
@@ -92,17 +95,14 @@ type Function struct {
 
 var (
 	_ verbs.Notifier = (*Function)(nil)
-	_ adminUser      = (*Function)(nil)
-	_ victim         = (*Function)(nil)
-	_ bound          = (*Function)(nil)
+	_ faultTarget    = (*Function)(nil)
 )
 
 // Add returns a new function. The caller calls Connect and Adopt on it next.
 func (s *Set) Add(id *pfvf.Function, owner Owner) *Function {
 	f := &Function{Function: id, set: s, owner: owner}
-	f.admin.user = f
+	f.admin.f = f
 	f.Faults.f, f.Faults.now, f.Faults.changed = f, &s.now, func(on bool) { s.faultsChanged(f, on) }
-	f.Events = Events{of: id, to: f, faults: &f.Faults}
 	return f
 }
 
@@ -217,7 +217,7 @@ func (f *Function) clear(now falcon.Time) {
 	f.admin.forget()
 	f.admin.leave()
 	f.release(now)
-	f.admin = admin{user: f}
+	f.admin = admin{f: f}
 	if f.Faults.in != nil {
 		f.Faults.in.forget()
 	}
@@ -280,7 +280,7 @@ func (f *Function) stop(now falcon.Time) {
 	f.Notify(&abi.AsyncEvent{Type: abi.EventFunctionFault, Status: uint32(f.faultCode)}, f.faultReason)
 }
 
-// stopped implements adminUser.
+// stopped reports whether the function has a fault, for which it is stopped at the end of the Step.
 func (f *Function) stopped() bool { return f.faultCode != abi.FaultNone }
 
 // serves reports whether the function accepts commands and doorbells.
@@ -303,6 +303,11 @@ func (f *Function) Mistake(m *verbs.Mistake) {
 		f.set.cfg.Log(now, slog.LevelWarn, "driver posted a wrong work request", "function", f.ID.String(),
 			"ring", m.Ring.String(), "queue", m.Queue, "index", m.Index, "status", m.Status.String(), "why", m.Why.String())
 	}
+}
+
+// caller describes the driver, for the rules of who may send which command.
+func (f *Function) caller() abi.Caller {
+	return abi.Caller{PF: !f.ID.IsVF(), Features: f.driver.Features}
 }
 
 // Broke records a violation that the device itself found.

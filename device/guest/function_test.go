@@ -23,6 +23,8 @@ type home struct {
 	abi.ConnectionHandler
 	possible, enabled int
 	said              []string
+	later             func() abi.Ticket
+	tickets           []abi.Ticket // of CMConnect
 }
 
 func (h *home) say(format string, args ...any) { h.said = append(h.said, fmt.Sprintf(format, args...)) }
@@ -31,19 +33,28 @@ func (h *home) VF(falcon.Time, uint16, func() abi.Ticket) (abi.VFHandler, abi.St
 	return nil, abi.StatusNotFound
 }
 
-func (h *home) VFs() (possible, enabled int)                                  { return h.possible, h.enabled }
-func (h *home) TakeVFsDown(falcon.Time)                                       { h.say("VFs down") }
-func (h *home) Announce(_, _ [16]byte, _ func(abi.Status))                    {}
-func (h *home) Withdraw()                                                     { h.say("withdraw") }
-func (h *home) LinkMoved(falcon.Time)                                         {}
-func (h *home) CreditsChanged()                                               {}
-func (h *home) Left(_ falcon.Time, n uint64)                                  { h.say("left %d", n) }
-func (h *home) Commands(falcon.Time, func() abi.Ticket) abi.ConnectionHandler { return h }
-func (h *home) Wire(falcon.Time, uint32)                                      {}
-func (h *home) EndQP(falcon.Time, uint32)                                     {}
-func (h *home) Start(*rdma.Function, *queues.Memory)                          { h.say("start") }
-func (h *home) Stop()                                                         { h.say("stop") }
-func (h *home) Stopped(falcon.Time)                                           {}
+func (h *home) VFs() (possible, enabled int)               { return h.possible, h.enabled }
+func (h *home) TakeVFsDown(falcon.Time)                    { h.say("VFs down") }
+func (h *home) Announce(_, _ [16]byte, _ func(abi.Status)) {}
+func (h *home) Withdraw()                                  { h.say("withdraw") }
+func (h *home) LinkMoved(falcon.Time)                      {}
+func (h *home) CreditsChanged()                            {}
+func (h *home) Left(_ falcon.Time, n uint64)               { h.say("left %d", n) }
+func (h *home) Wire(falcon.Time, uint32)                   {}
+func (h *home) EndQP(falcon.Time, uint32)                  {}
+func (h *home) Start(*rdma.Function, *queues.Memory)       { h.say("start") }
+func (h *home) Stop()                                      { h.say("stop") }
+func (h *home) Stopped(falcon.Time)                        {}
+
+func (h *home) Commands(_ falcon.Time, later func() abi.Ticket) abi.ConnectionHandler {
+	h.later = later
+	return h
+}
+
+func (h *home) CMConnect(*abi.CMConnect) (uint32, abi.Status) {
+	h.tickets = append(h.tickets, h.later())
+	return 0, abi.StatusPending
+}
 
 func (h *home) QueryObjects(abi.CreditPart) (abi.ObjectCounts, abi.Status) {
 	return abi.ObjectCounts{}, abi.StatusOK

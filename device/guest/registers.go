@@ -8,47 +8,13 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// handle carries out one request of the driver.
-func (f *Function) handle(now falcon.Time, b *Binding, it *Request) {
-	if f.driver != b {
-		return // the session has ended
-	}
-	switch it.Kind {
-	case ReservedBits:
-		f.Broke(abi.DRV102, abi.RingStream, 0, 0, it.Dirty[:])
-	case Ring:
-		f.set.Doorbells++
-		if b.Rang || it.Dirty != nil {
-			judgeDoorbell(f, b.Rang, &it.Doorbell, it.Dirty)
-		}
-		f.doorbell(now, &it.Doorbell)
-	case RegRead:
-		v, st := f.Registers().Read(it.Offset, it.Width)
-		judgeRegister(f, it, st, f.Lifecycle.State())
-		b.reply(it.Tag, &abi.RegReply{Status: st, Value: v})
-	case RegWrite:
-		before := f.Lifecycle.State()
-		st := f.Registers().Write(now, it.Offset, it.Width, it.Value)
-		judgeRegister(f, it, st, before)
-		b.reply(it.Tag, &abi.RegReply{Status: st})
-	}
-}
-
-// rung carries out a doorbell record from a bell's ring.
-func (f *Function) rung(now falcon.Time, d *abi.Doorbell, raw []byte) {
-	if f.set.cfg.Strict && d.Reserved(raw) {
-		f.Broke(abi.DRV102, abi.RingBells, d.Queue, d.Index, raw)
-	}
-	f.doorbell(now, d)
-}
-
 // doorbell passes a doorbell on. Before the function is READY, and after a fault, doorbells are
 // ignored.
 func (f *Function) doorbell(now falcon.Time, d *abi.Doorbell) {
 	switch {
 	case !f.serves():
 	case d.Kind == abi.DoorbellAdmin:
-		f.adminDoorbell(now, d.Index)
+		f.admin.doorbell(now, d.Index)
 	default:
 		f.verbs.Doorbell(now, d)
 	}

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -90,7 +91,7 @@ func (s *Set) Work(now falcon.Time) {
 		f := s.backlog[i]
 		f.inBacklog = false
 		if f.serves() {
-			f.runAdmin(now)
+			f.admin.run(now)
 		}
 	}
 	s.backlog = s.backlog[:copy(s.backlog, s.backlog[i:])]
@@ -151,21 +152,6 @@ func (s *Set) Show() {
 	s.news = s.news[:0]
 }
 
-// bound is the function that a binding gives to its driver.
-type bound interface {
-	judge
-	// handle carries out a request that came through the driver's channel.
-	handle(now falcon.Time, b *Binding, r *Request)
-	// rung carries out a doorbell record from shared memory. raw holds its bytes as the driver
-	// wrote them.
-	rung(now falcon.Time, d *abi.Doorbell, raw []byte)
-	// detach takes the function from the driver. fault says how the driver broke the rules, nil if
-	// it did not.
-	detach(now falcon.Time, b *Binding, fault error)
-	// Fault stops the function.
-	Fault(code abi.Fault, reason string)
-}
-
 // Binding connects a function with its driver while the driver's session lasts. It belongs to the
 // shard's thread.
 type Binding struct {
@@ -178,7 +164,7 @@ type Binding struct {
 
 	Rang bool // the driver has put records into its window's ring
 
-	function bound              // nil: none yet
+	function *Function          // nil: none yet
 	events   []*EventQueue      // one per vector
 	holder   queues.AdminHolder // the driver's window; nil: it has none
 	news     bool               // listed in set.news
@@ -193,8 +179,51 @@ var (
 	_ effect.Effect = (*Binding)(nil)
 )
 
-// handle carries out a request of the driver.
-func (b *Binding) handle(now falcon.Time, r *Request) { b.function.handle(now, b, r) }
+// handle carries out a request that came through the driver's channel.
+func (b *Binding) handle(now falcon.Time, r *Request) {
+	f := b.function
+	if f.driver != b {
+		return // the session has ended
+	}
+	switch r.Kind {
+	case ReservedBits:
+		f.Broke(abi.DRV102, abi.RingStream, 0, 0, r.Dirty[:])
+	case Ring:
+		b.set.Doorbells++
+		d := &r.Doorbell
+		if b.Rang { // although the driver uses its ring
+			var is [abi.DoorbellSize]byte
+			d.Marshal(is[:])
+			f.Broke(abi.DRV1004, abi.RingStream, d.Queue, d.Index, is[:])
+		}
+		if r.Dirty != nil {
+			f.Broke(abi.DRV102, abi.RingStream, d.Queue, d.Index, r.Dirty[:])
+		}
+		f.doorbell(now, d)
+	case RegRead:
+		v, st := f.Registers().Read(r.Offset, r.Width)
+		b.checkAccess(r, st, f.Lifecycle.State())
+		b.reply(r.Tag, &abi.RegReply{Status: st, Value: v})
+	case RegWrite:
+		before := f.Lifecycle.State()
+		st := f.Registers().Write(now, r.Offset, r.Width, r.Value)
+		b.checkAccess(r, st, before)
+		b.reply(r.Tag, &abi.RegReply{Status: st})
+	}
+}
+
+// checkAccess records the rule that a register access broke.
+func (b *Binding) checkAccess(r *Request, st abi.Status, before abi.State) {
+	clause := brokenByAccess(r, st, before)
+	if clause == 0 {
+		return
+	}
+	var written []byte
+	if r.Kind == RegWrite {
+		written = binary.LittleEndian.AppendUint64(nil, r.Value)
+	}
+	b.function.Broke(clause, abi.RingRegister, 0, r.Offset, written)
+}
 
 // cqEvent sends an event of a completion queue through the channel.
 func (b *Binding) cqEvent(cqn uint32) {
@@ -244,7 +273,10 @@ func (b *Binding) Do() {
 func (b *Binding) Doorbell(now falcon.Time, d *abi.Doorbell, raw []byte) {
 	b.Rang = true
 	b.set.Doorbells++
-	b.function.rung(now, d, raw)
+	if b.set.cfg.Strict && d.Reserved(raw) {
+		b.function.Broke(abi.DRV102, abi.RingBells, d.Queue, d.Index, raw)
+	}
+	b.function.doorbell(now, d)
 }
 
 // BrokeBell implements BellUser.

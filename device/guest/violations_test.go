@@ -1,13 +1,10 @@
 package guest
 
 import (
-	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"testing"
 
-	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
@@ -133,13 +130,6 @@ func TestWhatIsTheSameViolation(t *testing.T) {
 	}
 }
 
-// verdicts records the rules that a driver broke, as "clause where queue index bytes".
-type verdicts []string
-
-func (v *verdicts) Broke(clause abi.Clause, where abi.Ring, queue, index uint32, b []byte) {
-	*v = append(*v, fmt.Sprintf("%d %v %d %d %x", clause, where, queue, index, b))
-}
-
 // TestWhatRegistersBreak checks which clause each wrong register access breaks, and that a correct
 // one breaks none.
 func TestWhatRegistersBreak(t *testing.T) {
@@ -173,57 +163,8 @@ func TestWhatRegistersBreak(t *testing.T) {
 		{"a write in a bad state after a fault", write(abi.RegAdminEntries, 4, 2), abi.StatusBadState, abi.StateError, abi.DRV301},
 		{"queues where no memory is", write(abi.RegControl, 4, 1), abi.StatusMemoryFault, abi.StateReset, abi.DRV401},
 	} {
-		var v verdicts
-		judgeRegister(&v, &c.it, c.st, c.before)
-		var want []string
-		if c.want != 0 {
-			written := ""
-			if c.it.Kind == RegWrite {
-				for i := range 8 {
-					written += fmt.Sprintf("%02x", byte(c.it.Value>>(8*i)))
-				}
-			}
-			want = []string{fmt.Sprintf("%d %v 0 %d %s", c.want, abi.RingRegister, c.it.Offset, written)}
-		}
-		if !slices.Equal(v, want) {
-			t.Errorf("%s: %q, want %q", c.what, v, want)
-		}
-	}
-}
-
-// TestAreasAreZero checks that strict mode finds the first byte of an admin queue's area that is
-// not zero, and shows the eight aligned bytes around it.
-func TestAreasAreZero(t *testing.T) {
-	const length = 2 * abi.PageSize
-	for _, at := range []int{-1, 0, 5, 8, length - 1} {
-		mem := make([]byte, 4*abi.PageSize)
-		for i := range 2 {
-			mem[3*abi.PageSize+8*i+1] = byte(i * abi.PageSize >> 8)
-		}
-		var want []string
-		if at >= 0 {
-			mem[at] = 7
-			b := make([]byte, 8)
-			b[at%8] = 7
-			want = []string{fmt.Sprintf("%d %v 0 %d %x", abi.DRV301, abi.RingAdmin, at, b)}
-		}
-		area, err := queues.ReadArea(queues.NewMemory([]queues.Region{{Mem: mem}}), 3*abi.PageSize, 1, queues.Span{Length: length})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, strict := range []bool{true, false} {
-			var v verdicts
-			if err := judgeArea(&v, area, strict); err != nil {
-				t.Error(err)
-			}
-			for i := range v { // as much as a violation shows
-				if n := strings.LastIndexByte(v[i], ' ') + 1 + 2*8; n < len(v[i]) {
-					v[i] = v[i][:n]
-				}
-			}
-			if !strict && v != nil || strict && !slices.Equal(v, want) {
-				t.Errorf("byte %d, strict %v: %q, want %q", at, strict, v, want)
-			}
+		if got := brokenByAccess(&c.it, c.st, c.before); got != c.want {
+			t.Errorf("%s: %d, want %d", c.what, got, c.want)
 		}
 	}
 }
@@ -231,21 +172,28 @@ func TestAreasAreZero(t *testing.T) {
 // TestWhatDoorbellsBreak checks that a doorbell message beside a ring in use is one violation, and
 // reserved bytes another.
 func TestWhatDoorbellsBreak(t *testing.T) {
-	d := abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 3, Index: 9}
-	var is [abi.DoorbellSize]byte
-	d.Marshal(is[:])
-	raw := is
-	raw[abi.DoorbellSize-1] = 1
-	beside := fmt.Sprintf("%d %v 3 9 %x", abi.DRV1004, abi.RingStream, is)
-	reserved := fmt.Sprintf("%d %v 3 9 %x", abi.DRV102, abi.RingStream, raw)
+	dirty := [abi.DoorbellSize]byte{abi.DoorbellSize - 1: 1}
 	for _, c := range []struct {
 		rang bool
 		raw  *[abi.DoorbellSize]byte
-		want []string
-	}{{false, nil, nil}, {true, nil, []string{beside}}, {false, &raw, []string{reserved}}, {true, &raw, []string{beside, reserved}}} {
-		var v verdicts
-		if judgeDoorbell(&v, c.rang, &d, c.raw); !slices.Equal(v, c.want) {
-			t.Errorf("%q, want %q", v, c.want)
+		want []abi.Clause
+	}{
+		{false, nil, nil},
+		{true, nil, []abi.Clause{abi.DRV1004}},
+		{false, &dirty, []abi.Clause{abi.DRV102}},
+		{true, &dirty, []abi.Clause{abi.DRV1004, abi.DRV102}},
+	} {
+		d := newAdminDriver(t, 4)
+		b := d.f.Driver()
+		b.Rang = c.rang
+		r := Request{Kind: Ring, Doorbell: abi.Doorbell{Kind: abi.DoorbellAdmin, Queue: 3}, Dirty: c.raw}
+		if b.handle(0, &r); !slices.Equal(d.broke(), c.want) {
+			t.Errorf("beside a ring %v, with reserved bytes %v: %v, want %v", c.rang, c.raw != nil, d.broke(), c.want)
+		}
+		for _, v := range d.f.violations.All() {
+			if v.Ring != abi.RingStream || v.Queue != 3 || v.Index != 0 || v.Length != abi.DoorbellSize {
+				t.Errorf("%+v", v)
+			}
 		}
 	}
 }
