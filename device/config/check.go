@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -324,8 +325,15 @@ func checkRAM(r *report, path string, ram []RAM) {
 // MaxWindows is the number of windows for which a guest's PCI bus has room.
 const MaxWindows = 160
 
+// GivesWindows reports whether the functions of the guest with a context id get windows.
+func (c *Config) GivesWindows(cid uint32) bool {
+	return slices.ContainsFunc(c.Attach, func(a Attach) bool { return a.CID == cid && a.givesWindows() })
+}
+
+func (a *Attach) givesWindows() bool { return a.Windows || a.Type == AttachVfioUser }
+
 func (c *Config) checkWindows(r *report, path string, a *Attach) {
-	if !a.Windows && a.Type != AttachVfioUser {
+	if !a.givesWindows() {
 		return
 	}
 	own := c.FunctionsOf(a.CID)

@@ -31,14 +31,14 @@ func (a *asked) Ask(r Request) {
 	}
 	text := [...]string{
 		Begin: "begin", Gone: "gone", Quota: "quota %d", Listen: "listen %#x", Unlisten: "unlisten %#x", Connect: "connect",
-		Accept: "accept %d", Reject: "reject %d", Disconnect: "disconnect %d", TakeCID: "take", GiveCID: "give %d",
+		Accept: "accept %d", Reject: "reject %d", Disconnect: "disconnect %d", TakeCID: "take", GiveCID: "give %d", PeerFault: "fault of %d",
 	}[r.Kind]
 	switch r.Kind {
 	case Listen, Unlisten:
 		text = fmt.Sprintf(text, r.Service)
 	case Accept, Reject, Disconnect:
 		text = fmt.Sprintf(text, r.ID)
-	case Quota, GiveCID:
+	case Quota, GiveCID, PeerFault:
 		text = fmt.Sprintf(text, r.N)
 	}
 	a.list = append(a.list, text)

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"runtime/debug"
 
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/rof"
 )
@@ -16,6 +18,7 @@ import (
 // function was reset meanwhile: then its connections are closed already, and the manager will learn
 // of the reset.
 func (s *Functions) Order(now falcon.Time, o *Order) {
+	defer s.survive(now, o)
 	f := s.byID[o.Function]
 	if f == nil || f.epoch != o.Epoch || f.epoch == 0 {
 		if o.Keys != nil {
@@ -37,6 +40,25 @@ func (s *Functions) Order(now falcon.Time, o *Order) {
 	default:
 		f.notify(&o.Output, c)
 	}
+}
+
+// survive is deferred around the handling of an order. If that panics because of another NIC's
+// connection, that NIC loses its link, keys and connections, and this one goes on: no peer can end
+// it by what it sends. It does not log the order, which may contain keys.
+func (s *Functions) survive(now falcon.Time, o *Order) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if o.Peer == pfvf.ID(o.Function).Host() { // another function of this NIC
+		panic(v)
+	}
+	s.cfg.Log(now, slog.LevelError, "fault in the program: the link to a peer and its connections end; please report this line",
+		"peer", o.Peer, "handling", o.Kind.String(), "panic", v, "stack", string(debug.Stack()))
+	if o.Keys != nil {
+		o.Keys.Release()
+	}
+	s.cfg.Manager.Ask(Request{Kind: PeerFault, Function: o.Function, N: uint32(o.Peer)})
 }
 
 // request handles another function's request for a connection.

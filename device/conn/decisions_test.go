@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -62,4 +63,30 @@ func TestBehind(t *testing.T) {
 	if got := a.take(); len(got) != 0 || len(a.events) != 1 {
 		t.Errorf("%v, events %+v", got, a.events)
 	}
+}
+
+// TestADecisionEndsNoNIC checks that a decision about another NIC's connection that makes its
+// handling panic costs that NIC its link, and releases the keys. Later decisions are carried out. A
+// panic because of a function of this NIC goes on. No such decision is known: this one has no
+// parameters.
+func TestADecisionEndsNoNIC(t *testing.T) {
+	_, a, f := newFunction(t, true)
+	bad := order(f, &cm.Output{Kind: cm.OutOpen, ID: 5, Function: f.number(), Peer: f.ID.Host() + 1})
+	keys := new(released)
+	bad.Keys = keys
+	f.set.Order(1, bad)
+	if got := a.take(); !slices.Equal(got, []string{fmt.Sprint("fault of ", bad.Peer)}) || *keys != 1 {
+		t.Errorf("%v, keys released %d times", got, *keys)
+	}
+	f.set.Order(2, order(f, request(f, 6, 100, nil)))
+	if len(a.events) != 1 {
+		t.Errorf("%d events", len(a.events))
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("nobody hears of a fault of this NIC")
+		}
+	}()
+	bad.Peer = f.ID.Host()
+	f.set.Order(3, bad)
 }

@@ -76,6 +76,7 @@ type Manager struct {
 	epochs map[uint32]uint32              // by function that was put in service
 	selves map[uint32]map[uint32]struct{} // by function: CIDs of queue pairs connected with themselves
 	output cm.Output
+	shares bool // Run distributes output
 	send   []Message
 }
 
@@ -120,6 +121,7 @@ func (r resources) ForgetSAs(peer cm.HostID) { r.m.cfg.Keys.ForgetSAs(peer) }
 // Run distributes what was decided: messages, orders for shards, changes of keys and ports.
 func (m *Manager) Run(now falcon.Time) {
 	for m.Next(&m.output) {
+		m.shares = true
 		o := m.output // some outputs lead to another call of Next
 		switch {
 		case o.Kind == cm.OutSend && o.Peer == m.cfg.Host: // to another function of this NIC
@@ -139,6 +141,27 @@ func (m *Manager) Run(now falcon.Time) {
 			m.order(now, &o)
 		}
 	}
+	m.shares = false
+}
+
+// Blame returns the other NIC whose messages led to a panic in Take (of r), Advance (nil) or Run
+// (nil). It returns false if that was no other NIC.
+func (m *Manager) Blame(r *Request) (host cm.HostID, ok bool) {
+	switch {
+	case m.shares:
+		host, ok, m.shares = m.output.Peer, true, false
+	case r == nil:
+		host, ok = m.Expiring()
+	case r.Connect != nil:
+		host, ok = m.Offered(r.Connect.Tenant, r.Connect.DGID)
+	default:
+		for _, c := range m.Connections() {
+			if c.Function == r.Function && c.ID == r.ID {
+				host, ok = c.Peer, true
+			}
+		}
+	}
+	return host, ok && m.peers[host] != nil
 }
 
 // order passes an output to the shard of its function.

@@ -24,6 +24,7 @@ const (
 	Disconnect                    // ID
 	TakeCID                       // for a queue pair connected with itself; the answer's ID is the CID
 	GiveCID                       // N: a CID from TakeCID
+	PeerFault                     // N: the peer about whose connection a decision could not be carried out; the core handles it
 )
 
 // Request is a request of a shard to the connection manager.

@@ -129,10 +129,7 @@ func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 	if now >= k.Keys.Deadline() {
 		k.Keys.Advance(now)
 	}
-	if now >= k.Manager.Deadline() {
-		k.Manager.Advance(now)
-	}
-	k.Manager.Run(now)
+	k.advance(now)
 	k.known.Store(k.Manager.Known())
 	k.resolveAll()
 	for _, l := range k.lines {

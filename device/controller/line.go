@@ -95,7 +95,7 @@ func (l *Line) Ask(r conn.Request) {
 		if r.Kind == conn.Connect {
 			k.announce(now) // its function may just have been enabled
 		}
-		k.Manager.Take(now, &r)
+		k.request(now, &r)
 	})
 }
 

@@ -2,9 +2,11 @@ package controller
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime/debug"
 
+	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/internal/vtime"
@@ -30,13 +32,13 @@ const (
 	newsMessage
 )
 
-// String returns the kind of the news, and of a message its type.
+// String returns the kind of the news, and of a message its type and length.
 func (n *peerNews) String() string {
 	if n.kind != newsMessage {
 		return [...]string{newsUp: "link up", newsDown: "link down", newsRevoked: "revoked"}[n.kind]
 	}
 	t, _ := cm.PeekType(n.msg)
-	return t.String()
+	return fmt.Sprintf("%s of %d bytes", t, len(n.msg))
 }
 
 // PeerMail returns a new mailbox for a peer.
@@ -77,33 +79,82 @@ func (k *Core) take(now vtime.Time, host cm.HostID, n *peerNews) {
 	}
 }
 
-// errFault is the reason why a link ends when handling a message panicked.
+// errFault is the reason why a link ends when handling what a peer sent panicked.
 var errFault = errors.New("a message on it triggered a bug in this program: see the log")
 
-// peerNews handles news of a peer. No peer can end the NIC by what it sends: if the handling panics,
-// the link to this peer, its keys and its connections end, because a handler that stopped halfway
-// may have left them in any state. Both NICs then start over.
+// peerNews handles news of a peer.
 func (k *Core) peerNews(now vtime.Time, host cm.HostID, n *peerNews) {
-	run := func() { k.Manager.Run(now) }
-	if k.survives(now, host, n, func() { k.take(now, host, n) }) && k.survives(now, host, n, run) {
+	k.guard(now, n, func() (cm.HostID, bool) { return host, true }, func() {
+		k.take(now, host, n)
+		k.Manager.Run(now)
+	})
+}
+
+// request passes a shard's request to the connection manager.
+func (k *Core) request(now vtime.Time, r *conn.Request) {
+	if r.Kind == conn.PeerFault {
+		k.faults++
+		k.endPeer(now, cm.HostID(r.N))
 		return
 	}
-	k.survives(now, host, n, func() { k.Manager.ForgetPeer(now, host) })
-	for !k.survives(now, host, n, run) { // each time takes at least one output
+	blame := func() (cm.HostID, bool) { return k.Manager.Blame(r) }
+	if !k.guard(now, "a request about its connection", blame, func() { k.Manager.Take(now, r) }) && r.Question != 0 {
+		shardsOf{k}.Answer(k.cfg.Home(r.Function), conn.Answer{Question: r.Question, Err: errFault})
+	}
+}
+
+// advance runs the connection manager's timers, and distributes what was decided.
+func (k *Core) advance(now vtime.Time) {
+	k.guard(now, "a timer of its connection", func() (cm.HostID, bool) { return k.Manager.Blame(nil) }, func() {
+		if now >= k.Manager.Deadline() {
+			k.Manager.Advance(now)
+		}
+		k.Manager.Run(now)
+	})
+}
+
+// guard calls do and reports whether it returned. No peer can end the NIC by what it sends: if do
+// panics because of one, its link, keys and connections end, because a handler that stopped halfway
+// may have left them in any state. Both NICs then start over. blame says which peer it was, if any.
+func (k *Core) guard(now vtime.Time, what any, blame func() (cm.HostID, bool), do func()) (ok bool) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		host, has := blame()
+		if !has {
+			panic(v)
+		}
+		k.fault(now, host, what, v)
+		k.endPeer(now, host)
+	}()
+	do()
+	return true
+}
+
+// endPeer ends the link to a peer, its keys and its connections.
+func (k *Core) endPeer(now vtime.Time, host cm.HostID) {
+	k.survives(now, host, func() { k.Manager.ForgetPeer(now, host) })
+	for !k.survives(now, host, func() { k.Manager.Run(now) }) { // each time takes at least one output
 	}
 	k.ends = append(k.ends, host)
 }
 
-// survives calls do. If do panics, survives counts and logs that, and reports false. It does not log
-// the message, which may contain keys.
-func (k *Core) survives(now vtime.Time, host cm.HostID, n *peerNews, do func()) (ok bool) {
+// survives calls do, a part of endPeer, and reports whether it returned.
+func (k *Core) survives(now vtime.Time, host cm.HostID, do func()) (ok bool) {
 	defer func() {
 		if v := recover(); v != nil {
-			k.faults++
-			k.cfg.Log(now, slog.LevelError, "fault in the program: the link to a peer and its connections end; please report this line",
-				"peer", host, "message", n.String(), "bytes", len(n.msg), "panic", v, "stack", string(debug.Stack()))
+			k.fault(now, host, "the end of its link", v)
 		}
 	}()
 	do()
 	return true
+}
+
+// fault counts and logs a panic. It does not log the message, which may contain keys.
+func (k *Core) fault(now vtime.Time, host cm.HostID, what, v any) {
+	k.faults++
+	k.cfg.Log(now, slog.LevelError, "fault in the program: the link to a peer and its connections end; please report this line",
+		"peer", host, "handling", fmt.Sprint(what), "panic", v, "stack", string(debug.Stack()))
 }

@@ -375,7 +375,7 @@ func TestPeersMessagesEndNoNIC(t *testing.T) {
 				t.Errorf("%d faults are counted, want %d", counted["drop.peer_panic"], c.faults)
 			}
 			log := strings.Join(n.log, "\n")
-			if n := strings.Count(log, "fault in the program"); n != int(c.faults) || !strings.Contains(log, "peer 2 message "+c.typ) {
+			if n := strings.Count(log, "fault in the program"); n != int(c.faults) || !strings.Contains(log, "peer 2 handling "+c.typ) {
 				t.Errorf("%d faults in the log:\n%s", n, log)
 			}
 			if strings.Contains(log, secret) || strings.Contains(log, hex.EncodeToString([]byte(secret))) {
@@ -400,6 +400,81 @@ func TestPeersMessagesEndNoNIC(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAPeersConnectionEndsNoNIC checks that a panic in what the NIC does with a peer's connection
+// costs that peer its link: when a driver asks for something, when a timer is due, and when a shard
+// carries out a decision. The driver's command ends with an error. Other peers keep their links.
+func TestAPeersConnectionEndsNoNIC(t *testing.T) {
+	for name, breaks := range map[string]func(s *stranger, line *Line){
+		"a driver accepts its request": func(s *stranger, line *Line) {
+			s.says(s.request())
+			list := s.connections(cm.StateReqReceived)
+			if len(list) != 1 {
+				s.n.t.Fatalf("%d requests", len(list))
+			}
+			s.n.failOnce()
+			line.Ask(conn.Request{Kind: conn.Accept, Function: uint32(vf(1)), ID: list[0].ID, N: 6, Question: 77})
+			line.Flush()
+			s.n.sides[1].told = nil
+			s.hears()
+			if told := s.n.sides[1].told; !slices.Contains(told, "answer") {
+				s.n.t.Errorf("the driver's command has no answer: %q", told)
+			}
+		},
+		"it does not answer": func(s *stranger, line *Line) {
+			line.Ask(conn.Request{Kind: conn.Connect, Function: uint32(vf(1)), Connect: &cm.ConnectRequest{
+				Function: uint32(vf(1)), Tenant: 7, QPN: 5, Service: service, SGID: netip.MustParseAddr("192.168.100.11").As16(), DGID: s.gid(), MTU: 1500,
+			}})
+			line.Flush()
+			if len(s.hears()) == 0 {
+				s.n.t.Fatal("the peer is not asked")
+			}
+			s.n.failOnce()
+			for range 100 {
+				s.n.now += 1e9
+				if s.hears(); len(s.n.out.Ends) > 0 {
+					return
+				}
+			}
+		},
+		"a shard cannot carry out a decision": func(s *stranger, line *Line) {
+			line.Ask(conn.Request{Kind: conn.PeerFault, Function: uint32(vf(1)), N: uint32(s.host)})
+			line.Flush()
+			s.hears()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newListener(t)
+			bad, good := meet(n, 2), meet(n, 3)
+			good.connects()
+			breaks(bad, n.Line(1))
+			if bad.up() || !slices.Equal(n.out.Ends, []cm.HostID{2}) || n.faults != 1 {
+				t.Errorf("the peer is there: %t, links that end: %v, %d faults", bad.up(), n.out.Ends, n.faults)
+			}
+			if !good.up() || len(good.connections(cm.StateEstablished)) != 1 {
+				t.Error("another peer has lost its connection")
+			}
+			bad.mail.Down()
+			bad.greet()
+			bad.connects()
+		})
+	}
+}
+
+// TestFaultsOfThisNICAreNotHidden checks that a panic for which no peer is to blame goes on.
+func TestFaultsOfThisNICAreNotHidden(t *testing.T) {
+	n := newListener(t)
+	n.failOnce()
+	line := n.Line(1)
+	line.Ask(conn.Request{Kind: conn.Quota, Function: uint32(vf(1)), N: 9})
+	line.Flush()
+	defer func() {
+		if recover() == nil {
+			t.Error("nobody hears of it")
+		}
+	}()
+	n.Step(n.now, &n.out)
 }
 
 // TestRunEndsLinks checks that the link of a peer ends when handling its message panicked.

@@ -53,6 +53,7 @@ type Registry struct {
 	gids      gids
 	enabled   [pfvf.MaxPF + 1]int // enabled VFs of each PF
 	tenants   map[uint32]count
+	guests    map[uint32]int             // functions of each guest, by its CID
 	on        int                        // number of enabled functions
 	guarantee map[pfvf.ID]config.Credits // of the functions that have one
 }
@@ -63,7 +64,7 @@ type count struct{ functions, addresses int }
 // New returns the registry of a checked configuration.
 func New(cfg *config.Config) (*Registry, error) {
 	r := &Registry{
-		cfg: cfg, is: map[pfvf.ID]config.Function{}, taken: cfg.Taken(), gids: newGIDs(), tenants: map[uint32]count{}, guarantee: map[pfvf.ID]config.Credits{},
+		cfg: cfg, is: map[pfvf.ID]config.Function{}, taken: cfg.Taken(), gids: newGIDs(), tenants: map[uint32]count{}, guests: map[uint32]int{}, guarantee: map[pfvf.ID]config.Credits{},
 	}
 	for i := range r.vfs {
 		r.vfs[i] = -1
@@ -182,6 +183,7 @@ func (r *Registry) put(id pfvf.ID, c *config.Function) {
 	}
 	r.is[id] = *c
 	r.taken.Put(id.String(), c)
+	r.guests[cidOf(c)]++
 	r.told(id, c, 1)
 }
 
@@ -193,7 +195,18 @@ func (r *Registry) take(id pfvf.ID) {
 	}
 	delete(r.is, id)
 	r.taken.Remove(id.String(), &c)
+	if r.guests[cidOf(&c)]--; r.guests[cidOf(&c)] == 0 {
+		delete(r.guests, cidOf(&c))
+	}
 	r.told(id, &c, -1)
+}
+
+// cidOf returns the context id of a function's guest; 0: it has none, or one without a CID.
+func cidOf(c *config.Function) uint32 {
+	if c.Guest == nil {
+		return 0
+	}
+	return c.Guest.CID
 }
 
 // told adds (n 1) or removes (n -1) a function's part of the limited resources.
@@ -253,7 +266,19 @@ func (r *Registry) check(c *Change) error {
 	if err := r.tellable(c); err != nil {
 		return err
 	}
+	if err := r.windowed(c); err != nil {
+		return err
+	}
 	return r.guaranteed(c)
+}
+
+// windowed checks that a guest that gets another function has room for its window.
+func (r *Registry) windowed(c *Change) error {
+	cid := cidOf(&c.Is)
+	if cid == 0 || cid == cidOf(&c.Was) || r.guests[cid] < config.MaxWindows || !r.cfg.GivesWindows(cid) {
+		return nil
+	}
+	return Refuse(abi.StatusNoResources, "%s: guest %d has %d functions already, and room for as many windows; give it fewer functions or no windows", c.ID, cid, r.guests[cid])
 }
 
 // unique checks that no other function's driver has added one of the addresses.

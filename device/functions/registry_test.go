@@ -164,7 +164,7 @@ func TestCountsAreTrue(t *testing.T) {
 				}
 			}
 			fresh := &Registry{
-				cfg: r.cfg, vfs: r.vfs, is: map[pfvf.ID]config.Function{}, taken: r.cfg.Taken(), gids: newGIDs(), tenants: map[uint32]count{}, guarantee: map[pfvf.ID]config.Credits{},
+				cfg: r.cfg, vfs: r.vfs, is: map[pfvf.ID]config.Function{}, taken: r.cfg.Taken(), gids: newGIDs(), tenants: map[uint32]count{}, guests: map[uint32]int{}, guarantee: map[pfvf.ID]config.Credits{},
 			}
 			r.Each(func(id pfvf.ID, is *config.Function) { fresh.put(id, is) })
 			for who, list := range r.gids.of {
@@ -385,6 +385,32 @@ func TestGuaranteesAreKept(t *testing.T) {
 	wantStatus(t, "disable", r.make(id(0, 3), Disable), abi.StatusOK, "")
 	wantStatus(t, "the only one, without", guarantee(5, 0), abi.StatusOK, "")
 	wantStatus(t, "all of it to the only one", guarantee(5, has), abi.StatusOK, "")
+}
+
+// TestWindowsOfAGuest checks that a guest with windows gets no more functions than its PCI bus has
+// room for, by an operator or a PF, as when the file is read. One without windows gets any number.
+func TestWindowsOfAGuest(t *testing.T) {
+	r := newRegistry(t)
+	r.cfg.Attach = append(r.cfg.Attach,
+		config.Attach{Type: config.AttachVhostUser, CID: 3, Windows: true, Socket: "/a"}, config.Attach{Type: config.AttachVhostUser, CID: 4, Socket: "/b"})
+	give := func(vf int, cid uint32) error {
+		return r.make(id(0, vf), func(_, to *config.Function) error {
+			to.Guest, to.Tenant, to.Address = &config.Guest{CID: cid}, 9, address4(vf)
+			return nil
+		})
+	}
+	for _, cid := range []uint32{3, 4} {
+		for n := range config.MaxWindows {
+			if err := give(int(cid)*500+n, cid); err != nil {
+				t.Fatal(cid, n, err)
+			}
+		}
+	}
+	wantStatus(t, "one more", give(1, 3), abi.StatusNoResources, "guest 3 has 160 functions")
+	wantStatus(t, "one more of a guest without windows", give(2, 4), abi.StatusOK, "")
+	wantStatus(t, "the same again", give(1500, 3), abi.StatusOK, "")
+	wantStatus(t, "one that leaves", give(1501, 4), abi.StatusOK, "")
+	wantStatus(t, "another in its place", give(1, 3), abi.StatusOK, "")
 }
 
 // TestPossibleFunctions checks which PFs and VFs are possible, up to the last number.

@@ -16,7 +16,7 @@ func (h *handshake) resend(_ Time, c *conn, _ *args) { h.out.send(c.peer, c.msg)
 // finish emits the one output that ends a connection for its function.
 func (h *handshake) finish(kind OutputKind, c *conn, a *args) {
 	h.close(c, a.reason)
-	h.out.emit(Output{Kind: kind, ID: c.id, Function: c.par.Function, Reason: a.reason, Consumer: a.consumer, Private: a.private})
+	h.out.emit(Output{Kind: kind, ID: c.id, Function: c.par.Function, Peer: c.peer.Host, Reason: a.reason, Consumer: a.consumer, Private: a.private})
 }
 
 // open emits OutOpen with the parameters; close emits the matching OutClose. The key is the newest
@@ -27,13 +27,13 @@ func (h *handshake) open(c *conn) {
 	c.par.TxVersion, c.par.TxSPI = sa.Version, sa.SPI
 	par := c.par
 	par.TxKey = sa.Key
-	h.out.emit(Output{Kind: OutOpen, ID: c.id, Function: par.Function, Params: &par})
+	h.out.emit(Output{Kind: OutOpen, ID: c.id, Function: par.Function, Peer: c.peer.Host, Params: &par})
 }
 
 func (h *handshake) close(c *conn, reason Reason) {
 	if c.opened {
 		c.opened = false
-		h.out.emit(Output{Kind: OutClose, ID: c.id, Function: c.par.Function, Reason: reason})
+		h.out.emit(Output{Kind: OutClose, ID: c.id, Function: c.par.Function, Peer: c.peer.Host, Reason: reason})
 	}
 }
 
@@ -44,7 +44,7 @@ func (h *handshake) establishActive(_ Time, c *conn, a *args) {
 	c.par.MTU = int(a.rep.Offer.MTU)
 	h.out.stats.Established++
 	h.open(c)
-	h.out.emit(Output{Kind: OutEstablished, ID: c.id, Function: c.par.Function, Private: a.rep.Private})
+	h.out.emit(Output{Kind: OutEstablished, ID: c.id, Function: c.par.Function, Peer: c.peer.Host, Private: a.rep.Private})
 	h.confirm(0, c, a)
 }
 
@@ -57,7 +57,7 @@ func (h *handshake) openPassive(_ Time, c *conn, _ *args) {
 
 func (h *handshake) establishPassive(_ Time, c *conn, _ *args) {
 	h.out.stats.Established++
-	h.out.emit(Output{Kind: OutEstablished, ID: c.id, Function: c.par.Function})
+	h.out.emit(Output{Kind: OutEstablished, ID: c.id, Function: c.par.Function, Peer: c.peer.Host})
 }
 
 // confirm tells the peer that this side considers the connection established.

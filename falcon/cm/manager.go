@@ -18,6 +18,7 @@ type Manager struct {
 	services *services
 	conns    *table
 	shake    *handshake
+	expiring *conn // whose timer Advance handles
 }
 
 // New returns a Manager without functions, whose peers are down. rand must be suitable for keys;
@@ -164,15 +165,26 @@ func (m *Manager) FunctionGone(now Time, fn uint32) {
 // Advance runs the timers that are due.
 func (m *Manager) Advance(now Time) {
 	for c, _, ok := m.conns.timers.Expire(now); ok; c, _, ok = m.conns.timers.Expire(now) {
+		m.expiring = c
 		ev := m.shake.expired(c)
 		if ev == evGiveUp && c.state != StateTimeWait {
 			m.out.stats.Timeouts++
 		}
 		_ = m.shake.fire(now, c, ev, args{reason: ReasonTimeout, tell: ReasonTimeout})
 	}
+	m.expiring = nil
 	if m.keys.at <= now {
 		m.keys.askAgain(now)
 	}
+}
+
+// Expiring returns the peer of the connection that Advance handles, for the caller that survives a
+// panic in it; false: it handles none.
+func (m *Manager) Expiring() (HostID, bool) {
+	if m.expiring == nil {
+		return 0, false
+	}
+	return m.expiring.peer.Host, true
 }
 
 // Deadline returns when Advance must next be called; math.MaxInt64 means never.
