@@ -9,7 +9,7 @@ import (
 // Commands executes a driver's connection management commands at time now. Its function must be in
 // service.
 type Commands struct {
-	f     *Function
+	f     *Connections
 	now   falcon.Time
 	later func() abi.Ticket
 }
@@ -18,7 +18,7 @@ var _ abi.ConnectionHandler = Commands{}
 
 // Commands returns an executor of commands at time now. A command that the connection manager
 // answers gets its ticket from later.
-func (f *Function) Commands(now falcon.Time, later func() abi.Ticket) Commands {
+func (f *Connections) Commands(now falcon.Time, later func() abi.Ticket) Commands {
 	return Commands{f, now, later}
 }
 
@@ -75,7 +75,7 @@ func (c Commands) CMConnect(p *abi.CMConnect) (uint32, abi.Status) {
 	t, a := c.later(), f.begin(p.QPN)
 	f.ask(Request{Kind: Connect, Connect: &cm.ConnectRequest{
 		Function: f.number(), Tenant: f.Tenant, QPN: p.QPN, Service: p.Service, SGID: f.sgid(q), DGID: p.DGID,
-		MTU: f.set.mtuOf(q) + headers, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv, CompleteInError: q.CompletesInError(),
+		MTU: f.connector.mtuOf(q) + headers, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv, CompleteInError: q.CompletesInError(),
 	}}, func(now falcon.Time, is *Answer) {
 		if a.begun(is, &connection{}); is.Err != nil {
 			t.Complete(errorStatus(is.Err), nil)
@@ -142,7 +142,7 @@ func (c Commands) CMDisconnect(id uint32) abi.Status {
 	switch {
 	case c.f.reserved(id):
 		return abi.StatusNotFound
-	case c.f.set.cfg.Table.Drain(c.now, &c.f.Owner, id):
+	case c.f.connector.cfg.Table.Drain(c.now, &c.f.Owner, id):
 		return abi.StatusOK
 	}
 	return c.ask(Request{Kind: Disconnect, ID: id}, nothing)

@@ -32,8 +32,8 @@ type Memory interface {
 	Read(addr uint64, b []byte) error
 }
 
-// FunctionsConfig is the configuration of a shard's Functions.
-type FunctionsConfig struct {
+// ConnectorConfig is the configuration of a Connector.
+type ConnectorConfig struct {
 	MTU     int // largest path MTU
 	Table   *Table
 	Manager Requests
@@ -47,7 +47,7 @@ type FunctionsConfig struct {
 type OtherWires interface {
 	// Wire connects a queue pair whose driver named its peer, if the peer is not reached over
 	// Falcon.
-	Wire(now falcon.Time, f *Function, of *rdma.Function, q *verbs.QP) Way
+	Wire(now falcon.Time, f *Connections, of *rdma.Function, q *verbs.QP) Way
 }
 
 // Way says how a peer is reached.
@@ -60,28 +60,28 @@ const (
 	Later          // over another transport, but not yet possible
 )
 
-// Functions holds the functions of a shard. It connects their drivers and queue pairs with the
-// connection manager and the table.
-type Functions struct {
-	cfg       FunctionsConfig
-	byID      map[uint32]*Function
+// Connector connects the drivers and queue pairs of a shard's functions with the connection manager
+// and the table.
+type Connector struct {
+	cfg       ConnectorConfig
+	byID      map[uint32]*Connections
 	rewire    []*wiring // attempts to be made again, in order of time
 	epoch     uint32    // epoch of the function that was started last
 	questions map[uint64]question
 	asked     uint64 // number of the last question
 }
 
-// NewFunctions returns the Functions of a shard, without any function.
-func NewFunctions(c FunctionsConfig) *Functions {
-	return &Functions{cfg: c, byID: map[uint32]*Function{}, questions: map[uint64]question{}}
+// NewConnector returns a Connector without functions.
+func NewConnector(c ConnectorConfig) *Connector {
+	return &Connector{cfg: c, byID: map[uint32]*Connections{}, questions: map[uint64]question{}}
 }
 
-// Function holds the connections of a function: those of its driver, and those that the NICs make
-// for its queue pairs and datagrams.
-type Function struct {
+// Connections holds the connections of a function: those of its driver, and those that the NICs
+// make for its queue pairs and datagrams.
+type Connections struct {
 	Owner
-	set    *Functions
-	driver Driver
+	connector *Connector
+	driver    Driver
 
 	// While it is in service:
 	epoch   uint32 // number of this period in service; 0: not in service
@@ -106,7 +106,7 @@ type connection struct {
 
 // wiring is a queue pair in RTR or a later state that has no connection yet.
 type wiring struct {
-	f *Function
+	f *Connections
 	wireKey
 	id   uint32      // of the attempt under way; 0: none, or not answered yet
 	at   falcon.Time // of the next attempt
@@ -125,27 +125,27 @@ type held struct {
 	from uint32 // the requesting function
 }
 
-func (f *Function) number() uint32 { return uint32(f.ID) }
+func (f *Connections) number() uint32 { return uint32(f.ID) }
 
 // SetLimits sets the function's CID quota from its limits. Each queue pair has one connection, and
 // may have ended another that the peer has not confirmed. An address handle has one for each
 // ordering. Other functions open connections to it for datagrams.
-func (f *Function) SetLimits(l *verbs.Limits) {
+func (f *Connections) SetLimits(l *verbs.Limits) {
 	f.tell(Request{Kind: Quota, N: uint32(2*l.Objects[abi.ObjectQP] + 2*l.Objects[abi.ObjectAH] + l.Links)})
 }
 
 // IDs lists the connection manager's ids of the function's connections.
-func (f *Function) IDs() []uint32 { return slices.Sorted(maps.Keys(f.conns)) }
+func (f *Connections) IDs() []uint32 { return slices.Sorted(maps.Keys(f.conns)) }
 
 // QPs returns the number of queue pairs that have a connection, or one that is being made.
-func (f *Function) QPs() int { return len(f.ofQP) }
+func (f *Connections) QPs() int { return len(f.ofQP) }
 
 // Waiting returns the number of queue pairs that need a connection, and of held requests for queue
 // pairs that are not ready for one.
-func (f *Function) Waiting() (wirings, held int) { return len(f.wirings), len(f.held) }
+func (f *Connections) Waiting() (wirings, held int) { return len(f.wirings), len(f.held) }
 
 // bind assigns a connection to a queue pair.
-func (f *Function) bind(id, qpn uint32) {
+func (f *Connections) bind(id, qpn uint32) {
 	c := f.conns[id]
 	if c.qpn == qpn {
 		return
@@ -156,7 +156,7 @@ func (f *Function) bind(id, qpn uint32) {
 }
 
 // unbind separates a connection from its queue pair.
-func (f *Function) unbind(id uint32) {
+func (f *Connections) unbind(id uint32) {
 	c := f.conns[id]
 	if c == nil {
 		return
@@ -168,22 +168,22 @@ func (f *Function) unbind(id uint32) {
 }
 
 // forget removes a connection that has ended.
-func (f *Function) forget(id uint32) {
+func (f *Connections) forget(id uint32) {
 	f.unbind(id)
 	delete(f.conns, id)
 }
 
 // pending reports whether a queue pair is being connected, or still has a connection.
-func (f *Function) pending(qpn uint32) bool { return len(f.ofQP[qpn]) > 0 || f.asking[qpn] != nil }
+func (f *Connections) pending(qpn uint32) bool { return len(f.ofQP[qpn]) > 0 || f.asking[qpn] != nil }
 
 // attempt is a queue pair's request for a connection that has no answer yet.
 type attempt struct {
-	f    *Function
+	f    *Connections
 	qpn  uint32
 	over bool // the queue pair has ended meanwhile
 }
 
-func (f *Function) begin(qpn uint32) *attempt {
+func (f *Connections) begin(qpn uint32) *attempt {
 	a := &attempt{f: f, qpn: qpn}
 	f.asking[qpn] = a
 	return a
@@ -213,13 +213,13 @@ func (a *attempt) begun(is *Answer, c *connection) {
 }
 
 // reserved reports whether a connection belongs to the NIC, not to the driver.
-func (f *Function) reserved(id uint32) bool {
+func (f *Connections) reserved(id uint32) bool {
 	c := f.conns[id]
 	return c != nil && c.wired
 }
 
 // unwire stops connecting a queue pair that has its connection, or has ended.
-func (f *Function) unwire(qpn uint32) {
+func (f *Connections) unwire(qpn uint32) {
 	if w := f.wirings[qpn]; w != nil {
 		w.gone = true
 		delete(f.wirings, qpn)
@@ -228,7 +228,7 @@ func (f *Function) unwire(qpn uint32) {
 
 // sgid returns the address that a queue pair sends from: the function's own if its driver named
 // none.
-func (f *Function) sgid(q *verbs.QP) [16]byte {
+func (f *Connections) sgid(q *verbs.QP) [16]byte {
 	if gid := q.SGID(); gid != [16]byte{} {
 		return gid
 	}
@@ -236,7 +236,7 @@ func (f *Function) sgid(q *verbs.QP) [16]byte {
 }
 
 // mtuOf returns the initial path MTU of a queue pair's connection.
-func (s *Functions) mtuOf(q *verbs.QP) int {
+func (s *Connector) mtuOf(q *verbs.QP) int {
 	if n := q.PathMTU(); n != 0 {
 		return min(n, s.cfg.MTU)
 	}
@@ -244,32 +244,32 @@ func (s *Functions) mtuOf(q *verbs.QP) int {
 }
 
 // Add adds a function, which is not in service yet.
-func (s *Functions) Add(o Owner, d Driver) *Function {
-	f := &Function{Owner: o, set: s, driver: d}
+func (s *Connector) Add(o Owner, d Driver) *Connections {
+	f := &Connections{Owner: o, connector: s, driver: d}
 	s.byID[f.number()] = f
 	return f
 }
 
 // Remove removes a function, which must be out of service.
-func (s *Functions) Remove(f *Function) {
+func (s *Connector) Remove(f *Connections) {
 	f.tell(Request{Kind: Quota})
 	delete(s.byID, f.number())
 }
 
 // Start puts the function in service: its driver has enabled it.
-func (f *Function) Start(verbs *rdma.Function, mem Memory) {
+func (f *Connections) Start(verbs *rdma.Function, mem Memory) {
 	f.verbs, f.mem = verbs, mem
 	f.conns, f.ofQP, f.asking = map[uint32]*connection{}, map[uint32][]uint32{}, map[uint32]*attempt{}
 	f.wirings, f.held = map[uint32]*wiring{}, map[wireKey]held{}
-	f.set.epoch++
-	f.epoch = f.set.epoch
+	f.connector.epoch++
+	f.epoch = f.connector.epoch
 	f.tell(Request{Kind: Begin, Epoch: f.epoch})
 }
 
-// Stop takes the function out of service, when its driver releases it. Later Orders and Answers for
+// Stop takes the function out of service, when its driver releases it. Later Decisions and Answers for
 // this epoch are ignored. The owner closes the function's objects; then Close and Forget must
 // follow.
-func (f *Function) Stop() {
+func (f *Connections) Stop() {
 	if f.epoch != 0 {
 		f.tell(Request{Kind: Gone})
 	}
@@ -279,14 +279,14 @@ func (f *Function) Stop() {
 
 // Close closes the open connections, after Stop. They have ended when the owner has handled the
 // transport's events.
-func (f *Function) Close(now falcon.Time) {
+func (f *Connections) Close(now falcon.Time) {
 	for _, id := range f.IDs() {
-		f.set.cfg.Table.Close(now, id, cm.ReasonFunctionGone)
+		f.connector.cfg.Table.Close(now, id, cm.ReasonFunctionGone)
 	}
 }
 
 // Forget clears the remaining state after Close.
-func (f *Function) Forget() {
+func (f *Connections) Forget() {
 	clear(f.conns)
 	clear(f.ofQP)
 	clear(f.asking)
@@ -297,7 +297,7 @@ func (f *Function) Forget() {
 }
 
 // EndQP disconnects a queue pair that its driver has reset, destroyed or moved to the error state.
-func (f *Function) EndQP(now falcon.Time, qpn uint32) {
+func (f *Connections) EndQP(now falcon.Time, qpn uint32) {
 	f.unwire(qpn)
 	if a := f.asking[qpn]; a != nil {
 		a.over = true
@@ -310,23 +310,23 @@ func (f *Function) EndQP(now falcon.Time, qpn uint32) {
 
 // end closes a connection at once and then tells the connection manager. It may have ended by
 // itself.
-func (f *Function) end(now falcon.Time, id uint32) {
-	f.set.cfg.Table.Close(now, id, cm.ReasonLocal)
+func (f *Connections) end(now falcon.Time, id uint32) {
+	f.connector.cfg.Table.Close(now, id, cm.ReasonLocal)
 	f.tell(Request{Kind: Disconnect, ID: id})
 }
 
 // EndLoopbacks disconnects the function from others of this NIC. It is for links on which packets
 // can be lost: inside the NIC no packet ever is.
-func (f *Function) EndLoopbacks(now falcon.Time) {
+func (f *Connections) EndLoopbacks(now falcon.Time) {
 	for _, id := range f.IDs() {
-		if s := f.set.cfg.Table.ByID(id); s != nil && s.Keys == nil {
+		if s := f.connector.cfg.Table.ByID(id); s != nil && s.Keys == nil {
 			f.end(now, id)
 		}
 	}
 }
 
 // HandleEvent handles a transport event of a connection.
-func (s *Functions) HandleEvent(now falcon.Time, ev *falcon.Event) {
+func (s *Connector) HandleEvent(now falcon.Time, ev *falcon.Event) {
 	s.cfg.Table.HandleEvent(now, ev)
 	if ev.Kind == falcon.EvClosed {
 		s.Ended()
@@ -335,7 +335,7 @@ func (s *Functions) HandleEvent(now falcon.Time, ev *falcon.Event) {
 
 // Ended tells the connection manager, and through it the peer, of connections that ended in this
 // shard.
-func (s *Functions) Ended() {
+func (s *Connector) Ended() {
 	for e, ok := s.cfg.Table.NextEnded(); ok; e, ok = s.cfg.Table.NextEnded() {
 		if e.ID == 0 { // a queue pair connected with itself (wireSelf)
 			s.cfg.Manager.Ask(Request{Kind: GiveCID, Function: e.Function, N: e.CID})
@@ -346,7 +346,7 @@ func (s *Functions) Ended() {
 }
 
 // Deadline returns when the functions, or their table, next have something to do.
-func (s *Functions) Deadline() falcon.Time {
+func (s *Connector) Deadline() falcon.Time {
 	at := vtime.Never
 	if len(s.rewire) > 0 {
 		at = s.rewire[0].at

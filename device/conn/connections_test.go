@@ -45,10 +45,10 @@ func (a *asked) Ask(r Request) {
 }
 
 // answer answers the oldest question.
-func (a *asked) answer(f *Function, id uint32, err error) {
+func (a *asked) answer(f *Connections, id uint32, err error) {
 	q := a.open[0]
 	a.open = a.open[1:]
-	f.set.Answer(1, &Answer{Question: q, ID: id, Err: err})
+	f.connector.Answer(1, &Answer{Question: q, ID: id, Err: err})
 }
 
 // Complete implements abi.Ticket.
@@ -56,8 +56,8 @@ func (a *asked) Complete(st abi.Status, _ abi.Result) { a.done = append(a.done, 
 
 func (a *asked) later() abi.Ticket { return a }
 
-// order returns an order of the present epoch, for a function in service.
-func order(f *Function, o *cm.Output) *Order { return &Order{Output: *o, Epoch: f.epoch} }
+// decision returns a decision of the present epoch, for a function in service.
+func decision(f *Connections, o *cm.Output) *Decision { return &Decision{Output: *o, Epoch: f.epoch} }
 
 func (a *asked) Notify(e *abi.AsyncEvent, _ string)               { a.events = append(a.events, *e) }
 func (a *asked) Behind() bool                                     { return a.behind }
@@ -76,9 +76,9 @@ func (a *asked) take() []string {
 }
 
 // newFunction returns a function of a shard, in service or not.
-func newFunction(t *testing.T, inService bool) (*shard, *asked, *Function) {
+func newFunction(t *testing.T, inService bool) (*shard, *asked, *Connections) {
 	s, a := newShard(t, 3), &asked{}
-	set := NewFunctions(FunctionsConfig{MTU: 4096, Table: s.Table, Manager: a, Links: a, Log: s.cfg.Log})
+	set := NewConnector(ConnectorConfig{MTU: 4096, Table: s.Table, Manager: a, Links: a, Log: s.cfg.Log})
 	s.owner.LinkUp = true
 	s.owner.Addr = netip.MustParseAddr("192.168.1.1")
 	f := set.Add(*s.owner, a)
@@ -95,32 +95,32 @@ func newFunction(t *testing.T, inService bool) (*shard, *asked, *Function) {
 
 // request returns another function's request for a connection, to a service of the NICs or of a
 // driver.
-func request(f *Function, id uint32, service uint64, private []byte) *cm.Output {
+func request(f *Connections, id uint32, service uint64, private []byte) *cm.Output {
 	return &cm.Output{Kind: cm.OutRequest, ID: id, Function: f.number(), Service: service, PeerQPN: 9, Private: private}
 }
 
 // TestOutOfService: nobody can connect to a function whose link is down, or that is not in service.
-// After a reset, answers and orders of the earlier epoch have no effect.
+// After a reset, answers and decisions of the earlier epoch have no effect.
 func TestOutOfService(t *testing.T) {
 	_, a, f := newFunction(t, true)
 	f.LinkUp = false
-	f.set.Order(1, order(f, request(f, 5, 100, nil)))
+	f.connector.Decide(1, decision(f, request(f, 5, 100, nil)))
 	if got := a.take(); !slices.Equal(got, []string{"reject 5"}) || len(a.events) != 0 {
 		t.Errorf("%v, %d events", got, len(a.events))
 	}
 	p := &cm.Params{ID: 6, Function: f.number()}
-	f.set.Order(1, order(f, &cm.Output{Kind: cm.OutOpen, ID: 6, Function: f.number(), Params: p}))
+	f.connector.Decide(1, decision(f, &cm.Output{Kind: cm.OutOpen, ID: 6, Function: f.number(), Params: p}))
 	if got := a.take(); !slices.Equal(got, []string{"disconnect 6"}) {
 		t.Error(got)
 	}
 
 	_, a, f = newFunction(t, true)
-	f.set.Order(1, order(f, request(f, 5, 100, nil)))
+	f.connector.Decide(1, decision(f, request(f, 5, 100, nil)))
 	if st := f.Commands(1, a.later).CMListen(9); st != abi.StatusPending {
 		t.Fatal(st)
 	}
-	late, keys := order(f, request(f, 7, 100, nil)), new(released)
-	opening := order(f, &cm.Output{Kind: cm.OutOpen, ID: 5, Function: f.number(), Params: p})
+	late, keys := decision(f, request(f, 7, 100, nil)), new(released)
+	opening := decision(f, &cm.Output{Kind: cm.OutOpen, ID: 5, Function: f.number(), Params: p})
 	opening.Keys = keys
 	reset := func() {
 		f.Stop()
@@ -133,14 +133,14 @@ func TestOutOfService(t *testing.T) {
 	}
 	a.answer(f, 0, nil)
 	f.Start(f.verbs, queues.NewMemory(nil)) // another driver's turn
-	f.set.Order(3, late)
-	f.set.Order(3, opening)
+	f.connector.Decide(3, late)
+	f.connector.Decide(3, opening)
 	if got := a.take(); !slices.Equal(got, []string{"begin"}) || len(a.events) != 1 || len(a.done) != 0 || len(f.IDs()) != 0 || *keys != 1 {
 		t.Errorf("%v, %d events, %v, %v, keys released %d times", got, len(a.events), a.done, f.IDs(), *keys)
 	}
 	reset()
-	f.set.Remove(f)
-	f.set.Order(4, late)
+	f.connector.Remove(f)
+	f.connector.Decide(4, late)
 	if got := a.take(); !slices.Equal(got, []string{"gone", "quota 0"}) {
 		t.Errorf("a function that is gone: %v", got)
 	}
@@ -170,7 +170,7 @@ func TestEndedIsTold(t *testing.T) {
 	}
 	u.over.Close(2)
 	self.over.Close(2)
-	f.set.Ended()
+	f.connector.Ended()
 	got := a.take()
 	slices.Sort(got)
 	if !slices.Equal(got, []string{fmt.Sprint("disconnect ", id), fmt.Sprint("give ", cid)}) {

@@ -14,55 +14,55 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/rof"
 )
 
-// Order executes a decision of the connection manager for a function. It ignores the order if the
-// function was reset meanwhile: then its connections are closed already, and the manager will learn
+// Decide carries out a decision of the connection manager for a function. It ignores a decision if
+// the function was reset meanwhile: then its connections are closed already, and the manager will learn
 // of the reset.
-func (s *Functions) Order(now falcon.Time, o *Order) {
-	defer s.survive(now, o)
-	f := s.byID[o.Function]
-	if f == nil || f.epoch != o.Epoch || f.epoch == 0 {
-		if o.Keys != nil {
-			o.Keys.Release()
+func (s *Connector) Decide(now falcon.Time, d *Decision) {
+	defer s.survive(now, d)
+	f := s.byID[d.Function]
+	if f == nil || f.epoch != d.Epoch || f.epoch == 0 {
+		if d.Keys != nil {
+			d.Keys.Release()
 		}
 		return
 	}
-	c := f.conns[o.ID]
+	c := f.conns[d.ID]
 	switch {
-	case o.Kind == cm.OutOpen:
-		f.open(now, o)
-	case o.Kind == cm.OutClose:
-		s.cfg.Table.Close(now, o.ID, o.Reason)
-	case o.Kind == cm.OutRequest:
-		f.request(&o.Output)
+	case d.Kind == cm.OutOpen:
+		f.open(now, d)
+	case d.Kind == cm.OutClose:
+		s.cfg.Table.Close(now, d.ID, d.Reason)
+	case d.Kind == cm.OutRequest:
+		f.request(&d.Output)
 	case c == nil: // rejected
 	case c.wired:
-		f.reservedOutput(now, &o.Output, c)
+		f.reservedOutput(now, &d.Output, c)
 	default:
-		f.notify(&o.Output, c)
+		f.notify(&d.Output, c)
 	}
 }
 
-// survive is deferred around the handling of an order. If that panics because of another NIC's
+// survive is deferred around the handling of a decision. If that panics because of another NIC's
 // connection, that NIC loses its link, keys and connections, and this one goes on: no peer can end
-// it by what it sends. It does not log the order, which may contain keys.
-func (s *Functions) survive(now falcon.Time, o *Order) {
+// it by what it sends. It does not log the decision, which may contain keys.
+func (s *Connector) survive(now falcon.Time, d *Decision) {
 	v := recover()
 	if v == nil {
 		return
 	}
-	if o.Peer == pfvf.ID(o.Function).Host() { // another function of this NIC
+	if d.Peer == pfvf.ID(d.Function).Host() { // another function of this NIC
 		panic(v)
 	}
 	s.cfg.Log(now, slog.LevelError, "fault in the program: the link to a peer and its connections end; please report this line",
-		"peer", o.Peer, "handling", o.Kind.String(), "panic", v, "stack", string(debug.Stack()))
-	if o.Keys != nil {
-		o.Keys.Release()
+		"peer", d.Peer, "handling", d.Kind.String(), "panic", v, "stack", string(debug.Stack()))
+	if d.Keys != nil {
+		d.Keys.Release()
 	}
-	s.cfg.Manager.Ask(Request{Kind: PeerFault, Function: o.Function, N: uint32(o.Peer)})
+	s.cfg.Manager.Ask(Request{Kind: PeerFault, Function: d.Function, N: uint32(d.Peer)})
 }
 
 // request handles another function's request for a connection.
-func (f *Function) request(o *cm.Output) {
+func (f *Connections) request(o *cm.Output) {
 	switch {
 	case !f.LinkUp:
 		f.tell(Request{Kind: Reject, ID: o.ID})
@@ -79,7 +79,7 @@ func (f *Function) request(o *cm.Output) {
 }
 
 // reservedRequest handles a request that a NIC makes for itself.
-func (f *Function) reservedRequest(o *cm.Output) {
+func (f *Connections) reservedRequest(o *cm.Output) {
 	f.conns[o.ID] = &connection{wired: true, peerQPN: o.PeerQPN}
 	switch o.Service {
 	case serviceWire:
@@ -92,7 +92,7 @@ func (f *Function) reservedRequest(o *cm.Output) {
 }
 
 // reservedOutput handles an output for a connection that a NIC made for itself.
-func (f *Function) reservedOutput(now falcon.Time, o *cm.Output, c *connection) {
+func (f *Connections) reservedOutput(now falcon.Time, o *cm.Output, c *connection) {
 	switch {
 	case c.link != nil && o.Kind != cm.OutEstablished:
 		f.linkEnded(now, o, c)
@@ -105,7 +105,7 @@ func (f *Function) reservedOutput(now falcon.Time, o *cm.Output, c *connection) 
 }
 
 // notify sends the driver an event about one of its connections.
-func (f *Function) notify(o *cm.Output, c *connection) {
+func (f *Connections) notify(o *cm.Output, c *connection) {
 	e := abi.AsyncEvent{Number: o.ID, PeerQPN: o.PeerQPN, Status: uint32(reasonStatus(o.Reason))}
 	switch o.Kind {
 	case cm.OutEstablished:
@@ -129,45 +129,45 @@ func (f *Function) notify(o *cm.Output, c *connection) {
 }
 
 // open opens a connection that the connection managers agreed on. If that fails, it disconnects it.
-func (f *Function) open(now falcon.Time, order *Order) {
-	p := order.Params
-	if err := f.tryOpen(now, order); err != nil {
-		if order.Keys != nil {
-			order.Keys.Release()
+func (f *Connections) open(now falcon.Time, d *Decision) {
+	p := d.Params
+	if err := f.tryOpen(now, d); err != nil {
+		if d.Keys != nil {
+			d.Keys.Release()
 		}
-		f.set.cfg.Log(now, slog.LevelWarn, "connection not opened", "function", f.Describe(), "qp", p.QPN, "peer", p.Peer, "err", err)
+		f.connector.cfg.Log(now, slog.LevelWarn, "connection not opened", "function", f.Describe(), "qp", p.QPN, "peer", p.Peer, "err", err)
 		f.tell(Request{Kind: Disconnect, ID: p.ID})
 	}
 }
 
-func (f *Function) tryOpen(now falcon.Time, order *Order) error {
-	p := order.Params
+func (f *Connections) tryOpen(now falcon.Time, d *Decision) error {
+	p := d.Params
 	c := f.conns[p.ID]
 	if c == nil {
 		return fmt.Errorf("it was given up")
 	}
-	o := &Opening{Params: p, Owner: &f.Owner, Underlay: order.Underlay, Receiving: order.Keys}
+	o := &Opening{Params: p, Owner: &f.Owner, Underlay: d.Underlay, Receiving: d.Keys}
 	o.Inner = underlay.Inner{Src: netip.AddrFrom16(p.LocalGID).Unmap(), Dst: netip.AddrFrom16(p.PeerGID).Unmap()}
 	if o.Inner.Src.Is4() != o.Inner.Dst.Is4() {
 		return fmt.Errorf("%s and %s are not both IPv4 or both IPv6 addresses", o.Inner.Src, o.Inner.Dst)
 	}
 	if c.link != nil {
-		f.set.useLink(o, c.link)
+		f.connector.useLink(o, c.link)
 	} else if err := f.useQP(o, c); err != nil {
 		return err
 	}
-	return f.set.cfg.Table.Open(now, o)
+	return f.connector.cfg.Table.Open(now, o)
 }
 
 // useLink assigns the connection to a link. It takes over the header fields of the link's
 // datagrams.
-func (s *Functions) useLink(o *Opening, l *rof.Link) {
+func (s *Connector) useLink(o *Opening, l *rof.Link) {
 	o.User = &linkUser{link: l, rdma: s.cfg.RDMA}
 	o.Inner.Class, o.Inner.TTL, o.Inner.Flow = l.Key().TrafficClass, l.Key().HopLimit, l.FlowLabel()
 }
 
 // useQP assigns the connection to a queue pair. It takes over the path settings of the queue pair.
-func (f *Function) useQP(o *Opening, c *connection) error {
+func (f *Connections) useQP(o *Opening, c *connection) error {
 	p := o.Params
 	q := f.verbs.QP(p.QPN)
 	switch {
@@ -182,7 +182,7 @@ func (f *Function) useQP(o *Opening, c *connection) error {
 	c.peerQPN = p.PeerQPN
 	q.LimitReads(p.PeerIRD)
 	path := q.Path()
-	o.User = &qpUser{qp: q, rdma: f.set.cfg.RDMA}
+	o.User = &qpUser{qp: q, rdma: f.connector.cfg.RDMA}
 	o.Inner.Class, o.Inner.TTL, o.Inner.Flow = path.TrafficClass, path.HopLimit, path.FlowLabel
 	return nil
 }

@@ -16,8 +16,8 @@ func TestRejectedByTheNIC(t *testing.T) {
 		cm.ReasonConsumer: 42, cm.ReasonNoListener: uint32(abi.StatusRefused), cm.ReasonTimeout: uint32(abi.StatusTimeout),
 	} {
 		_, a, f := newFunction(t, true)
-		f.set.Order(1, order(f, request(f, 5, 100, nil)))
-		f.set.Order(2, order(f, &cm.Output{Kind: cm.OutRejected, ID: 5, Function: f.number(), Reason: reason, Consumer: 42}))
+		f.connector.Decide(1, decision(f, request(f, 5, 100, nil)))
+		f.connector.Decide(2, decision(f, &cm.Output{Kind: cm.OutRejected, ID: 5, Function: f.number(), Reason: reason, Consumer: 42}))
 		if len(a.events) != 2 || a.events[1].Status != want {
 			t.Errorf("%v: %+v", reason, a.events)
 		}
@@ -34,8 +34,8 @@ func TestDriverHears(t *testing.T) {
 		cm.OutUnreachable:  {Type: abi.EventUnreachable, Status: uint32(abi.StatusRefused)},
 	} {
 		_, a, f := newFunction(t, true)
-		f.set.Order(1, order(f, request(f, 5, 100, nil)))
-		f.set.Order(2, order(f, &cm.Output{Kind: kind, ID: 5, Function: f.number(), Reason: cm.ReasonConsumer, Consumer: 42}))
+		f.connector.Decide(1, decision(f, request(f, 5, 100, nil)))
+		f.connector.Decide(2, decision(f, &cm.Output{Kind: kind, ID: 5, Function: f.number(), Reason: cm.ReasonConsumer, Consumer: 42}))
 		if len(a.events) != 2 || a.events[0].Type != abi.EventConnectRequest || a.events[0].PeerQPN != 9 {
 			t.Fatalf("%v: %+v", kind, a.events)
 		}
@@ -54,12 +54,12 @@ func TestBehind(t *testing.T) {
 	_, a, f := newFunction(t, true)
 	a.take()
 	a.behind = true
-	f.set.Order(1, order(f, request(f, 5, 100, nil)))
+	f.connector.Decide(1, decision(f, request(f, 5, 100, nil)))
 	if got := a.take(); !slices.Equal(got, []string{"reject 5"}) || len(a.events) != 0 {
 		t.Errorf("%v, events %+v", got, a.events)
 	}
 	a.behind = false
-	f.set.Order(1, order(f, request(f, 6, 100, nil)))
+	f.connector.Decide(1, decision(f, request(f, 6, 100, nil)))
 	if got := a.take(); len(got) != 0 || len(a.events) != 1 {
 		t.Errorf("%v, events %+v", got, a.events)
 	}
@@ -71,14 +71,14 @@ func TestBehind(t *testing.T) {
 // parameters.
 func TestADecisionEndsNoNIC(t *testing.T) {
 	_, a, f := newFunction(t, true)
-	bad := order(f, &cm.Output{Kind: cm.OutOpen, ID: 5, Function: f.number(), Peer: f.ID.Host() + 1})
+	bad := decision(f, &cm.Output{Kind: cm.OutOpen, ID: 5, Function: f.number(), Peer: f.ID.Host() + 1})
 	keys := new(released)
 	bad.Keys = keys
-	f.set.Order(1, bad)
+	f.connector.Decide(1, bad)
 	if got := a.take(); !slices.Equal(got, []string{fmt.Sprint("fault of ", bad.Peer)}) || *keys != 1 {
 		t.Errorf("%v, keys released %d times", got, *keys)
 	}
-	f.set.Order(2, order(f, request(f, 6, 100, nil)))
+	f.connector.Decide(2, decision(f, request(f, 6, 100, nil)))
 	if len(a.events) != 1 {
 		t.Errorf("%d events", len(a.events))
 	}
@@ -88,5 +88,5 @@ func TestADecisionEndsNoNIC(t *testing.T) {
 		}
 	}()
 	bad.Peer = f.ID.Host()
-	f.set.Order(3, bad)
+	f.connector.Decide(3, bad)
 }

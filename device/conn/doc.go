@@ -3,13 +3,13 @@
 //
 //	          each shard                                      │  once per NIC
 //	                                                          │
-//	driver's commands ─▶ Function ────────── Requests ────────┼▶ Manager ◀─ messages ─▶ other NICs'
-//	ModifyQP to RTR   ─▶ (wiring)  ◀───── Answers, Orders ────┼─   │
+//	driver's commands ─▶ Connections ─────── Requests ────────┼▶ Manager ◀─ messages ─▶ other NICs'
+//	ModifyQP to RTR   ─▶ (wiring)  ◀── Answers, Decisions ────┼─   │
 //	links of datagrams ─▶   │                                 │  CIDs of each shard
 //	                        ▼ Opening, Close, Drain           │
 //	packets ── CID ──────▶ Table{Slot, …} ◀── events ── transport, loopback
 //	                        │                                 │
-//	                        └── Ended ─▶ Functions ─ Disconnect ─▶ Manager
+//	                        └── Ended ─▶ Connector ─ Disconnect ─▶ Manager
 //
 // The state of one connection:
 //
@@ -24,15 +24,15 @@
 //
 // # Ownership and concurrency
 //
-// There are two sides. Manager and CIDs make decisions, once per NIC. Table, Functions and each
-// Function carry them out, in each shard, where the queue pairs are. The sides exchange small
-// messages in order: a Request one way, an Answer or an Order back. Neither side waits for the
-// other. A driver's command completes when its Answer comes (abi.Ticket). If a shard ends a
-// connection itself, it closes it at once and informs the Manager afterwards.
+// There are two sides. Manager and CIDs make decisions, once per NIC. Table, Connector and each
+// function's Connections carry them out, in each shard, where the queue pairs are. The sides
+// exchange small messages in order: a Request one way, an Answer or a Decision back. Neither side
+// waits for the other. A driver's command completes when its Answer comes (abi.Ticket). If a shard
+// ends a connection itself, it closes it at once and informs the Manager afterwards.
 //
 // Each period in which a function is in service is an epoch. A reset closes all connections of the
-// function in its shard. Orders and Answers of an earlier epoch are ignored, and the Manager learns
-// of the reset by a Request like any other.
+// function in its shard. Decisions and Answers of an earlier epoch are ignored, and the Manager
+// learns of the reset by a Request like any other.
 //
 // Nothing here reads a clock, starts a goroutine or does I/O. Keys are requested through interfaces
 // (KeyStore, PeerKeys); this package does not see them.

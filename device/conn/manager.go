@@ -33,15 +33,15 @@ type Neighbours interface {
 	Resolve(now falcon.Time, addr netip.Addr)
 }
 
-// Shards passes Answers and Orders to the functions of each shard, in order: Functions.Answer and
-// Functions.Order.
+// Shards passes Answers and Decisions to the functions of each shard, in order: Connector.Answer and
+// Connector.Decide.
 type Shards interface {
 	Answer(shard int, a Answer)
-	Order(shard int, o Order)
+	Decide(shard int, d Decision)
 }
 
-// Order is a decision of the connection manager for a function.
-type Order struct {
+// Decision is a decision of the connection manager for a function.
+type Decision struct {
 	cm.Output
 	Epoch    uint32     // epoch of the function that it is for
 	Underlay netip.Addr // of the NIC at the other end of a connection to be opened; unset: this NIC
@@ -68,7 +68,7 @@ type ManagerConfig struct {
 }
 
 // Manager is the NIC's connection manager, with its knowledge of the peers. It decides. Shards
-// carry out its Orders and report back by Requests.
+// carry out its Decisions and report back by Requests.
 type Manager struct {
 	*cm.Manager
 	cfg    ManagerConfig
@@ -118,7 +118,7 @@ func (r resources) RxSA(u cm.Use) (cm.SA, error) {
 
 func (r resources) ForgetSAs(peer cm.HostID) { r.m.cfg.Keys.ForgetSAs(peer) }
 
-// Run distributes what was decided: messages, orders for shards, changes of keys and ports.
+// Run distributes what was decided: messages, decisions for shards, changes of keys and ports.
 func (m *Manager) Run(now falcon.Time) {
 	for m.Next(&m.output) {
 		m.shares = true
@@ -138,7 +138,7 @@ func (m *Manager) Run(now falcon.Time) {
 		case o.Kind >= cm.OutRekey:
 			m.cfg.Keys.HandleKeys(now, &o)
 		default:
-			m.order(now, &o)
+			m.decide(now, &o)
 		}
 	}
 	m.shares = false
@@ -164,19 +164,19 @@ func (m *Manager) Blame(r *Request) (host cm.HostID, ok bool) {
 	return host, ok && m.peers[host] != nil
 }
 
-// order passes an output to the shard of its function.
-func (m *Manager) order(now falcon.Time, o *cm.Output) {
-	order := Order{Output: *o, Epoch: m.epochs[o.Function]}
+// decide passes an output to the shard of its function.
+func (m *Manager) decide(now falcon.Time, o *cm.Output) {
+	d := Decision{Output: *o, Epoch: m.epochs[o.Function]}
 	if p := o.Params; p != nil && p.Peer != m.cfg.Host {
-		order.Underlay = m.peers[p.Peer].underlay
+		d.Underlay = m.peers[p.Peer].underlay
 		var err error
-		if order.Keys, err = m.cfg.Keys.Receive(p); err != nil {
+		if d.Keys, err = m.cfg.Keys.Receive(p); err != nil {
 			m.cfg.Log(now, slog.LevelWarn, "connection not opened", "function", p.Function, "peer", p.Peer, "err", err)
 			_ = m.Disconnect(now, p.Function, p.ID)
 			return
 		}
 	}
-	m.cfg.Shards.Order(m.cfg.Home(o.Function), order)
+	m.cfg.Shards.Decide(m.cfg.Home(o.Function), d)
 }
 
 // Take executes a shard's request.

@@ -27,7 +27,7 @@ type side struct {
 	forgot   int
 }
 
-func (s *side) Order(shard int, o Order) {
+func (s *side) Decide(shard int, o Decision) {
 	if shard != s.shard {
 		s.t.Errorf("an order for shard %d", shard)
 	}

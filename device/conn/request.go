@@ -48,26 +48,26 @@ type Answer struct {
 }
 
 // Requests passes the requests of functions to the connection manager, wherever it runs, in order.
-// Ask does not wait: answers come to Functions.Answer, decisions to Functions.Order.
+// Ask does not wait: answers come to Connector.Answer, decisions to Connector.Decide.
 type Requests interface{ Ask(r Request) }
 
 // question is a request that waits for its answer, and the function to call with it.
 type question struct {
-	f     *Function
+	f     *Connections
 	epoch uint32
 	then  func(now falcon.Time, a *Answer)
 }
 
 // tell sends a request that needs no answer.
-func (f *Function) tell(r Request) {
+func (f *Connections) tell(r Request) {
 	r.Function = f.number()
-	f.set.cfg.Manager.Ask(r)
+	f.connector.cfg.Manager.Ask(r)
 }
 
 // ask sends a request and calls then with the answer, unless the function was reset meanwhile. The
 // number of open questions is bounded by the callers: a driver's admin queue, a queue pair, a link.
-func (f *Function) ask(r Request, then func(now falcon.Time, a *Answer)) {
-	s := f.set
+func (f *Connections) ask(r Request, then func(now falcon.Time, a *Answer)) {
+	s := f.connector
 	s.asked++
 	s.questions[s.asked] = question{f, f.epoch, then}
 	r.Question = s.asked
@@ -75,7 +75,7 @@ func (f *Function) ask(r Request, then func(now falcon.Time, a *Answer)) {
 }
 
 // Answer handles the answer to a request.
-func (s *Functions) Answer(now falcon.Time, a *Answer) {
+func (s *Connector) Answer(now falcon.Time, a *Answer) {
 	q, ok := s.questions[a.Question]
 	delete(s.questions, a.Question)
 	if ok && q.epoch == q.f.epoch {

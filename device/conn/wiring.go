@@ -33,7 +33,7 @@ const (
 const rejectWrong = 1
 
 // rejectReserved rejects a request that another NIC made for itself.
-func (f *Function) rejectReserved(id uint32) {
+func (f *Connections) rejectReserved(id uint32) {
 	f.tell(Request{Kind: Reject, ID: id, N: rejectWrong})
 	f.forget(id)
 }
@@ -60,7 +60,7 @@ const (
 )
 
 // Wire starts to connect a queue pair that was moved to RTR.
-func (f *Function) Wire(now falcon.Time, qpn uint32) {
+func (f *Connections) Wire(now falcon.Time, qpn uint32) {
 	q := f.verbs.QP(qpn)
 	if q == nil {
 		return
@@ -99,7 +99,7 @@ func (w *wiring) ask(now falcon.Time) {
 	binary.BigEndian.PutUint32(priv[:], w.peer)
 	f.ask(Request{Kind: Connect, Connect: &cm.ConnectRequest{
 		Function: f.number(), Tenant: f.Tenant, QPN: w.qpn, Service: serviceWire, SGID: w.own, DGID: w.gid,
-		MTU: f.set.mtuOf(q) + headers, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv[:],
+		MTU: f.connector.mtuOf(q) + headers, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv[:],
 		CompleteInError: q.CompletesInError(),
 	}}, func(now falcon.Time, is *Answer) {
 		a.begun(is, &connection{wired: true})
@@ -117,10 +117,10 @@ func (w *wiring) ask(now falcon.Time) {
 // way. It returns false for Falcon.
 func (w *wiring) elsewhere(now falcon.Time, q *verbs.QP) bool {
 	f := w.f
-	if f.set.cfg.Wires == nil {
+	if f.connector.cfg.Wires == nil {
 		return false
 	}
-	switch f.set.cfg.Wires.Wire(now, f, f.verbs, q) {
+	switch f.connector.cfg.Wires.Wire(now, f, f.verbs, q) {
 	case Connected:
 		f.unwire(w.qpn)
 	case Later:
@@ -135,11 +135,11 @@ func (w *wiring) elsewhere(now falcon.Time, q *verbs.QP) bool {
 // later schedules another attempt. The queue is in order of time, since every wait is equally long.
 func (w *wiring) later(now falcon.Time) {
 	w.id, w.at = 0, now+wireRetry
-	w.f.set.rewire = append(w.f.set.rewire, w)
+	w.f.connector.rewire = append(w.f.connector.rewire, w)
 }
 
 // Advance makes the attempts that are due.
-func (s *Functions) Advance(now falcon.Time) {
+func (s *Connector) Advance(now falcon.Time) {
 	n := 0
 	for ; n < len(s.rewire) && s.rewire[n].at <= now; n++ {
 		if w := s.rewire[n]; !w.gone {
@@ -150,7 +150,7 @@ func (s *Functions) Advance(now falcon.Time) {
 }
 
 // wireRequest handles the request of a peer's queue pair.
-func (f *Function) wireRequest(o *cm.Output) {
+func (f *Connections) wireRequest(o *cm.Output) {
 	if len(o.Private) == 4 {
 		qpn := binary.BigEndian.Uint32(o.Private)
 		k := wireKey{qpn: qpn, peer: o.PeerQPN, own: o.LocalGID, gid: o.PeerGID}
@@ -183,7 +183,7 @@ func heldFor(all map[wireKey]held, function uint32) (n int) {
 }
 
 // acceptWire accepts a request for one of our queue pairs in RTR.
-func (f *Function) acceptWire(id, qpn uint32) {
+func (f *Connections) acceptWire(id, qpn uint32) {
 	f.bind(id, qpn)
 	f.ask(Request{Kind: Accept, ID: id, N: qpn, IRD: f.verbs.QP(qpn).IRD()}, func(_ falcon.Time, a *Answer) {
 		if a.Err != nil && f.conns[id] != nil {
@@ -193,7 +193,7 @@ func (f *Function) acceptWire(id, qpn uint32) {
 }
 
 // wireEnded handles the end of an attempt, or of the connection that it made.
-func (f *Function) wireEnded(now falcon.Time, o *cm.Output, c *connection) {
+func (f *Connections) wireEnded(now falcon.Time, o *cm.Output, c *connection) {
 	f.forget(o.ID)
 	for k, r := range f.held {
 		if r.id == o.ID {
@@ -212,7 +212,7 @@ func (f *Function) wireEnded(now falcon.Time, o *cm.Output, c *connection) {
 }
 
 // wireSelf connects a queue pair with itself. No peer has to agree.
-func (f *Function) wireSelf(q *verbs.QP) {
+func (f *Connections) wireSelf(q *verbs.QP) {
 	a := f.begin(q.Number())
 	f.ask(Request{Kind: TakeCID}, func(now falcon.Time, is *Answer) {
 		wanted := a.answered()
@@ -225,15 +225,15 @@ func (f *Function) wireSelf(q *verbs.QP) {
 	})
 }
 
-func (f *Function) openSelf(now falcon.Time, q *verbs.QP, cid uint32) bool {
+func (f *Connections) openSelf(now falcon.Time, q *verbs.QP, cid uint32) bool {
 	own := f.sgid(q)
 	addr := netip.AddrFrom16(own).Unmap()
-	return nil == f.set.cfg.Table.Open(now, &Opening{
+	return nil == f.connector.cfg.Table.Open(now, &Opening{
 		Params: &cm.Params{
 			Function: f.number(), PeerFunction: f.number(), LocalCID: cid, RemoteCID: cid, PeerQPN: q.Number(), PeerGID: own,
-			MTU: f.set.mtuOf(q) + headers, Ordered: q.Ordered(), CompleteInError: q.CompletesInError(),
+			MTU: f.connector.mtuOf(q) + headers, Ordered: q.Ordered(), CompleteInError: q.CompletesInError(),
 		},
-		Owner: &f.Owner, User: &qpUser{qp: q, rdma: f.set.cfg.RDMA}, Inner: underlay.Inner{Src: addr, Dst: addr},
+		Owner: &f.Owner, User: &qpUser{qp: q, rdma: f.connector.cfg.RDMA}, Inner: underlay.Inner{Src: addr, Dst: addr},
 	})
 }
 
@@ -248,7 +248,7 @@ const linkPrivate = 2
 const gsiNumber = 1
 
 // ConnectLinks requests the connections that links need.
-func (s *Functions) ConnectLinks() {
+func (s *Connector) ConnectLinks() {
 	for l := s.cfg.Links.NextLink(); l != nil; l = s.cfg.Links.NextLink() {
 		if f := s.byID[l.Function()]; f != nil {
 			f.connectLink(l)
@@ -256,11 +256,11 @@ func (s *Functions) ConnectLinks() {
 	}
 }
 
-func (f *Function) connectLink(l *rof.Link) {
+func (f *Connections) connectLink(l *rof.Link) {
 	k := l.Key()
 	f.ask(Request{Kind: Connect, Connect: &cm.ConnectRequest{
 		Function: f.number(), Tenant: f.Tenant, QPN: gsiNumber, Service: serviceUD, SGID: k.SGID, DGID: k.GID,
-		MTU: f.set.cfg.MTU + headers, Ordered: k.Ordered, Private: []byte{k.TrafficClass, k.HopLimit},
+		MTU: f.connector.cfg.MTU + headers, Ordered: k.Ordered, Private: []byte{k.TrafficClass, k.HopLimit},
 	}}, func(now falcon.Time, a *Answer) {
 		if a.Err != nil {
 			l.Refused(now)
@@ -271,7 +271,7 @@ func (f *Function) connectLink(l *rof.Link) {
 }
 
 // linkRequest handles a request for a link.
-func (f *Function) linkRequest(o *cm.Output) {
+func (f *Connections) linkRequest(o *cm.Output) {
 	if len(o.Private) == linkPrivate {
 		k := rof.LinkKey{GID: o.PeerGID, SGID: o.LocalGID, TrafficClass: o.Private[0], HopLimit: o.Private[1], Ordered: o.Ordered}
 		l := f.verbs.Links.Accept(k, o.PeerFunction)
@@ -279,7 +279,7 @@ func (f *Function) linkRequest(o *cm.Output) {
 			f.conns[o.ID].link = l
 			f.ask(Request{Kind: Accept, ID: o.ID, N: gsiNumber}, func(now falcon.Time, a *Answer) {
 				if a.Err != nil && f.conns[o.ID] != nil {
-					f.set.cfg.Log(now, slog.LevelWarn, "link not accepted", "function", f.Describe(), "err", a.Err)
+					f.connector.cfg.Log(now, slog.LevelWarn, "link not accepted", "function", f.Describe(), "err", a.Err)
 					l.Refused(now)
 					f.rejectReserved(o.ID)
 				}
@@ -291,7 +291,7 @@ func (f *Function) linkRequest(o *cm.Output) {
 }
 
 // linkEnded handles the end of an attempt, or of the connection that it made.
-func (f *Function) linkEnded(now falcon.Time, o *cm.Output, c *connection) {
+func (f *Connections) linkEnded(now falcon.Time, o *cm.Output, c *connection) {
 	f.forget(o.ID)
 	if o.Kind != cm.OutDisconnected {
 		c.link.Refused(now)

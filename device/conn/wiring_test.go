@@ -14,7 +14,7 @@ import (
 // queue pairs that have ended are not.
 func TestRewiredInTime(t *testing.T) {
 	_, a, f := newFunction(t, true)
-	set := f.set
+	set := f.connector
 	for i, now := range []falcon.Time{5, 6, 6, 9} {
 		w := &wiring{f: f, wireKey: wireKey{qpn: uint32(i)}, id: 3, gone: true}
 		if w.later(now); w.id != 0 {
@@ -59,8 +59,8 @@ func TestAttemptEnds(t *testing.T) {
 		f.bind(id, qpn)
 		f.bind(id+1, qpn)
 		f.held[wireKey{qpn: 8}], f.held[wireKey{qpn: 9}] = held{id: id}, held{id: id + 1}
-		f.set.Order(1, order(f, &cm.Output{Kind: tc.kind, ID: tc.id, Function: f.number()}))
-		if again := len(f.set.rewire) == 1 && w.id == 0; again != tc.again || w.gone != tc.over || len(a.events) != 0 {
+		f.connector.Decide(1, decision(f, &cm.Output{Kind: tc.kind, ID: tc.id, Function: f.number()}))
+		if again := len(f.connector.rewire) == 1 && w.id == 0; again != tc.again || w.gone != tc.over || len(a.events) != 0 {
 			t.Errorf("%s: again %t, over %t, %d events", name, again, w.gone, len(a.events))
 		}
 		if wirings, n := f.Waiting(); wirings == 1 == tc.over || n != tc.held {
@@ -84,7 +84,7 @@ func TestReservedRequests(t *testing.T) {
 		{serviceUD + 1, make([]byte, 4)},
 	} {
 		_, a, f := newFunction(t, true)
-		f.set.Order(1, order(f, request(f, 5, tc.service, tc.private)))
+		f.connector.Decide(1, decision(f, request(f, 5, tc.service, tc.private)))
 		if got := a.take(); !slices.Equal(got, []string{"reject 5"}) || len(a.events) != 0 || len(f.IDs()) != 0 {
 			t.Errorf("%#x %x: %v, %d events, known %v", tc.service, tc.private, got, len(a.events), f.IDs())
 		}

@@ -155,9 +155,9 @@ func (s shardsOf) Answer(shard int, a conn.Answer) {
 	s.k.lines[shard].tell(func(to Side, now vtime.Time) { to.Answer(now, &a) })
 }
 
-// Order implements conn.Shards.
-func (s shardsOf) Order(shard int, o conn.Order) {
-	s.k.lines[shard].tell(func(to Side, now vtime.Time) { to.Order(now, &o) })
+// Decide implements conn.Shards.
+func (s shardsOf) Decide(shard int, d conn.Decision) {
+	s.k.lines[shard].tell(func(to Side, now vtime.Time) { to.Decide(now, &d) })
 }
 
 // all sends an order to every shard.

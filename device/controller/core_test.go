@@ -29,7 +29,7 @@ type side struct {
 
 func (s *side) say(format string, args ...any)                { s.told = append(s.told, fmt.Sprintf(format, args...)) }
 func (s *side) Answer(vtime.Time, *conn.Answer)               { s.say("answer") }
-func (s *side) Order(vtime.Time, *conn.Order)                 { s.say("order") }
+func (s *side) Decide(vtime.Time, *conn.Decision)             { s.say("decide") }
 func (s *side) TakeKey(_ vtime.Time, u security.Use, _ cm.SA) { s.say("key of %d", u.Peer) }
 func (s *side) ForgetKeys(host cm.HostID)                     { s.say("forget keys of %d", host) }
 func (s *side) PeerPorts(_ vtime.Time, host cm.HostID)        { s.say("ports of %d", host) }

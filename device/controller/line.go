@@ -17,7 +17,7 @@ import (
 // Side is a shard as the core sees it. Its methods run on the shard's thread.
 type Side interface {
 	Answer(now vtime.Time, a *conn.Answer)
-	Order(now vtime.Time, o *conn.Order)
+	Decide(now vtime.Time, d *conn.Decision)
 	// TakeKey stores the key that a peer wants packets to it sealed with.
 	TakeKey(now vtime.Time, u security.Use, sa cm.SA)
 	// ForgetKeys drops the keys of a peer that lost them with its memory.

@@ -12,7 +12,7 @@ import (
 
 // connections implements the connections of a function for its driver's side.
 type connections struct {
-	*conn.Function
+	*conn.Connections
 	falcon *falconWire
 	other  otherWire
 }
@@ -38,14 +38,14 @@ var _ guest.Connections = connections{}
 
 // Commands implements guest.Connections.
 func (c connections) Commands(now falcon.Time, later func() abi.Ticket) abi.ConnectionHandler {
-	return c.Function.Commands(now, later)
+	return c.Connections.Commands(now, later)
 }
 
 // Start implements guest.Connections.
 func (c connections) Start(v *rdma.Function, mem *queues.Memory) {
 	v.UseTrace(c.Trace)
 	c.other.start(&c.Owner, v)
-	c.Function.Start(v, mem)
+	c.Connections.Start(v, mem)
 }
 
 // Stopped implements guest.Connections.

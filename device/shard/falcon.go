@@ -13,7 +13,7 @@ type falconWire struct {
 	falcon *falcon.Engine
 	rof    *rof.Engine
 	table  *conn.Table
-	conns  *conn.Functions
+	conns  *conn.Connector
 	event  falcon.Event
 }
 

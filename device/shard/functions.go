@@ -22,7 +22,7 @@ type function struct {
 	*guest.Function
 	set   *functionSet
 	cfg   config.Function // current settings, the shard's own copy
-	conns *conn.Function
+	conns *conn.Connections
 }
 
 // functionSet holds the functions of a shard. PFs always exist. A VF exists, and takes memory, from

@@ -60,7 +60,7 @@ func TestWiringEnds(t *testing.T) {
 		}
 		later := f.set.conns.Deadline()
 		for epoch := range uint32(10) { // in one of them it is in service
-			f.set.conns.Order(v.now, &conn.Order{Output: cm.Output{Kind: tc.kind, ID: ids[0], Function: uint32(f.ID)}, Epoch: epoch})
+			f.set.conns.Decide(v.now, &conn.Decision{Output: cm.Output{Kind: tc.kind, ID: ids[0], Function: uint32(f.ID)}, Epoch: epoch})
 		}
 		n, _ := f.conns.Waiting()
 		if again := f.set.conns.Deadline() < later; n != tc.again || again != (tc.again == 1) {

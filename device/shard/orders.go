@@ -22,8 +22,8 @@ func (s *Shard) Orders() Orders { return Orders{s} }
 // Answer passes the answer to a function's request on.
 func (o Orders) Answer(now falcon.Time, a *conn.Answer) { o.s.conns.Answer(now, a) }
 
-// Order carries out a decision of the connection manager for a function.
-func (o Orders) Order(now falcon.Time, order *conn.Order) { o.s.conns.Order(now, order) }
+// Decide carries out a decision of the connection manager for a function.
+func (o Orders) Decide(now falcon.Time, d *conn.Decision) { o.s.conns.Decide(now, d) }
 
 // TakeKey starts sealing with a peer's new key, if this shard seals for that use.
 func (o Orders) TakeKey(now falcon.Time, u security.Use, sa cm.SA) {

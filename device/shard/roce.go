@@ -106,7 +106,7 @@ func (r *roceWire) chosen(from *gateway.Endpoint, tenant uint32, gid [16]byte) c
 }
 
 // Wire implements conn.OtherWires.
-func (r *roceWire) Wire(now falcon.Time, f *conn.Function, v *rdma.Function, q *verbs.QP) conn.Way {
+func (r *roceWire) Wire(now falcon.Time, f *conn.Connections, v *rdma.Function, q *verbs.QP) conn.Way {
 	at, port := r.plain.endpointOf(f.ID), v.RoCE()
 	if at == nil || port == nil {
 		return conn.OverFalcon

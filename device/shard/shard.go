@@ -123,7 +123,7 @@ func (s *Shard) newFalcon() *falconWire {
 		Shard: s.index, Slots: conn.MaxSlots, Transport: t.falcon, Loopbacks: rdma.Wire[*local.Engine](s.rdma), Keys: keyStore{s.txSAs},
 		Credits: connectionCredits(s.cfg), Log: s.log.Line,
 	})
-	t.conns = conn.NewFunctions(conn.FunctionsConfig{
+	t.conns = conn.NewConnector(conn.ConnectorConfig{
 		MTU: s.cfg.RDMA.MTU, Table: t.table, Manager: s.core, Links: t.rof, RDMA: t.rof, Wires: &s.roce, Log: s.log.Line,
 	})
 	return t
