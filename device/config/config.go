@@ -12,7 +12,7 @@ import (
 type Config struct {
 	NIC       NIC        `yaml:"nic"`
 	Log       Log        `yaml:"log"`
-	Control   string     `yaml:"control"` // path of the control API's unix socket; empty: none
+	Control   string     `yaml:"control" default:"none" doc:"unix socket of the control API, which vnic show asks"`
 	Uplink    Uplink     `yaml:"uplink"`
 	RDMA      RDMA       `yaml:"rdma"`
 	Falcon    Falcon     `yaml:"falcon"`
@@ -29,40 +29,28 @@ type Config struct {
 
 // Metrics configures the Prometheus endpoint.
 type Metrics struct {
-	Listen netip.AddrPort `yaml:"listen"` // TCP address of GET /metrics; absent: no endpoint
-	Hosts  []string       `yaml:"hosts"`  // host names accepted in requests, besides addresses, localhost and the machine's name
+	Listen netip.AddrPort `yaml:"listen" default:"none" doc:"address of GET /metrics for Prometheus, without authentication"`
+	Hosts  []string       `yaml:"hosts" doc:"names by which Prometheus may ask, besides addresses, localhost and the machine's own name"`
 }
 
 // NIC describes the device. Host is the first byte of every function's number and must differ
 // between NICs that communicate.
 type NIC struct {
-	Host uint8  `yaml:"host" use:"1 to 255"` // 1..255
-	Name string `yaml:"name"`                // for people; default nic<host>
+	Host uint8  `yaml:"host" use:"1 to 255" doc:"this NIC's own number: the first byte of its functions' numbers; different for NICs that communicate"`
+	Name string `yaml:"name" default:"nic<host>" doc:"for people"`
 
-	// Strict also reports harmless errors of drivers: reserved bytes and areas that must be zero
-	// but are not.
-	Strict bool `yaml:"strict"`
-	// Spin is the longest time that the NIC's thread polls for work before it sleeps, if polling
-	// was worthwhile recently; 0: never.
-	Spin *time.Duration `yaml:"spin"`
-	// Shards is the number of threads that do the NIC's work. Each function belongs to one of them
-	// for good. 0: one for each two processors, at least one.
-	Shards int `yaml:"shards" use:"1 to 16"`
-	// CPU lists the processors to which the NIC's threads are bound, as the kernel numbers them:
-	// one for each shard, in order. Shards beyond the list run on any processor.
-	CPU []int `yaml:"cpu" use:"0 to 1023"`
-	// Watchdog is the time without a turn of the NIC's thread after which vnic run replaces the
-	// worker; 0: never.
-	Watchdog *time.Duration `yaml:"watchdog"`
-	// GuestMemory is how much guest memory each attachment, and each port in a guest's memory, may
-	// map. A vfio-user function maps all of its guest's memory.
-	GuestMemory Size `yaml:"guest_memory"`
+	Strict      bool           `yaml:"strict" use:"true or false" doc:"also report drivers' harmless mistakes (vnic show violations)"`
+	Spin        *time.Duration `yaml:"spin" use:"0s to 10ms" doc:"longest time that an event loop polls for work before it sleeps, if polling paid off lately; 0s: never"`
+	Shards      int            `yaml:"shards" use:"1 to 16" default:"one for two processors" doc:"event loops that share the NIC's work; each function belongs to one of them"`
+	CPU         []int          `yaml:"cpu" use:"0 to 1023" default:"any" doc:"processor of the event loop, or a list with one for each"`
+	Watchdog    *time.Duration `yaml:"watchdog" use:"0s, or 1s and more" doc:"time without a turn of an event loop after which vnic run replaces the worker; 0s: never"`
+	GuestMemory Size           `yaml:"guest_memory" use:"1G to 65536G" doc:"guests' memory that each attachment, and each port in a guest's memory, may have mapped"`
 }
 
 // Log sets the level of the log (debug, info, warn or error) and its format.
 type Log struct {
-	Level  string `yaml:"level"`
-	Format string `yaml:"format"`
+	Level  string `yaml:"level" use:"debug, info, warn or error" doc:"least level of the lines that are written"`
+	Format string `yaml:"format" use:"text or json" doc:"json writes one object per line"`
 }
 
 // Uplink backends.
@@ -80,34 +68,33 @@ const (
 
 // Uplink is the Ethernet port towards the other NICs.
 type Uplink struct {
-	Backend     string       `yaml:"backend"`
-	Name        string       `yaml:"name"`                   // of the network device, at most 15 characters
-	Bridge      string       `yaml:"bridge"`                 // bridge to join; empty: none
-	MTU         int          `yaml:"mtu" use:"576 to 65521"` // bytes of IP packet, 576..65521
-	MAC         MAC          `yaml:"mac"`                    // derived from the host number when absent
-	Speed       Rate         `yaml:"speed"`                  // bits per second; the speed that guests see at their ports
-	Superframes string       `yaml:"superframes"`            // packets of one size to one peer pass the kernel together: auto or off
-	Queues      int          `yaml:"queues" use:"1 to 16"`   // of the TAP, 1..16
-	Address     netip.Prefix `yaml:"address"`                // the NIC's own underlay address, IPv4 or IPv6
-	Gateway     netip.Addr   `yaml:"gateway"`                // for peers outside Address's network
-	Neighbours  []Neighbour  `yaml:"neighbours"`             // stations of Address's network whose MAC addresses are configured, not resolved
-	Impair      Impair       `yaml:"impair"`                 // faults to inject, per direction
+	Backend     string       `yaml:"backend" use:"native, water or memory" doc:"native: a TAP by the kernel's ioctls; water: a TAP by songgao/water; memory: an Ethernet in this process, for tests"`
+	Name        string       `yaml:"name" use:"at most 15 characters" doc:"network device to make"`
+	Bridge      string       `yaml:"bridge" default:"none" doc:"bridge to join"`
+	MTU         int          `yaml:"mtu" use:"576 to 65521" doc:"bytes of IP packet; rdma.mtu and 176 bytes of headers must fit (20 more for IPv6 outside)"`
+	MAC         MAC          `yaml:"mac" default:"from nic.host" doc:"MAC address"`
+	Speed       Rate         `yaml:"speed" use:"10M to 4T" doc:"bits per second that guests are told their ports have; it limits nothing"`
+	Superframes string       `yaml:"superframes" use:"auto or off" doc:"auto: packets of one size to one peer cross the kernel as one superframe (native, Linux 6.2 and newer); off: one by one"`
+	Queues      int          `yaml:"queues" use:"1 to 16" doc:"queues of the TAP (native), at least one for each of nic.shards: with several, senders on different processors do not wait for each other"`
+	Address     netip.Prefix `yaml:"address" default:"required" doc:"the NIC's own underlay address with its prefix length, IPv4 or IPv6; not the host kernel's"`
+	Gateway     netip.Addr   `yaml:"gateway" default:"none" doc:"router to peers outside that network"`
+	Neighbours  []Neighbour  `yaml:"neighbours"` // stations of Address's network whose MAC addresses are configured, not resolved
+	Impair      Impair       `yaml:"impair"`     // faults to inject, per direction
 }
 
 // Neighbour is a station of the uplink's network with a fixed MAC: no ARP or neighbour discovery
 // message changes it.
 type Neighbour struct {
-	Address netip.Addr `yaml:"address"`
-	MAC     MAC        `yaml:"mac"`
+	Address netip.Addr `yaml:"address" default:"required" doc:"a station of the uplink's network whose MAC address is known: it is not asked for, and no message changes it"`
+	MAC     MAC        `yaml:"mac" default:"required" doc:"its MAC address"`
 }
 
 // RDMA configures the RDMA engine's packets and transports.
 type RDMA struct {
-	MTU       int    `yaml:"mtu" use:"256, 512, 1024, 2048 or 4096"` // path MTU in bytes of data: 256, 512, 1024, 2048 or 4096
-	Transport string `yaml:"transport"`                              // transport to peers: auto, falcon or roce
+	MTU       int    `yaml:"mtu" use:"256, 512, 1024, 2048 or 4096" doc:"data bytes of one packet"`
+	Transport string `yaml:"transport" use:"auto, falcon or roce" doc:"auto: Falcon to functions of vnic, RoCEv2 to other addresses in the networks of ports; falcon, roce: one of them alone"`
 
-	// Congestion names the congestion control of RoCEv2: an algorithm of package cc.
-	Congestion string `yaml:"congestion"`
+	Congestion string `yaml:"congestion" use:"dcqcn or window" doc:"congestion control of RoCEv2: dcqcn (a window for losses, a rate for notifications) or window (for both)"`
 }
 
 // Values of rdma.transport.
@@ -119,16 +106,13 @@ const (
 
 // PSP sets the encryption of packets between NICs.
 type PSP struct {
-	Mode         string        `yaml:"mode"`                 // encapsulation of Falcon packets: tunnel or transport; the same at all NICs of a fabric
-	Version      uint8         `yaml:"version" use:"0 to 3"` // 0 AES-GCM-128, 1 AES-GCM-256, 2 AES-GMAC-128, 3 AES-GMAC-256
-	ReplayMargin time.Duration `yaml:"replay_margin"`        // how much older a packet may be than the newest one received
+	Mode         string        `yaml:"mode" use:"tunnel or transport" doc:"how Falcon packets are carried: tunnel (with the functions' addresses and the tenant's cookie inside) or transport; the same on all NICs"`
+	Version      uint8         `yaml:"version" use:"0 to 3" doc:"0 AES-GCM-128, 1 AES-GCM-256, 2 AES-GMAC-128, 3 AES-GMAC-256 (GMAC does not hide data)"`
+	ReplayMargin time.Duration `yaml:"replay_margin" use:"1ms to 2m0s" doc:"how far a packet may lie behind the newest one seen"`
 
-	// RotateEvery is the time between two rotations of the master key; 0: only on request. After
-	// Parse it is not nil.
-	RotateEvery *time.Duration `yaml:"rotate_every"`
+	RotateEvery *time.Duration `yaml:"rotate_every" use:"0s, or 1s to 720h" doc:"time between two rotations of all keys; 0s: only by vnic keys rotate"`
 
-	// KeyLog is a file to which all keys are written, for decrypting captures; empty: none.
-	KeyLog string `yaml:"keylog"`
+	KeyLog string `yaml:"keylog" default:"none" doc:"file to which every key is written, to decrypt captures; only vnic's user may be able to change its folder"`
 }
 
 // PSP modes.
@@ -140,105 +124,99 @@ const (
 // CM is the link over which NICs agree on connections and keys: mutual TLS
 // over the host's own network.
 type CM struct {
-	Listen   netip.AddrPort `yaml:"listen"`
-	Identity string         `yaml:"identity"` // folder made by "vnic keys init"
+	Listen   netip.AddrPort `yaml:"listen" default:"required with peers" doc:"address at which peers agree on connections and keys with this NIC, by mutual TLS on the host's own network"`
+	Identity string         `yaml:"identity" default:"required with peers" doc:"folder with ca.pem, host-N.pem and host-N.key, made by vnic keys init"`
 }
 
 // Peer is another NIC, and what it may do.
 type Peer struct {
-	Host      uint8          `yaml:"host" use:"1 to 255"`           // its nic.host
-	Underlay  netip.Addr     `yaml:"underlay"`                      // its uplink.address
-	CM        netip.AddrPort `yaml:"cm"`                            // its cm.listen
-	Identity  string         `yaml:"identity"`                      // URI its certificate must carry
-	Tenants   []uint32       `yaml:"tenants" use:"1 to 4294967295"` // tenants that it may speak for
-	Functions []PeerFunction `yaml:"functions"`                     // its functions; needed only where several peers share a tenant
+	Host      uint8          `yaml:"host" use:"1 to 255" default:"required" doc:"its nic.host"`
+	Underlay  netip.Addr     `yaml:"underlay" default:"required" doc:"its uplink.address"`
+	CM        netip.AddrPort `yaml:"cm" default:"required" doc:"its cm.listen"`
+	Identity  string         `yaml:"identity" default:"required" doc:"URI that its certificate must carry"`
+	Tenants   []uint32       `yaml:"tenants" use:"1 to 4294967295" default:"none" doc:"tenants that it may use; requests for others are refused and counted"`
+	Functions []PeerFunction `yaml:"functions"` // its functions; needed only where several peers share a tenant
 }
 
 // PeerFunction locates a tenant's address at a peer.
 type PeerFunction struct {
-	Tenant  uint32     `yaml:"tenant" use:"1 to 4294967295"`
-	Address netip.Addr `yaml:"address"`
+	Tenant  uint32     `yaml:"tenant" use:"1 to 4294967295" default:"required" doc:"a tenant of which this peer has listed addresses, and no others; needed only when several peers share the tenant"`
+	Address netip.Addr `yaml:"address" default:"required" doc:"an address of the tenant that is at this peer, and at no other"`
 }
 
 // Function holds the settings that PFs and VFs have in common.
 type Function struct {
-	MAC       MAC        `yaml:"mac"`                                         // derived from <host, PF, VF> when absent
-	Tenant    uint32     `yaml:"tenant" use:"1 to 4294967295, or 0 for none"` // virtual network, 1..2^32-1; 0: the function is not assigned
-	Address   netip.Addr `yaml:"address"`                                     // the function's IPv4 or IPv6 address inside the tenant
-	Guest     *Guest     `yaml:"guest"`                                       // the guest that may drive it; absent: none
-	DMAWindow *Window    `yaml:"dma_window"`                                  // device addresses that it may access; absent: all of its guest's memory
+	MAC       MAC        `yaml:"mac" default:"from <host, PF, VF>" doc:"MAC address"`
+	Tenant    uint32     `yaml:"tenant" use:"1 to 4294967295, or 0 for none" default:"0" doc:"virtual network that the function is in; 0: none"`
+	Address   netip.Addr `yaml:"address" default:"required with a tenant" doc:"the function's address in the tenant, IPv4 or IPv6; its GID"`
+	Guest     *Guest     `yaml:"guest"`      // the guest that may drive it; absent: none
+	DMAWindow *Window    `yaml:"dma_window"` // device addresses that it may access; absent: all of its guest's memory
 	Limits    Limits     `yaml:"limits"`
 	Credits   Credits    `yaml:"credits"`   // limit
 	Guarantee Credits    `yaml:"guarantee"` // the part of the limit that is reserved for it
 
-	// Enabled says whether the function is enabled at the start; a VF may be enabled later. By
-	// default a function with a tenant is. After Parse it is not nil.
-	Enabled *bool `yaml:"enabled"`
+	Enabled *bool `yaml:"enabled" use:"true or false" default:"true with a tenant" doc:"false: disabled until the operator (vnic vf enable) or the PF enables it"`
 
-	// Settings with the same names in `ip link set … vf`. SpoofCheck drops packets that are not
-	// from the function's own MAC and addresses; after Parse it is not nil. A trusted function may
-	// use any MAC, and a trusted PF may give its VFs any tenant.
-	MaxTxRate  uint64    `yaml:"max_tx_rate"`           // Mbit/s; 0: no limit
-	Weight     uint8     `yaml:"weight" use:"1 to 255"` // weight among functions; 0: 1
-	Trust      bool      `yaml:"trust"`
-	SpoofCheck *bool     `yaml:"spoofcheck"`
-	Link       pfvf.Link `yaml:"link"` // auto, enable or disable
+	MaxTxRate  uint64    `yaml:"max_tx_rate" doc:"Mbit/s that the function may send; 0: no limit"`
+	Weight     uint8     `yaml:"weight" use:"1 to 255" default:"1" doc:"share of the NIC, relative to other busy functions"`
+	Trust      bool      `yaml:"trust" use:"true or false" doc:"the port may send from any MAC address; a trusted PF may give its VFs any tenant"`
+	SpoofCheck *bool     `yaml:"spoofcheck" use:"true or false" doc:"the port may only send from the function's own MAC and addresses"`
+	Link       pfvf.Link `yaml:"link" use:"auto, enable or disable" doc:"auto: a VF's link follows its PF's"`
 
 	Port *Port `yaml:"port"` // its Ethernet port; none when absent
 
-	Shard *int `yaml:"shard" use:"0 to 15"` // shard that runs it, from 0; nil: Config.Homes assigns one
+	Shard *int `yaml:"shard" use:"0 to 15" default:"spread over nic.shards" doc:"event loop that carries the function"`
 }
 
 // PF is a physical function and its virtual functions.
 type PF struct {
-	PF uint8 `yaml:"pf" use:"0 to 15"` // 0..15
+	PF uint8 `yaml:"pf" use:"0 to 15" default:"0" doc:"number of the physical function"`
 	Function
-	VFCount int  `yaml:"vf_count" use:"0 to 4095"` // highest VF number that may be enabled; default 4
+	VFCount int  `yaml:"vf_count" use:"0 to 4095" default:"4, or the highest VF listed" doc:"highest VF number that may be enabled; a VF that is not listed has no tenant yet"`
 	VFs     []VF `yaml:"vfs"`
 }
 
 // VF is a virtual function.
 type VF struct {
-	VF uint16 `yaml:"vf" use:"1 to 4095"` // 1..4095
+	VF uint16 `yaml:"vf" use:"1 to 4095" default:"required" doc:"number of the virtual function"`
 	Function
 }
 
 // Guest identifies who may drive a function: the guest with a vsock context id, or the client of a
 // named unix attachment.
 type Guest struct {
-	CID  uint32 `yaml:"cid" use:"3 to 4294967294"`
-	Unix string `yaml:"unix"`
+	CID  uint32 `yaml:"cid" use:"3 to 4294967294" doc:"context id of the guest that drives the function"`
+	Unix string `yaml:"unix" doc:"or the name of the unix attachment whose client drives it"`
 }
 
 // Window is a range of device addresses.
 type Window struct {
-	Address Size `yaml:"address"`
-	Size    Size `yaml:"size"`
+	Address Size `yaml:"address" use:"multiple of 4K" doc:"start of the part of the guest's memory that the function may access; without dma_window it may access all of it"`
+	Size    Size `yaml:"size" use:"multiple of 4K" doc:"bytes of that part"`
 }
 
 // Limits bounds the objects that one function may create. Zero means the default.
 type Limits struct {
 	Quotas
-	QPEntries  uint32 `yaml:"qp_entries" use:"a power of two, 1 to 262144"`
-	CQEntries  uint32 `yaml:"cq_entries" use:"a power of two, 1 to 262144"`
-	ReadAtomic uint32 `yaml:"read_atomic" use:"1 to 128"` // outstanding READ and atomic requests per QP
-	PageLists  Size   `yaml:"page_lists"`                 // memory of the NIC for the page lists of all MRs
+	QPEntries  uint32 `yaml:"qp_entries" use:"a power of two, 1 to 262144" doc:"entries of a send, receive or shared receive queue"`
+	CQEntries  uint32 `yaml:"cq_entries" use:"a power of two, 1 to 262144" doc:"entries of a completion queue"`
+	ReadAtomic uint32 `yaml:"read_atomic" use:"1 to 128" doc:"outstanding READ and atomic packets of a queue pair"`
+	PageLists  Size   `yaml:"page_lists" use:"4K to 1G" doc:"the NIC's memory for page lists of memory regions; 1 MiB for each GiB registered, none for contiguous memory"`
 }
 
 // Credits is an amount of the NIC's packet resources: the six counters of
 // Falcon §8.2.3 and the two pools for requests from the network. Zero means the
 // default.
 type Credits struct {
-	RequestPacketTx uint32 `yaml:"request_packet_tx"`
-	RequestBufferTx uint32 `yaml:"request_buffer_tx"`
-	RequestPacketRx uint32 `yaml:"request_packet_rx"`
-	RequestBufferRx uint32 `yaml:"request_buffer_rx"`
-	DataPacketTx    uint32 `yaml:"data_packet_tx"`
-	DataBufferTx    uint32 `yaml:"data_buffer_tx"`
+	RequestPacketTx uint32 `yaml:"request_packet_tx" doc:"requests that are sent"`
+	RequestBufferTx uint32 `yaml:"request_buffer_tx" doc:"their payload"`
+	RequestPacketRx uint32 `yaml:"request_packet_rx" doc:"responses to requests of this end"`
+	RequestBufferRx uint32 `yaml:"request_buffer_rx" doc:"their payload"`
+	DataPacketTx    uint32 `yaml:"data_packet_tx" doc:"packets that answer requests of the peer"`
+	DataBufferTx    uint32 `yaml:"data_buffer_tx" doc:"their payload"`
 
-	// Requests from the network and their waiting payload (Falcon §8.2.4).
-	NetworkPacketRx uint32 `yaml:"network_packet_rx"`
-	NetworkBufferRx uint32 `yaml:"network_buffer_rx"`
+	NetworkPacketRx uint32 `yaml:"network_packet_rx" doc:"requests received and not answered"`
+	NetworkBufferRx uint32 `yaml:"network_buffer_rx" doc:"payload of those that wait for an earlier one"`
 }
 
 // CreditTree holds the limits for all functions together, and for one connection. Zero means the
@@ -259,25 +237,23 @@ const (
 
 // Attach is a way for guests to reach this NIC.
 type Attach struct {
-	Type   string `yaml:"type"`
-	Name   string `yaml:"name"`                      // unix: the name that functions refer to; default the socket's file name without suffix
-	Socket string `yaml:"socket"`                    // vhost-user, unix; vfio-user: prefix of the functions' sockets (WindowSocket)
-	CID    uint32 `yaml:"cid" use:"3 to 4294967294"` // vhost-user, vfio-user: the guest's context id, 3 or above
-	// Windows gives each function of a vhost-user guest an ivshmem device for its doorbells, on the
-	// socket named by WindowSocket.
-	Windows bool   `yaml:"windows"`
-	Port    uint32 `yaml:"port"` // vsock: port to listen on; default 7000
-	RAM     []RAM  `yaml:"ram"`  // vsock: the memory of each guest
-	PCI     *PCI   `yaml:"pci"`  // vfio-user: how the devices look; nil before Parse
+	Type    string `yaml:"type" use:"vhost-user, unix, vsock or vfio-user" default:"required" doc:"vhost-user: the NIC's vsock device for one guest; unix: bare clients that pass their memory; vsock: the kernel's vsock; vfio-user: each function a PCI device of one guest's QEMU (10.1 or newer)"`
+	Name    string `yaml:"name" default:"the socket's file name" doc:"unix: the name that functions refer to"`
+	Socket  string `yaml:"socket" default:"required, but for vsock" doc:"socket that QEMU or a client connects to; vfio-user: each function has a socket beside it, as guest5.pf0.vf1"`
+	CID     uint32 `yaml:"cid" use:"3 to 4294967294" default:"required for a guest" doc:"vhost-user, vfio-user: the guest's context id"`
+	Windows bool   `yaml:"windows" use:"true or false" doc:"vhost-user: each function of the guest gets an ivshmem device for its doorbells"`
+	Port    uint32 `yaml:"port" default:"7000" doc:"vsock: port to listen on"`
+	RAM     []RAM  `yaml:"ram"` // vsock: the memory of each guest
+	PCI     *PCI   `yaml:"pci"` // vfio-user: how the devices look; nil before Parse
 }
 
 // PCI says how functions look to a guest as PCI devices.
 type PCI struct {
-	Vendor          *PCIID `yaml:"vendor"`
-	Device          *PCIID `yaml:"device"`
-	SubsystemVendor *PCIID `yaml:"subsystem_vendor"`
-	SubsystemDevice *PCIID `yaml:"subsystem_device"`
-	Interrupts      string `yaml:"interrupts"` // msix or msi
+	Vendor          *PCIID `yaml:"vendor" doc:"PCI vendor id of the functions"`
+	Device          *PCIID `yaml:"device" doc:"device id"`
+	SubsystemVendor *PCIID `yaml:"subsystem_vendor" default:"vendor" doc:"subsystem vendor id"`
+	SubsystemDevice *PCIID `yaml:"subsystem_device" default:"device" doc:"subsystem id"`
+	Interrupts      string `yaml:"interrupts" use:"msix or msi" doc:"msi: for QEMU 11.1, which ends when a device with MSI-X is unplugged"`
 }
 
 // Interrupts of PCI devices.
@@ -295,16 +271,16 @@ const (
 // RAM is the memory of one guest: a file that QEMU shares, and its place in the guest's address
 // space.
 type RAM struct {
-	CID    uint32     `yaml:"cid" use:"1, or 3 to 4294967295"`
-	File   string     `yaml:"file"`
+	CID    uint32     `yaml:"cid" use:"1, or 3 to 4294967295" default:"required" doc:"guest whose memory is in the file"`
+	File   string     `yaml:"file" default:"required" doc:"file that QEMU shares (memory-backend-file with share=on)"`
 	Layout []RAMRange `yaml:"layout"`
 }
 
 // RAMRange maps a range of guest-physical addresses to a range of the file.
 type RAMRange struct {
-	Address Size `yaml:"address"`
-	Size    Size `yaml:"size"`
-	Offset  Size `yaml:"offset"`
+	Address Size `yaml:"address" use:"multiple of 4K" doc:"guest-physical address of a range"`
+	Size    Size `yaml:"size" use:"multiple of 4K" default:"required" doc:"its size"`
+	Offset  Size `yaml:"offset" use:"multiple of 4K" doc:"its offset in the file"`
 }
 
 // Capture modes.
@@ -316,6 +292,6 @@ const (
 
 // Capture makes the NIC write packets to a pcapng file from its start.
 type Capture struct {
-	File string `yaml:"file"`
-	Mode string `yaml:"mode"`
+	File string `yaml:"file" default:"required" doc:"pcapng file to which packets are written from the start"`
+	Mode string `yaml:"mode" use:"sealed, clear or both" doc:"sealed: as on the uplink; clear: inside the encryption"`
 }

@@ -14,7 +14,9 @@ import (
 
 	yaml "go.yaml.in/yaml/v4"
 
+	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cc"
+	"github.com/falcon-vnic/vnic/internal/param"
 )
 
 const exampleFile = "../../docs/vnic.example.yaml"
@@ -84,9 +86,12 @@ func TestExample(t *testing.T) {
 	collectKeys(doc.Content[0], "", found)
 	wantKeys(t, reflect.TypeFor[Config](), "", found)
 	swift, _ := cc.Lookup(cc.Default)
-	for _, k := range swift.Parameters(cc.Software).Keys() {
-		if !found["falcon.cc."+k.Name] {
-			t.Errorf("%s does not show falcon.cc.%s", exampleFile, k.Name)
+	profile := falcon.Software()
+	for group, keys := range map[string][]param.Key{"falcon.cc.": swift.Parameters(cc.Software).Keys(), "falcon.": profile.Keys()} {
+		for _, k := range keys {
+			if !found[group+k.Name] {
+				t.Errorf("%s does not show %s%s", exampleFile, group, k.Name)
+			}
 		}
 	}
 }
@@ -138,7 +143,7 @@ func wantKeys(t *testing.T, typ reflect.Type, path string, found map[string]bool
 				continue
 			}
 			if f.Tag.Get("yaml") == "" {
-				continue // Congestion.Values, whose keys are the algorithm's
+				continue // Values, whose keys are in a table
 			}
 			p := join(path, f.Tag.Get("yaml"))
 			if !found[p] {

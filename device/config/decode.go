@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"reflect"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -15,7 +16,9 @@ import (
 
 	yaml "go.yaml.in/yaml/v4"
 
+	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cc"
+	"github.com/falcon-vnic/vnic/internal/param"
 )
 
 // decoder maps YAML nodes onto the Config types. It replaces the library's own struct decoding in
@@ -30,6 +33,7 @@ var (
 	addrType       = reflect.TypeFor[netip.Addr]()
 	prefixType     = reflect.TypeFor[netip.Prefix]()
 	addrPortType   = reflect.TypeFor[netip.AddrPort]()
+	falconType     = reflect.TypeFor[Falcon]()
 	congestionType = reflect.TypeFor[Congestion]()
 	textType       = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
@@ -54,6 +58,8 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
 	switch {
 	case isScalar(v.Type()):
 		d.scalar(n, path, v)
+	case v.Type() == falconType:
+		d.falcon(n, path, v.Addr().Interface().(*Falcon))
 	case v.Type() == congestionType:
 		d.congestion(n, path, v.Addr().Interface().(*Congestion))
 	case v.Kind() == reflect.Struct:
@@ -122,6 +128,26 @@ func (d *decoder) keys(n *yaml.Node, path string, known []string, set func(key s
 	}
 }
 
+// falcon decodes a profile's keys, and those that override its values.
+func (d *decoder) falcon(n *yaml.Node, path string, f *Falcon) {
+	f.Values = map[string]any{}
+	profile := falcon.Software() // all profiles have the same keys
+	keys := profile.Keys()
+	nested, in := groups(keys)
+	others := map[string]func(val *yaml.Node, p string){
+		"profile": func(val *yaml.Node, p string) { d.value(val, p, reflect.ValueOf(&f.Profile).Elem()) },
+		"cc":      func(val *yaml.Node, p string) { d.value(val, p, reflect.ValueOf(&f.CC).Elem()) },
+	}
+	for _, group := range nested {
+		others[group] = func(val *yaml.Node, p string) {
+			if !isNull(val) {
+				d.parameters(val, p, group+".", in[group], f.Values, nil)
+			}
+		}
+	}
+	d.parameters(n, path, "", keys, f.Values, others)
+}
+
 // congestion decodes the keys of the algorithm that the group names.
 func (d *decoder) congestion(n *yaml.Node, path string, c *Congestion) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -129,22 +155,38 @@ func (d *decoder) congestion(n *yaml.Node, path string, c *Congestion) {
 			d.value(n.Content[i+1], join(path, "algorithm"), reflect.ValueOf(&c.Algorithm).Elem())
 		}
 	}
-	known, words := map[string]cc.Key{}, []string{"algorithm"}
-	for _, k := range c.parameters(cc.Hardware).Keys() {
-		known[k.Name] = k
-		words = append(words, k.Name)
-	}
 	c.Values = map[string]any{}
+	d.parameters(n, path, "", c.parameters(cc.Hardware).Keys(), c.Values, map[string]func(*yaml.Node, string){"algorithm": func(*yaml.Node, string) {}})
+}
+
+// parameters decodes the keys of a table into values. The names of the keys begin with prefix, which
+// the file does not repeat; others are the keys that are not in the table.
+func (d *decoder) parameters(n *yaml.Node, path, prefix string, keys []param.Key, values map[string]any, others map[string]func(val *yaml.Node, p string)) {
+	known, words := map[string]param.Key{}, []string{}
+	for _, k := range keys {
+		if name := strings.TrimPrefix(k.Name, prefix); !strings.Contains(name, ".") {
+			known[name] = k
+			words = append(words, name)
+		}
+	}
+	for name := range others {
+		words = append(words, name)
+	}
+	slices.Sort(words)
 	d.keys(n, path, words, func(key string, val *yaml.Node, p string) bool {
+		if other := others[key]; other != nil {
+			other(val, p)
+			return true
+		}
 		k, ok := known[key]
 		if !ok {
-			return key == "algorithm"
+			return false
 		}
 		d.use = k.Use
 		v := reflect.New(reflect.TypeOf(k.Form)).Elem()
 		if before := len(d.problems); !isNull(val) {
 			if d.value(val, p, v); len(d.problems) == before {
-				c.Values[key] = v.Interface()
+				values[k.Name] = v.Interface()
 			}
 		}
 		return true

@@ -1,37 +1,13 @@
 package config
 
 import (
-	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cc"
-	"github.com/falcon-vnic/vnic/falcon/cc/rue"
 )
-
-// TestFalconCoversProfile: each field of the transport's profile has a key.
-func TestFalconCoversProfile(t *testing.T) {
-	for _, c := range []struct {
-		theirs, ours reflect.Type
-		not          map[string]bool
-	}{
-		{reflect.TypeFor[falcon.Profile](), reflect.TypeFor[Falcon](), map[string]bool{"Name": true}},
-		{reflect.TypeFor[rue.Config](), reflect.TypeFor[RateUpdate](), map[string]bool{"Policy": true}},
-		{reflect.TypeFor[rue.Policy](), reflect.TypeFor[RateUpdate](), nil},
-	} {
-		for i := range c.theirs.NumField() {
-			name := c.theirs.Field(i).Name
-			if c.not[name] {
-				continue
-			}
-			if _, ok := c.ours.FieldByName(name); !ok {
-				t.Errorf("%s.%s cannot be configured", c.theirs, name)
-			}
-		}
-	}
-}
 
 // TestFalconExampleIsSoftware: the example spells out the software profile,
 // and each value it gives reaches the transport.

@@ -15,18 +15,18 @@ type Impair struct {
 // Impairment is the faults of one direction. Every decision is a function of the seed and of the
 // packet's index.
 type Impairment struct {
-	Loss         Share         `yaml:"loss"`
-	Duplicate    Share         `yaml:"duplicate"`
-	Reorder      Share         `yaml:"reorder"`                // delayed by reorder_delay, so that later packets overtake
-	Corrupt      Share         `yaml:"corrupt"`                // one bit flipped
-	Mark         Share         `yaml:"mark"`                   // marked congestion experienced, if the packet is ECN-capable
-	Delay        time.Duration `yaml:"delay"`                  // of every packet
-	Jitter       time.Duration `yaml:"jitter"`                 // additional random delay up to this, evenly distributed
-	ReorderDelay time.Duration `yaml:"reorder_delay"`          // default 200us
-	Rate         Rate          `yaml:"rate"`                   // bits per second; 0: unlimited
-	Queue        int           `yaml:"queue" use:"1 to 65536"` // maximum number of packets in flight, more are lost; default 8192
-	Down         bool          `yaml:"down"`                   // everything is lost
-	Seed         uint64        `yaml:"seed"`                   // default 1
+	Loss         Share         `yaml:"loss" use:"0% to 100%" doc:"share of packets that are lost, as 1% or 0.01"`
+	Duplicate    Share         `yaml:"duplicate" use:"0% to 100%" doc:"share of packets that come twice"`
+	Reorder      Share         `yaml:"reorder" use:"0% to 100%" doc:"share of packets that are held back for reorder_delay, so that later ones overtake"`
+	Corrupt      Share         `yaml:"corrupt" use:"0% to 100%" doc:"share of packets in which one bit is flipped"`
+	Mark         Share         `yaml:"mark" use:"0% to 100%" doc:"share of packets that are marked (ECN, congestion experienced), if they can be"`
+	Delay        time.Duration `yaml:"delay" use:"0s to 10s" doc:"delay of every packet"`
+	Jitter       time.Duration `yaml:"jitter" use:"0s to 10s" doc:"further random delay up to this, evenly distributed"`
+	ReorderDelay time.Duration `yaml:"reorder_delay" use:"0s to 10s" doc:"delay of packets that are reordered"`
+	Rate         Rate          `yaml:"rate" use:"0, or 1K and more" doc:"bits per second; 0: unlimited"`
+	Queue        int           `yaml:"queue" use:"1 to 65536" doc:"most packets in flight; more are lost"`
+	Down         bool          `yaml:"down" use:"true or false" doc:"everything is lost"`
+	Seed         uint64        `yaml:"seed" doc:"the same seed decides the same for the n-th packet"`
 }
 
 // Bounds and defaults of an impairment.

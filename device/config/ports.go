@@ -17,32 +17,32 @@ const (
 // Port is a function's Ethernet port: a TAP whose kernel device a guest, a container or a namespace
 // uses, or a guest's virtio-net device that the NIC itself serves.
 type Port struct {
-	Type      string       `yaml:"type"`                 // tap (the default) or vhost-user
-	Socket    string       `yaml:"socket"`               // vhost-user: the socket to which the guest's QEMU connects, or with listen: guest listens
-	Listen    string       `yaml:"listen"`               // vhost-user: who creates the socket, nic (the default) or guest
-	Queues    int          `yaml:"queues" use:"1 to 16"` // vhost-user: maximum number of queue pairs of the guest; default 1
-	Mode      string       `yaml:"mode"`                 // direct or bridged
-	Name      string       `yaml:"name"`                 // of the network device, at most 15 characters
-	Bridge    string       `yaml:"bridge"`               // bridged: bridge to join; empty: none yet
-	Netns     string       `yaml:"netns"`                // direct: network namespace of the device, by its name ("ip netns") or path; empty: the NIC's own
-	MTU       int          `yaml:"mtu"`                  // bytes of IP packet; default: the longest packet that fits the uplink when sealed
-	MAC       MAC          `yaml:"mac"`                  // of the device, bridged only; derived when absent
-	Addresses []netip.Addr `yaml:"addresses"`            // further addresses of the function in the tenant, IPv4 or IPv6
-	Persist   bool         `yaml:"persist"`              // the device stays unchanged when the NIC stops, and is used again by the next
-	Assign    *bool        `yaml:"assign"`               // the gateway gives the guest its address by DHCP and router advertisements; Parse makes it never nil
+	Type      string       `yaml:"type" use:"tap or vhost-user" doc:"tap: a kernel device; vhost-user: a virtio-net device in the guest's memory, served by the NIC itself"`
+	Socket    string       `yaml:"socket" default:"required" doc:"vhost-user: socket of QEMU's -chardev, as vnic qemu prints it"`
+	Listen    string       `yaml:"listen" use:"nic or guest" doc:"vhost-user: who makes the socket, the NIC or the guest's QEMU (server=on)"`
+	Queues    int          `yaml:"queues" use:"1 to 16" default:"1" doc:"vhost-user: queue pairs that the guest may use"`
+	Mode      string       `yaml:"mode" use:"direct or bridged" doc:"direct: the device has the function's MAC address, for a namespace, a container or macvtap; bridged: a bridge with the guest's interface behind it"`
+	Name      string       `yaml:"name" use:"at most 15 characters" default:"required for tap" doc:"network device to make"`
+	Bridge    string       `yaml:"bridge" default:"none" doc:"bridged: bridge to join"`
+	Netns     string       `yaml:"netns" default:"the NIC's own" doc:"direct: network namespace of the device, by its name (ip netns) or a path as /proc/1234/ns/net"`
+	MTU       int          `yaml:"mtu" use:"576 to uplink.mtu less 68" default:"the largest" doc:"bytes of IP packet; a sealed packet has 68 bytes around it (88 for IPv6 outside)"`
+	MAC       MAC          `yaml:"mac" default:"from <host, PF, VF>" doc:"bridged: the device's own MAC address; the guest has the function's"`
+	Addresses []netip.Addr `yaml:"addresses" use:"at most 16" default:"none" doc:"more addresses of the function"`
+	Persist   bool         `yaml:"persist" use:"true or false" doc:"the device stays when the NIC stops, with its addresses and routes; ip link del removes it"`
+	Assign    *bool        `yaml:"assign" use:"true or false" doc:"the gateway tells the guest its addresses, by DHCP and router advertisements"`
 }
 
 // Tenant describes a virtual network to the ports in it.
 type Tenant struct {
-	Tenant  uint32         `yaml:"tenant" use:"1 to 4294967295"`
-	Subnets []netip.Prefix `yaml:"subnets"` // on-link at every port; default /24 and /64 around each function's addresses
-	Routers []netip.Addr   `yaml:"routers"` // addresses in the subnets that every port's gateway has
-	DNS     []netip.Addr   `yaml:"dns"`     // announced to guests
-	Routes  []Route        `yaml:"routes"`  // networks behind functions
+	Tenant  uint32         `yaml:"tenant" use:"1 to 4294967295" default:"required" doc:"a virtual network, as the ports of its functions see it"`
+	Subnets []netip.Prefix `yaml:"subnets" default:"/24 and /64 around the functions" doc:"networks that are on-link at every port"`
+	Routers []netip.Addr   `yaml:"routers" default:"none" doc:"addresses that the gateway itself answers to at every port; guests learn them by DHCP"`
+	DNS     []netip.Addr   `yaml:"dns" default:"none" doc:"name servers, told to guests"`
+	Routes  []Route        `yaml:"routes"` // networks behind functions
 }
 
 // Route says that a function of the tenant, here or at a peer, leads to a network.
 type Route struct {
-	Prefix netip.Prefix `yaml:"prefix"`
-	Via    netip.Addr   `yaml:"via"` // an address of that function
+	Prefix netip.Prefix `yaml:"prefix" default:"required" doc:"a network behind a function, here or at a peer"`
+	Via    netip.Addr   `yaml:"via" default:"required" doc:"an address of that function"`
 }

@@ -6,9 +6,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/falcon-vnic/vnic/falcon"
 )
 
 // MAC is an Ethernet address; the zero value means "derive it".
@@ -172,16 +169,3 @@ func set[T comparable](v *T, def T) {
 }
 
 func ptr[T any](v T) *T { return &v }
-
-// override replaces a value if another is given.
-func override[T any](v *T, with *T) {
-	if with != nil {
-		*v = *with
-	}
-}
-
-func overrideTime(v *falcon.Time, with *time.Duration) {
-	if with != nil {
-		*v = int64(*with)
-	}
-}

@@ -1,6 +1,10 @@
 package cc
 
-import "time"
+import (
+	"time"
+
+	"github.com/falcon-vnic/vnic/internal/param"
+)
 
 var _ = register(Definition{
 	Name: "fixed", About: "constant windows and timeout; measures only",
@@ -26,11 +30,11 @@ func (p *FixedParams) New() Algorithm {
 }
 
 // Keys implements Parameters.
-func (p *FixedParams) Keys() []Key {
-	return []Key{
-		number("fcwnd", &p.Fcwnd, 0.001, float64(MaxFcwnd)/One),
-		number("ncwnd", &p.Ncwnd, 1, MaxNcwnd),
-		duration("rto", &p.RTO, time.Microsecond, MaxTime),
+func (p *FixedParams) Keys() []param.Key {
+	return []param.Key{
+		param.Number("fcwnd", "fabric window, packets", &p.Fcwnd, 0.001, float64(MaxFcwnd)/One),
+		param.Number("ncwnd", "NIC window, packets", &p.Ncwnd, 1, MaxNcwnd),
+		falconTime("rto", "retransmission timeout", &p.RTO, time.Microsecond, MaxTime),
 	}
 }
 

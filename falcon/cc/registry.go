@@ -3,8 +3,9 @@ package cc
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/falcon-vnic/vnic/internal/param"
 )
 
 // Timing selects the defaults for the parameters of an algorithm.
@@ -26,7 +27,7 @@ type Definition struct {
 
 // Parameters holds the parameters of one algorithm, with defaults until keys replace them.
 type Parameters interface {
-	Keys() []Key
+	Keys() []param.Key
 	New() Algorithm
 }
 
@@ -61,73 +62,23 @@ func Names() []string {
 	return names
 }
 
-// Key is a configurable parameter. Make it with one of the functions below.
-type Key struct {
-	Name     string
-	Form     any    // a value of the configured type: float64, uint32, uint8, bool, string or time.Duration
-	NotAbove string // another key; if both are given, this one may not be above it
-	Use      string // the valid values, for display: "0 to 1"; empty: all of Form
-
-	set   func(any)
-	check func(any) (wrong, remedy string)
-}
-
-// Set stores a value of the type of Form in the parameters.
-func (k *Key) Set(v any) { k.set(v) }
-
-// Check returns what is wrong with a value and the remedy, empty strings if it is valid.
-func (k *Key) Check(v any) (wrong, remedy string) { return k.check(v) }
-
-func number[T float64 | uint32 | uint8](name string, p *T, lo, hi T) Key {
-	use := fmt.Sprintf("%v to %v", lo, hi)
-	return Key{
-		Name: name, Form: *p, Use: use, set: func(v any) { *p = v.(T) },
-		check: func(v any) (string, string) {
-			if n := v.(T); n < lo || n > hi {
-				return fmt.Sprintf("%v is out of range", n), "use " + use
-			}
-			return "", ""
-		},
-	}
-}
-
-func flag(name string, p *bool) Key {
-	return Key{Name: name, Form: *p, set: func(v any) { *p = v.(bool) }, check: anything}
-}
-
-// duration makes a key for a time that is stored in Falcon units of 131.072 ns, rounded to the
+// falconTime makes a key for a time that is stored in Falcon units of 131.072 ns, rounded to the
 // nearest.
-func duration(name string, p *uint32, lo, hi time.Duration) Key {
-	return Key{
-		Name: name, Form: time.Duration(0), set: func(v any) { *p = uint32((uint64(v.(time.Duration))*1000 + FUPicos/2) / FUPicos) },
-		check: func(v any) (string, string) {
-			if d := v.(time.Duration); d < lo || d > hi {
-				return fmt.Sprintf("%s is out of range", d), fmt.Sprintf("use %s to %s", lo, hi)
-			}
-			return "", ""
-		},
-	}
+func falconTime(name, about string, p *uint32, lo, hi time.Duration) param.Key {
+	return param.Of(name, about, fmt.Sprintf("%s to %s", lo, hi), func() time.Duration { return shortest(*p) }, func(v time.Duration) { *p = toUnits(v) }, param.InSpan(lo, hi))
 }
 
-// choice makes a key for one of some words, whose values count from 0.
-func choice[T ~uint8](name string, p *T, words ...string) Key {
-	return Key{
-		Name: name, Form: "", set: func(v any) { *p = T(slices.Index(words, v.(string))) },
-		check: func(v any) (string, string) {
-			if !slices.Contains(words, v.(string)) {
-				return fmt.Sprintf("%q is not known", v), "write one of " + strings.Join(words, ", ")
-			}
-			return "", ""
-		},
+func toUnits(v time.Duration) uint32 { return uint32((uint64(v)*1000 + FUPicos/2) / FUPicos) }
+
+// shortest returns the roundest time that is stored as so many Falcon units.
+func shortest(units uint32) time.Duration {
+	at := time.Duration(uint64(units) * FUPicos / 1000)
+	for unit := time.Second; unit > 1; unit /= 10 {
+		if v := at.Round(unit); toUnits(v) == units {
+			return v
+		}
 	}
-}
-
-func anything(any) (wrong, remedy string) { return "", "" }
-
-// notAbove limits k to at most the value of another key.
-func (k Key) notAbove(other string) Key {
-	k.NotAbove = other
-	return k
+	return at
 }
 
 // MaxTime is the longest time in congestion control: 24 bits of Falcon units.

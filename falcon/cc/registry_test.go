@@ -31,7 +31,7 @@ func TestEachParameterHasAKey(t *testing.T) {
 				case string:
 					to = "reverse"
 				case bool:
-					to = !k.Form.(bool)
+					to = !k.Value().(bool)
 				}
 				if k.Name == "rto_scalar" {
 					to = 7.0
@@ -90,7 +90,7 @@ func TestTimesAreKept(t *testing.T) {
 		0: 0, 65: 0, 66: 1, 196: 1, 197: 2, time.Millisecond: 7629, 10 * time.Millisecond: 76294, MaxTime: 16777039,
 	} {
 		var got uint32
-		k := duration("rto", &got, 0, MaxTime)
+		k := falconTime("rto", "", &got, 0, MaxTime)
 		if k.Set(d); got != want {
 			t.Errorf("%s is kept as %d, want %d", d, got, want)
 		}

@@ -3,6 +3,8 @@ package cc
 import (
 	"math"
 	"time"
+
+	"github.com/falcon-vnic/vnic/internal/param"
 )
 
 // SwiftParams configures Swift and PLB (Falcon §10.5). Times are in FU, fcwnd values in packets.
@@ -61,41 +63,41 @@ var _ = register(Definition{
 func (p *SwiftParams) New() Algorithm { return NewSwift(*p) }
 
 // Keys implements Parameters.
-func (p *SwiftParams) Keys() []Key {
+func (p *SwiftParams) Keys() []param.Key {
 	const fcwnd = float64(MaxFcwnd) / One
-	return []Key{
-		number("initial_fcwnd", &p.InitialFcwnd, 0.001, fcwnd),
-		number("initial_ncwnd", &p.InitialNcwnd, 1, MaxNcwnd),
-		duration("initial_rto", &p.InitialRTO, time.Microsecond, MaxTime),
-		duration("initial_rtt", &p.InitialRTT, time.Microsecond, MaxTime),
-		duration("base_delay_target", &p.BaseDelayTarget, time.Microsecond, MaxTime),
-		choice("delay_select", &p.DelaySelect, "full", "fabric", "forward", "reverse"),
-		number("min_fcwnd", &p.MinFcwnd, 0.001, fcwnd).notAbove("max_fcwnd"),
-		number("max_fcwnd", &p.MaxFcwnd, 0.001, fcwnd),
-		number("fabric_ai", &p.FabricAI, 0, fcwnd),
-		number("fabric_mdf", &p.FabricMDF, 0, 1),
-		number("max_fabric_md", &p.MaxFabricMD, 0, 1),
-		number("min_ncwnd", &p.MinNcwnd, 1, MaxNcwnd).notAbove("max_ncwnd"),
-		number("max_ncwnd", &p.MaxNcwnd, 1, MaxNcwnd),
-		number("nic_ai", &p.NICAI, 0, MaxNcwnd),
-		number("nic_mdf", &p.NICMDF, 0, 1),
-		number("max_nic_md", &p.MaxNICMD, 0, 1),
-		number("target_rx_level", &p.TargetRxLevel, 0, 31),
-		number("rtt_alpha", &p.RTTAlpha, 0, 1),
-		flag("smoothed_rtt", &p.SmoothedRTT),
-		number("delay_alpha", &p.DelayAlpha, 0, 1),
-		duration("per_hop", &p.PerHop, 0, MaxTime),
-		number("min_flow_scaling_window", &p.MinFlowScalingWindow, 0.001, fcwnd),
-		number("max_flow_scaling_window", &p.MaxFlowScalingWindow, 0.001, fcwnd),
-		duration("max_flow_scaling", &p.MaxFlowScaling, 0, MaxTime),
-		duration("min_rto", &p.MinRTO, time.Microsecond, MaxTime),
-		number("rto_scalar", &p.RTOScalar, 1, 100),
-		number("retransmit_limit", &p.RetransmitLimit, 0, 255),
-		flag("max_decrease_on_drop", &p.MaxDecreaseOnDrop),
-		flag("plb", &p.PLB),
-		number("plb_target_multiple", &p.PLBTargetMultiple, 0, 100),
-		number("plb_threshold", &p.PLBThreshold, 0, 1),
-		number("plb_attempts", &p.PLBAttempts, 0, 255),
+	return []param.Key{
+		param.Number("initial_fcwnd", "fabric window at the start, packets", &p.InitialFcwnd, 0.001, fcwnd),
+		param.Number("initial_ncwnd", "NIC window at the start, packets", &p.InitialNcwnd, 1, MaxNcwnd),
+		falconTime("initial_rto", "retransmission timeout at the start", &p.InitialRTO, time.Microsecond, MaxTime),
+		falconTime("initial_rtt", "round trip assumed at the start", &p.InitialRTT, time.Microsecond, MaxTime),
+		falconTime("base_delay_target", "fabric delay aimed at, without hops and flow scaling", &p.BaseDelayTarget, time.Microsecond, MaxTime),
+		param.Choice("delay_select", "the delay that is compared with the target", &p.DelaySelect, "full", "fabric", "forward", "reverse"),
+		param.Number("min_fcwnd", "smallest fabric window, packets", &p.MinFcwnd, 0.001, fcwnd).NoMoreThan("max_fcwnd"),
+		param.Number("max_fcwnd", "largest fabric window, packets", &p.MaxFcwnd, 0.001, fcwnd),
+		param.Number("fabric_ai", "additive increase of the fabric window, packets per round trip", &p.FabricAI, 0, fcwnd),
+		param.Number("fabric_mdf", "multiplicative decrease factor of the fabric window", &p.FabricMDF, 0, 1),
+		param.Number("max_fabric_md", "largest decrease of the fabric window at once", &p.MaxFabricMD, 0, 1),
+		param.Number("min_ncwnd", "smallest NIC window, packets", &p.MinNcwnd, 1, MaxNcwnd).NoMoreThan("max_ncwnd"),
+		param.Number("max_ncwnd", "largest NIC window, packets", &p.MaxNcwnd, 1, MaxNcwnd),
+		param.Number("nic_ai", "additive increase of the NIC window, packets per round trip", &p.NICAI, 0, MaxNcwnd),
+		param.Number("nic_mdf", "multiplicative decrease factor of the NIC window", &p.NICMDF, 0, 1),
+		param.Number("max_nic_md", "largest decrease of the NIC window at once", &p.MaxNICMD, 0, 1),
+		param.Number("target_rx_level", "receive buffer occupancy aimed at", &p.TargetRxLevel, 0, 31),
+		param.Number("rtt_alpha", "weight of the old smoothed round trip", &p.RTTAlpha, 0, 1),
+		param.Flag("smoothed_rtt", "pace and guard the windows with the smoothed round trip, not with the last one", &p.SmoothedRTT),
+		param.Number("delay_alpha", "weight of the old smoothed delay", &p.DelayAlpha, 0, 1),
+		falconTime("per_hop", "added to the delay target for each hop", &p.PerHop, 0, MaxTime),
+		param.Number("min_flow_scaling_window", "window at and below which flow scaling is largest, packets", &p.MinFlowScalingWindow, 0.001, fcwnd),
+		param.Number("max_flow_scaling_window", "window at and above which there is no flow scaling, packets", &p.MaxFlowScalingWindow, 0.001, fcwnd),
+		falconTime("max_flow_scaling", "largest flow scaling, added to the delay target", &p.MaxFlowScaling, 0, MaxTime),
+		falconTime("min_rto", "smallest retransmission timeout", &p.MinRTO, time.Microsecond, MaxTime),
+		param.Number("rto_scalar", "retransmission timeout as a multiple of the smoothed round trip", &p.RTOScalar, 1, 100),
+		param.Number("retransmit_limit", "successive timeouts after which the fabric window falls to its minimum", &p.RetransmitLimit, 0, 255),
+		param.Flag("max_decrease_on_drop", "an ACK that shows a loss causes the largest decrease", &p.MaxDecreaseOnDrop),
+		param.Flag("plb", "move to another path after congested rounds (PLB)", &p.PLB),
+		param.Number("plb_target_multiple", "multiple of the delay target above which an ACK counts as congested", &p.PLBTargetMultiple, 0, 100),
+		param.Number("plb_threshold", "share of congested ACKs that makes a round congested", &p.PLBThreshold, 0, 1),
+		param.Number("plb_attempts", "congested rounds in a row before the path changes", &p.PLBAttempts, 0, 255),
 	}
 }
 
