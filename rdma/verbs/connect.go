@@ -124,3 +124,34 @@ func (s *requester) dropRequests() {
 		q.conn.Forget()
 	}
 }
+
+// The driver of a wired QP takes it to RTR itself; the peer's number and GID were exchanged by
+// other means. Meanwhile the device makes the connection. Until it exists, and after the peer has
+// left, the QP behaves as if its packets were lost: it may stay in RTR or RTS for ever, but posted
+// work fails after a while. On an unreliable connection posted work is lost after that while
+// instead, and at once when the peer has left.
+
+// Wired reports whether the driver named the peer, and returns what it named.
+func (q *QP) Wired() (peerQPN uint32, peerGID [16]byte, ok bool) {
+	return q.peer.number, q.peer.gid, q.peer.wired
+}
+
+// Connected reports whether the QP has a connection.
+func (q *QP) Connected() bool { return q.conn != nil }
+
+// PeerLeft is called for a wired QP when the peer's end of the connection is gone. Unlike after
+// Disconnected, the verbs program learns this only when it sends, and keeps what it received.
+func (q *QP) PeerLeft(now vtime.Time) {
+	if !q.Serving() {
+		q.Disconnected(now)
+		return
+	}
+	q.leaveConn(now)
+	q.peer.left = true
+	if r := &q.req; r.head != r.tail && !q.unreliable() {
+		q.failAlone(now, "its queue pair has gone")
+	} else {
+		q.wake()
+	}
+	q.in.Settle(now)
+}

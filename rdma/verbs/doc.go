@@ -1,51 +1,53 @@
 // Package verbs implements the objects of verbs programs: protection and XRC domains, memory
 // regions and windows, completion queues, shared receive queues, address handles and queue pairs.
 // It does not depend on a wire: a queue pair sends its messages through a transport.Conn, its
-// datagrams through a Destination, and gets its turns from a Scheduler.
+// datagrams to a Destination, and gets its turns from a Scheduler.
 //
 // The life of a request, with the file each step is in:
 //
-//	driver              requester                  transport                responder            driver
-//	  │ WQE, producer     │                           │                         │                  │
-//	  ├──────────────────▶│ poll, or doorbell, bells  │                         │                  │
-//	  │                   │ queue, send: read, check  │                         │                  │
-//	  │                   │ issue, one packet a time  │                         │                  │
-//	  │                   ├── Issue ─────────────────▶│                         │                  │
-//	  │     sge, gather   │ complete: Gather, always  │                         │                  │
-//	  │◀──────────────────┤◀─ when a packet is sent ──┤                         │                  │
-//	  │                   │                           ├── Place, Read, Atomic ─▶│ responder        │
-//	  │                   │                           │                         │ sge, mr, atomic  │
-//	  │                   │                           │                         ├─────────────────▶│
-//	  │                   │                           ├── Complete ────────────▶│ receiving, cq    │
-//	  │                   │◀──────────────────── Done ┤                         ├─────────────────▶│
-//	  │  cq: CQE, event   │ complete, in order        │                         │                  │
-//	  │◀──────────────────┤                           │                         │                  │
+//	driver                sender                      transport                receiver             driver
+//	  │ WQE, producer       │                           │                         │                   │
+//	  ├────────────────────▶│ shared: poll; or          │                         │                   │
+//	  │                     │ queue: doorbell           │                         │                   │
+//	  │                     │ send: read once, check    │                         │                   │
+//	  │                     │ turn: packet by packet    │                         │                   │
+//	  │                     ├── Issue ─────────────────▶│                         │                   │
+//	  │ sge: gather         │ send: Gather, always      │                         │                   │
+//	  │◀────────────────────┤◀─ when a packet is sent ──┤                         │                   │
+//	  │                     │                           ├── Place, Read, Atomic ─▶│ receive: check    │
+//	  │                     │                           │                         │ sge, mr: access   │
+//	  │                     │                           │                         ├──────────────────▶│
+//	  │                     │                           ├── Complete ────────────▶│ receive           │
+//	  │                     │◀──────────────────── Done ┤                         ├─ cq: CQE, event ─▶│
+//	  │ cq: CQE, event      │ send: complete, in order  │                         │                   │
+//	  │◀────────────────────┤                           │                         │                   │
 //
 // Files, each one knowing those above it:
 //
-//	table, kinds, limits     numbers with generations; the one table of kinds of objects
-//	owner                    the function, to its objects; violation, faults, area
-//	pd, mr, register, mw, fastreg  domains, regions and windows, and who may access them
-//	sge, atomic              gather and scatter over regions; 8 bytes of one
-//	timer, shared            what is due later; what a shard's functions use together
-//	cq, held                 completions and their events
-//	queue, receive, srq      entries of work queues, read once
-//	path, ah                 where datagrams go, and what carries them
-//	attributes, transitions  what ModifyQP sets, and when
-//	sendwr, sendring         requests that were read; messages: receives that were
-//	remote                   the queue pair at the other end
-//	qp, connect, qpstate     a queue pair, its connection, and how it fails
-//	receiving, responder     what it does for its peer
-//	send, complete, issue    what it does for its driver; datagram, flush, wired
-//	poll, turn               when
-//	modify, create, qps      commands; objects: all of a function
+//	owner                   the function, to its objects: features, addresses, events, counters
+//	violations, faults      what a driver did wrong, and how it is told; failures to inject
+//	domains                 protection and XRC domains
+//	mr, register, mw, sge   regions and windows, who may access them, lists of their memory
+//	shared                  what a shard's functions use together: timers, queues that are polled
+//	cq                      completions and their events
+//	queue, srq              work queues and their doorbells
+//	ah                      addresses, and the destinations of datagrams
+//	request                 requests that were read and are not complete
+//	qp                      a queue pair, its states, and how it fails
+//	receive                 what it does for its peer
+//	send, turn              what it does for its driver, and when
+//	datagram                the same, for datagrams and groups
+//	connect                 its connection
+//	qps, modify             commands
+//	objects                 all of a function, numbers with generations, kinds and limits
+//	inspect                 what to show of all that
 //
 // A key is looked up once, together with the rights and bounds of the access: Regions.Remote does
 // so for a peer, Regions.SGEs for an entry of the function's own queues. The result is held as long
 // as the transport may need the bytes, until the acknowledgement. Each access checks again whether
 // the region is valid, so deregistration takes effect at once.
 //
-// A new kind of objects needs a line in kinds.go, one in Objects.collection and a file of its own.
+// A new kind of objects needs a row in tables, a case in Objects.collection and a file of its own.
 //
 // # Trust
 //

@@ -1,6 +1,8 @@
 package verbs
 
 import (
+	"math/bits"
+
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -101,3 +103,186 @@ func (o *Objects) Release(now vtime.Time) (any bool) {
 	o.Settle(now)
 	return any
 }
+
+// Counts holds a number of objects for each kind.
+type Counts [abi.NumObjects]int
+
+// tables says how the objects of each kind are numbered. A new kind needs a line in the schema of
+// the ABI, one here, one in Objects.collection, and a file of its own.
+var tables = [abi.NumObjects]struct {
+	most int  // maximum of objects in a table
+	bits uint // bits of a number that are the slot; a generation of 8 bits follows
+	low  uint32
+}{
+
+	abi.ObjectQP:   {1<<16 - 2, 16, 2}, // 0 and 1 are special in InfiniBand
+	abi.ObjectCQ:   {1 << 20, 24, 1},
+	abi.ObjectMR:   {1 << 20, 24, 1},
+	abi.ObjectPD:   {1 << 20, 24, 1},
+	abi.ObjectAH:   {1 << 20, 24, 1},
+	abi.ObjectSRQ:  {1<<16 - 1, 16, 1},
+	abi.ObjectMW:   {1 << 20, 24, 1}, // in the table of regions, whose keys they share
+	abi.ObjectXRCD: {1<<16 - 1, 16, 1},
+	abi.ObjectMCG:  {1 << 16, 0, 0}, // has no numbers
+}
+
+// collection is the interface that the objects of every kind have in common.
+type collection interface {
+	count() int
+	setLimit(most int)
+	closeAll(now vtime.Time) // for a function that is closed
+}
+
+// newTable makes the table for a kind of objects.
+func newTable[T any](k abi.Object, limits *Limits) Table[T] {
+	return NewTable[T](limits.Objects[k], tables[k].bits, tables[k].low)
+}
+
+// Upper bounds of limits.
+const (
+	MaxReadAtomic = 64   // READ and atomic packets in flight per QP
+	MaxDatagram   = 4096 // bytes, the largest MTU
+)
+
+// Limits bounds what one function may hold.
+type Limits struct {
+	Objects       Counts
+	Links         int // for datagrams, that other functions may open
+	MTU           int // bytes of a datagram, at most
+	PageListBytes int // host memory for the page lists of all MRs
+	QPEntries     int // entries of a send or receive queue
+	CQEntries     int // entries of a completion queue
+	SGEs          int // SGEs of one work request, at most 64
+	Inline        int // inline bytes of one work request, at most 1024
+	ReadAtomic    int // READ and atomic packets in flight per QP, 1 to 64
+}
+
+// WithDefaults returns l with zero limits replaced by the defaults, powers of two rounded down, and
+// every limit cut to what the ABI and this engine support.
+func (l Limits) WithDefaults() Limits {
+	fill := func(v *int, initial, most int) {
+		if *v <= 0 {
+			*v = initial
+		}
+		*v = min(*v, most)
+	}
+	for k := range abi.NumObjects {
+		fill(&l.Objects[k], int(k.Info().Initial), tables[k].most)
+	}
+	fill(&l.PageListBytes, 64<<20, 1<<30) // registers 64 GiB of scattered pages
+	fill(&l.Links, 256, 1<<16)
+	fill(&l.MTU, MaxDatagram, MaxDatagram)
+	fill(&l.QPEntries, 4096, 1<<abi.MaxQueueLog2)
+	fill(&l.CQEntries, 1<<18, 1<<abi.MaxQueueLog2)
+	fill(&l.SGEs, 16, 64)
+	fill(&l.Inline, 224, 1024)
+	fill(&l.ReadAtomic, MaxReadAtomic, MaxReadAtomic)
+	l.QPEntries = powerOfTwo(l.QPEntries)
+	l.CQEntries = powerOfTwo(l.CQEntries)
+	return l
+}
+
+// powerOfTwo returns the largest power of two not above n ≥ 1.
+func powerOfTwo(n int) int { return 1 << (bits.Len(uint(n)) - 1) }
+
+// Table numbers objects of one kind. A number is generation<<slotBits
+// slot. When an object is removed, the generation of its slot is incremented, so its old number is
+// refused and does not name the next object in the slot. Free slots are reused oldest first, which
+// keeps an old number invalid for as long as possible.
+type Table[T any] struct {
+	slots    []slot[T]
+	free     []uint32 // queue of free slots, oldest at freeHead
+	freeHead int
+	inUse    int
+	limit    int
+	slotBits uint
+	low      uint32 // first slot used; slots below are reserved numbers
+}
+
+type slot[T any] struct {
+	object     *T
+	generation uint8
+}
+
+// NewTable makes a table of at most limit objects, whose numbers have slotBits+8 bits.
+func NewTable[T any](limit int, slotBits uint, low uint32) Table[T] {
+	t := Table[T]{slotBits: slotBits, low: low}
+	t.SetLimit(limit)
+	return t
+}
+
+// SetLimit changes the limit. Objects above it stay.
+func (t *Table[T]) SetLimit(limit int) { t.limit = min(limit, 1<<t.slotBits-int(t.low)) }
+
+// Add stores object and returns its number, or false if the table is full.
+func (t *Table[T]) Add(object *T) (number uint32, ok bool) {
+	if t.inUse >= t.limit {
+		return 0, false
+	}
+	var i uint32
+	if len(t.slots) < t.limit {
+		i = uint32(len(t.slots))
+		t.slots = append(t.slots, slot[T]{})
+	} else {
+		i = t.free[t.freeHead]
+		t.freeHead++
+		if t.freeHead*2 > len(t.free) {
+			t.free = append(t.free[:0], t.free[t.freeHead:]...)
+			t.freeHead = 0
+		}
+	}
+	t.slots[i].object = object
+	t.inUse++
+	return uint32(t.slots[i].generation)<<t.slotBits | (i + t.low), true
+}
+
+// Get returns the object with that number, nil if there is none or the number belonged to an
+// earlier object.
+func (t *Table[T]) Get(number uint32) *T {
+	i := number&(1<<t.slotBits-1) - t.low
+	if i >= uint32(len(t.slots)) || uint32(t.slots[i].generation) != number>>t.slotBits {
+		return nil
+	}
+	return t.slots[i].object
+}
+
+// At returns the object in the slot of number, regardless of the generation.
+func (t *Table[T]) At(number uint32) *T {
+	i := number&(1<<t.slotBits-1) - t.low
+	if i >= uint32(len(t.slots)) {
+		return nil
+	}
+	return t.slots[i].object
+}
+
+// Replace puts object into the slot of number, which is in use, with the given generation, and
+// returns its new number.
+func (t *Table[T]) Replace(number uint32, object *T, generation uint8) uint32 {
+	i := number&(1<<t.slotBits-1) - t.low
+	t.slots[i] = slot[T]{object: object, generation: generation}
+	return uint32(generation)<<t.slotBits | (i + t.low)
+}
+
+// Remove deletes the object with that number, which must exist.
+func (t *Table[T]) Remove(number uint32) {
+	i := number&(1<<t.slotBits-1) - t.low
+	t.slots[i].object = nil
+	t.slots[i].generation++
+	t.free = append(t.free, i)
+	t.inUse--
+}
+
+// Each calls f for every object. f may remove objects.
+func (t *Table[T]) Each(f func(*T)) {
+	for i := range t.slots {
+		if o := t.slots[i].object; o != nil {
+			f(o)
+		}
+	}
+}
+
+// InUse returns the number of objects.
+func (t *Table[T]) InUse() int { return t.inUse }
+
+// Full reports whether there is no room for another.
+func (t *Table[T]) Full() bool { return t.inUse >= t.limit }

@@ -3,6 +3,7 @@ package verbs
 import (
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
@@ -91,4 +92,68 @@ func (o *Owner) Event(typ abi.EventType, number, status uint32, reason string) {
 		}
 	}
 	o.out.AsyncEvent(typ, number, status, reason)
+}
+
+// gids holds the addresses that the driver may send from, indexed like its GID table.
+type gids struct {
+	used uint64 // bit set of the entries that are in use
+	at   [abi.GIDEntries][16]byte
+}
+
+// SetGID sets the address of an entry of the driver's GID table.
+func (o *Owner) SetGID(index uint16, gid [16]byte) {
+	o.gids.used |= 1 << index
+	o.gids.at[index] = gid
+}
+
+// ClearGID empties an entry. Objects made with it keep its address.
+func (o *Owner) ClearGID(index uint16) { o.gids.used &^= 1 << index }
+
+// GID returns the address of an entry of the driver's GID table; ok is false if the entry is empty
+// or past the table.
+func (o *Owner) GID(index uint8) (gid [16]byte, ok bool) {
+	if o.gids.used>>index&1 == 0 {
+		return gid, false
+	}
+	return o.gids.at[index], true
+}
+
+// joins reports whether one packet can have both addresses, which must be of one IP version. A
+// source that was not set fits every destination.
+func joins(src, dst [16]byte) bool { return src == [16]byte{} || IsIPv4(src) == IsIPv4(dst) }
+
+// Events that a function records while its requests are traced. Callers first check whether there
+// is a ring; tracing costs the data path nothing else.
+
+// UseTrace makes the function record the events of its requests in r; nil stops it.
+func (o *Owner) UseTrace(r *trace.Ring) { o.Trace = r }
+
+// traces reports whether the requests of a QP are recorded.
+func (o *Owner) traces(qpn uint32) bool { return o.Trace != nil && o.Trace.Wants(qpn) }
+
+// Stats counts events of the objects of a function.
+type Stats struct {
+	Posted      uint64 // send work requests read
+	Completed   uint64 // CQEs written
+	Flushed     uint64 // of Completed: with WCWRFlushErr
+	Errors      uint64 // of Completed: with any other error
+	CQOverflows uint64 // completion queues that overflowed
+	QPErrors    uint64 // QPs that moved to ERR because of a failure
+	BadQKeys    uint64 // datagrams with the wrong Q_Key
+	Doorbells   uint64 // doorbells received
+
+	BadDoorbells uint64 // of Doorbells: name no queue
+}
+
+// Add adds x to s.
+func (s *Stats) Add(x *Stats) {
+	s.Posted += x.Posted
+	s.Completed += x.Completed
+	s.Flushed += x.Flushed
+	s.Errors += x.Errors
+	s.CQOverflows += x.CQOverflows
+	s.QPErrors += x.QPErrors
+	s.BadQKeys += x.BadQKeys
+	s.Doorbells += x.Doorbells
+	s.BadDoorbells += x.BadDoorbells
 }

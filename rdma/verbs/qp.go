@@ -140,19 +140,6 @@ func (q *QP) wake() {
 	q.sched.Ready(q)
 }
 
-// receives returns how many messages of the peer can hold a receive at a time, if an ordered
-// connection does not limit that to one.
-func (r *responder) receives() uint32 {
-	q := r.q
-	switch {
-	case q.typ == abi.QPTypeXRCRecv:
-		return maxMessages
-	case r.srq != nil:
-		return r.srq.Entries()
-	}
-	return r.rq.Entries()
-}
-
 // datagrams reports whether the QP is of the datagram service.
 func (q *QP) datagrams() bool { return q.typ == abi.QPTypeUD || q.typ == abi.QPTypeGSI }
 
@@ -162,3 +149,113 @@ func (q *QP) unreliable() bool { return q.typ == abi.QPTypeUC }
 // gsiNumber is the number of the queue pair of the general services interface. Each function has
 // one, for connection management between the kernels of guests.
 const gsiNumber = 1
+
+// remote holds what is known of the queue pair at the other end.
+type remote struct {
+	number  uint32
+	gid     [16]byte
+	ird     uint8 // READs and atomics that it accepts
+	wired   bool  // the driver named it
+	left    bool  // the driver named it, but its end of a connection is gone
+	leaving bool  // it is ending the connection
+}
+
+// anyIRD means that the peer has not announced how many READs and atomics it accepts.
+const anyIRD = 255
+
+// forget clears the peer of a connection, unless the driver named it.
+func (r *remote) forget() {
+	if !r.wired {
+		r.number, r.gid = 0, [16]byte{}
+	}
+	r.ird = anyIRD
+}
+
+// The states of a QP. An arrow without a name is a move by ModifyQP, by the tables of
+// modify.go. RESET and ERR can be reached from every state.
+//
+//	            Connect
+//	         ┌───────────────────┐         drained by and by
+//	RESET ─▶ INIT ─▶ RTR ─▶ RTS ◀──────▶ SQD
+//	  ▲               │      │ ▲
+//	  │               │      │ └──────── SQE   a send of a UD or UC QP failed: sends are flushed
+//	  │               ▼      ▼
+//	  └────────────── ERR ◀──── local or remote error, peer gone
+//
+// In ERR works are flushed in order, a few per turn, and the connection lingers so that refusals
+// reach the peer. A QP in RESET has no connection; a move there writes no completions.
+
+// fail moves the QP to ERR because of st and tells the driver.
+func (q *QP) fail(now vtime.Time, st abi.WCStatus, reason string) {
+	q.failAs(now, abi.EventQPFatal, st, reason)
+}
+
+// failAs does what fail does, with an event of type typ.
+func (q *QP) failAs(now vtime.Time, typ abi.EventType, st abi.WCStatus, reason string) {
+	if q.state == abi.QPStateErr || q.state == abi.QPStateReset {
+		return
+	}
+	q.enterErr(now)
+	q.owner.Stats.QPErrors++
+	q.owner.Event(typ, q.number, uint32(st), reason)
+}
+
+// failSend stops sending because a work request completed with st. The QP continues to receive if
+// no peer relies on its sends, as with datagrams and unreliable connections.
+func (s *requester) failSend(now vtime.Time, st abi.WCStatus) {
+	q := s.q
+	if st == abi.WCWRFlushErr { // the peer is leaving, which is not an error
+		q.enterErr(now)
+		return
+	}
+	if !q.datagrams() && !q.unreliable() {
+		q.fail(now, st, "send work request failed: "+st.String())
+		return
+	}
+	if q.state == abi.QPStateRTS || q.state == abi.QPStateSQD {
+		q.state = abi.QPStateSQE
+		s.polled.Remove()
+		s.dropRequests()
+		q.wake()
+	}
+}
+
+// enterErr moves the QP to ERR. Transactions in flight lose their data. The following turns flush
+// the work requests.
+func (q *QP) enterErr(now vtime.Time) {
+	if q.state == abi.QPStateErr {
+		return
+	}
+	q.state = abi.QPStateErr
+	q.sched.Freed() // it may have been offered credit
+	q.shared.Timers.Stop(&q.patience)
+	q.polled.Remove() // flushing reads and arms the queue
+	q.dropRequests()
+	if q.conn != nil {
+		q.lingerUntil = now + q.shared.Linger
+		q.shared.lingering.PushBack(&q.lingering, q)
+	}
+	q.wake()
+}
+
+// reset moves the QP to RESET from any state.
+func (q *QP) reset(now vtime.Time) {
+	q.stopWork()
+	q.peer.wired, q.peer.left = false, false
+	q.leaveConn(now)
+	q.sq.Reset()
+	q.rq.Reset()
+	q.windows.unbindAll()
+	q.attr = defaultAttributes(q.owner.Limits())
+	q.state = abi.QPStateReset
+}
+
+// stopWork drops all work requests, sent and received.
+func (q *QP) stopWork() {
+	q.req.forget()
+	q.rsp.drop()
+	q.Queued.Remove()
+	q.polled.Remove()
+	q.shared.Timers.Stop(&q.patience)
+	q.waitCredit = false
+}

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
 // WorkQueue is the device's side of a send or receive queue. If the driver breaks the rules, or the
@@ -213,4 +215,105 @@ func (u *WorkQueue) Sleep() (more bool) {
 		u.fault(err)
 	}
 	return n > 0 // n is 0 after an error
+}
+
+// Doorbell handles one doorbell of the driver. Its index is checked against the queue in memory. A
+// doorbell that names no queue is only counted (DEV-801): it may have crossed the command that
+// destroyed the queue.
+func (o *Objects) Doorbell(now vtime.Time, d *abi.Doorbell) {
+	if !o.Working() {
+		return
+	}
+	o.Stats.Doorbells++
+	if !o.rang(d) {
+		o.Stats.BadDoorbells++
+		o.brokeDoorbell(abi.DRV801, d)
+	}
+	o.Settle(now)
+}
+
+// rang passes a doorbell to the queue that it names. It returns false if there is no such queue.
+func (o *Objects) rang(d *abi.Doorbell) bool {
+	switch d.Kind {
+	case abi.DoorbellSQ, abi.DoorbellRQ:
+		q := o.QP(d.Queue)
+		switch {
+		case q == nil:
+			return false
+		case d.Kind == abi.DoorbellRQ:
+			q.recvDoorbell(d.Index)
+		default:
+			if o.Trace != nil {
+				q.noteEntries(trace.Doorbell, d.Index)
+			}
+			q.sendDoorbell(d.Index)
+		}
+	case abi.DoorbellSRQ:
+		s := o.SRQ(d.Queue)
+		if s == nil {
+			return false
+		}
+		s.Doorbell(d.Index)
+	case abi.DoorbellCQArm:
+		c := o.CQ(d.Queue)
+		if c == nil {
+			return false
+		}
+		c.Arm(d.Index, d.Flags&abi.ArmSolicitedOnly != 0)
+	default:
+		return false
+	}
+	return true
+}
+
+// sendDoorbell handles a doorbell of the send queue.
+func (s *requester) sendDoorbell(index uint32) {
+	q := s.q
+	if q.state == abi.QPStateReset {
+		q.owner.rungInReset(abi.RingSQ, q.number, index)
+		return // the driver may be clearing the queue
+	}
+	if s.sq.Doorbell(index) {
+		q.wake()
+	}
+}
+
+// recvDoorbell handles a doorbell of the receive queue. Receives are read only when a message needs
+// one.
+func (r *responder) recvDoorbell(index uint32) {
+	q := r.q
+	if q.state == abi.QPStateReset {
+		q.owner.rungInReset(abi.RingRQ, q.number, index)
+		return
+	}
+	if r.rq.Doorbell(index) && q.state == abi.QPStateErr {
+		q.wake()
+	}
+}
+
+// brokeDoorbell reports a doorbell record that breaks a clause.
+func (o *Owner) brokeDoorbell(clause abi.Clause, d *abi.Doorbell) {
+	var b [abi.DoorbellSize]byte
+	d.Marshal(b[:])
+	where := abi.RingDoorbell
+	switch d.Kind {
+	case abi.DoorbellAdmin:
+		where = abi.RingAdmin
+	case abi.DoorbellSQ:
+		where = abi.RingSQ
+	case abi.DoorbellRQ:
+		where = abi.RingRQ
+	case abi.DoorbellCQArm:
+		where = abi.RingCQ
+	case abi.DoorbellSRQ:
+		where = abi.RingSRQ
+	}
+	o.Broke(clause, where, d.Queue, d.Index, b[:])
+}
+
+// rungInReset reports a doorbell for a queue of a QP in RESET.
+func (o *Owner) rungInReset(kind abi.Ring, qpn, index uint32) {
+	if index != 0 {
+		o.Broke(abi.DRV601, kind, qpn, index, word(index))
+	}
 }

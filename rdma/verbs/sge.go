@@ -84,3 +84,30 @@ func (s SGL) Scatter(c Cursor, src []byte) error {
 	}
 	return nil
 }
+
+// wrongSGE returns why Regions.SGEs rejected one of the n elements in b.
+func (r *Regions) wrongSGE(pd *PD, privileged bool, b []byte, n int, need uint32) Reason {
+	for i := range n {
+		var x abi.SGE
+		x.Unmarshal(b[i*abi.SGESize:])
+		if x.Length == 0 || r.memory(pd, privileged, x.LKey, x.Addr, uint64(x.Length), need) != nil {
+			continue
+		}
+		at, key := uint64(i), uint64(x.LKey)
+		switch m := r.named(x.LKey); {
+		case x.LKey == abi.ReservedLKey:
+			return because("SGE %d: the reserved lkey %#x is for privileged queues, and device addresses below 2^62", at, key)
+		case m == nil || m.window:
+			return because("SGE %d: lkey %#x names no memory region", at, key)
+		case m.pd != pd:
+			return because("SGE %d: lkey %#x is of another protection domain than the queue", at, key)
+		case !m.usable():
+			return because("SGE %d: lkey %#x has no memory now: it was invalidated, or never registered", at, key)
+		case m.access&need != need:
+			return because("SGE %d: lkey %#x has no local write access, which what comes in needs", at, key)
+		default:
+			return because("SGE %d: %d bytes at %#x are not inside the region of lkey %#x", at, uint64(x.Length), x.Addr, key)
+		}
+	}
+	return because("an SGE names no memory of the queue")
+}
