@@ -56,7 +56,7 @@ func TestRequestChecks(t *testing.T) {
 		{"bind", abi.SendWQE{Opcode: abi.OpBindMW}, nil, nil, good},
 		{"bind, element", abi.SendWQE{Opcode: abi.OpBindMW, NumSGE: 1}, nil, nil, badOp},
 		{"register", abi.SendWQE{Opcode: abi.OpRegMR}, nil, nil, badOp},
-		{"register, privileged", abi.SendWQE{Opcode: abi.OpRegMR}, nil, func(s *side) { s.sq.privileged = true }, good},
+		{"register, privileged", abi.SendWQE{Opcode: abi.OpRegMR}, nil, func(s *side) { s.send.queue.privileged = true }, good},
 		{"no such operation", abi.SendWQE{Opcode: 63}, nil, nil, badOp},
 		{"unreliable SEND", abi.SendWQE{Opcode: abi.OpSend}, elements{5}, unreliable, good},
 		{"unreliable WRITE", abi.SendWQE{Opcode: abi.OpWriteImm}, elements{5}, unreliable, good},
@@ -68,7 +68,7 @@ func TestRequestChecks(t *testing.T) {
 		if c.change != nil {
 			c.change(s)
 		}
-		w := s.req.add()
+		w := s.send.works.add()
 		w.WQE = c.x
 		if w.WQE.Imm == 0 {
 			w.WQE.Imm = m.key
@@ -89,7 +89,7 @@ func TestRequestChecks(t *testing.T) {
 		if c.x.Opcode == abi.OpAtomicWrite {
 			length = 8
 		}
-		if st, why := s.check(w, rest); st != c.want || st == good && int(w.Length) != length {
+		if st, why := s.send.check(w, rest); st != c.want || st == good && int(w.Length) != length {
 			t.Errorf("%s: %v, want %v; %d bytes of %d", c.name, st, c.want, w.Length, length)
 		} else if (why.String() != "") != (st != good) || strings.Contains(why.String(), "%!") {
 			t.Errorf("%s: %v, because %q", c.name, st, why)
@@ -100,13 +100,13 @@ func TestRequestChecks(t *testing.T) {
 // Variants of the queue pair of TestRequestChecks.
 func noReads(s *side)    { s.attr.maxRdAtomic = 0 }
 func readable(s *side)   { s.g.Regions.table.Each(func(m *MR) { m.access = 0 }) }
-func unreliable(s *side) { s.typ = abi.QPTypeUC }
+func unreliable(s *side) { s.become(abi.QPTypeUC) }
 
 // TestLongestMessage: a message has at most 2^31 bytes, however they are distributed.
 func TestLongestMessage(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newRC(nil)
-	s.sq.privileged = true // who may name memory that is not there
+	s.send.queue.privileged = true // who may name memory that is not there
 	for _, c := range []struct {
 		lengths [2]uint32
 		want    abi.WCStatus
@@ -116,14 +116,14 @@ func TestLongestMessage(t *testing.T) {
 		{[2]uint32{1 << 31, 1}, abi.WCLocLenErr},
 		{[2]uint32{1 << 31, 1 << 31}, abi.WCLocLenErr},
 	} {
-		w := s.req.add()
+		w := s.send.works.add()
 		w.WQE = abi.SendWQE{Opcode: abi.OpWrite, NumSGE: 2}
 		rest := make([]byte, 2*abi.SGESize)
 		for i, n := range c.lengths {
 			sge := abi.SGE{Length: n, LKey: abi.ReservedLKey}
 			sge.Marshal(rest[i*abi.SGESize:])
 		}
-		if st, _ := s.check(w, rest); st != c.want || st == abi.WCSuccess && w.Length != 1<<31 {
+		if st, _ := s.send.check(w, rest); st != c.want || st == abi.WCSuccess && w.Length != 1<<31 {
 			t.Errorf("%v bytes: %v, length %d", c.lengths, st, w.Length)
 		}
 	}
@@ -139,7 +139,7 @@ func TestShortEntries(t *testing.T) {
 			}
 			w := &SendWR{}
 			w.WQE.Opcode = op
-			if st, _ := w.local(make([]byte, size-short)); st != want {
+			if st, _ := w.readParameters(make([]byte, size-short)); st != want {
 				t.Errorf("%v, %d bytes short: %v", op, short, st)
 			}
 		}
@@ -177,9 +177,9 @@ func TestClausesOfAnEntry(t *testing.T) {
 		if c.change != nil {
 			c.change(s)
 		}
-		w := s.req.add()
+		w := s.send.works.add()
 		w.WQE = c.x
-		if got := s.brokenBy(w); got != c.want {
+		if got := s.send.brokenBy(w); got != c.want {
 			t.Errorf("%s: breaks %v, want %v", c.name, got, c.want)
 		}
 	}

@@ -24,7 +24,7 @@ func (q *QP) Connect(now vtime.Time, conn transport.Conn, peerQPN uint32, pathMT
 	segment, ok := conn.Attach(&transport.Terms{
 		Endpoint: q, QPN: q.number, Peer: peerQPN, PathMTU: pathMTU, XRC: q.typ == abi.QPTypeXRCSend || q.typ == abi.QPTypeXRCRecv,
 		Unreliable: q.unreliable(),
-		Unordered:  q.unordered, InError: q.cie, Serves: int(q.attr.maxDest), Reads: int(q.attr.maxRdAtomic),
+		Unordered:  q.unordered, InError: q.inError, Serves: int(q.attr.maxDest), Reads: int(q.attr.maxRdAtomic),
 		PSN: q.attr.rqPSN, Sending: &q.attr.sending, Account: &q.owner.Account,
 	})
 	if !ok {
@@ -34,8 +34,8 @@ func (q *QP) Connect(now vtime.Time, conn transport.Conn, peerQPN uint32, pathMT
 	if m := abi.PathMTUFor(pathMTU); m != 0 {
 		q.attr.pathMTU = m
 	}
-	q.conn, q.segment, q.waitCredit, q.heard, q.violated, q.peer.leaving = conn, segment, false, false, false, false
-	q.rsp.connect(conn.Ordered(), q.receives())
+	q.conn, q.segment, q.blocked, q.heard, q.violated, q.peer.leaving = conn, segment, false, false, false, false
+	q.recv.messages.connect(conn.Ordered(), q.recv.most())
 	if q.state == abi.QPStateInit {
 		q.state = abi.QPStateRTS
 	}
@@ -45,9 +45,8 @@ func (q *QP) Connect(now vtime.Time, conn transport.Conn, peerQPN uint32, pathMT
 }
 
 // Unblocked implements transport.Endpoint.
-func (s *requester) Unblocked(vtime.Time) {
-	q := s.q
-	s.waitCredit = false
+func (q *QP) Unblocked(vtime.Time) {
+	q.blocked = false
 	q.wake()
 }
 
@@ -117,19 +116,12 @@ func (q *QP) Ended(now vtime.Time, st abi.WCStatus, reason string) {
 }
 
 // dropRequests withdraws all requests from the connection, which then ignores answers to them.
-func (s *requester) dropRequests() {
-	q := s.q
-	s.req.reads = 0
+func (q *QP) dropRequests() {
+	q.send.works.reads = 0
 	if q.conn != nil {
 		q.conn.Forget()
 	}
 }
-
-// The driver of a wired QP takes it to RTR itself; the peer's number and GID were exchanged by
-// other means. Meanwhile the device makes the connection. Until it exists, and after the peer has
-// left, the QP behaves as if its packets were lost: it may stay in RTR or RTS for ever, but posted
-// work fails after a while. On an unreliable connection posted work is lost after that while
-// instead, and at once when the peer has left.
 
 // Wired reports whether the driver named the peer, and returns what it named.
 func (q *QP) Wired() (peerQPN uint32, peerGID [16]byte, ok bool) {
@@ -148,7 +140,7 @@ func (q *QP) PeerLeft(now vtime.Time) {
 	}
 	q.leaveConn(now)
 	q.peer.left = true
-	if r := &q.req; r.head != r.tail && !q.unreliable() {
+	if r := &q.send.works; r.head != r.tail && !q.unreliable() {
 		q.failAlone(now, "its queue pair has gone")
 	} else {
 		q.wake()

@@ -222,11 +222,12 @@ func TestEventsOfTheEnd(t *testing.T) {
 		}, 1, abi.QPStateErr},
 		"peer left": {func(s *side) { s.Disconnected(0) }, 0, abi.QPStateErr},
 		"of an unreliable one": {func(s *side) {
-			s.typ, s.peer.wired = abi.QPTypeUC, true
+			s.become(abi.QPTypeUC)
+			s.peer.wired = true
 			s.Ended(0, abi.WCRetryExcErr, "for a test")
 		}, 0, abi.QPStateRTS},
 		"of an unreliable one that connection management made": {func(s *side) {
-			s.typ = abi.QPTypeUC
+			s.become(abi.QPTypeUC)
 			s.Ended(0, abi.WCRetryExcErr, "for a test")
 		}, 1, abi.QPStateErr},
 	} {

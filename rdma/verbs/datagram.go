@@ -13,29 +13,21 @@ import (
 // successfully when the destination has taken it or when it cannot arrive. Only an error in its own
 // entry or memory is an error; it moves the QP to SQE.
 
-// datagramSender is the sending side of a queue pair of the datagram service.
-type datagramSender struct {
-	q       *QP
-	last    *AH         // of the last datagram that contained its address
-	blocked Destination // that the QP waits for
-}
-
-// check checks what is specific to datagrams in a work request whose length is known.
-func (d *datagramSender) check(now vtime.Time, w *SendWR, entry []byte) (abi.WCStatus, Reason) {
-	q := d.q
+// checkDatagram checks what is specific to datagrams in a work request whose length is known.
+func (s *sender) checkDatagram(now vtime.Time, w *SendWR, entry []byte) (abi.WCStatus, Reason) {
 	x := &w.WQE
 	switch {
 	case x.Opcode != abi.OpSend && x.Opcode != abi.OpSendImm:
 		return abi.WCLocQPOpErr, because("opcode %d is none of a QP for datagrams", uint64(x.Opcode))
 	case x.RemoteQPN > abi.GroupQPN:
 		return abi.WCLocQPOpErr, because("QP %#x is none: numbers have 24 bits", uint64(x.RemoteQPN))
-	case int(w.Length) > q.owner.Limits().MTU:
-		return abi.WCLocLenErr, because("a datagram of %d bytes does not fit the MTU, %d", uint64(w.Length), uint64(q.owner.Limits().MTU))
+	case int(w.Length) > s.owner.Limits().MTU:
+		return abi.WCLocLenErr, because("a datagram of %d bytes does not fit the MTU, %d", uint64(w.Length), uint64(s.owner.Limits().MTU))
 	case x.AHN == 0:
-		w.to = d.destination(now, entry, x.RemoteQPN)
+		w.to = s.destination(now, entry, x.RemoteQPN)
 	default:
-		if a := q.in.ahs.AH(x.AHN); a != nil && a.pd == q.pd && a.to.leads(x.RemoteQPN) {
-			w.to = q.in.ahs.destination(a, q.Ordered())
+		if a := s.ahs.AH(x.AHN); a != nil && a.pd == s.pd && a.to.leads(x.RemoteQPN) {
+			w.to = s.ahs.destination(a, s.ordered)
 		}
 	}
 	switch {
@@ -49,26 +41,24 @@ func (d *datagramSender) check(now vtime.Time, w *SendWR, entry []byte) (abi.WCS
 
 // destination returns the destination of a datagram whose entry contains the address vector, nil if
 // the vector is invalid. An address that the last datagram had too is found without a look-up.
-func (d *datagramSender) destination(now vtime.Time, entry []byte, qpn uint32) Destination {
-	q := d.q
-	x := &q.shared.address
+func (s *sender) destination(now vtime.Time, entry []byte, qpn uint32) Destination {
+	x := &s.shared.address
 	x.Unmarshal(entry)
 	path, st := pathOf(x.FlowLabel, x.TrafficClass, x.HopLimit, x.SL, x.VLAN)
-	sgid, has := q.owner.GID(x.SGIDIndex)
+	sgid, has := s.owner.GID(x.SGIDIndex)
 	to := Address{GID: x.DGID, SGID: sgid, Path: path}
 	switch {
 	case st != abi.StatusOK || !has || !to.leads(qpn):
 		return nil
-	case d.last == nil || d.last.to != to || d.last.gone:
-		d.last = q.in.ahs.standing(now, to)
+	case s.lastAH == nil || s.lastAH.to != to || s.lastAH.gone:
+		s.lastAH = s.ahs.standing(now, to)
 	}
-	return q.in.ahs.destination(d.last, q.Ordered())
+	return s.ahs.destination(s.lastAH, s.ordered)
 }
 
-// issue does the work of issuePacket for the valid work at next: its destination takes the
+// issueDatagram does the work of issuePacket for the valid work at next: its destination takes the
 // datagram, or the datagram is lost.
-func (d *datagramSender) issue(now vtime.Time, w *SendWR) (n int, started, ok bool) {
-	q := d.q
+func (q *QP) issueDatagram(now vtime.Time, w *SendWR) (n int, started, ok bool) {
 	x := &w.WQE
 	out := &q.shared.datagram
 	*out = Datagram{
@@ -76,7 +66,7 @@ func (d *datagramSender) issue(now vtime.Time, w *SendWR) (n int, started, ok bo
 			To: x.RemoteQPN, From: q.number, QKey: x.RemoteQKey, Imm: x.Imm, HasImm: x.Opcode == abi.OpSendImm,
 			Solicited: x.Flags&abi.SendSolicited != 0, Length: int(w.Length), Work: w.Index,
 		},
-		SGEs: w.SGEs, From: d,
+		SGEs: w.SGEs, From: q,
 	}
 	if x.RemoteQKey&abi.QKeyControlled != 0 {
 		out.QKey = q.attr.qkey // a program may use a controlled Q_Key only through its QP's (InfiniBand §10.2.5)
@@ -96,23 +86,23 @@ func (d *datagramSender) issue(now vtime.Time, w *SendWR) (n int, started, ok bo
 		w.Status = abi.WCLocProtErr
 	}
 	w.started, w.Issued = true, true
-	q.req.next++
+	q.send.works.next++
 	q.complete(now)
 	return n, true, true
 }
 
 // Wait implements Waiter.
-func (d *datagramSender) Wait(c Destination) (news bool) {
-	news = d.blocked != c
-	d.blocked, d.q.waitCredit = c, true
+func (q *QP) Wait(c Destination) (news bool) {
+	news = q.full != c
+	q.full, q.blocked = c, true
 	return news
 }
 
 // Resume implements Waiter.
-func (d *datagramSender) Resume(c Destination) {
-	if d.blocked == c {
-		d.blocked, d.q.waitCredit = nil, false
-		d.q.wake()
+func (q *QP) Resume(c Destination) {
+	if q.full == c {
+		q.full, q.blocked = nil, false
+		q.wake()
 	}
 }
 
@@ -135,32 +125,37 @@ func (t *QPs) Deliver(now vtime.Time, d *Arrival) { t.deliver(now, t.QP(d.To), d
 
 func (t *QPs) deliver(now vtime.Time, q *QP, d *Arrival) {
 	switch {
-	case len(d.Data) > t.owner.limits.MTU, !t.owner.Working(), q == nil || !q.datagrams() || !q.Serving() || q.recvCQ.Broken():
+	case len(d.Data) > t.owner.limits.MTU, !t.owner.Working(), q == nil || !q.datagrams() || !q.Serving() || q.recv.cq.Broken():
 		t.owner.Account.DatagramsLost++
 	case q.attr.qkey != d.QKey:
 		t.owner.Stats.BadQKeys++
 	default:
-		q.receiveDatagram(now, d)
+		// A failed receive fails the queue pair, unless its requests complete in error.
+		if st := q.recv.datagram(now, d); st != abi.WCSuccess && !q.inError {
+			q.fail(now, st, "receive work request failed: "+st.String())
+		}
 	}
 }
 
-// receiveDatagram writes a datagram to the next receive, behind the GRH.
-func (r *responder) receiveDatagram(now vtime.Time, d *Arrival) {
-	q := r.q
-	v := r.receiveFor(r.rsp.message)
+// datagram writes a datagram to the next receive, behind the GRH. A receive whose own entry or
+// memory is invalid completes in error; its status is returned.
+func (r *receiver) datagram(now vtime.Time, d *Arrival) (failed abi.WCStatus) {
+	v := r.receiveFor(r.messages.first)
 	total := GRHSize + len(d.Data)
 	switch {
 	case v == nil:
-		q.owner.Account.DatagramsLost++
-		return
+		r.owner.Account.DatagramsLost++
+		return abi.WCSuccess
 	case v.Status != abi.WCSuccess:
-		st := v.Status
-		r.failReceive(now, v, st)
-		return
+		failed = v.Status
+		r.messages.first++
+		r.finish(now, v, failed)
+		return failed
 	case uint64(total) > v.Capacity: // the receive stays for a datagram that fits
-		q.owner.Account.DatagramsLost++
-		return
+		r.owner.Account.DatagramsLost++
+		return abi.WCSuccess
 	}
+	r.messages.first++
 	cqe := abi.CQE{
 		ByteLen: uint32(total), SrcQP: d.From, Opcode: abi.WCOpRecv, Flags: abi.WCFlagGRH, SL: d.SL,
 	}
@@ -168,8 +163,8 @@ func (r *responder) receiveDatagram(now vtime.Time, d *Arrival) {
 		cqe.Flags |= abi.WCFlagImm
 		cqe.Imm = d.Imm
 	}
-	if q.owner.sourceMAC {
-		cqe.SourceMAC = q.owner.gateway // Annex A17.4.5.1
+	if r.owner.sourceMAC {
+		cqe.SourceMAC = r.owner.gateway // Annex A17.4.5.1
 	}
 	var c Cursor
 	err := v.SGEs.Scatter(c, d.GRH[:])
@@ -178,28 +173,17 @@ func (r *responder) receiveDatagram(now vtime.Time, d *Arrival) {
 		err = v.SGEs.Scatter(c, d.Data)
 	}
 	if err != nil {
-		r.failReceive(now, v, abi.WCLocProtErr)
-		return
+		r.finish(now, v, abi.WCLocProtErr)
+		return abi.WCLocProtErr
 	}
-	r.rsp.message++
-	q.owner.Account.PushesRx++
-	q.owner.Account.BytesRx += uint64(len(d.Data))
-	if q.owner.traces(q.number) {
+	r.owner.Account.PushesRx++
+	r.owner.Account.BytesRx += uint64(len(d.Data))
+	if r.owner.traces(r.number) {
 		d.Conn.NoteDelivered(d.Datagram, d.ID)
 		r.noteReceiving(d.Conn.ID(), d.ID)
 	}
-	r.completeRecv(now, v, &cqe, d.Solicited)
-}
-
-// failReceive completes a receive whose own entry or memory is invalid. This fails the queue pair,
-// unless its requests complete in error.
-func (r *responder) failReceive(now vtime.Time, v *Receive, st abi.WCStatus) {
-	q := r.q
-	r.rsp.message++
-	r.finishRecv(now, v, st)
-	if !q.cie {
-		q.fail(now, st, "receive work request failed: "+st.String())
-	}
+	r.report(now, v, &cqe, d.Solicited)
+	return abi.WCSuccess
 }
 
 // Groups holds the multicast groups that queue pairs of a function are attached to. The limit

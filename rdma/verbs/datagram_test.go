@@ -300,22 +300,21 @@ func TestDatagramsWait(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newUD(nil)
 	a, b := &way{}, &way{}
-	d := &s.sender
-	if !d.Wait(a) || d.Wait(a) || !s.waitCredit {
+	if !s.Wait(a) || s.Wait(a) || !s.blocked {
 		t.Error("waiting is news twice, or never")
 	}
 	g.turns = 0
-	if d.Resume(b); g.turns != 0 || !s.waitCredit {
+	if s.Resume(b); g.turns != 0 || !s.blocked {
 		t.Error("room at another destination lets it go on")
 	}
 	s.post(0, datagram(1, 0x777))
-	if d.Resume(a); g.turns != 1 || s.waitCredit {
+	if s.Resume(a); g.turns != 1 || s.blocked {
 		t.Error("room at the destination does not let it go on")
 	}
-	if d.Resume(a); g.turns != 1 {
+	if s.Resume(a); g.turns != 1 {
 		t.Error("it goes on twice")
 	}
-	if !d.Wait(b) || !d.Wait(a) {
+	if !s.Wait(b) || !s.Wait(a) {
 		t.Error("waiting for another is no news")
 	}
 }

@@ -282,6 +282,9 @@ func (g *guest) newUD(change func(*abi.CreateQP)) *side {
 	return s
 }
 
+// become makes the queue pair one of another type, with the same queues.
+func (s *side) become(typ abi.QPType) { s.typ, s.send.typ, s.recv.typ = typ, typ, typ }
+
 // connect gives the queue pair a wire.
 func (s *side) connect(now vtime.Time) {
 	s.g.t.Helper()

@@ -63,17 +63,17 @@ type QPInfo struct {
 // it waits for the rate.
 func (t *QPs) EachQP(f func(*QP, *QPInfo)) {
 	t.each(func(q *QP) {
-		r := &q.req
+		r := &q.send.works
 		var pushes, pulls int
 		if q.conn != nil {
 			pushes, pulls = q.conn.UnderWay()
 		}
 		f(q, &QPInfo{
 			Number: q.number, Peer: q.peer.number, PeerGID: q.peer.gid, Type: q.typ, State: q.state,
-			SendCQ: q.sendCQ.Number(), RecvCQ: q.recvCQ.Number(),
-			Posted: q.sq.Ready(), InFlight: r.tail - r.head, Pushes: pushes, Pulls: pulls, Reads: r.reads,
+			SendCQ: q.send.cq.Number(), RecvCQ: q.recv.cq.Number(),
+			Posted: q.send.queue.Ready(), InFlight: r.tail - r.head, Pushes: pushes, Pulls: pulls, Reads: r.reads,
 			PathMTU: q.PathMTU(), RetryCnt: q.attr.sending.RetryCount, RNRRetry: q.attr.rnrRetry, MaxRdAtomic: q.attr.maxRdAtomic,
-			CreditWait: q.waitCredit,
+			CreditWait: q.blocked,
 		})
 	})
 }
@@ -81,12 +81,12 @@ func (t *QPs) EachQP(f func(*QP, *QPInfo)) {
 // EachQueue calls f for every send, receive and completion queue.
 func (o *Objects) EachQueue(f func(*QueueInfo)) {
 	o.QPs.each(func(q *QP) {
-		for _, u := range []*WorkQueue{&q.sq, &q.rq} {
+		for _, u := range []*WorkQueue{&q.send.queue, &q.recv.queue} {
 			if !u.Open() {
 				continue
 			}
 			info := u.info()
-			info.Polled = u == &q.sq && q.polled.On() != nil
+			info.Polled = u == &q.send.queue && q.polled.On() != nil
 			f(&info)
 		}
 	})

@@ -82,7 +82,7 @@ func TestWhatQueuePairsShow(t *testing.T) {
 	s.done(0, abi.WCSuccess)
 	want.InFlight, want.Pushes, want.Reads = 1, 1, 0
 	check("one is done")
-	s.waitCredit = true
+	s.blocked = true
 	want.CreditWait = true
 	check("no credit")
 }
@@ -151,7 +151,7 @@ func TestWhoGetsTurns(t *testing.T) {
 		{"not connected", abi.QPTypeRC, func(s *side) { s.state = abi.QPStateRTS }, 0},
 		{"its driver named the peer", abi.QPTypeRC, func(s *side) { s.state, s.peer.wired = abi.QPStateRTS, true }, 1},
 		{"datagrams", abi.QPTypeUD, func(s *side) { s.state = abi.QPStateRTS }, 1},
-		{"without credit", abi.QPTypeRC, func(s *side) { s.connect(0); s.waitCredit = true }, 0},
+		{"without credit", abi.QPTypeRC, func(s *side) { s.connect(0); s.blocked = true }, 0},
 		{"in RTR", abi.QPTypeRC, func(s *side) { s.connect(0); s.state = abi.QPStateRTR }, 0},
 		{"in INIT", abi.QPTypeRC, func(*side) {}, 0},
 		{"in ERR", abi.QPTypeRC, func(s *side) { s.state = abi.QPStateErr }, 1},

@@ -29,14 +29,14 @@ func TestMistakesAreNamed(t *testing.T) {
 		{abi.SendWQE{Opcode: abi.OpRead}, []abi.SGE{readOnly.sge(0, 8)}, "has no local write access"},
 		{abi.SendWQE{Opcode: abi.OpSend}, []abi.SGE{{LKey: abi.ReservedLKey, Length: 8}}, "is for privileged queues"},
 	} {
-		w := s.req.add()
+		w := s.send.works.add()
 		w.WQE = c.x
 		w.WQE.NumSGE = uint8(len(c.sges))
 		rest := make([]byte, 192)
 		for i := range c.sges {
 			c.sges[i].Marshal(rest[i*abi.SGESize:])
 		}
-		if st, why := s.check(w, rest); st == abi.WCSuccess || !strings.Contains(why.String(), c.want) {
+		if st, why := s.send.check(w, rest); st == abi.WCSuccess || !strings.Contains(why.String(), c.want) {
 			t.Errorf("%+v: %v, because %q; want %q", c.x, st, why, c.want)
 		}
 	}

@@ -301,8 +301,8 @@ func (t *QPs) ModifyQP(now vtime.Time, m *abi.ModifyQP) abi.Status {
 		return abi.StatusOK
 	}
 	if q.state == abi.QPStateReset && to == abi.QPStateInit {
-		q.sq.clean(abi.QueueHeaderSize)
-		q.rq.clean(abi.QueueHeaderSize)
+		q.send.queue.clean(abi.QueueHeaderSize)
+		q.recv.queue.clean(abi.QueueHeaderSize)
 	}
 	q.set(m)
 	q.change(now, to)
@@ -358,7 +358,7 @@ func (t *QPs) QueryQP(qpn uint32) (abi.QueryQPResult, abi.Status) {
 		FlowLabel: a.path.FlowLabel, TrafficClass: a.path.TrafficClass, HopLimit: a.path.HopLimit, SL: a.path.SL,
 		DMAC: a.dmac, VLAN: a.vlan, SGIDIndex: a.sgidIndex,
 	}
-	if q.state == abi.QPStateSQD && q.req.begun() {
+	if q.state == abi.QPStateSQD && q.send.works.begun() {
 		r.Draining = 1
 	}
 	return r, abi.StatusOK

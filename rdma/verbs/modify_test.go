@@ -3,24 +3,8 @@ package verbs
 import (
 	"testing"
 
-	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
-
-// silent is a Notifier that drops everything, and a scheduler that does nothing.
-type silent struct{}
-
-func (silent) CQEvent(uint32)                                   {}
-func (silent) AsyncEvent(abi.EventType, uint32, uint32, string) {}
-func (silent) Fault(abi.Fault, string)                          {}
-func (silent) Violation(*abi.Violation)                         {}
-func (silent) Mistake(*Mistake)                                 {}
-func (silent) Ready(*QP)                                        {}
-func (silent) May(vtime.Time) bool                              { return false }
-func (silent) Spend(int)                                        {}
-func (silent) AnswerAt(now vtime.Time) vtime.Time               { return now }
-func (silent) Answered(int)                                     {}
-func (silent) Freed()                                           {}
 
 // complete is a ModifyQP that sets every attribute of mask to a good value.
 func complete(qpn, mask uint32, state abi.QPState) *abi.ModifyQP {
@@ -39,17 +23,13 @@ var everyState = []abi.QPState{
 // neither.
 func TestTransitions(t *testing.T) {
 	for _, typ := range []abi.QPType{abi.QPTypeRC, abi.QPTypeUC, abi.QPTypeUD} {
-		var o Objects
-		o.Init(&Shared{}, nil, Limits{}, silent{}, silent{}, nil)
-		o.UseFeatures(abi.FeatureExtendedVerbs)
-		q := &QP{in: &o.QPs, owner: &o.Owner, regions: &o.Regions, shared: &Shared{}, sched: silent{}, typ: typ}
-		q.requester.q, q.responder.q = q, q
-		q.number, _ = o.QPs.table.Add(q)
+		g := newGuest(t, Limits{})
+		q := g.newQP(typ, nil).QP
 		try := func(from, to abi.QPState, mask uint32) abi.Status {
 			q.state = from
 			m := complete(q.number, mask, to)
 			q.peer.gid = m.DGID
-			st := o.ModifyQP(0, m)
+			st := g.ModifyQP(0, m)
 			if got := q.state; st == abi.StatusOK && got != to || st != abi.StatusOK && got != from {
 				t.Fatalf("%v %v→%v: %v, but the QP is in %v", typ, from, to, st, got)
 			}

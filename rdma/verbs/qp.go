@@ -16,63 +16,56 @@ import (
 //	XRCSend   +   +            –
 //	XRCRecv   –   –            the XRC SRQ of its domain that each packet names
 type QP struct {
-	in      *QPs
-	owner   *Owner
-	regions *Regions
-	shared  *Shared
-	sched   Scheduler
+	in     *QPs
+	owner  *Owner
+	shared *Shared
+	sched  Scheduler
 
 	number uint32
 	typ    abi.QPType
 	pd     *PD
-	xrcd   *XRCD // XRCRecv
 	state  abi.QPState
 	attr   attributes
 
 	ordering  abi.Ordering
 	unordered bool // ordering is OrderingUnordered
-	cie       bool // a request that fails completes in error, and the QP continues
+	inError   bool // a request that fails completes in error, and the QP continues
 
-	groups [][16]byte // groups that it is attached to
+	send    sender
+	recv    receiver
+	windows Bindings
+	groups  [][16]byte // groups that it is attached to
 
 	conn     transport.Conn // nil if there is none
 	peer     remote
-	segment  int  // maximum of data bytes in one packet
-	violated bool // the peer sent an invalid request
-	windows  Bindings
+	segment  int         // maximum of data bytes in one packet
+	heard    bool        // a packet of the peer arrived
+	violated bool        // the peer sent an invalid request
+	blocked  bool        // nothing can be issued before Unblocked or Resume
+	full     Destination // of datagrams, that the QP waits for
 
-	requester
-	responder
-
+	sqdNotify   bool          // the driver asked to be told when the send queue is drained
+	patience    timer.Handle  // of requests that may never be answered
 	Queued      list.Node[QP] // in the scheduler's list: has work to issue or to flush
+	polled      list.Node[QP] // in Shared.polled: the send queue became empty
+	pollUntil   vtime.Time
 	lingering   list.Node[QP] // in Shared.lingering: failed, connection still open
 	lingerUntil vtime.Time
 }
 
-// requester is the sending half of a queue pair.
-type requester struct {
-	q          *QP
-	sendCQ     *CQ
-	sq         WorkQueue
-	req        sendRing
-	sigAll     bool
-	sqdNotify  bool // the driver asked to be told when the send queue is drained
-	waitCredit bool // nothing can be issued before Unblocked or Resume
-	sender     datagramSender
-	patience   timer.Handle  // of requests that may never be answered
-	polled     list.Node[QP] // in Shared.polled: the send queue became empty
-	pollUntil  vtime.Time
-}
-
-// responder is the half of a queue pair that serves its peer.
-type responder struct {
-	q       *QP
-	recvCQ  *CQ
-	rq      WorkQueue
-	srq     *SRQ // shared receive queue that it was created with
-	rsp     messages
-	heard   bool // a packet of the peer arrived
-	lastWQE bool // EventLastWQE was sent
+// half holds what each half of a queue pair is given of the rest of it. A half knows nothing of the
+// states; it returns what fails the queue pair.
+type half struct {
+	owner   *Owner
+	shared  *Shared
+	regions *Regions
+	number  uint32
+	typ     abi.QPType
+	pd      *PD
+	windows *Bindings
+	attr    *attributes
+	peer    *remote
+	inError bool
 }
 
 // Number returns the queue pair number, 24 bits.
@@ -89,7 +82,7 @@ func (q *QP) Ordered() bool { return q.ordering == abi.OrderingStrong }
 
 // CompletesInError reports whether a failed request of the QP leaves the QP working (RDMA over
 // Falcon §6.3).
-func (q *QP) CompletesInError() bool { return q.cie }
+func (q *QP) CompletesInError() bool { return q.inError }
 
 // IRD returns how many READs and atomics of the peer the QP accepts at a time, in packets (RDMA
 // over Falcon §8.3.2).
@@ -127,7 +120,7 @@ func (q *QP) RetryTime() vtime.Time { return q.attr.retryTime() }
 func (q *QP) wake() {
 	switch q.state {
 	case abi.QPStateRTS, abi.QPStateSQD:
-		if q.waitCredit || q.conn == nil && !q.peer.wired && !q.datagrams() || !q.sq.Open() {
+		if q.blocked || q.conn == nil && !q.peer.wired && !q.datagrams() || !q.send.queue.Open() {
 			return
 		}
 	case abi.QPStateErr, abi.QPStateSQE:
@@ -141,7 +134,9 @@ func (q *QP) wake() {
 }
 
 // datagrams reports whether the QP is of the datagram service.
-func (q *QP) datagrams() bool { return q.typ == abi.QPTypeUD || q.typ == abi.QPTypeGSI }
+func (q *QP) datagrams() bool { return isDatagram(q.typ) }
+
+func isDatagram(typ abi.QPType) bool { return typ == abi.QPTypeUD || typ == abi.QPTypeGSI }
 
 // unreliable reports whether the QP is of the unreliable connected service.
 func (q *QP) unreliable() bool { return q.typ == abi.QPTypeUC }
@@ -202,8 +197,7 @@ func (q *QP) failAs(now vtime.Time, typ abi.EventType, st abi.WCStatus, reason s
 
 // failSend stops sending because a work request completed with st. The QP continues to receive if
 // no peer relies on its sends, as with datagrams and unreliable connections.
-func (s *requester) failSend(now vtime.Time, st abi.WCStatus) {
-	q := s.q
+func (q *QP) failSend(now vtime.Time, st abi.WCStatus) {
 	if st == abi.WCWRFlushErr { // the peer is leaving, which is not an error
 		q.enterErr(now)
 		return
@@ -214,8 +208,8 @@ func (s *requester) failSend(now vtime.Time, st abi.WCStatus) {
 	}
 	if q.state == abi.QPStateRTS || q.state == abi.QPStateSQD {
 		q.state = abi.QPStateSQE
-		s.polled.Remove()
-		s.dropRequests()
+		q.polled.Remove()
+		q.dropRequests()
 		q.wake()
 	}
 }
@@ -243,8 +237,8 @@ func (q *QP) reset(now vtime.Time) {
 	q.stopWork()
 	q.peer.wired, q.peer.left = false, false
 	q.leaveConn(now)
-	q.sq.Reset()
-	q.rq.Reset()
+	q.send.queue.Reset()
+	q.recv.queue.Reset()
 	q.windows.unbindAll()
 	q.attr = defaultAttributes(q.owner.Limits())
 	q.state = abi.QPStateReset
@@ -252,10 +246,10 @@ func (q *QP) reset(now vtime.Time) {
 
 // stopWork drops all work requests, sent and received.
 func (q *QP) stopWork() {
-	q.req.forget()
-	q.rsp.drop()
+	q.send.works.forget()
+	q.recv.messages.drop()
 	q.Queued.Remove()
 	q.polled.Remove()
 	q.shared.Timers.Stop(&q.patience)
-	q.waitCredit = false
+	q.blocked = false
 }

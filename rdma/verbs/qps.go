@@ -69,10 +69,10 @@ func (q *QP) destroy(now vtime.Time) {
 
 // brokenQueue returns why one of the QP's queues is broken, "" if none is.
 func (q *QP) brokenQueue() string {
-	if q.srq != nil {
-		return cmp.Or(q.sq.broken, q.srq.queue.broken)
+	if q.recv.srq != nil {
+		return cmp.Or(q.send.queue.broken, q.recv.srq.queue.broken)
 	}
-	return cmp.Or(q.sq.broken, q.rq.broken)
+	return cmp.Or(q.send.queue.broken, q.recv.queue.broken)
 }
 
 // Settle moves queue pairs to ERR whose queues broke, and fails broken SRQs. Every entry point ends
@@ -87,7 +87,7 @@ func (t *QPs) settle(now vtime.Time) {
 	for t.owner.Unsettled() {
 		t.each(func(q *QP) {
 			switch {
-			case q.sendCQ.Broken() || q.recvCQ.Broken():
+			case q.send.cq.Broken() || q.recv.cq.Broken():
 				q.fail(now, abi.WCGeneralErr, "completion queue failed")
 			case q.brokenQueue() != "":
 				q.fail(now, abi.WCLocQPOpErr, q.brokenQueue())
@@ -106,43 +106,41 @@ func (t *QPs) Unstick(now vtime.Time) {
 // count adds n to the users of every object that the QP uses.
 func (q *QP) count(n int) {
 	q.pd.Use(n)
-	q.sendCQ.Use(n)
-	q.recvCQ.Use(n)
-	q.srq.Use(n)
-	q.xrcd.Use(n)
+	q.send.cq.Use(n)
+	q.recv.cq.Use(n)
+	q.recv.srq.Use(n)
+	q.recv.xrcd.Use(n)
 }
 
 // parts looks up the objects that a queue pair consists of, which depend on its type.
 func (t *QPs) parts(c *abi.CreateQP) (*QP, abi.Status) {
 	q := &QP{
-		in: t, owner: t.owner, regions: t.regions, shared: t.shared, sched: t.sched,
+		in: t, owner: t.owner, shared: t.shared, sched: t.sched,
 		typ: c.Type, attr: defaultAttributes(t.owner.Limits()), peer: remote{ird: anyIRD},
 	}
-	q.requester.q, q.responder.q, q.sender.q = q, q, q
-	q.sigAll = c.SigAll == 1
 	switch c.Type {
 	case abi.QPTypeRC, abi.QPTypeUC, abi.QPTypeUD, abi.QPTypeGSI:
-		q.pd, q.sendCQ, q.recvCQ = t.pds.PD(c.PDN), t.cqs.CQ(c.SendCQ), t.cqs.CQ(c.RecvCQ)
-		if q.pd == nil || q.sendCQ == nil || q.recvCQ == nil {
+		q.pd, q.send.cq, q.recv.cq = t.pds.PD(c.PDN), t.cqs.CQ(c.SendCQ), t.cqs.CQ(c.RecvCQ)
+		if q.pd == nil || q.send.cq == nil || q.recv.cq == nil {
 			return nil, abi.StatusNotFound
 		}
 		if c.SRQN != 0 {
-			if q.srq = t.srqs.SRQ(c.SRQN); q.srq == nil {
+			if q.recv.srq = t.srqs.SRQ(c.SRQN); q.recv.srq == nil {
 				return nil, abi.StatusNotFound
 			}
-			if !q.srq.basic() {
+			if !q.recv.srq.basic() {
 				return nil, abi.StatusInvalidArgument
 			}
 		}
 	case abi.QPTypeXRCSend:
-		if q.pd, q.sendCQ = t.pds.PD(c.PDN), t.cqs.CQ(c.SendCQ); q.pd == nil || q.sendCQ == nil {
+		if q.pd, q.send.cq = t.pds.PD(c.PDN), t.cqs.CQ(c.SendCQ); q.pd == nil || q.send.cq == nil {
 			return nil, abi.StatusNotFound
 		}
 		if c.RecvCQ != 0 || c.SRQN != 0 {
 			return nil, abi.StatusInvalidArgument
 		}
 	case abi.QPTypeXRCRecv:
-		if q.xrcd = t.xrcds.XRCD(c.XRCDN); q.xrcd == nil {
+		if q.recv.xrcd = t.xrcds.XRCD(c.XRCDN); q.recv.xrcd == nil {
 			return nil, abi.StatusNotFound
 		}
 		if c.PDN != 0 || c.SendCQ != 0 || c.RecvCQ != 0 || c.SRQN != 0 {
@@ -152,12 +150,12 @@ func (t *QPs) parts(c *abi.CreateQP) (*QP, abi.Status) {
 		return nil, abi.StatusUnsupported
 	}
 	q.ordering, q.unordered = c.Ordering, c.Ordering == abi.OrderingUnordered
-	q.cie = c.ErrorMode == abi.ErrorModeCompleteInError
-	q.sigAll = q.sigAll || q.unordered // a completion in any order says nothing about other requests
+	q.inError = c.ErrorMode == abi.ErrorModeCompleteInError
+	q.send.signalAll = c.SigAll == 1 || q.unordered // a completion in any order says nothing about other requests
 	switch {
 	case c.Ordering > abi.OrderingUnordered || c.ErrorMode > abi.ErrorModeCompleteInError,
-		q.unordered && !q.cie, // RDMA over Falcon §6.4
-		q.unreliable() && (c.Ordering != abi.OrderingStrong || q.cie): // a lost packet of it can be neither reordered nor failed at the peer
+		q.unordered && !q.inError, // RDMA over Falcon §6.4
+		q.unreliable() && (c.Ordering != abi.OrderingStrong || q.inError): // a lost packet of it can be neither reordered nor failed at the peer
 		return nil, abi.StatusInvalidArgument
 	}
 	if c.SigAll > 1 || c.Flags&^abi.QPPrivileged != 0 || c.Type != abi.QPTypeXRCRecv && c.XRCDN != 0 {
@@ -192,8 +190,8 @@ func (t *QPs) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 		p    queueParams
 		min  uint8 // log2 of the stride
 	}{
-		{c.Type != abi.QPTypeXRCRecv, &q.sq, abi.RingSQ, sq, 6},
-		{(c.Type == abi.QPTypeRC || q.unreliable() || q.datagrams()) && q.srq == nil, &q.rq, abi.RingRQ, rq, 5},
+		{c.Type != abi.QPTypeXRCRecv, &q.send.queue, abi.RingSQ, sq, 6},
+		{(c.Type == abi.QPTypeRC || q.unreliable() || q.datagrams()) && q.recv.srq == nil, &q.recv.queue, abi.RingRQ, rq, 5},
 	}
 	for _, u := range queues {
 		if u.has {
@@ -224,18 +222,25 @@ func (t *QPs) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 			return 0, st
 		}
 	}
-	q.req.init(&t.shared.sends, min(q.sq.Entries(), maxWorks), int(c.MaxSendSGE), int(c.MaxInline))
-	q.rsp.maxSGE = q.maxRecvSGE(c)
 	if c.Type == abi.QPTypeGSI {
 		q.number, t.gsi = gsiNumber, q
 	} else {
 		q.number, _ = t.table.Add(q)
 	}
-	if q.datagrams() { // there is no connection to wait for
-		q.rsp.connect(true, 0)
+	shares := half{
+		owner: t.owner, shared: t.shared, regions: t.regions, number: q.number, typ: q.typ, pd: q.pd, windows: &q.windows, attr: &q.attr,
+		peer: &q.peer, inError: q.inError,
 	}
-	q.sq.Name(q.number)
-	q.rq.Name(q.number)
+	q.send.half, q.recv.half = shares, shares
+	q.send.unordered, q.send.ordered, q.send.ahs = q.unordered, q.Ordered(), t.ahs
+	q.send.works.init(&t.shared.sends, min(q.send.queue.Entries(), maxWorks), int(c.MaxSendSGE), int(c.MaxInline))
+	q.recv.srqs = t.srqs
+	q.recv.messages.maxSGE = q.recv.maxSGE(c)
+	if q.datagrams() { // there is no connection to wait for
+		q.recv.messages.connect(true, 0)
+	}
+	q.send.queue.Name(q.number)
+	q.recv.queue.Name(q.number)
 	q.count(1)
 	return q.number, abi.StatusOK
 }

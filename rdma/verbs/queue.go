@@ -244,7 +244,7 @@ func (o *Objects) rang(d *abi.Doorbell) bool {
 			q.recvDoorbell(d.Index)
 		default:
 			if o.Trace != nil {
-				q.noteEntries(trace.Doorbell, d.Index)
+				q.send.noteEntries(trace.Doorbell, d.Index)
 			}
 			q.sendDoorbell(d.Index)
 		}
@@ -267,26 +267,24 @@ func (o *Objects) rang(d *abi.Doorbell) bool {
 }
 
 // sendDoorbell handles a doorbell of the send queue.
-func (s *requester) sendDoorbell(index uint32) {
-	q := s.q
+func (q *QP) sendDoorbell(index uint32) {
 	if q.state == abi.QPStateReset {
 		q.owner.rungInReset(abi.RingSQ, q.number, index)
 		return // the driver may be clearing the queue
 	}
-	if s.sq.Doorbell(index) {
+	if q.send.queue.Doorbell(index) {
 		q.wake()
 	}
 }
 
 // recvDoorbell handles a doorbell of the receive queue. Receives are read only when a message needs
 // one.
-func (r *responder) recvDoorbell(index uint32) {
-	q := r.q
+func (q *QP) recvDoorbell(index uint32) {
 	if q.state == abi.QPStateReset {
 		q.owner.rungInReset(abi.RingRQ, q.number, index)
 		return
 	}
-	if r.rq.Doorbell(index) && q.state == abi.QPStateErr {
+	if q.recv.queue.Doorbell(index) && q.state == abi.QPStateErr {
 		q.wake()
 	}
 }

@@ -7,6 +7,20 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
+// receiver is the half of a queue pair that serves its peer: it takes receives for messages, checks
+// and places what arrives, and carries out READs and atomics.
+type receiver struct {
+	half
+	cq       *CQ
+	queue    WorkQueue
+	srq      *SRQ  // shared receive queue that the QP was created with
+	xrcd     *XRCD // XRCRecv: packets name the SRQ, one of this domain
+	srqs     *SRQs
+	named    *SRQ // by the current packet
+	messages messages
+	lastSent bool // EventLastWQE was sent
+}
+
 // Receive is one receive work request, read once from the RQ or SRQ for the message that takes it.
 type Receive struct {
 	Taken    bool
@@ -52,113 +66,132 @@ func (v *Receive) Release() {
 // maxMessages limits the messages of the peer that hold a receive of a QP.
 const maxMessages = 128
 
-// messages tracks the messages of the peer that take a receive of a QP. They are numbered from 1 on
-// each connection; receives is a ring indexed by that number.
+// messages holds the receives that unfinished messages of the peer have taken. Messages that take a
+// receive are numbered from 1 on each connection.
 //
-//	message   oldest unfinished       newest that has a receive
-//	──────────┬───────────────────────┬──────────────────────
-//	   done   │ receives taken for it │ receives in the queue
+//	          first              next
+//	────────────┬──────────────────┬───────────────────────
+//	  complete  │ have a receive   │ have none yet
 type messages struct {
-	message  uint32 // number of the oldest unfinished message
-	fetched  uint32 // of the message the next receive in the RQ will serve
-	receives []Receive
-	maxSGE   int
-	srq      *SRQ // SRQ that the current packet names (XRC)
+	first  uint32    // number of the oldest unfinished message
+	next   uint32    // of the message that the next receive in the QP's own queue is for
+	ring   []Receive // by the number of the message
+	maxSGE int
 }
 
-// connect prepares for a new connection. receives is the depth of the queue that receives come
-// from.
-func (r *messages) connect(ordered bool, receives uint32) {
-	r.drop()
-	r.message, r.fetched = 1, 1
+// connect prepares for a new connection. receives is how many messages can hold a receive at a time
+// if their order does not limit that to one.
+func (m *messages) connect(ordered bool, receives uint32) {
+	m.drop()
+	m.first, m.next = 1, 1
 	n := uint32(1) // an ordered connection has one message in progress
 	if !ordered {
 		n = min(receives, maxMessages)
 	}
-	if uint32(len(r.receives)) != n {
-		r.receives = make([]Receive, n)
-		sges := make(SGL, int(n)*r.maxSGE)
-		for i := range r.receives {
-			r.receives[i].SGEs, sges = sges[:0:r.maxSGE], sges[r.maxSGE:]
+	if uint32(len(m.ring)) != n {
+		m.ring = make([]Receive, n)
+		sges := make(SGL, int(n)*m.maxSGE)
+		for i := range m.ring {
+			m.ring[i].SGEs, sges = sges[:0:m.maxSGE], sges[m.maxSGE:]
 		}
 	}
 }
 
 // drop discards the messages in progress.
-func (r *messages) drop() {
-	r.fetched = r.message
-	for i := range r.receives {
-		r.receives[i].Release()
+func (m *messages) drop() {
+	m.next = m.first
+	for i := range m.ring {
+		m.ring[i].Release()
 	}
 }
 
 // oldest returns the oldest receive that an unfinished message has taken.
-func (r *messages) oldest() (*Receive, bool) {
-	for i := range uint32(len(r.receives)) {
-		if v := r.receive(r.message + i); v.Taken {
+func (m *messages) oldest() (*Receive, bool) {
+	for i := range uint32(len(m.ring)) {
+		if v := m.at(m.first + i); v.Taken {
 			return v, true
 		}
 	}
 	return nil, false
 }
 
-func (r *messages) receive(number uint32) *Receive {
-	return &r.receives[number&uint32(len(r.receives)-1)]
+// at returns the place of the message with that number.
+func (m *messages) at(number uint32) *Receive {
+	return &m.ring[number&uint32(len(m.ring)-1)]
+}
+
+// most returns how many messages of the peer can hold a receive at a time, if an ordered connection
+// does not limit that to one.
+func (r *receiver) most() uint32 {
+	switch {
+	case r.typ == abi.QPTypeXRCRecv:
+		return maxMessages
+	case r.srq != nil:
+		return r.srq.Entries()
+	}
+	return r.queue.Entries()
+}
+
+// maxSGE returns the maximum of SGEs in a receive of the QP.
+func (r *receiver) maxSGE(c *abi.CreateQP) int {
+	switch {
+	case r.srq != nil:
+		return r.srq.MaxSGE()
+	case r.typ == abi.QPTypeXRCRecv:
+		return r.owner.Limits().SGEs
+	}
+	return int(c.MaxRecvSGE)
 }
 
 // receiveFor returns the receive for the message with that number. Messages take the receives of a
 // QP's own queue in the order of their numbers (RDMA over Falcon §8.3.2), those of a shared queue
 // in the order of arrival. It returns nil if none is posted or no more can be held: the peer has to
 // wait.
-func (r *responder) receiveFor(number uint32) *Receive {
-	q := r.q
-	m := &r.rsp
-	if number-m.message >= uint32(len(m.receives)) {
+func (r *receiver) receiveFor(number uint32) *Receive {
+	m := &r.messages
+	if number-m.first >= uint32(len(m.ring)) {
 		return nil
 	}
 	if s := r.source(); s != nil {
-		v := m.receive(number)
+		v := m.at(number)
 		if !v.Taken && !s.Take(v) {
 			return nil
 		}
 		return v
 	}
-	for ; m.fetched-m.message <= number-m.message; m.fetched++ {
-		b, ok := r.rq.Next(q.shared.entry[:])
+	for ; m.next-m.first <= number-m.first; m.next++ {
+		b, ok := r.queue.Next(r.shared.entry[:])
 		if !ok {
 			return nil
 		}
-		m.receive(m.fetched).Fill(&r.rq, q.regions, q.pd, b)
-		r.rq.Commit()
+		m.at(m.next).Fill(&r.queue, r.regions, r.pd, b)
+		r.queue.Commit()
 	}
-	return m.receive(number)
+	return m.at(number)
 }
 
 // source returns the shared queue that the current packet receives from, nil if the QP has a queue
 // of its own.
-func (r *responder) source() *SRQ {
-	q := r.q
-	if q.typ == abi.QPTypeXRCRecv {
-		return r.rsp.srq
+func (r *receiver) source() *SRQ {
+	if r.typ == abi.QPTypeXRCRecv {
+		return r.named
 	}
 	return r.srq
 }
 
 // domain returns the protection domain that the requests of the peer are checked against: the QP's,
 // or that of the XRC SRQ that the current packet names.
-func (r *responder) domain() *PD {
-	q := r.q
-	if q.typ == abi.QPTypeXRCRecv {
-		return r.rsp.srq.PD()
+func (r *receiver) domain() *PD {
+	if r.typ == abi.QPTypeXRCRecv {
+		return r.named.PD()
 	}
-	return q.pd
+	return r.pd
 }
 
-// completeRecv writes the completion of v and frees its slot.
-func (r *responder) completeRecv(now vtime.Time, v *Receive, cqe *abi.CQE, solicited bool) {
-	q := r.q
-	cq := r.recvCQ
-	cqe.WRID, cqe.QPN = v.WRID, q.number
+// report writes the completion of v and frees its place.
+func (r *receiver) report(now vtime.Time, v *Receive, cqe *abi.CQE, solicited bool) {
+	cq := r.cq
+	cqe.WRID, cqe.QPN = v.WRID, r.number
 	if s := v.SRQ; s != nil {
 		cqe.SRQN = s.Number()
 		if s.CQ() != nil {
@@ -169,54 +202,45 @@ func (r *responder) completeRecv(now vtime.Time, v *Receive, cqe *abi.CQE, solic
 	cq.post(now, cqe, solicited)
 }
 
-// finishRecv completes a receive in error.
-func (r *responder) finishRecv(now vtime.Time, v *Receive, st abi.WCStatus) {
-	q := r.q
-	r.completeRecv(now, v, &abi.CQE{SrcQP: q.peer.number, Status: st, Opcode: abi.WCOpRecv}, false)
+// finish completes a receive in error.
+func (r *receiver) finish(now vtime.Time, v *Receive, st abi.WCStatus) {
+	r.report(now, v, &abi.CQE{SrcQP: r.peer.number, Status: st, Opcode: abi.WCOpRecv}, false)
 }
 
-// Heard implements transport.Responder. It tells a driver that waits in RTR that it may move on.
-func (r *responder) Heard() {
-	q := r.q
-	if r.heard {
-		return
-	}
-	r.heard = true
-	if q.state == abi.QPStateRTR {
-		q.owner.Event(abi.EventCommEst, q.number, 0, "")
-	}
-}
+// What a connection asks of a queue pair as the responder (transport.Responder).
 
 // Serving implements transport.Responder.
-func (r *responder) Serving() bool {
-	switch r.q.state {
+func (q *QP) Serving() bool {
+	switch q.state {
 	case abi.QPStateRTR, abi.QPStateRTS, abi.QPStateSQD, abi.QPStateSQE:
 		return true
 	}
 	return false
 }
 
-// Address implements transport.Responder: with XRC, it selects an SRQ of the QP's domain.
-func (r *responder) Address(srqn uint32) bool {
-	q := r.q
-	if q.typ != abi.QPTypeXRCRecv {
-		return false
+// Heard implements transport.Responder. It tells a driver that waits in RTR that it may move on.
+func (q *QP) Heard() {
+	if q.heard {
+		return
 	}
-	s := q.in.srqs.SRQ(srqn)
-	r.rsp.srq = s
-	return s != nil && s.In(q.xrcd)
+	q.heard = true
+	if q.state == abi.QPStateRTR {
+		q.owner.Event(abi.EventCommEst, q.number, 0, "")
+	}
 }
 
+// Address implements transport.Responder.
+func (q *QP) Address(srqn uint32) bool { return q.recv.address(srqn) }
+
 // Place implements transport.Responder.
-func (r *responder) Place(now vtime.Time, p *transport.Packet, data []byte) transport.Verdict {
-	q := r.q
-	refusal, v, st := r.place(p, data)
+func (q *QP) Place(now vtime.Time, p *transport.Packet, data []byte) transport.Verdict {
+	refusal, v, st := q.recv.place(p, data)
 	switch {
 	case refusal == transport.Accepted, refusal == transport.NotReady:
 		return transport.Verdict{Refusal: refusal, Failed: st}
 	case q.unreliable() && (v == nil || st != abi.WCLocProtErr && st != abi.WCLocQPOpErr):
 		return transport.Verdict{Refusal: refusal} // the message is lost, and the next has its receive
-	case q.cie && (v != nil || !p.TakesReceive()):
+	case q.inError && (v != nil || !p.TakesReceive()):
 		// The message fails at both ends, and nothing else does.
 		if st == abi.WCSuccess {
 			st = abi.WCLocAccessErr
@@ -224,22 +248,79 @@ func (r *responder) Place(now vtime.Time, p *transport.Packet, data []byte) tran
 		return transport.Verdict{Refusal: refusal, Alone: true, Failed: st}
 	}
 	if v != nil && st != abi.WCSuccess {
-		r.finishRecv(now, v, st)
+		q.recv.finish(now, v, st)
 	}
-	r.Refused(now, refusal)
+	q.Refused(now, refusal)
 	return transport.Verdict{Refusal: refusal}
+}
+
+// Complete implements transport.Responder.
+func (q *QP) Complete(now vtime.Time, p *transport.Packet, n uint64, failed abi.WCStatus) {
+	if q.owner.Trace != nil {
+		q.recv.noteReceiving(q.conn.ID(), p.ID)
+	}
+	q.recv.complete(now, p, n, failed)
+}
+
+// Refused implements transport.Responder: it moves the QP to ERR because a request of the peer was
+// refused.
+func (q *QP) Refused(now vtime.Time, why transport.Refusal) {
+	typ, st, reason := abi.EventQPFatal, abi.WCRemOpErr, "refused a request of the peer"
+	switch why {
+	case transport.Sequence:
+		typ, st, reason = abi.EventQPReqErr, abi.WCRemInvReqErr, "a request of the peer was out of sequence"
+	case transport.Invalid:
+		q.violated = true
+		typ, st, reason = abi.EventQPReqErr, abi.WCRemInvReqErr, "the peer sent an invalid request"
+	case transport.Access:
+		typ, st, reason = abi.EventQPAccessErr, abi.WCRemAccessErr, "the peer asked for memory it may not access"
+	case transport.Operation:
+		reason = "a request of the peer could not be carried out"
+	}
+	q.failAs(now, typ, st, reason)
+}
+
+// Read implements transport.Responder.
+func (q *QP) Read(rkey uint32, addr uint64, n uint32) (transport.Memory, transport.Refusal) {
+	return q.recv.read(rkey, addr, n)
+}
+
+// Atomic implements transport.Responder.
+func (q *QP) Atomic(x *transport.Atomic) (original uint64, why transport.Refusal) {
+	return q.recv.atomic(x)
+}
+
+// Receives implements transport.Responder.
+func (q *QP) Receives() (n int, counted bool) { return q.recv.available() }
+
+// RNRTimer implements transport.Responder.
+func (q *QP) RNRTimer() uint8 { return q.attr.minRNRTimer }
+
+// AnswerAt implements transport.Responder.
+func (q *QP) AnswerAt(now vtime.Time) vtime.Time { return q.sched.AnswerAt(now) }
+
+// Answered implements transport.Responder.
+func (q *QP) Answered(n int) { q.sched.Answered(n) }
+
+// address selects the SRQ, of the XRC domain, that the current packet names.
+func (r *receiver) address(srqn uint32) bool {
+	if r.typ != abi.QPTypeXRCRecv {
+		return false
+	}
+	s := r.srqs.SRQ(srqn)
+	r.named = s
+	return s != nil && s.In(r.xrcd)
 }
 
 // place checks the rights that a packet needs and writes its data to memory. If it refuses the
 // packet, it also returns the receive that the packet would take and the status of that receive, if
 // there are any. If it accepts the packet, the status says why the message as a whole fails.
-func (r *responder) place(p *transport.Packet, data []byte) (transport.Refusal, *Receive, abi.WCStatus) {
-	q := r.q
+func (r *receiver) place(p *transport.Packet, data []byte) (transport.Refusal, *Receive, abi.WCStatus) {
 	var v *Receive
 	if p.TakesReceive() {
 		s := r.source()
 		switch {
-		case int32(p.Message-r.rsp.message) < 0:
+		case int32(p.Message-r.messages.first) < 0:
 			return transport.Invalid, nil, abi.WCSuccess
 		case s != nil && s.Failed():
 			return transport.Operation, nil, abi.WCSuccess
@@ -256,7 +337,7 @@ func (r *responder) place(p *transport.Packet, data []byte) (transport.Refusal, 
 	}
 	switch {
 	case !p.Spoiled:
-	case q.cie:
+	case r.inError:
 		return transport.Accepted, v, abi.WCRemAbortErr // the peer gave the message up
 	default: // its contents are not data
 		return transport.Operation, v, abi.WCRemAbortErr
@@ -266,7 +347,7 @@ func (r *responder) place(p *transport.Packet, data []byte) (transport.Refusal, 
 		case uint64(p.Offset)+uint64(len(data)) > v.Capacity:
 			r.tooShort(v, uint32(p.Message), uint64(p.Offset)+uint64(len(data)))
 			return transport.Invalid, v, abi.WCLocLenErr
-		case p.Op == abi.OpSendInv && q.regions.invalidatable(r.domain(), &q.windows, p.Imm) == nil:
+		case p.Op == abi.OpSendInv && r.regions.invalidatable(r.domain(), r.windows, p.Imm) == nil:
 			return transport.Access, v, abi.WCSuccess
 		}
 		var c Cursor
@@ -292,11 +373,10 @@ func (r *responder) place(p *transport.Packet, data []byte) (transport.Refusal, 
 	return transport.Accepted, nil, abi.WCSuccess
 }
 
-// Read implements transport.Responder.
-func (r *responder) Read(rkey uint32, addr uint64, n uint32) (transport.Memory, transport.Refusal) {
-	q := r.q
+// read returns the memory for a READ of the peer.
+func (r *receiver) read(rkey uint32, addr uint64, n uint32) (transport.Memory, transport.Refusal) {
 	switch {
-	case q.attr.maxDest == 0:
+	case r.attr.maxDest == 0:
 		return nil, transport.Invalid
 	case n == 0:
 		return nil, transport.Accepted // InfiniBand: the key of an empty READ is not checked
@@ -308,10 +388,9 @@ func (r *responder) Read(rkey uint32, addr uint64, n uint32) (transport.Memory, 
 	return m, transport.Accepted
 }
 
-// Atomic implements transport.Responder.
-func (r *responder) Atomic(x *transport.Atomic) (original uint64, why transport.Refusal) {
-	q := r.q
-	if q.attr.maxDest == 0 || x.Addr&7 != 0 {
+// atomic carries out an atomic of the peer.
+func (r *receiver) atomic(x *transport.Atomic) (original uint64, why transport.Refusal) {
+	if r.attr.maxDest == 0 || x.Addr&7 != 0 {
 		return 0, transport.Invalid
 	}
 	m := r.remote(x.RKey, x.Addr, 8, abi.AccessRemoteAtomic)
@@ -329,77 +408,31 @@ func (r *responder) Atomic(x *transport.Atomic) (original uint64, why transport.
 
 // remote returns the region or window with that key for the peer. Both the QP and the region must
 // give the right, and a window must be bound to the QP.
-func (r *responder) remote(rkey uint32, va, n uint64, right uint32) *MR {
-	q := r.q
-	if q.attr.access&right == 0 {
+func (r *receiver) remote(rkey uint32, va, n uint64, right uint32) *MR {
+	if r.attr.access&right == 0 {
 		return nil
 	}
-	if q.owner.Faults() != nil && q.owner.Faults().Key(q.number) {
+	if r.owner.Faults() != nil && r.owner.Faults().Key(r.number) {
 		return nil
 	}
-	return q.regions.Remote(r.domain(), &q.windows, rkey, va, n, right)
+	return r.regions.Remote(r.domain(), r.windows, rkey, va, n, right)
 }
 
-// Receives implements transport.Responder. It counts the receives posted in the QP's own queue, and
-// those read from it for messages that are not complete.
-func (r *responder) Receives() (n int, counted bool) {
-	if r.srq != nil || r.q.typ == abi.QPTypeXRCRecv {
-		return 0, false
-	}
-	posted := uint32(0)
-	if r.rq.Open() {
-		posted, _ = r.rq.Poll()
-	}
-	return int(posted + r.rsp.fetched - r.rsp.message), true
-}
-
-// RNRTimer implements transport.Responder.
-func (r *responder) RNRTimer() uint8 { return r.q.attr.minRNRTimer }
-
-// AnswerAt implements transport.Responder.
-func (r *responder) AnswerAt(now vtime.Time) vtime.Time { return r.q.sched.AnswerAt(now) }
-
-// Answered implements transport.Responder.
-func (r *responder) Answered(n int) { r.q.sched.Answered(n) }
-
-// Refused implements transport.Responder: it moves the QP to ERR because a request of the peer was
-// refused.
-func (r *responder) Refused(now vtime.Time, why transport.Refusal) {
-	q := r.q
-	typ, st, reason := abi.EventQPFatal, abi.WCRemOpErr, "refused a request of the peer"
-	switch why {
-	case transport.Sequence:
-		typ, st, reason = abi.EventQPReqErr, abi.WCRemInvReqErr, "a request of the peer was out of sequence"
-	case transport.Invalid:
-		q.violated = true
-		typ, st, reason = abi.EventQPReqErr, abi.WCRemInvReqErr, "the peer sent an invalid request"
-	case transport.Access:
-		typ, st, reason = abi.EventQPAccessErr, abi.WCRemAccessErr, "the peer asked for memory it may not access"
-	case transport.Operation:
-		reason = "a request of the peer could not be carried out"
-	}
-	q.failAs(now, typ, st, reason)
-}
-
-// Complete implements transport.Responder. In unordered mode it then advances to the oldest message
-// that is not complete.
-func (r *responder) Complete(now vtime.Time, p *transport.Packet, n uint64, failed abi.WCStatus) {
-	q := r.q
-	m := &r.rsp
-	v := m.receive(p.Message)
+// complete ends the message whose last packet is p. In unordered mode older messages may still be
+// unfinished.
+func (r *receiver) complete(now vtime.Time, p *transport.Packet, n uint64, failed abi.WCStatus) {
+	m := &r.messages
+	v := m.at(p.Message)
 	v.Done = true
-	for m.receive(m.message).Done {
-		m.receive(m.message).Done = false
-		m.message++
-	}
-	if q.owner.Trace != nil {
-		r.noteReceiving(q.conn.ID(), p.ID)
+	for m.at(m.first).Done {
+		m.at(m.first).Done = false
+		m.first++
 	}
 	if failed != abi.WCSuccess {
-		r.finishRecv(now, v, failed)
+		r.finish(now, v, failed)
 		return
 	}
-	cqe := abi.CQE{ByteLen: uint32(n), SrcQP: q.peer.number, Opcode: abi.WCOpRecv}
+	cqe := abi.CQE{ByteLen: uint32(n), SrcQP: r.peer.number, Opcode: abi.WCOpRecv}
 	switch p.Op {
 	case abi.OpWriteImm:
 		cqe.Opcode = abi.WCOpRecvWriteImm
@@ -407,89 +440,76 @@ func (r *responder) Complete(now vtime.Time, p *transport.Packet, n uint64, fail
 	case abi.OpSendImm:
 		cqe.Flags, cqe.Imm = abi.WCFlagImm, p.Imm
 	case abi.OpSendInv:
-		pd := q.pd
+		pd := r.pd
 		if pd == nil {
 			pd = v.SRQ.PD() // XRC
 		}
-		if m := q.regions.invalidatable(pd, &q.windows, p.Imm); m != nil {
+		if m := r.regions.invalidatable(pd, r.windows, p.Imm); m != nil {
 			m.invalidateRemote()
 		}
 		cqe.Flags, cqe.Imm = abi.WCFlagInv, p.Imm
 	}
-	r.completeRecv(now, v, &cqe, p.Solicited)
+	r.report(now, v, &cqe, p.Solicited)
 }
 
-func (r *responder) flushRecvs(now vtime.Time) (more bool) {
-	q := r.q
+// flush completes receives with WCWRFlushErr in the order of posting: first those that messages have
+// taken, then those still in guest memory. It reports whether there are more.
+func (r *receiver) flush(now vtime.Time) (more bool) {
 	for range flushTurn {
-		if v, ok := r.rsp.oldest(); ok {
-			r.finishRecv(now, v, abi.WCWRFlushErr)
+		if v, ok := r.messages.oldest(); ok {
+			r.finish(now, v, abi.WCWRFlushErr)
 			continue
 		}
-		b, ok := r.rq.Next(q.shared.entry[:])
+		b, ok := r.queue.Next(r.shared.entry[:])
 		if !ok {
 			r.lastReceive()
-			return r.rq.Sleep()
+			return r.queue.Sleep()
 		}
 		var x abi.RecvWQE
 		x.Unmarshal(b)
-		r.recvCQ.post(now, &abi.CQE{
-			WRID: x.WRID, QPN: q.number, Status: abi.WCWRFlushErr, Opcode: abi.WCOpRecv,
+		r.cq.post(now, &abi.CQE{
+			WRID: x.WRID, QPN: r.number, Status: abi.WCWRFlushErr, Opcode: abi.WCOpRecv,
 		}, false)
 	}
-	r.rq.Commit()
+	r.queue.Commit()
 	return true
 }
 
+// available counts the receives posted in the QP's own queue, and those read from it for messages
+// that are not complete. counted is false if the QP has no queue of its own.
+func (r *receiver) available() (n int, counted bool) {
+	if r.srq != nil || r.typ == abi.QPTypeXRCRecv {
+		return 0, false
+	}
+	posted := uint32(0)
+	if r.queue.Open() {
+		posted, _ = r.queue.Poll()
+	}
+	return int(posted + r.messages.next - r.messages.first), true
+}
+
 // lastReceive tells the driver, once, that the failed QP takes no more entries of a shared queue.
-func (r *responder) lastReceive() {
-	q := r.q
-	if !r.rq.Open() && q.typ != abi.QPTypeXRCSend && !r.lastWQE {
-		r.lastWQE = true
-		q.owner.Event(abi.EventLastWQE, q.number, 0, "")
+func (r *receiver) lastReceive() {
+	if !r.queue.Open() && r.typ != abi.QPTypeXRCSend && !r.lastSent {
+		r.lastSent = true
+		r.owner.Event(abi.EventLastWQE, r.number, 0, "")
 	}
 }
 
 // tooShort reports a receive that is too small for a message of at least n bytes. In a receive
 // queue the message number is the index of the entry. For a shared receive queue only the ID of the
 // request is known.
-func (r *responder) tooShort(v *Receive, message uint32, n uint64) {
+func (r *receiver) tooShort(v *Receive, message uint32, n uint64) {
 	if v.SRQ != nil {
 		v.SRQ.queue.mistaken(0, abi.WCLocLenErr, because("the receive with ID %#x has room for %d bytes, and its message has %d or more", v.WRID, v.Capacity, n))
 		return
 	}
-	r.rq.mistaken(message, abi.WCLocLenErr, because("it has room for %d bytes, and its message has %d or more", v.Capacity, n))
+	r.queue.mistaken(message, abi.WCLocLenErr, because("it has room for %d bytes, and its message has %d or more", v.Capacity, n))
 }
 
 // noteReceiving announces that the next CQE is for the receive of a packet of connection conn.
-func (r *responder) noteReceiving(conn, id uint32) {
-	q := r.q
-	if q.owner.traces(q.number) {
-		q.owner.Trace.Completing(&trace.Event{Kind: trace.Completed, Conn: conn, Index: id, Flags: trace.Responder})
+func (r *receiver) noteReceiving(conn, id uint32) {
+	if r.owner.traces(r.number) {
+		r.owner.Trace.Completing(&trace.Event{Kind: trace.Completed, Conn: conn, Index: id, Flags: trace.Responder})
 	}
-}
-
-// receives returns how many messages of the peer can hold a receive at a time, if an ordered
-// connection does not limit that to one.
-func (r *responder) receives() uint32 {
-	q := r.q
-	switch {
-	case q.typ == abi.QPTypeXRCRecv:
-		return maxMessages
-	case r.srq != nil:
-		return r.srq.Entries()
-	}
-	return r.rq.Entries()
-}
-
-// maxRecvSGE returns the maximum of SGEs in a receive of the QP.
-func (r *responder) maxRecvSGE(c *abi.CreateQP) int {
-	q := r.q
-	switch {
-	case r.srq != nil:
-		return r.srq.MaxSGE()
-	case q.typ == abi.QPTypeXRCRecv:
-		return q.owner.Limits().SGEs
-	}
-	return int(c.MaxRecvSGE)
 }

@@ -38,7 +38,7 @@ func TestReceiveEntries(t *testing.T) {
 		x := abi.RecvWQE{WRID: 6, NumSGE: c.elements}
 		x.Marshal(b)
 		s.push(s.recvs, b)
-		v := s.receiveFor(1)
+		v := s.recv.receiveFor(1)
 		if v == nil || !v.Taken || v.WRID != 6 || v.Status != c.want || c.want == abi.WCSuccess && v.Capacity != c.capacity {
 			t.Errorf("%s: %+v", c.name, v)
 		}
@@ -59,25 +59,25 @@ func TestReceivesOfMessages(t *testing.T) {
 		g := newGuest(t, Limits{})
 		m := g.region(g.pdn, 100, abi.AccessLocalWrite)
 		s := g.newRC(func(x *abi.CreateQP) { x.Ordering = c.ordering })
-		if s.receiveFor(1) != nil {
+		if s.recv.receiveFor(1) != nil {
 			t.Error("a receive of an empty queue")
 		}
 		for i := range uint64(sideEntries) {
 			s.receive(0, 101+i, m.sge(0, 10))
 		}
-		if s.receiveFor(c.most+1) != nil || s.receiveFor(0) != nil {
+		if s.recv.receiveFor(c.most+1) != nil || s.recv.receiveFor(0) != nil {
 			t.Errorf("ordering %v: a receive for message %d", c.ordering, c.most+1)
 		}
 		for _, number := range []uint32{c.most, 1, c.most} {
-			if v := s.receiveFor(number); v == nil || v.WRID != 100+uint64(number) {
+			if v := s.recv.receiveFor(number); v == nil || v.WRID != 100+uint64(number) {
 				t.Errorf("ordering %v: message %d has receive %+v", c.ordering, number, v)
 			}
 		}
-		if u := &s.rq; u.Index() != c.most {
+		if u := &s.recv.queue; u.Index() != c.most {
 			t.Errorf("ordering %v: %d receives are read", c.ordering, u.Index())
 		}
 		s.Complete(0, &transport.Packet{Op: abi.OpSend, Last: true, Message: 1}, 5, abi.WCSuccess)
-		if v := s.receiveFor(c.most + 1); c.most == 1 && (v == nil || v.WRID != 102) || c.most > 1 && v != nil {
+		if v := s.recv.receiveFor(c.most + 1); c.most == 1 && (v == nil || v.WRID != 102) || c.most > 1 && v != nil {
 			t.Errorf("ordering %v: message %d has receive %+v", c.ordering, c.most+1, v)
 		}
 		if got := s.received.poll(); len(got) != 1 || got[0].WRID != 101 || got[0].ByteLen != 5 || got[0].SrcQP != 0x77 || got[0].QPN != s.number {
@@ -96,23 +96,23 @@ func TestMessagesInAnyOrder(t *testing.T) {
 		s.receive(0, 101+i, m.sge(0, 10))
 	}
 	for _, number := range []uint32{3, 2} {
-		s.receiveFor(number)
+		s.recv.receiveFor(number)
 		s.Complete(0, &transport.Packet{Op: abi.OpSend, Last: true, Message: number}, 5, abi.WCSuccess)
 	}
 	for i := range uint64(3) {
 		s.receive(0, 201+i, m.sge(0, 10))
 	}
-	if s.receiveFor(sideEntries+1) != nil {
+	if s.recv.receiveFor(sideEntries+1) != nil {
 		t.Error("room while the oldest is not complete")
 	}
-	s.receiveFor(1)
+	s.recv.receiveFor(1)
 	s.Complete(0, &transport.Packet{Op: abi.OpSend, Last: true, Message: 1}, 5, abi.WCSuccess)
 	for i := range uint32(3) {
-		if v := s.receiveFor(sideEntries + 1 + i); v == nil || v.WRID != uint64(201+i) {
+		if v := s.recv.receiveFor(sideEntries + 1 + i); v == nil || v.WRID != uint64(201+i) {
 			t.Errorf("message %d has receive %+v", sideEntries+1+i, v)
 		}
 	}
-	if s.receive(0, 301, m.sge(0, 10)); s.receiveFor(sideEntries+4) != nil {
+	if s.receive(0, 301, m.sge(0, 10)); s.recv.receiveFor(sideEntries+4) != nil {
 		t.Error("room for one more than are complete")
 	}
 	var order []uint64
@@ -130,18 +130,18 @@ func TestRoomOfReceives(t *testing.T) {
 	g := newGuest(t, Limits{SGEs: 9})
 	own, small := g.newQP(abi.QPTypeRC, nil), g.newSRQ(abi.CreateSRQ{MaxSGE: 2})
 	shared := g.newQP(abi.QPTypeRC, func(x *abi.CreateQP) { small.use(x) })
-	if own.receives() != sideEntries || own.rsp.maxSGE != sideSGEs {
-		t.Errorf("its own queue: %d receives of %d elements", own.receives(), own.rsp.maxSGE)
+	if own.recv.most() != sideEntries || own.recv.messages.maxSGE != sideSGEs {
+		t.Errorf("its own queue: %d receives of %d elements", own.recv.most(), own.recv.messages.maxSGE)
 	}
-	if shared.receives() != 4 || shared.rsp.maxSGE != 2 {
-		t.Errorf("a shared queue: %d receives of %d elements", shared.receives(), shared.rsp.maxSGE)
+	if shared.recv.most() != 4 || shared.recv.messages.maxSGE != 2 {
+		t.Errorf("a shared queue: %d receives of %d elements", shared.recv.most(), shared.recv.messages.maxSGE)
 	}
 	domain, st := g.OpenXRCD()
 	g.good(st)
 	target, st := g.CreateQP(&abi.CreateQP{Type: abi.QPTypeXRCRecv, XRCDN: domain})
 	g.good(st)
-	if q := g.QP(target); q.receives() != maxMessages || q.rsp.maxSGE != 9 {
-		t.Errorf("whatever packets name: %d receives of %d elements", q.receives(), q.rsp.maxSGE)
+	if q := g.QP(target); q.recv.most() != maxMessages || q.recv.messages.maxSGE != 9 {
+		t.Errorf("whatever packets name: %d receives of %d elements", q.recv.most(), q.recv.messages.maxSGE)
 	}
 }
 
@@ -153,7 +153,7 @@ func TestReceivesFlushedInOrder(t *testing.T) {
 	for i := range uint64(sideEntries) {
 		s.receive(0, i)
 	}
-	s.receiveFor(4)
+	s.recv.receiveFor(4)
 	s.fail(0, abi.WCGeneralErr, "for a test")
 	s.Turn(0)
 	got := s.received.poll()

@@ -27,8 +27,8 @@ type SendWR struct {
 	to         Destination // of a datagram
 }
 
-// inside reports whether the request concerns this side only.
-func (w *SendWR) inside() bool {
+// local reports whether the request concerns this side only.
+func (w *SendWR) local() bool {
 	op := w.WQE.Opcode
 	return op == abi.OpLocalInv || op == abi.OpBindMW || op == abi.OpRegMR
 }
@@ -45,8 +45,8 @@ func parameters(op abi.Opcode) int {
 	return 0
 }
 
-// local completes a request that concerns this side only from the rest of its entry.
-func (w *SendWR) local(rest []byte) (abi.WCStatus, Reason) {
+// readParameters completes a request that concerns this side only from the rest of its entry.
+func (w *SendWR) readParameters(rest []byte) (abi.WCStatus, Reason) {
 	x := &w.WQE
 	op, n := uint64(x.Opcode), parameters(x.Opcode)
 	switch {
@@ -64,8 +64,8 @@ func (w *SendWR) local(rest []byte) (abi.WCStatus, Reason) {
 	return abi.WCSuccess, Reason{}
 }
 
-// word completes an atomic WRITE, which writes 8 bytes that are in the entry.
-func (w *SendWR) word() (abi.WCStatus, Reason) {
+// readWord completes an atomic WRITE, which writes 8 bytes that are in the entry.
+func (w *SendWR) readWord() (abi.WCStatus, Reason) {
 	x := &w.WQE
 	switch {
 	case x.Flags&abi.SendInline != 0 || x.NumSGE != 0:
@@ -128,7 +128,7 @@ const maxWorks = 128
 // Works complete in order at head. They come from the shard's pool.
 type sendRing struct {
 	pool             *pool.Pool[SendWR]
-	works            []*SendWR // ring
+	ring             []*SendWR
 	head, next, tail uint32
 	maxSGE           int
 	maxInline        int
@@ -137,7 +137,7 @@ type sendRing struct {
 
 func (r *sendRing) init(p *pool.Pool[SendWR], works uint32, maxSGE, maxInline int) {
 	r.pool, r.maxSGE, r.maxInline = p, maxSGE, maxInline
-	r.works = make([]*SendWR, works)
+	r.ring = make([]*SendWR, works)
 }
 
 // forget drops all works.
@@ -174,12 +174,12 @@ func (r *sendRing) release(w *SendWR) {
 	r.pool.Put(w)
 }
 
-func (r *sendRing) place(index uint32) **SendWR { return &r.works[index&uint32(len(r.works)-1)] }
-func (r *sendRing) work(index uint32) *SendWR   { return *r.place(index) }
+func (r *sendRing) place(index uint32) **SendWR { return &r.ring[index&uint32(len(r.ring)-1)] }
+func (r *sendRing) at(index uint32) *SendWR     { return *r.place(index) }
 
 // retireDone removes works at head that were reported.
 func (r *sendRing) retireDone() {
-	for r.head != r.tail && r.work(r.head).done {
+	for r.head != r.tail && r.at(r.head).done {
 		r.release(r.retire())
 	}
 }
@@ -196,11 +196,11 @@ func (r *sendRing) retire() *SendWR {
 
 // begun reports whether works that were started are still outstanding.
 func (r *sendRing) begun() bool {
-	return r.head != r.next || r.next != r.tail && r.work(r.next).started
+	return r.head != r.next || r.next != r.tail && r.at(r.next).started
 }
 
-// notInside returns why a request that concerns this side only was refused.
-func (w *SendWR) notInside() Reason {
+// whyNotLocal returns why a request that concerns this side only was refused.
+func (w *SendWR) whyNotLocal() Reason {
 	x := &w.WQE
 	switch x.Opcode {
 	case abi.OpLocalInv:

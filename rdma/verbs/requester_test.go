@@ -158,7 +158,7 @@ func TestReadsAndFences(t *testing.T) {
 	under(5)
 	s.done(0, abi.WCSuccess)
 	under(6)
-	if n := s.req.reads; n != 0 {
+	if n := s.send.works.reads; n != 0 {
 		t.Errorf("%d READs are counted", n)
 	}
 }
@@ -219,8 +219,8 @@ func TestWhoCompletes(t *testing.T) {
 				t.Errorf("%s: after %d of 3: %v, want %v", c.name, i+1, got, c.want[i])
 			}
 		}
-		if s.req.head != s.req.tail {
-			t.Errorf("%s: %d requests are left", c.name, s.req.tail-s.req.head)
+		if s.send.works.head != s.send.works.tail {
+			t.Errorf("%s: %d requests are left", c.name, s.send.works.tail-s.send.works.head)
 		}
 	}
 }
@@ -548,18 +548,18 @@ func TestReadWhenTheyMay(t *testing.T) {
 	}
 	s.Turn(0)
 	s.post(0, write(sideEntries)) // the slots are the driver's again
-	if s.Turn(0); len(s.wire.issued) != sideEntries || s.sq.Ready() != 1 {
-		t.Errorf("%d packets issued, %d entries left", len(s.wire.issued), s.sq.Ready())
+	if s.Turn(0); len(s.wire.issued) != sideEntries || s.send.queue.Ready() != 1 {
+		t.Errorf("%d packets issued, %d entries left", len(s.wire.issued), s.send.queue.Ready())
 	}
 	s.done(0, abi.WCSuccess)
-	if s.Turn(0); len(s.wire.issued) != sideEntries || s.sq.Ready() != 0 {
-		t.Errorf("one is done: %d packets issued, %d entries left", len(s.wire.issued), s.sq.Ready())
+	if s.Turn(0); len(s.wire.issued) != sideEntries || s.send.queue.Ready() != 0 {
+		t.Errorf("one is done: %d packets issued, %d entries left", len(s.wire.issued), s.send.queue.Ready())
 	}
 	s.done(0, abi.WCSuccess)
 	s.change(0, abi.QPStateSQD)
 	s.post(0, write(sideEntries+1))
-	if s.Turn(0); s.sq.Ready() != 1 {
-		t.Errorf("drained: %d entries left", s.sq.Ready())
+	if s.Turn(0); s.send.queue.Ready() != 1 {
+		t.Errorf("drained: %d entries left", s.send.queue.Ready())
 	}
 }
 

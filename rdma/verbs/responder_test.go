@@ -151,11 +151,11 @@ func TestRefusedByMode(t *testing.T) {
 			return transport.Packet{Op: abi.OpWriteImm, Message: 1, RKey: x.m.key + 1, Addr: x.m.iova, Claimed: 1, Length: 1}
 		}, abi.WCLocAccessErr, false},
 		{"the receive names foreign memory", func(x *target) transport.Packet {
-			x.receiveFor(1).Status = abi.WCLocProtErr
+			x.recv.receiveFor(1).Status = abi.WCLocProtErr
 			return transport.Packet{Op: abi.OpSend, Message: 1, Length: 1}
 		}, abi.WCLocProtErr, true},
 		{"the receive breaks the rules", func(x *target) transport.Packet {
-			x.receiveFor(1).Status = abi.WCLocQPOpErr
+			x.recv.receiveFor(1).Status = abi.WCLocQPOpErr
 			return transport.Packet{Op: abi.OpSend, Message: 1, Length: 1}
 		}, abi.WCLocQPOpErr, true},
 	} {
@@ -206,7 +206,7 @@ func TestMemoryOfMessagesGone(t *testing.T) {
 	} {
 		x := newTarget(t, abi.QPTypeRC, false)
 		p := c.packet(x)
-		x.receiveFor(1) // it is read
+		x.recv.receiveFor(1) // it is read
 		x.g.UseFaults(&trouble{access: true})
 		if v := x.Place(0, &p, x.data[:5]); v.Refusal != transport.Operation || v.Alone || x.State() != abi.QPStateErr {
 			t.Errorf("%s: %+v, QP in %v", name, v, x.State())
@@ -248,7 +248,7 @@ func TestMessageOfTwoQueues(t *testing.T) {
 		if why := place(0); why != transport.Accepted || queues[0].Taken() != 1 {
 			t.Errorf("%s: the first packet: %v", name, why)
 		}
-		s.rsp.receive(1).Done = c.over
+		s.recv.messages.at(1).Done = c.over
 		if why := place(c.second); why != c.refusal || queues[1].Taken() != 0 {
 			t.Errorf("%s: the second packet: %v, want %v", name, why, c.refusal)
 		}
@@ -298,7 +298,7 @@ func TestWhatReceivesSay(t *testing.T) {
 		{abi.OpSendImm, abi.WCRemAbortErr, abi.CQE{Status: abi.WCRemAbortErr, Opcode: abi.WCOpRecv}},
 	} {
 		x := newTarget(t, abi.QPTypeRC, true)
-		x.receiveFor(1)
+		x.recv.receiveFor(1)
 		x.Complete(0, &transport.Packet{Op: c.op, Message: 1, Imm: 0x123456, Last: true}, 9, c.failed)
 		c.want.WRID, c.want.QPN, c.want.SrcQP = 7, x.number, 0x77
 		if got := x.received.poll(); len(got) != 1 || got[0] != c.want {

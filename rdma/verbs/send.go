@@ -7,36 +7,51 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// fetch reads the next entry of the send queue into its ring slot. ok is false if there is none.
-func (s *requester) fetch(now vtime.Time) (w *SendWR, ok bool) {
-	q := s.q
-	b, ok := s.sq.Next(q.shared.entry[:])
+// sender is the half of a queue pair that carries out its driver's requests: it reads and checks
+// them, keeps them until they are complete, and reports them. When they go to the connection is
+// decided in turn.go.
+type sender struct {
+	half
+	cq        *CQ
+	queue     WorkQueue
+	works     sendRing
+	signalAll bool
+	unordered bool // works complete in any order
+
+	// For datagrams:
+	ahs     *AHs
+	ordered bool
+	lastAH  *AH // the device's own, of the last datagram whose entry contained its address
+}
+
+// read takes the next entry of the send queue into the ring. ok is false if there is none.
+func (s *sender) read(now vtime.Time) (w *SendWR, ok bool) {
+	b, ok := s.queue.Next(s.shared.entry[:])
 	if !ok {
 		return nil, false
 	}
-	r := &s.req
-	w = r.add()
-	q.owner.Stats.Posted++
-	w.Index = s.sq.Index() - 1
+	w = s.works.add()
+	s.owner.Stats.Posted++
+	w.Index = s.queue.Index() - 1
 	w.WQE.Unmarshal(b)
 	var why Reason
 	w.Status, why = s.check(w, b[abi.SendWQEHeader:])
-	if q.datagrams() && w.Status == abi.WCSuccess {
-		w.Status, why = s.sender.check(now, w, b)
+	if isDatagram(s.typ) && w.Status == abi.WCSuccess {
+		w.Status, why = s.checkDatagram(now, w, b)
 	}
 	mistaken := w.Status != abi.WCSuccess
-	if q.owner.Faults() != nil && w.Status == abi.WCSuccess {
-		w.Status = q.owner.Faults().Work(q.number, w.WQE.Opcode)
+	if s.owner.Faults() != nil && w.Status == abi.WCSuccess {
+		w.Status = s.owner.Faults().Work(s.number, w.WQE.Opcode)
 	}
-	if q.owner.strict && w.reserved(b) {
-		s.sq.Broke(abi.DRV102, b)
+	if s.owner.strict && w.reserved(b) {
+		s.queue.Broke(abi.DRV102, b)
 	}
 	if clause := s.brokenBy(w); clause != 0 {
-		s.sq.Broke(clause, b)
+		s.queue.Broke(clause, b)
 	} else if mistaken {
-		s.sq.mistaken(w.Index, w.Status, why)
+		s.queue.mistaken(w.Index, w.Status, why)
 	}
-	if q.owner.Trace != nil {
+	if s.owner.Trace != nil {
 		s.noteRead(w)
 	}
 	return w, true
@@ -44,38 +59,37 @@ func (s *requester) fetch(now vtime.Time) (w *SendWR, ok bool) {
 
 // check completes w from the rest of its entry and returns what is wrong with it. The entry in
 // shared memory is not read again.
-func (s *requester) check(w *SendWR, rest []byte) (abi.WCStatus, Reason) {
-	q := s.q
+func (s *sender) check(w *SendWR, rest []byte) (abi.WCStatus, Reason) {
 	x := &w.WQE
 	var need uint32
 	op := uint64(x.Opcode)
-	if q.unreliable() && !carries(x.Opcode) {
+	if s.typ == abi.QPTypeUC && !carries(x.Opcode) {
 		return abi.WCLocQPOpErr, because("opcode %d is none of an unreliable connection", op)
 	}
 	switch x.Opcode {
 	case abi.OpSend, abi.OpSendImm, abi.OpSendInv, abi.OpWrite, abi.OpWriteImm:
 	case abi.OpRead, abi.OpCmpSwap, abi.OpFetchAdd, abi.OpMaskedCmpSwap, abi.OpMaskedFetchAdd:
-		if q.attr.maxRdAtomic == 0 {
+		if s.attr.maxRdAtomic == 0 {
 			return abi.WCLocQPOpErr, because("opcode %d is a READ or an atomic, and the QP's max_rd_atomic is 0", op)
 		}
 		need = abi.AccessLocalWrite
 	case abi.OpReadInv:
-		if q.attr.maxRdAtomic == 0 {
+		if s.attr.maxRdAtomic == 0 {
 			return abi.WCLocQPOpErr, because("opcode %d is a READ or an atomic, and the QP's max_rd_atomic is 0", op)
 		}
-		if !q.regions.Names(q.pd, x.Imm) {
+		if !s.regions.Names(s.pd, x.Imm) {
 			return abi.WCLocQPOpErr, because("the key to invalidate, %#x, names no region of the QP's protection domain", uint64(x.Imm))
 		}
 		need = abi.AccessLocalWrite
 	case abi.OpAtomicWrite:
-		return w.word()
+		return w.readWord()
 	case abi.OpRegMR:
-		if !s.sq.privileged {
+		if !s.queue.privileged {
 			return abi.WCLocQPOpErr, because("opcode %d registers memory, and the QP is not privileged", op)
 		}
-		return w.local(rest)
+		return w.readParameters(rest)
 	case abi.OpLocalInv, abi.OpBindMW:
-		return w.local(rest)
+		return w.readParameters(rest)
 	default:
 		return abi.WCLocQPOpErr, because("opcode %d is unknown", op)
 	}
@@ -85,15 +99,15 @@ func (s *requester) check(w *SendWR, rest []byte) (abi.WCStatus, Reason) {
 			return abi.WCLocQPOpErr, because("opcode %d cannot be inline: its data comes in", op)
 		case x.NumSGE != 0:
 			return abi.WCLocQPOpErr, because("it is inline and has %d SGEs", uint64(x.NumSGE))
-		case x.InlineLen > uint32(s.req.maxInline):
-			return abi.WCLocLenErr, because("it has %d bytes inline, and the QP was created for %d", uint64(x.InlineLen), uint64(s.req.maxInline))
+		case x.InlineLen > uint32(s.works.maxInline):
+			return abi.WCLocLenErr, because("it has %d bytes inline, and the QP was created for %d", uint64(x.InlineLen), uint64(s.works.maxInline))
 		}
 		w.Inline = append(w.Inline, rest[:x.InlineLen]...)
 		w.Length = x.InlineLen
 		return abi.WCSuccess, Reason{}
 	}
-	if int(x.NumSGE) > s.req.maxSGE {
-		return abi.WCLocQPOpErr, because("it has %d SGEs, and the QP was created for %d", uint64(x.NumSGE), uint64(s.req.maxSGE))
+	if int(x.NumSGE) > s.works.maxSGE {
+		return abi.WCLocQPOpErr, because("it has %d SGEs, and the QP was created for %d", uint64(x.NumSGE), uint64(s.works.maxSGE))
 	}
 	if x.Opcode == abi.OpMaskedCmpSwap || x.Opcode == abi.OpMaskedFetchAdd {
 		if x.NumSGE != 1 { // with more, not every entry has room for them behind the masks
@@ -104,8 +118,8 @@ func (s *requester) check(w *SendWR, rest []byte) (abi.WCStatus, Reason) {
 	}
 	var total uint64
 	var ok bool
-	if w.SGEs, total, ok = q.regions.SGEs(q.pd, s.sq.privileged, w.SGEs, rest, int(x.NumSGE), need); !ok {
-		return abi.WCLocProtErr, q.regions.wrongSGE(q.pd, s.sq.privileged, rest, int(x.NumSGE), need)
+	if w.SGEs, total, ok = s.regions.SGEs(s.pd, s.queue.privileged, w.SGEs, rest, int(x.NumSGE), need); !ok {
+		return abi.WCLocProtErr, s.regions.wrongSGE(s.pd, s.queue.privileged, rest, int(x.NumSGE), need)
 	}
 	if total > maxMessage {
 		return abi.WCLocLenErr, because("it has %d bytes, a message at most %d", total, maxMessage)
@@ -136,17 +150,16 @@ func (w *SendWR) reserved(entry []byte) bool {
 
 // brokenBy returns the clause that an entry breaks by its form. Whether the objects that it names
 // are valid is not a matter of the ABI.
-func (s *requester) brokenBy(w *SendWR) abi.Clause {
-	q := s.q
+func (s *sender) brokenBy(w *SendWR) abi.Clause {
 	x := &w.WQE
 	masked := x.Opcode == abi.OpMaskedCmpSwap || x.Opcode == abi.OpMaskedFetchAdd
 	switch {
-	case (masked || x.Opcode == abi.OpAtomicWrite) && !q.owner.Extended():
+	case (masked || x.Opcode == abi.OpAtomicWrite) && !s.owner.Extended():
 		return abi.DRV103
-	case q.unreliable() && !carries(x.Opcode):
+	case s.typ == abi.QPTypeUC && !carries(x.Opcode):
 		return abi.DRV960
-	case x.Flags&abi.SendInline != 0 && x.InlineLen > uint32(s.req.maxInline), x.Flags&abi.SendInline == 0 && int(x.NumSGE) > s.req.maxSGE,
-		parameters(x.Opcode) > max(int(s.sq.read)-abi.SendWQEHeader, 0):
+	case x.Flags&abi.SendInline != 0 && x.InlineLen > uint32(s.works.maxInline), x.Flags&abi.SendInline == 0 && int(x.NumSGE) > s.works.maxSGE,
+		parameters(x.Opcode) > max(int(s.queue.read)-abi.SendWQEHeader, 0):
 		return abi.DRV608
 	case masked && x.NumSGE != 1:
 		return abi.DRV611
@@ -154,17 +167,138 @@ func (s *requester) brokenBy(w *SendWR) abi.Clause {
 	return 0
 }
 
-// tooLong reports whether the request breaks the size limit of the unordered mode (RDMA over Falcon
-// §6.4): a message that takes a receive must fit one packet. The QP must have a connection, which
-// determines the packet size.
-func (s *requester) tooLong(w *SendWR) bool {
-	q := s.q
-	return q.unordered && w.TakesReceive() && w.Length > uint32(q.segment)
+// complete completes finished works in order, up to the first that is not finished; in unordered
+// mode it completes all finished works. It stops at the first whose failure the QP does not
+// survive, and returns its status.
+func (s *sender) complete(now vtime.Time) (fatal abi.WCStatus) {
+	r := &s.works
+	for i := r.head; i != r.tail; i++ {
+		w := r.at(i)
+		if w.done {
+			continue
+		}
+		over := w.Issued && w.Pending == 0
+		if over && w.WQE.Opcode == abi.OpReadInv && w.Status == abi.WCSuccess {
+			if w.Status = s.regions.invalidate(s.pd, s.windows, w.WQE.Imm); w.Status != abi.WCSuccess {
+				s.queue.mistaken(w.Index, w.Status, because("the key to invalidate, %#x, was valid when the READ began, and is not now", uint64(w.WQE.Imm)))
+			}
+		}
+		switch {
+		case w.Status != abi.WCSuccess && (w.Issued || w.started) && !s.survives(w):
+			st := w.Status
+			s.report(now, w, st)
+			w.done = true
+			r.retireDone()
+			return st
+		case over:
+			if w.Pulls() && w.started {
+				r.reads--
+			}
+			s.report(now, w, w.Status)
+			w.done = true
+			if !s.unordered {
+				r.retireDone()
+			}
+		case !s.unordered:
+			return abi.WCSuccess
+		}
+	}
+	r.retireDone()
+	return abi.WCSuccess
 }
 
+// survives reports whether the QP continues after the failure of w. It does not if its requests do
+// not complete in error, nor if the transport gave up or lost its position.
+func (s *sender) survives(w *SendWR) bool {
+	switch w.Status {
+	case abi.WCRetryExcErr, abi.WCRNRRetryExcErr, abi.WCRespTimeoutErr, abi.WCBadRespErr, abi.WCGeneralErr:
+		return false
+	}
+	return s.inError
+}
+
+// runLocal carries out a request that concerns this side only.
+func (s *sender) runLocal(w *SendWR) {
+	switch x := &w.WQE; x.Opcode {
+	case abi.OpLocalInv:
+		w.Status = s.regions.invalidate(s.pd, s.windows, x.Imm)
+	case abi.OpRegMR:
+		w.Status = s.regions.supply(s.pd, x.RKey, &w.reg)
+	default:
+		w.Status = s.regions.bind(s.pd, s.windows, x.RKey, &w.bind)
+	}
+	if w.Status != abi.WCSuccess {
+		s.queue.mistaken(w.Index, w.Status, w.whyNotLocal())
+	}
+	w.started, w.Issued = true, true
+}
+
+// finish removes the work at head from the ring. It writes a completion, unless the work has one
+// already or succeeded unsignaled.
+func (s *sender) finish(now vtime.Time, st abi.WCStatus) {
+	w := s.works.retire()
+	if !w.done {
+		s.report(now, w, st)
+	}
+	s.works.release(w)
+}
+
+// report writes the completion of w, unless it succeeded unsignaled.
+func (s *sender) report(now vtime.Time, w *SendWR, st abi.WCStatus) {
+	if st == abi.WCSuccess && !s.signalAll && w.WQE.Flags&abi.SendSignaled == 0 {
+		if s.owner.Trace != nil {
+			s.noteSilent(w)
+		}
+		return
+	}
+	if s.owner.Trace != nil {
+		s.noteCompleting(w)
+	}
+	cqe := abi.CQE{
+		WRID: w.WQE.WRID, QPN: s.number, SrcQP: s.peer.number, Status: st, Opcode: WCOpcode(w.WQE.Opcode), VendorErr: w.Vendor,
+	}
+	if st == abi.WCSuccess && w.Pulls() {
+		cqe.ByteLen = w.Length
+	}
+	if st == abi.WCSuccess && w.WQE.Opcode == abi.OpReadInv {
+		cqe.Flags, cqe.Imm = abi.WCFlagInv, w.WQE.Imm
+	}
+	s.cq.post(now, &cqe, false)
+}
+
+// flushTurn limits the work requests of each queue that a failed QP flushes in one turn.
+const flushTurn = 64
+
+// flush completes requests with WCWRFlushErr in the order of posting: first those already read, then
+// those still in guest memory. It reports whether there are more.
+func (s *sender) flush(now vtime.Time) (more bool) {
+	r := &s.works
+	for range flushTurn {
+		if r.head != r.tail {
+			r.at(r.head).Vendor = 0
+			s.finish(now, abi.WCWRFlushErr)
+			continue
+		}
+		b, ok := s.queue.Next(s.shared.entry[:])
+		if !ok {
+			return s.queue.Sleep()
+		}
+		var x abi.SendWQE
+		x.Unmarshal(b)
+		s.owner.Stats.Posted++
+		s.cq.post(now, &abi.CQE{
+			WRID: x.WRID, QPN: s.number, Status: abi.WCWRFlushErr, Opcode: WCOpcode(x.Opcode),
+		}, false)
+	}
+	s.queue.Commit()
+	return true
+}
+
+// What a connection asks of a queue pair as the requester (transport.Requester).
+
 // Gather implements transport.Requester.
-func (s *requester) Gather(r *transport.Request, offset uint32, dst []byte) error {
-	w := s.req.work(r.Slot)
+func (q *QP) Gather(r *transport.Request, offset uint32, dst []byte) error {
+	w := q.send.works.at(r.Slot)
 	if w.WQE.Flags&abi.SendInline != 0 {
 		copy(dst, w.Inline[offset:])
 		return nil
@@ -173,8 +307,8 @@ func (s *requester) Gather(r *transport.Request, offset uint32, dst []byte) erro
 }
 
 // Element implements transport.Requester.
-func (s *requester) Element(r *transport.Request, offset uint32) (addr uint64, lkey, left uint32) {
-	w := s.req.work(r.Slot)
+func (q *QP) Element(r *transport.Request, offset uint32) (addr uint64, lkey, left uint32) {
+	w := q.send.works.at(r.Slot)
 	if offset >= w.Length {
 		return 0, 0, 0
 	}
@@ -182,25 +316,23 @@ func (s *requester) Element(r *transport.Request, offset uint32) (addr uint64, l
 }
 
 // Scatter implements transport.Requester.
-func (s *requester) Scatter(r *transport.Request, offset uint32, src []byte) error {
-	w := s.req.work(r.Slot)
+func (q *QP) Scatter(r *transport.Request, offset uint32, src []byte) error {
+	w := q.send.works.at(r.Slot)
 	return w.SGEs.Scatter(w.at(offset), src)
 }
 
 // Unanswered implements transport.Requester. It starts a timer that fails the request, because no
 // answer will come.
-func (s *requester) Unanswered(now vtime.Time, r *transport.Request) {
-	q := s.q
-	s.req.work(r.Slot).unanswered = true
-	if !s.patience.Armed() && q.attr.sending.Timeout != 0 { // 0 is for ever
-		q.shared.Timers.Set(&s.patience, q, now+max(q.RetryTime(), patience))
+func (q *QP) Unanswered(now vtime.Time, r *transport.Request) {
+	q.send.works.at(r.Slot).unanswered = true
+	if !q.patience.Armed() && q.attr.sending.Timeout != 0 { // 0 is for ever
+		q.shared.Timers.Set(&q.patience, q, now+max(q.RetryTime(), patience))
 	}
 }
 
 // Done implements transport.Requester: it records the result of r and completes all works that can
 // be completed.
-func (s *requester) Done(now vtime.Time, r *transport.Request, st abi.WCStatus, vendor uint32) {
-	q := s.q
+func (q *QP) Done(now vtime.Time, r *transport.Request, st abi.WCStatus, vendor uint32) {
 	if st != abi.WCSuccess && st != abi.WCLocProtErr && q.peer.leaving {
 		st = abi.WCWRFlushErr
 		if q.peer.wired {
@@ -210,163 +342,45 @@ func (s *requester) Done(now vtime.Time, r *transport.Request, st abi.WCStatus, 
 	if st != abi.WCSuccess && r.Status == abi.WCSuccess {
 		r.Status, r.Vendor = st, vendor
 	}
-	s.complete(now)
-	s.drained(now)
+	q.complete(now)
+	q.drained(now)
 	q.wake()
 }
 
 // PeerNotReady implements transport.Requester. An RNR retry count of 7 means no limit.
-func (s *requester) PeerNotReady(now vtime.Time, r *transport.Request, times int) {
-	q := s.q
+func (q *QP) PeerNotReady(now vtime.Time, r *transport.Request, times int) {
 	if retry := int(q.attr.rnrRetry); retry < 7 && times > retry {
 		if r.Status == abi.WCSuccess {
 			r.Status = abi.WCRNRRetryExcErr
 		}
-		s.complete(now)
+		q.complete(now)
 	}
-}
-
-// complete completes finished works in order, up to the first that is not finished; in unordered
-// mode it completes all finished works. The first work that failed moves the QP to ERR or SQE,
-// unless its requests complete in error.
-func (s *requester) complete(now vtime.Time) {
-	q := s.q
-	r := &s.req
-	for i := r.head; i != r.tail; i++ {
-		w := r.work(i)
-		if w.done {
-			continue
-		}
-		over := w.Issued && w.Pending == 0
-		if over && w.WQE.Opcode == abi.OpReadInv && w.Status == abi.WCSuccess {
-			if w.Status = q.regions.invalidate(q.pd, &q.windows, w.WQE.Imm); w.Status != abi.WCSuccess {
-				s.sq.mistaken(w.Index, w.Status, because("the key to invalidate, %#x, was valid when the READ began, and is not now", uint64(w.WQE.Imm)))
-			}
-		}
-		switch {
-		case w.Status != abi.WCSuccess && (w.Issued || w.started) && !s.survives(w):
-			st := w.Status
-			s.report(now, w, st)
-			w.done = true
-			s.req.retireDone()
-			s.failSend(now, st)
-			return
-		case over:
-			if w.Pulls() && w.started {
-				r.reads--
-			}
-			s.report(now, w, w.Status)
-			w.done = true
-			if !q.unordered {
-				s.req.retireDone()
-			}
-		case !q.unordered:
-			return
-		}
-	}
-	s.req.retireDone()
-}
-
-// survives reports whether the QP continues after the failure of w. It does not if its requests do
-// not complete in error, nor if the transport gave up or lost its position.
-func (s *requester) survives(w *SendWR) bool {
-	q := s.q
-	switch w.Status {
-	case abi.WCRetryExcErr, abi.WCRNRRetryExcErr, abi.WCRespTimeoutErr, abi.WCBadRespErr, abi.WCGeneralErr:
-		return false
-	}
-	return q.cie
-}
-
-// finish removes the work at head from the ring. It writes a completion, unless the work has one
-// already or succeeded unsignaled.
-func (s *requester) finish(now vtime.Time, st abi.WCStatus) {
-	w := s.req.retire()
-	if !w.done {
-		s.report(now, w, st)
-	}
-	s.req.release(w)
-}
-
-// report writes the completion of w, unless it succeeded unsignaled.
-func (s *requester) report(now vtime.Time, w *SendWR, st abi.WCStatus) {
-	q := s.q
-	if st == abi.WCSuccess && !s.sigAll && w.WQE.Flags&abi.SendSignaled == 0 {
-		if q.owner.Trace != nil {
-			s.noteSilent(w)
-		}
-		return
-	}
-	if q.owner.Trace != nil {
-		s.noteCompleting(w)
-	}
-	cqe := abi.CQE{
-		WRID: w.WQE.WRID, QPN: q.number, SrcQP: q.peer.number, Status: st, Opcode: WCOpcode(w.WQE.Opcode), VendorErr: w.Vendor,
-	}
-	if st == abi.WCSuccess && w.Pulls() {
-		cqe.ByteLen = w.Length
-	}
-	if st == abi.WCSuccess && w.WQE.Opcode == abi.OpReadInv {
-		cqe.Flags, cqe.Imm = abi.WCFlagInv, w.WQE.Imm
-	}
-	s.sendCQ.post(now, &cqe, false)
-}
-
-// flushTurn limits the work requests of each queue that a failed QP flushes in one turn.
-const flushTurn = 64
-
-func (s *requester) flushSends(now vtime.Time) (more bool) {
-	q := s.q
-	r := &s.req
-	for range flushTurn {
-		if r.head != r.tail {
-			r.work(r.head).Vendor = 0
-			s.finish(now, abi.WCWRFlushErr)
-			continue
-		}
-		b, ok := s.sq.Next(q.shared.entry[:])
-		if !ok {
-			return s.sq.Sleep()
-		}
-		var x abi.SendWQE
-		x.Unmarshal(b)
-		q.owner.Stats.Posted++
-		s.sendCQ.post(now, &abi.CQE{
-			WRID: x.WRID, QPN: q.number, Status: abi.WCWRFlushErr, Opcode: WCOpcode(x.Opcode),
-		}, false)
-	}
-	s.sq.Commit()
-	return true
 }
 
 // noteEntries records that entries of the send queue up to index are available.
-func (s *requester) noteEntries(kind trace.Kind, index uint32) {
-	q := s.q
-	if q.owner.traces(q.number) {
-		q.owner.Trace.Add(&trace.Event{Kind: kind, Work: q.number, Index: index})
+func (s *sender) noteEntries(kind trace.Kind, index uint32) {
+	if s.owner.traces(s.number) {
+		s.owner.Trace.Add(&trace.Event{Kind: kind, Work: s.number, Index: index})
 	}
 }
 
 // noteRead records that w was read.
-func (s *requester) noteRead(w *SendWR) {
-	q := s.q
-	if q.owner.traces(q.number) {
-		q.owner.Trace.Add(&trace.Event{Kind: trace.Read, Work: q.number, Index: w.Index, Op: uint8(w.WQE.Opcode), Arg: w.WQE.WRID, Extra: w.Length})
+func (s *sender) noteRead(w *SendWR) {
+	if s.owner.traces(s.number) {
+		s.owner.Trace.Add(&trace.Event{Kind: trace.Read, Work: s.number, Index: w.Index, Op: uint8(w.WQE.Opcode), Arg: w.WQE.WRID, Extra: w.Length})
 	}
 }
 
 // noteCompleting announces that the next CQE is that of w.
-func (s *requester) noteCompleting(w *SendWR) {
-	q := s.q
-	if q.owner.traces(q.number) {
-		q.owner.Trace.Completing(&trace.Event{Kind: trace.Completed, Work: q.number, Index: w.Index})
+func (s *sender) noteCompleting(w *SendWR) {
+	if s.owner.traces(s.number) {
+		s.owner.Trace.Completing(&trace.Event{Kind: trace.Completed, Work: s.number, Index: w.Index})
 	}
 }
 
 // noteSilent records that w is complete and gets no CQE.
-func (s *requester) noteSilent(w *SendWR) {
-	q := s.q
-	if q.owner.traces(q.number) {
-		q.owner.Trace.Add(&trace.Event{Kind: trace.Completed, Work: q.number, Index: w.Index, Flags: trace.Silent})
+func (s *sender) noteSilent(w *SendWR) {
+	if s.owner.traces(s.number) {
+		s.owner.Trace.Add(&trace.Event{Kind: trace.Completed, Work: s.number, Index: w.Index, Flags: trace.Silent})
 	}
 }

@@ -10,8 +10,7 @@ import (
 // TestFormOfAnEntry: inline data is bounded by its length, other data by its SGEs, and the field of
 // the other kind is not looked at (DRV-608).
 func TestFormOfAnEntry(t *testing.T) {
-	q := &QP{owner: &Owner{}, requester: requester{req: sendRing{maxSGE: 4, maxInline: 192}}}
-	q.requester.q = q
+	s := &sender{half: half{owner: &Owner{}}, works: sendRing{maxSGE: 4, maxInline: 192}}
 	for _, tc := range []struct {
 		x    abi.SendWQE
 		room uint32 // behind the header
@@ -27,8 +26,8 @@ func TestFormOfAnEntry(t *testing.T) {
 		{abi.SendWQE{Opcode: abi.OpRegMR}, 39, abi.DRV608},
 		{abi.SendWQE{Opcode: abi.OpLocalInv}, 0, 0},
 	} {
-		q.requester.sq.read = abi.SendWQEHeader + tc.room
-		if got := q.brokenBy(&SendWR{Request: transport.Request{WQE: tc.x}}); got != tc.want {
+		s.queue.read = abi.SendWQEHeader + tc.room
+		if got := s.brokenBy(&SendWR{Request: transport.Request{WQE: tc.x}}); got != tc.want {
 			t.Errorf("%+v breaks %s, want %s", tc.x, got, tc.want)
 		}
 	}

@@ -89,12 +89,11 @@ func TestListsAgainstModel(t *testing.T) {
 func TestElement(t *testing.T) {
 	m := &MR{key: 0x55}
 	q := &QP{}
-	q.requester.q = q
 	w := &SendWR{
 		Request: transport.Request{Length: 30},
 		SGEs:    SGL{{MR: m, Addr: 0x100, Length: 10}, {MR: m, Addr: 0x200, Length: 20}},
 	}
-	q.req.works = []*SendWR{w}
+	q.send.works.ring = []*SendWR{w}
 	for _, c := range []struct {
 		offset    uint32
 		addr      uint64

@@ -91,13 +91,13 @@ func (s *Shared) Poll(now vtime.Time) (found bool) {
 			break
 		}
 		q.polled.Remove()
-		n, ok := q.sq.Poll()
+		n, ok := q.send.queue.Poll()
 		switch {
 		case !ok:
-		case n > 0 || now >= q.pollUntil && q.sq.Sleep():
+		case n > 0 || now >= q.pollUntil && q.send.queue.Sleep():
 			found = true
 			if q.owner.Trace != nil {
-				q.noteEntries(trace.Found, q.sq.Producer())
+				q.send.noteEntries(trace.Found, q.send.queue.Producer())
 			}
 			q.wake()
 		case now < q.pollUntil:
@@ -116,10 +116,10 @@ func (s *Shared) Poll(now vtime.Time) (found bool) {
 func (s *Shared) Arm(now vtime.Time) (found bool) {
 	for q := s.polled.First(); q != nil; q = s.polled.First() {
 		q.polled.Remove()
-		if q.sq.Sleep() {
+		if q.send.queue.Sleep() {
 			found = true
 			if q.owner.Trace != nil {
-				q.noteEntries(trace.Found, q.sq.Producer())
+				q.send.noteEntries(trace.Found, q.send.queue.Producer())
 			}
 			q.wake()
 		}

@@ -139,7 +139,7 @@ func TestSharedQueueInUse(t *testing.T) {
 	q := g.newRC(s.use)
 	destroy("a queue pair is made with it", abi.StatusBusy)
 	s.receive(2)
-	if q.receiveFor(1) == nil || s.Taken() != 1 {
+	if q.recv.receiveFor(1) == nil || s.Taken() != 1 {
 		t.Fatalf("%d receives are taken", s.Taken())
 	}
 	g.good(g.DestroyQP(0, q.number))

@@ -29,10 +29,9 @@ func (q *QP) Turn(now vtime.Time) (more bool) {
 		}
 		return q.issue(now)
 	case abi.QPStateSQE:
-		return q.flushSends(now)
+		return q.send.flush(now)
 	case abi.QPStateErr:
-		// In the order of posting: first those already read, then those still in guest memory.
-		send, recv := q.flushSends(now), q.flushRecvs(now)
+		send, recv := q.send.flush(now), q.recv.flush(now)
 		return (send || recv) && q.owner.Working() && q.state == abi.QPStateErr
 	}
 	return false
@@ -41,12 +40,11 @@ func (q *QP) Turn(now vtime.Time) (more bool) {
 // issue starts works and gives their packets to the connection until the turn's quantum is used up
 // or the QP has to wait. It returns true if it stopped because of the quantum, or found new work
 // when it armed the queue.
-func (s *requester) issue(now vtime.Time) (more bool) {
-	q := s.q
+func (q *QP) issue(now vtime.Time) (more bool) {
 	ops, bytes := q.shared.TurnOps, q.shared.TurnBytes
 	more = true
 	for ops > 0 && bytes > 0 && q.sched.May(now) {
-		n, started, ok := s.issuePacket(now)
+		n, started, ok := q.issuePacket(now)
 		if started {
 			ops--
 		}
@@ -56,50 +54,55 @@ func (s *requester) issue(now vtime.Time) (more bool) {
 		}
 		bytes -= max(n, 1)
 	}
-	if r := &s.req; !more && q.state == abi.QPStateRTS && r.next == r.tail && r.tail-r.head < uint32(len(r.works)) {
-		return s.watch(now)
+	if r := &q.send.works; !more && q.state == abi.QPStateRTS && r.next == r.tail && r.tail-r.head < uint32(len(r.ring)) {
+		return q.watch(now)
 	}
-	s.sq.Commit()
+	q.send.queue.Commit()
 	return more
 }
 
+// tooLong reports whether the request breaks the size limit of the unordered mode (RDMA over Falcon
+// §6.4): a message that takes a receive must fit one packet. The QP must have a connection, which
+// determines the packet size.
+func (q *QP) tooLong(w *SendWR) bool {
+	return q.unordered && w.TakesReceive() && w.Length > uint32(q.segment)
+}
+
 // nextWork returns the next work to issue, nil if there is none.
-func (s *requester) nextWork(now vtime.Time) *SendWR {
-	q := s.q
-	r := &s.req
-	if r.next == r.tail {
-		if r.tail-r.head == uint32(len(r.works)) || q.state != abi.QPStateRTS {
+func (q *QP) nextWork(now vtime.Time) *SendWR {
+	works := &q.send.works
+	if works.next == works.tail {
+		if works.tail-works.head == uint32(len(works.ring)) || q.state != abi.QPStateRTS {
 			return nil // a completion or a change of state wakes the QP
 		}
-		if _, ok := s.fetch(now); !ok {
+		if _, ok := q.send.read(now); !ok {
 			return nil
 		}
 	}
-	return r.work(r.next)
+	return works.at(works.next)
 }
 
 // issuePacket issues one packet of the next work and returns its number of data bytes. started
 // reports whether it was the first packet. ok is false if nothing can be issued now.
-func (s *requester) issuePacket(now vtime.Time) (n int, started, ok bool) {
-	q := s.q
-	w := s.nextWork(now)
+func (q *QP) issuePacket(now vtime.Time) (n int, started, ok bool) {
+	w := q.nextWork(now)
 	switch {
 	case w == nil:
 		return 0, false, false
 	case q.datagrams() && w.Status == abi.WCSuccess && q.state == abi.QPStateRTS:
-		return s.sender.issue(now, w)
+		return q.issueDatagram(now, w)
 	case !w.started:
-		if pass, ok := s.admitWork(now, w); !pass {
+		if pass, ok := q.admitWork(now, w); !pass {
 			return 0, ok, ok
 		}
 		w.started, started = true, true
 		if w.Pulls() {
-			s.req.reads++
+			q.send.works.reads++
 		}
 	}
 	n, err := q.conn.Issue(now, &w.Request)
 	if err != nil {
-		s.notIssued(now, err)
+		q.notIssued(now, err)
 		return 0, started, false
 	}
 	if w.Pulls() {
@@ -108,33 +111,32 @@ func (s *requester) issuePacket(now vtime.Time) (n int, started, ok bool) {
 		q.sched.Spend(n)
 	}
 	if w.Issued {
-		s.req.next++
+		q.send.works.next++
 	}
 	return n, started, true
 }
 
 // notIssued handles the error of a connection that did not take a packet.
-func (s *requester) notIssued(now vtime.Time, err error) {
+func (q *QP) notIssued(now vtime.Time, err error) {
 	switch {
 	case errors.Is(err, transport.ErrBlocked):
-		s.waitCredit = true
+		q.blocked = true
 	case errors.Is(err, transport.ErrFailed):
-		s.complete(now)
+		q.complete(now)
 	} // in all other cases an event wakes the QP or ends it
 }
 
 // admitWork checks the next work, of which nothing was issued yet. pass means that the transport
 // may issue it. A work that concerns this side only, or that has failed, ends here; ok then reports
 // whether the next work may follow at once.
-func (s *requester) admitWork(now vtime.Time, w *SendWR) (pass, ok bool) {
-	q := s.q
-	r := &s.req
+func (q *QP) admitWork(now vtime.Time, w *SendWR) (pass, ok bool) {
+	works := &q.send.works
 	if q.state != abi.QPStateRTS {
 		return false, false // SQD
 	}
-	if s.tooLong(w) && w.Status == abi.WCSuccess {
+	if q.tooLong(w) && w.Status == abi.WCSuccess {
 		w.Status = abi.WCLocLenErr
-		s.sq.mistaken(w.Index, w.Status, because("it has %d bytes; without ordering, a message that takes a receive has one packet, at most %d", uint64(w.Length), uint64(q.segment)))
+		q.send.queue.mistaken(w.Index, w.Status, because("it has %d bytes; without ordering, a message that takes a receive has one packet, at most %d", uint64(w.Length), uint64(q.segment)))
 	}
 	switch {
 	case w.Status != abi.WCSuccess:
@@ -144,84 +146,83 @@ func (s *requester) admitWork(now vtime.Time, w *SendWR) (pass, ok bool) {
 			return false, false
 		}
 		w.Issued = true
-		if q.cie {
-			r.next++
+		if q.inError {
+			works.next++
 		}
-		s.complete(now)
-		return false, q.cie
-	case w.WQE.Flags&abi.SendFence != 0 && r.reads > 0, w.Pulls() && r.reads >= int(q.attr.maxRdAtomic):
+		q.complete(now)
+		return false, q.inError
+	case w.WQE.Flags&abi.SendFence != 0 && works.reads > 0, w.Pulls() && works.reads >= int(q.attr.maxRdAtomic):
 		return false, false
-	case w.inside():
-		return false, s.issueInside(now, w)
+	case w.local():
+		return false, q.issueLocal(now, w)
 	}
 	return true, true
 }
 
-// issueInside carries out a request that concerns this side only. A LocalInv waits until no earlier
+// issueLocal carries out a request that concerns this side only. A LocalInv waits until no earlier
 // request can use its key. It reports whether the next request may follow at once.
-func (s *requester) issueInside(now vtime.Time, w *SendWR) bool {
-	q := s.q
-	r := &s.req
-	switch w.WQE.Opcode {
-	case abi.OpLocalInv:
-		if r.head != r.next {
-			return false // a completion wakes the QP
-		}
-		w.Status = q.regions.invalidate(q.pd, &q.windows, w.WQE.Imm)
-	case abi.OpRegMR:
-		w.Status = q.regions.supply(q.pd, w.WQE.RKey, &w.reg)
-	default:
-		w.Status = q.regions.bind(q.pd, &q.windows, w.WQE.RKey, &w.bind)
+func (q *QP) issueLocal(now vtime.Time, w *SendWR) bool {
+	works := &q.send.works
+	if w.WQE.Opcode == abi.OpLocalInv && works.head != works.next {
+		return false // a completion wakes the QP
 	}
-	if w.Status != abi.WCSuccess {
-		s.sq.mistaken(w.Index, w.Status, w.notInside())
-	}
-	w.started, w.Issued = true, true
-	goOn := w.Status == abi.WCSuccess || q.cie
+	q.send.runLocal(w)
+	goOn := w.Status == abi.WCSuccess || q.inError
 	if goOn {
-		r.next++
+		works.next++
 	}
-	s.complete(now)
+	q.complete(now)
 	return goOn
+}
+
+// complete completes finished works. A failure that the QP does not survive moves it to ERR or SQE.
+func (q *QP) complete(now vtime.Time) {
+	if st := q.send.complete(now); st != abi.WCSuccess {
+		q.failSend(now, st)
+	}
 }
 
 // watch is called when the send queue is empty. The queue is polled for a while, or armed at once.
 // watch reports whether there is an entry after all.
-func (s *requester) watch(now vtime.Time) (more bool) {
-	q := s.q
+func (q *QP) watch(now vtime.Time) (more bool) {
 	if !q.owner.eventIndex {
-		return s.sq.Sleep()
+		return q.send.queue.Sleep()
 	}
-	s.sq.Commit()
-	s.pollUntil = now + q.shared.PollTime
-	q.shared.polled.PushBack(&s.polled, q)
+	q.send.queue.Commit()
+	q.pollUntil = now + q.shared.PollTime
+	q.shared.polled.PushBack(&q.polled, q)
 	return false
 }
+
+// The driver of a wired QP takes it to RTR itself; the peer's number and GID were exchanged by
+// other means. Meanwhile the device makes the connection. Until it exists, and after the peer has
+// left, the QP behaves as if its packets were lost: it may stay in RTR or RTS for ever, but posted
+// work fails after a while. On an unreliable connection posted work is lost after that while
+// instead, and at once when the peer has left.
 
 // awaitPeer does the turn of a wired QP without a connection. Works that concern this side only, or
 // fail by themselves, need no peer. It reports whether there may be more of these. If there is no
 // work, it requests a doorbell.
-func (s *requester) awaitPeer(now vtime.Time) (more bool) {
-	q := s.q
+func (q *QP) awaitPeer(now vtime.Time) (more bool) {
 	loses := q.unreliable() && q.peer.left
 	if loses {
-		s.loseBegun(now)
+		q.loseStarted(now)
 	}
 	for range q.shared.TurnOps {
-		w := s.nextWork(now)
+		w := q.nextWork(now)
 		switch {
 		case w == nil:
-			return s.sq.Sleep() && q.state == abi.QPStateRTS
-		case loses && q.state == abi.QPStateRTS && w.Status == abi.WCSuccess && !w.inside():
+			return q.send.queue.Sleep() && q.state == abi.QPStateRTS
+		case loses && q.state == abi.QPStateRTS && w.Status == abi.WCSuccess && !w.local():
 			w.started = true
-			s.loseBegun(now)
+			q.loseStarted(now)
 			continue
-		case !w.inside() && w.Status == abi.WCSuccess:
-			s.sq.Commit()
-			s.awaitSend(now)
+		case !w.local() && w.Status == abi.WCSuccess:
+			q.send.queue.Commit()
+			q.awaitSend(now)
 			return false
 		}
-		if _, ok := s.admitWork(now, w); !ok {
+		if _, ok := q.admitWork(now, w); !ok {
 			return false // flushed, or a completion wakes the QP
 		}
 	}
@@ -229,59 +230,56 @@ func (s *requester) awaitPeer(now vtime.Time) (more bool) {
 }
 
 // awaitSend limits how long work for the peer waits.
-func (s *requester) awaitSend(now vtime.Time) {
-	q := s.q
+func (q *QP) awaitSend(now vtime.Time) {
 	switch {
-	case q.state != abi.QPStateRTS || s.patience.Armed() || !q.owner.Working():
+	case q.state != abi.QPStateRTS || q.patience.Armed() || !q.owner.Working():
 	case q.unreliable():
-		q.shared.Timers.Set(&s.patience, q, now+patience)
+		q.shared.Timers.Set(&q.patience, q, now+patience)
 	case q.peer.left:
-		s.failAlone(now, "its queue pair has gone")
+		q.failAlone(now, "its queue pair has gone")
 	case q.attr.sending.Timeout != 0: // 0 is for ever
-		q.shared.Timers.Set(&s.patience, q, now+max(q.RetryTime(), patience))
+		q.shared.Timers.Set(&q.patience, q, now+max(q.RetryTime(), patience))
 	}
 }
 
 // Due is called when the QP has waited long enough: for a peer that is not there, or for a response
 // that was dropped.
-func (s *requester) Due(now vtime.Time) {
-	q := s.q
+func (q *QP) Due(now vtime.Time) {
 	switch {
 	case q.unreliable():
 		q.peer.left = true // or it was never there
 		q.wake()
 	case q.conn == nil:
-		s.failAlone(now, "it did not get ready to receive")
+		q.failAlone(now, "it did not get ready to receive")
 	default:
-		s.failUnanswered(now)
+		q.failUnanswered(now)
 	}
 	q.in.Settle(now)
 }
 
-// loseBegun ends the started works of an unreliable connection that has no peer: they count as
+// loseStarted ends the started works of an unreliable connection that has no peer: they count as
 // sent.
-func (s *requester) loseBegun(now vtime.Time) {
-	r := &s.req
-	if r.next != r.tail && r.work(r.next).started {
-		r.next++
+func (q *QP) loseStarted(now vtime.Time) {
+	works := &q.send.works
+	if works.next != works.tail && works.at(works.next).started {
+		works.next++
 	}
-	for i := r.head; i != r.next; i++ {
-		w := r.work(i)
+	for i := works.head; i != works.next; i++ {
+		w := works.at(i)
 		w.Issued, w.Pending = true, 0
 	}
-	s.complete(now)
-	s.drained(now)
+	q.complete(now)
+	q.drained(now)
 }
 
 // failUnanswered fails the oldest work request whose response was lost.
-func (s *requester) failUnanswered(now vtime.Time) {
-	q := s.q
-	r := &s.req
-	for i := r.head; i != r.tail; i++ {
-		if w := r.work(i); w.unanswered && !w.done {
-			s.report(now, w, abi.WCRespTimeoutErr)
+func (q *QP) failUnanswered(now vtime.Time) {
+	works := &q.send.works
+	for i := works.head; i != works.tail; i++ {
+		if w := works.at(i); w.unanswered && !w.done {
+			q.send.report(now, w, abi.WCRespTimeoutErr)
 			w.done = true
-			s.req.retireDone()
+			q.send.works.retireDone()
 			q.fail(now, abi.WCRespTimeoutErr, "a response was not for this queue pair")
 			return
 		}
@@ -289,29 +287,27 @@ func (s *requester) failUnanswered(now vtime.Time) {
 }
 
 // failAlone fails the oldest work request because there is no peer.
-func (s *requester) failAlone(now vtime.Time, reason string) {
-	q := s.q
-	r := &s.req
-	if r.head == r.tail {
-		if _, ok := s.fetch(now); !ok {
+func (q *QP) failAlone(now vtime.Time, reason string) {
+	works := &q.send.works
+	if works.head == works.tail {
+		if _, ok := q.send.read(now); !ok {
 			return
 		}
 	}
-	s.finish(now, abi.WCRetryExcErr)
+	q.send.finish(now, abi.WCRetryExcErr)
 	q.fail(now, abi.WCRetryExcErr, fmt.Sprintf("no answer from QP %#x: %s", q.peer.number, reason))
 }
 
 // drained tells the driver that no send is outstanding any more, once per move to SQD and only if
 // the driver asked for it. The completions of the sends are written before (DEV-908), also those
 // that Faults held back.
-func (s *requester) drained(now vtime.Time) {
-	q := s.q
-	if q.state != abi.QPStateSQD || !s.sqdNotify || s.req.begun() {
+func (q *QP) drained(now vtime.Time) {
+	if q.state != abi.QPStateSQD || !q.sqdNotify || q.send.works.begun() {
 		return
 	}
-	s.sqdNotify = false
-	if s.sendCQ != nil { // an XRC target has none
-		s.sendCQ.Release(now)
+	q.sqdNotify = false
+	if q.send.cq != nil { // an XRC target has none
+		q.send.cq.Release(now)
 	}
 	q.owner.Event(abi.EventSQDrained, q.number, 0, "")
 }

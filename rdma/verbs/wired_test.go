@@ -177,7 +177,7 @@ func TestDrainedWithoutAPeer(t *testing.T) {
 	s := g.newWired(abi.QPTypeRC)
 	s.change(0, abi.QPStateSQD)
 	s.post(0, write(1))
-	if s.Turn(0) || s.sq.Ready() != 1 || g.shared.Deadline() != vtime.Never {
-		t.Errorf("%d entries left, until %d", s.sq.Ready(), g.shared.Deadline())
+	if s.Turn(0) || s.send.queue.Ready() != 1 || g.shared.Deadline() != vtime.Never {
+		t.Errorf("%d entries left, until %d", s.send.queue.Ready(), g.shared.Deadline())
 	}
 }
