@@ -114,7 +114,6 @@ var tables = [abi.NumObjects]struct {
 	bits uint // bits of a number that are the slot; a generation of 8 bits follows
 	low  uint32
 }{
-
 	abi.ObjectQP:   {1<<16 - 2, 16, 2}, // 0 and 1 are special in InfiniBand
 	abi.ObjectCQ:   {1 << 20, 24, 1},
 	abi.ObjectMR:   {1 << 20, 24, 1},
