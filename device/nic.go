@@ -19,12 +19,12 @@ import (
 	"github.com/falcon-vnic/vnic/device/counters"
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/inbox"
-	"github.com/falcon-vnic/vnic/device/loglimit"
 	"github.com/falcon-vnic/vnic/device/ports"
 	"github.com/falcon-vnic/vnic/device/settings"
 	"github.com/falcon-vnic/vnic/device/shard"
 	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/loglimit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 

@@ -13,8 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/inbox"
-	"github.com/falcon-vnic/vnic/device/loglimit"
 	"github.com/falcon-vnic/vnic/device/settings"
+	"github.com/falcon-vnic/vnic/internal/loglimit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 

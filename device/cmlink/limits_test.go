@@ -49,29 +49,6 @@ func TestDomains(t *testing.T) {
 	}
 }
 
-// TestLimiter: one event in five seconds is allowed, with the number of those that were not.
-func TestLimiter(t *testing.T) {
-	var l limiter
-	start := time.Unix(1000, 0)
-	for _, c := range []struct {
-		after   time.Duration
-		ok      bool
-		skipped int
-	}{
-		{0, true, 0},
-		{0, false, 0},
-		{5*time.Second - 1, false, 0},
-		{5 * time.Second, true, 2},
-		{10*time.Second - 1, false, 0},
-		{20 * time.Second, true, 1},
-		{40 * time.Second, true, 0},
-	} {
-		if skipped, ok := l.allow(start.Add(c.after)); ok != c.ok || skipped != c.skipped {
-			t.Errorf("after %v: %t, %d skipped", c.after, ok, skipped)
-		}
-	}
-}
-
 // from is a connection from an address. It records what is written to it.
 type from struct {
 	net.Conn
@@ -103,8 +80,8 @@ func TestMessagesTogether(t *testing.T) {
 		{[]int{MaxMessage - frameHeader - 1, 10, 20}, []int{MaxMessage - 1 + 10 + frameHeader, 20 + frameHeader}},
 		{[]int{MaxMessage, MaxMessage}, []int{MaxMessage + frameHeader, MaxMessage + frameHeader}},
 	} {
-		s := &shared{cfg: Config{Identity: &Identity{}}, ctx: t.Context()}
-		s.cfg.defaults()
+		s := newShared(Config{Identity: &Identity{}}, nil)
+		s.ctx = t.Context()
 		p, c := &peer{shared: s}, &from{}
 		link := &session{conn: c, raw: c, queue: make(chan []byte, 10), ended: make(chan struct{})}
 		for _, n := range tc.messages {
@@ -141,8 +118,8 @@ func TestTwoOfOneNumber(t *testing.T) {
 		"of five none four of them": {[]time.Duration{0, 5, 6, twiceTime + 6, twiceTime + 7}, one, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := &shared{cfg: Config{Identity: &Identity{}}, ctx: t.Context()}
-			s.cfg.defaults()
+			s := newShared(Config{Identity: &Identity{}}, nil)
+			s.ctx = t.Context()
 			p := &peer{shared: s, Peer: Peer{Host: 1}}
 			l := &Link{shared: s, peers: map[uint8]*peer{1: p}}
 			start := time.Now()

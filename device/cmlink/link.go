@@ -39,12 +39,11 @@ func (l *Link) Stats() Stats {
 
 // New starts listening and dialing, and returns. Callbacks may be called before it returns.
 func New(cfg Config, h Handler) (*Link, error) {
-	cfg.defaults()
 	if cfg.Identity == nil {
 		return nil, errors.New("a link needs an identity")
 	}
 	l := &Link{
-		shared: &shared{cfg: cfg, handler: h},
+		shared: newShared(cfg, h),
 		peers:  make(map[uint8]*peer), byURI: make(map[string]*peer),
 		addrs: make(map[netip.Addr]bool),
 	}

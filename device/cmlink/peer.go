@@ -51,10 +51,8 @@ func (p *peer) replace(c *tls.Conn) {
 		return
 	}
 	p.twice, p.noticed = fmt.Sprintf("two NICs seem to have host number %d: at %s and %s", p.Host, old, is), now
-	if _, ok := p.shared.refusals.allow(now); ok {
-		p.shared.cfg.Log.Warn("connection management: two NICs seem to have one host number", "host", p.Host, "first", old, "second", is,
-			"remedy", "give each NIC its own nic.host and identity")
-	}
+	p.shared.refusals.Warn("connection management: two NICs seem to have one host number", "host", p.Host, "first", old, "second", is,
+		"remedy", "give each NIC its own nic.host and identity")
 }
 
 // host returns the address of the other end, without its port.

@@ -8,10 +8,11 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/falcon-vnic/vnic/internal/loglimit"
 )
 
 // shared holds what a Link and its peers use in common.
@@ -20,8 +21,13 @@ type shared struct {
 	handler  Handler
 	ctx      context.Context // canceled by Close
 	listens  string          // address that peers dial; "": none
-	refusals limiter
+	refusals loglimit.Log    // what strangers cause
 	stats    counters
+}
+
+func newShared(cfg Config, h Handler) *shared {
+	cfg.defaults()
+	return &shared{cfg: cfg, handler: h, refusals: loglimit.Log{To: cfg.Log}}
 }
 
 type counters struct {
@@ -58,9 +64,7 @@ func (s *shared) refuse(remote string, err error) {
 	default:
 		s.stats.handshakeFailed.Add(1)
 	}
-	if skipped, ok := s.refusals.allow(time.Now()); ok {
-		s.cfg.Log.Warn("connection management: peer refused", "remote", remote, "err", err, "not_logged", skipped, "remedy", remedyFor(err))
-	}
+	s.refusals.Warn("connection management: peer refused", "remote", remote, "err", err, "remedy", remedyFor(err))
 }
 
 // remedyFor returns the remedy for a connection that was refused because of err.
@@ -101,24 +105,6 @@ func reasonFor(err error) error {
 		return fmt.Errorf("the peer has been silent for too long, or the network is cut (%w)", err)
 	}
 	return err
-}
-
-// limiter allows one event in five seconds.
-type limiter struct {
-	mu      sync.Mutex
-	last    time.Time
-	skipped int
-}
-
-func (r *limiter) allow(now time.Time) (skipped int, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.last.IsZero() && now.Sub(r.last) < 5*time.Second {
-		r.skipped++
-		return 0, false
-	}
-	skipped, r.skipped, r.last = r.skipped, 0, now
-	return skipped, true
 }
 
 // sleep waits; it returns false if ctx ended first.

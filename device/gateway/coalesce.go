@@ -5,6 +5,22 @@ import (
 	"encoding/binary"
 )
 
+// coalesced describes a frame that packets of one flow join (generic receive offload). Their
+// payloads follow the first packet's.
+type coalesced struct {
+	open    bool
+	h       header
+	headers int    // length of the headers in front of the payload
+	size    int    // payload of each packet but the last
+	total   int    // length of the whole as one IP packet
+	next    uint32 // TCP: sequence number that would follow
+	id      uint16 // IPv4: identification that would follow
+	push    bool
+}
+
+// maxRecent is the number of flows that can be joined at the same time.
+const maxRecent = 8
+
 // joinOrDeliver queues a packet for a port, joined to earlier packets of its flow if possible.
 func (o *output) joinOrDeliver(p *Endpoint, frame []byte, h *header) Reason {
 	p.ethernet(frame, o.asks.macOf(p, h.dst), h.etherType())

@@ -73,7 +73,7 @@ type request struct {
 type span struct{ from, to int }
 
 // dhcp answers a client's message m.
-func (s *station) dhcp(p *Endpoint, src MAC, m []byte) Reason {
+func (s *responder) dhcp(p *Endpoint, src MAC, m []byte) Reason {
 	addr, ok := p.address4()
 	r, good := parseDHCP(m)
 	if !p.Assign || !ok || !good || MAC(m[28:34]) != src {
@@ -138,7 +138,7 @@ func parseDHCP(m []byte) (r request, ok bool) {
 
 // lease sends an answer to the message m that offers addr. It is broadcast, since the client may
 // not have an address yet.
-func (s *station) lease(p *Endpoint, m []byte, r *request, kind uint8, addr netip.Addr) {
+func (s *responder) lease(p *Endpoint, m []byte, r *request, kind uint8, addr netip.Addr) {
 	const headers = ethLen + ipv4Len + udpLen
 	t := p.network.config.Load()
 	server := p.serverID()

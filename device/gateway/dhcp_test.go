@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net/netip"
 	"slices"
 	"testing"
@@ -9,6 +10,84 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 )
+
+func dhcpFrame(t testing.TB, client MAC, kind layers.DHCPMsgType, wants netip.Addr) []byte {
+	t.Helper()
+	d := &layers.DHCPv4{
+		Operation: layers.DHCPOpRequest, HardwareType: layers.LinkTypeEthernet, HardwareLen: 6, Xid: 0x01020304, ClientHWAddr: client[:],
+		ClientIP: []byte{0, 0, 0, 0}, YourClientIP: []byte{0, 0, 0, 0}, NextServerIP: []byte{0, 0, 0, 0}, RelayAgentIP: []byte{0, 0, 0, 0},
+		Options: layers.DHCPOptions{layers.NewDHCPOption(layers.DHCPOptMessageType, []byte{byte(kind)})},
+	}
+	if wants.IsValid() {
+		d.Options = append(d.Options, layers.NewDHCPOption(layers.DHCPOptRequestIP, wants.AsSlice()))
+	}
+	u := &layers.UDP{SrcPort: dhcpClient, DstPort: dhcpServer}
+	ip := ip4(addr("0.0.0.0"), addr("255.255.255.255"), layers.IPProtocolUDP)
+	_ = u.SetNetworkLayerForChecksum(ip)
+	return frame(t, eth(everyone, macA, layers.EthernetTypeIPv4), ip, u, d)
+}
+
+func TestDHCP(t *testing.T) {
+	n := newNet(t)
+	answer := func(f []byte) *layers.DHCPv4 {
+		t.Helper()
+		n.send(f, Offload{})
+		out := n.output()
+		if len(out) != 1 || out[0].port != n.a {
+			t.Fatalf("%d answers", len(out))
+		}
+		d, _ := decode(t, out[0].b).Layer(layers.LayerTypeDHCPv4).(*layers.DHCPv4)
+		if d == nil || d.Xid != 0x01020304 || d.Operation != layers.DHCPOpReply || MAC(d.ClientHWAddr) != macA {
+			t.Fatalf("%+v", d)
+		}
+		return d
+	}
+	ask := func(kind layers.DHCPMsgType, wants netip.Addr) *layers.DHCPv4 {
+		t.Helper()
+		return answer(dhcpFrame(t, macA, kind, wants))
+	}
+	option := func(d *layers.DHCPv4, o layers.DHCPOpt) []byte {
+		for _, x := range d.Options {
+			if x.Type == o {
+				return x.Data
+			}
+		}
+		return nil
+	}
+	offer := ask(layers.DHCPMsgTypeDiscover, netip.Addr{})
+	if option(offer, layers.DHCPOptMessageType)[0] != byte(layers.DHCPMsgTypeOffer) || !offer.YourClientIP.Equal(ipA.AsSlice()) {
+		t.Errorf("%+v", offer)
+	}
+	for o, want := range map[layers.DHCPOpt][]byte{
+		layers.DHCPOptSubnetMask: {255, 255, 255, 0}, layers.DHCPOptRouter: router4.AsSlice(), layers.DHCPOptDNS: {10, 0, 0, 53},
+		layers.DHCPOptInterfaceMTU: {tunnelMTU >> 8, tunnelMTU & 0xff}, layers.DHCPOptServerID: router4.AsSlice(),
+	} {
+		if got := option(offer, o); !bytes.Equal(got, want) {
+			t.Errorf("option %v: %v, want %v", o, got, want)
+		}
+	}
+	if d := ask(layers.DHCPMsgTypeRequest, ipA); option(d, layers.DHCPOptMessageType)[0] != byte(layers.DHCPMsgTypeAck) {
+		t.Errorf("%+v", d)
+	}
+	if d := ask(layers.DHCPMsgTypeRequest, ipB); option(d, layers.DHCPOptMessageType)[0] != byte(layers.DHCPMsgTypeNak) || option(d, layers.DHCPOptSubnetMask) != nil {
+		t.Errorf("%+v", d)
+	}
+	renewal := dhcpFrame(t, macA, layers.DHCPMsgTypeRequest, netip.Addr{}) // to the server itself, of the address it has
+	copy(renewal, gwA[:])
+	copy(renewal[ethLen+12:], ipA.AsSlice())
+	copy(renewal[ethLen+16:], router4.AsSlice())
+	finishIPv4(renewal[ethLen:], ipv4Len)
+	m := renewal[ethLen+ipv4Len+udpLen:]
+	copy(m[12:], ipA.AsSlice())
+	finishL4(renewal[ethLen:], &header{proto: protoUDP, src: ipA, dst: router4, l4: ipv4Len, total: ipv4Len + udpLen + len(m)}, 6)
+	if d := answer(renewal); option(d, layers.DHCPOptMessageType)[0] != byte(layers.DHCPMsgTypeAck) || !d.YourClientIP.Equal(ipA.AsSlice()) {
+		t.Errorf("%+v", d)
+	}
+	n.a.Assign = false
+	if n.send(dhcpFrame(t, macA, layers.DHCPMsgTypeDiscover, netip.Addr{}), Offload{}); len(n.output()) != 0 {
+		t.Error("answered though it assigns nothing")
+	}
+}
 
 // message returns a DHCP client's message with options as they are on the wire.
 func message(options ...byte) []byte {
@@ -166,6 +245,86 @@ func TestDHCPTellsFour(t *testing.T) {
 		}
 		if !bytes.Equal(servers, want) {
 			t.Errorf("%d servers: told %v, want %v", count, servers, want)
+		}
+	}
+}
+
+// TestPortsOfDHCP: the gateway handles a datagram from a DHCP client's port to a server's port if
+// it is addressed to the gateway or broadcast. It handles no other datagram.
+func TestPortsOfDHCP(t *testing.T) {
+	const open = 9
+	datagram := func(to netip.Addr, proto layers.IPProtocol, src, dst uint16, n int) []byte {
+		b := make([]byte, ipv4Len+n)
+		putIPv4(b, uint8(proto), ipA, to, len(b))
+		if n >= 4 {
+			binary.BigEndian.PutUint16(b[ipv4Len:], src)
+			binary.BigEndian.PutUint16(b[ipv4Len+2:], dst)
+		}
+		f := framed(b)
+		if to == broadcastIP {
+			copy(f, everyone[:])
+		}
+		return f
+	}
+	udp, tcp := layers.IPProtocolUDP, layers.IPProtocolTCP
+	for name, tc := range map[string]struct {
+		f   []byte
+		why Reason
+	}{
+		"to all":                   {datagram(broadcastIP, udp, dhcpClient, dhcpServer, 20), DropDHCP},
+		"to all, with no message":  {datagram(broadcastIP, udp, dhcpClient, dhcpServer, udpLen), DropDHCP},
+		"cut within its header":    {datagram(broadcastIP, udp, dhcpClient, dhcpServer, udpLen-1), DropMulticast},
+		"to the gateway":           {datagram(router4, udp, dhcpClient, dhcpServer, 20), DropDHCP},
+		"to another server":        {datagram(nobody4, udp, dhcpClient, dhcpServer, 20), DropNoRoute},
+		"from another port":        {datagram(broadcastIP, udp, dhcpServer, dhcpServer, 20), DropMulticast},
+		"to another port":          {datagram(broadcastIP, udp, dhcpClient, dhcpClient, 20), DropMulticast},
+		"TCP":                      {datagram(router4, tcp, dhcpClient, dhcpServer, 20), DropDestination},
+		"between two other ports":  {datagram(broadcastIP, udp, open, open, 20), DropMulticast},
+		"a fragment to the server": {fragmented(datagram(router4, udp, dhcpClient, dhcpServer, 20)), DropDestination},
+	} {
+		n := newNet(t)
+		n.send(tc.f, Offload{})
+		n.output()
+		if n.a.Drops[tc.why] != 1 {
+			t.Errorf("%s: not dropped as %v but %v", name, tc.why, n.g.Stats().Reasons)
+		}
+	}
+	many := dhcpMessage(t, message(optMessage, 1, dhcpDiscover, optEnd))
+	n := newNet(t)
+	n.send(many, Offload{GSO: GSOUDP, NeedsCsum: true, Size: 100, CsumStart: ethLen + ipv4Len, CsumOffset: udpCheckAt})
+	if out := n.output(); len(out) != 0 || n.a.Drops[DropMulticast] != 1 {
+		t.Errorf("one that stands for several: %d answers, %v", len(out), n.g.Stats().Reasons)
+	}
+}
+
+// longOption adds an option of n bytes at the end of a DHCP frame, filled as far as the frame goes.
+func longOption(f []byte, n uint8) []byte {
+	const ip, udp = ethLen, ethLen + ipv4Len
+	end := bytes.LastIndexByte(f, optEnd)
+	f = append(f[:end:end], 12, n) // 12: host name
+	f = append(f, make([]byte, n)...)
+	f = append(f, optEnd)
+	binary.BigEndian.PutUint16(f[ip+2:], uint16(len(f)-ip))
+	binary.BigEndian.PutUint16(f[udp+4:], uint16(len(f)-udp))
+	finishIPv4(f[ip:], ipv4Len)
+	h := header{proto: protoUDP, l4: ipv4Len, total: len(f) - ip}
+	finishL4(f[ip:], &h, udpCheckAt)
+	return f
+}
+
+// An option of any length is read, or ends the message, and never panics.
+func TestDHCPOptionOfAnyLength(t *testing.T) {
+	for n := range 256 {
+		w := newNet(t)
+		f := longOption(dhcpFrame(t, macA, layers.DHCPMsgTypeDiscover, ipA), uint8(n))
+		w.send(bytes.Clone(f), Offload{})
+		if out := w.output(); len(out) != 1 || w.g.Stats().Reasons[CountDHCP] != 1 {
+			t.Errorf("option of %d bytes: %d answers", n, len(out))
+		}
+		for cut := 1; cut <= n+1; cut++ { // the option says more than there is
+			if r, ok := parseDHCP(f[42 : len(f)-cut]); ok && cut > 1 {
+				t.Fatalf("option of %d bytes, %d cut off: %+v", n, cut-1, r)
+			}
 		}
 	}
 }

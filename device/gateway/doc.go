@@ -18,7 +18,7 @@
 // tunnels of that shard. A frame for a port of another shard is handed over in the clear. So are
 // packets of a tunnel: all packets of one key arrive at the shard that has the key's replay window.
 //
-// The gateway is the only other station on its guest's link. It answers for every address of the
+// The gateway is the only other host on its guest's link. It answers for every address of the
 // tenant that has a route, always with the same MAC (proxy ARP, RFC 1027). It speaks ARP, neighbour
 // discovery, DHCP with one lease, echo for router addresses, and the ICMP errors of a router. It
 // does not carry broadcast, and carries multicast only for RoCEv2 of functions (multicast.go). It
@@ -31,14 +31,14 @@
 // A guest's TCP or UDP frame may stand for up to 64 KiB of packets. A port of the same NIC gets it
 // whole. For a tunnel, Next cuts it in place into packets that fit the path. Packets from tunnels
 // are joined again, flow by flow, among those that the owner hands over before it asks for Output
-// (segment.go, coalesce.go). Checksums are completed when a frame is cut, and verified when packets
+// (offload.go, coalesce.go). Checksums are completed when a frame is cut, and verified when packets
 // are joined.
 //
 // # Frames in two places
 //
 // A port may have copied only the beginning of a frame (Rest). The gateway looks at no other part
 // of it: TCP or UDP payload for a port of this shard stays where it is. For any other destination
-// the rest is copied first (rest.go).
+// the rest is copied first (PortInput.Whole).
 //
 // # Trust
 //

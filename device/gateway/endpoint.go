@@ -29,15 +29,15 @@ type Endpoint struct {
 	Lost     bool // the port is gone
 	Drops    [Reasons]uint64
 
-	at       int      // index in Gateway.ports
-	network  *network // of the tenant
-	followed epoch    // the epoch in which network was found
-	up       bool
-	mac      MAC      // the function's or, of a trusted guest, the last one heard
-	stations stations // of a trusted guest
-	errors   bucket
-	last     way                                                     // of the last packet from it
-	roce     func(packet []byte, first, most int) (n int, more bool) // delivers to the function; nil: it takes no RoCEv2 (SetRoCE)
+	at         int      // index in Gateway.ports
+	network    *network // of the tenant
+	followed   epoch    // the epoch in which network was found
+	up         bool
+	mac        MAC        // the function's or, of a trusted guest, the last one learned
+	neighbours neighbours // of a trusted guest
+	errors     bucket
+	last       way                                                     // of the last packet from it
+	roce       func(packet []byte, first, most int) (n int, more bool) // delivers to the function; nil: it takes no RoCEv2 (SetRoCE)
 }
 
 // Port carries an endpoint's frames to and from its guest, for example a TAP device.
@@ -93,57 +93,16 @@ func (p *Endpoint) leadsTo(a netip.Addr) bool {
 	return ok
 }
 
-// epoch identifies a state of the routes and endpoints: two equal epochs mean that nothing changed
-// that a way depends on.
-type epoch struct{ routes, endpoints uint64 }
-
-// way is the route to an address, as found in an epoch.
-type way struct {
-	epoch
-	dst    netip.Addr
-	to     Target
-	port   *Endpoint // if it is of this shard
-	tunnel *Tunnel
-}
-
-// ethernet writes the header of a frame to a station behind the port.
+// ethernet writes the header of a frame to a host behind the port.
 func (p *Endpoint) ethernet(b []byte, to MAC, etherType uint16) {
 	copy(b, to[:])
 	copy(b[6:], p.Gateway[:])
 	binary.BigEndian.PutUint16(b[12:], etherType)
 }
 
-// takes delivers a packet to the endpoint's function if it is for the function, which may use
-// packet until takes returns. If the guest speaks RoCEv2 itself through its port, it gets the
-// packets for the function's address only while no driver has the function (SetRoCE), and those for
-// the port's other addresses always.
-func (p *Endpoint) takes(packet []byte, h *header, off Offload) bool {
-	if !p.wants(packet, h) {
-		return false
-	}
-	packet = packet[:h.total]
-	off.complete(packet, h.proto)
-	p.roce(packet, 0, 1)
-	return true
+// Gatherer is a Port that can send its guest a frame whose end is in another guest's memory, with a
+// single copy.
+type Gatherer interface {
+	// WriteWith is like Write, for a frame that consists of head and rest.
+	WriteWith(head []byte, rest Rest, off Offload) bool
 }
-
-// wants reports whether a packet is for the endpoint's function. packet must contain all headers.
-func (p *Endpoint) wants(packet []byte, h *header) bool {
-	return p.roce != nil && h.roce(packet) && (h.dst.IsMulticast() || p.speaksFrom(h.dst))
-}
-
-// speaksFrom reports whether the endpoint's function speaks RoCEv2 from address a.
-func (p *Endpoint) speaksFrom(a netip.Addr) bool { return len(p.Addresses) > 0 && a == p.Addresses[0] }
-
-// roce reports whether a packet is an unfragmented RoCEv2 packet.
-func (h *header) roce(packet []byte) bool {
-	return !h.fragment && h.toRoCE(packet)
-}
-
-// toRoCE reports whether a packet, or its first fragment, goes to RoCEv2's UDP port.
-func (h *header) toRoCE(packet []byte) bool {
-	return h.proto == protoUDP && !h.later && h.total >= h.l4+udpLen && binary.BigEndian.Uint16(packet[h.l4+2:]) == rocePort
-}
-
-// rocePort is the UDP port of RoCEv2 (Annex A17.3.2.2).
-const rocePort = 4791

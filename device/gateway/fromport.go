@@ -2,6 +2,76 @@ package gateway
 
 import "encoding/binary"
 
+// Rest is the end of a frame that its port left in the guest's memory: payload that has not been
+// looked at, and that the guest may change at any time. It is valid until the port is read again.
+type Rest interface {
+	// Len returns the number of bytes.
+	Len() int
+	// Fetch copies the bytes to directly behind the beginning of the frame. It is called once. It
+	// returns false if the bytes are no longer available.
+	Fetch() bool
+}
+
+// PortInput is a frame that came from a function's port.
+type PortInput struct {
+	From    *Endpoint
+	Frame   []byte // the part that was copied, at least Ethernet and IP; its capacity has room for the rest
+	Offload Offload
+	Rest    Rest // nil: all of the frame was copied
+}
+
+// Whole fetches the rest into Frame. It returns false if the rest is lost.
+func (in *PortInput) Whole() bool { return fetch(&in.Frame, &in.Rest) }
+
+func fetch(frame *[]byte, rest *Rest) bool {
+	r := *rest
+	if r == nil {
+		return true
+	}
+	if !r.Fetch() {
+		return false
+	}
+	*frame, *rest = (*frame)[:len(*frame)+r.Len()], nil
+	return true
+}
+
+// taken holds frames of ports on their way out, in order. The gateway uses their memory until it
+// has processed them.
+type taken struct {
+	in   []PortInput
+	next int     // index of the next frame
+	cut  Forward // packets of the frame before next, while cuts is true
+	cuts bool
+}
+
+// Take starts processing frames of ports. All frames of the previous call must have been processed.
+func (g *Gateway) Take(in []PortInput) {
+	if len(in) > 0 {
+		g.taken.in, g.taken.next = in, 0
+	}
+}
+
+// Busy reports whether taken frames are still to be processed.
+func (g *Gateway) Busy() bool { return g.taken.next < len(g.taken.in) || g.taken.cuts }
+
+// Outgoing processes taken frames until one has packets for a tunnel, and returns nil when all are
+// done. The Forward's Next returns the packets; the caller calls EndFrame after the last one.
+func (g *Gateway) Outgoing(now int64) *Forward {
+	t := &g.taken
+	for !t.cuts {
+		if t.next == len(t.in) {
+			return nil
+		}
+		in := &t.in[t.next]
+		t.next++
+		t.cuts = g.FromPort(now, in, &t.cut)
+	}
+	return &t.cut
+}
+
+// EndFrame ends the processing of the frame that Outgoing returned.
+func (g *Gateway) EndFrame() { g.taken.cuts = false }
+
 // FromPort takes a frame that a port's guest sent and decides where it goes. It returns true if
 // there are packets for a tunnel: f.Tunnel says which, and f.Next returns the packets. The frame is
 // changed in place and its memory is part of the output. Payload left in the guest's memory stays
@@ -42,7 +112,7 @@ func (g *Gateway) fromPort(now int64, in *PortInput, f *Forward) (why Reason) {
 		if !in.Whole() {
 			return DropTruncated
 		}
-		return g.station.arp(p, src, in.Frame[ethLen:])
+		return g.responder.arp(p, src, in.Frame[ethLen:])
 	case typeIPv4:
 		if len(b) > 0 && b[0]>>4 != 4 {
 			return DropHeader
@@ -68,7 +138,7 @@ func (g *Gateway) fromPort(now int64, in *PortInput, f *Forward) (why Reason) {
 	if h.proto == protoFalcon {
 		return DropFalcon
 	}
-	if why, own := g.station.control(p, src, b, &h, off); own {
+	if why, own := g.responder.control(p, src, b, &h, off); own {
 		return why
 	}
 	if why := g.admit(p, &h, dst); why != none {
@@ -77,12 +147,70 @@ func (g *Gateway) fromPort(now int64, in *PortInput, f *Forward) (why Reason) {
 	if p.forges(b, &h) {
 		return DropRoCE
 	}
-	p.heard(h.src, src)
+	p.learn(h.src, src)
 	return g.route(now, in, h, f)
 }
 
+// untag removes a priority tag: a frame whose VLAN identifier is 0 belongs to no VLAN (IEEE 802.1Q
+// §9.6), and the gateway ignores frame priorities.
+func (in *PortInput) untag() {
+	f := in.Frame
+	if len(f) < ethLen+tagLen || binary.BigEndian.Uint16(f[12:]) != typeVLAN || binary.BigEndian.Uint16(f[14:])&0xfff != 0 {
+		return
+	}
+	copy(f[tagLen:], f[:12])
+	in.Frame = f[tagLen:]
+	if in.Offload.NeedsCsum {
+		in.Offload.CsumStart -= tagLen // it counts from the start of the frame
+	}
+}
+
+func (in *PortInput) len() int {
+	if in.Rest != nil {
+		return len(in.Frame) + in.Rest.Len()
+	}
+	return len(in.Frame)
+}
+
+// packet returns the IP packet of a frame, as far as it was copied.
+func (in *PortInput) packet(h *header) []byte {
+	return in.Frame[ethLen:min(ethLen+h.total, len(in.Frame))]
+}
+
+// quote returns the IP packet for an ICMP error: all of it if the rest can be fetched.
+func (in *PortInput) quote(h *header) []byte {
+	in.Whole()
+	return in.packet(h)
+}
+
+// complete is called after the copied headers were parsed. It leaves only TCP or UDP payload in the
+// guest's memory. If headers extend beyond the copied part, or the gateway may need to look into
+// the rest, it fetches the rest and parses again.
+func (in *PortInput) complete(h *header) (why Reason) {
+	if h.total == in.len()-ethLen && h.opaque(in.Frame[ethLen:]) {
+		return none
+	}
+	if !in.Whole() {
+		return DropTruncated
+	}
+	*h, why = parseIP(in.Frame[ethLen:])
+	return why
+}
+
+// opaque reports whether b contains all headers of a packet, and the gateway need not look at what
+// follows them.
+func (h *header) opaque(b []byte) bool {
+	if h.l4+maxTCP > len(b) {
+		return false
+	}
+	return h.proto == protoTCP || h.proto == protoUDP && binary.BigEndian.Uint16(b[h.l4+2:]) != dhcpServer
+}
+
+// maxTCP is the length of the longest TCP header; UDP's is shorter.
+const maxTCP = 60
+
 // admit checks the addresses: a packet must come from the function and go to a single other
-// station.
+// host.
 func (g *Gateway) admit(p *Endpoint, h *header, dst MAC) Reason {
 	switch {
 	case h.dst.IsUnspecified() || h.dst.IsLoopback():
@@ -99,13 +227,6 @@ func (g *Gateway) admit(p *Endpoint, h *header, dst MAC) Reason {
 	return none
 }
 
-// forges reports whether the port's guest sent RoCEv2 from the address that the function itself
-// uses. Any program in the guest could end others' connections this way. A first fragment counts
-// too, since the receiver may reassemble packets.
-func (p *Endpoint) forges(packet []byte, h *header) bool {
-	return p.roce != nil && h.toRoCE(packet) && p.speaksFrom(h.src)
-}
-
 // route finds where an admitted packet goes and prepares it for that path.
 func (g *Gateway) route(now int64, in *PortInput, h header, f *Forward) Reason {
 	p, off := in.From, in.Offload
@@ -116,16 +237,16 @@ func (g *Gateway) route(now int64, in *PortInput, h header, f *Forward) Reason {
 	b := in.packet(&h)
 	switch {
 	case !ok:
-		g.station.unreachable(now, p, b, &h)
+		g.responder.unreachable(now, p, b, &h)
 		return DropNoRoute
 	case w.to.Kind == ToRouter:
-		return g.station.echo(now, p, b, &h)
+		return g.responder.echo(now, p, b, &h)
 	case w.to.at(p):
 		return DropHairpin
 	}
 	if !p.network.onLink(h.dst) { // routed between subnets
 		if h.ttl <= 1 {
-			g.station.timeExceeded(now, p, in.quote(&h), &h)
+			g.responder.timeExceeded(now, p, in.quote(&h), &h)
 			return DropTTL
 		}
 		h.decrement(b)
@@ -134,7 +255,7 @@ func (g *Gateway) route(now int64, in *PortInput, h header, f *Forward) Reason {
 	switch {
 	case !split:
 	case !off.splits(b, &h, w.to.MTU):
-		g.station.tooBig(now, p, in.quote(&h), &h, w.to.MTU)
+		g.responder.tooBig(now, p, in.quote(&h), &h, w.to.MTU)
 		return DropTooBig
 	case !in.Whole():
 		return DropTruncated
@@ -165,80 +286,3 @@ func (g *Gateway) route(now int64, in *PortInput, h header, f *Forward) Reason {
 	}
 	return g.toPort(p, w, in.Frame[:ethLen+len(b)], in.Rest, &h, off)
 }
-
-// toPort delivers a frame to another port of this NIC.
-func (g *Gateway) toPort(from *Endpoint, w *way, frame []byte, rest Rest, h *header, off Offload) Reason {
-	g.stats.Local++
-	return g.bring(from.Function, &w.to, w.port, frame, rest, h, off)
-}
-
-// bring delivers a frame to a port of this NIC; p is nil for a port of another shard. flow is the
-// sender that the frame is charged to.
-func (g *Gateway) bring(flow uint32, to *Target, p *Endpoint, frame []byte, rest Rest, h *header, off Offload) Reason {
-	switch {
-	case p == nil:
-		return g.handOver(flow, to, frame, off)
-	case p.takes(frame[ethLen:], h, off):
-		return none
-	}
-	return g.out.deliver(p, frame, rest, off)
-}
-
-// A frame that is cut into very small segments would keep the NIC busy for long. Linux does not use
-// TCP segments below 48 bytes. Smaller segments are allowed if the frame makes at most maxCuts.
-const (
-	minSegment = 48
-	maxCuts    = 128
-)
-
-// check reports whether an offload fits its packet, all headers of which are in b. A checksum may
-// be written into the upper layer only: the headers before it were checked and must leave
-// unchanged.
-func (o *Offload) check(b []byte, h *header) Reason {
-	start, at := int(o.CsumStart)-ethLen, int(o.CsumStart)-ethLen+int(o.CsumOffset)
-	if o.NeedsCsum && (start < h.l4 || at+2 > h.total) {
-		return DropOffload
-	}
-	switch o.gso() {
-	case GSONone:
-		if o.GSO != GSONone { // the ECN flag without TCP segmentation, which no receiver's kernel accepts
-			return DropOffload
-		}
-		return none
-	case GSOTCP4, GSOTCP6:
-		if h.proto != protoTCP || h.v6 != (o.gso() == GSOTCP6) || h.total < h.l4+tcpLen || o.CsumOffset != tcpCheckAt {
-			return DropOffload
-		}
-		if doff := int(b[h.l4+12]>>4) * 4; doff < tcpLen || h.l4+doff >= h.total {
-			return DropOffload
-		}
-	case GSOUDP:
-		if h.proto != protoUDP || h.total <= h.l4+udpLen || o.CsumOffset != udpCheckAt {
-			return DropOffload
-		}
-	default:
-		return DropOffload
-	}
-	if o.Size < minSegment && h.total-h.l4 > maxCuts*int(o.Size) { // also without a size
-		return DropOffload
-	}
-	if h.fragment || !o.NeedsCsum || start != h.l4 || l4Headers(b, h) > maxHeaders {
-		return DropOffload
-	}
-	return none
-}
-
-// fits reports whether a packet, or each packet it is to be cut to, can be at most most bytes long.
-// TCP segments may be cut shorter than their sender asked for; datagrams keep their length.
-func (o *Offload) fits(b []byte, h *header, most int) bool {
-	switch o.gso() {
-	case GSONone:
-		return h.total <= most
-	case GSOUDP:
-		return min(h.total, l4Headers(b, h)+int(o.Size)) <= most
-	}
-	return l4Headers(b, h)+minTCP <= most
-}
-
-// minTCP is the least payload of a TCP segment, less than any TCP wants to send at once.
-const minTCP = 8

@@ -1,19 +1,11 @@
 package gateway
 
 import (
+	"net/netip"
 	"reflect"
 
 	"github.com/falcon-vnic/vnic/device/security"
 )
-
-// Handover passes frames to ports of other shards, by function, and charges them to from: the
-// sending function, or a number for the peer. Frames are copied. A method returns false if the
-// frame is not taken.
-type Handover interface {
-	ToPort(shard uint8, from, function uint32, frame []byte, off Offload) bool
-	// ToGroup passes a multicast packet to all functions of a tenant in a shard.
-	ToGroup(shard uint8, from, tenant uint32, frame []byte) bool
-}
 
 // Gateway carries plain IP between the ports of a shard, those of others, and peers. See the
 // package comment.
@@ -22,19 +14,19 @@ type Gateway struct {
 	Handover Handover                  // nil: there are no other shards
 	Tunnels  Tunnels
 
-	shard   uint8 // the shard that it belongs to
-	routes  *Routes
-	ports   []*Endpoint
-	byFunc  map[uint32]*Endpoint
-	changes uint64 // number of changes of the endpoints
-	taken   taken
-	station station
-	out     output
-	split   Forward // a packet for a port of this NIC, in fragments
-	last    cache
-	stats   Stats
+	shard     uint8 // the shard that it belongs to
+	routes    *Routes
+	ports     []*Endpoint
+	byFunc    map[uint32]*Endpoint
+	changes   uint64 // number of changes of the endpoints
+	taken     taken
+	responder responder
+	out       output
+	split     Forward // a packet for a port of this NIC, in fragments
+	last      cache
+	stats     Stats
 
-	audiences audiences
+	receivers receiverCache
 	casts     casts
 }
 
@@ -42,17 +34,19 @@ type Gateway struct {
 func New(shard uint8, routes *Routes) *Gateway {
 	g := &Gateway{shard: shard, routes: routes, byFunc: map[uint32]*Endpoint{}}
 	g.Tunnels.init(shard, routes, &g.stats)
-	g.station.stats = &g.stats
-	g.out.init(&g.stats, &g.station)
+	g.responder.stats = &g.stats
+	g.out.init(&g.stats, &g.responder)
 	g.casts.init()
 	return g
 }
 
 // UseFunctions sets the callback that reports whether a function of the tenant has a GID.
-func (g *Gateway) UseFunctions(knows func(tenant uint32, gid [16]byte) bool) { g.station.knows = knows }
+func (g *Gateway) UseFunctions(knows func(tenant uint32, gid [16]byte) bool) {
+	g.responder.knows = knows
+}
 
 // AddEndpoint adds a port, which is down. mac is the MAC that its guest sees for all other
-// stations.
+// hosts.
 func (g *Gateway) AddEndpoint(name string, function uint32, mac MAC) *Endpoint {
 	p := &Endpoint{Name: name, Function: function, Gateway: mac, network: nowhere}
 	p.at = len(g.ports)
@@ -85,7 +79,7 @@ func (g *Gateway) Configure(p *Endpoint, c EndpointConfig, up bool) {
 	if p.MAC != c.MAC {
 		p.mac = c.MAC
 	}
-	p.stations = nil // learned under the old settings
+	p.neighbours = nil // learned under the old settings
 	p.EndpointConfig, p.up = c, up
 	g.changes++
 	g.follow(p)
@@ -118,22 +112,76 @@ func (g *Gateway) PeerChanged(peer uint8, r security.Requester) {
 	}
 }
 
-// cache remembers the way of the last packet from a tunnel, so that the next packet of its flow
-// needs no look-up.
-type cache struct {
-	epoch
-	from  *Tunnel
-	v6    bool
-	addrs [32]byte
-	to    Target
-	port  *Endpoint // nil: of another shard
+// epoch identifies a state of the routes and endpoints: two equal epochs mean that nothing changed
+// that a way depends on.
+type epoch struct{ routes, endpoints uint64 }
+
+func (g *Gateway) epoch() epoch { return epoch{g.routes.changes.Load(), g.changes} }
+
+// follow updates the network of a port's tenant, which the routes may have created since.
+func (g *Gateway) follow(p *Endpoint) {
+	if now := g.epoch(); p.followed != now {
+		p.followed, p.network = now, g.routes.network(p.Tenant)
+	}
 }
 
-// taken holds frames of ports on their way out, in order. The gateway uses their memory until it
-// has processed them.
-type taken struct {
-	in   []PortInput
-	next int     // index of the next frame
-	cut  Forward // packets of the frame before next, while cuts is true
-	cuts bool
+// way is the route to an address, as found in an epoch.
+type way struct {
+	epoch
+	dst    netip.Addr
+	to     Target
+	port   *Endpoint // if it is of this shard
+	tunnel *Tunnel
+}
+
+// way finds where a port's packets to dst go. It caches the last result.
+func (g *Gateway) way(p *Endpoint, dst netip.Addr) (w *way, ok bool) {
+	g.follow(p)
+	w = &p.last
+	if w.dst == dst && w.epoch == p.followed {
+		return w, true
+	}
+	to, ok := p.network.find(dst)
+	if !ok {
+		return w, false
+	}
+	*w = way{epoch: p.followed, dst: dst, to: to}
+	switch to.Kind {
+	case ToPort:
+		w.port = g.here(&to)
+	case ToPeer:
+		w.tunnel = g.Tunnels.To(to.Peer, p.Tenant)
+	}
+	return w, true
+}
+
+// here returns the endpoint that to leads to, or nil if it is not of this shard.
+func (g *Gateway) here(to *Target) *Endpoint {
+	if to.Shard != g.shard {
+		return nil
+	}
+	return g.byFunc[to.Function]
+}
+
+// mark records how many frames and replies were queued before a frame was processed.
+type mark struct{ frames, replies int }
+
+func (g *Gateway) mark() mark { return mark{len(g.out.frames), g.responder.replies.count} }
+
+// survive is deferred while a frame is processed. If the frame makes this code panic, survive
+// counts it and removes the output that it began: no guest or peer can crash the NIC with a frame.
+func (g *Gateway) survive(p *Endpoint, m mark, frame []byte) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	g.stats.drop(p, DropPanic)
+	g.responder.replies.count = m.replies
+	g.out.frames = g.out.frames[:m.frames]
+	for i := range g.out.recent { // some may be of the removed frames
+		g.out.recent[i] = -1
+	}
+	if g.Panicked != nil {
+		g.Panicked(v, frame)
+	}
 }

@@ -32,34 +32,34 @@ const (
 	maxCasts   = 64 // waiting packets of one sender
 )
 
-// audience is who receives the multicast of a tenant.
-type audience struct {
+// receivers are those who get the multicast of a tenant.
+type receivers struct {
 	here   []*Endpoint // of this shard
 	beyond []uint8     // other shards
 	peers  []uint8
 }
 
-// audiences holds the audiences found in an epoch.
-type audiences struct {
+// receiverCache holds the receivers found in an epoch.
+type receiverCache struct {
 	epoch
-	of map[uint32]*audience // by tenant
+	of map[uint32]*receivers // by tenant
 }
 
-// hear returns the audience of a tenant's multicast, cached until anything changes.
-func (as *audiences) hear(g *Gateway, n *network) *audience {
-	if now := g.epoch(); as.of == nil || as.epoch != now {
-		*as = audiences{now, map[uint32]*audience{}}
+// find returns the receivers of a tenant's multicast, cached until anything changes.
+func (rc *receiverCache) find(g *Gateway, n *network) *receivers {
+	if now := g.epoch(); rc.of == nil || rc.epoch != now {
+		*rc = receiverCache{now, map[uint32]*receivers{}}
 	}
-	a := as.of[n.tenant]
+	a := rc.of[n.tenant]
 	if a == nil {
 		a = gather(n, g.ports, g.shard)
-		as.of[n.tenant] = a
+		rc.of[n.tenant] = a
 	}
 	return a
 }
 
-func gather(n *network, ports []*Endpoint, shard uint8) *audience {
-	a := &audience{peers: *n.peers.Load()}
+func gather(n *network, ports []*Endpoint, shard uint8) *receivers {
+	a := &receivers{peers: *n.peers.Load()}
 	for _, p := range ports {
 		if p.up && p.Tenant == n.tenant {
 			a.here = append(a.here, p)
@@ -163,7 +163,7 @@ func (g *Gateway) Casting(from uint32) bool {
 
 // share delivers a multicast packet to all functions of this shard: at once as far as the sender
 // and the Step allow, the rest later.
-func (g *Gateway) share(from uint32, n *network, a *audience, frame []byte, h *header) Reason {
+func (g *Gateway) share(from uint32, n *network, a *receivers, frame []byte, h *header) Reason {
 	cs := &g.casts
 	w := cs.of[from]
 	if w == nil {
@@ -194,8 +194,8 @@ func (g *Gateway) share(from uint32, n *network, a *audience, frame []byte, h *h
 const maxCast = 4096 + 256
 
 // shareAll delivers a multicast packet to all functions of this NIC.
-func (g *Gateway) shareAll(from uint32, n *network, frame []byte, h *header) (*audience, Reason) {
-	a := g.audiences.hear(g, n)
+func (g *Gateway) shareAll(from uint32, n *network, frame []byte, h *header) (*receivers, Reason) {
+	a := g.receivers.find(g, n)
 	for _, to := range a.beyond {
 		if g.Handover == nil || !g.Handover.ToGroup(to, from, n.tenant, frame) {
 			g.stats.drop(nil, DropShardFull)
@@ -213,7 +213,7 @@ func (g *Gateway) GroupFromShard(from, tenant uint32, frame []byte) {
 	h, why := parseIP(frame[ethLen:])
 	if why == none {
 		n := g.routes.network(tenant)
-		why = g.share(from, n, g.audiences.hear(g, n), frame, &h)
+		why = g.share(from, n, g.receivers.find(g, n), frame, &h)
 	}
 	if why != none {
 		g.stats.drop(nil, why)

@@ -25,20 +25,20 @@ func roce4(t testing.TB, ip *layers.IPv4, port layers.UDPPort) []byte {
 	return frame(t, eth(MAC{}, MAC{}, layers.EthernetTypeIPv4), ip, u, gopacket.Payload("to a group, of more bytes than the shortest Ethernet frame has"))
 }
 
-// hearing is a function without queue pairs that takes packets.
-func hearing(f func([]byte)) func([]byte, int, int) (int, bool) {
+// receiving is a function without queue pairs that takes packets.
+func receiving(f func([]byte)) func([]byte, int, int) (int, bool) {
 	return func(packet []byte, _, _ int) (int, bool) {
 		f(packet)
 		return 1, false
 	}
 }
 
-// hear makes both ports' functions take packets, and counts them.
-func (n *net) hear() (heard *[2]int) {
-	heard = new([2]int)
-	n.a.SetRoCE(hearing(func([]byte) { heard[0]++ }))
-	n.b.SetRoCE(hearing(func([]byte) { heard[1]++ }))
-	return heard
+// receive makes both ports' functions take packets, and counts them.
+func (n *net) receive() (received *[2]int) {
+	received = new([2]int)
+	n.a.SetRoCE(receiving(func([]byte) { received[0]++ }))
+	n.b.SetRoCE(receiving(func([]byte) { received[1]++ }))
+	return received
 }
 
 // TestGroupFromFunction: a function's multicast packet reaches all functions of the NIC, including
@@ -47,7 +47,7 @@ func TestGroupFromFunction(t *testing.T) {
 	n := newNet(t)
 	n.g.routes.Learn(3, []Address{{7, addr("10.0.0.4"), 0x030001, 9000}, {7, addr("10.0.0.5"), 0x030002, 9000}})
 	n.g.routes.Learn(4, []Address{{8, addr("10.0.0.6"), 0x040001, 9000}}) // another tenant's
-	heard := n.hear()
+	received := n.receive()
 	f := roce4(t, &layers.IPv4{Version: 4, IHL: 5, TTL: 1, SrcIP: ipA.AsSlice(), DstIP: group4.AsSlice()}, rocePort)
 	var peers []byte
 	for more := n.g.FromFunction(n.a, f, &n.fwd); more; more = n.fwd.NextCopy() {
@@ -56,39 +56,39 @@ func TestGroupFromFunction(t *testing.T) {
 			t.Errorf("peer %d gets % x", n.fwd.Tunnel.Peer, p)
 		}
 	}
-	if !bytes.Equal(peers, []byte{2, 3}) || *heard != [2]int{1, 1} {
-		t.Errorf("peers %v, heard here %v", peers, *heard)
+	if !bytes.Equal(peers, []byte{2, 3}) || *received != [2]int{1, 1} {
+		t.Errorf("peers %v, received here %v", peers, *received)
 	}
 	n.b.SetRoCE(nil) // its guest speaks for itself, and hears nothing of groups
 	n.g.FromFunction(n.a, f, &n.fwd)
-	if out := n.output(); len(out) != 0 || *heard != [2]int{2, 1} {
-		t.Errorf("%d frames for ports, heard %v", len(out), *heard)
+	if out := n.output(); len(out) != 0 || *received != [2]int{2, 1} {
+		t.Errorf("%d frames for ports, received %v", len(out), *received)
 	}
 	if n.fwd.NextCopy(); n.g.FromFunction(n.a, roce4(t, ip4(ipA, ipC, 0), rocePort), &n.fwd) && n.fwd.NextCopy() {
-		t.Error("a packet to one station has copies")
+		t.Error("a packet to one host has copies")
 	}
 }
 
-// TestGroupFollowsPorts: the audience of a group is computed again when a port is added, removed or
+// TestGroupFollowsPorts: who gets a multicast packet is computed again when a port is added, removed or
 // goes down, also if the routes do not change.
 func TestGroupFollowsPorts(t *testing.T) {
 	n := newNet(t)
-	heard := n.hear()
+	received := n.receive()
 	f := roce4(t, &layers.IPv4{Version: 4, IHL: 5, TTL: 1, SrcIP: ipA.AsSlice(), DstIP: group4.AsSlice()}, rocePort)
 	third := 0
 	says := func(what string, a, b, c int) {
 		t.Helper()
-		*heard, third = [2]int{}, 0
+		*received, third = [2]int{}, 0
 		for more := n.g.FromFunction(n.a, f, &n.fwd); more; more = n.fwd.NextCopy() {
 			n.fwd.Next()
 		}
-		if *heard != [2]int{a, b} || third != c {
-			t.Errorf("%s: heard %v and %d", what, *heard, third)
+		if *received != [2]int{a, b} || third != c {
+			t.Errorf("%s: received %v and %d", what, *received, third)
 		}
 	}
 	says("two ports", 1, 1, 0)
 	p := n.g.AddEndpoint("c", 3, MAC{2, 0, 0, 0, 0, 0xc})
-	p.SetRoCE(hearing(func([]byte) { third++ }))
+	p.SetRoCE(receiving(func([]byte) { third++ }))
 	c := EndpointConfig{Tenant: 7, MAC: MAC{2, 0, 0, 0, 0, 3}, MTU: tunnelMTU}
 	n.g.Configure(p, c, true)
 	says("a third", 1, 1, 1)
@@ -98,7 +98,7 @@ func TestGroupFollowsPorts(t *testing.T) {
 	p = n.g.AddEndpoint("c", 3, MAC{2, 0, 0, 0, 0, 0xc})
 	n.g.Configure(p, c, false)
 	says("one is back, but down", 1, 0, 0)
-	p.SetRoCE(hearing(func([]byte) { third++ }))
+	p.SetRoCE(receiving(func([]byte) { third++ }))
 	n.g.Configure(p, c, true)
 	says("it is up", 1, 0, 1)
 	c.Tenant = 8
@@ -110,10 +110,10 @@ func TestGroupFollowsPorts(t *testing.T) {
 // RoCEv2 from one of the peer's addresses. Guests do not receive it.
 func TestGroupFromTunnel(t *testing.T) {
 	for name, x := range map[string]struct {
-		frame func(t *testing.T) []byte
-		outer uint8
-		heard [2]int
-		why   Reason
+		frame    func(t *testing.T) []byte
+		outer    uint8
+		received [2]int
+		why      Reason
 	}{
 		"RoCEv2":              {func(t *testing.T) []byte { return roce4(t, ip4(ipC, group4, 0), rocePort) }, 0, [2]int{1, 1}, none},
 		"of another":          {func(t *testing.T) []byte { return roce4(t, ip4(ipB, group4, 0), rocePort) }, 0, [2]int{}, DropWrongSource},
@@ -123,83 +123,15 @@ func TestGroupFromTunnel(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNet(t)
-			heard := n.hear()
+			received := n.receive()
 			n.g.FromTunnel(n.g.Tunnels.To(2, 7), x.frame(t), x.outer)
-			if out := n.output(); len(out) != 0 || *heard != x.heard {
-				t.Errorf("%d frames for ports, heard %v, want %v", len(out), *heard, x.heard)
+			if out := n.output(); len(out) != 0 || *received != x.received {
+				t.Errorf("%d frames for ports, received %v, want %v", len(out), *received, x.received)
 			}
 			if x.why != none && n.g.Stats().Reasons[x.why] != 1 {
 				t.Errorf("not dropped for its reason: %v", n.g.Stats().Reasons)
 			}
 		})
-	}
-}
-
-// TestOnlyDriverSpeaksRoCE: while a driver has the function, the port's guest cannot send RoCEv2
-// from its address, neither whole nor as a first fragment that a receiver could reassemble. The
-// guest may use other addresses, other UDP ports and later fragments, and without a driver
-// everything.
-func TestOnlyDriverSpeaksRoCE(t *testing.T) {
-	fragmented := func(f []byte, offset uint16) []byte {
-		binary.BigEndian.PutUint16(f[ethLen+6:], 0x2000|offset)
-		finishIPv4(f[ethLen:], ipv4Len)
-		return f
-	}
-	fragmented6 := func(f []byte, offset uint16) []byte {
-		f = slices.Insert(f, ethLen+ipv6Len, protoUDP, 0, byte(offset>>5), byte(offset<<3)|1, 0, 0, 0, 9)
-		f[ethLen+6] = protoFragment
-		binary.BigEndian.PutUint16(f[ethLen+4:], uint16(len(f)-ethLen-ipv6Len))
-		return f
-	}
-	to := func(port uint16, from, to netip.Addr) []byte {
-		f := udp(t, gwA, macA, from, to, 64)
-		at := ethLen + ipv4Len
-		if from.Is6() {
-			at = ethLen + ipv6Len
-		}
-		binary.BigEndian.PutUint16(f[at+2:], port)
-		return f
-	}
-	second := addr("10.0.0.21")
-	for name, tc := range map[string]struct {
-		f     []byte
-		drops bool
-	}{
-		"from the function's address":              {to(rocePort, ipA, ipC), true},
-		"to a port of this NIC":                    {to(rocePort, ipA, ipB), true},
-		"the first fragment":                       {fragmented(to(rocePort, ipA, ipC), 0), true},
-		"a later fragment":                         {fragmented(to(rocePort, ipA, ipC), 8), false},
-		"another UDP port":                         {to(rocePort+1, ipA, ipC), false},
-		"another address of the guest":             {to(rocePort, second, ipC), false},
-		"its IPv6 address, which is not the GID's": {to(rocePort, v6A, v6C), false},
-	} {
-		for _, driver := range []bool{true, false} {
-			n := newNet(t)
-			c := n.a.EndpointConfig
-			c.Addresses = append(slices.Clone(c.Addresses), second)
-			configure(n.g, n.a, c, true)
-			if driver {
-				n.a.SetRoCE(hearing(func([]byte) {}))
-			}
-			sent := len(n.send(bytes.Clone(tc.f), Offload{})) + len(n.output())
-			want, counted := 1, uint64(0)
-			if tc.drops && driver {
-				want, counted = 0, 1
-			}
-			if sent != want || n.a.Drops[DropRoCE] != counted {
-				t.Errorf("%s, with a driver %t: %d packets, drops %v", name, driver, sent, n.a.Drops)
-			}
-		}
-	}
-	n := newNet(t)
-	c := n.a.EndpointConfig
-	slices.Reverse(c.Addresses) // the function's is the first
-	configure(n.g, n.a, c, true)
-	n.a.SetRoCE(hearing(func([]byte) {}))
-	for i, f := range [][]byte{to(rocePort, v6A, v6C), fragmented6(to(rocePort, v6A, v6C), 0), fragmented6(to(rocePort, v6A, v6C), 8)} {
-		if n.send(f, Offload{}); n.a.Drops[DropRoCE] != uint64(min(i+1, 2)) {
-			t.Errorf("IPv6, packet %d: drops %v", i, n.a.Drops)
-		}
 	}
 }
 
@@ -283,4 +215,29 @@ func TestCopiesAreCharged(t *testing.T) {
 			rt.Fatalf("%d packets came, %d were taken", len(got[0]), len(sent[0])+len(sent[1]))
 		}
 	})
+}
+
+// TestGroupOfAnotherPeer: a multicast packet must come from its sender's peer.
+func TestGroupOfAnotherPeer(t *testing.T) {
+	n := newNet(t)
+	received := n.receive()
+	n.g.routes.Learn(3, []Address{{7, addr("10.0.0.4"), 0x030001, 9000}})
+	n.g.FromTunnel(n.g.Tunnels.To(2, 7), roce4(t, ip4(addr("10.0.0.4"), group4, 0), rocePort), 0)
+	if *received != [2]int{} || n.g.Stats().Reasons[DropWrongSource] != 1 {
+		t.Errorf("received %v, %v", *received, n.g.Stats().Reasons)
+	}
+}
+
+// TestGroupOnOtherShards: each other shard with functions of the tenant gets one copy, which it
+// distributes; shards without get none.
+func TestGroupOnOtherShards(t *testing.T) {
+	n, _, r := twoShards(t)
+	n.g.routes.SetPort(5, Place{Shard: 1, Tenant: 7, Addresses: addrs("10.0.0.5"), MTU: tunnelMTU, Up: true})
+	n.g.routes.SetPort(6, Place{Shard: 1, Tenant: 8, Addresses: addrs("10.0.0.6"), MTU: tunnelMTU, Up: true})
+	n.g.routes.SetPort(7, Place{Shard: 2, Tenant: 8, Addresses: addrs("10.0.0.7"), MTU: tunnelMTU, Up: true})
+	f := roce4(t, ip4(ipA, group4, 0), rocePort)
+	n.g.FromFunction(n.a, f, &n.fwd)
+	if len(r.frames) != 1 || r.frames[0].shard != 1 || r.frames[0].function != 0 || !bytes.Equal(r.frames[0].frame[ethLen:], f[ethLen:]) {
+		t.Errorf("%d frames for other shards, %v", len(r.frames), n.g.Stats().Reasons)
+	}
 }

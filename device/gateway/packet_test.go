@@ -1,11 +1,11 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/binary"
 	"testing"
 
-	"github.com/gopacket/gopacket"
-	"github.com/gopacket/gopacket/layers"
+	"pgregory.net/rapid"
 )
 
 // ip6With returns an IPv6 packet with these extension headers and a UDP header for port 53.
@@ -97,45 +97,167 @@ func TestNested(t *testing.T) {
 	}
 }
 
-// TestNoEcho: a router answers whole echo requests of both IP versions, and nothing else.
-func TestNoEcho(t *testing.T) {
-	ping := func(kind, code uint8, n int) []byte {
-		return frame(t, eth(gwA, macA, layers.EthernetTypeIPv4), ip4(ipA, router4, layers.IPProtocolICMPv4),
-			&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(kind, code)}, gopacket.Payload(make([]byte, n)))
-	}
-	for name, tc := range map[string]struct {
-		change func(b []byte) []byte
-		echoes bool
-	}{
-		"as it is":     {func(b []byte) []byte { return b }, true},
-		"a reply":      {func([]byte) []byte { return ping(0, 0, 40) }, false},
-		"a code":       {func([]byte) []byte { return ping(8, 1, 40) }, false},
-		"UDP":          {func([]byte) []byte { return udp(t, gwA, macA, ipA, router4, 40) }, false},
-		"largest":      {func([]byte) []byte { return ping(8, 0, maxEchoing-ipv4Len-icmpLen) }, true},
-		"too large":    {func([]byte) []byte { return ping(8, 0, maxEchoing-ipv4Len-icmpLen+1) }, false},
-		"no whole one": {func(b []byte) []byte { return shorten(b[:ethLen+ipv4Len+icmpLen-1]) }, false},
-		"a fragment": {func(b []byte) []byte {
-			b[ethLen+6] = 0x20
-			finishIPv4(b[ethLen:], ipv4Len)
-			return b
-		}, false},
-	} {
-		n := newNet(t)
-		n.send(tc.change(ping(8, 0, 40)), Offload{})
-		echoes := false
-		for _, f := range n.output() {
-			icmp, _ := decode(t, f.b).Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4)
-			echoes = echoes || icmp != nil && icmp.TypeCode.Type() == icmpEchoReply
-		}
-		if echoes != tc.echoes {
-			t.Errorf("%s: answered %v", name, echoes)
-		}
-	}
-}
-
 // shorten corrects the header of a frame's IPv4 packet for a shorter length.
 func shorten(b []byte) []byte {
 	binary.BigEndian.PutUint16(b[ethLen+2:], uint16(len(b)-ethLen))
 	finishIPv4(b[ethLen:], ipv4Len)
 	return b
+}
+
+// TestShortestPackets: a packet may end with its header. A header that is truncated, or longer than
+// its packet, is invalid.
+func TestShortestPackets(t *testing.T) {
+	v4, v6 := make([]byte, ipv4Len), make([]byte, ipv6Len)
+	putIPv4(v4, protoICMP, ipA, ipC, len(v4))
+	putIPv6(v6, 59, 64, v6A, v6C, 0) // 59: no next header
+	wrong := bytes.Clone(v4)
+	wrong[8]--
+	long := append(bytes.Clone(v4), 0, 0, 0, 0)
+	long[0] = 0x46
+	finishIPv4(long, len(long))
+	for name, tc := range map[string]struct {
+		b   []byte
+		why Reason
+	}{
+		"nothing":                           {nil, DropTruncated},
+		"a byte of no version":              {[]byte{0x50}, DropHeader},
+		"a byte of IPv4":                    {v4[:1], DropTruncated},
+		"an IPv4 header":                    {v4, none},
+		"a byte less":                       {v4[:19], DropTruncated},
+		"its checksum":                      {wrong, DropHeader},
+		"options that are longer than it":   {long, DropTruncated},
+		"an IPv6 header":                    {v6, none},
+		"a byte less than an IPv6 header":   {v6[:39], DropTruncated},
+		"an extension header that ends it":  {endsWith(59), none},
+		"another one, of which there is no": {endsWith(protoDstOpts), DropTruncated},
+	} {
+		h, why := parseIP(tc.b)
+		if why != tc.why || why == none && h.total != len(tc.b) {
+			t.Errorf("%s: %v, %+v; want %v", name, why, h, tc.why)
+		}
+	}
+}
+
+// endsWith returns an IPv6 packet that ends with an extension header whose next header is next.
+func endsWith(next uint8) []byte {
+	b := ip6With(protoDstOpts) // its UDP header stands for one
+	b[ipv6Len], b[ipv6Len+1] = next, 0
+	return b
+}
+
+// TestHeads: if only the beginning of a packet is present, its headers are parsed as far as they
+// are there.
+func TestHeads(t *testing.T) {
+	b := ip6With(protoHopByHop, extension(protoDstOpts, 0, 8), extension(protoUDP, 2, 24))
+	for n := ipv6Len; n <= len(b); n++ {
+		want := 40
+		switch {
+		case n >= 56: // the beginning of the second, which says how long it is
+			want = 72
+		case n >= 48:
+			want = 48
+		}
+		if h, why := parseHead(b[:n:n], len(b)); why != none || h.l4 != want || h.total != len(b) {
+			t.Errorf("%d bytes: %v, upper layer at %d of %d, want %d", n, why, h.l4, h.total, want)
+		}
+	}
+	options := make([]byte, 24)
+	putIPv4(options, protoUDP, ipA, ipC, 100)
+	options[0] = 0x46
+	for n, want := range map[int]Reason{20: none, 23: none, 24: DropHeader} { // the whole tells: its checksum is wrong
+		if h, why := parseHead(options[:n:n], 100); why != want || why == none && h.l4 != 24 {
+			t.Errorf("%d bytes with options: %v, want %v", n, why, want)
+		}
+	}
+}
+
+// TestManyExtensions: eight extension headers are accepted, nine are not.
+func TestManyExtensions(t *testing.T) {
+	for n, want := range map[int]Reason{1: none, 8: none, 9: DropHeader} {
+		list := make([][]byte, n)
+		for i := range list {
+			list[i] = extension(protoDstOpts, 0, 8)
+		}
+		list[n-1][0] = protoUDP
+		h, why := parseIP(ip6With(protoDstOpts, list...))
+		if why != want || why == none && h.l4 != ipv6Len+8*n {
+			t.Errorf("%d extension headers: %v, upper layer at %d", n, why, h.l4)
+		}
+	}
+}
+
+// TestEveryBitOfAFlow: two flows that differ in one bit of an address, a port or the protocol have
+// different hashes.
+func TestEveryBitOfAFlow(t *testing.T) {
+	v4, v6 := udp(t, gwA, macA, ipA, ipC, 10)[ethLen:], udp(t, gwA, macA, v6A, v6C, 10)[ethLen:]
+	for name, tc := range map[string]struct {
+		b        []byte
+		from, to int // of the addresses
+	}{"IPv4": {v4, 12, 20}, "IPv6": {v6, 8, 40}} {
+		h, why := parseIP(tc.b)
+		if why != none {
+			t.Fatal(why)
+		}
+		flow := h.flow(tc.b)
+		differs := func(at int) {
+			for bit := range 8 {
+				b := bytes.Clone(tc.b)
+				b[at] ^= 1 << bit
+				if h.flow(b) == flow {
+					t.Errorf("%s: bit %d of byte %d makes no other flow", name, bit, at)
+				}
+			}
+		}
+		for at := tc.from; at < tc.to; at++ {
+			differs(at)
+		}
+		for at := h.l4; at < h.l4+4; at++ {
+			differs(at)
+		}
+		tcp := h
+		tcp.proto = protoTCP
+		if tcp.flow(tc.b) == flow {
+			t.Errorf("%s: TCP and UDP are one flow", name)
+		}
+		for n, matter := range map[int]bool{3: false, 4: true} { // without room for both ports there are none
+			cut, short := bytes.Clone(tc.b[:h.l4+n]), h
+			short.total = len(cut)
+			before := short.flow(cut)
+			cut[h.l4] ^= 1
+			if changed := short.flow(cut) != before; changed != matter {
+				t.Errorf("%s with %d bytes behind its header: the port matters: %t", name, n, changed)
+			}
+		}
+	}
+}
+
+// TestSum compares sum with a word-by-word implementation of RFC 1071 §1.
+func TestSum(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "b")
+		if rapid.Bool().Draw(t, "ones") {
+			for i := range b {
+				b[i] = 0xff
+			}
+		}
+		var s uint32
+		for i, v := range b {
+			s += uint32(v) << (8 * (1 - i%2))
+		}
+		got, want := sum(b), fold(s)
+		if got != want && !(got%0xffff == 0 && want%0xffff == 0 && (got == 0) == (want == 0)) {
+			t.Fatalf("%#x, want %#x", got, want)
+		}
+	})
+}
+
+func BenchmarkSum(b *testing.B) {
+	packet := make([]byte, 8900)
+	for i := range packet {
+		packet[i] = byte(i * 7)
+	}
+	b.SetBytes(int64(len(packet)))
+	for b.Loop() {
+		sum(packet)
+	}
 }

@@ -21,6 +21,48 @@ func (p *Endpoint) SetRoCE(take func(packet []byte, first, most int) (n int, mor
 	p.roce = take
 }
 
+// takes delivers a packet to the endpoint's function if it is for the function, which may use
+// packet until takes returns. If the guest speaks RoCEv2 itself through its port, it gets the
+// packets for the function's address only while no driver has the function (SetRoCE), and those for
+// the port's other addresses always.
+func (p *Endpoint) takes(packet []byte, h *header, off Offload) bool {
+	if !p.wants(packet, h) {
+		return false
+	}
+	packet = packet[:h.total]
+	off.complete(packet, h.proto)
+	p.roce(packet, 0, 1)
+	return true
+}
+
+// wants reports whether a packet is for the endpoint's function. packet must contain all headers.
+func (p *Endpoint) wants(packet []byte, h *header) bool {
+	return p.roce != nil && h.roce(packet) && (h.dst.IsMulticast() || p.speaksFrom(h.dst))
+}
+
+// speaksFrom reports whether the endpoint's function speaks RoCEv2 from address a.
+func (p *Endpoint) speaksFrom(a netip.Addr) bool { return len(p.Addresses) > 0 && a == p.Addresses[0] }
+
+// roce reports whether a packet is an unfragmented RoCEv2 packet.
+func (h *header) roce(packet []byte) bool {
+	return !h.fragment && h.toRoCE(packet)
+}
+
+// toRoCE reports whether a packet, or its first fragment, goes to RoCEv2's UDP port.
+func (h *header) toRoCE(packet []byte) bool {
+	return h.proto == protoUDP && !h.later && h.total >= h.l4+udpLen && binary.BigEndian.Uint16(packet[h.l4+2:]) == rocePort
+}
+
+// rocePort is the UDP port of RoCEv2 (Annex A17.3.2.2).
+const rocePort = 4791
+
+// forges reports whether the port's guest sent RoCEv2 from the address that the function itself
+// uses. Any program in the guest could end others' connections this way. A first fragment counts
+// too, since the receiver may reassemble packets.
+func (p *Endpoint) forges(packet []byte, h *header) bool {
+	return p.roce != nil && h.toRoCE(packet) && p.speaksFrom(h.src)
+}
+
 // FromFunction takes a RoCEv2 packet that a port's function sent, not its guest. frame has room for
 // an Ethernet header in front of it. It works like FromPort, but sends no ICMP errors: the
 // transport detects losses itself.

@@ -203,3 +203,103 @@ func TestRoutesMeanwhile(t *testing.T) {
 	end.Store(true)
 	shards.Wait()
 }
+
+// TestEntries: the table of routes is sorted by tenant, address and then prefix, the longest first,
+// and marks routes that lead nowhere.
+func TestEntries(t *testing.T) {
+	r := NewRoutes(tunnelMTU)
+	prefix := netip.MustParsePrefix
+	r.SetTenant(TenantConfig{Tenant: 7, Routers: addrs("10.0.0.254"), Routes: []Route{
+		{prefix("10.0.0.0/8"), addr("10.0.0.9")}, {prefix("10.0.0.0/24"), ipB}, {prefix("10.0.0.0/16"), ipB},
+	}})
+	r.SetPort(2, Place{Name: "b", Tenant: 7, Addresses: []netip.Addr{ipB, v6B}, MTU: 1400, Up: true})
+	r.SetPort(1, Place{Name: "a", Tenant: 7, Addresses: []netip.Addr{ipA}, MTU: 1400, Up: true})
+	r.SetPort(3, Place{Name: "c", Tenant: 0xfffffff0, Addresses: []netip.Addr{ipA}, MTU: 1400, Up: true})
+	r.SetPort(4, Place{Name: "d", Tenant: 1, Addresses: []netip.Addr{ipA}, MTU: 1400, Up: true})
+	r.Learn(2, []Address{{7, ipC, 0x020001, 1400}})
+	var got []string
+	for _, e := range r.Entries() {
+		got = append(got, fmt.Sprint(e.Tenant, " ", e.Prefix, " ", e.To.Kind, " ", e.Port, " ", e.None))
+	}
+	want := []string{
+		"1 10.0.0.1/32 0 d false",
+		"7 10.0.0.0/24 0 b false", "7 10.0.0.0/16 0 b false", "7 10.0.0.0/8 0  true",
+		"7 10.0.0.1/32 0 a false", "7 10.0.0.2/32 0 b false", "7 10.0.0.3/32 2  false", "7 10.0.0.254/32 1  false",
+		"7 fd00::2/128 0 b false",
+		"4294967280 10.0.0.1/32 0 c false",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+}
+
+// TestFunctionOf: an outgoing packet belongs to the local function that sent it, an incoming one to
+// the local function that gets it.
+func TestFunctionOf(t *testing.T) {
+	n := newNet(t)
+	for _, tc := range []struct {
+		tenant   uint32
+		from, to netip.Addr
+		out      bool
+		function uint32 // 0: of none
+	}{
+		{7, ipA, ipC, true, 1},
+		{7, ipA, ipC, false, 0}, // a peer's
+		{7, ipC, ipA, false, 1},
+		{7, ipC, ipA, true, 0},
+		{7, ipA, ipB, true, 1},
+		{7, ipA, ipB, false, 2},
+		{7, ipA, router4, false, 0},
+		{7, ipA, nobody4, false, 0},
+		{8, ipA, ipC, true, 0},
+	} {
+		packet := udp(t, gwA, macA, tc.from, tc.to, 10)[ethLen:]
+		if fn, ok := n.g.routes.FunctionOf(tc.tenant, packet, tc.out); ok != (tc.function != 0) || ok && fn != tc.function {
+			t.Errorf("%+v: %d, %t", tc, fn, ok)
+		}
+		if _, ok := n.g.routes.FunctionOf(tc.tenant, packet[:10], tc.out); ok {
+			t.Errorf("%+v: half of it is of a function", tc)
+		}
+	}
+}
+
+// TestWayFollowsRoutes: a port's packets go where the present routes say, also to the last
+// destination.
+func TestWayFollowsRoutes(t *testing.T) {
+	n := newNet(t)
+	for i, up := range []bool{true, false, true, true, false} {
+		configure(n.g, n.b, n.b.EndpointConfig, up)
+		n.send(udp(t, gwA, macA, ipA, ipB, 10), Offload{})
+		out := n.output()
+		if arrived := len(out) == 1 && out[0].port == n.b; arrived != up {
+			t.Errorf("turn %d: arrives at a port that is up %t: %t", i, up, arrived)
+		}
+	}
+}
+
+// TestPathMTU: the path MTU is limited by the route and by the port. There is none to a router or
+// an unknown address, or while the port is down.
+func TestPathMTU(t *testing.T) {
+	n := newNet(t)
+	c := n.a.EndpointConfig
+	for _, tc := range []struct {
+		to   netip.Addr
+		mtu  int // of the port
+		up   bool
+		want int
+	}{
+		{ipC, 9000, true, tunnelMTU},
+		{ipC, 1000, true, 1000},
+		{ipB, 9000, true, tunnelMTU},
+		{addr("10.3.1.1"), 9000, true, tunnelMTU},
+		{router4, 9000, true, 0},
+		{nobody4, 9000, true, 0},
+		{ipC, 9000, false, 0},
+	} {
+		c.MTU = tc.mtu
+		configure(n.g, n.a, c, tc.up)
+		if got := n.g.PathMTU(n.a, tc.to); got != tc.want {
+			t.Errorf("%+v: %d", tc, got)
+		}
+	}
+}

@@ -50,8 +50,8 @@ func (ps *polledPorts) turns(list []*loopPort) int {
 	return n
 }
 
-// rouse starts polling a guest.
-func (ps *polledPorts) rouse(p *loopPort) {
+// startPolling starts polling a guest.
+func (ps *polledPorts) startPolling(p *loopPort) {
 	p.polled.Wake()
 	p.idle = 0
 	if !p.awake {
@@ -60,8 +60,8 @@ func (ps *polledPorts) rouse(p *loopPort) {
 	}
 }
 
-// doze stops polling a guest.
-func (ps *polledPorts) doze(p *loopPort) {
+// stopPolling stops polling a guest.
+func (ps *polledPorts) stopPolling(p *loopPort) {
 	if p.awake {
 		p.awake = false
 		ps.awake = slices.DeleteFunc(ps.awake, func(o *loopPort) bool { return o == p })
@@ -78,7 +78,7 @@ func (ps *polledPorts) looked(p *loopPort, had bool) {
 		return
 	}
 	if p.idle++; p.idle >= idleLooks && !p.polled.Arm() {
-		ps.doze(p)
+		ps.stopPolling(p)
 	}
 }
 
@@ -107,7 +107,7 @@ func (ps *polledPorts) owe(p *loopPort) {
 // leave stops polling a port that is being removed. It copies what is still needed from its guest's
 // memory now.
 func (ps *polledPorts) leave(p *loopPort) {
-	ps.doze(p)
+	ps.stopPolling(p)
 	if p.owes {
 		p.owes = false
 		ps.owes = slices.DeleteFunc(ps.owes, func(o *loopPort) bool { return o == p })

@@ -1,6 +1,7 @@
 package ports
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -10,9 +11,11 @@ import (
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/shard"
 	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/fair"
 	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/internal/vtime"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
 // Limits of what is read from the ports in one turn.
@@ -245,7 +248,7 @@ func (ps *Set) look() {
 	for _, e := range ps.events[:tap.Ready(ps.epoll, ps.events[:])] {
 		p := ps.ports[e.Fd]
 		if p.polled != nil {
-			ps.polled.rouse(p)
+			ps.polled.startPolling(p)
 			continue
 		}
 		ps.round.Enter(&p.flow, p, false)
@@ -269,14 +272,14 @@ func (ps *Set) pause(p *loopPort, until int64) {
 	ps.paused.Arm(&p.paused, p, 0, until)
 	ps.listen(p, 0)
 	ps.leave(p)
-	ps.polled.doze(p)
+	ps.polled.stopPolling(p)
 }
 
 func (ps *Set) resume(now int64) {
 	for p, _, due := ps.paused.Expire(now); due; p, _, due = ps.paused.Expire(now) {
 		ps.listen(p, unix.EPOLLIN)
 		if p.polled != nil { // it was not asked to signal
-			ps.polled.rouse(p)
+			ps.polled.startPolling(p)
 		}
 	}
 }
@@ -326,4 +329,39 @@ func (ps *Set) Close() {
 		}
 	}
 	_ = unix.Close(ps.epoll)
+}
+
+// Fit closes the devices of ports that functions' settings no longer name and opens those that they
+// name now. It does so outside the shard's thread, since the kernel takes its time. do runs a
+// function on the shard's thread; failed is called for each function that could not get its port.
+func (ps *Set) Fit(from Sources, do func(func(falcon.Time)) error, failed func(pfvf.ID, error)) error {
+	var gone []Device
+	var come []*shard.Port
+	err := do(func(falcon.Time) {
+		come = ps.of.Change(func(p *shard.Port) {
+			if dev := ps.Remove(p); dev != nil {
+				gone = append(gone, dev)
+			}
+		})
+	})
+	for _, dev := range gone {
+		err = errors.Join(err, dev.Remove())
+	}
+	for _, p := range come {
+		dev, e := from.Open(ps.of, p.Config)
+		if e == nil {
+			stopped := do(func(now falcon.Time) {
+				e = ps.of.Add(p, func() error { return ps.Add(p, dev) }, func() { ps.Remove(p) })
+			})
+			if e = errors.Join(stopped, e); e != nil {
+				e = errors.Join(e, dev.Remove())
+			} else {
+				dev.Serve()
+			}
+		}
+		if e != nil {
+			failed(p.ID, e)
+		}
+	}
+	return err
 }

@@ -177,14 +177,14 @@ func (w *world) configure(vf int, change func(c *config.Function)) {
 }
 
 // fit calls Fit, and returns the functions that could not get a port.
-func (w *world) fit(do func(func(falcon.Time)) error) (unfit map[pfvf.ID]error, err error) {
+func (w *world) fit(do func(func(falcon.Time)) error) (failed map[pfvf.ID]error, err error) {
 	if do == nil {
 		do = func(f func(falcon.Time)) error { f(w.now); return nil }
 	}
-	unfit = map[pfvf.ID]error{}
-	err = w.set.Fit(Sources{Guests: w}, do, func(id pfvf.ID, err error) { unfit[id] = err })
+	failed = map[pfvf.ID]error{}
+	err = w.set.Fit(Sources{Guests: w}, do, func(id pfvf.ID, err error) { failed[id] = err })
 	w.ports = slices.Collect(w.shard.Ports().All())
-	return unfit, err
+	return failed, err
 }
 
 // TestFit checks that a port that is no longer wanted is closed, one with new settings is created
@@ -197,9 +197,9 @@ func TestFit(t *testing.T) {
 		port.Name, port.Socket = "other", "/nowhere/other"
 		c.Port = &port
 	})
-	unfit, err := w.fit(nil)
-	if err != nil || len(unfit) != 0 || !slices.Equal(w.says(), []string{"remove pf0.vf1", "remove pf0.vf2"}) {
-		t.Errorf("%v, %v; devices heard %q", unfit, err, w.said)
+	failed, err := w.fit(nil)
+	if err != nil || len(failed) != 0 || !slices.Equal(w.says(), []string{"remove pf0.vf1", "remove pf0.vf2"}) {
+		t.Errorf("%v, %v; devices heard %q", failed, err, w.said)
 	}
 	if len(w.opened) != 4 || w.opened[3].name != "other" || w.opened[3].served != 1 || w.opened[2].served != 0 {
 		t.Fatalf("%d devices were made", len(w.opened))
@@ -209,8 +209,8 @@ func TestFit(t *testing.T) {
 	if came := w.read(); came != "0:60 1:61" {
 		t.Errorf("%q came", came)
 	}
-	if unfit, err := w.fit(nil); err != nil || len(unfit) != 0 || w.said != nil || len(w.opened) != 4 {
-		t.Errorf("again: %v, %v, devices heard %q", unfit, err, w.said)
+	if failed, err := w.fit(nil); err != nil || len(failed) != 0 || w.said != nil || len(w.opened) != 4 {
+		t.Errorf("again: %v, %v, devices heard %q", failed, err, w.said)
 	}
 }
 
@@ -226,13 +226,13 @@ func TestFitTellsWhatCannotBe(t *testing.T) {
 	w.configure(1, rename)
 	w.configure(2, rename)
 	w.refuse["pf0.vf1.new"] = errRefused
-	unfit, err := w.fit(nil)
-	if err != nil || !errors.Is(unfit[id(t, 1)], errRefused) || len(unfit) != 1 || len(w.ports) != 1 {
-		t.Errorf("%v, %v, %d ports", unfit, err, len(w.ports))
+	failed, err := w.fit(nil)
+	if err != nil || !errors.Is(failed[id(t, 1)], errRefused) || len(failed) != 1 || len(w.ports) != 1 {
+		t.Errorf("%v, %v, %d ports", failed, err, len(w.ports))
 	}
 	clear(w.refuse)
-	if unfit, err := w.fit(nil); err != nil || len(unfit) != 0 || len(w.ports) != 2 || len(w.opened) != 4 {
-		t.Errorf("%v, %v, %d ports, %d devices made", unfit, err, len(w.ports), len(w.opened))
+	if failed, err := w.fit(nil); err != nil || len(failed) != 0 || len(w.ports) != 2 || len(w.opened) != 4 {
+		t.Errorf("%v, %v, %d ports, %d devices made", failed, err, len(w.ports), len(w.opened))
 	}
 }
 
@@ -243,11 +243,11 @@ func TestFitGivesBackWhatItCannotUse(t *testing.T) {
 	w.set.Remove(w.ports[0])
 	deaf := &device{world: w, name: "deaf", fd: -1, gone: errors.New("it stays")}
 	w.configure(1, func(*config.Function) {})
-	unfit := map[pfvf.ID]error{}
-	err := w.set.Fit(Sources{Guests: maker{deaf}}, func(f func(falcon.Time)) error { f(w.now); return nil }, func(id pfvf.ID, err error) { unfit[id] = err })
-	if err != nil || !slices.Equal(slices.Collect(maps.Keys(unfit)), []pfvf.ID{id(t, 1)}) ||
-		!errors.Is(unfit[id(t, 1)], deaf.gone) {
-		t.Errorf("%v, %v", unfit, err)
+	failed := map[pfvf.ID]error{}
+	err := w.set.Fit(Sources{Guests: maker{deaf}}, func(f func(falcon.Time)) error { f(w.now); return nil }, func(id pfvf.ID, err error) { failed[id] = err })
+	if err != nil || !slices.Equal(slices.Collect(maps.Keys(failed)), []pfvf.ID{id(t, 1)}) ||
+		!errors.Is(failed[id(t, 1)], deaf.gone) {
+		t.Errorf("%v, %v", failed, err)
 	}
 	if !slices.Equal(w.said, []string{"remove deaf"}) || deaf.served != 0 || w.shard.Ports().Len() != 0 {
 		t.Errorf("devices heard %q, served %d, %d ports", w.said, deaf.served, w.shard.Ports().Len())
@@ -269,16 +269,16 @@ func TestFitOfAStoppedShard(t *testing.T) {
 		c.Port = &port
 	})
 	stopped, calls := errors.New("stopped"), 0
-	unfit, err := w.fit(func(f func(falcon.Time)) error {
+	failed, err := w.fit(func(f func(falcon.Time)) error {
 		if calls++; calls > 1 {
 			return stopped
 		}
 		f(w.now)
 		return nil
 	})
-	if err != nil || !errors.Is(unfit[id(t, 1)], stopped) ||
+	if err != nil || !errors.Is(failed[id(t, 1)], stopped) ||
 		!slices.Equal(w.says(), []string{"remove pf0.vf1", "remove other"}) || w.opened[1].served != 0 {
-		t.Errorf("%v, %v, devices heard %q", unfit, err, w.said)
+		t.Errorf("%v, %v, devices heard %q", failed, err, w.said)
 	}
 	w.configure(1, func(*config.Function) {})
 	if _, err := w.fit(func(func(falcon.Time)) error { return stopped }); !errors.Is(err, stopped) {

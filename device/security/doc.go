@@ -2,7 +2,7 @@
 // carries them, how many bytes that takes, and whose keys are used.
 //
 //	            shard: per packet                              shared              slow: keys
-//	sealed ─▶ Opener.Open ─▶ Encap.Open ─▶ Session.Check ◀── what is accepted ◀── Keys: issue, rotate
+//	sealed ─▶ Opener.Open ─▶ Falcon class: Session.Check ◀── what is accepted ◀── Keys: issue, rotate
 //	               └─▶ gateway class: Opened.Plain                                   ▲  │
 //	clear  ─▶ Session.Wrap, Session.Seal ─▶ TxSA ◀───────── TxSAs.Give ◀── OutRekey  │  ▼
 //	plain  ─▶ TxSA.SealPlain ───────────────┘ └── used up: RequestRekey ─▶ connection manager

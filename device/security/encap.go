@@ -4,6 +4,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/security/room"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/psp"
+	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
 // Bytes around the sealed data (package room).
@@ -34,13 +35,21 @@ type Encap interface {
 	// PeekCID reads the CID of a sealed packet, which is in clear text. The CID is not yet
 	// authenticated.
 	PeekCID(sealed []byte) (cid uint32, ok bool)
-	// Open returns the Falcon packet in an opened packet.
-	Open(o *Opened) (Packet, Refusal)
 
+	// open returns the Falcon packet in a packet that was opened.
+	open(hdr *psp.Header, clear []byte) (Packet, Refusal)
 	// seal seals the Falcon packet b[at:at+n] together with the header that Session.Wrap wrote in
 	// front of it. It returns the offset of PSP's header in b and the total length.
 	seal(now int64, tx *TxSA, b []byte, at, n int, v6 bool) (start, sealed int, err error)
 	newTxSA(u Use, version uint8, spi uint32, key []byte) (*psp.TxSA, error)
+}
+
+// EncapOf returns the encapsulation of a psp.mode.
+func EncapOf(transport bool) Encap {
+	if transport {
+		return Transport{}
+	}
+	return Tunnel{}
 }
 
 // Packet is a Falcon packet that was sealed.
@@ -49,4 +58,108 @@ type Packet struct {
 	CID    uint32
 	Inner  underlay.Inner // addresses of the functions; the zero Inner in transport mode
 	Whole  []byte         // with the inner header; nil in transport mode
+}
+
+// Tunnel is Falcon in PSP's tunnel mode:
+//
+//	PSP, cookie | inner IP | Falcon … | ICV
+type Tunnel struct{}
+
+// Overhead implements Encap.
+func (Tunnel) Overhead(v6 bool) int { return room.Tunnel(v6) }
+
+// PeekCID implements Encap.
+func (Tunnel) PeekCID(sealed []byte) (cid uint32, ok bool) {
+	at := room.Cookie + room.Inner(len(sealed) > 0 && sealed[0] == psp.NextHeaderIPv6)
+	return wire.PeekCID(sealed[min(at, len(sealed)):])
+}
+
+func (Tunnel) open(hdr *psp.Header, clear []byte) (p Packet, why Refusal) {
+	if !hdr.HasVC {
+		return p, OtherMode
+	}
+	inner, falcon, err := underlay.ParseInner(clear)
+	if err != nil || hdr.NextHeader != nextHeader(inner.Src.Is6()) {
+		return p, NotFalcon
+	}
+	cid, ok := wire.PeekCID(falcon)
+	if !ok {
+		return p, NotFalcon
+	}
+	return Packet{Falcon: falcon, CID: cid, Inner: inner, Whole: clear}, None
+}
+
+func (Tunnel) seal(now int64, tx *TxSA, b []byte, at, n int, v6 bool) (start, sealed int, err error) {
+	offset, inner := uint8(offsetTunnel), room.Inner(v6)
+	if v6 {
+		offset = offsetTunnel6
+	}
+	start = at - inner - room.Cookie
+	tx.sa.SetCryptOffset(offset)
+	sealed, err = tx.sa.Seal(now, nextHeader(v6), b[start:], inner+n)
+	return start, sealed, err
+}
+
+func (Tunnel) newTxSA(u Use, version uint8, spi uint32, key []byte) (*psp.TxSA, error) {
+	return psp.NewTxSA(version, spi, key, Cookie(u.Tenant), offsetTunnel)
+}
+
+// Transport is Falcon in PSP's transport mode:
+//
+//	PSP | Falcon … | ICV
+type Transport struct{}
+
+// Overhead implements Encap.
+func (Transport) Overhead(bool) int { return room.Transport }
+
+// PeekCID implements Encap.
+func (Transport) PeekCID(sealed []byte) (cid uint32, ok bool) {
+	return wire.PeekCID(sealed[min(psp.BaseLen, len(sealed)):])
+}
+
+func (Transport) open(hdr *psp.Header, clear []byte) (p Packet, why Refusal) {
+	if hdr.HasVC {
+		return p, OtherMode
+	}
+	cid, ok := wire.PeekCID(clear)
+	if !ok || hdr.NextHeader != psp.NextHeaderFalcon {
+		return p, NotFalcon
+	}
+	return Packet{Falcon: clear, CID: cid}, None
+}
+
+func (Transport) seal(now int64, tx *TxSA, b []byte, at, n int, _ bool) (start, sealed int, err error) {
+	start = at - psp.BaseLen
+	sealed, err = tx.sa.Seal(now, psp.NextHeaderFalcon, b[start:], n)
+	return start, sealed, err
+}
+
+func (Transport) newTxSA(_ Use, version uint8, spi uint32, key []byte) (*psp.TxSA, error) {
+	return psp.NewTransportTxSA(version, spi, key, offsetTransport)
+}
+
+var _, _ Encap = Tunnel{}, Transport{}
+
+// Clear describes which parts of a sealed packet are in clear text and identify its connection or
+// key, as byte offsets from PSP's header on. Packet steering uses it before packets are opened.
+type Clear struct {
+	CryptOffset     int   // offset of its byte
+	CryptOffsetMask uint8 // mask within that byte
+	Plain           uint8 // crypt offset of packets of the gateway class, which have no CID
+	SPI             int   // offset of its 4 bytes
+	NextHeader      int   // offset of its byte
+	V6              uint8 // next header of packets whose CID is at CID6
+	CID, CID6       int   // offset of the 4 bytes with the CID in the lower 24 bits
+}
+
+// ClearOf returns the offsets for a psp.mode.
+func ClearOf(transport bool) Clear {
+	c := Clear{
+		CryptOffset: 2, CryptOffsetMask: psp.MaxCryptOffset, Plain: offsetPlain, SPI: 4, V6: psp.NextHeaderIPv6,
+		CID: room.Cookie + room.Inner(false), CID6: room.Cookie + room.Inner(true),
+	}
+	if transport {
+		c.CID, c.CID6 = psp.BaseLen, psp.BaseLen
+	}
+	return c
 }

@@ -6,12 +6,35 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
+
+// Use is what a security association is for.
+type Use = cm.Use
+
+// owner packs the peer, its shard and the tenant into one number; useOf unpacks it.
+func owner(u Use) uint64 { return uint64(u.Peer)<<40 | uint64(u.Shard)<<32 | uint64(u.Tenant) }
+
+func useOf(owner uint64, class cm.Class) Use {
+	return Use{Peer: cm.HostID(owner >> 40), Shard: uint8(owner >> 32), Tenant: uint32(owner), Class: class}
+}
+
+// Cookie returns the virtualization cookie of a tenant: its number in the upper half, tunnel 0 in
+// the lower half (docs/wire.md). It is also Falcon's PCID.
+func Cookie(tenant uint32) uint64 { return uint64(tenant) << 32 }
+
+// nextHeader returns PSP's next header value for an IP packet.
+func nextHeader(v6 bool) uint8 {
+	if v6 {
+		return psp.NextHeaderIPv6
+	}
+	return psp.NextHeaderIPv4
+}
 
 // maxRxSAs bounds the number of accepted SPIs: peers × their shards × tenants × classes, twice
 // because of rekeying.
@@ -75,7 +98,9 @@ func (k *Keys) Connect(x Exchange) { k.exchange = x }
 func (k *Keys) LogTo(l *KeyLog) { k.log = l }
 
 // Opener returns a shard's Opener for packets that are sealed with our keys.
-func (k *Keys) Opener(shard int) *Opener { return &Opener{psp: k.db.Opener(shard)} }
+func (k *Keys) Opener(shard int) *Opener {
+	return &Opener{psp: k.db.Opener(shard), encap: EncapOf(k.cfg.Transport)}
+}
 
 // Issue returns the SA that a peer shall seal with: the same one until it is replaced.
 func (k *Keys) Issue(u Use) (cm.SA, error) {
@@ -256,4 +281,34 @@ func (k *Keys) Stats() Stats {
 		SPIs: k.db.Len(), Uses: len(k.current), Unsettled: k.rotation.unsettled,
 		Rotations: k.rotation.count, Generation: k.db.Generation().Current,
 	}
+}
+
+// rxSA is a key that was issued for a peer to seal with.
+type rxSA struct {
+	use        Use
+	sa         cm.SA
+	generation uint32
+	previous   uint32 // SPI that sa replaced, still accepted; 0: none
+	dropAt     int64  // when previous ends; never until the peer has confirmed sa
+
+	accepted *psp.Association // what the connections with this key accept
+	sessions atomic.Int32     // number of connections
+}
+
+// Receive is the part of a connection's security that belongs to the owner of the Keys: which
+// packets are accepted. Its holder must release it.
+type Receive struct {
+	rx    *rxSA
+	guard psp.Guard
+}
+
+// Use returns the use of its key.
+func (r *Receive) Use() Use { return r.rx.use }
+
+// Release ends it. It may be called again.
+func (r *Receive) Release() {
+	if r.rx != nil {
+		r.rx.sessions.Add(-1)
+	}
+	*r = Receive{}
 }

@@ -3,13 +3,9 @@ package security
 import (
 	"errors"
 	"log/slog"
-	"net/netip"
-	"os"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
@@ -82,25 +78,6 @@ func TestIVOverConnections(t *testing.T) {
 			t.Fatalf("connection %d at %d ns: IV %d after %d (%v)", i, now, tx.sa.LastIV(), last, err)
 		}
 		last = tx.sa.LastIV()
-	}
-}
-
-// TestKeyLogFails: the first write error ends the log, and is reported.
-func TestKeyLogFails(t *testing.T) {
-	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Skip(err)
-	}
-	failed := make(chan error, 2)
-	l := NewKeyLog(f, func(err error) { failed <- err })
-	for range 3 {
-		l.sa("rx", Use{}, &cm.SA{})
-	}
-	if err := <-failed; !errors.Is(err, syscall.ENOSPC) {
-		t.Error(err)
-	}
-	if err := l.Close(); err != nil || len(failed) != 0 {
-		t.Error(err, len(failed))
 	}
 }
 
@@ -186,6 +163,7 @@ func sealOne(t *testing.T, u Use, sa cm.SA) []byte {
 		t.Fatal(err)
 	}
 	b := make([]byte, MaxHeadroom+100+Trailer)
+	putFalcon(b, MaxHeadroom, 100)
 	start, sealed, err := (Tunnel{}).seal(1e9, tx, b, MaxHeadroom, 100, false)
 	if err != nil {
 		t.Fatal(err)
@@ -245,67 +223,4 @@ func TestConnectionsOfOneKey(t *testing.T) {
 	if k.Issued(u) {
 		t.Error("the key of nobody is kept")
 	}
-}
-
-// TestLayout: checks where Falcon packets are in either mode, and that they are opened unchanged.
-func TestLayout(t *testing.T) {
-	const n = 100
-	for _, tc := range []struct {
-		encap    Encap
-		v6       bool
-		overhead int
-	}{{Tunnel{}, false, 24 + 20 + 16}, {Tunnel{}, true, 24 + 40 + 16}, {Transport{}, false, 16 + 16}, {Transport{}, true, 16 + 16}} {
-		k, m := newKeys(t, 0, nil)
-		k.cfg.Transport = tc.encap == Transport{}
-		u := Use{Peer: 2, Tenant: 7}
-		tx, err := NewTxSAs(tc.encap, m).Give(u, issue(t, k, u))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, _ := k.Receive(u, 1)
-		x := NewSession(r, tx, tc.v6)
-		inner := underlay.Inner{Src: addr(1, tc.v6), Dst: addr(2, tc.v6)}
-		b := make([]byte, MaxHeadroom+n+Trailer)
-		b[MaxHeadroom], b[MaxHeadroom+3] = 1<<4, 0x42 // Falcon's version; connection 0x42
-		whole := x.Wrap(&inner, b, MaxHeadroom, n)
-		if len(whole) != inner.Len()+n {
-			t.Errorf("%d bytes are wrapped", len(whole))
-		}
-		start, sealed, err := x.Seal(1e9, b, MaxHeadroom, n)
-		if err != nil || sealed != n+tc.overhead || tc.encap.Overhead(tc.v6) != tc.overhead {
-			t.Errorf("%T, IPv6 %v: %d bytes around it, says %d, want %d: %v", tc.encap, tc.v6, sealed-n, tc.encap.Overhead(tc.v6), tc.overhead, err)
-		}
-		b = b[start : start+sealed]
-		if cid, ok := tc.encap.PeekCID(b); !ok || cid != 0x42 {
-			t.Errorf("%T, IPv6 %v: CID %#x", tc.encap, tc.v6, cid)
-		}
-		o, why := k.Opener(0).Open(b)
-		if why != None {
-			t.Fatal(why)
-		}
-		p, why := tc.encap.Open(o)
-		if why != None || len(p.Falcon) != n || p.CID != 0x42 || (p.Whole == nil) != (tc.encap == Transport{}) || p.Whole != nil && p.Inner.Dst != inner.Dst {
-			t.Errorf("%T, IPv6 %v: refusal %d, %+v", tc.encap, tc.v6, why, p)
-		}
-		other := Encap(Tunnel{})
-		if tc.encap == other {
-			other = Transport{}
-		}
-		if _, why := other.Open(o); why != OtherMode {
-			t.Errorf("%T takes what %T sealed: %d", other, tc.encap, why)
-		}
-		if newest, why := x.Check(o); why != None || !newest {
-			t.Errorf("refusal %d, newest %v", why, newest)
-		}
-		if newest, why := x.Check(o); why != None || newest {
-			t.Errorf("again: refusal %d, newest %v", why, newest)
-		}
-	}
-}
-
-func addr(last byte, v6 bool) netip.Addr {
-	if v6 {
-		return netip.AddrFrom16([16]byte{0xfd, 15: last})
-	}
-	return netip.AddrFrom4([4]byte{10, 0, 0, last})
 }

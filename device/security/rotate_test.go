@@ -5,13 +5,10 @@ import (
 	"io"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/cm"
-	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
@@ -251,92 +248,5 @@ func TestAsked(t *testing.T) {
 	other := Use{Peer: 3, Tenant: 7}
 	if k.Asked(0, other, 55); !k.Issued(other) || len(m.rekeys) != 5 { // of an old process of ours
 		t.Errorf("a peer with a key of nobody: told %d times", len(m.rekeys))
-	}
-}
-
-// TestOpensItsOwn: an opened packet is a Falcon packet only if PSP's header says so, and only with
-// the IP version that it says.
-func TestOpensItsOwn(t *testing.T) {
-	falcon := make([]byte, 60)
-	falcon[0], falcon[3] = 1<<4, 0x42
-	inner := func(v6 bool) []byte {
-		h := underlay.Inner{Src: addr(1, v6), Dst: addr(2, v6)}
-		return append(h.Append(nil, len(falcon)), falcon...)
-	}
-	for name, tc := range map[string]struct {
-		encap Encap
-		hdr   psp.Header
-		clear []byte
-		why   Refusal
-	}{
-		"IPv4":                    {Tunnel{}, psp.Header{HasVC: true, NextHeader: nextHeader(false)}, inner(false), None},
-		"IPv6":                    {Tunnel{}, psp.Header{HasVC: true, NextHeader: nextHeader(true)}, inner(true), None},
-		"IPv4 as IPv6":            {Tunnel{}, psp.Header{HasVC: true, NextHeader: nextHeader(true)}, inner(false), NotFalcon},
-		"IPv6 as IPv4":            {Tunnel{}, psp.Header{HasVC: true, NextHeader: nextHeader(false)}, inner(true), NotFalcon},
-		"half a header":           {Tunnel{}, psp.Header{HasVC: true, NextHeader: nextHeader(false)}, inner(false)[:30], NotFalcon},
-		"no cookie":               {Tunnel{}, psp.Header{NextHeader: nextHeader(false)}, inner(false), OtherMode},
-		"transport":               {Transport{}, psp.Header{NextHeader: psp.NextHeaderFalcon}, falcon, None},
-		"transport of IP":         {Transport{}, psp.Header{NextHeader: nextHeader(false)}, falcon, NotFalcon},
-		"transport of two bytes":  {Transport{}, psp.Header{NextHeader: psp.NextHeaderFalcon}, falcon[:2], NotFalcon},
-		"transport with a cookie": {Transport{}, psp.Header{HasVC: true, NextHeader: psp.NextHeaderFalcon}, falcon, OtherMode},
-	} {
-		p, why := tc.encap.Open(&Opened{hdr: tc.hdr, clear: tc.clear})
-		if why != tc.why || why == None && (p.CID != 0x42 || len(p.Falcon) != len(falcon)) {
-			t.Errorf("%s: refusal %d, %+v", name, why, p)
-		}
-	}
-	for _, tc := range []struct {
-		encap Encap
-		next  uint8
-		at    int // of Falcon's header
-	}{{Tunnel{}, nextHeader(false), 44}, {Tunnel{}, nextHeader(true), 64}, {Transport{}, psp.NextHeaderFalcon, 16}} {
-		b := make([]byte, tc.at+4)
-		b[0], b[tc.at], b[tc.at+3] = tc.next, 1<<4, 0x42
-		for n := range len(b) + 1 {
-			if cid, ok := tc.encap.PeekCID(b[:n]); ok != (n == len(b)) || ok && cid != 0x42 {
-				t.Errorf("%T, next header %d, %d bytes: connection %#x, %t", tc.encap, tc.next, n, cid, ok)
-			}
-		}
-	}
-	for _, tc := range []struct {
-		has    bool
-		cookie uint64
-		own    bool
-	}{{true, Cookie(7), true}, {true, Cookie(8), false}, {false, Cookie(7), false}, {false, 0, false}} {
-		o := Opened{Use: Use{Tenant: 7}, hdr: psp.Header{HasVC: tc.has, VC: tc.cookie}}
-		if o.OwnCookie() != tc.own {
-			t.Errorf("%+v: its own %t", tc, !tc.own)
-		}
-	}
-	if t1 := (&Opened{hdr: psp.Header{IV: 5<<17 | 1<<50 | 77}}).T1(); t1 != 5 {
-		t.Errorf("T1 is %d", t1)
-	}
-}
-
-// text is a file in memory.
-type text struct{ strings.Builder }
-
-func (*text) Close() error { return nil }
-
-// TestKeyLogOverrun: if a slow disk cannot keep up, later keys are lost, and an error reports this
-// after the earlier keys were written.
-func TestKeyLogOverrun(t *testing.T) {
-	for n, lines := range map[int]int{0: 3, maxKeyLog: 1, maxKeyLog + 1: 0} {
-		var failed []error
-		w := &text{}
-		l := &KeyLog{w: w, done: make(chan struct{}), waiting: make([]byte, n)}
-		l.failed = func(err error) { failed = append(failed, err) }
-		l.changed = sync.NewCond(&l.mu)
-		for range 3 {
-			l.sa("rx", Use{}, &cm.SA{})
-		}
-		l.end = true
-		l.run()
-		if got := strings.Count(w.String(), "class=falcon\n"); got != lines {
-			t.Errorf("%d bytes wait: %d lines more are written, want %d", n, got, lines)
-		}
-		if told := len(failed) == 1 && strings.Contains(failed[0].Error(), "did not keep up"); told != (lines < 3) {
-			t.Errorf("%d bytes wait: told %v", n, failed)
-		}
 	}
 }

@@ -129,6 +129,7 @@ func TestShardsSealApart(t *testing.T) {
 			if u.Class == cm.ClassGateway {
 				n, err = tx.SealPlain(now, b[start:], append([]byte{0x45}, make([]byte, 60)...))
 			} else {
+				putFalcon(b, MaxHeadroom, 60)
 				start, n, err = (Tunnel{}).seal(now, tx, b, MaxHeadroom, 60, false)
 				tx.refresh()
 			}

@@ -50,7 +50,7 @@ func (s *Shard) Assigned(attachment string, p queues.Peer) pfvf.ID {
 
 // choose returns the function that a guest asks for, if it is assigned to that guest. Host 0 in the
 // number means this NIC, as a guest need not know its number.
-func (fs *functionSet) choose(number uint32, attach string, p queues.Peer) (*function, abi.Status, string) {
+func (fs *functionSet) choose(number uint32, attach string, p queues.Peer) (*member, abi.Status, string) {
 	if number != abi.FunctionAssigned {
 		id := pfvf.ID(number)
 		if number <= pfvf.MaxID && id.Host() == 0 {
@@ -67,8 +67,8 @@ func (fs *functionSet) choose(number uint32, attach string, p queues.Peer) (*fun
 		}
 		return f, abi.StatusOK, ""
 	}
-	var own *function
-	for f := range fs.there.all() {
+	var own *member
+	for f := range fs.members.all() {
 		if !f.assignedTo(attach, p) {
 			continue
 		}
@@ -85,7 +85,7 @@ func (fs *functionSet) choose(number uint32, attach string, p queues.Peer) (*fun
 
 // assignedTo reports whether the configuration gives the function to this guest: by its CID, which
 // the transport vouches for, or by the name of the unix attachment that it came through.
-func (f *function) assignedTo(attach string, p queues.Peer) bool {
+func (f *member) assignedTo(attach string, p queues.Peer) bool {
 	g := f.cfg.Guest
 	switch {
 	case g == nil:

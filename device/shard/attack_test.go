@@ -2,12 +2,23 @@ package shard
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/devicetest"
+	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/guest"
+	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -256,5 +267,269 @@ func TestAttackByFaults(t *testing.T) {
 	}
 	if n := v.shards[0].guests.Unfinished(); n > 1 {
 		t.Errorf("%d entries left in the shard's lists", n)
+	}
+}
+
+// arpReply returns an ARP reply to a side, sent by a station with this MAC in the name of the other
+// side.
+func arpReply(v *virtual, side int, mac [6]byte) []byte {
+	to, of := v.shards[side].cfg.Uplink, v.shards[1-side].cfg.Uplink
+	f := append(append(to.MAC[:len(to.MAC):len(to.MAC)], mac[:]...), 8, 6, 0, 1, 8, 0, 6, 4, 0, 2)
+	f = append(append(f, mac[:]...), of.Address.Addr().AsSlice()...)
+	return append(append(f, to.MAC[:]...), to.Address.Addr().AsSlice()...)
+}
+
+// TestAttackARP lets a station on the underlay answer ARP in a peer's name. The peer's address
+// stays the one from which its packets authenticate.
+func TestAttackARP(t *testing.T) {
+	thief := [6]byte{2, 0xbd, 0, 0, 0, 0x66}
+	write := func(t *testing.T, v *virtual, a, b *driver, within falcon.Time) {
+		t.Helper()
+		began := v.now
+		a.send(abi.OpWrite, 0, 4096, b, 0)
+		if cqe := a.done(); cqe.Status != abi.WCSuccess {
+			t.Fatalf("WRITE: %s", cqe.Status)
+		}
+		if took := v.now - began; took > within {
+			t.Errorf("a WRITE took %d µs", took/1000)
+		}
+	}
+	t.Run("while packets pass", func(t *testing.T) {
+		v := newVirtual(t, 51, wire100us)
+		a, b := pair(v)
+		write(t, v, a, b, 1e6)
+		for range 50 {
+			v.inject(0, arpReply(v, 0, thief))
+			v.inject(1, arpReply(v, 1, thief))
+			write(t, v, a, b, 1e6)
+			v.idle(500e6)
+		}
+		for i := range v.nics { // a frame to a shard that does not know the peer is no claim of its address
+			n := v.sum(i, func(s *Shard) uint64 { return s.uplink.underlay.Stats()[underlay.Claim] })
+			if n > 50 || n < 50 && len(v.nics[i]) == 1 || n == 0 {
+				t.Errorf("side %d counted %d claims, want 50", i, n)
+			}
+		}
+	})
+	t.Run("while nothing passes", func(t *testing.T) {
+		v := newVirtual(t, 52, wire100us)
+		a, b := pair(v)
+		for range 5 {
+			write(t, v, a, b, 1e9)
+			v.idle(40e9)
+			for range 20 {
+				v.inject(0, arpReply(v, 0, thief))
+				v.idle(30e6)
+			}
+		}
+	})
+	t.Run("before the peer answers", func(t *testing.T) {
+		v := newVirtual(t, 53, wire100us)
+		a, b := pair(v)
+		v.idle(100e9) // the neighbours are forgotten
+		answers := 0
+		v.tap = func(from int, f []byte) []byte {
+			if from == 1 && binary.BigEndian.Uint16(f[12:]) == 0x0806 && f[21] == 2 {
+				answers++
+				v.links[1].Send(v.now, arpReply(v, 0, thief))
+			}
+			return f
+		}
+		write(t, v, a, b, 1e9)
+		write(t, v, a, b, 1e6)
+		if answers == 0 {
+			t.Error("nobody was asked")
+		}
+	})
+	t.Run("with a packet of the peer's", func(t *testing.T) {
+		v := newVirtual(t, 54, wire100us)
+		a, b := pair(v)
+		var seen []byte
+		v.tap = func(from int, f []byte) []byte {
+			if from == 1 && binary.BigEndian.Uint16(f[12:]) == 0x0800 {
+				seen = bytes.Clone(f)
+			}
+			return f
+		}
+		for range 20 {
+			write(t, v, a, b, 1e6)
+			copy(seen[6:], thief[:])
+			v.inject(0, arpReply(v, 0, thief))
+			v.inject(0, bytes.Clone(seen))
+		}
+		write(t, v, a, b, 1e6)
+	})
+	t.Run("the peer moves", func(t *testing.T) {
+		v := newVirtual(t, 55, wire100us)
+		a, b := pair(v)
+		write(t, v, a, b, 1e6)
+		moved := [6]byte{2, 0xbd, 0, 0, 0, 0x77}
+		v.tap = func(from int, f []byte) []byte {
+			f = bytes.Clone(f)
+			switch {
+			case from == 1:
+				copy(f[6:], moved[:])
+			case bytes.Equal(f[:6], moved[:]):
+				copy(f, v.shards[1].cfg.Uplink.MAC[:])
+			case f[0]&1 == 0:
+				return nil // the other side is gone
+			}
+			return f
+		}
+		v.inject(0, arpReply(v, 0, moved))
+		b.send(abi.OpWrite, 0, 4096, a, 0)
+		if cqe := b.done(); cqe.Status != abi.WCSuccess {
+			t.Fatalf("WRITE: %s", cqe.Status)
+		}
+		write(t, v, a, b, 1e6)
+	})
+}
+
+// put puts a complete frame of the function's guest into a port.
+func (v *virtual) put(side, port int, dst [6]byte, etherType uint16, packet []byte, off gateway.Offload) {
+	p := v.portAt(side, port)
+	f := append(append(dst[:len(dst):len(dst)], p.MAC[:]...), byte(etherType>>8), byte(etherType))
+	v.ports[side] = append(v.ports[side], gateway.PortInput{From: p.Endpoint, Frame: append(f, packet...), Offload: off})
+}
+
+// dhcpDiscover returns a packet with a DHCP message of a client with this MAC, whose last option
+// claims a length of n bytes.
+func dhcpDiscover(mac [6]byte, n uint8) []byte {
+	b := make([]byte, 28+240)
+	b[0], b[8], b[9] = 0x45, 64, 17
+	copy(b[16:], []byte{255, 255, 255, 255})
+	m := b[28:]
+	m[0], m[1], m[2] = 1, 1, 6
+	copy(m[28:], mac[:])
+	copy(m[236:], []byte{99, 130, 83, 99})
+	b = append(b, 53, 1, 1, 12, n)
+	b = append(b, make([]byte, n)...)
+	b = append(b, 255)
+	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
+	binary.BigEndian.PutUint16(b[20:], 68)
+	binary.BigEndian.PutUint16(b[22:], 67)
+	binary.BigEndian.PutUint16(b[24:], uint16(len(b)-20))
+	devicetest.FinishHeader(b[:20])
+	return b
+}
+
+// TestAttackDHCP sends DHCP options of all lengths, from a guest of a NIC that others use too.
+func TestAttackDHCP(t *testing.T) {
+	v := newPortWorld(t, 31)
+	all := [6]byte{255, 255, 255, 255, 255, 255}
+	for n := range 256 {
+		v.put(0, 0, all, 0x0800, dhcpDiscover(v.portAt(0, 0).MAC, uint8(n)), gateway.Offload{})
+		if got := v.heard(0); len(got) != 1 {
+			t.Errorf("option of %d bytes: %d answers", n, len(got))
+		}
+	}
+	v.say(0, 1, host1, host2, 1000)
+	if len(v.heard(1)) != 1 {
+		t.Error("another function's traffic does not pass")
+	}
+}
+
+// TestAttackChecksumOverAddress: a guest requests checksums at any offset, with data chosen such
+// that the checksum changes the end of its address to a neighbour's. The peer's guest gets packets
+// from the function's own address only.
+func TestAttackChecksumOverAddress(t *testing.T) {
+	const neighbour = 0x13 // fd00:100::13
+	v := newPortWorldWith(t, 32, func(i int, c *config.Config) {
+		if i == 0 {
+			devicetest.AddPort(c, 1, &config.Port{Name: "vp2", Addresses: devicetest.Addrs("fd00:100::13")})
+		}
+	})
+	v.ports[0] = nil
+	own := v.portAt(0, 0)
+	src, dst := netip.MustParseAddr("fd00:100::11"), netip.MustParseAddr("fd00:100::21")
+	arrived := 0
+	for start := 14; start < 14+40+24; start++ {
+		for at := range uint16(26) {
+			b := make([]byte, 40+24)
+			b[0], b[6], b[7] = 0x60, 17, 64
+			binary.BigEndian.PutUint16(b[4:], 24)
+			s, d := src.As16(), dst.As16()
+			copy(b[8:], s[:])
+			copy(b[24:], d[:])
+			binary.BigEndian.PutUint16(b[44:], 24)
+			sum := uint32(0)
+			for i := start - 14; i+1 < len(b); i += 2 {
+				sum += uint32(binary.BigEndian.Uint16(b[i:]))
+			}
+			binary.BigEndian.PutUint16(b[62-start%2:], uint16((2*0xffff-neighbour-sum%0xffff)%0xffff))
+			v.put(0, 0, own.Gateway, 0x86dd, b, gateway.Offload{NeedsCsum: true, CsumStart: uint16(start), CsumOffset: at})
+			for _, f := range v.heard(1) {
+				arrived++
+				if from := netip.AddrFrom16([16]byte(f[22:38])); from != src {
+					t.Errorf("checksum from %d on, at +%d: the peer's guest got a packet from %s", start, at, from)
+				}
+			}
+		}
+	}
+	if arrived == 0 {
+		t.Error("nothing arrived")
+	}
+}
+
+// The objects that a function can leave behind are bounded in every state, and never take the last
+// of what others need.
+
+// TestAttackConnectionIDs: VFs that connect and disconnect without pause leave resting connections
+// behind, limited per peer NIC and per VF. Another VF connects as often as it likes.
+func TestAttackConnectionIDs(t *testing.T) {
+	for _, inside := range []bool{false, true} {
+		for _, qps := range []uint32{0, 4000} { // 0: the default limits
+			t.Run(fmt.Sprintf("inside=%v qp=%d", inside, qps), func(t *testing.T) {
+				v := newVirtualWith(t, 41, sim.Impairment{Delay: 1000}, func(_ int, c *config.Config) {
+					for i := range c.Functions[0].VFs {
+						c.Functions[0].VFs[i].Limits.QP, c.Functions[0].VFs[i].Limits.AH = qps, qps
+					}
+				})
+				honest, peer := drivers(v)
+				s := v.shards[0]
+				for _, vf := range []int{2, 3} {
+					rude := newDriver(v, 0, vf)
+					rude.setUp()
+					to := peer.fn.GID()
+					if inside {
+						to = honest.fn.GID()
+					}
+					for range conn.MaxSlots {
+						id, err := v.core(s).Manager.Connect(v.now, cm.ConnectRequest{
+							Function: uint32(rude.fn.ID), Tenant: rude.fn.Tenant, QPN: rude.qpn, Service: 1, SGID: rude.fn.GID(), DGID: to,
+						})
+						if err != nil && !errors.Is(err, cm.ErrLimit) && !errors.Is(err, conn.ErrNoCID) {
+							t.Fatal(err)
+						}
+						if err == nil {
+							_ = v.core(s).Manager.Disconnect(v.now, uint32(rude.fn.ID), id)
+						}
+						if inside {
+							v.core(s).Manager.Run(v.now)
+							continue
+						}
+						for o := (cm.Output{}); v.core(s).Manager.Next(&o); { // no message arrives
+						}
+					}
+					if n, quota := v.core(s).Manager.CIDs(uint32(rude.fn.ID)); n > quota || n > conn.MaxSlots*3/4 {
+						t.Errorf("%s holds %d connection identifiers, %d are its quota", rude.fn.ID, n, quota)
+					}
+				}
+				peer.must(abi.AdminOpCMListen, &abi.CMListen{Service: 9})
+				for i := range 230 {
+					st, _ := honest.command(abi.AdminOpCMConnect, &abi.CMConnect{QPN: honest.qpn, Service: 9, DGID: peer.fn.GID()})
+					if st != abi.StatusOK {
+						t.Fatalf("the honest function's connect %d: %s", i, st)
+					}
+					e := peer.event(abi.EventConnectRequest)
+					peer.must(abi.AdminOpCMReject, &abi.CMReject{CMID: e.Number})
+					honest.event(abi.EventRejected)
+				}
+				v.idle(10e9)
+				if n := v.core(s).Manager.CIDsInUse(); n != 0 {
+					t.Errorf("%d connection identifiers are never given back", n)
+				}
+			})
+		}
 	}
 }

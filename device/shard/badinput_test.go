@@ -2,170 +2,16 @@ package shard
 
 import (
 	"encoding/binary"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
-	"github.com/falcon-vnic/vnic/device/conn"
-	"github.com/falcon-vnic/vnic/device/devicetest"
-	"github.com/falcon-vnic/vnic/device/security"
-	"github.com/falcon-vnic/vnic/device/underlay"
-	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
-	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
-
-// inject puts a frame on the wire towards a side.
-func (v *virtual) inject(to int, frame []byte) {
-	v.links[1-to].Send(v.now, frame)
-	v.idle(wire100us.Delay + 1)
-}
-
-// forge returns a packet sealed as by shard 0, with changes by the caller.
-func forge(v *virtual, a *driver, change func(c *conn.Slot, falcon []byte)) []byte {
-	s := v.shards[0]
-	c := *s.table.ByID(a.connID())
-	b := make([]byte, txBufferSize(s.cfg))
-	const n = 64
-	packet := b[falconAt : falconAt+n]
-	binary.BigEndian.PutUint32(packet, 1<<28|c.Conn.Config().RemoteCID)
-	change(&c, packet)
-	at, sealed, err := s.out.wrap(v.now, &c, b, n)
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	b = b[at:]
-	total, ok := s.underlay.Output(v.now, c.Underlay, srcPort(&c), true, b, sealed)
-	if !ok {
-		v.t.Fatal("not resolved")
-	}
-	return b[:total]
-}
-
-// sealWith makes shard 0's connection seal with a key that is not its own.
-func (v *virtual) sealWith(c *conn.Slot, u security.Use, sa cm.SA) {
-	v.t.Helper()
-	tx, err := security.NewTxSAs(security.Tunnel{}, v.cores[0].Manager).Give(u, sa)
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	r, _ := v.cores[0].Keys.Receive(sessionOf(c).Use(), 0)
-	c.Keys = security.NewSession(r, tx, false)
-}
-
-func (d *driver) connID() uint32 {
-	for _, id := range d.fn.conns.IDs() {
-		return id
-	}
-	d.v.t.Fatal("no connection")
-	return 0
-}
-
-// TestBadPackets injects packets that must not pass: each is dropped and counted, and the
-// connection goes on.
-func TestBadPackets(t *testing.T) {
-	v := newVirtual(t, 1, wire100us)
-	a, b := pair(v)
-	exchange(t, a, b, 10_000)
-	var good []byte
-	v.tap = func(from int, f []byte) []byte {
-		if from == 0 && good == nil && len(f) > 1000 {
-			good = append([]byte(nil), f...)
-		}
-		return f
-	}
-	exchange(t, a, b, 10_000)
-	v.tap = nil
-	flipped := func(at int) []byte {
-		f := append([]byte(nil), good...)
-		f[(at+len(f))%len(f)] ^= 1
-		return f
-	}
-	v.idle(2e9)
-	exchange(t, a, b, 10_000) // moves the remote time past the margin
-	for _, tc := range []struct {
-		name  string
-		frame []byte
-		want  dropReason
-	}{
-		{"replayed", good, dropReplay},
-		{"bad ICV", flipped(-1), dropPSPAuth},
-		{"changed data", flipped(200), dropPSPAuth},
-		{"changed CID", flipped(falconAt + 3), dropPSPAuth},
-		{"changed cookie", flipped(underlay.Headroom + psp.BaseLen + 3), dropPSPAuth},
-		{"changed SPI", flipped(underlay.Headroom + 6), dropPSPSPI},
-		{"changed version", flipped(underlay.Headroom + 3), dropPSPMalformed},
-		{"unknown CID", forge(v, a, func(_ *conn.Slot, p []byte) { binary.BigEndian.PutUint32(p, 1<<28|0xfffff) }), dropUnknownCID},
-		{"another's address", forge(v, a, func(c *conn.Slot, _ []byte) { c.Inner.Src = c.Inner.Dst }), dropWrongAddress},
-		{"Falcon version", forge(v, a, func(_ *conn.Slot, p []byte) { p[0] = 2 << 4 }), dropNotFalcon},
-		{"Falcon protocol", forge(v, a, func(*conn.Slot, []byte) {}), dropFalcon},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			var before, want [dropReasons]uint64
-			for r := range dropReasons {
-				before[r] = v.dropped(1, r)
-			}
-			want[tc.want] = 1
-			v.inject(1, tc.frame)
-			for r := range dropReasons {
-				if n := v.dropped(1, r) - before[r]; n != want[r] {
-					t.Errorf("%s counted %d times, want %d", r, n, want[r])
-				}
-			}
-		})
-	}
-	exchange(t, a, b, 10_000)
-}
-
-// TestForeignSPI checks that a peer cannot use one tenant's key for another tenant's connection.
-func TestForeignSPI(t *testing.T) {
-	v := newVirtual(t, 1, wire100us)
-	a, b := pair(v)
-	exchange(t, a, b, 1000)
-	sa, err := v.cores[1].Keys.Issue(security.Use{Peer: 1, Tenant: 8, Class: cm.ClassFalcon}) // issued to the same peer for tenant 8
-	if err != nil {
-		t.Fatal(err)
-	}
-	for tenant, want := range map[uint32]dropReason{8: dropConnectionPCID, 7: dropConnectionSPI} { // by their cookies
-		frame := forge(v, a, func(c *conn.Slot, _ []byte) { v.sealWith(c, security.Use{Peer: 2, Tenant: tenant}, sa) })
-		v.inject(1, frame)
-		if n := v.dropped(1, want); n != 1 {
-			t.Errorf("cookie of tenant %d: %s counted %d times, want once", tenant, want, n)
-		}
-	}
-	if n := v.cores[1].Manager.Stats().SPIRefused; n != 1 { // §9.2.2.3
-		t.Errorf("the connection manager heard of %d failed SPI checks, want 1", n)
-	}
-	exchange(t, a, b, 1000)
-}
-
-// TestGarbageFrames feeds random and damaged frames to both shards.
-func TestGarbageFrames(t *testing.T) {
-	v := newVirtual(t, 1, wire100us)
-	a, b := pair(v)
-	r := rand.New(devicetest.Seeded(99))
-	var last []byte
-	v.tap = func(_ int, f []byte) []byte { last = append(last[:0], f...); return f }
-	exchange(t, a, b, 20_000)
-	for range 3000 {
-		f := make([]byte, r.IntN(200))
-		for i := range f {
-			f[i] = byte(r.Uint32())
-		}
-		v.inject(r.IntN(2), f)
-		f = append([]byte(nil), last...)
-		for range 1 + r.IntN(4) {
-			f[r.IntN(min(len(f), 120))] = byte(r.Uint32())
-		}
-		v.inject(r.IntN(2), f[:r.IntN(len(f)+1)])
-	}
-	exchange(t, a, b, 20_000)
-}
 
 // TestDriverFaults makes one driver break each rule. Its function stops with a reason, and a
 // neighbour on the same NIC is not affected.
@@ -409,7 +255,7 @@ func TestLostPeer(t *testing.T) {
 		if n := v.core(s).Manager.CIDsInUse(); n != 0 {
 			t.Errorf("shard %d: %d connection identifiers in use", i, n)
 		}
-		if n := s.falcon.Stats().Conns; n != 0 {
+		if n := s.falcon.engine.Stats().Conns; n != 0 {
 			t.Errorf("shard %d: %d transport connections", i, n)
 		}
 	}
@@ -429,11 +275,11 @@ func TestDetachMidOperation(t *testing.T) {
 	b.event(abi.EventDisconnected)
 	v.idle(10e9)
 	for i, s := range v.all() {
-		st := s.falcon.Stats()
+		st := s.falcon.engine.Stats()
 		if n := v.core(s).Manager.CIDsInUse(); n != 0 || st.Conns != 0 || st.TxContexts != 0 || st.RxContexts != 0 {
 			t.Errorf("shard %d: %d CIDs, %+v", i, n, st)
 		}
-		for f := range s.funcs.there.all() {
+		for f := range s.funcs.members.all() {
 			if use := f.Credits.InUse(); use != (credit.Cost{}) {
 				t.Errorf("%s holds credits %v", f.ID, use)
 			}

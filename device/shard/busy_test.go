@@ -121,7 +121,7 @@ func (b *busy) turn(i int, s *busyShard, each func(side int, at falcon.Time)) {
 		cost += b.work(i, s.Shard)
 	}
 	b.decide(i)
-	pending, received := s.tx.Pending(), cost
+	pending, received := s.uplink.tx.Pending(), cost
 	for _, f := range pending {
 		cost += busyCost(len(f))
 	}
@@ -132,7 +132,7 @@ func (b *busy) turn(i int, s *busyShard, each func(side int, at falcon.Time)) {
 		to.waiting = append(to.waiting, busyFrame{s.freeAt + b.wire, slices.Clone(f)})
 		slices.SortStableFunc(to.waiting, func(x, y busyFrame) int { return int(x.at - y.at) })
 	}
-	s.tx.Taken(len(pending))
+	s.uplink.tx.Taken(len(pending))
 	each(i, b.seen)
 }
 

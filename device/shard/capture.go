@@ -2,6 +2,9 @@ package shard
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/conn"
@@ -11,6 +14,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/local"
 )
 
 const (
@@ -18,8 +23,8 @@ const (
 	captureOut = capture.Out
 )
 
-// tapPoint copies traffic to captures. The zero value captures nothing.
-type tapPoint struct {
+// captures are those of a shard: traffic is copied to each. The zero value captures nothing.
+type captures struct {
 	sinks      []capture.Sink
 	wantSealed bool // at least one sink wants these
 	wantClear  bool
@@ -28,7 +33,7 @@ type tapPoint struct {
 }
 
 // set replaces the sinks.
-func (t *tapPoint) set(sinks []capture.Sink) {
+func (t *captures) set(sinks []capture.Sink) {
 	t.sinks, t.wantSealed, t.wantClear, t.wantPorts = sinks, false, false, false
 	for _, s := range sinks {
 		t.wantSealed = t.wantSealed || s.Sealed
@@ -37,7 +42,7 @@ func (t *tapPoint) set(sinks []capture.Sink) {
 	}
 }
 
-func (t *tapPoint) put(iface int, dir capture.Direction, now falcon.Time, packet []byte, comment string) {
+func (t *captures) put(iface int, dir capture.Direction, now falcon.Time, packet []byte, comment string) {
 	for _, s := range t.sinks {
 		if iface == capture.Sealed && s.Sealed || iface == capture.Clear && s.Clear {
 			s.To.Packet(iface, dir, now+t.wallOffset, packet, comment)
@@ -46,7 +51,7 @@ func (t *tapPoint) put(iface int, dir capture.Direction, now falcon.Time, packet
 }
 
 // sealed captures an Ethernet frame of the uplink.
-func (t *tapPoint) sealed(dir capture.Direction, now falcon.Time, frame []byte) {
+func (t *captures) sealed(dir capture.Direction, now falcon.Time, frame []byte) {
 	if t.wantSealed {
 		t.put(capture.Sealed, dir, now, frame, "")
 	}
@@ -54,7 +59,7 @@ func (t *tapPoint) sealed(dir capture.Direction, now falcon.Time, frame []byte) 
 
 // received captures a frame from the uplink. A superframe gets a comment, since a decoder of the
 // capture sees only the first of its packets.
-func (t *tapPoint) received(now falcon.Time, frame []byte, segment int) {
+func (t *captures) received(now falcon.Time, frame []byte, segment int) {
 	switch {
 	case !t.wantSealed:
 	case segment <= 0:
@@ -66,7 +71,7 @@ func (t *tapPoint) received(now falcon.Time, frame []byte, segment int) {
 
 // port captures a frame that a function's guest sent (in) or gets (out), unchanged. A GSO frame or
 // one without a checksum gets a comment: the receiver has to do what is left.
-func (t *tapPoint) port(dir capture.Direction, now falcon.Time, p *Port, o *gateway.Offload, parts ...[]byte) {
+func (t *captures) port(dir capture.Direction, now falcon.Time, p *Port, o *gateway.Offload, parts ...[]byte) {
 	comment := ""
 	for i := range t.sinks {
 		s := &t.sinks[i]
@@ -87,7 +92,7 @@ func (t *tapPoint) port(dir capture.Direction, now falcon.Time, p *Port, o *gate
 
 // plain captures an inner IP packet of a port, without its seal. A comment names the port's
 // function.
-func (t *tapPoint) plain(gw *gateway.Gateway, dir capture.Direction, now falcon.Time, of *gateway.Tunnel, packet []byte) {
+func (t *captures) plain(gw *gateway.Gateway, dir capture.Direction, now falcon.Time, of *gateway.Tunnel, packet []byte) {
 	if !t.wantClear {
 		return
 	}
@@ -106,7 +111,7 @@ func (t *tapPoint) plain(gw *gateway.Gateway, dir capture.Direction, now falcon.
 }
 
 // fromPorts captures frames that guests sent.
-func (t *tapPoint) fromPorts(now falcon.Time, in []gateway.PortInput) {
+func (t *captures) fromPorts(now falcon.Time, in []gateway.PortInput) {
 	if !t.wantPorts {
 		return
 	}
@@ -119,7 +124,7 @@ func (t *tapPoint) fromPorts(now falcon.Time, in []gateway.PortInput) {
 }
 
 // toPort captures a frame that a guest gets.
-func (t *tapPoint) toPort(now falcon.Time, f *gateway.PortFrame) {
+func (t *captures) toPort(now falcon.Time, f *gateway.PortFrame) {
 	if !t.wantPorts || !f.Whole() { // a frame sent before the capture began may be gone
 		return
 	}
@@ -128,14 +133,14 @@ func (t *tapPoint) toPort(now falcon.Time, f *gateway.PortFrame) {
 	}
 }
 
-// inside captures a packet of a connection inside the NIC, which is never sealed.
-func (t *tapPoint) inside(now falcon.Time, c *conn.Slot, packet, rdmaPacket []byte) {
+// local captures a packet of a connection inside the NIC, which is never sealed.
+func (t *captures) local(now falcon.Time, c *conn.Slot, packet, rdmaPacket []byte) {
 	t.put(capture.Clear, captureOut, now, packet, explain(c, rdmaPacket, true)+"; loopback: inside the NIC, not sealed")
 }
 
 // falcon captures an inner IP packet with a Falcon packet of c, or of no known connection (nil). A
 // comment says to what it belongs.
-func (t *tapPoint) falcon(dir capture.Direction, now falcon.Time, c *conn.Slot, packet, falconPacket []byte) {
+func (t *captures) falcon(dir capture.Direction, now falcon.Time, c *conn.Slot, packet, falconPacket []byte) {
 	if !t.wantClear {
 		return
 	}
@@ -148,7 +153,7 @@ func (t *tapPoint) falcon(dir capture.Direction, now falcon.Time, c *conn.Slot, 
 
 // opened captures a packet that was opened. In transport mode it came without an inner header; if
 // it is addressed to the connection c, it gets the one that tunnel mode would have given it.
-func (t *tapPoint) opened(now falcon.Time, c *conn.Slot, addressed bool, p *security.Packet) {
+func (t *captures) opened(now falcon.Time, c *conn.Slot, addressed bool, p *security.Packet) {
 	whole := p.Whole
 	switch {
 	case !t.wantClear:
@@ -183,4 +188,72 @@ func ulpPacket(b []byte) (payload []byte) {
 		_, payload, _ = wire.ParsePullData(b)
 	}
 	return payload
+}
+
+// maxCaptures is the most captures at one time.
+const maxCaptures = 4
+
+// Ports implements controller.View.
+func (v View) Ports() (list []capture.NamedPort) {
+	for p := range v.s.plain.ports.all() {
+		_, short, _ := strings.Cut(p.ID.String(), ".")
+		list = append(list, capture.NamedPort{Port: p.shown, Names: []string{p.ID.String(), short}})
+	}
+	return list
+}
+
+// StartCapture implements controller.View.
+func (v View) StartCapture(c *capture.Sink, offset int64) error {
+	t := &v.s.capture
+	if len(t.sinks) >= maxCaptures {
+		return fmt.Errorf("%d captures run already; end one of them", maxCaptures)
+	}
+	own := *c
+	own.Ports = maps.Clone(c.Ports)
+	t.wallOffset = offset
+	v.setSinks(append(slices.Clone(t.sinks), own))
+	return nil
+}
+
+// EndCapture implements controller.View.
+func (v View) EndCapture(c *capture.Capture) {
+	v.setSinks(slices.DeleteFunc(slices.Clone(v.s.capture.sinks), func(s capture.Sink) bool { return s.To == c }))
+}
+
+// setSinks replaces the captures of the shard. Packets of loopback connections are shown as they
+// would look on the way to another NIC: inner IP, Falcon, RDMA. None is ever lost, so there are no
+// acknowledgements, and the PSN is the RSN.
+func (v View) setSinks(sinks []capture.Sink) {
+	s := v.s
+	s.capture.set(sinks)
+	loopbacks := rdma.Wire[*local.Engine](s.rdma)
+	if !s.capture.wantClear {
+		loopbacks.SetTap(nil)
+		return
+	}
+	var b []byte
+	loopbacks.SetTap(func(now falcon.Time, from *local.Conn, kind falcon.TxnKind, rsn uint32, asked int, packet []byte) {
+		cfg := from.Config()
+		c := s.falcon.table.Find(cfg.LocalCID)
+		if c == nil {
+			return
+		}
+		h := wire.Header{CID: cfg.RemoteCID, Function: cfg.RemoteFunction, Protocol: cfg.Protocol, PSN: rsn, RSN: rsn}
+		switch kind {
+		case falcon.TxnPush:
+			h.Type = wire.TypePushData
+			b = c.Inner.Append(b[:0], wire.PushDataLen+len(packet))
+			b = (&wire.PushData{Header: h, RequestLength: uint16(len(packet))}).Append(b)
+		case falcon.TxnPull:
+			h.Type = wire.TypePullRequest
+			b = c.Inner.Append(b[:0], wire.PullRequestLen+len(packet))
+			b = (&wire.PullRequest{Header: h, RequestLength: uint16(asked)}).Append(b)
+		default:
+			h.Type = wire.TypePullData
+			b = c.Inner.Append(b[:0], wire.PullDataLen+len(packet))
+			b = h.Append(b)
+		}
+		b = append(b, packet...)
+		s.capture.local(now, c, b, packet)
+	})
 }

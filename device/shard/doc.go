@@ -12,23 +12,22 @@
 //	                            └───────┬──────────────────────────────────────────┬─────────┘
 //	 guest.Stream ◀── effects ◀─────────┘                 uplink ◀▶ device/thread ◀┘
 //
-// A shard is made of parts, each with its own state, which use the parts below them:
+// A shard is made of parts, each with its own state, which are given the parts below them that they
+// use:
 //
-//	Shard           New, Step, Flush; attach.go, orders.go (of the core), ports.go (the ports' devices)
+//	Shard           New, Step, Flush; attach.go, core.go (the core's orders), ports.go (the ports' devices)
 //	 ├ receiver     a packet's way in                     ├ sender     a packet's way out
-//	 │                                                    ├ roceWire   RoCEv2, by the gateway
-//	 │                                                    └ plainOut   what the gateway sends to peers
-//	 ├ plainIP      the gateway, and the settings of functions' ports
-//	 ├ functionSet  the functions; function.go is one of them for its driver's side,
-//	 │              settings.go changes them, vfcommands.go and seenvf.go serve a VF to its PF
+//	 ├ functionSet  the functions, their settings and those of their ports; vf.go serves a VF to its PF
+//	 ├ falconWire   Falcon with its connections (device/conn), and RDMA over it
+//	 ├ roceWire     RoCEv2, carried by the gateway
+//	 ├ plainIP      the gateway and the ports; plainOut sends what the gateway has for peers
 //	 ├ others       the NIC's other shards: what is handed to them and taken from them
-//	 ├ falconWire   the transport and its connections (device/conn)
-//	 └ uplink       underlay, tx queue and captures
+//	 └ uplink       underlay and tx queue
 //
-// Drivers' requests are handled in device/guest; connections are agreed on, found and ended in
-// device/conn, and keys.go gives them the keys of device/security. View (inspect.go, snapshot.go
-// and others) shows a shard to operators, through device/controller. capture.go feeds captures,
-// trace.go feeds timelines of requests.
+// Beside them, captures get copies of traffic (capture.go) and the tracer feeds timelines of
+// requests (trace.go). Drivers' requests are handled in device/guest; connections are agreed on,
+// found and ended in device/conn, and falcon.go gives them the keys of device/security. View
+// (view.go) shows a shard to operators, through device/controller.
 //
 // While the thread is awake, it polls send rings in guest memory (rdma.Engine.Poll) and the rings
 // of doorbell records in guests' shared memory (guest.Bells). Before it sleeps it arms them, so

@@ -1,25 +1,51 @@
 package shard
 
 import (
+	"fmt"
+	"net/netip"
+
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/guest"
+	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/local"
 	"github.com/falcon-vnic/vnic/rdma/rof"
 )
 
-// falconWire is a shard's Falcon engine with its connections, and the RDMA engine on top.
+// falconWire is a shard's Falcon engine with its connections, and RDMA over Falcon on top.
 type falconWire struct {
-	falcon *falcon.Engine
+	engine *falcon.Engine
 	rof    *rof.Engine
 	table  *conn.Table
 	conns  *conn.Connector
 	event  falcon.Event
 }
 
-// drain passes Falcon's events to the RDMA engine.
-func (w *falconWire) drain(now falcon.Time) {
-	for w.falcon.Next(&w.event) {
+// newFalcon creates the Falcon engine, the table of its connections, and what connects it with the
+// functions and the connection manager.
+func newFalcon(s *Shard) *falconWire {
+	w := &falconWire{rof: rdma.Wire[*rof.Engine](s.rdma)}
+	w.engine = falcon.NewEngine(falcon.Config{Profile: s.cfg.Falcon.Build(), Credits: s.core.Credits().Parent(), MaxConns: conn.MaxSlots}, w.rof)
+	w.rof.UseFalcon(w.engine)
+	w.table = conn.NewTable(conn.TableConfig{
+		Shard: s.index, Slots: conn.MaxSlots, Transport: w.engine, Loopbacks: rdma.Wire[*local.Engine](s.rdma), Keys: keyStore{s.txSAs},
+		Credits: connectionCredits(s.cfg), Log: s.log.Line,
+	})
+	w.conns = conn.NewConnector(conn.ConnectorConfig{
+		MTU: s.cfg.RDMA.MTU, Table: w.table, Manager: s.core, Links: w.rof, RDMA: w.rof, Wires: s.roce, Log: s.log.Line,
+	})
+	return w
+}
+
+// passEvents passes Falcon's events to the RDMA engine.
+func (w *falconWire) passEvents(now falcon.Time) {
+	for w.engine.Next(&w.event) {
 		ev := &w.event
 		w.rof.HandleEvent(now, ev)
 		switch ev.Kind {
@@ -33,20 +59,20 @@ func (w *falconWire) drain(now falcon.Time) {
 
 // advance runs the timers that are due.
 func (w *falconWire) advance(now falcon.Time) {
-	if now >= w.falcon.Deadline() {
-		w.falcon.Advance(now)
-		w.drain(now)
+	if now >= w.engine.Deadline() {
+		w.engine.Advance(now)
+		w.passEvents(now)
 	}
 	w.conns.Advance(now)
 }
 
 // deadline returns the next time at which a timer is due.
-func (w *falconWire) deadline() falcon.Time { return min(w.falcon.Deadline(), w.conns.Deadline()) }
+func (w *falconWire) deadline() falcon.Time { return min(w.engine.Deadline(), w.conns.Deadline()) }
 
 // endDrains disconnects connections that their driver has disconnected and that are drained.
 func (w *falconWire) endDrains(now falcon.Time) {
 	if w.table.Draining() {
-		w.drain(now) // the last acknowledgement may just have left
+		w.passEvents(now) // the last acknowledgement may just have left
 		w.table.EndDrains(now)
 		w.conns.Ended()
 	}
@@ -63,3 +89,50 @@ func connectionCredits(cfg *config.Config) credit.Cost {
 	}
 	return c
 }
+
+// connections implements the connections of a function for its driver's side.
+type connections struct {
+	*conn.Connections
+	falcon *falconWire
+	roce   *roceWire
+}
+
+var _ guest.Connections = connections{}
+
+// Commands implements guest.Connections.
+func (c connections) Commands(now falcon.Time, later func() abi.Ticket) abi.ConnectionHandler {
+	return c.Connections.Commands(now, later)
+}
+
+// Start implements guest.Connections.
+func (c connections) Start(v *rdma.Function, mem *queues.Memory) {
+	v.UseTrace(c.Trace)
+	c.roce.start(&c.Owner, v)
+	c.Connections.Start(v, mem)
+}
+
+// Stopped implements guest.Connections.
+func (c connections) Stopped(now falcon.Time) {
+	c.roce.stop(&c.Owner)
+	c.Close(now)
+	c.falcon.table.EndPartingsOf(now, &c.Owner)
+	c.falcon.passEvents(now)
+	c.Forget()
+}
+
+// keyStore gives connections to other NICs their keys.
+type keyStore struct{ tx *security.TxSAs }
+
+// Protect implements conn.KeyStore.
+func (x keyStore) Protect(p *cm.Params, issued conn.Receiving) (conn.Keys, error) {
+	tx, err := x.tx.Give(security.Use{Peer: p.Peer, Shard: p.Shard, Tenant: p.Tenant}, cm.SA{Version: p.TxVersion, SPI: p.TxSPI, Key: p.TxKey})
+	if err != nil {
+		return nil, fmt.Errorf("transmit key: %w", err)
+	}
+	r := issued.(*security.Receive)
+	k := security.NewSession(*r, tx, netip.AddrFrom16(p.LocalGID).Unmap().Is6())
+	*r = security.Receive{} // the session releases it
+	return k, nil
+}
+
+func sessionOf(c *conn.Slot) *security.Session { return c.Keys.(*security.Session) }

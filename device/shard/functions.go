@@ -2,12 +2,15 @@ package shard
 
 import (
 	"fmt"
+	"iter"
 	"reflect"
 	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/functions"
 	"github.com/falcon-vnic/vnic/device/guest"
+	"github.com/falcon-vnic/vnic/device/settings"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
@@ -17,8 +20,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// function is a PF or VF in the shard: its driver's side, its connections, and its settings.
-type function struct {
+// member is a PF or VF in the shard: its driver's side, its connections, and its settings.
+type member struct {
 	*guest.Function
 	set   *functionSet
 	cfg   config.Function // current settings, the shard's own copy
@@ -29,44 +32,40 @@ type function struct {
 // when it is enabled until it is disabled and no session has it; the settings of VFs that do not
 // exist are kept in absent. The core decides which settings are allowed (device/functions).
 type functionSet struct {
-	*falconWire
-	*tracer
+	falcon *falconWire
+	roce   *roceWire
+	plain  *plainIP
+	trace  *tracer
 	cfg    *config.Config
-	core   VFs
+	core   Core
 	guests *guest.Set
 	rdma   *rdma.Engine
 	drops  *dropCounts
-	ports  follower
-	other  otherWire
 
-	host   *credit.Node
-	table  *pfvf.Table // enabled functions, by address
-	byID   map[pfvf.ID]*function
-	there  roster[function]
-	count  atomic.Int32 // number of existing functions, for readers outside the shard
-	vfs    [pfvf.MaxPF + 1]int
-	absent map[pfvf.ID]config.Function
+	host    *credit.Node
+	table   *pfvf.Table // enabled functions, by address
+	byID    map[pfvf.ID]*member
+	members perFunction[member]
+	count   atomic.Int32 // number of existing functions, for readers outside the shard
+	vfs     [pfvf.MaxPF + 1]int
+	absent  map[pfvf.ID]config.Function
 
 	changed map[pfvf.ID]bool // added or changed since the last call of View.NewGuests
+	signal  chan struct{}    // gets a value when settings of functions have changed
 
 	enabled [pfvf.MaxPF + 1]int       // enabled VFs of each PF, over all shards
 	links   [pfvf.MaxPF + 1]pfvf.Link // link settings of the PFs
 }
 
-// follower keeps something in step with functions' settings: their ports.
-type follower interface {
-	// mark is called when a function is about to change.
-	mark(id pfvf.ID)
-	// follow is called after a function changed; with a PF its VFs follow too.
-	follow(id pfvf.ID)
-}
-
 // maxFunctions is the most functions at one time: 16 PFs with 4095 VFs each.
 const maxFunctions = (pfvf.MaxPF + 1) * (pfvf.MaxVF + 1)
 
-// populate creates the functions of the configuration.
-func (fs *functionSet) populate() error {
-	fs.table, fs.byID, fs.absent = pfvf.NewTable(maxFunctions), map[pfvf.ID]*function{}, map[pfvf.ID]config.Function{}
+func newFunctionSet(s *Shard, table *pfvf.Table) *functionSet {
+	fs := &functionSet{
+		falcon: s.falcon, roce: s.roce, plain: s.plain, trace: s.trace, cfg: s.cfg, core: s.core, guests: s.guests, rdma: s.rdma, drops: &s.drops,
+		host: s.core.Credits(), table: table, byID: map[pfvf.ID]*member{}, absent: map[pfvf.ID]config.Function{},
+		changed: map[pfvf.ID]bool{}, signal: make(chan struct{}, 1),
+	}
 	for i := range fs.vfs {
 		fs.vfs[i] = -1
 	}
@@ -74,7 +73,11 @@ func (fs *functionSet) populate() error {
 		pf := &fs.cfg.Functions[i]
 		fs.vfs[pf.PF] = pf.VFCount
 	}
-	var err error
+	return fs
+}
+
+// populate creates the functions of the configuration, whose ports are there.
+func (fs *functionSet) populate() (err error) {
 	fs.core.Functions(func(id pfvf.ID, here bool, is *config.Function) {
 		switch {
 		case !id.IsVF():
@@ -89,7 +92,9 @@ func (fs *functionSet) populate() error {
 		if err == nil && (!id.IsVF() || *is.Enabled) {
 			_, err = fs.add(0, id)
 		}
+		fs.plain.mark(id) // its settings may have changed since
 	})
+	fs.syncAllPorts()
 	return err
 }
 
@@ -110,12 +115,12 @@ func (fs *functionSet) settings(id pfvf.ID) config.Function {
 }
 
 // add creates a function. One that is not enabled is DISABLED.
-func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*function, error) {
+func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*member, error) {
 	c := fs.settings(id)
-	f := &function{set: fs, cfg: c}
+	f := &member{set: fs, cfg: c}
 	f.Function = fs.guests.Add(&pfvf.Function{ID: id, Credits: credit.New(fs.host, c.Credits.Cost())}, f)
-	f.conns = fs.conns.Add(conn.Owner{Function: f.Function.Function, Trace: fs.traces[id], Describe: f.Describe}, f)
-	f.Connect(connections{f.conns, fs.falconWire, fs.other})
+	f.conns = fs.falcon.conns.Add(conn.Owner{Function: f.Function.Function, Trace: fs.trace.traces[id], Describe: f.Describe}, f)
+	f.Connect(connections{f.conns, fs.falcon, fs.roce})
 	f.adopt(now)
 	if err := f.Credits.Guarantee(c.Guarantee.Cost()); err != nil {
 		return nil, fmt.Errorf("function %s: guarantee: %w: lower it, or raise credits.host", id, err)
@@ -131,31 +136,117 @@ func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*function, error) {
 	delete(fs.absent, id)
 	fs.byID[id] = f
 	fs.changed[id] = true
-	fs.there.put(id, f)
-	fs.count.Store(int32(fs.there.len()))
+	fs.members.put(id, f)
+	fs.count.Store(int32(fs.members.len()))
 	fs.linkOf(now, f)
 	return f, nil
 }
 
 // forget removes a VF that is disabled and not attached. Its settings are kept in absent, unless
 // they are the defaults.
-func (fs *functionSet) forget(now falcon.Time, f *function) {
+func (fs *functionSet) forget(now falcon.Time, f *member) {
 	if !f.ID.IsVF() || f.Lifecycle.State() != abi.StateDisabled || f.Driver() != nil {
 		return
 	}
 	f.Faults.End(now)
 	f.Credits.Drop()
-	fs.conns.Remove(f.conns)
+	fs.falcon.conns.Remove(f.conns)
 	delete(fs.byID, f.ID)
-	fs.there.remove(f.ID)
-	fs.count.Store(int32(fs.there.len()))
+	fs.members.remove(f.ID)
+	fs.count.Store(int32(fs.members.len()))
 	if !reflect.DeepEqual(f.cfg, config.DefaultVF(f.ID.Host(), f.ID.PF(), f.ID.VF())) {
 		fs.absent[f.ID] = f.cfg
 	}
 }
 
+// set applies settings to a function, for the operator and for PFs: all of them or, with an error,
+// none. Quotas, rate, credits, trust, spoof check and link change under traffic. A new MAC, tenant,
+// address or DMA window makes it another function, so an enabled one is reset; a new guest ends the
+// session of the old one.
+func (fs *functionSet) set(now falcon.Time, id pfvf.ID, is config.Function) error {
+	was := fs.settings(id)
+	fs.plain.mark(id)
+	fs.changed[id] = true
+	f := fs.byID[id]
+	if f == nil {
+		fs.absent[id] = is
+		if !*is.Enabled {
+			return nil
+		}
+		if _, err := fs.add(now, id); err != nil {
+			fs.absent[id] = was
+			return functions.Refuse(abi.StatusNoResources, "%v", err)
+		}
+		fs.followPort(id)
+		return nil
+	}
+	if err := f.setCredits(&was, &is); err != nil {
+		return err
+	}
+	fs.falcon.engine.CreditsChanged()
+	another := settings.Another(&was, &is)
+	if another || *was.Enabled != *is.Enabled {
+		if *was.Enabled {
+			if *is.Enabled {
+				f.TakeDown(now, "its settings changed")
+			}
+			fs.table.Remove(id)
+		}
+	}
+	f.cfg = is
+	f.adopt(now)
+	if !same(was.DMAWindow, is.DMAWindow) && f.Driver() != nil {
+		f.Driver().End() // its memory was mapped through the old window
+	}
+	if d := f.Driver(); d != nil && !f.assignedTo(d.Attached, d.Peer) {
+		d.End()
+	}
+	switch {
+	case *is.Enabled && (another || !*was.Enabled):
+		if err := fs.table.Add(f.Function.Function); err != nil { // the registry has checked it
+			return functions.Refuse(abi.StatusAddressInUse, "%v", err)
+		}
+		if !*was.Enabled {
+			_ = f.Lifecycle.Apply(pfvf.Allow)
+			f.TellState("enabled")
+		}
+	case *was.Enabled && !*is.Enabled:
+		f.disable(now)
+	}
+	if !id.IsVF() {
+		fs.links[id.PF()] = is.Link
+	}
+	fs.linkChanged(now, id.Parent())
+	if v := f.Verbs(); v != nil {
+		fs.rdma.RateChanged(now, v)
+	}
+	fs.followPort(id)
+	return nil
+}
+
+// setCredits changes the function's part of the credit tree. A limit below the current use takes
+// nothing back: new work waits until enough is returned.
+func (f *member) setCredits(was, is *config.Function) error {
+	guarantee := is.Guarantee.Cost()
+	if !*is.Enabled {
+		guarantee = credit.Cost{}
+	}
+	if is.Credits == was.Credits && guarantee == f.Credits.Guaranteed() {
+		return nil
+	}
+	before := f.Credits.Limit()
+	f.Credits.SetLimit(is.Credits.Cost())
+	if err := f.Credits.Guarantee(guarantee); err != nil {
+		f.Credits.SetLimit(before)
+		return functions.Refuse(abi.StatusNoResources, "%s: %v; lower it, or raise credits.host in the configuration", f.ID, err)
+	}
+	return nil
+}
+
+func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
+
 // adopt applies the function's settings, except those that table and credit tree have to agree to.
-func (f *function) adopt(now falcon.Time) {
+func (f *member) adopt(now falcon.Time) {
 	c := &f.cfg
 	f.Tenant, f.Addr, f.MAC, f.Gateway = c.Tenant, c.Address, c.MAC, gatewayMAC(f.ID.Host(), f.ID.PF(), f.ID.VF())
 	f.GuestCID = 0
@@ -165,7 +256,7 @@ func (f *function) adopt(now falcon.Time) {
 	f.Trust, f.SpoofCheck, f.Link = c.Trust, *c.SpoofCheck, c.Link
 	limits := functionLimits(&c.Limits, f.set.cfg.RDMA.MTU)
 	f.conns.SetLimits(&limits)
-	f.set.falcon.SetWeight(uint32(f.ID), int(c.Weight))
+	f.set.falcon.engine.SetWeight(uint32(f.ID), int(c.Weight))
 	is := guest.Settings{Limits: limits, Weight: int(c.Weight), MaxTxRate: c.MaxTxRate, Addresses: c.Addresses()}
 	if w := c.DMAWindow; w != nil {
 		is.Window = queues.Window{Addr: uint64(w.Address), Size: uint64(w.Size)}
@@ -173,15 +264,25 @@ func (f *function) adopt(now falcon.Time) {
 	f.Adopt(now, is)
 }
 
+func functionLimits(l *config.Limits, mtu int) verbs.Limits {
+	limits := verbs.Limits{
+		MTU: mtu, QPEntries: int(l.QPEntries), CQEntries: int(l.CQEntries), ReadAtomic: int(l.ReadAtomic), PageListBytes: int(l.PageLists),
+	}
+	for k := range abi.NumObjects {
+		limits.Objects[k] = int(*l.Quotas.Of(k))
+	}
+	return limits.WithDefaults()
+}
+
 // linkChanged recomputes the links of a PF and its VFs and tells those whose link changed.
 func (fs *functionSet) linkChanged(now falcon.Time, pf pfvf.ID) {
-	for f := range fs.there.of(pf) {
+	for f := range fs.members.of(pf) {
 		fs.linkOf(now, f)
 	}
 }
 
 // linkOf recomputes the link of one function.
-func (fs *functionSet) linkOf(now falcon.Time, f *function) {
+func (fs *functionSet) linkOf(now falcon.Time, f *member) {
 	up := f.Link == pfvf.LinkEnable || f.Link == pfvf.LinkAuto && (!f.ID.IsVF() || fs.links[f.ID.PF()] != pfvf.LinkDisable)
 	up = up && !f.Faults.LinkDown()
 	if up == f.LinkUp {
@@ -196,19 +297,120 @@ func (fs *functionSet) linkOf(now falcon.Time, f *function) {
 
 // takeVFsDown resets the VFs of a PF, lowest first.
 func (fs *functionSet) takeVFsDown(now falcon.Time, pf pfvf.ID) {
-	for f := range fs.there.of(pf) {
+	for f := range fs.members.of(pf) {
 		if f.ID.IsVF() {
 			f.TakeDown(now, fmt.Sprintf("its PF %s was reset", pf))
 		}
 	}
 }
 
-func functionLimits(l *config.Limits, mtu int) verbs.Limits {
-	limits := verbs.Limits{
-		MTU: mtu, QPEntries: int(l.QPEntries), CQEntries: int(l.CQEntries), ReadAtomic: int(l.ReadAtomic), PageListBytes: int(l.PageLists),
+var _ guest.Owner = (*member)(nil) // the calls of a driver's side to its function
+
+// VF implements guest.Owner, for the VFs that the PF may have.
+func (f *member) VF(_ falcon.Time, n uint16, later func() abi.Ticket) (abi.VFHandler, abi.Status) {
+	id := f.ID | pfvf.ID(n)
+	if n > pfvf.MaxVF || !id.IsVF() || !f.set.possible(id) {
+		return nil, abi.StatusNotFound
 	}
-	for k := range abi.NumObjects {
-		limits.Objects[k] = int(*l.Quotas.Of(k))
+	return &vfCommands{core: f.set.core, id: id, later: later}, abi.StatusOK
+}
+
+// VFs implements guest.Owner.
+func (f *member) VFs() (possible, enabled int) {
+	if f.ID.IsVF() {
+		return 0, 0
 	}
-	return limits.WithDefaults()
+	fs, pf := f.set, f.ID.PF()
+	return fs.vfs[pf], fs.enabled[pf]
+}
+
+// TakeVFsDown implements guest.Owner: it resets the VFs one after the other, lowest first. A reset
+// of the PF begins with this.
+func (f *member) TakeVFsDown(now falcon.Time) {
+	if f.ID.IsVF() {
+		return
+	}
+	f.set.takeVFsDown(now, f.ID)
+	f.set.core.ResetVFs(f.ID)
+}
+
+// QueryObjects implements guest.Owner.
+func (f *member) QueryObjects(part abi.CreditPart) (abi.ObjectCounts, abi.Status) {
+	return f.set.queryObjects(f.ID, part)
+}
+
+// Announce implements guest.Owner.
+func (f *member) Announce(add, drop [16]byte, then func(abi.Status)) {
+	f.set.core.Announce(f.ID, add, drop, func(err error) { then(functions.StatusOf(err)) })
+}
+
+// Withdraw implements guest.Owner.
+func (f *member) Withdraw() { f.set.core.Withdraw(f.ID) }
+
+// LinkMoved implements guest.Owner.
+func (f *member) LinkMoved(now falcon.Time) { f.set.linkChanged(now, f.ID.Parent()) }
+
+// CreditsChanged implements guest.Owner.
+func (f *member) CreditsChanged() { f.set.falcon.engine.CreditsChanged() }
+
+// Left implements guest.Owner.
+func (f *member) Left(now falcon.Time, untaken uint64) {
+	f.set.drops[dropAsyncEvent] += untaken
+	f.set.forget(now, f)
+}
+
+// disable disables the function. A VF without a session is removed and takes no memory.
+func (f *member) disable(now falcon.Time) {
+	f.Disable(now)
+	f.set.forget(now, f)
+}
+
+// perFunction holds one value per function of one host, in the order of their IDs, so a PF's before
+// its VFs'. Adding and removing cost the same however many there are.
+type perFunction[T any] struct {
+	pfs [pfvf.MaxPF + 1][]*T // by the number of the VF; nil: none
+	n   int
+}
+
+// put sets the value of a function that has none yet.
+func (r *perFunction[T]) put(id pfvf.ID, v *T) {
+	pf, vf := id.PF(), int(id.VF())
+	if more := vf + 1 - len(r.pfs[pf]); more > 0 {
+		r.pfs[pf] = append(r.pfs[pf], make([]*T, more)...)
+	}
+	r.pfs[pf][vf] = v
+	r.n++
+}
+
+// remove deletes the function's value. It must have one.
+func (r *perFunction[T]) remove(id pfvf.ID) {
+	r.pfs[id.PF()][id.VF()] = nil
+	r.n--
+}
+
+// len returns the number of values.
+func (r *perFunction[T]) len() int { return r.n }
+
+// all yields all values. The loop may remove each value as it comes.
+func (r *perFunction[T]) all() iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for pf := range r.pfs {
+			for _, v := range r.pfs[pf] {
+				if v != nil && !yield(v) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// of yields the values of a PF and its VFs.
+func (r *perFunction[T]) of(pf pfvf.ID) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for _, v := range r.pfs[pf.PF()] {
+			if v != nil && !yield(v) {
+				return
+			}
+		}
+	}
 }

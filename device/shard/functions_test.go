@@ -2,7 +2,11 @@ package shard
 
 import (
 	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"net/netip"
 	"regexp"
 	"runtime"
@@ -10,11 +14,15 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/controller"
+	"github.com/falcon-vnic/vnic/device/functions"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/thread"
+	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -130,12 +138,12 @@ func TestVFMemory(t *testing.T) {
 	if each > 6<<10 {
 		t.Errorf("an enabled VF takes %d bytes", each)
 	}
-	if s.funcs.there.len() != 16+n || s.funcs.table.Len() != n {
-		t.Errorf("%d functions, %d by address", s.funcs.there.len(), s.funcs.table.Len())
+	if s.funcs.members.len() != 16+n || s.funcs.table.Len() != n {
+		t.Errorf("%d functions, %d by address", s.funcs.members.len(), s.funcs.table.Len())
 	}
 	change(false)
-	if s.funcs.there.len() != 16 || s.funcs.host.Charged() != (credit.Cost{}) {
-		t.Errorf("%d functions are left, charged %v", s.funcs.there.len(), s.funcs.host.Charged())
+	if s.funcs.members.len() != 16 || s.funcs.host.Charged() != (credit.Cost{}) {
+		t.Errorf("%d functions are left, charged %v", s.funcs.members.len(), s.funcs.host.Charged())
 	}
 	if left := (heap() - before) / n; left > each/2+1024 { // their settings are kept
 		t.Errorf("%d bytes for each VF that is disabled", left)
@@ -597,5 +605,262 @@ func TestLinkState(t *testing.T) {
 	v.mustOperate(0, "pf0.vf4", "", "state", "disable")
 	if !overRoCE { // the peer cannot be told
 		c.event(abi.EventDisconnected)
+	}
+}
+
+// TestChangeAllOrNothing checks that a change that peers cannot be told of is refused completely,
+// and that it does not cause later refusals.
+func TestChangeAllOrNothing(t *testing.T) {
+	address := func(vf int) netip.Addr { return netip.AddrFrom4([4]byte{10, 1, byte(vf >> 8), byte(vf)}) }
+	const listed = cm.MaxEndpoints - 3 - 1 // VFs 1 to 3 share the tenant, and one is to come
+	v := newVirtualWith(t, 71, wire100us, func(i int, c *config.Config) {
+		c.Functions[0].VFCount = pfvf.MaxVF
+		for vf := 5; i == 0 && vf < 5+listed; vf++ {
+			f, on := config.DefaultVF(1, 0, uint16(vf)), true
+			f.Tenant, f.Address, f.Enabled = 7, address(vf), &on
+			c.Functions[0].VFs = append(c.Functions[0].VFs, config.VF{VF: uint16(vf), Function: f})
+		}
+	})
+	enable := func(vf int) error {
+		id, _ := pfvf.NewID(1, 0, uint32(vf))
+		return v.change(0, id, func(c *config.Function) error {
+			on := true
+			c.Tenant, c.Address, c.Enabled = 7, address(vf), &on
+			return nil
+		})
+	}
+	if err := enable(3000); err != nil {
+		t.Fatal(err)
+	}
+	before := len(v.functions(0))
+	err := enable(3001)
+	var no *functions.Refusal
+	if !errors.As(err, &no) || no.Status != abi.StatusNoResources || !strings.Contains(err.Error(), "2049 functions") {
+		t.Fatalf("one more than can be told: %v", err)
+	}
+	id, _ := pfvf.NewID(1, 0, 3001)
+	home := v.nics[0][v.shards[0].cfg.Homes()(0, 3001)].funcs
+	if home.byID[id] != nil || len(v.functions(0)) != before || *home.settings(id).Enabled {
+		t.Error("it is there all the same")
+	}
+	first, _ := pfvf.NewID(1, 0, 1)
+	if err := v.change(0, first, func(c *config.Function) error { c.Weight = 7; return nil }); err != nil {
+		t.Errorf("another function's change: %v", err)
+	}
+	last, _ := pfvf.NewID(1, 0, 4) // of a tenant that is not shared
+	move := func(c *config.Function) error { c.Tenant, c.Address = 7, address(4); return nil }
+	f := v.function(0, 4)
+	if err := v.change(0, last, move); err == nil || f.Tenant != 8 || f.cfg.Tenant != 8 {
+		t.Errorf("moved to the tenant that is full: %v, it is in %d", err, f.Tenant)
+	}
+	v.idle(5 * cmDelay)
+	if n := v.cores[1].Manager.Peers()[0].Offers; n != cm.MaxEndpoints {
+		t.Errorf("the peer knows of %d functions, want %d", n, cm.MaxEndpoints)
+	}
+}
+
+// TestNewGuests checks that a shard reports the guests of functions that were added or changed,
+// once.
+func TestNewGuests(t *testing.T) {
+	eachShards(t, func(t *testing.T) {
+		v := newVirtual(t, 1, wire100us)
+		guests := func() map[pfvf.ID]uint32 {
+			all := map[pfvf.ID]uint32{}
+			for _, s := range v.nics[0] {
+				maps.Copy(all, s.View().NewGuests())
+			}
+			return all
+		}
+		if g := guests(); g[vfID(0, 3)] != 33 || g[vfID(0, 1)] != 0 {
+			t.Errorf("guests at first: %v", g)
+		}
+		if g := guests(); len(g) != 0 {
+			t.Errorf("guests without a change: %v", g)
+		}
+		expect := func(cid uint32) {
+			t.Helper()
+			if g := guests(); len(g) != 1 || g[vfID(0, 3)] != cid {
+				t.Errorf("guests %v, want %d of VF 3 alone", g, cid)
+			}
+		}
+		v.mustOperate(0, "pf0.vf3", "", "guest", "none")
+		expect(0)
+		v.mustOperate(0, "pf0.vf3", "", "guest", "cid:33")
+		expect(33)
+		v.mustOperate(0, "pf0.vf3", "disable")
+		expect(0)
+		v.mustOperate(0, "pf0.vf3", "enable")
+		expect(33)
+	})
+}
+
+// TestEveryKindEverywhere checks that for every kind of objects the operator can set a quota and
+// sees the numbers, under the kind's name.
+func TestEveryKindEverywhere(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	d := newDriver(v, 0, 1)
+	d.setUp()
+	s := v.shards[0]
+	for k := range abi.NumObjects {
+		most := uint32(5 + k)
+		v.mustOperate(0, "pf0.vf1", "", "max_"+k.Info().Key, fmt.Sprint(most))
+		raw, err := json.Marshal((View{s: s}).Describe(d.fn.ID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var shown map[string]any
+		if err := json.Unmarshal(raw, &shown); err != nil {
+			t.Fatal(err)
+		}
+		n := float64(d.fn.Verbs().Counts()[k])
+		if shown["max_"+k.Info().Key] != float64(most) || shown[k.Info().Key+"s"] != n {
+			t.Errorf("%s: shown as %v of %v, want %v of %d", k, shown[k.Info().Key+"s"], shown["max_"+k.Info().Key], n, most)
+		}
+	}
+}
+
+// TestFunctionsComeInOrderOfTheirIDs compares a perFunction with a sorted list.
+func TestFunctionsComeInOrderOfTheirIDs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var r perFunction[pfvf.ID]
+		var want []pfvf.ID
+		t.Repeat(map[string]func(*rapid.T){
+			"change": func(t *rapid.T) {
+				id := pfvf.ID(rapid.Uint32Range(0, 2).Draw(t, "pf")<<12 | rapid.Uint32Range(0, 20).Draw(t, "vf"))
+				if i, there := slices.BinarySearch(want, id); there {
+					r.remove(id)
+					want = slices.Delete(want, i, i+1)
+				} else {
+					r.put(id, &id)
+					want = slices.Insert(want, i, id)
+				}
+			},
+			"": func(t *rapid.T) {
+				var all, ofPF []pfvf.ID
+				for id := range r.all() {
+					all = append(all, *id)
+				}
+				for id := range r.of(1 << 12) {
+					ofPF = append(ofPF, *id)
+				}
+				if !slices.Equal(all, want) || r.len() != len(want) {
+					t.Fatalf("%v, want %v", all, want)
+				}
+				if want := slices.DeleteFunc(slices.Clone(want), func(id pfvf.ID) bool { return id.PF() != 1 }); !slices.Equal(ofPF, want) {
+					t.Fatalf("of PF 1 %v, want %v", ofPF, want)
+				}
+			},
+		})
+	})
+}
+
+// TestChangeOfOneFunction checks that disabling and enabling a VF, and removing and adding a port,
+// need the same memory among ten functions as among two thousand: no list of all is copied.
+func TestChangeOfOneFunction(t *testing.T) {
+	measure := func(n int) (function, port uint64) {
+		c, err := config.Parse([]byte("nic: {host: 1}\nuplink: {backend: memory, address: 10.0.0.1/24}\nfunctions:\n  - {pf: 0, vf_count: 2000}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		core, shards := newNIC(t, c, 1)
+		s := shards[0]
+		var decided controller.CoreOutput
+		var out thread.Output
+		set := func(i int, on bool) (taken uint64) {
+			id, _ := pfvf.NewID(1, 0, uint32(1+i))
+			done := false
+			core.Change(id, func(_, c *config.Function) error {
+				c.Tenant, c.Address, c.Enabled = 7, netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), &on
+				return nil
+			}, func(err error) {
+				if done = true; err != nil {
+					t.Fatal(err)
+				}
+			})
+			for !done {
+				core.Step(1, &decided) // it has a list of all for peers, on a goroutine of its own
+				taken += allocated(func() { s.Step(1, &thread.Input{}, &out) })
+				out.Do()
+			}
+			return taken
+		}
+		for i := range n {
+			set(i, true)
+		}
+		function = usual(func() uint64 { return set(5, false) + set(5, true) })
+		ports := make([]*Port, n)
+		for i := range n {
+			id, _ := pfvf.NewID(1, 0, uint32(1+i))
+			ports[i] = &Port{ID: id, Config: &config.Port{Name: "p"}}
+			s.plain.join(ports[i])
+		}
+		port = usual(func() uint64 {
+			return allocated(func() { s.plain.leave(ports[5]); s.plain.join(ports[5]) })
+		})
+		if s.funcs.members.len() != 1+n || s.plain.ports.len() != n {
+			t.Fatalf("%d functions, %d ports", s.funcs.members.len(), s.plain.ports.len())
+		}
+		return function, port
+	}
+	few, fewPort := measure(10)
+	many, manyPort := measure(2000)
+	if many > 2*few {
+		t.Errorf("a change of a function takes %d bytes among 10, %d among 2000", few, many)
+	}
+	if manyPort > 2*fewPort {
+		t.Errorf("a change of a port takes %d bytes among 10, %d among 2000", fewPort, manyPort)
+	}
+}
+
+// allocated returns how many bytes f allocates.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// usual returns the median of what f returns: tables grow now and then.
+func usual(f func() uint64) uint64 {
+	var all [21]uint64
+	for i := range all {
+		all[i] = f()
+	}
+	slices.Sort(all[:])
+	return all[len(all)/2]
+}
+
+// TestSame checks that two nil values are the same, and two set values if they are equal.
+func TestSame(t *testing.T) {
+	a, b, c := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	for _, tc := range []struct {
+		a, b *netip.Addr
+		same bool
+	}{{nil, nil, true}, {&a, &a, true}, {&a, &b, true}, {&a, &c, false}, {&a, nil, false}, {nil, &a, false}} {
+		if same(tc.a, tc.b) != tc.same {
+			t.Errorf("%v and %v: the same %t", tc.a, tc.b, !tc.same)
+		}
+	}
+}
+
+// TestRateThatIsSeen checks that a PF sees the rate of a VF, up to the largest value that the field
+// can hold.
+func TestRateThatIsSeen(t *testing.T) {
+	s := newVirtualWith(t, 5, wire100us, manyVFs).shards[0]
+	id, err := pfvf.NewID(uint32(s.cfg.NIC.Host), 0, 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = math.MaxUint32
+	for rate, want := range map[uint64]uint32{
+		0: 0, 25_000: 25_000, most - 1: most - 1, most: most, most + 1: most, 1 << 40: most,
+	} {
+		c := s.funcs.settings(id)
+		c.MaxTxRate = rate
+		s.funcs.absent[id] = c
+		if r, st := (&seenVF{fs: s.funcs, id: id}).QueryVF(); st != abi.StatusOK || r.MaxTxRate != want {
+			t.Errorf("a rate of %d: %d, %s", rate, r.MaxTxRate, st)
+		}
 	}
 }

@@ -68,7 +68,7 @@ func testWiredByGIDs(t *testing.T) {
 				exchange(t, b, a, 3000)
 				a.noEvents()
 				b.noEvents()
-				a.shard().table.Each(func(c *conn.Slot) {
+				a.shard().falcon.table.Each(func(c *conn.Slot) {
 					if c.Owner.Function != a.fn.Function.Function {
 						return
 					}

@@ -17,13 +17,13 @@ import (
 // others connects a shard with the other shards of the NIC: it passes frames to them and takes
 // theirs.
 type others struct {
-	*handover.End
+	rings  *handover.End
 	index  int // of this shard
 	opener *security.Opener
 	encap  security.Encap
 	drops  *dropCounts
 
-	wakes []rouse // by shard
+	wakes []waker // by shard
 	frame handover.Frame
 	cut   []byte // one packet cut from a superframe
 	lent  bool   // the gateway still uses frames that were taken, until the ports have got them
@@ -31,19 +31,19 @@ type others struct {
 
 var _ gateway.Handover = (*others)(nil)
 
-// rouse wakes one shard. It implements effect.Effect.
-type rouse struct{ box interface{ Rouse() } }
+// waker wakes one shard. It implements effect.Effect.
+type waker struct{ box interface{ Rouse() } }
 
 // Do implements effect.Effect.
-func (r *rouse) Do() { r.box.Rouse() }
+func (w *waker) Do() { w.box.Rouse() }
 
-// rouse wakes the shards that were given something, and those whose bits are set in more. It is
+// wake wakes the shards that were given something, and those whose bits are set in more. It is
 // called at the end of a Step.
-func (o *others) rouse(effects *effect.List, more uint32) {
+func (o *others) wake(effects *effect.List, more uint32) {
 	if o == nil {
 		return
 	}
-	for given, i := o.Given()|more, 0; given != 0; given, i = given>>1, i+1 {
+	for given, i := o.rings.Given()|more, 0; given != 0; given, i = given>>1, i+1 {
 		if given&1 != 0 {
 			effects.Add(&o.wakes[i])
 		}
@@ -51,20 +51,20 @@ func (o *others) rouse(effects *effect.List, more uint32) {
 }
 
 // waiting reports whether other shards have handed over frames that were not taken yet.
-func (o *others) waiting() bool { return o != nil && !o.Empty() }
+func (o *others) waiting() bool { return o != nil && !o.rings.Empty() }
 
 // begin is called before frames are taken: by then the gateway has delivered those it kept.
 func (o *others) begin() {
 	if o.lent {
 		o.lent = false
-		o.Done()
+		o.rings.Done()
 	}
 }
 
 // end releases the frames that were taken, unless the gateway still uses some.
 func (o *others) end() {
 	if !o.lent {
-		o.Done()
+		o.rings.Done()
 	}
 }
 
@@ -76,7 +76,7 @@ func (o *others) shardOf(sealed []byte) int {
 		return to
 	}
 	if cid, ok := o.encap.PeekCID(sealed); ok {
-		if to := conn.ShardOf(cid); to < o.Shards() {
+		if to := conn.ShardOf(cid); to < o.rings.Shards() {
 			return to
 		}
 	}
@@ -109,12 +109,12 @@ func (o *others) part(frame []byte, segment, i int) []byte {
 
 // give copies data to another shard, if there is room.
 func (o *others) give(to int, h *handover.Header, data []byte) bool {
-	b := o.Put(to, h, len(data))
+	b := o.rings.Put(to, h, len(data))
 	if b == nil {
 		return false
 	}
 	copy(b, data)
-	o.Commit()
+	o.rings.Commit()
 	return true
 }
 
@@ -130,7 +130,7 @@ func (o *others) tell(frame []byte) {
 	if o == nil {
 		return
 	}
-	for to := range o.Shards() {
+	for to := range o.rings.Shards() {
 		if to != o.index {
 			o.hand(to, handover.Neighbour, 0, frame)
 		}
@@ -139,7 +139,7 @@ func (o *others) tell(frame []byte) {
 
 // carry sends a Falcon packet to the shard at the other end of a connection inside the NIC.
 func (o *others) carry(now falcon.Time, from pfvf.ID, cid uint32, packet []byte) bool {
-	if !o.give(conn.ShardOf(cid), &handover.Header{Kind: handover.Inside, Flow: uint32(from), A: cid, B: sentAt(now)}, packet) {
+	if !o.give(conn.ShardOf(cid), &handover.Header{Kind: handover.Local, Flow: uint32(from), A: cid, B: sentAt(now)}, packet) {
 		o.drops.count(dropHandover)
 		return false
 	}

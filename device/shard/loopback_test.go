@@ -107,7 +107,7 @@ func TestLoopbackCapture(t *testing.T) {
 			continue // an acknowledgement, between two shards
 		}
 		h, drop := wire.ParseHeader(packet)
-		if drop != wire.DropNone || v.nics[0][conn.ShardOf(h.CID)].table.Find(h.CID) == nil {
+		if drop != wire.DropNone || v.nics[0][conn.ShardOf(h.CID)].falcon.table.Find(h.CID) == nil {
 			t.Fatalf("%+v: %v", h, drop)
 		}
 		if h.Type == wire.TypePushData {

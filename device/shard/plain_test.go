@@ -71,7 +71,7 @@ func (v *virtual) reason(side int, r gateway.Reason) uint64 {
 
 // sent returns how many packets a side's underlay sent.
 func (v *virtual) sent(side int) uint64 {
-	return v.sum(side, func(s *Shard) uint64 { return s.underlay.Stats()[underlay.Sent] })
+	return v.sum(side, func(s *Shard) uint64 { return s.uplink.underlay.Stats()[underlay.Sent] })
 }
 
 // heard runs for a while and returns the frames that arrived at a side's ports.
@@ -439,15 +439,15 @@ func TestPlainNoAllocations(t *testing.T) {
 		a.Ports().Take(in)
 		a.Step(v.now, &thread.Input{}, v.out(a))
 		v.out(a).Do()
-		for _, f := range a.tx.Pending() {
+		for _, f := range a.uplink.tx.Pending() {
 			frames[0] = f
 			b.Step(v.now, &thread.Input{Frames: frames, Segments: segments}, v.out(b))
 			v.out(b).Do()
 			arrived += len(b.plain.gw.Output())
 			b.plain.gw.Done()
 		}
-		a.tx.Taken(len(a.tx.Pending()))
-		b.tx.Taken(len(b.tx.Pending()))
+		a.uplink.tx.Taken(len(a.uplink.tx.Pending()))
+		b.uplink.tx.Taken(len(b.uplink.tx.Pending()))
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

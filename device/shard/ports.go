@@ -1,14 +1,212 @@
 package shard
 
 import (
+	"fmt"
 	"iter"
 	"maps"
 	"reflect"
 	"slices"
 
+	"github.com/falcon-vnic/vnic/device/capture"
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/counters"
+	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
 )
+
+// Port is a function's port in the shard. It belongs to the shard's thread.
+type Port struct {
+	*gateway.Endpoint
+	ID     pfvf.ID
+	Config *config.Port
+	Rate   *credit.Bucket // the function's; nil: it is disabled
+	shown  capture.Port   // its name in captures
+}
+
+// portOf returns the Port of a gateway endpoint.
+func portOf(p *gateway.Endpoint) *Port {
+	f, _ := p.Owner.(*Port)
+	return f
+}
+
+// Describe names the port for logs.
+func (p *Port) Describe() string {
+	return fmt.Sprintf("%s (%s)", p.Name, p.ID)
+}
+
+// described returns the name and description of the port in a capture.
+func (p *Port) described() capture.Port {
+	return capture.Port{Name: p.Config.Name, Description: "port of " + p.ID.String() + ": Ethernet frames as its guest sends and gets them"}
+}
+
+// remark returns a capture's comment on one of the port's frames.
+func (p *Port) remark(o *gateway.Offload) string {
+	text := p.ID.String()
+	if o.GSO != 0 {
+		text += fmt.Sprintf(", stands for packets of %d bytes each", o.Size)
+	}
+	if o.NeedsCsum {
+		text += ", checksum not filled in"
+	}
+	return text
+}
+
+// plainIP is a shard's part of the plain IP of its functions' ports: the gateway, and the ports.
+//
+//	port ▶ gateway ▶ cut ▶ seal ▶ underlay ▶ tx queue
+//	frame ▶ underlay ▶ open ▶ gateway ▶ join ▶ port
+type plainIP struct {
+	gw     *gateway.Gateway
+	ports  perFunction[Port]
+	byID   map[pfvf.ID]*Port
+	marked map[pfvf.ID]bool // functions whose port may not match their settings
+
+	shard   uint8
+	core    Core
+	effects *effect.List
+}
+
+func newPlainIP(s *Shard) *plainIP {
+	p := &plainIP{
+		gw: gateway.New(uint8(s.index), s.core.Routes()), byID: map[pfvf.ID]*Port{}, marked: map[pfvf.ID]bool{},
+		shard: uint8(s.index), core: s.core, effects: &s.effects,
+	}
+	p.gw.UseFunctions(s.core.Knows)
+	p.gw.Panicked = func(v any, frame []byte) { s.log.Panicked(s.now, "a packet of plain IP", v, frame) }
+	return p
+}
+
+// join adds a port to the gateway.
+func (p *plainIP) join(f *Port) {
+	f.Endpoint = p.gw.AddEndpoint(f.Config.Name, uint32(f.ID), gatewayMAC(f.ID.Host(), f.ID.PF(), f.ID.VF()))
+	f.Owner, f.shown = f, f.described()
+	p.ports.put(f.ID, f)
+	p.byID[f.ID] = f
+}
+
+// leave removes a port from the gateway, and from the routes of all that send to it.
+func (p *plainIP) leave(f *Port) {
+	p.gw.RemoveEndpoint(f.Endpoint)
+	if p.byID[f.ID] == f {
+		p.ports.remove(f.ID)
+		delete(p.byID, f.ID)
+		p.core.RemovePort(f.Function)
+	}
+}
+
+// gatewayMAC returns the MAC address that a port's guest sees for all other hosts.
+func gatewayMAC(host, pf uint8, vf uint16) gateway.MAC {
+	m := config.FunctionMAC(host, pf, vf)
+	m[2] = 0x4f
+	return gateway.MAC(m)
+}
+
+// populate creates the ports of the configuration.
+func (p *plainIP) populate(cfg *config.Config) error {
+	home := cfg.Homes()
+	for _, n := range cfg.AllFunctions() {
+		if n.Port == nil || home(n.PF, n.VF) != int(p.shard) {
+			continue
+		}
+		id, err := pfvf.NewID(uint32(cfg.NIC.Host), uint32(n.PF), uint32(n.VF))
+		if err != nil {
+			return err
+		}
+		p.join(&Port{ID: id, Config: n.Port})
+	}
+	return nil
+}
+
+// mark records that a function's port may not match its settings.
+func (p *plainIP) mark(id pfvf.ID) { p.marked[id] = true }
+
+// followPort updates the port of a function that has changed, and signals that for windows and
+// ports' devices, which the shard does not create. The core tells peers.
+func (fs *functionSet) followPort(id pfvf.ID) {
+	fs.syncPorts(id)
+	select {
+	case fs.signal <- struct{}{}:
+	default:
+	}
+}
+
+// syncAllPorts applies the settings of functions to all ports.
+func (fs *functionSet) syncAllPorts() {
+	for port := range fs.plain.ports.all() {
+		fs.syncPort(port)
+	}
+}
+
+// syncPorts updates the port of a function that has changed, and with a PF the ports of its VFs,
+// whose links may depend on the PF's.
+func (fs *functionSet) syncPorts(id pfvf.ID) {
+	if port := fs.plain.byID[id]; port != nil {
+		fs.syncPort(port)
+	}
+	if id.IsVF() {
+		return
+	}
+	for f := range fs.members.of(id) {
+		if f.ID.IsVF() {
+			fs.syncPorts(f.ID)
+		}
+	}
+}
+
+// syncPort applies a function's settings to its port. The port is down if the function is disabled,
+// its link is down, or the port's device is gone.
+func (fs *functionSet) syncPort(port *Port) {
+	is, f := fs.settings(port.ID), fs.byID[port.ID]
+	up := f != nil && f.Lifecycle.State() != abi.StateDisabled && f.LinkUp && !port.Lost
+	port.Rate = nil
+	if f != nil {
+		port.Rate = &f.Rate
+	}
+	fs.plain.configure(port, &is, up)
+}
+
+// configure tells the gateway, the core and the port's device what a function's port is set to.
+func (p *plainIP) configure(to *Port, f *config.Function, up bool) {
+	addrs := f.Addresses()
+	p.core.SetPort(to.Function, gateway.Place{Name: to.Name, Shard: p.shard, Tenant: f.Tenant, Addresses: addrs, MTU: to.Config.MTU, Up: up})
+	p.gw.Configure(to.Endpoint, gateway.EndpointConfig{
+		Tenant: f.Tenant, MAC: gateway.MAC(f.MAC), Addresses: addrs, MTU: to.Config.MTU, Assign: *to.Config.Assign,
+		Trust: f.Trust, Spoof: !*f.SpoofCheck, USO: to.TakesUSO(),
+	}, up)
+	p.gw.Tunnels.AskForKeys(to.Endpoint, p.core)
+	if port := to.Port; port != nil {
+		p.effects.Add(effect.Func(func() { _ = port.SetLink(up) })) // a port that is gone has no carrier either
+	}
+}
+
+// endpointOf returns the gateway's endpoint of a function; nil: it has no port.
+func (p *plainIP) endpointOf(id pfvf.ID) *gateway.Endpoint {
+	if port := p.byID[id]; port != nil {
+		return port.Endpoint
+	}
+	return nil
+}
+
+// counts adds the counters of the gateway and the ports.
+func (p *plainIP) counts(v control.Counters) {
+	counters.AddGateway(v, p.gw.Stats())
+	for port := range p.ports.all() {
+		for r, n := range port.Drops {
+			if n != 0 {
+				v["port."+port.Name+"."+gateway.Reason(r).String()] = n
+			}
+		}
+		if port.Port != nil { // its statistics belong to the shard's thread, like this code
+			st := port.Port.Stats()
+			counters.AddPort(v, port.Name, &st)
+		}
+	}
+}
 
 // Ports gives access to the ports of a shard's functions, for the code that creates and serves
 // their devices: that is I/O, which the shard does not do. It belongs to the shard's thread.
@@ -32,7 +230,7 @@ type posted func()
 func (f posted) Drain(falcon.Time) { f() }
 
 // Sync applies the settings of functions to all ports.
-func (p Ports) Sync() { p.s.plain.syncAll() }
+func (p Ports) Sync() { p.s.funcs.syncAllPorts() }
 
 // Busy reports whether frames of ports are still being sealed: no further ones may be read.
 func (p Ports) Busy() bool { return p.s.plain.gw.Busy() }
@@ -45,30 +243,29 @@ func (p Ports) Take(in []gateway.PortInput) { p.s.fromPorts = in }
 func (p Ports) Deliver() { p.s.plain.gw.Deliver(p.s.delivered) }
 
 // Patient reports whether the last frame in the uplink's queue is a port's.
-func (p Ports) Patient() bool { return p.s.tx.Patient }
+func (p Ports) Patient() bool { return p.s.uplink.tx.Patient }
 
 // Lost takes a port whose device is gone out of service.
 func (p Ports) Lost(now falcon.Time, port *Port) {
-	plain := &p.s.plain
 	port.Lost = true
-	plain.mark(port.ID)
-	plain.sync(port)
+	p.s.plain.mark(port.ID)
+	p.s.funcs.syncPort(port)
 }
 
 // Change removes the ports that do not match their functions' settings, after passing each to gone,
 // and returns those that are missing. It looks at functions that were changed since the last call,
 // and at those whose port could not be created.
 func (p Ports) Change(gone func(*Port)) (come []*Port) {
-	plain := &p.s.plain
-	for _, id := range slices.Sorted(maps.Keys(plain.unfit)) {
-		is, want := plain.byID[id], plain.funcs.settings(id).Port
+	plain := p.s.plain
+	for _, id := range slices.Sorted(maps.Keys(plain.marked)) {
+		is, want := plain.byID[id], p.s.funcs.settings(id).Port
 		fits := is != nil && !is.Lost && is.Port != nil && want != nil && reflect.DeepEqual(is.Config, want)
 		if is != nil && !fits {
 			gone(is)
 			plain.leave(is)
 		}
 		if want == nil || fits {
-			delete(plain.unfit, id)
+			delete(plain.marked, id)
 			continue
 		}
 		come = append(come, &Port{ID: id, Config: want})
@@ -78,12 +275,14 @@ func (p Ports) Change(gone func(*Port)) (come []*Port) {
 
 // Add adds a port to the shard. add adds it to its device; if that fails, remove undoes it.
 func (p Ports) Add(port *Port, add func() error, remove func()) (err error) {
-	plain := &p.s.plain
+	plain, fs := p.s.plain, p.s.funcs
 	plain.join(port)
 	if err = add(); err == nil {
-		plain.sync(port)
-		plain.funcs.ported(port.ID)
-		delete(plain.unfit, port.ID)
+		fs.syncPort(port)
+		if f := fs.byID[port.ID]; f != nil && f.Verbs() != nil {
+			p.s.roce.ported(&f.conns.Owner, f.Verbs())
+		}
+		delete(plain.marked, port.ID)
 		return nil
 	}
 	remove()

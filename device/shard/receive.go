@@ -1,6 +1,10 @@
 package shard
 
 import (
+	"log/slog"
+	"net/netip"
+
+	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/handover"
@@ -10,19 +14,22 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/internal/loglimit"
 )
 
 // receiver takes packets in, from the uplink and from other shards.
 type receiver struct {
-	*uplink
-	*falconWire
-	*tracer
-	reading
+	uplink   *uplink
+	falcon   *falconWire
+	gw       *gateway.Gateway
+	others   *others // nil: there are no other shards
+	capture  *captures
+	trace    *tracer
+	guard    guard
+	drops    *dropCounts
 	counters *shardCounts
-	others   *others
 	opener   *security.Opener
 	encap    security.Encap
-	plain    *plainIP
 	peers    map[cm.HostID]*peer
 	mode     string // psp.mode
 	refused  func(security.Use)
@@ -33,7 +40,7 @@ type receiver struct {
 func (r *receiver) receiveAll(now falcon.Time, frames [][]byte, segments []int) {
 	if len(frames) > 1 {
 		for _, f := range frames {
-			r.prefetch(f[min(r.underlay.Headroom(), len(f)):])
+			r.prefetch(f[min(r.uplink.underlay.Headroom(), len(f)):])
 		}
 	}
 	for i, f := range frames {
@@ -81,7 +88,7 @@ func (r *receiver) steer(now falcon.Time, to int, frame []byte, segment int) {
 
 // receiveOwn takes a frame that is for this shard.
 func (r *receiver) receiveOwn(now falcon.Time, frame []byte, segment int) {
-	r.frame()
+	r.trace.frame()
 	d, verdict := r.input(now, frame)
 	switch verdict {
 	case underlay.Deliver:
@@ -101,16 +108,16 @@ func (r *receiver) receiveOwn(now falcon.Time, frame []byte, segment int) {
 	sealed := d.Payload
 	for ; len(sealed) > segment; sealed = sealed[segment:] {
 		r.unseal(now, &d, sealed[:segment:segment])
-		r.underlay.Stats()[underlay.Deliver]++ // counted as if it had come alone
+		r.uplink.underlay.Stats()[underlay.Deliver]++ // counted as if it had come alone
 	}
 	r.unseal(now, &d, sealed)
 }
 
 // input runs the underlay's part of receiving a frame.
 func (r *receiver) input(now falcon.Time, frame []byte) (d underlay.Datagram, v underlay.Verdict) {
-	defer r.survive(now, "a frame of the uplink", frame)
+	defer r.guard.survive(now, "a frame of the uplink", frame)
 	v = underlay.DropRunt // the result if Input panics
-	return r.underlay.Input(now, frame)
+	return r.uplink.underlay.Input(now, frame)
 }
 
 // prefetch makes the processor fetch the connection of a sealed packet, whose CID is in clear text,
@@ -118,48 +125,38 @@ func (r *receiver) input(now falcon.Time, frame []byte) (d underlay.Datagram, v 
 // connection.
 func (r *receiver) prefetch(sealed []byte) {
 	if cid, ok := r.encap.PeekCID(sealed); ok {
-		r.falcon.Prefetch(cid)
+		r.falcon.engine.Prefetch(cid)
 	}
 }
 
 // unseal opens one sealed packet, which came in d, and passes its content on.
 func (r *receiver) unseal(now falcon.Time, d *underlay.Datagram, sealed []byte) {
-	o, ok := r.openSealed(now, sealed)
+	o, ok := r.open(now, sealed)
 	switch {
 	case !ok:
-	case o.Use.Class == cm.ClassFalcon: // the class decides, whatever is inside
+	case o.Use.Class == cm.ClassFalcon:
 		r.receiveFalcon(now, d, o)
 	default:
 		r.receivePlain(now, d, o)
 	}
 }
 
-// openSealed opens a packet.
-func (r *receiver) openSealed(now falcon.Time, sealed []byte) (o *security.Opened, ok bool) {
-	defer r.survive(now, "a sealed packet", sealed)
+// open opens a packet.
+func (r *receiver) open(now falcon.Time, sealed []byte) (o *security.Opened, ok bool) {
+	defer r.guard.survive(now, "a sealed packet", sealed)
 	o, why := r.opener.Open(sealed)
-	return o, r.drops.taken(why)
-}
-
-// findFalcon finds the Falcon packet in an opened packet.
-func (r *receiver) findFalcon(now falcon.Time, o *security.Opened) (p security.Packet, ok bool) {
-	defer r.survive(now, "an opened packet", o.Clear())
-	p, why := r.encap.Open(o)
 	if why == security.OtherMode {
-		r.peers[o.Use.Peer].sealsOtherwise(now, r.log, r.mode)
+		r.peers[o.Use.Peer].sealsOtherwise(now, r.guard.log, r.mode)
 	}
-	return p, r.drops.taken(why)
+	return o, r.drops.taken(why)
 }
 
 // receiveFalcon passes an opened packet of the Falcon class to its connection.
 func (r *receiver) receiveFalcon(now falcon.Time, d *underlay.Datagram, o *security.Opened) {
-	p, ok := r.findFalcon(now, o)
-	if !ok {
-		return
-	}
-	c := r.table.FindSealed(p.CID)
-	own := c != nil && addressed(c, d, &p)
-	r.capture.opened(now, c, own, &p)
+	p := &o.Packet
+	c := r.falcon.table.FindSealed(p.CID)
+	own := c != nil && addressed(c, d, p)
+	r.capture.opened(now, c, own, p)
 	switch {
 	case c == nil:
 		r.drops.count(dropUnknownCID)
@@ -190,16 +187,16 @@ func (r *receiver) receiveFor(now falcon.Time, d *underlay.Datagram, o *security
 		return
 	}
 	if newest && d.Src == c.Underlay {
-		r.underlay.Authenticated(now, d)
+		r.uplink.underlay.Authenticated(now, d)
 	}
 	if !c.Owner.LinkUp {
 		r.drops.count(dropLinkDown)
 		return
 	}
 	if c.Owner.Trace != nil {
-		noteReceived(r.arrived, c, packet)
+		noteReceived(r.trace.arrived, c, packet)
 	}
-	drop := r.falcon.Receive(now, falcon.Packet{
+	drop := r.falcon.engine.Receive(now, falcon.Packet{
 		T1:   o.T1(),
 		Hops: hops(d.TTL),
 		CE:   d.CE,
@@ -211,29 +208,7 @@ func (r *receiver) receiveFor(now falcon.Time, d *underlay.Datagram, o *security
 	}
 	r.counters.rxPackets++
 	r.counters.rxBytes += uint64(len(packet))
-	r.drain(now) // before the frame's buffer is reused
-}
-
-// receivePlain passes an opened packet of the gateway class to the port it is for. The key tells
-// which peer sealed it for which tenant; the cookie must agree.
-func (r *receiver) receivePlain(now falcon.Time, d *underlay.Datagram, o *security.Opened) {
-	gw := r.plain.gw
-	if r.plain.ports.len() == 0 && gw.Routes().NoPorts() { // nor has any other shard
-		r.drops.count(dropNoGateway)
-		return
-	}
-	if !gw.Tunnels.OwnCookie(o) {
-		return
-	}
-	if p := r.peers[o.Use.Peer]; p != nil && d.Src == p.underlay {
-		r.underlay.Authenticated(now, d)
-	}
-	t, packet := gw.Tunnels.Opened(o)
-	if t == nil {
-		return
-	}
-	r.capture.plain(gw, captureIn, now, t, packet)
-	gw.FromTunnel(t, o.WithRoom(gateway.EthernetLen), d.ECN)
+	r.falcon.passEvents(now) // before the frame's buffer is reused
 }
 
 // hops returns the 4-bit hop count of Falcon §7.7.1. A peer of another make may start with 64 or
@@ -247,6 +222,23 @@ func hops(ttl uint8) uint8 {
 		initial = 128
 	}
 	return min(initial-ttl, 15)
+}
+
+// receivePlain passes an opened packet of the gateway class to the port it is for.
+func (r *receiver) receivePlain(now falcon.Time, d *underlay.Datagram, o *security.Opened) {
+	if r.gw.Routes().NoPorts() {
+		r.drops.count(dropNoGateway)
+		return
+	}
+	t, packet := r.gw.Tunnels.Opened(o)
+	if t == nil {
+		return
+	}
+	if d.Src == t.Underlay {
+		r.uplink.underlay.Authenticated(now, d)
+	}
+	r.capture.plain(r.gw, captureIn, now, t, packet)
+	r.gw.FromTunnel(t, o.WithRoom(gateway.EthernetLen), d.ECN)
 }
 
 // A Step takes as many frames of other shards as it reads from its own uplink, and about as many
@@ -266,7 +258,7 @@ func (r *receiver) takeHanded(now falcon.Time) (some bool) {
 	o.begin()
 	f := &o.frame
 	for n, bytes := 0, 0; n < handedQuantum && bytes < handedBytes; n++ {
-		from, ok := o.Take(f)
+		from, ok := o.rings.Take(f)
 		if !ok {
 			break
 		}
@@ -277,13 +269,13 @@ func (r *receiver) takeHanded(now falcon.Time) (some bool) {
 			r.receiveOwn(now, f.Data, int(f.A))
 		case handover.Neighbour:
 			r.overhear(now, f.Data)
-		case handover.Inside:
-			r.receiveInside(now, from, f)
+		case handover.Local:
+			r.receiveLocal(now, from, f)
 		case handover.Plain:
-			r.plain.gw.FromShard(f.A, f.Data, offloadOf(&f.Header))
+			r.gw.FromShard(f.A, f.Data, offloadOf(&f.Header))
 			o.lent = true
 		case handover.Group:
-			r.plain.gw.GroupFromShard(f.Flow, f.A, f.Data)
+			r.gw.GroupFromShard(f.Flow, f.A, f.Data)
 		}
 	}
 	o.end()
@@ -291,13 +283,13 @@ func (r *receiver) takeHanded(now falcon.Time) (some bool) {
 }
 
 func (r *receiver) overhear(now falcon.Time, frame []byte) {
-	defer r.survive(now, "a frame of the uplink", frame)
-	r.underlay.Overhear(now, frame)
+	defer r.guard.survive(now, "a frame of the uplink", frame)
+	r.uplink.underlay.Overhear(now, frame)
 }
 
-// receiveInside takes a packet of a connection between functions of two shards.
-func (r *receiver) receiveInside(now falcon.Time, from int, f *handover.Frame) {
-	c := r.table.FindInside(f.A)
+// receiveLocal takes a packet of a connection between functions of two shards.
+func (r *receiver) receiveLocal(now falcon.Time, from int, f *handover.Frame) {
+	c := r.falcon.table.FindInside(f.A)
 	switch cid, ok := wire.PeekCID(f.Data); {
 	case c == nil || !ok || cid != f.A || conn.ShardOf(c.Conn.RemoteCID()) != from:
 		r.drops.count(dropUnknownCID)
@@ -307,11 +299,63 @@ func (r *receiver) receiveInside(now falcon.Time, from int, f *handover.Frame) {
 		return
 	}
 	if c.Owner.Trace != nil {
-		noteReceived(r.clock(), c, f.Data)
+		noteReceived(r.trace.clock(), c, f.Data)
 	}
-	if r.falcon.Receive(now, falcon.Packet{T1: f.B, Data: f.Data}) != 0 {
+	if r.falcon.engine.Receive(now, falcon.Packet{T1: f.B, Data: f.Data}) != 0 {
 		r.drops.count(dropFalcon)
 		return
 	}
-	r.drain(now) // before the room in the ring is reused
+	r.falcon.passEvents(now) // before the room in the ring is reused
+}
+
+// guard protects the parsing of untrusted input.
+type guard struct {
+	drops *dropCounts
+	log   *loglimit.Log
+}
+
+// survive is deferred around the parsing of one frame or message. If that panics, survive counts
+// and logs it, and the NIC goes on: nobody can end it with what they send. Only code that keeps no
+// state between frames may run under it; an engine that failed halfway could not be trusted.
+func (g *guard) survive(now falcon.Time, what string, frame []byte) {
+	if v := recover(); v != nil {
+		g.drops.count(dropPanic)
+		g.log.Panicked(now, what, v, frame)
+	}
+}
+
+// peer describes another NIC.
+type peer struct {
+	host     cm.HostID
+	underlay netip.Addr
+
+	otherMode     falcon.Time // time of its last packet in another psp.mode; 0: none
+	otherModeTold falcon.Time // time of the last log line about that
+}
+
+// peersOf returns the other NICs in the configuration.
+func peersOf(cfg *config.Config) map[cm.HostID]*peer {
+	peers := map[cm.HostID]*peer{}
+	for i := range cfg.Peers {
+		p := &cfg.Peers[i]
+		peers[p.Host] = &peer{host: p.Host, underlay: p.Underlay}
+	}
+	return peers
+}
+
+// otherModeEvery is the least time between two log lines about one peer, and how long `vnic show
+// nic` shows the note after the last packet.
+const otherModeEvery = 60_000_000_000
+
+// sealsOtherwise records that a peer, which is authenticated by its key, seals in another psp.mode
+// than ours.
+func (p *peer) sealsOtherwise(now falcon.Time, log *loglimit.Log, ours string) {
+	if p == nil {
+		return
+	}
+	if p.otherMode == 0 || now-p.otherModeTold >= otherModeEvery {
+		p.otherModeTold = now
+		log.Line(now, slog.LevelWarn, "a peer seals in another psp.mode: set it to the same on all NICs", "peer", p.host, "ours", ours)
+	}
+	p.otherMode = now
 }

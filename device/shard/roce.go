@@ -7,9 +7,10 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/gateway"
-	"github.com/falcon-vnic/vnic/device/loglimit"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/internal/loglimit"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
 	"github.com/falcon-vnic/vnic/rdma/roce"
@@ -25,9 +26,10 @@ import (
 type roceWire struct {
 	engine *roce.Engine
 	plain  *plainIP
-	mode   string      // rdma.transport
-	most   credit.Cost // the most that a connection may hold
-	knows  func(tenant uint32, gid [16]byte) bool
+	own    *pfvf.Table // enabled functions of the shard, by address
+	core   Core
+	mode   string       // rdma.transport
+	most   credit.Cost  // the most that a connection may hold
 	now    *falcon.Time // time of the current Step
 	log    *loglimit.Log
 
@@ -43,20 +45,21 @@ type roceWire struct {
 // roceFrames is the most packets that may wait for ports of this NIC.
 const roceFrames = 64
 
-var (
-	_ conn.OtherWires = (*roceWire)(nil)
-	_ otherWire       = (*roceWire)(nil)
-)
+var _ conn.OtherWires = (*roceWire)(nil)
 
-// useCongestion sets the congestion control algorithm. The configuration was checked.
-func (r *roceWire) useCongestion(name string) {
-	if a, ok := cc.Lookup(name); ok {
+func newRoCE(s *Shard, own *pfvf.Table) *roceWire {
+	r := &roceWire{
+		engine: rdma.Wire[*roce.Engine](s.rdma), plain: s.plain, own: own, core: s.core, mode: s.cfg.RDMA.Transport, most: connectionCredits(s.cfg),
+		now: &s.now, log: s.log,
+	}
+	if a, ok := cc.Lookup(s.cfg.RDMA.Congestion); ok { // the configuration was checked
 		r.engine.UseCongestion(a)
 	}
+	return r
 }
 
-// start implements otherWire: the function sends and receives at its port's place in the network,
-// if it has a port.
+// start connects a function that its driver enabled: it sends and receives at its port's place in
+// the network, if it has a port.
 func (r *roceWire) start(o *conn.Owner, v *rdma.Function) {
 	at := r.plain.endpointOf(o.ID)
 	if at == nil || r.mode == config.TransportFalcon || !o.Addr.IsValid() {
@@ -73,7 +76,8 @@ func (r *roceWire) place(p *roce.Port, at *gateway.Endpoint) {
 	at.SetRoCE(func(packet []byte, first, most int) (n int, more bool) { return p.Share(*r.now, packet, first, most) })
 }
 
-// ported implements otherWire.
+// ported is called when the port of a function with a driver was added, perhaps in place of
+// another.
 func (r *roceWire) ported(o *conn.Owner, v *rdma.Function) {
 	at, p := r.plain.endpointOf(o.ID), v.RoCE()
 	switch {
@@ -84,11 +88,17 @@ func (r *roceWire) ported(o *conn.Owner, v *rdma.Function) {
 	}
 }
 
-// stop implements otherWire: from now on, RoCE packets go to the port's guest.
+// stop ends the service of a function whose driver has gone: from now on, RoCE packets go to the port's guest.
 func (r *roceWire) stop(o *conn.Owner) {
 	if at := r.plain.endpointOf(o.ID); at != nil {
 		at.SetRoCE(nil)
 	}
+}
+
+// knows reports whether an address is known as a vnic function's. The core learns of the shard's own
+// functions a moment later.
+func (r *roceWire) knows(tenant uint32, gid [16]byte) bool {
+	return r.own.ByGID(tenant, gid) != nil || r.core.Knows(tenant, gid)
 }
 
 // chosen reports whether an address is reached by RoCEv2 (Connected), not yet (Later), or over
@@ -142,7 +152,7 @@ func (r *roceWire) transmit(now falcon.Time, out *plainOut) (more bool) {
 		r.used = 0 // ports have taken their packets
 	}
 	for range txQuantum {
-		b := out.tx.Slot()
+		b := out.uplink.tx.Slot()
 		if b == nil {
 			return false
 		}
@@ -171,7 +181,7 @@ func (r *roceWire) transmit(now falcon.Time, out *plainOut) (more bool) {
 			r.sending.ChargeCopy(r.bytes)
 		}
 		out.seal(now, b, &r.cut, r.cut.Next())
-		out.tx.Patient = false
+		out.uplink.tx.Patient = false
 		if !r.cut.NextCopy() {
 			r.used--
 			r.sending.NoteSent(true)

@@ -2,9 +2,20 @@ package shard
 
 import (
 	"bytes"
+	"context"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/devicetest"
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/thread"
+	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/sim"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -137,5 +148,241 @@ func testNoAllocations(t *testing.T, features uint64, super *joiner, traced bool
 		if n := testing.AllocsPerRun(100, f); n != 0 {
 			t.Errorf("%s of 64 KiB: %v allocations, want none", op, n)
 		}
+	}
+}
+
+// TestTwoShards runs the tests that may involve several shards again with two shards for each NIC.
+// Those under eachShards do so by themselves; -shards makes all others do it.
+func TestTwoShards(t *testing.T) {
+	if perNIC != 1 {
+		t.Skip("all tests run with several shards")
+	}
+	perNIC = 2
+	defer func() { perNIC = 1 }()
+	for _, c := range []struct {
+		name string
+		test func(*testing.T)
+	}{
+		{"AttackARP", TestAttackARP},
+		{"AttackChecksumOverAddress", TestAttackChecksumOverAddress},
+		{"BadPackets", TestBadPackets},
+		{"CaptureExplains", TestCaptureExplains},
+		{"CaptureExplainsPlainIP", TestCaptureExplainsPlainIP},
+		{"ChangeAllOrNothing", TestChangeAllOrNothing},
+		{"ConnectionEnds", TestConnectionEnds},
+		{"DatagramsToNobody", TestDatagramsToNobody},
+		{"DetachMidOperation", TestDetachMidOperation},
+		{"DisconnectFinishes", TestDisconnectFinishes},
+		{"EndWhileConnecting", TestEndWhileConnecting},
+		{"ExpiredSPI", TestExpiredSPI},
+		{"ForeignSPI", TestForeignSPI},
+		{"GatewayClass", TestGatewayClass},
+		{"InsideOneNIC", TestInsideOneNIC},
+		{"KeyLog", TestKeyLog},
+		{"LinkState", TestLinkState},
+		{"LoopbackCapture", TestLoopbackCapture},
+		{"LoopbackTenants", TestLoopbackTenants},
+		{"PFResetTakesVFsDown", TestPFResetTakesVFsDown},
+		{"PartingEndsWithItsFunction", TestPartingEndsWithItsFunction},
+		{"PathHeaders", TestPathHeaders},
+		{"PlainBadInput", TestPlainBadInput},
+		{"PlainHostilePeer", TestPlainHostilePeer},
+		{"PlainNoAllocations", TestPlainNoAllocations},
+		{"PlainRekey", TestPlainRekey},
+		{"PlainTenantsApart", TestPlainTenantsApart},
+		{"PlainTunnel", TestPlainTunnel},
+		{"PlainWithdraw", TestPlainWithdraw},
+		{"RoCE", TestRoCE},
+		{"RoCECredits", TestRoCECredits},
+		{"RoCEDatagrams", TestRoCEDatagrams},
+		{"RotateUnreachable", TestRotateUnreachable},
+		{"RoutesTold", TestRoutesTold},
+		{"SuperframesImpaired", TestSuperframesImpaired},
+		{"SurvivesPanics", TestSurvivesPanics},
+		{"TransportAuto", TestTransportAuto},
+		{"TransportMode", TestTransportMode},
+	} {
+		t.Run(c.name, c.test)
+	}
+}
+
+// within is a source that does something in a Step.
+type within func(now falcon.Time)
+
+func (f within) Drain(now falcon.Time) { f(now) }
+
+// watchedLog calls itself with every line.
+type watchedLog struct {
+	slog.Handler
+	tell func()
+}
+
+func (l watchedLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l watchedLog) Handle(context.Context, slog.Record) error {
+	l.tell()
+	return nil
+}
+
+// watchedPort records each change of its link, and does nothing else.
+type watchedPort struct {
+	gateway.Port
+	tell func()
+}
+
+func (watchedPort) USO() bool { return false }
+
+func (p watchedPort) SetLink(bool) error {
+	p.tell()
+	return nil
+}
+
+// TestStepDoesNoIO checks that a Step leaves work on descriptors, devices and logs as effects, and
+// that it is done only when those run.
+func TestStepDoesNoIO(t *testing.T) {
+	v := newPortWorldWith(t, 41, func(int, *config.Config) {})
+	s := v.shards[0]
+	done, doing := map[string]int{}, false
+	does := func(what string) {
+		if done[what]++; !doing {
+			t.Errorf("%s within a Step", what)
+		}
+	}
+	d, irq := interrupted(v, 0)
+	d.setUp()
+	v.idle(cmDelay)
+	s.log.To = slog.New(watchedLog{slog.DiscardHandler, func() { does("log") }})
+	onlyPort(s).Port = watchedPort{tell: func() { does("carrier") }}
+	s.guests.Bells.Wait = func(int, bool) error { does("epoll"); return nil }
+	bell := devicetest.NewBell(t)
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		_ = s.Do(func(falcon.Time) {})
+	}()
+	for s.inbox.Empty() { // until the caller has posted
+		runtime.Gosched()
+	}
+	s.inbox.Post(within(func(now falcon.Time) {
+		id, _ := pfvf.NewID(1, 0, 1)
+		c := s.funcs.settings(id)
+		c.Link = pfvf.LinkDisable
+		if err := s.funcs.set(now, id, c); err != nil {
+			t.Error(err)
+		}
+		s.guests.Bells.Add(d.b, bell, nil)
+		s.log.Line(now, slog.LevelInfo, "something")
+	}))
+	d.ring(abi.DoorbellCQArm, d.cqn, ^uint32(0)) // armed behind: the event comes at once
+	s.Step(v.now, &thread.Input{}, &v.outs[0][0])
+	s.Flush(v.now, &v.outs[0][0])
+	if irq.raised[0] != 0 {
+		t.Error("an interrupt within a Step")
+	}
+	select {
+	case <-answered:
+		t.Error("a caller was answered before what it had done was done")
+	default:
+	}
+	doing = true
+	v.outs[0][0].Do()
+	<-answered
+	for _, what := range []string{"log", "carrier", "epoll"} {
+		if done[what] == 0 {
+			t.Errorf("%s: not done at all", what)
+		}
+	}
+	if irq.raised[0] == 0 {
+		t.Error("no interrupt")
+	}
+}
+
+// TestCompletionBeforeEvents checks that when the events that a command causes are sent, its
+// completion is already in memory, and an event for it is sent without arming (DEV-505).
+func TestCompletionBeforeEvents(t *testing.T) {
+	v := newVirtual(t, 1, wire100us)
+	a, b := newDriver(v, 0, 1), newDriver(v, 0, 2) // of one NIC: nothing takes time
+	a.setUp()
+	b.setUp()
+	a.must(abi.AdminOpCMListen, &abi.CMListen{Service: 5})
+	a.collect()
+	b.collect()
+	b.async = nil
+	var raw [abi.AdminCmdSize]byte
+	cmd := abi.AdminCmd{Opcode: abi.AdminOpCMConnect, ID: 77}
+	(&abi.CMConnect{QPN: b.qpn, Service: 6, DGID: a.fn.GID()}).Marshal(cmd.Params[:]) // nobody listens there
+	cmd.Marshal(raw[:])
+	if err := b.sq.Push(raw[:]); err != nil {
+		t.Fatal(err)
+	}
+	index, _, _ := b.sq.Publish()
+	b.ring(abi.DoorbellAdmin, 0, index)
+	var async []abi.AsyncEvent
+	v.until("the event", func() bool {
+		var cqs []uint32
+		if cqs, async = b.ch.Waiting(); len(async) == 0 {
+			return false
+		}
+		if !slices.Contains(cqs, abi.AdminCQ) {
+			t.Error("no event of the admin CQ")
+		}
+		if ok, err := b.cq.Poll(raw[:]); err != nil || !ok {
+			t.Fatalf("the event is there, the completion is not: %v", err)
+		}
+		return true
+	})
+	var cqe abi.AdminCQE
+	if cqe.Unmarshal(raw[:]); cqe.ID != 77 || async[0].Type != abi.EventRejected {
+		t.Errorf("%+v, %s", cqe, async[0].Type)
+	}
+}
+
+// TestSurvivesPanics checks that a frame that makes the code that parses it panic is counted and
+// logged, and that all other traffic continues. No such frame is known, so the test breaks the
+// state that the code works on.
+func TestSurvivesPanics(t *testing.T) {
+	v := newPortWorld(t, 61)
+	a, b := pair(v)
+	s := v.shards[1]
+	var log bytes.Buffer
+	v.logTo(1, &log)
+	var sealed []byte
+	v.tap = func(from int, f []byte) []byte {
+		if from == 0 && len(f) > 500 {
+			sealed = bytes.Clone(f[42:])
+		}
+		return f
+	}
+	exchange(t, a, b, 1000)
+
+	underlay := s.uplink.underlay
+	s.uplink.underlay = nil
+	if _, verdict := s.in.input(v.now, []byte("a frame")); verdict.String() != "drop-runt" || s.drops[dropPanic] != 1 {
+		t.Errorf("%s, counted %d times", verdict, s.drops[dropPanic])
+	}
+	s.uplink.underlay = underlay
+
+	opener := s.in.opener
+	s.in.opener = nil
+	if _, ok := s.in.open(v.now, sealed); ok || s.drops[dropPanic] != 2 {
+		t.Errorf("opened: %v, counted %d times", ok, s.drops[dropPanic])
+	}
+	s.in.opener = opener
+
+	v.ports[1] = append(v.ports[1], gateway.PortInput{Frame: make([]byte, 100)}) // from no port
+	v.heard(0)
+	if n := v.reason(1, gateway.DropPanic); n != 1 {
+		t.Errorf("the gateway counted %d", n)
+	}
+	if n := strings.Count(log.String(), "please report"); n != 3 || !strings.Contains(log.String(), "fromPort") {
+		t.Errorf("%d lines in the log:\n%s", n, log.String())
+	}
+
+	exchange(t, a, b, 1000)
+	v.say(0, 0, host1, host2, 500)
+	v.say(1, 0, host2, host1, 500)
+	v.idle(1e6)
+	if len(v.heard(1)) != 1 || len(v.heard(0)) != 1 {
+		t.Error("plain IP does not pass any more")
 	}
 }

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
@@ -11,15 +12,16 @@ import (
 
 // sender sends packets: it fills the tx queue.
 type sender struct {
-	*uplink
-	*falconWire
+	uplink   *uplink
+	falcon   *falconWire
+	plain    *plainOut
+	roce     *roceWire
+	others   *others // nil: there are no other shards
+	capture  *captures
 	drops    *dropCounts
 	counters *shardCounts
-	others   *others
 	host     *credit.Node
 
-	plain      plainOut
-	roce       *roceWire
 	portsFirst bool // the ports filled the tx queue before the transport this time
 }
 
@@ -38,7 +40,7 @@ func outerClass(c *conn.Slot) uint8 { return c.Inner.Class&^3 | underlay.ECT0 }
 // transport and of the ports, which take turns at being first, as far as the queue and the quantum
 // of each allow. It reports whether more could be sent at once.
 func (s *sender) transmit(now falcon.Time) bool {
-	if !s.speak(now) {
+	if !s.uplink.speak(now) {
 		return false
 	}
 	burst, plain, more := txBurst, txPlain, false
@@ -50,7 +52,7 @@ func (s *sender) transmit(now falcon.Time) bool {
 		more = s.plain.transmit(now, plain)
 	}
 	more = s.transmitFalcon(now, burst) || more
-	more = s.roce.transmit(now, &s.plain) || more
+	more = s.roce.transmit(now, s.plain) || more
 	if !s.portsFirst {
 		more = s.plain.transmit(now, plain) || more
 	}
@@ -59,17 +61,17 @@ func (s *sender) transmit(now falcon.Time) bool {
 
 func (s *sender) transmitFalcon(now falcon.Time, burst int) bool {
 	for made, bytes := 0, 0; made < txQuantum && bytes < burst; made++ {
-		b := s.tx.Slot()
+		b := s.uplink.tx.Slot()
 		if b == nil {
 			return false
 		}
-		n, from := s.falcon.Transmit(now, b[falconAt:len(b)-security.Trailer])
+		n, from := s.falcon.engine.Transmit(now, b[falconAt:len(b)-security.Trailer])
 		if n == 0 {
 			return false
 		}
 		s.seal(now, b, n, from)
 		bytes += n
-		if s.falcon.Urgent() {
+		if s.falcon.engine.Urgent() {
 			break
 		}
 	}
@@ -78,7 +80,7 @@ func (s *sender) transmitFalcon(now falcon.Time, burst int) bool {
 
 // seal seals the Falcon packet of n bytes in b and queues the frame.
 func (s *sender) seal(now falcon.Time, b []byte, n int, from *falcon.Conn) {
-	c := s.table.Of(from)
+	c := s.falcon.table.Of(from)
 	if c == nil {
 		s.drops.count(dropTxClosed)
 		return
@@ -93,7 +95,7 @@ func (s *sender) seal(now falcon.Time, b []byte, n int, from *falcon.Conn) {
 		acks = acknowledges(c, b[falconAt:falconAt+n])
 	}
 	if c.Keys == nil {
-		s.sendInside(now, c, b[falconAt:falconAt+n])
+		s.sendLocal(now, c, b[falconAt:falconAt+n])
 		if c.Owner.Trace != nil {
 			noteSealed(c, &acks)
 		}
@@ -110,7 +112,7 @@ func (s *sender) seal(now falcon.Time, b []byte, n int, from *falcon.Conn) {
 	}
 	s.counters.txPackets++
 	s.counters.txBytes += uint64(n)
-	s.send(now, outer{c.Underlay, srcPort(c), outerClass(c)}, b, at, sealed)
+	s.uplink.send(now, outer{c.Underlay, srcPort(c), outerClass(c)}, b, at, sealed)
 }
 
 // wrap puts the headers of a connection around the Falcon packet of n bytes at b[falconAt:] and
@@ -122,17 +124,74 @@ func (s *sender) wrap(now falcon.Time, c *conn.Slot, b []byte, n int) (at, seale
 	inner := session.Wrap(&c.Inner, b, falconAt, n)
 	s.capture.falcon(captureOut, now, c, inner, b[falconAt:falconAt+n])
 	start, sealed, err := session.Seal(now, b, falconAt, n)
-	return start - s.underlay.Headroom(), sealed, err
+	return start - s.uplink.underlay.Headroom(), sealed, err
 }
 
-// sendInside sends a Falcon packet to the shard at the other end of the connection.
-func (s *sender) sendInside(now falcon.Time, c *conn.Slot, packet []byte) {
+// sendLocal sends a Falcon packet to the shard at the other end of the connection.
+func (s *sender) sendLocal(now falcon.Time, c *conn.Slot, packet []byte) {
 	if s.capture.wantClear {
 		whole := append(c.Inner.Append(nil, len(packet)), packet...)
-		s.capture.inside(now, c, whole, ulpPacket(packet))
+		s.capture.local(now, c, whole, ulpPacket(packet))
 	}
 	if s.others.carry(now, c.Owner.ID, c.Conn.RemoteCID(), packet) {
-		s.counters.insidePackets++
-		s.counters.insideBytes += uint64(len(packet))
+		s.counters.localPackets++
+		s.counters.localBytes += uint64(len(packet))
+	}
+}
+
+// plainOut sends plain IP to peers: it seals and queues the gateway's packets.
+type plainOut struct {
+	uplink  *uplink
+	gw      *gateway.Gateway
+	capture *captures
+	guard   guard
+	drops   *dropCounts
+}
+
+// leastPlain is the least number of bytes that a packet counts for in a burst.
+const leastPlain = 512
+
+// transmit seals packets from the ports, as far as the tx queue has room and burst (bytes) allows;
+// the rest stays in the gateway. It reports whether more could be sent at once.
+func (o *plainOut) transmit(now falcon.Time, burst int) (more bool) {
+	for bytes := 0; bytes < burst; {
+		f := o.gw.Outgoing(now)
+		if f == nil {
+			return false
+		}
+		b := o.uplink.tx.Slot()
+		if b == nil {
+			return false
+		}
+		packet := o.next(now, f)
+		if packet == nil {
+			o.gw.EndFrame()
+			continue
+		}
+		o.seal(now, b, f, packet)
+		bytes += max(len(packet), leastPlain)
+	}
+	return o.gw.Busy()
+}
+
+// next cuts the next packet from the current frame.
+func (o *plainOut) next(now falcon.Time, f *gateway.Forward) []byte {
+	defer o.guard.survive(now, "a frame of a port", f.Packet)
+	return f.Next()
+}
+
+// seal seals one packet of a port and queues the frame.
+func (o *plainOut) seal(now falcon.Time, b []byte, f *gateway.Forward, packet []byte) {
+	if !o.gw.Tunnels.HasKey(f.Tunnel) {
+		return
+	}
+	o.capture.plain(o.gw, captureOut, now, f.Tunnel, packet)
+	sealed, err := o.gw.Tunnels.Seal(now, f.Tunnel, b[o.uplink.underlay.Headroom():], packet)
+	if err != nil {
+		o.drops.count(dropTxSeal)
+		return
+	}
+	if o.uplink.send(now, outer{f.Tunnel.Underlay, firstPort + uint16(f.Flow%paths), f.Class}, b, 0, sealed) {
+		o.uplink.tx.Patient = true
 	}
 }

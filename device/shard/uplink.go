@@ -38,15 +38,14 @@ const (
 // (docs/wire.md).
 const sealedTTL = 255
 
-// uplink is a shard's end of the uplink: the underlay's stack, the frames to be sent, and the
-// captures of its traffic.
+// uplink is a shard's end of the uplink: the underlay's stack, and the frames to be sent.
 type uplink struct {
 	underlay *underlay.Stack
 	tx       *tap.Queue
-	capture  tapPoint
+	capture  *captures
 }
 
-func newUplink(cfg *config.Config) (*uplink, error) {
+func newUplink(cfg *config.Config, capture *captures) (*uplink, error) {
 	c := underlay.Config{MAC: cfg.Uplink.MAC, Addr: cfg.Uplink.Address, Gateway: cfg.Uplink.Gateway, MTU: cfg.Uplink.MTU}
 	for _, n := range cfg.Uplink.Neighbours {
 		c.Neighbours = append(c.Neighbours, underlay.Neighbour{Addr: n.Address, MAC: underlay.MAC(n.MAC)})
@@ -55,7 +54,7 @@ func newUplink(cfg *config.Config) (*uplink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("uplink: %w", err)
 	}
-	return &uplink{underlay: stack, tx: tap.NewQueue(txSlots, txBufferSize(cfg))}, nil
+	return &uplink{underlay: stack, tx: tap.NewQueue(txSlots, txBufferSize(cfg)), capture: capture}, nil
 }
 
 // txBufferSize returns the room for one frame: the most that the uplink takes, or that the

@@ -211,15 +211,15 @@ func (v *virtual) captureTo(side int, c *capture.Capture, what string) {
 }
 
 // functions returns the functions of a NIC, shard by shard.
-func (v *virtual) functions(side int) (all []*function) {
+func (v *virtual) functions(side int) (all []*member) {
 	for _, s := range v.nics[side] {
-		all = slices.AppendSeq(all, s.funcs.there.all())
+		all = slices.AppendSeq(all, s.funcs.members.all())
 	}
 	return all
 }
 
 // home returns the shard that has a function.
-func (v *virtual) home(f *function) *Shard {
+func (v *virtual) home(f *member) *Shard {
 	for _, s := range v.all() {
 		if s.funcs.byID[f.ID] == f {
 			return s
@@ -229,7 +229,7 @@ func (v *virtual) home(f *function) *Shard {
 }
 
 // function returns a VF of a side, or its PF (0).
-func (v *virtual) function(side, vf int) *function {
+func (v *virtual) function(side, vf int) *member {
 	v.t.Helper()
 	for _, f := range v.functions(side) {
 		if int(f.ID.VF()) == vf {
@@ -299,7 +299,7 @@ func (v *virtual) stepShard(i int, s *Shard, reads bool) (again bool) {
 		out.Do()
 		again = again || out.More || !s.inbox.Empty() || s.others.waiting() // as the thread checks before it sleeps
 	}
-	pending := s.tx.Pending()
+	pending := s.uplink.tx.Pending()
 	if v.super != nil {
 		pending = v.super.join(pending)
 	}
@@ -312,7 +312,7 @@ func (v *virtual) stepShard(i int, s *Shard, reads bool) (again bool) {
 			v.links[i].Send(v.now, f)
 		}
 	}
-	s.tx.Taken(len(s.tx.Pending()))
+	s.uplink.tx.Taken(len(s.uplink.tx.Pending()))
 	return again
 }
 
@@ -402,7 +402,7 @@ func (v *virtual) idle(d falcon.Time) {
 type driver struct {
 	v     *virtual
 	side  int
-	fn    *function
+	fn    *member
 	ch    *inprocess.Channel
 	b     *guest.Binding
 	mem   []byte

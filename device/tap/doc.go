@@ -8,7 +8,7 @@
 //
 // Two backends implement one interface and pass one conformance test. native (the default) opens
 // the device itself, with virtio-net headers, close-on-exec from the start, and exclusive creation.
-// With Config.Queues it has several queues (queues.go). With Config.Superframes, runs of
+// With Config.Queues it has several queues (port.go). With Config.Superframes, runs of
 // equal-sized UDP datagrams of one flow pass the kernel as one packet (superframe.go), with one
 // system call instead of one for each datagram. water uses the songgao/water library and plain
 // frames only. This package adds what that library lacks: close-on-exec, a check of the name's

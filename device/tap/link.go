@@ -124,3 +124,77 @@ func quiet(link netlink.Link) error {
 	}
 	return nil // if /proc/sys is read-only (containers), turning off address generation must suffice
 }
+
+// NewBridge creates a quiet bridge (no multicast snooping, no IPv6 traffic of its own) and brings
+// it up. mtu is in bytes; 0 leaves the kernel's default.
+func NewBridge(name string, mtu int) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("bridge %q: %w", name, err)
+		}
+	}()
+	if err := checkName(name); err != nil {
+		return err
+	}
+	snooping := false
+	br := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs(), MulticastSnooping: &snooping}
+	br.Name, br.MTU = name, mtu
+	switch err := netlink.LinkAdd(br); {
+	case errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("%w: choose another name, or remove it with 'ip link del %s'", err, name)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w (making a bridge needs root or CAP_NET_ADMIN)", err)
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("%w (load the driver with 'modprobe bridge')", err)
+	case err != nil:
+		return err
+	}
+	err = quiet(br)
+	if err == nil {
+		err = netlink.LinkSetUp(br)
+	}
+	if err != nil {
+		return errors.Join(err, netlink.LinkDel(br))
+	}
+	return nil
+}
+
+// DeleteBridge removes a bridge; its ports stay, without a bridge. It refuses an interface that is
+// not a bridge.
+func DeleteBridge(name string) error {
+	link, err := findLink(name)
+	if err != nil {
+		return err
+	}
+	if link == nil {
+		return fmt.Errorf("bridge %q: there is no such interface", name)
+	}
+	if _, ok := link.(*netlink.Bridge); !ok {
+		return fmt.Errorf("bridge %q: the interface is a %s, not a bridge", name, link.Type())
+	}
+	if err := netlink.LinkDel(link); err != nil {
+		return fmt.Errorf("bridge %q: delete: %w", name, err)
+	}
+	return nil
+}
+
+// OpenGuest creates a TAP for a guest's Ethernet interface, joins it to a bridge and brings it up.
+// The file is for QEMU; the device disappears when it is no longer open.
+func OpenGuest(name, bridge string, mtu int) (f *os.File, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("tap %q: %w", name, err)
+		}
+	}()
+	if err := errors.Join(checkName(name), checkExisting(Config{Name: name})); err != nil {
+		return nil, err
+	}
+	fd, err := attach(name, unix.IFF_TAP|unix.IFF_NO_PI|unix.IFF_VNET_HDR, false)
+	if err != nil {
+		return nil, explain(err)
+	}
+	if _, err = setUp(Config{Name: name, MTU: mtu, Bridge: bridge}); err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}

@@ -4,11 +4,38 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
+	"syscall"
 
+	"github.com/songgao/water"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
+
+// Backends of Open.
+const (
+	BackendNative = "native"
+	BackendWater  = "water"
+)
+
+// Config describes the TAP to open.
+type Config struct {
+	Name    string // interface name, 1..15 bytes
+	MTU     int    // bytes; 0 leaves the kernel's default (1500)
+	Bridge  string // bridge to enslave the interface to; "" for none
+	Backend string // BackendNative (also "") or BackendWater
+	Adopt   bool   // use an existing persistent interface instead of making one
+	Queues  int    // of the native backend; 0 and 1: one. An adopted interface takes several only if it was made with multi_queue, and then more than one
+
+	// Superframes lets the native backend exchange superframes with the kernel, if the kernel
+	// supports them (Linux 6.2 and newer). Other hosts on the fabric need not support them: the
+	// kernel cuts superframes up.
+	Superframes bool
+
+	Keeper Keeper // of native devices; nil: none
+	kept   []int  // descriptors of the queues, if the device was kept
+}
 
 // opened is the result of a backend: open, non-blocking descriptors of a TAP.
 type opened struct {
@@ -129,4 +156,188 @@ func explain(err error) error {
 		return fmt.Errorf("%w (another process uses the interface: stop it, or choose another name)", err)
 	}
 	return err
+}
+
+const tunDevice = "/dev/net/tun"
+
+// kindFlags are the flags that define the kind of a device; the kernel sets others too.
+const kindFlags = unix.IFF_TUN | unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_MULTI_QUEUE
+
+// nativeKind is the kind of the native backend's devices, and of functions' ports.
+const nativeKind = unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR
+
+func (c *Config) nativeKind() uint16 {
+	if c.Queues > 1 {
+		return nativeKind | unix.IFF_MULTI_QUEUE
+	}
+	return nativeKind
+}
+
+// openNative opens a TAP with virtio-net headers, and with superframes if they are requested and
+// the kernel supports them.
+func openNative(cfg Config) (opened, error) {
+	fds := cfg.kept
+	shut := func() (err error) {
+		for _, fd := range fds {
+			err = errors.Join(err, unix.Close(fd))
+		}
+		return err
+	}
+	for i := len(fds); i < max(cfg.Queues, 1); i++ {
+		fd, err := attach(cfg.Name, cfg.nativeKind(), cfg.Adopt || i > 0)
+		if cfg.Adopt && errors.Is(err, unix.EINVAL) {
+			err = fmt.Errorf("%w (an interface made with multi_queue takes 2 queues or more, any other 1)", err)
+		}
+		if err != nil {
+			return opened{}, errors.Join(err, shut())
+		}
+		fds = append(fds, fd)
+	}
+	// The following settings belong to the device, not to the queue.
+	if err := unix.IoctlSetPointerInt(fds[0], unix.TUNSETVNETHDRSZ, vnetHeaderLen); err != nil {
+		return opened{}, errors.Join(os.NewSyscallError("TUNSETVNETHDRSZ", err), shut())
+	}
+	segments, err := negotiate(fds[0], cfg.Superframes)
+	if err != nil {
+		return opened{}, errors.Join(err, shut())
+	}
+	return opened{fds: fds, header: vnetHeaderLen, segments: segments, close: shut}, nil
+}
+
+// attach opens the TAP name with exactly the given kind flags. Without adopt the device must be
+// new.
+func attach(name string, kind uint16, adopt bool) (int, error) {
+	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: tunDevice, Err: err}
+	}
+	if err := setInterface(fd, name, kind, adopt); err != nil {
+		return -1, errors.Join(err, unix.Close(fd))
+	}
+	return fd, nil
+}
+
+func setInterface(fd int, name string, kind uint16, adopt bool) error {
+	ifr, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	flags := kind
+	if !adopt {
+		flags |= unix.IFF_TUN_EXCL
+	}
+	ifr.SetUint16(flags)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
+		return os.NewSyscallError("TUNSETIFF", err)
+	}
+	return verify(fd, name, kind)
+}
+
+// verify checks the result of TUNSETIFF: if the device is open elsewhere, the kernel ignores flags
+// and reports success.
+func verify(fd int, name string, kind uint16) error {
+	ifr, err := unix.NewIfreq("")
+	if err != nil {
+		return err
+	}
+	if err := unix.IoctlIfreq(fd, unix.TUNGETIFF, ifr); err != nil {
+		return os.NewSyscallError("TUNGETIFF", err)
+	}
+	if got := ifr.Uint16() & kindFlags; ifr.Name() != name || got != kind {
+		return fmt.Errorf("the kernel gave device %q with flags %#x instead of %#x (is it open elsewhere?)", ifr.Name(), got, kind)
+	}
+	return nil
+}
+
+// openWater opens a TAP with the songgao/water library: plain frames.
+//
+// The library leaks a descriptor whenever opening fails, so a probe of our own must succeed first.
+// It does not set close-on-exec; ForkLock prevents the runtime from forking until we have set it.
+// It clears persistence unless told otherwise, which would remove an adopted device on Close.
+func openWater(cfg Config) (opened, error) {
+	if cfg.Queues > 1 {
+		return opened{}, fmt.Errorf("backend %q has one queue: use %q for %d", BackendWater, BackendNative, cfg.Queues)
+	}
+	const kind = unix.IFF_TAP | unix.IFF_NO_PI
+	probe, err := attach(cfg.Name, kind, cfg.Adopt)
+	if err != nil {
+		return opened{}, err
+	}
+	if err := unix.Close(probe); err != nil {
+		return opened{}, os.NewSyscallError("close", err)
+	}
+	wc := water.Config{DeviceType: water.TAP}
+	wc.Name, wc.Persist = cfg.Name, cfg.Adopt
+
+	syscall.ForkLock.RLock()
+	ifce, err := water.New(wc)
+	fd := -1
+	if err == nil {
+		fd, err = descriptor(ifce)
+	}
+	if err == nil {
+		unix.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
+	if err == nil {
+		err = verify(fd, cfg.Name, kind)
+	}
+	if err != nil {
+		if ifce != nil {
+			err = errors.Join(err, ifce.Close())
+		}
+		return opened{}, fmt.Errorf("water: %w", err)
+	}
+	return opened{fds: []int{fd}, close: ifce.Close}, nil
+}
+
+// descriptor returns the library's descriptor, which stays open as long as the interface does.
+// (os.File's Fd would make it blocking.)
+func descriptor(ifce *water.Interface) (fd int, err error) {
+	conn, ok := ifce.ReadWriteCloser.(syscall.Conn)
+	if !ok {
+		return -1, errors.New("the library hides its descriptor")
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	err = raw.Control(func(f uintptr) { fd = int(f) })
+	return fd, err
+}
+
+// Keeper keeps devices open beyond the process that made them.
+type Keeper interface {
+	// Take returns the descriptors of a kept device, one per queue. The caller owns them.
+	Take(name string) (fds []int)
+	// Keep keeps copies of an open device's descriptors.
+	Keep(name string, fds ...int) error
+	// Forget stops keeping a device. When it returns, no copy of the descriptors is left.
+	Forget(name string) error
+}
+
+// takeKept returns the queues of a kept device if it has this kind and number of queues, else nil.
+func takeKept(k Keeper, name string, kind uint16, queues int) []int {
+	if k == nil {
+		return nil
+	}
+	fds := k.Take(name)
+	good := len(fds) == queues
+	for _, fd := range fds {
+		good = good && verify(fd, name, kind) == nil && unix.SetNonblock(fd, true) == nil
+	}
+	if good {
+		return fds
+	}
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+	return nil
+}
+
+func keep(k Keeper, name string, fds ...int) error {
+	if k == nil {
+		return nil
+	}
+	return k.Keep(name, fds...)
 }

@@ -2,6 +2,9 @@ package tap
 
 import (
 	"errors"
+	"fmt"
+	"net"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -80,62 +83,252 @@ const MinFrame = 14
 // ErrDown is returned by Write while the interface is administratively down.
 var ErrDown = errors.New("tap: interface is down")
 
-// Backends of Open.
-const (
-	BackendNative = "native"
-	BackendWater  = "water"
-)
-
-// Config describes the TAP to open.
-type Config struct {
-	Name    string // interface name, 1..15 bytes
-	MTU     int    // bytes; 0 leaves the kernel's default (1500)
-	Bridge  string // bridge to enslave the interface to; "" for none
-	Backend string // BackendNative (also "") or BackendWater
-	Adopt   bool   // use an existing persistent interface instead of making one
-	Queues  int    // of the native backend; 0 and 1: one. An adopted interface takes several only if it was made with multi_queue, and then more than one
-
-	// Superframes lets the native backend exchange superframes with the kernel, if the kernel
-	// supports them (Linux 6.2 and newer). Other hosts on the fabric need not support them: the
-	// kernel cuts superframes up.
-	Superframes bool
-
-	Keeper Keeper // of native devices; nil: none
-	kept   []int  // descriptors of the queues, if the device was kept
+// port is a Port on a TAP's descriptors, for all backends.
+type port struct {
+	name   string
+	mtu    int
+	dev    opened
+	queues queues
+	caps   Capabilities
+	super  bool // whether superframes are written
+	closed bool
+	stats  Stats
+	rx, tx vector
 }
 
-// Keeper keeps devices open beyond the process that made them.
-type Keeper interface {
-	// Take returns the descriptors of a kept device, one per queue. The caller owns them.
-	Take(name string) (fds []int)
-	// Keep keeps copies of an open device's descriptors.
-	Keep(name string, fds ...int) error
-	// Forget stops keeping a device. When it returns, no copy of the descriptors is left.
-	Forget(name string) error
+var _ Port = (*port)(nil)
+
+func newPort(name string, mtu int, dev opened) (*port, error) {
+	q, err := newQueues(dev.fds)
+	if err != nil {
+		return nil, err
+	}
+	caps := Capabilities{USO: dev.segments > 1, MaxSegments: max(dev.segments, 1), Queues: len(dev.fds)}
+	return &port{name: name, mtu: mtu, dev: dev, queues: q, caps: caps, super: caps.USO, rx: newVector(1), tx: newVector(caps.MaxSegments)}, nil
 }
 
-// takeKept returns the queues of a kept device if it has this kind and number of queues, else nil.
-func takeKept(k Keeper, name string, kind uint16, queues int) []int {
-	if k == nil {
-		return nil
+func (p *port) Name() string { return p.name }
+
+func (p *port) FD() int { return p.queues.fd() }
+
+func (p *port) MTU() int { return p.mtu }
+
+func (p *port) Stats() Stats { return p.stats }
+
+func (p *port) Capabilities() Capabilities { return p.caps }
+
+// Read implements Port.
+func (p *port) Read(bufs [][]byte, got []Received) (n int, err error) {
+	if p.closed {
+		return 0, p.fail("read", net.ErrClosed)
 	}
-	fds := k.Take(name)
-	good := len(fds) == queues
-	for _, fd := range fds {
-		good = good && verify(fd, name, kind) == nil && unix.SetNonblock(fd, true) == nil
+	total := 0
+	for _, fd := range p.queues.waiting() {
+		k, errno := p.readQueue(fd, bufs[n:], got[n:], &total)
+		n += k
+		if errno != 0 {
+			return n, p.fail("read", errno)
+		}
 	}
-	if good {
-		return fds
+	return n, nil
+}
+
+// readQueue reads the frames that wait in one queue, until the total of all queues reaches
+// readBurst.
+func (p *port) readQueue(fd int, bufs [][]byte, got []Received, total *int) (n int, errno unix.Errno) {
+	for n < len(bufs) && *total < readBurst {
+		size, errno := p.rx.readv(fd, p.dev.header, bufs[n])
+		switch errno {
+		case 0:
+		case unix.EAGAIN:
+			return n, 0
+		case unix.EINTR:
+			continue
+		default:
+			return n, errno
+		}
+		if p.accept(bufs[n], size-p.dev.header, &got[n]) {
+			*total += got[n].Len
+			n++
+		}
 	}
-	for _, fd := range fds {
-		_ = unix.Close(fd)
+	return n, 0
+}
+
+// readBurst is about how many bytes one Read takes: four superframes, so that one turn serves them,
+// and a port's guest is woken once for all of their packets. That much data is still in the
+// processor's second-level cache when it is opened. A larger burst would also save polling a port
+// that has more.
+const readBurst = 240_000
+
+// accept describes and counts the frame of size bytes in buf. It rejects data that is not an
+// Ethernet frame, superframes that were not negotiated, and frames that may have been cut: the
+// kernel does not report that a frame was longer than the buffer.
+func (p *port) accept(buf []byte, size int, got *Received) bool {
+	longest := p.mtu + FrameOverhead
+	var h vnetHeader // all zero when there is none
+	if p.dev.header > 0 {
+		h = parseVnetHeader(p.rx.header[:])
+	}
+	r, ok := Received{}, size >= 0 && (size < len(buf) || len(buf) >= longest)
+	if ok {
+		r, ok = inspect(h, buf[:size], p.mtu)
+	}
+	if !ok || r.Segment > 0 && !p.caps.USO {
+		p.stats.RxDropped++
+		return false
+	}
+	*got = r
+	p.stats.RxFrames++
+	p.stats.RxBytes += uint64(size)
+	if r.Segment > 0 {
+		headers := headersOf(buf[:size])
+		more := r.datagrams(headers) - 1
+		p.stats.RxFrames += uint64(more)
+		p.stats.RxBytes += uint64(more * headers)
+		p.stats.RxSuperframes++
+	}
+	return true
+}
+
+// Write implements Port.
+func (p *port) Write(frames [][]byte, more bool) (n int, err error) {
+	if p.closed {
+		return 0, p.fail("write", net.ErrClosed)
+	}
+	for n < len(frames) {
+		f := frames[n]
+		if len(f) < MinFrame || len(f) > p.mtu+FrameOverhead {
+			p.stats.TxDropped++
+			n++
+			continue
+		}
+		run, errno := p.writeNext(frames[n:], more)
+		switch errno {
+		case 0:
+			if run == 0 {
+				return n, nil
+			}
+			for _, f := range frames[n : n+run] {
+				p.stats.TxBytes += uint64(len(f))
+			}
+			p.stats.TxFrames += uint64(run)
+			n += run
+		case unix.EINTR:
+		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
+			return n, nil
+		case unix.EIO:
+			return n, ErrDown
+		default:
+			return n, p.fail("write", errno)
+		}
+	}
+	return n, nil
+}
+
+// writeNext writes the first frame, together with those that fit into one superframe with it. It
+// returns how many were written: 0 if further frames may still extend the superframe (more).
+func (p *port) writeNext(frames [][]byte, more bool) (run int, errno unix.Errno) {
+	if p.super {
+		r := p.tx.gather(frames)
+		if more && r.open {
+			return 0, 0
+		}
+		if run := r.frames; run > 1 {
+			errno := p.tx.writeSuper(p.dev.fds[0], r.headers, frames[:run])
+			if errno == 0 {
+				p.stats.TxSuperframes++
+			}
+			if errno != unix.EINVAL {
+				return run, errno
+			}
+			p.super = false // the kernel accepted USO when the port was opened, but now refuses it
+		}
+	}
+	return 1, p.tx.writev(p.dev.fds[0], p.dev.header, frames[0])
+}
+
+// Close implements Port.
+func (p *port) Close() error {
+	if p.closed {
+		return p.fail("close", net.ErrClosed)
+	}
+	p.closed = true
+	if err := errors.Join(p.queues.close(), p.dev.close()); err != nil {
+		return p.fail("close", err)
 	}
 	return nil
 }
 
-func keep(k Keeper, name string, fds ...int) error {
-	if k == nil {
+func (p *port) fail(op string, err error) error {
+	if errno, ok := err.(unix.Errno); ok {
+		err = os.NewSyscallError(op, errno)
+	}
+	if err, ok := err.(*os.SyscallError); ok && err.Err == unix.EBADFD {
+		return fmt.Errorf("tap %q: the interface was deleted: %w", p.name, err)
+	}
+	return fmt.Errorf("tap %q: %s: %w", p.name, op, err)
+}
+
+// MaxQueues bounds the queues of a TAP.
+const MaxQueues = 16
+
+// queues holds the descriptors of one TAP. The kernel puts each flow that it sends to us into one
+// of them, so that senders on several processors do not wait for each other. If there are several,
+// an epoll instance reports which have frames.
+//
+//	bridge, processor 1 ──▶ queue 0 ─┐
+//	bridge, processor 2 ──▶ queue 1 ─┴─▶ epoll ──▶ Read
+type queues struct {
+	fds    []int
+	epoll  int // epoll instance if there are several; -1: only one
+	first  int // rotates the order, so that all queues get their turn
+	events [MaxQueues]unix.EpollEvent
+	ready  [MaxQueues]int
+}
+
+func newQueues(fds []int) (q queues, err error) {
+	q = queues{fds: fds, epoll: -1}
+	if len(fds) == 1 {
+		return q, nil
+	}
+	if q.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return q, fmt.Errorf("epoll: %w", err)
+	}
+	for _, fd := range fds {
+		e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
+		if err := unix.EpollCtl(q.epoll, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
+			return q, errors.Join(fmt.Errorf("epoll: %w", err), unix.Close(q.epoll))
+		}
+	}
+	return q, nil
+}
+
+// fd returns a descriptor that is readable while a frame waits in any queue.
+func (q *queues) fd() int {
+	if q.epoll >= 0 {
+		return q.epoll
+	}
+	return q.fds[0]
+}
+
+// waiting lists the queues that have frames, starting with another one each time.
+func (q *queues) waiting() []int {
+	if q.epoll < 0 {
+		return q.fds
+	}
+	n := Ready(q.epoll, q.events[:])
+	q.first++
+	for i := range n {
+		q.ready[i] = int(q.events[(q.first+i)%n].Fd)
+	}
+	return q.ready[:n]
+}
+
+// close closes the epoll instance; the descriptors belong to their opener.
+func (q *queues) close() error {
+	if q.epoll < 0 {
 		return nil
 	}
-	return k.Keep(name, fds...)
+	return unix.Close(q.epoll)
 }

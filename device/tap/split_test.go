@@ -3,8 +3,11 @@ package tap
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 )
 
 // wholePort is a port without queues.
@@ -83,5 +86,54 @@ func TestSplitWithoutQueues(t *testing.T) {
 	}
 	if err := Steer(whole, nil); !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)
+	}
+}
+
+// TestSplitByQueues: a TAP with a queue for each owner is split by queues, and disappears with its
+// last part. A TAP with fewer queues is read by the first owner only.
+func TestSplitByQueues(t *testing.T) {
+	for _, tc := range []struct {
+		queues, owners int
+		of             []int // queues of each part; nil: it is not split
+	}{
+		{4, 4, []int{1, 1, 1, 1}},
+		{4, 3, []int{2, 1, 1}},
+		{5, 2, []int{3, 2}},
+		{3, 4, nil},
+		{1, 2, nil},
+	} {
+		withTAPs(t, func() {
+			whole, err := Open(Config{Name: "up1", Queues: tc.queues})
+			if err != nil {
+				t.Fatal(err)
+			}
+			parts, err := Split(whole, tc.owners)
+			if err != nil || len(parts) != tc.owners {
+				t.Fatal(len(parts), err)
+			}
+			var of []int
+			for i, p := range parts {
+				if Reads(p) != (tc.of != nil || i == 0) {
+					t.Errorf("%+v: part %d reads %t", tc, i, Reads(p))
+				}
+				if own, ok := p.(*port); ok && len(parts) > 1 {
+					of = append(of, len(own.dev.fds))
+				}
+			}
+			if !slices.Equal(of, tc.of) {
+				t.Errorf("%+v: queues %v", tc, of)
+			}
+			for i, p := range parts {
+				if _, err := netlink.LinkByName("up1"); err != nil {
+					t.Errorf("%+v: the device is gone before part %d: %v", tc, i, err)
+				}
+				if err := p.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if _, err := netlink.LinkByName("up1"); err == nil {
+				t.Errorf("%+v: the device is still there", tc)
+			}
+		})
 	}
 }

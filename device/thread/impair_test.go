@@ -151,7 +151,7 @@ func (s *idle) Step(_ vtime.Time, _ *Input, out *Output) { out.Deadline = s.dead
 
 func (s *idle) Flush(_ vtime.Time, out *Output) { out.Deadline = s.deadline }
 
-func (s *idle) Roused() bool { return false }
+func (s *idle) Woke() bool { return false }
 
 func (s *idle) Park() bool { return true }
 
@@ -162,7 +162,8 @@ func (s *idle) Read() bool { return false }
 func (s *idle) Write() {}
 
 func (s *idle) More() bool { return false }
-func (s *idle) Arm() bool  { return false }
+
+func (s *idle) Arm() bool { return false }
 
 func (s *idle) FD() int { return -1 }
 
@@ -273,4 +274,63 @@ func setLengths(f []byte) {
 	}
 	sum = sum>>16 + sum&0xffff
 	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum>>16+sum))
+}
+
+// TestImpairedFramesStay checks that packets that passed the link while the port was full are sent
+// when it has room, even if the impairment has ended; until then no more are taken than there is
+// room for.
+func TestImpairedFramesStay(t *testing.T) {
+	delay := config.NoImpairment()
+	delay.Delay = time.Millisecond
+	l, far, now := newThreadOn(t, config.Impair{RX: config.NoImpairment(), TX: delay})
+	up := &failingUplink{Port: l.Uplink, full: true}
+	l.Uplink = up
+	const frames = impairSlots + 3
+	for sent := 0; sent < frames; {
+		n := min(frames-sent, 8)
+		queueFrames(l, n)
+		sent += n
+		l.Turn()
+	}
+	*now += 1e6
+	l.Impair(TX, config.NoImpairment())
+	l.Turn()
+	d := &l.impair[TX]
+	if n := len(d.out.Pending()); n != impairSlots || !d.on || d.deadline() != vtime.Never {
+		t.Fatalf("%d frames have come through, on %t, the next at %d", n, d.on, d.deadline())
+	}
+	up.full = false
+	l.Turn() // these, and then the rest
+	l.Turn()
+	bufs, got := [][]byte{make([]byte, 5000)}, make([]tap.Received, 1)
+	arrived := 0
+	for n, _ := far.Read(bufs, got); n > 0; n, _ = far.Read(bufs, got) {
+		arrived++
+	}
+	if arrived != frames || d.on {
+		t.Errorf("%d of %d frames came, on %t", arrived, frames, d.on)
+	}
+}
+
+// TestMarkedIfAllowed checks that packets that a link marks count as marked if their senders allow
+// it.
+func TestMarkedIfAllowed(t *testing.T) {
+	d := newDirection(config.Impairment{Mark: 1, Seed: 1})
+	for i := range 3 {
+		f := udpFrame(10)
+		if i > 0 {
+			f[15] |= 2
+		}
+		setLengths(f)
+		d.take(0, f, 0)
+	}
+	b, marks := make([]byte, 2000), 0
+	for n := d.next(0, b); n > 0; n = d.next(0, b) {
+		if b[15]&3 == 3 {
+			marks++
+		}
+	}
+	if v := d.describe(); marks != 2 || v.Marked != 2 || v.Counts.Marked != 3 {
+		t.Errorf("%d are marked, %+v", marks, v)
+	}
 }

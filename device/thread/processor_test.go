@@ -17,7 +17,9 @@ func first(set *unix.CPUSet) (cpu int) {
 	return cpu
 }
 
-func TestProcessorThatIsNotThere(t *testing.T) {
+// TestMissingProcessorIsRefused checks that an error names the processor that this process may not
+// use, and those that it may.
+func TestMissingProcessorIsRefused(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var allowed unix.CPUSet
@@ -35,8 +37,10 @@ func TestProcessorThatIsNotThere(t *testing.T) {
 	if err := CheckProcessors([]int{cpu, other}); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
-	if err := CheckProcessors([]int{cpu}); err != nil {
-		t.Error(err)
+	for _, cpus := range [][]int{{cpu}, nil} {
+		if err := CheckProcessors(cpus); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -11,7 +11,9 @@ func (s *spin) sleeps(now int64, n int) int64 {
 	return now
 }
 
-func TestSpinPays(t *testing.T) {
+// TestThreadLooksLongerIfThatFoundWork checks that short sleeps make a thread look longer for work,
+// and long ones shorter.
+func TestThreadLooksLongerIfThatFoundWork(t *testing.T) {
 	s := spin{most: 200_000}
 	now := s.sleeps(0, 1)
 	if s.length() != minSpin {
@@ -30,9 +32,9 @@ func TestSpinPays(t *testing.T) {
 	}
 }
 
-// TestSpinGivesWay checks that a thread that other threads keep from running when it yields notices
+// TestThreadGivesWayToOthers checks that a thread that other threads keep from running when it yields notices
 // this about once in half a second, and not once in each millisecond.
-func TestSpinGivesWay(t *testing.T) {
+func TestThreadGivesWayToOthers(t *testing.T) {
 	s := spin{most: 200_000}
 	now, lost := int64(0), 0
 	for now < 10e9 {
@@ -63,9 +65,9 @@ func TestSpinGivesWay(t *testing.T) {
 	}
 }
 
-// TestSpinKnowsAnswers checks that a thread that sends, gets an answer soon, and then nothing for
+// TestThreadLooksForAnswersOnly checks that a thread that sends, gets an answer soon, and then nothing for
 // long, learns to look for the answer, and not for what comes after it.
-func TestSpinKnowsAnswers(t *testing.T) {
+func TestThreadLooksForAnswersOnly(t *testing.T) {
 	s := spin{most: 200_000}
 	now := int64(0)
 	for range 20 {

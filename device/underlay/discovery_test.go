@@ -137,73 +137,7 @@ func TestOverhear(t *testing.T) {
 	}
 }
 
-// answers returns an ARP reply to us, 10.0.0.1, in which station C claims an address.
+// answers returns an ARP reply to us, 10.0.0.1, in which host C claims an address.
 func answers(ip [4]byte) []byte {
 	return arpFrame(macA, macC, arp{op: arpReply, senderMAC: macC, senderIP: ip, targetMAC: macA, targetIP: ipA.As4()})
-}
-
-// TestTwoRivals: two stations that claim one address are tried alternately, ten times in all, and
-// then the address is requested from all again.
-func TestTwoRivals(t *testing.T) {
-	const start = 10 * second
-	a, b := newStack(t, macA, "10.0.0.1/24"), newStack(t, macB, "10.0.0.2/24")
-	introduce(t, start, a, b)
-	a.Input(start, answers(ipB.As4()))
-	nb := a.neighbours[ipB]
-	for try := range maxTries + 1 {
-		at := start + int64(try)*rivalEvery
-		a.Advance(at + rivalEvery - 1)
-		want := []MAC{macB, macC}[try%2]
-		if a.neighbours[ipB] != nb || nb.mac != want {
-			t.Fatalf("try %d: at %x, want %x", try, nb.mac, want)
-		}
-		if a.Deadline() != at+rivalEvery {
-			t.Fatalf("try %d: the next is at %d", try, a.Deadline()-at)
-		}
-		a.Advance(at + rivalEvery)
-	}
-	if len(a.neighbours) != 0 {
-		t.Error("it is believed in for ever")
-	}
-}
-
-// TestParkedAreBounded: the number of frames that wait for an answer or to be sent is bounded.
-// Resolve adds nothing to a full table.
-func TestParkedAreBounded(t *testing.T) {
-	a, out := newStack(t, macA, "10.0.0.1/8"), make([]byte, 1514)
-	at := func(i int) [4]byte { return [4]byte{10, 1, byte(i >> 8), byte(i)} }
-	f, n := payload("x")
-	const peers = maxParked / parkedPerPeer
-	for i := range peers {
-		for range parkedPerPeer {
-			a.Output(0, netip.AddrFrom4(at(i)), 1, false, f, n)
-		}
-	}
-	for range peers {
-		a.Next(out) // the requests
-	}
-	for i := range peers { // half of them answer
-		if i%2 == 0 {
-			a.Input(0, answers(at(i)))
-		}
-	}
-	for i := range 3 { // each that goes makes room for one
-		if a.Output(0, netip.AddrFrom4(at(1000+i)), 1, false, f, n); a.Stats()[DropParkFull] != uint64(i+1) {
-			t.Fatalf("turn %d: %v", i, a.Stats())
-		}
-		for a.Stats()[Sent] == uint64(i) {
-			if a.Next(out) == 0 {
-				t.Fatal("nothing to send")
-			}
-		}
-		if a.Output(0, netip.AddrFrom4(at(1000+i)), 1, false, f, n); a.Stats()[Parked] != uint64(maxParked+i+1) {
-			t.Fatalf("turn %d: %v", i, a.Stats())
-		}
-	}
-	for i := range 2 * maxNeighbours {
-		a.Resolve(0, netip.AddrFrom4(at(2000+i)))
-	}
-	if len(a.neighbours) != maxNeighbours {
-		t.Errorf("%d neighbours", len(a.neighbours))
-	}
 }

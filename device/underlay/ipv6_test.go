@@ -2,9 +2,7 @@ package underlay
 
 import (
 	"bytes"
-	"encoding/hex"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"testing"
 
@@ -51,7 +49,7 @@ func serialize(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
 }
 
 // ndFrame returns a solicitation (target, option type 1) or advertisement (option type 2) as
-// another station would send it.
+// another host would send it.
 func ndFrame(t testing.TB, dstMAC, srcMAC MAC, src, dst, target netip.Addr, kind uint8, flags uint8, option bool, hop uint8) []byte {
 	t.Helper()
 	ip := &layers.IPv6{Version: 6, NextHeader: layers.IPProtocolICMPv6, HopLimit: hop, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
@@ -126,7 +124,7 @@ func TestIPv6MatchesGopacket(t *testing.T) {
 	}
 }
 
-// Another station's duplicate address detection gets an answer that our address is taken, and is
+// Another host's duplicate address detection gets an answer that our address is taken, and is
 // not learnt.
 func TestDuplicateAddressDetection(t *testing.T) {
 	b := newStack6(t, macB, ip6B)
@@ -142,7 +140,7 @@ func TestDuplicateAddressDetection(t *testing.T) {
 		t.Fatalf("answer\n%x\nwant\n%x", got, want)
 	}
 	if len(b.neighbours) != 0 {
-		t.Error("learnt a station without an address")
+		t.Error("learnt a host without an address")
 	}
 	for name, f := range map[string][]byte{
 		"source option":      ndFrame(t, groupMAC, macC, unspecified, group(ip6B), ip6B, ndSolicit, 0, true, 255),
@@ -174,7 +172,7 @@ func TestDuplicateAddressDetection(t *testing.T) {
 	}
 }
 
-// Solicitations for other addresses are not answered, stations that did not ask for us are not
+// Solicitations for other addresses are not answered, hosts that did not ask for us are not
 // learnt, and an answer changes an entry only as RFC 4861 §7.2.5 says.
 func TestNeighbourDiscoveryLearns(t *testing.T) {
 	a, b := newStack6(t, macA, ip6A), newStack6(t, macB, ip6B)
@@ -289,35 +287,6 @@ func TestIPv6Bounds(t *testing.T) {
 	}
 	if len(a.neighbours) != 0 || a.parked != 0 {
 		t.Fatalf("left: %d entries, %d parked", len(a.neighbours), a.parked)
-	}
-}
-
-func TestInner6(t *testing.T) {
-	h := Inner{Src: ip6A, Dst: ip6B, ECN: 2}
-	want, _ := hex.DecodeString("60200000" + "003c" + "fc40" + "fd000000000000000000000000000001" + "fd000000000000000000000000000002")
-	got := h.Append(nil, 60)
-	if !bytes.Equal(got, want) || len(got) != h.Len() {
-		t.Fatalf("%x, want %x", got, want)
-	}
-	packet := append(got, make([]byte, 60)...)
-	p := gopacket.NewPacket(packet, layers.LayerTypeIPv6, gopacket.Default)
-	if ip, ok := p.NetworkLayer().(*layers.IPv6); !ok || !ip.SrcIP.Equal(net.IP(ip6A.AsSlice())) || ip.NextHeader != ProtoFalcon || ip.HopLimit != innerTTL || ip.Length != 60 {
-		t.Errorf("decoded %v", p)
-	}
-	if back, falcon, err := ParseInner(packet); err != nil || back != h || len(falcon) != 60 {
-		t.Fatalf("%+v %d %v", back, len(falcon), err)
-	}
-	for n := range packet {
-		if _, _, err := ParseInner(packet[:n]); err == nil {
-			t.Fatalf("prefix of %d bytes accepted", n)
-		}
-	}
-	if _, _, err := ParseInner(append(packet, 0)); err == nil {
-		t.Error("a trailing byte accepted")
-	}
-	packet[6] = protoUDP
-	if _, _, err := ParseInner(packet); err != ErrInnerProtocol {
-		t.Errorf("UDP inside: %v", err)
 	}
 }
 

@@ -11,8 +11,8 @@ const (
 	maxRequests  = 3              // unanswered requests before giving up
 	refreshAfter = 30_000_000_000 // a used entry older than this is requested again, by unicast
 	expireAfter  = 60_000_000_000 // an unused entry older than this is forgotten
-	provedFor    = 15_000_000_000 // after an authentic packet from a station, other claims are ignored for this long
-	rivalEvery   = 200_000_000    // two stations that claim one address are tried alternately, each for this long
+	provedFor    = 15_000_000_000 // after an authentic packet from a host, other claims are ignored for this long
+	rivalEvery   = 200_000_000    // two hosts that claim one address are tried alternately, each for this long
 	maxTries     = 10             // after this many tries both are forgotten, and the address is requested again from all
 )
 
@@ -20,12 +20,12 @@ const (
 const never = math.MaxInt64
 
 // A peer's packets are authenticated; ARP and neighbour discovery are not. So the first answer for
-// an address is accepted, since nothing better is known. But a station from which authentic packets
-// came is not replaced because of another station's claim (Authenticated). While no packet has been
-// authenticated, a second station that claims an address is a rival: both are tried in turn until
+// an address is accepted, since nothing better is known. But a host from which authentic packets
+// came is not replaced because of another host's claim (Authenticated). While no packet has been
+// authenticated, a second host that claims an address is a rival: both are tried in turn until
 // authentic packets come from one. If none come, the address is requested again from all. A
 // router's packets need not come from the address with which it answers; it stays as long as it
-// answers unicast requests. To avoid all this, the configuration can name the station's MAC address
+// answers unicast requests. To avoid all this, the configuration can name the host's MAC address
 // (Config.Neighbours).
 
 // state of a neighbour:
@@ -52,7 +52,7 @@ type neighbour struct {
 	confirmed int64 // last time its address was confirmed
 	used      int64 // last time a frame went to it
 	proved    int64 // last time an authentic packet came from mac; 0: never
-	rival     MAC   // another station that claims the address; zero: none
+	rival     MAC   // another host that claims the address; zero: none
 	due       int64 // next timer
 	waiting   [parkedPerPeer][]byte
 	nwaiting  int
@@ -202,39 +202,9 @@ func (s *Stack) request(now int64, nb *neighbour) {
 	s.sendARP(to, arp{op: arpRequest, senderMAC: s.mac, senderIP: s.addr.As4(), targetIP: nb.ip.As4()})
 }
 
-func (s *Stack) sendARP(to MAC, a arp) {
-	f := s.queue.slot(arpFrameLen)
-	if f == nil {
-		s.stats[DropQueueFull]++
-		return
-	}
-	putEthernet(f, to, s.mac, typeARP)
-	a.put(f[ethLen:])
-}
-
-// inputARP learns from an ARP packet, and answers requests for our own address only.
-func (s *Stack) inputARP(now int64, b []byte) Verdict {
-	a, ok := parseARP(b)
-	switch {
-	case !ok || !unicast(a.senderMAC):
-		return DropARP
-	case a.senderIP == s.addr.As4():
-		return DropConflict
-	}
-	forUs := a.op == arpRequest && a.targetIP == s.addr.As4()
-	v := ARP
-	if a.senderIP != [4]byte{} { // zero: the sender probes for a free address (RFC 5227)
-		v = s.learn(now, netip.AddrFrom4(a.senderIP), a.senderMAC, forUs, ARP)
-	}
-	if forUs && !s.quiet {
-		s.sendARP(a.senderMAC, arp{op: arpReply, senderMAC: s.mac, senderIP: s.addr.As4(), targetMAC: a.senderMAC, targetIP: a.senderIP})
-	}
-	return v
-}
-
-// learn updates the entry of a station from its own message. A new entry is made only for a station
+// learn updates the entry of a host from its own message. A new entry is made only for a host
 // of our subnet that asks for our address, since it is about to talk to us, and only while there is
-// ample room, so that strangers cannot fill the table. It returns v, or Claim if the station is not
+// ample room, so that strangers cannot fill the table. It returns v, or Claim if the host is not
 // the one in the entry.
 func (s *Stack) learn(now int64, ip netip.Addr, mac MAC, forUs bool, v Verdict) Verdict {
 	nb := s.neighbours[ip]
@@ -254,7 +224,7 @@ func (s *Stack) learn(now int64, ip netip.Addr, mac MAC, forUs bool, v Verdict) 
 	return v
 }
 
-// claim handles a station's claim that it has the address of another one.
+// claim handles a host's claim that it has the address of another one.
 func (s *Stack) claim(now int64, nb *neighbour, mac MAC) {
 	switch {
 	case nb.static, nb.proved != 0 && now < nb.proved+provedFor:
@@ -271,7 +241,7 @@ func (s *Stack) claim(now int64, nb *neighbour, mac MAC) {
 }
 
 // Authenticated must be called when a datagram's payload was authenticated and is not a replay: the
-// station that delivered it is the one through which its sender is reached.
+// host that delivered it is the one through which its sender is reached.
 func (s *Stack) Authenticated(now int64, d *Datagram) {
 	if nb := s.authentic.nb; nb != nil && s.authentic.dst == d.Src && nb.mac == d.From && nb.rival == (MAC{}) && nb.state == reachable {
 		nb.proved, nb.confirmed = now, now
@@ -309,4 +279,64 @@ func (s *Stack) believe(now int64, nb *neighbour, mac MAC) {
 		s.ready.push(f)
 	}
 	nb.nwaiting = 0
+}
+
+// Bounds of frames and entries in a stack.
+const (
+	maxQueued       = 64 // ARP and neighbour discovery packets to send
+	maxParked       = 64 // frames waiting, at all neighbours and in the ready ring together
+	parkedPerPeer   = 4  // frames waiting at one neighbour
+	maxNeighbours   = 512
+	solicitedSpared = 64 // entries reserved for peers that we ask for; others cannot fill them
+)
+
+// frameQueue is a ring of complete ARP or neighbour discovery frames.
+type frameQueue struct {
+	frames      [maxQueued][ndFrameLen]byte // size of the longer kind
+	lens        [maxQueued]int
+	head, count int
+}
+
+// slot appends a frame of n bytes and returns its memory, or nil when the queue is full.
+func (q *frameQueue) slot(n int) []byte {
+	if q.count == maxQueued {
+		return nil
+	}
+	i := (q.head + q.count) % maxQueued
+	q.lens[i] = n
+	q.count++
+	return q.frames[i][:n]
+}
+
+func (q *frameQueue) pop(out []byte) int {
+	if q.count == 0 {
+		return 0
+	}
+	n := copy(out, q.frames[q.head][:q.lens[q.head]])
+	q.head = (q.head + 1) % maxQueued
+	q.count--
+	return n
+}
+
+// ring holds parked frames that can be sent now; the bound on Stack.parked keeps it from
+// overflowing.
+type ring struct {
+	frames      [maxParked][]byte
+	head, count int
+}
+
+func (r *ring) push(f []byte) {
+	r.frames[(r.head+r.count)%maxParked] = f
+	r.count++
+}
+
+func (r *ring) pop() []byte {
+	if r.count == 0 {
+		return nil
+	}
+	f := r.frames[r.head]
+	r.frames[r.head] = nil
+	r.head = (r.head + 1) % maxParked
+	r.count--
+	return f
 }

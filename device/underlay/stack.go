@@ -32,10 +32,10 @@ type Config struct {
 	Gateway netip.Addr   // for peers outside the subnet; the zero Addr for none
 	MTU     int          // of the uplink: largest IP packet, 576..65535 bytes
 
-	Neighbours []Neighbour // stations whose MAC address is configured
+	Neighbours []Neighbour // hosts whose MAC address is configured
 }
 
-// Neighbour is a station of the uplink's network.
+// Neighbour is a host of the uplink's network.
 type Neighbour struct {
 	Addr netip.Addr // inside the subnet
 	MAC  MAC        // unicast
@@ -44,7 +44,7 @@ type Neighbour struct {
 // Datagram is a received PSP datagram.
 type Datagram struct {
 	Src     netip.Addr
-	From    MAC // station that delivered it
+	From    MAC // host that delivered it
 	SrcPort uint16
 	TTL     uint8 // or hop limit, as received: the hop count is 255 − TTL
 	CE      bool  // ECN congestion experienced
@@ -123,7 +123,7 @@ func MinMTU(a netip.Addr) int {
 	return 1280
 }
 
-// validHost reports whether a may be a station's address.
+// validHost reports whether a may be a host's address.
 func validHost(a netip.Addr) bool {
 	if a.Is4() {
 		return hostAddr(a.As4())
@@ -296,7 +296,7 @@ func (s *Stack) nextHop(dst netip.Addr) (netip.Addr, bool) {
 	}
 }
 
-// onSubnet reports whether a may be the address of another station on our subnet.
+// onSubnet reports whether a may be the address of another host on our subnet.
 func (s *Stack) onSubnet(a netip.Addr) bool {
 	return validHost(a) && a != s.addr && a != s.last && s.subnet.Contains(a)
 }
@@ -327,4 +327,89 @@ func (s *Stack) Next(out []byte) int {
 	n := copy(out, f)
 	s.free = append(s.free, f)
 	return n
+}
+
+// Verdict is the result for a frame: a received one (Input) or one to be sent (Output).
+type Verdict uint8
+
+// Verdicts. Deliver, ARP, ND and Claim are the successful results of Input, Sent and Parked those
+// of Output; the others are drops.
+const (
+	Deliver Verdict = iota // a PSP datagram for the caller
+	ARP                    // handled by the stack
+	ND                     // neighbour discovery, handled by the stack
+	Claim                  // ARP or neighbour discovery of a host that claims another host's address
+	Sent                   // completed for the caller to write
+	Parked                 // waits for its neighbour's address
+
+	DropRunt        // shorter than an Ethernet header
+	DropMAC         // not to our Ethernet address
+	DropSourceMAC   // from a group address, or from our own
+	DropEtherType   // neither of our IP version nor ARP
+	DropARP         // malformed, or from an impossible sender
+	DropND          // neighbour discovery that RFC 4861 §7.1 refuses
+	DropConflict    // another host uses our IP address
+	DropIPHeader    // not an IP header, bad length, bad checksum
+	DropFragment    // PSP is never fragmented
+	DropTTL         // arrived with TTL 0
+	DropDestination // to another IP address
+	DropSource      // from an impossible IP address
+	DropProtocol    // not UDP
+	DropUDPLength   // UDP length differs from the bytes received (Falcon §9.2.2.1)
+	DropPort        // not to PSP's port
+
+	DropRoute      // Output: no gateway, or not a valid destination
+	DropTooLong    // Output: above the MTU
+	DropBuffer     // Output: the frame has no room for the payload
+	DropNeighbours // Output: neighbour table full
+	DropParkFull   // Output: too many frames wait already
+	DropUnresolved // a parked frame whose neighbour did not answer
+	DropQueueFull  // an ARP or neighbour discovery packet for which the queue is full
+
+	NumVerdicts
+)
+
+var verdictNames = [NumVerdicts]string{
+	"deliver", "arp", "nd", "claim", "sent", "parked",
+	"drop-runt", "drop-mac", "drop-source-mac", "drop-ethertype", "drop-arp", "drop-nd", "drop-address-conflict", "drop-ip-header", "drop-fragment",
+	"drop-ttl", "drop-destination", "drop-source", "drop-protocol", "drop-udp-length", "drop-port",
+	"drop-no-route", "drop-too-long", "drop-buffer", "drop-neighbours-full", "drop-park-full", "drop-unresolved", "drop-queue-full",
+}
+
+func (v Verdict) String() string {
+	if v < NumVerdicts {
+		return verdictNames[v]
+	}
+	return fmt.Sprintf("verdict(%d)", uint8(v))
+}
+
+// Stats counts verdicts; index it with a Verdict.
+type Stats [NumVerdicts]uint64
+
+// Sealed returns the payload of a frame to PSP's port, for steering before Input. It makes only the
+// checks needed to find the payload.
+func Sealed(frame []byte) (payload []byte, ok bool) {
+	if len(frame) < Headroom {
+		return nil, false
+	}
+	at := Headroom
+	switch ip := frame[ethLen:]; binary.BigEndian.Uint16(frame[12:]) {
+	case typeIPv4:
+		ok = ip[0] == 0x45 && ip[9] == protoUDP
+	case typeIPv6:
+		at = HeadroomIPv6
+		ok = len(frame) >= at && ip[6] == protoUDP
+	}
+	if !ok || binary.BigEndian.Uint16(frame[at-udpLen+2:]) != SealedPort {
+		return nil, false
+	}
+	return frame[at:], true
+}
+
+// Overhear learns from an ARP or neighbour discovery message that another stack with the same
+// addresses received. That stack answers for all, so this one does not.
+func (s *Stack) Overhear(now int64, frame []byte) {
+	s.quiet = true
+	s.input(now, frame)
+	s.quiet = false
 }

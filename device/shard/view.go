@@ -1,0 +1,400 @@
+package shard
+
+import (
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/counters"
+	"github.com/falcon-vnic/vnic/device/fault"
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/guest"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/trace"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
+)
+
+// View shows the shard to the NIC's API, on the shard's thread. It implements controller.View.
+type View struct{ s *Shard }
+
+// View returns a view of the shard. It may be used on the shard's thread only.
+func (s *Shard) View() View { return View{s} }
+
+// Index returns the number of the shard.
+func (v View) Index() int { return v.s.index }
+
+// Present implements controller.View.
+func (v View) Present() (ids []pfvf.ID) {
+	for f := range v.s.funcs.members.all() {
+		ids = append(ids, f.ID)
+	}
+	return ids
+}
+
+// NewGuests returns the functions that were added or changed since the last call, each with the CID
+// of its guest; 0: it has none, or the function is disabled.
+func (v View) NewGuests() map[pfvf.ID]uint32 {
+	guests := map[pfvf.ID]uint32{}
+	for id := range v.s.funcs.changed {
+		guests[id] = 0
+		if f := v.s.funcs.byID[id]; f != nil && f.cfg.Guest != nil && *f.cfg.Enabled {
+			guests[id] = f.cfg.Guest.CID
+		}
+	}
+	clear(v.s.funcs.changed)
+	return guests
+}
+
+// Absent implements controller.View.
+func (v View) Absent() []pfvf.ID { return slices.Collect(maps.Keys(v.s.funcs.absent)) }
+
+// Find implements controller.View.
+func (v View) Find(id pfvf.ID) error {
+	switch fs := v.s.funcs; {
+	case fs.byID[id] != nil:
+		return nil
+	case fs.possible(id):
+		return fmt.Errorf("function %s is disabled; enable it first (vnic vf enable)", id)
+	default:
+		return because(v.s.core.Find(id))
+	}
+}
+
+// Settings implements controller.View.
+func (v View) Settings(id pfvf.ID) config.Function { return v.s.funcs.settings(id) }
+
+// Describe implements controller.View.
+func (view View) Describe(id pfvf.ID) control.Function {
+	s := view.s
+	c := s.funcs.settings(id)
+	v := control.Function{
+		ID: id.String(), Number: uint32(id), Type: "vf", State: abi.StateDisabled.String(),
+		Tenant: c.Tenant, MAC: c.MAC.String(), Guest: guestName(c.Guest),
+		Link: c.Link.String(), MaxTxRate: c.MaxTxRate, Weight: max(c.Weight, 1), Trust: c.Trust, SpoofCheck: *c.SpoofCheck,
+	}
+	for k := range abi.NumObjects {
+		*v.MayHave(k) = *c.Limits.Quotas.Of(k)
+	}
+	if c.Address.IsValid() {
+		v.Addr = c.Address.String()
+	}
+	if p := c.Port; p != nil {
+		v.Port = &control.Port{Name: p.Name, Type: p.Type, Socket: p.Socket, Listen: p.Listen, Queues: p.Queues, Mode: p.Mode, Bridge: p.Bridge, Netns: p.Netns, MTU: p.MTU, Up: s.plain.gw.Up(uint32(id))}
+		if port := s.plain.byID[id]; port != nil && port.Port != nil {
+			v.Port.Fault = port.Port.Fault()
+		}
+	}
+	if w := c.DMAWindow; w != nil {
+		v.DMAWindow = fmt.Sprintf("%s+%s", w.Address, w.Size)
+	}
+	f := s.funcs.byID[id]
+	if f == nil {
+		return v
+	}
+	v.State, v.LinkUp, v.Resets = f.Lifecycle.State().String(), f.LinkUp, f.Lifecycle.Resets()
+	if !id.IsVF() {
+		v.Type = "pf"
+		v.TotalVFs, v.NumVFs = s.funcs.vfs[id.PF()], int(f.Registers().Value(abi.RegNumVF))
+	}
+	if code, reason := f.Lifecycle.Fault(); code != abi.FaultNone {
+		v.Fault = code.String() + ": " + reason
+	}
+	if d := f.Driver(); d != nil {
+		v.Attached = d.Peer.Transport
+	}
+	if in := f.Verbs(); in != nil {
+		n, st := in.Counts(), in.Stats()
+		for k := range abi.NumObjects {
+			*v.Has(k) = n[k]
+		}
+		v.TxBytes, v.RxBytes, v.RateWaits = st.BytesTx, st.BytesRx, st.RateWaits
+	}
+	return v
+}
+
+// guestName returns the guest that may drive a function; "": none.
+func guestName(g *config.Guest) string {
+	switch {
+	case g == nil:
+		return ""
+	case g.Unix != "":
+		return "unix " + g.Unix
+	}
+	return fmt.Sprintf("cid %d", g.CID)
+}
+
+// Connections implements controller.View.
+func (view View) Connections(now falcon.Time, id pfvf.ID) (list []control.Connection) {
+	f := view.s.funcs.byID[id]
+	if f == nil || f.Verbs() == nil || f.Verbs().RoCE() == nil {
+		return nil
+	}
+	for _, c := range f.Verbs().RoCE().Conns() {
+		list = append(list, control.Connection{
+			Wire: "roce", Function: id.String(), PeerAddress: c.At.String(), Tenant: f.conns.Tenant, State: c.State, QPN: c.QPN, PeerQPN: c.Peer,
+			MTU: c.MTU, Retransmits: c.Again, AgeMS: (now - c.Opened) / 1e6, Cwnd: float64(c.Window), RTTNS: c.Trip,
+		})
+	}
+	return list
+}
+
+// Paths implements controller.View.
+func (view View) Paths(list []control.Connection) {
+	for i := range list {
+		v := &list[i]
+		if o := view.s.falcon.table.ByID(v.ID); o != nil && o.Conn != nil { // keys may have been replaced since
+			v.TxSPI, v.RxSPI = sessionOf(o).SPIs()
+			describePath(v, o.Conn.Info())
+		}
+	}
+}
+
+// describePath adds the transport's measurements of a connection's path.
+func describePath(v *control.Connection, i falcon.ConnInfo) {
+	v.Retransmits = i.Retransmits
+	v.Cwnd, v.RTTNS, v.DelayNS, v.DelayTargetNS = i.Fcwnd, i.RTT, i.Delay, i.DelayTarget
+	if i.LongPath {
+		v.Note = conn.LongPathNote(i)
+	}
+}
+
+// QPs implements controller.View.
+func (v View) QPs(of pfvf.ID) (list []control.QP) {
+	f := v.s.funcs.byID[of]
+	if f.Verbs() == nil {
+		return nil
+	}
+	f.Verbs().EachQP(func(q *verbs.QPInfo) {
+		v := control.QP{
+			Function: f.ID.String(), QPN: q.Number, Type: q.Type.String(), State: q.State.String(), PeerQPN: q.Peer,
+			SendCQ: q.SendCQ, RecvCQ: q.RecvCQ, Posted: q.Posted, InFlight: q.InFlight, Packets: q.Pushes + q.Pulls, Reads: q.Reads,
+			PathMTU: q.PathMTU, RetryCnt: q.RetryCnt, RNRRetry: q.RNRRetry, MaxAtomic: q.MaxRdAtomic,
+		}
+		if q.PeerGID != ([16]byte{}) {
+			v.Peer = netip.AddrFrom16(q.PeerGID).Unmap().String()
+		}
+		switch {
+		case q.CreditWait:
+			v.Waits = "credit"
+		case q.Rate:
+			v.Waits = "rate"
+		}
+		list = append(list, v)
+	})
+	return list
+}
+
+// Queues implements controller.View.
+func (v View) Queues(of pfvf.ID) (list []control.Queue) {
+	f := v.s.funcs.byID[of]
+	if f.Verbs() == nil {
+		return nil
+	}
+	id := f.ID.String()
+	list = append(list, adminQueue(f))
+	f.Verbs().EachQueue(func(q *verbs.QueueInfo) {
+		v := control.Queue{
+			Function: id, Kind: string(q.Kind), Number: q.Number, Entries: q.Entries,
+			Producer: q.Producer, Consumer: q.Consumer, Level: q.Producer - q.Consumer,
+		}
+		switch {
+		case q.Overflowed:
+			v.Note = "overflowed"
+		case q.Polled:
+			v.Note = "polled"
+		case q.Armed:
+			v.Note = "armed"
+		}
+		list = append(list, v)
+	})
+	return list
+}
+
+func adminQueue(f *member) control.Queue {
+	v := control.Queue{Function: f.ID.String(), Kind: "admin-sq"}
+	v.Entries, v.Producer, v.Consumer, v.Level = f.AdminQueue()
+	return v
+}
+
+// CreditRoots implements controller.View.
+func (v View) CreditRoots() []control.CreditNode {
+	host, c := v.s.funcs.host, &v.s.cfg.NIC
+	return []control.CreditNode{creditNode("nic", c.Name, host.Parent()), creditNode("host", fmt.Sprintf("h%d", c.Host), host)}
+}
+
+// Credits implements controller.View: it lists a function and its connections.
+func (v View) Credits(of pfvf.ID) (list []control.CreditNode) {
+	f := v.s.funcs.byID[of]
+	list = append(list, creditNode("function", f.ID.String(), f.Credits))
+	for _, id := range f.conns.IDs() {
+		if c := v.s.falcon.table.ByID(id); c != nil && c.Credits != nil {
+			list = append(list, creditNode("connection", fmt.Sprintf("%s/%d", f.ID, id), c.Credits))
+		}
+	}
+	return list
+}
+
+func creditNode(level, name string, n *credit.Node) control.CreditNode {
+	return control.CreditNode{
+		Level: level, Name: name, Limit: counts(n.Limit()), Guarantee: counts(n.Guaranteed()), InUse: counts(n.InUse()), Charged: counts(n.Charged()),
+		Refused: n.Refusals(), Underflows: n.Underflows(),
+	}
+}
+
+// counts returns the values that are neither 0 nor unlimited, by name.
+func counts(c credit.Cost) map[string]uint32 {
+	m := map[string]uint32{}
+	for i, v := range c {
+		if v != 0 && v != credit.Unlimited {
+			m[credit.Counter(i).String()] = v
+		}
+	}
+	return m
+}
+
+// Keys implements controller.View. No answer holds a key.
+func (v View) Keys() (list []control.Key) {
+	for _, k := range v.s.txSAs.List() {
+		list = append(list, control.Key{
+			Direction: "tx", Peer: k.Use.Peer, Tenant: k.Use.Tenant, Class: k.Use.Class.String(),
+			SPI: k.SPI, Packets: k.Packets, RekeyDue: k.RekeyDue,
+		})
+	}
+	return list
+}
+
+// Tunnels implements controller.View.
+func (v View) Tunnels() (list []control.Route) {
+	v.s.plain.gw.Tunnels.Each(func(t *gateway.Tunnel) {
+		list = append(list, control.Route{Kind: "peer", Peer: t.Peer, Tenant: t.Tenant, Sealed: t.Sealed()})
+	})
+	return list
+}
+
+// OtherModes implements controller.View.
+func (v View) OtherModes(now falcon.Time) (hosts []uint8) {
+	for host, p := range v.s.peers {
+		if p.otherMode != 0 && now-p.otherMode < otherModeEvery {
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts
+}
+
+// Counters implements controller.View: it returns the shard's counters and those of its parts.
+func (view View) Counters() control.Counters {
+	s := view.s
+	v := control.Counters{}
+	c := counters.Shard{
+		Steps: s.counters.steps, RxPackets: s.counters.rxPackets, RxBytes: s.counters.rxBytes, TxPackets: s.counters.txPackets, TxBytes: s.counters.txBytes,
+		Inside: s.counters.localPackets, InsideBytes: s.counters.localBytes, Steered: s.counters.steered,
+		Doorbells: s.guests.Doorbells, AdminCommands: s.guests.Commands, BellsMuted: s.guests.Bells.Muted, Interrupts: s.guests.Interrupts(), TxSAs: uint64(s.txSAs.Len()),
+	}
+	falcon, rdma, roce := s.falcon.engine.Stats(), s.rdma.Stats(), s.roce.engine.Stats()
+	counters.OfShard.Add(v, &c)
+	counters.AddFalcon(v, falcon)
+	counters.OfRDMA.Add(v, &rdma)
+	counters.OfRoCE.Add(v, &roce)
+	counters.AddUnderlay(v, s.uplink.underlay.Stats()[:])
+	s.plain.counts(v)
+	for r, n := range s.drops {
+		v["drop."+dropReason(r).String()] = n
+	}
+	return v
+}
+
+// StartTrace implements controller.View.
+func (v View) StartTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error) {
+	return v.s.funcs.startTrace(id, qpn)
+}
+
+// EndTrace implements controller.View.
+func (v View) EndTrace(id pfvf.ID) { v.s.funcs.setTrace(id, nil) }
+
+// Violations implements controller.View.
+func (view View) Violations(now falcon.Time, of pfvf.ID) (list []control.Violation) {
+	for _, v := range view.s.funcs.byID[of].Violations().All() {
+		is := control.Violation{
+			Function: of.String(), Ring: v.Ring.String(), Queue: v.Queue, Index: v.Index,
+			Bytes: hex.EncodeToString(v.Bytes[:v.Length]), Count: v.Count, AgeMS: (now - v.At) / 1e6,
+		}
+		if v.Clause != 0 {
+			c := abi.Clause(v.Clause)
+			is.Clause, is.What = c.String(), c.Doc()
+		} else {
+			is.What = fmt.Sprintf("WQE %d: %s (%s)", v.Index, v.Why, v.Status)
+		}
+		list = append(list, is)
+	}
+	return list
+}
+
+// ClearViolations implements controller.View.
+func (view View) ClearViolations(of pfvf.ID) { view.s.funcs.byID[of].Violations().Clear() }
+
+// InjectFault implements controller.View.
+func (v View) InjectFault(now falcon.Time, id pfvf.ID, c *control.FaultChange) ([]control.Fault, error) {
+	f := v.s.funcs.byID[id].Function
+	if err := changeFaults(now, f, c); err != nil {
+		return nil, err
+	}
+	return listFaults(now, f), nil
+}
+
+// Mend implements controller.View.
+func (v View) Mend(now falcon.Time) {
+	for _, f := range v.s.guests.Faulty() {
+		f.Faults.End(now)
+	}
+}
+
+// changeFaults carries out a change of a function's faults.
+func changeFaults(now falcon.Time, f *guest.Function, c *control.FaultChange) error {
+	switch {
+	case c.Add != nil:
+		if err := f.Faults.Inject(now, *c.Add); err != nil {
+			return fmt.Errorf("%s: %w", f.ID, err)
+		}
+	case c.Profile == "none":
+		f.Faults.DropProfile(now)
+	case c.Profile != "":
+		return f.Faults.UseProfile(c.Profile, c.Seed)
+	case c.Clear && c.ID == 0:
+		f.Faults.End(now)
+	case c.Clear:
+		if !f.Faults.Remove(now, c.ID) {
+			return fmt.Errorf("%s: there is no rule %d; see vnic inject list", f.ID, c.ID)
+		}
+	default:
+		return fmt.Errorf("%s: nothing to change: give a rule or a profile, or clear", f.ID)
+	}
+	return nil
+}
+
+// Faults implements controller.View.
+func (v View) Faults(now falcon.Time) (list []control.Fault) {
+	for _, f := range v.s.guests.Faulty() {
+		list = append(list, listFaults(now, f)...)
+	}
+	return list
+}
+
+func listFaults(now falcon.Time, f *guest.Function) (list []control.Fault) {
+	if name, seed, did := f.Faults.Profile(); name != "" {
+		list = append(list, control.Fault{Function: f.ID.String(), Rule: fault.Rule{Kind: fault.Kind("profile " + name), Seed: seed}, Seen: did.Sum(), Hits: did.Sum()})
+	}
+	for _, a := range f.Faults.Rules() {
+		list = append(list, control.Fault{
+			Function: f.ID.String(), ID: a.ID, Rule: a.Rule, Seen: a.Seen, Hits: a.Hits, Over: a.Over(now), AgeMS: (now - a.Since()) / 1e6, RemainsMS: a.Remains(now) / 1e6,
+		})
+	}
+	return list
+}
