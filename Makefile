@@ -49,8 +49,8 @@ fmt: ## format all Go files
 	$(TOOLS) gofumpt -w $$(git ls-files -co --exclude-standard '*.go')
 
 .PHONY: generate
-generate: ## regenerate the Go types, C header and reference of the device ABI
-	$(GO) generate ./queues/abi
+generate: ## regenerate the Go types, C header and reference of the device ABI, and the reference of the configuration
+	$(GO) generate ./queues/abi ./device/config
 
 .PHONY: deps
 deps: ## install what the full tests and the demo need (Debian packages, by apt, as root)

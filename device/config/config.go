@@ -10,21 +10,21 @@ import (
 // Config describes one NIC: its functions, how guests reach them, its uplink
 // and the NICs it talks to.
 type Config struct {
-	NIC       NIC        `yaml:"nic"`
-	Log       Log        `yaml:"log"`
+	NIC       NIC        `yaml:"nic" doc:"the NIC itself"`
+	Log       Log        `yaml:"log" doc:"the log on standard error"`
 	Control   string     `yaml:"control" default:"none" doc:"unix socket of the control API, which vnic show asks"`
-	Uplink    Uplink     `yaml:"uplink"`
-	RDMA      RDMA       `yaml:"rdma"`
-	Falcon    Falcon     `yaml:"falcon"`
-	PSP       PSP        `yaml:"psp"`
-	CM        CM         `yaml:"cm"`
-	Peers     []Peer     `yaml:"peers"`
-	Tenants   []Tenant   `yaml:"tenants"`
-	Credits   CreditTree `yaml:"credits"`
-	Metrics   Metrics    `yaml:"metrics"`
-	Functions []PF       `yaml:"functions"`
-	Attach    []Attach   `yaml:"attach"`
-	Capture   *Capture   `yaml:"capture"`
+	Uplink    Uplink     `yaml:"uplink" doc:"the Ethernet port towards the other NICs"`
+	RDMA      RDMA       `yaml:"rdma" doc:"packets and transports of RDMA"`
+	Falcon    Falcon     `yaml:"falcon" doc:"timing and sizes of the transport"`
+	PSP       PSP        `yaml:"psp" doc:"encryption of packets between NICs"`
+	CM        CM         `yaml:"cm" doc:"how peers agree on connections and keys"`
+	Peers     []Peer     `yaml:"peers" doc:"the other NICs"`
+	Tenants   []Tenant   `yaml:"tenants" doc:"virtual networks as the ports of their functions see them; a tenant that is left out has the defaults"`
+	Credits   CreditTree `yaml:"credits" doc:"packet resources (Falcon §8.2.3), counted in packets and in cells of 128 bytes"`
+	Metrics   Metrics    `yaml:"metrics" doc:"the endpoint for Prometheus"`
+	Functions []PF       `yaml:"functions" doc:"physical functions with their virtual functions"`
+	Attach    []Attach   `yaml:"attach" doc:"how guests reach the NIC"`
+	Capture   *Capture   `yaml:"capture" doc:"writes packets to a file from the start; leave it out for none"`
 }
 
 // Metrics configures the Prometheus endpoint.
@@ -36,8 +36,8 @@ type Metrics struct {
 // NIC describes the device. Host is the first byte of every function's number and must differ
 // between NICs that communicate.
 type NIC struct {
-	Host uint8  `yaml:"host" use:"1 to 255" doc:"this NIC's own number: the first byte of its functions' numbers; different for NICs that communicate"`
-	Name string `yaml:"name" default:"nic<host>" doc:"for people"`
+	Host uint8  `yaml:"host" use:"1 to 255" default:"required" doc:"this NIC's own number: the first byte of its functions' numbers; different for NICs that communicate"`
+	Name string `yaml:"name" default:"nic and nic.host" doc:"for people"`
 
 	Strict      bool           `yaml:"strict" use:"true or false" doc:"also report drivers' harmless mistakes (vnic show violations)"`
 	Spin        *time.Duration `yaml:"spin" use:"0s to 10ms" doc:"longest time that an event loop polls for work before it sleeps, if polling paid off lately; 0s: never"`
@@ -69,7 +69,7 @@ const (
 // Uplink is the Ethernet port towards the other NICs.
 type Uplink struct {
 	Backend     string       `yaml:"backend" use:"native, water or memory" doc:"native: a TAP by the kernel's ioctls; water: a TAP by songgao/water; memory: an Ethernet in this process, for tests"`
-	Name        string       `yaml:"name" use:"at most 15 characters" doc:"network device to make"`
+	Name        string       `yaml:"name" use:"at most 15 characters" default:"required" doc:"network device to make"`
 	Bridge      string       `yaml:"bridge" default:"none" doc:"bridge to join"`
 	MTU         int          `yaml:"mtu" use:"576 to 65521" doc:"bytes of IP packet; rdma.mtu and 176 bytes of headers must fit (20 more for IPv6 outside)"`
 	MAC         MAC          `yaml:"mac" default:"from nic.host" doc:"MAC address"`
@@ -78,8 +78,8 @@ type Uplink struct {
 	Queues      int          `yaml:"queues" use:"1 to 16" doc:"queues of the TAP (native), at least one for each of nic.shards: with several, senders on different processors do not wait for each other"`
 	Address     netip.Prefix `yaml:"address" default:"required" doc:"the NIC's own underlay address with its prefix length, IPv4 or IPv6; not the host kernel's"`
 	Gateway     netip.Addr   `yaml:"gateway" default:"none" doc:"router to peers outside that network"`
-	Neighbours  []Neighbour  `yaml:"neighbours"` // stations of Address's network whose MAC addresses are configured, not resolved
-	Impair      Impair       `yaml:"impair"`     // faults to inject, per direction
+	Neighbours  []Neighbour  `yaml:"neighbours" doc:"stations of the uplink's network whose MAC addresses are known"`
+	Impair      Impair       `yaml:"impair" doc:"a bad network, for tests; vnic inject link changes it while the NIC runs"`
 }
 
 // Neighbour is a station of the uplink's network with a fixed MAC: no ARP or neighbour discovery
@@ -108,7 +108,7 @@ const (
 type PSP struct {
 	Mode         string        `yaml:"mode" use:"tunnel or transport" doc:"how Falcon packets are carried: tunnel (with the functions' addresses and the tenant's cookie inside) or transport; the same on all NICs"`
 	Version      uint8         `yaml:"version" use:"0 to 3" doc:"0 AES-GCM-128, 1 AES-GCM-256, 2 AES-GMAC-128, 3 AES-GMAC-256 (GMAC does not hide data)"`
-	ReplayMargin time.Duration `yaml:"replay_margin" use:"1ms to 2m0s" doc:"how far a packet may lie behind the newest one seen"`
+	ReplayMargin time.Duration `yaml:"replay_margin" use:"1ms to 2m" doc:"how far a packet may lie behind the newest one seen"`
 
 	RotateEvery *time.Duration `yaml:"rotate_every" use:"0s, or 1s to 720h" doc:"time between two rotations of all keys; 0s: only by vnic keys rotate"`
 
@@ -135,7 +135,7 @@ type Peer struct {
 	CM        netip.AddrPort `yaml:"cm" default:"required" doc:"its cm.listen"`
 	Identity  string         `yaml:"identity" default:"required" doc:"URI that its certificate must carry"`
 	Tenants   []uint32       `yaml:"tenants" use:"1 to 4294967295" default:"none" doc:"tenants that it may use; requests for others are refused and counted"`
-	Functions []PeerFunction `yaml:"functions"` // its functions; needed only where several peers share a tenant
+	Functions []PeerFunction `yaml:"functions" doc:"which of a tenant's addresses are at this peer"`
 }
 
 // PeerFunction locates a tenant's address at a peer.
@@ -146,14 +146,14 @@ type PeerFunction struct {
 
 // Function holds the settings that PFs and VFs have in common.
 type Function struct {
-	MAC       MAC        `yaml:"mac" default:"from <host, PF, VF>" doc:"MAC address"`
+	MAC       MAC        `yaml:"mac" default:"from host, PF and VF" doc:"MAC address"`
 	Tenant    uint32     `yaml:"tenant" use:"1 to 4294967295, or 0 for none" default:"0" doc:"virtual network that the function is in; 0: none"`
 	Address   netip.Addr `yaml:"address" default:"required with a tenant" doc:"the function's address in the tenant, IPv4 or IPv6; its GID"`
-	Guest     *Guest     `yaml:"guest"`      // the guest that may drive it; absent: none
-	DMAWindow *Window    `yaml:"dma_window"` // device addresses that it may access; absent: all of its guest's memory
-	Limits    Limits     `yaml:"limits"`
-	Credits   Credits    `yaml:"credits"`   // limit
-	Guarantee Credits    `yaml:"guarantee"` // the part of the limit that is reserved for it
+	Guest     *Guest     `yaml:"guest" doc:"who may drive the function; nobody when left out"`
+	DMAWindow *Window    `yaml:"dma_window" doc:"the part of the guest's memory that the function may access; all of it when left out"`
+	Limits    Limits     `yaml:"limits" doc:"what the driver may create; it has at most 2×qp + 2×ah + 256 connections, in any state"`
+	Credits   Credits    `yaml:"credits" doc:"packet resources of the NIC that the function may hold at once"`
+	Guarantee Credits    `yaml:"guarantee" doc:"the part of them that is reserved for the function; nothing when left out"`
 
 	Enabled *bool `yaml:"enabled" use:"true or false" default:"true with a tenant" doc:"false: disabled until the operator (vnic vf enable) or the PF enables it"`
 
@@ -163,7 +163,7 @@ type Function struct {
 	SpoofCheck *bool     `yaml:"spoofcheck" use:"true or false" doc:"the port may only send from the function's own MAC and addresses"`
 	Link       pfvf.Link `yaml:"link" use:"auto, enable or disable" doc:"auto: a VF's link follows its PF's"`
 
-	Port *Port `yaml:"port"` // its Ethernet port; none when absent
+	Port *Port `yaml:"port" doc:"its Ethernet port for plain IP; none when left out"`
 
 	Shard *int `yaml:"shard" use:"0 to 15" default:"spread over nic.shards" doc:"event loop that carries the function"`
 }
@@ -173,7 +173,7 @@ type PF struct {
 	PF uint8 `yaml:"pf" use:"0 to 15" default:"0" doc:"number of the physical function"`
 	Function
 	VFCount int  `yaml:"vf_count" use:"0 to 4095" default:"4, or the highest VF listed" doc:"highest VF number that may be enabled; a VF that is not listed has no tenant yet"`
-	VFs     []VF `yaml:"vfs"`
+	VFs     []VF `yaml:"vfs" doc:"virtual functions of the PF"`
 }
 
 // VF is a virtual function.
@@ -185,7 +185,7 @@ type VF struct {
 // Guest identifies who may drive a function: the guest with a vsock context id, or the client of a
 // named unix attachment.
 type Guest struct {
-	CID  uint32 `yaml:"cid" use:"3 to 4294967294" doc:"context id of the guest that drives the function"`
+	CID  uint32 `yaml:"cid" use:"3 to 4294967294" default:"none" doc:"context id of the guest that drives the function"`
 	Unix string `yaml:"unix" doc:"or the name of the unix attachment whose client drives it"`
 }
 
@@ -222,9 +222,9 @@ type Credits struct {
 // CreditTree holds the limits for all functions together, and for one connection. Zero means the
 // default; for a connection that is a share of its function's limit.
 type CreditTree struct {
-	NIC        Credits `yaml:"nic"`
-	Host       Credits `yaml:"host"`
-	Connection Credits `yaml:"connection"`
+	NIC        Credits `yaml:"nic" doc:"limits for all functions together"`
+	Host       Credits `yaml:"host" doc:"the same as credits.nic when left out"`
+	Connection Credits `yaml:"connection" doc:"limits for one connection; what is left out is a quarter of what its function may hold, of network_… all of it"`
 }
 
 // Kinds of attachment.
@@ -243,8 +243,8 @@ type Attach struct {
 	CID     uint32 `yaml:"cid" use:"3 to 4294967294" default:"required for a guest" doc:"vhost-user, vfio-user: the guest's context id"`
 	Windows bool   `yaml:"windows" use:"true or false" doc:"vhost-user: each function of the guest gets an ivshmem device for its doorbells"`
 	Port    uint32 `yaml:"port" default:"7000" doc:"vsock: port to listen on"`
-	RAM     []RAM  `yaml:"ram"` // vsock: the memory of each guest
-	PCI     *PCI   `yaml:"pci"` // vfio-user: how the devices look; nil before Parse
+	RAM     []RAM  `yaml:"ram" doc:"the memory of each guest, for type vsock"`
+	PCI     *PCI   `yaml:"pci" doc:"how the devices look, for type vfio-user"`
 }
 
 // PCI says how functions look to a guest as PCI devices.
@@ -273,7 +273,7 @@ const (
 type RAM struct {
 	CID    uint32     `yaml:"cid" use:"1, or 3 to 4294967295" default:"required" doc:"guest whose memory is in the file"`
 	File   string     `yaml:"file" default:"required" doc:"file that QEMU shares (memory-backend-file with share=on)"`
-	Layout []RAMRange `yaml:"layout"`
+	Layout []RAMRange `yaml:"layout" doc:"ranges of the file"`
 }
 
 // RAMRange maps a range of guest-physical addresses to a range of the file.

@@ -11,7 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/roce/cc"
 )
 
-// Defaults, all in one place. docs/vnic.example.yaml repeats them for people.
+// Defaults, all in one place. docs/configuration.md shows them.
 const (
 	DefaultUplinkMTU    = 9000
 	DefaultUplinkSpeed  = Rate(100e9)

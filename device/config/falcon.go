@@ -18,9 +18,9 @@ const (
 // Falcon chooses the transport's timing: a profile, and values that override it. The keys are those
 // of falcon.Profile and of the congestion control algorithm, which define meaning and bounds.
 type Falcon struct {
-	Profile string         `yaml:"profile" use:"software, hardware" default:"software" doc:"software for TAPs, or hardware for a fabric of microseconds, in simulations; each other key replaces one value of the profile"`
+	Profile string         `yaml:"profile" use:"software or hardware" default:"software" doc:"software for TAPs, or hardware for a fabric of microseconds, in simulations; each other key replaces one value of the profile"`
 	Values  map[string]any // by the name of the key
-	CC      Congestion     `yaml:"cc"`
+	CC      Congestion     `yaml:"cc" doc:"congestion control"`
 }
 
 // timing returns the profile without the overrides.

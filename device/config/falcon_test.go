@@ -9,15 +9,15 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cc"
 )
 
-// TestFalconExampleIsSoftware: the example spells out the software profile,
-// and each value it gives reaches the transport.
-func TestFalconExampleIsSoftware(t *testing.T) {
-	c, err := Load(exampleFile)
+// TestEveryKeyWritesOutTheSoftwareProfile: a file that spells out all values of the software profile
+// changes none of them.
+func TestEveryKeyWritesOutTheSoftwareProfile(t *testing.T) {
+	c, err := Load(everyKeyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(falcon.Software(), c.Falcon.Build(), cmp.AllowUnexported(cc.Swift{}, cc.SwiftParams{})); diff != "" {
-		t.Errorf("example and software profile differ (-profile +example):\n%s", diff)
+		t.Errorf("%s and the software profile differ (-profile +file):\n%s", everyKeyFile, diff)
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 // Impair injects faults into the packets of an uplink in each direction, to test a bad network. The
 // default is none. The control API changes the values of a running NIC.
 type Impair struct {
-	RX Impairment `yaml:"rx"` // received packets
-	TX Impairment `yaml:"tx"` // sent packets
+	RX Impairment `yaml:"rx" doc:"packets that arrive"`
+	TX Impairment `yaml:"tx" doc:"packets that leave"`
 }
 
 // Impairment is the faults of one direction. Every decision is a function of the seed and of the

@@ -6,15 +6,15 @@ import "github.com/falcon-vnic/vnic/queues/abi"
 
 // Quotas are how many objects of each kind a function may have. Zero means the default.
 type Quotas struct {
-	QP   uint32 `yaml:"qp" use:"1 to 65534"`   // queue pairs
-	CQ   uint32 `yaml:"cq" use:"1 to 65536"`   // completion queues
-	MR   uint32 `yaml:"mr" use:"1 to 1048576"` // memory regions
-	PD   uint32 `yaml:"pd" use:"1 to 65536"`   // protection domains
-	AH   uint32 `yaml:"ah" use:"1 to 1048576"` // address handles
-	SRQ  uint32 `yaml:"srq" use:"1 to 65535"`  // shared receive queues
-	MW   uint32 `yaml:"mw" use:"1 to 1048576"` // memory windows
-	XRCD uint32 `yaml:"xrcd" use:"1 to 65535"` // XRC domains
-	MCG  uint32 `yaml:"mcg" use:"1 to 65536"`  // attachments to multicast groups
+	QP   uint32 `yaml:"qp" use:"1 to 65534" doc:"queue pairs"`
+	CQ   uint32 `yaml:"cq" use:"1 to 65536" doc:"completion queues"`
+	MR   uint32 `yaml:"mr" use:"1 to 1048576" doc:"memory regions"`
+	PD   uint32 `yaml:"pd" use:"1 to 65536" doc:"protection domains"`
+	AH   uint32 `yaml:"ah" use:"1 to 1048576" doc:"address handles"`
+	SRQ  uint32 `yaml:"srq" use:"1 to 65535" doc:"shared receive queues"`
+	MW   uint32 `yaml:"mw" use:"1 to 1048576" doc:"memory windows"`
+	XRCD uint32 `yaml:"xrcd" use:"1 to 65535" doc:"XRC domains"`
+	MCG  uint32 `yaml:"mcg" use:"1 to 65536" doc:"attachments to multicast groups"`
 }
 
 // Of returns the quota of a kind.

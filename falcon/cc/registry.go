@@ -1,7 +1,6 @@
 package cc
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -65,7 +64,7 @@ func Names() []string {
 // falconTime makes a key for a time that is stored in Falcon units of 131.072 ns, rounded to the
 // nearest.
 func falconTime(name, about string, p *uint32, lo, hi time.Duration) param.Key {
-	return param.Of(name, about, fmt.Sprintf("%s to %s", lo, hi), func() time.Duration { return shortest(*p) }, func(v time.Duration) { *p = toUnits(v) }, param.InSpan(lo, hi))
+	return param.Of(name, about, param.Text(lo)+" to "+param.Text(hi), func() time.Duration { return shortest(*p) }, func(v time.Duration) { *p = toUnits(v) }, param.InSpan(lo, hi))
 }
 
 func toUnits(v time.Duration) uint32 { return uint32((uint64(v)*1000 + FUPicos/2) / FUPicos) }

@@ -100,7 +100,18 @@ func InSpan(lo, hi time.Duration) func(time.Duration) (wrong, remedy string) {
 	return func(v time.Duration) (string, string) { return inRange(v, span(lo, hi), v >= lo && v <= hi) }
 }
 
-func span(lo, hi time.Duration) string { return fmt.Sprintf("%s to %s", lo, hi) }
+// Text formats a time as short as it can be written: 1m, not 1m0s.
+func Text(d time.Duration) string {
+	s := d.String()
+	for _, zero := range []string{"0s", "0m"} {
+		if t, ok := strings.CutSuffix(s, zero); ok && strings.ContainsAny(t, "mh") && strings.ContainsRune("mh", rune(t[len(t)-1])) {
+			s = t
+		}
+	}
+	return s
+}
+
+func span(lo, hi time.Duration) string { return Text(lo) + " to " + Text(hi) }
 
 func inRange(v any, use string, ok bool) (wrong, remedy string) {
 	if ok {

@@ -38,7 +38,7 @@ func goQuotas(a *schema.ABI) ([]byte, error) {
 	p.f("// Quotas are how many objects of each kind a function may have. Zero means the default.\ntype Quotas struct {\n")
 	for i := range a.Objects {
 		k := &a.Objects[i]
-		p.f("\t%s uint32 `yaml:%q use:\"1 to %d\"` // %s\n", k.Name, k.Key(), k.Most, k.Doc)
+		p.f("\t%s uint32 `yaml:%q use:\"1 to %d\" doc:%q`\n", k.Name, k.Key(), k.Most, k.Doc)
 	}
 	p.f("}\n\n")
 	accessor(p, a, "// Of returns the quota of a kind.", "q *Quotas", "abi.Object", "uint32", func(k *schema.ObjectKind) string { return "q." + k.Name })
