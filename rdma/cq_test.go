@@ -9,10 +9,143 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// TestArmOvertaken: a request for an event in the old area that comes after ResizeCQ, as from a
-// kernel's req_notify_cq on another processor, causes an event at once and is no violation. An
-// index ahead in a queue that was never resized is still one. (DEV-720, DRV-708)
-func TestArmOvertaken(t *testing.T) {
+// TestAnArmedQueueSendsAnEvent tests DEV-707 and DEV-708.
+func TestAnArmedQueueSendsAnEvent(t *testing.T) {
+	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
+	events := func() int {
+		h := p.hosts[1]
+		n := len(h.cqEvents)
+		for _, c := range h.cqEvents {
+			if c != p.b.recv.number {
+				t.Fatalf("event of CQ %#x", c)
+			}
+		}
+		h.cqEvents = nil
+		return n
+	}
+	send := func(flags uint8) {
+		t.Helper()
+		p.b.receive(1, p.mb.sge(0, 100))
+		p.a.post(abi.SendWQE{Opcode: abi.OpSend, Flags: flags | abi.SendSignaled}, p.ma.sge(0, 10))
+		success(t, p.a.send.wait(1))
+	}
+	cq := p.b.recv
+	send(0)
+	if events() != 0 {
+		t.Fatal("event without arming")
+	}
+	cq.arm(false) // an entry waits already
+	if events() != 1 {
+		t.Fatal("no event for the entry that was there: lost wake-up")
+	}
+	cq.poll()
+	cq.arm(false)
+	if events() != 0 {
+		t.Fatal("event of an empty CQ")
+	}
+	send(0)
+	send(0)
+	if events() != 1 {
+		t.Fatal("want exactly one event per arming")
+	}
+	cq.poll()
+	cq.poll()
+	cq.arm(true)
+	send(0)
+	if events() != 0 {
+		t.Fatal("unsolicited completion raised a solicited event")
+	}
+	send(abi.SendSolicited)
+	if events() != 1 {
+		t.Fatal("no solicited event")
+	}
+	cq.arm(true) // the solicited one was not polled yet
+	if events() != 1 {
+		t.Fatal("no event for the solicited entry that was there")
+	}
+	cq.poll()
+	cq.poll()
+	cq.arm(true)
+	if events() != 0 {
+		t.Fatal("event of an empty CQ")
+	}
+	cq.arm(false)
+	cq.arm(true) // does not weaken the earlier request
+	send(0)
+	if events() != 1 {
+		t.Fatal("arming for solicited weakened arming for any")
+	}
+	cq.poll()
+	cq.arm(true)
+	p.b.receive(1, p.mb.sge(0, 1))
+	p.a.post(abi.SendWQE{Opcode: abi.OpSend}, p.ma.sge(0, 10))
+	p.settle(1e8)
+	if events() != 1 {
+		t.Fatal("a failed completion counts as solicited")
+	}
+}
+
+// TestAnArmWordSendsOneEvent: an armed CQ sends one event for each arming, at the requested entry,
+// and none for entries that the driver finds when it checks again (DEV-709, DRV-709).
+func TestAnArmWordSendsOneEvent(t *testing.T) {
+	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
+	p.hosts[1].fn.UseFeatures(abi.FeatureArmWord)
+	expect := func(what string, want int) {
+		t.Helper()
+		if got := len(p.hosts[1].cqEvents); got != want {
+			t.Fatalf("%s: %d events, want %d", what, got, want)
+		}
+		p.hosts[1].cqEvents = nil
+	}
+	send := func(flags uint8) {
+		t.Helper()
+		p.b.receive(1, p.mb.sge(0, 100))
+		p.a.post(abi.SendWQE{Opcode: abi.OpSend, Flags: flags | abi.SendSignaled}, p.ma.sge(0, 10))
+		success(t, p.a.send.wait(1))
+	}
+	cq := p.b.recv
+	send(0)
+	expect("not armed", 0)
+	if !cq.armWord(false) {
+		t.Fatal("the entry that was there is not found")
+	}
+	expect("an entry of before", 0)
+	cq.poll()
+	if cq.armWord(false) {
+		t.Fatal("an empty CQ has an entry")
+	}
+	send(0)
+	send(0)
+	expect("two entries after one arming", 1)
+	cq.poll()
+	cq.poll()
+	if cq.armWord(true) {
+		t.Fatal("an empty CQ has a solicited entry")
+	}
+	send(0)
+	expect("unsolicited", 0)
+	send(abi.SendSolicited)
+	send(abi.SendSolicited)
+	expect("solicited", 1)
+	if !cq.armWord(true) {
+		t.Fatal("the solicited entry is not found")
+	}
+	for range 3 {
+		cq.poll()
+	}
+	cq.armWord(true)
+	cq.armWord(false) // replaces it
+	send(0)
+	expect("armed twice", 1)
+	if x, _ := cq.poll(); x.Flags != 0 {
+		t.Fatalf("flags %#x of an unsolicited entry", x.Flags)
+	}
+}
+
+// TestALateArmAfterResizeIsNoViolation: a request for an event in the old area that comes after
+// ResizeCQ, as from a kernel's req_notify_cq on another processor, causes an event at once and is
+// no violation. An index ahead in a queue that was never resized is still one. (DEV-720, DRV-708)
+func TestALateArmAfterResizeIsNoViolation(t *testing.T) {
 	for _, resized := range []bool{true, false} {
 		p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 		h := p.hosts[0]
@@ -45,9 +178,9 @@ func TestArmOvertaken(t *testing.T) {
 	}
 }
 
-// TestResizeCQ moves a queue with entries to a larger and a smaller area, under traffic. Each
-// completion appears once, in order, in the old area first. (DEV-720)
-func TestResizeCQ(t *testing.T) {
+// TestResizeKeepsEveryCompletion moves a queue with entries to a larger and a smaller area, under
+// traffic. Each completion appears once, in order, in the old area first. (DEV-720)
+func TestResizeKeepsEveryCompletion(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	h := p.hosts[0]
 	next := uint64(0)
@@ -107,9 +240,9 @@ func TestResizeCQ(t *testing.T) {
 	}
 }
 
-// TestModeration checks when events are sent: at the count, at the period, at once without
-// moderation, and never for an unarmed queue. (DEV-721)
-func TestModeration(t *testing.T) {
+// TestModerationSendsEventsInTime checks when events are sent: at the count, at the period, at once
+// without moderation, and never for an unarmed queue. (DEV-721)
+func TestModerationSendsEventsInTime(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	h := p.hosts[0]
 	c := p.a.send
@@ -181,9 +314,9 @@ func TestModeration(t *testing.T) {
 	}
 }
 
-// TestArmIsNoFault: arming up to the entry that was written last, or before it, breaks no rule,
-// however many entries there were before. (DRV-708)
-func TestArmIsNoFault(t *testing.T) {
+// TestArmingUpToTheLastEntryIsNoViolation: arming up to the entry that was written last, or before
+// it, breaks no rule, however many entries there were before. (DRV-708)
+func TestArmingUpToTheLastEntryIsNoViolation(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	for range 5 {
 		p.a.send.arm(false)
@@ -194,5 +327,49 @@ func TestArmIsNoFault(t *testing.T) {
 	}
 	if v := p.hosts[0].violations; len(v) != 0 {
 		t.Errorf("violations %+v", v)
+	}
+}
+
+// TestAnOverflowFailsTheQueuePairsOfItsQueue fills a CQ. It gets an event, and its QPs fail. Other
+// CQs and QPs of the function survive.
+func TestAnOverflowFailsTheQueuePairsOfItsQueue(t *testing.T) {
+	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
+	h := p.hosts[0]
+	small := h.createCQ(2)
+	a, b := h.createQP(p.pd[0], qpConfig{send: small}), p.hosts[1].createQP(p.pd[1], qpConfig{})
+	p.connect(a, b, true)
+	for range 6 {
+		a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 8))
+	}
+	p.settle(1e9)
+	if a.q.State() != abi.QPStateErr || p.a.q.State() != abi.QPStateRTS {
+		t.Fatalf("QPs in %v and %v", a.q.State(), p.a.q.State())
+	}
+	if len(h.async) != 2 || h.async[0].typ != abi.EventCQError || h.async[0].number != small.number ||
+		h.async[1].typ != abi.EventQPFatal || h.async[1].number != a.number {
+		t.Fatalf("events %+v", h.async)
+	}
+	success(t, small.wait(4))
+	if _, ok := small.poll(); ok {
+		t.Fatal("entry after the overflow")
+	}
+	p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 8))
+	success(t, p.a.send.wait(1))
+	ok(t, h.fn.DestroyQP(p.now, a.number))
+	ok(t, h.fn.DestroyCQ(small.number))
+}
+
+// TestEverySlotOfACompletionQueueIsUsable uses every slot of a CQ, round and round.
+func TestEverySlotOfACompletionQueueIsUsable(t *testing.T) {
+	p := newPair(t, true, 8192, worldConfig{}, qpConfig{send: nil})
+	small := p.hosts[0].createCQ(2)
+	a, b := p.hosts[0].createQP(p.pd[0], qpConfig{send: small}), p.hosts[1].createQP(p.pd[1], qpConfig{})
+	p.connect(a, b, true)
+	for range 9 {
+		for range 4 {
+			a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 8))
+		}
+		p.settle(1e7)
+		success(t, small.wait(4))
 	}
 }

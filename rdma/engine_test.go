@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"net/netip"
+	"reflect"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/internal/vtime"
@@ -10,9 +11,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestConfigDefaults: values that are unset or invalid take the default; the smallest valid ones
-// are kept. Queue pairs get the bounds that concern them.
-func TestConfigDefaults(t *testing.T) {
+// TestUnsetLimitsTakeTheirDefaults: values that are unset or invalid take the default; the smallest
+// valid ones are kept. Queue pairs get the bounds that concern them.
+func TestUnsetLimitsTakeTheirDefaults(t *testing.T) {
 	defaults := Config{TurnOps: 8, TurnBytes: 64 << 10, Turns: 64, Quantum: 16 << 10, Linger: 500e6, PollTime: 200e3}
 	least := Config{1, 1, 1, 1, 1, 1}
 	for set, want := range map[Config]Config{{}: defaults, {-1, -1, -1, -1, -1, -1}: defaults, least: least} {
@@ -24,9 +25,9 @@ func TestConfigDefaults(t *testing.T) {
 	}
 }
 
-// TestClosedFunctionsCount: the sum of an engine's counters does not change when functions close,
-// even if they are closed more than once.
-func TestClosedFunctionsCount(t *testing.T) {
+// TestClosedFunctionsAreCountedOnce: the sum of an engine's counters does not change when functions
+// close, even if they are closed more than once.
+func TestClosedFunctionsAreCountedOnce(t *testing.T) {
 	p := loopPair(t, worldConfig{}, qpConfig{})
 	for range 3 {
 		p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 100))
@@ -48,28 +49,6 @@ func TestClosedFunctionsCount(t *testing.T) {
 	}
 }
 
-// TestFunctionWeight: a function of weight 2 issues two quanta in its turn. One of weight 0 issues
-// one, like one of weight 1.
-func TestFunctionWeight(t *testing.T) {
-	for weight, want := range map[int][][2]uint64{
-		0: {{4, 0}, {2, 0}, {0, 4}, {0, 2}},
-		1: {{4, 0}, {2, 0}, {0, 4}, {0, 2}},
-		2: {{4, 0}, {4, 0}, {3, 0}, {0, 4}, {0, 2}},
-	} {
-		f := newTwoFunctions(t)
-		f.hosts[0].fn.SetWeight(weight)
-		f.post(f.a, f.ma, f.mb)
-		f.post(f.b, f.mb, f.ma)
-		for i, want := range want {
-			if got := f.run(); got != want {
-				t.Errorf("weight %d, run %d: packets issued %v, want %v", weight, i, got, want)
-			}
-		}
-		success(t, f.a.send.wait(20))
-		success(t, f.b.send.wait(20))
-	}
-}
-
 // ways makes destinations that record how they are used.
 type ways struct{ made []*way }
 
@@ -85,9 +64,10 @@ func (c *way) Want(vtime.Time)                             { c.wanted++ }
 func (c *way) Send(vtime.Time, *verbs.Datagram) verbs.Sent { return verbs.Taken }
 func (c *way) Leave(vtime.Time)                            { c.left++ }
 
-// TestDestinations: datagrams to an address use Falcon's link if there is no RoCEv2 port, if RoCEv2
-// is not chosen, or if RoCEv2 cannot reach the address. Multicast uses RoCEv2 only.
-func TestDestinations(t *testing.T) {
+// TestDatagramsUseFalconUnlessRoCEIsChosen: datagrams to an address use Falcon's link if there is
+// no RoCEv2 port, if RoCEv2 is not chosen, or if RoCEv2 cannot reach the address. Multicast uses
+// RoCEv2 only.
+func TestDatagramsUseFalconUnlessRoCEIsChosen(t *testing.T) {
 	v4, v6 := [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 9}, [16]byte{0: 0xfd, 15: 9}
 	port := newPort(t)
 	for name, c := range map[string]struct {
@@ -137,8 +117,8 @@ func newPort(t testing.TB) *roce.Port {
 	return Wire[*roce.Engine](NewEngine(Config{})).NewPort(netip.AddrFrom4([4]byte{10, 0, 0, 1}), 1500)
 }
 
-// TestChosenWireIsKept: the destination over RoCEv2 is made once per handle.
-func TestChosenWireIsKept(t *testing.T) {
+// TestADestinationOverRoCEIsMadeOnce: the destination over RoCEv2 is made once per handle.
+func TestADestinationOverRoCEIsMadeOnce(t *testing.T) {
 	all := &destinations{links: new(ways), port: newPort(t), roce: func([16]byte) bool { return true }}
 	c := all.To(&verbs.Address{GID: [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 9}}, true).(*choice)
 	if first := c.now(); first == nil || c.now() != first {
@@ -146,28 +126,110 @@ func TestChosenWireIsKept(t *testing.T) {
 	}
 }
 
-// TestCountersOfClosedFunctions: the engine's sum contains each function's counters once, while the
-// function exists and after it was closed.
-func TestCountersOfClosedFunctions(t *testing.T) {
-	for _, first := range []int{0, 1} {
-		e := NewEngine(Config{})
-		h := newWorld(t, worldConfig{}).hosts[0]
-		fns := [2]*Function{e.NewFunction(1, h.mem, verbs.Limits{}, h), e.NewFunction(2, h.mem, verbs.Limits{}, h)}
-		for i, f := range fns {
-			for range 3 + 4*i {
-				f.Doorbell(0, &abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 0x777})
-			}
-		}
-		for _, f := range []*Function{nil, fns[first], fns[first], fns[1-first]} {
-			if f != nil {
-				f.Close(0)
-			}
-			if n := e.Stats().BadDoorbells; n != 10 {
-				t.Errorf("%d doorbells are counted of 10", n)
-			}
-		}
-		if len(e.fns.list) != 0 {
-			t.Errorf("%d functions are left", len(e.fns.list))
+// TestDatagramsUseTheChosenWire: datagrams use the wire that is chosen at the moment, with the same
+// handle.
+func TestDatagramsUseTheChosenWire(t *testing.T) {
+	roceWorlds(t)
+	p := newUDPair(t, worldConfig{}, qpConfig{})
+	roce := false
+	for i, h := range p.hosts {
+		h.fn.UseRoCE(p.roce.ports[i], func(gid [16]byte) bool { return roce && gid == p.hosts[1-i].gid() })
+	}
+	var sent [2]uint64 // over Falcon, over RoCEv2
+	counts := func() [2]uint64 {
+		return [2]uint64{p.hosts[0].fe.Stats().PacketsSent, p.roce.ports[0].Stats().Sent}
+	}
+	for _, roce = range []bool{false, true, false, true, true} {
+		p.settle(1e9) // acknowledgements
+		sent = counts()
+		p.qps[1].receive(1, p.mem[1].sge(0, 4096))
+		success(t, p.unicast(p.qps[1], 100))
+		now := counts()
+		if over := [2]bool{now[0] > sent[0], now[1] > sent[1]}; over != [2]bool{!roce, roce} {
+			t.Errorf("RoCEv2 %t: sent over Falcon and RoCEv2: %v", roce, over)
 		}
 	}
+	ok(t, p.hosts[0].fn.DestroyAH(p.now, p.ah[0]))
+	p.settle(100e9)
+	if d := p.hosts[0].e.shared.Timers.Deadline(); d != vtime.Never {
+		t.Errorf("something waits until %d for a handle that is gone", d)
+	}
+}
+
+// TestASumCountsEveryCounter: a sum counts every counter, each by itself.
+func TestASumCountsEveryCounter(t *testing.T) {
+	var a, b, want Stats
+	counters := func(s *Stats) (list []reflect.Value) {
+		v := reflect.ValueOf(s).Elem()
+		for _, f := range reflect.VisibleFields(v.Type()) {
+			if !f.Anonymous {
+				list = append(list, v.FieldByIndex(f.Index))
+			}
+		}
+		return list
+	}
+	va, vb, vw := counters(&a), counters(&b), counters(&want)
+	for i := range va {
+		va[i].SetUint(uint64(1000 + i))
+		vb[i].SetUint(uint64(1 + 7*i))
+		vw[i].SetUint(uint64(1001 + 8*i))
+	}
+	if a.add(&b); a != want {
+		t.Errorf("%+v\nwant %+v", a, want)
+	}
+}
+
+// TestBothEndsCountAnExchange: a WRITE of three packets, a READ of two, an atomic, a SEND that
+// finds no receive at first, a WRITE that is refused, and two requests that are flushed behind it.
+func TestBothEndsCountAnExchange(t *testing.T) {
+	eachWire(t, func(t *testing.T) {
+		a, b := exchange(t)
+		for _, c := range []struct {
+			what      string
+			got, want uint64
+		}{
+			{"requests read", a.Posted, 7},
+			{"completions", a.Completed, 7},
+			{"completions of flushed requests", a.Flushed, 2},
+			{"completions of failed requests", a.Errors, 1},
+			{"queue pairs that failed", a.QPErrors + b.QPErrors, 2},
+			{"READ and atomic packets sent", a.PullsTx, 3},
+			{"READ and atomic packets served", b.PullsRx, 3},
+			{"bytes sent", a.BytesTx, 3034},
+			{"bytes that came back", a.BytesRx, 1508},
+			{"packets taken", b.PushesRx, 4},
+			{"bytes taken", b.BytesRx, 3010},
+			{"receiver not ready, said", b.RNRTx, 1},
+			{"receiver not ready, heard", a.RNRRx, 1},
+		} {
+			if c.got != c.want {
+				t.Errorf("%s: %d, want %d", c.what, c.got, c.want)
+			}
+		}
+		if b.Refused == 0 {
+			t.Error("no refusal is counted")
+		}
+	})
+}
+
+// exchange returns what both functions counted.
+func exchange(t *testing.T) (a, b Stats) {
+	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
+	p.b.modify(abi.ModifyQP{Mask: abi.QPAttrMinRNRTimer, MinRNRTimer: 24}) // 41 ms
+	p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 3000))
+	p.a.post(p.remote(abi.OpRead, 0), p.ma.sge(4096, 1500))
+	p.a.post(p.remote(abi.OpFetchAdd, 0), p.ma.sge(0, 8))
+	success(t, p.a.send.wait(3))
+	p.a.post(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, p.ma.sge(0, 10))
+	p.settle(100e3)
+	p.b.receive(1, p.mb.sge(0, 100))
+	success(t, p.a.send.wait(1))
+	x := p.remote(abi.OpWrite, 0)
+	x.RKey ^= 1 << 24
+	p.a.post(x, p.ma.sge(0, 8))
+	p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 8))
+	p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 8))
+	p.a.send.wait(3)
+	p.settle(10e6)
+	return p.hosts[0].fn.Stats(), p.hosts[1].fn.Stats()
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/rdma/rof"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
@@ -87,4 +88,16 @@ func (f *Function) EachQP(call func(*verbs.QPInfo)) {
 		info.Rate = f.sched.throttle.Armed() && q.Queued.On() != nil
 		call(info)
 	})
+}
+
+// Stats counts what happened since the function (or, summed, the engine) was made.
+type Stats struct {
+	verbs.Stats
+	transport.Counters
+}
+
+// add adds o to s.
+func (s *Stats) add(o *Stats) {
+	s.Stats.Add(&o.Stats)
+	s.Counters.Add(&o.Counters)
 }

@@ -72,8 +72,7 @@ func (h *host) AsyncEvent(typ abi.EventType, number, status uint32, reason strin
 }
 
 func (h *host) Violation(v *abi.Violation) { h.violations = append(h.violations, *v) }
-
-func (h *host) Mistake(m *verbs.Mistake) { h.mistakes = append(h.mistakes, *m) }
+func (h *host) Mistake(m *verbs.Mistake)   { h.mistakes = append(h.mistakes, *m) }
 
 type worldConfig struct {
 	arena  int

@@ -15,9 +15,10 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// TestRandomRequests posts entries of random bytes, and half valid ones, on both queues of both
-// sides. Each of them completes or is flushed, in order, and the function survives.
-func TestRandomRequests(t *testing.T) {
+// TestRandomRequestsCompleteOrAreFlushed posts entries of random bytes, and half valid ones, on
+// both queues of both sides. Each of them completes or is flushed, in order, and the function
+// survives.
+func TestRandomRequestsCompleteOrAreFlushed(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
@@ -80,9 +81,9 @@ func TestRandomRequests(t *testing.T) {
 	}
 }
 
-// TestChangingRequests lets the driver keep rewriting the ring. The meaning of a request is decided
-// once. (DEV-606)
-func TestChangingRequests(t *testing.T) {
+// TestAChangingRequestIsDecidedOnce lets the driver keep rewriting the ring. The meaning of a
+// request is decided once. (DEV-606)
+func TestAChangingRequestIsDecidedOnce(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	for i := range 200 {
@@ -104,9 +105,10 @@ func TestChangingRequests(t *testing.T) {
 	p.settle(1e9)
 }
 
-// TestDoorbells: no doorbell stops a function, whatever it names, and one that names no queue has
-// no effect. An error in one queue affects only that queue (TestBrokenQueues). (DEV-801)
-func TestDoorbells(t *testing.T) {
+// TestNoDoorbellStopsAFunction: no doorbell stops a function, whatever it names, and one that names
+// no queue has no effect. An error in one queue affects only that queue
+// (TestABrokenQueueFailsOnlyItsQueuePair). (DEV-801)
+func TestNoDoorbellStopsAFunction(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		ring func(p *pair)
@@ -150,10 +152,10 @@ func TestDoorbells(t *testing.T) {
 	}
 }
 
-// TestBrokenQueues: an impossible index in the memory of one queue, which a program of the guest
-// may own, or a doorbell ahead of it, fails its queue pair. Other queue pairs of the function
-// continue, and a reset repairs the failed one. (DEV-605, DEV-612)
-func TestBrokenQueues(t *testing.T) {
+// TestABrokenQueueFailsOnlyItsQueuePair: an impossible index in the memory of one queue, which a
+// program of the guest may own, or a doorbell ahead of it, fails its queue pair. Other queue pairs
+// of the function continue, and a reset repairs the failed one. (DEV-605, DEV-612)
+func TestABrokenQueueFailsOnlyItsQueuePair(t *testing.T) {
 	for name, spoil := range map[string]func(p *pair){
 		"ahead of memory":     func(p *pair) { p.bell(abi.DoorbellSQ, p.a.number, 1) },
 		"ahead of memory, RQ": func(p *pair) { p.bell(abi.DoorbellRQ, p.a.number, 1) },
@@ -213,9 +215,9 @@ func (p *pair) bell(kind abi.DoorbellKind, queue, index uint32) {
 	p.hosts[0].fn.Doorbell(p.now, &abi.Doorbell{Kind: kind, Queue: queue, Index: index})
 }
 
-// TestMemoryGone removes the guest's memory. A missing ring fails its queue pair, missing data only
-// the request.
-func TestMemoryGone(t *testing.T) {
+// TestMissingMemoryFailsAQueuePairOrARequest removes the guest's memory. A missing ring fails its
+// queue pair, missing data only the request.
+func TestMissingMemoryFailsAQueuePairOrARequest(t *testing.T) {
 	t.Run("rings", func(t *testing.T) {
 		p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 		p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 8))
@@ -343,9 +345,9 @@ func (v *victim) survived() {
 	}
 }
 
-// TestHostilePeer feeds pushes and pulls that no correct engine sends to a QP in RTS: wrong
-// numbers, lengths, ends and bits.
-func TestHostilePeer(t *testing.T) {
+// TestAHostilePeerEndsOnlyItsConnection feeds pushes and pulls that no correct engine sends to a QP
+// in RTS: wrong numbers, lengths, ends and bits.
+func TestAHostilePeerEndsOnlyItsConnection(t *testing.T) {
 	for seed := range uint64(150) {
 		v := newVictim(t, seed)
 		r, m := v.r, v.m
@@ -385,9 +387,9 @@ func TestHostilePeer(t *testing.T) {
 	}
 }
 
-// TestHostileModes sends to a target of each special kind what no correct engine sends: XRC
-// opcodes, masked atomics, CE bits, other queue pairs' window keys.
-func TestHostileModes(t *testing.T) {
+// TestEveryKindOfTargetSurvivesAHostilePeer sends to a target of each special kind what no correct
+// engine sends: XRC opcodes, masked atomics, CE bits, other queue pairs' window keys.
+func TestEveryKindOfTargetSurvivesAHostilePeer(t *testing.T) {
 	for seed := range uint64(60) {
 		v := newVictim(t, seed)
 		r, m, h := v.r, v.m, v.h
@@ -431,5 +433,68 @@ func TestHostileModes(t *testing.T) {
 			}
 		}
 		v.survived()
+	}
+}
+
+// TestReservedBytesAreReportedByStrictFunctions: nonzero reserved bytes of an entry have no effect,
+// but a strict function reports them to the driver. (DRV-102)
+func TestReservedBytesAreReportedByStrictFunctions(t *testing.T) {
+	const ofSend, ofReceive = 11, 9 // bytes of the entries that have to be zero
+	for _, strict := range []bool{false, true} {
+		for _, dirty := range []bool{false, true} {
+			p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
+			p.hosts[0].fn.UseStrict(strict)
+			p.hosts[1].fn.UseStrict(strict)
+			p.b.receive(1, p.mb.sge(0, 100))
+			p.a.postRaw(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, nil, p.ma.sge(0, 10))
+			if dirty {
+				p.a.sqMem[abi.QueueHeaderSize+ofSend] = 1
+				p.b.rqMem[abi.QueueHeaderSize+ofReceive] = 1
+			}
+			p.a.ring()
+			success(t, p.a.send.wait(1))
+			success(t, p.b.recv.wait(1))
+			for i, where := range []abi.Ring{abi.RingSQ, abi.RingRQ} {
+				v := p.hosts[i].violations
+				if told := len(v) == 1 && v[0].Clause == 102 && v[0].Ring == where; told != (strict && dirty) || !told && len(v) > 0 {
+					t.Errorf("strict %t, reserved bytes used %t: host %d reports %+v", strict, dirty, i, v)
+				}
+			}
+		}
+	}
+}
+
+// TestARequestForAnotherQueuePairIsRefused sends to a QP number that does not own the connection
+// (RDMA over Falcon §6.9). The request is refused, and the QP that owns the connection continues.
+func TestARequestForAnotherQueuePairIsRefused(t *testing.T) {
+	for _, op := range []abi.Opcode{abi.OpWrite, abi.OpRead, abi.OpFetchAdd} {
+		p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
+		other := p.hosts[1].createQP(p.pd[1], qpConfig{})
+		a, b := p.hosts[0].createQP(p.pd[0], qpConfig{}), p.hosts[1].createQP(p.pd[1], qpConfig{})
+		p.connectAs(a, b, true, other.number, a.number)
+		a.post(p.remote(op, 0), p.ma.sge(0, 8))
+		if got := a.send.wait(1)[0].Status; got != abi.WCRemInvReqErr {
+			t.Fatalf("%v: %v", op, got)
+		}
+		if b.q.State() != abi.QPStateRTS || other.q.State() != abi.QPStateInit {
+			t.Fatalf("%v: QPs are in %v and %v", op, b.q.State(), other.q.State())
+		}
+		if n := p.hosts[1].fn.Stats().CIDMismatches; n != 1 {
+			t.Fatalf("%v: %d mismatches counted", op, n)
+		}
+	}
+}
+
+// TestAnUnreliableRequestForAnotherQueuePairIsIgnored: the same on an unreliable connection, where
+// neither end is told.
+func TestAnUnreliableRequestForAnotherQueuePairIsIgnored(t *testing.T) {
+	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
+	a, b := p.hosts[0].createQP(p.pd[0], uc), p.hosts[1].createQP(p.pd[1], uc)
+	p.connectAs(a, b, true, b.number+1, a.number)
+	a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 8))
+	a.send.wait(1)
+	p.settle(1e6)
+	if n := p.hosts[1].fn.Stats().CIDMismatches; n != 1 || b.q.State() != abi.QPStateRTS {
+		t.Fatalf("%d mismatches counted, QP in %v", n, b.q.State())
 	}
 }

@@ -36,10 +36,10 @@ func (h *host) alias(pdn uint32, n, pages int) (key uint32, mem []byte) {
 	return key, h.bytes(at, pages*abi.PageSize)
 }
 
-// TestGreatestMessage moves 2^31 bytes by one work request, to a peer and inside the NIC, by WRITE
-// and by READ. Source and sink repeat pages with different periods, so that what a page of the sink
-// holds in the end says which of the source came last.
-func TestGreatestMessage(t *testing.T) {
+// TestAMessageOf2GiBArrives moves 2^31 bytes by one work request, to a peer and inside the NIC, by
+// WRITE and by READ. Source and sink repeat pages with different periods, so that what a page of
+// the sink holds in the end says which of the source came last.
+func TestAMessageOf2GiBArrives(t *testing.T) {
 	const (
 		n           = 1 << 31
 		from, to    = 251, 257 // pages, repeated

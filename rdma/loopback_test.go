@@ -13,55 +13,55 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
-// TestOverLoopback runs the verbs tests once more, with both functions on one NIC. The results must
-// be the same.
-func TestOverLoopback(t *testing.T) {
+// TestAllHoldsInsideOneNIC runs the verbs tests once more, with both functions on one NIC. The
+// results must be the same.
+func TestAllHoldsInsideOneNIC(t *testing.T) {
 	overLoopback = true
 	defer func() { overLoopback = false }()
 	for _, c := range []struct {
 		name string
 		test func(*testing.T)
 	}{
-		{"Model", TestModel},
-		{"Send", TestSend},
-		{"Write", TestWrite},
-		{"Read", TestRead},
-		{"Atomics", TestAtomics},
-		{"Signaling", TestSignaling},
-		{"ErrorStatuses", TestErrorStatuses},
-		{"SendInvalidate", TestSendInvalidate},
-		{"ReceiverNotReady", TestReceiverNotReady},
-		{"ReceiverNeverReady", TestReceiverNeverReady},
-		{"WrongQP", TestWrongQP},
-		{"StaleKeys", TestStaleKeys},
-		{"RandomRequests", TestRandomRequests},
-		{"ChangingRequests", TestChangingRequests},
-		{"Doorbells", TestDoorbells},
-		{"MemoryGone", TestMemoryGone},
-		{"CompletionOverflow", TestCompletionOverflow},
-		{"FullQueueIsNotOverflow", TestFullQueueIsNotOverflow},
-		{"Arm", TestArm},
-		{"Credits", TestCredits},
-		{"Reset", TestReset},
-		{"DestroyInAnyOrder", TestDestroyInAnyOrder},
-		{"DestroyAllKinds", TestDestroyAllKinds},
-		{"SRQ", TestSRQ},
-		{"SRQLimit", TestSRQLimit},
-		{"SRQResize", TestSRQResize},
-		{"XRC", TestXRC},
-		{"XRCRefusals", TestXRCRefusals},
-		{"MaskedAtomics", TestMaskedAtomics},
-		{"AtomicWrite", TestAtomicWrite},
-		{"Window", TestWindow},
-		{"WindowEnds", TestWindowEnds},
-		{"WindowRights", TestWindowRights},
-		{"BindRefusals", TestBindRefusals},
-		{"InvalidateWaits", TestInvalidateWaits},
-		{"ReadInvalidate", TestReadInvalidate},
-		{"Rereg", TestRereg},
-		{"SizeLimits", TestSizeLimits},
+		{"Model", TestRandomRequestsMatchTheModel},
+		{"Send", TestSendsOfAllSizes},
+		{"Write", TestWritesOfAllSizes},
+		{"Read", TestReadsOfAllSizes},
+		{"Atomics", TestAtomicsReturnThePreviousValue},
+		{"Signaling", TestOnlySignaledRequestsComplete},
+		{"ErrorStatuses", TestEveryMistakeHasItsStatus},
+		{"SendInvalidate", TestASendInvalidatesAKey},
+		{"ReceiverNotReady", TestASendWaitsForAReceive},
+		{"ReceiverNeverReady", TestRNRRetriesEndInAnError},
+		{"WrongQP", TestARequestForAnotherQueuePairIsRefused},
+		{"StaleKeys", TestOldKeysNameNoLaterRegion},
+		{"RandomRequests", TestRandomRequestsCompleteOrAreFlushed},
+		{"ChangingRequests", TestAChangingRequestIsDecidedOnce},
+		{"Doorbells", TestNoDoorbellStopsAFunction},
+		{"MemoryGone", TestMissingMemoryFailsAQueuePairOrARequest},
+		{"CompletionOverflow", TestAnOverflowFailsTheQueuePairsOfItsQueue},
+		{"FullQueueIsNotOverflow", TestEverySlotOfACompletionQueueIsUsable},
+		{"Arm", TestAnArmedQueueSendsAnEvent},
+		{"Credits", TestAllQueuePairsFinishWithLittleCredit},
+		{"Reset", TestAResetQueuePairIsUsedAgain},
+		{"DestroyInAnyOrder", TestObjectsAreDestroyedInAnyOrderUnderTraffic},
+		{"DestroyAllKinds", TestObjectsOfAllKindsAreDestroyedInAnyOrder},
+		{"SRQ", TestASharedQueueServesManyQueuePairs},
+		{"SRQLimit", TestTheSRQLimitIsReportedOnce},
+		{"SRQResize", TestASharedQueueMovesToAnotherArea},
+		{"XRC", TestXRCReachesTheSharedQueueItNames},
+		{"XRCRefusals", TestWrongXRCRequestsCostTheConnection},
+		{"MaskedAtomics", TestMaskedAtomicsChangeTheirFieldsOnly},
+		{"AtomicWrite", TestAtomicWritesStoreOneWord},
+		{"Window", TestAWindowIsBoundUsedAndInvalidated},
+		{"WindowEnds", TestAWindowEndsWithItsQueuePair},
+		{"WindowRights", TestAWindowGivesOnlyItsRights},
+		{"BindRefusals", TestWhatCannotBeBoundFails},
+		{"InvalidateWaits", TestInvalidationWaitsForRequestsBefore},
+		{"ReadInvalidate", TestAReadInvalidatesItsSink},
+		{"Rereg", TestReregistrationChangesARegionOrNothing},
+		{"SizeLimits", TestSizeLimitsOfUnorderedMode},
 		{"ScatterGatherAndInline", TestCase97_ScatterGatherAndInline},
-		{"ResizeCQ", TestResizeCQ},
+		{"ResizeCQ", TestResizeKeepsEveryCompletion},
 	} {
 		t.Run(c.name, c.test)
 	}
@@ -74,9 +74,9 @@ func loopPair(t testing.TB, c worldConfig, qc qpConfig) *pair {
 	return newPair(t, true, 64<<10, c, qc)
 }
 
-// TestLoopbackFlush fails a QP whose peer is not ready, with more work behind. All is flushed in
-// order, and no credit is leaked.
-func TestLoopbackFlush(t *testing.T) {
+// TestLoopbackFlushesInOrder fails a QP whose peer is not ready, with more work behind. All is
+// flushed in order, and no credit is leaked.
+func TestLoopbackFlushesInOrder(t *testing.T) {
 	for name, end := range map[string]func(p *pair){
 		"modify":       func(p *pair) { p.a.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateErr}) },
 		"disconnected": func(p *pair) { p.a.q.Disconnected(p.now) },
@@ -114,8 +114,9 @@ func TestLoopbackFlush(t *testing.T) {
 	}
 }
 
-// TestLoopbackDeregister ends a registration while a request that uses it waits for a receive.
-func TestLoopbackDeregister(t *testing.T) {
+// TestLoopbackDeregistrationStopsWaitingRequests ends a registration while a request that uses it
+// waits for a receive.
+func TestLoopbackDeregistrationStopsWaitingRequests(t *testing.T) {
 	p := loopPair(t, worldConfig{}, qpConfig{})
 	p.a.post(abi.SendWQE{Opcode: abi.OpSend}, p.ma.sge(0, 100))
 	p.settle(1e6)
@@ -126,9 +127,9 @@ func TestLoopbackDeregister(t *testing.T) {
 	}
 }
 
-// TestLoopbackPeerCloses closes one end under the other's traffic: the other hears of it with its
-// next request.
-func TestLoopbackPeerCloses(t *testing.T) {
+// TestLoopbackClosesAreNoticedByTheNextRequest closes one end under the other's traffic: the other
+// hears of it with its next request.
+func TestLoopbackClosesAreNoticedByTheNextRequest(t *testing.T) {
 	p := loopPair(t, worldConfig{}, qpConfig{})
 	ok(t, p.hosts[1].fn.DestroyQP(p.now, p.b.number))
 	p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 3000))
@@ -147,8 +148,8 @@ func TestLoopbackPeerCloses(t *testing.T) {
 	}
 }
 
-// TestLoopbackItself connects two QPs of one function, and one QP with itself.
-func TestLoopbackItself(t *testing.T) {
+// TestAQueuePairConnectsToItself connects two QPs of one function, and one QP with itself.
+func TestAQueuePairConnectsToItself(t *testing.T) {
 	p := loopPair(t, worldConfig{}, qpConfig{})
 	h := p.hosts[0]
 	a, b := h.createQP(p.pd[0], qpConfig{}), h.createQP(p.pd[0], qpConfig{})
@@ -177,9 +178,9 @@ func TestLoopbackItself(t *testing.T) {
 	p.settle(2e9)
 }
 
-// TestLoopbackSharesCredits lets a function's loopback connection and one over Falcon starve each
-// other of credit. Each continues when the other has returned it.
-func TestLoopbackSharesCredits(t *testing.T) {
+// TestLoopbackSharesCreditsWithFalcon lets a function's loopback connection and one over Falcon
+// starve each other of credit. Each continues when the other has returned it.
+func TestLoopbackSharesCreditsWithFalcon(t *testing.T) {
 	p := newPair(t, true, 64<<10, worldConfig{credit: credit.Cost{credit.ReqPktTx: 1, credit.ReqBufTx: 40, credit.ReqPktRx: 1, credit.ReqBufRx: 40, credit.DataPktTx: 1, credit.DataBufTx: 20}}, qpConfig{})
 	h := p.hosts[0]
 	a, b := h.createQP(p.pd[0], qpConfig{}), h.createQP(p.pd[0], qpConfig{})
@@ -207,8 +208,9 @@ func TestLoopbackSharesCredits(t *testing.T) {
 	}
 }
 
-// TestLoopbackTap looks at the packets of a READ and a SEND as the capture gets them.
-func TestLoopbackTap(t *testing.T) {
+// TestLoopbackPacketsAreCaptured looks at the packets of a READ and a SEND as the capture gets
+// them.
+func TestLoopbackPacketsAreCaptured(t *testing.T) {
 	p := loopPair(t, worldConfig{}, qpConfig{})
 	type seen struct {
 		from  uint32
@@ -246,9 +248,10 @@ func TestLoopbackTap(t *testing.T) {
 	}
 }
 
-// TestAtomicsEverywhere adds to one counter over a loopback connection within the function, over
-// one from another function, and by the guest's own processor at the same time: nothing is lost.
-func TestAtomicsEverywhere(t *testing.T) {
+// TestAtomicsOfAllConnectionsAddUp adds to one counter over a loopback connection within the
+// function, over one from another function, and by the guest's own processor at the same time:
+// nothing is lost.
+func TestAtomicsOfAllConnectionsAddUp(t *testing.T) {
 	p := loopPair(t, worldConfig{}, qpConfig{})
 	h := p.hosts[1]
 	a, b := h.createQP(p.pd[1], qpConfig{}), h.createQP(p.pd[1], qpConfig{})

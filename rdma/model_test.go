@@ -13,13 +13,13 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestModel runs random requests in both directions over several connections and a link that loses,
-// reorders and duplicates, and compares completions and every byte of memory with a model that runs
-// the requests one by one. There are connections of every ordering, with shared receive queues, in
-// XRC domains, with memory windows that come and go, and such that complete in error, whose
-// requests are wrong now and then. A failure replays with its seed. Datagrams have a model of their
-// own, since they may be lost: TestDatagramModel.
-func TestModel(t *testing.T) {
+// TestRandomRequestsMatchTheModel runs random requests in both directions over several connections
+// and a link that loses, reorders and duplicates, and compares completions and every byte of memory
+// with a model that runs the requests one by one. There are connections of every ordering, with
+// shared receive queues, in XRC domains, with memory windows that come and go, and such that
+// complete in error, whose requests are wrong now and then. A failure replays with its seed.
+// Datagrams have a model of their own, since they may be lost: TestDatagramsMatchTheModel.
+func TestRandomRequestsMatchTheModel(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {
 		seeds = 4

@@ -20,8 +20,9 @@ var modes = []struct {
 	{"strong", abi.OrderingStrong, true}, {"weak", abi.OrderingWeak, false}, {"unordered", abi.OrderingUnordered, false},
 }
 
-// TestSizeLimits holds the size limits of §6.4, and which combinations of modes there are.
-func TestSizeLimits(t *testing.T) {
+// TestSizeLimitsOfUnorderedMode holds the size limits of §6.4, and which combinations of modes
+// there are.
+func TestSizeLimitsOfUnorderedMode(t *testing.T) {
 	for _, m := range modes {
 		for _, c := range []struct {
 			op    abi.Opcode
@@ -85,9 +86,10 @@ func TestSizeLimits(t *testing.T) {
 	}
 }
 
-// TestCompletionOrder (DEV-951): a WRITE behind a SEND that finds no receive completes before it
-// only in unordered mode. The same holds for receives whose messages overtake others.
-func TestCompletionOrder(t *testing.T) {
+// TestOnlyUnorderedModeCompletesOutOfOrder (DEV-951): a WRITE behind a SEND that finds no receive
+// completes before it only in unordered mode. The same holds for receives whose messages overtake
+// others.
+func TestOnlyUnorderedModeCompletesOutOfOrder(t *testing.T) {
 	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) {
 			p := newPair(t, m.ordered, 1<<16, worldConfig{}, qpConfig{ordering: m.ordering, cie: true})
@@ -138,9 +140,10 @@ func TestCompletionOrder(t *testing.T) {
 	}
 }
 
-// TestCompleteInError tests DEV-952 in every ordering. A failed request fails alone: both queue
-// pairs continue, a receive that it took completes in error, and the requests around it succeed.
-func TestCompleteInError(t *testing.T) {
+// TestAFailedRequestFailsAlone tests DEV-952 in every ordering. A failed request fails alone: both
+// queue pairs continue, a receive that it took completes in error, and the requests around it
+// succeed.
+func TestAFailedRequestFailsAlone(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		post  func(p *pair)
@@ -255,10 +258,10 @@ func TestCompleteInError(t *testing.T) {
 	}
 }
 
-// TestErrorModesDiffer: a queue pair that fails as verbs require never accepts as data what a peer
-// that completes in error could not supply. Connection management does not connect such queue pairs
-// (DEV-950).
-func TestErrorModesDiffer(t *testing.T) {
+// TestErrorModesDoNotMix: a queue pair that fails as verbs require never accepts as data what a
+// peer that completes in error could not supply. Connection management does not connect such queue
+// pairs (DEV-950).
+func TestErrorModesDoNotMix(t *testing.T) {
 	for _, op := range []abi.Opcode{abi.OpSend, abi.OpWrite, abi.OpWriteImm} {
 		for _, n := range []int{300, 6000} {
 			for _, m := range modes[:2] {
@@ -286,9 +289,9 @@ func TestErrorModesDiffer(t *testing.T) {
 	}
 }
 
-// TestBadReceiveForImmediate: a receive whose SGE names no memory fails, and with it the
-// WRITE that takes it for its immediate data, as a SEND does. (DEV-610, DEV-952)
-func TestBadReceiveForImmediate(t *testing.T) {
+// TestABadReceiveFailsAWriteWithImmediate: a receive whose SGE names no memory fails, and with it
+// the WRITE that takes it for its immediate data, as a SEND does. (DEV-610, DEV-952)
+func TestABadReceiveFailsAWriteWithImmediate(t *testing.T) {
 	for _, cie := range []bool{false, true} {
 		for _, op := range []abi.Opcode{abi.OpSend, abi.OpWriteImm} {
 			for _, m := range modes[:2] {
@@ -330,12 +333,12 @@ func vanish(p *pair, op abi.Opcode, n int) {
 	p.cut(0, false)
 }
 
-// TestOrderingTable is the table of RFC 7306 §7 with the operations this device has: Immediate Data
-// is a SEND with immediate data that carries nothing else. Each row is tried many times over a link
-// that loses and reorders. The rows that end in a READ hold in strong mode only, because RDMA over
-// Falcon §6.7 lets READs of weak mode run as they come. Strong mode also places data in order,
+// TestOrderingsOfRFC7306 is the table of RFC 7306 §7 with the operations this device has: Immediate
+// Data is a SEND with immediate data that carries nothing else. Each row is tried many times over a
+// link that loses and reorders. The rows that end in a READ hold in strong mode only, because RDMA
+// over Falcon §6.7 lets READs of weak mode run as they come. Strong mode also places data in order,
 // where the table has "no placement guarantee".
-func TestOrderingTable(t *testing.T) {
+func TestOrderingsOfRFC7306(t *testing.T) {
 	const (
 		write  = abi.OpWrite
 		send   = abi.OpSend
@@ -469,9 +472,9 @@ func TestOrderingTable(t *testing.T) {
 
 func takes(op abi.Opcode) bool { return op == abi.OpSend || op == abi.OpSendImm }
 
-// TestUnorderedFlush fails an unordered queue pair with works that are done, in progress and not
-// started. Each completes once.
-func TestUnorderedFlush(t *testing.T) {
+// TestUnorderedWorkIsFlushedOnce fails an unordered queue pair with works that are done, in
+// progress and not started. Each completes once.
+func TestUnorderedWorkIsFlushedOnce(t *testing.T) {
 	p := newPair(t, false, 1<<16, worldConfig{}, qpConfig{ordering: abi.OrderingUnordered, cie: true})
 	for i := range 20 {
 		if i%2 == 0 {

@@ -36,9 +36,9 @@ func (p *pair) shadowWrite(x abi.SendWQE) (need bool) {
 	return need
 }
 
-// TestShadowDoorbell: while the device polls, the producer index is the doorbell; before it stops
-// it asks for one, and looks again (DRV-604, DEV-607, DEV-804).
-func TestShadowDoorbell(t *testing.T) {
+// TestPollingReplacesDoorbells: while the device polls, the producer index is the doorbell; before
+// it stops it asks for one, and looks again (DRV-604, DEV-607, DEV-804).
+func TestPollingReplacesDoorbells(t *testing.T) {
 	p := shadowPair(t)
 	x, e := p.remote(abi.OpWrite, 0), p.hosts[0].e
 	p.a.ring()
@@ -76,8 +76,9 @@ func polled(e *Engine) (list []*verbs.QP) {
 	return list
 }
 
-// TestPollEnds: a queue that stays empty is armed by itself, also when others keep the shard busy.
-func TestPollEnds(t *testing.T) {
+// TestPollingEndsByItself: a queue that stays empty is armed by itself, also when others keep the
+// shard busy.
+func TestPollingEndsByItself(t *testing.T) {
 	p := shadowPair(t)
 	e := p.hosts[0].e
 	p.a.ring()
@@ -93,8 +94,8 @@ func TestPollEnds(t *testing.T) {
 	}
 }
 
-// TestPollEndsInTime: the very moment at which polling ends arms the queue, too.
-func TestPollEndsInTime(t *testing.T) {
+// TestPollingEndsAtItsVeryMoment: the very moment at which polling ends arms the queue, too.
+func TestPollingEndsAtItsVeryMoment(t *testing.T) {
 	p := shadowPair(t)
 	e := p.hosts[0].e
 	for range 3 { // so that what it was armed for last is well behind
@@ -117,8 +118,9 @@ func TestPollEndsInTime(t *testing.T) {
 	}
 }
 
-// TestPollFair: one Poll looks at a bounded number of queues and the next goes on with the others.
-func TestPollFair(t *testing.T) {
+// TestPollTakesQueuesInTurn: one Poll looks at a bounded number of queues and the next goes on with
+// the others.
+func TestPollTakesQueuesInTurn(t *testing.T) {
 	const n = 3*verbs.PollQuantum + 5
 	p := newPair(t, true, 8192, worldConfig{limits: verbs.Limits{Objects: verbs.Counts{abi.ObjectQP: n + 1}}, arena: 64 << 20}, qpConfig{})
 	p.hosts[0].fn.UseFeatures(abi.FeatureEventIndex)
@@ -145,9 +147,10 @@ func TestPollFair(t *testing.T) {
 	}
 }
 
-// TestPollLeaves: a QP that leaves RTS, is reset, destroyed or belongs to a function that ended is
-// not polled any more, since its driver may clear the queue (DRV-601); in ERR its queue is armed.
-func TestPollLeaves(t *testing.T) {
+// TestQueuePairsThatLeaveRTSAreNotPolled: a QP that leaves RTS, is reset, destroyed or belongs to a
+// function that ended is not polled any more, since its driver may clear the queue (DRV-601); in
+// ERR its queue is armed.
+func TestQueuePairsThatLeaveRTSAreNotPolled(t *testing.T) {
 	for name, leave := range map[string]func(p *pair){
 		"reset":   func(p *pair) { p.a.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateReset}) },
 		"destroy": func(p *pair) { p.hosts[0].fn.DestroyQP(p.now, p.a.number) },
@@ -180,8 +183,9 @@ func TestPollLeaves(t *testing.T) {
 	}
 }
 
-// TestPollHostile: an impossible producer found by polling costs the queue pair (DEV-605).
-func TestPollHostile(t *testing.T) {
+// TestAnImpossibleProducerFailsItsQueuePair: an impossible producer found by polling costs the
+// queue pair (DEV-605).
+func TestAnImpossibleProducerFailsItsQueuePair(t *testing.T) {
 	p := shadowPair(t)
 	p.a.ring()
 	p.step()
@@ -196,14 +200,44 @@ func TestPollHostile(t *testing.T) {
 	}
 }
 
-// BenchmarkPoll is what looking at one empty queue costs.
-func BenchmarkPoll(b *testing.B) {
-	p := newPair(b, true, 8192, worldConfig{}, qpConfig{})
-	p.hosts[0].fn.UseFeatures(abi.FeatureEventIndex)
-	p.a.ring()
-	p.step()
-	b.ReportAllocs()
-	for range b.N {
-		p.hosts[0].e.Poll(falcon.Time(p.now))
+// TestNoRequestIsLeftBehindByTheEventIndex posts with a driver that rings only when the event index
+// asks for it: no request is left behind.
+func TestNoRequestIsLeftBehindByTheEventIndex(t *testing.T) {
+	p := newPair(t, true, 8192, worldConfig{}, qpConfig{log2: 4, sigAll: true})
+	bells, done := 0, 0
+	x := p.remote(abi.OpWrite, 0)
+	x.NumSGE = 1
+	entry := make([]byte, 512)
+	x.Marshal(entry)
+	s := p.ma.sge(0, 100)
+	s.Marshal(entry[abi.SendWQEHeader:])
+	for posted := range 1000 {
+		if err := p.a.sq.Push(entry); err != nil {
+			t.Fatal(err)
+		}
+		_, need, err := p.a.sq.Publish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if need {
+			bells++
+			p.a.ring()
+		}
+		switch posted % 7 {
+		case 0, 3:
+			p.hosts[0].e.Run(p.now)
+		case 5, 6:
+			p.settle(falcon.Time(posted) * 100)
+		}
+		for p.a.send.drop() {
+			done++
+		}
+		if posted-done > 10 {
+			done += len(p.a.send.wait(posted - done))
+		}
+	}
+	success(t, p.a.send.wait(1000-done))
+	if bells == 0 || bells > 900 {
+		t.Errorf("%d doorbells for 1000 requests", bells)
 	}
 }

@@ -3,12 +3,17 @@ package rdma
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/roce"
+	rocewire "github.com/falcon-vnic/vnic/rdma/roce/wire"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // overRoCE makes worlds whose queue pairs are connected over RoCEv2.
@@ -67,9 +72,9 @@ func (n *roceNet) connect(a, b *qp, numberOfB, numberOfA uint32) {
 	}
 }
 
-// TestModelOverRoCE is TestModel for connections over RoCEv2: those with shared receive queues, in
-// XRC domains, with memory windows, and as ever.
-func TestModelOverRoCE(t *testing.T) {
+// TestRandomRequestsMatchTheModelOverRoCE is TestRandomRequestsMatchTheModel for connections over
+// RoCEv2: those with shared receive queues, in XRC domains, with memory windows, and as ever.
+func TestRandomRequestsMatchTheModelOverRoCE(t *testing.T) {
 	roceWorlds(t)
 	seeds := uint64(60)
 	if testing.Short() {
@@ -80,20 +85,21 @@ func TestModelOverRoCE(t *testing.T) {
 	}
 }
 
-// TestOrderingTableOverRoCE is the table of RFC 7306 §7 over RoCEv2.
-func TestOrderingTableOverRoCE(t *testing.T) {
+// TestOrderingsOfRFC7306OverRoCE is the table of RFC 7306 §7 over RoCEv2.
+func TestOrderingsOfRFC7306OverRoCE(t *testing.T) {
 	roceWorlds(t)
-	TestOrderingTable(t)
+	TestOrderingsOfRFC7306(t)
 }
 
-// TestAtomicWriteOverRoCE is TestAtomicWrite over RoCEv2, where it is a WRITE, too.
-func TestAtomicWriteOverRoCE(t *testing.T) {
+// TestAtomicWritesStoreOneWordOverRoCE is TestAtomicWritesStoreOneWord over RoCEv2, where it is a
+// WRITE, too.
+func TestAtomicWritesStoreOneWordOverRoCE(t *testing.T) {
 	roceWorlds(t)
-	TestAtomicWrite(t)
+	TestAtomicWritesStoreOneWord(t)
 }
 
-// TestRoCECarries checks that these worlds really use RoCEv2.
-func TestRoCECarries(t *testing.T) {
+// TestRoCEWorldsUseRoCE checks that these worlds really use RoCEv2.
+func TestRoCEWorldsUseRoCE(t *testing.T) {
 	roceWorlds(t)
 	p := newPair(t, true, 1<<16, worldConfig{}, qpConfig{})
 	x := p.remote(abi.OpWrite, 0)
@@ -107,9 +113,9 @@ func TestRoCECarries(t *testing.T) {
 	}
 }
 
-// TestOverlongWrite: the first packet of a WRITE names its whole length, so one that is too long is
-// refused before anything of it is written, as Linux's rdma_rxe does it.
-func TestOverlongWrite(t *testing.T) {
+// TestAnOverlongWriteWritesNothing: the first packet of a WRITE names its whole length, so one that
+// is too long is refused before anything of it is written, as Linux's rdma_rxe does it.
+func TestAnOverlongWriteWritesNothing(t *testing.T) {
 	roceWorlds(t)
 	for _, n := range []int{4097, 9000, 40_000} {
 		p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
@@ -127,82 +133,298 @@ func TestOverlongWrite(t *testing.T) {
 	}
 }
 
-// TestSendsWaitForReceives: of 20 SENDs over RoCEv2 to a queue pair with four receives, four arrive
-// and one more probes (IBA §9.7.7.2). The others are sent when there are receives, none of them in
-// vain. Receives of a shared queue are not counted.
-func TestSendsWaitForReceives(t *testing.T) {
+// group is the GID of the IPv4 multicast group 239.0.0.n.
+func group(n byte) [16]byte { return [16]byte{10: 0xff, 11: 0xff, 12: 239, 15: n} }
+
+// groupWorld is a world where host 1 has n datagram queue pairs.
+func groupWorld(t *testing.T, n, most int) (*udPair, []*qp) {
 	roceWorlds(t)
-	p := newPair(t, true, 1<<16, worldConfig{}, qpConfig{})
-	receive := func(from, n int) {
-		for i := range n {
-			p.b.receive(uint64(from+i), p.mb.sge(0, 100))
+	p := newUDPair(t, worldConfig{limits: verbs.Limits{Objects: verbs.Counts{abi.ObjectMCG: most}}}, qpConfig{})
+	list := []*qp{p.qps[1]}
+	for len(list) < n {
+		list = append(list, p.hosts[1].createUD(p.pd[1], qpConfig{}))
+	}
+	return p, list
+}
+
+// TestGroupsReachAllTheirMembers: a datagram to a group reaches all queue pairs that are attached
+// to it, once each, with its data and header, and no others, until they detach or are destroyed.
+// (DEV-954)
+func TestGroupsReachAllTheirMembers(t *testing.T) {
+	p, members := groupWorld(t, 4, 100)
+	h := p.hosts[1]
+	attached := map[byte][4]bool{}
+	ah := map[byte]uint32{}
+	for _, g := range []byte{1, 2} {
+		ah[g] = p.hosts[0].createAH(p.pd[0], group(g), 0x20, 9)
+	}
+	fill(p.mem[0].bytes()[:500], 1)
+	check := func(what string) {
+		t.Helper()
+		for _, g := range []byte{1, 2} {
+			of := attached[g]
+			for i, q := range members {
+				if q == nil {
+					continue
+				}
+				q.receive(uint64(i), p.mem[1].sge(i*4096, 4096))
+				clear(p.mem[1].bytes()[i*4096:][:4096])
+			}
+			x := p.to(0, abi.OpSend)
+			x.AHN, x.RemoteQPN = ah[g], abi.GroupQPN
+			p.qps[0].post(x, p.mem[0].sge(0, 500))
+			success(t, p.qps[0].send.wait(1))
+			p.settle(1e6)
+			for i, q := range members {
+				if q == nil {
+					continue
+				}
+				c, came := q.recv.poll()
+				if came != of[i] || came && (c.Status != abi.WCSuccess || c.ByteLen != 540 || c.SrcQP != p.qps[0].number || c.QPN != q.number) {
+					t.Fatalf("%s: group %d, member %d: %t, %+v", what, g, i, came, c)
+				}
+				if came {
+					mem := p.mem[1].bytes()[i*4096:]
+					if to := group(g); !bytes.Equal(mem[40:540], p.mem[0].bytes()[:500]) || !bytes.Equal(mem[36:40], to[12:]) {
+						t.Errorf("%s: group %d, member %d: data or header differ", what, g, i)
+					}
+					if _, more := q.recv.poll(); more {
+						t.Errorf("%s: group %d, member %d has it twice", what, g, i)
+					}
+				} else { // takes the receive, so that there is one at a time
+					success(t, p.unicast(q, 100))
+				}
+			}
 		}
 	}
-	receive(0, 4)
-	for range 20 {
-		p.a.post(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, p.ma.sge(0, 10))
+	attach := func(g byte, i int) {
+		t.Helper()
+		ok(t, h.fn.AttachMcast(&abi.Mcast{QPN: members[i].number, GID: group(g)}))
+		of := attached[g]
+		of[i] = true
+		attached[g] = of
 	}
-	success(t, p.b.recv.wait(4))
-	p.settle(100_000)
-	port := p.roce.ports[0]
-	if s, naks := port.Stats(), p.hosts[1].fn.Stats().RNRTx; naks == 0 || s.Sent != 4+naks {
-		t.Errorf("%d packets left for four receives; not ready %d times", s.Sent, naks)
+	detach := func(g byte, i int) {
+		t.Helper()
+		ok(t, h.fn.DetachMcast(&abi.Mcast{QPN: members[i].number, GID: group(g)}))
+		of := attached[g]
+		of[i] = false
+		attached[g] = of
 	}
-	receive(4, 16)
-	success(t, p.b.recv.wait(16))
-	success(t, p.a.send.wait(20))
-	if s, naks := port.Stats(), p.hosts[1].fn.Stats().RNRTx; s.Sent != 20+naks {
-		t.Errorf("%d packets left for 20 SENDs; not ready %d times", s.Sent, naks)
-	}
-
-	shared := p.hosts[1].createSRQ(abi.CreateSRQ{PDN: p.pd[1]})
-	a, b := p.hosts[0].createQP(p.pd[0], qpConfig{}), p.hosts[1].createQP(p.pd[1], qpConfig{srq: shared})
-	p.connect(a, b, true)
-	shared.receive(1, p.mb.sge(0, 100))
-	before := port.Stats().Sent
-	for range 20 {
-		a.post(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, p.ma.sge(0, 10))
-	}
-	success(t, b.recv.wait(1))
-	p.settle(100_000)
-	if n := port.Stats().Sent - before; n < 20 {
-		t.Errorf("%d packets left for a shared queue", n)
-	}
+	check("nobody")
+	attach(1, 0)
+	attach(1, 2)
+	attach(2, 2)
+	attach(2, 3)
+	attach(1, 2) // again
+	check("two each")
+	detach(1, 2)
+	check("one has left the first")
+	attach(1, 1)
+	ok(t, h.fn.DestroyQP(p.now, members[2].number))
+	members[2] = nil
+	attached[1], attached[2] = [4]bool{true, true}, [4]bool{3: true}
+	check("one is destroyed")
+	detach(1, 0)
+	detach(1, 1)
+	detach(2, 3)
+	check("all have left")
 }
 
-// goodput is the share of a line of 1 Gbit/s that WRITEs of 64 KiB get by one connection with
-// packets of 1 KiB, over a path of 50 µs each way that loses some, in virtual time.
-func goodput(t testing.TB, byRoCE bool, loss float64) float64 {
-	t.Helper()
-	const size, count, deep, line = 64 << 10, 100, 16, 1e9
-	overRoCE = byRoCE
-	defer func() { overRoCE = false }()
-	p := newPair(t, true, 1<<20, worldConfig{seed: 1, arena: 32 << 20, net: sim.Impairment{Delay: 50e3, Rate: line, Loss: loss}}, qpConfig{})
-	begun := p.now
-	for posted, done := 0, 0; done < count; done++ {
-		for ; posted < count && posted-done < deep; posted++ {
-			p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, size))
+// unicast sends n bytes to a queue pair of host 1 and returns its completion.
+func (p *udPair) unicast(q *qp, n int) []abi.CQE {
+	p.t.Helper()
+	x := p.to(0, abi.OpSend)
+	x.RemoteQPN = q.number
+	p.qps[0].post(x, p.mem[0].sge(0, n))
+	success(p.t, p.qps[0].send.wait(1))
+	return q.recv.wait(1)
+}
+
+// TestGroupsAreRefusedWithTheRightStatus: attaching fails with the right status, and the quota
+// counts attachments: each queue pair in each group once.
+func TestGroupsAreRefusedWithTheRightStatus(t *testing.T) {
+	p, members := groupWorld(t, 3, 2)
+	h := p.hosts[1]
+	rc := h.createQP(p.pd[1], qpConfig{})
+	attach := func(qpn uint32, gid [16]byte, want abi.Status) {
+		t.Helper()
+		if st := h.fn.AttachMcast(&abi.Mcast{QPN: qpn, GID: gid}); st != want {
+			t.Errorf("attached: %v, want %v", st, want)
 		}
-		success(t, p.a.send.wait(1))
 	}
-	return size * count * 8 * 1e9 / float64(p.now-begun) / line
+	detach := func(qpn uint32, gid [16]byte, want abi.Status) {
+		t.Helper()
+		if st := h.fn.DetachMcast(&abi.Mcast{QPN: qpn, GID: gid}); st != want {
+			t.Errorf("detached: %v, want %v", st, want)
+		}
+	}
+	a, b := members[0].number, members[1].number
+	attach(rc.number, group(1), abi.StatusInvalidArgument)
+	attach(a+100, group(1), abi.StatusNotFound)
+	attach(a, p.hosts[0].gid(), abi.StatusInvalidArgument)
+	attach(a, [16]byte{0: 0xff, 1: 5, 15: 1}, abi.StatusUnsupported) // the port has an IPv4 address
+	detach(a, group(1), abi.StatusNotFound)
+	attach(a, group(1), abi.StatusOK)
+	attach(a, group(1), abi.StatusOK)
+	detach(a, group(2), abi.StatusNotFound)
+	detach(b, group(1), abi.StatusNotFound)
+	detach(a+100, group(1), abi.StatusNotFound)
+	attach(b, group(1), abi.StatusOK)
+	attach(a, group(2), abi.StatusNoResources)
+	attach(a, group(1), abi.StatusOK) // it is already
+	detach(a, group(1), abi.StatusOK)
+	attach(a, group(2), abi.StatusOK)
+	ok(t, h.fn.DestroyQP(p.now, b))
+	attach(a, group(3), abi.StatusOK)
+	attach(a, group(4), abi.StatusNoResources)
+	overRoCE = false
+	q := newUDPair(t, worldConfig{}, qpConfig{})
+	if st := q.hosts[0].fn.AttachMcast(&abi.Mcast{QPN: q.qps[0].number, GID: group(1)}); st != abi.StatusUnsupported {
+		t.Errorf("over Falcon alone: %v", st)
+	}
 }
 
-// BenchmarkRoCEGoodput compares both wires under losses.
-func BenchmarkRoCEGoodput(b *testing.B) {
-	for b.Loop() {
-		b.ReportMetric(goodput(b, true, 0.01), "roce/goodput_loss1pct")
-		b.ReportMetric(goodput(b, false, 0.01), "roce/goodput_loss1pct@falcon")
+// from makes a datagram of 8 bytes from host 0's queue pair to the one numbered, as it is on the
+// wire.
+func (p *udPair) from(to uint32, dst netip.Addr, class uint8, pkey uint16, qpn uint32) []byte {
+	h := rocewire.Headers{
+		BTH:      rocewire.BTH{Opcode: rocewire.UD | rocewire.SendOnly, PKey: pkey, DestQP: to},
+		Datagram: rocewire.DETH{QKey: testQKey, SourceQP: qpn},
+	}
+	way := rocewire.Way{Src: p.roce.ports[0].Addr, Dst: dst, Class: class, Hops: 64, SrcPort: 0xc000}
+	b := append(h.Append(make([]byte, way.HeaderLen())), make([]byte, 8+rocewire.ICRCLen)...)
+	way.Put(b)
+	return b
+}
+
+// sent are the packets that host 1 has for the network now.
+func (p *udPair) sent() (list []rocewire.Headers, ways []rocewire.Way) {
+	e := Wire[*roce.Engine](p.hosts[1].e)
+	for n, _ := e.Transmit(p.now, p.roce.packet[:]); n > 0; n, _ = e.Transmit(p.now, p.roce.packet[:]) {
+		var h rocewire.Headers
+		way, part, err := rocewire.Parse(p.roce.packet[:n])
+		if err == nil {
+			_, err = h.Parse(part)
+		}
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		list, ways = append(list, h), append(ways, way)
+	}
+	return list, ways
+}
+
+// TestDatagramsOfOtherPartitionsAreDropped: a datagram in another partition is dropped, alone or to
+// a group (CA17-25, IBA §9.6.1.1, DEV-945). One from a limited member of the partition is accepted.
+func TestDatagramsOfOtherPartitionsAreDropped(t *testing.T) {
+	p, members := groupWorld(t, 1, 1)
+	q := members[0]
+	ok(t, p.hosts[1].fn.AttachMcast(&abi.Mcast{QPN: q.number, GID: group(1)}))
+	port := p.roce.ports[1]
+	for i, c := range []struct {
+		pkey uint16
+		want bool
+	}{{0xffff, true}, {0x7fff, true}, {0xfffe, false}, {0x8001, false}, {0, false}} {
+		for _, b := range [][]byte{
+			p.from(q.number, port.Addr, 0, c.pkey, 9), p.from(abi.GroupQPN, roce.Address(group(1)), 0, c.pkey, 9),
+		} {
+			before := port.Stats().Strange
+			q.receive(uint64(i), p.mem[1].sge(0, 4096))
+			port.Receive(p.now, b)
+			_, came := q.recv.poll()
+			if came != c.want || (port.Stats().Strange > before) == c.want {
+				t.Errorf("P_Key %#x: delivered %t, want %t", c.pkey, came, c.want)
+			}
+		}
 	}
 }
 
-// TestGoodput has RoCEv2 use a line that loses nothing, and go on where packets are lost.
-func TestGoodput(t *testing.T) {
-	for _, loss := range []float64{0, 0.001, 0.01, 0.05} {
-		roce, falcon := goodput(t, true, loss), goodput(t, false, loss)
-		t.Logf("loss %.1f %%: RoCEv2 %.0f %%, Falcon %.0f %% of the line", loss*100, roce*100, falcon*100)
-		if least := map[float64]float64{0: 0.8, 0.001: 0.4, 0.01: 0.1, 0.05: 0.01}[loss]; roce < least {
-			t.Errorf("loss %.1f %%: RoCEv2 has %.2f %% of the line", loss*100, roce*100)
+// TestMarkedDatagramsAreNotified: the sender of a datagram with a congestion mark gets a CNP with
+// the datagram's P_Key (CA17-44), at most one in 50 µs, for as many senders as there are queue
+// pairs. Datagrams without a receiver, or without a mark, cause none.
+func TestMarkedDatagramsAreNotified(t *testing.T) {
+	p, members := groupWorld(t, 1, 1)
+	q := members[0]
+	ok(t, p.hosts[1].fn.AttachMcast(&abi.Mcast{QPN: q.number, GID: group(1)}))
+	port, all := p.roce.ports[1], roce.Address(group(1))
+	cnp := func(qpn uint32, pkey uint16) rocewire.Headers {
+		return rocewire.Headers{BTH: rocewire.BTH{Opcode: rocewire.CNP, BECN: true, PKey: pkey, DestQP: qpn}}
+	}
+	for i, c := range []struct {
+		after falcon.Time
+		to    uint32
+		dst   netip.Addr
+		class uint8
+		pkey  uint16
+		qpn   uint32
+		want  []rocewire.Headers
+	}{
+		{0, q.number, port.Addr, 0xb8, 0xffff, 9, nil},
+		{0, q.number, port.Addr, 0xba, 0xffff, 9, nil},
+		{0, q.number, port.Addr, 0xbb, 0xffff, 9, []rocewire.Headers{cnp(9, 0xffff)}},
+		{49_999, q.number, port.Addr, 0xbb, 0xffff, 9, nil},
+		{0, q.number, port.Addr, 0xbb, 0x7fff, 10, []rocewire.Headers{cnp(10, 0x7fff)}},
+		{1, q.number, port.Addr, 0xbb, 0xffff, 9, []rocewire.Headers{cnp(9, 0xffff)}},
+		{50_000, abi.GroupQPN, all, 0xbb, 0xffff, 9, []rocewire.Headers{cnp(9, 0xffff)}},
+		{50_000, q.number + 100, port.Addr, 0xbb, 0xffff, 9, nil},
+		{0, abi.GroupQPN, roce.Address(group(2)), 0xbb, 0xffff, 9, nil},
+	} {
+		p.now += c.after
+		port.Receive(p.now, p.from(c.to, c.dst, c.class, c.pkey, c.qpn))
+		got, ways := p.sent()
+		if !slices.Equal(got, c.want) {
+			t.Fatalf("datagram %d: %+v, want %+v", i, got, c.want)
+		}
+		for _, w := range ways {
+			if w.Src != port.Addr || w.Dst != p.roce.ports[0].Addr || w.Class != 0xb8 {
+				t.Errorf("datagram %d: notified by %+v", i, w)
+			}
+		}
+	}
+	if s := port.Stats(); s.Marked != 7 || s.CNPsSent != 4 {
+		t.Errorf("%+v", s)
+	}
+	for i := range uint32(1000) { // more than are remembered
+		port.Receive(p.now, p.from(q.number, port.Addr, 0xbb, 0xffff, 1000+i))
+	}
+	got, _ := p.sent()
+	if len(got) == 0 || len(got) > 16 {
+		t.Errorf("%d notifications wait, of 1000 senders", len(got))
+	}
+}
+
+// TestDatagramsOfQueuePairsTakePortsOfTheirOwn: without a flow label the UDP source port is made of
+// both queue pairs' numbers as Linux does it (Annex A17.9.4); with one it is made of that.
+func TestDatagramsOfQueuePairsTakePortsOfTheirOwn(t *testing.T) {
+	p, _ := groupWorld(t, 1, 1)
+	h := p.hosts[0]
+	to := roce.Address(p.hosts[1].gid()).As16()
+	for _, label := range []uint32{0, 0x12345} {
+		d := p.roce.ports[0].To(&verbs.Address{GID: to, Path: verbs.Path{FlowLabel: label}})
+		seen := map[uint16]bool{}
+		for i := range uint32(64) {
+			x := verbs.Datagram{Datagram: transport.Datagram{From: 16 + i, To: 1000 + i}}
+			if got := d.Send(p.now, &x); got != verbs.Taken {
+				t.Fatal(got)
+			}
+			n, _ := Wire[*roce.Engine](h.e).Transmit(p.now, p.roce.packet[:])
+			way, _, err := rocewire.Parse(p.roce.packet[:n])
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := uint64(16+i) * uint64(1000+i)
+			v ^= v >> 20
+			want := 0xc000 | uint16(v&0x3fff^v>>14&0x3f)
+			if label != 0 {
+				want = 0xc000 | uint16(label&0x3fff^label>>14)
+			}
+			if seen[way.SrcPort] = true; way.SrcPort != want {
+				t.Errorf("label %#x, queue pairs %d and %d: port %#x, want %#x", label, 16+i, 1000+i, way.SrcPort, want)
+			}
+		}
+		if many := len(seen) > 50; many != (label == 0) {
+			t.Errorf("label %#x: %d ports", label, len(seen))
 		}
 	}
 }

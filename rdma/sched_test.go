@@ -4,18 +4,14 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
-	"github.com/falcon-vnic/vnic/falcon/sim"
-	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/transport"
-	"github.com/falcon-vnic/vnic/rdma/wire"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestRoundRobin puts one QP with megabytes to send in front of one with a few bytes. Both get
-// their turn.
-func TestRoundRobin(t *testing.T) {
+// TestQueuePairsTakeTurns puts one QP with megabytes to send in front of one with a few bytes. Both
+// get their turn.
+func TestQueuePairsTakeTurns(t *testing.T) {
 	p := newPair(t, true, 1<<20, worldConfig{arena: 64 << 20, config: Config{Turns: 1, TurnOps: 4, TurnBytes: 8 << 10, Quantum: 1 << 20}}, qpConfig{})
 	a, b := p.hosts[0].createQP(p.pd[0], qpConfig{}), p.hosts[1].createQP(p.pd[1], qpConfig{})
 	p.connect(a, b, true)
@@ -104,138 +100,122 @@ func TestGuaranteedFunctionGoesFirst(t *testing.T) {
 	success(t, f.b.send.wait(20))
 }
 
-// TestEventIndex posts with a driver that rings only when the event index asks for it: no request
-// is left behind.
-func TestEventIndex(t *testing.T) {
-	p := newPair(t, true, 8192, worldConfig{}, qpConfig{log2: 4, sigAll: true})
-	bells, done := 0, 0
-	x := p.remote(abi.OpWrite, 0)
-	x.NumSGE = 1
-	entry := make([]byte, 512)
-	x.Marshal(entry)
-	s := p.ma.sge(0, 100)
-	s.Marshal(entry[abi.SendWQEHeader:])
-	for posted := range 1000 {
-		if err := p.a.sq.Push(entry); err != nil {
-			t.Fatal(err)
+// TestWeight2IssuesTwoQuanta: a function of weight 2 issues two quanta in its turn. One of weight 0
+// issues one, like one of weight 1.
+func TestWeight2IssuesTwoQuanta(t *testing.T) {
+	for weight, want := range map[int][][2]uint64{
+		0: {{4, 0}, {2, 0}, {0, 4}, {0, 2}},
+		1: {{4, 0}, {2, 0}, {0, 4}, {0, 2}},
+		2: {{4, 0}, {4, 0}, {3, 0}, {0, 4}, {0, 2}},
+	} {
+		f := newTwoFunctions(t)
+		f.hosts[0].fn.SetWeight(weight)
+		f.post(f.a, f.ma, f.mb)
+		f.post(f.b, f.mb, f.ma)
+		for i, want := range want {
+			if got := f.run(); got != want {
+				t.Errorf("weight %d, run %d: packets issued %v, want %v", weight, i, got, want)
+			}
 		}
-		_, need, err := p.a.sq.Publish()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if need {
-			bells++
-			p.a.ring()
-		}
-		switch posted % 7 {
-		case 0, 3:
-			p.hosts[0].e.Run(p.now)
-		case 5, 6:
-			p.settle(falcon.Time(posted) * 100)
-		}
-		for p.a.send.drop() {
-			done++
-		}
-		if posted-done > 10 {
-			done += len(p.a.send.wait(posted - done))
-		}
-	}
-	success(t, p.a.send.wait(1000-done))
-	if bells == 0 || bells > 900 {
-		t.Errorf("%d doorbells for 1000 requests", bells)
+		success(t, f.a.send.wait(20))
+		success(t, f.b.send.wait(20))
 	}
 }
 
-// TestPullFlood lets a peer ask for more READs at once than a QP serves, by never acknowledging
-// responses. They are deferred, and all are answered in the end.
-func TestPullFlood(t *testing.T) {
-	raw := &readsULP{}
-	w := newWorld(t, worldConfig{peer: raw})
-	h := w.hosts[1]
-	pd, _ := h.fn.AllocPD()
-	m := h.register(pd, 4096, allAccess)
-	b := h.createQP(pd, qpConfig{})
-	raw.qpn, raw.va, raw.key = b.number, m.addr, m.key
-	open := func(fe *falcon.Engine, local, remote falcon.CID, lf, rf uint32) *falcon.Conn {
-		c, err := fe.Open(w.now, falcon.ConnConfig{
-			LocalCID: local, RemoteCID: remote, LocalFunction: lf, RemoteFunction: rf,
-			Protocol: falconwire.ProtocolRDMA, MTU: 2048,
+// TestQueuePairsWithWorkWaitForTheRate: if a function's rate is used up, its queue pairs with
+// something to send wait for it, and no others do.
+func TestQueuePairsWithWorkWaitForTheRate(t *testing.T) {
+	p := newPair(t, true, 1<<16, worldConfig{}, qpConfig{})
+	idle := p.hosts[0].createQP(p.pd[0], qpConfig{})
+	waits := func(want ...uint32) {
+		t.Helper()
+		var got []uint32
+		p.hosts[0].fn.EachQP(func(i *verbs.QPInfo) {
+			if i.Rate {
+				got = append(got, i.Number)
+			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
-	attacker := open(w.hosts[0].fe, 1, 2, 1, 2)
-	conn := serves255{h.rof().Over(open(h.fe, 2, 1, 2, 1))} // the attacker was told that it may
-	ok(t, b.q.Connect(w.now, conn, 9, pathMTU, [16]byte{}))
-	dropping := true
-	w.sim.Filter = func(from int, p []byte) sim.Verdict {
-		typ, _ := falconwire.Peek(p)
-		return sim.Verdict{Drop: dropping && from == 1 && typ == falconwire.TypePullData}
-	}
-	const n = 200
-	for i := range n {
-		for attacker.Pull(w.now, uint64(i), wire.ReadRequest.HeaderLen(), wire.PullLength(wire.ReadRequest, 8)) != nil {
-			w.settle(1e6)
-		}
-		w.settle(1e5)
-	}
-	w.settle(5e6)
-	if s := h.fn.Stats(); s.PullsDeferred == 0 || s.PullsRx > 128 {
-		t.Fatalf("%d READs taken, %d told to wait", s.PullsRx, s.PullsDeferred)
-	}
-	dropping = false
-	w.run(20e9, func() bool { return raw.done == n })
-	if raw.bad != 0 || b.q.State() != abi.QPStateRTS {
-		t.Fatalf("%d READs failed, QP in %v", raw.bad, b.q.State())
-	}
-}
-
-// readsULP asks for 8 bytes with every pull; the tag is the sequence number less one.
-type readsULP struct {
-	qpn, key  uint32
-	va        uint64
-	done, bad int
-}
-
-func (u *readsULP) Fill(_ *falcon.Conn, _ falcon.TxnKind, tag uint64, dst []byte) (int, error) {
-	h := wire.Headers{
-		RBTH: wire.RBTH{Opcode: wire.ReadRequest, DestQP: u.qpn, SN: uint32(tag) + 1},
-		RETH: wire.RETH{VA: u.va, RKey: u.key, Length: 8}, SETH: wire.SETH{RMSN: uint32(tag) + 1},
-	}
-	return len(h.Append(dst[:0])), nil
-}
-
-func (u *readsULP) HandleEvent(_ falcon.Time, ev *falcon.Event) {
-	if ev.Kind == falcon.EvPullDone {
-		u.done++
-		if ev.Code != falcon.CmplAck || len(ev.Data) != 32 {
-			u.bad++
+		if !slices.Equal(got, want) {
+			t.Errorf("QPs %v wait for the rate, want %v", got, want)
 		}
 	}
-}
-
-// serves255 lets the peer have more READs unanswered than a queue pair allows.
-type serves255 struct{ transport.Conn }
-
-func (c serves255) Attach(t *transport.Terms) (segment int, ok bool) {
-	t.Serves = 255
-	return c.Conn.Attach(t)
-}
-
-func TestRetryTime(t *testing.T) {
-	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
-	if got := p.a.q.RetryTime(); got != 0 {
-		t.Errorf("driver set nothing: %d", got)
+	waits()
+	p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 8))
+	waits() // the doorbell alone does not make it wait
+	success(t, p.a.send.wait(1))
+	p.hosts[0].fn.sched.rate.SetRate(p.now, 1e6)
+	for range 20 {
+		p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 40000))
 	}
-	for _, c := range []struct {
-		timeout, retry uint8
-		want           falcon.Time
-	}{{0, 7, falcon.Forever}, {31, 7, 8 * 4096 << 31}, {18, 7, 8 * 4096 << 18}, {1, 0, 500e6}} {
-		p.a.modify(abi.ModifyQP{Mask: abi.QPAttrTimeout | abi.QPAttrRetryCnt, Timeout: c.timeout, RetryCnt: c.retry})
-		if got := p.a.q.RetryTime(); got != c.want {
-			t.Errorf("timeout %d, retry %d: %d, want %d", c.timeout, c.retry, got, c.want)
+	p.step()
+	waits(p.a.number)
+	if idle.q.Queued.On() != nil {
+		t.Error("a queue pair without work is queued")
+	}
+}
+
+// TestAFunctionWaitsForItsRateOnce: a function whose rate is used up waits once. More work for it,
+// of the queue pair that waits or of another, does not count as another wait, and gets its turn
+// with the rest.
+func TestAFunctionWaitsForItsRateOnce(t *testing.T) {
+	p := newPair(t, true, 1<<16, worldConfig{}, qpConfig{})
+	other, peer := p.hosts[0].createQP(p.pd[0], qpConfig{}), p.hosts[1].createQP(p.pd[1], qpConfig{})
+	p.connect(other, peer, true)
+	p.hosts[0].fn.sched.rate.SetRate(p.now, 1e6)
+	for range 20 {
+		p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 40000))
+	}
+	p.step()
+	f, e := p.hosts[0].fn, p.hosts[0].e
+	for _, q := range []*qp{other, p.a} {
+		q.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 8))
+		if e.Ready() || e.Run(p.now) {
+			t.Error("it has a turn before its rate lets it")
+		}
+	}
+	if n := f.Stats().RateWaits; n != 1 {
+		t.Errorf("%d waits counted of 1", n)
+	}
+	e.RateChanged(p.now, f)
+	p.hosts[0].fn.sched.rate.SetRate(p.now, 0)
+	success(t, other.send.wait(1))
+	success(t, p.a.send.wait(21))
+}
+
+// TestAllQueuePairsFinishWithLittleCredit runs many QPs on a NIC with little credit. All wait, all
+// finish, and all credit is returned.
+func TestAllQueuePairsFinishWithLittleCredit(t *testing.T) {
+	limit := credit.Cost{credit.ReqPktTx: 3, credit.ReqBufTx: 40, credit.ReqPktRx: 3, credit.ReqBufRx: 40, credit.DataPktTx: 2, credit.DataBufTx: 20, credit.NetPktRx: 5, credit.NetBufRx: 5}
+	p := newPair(t, true, 64<<10, worldConfig{arena: 64 << 20, credit: limit}, qpConfig{})
+	qps := []*qp{p.a, p.b}
+	for i := range 6 {
+		a, b := p.hosts[0].createQP(p.pd[0], qpConfig{}), p.hosts[1].createQP(p.pd[1], qpConfig{})
+		p.connect(a, b, i%2 == 0)
+		qps = append(qps, a, b)
+	}
+	for _, q := range qps {
+		mine, other := p.ma, p.mb
+		if q.h == p.hosts[1] {
+			mine, other = other, mine
+		}
+		for i := range 6 {
+			op := abi.OpWrite
+			if i%2 == 1 {
+				op = abi.OpRead
+			}
+			q.post(abi.SendWQE{Opcode: op, Flags: abi.SendSignaled, RemoteAddr: other.addr, RKey: other.key}, mine.sge(32<<10, 9000))
+		}
+	}
+	for _, q := range qps {
+		success(t, q.send.wait(6))
+	}
+	p.settle(1e9)
+	for i, h := range p.hosts {
+		if n := h.fn.Stats().CreditWaits; n == 0 || n > 1<<32 {
+			t.Errorf("host %d waited %d times: none, the test tests nothing; many, it was counted down", i, int64(n))
+		}
+		if u := h.credits.InUse(); u != (credit.Cost{}) {
+			t.Errorf("host %d: credits in use %v", i, u)
 		}
 	}
 }

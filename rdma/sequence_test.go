@@ -13,12 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestNumbering holds the numbers on the wire: SN counts every request packet from 1 (RDMA over
-// Falcon §8.2); RMSN counts messages that take a receive and, apart from them, READ and atomic
+// TestNumbersOnTheWire holds the numbers on the wire: SN counts every request packet from 1 (RDMA
+// over Falcon §8.2); RMSN counts messages that take a receive and, apart from them, READ and atomic
 // packets, both from 1 (§8.3.2); the solicited bit is in the last packet of a message that takes a
 // receive, whatever is posted with SendSolicited; offsets and addresses are those of the segment;
 // responses echo SN and sink.
-func TestNumbering(t *testing.T) {
+func TestNumbersOnTheWire(t *testing.T) {
 	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 	p.sim.Tracing = true
 	for i := range 3 {
@@ -154,9 +154,9 @@ func (u *oneByteWrites) HandleEvent(_ falcon.Time, ev *falcon.Event) {
 	}
 }
 
-// TestSequenceGap sends SN 2 before SN 1: an error on an ordered connection (RDMA over Falcon
-// §8.2), placed at once and completed in order on an unordered one.
-func TestSequenceGap(t *testing.T) {
+// TestASequenceGapIsAnErrorOnlyInOrder sends SN 2 before SN 1: an error on an ordered connection
+// (RDMA over Falcon §8.2), placed at once and completed in order on an unordered one.
+func TestASequenceGapIsAnErrorOnlyInOrder(t *testing.T) {
 	orders(t, func(t *testing.T, ordered bool) {
 		raw := &oneByteWrites{}
 		w := newWorld(t, worldConfig{peer: raw})

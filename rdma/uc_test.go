@@ -27,9 +27,9 @@ func eachWire(t *testing.T, f func(t *testing.T)) {
 	})
 }
 
-// TestUC sends messages of all sizes and operations that unreliable connections have.
-// (DEV-960)
-func TestUC(t *testing.T) {
+// TestUnreliableConnectionsCarryTheirOperations sends messages of all sizes and operations that
+// unreliable connections have. (DEV-960)
+func TestUnreliableConnectionsCarryTheirOperations(t *testing.T) {
 	eachWire(t, func(t *testing.T) {
 		p := newPair(t, true, 1<<20, worldConfig{arena: 32 << 20}, uc)
 		for i, n := range []int{0, 1, 1024, 1025, 5000, 1 << 19} {
@@ -63,9 +63,9 @@ func TestUC(t *testing.T) {
 	})
 }
 
-// TestUCLoses: an error in a message at the peer is no error at either end. The receive that the
-// message may have taken serves the next one. (DEV-961)
-func TestUCLoses(t *testing.T) {
+// TestAnUnreliableErrorAtThePeerIsSilent: an error in a message at the peer is no error at either
+// end. The receive that the message may have taken serves the next one. (DEV-961)
+func TestAnUnreliableErrorAtThePeerIsSilent(t *testing.T) {
 	eachWire(t, func(t *testing.T) {
 		p := newPair(t, true, 64<<10, worldConfig{}, uc)
 		send := func(x abi.SendWQE, n int) {
@@ -102,8 +102,9 @@ func TestUCLoses(t *testing.T) {
 	})
 }
 
-// TestUCErrors: an error at this end stops the half of the queue pair that it concerns. (DEV-962)
-func TestUCErrors(t *testing.T) {
+// TestAnUnreliableErrorStopsItsHalf: an error at this end stops the half of the queue pair that it
+// concerns. (DEV-962)
+func TestAnUnreliableErrorStopsItsHalf(t *testing.T) {
 	eachWire(t, func(t *testing.T) {
 		for _, op := range []abi.Opcode{abi.OpRead, abi.OpFetchAdd, abi.OpCmpSwap, abi.OpSendInv, abi.OpReadInv} {
 			p := newPair(t, true, 64<<10, worldConfig{}, uc)
@@ -141,9 +142,9 @@ func TestUCErrors(t *testing.T) {
 	})
 }
 
-// TestUCMemoryGone deregisters the memory of long messages while they are sent. The peer delivers
-// no part of them, but receives later messages.
-func TestUCMemoryGone(t *testing.T) {
+// TestUnreliableMessagesWithoutMemoryAreLost deregisters the memory of long messages while they are
+// sent. The peer delivers no part of them, but receives later messages.
+func TestUnreliableMessagesWithoutMemoryAreLost(t *testing.T) {
 	eachWire(t, func(t *testing.T) {
 		p := newPair(t, true, 1<<20, worldConfig{}, uc)
 		other := p.hosts[0].register(p.pd[0], 4096, allAccess)
@@ -173,9 +174,9 @@ func TestUCMemoryGone(t *testing.T) {
 	})
 }
 
-// TestUCParts: an unreliable connection supports no other ordering and error mode, and takes
-// receives of a shared queue.
-func TestUCParts(t *testing.T) {
+// TestUnreliableConnectionsHaveOneMode: an unreliable connection supports no other ordering and
+// error mode, and takes receives of a shared queue.
+func TestUnreliableConnectionsHaveOneMode(t *testing.T) {
 	eachWire(t, func(t *testing.T) {
 		p := newPair(t, true, 64<<10, worldConfig{}, uc)
 		h := p.hosts[1]
@@ -203,10 +204,10 @@ func TestUCParts(t *testing.T) {
 	})
 }
 
-// TestUCModel runs random messages both ways over networks that lose, repeat and reorder, some of
-// them wrong, with receives that come late, and checks what arrives: in the order sent, once,
-// whole, in the receives' order. A failure replays with its seed.
-func TestUCModel(t *testing.T) {
+// TestUnreliableMessagesMatchTheModel runs random messages both ways over networks that lose,
+// repeat and reorder, some of them wrong, with receives that come late, and checks what arrives: in
+// the order sent, once, whole, in the receives' order. A failure replays with its seed.
+func TestUnreliableMessagesMatchTheModel(t *testing.T) {
 	eachWire(t, func(t *testing.T) {
 		arrived, sent := 0, 0
 		for seed := range uint64(20) {
@@ -333,9 +334,9 @@ func runUCModel(t *testing.T, seed uint64) (arrived, sent int) {
 	return arrived, sent
 }
 
-// TestUCPeerGone: a wired queue pair whose peer is not there, or has gone, counts its packets as
-// sent. (DEV-963)
-func TestUCPeerGone(t *testing.T) {
+// TestUnreliablePacketsToNobodyCountAsSent: a wired queue pair whose peer is not there, or has
+// gone, counts its packets as sent. (DEV-963)
+func TestUnreliablePacketsToNobodyCountAsSent(t *testing.T) {
 	p := newPair(t, true, 64<<10, worldConfig{}, uc)
 	a := p.hosts[0].createQP(p.pd[0], uc)
 	a.modify(abi.ModifyQP{
@@ -397,9 +398,9 @@ func TestUCPeerGone(t *testing.T) {
 	}
 }
 
-// TestUCLongMessages sends messages under some loss. A message that loses a packet is lost as a
-// whole, and parts of different messages are never joined.
-func TestUCLongMessages(t *testing.T) {
+// TestLongUnreliableMessagesArriveWholeOrNot sends messages under some loss. A message that loses a
+// packet is lost as a whole, and parts of different messages are never joined.
+func TestLongUnreliableMessagesArriveWholeOrNot(t *testing.T) {
 	roceWorlds(t)
 	p := newPair(t, true, 1<<20, worldConfig{seed: 5, net: sim.Impairment{Delay: 10e3, Loss: 0.02}}, uc)
 	const n = 20 << 10

@@ -6,15 +6,36 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// AH is an address handle: the destination of the datagrams of a work request. The device also
-// makes handles for requests that contain the address themselves; these have no number and no
-// protection domain.
-type AH struct {
-	number       uint32
-	pd           *PD
-	to           Address
-	destinations [2]Destination // unordered, ordered; made when first needed
-	gone         bool           // destroyed: not to be used for further requests
+// Path holds what a driver requests of the path to its peer, as in ibv_ah_attr.
+type Path struct {
+	FlowLabel    uint32 // 20 bits; 0: the device picks a path
+	TrafficClass uint8  // without the bits of ECN
+	HopLimit     uint8  // 0: the device's default
+	SL           uint8  // not carried
+}
+
+// ecnMask holds the bits of a traffic class that belong to the network.
+const ecnMask = 3
+
+// pathOf checks the path that a driver requests.
+func pathOf(flowLabel uint32, class, hopLimit, sl uint8, vlan uint16) (Path, abi.Status) {
+	switch {
+	case flowLabel >= 1<<20 || sl > 15:
+		return Path{}, abi.StatusInvalidArgument
+	case vlan != 0 && vlan != abi.NoVLAN:
+		return Path{}, abi.StatusUnsupported
+	}
+	return Path{FlowLabel: flowLabel, TrafficClass: class &^ ecnMask, HopLimit: hopLimit, SL: sl}, abi.StatusOK
+}
+
+// IsIPv4 reports whether a GID is an IPv4-mapped address.
+func IsIPv4(gid [16]byte) bool {
+	return [12]byte(gid[:12]) == [12]byte{10: 0xff, 11: 0xff}
+}
+
+// IsMulticast reports whether a GID is a multicast address.
+func IsMulticast(gid [16]byte) bool {
+	return gid[0] == 0xff || IsIPv4(gid) && gid[12]>>4 == 0xe
 }
 
 // Address is the destination, source and path of datagrams.
@@ -24,15 +45,26 @@ type Address struct {
 	Path
 }
 
-// leads reports whether datagrams for queue pair qpn can go to the address: a multicast address
+// fits reports whether datagrams for queue pair qpn can go to the address: a multicast address
 // needs the number of groups, any other address a queue pair's.
-func (a *Address) leads(qpn uint32) bool {
+func (a *Address) fits(qpn uint32) bool {
 	return a.valid() && IsMulticast(a.GID) == (qpn == abi.GroupQPN)
 }
 
 // valid reports whether the source and destination addresses fit a datagram.
 func (a *Address) valid() bool {
-	return a.GID != [16]byte{} && (IsMulticast(a.GID) || joins(a.SGID, a.GID))
+	return a.GID != [16]byte{} && (IsMulticast(a.GID) || sameVersion(a.SGID, a.GID))
+}
+
+// AH is an address handle: the destination of the datagrams of a work request. The device also
+// makes handles for requests that contain the address themselves; these have no number and no
+// protection domain.
+type AH struct {
+	number       uint32
+	pd           *PD
+	to           Address
+	destinations [2]Destination // unordered, ordered; made when first needed
+	gone         bool           // destroyed: not to be used for further requests
 }
 
 // Destinations makes the destination of datagrams to an address, for strongly ordered queue pairs
@@ -95,8 +127,8 @@ type AHs struct {
 // sends to more addresses in turn, each request costs a new handle, and perhaps a connection.
 const recentAHs = 1024
 
-// standing returns the device's own handle for an address, and makes it if there is none.
-func (t *AHs) standing(now vtime.Time, to Address) *AH {
+// handleFor returns the device's own handle for an address, and makes it if there is none.
+func (t *AHs) handleFor(now vtime.Time, to Address) *AH {
 	a := t.byAddress[to]
 	if a != nil {
 		return a
@@ -186,35 +218,3 @@ func (t *AHs) DestroyAH(now vtime.Time, ahn uint32) abi.Status {
 func (t *AHs) count() int          { return t.table.InUse() }
 func (t *AHs) setLimit(most int)   { t.table.SetLimit(most) }
 func (t *AHs) closeAll(vtime.Time) { t.table.Each(func(a *AH) { t.table.Remove(a.number) }) }
-
-// Path holds what a driver requests of the path to its peer, as in ibv_ah_attr.
-type Path struct {
-	FlowLabel    uint32 // 20 bits; 0: the device picks a path
-	TrafficClass uint8  // without the bits of ECN
-	HopLimit     uint8  // 0: the device's default
-	SL           uint8  // not carried
-}
-
-// ecnMask holds the bits of a traffic class that belong to the network.
-const ecnMask = 3
-
-// pathOf checks the path that a driver requests.
-func pathOf(flowLabel uint32, class, hopLimit, sl uint8, vlan uint16) (Path, abi.Status) {
-	switch {
-	case flowLabel >= 1<<20 || sl > 15:
-		return Path{}, abi.StatusInvalidArgument
-	case vlan != 0 && vlan != abi.NoVLAN:
-		return Path{}, abi.StatusUnsupported
-	}
-	return Path{FlowLabel: flowLabel, TrafficClass: class &^ ecnMask, HopLimit: hopLimit, SL: sl}, abi.StatusOK
-}
-
-// IsIPv4 reports whether a GID is an IPv4-mapped address.
-func IsIPv4(gid [16]byte) bool {
-	return [12]byte(gid[:12]) == [12]byte{10: 0xff, 11: 0xff}
-}
-
-// IsMulticast reports whether a GID is a multicast address.
-func IsMulticast(gid [16]byte) bool {
-	return gid[0] == 0xff || IsIPv4(gid) && gid[12]>>4 == 0xe
-}

@@ -8,9 +8,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestConnectByState: a queue pair accepts a connection in INIT, and then moves to RTS, or in a
-// state that its driver took it to, and then stays there. It accepts no second connection.
-func TestConnectByState(t *testing.T) {
+// TestAQueuePairIsConnectedOnceInStatesThatAllowIt: a queue pair accepts a connection in INIT, and
+// then moves to RTS, or in a state that its driver took it to, and then stays there. It accepts no
+// second connection.
+func TestAQueuePairIsConnectedOnceInStatesThatAllowIt(t *testing.T) {
 	for from, want := range map[abi.QPState]struct {
 		st abi.Status
 		to abi.QPState
@@ -48,8 +49,9 @@ func TestConnectByState(t *testing.T) {
 	}
 }
 
-// TestTermsOfAConnection: a connection is given the properties of its queue pair.
-func TestTermsOfAConnection(t *testing.T) {
+// TestAConnectionLearnsThePropertiesOfItsQueuePair: a connection is given the properties of its
+// queue pair.
+func TestAConnectionLearnsThePropertiesOfItsQueuePair(t *testing.T) {
 	type terms struct{ xrc, unreliable, unordered, inError bool }
 	for name, c := range map[string]struct {
 		typ    abi.QPType
@@ -88,9 +90,9 @@ func TestTermsOfAConnection(t *testing.T) {
 	}
 }
 
-// TestPathMTUOfAConnection: QueryQP returns the path MTU agreed with the peer, if verbs have such
-// an MTU.
-func TestPathMTUOfAConnection(t *testing.T) {
+// TestQueryQPShowsTheAgreedPathMTU: QueryQP returns the path MTU agreed with the peer, if verbs
+// have such an MTU.
+func TestQueryQPShowsTheAgreedPathMTU(t *testing.T) {
 	for mtu, want := range map[int]int{256: 256, 1024: 1024, 4096: 4096, 1000: 512, 100: 2048} {
 		g := newGuest(t, Limits{})
 		s := g.newQP(abi.QPTypeRC, nil)
@@ -102,9 +104,9 @@ func TestPathMTUOfAConnection(t *testing.T) {
 	}
 }
 
-// TestReadsOfThePeer: a queue pair has no more READs in flight than its peer accepts, whatever its
-// driver sets while the connection lasts.
-func TestReadsOfThePeer(t *testing.T) {
+// TestThePeerLimitsReadsInFlight: a queue pair has no more READs in flight than its peer accepts,
+// whatever its driver sets while the connection lasts.
+func TestThePeerLimitsReadsInFlight(t *testing.T) {
 	g := newGuest(t, Limits{ReadAtomic: 8})
 	s := g.newQP(abi.QPTypeRC, nil)
 	reads := func() int {
@@ -139,9 +141,10 @@ func TestReadsOfThePeer(t *testing.T) {
 	}
 }
 
-// TestLingering: a queue pair that failed keeps its connection for a while, so that refusals reach
-// the peer. The connection is closed exactly when that time is over, in the order of failures.
-func TestLingering(t *testing.T) {
+// TestAFailedQueuePairKeepsItsConnectionForAWhile: a queue pair that failed keeps its connection
+// for a while, so that refusals reach the peer. The connection is closed exactly when that time is
+// over, in the order of failures.
+func TestAFailedQueuePairKeepsItsConnectionForAWhile(t *testing.T) {
 	g := newGuest(t, Limits{})
 	first, second := g.newRC(nil), g.newRC(nil)
 	const linger = 500e6
@@ -170,9 +173,9 @@ func TestLingering(t *testing.T) {
 	}
 }
 
-// TestHowConnectionsEnd: a connection that is left is drained. If the peer broke the rules it is
-// aborted, whichever side leaves.
-func TestHowConnectionsEnd(t *testing.T) {
+// TestConnectionsAreDrainedOrAfterAViolationAborted: a connection that is left is drained. If the
+// peer broke the rules it is aborted, whichever side leaves.
+func TestConnectionsAreDrainedOrAfterAViolationAborted(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(s *side)
 		want [2]string // when all was well, and after a violation
@@ -203,8 +206,9 @@ func TestHowConnectionsEnd(t *testing.T) {
 	}
 }
 
-// TestEventsOfTheEnd: the driver is told once of an end that is a failure, and not of other ends.
-func TestEventsOfTheEnd(t *testing.T) {
+// TestOnlyFailedEndsCauseAnEvent: the driver is told once of an end that is a failure, and not of
+// other ends.
+func TestOnlyFailedEndsCauseAnEvent(t *testing.T) {
 	for name, c := range map[string]struct {
 		end   func(s *side)
 		fatal int
@@ -246,9 +250,9 @@ func TestEventsOfTheEnd(t *testing.T) {
 	}
 }
 
-// TestPeerIsForgotten: when the connection ends, the peer's identity is cleared, unless the driver
-// named the peer.
-func TestPeerIsForgotten(t *testing.T) {
+// TestThePeerIsForgottenWithTheConnection: when the connection ends, the peer's identity is
+// cleared, unless the driver named the peer.
+func TestThePeerIsForgottenWithTheConnection(t *testing.T) {
 	for _, wired := range []bool{false, true} {
 		g := newGuest(t, Limits{})
 		s := g.newRC(nil)
@@ -262,9 +266,10 @@ func TestPeerIsForgotten(t *testing.T) {
 	}
 }
 
-// TestLastReceive: the driver is told once that a failed queue pair takes no more receives of a
-// shared queue. A queue pair with its own receive queue, or with none, has no such event. (DEV-923)
-func TestLastReceive(t *testing.T) {
+// TestTheLastReceiveOfASharedQueueIsReportedOnce: the driver is told once that a failed queue pair
+// takes no more receives of a shared queue. A queue pair with its own receive queue, or with none,
+// has no such event. (DEV-923)
+func TestTheLastReceiveOfASharedQueueIsReportedOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		typ    abi.QPType
 		change func(g *guest, c *abi.CreateQP)
@@ -295,9 +300,9 @@ func TestLastReceive(t *testing.T) {
 	}
 }
 
-// TestDrainedOnce: a driver that asked for it is told that the send queue has drained when the last
-// started request is done, once for each move to SQD.
-func TestDrainedOnce(t *testing.T) {
+// TestDrainedIsReportedOncePerMoveToSQD: a driver that asked for it is told that the send queue has
+// drained when the last started request is done, once for each move to SQD.
+func TestDrainedIsReportedOncePerMoveToSQD(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newRC(nil)
 	to := func(state abi.QPState, notify uint8) {
@@ -337,8 +342,9 @@ func TestDrainedOnce(t *testing.T) {
 	drained(2, 0)
 }
 
-// TestDrainedOfManyPackets: a request that was started continues in SQD until its last packet.
-func TestDrainedOfManyPackets(t *testing.T) {
+// TestStartedRequestsFinishInSQD: a request that was started continues in SQD until its last
+// packet.
+func TestStartedRequestsFinishInSQD(t *testing.T) {
 	g := newGuest(t, Limits{})
 	g.shared.TurnBytes = 1024 // a packet a turn
 	m := g.region(g.pdn, abi.PageSize, allRights)

@@ -130,7 +130,7 @@ func (t *CQs) ResizeCQ(r *abi.ResizeCQ) abi.Status {
 	c.stop()
 	c.area, c.ring, c.notified, c.armed, c.resized = area, ring.NewCQWriter(area, layout), 0, disarmed, true
 	t.owner.zero(abi.DRV701, abi.RingCQ, c.number, area, layout.Size())
-	t.owner.out.CQEvent(c.number)
+	t.owner.notifier.CQEvent(c.number)
 	return abi.StatusOK
 }
 
@@ -178,7 +178,7 @@ func (c *CQ) raise() {
 	if c.owner.Trace != nil {
 		c.owner.Trace.Add(&trace.Event{Kind: trace.Signalled, Extra: c.number})
 	}
-	c.owner.out.CQEvent(c.number)
+	c.owner.notifier.CQEvent(c.number)
 }
 
 // stop cancels an event that is due.
@@ -313,7 +313,7 @@ func (c *CQ) Arm(index uint32, solicitedOnly bool) {
 	}
 	if news {
 		c.armed = disarmed
-		o.out.CQEvent(c.number)
+		o.notifier.CQEvent(c.number)
 		return
 	}
 	c.armed = max(c.armed, want) // a pending request for any entry takes precedence over one for solicited entries

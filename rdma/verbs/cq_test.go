@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestWhatCompletionsCount: completions are counted by their status.
-func TestWhatCompletionsCount(t *testing.T) {
+// TestCompletionsAreCountedByStatus: completions are counted by their status.
+func TestCompletionsAreCountedByStatus(t *testing.T) {
 	g := newGuest(t, Limits{})
 	cq := g.newCQ(4)
 	c := g.CQ(cq.number)
@@ -22,9 +22,9 @@ func TestWhatCompletionsCount(t *testing.T) {
 	}
 }
 
-// TestArmedQueue: an armed queue sends one event for the requested entry: any, or one that is
-// solicited or failed, also if it is there already. (DEV-707)
-func TestArmedQueue(t *testing.T) {
+// TestAnArmedQueueSendsOneEvent: an armed queue sends one event for the requested entry: any, or
+// one that is solicited or failed, also if it is there already. (DEV-707)
+func TestAnArmedQueueSendsOneEvent(t *testing.T) {
 	plain, failed := &abi.CQE{}, &abi.CQE{Status: abi.WCWRFlushErr}
 	for _, c := range []struct {
 		name      string
@@ -66,8 +66,9 @@ func TestArmedQueue(t *testing.T) {
 	}
 }
 
-// TestArmedTwice: arming for any entry outranks arming for solicited ones, whichever comes first.
-func TestArmedTwice(t *testing.T) {
+// TestArmingForAnyEntryOutranksSolicited: arming for any entry outranks arming for solicited ones,
+// whichever comes first.
+func TestArmingForAnyEntryOutranksSolicited(t *testing.T) {
 	for _, only := range [][2]bool{{true, false}, {false, true}} {
 		g := newGuest(t, Limits{})
 		q := g.CQ(g.newCQ(4).number)
@@ -80,10 +81,10 @@ func TestArmedTwice(t *testing.T) {
 	}
 }
 
-// TestArmedAhead: arming for an entry behind the next one breaks a rule, and causes an event at
-// once. After the queue was moved, it may be an old index. A queue that overflowed sends no events.
-// (DRV-708, DEV-720)
-func TestArmedAhead(t *testing.T) {
+// TestArmingAheadIsAViolation: arming for an entry behind the next one breaks a rule, and causes an
+// event at once. After the queue was moved, it may be an old index. A queue that overflowed sends
+// no events. (DRV-708, DEV-720)
+func TestArmingAheadIsAViolation(t *testing.T) {
 	g := newGuest(t, Limits{})
 	cq := g.newCQ(4)
 	q := g.CQ(cq.number)
@@ -110,9 +111,10 @@ func TestArmedAhead(t *testing.T) {
 	}
 }
 
-// TestModeratedEvents: an event waits for the number of completions that the driver set, but not
-// longer than the period that it set. If one of the two is missing, it does not wait. (DEV-721)
-func TestModeratedEvents(t *testing.T) {
+// TestModerationWaitsForCountOrPeriod: an event waits for the number of completions that the driver
+// set, but not longer than the period that it set. If one of the two is missing, it does not wait.
+// (DEV-721)
+func TestModerationWaitsForCountOrPeriod(t *testing.T) {
 	for _, c := range []struct {
 		count, period uint16
 		after         int // completions, or
@@ -162,9 +164,9 @@ func TestModeratedEvents(t *testing.T) {
 	}
 }
 
-// TestArmWords: a word in memory arms like a doorbell. A word for an entry that no driver can have
-// reached is reported by a strict function. (DEV-709, DRV-709)
-func TestArmWords(t *testing.T) {
+// TestAWordInMemoryArmsLikeADoorbell: a word in memory arms like a doorbell. A word for an entry
+// that no driver can have reached is reported by a strict function. (DEV-709, DRV-709)
+func TestAWordInMemoryArmsLikeADoorbell(t *testing.T) {
 	for _, c := range []struct {
 		index  uint64 // that is asked for, where one entry will be there
 		strict bool
@@ -189,10 +191,10 @@ func TestArmWords(t *testing.T) {
 	}
 }
 
-// TestOverflow: a queue without room fails, and so do the queue pairs that complete there. Each
-// gets an event, and no entry is written any more. Impossible indices and missing memory end the
-// queue too, each with its clause. (DRV-402, DRV-704, DRV-705)
-func TestOverflow(t *testing.T) {
+// TestAFailedCompletionQueueFailsItsQueuePairs: a queue without room fails, and so do the queue
+// pairs that complete there. Each gets an event, and no entry is written any more. Impossible
+// indices and missing memory end the queue too, each with its clause. (DRV-402, DRV-704, DRV-705)
+func TestAFailedCompletionQueueFailsItsQueuePairs(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil    func(g *guest, q *CQ)
 		clause   uint16
@@ -236,9 +238,9 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// TestResizeLimits: the new area must have room for the entries that wait in the old one. A queue
-// that failed, or whose driver broke its index, cannot be resized. (DEV-720)
-func TestResizeLimits(t *testing.T) {
+// TestResizeNeedsRoomForWaitingEntries: the new area must have room for the entries that wait in
+// the old one. A queue that failed, or whose driver broke its index, cannot be resized. (DEV-720)
+func TestResizeNeedsRoomForWaitingEntries(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		waiting int

@@ -26,7 +26,7 @@ func (s *sender) checkDatagram(now vtime.Time, w *SendWR, entry []byte) (abi.WCS
 	case x.AHN == 0:
 		w.to = s.destination(now, entry, x.RemoteQPN)
 	default:
-		if a := s.ahs.AH(x.AHN); a != nil && a.pd == s.pd && a.to.leads(x.RemoteQPN) {
+		if a := s.ahs.AH(x.AHN); a != nil && a.pd == s.pd && a.to.fits(x.RemoteQPN) {
 			w.to = s.ahs.destination(a, s.ordered)
 		}
 	}
@@ -48,10 +48,10 @@ func (s *sender) destination(now vtime.Time, entry []byte, qpn uint32) Destinati
 	sgid, has := s.owner.GID(x.SGIDIndex)
 	to := Address{GID: x.DGID, SGID: sgid, Path: path}
 	switch {
-	case st != abi.StatusOK || !has || !to.leads(qpn):
+	case st != abi.StatusOK || !has || !to.fits(qpn):
 		return nil
 	case s.lastAH == nil || s.lastAH.to != to || s.lastAH.gone:
-		s.lastAH = s.ahs.standing(now, to)
+		s.lastAH = s.ahs.handleFor(now, to)
 	}
 	return s.ahs.destination(s.lastAH, s.ordered)
 }

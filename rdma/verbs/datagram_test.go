@@ -12,9 +12,9 @@ import (
 // gid is an IPv4 address as a GID.
 func gid(n byte) [16]byte { return [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: n} }
 
-// TestAddresses: GIDs are IPv4 addresses in their mapped form or IPv6 addresses, and both may be
-// groups; packets have addresses of one kind.
-func TestAddresses(t *testing.T) {
+// TestGIDsAreIPv4IPv6OrGroups: GIDs are IPv4 addresses in their mapped form or IPv6 addresses, and
+// both may be groups; packets have addresses of one kind.
+func TestGIDsAreIPv4IPv6OrGroups(t *testing.T) {
 	v4, v6 := gid(1), [16]byte{0: 0xfe, 1: 0x80, 15: 1}
 	group4, group6 := [16]byte{10: 0xff, 11: 0xff, 12: 239, 15: 1}, [16]byte{0: 0xff, 1: 2, 15: 1}
 	for name, c := range map[string]struct {
@@ -52,15 +52,15 @@ func TestAddresses(t *testing.T) {
 		"to one of a group":  {v4, group4, 5, false},
 		"to all of a person": {v4, gid(2), abi.GroupQPN, false},
 	} {
-		if a := (Address{SGID: c.src, GID: c.dst}); a.leads(c.qpn) != c.want {
-			t.Errorf("%s: leads there %t", name, a.leads(c.qpn))
+		if a := (Address{SGID: c.src, GID: c.dst}); a.fits(c.qpn) != c.want {
+			t.Errorf("%s: leads there %t", name, a.fits(c.qpn))
 		}
 	}
 }
 
-// TestPathLimits: the largest value of each part of a path passes, one more does not; the bits of
-// ECN are left out. (DEV-946)
-func TestPathLimits(t *testing.T) {
+// TestPathsAreLimitedToTheirFields: the largest value of each part of a path passes, one more does
+// not; the bits of ECN are left out. (DEV-946)
+func TestPathsAreLimitedToTheirFields(t *testing.T) {
 	for _, c := range []struct {
 		flow uint32
 		sl   uint8
@@ -84,9 +84,9 @@ func TestPathLimits(t *testing.T) {
 	}
 }
 
-// TestGIDTable: an entry of the table is there from when it is set until it is cleared, each by
-// itself; the first one is there from the beginning.
-func TestGIDTable(t *testing.T) {
+// TestGIDsLastUntilTheyAreCleared: an entry of the table is there from when it is set until it is
+// cleared, each by itself; the first one is there from the beginning.
+func TestGIDsLastUntilTheyAreCleared(t *testing.T) {
 	g := newGuest(t, Limits{})
 	is := func(index uint8, want [16]byte, there bool) {
 		t.Helper()
@@ -109,9 +109,9 @@ func TestGIDTable(t *testing.T) {
 	is(abi.GIDEntries-1, gid(2), true)
 }
 
-// TestAddressHandles: a handle needs valid parts and room, and counts for its domain until it is
-// destroyed. Its destinations are told of both.
-func TestAddressHandles(t *testing.T) {
+// TestAddressHandlesNeedValidPartsAndRoom: a handle needs valid parts and room, and counts for its
+// domain until it is destroyed. Its destinations are told of both.
+func TestAddressHandlesNeedValidPartsAndRoom(t *testing.T) {
 	g := newGuest(t, Limits{Objects: Counts{abi.ObjectAH: 2}})
 	make1 := func(what string, c abi.CreateAH, want abi.Status) uint32 {
 		t.Helper()
@@ -150,28 +150,28 @@ func TestAddressHandles(t *testing.T) {
 	make1("after the end", good, abi.StatusBadState)
 }
 
-// TestStandingHandles: a limited number of addresses of requests is remembered. A further one
-// replaces the oldest, whose destinations are told.
-func TestStandingHandles(t *testing.T) {
+// TestALimitedNumberOfAddressesIsRemembered: a limited number of addresses of requests is
+// remembered. A further one replaces the oldest, whose destinations are told.
+func TestALimitedNumberOfAddressesIsRemembered(t *testing.T) {
 	g := newGuest(t, Limits{})
 	at := func(i int) Address { return Address{GID: gid(1), Path: Path{FlowLabel: uint32(i)}} }
 	var made [recentAHs + 3]*AH
 	for i := range recentAHs {
-		made[i] = g.standing(0, at(i))
+		made[i] = g.handleFor(0, at(i))
 		g.destination(made[i], true)
 	}
 	for i := range recentAHs {
-		if g.standing(0, at(i)) != made[i] || made[i].gone {
+		if g.handleFor(0, at(i)) != made[i] || made[i].gone {
 			t.Fatalf("address %d of %d is forgotten", i, recentAHs)
 		}
 	}
 	for i := range 3 {
-		made[recentAHs+i] = g.standing(0, at(recentAHs+i))
-		if !made[i].gone || g.ways[at(i)].left != 1 || made[i+1].gone || g.standing(0, at(i+1)) != made[i+1] {
+		made[recentAHs+i] = g.handleFor(0, at(recentAHs+i))
+		if !made[i].gone || g.ways[at(i)].left != 1 || made[i+1].gone || g.handleFor(0, at(i+1)) != made[i+1] {
 			t.Errorf("address %d is not forgotten for %d, or more are", i, recentAHs+i)
 		}
 	}
-	if again := g.standing(0, at(0)); again == made[0] || again.gone {
+	if again := g.handleFor(0, at(0)); again == made[0] || again.gone {
 		t.Error("a forgotten address has its old handle")
 	}
 }
@@ -181,9 +181,9 @@ func datagram(wrid uint64, ahn uint32) abi.SendWQE {
 	return abi.SendWQE{WRID: wrid, Opcode: abi.OpSend, Flags: abi.SendSignaled, AHN: ahn, RemoteQPN: 5, RemoteQKey: sideQKey}
 }
 
-// TestDatagramSent: the result of a datagram depends on its destination's answer. It completes
-// unless it waits. (DEV-940, DEV-942)
-func TestDatagramSent(t *testing.T) {
+// TestADatagramCompletesUnlessItWaits: the result of a datagram depends on its destination's
+// answer. It completes unless it waits. (DEV-940, DEV-942)
+func TestADatagramCompletesUnlessItWaits(t *testing.T) {
 	for says, c := range map[Sent]struct {
 		want  []abi.WCStatus
 		state abi.QPState
@@ -213,9 +213,9 @@ func TestDatagramSent(t *testing.T) {
 	}
 }
 
-// TestDatagramForms: flags and immediate data of a request are those of its datagram; a controlled
-// Q_Key is that of the queue pair.
-func TestDatagramForms(t *testing.T) {
+// TestADatagramCarriesTheFlagsOfItsRequest: flags and immediate data of a request are those of its
+// datagram; a controlled Q_Key is that of the queue pair.
+func TestADatagramCarriesTheFlagsOfItsRequest(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newUD(nil)
 	ahn, st := g.CreateAH(0, &abi.CreateAH{PDN: g.pdn, DGID: gid(1)})
@@ -252,9 +252,9 @@ func TestDatagramForms(t *testing.T) {
 	}
 }
 
-// TestDatagramChecks: a request to send a datagram must have a valid operation, a handle of its
-// domain, and no more bytes than the function may send. (DEV-942)
-func TestDatagramChecks(t *testing.T) {
+// TestInvalidDatagramsFail: a request to send a datagram must have a valid operation, a handle of
+// its domain, and no more bytes than the function may send. (DEV-942)
+func TestInvalidDatagramsFail(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(g *guest, x *abi.SendWQE)
 		length int
@@ -294,9 +294,9 @@ func TestDatagramChecks(t *testing.T) {
 	}
 }
 
-// TestDatagramsWait: a queue pair whose destination has no room waits for that destination, and for
-// no other.
-func TestDatagramsWait(t *testing.T) {
+// TestAQueuePairWaitsForTheDestinationThatIsFull: a queue pair whose destination has no room waits
+// for that destination, and for no other.
+func TestAQueuePairWaitsForTheDestinationThatIsFull(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newUD(nil)
 	a, b := &way{}, &way{}
@@ -319,9 +319,10 @@ func TestDatagramsWait(t *testing.T) {
 	}
 }
 
-// TestDatagramFailsReceive: a receive whose own entry or memory is invalid fails with the datagram
-// that takes it, and fails the queue pair unless its requests complete in error.
-func TestDatagramFailsReceive(t *testing.T) {
+// TestABadReceiveFailsWithTheDatagramThatTakesIt: a receive whose own entry or memory is invalid
+// fails with the datagram that takes it, and fails the queue pair unless its requests complete in
+// error.
+func TestABadReceiveFailsWithTheDatagramThatTakesIt(t *testing.T) {
 	for _, inError := range []bool{false, true} {
 		for _, gone := range []bool{false, true} {
 			g := newGuest(t, Limits{})
@@ -356,9 +357,10 @@ func TestDatagramFailsReceive(t *testing.T) {
 	}
 }
 
-// TestDatagramDelivered: a datagram is written to the next receive behind the room for its header,
-// if its queue pair accepts it and it fits. Otherwise it is dropped silently. (DEV-943, DEV-944)
-func TestDatagramDelivered(t *testing.T) {
+// TestADatagramIsPlacedBehindItsHeaderOrDropped: a datagram is written to the next receive behind
+// the room for its header, if its queue pair accepts it and it fits. Otherwise it is dropped
+// silently. (DEV-943, DEV-944)
+func TestADatagramIsPlacedBehindItsHeaderOrDropped(t *testing.T) {
 	for name, c := range map[string]struct {
 		change      func(g *guest, s *side, d *Arrival)
 		got         bool
@@ -402,4 +404,46 @@ func TestDatagramDelivered(t *testing.T) {
 			t.Errorf("%s: %d packets, %d bytes counted", name, g.Account.PushesRx, n)
 		}
 	}
+}
+
+// TestAttachmentsAreIndependent: each attachment is a pair of group and queue pair. Detaching one
+// does not affect others, and the quota counts the pairs. (DEV-954)
+func TestAttachmentsAreIndependent(t *testing.T) {
+	group := func(n byte) [16]byte { return [16]byte{10: 0xff, 11: 0xff, 12: 239, 15: n} }
+	g := newGuest(t, Limits{Objects: Counts{abi.ObjectMCG: 3}})
+	a, b := g.newUD(nil), g.newUD(nil)
+	attach := func(s *side, n byte, want abi.Status) {
+		t.Helper()
+		if st := g.AttachMcast(&abi.Mcast{QPN: s.number, GID: group(n)}); st != want {
+			t.Errorf("attached to %d: %v, want %v", n, st, want)
+		}
+	}
+	count := func(want int) {
+		t.Helper()
+		if got := g.Counts()[abi.ObjectMCG]; got != want {
+			t.Errorf("%d attachments are counted, want %d", got, want)
+		}
+	}
+	attach(a, 1, abi.StatusOK)
+	attach(a, 2, abi.StatusOK)
+	attach(b, 1, abi.StatusOK)
+	attach(b, 2, abi.StatusNoResources)
+	attach(b, 1, abi.StatusOK) // it is already
+	attach(g.newRC(nil), 1, abi.StatusInvalidArgument)
+	count(3)
+	g.SetLimits(Limits{Objects: Counts{abi.ObjectMCG: 1}})
+	g.good(g.DetachMcast(&abi.Mcast{QPN: a.number, GID: group(1)}))
+	count(2)
+	attach(a, 1, abi.StatusNoResources)
+	if st := g.DetachMcast(&abi.Mcast{QPN: a.number, GID: group(1)}); st != abi.StatusNotFound || len(g.members[group(1)]) != 1 || g.members[group(1)][0] != b.QP {
+		t.Errorf("%v, members %v", st, g.members)
+	}
+	g.good(g.DestroyQP(0, a.number))
+	count(1)
+	if len(g.members) != 1 {
+		t.Errorf("%d groups with somebody", len(g.members))
+	}
+	g.good(g.DetachMcast(&abi.Mcast{QPN: b.number, GID: group(1)}))
+	count(0)
+	attach(b, 3, abi.StatusOK)
 }

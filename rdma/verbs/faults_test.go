@@ -22,8 +22,9 @@ func (x *trouble) Key(uint32) bool                      { return x.key }
 func (x *trouble) Stuck(qpn uint32) bool                { return x.stuck[qpn] }
 func (x *trouble) Hold(cqn uint32) bool                 { return x.holds[cqn] }
 
-// TestFailingRequests: a request fails with the injected status, unless it is invalid itself.
-func TestFailingRequests(t *testing.T) {
+// TestInjectedStatusesFailValidRequests: a request fails with the injected status, unless it is
+// invalid itself.
+func TestInjectedStatusesFailValidRequests(t *testing.T) {
 	g := newGuest(t, Limits{})
 	m := g.region(g.pdn, 64, allRights)
 	s := g.newRC(func(c *abi.CreateQP) { c.ErrorMode = abi.ErrorModeCompleteInError })
@@ -43,9 +44,9 @@ func TestFailingRequests(t *testing.T) {
 	}
 }
 
-// TestMemoryTakenAway: while the fault lasts, a region with injected memory loss is neither read
-// nor written, and keys that count as invalid give no access.
-func TestMemoryTakenAway(t *testing.T) {
+// TestInjectedMemoryLossStopsAccess: while the fault lasts, a region with injected memory loss is
+// neither read nor written, and keys that count as invalid give no access.
+func TestInjectedMemoryLossStopsAccess(t *testing.T) {
 	x := newTarget(t, abi.QPTypeRC, true)
 	faults := &trouble{}
 	x.g.UseFaults(faults)
@@ -67,8 +68,9 @@ func TestMemoryTakenAway(t *testing.T) {
 	}
 }
 
-// TestStuckQueue: a stuck send queue gets no turn, and is checked again when it is no longer stuck.
-func TestStuckQueue(t *testing.T) {
+// TestAStuckQueueGetsNoTurns: a stuck send queue gets no turn, and is checked again when it is no
+// longer stuck.
+func TestAStuckQueueGetsNoTurns(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s, other := g.newRC(nil), g.newRC(nil)
 	g.UseFaults(&trouble{stuck: map[uint32]bool{s.number: true}})
@@ -90,9 +92,9 @@ func TestStuckQueue(t *testing.T) {
 	}
 }
 
-// TestHeldCompletions: completions that are held back are written in order, before one that is not
-// held back, or when they are released. Only a limited number is held back.
-func TestHeldCompletions(t *testing.T) {
+// TestHeldCompletionsKeepTheirOrder: completions that are held back are written in order, before
+// one that is not held back, or when they are released. Only a limited number is held back.
+func TestHeldCompletionsKeepTheirOrder(t *testing.T) {
 	g := newGuest(t, Limits{})
 	cq := g.newCQ(7)
 	c := g.CQ(cq.number)

@@ -57,10 +57,8 @@ func (g *guest) CQEvent(cqn uint32) { g.cqEvents = append(g.cqEvents, cqn) }
 func (g *guest) AsyncEvent(typ abi.EventType, number, status uint32, _ string) {
 	g.events = append(g.events, event{typ, number, abi.WCStatus(status)})
 }
-func (g *guest) Violation(v *abi.Violation) { g.violations = append(g.violations, *v) }
-
-func (g *guest) Mistake(m *Mistake) { g.mistakes = append(g.mistakes, *m) }
-
+func (g *guest) Violation(v *abi.Violation)         { g.violations = append(g.violations, *v) }
+func (g *guest) Mistake(m *Mistake)                 { g.mistakes = append(g.mistakes, *m) }
 func (g *guest) Ready(*QP)                          { g.turns++ }
 func (g *guest) May(vtime.Time) bool                { return !g.resting }
 func (g *guest) Spend(n int)                        { g.spent = append(g.spent, n) }

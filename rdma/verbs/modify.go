@@ -278,7 +278,7 @@ func (t *QPs) ModifyQP(now vtime.Time, m *abi.ModifyQP) abi.Status {
 	switch {
 	case !inRange(t.owner.Limits(), m):
 		return abi.StatusInvalidArgument
-	case m.Mask&abi.QPAttrAV != 0 && !has, m.Mask&abi.QPAttrDestQPN != 0 && !joins(sgid, m.DGID):
+	case m.Mask&abi.QPAttrAV != 0 && !has, m.Mask&abi.QPAttrDestQPN != 0 && !sameVersion(sgid, m.DGID):
 		return abi.StatusInvalidArgument
 	case m.Mask&abi.QPAttrAV != 0 && m.VLAN != 0 && m.VLAN != abi.NoVLAN:
 		return abi.StatusUnsupported

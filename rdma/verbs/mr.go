@@ -65,9 +65,9 @@ func (m *MR) covers(addr, n uint64) bool {
 	return addr >= m.iova && off <= m.length && n <= m.length-off
 }
 
-// gives reports whether the region or window is usable, belongs to pd, has every right in need and
+// allows reports whether the region or window is usable, belongs to pd, has every right in need and
 // covers n bytes at addr.
-func (m *MR) gives(pd *PD, addr, n uint64, need uint32) bool {
+func (m *MR) allows(pd *PD, addr, n uint64, need uint32) bool {
 	return m.usable() && m.pd == pd && m.access&need == need && m.covers(addr, n)
 }
 
@@ -216,7 +216,7 @@ func (r *Regions) closeAll(vtime.Time) {
 // domain pd, has every right in need and covers n bytes at addr.
 func (r *Regions) local(pd *PD, key uint32, addr, n uint64, need uint32) *MR {
 	m := r.named(key)
-	if m == nil || m.window || !m.gives(pd, addr, n, need) {
+	if m == nil || m.window || !m.allows(pd, addr, n, need) {
 		return nil
 	}
 	return m
@@ -239,7 +239,7 @@ func (r *Regions) memory(pd *PD, privileged bool, key uint32, addr, n uint64, ne
 // at va. A window of type 2 must be bound to the queue pair.
 func (r *Regions) Remote(pd *PD, b *Bindings, rkey uint32, va, n uint64, right uint32) *MR {
 	m := r.named(rkey)
-	if m == nil || m.window && !m.type1 && m.bound != b || !m.gives(pd, va, n, right) {
+	if m == nil || m.window && !m.type1 && m.bound != b || !m.allows(pd, va, n, right) {
 		return nil
 	}
 	return m
@@ -256,8 +256,8 @@ func (r *Regions) invalidatable(pd *PD, b *Bindings, rkey uint32) *MR {
 	return m
 }
 
-// Names reports whether the key belongs to protection domain pd.
-func (r *Regions) Names(pd *PD, key uint32) bool {
+// inDomain reports whether the key belongs to protection domain pd.
+func (r *Regions) inDomain(pd *PD, key uint32) bool {
 	m := r.named(key)
 	return m != nil && m.pd == pd
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestCovers: a region covers its own bytes and no others, also where it ends with the address
-// space.
-func TestCovers(t *testing.T) {
+// TestARegionCoversItsOwnBytesOnly: a region covers its own bytes and no others, also where it ends
+// with the address space.
+func TestARegionCoversItsOwnBytesOnly(t *testing.T) {
 	const begin, length = 0x1000, 0x100
 	m := &MR{iova: begin, length: length}
 	last := &MR{iova: 1<<64 - length, length: length}
@@ -44,9 +44,9 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-// TestAligned: a word is aligned where it is in the guest's view and in memory: a region, or a
-// window in it, may begin anywhere in a page.
-func TestAligned(t *testing.T) {
+// TestAWordIsAlignedInBothViews: a word is aligned where it is in the guest's view and in memory: a
+// region, or a window in it, may begin anywhere in a page.
+func TestAWordIsAlignedInBothViews(t *testing.T) {
 	for _, c := range []struct {
 		m    MR
 		addr uint64
@@ -68,9 +68,10 @@ func TestAligned(t *testing.T) {
 	}
 }
 
-// TestWriteAnywhere: what is written lands where it should, whatever its length and place: a word
-// that is aligned goes by one store, which takes neither other lengths nor other places.
-func TestWriteAnywhere(t *testing.T) {
+// TestWritesLandWhateverTheirLengthAndPlace: what is written lands where it should, whatever its
+// length and place: a word that is aligned goes by one store, which takes neither other lengths nor
+// other places.
+func TestWritesLandWhateverTheirLengthAndPlace(t *testing.T) {
 	g := newGuest(t, Limits{})
 	m := g.region(g.pdn, abi.PageSize, allRights)
 	for _, n := range []int{1, 7, 8, 9, 16} {
@@ -86,9 +87,9 @@ func TestWriteAnywhere(t *testing.T) {
 	}
 }
 
-// TestRightsOfARegion: a region gives what was asked for when all of it is given, to its own
-// protection domain, and while there is memory behind it.
-func TestRightsOfARegion(t *testing.T) {
+// TestARegionGivesOnlyItsRights: a region gives what was asked for when all of it is given, to its
+// own protection domain, and while there is memory behind it.
+func TestARegionGivesOnlyItsRights(t *testing.T) {
 	pd := &PD{}
 	for _, c := range []struct {
 		name   string
@@ -110,15 +111,15 @@ func TestRightsOfARegion(t *testing.T) {
 	} {
 		m := &MR{pd: pd, valid: true, access: abi.AccessLocalWrite | abi.AccessRemoteRead, iova: 0x1000, length: 16}
 		c.change(m)
-		if got := m.gives(pd, 0x1000, 16, c.need); got != c.want {
+		if got := m.allows(pd, 0x1000, 16, c.need); got != c.want {
 			t.Errorf("%s: %t", c.name, got)
 		}
 	}
 }
 
-// TestWhoMayUseAKey looks up keys for each kind of user: the function's own side, a peer, and a
-// peer that makes one invalid.
-func TestWhoMayUseAKey(t *testing.T) {
+// TestKeysWorkForTheirUsersOnly looks up keys for each kind of user: the function's own side, a
+// peer, and a peer that makes one invalid.
+func TestKeysWorkForTheirUsersOnly(t *testing.T) {
 	g := newGuest(t, Limits{})
 	r, pd, other := &g.Regions, g.PD(g.pdn), g.PD(g.newPD())
 	var own, foreign Bindings
@@ -151,7 +152,7 @@ func TestWhoMayUseAKey(t *testing.T) {
 			"by its own side":            {r.local(pd, c.m.key, addr, n, 0) == c.m, c.local},
 			"by a peer":                  {r.Remote(pd, &own, c.m.key, addr, n, abi.AccessRemoteRead) == c.m, c.remote},
 			"by a peer, to make invalid": {r.invalidatable(pd, &own, c.m.key) == c.m, c.invalidate},
-			"as one of the domain":       {r.Names(pd, c.m.key), c.names},
+			"as one of the domain":       {r.inDomain(pd, c.m.key), c.names},
 			"beyond its end":             {r.Remote(pd, &own, c.m.key, addr, n+1, abi.AccessRemoteRead) != nil, false},
 			"without the right":          {r.Remote(pd, &own, c.m.key, addr, n, 1<<30) != nil, false},
 		} {
@@ -161,14 +162,14 @@ func TestWhoMayUseAKey(t *testing.T) {
 		}
 	}
 	const unknown = 0x123456
-	if r.local(pd, unknown, 0, 0, 0) != nil || r.Remote(pd, &own, unknown, 0, 0, 0) != nil || r.invalidatable(pd, &own, unknown) != nil || r.Names(pd, unknown) {
+	if r.local(pd, unknown, 0, 0, 0) != nil || r.Remote(pd, &own, unknown, 0, 0, 0) != nil || r.invalidatable(pd, &own, unknown) != nil || r.inDomain(pd, unknown) {
 		t.Error("a key that nobody has names something")
 	}
 }
 
-// TestReservedKeyReach: the reserved key names device addresses, of which there are 2^62, in
-// privileged queues alone.
-func TestReservedKeyReach(t *testing.T) {
+// TestTheReservedKeyReaches62BitsInPrivilegedQueues: the reserved key names device addresses, of
+// which there are 2^62, in privileged queues alone.
+func TestTheReservedKeyReaches62BitsInPrivilegedQueues(t *testing.T) {
 	g := newGuest(t, Limits{})
 	const all = uint64(1) << 62
 	for _, c := range []struct {
@@ -195,9 +196,10 @@ func TestReservedKeyReach(t *testing.T) {
 	}
 }
 
-// TestInvalidatedByAPeer: the effect of a SEND with invalidate. A region remains usable for its own
-// side, one for fast registration waits for the next request, and a window becomes free.
-func TestInvalidatedByAPeer(t *testing.T) {
+// TestAPeerInvalidatesWhatItMayUse: the effect of a SEND with invalidate. A region remains usable
+// for its own side, one for fast registration waits for the next request, and a window becomes
+// free.
+func TestAPeerInvalidatesWhatItMayUse(t *testing.T) {
 	g := newGuest(t, Limits{})
 	pd := g.PD(g.pdn)
 	m := g.region(g.pdn, 64, allRights)
@@ -221,8 +223,9 @@ func TestInvalidatedByAPeer(t *testing.T) {
 	}
 }
 
-// TestDeregRefused: a key that is no region, or a region in use, cannot be deregistered.
-func TestDeregRefused(t *testing.T) {
+// TestARegionInUseCannotBeDeregistered: a key that is no region, or a region in use, cannot be
+// deregistered.
+func TestARegionInUseCannotBeDeregistered(t *testing.T) {
 	g := newGuest(t, Limits{})
 	var b Bindings
 	m := g.region(g.pdn, 64, allRights)

@@ -86,7 +86,7 @@ func (r *Regions) bind(pd *PD, to *Bindings, rkey uint32, b *abi.BindMW) abi.WCS
 	}
 	switch {
 	case w.valid && !w.type1,
-		m == nil || m.window || !m.gives(pd, b.Addr, b.Length, abi.AccessMWBind),
+		m == nil || m.window || !m.allows(pd, b.Addr, b.Length, abi.AccessMWBind),
 		b.Length == 0 || b.Access&^rights != 0,
 		b.Access&needLocalWrite != 0 && m.access&abi.AccessLocalWrite == 0:
 		return abi.WCMWBindErr

@@ -6,8 +6,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestAllocMWLimits: windows have a quota of their own, however many regions there may be.
-func TestAllocMWLimits(t *testing.T) {
+// TestWindowsHaveAQuotaOfTheirOwn: windows have a quota of their own, however many regions there
+// may be.
+func TestWindowsHaveAQuotaOfTheirOwn(t *testing.T) {
 	g := newGuest(t, Limits{Objects: Counts{abi.ObjectMR: 100, abi.ObjectMW: 2}})
 	alloc := func(what string, c abi.AllocMW, want abi.Status) {
 		t.Helper()
@@ -28,9 +29,9 @@ func TestAllocMWLimits(t *testing.T) {
 	alloc("after the end", abi.AllocMW{PDN: g.pdn, Type: abi.MWType1}, abi.StatusBadState)
 }
 
-// TestBind: a window is bound by a valid request. An invalid one changes nothing. (DEV-930,
-// DEV-936)
-func TestBind(t *testing.T) {
+// TestAWindowIsBoundByAValidRequest: a window is bound by a valid request. An invalid one changes
+// nothing. (DEV-930, DEV-936)
+func TestAWindowIsBoundByAValidRequest(t *testing.T) {
 	const n = 64
 	type stage struct {
 		g        *guest
@@ -100,9 +101,9 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// TestBindNothing: a window of type 1 that is bound to no bytes is free, whatever else the request
-// says; one of type 2 cannot be.
-func TestBindNothing(t *testing.T) {
+// TestBindingNoBytesFreesAWindowOfType1: a window of type 1 that is bound to no bytes is free,
+// whatever else the request says; one of type 2 cannot be.
+func TestBindingNoBytesFreesAWindowOfType1(t *testing.T) {
 	g := newGuest(t, Limits{})
 	m := g.region(g.pdn, 64, allRights)
 	var b Bindings
@@ -122,9 +123,9 @@ func TestBindNothing(t *testing.T) {
 	}
 }
 
-// TestInvalidate: a queue pair's own side can invalidate a region of its domain without windows,
-// and a window of type 2 that is bound to it. (DEV-931)
-func TestInvalidate(t *testing.T) {
+// TestOwnRequestsInvalidateRegionsAndBoundWindows: a queue pair's own side can invalidate a region
+// of its domain without windows, and a window of type 2 that is bound to it. (DEV-931)
+func TestOwnRequestsInvalidateRegionsAndBoundWindows(t *testing.T) {
 	g := newGuest(t, Limits{})
 	pd, other := g.PD(g.pdn), g.PD(g.newPD())
 	var own, foreign Bindings

@@ -26,7 +26,7 @@ type Objects struct {
 // their turns, destinations carries their datagrams.
 func (o *Objects) Init(shared *Shared, mem *queues.Memory, limits Limits, out Notifier, sched Scheduler, destinations Destinations) {
 	owner := &o.Owner
-	owner.mem, owner.limits, owner.out = mem, limits.WithDefaults(), out
+	owner.mem, owner.limits, owner.notifier = mem, limits.WithDefaults(), out
 	owner.gids.used = 1 // the function's own address, until the driver changes the table
 	l := &owner.limits
 	o.PDs = PDs{domains{owner: owner, table: newTable[Domain](abi.ObjectPD, l)}}

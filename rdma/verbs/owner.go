@@ -26,9 +26,9 @@ type Notifier interface {
 // Owner is the function as its objects see it: its memory and limits, the features agreed with its
 // driver, the way to notify the driver, and whether the function still works.
 type Owner struct {
-	mem    *queues.Memory
-	limits Limits
-	out    Notifier
+	mem      *queues.Memory
+	limits   Limits
+	notifier Notifier
 
 	eventIndex bool // the driver rings only when the event index asks for it
 	armWord    bool // the driver arms completion queues in their headers
@@ -91,7 +91,7 @@ func (o *Owner) Event(typ abi.EventType, number, status uint32, reason string) {
 			return
 		}
 	}
-	o.out.AsyncEvent(typ, number, status, reason)
+	o.notifier.AsyncEvent(typ, number, status, reason)
 }
 
 // gids holds the addresses that the driver may send from, indexed like its GID table.
@@ -118,9 +118,9 @@ func (o *Owner) GID(index uint8) (gid [16]byte, ok bool) {
 	return o.gids.at[index], true
 }
 
-// joins reports whether one packet can have both addresses, which must be of one IP version. A
+// sameVersion reports whether both addresses are of one IP version, as those of a packet must be. A
 // source that was not set fits every destination.
-func joins(src, dst [16]byte) bool { return src == [16]byte{} || IsIPv4(src) == IsIPv4(dst) }
+func sameVersion(src, dst [16]byte) bool { return src == [16]byte{} || IsIPv4(src) == IsIPv4(dst) }
 
 // Events that a function records while its requests are traced. Callers first check whether there
 // is a ring; tracing costs the data path nothing else.

@@ -128,7 +128,7 @@ func (t *QPs) parts(c *abi.CreateQP) (*QP, abi.Status) {
 			if q.recv.srq = t.srqs.SRQ(c.SRQN); q.recv.srq == nil {
 				return nil, abi.StatusNotFound
 			}
-			if !q.recv.srq.basic() {
+			if q.recv.srq.typ != abi.SRQTypeBasic {
 				return nil, abi.StatusInvalidArgument
 			}
 		}

@@ -225,15 +225,15 @@ func (o *Objects) Doorbell(now vtime.Time, d *abi.Doorbell) {
 		return
 	}
 	o.Stats.Doorbells++
-	if !o.rang(d) {
+	if !o.ring(d) {
 		o.Stats.BadDoorbells++
 		o.brokeDoorbell(abi.DRV801, d)
 	}
 	o.Settle(now)
 }
 
-// rang passes a doorbell to the queue that it names. It returns false if there is no such queue.
-func (o *Objects) rang(d *abi.Doorbell) bool {
+// ring passes a doorbell to the queue that it names. It returns false if there is no such queue.
+func (o *Objects) ring(d *abi.Doorbell) bool {
 	switch d.Kind {
 	case abi.DoorbellSQ, abi.DoorbellRQ:
 		q := o.QP(d.Queue)
@@ -269,7 +269,7 @@ func (o *Objects) rang(d *abi.Doorbell) bool {
 // sendDoorbell handles a doorbell of the send queue.
 func (q *QP) sendDoorbell(index uint32) {
 	if q.state == abi.QPStateReset {
-		q.owner.rungInReset(abi.RingSQ, q.number, index)
+		q.owner.rangInReset(abi.RingSQ, q.number, index)
 		return // the driver may be clearing the queue
 	}
 	if q.send.queue.Doorbell(index) {
@@ -281,7 +281,7 @@ func (q *QP) sendDoorbell(index uint32) {
 // one.
 func (q *QP) recvDoorbell(index uint32) {
 	if q.state == abi.QPStateReset {
-		q.owner.rungInReset(abi.RingRQ, q.number, index)
+		q.owner.rangInReset(abi.RingRQ, q.number, index)
 		return
 	}
 	if q.recv.queue.Doorbell(index) && q.state == abi.QPStateErr {
@@ -309,8 +309,8 @@ func (o *Owner) brokeDoorbell(clause abi.Clause, d *abi.Doorbell) {
 	o.Broke(clause, where, d.Queue, d.Index, b[:])
 }
 
-// rungInReset reports a doorbell for a queue of a QP in RESET.
-func (o *Owner) rungInReset(kind abi.Ring, qpn, index uint32) {
+// rangInReset reports a doorbell for a queue of a QP in RESET.
+func (o *Owner) rangInReset(kind abi.Ring, qpn, index uint32) {
 	if index != 0 {
 		o.Broke(abi.DRV601, kind, qpn, index, word(index))
 	}

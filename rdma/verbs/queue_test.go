@@ -8,9 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// TestQueueShape: a queue has 2 entries at least and as many as the function may have at most, in
-// strides of powers of two that hold what is read of an entry.
-func TestQueueShape(t *testing.T) {
+// TestQueuesHaveBoundsOfSizeAndStride: a queue has 2 entries at least and as many as the function
+// may have at most, in strides of powers of two that hold what is read of an entry.
+func TestQueuesHaveBoundsOfSizeAndStride(t *testing.T) {
 	const most, least = 64, 6
 	for _, c := range []struct {
 		name string
@@ -48,8 +48,9 @@ func TestQueueShape(t *testing.T) {
 	}
 }
 
-// TestNoQueue: a command that must not make a queue must not describe one.
-func TestNoQueue(t *testing.T) {
+// TestACommandMustNotDescribeAQueueItDoesNotMake: a command that must not make a queue must not
+// describe one.
+func TestACommandMustNotDescribeAQueueItDoesNotMake(t *testing.T) {
 	for _, c := range []struct {
 		p    queueParams
 		want abi.Status
@@ -79,9 +80,9 @@ func (g *guest) openQueue() (u WorkQueue, p *ring.Producer, mem []byte) {
 	return u, ring.NewProducer(ring.Mem(mem), layout), mem
 }
 
-// TestQueueOfEntries: entries are read in order, each once, and the driver sees how far. Sleep
-// reports whether an entry is there already.
-func TestQueueOfEntries(t *testing.T) {
+// TestEntriesAreReadOnceInOrder: entries are read in order, each once, and the driver sees how far.
+// Sleep reports whether an entry is there already.
+func TestEntriesAreReadOnceInOrder(t *testing.T) {
 	g := newGuest(t, Limits{})
 	u, p, mem := g.openQueue()
 	consumer := func() uint32 { return binary.LittleEndian.Uint32(mem[64:]) }
@@ -116,9 +117,9 @@ func TestQueueOfEntries(t *testing.T) {
 	}
 }
 
-// TestBrokenQueueIsEmpty: an impossible index, or missing memory, breaks a queue for good: it
-// yields no entries, and the driver is told once, with the clause. (DRV-602, DRV-603)
-func TestBrokenQueueIsEmpty(t *testing.T) {
+// TestABrokenQueueYieldsNoEntries: an impossible index, or missing memory, breaks a queue for good:
+// it yields no entries, and the driver is told once, with the clause. (DRV-602, DRV-603)
+func TestABrokenQueueYieldsNoEntries(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(g *guest, u *WorkQueue, mem []byte)
 		want  abi.Clause
@@ -175,8 +176,9 @@ func TestBrokenQueueIsEmpty(t *testing.T) {
 	}
 }
 
-// TestNeverOpened: a queue that a queue pair does not have yields no entries.
-func TestNeverOpened(t *testing.T) {
+// TestAQueueThatWasNeverOpenedYieldsNoEntries: a queue that a queue pair does not have yields no
+// entries.
+func TestAQueueThatWasNeverOpenedYieldsNoEntries(t *testing.T) {
 	var u WorkQueue
 	u.Reset()
 	u.Commit()
@@ -187,8 +189,8 @@ func TestNeverOpened(t *testing.T) {
 	}
 }
 
-// TestQueueOfAClosedFunction asks for no doorbell any more.
-func TestQueueOfAClosedFunction(t *testing.T) {
+// TestAQueueOfAClosedFunctionAsksForNoDoorbell asks for no doorbell any more.
+func TestAQueueOfAClosedFunctionAsksForNoDoorbell(t *testing.T) {
 	g := newGuest(t, Limits{})
 	u, p, _ := g.openQueue()
 	if err := p.Push([]byte{1}); err != nil {
@@ -203,9 +205,9 @@ func TestQueueOfAClosedFunction(t *testing.T) {
 	}
 }
 
-// TestZeroAreas: a strict function reports the first byte that is not zero in an area that must be
-// zero, up to 64 KiB. Other functions do not check.
-func TestZeroAreas(t *testing.T) {
+// TestAStrictFunctionReportsAreasThatAreNotZero: a strict function reports the first byte that is
+// not zero in an area that must be zero, up to 64 KiB. Other functions do not check.
+func TestAStrictFunctionReportsAreasThatAreNotZero(t *testing.T) {
 	const pages = 18
 	g := newGuest(t, Limits{})
 	at := g.pages(pages)
@@ -251,5 +253,41 @@ func TestZeroAreas(t *testing.T) {
 	g.zero(abi.DRV701, abi.RingCQ, 9, area, 100)
 	if len(g.violations) != 0 {
 		t.Errorf("memory that is not there: %+v", g.violations)
+	}
+}
+
+// TestABadDoorbellIsReportedForItsQueue: a violation by a doorbell names the kind of queue that it
+// was for. In RESET a doorbell with index 0 is no violation. (DRV-601, DRV-801)
+func TestABadDoorbellIsReportedForItsQueue(t *testing.T) {
+	g := newGuest(t, Limits{})
+	for kind, ring := range map[abi.DoorbellKind]abi.Ring{
+		abi.DoorbellSQ: abi.RingSQ, abi.DoorbellRQ: abi.RingRQ, abi.DoorbellCQArm: abi.RingCQ, abi.DoorbellSRQ: abi.RingSRQ, abi.DoorbellAdmin: abi.RingAdmin,
+		99: abi.RingDoorbell,
+	} {
+		g.violations = nil
+		g.Objects.Doorbell(0, &abi.Doorbell{Kind: kind, Queue: 0x777, Index: 3})
+		if v := g.violations; len(v) != 1 || v[0].Clause != 801 || v[0].Ring != ring || v[0].Queue != 0x777 || v[0].Index != 3 || v[0].Length != abi.DoorbellSize {
+			t.Errorf("%v: %+v", kind, v)
+		}
+	}
+	if g.Stats.Doorbells != 6 || g.Stats.BadDoorbells != 6 {
+		t.Errorf("%d doorbells, %d wrong", g.Stats.Doorbells, g.Stats.BadDoorbells)
+	}
+	s := g.newQP(abi.QPTypeRC, nil)
+	s.reset(0)
+	for kind, ring := range map[abi.DoorbellKind]abi.Ring{abi.DoorbellSQ: abi.RingSQ, abi.DoorbellRQ: abi.RingRQ} {
+		for index, told := range []bool{false, true} {
+			g.violations = nil
+			g.Objects.Doorbell(0, &abi.Doorbell{Kind: kind, Queue: s.number, Index: uint32(index)})
+			if v := g.violations; (len(v) == 1) != told || told && (v[0].Clause != 601 || v[0].Ring != ring || v[0].Index != 1) {
+				t.Errorf("%v %d in RESET: %+v", kind, index, v)
+			}
+		}
+	}
+	g.Close(0)
+	g.violations = nil
+	g.Objects.Doorbell(0, &abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 0x777})
+	if len(g.violations) != 0 {
+		t.Error("a function that has ended looks at doorbells")
 	}
 }

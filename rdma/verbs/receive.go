@@ -127,7 +127,7 @@ func (r *receiver) most() uint32 {
 	case r.typ == abi.QPTypeXRCRecv:
 		return maxMessages
 	case r.srq != nil:
-		return r.srq.Entries()
+		return r.srq.queue.Entries()
 	}
 	return r.queue.Entries()
 }
@@ -136,7 +136,7 @@ func (r *receiver) most() uint32 {
 func (r *receiver) maxSGE(c *abi.CreateQP) int {
 	switch {
 	case r.srq != nil:
-		return r.srq.MaxSGE()
+		return r.srq.maxSGE
 	case r.typ == abi.QPTypeXRCRecv:
 		return r.owner.Limits().SGEs
 	}
@@ -183,7 +183,7 @@ func (r *receiver) source() *SRQ {
 // or that of the XRC SRQ that the current packet names.
 func (r *receiver) domain() *PD {
 	if r.typ == abi.QPTypeXRCRecv {
-		return r.named.PD()
+		return r.named.pd
 	}
 	return r.pd
 }
@@ -193,9 +193,9 @@ func (r *receiver) report(now vtime.Time, v *Receive, cqe *abi.CQE, solicited bo
 	cq := r.cq
 	cqe.WRID, cqe.QPN = v.WRID, r.number
 	if s := v.SRQ; s != nil {
-		cqe.SRQN = s.Number()
-		if s.CQ() != nil {
-			cq = s.CQ()
+		cqe.SRQN = s.number
+		if s.cq != nil {
+			cq = s.cq
 		}
 	}
 	v.Release()
@@ -309,7 +309,7 @@ func (r *receiver) address(srqn uint32) bool {
 	}
 	s := r.srqs.SRQ(srqn)
 	r.named = s
-	return s != nil && s.In(r.xrcd)
+	return s != nil && s.xrcd == r.xrcd
 }
 
 // place checks the rights that a packet needs and writes its data to memory. If it refuses the
@@ -322,7 +322,7 @@ func (r *receiver) place(p *transport.Packet, data []byte) (transport.Refusal, *
 		switch {
 		case int32(p.Message-r.messages.first) < 0:
 			return transport.Invalid, nil, abi.WCSuccess
-		case s != nil && s.Failed():
+		case s != nil && s.failed:
 			return transport.Operation, nil, abi.WCSuccess
 		}
 		if v = r.receiveFor(p.Message); v == nil {
@@ -442,7 +442,7 @@ func (r *receiver) complete(now vtime.Time, p *transport.Packet, n uint64, faile
 	case abi.OpSendInv:
 		pd := r.pd
 		if pd == nil {
-			pd = v.SRQ.PD() // XRC
+			pd = v.SRQ.pd // XRC
 		}
 		if m := r.regions.invalidatable(pd, r.windows, p.Imm); m != nil {
 			m.invalidateRemote()
@@ -452,8 +452,8 @@ func (r *receiver) complete(now vtime.Time, p *transport.Packet, n uint64, faile
 	r.report(now, v, &cqe, p.Solicited)
 }
 
-// flush completes receives with WCWRFlushErr in the order of posting: first those that messages have
-// taken, then those still in guest memory. It reports whether there are more.
+// flush completes receives with WCWRFlushErr in the order of posting: first those that messages
+// have taken, then those still in guest memory. It reports whether there are more.
 func (r *receiver) flush(now vtime.Time) (more bool) {
 	for range flushTurn {
 		if v, ok := r.messages.oldest(); ok {

@@ -225,9 +225,9 @@ func (r *Regions) AllocMR(c *abi.AllocMR) (keys abi.RegMRResult, st abi.Status) 
 	return abi.RegMRResult{LKey: m.key, RKey: m.key}, abi.StatusOK
 }
 
-// supply gives memory to a free region, whose new key is key. Work that uses an earlier
+// fastRegister gives memory to a free region, whose new key is key. Work that uses an earlier
 // registration cannot reach the new memory.
-func (r *Regions) supply(pd *PD, key uint32, c *abi.FastReg) abi.WCStatus {
+func (r *Regions) fastRegister(pd *PD, key uint32, c *abi.FastReg) abi.WCStatus {
 	old := r.table.At(keyNumber(key))
 	span := queues.Span{PageShift: c.PageShift, Offset: c.Offset, Length: c.Length}
 	switch {

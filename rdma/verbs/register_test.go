@@ -8,9 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestTranslation: the addresses of a region are valid if it has bytes, ends within the address
-// space, and begins in its first page, whose size must be supported.
-func TestTranslation(t *testing.T) {
+// TestTranslationsMustBeValid: the addresses of a region are valid if it has bytes, ends within the
+// address space, and begins in its first page, whose size must be supported.
+func TestTranslationsMustBeValid(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		iova uint64
@@ -38,9 +38,9 @@ func TestTranslation(t *testing.T) {
 	}
 }
 
-// TestAccessRights: unknown rights are refused, and so are rights of peers to write if the region's
-// own side does not have them.
-func TestAccessRights(t *testing.T) {
+// TestRightsMustBeKnownAndConsistent: unknown rights are refused, and so are rights of peers to
+// write if the region's own side does not have them.
+func TestRightsMustBeKnownAndConsistent(t *testing.T) {
 	for _, c := range []struct {
 		access uint32
 		bad    bool
@@ -62,8 +62,9 @@ func TestAccessRights(t *testing.T) {
 	}
 }
 
-// TestZeroBased: a region that is named by offsets has no address, whichever of the two changes.
-func TestZeroBased(t *testing.T) {
+// TestAZeroBasedRegionHasNoAddress: a region that is named by offsets has no address, whichever of
+// the two changes.
+func TestAZeroBasedRegionHasNoAddress(t *testing.T) {
 	g := newGuest(t, Limits{})
 	at := g.pages(1)
 	list := g.run(at, 1)
@@ -98,9 +99,10 @@ func TestZeroBased(t *testing.T) {
 	}
 }
 
-// TestRegistrationsUnderWay: regions whose page lists are being read count, and hold their domain.
-// If the quota was lowered meanwhile, the region is not made, and everything it held is returned.
-func TestRegistrationsUnderWay(t *testing.T) {
+// TestRegistrationsInProgressCount: regions whose page lists are being read count, and hold their
+// domain. If the quota was lowered meanwhile, the region is not made, and everything it held is
+// returned.
+func TestRegistrationsInProgressCount(t *testing.T) {
 	g := newGuest(t, Limits{Objects: Counts{abi.ObjectMR: 2, abi.ObjectMW: 50}})
 	list := g.run(g.pages(1), 1)
 	start := func(want abi.Status) *Registration {
@@ -149,9 +151,10 @@ func (g *guest) scattered(pages int) (root uint64) {
 	return g.list(lists...)
 }
 
-// TestPageListInPieces: the memory of a long page list counts from the first piece on and only
-// once, also while others are read. A region that does not get enough in the end holds nothing.
-func TestPageListInPieces(t *testing.T) {
+// TestThePageListCountsOnceFromItsFirstPiece: the memory of a long page list counts from the first
+// piece on and only once, also while others are read. A region that does not get enough in the end
+// holds nothing.
+func TestThePageListCountsOnceFromItsFirstPiece(t *testing.T) {
 	const pages, bytes = 5000, 4 * 4999
 	for _, c := range []struct {
 		name string
@@ -209,8 +212,9 @@ func TestPageListInPieces(t *testing.T) {
 	}
 }
 
-// TestReregRefused: an invalid change is refused, and the region stays as it was.
-func TestReregRefused(t *testing.T) {
+// TestARefusedReregistrationChangesNothing: an invalid change is refused, and the region stays as
+// it was.
+func TestARefusedReregistrationChangesNothing(t *testing.T) {
 	g := newGuest(t, Limits{})
 	var b Bindings
 	m, busy, list := g.region(g.pdn, 64, allRights), g.region(g.pdn, 64, allRights), g.run(g.pages(1), 1)
@@ -252,9 +256,10 @@ func TestReregRefused(t *testing.T) {
 	}
 }
 
-// TestReregLate: if a window is bound while the new page list is read, the region stays as it was.
-// After a change the region counts for its new domain and page list. (DEV-933)
-func TestReregLate(t *testing.T) {
+// TestAWindowBoundMeanwhileStopsReregistration: if a window is bound while the new page list is
+// read, the region stays as it was. After a change the region counts for its new domain and page
+// list. (DEV-933)
+func TestAWindowBoundMeanwhileStopsReregistration(t *testing.T) {
 	g := newGuest(t, Limits{})
 	var b Bindings
 	list := g.scattered(16)
@@ -289,9 +294,9 @@ func TestReregLate(t *testing.T) {
 	g.good(g.DeallocPD(change.PDN))
 }
 
-// TestKeysAreNotUsedAgain: a key that named a region before it was registered anew names no later
-// one for a long time, though their places are used again.
-func TestKeysAreNotUsedAgain(t *testing.T) {
+// TestOldKeysStayInvalidForLong: a key that named a region before it was registered anew names no
+// later one for a long time, though their places are used again.
+func TestOldKeysStayInvalidForLong(t *testing.T) {
 	g := newGuest(t, Limits{Objects: Counts{abi.ObjectMR: 1, abi.ObjectMW: 1}})
 	list := g.run(g.pages(1), 1)
 	seen := map[uint32]bool{}
@@ -307,5 +312,113 @@ func TestKeysAreNotUsedAgain(t *testing.T) {
 		}
 		seen[key], seen[now] = true, true
 		g.good(g.DeregMR(now))
+	}
+}
+
+// allocated makes a region for fast registration.
+func (g *guest) allocated(pages uint32) *MR {
+	g.t.Helper()
+	keys, st := g.AllocMR(&abi.AllocMR{PDN: g.pdn, MaxPages: pages})
+	g.good(st)
+	if keys.LKey != keys.RKey {
+		g.t.Errorf("keys %#x and %#x", keys.LKey, keys.RKey)
+	}
+	return g.named(keys.RKey)
+}
+
+// supplied is such a region that has its memory.
+func (g *guest) supplied(pages int, access uint32) *MR {
+	g.t.Helper()
+	m := g.allocated(uint32(pages))
+	c := g.fastReg(pages)
+	c.Access = access
+	if st := g.fastRegister(m.pd, m.key, c); st != abi.WCSuccess {
+		g.t.Fatalf("supplied: %v", st)
+	}
+	return g.named(m.key)
+}
+
+// fastReg is a good request for so many pages.
+func (g *guest) fastReg(pages int) *abi.FastReg {
+	return &abi.FastReg{IOVA: 0x5000, Length: uint64(pages) * abi.PageSize, Pages: g.run(g.pages(pages), pages), Access: allRights}
+}
+
+// TestFastRegionsHaveBoundsAndAQuota: a region for fast registration has one page at least and
+// MaxFastPages at most. It counts as a region, however many windows there may be, and so does one
+// whose page list is being read.
+func TestFastRegionsHaveBoundsAndAQuota(t *testing.T) {
+	g := newGuest(t, Limits{Objects: Counts{abi.ObjectMR: 3, abi.ObjectMW: 100}})
+	alloc := func(what string, c abi.AllocMR, want abi.Status) {
+		t.Helper()
+		if _, st := g.AllocMR(&c); st != want {
+			t.Errorf("%s: %v, want %v", what, st, want)
+		}
+	}
+	alloc("no pages", abi.AllocMR{PDN: g.pdn}, abi.StatusInvalidArgument)
+	alloc("a page too many", abi.AllocMR{PDN: g.pdn, MaxPages: abi.MaxFastPages + 1}, abi.StatusTooLarge)
+	alloc("no domain", abi.AllocMR{PDN: 0x777, MaxPages: 1}, abi.StatusNotFound)
+	alloc("one page", abi.AllocMR{PDN: g.pdn, MaxPages: 1}, abi.StatusOK)
+	alloc("all pages", abi.AllocMR{PDN: g.pdn, MaxPages: abi.MaxFastPages}, abi.StatusOK)
+	at := g.pages(1)
+	reading, st := g.StartRegMR(&abi.RegMR{PDN: g.pdn, Length: 8, Pages: g.run(at, 1), Levels: 1})
+	g.good(st)
+	alloc("three are there", abi.AllocMR{PDN: g.pdn, MaxPages: 1}, abi.StatusNoResources)
+	_, key, _, st := reading.Read(1)
+	g.good(st)
+	alloc("three are there still", abi.AllocMR{PDN: g.pdn, MaxPages: 1}, abi.StatusNoResources)
+	g.good(g.DeregMR(key))
+	alloc("two are there", abi.AllocMR{PDN: g.pdn, MaxPages: 1}, abi.StatusOK)
+	g.Close(0)
+	alloc("after the end", abi.AllocMR{PDN: g.pdn, MaxPages: 1}, abi.StatusBadState)
+}
+
+// TestAFreeRegionTakesOneValidRegistration: a free region accepts a valid request once, and is
+// unchanged by an invalid one. (DEV-935)
+func TestAFreeRegionTakesOneValidRegistration(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(g *guest, m *MR, pd **PD, c *abi.FastReg)
+		want   abi.WCStatus
+	}{
+		"all its pages":     {nil, abi.WCSuccess},
+		"fewer pages":       {func(_ *guest, _ *MR, _ **PD, c *abi.FastReg) { c.Length = 1 }, abi.WCSuccess},
+		"one byte too many": {func(_ *guest, _ *MR, _ **PD, c *abi.FastReg) { c.Length++ }, abi.WCMWBindErr},
+		"no bytes":          {func(_ *guest, _ *MR, _ **PD, c *abi.FastReg) { c.Length = 0 }, abi.WCMWBindErr},
+		"to the end of the address space": {func(_ *guest, _ *MR, _ **PD, c *abi.FastReg) {
+			c.IOVA = -c.Length
+		}, abi.WCSuccess},
+		"past the end": {func(_ *guest, _ *MR, _ **PD, c *abi.FastReg) { c.IOVA = -c.Length + 1 }, abi.WCMWBindErr},
+		"local write missing": {func(_ *guest, _ *MR, _ **PD, c *abi.FastReg) {
+			c.Access = abi.AccessRemoteWrite
+		}, abi.WCMWBindErr},
+		"zero based at 0": {func(_ *guest, _ *MR, _ **PD, c *abi.FastReg) {
+			c.IOVA, c.Access = 0, c.Access|abi.AccessZeroBased
+		}, abi.WCSuccess},
+		"zero based elsewhere": {func(_ *guest, _ *MR, _ **PD, c *abi.FastReg) {
+			c.Access |= abi.AccessZeroBased
+		}, abi.WCMWBindErr},
+		"at 0":                 {func(_ *guest, _ *MR, _ **PD, c *abi.FastReg) { c.IOVA = 0 }, abi.WCSuccess},
+		"of another domain":    {func(g *guest, _ *MR, pd **PD, _ *abi.FastReg) { *pd = g.PD(g.newPD()) }, abi.WCMWBindErr},
+		"it has its memory":    {func(_ *guest, m *MR, _ **PD, _ *abi.FastReg) { m.valid = true }, abi.WCMWBindErr},
+		"no fast registration": {func(_ *guest, m *MR, _ **PD, _ *abi.FastReg) { m.fast = 0 }, abi.WCMWBindErr},
+		"it is gone": {func(g *guest, m *MR, _ **PD, _ *abi.FastReg) {
+			g.good(g.DeregMR(m.key))
+		}, abi.WCMWBindErr},
+		"no such list": {func(_ *guest, _ *MR, _ **PD, c *abi.FastReg) { c.Pages = 1 << 50 }, abi.WCMWBindErr},
+	} {
+		g := newGuest(t, Limits{})
+		m, r := g.allocated(2), g.fastReg(2)
+		pd := m.pd
+		if c.change != nil {
+			c.change(g, m, &pd, r)
+		}
+		key := m.key&^0xff | 0x5a // of which the program chooses the low byte
+		st := g.fastRegister(pd, key, r)
+		now := g.named(key)
+		if st != c.want || (now != nil && now != m) != (c.want == abi.WCSuccess) {
+			t.Errorf("%s: %v, want %v", name, st, c.want)
+		}
+		if st == abi.WCSuccess && (!now.usable() || now.access != r.Access || now.iova != r.IOVA || now.length != r.Length || now.fast != 2) {
+			t.Errorf("%s: it is %+v", name, now)
+		}
 	}
 }

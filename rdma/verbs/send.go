@@ -77,7 +77,7 @@ func (s *sender) check(w *SendWR, rest []byte) (abi.WCStatus, Reason) {
 		if s.attr.maxRdAtomic == 0 {
 			return abi.WCLocQPOpErr, because("opcode %d is a READ or an atomic, and the QP's max_rd_atomic is 0", op)
 		}
-		if !s.regions.Names(s.pd, x.Imm) {
+		if !s.regions.inDomain(s.pd, x.Imm) {
 			return abi.WCLocQPOpErr, because("the key to invalidate, %#x, names no region of the QP's protection domain", uint64(x.Imm))
 		}
 		need = abi.AccessLocalWrite
@@ -223,7 +223,7 @@ func (s *sender) runLocal(w *SendWR) {
 	case abi.OpLocalInv:
 		w.Status = s.regions.invalidate(s.pd, s.windows, x.Imm)
 	case abi.OpRegMR:
-		w.Status = s.regions.supply(s.pd, x.RKey, &w.reg)
+		w.Status = s.regions.fastRegister(s.pd, x.RKey, &w.reg)
 	default:
 		w.Status = s.regions.bind(s.pd, s.windows, x.RKey, &w.bind)
 	}
@@ -269,8 +269,8 @@ func (s *sender) report(now vtime.Time, w *SendWR, st abi.WCStatus) {
 // flushTurn limits the work requests of each queue that a failed QP flushes in one turn.
 const flushTurn = 64
 
-// flush completes requests with WCWRFlushErr in the order of posting: first those already read, then
-// those still in guest memory. It reports whether there are more.
+// flush completes requests with WCWRFlushErr in the order of posting: first those already read,
+// then those still in guest memory. It reports whether there are more.
 func (s *sender) flush(now vtime.Time) (more bool) {
 	r := &s.works
 	for range flushTurn {

@@ -10,9 +10,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// TestListsAgainstModel: a scatter/gather list is its elements' bytes, one behind the other: any
-// part of it is read, written and found where it is, element for element.
-func TestListsAgainstModel(t *testing.T) {
+// TestListsBehaveLikeOneRunOfBytes: a scatter/gather list is its elements' bytes, one behind the
+// other: any part of it is read, written and found where it is, element for element.
+func TestListsBehaveLikeOneRunOfBytes(t *testing.T) {
 	g := newGuest(t, Limits{})
 	m := g.region(g.pdn, 4*abi.PageSize, allRights)
 	mem := g.mem(m.iova, int(m.length))
@@ -85,8 +85,9 @@ func TestListsAgainstModel(t *testing.T) {
 	})
 }
 
-// TestElement: the list of a READ has an element at each byte of the message, and none behind it.
-func TestElement(t *testing.T) {
+// TestEachByteOfAReadBelongsToAnElement: the list of a READ has an element at each byte of the
+// message, and none behind it.
+func TestEachByteOfAReadBelongsToAnElement(t *testing.T) {
 	m := &MR{key: 0x55}
 	q := &QP{}
 	w := &SendWR{
@@ -107,8 +108,9 @@ func TestElement(t *testing.T) {
 	}
 }
 
-// TestEndOfAList: a place in a list is at its end when the list is used up, and goes no further.
-func TestEndOfAList(t *testing.T) {
+// TestACursorStopsAtTheEndOfItsList: a place in a list is at its end when the list is used up, and
+// goes no further.
+func TestACursorStopsAtTheEndOfItsList(t *testing.T) {
 	list := SGL{{Length: 10}, {Length: 20}}
 	for n, want := range map[uint32]Cursor{29: {1, 19}, 30: {2, 0}, 31: {2, 0}} {
 		var c Cursor
@@ -118,9 +120,9 @@ func TestEndOfAList(t *testing.T) {
 	}
 }
 
-// TestElementsRead: empty elements are left out, whatever they name; of the others each is checked,
-// and their lengths are added up.
-func TestElementsRead(t *testing.T) {
+// TestEmptyElementsAreLeftOut: empty elements are left out, whatever they name; of the others each
+// is checked, and their lengths are added up.
+func TestEmptyElementsAreLeftOut(t *testing.T) {
 	g := newGuest(t, Limits{})
 	m := g.region(g.pdn, 100, abi.AccessLocalWrite)
 	read := func(need uint32, elements ...abi.SGE) (SGL, uint64, bool) {

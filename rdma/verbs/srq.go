@@ -19,7 +19,7 @@ type SRQ struct {
 	pd     *PD
 	typ    abi.SRQType
 	xrcd   *XRCD // XRC
-	cq     *CQ   // XRC
+	cq     *CQ   // XRC: where its receives complete; nil: the receive CQ of the QP that takes them
 	queue  WorkQueue
 	maxSGE int
 	limit  uint32 // EventSRQLimit is sent when fewer entries are left; 0: never
@@ -164,15 +164,6 @@ func (t *SRQs) count() int          { return t.table.InUse() }
 func (t *SRQs) setLimit(most int)   { t.table.SetLimit(most) }
 func (t *SRQs) closeAll(vtime.Time) { t.table.Each((*SRQ).destroy) }
 
-// basic reports whether QPs can be created with the queue.
-func (s *SRQ) basic() bool { return s.typ == abi.SRQTypeBasic }
-
-// Entries returns the number of entries of the queue.
-func (s *SRQ) Entries() uint32 { return s.queue.Entries() }
-
-// MaxSGE returns the maximum of SGEs in an entry.
-func (s *SRQ) MaxSGE() int { return s.maxSGE }
-
 // Use adds n to the count of QPs created with the queue.
 func (s *SRQ) Use(n int) {
 	if s != nil {
@@ -180,24 +171,8 @@ func (s *SRQ) Use(n int) {
 	}
 }
 
-// Number returns the number of the queue.
-func (s *SRQ) Number() uint32 { return s.number }
-
 // Taken returns how many entries are held by messages in progress.
 func (s *SRQ) Taken() int { return s.taken }
-
-// PD returns the protection domain of the queue.
-func (s *SRQ) PD() *PD { return s.pd }
-
-// CQ returns where receives from the queue complete, nil for the receive CQ of the QP that took
-// them.
-func (s *SRQ) CQ() *CQ { return s.cq }
-
-// In reports whether the queue is an XRC SRQ of domain x.
-func (s *SRQ) In(x *XRCD) bool { return s.xrcd == x }
-
-// Failed reports whether the queue or its CQ failed.
-func (s *SRQ) Failed() bool { return s.failed }
 
 // Doorbell handles a doorbell record.
 func (s *SRQ) Doorbell(index uint32) { s.queue.Doorbell(index) }

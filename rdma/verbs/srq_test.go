@@ -49,9 +49,9 @@ func (s *sharedQueue) receive(n int) {
 	s.g.Objects.Doorbell(0, &abi.Doorbell{Kind: abi.DoorbellSRQ, Queue: s.number, Index: s.posts.Next()})
 }
 
-// TestSharedQueueLimits: the limit of a shared queue is at most its entries, and its elements at
-// most what the function may have.
-func TestSharedQueueLimits(t *testing.T) {
+// TestSharedQueuesHaveBounds: the limit of a shared queue is at most its entries, and its elements
+// at most what the function may have.
+func TestSharedQueuesHaveBounds(t *testing.T) {
 	g := newGuest(t, Limits{SGEs: 3})
 	list := g.run(g.pages(1), 1)
 	for _, c := range []struct {
@@ -92,9 +92,9 @@ func TestSharedQueueLimits(t *testing.T) {
 	}
 }
 
-// TestSharedQueueModified: limit and area change one by one or together, and a limit that the area
-// does not hold is refused without either. (DEV-921, DEV-922)
-func TestSharedQueueModified(t *testing.T) {
+// TestModifySRQChangesLimitAndAreaTogetherOrNeither: limit and area change one by one or together,
+// and a limit that the area does not hold is refused without either. (DEV-921, DEV-922)
+func TestModifySRQChangesLimitAndAreaTogetherOrNeither(t *testing.T) {
 	g := newGuest(t, Limits{QPEntries: 8})
 	s := g.newSRQ(abi.CreateSRQ{Limit: 4})
 	list := g.run(g.pages(1), 1)
@@ -125,9 +125,9 @@ func TestSharedQueueModified(t *testing.T) {
 	}
 }
 
-// TestSharedQueueInUse: a shared queue cannot be destroyed while queue pairs use it, or a message
-// has taken a receive of it.
-func TestSharedQueueInUse(t *testing.T) {
+// TestASharedQueueInUseCannotBeDestroyed: a shared queue cannot be destroyed while queue pairs use
+// it, or a message has taken a receive of it.
+func TestASharedQueueInUseCannotBeDestroyed(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newSRQ(abi.CreateSRQ{})
 	destroy := func(what string, want abi.Status) {
@@ -139,12 +139,12 @@ func TestSharedQueueInUse(t *testing.T) {
 	q := g.newRC(s.use)
 	destroy("a queue pair is made with it", abi.StatusBusy)
 	s.receive(2)
-	if q.recv.receiveFor(1) == nil || s.Taken() != 1 {
-		t.Fatalf("%d receives are taken", s.Taken())
+	if q.recv.receiveFor(1) == nil || s.taken != 1 {
+		t.Fatalf("%d receives are taken", s.taken)
 	}
 	g.good(g.DestroyQP(0, q.number))
-	if s.Taken() != 0 {
-		t.Errorf("%d receives are taken by nobody", s.Taken())
+	if s.taken != 0 {
+		t.Errorf("%d receives are taken by nobody", s.taken)
 	}
 	var v Receive
 	if !s.Take(&v) {
@@ -157,10 +157,10 @@ func TestSharedQueueInUse(t *testing.T) {
 	g.good(g.DeallocPD(g.pdn))
 }
 
-// TestSharedQueueRunsLow: the driver is told once that fewer entries than the limit are left, also
-// if that is so when it sets the limit. It is not told while enough are left or the function has
-// ended. (DEV-921)
-func TestSharedQueueRunsLow(t *testing.T) {
+// TestTheLimitOfASharedQueueIsReportedOnce: the driver is told once that fewer entries than the
+// limit are left, also if that is so when it sets the limit. It is not told while enough are left
+// or the function has ended. (DEV-921)
+func TestTheLimitOfASharedQueueIsReportedOnce(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newSRQ(abi.CreateSRQ{Limit: 2})
 	s.receive(4)

@@ -21,7 +21,7 @@ func (o *Owner) Strict() bool { return o.strict }
 func (o *Owner) Broke(clause abi.Clause, where abi.Ring, number, index uint32, b []byte) {
 	v := &abi.Violation{Clause: uint16(clause), Ring: where, Queue: number, Index: index}
 	v.Length = uint8(copy(v.Bytes[:], b))
-	o.out.Violation(v)
+	o.notifier.Violation(v)
 }
 
 // word returns v as four bytes for a report.
@@ -112,5 +112,5 @@ func (r Reason) String() string {
 
 // mistaken reports what is wrong with the entry of a queue.
 func (u *WorkQueue) mistaken(index uint32, st abi.WCStatus, why Reason) {
-	u.owner.out.Mistake(&Mistake{Ring: u.kind, Queue: u.number, Index: index, Status: st, Why: why})
+	u.owner.notifier.Mistake(&Mistake{Ring: u.kind, Queue: u.number, Index: index, Status: st, Why: why})
 }

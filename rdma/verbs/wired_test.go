@@ -21,9 +21,10 @@ func local(wrid uint64, window uint32) abi.SendWQE {
 	return abi.SendWQE{WRID: wrid, Opcode: abi.OpBindMW, Flags: abi.SendSignaled, RKey: window}
 }
 
-// TestWithoutAPeer: requests that concern this side only, and those that fail by themselves, need
-// no peer. A request for the peer waits, with all behind it, and fails after a while.
-func TestWithoutAPeer(t *testing.T) {
+// TestOnlyRequestsForThePeerWaitForIt: requests that concern this side only, and those that fail by
+// themselves, need no peer. A request for the peer waits, with all behind it, and fails after a
+// while.
+func TestOnlyRequestsForThePeerWaitForIt(t *testing.T) {
 	g := newGuest(t, Limits{})
 	g.shared.TurnOps = 2
 	s := g.newWired(abi.QPTypeRC)
@@ -54,9 +55,9 @@ func TestWithoutAPeer(t *testing.T) {
 	}
 }
 
-// TestHowLongAPeerMayTake: the driver's own time counts if it is longer, timeout 0 means for ever,
-// and a peer that has gone is not waited for.
-func TestHowLongAPeerMayTake(t *testing.T) {
+// TestADriversTimeoutLengthensTheWaitForAPeer: the driver's own time counts if it is longer,
+// timeout 0 means for ever, and a peer that has gone is not waited for.
+func TestADriversTimeoutLengthensTheWaitForAPeer(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(s *side)
 		until  vtime.Time
@@ -87,9 +88,10 @@ func TestHowLongAPeerMayTake(t *testing.T) {
 	}
 }
 
-// TestPeerThatLeft: when the peer's end goes, the oldest request fails, sent or not. If there is
-// none, nothing happens until one is posted. A queue pair that no longer serves requests just ends.
-func TestPeerThatLeft(t *testing.T) {
+// TestWhenThePeerIsGoneTheOldestRequestFails: when the peer's end goes, the oldest request fails,
+// sent or not. If there is none, nothing happens until one is posted. A queue pair that no longer
+// serves requests just ends.
+func TestWhenThePeerIsGoneTheOldestRequestFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after int // requests posted
 		failed        bool
@@ -126,8 +128,8 @@ func TestPeerThatLeft(t *testing.T) {
 	}
 }
 
-// TestPatienceWithNothing: waiting for a peer without work for it has no effect.
-func TestPatienceWithNothing(t *testing.T) {
+// TestWaitingWithoutWorkHasNoEffect: waiting for a peer without work for it has no effect.
+func TestWaitingWithoutWorkHasNoEffect(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newWired(abi.QPTypeRC)
 	s.Due(0)
@@ -136,9 +138,10 @@ func TestPatienceWithNothing(t *testing.T) {
 	}
 }
 
-// TestUnreliableWithoutAPeer: requests of an unreliable connection wait for the peer for a while.
-// Then they are lost, as are all later ones, and those in progress when the peer goes. (DEV-963)
-func TestUnreliableWithoutAPeer(t *testing.T) {
+// TestUnreliableRequestsAreLostWithoutAPeer: requests of an unreliable connection wait for the peer
+// for a while. Then they are lost, as are all later ones, and those in progress when the peer goes.
+// (DEV-963)
+func TestUnreliableRequestsAreLostWithoutAPeer(t *testing.T) {
 	g := newGuest(t, Limits{})
 	m := g.region(g.pdn, abi.PageSize, allRights)
 	s := g.newWired(abi.QPTypeUC)
@@ -170,9 +173,9 @@ func TestUnreliableWithoutAPeer(t *testing.T) {
 	}
 }
 
-// TestDrainedWithoutAPeer: a queue pair that is drained before its peer is there has nothing to do,
-// although there are entries.
-func TestDrainedWithoutAPeer(t *testing.T) {
+// TestDrainingWithoutAPeerStartsNothing: a queue pair that is drained before its peer is there has
+// nothing to do, although there are entries.
+func TestDrainingWithoutAPeerStartsNothing(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newWired(abi.QPTypeRC)
 	s.change(0, abi.QPStateSQD)

@@ -6,12 +6,57 @@ import (
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/trace"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// TestTracedRequests: the trace of a queue pair shows how its requests were found (by a doorbell,
-// by polling or when their queue was armed) and how they ended, with a completion or without. It
-// contains nothing of another queue pair.
-func TestTracedRequests(t *testing.T) {
+// polledQPs returns how many send queues are polled without doorbells.
+func (g *guest) polledQPs() (n int) {
+	g.shared.EachPolled(func(*QP) { n++ })
+	return n
+}
+
+// TestEmptyQueuesThatCouldIssueArePolled: a send queue is polled when it is empty and something
+// could be issued. One that waits for completions, for credit or for its driver is not.
+func TestEmptyQueuesThatCouldIssueArePolled(t *testing.T) {
+	for name, c := range map[string]struct {
+		posts int
+		then  func(s *side)
+		want  int
+	}{
+		"empty":                     {0, func(*side) {}, 1},
+		"requests are under way":    {sideEntries - 1, func(*side) {}, 1},
+		"as many as there may be":   {sideEntries, func(*side) {}, 0},
+		"one of them is done":       {sideEntries, func(s *side) { s.done(0, abi.WCSuccess) }, 1},
+		"no credit":                 {1, func(s *side) { s.wire.says = transport.ErrBlocked }, 0},
+		"enough packets":            {1, func(s *side) { s.wire.says = transport.ErrWindow }, 0},
+		"its driver has it drained": {0, func(s *side) { s.change(0, abi.QPStateSQD) }, 0},
+	} {
+		g := newGuest(t, Limits{})
+		g.UseFeatures(abi.FeatureExtendedVerbs | abi.FeatureEventIndex)
+		s := g.newRC(nil)
+		if c.posts == sideEntries {
+			for i := range uint64(sideEntries) {
+				s.post(0, write(i))
+			}
+			s.Turn(0)
+			s.polled.Remove()
+		} else {
+			for i := range uint64(c.posts) {
+				s.post(0, write(i))
+			}
+		}
+		c.then(s)
+		s.Turn(0)
+		if n := g.polledQPs(); n != c.want {
+			t.Errorf("%s: %d queues are polled", name, n)
+		}
+	}
+}
+
+// TestTheTraceShowsHowRequestsWereFoundAndEnded: the trace of a queue pair shows how its requests
+// were found (by a doorbell, by polling or when their queue was armed) and how they ended, with a
+// completion or without. It contains nothing of another queue pair.
+func TestTheTraceShowsHowRequestsWereFoundAndEnded(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		find  func(g *guest, s *side)
@@ -62,9 +107,10 @@ func TestTracedRequests(t *testing.T) {
 	}
 }
 
-// TestPolledInTurn: a queue with work found by polling gets a turn and is no longer polled. One
-// that stays empty is armed when its time is over, or when the shard stops polling.
-func TestPolledInTurn(t *testing.T) {
+// TestPolledQueuesAreArmedWhenTheirTimeIsOver: a queue with work found by polling gets a turn and
+// is no longer polled. One that stays empty is armed when its time is over, or when the shard stops
+// polling.
+func TestPolledQueuesAreArmedWhenTheirTimeIsOver(t *testing.T) {
 	g := newGuest(t, Limits{})
 	g.UseFeatures(abi.FeatureExtendedVerbs | abi.FeatureEventIndex)
 	busy, idle := g.newRC(nil), g.newRC(nil)
@@ -95,9 +141,9 @@ func TestPolledInTurn(t *testing.T) {
 	}
 }
 
-// TestPolledWithoutDoorbells: the driver of a polled queue is asked for no doorbell until the
+// TestAPolledQueueNeedsNoDoorbell: the driver of a polled queue is asked for no doorbell until the
 // polling time is over. (DRV-604)
-func TestPolledWithoutDoorbells(t *testing.T) {
+func TestAPolledQueueNeedsNoDoorbell(t *testing.T) {
 	for _, over := range []bool{false, true} {
 		g := newGuest(t, Limits{})
 		g.UseFeatures(abi.FeatureExtendedVerbs | abi.FeatureEventIndex)

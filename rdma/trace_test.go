@@ -54,9 +54,9 @@ func steps(o *trace.Operation) (names []string) {
 	return names
 }
 
-// TestRoCETrace: the trace of a connection over RoCEv2 has each request whole at both ends, with
-// its packets, lengths and steps in their order.
-func TestRoCETrace(t *testing.T) {
+// TestTheTraceOverRoCEIsWhole: the trace of a connection over RoCEv2 has each request whole at both
+// ends, with its packets, lengths and steps in their order.
+func TestTheTraceOverRoCEIsWhole(t *testing.T) {
 	roceWorlds(t)
 	p := newPair(t, true, 1<<16, worldConfig{net: sim.Impairment{Delay: 20e3}}, qpConfig{})
 	a, b := p.hosts[0].observe(0), p.hosts[1].observe(0)
@@ -109,9 +109,9 @@ func TestRoCETrace(t *testing.T) {
 	}
 }
 
-// TestDatagramTrace: a datagram over RoCEv2 ends when it is sent, at the other end when it is
-// there; with the trace of one queue pair those of others do not show.
-func TestDatagramTrace(t *testing.T) {
+// TestTheTraceOfDatagramsIsWhole: a datagram over RoCEv2 ends when it is sent, at the other end
+// when it is there; with the trace of one queue pair those of others do not show.
+func TestTheTraceOfDatagramsIsWhole(t *testing.T) {
 	roceWorlds(t)
 	p := newUDPair(t, worldConfig{}, qpConfig{})
 	a, b := p.hosts[0].observe(0), p.hosts[1].observe(0)
@@ -158,9 +158,9 @@ func (s *sealing) Fill(c *falcon.Conn, kind falcon.TxnKind, tag uint64, dst []by
 	return n, err
 }
 
-// TestFalconTrace: the trace of a connection over Falcon has the steps of requests and of
-// responses; each packet is sealed once.
-func TestFalconTrace(t *testing.T) {
+// TestTheTraceOverFalconIsWhole: the trace of a connection over Falcon has the steps of requests
+// and of responses; each packet is sealed once.
+func TestTheTraceOverFalconIsWhole(t *testing.T) {
 	var seals [2]*sealing
 	p := newPair(t, true, 8192, worldConfig{watch: func(i int, e *Engine) sim.Handler {
 		seals[i] = &sealing{Engine: Wire[*rof.Engine](e)}
@@ -197,9 +197,9 @@ func TestFalconTrace(t *testing.T) {
 	}
 }
 
-// TestLoopbackTrace: inside a NIC each request is whole at both ends, too. Nothing of it is sealed:
-// the responder's part ends when it is answered.
-func TestLoopbackTrace(t *testing.T) {
+// TestTheTraceInsideANICIsWhole: inside a NIC each request is whole at both ends, too. Nothing of
+// it is sealed: the responder's part ends when it is answered.
+func TestTheTraceInsideANICIsWhole(t *testing.T) {
 	p := loopPair(t, worldConfig{}, qpConfig{})
 	a, b := p.hosts[0].observe(0), p.hosts[1].observe(0)
 	for _, c := range []struct {
@@ -231,4 +231,39 @@ func TestLoopbackTrace(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestTheTraceShowsWhetherAnEventFollows: the trace shows for a completion whether an event
+// follows: at once, after further completions, or not at all.
+func TestTheTraceShowsWhetherAnEventFollows(t *testing.T) {
+	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
+	at := int64(0)
+	r := trace.NewRing(256, func() int64 { at++; return at }, 0)
+	h, c := p.hosts[0], p.a.send
+	h.fn.UseTrace(r)
+	write := func(what string, wanted bool) {
+		t.Helper()
+		p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 8))
+		c.wait(1)
+		list, _ := r.Take(nil)
+		n := 0
+		for _, e := range list {
+			if e.Kind == trace.Completed {
+				n++
+				if got := e.Flags&trace.Wanted != 0; got != wanted {
+					t.Errorf("%s: an event follows: %v, want %v", what, got, wanted)
+				}
+			}
+		}
+		if n != 1 {
+			t.Errorf("%s: %d completions in the trace", what, n)
+		}
+	}
+	write("not armed", false)
+	c.arm(false)
+	write("armed", true)
+	ok(t, h.fn.ModifyCQ(&abi.ModifyCQ{CQN: c.number, Count: 3, Period: 50000}))
+	c.arm(false)
+	write("first of three", true)
+	write("second of three", true)
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestQueuePairParts: a queue pair needs exactly the parts of its type, within the limits of its
-// function.
-func TestQueuePairParts(t *testing.T) {
+// TestAQueuePairNeedsExactlyThePartsOfItsType: a queue pair needs exactly the parts of its type,
+// within the limits of its function.
+func TestAQueuePairNeedsExactlyThePartsOfItsType(t *testing.T) {
 	g := newGuest(t, Limits{SGEs: 3, Inline: 100, QPEntries: 8, Objects: Counts{abi.ObjectQP: 50}})
 	cq, list := g.newCQ(3), g.run(g.pages(1), 1)
 	domain, st := g.OpenXRCD()
@@ -107,8 +107,9 @@ func TestQueuePairParts(t *testing.T) {
 	}
 }
 
-// TestQueuePairLimit: queue pairs have a quota, which does not count queue pair number 1.
-func TestQueuePairLimit(t *testing.T) {
+// TestTheQuotaOfQueuePairsLeavesOutNumber1: queue pairs have a quota, which does not count queue
+// pair number 1.
+func TestTheQuotaOfQueuePairsLeavesOutNumber1(t *testing.T) {
 	g := newGuest(t, Limits{Objects: Counts{abi.ObjectQP: 1}})
 	gsi := g.newQP(abi.QPTypeGSI, nil)
 	if gsi.number != gsiNumber || g.QP(gsiNumber) != gsi.QP {
@@ -141,9 +142,9 @@ func TestQueuePairLimit(t *testing.T) {
 	}
 }
 
-// TestPartsInUse: the objects that a queue pair uses cannot be destroyed, and are counted once for
-// each use.
-func TestPartsInUse(t *testing.T) {
+// TestObjectsInUseCannotBeDestroyed: the objects that a queue pair uses cannot be destroyed, and
+// are counted once for each use.
+func TestObjectsInUseCannotBeDestroyed(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newQP(abi.QPTypeRC, nil)
 	busy := func(want abi.Status) {

@@ -10,6 +10,179 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
+// TestDeregistrationStopsWhatIsNotSent ends a registration while it is in use. Only what has not
+// been sent or answered fails.
+func TestDeregistrationStopsWhatIsNotSent(t *testing.T) {
+	t.Run("local", func(t *testing.T) {
+		p := newPair(t, true, 1<<20, worldConfig{arena: 32 << 20}, qpConfig{})
+		p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 1<<20))
+		p.step()
+		ok(t, p.hosts[0].fn.DeregMR(p.ma.key))
+		if got := p.a.send.wait(1)[0].Status; got != abi.WCLocProtErr {
+			t.Fatalf("WRITE from a region that is gone: %v", got)
+		}
+	})
+	t.Run("remote", func(t *testing.T) {
+		p := newPair(t, true, 1<<20, worldConfig{arena: 32 << 20}, qpConfig{})
+		p.a.post(p.remote(abi.OpRead, 0), p.ma.sge(0, 1<<20))
+		p.step()
+		ok(t, p.hosts[1].fn.DeregMR(p.mb.key))
+		if got := p.a.send.wait(1)[0].Status; got != abi.WCRemAccessErr && got != abi.WCRemOpErr {
+			t.Fatalf("READ of a region that is gone: %v", got)
+		}
+	})
+}
+
+// TestOldKeysNameNoLaterRegion registers again and again: no old key becomes valid for another
+// region soon.
+func TestOldKeysNameNoLaterRegion(t *testing.T) {
+	w := newWorld(t, worldConfig{limits: verbs.Limits{Objects: verbs.Counts{abi.ObjectMR: 2}}})
+	h := w.hosts[0]
+	pd, _ := h.fn.AllocPD()
+	addr := h.alloc(4096)
+	list := h.pageList(addr, 4096, 1)
+	seen := map[uint32]bool{}
+	for range 400 {
+		key, _, st := h.fn.RegMR(&abi.RegMR{PDN: pd, IOVA: addr, Length: 4096, Pages: list, Levels: 1})
+		ok(t, st)
+		if seen[key] {
+			t.Fatalf("key %#x again after %d registrations", key, len(seen))
+		}
+		seen[key] = true
+		ok(t, h.fn.DeregMR(key))
+		if h.fn.DeregMR(key) != abi.StatusNotFound {
+			t.Fatal("key still valid")
+		}
+	}
+}
+
+// TestReregistrationChangesARegionOrNothing changes everything of a region, one thing at a time.
+// The key then has the new meaning; if it would name other memory, it becomes invalid. An error
+// changes nothing. (DEV-933)
+func TestReregistrationChangesARegionOrNothing(t *testing.T) {
+	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
+	h := p.hosts[1]
+	rereg := func(r abi.ReregMR) (uint32, abi.Status) {
+		g, st := h.fn.StartReregMR(&r)
+		if st != abi.StatusOK {
+			return 0, st
+		}
+		for {
+			if done, lkey, _, st := g.Read(1); done {
+				return lkey, st
+			}
+		}
+	}
+	use := func(name string, key uint32, addr uint64, want abi.WCStatus) {
+		t.Helper()
+		a, b := p.hosts[0].createQP(p.pd[0], qpConfig{}), h.createQP(p.pd[1], qpConfig{})
+		p.connect(a, b, true)
+		a.post(abi.SendWQE{Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: addr, RKey: key}, p.ma.sge(0, 8))
+		if st := a.send.wait(1)[0].Status; st != want {
+			t.Fatalf("%s: %v, want %v", name, st, want)
+		}
+		ok(t, h.fn.DestroyQP(p.now, b.number))
+	}
+	m := h.register(p.pd[1], 8192, abi.AccessLocalWrite)
+	use("no right yet", m.key, m.addr, abi.WCRemAccessErr)
+	k2, st := rereg(abi.ReregMR{LKey: m.key, Mask: abi.ReregAccess, Access: allAccess})
+	ok(t, st)
+	if k2 != m.key {
+		t.Errorf("another key, %#x after %#x, for the same memory", k2, m.key)
+	}
+	use("access given", k2, m.addr, abi.WCSuccess)
+	other := h.alloc(4 << 20)
+	k3, st := rereg(abi.ReregMR{LKey: k2, Mask: abi.ReregTranslation, IOVA: 0, Length: 4 << 20, Pages: h.pageList(other, 4<<20, 2), Levels: 2})
+	ok(t, st)
+	fill(p.ma.bytes(), 8)
+	use("translation", k3, 3<<20, abi.WCSuccess)
+	use("old key", k2, m.addr, abi.WCRemAccessErr)
+	if !bytes.Equal(h.bytes(other+3<<20, 8), p.ma.bytes()[:8]) {
+		t.Fatal("written elsewhere")
+	}
+	for _, c := range []struct {
+		name string
+		r    abi.ReregMR
+		want abi.Status
+	}{
+		{"nothing", abi.ReregMR{LKey: k3}, abi.StatusInvalidArgument},
+		{"unknown bit", abi.ReregMR{LKey: k3, Mask: 8}, abi.StatusInvalidArgument},
+		{"old key", abi.ReregMR{LKey: k2, Mask: abi.ReregAccess}, abi.StatusNotFound},
+		{"no PD", abi.ReregMR{LKey: k3, Mask: abi.ReregPD, PDN: 77}, abi.StatusNotFound},
+		{"remote without local write", abi.ReregMR{LKey: k3, Mask: abi.ReregAccess, Access: abi.AccessRemoteWrite}, abi.StatusInvalidArgument},
+		{"unmapped", abi.ReregMR{LKey: k3, Mask: abi.ReregTranslation, Length: 4096, Levels: 1}, abi.StatusMemoryFault},
+		{"no length", abi.ReregMR{LKey: k3, Mask: abi.ReregTranslation, Levels: 1}, abi.StatusInvalidArgument},
+		{"zero based at an address", abi.ReregMR{LKey: k3, Mask: abi.ReregAccess | abi.ReregTranslation, Access: abi.AccessZeroBased, IOVA: 4096, Length: 4096, Levels: 1}, abi.StatusInvalidArgument},
+	} {
+		if _, st := rereg(c.r); st != c.want {
+			t.Errorf("%s: %v, want %v", c.name, st, c.want)
+		}
+	}
+	use("unchanged by errors", k3, 3<<20, abi.WCSuccess)
+	pd, _ := h.fn.AllocPD()
+	k4, st := rereg(abi.ReregMR{LKey: k3, Mask: abi.ReregPD, PDN: pd})
+	ok(t, st)
+	use("other domain", k4, 0, abi.WCRemAccessErr)
+	if st := h.fn.DeallocPD(pd); st != abi.StatusBusy {
+		t.Errorf("PD with a region: %v", st)
+	}
+	ok(t, h.fn.DeregMR(k4))
+	ok(t, h.fn.DeallocPD(pd))
+	// One that a request made invalid is good again.
+	p.b.postInvalidate(p.mb.key)
+	success(t, p.b.send.wait(1))
+	use("invalid", p.mb.key, p.mb.addr, abi.WCRemAccessErr)
+	k5, st := rereg(abi.ReregMR{LKey: p.mb.key, Mask: abi.ReregAccess, Access: allAccess})
+	ok(t, st)
+	use("valid again", k5, p.mb.addr, abi.WCSuccess)
+	use("key that was made invalid", p.mb.key, p.mb.addr, abi.WCRemAccessErr)
+}
+
+// TestPageListsAreBounded: page lists of scattered regions take host memory only up to a bound, and
+// give it back.
+func TestPageListsAreBounded(t *testing.T) {
+	const pages = 8
+	w := newWorld(t, worldConfig{limits: verbs.Limits{PageListBytes: 3 * 4 * pages}})
+	h := w.hosts[0]
+	pdn, st := h.fn.AllocPD()
+	ok(t, st)
+	list := h.pageList(h.alloc(pages*abi.PageSize), pages*abi.PageSize, 1)
+	entries := h.bytes(list, 8*pages)
+	register := func() (uint32, abi.Status) {
+		key, _, st := h.fn.RegMR(&abi.RegMR{PDN: pdn, Length: pages * abi.PageSize, Pages: list, Levels: 1})
+		return key, st
+	}
+	for range 10 { // contiguous: a list of no size
+		_, st := register()
+		ok(t, st)
+	}
+	first, last := binary.LittleEndian.Uint64(entries), binary.LittleEndian.Uint64(entries[8*(pages-1):])
+	binary.LittleEndian.PutUint64(entries, last)
+	binary.LittleEndian.PutUint64(entries[8*(pages-1):], first)
+	var keys []uint32
+	for range 20 {
+		key, st := register()
+		if st == abi.StatusNoResources {
+			break
+		}
+		ok(t, st)
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 || len(keys) > 3 {
+		t.Fatalf("%d scattered regions registered, room for 3", len(keys))
+	}
+	ok(t, h.fn.DeregMR(keys[0]))
+	_, st = register()
+	ok(t, st)
+	if _, st = register(); st != abi.StatusNoResources {
+		t.Fatalf("over the bound again: %v", st)
+	}
+	h.fn.Close(w.now)
+	if h.fn.PageListBytes() != 0 {
+		t.Fatalf("%d bytes still counted after Close", h.fn.PageListBytes())
+	}
+}
+
 // postRegMR posts a request to give a region its memory, under a new key.
 func (p *qp) postRegMR(key uint32, r abi.FastReg) {
 	data := make([]byte, abi.FastRegSize)
@@ -18,9 +191,9 @@ func (p *qp) postRegMR(key uint32, r abi.FastReg) {
 	p.ring()
 }
 
-// TestFastRegister gives a region memory again and again, lets the peer use it, and takes it back:
-// by a request of its own, and by the peer's SEND. (DEV-935)
-func TestFastRegister(t *testing.T) {
+// TestFastRegistrationGivesAndTakesMemory gives a region memory again and again, lets the peer use
+// it, and takes it back: by a request of its own, and by the peer's SEND. (DEV-935)
+func TestFastRegistrationGivesAndTakesMemory(t *testing.T) {
 	p := newPair(t, true, 16384, worldConfig{}, qpConfig{privileged: true})
 	h := p.hosts[1]
 	fill(p.ma.bytes(), 7)
@@ -114,9 +287,9 @@ func TestParametersNeedNoAnnouncement(t *testing.T) {
 	}
 }
 
-// TestFastRegisterRefused: what cannot be supplied ends in an error of the request, and so does a
-// request of a queue that is not privileged. (DEV-934, DEV-935)
-func TestFastRegisterRefused(t *testing.T) {
+// TestBadFastRegistrationsFailTheirRequest: what cannot be supplied ends in an error of the
+// request, and so does a request of a queue that is not privileged. (DEV-934, DEV-935)
+func TestBadFastRegistrationsFailTheirRequest(t *testing.T) {
 	good := abi.FastReg{IOVA: 0x5000, Length: 8192, Access: allAccess}
 	for name, c := range map[string]struct {
 		change func(p *pair, key *uint32, r *abi.FastReg)
@@ -161,9 +334,10 @@ func TestFastRegisterRefused(t *testing.T) {
 	}
 }
 
-// TestFastRegisterPageLists: the page lists of regions take no more host memory than the function
-// may use; a region that is supplied again needs only what it takes beyond its last list.
-func TestFastRegisterPageLists(t *testing.T) {
+// TestPageListsOfFastRegistrationsAreBounded: the page lists of regions take no more host memory
+// than the function may use; a region that is supplied again needs only what it takes beyond its
+// last list.
+func TestPageListsOfFastRegistrationsAreBounded(t *testing.T) {
 	p := newPair(t, true, 16384, worldConfig{}, qpConfig{privileged: true})
 	h := p.hosts[1]
 	// supply posts a request to give a region so many pages that do not lie side by side, by a queue
@@ -231,9 +405,9 @@ func TestFastRegisterPageLists(t *testing.T) {
 	}
 }
 
-// TestReservedKey: a privileged queue names memory by its device address, as far as the function
-// reaches; another cannot, and a peer never. (DEV-934)
-func TestReservedKey(t *testing.T) {
+// TestOnlyPrivilegedQueuesUseTheReservedKey: a privileged queue names memory by its device address,
+// as far as the function reaches; another cannot, and a peer never. (DEV-934)
+func TestOnlyPrivilegedQueuesUseTheReservedKey(t *testing.T) {
 	for _, privileged := range []bool{true, false} {
 		p := newPair(t, true, 16384, worldConfig{}, qpConfig{privileged: privileged})
 		fill(p.ma.bytes(), 7)

@@ -17,15 +17,9 @@ func wrids(list []abi.CQE) (ids []uint64) {
 	return ids
 }
 
-// polledQPs returns how many send queues are polled without doorbells.
-func (g *guest) polledQPs() (n int) {
-	g.shared.EachPolled(func(*QP) { n++ })
-	return n
-}
-
-// TestTurnBounds: a turn starts a limited number of requests, and issues packets until its bytes
-// are used up. An empty packet counts as one byte.
-func TestTurnBounds(t *testing.T) {
+// TestATurnIsBoundedInRequestsAndBytes: a turn starts a limited number of requests, and issues
+// packets until its bytes are used up. An empty packet counts as one byte.
+func TestATurnIsBoundedInRequestsAndBytes(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		ops, bytes int
@@ -60,9 +54,9 @@ func TestTurnBounds(t *testing.T) {
 	}
 }
 
-// TestWhatIsCharged: the scheduler is charged for data that is sent, not for data that is asked
-// for.
-func TestWhatIsCharged(t *testing.T) {
+// TestTheSchedulerIsChargedForSentData: the scheduler is charged for data that is sent, not for
+// data that is asked for.
+func TestTheSchedulerIsChargedForSentData(t *testing.T) {
 	g := newGuest(t, Limits{})
 	m := g.region(g.pdn, abi.PageSize, allRights)
 	s := g.newRC(nil)
@@ -75,47 +69,9 @@ func TestWhatIsCharged(t *testing.T) {
 	}
 }
 
-// TestWhoIsPolled: a send queue is polled when it is empty and something could be issued. One that
-// waits for completions, for credit or for its driver is not.
-func TestWhoIsPolled(t *testing.T) {
-	for name, c := range map[string]struct {
-		posts int
-		then  func(s *side)
-		want  int
-	}{
-		"empty":                     {0, func(*side) {}, 1},
-		"requests are under way":    {sideEntries - 1, func(*side) {}, 1},
-		"as many as there may be":   {sideEntries, func(*side) {}, 0},
-		"one of them is done":       {sideEntries, func(s *side) { s.done(0, abi.WCSuccess) }, 1},
-		"no credit":                 {1, func(s *side) { s.wire.says = transport.ErrBlocked }, 0},
-		"enough packets":            {1, func(s *side) { s.wire.says = transport.ErrWindow }, 0},
-		"its driver has it drained": {0, func(s *side) { s.change(0, abi.QPStateSQD) }, 0},
-	} {
-		g := newGuest(t, Limits{})
-		g.UseFeatures(abi.FeatureExtendedVerbs | abi.FeatureEventIndex)
-		s := g.newRC(nil)
-		if c.posts == sideEntries {
-			for i := range uint64(sideEntries) {
-				s.post(0, write(i))
-			}
-			s.Turn(0)
-			s.polled.Remove()
-		} else {
-			for i := range uint64(c.posts) {
-				s.post(0, write(i))
-			}
-		}
-		c.then(s)
-		s.Turn(0)
-		if n := g.polledQPs(); n != c.want {
-			t.Errorf("%s: %d queues are polled", name, n)
-		}
-	}
-}
-
-// TestReadsAndFences: no more READs and atomics are started than the queue pair may have, and a
-// request with a fence waits for them. (DEV-607)
-func TestReadsAndFences(t *testing.T) {
+// TestReadsAreLimitedAndFencesWaitForThem: no more READs and atomics are started than the queue
+// pair may have, and a request with a fence waits for them. (DEV-607)
+func TestReadsAreLimitedAndFencesWaitForThem(t *testing.T) {
 	g := newGuest(t, Limits{})
 	m := g.region(g.pdn, abi.PageSize, allRights)
 	s := g.newQP(abi.QPTypeRC, nil)
@@ -163,9 +119,9 @@ func TestReadsAndFences(t *testing.T) {
 	}
 }
 
-// TestFirstFailureCounts: a request with several failed packets completes once, with the first
-// status.
-func TestFirstFailureCounts(t *testing.T) {
+// TestTheFirstFailureOfARequestCounts: a request with several failed packets completes once, with
+// the first status.
+func TestTheFirstFailureOfARequestCounts(t *testing.T) {
 	g := newGuest(t, Limits{})
 	m := g.region(g.pdn, abi.PageSize, allRights)
 	s := g.newRC(func(c *abi.CreateQP) { c.ErrorMode = abi.ErrorModeCompleteInError })
@@ -187,9 +143,10 @@ func TestFirstFailureCounts(t *testing.T) {
 	}
 }
 
-// TestWhoCompletes: a request gets a completion if it is signaled or failed. Completions are in
-// order, whatever the order in which requests end; in unordered mode they are in that order.
-func TestWhoCompletes(t *testing.T) {
+// TestSignaledAndFailedRequestsCompleteInOrder: a request gets a completion if it is signaled or
+// failed. Completions are in order, whatever the order in which requests end; in unordered mode
+// they are in that order.
+func TestSignaledAndFailedRequestsCompleteInOrder(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(c *abi.CreateQP)
@@ -225,9 +182,9 @@ func TestWhoCompletes(t *testing.T) {
 	}
 }
 
-// TestWhatCompletionsSay: the length is that of what came back, and the key the one that a READ
-// made invalid, of what succeeded alone.
-func TestWhatCompletionsSay(t *testing.T) {
+// TestCompletionsDescribeWhatSucceeded: the length is that of what came back, and the key the one
+// that a READ made invalid, of what succeeded alone.
+func TestCompletionsDescribeWhatSucceeded(t *testing.T) {
 	for _, st := range []abi.WCStatus{abi.WCSuccess, abi.WCRemAccessErr} {
 		g := newGuest(t, Limits{})
 		m := g.region(g.pdn, 64, allRights)
@@ -260,9 +217,9 @@ func TestWhatCompletionsSay(t *testing.T) {
 	}
 }
 
-// TestFailureBehindOthers: an invalid request fails in its turn: those before it complete first,
-// and those behind it are not started.
-func TestFailureBehindOthers(t *testing.T) {
+// TestAnInvalidRequestFailsInItsTurn: an invalid request fails in its turn: those before it
+// complete first, and those behind it are not started.
+func TestAnInvalidRequestFailsInItsTurn(t *testing.T) {
 	for _, inError := range []bool{false, true} {
 		g := newGuest(t, Limits{})
 		m := g.region(g.pdn, 64, allRights)
@@ -303,9 +260,10 @@ func TestFailureBehindOthers(t *testing.T) {
 	}
 }
 
-// TestFailuresOfTheConnection: if requests complete in error, a refusal by the peer or an error of
-// the own side fails only the request. An error of the connection fails the queue pair.
-func TestFailuresOfTheConnection(t *testing.T) {
+// TestFailuresOfTheConnectionFailTheQueuePair: if requests complete in error, a refusal by the peer
+// or an error of the own side fails only the request. An error of the connection fails the queue
+// pair.
+func TestFailuresOfTheConnectionFailTheQueuePair(t *testing.T) {
 	for st, alone := range map[abi.WCStatus]bool{
 		abi.WCRemAccessErr: true, abi.WCRemOpErr: true, abi.WCLocProtErr: true, abi.WCRemInvReqErr: true,
 		abi.WCRetryExcErr: false, abi.WCRNRRetryExcErr: false, abi.WCRespTimeoutErr: false, abi.WCBadRespErr: false, abi.WCGeneralErr: false,
@@ -331,9 +289,9 @@ func TestFailuresOfTheConnection(t *testing.T) {
 	}
 }
 
-// TestNotReadyTimes: a request to a peer that is not ready is repeated as often as the driver
-// allows; 7 means without limit.
-func TestNotReadyTimes(t *testing.T) {
+// TestNotReadyIsRepeatedAsTheDriverAllows: a request to a peer that is not ready is repeated as
+// often as the driver allows; 7 means without limit.
+func TestNotReadyIsRepeatedAsTheDriverAllows(t *testing.T) {
 	for _, c := range []struct {
 		retry uint8
 		times int
@@ -362,10 +320,10 @@ func TestNotReadyTimes(t *testing.T) {
 	}
 }
 
-// TestPeerThatLeaves: requests that a peer no longer carries out because it ends the connection are
-// flushed; if the driver named the peer itself, they fail as unanswered. Missing memory is still an
-// error of this side.
-func TestPeerThatLeaves(t *testing.T) {
+// TestRequestsToALeavingPeerAreFlushed: requests that a peer no longer carries out because it ends
+// the connection are flushed; if the driver named the peer itself, they fail as unanswered. Missing
+// memory is still an error of this side.
+func TestRequestsToALeavingPeerAreFlushed(t *testing.T) {
 	for _, c := range []struct {
 		leaves, wired bool
 		st, want      abi.WCStatus
@@ -394,9 +352,10 @@ func TestPeerThatLeaves(t *testing.T) {
 	}
 }
 
-// TestResponseAstray: a request whose response went to another queue pair fails when no answer can
-// be in flight any more, the oldest of them first, and never if the timeout is infinite.
-func TestResponseAstray(t *testing.T) {
+// TestALostResponseFailsItsRequestInTheEnd: a request whose response went to another queue pair
+// fails when no answer can be in flight any more, the oldest of them first, and never if the
+// timeout is infinite.
+func TestALostResponseFailsItsRequestInTheEnd(t *testing.T) {
 	for _, c := range []struct {
 		timeout, retry uint8
 		after          vtime.Time // 0: never
@@ -431,8 +390,9 @@ func TestResponseAstray(t *testing.T) {
 	}
 }
 
-// TestLongUnordered: in unordered mode messages that take a receive have one packet.
-func TestLongUnordered(t *testing.T) {
+// TestUnorderedMessagesWithReceivesHaveOnePacket: in unordered mode messages that take a receive
+// have one packet.
+func TestUnorderedMessagesWithReceivesHaveOnePacket(t *testing.T) {
 	for _, c := range []struct {
 		op       abi.Opcode
 		length   int
@@ -457,9 +417,9 @@ func TestLongUnordered(t *testing.T) {
 	}
 }
 
-// TestKeyMadeInvalidInTurn: a request that makes a key invalid waits until nothing before it can
-// use the key.
-func TestKeyMadeInvalidInTurn(t *testing.T) {
+// TestInvalidationWaitsForEarlierRequests: a request that makes a key invalid waits until nothing
+// before it can use the key.
+func TestInvalidationWaitsForEarlierRequests(t *testing.T) {
 	g := newGuest(t, Limits{})
 	m := g.region(g.pdn, 64, allRights)
 	s := g.newRC(nil)
@@ -479,8 +439,8 @@ func TestKeyMadeInvalidInTurn(t *testing.T) {
 	}
 }
 
-// TestCreditAwaited: a queue pair without credit gets no turns until there is some.
-func TestCreditAwaited(t *testing.T) {
+// TestWithoutCreditThereAreNoTurns: a queue pair without credit gets no turns until there is some.
+func TestWithoutCreditThereAreNoTurns(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newRC(nil)
 	s.post(0, write(1))
@@ -499,9 +459,9 @@ func TestCreditAwaited(t *testing.T) {
 	}
 }
 
-// TestFailedByTheWire: a request that the wire does not take completes with the wire's status, when
-// those before it are done.
-func TestFailedByTheWire(t *testing.T) {
+// TestARequestThatTheWireRefusesFailsInItsTurn: a request that the wire does not take completes
+// with the wire's status, when those before it are done.
+func TestARequestThatTheWireRefusesFailsInItsTurn(t *testing.T) {
 	g := newGuest(t, Limits{})
 	m := g.region(g.pdn, 64, allRights)
 	s := g.newRC(nil)
@@ -519,9 +479,9 @@ func TestFailedByTheWire(t *testing.T) {
 	}
 }
 
-// TestErrIsEnteredOnce: a queue pair that is in ERR is not brought there again: its connection
+// TestERRIsEnteredOnce: a queue pair that is in ERR is not brought there again: its connection
 // lingers as long as it did, and credit is freed once.
-func TestErrIsEnteredOnce(t *testing.T) {
+func TestERRIsEnteredOnce(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newRC(nil)
 	freed := g.freed
@@ -537,9 +497,9 @@ func TestErrIsEnteredOnce(t *testing.T) {
 	}
 }
 
-// TestReadWhenTheyMay: entries stay in the driver's queue while the maximum of requests is in
-// progress, and while the queue pair is drained.
-func TestReadWhenTheyMay(t *testing.T) {
+// TestEntriesStayInTheQueueWhileNoMoreMayStart: entries stay in the driver's queue while the
+// maximum of requests is in progress, and while the queue pair is drained.
+func TestEntriesStayInTheQueueWhileNoMoreMayStart(t *testing.T) {
 	g := newGuest(t, Limits{})
 	g.shared.TurnOps = 2 * sideEntries
 	s := g.newRC(nil)
@@ -563,9 +523,10 @@ func TestReadWhenTheyMay(t *testing.T) {
 	}
 }
 
-// TestBindBetweenOthers: a request that concerns this side only is carried out while those before
-// it are in progress. It completes behind them, and those behind it follow at once.
-func TestBindBetweenOthers(t *testing.T) {
+// TestLocalRequestsRunAtOnceAndCompleteInOrder: a request that concerns this side only is carried
+// out while those before it are in progress. It completes behind them, and those behind it follow
+// at once.
+func TestLocalRequestsRunAtOnceAndCompleteInOrder(t *testing.T) {
 	g := newGuest(t, Limits{})
 	s := g.newRC(nil)
 	s.post(0, write(1))
@@ -581,5 +542,44 @@ func TestBindBetweenOthers(t *testing.T) {
 	s.done(0, abi.WCSuccess)
 	if got := wrids(s.sent.poll()); !slices.Equal(got, []uint64{3}) {
 		t.Errorf("completions %v", got)
+	}
+}
+
+// TestQueuePairsGetTurnsWhenTheyCanDoSomething: a queue pair is queued when it can do something:
+// when it has a send queue, and a peer or no need of one, or when there is something to flush.
+func TestQueuePairsGetTurnsWhenTheyCanDoSomething(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		typ    abi.QPType
+		change func(s *side)
+		want   int
+	}{
+		{"connected", abi.QPTypeRC, func(s *side) { s.connect(0) }, 1},
+		{"drained", abi.QPTypeRC, func(s *side) { s.connect(0); s.state = abi.QPStateSQD }, 1},
+		{"not connected", abi.QPTypeRC, func(s *side) { s.state = abi.QPStateRTS }, 0},
+		{"its driver named the peer", abi.QPTypeRC, func(s *side) { s.state, s.peer.wired = abi.QPStateRTS, true }, 1},
+		{"datagrams", abi.QPTypeUD, func(s *side) { s.state = abi.QPStateRTS }, 1},
+		{"without credit", abi.QPTypeRC, func(s *side) { s.connect(0); s.blocked = true }, 0},
+		{"in RTR", abi.QPTypeRC, func(s *side) { s.connect(0); s.state = abi.QPStateRTR }, 0},
+		{"in INIT", abi.QPTypeRC, func(*side) {}, 0},
+		{"in ERR", abi.QPTypeRC, func(s *side) { s.state = abi.QPStateErr }, 1},
+		{"in SQE", abi.QPTypeUD, func(s *side) { s.state = abi.QPStateSQE }, 1},
+	} {
+		g := newGuest(t, Limits{})
+		s := g.newQP(c.typ, nil)
+		c.change(s)
+		g.turns = 0
+		if s.wake(); g.turns != c.want {
+			t.Errorf("%s: %d turns", c.name, g.turns)
+		}
+	}
+	g := newGuest(t, Limits{})
+	domain, st := g.OpenXRCD()
+	g.good(st)
+	target := g.newQP(abi.QPTypeXRCRecv, func(c *abi.CreateQP) { *c = abi.CreateQP{Type: c.Type, XRCDN: domain} })
+	target.connect(0)
+	g.turns = 0
+	if target.wake(); g.turns != 0 {
+		t.Error("a target without a send queue has turns")
 	}
 }

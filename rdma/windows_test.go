@@ -33,9 +33,9 @@ func (p *qp) postInvalidate(key uint32) {
 // incKey is the next key of the same window, as ibv_inc_rkey makes it.
 func incKey(key uint32) uint32 { return key&^0xff | (key+1)&0xff }
 
-// TestWindow binds a window and uses, invalidates and binds it again.
+// TestAWindowIsBoundUsedAndInvalidated binds a window and uses, invalidates and binds it again.
 // (DEV-930)
-func TestWindow(t *testing.T) {
+func TestAWindowIsBoundUsedAndInvalidated(t *testing.T) {
 	orders(t, func(t *testing.T, ordered bool) {
 		p := newPair(t, ordered, 16384, worldConfig{}, qpConfig{})
 		h := p.hosts[1]
@@ -93,8 +93,9 @@ func TestWindow(t *testing.T) {
 	})
 }
 
-// TestWindowToRead: a window for READs needs a region that may be bound, and no other right of it.
-func TestWindowToRead(t *testing.T) {
+// TestAWindowForReadsNeedsOnlyTheRightToBind: a window for READs needs a region that may be bound,
+// and no other right of it.
+func TestAWindowForReadsNeedsOnlyTheRightToBind(t *testing.T) {
 	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
 	m := p.hosts[1].register(p.pd[1], 4096, abi.AccessMWBind)
 	fill(m.bytes(), 5)
@@ -108,8 +109,9 @@ func TestWindowToRead(t *testing.T) {
 	}
 }
 
-// TestWindowRights: a window gives what its binding gave, to the peer of its queue pair alone.
-func TestWindowRights(t *testing.T) {
+// TestAWindowGivesOnlyItsRights: a window gives what its binding gave, to the peer of its queue
+// pair alone.
+func TestAWindowGivesOnlyItsRights(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		use  func(p *pair, m *region, key uint32)
@@ -147,8 +149,9 @@ func TestWindowRights(t *testing.T) {
 	}
 }
 
-// TestBindRefusals: what cannot be bound or made invalid fails its request and the queue pair.
-func TestBindRefusals(t *testing.T) {
+// TestWhatCannotBeBoundFails: what cannot be bound or made invalid fails its request and the queue
+// pair.
+func TestWhatCannotBeBoundFails(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		post func(p *pair, m *region, key uint32)
@@ -234,9 +237,9 @@ func TestBindRefusals(t *testing.T) {
 	}
 }
 
-// TestInvalidateWaits: a key becomes invalid only when the requests before it, long ones on a lossy
-// link, are done with it. (DEV-931)
-func TestInvalidateWaits(t *testing.T) {
+// TestInvalidationWaitsForRequestsBefore: a key becomes invalid only when the requests before it,
+// long ones on a lossy link, are done with it. (DEV-931)
+func TestInvalidationWaitsForRequestsBefore(t *testing.T) {
 	p := newPair(t, true, 1<<20, worldConfig{arena: 32 << 20}, qpConfig{})
 	fill(p.ma.bytes(), 3)
 	m := p.ma
@@ -252,8 +255,8 @@ func TestInvalidateWaits(t *testing.T) {
 	}
 }
 
-// TestReadInvalidate: after the READ the key of its sink is invalid. (DEV-931)
-func TestReadInvalidate(t *testing.T) {
+// TestAReadInvalidatesItsSink: after the READ the key of its sink is invalid. (DEV-931)
+func TestAReadInvalidatesItsSink(t *testing.T) {
 	orders(t, func(t *testing.T, ordered bool) {
 		p := newPair(t, ordered, 1<<16, worldConfig{}, qpConfig{})
 		fill(p.mb.bytes(), 9)
@@ -283,90 +286,9 @@ func TestReadInvalidate(t *testing.T) {
 	}
 }
 
-// TestRereg changes everything of a region, one thing at a time. The key then has the new meaning;
-// if it would name other memory, it becomes invalid. An error changes nothing. (DEV-933)
-func TestRereg(t *testing.T) {
-	p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
-	h := p.hosts[1]
-	rereg := func(r abi.ReregMR) (uint32, abi.Status) {
-		g, st := h.fn.StartReregMR(&r)
-		if st != abi.StatusOK {
-			return 0, st
-		}
-		for {
-			if done, lkey, _, st := g.Read(1); done {
-				return lkey, st
-			}
-		}
-	}
-	use := func(name string, key uint32, addr uint64, want abi.WCStatus) {
-		t.Helper()
-		a, b := p.hosts[0].createQP(p.pd[0], qpConfig{}), h.createQP(p.pd[1], qpConfig{})
-		p.connect(a, b, true)
-		a.post(abi.SendWQE{Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: addr, RKey: key}, p.ma.sge(0, 8))
-		if st := a.send.wait(1)[0].Status; st != want {
-			t.Fatalf("%s: %v, want %v", name, st, want)
-		}
-		ok(t, h.fn.DestroyQP(p.now, b.number))
-	}
-	m := h.register(p.pd[1], 8192, abi.AccessLocalWrite)
-	use("no right yet", m.key, m.addr, abi.WCRemAccessErr)
-	k2, st := rereg(abi.ReregMR{LKey: m.key, Mask: abi.ReregAccess, Access: allAccess})
-	ok(t, st)
-	if k2 != m.key {
-		t.Errorf("another key, %#x after %#x, for the same memory", k2, m.key)
-	}
-	use("access given", k2, m.addr, abi.WCSuccess)
-	other := h.alloc(4 << 20)
-	k3, st := rereg(abi.ReregMR{LKey: k2, Mask: abi.ReregTranslation, IOVA: 0, Length: 4 << 20, Pages: h.pageList(other, 4<<20, 2), Levels: 2})
-	ok(t, st)
-	fill(p.ma.bytes(), 8)
-	use("translation", k3, 3<<20, abi.WCSuccess)
-	use("old key", k2, m.addr, abi.WCRemAccessErr)
-	if !bytes.Equal(h.bytes(other+3<<20, 8), p.ma.bytes()[:8]) {
-		t.Fatal("written elsewhere")
-	}
-	for _, c := range []struct {
-		name string
-		r    abi.ReregMR
-		want abi.Status
-	}{
-		{"nothing", abi.ReregMR{LKey: k3}, abi.StatusInvalidArgument},
-		{"unknown bit", abi.ReregMR{LKey: k3, Mask: 8}, abi.StatusInvalidArgument},
-		{"old key", abi.ReregMR{LKey: k2, Mask: abi.ReregAccess}, abi.StatusNotFound},
-		{"no PD", abi.ReregMR{LKey: k3, Mask: abi.ReregPD, PDN: 77}, abi.StatusNotFound},
-		{"remote without local write", abi.ReregMR{LKey: k3, Mask: abi.ReregAccess, Access: abi.AccessRemoteWrite}, abi.StatusInvalidArgument},
-		{"unmapped", abi.ReregMR{LKey: k3, Mask: abi.ReregTranslation, Length: 4096, Levels: 1}, abi.StatusMemoryFault},
-		{"no length", abi.ReregMR{LKey: k3, Mask: abi.ReregTranslation, Levels: 1}, abi.StatusInvalidArgument},
-		{"zero based at an address", abi.ReregMR{LKey: k3, Mask: abi.ReregAccess | abi.ReregTranslation, Access: abi.AccessZeroBased, IOVA: 4096, Length: 4096, Levels: 1}, abi.StatusInvalidArgument},
-	} {
-		if _, st := rereg(c.r); st != c.want {
-			t.Errorf("%s: %v, want %v", c.name, st, c.want)
-		}
-	}
-	use("unchanged by errors", k3, 3<<20, abi.WCSuccess)
-	pd, _ := h.fn.AllocPD()
-	k4, st := rereg(abi.ReregMR{LKey: k3, Mask: abi.ReregPD, PDN: pd})
-	ok(t, st)
-	use("other domain", k4, 0, abi.WCRemAccessErr)
-	if st := h.fn.DeallocPD(pd); st != abi.StatusBusy {
-		t.Errorf("PD with a region: %v", st)
-	}
-	ok(t, h.fn.DeregMR(k4))
-	ok(t, h.fn.DeallocPD(pd))
-	// One that a request made invalid is good again.
-	p.b.postInvalidate(p.mb.key)
-	success(t, p.b.send.wait(1))
-	use("invalid", p.mb.key, p.mb.addr, abi.WCRemAccessErr)
-	k5, st := rereg(abi.ReregMR{LKey: p.mb.key, Mask: abi.ReregAccess, Access: allAccess})
-	ok(t, st)
-	use("valid again", k5, p.mb.addr, abi.WCSuccess)
-	use("key that was made invalid", p.mb.key, p.mb.addr, abi.WCRemAccessErr)
-}
-
-// TestWindowEnds: a window ends with its queue pair, and everything can be destroyed then.
-// (DEV-932)
-func TestWindowEnds(t *testing.T) {
+// TestAWindowEndsWithItsQueuePair: a window ends with its queue pair, and everything can be
+// destroyed then. (DEV-932)
+func TestAWindowEndsWithItsQueuePair(t *testing.T) {
 	for _, end := range []func(p *pair){
 		func(p *pair) { ok(p.t, p.hosts[1].fn.DestroyQP(p.now, p.b.number)) },
 		func(p *pair) { p.b.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateReset}) },
@@ -402,9 +324,10 @@ func TestWindowEnds(t *testing.T) {
 	}
 }
 
-// TestBindWithoutPeer: what concerns one side only needs no peer: a wired queue pair whose peer is
-// not there yet binds, makes invalid and fails by itself, while a WRITE and all behind it wait.
-func TestBindWithoutPeer(t *testing.T) {
+// TestLocalRequestsNeedNoPeer: what concerns one side only needs no peer: a wired queue pair whose
+// peer is not there yet binds, makes invalid and fails by itself, while a WRITE and all behind it
+// wait.
+func TestLocalRequestsNeedNoPeer(t *testing.T) {
 	w := newWorld(t, worldConfig{})
 	h := w.hosts[0]
 	pd, _ := h.fn.AllocPD()
@@ -439,4 +362,139 @@ func TestBindWithoutPeer(t *testing.T) {
 	if c, any := a.send.poll(); !any || c.Status != abi.WCMWBindErr || a.q.State() != abi.QPStateErr {
 		t.Fatalf("a key that is invalid already: %+v, QP in %v", c, a.q.State())
 	}
+}
+
+// TestWindowsOfType1ServeAllOfTheirDomain binds a window of type 1 by one queue pair, uses it by
+// others of its protection domain, binds it elsewhere and frees it. (DEV-936)
+func TestWindowsOfType1ServeAllOfTheirDomain(t *testing.T) {
+	eachWire(t, func(t *testing.T) {
+		p := newPair(t, true, 16384, worldConfig{}, qpConfig{})
+		h := p.hosts[1]
+		m, m2 := h.register(p.pd[1], 16384, bindable), h.register(p.pd[1], 16384, bindable)
+		fill(p.ma.bytes(), 7)
+		key, st := h.fn.AllocMW(&abi.AllocMW{PDN: p.pd[1], Type: abi.MWType1})
+		ok(t, st)
+		use := func(from *qp, key uint32, addr uint64, n int) abi.WCStatus {
+			from.post(abi.SendWQE{Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: addr, RKey: key}, p.ma.sge(0, n))
+			return from.send.wait(1)[0].Status
+		}
+		// another joins a queue pair of the same domain; it is used up by an error.
+		another := func(pdn uint32) (from, to *qp) {
+			from, to = p.hosts[0].createQP(p.pd[0], qpConfig{}), h.createQP(pdn, qpConfig{})
+			p.connect(from, to, true)
+			return from, to
+		}
+		bind := func(by *qp, b abi.BindMW) {
+			t.Helper()
+			key = incKey(key)
+			by.postBind(key, b)
+			success(t, by.send.wait(1))
+		}
+		bind(p.b, abi.BindMW{Addr: m.addr + 1000, Length: 5000, LKey: m.key, Access: verbs.RemoteRights})
+		from, to := another(p.pd[1])
+		for _, q := range []*qp{p.a, from} {
+			clear(m.bytes())
+			if st := use(q, key, m.addr+1000, 5000); st != abi.WCSuccess || !bytes.Equal(m.bytes()[1000:6000], p.ma.bytes()[:5000]) {
+				t.Fatalf("%v, or other bytes", st)
+			}
+		}
+		other, st := h.fn.AllocPD()
+		ok(t, st)
+		if x, _ := another(other); use(x, key, m.addr+1000, 8) != abi.WCRemAccessErr {
+			t.Fatal("a queue pair of another domain may use it")
+		}
+		if st := h.fn.DeregMR(m.key); st != abi.StatusBusy {
+			t.Fatalf("region with a window: %v", st)
+		}
+
+		// Bound elsewhere by another queue pair: the old key and the old place are over.
+		old := key
+		bind(to, abi.BindMW{Addr: m2.addr, Length: 8, LKey: m2.key, Access: abi.AccessRemoteWrite})
+		ok(t, h.fn.DeregMR(m.key))
+		if st := use(p.a, key, m2.addr, 8); st != abi.WCSuccess {
+			t.Fatal(st)
+		}
+		for name, x := range map[string]struct {
+			key uint32
+			op  abi.Opcode
+			at  uint64
+		}{
+			"the old key": {old, abi.OpWrite, m2.addr}, "behind its end": {key, abi.OpWrite, m2.addr + 1},
+			"a right that it does not give": {key, abi.OpRead, m2.addr},
+		} {
+			q, _ := another(p.pd[1])
+			q.post(abi.SendWQE{Opcode: x.op, Flags: abi.SendSignaled, RemoteAddr: x.at, RKey: x.key}, p.ma.sge(0, 8))
+			if c := q.send.wait(1)[0]; c.Status != abi.WCRemAccessErr {
+				t.Errorf("%s: %v", name, c.Status)
+			}
+		}
+
+		// Neither the end of the queue pair that bound it nor keys made invalid end the binding.
+		ok(t, h.fn.DestroyQP(p.now, to.number))
+		_, r := another(p.pd[1])
+		r.postInvalidate(key)
+		if c := r.send.wait(1)[0]; c.Status != abi.WCMWBindErr {
+			t.Errorf("LocalInv: %v", c.Status)
+		}
+		q, r := another(p.pd[1])
+		r.receive(1, m2.sge(0, 100))
+		q.post(abi.SendWQE{Opcode: abi.OpSendInv, Flags: abi.SendSignaled, Imm: key}, p.ma.sge(0, 8))
+		if c := q.send.wait(1)[0]; c.Status != abi.WCRemAccessErr {
+			t.Errorf("SendInv: %v", c.Status)
+		}
+		if st := use(p.a, key, m2.addr, 8); st != abi.WCSuccess {
+			t.Fatal(st)
+		}
+
+		// What cannot be bound costs the queue pair, and leaves the window as it is.
+		for name, b := range map[string]abi.BindMW{
+			"by offsets":        {Addr: m2.addr, Length: 8, LKey: m2.key, Access: abi.AccessRemoteWrite | abi.AccessZeroBased},
+			"behind the region": {Addr: m2.addr, Length: 16385, LKey: m2.key, Access: abi.AccessRemoteWrite},
+			"a region gone":     {Addr: m.addr, Length: 8, LKey: m.key, Access: abi.AccessRemoteWrite},
+		} {
+			_, r := another(p.pd[1])
+			r.postBind(incKey(key), b)
+			if c := r.send.wait(1)[0]; c.Status != abi.WCMWBindErr {
+				t.Errorf("%s: %v", name, c.Status)
+			}
+		}
+		if st := use(p.a, key, m2.addr, 8); st != abi.WCSuccess {
+			t.Fatal(st)
+		}
+
+		old = key
+		bind(p.b, abi.BindMW{}) // of no bytes: it is free
+		ok(t, h.fn.DeregMR(m2.key))
+		for _, k := range []uint32{old, key} {
+			if q, _ := another(p.pd[1]); use(q, k, m2.addr, 8) != abi.WCRemAccessErr {
+				t.Errorf("key %#x opens something", k)
+			}
+		}
+		m3 := h.register(p.pd[1], 8, bindable)
+		bind(p.b, abi.BindMW{Addr: m3.addr, Length: 8, LKey: m3.key, Access: abi.AccessRemoteRead})
+		ok(t, h.fn.DeallocMW(key)) // bound as it is
+		ok(t, h.fn.DeregMR(m3.key))
+		if n := h.fn.Counts()[abi.ObjectMW]; n != 0 {
+			t.Errorf("%d windows are left", n)
+		}
+	})
+}
+
+func TestASendInvalidatesAKey(t *testing.T) {
+	orders(t, func(t *testing.T, ordered bool) {
+		p := newPair(t, ordered, 4096, worldConfig{}, qpConfig{})
+		buf := p.hosts[1].register(p.pd[1], 4096, abi.AccessLocalWrite)
+		p.b.receive(1, buf.sge(0, 4096))
+		p.a.post(abi.SendWQE{Opcode: abi.OpSendInv, Flags: abi.SendSignaled, Imm: p.mb.key}, p.ma.sge(0, 2000))
+		success(t, p.a.send.wait(1))
+		r := p.b.recv.wait(1)
+		success(t, r)
+		if r[0].Flags != abi.WCFlagInv || r[0].Imm != p.mb.key {
+			t.Fatalf("completion %+v", r[0])
+		}
+		p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 8))
+		if got := p.a.send.wait(1)[0].Status; got != abi.WCRemAccessErr {
+			t.Fatalf("WRITE with the invalidated key: %v", got)
+		}
+	})
 }
