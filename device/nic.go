@@ -114,13 +114,13 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 
 // newShard returns a shard that is connected with the core.
 func newShard(i int, cfg *config.Config, core *controller.Core, log *slog.Logger) (*shard.Shard, error) {
-	line := core.Line(i)
-	s, err := shard.New(i, cfg, line, log)
+	client := core.Client(i)
+	s, err := shard.New(i, cfg, client, log)
 	if err != nil {
 		return nil, err
 	}
 	orders := s.Orders()
-	line.Serve(inbox.NewMailbox(s.Inbox(), 0, func(now falcon.Time, o *controller.Order) { (*o)(orders, now) }).Send)
+	client.Serve(inbox.NewMailbox(s.Inbox(), 0, func(now falcon.Time, o *controller.Order) { (*o)(orders, now) }).Send)
 	return s, nil
 }
 

@@ -19,13 +19,13 @@ type view struct {
 
 var _ controller.View = view{}
 
-// asked gives access to a shard by its view. It implements controller.Shard.
+// asked gives access to a shard by its view. It implements controller.Viewer.
 type asked struct {
 	u      *unit
 	uplink *config.Uplink // the NIC's
 }
 
-// Ask implements controller.Shard.
+// Ask implements controller.Viewer.
 func (a asked) Ask(f func(v controller.View, now falcon.Time)) error {
 	return a.u.Do(func(now falcon.Time) { f(view{a.u.View(), a}, now) })
 }

@@ -108,7 +108,7 @@ func runCore(t *testing.T) *Core {
 		t.Fatal(err)
 	}
 	for i := range 2 {
-		core.Line(i).Serve(func([]Order) {})
+		core.Client(i).Serve(func([]Order) {})
 	}
 	done := make(chan struct{})
 	go func() {
@@ -122,7 +122,7 @@ func runCore(t *testing.T) *Core {
 // asked returns an API of two shards.
 func asked(core *Core, a, b *told) *API {
 	return NewAPI(Config{
-		Host: 1, Core: core, Shards: Shards{All: []Shard{a, b}}, Warnings: NewWarnings(slog.New(slog.DiscardHandler)), WallOffset: func() int64 { return 0 },
+		Host: 1, Core: core, Shards: Shards{All: []Viewer{a, b}}, Warnings: NewWarnings(slog.New(slog.DiscardHandler)), WallOffset: func() int64 { return 0 },
 	})
 }
 

@@ -32,9 +32,9 @@ type CoreConfig struct {
 // Core holds the per-NIC state that shards share: the connection manager and what it knows of
 // peers, the keys that peers seal with, the functions and ports that peers are told of, the routes
 // of plain IP, and the pools that shards lease credits from. The core decides; shards carry out its
-// orders (Side).
+// orders (Shard).
 //
-//	shards ─ Line ─┐                      ┌▶ Line ─▶ Side, on the shard's thread
+//	shards, Client ┐                      ┌▶ Client ─▶ Shard, on the shard's thread
 //	peers' mail ───┼▶ Box ─▶ Step ────────┼▶ messages for peers
 //	Ask ───────────┘   conn.Manager, Keys └▶ answers
 //
@@ -47,7 +47,7 @@ type Core struct {
 	cfg     CoreConfig
 	box     inbox.Box
 	effects effect.List
-	lines   []*Line
+	clients []*Client
 	plain   plain
 	credits credits
 	resolve []netip.Addr // underlay addresses of peers that packets will probably go to soon
@@ -71,7 +71,7 @@ type CoreOutput struct {
 	Deadline vtime.Time     // latest time of the next Step
 }
 
-// NewCore returns a core. Each shard must call Serve on its Line before the first Step.
+// NewCore returns a core. Each shard must call Serve on its Client before the first Step.
 func NewCore(c CoreConfig) (*Core, error) {
 	k := &Core{
 		cfg: c, woken: make(chan struct{}, 1), ended: make(chan struct{}),
@@ -96,7 +96,7 @@ func NewCore(c CoreConfig) (*Core, error) {
 	}
 	for i := range c.Shards {
 		m.CIDs = append(m.CIDs, conn.NewCIDs(i, conn.MaxSlots))
-		k.lines = append(k.lines, newLine(k, i))
+		k.clients = append(k.clients, newClient(k, i))
 	}
 	owners := c.NIC.Owners()
 	for i := range c.NIC.Peers {
@@ -113,8 +113,8 @@ func NewCore(c CoreConfig) (*Core, error) {
 	return k, nil
 }
 
-// Line returns the line of a shard.
-func (k *Core) Line(shard int) *Line { return k.lines[shard] }
+// Client returns the client of a shard.
+func (k *Core) Client(shard int) *Client { return k.clients[shard] }
 
 // Step handles all input that has arrived from shards, peers and callers, and runs the timers. It
 // reads no clock and does no I/O.
@@ -132,7 +132,7 @@ func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 	k.advance(now)
 	k.known.Store(k.Manager.Known())
 	k.resolveAll()
-	for _, l := range k.lines {
+	for _, l := range k.clients {
 		l.deliver()
 	}
 	out.Messages = append(out.Messages[:0], k.Manager.Messages()...)
@@ -147,22 +147,22 @@ func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 // Idle reports whether the inbox is empty.
 func (k *Core) Idle() bool { return k.box.Empty() }
 
-// shardsOf sends the connection manager's answers and orders to the shards.
+// shardsOf sends the connection manager's answers and decisions to the shards.
 type shardsOf struct{ k *Core }
 
 // Answer implements conn.Shards.
 func (s shardsOf) Answer(shard int, a conn.Answer) {
-	s.k.lines[shard].tell(func(to Side, now vtime.Time) { to.Answer(now, &a) })
+	s.k.clients[shard].tell(func(to Shard, now vtime.Time) { to.Answer(now, &a) })
 }
 
 // Decide implements conn.Shards.
 func (s shardsOf) Decide(shard int, d conn.Decision) {
-	s.k.lines[shard].tell(func(to Side, now vtime.Time) { to.Decide(now, &d) })
+	s.k.clients[shard].tell(func(to Shard, now vtime.Time) { to.Decide(now, &d) })
 }
 
 // all sends an order to every shard.
 func (k *Core) all(o Order) {
-	for _, l := range k.lines {
+	for _, l := range k.clients {
 		l.tell(o)
 	}
 }
@@ -177,7 +177,7 @@ func (k *Core) Resolve(_ vtime.Time, addr netip.Addr) {
 
 func (k *Core) resolveAll() {
 	for _, addr := range k.resolve {
-		k.all(func(to Side, now vtime.Time) { to.Resolve(now, addr) })
+		k.all(func(to Shard, now vtime.Time) { to.Resolve(now, addr) })
 	}
 	k.resolve = k.resolve[:0]
 }
@@ -206,7 +206,7 @@ func (p peerKeys) Receive(c *cm.Params) (conn.Receiving, error) {
 // ForgetSAs implements conn.PeerKeys.
 func (p peerKeys) ForgetSAs(host cm.HostID) {
 	p.k.Keys.ForgetPeer(host)
-	p.k.all(func(to Side, _ vtime.Time) { to.ForgetKeys(host) })
+	p.k.all(func(to Shard, _ vtime.Time) { to.ForgetKeys(host) })
 }
 
 // HandleKeys implements conn.PeerKeys.
@@ -214,8 +214,8 @@ func (p peerKeys) HandleKeys(now vtime.Time, o *cm.Output) {
 	u, sa := o.Use, o.SA
 	switch o.Kind {
 	case cm.OutRekey:
-		if int(u.Shard) < len(p.k.lines) { // the shard that seals with this key
-			p.k.lines[u.Shard].tell(func(to Side, now vtime.Time) { to.TakeKey(now, u, sa) })
+		if int(u.Shard) < len(p.k.clients) { // the shard that seals with this key
+			p.k.clients[u.Shard].tell(func(to Shard, now vtime.Time) { to.TakeKey(now, u, sa) })
 		}
 	case cm.OutRekeyed:
 		p.k.Keys.Confirmed(now, u, sa.SPI, o.Time)

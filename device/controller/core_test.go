@@ -76,11 +76,11 @@ func newNIC(t *testing.T, change ...func(*config.Config)) *nic {
 	for i := range 2 {
 		s := &side{is: true}
 		n.sides = append(n.sides, s)
-		n.Line(i).Serve(func(list []Order) {
+		n.Client(i).Serve(func(list []Order) {
 			for _, o := range list {
 				o(s, n.now)
 			}
-			n.Line(i).Flush()
+			n.Client(i).Flush()
 		})
 	}
 	n.told()

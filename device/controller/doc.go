@@ -2,17 +2,17 @@
 // state that all shards share; the API for operators, with the settings they make; warnings; and
 // memory limits.
 //
-//	shard's thread                     │            the core's goroutine
-//	                                   │
-//	functions, keys ─ asked ─▶ Line ───┼─▶ Core.Step ─▶ conn.Manager ◀─▶ peers (PeerMail, messages)
-//	connections, … ◀─ Side ── Line ◀───┼──────┘         security.Keys, announcements
+//	shard's thread                      │            the core's goroutine
+//	                                    │
+//	functions, keys ── calls ─▶ Client ─┼─▶ Core.Step ─▶ conn.Manager ◀─▶ peers (PeerMail, messages)
+//	connections, … ◀─ Shard ── Client ◀─┼──────┘         security.Keys, announcements
 //
-// The requests that a shard makes in a Step cross at the Step's end, and the answers arrive in a
-// later Step. Neither side waits for the other, nor for a peer or guest. Queues stay bounded: each
+// The calls that a shard makes in a Step cross at the Step's end, and the answers arrive in a later
+// Step. Neither side waits for the other, nor for a peer or guest. Queues stay bounded: each
 // message is an answer, a notice that replaces the previous one, or limited by what a function may
 // own.
 //
-//	control API ─▶ API ─▶ Shards.of(function), Each ─▶ Shard.Ask ─▶ View, on the shard's thread
+//	control API ─▶ API ─▶ Shards.of(function), Each ─▶ Viewer.Ask ─▶ View, on the shard's thread
 //	                │
 //	                ├─▶ settings.Memory, for the next NIC
 //	                └─▶ Fitter: the windows and ports that settings ask for
@@ -24,7 +24,7 @@
 // # Ownership and concurrency
 //
 // A Core belongs to the goroutine that runs it; tests step it in virtual time, as they step shards.
-// One end of a Line belongs to the shard's thread, the other to the core. Everything else here may
-// be used by any goroutine except the shards' threads. A View is valid only during the Ask that
+// One end of a Client belongs to the shard's thread, the other to the core. Everything else here
+// may be used by any goroutine except the shards' threads. A View is valid only during the Ask that
 // passed it.
 package controller

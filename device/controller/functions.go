@@ -18,9 +18,9 @@ import (
 // All work on the settings of functions goes through the core, one job after the other. A change is
 // computed here, applied by the shard that owns the function, and then announced.
 //
-//	PF, operator ─▶ Change ─▶ Registry.Change ─▶ Side.Set ─▶ Registry.Commit ─▶ peers are told
+//	PF, operator ─▶ Change ─▶ Registry.Change ─▶ Shard.Set ─▶ Registry.Commit ─▶ peers are told
 //	driver       ─▶ Announce, Withdraw
-//	PF           ─▶ Visit  ─▶ Side.VF, of the shard that has the VF
+//	PF           ─▶ Visit  ─▶ Shard.VF, of the shard that has the VF
 
 // jobs holds the jobs that wait for their turn. The number of jobs is bounded by the PFs' admin
 // queues, and by operators, each of whom waits for an answer.
@@ -51,11 +51,11 @@ func (k *Core) runJobs(now vtime.Time) {
 
 // onShard runs f on the thread of the shard that owns a function, and then after on the core's
 // goroutine.
-func (k *Core) onShard(id pfvf.ID, f func(to Side, now vtime.Time), after func(now vtime.Time)) {
-	l := k.lines[k.cfg.Home(uint32(id))]
-	l.tell(func(to Side, now vtime.Time) {
+func (k *Core) onShard(id pfvf.ID, f func(to Shard, now vtime.Time), after func(now vtime.Time)) {
+	l := k.clients[k.cfg.Home(uint32(id))]
+	l.tell(func(to Shard, now vtime.Time) {
 		f(to, now)
-		l.wish(func(_ *Core, now vtime.Time) { after(now) })
+		l.post(func(_ *Core, now vtime.Time) { after(now) })
 	})
 }
 
@@ -69,7 +69,7 @@ func (k *Core) Change(id pfvf.ID, edit functions.Edit, then func(error)) {
 			done()
 			return
 		}
-		k.onShard(id, func(to Side, now vtime.Time) { err = to.Set(now, id, &c.Is) }, func(vtime.Time) {
+		k.onShard(id, func(to Shard, now vtime.Time) { err = to.Set(now, id, &c.Is) }, func(vtime.Time) {
 			if err == nil {
 				k.changed(&c)
 			}
@@ -85,10 +85,10 @@ func (k *Core) changed(c *functions.Change) {
 	k.untold = true
 	if pf := c.ID.Parent(); *c.Was.Enabled != *c.Is.Enabled && c.ID.IsVF() {
 		n := k.Functions.Enabled(pf.PF())
-		k.lines[k.cfg.Home(uint32(pf))].tell(func(to Side, _ vtime.Time) { to.VFsEnabled(pf, n) })
+		k.clients[k.cfg.Home(uint32(pf))].tell(func(to Shard, _ vtime.Time) { to.VFsEnabled(pf, n) })
 	}
 	if link := c.Is.Link; !c.ID.IsVF() && link != c.Was.Link {
-		k.all(func(to Side, now vtime.Time) { to.PFLink(now, c.ID, link) })
+		k.all(func(to Shard, now vtime.Time) { to.PFLink(now, c.ID, link) })
 	}
 }
 
@@ -166,7 +166,7 @@ func (k *Core) reset(id pfvf.ID, then func(error)) {
 			return
 		}
 		is := false
-		k.onShard(id, func(to Side, now vtime.Time) { is = to.Reset(now, id) }, func(vtime.Time) {
+		k.onShard(id, func(to Shard, now vtime.Time) { is = to.Reset(now, id) }, func(vtime.Time) {
 			var err error
 			if !is {
 				err = fmt.Errorf("function %s is disabled; enable it first (vnic vf enable)", id)
@@ -179,19 +179,19 @@ func (k *Core) reset(id pfvf.ID, then func(error)) {
 
 // Change changes the settings of a VF for its PF. then is called on the shard's thread. It
 // implements the shard's interface for PF commands.
-func (l *Line) Change(id pfvf.ID, edit functions.Edit, then func(error)) {
-	l.wish(func(k *Core, _ vtime.Time) {
-		k.Change(id, edit, func(err error) { l.tell(func(Side, vtime.Time) { then(err) }) })
+func (c *Client) Change(id pfvf.ID, edit functions.Edit, then func(error)) {
+	c.post(func(k *Core, _ vtime.Time) {
+		k.Change(id, edit, func(err error) { c.tell(func(Shard, vtime.Time) { then(err) }) })
 	})
 }
 
 // Visit calls f with a VF, on the thread of the VF's own shard. then is called on the calling
 // shard's thread.
-func (l *Line) Visit(id pfvf.ID, f func(abi.VFHandler), then func()) {
-	l.wish(func(k *Core, _ vtime.Time) {
+func (c *Client) Visit(id pfvf.ID, f func(abi.VFHandler), then func()) {
+	c.post(func(k *Core, _ vtime.Time) {
 		k.begin(func(_ vtime.Time, done func()) {
-			k.onShard(id, func(to Side, now vtime.Time) { f(to.VF(now, id)) }, func(vtime.Time) {
-				l.tell(func(Side, vtime.Time) { then() })
+			k.onShard(id, func(to Shard, now vtime.Time) { f(to.VF(now, id)) }, func(vtime.Time) {
+				c.tell(func(Shard, vtime.Time) { then() })
 				done()
 			})
 		})
@@ -199,24 +199,24 @@ func (l *Line) Visit(id pfvf.ID, f func(abi.VFHandler), then func()) {
 }
 
 // ResetVFs resets the VFs of a PF that belong to other shards.
-func (l *Line) ResetVFs(pf pfvf.ID) {
-	l.wish(func(k *Core, _ vtime.Time) {
-		for _, other := range k.lines {
-			if other != l {
-				other.tell(func(to Side, now vtime.Time) { to.ResetVFs(now, pf) })
+func (c *Client) ResetVFs(pf pfvf.ID) {
+	c.post(func(k *Core, _ vtime.Time) {
+		for _, other := range k.clients {
+			if other != c {
+				other.tell(func(to Shard, now vtime.Time) { to.ResetVFs(now, pf) })
 			}
 		}
 	})
 }
 
 // Find returns an error if no function can have this ID. It may be called while the NIC runs.
-func (l *Line) Find(id pfvf.ID) error { return l.core.Functions.Find(id) }
+func (c *Client) Find(id pfvf.ID) error { return c.core.Functions.Find(id) }
 
 // Functions calls f for each function of the NIC that has settings. It is called before the first
 // Step.
-func (l *Line) Functions(f func(id pfvf.ID, here bool, is *config.Function)) {
-	k := l.core
-	k.Functions.Each(func(id pfvf.ID, is *config.Function) { f(id, k.cfg.Home(uint32(id)) == l.shard, is) })
+func (c *Client) Functions(f func(id pfvf.ID, here bool, is *config.Function)) {
+	k := c.core
+	k.Functions.Each(func(id pfvf.ID, is *config.Function) { f(id, k.cfg.Home(uint32(id)) == c.shard, is) })
 }
 
 // gidPause is the least time between two announcements of GIDs that drivers add or remove. It
@@ -263,10 +263,10 @@ func (g *gids) told(now vtime.Time) {
 // Announce implements the shard's part of AddGID and DelGID: it adds an address to a function,
 // removes one, or both. then is called on the shard's thread. It is queued as a job like all
 // changes of functions, so that Withdraw removes everything that was added before it.
-func (l *Line) Announce(id pfvf.ID, add, drop [16]byte, then func(error)) {
-	l.wish(func(k *Core, _ vtime.Time) {
+func (c *Client) Announce(id pfvf.ID, add, drop [16]byte, then func(error)) {
+	c.post(func(k *Core, _ vtime.Time) {
 		k.begin(func(now vtime.Time, done func()) {
-			answer := func(err error) { l.tell(func(Side, vtime.Time) { then(err) }) }
+			answer := func(err error) { c.tell(func(Shard, vtime.Time) { then(err) }) }
 			if err := k.setGID(id, add, drop); err != nil {
 				k.cfg.Log(now, slog.LevelWarn, "a driver's GID is refused", "err", err)
 				answer(err)
@@ -291,8 +291,8 @@ func (k *Core) setGID(id pfvf.ID, add, drop [16]byte) error {
 }
 
 // Withdraw removes all GIDs that a function's driver added. It is called when the driver has gone.
-func (l *Line) Withdraw(id pfvf.ID) {
-	l.wish(func(k *Core, _ vtime.Time) {
+func (c *Client) Withdraw(id pfvf.ID) {
+	c.post(func(k *Core, _ vtime.Time) {
 		k.begin(func(_ vtime.Time, done func()) {
 			if k.Functions.DelGIDs(id) {
 				k.gids.changed = true

@@ -39,8 +39,8 @@ func (a *API) ChangeFunction(_ context.Context, c control.FunctionChange) (v con
 	case err != nil:
 		return v, control.BadRequest{Err: err}
 	}
-	unfit := a.c.Fitter.Fit()[id]
-	if unfit != nil && c.Set["port"] != "" { // take back the port, keep the rest of the change
+	failed := a.c.Fitter.Fit()[id]
+	if failed != nil && c.Set["port"] != "" { // take back the port, keep the rest of the change
 		_ = core.ask(func(then func(error)) {
 			core.Change(id, func(_, to *config.Function) error { to.Port = port; return nil }, then)
 		})
@@ -58,8 +58,8 @@ func (a *API) ChangeFunction(_ context.Context, c control.FunctionChange) (v con
 			a.c.Log.Warn("what was set of functions is lost when the NIC starts again", "err", err)
 		}
 	}
-	if unfit != nil {
-		return v, control.BadRequest{Err: unfit}
+	if failed != nil {
+		return v, control.BadRequest{Err: failed}
 	}
 	return v, stopped
 }

@@ -59,7 +59,7 @@ func TestLinkChanged(t *testing.T) {
 	twice := control.Impaired{Packets: 2, Delivered: 4, Lost: 6, Duplicated: 8, Reordered: 10, Corrupted: 12, Marked: 14, Overflowed: 16}
 	link := control.Uplink{Name: "vnic1", MTU: 9000, RX: control.Direction{Counts: counts}, TX: control.Direction{Counts: counts}}
 	parts := []*part{{link: link, is: config.NoImpairment()}, {link: link, is: config.NoImpairment()}}
-	api := &API{c: Config{Shards: Shards{All: []Shard{parts[0], parts[1]}}}}
+	api := &API{c: Config{Shards: Shards{All: []Viewer{parts[0], parts[1]}}}}
 	change := func(c control.LinkChange) string {
 		t.Helper()
 		u, err := api.InjectLink(t.Context(), c)

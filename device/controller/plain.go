@@ -102,7 +102,7 @@ func (k *Core) PortsChanged(_ vtime.Time, host cm.HostID) {
 		addrs = append(addrs, gateway.Address{Tenant: p.Tenant, Addr: a, Function: p.Function, MTU: int(min(p.MTU, 0xffff))})
 	}
 	k.plain.routes.Learn(host, addrs)
-	k.all(func(to Side, now vtime.Time) { to.PeerPorts(now, host) })
+	k.all(func(to Shard, now vtime.Time) { to.PeerPorts(now, host) })
 }
 
 // Routes lists the routes of plain IP. Whether there is a key for a peer is known to the shards.
@@ -127,14 +127,14 @@ func (k *Core) Routes() (list []control.Route) {
 }
 
 // Routes returns the routes of the NIC. A gateway reads them on its shard's thread.
-func (l *Line) Routes() *gateway.Routes { return l.core.plain.routes }
+func (c *Client) Routes() *gateway.Routes { return c.core.plain.routes }
 
 // SetPort records the place of a function's port.
-func (l *Line) SetPort(function uint32, at gateway.Place) {
-	l.wish(func(k *Core, _ vtime.Time) { k.plain.set(function, at) })
+func (c *Client) SetPort(function uint32, at gateway.Place) {
+	c.post(func(k *Core, _ vtime.Time) { k.plain.set(function, at) })
 }
 
 // RemovePort removes the port of a function.
-func (l *Line) RemovePort(function uint32) {
-	l.wish(func(k *Core, _ vtime.Time) { k.plain.remove(function) })
+func (c *Client) RemovePort(function uint32) {
+	c.post(func(k *Core, _ vtime.Time) { k.plain.remove(function) })
 }

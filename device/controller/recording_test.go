@@ -93,7 +93,7 @@ func (f lines) Write(b []byte) (int, error) {
 func TestTraceEnds(t *testing.T) {
 	at := int64(0)
 	s := &traced{ring: trace.NewRing(64, func() int64 { at++; return at }, 0)}
-	api := &API{c: Config{Host: 1, Shards: Shards{All: []Shard{s}}, WallOffset: func() int64 { return 0 }}}
+	api := &API{c: Config{Host: 1, Shards: Shards{All: []Viewer{s}}, WallOffset: func() int64 { return 0 }}}
 	request := func(n uint32) {
 		s.ring.Add(&trace.Event{Kind: trace.Read, Work: 1, Index: n, Arg: uint64(n)})
 		s.ring.Add(&trace.Event{Kind: trace.Completed, Work: 1, Index: n, Flags: trace.Silent})
@@ -206,7 +206,7 @@ func TestPortsNamed(t *testing.T) {
 		return capture.NamedPort{Port: capture.Port{Name: name}, Names: also}
 	}
 	a, b := &part{ports: []capture.NamedPort{named("vp0", "h1.pf0", "pf0"), named("vp1", "h1.pf0.vf1")}}, &part{ports: []capture.NamedPort{named("vp2", "h1.pf0.vf2")}}
-	api := &API{c: Config{Shards: Shards{All: []Shard{a, b}}}}
+	api := &API{c: Config{Shards: Shards{All: []Viewer{a, b}}}}
 	for _, c := range []struct{ names, want string }{
 		{"", "[]"},
 		{"vp0", "[vp0]"},

@@ -112,9 +112,9 @@ func newCredits(c *config.Config, shards int) credits {
 
 // Credits returns the shard's credit node for the host, whose parent is the node for the NIC. It
 // belongs to the shard.
-func (l *Line) Credits() *credit.Node {
-	c := &l.core.credits
-	return c.host.Node(c.nic.Node(nil, l.shard), l.shard)
+func (c *Client) Credits() *credit.Node {
+	pools := &c.core.credits
+	return pools.host.Node(pools.nic.Node(nil, c.shard), c.shard)
 }
 
 // addCredits adds the use and refusals of one shard's nodes to the sums so far. Limits already

@@ -12,8 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
-// Shard is one shard of a NIC.
-type Shard interface {
+// Viewer is access to one shard of a NIC, to look at it and to change it.
+type Viewer interface {
 	// Ask runs f on the shard's thread and returns when f has returned. If the shard has stopped,
 	// it returns an error without calling f.
 	Ask(f func(v View, now vtime.Time)) error
@@ -21,33 +21,16 @@ type Shard interface {
 
 // View is the state of a shard during an Ask.
 type View interface {
-	Functions
-	Inside
-	Sabotage
-	Recording
+	// Functions and their settings:
 
-	OtherModes(now vtime.Time) (hosts []uint8) // peers that seal in another psp.mode
-	Paths(list []control.Connection)           // adds the paths to the connections of this shard
-	Keys() []control.Key                       // keys that peers gave us
-	Tunnels() []control.Route                  // tunnels to peers, and whether there is a key
-	Counters() control.Counters
-
-	Uplink() control.Uplink
-	// InjectLink changes the impairments of the uplink, in one direction or both ("").
-	InjectLink(direction string, change func(config.Impairment) (config.Impairment, error)) error
-}
-
-// Functions is the part of View about functions and their settings.
-type Functions interface {
 	Present() []pfvf.ID                // functions that exist, in order
 	Absent() []pfvf.ID                 // functions that are configured or set but do not exist
 	Find(id pfvf.ID) error             // why the function does not exist; nil: it does
 	Describe(pfvf.ID) control.Function // also for one that does not exist
 	Settings(pfvf.ID) config.Function
-}
 
-// Inside is the part of View about the objects of an existing function.
-type Inside interface {
+	// The objects of an existing function:
+
 	QPs(pfvf.ID) []control.QP
 	Queues(pfvf.ID) []control.Queue
 	Credits(pfvf.ID) []control.CreditNode
@@ -55,17 +38,15 @@ type Inside interface {
 	CreditRoots() []control.CreditNode                    // of the NIC and the host
 	Violations(vtime.Time, pfvf.ID) []control.Violation   // the rules that drivers broke
 	ClearViolations(pfvf.ID)
-}
 
-// Sabotage is the part of View about injected faults.
-type Sabotage interface {
+	// Injected faults:
+
 	Faults(now vtime.Time) []control.Fault
 	Mend(now vtime.Time) // removes the faults of all functions
 	InjectFault(now vtime.Time, id pfvf.ID, c *control.FaultChange) ([]control.Fault, error)
-}
 
-// Recording is the part of View about captures and traces.
-type Recording interface {
+	// Captures and traces:
+
 	Ports() []capture.NamedPort // of its functions
 	// StartCapture feeds a capture with this shard's traffic. offset is the wall clock minus the
 	// shard's clock, in ns.
@@ -74,16 +55,27 @@ type Recording interface {
 	// StartTrace records the requests of a function, or of one of its queue pairs (qpn; 0: all).
 	StartTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error)
 	EndTrace(pfvf.ID)
+
+	// Peers, counters and the uplink:
+
+	OtherModes(now vtime.Time) (hosts []uint8) // peers that seal in another psp.mode
+	Paths(list []control.Connection)           // adds the paths to the connections of this shard
+	Keys() []control.Key                       // keys that peers gave us
+	Tunnels() []control.Route                  // tunnels to peers, and whether there is a key
+	Counters() control.Counters
+	Uplink() control.Uplink
+	// InjectLink changes the impairments of the uplink, in one direction or both ("").
+	InjectLink(direction string, change func(config.Impairment) (config.Impairment, error)) error
 }
 
 // Shards holds all shards of a NIC.
 type Shards struct {
-	All []Shard
+	All []Viewer
 	Of  func(pf uint8, vf uint16) int // shard that owns a function; nil: the first owns all
 }
 
 // of returns the shard that owns a function.
-func (s Shards) of(id pfvf.ID) Shard {
+func (s Shards) of(id pfvf.ID) Viewer {
 	if s.Of == nil {
 		return s.All[0]
 	}

@@ -75,7 +75,7 @@ func TestEachFunctionAsksForFew(t *testing.T) {
 	}
 	go core.Run(func() int64 { return 1 }, nil, nil)
 	defer core.Halt()
-	api := NewAPI(Config{Core: core, Shards: Shards{All: []Shard{a, b}}, Counters: func(v control.Counters) { v["nic.warnings"] = 1 }})
+	api := NewAPI(Config{Core: core, Shards: Shards{All: []Viewer{a, b}}, Counters: func(v control.Counters) { v["nic.warnings"] = 1 }})
 	list, err := api.QPs(t.Context())
 	if err != nil || len(list) != 52 || slices.ContainsFunc(list, func(q control.QP) bool { return q.QPN == 101 }) {
 		t.Errorf("%d queue pairs, %v", len(list), err)

@@ -85,7 +85,7 @@ func TestPlainHandover(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range shards {
-		if shards[i], err = New(i, cfg, core.Line(i), slog.New(slog.DiscardHandler)); err != nil {
+		if shards[i], err = New(i, cfg, core.Client(i), slog.New(slog.DiscardHandler)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -143,11 +143,11 @@ func newNIC(t testing.TB, cfg *config.Config, seed uint64) (*controller.Core, []
 		t.Fatal(err)
 	}
 	for i := range cfg.NIC.Shards {
-		s, err := New(i, cfg, core.Line(i), slog.New(slog.DiscardHandler))
+		s, err := New(i, cfg, core.Client(i), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Line(i).Serve(inbox.NewMailbox(&s.inbox, 0, func(now falcon.Time, o *controller.Order) { (*o)(s.Orders(), now) }).Send)
+		core.Client(i).Serve(inbox.NewMailbox(&s.inbox, 0, func(now falcon.Time, o *controller.Order) { (*o)(s.Orders(), now) }).Send)
 		shards = append(shards, s)
 	}
 	Join(shards)

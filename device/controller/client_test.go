@@ -21,20 +21,20 @@ func TestSPIRefusedIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line, use := core.Line(0), security.Use{Peer: 2, Tenant: 7}
-	line.Serve(func([]controller.Order) {})
+	client, use := core.Client(0), security.Use{Peer: 2, Tenant: 7}
+	client.Serve(func([]controller.Order) {})
 	if _, err := core.Keys.Issue(use); err != nil {
 		t.Fatal(err)
 	}
-	line.SPIRefused(use)
-	if n := testing.AllocsPerRun(1000, func() { line.SPIRefused(use) }); n != 0 {
+	client.SPIRefused(use)
+	if n := testing.AllocsPerRun(1000, func() { client.SPIRefused(use) }); n != 0 {
 		t.Errorf("%v allocations for a refused packet", n)
 	}
-	if !line.Flush() {
+	if !client.Flush() {
 		t.Error("the core does not hear of it")
 	}
-	line.SPIRefused(use)
-	if line.Flush() {
+	client.SPIRefused(use)
+	if client.Flush() {
 		t.Error("asked again before the core has heard the first")
 	}
 	var out controller.CoreOutput
@@ -42,7 +42,7 @@ func TestSPIRefusedIsBounded(t *testing.T) {
 	if n := core.Manager.Stats().SPIRefused; n != 1003 {
 		t.Errorf("%d counted, want 1003", n)
 	}
-	if line.SPIRefused(use); !line.Flush() {
+	if client.SPIRefused(use); !client.Flush() {
 		t.Error("what comes later is not told")
 	}
 }
