@@ -1,7 +1,7 @@
 // Package device assembles one NIC and runs it: shards with their threads, guests' sessions, the
 // uplink, the links to peers, the control API.
 //
-//	guests ─▶ guest.Stream ─▶ desk ─┐                       ┌─▶ cmlink ◀─▶ other NICs
+//	guests ─▶ guest.Stream ─▶ NIC ──┐                       ┌─▶ cmlink ◀─▶ other NICs
 //	                                ├─▶ shard.Shard ◀─▶ thread ◀─▶ uplink (tap.Port)
 //	control API ─▶ controller.API ──┘        └─▶ ports ◀─▶ devices of functions' ports
 //

@@ -88,7 +88,7 @@ func TestALateHelloGetsNoAnswer(t *testing.T) {
 		must(t, far.SetDeadline(time.Now().Add(testTime)))
 		c := &helloConn{Conn: near, ended: make(chan struct{}), attached: func() {}, answer: func() error { return nil }}
 		sessions, from := &guest.Sessions{HelloTimeout: 50 * time.Millisecond}, guest.Key{Attachment: "test"}
-		stream := guest.NewStream(c, guest.StreamConfig{Desk: n.desk(), Sessions: sessions, Attachment: "bare", From: from, Log: func(string, ...any) {}})
+		stream := guest.NewStream(c, guest.StreamConfig{NIC: n.guestNIC(), Sessions: sessions, Attachment: "bare", From: from, Log: func(string, ...any) {}})
 		over := make(chan struct{})
 		if !sessions.Start(stream, from, 1, func() { stream.Serve(); close(over) }) {
 			t.Fatal("no room for the session")
@@ -185,7 +185,7 @@ func TestHelloEnds(t *testing.T) {
 				log = append(log, msg)
 			}
 			sessions, from, over := &guest.Sessions{HelloTimeout: testTime}, guest.Key{Attachment: "test"}, make(chan struct{})
-			stream := guest.NewStream(c, guest.StreamConfig{Desk: n.desk(), Sessions: sessions, Attachment: "bare", From: from, Log: tell})
+			stream := guest.NewStream(c, guest.StreamConfig{NIC: n.guestNIC(), Sessions: sessions, Attachment: "bare", From: from, Log: tell})
 			x.begin(c, sessions)
 			if !sessions.Start(stream, from, 1, func() { stream.Serve(); close(over) }) {
 				t.Fatal("no room for the session")

@@ -34,7 +34,7 @@ type NIC struct {
 	*controller.API
 
 	cfg      *config.Config
-	homes    func(pf uint8, vf uint16) int // the shard of a function
+	shards   func(pf uint8, vf uint16) int // the shard of a function
 	deps     Deps
 	log      *slog.Logger
 	lines    loglimit.Queue // queue in front of log
@@ -70,7 +70,7 @@ func NewNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 }
 
 func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
-	n := &NIC{cfg: cfg, homes: cfg.Homes(), deps: deps, log: deps.Log, clock: deps.Clock, ready: make(chan struct{})}
+	n := &NIC{cfg: cfg, shards: cfg.ShardOf(), deps: deps, log: deps.Log, clock: deps.Clock, ready: make(chan struct{})}
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
 	}
@@ -127,7 +127,7 @@ func newShard(i int, cfg *config.Config, core *controller.Core, log *slog.Logger
 // newShards creates the core and the shards.
 func (n *NIC) newShards() (err error) {
 	n.core, err = controller.NewCore(controller.CoreConfig{
-		NIC: n.cfg, Shards: n.cfg.NIC.Shards, Home: n.home, Rand: n.deps.Rand, Log: n.limited.Line,
+		NIC: n.cfg, Shards: n.cfg.NIC.Shards, ShardOf: n.shardOf, Rand: n.deps.Rand, Log: n.limited.Line,
 	})
 	if err != nil {
 		return err
@@ -179,8 +179,8 @@ func (n *NIC) openDevices() (err error) {
 	return nil
 }
 
-// home returns the shard that owns a function.
-func (n *NIC) home(fn uint32) int { return n.homes(pfvf.ID(fn).PF(), pfvf.ID(fn).VF()) }
+// shardOf returns the shard that owns a function.
+func (n *NIC) shardOf(fn uint32) int { return n.shards(pfvf.ID(fn).PF(), pfvf.ID(fn).VF()) }
 
 // openUplink opens the uplink and gives each shard its part.
 func (n *NIC) openUplink() error {
@@ -211,7 +211,7 @@ func (n *NIC) newThread(i int, u *unit) error {
 
 // asked returns all shards for the API.
 func (n *NIC) asked() controller.Shards {
-	s := controller.Shards{Of: n.homes}
+	s := controller.Shards{Of: n.shards}
 	for _, u := range n.units {
 		s.All = append(s.All, asked{u: u, uplink: &n.cfg.Uplink})
 	}
@@ -385,7 +385,7 @@ func (n *NIC) accept(a Attachment) {
 		}
 		from := guest.Key{Attachment: a.Addr(), CID: conn.Peer().CID}
 		stream := guest.NewStream(conn, guest.StreamConfig{
-			Desk: n.desk(), Sessions: &n.sessions, Attachment: a.Name, From: from, Strict: n.cfg.NIC.Strict, Log: n.guestLog,
+			NIC: n.guestNIC(), Sessions: &n.sessions, Attachment: a.Name, From: from, Strict: n.cfg.NIC.Strict, Log: n.guestLog,
 		})
 		if !n.sessions.Start(stream, from, spareSessions+n.units.functions(), stream.Serve) {
 			n.guestLog("guest refused", "attachment", a.Addr(), "guest", guest.Name(conn.Peer()), "reason", "too many sessions, or stopping")
@@ -399,9 +399,9 @@ const (
 	spareSessions = 16 // of one guest beyond one per function: streams before their hello
 )
 
-// desk returns the desk that gives drivers their functions.
-func (n *NIC) desk() desk {
-	return desk{units: n.units, home: n.home, memory: &n.memory, limited: n.limited, clock: n.clock}
+// guestNIC returns what gives drivers their functions.
+func (n *NIC) guestNIC() guestNIC {
+	return guestNIC{units: n.units, shardOf: n.shardOf, memory: &n.memory, limited: n.limited, clock: n.clock}
 }
 
 // guestLog logs what a guest caused. It is rate limited.

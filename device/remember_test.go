@@ -43,7 +43,7 @@ func TestRemember(t *testing.T) {
 		change(cfg)
 		quiet := slog.New(slog.DiscardHandler)
 		n := &NIC{
-			API: controller.NewAPI(controller.Config{Host: 1}), cfg: cfg, homes: cfg.Homes(), log: quiet, limited: &loglimit.Log{To: quiet},
+			API: controller.NewAPI(controller.Config{Host: 1}), cfg: cfg, shards: cfg.ShardOf(), log: quiet, limited: &loglimit.Log{To: quiet},
 			deps: Deps{Rand: devicetest.Seeded(1)}, clock: func() int64 { return 1e9 }, settings: settings.NewMemory(kept),
 		}
 		if err := n.newShards(); err != nil {

@@ -15,9 +15,9 @@ const maxCPUs = 1024
 // processors too.
 func defaultShards() int { return min(max(runtime.NumCPU()/2, 1), MaxShards) }
 
-// Homes returns a function that returns the shard of each function: the shard to which it is pinned
-// now, else one by (PF + VF) modulo the number of shards.
-func (c *Config) Homes() func(pf uint8, vf uint16) int {
+// ShardOf returns a function that returns the shard of each function: the shard to which it is
+// pinned now, else one by (PF + VF) modulo the number of shards.
+func (c *Config) ShardOf() func(pf uint8, vf uint16) int {
 	pinned := map[[2]uint16]int{}
 	for _, f := range c.AllFunctions() {
 		if f.Shard != nil {

@@ -30,7 +30,7 @@ functions:
 		vf    uint16
 		shard int
 	}{{0, 0, 2}, {0, 1, 1}, {0, 2, 0}, {0, 3, 0}, {0, 4, 1}, {1, 0, 1}, {1, 1, 2}} {
-		if got := c.Homes()(f.pf, f.vf); got != f.shard {
+		if got := c.ShardOf()(f.pf, f.vf); got != f.shard {
 			t.Errorf("pf%d.vf%d on shard %d, want %d", f.pf, f.vf, got, f.shard)
 		}
 	}

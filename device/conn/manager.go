@@ -59,7 +59,7 @@ type ManagerConfig struct {
 	MTU        int // largest path MTU
 	Peers      []cm.Peer
 	CIDs       []*CIDs             // of each shard
-	Home       func(fn uint32) int // the shard that a function belongs to
+	ShardOf    func(fn uint32) int // the shard that a function belongs to
 	Shards     Shards
 	Keys       PeerKeys
 	Ports      Ports
@@ -176,7 +176,7 @@ func (m *Manager) decide(now falcon.Time, o *cm.Output) {
 			return
 		}
 	}
-	m.cfg.Shards.Decide(m.cfg.Home(o.Function), d)
+	m.cfg.Shards.Decide(m.cfg.ShardOf(o.Function), d)
 }
 
 // Take executes a shard's request.
@@ -184,7 +184,7 @@ func (m *Manager) Take(now falcon.Time, r *Request) {
 	a := Answer{Question: r.Question}
 	a.ID, a.Err = m.carryOut(now, r)
 	if a.Question != 0 {
-		m.cfg.Shards.Answer(m.cfg.Home(r.Function), a)
+		m.cfg.Shards.Answer(m.cfg.ShardOf(r.Function), a)
 	}
 	m.Run(now)
 }
@@ -256,7 +256,7 @@ func (m *Manager) giveCID(fn, cid uint32) {
 }
 
 // cids returns the CIDs of the function's shard.
-func (m *Manager) cids(fn uint32) *CIDs { return m.cfg.CIDs[m.cfg.Home(fn)] }
+func (m *Manager) cids(fn uint32) *CIDs { return m.cfg.CIDs[m.cfg.ShardOf(fn)] }
 
 // Messages removes and returns the messages for other NICs. The caller may use the list until the
 // next call of Run.

@@ -76,7 +76,7 @@ func newSides(t *testing.T) [2]*side {
 		var err error
 		s.Manager, err = NewManager(ManagerConfig{
 			Host: host, MTU: 4096, Peers: []cm.Peer{{Host: 3 - host, Underlay: underlayOf(3 - host), Tenants: []uint32{7}}},
-			CIDs: cids, Home: func(uint32) int { return s.shard }, Shards: s, Keys: s, Ports: s, Neighbours: s, Log: s.log,
+			CIDs: cids, ShardOf: func(uint32) int { return s.shard }, Shards: s, Keys: s, Ports: s, Neighbours: s, Log: s.log,
 		}, rand.NewChaCha8([32]byte{host}))
 		if err != nil {
 			t.Fatal(err)

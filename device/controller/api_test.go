@@ -102,7 +102,7 @@ func runCore(t *testing.T) *Core {
 	t.Helper()
 	core, err := NewCore(CoreConfig{
 		NIC: devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"}), Shards: 2, Rand: devicetest.Seeded(1),
-		Home: func(uint32) int { return 0 }, Log: func(vtime.Time, slog.Level, string, ...any) {},
+		ShardOf: func(uint32) int { return 0 }, Log: func(vtime.Time, slog.Level, string, ...any) {},
 	})
 	if err != nil {
 		t.Fatal(err)

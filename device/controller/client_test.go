@@ -16,7 +16,7 @@ import (
 func TestSPIRefusedIsBounded(t *testing.T) {
 	core, err := controller.NewCore(controller.CoreConfig{
 		NIC: devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"}), Shards: 1, Rand: devicetest.Seeded(1),
-		Home: func(uint32) int { return 0 }, Log: func(vtime.Time, slog.Level, string, ...any) {},
+		ShardOf: func(uint32) int { return 0 }, Log: func(vtime.Time, slog.Level, string, ...any) {},
 	})
 	if err != nil {
 		t.Fatal(err)

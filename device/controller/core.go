@@ -22,11 +22,11 @@ import (
 
 // CoreConfig holds what NewCore needs.
 type CoreConfig struct {
-	NIC    *config.Config
-	Shards int
-	Home   func(fn uint32) int // the shard that a function belongs to
-	Rand   io.Reader           // for keys and sequence numbers
-	Log    func(now vtime.Time, level slog.Level, msg string, args ...any)
+	NIC     *config.Config
+	Shards  int
+	ShardOf func(fn uint32) int // the shard that a function belongs to
+	Rand    io.Reader           // for keys and sequence numbers
+	Log     func(now vtime.Time, level slog.Level, msg string, args ...any)
 }
 
 // Core holds the per-NIC state that shards share: the connection manager and what it knows of
@@ -92,7 +92,7 @@ func NewCore(c CoreConfig) (*Core, error) {
 		return nil, err
 	}
 	m := conn.ManagerConfig{
-		Host: c.NIC.NIC.Host, MTU: c.NIC.RDMA.MTU, Home: c.Home, Shards: shardsOf{k}, Keys: peerKeys{k}, Ports: k, Neighbours: k, Log: c.Log,
+		Host: c.NIC.NIC.Host, MTU: c.NIC.RDMA.MTU, ShardOf: c.ShardOf, Shards: shardsOf{k}, Keys: peerKeys{k}, Ports: k, Neighbours: k, Log: c.Log,
 	}
 	for i := range c.Shards {
 		m.CIDs = append(m.CIDs, conn.NewCIDs(i, conn.MaxSlots))

@@ -48,24 +48,24 @@ func (s *side) Set(_ vtime.Time, id pfvf.ID, is *config.Function) error {
 // nic is a core with two shards that record their orders. Odd VFs belong to the second.
 type nic struct {
 	*Core
-	t     *testing.T
-	sides []*side
-	home  func(fn uint32) int
-	now   vtime.Time
-	out   CoreOutput
-	log   []string
+	t       *testing.T
+	sides   []*side
+	shardOf func(fn uint32) int
+	now     vtime.Time
+	out     CoreOutput
+	log     []string
 }
 
 func newNIC(t *testing.T, change ...func(*config.Config)) *nic {
 	t.Helper()
-	n := &nic{t: t, now: 1e9, home: func(fn uint32) int { return int(fn & 1) }}
+	n := &nic{t: t, now: 1e9, shardOf: func(fn uint32) int { return int(fn & 1) }}
 	cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 	for _, f := range change {
 		f(cfg)
 	}
 	var err error
 	n.Core, err = NewCore(CoreConfig{
-		NIC: cfg, Shards: 2, Rand: devicetest.Seeded(1), Home: func(fn uint32) int { return n.home(fn) },
+		NIC: cfg, Shards: 2, Rand: devicetest.Seeded(1), ShardOf: func(fn uint32) int { return n.shardOf(fn) },
 		Log: func(_ vtime.Time, _ slog.Level, msg string, args ...any) {
 			n.log = append(n.log, strings.TrimSuffix(fmt.Sprintln(append([]any{msg}, args...)...), "\n"))
 		},

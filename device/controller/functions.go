@@ -52,7 +52,7 @@ func (k *Core) runJobs(now vtime.Time) {
 // onShard runs f on the thread of the shard that owns a function, and then after on the core's
 // goroutine.
 func (k *Core) onShard(id pfvf.ID, f func(to Shard, now vtime.Time), after func(now vtime.Time)) {
-	l := k.clients[k.cfg.Home(uint32(id))]
+	l := k.clients[k.cfg.ShardOf(uint32(id))]
 	l.tell(func(to Shard, now vtime.Time) {
 		f(to, now)
 		l.post(func(_ *Core, now vtime.Time) { after(now) })
@@ -85,7 +85,7 @@ func (k *Core) changed(c *functions.Change) {
 	k.untold = true
 	if pf := c.ID.Parent(); *c.Was.Enabled != *c.Is.Enabled && c.ID.IsVF() {
 		n := k.Functions.Enabled(pf.PF())
-		k.clients[k.cfg.Home(uint32(pf))].tell(func(to Shard, _ vtime.Time) { to.VFsEnabled(pf, n) })
+		k.clients[k.cfg.ShardOf(uint32(pf))].tell(func(to Shard, _ vtime.Time) { to.VFsEnabled(pf, n) })
 	}
 	if link := c.Is.Link; !c.ID.IsVF() && link != c.Was.Link {
 		k.all(func(to Shard, now vtime.Time) { to.PFLink(now, c.ID, link) })
@@ -117,7 +117,7 @@ func (k *Core) endpoints() (list []cm.Endpoint) {
 	k.Functions.Each(func(id pfvf.ID, is *config.Function) {
 		if *is.Enabled {
 			f := pfvf.Function{Tenant: is.Tenant, Addr: is.Address}
-			e := cm.Endpoint{Tenant: is.Tenant, GID: f.GID(), Function: uint32(id), Shard: uint8(k.cfg.Home(uint32(id)))}
+			e := cm.Endpoint{Tenant: is.Tenant, GID: f.GID(), Function: uint32(id), Shard: uint8(k.cfg.ShardOf(uint32(id)))}
 			list = append(list, e)
 			k.Functions.GIDs(id, func(tenant uint32, gid [16]byte) {
 				e.Tenant, e.GID = tenant, gid
@@ -216,7 +216,7 @@ func (c *Client) Find(id pfvf.ID) error { return c.core.Functions.Find(id) }
 // Step.
 func (c *Client) Functions(f func(id pfvf.ID, here bool, is *config.Function)) {
 	k := c.core
-	k.Functions.Each(func(id pfvf.ID, is *config.Function) { f(id, k.cfg.Home(uint32(id)) == c.shard, is) })
+	k.Functions.Each(func(id pfvf.ID, is *config.Function) { f(id, k.cfg.ShardOf(uint32(id)) == c.shard, is) })
 }
 
 // gidPause is the least time between two announcements of GIDs that drivers add or remove. It

@@ -99,7 +99,7 @@ func (k *Core) request(now vtime.Time, r *conn.Request) {
 	}
 	blame := func() (cm.HostID, bool) { return k.Manager.Blame(r) }
 	if !k.guard(now, "a request about its connection", blame, func() { k.Manager.Take(now, r) }) && r.Question != 0 {
-		shardsOf{k}.Answer(k.cfg.Home(r.Function), conn.Answer{Question: r.Question, Err: errFault})
+		shardsOf{k}.Answer(k.cfg.ShardOf(r.Function), conn.Answer{Question: r.Question, Err: errFault})
 	}
 }
 

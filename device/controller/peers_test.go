@@ -53,7 +53,7 @@ func TestAPeerWaitsForTheCore(t *testing.T) {
 func TestPeersNews(t *testing.T) {
 	core, err := NewCore(CoreConfig{
 		NIC: devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"}), Shards: 1, Rand: devicetest.Seeded(1),
-		Home: func(uint32) int { return 0 }, Log: func(vtime.Time, slog.Level, string, ...any) {},
+		ShardOf: func(uint32) int { return 0 }, Log: func(vtime.Time, slog.Level, string, ...any) {},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -319,8 +319,8 @@ func (s *stranger) up() bool {
 
 // failOnce makes the next order for a function panic.
 func (n *nic) failOnce() {
-	home := n.home
-	n.home = func(uint32) int { n.home = home; panic("no home") }
+	shardOf := n.shardOf
+	n.shardOf = func(uint32) int { n.shardOf = shardOf; panic("no shard") }
 }
 
 // TestPeersMessagesEndNoNIC checks that a message that makes its handling, or what follows from it,

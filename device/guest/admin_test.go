@@ -13,13 +13,13 @@ import (
 
 // adminDriver is the driver of a function in service, with its ends of the admin queues.
 type adminDriver struct {
-	*home // the function's connections: CMConnect is completed later, by a ticket
-	t     *testing.T
-	f     *Function
-	out   *outbox
-	sq    *ring.Producer
-	cq    *ring.CQReader
-	id    uint32
+	*owner // the function's connections: CMConnect is completed later, by a ticket
+	t      *testing.T
+	f      *Function
+	out    *outbox
+	sq     *ring.Producer
+	cq     *ring.CQReader
+	id     uint32
 }
 
 // newAdminDriver enables a function with admin queues of so many entries. Where the caller gives
@@ -38,7 +38,7 @@ func newAdminDriver(t *testing.T, entries uint32, begin ...byte) *adminDriver {
 	f.Adopt(0, Settings{Limits: verbs.Limits{}.WithDefaults()})
 	f.set.cfg.Strict = len(begin) > 0
 	d := &adminDriver{
-		home: h, t: t, f: f, out: newOutbox(), sq: ring.NewProducer(ring.Mem(mem), layout), cq: ring.NewCQReader(ring.Mem(mem[area:]), layout),
+		owner: h, t: t, f: f, out: newOutbox(), sq: ring.NewProducer(ring.Mem(mem), layout), cq: ring.NewCQReader(ring.Mem(mem[area:]), layout),
 	}
 	b := f.set.Bind(&Binding{Memory: queues.NewMemory([]queues.Region{{Mem: mem}}), Channel: boxed{d.out}}, nil)
 	if st := f.Attach(b); st != abi.StatusOK {

@@ -18,8 +18,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma"
 )
 
-// home is a fake owner and fake connections of a function. It records the calls to it.
-type home struct {
+// owner is a fake owner and fake connections of a function. It records the calls to it.
+type owner struct {
 	abi.ConnectionHandler
 	possible, enabled int
 	said              []string
@@ -27,36 +27,38 @@ type home struct {
 	tickets           []abi.Ticket // of CMConnect
 }
 
-func (h *home) say(format string, args ...any) { h.said = append(h.said, fmt.Sprintf(format, args...)) }
+func (h *owner) say(format string, args ...any) {
+	h.said = append(h.said, fmt.Sprintf(format, args...))
+}
 
-func (h *home) VF(falcon.Time, uint16, func() abi.Ticket) (abi.VFHandler, abi.Status) {
+func (h *owner) VF(falcon.Time, uint16, func() abi.Ticket) (abi.VFHandler, abi.Status) {
 	return nil, abi.StatusNotFound
 }
 
-func (h *home) VFs() (possible, enabled int)               { return h.possible, h.enabled }
-func (h *home) TakeVFsDown(falcon.Time)                    { h.say("VFs down") }
-func (h *home) Announce(_, _ [16]byte, _ func(abi.Status)) {}
-func (h *home) Withdraw()                                  { h.say("withdraw") }
-func (h *home) LinkMoved(falcon.Time)                      {}
-func (h *home) CreditsChanged()                            {}
-func (h *home) Left(_ falcon.Time, n uint64)               { h.say("left %d", n) }
-func (h *home) Wire(falcon.Time, uint32)                   {}
-func (h *home) EndQP(falcon.Time, uint32)                  {}
-func (h *home) Start(*rdma.Function, *queues.Memory)       { h.say("start") }
-func (h *home) Stop()                                      { h.say("stop") }
-func (h *home) Stopped(falcon.Time)                        {}
+func (h *owner) VFs() (possible, enabled int)               { return h.possible, h.enabled }
+func (h *owner) TakeVFsDown(falcon.Time)                    { h.say("VFs down") }
+func (h *owner) Announce(_, _ [16]byte, _ func(abi.Status)) {}
+func (h *owner) Withdraw()                                  { h.say("withdraw") }
+func (h *owner) LinkMoved(falcon.Time)                      {}
+func (h *owner) CreditsChanged()                            {}
+func (h *owner) Left(_ falcon.Time, n uint64)               { h.say("left %d", n) }
+func (h *owner) Wire(falcon.Time, uint32)                   {}
+func (h *owner) EndQP(falcon.Time, uint32)                  {}
+func (h *owner) Start(*rdma.Function, *queues.Memory)       { h.say("start") }
+func (h *owner) Stop()                                      { h.say("stop") }
+func (h *owner) Stopped(falcon.Time)                        {}
 
-func (h *home) Commands(_ falcon.Time, later func() abi.Ticket) abi.ConnectionHandler {
+func (h *owner) Commands(_ falcon.Time, later func() abi.Ticket) abi.ConnectionHandler {
 	h.later = later
 	return h
 }
 
-func (h *home) CMConnect(*abi.CMConnect) (uint32, abi.Status) {
+func (h *owner) CMConnect(*abi.CMConnect) (uint32, abi.Status) {
 	h.tickets = append(h.tickets, h.later())
 	return 0, abi.StatusPending
 }
 
-func (h *home) QueryObjects(abi.CreditPart) (abi.ObjectCounts, abi.Status) {
+func (h *owner) QueryObjects(abi.CreditPart) (abi.ObjectCounts, abi.Status) {
 	return abi.ObjectCounts{}, abi.StatusOK
 }
 
@@ -64,13 +66,13 @@ func (h *home) QueryObjects(abi.CreditPart) (abi.ObjectCounts, abi.Status) {
 type boxed struct{ *outbox }
 
 // newFunction returns a function in a set of its own.
-func newFunction(t *testing.T, id pfvf.ID) (*Function, *home) {
+func newFunction(t *testing.T, id pfvf.ID) (*Function, *owner) {
 	t.Helper()
 	s := NewSet(SetConfig{
 		Engine: rdma.NewEngine(rdma.Config{}), MTU: 4096, Speed: 100_000, Effects: &effect.List{}, Roused: &atomic.Bool{},
 		Log: func(falcon.Time, slog.Level, string, ...any) {},
 	})
-	h := &home{}
+	h := &owner{}
 	f := s.Add(&pfvf.Function{
 		ID: id, Tenant: 7, Addr: netip.MustParseAddr("192.168.100.11"), MAC: [6]byte{2, 0x56, 0x4e, 1, 0, 1},
 		Credits: credit.New(nil, credit.Cost{11, 12, 13, 14, 15, 16, 17, 18}),

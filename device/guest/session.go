@@ -31,20 +31,20 @@ type Key struct {
 	CID        uint32
 }
 
-// Desk gives sessions their functions: it is a NIC. Any goroutine but its shards' may call its
+// NIC gives sessions their functions: it is a NIC. Any goroutine but its shards' may call its
 // methods.
-type Desk interface {
+type NIC interface {
 	// Find returns the shard of the function that a driver asks for, and the function's number.
 	// Where the driver leaves the choice, that is a free function meant for this driver, if there
 	// is one.
-	Find(number uint32, attachment string, p queues.Peer) (Home, uint32)
+	Find(number uint32, attachment string, p queues.Peer) (Shard, uint32)
 	// MemoryIs records how much memory the guest of a session has; 0: the session has ended.
 	MemoryIs(s *Session, bytes uint64)
 }
 
-// Home is a shard, which has functions. Any goroutine but the shard's may call its methods;
+// Shard is a shard, which has functions. Any goroutine but the shard's may call its methods;
 // functions passed to them run on the shard's thread.
-type Home interface {
+type Shard interface {
 	// Do runs f on the shard's thread. If the shard has stopped, it returns an error without
 	// calling f.
 	Do(f func(now falcon.Time)) error
@@ -79,13 +79,13 @@ func Broken(clause abi.Clause, b []byte, err error) *Breach { return &Breach{cla
 // faster than the shard works waits in its own channel.
 const maxRequests = 256
 
-// Session connects a driver with its function, from its hello until it leaves, over any carrier.
-// The carrier opens it, puts the driver's requests into it, and closes it.
+// Session connects a driver with its function, from its hello until it leaves.
+// Its channel opens it, puts the driver's requests into it, and closes it.
 type Session struct {
 	From Key
 
-	desk    Desk
-	home    Home
+	nic     NIC
+	shard   Shard
 	guest   Guest
 	in      *inbox.Mailbox[Request]
 	b       *Binding
@@ -98,7 +98,7 @@ type Session struct {
 // Open gives a driver that says hello its function, with its guest's memory. ch carries the
 // messages to the driver. The error is a *Refusal if the driver is to blame. After an error the
 // function is unchanged.
-func Open(desk Desk, g Guest, from Key, attachment string, m *abi.Hello, ch Channel) (*Session, error) {
+func Open(nic NIC, g Guest, from Key, attachment string, m *abi.Hello, ch Channel) (*Session, error) {
 	if m.Major != abi.VersionMajor {
 		return nil, &Refusal{abi.StatusVersionMismatch, fmt.Sprintf("driver speaks version %d, device %d", m.Major, abi.VersionMajor)}
 	}
@@ -106,16 +106,16 @@ func Open(desk Desk, g Guest, from Key, attachment string, m *abi.Hello, ch Chan
 	if no != nil {
 		return nil, no
 	}
-	home, number := desk.Find(number, attachment, g.Peer())
-	s := &Session{From: from, desk: desk, home: home, guest: g}
-	s.b = home.Guests().Bind(&Binding{
+	shard, number := nic.Find(number, attachment, g.Peer())
+	s := &Session{From: from, nic: nic, shard: shard, guest: g}
+	s.b = shard.Guests().Bind(&Binding{
 		Peer: g.Peer(), Attached: attachment, Driver: abi.Text(m.Driver[:]), Features: m.Features & Features, Channel: ch,
 	}, s.breach)
-	s.in = inbox.NewMailbox(home.Inbox(), maxRequests, s.b.handle)
+	s.in = inbox.NewMailbox(shard.Inbox(), maxRequests, s.b.handle)
 	s.in.Merge = mergeDoorbell
 	var st abi.Status
 	var why string
-	if err := home.Do(func(falcon.Time) { s.f, st, why = home.Attach(s.b, number) }); err != nil {
+	if err := shard.Do(func(falcon.Time) { s.f, st, why = shard.Attach(s.b, number) }); err != nil {
 		return nil, err
 	}
 	if st != abi.StatusOK {
@@ -146,9 +146,9 @@ func chosen(g Guest, asked uint32) (uint32, *Refusal) {
 
 // memory takes over a change of the guest's memory.
 func (s *Session) memory(regions queues.Regions) {
-	s.desk.MemoryIs(s, regions.Bytes())
+	s.nic.MemoryIs(s, regions.Bytes())
 	// Nothing uses the memory after the shard has stopped.
-	_ = s.home.Do(func(falcon.Time) { s.b.Memory.Use(regions) })
+	_ = s.shard.Do(func(falcon.Time) { s.b.Memory.Use(regions) })
 }
 
 // listen makes the shard take doorbells from shared memory too, if the guest supports it.
@@ -162,7 +162,7 @@ func (s *Session) listen() error {
 		return err
 	}
 	s.bell = bell
-	stopped := s.home.Do(func(falcon.Time) { s.home.Guests().Listen(s.b, bell, s.deaf) })
+	stopped := s.shard.Do(func(falcon.Time) { s.shard.Guests().Listen(s.b, bell, s.deaf) })
 	return errors.Join(stopped, s.Fault())
 }
 
@@ -211,12 +211,12 @@ func (s *Session) Close(fault error) error {
 	if fault == nil {
 		fault = s.Fault()
 	}
-	_ = s.home.Do(func(now falcon.Time) { s.b.leave(now, fault) })
+	_ = s.shard.Do(func(now falcon.Time) { s.b.leave(now, fault) })
 	if s.bell != nil {
 		s.bell.Close()
 	}
 	s.unwatch()
-	s.desk.MemoryIs(s, 0)
+	s.nic.MemoryIs(s, 0)
 	return fault
 }
 
@@ -249,7 +249,7 @@ type Channel interface {
 	// Flush sends what was queued since the last Flush. It reports whether it woke a goroutine for
 	// that.
 	Flush() (woke bool)
-	// End ends the session from the device's side: the carrier closes the Session soon after. Any
+	// End ends the session from the device's side: the channel closes the Session soon after. Any
 	// goroutine may call it.
 	End()
 }
@@ -260,8 +260,8 @@ const (
 	finalTimeout = 2 * time.Second
 )
 
-// Carrier is a control channel that is being served, as Sessions sees it.
-type Carrier interface {
+// Served is a control channel that is being served, as Sessions sees it.
+type Served interface {
 	// Expect sets the time that the driver has for its hello.
 	Expect(d time.Duration)
 	// Drop ends a channel whose driver has not said hello.
@@ -275,14 +275,14 @@ type Sessions struct {
 	HelloTimeout time.Duration // for a guest's first message
 
 	mu   sync.Mutex
-	open map[Carrier]*served
+	open map[Served]*servedChannel
 	last uint64 // number of the newest channel
 	end  bool
 	wg   sync.WaitGroup
 }
 
-// served describes one of the channels.
-type served struct {
+// servedChannel describes one of them.
+type servedChannel struct {
 	Key
 	number  uint64 // in the order of arrival
 	greeted bool   // it has a function
@@ -292,17 +292,17 @@ type served struct {
 // Start serves c in a goroutine of its own. It returns false if the guest has limit channels
 // already or all are being closed. At the limit, the oldest channel that has not said hello is
 // ended to make room: an honest driver says it at once.
-func (s *Sessions) Start(c Carrier, from Key, limit int, serve func()) bool {
+func (s *Sessions) Start(c Served, from Key, limit int, serve func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.end || s.count(from) >= limit && !s.oust(from) {
 		return false
 	}
 	if s.open == nil {
-		s.open = map[Carrier]*served{}
+		s.open = map[Served]*servedChannel{}
 	}
 	s.last++
-	s.open[c] = &served{Key: from, number: s.last}
+	s.open[c] = &servedChannel{Key: from, number: s.last}
 	c.Expect(s.HelloTimeout) // before it can be ended to make room
 	s.wg.Go(func() {
 		defer func() {
@@ -327,7 +327,7 @@ func (s *Sessions) count(from Key) (n int) {
 
 // oust ends the oldest of a guest's channels that have not said hello, if there is one.
 func (s *Sessions) oust(from Key) bool {
-	var oldest Carrier
+	var oldest Served
 	for c, o := range s.open {
 		if o.Key == from && !o.greeted && !o.ousted && (oldest == nil || o.number < s.open[oldest].number) {
 			oldest = c
@@ -343,7 +343,7 @@ func (s *Sessions) oust(from Key) bool {
 
 // greet records that a channel's driver has said hello. It returns false if the channel was already
 // ended to make room.
-func (s *Sessions) greet(c Carrier) bool {
+func (s *Sessions) greet(c Served) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.open[c]

@@ -34,7 +34,7 @@ type Stream struct {
 
 // StreamConfig holds what a Stream needs to know of the device.
 type StreamConfig struct {
-	Desk       Desk
+	NIC        NIC
 	Sessions   *Sessions // the list that this stream is in
 	Attachment string    // its name
 	From       Key
@@ -44,7 +44,7 @@ type StreamConfig struct {
 
 var (
 	_ Channel = (*Stream)(nil)
-	_ Carrier = (*Stream)(nil)
+	_ Served  = (*Stream)(nil)
 	_ Asker   = (*Stream)(nil)
 )
 
@@ -55,13 +55,13 @@ func NewStream(conn queues.Session, cfg StreamConfig) *Stream {
 	return s
 }
 
-// Expect implements Carrier.
+// Expect implements Served.
 func (s *Stream) Expect(d time.Duration) { _ = s.conn.SetDeadline(time.Now().Add(d)) }
 
-// Drop implements Carrier.
+// Drop implements Served.
 func (s *Stream) Drop() { _ = s.conn.SetDeadline(longAgo) }
 
-// End implements Channel and Carrier: it ends the reader. It does so in another goroutine, because
+// End implements Channel and Served: it ends the reader. It does so in another goroutine, because
 // the shard's thread calls End and the stream has locks that are held while the guest's memory is
 // copied.
 func (s *Stream) End() {
@@ -156,7 +156,7 @@ func (s *Stream) hello() error {
 	} else if err = abi.Decode(body, &m); err != nil {
 		err = &Refusal{abi.StatusInvalidArgument, err.Error()}
 	} else {
-		s.session, err = Open(s.cfg.Desk, s.conn, s.cfg.From, s.cfg.Attachment, &m, s)
+		s.session, err = Open(s.cfg.NIC, s.conn, s.cfg.From, s.cfg.Attachment, &m, s)
 	}
 	if err == nil && !s.cfg.Sessions.greet(s) {
 		_ = s.session.Close(nil)

@@ -71,7 +71,7 @@ func describe(t *testing.T, polled, telling int) *world {
 	}
 	w := &world{t: t, now: 1e9, refuse: map[string]error{}, polled: polled}
 	w.core, err = controller.NewCore(controller.CoreConfig{
-		NIC: cfg, Shards: 1, Home: func(uint32) int { return 0 }, Rand: devicetest.Seeded(1), Log: func(vtime.Time, slog.Level, string, ...any) {},
+		NIC: cfg, Shards: 1, ShardOf: func(uint32) int { return 0 }, Rand: devicetest.Seeded(1), Log: func(vtime.Time, slog.Level, string, ...any) {},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -639,7 +639,7 @@ func TestChangeAllOrNothing(t *testing.T) {
 		t.Fatalf("one more than can be told: %v", err)
 	}
 	id, _ := pfvf.NewID(1, 0, 3001)
-	home := v.nics[0][v.shards[0].cfg.Homes()(0, 3001)].funcs
+	home := v.nics[0][v.shards[0].cfg.ShardOf()(0, 3001)].funcs
 	if home.byID[id] != nil || len(v.functions(0)) != before || *home.settings(id).Enabled {
 		t.Error("it is there all the same")
 	}

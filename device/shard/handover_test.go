@@ -80,7 +80,7 @@ func TestPlainHandover(t *testing.T) {
 		cfg.Functions[0].VFs[i].Shard = &one
 	}
 	shards := make([]*Shard, 2)
-	core, err := controller.NewCore(controller.CoreConfig{NIC: cfg, Shards: 2, Home: func(uint32) int { return 1 }, Rand: devicetest.Seeded(1)})
+	core, err := controller.NewCore(controller.CoreConfig{NIC: cfg, Shards: 2, ShardOf: func(uint32) int { return 1 }, Rand: devicetest.Seeded(1)})
 	if err != nil {
 		t.Fatal(err)
 	}

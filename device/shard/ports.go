@@ -108,7 +108,7 @@ func gatewayMAC(host, pf uint8, vf uint16) gateway.MAC {
 
 // populate creates the ports of the configuration.
 func (p *plainIP) populate(cfg *config.Config) error {
-	home := cfg.Homes()
+	home := cfg.ShardOf()
 	for _, n := range cfg.AllFunctions() {
 		if n.Port == nil || home(n.PF, n.VF) != int(p.shard) {
 			continue

@@ -88,7 +88,7 @@ func newVirtualWith(t testing.TB, seed uint64, imp sim.Impairment, change func(i
 			speakRoCE(cfg)
 		}
 		v.cores[i], v.nics[i] = newNIC(t, cfg, seed*2+uint64(i))
-		v.shards[i], v.outs[i] = v.nics[i][cfg.Homes()(0, 1)], make([]thread.Output, len(v.nics[i]))
+		v.shards[i], v.outs[i] = v.nics[i][cfg.ShardOf()(0, 1)], make([]thread.Output, len(v.nics[i]))
 		v.links[i] = sim.NewLink(seed*7+uint64(i), imp)
 		v.peers[i] = v.cores[i].PeerMail(uint8(2 - i))
 		v.peers[i].Up()
@@ -131,10 +131,10 @@ func eachShards(t *testing.T, test func(t *testing.T)) {
 func newNIC(t testing.TB, cfg *config.Config, seed uint64) (*controller.Core, []*Shard) {
 	t.Helper()
 	var shards []*Shard
-	home := cfg.Homes()
+	home := cfg.ShardOf()
 	core, err := controller.NewCore(controller.CoreConfig{
 		NIC: cfg, Shards: cfg.NIC.Shards, Rand: devicetest.Seeded(seed),
-		Home: func(fn uint32) int { return home(pfvf.ID(fn).PF(), pfvf.ID(fn).VF()) },
+		ShardOf: func(fn uint32) int { return home(pfvf.ID(fn).PF(), pfvf.ID(fn).VF()) },
 		Log: func(now falcon.Time, level slog.Level, msg string, args ...any) {
 			shards[0].log.Line(now, level, msg, args...)
 		},
@@ -459,7 +459,7 @@ func (d *driver) attach(g guest.Guest, features uint64, end func(error)) {
 	d.v.t.Helper()
 	from := guest.Key{Attachment: "bare"}
 	var err error
-	d.ch, err = inprocess.Open(virtualDesk{d.v, d.side}, g, from, "bare", &abi.Hello{Major: abi.VersionMajor, Function: uint32(d.fn.ID), Features: features})
+	d.ch, err = inprocess.Open(virtualNIC{d.v, d.side}, g, from, "bare", &abi.Hello{Major: abi.VersionMajor, Function: uint32(d.fn.ID), Features: features})
 	if err != nil {
 		d.v.t.Fatal(err)
 	}
@@ -476,36 +476,36 @@ func (d *driver) Watch(f func(queues.Regions)) (stop func()) {
 	return func() {}
 }
 
-// virtualDesk gives drivers in virtual time the functions that they name, without checking whose
+// virtualNIC gives drivers in virtual time the functions that they name, without checking whose
 // they are.
-type virtualDesk struct {
+type virtualNIC struct {
 	v    *virtual
 	side int
 }
 
-func (d virtualDesk) Find(number uint32, _ string, _ queues.Peer) (guest.Home, uint32) {
+func (d virtualNIC) Find(number uint32, _ string, _ queues.Peer) (guest.Shard, uint32) {
 	for _, s := range d.v.nics[d.side] {
 		if s.funcs.byID[pfvf.ID(number)] != nil {
-			return virtualHome{s, d.v}, number
+			return virtualShard{s, d.v}, number
 		}
 	}
-	return virtualHome{d.v.shards[d.side], d.v}, number
+	return virtualShard{d.v.shards[d.side], d.v}, number
 }
 
-func (d virtualDesk) MemoryIs(*guest.Session, uint64) {}
+func (d virtualNIC) MemoryIs(*guest.Session, uint64) {}
 
-// virtualHome is a shard in virtual time.
-type virtualHome struct {
+// virtualShard is a shard in virtual time.
+type virtualShard struct {
 	*Shard
 	v *virtual
 }
 
-func (h virtualHome) Do(f func(now falcon.Time)) error {
+func (h virtualShard) Do(f func(now falcon.Time)) error {
 	f(h.v.now)
 	return nil
 }
 
-func (h virtualHome) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.Status, string) {
+func (h virtualShard) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.Status, string) {
 	b.Memory = queues.NewMemory(nil)
 	f := h.funcs.byID[pfvf.ID(number)].Function
 	return f, f.Attach(b), ""

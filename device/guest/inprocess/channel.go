@@ -37,16 +37,16 @@ type Channel struct {
 
 var (
 	_ guest.Channel = (*Channel)(nil)
-	_ guest.Carrier = (*Channel)(nil)
+	_ guest.Served  = (*Channel)(nil)
 )
 
 // Open says hello for a driver and returns its channel. The error is a *guest.Refusal where the
 // device refuses it.
-func Open(desk guest.Desk, g guest.Guest, from guest.Key, attachment string, hello *abi.Hello) (*Channel, error) {
+func Open(nic guest.NIC, g guest.Guest, from guest.Key, attachment string, hello *abi.Hello) (*Channel, error) {
 	c := &Channel{}
 	c.change.L = &c.mu
 	var err error
-	c.session, err = guest.Open(desk, g, from, attachment, hello, c)
+	c.session, err = guest.Open(nic, g, from, attachment, hello, c)
 	return c, err
 }
 
@@ -61,10 +61,10 @@ func (c *Channel) Serve() {
 	c.change.Broadcast()
 }
 
-// Expect implements guest.Carrier: the driver has said hello already.
+// Expect implements guest.Served: the driver has said hello already.
 func (c *Channel) Expect(time.Duration) {}
 
-// Drop implements guest.Carrier.
+// Drop implements guest.Served.
 func (c *Channel) Drop() { c.End() }
 
 // Session is the driver's.

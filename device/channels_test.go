@@ -30,8 +30,8 @@ type carried interface {
 	over() // waits until the device has ended the session
 }
 
-// carriers attaches a driver to NIC 0 over each kind of channel. why is the reason of a refusal.
-var carriers = map[string]func(w *world, function uint32) (d carried, features uint64, st abi.Status, why string){
+// channels attaches a driver to NIC 0 over each kind of channel. why is the reason of a refusal.
+var channels = map[string]func(w *world, function uint32) (d carried, features uint64, st abi.Status, why string){
 	"stream":     attachStream,
 	"in process": attachInProcess,
 	"window":     attachWindow,
@@ -80,7 +80,7 @@ func attachWindow(w *world, function uint32) (carried, uint64, abi.Status, strin
 	conn, err := l.Accept()
 	must(w.t, err)
 	from := guest.Key{Attachment: "window"}
-	stream := guest.NewStream(windowed{conn, mem}, guest.StreamConfig{Desk: n.desk(), Sessions: &n.sessions, Attachment: "bare", From: from, Log: n.guestLog})
+	stream := guest.NewStream(windowed{conn, mem}, guest.StreamConfig{NIC: n.guestNIC(), Sessions: &n.sessions, Attachment: "bare", From: from, Log: n.guestLog})
 	if !n.sessions.Start(stream, from, 100, stream.Serve) {
 		w.t.Fatal("no room for the session")
 	}
@@ -187,7 +187,7 @@ func (d *called) Watch(f func(queues.Regions)) (stop func()) {
 func attachInProcess(w *world, function uint32) (carried, uint64, abi.Status, string) {
 	n, from := w.nics[0], guest.Key{Attachment: "in process"}
 	d := &called{t: w.t, mem: make([]byte, 64<<10), served: make(chan struct{})}
-	ch, err := inprocess.Open(n.desk(), d, from, "bare", &abi.Hello{Major: abi.VersionMajor, Function: function, Features: ^uint64(0)})
+	ch, err := inprocess.Open(n.guestNIC(), d, from, "bare", &abi.Hello{Major: abi.VersionMajor, Function: function, Features: ^uint64(0)})
 	var no *guest.Refusal
 	switch {
 	case errors.As(err, &no):
@@ -240,9 +240,9 @@ func (d *called) over() {
 	}
 }
 
-// eachCarrier runs a test over each kind of channel: drivers see no difference.
-func eachCarrier(t *testing.T, test func(t *testing.T, w *world, attach func(function uint32) (carried, uint64, abi.Status, string))) {
-	for name, attach := range carriers {
+// eachChannel runs a test over each kind of channel: drivers see no difference.
+func eachChannel(t *testing.T, test func(t *testing.T, w *world, attach func(function uint32) (carried, uint64, abi.Status, string))) {
+	for name, attach := range channels {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			test(t, w, func(function uint32) (carried, uint64, abi.Status, string) { return attach(w, function) })
@@ -252,7 +252,7 @@ func eachCarrier(t *testing.T, test func(t *testing.T, w *world, attach func(fun
 
 // TestCarriedHello checks that a driver gets its function, or a status and a reason.
 func TestCarriedHello(t *testing.T) {
-	eachCarrier(t, func(t *testing.T, _ *world, attach func(uint32) (carried, uint64, abi.Status, string)) {
+	eachChannel(t, func(t *testing.T, _ *world, attach func(uint32) (carried, uint64, abi.Status, string)) {
 		for _, tc := range []struct {
 			function uint32
 			want     abi.Status
@@ -286,7 +286,7 @@ func TestCarriedHello(t *testing.T) {
 // TestCarriedLife checks that a driver can enable its function, run a command, is told of a fault,
 // and leaves; the next driver finds the function free.
 func TestCarriedLife(t *testing.T) {
-	eachCarrier(t, func(t *testing.T, w *world, attach func(uint32) (carried, uint64, abi.Status, string)) {
+	eachChannel(t, func(t *testing.T, w *world, attach func(uint32) (carried, uint64, abi.Status, string)) {
 		for range 2 {
 			d, _, st, why := attach(1)
 			if st != abi.StatusOK {
@@ -351,7 +351,7 @@ func TestCarriedLife(t *testing.T) {
 
 // TestCarriedEnd checks that a NIC that stops ends the sessions of its drivers.
 func TestCarriedEnd(t *testing.T) {
-	eachCarrier(t, func(t *testing.T, w *world, attach func(uint32) (carried, uint64, abi.Status, string)) {
+	eachChannel(t, func(t *testing.T, w *world, attach func(uint32) (carried, uint64, abi.Status, string)) {
 		d, _, st, why := attach(1)
 		if st != abi.StatusOK {
 			t.Fatal(st, why)

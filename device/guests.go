@@ -13,22 +13,22 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// desk gives the drivers that say hello their functions. It implements guest.Desk.
-type desk struct {
+// guestNIC gives the drivers that say hello their functions. It implements guest.NIC.
+type guestNIC struct {
 	units   units
-	home    func(function uint32) int // the index of the unit that has a function
+	shardOf func(function uint32) int // the index of the unit that has a function
 	memory  *controller.GuestMemory
 	limited *loglimit.Log
 	clock   func() int64
 }
 
-var _ guest.Desk = desk{}
+var _ guest.NIC = guestNIC{}
 
-// Find implements guest.Desk. If several shards have a free function for the guest, it chooses the
+// Find implements guest.NIC. If several shards have a free function for the guest, it chooses the
 // function with the lowest number.
-func (d desk) Find(number uint32, attachment string, p queues.Peer) (guest.Home, uint32) {
+func (d guestNIC) Find(number uint32, attachment string, p queues.Peer) (guest.Shard, uint32) {
 	if number != abi.FunctionAssigned {
-		return d.units[d.home(number)].Shard, number
+		return d.units[d.shardOf(number)].Shard, number
 	}
 	best, lowest := d.units[0], pfvf.ID(0)
 	for _, u := range d.units {
@@ -46,8 +46,8 @@ func (d desk) Find(number uint32, attachment string, p queues.Peer) (guest.Home,
 	return best.Shard, number
 }
 
-// MemoryIs implements guest.Desk.
-func (d desk) MemoryIs(s *guest.Session, bytes uint64) {
+// MemoryIs implements guest.NIC.
+func (d guestNIC) MemoryIs(s *guest.Session, bytes uint64) {
 	if w := d.memory.Is(s, bytes); w != "" {
 		d.limited.Line(d.clock(), slog.LevelWarn, "memory limit", "guest", s.Guest(), "memory", fmt.Sprintf("%d MiB", bytes>>20), "reason", w)
 	}
