@@ -217,10 +217,10 @@ func (x *injection) settle(now falcon.Time) {
 		x.f.starve(on)
 	}
 	if x.profile != nil {
-		x.profile.awake(now)
+		x.profile.endPause(now)
 	}
 	v := x.f.Verbs()
-	if x.stuck && !x.rules.InForce(now, fault.StuckQueue) && (x.profile == nil || !x.profile.dozes(now)) {
+	if x.stuck && !x.rules.InForce(now, fault.StuckQueue) && (x.profile == nil || !x.profile.paused(now)) {
 		x.stuck = false
 		if v != nil {
 			v.Unstick(now)

@@ -69,7 +69,7 @@ type boxed struct{ *outbox }
 func newFunction(t *testing.T, id pfvf.ID) (*Function, *owner) {
 	t.Helper()
 	s := NewSet(SetConfig{
-		Engine: rdma.NewEngine(rdma.Config{}), MTU: 4096, Speed: 100_000, Effects: &effect.List{}, Roused: &atomic.Bool{},
+		Engine: rdma.NewEngine(rdma.Config{}), MTU: 4096, Speed: 100_000, Effects: &effect.List{}, Woke: &atomic.Bool{},
 		Log: func(falcon.Time, slog.Level, string, ...any) {},
 	})
 	h := &owner{}

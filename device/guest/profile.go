@@ -20,10 +20,10 @@ type profile struct {
 
 	did Acts
 
-	dozeUntil falcon.Time // time until which send queues are not looked at
-	nextDoze  falcon.Time // the next doze does not start before this time
-	releaseAt falcon.Time // time at which held completions are written; 0: none are held
-	lastAsync falcon.Time // due time of the newest delayed asynchronous event: later ones may not overtake it
+	pausedUntil falcon.Time // time until which send queues are not looked at
+	nextPause   falcon.Time // the next pause does not start before this time
+	releaseAt   falcon.Time // time at which held completions are written; 0: none are held
+	lastAsync   falcon.Time // due time of the newest delayed asynchronous event: later ones may not overtake it
 }
 
 // HostileProfile is the name of the only profile.
@@ -31,8 +31,8 @@ const HostileProfile = "hostile"
 
 // Limits of a profile's delays, in ns.
 const (
-	mostDoze    = 800e3
-	mostAwake   = 2e6
+	mostPause   = 800e3
+	mostRunning = 2e6
 	mostHold    = 500e3
 	mostLate    = 2e6
 	mostCommand = 1e6
@@ -52,8 +52,8 @@ func (p *profile) within(now falcon.Time, most int64) falcon.Time {
 
 func (p *profile) deadline() falcon.Time {
 	at := falcon.Time(math.MaxInt64)
-	if p.dozeUntil != 0 {
-		at = p.dozeUntil
+	if p.pausedUntil != 0 {
+		at = p.pausedUntil
 	}
 	if p.releaseAt != 0 {
 		at = min(at, p.releaseAt)
@@ -61,27 +61,27 @@ func (p *profile) deadline() falcon.Time {
 	return at
 }
 
-// dozes reports whether send queues are not looked at now.
-func (p *profile) dozes(now falcon.Time) bool { return now < p.dozeUntil }
+// paused reports whether send queues are not looked at now.
+func (p *profile) paused(now falcon.Time) bool { return now < p.pausedUntil }
 
-// awake clears a doze that is over. Until then there is a deadline, for which queues may wait.
-func (p *profile) awake(now falcon.Time) {
-	if !p.dozes(now) {
-		p.dozeUntil = 0
+// endPause clears a pause that is over. Until then there is a deadline, for which queues may wait.
+func (p *profile) endPause(now falcon.Time) {
+	if !p.paused(now) {
+		p.pausedUntil = 0
 	}
 }
 
-// stuck reports whether send queues are not looked at now. Unlike dozes it may start a doze.
+// stuck reports whether send queues are not looked at now. Unlike paused it may start a pause.
 func (p *profile) stuck(now falcon.Time) bool {
-	if p.dozes(now) {
+	if p.paused(now) {
 		return true
 	}
-	if now < p.nextDoze {
+	if now < p.nextPause {
 		return false
 	}
-	p.did.Dozes++
-	p.dozeUntil = p.within(now, mostDoze)
-	p.nextDoze = p.within(p.dozeUntil, mostAwake)
+	p.did.Pauses++
+	p.pausedUntil = p.within(now, mostPause)
+	p.nextPause = p.within(p.pausedUntil, mostRunning)
 	return true
 }
 
@@ -149,7 +149,7 @@ func (p *profile) event(x *injection, e lateEvent) bool {
 }
 
 // Acts counts what a profile did.
-type Acts struct{ Dozes, Holds, LateEvents, Spurious, LateCommands uint64 }
+type Acts struct{ Pauses, Holds, LateEvents, Spurious, LateCommands uint64 }
 
 // Sum returns the total of all counts.
-func (a Acts) Sum() uint64 { return a.Dozes + a.Holds + a.LateEvents + a.Spurious + a.LateCommands }
+func (a Acts) Sum() uint64 { return a.Pauses + a.Holds + a.LateEvents + a.Spurious + a.LateCommands }

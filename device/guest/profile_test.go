@@ -70,16 +70,16 @@ func TestActsAreCounted(t *testing.T) {
 			t.Error("completions are not released when they are due, once")
 		}
 		if p.stuck(now) {
-			want.Dozes++
-			soon("a doze", p.dozeUntil, mostDoze)
-			at, next := p.dozeUntil, p.nextDoze
+			want.Pauses++
+			soon("a pause", p.pausedUntil, mostPause)
+			at, next := p.pausedUntil, p.nextPause
 			if !p.stuck(at-1) || p.stuck(at) || p.deadline() != at || p.stuck(next-1) || !p.stuck(next) {
-				t.Error("a doze does not last until its end, or the time to the next does not")
+				t.Error("a pause does not last until its end, or the time to the next does not")
 			}
-			want.Dozes++
+			want.Pauses++
 		}
 	}
-	if p.did != want || want.Spurious < 100 || want.LateEvents < 100 || want.LateCommands < 100 || want.Holds < 100 || want.Dozes < 100 {
+	if p.did != want || want.Spurious < 100 || want.LateEvents < 100 || want.LateCommands < 100 || want.Holds < 100 || want.Pauses < 100 {
 		t.Errorf("it counts %+v, want %+v", p.did, want)
 	}
 }

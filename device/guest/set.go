@@ -21,7 +21,7 @@ type SetConfig struct {
 	Speed   uint32       // of the uplink, Mbit/s
 	Strict  bool         // report harmless errors too
 	Effects *effect.List // effects to run after the Step
-	Roused  *atomic.Bool // set when an effect made a goroutine runnable
+	Woke    *atomic.Bool // set when an effect made a goroutine runnable
 	Log     func(now falcon.Time, level slog.Level, msg string, args ...any)
 }
 
@@ -265,7 +265,7 @@ func (b *Binding) mark() {
 // Do implements effect.Effect: it flushes the channel.
 func (b *Binding) Do() {
 	if b.Channel.Flush() {
-		b.set.cfg.Roused.Store(true)
+		b.set.cfg.Woke.Store(true)
 	}
 }
 

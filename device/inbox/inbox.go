@@ -44,12 +44,12 @@ func (b *Box) Post(src Source) bool {
 	}
 	b.ready = append(b.ready, src)
 	b.mu.Unlock()
-	b.Rouse()
+	b.Wake()
 	return true
 }
 
-// Rouse wakes a parked owner for input that is not in the box.
-func (b *Box) Rouse() {
+// Wake wakes a parked owner for input that is not in the box.
+func (b *Box) Wake() {
 	if b.wake != nil && b.parked.Load() && b.parked.Swap(false) {
 		b.wake()
 	}

@@ -62,18 +62,18 @@ func TestInputWakesAParkedOwner(t *testing.T) {
 	}
 }
 
-// TestAnOwnerIsWokenForInputElsewhere checks that Rouse wakes a parked owner, once, and neither one
+// TestAnOwnerIsWokenForInputElsewhere checks that Wake wakes a parked owner, once, and neither one
 // that is awake nor one without a thread.
 func TestAnOwnerIsWokenForInputElsewhere(t *testing.T) {
 	o, woken := newOwner(), 0
-	o.box.Rouse()
+	o.box.Wake()
 	o.box.WakeBy(func() { woken++ })
-	if o.box.Rouse(); woken != 0 {
+	if o.box.Wake(); woken != 0 {
 		t.Error("woken while awake")
 	}
 	o.box.Park()
-	o.box.Rouse()
-	if o.box.Rouse(); woken != 1 {
+	o.box.Wake()
+	if o.box.Wake(); woken != 1 {
 		t.Errorf("woken %d times", woken)
 	}
 	o.box.Park()

@@ -32,10 +32,10 @@ type others struct {
 var _ gateway.Handover = (*others)(nil)
 
 // waker wakes one shard. It implements effect.Effect.
-type waker struct{ box interface{ Rouse() } }
+type waker struct{ box interface{ Wake() } }
 
 // Do implements effect.Effect.
-func (w *waker) Do() { w.box.Rouse() }
+func (w *waker) Do() { w.box.Wake() }
 
 // wake wakes the shards that were given something, and those whose bits are set in more. It is
 // called at the end of a Step.
