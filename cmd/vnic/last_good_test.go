@@ -229,9 +229,10 @@ func TestGoesOnWithout(t *testing.T) {
 // TestCheckMachine: --check finds what the machine does not have, --check=file looks at the file
 // alone.
 func TestCheckMachine(t *testing.T) {
-	_, errs, code := run(t, "run", "--check", "-c", exampleConfig)
+	const all = "../../device/config/testdata/every-key.yaml"
+	_, errs, code := run(t, "run", "--check", "-c", all)
 	for _, want := range []string{
-		`configuration ` + exampleConfig + ` is valid, but not for this machine`,
+		`configuration ` + all + ` is valid, but not for this machine`,
 		`uplink.bridge: bridge "vbr0" does not exist`, `pf0.vf1.port.bridge: bridge "gbr1" does not exist`,
 		`pf0.vf2.port.netns: network namespace "box2"`, `cm.identity: `, `psp.keylog: `,
 	} {
