@@ -303,9 +303,9 @@ func (n *net) flow(v6 bool, proto uint8, sizes ...int) {
 
 func repeated(size, n int) []int { return slices.Repeat([]int{size}, n) }
 
-// TestJoinedLength: joined packets are at most as long as one packet; for UDP over IPv4, a header
+// TestJoinedFrameFitsAPacket: joined packets are at most as long as one packet; for UDP over IPv4, a header
 // less.
-func TestJoinedLength(t *testing.T) {
+func TestJoinedFrameFitsAPacket(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, proto := range []uint8{protoTCP, protoUDP} {
 			most, l4 := 0xffff, ipv4Len
@@ -334,8 +334,8 @@ func TestJoinedLength(t *testing.T) {
 	}
 }
 
-// TestJoinedParts: no more packets are joined than the guest's kernel can segment again.
-func TestJoinedParts(t *testing.T) {
+// TestJoinedFrameCanBeSegmentedAgain: no more packets are joined than the guest's kernel can segment again.
+func TestJoinedFrameCanBeSegmentedAgain(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, tc := range []struct {
 			proto         uint8
@@ -350,9 +350,9 @@ func TestJoinedParts(t *testing.T) {
 	}
 }
 
-// TestJoinedSizes: joined payloads have equal lengths, except that the last may be shorter and ends
+// TestJoinedPayloadsHaveOneLength: joined payloads have equal lengths, except that the last may be shorter and ends
 // the frame. A longer payload begins another frame.
-func TestJoinedSizes(t *testing.T) {
+func TestJoinedPayloadsHaveOneLength(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, tc := range []struct{ sizes, frames []int }{
 			{[]int{100, 100, 100}, []int{300}},
@@ -377,8 +377,8 @@ func TestJoinedSizes(t *testing.T) {
 	}
 }
 
-// TestPushEnds: a segment with PSH ends the frame that it joins.
-func TestPushEnds(t *testing.T) {
+// TestPushEndsAFrame: a segment with PSH ends the frame that it joins.
+func TestPushEndsAFrame(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		n := receiver(t)
 		for i := range uint32(4) {
@@ -403,9 +403,9 @@ func TestPushEnds(t *testing.T) {
 	}
 }
 
-// TestIdentifications: packets that may be fragmented are joined if their identifications are
+// TestIdentificationsOfJoinedPacketsFollow: packets that may be fragmented are joined if their identifications are
 // consecutive. For packets that may not be fragmented, identifications have no meaning (RFC 6864).
-func TestIdentifications(t *testing.T) {
+func TestIdentificationsOfJoinedPacketsFollow(t *testing.T) {
 	for _, tc := range []struct {
 		df     bool
 		ids    []uint16
@@ -440,8 +440,8 @@ func TestIdentifications(t *testing.T) {
 	}
 }
 
-// TestOptionsAreOneFrames: segments are joined only if their options are equal.
-func TestOptionsAreOneFrames(t *testing.T) {
+// TestSegmentsWithOtherOptionsStayApart: segments are joined only if their options are equal.
+func TestSegmentsWithOtherOptionsStayApart(t *testing.T) {
 	n := receiver(t)
 	for i, stamp := range []byte{1, 1, 2, 2} {
 		n.feed(segment(false, protoTCP, uint32(100*i), 104, func(_, l4 []byte) {
@@ -454,10 +454,10 @@ func TestOptionsAreOneFrames(t *testing.T) {
 	}
 }
 
-// TestNotOvertaken: a packet that is not joined is not overtaken by later packets of its flow.
+// TestPacketsOfAFlowStayInOrder: a packet that is not joined is not overtaken by later packets of its flow.
 // Packets of other protocols, fragments, and packets without visible ports do not affect other
 // flows.
-func TestNotOvertaken(t *testing.T) {
+func TestPacketsOfAFlowStayInOrder(t *testing.T) {
 	for name, tc := range map[string]struct {
 		between []byte
 		frames  int
@@ -490,9 +490,9 @@ func TestNotOvertaken(t *testing.T) {
 	}
 }
 
-// TestFlowsAtATime: packets of eight flows can be joined at the same time. A ninth flow replaces
+// TestEightFlowsAreJoinedAtOnce: packets of eight flows can be joined at the same time. A ninth flow replaces
 // the oldest.
-func TestFlowsAtATime(t *testing.T) {
+func TestEightFlowsAreJoinedAtOnce(t *testing.T) {
 	n := receiver(t)
 	of := func(flow byte, seq uint32) {
 		n.feed(segment(false, protoTCP, seq, 100, func(_, l4 []byte) { l4[1] = 100 + flow }))
@@ -518,8 +518,8 @@ func TestFlowsAtATime(t *testing.T) {
 	}
 }
 
-// TestPortsApart: packets of two tenants with equal addresses are not joined.
-func TestPortsApart(t *testing.T) {
+// TestPortsOfTwoTenantsAreNotJoined: packets of two tenants with equal addresses are not joined.
+func TestPortsOfTwoTenantsAreNotJoined(t *testing.T) {
 	n := receiver(t)
 	other := n.g.AddEndpoint("other", 3, MAC{2, 1, 0, 0, 0, 0xe})
 	configure(n.g, other, EndpointConfig{Tenant: 8, MAC: macB, Addresses: addrs("10.0.0.3"), MTU: 9000}, true)

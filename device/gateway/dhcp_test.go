@@ -215,8 +215,8 @@ func TestDHCPAnswers(t *testing.T) {
 	}
 }
 
-// TestDHCPTellsFour: an answer has at most four routers and four name servers, and no IPv6 address.
-func TestDHCPTellsFour(t *testing.T) {
+// TestDHCPOffersAtMostFourRouters: an answer has at most four routers and four name servers, and no IPv6 address.
+func TestDHCPOffersAtMostFourRouters(t *testing.T) {
 	for count, told := range map[int]int{0: 0, 1: 1, 4: 4, 5: 4} {
 		n := newNet(t)
 		c := TenantConfig{Tenant: 7, Routers: addrs("fd00::fe"), DNS: addrs("fd00::53")}
@@ -249,9 +249,9 @@ func TestDHCPTellsFour(t *testing.T) {
 	}
 }
 
-// TestPortsOfDHCP: the gateway handles a datagram from a DHCP client's port to a server's port if
+// TestDHCPForTheGatewayIsAnswered: the gateway handles a datagram from a DHCP client's port to a server's port if
 // it is addressed to the gateway or broadcast. It handles no other datagram.
-func TestPortsOfDHCP(t *testing.T) {
+func TestDHCPForTheGatewayIsAnswered(t *testing.T) {
 	const open = 9
 	datagram := func(to netip.Addr, proto layers.IPProtocol, src, dst uint16, n int) []byte {
 		b := make([]byte, ipv4Len+n)

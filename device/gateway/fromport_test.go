@@ -141,10 +141,10 @@ func fragmented(f []byte) []byte {
 	return f
 }
 
-// TestAdmission: a packet from a port must come from its function, go to one other host, and
+// TestPortSendsFromItsFunctionOnly: a packet from a port must come from its function, go to one other host, and
 // have an address that may leave the link. A port that may send from any address may not send from
 // an invalid one.
-func TestAdmission(t *testing.T) {
+func TestPortSendsFromItsFunctionOnly(t *testing.T) {
 	small := func(dst MAC, from, to netip.Addr) []byte { return udp(t, dst, macA, from, to, 10) }
 	group := MAC{1, 0, 0x5e, 1, 2, 3}
 	from := func(src MAC) []byte { return udp(t, gwA, src, ipA, ipC, 10) }
@@ -189,9 +189,9 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestLastHop: a router forwards a packet only if a hop is left after it. Inside a subnet the TTL
+// TestRouterForwardsWhileAHopIsLeft: a router forwards a packet only if a hop is left after it. Inside a subnet the TTL
 // is not changed.
-func TestLastHop(t *testing.T) {
+func TestRouterForwardsWhileAHopIsLeft(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, tc := range []struct {
 			onLink     bool
@@ -393,7 +393,7 @@ func TestRestChangesNothing(t *testing.T) {
 
 // TCP and UDP payload between two ports stays where it is. Everything else is copied first, and the
 // frame is dropped if that fails.
-func TestWhatStays(t *testing.T) {
+func TestOnlyPayloadStaysInGuestMemory(t *testing.T) {
 	const copied = 256
 	tcp, tso := whole(t, v6A, v6B, layers.IPProtocolTCP, 12, 4000, 1400, 0)
 	for i, f := range [][]byte{udp(t, gwA, macA, ipA, ipB, 1000), tcp} {
@@ -446,7 +446,7 @@ func (k *kept) ToPort(_ uint8, _, _ uint32, frame []byte, _ Offload) bool {
 func (k *kept) ToGroup(uint8, uint32, uint32, []byte) bool { return false }
 
 // A frame for another shard, or for a port's function, is copied first.
-func TestRestBeyondPorts(t *testing.T) {
+func TestRestIsCopiedForShardsAndFunctions(t *testing.T) {
 	f := udp(t, gwA, macA, ipA, ipB, 1000)
 	n, other := newNet(t), &kept{}
 	n.g.Handover = other
@@ -469,9 +469,9 @@ func TestRestBeyondPorts(t *testing.T) {
 	}
 }
 
-// TestHowMuchStays: the payload stays in the guest's memory if 60 bytes of the upper layer were
+// TestPayloadStaysOnceAllHeadersAreCopied: the payload stays in the guest's memory if 60 bytes of the upper layer were
 // copied, which is the length of the longest header.
-func TestHowMuchStays(t *testing.T) {
+func TestPayloadStaysOnceAllHeadersAreCopied(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		from, to, l4 := ipA, ipB, ethLen+ipv4Len
 		if v6 {

@@ -165,7 +165,7 @@ func decode(t testing.TB, b []byte) gopacket.Packet {
 
 // Between ports of a NIC a frame passes whole, whatever it stands for. Inside a subnet its TTL is
 // not changed.
-func TestLocal(t *testing.T) {
+func TestFrameBetweenPortsStaysWhole(t *testing.T) {
 	n := newNet(t)
 	f := udp(t, gwA, macA, ipA, ipB, 1000)
 	want := bytes.Clone(f[ethLen:])
@@ -304,9 +304,9 @@ func TestFlowsSpread(t *testing.T) {
 	}
 }
 
-// TestFlowStays: packets of one flow take one path. This includes ICMP messages between two
+// TestFlowKeepsItsPath: packets of one flow take one path. This includes ICMP messages between two
 // addresses, which have no ports, and fragments of a datagram, of which only the first has ports.
-func TestFlowStays(t *testing.T) {
+func TestFlowKeepsItsPath(t *testing.T) {
 	flow := func(b []byte) uint32 {
 		t.Helper()
 		h, drop := parseIP(b)
@@ -332,8 +332,8 @@ func TestFlowStays(t *testing.T) {
 	}
 }
 
-// TestFramesInTurn: taken frames are sent in order, and taking an empty list does not drop them.
-func TestFramesInTurn(t *testing.T) {
+// TestFramesAreSentInOrder: taken frames are sent in order, and taking an empty list does not drop them.
+func TestFramesAreSentInOrder(t *testing.T) {
 	n := newNet(t)
 	var in []PortInput
 	for i := range 3 {

@@ -186,9 +186,9 @@ func cutOff(t *testing.T, off Offload) *several {
 	return &several{shorten(s.f[:ethLen+ipv4Len+5]), off, s.l4}
 }
 
-// TestCutsFit: TCP segments become as short as the path needs, down to eight bytes. A datagram
+// TestSegmentsFitThePath: TCP segments become as short as the path needs, down to eight bytes. A datagram
 // keeps its length.
-func TestCutsFit(t *testing.T) {
+func TestSegmentsFitThePath(t *testing.T) {
 	for _, tc := range []struct {
 		proto              layers.IPProtocol
 		mtu, payload, size int
@@ -218,9 +218,9 @@ func TestCutsFit(t *testing.T) {
 	}
 }
 
-// TestWindowReduced: CWR is set in the first segment only, if the frame has the ECN flag, else in
+// TestCWRIsInTheFirstSegmentOnly: CWR is set in the first segment only, if the frame has the ECN flag, else in
 // all.
-func TestWindowReduced(t *testing.T) {
+func TestCWRIsInTheFirstSegmentOnly(t *testing.T) {
 	for _, once := range []bool{false, true} {
 		f, off := whole(t, ipA, ipC, layers.IPProtocolTCP, 0, 3000, 1000, tcpCWR)
 		if once {
@@ -238,9 +238,9 @@ func TestWindowReduced(t *testing.T) {
 	}
 }
 
-// TestChecksumOfZero: TCP sends a checksum of 0 unchanged. UDP sends it as 0xffff, because 0 means
+// TestUDPSendsNoZeroChecksum: TCP sends a checksum of 0 unchanged. UDP sends it as 0xffff, because 0 means
 // that there is none (RFC 768).
-func TestChecksumOfZero(t *testing.T) {
+func TestUDPSendsNoZeroChecksum(t *testing.T) {
 	for _, proto := range []layers.IPProtocol{layers.IPProtocolTCP, layers.IPProtocolUDP} {
 		for _, to := range []netip.Addr{ipC, v6C} {
 			for _, cut := range []bool{false, true} {
@@ -305,11 +305,11 @@ func together(t *testing.T, most int, packets ...[]byte) (whole []*layers.IPv4) 
 	return whole
 }
 
-// TestFragmentsMakeTheWhole: an IPv4 packet that may be fragmented and is longer than the path's
+// TestFragmentsReassembleToThePacket: an IPv4 packet that may be fragmented and is longer than the path's
 // MTU arrives in fragments that fit and that reassemble to the packet: at a peer, at a port of this
 // shard or another, and at a port from a peer. A packet that may not be fragmented is dropped, and
 // its sender gets an error.
-func TestFragmentsMakeTheWhole(t *testing.T) {
+func TestFragmentsReassembleToThePacket(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range uint16(300) {
 		most := 576 + rng.IntN(tunnelMTU-576)
@@ -365,9 +365,9 @@ func TestFragmentsMakeTheWhole(t *testing.T) {
 	}
 }
 
-// TestDatagramsThatStandForOneFrame: if a frame stands for several datagrams, each datagram that is
+// TestEachDatagramOfAFrameIsFragmented: if a frame stands for several datagrams, each datagram that is
 // too long for the path is fragmented and keeps its length.
-func TestDatagramsThatStandForOneFrame(t *testing.T) {
+func TestEachDatagramOfAFrameIsFragmented(t *testing.T) {
 	n := newNet(t)
 	const payload, size = 10_000, 3000
 	f, off := whole(t, ipA, ipC, layers.IPProtocolUDP, 0, payload, size, 0)

@@ -145,9 +145,9 @@ func endsWith(next uint8) []byte {
 	return b
 }
 
-// TestHeads: if only the beginning of a packet is present, its headers are parsed as far as they
+// TestHeadersAreParsedAsFarAsTheyAreThere: if only the beginning of a packet is present, its headers are parsed as far as they
 // are there.
-func TestHeads(t *testing.T) {
+func TestHeadersAreParsedAsFarAsTheyAreThere(t *testing.T) {
 	b := ip6With(protoHopByHop, extension(protoDstOpts, 0, 8), extension(protoUDP, 2, 24))
 	for n := ipv6Len; n <= len(b); n++ {
 		want := 40
@@ -186,9 +186,9 @@ func TestManyExtensions(t *testing.T) {
 	}
 }
 
-// TestEveryBitOfAFlow: two flows that differ in one bit of an address, a port or the protocol have
+// TestEveryBitOfAFlowCounts: two flows that differ in one bit of an address, a port or the protocol have
 // different hashes.
-func TestEveryBitOfAFlow(t *testing.T) {
+func TestEveryBitOfAFlowCounts(t *testing.T) {
 	v4, v6 := udp(t, gwA, macA, ipA, ipC, 10)[ethLen:], udp(t, gwA, macA, v6A, v6C, 10)[ethLen:]
 	for name, tc := range map[string]struct {
 		b        []byte

@@ -267,9 +267,9 @@ func TestErrorsRefill(t *testing.T) {
 	}
 }
 
-// TestGatewayItself: the gateway answers for its own link-local address, as a router. If the tenant
+// TestGatewayAnswersForItsOwnAddresses: the gateway answers for its own link-local address, as a router. If the tenant
 // has no router, it answers for its address as a DHCP server.
-func TestGatewayItself(t *testing.T) {
+func TestGatewayAnswersForItsOwnAddresses(t *testing.T) {
 	n := newNet(t)
 	own := n.a.linkLocal()
 	n.send(ndFrame(t, macA, v6A, own, ndSolicit, own), Offload{})
@@ -293,9 +293,9 @@ func TestGatewayItself(t *testing.T) {
 	}
 }
 
-// TestAnswersAlone: a reply of the gateway goes to the port that asked, also when there is no other
+// TestReplyNeedsNoOtherOutput: a reply of the gateway goes to the port that asked, also when there is no other
 // output.
-func TestAnswersAlone(t *testing.T) {
+func TestReplyNeedsNoOtherOutput(t *testing.T) {
 	n := newNet(t)
 	device := &taking{}
 	n.a.Port = device
@@ -319,8 +319,8 @@ func TestAnswersAlone(t *testing.T) {
 	}
 }
 
-// TestNoEcho: a router answers whole echo requests of both IP versions, and nothing else.
-func TestNoEcho(t *testing.T) {
+// TestRouterAnswersWholeEchoRequestsOnly: a router answers whole echo requests of both IP versions, and nothing else.
+func TestRouterAnswersWholeEchoRequestsOnly(t *testing.T) {
 	ping := func(kind, code uint8, n int) []byte {
 		return frame(t, eth(gwA, macA, layers.EthernetTypeIPv4), ip4(ipA, router4, layers.IPProtocolICMPv4),
 			&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(kind, code)}, gopacket.Payload(make([]byte, n)))

@@ -112,9 +112,9 @@ func ofFunction(t *testing.T, to netip.Addr, n int) []byte {
 	return frame(t, eth(MAC{}, MAC{}, layers.EthernetTypeIPv4), ip, u, gopacket.Payload(make([]byte, n-ipv4Len-udpLen)))
 }
 
-// TestFunctionsPackets: RoCEv2 packets of a function go where its guest's packets would go, if they
+// TestRoCEOfFunctionsIsRouted: RoCEv2 packets of a function go where its guest's packets would go, if they
 // fit. There is no error message if they do not fit.
-func TestFunctionsPackets(t *testing.T) {
+func TestRoCEOfFunctionsIsRouted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		to             netip.Addr
 		n              int
@@ -161,9 +161,9 @@ func TestFunctionsPackets(t *testing.T) {
 	}
 }
 
-// TestAFunctionGetsWholeChecksums: a guest may leave the UDP checksum of a RoCEv2 packet
+// TestFunctionGetsCompleteChecksums: a guest may leave the UDP checksum of a RoCEv2 packet
 // incomplete. A function of the NIC, which checks it, gets the packet with the completed checksum.
-func TestAFunctionGetsWholeChecksums(t *testing.T) {
+func TestFunctionGetsCompleteChecksums(t *testing.T) {
 	n := newNet(t)
 	var received []byte
 	n.b.SetRoCE(receiving(func(p []byte) { received = bytes.Clone(p) }))
@@ -182,9 +182,9 @@ func TestAFunctionGetsWholeChecksums(t *testing.T) {
 	}
 }
 
-// TestFunctionsAddress: RoCEv2 packets to the first address of a function go to the function. Those
+// TestFunctionTakesRoCEAtItsFirstAddress: RoCEv2 packets to the first address of a function go to the function. Those
 // to its other addresses, or to a function without addresses, go to the guest.
-func TestFunctionsAddress(t *testing.T) {
+func TestFunctionTakesRoCEAtItsFirstAddress(t *testing.T) {
 	for _, tc := range []struct {
 		addresses []netip.Addr
 		received  int

@@ -50,10 +50,10 @@ func TestDropsFromTunnel(t *testing.T) {
 	}
 }
 
-// TestOuterClassIsTheInnerOnes: the outer header has the DSCP and ECN of the inner packet, for
+// TestOuterClassIsTheInnerClass: the outer header has the DSCP and ECN of the inner packet, for
 // plain IP and for RoCEv2 (RFC 2983 §3.1, RFC 6040 §4.1, Annex A17.9.2). A received packet has the
 // DSCP that its sender wrote.
-func TestOuterClassIsTheInnerOnes(t *testing.T) {
+func TestOuterClassIsTheInnerClass(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for class := range 256 {
 			n := newNet(t)

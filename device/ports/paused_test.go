@@ -60,9 +60,9 @@ func TestRestCountsForTheRate(t *testing.T) {
 	}
 }
 
-// TestPausedGuestIsNotLookedAt checks that a paused guest is not polled, and is polled again after
+// TestPausedGuestIsNotPolled checks that a paused guest is not polled, and is polled again after
 // the pause without having signalled.
-func TestPausedGuestIsNotLookedAt(t *testing.T) {
+func TestPausedGuestIsNotPolled(t *testing.T) {
 	w := newWorld(t, 1, 0)
 	d := w.devs[0]
 	w.ports[0].Rate.SetRate(w.now, 1_000_000)
@@ -84,9 +84,9 @@ func TestPausedGuestIsNotLookedAt(t *testing.T) {
 	}
 }
 
-// TestPortsComeBackTogether checks that all ports that are due are read again in one turn, and the
+// TestPausedPortsAreReadAgainInOneTurn checks that all ports that are due are read again in one turn, and the
 // others stay paused.
-func TestPortsComeBackTogether(t *testing.T) {
+func TestPausedPortsAreReadAgainInOneTurn(t *testing.T) {
 	w := newWorld(t, 1, 2)
 	for i, rate := range []uint64{1_000_000, 1_000_000, 500_000} {
 		w.ports[i].Rate.SetRate(w.now, rate)

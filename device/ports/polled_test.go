@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestGuestIsLookedAt checks that a guest that signalled a frame is polled for the next ones. After
+// TestBusyGuestIsPolled checks that a guest that signalled a frame is polled for the next ones. After
 // many polls without a frame it is asked to signal again, and is read when it does.
-func TestGuestIsLookedAt(t *testing.T) {
+func TestBusyGuestIsPolled(t *testing.T) {
 	w := newWorld(t, 1, 0)
 	d := w.devs[0]
 	hears := func(want ...string) {
@@ -102,9 +102,9 @@ func TestArmBeforeSleep(t *testing.T) {
 	}
 }
 
-// TestTurnsOfGuests checks that if not all guests can be polled in a turn, they take turns in
+// TestPolledGuestsTakeTurns checks that if not all guests can be polled in a turn, they take turns in
 // order, and none is polled twice in one.
-func TestTurnsOfGuests(t *testing.T) {
+func TestPolledGuestsTakeTurns(t *testing.T) {
 	guests := make([]*loopPort, 5)
 	for i := range guests {
 		guests[i] = &loopPort{number: int32(i)}
@@ -168,9 +168,9 @@ func TestSendersBeforeReceivers(t *testing.T) {
 	}
 }
 
-// TestSettledWhenNothingIsOwed checks that a guest gets the buffers of completely copied frames
+// TestBuffersGoBackOnceNoneIsInUse checks that a guest gets the buffers of completely copied frames
 // back at once, unless earlier ones are still in use.
-func TestSettledWhenNothingIsOwed(t *testing.T) {
+func TestBuffersGoBackOnceNoneIsInUse(t *testing.T) {
 	w := newWorld(t, 1, 0)
 	d := w.devs[0]
 	d.fill(60)

@@ -77,9 +77,9 @@ func TestBusyShardReadsNothing(t *testing.T) {
 // repeat returns n frames of a size.
 func repeat(n, size int) []int { return slices.Repeat([]int{size}, n) }
 
-// TestShareOfPorts checks that ports with frames share a turn, and that what one port does not use
+// TestPortsShareATurn checks that ports with frames share a turn, and that what one port does not use
 // goes to the others. A port that was not read to the end may have more.
-func TestShareOfPorts(t *testing.T) {
+func TestPortsShareATurn(t *testing.T) {
 	for _, c := range []struct {
 		what  string
 		ports [][]int // sizes of their frames
@@ -115,8 +115,8 @@ func TestShareOfPorts(t *testing.T) {
 	}
 }
 
-// TestMoreIsOfTheLastTurn checks that a turn that reads little replaces what More reported before.
-func TestMoreIsOfTheLastTurn(t *testing.T) {
+// TestMoreReportsTheLastTurn checks that a turn that reads little replaces what More reported before.
+func TestMoreReportsTheLastTurn(t *testing.T) {
 	w := newWorld(t, 0, 1)
 	w.devs[0].fill(60_000, 60_000, 60_000, 60_000, 60)
 	for _, want := range []bool{true, false} {
@@ -258,9 +258,9 @@ func TestRoomForRest(t *testing.T) {
 	}
 }
 
-// TestManyPortsTell checks that a turn reads some of many ports that signalled, and the next turn
+// TestManyPortsAreReadInTurns checks that a turn reads some of many ports that signalled, and the next turn
 // the others, and that polled ports have their own share.
-func TestManyPortsTell(t *testing.T) {
+func TestManyPortsAreReadInTurns(t *testing.T) {
 	const telling, polled = portReady + 3, 5
 	w := newWorld(t, polled, telling)
 	for _, d := range w.devs[:polled] {

@@ -66,10 +66,10 @@ func TestRemovedPort(t *testing.T) {
 	}
 }
 
-// TestRemovedWhileItOwes checks that data still in the memory of a guest whose port is removed is
+// TestRestOfARemovedPortIsCopied checks that data still in the memory of a guest whose port is removed is
 // copied first, and that the guest is not polled after that. The other guest is notified at the end
 // of the turn.
-func TestRemovedWhileItOwes(t *testing.T) {
+func TestRestOfARemovedPortIsCopied(t *testing.T) {
 	w := newWorld(t, 3, 0)
 	for _, d := range w.devs[1:] {
 		d.leave(make([]byte, 1000), 256)
@@ -214,9 +214,9 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestFitTellsWhatCannotBe checks that a port that cannot be opened is reported for its function,
+// TestFitReportsPortsThatCannotBeOpened checks that a port that cannot be opened is reported for its function,
 // and tried again by the next Fit; the others are opened.
-func TestFitTellsWhatCannotBe(t *testing.T) {
+func TestFitReportsPortsThatCannotBeOpened(t *testing.T) {
 	w := newWorld(t, 0, 2)
 	rename := func(c *config.Function) {
 		port := *c.Port
@@ -236,9 +236,9 @@ func TestFitTellsWhatCannotBe(t *testing.T) {
 	}
 }
 
-// TestFitGivesBackWhatItCannotUse checks that a device that the set cannot wait for is removed
+// TestFitRemovesDevicesItCannotWaitFor checks that a device that the set cannot wait for is removed
 // again, and is not served.
-func TestFitGivesBackWhatItCannotUse(t *testing.T) {
+func TestFitRemovesDevicesItCannotWaitFor(t *testing.T) {
 	w := newWorld(t, 0, 1)
 	w.set.Remove(w.ports[0])
 	deaf := &device{world: w, name: "deaf", fd: -1, gone: errors.New("it stays")}

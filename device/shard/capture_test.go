@@ -100,8 +100,8 @@ func TestCaptureExplains(t *testing.T) {
 	}
 }
 
-// TestTapPointWants checks that traffic is copied if any of several captures wants it.
-func TestTapPointWants(t *testing.T) {
+// TestTrafficIsCapturedIfAnyCaptureWantsIt checks that traffic is copied if any of several captures wants it.
+func TestTrafficIsCapturedIfAnyCaptureWantsIt(t *testing.T) {
 	ports := map[capture.Port]int{{Name: "vp0"}: 2}
 	for _, c := range []struct {
 		sinks                 []capture.Sink
@@ -151,9 +151,9 @@ func recordsOf(t *testing.T, file io.Reader) (list []captured) {
 	return list
 }
 
-// TestTapPointTime checks that packets are captured with the time of the wall clock, not the
+// TestCaptureHasTheWallClock checks that packets are captured with the time of the wall clock, not the
 // shard's.
-func TestTapPointTime(t *testing.T) {
+func TestCaptureHasTheWallClock(t *testing.T) {
 	var file bytes.Buffer
 	to, err := capture.New(&file)
 	if err != nil {
@@ -173,9 +173,9 @@ func TestTapPointTime(t *testing.T) {
 	}
 }
 
-// TestTapPointPorts checks that a frame of a port is in the captures that name the port, and in
+// TestFramesOfAPortAreCapturedByName checks that a frame of a port is in the captures that name the port, and in
 // those of any port, which add the port then.
-func TestTapPointPorts(t *testing.T) {
+func TestFramesOfAPortAreCapturedByName(t *testing.T) {
 	shown := capture.Port{Name: "vp0"}
 	for _, c := range []struct {
 		sink func(*capture.Capture) capture.Sink
@@ -217,9 +217,9 @@ func TestTapPointPorts(t *testing.T) {
 	}
 }
 
-// TestTapPointOfPorts checks that frames that guests send and get are captured if a capture wants
+// TestFramesOfPortsAreCapturedBothWays checks that frames that guests send and get are captured if a capture wants
 // ports, both ways, but not frames of endpoints without a port.
-func TestTapPointOfPorts(t *testing.T) {
+func TestFramesOfPortsAreCapturedBothWays(t *testing.T) {
 	for _, x := range []struct {
 		sink capture.Sink
 		want []string
@@ -252,9 +252,9 @@ func TestTapPointOfPorts(t *testing.T) {
 	}
 }
 
-// TestAtOneTime checks the limits on captures and traced functions at one time, and that one that
+// TestCapturesAndTracesAreBounded checks the limits on captures and traced functions at one time, and that one that
 // ends makes room.
-func TestAtOneTime(t *testing.T) {
+func TestCapturesAndTracesAreBounded(t *testing.T) {
 	v := newVirtualWith(t, 5, wire100us, manyVFs)
 	s := v.shards[0]
 	view := s.View()

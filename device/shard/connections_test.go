@@ -245,9 +245,9 @@ func TestAdminBacklog(t *testing.T) {
 	}
 }
 
-// TestFirstWindow checks that neighbours are resolved while the managers talk, so that the first
+// TestNeighboursAreResolvedBeforeTheFirstBurst checks that neighbours are resolved while the managers talk, so that the first
 // burst of a new connection is neither parked nor sent twice.
-func TestFirstWindow(t *testing.T) {
+func TestNeighboursAreResolvedBeforeTheFirstBurst(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
 	a.send(abi.OpWrite, 0, 1<<20, b, 1<<20)
@@ -262,9 +262,9 @@ func TestFirstWindow(t *testing.T) {
 	}
 }
 
-// TestRoutesTold checks that routes name the port or the peer that has an address, and whether the
+// TestRoutesNameThePortOrPeer checks that routes name the port or the peer that has an address, and whether the
 // way to the peer is sealed.
-func TestRoutesTold(t *testing.T) {
+func TestRoutesNameThePortOrPeer(t *testing.T) {
 	v := newPortWorld(t, 1)
 	kinds := map[string]int{}
 	for _, r := range v.cores[0].Routes() {
@@ -293,9 +293,9 @@ func TestRoutesTold(t *testing.T) {
 	}
 }
 
-// TestWiringEnds checks that a refused connection attempt is repeated, and that a connection that
+// TestRefusedWiringIsRepeated checks that a refused connection attempt is repeated, and that a connection that
 // ended is not made again.
-func TestWiringEnds(t *testing.T) {
+func TestRefusedWiringIsRepeated(t *testing.T) {
 	for _, tc := range []struct {
 		kind  cm.OutputKind
 		again int
@@ -390,11 +390,11 @@ func TestDisconnectIsBounded(t *testing.T) {
 	}
 }
 
-// TestPartInPeace checks that requests that the peer's driver has received complete with success,
+// TestReceivedRequestsCompleteWhenThePeerEnds checks that requests that the peer's driver has received complete with success,
 // although the acknowledgements were lost and the peer ends the connection right away, and that
 // others are flushed. It tests each way to end a connection, for connections made by connection
 // management and for wired queue pairs. (DEV-905, DEV-912)
-func TestPartInPeace(t *testing.T) {
+func TestReceivedRequestsCompleteWhenThePeerEnds(t *testing.T) {
 	for name, end := range map[string]func(b *driver, id uint32){
 		"CMDisconnect":   func(b *driver, id uint32) { b.must(abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: id}) },
 		"DestroyQP":      func(b *driver, _ uint32) { b.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: b.qpn}) },
@@ -468,9 +468,9 @@ func (d *driver) state(to abi.QPState) {
 	d.must(abi.AdminOpModifyQP, &abi.ModifyQP{QPN: d.qpn, Mask: abi.QPAttrState, State: to})
 }
 
-// TestPartingEndsWithItsFunction checks that a reset leaves no connection behind, whichever side
+// TestResetLeavesNoConnection checks that a reset leaves no connection behind, whichever side
 // ended it. (DEV-303)
-func TestPartingEndsWithItsFunction(t *testing.T) {
+func TestResetLeavesNoConnection(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
 	b.must(abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: b.connID()})
@@ -486,9 +486,9 @@ func TestPartingEndsWithItsFunction(t *testing.T) {
 	settled(t, v)
 }
 
-// TestAttributesEndNothing checks that a ModifyQP without a state in its mask ends no connection,
+// TestModifyQPWithoutAStateEndsNoConnection checks that a ModifyQP without a state in its mask ends no connection,
 // whatever its state field holds, and that a refused one ends none either.
-func TestAttributesEndNothing(t *testing.T) {
+func TestModifyQPWithoutAStateEndsNoConnection(t *testing.T) {
 	for name, connect := range map[string]func(v *virtual) (a, b *driver){
 		"wired": func(v *virtual) (a, b *driver) {
 			a, b = drivers(v)
@@ -517,9 +517,9 @@ func TestAttributesEndNothing(t *testing.T) {
 	}
 }
 
-// TestHeldBeforeDestroyed checks that completions that a profile holds back come before the answer
+// TestHeldCompletionsComeBeforeTheirQPIsDestroyed checks that completions that a profile holds back come before the answer
 // to the command that destroys their queue pair.
-func TestHeldBeforeDestroyed(t *testing.T) {
+func TestHeldCompletionsComeBeforeTheirQPIsDestroyed(t *testing.T) {
 	held := uint64(0)
 	for seed := range uint64(10) {
 		v := newVirtual(t, 40+seed, wire100us)
@@ -547,9 +547,9 @@ func TestHeldBeforeDestroyed(t *testing.T) {
 	}
 }
 
-// TestCreditNumbers checks that zeros and unlimited credits are not shown, and that counters that
+// TestZeroAndUnlimitedCreditsAreNotShown checks that zeros and unlimited credits are not shown, and that counters that
 // the configuration does not limit for a connection are unlimited.
-func TestCreditNumbers(t *testing.T) {
+func TestZeroAndUnlimitedCreditsAreNotShown(t *testing.T) {
 	var c credit.Cost
 	for i := range c {
 		c[i] = credit.Unlimited

@@ -659,9 +659,9 @@ func TestChangeAllOrNothing(t *testing.T) {
 	}
 }
 
-// TestNewGuests checks that a shard reports the guests of functions that were added or changed,
+// TestChangedGuestsAreReportedOnce checks that a shard reports the guests of functions that were added or changed,
 // once.
-func TestNewGuests(t *testing.T) {
+func TestChangedGuestsAreReportedOnce(t *testing.T) {
 	eachShards(t, func(t *testing.T) {
 		v := newVirtual(t, 1, wire100us)
 		guests := func() map[pfvf.ID]uint32 {
@@ -694,9 +694,9 @@ func TestNewGuests(t *testing.T) {
 	})
 }
 
-// TestEveryKindEverywhere checks that for every kind of objects the operator can set a quota and
+// TestEveryKindHasAQuotaAndACount checks that for every kind of objects the operator can set a quota and
 // sees the numbers, under the kind's name.
-func TestEveryKindEverywhere(t *testing.T) {
+func TestEveryKindHasAQuotaAndACount(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)
 	d.setUp()
@@ -831,8 +831,8 @@ func usual(f func() uint64) uint64 {
 	return all[len(all)/2]
 }
 
-// TestSame checks that two nil values are the same, and two set values if they are equal.
-func TestSame(t *testing.T) {
+// TestSettingsAreComparedByValue checks that two nil values are the same, and two set values if they are equal.
+func TestSettingsAreComparedByValue(t *testing.T) {
 	a, b, c := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	for _, tc := range []struct {
 		a, b *netip.Addr
@@ -844,9 +844,9 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// TestRateThatIsSeen checks that a PF sees the rate of a VF, up to the largest value that the field
+// TestPFSeesTheRateOfAVF checks that a PF sees the rate of a VF, up to the largest value that the field
 // can hold.
-func TestRateThatIsSeen(t *testing.T) {
+func TestPFSeesTheRateOfAVF(t *testing.T) {
 	s := newVirtualWith(t, 5, wire100us, manyVFs).shards[0]
 	id, err := pfvf.NewID(uint32(s.cfg.NIC.Host), 0, 20)
 	if err != nil {

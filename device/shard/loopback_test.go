@@ -17,9 +17,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestInsideOneNIC runs the tests of connections again between two functions of one NIC: their
+// TestConnectionsInsideOneNIC runs the tests of connections again between two functions of one NIC: their
 // drivers see no difference.
-func TestInsideOneNIC(t *testing.T) {
+func TestConnectionsInsideOneNIC(t *testing.T) {
 	insideOneNIC(t)
 	for _, c := range []struct {
 		name string

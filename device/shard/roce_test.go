@@ -264,8 +264,8 @@ func speakRoCE(c *config.Config) {
 	c.SetPortDefaults()
 }
 
-// TestAboveRoCE runs the tests of everything above the wires again, over RoCEv2.
-func TestAboveRoCE(t *testing.T) {
+// TestEverythingAboveWorksOverRoCE runs the tests of everything above the wires again, over RoCEv2.
+func TestEverythingAboveWorksOverRoCE(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"rates": TestRateLimit, "link state": TestLinkState,
 		"violations": TestViolations, "evidence": TestEvidence, "evidence after a fault": TestEvidenceAfterFault,

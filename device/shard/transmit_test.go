@@ -167,9 +167,9 @@ func TestOuterClass(t *testing.T) {
 	}
 }
 
-// TestRoomOfFrames checks that a frame has room for what the uplink carries, and for a packet that
+// TestFrameHasRoomForAnyPacket checks that a frame has room for what the uplink carries, and for a packet that
 // the transport fills in before its connection is known.
-func TestRoomOfFrames(t *testing.T) {
+func TestFrameHasRoomForAnyPacket(t *testing.T) {
 	for _, tc := range []struct{ uplink, rdma int }{{1500, 1024}, {9000, 4096}, {4500, 4096}, {1280, 4096}} {
 		var cfg config.Config
 		cfg.Uplink.MTU, cfg.RDMA.MTU = tc.uplink, tc.rdma

@@ -18,9 +18,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma"
 )
 
-// TestCreditsThatSaySomething checks that `vnic show credits` leaves out zeros and counters without
+// TestCreditsWithoutALimitAreNotShown checks that `vnic show credits` leaves out zeros and counters without
 // a limit.
-func TestCreditsThatSaySomething(t *testing.T) {
+func TestCreditsWithoutALimitAreNotShown(t *testing.T) {
 	c := credit.Cost{credit.ReqPktTx: 3, credit.ReqBufTx: credit.Unlimited, credit.NetBufRx: 1}
 	if got, want := counts(c), map[string]uint32{"req-pkt-tx": 3, "net-buf-rx": 1}; !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
@@ -43,9 +43,9 @@ func TestFaultOfAPort(t *testing.T) {
 	}
 }
 
-// TestRecordsBeforeSleep checks that a record that came after the last poll of its ring keeps the
+// TestRecordKeepsTheThreadFromSleeping checks that a record that came after the last poll of its ring keeps the
 // thread from sleeping.
-func TestRecordsBeforeSleep(t *testing.T) {
+func TestRecordKeepsTheThreadFromSleeping(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d, _ := interrupted(v, 0)
 	d.setUp()

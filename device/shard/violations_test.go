@@ -572,9 +572,9 @@ func TestReservedBytes(t *testing.T) {
 	}
 }
 
-// TestPartsOfOthers checks that a queue pair that cannot be created breaks DRV-924 only if it is an
+// TestPartsOfXRCAreCheckedForXRCOnly checks that a queue pair that cannot be created breaks DRV-924 only if it is an
 // XRC one with parts that XRC does not have.
-func TestPartsOfOthers(t *testing.T) {
+func TestPartsOfXRCAreCheckedForXRCOnly(t *testing.T) {
 	for _, tt := range []struct {
 		is     abi.CreateQP
 		status abi.Status

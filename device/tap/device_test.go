@@ -67,9 +67,9 @@ func TestRemovedFunction(t *testing.T) {
 	})
 }
 
-// TestFunctionLadder: if the kernel refuses USO, a function's port works without it; if it refuses
+// TestFunctionWorksWithoutRefusedOffloads: if the kernel refuses USO, a function's port works without it; if it refuses
 // all offloads, without any.
-func TestFunctionLadder(t *testing.T) {
+func TestFunctionWorksWithoutRefusedOffloads(t *testing.T) {
 	all := functionOffloads
 	defer func() { functionOffloads = all }()
 	const unknown = 1 << 15 // no kernel has this offload

@@ -10,9 +10,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestQuiet: if a link disappears meanwhile, so that the kernel has no file for it, that is no
+// TestMissingKernelFileIsNoError: if a link disappears meanwhile, so that the kernel has no file for it, that is no
 // error; other failures are.
-func TestQuiet(t *testing.T) {
+func TestMissingKernelFileIsNoError(t *testing.T) {
 	withTAPs(t, func() {
 		if _, err := os.Stat("/proc/sys/net/ipv6/conf"); err != nil {
 			t.Skip("a kernel without IPv6")
@@ -66,8 +66,8 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestNoNamespace: a file that is not a network namespace is refused.
-func TestNoNamespace(t *testing.T) {
+// TestFileThatIsNoNamespaceIsRefused: a file that is not a network namespace is refused.
+func TestFileThatIsNoNamespaceIsRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -58,9 +58,9 @@ func TestOpenLimits(t *testing.T) {
 	})
 }
 
-// TestOthersDevice: a device that was created meanwhile is not taken over, and the name and kind
+// TestDeviceOfOthersIsNotTakenOver: a device that was created meanwhile is not taken over, and the name and kind
 // that the kernel reports are checked.
-func TestOthersDevice(t *testing.T) {
+func TestDeviceOfOthersIsNotTakenOver(t *testing.T) {
 	withTAPs(t, func() {
 		fd, err := attach("up1", nativeKind, false)
 		if err != nil {
@@ -226,7 +226,7 @@ func TestKeptIsVerified(t *testing.T) {
 }
 
 // If the kernel refuses USO, the port works without superframes.
-func TestOffloadLadder(t *testing.T) {
+func TestPortWorksWithoutRefusedOffloads(t *testing.T) {
 	if _, err := os.Stat(tunDevice); err != nil && os.Getenv("VNIC_TEST_REQUIRE") != "1" {
 		t.Skip(err)
 	}
