@@ -23,20 +23,20 @@ import (
 )
 
 // Tests of a guest that attacks its neighbours with everything that the ABI allows it to send. The
-// attack may affect its own function only: the victim's memory, keys, queue pairs, events and
+// attack may affect its own function only: the bystander's memory, keys, queue pairs, events and
 // credits do not change, and its traffic goes on.
 
-// victim is a working pair of functions, with a copy of their state before an attack.
-type victim struct {
+// attacked is a working pair of functions, with a copy of their state before an attack.
+type attacked struct {
 	a, b   *driver
 	memory []byte
 	events int
 	resets uint64
 }
 
-func newVictim(v *virtual) *victim {
+func newAttacked(v *virtual) *attacked {
 	v.t.Helper()
-	x := &victim{}
+	x := &attacked{}
 	x.a, x.b = pair(v)
 	x.traffic(v)
 	x.a.collect()
@@ -45,37 +45,37 @@ func newVictim(v *virtual) *victim {
 }
 
 // traffic does one WRITE each way.
-func (x *victim) traffic(v *virtual) {
+func (x *attacked) traffic(v *virtual) {
 	v.t.Helper()
 	x.a.send(abi.OpWrite, 0, 8192, x.b, 0)
 	if cqe := x.a.done(); cqe.Status != abi.WCSuccess {
-		v.t.Fatalf("the victim's WRITE: %s", cqe.Status)
+		v.t.Fatalf("the bystander's WRITE: %s", cqe.Status)
 	}
 }
 
-// unharmed compares the victim with its copy and runs its traffic again.
-func (x *victim) unharmed(v *virtual, attack string) {
+// unharmed compares the bystander with its copy and runs its traffic again.
+func (x *attacked) unharmed(v *virtual, attack string) {
 	v.t.Helper()
 	x.a.collect()
 	switch f := x.a.fn; {
 	case !bytes.Equal(x.memory, x.a.mem):
-		v.t.Errorf("%s: the victim's memory changed", attack)
+		v.t.Errorf("%s: the bystander's memory changed", attack)
 	case len(x.a.async) != x.events:
-		v.t.Errorf("%s: the victim got events %+v", attack, x.a.async[x.events:])
+		v.t.Errorf("%s: the bystander got events %+v", attack, x.a.async[x.events:])
 	case f.Lifecycle.State() != abi.StateReady || f.Lifecycle.Resets() != x.resets:
-		v.t.Errorf("%s: the victim is in %s", attack, f.Lifecycle.State())
+		v.t.Errorf("%s: the bystander is in %s", attack, f.Lifecycle.State())
 	case f.Credits.InUse() != (credit.Cost{}):
-		v.t.Errorf("%s: the victim holds credits %v", attack, f.Credits.InUse())
+		v.t.Errorf("%s: the bystander holds credits %v", attack, f.Credits.InUse())
 	}
 	x.traffic(v)
 	x.memory = bytes.Clone(x.a.mem)
 }
 
-// TestAttackByNumbers uses the numbers of the victim's objects, which it knows, from another
+// TestAttackByNumbers uses the numbers of the bystander's objects, which it knows, from another
 // function of the same NIC.
 func TestAttackByNumbers(t *testing.T) {
 	v := newVirtual(t, 40, wire100us)
-	x := newVictim(v)
+	x := newAttacked(v)
 	var cm uint32
 	for _, id := range x.a.fn.conns.IDs() {
 		cm = id
@@ -128,12 +128,12 @@ func TestAttackByNumbers(t *testing.T) {
 	}
 }
 
-// TestAttackByKeys uses the victim's keys: locally, where they are not valid, and at a peer of the
+// TestAttackByKeys uses the bystander's keys: locally, where they are not valid, and at a peer of the
 // attacker's own, which has not issued them.
 func TestAttackByKeys(t *testing.T) {
 	v := newVirtual(t, 41, wire100us)
-	x := newVictim(v)
-	// The attackers' keys must differ from the victims', or using those would be legal.
+	x := newAttacked(v)
+	// The attackers' keys must differ from the bystanders', or using those would be legal.
 	d, e := newDriver(v, 0, 2), newDriver(v, 1, 2)
 	for _, y := range []*driver{d, e} {
 		y.enable()
@@ -189,7 +189,7 @@ func TestAttackByKeys(t *testing.T) {
 		again()
 	}
 	if i := pageData * pageSize; !bytes.Equal(remote[:i/2], x.b.mem[:i/2]) {
-		t.Error("the memory of the victim's peer changed")
+		t.Error("the memory of the bystander's peer changed")
 	}
 }
 
@@ -197,7 +197,7 @@ func TestAttackByKeys(t *testing.T) {
 // another tenant has.
 func TestAttackOtherTenant(t *testing.T) {
 	v := newVirtual(t, 42, wire100us)
-	x := newVictim(v)
+	x := newAttacked(v)
 	x.b.must(abi.AdminOpCMListen, &abi.CMListen{Service: 5})
 	d := newDriver(v, 0, 4) // tenant 8, with the address of VF 1
 	d.setUp()
@@ -217,10 +217,10 @@ func TestAttackOtherTenant(t *testing.T) {
 }
 
 // TestAttackByFaults stops its own function by every fault, again and again, and fills every
-// bounded queue: a WRITE of the victim takes no longer than without.
+// bounded queue: a WRITE of the bystander takes no longer than without.
 func TestAttackByFaults(t *testing.T) {
 	v := newVirtual(t, 43, wire100us)
-	x := newVictim(v)
+	x := newAttacked(v)
 	timed := func() falcon.Time {
 		start := v.now
 		x.traffic(v)

@@ -16,7 +16,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Work for a guest or a peer is charged to it before it is done (docs/design.md). Here a victim,
+// Work for a guest or a peer is charged to it before it is done (docs/design.md). Here a bystander,
 // with RDMA and plain IP between two NICs, runs beside each possible attacker, and beside several
 // at once, on shards that need time for their work (busy): it must keep its latency and its rate,
 // and no Step may take long.
@@ -33,20 +33,20 @@ const (
 // budgets.
 const mostOfStep = 100e3
 
-// fair is the world of these tests. Each NIC has the victim's VF 1 and the attacker's VF 2, of the
+// fair is the world of these tests. Each NIC has the bystander's VF 1 and the attacker's VF 2, of the
 // same tenant, with drivers and ports. Their settings follow docs/functions.md for low latency: the
-// victim has a guarantee, and the attacker may have a few dozen packets in flight, since packets in
+// bystander has a guarantee, and the attacker may have a few dozen packets in flight, since packets in
 // flight are ahead of all others in the network.
 type fair struct {
 	*busy
-	victim, attacker [2]*driver
-	floods           []func()              // of the attackers, called before each Step of NIC 1
-	frames           [2]map[int][]fairPort // frames that wait in ports, by port
-	spent            [2][2]int             // by NIC and port
-	done             [2]uint64             // work in ns, until the last Step
-	longest          falcon.Time
+	bystander, attacker [2]*driver
+	floods              []func()              // of the attackers, called before each Step of NIC 1
+	frames              [2]map[int][]fairPort // frames that wait in ports, by port
+	spent               [2][2]int             // by NIC and port
+	done                [2]uint64             // work in ns, until the last Step
+	longest             falcon.Time
 
-	sent, came []falcon.Time // times of the victim's frames
+	sent, came []falcon.Time // times of the bystander's frames
 }
 
 type fairPort struct {
@@ -71,11 +71,11 @@ func newFair(t *testing.T) *fair {
 		for _, s := range v.nics[i] {
 			f.shards[i] = append(f.shards[i], busyShard{Shard: s})
 		}
-		f.victim[i], f.attacker[i] = newDriver(v, i, 1), newDriver(v, i, 2)
-		f.victim[i].setUp()
+		f.bystander[i], f.attacker[i] = newDriver(v, i, 1), newDriver(v, i, 2)
+		f.bystander[i].setUp()
 		f.attacker[i].setUp()
 	}
-	f.victim[0].connectTo(f.victim[1], 1)
+	f.bystander[0].connectTo(f.bystander[1], 1)
 	return f
 }
 
@@ -99,7 +99,7 @@ func fairWork(s *Shard) uint64 {
 
 func (f *fair) worked(side int, s *Shard) falcon.Time {
 	for _, out := range s.plain.gw.Output() {
-		if side == 1 && out.To == f.portAt(1, 0).Endpoint && bytes.Contains(bytes.Join(out.Parts, nil), []byte("of the victim")) {
+		if side == 1 && out.To == f.portAt(1, 0).Endpoint && bytes.Contains(bytes.Join(out.Parts, nil), []byte("of the bystander")) {
 			f.came = append(f.came, f.now)
 		}
 	}
@@ -164,7 +164,7 @@ func (f *fair) udp(side, port int, dst [4]byte, text string, n int) []byte {
 	return b
 }
 
-// got is the victim's result for RDMA or for plain IP: its latencies, in order, and how much came
+// got is the bystander's result for RDMA or for plain IP: its latencies, in order, and how much came
 // in time.
 type got struct {
 	took []falcon.Time
@@ -183,7 +183,7 @@ func (g *got) p99() float64 {
 	return float64(g.took[len(g.took)*99/100])
 }
 
-// measure makes the victim write 4 KiB, and send a frame, at even intervals, and returns its
+// measure makes the bystander write 4 KiB, and send a frame, at even intervals, and returns its
 // results.
 func (f *fair) measure(d falcon.Time) (rdma, plain got) {
 	const every, patience = 199e3, 100e6
@@ -192,12 +192,12 @@ func (f *fair) measure(d falcon.Time) (rdma, plain got) {
 	end := f.now + d
 	step := func(side int, at falcon.Time) {
 		for side == 0 {
-			cqe, ok := f.victim[0].completion()
+			cqe, ok := f.bystander[0].completion()
 			if !ok {
 				break
 			}
 			if cqe.Status != abi.WCSuccess {
-				f.t.Fatalf("the victim's WRITE: %s", cqe.Status)
+				f.t.Fatalf("the bystander's WRITE: %s", cqe.Status)
 			}
 			rdma.add(at-posted[0], at < end)
 			posted = posted[1:]
@@ -208,10 +208,10 @@ func (f *fair) measure(d falcon.Time) (rdma, plain got) {
 		if f.now >= next && f.now < end {
 			if len(posted) < 16 {
 				posted = append(posted, f.now)
-				f.victim[0].send(abi.OpWrite, 0, 4096, f.victim[1], 0)
+				f.bystander[0].send(abi.OpWrite, 0, 4096, f.bystander[1], 0)
 			}
 			f.sent = append(f.sent, f.now)
-			f.put(0, 0, f.udp(0, 0, [4]byte{192, 168, 100, 21}, "of the victim", 1000), gateway.Offload{})
+			f.put(0, 0, f.udp(0, 0, [4]byte{192, 168, 100, 21}, "of the bystander", 1000), gateway.Offload{})
 			next += every
 		}
 	}
@@ -219,7 +219,7 @@ func (f *fair) measure(d falcon.Time) (rdma, plain got) {
 		f.run(f.now+1e6, step)
 	}
 	if len(posted) > 0 || len(f.came) < len(f.sent) {
-		f.t.Fatalf("of the victim %d WRITEs are not done, and %d of %d frames came", len(posted), len(f.came), len(f.sent))
+		f.t.Fatalf("of the bystander %d WRITEs are not done, and %d of %d frames came", len(posted), len(f.came), len(f.sent))
 	}
 	for i, at := range f.came {
 		plain.add(at-f.sent[i], at < end)
@@ -355,11 +355,11 @@ func (d *driver) tryPost(op abi.AdminOp, params marshaler) bool {
 	return true
 }
 
-// TestVictimBesideAnyAttacker checks that a victim beside any attacker keeps its p99 within four
-// times that of the victim alone (four times for each if there are several), and four fifths of its
-// rate; and that no Step takes longer than the budgets allow. Its connection and its port are the
-// attacker's neighbours on both NICs.
-func TestVictimBesideAnyAttacker(t *testing.T) {
+// TestBystanderOfAnyAttackerKeepsItsShare checks that a bystander beside any attacker keeps its p99
+// within four times that of the bystander alone (four times for each if there are several), and
+// four fifths of its rate; and that no Step takes longer than the budgets allow. Its connection and
+// its port are the attacker's neighbours on both NICs.
+func TestBystanderOfAnyAttackerKeepsItsShare(t *testing.T) {
 	names := make([][]string, 0, len(attacks)+3)
 	for name := range attacks {
 		names = append(names, []string{name})
@@ -394,7 +394,7 @@ func TestVictimBesideAnyAttacker(t *testing.T) {
 }
 
 // FuzzWork checks the same for any two attackers, one of them at the port, at any times: the
-// victim's data arrives, and no Step takes longer than the budgets allow.
+// bystander's data arrives, and no Step takes longer than the budgets allow.
 func FuzzWork(f *testing.F) {
 	names := slices.Sorted(maps.Keys(attacks))
 	atPort := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.Contains(name, "frames") })

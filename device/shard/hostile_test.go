@@ -84,13 +84,13 @@ func (h *hostile) value() uint64 {
 		}
 		return 1
 	case 4:
-		return uint64(w.victim.lkey)
+		return uint64(w.target.lkey)
 	case 5:
-		return uint64(w.victim.rkey)
+		return uint64(w.target.rkey)
 	case 6:
-		return uint64(w.victim.qpn)
+		return uint64(w.target.qpn)
 	case 7:
-		return uint64(w.victim.cqn)
+		return uint64(w.target.cqn)
 	case 8:
 		return uint64(w.witness.rkey)
 	case 9:
@@ -239,7 +239,7 @@ func (h *hostile) template(which byte) {
 	case 5:
 		h.command(abi.AdminOpCMConnect, &abi.CMConnect{QPN: h.number(4), Service: accompliceService, DGID: h.w.accomplice.fn.GID()})
 	case 6:
-		h.command(abi.AdminOpCMConnect, &abi.CMConnect{QPN: h.number(4), Service: h.value(), DGID: h.w.victim.fn.GID()})
+		h.command(abi.AdminOpCMConnect, &abi.CMConnect{QPN: h.number(4), Service: h.value(), DGID: h.w.target.fn.GID()})
 	case 7:
 		h.command(abi.AdminOpModifyQP, &abi.ModifyQP{QPN: h.number(4), Mask: abi.QPAttrState, State: abi.QPState(h.byte() % 8)})
 	case 8:

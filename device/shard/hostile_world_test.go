@@ -18,17 +18,17 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// hostileWorld is a NIC with a hostile guest on one function and a victim on another, of the same
-// tenant. The victim has a connection to the other NIC; the hostile guest may get one to an
+// hostileWorld is a NIC with a hostile guest on one function and a bystander on another, of the same
+// tenant. The bystander has a connection to the other NIC; the hostile guest may get one to an
 // accomplice there that accepts everything.
 //
 //	             shard 0                        shard 1
 //	hostile ──── vf1 ─────────────────────────── vf1 ──── accomplice
-//	victim ───── vf2 ─────────────────────────── vf2 ──── witness
+//	bystander ── vf2 ─────────────────────────── vf2 ──── witness
 type hostileWorld struct {
 	v          *virtual
 	h          *hostile
-	victim     bystander
+	target     bystander
 	witness    bystander
 	accomplice *driver
 	busy       bool // the accomplice has a connection or waits for one
@@ -47,11 +47,11 @@ func newHostileWorld(t testing.TB, seed uint64) *hostileWorld {
 		}
 	})}
 	w.v.tell = false
-	w.victim.driver, w.witness.driver, w.accomplice = newDriver(w.v, 0, 2), newDriver(w.v, 1, 2), newDriver(w.v, 1, 1)
-	for _, d := range []*driver{w.victim.driver, w.witness.driver, w.accomplice} {
+	w.target.driver, w.witness.driver, w.accomplice = newDriver(w.v, 0, 2), newDriver(w.v, 1, 2), newDriver(w.v, 1, 1)
+	for _, d := range []*driver{w.target.driver, w.witness.driver, w.accomplice} {
 		d.setUp()
 	}
-	w.victim.connectTo(w.witness.driver, 99)
+	w.target.connectTo(w.witness.driver, 99)
 	w.witness.must(abi.AdminOpCMUnlisten, &abi.CMUnlisten{Service: 99})
 	w.accomplice.must(abi.AdminOpCMListen, &abi.CMListen{Service: accompliceService})
 	w.v.idle(2e9)
@@ -59,9 +59,9 @@ func newHostileWorld(t testing.TB, seed uint64) *hostileWorld {
 		w.slots[i] = w.v.cores[i].Manager.CIDsInUse()
 	}
 	w.h = newHostile(t, w)
-	w.victim.collect()
+	w.target.collect()
 	w.witness.collect()
-	w.victim.remember()
+	w.target.remember()
 	w.witness.remember()
 	w.work()
 	return w
@@ -111,16 +111,16 @@ func (w *hostileWorld) round(input []byte) {
 // untouched fails if the state of the bystanders has changed.
 func (w *hostileWorld) untouched() {
 	w.v.t.Helper()
-	w.victim.untouched("victim", w.rounds%64 == 0)
+	w.target.untouched("bystander", w.rounds%64 == 0)
 	w.witness.untouched("witness", w.rounds%64 == 0)
 	if st := w.accomplice.fn.Lifecycle.State(); st != abi.StateReady {
 		w.v.t.Fatalf("the accomplice is in %s", st)
 	}
 }
 
-// work runs an operation of the victim, which must succeed as always.
+// work runs an operation of the bystander, which must succeed as always.
 func (w *hostileWorld) work() {
-	t, a, b := w.v.t, &w.victim, &w.witness
+	t, a, b := w.v.t, &w.target, &w.witness
 	t.Helper()
 	n, off := 1+(w.rounds*37)%9000, (w.rounds*4099)%(40<<10)
 	for i := range n {
@@ -128,7 +128,7 @@ func (w *hostileWorld) work() {
 	}
 	a.send(abi.OpWrite, off, n, b.driver, off)
 	if cqe := a.done(); cqe.Status != abi.WCSuccess || cqe.WRID != uint64(n) || cqe.QPN != a.qpn {
-		t.Fatalf("round %d: the victim's WRITE: %+v", w.rounds, cqe)
+		t.Fatalf("round %d: the bystander's WRITE: %+v", w.rounds, cqe)
 	}
 	if !bytes.Equal(a.data()[off:off+n], b.data()[off:off+n]) {
 		t.Fatalf("round %d: the witness got other data", w.rounds)
