@@ -303,8 +303,8 @@ func (n *net) flow(v6 bool, proto uint8, sizes ...int) {
 
 func repeated(size, n int) []int { return slices.Repeat([]int{size}, n) }
 
-// TestJoinedFrameFitsAPacket: joined packets are at most as long as one packet; for UDP over IPv4, a header
-// less.
+// TestJoinedFrameFitsAPacket: joined packets are at most as long as one packet; for UDP over IPv4,
+// a header less.
 func TestJoinedFrameFitsAPacket(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, proto := range []uint8{protoTCP, protoUDP} {
@@ -334,7 +334,8 @@ func TestJoinedFrameFitsAPacket(t *testing.T) {
 	}
 }
 
-// TestJoinedFrameCanBeSegmentedAgain: no more packets are joined than the guest's kernel can segment again.
+// TestJoinedFrameCanBeSegmentedAgain: no more packets are joined than the guest's kernel can
+// segment again.
 func TestJoinedFrameCanBeSegmentedAgain(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, tc := range []struct {
@@ -350,8 +351,8 @@ func TestJoinedFrameCanBeSegmentedAgain(t *testing.T) {
 	}
 }
 
-// TestJoinedPayloadsHaveOneLength: joined payloads have equal lengths, except that the last may be shorter and ends
-// the frame. A longer payload begins another frame.
+// TestJoinedPayloadsHaveOneLength: joined payloads have equal lengths, except that the last may be
+// shorter and ends the frame. A longer payload begins another frame.
 func TestJoinedPayloadsHaveOneLength(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, tc := range []struct{ sizes, frames []int }{
@@ -403,8 +404,9 @@ func TestPushEndsAFrame(t *testing.T) {
 	}
 }
 
-// TestIdentificationsOfJoinedPacketsFollow: packets that may be fragmented are joined if their identifications are
-// consecutive. For packets that may not be fragmented, identifications have no meaning (RFC 6864).
+// TestIdentificationsOfJoinedPacketsFollow: packets that may be fragmented are joined if their
+// identifications are consecutive. For packets that may not be fragmented, identifications have no
+// meaning (RFC 6864).
 func TestIdentificationsOfJoinedPacketsFollow(t *testing.T) {
 	for _, tc := range []struct {
 		df     bool
@@ -454,9 +456,9 @@ func TestSegmentsWithOtherOptionsStayApart(t *testing.T) {
 	}
 }
 
-// TestPacketsOfAFlowStayInOrder: a packet that is not joined is not overtaken by later packets of its flow.
-// Packets of other protocols, fragments, and packets without visible ports do not affect other
-// flows.
+// TestPacketsOfAFlowStayInOrder: a packet that is not joined is not overtaken by later packets of
+// its flow. Packets of other protocols, fragments, and packets without visible ports do not affect
+// other flows.
 func TestPacketsOfAFlowStayInOrder(t *testing.T) {
 	for name, tc := range map[string]struct {
 		between []byte
@@ -490,8 +492,8 @@ func TestPacketsOfAFlowStayInOrder(t *testing.T) {
 	}
 }
 
-// TestEightFlowsAreJoinedAtOnce: packets of eight flows can be joined at the same time. A ninth flow replaces
-// the oldest.
+// TestEightFlowsAreJoinedAtOnce: packets of eight flows can be joined at the same time. A ninth
+// flow replaces the oldest.
 func TestEightFlowsAreJoinedAtOnce(t *testing.T) {
 	n := receiver(t)
 	of := func(flow byte, seq uint32) {

@@ -215,7 +215,8 @@ func TestDHCPAnswers(t *testing.T) {
 	}
 }
 
-// TestDHCPOffersAtMostFourRouters: an answer has at most four routers and four name servers, and no IPv6 address.
+// TestDHCPOffersAtMostFourRouters: an answer has at most four routers and four name servers, and no
+// IPv6 address.
 func TestDHCPOffersAtMostFourRouters(t *testing.T) {
 	for count, told := range map[int]int{0: 0, 1: 1, 4: 4, 5: 4} {
 		n := newNet(t)
@@ -249,8 +250,8 @@ func TestDHCPOffersAtMostFourRouters(t *testing.T) {
 	}
 }
 
-// TestDHCPForTheGatewayIsAnswered: the gateway handles a datagram from a DHCP client's port to a server's port if
-// it is addressed to the gateway or broadcast. It handles no other datagram.
+// TestDHCPForTheGatewayIsAnswered: the gateway handles a datagram from a DHCP client's port to a
+// server's port if it is addressed to the gateway or broadcast. It handles no other datagram.
 func TestDHCPForTheGatewayIsAnswered(t *testing.T) {
 	const open = 9
 	datagram := func(to netip.Addr, proto layers.IPProtocol, src, dst uint16, n int) []byte {

@@ -141,9 +141,9 @@ func fragmented(f []byte) []byte {
 	return f
 }
 
-// TestPortSendsFromItsFunctionOnly: a packet from a port must come from its function, go to one other host, and
-// have an address that may leave the link. A port that may send from any address may not send from
-// an invalid one.
+// TestPortSendsFromItsFunctionOnly: a packet from a port must come from its function, go to one
+// other host, and have an address that may leave the link. A port that may send from any address
+// may not send from an invalid one.
 func TestPortSendsFromItsFunctionOnly(t *testing.T) {
 	small := func(dst MAC, from, to netip.Addr) []byte { return udp(t, dst, macA, from, to, 10) }
 	group := MAC{1, 0, 0x5e, 1, 2, 3}
@@ -189,8 +189,8 @@ func TestPortSendsFromItsFunctionOnly(t *testing.T) {
 	}
 }
 
-// TestRouterForwardsWhileAHopIsLeft: a router forwards a packet only if a hop is left after it. Inside a subnet the TTL
-// is not changed.
+// TestRouterForwardsWhileAHopIsLeft: a router forwards a packet only if a hop is left after it.
+// Inside a subnet the TTL is not changed.
 func TestRouterForwardsWhileAHopIsLeft(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, tc := range []struct {
@@ -469,8 +469,8 @@ func TestRestIsCopiedForShardsAndFunctions(t *testing.T) {
 	}
 }
 
-// TestPayloadStaysOnceAllHeadersAreCopied: the payload stays in the guest's memory if 60 bytes of the upper layer were
-// copied, which is the length of the longest header.
+// TestPayloadStaysOnceAllHeadersAreCopied: the payload stays in the guest's memory if 60 bytes of
+// the upper layer were copied, which is the length of the longest header.
 func TestPayloadStaysOnceAllHeadersAreCopied(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		from, to, l4 := ipA, ipB, ethLen+ipv4Len

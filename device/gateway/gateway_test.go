@@ -332,7 +332,8 @@ func TestFlowKeepsItsPath(t *testing.T) {
 	}
 }
 
-// TestFramesAreSentInOrder: taken frames are sent in order, and taking an empty list does not drop them.
+// TestFramesAreSentInOrder: taken frames are sent in order, and taking an empty list does not drop
+// them.
 func TestFramesAreSentInOrder(t *testing.T) {
 	n := newNet(t)
 	var in []PortInput

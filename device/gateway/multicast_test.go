@@ -69,8 +69,8 @@ func TestGroupFromFunction(t *testing.T) {
 	}
 }
 
-// TestGroupFollowsPorts: who gets a multicast packet is computed again when a port is added, removed or
-// goes down, also if the routes do not change.
+// TestGroupFollowsPorts: who gets a multicast packet is computed again when a port is added,
+// removed or goes down, also if the routes do not change.
 func TestGroupFollowsPorts(t *testing.T) {
 	n := newNet(t)
 	received := n.receive()

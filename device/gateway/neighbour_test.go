@@ -396,8 +396,8 @@ func decodeARP(f []byte) (p arpPacket, ok bool) {
 	return arpPacket{netip.AddrFrom4([4]byte(b[14:18])), netip.AddrFrom4([4]byte(b[24:28]))}, true
 }
 
-// TestRouterAdvertisementFitsTheMinimumMTU: a router advertisement contains as many subnets as fit a packet of the minimum
-// MTU together with all name servers.
+// TestRouterAdvertisementFitsTheMinimumMTU: a router advertisement contains as many subnets as fit
+// a packet of the minimum MTU together with all name servers.
 func TestRouterAdvertisementFitsTheMinimumMTU(t *testing.T) {
 	n := newNet(t)
 	tenant := TenantConfig{Tenant: 7, DNS: addrs("fd00::53", "fd00::54", "fd00::55", "fd00::56", "fd00::57")}

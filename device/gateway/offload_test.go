@@ -186,8 +186,8 @@ func cutOff(t *testing.T, off Offload) *several {
 	return &several{shorten(s.f[:ethLen+ipv4Len+5]), off, s.l4}
 }
 
-// TestSegmentsFitThePath: TCP segments become as short as the path needs, down to eight bytes. A datagram
-// keeps its length.
+// TestSegmentsFitThePath: TCP segments become as short as the path needs, down to eight bytes. A
+// datagram keeps its length.
 func TestSegmentsFitThePath(t *testing.T) {
 	for _, tc := range []struct {
 		proto              layers.IPProtocol
@@ -218,8 +218,8 @@ func TestSegmentsFitThePath(t *testing.T) {
 	}
 }
 
-// TestCWRIsInTheFirstSegmentOnly: CWR is set in the first segment only, if the frame has the ECN flag, else in
-// all.
+// TestCWRIsInTheFirstSegmentOnly: CWR is set in the first segment only, if the frame has the ECN
+// flag, else in all.
 func TestCWRIsInTheFirstSegmentOnly(t *testing.T) {
 	for _, once := range []bool{false, true} {
 		f, off := whole(t, ipA, ipC, layers.IPProtocolTCP, 0, 3000, 1000, tcpCWR)
@@ -238,8 +238,8 @@ func TestCWRIsInTheFirstSegmentOnly(t *testing.T) {
 	}
 }
 
-// TestUDPSendsNoZeroChecksum: TCP sends a checksum of 0 unchanged. UDP sends it as 0xffff, because 0 means
-// that there is none (RFC 768).
+// TestUDPSendsNoZeroChecksum: TCP sends a checksum of 0 unchanged. UDP sends it as 0xffff, because
+// 0 means that there is none (RFC 768).
 func TestUDPSendsNoZeroChecksum(t *testing.T) {
 	for _, proto := range []layers.IPProtocol{layers.IPProtocolTCP, layers.IPProtocolUDP} {
 		for _, to := range []netip.Addr{ipC, v6C} {
@@ -305,10 +305,10 @@ func together(t *testing.T, most int, packets ...[]byte) (whole []*layers.IPv4) 
 	return whole
 }
 
-// TestFragmentsReassembleToThePacket: an IPv4 packet that may be fragmented and is longer than the path's
-// MTU arrives in fragments that fit and that reassemble to the packet: at a peer, at a port of this
-// shard or another, and at a port from a peer. A packet that may not be fragmented is dropped, and
-// its sender gets an error.
+// TestFragmentsReassembleToThePacket: an IPv4 packet that may be fragmented and is longer than the
+// path's MTU arrives in fragments that fit and that reassemble to the packet: at a peer, at a port
+// of this shard or another, and at a port from a peer. A packet that may not be fragmented is
+// dropped, and its sender gets an error.
 func TestFragmentsReassembleToThePacket(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range uint16(300) {
@@ -365,8 +365,8 @@ func TestFragmentsReassembleToThePacket(t *testing.T) {
 	}
 }
 
-// TestEachDatagramOfAFrameIsFragmented: if a frame stands for several datagrams, each datagram that is
-// too long for the path is fragmented and keeps its length.
+// TestEachDatagramOfAFrameIsFragmented: if a frame stands for several datagrams, each datagram that
+// is too long for the path is fragmented and keeps its length.
 func TestEachDatagramOfAFrameIsFragmented(t *testing.T) {
 	n := newNet(t)
 	const payload, size = 10_000, 3000

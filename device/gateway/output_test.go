@@ -267,8 +267,8 @@ func TestRestIsCopiedForPortsThatCannotGather(t *testing.T) {
 	}
 }
 
-// TestFramesAndBytesAreCounted: frames from port to port, to the tunnel and from it are counted, with
-// their bytes.
+// TestFramesAndBytesAreCounted: frames from port to port, to the tunnel and from it are counted,
+// with their bytes.
 func TestFramesAndBytesAreCounted(t *testing.T) {
 	n := newNet(t)
 	const headers, ip = 42, 28

@@ -145,8 +145,8 @@ func endsWith(next uint8) []byte {
 	return b
 }
 
-// TestHeadersAreParsedAsFarAsTheyAreThere: if only the beginning of a packet is present, its headers are parsed as far as they
-// are there.
+// TestHeadersAreParsedAsFarAsTheyAreThere: if only the beginning of a packet is present, its
+// headers are parsed as far as they are there.
 func TestHeadersAreParsedAsFarAsTheyAreThere(t *testing.T) {
 	b := ip6With(protoHopByHop, extension(protoDstOpts, 0, 8), extension(protoUDP, 2, 24))
 	for n := ipv6Len; n <= len(b); n++ {
@@ -186,8 +186,8 @@ func TestManyExtensions(t *testing.T) {
 	}
 }
 
-// TestEveryBitOfAFlowCounts: two flows that differ in one bit of an address, a port or the protocol have
-// different hashes.
+// TestEveryBitOfAFlowCounts: two flows that differ in one bit of an address, a port or the protocol
+// have different hashes.
 func TestEveryBitOfAFlowCounts(t *testing.T) {
 	v4, v6 := udp(t, gwA, macA, ipA, ipC, 10)[ethLen:], udp(t, gwA, macA, v6A, v6C, 10)[ethLen:]
 	for name, tc := range map[string]struct {

@@ -267,8 +267,8 @@ func TestErrorsRefill(t *testing.T) {
 	}
 }
 
-// TestGatewayAnswersForItsOwnAddresses: the gateway answers for its own link-local address, as a router. If the tenant
-// has no router, it answers for its address as a DHCP server.
+// TestGatewayAnswersForItsOwnAddresses: the gateway answers for its own link-local address, as a
+// router. If the tenant has no router, it answers for its address as a DHCP server.
 func TestGatewayAnswersForItsOwnAddresses(t *testing.T) {
 	n := newNet(t)
 	own := n.a.linkLocal()
@@ -293,8 +293,8 @@ func TestGatewayAnswersForItsOwnAddresses(t *testing.T) {
 	}
 }
 
-// TestReplyNeedsNoOtherOutput: a reply of the gateway goes to the port that asked, also when there is no other
-// output.
+// TestReplyNeedsNoOtherOutput: a reply of the gateway goes to the port that asked, also when there
+// is no other output.
 func TestReplyNeedsNoOtherOutput(t *testing.T) {
 	n := newNet(t)
 	device := &taking{}
@@ -319,7 +319,8 @@ func TestReplyNeedsNoOtherOutput(t *testing.T) {
 	}
 }
 
-// TestRouterAnswersWholeEchoRequestsOnly: a router answers whole echo requests of both IP versions, and nothing else.
+// TestRouterAnswersWholeEchoRequestsOnly: a router answers whole echo requests of both IP versions,
+// and nothing else.
 func TestRouterAnswersWholeEchoRequestsOnly(t *testing.T) {
 	ping := func(kind, code uint8, n int) []byte {
 		return frame(t, eth(gwA, macA, layers.EthernetTypeIPv4), ip4(ipA, router4, layers.IPProtocolICMPv4),

@@ -112,8 +112,8 @@ func ofFunction(t *testing.T, to netip.Addr, n int) []byte {
 	return frame(t, eth(MAC{}, MAC{}, layers.EthernetTypeIPv4), ip, u, gopacket.Payload(make([]byte, n-ipv4Len-udpLen)))
 }
 
-// TestRoCEOfFunctionsIsRouted: RoCEv2 packets of a function go where its guest's packets would go, if they
-// fit. There is no error message if they do not fit.
+// TestRoCEOfFunctionsIsRouted: RoCEv2 packets of a function go where its guest's packets would go,
+// if they fit. There is no error message if they do not fit.
 func TestRoCEOfFunctionsIsRouted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		to             netip.Addr
@@ -182,8 +182,8 @@ func TestFunctionGetsCompleteChecksums(t *testing.T) {
 	}
 }
 
-// TestFunctionTakesRoCEAtItsFirstAddress: RoCEv2 packets to the first address of a function go to the function. Those
-// to its other addresses, or to a function without addresses, go to the guest.
+// TestFunctionTakesRoCEAtItsFirstAddress: RoCEv2 packets to the first address of a function go to
+// the function. Those to its other addresses, or to a function without addresses, go to the guest.
 func TestFunctionTakesRoCEAtItsFirstAddress(t *testing.T) {
 	for _, tc := range []struct {
 		addresses []netip.Addr

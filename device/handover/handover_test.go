@@ -228,8 +228,8 @@ func TestFrameBeginsAnewAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestOnlyOtherShardsAreGivenFrames checks that nothing is handed to a missing shard or to the shard
-// itself, and that no frame is longer than MaxFrame.
+// TestOnlyOtherShardsAreGivenFrames checks that nothing is handed to a missing shard or to the
+// shard itself, and that no frame is longer than MaxFrame.
 func TestOnlyOtherShardsAreGivenFrames(t *testing.T) {
 	ends := New(3)
 	for _, c := range []struct {
@@ -246,8 +246,8 @@ func TestOnlyOtherShardsAreGivenFrames(t *testing.T) {
 	}
 }
 
-// TestGivenNamesEachShardOnce checks that Given returns each shard that was given something since the
-// last call, once.
+// TestGivenNamesEachShardOnce checks that Given returns each shard that was given something since
+// the last call, once.
 func TestGivenNamesEachShardOnce(t *testing.T) {
 	ends := New(4)
 	for _, to := range []int{3, 0, 3} {

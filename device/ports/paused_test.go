@@ -84,8 +84,8 @@ func TestPausedGuestIsNotPolled(t *testing.T) {
 	}
 }
 
-// TestPausedPortsAreReadAgainInOneTurn checks that all ports that are due are read again in one turn, and the
-// others stay paused.
+// TestPausedPortsAreReadAgainInOneTurn checks that all ports that are due are read again in one
+// turn, and the others stay paused.
 func TestPausedPortsAreReadAgainInOneTurn(t *testing.T) {
 	w := newWorld(t, 1, 2)
 	for i, rate := range []uint64{1_000_000, 1_000_000, 500_000} {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestBusyGuestIsPolled checks that a guest that signalled a frame is polled for the next ones. After
-// many polls without a frame it is asked to signal again, and is read when it does.
+// TestBusyGuestIsPolled checks that a guest that signalled a frame is polled for the next ones.
+// After many polls without a frame it is asked to signal again, and is read when it does.
 func TestBusyGuestIsPolled(t *testing.T) {
 	w := newWorld(t, 1, 0)
 	d := w.devs[0]
@@ -102,8 +102,8 @@ func TestArmBeforeSleep(t *testing.T) {
 	}
 }
 
-// TestPolledGuestsTakeTurns checks that if not all guests can be polled in a turn, they take turns in
-// order, and none is polled twice in one.
+// TestPolledGuestsTakeTurns checks that if not all guests can be polled in a turn, they take turns
+// in order, and none is polled twice in one.
 func TestPolledGuestsTakeTurns(t *testing.T) {
 	guests := make([]*loopPort, 5)
 	for i := range guests {

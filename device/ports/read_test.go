@@ -77,8 +77,8 @@ func TestBusyShardReadsNothing(t *testing.T) {
 // repeat returns n frames of a size.
 func repeat(n, size int) []int { return slices.Repeat([]int{size}, n) }
 
-// TestPortsShareATurn checks that ports with frames share a turn, and that what one port does not use
-// goes to the others. A port that was not read to the end may have more.
+// TestPortsShareATurn checks that ports with frames share a turn, and that what one port does not
+// use goes to the others. A port that was not read to the end may have more.
 func TestPortsShareATurn(t *testing.T) {
 	for _, c := range []struct {
 		what  string
@@ -115,7 +115,8 @@ func TestPortsShareATurn(t *testing.T) {
 	}
 }
 
-// TestMoreReportsTheLastTurn checks that a turn that reads little replaces what More reported before.
+// TestMoreReportsTheLastTurn checks that a turn that reads little replaces what More reported
+// before.
 func TestMoreReportsTheLastTurn(t *testing.T) {
 	w := newWorld(t, 0, 1)
 	w.devs[0].fill(60_000, 60_000, 60_000, 60_000, 60)
@@ -258,8 +259,8 @@ func TestRoomForRest(t *testing.T) {
 	}
 }
 
-// TestManyPortsAreReadInTurns checks that a turn reads some of many ports that signalled, and the next turn
-// the others, and that polled ports have their own share.
+// TestManyPortsAreReadInTurns checks that a turn reads some of many ports that signalled, and the
+// next turn the others, and that polled ports have their own share.
 func TestManyPortsAreReadInTurns(t *testing.T) {
 	const telling, polled = portReady + 3, 5
 	w := newWorld(t, polled, telling)

@@ -66,9 +66,9 @@ func TestRemovedPort(t *testing.T) {
 	}
 }
 
-// TestRestOfARemovedPortIsCopied checks that data still in the memory of a guest whose port is removed is
-// copied first, and that the guest is not polled after that. The other guest is notified at the end
-// of the turn.
+// TestRestOfARemovedPortIsCopied checks that data still in the memory of a guest whose port is
+// removed is copied first, and that the guest is not polled after that. The other guest is notified
+// at the end of the turn.
 func TestRestOfARemovedPortIsCopied(t *testing.T) {
 	w := newWorld(t, 3, 0)
 	for _, d := range w.devs[1:] {
@@ -214,8 +214,8 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestFitReportsPortsThatCannotBeOpened checks that a port that cannot be opened is reported for its function,
-// and tried again by the next Fit; the others are opened.
+// TestFitReportsPortsThatCannotBeOpened checks that a port that cannot be opened is reported for
+// its function, and tried again by the next Fit; the others are opened.
 func TestFitReportsPortsThatCannotBeOpened(t *testing.T) {
 	w := newWorld(t, 0, 2)
 	rename := func(c *config.Function) {

@@ -23,9 +23,9 @@ func (o *Opener) Window(sealed []byte) (shard int, ok bool) { return o.psp.Lane(
 // Refusal says why a packet is refused.
 type Refusal uint8
 
-// Open opens a packet in place and, if it was sealed with a key of the Falcon class, finds the Falcon
-// packet in it: the class decides, whatever is inside. The result is valid until the next call. A
-// packet that is refused after its key was found to be right has its Use all the same.
+// Open opens a packet in place and, if it was sealed with a key of the Falcon class, finds the
+// Falcon packet in it: the class decides, whatever is inside. The result is valid until the next
+// call. A packet that is refused after its key was found to be right has its Use all the same.
 func (o *Opener) Open(sealed []byte) (*Opened, Refusal) {
 	hdr, _, clear, err := o.psp.Open(sealed)
 	if err != nil {

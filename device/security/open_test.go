@@ -8,7 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
-// TestFalconIsOpenedUnchanged: checks where Falcon packets are in either mode, and that they are opened unchanged.
+// TestFalconIsOpenedUnchanged: checks where Falcon packets are in either mode, and that they are
+// opened unchanged.
 func TestFalconIsOpenedUnchanged(t *testing.T) {
 	const n = 100
 	for _, tc := range []struct {
@@ -79,8 +80,8 @@ func addr(last byte, v6 bool) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 0, 0, last})
 }
 
-// TestOpenedPacketIsFalconIfItsHeaderSaysSo: an opened packet is a Falcon packet only if PSP's header says so, and only with
-// the IP version that it says.
+// TestOpenedPacketIsFalconIfItsHeaderSaysSo: an opened packet is a Falcon packet only if PSP's
+// header says so, and only with the IP version that it says.
 func TestOpenedPacketIsFalconIfItsHeaderSaysSo(t *testing.T) {
 	falcon := make([]byte, 60)
 	falcon[0], falcon[3] = 1<<4, 0x42
@@ -138,7 +139,8 @@ func TestOpenedPacketIsFalconIfItsHeaderSaysSo(t *testing.T) {
 	}
 }
 
-// TestPlainPacketHasTheVersionOfItsHeader: a packet of the gateway class is an IP packet of the version that PSP's header says.
+// TestPlainPacketHasTheVersionOfItsHeader: a packet of the gateway class is an IP packet of the
+// version that PSP's header says.
 func TestPlainPacketHasTheVersionOfItsHeader(t *testing.T) {
 	v4, v6 := nextHeader(false), nextHeader(true)
 	for _, c := range []struct {

@@ -73,8 +73,8 @@ func TestRotationWaitsOnce(t *testing.T) {
 	}
 }
 
-// TestOldKeyIsAcceptedForASecond: an old key is accepted for a second after the peer has confirmed the new one, and
-// for a quarter of the period if that is shorter.
+// TestOldKeyIsAcceptedForASecond: an old key is accepted for a second after the peer has confirmed
+// the new one, and for a quarter of the period if that is shorter.
 func TestOldKeyIsAcceptedForASecond(t *testing.T) {
 	for every, lingers := range map[int64]int64{0: 1e9, 8e9: 1e9, 4e9: 1e9, 2e9: 5e8, 1000: 250} {
 		k, _ := newKeys(t, time.Duration(every), nil)
@@ -153,8 +153,8 @@ func TestRotateTwice(t *testing.T) {
 	}
 }
 
-// TestForgottenPeerIsNotRotated: if a peer is forgotten during a rotation, its keys are not replaced. A
-// key issued meanwhile is of the new generation, and stays.
+// TestForgottenPeerIsNotRotated: if a peer is forgotten during a rotation, its keys are not
+// replaced. A key issued meanwhile is of the new generation, and stays.
 func TestForgottenPeerIsNotRotated(t *testing.T) {
 	k, m := newKeys(t, 0, nil)
 	k.cfg.Needed = all
@@ -217,8 +217,8 @@ func TestNoMasterKey(t *testing.T) {
 	}
 }
 
-// TestPeerWithoutAKeyGetsOne: a peer without a key gets the present one. A peer that has used it up gets another,
-// once. A request about a key that is no longer in use has no effect.
+// TestPeerWithoutAKeyGetsOne: a peer without a key gets the present one. A peer that has used it up
+// gets another, once. A request about a key that is no longer in use has no effect.
 func TestPeerWithoutAKeyGetsOne(t *testing.T) {
 	k, m := newKeys(t, 0, nil)
 	u := Use{Peer: 2, Tenant: 7}

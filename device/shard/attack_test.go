@@ -128,8 +128,8 @@ func TestAttackByNumbers(t *testing.T) {
 	}
 }
 
-// TestAttackByKeys uses the bystander's keys: locally, where they are not valid, and at a peer of the
-// attacker's own, which has not issued them.
+// TestAttackByKeys uses the bystander's keys: locally, where they are not valid, and at a peer of
+// the attacker's own, which has not issued them.
 func TestAttackByKeys(t *testing.T) {
 	v := newVirtual(t, 41, wire100us)
 	x := newAttacked(v)

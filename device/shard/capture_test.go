@@ -100,7 +100,8 @@ func TestCaptureExplains(t *testing.T) {
 	}
 }
 
-// TestTrafficIsCapturedIfAnyCaptureWantsIt checks that traffic is copied if any of several captures wants it.
+// TestTrafficIsCapturedIfAnyCaptureWantsIt checks that traffic is copied if any of several captures
+// wants it.
 func TestTrafficIsCapturedIfAnyCaptureWantsIt(t *testing.T) {
 	ports := map[capture.Port]int{{Name: "vp0"}: 2}
 	for _, c := range []struct {
@@ -151,8 +152,8 @@ func recordsOf(t *testing.T, file io.Reader) (list []captured) {
 	return list
 }
 
-// TestCaptureHasTheWallClock checks that packets are captured with the time of the wall clock, not the
-// shard's.
+// TestCaptureHasTheWallClock checks that packets are captured with the time of the wall clock, not
+// the shard's.
 func TestCaptureHasTheWallClock(t *testing.T) {
 	var file bytes.Buffer
 	to, err := capture.New(&file)
@@ -173,8 +174,8 @@ func TestCaptureHasTheWallClock(t *testing.T) {
 	}
 }
 
-// TestFramesOfAPortAreCapturedByName checks that a frame of a port is in the captures that name the port, and in
-// those of any port, which add the port then.
+// TestFramesOfAPortAreCapturedByName checks that a frame of a port is in the captures that name the
+// port, and in those of any port, which add the port then.
 func TestFramesOfAPortAreCapturedByName(t *testing.T) {
 	shown := capture.Port{Name: "vp0"}
 	for _, c := range []struct {
@@ -217,8 +218,8 @@ func TestFramesOfAPortAreCapturedByName(t *testing.T) {
 	}
 }
 
-// TestFramesOfPortsAreCapturedBothWays checks that frames that guests send and get are captured if a capture wants
-// ports, both ways, but not frames of endpoints without a port.
+// TestFramesOfPortsAreCapturedBothWays checks that frames that guests send and get are captured if
+// a capture wants ports, both ways, but not frames of endpoints without a port.
 func TestFramesOfPortsAreCapturedBothWays(t *testing.T) {
 	for _, x := range []struct {
 		sink capture.Sink
@@ -252,8 +253,8 @@ func TestFramesOfPortsAreCapturedBothWays(t *testing.T) {
 	}
 }
 
-// TestCapturesAndTracesAreBounded checks the limits on captures and traced functions at one time, and that one that
-// ends makes room.
+// TestCapturesAndTracesAreBounded checks the limits on captures and traced functions at one time,
+// and that one that ends makes room.
 func TestCapturesAndTracesAreBounded(t *testing.T) {
 	v := newVirtualWith(t, 5, wire100us, manyVFs)
 	s := v.shards[0]

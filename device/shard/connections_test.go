@@ -245,8 +245,8 @@ func TestAdminBacklog(t *testing.T) {
 	}
 }
 
-// TestNeighboursAreResolvedBeforeTheFirstBurst checks that neighbours are resolved while the managers talk, so that the first
-// burst of a new connection is neither parked nor sent twice.
+// TestNeighboursAreResolvedBeforeTheFirstBurst checks that neighbours are resolved while the
+// managers talk, so that the first burst of a new connection is neither parked nor sent twice.
 func TestNeighboursAreResolvedBeforeTheFirstBurst(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
@@ -262,8 +262,8 @@ func TestNeighboursAreResolvedBeforeTheFirstBurst(t *testing.T) {
 	}
 }
 
-// TestRoutesNameThePortOrPeer checks that routes name the port or the peer that has an address, and whether the
-// way to the peer is sealed.
+// TestRoutesNameThePortOrPeer checks that routes name the port or the peer that has an address, and
+// whether the way to the peer is sealed.
 func TestRoutesNameThePortOrPeer(t *testing.T) {
 	v := newPortWorld(t, 1)
 	kinds := map[string]int{}
@@ -293,8 +293,8 @@ func TestRoutesNameThePortOrPeer(t *testing.T) {
 	}
 }
 
-// TestRefusedWiringIsRepeated checks that a refused connection attempt is repeated, and that a connection that
-// ended is not made again.
+// TestRefusedWiringIsRepeated checks that a refused connection attempt is repeated, and that a
+// connection that ended is not made again.
 func TestRefusedWiringIsRepeated(t *testing.T) {
 	for _, tc := range []struct {
 		kind  cm.OutputKind
@@ -390,10 +390,10 @@ func TestDisconnectIsBounded(t *testing.T) {
 	}
 }
 
-// TestReceivedRequestsCompleteWhenThePeerEnds checks that requests that the peer's driver has received complete with success,
-// although the acknowledgements were lost and the peer ends the connection right away, and that
-// others are flushed. It tests each way to end a connection, for connections made by connection
-// management and for wired queue pairs. (DEV-905, DEV-912)
+// TestReceivedRequestsCompleteWhenThePeerEnds checks that requests that the peer's driver has
+// received complete with success, although the acknowledgements were lost and the peer ends the
+// connection right away, and that others are flushed. It tests each way to end a connection, for
+// connections made by connection management and for wired queue pairs. (DEV-905, DEV-912)
 func TestReceivedRequestsCompleteWhenThePeerEnds(t *testing.T) {
 	for name, end := range map[string]func(b *driver, id uint32){
 		"CMDisconnect":   func(b *driver, id uint32) { b.must(abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: id}) },
@@ -486,8 +486,8 @@ func TestResetLeavesNoConnection(t *testing.T) {
 	settled(t, v)
 }
 
-// TestModifyQPWithoutAStateEndsNoConnection checks that a ModifyQP without a state in its mask ends no connection,
-// whatever its state field holds, and that a refused one ends none either.
+// TestModifyQPWithoutAStateEndsNoConnection checks that a ModifyQP without a state in its mask ends
+// no connection, whatever its state field holds, and that a refused one ends none either.
 func TestModifyQPWithoutAStateEndsNoConnection(t *testing.T) {
 	for name, connect := range map[string]func(v *virtual) (a, b *driver){
 		"wired": func(v *virtual) (a, b *driver) {
@@ -517,8 +517,8 @@ func TestModifyQPWithoutAStateEndsNoConnection(t *testing.T) {
 	}
 }
 
-// TestHeldCompletionsComeBeforeTheirQPIsDestroyed checks that completions that a profile holds back come before the answer
-// to the command that destroys their queue pair.
+// TestHeldCompletionsComeBeforeTheirQPIsDestroyed checks that completions that a profile holds back
+// come before the answer to the command that destroys their queue pair.
 func TestHeldCompletionsComeBeforeTheirQPIsDestroyed(t *testing.T) {
 	held := uint64(0)
 	for seed := range uint64(10) {
@@ -547,8 +547,8 @@ func TestHeldCompletionsComeBeforeTheirQPIsDestroyed(t *testing.T) {
 	}
 }
 
-// TestZeroAndUnlimitedCreditsAreNotShown checks that zeros and unlimited credits are not shown, and that counters that
-// the configuration does not limit for a connection are unlimited.
+// TestZeroAndUnlimitedCreditsAreNotShown checks that zeros and unlimited credits are not shown, and
+// that counters that the configuration does not limit for a connection are unlimited.
 func TestZeroAndUnlimitedCreditsAreNotShown(t *testing.T) {
 	var c credit.Cost
 	for i := range c {

@@ -33,10 +33,10 @@ const (
 // budgets.
 const mostOfStep = 100e3
 
-// fair is the world of these tests. Each NIC has the bystander's VF 1 and the attacker's VF 2, of the
-// same tenant, with drivers and ports. Their settings follow docs/functions.md for low latency: the
-// bystander has a guarantee, and the attacker may have a few dozen packets in flight, since packets in
-// flight are ahead of all others in the network.
+// fair is the world of these tests. Each NIC has the bystander's VF 1 and the attacker's VF 2, of
+// the same tenant, with drivers and ports. Their settings follow docs/functions.md for low latency:
+// the bystander has a guarantee, and the attacker may have a few dozen packets in flight, since
+// packets in flight are ahead of all others in the network.
 type fair struct {
 	*busy
 	bystander, attacker [2]*driver
@@ -164,8 +164,8 @@ func (f *fair) udp(side, port int, dst [4]byte, text string, n int) []byte {
 	return b
 }
 
-// got is the bystander's result for RDMA or for plain IP: its latencies, in order, and how much came
-// in time.
+// got is the bystander's result for RDMA or for plain IP: its latencies, in order, and how much
+// came in time.
 type got struct {
 	took []falcon.Time
 	rate int

@@ -659,8 +659,8 @@ func TestChangeAllOrNothing(t *testing.T) {
 	}
 }
 
-// TestChangedGuestsAreReportedOnce checks that a shard reports the guests of functions that were added or changed,
-// once.
+// TestChangedGuestsAreReportedOnce checks that a shard reports the guests of functions that were
+// added or changed, once.
 func TestChangedGuestsAreReportedOnce(t *testing.T) {
 	eachShards(t, func(t *testing.T) {
 		v := newVirtual(t, 1, wire100us)
@@ -694,8 +694,8 @@ func TestChangedGuestsAreReportedOnce(t *testing.T) {
 	})
 }
 
-// TestEveryKindHasAQuotaAndACount checks that for every kind of objects the operator can set a quota and
-// sees the numbers, under the kind's name.
+// TestEveryKindHasAQuotaAndACount checks that for every kind of objects the operator can set a
+// quota and sees the numbers, under the kind's name.
 func TestEveryKindHasAQuotaAndACount(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)
@@ -831,7 +831,8 @@ func usual(f func() uint64) uint64 {
 	return all[len(all)/2]
 }
 
-// TestSettingsAreComparedByValue checks that two nil values are the same, and two set values if they are equal.
+// TestSettingsAreComparedByValue checks that two nil values are the same, and two set values if
+// they are equal.
 func TestSettingsAreComparedByValue(t *testing.T) {
 	a, b, c := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	for _, tc := range []struct {
@@ -844,8 +845,8 @@ func TestSettingsAreComparedByValue(t *testing.T) {
 	}
 }
 
-// TestPFSeesTheRateOfAVF checks that a PF sees the rate of a VF, up to the largest value that the field
-// can hold.
+// TestPFSeesTheRateOfAVF checks that a PF sees the rate of a VF, up to the largest value that the
+// field can hold.
 func TestPFSeesTheRateOfAVF(t *testing.T) {
 	s := newVirtualWith(t, 5, wire100us, manyVFs).shards[0]
 	id, err := pfvf.NewID(uint32(s.cfg.NIC.Host), 0, 20)

@@ -20,8 +20,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
 
-// TestFloodFromAnotherShardTakesHalfTheTime checks that a flood of handed-over frames takes no more of another shard's Step
-// than its own uplink does, delays no third shard, and is processed completely.
+// TestFloodFromAnotherShardTakesHalfTheTime checks that a flood of handed-over frames takes no more
+// of another shard's Step than its own uplink does, delays no third shard, and is processed
+// completely.
 func TestFloodFromAnotherShardTakesHalfTheTime(t *testing.T) {
 	cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 	cfg.NIC.Shards = 3
@@ -211,8 +212,8 @@ func TestOffloadCrosses(t *testing.T) {
 	}
 }
 
-// TestClockInsideTheNICHasTheUnitsOfASealedOne checks that the clock of a packet inside the NIC has the units of a sealed one, 2¹⁷
-// ps.
+// TestClockInsideTheNICHasTheUnitsOfASealedOne checks that the clock of a packet inside the NIC has
+// the units of a sealed one, 2¹⁷ ps.
 func TestClockInsideTheNICHasTheUnitsOfASealedOne(t *testing.T) {
 	for now, want := range map[falcon.Time]uint32{0: 0, 131: 0, 132: 1, 131_072: 1000, 131_072_000_000: 1_000_000_000} {
 		if got := sentAt(now); got != want {
@@ -230,9 +231,9 @@ func sealedFor(shard, n int) []byte {
 	return b
 }
 
-// TestFrameGoesToTheShardOfItsConnection checks that a frame of the uplink goes to the shard of its connection, and a
-// superframe to the shard of all its packets, if they have the same. Frames for no existing shard
-// stay.
+// TestFrameGoesToTheShardOfItsConnection checks that a frame of the uplink goes to the shard of its
+// connection, and a superframe to the shard of all its packets, if they have the same. Frames for
+// no existing shard stay.
 func TestFrameGoesToTheShardOfItsConnection(t *testing.T) {
 	keys, err := security.NewKeys(security.Config{Shards: 3, Rand: devicetest.Seeded(1)})
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// hostileWorld is a NIC with a hostile guest on one function and a bystander on another, of the same
-// tenant. The bystander has a connection to the other NIC; the hostile guest may get one to an
+// hostileWorld is a NIC with a hostile guest on one function and a bystander on another, of the
+// same tenant. The bystander has a connection to the other NIC; the hostile guest may get one to an
 // accomplice there that accepts everything.
 //
 //	             shard 0                        shard 1

@@ -17,8 +17,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestConnectionsInsideOneNIC runs the tests of connections again between two functions of one NIC: their
-// drivers see no difference.
+// TestConnectionsInsideOneNIC runs the tests of connections again between two functions of one NIC:
+// their drivers see no difference.
 func TestConnectionsInsideOneNIC(t *testing.T) {
 	insideOneNIC(t)
 	for _, c := range []struct {

@@ -169,8 +169,8 @@ func TestGarbageFrames(t *testing.T) {
 	exchange(t, a, b, 20_000)
 }
 
-// TestOtherModeOfAPeerIsLogged checks that the log says once a minute that a peer seals in the other
-// psp.mode, and that it is shown for a minute after its last packet.
+// TestOtherModeOfAPeerIsLogged checks that the log says once a minute that a peer seals in the
+// other psp.mode, and that it is shown for a minute after its last packet.
 func TestOtherModeOfAPeerIsLogged(t *testing.T) {
 	const start, minute = falcon.Time(5e9), falcon.Time(60e9)
 	var out bytes.Buffer

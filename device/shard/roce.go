@@ -88,15 +88,16 @@ func (r *roceWire) ported(o *conn.Owner, v *rdma.Function) {
 	}
 }
 
-// stop ends the service of a function whose driver has gone: from now on, RoCE packets go to the port's guest.
+// stop ends the service of a function whose driver has gone: from now on, RoCE packets go to the
+// port's guest.
 func (r *roceWire) stop(o *conn.Owner) {
 	if at := r.plain.endpointOf(o.ID); at != nil {
 		at.SetRoCE(nil)
 	}
 }
 
-// knows reports whether an address is known as a vnic function's. The core learns of the shard's own
-// functions a moment later.
+// knows reports whether an address is known as a vnic function's. The core learns of the shard's
+// own functions a moment later.
 func (r *roceWire) knows(tenant uint32, gid [16]byte) bool {
 	return r.own.ByGID(tenant, gid) != nil || r.core.Knows(tenant, gid)
 }

@@ -167,8 +167,8 @@ func TestOuterClass(t *testing.T) {
 	}
 }
 
-// TestFrameHasRoomForAnyPacket checks that a frame has room for what the uplink carries, and for a packet that
-// the transport fills in before its connection is known.
+// TestFrameHasRoomForAnyPacket checks that a frame has room for what the uplink carries, and for a
+// packet that the transport fills in before its connection is known.
 func TestFrameHasRoomForAnyPacket(t *testing.T) {
 	for _, tc := range []struct{ uplink, rdma int }{{1500, 1024}, {9000, 4096}, {4500, 4096}, {1280, 4096}} {
 		var cfg config.Config

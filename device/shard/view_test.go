@@ -18,8 +18,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma"
 )
 
-// TestCreditsWithoutALimitAreNotShown checks that `vnic show credits` leaves out zeros and counters without
-// a limit.
+// TestCreditsWithoutALimitAreNotShown checks that `vnic show credits` leaves out zeros and counters
+// without a limit.
 func TestCreditsWithoutALimitAreNotShown(t *testing.T) {
 	c := credit.Cost{credit.ReqPktTx: 3, credit.ReqBufTx: credit.Unlimited, credit.NetBufRx: 1}
 	if got, want := counts(c), map[string]uint32{"req-pkt-tx": 3, "net-buf-rx": 1}; !maps.Equal(got, want) {
@@ -43,8 +43,8 @@ func TestFaultOfAPort(t *testing.T) {
 	}
 }
 
-// TestRecordKeepsTheThreadFromSleeping checks that a record that came after the last poll of its ring keeps the
-// thread from sleeping.
+// TestRecordKeepsTheThreadFromSleeping checks that a record that came after the last poll of its
+// ring keeps the thread from sleeping.
 func TestRecordKeepsTheThreadFromSleeping(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d, _ := interrupted(v, 0)

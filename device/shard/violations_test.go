@@ -572,8 +572,8 @@ func TestReservedBytes(t *testing.T) {
 	}
 }
 
-// TestPartsOfXRCAreCheckedForXRCOnly checks that a queue pair that cannot be created breaks DRV-924 only if it is an
-// XRC one with parts that XRC does not have.
+// TestPartsOfXRCAreCheckedForXRCOnly checks that a queue pair that cannot be created breaks DRV-924
+// only if it is an XRC one with parts that XRC does not have.
 func TestPartsOfXRCAreCheckedForXRCOnly(t *testing.T) {
 	for _, tt := range []struct {
 		is     abi.CreateQP

@@ -67,8 +67,8 @@ func TestRemovedFunction(t *testing.T) {
 	})
 }
 
-// TestFunctionWorksWithoutRefusedOffloads: if the kernel refuses USO, a function's port works without it; if it refuses
-// all offloads, without any.
+// TestFunctionWorksWithoutRefusedOffloads: if the kernel refuses USO, a function's port works
+// without it; if it refuses all offloads, without any.
 func TestFunctionWorksWithoutRefusedOffloads(t *testing.T) {
 	all := functionOffloads
 	defer func() { functionOffloads = all }()

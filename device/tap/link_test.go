@@ -10,8 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestMissingKernelFileIsNoError: if a link disappears meanwhile, so that the kernel has no file for it, that is no
-// error; other failures are.
+// TestMissingKernelFileIsNoError: if a link disappears meanwhile, so that the kernel has no file
+// for it, that is no error; other failures are.
 func TestMissingKernelFileIsNoError(t *testing.T) {
 	withTAPs(t, func() {
 		if _, err := os.Stat("/proc/sys/net/ipv6/conf"); err != nil {

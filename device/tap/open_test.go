@@ -58,8 +58,8 @@ func TestOpenLimits(t *testing.T) {
 	})
 }
 
-// TestDeviceOfOthersIsNotTakenOver: a device that was created meanwhile is not taken over, and the name and kind
-// that the kernel reports are checked.
+// TestDeviceOfOthersIsNotTakenOver: a device that was created meanwhile is not taken over, and the
+// name and kind that the kernel reports are checked.
 func TestDeviceOfOthersIsNotTakenOver(t *testing.T) {
 	withTAPs(t, func() {
 		fd, err := attach("up1", nativeKind, false)

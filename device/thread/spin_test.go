@@ -32,8 +32,8 @@ func TestThreadLooksLongerIfThatFoundWork(t *testing.T) {
 	}
 }
 
-// TestThreadGivesWayToOthers checks that a thread that other threads keep from running when it yields notices
-// this about once in half a second, and not once in each millisecond.
+// TestThreadGivesWayToOthers checks that a thread that other threads keep from running when it
+// yields notices this about once in half a second, and not once in each millisecond.
 func TestThreadGivesWayToOthers(t *testing.T) {
 	s := spin{most: 200_000}
 	now, lost := int64(0), 0
@@ -65,8 +65,8 @@ func TestThreadGivesWayToOthers(t *testing.T) {
 	}
 }
 
-// TestThreadLooksForAnswersOnly checks that a thread that sends, gets an answer soon, and then nothing for
-// long, learns to look for the answer, and not for what comes after it.
+// TestThreadLooksForAnswersOnly checks that a thread that sends, gets an answer soon, and then
+// nothing for long, learns to look for the answer, and not for what comes after it.
 func TestThreadLooksForAnswersOnly(t *testing.T) {
 	s := spin{most: 200_000}
 	now := int64(0)

@@ -185,9 +185,9 @@ func TestThreadSleepsWithoutWork(t *testing.T) {
 	}
 }
 
-// TestThreadLooksForMoreWork checks that after work a thread looks for more for as long as that found work
-// lately, and sleeps at once after a bulk transfer, whose sender waits for nothing, or when others
-// want the processor.
+// TestThreadLooksForMoreWork checks that after work a thread looks for more for as long as that
+// found work lately, and sleeps at once after a bulk transfer, whose sender waits for nothing, or
+// when others want the processor.
 func TestThreadLooksForMoreWork(t *testing.T) {
 	const step, length = 100, 5000
 	for name, tc := range map[string]struct {
