@@ -117,15 +117,6 @@ func newPort(t testing.TB) *roce.Port {
 	return Wire[*roce.Engine](NewEngine(Config{})).NewPort(netip.AddrFrom4([4]byte{10, 0, 0, 1}), 1500)
 }
 
-// TestADestinationOverRoCEIsMadeOnce: the destination over RoCEv2 is made once per handle.
-func TestADestinationOverRoCEIsMadeOnce(t *testing.T) {
-	all := &destinations{links: new(ways), port: newPort(t), roce: func([16]byte) bool { return true }}
-	c := all.To(&verbs.Address{GID: [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 9}}, true).(*choice)
-	if first := c.now(); first == nil || c.now() != first {
-		t.Error("another destination the second time")
-	}
-}
-
 // TestDatagramsUseTheChosenWire: datagrams use the wire that is chosen at the moment, with the same
 // handle.
 func TestDatagramsUseTheChosenWire(t *testing.T) {

@@ -44,15 +44,6 @@ func (q *QP) Connect(now vtime.Time, conn transport.Conn, peerQPN uint32, pathMT
 	return abi.StatusOK
 }
 
-// Unblocked implements transport.Endpoint.
-func (q *QP) Unblocked(vtime.Time) {
-	q.blocked = false
-	q.wake()
-}
-
-// Settle implements transport.Endpoint.
-func (q *QP) Settle(now vtime.Time) { q.in.Settle(now) }
-
 // closeConn closes the connection and detaches it. The transport makes no further calls for it.
 func (q *QP) closeConn(now vtime.Time) {
 	if c := q.letGo(); c != nil {
@@ -97,22 +88,6 @@ func (q *QP) Disconnected(now vtime.Time) {
 	q.enterErr(now)
 	q.leaveConn(now)
 	q.in.Settle(now)
-}
-
-// Ended implements transport.Endpoint: the transport has given the connection up.
-func (q *QP) Ended(now vtime.Time, st abi.WCStatus, reason string) {
-	q.lingering.Remove()
-	q.conn = nil
-	if q.peer.wired && q.unreliable() {
-		q.peer.left = true // what the QP sends is lost from now on
-		q.wake()
-		return
-	}
-	if q.peer.leaving && !q.peer.wired {
-		q.enterErr(now)
-	}
-	q.fail(now, st, reason)
-	q.peer.forget()
 }
 
 // dropRequests withdraws all requests from the connection, which then ignores answers to them.

@@ -12,7 +12,7 @@
 //	  │                     │ send: read once, check    │                         │                   │
 //	  │                     │ turn: packet by packet    │                         │                   │
 //	  │                     ├── Issue ─────────────────▶│                         │                   │
-//	  │ sge: gather         │ send: Gather, always      │                         │                   │
+//	  │ sge: gather         │ endpoint: Gather, always  │                         │                   │
 //	  │◀────────────────────┤◀─ when a packet is sent ──┤                         │                   │
 //	  │                     │                           ├── Place, Read, Atomic ─▶│ receive: check    │
 //	  │                     │                           │                         │ sge, mr: access   │
@@ -21,6 +21,9 @@
 //	  │                     │◀──────────────────── Done ┤                         ├─ cq: CQE, event ─▶│
 //	  │ cq: CQE, event      │ send: complete, in order  │                         │                   │
 //	  │◀────────────────────┤                           │                         │                   │
+//
+// The sender and the receiver are the halves of a queue pair. They do not know each other or the
+// states; what fails the queue pair they return, and the QP acts on it.
 //
 // Files, each one knowing those above it:
 //
@@ -32,12 +35,11 @@
 //	cq                      completions and their events
 //	queue, srq              work queues and their doorbells
 //	ah                      addresses, and the destinations of datagrams
-//	request                 requests that were read and are not complete
-//	qp                      a queue pair, its states, and how it fails
-//	receive                 what it does for its peer
-//	send, turn              what it does for its driver, and when
-//	datagram                the same, for datagrams and groups
-//	connect                 its connection
+//	request, send           the sender: requests that were read, checked, completed and flushed
+//	receive                 the receiver: receives that messages take, what packets may reach
+//	qp, turn                a queue pair: states and how it fails; what it sends, and when
+//	endpoint, connect       what its connection asks of it; how it gets one and leaves it
+//	datagram                all of these for datagrams and groups
 //	qps, modify             commands
 //	objects                 all of a function, numbers with generations, kinds and limits
 //	inspect                 what to show of all that

@@ -68,83 +68,6 @@ type half struct {
 	inError bool
 }
 
-// Number returns the queue pair number, 24 bits.
-func (q *QP) Number() uint32 { return q.number }
-
-// Type returns the QP's type.
-func (q *QP) Type() abi.QPType { return q.typ }
-
-// State returns the QP's state.
-func (q *QP) State() abi.QPState { return q.state }
-
-// Ordered reports whether the QP needs an ordered connection (RDMA over Falcon §6.2).
-func (q *QP) Ordered() bool { return q.ordering == abi.OrderingStrong }
-
-// CompletesInError reports whether a failed request of the QP leaves the QP working (RDMA over
-// Falcon §6.3).
-func (q *QP) CompletesInError() bool { return q.inError }
-
-// IRD returns how many READs and atomics of the peer the QP accepts at a time, in packets (RDMA
-// over Falcon §8.3.2).
-func (q *QP) IRD() uint8 { return q.attr.maxDest }
-
-// LimitReads lowers the number of READs and atomics that the QP has in flight to what the peer
-// accepts. The limit holds as long as the connection lasts, whatever the driver sets.
-func (q *QP) LimitReads(peerIRD uint8) {
-	q.peer.ird = peerIRD
-	q.limitReads()
-}
-
-func (q *QP) limitReads() {
-	q.attr.maxRdAtomic = min(q.attr.maxRdAtomic, q.peer.ird)
-	if q.conn != nil {
-		q.conn.LimitReads(int(q.attr.maxRdAtomic))
-	}
-}
-
-// Owns reports whether conn is the QP's connection.
-func (q *QP) Owns(conn transport.Conn) bool { return q.conn != nil && q.conn == conn }
-
-// PathMTU returns the path MTU in bytes that was set or agreed on, 0 if there is none.
-func (q *QP) PathMTU() int {
-	return q.attr.pathMTU.Bytes()
-}
-
-// RetryTime returns how long the QP's timeout and retry count allow a packet to be unacknowledged.
-// It returns 0, which leaves the choice to the transport, if the driver set neither, and
-// vtime.Never if the driver set the timeout to 0, as verbs define it. The transport's own timers
-// decide when a packet is sent again.
-func (q *QP) RetryTime() vtime.Time { return q.attr.retryTime() }
-
-// wake queues the QP for a turn.
-func (q *QP) wake() {
-	switch q.state {
-	case abi.QPStateRTS, abi.QPStateSQD:
-		if q.blocked || q.conn == nil && !q.peer.wired && !q.datagrams() || !q.send.queue.Open() {
-			return
-		}
-	case abi.QPStateErr, abi.QPStateSQE:
-	default:
-		return
-	}
-	if q.owner.stuck(q.number) {
-		return
-	}
-	q.sched.Ready(q)
-}
-
-// datagrams reports whether the QP is of the datagram service.
-func (q *QP) datagrams() bool { return isDatagram(q.typ) }
-
-func isDatagram(typ abi.QPType) bool { return typ == abi.QPTypeUD || typ == abi.QPTypeGSI }
-
-// unreliable reports whether the QP is of the unreliable connected service.
-func (q *QP) unreliable() bool { return q.typ == abi.QPTypeUC }
-
-// gsiNumber is the number of the queue pair of the general services interface. Each function has
-// one, for connection management between the kernels of guests.
-const gsiNumber = 1
-
 // remote holds what is known of the queue pair at the other end.
 type remote struct {
 	number  uint32
@@ -253,3 +176,79 @@ func (q *QP) stopWork() {
 	q.shared.Timers.Stop(&q.patience)
 	q.blocked = false
 }
+
+// wake queues the QP for a turn.
+func (q *QP) wake() {
+	switch q.state {
+	case abi.QPStateRTS, abi.QPStateSQD:
+		if q.blocked || q.conn == nil && !q.peer.wired && !q.datagrams() || !q.send.queue.Open() {
+			return
+		}
+	case abi.QPStateErr, abi.QPStateSQE:
+	default:
+		return
+	}
+	if q.owner.stuck(q.number) {
+		return
+	}
+	q.sched.Ready(q)
+}
+
+// Number returns the queue pair number, 24 bits.
+func (q *QP) Number() uint32 { return q.number }
+
+// Type returns the QP's type.
+func (q *QP) Type() abi.QPType { return q.typ }
+
+// State returns the QP's state.
+func (q *QP) State() abi.QPState { return q.state }
+
+// Ordered reports whether the QP needs an ordered connection (RDMA over Falcon §6.2).
+func (q *QP) Ordered() bool { return q.ordering == abi.OrderingStrong }
+
+// CompletesInError reports whether a failed request of the QP leaves the QP working (RDMA over
+// Falcon §6.3).
+func (q *QP) CompletesInError() bool { return q.inError }
+
+// IRD returns how many READs and atomics of the peer the QP accepts at a time, in packets (RDMA
+// over Falcon §8.3.2).
+func (q *QP) IRD() uint8 { return q.attr.maxDest }
+
+// LimitReads lowers the number of READs and atomics that the QP has in flight to what the peer
+// accepts. The limit holds as long as the connection lasts, whatever the driver sets.
+func (q *QP) LimitReads(peerIRD uint8) {
+	q.peer.ird = peerIRD
+	q.limitReads()
+}
+
+func (q *QP) limitReads() {
+	q.attr.maxRdAtomic = min(q.attr.maxRdAtomic, q.peer.ird)
+	if q.conn != nil {
+		q.conn.LimitReads(int(q.attr.maxRdAtomic))
+	}
+}
+
+// Owns reports whether conn is the QP's connection.
+func (q *QP) Owns(conn transport.Conn) bool { return q.conn != nil && q.conn == conn }
+
+// PathMTU returns the path MTU in bytes that was set or agreed on, 0 if there is none.
+func (q *QP) PathMTU() int {
+	return q.attr.pathMTU.Bytes()
+}
+
+// RetryTime returns how long the QP's timeout and retry count allow a packet to be unacknowledged.
+// It returns 0, which leaves the choice to the transport, if the driver set neither, and
+// vtime.Never if the driver set the timeout to 0, as verbs define it. The transport's own timers
+// decide when a packet is sent again.
+func (q *QP) RetryTime() vtime.Time { return q.attr.retryTime() }
+
+// datagrams reports whether the QP is of the datagram service.
+func (q *QP) datagrams() bool        { return isDatagram(q.typ) }
+func isDatagram(typ abi.QPType) bool { return typ == abi.QPTypeUD || typ == abi.QPTypeGSI }
+
+// unreliable reports whether the QP is of the unreliable connected service.
+func (q *QP) unreliable() bool { return q.typ == abi.QPTypeUC }
+
+// gsiNumber is the number of the queue pair of the general services interface. Each function has
+// one, for connection management between the kernels of guests.
+const gsiNumber = 1

@@ -198,15 +198,3 @@ func (r *sendRing) retire() *SendWR {
 func (r *sendRing) begun() bool {
 	return r.head != r.next || r.next != r.tail && r.at(r.next).started
 }
-
-// whyNotLocal returns why a request that concerns this side only was refused.
-func (w *SendWR) whyNotLocal() Reason {
-	x := &w.WQE
-	switch x.Opcode {
-	case abi.OpLocalInv:
-		return because("the key to invalidate, %#x, is no valid region or bound window of the QP's protection domain, or windows are bound to it", uint64(x.Imm))
-	case abi.OpRegMR:
-		return because("key %#x is no free region of the QP's protection domain for %d bytes, or the page list, address or rights are impossible", uint64(x.RKey), w.reg.Length)
-	}
-	return because("window %#x is none of the QP's protection domain, or bound already; or lkey %#x gives no memory to bind: %d bytes at %#x", uint64(x.RKey), uint64(w.bind.LKey), w.bind.Length, w.bind.Addr)
-}

@@ -4,7 +4,6 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/trace"
-	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // sender is the half of a queue pair that carries out its driver's requests: it reads and checks
@@ -167,6 +166,34 @@ func (s *sender) brokenBy(w *SendWR) abi.Clause {
 	return 0
 }
 
+// runLocal carries out a request that concerns this side only.
+func (s *sender) runLocal(w *SendWR) {
+	switch x := &w.WQE; x.Opcode {
+	case abi.OpLocalInv:
+		w.Status = s.regions.invalidate(s.pd, s.windows, x.Imm)
+	case abi.OpRegMR:
+		w.Status = s.regions.fastRegister(s.pd, x.RKey, &w.reg)
+	default:
+		w.Status = s.regions.bind(s.pd, s.windows, x.RKey, &w.bind)
+	}
+	if w.Status != abi.WCSuccess {
+		s.queue.mistaken(w.Index, w.Status, w.whyNotLocal())
+	}
+	w.started, w.Issued = true, true
+}
+
+// whyNotLocal returns why a request that concerns this side only was refused.
+func (w *SendWR) whyNotLocal() Reason {
+	x := &w.WQE
+	switch x.Opcode {
+	case abi.OpLocalInv:
+		return because("the key to invalidate, %#x, is no valid region or bound window of the QP's protection domain, or windows are bound to it", uint64(x.Imm))
+	case abi.OpRegMR:
+		return because("key %#x is no free region of the QP's protection domain for %d bytes, or the page list, address or rights are impossible", uint64(x.RKey), w.reg.Length)
+	}
+	return because("window %#x is none of the QP's protection domain, or bound already; or lkey %#x gives no memory to bind: %d bytes at %#x", uint64(x.RKey), uint64(w.bind.LKey), w.bind.Length, w.bind.Addr)
+}
+
 // complete completes finished works in order, up to the first that is not finished; in unordered
 // mode it completes all finished works. It stops at the first whose failure the QP does not
 // survive, and returns its status.
@@ -217,32 +244,6 @@ func (s *sender) survives(w *SendWR) bool {
 	return s.inError
 }
 
-// runLocal carries out a request that concerns this side only.
-func (s *sender) runLocal(w *SendWR) {
-	switch x := &w.WQE; x.Opcode {
-	case abi.OpLocalInv:
-		w.Status = s.regions.invalidate(s.pd, s.windows, x.Imm)
-	case abi.OpRegMR:
-		w.Status = s.regions.fastRegister(s.pd, x.RKey, &w.reg)
-	default:
-		w.Status = s.regions.bind(s.pd, s.windows, x.RKey, &w.bind)
-	}
-	if w.Status != abi.WCSuccess {
-		s.queue.mistaken(w.Index, w.Status, w.whyNotLocal())
-	}
-	w.started, w.Issued = true, true
-}
-
-// finish removes the work at head from the ring. It writes a completion, unless the work has one
-// already or succeeded unsignaled.
-func (s *sender) finish(now vtime.Time, st abi.WCStatus) {
-	w := s.works.retire()
-	if !w.done {
-		s.report(now, w, st)
-	}
-	s.works.release(w)
-}
-
 // report writes the completion of w, unless it succeeded unsignaled.
 func (s *sender) report(now vtime.Time, w *SendWR, st abi.WCStatus) {
 	if st == abi.WCSuccess && !s.signalAll && w.WQE.Flags&abi.SendSignaled == 0 {
@@ -264,6 +265,16 @@ func (s *sender) report(now vtime.Time, w *SendWR, st abi.WCStatus) {
 		cqe.Flags, cqe.Imm = abi.WCFlagInv, w.WQE.Imm
 	}
 	s.cq.post(now, &cqe, false)
+}
+
+// finish removes the work at head from the ring. It writes a completion, unless the work has one
+// already or succeeded unsignaled.
+func (s *sender) finish(now vtime.Time, st abi.WCStatus) {
+	w := s.works.retire()
+	if !w.done {
+		s.report(now, w, st)
+	}
+	s.works.release(w)
 }
 
 // flushTurn limits the work requests of each queue that a failed QP flushes in one turn.
@@ -292,69 +303,6 @@ func (s *sender) flush(now vtime.Time) (more bool) {
 	}
 	s.queue.Commit()
 	return true
-}
-
-// What a connection asks of a queue pair as the requester (transport.Requester).
-
-// Gather implements transport.Requester.
-func (q *QP) Gather(r *transport.Request, offset uint32, dst []byte) error {
-	w := q.send.works.at(r.Slot)
-	if w.WQE.Flags&abi.SendInline != 0 {
-		copy(dst, w.Inline[offset:])
-		return nil
-	}
-	return w.SGEs.Gather(w.at(offset), dst)
-}
-
-// Element implements transport.Requester.
-func (q *QP) Element(r *transport.Request, offset uint32) (addr uint64, lkey, left uint32) {
-	w := q.send.works.at(r.Slot)
-	if offset >= w.Length {
-		return 0, 0, 0
-	}
-	return w.SGEs.At(w.at(offset))
-}
-
-// Scatter implements transport.Requester.
-func (q *QP) Scatter(r *transport.Request, offset uint32, src []byte) error {
-	w := q.send.works.at(r.Slot)
-	return w.SGEs.Scatter(w.at(offset), src)
-}
-
-// Unanswered implements transport.Requester. It starts a timer that fails the request, because no
-// answer will come.
-func (q *QP) Unanswered(now vtime.Time, r *transport.Request) {
-	q.send.works.at(r.Slot).unanswered = true
-	if !q.patience.Armed() && q.attr.sending.Timeout != 0 { // 0 is for ever
-		q.shared.Timers.Set(&q.patience, q, now+max(q.RetryTime(), patience))
-	}
-}
-
-// Done implements transport.Requester: it records the result of r and completes all works that can
-// be completed.
-func (q *QP) Done(now vtime.Time, r *transport.Request, st abi.WCStatus, vendor uint32) {
-	if st != abi.WCSuccess && st != abi.WCLocProtErr && q.peer.leaving {
-		st = abi.WCWRFlushErr
-		if q.peer.wired {
-			st = abi.WCRetryExcErr
-		}
-	}
-	if st != abi.WCSuccess && r.Status == abi.WCSuccess {
-		r.Status, r.Vendor = st, vendor
-	}
-	q.complete(now)
-	q.drained(now)
-	q.wake()
-}
-
-// PeerNotReady implements transport.Requester. An RNR retry count of 7 means no limit.
-func (q *QP) PeerNotReady(now vtime.Time, r *transport.Request, times int) {
-	if retry := int(q.attr.rnrRetry); retry < 7 && times > retry {
-		if r.Status == abi.WCSuccess {
-			r.Status = abi.WCRNRRetryExcErr
-		}
-		q.complete(now)
-	}
 }
 
 // noteEntries records that entries of the send queue up to index are available.
