@@ -7,14 +7,14 @@ import (
 
 // checkRSN returns DropNone if a request with this RSN and a new PSN can be accepted, else the
 // reason to drop it.
-func (c *outcome) checkRSN(rsn uint32) wire.Drop {
-	n := rsn - c.targetBase
+func (tgt *target) checkRSN(rsn uint32) wire.Drop {
+	n := rsn - tgt.base
 	switch {
 	case int32(n) < 0:
 		return wire.DropRSN
 	case n >= MaxTxWindow:
 		return wire.DropResource
-	case c.rxs.At(c.targetBase, rsn) != nil:
+	case tgt.pending.At(tgt.base, rsn) != nil:
 		return wire.DropRSN
 	}
 	return wire.DropNone
@@ -32,24 +32,24 @@ func (c *outcome) checkRSN(rsn uint32) wire.Drop {
 // could be one, so admit takes two: the request that finds no other request of the connection, and
 // the oldest packet of the window. The oldest is needed because later requests may hold contexts
 // until they are sent again, while the initiator may have window left for that one packet only.
-func (c *outcome) admit(head, oldest bool) bool {
-	first := head && (c.ordered || oldest || c.requests == 0)
-	if c.e.contexts.rxRoom() > 0 && (first || c.mayHoldContext()) && c.takeOne(credit.NetPktRx) {
+func (tgt *target) admit(head, oldest bool) bool {
+	first := head && (tgt.conn.cfg.Ordered || oldest || tgt.unanswered == 0)
+	if tgt.conn.e.contexts.rxRoom() > 0 && (first || tgt.mayHoldContext()) && tgt.conn.credits.takeOne(credit.NetPktRx) {
 		return true
 	}
 	if !first {
 		return false
 	}
-	if c.credits != nil {
-		c.credits.TakeOne(credit.NetPktRx, true)
+	if tgt.conn.credits.node != nil {
+		tgt.conn.credits.node.TakeOne(credit.NetPktRx, true)
 	}
 	return true
 }
 
 // refuseResource queues a resource NACK for a request that there is no room for.
-func (c *outcome) refuseResource(psn uint32, request bool) wire.Drop {
-	c.e.stats.RedZone++
-	c.queueNack(nackEntry{psn: psn, code: wire.NackResource, request: request})
+func (tgt *target) refuseResource(psn uint32, request bool) wire.Drop {
+	tgt.conn.e.stats.RedZone++
+	tgt.conn.rx.queueNack(nackEntry{psn: psn, code: wire.NackResource, request: request})
 	return wire.DropResource
 }
 
@@ -60,44 +60,44 @@ const (
 	contextLeast = 4
 )
 
-func (c *outcome) mayHoldContext() bool {
-	free := c.e.contexts.rxRoom()
-	if c.credits != nil {
-		free = min(free, int(c.credits.Headroom(credit.NetPktRx)))
+func (tgt *target) mayHoldContext() bool {
+	free := tgt.conn.e.contexts.rxRoom()
+	if tgt.conn.credits.node != nil {
+		free = min(free, int(tgt.conn.credits.node.Headroom(credit.NetPktRx)))
 	}
-	return int(c.requests) < max(free/contextPart, contextLeast)
+	return int(tgt.unanswered) < max(free/contextPart, contextLeast)
 }
 
 // copyRequest copies the payload of a push that must wait. It returns nil if there is no cell. When
-// all cells are taken, the function that holds the most gives up its oldest cell; within c's own
-// function, a connection that holds more than c does. The push that loses its cell was not
+// all cells are taken, the function that holds the most gives up its oldest cell; within the
+// connection's own function, one that holds more than it does. The push that loses its cell was not
 // acknowledged, so its initiator sends it again. A connection that never fills its holes can
 // therefore not keep others from filling theirs.
-func (c *outcome) copyRequest(payload []byte) *cell {
-	p := &c.e.contexts.cells
-	if len(payload) > p.size || p.requests >= p.limit && !c.evict(p.largest(c.share)) {
+func (tgt *target) copyRequest(payload []byte) *cell {
+	p := &tgt.conn.e.contexts.cells
+	if len(payload) > p.size || p.requests >= p.limit && !tgt.evict(p.largest(tgt.conn.share)) {
 		return nil
 	}
-	if !c.takeOne(credit.NetBufRx) && !(c.evict(c.share) && c.takeOne(credit.NetBufRx)) {
+	if !tgt.conn.credits.takeOne(credit.NetBufRx) && !(tgt.evict(tgt.conn.share) && tgt.conn.credits.takeOne(credit.NetBufRx)) {
 		return nil
 	}
-	k := p.copyRequest(c.self(), payload)
-	c.e.contexts.cellLevel.update(p.requests)
+	k := p.copyRequest(tgt.conn, payload)
+	tgt.conn.e.contexts.cellLevel.update(p.requests)
 	return k
 }
 
 // evictScan limits how many cells evict examines.
 const evictScan = 16
 
-// evict frees the oldest cell of s that c may take: any cell of another function, but in its own
-// function only one of a connection that afterwards still holds at least as many as c.
-func (c *outcome) evict(s *share) bool {
+// evict frees the oldest cell of s that the connection may take: any cell of another function, but in
+// its own function only one of a connection that afterwards still holds at least as many.
+func (tgt *target) evict(s *share) bool {
 	for range min(evictScan, s.cells.n) {
 		k := s.cells.First()
-		if k.rx != nil && (s != c.share || k.conn.requestCells > c.requestCells+1) {
-			c.e.stats.Evicted++
-			k.conn.queueNack(nackEntry{psn: k.rx.psn, code: wire.NackResource})
-			k.conn.forget(k.rx)
+		if k.req != nil && (s != tgt.conn.share || k.conn.requestCells > tgt.conn.requestCells+1) {
+			tgt.conn.e.stats.Evicted++
+			k.conn.rx.queueNack(nackEntry{psn: k.req.psn, code: wire.NackResource})
+			k.conn.target.forget(k.req)
 			return true
 		}
 		k.age.Remove() // examine this cell last next time
@@ -106,16 +106,11 @@ func (c *outcome) evict(s *share) bool {
 	return false
 }
 
-func (c *outcome) copyPayload(k **cell, payload []byte) bool {
-	*k = c.copyRequest(payload)
-	return *k != nil
-}
-
 // watchPeer starts the timer that reclaims what the connection holds for its peer.
-func (c *outcome) watchPeer(now Time) {
-	if limit := c.e.profile.RxTimeout; limit > 0 && !c.reclaimTimer.Armed() {
-		c.reclaimNext = c.targetNext
-		c.e.wheel.Arm(&c.reclaimTimer, c.self(), timerReclaim, now+limit)
+func (tgt *target) watchPeer(now Time) {
+	if limit := tgt.conn.e.profile.RxTimeout; limit > 0 && !tgt.timer.Armed() {
+		tgt.reclaimNext = tgt.next
+		tgt.conn.e.arm(&tgt.timer, tgt, now+limit)
 	}
 }
 
@@ -123,10 +118,10 @@ func (c *outcome) watchPeer(now Time) {
 // (contexts and cells: admit and copyRequest), and by how long the peer may leave it waiting (Falcon
 // §6.4, §11: soft state, reclaimed by timeouts on both sides).
 
-// onReclaimTimer gives up what the peer left waiting for too long, and arms the timer for the next
+// expired gives up what the peer left waiting for too long, and arms the timer for the next
 // item that may become too old.
-func (c *transactions) onReclaimTimer(now Time) {
-	limit := c.e.profile.RxTimeout
+func (tgt *target) expired(now Time) {
+	limit := tgt.conn.e.profile.RxTimeout
 	next := Time(-1)
 	overdue := func(since Time) bool {
 		if since+limit <= now {
@@ -137,41 +132,41 @@ func (c *transactions) onReclaimTimer(now Time) {
 		}
 		return false
 	}
-	orderSince := c.waitingSince(now)
-	for rx := range c.rxs.All() {
+	orderSince := tgt.waitingSince(now)
+	for req := range tgt.pending.All() {
 		switch {
-		case rx.state == rxWaiting && overdue(max(rx.since, orderSince)), rx.state == rxNotReady && rx.push && overdue(rx.since):
-			c.reclaim(now, rx)
-		case rx.state == rxRefused && overdue(rx.since):
-			c.e.stats.Reclaimed++
-			c.dropRx(rx) // its PSN stays received: the push must not reach the ULP again
+		case req.state == requestWaiting && overdue(max(req.since, orderSince)), req.state == requestNotReady && req.push && overdue(req.since):
+			tgt.reclaim(now, req)
+		case req.state == requestRefused && overdue(req.since):
+			tgt.conn.e.stats.Reclaimed++
+			tgt.drop(req) // its PSN stays received: the push must not reach the ULP again
 		}
 	}
-	for t := c.e.waiting.stalled.First(); t != nil; {
+	for t := tgt.conn.e.waiting.stalled.First(); t != nil; {
 		after := t.place.Next()
-		if t.conn == c.self() && overdue(t.started) {
+		if t.conn == tgt.conn && overdue(t.started) {
 			t.unlink()
-			c.e.stats.Reclaimed++
-			c.responseDone(t, CmplLocalTO)
+			tgt.conn.e.stats.Reclaimed++
+			tgt.responseDone(t, CmplLocalTO)
 		}
 		t = after
 	}
-	c.retire()
-	c.checkDrained()
+	tgt.retire()
+	tgt.conn.checkDrained()
 	if next >= 0 {
-		c.e.wheel.Arm(&c.reclaimTimer, c.self(), timerReclaim, next+limit)
+		tgt.conn.e.arm(&tgt.timer, tgt, next+limit)
 	}
 }
 
 // waitingSince returns since when the order of the connection has waited for the same request. A
 // request that was NACKed with RNR, and is sent again, is no reason to give up those behind it.
-func (c *transactions) waitingSince(now Time) Time {
-	moved := c.reclaimNext != c.targetNext
-	c.reclaimNext = c.targetNext
+func (tgt *target) waitingSince(now Time) Time {
+	moved := tgt.reclaimNext != tgt.next
+	tgt.reclaimNext = tgt.next
 	if moved {
 		return now
 	}
-	if head := c.rxs.At(c.targetBase, c.targetNext); head != nil && head != doneRx {
+	if head := tgt.pending.At(tgt.base, tgt.next); head != nil && head != doneRequest {
 		return head.since
 	}
 	return longAgo
@@ -180,11 +175,11 @@ func (c *transactions) waitingSince(now Time) Time {
 // reclaim gives up a waiting request. A push is forgotten: it is not acknowledged, so its initiator
 // still has it. A pull is acknowledged, so a Resync informs its initiator; if the peer does not
 // acknowledge even that, the connection ends.
-func (c *transactions) reclaim(now Time, rx *rxTxn) {
-	c.e.stats.Reclaimed++
-	if rx.push {
-		c.forget(rx)
+func (tgt *target) reclaim(now Time, req *request) {
+	tgt.conn.e.stats.Reclaimed++
+	if req.push {
+		tgt.forget(req)
 		return
 	}
-	c.refusePull(now, rx, wire.ResyncTimeout)
+	tgt.refusePull(now, req, wire.ResyncTimeout)
 }

@@ -6,27 +6,27 @@ import (
 )
 
 // withULP returns the request with that RSN if the ULP has it and has not answered, else nil.
-func (c *transactions) withULP(rsn uint32) *rxTxn {
-	rx := c.rxs.At(c.targetBase, rsn)
-	if rx == nil || rx.state != rxULP {
+func (tgt *target) withULP(rsn uint32) *request {
+	req := tgt.pending.At(tgt.base, rsn)
+	if req == nil || req.state != requestWithULP {
 		return nil
 	}
-	return rx
+	return req
 }
 
 // AckPush accepts a push that EvPush delivered. Its packet is acknowledged to the peer only now
 // (Falcon §6.1.1.1). An unknown RSN is ignored, because the initiator may have withdrawn the push.
 func (c *Conn) AckPush(now Time, rsn uint32) {
-	rx := c.withULP(rsn)
-	if rx == nil || !rx.push {
+	req := c.target.withULP(rsn)
+	if req == nil || !req.push {
 		return
 	}
-	c.dataRx.acknowledge(&c.dataBits.ack, &c.dataBits.rx, rx.psn)
-	c.coalesce(now, halfPacket)
-	if rx.ackReq {
-		c.ackSoon()
+	c.rx.data.acknowledge(req.psn)
+	c.rx.coalesce(now, halfPacket)
+	if req.ackReq {
+		c.rx.ackSoon()
 	}
-	c.finish(rx)
+	c.target.finish(req)
 }
 
 // NackPush refuses a push that EvPush delivered. After wire.NackRNR the peer sends the push again
@@ -34,54 +34,54 @@ func (c *Conn) AckPush(now Time, rsn uint32) {
 // then. NackCIE (Falcon §8.5.3.5), NackNRE, NackCID and NackXLR end the push with ulpCode. NackCID
 // and NackXLR may also refuse a pull.
 func (c *Conn) NackPush(now Time, rsn uint32, code wire.NackCode, rnr, ulpCode uint8) {
-	rx := c.withULP(rsn)
-	if rx == nil {
+	req := c.target.withULP(rsn)
+	if req == nil {
 		return
 	}
-	if !rx.push {
+	if !req.push {
 		if code == wire.NackRNR {
 			c.RNRPull(now, rsn, rnr)
 			return
 		}
-		c.queueNack(nackEntry{psn: rx.psn, code: code, ulpCode: ulpCode, request: true})
+		c.rx.queueNack(nackEntry{psn: req.psn, code: code, ulpCode: ulpCode, request: true})
 		resync := wire.ResyncRemoteXLR
 		if code == wire.NackCID {
 			resync = wire.ResyncCID
 		}
-		c.refusePull(now, rx, resync)
+		c.target.refusePull(now, req, resync)
 		return
 	}
-	rx.nack, rx.rnr, rx.ulpCode = code, rnr, ulpCode
+	req.nack, req.rnr, req.ulpCode = code, rnr, ulpCode
 	if code == wire.NackRNR {
-		rx.state, rx.since = rxNotReady, now+wire.RNRTimeout(rnr)
-		c.holdFrom(rx)
+		req.state, req.since = requestNotReady, now+wire.RNRTimeout(rnr)
+		c.target.holdFrom(req)
 	} else {
-		rx.state, rx.since = rxRefused, now
-		c.endHold(rx)
+		req.state, req.since = requestRefused, now
+		c.target.endHold(req)
 	}
-	c.nackAgain(rx)
-	c.watchPeer(now)
+	c.target.nackAgain(req)
+	c.target.watchPeer(now)
 }
 
 // refusePull ends a pull that gets no data. The pull request is already acknowledged, so the
 // initiator would never ask again for a lost NACK. Therefore a Resync is sent in place of the Pull
 // Data; it is retransmitted until it is acknowledged.
-func (c *transactions) refusePull(now Time, rx *rxTxn, code wire.ResyncCode) {
-	t := c.e.contexts.newTxn(c.self(), TxnPullData)
-	t.rsn, t.state, t.started, t.refusal = rx.rsn, pullDataUlpRx, now, true
+func (tgt *target) refusePull(now Time, req *request, code wire.ResyncCode) {
+	t := tgt.conn.e.contexts.newTxn(tgt.conn, TxnPullData)
+	t.rsn, t.state, t.started, t.refusal = req.rsn, pullDataUlpRx, now, true
 	t.makeResync(code, CmplRemoteErr)
-	c.responses++
-	t.enlist(inFresh + listID(TxnPullData))
-	c.e.schedule.queues[classTarget].push(c.self())
-	c.finish(rx)
+	tgt.responses++
+	t.enlist(inFresh)
+	tgt.conn.queue(classTarget)
+	tgt.finish(req)
 }
 
 // finish removes a request that was answered, or that a Resync withdrew.
-func (c *transactions) finish(rx *rxTxn) {
-	c.endHold(rx)
-	c.dropRx(rx)
-	c.retire()
-	c.checkDrained()
+func (tgt *target) finish(req *request) {
+	tgt.endHold(req)
+	tgt.drop(req)
+	tgt.retire()
+	tgt.conn.checkDrained()
 }
 
 // RespondPull answers a pull that EvPull delivered (Falcon §8.5.3.2) with length bytes, which Fill
@@ -93,21 +93,21 @@ func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
 	if c.closed {
 		return ErrClosed
 	}
-	rx := c.withULP(rsn)
-	if rx == nil || rx.push {
+	req := c.target.withULP(rsn)
+	if req == nil || req.push {
 		return ErrNoTransaction
 	}
-	if length < 0 || length > rx.length || length > int(c.mtu) {
+	if length < 0 || length > req.length || length > c.cfg.MTU {
 		return ErrTooLong
 	}
-	t := c.e.contexts.newTxn(c.self(), TxnPullData)
+	t := c.e.contexts.newTxn(c, TxnPullData)
 	t.rsn, t.tag, t.length, t.state, t.started = rsn, tag, int32(length), pullDataUlpRx, now
-	c.finish(rx)
-	c.responses++
+	c.target.finish(req)
+	c.target.responses++
 	t.enlist(inStalled)
-	c.startResponse(t, false)
+	c.target.startResponse(t, false)
 	if t.in == inStalled {
-		c.watchPeer(now)
+		c.target.watchPeer(now)
 	}
 	return nil
 }
@@ -116,62 +116,72 @@ func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
 // here, and not when the request is delivered, because later requests in RSN order must not wait
 // for them: two nodes whose pushes fill each other's data windows would then wait for each other
 // (Falcon §8.2.1.2). again means that the credits were refused before.
-func (c *transactions) startResponse(t *txn, again bool) {
-	cost := credit.PullDataCost(int(t.length), c.e.cfg.CreditCell)
+func (tgt *target) startResponse(t *txn, again bool) {
+	cost := credit.PullDataCost(int(t.length), tgt.conn.e.cfg.CreditCell)
 	switch {
-	case !again && c.take(&cost), again && c.takeNow(&cost):
+	case !again && tgt.conn.credits.take(&cost), again && tgt.conn.credits.retake(&cost):
 		t.cost = cost
-	case c.hopeless(&cost):
+	case tgt.conn.credits.hopeless(&cost):
 		t.makeResync(wire.ResyncLocalXLR, CmplUlpCdtErr) // no data can ever go
 	default:
 		return
 	}
 	t.unlink()
-	t.enlist(inFresh + listID(TxnPullData))
-	c.e.schedule.queues[classTarget].push(c.self())
+	t.enlist(inFresh)
+	tgt.conn.queue(classTarget)
 }
 
 // RNRPull answers a pull that EvPull delivered with receiver-not-ready. The engine delivers the
 // pull again after the timeout of index rnr (Falcon §8.5.3.4). The peer sees no sign of this,
 // except that on an ordered connection later pushes are NACKed.
 func (c *Conn) RNRPull(now Time, rsn uint32, rnr uint8) {
-	rx := c.withULP(rsn)
-	if rx == nil || rx.push {
+	req := c.target.withULP(rsn)
+	if req == nil || req.push {
 		return
 	}
-	rx.rnr = rnr
-	c.again(rx, now+wire.RNRTimeout(rnr))
-	c.holdFrom(rx)
+	req.rnr = rnr
+	c.target.redeliverAt(req, now+wire.RNRTimeout(rnr))
+	c.target.holdFrom(req)
 }
 
 // DeferPull postpones a pull that EvPull delivered: the engine delivers it again at the time until.
 // An ordered connection delivers nothing later before that. It is meant for a ULP that is short of
 // its own resources; the peer receives no answer.
 func (c *Conn) DeferPull(now Time, rsn uint32, until Time) {
-	rx := c.withULP(rsn)
-	if rx == nil || rx.push {
+	req := c.target.withULP(rsn)
+	if req == nil || req.push {
 		return
 	}
-	c.again(rx, max(until, now))
-	if !c.ordered || int32(rx.rsn-c.targetNext) >= 0 {
+	c.target.redeliverAt(req, max(until, now))
+	if !c.cfg.Ordered || int32(req.rsn-c.target.next) >= 0 {
 		return
 	}
-	c.targetNext = rx.rsn
-	for n := range c.rxs.Capacity() {
-		later := c.rxs.At(c.targetBase, rx.rsn+n) // rx itself is not ready
-		if later == nil || later.state != rxQueued {
+	c.target.next = req.rsn
+	for n := range c.target.pending.Capacity() {
+		later := c.target.pending.At(c.target.base, req.rsn+n) // req itself is not ready
+		if later == nil || later.state != requestQueued {
 			continue
 		}
 		later.withdraw()
 		if later.push {
-			c.keep(later)
+			c.target.keep(later)
 		}
 	}
-	c.watchPeer(now)
+	c.target.watchPeer(now)
 }
 
-// again schedules another delivery of a pull.
-func (c *transactions) again(rx *rxTxn, at Time) {
-	rx.state, rx.since = rxNotReady, at
-	c.e.wheel.Arm(&rx.timer, rx, timerRedeliver, at)
+// redeliverAt schedules another delivery of a pull.
+func (tgt *target) redeliverAt(req *request, at Time) {
+	req.state, req.since = requestNotReady, at
+	tgt.conn.e.arm(&req.timer, req, at)
+}
+
+// responseDone ends a pull response.
+func (tgt *target) responseDone(t *txn, code Completion) {
+	tgt.responses--
+	if !t.refusal {
+		u := tgt.conn.emit(EvResponseDone)
+		u.ev.RSN, u.ev.Tag, u.ev.Code = t.rsn, t.tag, code
+	}
+	tgt.conn.putTxn(t)
 }

@@ -1,20 +1,64 @@
 package falcon
 
 import (
+	"time"
+
 	"github.com/falcon-vnic/vnic/falcon/cc"
 	"github.com/falcon-vnic/vnic/falcon/cc/rue"
+	"github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/internal/ring"
 	"github.com/falcon-vnic/vnic/internal/timer"
 )
+
+// congestion is the state of a connection's congestion control.
+type congestion struct {
+	state     cc.State
+	acked     uint16 // packets since the last event to the RUE
+	ipg       uint16 // gap between packets while fcwnd is below one packet, TU
+	lastEvent Time   // when the last event to the RUE was raised
+	pending   bool   // an event of the connection is at the RUE
+	path      uint8  // changes when the algorithm asks for another network path
+
+	// These detect connections that congestion control limits to one packet per round trip to no
+	// avail: if the delay is above the target with so small a window, the connection's own queue is
+	// not the cause. Either the path is longer than the target, or more flows share a port than its
+	// queue has room for.
+	longPath  bool // that lasted for longPathAfter, and EvLongPath was emitted
+	longSince Time // since when the delay is above the target and the window a packet or less; 0: that is not so
+}
+
+// fcwnd returns the fabric window in whole packets, at least one. Below one packet, packets are
+// spaced instead (Falcon §10.3.5).
+func (g *congestion) fcwnd() uint32 { return max(g.state.Fcwnd>>cc.FractionBits, 1) }
+
+// ncwnd returns the NIC window in packets.
+func (g *congestion) ncwnd() uint32 { return max(g.state.Ncwnd, 1) }
+
+// gap returns the time between packets while fcwnd is below one packet, else 0.
+func (g *congestion) gap() Time { return Time(g.ipg) * cc.TUNanos }
+
+func (g *congestion) rtt() Time { return fromFU(g.state.RTT) }
+
+func (g *congestion) rto() Time { return max(fromFU(g.state.RTO), 1) }
+
+// countAcked counts an acknowledged packet for the next event.
+func (g *congestion) countAcked() {
+	if g.acked < maxAcked {
+		g.acked++
+	}
+}
+
+// maxAcked is the saturation value of the 10-bit count of packets between congestion events.
+const maxAcked = 1<<10 - 1
 
 // rateUpdate is the engine's side of the Rate Update Engine (Falcon §10.6). Events are answered in
 // the order they were raised, so a queue beside the two queues of binary entries holds the
 // connections that they belong to.
 type rateUpdate struct {
+	e       *Engine
 	cfg     *rue.Config
-	wheel   *timer.Wheel[timerOwner]
 	rue     rue.RUE
-	ev      rue.Event
+	ev      rue.Event // the event to raise
 	result  rue.Result
 	events  rue.Queue
 	results rue.Queue
@@ -29,45 +73,45 @@ type job struct {
 	done Time // when it is answered; the result comes into force Config.Latency later
 }
 
-func newRateUpdate(p *Profile, wheel *timer.Wheel[timerOwner]) rateUpdate {
+func newRateUpdate(e *Engine) rateUpdate {
+	cfg := &e.profile.RUE
 	return rateUpdate{
-		cfg: &p.RUE, wheel: wheel, rue: rue.New(p.CC), events: rue.NewQueue(p.RUE.Size), results: rue.NewQueue(rue.MaxQueue),
+		e: e, cfg: cfg, rue: rue.New(e.profile.CC), events: rue.NewQueue(cfg.Size), results: rue.NewQueue(rue.MaxQueue),
 	}
 }
 
-// congestion raises the event in rate.ev, unless an event of the connection is still at the RUE or
+// raise raises the event in u.ev for a connection, unless one of its events is still at the RUE or
 // the policy does not admit it. Packets acknowledged meanwhile count towards the next event (Falcon
 // §10.6.1).
-func (c *delivery) congestion(now Time) {
-	u := &c.e.rate
-	cfg := u.cfg
-	if c.eventOut {
-		c.e.stats.RUEBusy++
+func (u *rateUpdate) raise(now Time, c *Conn) {
+	g, cfg := &c.cc, u.cfg
+	if g.pending {
+		u.e.stats.RUEBusy++
 		return
 	}
 	if !cfg.AnswersAtOnce() {
 		u.answer(now)
 	}
-	if !cfg.Admit(u.events.Len(), now-c.lastEvent, c.acked) {
-		c.e.stats.RUESkipped++
+	if !cfg.Admit(u.events.Len(), now-g.lastEvent, g.acked) {
+		u.e.stats.RUESkipped++
 		return
 	}
-	c.e.stats.RUEEvents++
-	u.ev.Conn, u.ev.Acked, u.ev.IPG = c.localCID, c.acked, uint32(c.ipg)
-	c.acked, c.lastEvent = 0, now
+	u.e.stats.RUEEvents++
+	u.ev.Conn, u.ev.Acked, u.ev.IPG = c.cfg.LocalCID, g.acked, uint32(g.ipg)
+	g.acked, g.lastEvent = 0, now
 	if cfg.AnswersAtOnce() {
-		r := u.rue.Update(&u.ev, &c.cc, FalconTime(now))
+		r := u.rue.Update(&u.ev, &g.state, FalconTime(now))
 		c.rateUpdated(r.IPG, r.Repath)
 		return
 	}
-	u.ev.State = c.cc
+	u.ev.State = g.state
 	u.ev.Gen = u.events.Gen()
 	u.ev.Append(u.events.Put())
 	u.busy = max(u.busy, now) + cfg.Service
-	*u.jobs.Push() = job{conn: c.self(), done: u.busy}
-	c.eventOut = true
+	*u.jobs.Push() = job{conn: c, done: u.busy}
+	g.pending = true
 	if !u.timer.Armed() {
-		u.wheel.Arm(&u.timer, u, timerRUE, u.busy+cfg.Latency)
+		u.e.arm(&u.timer, u, u.busy+cfg.Latency)
 	}
 }
 
@@ -89,7 +133,7 @@ func (u *rateUpdate) answer(now Time) {
 }
 
 // expired implements timerOwner: it applies the results that are due.
-func (u *rateUpdate) expired(now Time, _ timer.Kind) {
+func (u *rateUpdate) expired(now Time) {
 	for u.answer(now); u.results.Len() > 0; u.answer(now) {
 		j := u.jobs.At(0)
 		if j.done+u.cfg.Latency > now {
@@ -101,24 +145,52 @@ func (u *rateUpdate) expired(now Time, _ timer.Kind) {
 		if c.closed {
 			continue
 		}
-		c.eventOut = false
-		r.State.Select = c.cc.Select // a result does not contain it
-		c.cc = r.State
+		c.cc.pending = false
+		r.State.Select = c.cc.state.Select // a result does not contain it
+		c.cc.state = r.State
 		c.rateUpdated(r.IPG, r.Repath)
 		c.kick()
 	}
 	if u.jobs.Len() > 0 {
-		u.wheel.Arm(&u.timer, u, timerRUE, u.jobs.At(0).done+u.cfg.Latency)
+		u.e.arm(&u.timer, u, u.jobs.At(0).done+u.cfg.Latency)
 	}
 }
 
 // rateUpdated applies a result whose State is already in force. A new timeout holds for packets in
 // flight too (Falcon §10.6.2.2).
-func (c *delivery) rateUpdated(ipg uint32, repath bool) {
-	c.ipg = uint16(min(ipg, cc.MaxIPG))
+func (c *Conn) rateUpdated(ipg uint32, repath bool) {
+	c.cc.ipg = uint16(min(ipg, cc.MaxIPG))
 	if repath {
-		c.path++
+		c.cc.path++
 		c.e.stats.Repaths++
 	}
-	c.timeFlight()
+	c.flight.arm()
+}
+
+// delaySample fills in the RUE event of an ACK or NACK (Falcon §10.1). T3 is when the ACK or NACK
+// was sent, T4 when it was received.
+func (u *rateUpdate) delaySample(now Time, p *Packet, typ rue.Type, t1, t2 uint32, info *wire.Congestion) *rue.Event {
+	u.ev = rue.Event{
+		Type: typ, Hops: info.Hops, RxLevel: info.RxOccupancy, ECN: info.ECN, Metadata: info.RUE,
+		T1: t1, T2: t2, T3: p.T1, T4: FalconTime(now),
+	}
+	return &u.ev
+}
+
+const longPathAfter = int64(time.Second)
+
+// watchDelay looks for a long path after each acknowledgement.
+func (c *Conn) watchDelay(now Time) {
+	g := &c.cc
+	if s := &g.state; s.BaseDelay == 0 || s.Delay < s.BaseDelay || s.Fcwnd > cc.One {
+		g.longPath, g.longSince = false, 0
+		return
+	}
+	if g.longSince == 0 {
+		g.longSince = now
+	}
+	if !g.longPath && now-g.longSince >= longPathAfter {
+		g.longPath = true
+		c.emit(EvLongPath)
+	}
 }

@@ -3,31 +3,28 @@ package falcon
 import (
 	"math"
 
-	"github.com/falcon-vnic/vnic/falcon/cc"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/wire"
-	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/ring"
-	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
 // ConnConfig holds the parameters that the connection managers agreed on.
 type ConnConfig struct {
 	LocalCID, RemoteCID           CID
 	LocalFunction, RemoteFunction uint32 // Destination Function expected on receipt, and put on the wire; 24 bits
+	MTU                           int    // largest ULP part (headers and data) of one packet, bytes
 	Protocol                      wire.Protocol
 	Ordered                       bool
-	MTU                           int // largest ULP part (headers and data) of one packet, bytes
+	// NoFlowControl is for ULP queues that share connections (Falcon §8.2.3). A Push or Pull
+	// without room does not fail with ErrXoff. It completes at once with CmplLocalRsrc, or with
+	// CmplUlpCdtErr if waiting would not help.
+	NoFlowControl bool
 
 	TxDataPSN, TxReqPSN, RxDataPSN, RxReqPSN uint32 // initial PSNs
 	TxRSN, RxRSN                             uint32 // initial RSNs
 
 	Credits     *credit.Node // function's node; nil: Config.Credits of the engine
 	CreditLimit credit.Cost  // limit of the connection's own node below it; zero: no node of its own
-	// NoFlowControl is for ULP queues that share connections (Falcon §8.2.3). A Push or Pull
-	// without room does not fail with ErrXoff. It completes at once with CmplLocalRsrc, or with
-	// CmplUlpCdtErr if waiting would not help.
-	NoFlowControl bool
 	// GiveUp, if not 0, overrides Profile.GiveUp, and Profile.TxnTimeout if that is shorter. With
 	// Forever nothing times out.
 	GiveUp Time
@@ -38,97 +35,47 @@ type ConnConfig struct {
 const Forever Time = math.MaxInt64
 
 // Conn is one end of a connection. Only the engine's goroutine may call its methods.
-type Conn struct{ receiver }
-
-// A connection is built of layers. Each is a type that embeds the one below it, so a method of a
-// layer can name only its own methods and those of the layers below, unless it goes through a
-// *Conn:
 //
-// Conn ▶ receiver ▶ sender ▶ transactions ▶ delivery ▶ outcome ▶ state
-
-// state is the lowest layer: the fields that most layers need, access to what the connections of an
-// engine share, and what waits to be sent.
+// It consists of parts with their own state and methods. Conn's own methods are what the ULP calls
+// and what a packet of the peer does; they call the parts. A part that needs another one reaches it
+// through its pointer to the connection: r.conn.flight.
 //
-// Fields are ordered by use, so that a packet touches few cache lines when thousands of connections
-// take turns. Prefetch depends on this order. Cache lines are 64 bytes; the allocator puts 8 bytes
-// of its own before the first.
-type state struct {
-	// Line 0: identity, and what the connection has to do.
-	e                             *Engine
-	credits                       *credit.Node // nil: unlimited
-	share                         *share       // its function's share in the scheduler
-	localCID, remoteCID           CID
-	localFunction, remoteFunction uint32
-	mtu                           uint16
-	ackCount                      uint16 // packets not acknowledged, counted in halves (Falcon §9.1.6)
-	protocol                      wire.Protocol
-	busy                          uint8 // what waits to be sent
-	queued                        uint8 // bit set of the classes whose queue it is in
-	ordered                       bool
-	closed                        bool
-	draining, drained             bool
-	waiting                       bool // refused with ErrXoff
-	offered                       bool // EvCredit was sent for waitingCost, and nothing was issued since
-	eventOut                      bool // an event of the connection is at the RUE
-	path                          uint8
+// Fields, here and in the parts, are ordered by use, so that a packet touches few cache lines when
+// thousands of connections take turns. Prefetch depends on this order, and
+// TestAPacketTouchesFewLines holds it. Cache lines are 64 bytes; the allocator puts 8 bytes of its
+// own before the first.
+type Conn struct {
+	e      *Engine
+	share  *share // its function's share in the scheduler
+	busy   uint8  // what waits to be sent: want bits
+	queued uint8  // bit set of the classes whose queue it is in
 
-	// Line 1: windows (§9.1.1, §9.2.1) and RSNs of the initiator (§8.4.1).
-	reqTx, dataTx    txWindow
-	reqRx, dataRx    rxWindow
-	baseRSN, nextRSN uint32
+	closed            bool
+	draining, drained bool
 
-	// Lines 2 and 3: the receiver, its acknowledgements and the target (§8.5.1).
-	dataBits               rxBitmaps
-	targetBase, targetNext uint32 // BRSN, NRSN
-	lastT1, lastT2         uint32
-	requests, responses    int32 // target transactions: not answered, answered but not acknowledged
-	ecn                    uint16
-	lastHops               uint8
-	hold                   bool               // ordered: the ULP was not ready for RSN targetNext, nothing later is delivered
-	holdRNR                uint8              // timeout index that the ULP gave
-	ackTimer               timer.Handle       // of a coalesced acknowledgement
-	rxs                    ring.Window[rxTxn] // by RSN
-	reqBits                wire.Bitmap128     // of reqRx: a received pull request counts as acknowledged
-	cells                  int32              // cells of the pool that the connection holds
-	random                 uint32
-	lastRNR                Time // when the last RNR NACK was received
-	paceTimer              timer.Handle
-	dataFirst              bool // retransmit pull data before initiator packets next time
+	cfg ConnConfig
 
-	// Lines 4 and 5: the initiator's transactions, congestion control, and when the next packet may
-	// be sent.
-	txns        ring.Window[txn] // by RSN
-	dataPackets ring.Window[txn] // by PSN
-	cc          cc.State
-	flightTimer timer.Handle // fires no later than the retransmission of the packet longest in flight
-	txnTimer    timer.Handle // fires no later than the timeout of the oldest transaction
-	arSpacing   uint32       // packets until the next AR
-	acked       uint16       // packets since the last event to the RUE
-	ipg         uint16       // gap while fcwnd < 1, TU
-	nextSend    Time         // no packet is sent before this time
-	lastEvent   Time         // when the last event to the RUE was raised
-	lists       [connLists]list.List[txn]
+	nextConn     *Conn // next connection in its chain of connTable
+	cells        int32 // cells of the pool that the connection holds
+	requestCells int32 // how many of them hold payload of the peer's requests
 
-	// Seldom used.
-	reqPackets   ring.Window[txn]
-	nacks        []nackEntry
-	requestCells int32        // how many of cells hold payload of the peer's requests
-	reclaimTimer timer.Handle // fires no later than when something held for the peer may be reclaimed
-	reclaimNext  uint32       // targetNext when the reclaim timer last fired
-	nextConn     *Conn        // next connection in its chain of connTable
-	parked       int32        // transactions that have given back their credits
-	parkRSN      uint32       // RSN of the first of them; may be lower
-	cfg          ConnConfig
+	rx        receiver   // what arrived and how it is acknowledged
+	credits   credits    // what its transactions are charged to
+	target    target     // the peer's requests
+	flight    flight     // what was sent and not acknowledged
+	tx        sender     // what waits to be sent
+	initiator initiator  // this side's requests
+	cc        congestion // windows and timeout that congestion control has set
 }
 
 // Config returns the parameters of the connection.
 func (c *Conn) Config() *ConnConfig { return &c.cfg }
 
 // LocalCID returns the CID that the peer puts in its packets.
-func (c *Conn) LocalCID() CID { return c.localCID }
+func (c *Conn) LocalCID() CID { return c.cfg.LocalCID }
 
 // RemoteCID returns the CID of packets to the peer.
-func (c *Conn) RemoteCID() CID { return c.remoteCID }
+func (c *Conn) RemoteCID() CID { return c.cfg.RemoteCID }
 
 // User returns ConnConfig.User.
 func (c *Conn) User() any { return c.cfg.User }
@@ -141,19 +88,10 @@ func (c *Conn) Closed() bool { return c.closed }
 
 // Path returns a number that changes whenever congestion control asks for another network path
 // (Falcon §10.4).
-func (c *Conn) Path() uint8 { return c.path }
+func (c *Conn) Path() uint8 { return c.cc.path }
 
 // CID is a connection identifier of 24 bits, allocated by the receiver.
 type CID = uint32
-
-// nackEntry is a NACK that waits to be sent.
-type nackEntry struct {
-	psn     uint32
-	code    wire.NackCode
-	rnr     uint8
-	ulpCode uint8
-	request bool
-}
 
 // Open adds a connection. It fails if the CID is in use, a value is out of range or Config.MaxConns
 // connections are open.
@@ -178,31 +116,28 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 	case e.conns.n >= e.cfg.MaxConns:
 		return nil, ErrTooManyConns
 	}
-	c := new(Conn)
-	c.state = state{
-		e: e, cfg: cfg, credits: cfg.Credits, random: cfg.LocalCID<<8 | 1,
-		localCID: cfg.LocalCID, remoteCID: cfg.RemoteCID, localFunction: cfg.LocalFunction, remoteFunction: cfg.RemoteFunction,
-		mtu: uint16(cfg.MTU), protocol: cfg.Protocol, ordered: cfg.Ordered,
-	}
-	if c.credits == nil {
-		c.credits = e.cfg.Credits
+	c := &Conn{e: e, cfg: cfg, credits: credits{node: cfg.Credits, e: e}}
+	c.rx.conn, c.target.conn, c.tx.conn, c.flight.conn, c.initiator.conn = c, c, c, c, c
+	if c.credits.node == nil {
+		c.credits.node = e.cfg.Credits
 	}
 	if cfg.CreditLimit != (credit.Cost{}) {
-		c.credits = credit.New(c.credits, cfg.CreditLimit)
+		c.credits.node = credit.New(c.credits.node, cfg.CreditLimit)
 	}
 	if c.cfg.GiveUp == 0 {
 		c.cfg.GiveUp = e.profile.GiveUp
 	}
-	e.profile.CC.Init(&c.cc)
-	c.baseRSN, c.nextRSN = cfg.TxRSN, cfg.TxRSN
-	c.targetBase, c.targetNext = cfg.RxRSN, cfg.RxRSN
-	c.reqTx.base, c.reqTx.next = cfg.TxReqPSN, cfg.TxReqPSN
-	c.dataTx.base, c.dataTx.next = cfg.TxDataPSN, cfg.TxDataPSN
+	e.profile.CC.Init(&c.cc.state)
+	c.initiator.base, c.initiator.next = cfg.TxRSN, cfg.TxRSN
+	c.target.base, c.target.next = cfg.RxRSN, cfg.RxRSN
+	c.flight.requests.base, c.flight.requests.next = cfg.TxReqPSN, cfg.TxReqPSN
+	c.flight.data.base, c.flight.data.next = cfg.TxDataPSN, cfg.TxDataPSN
 	distance := uint8(min(max(e.profile.OOODistance, 1), wire.DataWindow))
-	c.reqRx = rxWindow{base: cfg.RxReqPSN, size: wire.RequestWindow, distance: distance}
-	c.dataRx = rxWindow{base: cfg.RxDataPSN, size: wire.DataWindow, distance: distance}
-	c.lastEvent = longAgo
-	c.drawSpacing()
+	c.rx.requests = rxWindow{base: cfg.RxReqPSN, size: wire.RequestWindow, distance: distance}
+	c.rx.data = rxWindow{base: cfg.RxDataPSN, size: wire.DataWindow, distance: distance}
+	c.cc.lastEvent = longAgo
+	c.tx.random = cfg.LocalCID<<8 | 1
+	c.tx.drawSpacing()
 	e.conns.add(c)
 	e.schedule.join(c)
 	return c, nil
@@ -234,62 +169,58 @@ func (c *Conn) Drain(now Time) {
 	c.checkDrained()
 }
 
-// fail ends a connection whose peer does not answer.
-func (c *outcome) fail() {
-	c.shutdown(CmplDeadConn, CloseResync)
-}
-
-func (c *outcome) shutdown(code Completion, reason CloseReason) {
+// shutdown ends the connection, and every transaction with it.
+func (c *Conn) shutdown(code Completion, reason CloseReason) {
 	e := c.e
 	e.stats.ConnsClosed[reason]++
 	c.closed = true // nothing is sent or armed from here on
-	e.conns.remove(c.self())
-	e.schedule.part(c.self())
-	e.wheel.Stop(&c.txnTimer)
-	e.wheel.Stop(&c.paceTimer)
-	e.wheel.Stop(&c.flightTimer)
-	e.wheel.Stop(&c.ackTimer)
-	e.wheel.Stop(&c.reclaimTimer)
+	e.conns.remove(c)
+	e.schedule.part(c)
+	e.wheel.Stop(&c.initiator.timer)
+	e.wheel.Stop(&c.tx.timer)
+	e.wheel.Stop(&c.flight.timer)
+	e.wheel.Stop(&c.rx.timer)
+	e.wheel.Stop(&c.target.timer)
 
-	for rsn := c.baseRSN; rsn != c.nextRSN; rsn++ {
-		t := c.txns.Get(rsn)
+	for rsn := c.initiator.base; rsn != c.initiator.next; rsn++ {
+		t := c.initiator.txns.Get(rsn)
 		if t == nil || t.done {
 			continue
 		}
 		if t.resync == 0 {
 			t.code = CmplDeadConn
 		}
-		c.complete(t, t.code)
+		c.initiator.complete(t, t.code)
 	}
-	for _, w := range [...]*txWindow{&c.reqTx, &c.dataTx} {
+	for _, w := range [...]*txWindow{&c.flight.requests, &c.flight.data} {
 		for psn := w.base; psn != w.next; psn++ {
-			if t := c.packetAt(w, psn); t != nil {
-				c.packets(w).Clear(psn)
+			if t := w.at(psn); t != nil {
+				w.packets.Clear(psn)
 				c.abandon(t)
 			}
 		}
 		w.base = w.next
 	}
 	for kind := range TxnPullData + 1 {
-		for t := c.fresh(kind); t != nil; t = c.fresh(kind) {
+		for t := c.tx.firstFresh(kind); t != nil; t = c.tx.firstFresh(kind) {
 			c.abandon(t)
 		}
 	}
 	for t := e.waiting.stalled.First(); t != nil; {
 		next := t.place.Next()
-		if t.conn == c.self() {
+		if t.conn == c {
 			c.abandon(t)
 		}
 		t = next
 	}
-	for rx := range c.rxs.All() {
-		if rx != doneRx {
-			c.putRx(rx)
+	for req := range c.target.pending.All() {
+		if req != doneRequest {
+			c.putRequest(req)
 		}
 	}
-	c.rxs = ring.Window[rxTxn]{}
-	c.requests = 0
-	c.nacks, c.busy = nil, 0
+	c.target.pending = ring.Window[request]{}
+	c.target.unanswered = 0
+	c.rx.nacks, c.busy = nil, 0
 	u := c.emit(EvClosed)
 	u.ev.Code, u.ev.Reason = code, reason
 	e.waiting.recheck = true
@@ -297,13 +228,37 @@ func (c *outcome) shutdown(code Completion, reason CloseReason) {
 
 // abandon ends the packet of a transaction whose connection has closed. The initiator's
 // transactions were already completed.
-func (c *outcome) abandon(t *txn) {
+func (c *Conn) abandon(t *txn) {
 	t.unlink()
 	c.e.wheel.Stop(&t.timer)
 	t.packetDone = true
 	if t.kind == TxnPullData {
-		c.responseDone(t, CmplDeadConn)
+		c.target.responseDone(t, CmplDeadConn)
 		return
 	}
-	c.release(t)
+	c.initiator.release(t)
+}
+
+// checkDrained is called whenever a transaction, request or acknowledgement of the connection has
+// ended.
+func (c *Conn) checkDrained() {
+	if c.draining {
+		c.endDrain()
+	}
+}
+
+// endDrain emits EvDrained if a draining connection has nothing left to do.
+func (c *Conn) endDrain() {
+	if c.drained || c.closed {
+		return
+	}
+	if c.initiator.base != c.initiator.next || c.flight.requests.inFlight()+c.flight.data.inFlight() != 0 || c.target.unanswered+c.target.responses != 0 {
+		return
+	}
+	if c.rx.ackCount > 0 || c.busy&(wantAck|wantNack) != 0 {
+		c.rx.ackSoon() // otherwise the peer would wait for it
+		return
+	}
+	c.drained = true
+	c.emit(EvDrained)
 }

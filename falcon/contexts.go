@@ -18,7 +18,7 @@ type contexts struct {
 	parked    int // of txns: wait for a peer that is not ready, limited by credit.Node.Park
 
 	rxLimit int // Config.RxContexts
-	rxFree  pool.Pool[rxTxn]
+	rxFree  pool.Pool[request]
 	rxs     int // in use
 	rxLevel poolLevel
 
@@ -56,13 +56,13 @@ func (x *contexts) newTxn(c *Conn, kind TxnKind) *txn {
 }
 
 // putTxn releases a transaction that is in no list, ring or timer.
-func (c *state) putTxn(t *txn) {
+func (c *Conn) putTxn(t *txn) {
 	x := &c.e.contexts
 	if t.parked {
-		c.credits.Forget(&t.cost)
-		c.unparked(t)
+		c.credits.node.Forget(&t.cost)
+		c.initiator.unparked(t)
 	} else {
-		c.returnCredits(&t.cost)
+		c.credits.giveBackAll(&t.cost)
 	}
 	x.txns--
 	if t.kind == TxnPullData {
@@ -73,74 +73,50 @@ func (c *state) putTxn(t *txn) {
 	c.e.waiting.recheck = true
 }
 
-func (x *contexts) newRx(c *Conn) *rxTxn {
-	rx := x.rxFree.Get()
+func (x *contexts) newRequest(c *Conn) *request {
+	req := x.rxFree.Get()
 	x.rxs++
 	x.rxLevel.update(x.rxs)
-	rx.conn = c
-	return rx
+	req.conn = c
+	return req
 }
 
-// putRx releases a request context that is in no ring.
-func (c *state) putRx(rx *rxTxn) {
-	c.e.wheel.Stop(&rx.timer)
-	rx.dropPayload()
-	c.returnOne(credit.NetPktRx)
+// putRequest releases a request context that is in no ring.
+func (c *Conn) putRequest(req *request) {
+	c.e.wheel.Stop(&req.timer)
+	req.dropPayload()
+	c.credits.returnOne(credit.NetPktRx)
 	x := &c.e.contexts
 	x.rxs--
 	x.rxLevel.update(x.rxs)
-	rx.gen++
-	rx.conn, rx.state, rx.ackReq, rx.push = nil, rxDone, false, false
-	x.rxFree.Put(rx)
+	req.gen++
+	req.conn, req.state, req.ackReq, req.push = nil, requestDone, false, false
+	x.rxFree.Put(req)
 }
 
-func (c *state) putCell(k *cell) {
+func (c *Conn) putCell(k *cell) {
 	x := &c.e.contexts
 	if k.request {
-		c.returnOne(credit.NetBufRx)
+		c.credits.returnOne(credit.NetBufRx)
 	}
 	x.cells.put(k)
 	x.cellLevel.update(x.cells.requests)
 }
 
 // dropPayload releases the payload.
-func (rx *rxTxn) dropPayload() {
-	if rx.cell != nil {
-		rx.conn.putCell(rx.cell)
+func (req *request) dropPayload() {
+	if req.cell != nil {
+		req.conn.putCell(req.cell)
 	}
-	rx.cell, rx.data = nil, nil
-}
-
-// forget removes a push as if it had never been received.
-func (c *state) forget(rx *rxTxn) {
-	clearBit(&c.dataBits.rx, rx.psn-c.dataRx.base)
-	c.rxs.Clear(rx.rsn)
-	c.requests--
-	c.putRx(rx)
-}
-
-func (c *state) dropRx(rx *rxTxn) {
-	c.rxs.Put(c.targetBase, rx.rsn, doneRx)
-	c.requests--
-	c.putRx(rx)
-}
-
-// retire advances targetBase over all answered requests. On an ordered connection it cannot pass
-// targetNext, whose request has not been delivered: deliverInOrder has already advanced targetNext
-// over what a Resync skipped.
-func (c *state) retire() {
-	for c.rxs.Get(c.targetBase) == doneRx {
-		c.rxs.Clear(c.targetBase)
-		c.targetBase++
-	}
+	req.cell, req.data = nil, nil
 }
 
 // cell holds the payload of one received packet that waits for its turn.
 type cell struct {
 	age     list.Node[cell] // in cellAges
 	conn    *Conn
-	rx      *rxTxn // the waiting push that this payload belongs to, else nil
-	request bool   // payload of a peer's request
+	req     *request // the waiting push that this payload belongs to, else nil
+	request bool     // payload of a peer's request
 	buf     []byte
 }
 
@@ -198,7 +174,7 @@ func (p *cellPool) put(k *cell) {
 	}
 	p.inUse--
 	k.conn.cells--
-	k.conn, k.rx = nil, nil
+	k.conn, k.req = nil, nil
 	p.free.Put(k)
 }
 
@@ -254,70 +230,4 @@ func (p *poolLevel) quantised() uint8 {
 		return 0
 	}
 	return uint8(sort.Search(OccupancyLevels, func(i int) bool { return p.levels[i] > p.ema }))
-}
-
-func (c *state) take(cost *credit.Cost) bool { return c.credits == nil || c.credits.Take(cost) }
-
-// takeNow takes credits for a request that was refused before.
-func (c *state) takeNow(cost *credit.Cost) bool { return c.credits == nil || c.credits.Retry(cost) }
-
-// returnCredits gives cost back and clears it. Others may wait for these credits.
-func (c *state) returnCredits(cost *credit.Cost) {
-	if *cost == (credit.Cost{}) {
-		return
-	}
-	c.giveBack(cost)
-	*cost = credit.Cost{}
-	c.e.waiting.recheck = true
-}
-
-func (c *state) giveBack(cost *credit.Cost) {
-	if c.credits != nil && c.credits.Return(cost) != nil {
-		c.e.stats.CreditErrors++
-	}
-}
-
-// park releases the credits of a transaction that waits for the peer's receiver, if it holds any.
-func (c *state) park(t *txn) {
-	if t.parked || t.cost == (credit.Cost{}) || c.credits == nil || !c.credits.Park(&t.cost) {
-		return
-	}
-	t.parked = true
-	c.parked++
-	c.e.contexts.parked++
-	c.e.waiting.recheck = true
-}
-
-// unpark charges a parked transaction, which is about to be sent, for its credits again.
-func (c *state) unpark(t *txn) {
-	if t.parked {
-		c.credits.Unpark(&t.cost)
-		c.unparked(t)
-	}
-}
-
-// unparked clears the parked state of a transaction.
-func (c *state) unparked(t *txn) {
-	t.parked = false
-	c.parked--
-	c.e.contexts.parked--
-	if c.parked == 0 {
-		c.e.waiting.recheck = true // the connection takes requests again
-	}
-}
-
-func (c *state) takeOne(i credit.Counter) bool {
-	return c.credits == nil || c.credits.TakeOne(i, false)
-}
-
-func (c *state) returnOne(i credit.Counter) {
-	if c.credits != nil && !c.credits.ReturnOne(i) {
-		c.e.stats.CreditErrors++
-	}
-}
-
-// hopeless reports whether cost is above a limit, so that waiting would not help (Falcon §11,
-// kUlpCmplCdtErr).
-func (c *state) hopeless(cost *credit.Cost) bool {
-	return c.credits != nil && !c.credits.Possible(cost)
 }

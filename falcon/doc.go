@@ -3,32 +3,36 @@
 // packets and buffers are arguments, and it uses no goroutines and no sockets. So the same code
 // runs in a NIC and in a seeded simulation.
 //
-//	        ULP (rdma)                                     ULP
-//	Push, Pull   RespondPull, AckPush …          ▲ Next: EvPush, EvPull, EvPushDone, EvPullDone …
-//	─────┼──────────┼────────────────────────────┼───────────────────────────────────────────
-//	 initiator.go  answer.go   transactions, credits          initiator.go, target.go: RSN order
-//	     │          │                            ▲
-//	 schedule.go   fair between classes, functions and connections; sender.go: fcwnd, ncwnd, pacing
-//	     │                                       │ target.go, flight.go, recovery.go
-//	 sender.go header, Fill by the ULP, PSN, timer  │ window.go: receive windows, duplicates
-//	─────┼───────────────────────────────────────┼───────────────────────────────────────────
-//	     ▼ sender.go                             │ receive.go  congestion.go  engine.go ◀ Advance
-//	          packets, to be sealed         packets, opened and guarded
+//	                     ULP (rdma)                                 ULP
+//	  Push, Pull                        AckPush, RespondPull …      ▲ Next: EvPush, EvPull,
+//	─────│────────────────────────────────────│─────────────────────│─ EvPushDone, EvPullDone …
+//	     ▼                                    ▼                     │
+//	 initiator ──requests──▶ tx ◀──responses── target ──in RSN order┤
+//	     ▲                   │                 ▲                    │
+//	     │              Transmit               │ requests           │
+//	     │                   ▼                 │                    │
+//	     └──acknowledged── flight ◀──ACKs── Receive ──▶ rx          │
+//	     │                   ▲  losses, RTO    │ pull data          │
+//	     │                   cc                └─▶ initiator ───────┘
+//	─────┴───────────────────────────────────────────────────────────────────────────
+//	     packets, to be sealed            packets, opened and guarded
 //
-// A connection is made of layers. Each is a type that embeds the layer below it, so its methods can
-// call their own layer and those below by name, and a call by name to a layer above does not
-// compile. The compiler does not prevent a call to a layer above through a *Conn, which self, a txn
-// or an rxTxn gives. Timers and the waiting lists of the engine make such calls:
+// # A connection
 //
-//	Engine, Conn   what the owner calls: engine, conn, receive, answer, stats
-//	receiver       processes the packets of the peer: receive
-//	sender         chooses and writes the next packet: sender, receiver
-//	transactions   starts and answers transactions: initiator, answer, target, admit
-//	delivery       tracks packets in flight and their rate: flight, recovery, congestion
-//	outcome        completes and delivers in RSN order: initiator, target, admit, conn
-//	state          shared by the layers: what waits to be sent, contexts, credits: receiver, sender,
-//	               schedule, contexts
-//	               values: conn, txn, event, window, profile
+// A Conn consists of parts. Each is a struct with its own state and methods, in a named field, so a
+// call names the owner: c.rx.coalesce, c.flight.arm.
+//
+//	initiator  the transactions that this side began: credits, RSN order, timeout   initiator.go
+//	target     the peer's requests: delivery in RSN order, holds, what is refused    target.go, admit.go, answer.go
+//	tx         what waits to be sent: gating, pacing, the packet itself              sender.go
+//	flight     what was sent and not acknowledged: windows, loss, probes             flight.go, recovery.go
+//	rx         what arrived: windows, coalesced acknowledgements, NACKs              receiver.go
+//	cc         congestion control: windows and timeout, events to the RUE            congestion.go
+//	credits    the connection's node of the credit tree                              credits.go
+//
+// Conn's own methods are what the ULP calls and what each packet of the peer does (receive.go). The
+// engine has what connections share: scheduler (schedule.go), memory (contexts.go), timers and
+// events (engine.go), and the connections that wait for credits (initiator.go).
 //
 // # Driving an engine
 //
@@ -40,8 +44,8 @@
 //
 // # Transactions
 //
-// An initiator's transaction is a txn; a peer's request is an rxTxn until the ULP answers. States
-// are those of §8.4.1 and §8.5.1:
+// An initiator's transaction is a txn. A peer's request is a request until the ULP answers; the
+// response to a pull is a txn again. States are those of §8.4.1 and §8.5.1:
 //
 //	push:  PushReqUlpRx ─Transmit▶ PushDataTx ─ACK▶ PushDataAckd ─RSN order▶ PushCplTx
 //	pull:  PullReqUlpRx ─Transmit▶ PullReqTx ─ACK▶ PullReqAckd ─Pull Data▶ PullDataRx ─RSN order▶ PullDataUlpTx
@@ -61,11 +65,11 @@
 // connection; the timeout holds for packets in flight too. In the software profile it answers at
 // once. In the hardware profile events and results pass through bounded queues and take time.
 //
-// # Ownership
+// # Ownership and concurrency
 //
-// An Engine and its Conns belong to one goroutine. Events are only appended to the queue that Next
-// reads, so there is no re-entry. The only call into the ULP is Fill, which is made while a packet
-// is written and must not call back. Contexts, cells and events are pooled: in the steady state
-// nothing is allocated per packet. The state that a peer can cause is bounded per connection by the
-// windows and Profile.MaxTxn, and in total by Config.
+// An Engine and its Conns belong to one goroutine and have no locks. Events are only appended to the
+// queue that Next reads, so there is no re-entry. The only call into the ULP is Fill, which is made
+// while a packet is written and must not call back. Contexts, cells and events are pooled: in the
+// steady state nothing is allocated per packet. The state that a peer can cause is bounded per
+// connection by the windows and Profile.MaxTxn, and in total by Config.
 package falcon

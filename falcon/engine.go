@@ -67,7 +67,7 @@ func NewEngine(cfg Config, ulp ULP) *Engine {
 	}
 	e := &Engine{cfg: cfg, profile: cfg.Profile, ulp: ulp, ackAfter: uint16(wholePacket * cfg.Profile.AckCount)}
 	e.contexts, e.schedule = newContexts(&e.cfg), newSchedule(&e.profile)
-	e.rate = newRateUpdate(&e.profile, &e.wheel)
+	e.rate = newRateUpdate(e)
 	return e
 }
 
@@ -90,12 +90,12 @@ func (e *Engine) Next(ev *Event) bool {
 			return false
 		}
 		u := e.events.Pop()
-		rx, k, gen := u.rx, u.cell, u.gen
+		req, k, gen := u.req, u.cell, u.gen
 		*ev = u.ev
-		u.ev.Data, u.ev.Conn, u.cell, u.rx = nil, nil, nil, nil // the queue must not keep them alive
-		if rx != nil {
+		u.ev.Data, u.ev.Conn, u.cell, u.req = nil, nil, nil, nil // the queue must not keep them alive
+		if req != nil {
 			var ok bool
-			if k, ok = rx.take(gen, ev); !ok {
+			if k, ok = req.take(gen, ev); !ok {
 				continue
 			}
 		}
@@ -124,60 +124,27 @@ func (e *Engine) Deadline() Time { return e.wheel.Deadline() }
 
 // Advance runs all timers that are due. Afterwards Transmit may have packets and Next events.
 func (e *Engine) Advance(now Time) {
-	for owner, kind, ok := e.wheel.Expire(now); ok; owner, kind, ok = e.wheel.Expire(now) {
-		owner.expired(now, kind)
+	for owner, _, ok := e.wheel.Expire(now); ok; owner, _, ok = e.wheel.Expire(now) {
+		owner.expired(now)
 	}
 }
-
-// expired implements timerOwner.
-func (c *Conn) expired(now Time, kind timer.Kind) {
-	switch kind {
-	case timerFlight:
-		c.onFlightTimer(now)
-	case timerPace:
-		c.kick()
-	case timerTxn:
-		c.onTxnTimer(now)
-	case timerAck:
-		c.ackSoon()
-	case timerReclaim:
-		c.onReclaimTimer(now)
-	}
-}
-
-// expired implements timerOwner: the delay of an RNR NACK ends.
-func (t *txn) expired(Time, timer.Kind) {
-	t.rnr = false
-	t.conn.sendLater(t)
-}
-
-// expired implements timerOwner: the delay of a pull ends.
-func (rx *rxTxn) expired(Time, timer.Kind) { rx.conn.redeliver(rx) }
 
 // FlushAcks queues every coalesced acknowledgement for the next Transmit. It is for an owner that
 // is about to sleep.
 func (e *Engine) FlushAcks(now Time) {
 	for owner, ok := e.wheel.Flush(); ok; owner, ok = e.wheel.Flush() {
-		owner.expired(now, timerAck)
+		owner.expired(now)
 	}
 }
 
-// Kinds of timers, with the reason each is due.
-const (
-	timerFlight    timer.Kind = iota // of a conn: the packet sent longest ago is not acknowledged
-	timerRNR                         // of a txn: the delay of an RNR NACK is over
-	timerRedeliver                   // of an rxTxn: a pull is delivered again after RNR or DeferPull
-	timerPace                        // of a conn: the next packet is allowed
-	timerTxn                         // of a conn: oldest transaction times out
-	timerAck                         // of a conn: its coalesced acknowledgement is due
-	timerRUE                         // of rateUpdate: a result of the Rate Update Engine comes into force
-	timerReclaim                     // of a conn: something held for the peer may be too old
-)
-
-// timerOwner is called when its timer is due. The timer is no longer armed then.
+// timerOwner is a part of a connection, or something else that has one timer. It is called when its
+// timer is due. The timer is no longer armed then.
 type timerOwner interface {
-	expired(now Time, kind timer.Kind)
+	expired(now Time)
 }
+
+// arm sets the timer of owner, whether or not it was armed.
+func (e *Engine) arm(t *timer.Handle, owner timerOwner, at Time) { e.wheel.Arm(t, owner, 0, at) }
 
 // Time is in nanoseconds of the owner's monotonic clock. The same clock drives the PSP
 // initialisation vector.
@@ -207,7 +174,7 @@ func (t *connTable) find(cid CID) *Conn {
 		return nil
 	}
 	c := t.chains[cid&CID(len(t.chains)-1)]
-	for c != nil && c.localCID != cid {
+	for c != nil && c.cfg.LocalCID != cid {
 		c = c.nextConn
 	}
 	return c
@@ -222,7 +189,7 @@ func (t *connTable) add(c *Conn) {
 }
 
 func (t *connTable) link(c *Conn) {
-	chain := &t.chains[c.localCID&CID(len(t.chains)-1)]
+	chain := &t.chains[c.cfg.LocalCID&CID(len(t.chains)-1)]
 	c.nextConn, *chain = *chain, c
 }
 
@@ -239,7 +206,7 @@ func (t *connTable) grow() {
 }
 
 func (t *connTable) remove(c *Conn) {
-	at := &t.chains[c.localCID&CID(len(t.chains)-1)]
+	at := &t.chains[c.cfg.LocalCID&CID(len(t.chains)-1)]
 	for *at != c {
 		at = &(*at).nextConn
 	}
@@ -253,7 +220,7 @@ func (t *connTable) remove(c *Conn) {
 // take turns. Call it for several connections before the first of them is used. (Prefetch
 // instructions, which need assembly, measured no better.)
 func (c *Conn) Prefetch() {
-	c.e.prefetched += uint32(c.busy) + c.baseRSN + c.txns.Capacity() + c.arSpacing
+	c.e.prefetched += uint32(c.busy) + c.rx.data.base + c.rx.requests.base + c.flight.data.base + uint32(c.flight.probes) + c.tx.arSpacing + c.initiator.base
 }
 
 // Prefetch does what Conn.Prefetch does, for the Receive of a packet to that local CID. Call it for
@@ -262,6 +229,6 @@ func (c *Conn) Prefetch() {
 // sent.
 func (e *Engine) Prefetch(cid CID) {
 	if c := e.conns.find(cid); c != nil {
-		e.prefetched += uint32(c.busy) + c.baseRSN + c.lastT1 + c.rxs.Capacity()
+		e.prefetched += uint32(c.busy) + c.rx.data.base + c.rx.requests.base + c.target.base + c.flight.data.base
 	}
 }

@@ -33,14 +33,14 @@ type Event struct {
 type upcall struct {
 	ev   Event
 	cell *cell
-	rx   *rxTxn // EvPush, EvPull: deliver only if still queued
+	req  *request // EvPush, EvPull: deliver only if still queued
 	gen  uint32
 }
 
 // emit appends an upcall of that kind; the caller sets its other fields.
-func (c *state) emit(kind EventKind) *upcall {
+func (c *Conn) emit(kind EventKind) *upcall {
 	u := c.e.events.Push()
-	*u = upcall{ev: Event{Kind: kind, Conn: c.self()}}
+	*u = upcall{ev: Event{Kind: kind, Conn: c}}
 	return u
 }
 
@@ -203,6 +203,8 @@ const (
 	TxnPush     TxnKind = iota // ULP headers and data of a push
 	TxnPull                    // ULP headers of a pull request
 	TxnPullData                // ULP headers and data of a pull response
+
+	txnKinds = iota
 )
 
 // String names the kind.

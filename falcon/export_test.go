@@ -10,12 +10,12 @@ var txnStates = [...]string{
 // Transaction returns a function that returns the state of an initiator's transaction, in the end
 // "over"; nil if there is no such transaction.
 func (c *Conn) Transaction(rsn uint32) func() string {
-	return c.txns.At(c.baseRSN, rsn).stateName()
+	return c.initiator.txns.At(c.initiator.base, rsn).stateName()
 }
 
 // Response does what Transaction does, for the response to a pull that waits for its turn.
 func (c *Conn) Response(rsn uint32) func() string {
-	for t := c.fresh(TxnPullData); t != nil; t = t.place.Next() {
+	for t := c.tx.firstFresh(TxnPullData); t != nil; t = t.place.Next() {
 		if t.rsn == rsn {
 			return t.stateName()
 		}
@@ -38,21 +38,21 @@ func (t *txn) stateName() func() string {
 // TargetState returns the state of a request at the target, "" if there is none. A request whose
 // event was not taken yet does not count as delivered.
 func (c *Conn) TargetState(rsn uint32) string {
-	rx := c.rxs.At(c.targetBase, rsn)
+	req := c.target.pending.At(c.target.base, rsn)
 	switch {
-	case rx == nil:
+	case req == nil:
 		return ""
-	case rx == doneRx:
+	case req == doneRequest:
 		return "answered"
-	case rx.state == rxNotReady:
+	case req.state == requestNotReady:
 		return "not ready"
-	case rx.state == rxRefused:
+	case req.state == requestRefused:
 		return "refused"
-	case rx.state == rxULP && rx.push:
+	case req.state == requestWithULP && req.push:
 		return "PushReqUlpTx"
-	case rx.state == rxULP:
+	case req.state == requestWithULP:
 		return "PullReqUlpTx"
-	case rx.push:
+	case req.push:
 		return "PushDataRx"
 	}
 	return "PullReqRx"

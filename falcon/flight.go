@@ -4,32 +4,40 @@ import (
 	"math/bits"
 
 	"github.com/falcon-vnic/vnic/falcon/wire"
-	"github.com/falcon-vnic/vnic/internal/ring"
+	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
-func (c *state) window(kind TxnKind) *txWindow {
+// flight holds the packets that were sent and are not acknowledged, and finds those that are lost.
+// flight.go has the acknowledgements, recovery.go the losses.
+type flight struct {
+	lastRNR        Time     // when the last RNR NACK was received
+	data, requests txWindow // push and pull data; pull requests
+
+	conn       *Conn
+	sent       list.List[txn] // neither acknowledged nor refused, the longest ago first
+	unanswered list.List[txn] // received by the peer, whose ULP has not answered; the longest ago first
+	heard      heard          // arrival times learnt from acknowledgements
+	lively     Time           // when an acknowledgement was last received, or a probe sent
+	timer      timer.Handle   // fires no later than the next of these packets is due
+	probes     uint8          // tail loss probes since the last acknowledgement
+}
+
+// heard holds what acknowledgements say about when packets arrive.
+type heard struct {
+	sent Time // when the newest packet that arrived was sent
+	lag  Time // time from then until its acknowledgement
+
+	reorder uint8 // quarters of an RTT by which packets may overtake each other
+	needed  uint8 // needed early retransmissions since the last one that was not needed
+}
+
+// window returns the window that a kind of packet is sent in.
+func (f *flight) window(kind TxnKind) *txWindow {
 	if kind == TxnPull {
-		return &c.reqTx
+		return &f.requests
 	}
-	return &c.dataTx
-}
-
-// packets returns the unacknowledged packets of the window, by PSN.
-func (c *state) packets(w *txWindow) *ring.Window[txn] {
-	if w == &c.reqTx {
-		return &c.reqPackets
-	}
-	return &c.dataPackets
-}
-
-// packetAt returns the transaction of an unacknowledged packet, nil if no such packet has that PSN.
-func (c *state) packetAt(w *txWindow, psn uint32) *txn { return c.packets(w).At(w.base, psn) }
-
-// assignPSN gives t the next PSN of the window.
-func (c *state) assignPSN(w *txWindow, t *txn) {
-	t.psn = w.next
-	c.packets(w).Put(w.base, t.psn, t)
-	w.next++
+	return &f.data
 }
 
 // hearing describes the acknowledgement being processed. t1 is the send time of the packet that the
@@ -43,60 +51,56 @@ type hearing struct {
 // checkBases compares the bases of an acknowledgement with the windows. An acknowledgement with a
 // base behind its window is stale and is ignored altogether. One with a base beyond what was sent
 // is impossible.
-func (c *delivery) checkBases(dataBase, reqBase uint32) wire.Drop {
-	d, r := dataBase-c.dataTx.base, reqBase-c.reqTx.base
+func (f *flight) checkBases(dataBase, reqBase uint32) wire.Drop {
+	d, r := dataBase-f.data.base, reqBase-f.requests.base
 	switch {
 	case int32(d) < 0 || int32(r) < 0:
 		return wire.DropStaleAck
-	case d > c.dataTx.next-c.dataTx.base || r > c.reqTx.next-c.reqTx.base:
+	case d > f.data.inFlight() || r > f.requests.inFlight():
 		return wire.DropImpossibleAck
 	}
 	return wire.DropNone
 }
 
 // advanceBases acknowledges everything before the bases, which passed checkBases.
-func (c *delivery) advanceBases(dataBase, reqBase uint32) {
-	c.ackUpTo(&c.dataTx, dataBase)
-	c.ackUpTo(&c.reqTx, reqBase)
+func (f *flight) advanceBases(dataBase, reqBase uint32) {
+	f.ackUpTo(&f.data, dataBase)
+	f.ackUpTo(&f.requests, reqBase)
 }
 
-func (c *delivery) ackUpTo(w *txWindow, base uint32) {
+func (f *flight) ackUpTo(w *txWindow, base uint32) {
 	for int32(base-w.base) > 0 {
-		c.packetAcked(c.packetAt(w, w.base)) // the oldest packet is in the window; packetAcked slides the window
+		f.packetAcked(w.at(w.base)) // the oldest packet is in the window; packetAcked advances the base
 	}
 }
 
-func (c *delivery) ackBits(w *txWindow, base uint32, bitmap uint64) {
+func (f *flight) ackBits(w *txWindow, base uint32, bitmap uint64) {
 	for ; bitmap != 0; bitmap &= bitmap - 1 {
-		if t := c.packetAt(w, base+uint32(bits.TrailingZeros64(bitmap))); t != nil {
-			c.packetAcked(t)
+		if t := w.at(base + uint32(bits.TrailingZeros64(bitmap))); t != nil {
+			f.packetAcked(t)
 		}
 	}
 }
 
 // packetAcked marks the packet of t, which is in its window, as acknowledged and removes it from
 // the window.
-func (c *delivery) packetAcked(t *txn) {
-	w := c.window(t.kind)
-	c.e.wheel.Stop(&t.timer)
-	if h := &c.e.hearing; h.on && t.in != inAnswer {
-		c.delivered(h.now, t, h.t1)
+func (f *flight) packetAcked(t *txn) {
+	w := f.window(t.kind)
+	f.conn.e.wheel.Stop(&t.timer)
+	if h := &f.conn.e.hearing; h.on && t.in != inUnanswered {
+		f.delivered(h.now, t, h.t1)
 	}
-	c.uncountAgain(t)
+	f.uncountAgain(t)
 	t.unlink()
-	if c.flight().Empty() && c.answers().Empty() {
-		c.e.wheel.Stop(&c.flightTimer)
+	if f.sent.Empty() && f.unanswered.Empty() {
+		f.conn.e.wheel.Stop(&f.timer)
 	}
 	t.packetDone = true
-	packets := c.packets(w)
-	packets.Clear(t.psn)
-	if c.acked < maxAcked {
-		c.acked++
-	}
+	w.remove(t.psn)
+	f.conn.cc.countAcked()
 	if t.kind != TxnPullData {
 		w.outstanding--
 	}
-	w.slide(packets)
 	switch {
 	case t.kind == TxnPullData:
 		t.state = pullDataAckd
@@ -104,35 +108,32 @@ func (c *delivery) packetAcked(t *txn) {
 		if t.resync != 0 {
 			code = t.code
 		}
-		c.responseDone(t, code)
+		f.conn.target.responseDone(t, code)
 	case t.done:
-		c.release(t)
+		f.conn.initiator.release(t)
 	case t.resync != 0:
-		c.complete(t, t.code)
+		f.conn.initiator.complete(t, t.code)
 	case t.kind == TxnPush:
 		t.state = pushDataAckd
-		c.complete(t, CmplAck)
+		f.conn.initiator.complete(t, CmplAck)
 	default:
 		t.state = pullReqAckd
 	}
-	c.checkDrained()
+	f.conn.checkDrained()
 }
-
-// maxAcked is the saturation value of the 10-bit count of packets between congestion events.
-const maxAcked = 1<<10 - 1
 
 // delivered records that an acknowledgement covers t. t1 is the timestamp of the packet that the
 // peer received last. If that packet was sent before the last transmission of t, the peer received
 // an earlier copy of t, and the last transmission was not needed.
-func (c *delivery) delivered(now Time, t *txn, t1 uint32) {
-	h := &c.heard
+func (f *flight) delivered(now Time, t *txn, t1 uint32) {
+	h := &f.heard
 	needed := int32(t1-FalconTime(t.lastSent)) >= 0
 	switch {
 	case t.lastSent == t.firstSent:
 	case t.why == whyTimeout && !needed:
-		c.e.stats.SpuriousTimeouts++
+		f.conn.e.stats.SpuriousTimeouts++
 	case t.why == whyEarly && !needed:
-		c.e.stats.SpuriousEarly++
+		f.conn.e.stats.SpuriousEarly++
 		h.reorder, h.needed = min(h.reorder+1, maxReorder), 0
 	case t.why == whyEarly:
 		if h.needed++; h.needed == needEarly {
@@ -145,11 +146,23 @@ func (c *delivery) delivered(now Time, t *txn, t1 uint32) {
 }
 
 // implicitAck acknowledges the request packet of a pull whose response has arrived.
-func (c *delivery) implicitAck(t *txn) {
+func (f *flight) implicitAck(t *txn) {
 	if t.packetDone {
 		return
 	}
 	t.resync = 0 // the packet arrived, so no Resync is needed
-	c.packetAcked(t)
-	c.kick()
+	f.packetAcked(t)
+	f.conn.kick()
+}
+
+// onNoRoom leaves a packet that the target has no room for to the retransmission timer. That
+// includes a packet that the target had accepted before and then evicted.
+func (f *flight) onNoRoom(now Time, t *txn) {
+	if t.in != inUnanswered {
+		return
+	}
+	t.unlink()
+	t.lastSent = now
+	t.enlist(inFlight)
+	f.arm()
 }

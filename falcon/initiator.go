@@ -5,27 +5,42 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/ring"
+	"github.com/falcon-vnic/vnic/internal/timer"
 )
+
+// initiator holds the transactions that this side began, in the order of their RSNs (Falcon §8.4).
+type initiator struct {
+	refused credit.Cost // of the request refused with ErrXoff
+	parked  int32       // transactions that have given back their credits
+	parkRSN uint32      // RSN of the first of them; may be lower
+
+	conn       *Conn
+	base, next uint32           // RSN: oldest not reported, next to assign
+	txns       ring.Window[txn] // by RSN
+	timer      timer.Handle     // fires no later than the timeout of the oldest transaction
+	waiting    bool             // refused with ErrXoff
+	offered    bool             // EvCredit was sent for refused, and nothing was issued since
+}
 
 // Push issues a push (Falcon §8.4.3.3) of length bytes, which Fill writes when the packet is sent.
 // Exactly one EvPushDone with tag follows. Push returns ErrXoff if there is no room (EvCredit
 // follows), ErrTooLong if length is negative or above the MTU, ErrClosed or ErrDraining.
 func (c *Conn) Push(now Time, tag uint64, length int) error {
-	return c.push(now, tag, length, false)
+	return c.initiator.push(now, tag, length, false)
 }
 
 // PushLast issues a push that is the last packet of a message. With the software profile it asks
 // for an acknowledgement at once.
 func (c *Conn) PushLast(now Time, tag uint64, length int) error {
-	return c.push(now, tag, length, true)
+	return c.initiator.push(now, tag, length, true)
 }
 
-func (c *transactions) push(now Time, tag uint64, length int, last bool) error {
-	if length < 0 || length > int(c.mtu) {
+func (ini *initiator) push(now Time, tag uint64, length int, last bool) error {
+	if length < 0 || length > ini.conn.cfg.MTU {
 		return ErrTooLong
 	}
-	cost := credit.PushCost(length, c.e.cfg.CreditCell)
-	t, err := c.issue(now, TxnPush, tag, length, &cost)
+	cost := credit.PushCost(length, ini.conn.e.cfg.CreditCell)
+	t, err := ini.issue(now, TxnPush, tag, length, &cost)
 	if err != nil {
 		return err
 	}
@@ -39,11 +54,11 @@ func (c *transactions) push(now Time, tag uint64, length int, last bool) error {
 // MaxPullHeader, and the response up to respLen bytes. Exactly one EvPullDone with tag follows. Its
 // errors are those of Push.
 func (c *Conn) Pull(now Time, tag uint64, reqLen, respLen int) error {
-	if reqLen < 0 || reqLen > min(int(c.mtu), MaxPullHeader) || respLen < 0 || respLen > int(c.mtu) {
+	if reqLen < 0 || reqLen > min(c.cfg.MTU, MaxPullHeader) || respLen < 0 || respLen > c.cfg.MTU {
 		return ErrTooLong
 	}
 	cost := credit.PullCost(respLen, c.e.cfg.CreditCell)
-	t, err := c.issue(now, TxnPull, tag, reqLen, &cost)
+	t, err := c.initiator.issue(now, TxnPull, tag, reqLen, &cost)
 	if err != nil {
 		return err
 	}
@@ -55,92 +70,88 @@ func (c *Conn) Pull(now Time, tag uint64, reqLen, respLen int) error {
 
 // issue takes credits and an RSN for a transaction and queues its packet. It returns nil without an
 // error if the transaction was rejected.
-func (c *transactions) issue(now Time, kind TxnKind, tag uint64, length int, cost *credit.Cost) (*txn, error) {
-	if c.closed {
+func (ini *initiator) issue(now Time, kind TxnKind, tag uint64, length int, cost *credit.Cost) (*txn, error) {
+	if ini.conn.closed {
 		return nil, ErrClosed
 	}
-	if c.draining {
+	if ini.conn.draining {
 		return nil, ErrDraining
 	}
-	offered := c.offered
-	c.offered = false
-	if !c.hasRoom() || !c.take(cost) {
-		if c.cfg.NoFlowControl || c.hopeless(cost) {
-			c.reject(kind, tag, cost)
+	offered := ini.offered
+	ini.offered = false
+	if !ini.hasRoom() || !ini.conn.credits.take(cost) {
+		if ini.conn.cfg.NoFlowControl || ini.conn.credits.hopeless(cost) {
+			ini.reject(kind, tag, cost)
 			return nil, nil
 		}
-		c.wait(cost, offered)
+		ini.wait(cost, offered)
 		return nil, ErrXoff
 	}
-	t := c.e.contexts.newTxn(c.self(), kind)
+	t := ini.conn.e.contexts.newTxn(ini.conn, kind)
 	t.tag, t.length, t.cost, t.started = tag, int32(length), *cost, -1
-	t.rsn = c.nextRSN
-	c.nextRSN++
-	c.txns.Put(c.baseRSN, t.rsn, t)
-	t.enlist(inFresh + listID(kind))
-	c.e.schedule.queues[classInitiator].push(c.self())
+	t.rsn = ini.next
+	ini.next++
+	ini.txns.Put(ini.base, t.rsn, t)
+	t.enlist(inFresh)
+	ini.conn.queue(classInitiator)
 	return t, nil
 }
 
 // reject completes a transaction that was never begun (Falcon §8.2.3). It takes no RSN, so nothing
 // waits for it.
-func (c *transactions) reject(kind TxnKind, tag uint64, cost *credit.Cost) {
-	ev := &c.emit(EvPushDone).ev
+func (ini *initiator) reject(kind TxnKind, tag uint64, cost *credit.Cost) {
+	ev := &ini.conn.emit(EvPushDone).ev
 	ev.Tag, ev.Code = tag, CmplLocalRsrc
 	if kind == TxnPull {
 		ev.Kind = EvPullDone
 	}
-	if c.hopeless(cost) {
+	if ini.conn.credits.hopeless(cost) {
 		ev.Code = CmplUlpCdtErr
 	}
-	c.e.stats.Rejected++
-	c.e.stats.Completions[ev.Code]++
+	ini.conn.e.stats.Rejected++
+	ini.conn.e.stats.Completions[ev.Code]++
 }
 
 // hasRoom reports whether another transaction can begin. On an ordered connection whose peer is not
 // ready none can, because it could only wait.
-func (c *transactions) hasRoom() bool {
-	return !(c.ordered && c.parked > 0) && c.nextRSN-c.baseRSN < c.e.profile.MaxTxn && c.e.contexts.room()
+func (ini *initiator) hasRoom() bool {
+	return !(ini.conn.cfg.Ordered && ini.parked > 0) && ini.next-ini.base < ini.conn.e.profile.MaxTxn && ini.conn.e.contexts.room()
 }
-
-// outcome completes transactions and delivers requests in RSN order. It also decides what the
-// target has room for.
-type outcome struct{ state }
 
 // complete records the outcome of a transaction of the initiator and reports it. An ordered
 // connection reports it once all earlier ones are reported (Falcon §8.4.2).
-func (c *outcome) complete(t *txn, code Completion) {
+func (ini *initiator) complete(t *txn, code Completion) {
 	if t.done {
 		return
 	}
 	t.done, t.code = true, code
-	if !c.ordered {
-		c.report(t)
-		c.txns.Put(c.baseRSN, t.rsn, doneTxn)
-		c.release(t)
+	if !ini.conn.cfg.Ordered {
+		ini.report(t)
+		ini.txns.Put(ini.base, t.rsn, doneTxn)
+		ini.release(t)
 	}
-	for c.baseRSN != c.nextRSN {
-		head := c.txns.Get(c.baseRSN)
+	for ini.base != ini.next {
+		head := ini.txns.Get(ini.base)
 		if !head.done {
 			break
 		}
-		c.txns.Clear(c.baseRSN)
-		c.baseRSN++
-		c.e.waiting.recheck = true
+		ini.txns.Clear(ini.base)
+		ini.base++
+		ini.conn.e.waiting.recheck = true
 		if head != doneTxn {
-			c.report(head)
-			c.release(head)
+			ini.report(head)
+			ini.release(head)
 		}
 	}
-	c.checkDrained()
+	ini.conn.checkDrained()
 }
 
 // report emits the completion event.
-func (c *outcome) report(t *txn) {
-	u := c.emit(EvPushDone)
+func (ini *initiator) report(t *txn) {
+	u := ini.conn.emit(EvPushDone)
 	ev := &u.ev
 	ev.RSN, ev.Tag, ev.Code, ev.ULPCode = t.rsn, t.tag, t.code, t.ulpCode
-	c.e.stats.Completions[t.code]++
+	ini.conn.e.stats.Completions[t.code]++
 	if t.kind == TxnPull {
 		ev.Kind = EvPullDone
 		t.state = pullDataUlpTx
@@ -154,55 +165,14 @@ func (c *outcome) report(t *txn) {
 }
 
 // release frees a transaction that was reported and whose packet is acknowledged or gone.
-func (c *outcome) release(t *txn) {
+func (ini *initiator) release(t *txn) {
 	if !t.done || !t.packetDone {
 		return
 	}
-	if c.txns.At(c.baseRSN, t.rsn) == t {
+	if ini.txns.At(ini.base, t.rsn) == t {
 		return // still waits for earlier completions
 	}
-	c.putTxn(t)
-}
-
-// responseDone ends a pull response.
-func (c *outcome) responseDone(t *txn, code Completion) {
-	c.responses--
-	if !t.refusal {
-		u := c.emit(EvResponseDone)
-		u.ev.RSN, u.ev.Tag, u.ev.Code = t.rsn, t.tag, code
-	}
-	c.putTxn(t)
-}
-
-// checkDrained is called whenever a transaction, request or acknowledgement of the connection has
-// ended.
-func (c *outcome) checkDrained() {
-	if c.draining {
-		c.endDrain()
-	}
-}
-
-// endDrain emits EvDrained if a draining connection has nothing left to do.
-func (c *outcome) endDrain() {
-	if c.drained || c.closed {
-		return
-	}
-	if c.baseRSN != c.nextRSN || c.reqTx.base != c.reqTx.next || c.dataTx.base != c.dataTx.next || c.requests+c.responses != 0 {
-		return
-	}
-	if c.ackCount > 0 || c.busy&(wantAck|wantNack) != 0 {
-		c.ackSoon() // otherwise the peer would wait for it
-		return
-	}
-	c.drained = true
-	c.emit(EvDrained)
-}
-
-// transactions starts and answers the transactions that the ULPs of both ends request.
-type transactions struct {
-	delivery
-
-	waitingCost credit.Cost // of the request refused with ErrXoff
+	ini.conn.putTxn(t)
 }
 
 // waiting holds the connections and responses that wait for credits or contexts.
@@ -217,18 +187,18 @@ type waiting struct {
 // wait puts the connection in the list of those that get EvCredit when there is room again. It goes
 // to the end, or in front if it had been offered room that others took before it could. Otherwise
 // the connections that come first might take all room every time.
-func (c *transactions) wait(cost *credit.Cost, offered bool) {
-	w := &c.e.waiting
-	c.e.stats.Xoffs++
-	c.waitingCost = *cost
-	if c.waiting {
+func (ini *initiator) wait(cost *credit.Cost, offered bool) {
+	w := &ini.conn.e.waiting
+	ini.conn.e.stats.Xoffs++
+	ini.refused = *cost
+	if ini.waiting {
 		return
 	}
-	c.waiting = true
+	ini.waiting = true
 	if offered {
-		*w.conns.PushFront() = c.self()
+		*w.conns.PushFront() = ini.conn
 	} else {
-		*w.conns.Push() = c.self()
+		*w.conns.Push() = ini.conn
 	}
 }
 
@@ -244,7 +214,7 @@ func (w *waiting) wake() {
 	// Room that was offered and not used yet is not offered twice.
 	offered := w.offered[:0]
 	for _, c := range w.offered {
-		if c.offered && !c.closed && c.takeNow(&c.waitingCost) {
+		if c.initiator.offered && !c.closed && c.credits.retake(&c.initiator.refused) {
 			offered = append(offered, c)
 		}
 	}
@@ -254,20 +224,20 @@ func (w *waiting) wake() {
 		*place = nil
 		switch {
 		case c.closed:
-			c.waiting = false
-		case c.hasRoom() && c.takeNow(&c.waitingCost):
-			c.waiting, c.offered = false, true
+			c.initiator.waiting = false
+		case c.initiator.hasRoom() && c.credits.retake(&c.initiator.refused):
+			c.initiator.waiting, c.initiator.offered = false, true
 			offered = append(offered, c)
 			c.emit(EvCredit)
-		case c.hopeless(&c.waitingCost): // a limit was lowered: the ULP learns that when it tries again
-			c.waiting = false
+		case c.credits.hopeless(&c.initiator.refused): // a limit was lowered: the ULP learns that when it tries again
+			c.initiator.waiting = false
 			c.emit(EvCredit)
 		default:
 			*w.conns.Push() = c
 		}
 	}
 	for _, c := range offered {
-		c.giveBack(&c.waitingCost)
+		c.credits.giveBack(&c.initiator.refused)
 	}
 	clear(w.offered[min(len(offered), len(w.offered)):])
 	w.offered = offered
@@ -277,7 +247,7 @@ func (w *waiting) wake() {
 func (w *waiting) wakeStalled() {
 	for t := w.stalled.First(); t != nil; {
 		next := t.place.Next()
-		t.conn.startResponse(t, true)
+		t.conn.target.startResponse(t, true)
 		t = next
 	}
 }
@@ -285,104 +255,200 @@ func (w *waiting) wakeStalled() {
 // again withdraws all unused offers and makes wake examine all connections.
 func (w *waiting) again() {
 	for _, c := range w.offered {
-		c.offered = false
+		c.initiator.offered = false
 	}
 	w.recheck = true
 }
 
-// onPullData completes a pull of the initiator (Falcon §8.4.3.2).
-func (c *receiver) onPullData(now Time, h *wire.Header, payload []byte) wire.Drop {
-	if d := c.dataRx.check(&c.dataBits.rx, h.PSN); d != wire.DropNone {
-		c.coalesce(now, wholePacket)
-		return d
-	}
-	t := c.pullOf(h.RSN)
-	verdict := wire.DropNone
-	switch {
-	case t == nil:
-		verdict = wire.DropUnknownRSN
-	case len(payload) > int(t.pullLength):
-		verdict = wire.DropPullLength
-	case c.ordered && h.RSN != c.baseRSN:
-		t.cell = c.e.contexts.cells.copyData(c.self(), payload)
-		t.data = t.cell.buf
-	default:
-		t.data = payload
-	}
-	c.dataRx.acknowledge(&c.dataBits.ack, &c.dataBits.rx, h.PSN)
-	c.received(now, h)
-	if t == nil {
-		return verdict
-	}
-	c.implicitAck(t)
-	if verdict != wire.DropNone {
-		c.complete(t, CmplOpErr)
-		return verdict
-	}
-	t.state = pullDataRx
-	c.complete(t, CmplAck)
-	return verdict
-}
-
 // pullOf returns the pull with that RSN if it was sent and still waits for data, else nil.
-func (c *delivery) pullOf(rsn uint32) *txn {
-	t := c.txns.At(c.baseRSN, rsn)
+func (ini *initiator) pullOf(rsn uint32) *txn {
+	t := ini.txns.At(ini.base, rsn)
 	if t == nil || t.done || t.state != pullReqTx && t.state != pullReqAckd {
 		return nil
 	}
 	return t
 }
 
-// txnTimeout returns how long after its first transmission a transaction completes with
+// timeout returns how long after its first transmission a transaction completes with
 // CmplLocalTO; 0 means never.
-func (c *delivery) txnTimeout() Time {
-	if limit := c.e.profile.TxnTimeout; limit > 0 && c.cfg.GiveUp != Forever {
-		return max(limit, c.cfg.GiveUp)
+func (ini *initiator) timeout() Time {
+	if limit := ini.conn.e.profile.TxnTimeout; limit > 0 && ini.conn.cfg.GiveUp != Forever {
+		return max(limit, ini.conn.cfg.GiveUp)
 	}
 	return 0
 }
 
-// timeTxn starts the transaction timer of the connection if it does not run.
-func (c *delivery) timeTxn(now Time) {
-	if limit := c.txnTimeout(); limit > 0 && !c.txnTimer.Armed() {
-		c.e.wheel.Arm(&c.txnTimer, c.self(), timerTxn, now+limit)
+// arm starts the transaction timer of the connection if it does not run.
+func (ini *initiator) arm(now Time) {
+	if limit := ini.timeout(); limit > 0 && !ini.timer.Armed() {
+		ini.conn.e.arm(&ini.timer, ini, now+limit)
 	}
 }
 
-// expireTxn completes a transaction that is too old. If its packet is not acknowledged, a Resync
+// expire completes a transaction that is too old. If its packet is not acknowledged, a Resync
 // replaces it.
-func (c *delivery) expireTxn(t *txn) {
+func (ini *initiator) expire(t *txn) {
 	code := CmplLocalTO
 	if t.resync != 0 {
 		code = t.code
 	} else if !t.packetDone {
-		c.resync(t, wire.ResyncTimeout, CmplLocalTO)
+		ini.conn.flight.resync(t, wire.ResyncTimeout, CmplLocalTO)
 	}
-	c.complete(t, code)
+	ini.complete(t, code)
 }
 
-// onTxnTimer completes transactions that were first sent too long ago. A transaction that was not
+// expired completes transactions that were first sent too long ago. A transaction that was not
 // sent yet is not timed: it waits for a window, not for the peer, and those before it are timed. A
 // receiver that is not ready is alive: its RNR NACK restarts the time of all transactions, because
 // later ones wait for it too.
-func (c *delivery) onTxnTimer(now Time) {
-	limit, next := c.txnTimeout(), never
-	for rsn := c.baseRSN; int32(c.nextRSN-rsn) > 0; rsn++ {
-		if int32(rsn-c.baseRSN) < 0 {
+func (ini *initiator) expired(now Time) {
+	limit, next := ini.timeout(), never
+	for rsn := ini.base; int32(ini.next-rsn) > 0; rsn++ {
+		if int32(rsn-ini.base) < 0 {
 			continue // reported with an earlier one
 		}
-		t := c.txns.Get(rsn)
+		t := ini.txns.Get(rsn)
 		if t.done || t.started < 0 {
 			continue
 		}
-		if at := max(t.started, c.lastRNR) + limit; at > now {
+		if at := max(t.started, ini.conn.flight.lastRNR) + limit; at > now {
 			next = min(next, at)
 			continue
 		}
-		c.e.stats.TxnTimeouts++
-		c.expireTxn(t)
+		ini.conn.e.stats.TxnTimeouts++
+		ini.expire(t)
 	}
 	if next != never {
-		c.e.wheel.Arm(&c.txnTimer, c.self(), timerTxn, next)
+		ini.conn.e.arm(&ini.timer, ini, next)
+	}
+}
+
+// onPullData completes a pull of the initiator (Falcon §8.4.3.2).
+func (c *Conn) onPullData(now Time, h *wire.Header, payload []byte) wire.Drop {
+	if d := c.rx.data.check(h.PSN); d != wire.DropNone {
+		c.rx.coalesce(now, wholePacket)
+		return d
+	}
+	t := c.initiator.pullOf(h.RSN)
+	verdict := wire.DropNone
+	switch {
+	case t == nil:
+		verdict = wire.DropUnknownRSN
+	case len(payload) > int(t.pullLength):
+		verdict = wire.DropPullLength
+	case c.cfg.Ordered && h.RSN != c.initiator.base:
+		t.cell = c.e.contexts.cells.copyData(c, payload)
+		t.data = t.cell.buf
+	default:
+		t.data = payload
+	}
+	c.rx.data.acknowledge(h.PSN)
+	c.rx.received(now, h)
+	if t == nil {
+		return verdict
+	}
+	c.flight.implicitAck(t)
+	if verdict != wire.DropNone {
+		c.initiator.complete(t, CmplOpErr)
+		return verdict
+	}
+	t.state = pullDataRx
+	c.initiator.complete(t, CmplAck)
+	return verdict
+}
+
+// pullDataGone completes a pull whose response the target will not deliver.
+func (ini *initiator) pullDataGone(rsn uint32, code wire.ResyncCode) {
+	t := ini.pullOf(rsn)
+	if t == nil {
+		return
+	}
+	ini.conn.flight.implicitAck(t)
+	if code == wire.ResyncCID {
+		ini.complete(t, CmplTargetNackCID)
+		return
+	}
+	ini.complete(t, CmplRemoteErr)
+}
+
+// onRefused ends a transaction that the target does not accept. A Resync fills the hole, and when
+// it is acknowledged the transaction completes (Falcon §8.4.3.5). A pull whose request is
+// acknowledged leaves no hole and completes at once.
+func (ini *initiator) onRefused(t *txn, code wire.ResyncCode, completion Completion, ulpCode uint8) {
+	if t.resync != 0 || t.done {
+		return
+	}
+	t.ulpCode = ulpCode
+	if t.packetDone {
+		ini.complete(t, completion)
+		return
+	}
+	ini.conn.flight.resync(t, code, completion)
+}
+
+// onRNR delays the retransmission by the larger of RTO and the timeout that the NACK asks for
+// (Falcon §8.4.3.4). The NACK proves that the peer is alive.
+func (ini *initiator) onRNR(now Time, t *txn, index uint8) {
+	if t.kind != TxnPush || t.resync != 0 {
+		return
+	}
+	c := ini.conn
+	t.unlink()
+	c.flight.uncountAgain(t)
+	ini.parkAll(t)
+	t.rnr, t.rnred = true, true
+	t.retries, t.firstSent, c.flight.lastRNR = 0, now, now
+	c.e.arm(&t.timer, t, now+max(c.cc.rto(), wire.RNRTimeout(index)))
+	if !t.done {
+		u := c.emit(EvRNR)
+		u.ev.RSN, u.ev.Tag = t.rsn, t.tag
+	}
+}
+
+// parkAll releases the credits of a push that the peer's receiver was not ready for. On an ordered
+// connection it also parks what waits behind the first such push: pulls whose request is
+// acknowledged, and transactions that were not sent.
+func (ini *initiator) parkAll(t *txn) {
+	if ini.parked == 0 {
+		ini.parkRSN = t.rsn
+	}
+	ini.park(t)
+	if !ini.conn.cfg.Ordered || int32(t.rsn-ini.parkRSN) > 0 {
+		return
+	}
+	ini.parkRSN = t.rsn
+	for rsn := t.rsn + 1; rsn != ini.next; rsn++ {
+		if later := ini.txns.Get(rsn); !later.done && (later.state == pullReqAckd || later.firstSent < 0 && later.in != inNone) {
+			ini.park(later)
+		}
+	}
+}
+
+// park releases the credits of a transaction that waits for the peer's receiver, if it holds any.
+func (ini *initiator) park(t *txn) {
+	if t.parked || t.cost == (credit.Cost{}) || ini.conn.credits.node == nil || !ini.conn.credits.node.Park(&t.cost) {
+		return
+	}
+	t.parked = true
+	ini.parked++
+	ini.conn.e.contexts.parked++
+	ini.conn.e.waiting.recheck = true
+}
+
+// unpark charges a parked transaction, which is about to be sent, for its credits again.
+func (ini *initiator) unpark(t *txn) {
+	if t.parked {
+		ini.conn.credits.node.Unpark(&t.cost)
+		ini.unparked(t)
+	}
+}
+
+// unparked clears the parked state of a transaction.
+func (ini *initiator) unparked(t *txn) {
+	t.parked = false
+	ini.parked--
+	ini.conn.e.contexts.parked--
+	if ini.parked == 0 {
+		ini.conn.e.waiting.recheck = true // the connection takes requests again
 	}
 }

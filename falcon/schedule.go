@@ -68,12 +68,12 @@ const (
 
 // wanted holds the bits of Conn.busy that each class consists of.
 var wanted = [numClasses]uint8{
-	classAck: wantAck | wantNack, classRetransmit: wantRetransmit, classInitiator: wantPush | wantPull, classTarget: wantPullData,
+	classAck: wantAck | wantNack, classRetransmit: wantPushAgain | wantPullAgain | wantPullDataAgain, classInitiator: wantPush | wantPull, classTarget: wantPullData,
 }
 
 // wants reports whether the connection has packets of the class, whether or not they may be sent
 // now.
-func (c *state) wants(class txClass) bool { return c.busy&wanted[class] != 0 }
+func (c *Conn) wants(class txClass) bool { return c.busy&wanted[class] != 0 }
 
 // leastQuantum is a packet of 4 KiB with its headers. In its turn a function sends about one large
 // packet or several small ones, and more where a connection's turn is longer (Profile.TurnBytes).
@@ -119,7 +119,7 @@ func (q *shareQueue) covered(c *Conn) bool {
 	if q.class == classTarget {
 		counter = credit.DataPktTx
 	}
-	return c.credits != nil && c.credits.Covered(counter)
+	return c.credits.node != nil && c.credits.node.Covered(counter)
 }
 
 // pop removes and returns the next connection of the queue, which is not empty. The caller must
@@ -222,9 +222,9 @@ func (s *schedule) setWeight(function uint32, weight int) {
 
 // join assigns a connection to its function's share.
 func (s *schedule) join(c *Conn) {
-	sh := s.shares[c.localFunction]
+	sh := s.shares[c.cfg.LocalFunction]
 	if sh == nil {
-		sh = &share{function: c.localFunction}
+		sh = &share{function: c.cfg.LocalFunction}
 		sh.setWeight(s.weights[sh.function])
 		for i := range sh.conns {
 			sh.conns[i].class = txClass(i)
@@ -244,13 +244,16 @@ func (s *schedule) part(c *Conn) {
 
 // kick queues the connection for everything that it has to send. It is called whenever a packet may
 // have become eligible.
-func (c *state) kick() {
+func (c *Conn) kick() {
 	if c.busy == 0 {
 		return
 	}
 	for class := range numClasses {
 		if c.wants(class) {
-			c.e.schedule.queues[class].push(c.self())
+			c.e.schedule.queues[class].push(c)
 		}
 	}
 }
+
+// queue queues the connection for its packets of one class.
+func (c *Conn) queue(class txClass) { c.e.schedule.queues[class].push(c) }

@@ -1,87 +1,132 @@
 package falcon
 
 import (
-	"github.com/falcon-vnic/vnic/falcon/cc"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
-// sender decides which packet may be sent, and writes it.
+// sender holds what a connection waits to send, decides which packet may go, and writes it.
 type sender struct {
-	transactions
+	conn      *Conn
+	nextSend  Time         // no packet is sent before this time
+	timer     timer.Handle // kicks the connection at nextSend
+	arSpacing uint32       // packets until the next AR
+	random    uint32
+	dataFirst bool // retransmit pull data before initiator packets next time
+
+	fresh [txnKinds]list.List[txn] // never sent, by TxnKind
+	again [txnKinds]list.List[txn] // to be sent again, by TxnKind, in PSN order
 
 	retransmits uint64
 }
 
-// awaitGap starts a timer that kicks the connection when the gap after the last packet is over.
-func (c *sender) awaitGap() { c.e.wheel.Arm(&c.paceTimer, c.self(), timerPace, c.nextSend) }
+// Bits of Conn.busy say what a connection has to send: acknowledgements, or the transactions of one
+// of the sender's lists.
+const (
+	wantAck uint8 = 1 << iota
+	wantNack
+	wantPush // of fresh; the bits of the other kinds follow
+	wantPull
+	wantPullData
+	wantPushAgain // of again; the bits of the other kinds follow
+	wantPullAgain
+	wantPullDataAgain
+)
 
-// pace sets the gap after a packet: the larger of IPG, which is not 0 while fcwnd is below one
-// packet, and the profile's OpGap.
-func (c *sender) pace(now Time) {
-	c.nextSend = now + max(Time(c.ipg)*cc.TUNanos, c.e.profile.OpGap)
+// firstFresh returns the first transaction of a kind that was never sent, nil if there is none. It
+// reads the list only if the list is not empty: most lists of a connection are empty and not in the
+// cache.
+func (s *sender) firstFresh(kind TxnKind) *txn {
+	if s.conn.busy&(wantPush<<kind) == 0 {
+		return nil
+	}
+	return s.fresh[kind].First()
 }
 
-// fcwnd returns the fabric window in whole packets, at least one. Below one packet, packets are
-// spaced instead (Falcon §10.3.5).
-func (c *sender) fcwnd() uint32 { return max(c.cc.Fcwnd>>10, 1) }
+// firstAgain does the same for those to be sent again.
+func (s *sender) firstAgain(kind TxnKind) *txn {
+	if s.conn.busy&(wantPushAgain<<kind) == 0 {
+		return nil
+	}
+	return s.again[kind].First()
+}
 
-func (c *sender) ncwnd() uint32 { return max(c.cc.Ncwnd, 1) }
+// awaitGap starts a timer that kicks the connection when the gap after the last packet is over.
+func (s *sender) awaitGap() { s.conn.e.arm(&s.timer, s, s.nextSend) }
+
+// expired implements timerOwner: the gap is over.
+func (s *sender) expired(Time) { s.conn.kick() }
+
+// pace sets the gap after a packet: the larger of the gap of congestion control, which is not 0
+// while fcwnd is below one packet, and the profile's OpGap.
+func (s *sender) pace(now Time) {
+	s.nextSend = now + max(s.conn.cc.gap(), s.conn.e.profile.OpGap)
+}
 
 // maySend is the gating function for new packets (Falcon §9.1.2).
-func (c *sender) maySend(kind TxnKind) bool {
-	w, size, slack := &c.dataTx, c.e.profile.DataTxWindow, c.e.profile.DataOWNSlack
+func (s *sender) maySend(kind TxnKind) bool {
+	c := s.conn
+	w, size, slack := &c.flight.data, c.e.profile.DataTxWindow, c.e.profile.DataOWNSlack
 	if kind == TxnPull {
-		w, size, slack = &c.reqTx, c.e.profile.ReqTxWindow, c.e.profile.ReqOWNSlack
+		w, size, slack = &c.flight.requests, c.e.profile.ReqTxWindow, c.e.profile.ReqOWNSlack
 	}
-	inFlight := w.next - w.base
 	if w.paused {
-		if inFlight > slack {
+		if w.inFlight() > slack {
 			return false
 		}
 		w.paused = false
 	}
-	return inFlight < min(c.fcwnd(), size) && (kind == TxnPullData || w.outstanding < c.ncwnd())
+	return w.inFlight() < min(c.cc.fcwnd(), size) && (kind == TxnPullData || uint32(w.outstanding) < c.cc.ncwnd())
 }
 
 // maySendAgain is the gating function for retransmissions.
-func (c *sender) maySendAgain(t *txn) bool {
-	w := c.window(t.kind)
-	return t.psn-w.base < c.fcwnd() && (t.kind == TxnPullData || w.retransmitted < c.ncwnd())
+func (s *sender) maySendAgain(t *txn) bool {
+	w, g := s.conn.flight.window(t.kind), &s.conn.cc
+	return t.psn-w.base < g.fcwnd() && (t.kind == TxnPullData || uint32(w.retransmitted) < g.ncwnd())
 }
 
 // nextRequest returns the initiator's next new packet, nil if none may be sent. An ordered
 // connection sends in RSN order across both windows, and sends retransmissions before new packets
 // (Falcon §9.1.3).
-func (c *sender) nextRequest() *txn {
-	if c.ordered && c.busy&(wantPush<<3|wantPull<<3) != 0 {
+func (s *sender) nextRequest() *txn {
+	if s.conn.cfg.Ordered && s.conn.busy&(wantPushAgain|wantPullAgain) != 0 {
 		return nil
 	}
-	first, second := inOrder(c.fresh(TxnPush), c.fresh(TxnPull))
-	if first != nil && c.maySend(first.kind) {
+	first, second := inOrder(s.firstFresh(TxnPush), s.firstFresh(TxnPull))
+	if first != nil && s.maySend(first.kind) {
 		return first
 	}
-	if second != nil && !c.ordered && c.maySend(second.kind) {
+	if second != nil && !s.conn.cfg.Ordered && s.maySend(second.kind) {
 		return second
 	}
 	return nil
 }
 
+// nextResponse returns the target's next new packet, nil if none may be sent.
+func (s *sender) nextResponse() *txn {
+	t := s.firstFresh(TxnPullData)
+	if t != nil && !s.maySend(TxnPullData) {
+		return nil
+	}
+	return t
+}
+
 // nextAgain returns the packet to retransmit next. Pull data is independent of the initiator's
 // packets. An ordered connection sends the initiator's packets in RSN order.
-func (c *sender) nextAgain() *txn {
-	first, second := inOrder(c.retx(TxnPush), c.retx(TxnPull))
+func (s *sender) nextAgain() *txn {
+	first, second := inOrder(s.firstAgain(TxnPush), s.firstAgain(TxnPull))
 	var request *txn
-	if first != nil && c.maySendAgain(first) {
+	if first != nil && s.maySendAgain(first) {
 		request = first
-	} else if second != nil && !c.ordered && c.maySendAgain(second) {
+	} else if second != nil && !s.conn.cfg.Ordered && s.maySendAgain(second) {
 		request = second
 	}
-	data := c.retx(TxnPullData)
-	if data != nil && !c.maySendAgain(data) {
+	data := s.firstAgain(TxnPullData)
+	if data != nil && !s.maySendAgain(data) {
 		data = nil
 	}
-	if request == nil || data != nil && c.dataFirst {
+	if request == nil || data != nil && s.dataFirst {
 		return data
 	}
 	return request
@@ -135,54 +180,52 @@ func (e *Engine) Urgent() bool { return e.schedule.urgent }
 // while its turn lasts, else at the end. A turn is one packet, or several small ones up to
 // Profile.TurnBytes. Consecutive packets of one connection are cheaper for both ends and share a
 // superframe.
-func (c *sender) requeue(class txClass, n int) {
+func (c *Conn) requeue(class txClass, n int) {
 	q := &c.share.conns[class]
 	q.bytes += n
-	if q.bytes+n <= c.e.profile.TurnBytes && c.wants(class) && q.pushFront(c.self()) {
+	if q.bytes+n <= c.e.profile.TurnBytes && c.wants(class) && q.pushFront(c) {
 		return
 	}
 	q.endTurn()
 	if c.wants(class) {
-		q.push(c.self())
+		q.push(c)
 	}
 }
 
-func (c *sender) send(now Time, class txClass, dst []byte) int {
+// send writes the connection's next packet of a class and returns its length, 0 if there is none
+// that may go now.
+func (c *Conn) send(now Time, class txClass, dst []byte) int {
 	if class == classAck {
-		return c.sendAck(now, dst)
+		return c.rx.sendAck(now, dst)
 	}
-	if now < c.nextSend {
-		c.awaitGap()
+	if now < c.tx.nextSend {
+		c.tx.awaitGap()
 		return 0
 	}
 	switch class {
 	case classRetransmit:
-		return c.sendAgain(now, dst)
+		return c.tx.sendAgain(now, dst)
 	case classInitiator:
-		return c.sendFresh(now, c.nextRequest(), dst)
+		return c.tx.sendFresh(now, c.tx.nextRequest(), dst)
 	default:
-		t := c.fresh(TxnPullData)
-		if t != nil && !c.maySend(TxnPullData) {
-			t = nil
-		}
-		return c.sendFresh(now, t, dst)
+		return c.tx.sendFresh(now, c.tx.nextResponse(), dst)
 	}
 }
 
 // sendFresh sends a transaction's packet for the first time and assigns its PSN.
-func (c *sender) sendFresh(now Time, t *txn, dst []byte) int {
+func (s *sender) sendFresh(now Time, t *txn, dst []byte) int {
 	if t == nil {
 		return 0
 	}
-	w := c.window(t.kind)
+	w := s.conn.flight.window(t.kind)
 	t.psn = w.next
-	last := t.place.Next() == nil && t.kind == TxnPush && c.busy&wantPull == 0
-	n := c.build(t, c.ackRequest(t, last), dst)
+	last := t.place.Next() == nil && t.kind == TxnPush && s.conn.busy&wantPull == 0
+	n := s.conn.build(t, s.ackRequest(t, last), dst)
 	if n == 0 {
 		return 0
 	}
 	t.unlink()
-	c.assignPSN(w, t)
+	w.add(t)
 	switch t.kind {
 	case TxnPush:
 		w.outstanding++
@@ -193,67 +236,68 @@ func (c *sender) sendFresh(now Time, t *txn, dst []byte) int {
 	case TxnPullData:
 		t.state = pullDataTx
 	}
-	c.e.stats.DataSent++
-	c.sentTxn(now, t)
+	s.conn.e.stats.DataSent++
+	s.sentTxn(now, t)
 	return n
 }
 
 // sendAgain retransmits the next eligible packet with its old PSN.
-func (c *sender) sendAgain(now Time, dst []byte) int {
-	t := c.nextAgain()
+func (s *sender) sendAgain(now Time, dst []byte) int {
+	t := s.nextAgain()
 	if t == nil {
 		return 0
 	}
-	n := c.build(t, c.asksForAcks(), dst)
+	n := s.conn.build(t, s.asksForAcks(), dst)
 	if n == 0 {
 		return 0
 	}
 	t.unlink()
-	c.retransmits++
-	c.dataFirst = t.kind != TxnPullData
+	s.retransmits++
+	s.dataFirst = t.kind != TxnPullData
 	if t.kind != TxnPullData {
-		c.window(t.kind).retransmitted++
+		s.conn.flight.window(t.kind).retransmitted++
 		t.again = true
 	}
-	c.sentTxn(now, t)
-	c.kick() // new packets may have waited for this one
+	s.sentTxn(now, t)
+	s.conn.kick() // new packets may have waited for this one
 	return n
 }
 
 // sentTxn updates a transaction whose packet was sent and starts the retransmission timer (Falcon
 // §9.1.3).
-func (c *sender) sentTxn(now Time, t *txn) {
-	c.unpark(t)
+func (s *sender) sentTxn(now Time, t *txn) {
+	c := s.conn
+	c.initiator.unpark(t)
 	t.lastSent = now
 	if t.firstSent < 0 {
 		t.firstSent = now
 	}
 	if t.started < 0 {
 		t.started = now
-		c.timeTxn(now)
+		c.initiator.arm(now)
 	}
 	t.enlist(inFlight)
-	if t == c.flight().First() { // otherwise an earlier packet is due first, and the timer runs for it
-		c.timeFlight()
+	if t == c.flight.sent.First() { // otherwise an earlier packet is due first, and the timer runs for it
+		c.flight.arm()
 	}
-	c.pace(now)
-	c.piggybacked()
+	s.pace(now)
+	c.rx.piggybacked()
 }
 
 // build writes the packet of t and returns its length, 0 if dst is too small. If the ULP cannot
 // supply the data, the packet becomes a Resync.
-func (c *sender) build(t *txn, ackReq bool, dst []byte) int {
+func (c *Conn) build(t *txn, ackReq bool, dst []byte) int {
 	var p wire.PushData // the other packets' headers begin with the same fields
 	h := &p.Header
-	h.CID, h.Function, h.Protocol, h.Type = c.remoteCID, c.remoteFunction, c.protocol, t.packetType()
-	h.AckReq, h.DataBase, h.ReqBase, h.PSN, h.RSN = ackReq, c.dataRx.base, c.reqRx.base, t.psn, t.rsn
+	h.CID, h.Function, h.Protocol, h.Type = c.cfg.RemoteCID, c.cfg.RemoteFunction, c.cfg.Protocol, t.packetType()
+	h.AckReq, h.DataBase, h.ReqBase, h.PSN, h.RSN = ackReq, c.rx.data.base, c.rx.requests.base, t.psn, t.rsn
 	if t.resync == 0 {
 		header := headerLen(t.kind)
 		end := header + int(t.length)
 		if len(dst) < end {
 			return 0
 		}
-		n, err := c.e.ulp.Fill(c.self(), t.kind, t.tag, dst[header:end:end])
+		n, err := c.e.ulp.Fill(c, t.kind, t.tag, dst[header:end:end])
 		if err == nil && n >= 0 && n <= int(t.length) {
 			switch t.kind {
 			case TxnPush:
@@ -291,127 +335,44 @@ func headerLen(kind TxnKind) int {
 }
 
 // asksForAcks reports whether the profile uses the AR bit at all.
-func (c *sender) asksForAcks() bool {
-	p := &c.e.profile
+func (s *sender) asksForAcks() bool {
+	p := &s.conn.e.profile
 	return p.ARBurst || p.ARPercent > 0 || p.ARFcwnd > 0
 }
 
 // ackRequest decides whether a new packet has the AR bit (Falcon §9.1.3.1): every packet while
 // fcwnd is small, a share of the packets above that, and a packet with nothing waiting behind it.
-func (c *sender) ackRequest(t *txn, last bool) bool {
-	p := &c.e.profile
+func (s *sender) ackRequest(t *txn, last bool) bool {
+	p := &s.conn.e.profile
 	if p.ARBurst && (last || t.last) {
 		return true
 	}
-	if c.cc.Fcwnd <= p.ARFcwnd<<10 {
+	if s.conn.cc.state.Fcwnd <= p.ARFcwnd<<10 {
 		return true
 	}
 	if p.ARPercent == 0 {
 		return false
 	}
-	c.arSpacing--
-	if c.arSpacing > 0 {
+	s.arSpacing--
+	if s.arSpacing > 0 {
 		return false
 	}
-	c.drawSpacing()
+	s.drawSpacing()
 	return true
 }
 
 // drawSpacing draws the distance to the next AR at random, uniform with the mean that the profile's
 // percentage asks for.
-func (c *state) drawSpacing() {
-	if pct := uint32(c.e.profile.ARPercent); pct > 0 {
-		c.arSpacing = 1 + c.nextRandom()%max(200/pct-1, 1)
+func (s *sender) drawSpacing() {
+	if pct := uint32(s.conn.e.profile.ARPercent); pct > 0 {
+		s.arSpacing = 1 + s.nextRandom()%max(200/pct-1, 1)
 	}
 }
 
 // nextRandom is a small xorshift generator. Only the spacing of AR bits depends on it.
-func (c *state) nextRandom() uint32 {
-	c.random ^= c.random << 13
-	c.random ^= c.random >> 17
-	c.random ^= c.random << 5
-	return c.random
-}
-
-// Bits of Conn.busy say what a connection has to send: acknowledgements, or the transactions of a
-// list.
-const (
-	wantAck  = 1 << 0
-	wantNack = 1 << 1
-)
-
-// wantOf returns the busy bit of a list, 0 if its transactions do not wait to be sent.
-func wantOf(id listID) uint8 {
-	if id < inFresh || id >= inAnswer {
-		return 0
-	}
-	return 1 << id
-}
-
-const (
-	wantPush       = 1 << (inFresh + listID(TxnPush))
-	wantPull       = 1 << (inFresh + listID(TxnPull))
-	wantPullData   = 1 << (inFresh + listID(TxnPullData))
-	wantRetransmit = wantPush<<3 | wantPull<<3 | wantPullData<<3
-)
-
-func (c *state) list(id listID) *list.List[txn] {
-	if id == inStalled {
-		return &c.e.waiting.stalled
-	}
-	return &c.lists[id-inFlight]
-}
-
-func (c *state) flight() *list.List[txn] { return &c.lists[0] }
-
-func (c *state) answers() *list.List[txn] { return &c.lists[inAnswer-inFlight] }
-
-func (c *state) fresh(kind TxnKind) *txn { return c.first(inFresh + listID(kind)) }
-
-func (c *state) retx(kind TxnKind) *txn { return c.first(inRetx + listID(kind)) }
-
-// first returns the first transaction of a list that waits to be sent, nil if there is none. It
-// reads the list only if the list is not empty: most lists of a connection are empty and not in the
-// cache.
-func (c *state) first(id listID) *txn {
-	if c.busy&wantOf(id) == 0 {
-		return nil
-	}
-	return c.list(id).First()
-}
-
-// enlist appends t, which is in no list, to a list.
-func (t *txn) enlist(id listID) {
-	t.in = id
-	t.conn.list(id).PushBack(&t.place, t)
-	t.conn.busy |= wantOf(id)
-}
-
-// enlistByPSN inserts t into a list in PSN order. Packets mostly come in order, so the search
-// starts at the end.
-func (t *txn) enlistByPSN(id listID) {
-	l := t.conn.list(id)
-	at := l.Last() // t is inserted after it
-	for at != nil && int32(at.psn-t.psn) > 0 {
-		at = at.place.Prev()
-	}
-	t.in = id
-	if at == nil {
-		l.PushFront(&t.place, t)
-	} else {
-		t.place.InsertAfter(&at.place, t)
-	}
-	t.conn.busy |= wantOf(id)
-}
-
-// unlink removes t from its list, if it is in one.
-func (t *txn) unlink() {
-	if t.in == inNone {
-		return
-	}
-	t.place.Remove()
-	if t.conn.list(t.in).Empty() {
-		t.conn.busy &^= wantOf(t.in)
-	}
-	t.in = inNone
+func (s *sender) nextRandom() uint32 {
+	s.random ^= s.random << 13
+	s.random ^= s.random >> 17
+	s.random ^= s.random << 5
+	return s.random
 }

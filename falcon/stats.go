@@ -77,10 +77,10 @@ func (e *Engine) Stats() *Stats {
 // Info returns a snapshot of the connection.
 func (c *Conn) Info() ConnInfo {
 	return ConnInfo{
-		Fcwnd: float64(c.cc.Fcwnd) / 1024, Ncwnd: c.cc.Ncwnd, RTT: fromFU(c.cc.RTT), RTO: fromFU(c.cc.RTO), Delay: fromFU(c.cc.Delay),
-		Outstanding:      int(c.nextRSN - c.baseRSN),
-		RequestsInFlight: c.reqTx.next - c.reqTx.base, DataInFlight: c.dataTx.next - c.dataTx.base,
-		DelayTarget: fromFU(c.cc.BaseDelay), LongPath: c.longPath.told,
-		Retransmits: c.retransmits, WaitingForOrder: int(c.cells), TargetTransaction: int(c.requests + c.responses), Xoff: c.waiting,
+		Fcwnd: float64(c.cc.state.Fcwnd) / 1024, Ncwnd: c.cc.state.Ncwnd, RTT: fromFU(c.cc.state.RTT), RTO: fromFU(c.cc.state.RTO), Delay: fromFU(c.cc.state.Delay),
+		Outstanding:      int(c.initiator.next - c.initiator.base),
+		RequestsInFlight: c.flight.requests.next - c.flight.requests.base, DataInFlight: c.flight.data.next - c.flight.data.base,
+		DelayTarget: fromFU(c.cc.state.BaseDelay), LongPath: c.cc.longPath,
+		Retransmits: c.tx.retransmits, WaitingForOrder: int(c.cells), TargetTransaction: int(c.target.unanswered + c.target.responses), Xoff: c.initiator.waiting,
 	}
 }

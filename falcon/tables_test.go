@@ -14,7 +14,7 @@ func TestConnTableGrows(t *testing.T) {
 	const most = 1000
 	var conns [most]Conn
 	for i := range conns {
-		conns[i].localCID = CID(7 * i)
+		conns[i].cfg.LocalCID = CID(7 * i)
 		table.add(&conns[i])
 		if table.n != i+1 || len(table.chains) < table.n || len(table.chains) > max(64, 2*table.n) {
 			t.Fatalf("%d chains for %d connections", len(table.chains), table.n)
@@ -83,9 +83,9 @@ func TestSharesOfCellPool(t *testing.T) {
 // TestSpacingIsRandom: the numbers are those of the generator with shifts 13, 17 and 5 of Marsaglia,
 // "Xorshift RNGs", §4, from its seed on.
 func TestSpacingIsRandom(t *testing.T) {
-	c := state{random: 2463534242}
+	s := sender{random: 2463534242}
 	for _, want := range []uint32{723471715, 2497366906, 2064144800} {
-		if got := c.nextRandom(); got != want {
+		if got := s.nextRandom(); got != want {
 			t.Errorf("%d, want %d", got, want)
 		}
 	}
@@ -99,9 +99,9 @@ func TestCreditErrorsAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.returnOne(credit.NetPktRx)
+	c.credits.returnOne(credit.NetPktRx)
 	cost := credit.PushCost(1, 1)
-	c.returnCredits(&cost)
+	c.credits.giveBackAll(&cost)
 	if e.stats.CreditErrors != 2 || cost != (credit.Cost{}) {
 		t.Errorf("%d errors counted, %v left to return", e.stats.CreditErrors, cost)
 	}

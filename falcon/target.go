@@ -3,31 +3,32 @@ package falcon
 import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/internal/ring"
 	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
-// rxState is the state of a transaction at the target (Falcon §8.5.1). RespondPull acknowledges a
+// requestState is the state of a transaction at the target (Falcon §8.5.1). RespondPull acknowledges a
 // pull and supplies its data in one call, so the state PullReqUlpAckd takes no time. From
 // PullDataUlpRx on the transaction is a txn.
-type rxState uint8
+type requestState uint8
 
 const (
-	rxWaiting  rxState = iota // received, waits for earlier RSNs (PullReqRx, PushDataRx)
-	rxQueued                  // its event waits for Next
-	rxULP                     // with the ULP (PullReqUlpTx, PushReqUlpTx)
-	rxNotReady                // RNR: a push waits for its retransmission, a pull for its timer
-	rxRefused                 // push answered with another NACK: waits for the Resync
-	rxDone                    // answered (PushReqUlpAckd, PullReqUlpAckd), or skipped by a Resync
+	requestWaiting  requestState = iota // received, waits for earlier RSNs (PullReqRx, PushDataRx)
+	requestQueued                       // its event waits for Next
+	requestWithULP                      // with the ULP (PullReqUlpTx, PushReqUlpTx)
+	requestNotReady                     // RNR: a push waits for its retransmission, a pull for its timer
+	requestRefused                      // push answered with another NACK: waits for the Resync
+	requestDone                         // answered (PushReqUlpAckd, PullReqUlpAckd), or skipped by a Resync
 )
 
 // MaxPullHeader is the maximum of ULP header bytes in a pull request. They are kept in the
 // request's context, so a pull never needs a cell.
 const MaxPullHeader = 128
 
-// rxTxn is a request received from the network, from its arrival to the ULP's answer. data is the
+// request is a request received from the network, from its arrival to the ULP's answer. data is the
 // payload. For a push it is in the receive buffer, until the event is taken, or in cell; for a pull
 // it is in inline.
-type rxTxn struct {
+type request struct {
 	conn     *Conn
 	timer    timer.Handle // pull under RNR
 	data     []byte
@@ -36,7 +37,7 @@ type rxTxn struct {
 	gen      uint32 // incremented when the context is reused
 	since    Time   // since when the peer has left it waiting
 	length   int    // pull: bytes requested
-	state    rxState
+	state    requestState
 	push     bool
 	ackReq   bool
 	nack     wire.NackCode
@@ -45,290 +46,340 @@ type rxTxn struct {
 	inline   [MaxPullHeader]byte
 }
 
-// doneRx marks RSNs that are answered while older ones are not.
-var doneRx = &rxTxn{state: rxDone}
+// doneRequest marks RSNs that are answered while older ones are not.
+var doneRequest = &request{state: requestDone}
+
+// target holds the peer's requests, in the order of their RSNs (Falcon §8.5).
+type target struct {
+	conn       *Conn
+	base, next uint32               // BRSN: oldest not answered; NRSN: next to deliver
+	pending    ring.Window[request] // by RSN
+	unanswered int32                // requests not answered
+	responses  int32                // pull responses not acknowledged
+
+	held    bool  // ordered: the ULP was not ready for RSN next, nothing later is delivered
+	heldRNR uint8 // timeout index that the ULP gave
+
+	timer       timer.Handle // fires no later than when something held for the peer may be reclaimed
+	reclaimNext uint32       // next when the timer last fired
+}
 
 // onPush receives push data at the target (Falcon §8.5.3.3).
-func (c *transactions) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
-	switch d := c.dataRx.check(&c.dataBits.rx, h.PSN); d {
+func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
+	switch d := c.rx.data.check(h.PSN); d {
 	case wire.DropNone:
 	case wire.DropDuplicate:
 		return c.onPushAgain(now, h, payload)
 	default:
-		c.coalesce(now, wholePacket)
+		c.rx.coalesce(now, wholePacket)
 		return d
 	}
-	if d := c.checkRSN(h.RSN); d != wire.DropNone {
+	if d := c.target.checkRSN(h.RSN); d != wire.DropNone {
 		if d == wire.DropResource {
-			c.queueNack(nackEntry{psn: h.PSN, code: wire.NackResource})
+			c.rx.queueNack(nackEntry{psn: h.PSN, code: wire.NackResource})
 		}
 		return d
 	}
-	head := !c.ordered || h.RSN == c.targetNext
-	refuse := !head && c.refusesLater()
+	head := !c.cfg.Ordered || h.RSN == c.target.next
+	refuse := !head && c.target.refusesLater()
+	if !c.target.admit(head, h.PSN == c.rx.data.base) {
+		return c.target.refuseResource(h.PSN, false)
+	}
 	var k *cell
-	if !c.admit(head, h.PSN == c.dataRx.base) {
-		return c.refuseResource(h.PSN, false)
+	if !head && !refuse {
+		if k = c.target.copyRequest(payload); k == nil {
+			c.credits.returnOne(credit.NetPktRx)
+			return c.target.refuseResource(h.PSN, false)
+		}
 	}
-	if !head && !refuse && !c.copyPayload(&k, payload) {
-		c.returnOne(credit.NetPktRx)
-		return c.refuseResource(h.PSN, false)
-	}
-	rx := c.e.contexts.newRx(c.self())
-	rx.push, rx.rsn, rx.psn, rx.ackReq, rx.since = true, h.RSN, h.PSN, h.AckReq, now
-	c.rxs.Put(c.targetBase, rx.rsn, rx)
-	c.requests++
-	setBit(&c.dataBits.rx, h.PSN-c.dataRx.base)
-	c.coalesce(now, halfPacket)
+	req := c.e.contexts.newRequest(c)
+	req.push, req.rsn, req.psn, req.ackReq, req.since = true, h.RSN, h.PSN, h.AckReq, now
+	c.target.pending.Put(c.target.base, req.rsn, req)
+	c.target.unanswered++
+	c.rx.data.receive(h.PSN)
+	c.rx.coalesce(now, halfPacket)
 	if !head && h.AckReq {
-		c.ackSoon()
+		c.rx.ackSoon()
 	}
 	switch {
 	case refuse:
-		rx.state, rx.nack, rx.rnr = rxNotReady, wire.NackRNR, c.holdRNR
-		c.nackAgain(rx)
-		c.watchPeer(now)
+		req.state, req.nack, req.rnr = requestNotReady, wire.NackRNR, c.target.heldRNR
+		c.target.nackAgain(req)
+		c.target.watchPeer(now)
 		return wire.DropNotReady
 	case !head:
-		rx.wait(k)
-		c.watchPeer(now)
+		req.wait(k)
+		c.target.watchPeer(now)
 	default:
-		rx.data = payload
-		c.deliver(rx)
+		req.data = payload
+		c.target.deliver(req)
 	}
 	return wire.DropNone
 }
 
 // onPushAgain handles push data received before. It is a duplicate unless the push was refused.
-func (c *transactions) onPushAgain(now Time, h *wire.Header, payload []byte) wire.Drop {
-	rx := c.rxs.At(c.targetBase, h.RSN)
-	if bit(&c.dataBits.ack, h.PSN-c.dataRx.base) || rx == nil || rx == doneRx || rx.psn != h.PSN || !rx.push {
-		c.coalesce(now, wholePacket)
+func (c *Conn) onPushAgain(now Time, h *wire.Header, payload []byte) wire.Drop {
+	req := c.target.pending.At(c.target.base, h.RSN)
+	if c.rx.data.isAcked(h.PSN) || req == nil || req == doneRequest || req.psn != h.PSN || !req.push {
+		c.rx.coalesce(now, wholePacket)
 		return wire.DropDuplicate
 	}
 	switch {
-	case rx.state == rxRefused: // the NACK was lost (Falcon §6.6.5)
-		c.nackAgain(rx)
+	case req.state == requestRefused: // the NACK was lost (Falcon §6.6.5)
+		c.target.nackAgain(req)
 		return wire.DropDuplicate
-	case rx.state != rxNotReady:
-		c.coalesce(now, wholePacket)
+	case req.state != requestNotReady:
+		c.rx.coalesce(now, wholePacket)
 		return wire.DropDuplicate
 	}
-	rx.ackReq, rx.since = h.AckReq, now
-	if !c.ordered || rx.rsn == c.targetNext {
-		rx.data = payload
-		c.coalesce(now, halfPacket)
-		c.deliver(rx)
+	req.ackReq, req.since = h.AckReq, now
+	if !c.cfg.Ordered || req.rsn == c.target.next {
+		req.data = payload
+		c.rx.coalesce(now, halfPacket)
+		c.target.deliver(req)
 		return wire.DropNone
 	}
 	var k *cell
-	if c.refusesLater() || !c.copyPayload(&k, payload) {
-		c.nackAgain(rx)
+	if !c.target.refusesLater() {
+		k = c.target.copyRequest(payload)
+	}
+	if k == nil {
+		c.target.nackAgain(req)
 		return wire.DropNotReady
 	}
-	rx.wait(k)
-	c.coalesce(now, halfPacket)
+	req.wait(k)
+	c.rx.coalesce(now, halfPacket)
 	return wire.DropNone
 }
 
 // onPullRequest receives a pull request at the target (Falcon §8.5.3.1).
-func (c *transactions) onPullRequest(now Time, m *wire.PullRequest, payload []byte) wire.Drop {
+func (c *Conn) onPullRequest(now Time, m *wire.PullRequest, payload []byte) wire.Drop {
 	h := &m.Header
 	if len(payload) > MaxPullHeader {
 		return wire.DropLength
 	}
-	if d := c.reqRx.check(&c.reqBits, h.PSN); d != wire.DropNone {
-		c.coalesce(now, wholePacket)
+	if d := c.rx.requests.check(h.PSN); d != wire.DropNone {
+		c.rx.coalesce(now, wholePacket)
 		return d
 	}
-	d := c.checkRSN(h.RSN)
+	d := c.target.checkRSN(h.RSN)
 	if d != wire.DropNone && d != wire.DropResource {
 		return d
 	}
-	head := !c.ordered || h.RSN == c.targetNext
+	head := !c.cfg.Ordered || h.RSN == c.target.next
 	if d == wire.DropResource {
-		c.queueNack(nackEntry{psn: h.PSN, code: wire.NackResource, request: true})
+		c.rx.queueNack(nackEntry{psn: h.PSN, code: wire.NackResource, request: true})
 		return d
 	}
-	if c.requests+c.responses >= 2*MaxTxWindow || !c.admit(head, false) {
-		return c.refuseResource(h.PSN, true)
+	if c.target.unanswered+c.target.responses >= 2*MaxTxWindow || !c.target.admit(head, false) {
+		return c.target.refuseResource(h.PSN, true)
 	}
-	rx := c.e.contexts.newRx(c.self())
-	rx.rsn, rx.psn, rx.length, rx.since = h.RSN, h.PSN, int(m.RequestLength), now
-	rx.data = rx.inline[:copy(rx.inline[:], payload)]
-	c.rxs.Put(c.targetBase, rx.rsn, rx)
-	c.requests++
-	c.reqRx.acknowledge(&c.reqBits, &c.reqBits, h.PSN)
-	c.received(now, h)
+	req := c.e.contexts.newRequest(c)
+	req.rsn, req.psn, req.length, req.since = h.RSN, h.PSN, int(m.RequestLength), now
+	req.data = req.inline[:copy(req.inline[:], payload)]
+	c.target.pending.Put(c.target.base, req.rsn, req)
+	c.target.unanswered++
+	c.rx.requests.acknowledge(h.PSN)
+	c.rx.received(now, h)
 	if head {
-		c.deliver(rx)
+		c.target.deliver(req)
 	} else {
-		rx.state = rxWaiting
-		c.watchPeer(now)
+		req.state = requestWaiting
+		c.target.watchPeer(now)
 	}
 	return wire.DropNone
 }
 
 // deliver queues the event of a request whose turn has come, and of the requests that waited for
 // it.
-func (c *outcome) deliver(rx *rxTxn) {
-	c.queueRequest(rx)
-	if c.ordered && !c.hold {
-		c.targetNext++
-		c.deliverInOrder()
+func (tgt *target) deliver(req *request) {
+	tgt.queueRequest(req)
+	if tgt.conn.cfg.Ordered && !tgt.held {
+		tgt.next++
+		tgt.deliverInOrder()
 	}
 }
 
-func (c *outcome) queueRequest(rx *rxTxn) {
-	rx.state = rxQueued
-	if rx.cell != nil {
-		rx.cell.rx = nil // it no longer waits
+func (tgt *target) queueRequest(req *request) {
+	req.state = requestQueued
+	if req.cell != nil {
+		req.cell.req = nil // it no longer waits
 	}
-	u := c.emit(EvPull)
-	u.ev.RSN, u.ev.Length, u.rx, u.gen = rx.rsn, rx.length, rx, rx.gen
-	if rx.push {
-		u.ev.Kind, u.ev.Length = EvPush, len(rx.data)
+	u := tgt.conn.emit(EvPull)
+	u.ev.RSN, u.ev.Length, u.req, u.gen = req.rsn, req.length, req, req.gen
+	if req.push {
+		u.ev.Kind, u.ev.Length = EvPush, len(req.data)
 	}
 }
 
-// deliverInOrder delivers waiting requests from targetNext on (Falcon §8.5.2).
-func (c *outcome) deliverInOrder() {
-	if !c.ordered {
+// deliverInOrder delivers waiting requests from next on (Falcon §8.5.2).
+func (tgt *target) deliverInOrder() {
+	if !tgt.conn.cfg.Ordered {
 		return
 	}
-	for !c.hold {
-		rx := c.rxs.At(c.targetBase, c.targetNext)
-		if rx == nil || rx.state == rxNotReady {
+	for !tgt.held {
+		req := tgt.pending.At(tgt.base, tgt.next)
+		if req == nil || req.state == requestNotReady {
 			return
 		}
-		if rx.state == rxWaiting {
-			c.queueRequest(rx)
+		if req.state == requestWaiting {
+			tgt.queueRequest(req)
 		}
-		c.targetNext++
+		tgt.next++
 	}
 }
 
-func (c *outcome) redeliver(rx *rxTxn) {
-	if !c.ordered || rx.rsn == c.targetNext {
-		c.deliver(rx)
+// expired implements timerOwner: the delay of a pull ends.
+func (req *request) expired(Time) { req.conn.target.redeliver(req) }
+
+func (tgt *target) redeliver(req *request) {
+	if !tgt.conn.cfg.Ordered || req.rsn == tgt.next {
+		tgt.deliver(req)
 		return
 	}
-	rx.state = rxWaiting
+	req.state = requestWaiting
 }
 
 // take moves the payload of a queued request into the event and returns its cell. It returns false
 // if the request was withdrawn meanwhile.
-func (rx *rxTxn) take(gen uint32, ev *Event) (k *cell, ok bool) {
-	if rx.gen != gen || rx.state != rxQueued {
+func (req *request) take(gen uint32, ev *Event) (k *cell, ok bool) {
+	if req.gen != gen || req.state != requestQueued {
 		return nil, false
 	}
-	rx.state = rxULP
-	ev.Data = rx.data
-	if rx.push { // a pull keeps its headers for redelivery
-		k, rx.cell, rx.data = rx.cell, nil, nil
+	req.state = requestWithULP
+	ev.Data = req.data
+	if req.push { // a pull keeps its headers for redelivery
+		k, req.cell, req.data = req.cell, nil, nil
 	}
 	return k, true
 }
 
 // wait keeps a push, with its payload in k, until earlier ones are delivered.
-func (rx *rxTxn) wait(k *cell) {
-	rx.state, rx.cell, rx.data, k.rx = rxWaiting, k, k.buf, rx
+func (req *request) wait(k *cell) {
+	req.state, req.cell, req.data, k.req = requestWaiting, k, k.buf, req
 }
 
 // withdraw takes back a request whose event Next has not returned yet.
-func (rx *rxTxn) withdraw() {
-	rx.gen++ // invalidates its event in the queue
-	rx.state = rxWaiting
+func (req *request) withdraw() {
+	req.gen++ // invalidates its event in the queue
+	req.state = requestWaiting
 }
 
 // skip removes an RSN from the order of the target, because its request will never come or is
 // withdrawn. It returns false if the RSN is too far ahead to be remembered.
-func (c *outcome) skip(rsn, psn uint32, push bool) bool {
-	n := rsn - c.targetBase
+func (tgt *target) skip(rsn, psn uint32, push bool) bool {
+	n := rsn - tgt.base
 	if int32(n) < 0 {
 		return true
 	}
 	if n >= MaxTxWindow {
 		return false
 	}
-	rx := c.rxs.At(c.targetBase, rsn)
-	if rx != nil && (rx == doneRx || rx.psn != psn || rx.push != push) {
+	req := tgt.pending.At(tgt.base, rsn)
+	if req != nil && (req == doneRequest || req.psn != psn || req.push != push) {
 		return true // answered already, or used by another packet
 	}
-	if rx == nil {
-		c.rxs.Put(c.targetBase, rsn, doneRx)
+	if req == nil {
+		tgt.pending.Put(tgt.base, rsn, doneRequest)
 	} else {
-		c.dropRx(rx)
+		tgt.drop(req)
 	}
-	if c.hold && c.targetNext == rsn {
-		c.hold = false
+	if tgt.held && tgt.next == rsn {
+		tgt.held = false
 	}
-	c.deliverInOrder()
-	c.retire()
+	tgt.deliverInOrder()
+	tgt.retire()
 	return true
 }
 
 // An ordered connection stops at a request that the ULP does not take now, in one of two ways. If
 // the ULP was not ready (RNR), the request holds the connection: the request and all later pushes
 // are NACKed until the ULP accepts it (Falcon §8.5.3.4). If the ULP defers the request, which must
-// be a pull, later requests only wait, as they would for a late packet. Either way targetNext is
+// be a pull, later requests only wait, as they would for a late packet. Either way next is
 // the RSN of the request.
 
 // holdFrom holds the connection at a request that the ULP was not ready for, for the first time or
 // once more. Later pushes are NACKed too. Later pulls are already acknowledged and wait.
-func (c *outcome) holdFrom(rx *rxTxn) {
-	if !c.ordered || int32(rx.rsn-c.targetNext) > 0 || rx.rsn == c.targetNext && !c.hold {
+func (tgt *target) holdFrom(req *request) {
+	if !tgt.conn.cfg.Ordered || int32(req.rsn-tgt.next) > 0 || req.rsn == tgt.next && !tgt.held {
 		return
 	}
-	c.targetNext, c.hold, c.holdRNR = rx.rsn, true, rx.rnr
-	for n := range c.rxs.Capacity() {
-		later := c.rxs.At(c.targetBase, rx.rsn+n) // rx itself is not ready
-		if later == nil || later.state != rxQueued && later.state != rxWaiting {
+	tgt.next, tgt.held, tgt.heldRNR = req.rsn, true, req.rnr
+	for n := range tgt.pending.Capacity() {
+		later := tgt.pending.At(tgt.base, req.rsn+n) // req itself is not ready
+		if later == nil || later.state != requestQueued && later.state != requestWaiting {
 			continue
 		}
 		later.withdraw()
 		if later.push {
 			later.dropPayload()
-			later.state, later.nack, later.rnr, later.since = rxNotReady, wire.NackRNR, rx.rnr, rx.since
-			c.nackAgain(later)
+			later.state, later.nack, later.rnr, later.since = requestNotReady, wire.NackRNR, req.rnr, req.since
+			tgt.nackAgain(later)
 		}
 	}
 }
 
-// endHold continues behind rx, if rx held the connection, now that the ULP has given its final
+// endHold continues behind req, if req held the connection, now that the ULP has given its final
 // answer to it.
-func (c *outcome) endHold(rx *rxTxn) {
-	if c.hold && rx.rsn == c.targetNext {
-		c.hold = false
-		c.targetNext++
-		c.deliverInOrder()
+func (tgt *target) endHold(req *request) {
+	if tgt.held && req.rsn == tgt.next {
+		tgt.held = false
+		tgt.next++
+		tgt.deliverInOrder()
 	}
 }
 
 // refusesLater reports whether pushes behind the request that holds the connection are NACKed.
 // While the ULP has that request again, later pushes wait for its answer: they usually arrived
 // together with it, and a NACK would cost them another timeout (TestTheHeldWaitWhileTheULPDecides).
-func (c *outcome) refusesLater() bool {
-	if !c.hold || c.e.profile.NackHeld {
-		return c.hold
+func (tgt *target) refusesLater() bool {
+	if !tgt.held || tgt.conn.e.profile.NackHeld {
+		return tgt.held
 	}
-	head := c.rxs.At(c.targetBase, c.targetNext)
-	return head == nil || head.state != rxQueued && head.state != rxULP
+	head := tgt.pending.At(tgt.base, tgt.next)
+	return head == nil || head.state != requestQueued && head.state != requestWithULP
 }
 
 // nackAgain queues the NACK of a refused push.
-func (c *outcome) nackAgain(rx *rxTxn) {
-	c.queueNack(nackEntry{psn: rx.psn, code: rx.nack, rnr: rx.rnr, ulpCode: rx.ulpCode})
+func (tgt *target) nackAgain(req *request) {
+	tgt.conn.rx.queueNack(nackEntry{psn: req.psn, code: req.nack, rnr: req.rnr, ulpCode: req.ulpCode})
 }
 
 // keep copies the payload of a withdrawn push out of the receive buffer. If there is no room, the
 // push is forgotten and the peer sends it again.
-func (c *outcome) keep(rx *rxTxn) {
-	k := rx.cell
-	if k == nil && !c.copyPayload(&k, rx.data) {
-		c.refuseResource(rx.psn, false)
-		c.forget(rx)
+func (tgt *target) keep(req *request) {
+	k := req.cell
+	if k == nil {
+		k = tgt.copyRequest(req.data)
+	}
+	if k == nil {
+		tgt.refuseResource(req.psn, false)
+		tgt.forget(req)
 		return
 	}
-	rx.wait(k)
+	req.wait(k)
+}
+
+// forget removes a push as if it had never been received.
+func (tgt *target) forget(req *request) {
+	tgt.conn.rx.data.forget(req.psn)
+	tgt.pending.Clear(req.rsn)
+	tgt.unanswered--
+	tgt.conn.putRequest(req)
+}
+
+func (tgt *target) drop(req *request) {
+	tgt.pending.Put(tgt.base, req.rsn, doneRequest)
+	tgt.unanswered--
+	tgt.conn.putRequest(req)
+}
+
+// retire advances base over all answered requests. On an ordered connection it cannot pass
+// next, whose request has not been delivered: deliverInOrder has already advanced next
+// over what a Resync skipped.
+func (tgt *target) retire() {
+	for tgt.pending.Get(tgt.base) == doneRequest {
+		tgt.pending.Clear(tgt.base)
+		tgt.base++
+	}
 }

@@ -58,7 +58,7 @@ type txn struct {
 	retries    int32        // timeouts of its packet, or of its Resync
 	timer      timer.Handle // the delay of an RNR NACK
 	early      uint8
-	in         listID
+	in         txnList
 	kind       TxnKind
 	state      txnState
 	resync     wire.ResyncCode // not 0: the packet is a Resync
@@ -90,17 +90,90 @@ func (t *txn) packetType() wire.PacketType {
 // doneTxn marks RSNs of an unordered connection that completed before older ones.
 var doneTxn = &txn{done: true}
 
-// listID names a list. A transaction is in at most one.
-type listID uint8
+// txnList names the list that a transaction is in. It is in at most one.
+type txnList uint8
 
-// Lists of a connection (those of fresh and retx packets by TxnKind), and one of the engine.
 const (
-	inNone    listID = iota
-	inFlight         // sent and neither acknowledged nor refused, the longest ago first
-	inFresh          // not sent yet
-	inRetx    = 5    // to be sent again, in PSN order
-	inAnswer  = 8    // received by the peer, whose ULP has not answered; the longest ago first
-	inStalled = 9    // Engine.waiting.stalled: pull responses that wait for credits
-
-	connLists = inStalled - inFlight
+	inNone       txnList = iota
+	inFresh              // sender.fresh: not sent yet
+	inAgain              // sender.again: to be sent again
+	inFlight             // flight.sent: neither acknowledged nor refused
+	inUnanswered         // flight.unanswered: received by the peer, whose ULP has not answered
+	inStalled            // Engine.waiting.stalled: pull responses that wait for credits
 )
+
+// list returns the list of that name that t belongs to.
+func (t *txn) list(in txnList) *list.List[txn] {
+	c := t.conn
+	switch in {
+	case inFresh:
+		return &c.tx.fresh[t.kind]
+	case inAgain:
+		return &c.tx.again[t.kind]
+	case inFlight:
+		return &c.flight.sent
+	case inUnanswered:
+		return &c.flight.unanswered
+	}
+	return &c.e.waiting.stalled
+}
+
+// want returns the bit of Conn.busy for the list that t is in, 0 if t does not wait to be sent.
+func (t *txn) want() uint8 {
+	switch t.in {
+	case inFresh:
+		return wantPush << t.kind
+	case inAgain:
+		return wantPushAgain << t.kind
+	}
+	return 0
+}
+
+// enlist appends t, which is in no list, to a list.
+func (t *txn) enlist(in txnList) {
+	t.in = in
+	t.list(in).PushBack(&t.place, t)
+	t.conn.busy |= t.want()
+}
+
+// enlistByPSN inserts t into a list in PSN order. Packets mostly come in order, so the search
+// starts at the end.
+func (t *txn) enlistByPSN(in txnList) {
+	l := t.list(in)
+	at := l.Last() // t is inserted after it
+	for at != nil && int32(at.psn-t.psn) > 0 {
+		at = at.place.Prev()
+	}
+	t.in = in
+	if at == nil {
+		l.PushFront(&t.place, t)
+	} else {
+		t.place.InsertAfter(&at.place, t)
+	}
+	t.conn.busy |= t.want()
+}
+
+// unlink removes t from its list, if it is in one.
+func (t *txn) unlink() {
+	if t.in == inNone {
+		return
+	}
+	t.place.Remove()
+	if t.list(t.in).Empty() {
+		t.conn.busy &^= t.want()
+	}
+	t.in = inNone
+}
+
+// makeResync turns the packet of t into a Resync (Falcon §9.1.8) and resets its retransmission
+// counters.
+func (t *txn) makeResync(code wire.ResyncCode, completion Completion) {
+	t.resync, t.code = code, completion
+	t.retries, t.firstSent, t.early, t.rnr = 0, -1, 0, false
+}
+
+// expired implements timerOwner: the delay of an RNR NACK ends.
+func (t *txn) expired(Time) {
+	t.rnr = false
+	t.conn.flight.sendLater(t)
+}

@@ -7,39 +7,52 @@ import (
 	"github.com/falcon-vnic/vnic/internal/ring"
 )
 
-// txWindow is the transmitter's side of one sliding window (Falcon §9.1.1). Its packets are kept
-// apart (Conn.packets); a nil entry in [base, next) is acknowledged.
+// txWindow is the transmitter's side of one sliding window (Falcon §9.1.1).
 type txWindow struct {
-	base, next    uint32 // PSN: oldest not acknowledged, next to assign
-	outstanding   uint32 // RORC, DORC: requests sent and not acknowledged
-	retransmitted uint32 // RORRC, DORRC: requests sent again and not acknowledged
-	paused        bool   // out-of-window notification received
+	base, next    uint32           // PSN: oldest not acknowledged, next to assign
+	outstanding   uint16           // RORC, DORC: requests sent and not acknowledged
+	retransmitted uint16           // RORRC, DORRC: requests sent again and not acknowledged
+	paused        bool             // out-of-window notification received
+	packets       ring.Window[txn] // by PSN; nil in [base, next): acknowledged
 }
 
-// slide advances the base over all acknowledged packets.
-func (w *txWindow) slide(packets *ring.Window[txn]) {
-	for w.base != w.next && packets.Get(w.base) == nil {
+// at returns the transaction of an unacknowledged packet, nil if no such packet has that PSN.
+func (w *txWindow) at(psn uint32) *txn { return w.packets.At(w.base, psn) }
+
+// add gives t the next PSN.
+func (w *txWindow) add(t *txn) {
+	t.psn = w.next
+	w.packets.Put(w.base, t.psn, t)
+	w.next++
+}
+
+// remove takes out an acknowledged packet and advances the base over all that are.
+func (w *txWindow) remove(psn uint32) {
+	w.packets.Clear(psn)
+	for w.base != w.next && w.packets.Get(w.base) == nil {
 		w.base++
 	}
 }
 
-// rxWindow is the receiver's side of a sliding window (Falcon §9.2.1). Its bitmaps are kept apart
-// (Conn.dataBits, Conn.reqBits).
+// inFlight returns how many PSNs are between base and next.
+func (w *txWindow) inFlight() uint32 { return w.next - w.base }
+
+// rxWindow is the receiver's side of a sliding window (Falcon §9.2.1). Bit n of its bitmaps is PSN
+// base+n. A pull request is acknowledged when it is received, so the two bitmaps of the request
+// window are equal.
 type rxWindow struct {
 	base     uint32 // oldest not acknowledged
 	size     uint8
 	distance uint8 // how far below the highest received a missing packet counts as lost
 	own      bool  // packets beyond the window were dropped
 	loss     bool  // packets newly count as lost, and no acknowledgement has reported it
-}
 
-// rxBitmaps hold what the data window received and acknowledged. Bit n is PSN base+n. The request
-// window has one bitmap for both.
-type rxBitmaps struct{ ack, rx wire.Bitmap128 }
+	acked, received wire.Bitmap128
+}
 
 // check applies Falcon §9.2.2.4. DropDuplicate means that the PSN was received, acknowledged or
 // not.
-func (w *rxWindow) check(rx *wire.Bitmap128, psn uint32) wire.Drop {
+func (w *rxWindow) check(psn uint32) wire.Drop {
 	n := psn - w.base
 	switch {
 	case int32(n) < 0:
@@ -47,42 +60,51 @@ func (w *rxWindow) check(rx *wire.Bitmap128, psn uint32) wire.Drop {
 	case n >= uint32(w.size):
 		w.own = true
 		return wire.DropBeyondWindow
-	case bit(rx, n):
+	case bit(&w.received, n):
 		return wire.DropDuplicate
 	}
-	w.loss = w.loss || w.showsLoss(rx, int(n))
+	w.loss = w.loss || w.showsLoss(int(n))
 	return wire.DropNone
 }
 
 // showsLoss reports whether the arrival of packet n makes another packet count as lost, because it
 // is missing far enough below the highest received. A packet that was already lost does not count
 // again.
-func (w *rxWindow) showsLoss(rx *wire.Bitmap128, n int) bool {
-	from, to := max(highest(rx)+1-int(w.distance), 0), n-int(w.distance)
+func (w *rxWindow) showsLoss(n int) bool {
+	from, to := max(highest(&w.received)+1-int(w.distance), 0), n-int(w.distance)
 	if to < from {
 		return false
 	}
-	rest := *rx
+	rest := w.received
 	shift(&rest, uint32(from))
 	return int(trailingOnes(&rest)) <= to-from
 }
 
+// receive marks a PSN that passed check as received.
+func (w *rxWindow) receive(psn uint32) { setBit(&w.received, psn-w.base) }
+
+// forget marks a received PSN that is not acknowledged as missing.
+func (w *rxWindow) forget(psn uint32) { clearBit(&w.received, psn-w.base) }
+
 // acknowledge marks a PSN that passed check as received and acknowledged, and slides the window.
-// ack and rx may be the same bitmap.
-func (w *rxWindow) acknowledge(ack, rx *wire.Bitmap128, psn uint32) {
+func (w *rxWindow) acknowledge(psn uint32) {
 	n := psn - w.base
-	setBit(ack, n)
-	setBit(rx, n)
+	setBit(&w.acked, n)
+	setBit(&w.received, n)
 	if n != 0 {
 		return
 	}
-	k := trailingOnes(ack)
+	k := trailingOnes(&w.acked)
 	w.base += k
-	shift(ack, k)
-	if rx != ack {
-		shift(rx, k)
-	}
+	shift(&w.acked, k)
+	shift(&w.received, k)
 }
+
+// isAcked reports whether a PSN in the window is acknowledged.
+func (w *rxWindow) isAcked(psn uint32) bool { return bit(&w.acked, psn-w.base) }
+
+// baseSaysAll reports whether the base alone says everything that arrived.
+func (w *rxWindow) baseSaysAll() bool { return isZero(&w.received) && isZero(&w.acked) && !w.own }
 
 func isZero(b *wire.Bitmap128) bool { return b.Lo|b.Hi == 0 }
 
