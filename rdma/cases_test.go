@@ -12,8 +12,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/rof"
-	"github.com/falcon-vnic/vnic/rdma/wire"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 )
 
 // cases are the numbered behaviours of this room: each has at least one test called
@@ -294,14 +295,18 @@ func TestCase68_RequestForOtherQP(t *testing.T) {
 	m := h.register(pd, 8192, allAccess)
 	own, other := h.createQP(pd, qpConfig{}), h.createQP(pd, qpConfig{})
 	attacker := w.attack(own, true)
-	for i, op := range []wire.Opcode{wire.WriteOnly, wire.SendOnly, wire.ReadRequest, wire.FetchAdd} {
+	for i, op := range []ib.Opcode{ib.WriteOnly, ib.SendOnly, ib.ReadRequest, ib.FetchAdd} {
 		x := wire.Headers{
 			RBTH: wire.RBTH{Opcode: op, DestQP: other.number, SN: 1},
-			RETH: wire.RETH{VA: m.addr, RKey: m.key}, Atomic: wire.AtomicETH{VA: m.addr, RKey: m.key}, SETH: wire.SETH{RMSN: 1},
+			Extended: ib.Extended{
+				RETH:   ib.RETH{VA: m.addr, RKey: m.key},
+				Atomic: ib.AtomicETH{VA: m.addr, RKey: m.key},
+				SETH:   ib.SETH{RMSN: 1},
+			},
 		}
 		raw.send = x.Append(nil)
 		var err error
-		if op.Info().Kind == wire.KindPushData {
+		if op.Info().Kind == ib.KindData {
 			err = attacker.Push(w.now, 1, len(raw.send))
 		} else {
 			err = attacker.Pull(w.now, 1, len(raw.send), 64)
@@ -320,7 +325,7 @@ func TestCase68_RequestForOtherQP(t *testing.T) {
 	if own.q.State() != abi.QPStateRTS || other.q.State() != abi.QPStateInit || len(h.async) != 0 {
 		t.Errorf("QPs in %v and %v, events %+v", own.q.State(), other.q.State(), h.async)
 	}
-	x := wire.Headers{RBTH: wire.RBTH{Opcode: wire.WriteOnly, DestQP: own.number, SN: 1}, RETH: wire.RETH{VA: m.addr, RKey: m.key, Length: 4}}
+	x := wire.Headers{RBTH: wire.RBTH{Opcode: ib.WriteOnly, DestQP: own.number, SN: 1}, Extended: ib.Extended{RETH: ib.RETH{VA: m.addr, RKey: m.key, Length: 4}}}
 	raw.send = append(x.Append(nil), 1, 2, 3, 4)
 	if err := attacker.Push(w.now, 2, len(raw.send)); err != nil {
 		t.Fatal(err)
@@ -339,7 +344,7 @@ type answerer struct {
 }
 
 func (a *answerer) Fill(_ *falcon.Conn, _ falcon.TxnKind, _ uint64, dst []byte) (int, error) {
-	h := wire.Headers{RBTH: wire.RBTH{Opcode: wire.ReadRespOnly, DestQP: a.dest, SN: a.sn + a.skew}}
+	h := wire.Headers{RBTH: wire.RBTH{Opcode: ib.ReadRespOnly, DestQP: a.dest, SN: a.sn + a.skew}}
 	n := len(h.Append(dst[:0]))
 	return n + copy(dst[n:], []byte{1, 2, 3, 4}), nil
 }
@@ -349,7 +354,7 @@ func (a *answerer) HandleEvent(now falcon.Time, ev *falcon.Event) {
 		var h wire.Headers
 		_, _ = h.Parse(ev.Data)
 		a.sn = h.RBTH.SN
-		_ = ev.Conn.RespondPull(now, ev.RSN, 0, wire.ReadRespOnly.HeaderLen()+4)
+		_ = ev.Conn.RespondPull(now, ev.RSN, 0, wire.Opcodes[ib.ReadRespOnly].Len+4)
 	}
 }
 

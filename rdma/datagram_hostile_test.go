@@ -12,8 +12,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/rof"
-	"github.com/falcon-vnic/vnic/rdma/wire"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 )
 
 // TestDatagramsMatchTheModel sends random datagrams between several QPs of both hosts over bad
@@ -115,7 +116,7 @@ func TestNoiseOnALinkChangesOnlyCounters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Open(p.now, h.rof().Datagrams(c), h.gid())
+	l.Open(p.now, c, h.gid())
 	atk := p.sim.Nodes[0].Engine
 	cfg.LocalCID, cfg.RemoteCID, cfg.LocalFunction, cfg.RemoteFunction = 1, 2, 1, 2
 	from, err := atk.Open(p.now, cfg)
@@ -127,12 +128,12 @@ func TestNoiseOnALinkChangesOnlyCounters(t *testing.T) {
 	before := bytes.Clone(p.mem[1].bytes())
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range 400 {
-		hd := wire.Headers{RBTH: wire.RBTH{Opcode: wire.Opcode(r.IntN(256)), DestQP: b.number, SN: uint32(i), Pad: uint8(r.IntN(4))}}
+		hd := wire.Headers{RBTH: wire.RBTH{Opcode: ib.Opcode(r.IntN(256)), DestQP: b.number, SN: uint32(i), Pad: uint8(r.IntN(4))}}
 		if i%2 == 0 {
-			hd.RBTH.Opcode = wire.UDSendOnly + wire.Opcode(r.IntN(2))
+			hd.RBTH.Opcode = ib.UD | ib.SendOnly + ib.Opcode(r.IntN(2))
 		}
-		hd.RETH = wire.RETH{VA: p.mem[1].addr, RKey: p.mem[1].key, Length: 8}
-		hd.Datagram = wire.DETH{QKey: uint32(r.IntN(2)), SourceQP: 3}
+		hd.RETH = ib.RETH{VA: p.mem[1].addr, RKey: p.mem[1].key, Length: 8}
+		hd.Datagram = ib.DETH{QKey: uint32(r.IntN(2)), SourceQP: 3}
 		packet := hd.Append(nil)
 		switch r.IntN(3) {
 		case 0:
@@ -184,7 +185,7 @@ func TestSequenceNumbersOfDatagramsOnlyRise(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.Open(p.now, h.rof().Datagrams(c), h.gid())
+		l.Open(p.now, c, h.gid())
 		cfg.LocalCID, cfg.RemoteCID, cfg.LocalFunction, cfg.RemoteFunction = 1, 2, 1, 2
 		from, err := p.sim.Nodes[0].Engine.Open(p.now, cfg)
 		if err != nil {
@@ -193,7 +194,7 @@ func TestSequenceNumbersOfDatagramsOnlyRise(t *testing.T) {
 		var got []uint32
 		for i, sn := range []uint32{1, 2, 2, 1, 5, 4, 6, 0} {
 			b.receive(uint64(i), p.mem[1].sge(0, 2048))
-			hd := wire.Headers{RBTH: wire.RBTH{Opcode: wire.UDSendOnlyImm, DestQP: b.number, SN: sn}, Datagram: wire.DETH{QKey: testQKey, SourceQP: 3}}
+			hd := wire.Headers{RBTH: wire.RBTH{Opcode: ib.UD | ib.SendOnlyImm, DestQP: b.number, SN: sn}, Extended: ib.Extended{Datagram: ib.DETH{QKey: testQKey, SourceQP: 3}}}
 			hd.Imm.Data = sn
 			raw.send = hd.Append(nil)
 			if err := from.Push(p.now, 1, len(raw.send)); err != nil {

@@ -10,10 +10,11 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	rocewire "github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/rof"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // gid returns the GID of the host's function, from an IPv4 address or, with v6, an IPv6 one.
@@ -55,14 +56,14 @@ func (w *world) openLinks(h *host) {
 				if err != nil {
 					w.t.Fatal(err)
 				}
-				l.Open(w.now, own.rof().Datagrams(c), own.gid())
+				l.Open(w.now, c, own.gid())
 				return
 			}
 			c, err := own.fe.Open(w.now, cfg)
 			if err != nil {
 				w.t.Fatal(err)
 			}
-			l.Open(w.now, own.rof().Datagrams(c), own.gid())
+			l.Open(w.now, c, own.gid())
 		}
 		open(peer, to, from, cb, ca)
 		open(l, from, to, ca, cb)
@@ -567,7 +568,7 @@ func TestTheLongestDatagramArrives(t *testing.T) {
 		p := newUDPair(t, worldConfig{}, qpConfig{})
 		p.step()
 		a, b := p.qps[0], p.qps[1]
-		most := pathMTU + 56 - wire.UDSendOnlyImm.HeaderLen()
+		most := pathMTU + 56 - wire.Opcodes[ib.UD|ib.SendOnlyImm].Len
 		if overRoCE {
 			most = 1500 - 28 - rocewire.MaxDataHeaderLen - rocewire.ICRCLen // whatever a packet may have around data
 		}

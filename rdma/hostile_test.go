@@ -11,8 +11,9 @@ import (
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // TestRandomRequestsCompleteOrAreFlushed posts entries of random bytes, and half valid ones, on
@@ -358,11 +359,14 @@ func TestAHostilePeerEndsOnlyItsConnection(t *testing.T) {
 		v.conn = v.attack(b, seed%2 == 0)
 		for sn := uint32(1); sn < 13; sn++ {
 			x := wire.Headers{
-				RBTH: wire.RBTH{Opcode: wire.Opcode(r.IntN(0x18)), DestQP: b.number, SN: sn, CE: r.IntN(9) == 0, Pad: uint8(r.IntN(4) * r.IntN(2))},
-				RETH: wire.RETH{VA: m.addr + uint64(r.IntN(9000)), RKey: m.key, Length: uint32(r.IntN(2000))},
-				SETH: wire.SETH{RMSN: uint32(r.IntN(4))}, OETH: wire.OETH{Offset: uint32(r.IntN(3)) * pathMTU},
-				Atomic: wire.AtomicETH{VA: m.addr + uint64(r.IntN(9000)), RKey: m.key},
-				Inv:    wire.IETH{RKey: m.key * uint32(r.IntN(2))},
+				RBTH: wire.RBTH{Opcode: ib.Opcode(r.IntN(0x18)), DestQP: b.number, SN: sn, CE: r.IntN(9) == 0, Pad: uint8(r.IntN(4) * r.IntN(2))},
+				Extended: ib.Extended{
+					RETH:   ib.RETH{VA: m.addr + uint64(r.IntN(9000)), RKey: m.key, Length: uint32(r.IntN(2000))},
+					SETH:   ib.SETH{RMSN: uint32(r.IntN(4))},
+					OETH:   ib.OETH{Offset: uint32(r.IntN(3)) * pathMTU},
+					Atomic: ib.AtomicETH{VA: m.addr + uint64(r.IntN(9000)), RKey: m.key},
+					Inv:    ib.IETH{RKey: m.key * uint32(r.IntN(2))},
+				},
 			}
 			data, cut := r.IntN(300)*4, r.IntN(40)*r.IntN(2)*r.IntN(2)
 			if r.IntN(4) == 0 {
@@ -414,15 +418,19 @@ func TestEveryKindOfTargetSurvivesAHostilePeer(t *testing.T) {
 		for sn := uint32(1); sn < 14; sn++ {
 			keys := []uint32{m.key, window, m.key + 1}
 			x := wire.Headers{
-				RBTH: wire.RBTH{Opcode: wire.Opcode(r.IntN(0x1a)), DestQP: b.number, SN: sn, CE: r.IntN(4) == 0},
-				XRC:  wire.XRCETH{SRQ: []uint32{s.number, basic.number, r.Uint32()}[r.IntN(3)]},
-				RETH: wire.RETH{VA: m.addr + uint64(r.IntN(9000)), RKey: keys[r.IntN(3)], Length: uint32(r.IntN(300) * 4)},
-				SETH: wire.SETH{RMSN: uint32(r.IntN(5))}, OETH: wire.OETH{Offset: uint32(r.IntN(3)) * pathMTU},
-				Atomic: wire.AtomicETH{VA: m.addr + uint64(r.IntN(1100)*8), RKey: keys[r.IntN(3)]},
-				Mask:   wire.AtomicMaskETH{SwapAdd: r.Uint64(), Compare: r.Uint64()}, Inv: wire.IETH{RKey: keys[r.IntN(3)]},
+				RBTH: wire.RBTH{Opcode: ib.Opcode(r.IntN(0x1a)), DestQP: b.number, SN: sn, CE: r.IntN(4) == 0},
+				Extended: ib.Extended{
+					XRC:    ib.XRCETH{SRQ: []uint32{s.number, basic.number, r.Uint32()}[r.IntN(3)]},
+					RETH:   ib.RETH{VA: m.addr + uint64(r.IntN(9000)), RKey: keys[r.IntN(3)], Length: uint32(r.IntN(300) * 4)},
+					SETH:   ib.SETH{RMSN: uint32(r.IntN(5))},
+					OETH:   ib.OETH{Offset: uint32(r.IntN(3)) * pathMTU},
+					Atomic: ib.AtomicETH{VA: m.addr + uint64(r.IntN(1100)*8), RKey: keys[r.IntN(3)]},
+					Mask:   ib.AtomicMaskETH{SwapAdd: r.Uint64(), Compare: r.Uint64()},
+					Inv:    ib.IETH{RKey: keys[r.IntN(3)]},
+				},
 			}
 			if r.IntN(2) == 0 {
-				x.RBTH.Opcode |= wire.XRC
+				x.RBTH.Opcode |= ib.XRC
 			}
 			n := r.IntN(300) * 4
 			if r.IntN(2) == 0 {

@@ -85,8 +85,8 @@ func (p *udPair) silent(n int) uint32 {
 	return ah
 }
 
-// unanswered returns a connection of host 0 with nobody at the other end.
-func (p *udPair) unanswered() *rof.Datagrams {
+// unanswered returns a pipe of host 0 with nobody at the other end.
+func (p *udPair) unanswered() *falcon.Conn {
 	p.t.Helper()
 	h := p.hosts[0]
 	p.cid += 2
@@ -97,7 +97,7 @@ func (p *udPair) unanswered() *rof.Datagrams {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return h.rof().Datagrams(c)
+	return c
 }
 
 // TestADeadDestinationDelaysNoOther: if destinations do not answer, one or many, with any limit of
@@ -441,7 +441,7 @@ func TestALinkOwnsOneConnectionAtATime(t *testing.T) {
 	p := newUDPair(t, worldConfig{}, qpConfig{})
 	h := p.hosts[0]
 	l := h.rof().NextLink() // that of its address handle
-	conns := [2]*rof.Datagrams{p.unanswered(), p.unanswered()}
+	conns := [2]*falcon.Conn{p.unanswered(), p.unanswered()}
 	check := func(when string, own [2]bool) {
 		t.Helper()
 		if got := [2]bool{l.Owns(conns[0]), l.Owns(conns[1])}; got != own {

@@ -9,8 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/local"
-	"github.com/falcon-vnic/vnic/rdma/wire"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 )
 
 // TestAllHoldsInsideOneNIC runs the verbs tests once more, with both functions on one NIC. The
@@ -215,7 +216,7 @@ func TestLoopbackPacketsAreCaptured(t *testing.T) {
 	type seen struct {
 		from  uint32
 		kind  falcon.TxnKind
-		op    wire.Opcode
+		op    ib.Opcode
 		sn    uint32
 		asked int
 	}
@@ -232,11 +233,11 @@ func TestLoopbackPacketsAreCaptured(t *testing.T) {
 	p.a.post(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, p.ma.sge(0, 9))
 	success(t, p.a.send.wait(2))
 	want := []seen{
-		{1, falcon.TxnPull, wire.ReadRequest, 1, 1024 + 24},
-		{2, falcon.TxnPullData, wire.ReadRespOnly, 1, 0},
-		{1, falcon.TxnPull, wire.ReadRequest, 2, 476 + 24},
-		{2, falcon.TxnPullData, wire.ReadRespOnly, 2, 0},
-		{1, falcon.TxnPush, wire.SendOnly, 3, 0},
+		{1, falcon.TxnPull, ib.ReadRequest, 1, 1024 + 24},
+		{2, falcon.TxnPullData, ib.ReadRespOnly, 1, 0},
+		{1, falcon.TxnPull, ib.ReadRequest, 2, 476 + 24},
+		{2, falcon.TxnPullData, ib.ReadRespOnly, 2, 0},
+		{1, falcon.TxnPush, ib.SendOnly, 3, 0},
 	}
 	if len(got) != len(want) {
 		t.Fatalf("saw %+v", got)

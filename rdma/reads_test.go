@@ -8,8 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // TestReadsInFlightAreLimited, at the initiator: request packets of READs and atomics without their
@@ -154,7 +155,7 @@ func TestAReadMayLeaveOutThePad(t *testing.T) {
 		}
 		peer := open(w.hosts[0].fe, 1, 2)
 		ok(t, b.q.Connect(w.now, h.rof().Over(open(h.fe, 2, 1)), 9, pathMTU, [16]byte{}))
-		if err := peer.Pull(w.now, 0, wire.ReadRequest.HeaderLen(), c.asked); err != nil {
+		if err := peer.Pull(w.now, 0, wire.Opcodes[ib.ReadRequest].Len, c.asked); err != nil {
 			t.Fatal(err)
 		}
 		w.settle(1e6)
@@ -173,8 +174,8 @@ type lengthULP struct {
 
 func (u *lengthULP) Fill(_ *falcon.Conn, _ falcon.TxnKind, _ uint64, dst []byte) (int, error) {
 	h := wire.Headers{
-		RBTH: wire.RBTH{Opcode: wire.ReadRequest, DestQP: u.qpn, SN: 1},
-		RETH: wire.RETH{VA: u.va, RKey: u.key, Length: u.n}, SETH: wire.SETH{RMSN: 1},
+		RBTH:     wire.RBTH{Opcode: ib.ReadRequest, DestQP: u.qpn, SN: 1},
+		Extended: ib.Extended{RETH: ib.RETH{VA: u.va, RKey: u.key, Length: u.n}, SETH: ib.SETH{RMSN: 1}},
 	}
 	return len(h.Append(dst[:0])), nil
 }
@@ -215,7 +216,7 @@ func TestAFloodOfReadsIsAnsweredInTheEnd(t *testing.T) {
 	}
 	const n = 200
 	for i := range n {
-		for attacker.Pull(w.now, uint64(i), wire.ReadRequest.HeaderLen(), wire.PullLength(wire.ReadRequest, 8)) != nil {
+		for attacker.Pull(w.now, uint64(i), wire.Opcodes[ib.ReadRequest].Len, wire.PullLength(ib.ReadRequest, 8)) != nil {
 			w.settle(1e6)
 		}
 		w.settle(1e5)
@@ -240,8 +241,8 @@ type readsULP struct {
 
 func (u *readsULP) Fill(_ *falcon.Conn, _ falcon.TxnKind, tag uint64, dst []byte) (int, error) {
 	h := wire.Headers{
-		RBTH: wire.RBTH{Opcode: wire.ReadRequest, DestQP: u.qpn, SN: uint32(tag) + 1},
-		RETH: wire.RETH{VA: u.va, RKey: u.key, Length: 8}, SETH: wire.SETH{RMSN: uint32(tag) + 1},
+		RBTH:     wire.RBTH{Opcode: ib.ReadRequest, DestQP: u.qpn, SN: uint32(tag) + 1},
+		Extended: ib.Extended{RETH: ib.RETH{VA: u.va, RKey: u.key, Length: 8}, SETH: ib.SETH{RMSN: uint32(tag) + 1}},
 	}
 	return len(h.Append(dst[:0])), nil
 }

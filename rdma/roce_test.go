@@ -10,6 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/roce"
 	rocewire "github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
@@ -289,8 +290,8 @@ func TestGroupsAreRefusedWithTheRightStatus(t *testing.T) {
 // wire.
 func (p *udPair) from(to uint32, dst netip.Addr, class uint8, pkey uint16, qpn uint32) []byte {
 	h := rocewire.Headers{
-		BTH:      rocewire.BTH{Opcode: rocewire.UD | rocewire.SendOnly, PKey: pkey, DestQP: to},
-		Datagram: rocewire.DETH{QKey: testQKey, SourceQP: qpn},
+		BTH:      rocewire.BTH{Opcode: ib.UD | ib.SendOnly, PKey: pkey, DestQP: to},
+		Extended: ib.Extended{Datagram: ib.DETH{QKey: testQKey, SourceQP: qpn}},
 	}
 	way := rocewire.Way{Src: p.roce.ports[0].Addr, Dst: dst, Class: class, Hops: 64, SrcPort: 0xc000}
 	b := append(h.Append(make([]byte, way.HeaderLen())), make([]byte, 8+rocewire.ICRCLen)...)

@@ -9,7 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/wire"
+	"github.com/falcon-vnic/vnic/rdma/ib"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -43,23 +44,23 @@ func TestNumbersOnTheWire(t *testing.T) {
 	post(abi.SendWQE{Opcode: abi.OpSendInv, Imm: p.mb.key}, p.ma.sge(0, 1))
 
 	va, key, dqp := p.mb.addr, p.mb.key, p.b.number
-	base := func(op wire.Opcode, sn uint32, pad uint8, se bool) wire.RBTH {
+	base := func(op ib.Opcode, sn uint32, pad uint8, se bool) wire.RBTH {
 		return wire.RBTH{Opcode: op, SN: sn, Pad: pad, DestQP: dqp, Solicited: se}
 	}
-	sink := func(off uint64) wire.STETH { return wire.STETH{VA: p.ma.addr + off, LKey: p.ma.key} }
+	sink := func(off uint64) ib.STETH { return ib.STETH{VA: p.ma.addr + off, LKey: p.ma.key} }
 	want := []wire.Headers{
-		{RBTH: base(wire.SendFirst, 1, 0, false), SETH: wire.SETH{RMSN: 1}},
-		{RBTH: base(wire.SendMiddle, 2, 0, false), SETH: wire.SETH{RMSN: 1}, OETH: wire.OETH{Offset: 1024}},
-		{RBTH: base(wire.SendLast, 3, 0, true), SETH: wire.SETH{RMSN: 1}, OETH: wire.OETH{Offset: 2048}},
-		{RBTH: base(wire.WriteFirst, 4, 0, false), RETH: wire.RETH{VA: va + 8, RKey: key, Length: 1024}},
-		{RBTH: base(wire.WriteLast, 5, 3, false), RETH: wire.RETH{VA: va + 8 + 1024, RKey: key, Length: 1}},
-		{RBTH: base(wire.WriteOnlyImm, 6, 1, true), RETH: wire.RETH{VA: va + 16, RKey: key, Length: 3}, SETH: wire.SETH{RMSN: 2}, Imm: wire.ImmDt{Data: 77}},
-		{RBTH: base(wire.ReadRequest, 7, 0, false), RETH: wire.RETH{VA: va + 24, RKey: key, Length: 1000}, SETH: wire.SETH{RMSN: 1}, STETH: sink(0)},
-		{RBTH: base(wire.ReadRequest, 8, 0, false), RETH: wire.RETH{VA: va + 1024, RKey: key, Length: 1024}, SETH: wire.SETH{RMSN: 2}, STETH: sink(2000)},
-		{RBTH: base(wire.ReadRequest, 9, 0, false), RETH: wire.RETH{VA: va + 2048, RKey: key, Length: 476}, SETH: wire.SETH{RMSN: 3}, STETH: sink(3024)},
-		{RBTH: base(wire.CmpSwap, 10, 0, false), Atomic: wire.AtomicETH{VA: va + 32, RKey: key, SwapAdd: 6, Compare: 5}, SETH: wire.SETH{RMSN: 4}, STETH: sink(40)},
-		{RBTH: base(wire.FetchAdd, 11, 0, false), Atomic: wire.AtomicETH{VA: va + 32, RKey: key, SwapAdd: 5}, SETH: wire.SETH{RMSN: 5}, STETH: sink(40)},
-		{RBTH: base(wire.SendOnlyInv, 12, 3, true), SETH: wire.SETH{RMSN: 3}, Inv: wire.IETH{RKey: key}},
+		{RBTH: base(ib.SendFirst, 1, 0, false), Extended: ib.Extended{SETH: ib.SETH{RMSN: 1}}},
+		{RBTH: base(ib.SendMiddle, 2, 0, false), Extended: ib.Extended{SETH: ib.SETH{RMSN: 1}, OETH: ib.OETH{Offset: 1024}}},
+		{RBTH: base(ib.SendLast, 3, 0, true), Extended: ib.Extended{SETH: ib.SETH{RMSN: 1}, OETH: ib.OETH{Offset: 2048}}},
+		{RBTH: base(ib.WriteFirst, 4, 0, false), Extended: ib.Extended{RETH: ib.RETH{VA: va + 8, RKey: key, Length: 1024}}},
+		{RBTH: base(ib.WriteLast, 5, 3, false), Extended: ib.Extended{RETH: ib.RETH{VA: va + 8 + 1024, RKey: key, Length: 1}}},
+		{RBTH: base(ib.WriteOnlyImm, 6, 1, true), Extended: ib.Extended{RETH: ib.RETH{VA: va + 16, RKey: key, Length: 3}, SETH: ib.SETH{RMSN: 2}, Imm: ib.ImmDt{Data: 77}}},
+		{RBTH: base(ib.ReadRequest, 7, 0, false), Extended: ib.Extended{RETH: ib.RETH{VA: va + 24, RKey: key, Length: 1000}, SETH: ib.SETH{RMSN: 1}, STETH: sink(0)}},
+		{RBTH: base(ib.ReadRequest, 8, 0, false), Extended: ib.Extended{RETH: ib.RETH{VA: va + 1024, RKey: key, Length: 1024}, SETH: ib.SETH{RMSN: 2}, STETH: sink(2000)}},
+		{RBTH: base(ib.ReadRequest, 9, 0, false), Extended: ib.Extended{RETH: ib.RETH{VA: va + 2048, RKey: key, Length: 476}, SETH: ib.SETH{RMSN: 3}, STETH: sink(3024)}},
+		{RBTH: base(ib.CmpSwap, 10, 0, false), Extended: ib.Extended{Atomic: ib.AtomicETH{VA: va + 32, RKey: key, SwapAdd: 6, Compare: 5}, SETH: ib.SETH{RMSN: 4}, STETH: sink(40)}},
+		{RBTH: base(ib.FetchAdd, 11, 0, false), Extended: ib.Extended{Atomic: ib.AtomicETH{VA: va + 32, RKey: key, SwapAdd: 5}, SETH: ib.SETH{RMSN: 5}, STETH: sink(40)}},
+		{RBTH: base(ib.SendOnlyInv, 12, 3, true), Extended: ib.Extended{SETH: ib.SETH{RMSN: 3}, Inv: ib.IETH{RKey: key}}},
 	}
 	var got, responses []wire.Headers
 	for _, s := range p.sim.Trace {
@@ -140,8 +141,12 @@ type oneByteWrites struct {
 
 func (u *oneByteWrites) Fill(_ *falcon.Conn, _ falcon.TxnKind, tag uint64, dst []byte) (int, error) {
 	h := wire.Headers{
-		RBTH: wire.RBTH{Opcode: wire.WriteOnlyImm, DestQP: u.qpn, SN: uint32(tag), Pad: 3},
-		RETH: wire.RETH{VA: u.va + tag, RKey: u.key, Length: 1}, SETH: wire.SETH{RMSN: uint32(tag)}, Imm: wire.ImmDt{Data: uint32(tag)},
+		RBTH: wire.RBTH{Opcode: ib.WriteOnlyImm, DestQP: u.qpn, SN: uint32(tag), Pad: 3},
+		Extended: ib.Extended{
+			RETH: ib.RETH{VA: u.va + tag, RKey: u.key, Length: 1},
+			SETH: ib.SETH{RMSN: uint32(tag)},
+			Imm:  ib.ImmDt{Data: uint32(tag)},
+		},
 	}
 	n := len(h.Append(dst[:0]))
 	dst[n] = byte(tag)
@@ -171,7 +176,7 @@ func TestASequenceGapIsAnErrorOnlyInOrder(t *testing.T) {
 		}
 		send := func(sn uint64) {
 			t.Helper()
-			if err := peer.Push(w.now, sn, wire.PushLength(wire.WriteOnlyImm, 1)); err != nil {
+			if err := peer.Push(w.now, sn, wire.PushLength(ib.WriteOnlyImm, 1)); err != nil {
 				t.Fatal(err)
 			}
 			w.settle(1e6)

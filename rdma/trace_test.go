@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/roce/wire"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
@@ -69,15 +69,15 @@ func TestTheTraceOverRoCEIsWhole(t *testing.T) {
 		n       int
 		packets int
 		steps   []string
-		peer    []wire.Opcode
+		peer    []ib.Opcode
 		lengths []uint32
 		at      []string // the steps of each packet at the peer; nil: those of taken
 	}{
-		{abi.OpWrite, 100, 1, requester, []wire.Opcode{wire.WriteOnly}, []uint32{100}, nil},
-		{abi.OpWrite, 3000, 3, several, []wire.Opcode{wire.WriteFirst, wire.WriteMiddle, wire.WriteLast}, []uint32{1024, 1024, 952}, nil},
-		{abi.OpSend, 1500, 2, several, []wire.Opcode{wire.SendFirst, wire.SendLast}, []uint32{1024, 476}, nil},
-		{abi.OpRead, 700, 1, requester, []wire.Opcode{wire.ReadRequest}, []uint32{700}, pulled},
-		{abi.OpFetchAdd, 8, 1, requester, []wire.Opcode{wire.FetchAdd}, []uint32{8}, pulled},
+		{abi.OpWrite, 100, 1, requester, []ib.Opcode{ib.WriteOnly}, []uint32{100}, nil},
+		{abi.OpWrite, 3000, 3, several, []ib.Opcode{ib.WriteFirst, ib.WriteMiddle, ib.WriteLast}, []uint32{1024, 1024, 952}, nil},
+		{abi.OpSend, 1500, 2, several, []ib.Opcode{ib.SendFirst, ib.SendLast}, []uint32{1024, 476}, nil},
+		{abi.OpRead, 700, 1, requester, []ib.Opcode{ib.ReadRequest}, []uint32{700}, pulled},
+		{abi.OpFetchAdd, 8, 1, requester, []ib.Opcode{ib.FetchAdd}, []uint32{8}, pulled},
 	} {
 		p.b.receive(1, p.mb.sge(0, 4096))
 		x := p.remote(c.op, 0)
@@ -102,7 +102,7 @@ func TestTheTraceOverRoCEIsWhole(t *testing.T) {
 			if c.op == abi.OpSend && i == len(peer)-1 {
 				want = []string{"received", "opened", "delivered", "cqe_written", "acked"}
 			}
-			if !o.Responder || !o.RoCE || wire.Opcode(o.Op) != c.peer[i] || o.Length != c.lengths[i] || o.QPN != p.b.number || !slices.Equal(steps(o), want) {
+			if !o.Responder || !o.RoCE || ib.Opcode(o.Op) != c.peer[i] || o.Length != c.lengths[i] || o.QPN != p.b.number || !slices.Equal(steps(o), want) {
 				t.Errorf("%v of %d bytes, packet %d: %+v with steps %q", c.op, c.n, i, o, steps(o))
 			}
 		}
@@ -126,11 +126,11 @@ func TestTheTraceOfDatagramsIsWhole(t *testing.T) {
 			!slices.Equal(steps(own[0]), []string{"doorbell", "wqe_read", "issued", "scheduled", "sealed", "cqe_written"}) {
 			t.Errorf("%v: %+v with steps %q", op, own, steps(own[0]))
 		}
-		want := wire.UD | wire.SendOnly
+		want := ib.UD | ib.SendOnly
 		if op == abi.OpSendImm {
-			want = wire.UD | wire.SendOnlyImm
+			want = ib.UD | ib.SendOnlyImm
 		}
-		if len(peer) != 1 || wire.Opcode(peer[0].Op) != want || peer[0].Length != 333 || peer[0].QPN != p.qps[1].number || !peer[0].RoCE ||
+		if len(peer) != 1 || ib.Opcode(peer[0].Op) != want || peer[0].Length != 333 || peer[0].QPN != p.qps[1].number || !peer[0].RoCE ||
 			!slices.Equal(steps(peer[0]), []string{"received", "opened", "delivered", "cqe_written"}) {
 			t.Errorf("%v: %+v with steps %q", op, peer, steps(peer[0]))
 		}

@@ -18,7 +18,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 	falcon "github.com/falcon-vnic/vnic/falcon/wire"
-	rdma "github.com/falcon-vnic/vnic/rdma/wire"
+	"github.com/falcon-vnic/vnic/rdma/ib"
+	rdma "github.com/falcon-vnic/vnic/rdma/rof/wire"
 )
 
 // shown is a packet and the columns and fields that Wireshark must show for it, as tshark prints
@@ -96,26 +97,23 @@ func rdmaFields(h *rdma.Headers, data []byte) map[string]string {
 	if r.Pad > 0 {
 		f["rdma.padding"] = strings.Repeat("00", int(r.Pad))
 	}
-	info := r.Opcode.Info()
-	if info == nil {
-		return f
-	}
-	for hdr, fields := range map[rdma.Header]map[string]string{
-		rdma.HdrXRCETH: {"rdma.xrceth.srq": hex24(h.XRC.SRQ)},
-		rdma.HdrDETH:   {"rdma.deth.qkey": hex32(h.Datagram.QKey), "rdma.deth.source_qp": hex24(h.Datagram.SourceQP)},
-		rdma.HdrRETH:   {"rdma.reth.va": hex64(h.RETH.VA), "rdma.reth.rkey": hex32(h.RETH.RKey), "rdma.reth.length": num(h.RETH.Length)},
-		rdma.HdrAtomicETH: {
+	set := rdma.Opcodes[r.Opcode].Headers
+	for hdr, fields := range map[ib.Headers]map[string]string{
+		ib.HasXRCETH: {"rdma.xrceth.srq": hex24(h.XRC.SRQ)},
+		ib.HasDETH:   {"rdma.deth.qkey": hex32(h.Datagram.QKey), "rdma.deth.source_qp": hex24(h.Datagram.SourceQP)},
+		ib.HasRETH:   {"rdma.reth.va": hex64(h.RETH.VA), "rdma.reth.rkey": hex32(h.RETH.RKey), "rdma.reth.length": num(h.RETH.Length)},
+		ib.HasAtomicETH: {
 			"rdma.atomiceth.va": hex64(h.Atomic.VA), "rdma.atomiceth.rkey": hex32(h.Atomic.RKey),
 			"rdma.atomiceth.swap_add": hex64(h.Atomic.SwapAdd), "rdma.atomiceth.compare": hex64(h.Atomic.Compare),
 		},
-		rdma.HdrAtomicAckETH: {"rdma.atomicacketh.original": hex64(h.AtomicAck.Original)},
-		rdma.HdrSETH:         {"rdma.seth.rmsn": num(h.SETH.RMSN)},
-		rdma.HdrOETH:         {"rdma.oeth.offset": num(h.OETH.Offset)},
-		rdma.HdrSTETH:        {"rdma.steth.va": hex64(h.STETH.VA), "rdma.steth.lkey": hex32(h.STETH.LKey)},
-		rdma.HdrImmDt:        {"rdma.immdt": hex32(bits.ReverseBytes32(h.Imm.Data))}, // four bytes, shown as they are carried
-		rdma.HdrIETH:         {"rdma.ieth.rkey": hex32(h.Inv.RKey)},
+		ib.HasAtomicAckETH: {"rdma.atomicacketh.original": hex64(h.AtomicAck.Original)},
+		ib.HasSETH:         {"rdma.seth.rmsn": num(h.SETH.RMSN)},
+		ib.HasOETH:         {"rdma.oeth.offset": num(h.OETH.Offset)},
+		ib.HasSTETH:        {"rdma.steth.va": hex64(h.STETH.VA), "rdma.steth.lkey": hex32(h.STETH.LKey)},
+		ib.HasImmDt:        {"rdma.immdt": hex32(bits.ReverseBytes32(h.Imm.Data))}, // four bytes, shown as they are carried
+		ib.HasIETH:         {"rdma.ieth.rkey": hex32(h.Inv.RKey)},
 	} {
-		if info.Headers&hdr != 0 {
+		if set&hdr != 0 {
 			maps.Copy(f, fields)
 		}
 	}
@@ -123,44 +121,46 @@ func rdmaFields(h *rdma.Headers, data []byte) map[string]string {
 }
 
 var carriers = [...]falcon.PacketType{
-	rdma.KindPushData:    falcon.TypePushData,
-	rdma.KindPullRequest: falcon.TypePullRequest,
-	rdma.KindPullData:    falcon.TypePullData,
+	ib.KindData:     falcon.TypePushData,
+	ib.KindPull:     falcon.TypePullRequest,
+	ib.KindResponse: falcon.TypePullData,
 }
 
 // rdmaPackets returns a packet of every opcode, and one of a reserved opcode.
 func rdmaPackets() []shown {
 	var all []shown
 	for i := range 256 {
-		op := rdma.Opcode(i)
-		opInfo := op.Info()
-		if opInfo == nil && op != 0x11 {
+		op := ib.Opcode(i)
+		known := &rdma.Opcodes[op]
+		if known.Len == 0 && op != 0x11 {
 			continue
 		}
 		h := rdma.Headers{
-			RBTH:      rdma.RBTH{Opcode: op, Solicited: op == rdma.SendOnly, DestQP: 0x11, SN: 7 + uint32(i)},
-			XRC:       rdma.XRCETH{SRQ: 0x123456},
-			Datagram:  rdma.DETH{QKey: 0x80010000, SourceQP: 0x654321},
-			RETH:      rdma.RETH{VA: 0x0102030405060708, RKey: 0x11121314, Length: 4097},
-			Atomic:    rdma.AtomicETH{VA: 0x2122232425262728, RKey: 0x31323334, SwapAdd: 0x4142434445464748, Compare: 0x5152535455565758},
-			AtomicAck: rdma.AtomicAckETH{Original: 0x6162636465666768},
-			SETH:      rdma.SETH{RMSN: 3},
-			OETH:      rdma.OETH{Offset: 8192},
-			STETH:     rdma.STETH{VA: 0x00007f0000001000, LKey: 0x0badf00d},
-			Imm:       rdma.ImmDt{Data: 0xb1b2b3b4},
-			Inv:       rdma.IETH{RKey: 0xc1c2c3c4},
+			RBTH: rdma.RBTH{Opcode: op, Solicited: op == ib.SendOnly, DestQP: 0x11, SN: 7 + uint32(i)},
+			Extended: ib.Extended{
+				XRC:       ib.XRCETH{SRQ: 0x123456},
+				Datagram:  ib.DETH{QKey: 0x80010000, SourceQP: 0x654321},
+				RETH:      ib.RETH{VA: 0x0102030405060708, RKey: 0x11121314, Length: 4097},
+				Atomic:    ib.AtomicETH{VA: 0x2122232425262728, RKey: 0x31323334, SwapAdd: 0x4142434445464748, Compare: 0x5152535455565758},
+				AtomicAck: ib.AtomicAckETH{Original: 0x6162636465666768},
+				SETH:      ib.SETH{RMSN: 3},
+				OETH:      ib.OETH{Offset: 8192},
+				STETH:     ib.STETH{VA: 0x00007f0000001000, LKey: 0x0badf00d},
+				Imm:       ib.ImmDt{Data: 0xb1b2b3b4},
+				Inv:       ib.IETH{RKey: 0xc1c2c3c4},
+			},
 		}
 		kind := falcon.TypePushData
 		var data []byte
-		if opInfo != nil {
-			kind = carriers[opInfo.Kind]
-			if kind != falcon.TypePullRequest && opInfo.Headers&rdma.HdrAtomicAckETH == 0 {
+		if known.Len != 0 {
+			kind = carriers[op.Info().Kind]
+			if kind != falcon.TypePullRequest && known.Headers&ib.HasAtomicAckETH == 0 {
 				data = []byte{0xde, 0xad, 0xbe, 0xef, 0x01}
 				h.RBTH.Pad = 3
 			}
 		}
-		tail := fmt.Sprintf(" %v QP 0x000011 SN %d", op, h.RBTH.SN)
-		if op == rdma.ReadRespOnly { // refused
+		tail := fmt.Sprintf(" %s QP 0x000011 SN %d", rdma.Opcodes.Name(op), h.RBTH.SN)
+		if op == ib.ReadRespOnly { // refused
 			h.RBTH.CE, h.RBTH.Syndrome = true, 0x62
 			tail += " complete in error"
 		}

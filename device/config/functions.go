@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/falcon-vnic/vnic/falcon/credit"
-	"github.com/falcon-vnic/vnic/rdma/wire"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 )
 
 // NamedFunction is a function with its place in the tuple <host, PF, VF>.

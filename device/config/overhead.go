@@ -3,7 +3,7 @@ package config
 import (
 	"github.com/falcon-vnic/vnic/device/security/room"
 	"github.com/falcon-vnic/vnic/device/underlay"
-	"github.com/falcon-vnic/vnic/rdma/wire"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 )
 
 // overhead returns the bytes around an RDMA packet's data that count for the uplink's MTU: outer IP

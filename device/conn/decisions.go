@@ -152,7 +152,7 @@ func (f *Connections) tryOpen(now falcon.Time, d *Decision) error {
 		return fmt.Errorf("%s and %s are not both IPv4 or both IPv6 addresses", o.Inner.Src, o.Inner.Dst)
 	}
 	if c.link != nil {
-		f.connector.useLink(o, c.link)
+		useLink(o, c.link)
 	} else if err := f.useQP(o, c); err != nil {
 		return err
 	}
@@ -161,8 +161,8 @@ func (f *Connections) tryOpen(now falcon.Time, d *Decision) error {
 
 // useLink assigns the connection to a link. It takes over the header fields of the link's
 // datagrams.
-func (s *Connector) useLink(o *Opening, l *rof.Link) {
-	o.User = &linkUser{link: l, rdma: s.cfg.RDMA}
+func useLink(o *Opening, l *rof.Link) {
+	o.User = &linkUser{link: l}
 	o.Inner.Class, o.Inner.TTL, o.Inner.Flow = l.Key().TrafficClass, l.Key().HopLimit, l.FlowLabel()
 }
 

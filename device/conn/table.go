@@ -206,8 +206,8 @@ func (s *Slot) ended() Ended { return Ended{Function: uint32(s.Owner.ID), ID: s.
 // to the next path.
 func (s *Slot) Path() uint32 { return s.flow + uint32(s.Conn.Path()) }
 
-// carrier returns the transport or loopback end under the connection.
-func (s *Slot) carrier() rof.Carrier {
+// pipe returns the transport or loopback end under the connection.
+func (s *Slot) pipe() rof.Pipe {
 	if s.Loop != nil {
 		return s.Loop
 	}
@@ -225,7 +225,7 @@ func (s *Slot) open() bool { return s.Conn != nil || s.Loop != nil }
 
 // close ends the connection at once and clears its slot.
 func (s *Slot) close(now falcon.Time) {
-	s.carrier().Close(now)
+	s.pipe().Close(now)
 	s.clear()
 }
 
@@ -278,7 +278,7 @@ func (t *Table) Open(now falcon.Time, o *Opening) error {
 		t.byID[o.Params.ID] = s.CID
 	}
 	s.user = o.User
-	if err := o.User.Connect(now, s.carrier(), o.Params); err != nil {
+	if err := o.User.Connect(now, s.pipe(), o.Params); err != nil {
 		s.close(now)
 		delete(t.byID, o.Params.ID)
 		return err

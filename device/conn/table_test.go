@@ -62,10 +62,10 @@ type sitter struct {
 	refuses, parts        error
 	has                   bool
 	peerLeaves, forgotten int
-	over                  rof.Carrier
+	over                  rof.Pipe
 }
 
-func (u *sitter) Connect(_ falcon.Time, c rof.Carrier, _ *cm.Params) error {
+func (u *sitter) Connect(_ falcon.Time, c rof.Pipe, _ *cm.Params) error {
 	u.over, u.has = c, u.refuses == nil
 	return u.refuses
 }

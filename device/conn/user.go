@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/rof"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // headers is the maximum length of RDMA headers in front of the data in a Falcon packet.
@@ -16,8 +16,8 @@ const headers = wire.MaxDataHeaderLen
 
 // User uses a connection: a queue pair or a link.
 type User interface {
-	// Connect passes it the open connection, whose carrier is c.
-	Connect(now falcon.Time, c rof.Carrier, p *cm.Params) error
+	// Connect passes it the open connection.
+	Connect(now falcon.Time, c rof.Pipe, p *cm.Params) error
 	// Owns reports whether it still has the connection.
 	Owns() bool
 	// Parts reports whether its work in flight should be finished when a driver ends the
@@ -42,7 +42,7 @@ type qpUser struct {
 }
 
 // Connect implements User.
-func (u *qpUser) Connect(now falcon.Time, c rof.Carrier, p *cm.Params) error {
+func (u *qpUser) Connect(now falcon.Time, c rof.Pipe, p *cm.Params) error {
 	u.conn = u.rdma.Over(c)
 	if st := u.qp.Connect(now, u.conn, p.PeerQPN, pathMTU(p), p.PeerGID); st != abi.StatusOK {
 		return fmt.Errorf("queue pair %#x: %s", u.qp.Number(), st)
@@ -80,19 +80,18 @@ func (u *qpUser) Explain(rdmaPacket []byte, out bool) string { return u.conn.Exp
 // linkUser is a link that carries datagrams, whose loss is allowed.
 type linkUser struct {
 	link *rof.Link
-	rdma *rof.Engine
-	conn *rof.Datagrams
+	pipe rof.Pipe
 }
 
 // Connect implements User.
-func (u *linkUser) Connect(now falcon.Time, c rof.Carrier, p *cm.Params) error {
-	u.conn = u.rdma.Datagrams(c)
-	u.link.Open(now, u.conn, p.LocalGID)
+func (u *linkUser) Connect(now falcon.Time, c rof.Pipe, p *cm.Params) error {
+	u.pipe = c
+	u.link.Open(now, c, p.LocalGID)
 	return nil
 }
 
 // Owns implements User.
-func (u *linkUser) Owns() bool { return u.link.Owns(u.conn) }
+func (u *linkUser) Owns() bool { return u.link.Owns(u.pipe) }
 
 // Parts implements User.
 func (u *linkUser) Parts() bool { return false }
@@ -107,6 +106,4 @@ func (u *linkUser) Disconnect(now falcon.Time) { u.link.Disconnected(now) }
 func (u *linkUser) GiveUp() falcon.Time { return 0 }
 
 // Explain implements User.
-func (u *linkUser) Explain(rdmaPacket []byte, out bool) string {
-	return u.conn.Explain(rdmaPacket, out)
-}
+func (u *linkUser) Explain([]byte, bool) string { return "datagrams" }

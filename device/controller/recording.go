@@ -16,9 +16,10 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	rocewire "github.com/falcon-vnic/vnic/rdma/roce/wire"
+	rofwire "github.com/falcon-vnic/vnic/rdma/rof/wire"
 	"github.com/falcon-vnic/vnic/rdma/trace"
-	rdmawire "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // anyPort selects the ports of all functions.
@@ -201,15 +202,15 @@ func DescribeOperation(id pfvf.ID, o *trace.Operation, offset int64) *control.Op
 	}
 	if o.Responder {
 		v.Side, v.WQE, v.RSN, v.CID, v.Op = "responder", 0, o.Index, o.Conn, fmt.Sprintf("opcode %#x", o.Op)
-		if info := rdmawire.Opcode(o.Op).Info(); info != nil {
-			v.Op = info.Name
+		if p := &rofwire.Opcodes[o.Op]; p.Len != 0 {
+			v.Op = p.Name
 		}
 	}
 	switch {
 	case o.RoCE:
 		v.Transport = "roce"
 		if o.Responder { // RoCE packets have a PSN, and no RSN or CID of a connection
-			v.CID, v.Op = 0, rocewire.Opcode(o.Op).String()
+			v.CID, v.Op = 0, rocewire.Opcodes.Name(ib.Opcode(o.Op))
 		}
 	case o.Loopback:
 		v.Transport = "loopback"

@@ -10,7 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/wire"
-	rdmawire "github.com/falcon-vnic/vnic/rdma/wire"
+	rdmawire "github.com/falcon-vnic/vnic/rdma/rof/wire"
 )
 
 // Limits of one Step, so that input is looked at in between.

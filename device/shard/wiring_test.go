@@ -11,7 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	rdmawire "github.com/falcon-vnic/vnic/rdma/wire"
+	rdmawire "github.com/falcon-vnic/vnic/rdma/rof/wire"
 )
 
 // toRTR names the peer, as a program that exchanged numbers and GIDs by other means.

@@ -7,12 +7,11 @@ import (
 	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/rdma/rof"
-	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // Conn is one end of a connection inside the NIC.
 type Conn struct {
-	e      *shared
+	e      *Engine
 	cfg    falcon.ConnConfig
 	user   rof.User // nil until the end is assigned to a user
 	peer   *Conn    // nil before the other end is opened and after it was closed
@@ -22,35 +21,19 @@ type Conn struct {
 	txns   txns
 	answer answer
 
-	place   list.Node[Conn] // in shared.line
-	waiting bool            // in shared.creditless
+	place   list.Node[Conn] // in Engine.line
+	waiting bool            // in Engine.creditless
 	want    credit.Cost     // cost that was refused
 	parked  int             // transactions that released their credits because the peer is not ready
 	retry   timer.Handle    // armed while the transaction at head was not ready or deferred
 }
 
-// shared holds what the ends inside one NIC share.
-type shared struct {
-	host       transport.Host
-	ends       map[falcon.CID]*Conn // open
-	line       list.List[Conn]      // ends with something to deliver
-	creditless []*Conn              // ends that wait for credit
-	closed     []falcon.CID
-	freed      bool // credits were returned, for which Falcon's connections may wait
-	timers     timer.Wheel[*Conn]
-	tap        Tap
-	event      falcon.Event
-	buf        []byte // one packet
-}
-
-// Tap observes a packet: its sender, its transaction, and the maximum length of the response that
-// it asks for.
-type Tap func(now falcon.Time, from *Conn, kind falcon.TxnKind, rsn uint32, asked int, packet []byte)
+var _ rof.Pipe = (*Conn)(nil)
 
 // Config returns the parameters that the end was opened with.
 func (c *Conn) Config() *falcon.ConnConfig { return &c.cfg }
 
-// SetUser implements rof.Carrier.
+// SetUser implements rof.Pipe.
 func (c *Conn) SetUser(u any) { c.user, _ = u.(rof.User) }
 
 // User returns the user of the end.
@@ -59,7 +42,7 @@ func (c *Conn) User() any { return c.user }
 // Closed reports whether the end was closed.
 func (c *Conn) Closed() bool { return c.closed }
 
-// Push implements rof.Carrier.
+// Push implements rof.Pipe.
 func (c *Conn) Push(_ falcon.Time, tag uint64, length int) error {
 	if length < 0 || length > c.cfg.MTU {
 		return falcon.ErrTooLong
@@ -67,12 +50,12 @@ func (c *Conn) Push(_ falcon.Time, tag uint64, length int) error {
 	return c.issue(&txn{kind: falcon.TxnPush, tag: tag, length: length, cost: credit.PushCost(length, credit.DefaultCell)})
 }
 
-// PushLast implements rof.Carrier.
+// PushLast implements rof.Pipe.
 func (c *Conn) PushLast(now falcon.Time, tag uint64, length int) error {
 	return c.Push(now, tag, length)
 }
 
-// Pull implements rof.Carrier.
+// Pull implements rof.Pipe.
 func (c *Conn) Pull(_ falcon.Time, tag uint64, reqLen, respLen int) error {
 	if reqLen < 0 || reqLen > c.cfg.MTU || respLen < 0 || respLen > c.cfg.MTU {
 		return falcon.ErrTooLong
@@ -201,27 +184,21 @@ func (c *Conn) conclude(code falcon.Completion) *falcon.Event {
 	return ev
 }
 
-// begin returns the scratch event, reset to the given kind. It is valid until the next call.
-func (e *shared) begin(kind falcon.EventKind) *falcon.Event {
-	e.event = falcon.Event{Kind: kind}
-	return &e.event
-}
-
-// AckPush implements rof.Carrier.
+// AckPush implements rof.Pipe.
 func (c *Conn) AckPush(_ falcon.Time, rsn uint32) {
 	if c.answer.rsn == rsn {
 		c.answer.kind = answerAck
 	}
 }
 
-// NackPush implements rof.Carrier.
+// NackPush implements rof.Pipe.
 func (c *Conn) NackPush(_ falcon.Time, rsn uint32, code falconwire.NackCode, rnr, ulpCode uint8) {
 	if a := &c.answer; a.rsn == rsn {
 		a.kind, a.code, a.rnr, a.ulp = answerNack, code, rnr, ulpCode
 	}
 }
 
-// RespondPull implements rof.Carrier.
+// RespondPull implements rof.Pipe.
 func (c *Conn) RespondPull(_ falcon.Time, rsn uint32, tag uint64, length int) error {
 	a := &c.answer
 	switch {
@@ -234,14 +211,14 @@ func (c *Conn) RespondPull(_ falcon.Time, rsn uint32, tag uint64, length int) er
 	return nil
 }
 
-// DeferPull implements rof.Carrier.
+// DeferPull implements rof.Pipe.
 func (c *Conn) DeferPull(_ falcon.Time, rsn uint32, until falcon.Time) {
 	if a := &c.answer; a.rsn == rsn {
 		a.kind, a.until = answerDefer, until
 	}
 }
 
-// Close implements rof.Carrier. The peer finds out with its next transaction; telling it earlier is
+// Close implements rof.Pipe. The peer finds out with its next transaction; telling it earlier is
 // the connection manager's work.
 func (c *Conn) Close(falcon.Time) {
 	if c.closed {
@@ -320,9 +297,94 @@ func (c *Conn) couldTake() bool {
 	return ok
 }
 
-// Drain implements rof.Carrier. It closes the end, because no acknowledgement can be lost inside
+// Drain implements rof.Pipe. It closes the end, because no acknowledgement can be lost inside
 // the NIC.
 func (c *Conn) Drain(now falcon.Time) { c.Close(now) }
 
-// Abort implements rof.Carrier.
+// Abort implements rof.Pipe.
 func (c *Conn) Abort(now falcon.Time, _ falcon.CloseReason) { c.Close(now) }
+
+// maxTxns limits the queue of an end. Falcon's profile has a similar limit (MaxTxn).
+const maxTxns = 1024
+
+// txn is a transaction that was issued and is not done.
+type txn struct {
+	kind     falcon.TxnKind
+	length   int // of the request
+	response int // of a pull: maximum length of the response
+	tag      uint64
+	cost     credit.Cost
+	parked   bool // has released cost
+	hopeless bool // a limit is below its cost: it fails when its turn comes
+}
+
+// txns holds the transactions of an end, by RSN.
+type txns struct {
+	ring       []txn  // grows up to maxTxns
+	head, tail uint32 // RSNs of the oldest transaction and of the next one
+}
+
+func (q *txns) empty() bool { return q.head == q.tail }
+
+func (q *txns) full() bool { return q.tail-q.head == maxTxns }
+
+func (q *txns) at(rsn uint32) *txn { return &q.ring[rsn&uint32(len(q.ring)-1)] }
+
+// front returns the oldest transaction.
+func (q *txns) front() *txn { return q.at(q.head) }
+
+// push appends a transaction. There must be room for it.
+func (q *txns) push(t *txn) {
+	if int(q.tail-q.head) == len(q.ring) {
+		q.grow()
+	}
+	*q.at(q.tail) = *t
+	q.tail++
+}
+
+// grow doubles the ring.
+func (q *txns) grow() {
+	old := *q
+	q.ring = make([]txn, max(16, 2*len(old.ring)))
+	for rsn := q.head; rsn != q.tail; rsn++ {
+		*q.at(rsn) = *old.at(rsn)
+	}
+}
+
+// answer is the target's answer to the request that is being delivered.
+type answer struct {
+	kind   answerKind
+	rsn    uint32
+	code   falconwire.NackCode
+	rnr    uint8
+	ulp    uint8
+	tag    uint64
+	until  falcon.Time // when to deliver it again
+	length int         // of the response
+	most   int         // maximum of length
+}
+
+type answerKind uint8
+
+const (
+	unanswered answerKind = iota
+	answerAck
+	answerNack
+	answerDefer
+	answerResponse
+)
+
+// refusal returns the completion code of a refused transaction (Falcon §11).
+func (a *answer) refusal() falcon.Completion {
+	if a.kind == answerNack {
+		switch a.code {
+		case falconwire.NackCIE:
+			return falcon.CmplTargetNackCIE
+		case falconwire.NackNRE:
+			return falcon.CmplTargetNackNRE
+		case falconwire.NackCID:
+			return falcon.CmplTargetNackCID
+		}
+	}
+	return falcon.CmplRemoteErr
+}

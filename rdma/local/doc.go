@@ -1,6 +1,6 @@
 // Package local carries RDMA inside one NIC: between two functions, between two queue pairs of one
 // function, or from a queue pair to itself. It takes the place of Falcon. A Conn carries Falcon's
-// transactions (rof.Carrier) with the same credits, so the layers above, and the packets in
+// transactions (rof.Pipe) with the same credits, so the layers above, and the packets in
 // captures, are the same as for a connection to another NIC. Only the network is missing: nothing
 // is lost, sealed or reordered.
 //

@@ -5,18 +5,34 @@ import (
 	"slices"
 
 	"github.com/falcon-vnic/vnic/falcon"
-	"github.com/falcon-vnic/vnic/rdma/rof"
+	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // Engine carries the connections inside one NIC.
-type Engine struct{ shared }
+type Engine struct {
+	host       transport.Host
+	ends       map[falcon.CID]*Conn // open
+	line       list.List[Conn]      // ends with something to deliver
+	creditless []*Conn              // ends that wait for credit
+	closed     []falcon.CID
+	freed      bool // credits were returned, for which Falcon's connections may wait
+	timers     timer.Wheel[*Conn]
+	tap        Tap
+	event      falcon.Event
+	buf        []byte // one packet
+}
 
 var _ transport.Driven = (*Engine)(nil)
 
+// Tap observes a packet: its sender, its transaction, and the maximum length of the response that
+// it asks for.
+type Tap func(now falcon.Time, from *Conn, kind falcon.TxnKind, rsn uint32, asked int, packet []byte)
+
 // New makes an engine without connections.
 func New(host transport.Host) *Engine {
-	return &Engine{shared{host: host, ends: map[falcon.CID]*Conn{}}}
+	return &Engine{host: host, ends: map[falcon.CID]*Conn{}}
 }
 
 // SetTap makes f see every packet; nil removes the tap.
@@ -29,7 +45,7 @@ func (e *Engine) Open(cfg falcon.ConnConfig) (*Conn, error) {
 	if e.ends[cfg.LocalCID] != nil {
 		return nil, fmt.Errorf("rdma: connection %#x inside the NIC is open already", cfg.LocalCID)
 	}
-	c := &Conn{e: &e.shared, cfg: cfg}
+	c := &Conn{e: e, cfg: cfg}
 	e.ends[cfg.LocalCID] = c
 	e.buf = slices.Grow(e.buf[:0], cfg.MTU)
 	e.buf = e.buf[:cap(e.buf)]
@@ -81,7 +97,7 @@ func (e *Engine) Run(now falcon.Time) (more bool) {
 }
 
 // tellFreed tells the host if credits were returned.
-func (e *shared) tellFreed() {
+func (e *Engine) tellFreed() {
 	if e.freed {
 		e.freed = false
 		e.host.CreditsChanged()
@@ -135,4 +151,8 @@ func (e *Engine) grantCredits(now falcon.Time) {
 	e.creditless = e.creditless[:left+again]
 }
 
-var _ rof.Carrier = (*Conn)(nil)
+// begin returns the scratch event, reset to the given kind. It is valid until the next call.
+func (e *Engine) begin(kind falcon.EventKind) *falcon.Event {
+	e.event = falcon.Event{Kind: kind}
+	return &e.event
+}

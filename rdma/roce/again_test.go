@@ -4,16 +4,16 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
-	falcon "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // TestAskedAgain: a peer repeats the maximum of READs or atomics, then gets the late answers, and
 // asks for as many new ones. All of that arrives at once, and nothing is refused.
 func TestAskedAgain(t *testing.T) {
 	const most = 16
-	for name, op := range map[string]wire.Opcode{"READ": wire.ReadRequest, "atomic": wire.FetchAdd} {
+	for name, op := range map[string]ib.Opcode{"READ": ib.ReadRequest, "atomic": ib.FetchAdd} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(1, false, 1500, sim.Impairment{})
 			own := w.connect(0)
@@ -22,9 +22,8 @@ func TestAskedAgain(t *testing.T) {
 			ask := func(from int) {
 				for i := from; i < from+most; i++ {
 					h := wire.Headers{
-						BTH:    wire.BTH{Opcode: op, DestQP: 17, PSN: wire.PSN(100 + i), PKey: wire.DefaultPKey, AckReq: true},
-						RETH:   falcon.RETH{RKey: 7, Length: 8},
-						Atomic: falcon.AtomicETH{RKey: 7},
+						BTH:      wire.BTH{Opcode: op, DestQP: 17, PSN: wire.PSN(100 + i), PKey: wire.DefaultPKey, AckReq: true},
+						Extended: ib.Extended{RETH: ib.RETH{RKey: 7, Length: 8}, Atomic: ib.AtomicETH{RKey: 7}},
 					}
 					packet := append(h.Append(make([]byte, way.HeaderLen())), make([]byte, wire.ICRCLen)...)
 					way.Put(packet)
@@ -66,8 +65,8 @@ func TestReadAgainBounds(t *testing.T) {
 	way := wire.Way{Src: w.ports[1].Addr, Dst: w.ports[0].Addr, Hops: 64, SrcPort: 0xc000}
 	ask := func(psn int, n uint32) {
 		h := wire.Headers{
-			BTH:  wire.BTH{Opcode: wire.ReadRequest, DestQP: 17, PSN: wire.PSN(psn), PKey: wire.DefaultPKey, AckReq: true},
-			RETH: falcon.RETH{RKey: 7, Length: n},
+			BTH:      wire.BTH{Opcode: ib.ReadRequest, DestQP: 17, PSN: wire.PSN(psn), PKey: wire.DefaultPKey, AckReq: true},
+			Extended: ib.Extended{RETH: ib.RETH{RKey: 7, Length: n}},
 		}
 		packet := append(h.Append(make([]byte, way.HeaderLen())), make([]byte, wire.ICRCLen)...)
 		way.Put(packet)

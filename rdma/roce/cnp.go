@@ -34,7 +34,7 @@ func (s *responder) sendCNP(now transport.Time, b []byte) int {
 		return 0
 	}
 	m.told = now
-	return s.port.putCNP(b, &s.way, s.terms.Peer, m.pkey)
+	return s.end.port.putCNP(b, &s.end.way, s.end.terms.Peer, m.pkey)
 }
 
 // putCNP writes a notification into b and returns its length.

@@ -5,22 +5,24 @@ import (
 
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // response handles a response of the peer's responder.
 func (s *requester) response(now transport.Time, h *wire.Headers, data []byte) {
-	if h.BTH.Opcode.HasAETH() && s.limit.credited(&h.AETH) {
-		s.wake()
+	if wire.Opcodes[h.BTH.Opcode].Headers&ib.HasAETH != 0 && s.limit.credited(&h.AETH) {
+		s.end.wake()
 	}
-	if s.user == nil || s.entries.Len() == 0 || h.BTH.PSN.Sub(s.ahead) > 0 {
+	if s.end.user == nil || s.entries.Len() == 0 || h.BTH.PSN.Sub(s.ahead) > 0 {
 		return // it does not refer to a packet that was sent
 	}
-	switch op := h.BTH.Opcode &^ wire.ServiceMask; op {
-	case wire.Acknowledge:
+	switch op := h.BTH.Opcode &^ ib.ServiceMask; op {
+	case ib.Acknowledge:
 		s.acknowledged(now, h.BTH.PSN, h.AETH.Syndrome)
-	case wire.AtomicResponse:
+	case ib.AtomicResponse:
 		s.atomicResponse(now, h)
 	default:
 		s.readResponse(now, h, data)
@@ -29,7 +31,7 @@ func (s *requester) response(now transport.Time, h *wire.Headers, data []byte) {
 
 // acknowledged handles an ACK or NAK (IBA §9.7.5.1.2). Both acknowledge everything before their
 // PSN.
-func (s *requester) acknowledged(now transport.Time, psn wire.PSN, syndrome wire.Syndrome) {
+func (s *requester) acknowledged(now transport.Time, psn wire.PSN, syndrome ib.Syndrome) {
 	upTo := psn
 	if syndrome.Acks() {
 		upTo = psn.Add(1)
@@ -43,16 +45,16 @@ func (s *requester) acknowledged(now transport.Time, psn wire.PSN, syndrome wire
 		return
 	}
 	switch syndrome {
-	case wire.SynSequence:
-		s.port.stats.Missing++
-		s.e.congestion.Lost(&s.traffic, now)
+	case ib.SynSequence:
+		s.end.port.stats.Missing++
+		s.end.e.congestion.Lost(&s.traffic, now)
 		s.heard = now
 		s.rewind()
-	case wire.SynInvalid:
+	case ib.SynInvalid:
 		s.fail(now, abi.WCRemInvReqErr, uint32(syndrome))
-	case wire.SynAccess:
+	case ib.SynAccess:
 		s.fail(now, abi.WCRemAccessErr, uint32(syndrome))
-	case wire.SynOperation:
+	case ib.SynOperation:
 		s.fail(now, abi.WCRemOpErr, uint32(syndrome))
 	}
 }
@@ -73,13 +75,13 @@ func (s *requester) arrived(now transport.Time, psn wire.PSN) (left bool) {
 
 // peerNotReady waits for as long as the peer asks.
 func (s *requester) peerNotReady(now transport.Time, e *entry, timer uint8) {
-	s.account.RNRRx++
+	s.end.account.RNRRx++
 	e.rnrs++
 	s.rewind()
 	s.park()
 	s.notReady, s.heard, s.lastRNR = true, now, true
-	s.arm(&s.timer, kindRetry, now+falconwire.RNRTimeout(timer))
-	s.user.PeerNotReady(now, e.r, e.rnrs)
+	s.end.arm(&s.timer, kindRetry, now+falconwire.RNRTimeout(timer))
+	s.end.user.PeerNotReady(now, e.r, e.rnrs)
 }
 
 // pulled completes everything sent before the READ or atomic whose response arrived, and returns
@@ -101,13 +103,13 @@ func (s *requester) atomicResponse(now transport.Time, h *wire.Headers) {
 	if e == nil || e.read() {
 		return
 	}
-	data := s.e.word[:]
+	data := s.end.e.word[:]
 	binary.LittleEndian.PutUint64(data, h.AtomicAck.Original) // the guest's byte order
-	if s.user.Scatter(e.r, e.offset, data) != nil {
+	if s.end.user.Scatter(e.r, e.offset, data) != nil {
 		s.fail(now, abi.WCLocProtErr, 0)
 		return
 	}
-	s.account.BytesRx += uint64(len(data))
+	s.end.account.BytesRx += uint64(len(data))
 	end := e.end()
 	s.retire(now, abi.WCSuccess, 0)
 	s.progress(now, end, 1)
@@ -126,17 +128,17 @@ func (s *requester) readResponse(now transport.Time, h *wire.Headers, data []byt
 		s.missing(now)
 		return
 	}
-	offset := uint32(e.got * s.segment)
-	want, last := min(e.length-offset, uint32(s.segment)), e.got+1 == e.packets
+	offset := uint32(e.got * s.end.segment)
+	want, last := min(e.length-offset, uint32(s.end.segment)), e.got+1 == e.packets
 	if uint32(len(data)) != want || h.BTH.Opcode.Info().Last != last {
 		s.fail(now, abi.WCBadRespErr, 0)
 		return
 	}
-	if len(data) > 0 && s.user.Scatter(e.r, e.offset+offset, data) != nil {
+	if len(data) > 0 && s.end.user.Scatter(e.r, e.offset+offset, data) != nil {
 		s.fail(now, abi.WCLocProtErr, 0)
 		return
 	}
-	s.account.BytesRx += uint64(len(data))
+	s.end.account.BytesRx += uint64(len(data))
 	if last {
 		s.retire(now, abi.WCSuccess, 0)
 	} else {
@@ -145,7 +147,67 @@ func (s *requester) readResponse(now transport.Time, h *wire.Headers, data []byt
 			s.flying--
 		}
 		e.r.Pending--
-		s.user.Done(now, e.r, abi.WCSuccess, 0)
+		s.end.user.Done(now, e.r, abi.WCSuccess, 0)
 	}
 	s.progress(now, h.BTH.PSN.Add(1), 1)
+}
+
+// retire removes the first entry and tells the queue pair how it ended.
+func (s *requester) retire(now transport.Time, st abi.WCStatus, vendor uint32) {
+	s.returnCredits(s.entries.At(0))
+	e := s.entries.Pop()
+	if s.end.notes.On() && !s.end.terms.Unreliable && (st == abi.WCSuccess || vendor != 0) { // otherwise nobody answered it
+		s.end.notes.Request(trace.Acked, e.r, serial(e.psn))
+	}
+	r, left := e.r, e.packets-e.got
+	e.r = nil
+	if s.sent > 0 {
+		s.sent--
+		s.flying -= left
+	}
+	if e.pulls() {
+		s.pulls--
+	} else {
+		s.pushes--
+	}
+	r.Pending -= left
+	s.end.user.Done(now, r, st, vendor)
+}
+
+// retireBefore completes the packets with data before psn, up to a READ or atomic whose response is
+// incomplete. lost reports whether there was one.
+func (s *requester) retireBefore(now transport.Time, psn wire.PSN) (n int, lost bool) {
+	for s.entries.Len() > 0 {
+		e := s.entries.At(0)
+		switch {
+		case e.next().Sub(psn) >= 0:
+			return n, false
+		case e.pulls():
+			return n, true
+		}
+		n++
+		s.retire(now, abi.WCSuccess, 0)
+	}
+	return n, false
+}
+
+// fail ends the first entry with an error, after which the connection sends nothing more.
+func (s *requester) fail(now transport.Time, st abi.WCStatus, vendor uint32) {
+	s.end.stop(&s.timer)
+	s.dead = !s.end.terms.Unreliable // its queue pair may go on (IBA §10.3.1.6)
+	s.retire(now, st, vendor)
+}
+
+// failFront ends the first entry if its data could not be read. It reports whether the entry is
+// still there.
+func (s *requester) failFront(now transport.Time) bool {
+	if s.entries.Len() == 0 {
+		return false
+	}
+	e := s.entries.At(0)
+	if e.failed == abi.WCSuccess {
+		return true
+	}
+	s.fail(now, e.failed, 0)
+	return false
 }

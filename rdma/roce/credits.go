@@ -35,13 +35,13 @@ func (s *requester) takeCredit(r *transport.Request, n int) error {
 	s.want = x
 	if !s.blocked {
 		s.blocked = true
-		at := len(s.e.creditless)
+		at := len(s.end.e.creditless)
 		if s.first {
 			at = 0
 		}
-		s.e.creditless = slices.Insert(s.e.creditless, at, s)
+		s.end.e.creditless = slices.Insert(s.end.e.creditless, at, s)
 	}
-	s.account.CreditWaits++
+	s.end.account.CreditWaits++
 	return transport.ErrBlocked
 }
 
@@ -49,8 +49,8 @@ func (s *requester) takeCredit(r *transport.Request, n int) error {
 func (s *requester) waitNoMore() {
 	if s.blocked {
 		s.blocked = false
-		at := slices.Index(s.e.creditless, s)
-		s.e.creditless = slices.Delete(s.e.creditless, at, at+1)
+		at := slices.Index(s.end.e.creditless, s)
+		s.end.e.creditless = slices.Delete(s.end.e.creditless, at, at+1)
 	}
 }
 
@@ -65,7 +65,7 @@ func (s *requester) release() {
 // price returns the credits that an entry took.
 func (s *requester) price(e *entry) (all credit.Cost) {
 	for left, first := int(e.length), true; left > 0 || first; first = false {
-		n := min(left, s.segment)
+		n := min(left, s.end.segment)
 		for i, v := range cost(e.pulls(), n) {
 			all[i] += v
 		}
@@ -86,7 +86,7 @@ func (s *requester) returnCredits(e *entry) {
 		return
 	}
 	_ = s.credits.Return(&x) // the node counts errors; it cannot fail for what was taken
-	s.e.host.CreditsChanged()
+	s.end.e.host.CreditsChanged()
 }
 
 // park releases the credits of all entries, as far as the node allows, because they wait for the
@@ -102,7 +102,7 @@ func (s *requester) park() {
 			s.parked++
 		}
 	}
-	s.e.host.CreditsChanged()
+	s.end.e.host.CreditsChanged()
 }
 
 // unpark charges an entry that is sent again for its credits.
@@ -117,6 +117,6 @@ func (s *requester) unpark(e *entry) {
 func (s *requester) unparked(e *entry) {
 	e.parked = false
 	if s.parked--; s.parked == 0 {
-		s.e.host.CreditsChanged() // the queue pair may issue again
+		s.end.e.host.CreditsChanged() // the queue pair may issue again
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/roce/wire"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
@@ -236,7 +236,7 @@ func TestPeerThatIsNotReadyHoldsNoCredit(t *testing.T) {
 		t.Fatalf("%d in use", c.inUse())
 	}
 	p.hears()
-	p.naks(100, wire.SynRNR|1)
+	p.naks(100, ib.SynRNR|1)
 	if c.inUse() != 0 || c.node.Parked() != 8 {
 		t.Fatalf("%d in use, %d parked while the peer is not ready", c.inUse(), c.node.Parked())
 	}
@@ -269,7 +269,7 @@ func TestPeerThatIsNotReadyHoldsNoCredit(t *testing.T) {
 	p.acks(108)
 	p.posts(abi.OpSend, 10)
 	p.hears()
-	p.naks(109, wire.SynRNR|1)
+	p.naks(109, ib.SynRNR|1)
 	p.conn.Forget()
 	if c.inUse() != 0 || c.node.Parked() != 0 {
 		t.Errorf("%d in use, %d parked when it was forgotten", c.inUse(), c.node.Parked())

@@ -5,11 +5,11 @@ import (
 
 	"github.com/falcon-vnic/vnic/internal/ring"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
-	falcon "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // A datagram is copied when it is accepted, and then its send is complete: guest memory is read
@@ -37,8 +37,6 @@ type datagrams struct {
 	came    verbs.Arrival
 	arrived transport.Datagram
 	grh     [verbs.GRHSize]byte
-
-	strangers strangers
 }
 
 // blocked is a sender that waits for room for a datagram to a destination.
@@ -85,9 +83,7 @@ func (d *Destination) Send(_ transport.Time, x *verbs.Datagram) verbs.Sent {
 		return verbs.Unreadable
 	}
 	g.Datagram, g.to = x.Datagram, d
-	if t := in.of.Account.Trace; t != nil && t.Wants(g.From) {
-		t.Add(&trace.Event{Kind: trace.Issued, Work: g.From, Index: g.Work, Extra: g.Serial, Flags: trace.Owed | trace.RoCE})
-	}
+	in.of.Account.NoteDatagram(trace.Issued, &g.Datagram, trace.Owed|trace.RoCE)
 	*in.waiting.Push() = g
 	p.enter()
 	return verbs.Taken
@@ -98,23 +94,23 @@ func (s *datagrams) send(b []byte) int {
 	at := s.waiting.Pop()
 	g := *at
 	*at = nil
-	op := wire.UD | wire.SendOnly
+	op := ib.UD | ib.SendOnly
 	if g.HasImm {
-		op = wire.UD | wire.SendOnlyImm
+		op = ib.UD | ib.SendOnlyImm
 	}
 	h := &s.port.e.out
 	*h = wire.Headers{
 		BTH: wire.BTH{
-			Opcode: op, Solicited: g.Solicited, Migrated: true, Pad: uint8(falcon.PadLen(g.Length)), PKey: wire.DefaultPKey, DestQP: g.To, PSN: s.psn,
+			Opcode: op, Solicited: g.Solicited, Migrated: true, Pad: uint8(ib.PadLen(g.Length)), PKey: wire.DefaultPKey, DestQP: g.To, PSN: s.psn,
 		},
-		Datagram: wire.DETH{QKey: g.QKey, SourceQP: g.From},
+		Extended: ib.Extended{Datagram: ib.DETH{QKey: g.QKey, SourceQP: g.From}},
 	}
 	h.Imm.Data = g.Imm
 	s.psn = s.psn.Add(1)
 	ip := g.to.way.HeaderLen()
 	n := ip + len(h.Append(b[ip:ip]))
 	n += copy(b[n:], g.data[:g.Length])
-	end := n + falcon.PadLen(g.Length) + wire.ICRCLen
+	end := n + ib.PadLen(g.Length) + wire.ICRCLen
 	clear(b[n:end])
 	way := g.to.way
 	way.SrcPort = source(way.Flow, g.From, g.To)
@@ -168,13 +164,13 @@ func (s *datagrams) take(now transport.Time, to netip.Addr, h *wire.Headers, pac
 	}
 	s.arrived = transport.Datagram{
 		To: h.BTH.DestQP, From: h.Datagram.SourceQP, QKey: h.Datagram.QKey, Imm: h.Imm.Data,
-		HasImm: h.BTH.Opcode == wire.UD|wire.SendOnlyImm, Solicited: h.BTH.Solicited, Length: len(data),
+		HasImm: h.BTH.Opcode == ib.UD|ib.SendOnlyImm, Solicited: h.BTH.Solicited, Length: len(data),
 	}
 	s.number++
 	if t := s.of.Account.Trace; t != nil && t.Wants(h.BTH.DestQP) {
 		t.Arrived(t.Now(), &trace.Event{Index: s.number})
 	}
-	s.came = verbs.Arrival{Datagram: &s.arrived, Data: data, GRH: &s.grh, SL: uint8(sl), Conn: &s.strangers, ID: s.number}
+	s.came = verbs.Arrival{Datagram: &s.arrived, Data: data, GRH: &s.grh, SL: uint8(sl), ID: s.number, Opcode: uint8(h.BTH.Opcode), TraceFlags: trace.RoCE}
 	if h.BTH.DestQP == abi.GroupQPN {
 		there = s.of.Joined(to.As16())
 		of.n, of.more = s.of.DeliverGroup(now, to.As16(), &s.came, of.first, of.most)
@@ -189,31 +185,7 @@ func (s *datagrams) take(now transport.Time, to netip.Addr, h *wire.Headers, pac
 // note records that a datagram is sent. Nobody acknowledges it.
 func (s *datagrams) note(d *transport.Datagram) {
 	if t := s.of.Account.Trace; t != nil && t.Wants(d.From) {
-		e := trace.Event{Kind: trace.Scheduled, Work: d.From, Index: d.Work, Extra: d.Serial}
-		t.Filled(&e)
-		e.Kind = trace.Gone
-		s.port.behind = e
+		s.of.Account.NoteDatagram(trace.Scheduled, d, trace.RoCE)
+		s.port.behind = trace.Event{Kind: trace.Gone, Work: d.From, Index: d.Work, Extra: d.Serial}
 	}
-}
-
-// strangers takes the place of a connection in the traces of datagrams, which have none here.
-type strangers struct {
-	transport.DatagramConn
-	in *datagrams
-}
-
-// ID implements transport.DatagramConn.
-func (*strangers) ID() uint32 { return 0 }
-
-// NoteDelivered implements transport.DatagramConn.
-func (s *strangers) NoteDelivered(d *transport.Datagram, id uint32) {
-	op := wire.UD | wire.SendOnly
-	if d.HasImm {
-		op = wire.UD | wire.SendOnlyImm
-	}
-	t := s.in.of.Account.Trace
-	e := trace.Event{Kind: trace.Delivered, Index: id, Op: uint8(op), Arg: uint64(d.To), Extra: uint32(d.Length), Flags: trace.Wanted | trace.RoCE}
-	t.Add(&e)
-	e.Kind, e.Flags = trace.Gone, trace.Responder
-	t.Add(&e)
 }

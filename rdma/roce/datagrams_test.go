@@ -5,6 +5,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/roce"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
@@ -57,14 +58,14 @@ func TestDatagramHeaders(t *testing.T) {
 		bytes += uint64(n)
 	}
 	for n, h := range p.hears() {
-		op := wire.UD | wire.SendOnly
+		op := ib.UD | ib.SendOnly
 		if n == 3 {
-			op = wire.UD | wire.SendOnlyImm
+			op = ib.UD | ib.SendOnlyImm
 		}
 		want := wire.BTH{
 			Opcode: op, Solicited: n == 2, Migrated: true, Pad: uint8(-n & 3), PKey: wire.DefaultPKey, DestQP: 5, PSN: wire.PSN(n),
 		}
-		if h.BTH != want || h.Datagram != (wire.DETH{QKey: 7, SourceQP: 6}) || h.data != n || n == 3 && h.Imm.Data != 0x01020304 {
+		if h.BTH != want || h.Datagram != (ib.DETH{QKey: 7, SourceQP: 6}) || h.data != n || n == 3 && h.Imm.Data != 0x01020304 {
 			t.Errorf("%d bytes: %+v", n, h)
 		}
 		if h.way.Class != 0x80 || h.way.Hops != 9 {
@@ -141,7 +142,7 @@ func TestDatagramsTakeTurns(t *testing.T) {
 		t.Fatalf("%d packets", len(list))
 	}
 	for i := range list {
-		if i > 0 && list[i].BTH.Opcode&wire.ServiceMask == list[i-1].BTH.Opcode&wire.ServiceMask {
+		if i > 0 && list[i].BTH.Opcode&ib.ServiceMask == list[i-1].BTH.Opcode&ib.ServiceMask {
 			t.Errorf("packets %d and %d are of one kind", i-1, i)
 		}
 	}

@@ -11,22 +11,15 @@
 //	  │                   │◀─ ACK, NAK, response ─────┤◀──────────────────────┤── Complete ────────▶│
 //	  │◀──────────── Done ┤ up to that PSN            │                       │                     │
 //
-// Files, each one knowing those above it:
-//
-//	cc (a package)           how much may be under way, and how fast
-//	end                      one end of a connection, as both of its halves know it
-//	requester, credits       own requests and what they cost
-//	receives                 end-to-end credits: requests for which the peer has a receive
-//	done, retry, send, issue ended, sent again, sent, numbered
-//	completion               what the peer answers
-//	responder, message       the peer's requests
-//	request, serve, respond  taken, carried out, answered
-//	unreliable               both halves, where nobody answers
-//	datagrams                what a function sends and takes without connections
-//	cnp                      marks of congestion, told to who sent the packets
-//	conn, transmit           a connection: what its queue pair does with it, its packets
-//	port                     a function in its network, where packets find their connections
-//	shared, engine           those of a shard, and what they share
+//	engine, port          those of a shard, and a function in its network, where packets find their connections
+//	conn                  a connection: what its queue pair does with it, its packets
+//	requester             own requests: issued, sent
+//	completion, retry     what the peer answers; what it does not
+//	credits, receives     what requests cost; requests for which the peer has a receive
+//	responder, answers    the peer's requests: SENDs and WRITEs, READs and atomics
+//	datagrams             what a function sends and takes without connections
+//	cnp                   marks of congestion, told to who sent the packets
+//	cc (a package)        how much may be under way, and how fast
 //
 // # The reliable connection
 //

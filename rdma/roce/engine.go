@@ -5,7 +5,9 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/internal/fair"
+	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/pool"
+	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/rdma/roce/cc"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
@@ -13,22 +15,32 @@ import (
 
 // Engine is the RoCEv2 transport of one shard.
 type Engine struct {
-	shared
-	ports     map[*Port]struct{}
-	closed    Stats            // of ports that were closed
-	round     fair.Round[Port] // ports with something to send
-	offered   []*requester     // offered credit, until the next Run
-	freed     bool             // credit was returned since unblock last ran
-	datagrams pool.Pool[datagram]
+	host       transport.Host
+	failing    list.List[Conn]
+	gone       list.List[requester] // of unreliable connections that have sent packets
+	creditless []*requester         // requesters that wait for credit, next first
+	timers     timer.Wheel[*Conn]
+	congestion cc.Algorithm
+	ports      map[*Port]struct{}
+	closed     Stats            // of ports that were closed
+	round      fair.Round[Port] // ports with something to send
+	offered    []*requester     // offered credit, until the next Run
+	freed      bool             // credit was returned since unblock last ran
+	datagrams  pool.Pool[datagram]
 
-	in wire.Headers // scratch memory of Receive
+	// Scratch memory of one call.
+	out    wire.Headers
+	packet transport.Packet
+	atomic transport.Atomic
+	word   [8]byte
+	in     wire.Headers // of the packet that arrived
 }
 
 var _ transport.Driven = (*Engine)(nil)
 
 // New makes an engine without ports.
 func New(host transport.Host) *Engine {
-	e := &Engine{shared: shared{host: host}, ports: map[*Port]struct{}{}, round: fair.Round[Port]{Quantum: quantum}}
+	e := &Engine{host: host, ports: map[*Port]struct{}{}, round: fair.Round[Port]{Quantum: quantum}}
 	e.congestion, _ = cc.Lookup(cc.Default)
 	return e
 }
@@ -41,7 +53,7 @@ func (e *Engine) UseCongestion(a cc.Algorithm) { e.congestion = a }
 // of mtu bytes.
 func (e *Engine) NewPort(addr netip.Addr, mtu int) *Port {
 	p := &Port{Addr: addr, MTU: mtu, e: e, conns: map[uint32]*Conn{}}
-	p.datagrams.port, p.datagrams.strangers.in = p, &p.datagrams
+	p.datagrams.port = p
 	e.ports[p] = struct{}{}
 	return p
 }
@@ -82,7 +94,7 @@ func (e *Engine) Run(now transport.Time) (more bool) {
 	if !e.timers.Idle() {
 		for c, kind, ok := e.timers.Expire(now); ok; c, kind, ok = e.timers.Expire(now) {
 			c.due(now, kind)
-			c.settle(now)
+			c.end.settle(now)
 		}
 	}
 	for s := e.gone.First(); s != nil; s = e.gone.First() {
@@ -90,7 +102,7 @@ func (e *Engine) Run(now transport.Time) (more bool) {
 		s.retireSent(now)
 	}
 	for c := e.failing.First(); c != nil; c = e.failing.First() {
-		c.failing.Remove()
+		c.end.failing.Remove()
 		c.unreadable(now)
 	}
 	if e.freed {
@@ -122,9 +134,9 @@ func (e *Engine) unblock(now transport.Time) {
 		s.blocked, s.first, s.kept = false, true, true
 	}
 	for _, s := range e.offered {
-		if s.user != nil {
-			s.user.Unblocked(now)
-			s.settle(now)
+		if s.end.user != nil {
+			s.end.user.Unblocked(now)
+			s.end.settle(now)
 		}
 	}
 }

@@ -6,10 +6,10 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/roce"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
-	falcon "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // target is an endpoint that serves from 4 KiB of memory, and counts what it is asked.
@@ -128,12 +128,12 @@ func attachAs(t testing.TB, c *roce.Conn, x *transport.Terms) {
 // requests and memory, and answers are bounded. There are a reliable and an unreliable connection.
 func FuzzPeer(f *testing.F) {
 	for op := range 256 {
-		if wire.Opcode(op).Info() != nil {
+		if ib.Opcode(op).Info() != nil {
 			f.Add([]byte{byte(op), 0, 1, 40, 0, 0, 0, 7, byte(op), 1, 0, 255})
 		}
 	}
-	for _, service := range []wire.Opcode{wire.RC, wire.UC} { // messages of three packets; the second one is broken off
-		for _, m := range [][3]wire.Opcode{{wire.SendFirst, wire.SendMiddle, wire.SendLast}, {wire.WriteFirst, wire.WriteMiddle, wire.WriteLastImm}} {
+	for _, service := range []ib.Opcode{ib.RC, ib.UC} { // messages of three packets; the second one is broken off
+		for _, m := range [][3]ib.Opcode{{ib.SendFirst, ib.SendMiddle, ib.SendLast}, {ib.WriteFirst, ib.WriteMiddle, ib.WriteLastImm}} {
 			var in []byte
 			for i, op := range append(m[:], m[0], m[2], m[2], m[0], m[1]) {
 				in = append(in, byte(service|op), byte(i), 0x11, 0, 0, 2, 0, 7)
@@ -165,20 +165,22 @@ func FuzzPeer(f *testing.F) {
 		way := wire.Way{Src: w.ports[1].Addr, Dst: w.ports[0].Addr, Hops: 64, SrcPort: 0xc000}
 		for len(in) >= 8 {
 			qpn := uint32(17)
-			if wire.Opcode(in[0])&wire.ServiceMask == wire.UC {
+			if ib.Opcode(in[0])&ib.ServiceMask == ib.UC {
 				qpn = 19
 			}
-			op, psn, flags, n := wire.Opcode(in[0]), wire.PSN(100).Add(int(int8(in[1]))), in[2], int(in[3])
+			op, psn, flags, n := ib.Opcode(in[0]), wire.PSN(100).Add(int(int8(in[1]))), in[2], int(in[3])
 			h := wire.Headers{
-				BTH:  wire.BTH{Opcode: op, DestQP: qpn, PSN: psn, PKey: wire.DefaultPKey, AckReq: flags&1 != 0, Pad: uint8(falcon.PadLen(n))},
-				RETH: falcon.RETH{VA: uint64(in[4]) << 4, RKey: uint32(in[7]), Length: uint32(in[5])<<8 | uint32(in[6])},
-				AETH: wire.AETH{Syndrome: wire.Syndrome(in[4]), MSN: uint32(in[5])},
+				BTH: wire.BTH{Opcode: op, DestQP: qpn, PSN: psn, PKey: wire.DefaultPKey, AckReq: flags&1 != 0, Pad: uint8(ib.PadLen(n))},
+				Extended: ib.Extended{
+					RETH: ib.RETH{VA: uint64(in[4]) << 4, RKey: uint32(in[7]), Length: uint32(in[5])<<8 | uint32(in[6])},
+					AETH: ib.AETH{Syndrome: ib.Syndrome(in[4]), MSN: uint32(in[5])},
+				},
 			}
-			h.Atomic = falcon.AtomicETH{VA: h.RETH.VA, RKey: h.RETH.RKey}
+			h.Atomic = ib.AtomicETH{VA: h.RETH.VA, RKey: h.RETH.RKey}
 			in = in[8:]
 			n += int(flags>>4&1) << 8 // up to more than a packet
 			packet := h.Append(make([]byte, way.HeaderLen()))
-			packet = append(packet, make([]byte, n+falcon.PadLen(n)+wire.ICRCLen)...)
+			packet = append(packet, make([]byte, n+ib.PadLen(n)+wire.ICRCLen)...)
 			way.Put(packet)
 			w.ports[0].Receive(now, packet)
 			if flags&2 != 0 {
@@ -217,10 +219,10 @@ func TestStrangers(t *testing.T) {
 		way.Put(packet)
 		w.ports[0].Receive(1e9, packet)
 	}
-	b := wire.BTH{Opcode: wire.SendOnly, DestQP: 17, PSN: 100, PKey: wire.DefaultPKey}
+	b := wire.BTH{Opcode: ib.SendOnly, DestQP: 17, PSN: 100, PKey: wire.DefaultPKey}
 	otherSource, otherQP, otherKey, otherService := good, b, b, b
 	otherSource.Src = otherSource.Dst
-	otherQP.DestQP, otherKey.PKey, otherService.Opcode = 19, 0x1234, wire.UC|wire.SendOnly
+	otherQP.DestQP, otherKey.PKey, otherService.Opcode = 19, 0x1234, ib.UC|ib.SendOnly
 	send(otherSource, b)
 	send(good, otherQP)
 	send(good, otherKey)
@@ -228,7 +230,7 @@ func TestStrangers(t *testing.T) {
 	// Datagrams: one queue pair's to a group, a group's to an address that is neither.
 	toGroup, elsewhere, datagram, ofGroup := good, good, b, b
 	toGroup.Dst, elsewhere.Dst = netip.MustParseAddr("ff05::1"), netip.MustParseAddr("fd00::3")
-	datagram.Opcode, ofGroup.Opcode, ofGroup.DestQP = wire.UD|wire.SendOnly, wire.UD|wire.SendOnly, abi.GroupQPN
+	datagram.Opcode, ofGroup.Opcode, ofGroup.DestQP = ib.UD|ib.SendOnly, ib.UD|ib.SendOnly, abi.GroupQPN
 	send(toGroup, datagram)
 	send(elsewhere, ofGroup)
 	if s := w.ports[0].Stats(); e.placed != 0 || s.Strange != 6 || s.Received != 0 {

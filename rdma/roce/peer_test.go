@@ -7,10 +7,10 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/roce"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
-	falcon "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // peer is the other device of a connection, played by a test: it sends what the test likes and
@@ -57,51 +57,50 @@ func (p *peer) attach(e transport.Endpoint, change ...func(*transport.Terms)) {
 
 // sends delivers a packet with n bytes of data.
 func (p *peer) sends(h wire.Headers, n int) {
-	h.BTH.DestQP, h.BTH.PKey, h.BTH.Pad = p.qpn, wire.DefaultPKey, uint8(falcon.PadLen(n))
+	h.BTH.DestQP, h.BTH.PKey, h.BTH.Pad = p.qpn, wire.DefaultPKey, uint8(ib.PadLen(n))
 	if p.pkey != 0 {
 		h.BTH.PKey = p.pkey
 	}
-	b := append(h.Append(make([]byte, p.way.HeaderLen())), make([]byte, n+falcon.PadLen(n)+wire.ICRCLen)...)
+	b := append(h.Append(make([]byte, p.way.HeaderLen())), make([]byte, n+ib.PadLen(n)+wire.ICRCLen)...)
 	p.way.Put(b)
 	p.ports[0].Receive(p.now, b)
 }
 
 // asks sends a request that wants an answer. Of a READ n is what it wants, of others their data.
-func (p *peer) asks(op wire.Opcode, psn, n int) {
+func (p *peer) asks(op ib.Opcode, psn, n int) {
 	h := wire.Headers{
-		BTH:    wire.BTH{Opcode: op, PSN: wire.PSN(psn) & wire.PSNMask, AckReq: true},
-		RETH:   falcon.RETH{RKey: 7, Length: uint32(n)},
-		Atomic: falcon.AtomicETH{RKey: 7},
+		BTH:      wire.BTH{Opcode: op, PSN: wire.PSN(psn) & wire.PSNMask, AckReq: true},
+		Extended: ib.Extended{RETH: ib.RETH{RKey: 7, Length: uint32(n)}, Atomic: ib.AtomicETH{RKey: 7}},
 	}
-	if !op.Info().Data {
+	if op.Info().Kind != ib.KindData {
 		n = 0
 	}
 	p.sends(h, n)
 }
 
 // answers sends a response with n bytes of data, or an acknowledgement that says syndrome.
-func (p *peer) answers(op wire.Opcode, psn int, syndrome wire.Syndrome, n int) {
-	p.sends(wire.Headers{BTH: wire.BTH{Opcode: op, PSN: wire.PSN(psn) & wire.PSNMask}, AETH: wire.AETH{Syndrome: syndrome}}, n)
+func (p *peer) answers(op ib.Opcode, psn int, syndrome ib.Syndrome, n int) {
+	p.sends(wire.Headers{BTH: wire.BTH{Opcode: op, PSN: wire.PSN(psn) & wire.PSNMask}, Extended: ib.Extended{AETH: ib.AETH{Syndrome: syndrome}}}, n)
 }
 
-func (p *peer) acks(psn int) { p.answers(wire.Acknowledge, psn, wire.SynAck, 0) }
+func (p *peer) acks(psn int) { p.answers(ib.Acknowledge, psn, ib.SynAck, 0) }
 
-func (p *peer) naks(psn int, syndrome wire.Syndrome) { p.answers(wire.Acknowledge, psn, syndrome, 0) }
+func (p *peer) naks(psn int, syndrome ib.Syndrome) { p.answers(ib.Acknowledge, psn, syndrome, 0) }
 
 // serves answers requests as a device does.
 func (p *peer) serves(list []heard) {
 	for i := range list {
 		switch h := &list[i]; {
-		case h.BTH.Opcode == wire.ReadRequest:
+		case h.BTH.Opcode == ib.ReadRequest:
 			for at, left := 0, int(h.RETH.Length); at == 0 || left > 0; at, left = at+1, left-segment {
-				op := wire.ReadRespMiddle
+				op := ib.ReadRespMiddle
 				if left <= segment {
-					op = wire.ReadRespLast
+					op = ib.ReadRespLast
 				}
-				p.answers(op, int(h.BTH.PSN)+at, wire.SynAck, min(left, segment))
+				p.answers(op, int(h.BTH.PSN)+at, ib.SynAck, min(left, segment))
 			}
-		case !h.BTH.Opcode.Info().Data:
-			p.answers(wire.AtomicResponse, int(h.BTH.PSN), wire.SynAck, 0)
+		case h.BTH.Opcode.Info().Kind != ib.KindData:
+			p.answers(ib.AtomicResponse, int(h.BTH.PSN), ib.SynAck, 0)
 		case h.BTH.AckReq:
 			p.acks(int(h.BTH.PSN))
 		}

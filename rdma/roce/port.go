@@ -10,6 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/internal/fair"
 	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/transport"
@@ -79,10 +80,10 @@ const usualHops = 64
 // Open makes a connection, to be given to a queue pair. credits is where it takes what it sends
 // from; nil: nowhere.
 func (p *Port) Open(now transport.Time, w Way, credits *credit.Node) *Conn {
-	c := &Conn{end: end{e: &p.e.shared, port: p, way: p.way(w)}, opened: now}
-	c.conn, c.requester.end, c.responder.end = c, &c.end, &c.end
+	c := &Conn{end: end{e: p.e, port: p, way: p.way(w)}, opened: now}
+	c.end.conn, c.requester.end, c.responder.end = c, &c.end, &c.end
 	c.requester.credits = credits
-	c.way.Class |= wire.ECT0
+	c.end.way.Class |= wire.ECT0
 	return c
 }
 
@@ -156,10 +157,10 @@ func (p *Port) transmit(now transport.Time, b []byte) (n int) {
 	}
 	for c := p.line.First(); c != nil; c = p.line.First() {
 		if n = c.transmit(now, b); n > 0 {
-			c.place.MoveBack()
+			c.end.place.MoveBack()
 			return n
 		}
-		c.place.Remove()
+		c.end.place.Remove()
 	}
 	return 0
 }
@@ -167,16 +168,16 @@ func (p *Port) transmit(now transport.Time, b []byte) (n int) {
 // join lets packets find a connection that its queue pair took. One that the queue pair had before
 // has ended.
 func (p *Port) join(c *Conn) {
-	if old := p.conns[c.terms.QPN]; old != nil {
+	if old := p.conns[c.end.terms.QPN]; old != nil {
 		old.leave()
 	}
-	c.way.SrcPort = source(c.way.Flow, c.terms.QPN, c.terms.Peer)
-	p.conns[c.terms.QPN] = c
+	c.end.way.SrcPort = source(c.end.way.Flow, c.end.terms.QPN, c.end.terms.Peer)
+	p.conns[c.end.terms.QPN] = c
 }
 
 func (p *Port) leave(c *Conn) {
-	if p.conns[c.terms.QPN] == c {
-		delete(p.conns, c.terms.QPN)
+	if p.conns[c.end.terms.QPN] == c {
+		delete(p.conns, c.end.terms.QPN)
 	}
 }
 
@@ -226,11 +227,11 @@ func (p *Port) Conns() (list []ConnInfo) {
 	for _, qpn := range slices.Sorted(maps.Keys(p.conns)) {
 		c := p.conns[qpn]
 		i := ConnInfo{
-			QPN: qpn, Peer: c.terms.Peer, At: c.way.Dst, State: "ESTABLISHED", MTU: c.segment, Again: c.requester.repeats, Window: c.requester.traffic.Window,
+			QPN: qpn, Peer: c.end.terms.Peer, At: c.end.way.Dst, State: "ESTABLISHED", MTU: c.end.segment, Again: c.requester.repeats, Window: c.requester.traffic.Window,
 			Trip: c.requester.traffic.Trip, Opened: c.opened,
 		}
 		switch {
-		case c.user == nil:
+		case c.end.user == nil:
 			i.State = "PARTING"
 		case c.requester.dead || c.responder.refused != 0:
 			i.State = "FAILED"
@@ -284,7 +285,7 @@ func (p *Port) receive(now transport.Time, packet []byte, to *audience) {
 		p.stats.Strange++
 		return
 	}
-	if h.BTH.Opcode&wire.ServiceMask == wire.UD && (way.Dst == p.Addr || way.Dst.IsMulticast() && h.BTH.DestQP == abi.GroupQPN) {
+	if h.BTH.Opcode&ib.ServiceMask == ib.UD && (way.Dst == p.Addr || way.Dst.IsMulticast() && h.BTH.DestQP == abi.GroupQPN) {
 		if to.first == 0 {
 			p.stats.Received++
 		}
@@ -297,7 +298,7 @@ func (p *Port) receive(now transport.Time, packet []byte, to *audience) {
 		return
 	}
 	c := p.conns[h.BTH.DestQP]
-	if c == nil || way.Src != c.way.Dst || way.Dst != c.way.Src || !c.speaks(h.BTH.Opcode) {
+	if c == nil || way.Src != c.end.way.Dst || way.Dst != c.end.way.Src || !c.speaks(h.BTH.Opcode) {
 		p.stats.Strange++
 		return
 	}

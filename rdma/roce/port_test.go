@@ -8,6 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/roce"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
@@ -145,7 +146,7 @@ func TestStrangeAddresses(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
 	p.way.Dst = netip.MustParseAddr("10.0.0.3")
-	p.asks(wire.WriteOnly, 100, 8)
+	p.asks(ib.WriteOnly, 100, 8)
 	if s := p.ports[0].Stats(); s.Strange != 1 || s.Received != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -154,7 +155,7 @@ func TestStrangeAddresses(t *testing.T) {
 		key  uint16
 		want int
 	}{{0xffff, 1}, {0x7fff, 2}, {0xfffe, 2}, {0x3fff, 2}} {
-		h := wire.Headers{BTH: wire.BTH{Opcode: wire.WriteOnly, DestQP: 17, PSN: wire.PSN(100 + min(i, 1)), PKey: c.key}}
+		h := wire.Headers{BTH: wire.BTH{Opcode: ib.WriteOnly, DestQP: 17, PSN: wire.PSN(100 + min(i, 1)), PKey: c.key}}
 		b := append(h.Append(make([]byte, p.way.HeaderLen())), make([]byte, wire.ICRCLen)...)
 		p.way.Put(b)
 		p.ports[0].Receive(p.now, b)
@@ -167,7 +168,7 @@ func TestStrangeAddresses(t *testing.T) {
 // TestWrong: what is no packet of RoCEv2 is counted as that and dropped.
 func TestWrong(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
-	for i, h := range []wire.BTH{{Opcode: 0x1f}, {Opcode: wire.SendOnly, Pad: 3}} { // reserved; more pad than data
+	for i, h := range []wire.BTH{{Opcode: 0x1f}, {Opcode: ib.SendOnly, Pad: 3}} { // reserved; more pad than data
 		b := append((&wire.Headers{BTH: h}).Append(make([]byte, p.way.HeaderLen())), make([]byte, wire.ICRCLen)...)
 		p.way.Put(b)
 		p.ports[0].Receive(p.now, b)
@@ -282,8 +283,8 @@ func TestConnInfo(t *testing.T) {
 	}
 	conns[20].posts(abi.OpWrite, 8)
 	conns[20].hears()
-	conns[20].naks(100, wire.SynAccess)       // its own request failed
-	conns[30].asks(wire.SendMiddle, 100, 256) // the peer's failed
+	conns[20].naks(100, ib.SynAccess)       // its own request failed
+	conns[30].asks(ib.SendMiddle, 100, 256) // the peer's failed
 	conns[40].conn.Drain(1e9)
 	want := []roce.ConnInfo{
 		{QPN: 10, Peer: 11, State: "ESTABLISHED"},
@@ -314,7 +315,7 @@ func TestConnectionAnew(t *testing.T) {
 	old.Drain(p.now)
 	p.now += 2e9
 	p.hears()
-	p.asks(wire.WriteOnly, 100, 8)
+	p.asks(ib.WriteOnly, 100, 8)
 	p.wants("the new one", ack(0))
 	if len(e.packets) != 1 {
 		t.Errorf("%d packets placed", len(e.packets))

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 )
 
@@ -53,7 +54,7 @@ func (l *limit) sent(e *entry) {
 
 // credited applies the credits of an acknowledgement. It reports whether more may be sent than
 // before.
-func (l *limit) credited(h *wire.AETH) bool {
+func (l *limit) credited(h *ib.AETH) bool {
 	if l.none || !h.Syndrome.Acks() {
 		return false
 	}
@@ -65,15 +66,4 @@ func (l *limit) credited(h *wire.AETH) bool {
 	before := l.at
 	l.raise(wire.PSN(h.MSN).Add(n))
 	return l.at != before
-}
-
-// acks returns the syndrome of an acknowledgement with the current number of credits.
-func (s *responder) acks() wire.Syndrome {
-	if s.user == nil {
-		return wire.SynAck
-	}
-	if n, counted := s.user.Receives(); counted {
-		return wire.SynCredits(n)
-	}
-	return wire.SynAck
 }

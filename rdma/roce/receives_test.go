@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
@@ -12,7 +13,8 @@ import (
 // gives acknowledges a packet, with so many messages complete and so many receives.
 func (p *peer) gives(psn int, messages uint32, receives int) {
 	p.sends(wire.Headers{
-		BTH: wire.BTH{Opcode: wire.Acknowledge, PSN: wire.PSN(psn)}, AETH: wire.AETH{Syndrome: wire.SynCredits(receives), MSN: messages},
+		BTH:      wire.BTH{Opcode: ib.Acknowledge, PSN: wire.PSN(psn)},
+		Extended: ib.Extended{AETH: ib.AETH{Syndrome: ib.SynCredits(receives), MSN: messages}},
 	}, 0)
 }
 
@@ -43,7 +45,7 @@ func TestARequesterKeepsToCredits(t *testing.T) {
 	p.lets("the same three")
 	p.gives(104, 5, 0)
 	p.lets("without a credit", 5)
-	p.naks(105, wire.SynRNR|1)
+	p.naks(105, ib.SynRNR|1)
 	p.now += 1e6
 	p.lets("the probe again", 5)
 	p.gives(105, 6, 0)
@@ -74,17 +76,18 @@ func TestWhatNeedsNoReceiveNeedsNoCredit(t *testing.T) {
 	p.lets("up to the probe", 0, 1, 4, 5, 6, 7)
 	p.gives(100, 1, 0)
 	p.lets("nothing changed")
-	p.answers(wire.ReadRespFirst, 101, wire.SynCredits(1), segment) // of the SEND, which is under way
-	p.answers(wire.ReadRespMiddle, 102, 0, segment)                 // has no AETH
+	p.answers(ib.ReadRespFirst, 101, ib.SynCredits(1), segment) // of the SEND, which is under way
+	p.answers(ib.ReadRespMiddle, 102, 0, segment)               // has no AETH
 	p.lets("no more than that")
 	p.sends(wire.Headers{
-		BTH: wire.BTH{Opcode: wire.ReadRespLast, PSN: 103}, AETH: wire.AETH{Syndrome: wire.SynCredits(2), MSN: 2},
+		BTH:      wire.BTH{Opcode: ib.ReadRespLast, PSN: 103},
+		Extended: ib.Extended{AETH: ib.AETH{Syndrome: ib.SynCredits(2), MSN: 2}},
 	}, segment)
 	p.lets("a response gave another", 8)
 	p.posts(abi.OpWriteImm, 2*segment)
 	p.posts(abi.OpWrite, 8)
 	p.lets("a WRITE waits behind one that waits for a receive")
-	p.answers(wire.AtomicResponse, 104, wire.SynCredits(0), 0)
+	p.answers(ib.AtomicResponse, 104, ib.SynCredits(0), 0)
 	p.gives(108, 5, 1)
 	p.lets("with one credit", 9, 10, 11)
 	p.posts(abi.OpSend, 8)
@@ -106,30 +109,30 @@ func TestXRCHasNoCredits(t *testing.T) {
 func TestAResponderSaysHowManyReceivesItHas(t *testing.T) {
 	e := &scripted{target: target{serving: true, receives: 7, counted: true}}
 	p := newPeer(t, e)
-	says := func(what string, n int, aeth wire.AETH) {
+	says := func(what string, n int, aeth ib.AETH) {
 		t.Helper()
 		list := p.hears()
 		if len(list) != n || list[0].AETH != aeth || list[n-1].AETH != aeth {
 			t.Errorf("%s: %+v, want %d packets with %+v", what, list, n, aeth)
 		}
 	}
-	p.asks(wire.SendOnly, 100, 8)
+	p.asks(ib.SendOnly, 100, 8)
 	e.receives = 100 // posted since; the next acknowledgement says it
-	says("a SEND", 1, wire.AETH{Syndrome: wire.SynCredits(6), MSN: 1})
-	p.asks(wire.ReadRequest, 101, 3*segment)
-	p.asks(wire.FetchAdd, 104, 8)
+	says("a SEND", 1, ib.AETH{Syndrome: ib.SynCredits(6), MSN: 1})
+	p.asks(ib.ReadRequest, 101, 3*segment)
+	p.asks(ib.FetchAdd, 104, 8)
 	list := p.hears()
-	for i, want := range []wire.AETH{{Syndrome: wire.SynCredits(96), MSN: 2}, {}, {Syndrome: wire.SynCredits(96), MSN: 2}, {Syndrome: wire.SynCredits(96), MSN: 3}} {
+	for i, want := range []ib.AETH{{Syndrome: ib.SynCredits(96), MSN: 2}, {}, {Syndrome: ib.SynCredits(96), MSN: 2}, {Syndrome: ib.SynCredits(96), MSN: 3}} {
 		if list[i].AETH != want {
 			t.Errorf("response %d: %+v, want %+v", i, list[i].AETH, want)
 		}
 	}
 	e.receives = 0
-	p.asks(wire.WriteOnly, 105, 8)
-	says("a WRITE", 1, wire.AETH{Syndrome: wire.SynCredits(0), MSN: 4})
-	p.asks(wire.WriteOnly, 105, 8)
-	says("again", 1, wire.AETH{Syndrome: wire.SynCredits(0), MSN: 4})
+	p.asks(ib.WriteOnly, 105, 8)
+	says("a WRITE", 1, ib.AETH{Syndrome: ib.SynCredits(0), MSN: 4})
+	p.asks(ib.WriteOnly, 105, 8)
+	says("again", 1, ib.AETH{Syndrome: ib.SynCredits(0), MSN: 4})
 	e.counted = false
-	p.asks(wire.WriteOnly, 106, 8)
-	says("with shared receives", 1, wire.AETH{Syndrome: wire.SynAck, MSN: 5})
+	p.asks(ib.WriteOnly, 106, 8)
+	says("with shared receives", 1, ib.AETH{Syndrome: ib.SynAck, MSN: 5})
 }

@@ -6,12 +6,12 @@ import (
 
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/roce/wire"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // syndromes are one of each kind.
-var syndromes = []wire.Syndrome{wire.SynAck, wire.SynRNR | 1, wire.SynSequence, wire.SynInvalid, wire.SynAccess, wire.SynOperation}
+var syndromes = []ib.Syndrome{ib.SynAck, ib.SynRNR | 1, ib.SynSequence, ib.SynInvalid, ib.SynAccess, ib.SynOperation}
 
 // TestAnswersToNothing: answers to packets that were not sent yet, or that were answered before,
 // change nothing.
@@ -28,7 +28,7 @@ func TestAnswersToNothing(t *testing.T) {
 		for _, psn := range []int{1, 2, 3, 1 << 22, 1<<23 - 1, -2, -1 << 22, -1<<23 + 1, -1 << 23} {
 			p.naks(100+psn, syndrome)
 		}
-		if syndrome != wire.SynAck {
+		if syndrome != ib.SynAck {
 			p.naks(99, syndrome)
 		}
 	}
@@ -82,27 +82,27 @@ func TestAnswerOfAnotherKind(t *testing.T) {
 	p.posts(abi.OpFetchAdd, 8)
 	p.posts(abi.OpFetchAdd, 8)
 	p.hears()
-	p.answers(wire.ReadRespOnly, 100, wire.SynAck, 10)
-	p.answers(wire.AtomicResponse, 100, wire.SynAck, 0)
+	p.answers(ib.ReadRespOnly, 100, ib.SynAck, 10)
+	p.answers(ib.AtomicResponse, 100, ib.SynAck, 0)
 	if len(e.statuses) != 0 {
 		t.Fatalf("a WRITE ended by a response: %v", e.statuses)
 	}
-	p.answers(wire.AtomicResponse, 101, wire.SynAck, 0)
+	p.answers(ib.AtomicResponse, 101, ib.SynAck, 0)
 	if len(e.statuses) != 1 { // which says that the WRITE arrived
 		t.Fatalf("a READ ended by the response to an atomic: %v", e.statuses)
 	}
-	p.answers(wire.ReadRespOnly, 101, wire.SynAck, 10)
-	p.answers(wire.ReadRespOnly, 102, wire.SynAck, 8)
+	p.answers(ib.ReadRespOnly, 101, ib.SynAck, 10)
+	p.answers(ib.ReadRespOnly, 102, ib.SynAck, 8)
 	if len(e.statuses) != 2 {
 		t.Fatalf("an atomic ended by the response to a READ: %v", e.statuses)
 	}
 	for range 2 {
-		p.answers(wire.AtomicResponse, 102, wire.SynAck, 0)
+		p.answers(ib.AtomicResponse, 102, ib.SynAck, 0)
 	}
 	if len(e.statuses) != 3 {
 		t.Fatalf("an atomic ended by the response to another: %v", e.statuses)
 	}
-	p.answers(wire.AtomicResponse, 103, wire.SynAck, 0)
+	p.answers(ib.AtomicResponse, 103, ib.SynAck, 0)
 	if want := make([]abi.WCStatus, 4); !slices.Equal(e.statuses, want) {
 		t.Errorf("ended %v, want %v", e.statuses, want)
 	}
@@ -112,7 +112,7 @@ func TestAnswerOfAnotherKind(t *testing.T) {
 // it shows that an earlier response was lost, that one is requested again.
 func TestResponseAcknowledges(t *testing.T) {
 	for _, op := range []abi.Opcode{abi.OpRead, abi.OpFetchAdd} {
-		response := map[abi.Opcode]wire.Opcode{abi.OpRead: wire.ReadRespOnly, abi.OpFetchAdd: wire.AtomicResponse}[op]
+		response := map[abi.Opcode]ib.Opcode{abi.OpRead: ib.ReadRespOnly, abi.OpFetchAdd: ib.AtomicResponse}[op]
 		n := map[abi.Opcode]int{abi.OpRead: 8}[op]
 		e := &scripted{target: target{serving: true}}
 		p := newPeer(t, e)
@@ -122,7 +122,7 @@ func TestResponseAcknowledges(t *testing.T) {
 		p.posts(op, 8)
 		p.posts(abi.OpWrite, 10)
 		p.hears()
-		p.answers(response, 103, wire.SynAck, n)
+		p.answers(response, 103, ib.SynAck, n)
 		if len(e.statuses) != 4 {
 			t.Errorf("%v: %d packets ended, want 4", op, len(e.statuses))
 		}
@@ -133,7 +133,7 @@ func TestResponseAcknowledges(t *testing.T) {
 		if at := psns(p.hears()); !slices.Equal(at, []int{4, 5}) {
 			t.Errorf("%v: sends %v again", op, at)
 		}
-		p.answers(response, 104, wire.SynAck, n)
+		p.answers(response, 104, ib.SynAck, n)
 		p.acks(105)
 		if want := make([]abi.WCStatus, 6); !slices.Equal(e.statuses, want) {
 			t.Errorf("%v: ended %v", op, e.statuses)
@@ -144,7 +144,7 @@ func TestResponseAcknowledges(t *testing.T) {
 // TestReadResponse: which packets are the response to a READ of two.
 func TestReadResponse(t *testing.T) {
 	type packet struct {
-		op wire.Opcode
+		op ib.Opcode
 		n  int
 	}
 	for _, c := range []struct {
@@ -152,20 +152,20 @@ func TestReadResponse(t *testing.T) {
 		packets []packet
 		want    []abi.WCStatus
 	}{
-		{"right", []packet{{wire.ReadRespFirst, 256}, {wire.ReadRespLast, 44}}, []abi.WCStatus{0, 0}},
-		{"a short first", []packet{{wire.ReadRespFirst, 255}}, []abi.WCStatus{abi.WCBadRespErr}},
-		{"a long first", []packet{{wire.ReadRespFirst, 257}}, []abi.WCStatus{abi.WCBadRespErr}},
-		{"the first is an only", []packet{{wire.ReadRespOnly, 256}}, []abi.WCStatus{abi.WCBadRespErr}},
-		{"a short last", []packet{{wire.ReadRespFirst, 256}, {wire.ReadRespLast, 43}}, []abi.WCStatus{0, abi.WCBadRespErr}},
-		{"a long last", []packet{{wire.ReadRespFirst, 256}, {wire.ReadRespLast, 45}}, []abi.WCStatus{0, abi.WCBadRespErr}},
-		{"the last is a middle", []packet{{wire.ReadRespFirst, 256}, {wire.ReadRespMiddle, 44}}, []abi.WCStatus{0, abi.WCBadRespErr}},
+		{"right", []packet{{ib.ReadRespFirst, 256}, {ib.ReadRespLast, 44}}, []abi.WCStatus{0, 0}},
+		{"a short first", []packet{{ib.ReadRespFirst, 255}}, []abi.WCStatus{abi.WCBadRespErr}},
+		{"a long first", []packet{{ib.ReadRespFirst, 257}}, []abi.WCStatus{abi.WCBadRespErr}},
+		{"the first is an only", []packet{{ib.ReadRespOnly, 256}}, []abi.WCStatus{abi.WCBadRespErr}},
+		{"a short last", []packet{{ib.ReadRespFirst, 256}, {ib.ReadRespLast, 43}}, []abi.WCStatus{0, abi.WCBadRespErr}},
+		{"a long last", []packet{{ib.ReadRespFirst, 256}, {ib.ReadRespLast, 45}}, []abi.WCStatus{0, abi.WCBadRespErr}},
+		{"the last is a middle", []packet{{ib.ReadRespFirst, 256}, {ib.ReadRespMiddle, 44}}, []abi.WCStatus{0, abi.WCBadRespErr}},
 	} {
 		e := &scripted{target: target{serving: true}}
 		p := newPeer(t, e)
 		p.posts(abi.OpRead, 300)
 		p.hears()
 		for i, x := range c.packets {
-			p.answers(x.op, 100+i, wire.SynAck, x.n)
+			p.answers(x.op, 100+i, ib.SynAck, x.n)
 		}
 		if !slices.Equal(e.statuses, c.want) {
 			t.Errorf("%s: ended %v, want %v", c.name, e.statuses, c.want)
@@ -179,12 +179,12 @@ func TestOwnMemoryGone(t *testing.T) {
 	for _, c := range []struct {
 		op       abi.Opcode
 		n        int
-		response wire.Opcode
+		response ib.Opcode
 		want     abi.WCStatus
 	}{
-		{abi.OpRead, 8, wire.ReadRespOnly, abi.WCLocProtErr},
-		{abi.OpRead, 0, wire.ReadRespOnly, abi.WCSuccess},
-		{abi.OpFetchAdd, 8, wire.AtomicResponse, abi.WCLocProtErr},
+		{abi.OpRead, 8, ib.ReadRespOnly, abi.WCLocProtErr},
+		{abi.OpRead, 0, ib.ReadRespOnly, abi.WCSuccess},
+		{abi.OpFetchAdd, 8, ib.AtomicResponse, abi.WCLocProtErr},
 	} {
 		e := &scripted{target: target{serving: true}, gone: true}
 		p := newPeer(t, e)
@@ -194,7 +194,7 @@ func TestOwnMemoryGone(t *testing.T) {
 		if c.op == abi.OpFetchAdd {
 			n = 0
 		}
-		p.answers(c.response, 100, wire.SynAck, n)
+		p.answers(c.response, 100, ib.SynAck, n)
 		if !slices.Equal(e.statuses, []abi.WCStatus{c.want}) {
 			t.Errorf("%v of %d bytes: %v, want %v", c.op, c.n, e.statuses, c.want)
 		}
@@ -204,13 +204,13 @@ func TestOwnMemoryGone(t *testing.T) {
 // TestReadRefusedLater: a peer that has answered a part of a READ may refuse the rest. Its NAK names
 // the first packet that is not answered, or the request, as Linux does.
 func TestReadRefusedLater(t *testing.T) {
-	for syndrome, want := range map[wire.Syndrome]abi.WCStatus{wire.SynOperation: abi.WCRemOpErr, wire.SynAccess: abi.WCRemAccessErr} {
+	for syndrome, want := range map[ib.Syndrome]abi.WCStatus{ib.SynOperation: abi.WCRemOpErr, ib.SynAccess: abi.WCRemAccessErr} {
 		for _, psn := range []int{100, 101} {
 			e := &scripted{target: target{serving: true}}
 			p := newPeer(t, e)
 			p.posts(abi.OpRead, 600)
 			p.hears()
-			p.answers(wire.ReadRespFirst, 100, wire.SynAck, 256)
+			p.answers(ib.ReadRespFirst, 100, ib.SynAck, 256)
 			p.naks(102, syndrome) // behind one that is missing
 			if !slices.Equal(e.statuses, []abi.WCStatus{0}) {
 				t.Errorf("%#x: ended %v", syndrome, e.statuses)
@@ -233,10 +233,10 @@ func TestForgetAtDone(t *testing.T) {
 		answer func(*peer)
 	}{
 		{"an acknowledgement", requests{abi.OpWrite, abi.OpWrite}, func(p *peer) { p.acks(101) }},
-		{"a NAK", requests{abi.OpWrite, abi.OpWrite, abi.OpWrite}, func(p *peer) { p.naks(101, wire.SynSequence) }},
-		{"a response behind others", requests{abi.OpWrite, abi.OpWrite, abi.OpRead}, func(p *peer) { p.answers(wire.ReadRespFirst, 102, wire.SynAck, 256) }},
-		{"a part of a response", requests{abi.OpRead, abi.OpWrite}, func(p *peer) { p.answers(wire.ReadRespFirst, 100, wire.SynAck, 256) }},
-		{"the response to an atomic", requests{abi.OpFetchAdd, abi.OpWrite}, func(p *peer) { p.answers(wire.AtomicResponse, 100, wire.SynAck, 0) }},
+		{"a NAK", requests{abi.OpWrite, abi.OpWrite, abi.OpWrite}, func(p *peer) { p.naks(101, ib.SynSequence) }},
+		{"a response behind others", requests{abi.OpWrite, abi.OpWrite, abi.OpRead}, func(p *peer) { p.answers(ib.ReadRespFirst, 102, ib.SynAck, 256) }},
+		{"a part of a response", requests{abi.OpRead, abi.OpWrite}, func(p *peer) { p.answers(ib.ReadRespFirst, 100, ib.SynAck, 256) }},
+		{"the response to an atomic", requests{abi.OpFetchAdd, abi.OpWrite}, func(p *peer) { p.answers(ib.AtomicResponse, 100, ib.SynAck, 0) }},
 	} {
 		e := &scripted{target: target{serving: true}}
 		p := newPeer(t, e)
@@ -279,7 +279,7 @@ func TestPeerNotReady(t *testing.T) {
 		p.posts(abi.OpWrite, 10) // which needs no credit of the peer
 		p.hears()
 		for times := range 3 {
-			p.naks(100, wire.SynRNR|wire.Syndrome(timer))
+			p.naks(100, ib.SynRNR|ib.Syndrome(timer))
 			p.now += falconwire.RNRTimeout(timer) - 1
 			if list := p.hears(); len(list) != 0 {
 				t.Fatalf("timer %d: asked too early", timer)
@@ -305,7 +305,7 @@ func TestAnswerWhileNotReady(t *testing.T) {
 	p.posts(abi.OpSend, 10)
 	p.posts(abi.OpSend, 10)
 	p.hears()
-	p.naks(100, wire.SynRNR|12)
+	p.naks(100, ib.SynRNR|12)
 	p.acks(100) // of the first attempt, late
 	p.now += falconwire.RNRTimeout(12) - 1
 	if at := psns(p.hears()); len(at) != 0 {
@@ -324,7 +324,7 @@ func TestForgetWhenNotReady(t *testing.T) {
 	e.onRNR = func() { p.conn.Forget() }
 	p.posts(abi.OpSend, 10)
 	p.hears()
-	p.naks(100, wire.SynRNR|31)
+	p.naks(100, ib.SynRNR|31)
 	p.posts(abi.OpSend, 10)
 	if at := psns(p.hears()); !slices.Equal(at, []int{1}) {
 		t.Errorf("sends %v", at)
@@ -345,7 +345,7 @@ func TestWhatIsMissing(t *testing.T) {
 	}
 	p.hears()
 	for i := range 2 {
-		p.naks(101, wire.SynSequence)
+		p.naks(101, ib.SynSequence)
 		if at := psns(p.hears()); !slices.Equal(at, []int{1, 2}) || len(e.statuses) != 1 {
 			t.Errorf("NAK %d: sends %v, %d ended", i, at, len(e.statuses))
 		}
@@ -353,17 +353,17 @@ func TestWhatIsMissing(t *testing.T) {
 	p.acks(102)
 	p.posts(abi.OpRead, 1000) // 103 to 106
 	p.hears()
-	p.answers(wire.ReadRespMiddle, 105, wire.SynAck, 256)
-	p.answers(wire.ReadRespLast, 106, wire.SynAck, 232)
+	p.answers(ib.ReadRespMiddle, 105, ib.SynAck, 256)
+	p.answers(ib.ReadRespLast, 106, ib.SynAck, 232)
 	if at := psns(p.hears()); !slices.Equal(at, []int{3}) {
 		t.Errorf("sends %v", at)
 	}
-	p.answers(wire.ReadRespMiddle, 105, wire.SynAck, 256)
+	p.answers(ib.ReadRespMiddle, 105, ib.SynAck, 256)
 	if at := psns(p.hears()); len(at) != 0 {
 		t.Errorf("sends %v twice for one loss", at)
 	}
-	p.answers(wire.ReadRespFirst, 103, wire.SynAck, 256)
-	p.answers(wire.ReadRespMiddle, 105, wire.SynAck, 256)
+	p.answers(ib.ReadRespFirst, 103, ib.SynAck, 256)
+	p.answers(ib.ReadRespMiddle, 105, ib.SynAck, 256)
 	again := p.hears()
 	if at := psns(again); !slices.Equal(at, []int{4}) || again[0].RETH.Length != 1000-256 || again[0].RETH.VA != 256 {
 		t.Errorf("sends %v of %d bytes at %d, want the rest", at, again[0].RETH.Length, again[0].RETH.VA)
@@ -384,7 +384,7 @@ func TestDeadSendsNothing(t *testing.T) {
 	p.posts(abi.OpWrite, 10)
 	p.posts(abi.OpWrite, 10)
 	p.hears()
-	p.naks(100, wire.SynAccess)
+	p.naks(100, ib.SynAccess)
 	p.posts(abi.OpWrite, 10)
 	if at := psns(p.hears()); len(at) != 0 || !slices.Equal(e.statuses, []abi.WCStatus{abi.WCRemAccessErr}) {
 		t.Errorf("sends %v, ended %v", at, e.statuses)
@@ -434,10 +434,10 @@ func TestRequesterCounts(t *testing.T) {
 		t.Errorf("%d and %d under way", pushes, pulls)
 	}
 	p.hears()
-	p.answers(wire.ReadRespFirst, 103, wire.SynAck, 256)
-	p.answers(wire.ReadRespMiddle, 104, wire.SynAck, 256)
-	p.answers(wire.ReadRespLast, 105, wire.SynAck, 88)
-	p.answers(wire.AtomicResponse, 106, wire.SynAck, 0)
+	p.answers(ib.ReadRespFirst, 103, ib.SynAck, 256)
+	p.answers(ib.ReadRespMiddle, 104, ib.SynAck, 256)
+	p.answers(ib.ReadRespLast, 105, ib.SynAck, 88)
+	p.answers(ib.AtomicResponse, 106, ib.SynAck, 0)
 	want := transport.Counters{PushesTx: 3, PullsTx: 4, BytesTx: 310, BytesRx: 608}
 	if p.acct.Counters != want {
 		t.Errorf("%+v, want %+v", p.acct.Counters, want)

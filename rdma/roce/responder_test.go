@@ -5,16 +5,16 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
-	falcon "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // answered is an answer in short: what it is about, behind 100, and what it says.
 type answered struct {
-	op       wire.Opcode
+	op       ib.Opcode
 	psn      int
-	syndrome wire.Syndrome
+	syndrome ib.Syndrome
 }
 
 func answersOf(list []heard) (all []answered) {
@@ -33,28 +33,28 @@ func (p *peer) wants(what string, want ...answered) {
 	}
 }
 
-func ack(psn int) answered { return answered{wire.Acknowledge, psn, wire.SynAck} }
+func ack(psn int) answered { return answered{ib.Acknowledge, psn, ib.SynAck} }
 
-func nak(psn int, syndrome wire.Syndrome) answered {
-	return answered{wire.Acknowledge, psn, syndrome}
+func nak(psn int, syndrome ib.Syndrome) answered {
+	return answered{ib.Acknowledge, psn, syndrome}
 }
 
 // only is the one packet of the response to a READ.
-func only(psn int) answered { return answered{wire.ReadRespOnly, psn, wire.SynAck} }
+func only(psn int) answered { return answered{ib.ReadRespOnly, psn, ib.SynAck} }
 
 // TestToldOnce: of the packets behind one that is missing, the first has the peer told. When that
 // came, the next one that is missing is told of again.
 func TestToldOnce(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
-	p.asks(wire.WriteOnly, 101, 8)
-	p.wants("a packet too early", nak(0, wire.SynSequence))
-	p.asks(wire.WriteOnly, 102, 8)
-	p.asks(wire.WriteOnly, 103, 8)
+	p.asks(ib.WriteOnly, 101, 8)
+	p.wants("a packet too early", nak(0, ib.SynSequence))
+	p.asks(ib.WriteOnly, 102, 8)
+	p.asks(ib.WriteOnly, 103, 8)
 	p.wants("further ones")
-	p.asks(wire.WriteOnly, 100, 8)
+	p.asks(ib.WriteOnly, 100, 8)
 	p.wants("what was missing", ack(0))
-	p.asks(wire.WriteOnly, 102, 8)
-	p.wants("another", nak(1, wire.SynSequence))
+	p.asks(ib.WriteOnly, 102, 8)
+	p.wants("another", nak(1, ib.SynSequence))
 	if n := p.acct.PushesRx; n != 1 {
 		t.Errorf("%d packets taken", n)
 	}
@@ -64,7 +64,7 @@ func TestToldOnce(t *testing.T) {
 func TestNotAskedNotAnswered(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
-	p.sends(wire.Headers{BTH: wire.BTH{Opcode: wire.SendOnly, PSN: 100}}, 8)
+	p.sends(wire.Headers{BTH: wire.BTH{Opcode: ib.SendOnly, PSN: 100}}, 8)
 	p.wants("not asked")
 	if !slices.Equal(e.lengths, []uint64{8}) {
 		t.Errorf("messages of %d bytes", e.lengths)
@@ -75,17 +75,17 @@ func TestNotAskedNotAnswered(t *testing.T) {
 // one that is about less.
 func TestReplaced(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
-	p.asks(wire.WriteOnly, 100, 8)
-	p.asks(wire.WriteOnly, 101, 8)
+	p.asks(ib.WriteOnly, 100, 8)
+	p.asks(ib.WriteOnly, 101, 8)
 	p.wants("two at once", ack(1))
-	p.asks(wire.WriteOnly, 103, 8)
-	p.asks(wire.WriteOnly, 100, 8)
-	p.wants("a repeated one behind one too early", nak(2, wire.SynSequence))
-	p.asks(wire.WriteOnly, 100, 8)
+	p.asks(ib.WriteOnly, 103, 8)
+	p.asks(ib.WriteOnly, 100, 8)
+	p.wants("a repeated one behind one too early", nak(2, ib.SynSequence))
+	p.asks(ib.WriteOnly, 100, 8)
 	p.wants("a repeated one when the NAK has left", ack(1))
-	p.asks(wire.WriteOnly, 102, 8)
-	p.asks(wire.WriteOnly, 104, 8)
-	p.asks(wire.WriteOnly, 103, 8)
+	p.asks(ib.WriteOnly, 102, 8)
+	p.asks(ib.WriteOnly, 104, 8)
+	p.asks(ib.WriteOnly, 103, 8)
 	p.wants("one too early, and then what was missing", ack(3))
 }
 
@@ -94,23 +94,23 @@ func TestReplaced(t *testing.T) {
 func TestUnserved(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
-	p.asks(wire.WriteOnly, 100, 8)
-	p.asks(wire.FetchAdd, 101, 8)
-	p.asks(wire.ReadRequest, 102, 8)
+	p.asks(ib.WriteOnly, 100, 8)
+	p.asks(ib.FetchAdd, 101, 8)
+	p.asks(ib.ReadRequest, 102, 8)
 	p.hears()
 	e.verdict.Refusal = transport.Access
-	p.asks(wire.WriteOnly, 103, 8)
-	p.wants("refused", nak(3, wire.SynAccess))
+	p.asks(ib.WriteOnly, 103, 8)
+	p.wants("refused", nak(3, ib.SynAccess))
 	e.serving, e.verdict.Refusal = false, transport.Accepted
 	for _, psn := range []int{103, 104, 110} {
-		p.asks(wire.WriteOnly, psn, 8)
-		p.wants("refused again", nak(3, wire.SynAccess))
+		p.asks(ib.WriteOnly, psn, 8)
+		p.wants("refused again", nak(3, ib.SynAccess))
 	}
-	p.asks(wire.WriteOnly, 100, 8)
+	p.asks(ib.WriteOnly, 100, 8)
 	p.wants("taken", ack(2))
-	p.asks(wire.FetchAdd, 101, 8)
-	p.wants("an atomic", answered{wire.AtomicResponse, 1, wire.SynAck})
-	p.asks(wire.ReadRequest, 102, 8)
+	p.asks(ib.FetchAdd, 101, 8)
+	p.wants("an atomic", answered{ib.AtomicResponse, 1, ib.SynAck})
+	p.asks(ib.ReadRequest, 102, 8)
 	p.wants("a READ")
 	r := transport.Request{Length: 8}
 	if _, err := p.conn.Issue(p.now, &r); err != transport.ErrWindow {
@@ -122,14 +122,14 @@ func TestUnserved(t *testing.T) {
 
 	e = &scripted{target: target{serving: true}}
 	p = newPeer(t, e)
-	p.asks(wire.WriteOnly, 100, 8)
+	p.asks(ib.WriteOnly, 100, 8)
 	p.hears()
 	e.serving = false
 	for _, psn := range []int{101, 102} {
-		p.asks(wire.WriteOnly, psn, 8)
+		p.asks(ib.WriteOnly, psn, 8)
 		p.wants("as if nobody were there")
 	}
-	p.asks(wire.WriteOnly, 100, 8)
+	p.asks(ib.WriteOnly, 100, 8)
 	p.wants("taken", ack(0))
 }
 
@@ -137,7 +137,7 @@ func TestUnserved(t *testing.T) {
 func TestNotServingSaysNothing(t *testing.T) {
 	e := &scripted{target: target{serving: true}, verdict: transport.Verdict{Refusal: transport.NotServing}}
 	p := newPeer(t, e)
-	p.asks(wire.WriteOnly, 100, 8)
+	p.asks(ib.WriteOnly, 100, 8)
 	p.wants("not serving")
 }
 
@@ -146,25 +146,25 @@ func TestNotServingSaysNothing(t *testing.T) {
 func TestMessagesCounted(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	for i, c := range []struct {
-		op  wire.Opcode
+		op  ib.Opcode
 		n   int
 		msn uint32
 	}{
-		{wire.SendOnly, 8, 1},
-		{wire.SendFirst, segment, 1},
-		{wire.SendMiddle, segment, 1},
-		{wire.SendLast, 8, 2},
-		{wire.ReadRequest, 8, 3},
-		{wire.FetchAdd, 8, 4},
-		{wire.SendOnlyImm, 0, 5},
+		{ib.SendOnly, 8, 1},
+		{ib.SendFirst, segment, 1},
+		{ib.SendMiddle, segment, 1},
+		{ib.SendLast, 8, 2},
+		{ib.ReadRequest, 8, 3},
+		{ib.FetchAdd, 8, 4},
+		{ib.SendOnlyImm, 0, 5},
 	} {
 		p.asks(c.op, 100+i, c.n)
 		if list := p.hears(); len(list) != 1 || list[0].AETH.MSN != c.msn {
 			t.Errorf("packet %d: %+v, want %d messages", i, list, c.msn)
 		}
 	}
-	p.asks(wire.ReadRequest, 104, 8)
-	p.asks(wire.FetchAdd, 105, 8)
+	p.asks(ib.ReadRequest, 104, 8)
+	p.asks(ib.FetchAdd, 105, 8)
 	for i, h := range p.hears() {
 		if want := []uint32{5, 4}[i]; h.AETH.MSN != want { // one is carried out again, the other is not
 			t.Errorf("asked again, %d: %d messages, want %d", i, h.AETH.MSN, want)
@@ -177,12 +177,12 @@ func TestMessagesCounted(t *testing.T) {
 func TestAnswersInOrder(t *testing.T) {
 	e := &scripted{target: target{serving: true}, rate: func(now transport.Time) transport.Time { return now + 5000 }}
 	p := newPeer(t, e)
-	p.asks(wire.WriteOnly, 100, 8)
-	p.asks(wire.ReadRequest, 101, 8)
+	p.asks(ib.WriteOnly, 100, 8)
+	p.asks(ib.ReadRequest, 101, 8)
 	p.wants("what is before", ack(0))
-	p.asks(wire.WriteOnly, 100, 8) // again: acknowledged as of now, which includes the READ
+	p.asks(ib.WriteOnly, 100, 8) // again: acknowledged as of now, which includes the READ
 	p.wants("the READ itself")
-	p.asks(wire.WriteOnly, 102, 8)
+	p.asks(ib.WriteOnly, 102, 8)
 	p.wants("what is behind")
 	p.now += 5000
 	p.wants("in time", only(1), ack(2))
@@ -193,16 +193,16 @@ func TestAnswersInOrder(t *testing.T) {
 func TestRateOfAnswers(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
-	p.asks(wire.ReadRequest, 100, 8)
+	p.asks(ib.ReadRequest, 100, 8)
 	p.wants("without a rate", only(0))
 	e.rate = func(now transport.Time) transport.Time { return now - 1 }
-	p.asks(wire.ReadRequest, 101, 8)
+	p.asks(ib.ReadRequest, 101, 8)
 	p.wants("whose time has come", only(1))
 	if c := p.acct.Counters; c.RateWaits != 0 || c.PullsDeferred != 0 {
 		t.Errorf("%+v", c)
 	}
 	e.rate = func(now transport.Time) transport.Time { return now + 7777 }
-	p.asks(wire.ReadRequest, 102, 8)
+	p.asks(ib.ReadRequest, 102, 8)
 	p.wants("at once")
 	p.now += 7776
 	p.wants("too early")
@@ -218,12 +218,12 @@ func TestRateOfAnswers(t *testing.T) {
 
 // TestBetweenPackets: within a message nothing else comes, neither a READ nor an atomic.
 func TestBetweenPackets(t *testing.T) {
-	for _, op := range []wire.Opcode{wire.ReadRequest, wire.FetchAdd, wire.SendOnly, wire.WriteMiddle} {
+	for _, op := range []ib.Opcode{ib.ReadRequest, ib.FetchAdd, ib.SendOnly, ib.WriteMiddle} {
 		e := &scripted{target: target{serving: true}}
 		p := newPeer(t, e)
-		p.asks(wire.SendFirst, 100, segment)
+		p.asks(ib.SendFirst, 100, segment)
 		p.asks(op, 101, segment)
-		p.wants(op.String(), nak(1, wire.SynInvalid))
+		p.wants(op.Info().Name, nak(1, ib.SynInvalid))
 		if !slices.Equal(e.refused, []transport.Refusal{transport.Invalid}) || len(e.packets) != 1 {
 			t.Errorf("%v: refused %v, %d packets placed", op, e.refused, len(e.packets))
 		}
@@ -232,14 +232,14 @@ func TestBetweenPackets(t *testing.T) {
 
 // TestRefusals: what a peer is told, and the queue pair.
 func TestRefusals(t *testing.T) {
-	for why, want := range map[transport.Refusal]wire.Syndrome{
-		transport.Access: wire.SynAccess, transport.Operation: wire.SynOperation, transport.Invalid: wire.SynInvalid,
+	for why, want := range map[transport.Refusal]ib.Syndrome{
+		transport.Access: ib.SynAccess, transport.Operation: ib.SynOperation, transport.Invalid: ib.SynInvalid,
 	} {
-		for _, op := range []wire.Opcode{wire.ReadRequest, wire.FetchAdd} {
+		for _, op := range []ib.Opcode{ib.ReadRequest, ib.FetchAdd} {
 			e := &scripted{target: target{serving: true}, refusal: why}
 			p := newPeer(t, e)
 			p.asks(op, 100, 8)
-			p.wants(op.String(), nak(0, want))
+			p.wants(op.Info().Name, nak(0, want))
 			if s := p.ports[0].Stats(); !slices.Equal(e.refused, []transport.Refusal{why}) || s.Refused != 1 || p.acct.Refused != 1 || p.acct.PullsRx != 0 {
 				t.Errorf("%v: refused %v, %+v, %+v", op, e.refused, s, p.acct.Counters)
 			}
@@ -251,14 +251,14 @@ func TestRefusals(t *testing.T) {
 func TestMemoryGoneLater(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
-	p.asks(wire.ReadRequest, 100, 600)
-	p.asks(wire.ReadRequest, 103, 8)
-	if h, _ := p.next(); h.BTH.Opcode != wire.ReadRespFirst {
-		t.Fatalf("%v", h.BTH.Opcode)
+	p.asks(ib.ReadRequest, 100, 600)
+	p.asks(ib.ReadRequest, 103, 8)
+	if h, _ := p.next(); h.BTH.Opcode != ib.ReadRespFirst {
+		t.Fatalf("%s", wire.Opcodes.Name(h.BTH.Opcode))
 	}
 	e.gone = true
 	p.wants("before it is known")
-	p.wants("refused", nak(1, wire.SynOperation))
+	p.wants("refused", nak(1, ib.SynOperation))
 	if s := p.ports[0].Stats(); !slices.Equal(e.refused, []transport.Refusal{transport.Operation}) || s.Refused != 1 || p.acct.Refused != 1 {
 		t.Errorf("refused %v, %+v, %+v", e.refused, s, p.acct.Counters)
 	}
@@ -267,7 +267,7 @@ func TestMemoryGoneLater(t *testing.T) {
 // TestZeroBytesOfMemory: a READ of nothing looks at no memory.
 func TestZeroBytesOfMemory(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}, gone: true})
-	p.asks(wire.ReadRequest, 100, 0)
+	p.asks(ib.ReadRequest, 100, 0)
 	p.wants("nothing", only(0))
 }
 
@@ -275,25 +275,25 @@ func TestZeroBytesOfMemory(t *testing.T) {
 // result has that is none.
 func TestAtomicOfPSN0(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}}, func(x *transport.Terms) { x.PSN = 2 })
-	p.asks(wire.FetchAdd, 2, 8)
+	p.asks(ib.FetchAdd, 2, 8)
 	p.hears()
-	p.asks(wire.FetchAdd, 0, 8)
+	p.asks(ib.FetchAdd, 0, 8)
 	p.wants("never carried out")
-	p.asks(wire.FetchAdd, 2, 8)
-	p.wants("again", answered{wire.AtomicResponse, 2 - 100, wire.SynAck})
+	p.asks(ib.FetchAdd, 2, 8)
+	p.wants("again", answered{ib.AtomicResponse, 2 - 100, ib.SynAck})
 }
 
 // TestResponderCounts: the account has each packet and byte once.
 func TestResponderCounts(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
-	p.asks(wire.SendFirst, 100, segment)
-	p.asks(wire.SendLast, 101, 44)
-	p.asks(wire.ReadRequest, 102, 600)
-	p.asks(wire.FetchAdd, 105, 8)
+	p.asks(ib.SendFirst, 100, segment)
+	p.asks(ib.SendLast, 101, 44)
+	p.asks(ib.ReadRequest, 102, 600)
+	p.asks(ib.FetchAdd, 105, 8)
 	e.verdict.Refusal = transport.NotReady
 	for range 2 {
-		p.asks(wire.SendOnly, 106, 8)
+		p.asks(ib.SendOnly, 106, 8)
 	}
 	want := transport.Counters{PushesRx: 2, BytesRx: 300, PullsRx: 4, RNRTx: 2}
 	if p.acct.Counters != want {
@@ -303,7 +303,7 @@ func TestResponderCounts(t *testing.T) {
 		t.Errorf("messages %d, packets %+v", e.lengths, e.packets)
 	}
 	list := p.hears()
-	if last := list[len(list)-1]; last.AETH.Syndrome != wire.SynRNR|1 { // the target's timer
+	if last := list[len(list)-1]; last.AETH.Syndrome != ib.SynRNR|1 { // the target's timer
 		t.Errorf("syndrome %#x", last.AETH.Syndrome)
 	}
 }
@@ -318,7 +318,7 @@ func TestNotifications(t *testing.T) {
 		p.way.Class = 0x20 | ecn
 		p.now += after
 		p.pkey = []uint16{0xffff, 0x7fff}[psn&1] // of a full and of a limited member
-		p.asks(wire.WriteOnly, psn, 8)
+		p.asks(ib.WriteOnly, psn, 8)
 		psn++
 		for _, h := range p.hears() {
 			if h.BTH.Opcode == wire.CNP {
@@ -362,14 +362,14 @@ func TestNotifications(t *testing.T) {
 // TestTurns: a connection that has answers and requests to send does so in turns.
 func TestTurns(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
-	p.asks(wire.ReadRequest, 100, 10*segment)
+	p.asks(ib.ReadRequest, 100, 10*segment)
 	p.posts(abi.OpWrite, 10*segment)
 	list := p.hears()
 	if len(list) != 20 {
 		t.Fatalf("%d packets", len(list))
 	}
 	for i := range list {
-		if i > 0 && list[i].BTH.Opcode.Info().Response == list[i-1].BTH.Opcode.Info().Response {
+		if i > 0 && (list[i].BTH.Opcode.Info().Kind == ib.KindResponse) == (list[i-1].BTH.Opcode.Info().Kind == ib.KindResponse) {
 			t.Errorf("packets %d and %d are of one kind", i-1, i)
 		}
 	}
@@ -378,17 +378,17 @@ func TestTurns(t *testing.T) {
 // TestParting: a connection that its queue pair left answers for a second what it had taken.
 func TestParting(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
-	p.asks(wire.WriteOnly, 100, 8)
+	p.asks(ib.WriteOnly, 100, 8)
 	p.hears()
 	p.conn.Drain(p.now)
 	p.now += 1e9 - 1
-	p.asks(wire.WriteOnly, 101, 8)
+	p.asks(ib.WriteOnly, 101, 8)
 	p.wants("what is new")
-	p.asks(wire.WriteOnly, 100, 8)
+	p.asks(ib.WriteOnly, 100, 8)
 	p.wants("what it had taken", ack(0))
 	p.now++
 	p.hears()
-	p.asks(wire.WriteOnly, 100, 8)
+	p.asks(ib.WriteOnly, 100, 8)
 	p.wants("a second later")
 	if s := p.ports[0].Stats(); s.Strange != 1 || len(p.ports[0].Conns()) != 0 {
 		t.Errorf("%+v, %+v", s, p.ports[0].Conns())
@@ -402,7 +402,7 @@ func TestSilentPeers(t *testing.T) {
 		p := newPeer(t, &scripted{target: target{serving: true}})
 		const packets = 10
 		for i := range 16 {
-			p.asks(wire.ReadRequest, 100+packets*i, packets*segment)
+			p.asks(ib.ReadRequest, 100+packets*i, packets*segment)
 		}
 		sent, want := 0, 16*packets
 		for range packets {
@@ -430,10 +430,10 @@ func TestSharedReceiveQueue(t *testing.T) {
 	e := &reachable{scripted: scripted{target: target{serving: true}}, srq: 5}
 	p := newPeer(t, e, func(x *transport.Terms) { x.XRC = true })
 	send := func(psn int, srq uint32) {
-		p.sends(wire.Headers{BTH: wire.BTH{Opcode: wire.XRC | wire.SendOnly, PSN: wire.PSN(psn), AckReq: true}, XRC: wire.XRCETH{SRQ: srq}}, 8)
+		p.sends(wire.Headers{BTH: wire.BTH{Opcode: ib.XRC | ib.SendOnly, PSN: wire.PSN(psn), AckReq: true}, Extended: ib.Extended{XRC: ib.XRCETH{SRQ: srq}}}, 8)
 	}
 	xrc := func(a answered) answered {
-		a.op |= wire.XRC
+		a.op |= ib.XRC
 		return a
 	}
 	send(100, 5)
@@ -441,7 +441,7 @@ func TestSharedReceiveQueue(t *testing.T) {
 	send(100, 6)
 	p.wants("again, at another")
 	send(101, 6)
-	p.wants("at another", xrc(nak(1, wire.SynInvalid)))
+	p.wants("at another", xrc(nak(1, ib.SynInvalid)))
 	if len(e.packets) != 1 || !slices.Equal(e.refused, []transport.Refusal{transport.Invalid}) {
 		t.Errorf("%d packets placed, refused %v", len(e.packets), e.refused)
 	}
@@ -460,14 +460,18 @@ func TestMaskedAtomics(t *testing.T) {
 	for _, xrc := range []bool{false, true} {
 		e := &adder{reachable: reachable{scripted: scripted{target: target{serving: true}}}}
 		p := newPeer(t, e, func(x *transport.Terms) { x.XRC = xrc })
-		ops := []wire.Opcode{wire.CmpSwap, wire.FetchAdd, wire.MaskedCmpSwap, wire.MaskedFetchAdd}
+		ops := []ib.Opcode{ib.CmpSwap, ib.FetchAdd, ib.MaskedCmpSwap, ib.MaskedFetchAdd}
 		for i, op := range ops {
+			service := ib.RC
 			if xrc {
-				op |= wire.XRC
+				service = ib.XRC
 			}
 			p.sends(wire.Headers{
-				BTH: wire.BTH{Opcode: op, PSN: wire.PSN(100 + i), AckReq: true}, Atomic: falcon.AtomicETH{VA: 8, RKey: 7, SwapAdd: 1, Compare: 2},
-				Mask: falcon.AtomicMaskETH{SwapAdd: 3, Compare: 4},
+				BTH: wire.BTH{Opcode: wire.Opcode(service, op), PSN: wire.PSN(100 + i), AckReq: true},
+				Extended: ib.Extended{
+					Atomic: ib.AtomicETH{VA: 8, RKey: 7, SwapAdd: 1, Compare: 2},
+					Mask:   ib.AtomicMaskETH{SwapAdd: 3, Compare: 4},
+				},
 			}, 0)
 		}
 		want := []abi.Opcode{abi.OpCmpSwap, abi.OpFetchAdd, abi.OpMaskedCmpSwap, abi.OpMaskedFetchAdd}

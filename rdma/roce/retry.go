@@ -21,7 +21,7 @@ const mostRTO transport.Time = 1e9
 // patience returns how long verbs allow a packet to be unanswered, for one attempt and for all
 // together.
 func (s *requester) patience() (once, altogether transport.Time, forever bool) {
-	x := s.terms.Sending
+	x := s.end.terms.Sending
 	if x.Timeout == 0 {
 		return mostRTO, 0, true
 	}
@@ -38,14 +38,14 @@ func (s *requester) rewind() {
 	}
 	s.sent, s.flying, s.quiet = 0, 0, 0
 	s.rewound, s.rtt.timing = true, false
-	s.wake()
+	s.end.wake()
 }
 
 // missing handles an answer which shows that another one was lost.
 func (s *requester) missing(now transport.Time) {
 	if !s.rewound {
-		s.port.stats.Missing++
-		s.e.congestion.Lost(&s.traffic, now)
+		s.end.port.stats.Missing++
+		s.end.e.congestion.Lost(&s.traffic, now)
 		s.rewind()
 	}
 }
@@ -56,7 +56,7 @@ func (s *requester) watch(now transport.Time) {
 	case s.notReady: // the timer is the peer's
 		return
 	case s.flying == 0:
-		s.stop(&s.timer)
+		s.end.stop(&s.timer)
 		return
 	}
 	once, altogether, forever := s.patience()
@@ -64,7 +64,7 @@ func (s *requester) watch(now transport.Time) {
 	if !forever {
 		at = min(at, max(s.heard+altogether, now))
 	}
-	s.arm(&s.timer, kindRetry, at)
+	s.end.arm(&s.timer, kindRetry, at)
 }
 
 // progress records that everything before psn was answered. The pause before the next retry stays
@@ -75,10 +75,10 @@ func (s *requester) progress(now transport.Time, psn wire.PSN, packets int) {
 		s.rto = s.rtt.rto()
 	}
 	s.traffic.Trip = s.rtt.smoothed
-	s.e.congestion.Answered(&s.traffic, now, packets, packets*s.segment)
+	s.end.e.congestion.Answered(&s.traffic, now, packets, packets*s.end.segment)
 	s.heard, s.rewound, s.lastRNR = now, false, false
 	s.watch(now)
-	s.wake()
+	s.end.wake()
 }
 
 // timedOut sends again, or gives up.
@@ -86,10 +86,10 @@ func (s *requester) timedOut(now transport.Time) {
 	if s.notReady {
 		s.notReady = false
 		s.heard = now
-		s.wake()
+		s.end.wake()
 		return
 	}
-	if s.entries.Len() == 0 || s.user == nil {
+	if s.entries.Len() == 0 || s.end.user == nil {
 		return
 	}
 	if _, altogether, forever := s.patience(); !forever && now >= s.heard+altogether {
@@ -100,8 +100,58 @@ func (s *requester) timedOut(now transport.Time) {
 		s.fail(now, st, 0)
 		return
 	}
-	s.port.stats.Timeouts++
-	s.e.congestion.Collapsed(&s.traffic, now)
+	s.end.port.stats.Timeouts++
+	s.end.e.congestion.Collapsed(&s.traffic, now)
 	s.rewind()
 	s.rto *= 2
+}
+
+const (
+	leastRTO transport.Time = 10e6  // hosts without real-time scheduling stall for milliseconds
+	firstRTO transport.Time = 100e6 // before the first answer
+)
+
+// roundTrip measures how long answers take (RFC 6298). It times one packet at a time, and never one
+// that was sent again (Karn).
+type roundTrip struct {
+	smoothed, varies transport.Time
+	timing           bool
+	of               wire.PSN
+	since            transport.Time
+}
+
+// sent records that a packet that asks for an answer was sent for the first time.
+func (t *roundTrip) sent(now transport.Time, psn wire.PSN) {
+	if !t.timing {
+		t.timing, t.of, t.since = true, psn, now
+	}
+}
+
+// answered records that everything before psn was answered. It reports whether that measured a
+// round trip.
+func (t *roundTrip) answered(now transport.Time, psn wire.PSN) bool {
+	if !t.timing || psn.Sub(t.of) <= 0 {
+		return false
+	}
+	t.timing = false
+	took := now - t.since
+	if t.smoothed == 0 {
+		t.smoothed, t.varies = took, took/2
+		return true
+	}
+	off := took - t.smoothed
+	if off < 0 {
+		off = -off
+	}
+	t.varies += (off - t.varies) / 4
+	t.smoothed += (took - t.smoothed) / 8
+	return true
+}
+
+// rto returns the retransmission timeout.
+func (t *roundTrip) rto() transport.Time {
+	if t.smoothed == 0 {
+		return firstRTO
+	}
+	return max(t.smoothed+4*t.varies, leastRTO)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/roce/cc"
-	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
@@ -100,7 +100,7 @@ func TestLastWordNotReady(t *testing.T) {
 		p.posts(abi.OpSend, 8)
 		p.posts(abi.OpSend, 8)
 		p.hears()
-		p.naks(100, wire.SynRNR|1)
+		p.naks(100, ib.SynRNR|1)
 		p.now += 1e6
 		p.hears()
 		if answered {
@@ -139,17 +139,17 @@ func TestWindowIsFull(t *testing.T) {
 	if at := psns(p.hears()); !slices.Equal(at, []int{0, 20}) {
 		t.Errorf("sends %v", at)
 	}
-	p.answers(wire.ReadRespFirst, 100, wire.SynAck, 256) // one less, the window one larger
+	p.answers(ib.ReadRespFirst, 100, ib.SynAck, 256) // one less, the window one larger
 	if at := psns(p.hears()); !slices.Equal(at, []int{32, 33}) {
 		t.Errorf("sends %v behind the READs", at)
 	}
-	p.answers(wire.ReadRespMiddle, 102, wire.SynAck, 256) // 16 may be under way, the first READ lacks 19
+	p.answers(ib.ReadRespMiddle, 102, ib.SynAck, 256) // 16 may be under way, the first READ lacks 19
 	if at := psns(p.hears()); !slices.Equal(at, []int{1}) {
 		t.Errorf("sends %v again", at)
 	}
-	p.answers(wire.ReadRespMiddle, 101, wire.SynAck, 256)
+	p.answers(ib.ReadRespMiddle, 101, ib.SynAck, 256)
 	for i := 2; i < 19; i++ {
-		p.answers(wire.ReadRespMiddle, 100+i, wire.SynAck, 256)
+		p.answers(ib.ReadRespMiddle, 100+i, ib.SynAck, 256)
 	}
 	if at := psns(p.hears()); !slices.Equal(at, []int{20, 32, 33}) {
 		t.Errorf("sends %v again", at)
@@ -164,9 +164,9 @@ func TestResponsesAfterRewind(t *testing.T) {
 		p.posts(abi.OpWrite, 8)
 	}
 	p.hears()
-	p.naks(100, wire.SynSequence) // half the window
-	p.answers(wire.ReadRespFirst, 100, wire.SynAck, 256)
-	p.answers(wire.ReadRespMiddle, 101, wire.SynAck, 256)
+	p.naks(100, ib.SynSequence) // half the window
+	p.answers(ib.ReadRespFirst, 100, ib.SynAck, 256)
+	p.answers(ib.ReadRespMiddle, 101, ib.SynAck, 256)
 	if at := psns(p.hears()); len(at) != 1+cc.FirstWindow/2-2 || at[0] != 2 {
 		t.Errorf("sends %v, of which the READ stands for two", at)
 	}
@@ -304,8 +304,8 @@ func TestRate(t *testing.T) {
 			t.Errorf("packet %d leaves at %d, want %d", i, p.now-begun, at-begun)
 		}
 		bytes += list[0].size
-		p.asks(wire.WriteOnly, 100+i, 8)
-		if list := p.hears(); len(list) != 1 || list[0].BTH.Opcode != wire.Acknowledge {
+		p.asks(ib.WriteOnly, 100+i, 8)
+		if list := p.hears(); len(list) != 1 || list[0].BTH.Opcode != ib.Acknowledge {
 			t.Errorf("packet %d: an acknowledgement waits", i)
 		}
 		if !list[0].BTH.AckReq {

@@ -5,11 +5,11 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
-	falcon "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // traced is a peer of a connection whose function is traced: one queue pair of it, or with 0 all.
@@ -55,7 +55,7 @@ func TestTraceOfRequests(t *testing.T) {
 		acked int
 	}{
 		"acknowledged": {nil, func(p *peer) { p.acks(102) }, 3},
-		"refused":      {nil, func(p *peer) { p.naks(101, wire.SynAccess) }, 2},
+		"refused":      {nil, func(p *peer) { p.naks(101, ib.SynAccess) }, 2},
 		"unanswered":   {[]func(*transport.Terms){func(x *transport.Terms) { x.Sending.RetryCount = 0 }}, func(p *peer) { p.now += 1e9 }, 0},
 		"unreliable":   {[]func(*transport.Terms){unreliable}, func(*peer) {}, 0},
 	} {
@@ -80,12 +80,12 @@ func TestTraceOfServed(t *testing.T) {
 		asks func(p *peer)
 		want map[trace.Kind]int
 	}{
-		"WRITE": {func(p *peer) { p.asks(wire.WriteOnly, 100, 8) }, map[trace.Kind]int{trace.Received: 1, trace.Opened: 1, trace.Delivered: 1, trace.Answered: 1}},
+		"WRITE": {func(p *peer) { p.asks(ib.WriteOnly, 100, 8) }, map[trace.Kind]int{trace.Received: 1, trace.Opened: 1, trace.Delivered: 1, trace.Answered: 1}},
 		"READ of three packets": {
-			func(p *peer) { p.asks(wire.ReadRequest, 100, 600) },
+			func(p *peer) { p.asks(ib.ReadRequest, 100, 600) },
 			map[trace.Kind]int{trace.Received: 1, trace.Opened: 1, trace.Delivered: 1, trace.Scheduled: 3, trace.Sealed: 3, trace.Gone: 1},
 		},
-		"too early": {func(p *peer) { p.asks(wire.WriteOnly, 101, 8) }, map[trace.Kind]int{trace.Received: 1, trace.Opened: 1}}, // a NAK answers nothing
+		"too early": {func(p *peer) { p.asks(ib.WriteOnly, 101, 8) }, map[trace.Kind]int{trace.Received: 1, trace.Opened: 1}}, // a NAK answers nothing
 	} {
 		p, _, ring := traced(t, 0)
 		c.asks(p)
@@ -99,21 +99,21 @@ func TestTraceOfServed(t *testing.T) {
 // TestTraceWanted: a completion follows what takes a receive, and it is noted of the last packet
 // alone.
 func TestTraceWanted(t *testing.T) {
-	for _, service := range []wire.Opcode{wire.RC, wire.UC} {
-		p, _, ring := traced(t, 0, func(x *transport.Terms) { x.Unreliable = service == wire.UC })
+	for _, service := range []ib.Opcode{ib.RC, ib.UC} {
+		p, _, ring := traced(t, 0, func(x *transport.Terms) { x.Unreliable = service == ib.UC })
 		for i, c := range []struct {
-			op     wire.Opcode
+			op     ib.Opcode
 			n      int
 			whole  uint32
 			wanted bool
 		}{
-			{wire.SendFirst, segment, 0, false},
-			{wire.SendLast, 8, 0, true},
-			{wire.WriteFirst, segment, segment + 8, false},
-			{wire.WriteLastImm, 8, 0, true},
-			{wire.WriteOnly, 8, 8, false},
+			{ib.SendFirst, segment, 0, false},
+			{ib.SendLast, 8, 0, true},
+			{ib.WriteFirst, segment, segment + 8, false},
+			{ib.WriteLastImm, 8, 0, true},
+			{ib.WriteOnly, 8, 8, false},
 		} {
-			h := wire.Headers{BTH: wire.BTH{Opcode: service | c.op, PSN: wire.PSN(100 + i)}, RETH: falcon.RETH{RKey: 7, Length: c.whole}}
+			h := wire.Headers{BTH: wire.BTH{Opcode: service | c.op, PSN: wire.PSN(100 + i)}, Extended: ib.Extended{RETH: ib.RETH{RKey: 7, Length: c.whole}}}
 			p.sends(h, c.n)
 			delivered := 0
 			list, _ := ring.Take(nil)
@@ -136,14 +136,14 @@ func TestTraceWanted(t *testing.T) {
 func TestTraceOfOthers(t *testing.T) {
 	for _, unreliable := range []bool{false, true} {
 		p, _, ring := traced(t, 99, func(x *transport.Terms) { x.Unreliable = unreliable })
-		service := wire.RC
+		service := ib.RC
 		if unreliable {
-			service = wire.UC
+			service = ib.UC
 		}
 		p.posts(abi.OpWrite, 8)
-		p.asks(service|wire.WriteOnly, 100, 8)
+		p.asks(service|ib.WriteOnly, 100, 8)
 		if !unreliable {
-			p.asks(wire.ReadRequest, 101, 8)
+			p.asks(ib.ReadRequest, 101, 8)
 		}
 		p.leave()
 		p.acks(100)
@@ -157,8 +157,8 @@ func TestTraceOfOthers(t *testing.T) {
 func TestTraceOrder(t *testing.T) {
 	p, _, ring := traced(t, 0, func(x *transport.Terms) { x.Sending.PSN, x.PSN = 1<<24-1, 1<<24-1 })
 	p.posts(abi.OpWrite, 2*segment)
-	p.asks(wire.WriteOnly, 1<<24-1, 8)
-	p.asks(wire.WriteOnly, 0, 8)
+	p.asks(ib.WriteOnly, 1<<24-1, 8)
+	p.asks(ib.WriteOnly, 0, 8)
 	p.leave()
 	list, _ := ring.Take(nil)
 	last := map[trace.Kind]uint32{}

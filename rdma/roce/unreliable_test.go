@@ -6,9 +6,9 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
-	falcon "github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // listener is a target that notes the messages that came, by the last packet's PSN.
@@ -24,9 +24,9 @@ func (l *listener) Complete(_ transport.Time, p *transport.Packet, n uint64, _ a
 
 // TestUnreliableSequence checks how a responder handles packets by their PSNs. Nothing is answered.
 func TestUnreliableSequence(t *testing.T) {
-	const first, middle, last, only = wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.SendOnly
+	const first, middle, last, only = ib.SendFirst, ib.SendMiddle, ib.SendLast, ib.SendOnly
 	type packet struct {
-		op  wire.Opcode
+		op  ib.Opcode
 		psn int // behind the first expected
 		n   int
 	}
@@ -48,7 +48,7 @@ func TestUnreliableSequence(t *testing.T) {
 		{"an old packet, nearly one of a new beginning", []packet{{only, 300, 3}, {only, 301 - 255, 3}, {only, 301, 3}}, []uint32{300, 301}},
 		{"just far enough for a new beginning", []packet{{only, 300, 3}, {only, 301 - 256, 3}, {only, 301 - 255, 3}}, []uint32{300, 45, 46}},
 		{"the peer begins anew", []packet{{only, 5000, 3}, {first, 0, 256}, {last, 1, 9}}, []uint32{5000, 1}},
-		{"a WRITE within a SEND", []packet{{first, 0, 256}, {wire.WriteMiddle, 1, 256}, {last, 2, 7}, {only, 3, 3}}, []uint32{3}},
+		{"a WRITE within a SEND", []packet{{first, 0, 256}, {ib.WriteMiddle, 1, 256}, {last, 2, 7}, {only, 3, 3}}, []uint32{3}},
 		{"a middle that is too short", []packet{{first, 0, 256}, {middle, 1, 255}, {last, 2, 7}, {only, 3, 3}}, []uint32{3}},
 		{"a last that is too long", []packet{{first, 0, 256}, {last, 1, 300}, {only, 2, 3}}, []uint32{2}},
 	} {
@@ -59,10 +59,10 @@ func TestUnreliableSequence(t *testing.T) {
 			way := wire.Way{Src: w.ports[1].Addr, Dst: w.ports[0].Addr, Hops: 64, SrcPort: 0xc000}
 			for _, x := range c.packets {
 				h := wire.Headers{BTH: wire.BTH{
-					Opcode: wire.UC | x.op, DestQP: 17, PSN: wire.PSN(100).Add(x.psn), PKey: wire.DefaultPKey, AckReq: true, Pad: uint8(falcon.PadLen(x.n)),
+					Opcode: ib.UC | x.op, DestQP: 17, PSN: wire.PSN(100).Add(x.psn), PKey: wire.DefaultPKey, AckReq: true, Pad: uint8(ib.PadLen(x.n)),
 				}}
 				packet := h.Append(make([]byte, way.HeaderLen()))
-				packet = append(packet, make([]byte, x.n+falcon.PadLen(x.n)+wire.ICRCLen)...)
+				packet = append(packet, make([]byte, x.n+ib.PadLen(x.n)+wire.ICRCLen)...)
 				way.Put(packet)
 				w.ports[0].Receive(1e9, packet)
 				if w.engines[0].Run(1e9); w.engines[0].Waiting() {
@@ -82,7 +82,9 @@ func TestUnreliableSequence(t *testing.T) {
 // TestUnreliableService: an unreliable connection takes no opcode of another service, masked
 // atomics over XRC among them, whose prefix is that of its own with the manufacturer's bits.
 func TestUnreliableService(t *testing.T) {
-	for _, op := range []wire.Opcode{wire.XRC | wire.MaskedCmpSwap, wire.XRC | wire.MaskedFetchAdd, wire.MaskedFetchAdd, wire.SendOnly, wire.XRC | wire.WriteOnly} {
+	for _, op := range []ib.Opcode{
+		wire.Opcode(ib.XRC, ib.MaskedCmpSwap), wire.Opcode(ib.XRC, ib.MaskedFetchAdd), wire.Opcode(ib.RC, ib.MaskedFetchAdd), ib.SendOnly, ib.XRC | ib.WriteOnly,
+	} {
 		w := newWorld(1, false, 1500, sim.Impairment{})
 		own, e := w.connect(0), &listener{target: target{serving: true}}
 		attachUC(t, own, e, 17, 18)
@@ -102,13 +104,13 @@ func TestUnreliableCounts(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e, func(x *transport.Terms) { x.Unreliable = true })
 	for _, x := range []struct {
-		op     wire.Opcode
+		op     ib.Opcode
 		psn, n int
-	}{{wire.SendFirst, 100, segment}, {wire.SendLast, 101, 44}, {wire.SendLast, 102, 7}, {wire.WriteOnly, 103, 8}} {
-		p.asks(wire.UC|x.op, x.psn, x.n)
+	}{{ib.SendFirst, 100, segment}, {ib.SendLast, 101, 44}, {ib.SendLast, 102, 7}, {ib.WriteOnly, 103, 8}} {
+		p.asks(ib.UC|x.op, x.psn, x.n)
 	}
 	e.verdict.Refusal = transport.NotReady
-	p.asks(wire.UC|wire.SendOnly, 104, 8)
+	p.asks(ib.UC|ib.SendOnly, 104, 8)
 	if want := (transport.Counters{PushesRx: 3, BytesRx: 308}); p.acct.Counters != want || p.ports[0].Stats().Received != 5 {
 		t.Errorf("%+v, want %+v", p.acct.Counters, want)
 	}

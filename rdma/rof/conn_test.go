@@ -7,15 +7,16 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // TestAttach: the terms that a connection accepts: segments of whole words and at least
 // leastSegment bytes, and a peer whose number fits.
 func TestAttach(t *testing.T) {
 	for name, c := range map[string]struct {
-		mtu       int // of the carrier
+		mtu       int // of the pipe
 		path      int
 		peer      uint32
 		unordered bool
@@ -26,9 +27,9 @@ func TestAttach(t *testing.T) {
 		"least":                  {mtu: 4096, path: 64, segment: 64},
 		"less":                   {mtu: 4096, path: 63},
 		"no whole words":         {mtu: 4096, path: 71, segment: 68},
-		"least carrier":          {mtu: 64 + wire.MaxDataHeaderLen, path: 1024, segment: 64},
-		"smaller carrier":        {mtu: 63 + wire.MaxDataHeaderLen, path: 1024},
-		"carrier of a path's":    {mtu: 1024 + wire.MaxDataHeaderLen, path: 1024, segment: 1024},
+		"least pipe":             {mtu: 64 + wire.MaxDataHeaderLen, path: 1024, segment: 64},
+		"smaller pipe":           {mtu: 63 + wire.MaxDataHeaderLen, path: 1024},
+		"pipe of a path's":       {mtu: 1024 + wire.MaxDataHeaderLen, path: 1024, segment: 1024},
 		"greatest peer":          {mtu: 4096, path: 1024, peer: 1<<24 - 1, segment: 1024},
 		"no peer's number":       {mtu: 4096, path: 1024, peer: 1 << 24},
 		"unordered":              {mtu: 4096, path: 1024, unordered: true, segment: 1024},
@@ -36,7 +37,7 @@ func TestAttach(t *testing.T) {
 		"unreliable, no order":   {mtu: 4096, path: 1024, unordered: true, terms: unreliable},
 		"extended, no order too": {mtu: 4096, path: 1024, unordered: true, terms: extended, segment: 1024},
 	} {
-		conn := New().Over(&notes{cfg: falcon.ConnConfig{MTU: c.mtu, Ordered: !c.unordered}})
+		conn := New().Over(&pipe{cfg: falcon.ConnConfig{MTU: c.mtu, Ordered: !c.unordered}})
 		terms := &transport.Terms{Endpoint: &endpoint{}, PathMTU: c.path, Peer: c.peer, Account: &transport.Account{}}
 		if c.terms != nil {
 			c.terms(terms)
@@ -63,17 +64,17 @@ func TestLetGo(t *testing.T) {
 		own, peer := s.issue(post(abi.OpWrite, 8)), s.pull(read(1, 8), readHeader+8)
 		before := s.user.settled
 		end(s)
-		if c := s.carrier.last(); c.what != what || what == "abort" && falcon.CloseReason(c.ulp) != falcon.CloseULP {
+		if c := s.pipe.last(); c.what != what || what == "abort" && falcon.CloseReason(c.ulp) != falcon.CloseULP {
 			t.Errorf("%s: %+v", what, c)
 		}
-		if c := s.push(send(wire.SendOnly, 2, 1, 0), nil); c.code != falconwire.NackNRE || c.ulp != uint8(synNotServing) ||
+		if c := s.push(send(ib.SendOnly, 2, 1, 0), nil); c.code != falconwire.NackNRE || c.ulp != uint8(synNotServing) ||
 			c.rsn != 2 {
 			t.Errorf("%s: a SEND: %+v", what, c)
 		}
 		if c := s.pull(read(2, 8), readHeader+8); c.what != "nack" || c.code != falconwire.NackCID || c.rsn != 3 {
 			t.Errorf("%s: a READ: %+v", what, c)
 		}
-		calls := len(s.carrier.calls)
+		calls := len(s.pipe.calls)
 		for _, kind := range []falcon.EventKind{
 			falcon.EvPushDone, falcon.EvRNR, falcon.EvCredit, falcon.EvClosed,
 			falcon.EvResponseDone,
@@ -86,13 +87,13 @@ func TestLetGo(t *testing.T) {
 		if _, err := s.Fill(falcon.TxnPullData, peer.tag, make([]byte, 400)); err == nil {
 			t.Errorf("%s: a response is sent", what)
 		}
-		if u := s.user; u.settled != before || len(u.done)+len(u.ended)+u.unblocked != 0 || len(s.carrier.calls) != calls {
+		if u := s.user; u.settled != before || len(u.done)+len(u.ended)+u.unblocked != 0 || len(s.pipe.calls) != calls {
 			t.Errorf("%s: %+v", what, u)
 		}
 	}
 }
 
-// TestEvents: which calls a queue pair gets for the events of its carrier.
+// TestEvents: which calls a queue pair gets for the events of its pipe.
 func TestEvents(t *testing.T) {
 	s := newStage(t, true, nil)
 	s.Handle(testNow, &falcon.Event{Kind: falcon.EvCredit})
@@ -109,7 +110,7 @@ func TestEvents(t *testing.T) {
 
 // TestExplain: the texts for packets of this end's requests, and of the responses to them.
 func TestExplain(t *testing.T) {
-	if s := New().Over(&notes{}); s.Explain(nil, true) != "" {
+	if s := New().Over(&pipe{}); s.Explain(nil, true) != "" {
 		t.Error("a connection of nobody says something")
 	}
 	s := newStage(t, true, nil)
@@ -118,7 +119,7 @@ func TestExplain(t *testing.T) {
 	r.Index, r.WQE.WRID = 41, 0xab
 	s.issue(r)
 	s.issue(r)
-	s.answer(s.carrier.calls[0], falcon.CmplAck, synNone, nil) // and its place is free
+	s.answer(s.pipe.calls[0], falcon.CmplAck, synNone, nil) // and its place is free
 	for _, c := range []struct {
 		b    []byte
 		out  bool
@@ -126,16 +127,16 @@ func TestExplain(t *testing.T) {
 	}{
 		{nil, true, "QP 17"},
 		{packet(headers(0x11, 1), nil), true, "QP 17"},
-		{packet(headers(wire.ReadRequest, 2), nil), true, "QP 17, READ Request, SN 2, WQE 41 (wr_id 0xab), bytes 0 to 256"},
-		{packet(headers(wire.ReadRequest, 3), nil), true, "QP 17, READ Request, SN 3, WQE 41 (wr_id 0xab), bytes 256 to 512"},
+		{packet(headers(ib.ReadRequest, 2), nil), true, "QP 17, READ Request, SN 2, WQE 41 (wr_id 0xab), bytes 0 to 256"},
+		{packet(headers(ib.ReadRequest, 3), nil), true, "QP 17, READ Request, SN 3, WQE 41 (wr_id 0xab), bytes 256 to 512"},
 		{
-			packet(headers(wire.ReadRespOnly, 3), nil), false,
+			packet(headers(ib.ReadRespOnly, 3), nil), false,
 			"QP 17, READ Response Only, SN 3, WQE 41 (wr_id 0xab), bytes 256 to 512",
 		},
-		{packet(headers(wire.ReadRequest, 3), nil), false, "QP 17, READ Request, SN 3"},
-		{packet(headers(wire.ReadRespOnly, 3), nil), true, "QP 17, READ Response Only, SN 3"},
-		{packet(headers(wire.WriteOnly, 1), nil), true, "QP 17, WRITE Only, SN 1"},
-		{packet(headers(wire.ReadRequest, 4), nil), true, "QP 17, READ Request, SN 4"},
+		{packet(headers(ib.ReadRequest, 3), nil), false, "QP 17, READ Request, SN 3"},
+		{packet(headers(ib.ReadRespOnly, 3), nil), true, "QP 17, READ Response Only, SN 3"},
+		{packet(headers(ib.WriteOnly, 1), nil), true, "QP 17, WRITE Only, SN 1"},
+		{packet(headers(ib.ReadRequest, 4), nil), true, "QP 17, READ Request, SN 4"},
 	} {
 		if got := s.Explain(c.b, c.out); got != c.want {
 			t.Errorf("% x, out %t: %q, want %q", c.b, c.out, got, c.want)
@@ -147,5 +148,5 @@ func TestExplain(t *testing.T) {
 func TestWithoutFalcon(t *testing.T) {
 	s := newStage(t, true, nil)
 	s.Prefetch()
-	s.e.CreditsChanged()
+	s.end.e.CreditsChanged()
 }

@@ -1,7 +1,7 @@
 // Package rof implements RDMA over Falcon (specification 0.9), which connections inside a NIC use
 // too. It cuts requests into packets, numbers them, adds the RDMA headers (package wire), and
 // carries out the requests of the peer. To queue pairs it provides the contract of package
-// transport. From the layer below (Carrier) it needs the service of Falcon.
+// transport. From the layer below (Pipe) it needs the service of Falcon.
 //
 //	queue pair        initiator                     Falcon                    target             queue pair
 //	  │ Issue             │                           │                         │                     │
@@ -15,11 +15,16 @@
 //	  │              Done │◀────────────── EvPushDone ┤                         ├── Complete ────────▶│
 //	  │◀──────────────────┤                           │                         │                     │
 //
-// READs and atomics are pulls; answer.go answers them. An atomic runs once, when its request
-// arrives. The data of a READ is read each time Falcon sends the response. status.go defines the
-// syndromes that refusals are sent as. datagrams.go is the connection that two functions share for
-// their datagrams (§6.6.3), link.go manages that connection, outgoing.go queues the datagrams, and
-// links.go holds the links of a function.
+// READs and atomics are pulls. An atomic runs once, when its request arrives. The data of a READ is
+// read each time Falcon sends the response. Datagrams go over a connection that two functions share
+// (§6.6.3).
+//
+//	pipe, engine          what is below, and what the connections of a shard share
+//	conn                  a queue pair's connection: its events, packets and end
+//	initiator             own requests: issued, filled, done
+//	target, pulls         the peer's requests: SENDs and WRITEs, READs and atomics
+//	status                refusals on the wire, and as completions
+//	links, datagrams      the connections for datagrams, and a datagram's way
 //
 // # Ordering and errors
 //

@@ -1,11 +1,13 @@
 package rof
 
 import (
+	"errors"
+
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/pool"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // Engine holds what the connections of one shard share. It is the upper layer of the shard's
@@ -37,17 +39,34 @@ func New() *Engine { return new(Engine) }
 // UseFalcon sets the falcon.Engine whose upper layer e is.
 func (e *Engine) UseFalcon(fe *falcon.Engine) { e.falcon = fe }
 
-// User receives the events of a carrier and writes its packets: a Conn or a Datagrams.
-type User interface {
-	Handle(now falcon.Time, ev *falcon.Event)
-	Fill(kind falcon.TxnKind, tag uint64, dst []byte) (int, error)
-	Explain(packet []byte, out bool) string
-	NoteConcluded(rsn uint32)
-}
-
 // CreditsChanged implements transport.Wire.
 func (e *Engine) CreditsChanged() {
 	if e.falcon != nil {
 		e.falcon.CreditsChanged()
 	}
 }
+
+// HandleEvent handles one event of the falcon engine. Events of connections without a user are
+// dropped.
+func (e *Engine) HandleEvent(now falcon.Time, ev *falcon.Event) {
+	switch u := ev.Conn.User().(type) { // by type: a call through User costs more
+	case *Conn:
+		u.Handle(now, ev)
+	case *datagramConn:
+		u.Handle(now, ev)
+	}
+}
+
+// Fill writes the RDMA headers and data of one packet of c into dst; see falcon.ULP.
+func (e *Engine) Fill(c *falcon.Conn, kind falcon.TxnKind, tag uint64, dst []byte) (int, error) {
+	switch u := c.User().(type) {
+	case *Conn:
+		return u.Fill(kind, tag, dst)
+	case *datagramConn:
+		return u.Fill(kind, tag, dst)
+	}
+	return 0, errGone
+}
+
+// errGone tells the pipe that the data of a packet is no longer available.
+var errGone = errors.New("rdma: the operation is over")

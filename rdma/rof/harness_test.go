@@ -7,9 +7,10 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/transport"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 const (
@@ -19,7 +20,7 @@ const (
 	testNow     = falcon.Time(1e9)
 )
 
-// call is a call that a connection made to its carrier.
+// call is a call that a connection made to its pipe.
 type call struct {
 	what   string
 	tag    uint64
@@ -32,64 +33,89 @@ type call struct {
 	at     falcon.Time
 }
 
-// notes is a carrier that carries nothing. It records the calls, and the test acts as the peer.
-type notes struct {
+// pipe is a pipe that carries nothing. It records the calls, and the test acts as the peer.
+type pipe struct {
 	cfg   falcon.ConnConfig
 	calls []call
 	err   error // of Push, PushLast, Pull and RespondPull
 }
 
-func (n *notes) note(c call) { n.calls = append(n.calls, c) }
+func (p *pipe) note(c call) { p.calls = append(p.calls, c) }
 
 // last returns the last call; its name is empty if there is none.
-func (n *notes) last() (c call) {
-	if len(n.calls) > 0 {
-		c = n.calls[len(n.calls)-1]
+func (p *pipe) last() (c call) {
+	if len(p.calls) > 0 {
+		c = p.calls[len(p.calls)-1]
 	}
 	return c
 }
 
-func (n *notes) issue(c call) error {
-	if n.err == nil {
-		n.note(c)
+// newPipe makes a pipe for datagrams of at most segment bytes.
+func newPipe(segment int) *pipe {
+	return &pipe{cfg: falcon.ConnConfig{LocalCID: 5, MTU: segment + wire.Opcodes[ib.UD|ib.SendOnlyImm].Len}}
+}
+
+// sent returns the tags of the last pushes of messages.
+func (p *pipe) sent() (tags []uint64) {
+	for _, c := range p.calls {
+		if c.what == "last push" {
+			tags = append(tags, c.tag)
+		}
 	}
-	return n.err
+	return tags
 }
 
-func (n *notes) Config() *falcon.ConnConfig { return &n.cfg }
-func (n *notes) SetUser(any)                {}
-
-func (n *notes) Push(_ falcon.Time, tag uint64, length int) error {
-	return n.issue(call{what: "push", tag: tag, length: length})
+// closed returns how often the pipe was closed.
+func (p *pipe) closed() (n int) {
+	for _, c := range p.calls {
+		if c.what == "close" {
+			n++
+		}
+	}
+	return n
 }
 
-func (n *notes) PushLast(_ falcon.Time, tag uint64, length int) error {
-	return n.issue(call{what: "last push", tag: tag, length: length})
+func (p *pipe) issue(c call) error {
+	if p.err == nil {
+		p.note(c)
+	}
+	return p.err
 }
 
-func (n *notes) Pull(_ falcon.Time, tag uint64, reqLen, respLen int) error {
-	return n.issue(call{what: "pull", tag: tag, length: reqLen, most: respLen})
+func (p *pipe) Config() *falcon.ConnConfig { return &p.cfg }
+func (p *pipe) SetUser(any)                {}
+
+func (p *pipe) Push(_ falcon.Time, tag uint64, length int) error {
+	return p.issue(call{what: "push", tag: tag, length: length})
 }
 
-func (n *notes) AckPush(_ falcon.Time, rsn uint32) { n.note(call{what: "ack", rsn: rsn}) }
-
-func (n *notes) NackPush(_ falcon.Time, rsn uint32, code falconwire.NackCode, rnr, ulp uint8) {
-	n.note(call{what: "nack", rsn: rsn, code: code, rnr: rnr, ulp: ulp})
+func (p *pipe) PushLast(_ falcon.Time, tag uint64, length int) error {
+	return p.issue(call{what: "last push", tag: tag, length: length})
 }
 
-func (n *notes) RespondPull(_ falcon.Time, rsn uint32, tag uint64, length int) error {
-	return n.issue(call{what: "respond", rsn: rsn, tag: tag, length: length})
+func (p *pipe) Pull(_ falcon.Time, tag uint64, reqLen, respLen int) error {
+	return p.issue(call{what: "pull", tag: tag, length: reqLen, most: respLen})
 }
 
-func (n *notes) DeferPull(_ falcon.Time, rsn uint32, until falcon.Time) {
-	n.note(call{what: "defer", rsn: rsn, at: until})
+func (p *pipe) AckPush(_ falcon.Time, rsn uint32) { p.note(call{what: "ack", rsn: rsn}) }
+
+func (p *pipe) NackPush(_ falcon.Time, rsn uint32, code falconwire.NackCode, rnr, ulp uint8) {
+	p.note(call{what: "nack", rsn: rsn, code: code, rnr: rnr, ulp: ulp})
 }
 
-func (n *notes) Drain(falcon.Time) { n.note(call{what: "drain"}) }
-func (n *notes) Close(falcon.Time) { n.note(call{what: "close"}) }
+func (p *pipe) RespondPull(_ falcon.Time, rsn uint32, tag uint64, length int) error {
+	return p.issue(call{what: "respond", rsn: rsn, tag: tag, length: length})
+}
 
-func (n *notes) Abort(_ falcon.Time, reason falcon.CloseReason) {
-	n.note(call{what: "abort", ulp: uint8(reason)})
+func (p *pipe) DeferPull(_ falcon.Time, rsn uint32, until falcon.Time) {
+	p.note(call{what: "defer", rsn: rsn, at: until})
+}
+
+func (p *pipe) Drain(falcon.Time) { p.note(call{what: "drain"}) }
+func (p *pipe) Close(falcon.Time) { p.note(call{what: "close"}) }
+
+func (p *pipe) Abort(_ falcon.Time, reason falcon.CloseReason) {
+	p.note(call{what: "abort", ulp: uint8(reason)})
 }
 
 // completion is a message that a connection said is complete.
@@ -229,23 +255,23 @@ func (e *endpoint) Settle(falcon.Time)                   { e.settled++ }
 
 func (e *endpoint) Ended(_ falcon.Time, st abi.WCStatus, _ string) { e.ended = append(e.ended, st) }
 
-// stage is a connection between a queue pair and a carrier of the test.
+// stage is a connection between a queue pair and a pipe of the test.
 type stage struct {
 	*Conn
-	t       testing.TB
-	carrier *notes
-	user    *endpoint
-	rsn     uint32 // of the peer's next request
+	t    testing.TB
+	pipe *pipe
+	user *endpoint
+	rsn  uint32 // of the peer's next request
 }
 
 // newStage makes a connection; change may be nil.
 func newStage(t testing.TB, ordered bool, change func(*transport.Terms)) *stage {
 	t.Helper()
 	s := &stage{
-		t: t, carrier: &notes{cfg: falcon.ConnConfig{LocalCID: 5, Ordered: ordered, MTU: 4096}},
+		t: t, pipe: &pipe{cfg: falcon.ConnConfig{LocalCID: 5, Ordered: ordered, MTU: 4096}},
 		user: &endpoint{serving: true},
 	}
-	s.Conn = New().Over(s.carrier)
+	s.Conn = New().Over(s.pipe)
 	terms := &transport.Terms{
 		Endpoint: s.user, QPN: testQPN, Peer: testPeer, PathMTU: testSegment, Serves: 16, Reads: 16, Account: &s.user.account,
 	}
@@ -260,12 +286,12 @@ func newStage(t testing.TB, ordered bool, change func(*transport.Terms)) *stage 
 
 // packet is a packet of the peer with its data.
 func packet(h wire.Headers, data []byte) []byte {
-	h.RBTH.Pad = uint8(wire.PadLen(len(data)))
+	h.RBTH.Pad = uint8(ib.PadLen(len(data)))
 	return append(append(h.Append(nil), data...), make([]byte, h.RBTH.Pad)...)
 }
 
 // headers are those of a request of the peer to this queue pair.
-func headers(op wire.Opcode, sn uint32) wire.Headers {
+func headers(op ib.Opcode, sn uint32) wire.Headers {
 	return wire.Headers{RBTH: wire.RBTH{Opcode: op, DestQP: testQPN, SN: sn}}
 }
 
@@ -275,7 +301,7 @@ func (s *stage) push(h wire.Headers, data []byte) call { return s.pushRaw(packet
 func (s *stage) pushRaw(b []byte) call {
 	s.rsn++
 	s.Handle(testNow, &falcon.Event{Kind: falcon.EvPush, RSN: s.rsn, Data: b})
-	return s.carrier.last()
+	return s.pipe.last()
 }
 
 // pull has the peer ask for a response of as many bytes.
@@ -284,7 +310,7 @@ func (s *stage) pull(h wire.Headers, asked int) call { return s.pullRaw(packet(h
 func (s *stage) pullRaw(b []byte, asked int) call {
 	s.rsn++
 	s.Handle(testNow, &falcon.Event{Kind: falcon.EvPull, RSN: s.rsn, Data: b, Length: asked})
-	return s.carrier.last()
+	return s.pipe.last()
 }
 
 // response is the packet that answers a pull, as it is sent.
@@ -309,7 +335,7 @@ func (s *stage) issue(r *transport.Request) call {
 	if _, err := s.Issue(testNow, r); err != nil {
 		s.t.Fatal(err)
 	}
-	return s.carrier.last()
+	return s.pipe.last()
 }
 
 // request is the packet of a request, as it is sent.
@@ -332,8 +358,8 @@ func (s *stage) request(c call) (h wire.Headers, data []byte) {
 	return h, data
 }
 
-// answer makes the carrier complete a transaction of this end.
-func (s *stage) answer(c call, code falcon.Completion, syn syndrome, response []byte) {
+// answer makes the pipe complete a transaction of this end.
+func (s *stage) answer(c call, code falcon.Completion, syn ib.Syndrome, response []byte) {
 	kind := falcon.EvPushDone
 	if c.what == "pull" {
 		kind = falcon.EvPullDone

@@ -3,13 +3,13 @@ package rof
 import (
 	"testing"
 
+	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues"
-	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// lines are the links of a function, whose connections are the test's.
+// lines are the links of a function, whose pipes are the test's.
 type lines struct {
 	*Links
 	t       testing.TB
@@ -40,7 +40,7 @@ func (l *lines) handle(n int) *Link { return l.To(address(n), true).(*Link) }
 
 // open is a link that has a connection.
 func (l *lines) open(n int) (*Link, *pipe) {
-	k, c := l.handle(n), &pipe{segment: 1000}
+	k, c := l.handle(n), newPipe(1000)
 	k.Want(l.now)
 	l.connect(k, c)
 	return k, c
@@ -57,6 +57,9 @@ func (l *lines) connect(k *Link, c *pipe) {
 	k.Open(l.now, c, [16]byte{})
 }
 
+// event gives a link an event of its pipe.
+func (l *lines) event(k *Link, ev falcon.Event) { k.conn.Handle(l.now, &ev) }
+
 // until lets time pass.
 func (l *lines) until(at vtime.Time) {
 	l.now = at
@@ -70,26 +73,6 @@ func (l *lines) idle(k *Link) bool {
 }
 
 func (l *lines) lost() uint64 { return l.objects.Account.DatagramsLost }
-
-// pipe is a connection that takes datagrams, and notes which.
-type pipe struct {
-	segment int
-	err     error
-	sent    []uint32
-	closed  int
-}
-
-func (p *pipe) AttachDatagrams(transport.DatagramEndpoint, *transport.Account) int { return p.segment }
-func (p *pipe) ID() uint32                                                         { return 1 }
-func (p *pipe) NoteDelivered(*transport.Datagram, uint32)                          {}
-func (p *pipe) Close(vtime.Time)                                                   { p.closed++ }
-
-func (p *pipe) Send(_ vtime.Time, number uint32, _ *transport.Datagram) error {
-	if p.err == nil {
-		p.sent = append(p.sent, number)
-	}
-	return p.err
-}
 
 // sender waits for a place, and notes how often it was told to go on.
 type sender struct {

@@ -8,24 +8,25 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // read asks for n bytes of this end's memory; its number among READs and atomics is that among all.
 func read(sn, n uint32) wire.Headers {
-	h := headers(wire.ReadRequest, sn)
+	h := headers(ib.ReadRequest, sn)
 	h.SETH.RMSN = sn
-	h.RETH = wire.RETH{VA: 0x1000, RKey: 4, Length: n}
-	h.STETH = wire.STETH{VA: 0x2000, LKey: 6}
+	h.RETH = ib.RETH{VA: 0x1000, RKey: 4, Length: n}
+	h.STETH = ib.STETH{VA: 0x2000, LKey: 6}
 	return h
 }
 
-func atomic(op wire.Opcode, sn uint32) wire.Headers {
+func atomic(op ib.Opcode, sn uint32) wire.Headers {
 	h := headers(op, sn)
 	h.SETH.RMSN = sn
-	h.Atomic = wire.AtomicETH{VA: 0x1000, RKey: 4, SwapAdd: 20, Compare: 30}
-	h.Mask = wire.AtomicMaskETH{SwapAdd: 1 << 7, Compare: 1 << 8}
+	h.Atomic = ib.AtomicETH{VA: 0x1000, RKey: 4, SwapAdd: 20, Compare: 30}
+	h.Mask = ib.AtomicMaskETH{SwapAdd: 1 << 7, Compare: 1 << 8}
 	return h
 }
 
@@ -61,13 +62,13 @@ func TestReadLengths(t *testing.T) {
 		s.user.timer = 3
 		call := s.pull(read(1, c.n), c.asked)
 		h, data, err := s.response(call)
-		if err != nil || call.what != "respond" || h.RBTH.CE == c.ok || h.RBTH.Opcode != wire.ReadRespOnly ||
-			h.STETH != (wire.STETH{VA: 0x2000, LKey: 6}) {
+		if err != nil || call.what != "respond" || h.RBTH.CE == c.ok || h.RBTH.Opcode != ib.ReadRespOnly ||
+			h.STETH != (ib.STETH{VA: 0x2000, LKey: 6}) {
 			t.Errorf("READ of %d bytes asking for %d: %+v, %+v, %v", c.n, c.asked, call, h, err)
 			continue
 		}
 		if !c.ok {
-			if call.length != readHeader || h.RBTH.Syndrome != uint8(synInvalid) || len(data) != 0 ||
+			if call.length != readHeader || h.RBTH.Syndrome != uint8(ib.SynInvalid) || len(data) != 0 ||
 				!slices.Equal(s.user.refused, []transport.Refusal{transport.Invalid}) {
 				t.Errorf("READ of %d bytes asking for %d: %+v, %+v, refused %v", c.n, c.asked, call, h, s.user.refused)
 			}
@@ -101,9 +102,9 @@ func TestResponsePad(t *testing.T) {
 // TestAtomics: what the queue pair carries out by opcode, once, and what is answered. A response of
 // another length than theirs is no request.
 func TestAtomics(t *testing.T) {
-	for op, want := range map[wire.Opcode]abi.Opcode{
-		wire.CmpSwap: abi.OpCmpSwap, wire.FetchAdd: abi.OpFetchAdd, wire.MaskedCmpSwap: abi.OpMaskedCmpSwap,
-		wire.MaskedFetchAdd: abi.OpMaskedFetchAdd,
+	for op, want := range map[ib.Opcode]abi.Opcode{
+		ib.CmpSwap: abi.OpCmpSwap, ib.FetchAdd: abi.OpFetchAdd, ib.MaskedCmpSwap: abi.OpMaskedCmpSwap,
+		ib.MaskedFetchAdd: abi.OpMaskedFetchAdd,
 	} {
 		for _, asked := range []int{atomicLength - 4, atomicLength, atomicLength + 4} {
 			s := newStage(t, true, nil)
@@ -112,13 +113,13 @@ func TestAtomics(t *testing.T) {
 			for range 2 { // sent again
 				h, _, err := s.response(call)
 				if good := asked == atomicLength; err != nil || call.length != atomicLength ||
-					h.RBTH.Opcode != wire.AtomicResponse || h.RBTH.CE == good ||
+					h.RBTH.Opcode != ib.AtomicResponse || h.RBTH.CE == good ||
 					good != (h.AtomicAck.Original == 1<<50) || good != (len(s.user.atomics) == 1) {
 					t.Errorf("%v asking for %d: %+v, %+v, %v", op, asked, call, h, err)
 				}
 			}
 			x := transport.Atomic{Op: want, Addr: 0x1000, RKey: 4, Compare: 30, SwapAdd: 20}
-			if op == wire.MaskedCmpSwap || op == wire.MaskedFetchAdd {
+			if op == ib.MaskedCmpSwap || op == ib.MaskedFetchAdd {
 				x.Masks = abi.AtomicMasks{SwapAdd: 1 << 7, Compare: 1 << 8}
 			}
 			if asked == atomicLength && s.user.atomics[0] != x {
@@ -138,47 +139,47 @@ func TestPullRefusals(t *testing.T) {
 	number := read(1, 8)
 	number.SETH.RMSN = 2
 	xrc := read(1, 8)
-	xrc.RBTH.Opcode |= wire.XRC
+	xrc.RBTH.Opcode |= ib.XRC
 	for name, c := range map[string]struct {
 		terms   func(*transport.Terms)
 		user    func(*endpoint)
 		h       wire.Headers
 		cut     int // bytes that are missing
-		syn     syndrome
+		syn     ib.Syndrome
 		counts  transport.Counters
 		refused []transport.Refusal
 	}{
 		"cut short": {
-			h: read(1, 8), cut: 4, syn: synInvalid, counts: transport.Counters{Refused: 1},
+			h: read(1, 8), cut: 4, syn: ib.SynInvalid, counts: transport.Counters{Refused: 1},
 			refused: []transport.Refusal{transport.Invalid},
 		},
 		"reserved": {
-			h: headers(wire.ReadRespOnly+1, 1), syn: synInvalid, counts: transport.Counters{Refused: 1},
+			h: headers(ib.ReadRespOnly+1, 1), syn: ib.SynInvalid, counts: transport.Counters{Refused: 1},
 			refused: []transport.Refusal{transport.Invalid},
 		},
 		"of another service": {
-			h: xrc, syn: synInvalid, counts: transport.Counters{Refused: 1}, refused: []transport.Refusal{transport.Invalid},
+			h: xrc, syn: ib.SynInvalid, counts: transport.Counters{Refused: 1}, refused: []transport.Refusal{transport.Invalid},
 		},
 		"a SEND": {
-			h: send(wire.SendOnly, 1, 1, 0), syn: synInvalid, counts: transport.Counters{Refused: 1},
+			h: send(ib.SendOnly, 1, 1, 0), syn: ib.SynInvalid, counts: transport.Counters{Refused: 1},
 			refused: []transport.Refusal{transport.Invalid},
 		},
 		"one left out": {
-			h: far, syn: synSequence, counts: transport.Counters{Refused: 1}, refused: []transport.Refusal{transport.Sequence},
+			h: far, syn: ib.SynSequence, counts: transport.Counters{Refused: 1}, refused: []transport.Refusal{transport.Sequence},
 		},
 		"another READ": {
-			h: number, syn: synInvalid, counts: transport.Counters{Refused: 1}, refused: []transport.Refusal{transport.Invalid},
+			h: number, syn: ib.SynInvalid, counts: transport.Counters{Refused: 1}, refused: []transport.Refusal{transport.Invalid},
 		},
 		"nobody serves": {
 			user: func(e *endpoint) { e.serving = false }, h: read(1, 8), syn: synNotServing,
 			counts: transport.Counters{Refused: 1},
 		},
 		"no access": {
-			user: func(e *endpoint) { e.refusal = transport.Access }, h: read(1, 8), syn: synAccess,
+			user: func(e *endpoint) { e.refusal = transport.Access }, h: read(1, 8), syn: ib.SynAccess,
 			counts: transport.Counters{Refused: 1}, refused: []transport.Refusal{transport.Access},
 		},
 		"no access, alone": {
-			terms: inError, user: func(e *endpoint) { e.refusal = transport.Access }, h: read(1, 8), syn: synAccess,
+			terms: inError, user: func(e *endpoint) { e.refusal = transport.Access }, h: read(1, 8), syn: ib.SynAccess,
 			counts: transport.Counters{Refused: 1},
 		},
 	} {
@@ -215,15 +216,15 @@ func TestExtendedPulls(t *testing.T) {
 		for i, c := range []struct {
 			h     wire.Headers
 			asked int
-			want  wire.Opcode
+			want  ib.Opcode
 		}{
-			{read(1, 8), readHeader + 8, wire.ReadRespOnly},
-			{atomic(wire.FetchAdd, 2), atomicLength, wire.AtomicResponse},
-			{atomic(wire.MaskedCmpSwap, 3), atomicLength, wire.AtomicResponse},
+			{read(1, 8), readHeader + 8, ib.ReadRespOnly},
+			{atomic(ib.FetchAdd, 2), atomicLength, ib.AtomicResponse},
+			{atomic(ib.MaskedCmpSwap, 3), atomicLength, ib.AtomicResponse},
 		} {
-			c.h.RBTH.Opcode |= wire.XRC
+			c.h.RBTH.Opcode |= ib.XRC
 			if h, _, err := s.response(s.pull(c.h, c.asked)); err != nil || h.RBTH.CE != none ||
-				!none && h.RBTH.Opcode != wire.XRC|c.want {
+				!none && h.RBTH.Opcode != ib.XRC|c.want {
 				t.Errorf("request %d, no such queue %t: %+v, %v", i, none, h, err)
 			}
 		}
@@ -283,7 +284,7 @@ func TestServedPulls(t *testing.T) {
 		s.user.account.PullsDeferred != 1 {
 		t.Fatalf("one more: %+v", c)
 	}
-	first := s.carrier.calls[0]
+	first := s.pipe.calls[0]
 	for range 2 { // once is enough
 		s.Handle(testNow, &falcon.Event{Kind: falcon.EvResponseDone, Tag: first.tag})
 	}
@@ -296,22 +297,22 @@ func TestServedPulls(t *testing.T) {
 	if c := s.pull(read(maxServed+2, 8), readHeader+8); c.what != "defer" {
 		t.Fatalf("two more: %+v", c)
 	}
-	last := s.carrier.calls[1]
+	last := s.pipe.calls[1]
 	if _, _, err := s.response(last); err != nil {
 		t.Error(err)
 	}
-	if s.target.serving(last.tag+1<<32) != nil || s.target.serving(last.tag-1<<32) != nil ||
-		s.target.serving(last.tag&^0xffffffff|maxServed) != nil {
+	if s.target.pulls.tagged(last.tag+1<<32) != nil || s.target.pulls.tagged(last.tag-1<<32) != nil ||
+		s.target.pulls.tagged(last.tag&^0xffffffff|maxServed) != nil {
 		t.Error("a tag of no request is found")
 	}
-	s.target.dropServed()
+	s.target.pulls.drop()
 	if _, _, err := s.response(last); err == nil {
 		t.Error("a response is sent that was dropped")
 	}
 }
 
 // TestUnansweredReads: the peer may have a limited number of READs for which no response was sent.
-// A response sent again counts once, and one that the carrier does not take no longer counts.
+// A response sent again counts once, and one that the pipe does not take no longer counts.
 func TestUnansweredReads(t *testing.T) {
 	s := newStage(t, true, func(t *transport.Terms) { t.Serves = 2 })
 	sn := uint32(0)
@@ -340,16 +341,16 @@ func TestUnansweredReads(t *testing.T) {
 	}
 
 	s, sn = newStage(t, true, func(t *transport.Terms) { t.Serves = 1 }), 0
-	s.carrier.err = falcon.ErrClosed
+	s.pipe.err = falcon.ErrClosed
 	ask()
-	s.carrier.err = nil
+	s.pipe.err = nil
 	if _, ok := ask(); !ok {
-		t.Error("a request that the carrier gave up counts")
+		t.Error("a request that the pipe gave up counts")
 	}
 	if _, ok := ask(); ok {
 		t.Error("two at a time are taken of one")
 	}
-	if n := len(s.target.freeServed); n != maxServed-2 {
+	if n := len(s.target.pulls.free); n != maxServed-2 {
 		t.Errorf("%d free", n)
 	}
 }
@@ -364,15 +365,15 @@ func TestAtomicsInTurn(t *testing.T) {
 		want  string
 	}{
 		"READ":                {nil, read(2, 8), readHeader + 8, "respond"},
-		"atomic":              {nil, atomic(wire.FetchAdd, 2), atomicLength, "defer"},
+		"atomic":              {nil, atomic(ib.FetchAdd, 2), atomicLength, "defer"},
 		"unordered READ":      {unordered, read(2, 8), readHeader + 8, "respond"},
-		"unordered atomic":    {unordered, atomic(wire.FetchAdd, 2), atomicLength, "respond"},
+		"unordered atomic":    {unordered, atomic(ib.FetchAdd, 2), atomicLength, "respond"},
 		"READ far ahead":      {nil, read(1+reorderWindow, 8), readHeader + 8, "defer"},
 		"READ not as far":     {nil, read(reorderWindow, 8), readHeader + 8, "respond"},
-		"atomic in its turn":  {nil, atomic(wire.CmpSwap, 1), atomicLength, "respond"},
-		"masked atomic":       {nil, atomic(wire.MaskedCmpSwap, 2), atomicLength, "defer"},
-		"other masked atomic": {nil, atomic(wire.MaskedFetchAdd, 2), atomicLength, "defer"},
-		"CmpSwap":             {nil, atomic(wire.CmpSwap, 2), atomicLength, "defer"},
+		"atomic in its turn":  {nil, atomic(ib.CmpSwap, 1), atomicLength, "respond"},
+		"masked atomic":       {nil, atomic(ib.MaskedCmpSwap, 2), atomicLength, "defer"},
+		"other masked atomic": {nil, atomic(ib.MaskedFetchAdd, 2), atomicLength, "defer"},
+		"CmpSwap":             {nil, atomic(ib.CmpSwap, 2), atomicLength, "defer"},
 	} {
 		s := newStage(t, false, c.terms)
 		got := s.pull(c.h, c.asked)
@@ -383,7 +384,7 @@ func TestAtomicsInTurn(t *testing.T) {
 			(n.PullsRx == 1) != (c.want == "respond") {
 			t.Errorf("%s: counted %+v", name, n)
 		}
-		if free := len(s.target.freeServed); (free == maxServed) != (c.want == "defer") {
+		if free := len(s.target.pulls.free); (free == maxServed) != (c.want == "defer") {
 			t.Errorf("%s: %d free", name, free)
 		}
 	}
@@ -399,8 +400,8 @@ func TestEarlyRead(t *testing.T) {
 			t.Fatalf("%+v", c)
 		}
 	}
-	s.push(send(wire.SendFirst, 1, 1, 0), []byte("1234"))
-	s.push(send(wire.SendLast, 2, 1, 4), []byte("5678"))
+	s.push(send(ib.SendFirst, 1, 1, 0), []byte("1234"))
+	s.push(send(ib.SendLast, 2, 1, 4), []byte("5678"))
 	if len(s.user.refused) != 0 || !slices.Equal(s.user.completed, []completion{{1, 8, abi.WCSuccess}}) ||
 		s.target.expected != 5 || s.target.nextPull != 3 {
 		t.Errorf("refused %v, complete %v, next %d, READ %d", s.user.refused, s.user.completed, s.target.expected,
@@ -416,7 +417,7 @@ func TestReadMemoryGone(t *testing.T) {
 	s.user.gone = true
 	for range 2 {
 		h, data, err := s.response(c)
-		if err != nil || !h.RBTH.CE || h.RBTH.Syndrome != uint8(synOperation) || len(data) != 0 || s.user.reads != 1 {
+		if err != nil || !h.RBTH.CE || h.RBTH.Syndrome != uint8(ib.SynOperation) || len(data) != 0 || s.user.reads != 1 {
 			t.Fatalf("%+v, %v, read %d times", h, err, s.user.reads)
 		}
 		s.user.gone = false

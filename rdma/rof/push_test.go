@@ -6,12 +6,13 @@ import (
 
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // send is a packet of a SEND of the peer.
-func send(op wire.Opcode, sn, message, offset uint32) wire.Headers {
+func send(op ib.Opcode, sn, message, offset uint32) wire.Headers {
 	h := headers(op, sn)
 	h.SETH.RMSN, h.OETH.Offset = message, offset
 	return h
@@ -23,13 +24,15 @@ func inError(t *transport.Terms)   { t.InError = true }
 func extended(t *transport.Terms)  { t.XRC = true }
 
 // refusal is the answer to a push that fails both sides.
-func refusal(syn syndrome) call { return call{what: "nack", code: falconwire.NackNRE, ulp: uint8(syn)} }
+func refusal(syn ib.Syndrome) call {
+	return call{what: "nack", code: falconwire.NackNRE, ulp: uint8(syn)}
+}
 
 // TestPushAnswers: the answer to the first packet of a peer, the counters and the calls, for each
 // possible error.
 func TestPushAnswers(t *testing.T) {
 	ack := call{what: "ack"}
-	only := send(wire.SendOnly, 1, 1, 0)
+	only := send(ib.SendOnly, 1, 1, 0)
 	other := only
 	other.RBTH.DestQP++
 	for name, c := range map[string]struct {
@@ -57,59 +60,59 @@ func TestPushAnswers(t *testing.T) {
 			want: refusal(synNotServing), counts: transport.Counters{Refused: 1},
 		},
 		"cut short": {
-			packet: packet(only, nil)[:16], want: refusal(synInvalid), counts: transport.Counters{Refused: 1}, heard: true,
+			packet: packet(only, nil)[:16], want: refusal(ib.SynInvalid), counts: transport.Counters{Refused: 1}, heard: true,
 			refused: []transport.Refusal{transport.Invalid},
 		},
 		"not of whole words": {
-			packet: append(packet(only, nil), 1), want: refusal(synInvalid), counts: transport.Counters{Refused: 1}, heard: true,
+			packet: append(packet(only, nil), 1), want: refusal(ib.SynInvalid), counts: transport.Counters{Refused: 1}, heard: true,
 			refused: []transport.Refusal{transport.Invalid},
 		},
 		"of XRC": {
-			packet: packet(send(wire.XRC|wire.SendOnly, 1, 1, 0), nil), want: refusal(synInvalid),
+			packet: packet(send(ib.XRC|ib.SendOnly, 1, 1, 0), nil), want: refusal(ib.SynInvalid),
 			counts: transport.Counters{Refused: 1}, heard: true, refused: []transport.Refusal{transport.Invalid},
 		},
 		"XRC": {
-			terms: extended, packet: packet(send(wire.XRC|wire.SendOnly, 1, 1, 0), nil), want: ack,
+			terms: extended, packet: packet(send(ib.XRC|ib.SendOnly, 1, 1, 0), nil), want: ack,
 			counts: transport.Counters{PushesRx: 1}, heard: true, placed: true, done: []completion{{1, 0, abi.WCSuccess}},
 		},
 		"XRC, not of it": {
-			terms: extended, packet: packet(only, nil), want: refusal(synInvalid), counts: transport.Counters{Refused: 1},
+			terms: extended, packet: packet(only, nil), want: refusal(ib.SynInvalid), counts: transport.Counters{Refused: 1},
 			heard: true, refused: []transport.Refusal{transport.Invalid},
 		},
 		"XRC, no such queue": {
 			terms: extended, user: func(e *endpoint) { e.noSRQ = true },
-			packet: packet(send(wire.XRC|wire.SendOnly, 1, 1, 0), nil), want: refusal(synInvalid),
+			packet: packet(send(ib.XRC|ib.SendOnly, 1, 1, 0), nil), want: refusal(ib.SynInvalid),
 			counts: transport.Counters{Refused: 1}, heard: true, refused: []transport.Refusal{transport.Invalid},
 		},
 		"a READ as a push": {
-			packet: packet(headers(wire.ReadRequest, 1), nil), want: refusal(synInvalid), counts: transport.Counters{Refused: 1},
+			packet: packet(headers(ib.ReadRequest, 1), nil), want: refusal(ib.SynInvalid), counts: transport.Counters{Refused: 1},
 			heard: true, refused: []transport.Refusal{transport.Invalid},
 		},
 		"one left out": {
-			packet: packet(send(wire.SendOnly, 2, 1, 0), nil), want: refusal(synSequence),
+			packet: packet(send(ib.SendOnly, 2, 1, 0), nil), want: refusal(ib.SynSequence),
 			counts: transport.Counters{Refused: 1}, heard: true, refused: []transport.Refusal{transport.Sequence},
 		},
 		"one left out, unordered": {
-			weak: true, packet: packet(send(wire.SendOnly, 2, 2, 0), nil), want: ack, counts: transport.Counters{PushesRx: 1},
+			weak: true, packet: packet(send(ib.SendOnly, 2, 2, 0), nil), want: ack, counts: transport.Counters{PushesRx: 1},
 			heard: true, placed: true,
 		},
 		"too far ahead, unordered": {
-			weak: true, user: func(e *endpoint) { e.timer = 9 }, packet: packet(send(wire.SendOnly, 1+reorderWindow, 2, 0), nil),
-			want:   call{what: "nack", code: falconwire.NackRNR, rnr: 9, ulp: uint8(synRNR) | 9},
+			weak: true, user: func(e *endpoint) { e.timer = 9 }, packet: packet(send(ib.SendOnly, 1+reorderWindow, 2, 0), nil),
+			want:   call{what: "nack", code: falconwire.NackRNR, rnr: 9, ulp: uint8(ib.SynRNR) | 9},
 			counts: transport.Counters{RNRTx: 1}, heard: true,
 		},
 		"no message": {
-			packet: packet(send(wire.SendLast, 1, 1, 0), nil), want: refusal(synInvalid), counts: transport.Counters{Refused: 1},
+			packet: packet(send(ib.SendLast, 1, 1, 0), nil), want: refusal(ib.SynInvalid), counts: transport.Counters{Refused: 1},
 			heard: true, refused: []transport.Refusal{transport.Invalid},
 		},
 		"no receive": {
 			user: func(e *endpoint) { e.timer, e.verdict.Refusal = 17, transport.NotReady }, packet: packet(only, nil),
-			want:   call{what: "nack", code: falconwire.NackRNR, rnr: 17, ulp: uint8(synRNR) | 17},
+			want:   call{what: "nack", code: falconwire.NackRNR, rnr: 17, ulp: uint8(ib.SynRNR) | 17},
 			counts: transport.Counters{RNRTx: 1}, heard: true, placed: true,
 		},
 		"refused": {
 			user: func(e *endpoint) { e.verdict.Refusal = transport.Access }, packet: packet(only, nil),
-			want:   refusal(synAccess),
+			want:   refusal(ib.SynAccess),
 			counts: transport.Counters{Refused: 1}, heard: true, placed: true,
 		},
 		"refused alone": {
@@ -117,7 +120,7 @@ func TestPushAnswers(t *testing.T) {
 			user: func(e *endpoint) {
 				e.verdict = transport.Verdict{Refusal: transport.Access, Alone: true, Failed: abi.WCLocAccessErr}
 			},
-			packet: packet(only, []byte("abc")), want: call{what: "nack", code: falconwire.NackCIE, ulp: uint8(synAccess)},
+			packet: packet(only, []byte("abc")), want: call{what: "nack", code: falconwire.NackCIE, ulp: uint8(ib.SynAccess)},
 			counts: transport.Counters{Refused: 1}, heard: true, placed: true, done: []completion{{1, 3, abi.WCLocAccessErr}},
 		},
 		"its receive failed": {
@@ -151,20 +154,20 @@ func TestComeAgain(t *testing.T) {
 	s := newStage(t, true, nil)
 	again := func(c call) bool { return c.what == "nack" && c.code == falconwire.NackRNR }
 	s.user.verdict.Refusal = transport.NotReady
-	if c := s.push(send(wire.SendOnly, 1, 1, 0), nil); !again(c) {
+	if c := s.push(send(ib.SendOnly, 1, 1, 0), nil); !again(c) {
 		t.Fatalf("without a receive: %+v", c)
 	}
 	s.user.verdict.Refusal = transport.Accepted
-	if c := s.push(send(wire.SendOnly, 2, 2, 0), nil); !again(c) || len(s.user.placed) != 1 {
+	if c := s.push(send(ib.SendOnly, 2, 2, 0), nil); !again(c) || len(s.user.placed) != 1 {
 		t.Fatalf("behind it: %+v", c)
 	}
 	for sn := uint32(1); sn <= 2; sn++ {
-		if c := s.push(send(wire.SendOnly, sn, sn, 0), nil); c.what != "ack" {
+		if c := s.push(send(ib.SendOnly, sn, sn, 0), nil); c.what != "ack" {
 			t.Fatalf("packet %d, when it comes again: %+v", sn, c)
 		}
 	}
-	c := s.push(send(wire.SendOnly, 4, 4, 0), nil)
-	if want := refusal(synSequence); c.code != want.code || c.ulp != want.ulp {
+	c := s.push(send(ib.SendOnly, 4, 4, 0), nil)
+	if want := refusal(ib.SynSequence); c.code != want.code || c.ulp != want.ulp {
 		t.Errorf("a gap: %+v", c)
 	}
 	if n := s.user.account.Counters; n.RNRTx != 2 || n.Refused != 1 || n.PushesRx != 2 {
@@ -181,16 +184,16 @@ func TestEarlyPackets(t *testing.T) {
 		n    int
 		done []completion // by then
 	}{
-		{send(wire.SendOnly, 4, 2, 0), 7, nil},
-		{send(wire.SendLast, 2, 1, 5), 3, nil},
-		{headers(wire.WriteOnly, 3), 20, nil},
-		{send(wire.SendFirst, 1, 1, 0), 5, []completion{{1, 8, abi.WCSuccess}, {2, 7, abi.WCSuccess}}},
+		{send(ib.SendOnly, 4, 2, 0), 7, nil},
+		{send(ib.SendLast, 2, 1, 5), 3, nil},
+		{headers(ib.WriteOnly, 3), 20, nil},
+		{send(ib.SendFirst, 1, 1, 0), 5, []completion{{1, 8, abi.WCSuccess}, {2, 7, abi.WCSuccess}}},
 	} {
 		if c := s.push(p.h, make([]byte, p.n)); c.what != "ack" || !slices.Equal(s.user.completed, p.done) {
 			t.Errorf("packet %d: %+v, complete %v", p.h.RBTH.SN, c, s.user.completed)
 		}
 	}
-	if c := s.push(send(wire.SendOnly, 4, 2, 0), nil); c.ulp != uint8(synSequence) {
+	if c := s.push(send(ib.SendOnly, 4, 2, 0), nil); c.ulp != uint8(ib.SynSequence) {
 		t.Errorf("a packet that came before: %+v", c)
 	}
 	if n := s.user.account.Counters; len(s.user.placed) != 4 || n.PushesRx != 4 || n.BytesRx != 35 {
@@ -203,11 +206,11 @@ func TestEarlyPackets(t *testing.T) {
 func TestEarlyPacketOfNoMessage(t *testing.T) {
 	s := newStage(t, false, nil)
 	for _, sn := range []uint32{3, 2} {
-		if c := s.push(send(wire.SendOnly, sn, 9-sn, 0), nil); c.what != "ack" || len(s.user.refused) != 0 {
+		if c := s.push(send(ib.SendOnly, sn, 9-sn, 0), nil); c.what != "ack" || len(s.user.refused) != 0 {
 			t.Fatalf("before its turn: %+v, refused %v", c, s.user.refused)
 		}
 	}
-	s.push(send(wire.SendOnly, 1, 1, 0), nil)
+	s.push(send(ib.SendOnly, 1, 1, 0), nil)
 	if u := s.user; !slices.Equal(u.refused, []transport.Refusal{transport.Invalid}) || len(u.completed) != 1 ||
 		u.account.Refused != 1 {
 		t.Errorf("refused %v, complete %v, counted %+v", u.refused, u.completed, u.account.Counters)
@@ -219,8 +222,8 @@ func TestEarlyPacketOfNoMessage(t *testing.T) {
 func TestEarlyPacketsBehindAnError(t *testing.T) {
 	s := newStage(t, false, nil)
 	s.user.complete = func(*transport.Packet, completion) { s.user.serving = false }
-	s.push(send(wire.SendOnly, 2, 2, 0), nil)
-	s.push(send(wire.SendOnly, 1, 1, 0), nil)
+	s.push(send(ib.SendOnly, 2, 2, 0), nil)
+	s.push(send(ib.SendOnly, 1, 1, 0), nil)
 	if len(s.user.completed) != 1 {
 		t.Errorf("complete %v", s.user.completed)
 	}
@@ -231,8 +234,8 @@ func TestEarlyPacketsBehindAnError(t *testing.T) {
 func TestUnorderedMessages(t *testing.T) {
 	s := newStage(t, false, unordered)
 	for i, p := range []wire.Headers{
-		send(wire.SendOnly, 3, 2, 0), headers(wire.WriteFirst, 4), send(wire.WriteOnlyImm, 2, 1, 0),
-		headers(wire.WriteOnly, 1), headers(wire.WriteLast, 5),
+		send(ib.SendOnly, 3, 2, 0), headers(ib.WriteFirst, 4), send(ib.WriteOnlyImm, 2, 1, 0),
+		headers(ib.WriteOnly, 1), headers(ib.WriteLast, 5),
 	} {
 		if c := s.push(p, make([]byte, 4+i)); c.what != "ack" {
 			t.Errorf("packet %d: %+v", p.RBTH.SN, c)
@@ -241,9 +244,9 @@ func TestUnorderedMessages(t *testing.T) {
 	if want := []completion{{2, 4, abi.WCSuccess}, {1, 6, abi.WCSuccess}}; !slices.Equal(s.user.completed, want) {
 		t.Errorf("complete %v, want %v", s.user.completed, want)
 	}
-	for _, op := range []wire.Opcode{wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.WriteLastImm} {
+	for _, op := range []ib.Opcode{ib.SendFirst, ib.SendMiddle, ib.SendLast, ib.WriteLastImm} {
 		s := newStage(t, false, unordered)
-		if c := s.push(send(op, 1, 1, 0), nil); c.ulp != uint8(synInvalid) ||
+		if c := s.push(send(op, 1, 1, 0), nil); c.ulp != uint8(ib.SynInvalid) ||
 			!slices.Equal(s.user.refused, []transport.Refusal{transport.Invalid}) {
 			t.Errorf("%v: %+v, refused %v", op, c, s.user.refused)
 		}
@@ -255,7 +258,7 @@ func TestUnorderedMessages(t *testing.T) {
 func TestMessagesOfSeveralPackets(t *testing.T) {
 	s := newStage(t, true, inError)
 	sn := uint32(0)
-	packet := func(op wire.Opcode, message, offset uint32, n int, failed abi.WCStatus) {
+	packet := func(op ib.Opcode, message, offset uint32, n int, failed abi.WCStatus) {
 		t.Helper()
 		sn++
 		s.user.verdict.Failed = failed
@@ -263,15 +266,15 @@ func TestMessagesOfSeveralPackets(t *testing.T) {
 			t.Fatalf("packet %d: %+v", sn, c)
 		}
 	}
-	packet(wire.SendFirst, 1, 0, 10, abi.WCSuccess)
-	packet(wire.SendMiddle, 1, 10, 20, abi.WCLocLenErr)
-	packet(wire.SendLast, 1, 30, 3, abi.WCSuccess)
-	packet(wire.SendFirst, 2, 0, 4, abi.WCSuccess)
-	packet(wire.SendLast, 2, 4, 5, abi.WCSuccess)
-	packet(wire.WriteFirst, 0, 0, 30, abi.WCSuccess)
-	packet(wire.WriteLast, 0, 0, 5, abi.WCSuccess)
-	packet(wire.WriteFirst, 0, 0, 30, abi.WCSuccess)
-	packet(wire.WriteLastImm, 3, 0, 2, abi.WCSuccess)
+	packet(ib.SendFirst, 1, 0, 10, abi.WCSuccess)
+	packet(ib.SendMiddle, 1, 10, 20, abi.WCLocLenErr)
+	packet(ib.SendLast, 1, 30, 3, abi.WCSuccess)
+	packet(ib.SendFirst, 2, 0, 4, abi.WCSuccess)
+	packet(ib.SendLast, 2, 4, 5, abi.WCSuccess)
+	packet(ib.WriteFirst, 0, 0, 30, abi.WCSuccess)
+	packet(ib.WriteLast, 0, 0, 5, abi.WCSuccess)
+	packet(ib.WriteFirst, 0, 0, 30, abi.WCSuccess)
+	packet(ib.WriteLastImm, 3, 0, 2, abi.WCSuccess)
 	want := []completion{{1, 33, abi.WCLocLenErr}, {2, 9, abi.WCSuccess}, {3, 32, abi.WCSuccess}}
 	if !slices.Equal(s.user.completed, want) {
 		t.Errorf("complete %v, want %v", s.user.completed, want)
@@ -283,32 +286,38 @@ func TestMessagesOfSeveralPackets(t *testing.T) {
 
 // TestPlacedPackets: what the queue pair is told about a packet, by opcode.
 func TestPlacedPackets(t *testing.T) {
-	for op, want := range map[wire.Opcode]transport.Packet{
-		wire.SendFirst:    {Op: abi.OpSend, First: true, Imm: 7},
-		wire.SendMiddle:   {Op: abi.OpSend, Imm: 7},
-		wire.SendLast:     {Op: abi.OpSend, Last: true, Imm: 7},
-		wire.SendOnly:     {Op: abi.OpSend, First: true, Last: true, Imm: 7},
-		wire.SendLastImm:  {Op: abi.OpSendImm, Last: true, Imm: 7},
-		wire.SendOnlyImm:  {Op: abi.OpSendImm, First: true, Last: true, Imm: 7},
-		wire.SendLastInv:  {Op: abi.OpSendInv, Last: true, Imm: 8},
-		wire.SendOnlyInv:  {Op: abi.OpSendInv, First: true, Last: true, Imm: 8},
-		wire.WriteFirst:   {Op: abi.OpWrite, First: true, Imm: 7},
-		wire.WriteMiddle:  {Op: abi.OpWrite, Imm: 7},
-		wire.WriteLast:    {Op: abi.OpWrite, Last: true, Imm: 7},
-		wire.WriteOnly:    {Op: abi.OpWrite, First: true, Last: true, Imm: 7},
-		wire.WriteLastImm: {Op: abi.OpWriteImm, Last: true, Imm: 7},
-		wire.WriteOnlyImm: {Op: abi.OpWriteImm, First: true, Last: true, Imm: 7},
+	for op, want := range map[ib.Opcode]transport.Packet{
+		ib.SendFirst:    {Op: abi.OpSend, First: true, Imm: 7},
+		ib.SendMiddle:   {Op: abi.OpSend, Imm: 7},
+		ib.SendLast:     {Op: abi.OpSend, Last: true, Imm: 7},
+		ib.SendOnly:     {Op: abi.OpSend, First: true, Last: true, Imm: 7},
+		ib.SendLastImm:  {Op: abi.OpSendImm, Last: true, Imm: 7},
+		ib.SendOnlyImm:  {Op: abi.OpSendImm, First: true, Last: true, Imm: 7},
+		ib.SendLastInv:  {Op: abi.OpSendInv, Last: true, Imm: 8},
+		ib.SendOnlyInv:  {Op: abi.OpSendInv, First: true, Last: true, Imm: 8},
+		ib.WriteFirst:   {Op: abi.OpWrite, First: true, Imm: 7},
+		ib.WriteMiddle:  {Op: abi.OpWrite, Imm: 7},
+		ib.WriteLast:    {Op: abi.OpWrite, Last: true, Imm: 7},
+		ib.WriteOnly:    {Op: abi.OpWrite, First: true, Last: true, Imm: 7},
+		ib.WriteLastImm: {Op: abi.OpWriteImm, Last: true, Imm: 7},
+		ib.WriteOnlyImm: {Op: abi.OpWriteImm, First: true, Last: true, Imm: 7},
 	} {
 		x := &target{end: &end{e: New()}}
 		h := &wire.Headers{
-			RBTH: wire.RBTH{Opcode: op, Solicited: true, CE: true}, SETH: wire.SETH{RMSN: 3}, OETH: wire.OETH{Offset: 4},
-			RETH: wire.RETH{VA: 1 << 40, RKey: 5, Length: 6}, Imm: wire.ImmDt{Data: 7}, Inv: wire.IETH{RKey: 8},
+			RBTH: wire.RBTH{Opcode: op, Solicited: true, CE: true},
+			Extended: ib.Extended{
+				SETH: ib.SETH{RMSN: 3},
+				OETH: ib.OETH{Offset: 4},
+				RETH: ib.RETH{VA: 1 << 40, RKey: 5, Length: 6},
+				Imm:  ib.ImmDt{Data: 7},
+				Inv:  ib.IETH{RKey: 8},
+			},
 		}
 		want.Solicited, want.Spoiled, want.ID, want.Message, want.Offset, want.Length = true, true, 2, 3, 4, 9
 		want.Addr, want.RKey, want.Claimed = 1<<40, 5, 6
 		a := x.arrival(h, 2, make([]byte, 9))
 		class := classWrite
-		if op <= wire.SendOnlyImm || op == wire.SendLastInv || op == wire.SendOnlyInv {
+		if op <= ib.SendOnlyImm || op == ib.SendLastInv || op == ib.SendOnlyInv {
 			class = classSend
 		}
 		if a.Packet != want || !a.present || a.class != class || a.failed != abi.WCSuccess {

@@ -8,8 +8,9 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // post is a request of n bytes.
@@ -20,19 +21,19 @@ func post(op abi.Opcode, n uint32) *transport.Request {
 }
 
 // TestPacketsOfARequest: how a message is cut, by operation and length: opcodes, offsets and
-// lengths of its packets, and which of them the carrier is told is the last.
+// lengths of its packets, and which of them the pipe is told is the last.
 func TestPacketsOfARequest(t *testing.T) {
 	const n = testSegment
-	sends := [4]wire.Opcode{wire.SendOnly, wire.SendFirst, wire.SendMiddle, wire.SendLast}
-	writes := [4]wire.Opcode{wire.WriteOnly, wire.WriteFirst, wire.WriteMiddle, wire.WriteLast}
-	for op, ops := range map[abi.Opcode][4]wire.Opcode{
+	sends := [4]ib.Opcode{ib.SendOnly, ib.SendFirst, ib.SendMiddle, ib.SendLast}
+	writes := [4]ib.Opcode{ib.WriteOnly, ib.WriteFirst, ib.WriteMiddle, ib.WriteLast}
+	for op, ops := range map[abi.Opcode][4]ib.Opcode{
 		abi.OpSend: sends, abi.OpWrite: writes, abi.OpAtomicWrite: writes,
-		abi.OpSendImm:  {wire.SendOnlyImm, wire.SendFirst, wire.SendMiddle, wire.SendLastImm},
-		abi.OpSendInv:  {wire.SendOnlyInv, wire.SendFirst, wire.SendMiddle, wire.SendLastInv},
-		abi.OpWriteImm: {wire.WriteOnlyImm, wire.WriteFirst, wire.WriteMiddle, wire.WriteLastImm},
+		abi.OpSendImm:  {ib.SendOnlyImm, ib.SendFirst, ib.SendMiddle, ib.SendLastImm},
+		abi.OpSendInv:  {ib.SendOnlyInv, ib.SendFirst, ib.SendMiddle, ib.SendLastInv},
+		abi.OpWriteImm: {ib.WriteOnlyImm, ib.WriteFirst, ib.WriteMiddle, ib.WriteLastImm},
 	} {
 		only, first, middle, last := ops[0], ops[1], ops[2], ops[3]
-		for length, want := range map[uint32][]wire.Opcode{
+		for length, want := range map[uint32][]ib.Opcode{
 			0: {only}, 1: {only}, n - 1: {only}, n: {only}, n + 1: {first, last}, 2*n - 1: {first, last}, 2 * n: {first, last},
 			2*n + 1: {first, middle, last}, 3*n + 5: {first, middle, middle, last},
 		} {
@@ -42,7 +43,7 @@ func TestPacketsOfARequest(t *testing.T) {
 				size := int(min(length-offset, n))
 				name := fmt.Sprintf("%v of %d bytes, packet %d", op, length, i)
 				got, err := s.Issue(testNow, r)
-				c := s.carrier.last()
+				c := s.pipe.last()
 				if whole := i == len(want)-1; err != nil || got != size || r.Issued != whole ||
 					(c.what == "last push") != whole || r.Offset != offset+uint32(size) || r.Pending != i+1 {
 					t.Fatalf("%s: %d bytes, %v: %+v, %+v", name, got, err, r, c)
@@ -52,11 +53,11 @@ func TestPacketsOfARequest(t *testing.T) {
 					h.RBTH.Pad != uint8(-size&3) || len(data) != size {
 					t.Errorf("%s: %+v with %d bytes", name, h.RBTH, len(data))
 				}
-				headers := op.Info().Headers
-				if headers&wire.HdrOETH != 0 && h.OETH.Offset != offset ||
-					headers&wire.HdrRETH != 0 && h.RETH != (wire.RETH{VA: 1<<40 + uint64(offset), RKey: 4, Length: uint32(size)}) ||
-					headers&wire.HdrImmDt != 0 && h.Imm.Data != 5 || headers&wire.HdrIETH != 0 && h.Inv.RKey != 5 ||
-					headers&wire.HdrSETH != 0 && h.SETH.RMSN != 1 {
+				headers := wire.Opcodes[op].Headers
+				if headers&ib.HasOETH != 0 && h.OETH.Offset != offset ||
+					headers&ib.HasRETH != 0 && h.RETH != (ib.RETH{VA: 1<<40 + uint64(offset), RKey: 4, Length: uint32(size)}) ||
+					headers&ib.HasImmDt != 0 && h.Imm.Data != 5 || headers&ib.HasIETH != 0 && h.Inv.RKey != 5 ||
+					headers&ib.HasSETH != 0 && h.SETH.RMSN != 1 {
 					t.Errorf("%s: %+v", name, h)
 				}
 				for k, b := range data {
@@ -72,7 +73,7 @@ func TestPacketsOfARequest(t *testing.T) {
 	}
 }
 
-// TestPullRequests: the packets of READs and atomics, with what the carrier is told of their
+// TestPullRequests: the packets of READs and atomics, with what the pipe is told of their
 // lengths. A READ's packet stays within one element of its scatter list.
 func TestPullRequests(t *testing.T) {
 	s := newStage(t, true, nil)
@@ -82,10 +83,10 @@ func TestPullRequests(t *testing.T) {
 		c := s.issue(r)
 		h, _ := s.request(c)
 		offset := uint64(100 * i)
-		if c.what != "pull" || c.length != 44 || c.most != readHeader+int(want+3)&^3 || h.RBTH.Opcode != wire.ReadRequest ||
+		if c.what != "pull" || c.length != 44 || c.most != readHeader+int(want+3)&^3 || h.RBTH.Opcode != ib.ReadRequest ||
 			h.RBTH.Pad != 0 || h.SETH.RMSN != uint32(1+i) ||
-			h.RETH != (wire.RETH{VA: 1<<40 + offset, RKey: 4, Length: want}) ||
-			h.STETH != (wire.STETH{VA: 0x5000 + offset, LKey: 0x99}) {
+			h.RETH != (ib.RETH{VA: 1<<40 + offset, RKey: 4, Length: want}) ||
+			h.STETH != (ib.STETH{VA: 0x5000 + offset, LKey: 0x99}) {
 			t.Errorf("READ, packet %d: %+v, %+v", i, c, h)
 		}
 	}
@@ -93,31 +94,31 @@ func TestPullRequests(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	nothing := s.issue(post(abi.OpReadInv, 0))
-	if h, _ := s.request(nothing); nothing.most != readHeader || h.STETH != (wire.STETH{}) || h.RETH.Length != 0 ||
+	if h, _ := s.request(nothing); nothing.most != readHeader || h.STETH != (ib.STETH{}) || h.RETH.Length != 0 ||
 		h.SETH.RMSN != 4 {
 		t.Errorf("READ of nothing: %+v, %+v", nothing, h)
 	}
 	for i, c := range []struct {
 		op       abi.Opcode
-		wire     wire.Opcode
+		wire     ib.Opcode
 		compare  uint64
 		swap     uint64
-		mask     wire.AtomicMaskETH
+		mask     ib.AtomicMaskETH
 		ofLength int
 	}{
-		{abi.OpFetchAdd, wire.FetchAdd, 0, 6, wire.AtomicMaskETH{}, 56},
-		{abi.OpCmpSwap, wire.CmpSwap, 6, 7, wire.AtomicMaskETH{}, 56},
-		{abi.OpMaskedFetchAdd, wire.MaskedFetchAdd, 0, 6, wire.AtomicMaskETH{SwapAdd: 8, Compare: ^uint64(0)}, 72},
-		{abi.OpMaskedCmpSwap, wire.MaskedCmpSwap, 6, 7, wire.AtomicMaskETH{SwapAdd: 8, Compare: 9}, 72},
+		{abi.OpFetchAdd, ib.FetchAdd, 0, 6, ib.AtomicMaskETH{}, 56},
+		{abi.OpCmpSwap, ib.CmpSwap, 6, 7, ib.AtomicMaskETH{}, 56},
+		{abi.OpMaskedFetchAdd, ib.MaskedFetchAdd, 0, 6, ib.AtomicMaskETH{SwapAdd: 8, Compare: ^uint64(0)}, 72},
+		{abi.OpMaskedCmpSwap, ib.MaskedCmpSwap, 6, 7, ib.AtomicMaskETH{SwapAdd: 8, Compare: 9}, 72},
 	} {
 		r := post(c.op, 8)
 		r.Masks = abi.AtomicMasks{SwapAdd: 8, Compare: 9}
 		got := s.issue(r)
 		h, data := s.request(got)
-		want := wire.AtomicETH{VA: 1 << 40, RKey: 4, SwapAdd: c.swap, Compare: c.compare}
+		want := ib.AtomicETH{VA: 1 << 40, RKey: 4, SwapAdd: c.swap, Compare: c.compare}
 		if got.what != "pull" || got.length != c.ofLength || got.most != atomicLength || h.RBTH.Opcode != c.wire ||
 			h.Atomic != want || h.Mask != c.mask ||
-			h.STETH != (wire.STETH{VA: 0x5000, LKey: 0x99}) || h.SETH.RMSN != uint32(5+i) || len(data) != 0 || !r.Issued {
+			h.STETH != (ib.STETH{VA: 0x5000, LKey: 0x99}) || h.SETH.RMSN != uint32(5+i) || len(data) != 0 || !r.Issued {
 			t.Errorf("%v: %+v, %+v", c.op, got, h)
 		}
 	}
@@ -132,12 +133,12 @@ func TestNumbers(t *testing.T) {
 	s := newStage(t, true, nil)
 	waits := post(abi.OpSend, 8)
 	for range 3 {
-		s.carrier.err = falcon.ErrXoff
+		s.pipe.err = falcon.ErrXoff
 		if _, err := s.Issue(testNow, waits); !errors.Is(err, transport.ErrBlocked) {
 			t.Fatal(err)
 		}
 	}
-	s.carrier.err = nil
+	s.pipe.err = nil
 	sn := uint32(0)
 	for _, c := range []struct {
 		r    *transport.Request
@@ -195,7 +196,7 @@ func TestWindow(t *testing.T) {
 	full(abi.OpRead)
 	fill(abi.OpSend, 1)
 	full(abi.OpSend)
-	s.answer(pull, falcon.CmplTargetNackNRE, synAccess, nil)
+	s.answer(pull, falcon.CmplTargetNackNRE, ib.SynAccess, nil)
 	under(maxPushes, 2)
 	full(abi.OpSend)
 	fill(abi.OpRead, 1)
@@ -213,8 +214,8 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestCarrierRefuses: what Issue returns when the carrier takes no packet.
-func TestCarrierRefuses(t *testing.T) {
+// TestPipeRefuses: what Issue returns when the pipe takes no packet.
+func TestPipeRefuses(t *testing.T) {
 	const vendor = uint32(falcon.CmplLocalRsrc) << 8
 	unreliable := func(t *transport.Terms) { t.Unreliable = true }
 	for _, c := range []struct {
@@ -235,7 +236,7 @@ func TestCarrierRefuses(t *testing.T) {
 		{unreliable, falcon.ErrTooLong, transport.ErrFailed, abi.WCGeneralErr, vendor, 0},
 	} {
 		s, r := newStage(t, true, c.terms), post(abi.OpWrite, 8)
-		s.carrier.err = c.err
+		s.pipe.err = c.err
 		n, err := s.Issue(testNow, r)
 		if n != 0 || !errors.Is(err, c.want) || r.Status != c.status || r.Vendor != c.vendor ||
 			r.Issued != (c.want == transport.ErrFailed) || r.Pending != 0 || r.Offset != 0 {
@@ -269,13 +270,13 @@ func TestSolicited(t *testing.T) {
 // shared receive queue.
 func TestExtendedRequests(t *testing.T) {
 	s := newStage(t, true, extended)
-	for op, want := range map[abi.Opcode]wire.Opcode{
-		abi.OpSend: wire.SendOnly, abi.OpRead: wire.ReadRequest,
-		abi.OpFetchAdd: wire.FetchAdd,
+	for op, want := range map[abi.Opcode]ib.Opcode{
+		abi.OpSend: ib.SendOnly, abi.OpRead: ib.ReadRequest,
+		abi.OpFetchAdd: ib.FetchAdd,
 	} {
 		c := s.issue(post(op, 8))
-		if h, _ := s.request(c); h.RBTH.Opcode != wire.XRC|want || h.XRC.SRQ != 8 ||
-			c.length != (wire.XRC|want).HeaderLen()+map[bool]int{true: 8}[op == abi.OpSend] {
+		if h, _ := s.request(c); h.RBTH.Opcode != ib.XRC|want || h.XRC.SRQ != 8 ||
+			c.length != wire.Opcodes[ib.XRC|want].Len+map[bool]int{true: 8}[op == abi.OpSend] {
 			t.Errorf("%v: %+v, %+v", op, c, h)
 		}
 	}
@@ -303,7 +304,7 @@ func TestRequestMemory(t *testing.T) {
 }
 
 // TestRequestMemoryGone: a packet whose data cannot be read is not sent, and its request fails with
-// that error, whatever the carrier reports. If requests complete in error, this packet and all
+// that error, whatever the pipe reports. If requests complete in error, this packet and all
 // later ones of the message are sent as spoiled.
 func TestRequestMemoryGone(t *testing.T) {
 	for _, goesOn := range []bool{false, true} {

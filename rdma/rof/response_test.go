@@ -8,12 +8,13 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // reply is a response of the peer to this end's request sn, with data.
-func reply(op wire.Opcode, sn uint32, change func(*wire.Headers), data []byte) []byte {
+func reply(op ib.Opcode, sn uint32, change func(*wire.Headers), data []byte) []byte {
 	h := headers(op, sn)
 	if change != nil {
 		change(&h)
@@ -26,40 +27,40 @@ func reply(op wire.Opcode, sn uint32, change func(*wire.Headers), data []byte) [
 func TestReadResponses(t *testing.T) {
 	data := []byte("twelve bytes")
 	bad := outcome{abi.WCBadRespErr, 0}
-	refused := func(syn syndrome) func(*wire.Headers) {
+	refused := func(syn ib.Syndrome) func(*wire.Headers) {
 		return func(h *wire.Headers) { h.RBTH.CE, h.RBTH.Syndrome = true, uint8(syn) }
 	}
 	for name, c := range map[string]struct {
 		b    []byte
 		want outcome
 	}{
-		"only":            {reply(wire.ReadRespOnly, 1, nil, data), outcome{}},
-		"first":           {reply(wire.ReadRespFirst, 1, nil, data), outcome{}},
-		"middle":          {reply(wire.ReadRespMiddle, 1, nil, data), outcome{}},
-		"last":            {reply(wire.ReadRespLast, 1, nil, data), outcome{}},
-		"a request":       {reply(wire.ReadRequest, 1, nil, data), bad},
-		"reserved":        {reply(wire.ReadRespOnly+1, 1, nil, data), bad},
-		"of an atomic":    {reply(wire.AtomicResponse, 1, nil, nil), bad},
-		"of another SEND": {reply(wire.SendOnly, 1, nil, data), bad},
-		"of XRC":          {reply(wire.XRC|wire.ReadRespOnly, 1, nil, data), bad},
-		"to the next":     {reply(wire.ReadRespOnly, 2, nil, data), bad},
-		"to the last":     {reply(wire.ReadRespOnly, 0, nil, data), bad},
-		"a byte short":    {reply(wire.ReadRespOnly, 1, nil, data[:11]), bad},
-		"a byte long":     {reply(wire.ReadRespOnly, 1, nil, append(data[:12:12], 1)), bad},
-		"without data":    {reply(wire.ReadRespOnly, 1, nil, nil), bad},
-		"cut short":       {reply(wire.ReadRespOnly, 1, nil, nil)[:20], bad},
-		"not whole words": {append(reply(wire.ReadRespOnly, 1, nil, data), 0), bad},
+		"only":            {reply(ib.ReadRespOnly, 1, nil, data), outcome{}},
+		"first":           {reply(ib.ReadRespFirst, 1, nil, data), outcome{}},
+		"middle":          {reply(ib.ReadRespMiddle, 1, nil, data), outcome{}},
+		"last":            {reply(ib.ReadRespLast, 1, nil, data), outcome{}},
+		"a request":       {reply(ib.ReadRequest, 1, nil, data), bad},
+		"reserved":        {reply(ib.ReadRespOnly+1, 1, nil, data), bad},
+		"of an atomic":    {reply(ib.AtomicResponse, 1, nil, nil), bad},
+		"of another SEND": {reply(ib.SendOnly, 1, nil, data), bad},
+		"of XRC":          {reply(ib.XRC|ib.ReadRespOnly, 1, nil, data), bad},
+		"to the next":     {reply(ib.ReadRespOnly, 2, nil, data), bad},
+		"to the last":     {reply(ib.ReadRespOnly, 0, nil, data), bad},
+		"a byte short":    {reply(ib.ReadRespOnly, 1, nil, data[:11]), bad},
+		"a byte long":     {reply(ib.ReadRespOnly, 1, nil, append(data[:12:12], 1)), bad},
+		"without data":    {reply(ib.ReadRespOnly, 1, nil, nil), bad},
+		"cut short":       {reply(ib.ReadRespOnly, 1, nil, nil)[:20], bad},
+		"not whole words": {append(reply(ib.ReadRespOnly, 1, nil, data), 0), bad},
 		"nothing":         {nil, bad},
 		"refused": {
-			reply(wire.ReadRespOnly, 1, refused(synAccess), nil), outcome{abi.WCRemAccessErr, uint32(synAccess)},
+			reply(ib.ReadRespOnly, 1, refused(ib.SynAccess), nil), outcome{abi.WCRemAccessErr, uint32(ib.SynAccess)},
 		},
 		"refused, as last": {
-			reply(wire.ReadRespLast, 1, refused(synOperation), nil), outcome{abi.WCRemOpErr, uint32(synOperation)},
+			reply(ib.ReadRespLast, 1, refused(ib.SynOperation), nil), outcome{abi.WCRemOpErr, uint32(ib.SynOperation)},
 		},
 		"nobody serves": {
-			reply(wire.ReadRespOnly, 1, refused(synNotServing), nil), outcome{abi.WCRetryExcErr, uint32(synNotServing)},
+			reply(ib.ReadRespOnly, 1, refused(synNotServing), nil), outcome{abi.WCRetryExcErr, uint32(synNotServing)},
 		},
-		"refused, the next": {reply(wire.ReadRespOnly, 2, refused(synAccess), nil), bad},
+		"refused, the next": {reply(ib.ReadRespOnly, 2, refused(ib.SynAccess), nil), bad},
 	} {
 		s, r := newStage(t, true, nil), post(abi.OpRead, 12)
 		s.answer(s.issue(r), falcon.CmplAck, synNone, c.b)
@@ -78,12 +79,12 @@ func TestReadResponses(t *testing.T) {
 func TestAtomicResponses(t *testing.T) {
 	original := func(h *wire.Headers) { h.AtomicAck.Original = 0x0102030405060708 }
 	s := newStage(t, true, nil)
-	s.answer(s.issue(post(abi.OpCmpSwap, 8)), falcon.CmplAck, synNone, reply(wire.AtomicResponse, 1, original, nil))
+	s.answer(s.issue(post(abi.OpCmpSwap, 8)), falcon.CmplAck, synNone, reply(ib.AtomicResponse, 1, original, nil))
 	if !slices.Equal(s.user.done, []outcome{{}}) || binary.LittleEndian.Uint64(s.user.scattered) != 0x0102030405060708 ||
 		s.user.account.BytesRx != 8 {
 		t.Errorf("%+v, % x, %+v", s.user.done, s.user.scattered, s.user.account.Counters)
 	}
-	s.answer(s.issue(post(abi.OpCmpSwap, 8)), falcon.CmplAck, synNone, reply(wire.ReadRespOnly, 2, nil, make([]byte, 8)))
+	s.answer(s.issue(post(abi.OpCmpSwap, 8)), falcon.CmplAck, synNone, reply(ib.ReadRespOnly, 2, nil, make([]byte, 8)))
 	if want := (outcome{abi.WCBadRespErr, 0}); s.user.done[1] != want {
 		t.Errorf("a READ's response: %+v", s.user.done[1])
 	}
@@ -92,9 +93,9 @@ func TestAtomicResponses(t *testing.T) {
 		op abi.Opcode
 		b  []byte
 	}{
-		{abi.OpRead, reply(wire.XRC|wire.ReadRespLast, 1, nil, make([]byte, 8))},
-		{abi.OpFetchAdd, reply(wire.XRC|wire.AtomicResponse, 2, original, nil)},
-		{abi.OpRead, reply(wire.ReadRespOnly, 3, nil, make([]byte, 8))},
+		{abi.OpRead, reply(ib.XRC|ib.ReadRespLast, 1, nil, make([]byte, 8))},
+		{abi.OpFetchAdd, reply(ib.XRC|ib.AtomicResponse, 2, original, nil)},
+		{abi.OpRead, reply(ib.ReadRespOnly, 3, nil, make([]byte, 8))},
 	} {
 		s.answer(s.issue(post(c.op, 8)), falcon.CmplAck, synNone, c.b)
 	}
@@ -107,8 +108,8 @@ func TestAtomicResponses(t *testing.T) {
 func TestResponsesOfSeveralPackets(t *testing.T) {
 	s, r := newStage(t, true, nil), post(abi.OpRead, testSegment+2)
 	first, second := s.issue(r), s.issue(r)
-	s.answer(second, falcon.CmplAck, synNone, reply(wire.ReadRespOnly, 2, nil, []byte("xy")))
-	s.answer(first, falcon.CmplAck, synNone, reply(wire.ReadRespOnly, 1, nil, bytes.Repeat([]byte{1}, testSegment)))
+	s.answer(second, falcon.CmplAck, synNone, reply(ib.ReadRespOnly, 2, nil, []byte("xy")))
+	s.answer(first, falcon.CmplAck, synNone, reply(ib.ReadRespOnly, 1, nil, bytes.Repeat([]byte{1}, testSegment)))
 	if want := append(bytes.Repeat([]byte{1}, testSegment), "xy"...); !bytes.Equal(s.user.scattered, want) ||
 		s.user.account.BytesRx != testSegment+2 {
 		t.Errorf("% x", s.user.scattered)
@@ -120,7 +121,7 @@ func TestResponseWithoutMemory(t *testing.T) {
 	s := newStage(t, true, nil)
 	c := s.issue(post(abi.OpRead, 4))
 	s.user.gone = true
-	s.answer(c, falcon.CmplAck, synNone, reply(wire.ReadRespOnly, 1, nil, []byte("1234")))
+	s.answer(c, falcon.CmplAck, synNone, reply(ib.ReadRespOnly, 1, nil, []byte("1234")))
 	if !slices.Equal(s.user.done, []outcome{{abi.WCLocProtErr, 0}}) || s.user.account.BytesRx != 0 {
 		t.Errorf("%+v, %+v", s.user.done, s.user.account.Counters)
 	}
@@ -132,31 +133,31 @@ func TestResponseOfAnother(t *testing.T) {
 	s := newStage(t, true, nil)
 	c := s.issue(post(abi.OpRead, 4))
 	other := func(h *wire.Headers) { h.RBTH.DestQP++ }
-	s.answer(c, falcon.CmplAck, synNone, reply(wire.ReadRespOnly, 1, other, []byte("1234")))
+	s.answer(c, falcon.CmplAck, synNone, reply(ib.ReadRespOnly, 1, other, []byte("1234")))
 	if _, pulls := s.UnderWay(); s.user.unanswered != 1 || pulls != 1 || len(s.user.done) != 0 ||
 		s.user.account.Counters != (transport.Counters{PullsTx: 1, CIDMismatches: 1}) {
 		t.Errorf("%d, %d under way, %v, %+v", s.user.unanswered, pulls, s.user.done, s.user.account.Counters)
 	}
 }
 
-// TestHowRequestsEnd: the status of a packet, by the carrier's completion code, and by whether the
+// TestHowRequestsEnd: the status of a packet, by the pipe's completion code, and by whether the
 // peer was not ready before.
 func TestHowRequestsEnd(t *testing.T) {
 	for _, c := range []struct {
 		code falcon.Completion
-		syn  syndrome
+		syn  ib.Syndrome
 		rnrs int
 		want outcome
 	}{
 		{falcon.CmplAck, synNone, 0, outcome{}},
 		{falcon.CmplAck, synNone, 1, outcome{}},
-		{falcon.CmplTargetNackNRE, synAccess, 0, outcome{abi.WCRemAccessErr, 0x362}},
+		{falcon.CmplTargetNackNRE, ib.SynAccess, 0, outcome{abi.WCRemAccessErr, 0x362}},
 		{falcon.CmplTargetNackNRE, synNotServing, 0, outcome{abi.WCRetryExcErr, 0x36f}},
-		{falcon.CmplTargetNackCIE, synInvalid, 0, outcome{abi.WCRemInvReqErr, 0x161}},
+		{falcon.CmplTargetNackCIE, ib.SynInvalid, 0, outcome{abi.WCRemInvReqErr, 0x161}},
 		{falcon.CmplLocalTO, synNone, 0, outcome{abi.WCRetryExcErr, 0x800}},
 		{falcon.CmplLocalTO, synNone, 1, outcome{abi.WCRNRRetryExcErr, 0x800}},
 		{falcon.CmplDeadConn, synNone, 2, outcome{abi.WCRNRRetryExcErr, 0xa00}},
-		{falcon.CmplTargetNackNRE, synAccess, 1, outcome{abi.WCRemAccessErr, 0x362}},
+		{falcon.CmplTargetNackNRE, ib.SynAccess, 1, outcome{abi.WCRemAccessErr, 0x362}},
 	} {
 		s, r := newStage(t, true, nil), post(abi.OpWrite, 4)
 		call := s.issue(r)

@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/abi/schema"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 )
 
 // known reports whether the ABI has the status.
@@ -19,7 +20,7 @@ func known(st abi.WCStatus) bool {
 func TestCompletionCodes(t *testing.T) {
 	for code := range falcon.Completion(16) {
 		for syn := range 256 {
-			st := completionStatus(code, syndrome(syn))
+			st := completionStatus(code, ib.Syndrome(syn))
 			if (st == abi.WCSuccess) != (code == falcon.CmplAck) || !known(st) {
 				t.Fatalf("%v with syndrome %#x: %v", code, syn, st)
 			}

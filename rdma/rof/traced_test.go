@@ -6,9 +6,9 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/transport"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 // taken are the events of a ring, without their times.
@@ -21,7 +21,7 @@ func taken(r *trace.Ring) []trace.Event {
 }
 
 // outside makes the stage's connection one that leaves the NIC, whose packets are sealed.
-func (s *stage) outside() { s.falcon = new(falcon.Conn) }
+func (s *stage) outside() { s.end.notes.Flags = traceFlags(true) }
 
 // TestTracedRequest: what is noted of a request's packets, inside a NIC and of one that leaves it.
 func TestTracedRequest(t *testing.T) {
@@ -35,14 +35,14 @@ func TestTracedRequest(t *testing.T) {
 		a, b := s.issue(q), s.issue(q)
 		s.request(a)
 		r.SealedPacket()
-		s.answer(a, falcon.CmplAck, synNone, reply(wire.ReadRespOnly, 1, nil, make([]byte, testSegment)))
+		s.answer(a, falcon.CmplAck, synNone, reply(ib.ReadRespOnly, 1, nil, make([]byte, testSegment)))
 		s.answer(b, falcon.CmplLocalTO, synNone, nil)
 		event := func(kind trace.Kind, sn uint32, flags uint8) trace.Event {
 			return trace.Event{Kind: kind, Work: testQPN, Index: 40, Extra: sn, Flags: flags}
 		}
 		want := []trace.Event{
-			event(trace.Issued, 1, 0), event(trace.Scheduled, 1, trace.Loopback), event(trace.Acked, 1, 0),
-			event(trace.Acked, 2, 0),
+			event(trace.Issued, 1, trace.Loopback), event(trace.Scheduled, 1, trace.Loopback), event(trace.Acked, 1, trace.Loopback),
+			event(trace.Acked, 2, trace.Loopback),
 		}
 		if leaves {
 			want = []trace.Event{
@@ -78,12 +78,12 @@ func TestUntracedPacket(t *testing.T) {
 	c = s.issue(post(abi.OpWrite, 8))
 	s.request(c)
 	s.answer(c, falcon.CmplAck, synNone, nil)
-	s.push(send(wire.SendOnly, 1, 1, 0), nil)
+	s.push(send(ib.SendOnly, 1, 1, 0), nil)
 	p := s.pull(read(2, 8), readHeader+8)
 	if _, _, err := s.response(p); err != nil {
 		t.Error(err)
 	}
-	s.target.noteResponse(trace.Acked, s.target.serving(p.tag))
+	s.Handle(testNow, &falcon.Event{Kind: falcon.EvResponseDone, Tag: p.tag})
 	if got := taken(r); len(got) != 0 {
 		t.Errorf("%+v", got)
 	}
@@ -99,9 +99,9 @@ func TestTracedTarget(t *testing.T) {
 			inside = 0
 		}
 		r := s.trace(0)
-		s.push(send(wire.SendFirst, 1, 1, 0), make([]byte, 8))
-		s.push(send(wire.SendLast, 2, 1, 8), make([]byte, 4))
-		s.push(headers(wire.WriteOnly, 3), make([]byte, 12))
+		s.push(send(ib.SendFirst, 1, 1, 0), make([]byte, 8))
+		s.push(send(ib.SendLast, 2, 1, 8), make([]byte, 4))
+		s.push(headers(ib.WriteOnly, 3), make([]byte, 12))
 		h := read(4, 16)
 		h.SETH.RMSN = 1
 		p := s.pull(h, readHeader+16)
@@ -111,19 +111,19 @@ func TestTracedTarget(t *testing.T) {
 		r.SealedPacket()
 		s.Handle(testNow, &falcon.Event{Kind: falcon.EvResponseDone, Tag: p.tag})
 		s.NoteConcluded(4)
-		delivered := func(rsn uint32, op wire.Opcode, n uint32, flags uint8) trace.Event {
+		delivered := func(rsn uint32, op ib.Opcode, n uint32, flags uint8) trace.Event {
 			return trace.Event{
 				Kind: trace.Delivered, Conn: 5, Index: rsn, Op: uint8(op), Arg: testQPN, Extra: n,
 				Flags: flags | inside,
 			}
 		}
 		responded := func(kind trace.Kind) trace.Event {
-			return trace.Event{Kind: kind, Conn: 5, Index: 4, Extra: 4, Flags: trace.Responder}
+			return trace.Event{Kind: kind, Conn: 5, Index: 4, Extra: 4, Flags: trace.Responder | inside}
 		}
 		want := []trace.Event{
-			delivered(1, wire.SendFirst, 8, 0), delivered(2, wire.SendLast, 4, trace.Wanted),
-			delivered(3, wire.WriteOnly, 12, 0),
-			delivered(4, wire.ReadRequest, 16, trace.Answering), responded(trace.Scheduled),
+			delivered(1, ib.SendFirst, 8, 0), delivered(2, ib.SendLast, 4, trace.Wanted),
+			delivered(3, ib.WriteOnly, 12, 0),
+			delivered(4, ib.ReadRequest, 16, trace.Answering), responded(trace.Scheduled),
 		}
 		if leaves {
 			want = append(want, responded(trace.Sealed))
@@ -141,31 +141,25 @@ func TestTracedTarget(t *testing.T) {
 	noteConcluded(new(transport.Account), 5, 4)
 }
 
-// TestTracedDatagrams: a datagram of the traced queue pair is noted when the carrier takes it, and
-// one of the peer when it is delivered.
+// TestTracedDatagrams: a datagram of the traced queue pair is noted when the pipe takes it.
 func TestTracedDatagrams(t *testing.T) {
 	for _, qpn := range []uint32{0, 8, 9} {
 		o := newOffice(t, true)
 		at := int64(0)
 		r := trace.NewRing(64, func() int64 { at++; return at }, qpn)
 		o.account.Trace = r
-		o.mail.out[5] = &transport.Datagram{From: 8, Work: 3, Serial: 6}
+		o.hold(5, &datagram{Datagram: transport.Datagram{From: 8, Work: 3, Serial: 6}})
 		if _, err := o.Fill(falcon.TxnPush, 5, make([]byte, 100)); err != nil {
 			t.Fatal(err)
 		}
 		r.SealedPacket() // of another connection: this one does not leave the NIC
-		o.Datagrams.NoteDelivered(&transport.Datagram{To: 8, HasImm: true, Length: 12}, 7)
-		o.Datagrams.NoteConcluded(7)
+		o.NoteConcluded(7)
 		want := []trace.Event{
 			{Kind: trace.Scheduled, Work: 8, Index: 3, Extra: 6, Flags: trace.Loopback},
-			{
-				Kind: trace.Delivered, Conn: 5, Index: 7, Op: uint8(wire.UDSendOnlyImm), Arg: 8, Extra: 12,
-				Flags: trace.Wanted | trace.Loopback,
-			},
 			{Kind: trace.Concluded, Conn: 5, Index: 7, Flags: trace.Loopback | trace.Responder},
 		}
 		if qpn == 9 {
-			want = want[1:] // who delivers looks at that
+			want = want[1:]
 		}
 		if got := taken(r); !slices.Equal(got, want) {
 			t.Errorf("queue pair %d:\n%+v\nwant\n%+v", qpn, got, want)
@@ -185,10 +179,10 @@ func TestTracedLink(t *testing.T) {
 		d := write(new(sender), 1)
 		d.Datagram.From, d.Work, d.Serial = 8, 3, 6
 		k.Send(l.now, d)
-		k.Sent(l.now, 0, true)
+		k.sent(l.now, 0, true)
 		want := []trace.Event{
 			{Kind: trace.Issued, Work: 8, Index: 3, Extra: 6, Flags: trace.Owed},
-			{Kind: trace.Acked, Work: 8, Index: 3, Extra: 6},
+			{Kind: trace.Acked, Work: 8, Index: 3, Extra: 1},
 		}
 		if qpn == 9 {
 			want = nil

@@ -7,15 +7,15 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/transport"
-	"github.com/falcon-vnic/vnic/rdma/wire"
 )
 
 func unreliable(t *transport.Terms) { t.Unreliable = true }
 
 // part is a packet of an unreliable connection's peer, and how many bytes of data it has.
 type part struct {
-	op     wire.Opcode
+	op     ib.Opcode
 	sn     uint32
 	offset uint32
 	n      int
@@ -31,62 +31,62 @@ func TestUnreliableMessages(t *testing.T) {
 	}{
 		"whole": {
 			[]part{
-				{wire.SendFirst, 1, 0, 10},
-				{wire.SendMiddle, 2, 10, 20},
-				{wire.SendLast, 3, 30, 3},
-				{wire.SendOnlyImm, 4, 0, 7},
+				{ib.SendFirst, 1, 0, 10},
+				{ib.SendMiddle, 2, 10, 20},
+				{ib.SendLast, 3, 30, 3},
+				{ib.SendOnlyImm, 4, 0, 7},
 			},
 			[]uint32{1, 2, 3, 4},
 			[]completion{{1, 33, abi.WCSuccess}, {2, 7, abi.WCSuccess}},
 		},
 		"without its first": {
-			[]part{{wire.SendMiddle, 2, 10, 10}, {wire.SendLast, 3, 20, 10}, {wire.SendOnly, 4, 0, 7}},
+			[]part{{ib.SendMiddle, 2, 10, 10}, {ib.SendLast, 3, 20, 10}, {ib.SendOnly, 4, 0, 7}},
 			[]uint32{4},
 			[]completion{{1, 7, abi.WCSuccess}},
 		},
 		"without its middle": {
-			[]part{{wire.SendFirst, 1, 0, 10}, {wire.SendLast, 3, 20, 10}, {wire.SendOnly, 4, 0, 7}},
+			[]part{{ib.SendFirst, 1, 0, 10}, {ib.SendLast, 3, 20, 10}, {ib.SendOnly, 4, 0, 7}},
 			[]uint32{1, 4},
 			[]completion{{1, 7, abi.WCSuccess}},
 		},
 		"without its last": {
-			[]part{{wire.SendFirst, 1, 0, 10}, {wire.SendFirst, 3, 0, 20}, {wire.SendLast, 4, 20, 3}},
+			[]part{{ib.SendFirst, 1, 0, 10}, {ib.SendFirst, 3, 0, 20}, {ib.SendLast, 4, 20, 3}},
 			[]uint32{1, 3, 4},
 			[]completion{{1, 23, abi.WCSuccess}},
 		},
 		"without all between two firsts": {
-			[]part{{wire.SendFirst, 1, 0, 10}, {wire.SendFirst, 2, 0, 20}, {wire.SendLast, 3, 20, 3}},
+			[]part{{ib.SendFirst, 1, 0, 10}, {ib.SendFirst, 2, 0, 20}, {ib.SendLast, 3, 20, 3}},
 			[]uint32{1, 2, 3},
 			[]completion{{1, 23, abi.WCSuccess}},
 		},
 		"only, after a gap": {
-			[]part{{wire.SendOnly, 9, 0, 5}, {wire.SendOnly, 10, 0, 6}},
+			[]part{{ib.SendOnly, 9, 0, 5}, {ib.SendOnly, 10, 0, 6}},
 			[]uint32{9, 10},
 			[]completion{{1, 5, abi.WCSuccess}, {2, 6, abi.WCSuccess}},
 		},
 		"numbers that wrap": {
-			[]part{{wire.SendFirst, ^uint32(0), 0, 5}, {wire.SendLast, 0, 5, 6}},
+			[]part{{ib.SendFirst, ^uint32(0), 0, 5}, {ib.SendLast, 0, 5, 6}},
 			[]uint32{^uint32(0), 0},
 			[]completion{{1, 11, abi.WCSuccess}},
 		},
 		"WRITEs": {
 			[]part{
-				{wire.WriteFirst, 1, 0, 10},
-				{wire.WriteLast, 2, 0, 10},
-				{wire.WriteFirst, 3, 0, 10},
-				{wire.WriteLastImm, 4, 0, 5},
-				{wire.WriteMiddle, 5, 0, 9},
+				{ib.WriteFirst, 1, 0, 10},
+				{ib.WriteLast, 2, 0, 10},
+				{ib.WriteFirst, 3, 0, 10},
+				{ib.WriteLastImm, 4, 0, 5},
+				{ib.WriteMiddle, 5, 0, 9},
 			},
 			[]uint32{1, 2, 3, 4},
 			[]completion{{1, 15, abi.WCSuccess}},
 		},
 		"a WRITE in a SEND": {
-			[]part{{wire.SendFirst, 1, 0, 10}, {wire.WriteMiddle, 2, 0, 10}, {wire.SendLast, 3, 10, 10}},
+			[]part{{ib.SendFirst, 1, 0, 10}, {ib.WriteMiddle, 2, 0, 10}, {ib.SendLast, 3, 10, 10}},
 			[]uint32{1},
 			nil,
 		},
 		"not in its place": {
-			[]part{{wire.SendFirst, 1, 0, 10}, {wire.SendLast, 2, 9, 10}, {wire.SendOnly, 3, 0, 1}},
+			[]part{{ib.SendFirst, 1, 0, 10}, {ib.SendLast, 2, 9, 10}, {ib.SendOnly, 3, 0, 1}},
 			[]uint32{1, 3},
 			[]completion{{1, 1, abi.WCSuccess}},
 		},
@@ -95,7 +95,7 @@ func TestUnreliableMessages(t *testing.T) {
 		bytes, placed := uint64(0), []uint32{}
 		for _, p := range c.parts {
 			before := len(s.user.placed)
-			h := send(wire.UC|p.op, p.sn, 77, p.offset) // their own numbers of messages do not matter
+			h := send(ib.UC|p.op, p.sn, 77, p.offset) // their own numbers of messages do not matter
 			if got := s.push(h, make([]byte, p.n)); got.what != "ack" || got.rsn != s.rsn {
 				t.Errorf("%s: packet %d: %+v", name, p.sn, got)
 			}
@@ -116,8 +116,8 @@ func TestUnreliableMessages(t *testing.T) {
 // TestUnreliableLosses: a message is lost if a packet of it is invalid, is not accepted by the
 // queue pair, or was sent without data. The peer is told of none of that.
 func TestUnreliableLosses(t *testing.T) {
-	first := packet(send(wire.UC|wire.SendFirst, 1, 0, 0), make([]byte, 8))
-	spoiled := send(wire.UC|wire.SendFirst, 1, 0, 0)
+	first := packet(send(ib.UC|ib.SendFirst, 1, 0, 0), make([]byte, 8))
+	spoiled := send(ib.UC|ib.SendFirst, 1, 0, 0)
 	spoiled.RBTH.CE = true
 	for name, c := range map[string]struct {
 		b      []byte
@@ -126,8 +126,8 @@ func TestUnreliableLosses(t *testing.T) {
 	}{
 		"cut short":            {b: first[:16]},
 		"not whole words":      {b: append(slices.Clone(first), 0)},
-		"of another service":   {b: packet(send(wire.SendFirst, 1, 0, 0), make([]byte, 8))},
-		"no packet of a SEND":  {b: packet(headers(wire.UC|wire.ReadRequest, 1), make([]byte, 8))},
+		"of another service":   {b: packet(send(ib.SendFirst, 1, 0, 0), make([]byte, 8))},
+		"no packet of a SEND":  {b: packet(headers(ib.UC|ib.ReadRequest, 1), make([]byte, 8))},
 		"spoiled":              {b: packet(spoiled, make([]byte, 8))},
 		"refused":              {b: first, user: func(e *endpoint) { e.verdict.Refusal = transport.Access }, placed: 1},
 		"without a receive":    {b: first, user: func(e *endpoint) { e.verdict.Refusal = transport.NotReady }, placed: 1},
@@ -142,7 +142,7 @@ func TestUnreliableLosses(t *testing.T) {
 			t.Errorf("%s: %+v, %d placed, counted %+v", name, got, len(s.user.placed), s.user.account.Counters)
 		}
 		s.user.verdict, s.user.serving = transport.Verdict{}, true
-		s.push(send(wire.UC|wire.SendLast, 2, 0, 8), make([]byte, 8))
+		s.push(send(ib.UC|ib.SendLast, 2, 0, 8), make([]byte, 8))
 		if len(s.user.placed) != c.placed || len(s.user.completed) != 0 {
 			t.Errorf("%s: what is left of it: %d placed, complete %v", name, len(s.user.placed), s.user.completed)
 		}
@@ -153,7 +153,7 @@ func TestUnreliableLosses(t *testing.T) {
 // serves nobody.
 func TestUnreliablePeers(t *testing.T) {
 	s := newStage(t, true, unreliable)
-	other := send(wire.UC|wire.SendOnly, 1, 0, 0)
+	other := send(ib.UC|ib.SendOnly, 1, 0, 0)
 	other.RBTH.DestQP++
 	if c := s.push(other, nil); c != (call{what: "nack", rsn: 1, code: falconwire.NackCID}) ||
 		s.user.account.CIDMismatches != 1 || s.user.heard != 0 {
@@ -163,7 +163,7 @@ func TestUnreliablePeers(t *testing.T) {
 		t.Errorf("a READ: %+v", c)
 	}
 	s.user.serving = false
-	if c := s.push(send(wire.UC|wire.SendOnly, 1, 0, 0), nil); c != (call{what: "ack", rsn: 3}) || s.user.heard != 0 ||
+	if c := s.push(send(ib.UC|ib.SendOnly, 1, 0, 0), nil); c != (call{what: "ack", rsn: 3}) || s.user.heard != 0 ||
 		len(s.user.placed) != 0 {
 		t.Errorf("nobody serves: %+v, heard %d, placed %d", c, s.user.heard, len(s.user.placed))
 	}
@@ -174,10 +174,10 @@ func TestUnreliablePeers(t *testing.T) {
 func TestUnreliableEnds(t *testing.T) {
 	s := newStage(t, true, unreliable)
 	refused, unanswered, gone := s.issue(post(abi.OpSend, 8)), s.issue(post(abi.OpSend, 8)), s.issue(post(abi.OpSend, 8))
-	if h, _ := s.request(refused); h.RBTH.Opcode != wire.UC|wire.SendOnly {
+	if h, _ := s.request(refused); h.RBTH.Opcode != ib.UC|ib.SendOnly {
 		t.Errorf("%+v", h)
 	}
-	s.answer(refused, falcon.CmplTargetNackNRE, synAccess, nil)
+	s.answer(refused, falcon.CmplTargetNackNRE, ib.SynAccess, nil)
 	s.answer(unanswered, falcon.CmplLocalTO, synNone, nil)
 	s.user.gone = true
 	if _, err := s.Fill(falcon.TxnPush, gone.tag, make([]byte, 400)); err == nil {

@@ -110,10 +110,14 @@ func (q *QP) Resume(c Destination) {
 type Arrival struct {
 	*transport.Datagram
 	Data []byte
-	GRH  *[GRHSize]byte         // written before the data
-	SL   uint8                  // service level for the completion
-	Conn transport.DatagramConn // connection that it arrived on
-	ID   uint32                 // its number on that connection, for traces
+	GRH  *[GRHSize]byte // written before the data
+	SL   uint8          // service level for the completion
+
+	// For traces.
+	Conn       uint32 // number of the connection that it arrived on; 0: none
+	ID         uint32 // its number on that connection
+	Opcode     uint8  // of its packet
+	TraceFlags uint8  // trace.Loopback, trace.RoCE
 }
 
 // GRHSize is the size of the GRH before the data of a received datagram (abi.GRHSize).
@@ -179,8 +183,7 @@ func (r *receiver) datagram(now vtime.Time, d *Arrival) (failed abi.WCStatus) {
 	r.owner.Account.PushesRx++
 	r.owner.Account.BytesRx += uint64(len(d.Data))
 	if r.owner.traces(r.number) {
-		d.Conn.NoteDelivered(d.Datagram, d.ID)
-		r.noteReceiving(d.Conn.ID(), d.ID)
+		r.noteDatagram(d)
 	}
 	r.report(now, v, &cqe, d.Solicited)
 	return abi.WCSuccess

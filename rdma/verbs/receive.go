@@ -412,6 +412,20 @@ func (r *receiver) tooShort(v *Receive, message uint32, n uint64) {
 	r.queue.mistaken(message, abi.WCLocLenErr, because("it has room for %d bytes, and its message has %d or more", v.Capacity, n))
 }
 
+// noteDatagram records that a datagram of the peer is in memory, and announces the CQE for its
+// receive. Nobody acknowledges a datagram that came without a connection.
+func (r *receiver) noteDatagram(d *Arrival) {
+	e := trace.Event{
+		Kind: trace.Delivered, Conn: d.Conn, Index: d.ID, Op: d.Opcode, Arg: uint64(d.To), Extra: uint32(d.Length), Flags: d.TraceFlags | trace.Wanted,
+	}
+	r.owner.Trace.Add(&e)
+	if d.Conn == 0 {
+		e.Kind, e.Flags = trace.Gone, trace.Responder
+		r.owner.Trace.Add(&e)
+	}
+	r.noteReceiving(d.Conn, d.ID)
+}
+
 // noteReceiving announces that the next CQE is for the receive of a packet of connection conn.
 func (r *receiver) noteReceiving(conn, id uint32) {
 	if r.owner.traces(r.number) {

@@ -34,7 +34,7 @@ var allRooms = []room{
 		needs:    "iperf3", install: "apt-get install iperf3",
 	},
 	{name: "ports", packages: []string{"qemu/virtqueue", "cmd/vnic:Ports"}},
-	{name: "rdma", packages: []string{"queues", "queues/ring", "queues/abi", "rdma/wire", "rdma", "device"}},
+	{name: "rdma", packages: []string{"queues", "queues/ring", "queues/abi", "rdma/rof/wire", "rdma", "device"}},
 	{
 		name: "roce", packages: []string{"rdma:RoCE", "device:RoCE", "cmd/vnic:RoCE"},
 		needs: "qemu-system-x86_64", install: "apt-get install qemu-system-x86",

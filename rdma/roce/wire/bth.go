@@ -3,7 +3,7 @@ package wire
 import (
 	"encoding/binary"
 
-	falcon "github.com/falcon-vnic/vnic/rdma/wire"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 )
 
 const (
@@ -12,8 +12,6 @@ const (
 	// DefaultPKey is the partition key that every RoCEv2 port has (Annex A17.4.7), of a full
 	// member.
 	DefaultPKey = 0xffff
-	// QPNMask keeps the 24 bits of a queue pair number.
-	QPNMask = falcon.QPNMask
 )
 
 // BTH is the base transport header (IBA §9.2).
@@ -28,7 +26,7 @@ const (
 //	|A|  Reserved   |                      PSN                      |
 //	+-+-------------+-----------------------------------------------+
 type BTH struct {
-	Opcode    Opcode
+	Opcode    ib.Opcode
 	Solicited bool  // SE: the receive completion is a solicited event
 	Migrated  bool  // M: the migration state; senders without path migration set it
 	Pad       uint8 // 0–3 bytes after the data
@@ -57,7 +55,7 @@ func (h *BTH) Append(b []byte) []byte {
 	if h.Migrated {
 		flags |= bthMigrated
 	}
-	qp := h.DestQP & QPNMask
+	qp := h.DestQP & ib.QPNMask
 	if h.FECN {
 		qp |= bthFECN << 24
 	}
@@ -73,25 +71,37 @@ func (h *BTH) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, psn)
 }
 
-// ParseBTH decodes the base header at the start of b. It returns ErrShort if b is too short, and
-// ErrVersion for another version. Reserved bits are ignored.
+// ParseBTH decodes the base header at the start of b. It returns ib.ErrShort if b is too short, and
+// ib.ErrVersion for another version. Reserved bits are ignored.
 func ParseBTH(b []byte) (BTH, error) {
 	if len(b) < BTHLen {
-		return BTH{}, ErrShort
+		return BTH{}, ib.ErrShort
 	}
 	if b[1]&0xf != 0 {
-		return BTH{}, ErrVersion
+		return BTH{}, ib.ErrVersion
 	}
 	return BTH{
-		Opcode:    Opcode(b[0]),
+		Opcode:    ib.Opcode(b[0]),
 		Solicited: b[1]&bthSE != 0,
 		Migrated:  b[1]&bthMigrated != 0,
 		Pad:       b[1] >> 4 & 3,
 		PKey:      binary.BigEndian.Uint16(b[2:]),
 		FECN:      b[4]&bthFECN != 0,
 		BECN:      b[4]&bthBECN != 0,
-		DestQP:    binary.BigEndian.Uint32(b[4:]) & QPNMask,
+		DestQP:    binary.BigEndian.Uint32(b[4:]) & ib.QPNMask,
 		AckReq:    b[8]&bthAckReq != 0,
 		PSN:       PSN(binary.BigEndian.Uint32(b[8:]) & PSNMask),
 	}, nil
 }
+
+// PSN is a packet sequence number of 24 bits, which wraps to 0 (IBA §9.7.1).
+type PSN uint32
+
+// PSNMask keeps the 24 bits of a PSN.
+const PSNMask = 1<<24 - 1
+
+// Add returns p+n modulo 2^24; n may be negative.
+func (p PSN) Add(n int) PSN { return (p + PSN(n)) & PSNMask }
+
+// Sub returns p−from modulo 2^24, as a number from −2^23 to 2^23−1.
+func (p PSN) Sub(from PSN) int { return int(int32(uint32(p-from)<<8) >> 8) }

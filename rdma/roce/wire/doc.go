@@ -1,13 +1,10 @@
-// Package wire defines the packet format of RoCEv2: the base transport header (BTH), the extended
-// headers that differ from RDMA over Falcon, the table of opcodes, the IP and UDP headers around
-// them, and the invariant CRC at the end.
+// Package wire defines the packet format of RoCEv2: the base transport header (BTH), the
+// table that says which extended headers an opcode has, the IP and UDP headers around them, and the
+// invariant CRC at the end. The extended headers are those of package ib.
 //
 //	IPv4 or IPv6 | UDP, port 4791 | BTH | extended headers (by opcode) | data | pad | ICRC
-//	└──────── Way.Put ──────────┘ └────────── Headers.Append ────────┘             └ Seal
+//	└──────── Way.Put ──────────┘ └────────── Headers.Append ────────┘             └ Way.Put
 //	└───────────────────────────────────── Parse ────────────────────────────────────────┘
-//
-// RETH, AtomicETH, AtomicAckETH, ImmDt and IETH are those of package rdma/wire, which have
-// InfiniBand's layouts. DETH and XRCETH have different layouts here.
 //
 // The package has no state. Nothing allocates, blocks or keeps a reference to its arguments.
 //

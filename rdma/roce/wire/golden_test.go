@@ -8,6 +8,8 @@ import (
 	"errors"
 	"os"
 	"testing"
+
+	"github.com/falcon-vnic/vnic/rdma/ib"
 )
 
 // frames returns the IP packets of a capture with little-endian blocks and Ethernet frames.
@@ -60,7 +62,7 @@ func named(t testing.TB) map[string][]byte {
 // TestLinuxFrames takes what Linux sent apart and puts it together again: each byte is the same.
 func TestLinuxFrames(t *testing.T) {
 	packets := frames(t, "testdata/rxe.pcapng")
-	seen := map[Opcode]int{}
+	seen := map[ib.Opcode]int{}
 	for i, p := range packets {
 		before := bytes.Clone(p)
 		w, transport, err := Parse(p)
@@ -77,7 +79,7 @@ func TestLinuxFrames(t *testing.T) {
 		}
 		data, ok := h.BTH.Data(transport, n)
 		if !ok {
-			t.Fatalf("packet %d: %s of %d bytes", i, h.BTH.Opcode, len(transport))
+			t.Fatalf("packet %d: %s of %d bytes", i, Opcodes.Name(h.BTH.Opcode), len(transport))
 		}
 		seen[h.BTH.Opcode]++
 		again := append(make([]byte, w.HeaderLen()), h.Append(nil)...)
@@ -91,12 +93,12 @@ func TestLinuxFrames(t *testing.T) {
 			variant.restore(again, ipv4Len)
 		}
 		if !bytes.Equal(again, p) {
-			t.Errorf("packet %d, %s:\n got %x\nwant %x", i, h.BTH.Opcode, again, p)
+			t.Errorf("packet %d, %s:\n got %x\nwant %x", i, Opcodes.Name(h.BTH.Opcode), again, p)
 		}
 	}
-	for _, op := range []Opcode{SendFirst, WriteOnly, ReadRequest, ReadRespMiddle, Acknowledge, AtomicResponse, FetchAdd, UC | SendMiddle, UD | SendOnly} {
+	for _, op := range []ib.Opcode{ib.SendFirst, ib.WriteOnly, ib.ReadRequest, ib.ReadRespMiddle, ib.Acknowledge, ib.AtomicResponse, ib.FetchAdd, ib.UC | ib.SendMiddle, ib.UD | ib.SendOnly} {
 		if seen[op] == 0 {
-			t.Errorf("no %s among %d packets: %v", op, len(packets), seen)
+			t.Errorf("no %s among %d packets: %v", Opcodes.Name(op), len(packets), seen)
 		}
 	}
 }
@@ -109,7 +111,7 @@ func TestHardwareFrames(t *testing.T) {
 	if err == nil {
 		_, err = h.Parse(transport)
 	}
-	if err != nil || h.BTH.Opcode != UC|SendOnly || w.SrcPort != 0xc000 || h.BTH.PKey != 0x2460 && h.BTH.PKey != DefaultPKey {
+	if err != nil || h.BTH.Opcode != ib.UC|ib.SendOnly || w.SrcPort != 0xc000 || h.BTH.PKey != 0x2460 && h.BTH.PKey != DefaultPKey {
 		t.Errorf("UC SEND: %+v, %+v, %v", w, h.BTH, err)
 	}
 	cnp := ipOf(all["CNP ConnectX-4 Lx (Ethernet frame)"])

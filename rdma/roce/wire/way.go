@@ -2,7 +2,18 @@ package wire
 
 import (
 	"encoding/binary"
+	"errors"
+	"hash/crc32"
 	"net/netip"
+
+	"github.com/falcon-vnic/vnic/rdma/ib"
+)
+
+// Errors of packets. RoCEv2 drops all of them silently (Annex A17, CA17-24).
+var (
+	ErrIP   = errors.New("rdma/roce/wire: not an IP header of RoCEv2")
+	ErrUDP  = errors.New("rdma/roce/wire: not a UDP header of RoCEv2")
+	ErrICRC = errors.New("rdma/roce/wire: wrong ICRC")
 )
 
 // Port is the UDP destination port of RoCEv2 (Annex A17, CA17-20).
@@ -128,7 +139,7 @@ func Parse(b []byte) (w Way, transport []byte, err error) {
 	u := b[ip:]
 	switch {
 	case len(u) < udpLen+BTHLen+ICRCLen:
-		return w, nil, ErrShort
+		return w, nil, ib.ErrShort
 	case binary.BigEndian.Uint16(u[2:]) != Port, int(binary.BigEndian.Uint16(u[4:])) != len(u), len(u)&3 != 0, !checksummed(b, ip):
 		return w, nil, ErrUDP
 	}
@@ -148,7 +159,7 @@ func Parse(b []byte) (w Way, transport []byte, err error) {
 func (w *Way) parseIP(b []byte) (n int, err error) {
 	switch {
 	case len(b) < ipv4Len:
-		return 0, ErrShort
+		return 0, ib.ErrShort
 	case b[0] == 0x45:
 		if int(binary.BigEndian.Uint16(b[2:])) != len(b) || binary.BigEndian.Uint16(b[6:]) != dontFragment || b[9] != protoUDP {
 			return 0, ErrIP
@@ -159,7 +170,7 @@ func (w *Way) parseIP(b []byte) (n int, err error) {
 	case b[0]>>4 != 6:
 		return 0, ErrIP
 	case len(b) < ipv6Len:
-		return 0, ErrShort
+		return 0, ib.ErrShort
 	case int(binary.BigEndian.Uint16(b[4:])) != len(b)-ipv6Len, b[6] != protoUDP:
 		return 0, ErrIP
 	}
@@ -167,4 +178,49 @@ func (w *Way) parseIP(b []byte) (n int, err error) {
 	w.Class, w.Hops, w.Flow = uint8(head>>20), b[7], head&0xfffff
 	w.Src, w.Dst = netip.AddrFrom16([16]byte(b[8:])), netip.AddrFrom16([16]byte(b[24:]))
 	return ipv6Len, nil
+}
+
+// The ICRC covers what no hop may change: CRC-32 over 64 one bits, then over the packet from the IP
+// header to the pad, with the fields that hops do change set to ones (Annex A17.3.3).
+
+// ones is the CRC of the 64 one bits.
+var ones = crc32.ChecksumIEEE([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
+
+func crc(masked []byte) uint32 { return crc32.Update(ones, crc32.IEEETable, masked) }
+
+// variant holds the fields of a packet that the ICRC does not cover.
+type variant struct {
+	head [4]byte // of IPv6; TOS in the second byte
+	hops byte
+	ip   [2]byte // checksum of IPv4
+	udp  [2]byte // checksum
+	bth  byte    // FECN, BECN and reserved bits
+}
+
+// mask sets these fields to ones in a packet whose UDP header is at ip, and returns their values.
+func mask(b []byte, ip int) (v variant) {
+	copy(v.head[:], b)
+	if ip == ipv4Len {
+		v.hops, v.ip = b[8], [2]byte(b[10:])
+		b[1], b[8], b[10], b[11] = 0xff, 0xff, 0xff, 0xff
+	} else {
+		v.hops = b[7]
+		b[0], b[1], b[2], b[3], b[7] = b[0]|0x0f, 0xff, 0xff, 0xff, 0xff
+	}
+	v.udp, v.bth = [2]byte(b[ip+6:]), b[ip+udpLen+4]
+	b[ip+6], b[ip+7], b[ip+udpLen+4] = 0xff, 0xff, 0xff
+	return v
+}
+
+// restore undoes mask.
+func (v *variant) restore(b []byte, ip int) {
+	copy(b, v.head[:])
+	if ip == ipv4Len {
+		b[8] = v.hops
+		copy(b[10:], v.ip[:])
+	} else {
+		b[7] = v.hops
+	}
+	copy(b[ip+6:], v.udp[:])
+	b[ip+udpLen+4] = v.bth
 }

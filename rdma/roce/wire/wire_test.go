@@ -7,113 +7,82 @@ import (
 	"net/netip"
 	"testing"
 
-	falcon "github.com/falcon-vnic/vnic/rdma/wire"
-	"github.com/falcon-vnic/vnic/rdma/wire/wiretest"
+	"github.com/falcon-vnic/vnic/rdma/ib"
+	"github.com/falcon-vnic/vnic/rdma/ib/wiretest"
 )
 
 // sample has every field of every header set, each byte different enough to notice a swap.
-func sample(op Opcode) Headers {
-	h := Headers{
+func sample(op ib.Opcode) Headers {
+	return Headers{
 		BTH: BTH{
 			Opcode: op, Solicited: true, Migrated: true, Pad: 3, PKey: 0x8123, FECN: true, BECN: true, DestQP: 0xa1b2c3,
 			AckReq: true, PSN: 0xfffffe,
 		},
-		XRC:       XRCETH{SRQ: 0x123456},
-		Datagram:  DETH{QKey: 0x80010000, SourceQP: 0x654321},
-		RETH:      falcon.RETH{VA: 0x0102030405060708, RKey: 0x11121314, Length: 0x80000000},
-		Atomic:    falcon.AtomicETH{VA: 0x2122232425262728, RKey: 0x31323334, SwapAdd: 0x4142434445464748, Compare: 0x5152535455565758},
-		Mask:      falcon.AtomicMaskETH{SwapAdd: 0xd1d2d3d4d5d6d7d8, Compare: 0xe1e2e3e4e5e6e7e8},
-		AETH:      AETH{Syndrome: 0x62, MSN: 0x717273},
-		AtomicAck: falcon.AtomicAckETH{Original: 0x6162636465666768},
-		Imm:       falcon.ImmDt{Data: 0xb1b2b3b4},
-		Inv:       falcon.IETH{RKey: 0xc1c2c3c4},
+		Extended: wiretest.Sample(Opcodes[op].Headers),
 	}
-	set := opcodes[op].headers
-	for _, clear := range []struct {
-		hdr   header
-		clear func()
-	}{
-		{hdrXRCETH, func() { h.XRC = XRCETH{} }},
-		{hdrDETH, func() { h.Datagram = DETH{} }},
-		{hdrRETH, func() { h.RETH = falcon.RETH{} }},
-		{hdrAtomicETH, func() { h.Atomic = falcon.AtomicETH{} }},
-		{hdrAtomicMaskETH, func() { h.Mask = falcon.AtomicMaskETH{} }},
-		{hdrAETH, func() { h.AETH = AETH{} }},
-		{hdrAtomicAckETH, func() { h.AtomicAck = falcon.AtomicAckETH{} }},
-		{hdrImmDt, func() { h.Imm = falcon.ImmDt{} }},
-		{hdrIETH, func() { h.Inv = falcon.IETH{} }},
-	} {
-		if set&clear.hdr == 0 {
-			clear.clear()
-		}
-	}
-	return h
 }
 
 // TestOpcodeTable holds the header lengths of IBA table 38.
 func TestOpcodeTable(t *testing.T) {
-	rc := map[Opcode]int{
-		SendFirst: 12, SendMiddle: 12, SendLast: 12, SendOnly: 12, SendLastImm: 16, SendOnlyImm: 16, SendLastInv: 16, SendOnlyInv: 16,
-		WriteFirst: 28, WriteMiddle: 12, WriteLast: 12, WriteOnly: 28, WriteLastImm: 16, WriteOnlyImm: 32,
-		ReadRequest: 28, ReadRespFirst: 16, ReadRespMiddle: 12, ReadRespLast: 16, ReadRespOnly: 16,
-		Acknowledge: 16, AtomicResponse: 24, CmpSwap: 40, FetchAdd: 40,
+	rc := map[ib.Opcode]int{
+		ib.SendFirst: 12, ib.SendMiddle: 12, ib.SendLast: 12, ib.SendOnly: 12, ib.SendLastImm: 16, ib.SendOnlyImm: 16, ib.SendLastInv: 16, ib.SendOnlyInv: 16,
+		ib.WriteFirst: 28, ib.WriteMiddle: 12, ib.WriteLast: 12, ib.WriteOnly: 28, ib.WriteLastImm: 16, ib.WriteOnlyImm: 32,
+		ib.ReadRequest: 28, ib.ReadRespFirst: 16, ib.ReadRespMiddle: 12, ib.ReadRespLast: 16, ib.ReadRespOnly: 16,
+		ib.Acknowledge: 16, ib.AtomicResponse: 24, ib.CmpSwap: 40, ib.FetchAdd: 40,
 	}
 	for op := range 256 {
-		op := Opcode(op)
-		want, base := 0, op&^ServiceMask
-		switch op & ServiceMask {
-		case RC:
+		op := ib.Opcode(op)
+		want, base := 0, op&^ib.ServiceMask
+		switch op & ib.ServiceMask {
+		case ib.RC:
 			want = rc[op]
-		case UC:
-			if base <= WriteOnlyImm {
+		case ib.UC:
+			if base <= ib.WriteOnlyImm {
 				want = rc[base]
 			}
-		case UD:
-			if base == SendOnly || base == SendOnlyImm {
-				want = rc[base] + DETHLen
+		case ib.UD:
+			if base == ib.SendOnly || base == ib.SendOnlyImm {
+				want = rc[base] + ib.DETHLen
 			}
-		case XRC:
-			if want = rc[base]; want != 0 && !op.Info().Response {
-				want += XRCETHLen
+		case ib.XRC:
+			if want = rc[base]; want != 0 && op.Info().Kind != ib.KindResponse {
+				want += ib.XRCETHLen
 			}
 		case Vendor:
-			if base == CmpSwap || base == FetchAdd {
+			if base == ib.CmpSwap || base == ib.FetchAdd {
 				want = 56
 			}
-		case XRCVendor:
-			// Masked atomics over XRC: the prefix is XRC|Vendor, which is XRCVendor.
-			if base == CmpSwap || base == FetchAdd {
+		case ib.XRC | Vendor:
+			// Masked atomics over XRC: the prefix is XRC|Vendor.
+			if base == ib.CmpSwap || base == ib.FetchAdd {
 				want = 60
 			}
 		}
 		if op == CNP {
 			want = BTHLen
 		}
-		if got := op.HeaderLen(); got != want || got > MaxHeaderLen {
-			t.Errorf("%v: %d bytes of headers, want %d", op, got, want)
+		if got := Opcodes[op].Len; got != want || got > MaxHeaderLen {
+			t.Errorf("%s: %d bytes of headers, want %d", Opcodes.Name(op), got, want)
 		}
-		if i := op.Info(); i != nil && i.Data && i.Len > MaxDataHeaderLen {
-			t.Errorf("%v: %d bytes of headers exceed MaxDataHeaderLen %d", op, i.Len, MaxDataHeaderLen)
+		if n := Opcodes[op].Len; op.Info().Kind == ib.KindData && n > MaxDataHeaderLen {
+			t.Errorf("%s: %d bytes of headers exceed MaxDataHeaderLen %d", Opcodes.Name(op), n, MaxDataHeaderLen)
 		}
 	}
 }
 
 func TestIdentityEveryOpcode(t *testing.T) {
-	wiretest.Format[Headers]{
-		Len: func(op uint8) int { return Opcode(op).HeaderLen() }, Sample: func(op uint8) Headers { return sample(Opcode(op)) },
-		Append: (*Headers).Append, Parse: (*Headers).Parse, Short: ErrShort,
-	}.EveryOpcode(t)
+	wiretest.EveryOpcode(t, Opcodes, sample, (*Headers).Append, (*Headers).Parse)
 }
 
 func TestReservedOpcodesAndVersions(t *testing.T) {
-	for _, op := range []Opcode{0x15, 0x1f, 0x2c, 0x40, 0x60, 0x80, 0x82, 0xb5, 0xc0, 0xff} {
+	for _, op := range []ib.Opcode{0x15, 0x1f, 0x2c, 0x40, 0x60, 0x80, 0x82, 0xb5, 0xc0, 0xff} {
 		var h Headers
-		if _, err := h.Parse(append((&BTH{Opcode: op}).Append(nil), make([]byte, 64)...)); !errors.Is(err, ErrOpcode) {
+		if _, err := h.Parse(append((&BTH{Opcode: op}).Append(nil), make([]byte, 64)...)); !errors.Is(err, ib.ErrOpcode) {
 			t.Errorf("opcode %#x: %v, want ErrOpcode", uint8(op), err)
 		}
 	}
 	for v := range 16 {
-		b := (&BTH{Opcode: SendOnly}).Append(nil)
+		b := (&BTH{Opcode: ib.SendOnly}).Append(nil)
 		b[1] |= byte(v)
 		if _, err := ParseBTH(b); (v == 0) != (err == nil) {
 			t.Errorf("version %d: %v", v, err)
@@ -141,10 +110,10 @@ var ways = []Way{
 
 // packet makes a whole packet of n data bytes.
 func packet(w *Way, n int) []byte {
-	h := Headers{BTH: BTH{Opcode: WriteOnly, DestQP: 17, PSN: 9, PKey: DefaultPKey, Pad: uint8(falcon.PadLen(n))}, RETH: falcon.RETH{Length: uint32(n)}}
+	h := Headers{BTH: BTH{Opcode: ib.WriteOnly, DestQP: 17, PSN: 9, PKey: DefaultPKey, Pad: uint8(ib.PadLen(n))}, Extended: ib.Extended{RETH: ib.RETH{Length: uint32(n)}}}
 	b := h.Append(make([]byte, w.HeaderLen()))
 	b = append(b, bytes.Repeat([]byte{0x5a}, n)...)
-	b = append(b, make([]byte, falcon.PadLen(n)+ICRCLen)...)
+	b = append(b, make([]byte, ib.PadLen(n)+ICRCLen)...)
 	w.Put(b)
 	return b
 }
@@ -194,10 +163,130 @@ func TestWayRefuses(t *testing.T) {
 	}
 }
 
+// TestFieldsChecked: a packet whose ICRC is right is refused for each field that RoCEv2 fixes.
+func TestFieldsChecked(t *testing.T) {
+	for _, w := range ways {
+		ip := w.HeaderLen() - udpLen
+		v6 := ip == ipv6Len
+		set16 := func(at int, v uint16) func([]byte) []byte {
+			return func(b []byte) []byte { binary.BigEndian.PutUint16(b[at:], v); return b }
+		}
+		set := func(at int, v byte) func([]byte) []byte {
+			return func(b []byte) []byte { b[at] = v; return b }
+		}
+		longer := func(n int) func([]byte) []byte {
+			return func(b []byte) []byte {
+				b = append(b, make([]byte, n)...)
+				if v6 {
+					binary.BigEndian.PutUint16(b[4:], uint16(len(b)-ipv6Len))
+				} else {
+					binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
+				}
+				binary.BigEndian.PutUint16(b[ip+4:], uint16(len(b)-ip))
+				return b
+			}
+		}
+		all := len(packet(&w, 8))
+		for name, c := range map[string]struct {
+			v4, v6 bool
+			change func([]byte) []byte
+			want   error
+		}{
+			"nothing":                    {true, true, func(b []byte) []byte { return b }, nil},
+			"version 5":                  {true, true, set(0, 0x55), ErrIP},
+			"options":                    {true, false, set(0, 0x46), ErrIP},
+			"IPv4 too long":              {true, false, set16(2, uint16(all+1)), ErrIP},
+			"IPv4 too short":             {true, false, set16(2, uint16(all-1)), ErrIP},
+			"may be cut (CA17-7)":        {true, false, set16(6, 0), ErrIP},
+			"reserved flag":              {true, false, set16(6, 0xc000), ErrIP},
+			"more fragments":             {true, false, set16(6, 0x2000), ErrIP},
+			"a later fragment":           {true, false, set16(6, 0x4001), ErrIP},
+			"TCP over IPv4":              {true, false, set(9, 6), ErrIP},
+			"IPv6 too long":              {false, true, set16(4, uint16(all-ipv6Len+1)), ErrIP},
+			"IPv6 too short":             {false, true, set16(4, uint16(all-ipv6Len-1)), ErrIP},
+			"TCP over IPv6":              {false, true, set(6, 6), ErrIP},
+			"another port":               {true, true, set16(ip+2, 4790), ErrUDP},
+			"UDP too long":               {true, true, set16(ip+4, uint16(all-ip+1)), ErrUDP},
+			"UDP too short":              {true, true, set16(ip+4, uint16(all-ip-1)), ErrUDP},
+			"no multiple of four":        {true, true, longer(2), ErrUDP},
+			"longer by a multiple of it": {true, true, longer(4), nil},
+			"a UDP checksum":             {true, true, checksum(ip, 0), nil},
+			"a wrong UDP checksum":       {true, true, checksum(ip, 1), ErrUDP},
+			"another wrong one":          {true, true, checksum(ip, 0x8000), ErrUDP},
+		} {
+			if v6 && !c.v6 || !v6 && !c.v4 {
+				continue
+			}
+			b := c.change(packet(&w, 8))
+			sign(b)
+			if _, _, err := Parse(b); !errors.Is(err, c.want) {
+				t.Errorf("IPv6 %t, %s: %v, want %v", v6, name, err, c.want)
+			}
+		}
+	}
+}
+
+// checksum makes a packet's UDP checksum (RFC 768, RFC 8200 §8.1), wrong by some bits.
+func checksum(ip int, wrong uint16) func([]byte) []byte {
+	return func(b []byte) []byte {
+		pseudo := append([]byte{}, b[8:ipv6Len]...)
+		if ip == ipv4Len {
+			pseudo = append([]byte{}, b[12:ipv4Len]...)
+		}
+		pseudo = append(binary.BigEndian.AppendUint32(pseudo, uint32(len(b)-ip)), 0, 0, 0, protoUDP)
+		sign(b) // the checksum covers the ICRC, which takes it for ones
+		pseudo = append(pseudo, b[ip:]...)
+		total := 0
+		for i := 0; i < len(pseudo); i += 2 {
+			if total += int(binary.BigEndian.Uint16(pseudo[i:])); total > 0xffff {
+				total -= 0xffff
+			}
+		}
+		binary.BigEndian.PutUint16(b[ip+6:], ^uint16(total)^wrong)
+		return b
+	}
+}
+
+// TestShortest: a packet has a base header and an ICRC at least; what is shorter is short, not
+// wrong in another way.
+func TestShortest(t *testing.T) {
+	for _, w := range ways {
+		n := w.HeaderLen()
+		b := append((&BTH{Opcode: ib.SendOnly}).Append(make([]byte, n)), make([]byte, ICRCLen)...)
+		w.Put(b)
+		if _, transport, err := Parse(b); err != nil || len(transport) != BTHLen {
+			t.Errorf("%d bytes behind UDP, %v", len(transport), err)
+		}
+		short := bytes.Clone(b[:n+BTHLen])
+		w.Put(short)
+		if _, _, err := Parse(short); !errors.Is(err, ib.ErrShort) {
+			t.Errorf("without room for the ICRC: %v", err)
+		}
+	}
+	v4, v6 := make([]byte, ipv4Len), make([]byte, ipv6Len)
+	v4[0], v6[0] = 0x45, 0x60
+	for _, c := range []struct {
+		b    []byte
+		want error
+	}{{nil, ib.ErrShort}, {v4[:19], ib.ErrShort}, {v4, ErrIP}, {v6[:19], ib.ErrShort}, {v6[:39], ib.ErrShort}, {v6, ErrIP}} {
+		if _, _, err := Parse(c.b); !errors.Is(err, c.want) {
+			t.Errorf("%x: %v, want %v", c.b, err, c.want)
+		}
+	}
+}
+
+// TestNumbersAreCut: numbers that are longer than their fields are cut to them, and touch no other.
+func TestNumbersAreCut(t *testing.T) {
+	b := (&BTH{Pad: 7, DestQP: 0xff123456, PSN: 0xff654321}).Append(nil)
+	if h, err := ParseBTH(b); err != nil || h != (BTH{Pad: 3, DestQP: 0x123456, PSN: 0x654321}) {
+		t.Errorf("%+v, %v", h, err)
+	}
+}
+
 func TestNoAllocations(t *testing.T) {
 	w := ways[1]
 	b := packet(&w, 1024)
-	h := sample(FetchAdd)
+	h := sample(ib.FetchAdd)
 	buf := make([]byte, 0, 128)
 	if n := testing.AllocsPerRun(100, func() {
 		w.Put(b)
@@ -214,7 +303,7 @@ func TestNoAllocations(t *testing.T) {
 
 func FuzzHeaders(f *testing.F) {
 	for op := range 256 {
-		if h := sample(Opcode(op)); h.BTH.Opcode.Info() != nil {
+		if h := sample(ib.Opcode(op)); Opcodes[op].Len != 0 {
 			f.Add(h.Append(nil))
 		}
 	}
@@ -246,7 +335,7 @@ func FuzzPacket(f *testing.F) {
 	}
 	for op := range 256 {
 		for _, w := range ways {
-			if h := sample(Opcode(op)); h.BTH.Opcode.Info() != nil {
+			if h := sample(ib.Opcode(op)); Opcodes[op].Len != 0 {
 				b := append(h.Append(make([]byte, w.HeaderLen())), make([]byte, 5+int(h.BTH.Pad)+ICRCLen)...)
 				w.Put(b)
 				f.Add(b)
