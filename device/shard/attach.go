@@ -56,7 +56,7 @@ func (fs *functionSet) choose(number uint32, attach string, p queues.Peer) (*mem
 		if number <= pfvf.MaxID && id.Host() == 0 {
 			id |= pfvf.ID(fs.cfg.NIC.Host) << 16
 		}
-		f := fs.byID[id]
+		f := fs.members.get(id)
 		switch {
 		case f == nil && fs.possible(id):
 			return nil, abi.StatusDenied, fmt.Sprintf("function %s is disabled", id)

@@ -118,7 +118,7 @@ func (o Orders) VF(now falcon.Time, id pfvf.ID) abi.VFHandler {
 // Reset resets a function, and with a PF its VFs, for the operator. It returns false if the
 // function is disabled.
 func (o Orders) Reset(now falcon.Time, id pfvf.ID) bool {
-	f := o.s.funcs.byID[id]
+	f := o.s.funcs.members.get(id)
 	if f == nil || f.Lifecycle.State() == abi.StateDisabled {
 		return false
 	}

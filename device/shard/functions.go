@@ -44,7 +44,6 @@ type functionSet struct {
 
 	host    *credit.Node
 	table   *pfvf.Table // enabled functions, by address
-	byID    map[pfvf.ID]*member
 	members perFunction[member]
 	count   atomic.Int32 // number of existing functions, for readers outside the shard
 	vfs     [pfvf.MaxPF + 1]int
@@ -63,7 +62,7 @@ const maxFunctions = (pfvf.MaxPF + 1) * (pfvf.MaxVF + 1)
 func newFunctionSet(s *Shard, table *pfvf.Table) *functionSet {
 	fs := &functionSet{
 		falcon: s.falcon, roce: s.roce, plain: s.plain, trace: s.trace, cfg: s.cfg, core: s.core, guests: s.guests, rdma: s.rdma, drops: &s.drops,
-		host: s.core.Credits(), table: table, byID: map[pfvf.ID]*member{}, absent: map[pfvf.ID]config.Function{},
+		host: s.core.Credits(), table: table, members: perFunction[member]{host: s.cfg.NIC.Host}, absent: map[pfvf.ID]config.Function{},
 		changed: map[pfvf.ID]bool{}, signal: make(chan struct{}, 1),
 	}
 	for i := range fs.vfs {
@@ -105,7 +104,7 @@ func (fs *functionSet) possible(id pfvf.ID) bool {
 
 // settings returns the settings of a function, whether it exists or not.
 func (fs *functionSet) settings(id pfvf.ID) config.Function {
-	if f := fs.byID[id]; f != nil {
+	if f := fs.members.get(id); f != nil {
 		return f.cfg
 	}
 	if c, ok := fs.absent[id]; ok {
@@ -134,7 +133,6 @@ func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*member, error) {
 		_ = f.Lifecycle.Apply(pfvf.Disable) // allowed in RESET
 	}
 	delete(fs.absent, id)
-	fs.byID[id] = f
 	fs.changed[id] = true
 	fs.members.put(id, f)
 	fs.count.Store(int32(fs.members.len()))
@@ -151,7 +149,6 @@ func (fs *functionSet) forget(now falcon.Time, f *member) {
 	f.Faults.End(now)
 	f.Credits.Drop()
 	fs.falcon.conns.Remove(f.conns)
-	delete(fs.byID, f.ID)
 	fs.members.remove(f.ID)
 	fs.count.Store(int32(fs.members.len()))
 	if !reflect.DeepEqual(f.cfg, config.DefaultVF(f.ID.Host(), f.ID.PF(), f.ID.VF())) {
@@ -167,7 +164,7 @@ func (fs *functionSet) set(now falcon.Time, id pfvf.ID, is config.Function) erro
 	was := fs.settings(id)
 	fs.plain.mark(id)
 	fs.changed[id] = true
-	f := fs.byID[id]
+	f := fs.members.get(id)
 	if f == nil {
 		fs.absent[id] = is
 		if !*is.Enabled {
@@ -368,8 +365,17 @@ func (f *member) disable(now falcon.Time) {
 // perFunction holds one value per function of one host, in the order of their IDs, so a PF's before
 // its VFs'. Adding and removing cost the same however many there are.
 type perFunction[T any] struct {
-	pfs [pfvf.MaxPF + 1][]*T // by the number of the VF; nil: none
-	n   int
+	host uint8
+	pfs  [pfvf.MaxPF + 1][]*T // by the number of the VF; nil: none
+	n    int
+}
+
+// get returns the function's value; nil: it has none, or is of another host.
+func (r *perFunction[T]) get(id pfvf.ID) *T {
+	if id>>16 != pfvf.ID(r.host) || int(id.VF()) >= len(r.pfs[id.PF()]) {
+		return nil
+	}
+	return r.pfs[id.PF()][id.VF()]
 }
 
 // put sets the value of a function that has none yet.

@@ -217,7 +217,7 @@ func TestOperatorSetsVF(t *testing.T) {
 		t.Errorf("a disabled function's driver resets it: %s", st)
 	}
 	_ = d.ch.Close(nil)
-	if v.shards[0].funcs.byID[vfID(0, 4000)] != nil {
+	if v.shards[0].funcs.members.get(vfID(0, 4000)) != nil {
 		t.Error("a disabled VF without a session is still there")
 	}
 	bystander()
@@ -640,7 +640,7 @@ func TestChangeAllOrNothing(t *testing.T) {
 	}
 	id, _ := pfvf.NewID(1, 0, 3001)
 	home := v.nics[0][v.shards[0].cfg.ShardOf()(0, 3001)].funcs
-	if home.byID[id] != nil || len(v.functions(0)) != before || *home.settings(id).Enabled {
+	if home.members.get(id) != nil || len(v.functions(0)) != before || *home.settings(id).Enabled {
 		t.Error("it is there all the same")
 	}
 	first, _ := pfvf.NewID(1, 0, 1)
@@ -719,14 +719,16 @@ func TestEveryKindHasAQuotaAndACount(t *testing.T) {
 	}
 }
 
-// TestFunctionsComeInOrderOfTheirIDs compares a perFunction with a sorted list.
+// TestFunctionsComeInOrderOfTheirIDs compares a perFunction with a sorted list. IDs of another host,
+// and numbers that are no ID, have no value.
 func TestFunctionsComeInOrderOfTheirIDs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var r perFunction[pfvf.ID]
+		const host = 3 << 16
+		r := perFunction[pfvf.ID]{host: 3}
 		var want []pfvf.ID
 		t.Repeat(map[string]func(*rapid.T){
 			"change": func(t *rapid.T) {
-				id := pfvf.ID(rapid.Uint32Range(0, 2).Draw(t, "pf")<<12 | rapid.Uint32Range(0, 20).Draw(t, "vf"))
+				id := pfvf.ID(host | rapid.Uint32Range(0, 2).Draw(t, "pf")<<12 | rapid.Uint32Range(0, 20).Draw(t, "vf"))
 				if i, there := slices.BinarySearch(want, id); there {
 					r.remove(id)
 					want = slices.Delete(want, i, i+1)
@@ -740,7 +742,7 @@ func TestFunctionsComeInOrderOfTheirIDs(t *testing.T) {
 				for id := range r.all() {
 					all = append(all, *id)
 				}
-				for id := range r.of(1 << 12) {
+				for id := range r.of(host | 1<<12) {
 					ofPF = append(ofPF, *id)
 				}
 				if !slices.Equal(all, want) || r.len() != len(want) {
@@ -748,6 +750,15 @@ func TestFunctionsComeInOrderOfTheirIDs(t *testing.T) {
 				}
 				if want := slices.DeleteFunc(slices.Clone(want), func(id pfvf.ID) bool { return id.PF() != 1 }); !slices.Equal(ofPF, want) {
 					t.Fatalf("of PF 1 %v, want %v", ofPF, want)
+				}
+				for id := range pfvf.ID(1 << 13) {
+					_, there := slices.BinarySearch(want, host|id)
+					if v := r.get(host | id); (v != nil) != there || there && *v != host|id {
+						t.Fatalf("%s: %v", host|id, v)
+					}
+					if r.get(id) != nil || r.get(1<<24|host|id) != nil {
+						t.Fatalf("%s of another host has a value", id)
+					}
 				}
 			},
 		})

@@ -63,7 +63,6 @@ func (p *Port) remark(o *gateway.Offload) string {
 type plainIP struct {
 	gw     *gateway.Gateway
 	ports  perFunction[Port]
-	byID   map[pfvf.ID]*Port
 	marked map[pfvf.ID]bool // functions whose port may not match their settings
 
 	shard   uint8
@@ -73,7 +72,7 @@ type plainIP struct {
 
 func newPlainIP(s *Shard) *plainIP {
 	p := &plainIP{
-		gw: gateway.New(uint8(s.index), s.core.Routes()), byID: map[pfvf.ID]*Port{}, marked: map[pfvf.ID]bool{},
+		gw: gateway.New(uint8(s.index), s.core.Routes()), ports: perFunction[Port]{host: s.cfg.NIC.Host}, marked: map[pfvf.ID]bool{},
 		shard: uint8(s.index), core: s.core, effects: &s.effects,
 	}
 	p.gw.UseFunctions(s.core.Knows)
@@ -86,15 +85,13 @@ func (p *plainIP) join(f *Port) {
 	f.Endpoint = p.gw.AddEndpoint(f.Config.Name, uint32(f.ID), gatewayMAC(f.ID.Host(), f.ID.PF(), f.ID.VF()))
 	f.Owner, f.shown = f, f.described()
 	p.ports.put(f.ID, f)
-	p.byID[f.ID] = f
 }
 
 // leave removes a port from the gateway, and from the routes of all that send to it.
 func (p *plainIP) leave(f *Port) {
 	p.gw.RemoveEndpoint(f.Endpoint)
-	if p.byID[f.ID] == f {
+	if p.ports.get(f.ID) == f {
 		p.ports.remove(f.ID)
-		delete(p.byID, f.ID)
 		p.core.RemovePort(f.Function)
 	}
 }
@@ -145,7 +142,7 @@ func (fs *functionSet) syncAllPorts() {
 // syncPorts updates the port of a function that has changed, and with a PF the ports of its VFs,
 // whose links may depend on the PF's.
 func (fs *functionSet) syncPorts(id pfvf.ID) {
-	if port := fs.plain.byID[id]; port != nil {
+	if port := fs.plain.ports.get(id); port != nil {
 		fs.syncPort(port)
 	}
 	if id.IsVF() {
@@ -161,7 +158,7 @@ func (fs *functionSet) syncPorts(id pfvf.ID) {
 // syncPort applies a function's settings to its port. The port is down if the function is disabled,
 // its link is down, or the port's device is gone.
 func (fs *functionSet) syncPort(port *Port) {
-	is, f := fs.settings(port.ID), fs.byID[port.ID]
+	is, f := fs.settings(port.ID), fs.members.get(port.ID)
 	up := f != nil && f.Lifecycle.State() != abi.StateDisabled && f.LinkUp && !port.Lost
 	port.Rate = nil
 	if f != nil {
@@ -186,7 +183,7 @@ func (p *plainIP) configure(to *Port, f *config.Function, up bool) {
 
 // endpointOf returns the gateway's endpoint of a function; nil: it has no port.
 func (p *plainIP) endpointOf(id pfvf.ID) *gateway.Endpoint {
-	if port := p.byID[id]; port != nil {
+	if port := p.ports.get(id); port != nil {
 		return port.Endpoint
 	}
 	return nil
@@ -258,7 +255,7 @@ func (p Ports) Lost(now falcon.Time, port *Port) {
 func (p Ports) Change(gone func(*Port)) (come []*Port) {
 	plain := p.s.plain
 	for _, id := range slices.Sorted(maps.Keys(plain.marked)) {
-		is, want := plain.byID[id], p.s.funcs.settings(id).Port
+		is, want := plain.ports.get(id), p.s.funcs.settings(id).Port
 		fits := is != nil && !is.Lost && is.Port != nil && want != nil && reflect.DeepEqual(is.Config, want)
 		if is != nil && !fits {
 			gone(is)
@@ -279,7 +276,7 @@ func (p Ports) Add(port *Port, add func() error, remove func()) (err error) {
 	plain.join(port)
 	if err = add(); err == nil {
 		fs.syncPort(port)
-		if f := fs.byID[port.ID]; f != nil && f.Verbs() != nil {
+		if f := fs.members.get(port.ID); f != nil && f.Verbs() != nil {
 			p.s.roce.ported(&f.conns.Owner, f.Verbs())
 		}
 		delete(plain.marked, port.ID)

@@ -382,7 +382,7 @@ func TestRoCEPortComes(t *testing.T) {
 	speaksRoCE(t)
 	v := newVirtual(t, 8, wire100us)
 	a, b := newDriver(v, 0, 1), other(v)
-	port := a.shard().plain.byID[a.fn.ID]
+	port := a.shard().plain.ports.get(a.fn.ID)
 	ports := a.shard().Ports()
 	a.shard().plain.leave(port)
 	a.setUp()

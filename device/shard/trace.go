@@ -69,7 +69,7 @@ func (fs *functionSet) setTrace(id pfvf.ID, r *trace.Ring) {
 	if fs.trace.traces[id] = r; r == nil {
 		delete(fs.trace.traces, id)
 	}
-	if f := fs.byID[id]; f != nil {
+	if f := fs.members.get(id); f != nil {
 		if f.conns.Trace = r; f.Verbs() != nil {
 			f.Verbs().UseTrace(r)
 		}
@@ -78,7 +78,7 @@ func (fs *functionSet) setTrace(id pfvf.ID, r *trace.Ring) {
 
 // startTrace starts tracing a function.
 func (fs *functionSet) startTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error) {
-	switch f := fs.byID[id]; {
+	switch f := fs.members.get(id); {
 	case f == nil && !fs.possible(id):
 		return nil, because(fs.core.Find(id))
 	case fs.trace.traces[id] != nil:

@@ -110,7 +110,7 @@ func (c *seenVF) QueryVF() (abi.QueryVFResult, abi.Status) {
 	if to.Address.IsValid() {
 		r.GID = to.Address.As16()
 	}
-	f := c.fs.byID[c.id]
+	f := c.fs.members.get(c.id)
 	if f == nil {
 		return r, abi.StatusOK
 	}
@@ -138,7 +138,7 @@ func (c *seenVF) QueryVFCredits(part abi.CreditPart) (r abi.CreditCounts, st abi
 	case abi.CreditGuarantee:
 		cost = to.Guarantee.Cost()
 	case abi.CreditInUse:
-		if f := c.fs.byID[c.id]; f != nil {
+		if f := c.fs.members.get(c.id); f != nil {
 			cost = f.Credits.InUse()
 		}
 	default:
@@ -159,7 +159,7 @@ func (c *seenVF) QueryVFObjects(part abi.CreditPart) (abi.ObjectCounts, abi.Stat
 
 // VFReset implements abi.VFHandler.
 func (c *seenVF) VFReset() abi.Status {
-	vf := c.fs.byID[c.id]
+	vf := c.fs.members.get(c.id)
 	if vf == nil || vf.Lifecycle.State() == abi.StateDisabled {
 		return abi.StatusBadState
 	}
@@ -176,7 +176,7 @@ func (fs *functionSet) queryObjects(id pfvf.ID, part abi.CreditPart) (o abi.Obje
 			*o.Of(k) = *c.Limits.Quotas.Of(k)
 		}
 	case abi.CreditInUse:
-		if f := fs.byID[id]; f != nil && f.Verbs() != nil {
+		if f := fs.members.get(id); f != nil && f.Verbs() != nil {
 			for k, n := range f.Verbs().Counts() {
 				*o.Of(abi.Object(k)) = uint32(n)
 			}

@@ -45,7 +45,7 @@ func (v View) NewGuests() map[pfvf.ID]uint32 {
 	guests := map[pfvf.ID]uint32{}
 	for id := range v.s.funcs.changed {
 		guests[id] = 0
-		if f := v.s.funcs.byID[id]; f != nil && f.cfg.Guest != nil && *f.cfg.Enabled {
+		if f := v.s.funcs.members.get(id); f != nil && f.cfg.Guest != nil && *f.cfg.Enabled {
 			guests[id] = f.cfg.Guest.CID
 		}
 	}
@@ -59,7 +59,7 @@ func (v View) Absent() []pfvf.ID { return slices.Collect(maps.Keys(v.s.funcs.abs
 // Find implements controller.View.
 func (v View) Find(id pfvf.ID) error {
 	switch fs := v.s.funcs; {
-	case fs.byID[id] != nil:
+	case fs.members.get(id) != nil:
 		return nil
 	case fs.possible(id):
 		return fmt.Errorf("function %s is disabled; enable it first (vnic vf enable)", id)
@@ -88,14 +88,14 @@ func (view View) Describe(id pfvf.ID) control.Function {
 	}
 	if p := c.Port; p != nil {
 		v.Port = &control.Port{Name: p.Name, Type: p.Type, Socket: p.Socket, Listen: p.Listen, Queues: p.Queues, Mode: p.Mode, Bridge: p.Bridge, Netns: p.Netns, MTU: p.MTU, Up: s.plain.gw.Up(uint32(id))}
-		if port := s.plain.byID[id]; port != nil && port.Port != nil {
+		if port := s.plain.ports.get(id); port != nil && port.Port != nil {
 			v.Port.Fault = port.Port.Fault()
 		}
 	}
 	if w := c.DMAWindow; w != nil {
 		v.DMAWindow = fmt.Sprintf("%s+%s", w.Address, w.Size)
 	}
-	f := s.funcs.byID[id]
+	f := s.funcs.members.get(id)
 	if f == nil {
 		return v
 	}
@@ -133,7 +133,7 @@ func guestName(g *config.Guest) string {
 
 // Connections implements controller.View.
 func (view View) Connections(now falcon.Time, id pfvf.ID) (list []control.Connection) {
-	f := view.s.funcs.byID[id]
+	f := view.s.funcs.members.get(id)
 	if f == nil || f.Verbs() == nil || f.Verbs().RoCE() == nil {
 		return nil
 	}
@@ -168,7 +168,7 @@ func describePath(v *control.Connection, i falcon.ConnInfo) {
 
 // QPs implements controller.View.
 func (v View) QPs(of pfvf.ID) (list []control.QP) {
-	f := v.s.funcs.byID[of]
+	f := v.s.funcs.members.get(of)
 	if f.Verbs() == nil {
 		return nil
 	}
@@ -194,7 +194,7 @@ func (v View) QPs(of pfvf.ID) (list []control.QP) {
 
 // Queues implements controller.View.
 func (v View) Queues(of pfvf.ID) (list []control.Queue) {
-	f := v.s.funcs.byID[of]
+	f := v.s.funcs.members.get(of)
 	if f.Verbs() == nil {
 		return nil
 	}
@@ -232,7 +232,7 @@ func (v View) CreditRoots() []control.CreditNode {
 
 // Credits implements controller.View: it lists a function and its connections.
 func (v View) Credits(of pfvf.ID) (list []control.CreditNode) {
-	f := v.s.funcs.byID[of]
+	f := v.s.funcs.members.get(of)
 	list = append(list, creditNode("function", f.ID.String(), f.Credits))
 	for _, id := range f.conns.IDs() {
 		if c := v.s.falcon.table.ByID(id); c != nil && c.Credits != nil {
@@ -321,7 +321,7 @@ func (v View) EndTrace(id pfvf.ID) { v.s.funcs.setTrace(id, nil) }
 
 // Violations implements controller.View.
 func (view View) Violations(now falcon.Time, of pfvf.ID) (list []control.Violation) {
-	for _, v := range view.s.funcs.byID[of].Violations().All() {
+	for _, v := range view.s.funcs.members.get(of).Violations().All() {
 		is := control.Violation{
 			Function: of.String(), Ring: v.Ring.String(), Queue: v.Queue, Index: v.Index,
 			Bytes: hex.EncodeToString(v.Bytes[:v.Length]), Count: v.Count, AgeMS: (now - v.At) / 1e6,
@@ -338,11 +338,11 @@ func (view View) Violations(now falcon.Time, of pfvf.ID) (list []control.Violati
 }
 
 // ClearViolations implements controller.View.
-func (view View) ClearViolations(of pfvf.ID) { view.s.funcs.byID[of].Violations().Clear() }
+func (view View) ClearViolations(of pfvf.ID) { view.s.funcs.members.get(of).Violations().Clear() }
 
 // InjectFault implements controller.View.
 func (v View) InjectFault(now falcon.Time, id pfvf.ID, c *control.FaultChange) ([]control.Fault, error) {
-	f := v.s.funcs.byID[id].Function
+	f := v.s.funcs.members.get(id).Function
 	if err := changeFaults(now, f, c); err != nil {
 		return nil, err
 	}

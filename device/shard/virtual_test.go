@@ -221,7 +221,7 @@ func (v *virtual) functions(side int) (all []*member) {
 // home returns the shard that has a function.
 func (v *virtual) home(f *member) *Shard {
 	for _, s := range v.all() {
-		if s.funcs.byID[f.ID] == f {
+		if s.funcs.members.get(f.ID) == f {
 			return s
 		}
 	}
@@ -485,7 +485,7 @@ type virtualNIC struct {
 
 func (d virtualNIC) Find(number uint32, _ string, _ queues.Peer) (guest.Shard, uint32) {
 	for _, s := range d.v.nics[d.side] {
-		if s.funcs.byID[pfvf.ID(number)] != nil {
+		if s.funcs.members.get(pfvf.ID(number)) != nil {
 			return virtualShard{s, d.v}, number
 		}
 	}
@@ -507,7 +507,7 @@ func (h virtualShard) Do(f func(now falcon.Time)) error {
 
 func (h virtualShard) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.Status, string) {
 	b.Memory = queues.NewMemory(nil)
-	f := h.funcs.byID[pfvf.ID(number)].Function
+	f := h.funcs.members.get(pfvf.ID(number)).Function
 	return f, f.Attach(b), ""
 }
 
