@@ -270,16 +270,16 @@ func TestAttackByFaults(t *testing.T) {
 	}
 }
 
-// arpReply returns an ARP reply to a side, sent by a station with this MAC in the name of the other
-// side.
-func arpReply(v *virtual, side int, mac [6]byte) []byte {
-	to, of := v.shards[side].cfg.Uplink, v.shards[1-side].cfg.Uplink
+// arpReply returns an ARP reply to a NIC, sent by a host with this MAC in the name of the other
+// NIC.
+func arpReply(v *virtual, nic int, mac [6]byte) []byte {
+	to, of := v.shards[nic].cfg.Uplink, v.shards[1-nic].cfg.Uplink
 	f := append(append(to.MAC[:len(to.MAC):len(to.MAC)], mac[:]...), 8, 6, 0, 1, 8, 0, 6, 4, 0, 2)
 	f = append(append(f, mac[:]...), of.Address.Addr().AsSlice()...)
 	return append(append(f, to.MAC[:]...), to.Address.Addr().AsSlice()...)
 }
 
-// TestAttackARP lets a station on the underlay answer ARP in a peer's name. The peer's address
+// TestAttackARP lets a host on the underlay answer ARP in a peer's name. The peer's address
 // stays the one from which its packets authenticate.
 func TestAttackARP(t *testing.T) {
 	thief := [6]byte{2, 0xbd, 0, 0, 0, 0x66}
@@ -307,7 +307,7 @@ func TestAttackARP(t *testing.T) {
 		for i := range v.nics { // a frame to a shard that does not know the peer is no claim of its address
 			n := v.sum(i, func(s *Shard) uint64 { return s.uplink.underlay.Stats()[underlay.Claim] })
 			if n > 50 || n < 50 && len(v.nics[i]) == 1 || n == 0 {
-				t.Errorf("side %d counted %d claims, want 50", i, n)
+				t.Errorf("NIC %d counted %d claims, want 50", i, n)
 			}
 		}
 	})
@@ -386,10 +386,10 @@ func TestAttackARP(t *testing.T) {
 }
 
 // put puts a complete frame of the function's guest into a port.
-func (v *virtual) put(side, port int, dst [6]byte, etherType uint16, packet []byte, off gateway.Offload) {
-	p := v.portAt(side, port)
+func (v *virtual) put(nic, port int, dst [6]byte, etherType uint16, packet []byte, off gateway.Offload) {
+	p := v.portAt(nic, port)
 	f := append(append(dst[:len(dst):len(dst)], p.MAC[:]...), byte(etherType>>8), byte(etherType))
-	v.ports[side] = append(v.ports[side], gateway.PortInput{From: p.Endpoint, Frame: append(f, packet...), Offload: off})
+	v.ports[nic] = append(v.ports[nic], gateway.PortInput{From: p.Endpoint, Frame: append(f, packet...), Offload: off})
 }
 
 // dhcpDiscover returns a packet with a DHCP message of a client with this MAC, whose last option

@@ -33,8 +33,8 @@ func TestShadowVirtual(t *testing.T) {
 				}
 			}
 		}
-		v.gap = func(side int) {
-			if side == 0 && r.IntN(2) == 0 {
+		v.gap = func(nic int) {
+			if nic == 0 && r.IntN(2) == 0 {
 				post(r.IntN(4))
 			}
 		}

@@ -23,8 +23,8 @@ type busy struct {
 	seen   falcon.Time // when the effects of the Step's input are visible
 	wire   falcon.Time // delay of a frame
 
-	fed  func(side int, s *Shard) bool        // gives a shard input of its guests before a Step and reports whether there was any; nil: there is none
-	work func(side int, s *Shard) falcon.Time // duration of a Step beside packets of the uplink; nil: none
+	fed  func(nic int, s *Shard) bool        // gives a shard input of its guests before a Step and reports whether there was any; nil: there is none
+	work func(nic int, s *Shard) falcon.Time // duration of a Step beside packets of the uplink; nil: none
 }
 
 // busyShard is a shard with its processor. The kernel gives it its frames.
@@ -52,9 +52,9 @@ const (
 
 func busyCost(n int) falcon.Time { return busyPacket + falcon.Time(n)*busyKiB/1024 }
 
-// run runs until end; each is called after every Step of a side, with the time at which the Step's
+// run runs until end; each is called after every Step of a NIC, with the time at which the Step's
 // effects are visible.
-func (b *busy) run(end falcon.Time, each func(side int, at falcon.Time)) {
+func (b *busy) run(end falcon.Time, each func(nic int, at falcon.Time)) {
 	for b.now < end {
 		next := end
 		for i := range b.shards {
@@ -88,7 +88,7 @@ func (b *busy) due(i int, s *busyShard) falcon.Time {
 	return at
 }
 
-func (b *busy) turn(i int, s *busyShard, each func(side int, at falcon.Time)) {
+func (b *busy) turn(i int, s *busyShard, each func(nic int, at falcon.Time)) {
 	in, out := &s.input, &b.outs[i][s.index]
 	in.Frames = in.Frames[:0]
 	cost := falcon.Time(busyStep)
@@ -206,8 +206,8 @@ func (f *busyFlood) measure(d, every falcon.Time, flood bool) (took []falcon.Tim
 	}
 	next := f.now + every
 	var posted []falcon.Time
-	step := func(side int, at falcon.Time) {
-		if side != 0 {
+	step := func(nic int, at falcon.Time) {
+		if nic != 0 {
 			return
 		}
 		for _, p := range f.flood {

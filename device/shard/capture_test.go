@@ -37,7 +37,7 @@ func commentsOf(t *testing.T, r *pcapgo.NgReader) (comments []string) {
 
 // TestCaptureExplainsPlainIP checks that clear captures name the function of a plain IP packet.
 func TestCaptureExplainsPlainIP(t *testing.T) {
-	for side, want := range []string{
+	for nic, want := range []string{
 		"plain IP of h1.pf0.vf1, port vp1; tenant 7; to host 2",
 		"plain IP of h2.pf0.vf1, port vp1; tenant 7; from host 1",
 	} {
@@ -47,7 +47,7 @@ func TestCaptureExplainsPlainIP(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := newPortWorld(t, 3)
-		v.captureTo(side, to, config.CaptureClear)
+		v.captureTo(nic, to, config.CaptureClear)
 		v.say(0, 0, host1, host2, 100)
 		if len(v.heard(1)) != 1 {
 			t.Fatal("no traffic")

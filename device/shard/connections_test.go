@@ -17,7 +17,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// drivers sets up one driver per side, not connected.
+// drivers sets up one driver per NIC, not connected.
 func drivers(v *virtual) (a, b *driver) {
 	v.t.Helper()
 	a, b = newDriver(v, 0, 1), other(v)
@@ -356,9 +356,9 @@ func TestDisconnectFinishes(t *testing.T) {
 	b.event(abi.EventDisconnected)
 	a.event(abi.EventDisconnected)
 	settled(t, v)
-	for side, want := range []falcon.CloseReason{falcon.CloseLocal, falcon.ClosePeer} {
-		if n := v.shards[side].falcon.engine.Stats().ConnsClosed; n[want] != 1 {
-			t.Errorf("side %d: connections by why they ended: %v, want one %s", side, n, want)
+	for nic, want := range []falcon.CloseReason{falcon.CloseLocal, falcon.ClosePeer} {
+		if n := v.shards[nic].falcon.engine.Stats().ConnsClosed; n[want] != 1 {
+			t.Errorf("NIC %d: connections by why they ended: %v, want one %s", nic, n, want)
 		}
 	}
 }

@@ -89,9 +89,9 @@ func testDatagrams(t *testing.T) {
 		}
 		a.noEvents()
 		b.noEvents()
-		for side, s := range v.all() {
+		for nic, s := range v.all() {
 			s.falcon.table.Each(func(c *conn.Slot) {
-				if side == 0 && (c.Inner.Class != 0x28 || c.Inner.TTL != 7) {
+				if nic == 0 && (c.Inner.Class != 0x28 || c.Inner.TTL != 7) {
 					t.Errorf("inner header %+v", c.Inner)
 				}
 			})

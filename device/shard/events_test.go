@@ -74,10 +74,10 @@ func (q *testIRQ) arm(t *testing.T) bool {
 }
 
 // interrupted returns a driver with event queues, whose CQ uses the first.
-func interrupted(v *virtual, side int) (*driver, *testIRQ) {
-	d, q := newDriver(v, side, 1), newTestIRQ()
+func interrupted(v *virtual, nic int) (*driver, *testIRQ) {
+	d, q := newDriver(v, nic, 1), newTestIRQ()
 	d.b.Features = abi.FeatureVectors | abi.FeatureArmWord | abi.FeatureEventIndex
-	v.shards[side].guests.OpenEvents(d.b, q)
+	v.shards[nic].guests.OpenEvents(d.b, q)
 	d.vector = 1
 	return d, q
 }

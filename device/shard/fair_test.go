@@ -97,34 +97,34 @@ func fairWork(s *Shard) uint64 {
 		s.guests.Commands*fairCommand + s.guests.Doorbells*fairRequest + (rdma.PushesRx+rdma.DatagramsLost+rdma.BadQKeys)*fairDelivery
 }
 
-func (f *fair) worked(side int, s *Shard) falcon.Time {
+func (f *fair) worked(nic int, s *Shard) falcon.Time {
 	for _, out := range s.plain.gw.Output() {
-		if side == 1 && out.To == f.portAt(1, 0).Endpoint && bytes.Contains(bytes.Join(out.Parts, nil), []byte("of the bystander")) {
+		if nic == 1 && out.To == f.portAt(1, 0).Endpoint && bytes.Contains(bytes.Join(out.Parts, nil), []byte("of the bystander")) {
 			f.came = append(f.came, f.now)
 		}
 	}
 	s.plain.gw.Done()
-	done := f.sum(side, fairWork)
-	took := falcon.Time(done - f.done[side])
-	f.done[side] = done
+	done := f.sum(nic, fairWork)
+	took := falcon.Time(done - f.done[nic])
+	f.done[nic] = done
 	f.longest = max(f.longest, took)
 	return took
 }
 
 // feed runs the attackers, and reads ports as device/ports does: in turns, by the cost of their
 // frames.
-func (f *fair) feed(side int, s *Shard) bool {
-	if side == 0 {
+func (f *fair) feed(nic int, s *Shard) bool {
+	if nic == 0 {
 		for _, flood := range f.floods {
 			flood()
 		}
 	}
-	ports := f.frames[side]
+	ports := f.frames[nic]
 	if s.plain.gw.Busy() || len(ports[0])+len(ports[1]) == 0 {
 		return false
 	}
 	var in []gateway.PortInput
-	had := &f.spent[side]
+	had := &f.spent[nic]
 	for n, spent := 0, 0; n < 64 && spent < 240_000 && len(ports[0])+len(ports[1]) > 0; n++ {
 		p := 0
 		if len(ports[0]) == 0 || len(ports[1]) > 0 && had[1] < had[0] {
@@ -139,27 +139,27 @@ func (f *fair) feed(side int, s *Shard) bool {
 		spent += cost
 		had[p] += cost
 		had[1-p] = max(had[1-p], had[p]-240_000/4) // a port that had nothing to send gets no more than a turn for it
-		in = append(in, gateway.PortInput{From: f.portAt(side, p).Endpoint, Frame: x.frame, Offload: x.off})
+		in = append(in, gateway.PortInput{From: f.portAt(nic, p).Endpoint, Frame: x.frame, Offload: x.off})
 	}
 	s.Ports().Take(in)
 	return true
 }
 
 // put leaves a frame in a port, unless many wait.
-func (f *fair) put(side, port int, frame []byte, off gateway.Offload) bool {
-	if len(f.frames[side][port]) >= 256 {
+func (f *fair) put(nic, port int, frame []byte, off gateway.Offload) bool {
+	if len(f.frames[nic][port]) >= 256 {
 		return false
 	}
-	f.frames[side][port] = append(f.frames[side][port], fairPort{frame, off})
+	f.frames[nic][port] = append(f.frames[nic][port], fairPort{frame, off})
 	return true
 }
 
 // udp returns a frame of a port with n bytes.
-func (f *fair) udp(side, port int, dst [4]byte, text string, n int) []byte {
-	f.say(side, port, f.portAt(side, port).Addresses[0].As4(), dst, n)
-	in := f.ports[side]
+func (f *fair) udp(nic, port int, dst [4]byte, text string, n int) []byte {
+	f.say(nic, port, f.portAt(nic, port).Addresses[0].As4(), dst, n)
+	in := f.ports[nic]
 	b := in[len(in)-1].Frame
-	f.ports[side] = in[:len(in)-1]
+	f.ports[nic] = in[:len(in)-1]
 	copy(b[42:], text)
 	return b
 }
@@ -190,8 +190,8 @@ func (f *fair) measure(d falcon.Time) (rdma, plain got) {
 	var posted []falcon.Time
 	f.came, f.sent, f.longest = nil, nil, 0
 	end := f.now + d
-	step := func(side int, at falcon.Time) {
-		for side == 0 {
+	step := func(nic int, at falcon.Time) {
+		for nic == 0 {
 			cqe, ok := f.bystander[0].completion()
 			if !ok {
 				break

@@ -29,22 +29,22 @@ import (
 )
 
 // operate carries out an operator's request with settings as text.
-func (v *virtual) operate(side int, function, action string, set ...string) error {
+func (v *virtual) operate(nic int, function, action string, set ...string) error {
 	c := control.FunctionChange{Function: function, Action: action, Set: map[string]string{}}
 	for i := 0; i < len(set); i += 2 {
 		c.Set[set[i]] = set[i+1]
 	}
-	id, err := pfvf.ParseID(fmt.Sprintf("h%d.%s", side+1, function))
+	id, err := pfvf.ParseID(fmt.Sprintf("h%d.%s", nic+1, function))
 	if err != nil {
 		return err
 	}
-	return v.asked(func(then func(error)) { v.cores[side].Operate(id, &c, then) })
+	return v.asked(func(then func(error)) { v.cores[nic].Operate(id, &c, then) })
 }
 
 // change changes a function's settings, as a PF does.
-func (v *virtual) change(side int, id pfvf.ID, edit func(*config.Function) error) error {
+func (v *virtual) change(nic int, id pfvf.ID, edit func(*config.Function) error) error {
 	return v.asked(func(then func(error)) {
-		v.cores[side].Change(id, func(_, to *config.Function) error { return edit(to) }, then)
+		v.cores[nic].Change(id, func(_, to *config.Function) error { return edit(to) }, then)
 	})
 }
 
@@ -57,14 +57,14 @@ func (v *virtual) asked(f func(then func(error))) (err error) {
 	return err
 }
 
-func (v *virtual) mustOperate(side int, function, action string, set ...string) {
+func (v *virtual) mustOperate(nic int, function, action string, set ...string) {
 	v.t.Helper()
-	if err := v.operate(side, function, action, set...); err != nil {
+	if err := v.operate(nic, function, action, set...); err != nil {
 		v.t.Fatal(err)
 	}
 }
 
-func vfID(side, vf int) pfvf.ID { return pfvf.ID((side+1)<<16 | vf) }
+func vfID(nic, vf int) pfvf.ID { return pfvf.ID((nic+1)<<16 | vf) }
 
 // manyVFs lets PF 0 of both sides have VFs up to 4095, for its own guest.
 func manyVFs(_ int, c *config.Config) {
@@ -542,9 +542,9 @@ func TestRateLimit(t *testing.T) {
 					return n * size * 8 / (float64(v.now-start) / 1e9) / 1e6
 				}
 				free := transfer()
-				v.mustOperate(limited.side, name, "", "max_tx_rate", "200")
+				v.mustOperate(limited.nic, name, "", "max_tx_rate", "200")
 				held := transfer()
-				v.mustOperate(limited.side, name, "", "max_tx_rate", "0")
+				v.mustOperate(limited.nic, name, "", "max_tx_rate", "0")
 				again := transfer()
 				t.Logf("%.0f Mbit/s, held to 200: %.0f, and without again: %.0f", free, held, again)
 				if held < 180 || held > 215 || again < free*0.9 {

@@ -235,9 +235,9 @@ func testGIDsOfTheConfiguration(t *testing.T) {
 	add("without trust, one that is not listed", a, 1, "192.168.100.99", abi.StatusDenied)
 	add("without trust, a listed one", a, 1, listed, abi.StatusOK)
 	v.idle(1e9)
-	for side, core := range v.cores {
+	for nic, core := range v.cores {
 		if !core.Manager.Known().Has(7, gid4(listed)) {
-			t.Errorf("NIC %d does not know the address", side+1)
+			t.Errorf("NIC %d does not know the address", nic+1)
 		}
 	}
 	add("a peer's function", far, 1, listed, abi.StatusAddressInUse)
@@ -356,9 +356,9 @@ func testGIDModel(t *testing.T) {
 		}
 		for _, gid := range pool {
 			want, is := has[gid]
-			for side, core := range v.cores {
+			for nic, core := range v.cores {
 				if core.Manager.Known().Has(7, gid) != is {
-					t.Fatalf("NIC %d: %s is a function's: %t, want %t (%s)", side+1, netip.AddrFrom16(gid), !is, is, want)
+					t.Fatalf("NIC %d: %s is a function's: %t, want %t (%s)", nic+1, netip.AddrFrom16(gid), !is, is, want)
 				}
 			}
 		}

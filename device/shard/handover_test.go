@@ -153,23 +153,23 @@ func TestPlainShards(t *testing.T) {
 		})
 		const ports = 3
 		for round := range 3 {
-			for side := range 2 {
+			for nic := range 2 {
 				if round > 0 {
-					if err := v.cores[side].Keys.Rotate(v.now); err != nil {
+					if err := v.cores[nic].Keys.Rotate(v.now); err != nil {
 						t.Fatal(err)
 					}
 				}
 				for from := range ports {
 					for to := range 2 * ports {
 						other := to / ports
-						if to%ports == from && other == side {
+						if to%ports == from && other == nic {
 							continue
 						}
-						v.say(side, from, v.addrOf(side, from), v.addrOf(other, to%ports), 100+to)
-						want := bytes.Clone(v.ports[side][0].Frame[14:])
+						v.say(nic, from, v.addrOf(nic, from), v.addrOf(other, to%ports), 100+to)
+						want := bytes.Clone(v.ports[nic][0].Frame[14:])
 						got := v.heard(other)
 						if len(got) != 1 || !bytes.Equal(got[0][14:], want) || [6]byte(got[0][:6]) != v.portAt(other, to%ports).MAC {
-							t.Fatalf("round %d, host %d port %d to host %d port %d: %d frames", round, side+1, from, other+1, to%ports, len(got))
+							t.Fatalf("round %d, host %d port %d to host %d port %d: %d frames", round, nic+1, from, other+1, to%ports, len(got))
 						}
 					}
 				}
@@ -195,7 +195,7 @@ func TestPlainShards(t *testing.T) {
 	})
 }
 
-func (v *virtual) addrOf(side, n int) [4]byte { return v.portAt(side, n).Addresses[0].As4() }
+func (v *virtual) addrOf(nic, n int) [4]byte { return v.portAt(nic, n).Addresses[0].As4() }
 
 // TestOffloadCrosses checks that a frame's offload is the same on another shard.
 func TestOffloadCrosses(t *testing.T) {

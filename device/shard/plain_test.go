@@ -41,8 +41,8 @@ func newPortWorldWith(t testing.TB, seed uint64, change func(i int, c *config.Co
 }
 
 // say puts a frame with a UDP datagram of n bytes into a port.
-func (v *virtual) say(side, port int, src, dst [4]byte, n int) {
-	p := v.portAt(side, port)
+func (v *virtual) say(nic, port int, src, dst [4]byte, n int) {
+	p := v.portAt(nic, port)
 	f := make([]byte, 14+28+n)
 	copy(f, p.Gateway[:])
 	copy(f[6:], p.MAC[:])
@@ -57,7 +57,7 @@ func (v *virtual) say(side, port int, src, dst [4]byte, n int) {
 	for i := range n {
 		ip[28+i] = byte(i * 3)
 	}
-	v.ports[side] = append(v.ports[side], gateway.PortInput{From: p.Endpoint, Frame: f})
+	v.ports[nic] = append(v.ports[nic], gateway.PortInput{From: p.Endpoint, Frame: f})
 }
 
 var (
@@ -65,20 +65,20 @@ var (
 	host2 = devicetest.Host2
 )
 
-func (v *virtual) reason(side int, r gateway.Reason) uint64 {
-	return v.sum(side, func(s *Shard) uint64 { return s.plain.gw.Stats().Reasons[r] })
+func (v *virtual) reason(nic int, r gateway.Reason) uint64 {
+	return v.sum(nic, func(s *Shard) uint64 { return s.plain.gw.Stats().Reasons[r] })
 }
 
-// sent returns how many packets a side's underlay sent.
-func (v *virtual) sent(side int) uint64 {
-	return v.sum(side, func(s *Shard) uint64 { return s.uplink.underlay.Stats()[underlay.Sent] })
+// sent returns how many packets a NIC's underlay sent.
+func (v *virtual) sent(nic int) uint64 {
+	return v.sum(nic, func(s *Shard) uint64 { return s.uplink.underlay.Stats()[underlay.Sent] })
 }
 
-// heard runs for a while and returns the frames that arrived at a side's ports.
-func (v *virtual) heard(side int) [][]byte {
+// heard runs for a while and returns the frames that arrived at a NIC's ports.
+func (v *virtual) heard(nic int) [][]byte {
 	v.idle(1_000_000)
-	got := v.arrived[side]
-	v.arrived[side] = nil
+	got := v.arrived[nic]
+	v.arrived[nic] = nil
 	return got
 }
 
@@ -459,10 +459,10 @@ func TestPlainNoAllocations(t *testing.T) {
 // onlyPort returns the only port of a shard.
 func onlyPort(s *Shard) *Port { return slices.Collect(s.plain.ports.all())[0] }
 
-// portAt returns a port of a side by its place in the configuration.
-func (v *virtual) portAt(side, n int) *Port {
+// portAt returns a port of a NIC by its place in the configuration.
+func (v *virtual) portAt(nic, n int) *Port {
 	var all []*Port
-	for _, s := range v.nics[side] {
+	for _, s := range v.nics[nic] {
 		all = slices.AppendSeq(all, s.plain.ports.all())
 	}
 	slices.SortFunc(all, func(a, b *Port) int { return int(a.ID) - int(b.ID) })

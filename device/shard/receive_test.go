@@ -22,7 +22,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// inject puts a frame on the wire towards a side.
+// inject puts a frame on the wire towards a NIC.
 func (v *virtual) inject(to int, frame []byte) {
 	v.links[1-to].Send(v.now, frame)
 	v.idle(wire100us.Delay + 1)

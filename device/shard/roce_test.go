@@ -127,10 +127,10 @@ func TestTransportAuto(t *testing.T) {
 	}
 }
 
-// outside is a host behind the port of a side's VF 1 that implements RoCEv2 itself, as Linux does.
+// outside is a host behind the port of a NIC's VF 1 that implements RoCEv2 itself, as Linux does.
 type outside struct {
 	v      *virtual
-	side   int
+	nic    int
 	engine *roce.Engine
 	port   *roce.Port
 	buf    [2048]byte
@@ -139,8 +139,8 @@ type outside struct {
 // CreditsChanged implements transport.Host.
 func (h *outside) CreditsChanged() {}
 
-func newOutside(v *virtual, side int, addr netip.Addr) *outside {
-	h := &outside{v: v, side: side}
+func newOutside(v *virtual, nic int, addr netip.Addr) *outside {
+	h := &outside{v: v, nic: nic}
 	h.engine = roce.New(h)
 	h.port = h.engine.NewPort(addr, 1500)
 	return h
@@ -149,21 +149,21 @@ func newOutside(v *virtual, side int, addr netip.Addr) *outside {
 // until runs the host and the NICs until done.
 func (h *outside) until(done func() bool) {
 	h.v.until("the host outside", func() bool {
-		for _, f := range h.v.arrived[h.side] {
+		for _, f := range h.v.arrived[h.nic] {
 			if f[23] == 17 && f[36] == wire.Port>>8 && f[37] == wire.Port&0xff {
 				h.port.Receive(h.v.now, f[gateway.EthernetLen:])
 			}
 		}
-		h.v.arrived[h.side] = nil
+		h.v.arrived[h.nic] = nil
 		h.engine.Run(h.v.now)
-		p := h.v.portAt(h.side, 0)
+		p := h.v.portAt(h.nic, 0)
 		for n, _ := h.engine.Transmit(h.v.now, h.buf[:]); n > 0; n, _ = h.engine.Transmit(h.v.now, h.buf[:]) {
 			f := make([]byte, gateway.EthernetLen+n)
 			copy(f, p.Gateway[:])
 			copy(f[6:], p.MAC[:])
 			f[12] = 8
 			copy(f[gateway.EthernetLen:], h.buf[:n])
-			h.v.ports[h.side] = append(h.v.ports[h.side], gateway.PortInput{From: p.Endpoint, Frame: f})
+			h.v.ports[h.nic] = append(h.v.ports[h.nic], gateway.PortInput{From: p.Endpoint, Frame: f})
 		}
 		h.v.step()
 		return done()

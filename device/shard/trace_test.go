@@ -63,7 +63,7 @@ func (x *traced) idle() { x.v.idle(1e9) }
 // wallOffset is the wall clock minus the virtual one.
 const wallOffset = 1_700_000_000_000_000_000
 
-// operations returns the operations that side i has traced since the last call.
+// operations returns the operations that NIC i has traced since the last call.
 func (x *traced) operations(i int) (list []*control.Operation) {
 	x.t.Helper()
 	events, lost := x.rings[i].Take(nil)
@@ -116,7 +116,7 @@ func (x *traced) want(i int, start falcon.Time, want ...string) {
 		got = append(got, timeline(o, start))
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		x.t.Errorf("side %d: %s\n%s", i, d, strings.Join(got, "\n"))
+		x.t.Errorf("NIC %d: %s\n%s", i, d, strings.Join(got, "\n"))
 	}
 }
 

@@ -199,9 +199,9 @@ func testWeights(t *testing.T, limit uint32, tolerance float64) {
 	const size, window = 64 << 10, 8
 	var done [2]int
 	post := func(i int) { f.flood[i][0].send(abi.OpWrite, 0, size, f.flood[i][1], 0) }
-	step := func(side int, _ falcon.Time) {
+	step := func(nic int, _ falcon.Time) {
 		for i := range done {
-			for side == 0 {
+			for nic == 0 {
 				if _, ok := f.flood[i][0].completion(); !ok {
 					break
 				}

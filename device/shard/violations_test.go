@@ -27,7 +27,7 @@ type offender struct {
 
 // stream gives bytes to the session's reader as if they had come from the guest.
 func (o *offender) stream(b []byte) {
-	if fault := guest.Parse(bytes.NewReader(b), asker{o.ch.Session()}, o.v.shards[o.side].cfg.NIC.Strict); fault != nil {
+	if fault := guest.Parse(bytes.NewReader(b), asker{o.ch.Session()}, o.v.shards[o.nic].cfg.NIC.Strict); fault != nil {
 		if b := (*guest.Breach)(nil); errors.As(fault, &b) {
 			o.fn.Broke(b.Clause, abi.RingStream, 0, 0, b.Bytes)
 		}
@@ -216,7 +216,7 @@ var offences = map[string]func(o *offender, to *driver){
 		o.v.step()
 	},
 	"DRV-1007": func(o *offender, _ *driver) {
-		s := o.v.shards[o.side]
+		s := o.v.shards[o.nic]
 		for range 9 {
 			s.guests.Bells.Rang(o.bell.FD())
 			o.v.step()
@@ -224,7 +224,7 @@ var offences = map[string]func(o *offender, to *driver){
 	},
 	"DRV-1010": func(o *offender, _ *driver) {
 		o.b.Features |= abi.FeatureVectors
-		o.v.shards[o.side].guests.OpenEvents(o.b, o.bell)
+		o.v.shards[o.nic].guests.OpenEvents(o.b, o.bell)
 		r := o.must(abi.AdminOpCreateCQ, &abi.CreateCQ{Log2Entries: 1, Levels: 1, Vector: 1, Pages: o.list(3, 40, 1)})
 		news := func() { // armed behind: the event comes at once
 			o.ring(abi.DoorbellCQArm, binary.LittleEndian.Uint32(r), ^uint32(0))

@@ -55,7 +55,7 @@ type virtual struct {
 	peers    [2]*controller.PeerMail
 	trace    hash.Hash64
 	tap      func(from int, frame []byte) []byte // changes or drops (nil) a frame
-	gap      func(side int)                      // called between a shard's last Step and Flush
+	gap      func(nic int)                       // called between a shard's last Step and Flush
 	frames   [][]byte
 	segments []int
 	tell     bool                   // keep a trace
@@ -171,24 +171,24 @@ func (v *virtual) out(s *Shard) *thread.Output {
 }
 
 // sum adds up a value over all shards of a NIC.
-func (v *virtual) sum(side int, of func(s *Shard) uint64) (sum uint64) {
-	for _, s := range v.nics[side] {
+func (v *virtual) sum(nic int, of func(s *Shard) uint64) (sum uint64) {
+	for _, s := range v.nics[nic] {
 		sum += of(s)
 	}
 	return sum
 }
 
 // dropped counts what all shards of a NIC dropped for a reason.
-func (v *virtual) dropped(side int, r dropReason) uint64 {
-	return v.sum(side, func(s *Shard) uint64 { return s.drops[r] })
+func (v *virtual) dropped(nic int, r dropReason) uint64 {
+	return v.sum(nic, func(s *Shard) uint64 { return s.drops[r] })
 }
 
-// all visits the shards of both NICs, each with its side.
+// all visits the shards of both NICs, each with the number of its NIC.
 func (v *virtual) all() iter.Seq2[int, *Shard] {
 	return func(yield func(int, *Shard) bool) {
-		for side := range v.nics {
-			for _, s := range v.nics[side] {
-				if !yield(side, s) {
+		for nic := range v.nics {
+			for _, s := range v.nics[nic] {
+				if !yield(nic, s) {
 					return
 				}
 			}
@@ -197,22 +197,22 @@ func (v *virtual) all() iter.Seq2[int, *Shard] {
 }
 
 // logTo makes all shards of a NIC log to w.
-func (v *virtual) logTo(side int, w io.Writer) {
-	for _, s := range v.nics[side] {
+func (v *virtual) logTo(nic int, w io.Writer) {
+	for _, s := range v.nics[nic] {
 		s.log.To = slog.New(slog.NewTextHandler(w, nil))
 	}
 }
 
 // captureTo makes all shards of a NIC write packets to a capture.
-func (v *virtual) captureTo(side int, c *capture.Capture, what string) {
-	for _, s := range v.nics[side] {
+func (v *virtual) captureTo(nic int, c *capture.Capture, what string) {
+	for _, s := range v.nics[nic] {
 		s.View().setSinks([]capture.Sink{capture.NewSink(c, what)})
 	}
 }
 
 // functions returns the functions of a NIC, shard by shard.
-func (v *virtual) functions(side int) (all []*member) {
-	for _, s := range v.nics[side] {
+func (v *virtual) functions(nic int) (all []*member) {
+	for _, s := range v.nics[nic] {
 		all = slices.AppendSeq(all, s.funcs.members.all())
 	}
 	return all
@@ -228,15 +228,15 @@ func (v *virtual) home(f *member) *Shard {
 	return nil
 }
 
-// function returns a VF of a side, or its PF (0).
-func (v *virtual) function(side, vf int) *member {
+// function returns a VF of a NIC, or its PF (0).
+func (v *virtual) function(nic, vf int) *member {
 	v.t.Helper()
-	for _, f := range v.functions(side) {
+	for _, f := range v.functions(nic) {
 		if int(f.ID.VF()) == vf {
 			return f
 		}
 	}
-	v.t.Fatalf("NIC %d has no VF %d", side+1, vf)
+	v.t.Fatalf("NIC %d has no VF %d", nic+1, vf)
 	return nil
 }
 
@@ -401,7 +401,7 @@ func (v *virtual) idle(d falcon.Time) {
 // also break the rules.
 type driver struct {
 	v     *virtual
-	side  int
+	nic   int
 	fn    *member
 	ch    *inprocess.Channel
 	b     *guest.Binding
@@ -443,10 +443,10 @@ const (
 
 const pageSize = abi.PageSize
 
-func newDriver(v *virtual, side int, vf int) *driver {
+func newDriver(v *virtual, nic int, vf int) *driver {
 	v.t.Helper()
-	d := &driver{v: v, side: side, mem: make([]byte, driverMem)}
-	d.fn = v.function(side, vf)
+	d := &driver{v: v, nic: nic, mem: make([]byte, driverMem)}
+	d.fn = v.function(nic, vf)
 	d.attach(d, abi.FeatureFunctionEvents|abi.FeatureDatagrams, nil)
 	return d
 }
@@ -459,7 +459,7 @@ func (d *driver) attach(g guest.Guest, features uint64, end func(error)) {
 	d.v.t.Helper()
 	from := guest.Key{Attachment: "bare"}
 	var err error
-	d.ch, err = inprocess.Open(virtualNIC{d.v, d.side}, g, from, "bare", &abi.Hello{Major: abi.VersionMajor, Function: uint32(d.fn.ID), Features: features})
+	d.ch, err = inprocess.Open(virtualNIC{d.v, d.nic}, g, from, "bare", &abi.Hello{Major: abi.VersionMajor, Function: uint32(d.fn.ID), Features: features})
 	if err != nil {
 		d.v.t.Fatal(err)
 	}
@@ -479,17 +479,17 @@ func (d *driver) Watch(f func(queues.Regions)) (stop func()) {
 // virtualNIC gives drivers in virtual time the functions that they name, without checking whose
 // they are.
 type virtualNIC struct {
-	v    *virtual
-	side int
+	v   *virtual
+	nic int
 }
 
 func (d virtualNIC) Find(number uint32, _ string, _ queues.Peer) (guest.Shard, uint32) {
-	for _, s := range d.v.nics[d.side] {
+	for _, s := range d.v.nics[d.nic] {
 		if s.funcs.members.get(pfvf.ID(number)) != nil {
 			return virtualShard{s, d.v}, number
 		}
 	}
-	return virtualShard{d.v.shards[d.side], d.v}, number
+	return virtualShard{d.v.shards[d.nic], d.v}, number
 }
 
 func (d virtualNIC) MemoryIs(*guest.Session, uint64) {}
@@ -664,7 +664,7 @@ func (d *driver) collect() {
 	d.ch.Replies()
 }
 
-// connectTo connects to a driver on the other side, which accepts.
+// connectTo connects to a driver on the other NIC, which accepts.
 func (d *driver) connectTo(to *driver, service uint64) {
 	d.v.t.Helper()
 	if overRoCE {
@@ -736,7 +736,7 @@ func (d *driver) done() (cqe abi.CQE) {
 
 func (d *driver) data() []byte { return d.page(pageData) }
 
-// pair connects two drivers, one on each side.
+// pair connects two drivers, one on each NIC.
 func pair(v *virtual) (a, b *driver) {
 	v.t.Helper()
 	a, b = newDriver(v, 0, 1), other(v)
@@ -764,7 +764,7 @@ func eachDistance(t *testing.T, test func(*testing.T)) {
 	})
 }
 
-// other returns a driver as peer for VF 1 of side 0.
+// other returns a driver as peer for VF 1 of NIC 0.
 func other(v *virtual) *driver {
 	if oneNIC {
 		return newDriver(v, 0, 2)
