@@ -1,6 +1,8 @@
 package rdma
 
 import (
+	"slices"
+
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/internal/fair"
 	"github.com/falcon-vnic/vnic/internal/vtime"
@@ -27,8 +29,10 @@ type Engine struct {
 	wires  []transport.Wire
 	driven []transport.Driven // the wires that Run drives; the shard drives Falcon
 	sched  scheduler
-	fns    functions
 	shared verbs.Shared
+
+	functions []*Function
+	closed    Stats // counters of closed functions
 }
 
 // NewEngine makes an engine without functions.
@@ -65,17 +69,33 @@ func NewEngine(cfg Config) *Engine {
 }
 
 // Stats sums the counters of all functions, closed ones included.
-func (e *Engine) Stats() Stats { return e.fns.stats() }
+func (e *Engine) Stats() Stats {
+	sum := e.closed
+	for _, f := range e.functions {
+		of := f.Stats()
+		sum.add(&of)
+	}
+	return sum
+}
 
 // NewFunction makes function id with the guest memory mem.
 func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits verbs.Limits, out verbs.Notifier) *Function {
-	f := &Function{id: id, among: &e.fns}
+	f := &Function{id: id, e: e}
 	f.Links = Wire[*rof.Engine](e).NewLinks(id, &f.Objects, &e.shared.Timers)
 	f.sched = schedule{of: &e.sched, objects: &f.Objects, rate: new(credit.Bucket)}
 	f.destinations.links = f.Links
 	f.Init(&e.shared, mem, limits, out, &f.sched, &f.destinations)
-	e.fns.list = append(e.fns.list, f)
+	e.functions = append(e.functions, f)
 	return f
+}
+
+// forget removes a closed function and keeps its counters.
+func (e *Engine) forget(f *Function) {
+	if i := slices.Index(e.functions, f); i >= 0 {
+		e.functions = slices.Delete(e.functions, i, i+1)
+		of := f.Stats()
+		e.closed.add(&of)
+	}
 }
 
 // RateChanged lets a function that waits for its rate check the rate again.

@@ -44,8 +44,8 @@ func TestClosedFunctionsAreCountedOnce(t *testing.T) {
 			t.Errorf("after %d closed: %+v", i, s)
 		}
 	}
-	if len(e.fns.list) != 0 {
-		t.Errorf("%d functions are left", len(e.fns.list))
+	if len(e.functions) != 0 {
+		t.Errorf("%d functions are left", len(e.functions))
 	}
 }
 

@@ -1,8 +1,6 @@
 package rdma
 
 import (
-	"slices"
-
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/rdma/rof"
@@ -15,36 +13,11 @@ import (
 type Function struct {
 	verbs.Objects
 	id           uint32
-	among        *functions
+	e            *Engine
 	sched        schedule
 	destinations destinations
 
 	Links *rof.Links // carry its datagrams over Falcon
-}
-
-// functions holds the functions of an engine.
-type functions struct {
-	list   []*Function
-	closed Stats // counters of closed functions
-}
-
-// stats sums the counters of all functions, closed ones included.
-func (s *functions) stats() Stats {
-	sum := s.closed
-	for _, f := range s.list {
-		of := f.Stats()
-		sum.add(&of)
-	}
-	return sum
-}
-
-// forget removes a closed function and keeps its counters.
-func (s *functions) forget(f *Function) {
-	if i := slices.Index(s.list, f); i >= 0 {
-		s.list = slices.Delete(s.list, i, i+1)
-		of := f.Stats()
-		s.closed.add(&of)
-	}
 }
 
 // ID returns the function's number.
@@ -65,7 +38,7 @@ func (f *Function) Close(now vtime.Time) {
 		p.Close()
 	}
 	f.sched.leave()
-	f.among.forget(f)
+	f.e.forget(f)
 }
 
 // SetWeight lets the function issue weight times as much as one of weight 1; 0 means 1.
