@@ -347,7 +347,7 @@ func TestNoAllocationsOfAnyQueuePair(t *testing.T) {
 	}
 }
 
-// BenchmarkPoll is what looking at one empty queue costs.
+// BenchmarkPoll measures the check of one empty queue.
 func BenchmarkPoll(b *testing.B) {
 	p := newPair(b, true, 8192, worldConfig{}, qpConfig{})
 	p.hosts[0].fn.UseFeatures(abi.FeatureEventIndex)

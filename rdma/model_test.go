@@ -118,7 +118,7 @@ func runModel(t *testing.T, seed uint64) {
 		var pr [2]*modelSide
 		var pds [2]uint32
 		ordered := r.IntN(2) == 0 || overRoCE
-		kind := r.IntN(6) // 1: shared receive queues; 2: XRC; 3: complete in error; 4: unordered; else as ever
+		kind := r.IntN(6) // 1: shared receive queues; 2: XRC; 3: complete in error; 4: unordered; else ordinary
 		if overRoCE && kind > 2 {
 			kind = 0 // it has neither
 		}

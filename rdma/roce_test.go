@@ -74,7 +74,7 @@ func (n *roceNet) connect(a, b *qp, numberOfB, numberOfA uint32) {
 }
 
 // TestRandomRequestsMatchTheModelOverRoCE is TestRandomRequestsMatchTheModel for connections over
-// RoCEv2: those with shared receive queues, in XRC domains, with memory windows, and as ever.
+// RoCEv2: those with shared receive queues, in XRC domains, with memory windows, and ordinary ones.
 func TestRandomRequestsMatchTheModelOverRoCE(t *testing.T) {
 	roceWorlds(t)
 	seeds := uint64(60)

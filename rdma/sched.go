@@ -20,7 +20,7 @@ import (
 // A function that has not used up its guarantee goes first; the guarantee limits how much that can
 // be. A function that has used up its rate is out of the round until its bucket fills.
 
-// opCost is what a packet costs of a deficit besides its data, so that small requests are not free.
+// opCost is charged for a packet besides its data, so that small requests are not free.
 const opCost = 512
 
 // scheduler gives functions their turns.

@@ -369,7 +369,8 @@ func TestUnreliablePacketsToNobodyCountAsSent(t *testing.T) {
 		t.Fatalf("%v in %v", c.Status, a.q.State())
 	}
 
-	// The connection comes late: what is in SQE goes on receiving. It goes with requests under way.
+	// The connection comes late, and a queue pair in SQE keeps receiving. It ends with requests under
+	// way.
 	b := p.hosts[1].createQP(p.pd[1], uc)
 	p.connect(a, b, true)
 	a.receive(1, p.ma.sge(0, 100))

@@ -123,7 +123,7 @@ func (o *Owner) GID(index uint8) (gid [16]byte, ok bool) {
 func sameVersion(src, dst [16]byte) bool { return src == [16]byte{} || IsIPv4(src) == IsIPv4(dst) }
 
 // Events that a function records while its requests are traced. Callers first check whether there
-// is a ring; tracing costs the data path nothing else.
+// is a ring, which is all that tracing costs the data path while it is off.
 
 // UseTrace makes the function record the events of its requests in r; nil stops it.
 func (o *Owner) UseTrace(r *trace.Ring) { o.Trace = r }

@@ -93,7 +93,7 @@ func (r *remote) forget() {
 // modify.go. RESET and ERR can be reached from every state.
 //
 //	            Connect
-//	         ┌───────────────────┐         drained by and by
+//	         ┌───────────────────┐         started sends finish
 //	RESET ─▶ INIT ─▶ RTR ─▶ RTS ◀──────▶ SQD
 //	  ▲               │      │ ▲
 //	  │               │      │ └──────── SQE   a send of a UD or UC QP failed: sends are flushed
