@@ -1,19 +1,12 @@
 package falcon_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
-
-func ackProfile(count int, timeout falcon.Time) falcon.Profile {
-	p := testProfile()
-	p.AckCount, p.AckTimeout = count, timeout
-	return p
-}
-
-func noAnswer(falcon.Time, *falcon.Event, uint64) {}
 
 func TestCase12_AckRequest(t *testing.T) {
 	s := newSingle(t, ackProfile(100, 100*us))
@@ -259,5 +252,146 @@ func TestFlushAcks(t *testing.T) {
 	s.e.FlushAcks(s.now)
 	if got := s.advance(10 * ms); len(got) != 0 {
 		t.Errorf("sent %v after everything was acknowledged", got)
+	}
+}
+
+// TestMarkedAcknowledgements: marked ACKs and NACKs count like other packets (Falcon §7.7.1:
+// ECN-marked packets received).
+func TestMarkedAcknowledgements(t *testing.T) {
+	s := newSingle(t, ackProfile(1, 100*us))
+	cfg := s.c.Config()
+	a := wire.Ack{CID: cfg.LocalCID, DataBase: cfg.TxDataPSN, ReqBase: cfg.TxReqPSN}
+	n := wire.Nack{CID: cfg.LocalCID, DataBase: cfg.TxDataPSN, ReqBase: cfg.TxReqPSN, Code: wire.NackResource}
+	for _, b := range [][]byte{a.Append(nil), n.Append(nil)} {
+		s.e.Receive(s.now, falcon.Packet{Data: b, CE: true})
+	}
+	s.want(s.pushData(200, 7, false), wire.DropNone)
+	got := only(s.advance(200*us), wire.TypeBACK)
+	if len(got) == 0 || ack(t, got[0].Packet).ECN != 2 {
+		t.Errorf("sent %v, want the two marks told", got)
+	}
+}
+
+// TestAckRequestOfABurst: with ARBurst the push after which nothing waits asks for an
+// acknowledgement, and the last of a message does; nothing else (Falcon §9.1.3.1).
+func TestAckRequestOfABurst(t *testing.T) {
+	p := testProfile()
+	p.ARBurst = true
+	asked := func(issue func(c *falcon.Conn) error) (out []bool) {
+		s := newSingle(t, p, func(cfg *falcon.ConnConfig) { cfg.Ordered = false })
+		if err := issue(s.c); err != nil {
+			t.Fatal(err)
+		}
+		for _, sent := range s.transmit() {
+			out = append(out, header(t, sent.Packet).AckReq)
+		}
+		return out
+	}
+	push := func(c *falcon.Conn, tag uint64) error { return c.Push(ms, tag, 32) }
+	equal(t, "a burst", asked(func(c *falcon.Conn) error {
+		return errors.Join(push(c, 1), push(c, 2), push(c, 3))
+	}), []bool{false, false, true})
+	equal(t, "the end of a message", asked(func(c *falcon.Conn) error {
+		return errors.Join(push(c, 1), c.PushLast(ms, 2, 32), push(c, 3))
+	}), []bool{false, true, true})
+	equal(t, "a pull behind", asked(func(c *falcon.Conn) error {
+		return errors.Join(push(c, 1), c.Pull(ms, 2, 44, 64))
+	}), []bool{false, false})
+}
+
+// TestLossIsToldAtOnce: a packet that makes others count as lost, because they are missing far
+// enough below it, is acknowledged at once, in either window. Smaller reordering is not
+// acknowledged at once, and no loss is reported twice.
+func TestLossIsToldAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		distance uint32
+		arrive   []uint32 // offsets of PSNs
+		told     []uint32 // those that are acknowledged at once
+	}{
+		"in order":              {3, []uint32{0, 1, 2, 3, 4, 5, 6, 7}, nil},
+		"overtaken by two":      {3, []uint32{1, 2, 0, 4, 5, 3}, nil},
+		"one lost":              {3, []uint32{0, 2, 3, 4, 5, 6, 7, 8}, []uint32{4}},
+		"the first lost":        {3, []uint32{1, 2, 3, 4}, []uint32{3}},
+		"two apart":             {3, []uint32{0, 2, 4, 5, 6, 7}, []uint32{4, 6}},
+		"a burst":               {3, []uint32{0, 6, 7, 8, 9}, []uint32{6, 7, 8}},
+		"and what would tell":   {3, []uint32{0, 2, 3, 5, 6, 7, 8}, []uint32{5, 7}},
+		"a late one tells none": {3, []uint32{0, 5, 3, 4}, []uint32{5}},
+		"another distance":      {5, []uint32{0, 2, 3, 4, 5, 6, 7}, []uint32{6}},
+		"the least distance":    {0, []uint32{0, 2, 3}, []uint32{2}},
+		"across halves":         {60, []uint32{0, 2, 61, 62}, []uint32{61}},
+	} {
+		for _, pull := range []bool{false, true} {
+			p := ackProfile(100, ms)
+			p.OOODistance, p.RACK = c.distance, false
+			s := newSingle(t, p, func(c *falcon.ConnConfig) { c.Ordered = false })
+			s.ulp.OnPush, s.ulp.OnPull = noAnswer, noAnswer
+			cfg := s.c.Config()
+			var told []uint32
+			for _, n := range c.arrive {
+				if pull {
+					s.want(s.pullRequest(cfg.RxReqPSN+n, cfg.RxRSN+n, false), wire.DropNone)
+				} else {
+					s.want(s.pushData(cfg.RxDataPSN+n, cfg.RxRSN+n, false), wire.DropNone)
+				}
+				for _, sent := range s.transmit() {
+					a := ack(t, sent.Packet)
+					at := cfg.RxDataPSN + n - a.DataBase
+					got := a.DataRx
+					if pull {
+						at, got = cfg.RxReqPSN+n-a.ReqBase, wire.Bitmap128{Lo: a.Req}
+					}
+					if told = append(told, n); sent.Type != wire.TypeEACK || got.Lo>>at&1 != 1 && got.Hi>>(at-64)&1 != 1 {
+						t.Errorf("%s, pull %v: %v does not show packet %d", name, pull, a, n)
+					}
+				}
+			}
+			equal(t, name, told, c.told)
+		}
+	}
+}
+
+// TestAckRequestBehindHole: a push that must wait for an earlier one cannot be acknowledged, but
+// its AR bit still causes an ACK at once.
+func TestAckRequestBehindHole(t *testing.T) {
+	s := newSingle(t, testProfile())
+	s.want(s.pushData(201, 8, true), wire.DropNone)
+	got := s.transmit()
+	if len(got) != 1 || got[0].Type != wire.TypeEACK || ack(t, got[0].Packet).DataRx != bits(1) {
+		t.Errorf("sent %v, want an EACK at once", got)
+	}
+}
+
+// TestFlushWithoutAcks: a flush sends nothing if nothing was received.
+func TestFlushWithoutAcks(t *testing.T) {
+	s := newSingle(t, testProfile())
+	s.push(1)
+	s.transmit()
+	s.e.FlushAcks(s.now)
+	if got := s.transmit(); len(got) != 0 {
+		t.Errorf("sent %v", got)
+	}
+}
+
+// TestAckRequestOfRetransmissions: retransmissions ask for an acknowledgement if the profile uses
+// AR at all.
+func TestAckRequestOfRetransmissions(t *testing.T) {
+	for what, c := range map[string]struct {
+		edit func(*falcon.Profile)
+		want bool
+	}{
+		"never":       {func(*falcon.Profile) {}, false},
+		"of a burst":  {func(p *falcon.Profile) { p.ARBurst = true }, true},
+		"of a share":  {func(p *falcon.Profile) { p.ARPercent = 1 }, true},
+		"of a window": {func(p *falcon.Profile) { p.ARFcwnd = 1 }, true},
+	} {
+		p := testProfile()
+		c.edit(&p)
+		s := newSingle(t, p)
+		s.push(1)
+		s.transmit()
+		got := s.advance(1100 * us)
+		if len(got) != 1 || header(t, got[0].Packet).AckReq != c.want {
+			t.Errorf("%s: sent %v, want AR %v", what, got, c.want)
+		}
 	}
 }

@@ -244,27 +244,102 @@ func TestCase78_CrossingWithoutDeadlock(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+// TestEveryCodeHasItsName: logs, counters and error messages tell the codes apart.
+func TestEveryCodeHasItsName(t *testing.T) {
 	seen := map[string]bool{}
-	name := func(s, prefix string, named bool) {
+	name := func(what, s string) {
 		t.Helper()
-		if strings.HasPrefix(s, prefix) == named {
-			t.Errorf("%q", s)
+		if s == "" || seen[what+s] {
+			t.Errorf("%s %q, empty or twice", what, s)
 		}
-		if named && seen[s] {
-			t.Errorf("%q twice", s)
+		seen[what+s] = true
+	}
+	for k := range falcon.EvLongPath + 1 {
+		name("event", k.String())
+	}
+	for _, c := range []falcon.Completion{
+		falcon.CmplAck, falcon.CmplTargetNackCIE, falcon.CmplTargetNackNRE, falcon.CmplTargetNackCID, falcon.CmplLocalTO, falcon.CmplOpErr,
+		falcon.CmplDeadConn, falcon.CmplLocalRsrc, falcon.CmplUlpCdtErr, falcon.CmplRemoteErr, falcon.CmplLocalXlr,
+	} {
+		name("completion", c.String())
+		name("counter", c.Name())
+	}
+	for r := range falcon.CloseReason(falcon.CloseReasons) {
+		name("reason", r.String())
+	}
+}
+
+// TestOpenTakesEachParameterUpToItsBound: the first and the last value of each parameter, and those
+// beyond.
+func TestOpenTakesEachParameterUpToItsBound(t *testing.T) {
+	e := falcon.NewEngine(falcon.Config{Profile: testProfile(), CellBytes: 1 << 17}, &sim.ULP{})
+	next := falcon.CID(0)
+	for i, c := range []struct {
+		edit func(*falcon.ConnConfig)
+		ok   bool
+	}{
+		{func(c *falcon.ConnConfig) { c.LocalCID = wire.MaxCID }, true},
+		{func(c *falcon.ConnConfig) { c.RemoteCID = wire.MaxCID }, true},
+		{func(c *falcon.ConnConfig) { c.LocalFunction = wire.MaxFunction }, true},
+		{func(c *falcon.ConnConfig) { c.RemoteFunction = wire.MaxFunction }, true},
+		{func(c *falcon.ConnConfig) { c.MTU = 0 }, false},
+		{func(c *falcon.ConnConfig) { c.MTU = 1 }, true},
+		{func(c *falcon.ConnConfig) { c.MTU = 0xffff }, true},
+		{func(c *falcon.ConnConfig) { c.MTU = 1 << 16 }, false},
+		{func(c *falcon.ConnConfig) { c.GiveUp = 0 }, true},
+	} {
+		cfg := connConfig(true)
+		next++
+		cfg.LocalCID = next
+		c.edit(&cfg)
+		if _, err := e.Open(0, cfg); (err == nil) != c.ok {
+			t.Errorf("case %d: %v", i, err)
 		}
-		seen[s] = true
 	}
-	for k := range falcon.EventKind(11) {
-		name("event: "+k.String(), "event: event ", k <= falcon.EvLongPath)
+	small := falcon.NewEngine(falcon.Config{Profile: testProfile(), CellBytes: 100}, &sim.ULP{})
+	cfg := connConfig(true)
+	for mtu, ok := range map[int]bool{100: true, 101: false} {
+		cfg.LocalCID++
+		cfg.MTU = mtu
+		if _, err := small.Open(0, cfg); (err == nil) != ok {
+			t.Errorf("MTU %d with cells of 100 bytes: %v", mtu, err)
+		}
 	}
-	for _, c := range []falcon.Completion{0, 1, 3, 4, 8, 9, 10, 11, 12, 13, 15} {
-		name(c.String(), "completion ", true)
+}
+
+// TestAPacketCarriesUpToTheMTU: a packet may carry 0 bytes up to the MTU; a pull's headers also
+// have their own limit.
+func TestAPacketCarriesUpToTheMTU(t *testing.T) {
+	for _, c := range []struct{ mtu, header int }{{4200, falcon.MaxPullHeader}, {100, 100}} {
+		s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.MTU = c.mtu })
+		for i, err := range []error{
+			s.c.Push(s.now, 1, 0), s.c.Push(s.now, 2, c.mtu), s.c.Pull(s.now, 3, 0, 0), s.c.Pull(s.now, 4, c.header, c.mtu),
+		} {
+			if err != nil {
+				t.Errorf("MTU %d, good length %d: %v", c.mtu, i, err)
+			}
+		}
+		for i, err := range []error{s.c.Push(s.now, 1, c.mtu+1), s.c.Pull(s.now, 3, c.header+1, 0), s.c.Pull(s.now, 4, 0, c.mtu+1)} {
+			if !errors.Is(err, falcon.ErrTooLong) {
+				t.Errorf("MTU %d, bad length %d: %v", c.mtu, i, err)
+			}
+		}
 	}
-	name(falcon.Completion(2).String(), "completion ", false)
-	for r := range falcon.CloseReason(5) {
-		name(r.String(), "reason ", true)
+}
+
+// TestAResponseFitsTheRequestAndTheMTU: a response may be empty, as long as what was asked for, and
+// no longer than the MTU whatever was asked for.
+func TestAResponseFitsTheRequestAndTheMTU(t *testing.T) {
+	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.MTU = 50 })
+	s.ulp.OnPull = noAnswer
+	s.pullRequest(500, 7, false) // for 64 bytes
+	s.pullRequest(501, 8, false)
+	for length, want := range map[int]error{-1: falcon.ErrTooLong, 51: falcon.ErrTooLong, 65: falcon.ErrTooLong} {
+		if err := s.c.RespondPull(s.now, 7, 1, length); !errors.Is(err, want) {
+			t.Errorf("%d bytes: %v", length, err)
+		}
 	}
-	name(falcon.CloseReason(9).String(), "reason ", false)
+	if err := errors.Join(s.c.RespondPull(s.now, 7, 1, 50), s.c.RespondPull(s.now, 8, 1, 0)); err != nil {
+		t.Error(err)
+	}
 }

@@ -181,6 +181,7 @@ func benchmarkPush(b *testing.B, length int, metric string) {
 }
 
 func BenchmarkPush64(b *testing.B) { benchmarkPush(b, 64, "falcon/push64_per_s") }
+
 func BenchmarkPush4k(b *testing.B) { benchmarkPush(b, 4096, "falcon/push4k_per_s") }
 
 func BenchmarkPull4k(b *testing.B) {

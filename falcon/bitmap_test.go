@@ -32,9 +32,9 @@ func (f *flags) nthHighest(n int) int {
 	return -1
 }
 
-// TestBitmaps compares the window's bitmaps with the simple ones: dense and sparse ones, runs that
-// cross the border of the words, the first and the last bit.
-func TestBitmaps(t *testing.T) {
+// TestBitmapsEqualSimpleOnes compares the window's bitmaps with the simple ones: dense and sparse
+// ones, runs that cross the border of the words, the first and the last bit.
+func TestBitmapsEqualSimpleOnes(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		var f flags

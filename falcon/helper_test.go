@@ -9,6 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cc"
 	"github.com/falcon-vnic/vnic/falcon/cc/rue"
+	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
@@ -261,4 +262,283 @@ func (p *pair) wantSequence(file string) {
 	if got := p.Sequence(); got != string(want) {
 		p.t.Errorf("%s shows another sequence:\n%s", file, want)
 	}
+}
+
+func ackProfile(count int, timeout falcon.Time) falcon.Profile {
+	p := testProfile()
+	p.AckCount, p.AckTimeout = count, timeout
+	return p
+}
+
+func noAnswer(falcon.Time, *falcon.Event, uint64) {}
+
+func windows(fcwnd float64, ncwnd uint32) falcon.Profile {
+	p := testProfile()
+	p.CC = fixed(fcwnd, ncwnd)
+	return p
+}
+
+// sized is a single whose engine has other sizes than the defaults.
+func sized(t *testing.T, cfg falcon.Config, edit ...func(*falcon.ConnConfig)) *single {
+	t.Helper()
+	s := &single{t: t, now: ms, ulp: &sim.ULP{Record: true}}
+	s.e = falcon.NewEngine(cfg, s.ulp)
+	conn := connConfig(true)
+	for _, f := range edit {
+		f(&conn)
+	}
+	var err error
+	if s.c, err = s.e.Open(s.now, conn); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// beside opens another connection like that of s on its engine.
+func (s *single) beside(edit ...func(*falcon.ConnConfig)) *falcon.Conn {
+	s.t.Helper()
+	cfg := *s.c.Config()
+	cfg.LocalCID++
+	for _, f := range edit {
+		f(&cfg)
+	}
+	c, err := s.e.Open(s.now, cfg)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c
+}
+
+// with makes s speak for another connection during do.
+func (s *single) with(c *falcon.Conn, do func()) {
+	was := s.c
+	s.c = c
+	do()
+	s.c = was
+}
+
+// starved is a single without credits.
+func starved(t *testing.T) *single {
+	t.Helper()
+	node := credit.New(nil, credit.NoLimit())
+	node.Starve(true)
+	return newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Credits = node })
+}
+
+// rtt20 is 20 µs in whole Falcon units.
+const rtt20 = 19922
+
+// rttProfile is a profile whose RTT is what the test says, whatever the timestamps.
+func rttProfile(rtt falcon.Time) falcon.Profile {
+	p := testProfile()
+	p.CC = fixedRTT{fixed(256, 256).(cc.Fixed), falcon.FalconTime(rtt)}
+	return p
+}
+
+type fixedRTT struct {
+	cc.Fixed
+	rtt uint32
+}
+
+func (c fixedRTT) Init(s *cc.State) { c.Fixed.Init(s); s.RTT = c.rtt }
+
+func (c fixedRTT) Update(s *cc.State, _ *cc.Event) cc.Result {
+	s.RTT = c.rtt
+	return cc.Result{}
+}
+
+func bits(n ...uint) (b wire.Bitmap128) {
+	for _, i := range n {
+		if i < 64 {
+			b.Lo |= 1 << i
+		} else {
+			b.Hi |= 1 << (i - 64)
+		}
+	}
+	return b
+}
+
+// single is one engine whose peer is the test, packet by packet.
+type single struct {
+	t   *testing.T
+	now falcon.Time
+	e   *falcon.Engine
+	c   *falcon.Conn
+	ulp *sim.ULP
+	buf [8192]byte
+}
+
+func newSingle(t *testing.T, profile falcon.Profile, edit ...func(*falcon.ConnConfig)) *single {
+	t.Helper()
+	s := &single{t: t, now: ms, ulp: &sim.ULP{Record: true}}
+	s.e = falcon.NewEngine(falcon.Config{Profile: profile}, s.ulp)
+	cfg := connConfig(true)
+	for _, f := range edit {
+		f(&cfg)
+	}
+	var err error
+	if s.c, err = s.e.Open(s.now, cfg); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// header returns the header of a packet to the engine, with bases that acknowledge nothing new.
+func (s *single) header(typ wire.PacketType, psn, rsn uint32, ar bool) wire.Header {
+	cfg := s.c.Config()
+	return wire.Header{
+		CID: cfg.LocalCID, Function: cfg.LocalFunction, Protocol: cfg.Protocol, Type: typ, AckReq: ar,
+		DataBase: cfg.TxDataPSN, ReqBase: cfg.TxReqPSN, PSN: psn, RSN: rsn,
+	}
+}
+
+// receive gives a packet to the engine and its events to the ULP.
+func (s *single) receive(b []byte) wire.Drop {
+	d := s.e.Receive(s.now, falcon.Packet{T1: falcon.FalconTime(s.now - 5*us), Data: b})
+	s.drain()
+	return d
+}
+
+func (s *single) drain() {
+	var ev falcon.Event
+	for s.e.Next(&ev) {
+		s.ulp.HandleEvent(s.now, &ev)
+	}
+}
+
+func (s *single) pushData(psn, rsn uint32, ar bool) wire.Drop {
+	p := wire.PushData{Header: s.header(wire.TypePushData, psn, rsn, ar), RequestLength: 32}
+	b := p.Append(nil)
+	payload := make([]byte, 32)
+	sim.WritePayload(payload, uint64(rsn))
+	return s.receive(append(b, payload...))
+}
+
+func (s *single) pullRequest(psn, rsn uint32, ar bool) wire.Drop {
+	p := wire.PullRequest{Header: s.header(wire.TypePullRequest, psn, rsn, ar), RequestLength: 64}
+	b := p.Append(nil)
+	payload := make([]byte, 44)
+	sim.WritePayload(payload, uint64(rsn))
+	return s.receive(append(b, payload...))
+}
+
+func (s *single) pullData(psn, rsn uint32, length int) wire.Drop {
+	h := s.header(wire.TypePullData, psn, rsn, false)
+	payload := make([]byte, length)
+	sim.WritePayload(payload, uint64(rsn))
+	return s.receive(append(h.Append(nil), payload...))
+}
+
+func (s *single) resync(psn, rsn uint32, original wire.PacketType) wire.Drop {
+	r := wire.Resync{Header: s.header(wire.TypeResync, psn, rsn, false), Code: wire.ResyncCIE, Original: original}
+	return s.receive(r.Append(nil))
+}
+
+// ack gives an acknowledgement; unset bases acknowledge nothing new, and a packet of 10 µs ago is
+// the last received.
+func (s *single) ack(a wire.Ack) wire.Drop {
+	cfg := s.c.Config()
+	a.CID = cfg.LocalCID
+	if a.DataBase == 0 {
+		a.DataBase = cfg.TxDataPSN
+	}
+	if a.ReqBase == 0 {
+		a.ReqBase = cfg.TxReqPSN
+	}
+	if a.T1 == 0 {
+		a.T1, a.T2 = falcon.FalconTime(s.now-10*us), falcon.FalconTime(s.now-5*us)
+	}
+	return s.receive(a.Append(nil))
+}
+
+func (s *single) nack(n wire.Nack) wire.Drop {
+	cfg := s.c.Config()
+	n.CID, n.DataBase, n.ReqBase = cfg.LocalCID, cfg.TxDataPSN, cfg.TxReqPSN
+	n.T1, n.T2 = falcon.FalconTime(s.now-10*us), falcon.FalconTime(s.now-5*us)
+	return s.receive(n.Append(nil))
+}
+
+// transmit returns everything the engine sends now.
+func (s *single) transmit() (out []sim.Sent) {
+	for {
+		n, _ := s.e.Transmit(s.now, s.buf[:])
+		if n == 0 {
+			return out
+		}
+		typ, _ := wire.Peek(s.buf[:n])
+		out = append(out, sim.Sent{At: s.now, Type: typ, Packet: append([]byte(nil), s.buf[:n]...)})
+	}
+}
+
+// advance lets time pass and returns everything sent meanwhile, each at its exact time.
+func (s *single) advance(d falcon.Time) (out []sim.Sent) {
+	end := s.now + d
+	for {
+		out = append(out, s.transmit()...)
+		at := s.e.Deadline()
+		if at > end {
+			s.now = end
+			s.e.Advance(s.now)
+			s.drain()
+			return append(out, s.transmit()...)
+		}
+		s.now = max(s.now, at)
+		s.e.Advance(s.now)
+		s.drain()
+	}
+}
+
+func (s *single) push(n int) {
+	s.t.Helper()
+	for i := range n {
+		if err := s.c.Push(s.now, uint64(i), 32); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+func (s *single) pull(n int) {
+	s.t.Helper()
+	for i := range n {
+		if err := s.c.Pull(s.now, uint64(i), 44, 64); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+func (s *single) count(kind falcon.EventKind) (n int) {
+	for _, e := range s.ulp.Events {
+		if e.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *single) want(got, want wire.Drop) {
+	s.t.Helper()
+	if got != want {
+		s.t.Errorf("drop %q, want %q", got, want)
+	}
+}
+
+// only returns the packets of a type.
+func only(sent []sim.Sent, typ wire.PacketType) (out []sim.Sent) {
+	for _, p := range sent {
+		if p.Type == typ {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// psns of packets with a base header.
+func psns(t *testing.T, sent []sim.Sent) (out []uint32) {
+	t.Helper()
+	for _, p := range sent {
+		if p.Type.HasBase() {
+			out = append(out, header(t, p.Packet).PSN)
+		}
+	}
+	return out
 }

@@ -19,8 +19,8 @@ func leaves(v reflect.Value, path string, all map[string]any) map[string]any {
 	return all
 }
 
-// TestEachParameterHasAKey: each key stores in a parameter of its own, and each parameter of a profile
-// but the congestion control has a key; what it shows as its value is what was stored.
+// TestEachParameterHasAKey: each key stores in a parameter of its own, and each parameter of a
+// profile but the congestion control has a key; what it shows as its value is what was stored.
 func TestEachParameterHasAKey(t *testing.T) {
 	levels := make([]uint32, OccupancyLevels)
 	for i := range levels {

@@ -9,119 +9,6 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// holes opens connections at the target and sends each as many pushes as its window holds, all but
-// the first.
-func holes(t *testing.T, e *falcon.Engine, now falcon.Time, conns int, function uint32) {
-	t.Helper()
-	cfg := sim.Mirror(connConfig(true))
-	cfg.LocalFunction = function
-	for i := range conns {
-		cfg.LocalCID = uint32(0x300000 + i)
-		if _, err := e.Open(now, cfg); err != nil {
-			t.Fatal(err)
-		}
-		for n := uint32(1); n < wire.DataWindow; n++ {
-			p := wire.PushData{RequestLength: 32, Header: wire.Header{
-				CID: cfg.LocalCID, Function: function, Protocol: cfg.Protocol, Type: wire.TypePushData,
-				DataBase: cfg.TxDataPSN, ReqBase: cfg.TxReqPSN, PSN: cfg.RxDataPSN + n, RSN: cfg.RxRSN + n,
-			}}
-			e.Receive(now, falcon.Packet{T1: falcon.FalconTime(now), Data: append(p.Append(nil), make([]byte, 32)...)})
-		}
-	}
-}
-
-// TestHolesTakeTheirShare: 4318 frames on 34 connections that never send the missing packets do not
-// take the cells that another connection's pushes need at 2 % loss, whether that connection is of
-// another function or of the same.
-func TestHolesTakeTheirShare(t *testing.T) {
-	took := func(attackers int, function uint32) falcon.Time {
-		p := newPair(t, func(_ *[2]falcon.Config, _ *falcon.ConnConfig, imp *sim.Impairment) { imp.Loss = 0.02 })
-		p.Tracing = false
-		holes(t, p.be, p.Now, attackers, function)
-		start, issued := p.Now, uint64(0)
-		p.ulp[0].OnEvent = func(now falcon.Time, ev *falcon.Event) {
-			for ; issued < 1000 && p.a.Push(now, issued, 1000) == nil; issued++ {
-			}
-		}
-		p.push(p.a, 1000, 9999)
-		if !p.Run(start+10000*ms, func() bool { return len(p.ulp[0].Events) >= 1001 && issued == 1000 }) {
-			t.Fatalf("%d attackers: %d of 1001 pushes done in 10 s", attackers, len(p.tags(0, falcon.EvPushDone)))
-		}
-		return p.Now - start
-	}
-	alone := took(0, 0)
-	for _, function := range []uint32{connConfig(true).RemoteFunction, 0x020003} {
-		if attacked := took(34, function); attacked > alone*3/2 {
-			t.Errorf("function %#x holds cells: pushes took %d µs, %d µs without", function, attacked/us, alone/us)
-		}
-	}
-}
-
-// TestSharesOfCells: if all cells are taken, a function that holds less than others gets theirs,
-// and a connection gets those of a connection that holds more; of two that hold the same, neither
-// gets any. The connection that lost a cell sends a NACK.
-func TestSharesOfCells(t *testing.T) {
-	s := newSingle(t, testProfile())
-	s.e = falcon.NewEngine(falcon.Config{Profile: testProfile(), RxCells: 200}, s.ulp)
-	var err error
-	if s.c, err = s.e.Open(s.now, connConfig(true)); err != nil {
-		t.Fatal(err)
-	}
-	holes(t, s.e, s.now, 4, 7)
-	if st := s.e.Stats(); st.RxCells != 200 {
-		t.Fatalf("%d cells, want all", st.RxCells)
-	}
-	for i := range 4 { // those that came last took from those that came first
-		if n := s.e.Conn(uint32(0x300000 + i)).Info().WaitingForOrder; n < 30 {
-			t.Errorf("connection %d has %d of 200 cells, want about 50", i, n)
-		}
-	}
-	taken := uint32(0)
-	for n := range uint32(120) {
-		if s.pushData(201+n, 8+n, false) == wire.DropNone {
-			taken++
-		}
-	}
-	if taken < 99 || taken > 101 {
-		t.Errorf("another function got %d of 200 cells, want half", taken)
-	}
-	nacks := 0
-	for _, p := range only(s.transmit(), wire.TypeNACK) {
-		if n, _ := wire.ParseNack(p.Packet); n.Code == wire.NackResource && !n.Request {
-			nacks++
-		}
-	}
-	if st := s.e.Stats(); uint64(nacks) != st.Evicted+st.RedZone {
-		t.Errorf("%d NACKs for %d evicted and %d refused", nacks, st.Evicted, st.RedZone)
-	}
-	for i := range 4 {
-		s.e.Conn(uint32(0x300000 + i)).Close(s.now)
-	}
-	s.c.Close(s.now)
-	s.drain()
-	if st := s.e.Stats(); st.RxCells != 0 || st.RxContexts != 0 {
-		t.Errorf("%d cells, %d contexts left", st.RxCells, st.RxContexts)
-	}
-}
-
-// TestContextsWithinCredits: where a function's credits bound its contexts, one of its connections
-// does not take them all.
-func TestContextsWithinCredits(t *testing.T) {
-	limit := credit.NoLimit()
-	limit[credit.NetPktRx] = 64
-	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Credits = credit.New(nil, limit) })
-	taken := 0
-	for n := uint32(1); n < 60; n++ {
-		if s.pullRequest(500+n, 7+n, false) == wire.DropNone {
-			taken++
-		}
-	}
-	if taken > 16 {
-		t.Errorf("a connection holds %d of 64 contexts", taken)
-	}
-	s.want(s.pullRequest(500, 7, false), wire.DropNone) // its head of line goes on
-}
-
 // TestReclaimFromSilentPeer: what waits for a peer that became silent is given up after RxTimeout,
 // and not before (Falcon §11). What was not acknowledged is accepted if the peer sends it later.
 func TestReclaimFromSilentPeer(t *testing.T) {
@@ -249,9 +136,9 @@ func TestReclaimFromSilentPeer(t *testing.T) {
 	})
 }
 
-// TestHoldOutlivesRxTimeout: requests behind one that the receiver is not ready for are not given
+// TestAHoldOutlivesRxTimeout: requests behind one that the receiver is not ready for are not given
 // up while the peer goes on sending that one.
-func TestHoldOutlivesRxTimeout(t *testing.T) {
+func TestAHoldOutlivesRxTimeout(t *testing.T) {
 	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
 		cfg[0].Profile.TxnTimeout = 60 * ms
 		cfg[1].Profile.RxTimeout = 20 * ms
@@ -270,4 +157,86 @@ func TestHoldOutlivesRxTimeout(t *testing.T) {
 	p.wantTags(0, falcon.EvPushDone, 1)
 	p.wantTags(0, falcon.EvPullDone, 2)
 	p.wantIdle()
+}
+
+// TestStalledResponsesAreReclaimedApart: a response that has waited too long for credits is given
+// up. A response of another connection has its own time.
+func TestStalledResponsesAreReclaimedApart(t *testing.T) {
+	p := testProfile()
+	p.RxTimeout = 100 * ms
+	node := credit.New(nil, credit.NoLimit())
+	s := newSingle(t, p, func(cfg *falcon.ConnConfig) { cfg.Credits = node })
+	s.ulp.OnPull = noAnswer
+	other := s.beside()
+	node.Starve(true)
+	for _, c := range []*falcon.Conn{s.c, other} {
+		s.with(c, func() {
+			s.pullRequest(500, 7, false)
+			if err := c.RespondPull(s.now, 7, 1, 8); err != nil {
+				t.Fatal(err)
+			}
+		})
+		s.advance(10 * ms)
+	}
+	s.advance(85 * ms)
+	for i, c := range []*falcon.Conn{s.c, other} {
+		if n, want := c.Info().TargetTransaction, i; n != want {
+			t.Errorf("connection %d: %d transactions after 105 ms, want %d", i, n, want)
+		}
+	}
+	s.advance(10 * ms)
+	if n := other.Info().TargetTransaction; n != 0 {
+		t.Errorf("%d transactions after 115 ms", n)
+	}
+}
+
+// TestNoReclaimTimeout: without a limit the target holds what waits for its peer for ever.
+func TestNoReclaimTimeout(t *testing.T) {
+	p := testProfile()
+	p.RxTimeout = 0
+	s := newSingle(t, p)
+	s.want(s.pushData(201, 8, true), wire.DropNone)
+	s.advance(3600_000 * ms)
+	if st := s.e.Stats(); st.Reclaimed != 0 || st.RxCells != 1 {
+		t.Errorf("%d reclaimed, %d cells held", st.Reclaimed, st.RxCells)
+	}
+}
+
+// TestRefusalOutlivesItsTimeout: after the delay that it was given, the peer has RxTimeout to send
+// a push again.
+func TestRefusalOutlivesItsTimeout(t *testing.T) {
+	p := testProfile()
+	p.RxTimeout = 100 * ms
+	s := newSingle(t, p)
+	s.ulp.OnPush = noAnswer
+	s.want(s.pushData(200, 7, false), wire.DropNone)
+	s.c.NackPush(s.now, 7, wire.NackRNR, 24, 0) // 40.96 ms
+	s.advance(140 * ms)
+	if st := s.e.Stats(); st.RxContexts != 1 || st.Reclaimed != 0 {
+		t.Errorf("%d contexts after 140 ms, %d reclaimed", st.RxContexts, st.Reclaimed)
+	}
+	s.advance(ms)
+	if st := s.e.Stats(); st.RxContexts != 0 || st.Reclaimed != 1 {
+		t.Errorf("%d contexts after 141 ms, %d reclaimed", st.RxContexts, st.Reclaimed)
+	}
+}
+
+// TestPullUnderRNRIsNotReclaimed: a pull that the ULP put off waits for its own timer, not for the
+// peer.
+func TestPullUnderRNRIsNotReclaimed(t *testing.T) {
+	p := testProfile()
+	p.RxTimeout = 100 * ms
+	s := newSingle(t, p)
+	s.ulp.OnPull = noAnswer
+	s.want(s.pullRequest(500, 7, false), wire.DropNone)
+	s.c.RNRPull(s.now, 7, 31) // 491.52 ms
+	s.want(s.pushData(200, 8, false), wire.DropNotReady)
+	s.advance(400 * ms)
+	if st := s.e.Stats(); st.Reclaimed != 1 || st.RxContexts != 1 {
+		t.Errorf("%d reclaimed, %d contexts, want the push given up and the pull held", st.Reclaimed, st.RxContexts)
+	}
+	s.advance(100 * ms)
+	if n := s.count(falcon.EvPull); n != 2 {
+		t.Errorf("the pull was delivered %d times, want twice", n)
+	}
 }

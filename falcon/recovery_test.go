@@ -4,38 +4,8 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
-	"github.com/falcon-vnic/vnic/falcon/cc"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
-
-// rttProfile is a profile whose RTT is what the test says, whatever the timestamps.
-func rttProfile(rtt falcon.Time) falcon.Profile {
-	p := testProfile()
-	p.CC = fixedRTT{fixed(256, 256).(cc.Fixed), falcon.FalconTime(rtt)}
-	return p
-}
-
-type fixedRTT struct {
-	cc.Fixed
-	rtt uint32
-}
-
-func (c fixedRTT) Init(s *cc.State) { c.Fixed.Init(s); s.RTT = c.rtt }
-func (c fixedRTT) Update(s *cc.State, _ *cc.Event) cc.Result {
-	s.RTT = c.rtt
-	return cc.Result{}
-}
-
-func bits(n ...uint) (b wire.Bitmap128) {
-	for _, i := range n {
-		if i < 64 {
-			b.Lo |= 1 << i
-		} else {
-			b.Hi |= 1 << (i - 64)
-		}
-	}
-	return b
-}
 
 func TestCase51_Recency(t *testing.T) {
 	s := newSingle(t, rttProfile(20*us))
@@ -159,15 +129,6 @@ func TestCase57_PauseOnOwn(t *testing.T) {
 	equal(t, "50 in flight", psns(t, s.transmit()), []uint32{200})
 }
 
-func TestCase58_ReservedNackCode(t *testing.T) {
-	s := newSingle(t, rttProfile(us))
-	s.push(2)
-	s.transmit()
-	s.now += 10 * us
-	s.want(s.nack(wire.Nack{PSN: 300, Code: 5}), wire.DropNackCode)
-	equal(t, "sent", psns(t, s.transmit()), nil)
-}
-
 func TestCase59_RNRTimeouts(t *testing.T) {
 	for _, c := range []struct {
 		index uint8
@@ -224,4 +185,46 @@ func TestCase61_EarlyRetransmission(t *testing.T) {
 	p.wantKeys(1, falcon.EvPush, 1, 2, 3, 4)
 	p.wantIdle()
 	p.wantSequence("testdata/case61.mmd")
+}
+
+// TestAPacketOfTheLastRoundTripIsNotLost: a packet that was sent within a round trip may still be
+// in flight. An older one counts as lost, by a hole or by an out-of-window notification.
+func TestAPacketOfTheLastRoundTripIsNotLost(t *testing.T) {
+	for what, a := range map[string]wire.Ack{
+		"a hole":                        {Extended: true, DataRx: bits(1, 2, 3)},
+		"an out-of-window notification": {Extended: true, DataRx: bits(1, 2, 3), DataOWN: true},
+		"a notification alone":          {Extended: true, DataOWN: true, DataAck: bits(1, 2, 3)},
+	} {
+		p := rttProfile(20 * us)
+		p.OWNBypass = false
+		s := newSingle(t, p)
+		s.push(4)
+		s.transmit()
+		s.now += rtt20 - us
+		s.ack(a)
+		equal(t, what+" within a round trip", psns(t, s.transmit()), nil)
+		s.now += 2 * us
+		s.ack(a)
+		equal(t, what+" later", psns(t, s.transmit()), []uint32{300})
+	}
+}
+
+// TestBypassOncePerTimeout: an out-of-window notification bypasses recency again when a timeout has
+// passed since the last one that did.
+func TestBypassOncePerTimeout(t *testing.T) {
+	const rto = 1_000_079
+	p := rttProfile(20 * us)
+	s := newSingle(t, p)
+	s.push(1)
+	s.transmit()
+	notify := func() []uint32 {
+		s.ack(wire.Ack{Extended: true, DataOWN: true})
+		return psns(t, s.transmit())
+	}
+	equal(t, "the first", notify(), []uint32{300})
+	s.now += 5 * us
+	equal(t, "the second", notify(), nil)
+	equal(t, "the timeout", psns(t, s.advance(rto-5*us)), []uint32{300})
+	equal(t, "a timeout after the first", notify(), []uint32{300})
+	equal(t, "the next", notify(), nil)
 }

@@ -2,7 +2,6 @@ package falcon_test
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
@@ -10,86 +9,6 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
-
-// crowded is an engine whose contexts for network requests are all held by requests of another
-// connection, and whose ULP does not answer: the red zone.
-func crowded(t *testing.T, ordered bool) *single {
-	t.Helper()
-	s := &single{t: t, now: ms, ulp: &sim.ULP{Record: true}}
-	s.ulp.OnPush, s.ulp.OnPull = noAnswer, noAnswer
-	s.e = falcon.NewEngine(falcon.Config{Profile: testProfile(), RxContexts: 2}, s.ulp)
-	cfg := connConfig(true)
-	var err error
-	if s.c, err = s.e.Open(s.now, cfg); err != nil {
-		t.Fatal(err)
-	}
-	s.want(s.pushData(200, 7, false), wire.DropNone)
-	s.want(s.pullRequest(500, 8, false), wire.DropNone)
-	cfg.LocalCID++
-	cfg.Ordered = ordered
-	if s.c, err = s.e.Open(s.now, cfg); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// TestCase72_HeadOfLine: in the red zone only heads of line are accepted. On an ordered connection
-// that is the RSN expected next, on an unordered one every request is, and the first has a context
-// reserved, and so has the oldest push of the window.
-func TestCase72_HeadOfLine(t *testing.T) {
-	for _, push := range []bool{true, false} {
-		request := func(s *single, n uint32) wire.Drop {
-			if push {
-				return s.pushData(200+n, 7+n, false)
-			}
-			return s.pullRequest(500+n, 7+n, false)
-		}
-		s := crowded(t, true)
-		s.want(request(s, 1), wire.DropResource)
-		s.want(request(s, 0), wire.DropNone)
-		s.want(request(s, 2), wire.DropResource)
-		s.want(request(s, 1), wire.DropNone) // now it is the head
-		s = crowded(t, false)
-		s.want(request(s, 1), wire.DropNone)
-		s.want(request(s, 2), wire.DropResource)
-		refused := uint64(1)
-		if push {
-			s.want(request(s, 0), wire.DropNone)
-		} else {
-			s.want(request(s, 0), wire.DropResource)
-			refused++
-		}
-		if st := s.e.Stats(); st.RedZone != refused || st.Drops[wire.DropResource] != refused {
-			t.Errorf("push %v: %d in the red zone, %d dropped, want %d", push, st.RedZone, st.Drops[wire.DropResource], refused)
-		}
-		if n := len(only(s.transmit(), wire.TypeNACK)); n != int(refused) {
-			t.Errorf("push %v: %d NACKs, want %d", push, n, refused)
-		}
-	}
-}
-
-// TestCase76_RedZoneOfBuffers: if all cells are taken, a push that must wait for its turn is
-// refused. The head of line needs no cell, and its arrival frees the cells of those behind it.
-func TestCase76_RedZoneOfBuffers(t *testing.T) {
-	s := &single{t: t, now: ms, ulp: &sim.ULP{Record: true}}
-	s.e = falcon.NewEngine(falcon.Config{Profile: testProfile(), RxCells: 2}, s.ulp)
-	var err error
-	if s.c, err = s.e.Open(s.now, connConfig(true)); err != nil {
-		t.Fatal(err)
-	}
-	s.want(s.pushData(201, 8, false), wire.DropNone)
-	s.want(s.pushData(203, 10, false), wire.DropNone)
-	s.want(s.pushData(202, 9, false), wire.DropResource)
-	s.want(s.pullRequest(500, 11, false), wire.DropNone) // needs none
-	if st := s.e.Stats(); st.RxCells != 2 || st.RedZone != 1 {
-		t.Errorf("%d cells, %d refused", st.RxCells, st.RedZone)
-	}
-	s.want(s.pushData(200, 7, false), wire.DropNone)
-	s.want(s.pushData(202, 9, false), wire.DropNone)
-	if n := s.count(falcon.EvPush) + s.count(falcon.EvPull); n != 5 || s.e.Stats().RxCells != 0 {
-		t.Errorf("%d delivered, %d cells held", n, s.e.Stats().RxCells)
-	}
-}
 
 // TestCase73_CreditsOfATransaction: what each kind takes when it is issued (Falcon §8.2.3), and
 // that it comes back.
@@ -157,61 +76,6 @@ func TestCase74_Xoff(t *testing.T) {
 	p.wantIdle()
 }
 
-// TestCase76_NetworkPools: the pools for requests from the network are counted at every level. A
-// function that has used up its own pool is in its red zone. Another function continues, and one
-// with a guarantee gets it whatever the others hold.
-func TestCase76_NetworkPools(t *testing.T) {
-	limit := func(contexts, cells uint32) credit.Cost {
-		c := credit.NoLimit()
-		c[credit.NetPktRx], c[credit.NetBufRx] = contexts, cells
-		return c
-	}
-	nic := credit.New(nil, limit(6, 3))
-	host := credit.New(nic, credit.NoLimit())
-	fns := [3]*credit.Node{credit.New(host, limit(4, 2)), credit.New(host, credit.NoLimit()), credit.New(host, credit.NoLimit())}
-	if err := fns[2].Guarantee(credit.Cost{credit.NetPktRx: 1, credit.NetBufRx: 1}); err != nil {
-		t.Fatal(err)
-	}
-	s := &single{t: t, now: ms, ulp: &sim.ULP{Record: true}}
-	s.ulp.OnPush, s.ulp.OnPull = noAnswer, noAnswer
-	s.e = falcon.NewEngine(falcon.Config{Profile: testProfile()}, s.ulp)
-	var conns [3]*falcon.Conn
-	for i := range conns {
-		cfg := connConfig(true)
-		cfg.LocalCID, cfg.LocalFunction, cfg.Credits = uint32(i+1), uint32(i+1), fns[i]
-		var err error
-		if conns[i], err = s.e.Open(s.now, cfg); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ahead := func(i int, n uint32) wire.Drop { // not the head of line: takes a context and a cell
-		s.c = conns[i]
-		return s.pushData(200+n, 7+n, false)
-	}
-	s.want(ahead(0, 1), wire.DropNone)
-	s.want(ahead(0, 2), wire.DropNone)
-	s.want(ahead(0, 3), wire.DropResource) // its cells
-	s.want(ahead(1, 1), wire.DropResource) // the NIC's third is set aside
-	s.want(ahead(2, 1), wire.DropNone)     // for this one
-	s.want(ahead(2, 2), wire.DropResource)
-	s.c = conns[1]
-	for n := range uint32(3) { // pulls need contexts only
-		s.want(s.pullRequest(500+n, 10+n, false), wire.DropNone)
-	}
-	s.want(s.pullRequest(503, 13, false), wire.DropResource) // the NIC's contexts
-	s.want(ahead(1, 0), wire.DropNone)                       // but its head of line is taken
-	if got := nic.InUse(); got[credit.NetPktRx] != 7 || got[credit.NetBufRx] != 3 {
-		t.Errorf("NIC holds %v", got)
-	}
-	for _, c := range conns {
-		c.Close(s.now)
-	}
-	s.drain()
-	if nic.InUse() != (credit.Cost{}) || s.e.Stats().CreditErrors != 0 {
-		t.Errorf("left: %v, %d errors", nic.InUse(), s.e.Stats().CreditErrors)
-	}
-}
-
 // TestCreditIsOfferedOnce: of many connections that wait, as many get EvCredit, in order, as can
 // have what was freed. What one of them does not use goes to the next when CreditsChanged is
 // called.
@@ -261,45 +125,6 @@ func TestCreditIsOfferedOnce(t *testing.T) {
 	equal(t, "offered then", offered(), []uint32{8, 9})
 	if n := root.Refusals(); n != 16 { // who waits is refused once, however often it is looked at
 		t.Errorf("%d refusals where 16 connections waited", n)
-	}
-}
-
-// TestCase102_CountersOfTheEngine: each of the six counters, at the connection, function, host and
-// NIC, is what stops a transaction when it is used up, and lets it go when it comes back.
-func TestCase102_CountersOfTheEngine(t *testing.T) {
-	for counter := range credit.NetPktRx {
-		for level := range 4 {
-			t.Run(fmt.Sprintf("%v at level %d", counter, level), func(t *testing.T) {
-				limits := [4]credit.Cost{credit.NoLimit(), credit.NoLimit(), credit.NoLimit(), credit.NoLimit()}
-				limits[level][counter] = 2 // one transaction of 100 bytes and no second one of 300
-				var node *credit.Node
-				for _, l := range limits[:3] {
-					node = credit.New(node, l)
-				}
-				p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
-					cfg[0].Credits = node
-				}, func(_ *[2]falcon.Config, conn *falcon.ConnConfig, _ *sim.Impairment) { conn.MTU = 4000 })
-				cfg := connConfig(true)
-				cfg.LocalCID, cfg.RemoteCID, cfg.CreditLimit = 1, 2, limits[3]
-				c, err := p.Nodes[0].Engine.Open(p.Now, cfg)
-				if err != nil {
-					t.Fatal(err)
-				}
-				m := sim.Mirror(cfg)
-				if _, err = p.Nodes[1].Engine.Open(p.Now, m); err != nil {
-					t.Fatal(err)
-				}
-				switch counter {
-				case credit.DataPktTx, credit.DataBufTx:
-					exhaustData(t, p, c)
-				default:
-					exhaustRequests(t, p, c, counter)
-				}
-				if node.InUse() != (credit.Cost{}) {
-					t.Errorf("left: %v", node.InUse())
-				}
-			})
-		}
 	}
 }
 
@@ -366,4 +191,202 @@ func TestCase78_RequestsDoNotStarveResponses(t *testing.T) {
 	p.wantTags(0, falcon.EvPullDone, 1)
 	p.wantTags(1, falcon.EvPullDone, 2)
 	p.wantIdle()
+}
+
+// TestACostAboveTheLimitCompletesAtOnce: a transaction that costs more than a limit allows
+// completes with kUlpCmplCdtErr instead of waiting for ever, at once, or when the limit is lowered
+// while the request waits. Such a response ends at both sides (Falcon §11).
+func TestACostAboveTheLimitCompletesAtOnce(t *testing.T) {
+	limit := credit.NoLimit()
+	limit[credit.ReqBufTx] = 1
+	node := credit.New(nil, limit)
+	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Credits = node })
+	if err := s.c.Push(s.now, 1, 1000); err != nil {
+		t.Fatal(err)
+	}
+	s.drain()
+	if ev := s.ulp.Events; len(ev) != 1 || ev[0].Kind != falcon.EvPushDone || ev[0].Tag != 1 || ev[0].Code != falcon.CmplUlpCdtErr {
+		t.Errorf("events %+v", ev)
+	}
+	node.SetLimit(credit.NoLimit())
+	node.Starve(true)
+	if err := s.c.Push(s.now, 2, 1000); err == nil {
+		t.Fatal("a push without credit was taken")
+	}
+	node.Starve(false)
+	node.SetLimit(limit)
+	s.e.CreditsChanged()
+	s.drain()
+	if s.count(falcon.EvCredit) != 1 || s.c.Push(s.now, 2, 1000) != nil {
+		t.Error("the push that waits is not told that its limit was lowered")
+	}
+	s.drain()
+	if st := s.e.Stats(); st.Completions[falcon.CmplUlpCdtErr] != 2 || st.Rejected != 2 || st.TxContexts != 0 {
+		t.Errorf("%d completions, %d at once, %d contexts", st.Completions[falcon.CmplUlpCdtErr], st.Rejected, st.TxContexts)
+	}
+
+	p := newPair(t, func(_ *[2]falcon.Config, conn *falcon.ConnConfig, _ *sim.Impairment) {})
+	small := credit.NoLimit()
+	small[credit.DataBufTx] = 1
+	cfg := sim.Mirror(connConfig(true))
+	cfg.LocalCID, cfg.RemoteCID, cfg.Credits = 9, 8, credit.New(nil, small)
+	if _, err := p.be.Open(p.Now, cfg); err != nil {
+		t.Fatal(err)
+	}
+	c, err := p.ae.Open(p.Now, sim.Mirror(cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.pull(c, 1000, 3)
+	p.run(ms)
+	if done := p.events(0, falcon.EvPullDone); len(done) != 1 || done[0].Code != falcon.CmplRemoteErr {
+		t.Errorf("pull: %+v", done)
+	}
+	if done := p.events(1, falcon.EvResponseDone); len(done) != 1 || done[0].Code != falcon.CmplUlpCdtErr {
+		t.Errorf("response: %+v", done)
+	}
+}
+
+// TestResponsesLeaveRequestsTheirContexts: responses in progress do not count against TxContexts,
+// which is for requests.
+func TestResponsesLeaveRequestsTheirContexts(t *testing.T) {
+	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) { cfg[0].TxContexts = 1 })
+	p.pull(p.b, 1000, 1, 2, 3)
+	p.run(6 * us) // the responses are on their way
+	if n := p.ae.Stats().TxContexts; n != 3 {
+		t.Fatalf("%d responses under way, want 3", n)
+	}
+	if err := p.a.Push(p.Now, 9, 100); err != nil {
+		t.Errorf("push: %v", err)
+	}
+	if err := p.a.Push(p.Now, 10, 100); err == nil {
+		t.Error("two pushes were taken with one context")
+	}
+	p.run(ms) // all is over
+	p.push(p.a, 100, 11)
+	if err := p.a.Push(p.Now, 12, 100); err == nil {
+		t.Error("two pushes were taken with one context when the responses were over")
+	}
+}
+
+// TestAConnectionHasAsManyTransactionsAsTheProfileAllows: a connection has as many transactions as
+// the profile allows, and gets EvCredit when another can begin.
+func TestAConnectionHasAsManyTransactionsAsTheProfileAllows(t *testing.T) {
+	p := testProfile()
+	p.MaxTxn = 8
+	s := newSingle(t, p)
+	s.push(8)
+	if err := s.c.Push(s.now, 9, 32); !errors.Is(err, falcon.ErrXoff) {
+		t.Fatalf("a ninth of eight: %v", err)
+	}
+	s.transmit()
+	if s.drain(); s.count(falcon.EvCredit) != 0 {
+		t.Error("told of room where there is none")
+	}
+	s.ack(wire.Ack{DataBase: 301})
+	if s.count(falcon.EvCredit) != 1 {
+		t.Errorf("%d times told", s.count(falcon.EvCredit))
+	}
+	s.push(1)
+}
+
+// TestPeerThatIsNotReadyHoldsNoCredits: a transaction that waits for a receiver returns its
+// credits, and so do those that can only wait behind it: pushes that were not sent, and pulls that
+// the peer has. Others can have all the credits. When the peer is ready, everything is sent,
+// whoever has the credits, and completes in order: the peer reserves places for it, for which the
+// others may be waiting.
+func TestPeerThatIsNotReadyHoldsNoCredits(t *testing.T) {
+	for _, fcwnd := range []float64{2, 32} {
+		node := credit.New(nil, credit.NoLimit())
+		limit := credit.NoLimit()
+		limit[credit.ReqPktTx] = 8
+		node.SetLimit(limit)
+		p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
+			cfg[0].Profile.CC, cfg[0].Credits = fixed(fcwnd, 64), node
+		})
+		ready := false
+		p.ulp[1].OnPush = func(now falcon.Time, ev *falcon.Event, _ uint64) {
+			if ready {
+				ev.Conn.AckPush(now, ev.RSN)
+			} else {
+				ev.Conn.NackPush(now, ev.RSN, wire.NackRNR, 17, 0) // 3.84 ms
+			}
+		}
+		p.push(p.a, 100, 1, 2, 3, 4, 5, 6)
+		p.pull(p.a, 100, 7, 8)
+		p.run(3 * ms)
+		if held := node.InUse(); held != (credit.Cost{}) || node.Parked() != 8 {
+			t.Fatalf("window %v: %v held and %d parked while the peer is not ready", fcwnd, held, node.Parked())
+		}
+		if err := p.a.Push(p.Now, 9, 100); !errors.Is(err, falcon.ErrXoff) {
+			t.Errorf("window %v: a push that could only wait: %v", fcwnd, err)
+		}
+		all := credit.Cost{credit.ReqPktTx: 8}
+		if !node.Take(&all) {
+			t.Fatalf("window %v: another cannot have the credits", fcwnd)
+		}
+		ready = true
+		p.run(40 * ms)
+		p.wantTags(0, falcon.EvPushDone, 1, 2, 3, 4, 5, 6)
+		p.wantTags(0, falcon.EvPullDone, 7, 8)
+		if len(p.events(0, falcon.EvCredit)) != 0 {
+			t.Errorf("window %v: who was refused hears of credit that another has", fcwnd)
+		}
+		_ = node.Return(&all)
+		p.ae.CreditsChanged()
+		p.run(1 * ms)
+		if len(p.events(0, falcon.EvCredit)) == 0 {
+			t.Errorf("window %v: who was refused hears of no credit", fcwnd)
+		}
+		p.push(p.a, 100, 9)
+		p.run(10 * ms)
+		p.wantTags(0, falcon.EvPushDone, 1, 2, 3, 4, 5, 6, 9)
+		p.wantIdle()
+		if held := node.InUse(); held != (credit.Cost{}) || node.Parked() != 0 {
+			t.Errorf("window %v: %v held and %d parked at the end", fcwnd, held, node.Parked())
+		}
+	}
+}
+
+// TestParkedIsBounded: as many transactions may be parked as the node allows, and the others keep
+// their credits. Closing the connection removes all of them.
+func TestParkedIsBounded(t *testing.T) {
+	function := credit.New(nil, credit.NoLimit())
+	limit := credit.NoLimit()
+	limit[credit.ReqPktTx] = 1
+	p := newPair(t, func(cfg *[2]falcon.Config, c *falcon.ConnConfig, _ *sim.Impairment) {
+		c.Ordered, cfg[0].Credits = false, function
+	})
+	p.ulp[1].OnPush = func(now falcon.Time, ev *falcon.Event, _ uint64) { ev.Conn.NackPush(now, ev.RSN, wire.NackRNR, 17, 0) }
+	function.SetLimit(limit)
+	for tag := range uint64(5) {
+		p.push(p.a, 100, tag)
+		p.run(20 * us)
+	}
+	if err := p.a.Push(p.Now, 5, 100); !errors.Is(err, falcon.ErrXoff) || function.Parked() != 4 || function.InUse()[credit.ReqPktTx] != 1 {
+		t.Errorf("%v, %d parked, %v in use", err, function.Parked(), function.InUse())
+	}
+	p.a.Close(p.Now)
+	p.run(1 * ms)
+	if function.Parked() != 0 || function.InUse() != (credit.Cost{}) || p.ae.Stats().CreditErrors != 0 {
+		t.Errorf("%d parked, %v in use after the end", function.Parked(), function.InUse())
+	}
+}
+
+// TestForeignCreditsAreNoticedWhenTold: room that becomes available outside the engine is not
+// noticed until CreditsChanged is called.
+func TestForeignCreditsAreNoticedWhenTold(t *testing.T) {
+	s := starved(t)
+	if err := s.c.Push(s.now, 1, 10); err == nil {
+		t.Fatal("a push without credit was taken")
+	}
+	s.drain() // looks at it once
+	s.c.Config().Credits.Starve(false)
+	if s.drain(); s.count(falcon.EvCredit) != 0 {
+		t.Error("told of credits that the engine was not told of")
+	}
+	s.e.CreditsChanged()
+	if s.drain(); s.count(falcon.EvCredit) != 1 {
+		t.Errorf("%d times told", s.count(falcon.EvCredit))
+	}
 }

@@ -179,3 +179,22 @@ func TestCase30_OwnClearedByEack(t *testing.T) {
 		}
 	}
 }
+
+// TestImpossibleBases: an acknowledgement may cover all packets that were sent, in either window,
+// and not one more.
+func TestImpossibleBases(t *testing.T) {
+	s := newSingle(t, testProfile())
+	s.push(3)
+	s.pull(2)
+	s.transmit()
+	s.want(s.ack(wire.Ack{ReqBase: 103}), wire.DropImpossibleAck)
+	s.want(s.ack(wire.Ack{DataBase: 304}), wire.DropImpossibleAck)
+	s.want(s.ack(wire.Ack{DataBase: 303, ReqBase: 103}), wire.DropImpossibleAck)
+	if n := s.count(falcon.EvPushDone); n != 0 {
+		t.Errorf("%d completions", n)
+	}
+	s.want(s.ack(wire.Ack{DataBase: 303, ReqBase: 102}), wire.DropNone)
+	if n := s.count(falcon.EvPushDone); n != 3 {
+		t.Errorf("%d completions, want 3", n)
+	}
+}

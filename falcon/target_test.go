@@ -218,3 +218,198 @@ func TestDeferredPullWithoutCells(t *testing.T) {
 		t.Errorf("%d pushes, %d cells held", n, s.e.Stats().RxCells)
 	}
 }
+
+// TestPullHeadersFitTheirContext: a request's headers may be as long as its context holds.
+func TestPullHeadersFitTheirContext(t *testing.T) {
+	s := newSingle(t, testProfile())
+	for n, want := range []wire.Drop{wire.DropNone, wire.DropLength} {
+		p := wire.PullRequest{Header: s.header(wire.TypePullRequest, 500, 7, false), RequestLength: 64}
+		s.want(s.receive(append(p.Append(nil), make([]byte, falcon.MaxPullHeader+n)...)), want)
+	}
+}
+
+// TestAResyncRemovesOnlyItsOwnRequest: a Resync removes from the order only the request with its
+// RSN, its PSN and its kind.
+func TestAResyncRemovesOnlyItsOwnRequest(t *testing.T) {
+	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.RxReqPSN = cfg.RxDataPSN })
+	s.ulp.OnPush, s.ulp.OnPull = noAnswer, noAnswer
+	s.want(s.pushData(201, 8, false), wire.DropNone)
+	s.want(s.pullRequest(202, 9, false), wire.DropNone)
+	for _, c := range []struct {
+		psn, rsn uint32
+		original wire.PacketType
+	}{
+		{203, 8, wire.TypePushData},    // another PSN
+		{201, 8, wire.TypePullRequest}, // a pull's
+		{204, 9, wire.TypePullRequest}, // another PSN
+		{202, 9, wire.TypePushData},    // a push's
+	} {
+		s.want(s.resync(c.psn, c.rsn, c.original), wire.DropNone)
+	}
+	s.want(s.pushData(200, 7, false), wire.DropNone)
+	if a, b := s.c.TargetState(8), s.c.TargetState(9); a != "PushReqUlpTx" || b != "PullReqUlpTx" {
+		t.Errorf("requests in %q and %q, want them delivered", a, b)
+	}
+}
+
+// TestAResyncOfTheHeldRequestEndsTheHold: a Resync of the request that the receiver was not ready
+// for ends the hold, one of a later request does not.
+func TestAResyncOfTheHeldRequestEndsTheHold(t *testing.T) {
+	s := newSingle(t, testProfile())
+	s.ulp.OnPush = noAnswer
+	s.want(s.pushData(200, 7, false), wire.DropNone)
+	s.c.NackPush(s.now, 7, wire.NackRNR, 17, 0)
+	s.want(s.pushData(201, 8, false), wire.DropNotReady)
+	s.want(s.resync(201, 8, wire.TypePushData), wire.DropDuplicate)
+	s.want(s.pushData(202, 9, false), wire.DropNotReady)
+	s.want(s.resync(200, 7, wire.TypePushData), wire.DropDuplicate)
+	s.want(s.pushData(202, 9, false), wire.DropNone)
+	s.want(s.pushData(203, 10, false), wire.DropNone)
+	var got []uint32
+	for _, e := range s.ulp.Events {
+		got = append(got, e.RSN)
+	}
+	equal(t, "deliveries", got, []uint32{7, 9, 10})
+}
+
+// TestRequestsMayBeAWindowAhead: a request may be as far ahead as a window. One beyond is refused
+// for lack of room; one that is already done is not answered.
+func TestRequestsMayBeAWindowAhead(t *testing.T) {
+	for _, push := range []bool{true, false} {
+		s := newSingle(t, testProfile())
+		request := func(n, rsn uint32) wire.Drop {
+			if push {
+				return s.pushData(200+n, rsn, false)
+			}
+			return s.pullRequest(500+n, rsn, false)
+		}
+		s.want(request(0, 6), wire.DropRSN)
+		if got := only(s.transmit(), wire.TypeNACK); len(got) != 0 {
+			t.Errorf("%d NACKs of a request that is over", len(got))
+		}
+		s.want(request(0, 7+falcon.MaxTxWindow), wire.DropResource)
+		got := only(s.transmit(), wire.TypeNACK)
+		if len(got) != 1 {
+			t.Fatalf("%d NACKs", len(got))
+		}
+		if n, _ := wire.ParseNack(got[0].Packet); n.Code != wire.NackResource || n.Request == push {
+			t.Errorf("NACK %+v", n)
+		}
+		s.want(request(0, 7+falcon.MaxTxWindow-1), wire.DropNone)
+	}
+}
+
+// TestAResyncSkipsUpToAWindowAhead: the order can skip an RSN as far ahead as a window, and no
+// further.
+func TestAResyncSkipsUpToAWindowAhead(t *testing.T) {
+	s := newSingle(t, testProfile())
+	s.want(s.resync(200, 7+falcon.MaxTxWindow-1, wire.TypePushData), wire.DropNone)
+	s.want(s.resync(201, 7+falcon.MaxTxWindow, wire.TypePushData), wire.DropResource)
+	got := only(s.transmit(), wire.TypeNACK)
+	if len(got) != 1 {
+		t.Fatalf("%d NACKs", len(got))
+	}
+	if n, _ := wire.ParseNack(got[0].Packet); n.PSN != 201 || n.Code != wire.NackResource || n.Request {
+		t.Errorf("NACK %+v", n)
+	}
+	s.want(s.resync(500, 7+falcon.MaxTxWindow, wire.TypePullRequest), wire.DropResource)
+	got = only(s.transmit(), wire.TypeNACK)
+	if len(got) != 1 {
+		t.Fatalf("%d NACKs", len(got))
+	}
+	if n, _ := wire.ParseNack(got[0].Packet); n.PSN != 500 || !n.Request {
+		t.Errorf("NACK %+v", n)
+	}
+}
+
+// TestAReceivedPSNIsADuplicateWhateverItsRSN: a push whose PSN arrived before is a duplicate,
+// whatever its RSN, and affects no request.
+func TestAReceivedPSNIsADuplicateWhateverItsRSN(t *testing.T) {
+	s := newSingle(t, testProfile())
+	s.ulp.OnPush = noAnswer
+	s.want(s.pushData(200, 7, false), wire.DropNone)
+	s.want(s.pushData(201, 8, false), wire.DropNone)
+	s.c.NackPush(s.now, 8, wire.NackCIE, 0, 1)
+	s.transmit()
+	s.want(s.pushData(200, 8, false), wire.DropDuplicate)
+	s.want(s.pushData(200, 99, false), wire.DropDuplicate)
+	s.want(s.pushData(200, 7, false), wire.DropDuplicate)
+	if got := only(s.transmit(), wire.TypeNACK); len(got) != 0 {
+		t.Errorf("%d NACKs", len(got))
+	}
+	s.want(s.pushData(201, 8, false), wire.DropDuplicate)
+	if got := only(s.transmit(), wire.TypeNACK); len(got) != 1 {
+		t.Errorf("%d NACKs of the one that was refused", len(got))
+	}
+}
+
+// TestAnswersToLaterRequestsDoNotEndAHold: the ULP's answers to a later request neither end the
+// hold of an earlier one that it was not ready for, nor take its place.
+func TestAnswersToLaterRequestsDoNotEndAHold(t *testing.T) {
+	for what, answer := range map[string]func(*single){
+		"push": func(s *single) {
+			s.want(s.pushData(201, 8, false), wire.DropNone)
+			s.c.NackPush(s.now, 7, wire.NackRNR, 17, 0)
+			s.c.AckPush(s.now, 8)
+		},
+		"pull put off": func(s *single) {
+			s.want(s.pullRequest(500, 8, false), wire.DropNone)
+			s.c.NackPush(s.now, 7, wire.NackRNR, 17, 0)
+			s.c.DeferPull(s.now, 8, s.now+10*us)
+			s.advance(20 * us)
+		},
+		"pull not ready": func(s *single) {
+			s.want(s.pullRequest(500, 8, false), wire.DropNone)
+			s.c.NackPush(s.now, 7, wire.NackRNR, 17, 0)
+			s.c.RNRPull(s.now, 8, 1)
+			s.advance(20 * us)
+		},
+	} {
+		s := newSingle(t, testProfile())
+		s.ulp.OnPush, s.ulp.OnPull = noAnswer, noAnswer
+		s.want(s.pushData(200, 7, false), wire.DropNone)
+		answer(s)
+		before := len(s.ulp.Events)
+		s.want(s.pushData(202, 9, false), wire.DropNotReady)
+		s.want(s.pushData(200, 7, false), wire.DropNone) // again, with the ULP
+		s.c.AckPush(s.now, 7)
+		s.want(s.pushData(202, 9, false), wire.DropNone)
+		var got []uint32
+		for _, e := range s.ulp.Events[before:] {
+			got = append(got, e.RSN)
+		}
+		want := []uint32{7, 8, 9}
+		if what == "push" {
+			want = []uint32{7, 9}
+		}
+		equal(t, what+": deliveries", got, want)
+	}
+}
+
+// TestVoidEventOfAReusedContext: the event of a request that was withdrawn and then given up stays
+// invalid when another request has got its context.
+func TestVoidEventOfAReusedContext(t *testing.T) {
+	s := newSingle(t, testProfile())
+	other := s.beside()
+	receive := func(psn, rsn uint32) wire.Drop {
+		p := wire.PushData{Header: s.header(wire.TypePushData, psn, rsn, false), RequestLength: 8}
+		return s.e.Receive(s.now, falcon.Packet{Data: append(p.Append(nil), 0, 0, 0, 0, 0, 0, 0, byte(rsn))})
+	}
+	receive(200, 7)
+	receive(201, 8)
+	var ev falcon.Event
+	if !s.e.Next(&ev) || ev.RSN != 7 {
+		t.Fatalf("event %+v", ev)
+	}
+	s.c.NackPush(s.now, 7, wire.NackRNR, 1, 0) // takes back 8, whose event waits
+	r := wire.Resync{Header: s.header(wire.TypeResync, 201, 8, false), Code: wire.ResyncTimeout, Original: wire.TypePushData}
+	s.e.Receive(s.now, falcon.Packet{Data: r.Append(nil)}) // and its peer gives it up
+	s.with(other, func() { s.want(receive(200, 7), wire.DropNone) })
+	var got []*falcon.Conn
+	for s.e.Next(&ev) {
+		got = append(got, ev.Conn)
+	}
+	if len(got) != 1 || got[0] != other {
+		t.Errorf("%d events, want that of the other connection", len(got))
+	}
+}

@@ -6,8 +6,59 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cc"
 	"github.com/falcon-vnic/vnic/falcon/cc/rue"
+	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
+
+// TestAckedSaturates: the count of acknowledged packets stops at the maximum of the event's field.
+func TestAckedSaturates(t *testing.T) {
+	const most = 1<<10 - 1
+	p, events := recording(slow(), nil)
+	c := fixed(1024, 1024).(cc.Fixed)
+	p.CC = recorder{c, events, nil}
+	p.DataTxWindow, p.MaxTxn = falcon.MaxTxWindow, falcon.MaxTxWindow
+	s := newSingle(t, p)
+	s.push(1 + most)
+	s.transmit()
+	s.ack(wire.Ack{DataBase: 301}) // its event is on its way for 15 µs
+	s.ack(wire.Ack{DataBase: 301 + most})
+	s.push(2)
+	s.transmit()
+	s.ack(wire.Ack{DataBase: 303 + most})
+	s.advance(20 * us)
+	s.ack(wire.Ack{DataBase: 303 + most})
+	s.advance(20 * us)
+	var acked []uint16
+	for _, e := range *events {
+		acked = append(acked, e.Acked)
+	}
+	equal(t, "acknowledged", acked, []uint16{1, most})
+}
+
+// TestADelayAboveTheTargetIsReportedOnce: a round trip above the delay target limits a connection
+// to one packet at a time. EvLongPath is sent once.
+func TestADelayAboveTheTargetIsReportedOnce(t *testing.T) {
+	for _, c := range []struct {
+		delay falcon.Time
+		told  int
+	}{{1100 * us, 1}, {100 * us, 0}} {
+		p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, imp *sim.Impairment) {
+			cfg[0].Profile, cfg[1].Profile = falcon.Software(), falcon.Software()
+			imp.Delay = c.delay
+		})
+		p.Tracing = false
+		for i := range 700 {
+			p.push(p.a, 100, uint64(i+1))
+			p.run(3 * ms)
+		}
+		if n := len(p.events(0, falcon.EvLongPath)); n != c.told {
+			t.Errorf("one-way delay of %d ns: told %d times, want %d", c.delay, n, c.told)
+		}
+		if i := p.a.Info(); i.LongPath != (c.told > 0) || i.DelayTarget != 999948 {
+			t.Errorf("one-way delay of %d ns: %+v", c.delay, i)
+		}
+	}
+}
 
 // recorder is congestion control that records its events and does what the test sets.
 type recorder struct {
@@ -336,5 +387,62 @@ func TestCase94_CongestionInfo(t *testing.T) {
 		if got := ack(t, s.transmit()[0].Packet).RxOccupancy; got != uint8(min(i+1, 31)) {
 			t.Errorf("%d of 32 contexts held: level %d", i+1, got)
 		}
+	}
+}
+
+// distance is congestion control whose delay and target the test sets.
+type distance struct {
+	cc.Fixed
+	delay, target, fcwnd *uint32
+}
+
+func (d distance) Update(s *cc.State, ev *cc.Event) cc.Result {
+	d.Fixed.Update(s, ev)
+	s.Delay, s.BaseDelay, s.Fcwnd = *d.delay, *d.target, *d.fcwnd
+	return cc.Result{}
+}
+
+// TestALongPathIsReportedAfterASecond: the path is long when the delay was at the target for a
+// second with a window of a packet, and neither below it, nor with more, nor for less time.
+func TestALongPathIsReportedAfterASecond(t *testing.T) {
+	for _, c := range []struct {
+		delay, target, fcwnd uint32
+		told                 bool
+	}{
+		{100, 100, cc.One, true},
+		{101, 100, cc.One / 2, true},
+		{99, 100, cc.One, false},
+		{100, 100, cc.One + 1, false},
+		{100, 0, cc.One, false}, // the algorithm has no target
+	} {
+		p := testProfile()
+		d, target, fcwnd := c.delay, c.target, c.fcwnd
+		p.CC = distance{fixed(1, 64).(cc.Fixed), &d, &target, &fcwnd}
+		s := newSingle(t, p)
+		heard := func(now falcon.Time, want int) {
+			t.Helper()
+			s.now = now
+			s.ack(wire.Ack{T1: 1})
+			if n := s.count(falcon.EvLongPath); n != want {
+				t.Errorf("%+v: told %d times at %d ms, want %d", c, n, s.now/ms, want)
+			}
+		}
+		want := 0
+		if c.told {
+			want = 1
+		}
+		heard(10*ms, 0)
+		heard(1000*ms, 0)
+		heard(1020*ms, want)
+		heard(3000*ms, want) // once
+		d = 1                // the path got shorter, and longer again
+		if c.target == 0 {
+			continue
+		}
+		heard(3001*ms, want)
+		d = c.delay
+		heard(3002*ms, want)
+		heard(3990*ms, want)
+		heard(4010*ms, 2*want)
 	}
 }

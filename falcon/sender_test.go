@@ -8,38 +8,6 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-func windows(fcwnd float64, ncwnd uint32) falcon.Profile {
-	p := testProfile()
-	p.CC = fixed(fcwnd, ncwnd)
-	return p
-}
-
-func TestCase10_Arbiter(t *testing.T) {
-	p := windows(256, 256)
-	p.WeightAck, p.WeightRetransmit, p.WeightNew = 1, 1, 2
-	p.AckCount = 1
-	s := newSingle(t, p)
-	s.push(100)
-	acks, fresh := 0, 0
-	for i := range uint32(60) {
-		s.e.Receive(s.now, falcon.Packet{Data: pullBytes(s, 500+i, 7+i)}) // events are not taken: only its ACK goes out
-		n, _ := s.e.Transmit(s.now, s.buf[:])
-		if typ, _ := wire.Peek(s.buf[:n]); typ == wire.TypeBACK || typ == wire.TypeEACK {
-			acks++
-		} else {
-			fresh++
-		}
-	}
-	if acks != 20 || fresh != 40 {
-		t.Errorf("%d ACKs and %d new packets, want 20 and 40", acks, fresh)
-	}
-}
-
-func pullBytes(s *single, psn, rsn uint32) []byte {
-	p := wire.PullRequest{Header: s.header(wire.TypePullRequest, psn, rsn, false), RequestLength: 64}
-	return append(p.Append(nil), make([]byte, 44)...)
-}
-
 func TestCase42_InitialGating(t *testing.T) {
 	for _, c := range []struct {
 		fcwnd float64
@@ -266,5 +234,163 @@ func TestCase15_OpGap(t *testing.T) {
 		if gap := got[i].At - got[i-1].At; gap < 25 {
 			t.Errorf("gap %d ns between %d and %d", gap, i-1, i)
 		}
+	}
+}
+
+// TestAPacketIsWrittenWhereItFits: a packet is written where exactly its length is free, and left
+// alone where a byte is missing.
+func TestAPacketIsWrittenWhereItFits(t *testing.T) {
+	for what, c := range map[string]struct {
+		prepare func(*single)
+		length  int
+	}{
+		"ACK":          {func(s *single) { s.pullRequest(500, 7, true) }, wire.EACKLen},
+		"push":         {func(s *single) { s.push(1) }, wire.PushDataLen + 32},
+		"pull request": {func(s *single) { s.pull(1) }, wire.PullRequestLen + 44},
+		"Resync": {func(s *single) {
+			s.ulp.FillError = func(falcon.TxnKind, uint64) bool { return true }
+			if err := s.c.Push(s.now, 1, 0); err != nil {
+				s.t.Fatal(err)
+			}
+		}, wire.ResyncLen},
+	} {
+		for missing, sends := range map[int]bool{0: true, 1: false} {
+			s := newSingle(t, testProfile())
+			s.ulp.OnPull = noAnswer
+			c.prepare(s)
+			if n, _ := s.e.Transmit(s.now, s.buf[:c.length-missing]); (n > 0) != sends {
+				t.Errorf("%s of at most %d bytes with %d missing: %d bytes sent", what, c.length, missing, n)
+			}
+		}
+	}
+}
+
+// TestAPushMayBeShorterThanPromised: a push may turn out shorter than it was said to be, down to
+// nothing; what the ULP cannot have written becomes a Resync.
+func TestAPushMayBeShorterThanPromised(t *testing.T) {
+	for n, good := range map[int]bool{-1: false, 0: true, 31: true, 32: true, 33: false} {
+		u := &fills{n: n}
+		e := falcon.NewEngine(falcon.Config{Profile: testProfile()}, u)
+		c, err := e.Open(ms, connConfig(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Push(ms, 1, 32); err != nil {
+			t.Fatal(err)
+		}
+		var buf [200]byte
+		sent, _ := e.Transmit(ms, buf[:])
+		if typ, _ := wire.Peek(buf[:sent]); (typ == wire.TypePushData) != good {
+			t.Errorf("%d of 32 bytes filled: sent %v", n, typ)
+			continue
+		}
+		if !good {
+			continue
+		}
+		if p, payload, d := wire.ParsePushData(buf[:sent]); d != wire.DropNone || int(p.RequestLength) != n || len(payload) != n {
+			t.Errorf("%d of 32 bytes filled: sent %+v with %d bytes, %v", n, p, len(payload), d)
+		}
+	}
+}
+
+// fills is a ULP that returns the length that the test sets.
+type fills struct{ n int }
+
+func (f *fills) Fill(*falcon.Conn, falcon.TxnKind, uint64, []byte) (int, error) { return f.n, nil }
+
+// TestPauseEndsAtTheSlack: after an out-of-window notification new packets wait until no more than
+// the slack are in flight, in either window.
+func TestPauseEndsAtTheSlack(t *testing.T) {
+	p := rttProfile(us)
+	p.DataOWNSlack, p.ReqOWNSlack = 8, 4
+	s := newSingle(t, p, func(c *falcon.ConnConfig) { c.Ordered = false })
+	s.push(10)
+	s.pull(6)
+	s.transmit()
+	s.ack(wire.Ack{Extended: true, DataOWN: true, ReqOWN: true, DataRx: bits(0, 1, 2, 3, 4, 5, 6, 7, 8, 9), DataAck: bits(9), Req: 0b100000})
+	s.transmit() // what the notification has sent again
+	s.push(1)
+	s.pull(1)
+	equal(t, "ten and six in flight", psns(t, s.transmit()), nil)
+	s.ack(wire.Ack{DataBase: 301, ReqBase: 101})
+	equal(t, "nine and five", psns(t, s.transmit()), nil)
+	s.ack(wire.Ack{DataBase: 302, ReqBase: 101})
+	equal(t, "eight and five", psns(t, s.transmit()), []uint32{310})
+	s.ack(wire.Ack{DataBase: 302, ReqBase: 102})
+	equal(t, "eight and four", psns(t, s.transmit()), []uint32{106})
+	s.push(2)
+	equal(t, "the pause is over", psns(t, s.transmit()), []uint32{311, 312})
+}
+
+// narrowing is congestion control whose NIC window falls to one packet at the first timeout.
+type narrowing struct{ cc.Fixed }
+
+func (n narrowing) Update(s *cc.State, ev *cc.Event) cc.Result {
+	if ev.Kind == cc.Retransmit {
+		s.Ncwnd = 1
+	}
+	return n.Fixed.Update(s, ev)
+}
+
+// TestRetransmissionsWithinTheNICWindow: of each window no more packets are retransmitted at a time
+// than the NIC window allows. On an ordered connection a pull waits for the push before it; on an
+// unordered one it does not.
+func TestRetransmissionsWithinTheNICWindow(t *testing.T) {
+	for _, ordered := range []bool{true, false} {
+		p := testProfile()
+		p.CC = narrowing{fixed(32, 64).(cc.Fixed)}
+		s := newSingle(t, p, func(c *falcon.ConnConfig) { c.Ordered = ordered })
+		s.push(2)
+		s.pull(2)
+		s.transmit()
+		got := psns(t, s.advance(1100*us))
+		want := []uint32{300, 100}
+		if ordered {
+			want = want[:1]
+		}
+		equal(t, "sent again", got, want)
+		s.ack(wire.Ack{DataBase: 301})
+		got = psns(t, s.transmit())
+		want = []uint32{301}
+		if ordered {
+			want = []uint32{301, 100}
+		}
+		equal(t, "then", got, want)
+	}
+}
+
+// TestPullBlocksNewRequests: on an ordered connection nothing new passes a pull that must be sent
+// again.
+func TestPullBlocksNewRequests(t *testing.T) {
+	for _, ordered := range []bool{true, false} {
+		s := newSingle(t, testProfile(), func(c *falcon.ConnConfig) { c.Ordered = ordered })
+		s.pull(2)
+		s.transmit()
+		s.now += 1100 * us
+		s.e.Advance(s.now)
+		s.push(1)
+		want := []uint32{100, 101, 300}
+		if !ordered { // shares of the arbiter
+			want = []uint32{100, 300, 101}
+		}
+		equal(t, "PSNs", psns(t, s.transmit()), want)
+	}
+}
+
+// TestPullDataWithinTheWindow: the fabric window and the transmit window hold pull data too.
+func TestPullDataWithinTheWindow(t *testing.T) {
+	for _, c := range []struct {
+		fcwnd  float64
+		window uint32
+	}{{2, 256}, {32, 2}} {
+		p := windows(c.fcwnd, 64)
+		p.DataTxWindow = c.window
+		s := newSingle(t, p)
+		for n := range uint32(5) {
+			s.pullRequest(500+n, 7+n, false)
+		}
+		equal(t, "at first", psns(t, s.transmit()), []uint32{300, 301})
+		s.ack(wire.Ack{DataBase: 301})
+		equal(t, "after one is acknowledged", psns(t, s.transmit()), []uint32{302})
 	}
 }

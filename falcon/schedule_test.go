@@ -9,6 +9,32 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
+// TestSharesOfFunctionsEnd: a function's share lasts as long as one of its connections, and only a
+// weight that matters is kept.
+func TestSharesOfFunctionsEnd(t *testing.T) {
+	s := newSingle(t, testProfile())
+	cfg := connConfig(true)
+	cfg.LocalCID++
+	c, err := s.e.Open(s.now, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []*falcon.Conn{s.c, c} {
+		if n := s.e.Shares(); n != 1 {
+			t.Errorf("%d shares with %d connections of one function", n, 2-i)
+		}
+		c.Close(s.now)
+	}
+	if n := s.e.Shares(); n != 0 {
+		t.Errorf("%d shares without a connection", n)
+	}
+	s.e.SetWeight(7, 2)
+	s.e.SetWeight(8, 1)
+	if n := s.e.Weights(); n != 1 {
+		t.Errorf("%d weights are kept, want that of function 7", n)
+	}
+}
+
 // fairness is an engine with functions that have different numbers of connections and sizes of
 // packets, all with more to send than the windows allow.
 type fairness struct {
@@ -252,4 +278,48 @@ func TestConnectionsTurnUsedUpExactly(t *testing.T) {
 		order = append(order, c.Config().LocalCID&0xff)
 	}
 	equal(t, "order of connections", order, []uint32{0, 0, 0, 1, 1, 1, 0, 0, 0})
+}
+
+func TestCase10_Arbiter(t *testing.T) {
+	p := windows(256, 256)
+	p.WeightAck, p.WeightRetransmit, p.WeightNew = 1, 1, 2
+	p.AckCount = 1
+	s := newSingle(t, p)
+	s.push(100)
+	acks, fresh := 0, 0
+	for i := range uint32(60) {
+		s.e.Receive(s.now, falcon.Packet{Data: pullBytes(s, 500+i, 7+i)}) // events are not taken: only its ACK goes out
+		n, _ := s.e.Transmit(s.now, s.buf[:])
+		if typ, _ := wire.Peek(s.buf[:n]); typ == wire.TypeBACK || typ == wire.TypeEACK {
+			acks++
+		} else {
+			fresh++
+		}
+	}
+	if acks != 20 || fresh != 40 {
+		t.Errorf("%d ACKs and %d new packets, want 20 and 40", acks, fresh)
+	}
+}
+
+func pullBytes(s *single, psn, rsn uint32) []byte {
+	p := wire.PullRequest{Header: s.header(wire.TypePullRequest, psn, rsn, false), RequestLength: 64}
+	return append(p.Append(nil), make([]byte, 44)...)
+}
+
+// TestRequestsAndResponsesAlternate: new packets of an initiator and of a target share the
+// transmitter one by one.
+func TestRequestsAndResponsesAlternate(t *testing.T) {
+	s := newSingle(t, testProfile())
+	for n := range uint32(3) {
+		s.pullRequest(500+n, 7+n, false)
+	}
+	s.push(3)
+	var got []wire.PacketType
+	for _, p := range s.transmit() {
+		if p.Type.HasBase() {
+			got = append(got, p.Type)
+		}
+	}
+	const push, data = wire.TypePushData, wire.TypePullData
+	equal(t, "packets", got, []wire.PacketType{push, data, push, data, push, data})
 }

@@ -1,6 +1,9 @@
 package falcon
 
-import "testing"
+import (
+	"math/rand/v2"
+	"testing"
+)
 
 // Falcon §10.2: the average moves by alpha with each change, and 31 thresholds make 32 half-open
 // steps.
@@ -59,5 +62,43 @@ func TestOccupancyOfEqualThresholds(t *testing.T) {
 	p.RxPackets = Occupancy{Alpha: 1, Levels: make([]uint32, OccupancyLevels)}
 	if err := p.Check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAFunctionIsListedWhileItHoldsCells: a function is listed once, for as long as it holds cells.
+func TestAFunctionIsListedWhileItHoldsCells(t *testing.T) {
+	p := cellPool{size: 8, limit: 100}
+	var shares [5]share
+	var conns [5]Conn
+	for i := range conns {
+		conns[i].share = &shares[i]
+	}
+	held := [5][]*cell{}
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for range 2000 {
+		i := rnd.IntN(len(conns))
+		if n := len(held[i]); n > 0 && rnd.IntN(2) == 0 {
+			p.put(held[i][n-1])
+			held[i] = held[i][:n-1]
+		} else if p.requests < p.limit {
+			held[i] = append(held[i], p.copyRequest(&conns[i], []byte{1}))
+		}
+		holders, cells := 0, 0
+		for i := range shares {
+			n := len(held[i])
+			cells += n
+			if conns[i].requestCells != int32(n) || conns[i].cells != int32(n) || shares[i].cells.n != n {
+				t.Fatalf("%d cells of connection %d, counted %d, its function %d", n, i, conns[i].cells, shares[i].cells.n)
+			}
+			if n > 0 {
+				holders++
+				if at := shares[i].cells.at; p.shares[at] != &shares[i] {
+					t.Fatalf("function %d is not at %d", i, at)
+				}
+			}
+		}
+		if len(p.shares) != holders || p.requests != cells || p.inUse != cells {
+			t.Fatalf("%d functions hold %d cells; counted %d and %d", holders, cells, len(p.shares), p.requests)
+		}
 	}
 }
