@@ -85,6 +85,7 @@ func (c *Config) checkUplink(r *report) {
 	u := &c.Uplink
 	oneOf(r, "uplink.backend", u.Backend, BackendNative, BackendWater, BackendMemory)
 	oneOf(r, "uplink.superframes", u.Superframes, SuperframesAuto, SuperframesOff)
+	oneOf(r, "uplink.probe_mtu", u.ProbeMTU, ProbeMTUAuto, ProbeMTUOff)
 	if u.Speed < minUplinkSpeed || u.Speed > maxUplinkSpeed {
 		r.add("uplink.speed", fmt.Sprintf("%s is out of range", u.Speed), fmt.Sprintf("use %s to %s", minUplinkSpeed, maxUplinkSpeed))
 	}

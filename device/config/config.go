@@ -66,6 +66,12 @@ const (
 	SuperframesOff  = "off"
 )
 
+// Probes of the paths to peers (package pathmtu).
+const (
+	ProbeMTUAuto = "auto"
+	ProbeMTUOff  = "off" // the network is trusted to carry packets of uplink.mtu
+)
+
 // Uplink is the Ethernet port towards the other NICs.
 type Uplink struct {
 	Backend     string       `yaml:"backend" use:"native, water or memory" doc:"native: a TAP by the kernel's ioctls; water: a TAP by songgao/water; memory: an Ethernet in this process, for tests"`
@@ -75,6 +81,7 @@ type Uplink struct {
 	MAC         MAC          `yaml:"mac" default:"from nic.host" doc:"MAC address"`
 	Speed       Rate         `yaml:"speed" use:"10M to 4T" doc:"bits per second that guests are told their ports have; it limits nothing"`
 	Superframes string       `yaml:"superframes" use:"auto or off" doc:"auto: packets of one size to one peer cross the kernel as one superframe (native, Linux 6.2 and newer); off: one by one"`
+	ProbeMTU    string       `yaml:"probe_mtu" use:"auto or off" doc:"auto: find out what the network carries to each peer, and keep to it; off: take uplink.mtu for that"`
 	Queues      int          `yaml:"queues" use:"1 to 16" doc:"queues of the TAP (native), at least one for each of nic.shards: with several, senders on different processors do not wait for each other"`
 	Address     netip.Prefix `yaml:"address" default:"required" doc:"the NIC's own underlay address with its prefix length, IPv4 or IPv6; not the host kernel's"`
 	Gateway     netip.Addr   `yaml:"gateway" default:"none" doc:"router to peers outside that network"`

@@ -52,6 +52,7 @@ func (c *Config) setDefaults() {
 	set(&c.Uplink.MTU, DefaultUplinkMTU)
 	set(&c.Uplink.Speed, DefaultUplinkSpeed)
 	set(&c.Uplink.Superframes, SuperframesAuto)
+	set(&c.Uplink.ProbeMTU, ProbeMTUAuto)
 	set(&c.Uplink.Queues, 1)
 	c.Uplink.Impair.RX.setDefaults()
 	c.Uplink.Impair.TX.setDefaults()

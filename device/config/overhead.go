@@ -18,6 +18,10 @@ func (c *Config) overhead() int {
 	return underlay.HeaderLen(c.Uplink.Address.Addr()) + seal + 28 + wire.MaxDataHeaderLen
 }
 
+// RDMADataFor returns how many bytes of data an RDMA packet may have if the network carries mtu bytes
+// of outer IP packet.
+func (c *Config) RDMADataFor(mtu int) int { return mtu - c.overhead() }
+
 // SealedOverhead returns the bytes around a port's IP packet that count for the uplink's MTU: outer
 // IP and UDP, and the seal.
 func (c *Config) SealedOverhead() int {

@@ -50,6 +50,10 @@ func (u *qpUser) Connect(now falcon.Time, c rof.Pipe, p *cm.Params) error {
 	return nil
 }
 
+// PathULP returns the ULP part of one packet, headers and data, with the largest path MTU of at most
+// n bytes of data.
+func PathULP(n int) int { return abi.PathMTUFor(n).Bytes() + headers }
+
 // pathMTU returns the path MTU that fits the connection's MTU.
 func pathMTU(p *cm.Params) int { return abi.PathMTUFor(p.MTU - headers).Bytes() }
 

@@ -114,6 +114,7 @@ type Peer struct {
 	Functions   int      `json:"functions"`      // addresses of functions that it offers and has
 	Refused     int      `json:"refused"`        // addresses of functions and ports that it announces but does not get
 	Connections int      `json:"connections"`    // in any state
+	PathMTU     int      `json:"path_mtu"`       // bytes of outer IP packet that the network carries to it, as far as that is known
 	Note        string   `json:"note,omitempty"` // a problem, or what is waited for
 }
 

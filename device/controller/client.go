@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/inbox"
+	"github.com/falcon-vnic/vnic/device/pathmtu"
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/internal/vtime"
@@ -27,6 +28,8 @@ type Shard interface {
 	// Resolve asks for the link address of an underlay address that packets will probably go to
 	// soon.
 	Resolve(now vtime.Time, addr netip.Addr)
+	// ProbePath sends a probe to a peer, sealed with a key of a tenant.
+	ProbePath(now vtime.Time, host cm.HostID, tenant uint32, p pathmtu.Probe)
 
 	// The functions in Set, VF and Reset belong to the shard.
 

@@ -49,6 +49,7 @@ type Core struct {
 	effects effect.List
 	clients []*Client
 	plain   plain
+	paths   paths
 	credits credits
 	resolve []netip.Addr // underlay addresses of peers that packets will probably go to soon
 	refused uint64       // messages of peers that were refused
@@ -75,7 +76,7 @@ type CoreOutput struct {
 func NewCore(c CoreConfig) (*Core, error) {
 	k := &Core{
 		cfg: c, woken: make(chan struct{}, 1), ended: make(chan struct{}),
-		plain: newPlain(c.NIC), credits: newCredits(c.NIC, c.Shards),
+		plain: newPlain(c.NIC), paths: paths{due: vtime.Never, off: c.NIC.Uplink.ProbeMTU == config.ProbeMTUOff, peers: map[cm.HostID]*peerPath{}}, credits: newCredits(c.NIC, c.Shards),
 	}
 	k.box.WakeBy(k.wake)
 	k.box.AnswerBy(k.effects.Add)
@@ -129,6 +130,7 @@ func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 	if now >= k.Keys.Deadline() {
 		k.Keys.Advance(now)
 	}
+	k.probe(now)
 	k.advance(now)
 	k.known.Store(k.Manager.Known())
 	k.resolveAll()
@@ -138,7 +140,7 @@ func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 	out.Messages = append(out.Messages[:0], k.Manager.Messages()...)
 	out.Ends, k.ends = append(out.Ends[:0], k.ends...), k.ends[:0]
 	out.Effects.Take(&k.effects)
-	out.Deadline = min(k.Keys.Deadline(), k.Manager.Deadline())
+	out.Deadline = min(k.Keys.Deadline(), k.Manager.Deadline(), k.paths.due)
 	if len(k.jobs.waiting) == 0 { // else peers are told when the jobs are done
 		out.Deadline = min(out.Deadline, k.gids.deadline())
 	}

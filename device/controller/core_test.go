@@ -13,6 +13,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/inbox"
+	"github.com/falcon-vnic/vnic/device/pathmtu"
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/internal/vtime"
@@ -23,6 +24,7 @@ import (
 // side is a fake shard that records its orders.
 type side struct {
 	told   []string
+	probes []string
 	refuse error // returned by Set
 	is     bool  // returned by Reset
 }
@@ -34,6 +36,10 @@ func (s *side) TakeKey(_ vtime.Time, u security.Use, _ cm.SA) { s.say("key of %d
 func (s *side) ForgetKeys(host cm.HostID)                     { s.say("forget keys of %d", host) }
 func (s *side) PeerPorts(_ vtime.Time, host cm.HostID)        { s.say("ports of %d", host) }
 func (s *side) Resolve(_ vtime.Time, addr netip.Addr)         { s.say("resolve %s", addr) }
+func (s *side) ProbePath(_ vtime.Time, host cm.HostID, tenant uint32, p pathmtu.Probe) {
+	s.probes = append(s.probes, fmt.Sprintf("%d bytes to %d in tenant %d", p.Size, host, tenant))
+}
+
 func (s *side) VF(_ vtime.Time, id pfvf.ID) abi.VFHandler     { s.say("look at %s", id); return nil }
 func (s *side) Reset(_ vtime.Time, id pfvf.ID) bool           { s.say("reset %s", id); return s.is }
 func (s *side) ResetVFs(_ vtime.Time, pf pfvf.ID)             { s.say("reset VFs of %s", pf) }

@@ -76,7 +76,11 @@ func (k *Core) take(now vtime.Time, host cm.HostID, n *peerNews) {
 			k.refused++
 			k.cfg.Log(now, slog.LevelWarn, "connection management message refused", "peer", host, "err", err)
 		}
+		if t, _ := cm.PeekType(n.msg); t != cm.TypeHello {
+			return
+		}
 	}
+	k.pathChanged(host)
 }
 
 // errFault is the reason why a link ends when handling what a peer sent panicked.

@@ -97,9 +97,10 @@ func (p *plain) addresses() (list []cm.Port) {
 // PortsChanged implements conn.Ports.
 func (k *Core) PortsChanged(_ vtime.Time, host cm.HostID) {
 	var addrs []gateway.Address
+	mtu := k.pathMTU(host) - k.cfg.NIC.SealedOverhead()
 	for _, p := range k.Manager.PortsOf(host) {
 		a := netip.AddrFrom16(p.Addr).Unmap()
-		addrs = append(addrs, gateway.Address{Tenant: p.Tenant, Addr: a, Function: p.Function, MTU: int(min(p.MTU, 0xffff))})
+		addrs = append(addrs, gateway.Address{Tenant: p.Tenant, Addr: a, Function: p.Function, MTU: min(int(p.MTU), mtu)})
 	}
 	k.plain.routes.Learn(host, addrs)
 	k.all(func(to Shard, now vtime.Time) { to.PeerPorts(now, host) })

@@ -23,6 +23,7 @@ func (k *Core) Peers() (list []control.Peer) {
 		v := control.Peer{
 			Host: p.Host, Underlay: p.Underlay.String(), Identity: identities[p.Host].Identity, Tenants: p.Tenants,
 			Up: p.Up, Functions: p.Offers, Refused: p.Functions.Count + p.Ports.Count, Connections: p.Connections, Note: k.note(&p),
+			PathMTU: k.pathMTU(p.Host),
 		}
 		if p.Speaks != 0 {
 			v.Note = (&cm.VersionError{Got: p.Speaks}).Error()
@@ -47,6 +48,8 @@ func (k *Core) note(p *cm.PeerInfo) string {
 		return fmt.Sprintf("tells of no function in the tenants that are shared with it, %v: see its functions, and its peers[] for this NIC", p.Tenants)
 	case p.Told == 0:
 		return fmt.Sprintf("is told of no function: none of this NIC is enabled in the tenants that are shared with it, %v", p.Tenants)
+	case k.pathMTU(p.Host) < k.cfg.NIC.Uplink.MTU:
+		return fmt.Sprintf("the network carries packets of %d bytes to it, uplink.mtu is %d", k.pathMTU(p.Host), k.cfg.NIC.Uplink.MTU)
 	}
 	return ""
 }

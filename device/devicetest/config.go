@@ -13,14 +13,15 @@ import (
 const MTU = 4500
 
 // Config describes host 1 or 2 of a pair: VF 1 and VF 2 belong to whoever
-// comes over the unix socket, VF 3 to a guest that does not exist.
+// comes over the unix socket, VF 3 to a guest that does not exist. The NICs do
+// not probe the path's MTU, so that tests see only packets of their own.
 func Config(t testing.TB, host int, socket string, cm [2]string) *config.Config {
 	t.Helper()
 	peer := 3 - host
 	c, err := config.Parse(fmt.Appendf(nil, `
 nic: {host: %[1]d}
 control: %[5]s.ctl
-uplink: {backend: memory, mtu: %[6]d, address: 10.99.0.%[1]d/24}
+uplink: {backend: memory, mtu: %[6]d, probe_mtu: off, address: 10.99.0.%[1]d/24}
 cm: {listen: %[3]s, identity: unused}
 peers:
   - {host: %[2]d, underlay: 10.99.0.%[2]d, cm: %[4]s, identity: vnic://test/host/%[2]d, tenants: [7]}

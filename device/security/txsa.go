@@ -49,6 +49,9 @@ func (t *TxSAs) Len() int { return len(t.current) }
 // Has reports whether a peer has given a key for a use.
 func (t *TxSAs) Has(u Use) bool { return t.current[u] != nil }
 
+// Of returns the transmit SA of a use, or nil if the peer has given no key for it.
+func (t *TxSAs) Of(u Use) *TxSA { return t.current[u] }
+
 // Give makes all packets of a use be sealed with sa from now on.
 func (t *TxSAs) Give(u Use, sa cm.SA) (*TxSA, error) {
 	tx := t.current[u]

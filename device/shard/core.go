@@ -9,6 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/functions"
 	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/pathmtu"
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
@@ -25,6 +26,8 @@ type Core interface {
 	// SPIRefused reports a packet of a connection that came with another key than the one issued
 	// for it.
 	SPIRefused(u security.Use)
+	// PathAnswered reports a peer's answer to a probe of the path to it.
+	PathAnswered(host cm.HostID, size int, round uint32)
 	// Knows reports whether a GID in a tenant belongs to a function, here or at a peer.
 	Knows(tenant uint32, gid [16]byte) bool
 	VFs
@@ -93,6 +96,7 @@ func (o Orders) TakeKey(now falcon.Time, u security.Use, sa cm.SA) {
 func (o Orders) ForgetKeys(host cm.HostID) {
 	o.s.txSAs.ForgetPeer(host)
 	o.s.plain.gw.Tunnels.ForgetKeys(host)
+	o.s.probes.forgetKeys(host)
 }
 
 // PeerPorts is called when the routes to a peer's ports have changed: it asks the peer for the keys
@@ -104,6 +108,11 @@ func (o Orders) PeerPorts(now falcon.Time, host cm.HostID) {
 
 // Resolve asks for the link address of an underlay address early: packets will probably follow.
 func (o Orders) Resolve(now falcon.Time, addr netip.Addr) { o.s.uplink.underlay.Resolve(now, addr) }
+
+// ProbePath sends a probe to a peer, sealed with a key of a tenant.
+func (o Orders) ProbePath(now falcon.Time, host cm.HostID, tenant uint32, p pathmtu.Probe) {
+	o.s.probes.request(now, host, tenant, p)
+}
 
 // Set applies settings to a function.
 func (o Orders) Set(now falcon.Time, id pfvf.ID, is *config.Function) error {
@@ -146,6 +155,9 @@ func (o Orders) PFLink(now falcon.Time, pf pfvf.ID, is pfvf.Link) {
 // takeKey starts sealing with a peer's new key, if this shard seals for that use.
 func (o Orders) takeKey(u security.Use, sa cm.SA) error {
 	if u.Class == cm.ClassGateway {
+		if err := o.s.probes.takeKey(u, sa); err != nil {
+			return err
+		}
 		return o.s.plain.gw.Tunnels.TakeKey(o.s.txSAs, u, sa)
 	}
 	if !o.s.txSAs.Has(u) {

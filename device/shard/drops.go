@@ -24,12 +24,13 @@ const (
 	dropLinkDown                         // to or from a function whose link is down
 	dropPanic                            // made the code that parses it panic
 	dropHandover                         // for another shard whose ring is full
+	dropProbe                            // a probe of the path that is not in order, or too many of a peer
 	dropReasons
 )
 
 var dropNames = [dropReasons]string{
 	"psp_malformed", "psp_spi", "psp_auth", "no_gateway", "not_falcon", "unknown_cid", "wrong_address",
-	"replay", "connection_spi", "connection_pcid", "falcon", "tx_closed", "tx_seal", "async_event", "link_down", "panic", "handover",
+	"replay", "connection_spi", "connection_pcid", "falcon", "tx_closed", "tx_seal", "async_event", "link_down", "panic", "handover", "probe",
 }
 
 func (r dropReason) String() string { return dropNames[r] }

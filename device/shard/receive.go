@@ -22,6 +22,7 @@ type receiver struct {
 	uplink   *uplink
 	falcon   *falconWire
 	gw       *gateway.Gateway
+	probes   *probes
 	others   *others // nil: there are no other shards
 	capture  *captures
 	trace    *tracer
@@ -226,6 +227,9 @@ func hops(ttl uint8) uint8 {
 
 // receivePlain passes an opened packet of the gateway class to the port it is for.
 func (r *receiver) receivePlain(now falcon.Time, d *underlay.Datagram, o *security.Opened) {
+	if r.probes.take(now, o) {
+		return
+	}
 	if r.gw.Routes().NoPorts() {
 		r.drops.count(dropNoGateway)
 		return
@@ -328,6 +332,9 @@ func (g *guard) survive(now falcon.Time, what string, frame []byte) {
 type peer struct {
 	host     cm.HostID
 	underlay netip.Addr
+
+	probesSince falcon.Time // when probes were first counted
+	probes      int         // probes that came in the second after that
 
 	otherMode     falcon.Time // time of its last packet in another psp.mode; 0: none
 	otherModeTold falcon.Time // time of the last log line about that

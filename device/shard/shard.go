@@ -33,6 +33,7 @@ type Shard struct {
 
 	in     *receiver
 	out    *sender
+	probes *probes
 	funcs  *functionSet
 	falcon *falconWire
 	roce   *roceWire
@@ -80,8 +81,12 @@ func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, er
 	s.falcon = newFalcon(s)
 	s.funcs = newFunctionSet(s, enabled)
 	parsing := guard{&s.drops, s.log}
+	s.probes = &probes{
+		uplink: s.uplink, guard: parsing, drops: &s.drops, core: core, peers: s.peers, keys: s.txSAs, asked: map[security.Use]bool{},
+		shard: uint8(index), overhead: cfg.SealedOverhead(),
+	}
 	s.in = &receiver{
-		uplink: s.uplink, falcon: s.falcon, gw: s.plain.gw, capture: &s.capture, trace: s.trace, guard: parsing, drops: &s.drops, counters: &s.counters,
+		uplink: s.uplink, falcon: s.falcon, gw: s.plain.gw, probes: s.probes, capture: &s.capture, trace: s.trace, guard: parsing, drops: &s.drops, counters: &s.counters,
 		opener: core.Opener(), encap: encap, peers: s.peers, mode: cfg.PSP.Mode, refused: core.SPIRefused,
 	}
 	s.out = &sender{

@@ -9,6 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 	rdmawire "github.com/falcon-vnic/vnic/rdma/rof/wire"
 )
@@ -32,6 +33,7 @@ const falconAt = underlay.HeadroomIPv6 + security.MaxHeadroom
 const (
 	firstPort = 0xC000
 	paths     = 8
+	probePort = firstPort + cm.MaxShards*paths // of probes, see probes.go
 )
 
 // sealedTTL is the TTL that sealed packets are sent with, so that a receiver can count the hops

@@ -85,6 +85,29 @@ func (m *Manager) PortsOf(host HostID) []Port {
 	return nil
 }
 
+// LimitMTU makes new connections with a peer use at most mtu bytes of ULP headers and data per packet:
+// the path to it carries no more. mtu may be larger than Config.MTU, which limits them too.
+func (m *Manager) LimitMTU(host HostID, mtu int) {
+	if p := m.peers.byHost[host]; p != nil {
+		p.mtu = min(max(mtu, MinMTU), m.cfg.MTU)
+	}
+}
+
+// SharedTenant returns the lowest tenant in which a peer that is ready has an address. ok is false
+// if there is none.
+func (m *Manager) SharedTenant(host HostID) (tenant uint32, ok bool) {
+	p := m.peers.byHost[host]
+	if p == nil || !p.ready {
+		return 0, false
+	}
+	m.dir.claims.has(p, func(a Address, _ seat) {
+		if !ok || a.Tenant < tenant {
+			tenant, ok = a.Tenant, true
+		}
+	})
+	return tenant, ok
+}
+
 // Rekey tells a peer to seal with sa from now on. OutRekeyed follows when it has confirmed; a later
 // Rekey for the same use replaces this one. Errors: ErrNotFound for an unknown peer or a tenant not
 // shared with it, ErrInvalid.

@@ -79,7 +79,7 @@ func (m *Manager) Connect(now Time, r ConnectRequest) (uint32, error) {
 
 	c := &conn{peer: p, par: Params{
 		Function: r.Function, Tenant: r.Tenant, QPN: r.QPN, Peer: p.Host, PeerFunction: at.function,
-		Shard: from.shard, PeerShard: at.shard, LocalGID: r.SGID, PeerGID: r.DGID, MTU: min(r.MTU, m.cfg.MTU), Ordered: r.Ordered, IRD: r.IRD, Active: true,
+		Shard: from.shard, PeerShard: at.shard, LocalGID: r.SGID, PeerGID: r.DGID, MTU: min(r.MTU, p.mtu), Ordered: r.Ordered, IRD: r.IRD, Active: true,
 		CompleteInError: r.CompleteInError,
 	}}
 	offer, err := m.shake.offer(now, c)

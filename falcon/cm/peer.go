@@ -15,6 +15,7 @@ type peer struct {
 	instance  uint64         // of the peer's process, in its last Hello; 0: none came yet
 	forgotten uint64         // calls of ForgetPeer
 	conns     int            // connections in any state
+	mtu       int            // of new connections with it, at most Config.MTU
 	sources   Shares[uint32] // connections that its functions have requested
 
 	told    bool // ports of ours were announced to it
@@ -26,10 +27,10 @@ type peer struct {
 	retold Time           // earliest time to send it a key again because of a wrong SPI
 }
 
-func newPeer(p Peer, most int) *peer {
+func newPeer(p Peer, c *Config) *peer {
 	n := &peer{
-		sources: Shares[uint32]{Size: most, Multiple: 3},
-		Peer:    p, tenants: make(map[uint32]bool),
+		mtu: c.MTU, sources: Shares[uint32]{Size: c.MaxPerPeer, Multiple: 3},
+		Peer: p, tenants: make(map[uint32]bool),
 		keys: make(map[Use]SA), rekeys: make(map[Use]SA), wants: make(map[Use]uint32),
 	}
 	for _, t := range p.Tenants {
@@ -58,9 +59,9 @@ type peers struct {
 
 // newPeers returns the peers of a configuration, with their links down.
 func newPeers(c *Config) *peers {
-	s := &peers{byHost: make(map[HostID]*peer), ours: make(map[Address]bool), self: newPeer(Peer{Host: c.Host}, c.MaxPerPeer)}
+	s := &peers{byHost: make(map[HostID]*peer), ours: make(map[Address]bool), self: newPeer(Peer{Host: c.Host}, c)}
 	for _, p := range c.Peers {
-		s.byHost[p.Host] = newPeer(p, c.MaxPerPeer)
+		s.byHost[p.Host] = newPeer(p, c)
 	}
 	s.self.up, s.self.ready = true, true
 	return s

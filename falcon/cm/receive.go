@@ -124,7 +124,7 @@ func (m *Manager) req(now Time, p *peer, q *REQ) {
 	c := &conn{peer: p, passive: true, remoteID: q.SenderID, par: Params{
 		Function: q.PeerFunction, Tenant: q.Tenant, Peer: p.Host, PeerFunction: q.Function, PeerQPN: q.QPN,
 		Shard: q.Offer.Shard, PeerShard: from.shard,
-		LocalGID: q.DGID, PeerGID: q.SGID, MTU: min(int(q.Offer.MTU), m.cfg.MTU), Ordered: q.Offer.Ordered,
+		LocalGID: q.DGID, PeerGID: q.SGID, MTU: min(int(q.Offer.MTU), p.mtu), Ordered: q.Offer.Ordered,
 		CompleteInError: q.Offer.CompleteInError,
 	}}
 	m.shake.takeOffer(c, &q.Offer)

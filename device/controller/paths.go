@@ -1,0 +1,115 @@
+package controller
+
+import (
+	"log/slog"
+	"slices"
+
+	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/pathmtu"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/internal/vtime"
+)
+
+// The longest packet that the network carries to each peer is found by probes (package pathmtu). A
+// switch or cable with a smaller MTU than uplink.mtu drops long packets without a word. Once that
+// is known, plain IP to the peer is cut or refused by that length, new connections have a smaller
+// MTU, and the log and `vnic show nic` say so.
+
+// paths probes the paths to all peers. The shard that sends the probes is shard 0.
+type paths struct {
+	off   bool
+	peers map[cm.HostID]*peerPath
+	due   vtime.Time
+}
+
+// peerPath is the way to one peer.
+type peerPath struct {
+	prober *pathmtu.Prober // nil: the peer is down, or shares no tenant
+	tenant uint32          // shared with the peer; its gateway key seals the probes
+	told   int             // the MTU that the rest of the NIC knows; 0: that of the configuration
+}
+
+// pathChanged begins to probe the path to a peer, or ends it: the link came up or went down, or the
+// peer has said what functions it has.
+func (k *Core) pathChanged(host cm.HostID) {
+	if k.paths.off {
+		return
+	}
+	p := k.paths.peers[host]
+	if p == nil {
+		p = &peerPath{}
+		k.paths.peers[host] = p
+	}
+	var shared bool
+	switch p.tenant, shared = k.Manager.SharedTenant(host); {
+	case !shared:
+		p.prober = nil // what was found stays until it is found again
+	case p.prober == nil:
+		p.prober = pathmtu.New(k.cfg.NIC.Uplink.MTU, k.cfg.NIC.Uplink.Address.Addr().Is6())
+		k.paths.due = vtime.LongAgo
+	}
+}
+
+// probe sends the probes that are due.
+func (k *Core) probe(now vtime.Time) {
+	if now < k.paths.due {
+		return
+	}
+	k.paths.due = vtime.Never
+	for i := range k.cfg.NIC.Peers {
+		host := k.cfg.NIC.Peers[i].Host
+		p := k.paths.peers[host]
+		if p == nil || p.prober == nil {
+			continue
+		}
+		sizes, round := p.prober.Due(now)
+		for _, size := range slices.Backward(sizes) { // shortest first: no two of them make a superframe
+			tenant, probe := p.tenant, pathmtu.Probe{Kind: pathmtu.Request, Size: uint16(size), Round: round}
+			k.clients[0].tell(func(to Shard, now vtime.Time) { to.ProbePath(now, host, tenant, probe) })
+		}
+		k.pathKnown(now, host, p) // a round may have ended
+		k.paths.due = min(k.paths.due, p.prober.Deadline())
+	}
+}
+
+// pathAnswered takes a peer's answer to a probe.
+func (k *Core) pathAnswered(now vtime.Time, host cm.HostID, size int, round uint32) {
+	p := k.paths.peers[host]
+	if p == nil || p.prober == nil {
+		return
+	}
+	p.prober.Answered(now, size, round)
+	k.paths.due = min(k.paths.due, p.prober.Deadline())
+	k.pathKnown(now, host, p)
+}
+
+// pathKnown makes the NIC keep to what a path carries, if that has changed.
+func (k *Core) pathKnown(now vtime.Time, host cm.HostID, p *peerPath) {
+	mtu, most := p.prober.MTU(), k.cfg.NIC.Uplink.MTU
+	if mtu == 0 || mtu == p.told || p.told == 0 && mtu == most {
+		return
+	}
+	p.told = mtu
+	k.Manager.LimitMTU(host, conn.PathULP(k.cfg.NIC.RDMADataFor(mtu)))
+	k.PortsChanged(now, host)
+	if mtu < most {
+		k.cfg.Log(now, slog.LevelWarn, "the network carries shorter packets to a peer than uplink.mtu says: plain IP and new connections keep to that",
+			"peer", host, "mtu", mtu, "uplink.mtu", most)
+	} else {
+		k.cfg.Log(now, slog.LevelInfo, "the network carries packets of uplink.mtu to a peer again", "peer", host, "mtu", mtu)
+	}
+}
+
+// pathMTU returns the longest packet that the network carries to a peer, bytes of outer IP packet,
+// as far as it is known: else uplink.mtu.
+func (k *Core) pathMTU(host cm.HostID) int {
+	if p := k.paths.peers[host]; p != nil && p.told != 0 {
+		return p.told
+	}
+	return k.cfg.NIC.Uplink.MTU
+}
+
+// PathAnswered reports a peer's answer to a probe.
+func (c *Client) PathAnswered(host cm.HostID, size int, round uint32) {
+	c.post(func(k *Core, now vtime.Time) { k.pathAnswered(now, host, size, round) })
+}

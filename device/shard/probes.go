@@ -1,0 +1,107 @@
+package shard
+
+import (
+	"maps"
+
+	"github.com/falcon-vnic/vnic/device/pathmtu"
+	"github.com/falcon-vnic/vnic/device/security"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+)
+
+// maxProbes is the most probes of one peer that a shard takes in a second. A search sends at most 21
+// of them a second.
+const maxProbes = 64
+
+// probes sends the probes that the core asks for, answers those of peers, and reports their answers
+// to the core (package pathmtu). It seals with the gateway's keys, whether or not there is a port.
+//
+// A probe must not travel in a superframe, which software passes on however long its packets are. So
+// probes have a source port of their own, and the core sends shorter ones first: only the last
+// packet of a superframe may have another length, a shorter one.
+type probes struct {
+	uplink   *uplink
+	guard    guard
+	drops    *dropCounts
+	core     Core
+	peers    map[cm.HostID]*peer
+	keys     *security.TxSAs
+	asked    map[security.Use]bool // the peer was asked for a key
+	shard    uint8
+	overhead int // bytes around a packet of the gateway class
+	packet   []byte
+}
+
+// request sends a probe of p.Size bytes to a peer.
+func (x *probes) request(now falcon.Time, host cm.HostID, tenant uint32, p pathmtu.Probe) {
+	x.send(now, host, tenant, p, int(p.Size)-x.overhead)
+}
+
+// send sends a probe as an IP packet of length bytes. Without a key it asks for one: whoever waits
+// for the probe asks again.
+func (x *probes) send(now falcon.Time, host cm.HostID, tenant uint32, p pathmtu.Probe, length int) {
+	u := security.Use{Peer: host, Shard: x.shard, Tenant: tenant, Class: cm.ClassGateway}
+	key := x.keys.Of(u)
+	if key == nil {
+		if !x.asked[u] {
+			x.asked[u] = true
+			_ = x.core.RequestRekey(u, 0)
+		}
+		return
+	}
+	b := x.uplink.tx.Slot()
+	if b == nil {
+		return // the queue is full: lost like any other packet
+	}
+	x.packet = p.Append(x.packet[:0], length)
+	sealed, err := key.SealPlain(now, b[x.uplink.underlay.Headroom():], x.packet)
+	if err != nil {
+		x.drops.count(dropTxSeal)
+		return
+	}
+	x.uplink.send(now, outer{to: x.peers[host].underlay, port: probePort}, b, 0, sealed)
+}
+
+// take takes an opened packet of the gateway class if it is a probe.
+func (x *probes) take(now falcon.Time, o *security.Opened) bool {
+	packet, ok := o.Plain()
+	if !ok || !pathmtu.IsProbe(packet) {
+		return false
+	}
+	defer x.guard.survive(now, "a probe of a path", packet)
+	from := x.peers[o.Use.Peer]
+	p, ok := pathmtu.Parse(packet)
+	if !ok || from == nil || !o.OwnCookie() || !from.mayProbe(now) {
+		x.drops.count(dropProbe)
+		return true
+	}
+	if p.Kind == pathmtu.Answer {
+		x.core.PathAnswered(from.host, int(p.Size), p.Round)
+	} else {
+		x.send(now, from.host, o.Use.Tenant, pathmtu.Probe{Kind: pathmtu.Answer, Size: p.Size, Round: p.Round}, pathmtu.Length)
+	}
+	return true
+}
+
+// takeKey starts sealing with a peer's new key, if it was asked for.
+func (x *probes) takeKey(u security.Use, sa cm.SA) error {
+	if !x.asked[u] {
+		return nil
+	}
+	_, err := x.keys.Give(u, sa)
+	return err
+}
+
+// forgetKeys makes the next probe ask a peer for a key: it lost the ones that it gave.
+func (x *probes) forgetKeys(host cm.HostID) {
+	maps.DeleteFunc(x.asked, func(u security.Use, _ bool) bool { return u.Peer == host })
+}
+
+// mayProbe reports whether another probe of the peer is taken in this second, and counts it.
+func (p *peer) mayProbe(now falcon.Time) bool {
+	if now-p.probesSince >= 1e9 {
+		p.probesSince, p.probes = now, 0
+	}
+	p.probes++
+	return p.probes <= maxProbes
+}
