@@ -29,7 +29,6 @@ type VhostRelay struct {
 	// flows of a vsock device (MapLedger), the positions of a port's packed rings (MapRings).
 	Ledger *os.File
 
-	log    *slog.Logger
 	server *server
 	rings  ringLedger // the mapped Ledger of a port
 
@@ -51,11 +50,11 @@ func ListenVhostRelay(path string, cid uint32, opt VhostOptions) (*VhostRelay, e
 	if err != nil {
 		return nil, fmt.Errorf("vhost-user: %w", err)
 	}
-	r := &VhostRelay{log: opt.logger().With("socket", path, "guest_cid", cid)}
+	r := &VhostRelay{}
 	if r.Ledger, err = newShared("vnic-flows", vsock.LedgerSize); err != nil {
 		return nil, errors.Join(fmt.Errorf("vhost-user: %w", err), sock.Close())
 	}
-	r.start(sock, vhostuser.Relayed{
+	r.start(sock, opt.logger().With("socket", path, "guest_cid", cid), vhostuser.Relayed{
 		Layout: vhostuser.VsockLayout, Features: vhostFeatures,
 		Config:  func(off uint32, b []byte) bool { return vsock.Config(cid, off, b) },
 		Stopped: r.forgetFlows,
@@ -65,7 +64,7 @@ func ListenVhostRelay(path string, cid uint32, opt VhostOptions) (*VhostRelay, e
 
 // NewNetRelay relays a function's port. It serves the front ends that in accepts, and owns in.
 func NewNetRelay(in Acceptor, name string, queuePairs, mtu int, opt VhostOptions) (*VhostRelay, error) {
-	r := &VhostRelay{log: opt.logger().With("port", name)}
+	r := &VhostRelay{}
 	size := vhostnet.LedgerBytes(queuePairs)
 	var err error
 	if r.Ledger, err = newShared("vnic-rings", int64(size)); err == nil {
@@ -76,7 +75,7 @@ func NewNetRelay(in Acceptor, name string, queuePairs, mtu int, opt VhostOptions
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("port %s: %w", name, err), in.Close())
 	}
-	r.start(in, vhostuser.Relayed{
+	r.start(in, opt.logger().With("port", name), vhostuser.Relayed{
 		Layout: vhostnet.Layout(queuePairs), Features: vhostnet.Features(queuePairs), Ledger: r.rings,
 		CheckMTU: func(told uint64) error { return vhostnet.CheckMTU(told, mtu) },
 	})
@@ -84,14 +83,14 @@ func NewNetRelay(in Acceptor, name string, queuePairs, mtu int, opt VhostOptions
 }
 
 // start starts to accept QEMUs.
-func (r *VhostRelay) start(in Acceptor, dev vhostuser.Relayed) {
-	r.server = newServer(in, r.log, func(conn *net.UnixConn) error { return r.serve(conn, dev) })
+func (r *VhostRelay) start(in Acceptor, log *slog.Logger, dev vhostuser.Relayed) {
+	r.server = newServer(in, log, func(conn *net.UnixConn) error { return r.serve(conn, dev) })
 	r.server.start()
 }
 
 func (r *VhostRelay) serve(conn *net.UnixConn, dev vhostuser.Relayed) error {
 	relay := vhostuser.NewRelay(dev, workerLimit, func(err error) {
-		r.server.warn.Warn(r.log, "the guest's device waits for the next worker", "reason", err)
+		r.server.log.Warn("the guest's device waits for the next worker", "reason", err)
 	})
 	if dev.Stopped != nil {
 		dev.Stopped() // an earlier QEMU's driver is gone
@@ -126,7 +125,7 @@ func (r *VhostRelay) attach() {
 		err = r.now.Attach(conn)
 	}
 	if err != nil {
-		r.server.warn.Warn(r.log, "the guest's device is not with the worker", "reason", err)
+		r.server.log.Warn("the guest's device is not with the worker", "reason", err)
 	}
 }
 
@@ -153,7 +152,7 @@ func (r *VhostRelay) Close() error {
 // the same ports.
 func (r *VhostRelay) forgetFlows() {
 	if _, err := r.Ledger.WriteAt(make([]byte, vsock.LedgerSize), 0); err != nil {
-		r.log.Warn("flows not forgotten", "error", err)
+		r.server.log.Warn("flows not forgotten", "error", err)
 	}
 }
 

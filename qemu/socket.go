@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
+	"github.com/falcon-vnic/vnic/internal/loglimit"
 )
 
 // maxSocketPath is sizeof(sockaddr_un.sun_path) without the terminating zero.
@@ -152,8 +152,7 @@ type Acceptor interface {
 // server serves one QEMU at a time on a socket.
 type server struct {
 	in    Acceptor
-	log   *slog.Logger
-	warn  loglimit.Limiter
+	log   loglimit.Log
 	serve func(conn *net.UnixConn) error // serves a QEMU until it disconnects (nil) or fails
 	wg    sync.WaitGroup
 
@@ -175,7 +174,7 @@ const handover = 2 * time.Second
 // newServer returns a server that accepts no connection before start is called. So serve may use
 // the struct in which the caller stores the server.
 func newServer(in Acceptor, log *slog.Logger, serve func(*net.UnixConn) error) *server {
-	s := &server{in: in, log: log, serve: serve, idle: make(chan struct{})}
+	s := &server{in: in, log: loglimit.Log{To: log}, serve: serve, idle: make(chan struct{})}
 	_, s.single = in.(*caller) // a front end that listens serves one connection at a time, too
 	close(s.idle)
 	return s
@@ -190,7 +189,7 @@ func (s *server) run() {
 			return
 		}
 		if err != nil { // out of descriptors: wait until some are closed
-			s.warn.Warn(s.log, "cannot accept QEMU", "error", err)
+			s.log.Warn("cannot accept QEMU", "error", err)
 			time.Sleep(acceptPause)
 			continue
 		}
@@ -213,7 +212,7 @@ func (s *server) admit(conn *net.UnixConn) {
 	select {
 	case <-idle:
 	case <-time.After(handover):
-		s.warn.Warn(s.log, "another QEMU uses this socket already; each guest needs its own")
+		s.log.Warn("another QEMU uses this socket already; each guest needs its own")
 		conn.Close()
 		return
 	}
@@ -234,7 +233,7 @@ func (s *server) admit(conn *net.UnixConn) {
 		s.mu.Unlock()
 		conn.Close()
 		if err != nil && !closing {
-			s.warn.Warn(s.log, "QEMU disconnected", "reason", err)
+			s.log.Warn("QEMU disconnected", "reason", err)
 		}
 	})
 }

@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/internal/loglimit"
 	"github.com/falcon-vnic/vnic/qemu/fdpass"
 	"github.com/falcon-vnic/vnic/qemu/guestmem"
-	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -54,6 +54,7 @@ func serveUnix(sock *unixSocket, memory *guestmem.Budget) *unixAttachment {
 		mem:   memory,
 		ready: make(chan *mappedSession),
 		done:  make(chan struct{}),
+		log:   loglimit.Log{To: slog.Default()},
 	}
 	a.wg.Add(1)
 	go a.acceptLoop()
@@ -78,7 +79,7 @@ type unixAttachment struct {
 	ready chan *mappedSession
 	done  chan struct{}
 	wg    sync.WaitGroup
-	warn  loglimit.Limiter
+	log   loglimit.Log
 
 	mu     sync.Mutex
 	busy   []*handshake // oldest first
@@ -101,7 +102,7 @@ func (a *unixAttachment) acceptLoop() {
 			return
 		}
 		if err != nil {
-			a.warn.Warn(slog.Default(), "cannot accept a client", "socket", a.sock.path, "error", err)
+			a.log.Warn("cannot accept a client", "socket", a.sock.path, "error", err)
 			time.Sleep(acceptPause)
 			continue
 		}
@@ -157,7 +158,7 @@ func (a *unixAttachment) handshake(h *handshake) {
 	default:
 	}
 	if !closed {
-		a.warn.Warn(slog.Default(), "client refused", "socket", a.sock.path, "reason", err)
+		a.log.Warn("client refused", "socket", a.sock.path, "reason", err)
 	}
 	h.conn.Close()
 }

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/falcon-vnic/vnic/internal/loglimit"
 	"github.com/falcon-vnic/vnic/qemu/eventfd"
 	"github.com/falcon-vnic/vnic/qemu/guestmem"
-	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 	"github.com/falcon-vnic/vnic/qemu/vfiouser"
 	"github.com/falcon-vnic/vnic/queues"
@@ -84,7 +84,7 @@ func (v *VfioUser) HasFunction(number uint32) bool {
 }
 
 func (v *VfioUser) newGuest(number uint32, win *ivshmem.Window, known <-chan struct{}) *vfioGuest {
-	g := &vfioGuest{v: v, number: number, win: win, log: v.log.With("function", fmt.Sprintf("%#x", number)), ram: &ram{}, here: newPresence(known), dma: dmaMap{budget: v.mem}}
+	g := &vfioGuest{v: v, number: number, win: win, log: loglimit.Log{To: v.log.With("function", fmt.Sprintf("%#x", number))}, ram: &ram{}, here: newPresence(known), dma: dmaMap{budget: v.mem}}
 	for i := range ivshmem.Vectors {
 		_ = win.Signal(i, eventfd.None)
 	}
@@ -113,7 +113,7 @@ func (v *VfioUser) enter(g *vfioGuest, in Acceptor, device func() vfiouser.Devic
 		return nil, errors.Join(fmt.Errorf("vfio-user %s: %w", v.name, err), in.Close(), g.win.Close())
 	}
 	others = slices.Collect(maps.Values(v.functions))
-	g.server = newServer(in, g.log, func(conn *net.UnixConn) error { return g.serve(conn, device()) })
+	g.server = newServer(in, g.log.To, func(conn *net.UnixConn) error { return g.serve(conn, device()) })
 	g.server.start()
 	v.functions[g.number] = g
 	v.accepting.Go(func() { v.accept(g) })
@@ -180,8 +180,7 @@ type vfioGuest struct {
 	win     *ivshmem.Window
 	control *ivshmem.Control
 	server  *server
-	log     *slog.Logger
-	warn    loglimit.Limiter
+	log     loglimit.Log
 	here    presence
 
 	mu   sync.Mutex
@@ -221,7 +220,7 @@ func (g *vfioGuest) Map(m vfiouser.Map, file int) error {
 		}
 	}
 	if err != nil {
-		g.warn.Warn(g.log, "memory of the guest is out of the function's reach", "reason", err)
+		g.log.Warn("memory of the guest is out of the function's reach", "reason", err)
 	}
 	return err
 }

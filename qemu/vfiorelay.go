@@ -2,15 +2,14 @@ package qemu
 
 import (
 	"errors"
-	"log/slog"
 	"net"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/internal/loglimit"
 	"github.com/falcon-vnic/vnic/qemu/eventfd"
-	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 	"github.com/falcon-vnic/vnic/qemu/vfiouser"
 )
@@ -26,8 +25,7 @@ type VfioRelay struct {
 	Window *ivshmem.Window // for the worker too
 
 	fn     *vfioFunction
-	log    *slog.Logger
-	warn   loglimit.Limiter
+	log    loglimit.Log
 	server *server
 
 	mu      sync.Mutex
@@ -54,7 +52,7 @@ const (
 //
 // The relay owns the window and closes it, also when ServeVfioRelay fails.
 func ServeVfioRelay(number uint32, win *ivshmem.Window, path string, look VfioPCI, opt VhostOptions) (*VfioRelay, error) {
-	r := &VfioRelay{Window: win, log: opt.logger().With("socket", path)}
+	r := &VfioRelay{Window: win, log: loglimit.Log{To: opt.logger().With("socket", path)}}
 	for i := range r.irqs {
 		r.irqs[i] = eventfd.None
 	}
@@ -66,7 +64,7 @@ func ServeVfioRelay(number uint32, win *ivshmem.Window, path string, look VfioPC
 	if err != nil {
 		return nil, errors.Join(err, win.Close())
 	}
-	r.server = newServer(sock, r.log, r.serve)
+	r.server = newServer(sock, r.log.To, r.serve)
 	r.server.start()
 	return r, nil
 }
@@ -112,7 +110,7 @@ func (r *VfioRelay) attach() {
 	}
 	if err := r.sendAll(); err != nil {
 		r.disconnect()
-		r.warn.Warn(r.log, "the function is not with the worker", "reason", err)
+		r.log.Warn("the function is not with the worker", "reason", err)
 	}
 }
 
@@ -163,12 +161,12 @@ func (r *VfioRelay) forward(do func(*vfiouser.Client) error) (refused error) {
 	}
 	err := do(r.back)
 	if _, ok := err.(unix.Errno); ok { // a wrapped Errno is an error of the connection
-		r.warn.Warn(r.log, "the worker refuses something of the function's, and has logged why", "error", err)
+		r.log.Warn("the worker refuses something of the function's, and has logged why", "error", err)
 		return err
 	}
 	if err != nil {
 		r.disconnect()
-		r.warn.Warn(r.log, "the function waits for the next worker", "reason", err)
+		r.log.Warn("the function waits for the next worker", "reason", err)
 	}
 	return nil
 }
@@ -179,7 +177,7 @@ func (r *VfioRelay) Map(m vfiouser.Map, file int) error {
 	defer r.mu.Unlock()
 	added, err := r.dma.add(m, file)
 	if err != nil {
-		r.warn.Warn(r.log, "memory of the guest is out of the function's reach", "reason", err)
+		r.log.Warn("memory of the guest is out of the function's reach", "reason", err)
 		return err
 	}
 	if err = r.forward(func(*vfiouser.Client) error { return r.sendRange(added) }); err != nil {

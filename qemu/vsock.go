@@ -12,8 +12,8 @@ import (
 	"github.com/mdlayher/vsock"
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/internal/loglimit"
 	"github.com/falcon-vnic/vnic/qemu/guestmem"
-	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
 	"github.com/falcon-vnic/vnic/queues"
 )
 
@@ -61,7 +61,7 @@ func ListenVsock(port uint32, guests []GuestRAM, memory *guestmem.Budget) (queue
 	if err != nil {
 		return nil, fmt.Errorf("vsock port %d: %w; is the vhost_vsock module loaded (modprobe vhost_vsock)?", port, err)
 	}
-	return &kernelAttachment{l: l, port: port, rams: rams}, nil
+	return &kernelAttachment{l: l, port: port, rams: rams, log: loglimit.Log{To: slog.Default()}}, nil
 }
 
 // guestShare is the divisor of the attachment's memory budget: one guest may map this part of it.
@@ -77,7 +77,7 @@ type kernelAttachment struct {
 	l    net.Listener // of vsock
 	port uint32
 	rams map[uint32]kernelGuest
-	warn loglimit.Limiter
+	log  loglimit.Log
 }
 
 func (a *kernelAttachment) Accept() (queues.Session, error) {
@@ -94,7 +94,7 @@ func (a *kernelAttachment) Accept() (queues.Session, error) {
 			return s, nil
 		}
 		// A bad memory file of one guest must not end the service of the others.
-		a.warn.Warn(slog.Default(), "guest refused", "port", a.port, "reason", err)
+		a.log.Warn("guest refused", "port", a.port, "reason", err)
 		c.Close()
 	}
 }

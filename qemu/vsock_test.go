@@ -16,6 +16,7 @@ import (
 	"github.com/mdlayher/vsock"
 	"golang.org/x/net/nettest"
 
+	"github.com/falcon-vnic/vnic/internal/loglimit"
 	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/qemu/image"
 	"github.com/falcon-vnic/vnic/queues"
@@ -201,7 +202,7 @@ func TestKernelRefuses(t *testing.T) {
 	stranger := &from{addr: &net.TCPAddr{}}
 	broken := &from{addr: &vsock.Addr{ContextID: 7}}
 	good := &from{addr: &vsock.Addr{ContextID: 8}}
-	a := kernelAttachment{l: &listed{stranger, broken, good}, port: 5, rams: map[uint32]kernelGuest{7: {GuestRAM{CID: 7, File: t.TempDir() + "/none"}, nil}}}
+	a := kernelAttachment{log: loglimit.Log{To: quiet().Log}, l: &listed{stranger, broken, good}, port: 5, rams: map[uint32]kernelGuest{7: {GuestRAM{CID: 7, File: t.TempDir() + "/none"}, nil}}}
 	s, err := a.Accept()
 	if err != nil {
 		t.Fatal(err)

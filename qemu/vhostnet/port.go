@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/internal/loglimit"
 	"github.com/falcon-vnic/vnic/qemu/eventfd"
-	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
 	"github.com/falcon-vnic/vnic/qemu/virtqueue"
 )
 
@@ -43,8 +43,7 @@ func ledgerOf(mem []byte, ring int) virtqueue.Ledger {
 // Port is a function's Ethernet port whose rings are in guest memory. See the package comment.
 type Port struct {
 	cfg      Config
-	log      *slog.Logger
-	warn     loglimit.Limiter
+	log      loglimit.Log
 	epoll    int               // watches the kick eventfds; readable after a kick
 	notifier *eventfd.Notifier // signals the call and err eventfds
 
@@ -124,7 +123,7 @@ func New(c Config) (*Port, error) {
 	if err != nil {
 		return nil, fmt.Errorf("port %s: epoll: %w", c.Name, err)
 	}
-	p := &Port{cfg: c, log: c.Log.With("port", c.Name), epoll: fd, notifier: eventfd.NewNotifier(4 * c.Queues), gone: make(chan struct{})}
+	p := &Port{cfg: c, log: loglimit.Log{To: c.Log.With("port", c.Name)}, epoll: fd, notifier: eventfd.NewNotifier(4 * c.Queues), gone: make(chan struct{})}
 	p.rings, p.header = make([]*queue, 2*c.Queues), headerLen
 	p.reading, p.writing = readWork, writeWork
 	return p, nil
@@ -235,7 +234,7 @@ func (p *Port) fail(err error) {
 	p.rests.lose()
 	why := err.Error()
 	p.reason.Store(&why)
-	go p.warn.Warn(p.log, "the port stopped: it works again when the guest's driver begins anew", "reason", why)
+	go p.log.Warn("the port stopped: it works again when the guest's driver begins anew", "reason", why)
 }
 
 // Release records that the port's thread no longer uses the port, or has ended.

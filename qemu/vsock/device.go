@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/falcon-vnic/vnic/internal/loglimit"
 	"github.com/falcon-vnic/vnic/qemu/eventfd"
-	"github.com/falcon-vnic/vnic/qemu/internal/loglimit"
 	"github.com/falcon-vnic/vnic/qemu/virtqueue"
 )
 
@@ -22,8 +22,7 @@ const (
 // be called from several goroutines.
 type Device struct {
 	*Transport
-	log   *slog.Logger
-	limit loglimit.Limiter
+	log loglimit.Log
 
 	mu      sync.Mutex // guards tx; taken before Transport.mu
 	tx      *ring
@@ -100,7 +99,7 @@ func (r *ring) tell() {
 func NewDevice(cid uint32, log *slog.Logger) *Device {
 	d := &Device{
 		Transport: NewTransport(HostCID, cid),
-		log:       log,
+		log:       loglimit.Log{To: log},
 		scratch:   make([]byte, HeaderSize+bufAlloc),
 		signals:   eventfd.NewNotifier(2 * len(Device{}.notify)),
 	}
@@ -277,7 +276,7 @@ func (d *Device) Refuse(i int, err error, errfd int) {
 }
 
 func (d *Device) refuse(i int, err error) {
-	d.limit.Warn(d.log, "vsock queue not used until the guest's next reset", "queue", i, "reason", err)
+	d.log.Warn("vsock queue not used until the guest's next reset", "queue", i, "reason", err)
 	d.notify[i].err.Signal()
 }
 
