@@ -3,6 +3,7 @@ package guestlib
 import (
 	"encoding/binary"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -154,3 +155,87 @@ func (d *Device) qpEvent(e *abi.AsyncEvent) {
 
 // reason returns the text of an event.
 func reason(e *abi.AsyncEvent) string { return abi.Text(e.Priv[:e.PrivLen]) }
+
+// objects holds the device's objects by number, to find them for the device's events.
+type objects struct {
+	cqs  table[*CQ]
+	qps  table[*QP]
+	srqs table[*SRQ]
+}
+
+// news wakes the waiters of a CQ.
+func (o *objects) news(cqn uint32) {
+	if cq := o.cqs.get(cqn); cq != nil { // nil: the CQ was destroyed since
+		cq.signal()
+	}
+}
+
+// stop makes sure that no object accesses its memory any more, because the device is closed.
+func (o *objects) stop(s *stream) {
+	o.qps.each(func(qp *QP) { qp.stop(s, true) })
+	o.srqs.each(func(srq *SRQ) { srq.w.stop(s, true) })
+	o.cqs.each(func(cq *CQ) { cq.broken(errClosedDevice) })
+}
+
+// silence makes sure that no object rings or accesses its memory any more, and removes all objects.
+func (o *objects) silence(s *stream, why error) {
+	o.qps.drain(func(qp *QP) {
+		qp.stop(s, true)
+		qp.setError()
+	})
+	o.srqs.drain(func(srq *SRQ) { srq.w.stop(s, true) })
+	o.cqs.drain(func(cq *CQ) {
+		s.silence(&cq.bell, true)
+		cq.broken(why)
+	})
+}
+
+// table maps numbers to objects of one kind. The zero value is an empty table.
+type table[T comparable] struct {
+	mu   sync.Mutex
+	list map[uint32]T
+}
+
+func (t *table[T]) add(n uint32, object T) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.list == nil {
+		t.list = map[uint32]T{}
+	}
+	t.list[n] = object
+}
+
+// get returns the object with number n, or the zero value if there is none.
+func (t *table[T]) get(n uint32) T {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.list[n]
+}
+
+// remove removes an object, unless another object has its number by now.
+func (t *table[T]) remove(n uint32, object T) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.list[n] == object {
+		delete(t.list, n)
+	}
+}
+
+// each calls f, which must not use the table, for every object.
+func (t *table[T]) each(f func(T)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, object := range t.list {
+		f(object)
+	}
+}
+
+// drain removes all objects and calls f for each.
+func (t *table[T]) drain(f func(T)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, object := range t.list {
+		f(object)
+	}
+	clear(t.list)
+}

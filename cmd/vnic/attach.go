@@ -108,6 +108,16 @@ func attach(cfg *config.Config, from sockets, memory *memoryBudgets) (as []devic
 	return as, nil
 }
 
+// openGuests opens the attachments and ports of a NIC on sockets of this process. A log must be set.
+func openGuests(cfg *config.Config, deps *device.Deps) (err error) {
+	memory := newMemoryBudgets(cfg)
+	if deps.Attachments, err = attach(cfg, ownSockets{deps.Log}, memory); err != nil {
+		return err
+	}
+	deps.Guests, deps.GuestMemory = guestPorts{ownDoor, memory, deps.Log}, memory.count
+	return nil
+}
+
 // vhostUser is an attachment that owns its device: closing it closes the device too.
 type vhostUser struct {
 	device.Attachment

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/spf13/cobra"
 )
 
@@ -121,3 +122,15 @@ func (l *limited) Write(b []byte) (int, error) {
 	}
 	return len(b), nil
 }
+
+// completePorts offers the ports of the NIC.
+var completePorts = fromNIC(func(ctx context.Context, c *control.Client) []string {
+	names := []string{"any"}
+	fs, _ := c.Functions(ctx)
+	for _, f := range fs {
+		if f.Port != nil {
+			names = append(names, f.Port.Name)
+		}
+	}
+	return names
+})

@@ -139,8 +139,8 @@ func packets(t *testing.T, data []byte) (n, explained int) {
 	}
 }
 
-// TestLimited: whole blocks or nothing.
-func TestLimited(t *testing.T) {
+// TestCaptureEndsWithAWholeBlock: whole blocks or nothing.
+func TestCaptureEndsWithAWholeBlock(t *testing.T) {
 	var out bytes.Buffer
 	l := &limited{w: &out, left: 40}
 	block := func(n byte) []byte { return append([]byte{6, 0, 0, 0, n, 0, 0, 0}, make([]byte, n-8)...) }

@@ -63,14 +63,14 @@ func TestConform(t *testing.T) {
 	serveConfig(t, writeQEMUConfig(t, fmt.Sprintf(conformConfig, "{unix: p}", dir)))
 	const windows, vfs = "DEV-1001 DEV-1002 DEV-1003 DEV-1004 DEV-1006 DEV-1008 DEV-1009 DEV-1010", "DEV-307 DEV-308 DEV-310 DEV-311"
 	for name, without := range map[string][]string{"a": {windows, vfs, pciClauses}, "p": {windows, pciClauses}} {
-		out, err := runHere(t, "conform", "--json", "-d", "unix://"+dir+"/"+name)
+		out, err := runHere(t, bareConformCommand(), "--json", "-d", "unix://"+dir+"/"+name)
 		if err != nil {
 			t.Error(err)
 		}
 		r := checkReport(t, []byte(out), without...)
 		t.Logf("%s: %d checks", r.Function, len(r.Results))
 	}
-	out, err := runHere(t, "guest", "conform", "-d", "unix://"+dir+"/a", "--run", "^hello")
+	out, err := runHere(t, guestCommand(), "conform", "-d", "unix://"+dir+"/a", "--run", "^hello")
 	if err != nil || !strings.HasPrefix(out, "TAP version 13\n") || strings.Contains(out, "\nnot ok") || !strings.Contains(out, "\nok 1 - hello.version") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -82,11 +82,11 @@ func TestConformDriver(t *testing.T) {
 	dir := t.TempDir()
 	serveConfig(t, writeQEMUConfig(t, fmt.Sprintf(conformConfig, "{unix: p}", dir)))
 	url := "unix://" + dir + "/a"
-	out, err := runHere(t, "conform", "--driver", "-d", url, "--", vnic(t), "guest", "info", "-d", url)
+	out, err := runHere(t, bareConformCommand(), "--driver", "-d", url, "--", vnic(t), "guest", "info", "-d", url)
 	if err != nil || !strings.Contains(out, "\nok ") || strings.Contains(out, "\nnot ok") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	out, err = runHere(t, "conform", "--driver", "--json", "-d", url, "--", vnic(t), "guest", "conform", "-d", url, "--run", "queue.producer|stream.framing")
+	out, err = runHere(t, bareConformCommand(), "--driver", "--json", "-d", url, "--", vnic(t), "guest", "conform", "-d", url, "--run", "queue.producer|stream.framing")
 	var r conform.Report
 	jerr := json.Unmarshal([]byte(out[strings.Index(out, "\n{")+1:]), &r) // behind what the driver said
 	if err == nil || jerr != nil {
@@ -95,11 +95,11 @@ func TestConformDriver(t *testing.T) {
 	if got := strings.Join(r.Failed(), " "); got != "DRV-201 DRV-202 DRV-206 DRV-602 DRV-603" {
 		t.Errorf("broken rules: %s", got)
 	}
-	out, err = runHere(t, "conform", "--driver", "-d", url)
+	out, err = runHere(t, bareConformCommand(), "--driver", "-d", url)
 	if err == nil || !strings.Contains(out, "\nnot ok") {
 		t.Errorf("the device remembers nothing: %v\n%s", err, out)
 	}
-	_, err = runHere(t, "conform", "--driver", "-d", url, "--", filepath.Join(dir, "no-such-driver"))
+	_, err = runHere(t, bareConformCommand(), "--driver", "-d", url, "--", filepath.Join(dir, "no-such-driver"))
 	if err == nil || !strings.Contains(err.Error(), "checks failed: the driver") {
 		t.Errorf("a driver that does not start: %v", err)
 	}

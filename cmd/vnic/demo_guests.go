@@ -43,7 +43,7 @@ func (r *report) follow(who string, lines io.Reader) error {
 	sc := bufio.NewScanner(lines)
 	sc.Buffer(make([]byte, 0, 4096), 1<<20)
 	for sc.Scan() {
-		line, err := workload.DecodeLine(sc.Bytes())
+		line, err := workload.DecodeOutput(sc.Bytes())
 		if err != nil {
 			continue // console output may be mixed in; only whole lines count
 		}
@@ -128,13 +128,4 @@ func (g *bareGuests) stop() error {
 		p.stop(2 * time.Second)
 	}
 	return nil
-}
-
-// self returns the path of this program, to start it again as a child.
-func self() string {
-	exe, err := os.Executable()
-	if err != nil {
-		return "/proc/self/exe"
-	}
-	return exe
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 
 	"github.com/falcon-vnic/vnic/device"
@@ -32,12 +31,11 @@ func (s *scene) startHostsHere(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		memory := newMemoryBudgets(cfg)
-		attachments, err := attach(cfg, ownSockets{log}, memory)
-		if err != nil {
+		deps := device.Deps{Uplink: uplink, Log: log}
+		if err := openGuests(cfg, &deps); err != nil {
 			return errors.Join(err, uplink.Close())
 		}
-		nic, err := device.NewNIC(cfg, device.Deps{Uplink: uplink, Attachments: attachments, Guests: guestPorts{ownDoor, memory, log}, GuestMemory: memory.count, Log: log})
+		nic, err := device.NewNIC(cfg, deps)
 		if err != nil {
 			return err
 		}
@@ -65,17 +63,4 @@ func (s *scene) runHere(ctx context.Context, h *demoHost, nic *device.NIC) error
 		cancel()
 		return fmt.Errorf("%s: %w", h.name(), err)
 	}
-}
-
-// freePorts returns two TCP ports of the loopback interface that are free at the moment.
-func freePorts() (ports [2]int, err error) {
-	var ls [2]net.Listener
-	for i := range ls {
-		if ls[i], err = net.Listen("tcp4", "127.0.0.1:0"); err != nil {
-			return ports, err
-		}
-		defer ls[i].Close()
-		ports[i] = ls[i].Addr().(*net.TCPAddr).Port
-	}
-	return ports, nil
 }

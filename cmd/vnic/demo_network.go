@@ -2,12 +2,9 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"github.com/vishvananda/netlink"
 
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/netns"
@@ -16,8 +13,8 @@ import (
 
 // Links of the demo's hosts.
 const (
-	demoWire = "vnic-wire" // to the other host, in the bridge: the underlay
-	demoHome = "vnic-mgmt" // to the other host, with the host's own address
+	demoUnderlay   = "vnic-wire" // to the other host, in the bridge: the underlay
+	demoManagement = "vnic-mgmt" // to the other host, with the host's own address
 )
 
 // network creates a namespace for each host and connects them by two veth pairs: one for the NICs,
@@ -37,13 +34,13 @@ func (s *scene) network() error {
 	a, b := s.hosts[0].space, s.hosts[1].space
 	err := a.Do(func() error {
 		return errors.Join(
-			veth(demoWire, demoWire+"2", demoMTU), plug(demoWire, demoBridge), netns.Up(demoWire), b.Take(demoWire+"2"),
-			veth(demoHome, demoHome+"2", 0), netns.Up(demoHome, hostIP(&s.o, 1)+"/24"), b.Take(demoHome+"2", hostIP(&s.o, 2)+"/24"),
+			veth(demoUnderlay, demoUnderlay+"2", demoMTU), plug(demoUnderlay, demoBridge), netns.Up(demoUnderlay), b.Take(demoUnderlay+"2"),
+			veth(demoManagement, demoManagement+"2", 0), netns.Up(demoManagement, hostIP(&s.o, 1)+"/24"), b.Take(demoManagement+"2", hostIP(&s.o, 2)+"/24"),
 			s.watch(),
 		)
 	})
 	if err == nil {
-		err = b.Do(func() error { return plug(demoWire+"2", demoBridge) })
+		err = b.Do(func() error { return plug(demoUnderlay+"2", demoBridge) })
 	}
 	if err != nil {
 		return err
@@ -80,29 +77,4 @@ func (s *scene) furnish(h *demoHost) error {
 func (s *scene) watch() (err error) {
 	s.sniffer, err = capture.Sniff(demoBridge, filepath.Join(s.out, "bridge.pcapng"))
 	return err
-}
-
-// veth creates a veth pair.
-func veth(name, peer string, mtu int) error {
-	v := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: mtu}, PeerName: peer, PeerMTU: uint32(mtu)}
-	if err := netlink.LinkAdd(v); err != nil {
-		return fmt.Errorf("veth %s: %w", name, err)
-	}
-	return nil
-}
-
-// plug adds a link to a bridge.
-func plug(name, bridge string) error {
-	l, err := netlink.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	b, err := netlink.LinkByName(bridge)
-	if err != nil {
-		return fmt.Errorf("%s: %w", bridge, err)
-	}
-	if err := netlink.LinkSetMaster(l, b); err != nil {
-		return fmt.Errorf("%s into %s: %w", name, bridge, err)
-	}
-	return nil
 }

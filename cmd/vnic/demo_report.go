@@ -170,14 +170,3 @@ func micros(us float64) string {
 	}
 	return fmt.Sprintf("%.0f µs", us)
 }
-
-// sizeName formats a size with its unit: 1000 B, 64 KiB, 1 MiB.
-func sizeName(n int) string {
-	switch {
-	case n >= 1<<20 && n%(1<<20) == 0:
-		return fmt.Sprintf("%d MiB", n>>20)
-	case n >= 1<<10 && n%(1<<10) == 0:
-		return fmt.Sprintf("%d KiB", n>>10)
-	}
-	return fmt.Sprintf("%d B", n)
-}

@@ -46,7 +46,7 @@ func newScene(o demoOptions, r *report) (*scene, error) {
 	if err := replaceFolder(o.out); err != nil {
 		return nil, err
 	}
-	run, removeRun, err := newRunDir()
+	run, removeRun, err := newRunDir("vnic-demo-")
 	if err != nil {
 		return nil, err
 	}

@@ -305,15 +305,7 @@ func TestDemoRefuses(t *testing.T) {
 	}
 }
 
-// TestDemoLongTemp: the paths of sockets stay short where that of the temporary folder is not.
-func TestDemoLongTemp(t *testing.T) {
-	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), strings.Repeat("x", longestTemp)))
-	dir, remove, err := newRunDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer remove()
-	if len(dir) > longestTemp+len(runDirPrefix)+10 {
-		t.Errorf("%s has %d characters", dir, len(dir))
-	}
+func TestKilledDemoLeavesNothing(t *testing.T) {
+	requireGuests(t)
+	killedLeavesNothing(t, "TestDemoGuests", "qemu-system-", 2)
 }

@@ -69,7 +69,7 @@ func (l *driverLab) counters(t testing.TB) {
 func (l *driverLab) speed(t testing.TB) {
 	t.Helper()
 	for rate, want := range map[string]string{"10000": "10 Gb/sec (1X FDR10)", "0": "100 Gb/sec (4X EDR)"} {
-		if out, err := runHere(t, "vf", "set", "-s", l.hosts[0].Control, "pf0.vf1", "rate", rate); err != nil {
+		if out, err := runHere(t, vfCommand(), "set", "-s", l.hosts[0].Control, "pf0.vf1", "rate", rate); err != nil {
 			t.Fatal(err, out)
 		}
 		if said := l.guests[0].must("cat /sys/class/infiniband/*/ports/1/rate"); said != want {

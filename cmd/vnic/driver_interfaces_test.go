@@ -162,7 +162,7 @@ func (i *interfaces) address(ns, netdev string) {
 // set sets the first guest's first function to something.
 func (i *interfaces) set(key, to string) {
 	i.t.Helper()
-	if out, err := runHere(i.t, "vf", "set", "-s", i.hosts[0].Control, "pf0.vf1", key, to); err != nil {
+	if out, err := runHere(i.t, vfCommand(), "set", "-s", i.hosts[0].Control, "pf0.vf1", key, to); err != nil {
 		i.t.Fatal(err, out)
 	}
 }

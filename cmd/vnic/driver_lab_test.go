@@ -34,24 +34,6 @@ type driverLab struct {
 	lossy  bool // packets between them are lost
 }
 
-// madeDriver is what guestlib/linux makes.
-type madeDriver struct{ module, provider string }
-
-// makeDriver builds the module and the provider, as make -C guestlib/linux does for everybody.
-func makeDriver(tb testing.TB, ctx context.Context, release string) madeDriver {
-	tb.Helper()
-	made := func(target string) string {
-		// A make around the test may say where it is (make -C does), and have its makes say so too.
-		cmd := exec.CommandContext(ctx, "make", "-s", "--no-print-directory", "-C", "../../guestlib/linux", target, "RELEASE="+release)
-		var said bytes.Buffer
-		cmd.Stderr = &said
-		out, err := cmd.Output()
-		require(tb, err == nil, fmt.Sprintf("make -C guestlib/linux %s: %v\n%s", target, err, &said))
-		return strings.TrimSpace(string(out))
-	}
-	return madeDriver{made("module"), made("provider")}
-}
-
 // driverExtras are what a test has in its guests beside driverPackages and driverModules.
 type driverExtras struct {
 	packages, modules []string

@@ -25,7 +25,7 @@ func TestExplain(t *testing.T) {
 		"port.vp1.rx_dropped":          {"port.NAME.rx_dropped (docs"},
 		"vnic_drops_total":             {"labels: stage, reason"},
 	} {
-		out, err := runHere(t, "explain", name)
+		out, err := runHere(t, explainCommand(), name)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -36,7 +36,7 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{"rdma.errrors": `did you mean "rdma.errors"?`, "DRV-" + "999": "there is no rule DRV-" + "999", "colour": `"colour" is not known: give a rule`} {
-		if _, err := runHere(t, "explain", name); exitStatus(err) != exitFailed || !strings.Contains(err.Error(), want) {
+		if _, err := runHere(t, explainCommand(), name); exitStatus(err) != exitFailed || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

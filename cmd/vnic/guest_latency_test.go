@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/falcon-vnic/vnic/guestlib/workload"
+	"github.com/falcon-vnic/vnic/guestlib/perf"
 )
 
 const latencyConfig = `
@@ -22,29 +22,36 @@ attach:
   - {type: unix, name: b, socket: %[1]s/b}
 `
 
-// TestGuestLatency measures between two clients of one NIC.
-func TestGuestLatency(t *testing.T) {
-	dir := t.TempDir()
-	serveConfig(t, writeQEMUConfig(t, fmt.Sprintf(latencyConfig, dir)))
-	second := make(chan error, 1)
-	go func() {
-		_, err := runHere(t, "guest", "latency", "--second", "--peer", "192.168.100.11", "-d", "unix://"+filepath.Join(dir, "b"))
-		second <- err
-	}()
-	out, err := runHere(t, "guest", "latency", "--json", "--first", "--peer", "192.168.100.12", "--samples", "200", "-d", "unix://"+filepath.Join(dir, "a"))
-	if err != nil {
-		t.Fatal(err)
+// TestGuestDoorbells measures between two clients of one NIC, by the command and by its old name.
+func TestGuestDoorbells(t *testing.T) {
+	for name, args := range map[string][2][]string{
+		"perf doorbell": {{"perf", "doorbell"}, {"perf", "doorbell", "192.168.100.12"}},
+		"latency":       {{"latency", "--second", "--peer", "192.168.100.11"}, {"latency", "--first", "--peer", "192.168.100.12"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			serveConfig(t, writeQEMUConfig(t, fmt.Sprintf(latencyConfig, dir)))
+			second := make(chan error, 1)
+			go func() {
+				_, err := runHere(t, guestCommand(), append(args[0], "-d", "unix://"+filepath.Join(dir, "b"))...)
+				second <- err
+			}()
+			out, err := runHere(t, guestCommand(), append(args[1], "--json", "--samples", "200", "-d", "unix://"+filepath.Join(dir, "a"))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := <-second; err != nil {
+				t.Fatal(err)
+			}
+			checkCosts(t, []byte(out), "unix", "unix")
+		})
 	}
-	if err := <-second; err != nil {
-		t.Fatal(err)
-	}
-	checkCosts(t, []byte(out), "unix", "unix")
 }
 
-// checkCosts reads what `vnic guest latency` printed.
-func checkCosts(tb testing.TB, said []byte, paths ...string) []workload.Cost {
+// checkCosts reads what `vnic guest perf doorbell` printed.
+func checkCosts(tb testing.TB, said []byte, paths ...string) []perf.Cost {
 	tb.Helper()
-	var costs []workload.Cost
+	var costs []perf.Cost
 	if err := json.Unmarshal(said, &costs); err != nil || len(costs) != len(paths) {
 		tb.Fatalf("%v: %s", err, said)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -51,7 +52,7 @@ func TestLongGuestRestarts(t *testing.T) {
 			if !lines.Scan() {
 				t.Fatal("the guest said nothing")
 			}
-			if line, err := workload.DecodeLine(lines.Bytes()); err != nil || line.Kind != workload.KindProgress {
+			if line, err := workload.DecodeOutput(lines.Bytes()); err != nil || line.Kind != workload.KindProgress {
 				t.Fatalf("%q, %v", lines.Text(), err)
 			}
 			if f := l.vf(0); f.Attached != "vhost-user" || f.State != "READY" || f.MRs == 0 {
@@ -87,7 +88,9 @@ func TestLongGuestRestarts(t *testing.T) {
 		if err := vm.Wait(ctx); err != nil {
 			t.Fatalf("%v; it said %q", err, info)
 		}
-		checkInfo(t, info, h)
+		if !strings.Contains(info, `"function": "h1.pf0.vf1"`) {
+			t.Errorf("guest info says %s", info)
+		}
 		l.free(0)
 	})
 }

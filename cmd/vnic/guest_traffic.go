@@ -36,12 +36,12 @@ const patience = 10 * time.Second
 
 // run measures towards the other guest, and serves that guest's measurements until it has finished
 // too.
-func (t *traffic) run(ctx context.Context, say func(workload.Line)) error {
+func (t *traffic) run(ctx context.Context, say func(workload.Output)) error {
 	name, err := t.configure(ctx)
 	if err != nil {
 		return err
 	}
-	say(workload.Line{Kind: workload.KindProgress, Text: fmt.Sprintf("%s has address %s", name, t.Address)})
+	say(workload.Output{Kind: workload.KindProgress, Text: fmt.Sprintf("%s has address %s", name, t.Address)})
 	ctx, cancel := context.WithCancel(ctx)
 	served := make(chan error, 1)
 	go func() { served <- t.serve(ctx) }()
@@ -54,13 +54,13 @@ func (t *traffic) run(ctx context.Context, say func(workload.Line)) error {
 	return err
 }
 
-func (t *traffic) measureAll(ctx context.Context, say func(workload.Line)) error {
+func (t *traffic) measureAll(ctx context.Context, say func(workload.Output)) error {
 	for _, protocol := range protocols {
 		s, err := t.measure(ctx, protocol, say)
 		if err != nil {
 			return err
 		}
-		say(workload.Line{Kind: workload.KindStream, Stream: &s})
+		say(workload.Output{Kind: workload.KindStream, Stream: &s})
 	}
 	tell(ctx, t.Peer, farewellPort)
 	return nil
@@ -170,7 +170,7 @@ type iperfSum struct {
 const iperfUDPRate = "20M"
 
 // measure runs iperf3's client again until it succeeds.
-func (t *traffic) measure(ctx context.Context, protocol string, say func(workload.Line)) (workload.Stream, error) {
+func (t *traffic) measure(ctx context.Context, protocol string, say func(workload.Output)) (workload.Stream, error) {
 	said := ""
 	args := []string{"-J", "-c", t.Peer, "-t", fmt.Sprint(t.Seconds), "--connect-timeout", "1000"}
 	if protocol == "UDP" {
@@ -184,7 +184,7 @@ func (t *traffic) measure(ctx context.Context, protocol string, say func(workloa
 		}
 		if why := fmt.Sprintf("iperf3 %s: %s (%v); trying again", protocol, r.Error, err); why != said {
 			said = why
-			say(workload.Line{Kind: workload.KindProgress, Text: why})
+			say(workload.Output{Kind: workload.KindProgress, Text: why})
 		}
 		select {
 		case <-ctx.Done():

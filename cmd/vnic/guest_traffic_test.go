@@ -28,7 +28,7 @@ func TestPlainIPMeets(t *testing.T) {
 		var own, peer string
 		_, err := fmt.Sscan(addresses, &own, &peer)
 		tr := &traffic{Address: netip.MustParsePrefix(own), Peer: peer, Seconds: 1}
-		if err := errors.Join(err, tr.run(t.Context(), func(l workload.Line) { fmt.Println(l.Kind, l.Text) })); err != nil {
+		if err := errors.Join(err, tr.run(t.Context(), func(l workload.Output) { fmt.Println(l.Kind, l.Text) })); err != nil {
 			t.Fatal(err)
 		}
 		return

@@ -49,7 +49,7 @@ const (
 )
 
 // run does the work of one guest. A program that fails is a result, not an error.
-func (v *verbsPrograms) run(ctx context.Context, say func(workload.Line)) error {
+func (v *verbsPrograms) run(ctx context.Context, say func(workload.Output)) error {
 	if err := v.load(); err != nil {
 		return fmt.Errorf("the Linux driver: %w", err)
 	}
@@ -58,13 +58,13 @@ func (v *verbsPrograms) run(ctx context.Context, say func(workload.Line)) error 
 		return fmt.Errorf("the Linux driver: %w", err)
 	}
 	device, _ := filepath.Glob("/sys/class/infiniband/*")
-	say(workload.Line{Kind: workload.KindProgress, Text: fmt.Sprintf("vnic.ko is loaded, the function is RDMA device %s of the kernel", filepath.Base(device[0]))})
+	say(workload.Output{Kind: workload.KindProgress, Text: fmt.Sprintf("vnic.ko is loaded, the function is RDMA device %s of the kernel", filepath.Base(device[0]))})
 	if v.Serve {
 		return v.serve(ctx, gid)
 	}
 	for _, p := range allVerbsPrograms {
 		r := v.client(ctx, p, gid)
-		say(workload.Line{Kind: workload.KindProgram, Program: &r})
+		say(workload.Output{Kind: workload.KindProgram, Program: &r})
 		tell(ctx, v.Peer, nextPort)
 	}
 	return ctx.Err()

@@ -122,7 +122,7 @@ func guestPortInQEMU(t *testing.T, program string) {
 		do("cat /sys/class/net/eth0/speed /sys/class/net/eth0/duplex", "100000\r\nfull")
 		iperf()
 
-		if out, err := runHere(t, append(append([]string{"qemu", "plug"}, own...), "pf0.vf2")...); err != nil || !strings.Contains(out, "port of pf0.vf2 plugged in, the NIC's socket "+dir+"/p2") {
+		if out, err := runHere(t, qemuCommand(), append(append([]string{"plug"}, own...), "pf0.vf2")...); err != nil || !strings.Contains(out, "port of pf0.vf2 plugged in, the NIC's socket "+dir+"/p2") {
 			t.Fatalf("%v %s", err, out)
 		}
 		mac := config.FunctionMAC(1, 0, 2).String()

@@ -20,12 +20,12 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
 )
 
-// TestGuestPortsKilled kills the worker of a NIC again and again, and upgrades it once, while two
+// TestPortsLoseNoBufferWhenWorkersAreKilled kills the worker of a NIC again and again, and upgrades it once, while two
 // guests on ports of one shard send each other frames as fast as they can: short ones, which are
 // copied twice, and long ones, whose ends go from guest to guest. Each frame that arrives is whole,
 // is what was sent, and comes once and in order; traffic goes on; and in the end all buffers are
 // back.
-func TestGuestPortsKilled(t *testing.T) {
+func TestPortsLoseNoBufferWhenWorkersAreKilled(t *testing.T) {
 	requireRoot(t)
 	for name, o := range map[string][2]vhosttest.NetOptions{
 		"packed":           {{Packed: true, EventIdx: true}, {Packed: true, Indirect: true, Split: 5000}},

@@ -13,7 +13,7 @@ import (
 )
 
 // onGuestPorts has both hosts of a lab serve ports in guests' memory, and returns a guest on each.
-func (l *lab) onGuestPorts(o [2]vhosttest.NetOptions) (s [2]*station) {
+func onGuestPorts(l *lab, o [2]vhosttest.NetOptions) (s [2]*station) {
 	l.t.Helper()
 	for i, h := range l.hosts {
 		h.Ethernet, h.PortSocket = true, filepath.Join(filepath.Dir(h.Socket), fmt.Sprintf("port%d.1", i+1))
@@ -28,19 +28,12 @@ func (l *lab) onGuestPorts(o [2]vhosttest.NetOptions) (s [2]*station) {
 	return s
 }
 
-func (l *lab) must(err error) {
-	l.t.Helper()
-	if err != nil {
-		l.t.Fatal(err)
-	}
-}
-
-// TestGuestPortsSurvive kills the workers of both NICs in turn, and upgrades them, while guests
+// TestTunnelGoesOnWhenWorkersAreKilled kills the workers of both NICs in turn, and upgrades them, while guests
 // send each other datagrams through the tunnel. Traffic goes on each time, no buffer of a guest is
 // lost, and none comes back twice.
-func TestGuestPortsSurvive(t *testing.T) {
+func TestTunnelGoesOnWhenWorkersAreKilled(t *testing.T) {
 	inLab(t, false, func(l *lab) {
-		s := l.onGuestPorts([2]vhosttest.NetOptions{{Merge: true, EventIdx: true}, {Merge: true, Packed: true, Indirect: true}})
+		s := onGuestPorts(l, [2]vhosttest.NetOptions{{Merge: true, EventIdx: true}, {Merge: true, Packed: true, Indirect: true}})
 		for i := range s {
 			s[i].ask(s[1-i].ip)
 		}

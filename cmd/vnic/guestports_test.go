@@ -12,141 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
 )
 
-// portConfig is a NIC whose VFs have ports of type vhost-user, at sockets in dir.
-func portConfig(t testing.TB, dir string, host, vfs, queues int, more string) (path string) {
-	t.Helper()
-	var b strings.Builder
-	fmt.Fprintf(&b, `
-nic: {host: %[1]d, name: host%[1]d}
-control: %[2]s/ctl%[1]d
-uplink: {backend: memory, name: up%[1]d, mtu: 4500, address: 10.99.0.%[1]d/24}
-rdma: {mtu: 1024}
-%[3]s
-functions:
-  - pf: 0
-    vf_count: %[4]d
-    vfs:
-`, host, dir, more, vfs)
-	for vf := 1; vf <= vfs; vf++ {
-		fmt.Fprintf(&b, "      - {vf: %d, tenant: 100, address: 192.168.%d.1%d, port: {type: vhost-user, socket: %s, queues: %d, mtu: 1500}}\n",
-			vf, 100, 10*(host-1)+vf, portSocket(dir, host, vf), queues)
-	}
-	path = filepath.Join(dir, fmt.Sprintf("host%d.yaml", host))
-	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-func portSocket(dir string, host, vf int) string {
-	return filepath.Join(dir, fmt.Sprintf("port%d.%d", host, vf))
-}
-
-// station is a guest on a port of type vhost-user, and its IP in the test's hands.
-type station struct {
-	t     testing.TB
-	guest *vhosttest.NetGuest
-	mac   [6]byte
-	ip    netip.Addr
-	gw    [6]byte // the gateway's MAC
-}
-
-func newStation(t testing.TB, dir string, host, vf int, o vhosttest.NetOptions) *station {
-	t.Helper()
-	var s *station
-	eventually(t, "the port's socket", func() error {
-		g, err := vhosttest.ConnectNet(portSocket(dir, host, vf), o)
-		if err != nil {
-			return err
-		}
-		s = &station{t: t, guest: g, ip: netip.MustParseAddr(fmt.Sprintf("192.168.100.1%d", 10*(host-1)+vf))}
-		return nil
-	})
-	t.Cleanup(func() { _ = s.guest.Kill() })
-	s.mac = macOf(host, vf)
-	return s
-}
-
-// ask finds the gateway's MAC, as ARP for a neighbour gives it.
-func (s *station) ask(other netip.Addr) {
-	s.t.Helper()
-	f := append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, s.mac[:]...)
-	f = append(f, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1)
-	f = append(append(f, s.mac[:]...), s.ip.AsSlice()...)
-	f = append(append(f, 0, 0, 0, 0, 0, 0), other.AsSlice()...)
-	eventually(s.t, "an answer to ARP", func() error {
-		s.guest.Transmit(0, vhosttest.Header{}, f)
-		for range 100 {
-			if _, r := s.receive(10 * time.Millisecond); len(r) >= 42 && r[12] == 8 && r[13] == 6 && r[21] == 2 {
-				s.gw = [6]byte(r[22:])
-				return nil
-			}
-		}
-		return fmt.Errorf("none for %v", other)
-	})
-}
-
-// receive takes the next frame, nil after a while without one.
-func (s *station) receive(limit time.Duration) (vhosttest.Header, []byte) {
-	s.t.Helper()
-	for end := time.Now().Add(limit); ; time.Sleep(50 * time.Microsecond) {
-		h, f, err := s.guest.Receive(0)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		if f != nil || time.Now().After(end) {
-			return h, f
-		}
-	}
-}
-
-// udp is a frame with a datagram to another station.
-func (s *station) udp(to netip.Addr, payload []byte) []byte {
-	f := append(s.gw[:6:6], s.mac[:]...)
-	f = append(f, 8, 0, 0x45, 0)
-	f = binary.BigEndian.AppendUint16(f, uint16(28+len(payload)))
-	f = append(f, 0, 0, 0x40, 0, 64, 17, 0, 0)
-	f = append(append(f, s.ip.AsSlice()...), to.AsSlice()...)
-	binary.BigEndian.PutUint16(f[24:], ^onesSum(f[14:34]))
-	f = append(f, 0x10, 0, 0x20, 0)
-	f = binary.BigEndian.AppendUint16(f, uint16(8+len(payload)))
-	return append(append(f, 0, 0), payload...)
-}
-
-func onesSum(b []byte) uint16 {
-	var sum uint32
-	for i := 0; i+1 < len(b); i += 2 {
-		sum += uint32(b[i])<<8 | uint32(b[i+1])
-	}
-	for sum > 0xffff {
-		sum = sum&0xffff + sum>>16
-	}
-	return uint16(sum)
-}
-
-// exchange sends datagrams one way and compares what arrives.
-func (s *station) exchange(to *station, frames int) {
-	s.t.Helper()
-	for i := range frames {
-		payload := bytes.Repeat([]byte{byte(i), byte(i >> 8)}, 1+i%700)
-		if !s.guest.Transmit(0, vhosttest.Header{}, s.udp(to.ip, payload)) {
-			s.t.Fatal("no room")
-		}
-		_, got := to.receive(20 * time.Second)
-		if len(got) < 42 || !bytes.Equal(got[42:], payload) || [6]byte(got) != to.mac || [6]byte(got[6:]) != to.gw {
-			s.t.Fatalf("frame %d: got %x", i, got[:min(len(got), 60)])
-		}
-	}
-}
-
-// TestGuestPorts has guests with rings of each kind speak to each other within a NIC: they find the
+// TestPortsCarryFramesBetweenGuests has guests with rings of each kind speak to each other within a NIC: they find the
 // gateway by ARP, and frames arrive as they were sent.
-func TestGuestPorts(t *testing.T) {
+func TestPortsCarryFramesBetweenGuests(t *testing.T) {
 	dir := t.TempDir()
 	serveOn(t, fabric.New(4500), portConfig(t, dir, 1, 4, 2, ""))
 	var all []*station
@@ -173,7 +45,7 @@ func TestGuestPorts(t *testing.T) {
 		faulty := func(want bool) {
 			t.Helper()
 			eventually(t, "what is said of the port", func() error {
-				out, err := runHere(t, "show", "functions", "-s", filepath.Join(dir, "ctl1"))
+				out, err := runHere(t, showCommand(), "functions", "-s", filepath.Join(dir, "ctl1"))
 				if err == nil && strings.Contains(out, "port: virtqueue broken by its driver: available index") != want {
 					err = fmt.Errorf("want a fault: %v\n%s", want, out)
 				}
@@ -193,14 +65,14 @@ func TestGuestPorts(t *testing.T) {
 	})
 }
 
-// TestGuestPortSet gives a function a port in its guest's memory while the NIC runs, takes it away
+// TestPortComesAndGoesAtRunTime gives a function a port in its guest's memory while the NIC runs, takes it away
 // and gives it again.
-func TestGuestPortSet(t *testing.T) {
+func TestPortComesAndGoesAtRunTime(t *testing.T) {
 	dir := t.TempDir()
 	serveOn(t, fabric.New(4500), portConfig(t, dir, 1, 2, 1, ""))
 	set := func(port string) {
 		t.Helper()
-		if out, err := runHere(t, "vf", "set", "-s", filepath.Join(dir, "ctl1"), "pf0.vf2", "port", port); err != nil {
+		if out, err := runHere(t, vfCommand(), "set", "-s", filepath.Join(dir, "ctl1"), "pf0.vf2", "port", port); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
@@ -294,11 +166,9 @@ func cutForGuest(t *testing.T, from, to *station) {
 	}
 }
 
-func macOf(host, vf int) [6]byte { return [6]byte(config.FunctionMAC(uint8(host), 0, uint16(vf))) }
-
-// TestGuestPortCalls has the NIC connect to a guest that listens, and again when the connection is
+// TestNICConnectsToAGuestThatListens has the NIC connect to a guest that listens, and again when the connection is
 // lost: the guest goes on with its rings as they are.
-func TestGuestPortCalls(t *testing.T) {
+func TestNICConnectsToAGuestThatListens(t *testing.T) {
 	dir := t.TempDir()
 	path := portConfig(t, dir, 1, 2, 1, "")
 	text, err := os.ReadFile(path)

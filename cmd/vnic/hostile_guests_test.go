@@ -21,22 +21,22 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
 
-// besieged is `vnic run` as its own process, with two guests on ports of one shard that exchange
+// attacked is `vnic run` as its own process, with two guests on ports of one shard that exchange
 // datagrams, and a third port, and attachments, for somebody hostile.
-type besieged struct {
-	t       *testing.T
-	dir     string
-	nic     *control.Client
-	was     control.NIC
-	victims [2]*station
+type attacked struct {
+	t      *testing.T
+	dir    string
+	nic    *control.Client
+	was    control.NIC
+	others [2]*station
 }
 
-// besiege has attack done to a NIC while its victims go on. No frame of theirs is late or lost, and
-// neither the process that is the NIC nor the one that supervises it is replaced.
-func besiege(t *testing.T, attack func(b *besieged)) {
+// attack harms a NIC while two guests exchange datagrams over it. None of their frames is late or
+// lost, and neither the process that is the NIC nor the one that supervises it is replaced.
+func attack(t *testing.T, harm func(b *attacked)) {
 	requireRoot(t)
 	netns.Run(t, func() {
-		dir, err := os.MkdirTemp("", "besieged") // t.TempDir may be too long for a socket
+		dir, err := os.MkdirTemp("", "attacked") // t.TempDir may be too long for a socket
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,30 +62,30 @@ func besiege(t *testing.T, attack func(b *besieged)) {
 				t.Logf("%s", said)
 			}
 		}()
-		b := &besieged{t: t, dir: dir, nic: control.NewClient(filepath.Join(dir, "ctl1"))}
+		b := &attacked{t: t, dir: dir, nic: control.NewClient(filepath.Join(dir, "ctl1"))}
 		if err := p.until(t.Context(), func(ctx context.Context) (err error) {
 			b.was, err = b.nic.NIC(ctx)
 			return err
 		}); err != nil {
 			t.Fatal(err)
 		}
-		for i := range b.victims {
-			b.victims[i] = newStation(t, dir, 1, i+1, vhosttest.NetOptions{Merge: true, EventIdx: true})
+		for i := range b.others {
+			b.others[i] = newStation(t, dir, 1, i+1, vhosttest.NetOptions{Merge: true, EventIdx: true})
 		}
-		for i, s := range b.victims {
-			s.ask(b.victims[1-i].ip)
+		for i, s := range b.others {
+			s.ask(b.others[1-i].ip)
 		}
 		b.goesOn()
-		attack(b)
+		harm(b)
 		b.goesOn()
 	})
 }
 
-// goesOn has the victims exchange datagrams, and looks at the NIC.
-func (b *besieged) goesOn() {
+// goesOn has the others exchange datagrams, and looks at the NIC.
+func (b *attacked) goesOn() {
 	b.t.Helper()
-	for i, s := range b.victims {
-		s.exchange(b.victims[1-i], 50)
+	for i, s := range b.others {
+		s.exchange(b.others[1-i], 50)
 	}
 	is, err := b.nic.NIC(b.t.Context())
 	if err != nil || is.Worker != b.was.Worker || is.PID != b.was.PID || is.Stuck != 0 {
@@ -94,7 +94,7 @@ func (b *besieged) goesOn() {
 }
 
 // maps counts the mappings of a process whose file's name holds text.
-func (b *besieged) maps(pid int, text string) (n int) {
+func (b *attacked) maps(pid int, text string) (n int) {
 	b.t.Helper()
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
@@ -109,11 +109,11 @@ func (b *besieged) maps(pid int, text string) (n int) {
 	return n
 }
 
-// TestGuestTakesAddressSpace: a front end announces more memory than a process can address, by
+// TestGuestCannotTakeAllAddressSpace: a front end announces more memory than a process can address, by
 // regions of a file that costs nothing. It is refused, and others get in; the process that
 // supervises maps nothing at all.
-func TestGuestTakesAddressSpace(t *testing.T) {
-	besiege(t, func(b *besieged) {
+func TestGuestCannotTakeAllAddressSpace(t *testing.T) {
+	attack(t, func(b *attacked) {
 		fd, err := unix.MemfdCreate("greedy", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 		if err != nil {
 			t.Fatal(err)
@@ -173,7 +173,7 @@ const (
 
 // crowd begins to send on the hostile guest's port, over and over, chains that begin with a
 // descriptor each.
-func (b *besieged) crowd(desc func(i int) (addr uint64, size uint32, flags, next uint16)) *crowd {
+func (b *attacked) crowd(desc func(i int) (addr uint64, size uint32, flags, next uint16)) *crowd {
 	b.t.Helper()
 	c := &crowd{Frontend: b.reach(portSocket(b.dir, 1, 3))}
 	var err error
@@ -234,10 +234,10 @@ func (c *crowd) fill() {
 	_, _ = unix.Write(c.kick, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 }
 
-// TestGuestCrowdsItsRing: a driver fills the largest ring there is with what takes the device long
+// TestCrowdedRingDoesNotHoldUpOthers: a driver fills the largest ring there is with what takes the device long
 // and is no frame, again and again. Others' frames go on.
-func TestGuestCrowdsItsRing(t *testing.T) {
-	besiege(t, func(b *besieged) {
+func TestCrowdedRingDoesNotHoldUpOthers(t *testing.T) {
+	attack(t, func(b *attacked) {
 		for name, desc := range map[string]func(i int) (uint64, uint32, uint16, uint16){
 			"short frames": func(int) (uint64, uint32, uint16, uint16) { return 0, 20, 0, 0 },
 			"empty descriptors": func(i int) (uint64, uint32, uint16, uint16) {
@@ -280,7 +280,7 @@ func TestGuestCrowdsItsRing(t *testing.T) {
 }
 
 // reach is a front end that has said nothing yet.
-func (b *besieged) reach(socket string) *vhosttest.Frontend {
+func (b *attacked) reach(socket string) *vhosttest.Frontend {
 	b.t.Helper()
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
@@ -292,7 +292,7 @@ func (b *besieged) reach(socket string) *vhosttest.Frontend {
 }
 
 // client passes so much memory, and returns the status of the answer.
-func (b *besieged) client(fd int, size uint64) uint32 {
+func (b *attacked) client(fd int, size uint64) uint32 {
 	b.t.Helper()
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(b.dir, "client"), Net: "unix"})
 	if err != nil {

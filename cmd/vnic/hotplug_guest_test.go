@@ -57,7 +57,7 @@ func TestLongHotPlug(t *testing.T) {
 	withPort := writeQEMUConfig(t, fmt.Sprintf(hotPlugConfig, ", port: {mode: bridged, name: vp2, mac: '02:56:50:01:00:02'}", socket))
 	serveOn(t, fabric.New(4500), writeQEMUConfig(t, fmt.Sprintf(hotPlugConfig, "", socket)))
 	vnic := func(args ...string) (string, error) {
-		return runHere(t, slices.Insert(args, 1, "-c", withPort, "--guest", "1001")...)
+		return runHere(t, qemuCommand(), append([]string{"-c", withPort, "--guest", "1001"}, args[1:]...)...)
 	}
 	netns.Run(t, func() {
 		if out, err := exec.Command("ip", "tuntap", "add", "vp2g", "mode", "tap").CombinedOutput(); err != nil {
@@ -101,7 +101,7 @@ func TestLongHotPlug(t *testing.T) {
 			t.Errorf("%+v", before)
 		}
 		devices(t, before, "pf0.vf1 ivshmem-doorbell 08.0", "vsock vhost-user-vsock-pci 01.0")
-		if out, err := runHere(t, "vf", "set", "-s", socket+".control", "pf0.vf4", "enable", "tenant", "100", "address", "192.168.100.14", "guest", "cid:1001"); err != nil {
+		if out, err := runHere(t, vfCommand(), "set", "-s", socket+".control", "pf0.vf4", "enable", "tenant", "100", "address", "192.168.100.14", "guest", "cid:1001"); err != nil {
 			t.Fatalf("%v %s", err, out)
 		}
 		out, err := vnic("qemu", "plug", "pf0.vf2", "pf0.vf4")

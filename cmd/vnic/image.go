@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
@@ -134,6 +133,20 @@ func (o *imageOptions) put() (files []image.Put, err error) {
 	return files, nil
 }
 
+// bootFiles returns the kernel and the initial RAM disk in a folder that vnic image made, and the size of
+// the RAM disk.
+func bootFiles(folder string) (kernel, initrd string, size int64, err error) {
+	kernel, initrd = filepath.Join(folder, imageUnpacked), filepath.Join(folder, imageInitrd)
+	if _, err := os.Stat(kernel); err != nil {
+		kernel = filepath.Join(folder, imageKernel)
+	}
+	st, err := os.Stat(initrd)
+	if err != nil {
+		return "", "", 0, err
+	}
+	return kernel, initrd, st.Size(), nil
+}
+
 // copyKernel copies a kernel into a guest's folder and replaces the one there.
 func copyKernel(k image.Kernel, dir string) error {
 	if err := copyFile(k.Image, filepath.Join(dir, imageKernel)); err != nil {
@@ -161,53 +174,4 @@ func copyFile(from, to string) (err error) {
 	}
 	_, err = io.Copy(out, in)
 	return errors.Join(err, out.Close())
-}
-
-// imageArgs are kernel arguments that make the kernel fast and make QEMU exit when the guest ends.
-const imageArgs = "console=ttyS0 panic=-1 loglevel=4 random.trust_cpu=on mitigations=off no_timer_check"
-
-// boot checks --disk and sets the options that --image and --share imply.
-func (o *qemuOptions) boot() error {
-	if o.line.Share != "" {
-		st, err := os.Stat(o.line.Share)
-		if err != nil || !st.IsDir() {
-			return fmt.Errorf("--share %s: no folder of that name; make it first", o.line.Share)
-		}
-	}
-	switch f := o.line.DiskFormat; {
-	case f != "" && f != qemu.DiskRaw && f != qemu.DiskQcow2:
-		return usagef("--disk-format %s: want %s or %s", f, qemu.DiskRaw, qemu.DiskQcow2)
-	case f != "" && o.line.Disk == "":
-		return usagef("--disk-format is of --disk")
-	}
-	if o.image == "" {
-		if o.exec != "" {
-			return usagef("--exec is for --image; for a kernel of your own write the command after -- in --append")
-		}
-		return nil
-	}
-	if o.line.Kernel != "" || o.line.Initrd != "" || o.line.Disk != "" {
-		return usagef("--image has a kernel and a RAM disk: leave out --kernel, --initrd and --disk")
-	}
-	o.line.Kernel, o.line.Initrd = filepath.Join(o.image, imageUnpacked), filepath.Join(o.image, imageInitrd)
-	if _, err := os.Stat(o.line.Kernel); err != nil {
-		o.line.Kernel = filepath.Join(o.image, imageKernel)
-	}
-	st, err := os.Stat(o.line.Initrd)
-	if err != nil {
-		return fmt.Errorf("--image %s: no guest there: make one with vnic image --out %[1]s", o.image)
-	}
-	if least := 3 * st.Size(); o.line.Memory < least {
-		return usagef("--memory: %d MiB are too little for an image of %d MiB, which is unpacked in memory; give it %d MiB or more", o.line.Memory>>20, st.Size()>>20, least>>20)
-	}
-	words := append([]string{imageArgs}, strings.Fields(o.line.Append)...)
-	if o.exec != "" {
-		if strings.ContainsAny(o.exec, "\"'") {
-			return usagef("--exec %q: quotes do not survive the kernel's command line; put the command into a script in the shared folder, and write /bin/sh /share/SCRIPT", o.exec)
-		}
-		words = append(append(words, "--"), strings.Fields(o.exec)...)
-	}
-	o.line.Append = strings.Join(words, " ")
-	o.line.Extra = append([]string{"-no-reboot"}, o.line.Extra...)
-	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,31 +27,6 @@ functions:
 attach:
   - {type: vhost-user, socket: %[1]s/g1.sock, cid: 1001}
 `
-
-// console is what a guest prints; it can be waited for.
-type console struct {
-	out io.Reader
-	all bytes.Buffer
-	new int // where what was not waited for begins
-}
-
-// until reads to what a guest is to print.
-func (c *console) until(t *testing.T, what string) string {
-	t.Helper()
-	buf := make([]byte, 4096)
-	for {
-		if at := bytes.Index(c.all.Bytes()[c.new:], []byte(what)); at >= 0 {
-			said := string(c.all.Bytes()[c.new : c.new+at+len(what)])
-			c.new += at + len(what)
-			return said
-		}
-		n, err := c.out.Read(buf)
-		c.all.Write(buf[:n])
-		if err != nil {
-			t.Fatalf("%v before %q:\n%s", err, what, &c.all)
-		}
-	}
-}
 
 // TestLongGuestImage makes a guest by vnic image and boots it as vnic qemu says, with a port and a
 // shared folder: a shell on the console, which Ctrl-C reaches, an address and an MTU by DHCP, the
@@ -81,7 +55,7 @@ func TestLongGuestImage(t *testing.T) {
 	if code != 0 || !strings.Contains(out, `"name": "strace"`) || !strings.Contains(out, `"name": "iperf3"`) {
 		t.Fatalf("exit status %d, %s\n%s", code, out, stderr)
 	}
-	qemu := []string{"qemu", "-c", config, "--guest", "1001", "--accel", "tcg", "--image", guest, "--share", share}
+	boot := []string{"qemu", "-c", config, "--guest", "1001", "--accel", "tcg", "--image", guest, "--share", share}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	netns.Run(t, func() {
@@ -107,7 +81,7 @@ func TestLongGuestImage(t *testing.T) {
 		if _, stderr, code := run(t, "wait", "-s", filepath.Join(dir, "control")); code != 0 {
 			t.Fatal(stderr)
 		}
-		line, err := runHere(t, qemu...)
+		line, err := runHere(t, qemuCommand(), boot[1:]...)
 		_, tap, found := strings.Cut(line, "its port: ")
 		if err != nil || !found {
 			t.Fatalf("%v %s", err, line)
@@ -116,7 +90,7 @@ func TestLongGuestImage(t *testing.T) {
 		if out, err := exec.Command("sh", "-c", tap).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v %s", tap, err, out)
 		}
-		cmd := exec.CommandContext(ctx, vnic(t), append(qemu, "--run")...)
+		cmd := exec.CommandContext(ctx, vnic(t), append(boot, "--run")...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		in, err1 := cmd.StdinPipe()
 		said, err2 := cmd.StdoutPipe()
@@ -159,7 +133,7 @@ func TestLongGuestImage(t *testing.T) {
 			t.Errorf("%q, %v", b, err)
 		}
 
-		cmd = exec.CommandContext(ctx, vnic(t), append(qemu, "--run", "--exec", "guest info --samples 0")...)
+		cmd = exec.CommandContext(ctx, vnic(t), append(boot, "--run", "--exec", "guest info --samples 0")...)
 		text, err := cmd.CombinedOutput()
 		if err != nil || !bytes.Contains(text, []byte("h1.pf0.vf1")) {
 			t.Errorf("%v %s", err, text)

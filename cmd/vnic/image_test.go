@@ -8,9 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// TestImageKernel: a guest's folder has the kernel unpacked, too, if there is one, and --image boots
+// TestImageReplacesTheKernel: a guest's folder has the kernel unpacked, too, if there is one, and --image boots
 // that. What another kernel left there goes.
-func TestImageKernel(t *testing.T) {
+func TestImageReplacesTheKernel(t *testing.T) {
 	dir := t.TempDir()
 	from := func(name string) string {
 		t.Helper()
@@ -35,12 +35,12 @@ func TestImageKernel(t *testing.T) {
 		if err := copyKernel(c.k, dir); err != nil {
 			t.Fatal(err)
 		}
-		o := qemuOptions{image: dir}
-		if err := o.boot(); err != nil {
+		kernel, _, _, err := bootFiles(dir)
+		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := os.ReadFile(o.line.Kernel)
-		if got := filepath.Base(o.line.Kernel) + " " + string(b); err != nil || got != c.boots {
+		b, err := os.ReadFile(kernel)
+		if got := filepath.Base(kernel) + " " + string(b); err != nil || got != c.boots {
 			t.Errorf("%+v boots %q, %v", c.k, got, err)
 		}
 		if b, err = os.ReadFile(filepath.Join(dir, "vmlinuz")); err != nil || string(b) != "packed" {

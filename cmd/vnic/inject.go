@@ -2,11 +2,11 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding"
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -89,7 +89,8 @@ type linkField struct {
 }
 
 func (v *linkField) String() string { return v.text }
-func (v *linkField) Type() string   { return v.kind }
+
+func (v *linkField) Type() string { return v.kind }
 
 // Set implements pflag.Value.
 func (v *linkField) Set(text string) (err error) {
@@ -141,41 +142,11 @@ func readJSON[T any](text string) (any, error) {
 	return v, nil
 }
 
-func printUplinks(w io.Writer, v any) {
-	fmt.Fprintln(w, "UPLINK\tADDRESS\tMTU\tDIR\tIMPAIRMENT\tPACKETS\tDELIVERED\tLOST\tDUPLICATED\tREORDERED\tCORRUPTED\tMARKED\tOVERFLOWED")
-	for _, u := range v.([]control.Uplink) {
-		for _, d := range []struct {
-			name string
-			control.Direction
-		}{{"rx", u.RX}, {"tx", u.TX}} {
-			c := d.Counts
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", u.Name, u.Addr, u.MTU, d.name, describeImpairment(d.Impairment),
-				c.Packets, c.Delivered, c.Lost, c.Duplicated, c.Reordered, c.Corrupted, c.Marked, c.Overflowed)
-		}
+// completeUplinks offers the uplinks of the NIC.
+var completeUplinks = fromNIC(func(ctx context.Context, c *control.Client) (names []string) {
+	n, _ := c.NIC(ctx)
+	for _, u := range n.Uplinks {
+		names = append(names, u.Name)
 	}
-}
-
-// describeImpairment describes an impairment in the words of the flags of `vnic inject link`.
-func describeImpairment(i control.Impairment) string {
-	var s []string
-	add := func(name string, value any, zero bool) {
-		if !zero {
-			s = append(s, fmt.Sprintf("%s %v", name, value))
-		}
-	}
-	if i.Down {
-		s = append(s, "down")
-	}
-	add("loss", config.Share(i.Loss), i.Loss == 0)
-	add("duplicate", config.Share(i.Duplicate), i.Duplicate == 0)
-	add("reorder", fmt.Sprintf("%v by %v", config.Share(i.Reorder), time.Duration(i.ReorderDelayNS)), i.Reorder == 0)
-	add("corrupt", config.Share(i.Corrupt), i.Corrupt == 0)
-	add("mark", config.Share(i.Mark), i.Mark == 0)
-	add("delay", time.Duration(i.DelayNS), i.DelayNS == 0)
-	add("jitter", time.Duration(i.JitterNS), i.JitterNS == 0)
-	add("rate", config.Rate(i.Rate), i.Rate == 0)
-	if len(s) == 0 {
-		return "none"
-	}
-	return fmt.Sprintf("%s (seed %d)", strings.Join(s, ", "), i.Seed)
-}
+	return names
+})

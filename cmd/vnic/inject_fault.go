@@ -197,3 +197,13 @@ func describeRule(r *fault.Rule) string {
 	}
 	return strings.Join(s, ", ")
 }
+
+// completeFaults offers the kinds of faults.
+var completeFaults = words(faultNames()...)
+
+func faultNames() (names []string) {
+	for _, k := range fault.Kinds() {
+		names = append(names, string(k))
+	}
+	return names
+}

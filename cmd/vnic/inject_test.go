@@ -9,9 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 )
 
-// TestInjectLink makes an uplink bad under load by the command line, and good
+// TestInjectImpairsALink makes an uplink bad under load by the command line, and good
 // again; the work is done all the same.
-func TestInjectLink(t *testing.T) {
+func TestInjectImpairsALink(t *testing.T) {
 	inLab(t, false, func(l *lab) {
 		l.start(0)
 		l.start(1)
@@ -56,9 +56,9 @@ func TestInjectLink(t *testing.T) {
 	})
 }
 
-// TestInjectFault gives functions faults by the command line, under load where the
+// TestInjectFailsOperationsOfAFunction gives functions faults by the command line, under load where the
 // work is done all the same, and takes them back.
-func TestInjectFault(t *testing.T) {
+func TestInjectFailsOperationsOfAFunction(t *testing.T) {
 	inLab(t, false, func(l *lab) {
 		l.start(0)
 		l.start(1)

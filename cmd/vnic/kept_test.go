@@ -17,7 +17,7 @@ import (
 // those that guests of the configuration can have, where the configuration has them, and no others.
 func TestSupervisorChoosesPaths(t *testing.T) {
 	dir := t.TempDir()
-	k := &outlasting{attach: []config.Attach{
+	k := &resources{attach: []config.Attach{
 		{Type: config.AttachVhostUser, CID: 1001, Socket: filepath.Join(dir, "g.sock")},
 		{Type: config.AttachVfioUser, CID: 1002, Socket: filepath.Join(dir, "f.sock")},
 	}}

@@ -90,7 +90,7 @@ func TestInsideKernelVsock(t *testing.T) {
 			}
 			verified, done := 0, false
 			for line := range bytes.Lines(out.Bytes()) {
-				l, err := workload.DecodeLine(line)
+				l, err := workload.DecodeOutput(line)
 				if err != nil {
 					t.Error(err)
 				}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
@@ -136,24 +135,33 @@ func TestRevokeCuts(t *testing.T) {
 	})
 }
 
-// TestVersion: a program that was built without the Makefile knows its version from Go.
-func TestVersion(t *testing.T) {
-	if out, _, code := run(t, "version"); code != 0 || !strings.HasPrefix(out, "vnic ") || !strings.Contains(out, ", go1.") {
-		t.Errorf("exit status %d: %s", code, out)
+func TestKeysInitOverwritesNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "keys")
+	args := []string{"keys", "init", "--dir", dir, "--domain", "lab", "1", "2"}
+	stdout, stderr, code := run(t, args...)
+	if want := fmt.Sprintf("host 1: vnic://lab/host/1 in %[1]s\nhost 2: vnic://lab/host/2 in %[1]s\n", dir); code != 0 || stdout != want {
+		t.Fatalf("exit status %d, %q, %q", code, stdout, stderr)
 	}
-	info := func(module string, settings ...debug.BuildSetting) *debug.BuildInfo {
-		return &debug.BuildInfo{GoVersion: "go1.26", Main: debug.Module{Version: module}, Settings: settings}
-	}
-	revision := debug.BuildSetting{Key: "vcs.revision", Value: "0123456789abcdef"}
-	for want, got := range map[string]built{
-		"1.0":                versionOf("1.0", info("v0.9", revision)),
-		"v0.9":               versionOf(unknownVersion, info("v0.9", revision)),
-		"0123456789ab":       versionOf(unknownVersion, info("(devel)", revision)),
-		"0123456789ab-dirty": versionOf(unknownVersion, info("", revision, debug.BuildSetting{Key: "vcs.modified", Value: "true"})),
-		unknownVersion:       versionOf(unknownVersion, info("(devel)")),
-	} {
-		if got.Version != want {
-			t.Errorf("%+v, want %s", got, want)
+	before := map[string]string{}
+	for _, name := range []string{"ca.pem", "ca.key", "host-1.pem", "host-1.key", "host-2.pem", "host-2.key"} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
 		}
+		before[name] = string(b)
+		if st, err := os.Stat(filepath.Join(dir, name)); strings.HasSuffix(name, ".key") && (err != nil || st.Mode().Perm() != 0o600) {
+			t.Errorf("%s: %v, %v", name, st.Mode(), err)
+		}
+	}
+	if _, stderr, code = run(t, args...); code != 1 || !strings.Contains(stderr, dir) || !strings.Contains(stderr, "exists") {
+		t.Errorf("again: exit status %d, %q", code, stderr)
+	}
+	for name, was := range before {
+		if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(b) != was {
+			t.Errorf("%s was changed, %v", name, err)
+		}
+	}
+	if _, stderr, code = run(t, "keys", "init", "--dir", dir, "256"); code != exitUsage || stderr != `vnic: host "256": a host number is 1 to 255`+"\n" {
+		t.Errorf("exit status %d, %q", code, stderr)
 	}
 }

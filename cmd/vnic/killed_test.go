@@ -1,82 +1,9 @@
 package main
 
-import (
-	"bytes"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
-	"syscall"
-	"testing"
-)
+import "testing"
 
-// TestKilledTestsLeaveNothing: when tests are killed, the NICs, clients and guests that they
-// started end too, and with them their network namespaces, TAPs and bridges, which nothing else
-// holds.
 func TestKilledTestsLeaveNothing(t *testing.T) {
 	requireGuests(t)
-	for name, want := range map[string]struct {
-		program string
-		running int
-	}{
-		"TestClientsSurvive":    {"guest\x00workload", 2},
-		"TestGuestsSurvive":     {"qemu-system-", 2},
-		"TestDemoGuests":        {"qemu-system-", 2},
-		"TestLongQEMULineBoots": {"qemu-system-", 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			temp, err := os.MkdirTemp("", "vk-") // t.TempDir is too long for sockets
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer os.RemoveAll(temp)
-			entry := fmt.Sprintf("VNIC_KILLED_TEST=%d-%s", os.Getpid(), name)
-			cmd := exec.Command(os.Args[0], "-test.run", "^"+name+"$")
-			cmd.Env = append(os.Environ(), entry, "TMPDIR="+temp)
-			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-			var out bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &out, &out
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			ended := make(chan struct{})
-			go func() {
-				_ = cmd.Wait()
-				close(ended)
-			}()
-			eventually(t, want.program, func() error {
-				select {
-				case <-ended:
-					t.Fatalf("it ended:\n%s", out.Bytes())
-				default:
-				}
-				if n := running(entry, want.program); n < want.running {
-					return fmt.Errorf("%d run", n)
-				}
-				return nil
-			})
-			if err := cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			<-ended
-			eventually(t, "nothing left", func() error {
-				if pids := marked(entry); len(pids) > 0 {
-					return fmt.Errorf("processes %v", pids)
-				}
-				return nil
-			})
-		})
-	}
-}
-
-// running counts the processes with an environment entry whose command line has a text.
-func running(entry, text string) (n int) {
-	for _, pid := range marked(entry) {
-		line, _ := os.ReadFile(filepath.Join("/proc", fmt.Sprint(pid), "cmdline"))
-		if strings.Contains(string(line), text) {
-			n++
-		}
-	}
-	return n
+	t.Run("clients", func(t *testing.T) { killedLeavesNothing(t, "TestClientsSurvive", "guest\x00workload", 2) })
+	t.Run("guests", func(t *testing.T) { killedLeavesNothing(t, "TestGuestsSurvive", "qemu-system-", 2) })
 }

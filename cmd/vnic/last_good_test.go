@@ -7,18 +7,15 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/falcon-vnic/vnic/device/config"
 )
 
 // configure writes host i's configuration anew, with parts replaced.
-func (l *lab) configure(i int, oldnew ...string) {
+func configure(l *lab, i int, oldnew ...string) {
 	l.t.Helper()
 	if err := l.hosts[i].writeConfig(); err != nil {
 		l.t.Fatal(err)
@@ -53,7 +50,7 @@ func TestUpgradeRefused(t *testing.T) {
 			// Only the worker finds these out: the check of the configuration takes no ports.
 			{[]string{"listen: " + h.CM, "listen: " + l.hosts[1].CM}, "cm.listen: " + l.hosts[1].CM + ": address already in use: another process listens there"},
 		} {
-			l.configure(0, tt.change...)
+			configure(l, 0, tt.change...)
 			if strings.Contains(tt.want, "in use") {
 				l.start(1)
 			}
@@ -76,7 +73,7 @@ func TestUpgradeRefused(t *testing.T) {
 		l.nic(0, n.Worker)
 		l.joined()
 		l.works()
-		l.configure(0)
+		configure(l, 0)
 		if out, errs, code := run(t, "upgrade", "-s", h.Control); code != 0 {
 			t.Errorf("exit status %d: %s%s", code, out, errs)
 		}
@@ -169,7 +166,7 @@ func TestGoesOnWithout(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		l.configure(0, "log:", "capture: {file: "+disk+"/x.pcapng, mode: both}\npsp: {keylog: "+disk+"/keys}\nmetrics: {listen: '"+metricsAddress+"'}\nlog:")
+		configure(l, 0, "log:", "capture: {file: "+disk+"/x.pcapng, mode: both}\npsp: {keylog: "+disk+"/keys}\nmetrics: {listen: '"+metricsAddress+"'}\nlog:")
 		l.start(0)
 		l.start(1)
 		l.joined()
@@ -224,89 +221,4 @@ func TestGoesOnWithout(t *testing.T) {
 		l.joined()
 		l.works()
 	})
-}
-
-// TestCheckMachine: --check finds what the machine does not have, --check=file looks at the file
-// alone.
-func TestCheckMachine(t *testing.T) {
-	const all = "../../device/config/testdata/every-key.yaml"
-	_, errs, code := run(t, "run", "--check", "-c", all)
-	for _, want := range []string{
-		`configuration ` + all + ` is valid, but not for this machine`,
-		`uplink.bridge: bridge "vbr0" does not exist`, `pf0.vf1.port.bridge: bridge "gbr1" does not exist`,
-		`pf0.vf2.port.netns: network namespace "box2"`, `cm.identity: `, `psp.keylog: `,
-	} {
-		if code != 1 || !strings.Contains(errs, want) {
-			t.Errorf("exit status %d, no %q in\n%s", code, want, errs)
-		}
-	}
-	file := filepath.Join(t.TempDir(), "nic.yaml")
-	for text, want := range map[string]string{
-		"control: /run/" + strings.Repeat("x", 120):             "has 125 characters; use at most 99",
-		"credits: {nic: {request_packet_tx: 0}}":                "credits.nic.request_packet_tx: 0 is less than one packet of 4096 bytes needs, so work would wait for ever; use 1 or more",
-		"functions: [{pf: 0, credits: {request_buffer_tx: 1}}]": "functions[0].credits.request_buffer_tx: 1 is less than one packet of 4096 bytes needs, so work would wait for ever; use 33 or more",
-		"functions: [{pf: 0, limits: {qp: 0}}]":                 "functions[0].limits.qp: 0 is out of range; use 1 to 65534",
-		"credits: {connection: {data_buffer_tx: 32}}":           "credits.connection.data_buffer_tx: 32 is less",
-		"functions: [{pf: 0, tenant: 1, address: 10.1.0.1}, {pf: 1, tenant: 1, address: 10.1.0.2, guarantee: {request_packet_tx: 1024}}]\ncredits: {host: {request_packet_tx: 1024}}": "guarantees leave 0 of 1024 to a function that has none; a packet needs 1",
-		"cm: {listen: '127.0.0.1:1', identity: x}\npeers: [{host: 2, underlay: 10.0.0.2, cm: '127.0.0.1:2', identity: lab, tenants: [1]}]":                                            `peers[0].identity: "lab" is no identity; write the URI in the peer's certificate, as vnic://lab/host/2`,
-		"cm: {listen: '127.0.0.1:1', identity: x}\npeers: [{host: 2, underlay: 10.0.0.2, cm: '127.0.0.1:2', identity: 'vnic://lab/host/3', tenants: [1]}]":                            `is that of host 3, the peer is host 2`,
-	} {
-		if err := os.WriteFile(file, []byte("nic: {host: 1}\nuplink: {name: up, address: 10.0.0.1/24}\n"+text+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if _, errs, code := run(t, "run", "--check=file", "-c", file); code != 1 || !strings.Contains(errs, want) {
-			t.Errorf("%s\nexit status %d: %swant %q", text, code, errs, want)
-		}
-	}
-	if _, errs, code := run(t, "run", "--check=files", "-c", file); code != 2 || !strings.Contains(errs, "write --check, or --check=file") {
-		t.Errorf("exit status %d: %s", code, errs)
-	}
-}
-
-// TestChangesThatNeedARestart: the refusal of an upgrade names what has changed, and nothing else;
-// what a worker can take over is no such change.
-func TestChangesThatNeedARestart(t *testing.T) {
-	of := func(text string) shape {
-		t.Helper()
-		cfg, err := config.Parse([]byte("nic: {host: 1}\n" + text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := shapeOf(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	const (
-		up    = "uplink: {name: u, address: 10.0.0.1/24}\n"
-		guest = "attach: [{type: vhost-user, socket: /g.sock, cid: 3}]\n"
-		vf    = "functions: [{pf: 0, vfs: [{vf: 1, tenant: 1, address: 10.1.0.1, port: {name: p}}]}]\n"
-	)
-	for _, c := range []struct {
-		was, is string
-		want    []string
-	}{
-		{up + guest + vf, up + guest + vf, nil},
-		{up, up + "log: {level: debug}\nmetrics: {listen: 127.0.0.1:9470}\n", nil},
-		{up, "uplink: {name: u, address: 10.0.0.1/24, queues: 4}\n", []string{`uplink.queues was "1" and is "4"`}},
-		{up, up + "control: /c\n", []string{`control was "" and is "/c"`}},
-		{up, up + guest, []string{"the attachment with socket /g.sock (type vhost-user, cid 3) is new"}},
-		{up + guest, up, []string{"the attachment with socket /g.sock (type vhost-user, cid 3) is gone"}},
-		{
-			up + strings.Replace(guest, "cid: 3", "cid: 4", 1), up + guest,
-			[]string{`the attachment with socket /g.sock was "type vhost-user, cid 4" and is "type vhost-user, cid 3"`},
-		},
-		{
-			up + guest + "functions: [{pf: 0, vfs: [{vf: 1, tenant: 1, address: 10.1.0.1, guest: {cid: 3}}]}]\n",
-			up + strings.Replace(guest, "cid: 3", "cid: 3, windows: true", 1) + "functions: [{pf: 0, vfs: [{vf: 1, tenant: 1, address: 10.1.0.1, guest: {cid: 3}}]}]\n",
-			[]string{"h1.pf0.vf1 of the guest with cid 3 (socket /g.pf0.vf1) is new"},
-		},
-		{up + vf, up + strings.Replace(vf, "name: p", "name: p, netns: x", 1), []string{`the port with TAP p was "netns \"\"" and is "netns \"x\""`}},
-		{up + vf, up + strings.Replace(vf, "name: p", "name: p, mtu: 1400", 1), nil},
-	} {
-		if got := of(c.was).changes(of(c.is)); !slices.Equal(got, c.want) {
-			t.Errorf("%s%q, want %q", c.is, got, c.want)
-		}
-	}
 }

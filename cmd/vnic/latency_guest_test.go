@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/falcon-vnic/vnic/guestlib"
-	"github.com/falcon-vnic/vnic/guestlib/workload"
+	"github.com/falcon-vnic/vnic/guestlib/perf"
 )
 
 // TestLongQEMULineBoots runs the printed line as a shell would and lets the guest say
@@ -76,7 +76,7 @@ func infoInGuest(tb testing.TB, ctx context.Context, config string, g guestFiles
 
 // guestCosts boots the two guests of a configuration and lets the first measure what the device
 // costs it by paths, and at last by the best. first and second are the URLs of their functions.
-func guestCosts(tb testing.TB, ctx context.Context, config string, g guestFiles, first, second string, paths ...string) []workload.Cost {
+func guestCosts(tb testing.TB, ctx context.Context, config string, g guestFiles, first, second string, paths ...string) []perf.Cost {
 	tb.Helper()
 	serveConfig(tb, config)
 	g.iommu = true
@@ -84,13 +84,13 @@ func guestCosts(tb testing.TB, ctx context.Context, config string, g guestFiles,
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
-		_, err := bootPrinted(tb, ctx, config, g, 1002, "guest", "latency", "--second", "--peer", "192.168.100.11", "--device", second)
+		_, err := bootPrinted(tb, ctx, config, g, 1002, "guest", "perf", "doorbell", "--wait", "2m", "--device", second)
 		if err != nil {
 			cancel()
 		}
 		ended <- err
 	}()
-	said, err := bootPrinted(tb, ctx, config, g, 1001, "guest", "latency", "--json", "--first", "--peer", "192.168.100.13", "--device", first)
+	said, err := bootPrinted(tb, ctx, config, g, 1001, "guest", "perf", "doorbell", "192.168.100.13", "--json", "--wait", "2m", "--device", first)
 	if err != nil {
 		cancel()
 	}
@@ -101,7 +101,7 @@ func guestCosts(tb testing.TB, ctx context.Context, config string, g guestFiles,
 }
 
 // ivshmemCosts is guestCosts of functions with windows, over vsock alone and then over those.
-func ivshmemCosts(tb testing.TB, ctx context.Context, g guestFiles) []workload.Cost {
+func ivshmemCosts(tb testing.TB, ctx context.Context, g guestFiles) []perf.Cost {
 	tb.Helper()
 	config := writeQEMUConfig(tb, fmt.Sprintf(qemuGuestConfig, tb.TempDir(), true))
 	return guestCosts(tb, ctx, config, g, "vsock://2:7000?function=pf0.vf1", "vsock://2:7000", "vsock", "ivshmem-msix")
@@ -127,4 +127,9 @@ func BenchmarkGuestLatency(b *testing.B) {
 		b.ReportMetric(window.Write64US, "guest/write64_shadow_us")
 		b.ReportMetric(messages.Write64US/window.Write64US, "guest/write64_shadow_over_vsock")
 	}
+}
+
+func TestKilledGuestLeavesNothing(t *testing.T) {
+	requireGuests(t)
+	killedLeavesNothing(t, "TestLongQEMULineBoots", "qemu-system-", 1)
 }

@@ -34,18 +34,9 @@ func main() {
 
 // command returns the whole command tree.
 func command() *cobra.Command {
-	root := &cobra.Command{
-		Use:           "vnic",
-		Short:         "a software NIC for QEMU guests: RDMA over Falcon in PSP tunnel mode",
-		Version:       thisVersion().Version,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-	}
-	root.AddCommand(
+	return root(thisVersion().Version,
 		runCommand(), waitCommand(), upgradeCommand(), demoCommand(), keysCommand(), showCommand(), topCommand(), vfCommand(),
 		injectCommand(), captureCommand(), traceCommand(), simCommand(), qemuCommand(), imageCommand(), guestCommand(),
 		bareConformCommand(), explainCommand(), versionCommand(),
 	)
-	strict(root)
-	return root
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,9 +23,18 @@ uplink: {backend: memory, name: up1, mtu: 4500, address: 10.99.0.1/24}
 functions: [{pf: 0}]
 `
 
-// TestReadiness follows one NIC from its start to its end: as a service manager
+// waitHere runs vnic wait.
+func waitHere(args ...string) error {
+	c := waitCommand()
+	c.SetArgs(args)
+	c.SilenceUsage, c.SilenceErrors = true, true
+	c.SetErr(io.Discard)
+	return c.Execute()
+}
+
+// TestServiceManagerHearsOfStartAndEnd follows one NIC from its start to its end: as a service manager
 // and as somebody who waits sees it.
-func TestReadiness(t *testing.T) {
+func TestServiceManagerHearsOfStartAndEnd(t *testing.T) {
 	dir := t.TempDir()
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
 	if err != nil {
@@ -34,7 +45,7 @@ func TestReadiness(t *testing.T) {
 	expect := func(want string) {
 		t.Helper()
 		b := make([]byte, 100)
-		if err := manager.SetReadDeadline(time.Now().Add(testTime)); err != nil {
+		if err := manager.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := manager.Read(b); err != nil || string(b[:n]) != want {
@@ -43,10 +54,14 @@ func TestReadiness(t *testing.T) {
 	}
 
 	socket := filepath.Join(dir, "ctl")
-	if out, err := runHere(t, "wait", "-s", socket, "--timeout", "50ms"); err == nil || !strings.Contains(err.Error(), "does not exist") {
-		t.Fatalf("nobody there: %v %s", err, out)
+	if err := waitHere("-s", socket, "--timeout", "50ms"); err == nil || !strings.Contains(err.Error(), "does not exist") {
+		t.Fatalf("nobody there: %v", err)
 	}
-	cfg, err := config.Load(writeQEMUConfig(t, strings.ReplaceAll(notifyTestConfig, "CONTROL", socket)))
+	path := filepath.Join(dir, "nic.yaml")
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(notifyTestConfig, "CONTROL", socket)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,8 +71,7 @@ func TestReadiness(t *testing.T) {
 	}
 	waited := make(chan error, 1)
 	go func() { // from before the start
-		_, err := runHere(t, "wait", "-s", socket)
-		waited <- err
+		waited <- waitHere("-s", socket)
 	}()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -75,7 +89,7 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-func TestNotifyWithoutManager(t *testing.T) {
+func TestNotifyNeedsNoServiceManager(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	if err := notify("READY=1"); err != nil {
 		t.Fatal(err)
@@ -84,7 +98,7 @@ func TestNotifyWithoutManager(t *testing.T) {
 	if err := notify("READY=1"); err == nil || !strings.Contains(err.Error(), "NOTIFY_SOCKET") {
 		t.Fatal(err)
 	}
-	if _, err := runHere(t, "wait", "--timeout", "0s"); err == nil {
+	if err := waitHere("--timeout", "0s"); err == nil {
 		t.Fatal("a wait of no time was accepted")
 	}
 }

@@ -98,22 +98,6 @@ func quotes(shown string) *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^` + strings.Join(lines, ""))
 }
 
-var blanks = regexp.MustCompile("  +")
-
-// requireIn checks that what a page promises came, in this order. How wide the columns of a table
-// are says nothing: the length of the version alone changes it.
-func requireIn(t *testing.T, said string, want ...string) {
-	t.Helper()
-	rest := blanks.ReplaceAllString(said, " ")
-	for _, w := range want {
-		_, after, ok := strings.Cut(rest, w)
-		if !ok {
-			t.Fatalf("no %q in what is left of\n%s", w, said)
-		}
-		rest = after
-	}
-}
-
 // TestLongQuickStart runs docs/quickstart.md as it stands.
 func TestLongQuickStart(t *testing.T) {
 	if testing.Short() {

@@ -24,7 +24,7 @@ func TestPeersThatDoNotFit(t *testing.T) {
 		}
 		l.start(1)
 		says(1, "waits for it to dial "+l.hosts[1].CM)
-		l.configure(0, "log:", "psp: {mode: transport}\nlog:")
+		configure(l, 0, "log:", "psp: {mode: transport}\nlog:")
 		l.start(0)
 		l.joined()
 		for i := range l.hosts {

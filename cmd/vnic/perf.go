@@ -2,15 +2,18 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/guestlib/perf"
 )
 
-// perfCommand has perftest's tests with perftest's flags, where they mean something here.
+// perfCommand has perftest's tests with perftest's flags, where they mean something here, and one of
+// our own.
 func perfCommand(url *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "perf",
@@ -31,7 +34,94 @@ each other what they were told, so start the same test with the same --size, --i
 	for _, test := range perf.Tests() {
 		cmd.AddCommand(perfTest(url, test))
 	}
+	cmd.AddCommand(doorbellCommand(url))
 	return cmd
+}
+
+// doorbellCommand measures the device itself, which perftest does not.
+func doorbellCommand(url *string) *cobra.Command {
+	var cfg perf.Config
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doorbell [PEER]",
+		Short: "what doorbells, wake-ups and small WRITEs cost",
+		Long: `Start it in one guest without a peer, and then in another with the address of the
+first. The second measures, over the stream alone and then over its best path. All
+figures are medians in microseconds.`,
+		Args: arguments(0, 1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if len(args) > 0 {
+				if cfg.Peer, err = guestlib.ParseGID(args[0]); err != nil {
+					return usagef("peer %q: %w", args[0], err)
+				}
+			}
+			cfg.URL = *url
+			return measureDoorbells(cmd, cfg, asJSON)
+		},
+	}
+	f := cmd.Flags()
+	doorbellFlags(f, &cfg, &asJSON)
+	f.Uint64VarP(&cfg.Service, "port", "p", 18515, "service number to meet at")
+	f.DurationVar(&cfg.Meet, "wait", time.Minute, "how long to look for the server")
+	return cmd
+}
+
+// latencyCommand is what doorbellCommand was called before.
+func latencyCommand(url *string) *cobra.Command {
+	cfg := perf.Config{Service: 4792, Meet: 2 * time.Minute}
+	var first, second, asJSON bool
+	var peer string
+	cmd := &cobra.Command{
+		Use:   "latency --first|--second --peer GID",
+		Short: "another name of perf doorbell",
+		Long: `Measures what vnic guest perf doorbell does. Start it in two guests, in one with
+--first, which measures, and in the other with --second.`,
+		Args: arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			gid, err := guestlib.ParseGID(peer)
+			if err != nil {
+				return usagef("--peer: %w", err)
+			}
+			cfg.URL = *url
+			if first {
+				cfg.Peer = gid
+			}
+			return measureDoorbells(cmd, cfg, asJSON)
+		},
+	}
+	f := cmd.Flags()
+	doorbellFlags(f, &cfg, &asJSON)
+	f.BoolVar(&first, "first", false, "measure")
+	f.BoolVar(&second, "second", false, "provide the memory")
+	f.StringVar(&peer, "peer", "", "tenant address of the other guest's function")
+	cmd.MarkFlagsOneRequired("first", "second")
+	cmd.MarkFlagsMutuallyExclusive("first", "second")
+	_ = cmd.MarkFlagRequired("peer")
+	return cmd
+}
+
+func doorbellFlags(f *pflag.FlagSet, cfg *perf.Config, asJSON *bool) {
+	jsonFlag(f, asJSON)
+	f.IntVar(&cfg.Iterations, "samples", 1000, "samples per figure; WRITEs go on for 2 ms for each")
+}
+
+func measureDoorbells(cmd *cobra.Command, cfg perf.Config, asJSON bool) error {
+	costs, err := perf.Doorbells(cmd.Context(), cfg)
+	switch {
+	case err != nil:
+		return err
+	case asJSON:
+		return printJSON(cmd.OutOrStdout(), costs)
+	case costs == nil:
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "done")
+		return err
+	}
+	return printTable(cmd.OutOrStdout(), func(w io.Writer) {
+		fmt.Fprintln(w, "PATH\tDOORBELL\tBUSY DEVICE\tWAKE\tWRITE 64")
+		for _, c := range costs {
+			fmt.Fprintf(w, "%s\t%.1f µs\t%.1f µs\t%.1f µs\t%.1f µs\n", c.Path, c.Latency.DoorbellUS, c.ShadowUS, c.Latency.WakeUS, c.Write64US)
+		}
+	})
 }
 
 // perfOptions are the flags of one of perftest's programs.

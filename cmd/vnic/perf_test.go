@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
+	"net"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -90,3 +93,44 @@ func TestGuestPerf(t *testing.T) {
 }
 
 type measured = perf.Row
+
+// TestPerfWithoutServer: it says at once that it waits and for whom, and in the end what to do.
+func TestPerfWithoutServer(t *testing.T) {
+	inLab(t, false, func(l *lab) {
+		l.start(0)
+		l.start(1)
+		_, stderr, code := run(t, "guest", "perf", "write_bw", "--wait", "1s", "-d", "unix://"+l.hosts[0].Socket, l.hosts[0].PeerGI)
+		waiting, end, _ := strings.Cut(stderr, "\n")
+		if code != exitFailed || !strings.HasPrefix(waiting, "waiting for the server at ") || !strings.Contains(waiting, "up to 1s") {
+			t.Errorf("exit status %d, %q", code, stderr)
+		}
+		if !strings.HasPrefix(end, "vnic: write_bw: no server at ") || !strings.Contains(end, "start the same test there first") {
+			t.Errorf("%q", end)
+		}
+		// The other way round: a client of perftest is answered, and leaves.
+		server := exec.CommandContext(t.Context(), vnic(t), "guest", "perf", "write_bw", "-d", "unix://"+l.hosts[0].Socket)
+		var said bytes.Buffer
+		server.Stderr = &said
+		if err := server.Start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the server answers", func() error {
+			c, err := net.Dial("tcp", "127.0.0.1:18515")
+			if err != nil {
+				return err
+			}
+			answer := make([]byte, 16)
+			_, err = c.Write(append([]byte("6.10"), make([]byte, 12)...))
+			if err == nil {
+				_, err = io.ReadFull(c, answer)
+			}
+			if err == nil && !bytes.HasPrefix(answer, []byte("6.06\x00")) {
+				t.Errorf("the server answers %q", answer)
+			}
+			return errors.Join(err, c.Close())
+		})
+		if err := server.Wait(); err == nil || !strings.Contains(said.String(), "vnic: write_bw: the program of perftest at 127.0.0.1:") {
+			t.Errorf("%v: %s", err, &said)
+		}
+	})
+}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -21,7 +20,6 @@ import (
 	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/qemu"
-	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
 // The guest of TestLongPinnedMemory and the bare client on the host that it talks to.
@@ -102,30 +100,6 @@ func TestLongPinnedMemory(t *testing.T) {
 	if err := <-answer; err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-}
-
-// testGuest makes a guest whose init is this test's program.
-func testGuest(t *testing.T, ctx context.Context, modules ...string) (kernel, initrd string) {
-	t.Helper()
-	requireGuests(t)
-	cache, err := image.DefaultCache()
-	if err != nil {
-		t.Fatal(err)
-	}
-	k, err := image.FetchKernel(ctx, cache)
-	require(t, err == nil, fmt.Sprintf("no guest kernel: %v", err))
-	dir := t.TempDir()
-	program := filepath.Join(dir, "init")
-	initrd = filepath.Join(dir, "initramfs")
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", program, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	if err := (image.Initramfs{Kernel: k, Init: program, Modules: append(modules, image.VsockModules...)}).Write(initrd); err != nil {
-		t.Fatal(err)
-	}
-	return k.Boot(), initrd
 }
 
 // servePinned lets the guest write to and read from its memory until ctx ends.

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// process is a child of the demo. It dies with the demo, even if the demo is killed: the kernel
-// sends it SIGKILL when the thread that started it ends, and that is the demo's locked main thread.
+// process is a child process. It dies with this process, even if this process is killed: the kernel
+// sends it SIGKILL when the thread that started it ends. That must be a locked thread, which lives
+// as long as the process.
 type process struct {
 	name string
 	cmd  *exec.Cmd
@@ -71,4 +72,13 @@ func (p *process) until(ctx context.Context, ready func(context.Context) error) 
 		case <-tick.C:
 		}
 	}
+}
+
+// self returns the path of this program, to start it again as a child.
+func self() string {
+	exe, err := os.Executable()
+	if err != nil {
+		return "/proc/self/exe"
+	}
+	return exe
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -151,7 +153,7 @@ func (o *qemuOptions) choose(cfg *config.Config, own []config.NamedFunction) (ch
 		}
 		f, ok := o.ask(cfg, name)
 		if !ok {
-			return nil, fmt.Errorf("guest %d has no function %s; it has %s", o.cid, name, or(functionNames(own), "none"))
+			return nil, fmt.Errorf("guest %d has no function %s; it has %s", o.cid, name, cmp.Or(functionNames(own), "none"))
 		}
 		chosen = append(chosen, f)
 	}
@@ -378,4 +380,63 @@ func (o *qemuOptions) become() error {
 		fmt.Fprintln(os.Stderr, "The guest's console: Ctrl-A X ends the guest, Ctrl-A H lists the other keys.")
 	}
 	return fmt.Errorf("%s: %w", path, syscall.Exec(path, argv, os.Environ()))
+}
+
+// imageArgs are kernel arguments that make the kernel fast and make QEMU exit when the guest ends.
+const imageArgs = "console=ttyS0 panic=-1 loglevel=4 random.trust_cpu=on mitigations=off no_timer_check"
+
+// boot checks --disk and sets the options that --image and --share imply.
+func (o *qemuOptions) boot() error {
+	if o.line.Share != "" {
+		st, err := os.Stat(o.line.Share)
+		if err != nil || !st.IsDir() {
+			return fmt.Errorf("--share %s: no folder of that name; make it first", o.line.Share)
+		}
+	}
+	switch f := o.line.DiskFormat; {
+	case f != "" && f != qemu.DiskRaw && f != qemu.DiskQcow2:
+		return usagef("--disk-format %s: want %s or %s", f, qemu.DiskRaw, qemu.DiskQcow2)
+	case f != "" && o.line.Disk == "":
+		return usagef("--disk-format is of --disk")
+	}
+	if o.image == "" {
+		if o.exec != "" {
+			return usagef("--exec is for --image; for a kernel of your own write the command after -- in --append")
+		}
+		return nil
+	}
+	if o.line.Kernel != "" || o.line.Initrd != "" || o.line.Disk != "" {
+		return usagef("--image has a kernel and a RAM disk: leave out --kernel, --initrd and --disk")
+	}
+	kernel, initrd, size, err := bootFiles(o.image)
+	if err != nil {
+		return fmt.Errorf("--image %s: no guest there: make one with vnic image --out %[1]s", o.image)
+	}
+	o.line.Kernel, o.line.Initrd = kernel, initrd
+	if least := 3 * size; o.line.Memory < least {
+		return usagef("--memory: %d MiB are too little for an image of %d MiB, which is unpacked in memory; give it %d MiB or more", o.line.Memory>>20, size>>20, least>>20)
+	}
+	words := append([]string{imageArgs}, strings.Fields(o.line.Append)...)
+	if o.exec != "" {
+		if strings.ContainsAny(o.exec, "\"'") {
+			return usagef("--exec %q: quotes do not survive the kernel's command line; put the command into a script in the shared folder, and write /bin/sh /share/SCRIPT", o.exec)
+		}
+		words = append(append(words, "--"), strings.Fields(o.exec)...)
+	}
+	o.line.Append = strings.Join(words, " ")
+	o.line.Extra = append([]string{"-no-reboot"}, o.line.Extra...)
+	return nil
+}
+
+// completeGuests offers the context ids of the guests in a configuration.
+func completeGuests(cmd *cobra.Command, _ []string, _ string) (cids []string, _ cobra.ShellCompDirective) {
+	path, _ := cmd.Flags().GetString("config")
+	if cfg, err := config.Load(path); err == nil {
+		for _, a := range cfg.Attach {
+			if a.CID != 0 {
+				cids = append(cids, strconv.FormatUint(uint64(a.CID), 10))
+			}
+		}
+	}
+	return cids, cobra.ShellCompDirectiveNoFileComp
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"net"
 	"os"
 	"os/exec"
@@ -35,30 +34,9 @@ attach:
   - {type: unix, name: bare, socket: /run/bare.sock}
 `
 
-// runHere runs a command line in this process and returns what it prints.
-func runHere(tb testing.TB, args ...string) (string, error) {
-	tb.Helper()
-	var out bytes.Buffer
-	cmd := command()
-	cmd.SetArgs(args)
-	cmd.SetOut(&out)
-	cmd.SetErr(&out)
-	err := cmd.ExecuteContext(tb.Context())
-	return out.String(), err
-}
-
-func writeQEMUConfig(tb testing.TB, text string) string {
-	tb.Helper()
-	path := filepath.Join(tb.TempDir(), "nic.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		tb.Fatal(err)
-	}
-	return path
-}
-
-func TestQEMUPrints(t *testing.T) {
+func TestQEMULineIsPrinted(t *testing.T) {
 	path := writeQEMUConfig(t, qemuTestConfig)
-	got, err := runHere(t, "qemu", "-c", path, "--guest", "1001", "--accel", "tcg", "--memory", "512M", "--kernel", "/k", "--append", "console=ttyS0 quiet", "--", "-no-reboot")
+	got, err := runHere(t, qemuCommand(), "-c", path, "--guest", "1001", "--accel", "tcg", "--memory", "512M", "--kernel", "/k", "--append", "console=ttyS0 quiet", "--", "-no-reboot")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +68,7 @@ qemu-system-x86_64 \
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	got, err = runHere(t, "qemu", "-c", path, "--guest", "42", "--accel", "kvm", "--cpus", "4")
+	got, err = runHere(t, qemuCommand(), "-c", path, "--guest", "42", "--accel", "kvm", "--cpus", "4")
 	for _, part := range []string{
 		"-m 3072M", "memory-backend-file,id=m0,mem-path=/dev/shm/g42,size=3072M,share=on", "vhost-vsock-pci,id=vsock,guest-cid=42", "-qmp unix:/dev/shm/g42.qmp,", "-accel kvm", "-cpu host", "-smp 4",
 	} {
@@ -100,7 +78,7 @@ qemu-system-x86_64 \
 	}
 }
 
-func TestQEMURefuses(t *testing.T) {
+func TestQEMUSaysWhatIsMissing(t *testing.T) {
 	path := writeQEMUConfig(t, qemuTestConfig)
 	plain := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(plain, nil, 0o600); err != nil {
@@ -131,15 +109,15 @@ func TestQEMURefuses(t *testing.T) {
 		{"no device to plug", []string{"plug", "-c", path, "--guest", "1001", "pf0"}},
 		{"has no function pf0.vf9", []string{"plug", "-c", path, "--guest", "1001", "pf0.vf9"}},
 	} {
-		if out, err := runHere(t, append([]string{"qemu"}, tt.args...)...); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if out, err := runHere(t, qemuCommand(), tt.args...); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: %v %s", tt.args, err, out)
 		}
 	}
 }
 
-// TestQEMUWantsTAP: a TAP that is not there, and one that would lose what DHCP allows the
+// TestQEMUNeedsItsTAP: a TAP that is not there, and one that would lose what DHCP allows the
 // guest to send.
-func TestQEMUWantsTAP(t *testing.T) {
+func TestQEMUNeedsItsTAP(t *testing.T) {
 	requireRoot(t)
 	dir, err := os.MkdirTemp("", "vnic-tap-") // t.TempDir may be too long for a socket
 	if err != nil {
@@ -156,7 +134,7 @@ func TestQEMUWantsTAP(t *testing.T) {
 	netns.Run(t, func() {
 		refused := func(want string) {
 			t.Helper()
-			if _, err := runHere(t, "qemu", "-c", path, "--guest", "1001", "--run", "--qemu", "true"); err == nil || !strings.Contains(err.Error(), want) {
+			if _, err := runHere(t, qemuCommand(), "-c", path, "--guest", "1001", "--run", "--qemu", "true"); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %q", err, want)
 			}
 		}

@@ -214,14 +214,14 @@ func TestLongRoCEEnds(t *testing.T) {
 // ourProgramKilled kills a program with our end of a connection.
 func ourProgramKilled(t *testing.T, l *linuxLab, e *linuxEnd) {
 	to := e.open()
-	victim := exec.Command(os.Args[0], "-test.run", "^TestInsideRoCEEnds$")
-	victim.Env = append(os.Environ(), "VNIC_ROCE_ENDS=unix://"+l.dir+"/bare.sock", "VNIC_ROCE_ENDS_TO="+to.String())
-	victim.Stderr = os.Stderr
-	says, err := victim.StdoutPipe()
+	program := exec.Command(os.Args[0], "-test.run", "^TestInsideRoCEEnds$")
+	program.Env = append(os.Environ(), "VNIC_ROCE_ENDS=unix://"+l.dir+"/bare.sock", "VNIC_ROCE_ENDS_TO="+to.String())
+	program.Stderr = os.Stderr
+	says, err := program.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := start("our program", victim)
+	p, err := start("our program", program)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -108,13 +108,11 @@ type checked struct {
 
 // runNIC runs a NIC in this process, without a supervisor.
 func runNIC(ctx context.Context, cfg *config.Config) error {
-	log := newLog(cfg.Log)
-	memory := newMemoryBudgets(cfg)
-	attachments, err := attach(cfg, ownSockets{log}, memory)
-	if err != nil {
+	deps := device.Deps{Log: newLog(cfg.Log)}
+	if err := openGuests(cfg, &deps); err != nil {
 		return err
 	}
-	return serve(ctx, cfg, device.Deps{Attachments: attachments, Guests: guestPorts{ownDoor, memory, log}, GuestMemory: memory.count, Log: log}, notify)
+	return serve(ctx, cfg, deps, notify)
 }
 
 // serve runs a NIC and reports its state to the service manager. It reports that the NIC is ready

@@ -28,8 +28,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 )
 
-// outlasting holds what a NIC's supervisor keeps for its workers.
-type outlasting struct {
+// resources holds the sockets, memory and connections that a NIC's supervisor keeps for its workers.
+type resources struct {
 	o           *runOptions
 	text        int // memfd with the configuration for workers; -1: none yet
 	before      int // memfd with the configuration before an unsettled upgrade; -1: none
@@ -91,8 +91,8 @@ func supervise(ctx context.Context, cfg *config.Config, o *runOptions) (err erro
 }
 
 // keep opens all sockets of the configuration, for guests and for operators.
-func keep(cfg *config.Config, o *runOptions, log *slog.Logger) (_ *outlasting, err error) {
-	k := &outlasting{o: o, text: -1, before: -1, limit: *cfg.NIC.Watchdog, relays: map[string]supervisor.Relay{}, looks: map[uint32]qemu.VfioPCI{}, attach: cfg.Attach}
+func keep(cfg *config.Config, o *runOptions, log *slog.Logger) (_ *resources, err error) {
+	k := &resources{o: o, text: -1, before: -1, limit: *cfg.NIC.Watchdog, relays: map[string]supervisor.Relay{}, looks: map[uint32]qemu.VfioPCI{}, attach: cfg.Attach}
 	defer func() {
 		if err != nil {
 			_ = k.end()
@@ -138,7 +138,7 @@ func keep(cfg *config.Config, o *runOptions, log *slog.Logger) (_ *outlasting, e
 }
 
 // keepPort opens the socket of a vhost-user port and relays its front ends.
-func (k *outlasting) keepPort(p *config.Port, opt qemu.VhostOptions) error {
+func (k *resources) keepPort(p *config.Port, opt qemu.VhostOptions) error {
 	if p == nil || p.Type != config.PortVhostUser {
 		return nil
 	}
@@ -156,7 +156,7 @@ func (k *outlasting) keepPort(p *config.Port, opt qemu.VhostOptions) error {
 	return nil
 }
 
-func (k *outlasting) keepAttachment(cfg *config.Config, c *config.Attach, opt qemu.VhostOptions) error {
+func (k *resources) keepAttachment(cfg *config.Config, c *config.Attach, opt qemu.VhostOptions) error {
 	switch c.Type {
 	case config.AttachUnix:
 		s, err := qemu.KeepSocket(c.Socket)
@@ -201,7 +201,7 @@ func (k *outlasting) keepAttachment(cfg *config.Config, c *config.Attach, opt qe
 }
 
 // keepFunction serves a function to its QEMU.
-func (k *outlasting) keepFunction(w window, look qemu.VfioPCI, opt qemu.VhostOptions) error {
+func (k *resources) keepFunction(w window, look qemu.VfioPCI, opt qemu.VhostOptions) error {
 	win, err := ivshmem.NewWindow(w.function, w.kind)
 	if err != nil {
 		return err
@@ -219,7 +219,7 @@ func (k *outlasting) keepFunction(w window, look qemu.VfioPCI, opt qemu.VhostOpt
 }
 
 // giveFile gives workers a copy of a listening socket.
-func (k *outlasting) giveFile(name string, file func() (*os.File, error)) error {
+func (k *resources) giveFile(name string, file func() (*os.File, error)) error {
 	f, err := file()
 	if err != nil {
 		return err
@@ -229,13 +229,13 @@ func (k *outlasting) giveFile(name string, file func() (*os.File, error)) error 
 	return nil
 }
 
-func (k *outlasting) give() []supervisor.Given {
+func (k *resources) give() []supervisor.Given {
 	return append([]supervisor.Given{{Name: givenConfig, FDs: []int{k.text}}}, k.given...)
 }
 
 // kept serves the windows and functions that a worker created while it ran. It returns a relay for
 // a function, which needs connections to the worker.
-func (k *outlasting) kept(name string, fds []int, opt qemu.VhostOptions) (supervisor.Relay, error) {
+func (k *resources) kept(name string, fds []int, opt qemu.VhostOptions) (supervisor.Relay, error) {
 	switch {
 	case strings.HasPrefix(name, givenWindow):
 		win, w, err := k.adoptKept(givenWindow, config.AttachVhostUser, name, fds)
@@ -262,7 +262,7 @@ func (k *outlasting) kept(name string, fds []int, opt qemu.VhostOptions) (superv
 	return nil, nil
 }
 
-func (k *outlasting) closeLater(f func() error) {
+func (k *resources) closeLater(f func() error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.close = append(k.close, f)
@@ -271,7 +271,7 @@ func (k *outlasting) closeLater(f func() error) {
 // adoptKept returns a window made of the descriptors that a worker keeps here. It takes the path of
 // the window's socket from the configuration: a worker handles input from guests, so it must not
 // choose where this process creates files.
-func (k *outlasting) adoptKept(kind, attachment, name string, fds []int) (*ivshmem.Window, window, error) {
+func (k *resources) adoptKept(kind, attachment, name string, fds []int) (*ivshmem.Window, window, error) {
 	w, err := parseWindow(kind, name)
 	if err != nil {
 		return nil, w, err
@@ -314,11 +314,11 @@ func keepText(path string) (fd int, err error) {
 
 // commit is called when the worker of an upgrade works. It forgets the configuration before the
 // upgrade.
-func (k *outlasting) commit() { closeText(&k.before) }
+func (k *resources) commit() { closeText(&k.before) }
 
 // revert is called when the worker of an upgrade has failed. The next worker gets the configuration
 // before the upgrade.
-func (k *outlasting) revert() {
+func (k *resources) revert() {
 	closeText(&k.text)
 	k.text, k.before = k.before, -1
 	k.limit = k.limitBefore
@@ -390,7 +390,7 @@ func (s shape) changes(is shape) (list []string) {
 }
 
 // prepare checks whether the program on disk can take over with the configuration on disk.
-func (k *outlasting) prepare(ctx context.Context, program string) error {
+func (k *resources) prepare(ctx context.Context, program string) error {
 	if err := k.tryProgram(ctx, program); err != nil {
 		return err
 	}
@@ -416,7 +416,7 @@ func (k *outlasting) prepare(ctx context.Context, program string) error {
 
 // tryProgram runs a program to check the configuration and this machine. It requires an answer
 // about this configuration, not just exit status 0, so that a program which is not vnic fails too.
-func (k *outlasting) tryProgram(ctx context.Context, program string) error {
+func (k *resources) tryProgram(ctx context.Context, program string) error {
 	ctx, cancel := context.WithTimeout(ctx, tryLimit)
 	defer cancel()
 	check := exec.CommandContext(ctx, program, append([]string{"run", "--check", "--json", "--protocol", strconv.Itoa(supervisor.Protocol)}, k.o.passed()...)...)
@@ -456,9 +456,9 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (k *outlasting) watchdog() time.Duration { return k.limit }
+func (k *resources) watchdog() time.Duration { return k.limit }
 
-func (k *outlasting) end() error {
+func (k *resources) end() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var errs []error

@@ -10,22 +10,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const runDirPrefix = "vnic-demo-"
-
 // longestTemp is the longest path of the temporary folder with which the paths of sockets are not
 // too long (package config checks those).
 const longestTemp = 60
 
 // newRunDir creates a folder for sockets in the temporary folder, or in /tmp if the temporary
-// folder's path is too long. The folder is locked while the demo runs. The folders of demos that
-// were killed are not locked, and the next demo removes them.
-func newRunDir() (dir string, remove func() error, err error) {
+// folder's path is too long. Its name begins with prefix. It is locked while this process runs. The
+// folders of processes that were killed are not locked, and the next call with their prefix removes
+// them.
+func newRunDir(prefix string) (dir string, remove func() error, err error) {
 	temp := os.TempDir()
 	if len(temp) > longestTemp {
 		temp = "/tmp"
 	}
-	removeDead(temp)
-	hidden, err := os.MkdirTemp(temp, "."+runDirPrefix)
+	removeDead(temp, prefix)
+	hidden, err := os.MkdirTemp(temp, "."+prefix)
 	if err != nil {
 		return "", nil, err
 	}
@@ -33,7 +32,7 @@ func newRunDir() (dir string, remove func() error, err error) {
 	if err != nil {
 		return "", nil, errors.Join(err, os.Remove(hidden))
 	}
-	// The folder gets the name that other demos look for only once it is locked.
+	// The folder gets the name that others look for only once it is locked.
 	dir = filepath.Join(filepath.Dir(hidden), strings.TrimPrefix(filepath.Base(hidden), "."))
 	if err := os.Rename(hidden, dir); err != nil {
 		return "", nil, errors.Join(err, lock.Close(), os.Remove(hidden))
@@ -41,9 +40,9 @@ func newRunDir() (dir string, remove func() error, err error) {
 	return dir, func() error { return errors.Join(os.RemoveAll(dir), lock.Close()) }, nil
 }
 
-// removeDead removes the folders of demos that have ended, except for those of other users.
-func removeDead(tmp string) {
-	dirs, _ := filepath.Glob(filepath.Join(tmp, runDirPrefix+"*"))
+// removeDead removes the folders of processes that have ended, except for those of other users.
+func removeDead(tmp, prefix string) {
+	dirs, _ := filepath.Glob(filepath.Join(tmp, prefix+"*"))
 	for _, d := range dirs {
 		if lock, err := lockDir(d); err == nil {
 			_ = os.RemoveAll(d)

@@ -74,11 +74,11 @@ func TestWindowsAtRunTime(t *testing.T) {
 	change("pf0.vf4", map[string]string{"guest": "cid:1001"})
 	introduced(t, window(4))
 
-	line, err := runHere(t, "qemu", "-c", path, "--guest", "1001", "--functions", "pf0.vf1,pf0.vf4")
+	line, err := runHere(t, qemuCommand(), "-c", path, "--guest", "1001", "--functions", "pf0.vf1,pf0.vf4")
 	if err != nil || !strings.Contains(line, "path="+window(4)) || !strings.Contains(line, "pf0.vf4: tenant 100, address 192.168.100.14") {
 		t.Errorf("%v\n%s", err, line)
 	}
-	if _, err := runHere(t, "qemu", "-c", path, "--guest", "1001", "--functions", "pf0.vf9"); err == nil || !strings.Contains(err.Error(), "guest 1001 has no function pf0.vf9") {
+	if _, err := runHere(t, qemuCommand(), "-c", path, "--guest", "1001", "--functions", "pf0.vf9"); err == nil || !strings.Contains(err.Error(), "guest 1001 has no function pf0.vf9") {
 		t.Error(err)
 	}
 }

@@ -51,7 +51,7 @@ func BenchmarkRXE(b *testing.B) {
 	m := perfMachine(b, ctx, programs)
 	for b.Loop() {
 		inLab(b, true, func(l *lab) {
-			bandwidth, latency := l.beside(ctx, m)
+			bandwidth, latency := besideRXE(l, ctx, m)
 			for system, suffix := range map[string]string{"vnic": "", "rxe": "@rxe"} {
 				b.ReportMetric(median(bandwidth[system]), "guest/write64k_mbs"+suffix)
 				b.ReportMetric(median(latency[system]), "guest/write64_lat_us"+suffix)
@@ -59,11 +59,6 @@ func BenchmarkRXE(b *testing.B) {
 			b.Logf("write_bw 64 KiB, MB/s: %v; write_lat 64 B, µs: %v", bandwidth, latency)
 		})
 	}
-}
-
-func median(v []float64) float64 {
-	slices.Sort(v)
-	return v[len(v)/2]
 }
 
 // perfMachine is a guest with both systems' programs.
@@ -88,7 +83,7 @@ func perfMachine(b *testing.B, ctx context.Context, programs []string) qemu.Mach
 }
 
 // beside runs both guests and returns the client's measurements by system.
-func (l *lab) beside(ctx context.Context, m qemu.Machine) (bandwidth, latency map[string][]float64) {
+func besideRXE(l *lab, ctx context.Context, m qemu.Machine) (bandwidth, latency map[string][]float64) {
 	const bridge = "rxe-br0"
 	if err := tap.NewBridge(bridge, demoMTU); err != nil {
 		l.t.Fatal(err)
@@ -123,7 +118,7 @@ func (l *lab) beside(ctx context.Context, m qemu.Machine) (bandwidth, latency ma
 			}
 		}()
 		if role == "client" {
-			return l.measurements(vm)
+			return measurements(l, vm)
 		}
 	}
 	return nil, nil
@@ -133,7 +128,7 @@ func (l *lab) beside(ctx context.Context, m qemu.Machine) (bandwidth, latency ma
 var rxeRow = regexp.MustCompile(`(?m)^ #bytes.*\n((?: *[\d.]+)+)`)
 
 // measurements reads what the client says to its end.
-func (l *lab) measurements(vm *qemu.Process) (bandwidth, latency map[string][]float64) {
+func measurements(l *lab, vm *qemu.Process) (bandwidth, latency map[string][]float64) {
 	bandwidth, latency = map[string][]float64{}, map[string][]float64{}
 	n := 0
 	for lines := bufio.NewScanner(vm.Output()); lines.Scan(); n++ {

@@ -43,9 +43,9 @@ func TestLongSettles(t *testing.T) {
 			l.free(0)
 		}
 		cycle(10)
-		mid := l.held(0)
+		mid := heldBy(l, 0)
 		cycle(40 * times)
-		l.settled(0, mid, true)
+		settled(l, 0, mid, true)
 
 		replace := func(n int) {
 			t.Helper()
@@ -63,9 +63,9 @@ func TestLongSettles(t *testing.T) {
 			l.joined()
 		}
 		replace(10)
-		mid = l.held(0)
+		mid = heldBy(l, 0)
 		replace(20 * times)
-		l.settled(0, mid, false)
+		settled(l, 0, mid, false)
 	})
 }
 
@@ -75,19 +75,19 @@ type held struct {
 	supervisorMemory, workerMemory int // KiB
 }
 
-func (l *lab) held(i int) held {
+func heldBy(l *lab, i int) held {
 	l.t.Helper()
 	n := l.nic(i, 0)
 	return held{descriptorsOf(n.PID), descriptorsOf(n.Worker), status(n.PID, "RssAnon:"), status(n.Worker, "RssAnon:")}
 }
 
 // settled waits until a NIC holds no more than before. Asking it makes it collect.
-func (l *lab) settled(i int, before held, sameWorker bool) {
+func settled(l *lab, i int, before held, sameWorker bool) {
 	l.t.Helper()
 	const spare = 2 << 10 // KiB
 	var now held
 	eventually(l.t, "a NIC that has settled", func() error {
-		now = l.held(i)
+		now = heldBy(l, i)
 		if now.supervisorFDs > before.supervisorFDs || now.supervisorMemory > before.supervisorMemory+spare ||
 			sameWorker && (now.workerFDs > before.workerFDs || now.workerMemory > before.workerMemory+spare) {
 			return fmt.Errorf("it holds %+v, and held %+v", now, before)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -200,7 +202,7 @@ func printViolations(w io.Writer, list []control.Violation) {
 	fmt.Fprintln(w, "FUNCTION\tCLAUSE\tRING\tQUEUE\tINDEX\tCOUNT\tSINCE\tWHAT\tBYTES")
 	for _, x := range list {
 		since := (time.Duration(x.AgeMS) * time.Millisecond).Round(time.Second)
-		fmt.Fprintf(w, "%s\t%s\t%s\t%#x\t%d\t%d\t%s\t%s\t%s\n", x.Function, or(x.Clause, "-"), x.Ring, x.Queue, x.Index, x.Count, since, x.What, or(x.Bytes, "-"))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%#x\t%d\t%d\t%s\t%s\t%s\n", x.Function, cmp.Or(x.Clause, "-"), x.Ring, x.Queue, x.Index, x.Count, since, x.What, cmp.Or(x.Bytes, "-"))
 	}
 }
 
@@ -208,8 +210,8 @@ func printConnections(w io.Writer, v any) {
 	fmt.Fprintln(w, "ID\tSTATE\tFUNCTION\tQPN\tWIRE\tPEER\tPEER QPN\tTENANT\tCID\tPEER CID\tMTU\tRETRANSMITS\tCWND\tRTT\tNOTE")
 	for _, c := range v.([]control.Connection) {
 		fmt.Fprintf(w, "%d\t%s\t%s\t%#x\t%s\t%s\t%#x\t%d\t%#x\t%#x\t%d\t%d\t%.1f\t%v\t%s\n",
-			c.ID, c.State, c.Function, c.QPN, c.Wire, or(c.PeerFunction, c.PeerAddress), c.PeerQPN, c.Tenant, c.LocalCID, c.RemoteCID, c.MTU, c.Retransmits,
-			c.Cwnd, time.Duration(c.RTTNS).Round(time.Microsecond), or(c.Note, "-"))
+			c.ID, c.State, c.Function, c.QPN, c.Wire, cmp.Or(c.PeerFunction, c.PeerAddress), c.PeerQPN, c.Tenant, c.LocalCID, c.RemoteCID, c.MTU, c.Retransmits,
+			c.Cwnd, time.Duration(c.RTTNS).Round(time.Microsecond), cmp.Or(c.Note, "-"))
 	}
 }
 
@@ -217,14 +219,14 @@ func printQPs(w io.Writer, v any) {
 	fmt.Fprintln(w, "FUNCTION\tQPN\tTYPE\tSTATE\tPEER\tPEER QPN\tPOSTED\tIN FLIGHT\tPACKETS\tWAITS\tSEND CQ\tRECV CQ")
 	for _, q := range v.([]control.QP) {
 		fmt.Fprintf(w, "%s\t%#x\t%s\t%s\t%s\t%#x\t%d\t%d\t%d\t%s\t%#x\t%#x\n",
-			q.Function, q.QPN, q.Type, q.State, or(q.Peer, "-"), q.PeerQPN, q.Posted, q.InFlight, q.Packets, or(q.Waits, "-"), q.SendCQ, q.RecvCQ)
+			q.Function, q.QPN, q.Type, q.State, cmp.Or(q.Peer, "-"), q.PeerQPN, q.Posted, q.InFlight, q.Packets, cmp.Or(q.Waits, "-"), q.SendCQ, q.RecvCQ)
 	}
 }
 
 func printQueues(w io.Writer, v any) {
 	fmt.Fprintln(w, "FUNCTION\tKIND\tNUMBER\tENTRIES\tPRODUCER\tCONSUMER\tLEVEL\tNOTE")
 	for _, q := range v.([]control.Queue) {
-		fmt.Fprintf(w, "%s\t%s\t%#x\t%d\t%d\t%d\t%d\t%s\n", q.Function, q.Kind, q.Number, q.Entries, q.Producer, q.Consumer, q.Level, or(q.Note, "-"))
+		fmt.Fprintf(w, "%s\t%s\t%#x\t%d\t%d\t%d\t%d\t%s\n", q.Function, q.Kind, q.Number, q.Entries, q.Producer, q.Consumer, q.Level, cmp.Or(q.Note, "-"))
 	}
 }
 
@@ -269,4 +271,43 @@ func printKeys(w io.Writer, v any) {
 		}
 		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%#x\t%s\t%s\t%s\n", k.Direction, k.Peer, k.Tenant, k.Class, k.SPI, previous, generation, packets)
 	}
+}
+
+func printUplinks(w io.Writer, v any) {
+	fmt.Fprintln(w, "UPLINK\tADDRESS\tMTU\tDIR\tIMPAIRMENT\tPACKETS\tDELIVERED\tLOST\tDUPLICATED\tREORDERED\tCORRUPTED\tMARKED\tOVERFLOWED")
+	for _, u := range v.([]control.Uplink) {
+		for _, d := range []struct {
+			name string
+			control.Direction
+		}{{"rx", u.RX}, {"tx", u.TX}} {
+			c := d.Counts
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", u.Name, u.Addr, u.MTU, d.name, describeImpairment(d.Impairment),
+				c.Packets, c.Delivered, c.Lost, c.Duplicated, c.Reordered, c.Corrupted, c.Marked, c.Overflowed)
+		}
+	}
+}
+
+// describeImpairment describes an impairment in the words of the flags of `vnic inject link`.
+func describeImpairment(i control.Impairment) string {
+	var s []string
+	add := func(name string, value any, zero bool) {
+		if !zero {
+			s = append(s, fmt.Sprintf("%s %v", name, value))
+		}
+	}
+	if i.Down {
+		s = append(s, "down")
+	}
+	add("loss", config.Share(i.Loss), i.Loss == 0)
+	add("duplicate", config.Share(i.Duplicate), i.Duplicate == 0)
+	add("reorder", fmt.Sprintf("%v by %v", config.Share(i.Reorder), time.Duration(i.ReorderDelayNS)), i.Reorder == 0)
+	add("corrupt", config.Share(i.Corrupt), i.Corrupt == 0)
+	add("mark", config.Share(i.Mark), i.Mark == 0)
+	add("delay", time.Duration(i.DelayNS), i.DelayNS == 0)
+	add("jitter", time.Duration(i.JitterNS), i.JitterNS == 0)
+	add("rate", config.Rate(i.Rate), i.Rate == 0)
+	if len(s) == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%s (seed %d)", strings.Join(s, ", "), i.Seed)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -62,3 +63,13 @@ func printCounters(w io.Writer, counters control.Counters) {
 		fmt.Fprintf(w, "%s\t%d\n", name, counters[name])
 	}
 }
+
+// completeCounters offers the counters of the NIC.
+var completeCounters = fromNIC(func(ctx context.Context, c *control.Client) (names []string) {
+	all, _ := c.Counters(ctx)
+	for name := range all {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+})

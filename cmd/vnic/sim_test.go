@@ -11,17 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/sim"
 )
 
-func runSim(args ...string) (string, error) {
-	var out bytes.Buffer
-	c := command()
-	c.SetArgs(append([]string{"sim"}, args...))
-	c.SetOut(&out)
-	c.SetErr(&out)
-	err := c.Execute()
-	return out.String(), err
-}
-
-func TestSim(t *testing.T) {
+func TestSimPrintsResultsAndDrawsPlots(t *testing.T) {
 	dir := t.TempDir()
 	file, plots := filepath.Join(dir, "tiny.yaml"), filepath.Join(dir, "plots")
 	if err := os.WriteFile(file, []byte(`
@@ -31,7 +21,7 @@ duration: 1ms
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	text, err := runSim(file, "--seed", "7", "--svg", plots)
+	text, err := runHere(t, simCommand(), file, "--seed", "7", "--svg", plots)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +30,7 @@ duration: 1ms
 			t.Errorf("no %q in:\n%s", want, text)
 		}
 	}
-	out, err := runSim(file, "--seed", "7", "--json")
+	out, err := runHere(t, simCommand(), file, "--seed", "7", "--json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +45,7 @@ duration: 1ms
 	}
 }
 
-func TestSimErrors(t *testing.T) {
+func TestSimSaysWhatIsWrong(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bad.yaml")
 	if err := os.WriteFile(file, []byte("network: {rate: 100G, rtt: 10us, buffer: 10}\nduration: 1ms\nflows: [{from: 0, to: 1, sizes: [64]}]"), 0o600); err != nil {
 		t.Fatal(err)
@@ -65,7 +55,7 @@ func TestSimErrors(t *testing.T) {
 		"nowhere.yaml": {"nowhere.yaml"},
 		"--svg: mkdir": {"../../falcon/sim/scenarios/reorder2.yaml", "--svg", filepath.Join(file, "x")},
 	} {
-		if _, err := runSim(args...); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := runHere(t, simCommand(), args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: error %v, want %q", args, err, want)
 		}
 	}

@@ -75,7 +75,7 @@ func TestLongSoakGuests(t *testing.T) {
 	g := workloadGuest(t, ctx)
 	runSoak(t, true, 1, func(l *lab, i int) (func(), *follower) {
 		l.t.Helper()
-		stop, said := l.bootGuest(ctx, g, i, soakArgs(l.hosts[i], guestURL)...)
+		stop, said := bootGuest(l, ctx, g, i, soakArgs(l.hosts[i], guestURL)...)
 		l.t.Cleanup(stop)
 		return stop, said
 	})

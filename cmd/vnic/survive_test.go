@@ -26,24 +26,24 @@ type follower struct {
 	wrong      []string
 	last       string
 	recovered  int
-	end        chan workload.Line // the last line
+	end        chan workload.Output // the last line
 }
 
 func follow(r io.Reader) *follower {
-	f := &follower{end: make(chan workload.Line, 1)}
+	f := &follower{end: make(chan workload.Output, 1)}
 	go func() {
 		lines := bufio.NewScanner(r)
 		for lines.Scan() {
-			if line, err := workload.DecodeLine(lines.Bytes()); err == nil {
+			if line, err := workload.DecodeOutput(lines.Bytes()); err == nil {
 				f.hear(line)
 			}
 		}
-		f.finish(workload.Line{Kind: workload.KindError, Text: "it ended without a last line"})
+		f.finish(workload.Output{Kind: workload.KindError, Text: "it ended without a last line"})
 	}()
 	return f
 }
 
-func (f *follower) hear(line workload.Line) {
+func (f *follower) hear(line workload.Output) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last = line.Text
@@ -64,7 +64,7 @@ func (f *follower) hear(line workload.Line) {
 }
 
 // finish tells the first of several ends.
-func (f *follower) finish(line workload.Line) {
+func (f *follower) finish(line workload.Output) {
 	select {
 	case f.end <- line:
 	default:
@@ -86,10 +86,10 @@ func (f *follower) now() account {
 	return account{f.operations, f.recovered, f.wrong, f.last}
 }
 
-// survive kills the workers of both NICs in turn, and upgrades them, while two
+// surviveLosses kills the workers of both NICs in turn, and upgrades them, while two
 // guests work; after each the guests verify more operations. Then both come to
 // their end.
-func (l *lab) survive(guests [2]*follower, times int) {
+func surviveLosses(l *lab, guests [2]*follower, times int) {
 	t := l.t
 	total := func() int { return guests[0].verified() + guests[1].verified() }
 	more := func(since int) {
@@ -161,7 +161,7 @@ func TestClientsSurvive(t *testing.T) {
 			defer p.stop(5 * time.Second)
 			guests[i] = follow(out)
 		}
-		l.survive(guests, 6)
+		surviveLosses(l, guests, 6)
 	})
 }
 
@@ -181,10 +181,10 @@ func TestGuestsSurvive(t *testing.T) {
 		var guests [2]*follower
 		for i, h := range l.hosts {
 			var stop func()
-			stop, guests[i] = l.bootGuest(ctx, g, i, h.workloadArgs(guestURL, 20)...)
+			stop, guests[i] = bootGuest(l, ctx, g, i, h.workloadArgs(guestURL, 20)...)
 			defer stop()
 		}
-		l.survive(guests, 5)
+		surviveLosses(l, guests, 5)
 	})
 }
 
@@ -209,7 +209,7 @@ func workloadGuest(t *testing.T, ctx context.Context) guestFiles {
 }
 
 // bootGuest boots the guest of host i, with windows, for a workload.
-func (l *lab) bootGuest(ctx context.Context, g guestFiles, i int, command ...string) (stop func(), said *follower) {
+func bootGuest(l *lab, ctx context.Context, g guestFiles, i int, command ...string) (stop func(), said *follower) {
 	l.t.Helper()
 	h := l.hosts[i]
 	console := filepath.Join(l.dir, fmt.Sprintf("console%d", i))

@@ -152,7 +152,7 @@ func topHead(was, is *sample) string {
 		}
 	}
 	slices.Sort(drops)
-	fmt.Fprintf(w, "drops      %s\n", or(strings.Join(drops, "  "), "none"))
+	fmt.Fprintf(w, "drops      %s\n", cmp.Or(strings.Join(drops, "  "), "none"))
 	return w.String()
 }
 
@@ -303,7 +303,7 @@ func newScreen(out io.Writer) *screen {
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l"
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
-	home        = "\x1b[H"
+	cursorHome  = "\x1b[H"
 	clearLine   = "\x1b[K"
 	clearRest   = "\x1b[J"
 )
@@ -323,7 +323,7 @@ func (s *screen) draw(view func(w io.Writer, fit size)) {
 		s.drawn = true
 		frame.WriteString(enterScreen)
 	}
-	frame.WriteString(home)
+	frame.WriteString(cursorHome)
 	for i, line := range strings.Split(strings.TrimRight(b.String(), "\n"), "\n") {
 		if i == lines {
 			break

@@ -28,7 +28,7 @@ func topSamples() (was, is sample) {
 	return was, is
 }
 
-func TestTopView(t *testing.T) {
+func TestTopShowsRatesAndTheBusiestFunctions(t *testing.T) {
 	was, is := topSamples()
 	var b strings.Builder
 	view(&b, &was, &is, size{24, 120})
@@ -50,9 +50,9 @@ h1.pf0.vf1  READY  up    0          0         0   0/0         0/0
 	}
 }
 
-// TestTopNarrow: on a narrow terminal lines are broken, and of the functions the
+// TestTopFitsANarrowTerminal: on a narrow terminal lines are broken, and of the functions the
 // columns that matter least are left out; nothing is cut that matters.
-func TestTopNarrow(t *testing.T) {
+func TestTopFitsANarrowTerminal(t *testing.T) {
 	was, is := topSamples()
 	for columns, want := range map[int]string{
 		72: `vnic nic1  host 1  up 1m1s  peers 1 of 2  connections 3
@@ -90,9 +90,9 @@ FUNCTION    OUT BIT/S  IN BIT/S
 	}
 }
 
-// TestTopOnTerminal draws on a pseudo terminal: within its size, nothing a guest said is obeyed,
+// TestTopRedrawsATerminal draws on a pseudo terminal: within its size, nothing a guest said is obeyed,
 // and the screen is left.
-func TestTopOnTerminal(t *testing.T) {
+func TestTopRedrawsATerminal(t *testing.T) {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		t.Skip(err)
@@ -133,13 +133,13 @@ func TestTopOnTerminal(t *testing.T) {
 		}
 	}
 	text := string(got)
-	if !strings.HasPrefix(text, enterScreen+home) || !strings.HasSuffix(text, leaveScreen) || strings.Count(text, enterScreen) != 1 {
+	if !strings.HasPrefix(text, enterScreen+cursorHome) || !strings.HasSuffix(text, leaveScreen) || strings.Count(text, enterScreen) != 1 {
 		t.Errorf("%q", text)
 	}
 	if strings.Contains(text, "\x1b[31m") {
 		t.Error("an escape sequence of a guest reached the terminal")
 	}
-	frame := text[strings.LastIndex(text, home)+len(home):]
+	frame := text[strings.LastIndex(text, cursorHome)+len(cursorHome):]
 	lines := strings.Split(strings.TrimSuffix(frame, clearRest+leaveScreen), "\r\n")
 	if len(lines) > 6 {
 		t.Errorf("%d lines on a terminal of 6", len(lines))

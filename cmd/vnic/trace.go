@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -208,8 +209,17 @@ func outcome(o *control.Operation) string {
 	if o.Open {
 		return "NOT COMPLETE"
 	}
-	return or(o.Status, "no completion")
+	return cmp.Or(o.Status, "no completion")
 }
 
 // inMicros formats nanoseconds as microseconds.
 func inMicros(ns int64) string { return fmt.Sprintf("%.2fµs", float64(ns)/1e3) }
+
+// completeQPs offers the queue pairs of the NIC.
+var completeQPs = fromNIC(func(ctx context.Context, c *control.Client) (numbers []string) {
+	qps, _ := c.QPs(ctx)
+	for _, q := range qps {
+		numbers = append(numbers, "0x"+strconv.FormatUint(uint64(q.QPN), 16))
+	}
+	return numbers
+})

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -15,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -181,51 +178,14 @@ func TestSocketVariable(t *testing.T) {
 		{"capture", "-w", "-"},
 		{"wait", "--timeout", "50ms"},
 	} {
-		if _, err := runHere(t, args...); err == nil || !strings.Contains(err.Error(), path+" does not exist") || exitStatus(err) != exitFailed {
+		if _, err := execute(t, command(), args...); err == nil || !strings.Contains(err.Error(), path+" does not exist") || exitStatus(err) != exitFailed {
 			t.Errorf("vnic %v: %v", args, err)
 		}
 	}
 }
 
-// TestWaitSaysWhy: without a NIC it says so at once, and at last again.
-func TestWaitSaysWhy(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "none.sock")
-	out, err := runHere(t, "wait", "-s", path, "--timeout", "100ms")
-	if !strings.HasPrefix(out, "waiting up to 100ms: control socket "+path+" does not exist") || strings.Count(out, "\n") != 1 {
-		t.Errorf("%q", out)
-	}
-	if err == nil || !strings.Contains(err.Error(), "does not exist") || strings.Contains(err.Error(), "deadline") {
-		t.Error(err)
-	}
-}
-
-// TestWaitForPeers: --peers waits for more than the NIC itself, and names who is missing.
-func TestWaitForPeers(t *testing.T) {
-	inLab(t, false, func(l *lab) {
-		l.start(0)
-		socket := l.hosts[0].Control
-		if _, stderr, code := run(t, "wait", "-s", socket); code != 0 {
-			t.Fatalf("without --peers: %s", stderr)
-		}
-		for timeout := 100 * time.Millisecond; ; timeout *= 2 { // until the NIC of a busy machine has time to say it
-			_, stderr, code := run(t, "wait", "--peers", "-s", socket, "--timeout", timeout.String())
-			if code == exitFailed && strings.Contains(stderr, "no answer in time") && timeout < time.Minute {
-				continue
-			}
-			if code != exitFailed || !strings.Contains(stderr, "peer 2 is down") {
-				t.Errorf("alone: exit status %d, %q", code, stderr)
-			}
-			break
-		}
-		l.start(1)
-		if _, stderr, code := run(t, "wait", "--peers", "-s", socket); code != 0 {
-			t.Errorf("with both: exit status %d, %q", code, stderr)
-		}
-	})
-}
-
-// TestWrongSocket: commands for a NIC at sockets of guests, and for guests at a control socket.
-func TestWrongSocket(t *testing.T) {
+// TestWrongKindOfSocketIsNamed: commands for a NIC at sockets of guests, and for guests at a control socket.
+func TestWrongKindOfSocketIsNamed(t *testing.T) {
 	inLab(t, false, func(l *lab) {
 		l.start(0)
 		h := l.hosts[0]
@@ -247,50 +207,9 @@ func TestWrongSocket(t *testing.T) {
 	})
 }
 
-// TestPerfWithoutServer: it says at once that it waits and for whom, and in the end what to do.
-func TestPerfWithoutServer(t *testing.T) {
-	inLab(t, false, func(l *lab) {
-		l.start(0)
-		l.start(1)
-		_, stderr, code := run(t, "guest", "perf", "write_bw", "--wait", "1s", "-d", "unix://"+l.hosts[0].Socket, l.hosts[0].PeerGI)
-		waiting, end, _ := strings.Cut(stderr, "\n")
-		if code != exitFailed || !strings.HasPrefix(waiting, "waiting for the server at ") || !strings.Contains(waiting, "up to 1s") {
-			t.Errorf("exit status %d, %q", code, stderr)
-		}
-		if !strings.HasPrefix(end, "vnic: write_bw: no server at ") || !strings.Contains(end, "start the same test there first") {
-			t.Errorf("%q", end)
-		}
-		// The other way round: a client of perftest is answered, and leaves.
-		server := exec.CommandContext(t.Context(), vnic(t), "guest", "perf", "write_bw", "-d", "unix://"+l.hosts[0].Socket)
-		var said bytes.Buffer
-		server.Stderr = &said
-		if err := server.Start(); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "the server answers", func() error {
-			c, err := net.Dial("tcp", "127.0.0.1:18515")
-			if err != nil {
-				return err
-			}
-			answer := make([]byte, 16)
-			_, err = c.Write(append([]byte("6.10"), make([]byte, 12)...))
-			if err == nil {
-				_, err = io.ReadFull(c, answer)
-			}
-			if err == nil && !bytes.HasPrefix(answer, []byte("6.06\x00")) {
-				t.Errorf("the server answers %q", answer)
-			}
-			return errors.Join(err, c.Close())
-		})
-		if err := server.Wait(); err == nil || !strings.Contains(said.String(), "vnic: write_bw: the program of perftest at 127.0.0.1:") {
-			t.Errorf("%v: %s", err, &said)
-		}
-	})
-}
-
-// TestSilentSocket: something that closes every connection, as QEMU's own protocol does at a
+// TestSilentSocketIsNamed: something that closes every connection, as QEMU's own protocol does at a
 // request.
-func TestSilentSocket(t *testing.T) {
+func TestSilentSocketIsNamed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sock")
 	ln, err := net.Listen("unix", path)
 	if err != nil {
@@ -306,7 +225,7 @@ func TestSilentSocket(t *testing.T) {
 			c.Close()
 		}
 	}()
-	_, err = runHere(t, "show", "nic", "-s", path)
+	_, err = execute(t, command(), "show", "nic", "-s", path)
 	if err == nil || !strings.Contains(err.Error(), path+" was closed without an answer") {
 		t.Error(err)
 	}
@@ -373,15 +292,15 @@ func TestJSONIsJSON(t *testing.T) {
 		{"top -i 100ms -n 1", `"functions":[{"id":"h1.pf0"`},
 		{"show counters psp_auth", `"drop.psp_auth": 3`},
 	} {
-		out, err := runHere(t, append(strings.Fields(tc.args), "--json", "-s", socket)...)
+		out, err := execute(t, command(), append(strings.Fields(tc.args), "--json", "-s", socket)...)
 		if err != nil || !strings.Contains(out, tc.want) || !json.Valid([]byte(out)) {
 			t.Errorf("%s: %v, %s", tc.args, err, out)
 		}
 	}
 }
 
-// TestCounters: patterns and --nonzero.
-func TestCounters(t *testing.T) {
+// TestCountersAreSelectedByPatterns: patterns and --nonzero.
+func TestCountersAreSelectedByPatterns(t *testing.T) {
 	socket := serveControl(t)
 	for _, tc := range []struct{ args, want string }{
 		{"", "drop.falcon drop.psp_auth falcon.acks_sent falcon.data_sent psp.rotations"},
@@ -392,7 +311,7 @@ func TestCounters(t *testing.T) {
 		{"falcon.?a*", "falcon.data_sent"},
 		{"rotations --nonzero", ""},
 	} {
-		out, err := runHere(t, append([]string{"show", "counters", "-s", socket}, strings.Fields(tc.args)...)...)
+		out, err := execute(t, command(), append([]string{"show", "counters", "-s", socket}, strings.Fields(tc.args)...)...)
 		var names []string
 		for line := range strings.Lines(out) {
 			names = append(names, strings.Fields(line)[0])
@@ -401,14 +320,14 @@ func TestCounters(t *testing.T) {
 			t.Errorf("%q: %q, %v; want %q", tc.args, got, err, tc.want)
 		}
 	}
-	if _, err := runHere(t, "show", "counters", "-s", socket, "nosuch"); err == nil || !strings.Contains(err.Error(), "no counter matches nosuch") {
+	if _, err := execute(t, command(), "show", "counters", "-s", socket, "nosuch"); err == nil || !strings.Contains(err.Error(), "no counter matches nosuch") {
 		t.Error(err)
 	}
 	wrong(t, "show", "counters", "[")
 }
 
-// TestCompletion: functions, ports, keys, and what else the NIC or the program knows.
-func TestCompletion(t *testing.T) {
+// TestCompletionOffersWhatThereIs: functions, ports, keys, and what else the NIC or the program knows.
+func TestCompletionOffersWhatThereIs(t *testing.T) {
 	socket := serveControl(t)
 	for _, tc := range []struct{ args, want string }{
 		{"vf show", "pf0.vf1"},
@@ -434,7 +353,7 @@ func TestCompletion(t *testing.T) {
 		} else {
 			args = append(args, "-s", socket, "")
 		}
-		out, err := runHere(t, args...)
+		out, err := execute(t, command(), args...)
 		if err != nil || !slices.Contains(strings.Split(out, "\n"), tc.want) {
 			t.Errorf("%v: %v, %s", args, err, out)
 		}

@@ -189,7 +189,7 @@ func (p *pairOfHosts) rdma(count int) (wait func() [2]string) {
 	return func() (last [2]string) {
 		for i, l := range lines {
 			for l.Scan() {
-				if line, err := workload.DecodeLine(l.Bytes()); err == nil {
+				if line, err := workload.DecodeOutput(l.Bytes()); err == nil {
 					last[i] = line.Kind + " " + line.Text
 				}
 			}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestUnit: systemd parses the unit in docs, with every setting known to it.
-func TestUnit(t *testing.T) {
+// TestSystemdAcceptsTheUnit: systemd parses the unit in docs, with every setting known to it.
+func TestSystemdAcceptsTheUnit(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Skip("no systemd-analyze here")

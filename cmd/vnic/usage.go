@@ -42,6 +42,21 @@ func exitStatus(err error) int {
 	return exitFailed
 }
 
+// root returns the program with its commands. All refuse a wrong command line with what would be
+// right.
+func root(version string, commands ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{
+		Use:           "vnic",
+		Short:         "a software NIC for QEMU guests: RDMA over Falcon in PSP tunnel mode",
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	c.AddCommand(commands...)
+	strict(c)
+	return c
+}
+
 // groupAnnotation marks a command that is nothing but the group of its subcommands.
 const groupAnnotation = "group"
 

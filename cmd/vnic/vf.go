@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -135,24 +136,6 @@ func vfShowCommand(o *vfOptions) *cobra.Command {
 	}
 }
 
-// functionName reads "pf0.vf2", or "pf0 vf 2", in front of other arguments.
-func functionName(args []string) (name string, rest []string) {
-	if len(args) >= 3 && args[1] == "vf" {
-		return args[0] + ".vf" + args[2], args[3:]
-	}
-	return args[0], args[1:]
-}
-
-// named are the functions of that name, with or without the host.
-func named(fs []control.Function, name string) (found []control.Function) {
-	for _, f := range fs {
-		if _, short, _ := strings.Cut(f.ID, "."); f.ID == name || short == name {
-			found = append(found, f)
-		}
-	}
-	return found
-}
-
 func printFunction(w io.Writer, fs []control.Function, asJSON bool) error {
 	if asJSON {
 		return printJSON(w, fs)
@@ -164,9 +147,9 @@ func printFunction(w io.Writer, fs []control.Function, asJSON bool) error {
 		if f.MaxTxRate > 0 {
 			rate = fmt.Sprintf("%d Mbit/s", f.MaxTxRate)
 		}
-		fmt.Fprintf(tw, "  link/ether %s\ttenant %d\taddress %s\n", f.MAC, f.Tenant, or(f.Addr, "none"))
+		fmt.Fprintf(tw, "  link/ether %s\ttenant %d\taddress %s\n", f.MAC, f.Tenant, cmp.Or(f.Addr, "none"))
 		fmt.Fprintf(tw, "  link-state %s, %s\tmax_tx_rate %s, weight %d\ttrust %s, spoof checking %s\n", f.Link, upDown(f.LinkUp), rate, f.Weight, onOff(f.Trust), onOff(f.SpoofCheck))
-		fmt.Fprintf(tw, "  guest %s\tattached %s\tDMA window %s\n", or(f.Guest, "none"), or(f.Attached, "no"), or(f.DMAWindow, "all"))
+		fmt.Fprintf(tw, "  guest %s\tattached %s\tDMA window %s\n", cmp.Or(f.Guest, "none"), cmp.Or(f.Attached, "no"), cmp.Or(f.DMAWindow, "all"))
 		for k := range abi.NumObjects { // two in a column, four in a line
 			fmt.Fprintf(tw, "%s%s %d of %d", [...]string{"  ", ", ", "\t", ", "}[k%4], k, *f.Has(k), *f.MayHave(k))
 			if k%4 == 3 || k == abi.NumObjects-1 {
@@ -198,13 +181,6 @@ func portPlace(p *control.Port) string {
 	return ""
 }
 
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
-}
-
 func onOff(b bool) string {
 	if b {
 		return "on"
@@ -212,9 +188,20 @@ func onOff(b bool) string {
 	return "off"
 }
 
-func upDown(b bool) string {
-	if b {
-		return "up"
+// completeSettings offers the keys of `vnic vf set`, and the values of keys that have only a few.
+func completeSettings(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return completeFunctions(cmd, args, begun)
 	}
-	return "down"
+	_, rest := functionName(args)
+	if len(rest) > 0 && (rest[0] == "enable" || rest[0] == "disable") {
+		rest = rest[1:]
+	}
+	if len(rest)%2 == 0 {
+		return append(settings.Keys(), "enable", "disable"), cobra.ShellCompDirectiveNoFileComp
+	}
+	if s := settings.Find(rest[len(rest)-1]); s != nil {
+		return s.Values, cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
 }

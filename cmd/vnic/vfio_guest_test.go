@@ -3,21 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/guestlib/workload"
+	"github.com/falcon-vnic/vnic/guestlib/perf"
 )
-
-// newQEMU is a QEMU that knows vfio-user: the machine's own, or that of tools/qemu.sh.
-func newQEMU(tb testing.TB, ctx context.Context) string {
-	tb.Helper()
-	out, err := exec.CommandContext(ctx, "../../tools/qemu.sh").Output()
-	needed(tb, err, "tools/qemu.sh")
-	return strings.TrimSpace(string(out))
-}
 
 // vfioConfig has a guest with two functions as PCI devices, and one with a third.
 const vfioConfig = `
@@ -57,7 +47,7 @@ func vfioInfo(t *testing.T, iommu bool, path string) {
 }
 
 // vfioCosts is guestCosts of functions that are PCI devices.
-func vfioCosts(tb testing.TB, ctx context.Context, g guestFiles) []workload.Cost {
+func vfioCosts(tb testing.TB, ctx context.Context, g guestFiles) []perf.Cost {
 	tb.Helper()
 	config := writeQEMUConfig(tb, fmt.Sprintf(vfioConfig, tb.TempDir()))
 	return guestCosts(tb, ctx, config, g, "pci://?function=pf0.vf1", "pci://", "pci", "pci-msix")

@@ -10,23 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
-
-// nic is what host i says of itself, once another worker than the one given
-// serves.
-func (l *lab) nic(i, notWorker int) control.NIC {
-	l.t.Helper()
-	var n control.NIC
-	eventually(l.t, "worker", func() (err error) {
-		if n, err = l.control(i).NIC(context.Background()); err == nil && n.Worker == notWorker {
-			err = fmt.Errorf("worker %d still serves", n.Worker)
-		}
-		return err
-	})
-	return n
-}
 
 func ifindex(t *testing.T, name string) int {
 	t.Helper()
@@ -37,10 +22,10 @@ func ifindex(t *testing.T, name string) int {
 	return i.Index
 }
 
-// TestWorkerKilled kills the worker of a NIC under load, and then upgrades it: the
+// TestKilledWorkerIsReplaced kills the worker of a NIC under load, and then upgrades it: the
 // process that was started stays, and the TAP; what clients were doing ends with
 // a reason on both sides, and everybody can begin again.
-func TestWorkerKilled(t *testing.T) {
+func TestKilledWorkerIsReplaced(t *testing.T) {
 	inLab(t, false, func(l *lab) {
 		l.start(0)
 		l.start(1)
@@ -129,8 +114,8 @@ func TestWorkerStopped(t *testing.T) {
 	})
 }
 
-// TestSupervisorKilled: nothing runs on without the process that was started.
-func TestSupervisorKilled(t *testing.T) {
+// TestKilledSupervisorTakesItsWorkerAlong: nothing runs on without the process that was started.
+func TestKilledSupervisorTakesItsWorkerAlong(t *testing.T) {
 	inLab(t, false, func(l *lab) {
 		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT} {
 			l.start(0)

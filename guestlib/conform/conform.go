@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/guestlib/arena"
+	"github.com/falcon-vnic/vnic/guestlib/window"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -109,4 +112,62 @@ func runCheck(ctx context.Context, cfg *Config, c check, features uint64) Result
 	t.close()
 	res.Millis = time.Since(start).Milliseconds()
 	return res
+}
+
+// unchecked lists the clauses for devices that a client alone cannot check, with the reasons.
+var unchecked = map[string]string{
+	"DEV-947":  "nothing tells a client which path its packets take",
+	"DEV-1012": "the kit attaches by the control block where the URL is a PCI device's: then each check is of it too",
+	"DEV-1013": "the kit attaches by the control block where the URL is a PCI device's: then each check is of it too",
+	"DEV-1014": "the kit attaches by the control block where the URL is a PCI device's: then each check is of it too",
+	"DEV-1015": "the control block's package reads Full and rings as it must; cm.behind has messages that wait for room, where the URL is a PCI device's",
+	"DEV-1016": "the control block's package refuses to write such a thing; the device's own tests do it",
+	"DEV-1017": "the kit has its admin queues in memory; the device's own tests have them in a window",
+	"DEV-1105": "it takes drivers of two functions at once, and of a slot one process has both; the device's own tests have them",
+	"DEV-1005": "the window's package refuses to store such an index; the device's own tests do it",
+	"DEV-1007": "how much ringing is too much is the device's own measure, and nothing is lost by it",
+}
+
+// pciDevice is the function's PCI device. A check opens it once, because with an IOMMU it cannot be
+// opened twice. Its control block has one session at a time; all sessions share its memory.
+type pciDevice struct {
+	*window.PCI
+	memory arena.Source
+}
+
+// borrowed is memory of a device that outlives the stream.
+type borrowed struct{ arena.Source }
+
+func (borrowed) Close() error { return nil }
+
+// onPCI reports whether the function is reached as a PCI device.
+func (t *T) onPCI() bool { return strings.HasPrefix(t.cfg.URL, "pci:") }
+
+// memory returns the size of the memory that the device can access by one stream, in bytes; on PCI,
+// by all streams of a check.
+func (t *T) memory() int {
+	if t.onPCI() {
+		return 16 * clientMemory
+	}
+	return clientMemory
+}
+
+// redial opens another stream by the check's PCI device.
+func (t *T) redial() *client {
+	for _, c := range t.clients {
+		if !c.stream.ended() {
+			t.Skipf("a PCI device has one stream at a time")
+		}
+	}
+	conn, err := guestlib.Redial(t.ctx, t.cfg.URL, t.device.memory)
+	t.ok(err)
+	return t.client(conn, borrowed{t.device.memory})
+}
+
+// pci returns the PCI device, or skips the check if there is none.
+func (t *T) pci() *pciDevice {
+	if t.device == nil {
+		t.Skipf("the function is not reached by a PCI device of its own (--device pci://)")
+	}
+	return t.device
 }

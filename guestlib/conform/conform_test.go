@@ -101,7 +101,7 @@ func TestClauses(t *testing.T) {
 	}
 	for i, c := range has {
 		if !slices.Contains(known, c) {
-			t.Errorf("%s is in no check, and clauses.go does not say why", c)
+			t.Errorf("%s is in no check, and conform.go does not say why", c)
 		}
 		if i > 0 && has[i-1] == c {
 			t.Errorf("%s is twice in docs/abi", c)

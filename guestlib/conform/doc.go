@@ -8,7 +8,7 @@
 //	Watch ─► what the device remembers before and after a driver ran (QueryViolation) ──► Report
 //
 // Each check names its clauses and begins with a new stream, so that no check depends on another.
-// No driver may be using the function. The clauses that a client cannot check are in clauses.go,
+// No driver may be using the function. The clauses that a client cannot check are in conform.go,
 // with the reason. A test compares the two lists with docs/abi.
 //
 // The checks assume nothing about a device's implementation. They wait for required events for a

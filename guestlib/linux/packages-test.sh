@@ -2,7 +2,7 @@
 # Installs the packages of a folder (default build/packages) in a new Debian 12 and purges them again:
 # first in a folder, where dkms builds the module and which has the host's kernel, then in a QEMU guest
 # that has a disk with this Debian and runs its kernel: the module is loaded, and programs use the
-# device (BenchmarkPackages in cmd/vnic). Nothing may be left. Needs root, debootstrap, a mirror, and
+# device (BenchmarkPackages in cmd/vnic/linuxtest). Nothing may be left. Needs root, debootstrap, a mirror, and
 # what `make deps` and `make fetch` bring; it takes some minutes for the folder and many for the guest,
 # in which dkms runs under emulation, and 4 GB for as long.
 set -eu
@@ -80,7 +80,7 @@ in_folder() {
 in_guest() {
 	mkdir "$tmp/go"
 	VNIC_TEST_REQUIRE=1 VNIC_DRIVER_KERNEL=$root VNIC_TEST_DEBIAN=$tmp/disk TMPDIR=$tmp/go \
-		"${GO:-go}" test -run '^$' -bench '^BenchmarkPackages$' -benchtime 1x -timeout 120m -v ./cmd/vnic
+		"${GO:-go}" test -run '^$' -bench '^BenchmarkPackages$' -benchtime 1x -timeout 120m -v ./cmd/vnic/linuxtest
 }
 
 say "a Debian 12 with dkms, kernel and kernel headers, in $root"

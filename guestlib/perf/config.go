@@ -17,9 +17,10 @@ const (
 	Read
 	Send
 	Atomic
+	Doorbell // no test of perftest; see Doorbells
 )
 
-func (o Op) String() string { return [...]string{"write", "read", "send", "atomic"}[o] }
+func (o Op) String() string { return [...]string{"write", "read", "send", "atomic", "doorbell"}[o] }
 
 // Test is an operation and what is measured of it.
 type Test struct {
@@ -27,7 +28,7 @@ type Test struct {
 	Latency bool // else bandwidth
 }
 
-// Tests are all there are.
+// Tests are all that perftest has.
 func Tests() []Test {
 	var all []Test
 	for op := Write; op <= Atomic; op++ {
@@ -38,6 +39,9 @@ func Tests() []Test {
 
 // String is the name as perftest's programs have it, without ib_.
 func (t Test) String() string {
+	if t.Op == Doorbell {
+		return t.Op.String()
+	}
 	if t.Latency {
 		return t.Op.String() + "_lat"
 	}

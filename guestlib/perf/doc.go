@@ -24,5 +24,7 @@
 // SEND goes by datagrams too (datagram.go): what did not arrive is counted as lost. One end may be a
 // program of perftest (perftest.go).
 //
+// Doorbells (doorbell.go) measures the device itself: doorbells, wake-ups and small WRITEs.
+//
 // All memory is allocated and all samples are kept in arrays made before the clock starts.
 package perf

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/guestlib/perf/perftest"
 )
 
 // Run is one side of a test. It returns the rows; those of a server are the client's.
@@ -20,21 +21,11 @@ func Run(ctx context.Context, cfg Config) (rows []Row, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	if cfg.Datagrams {
-		cfg.Size = min(cfg.Size, dev.Info().MTU)
-	}
-	s := &session{Config: &cfg, client: cfg.client(), dev: dev, epoch: time.Now()}
-	if s.pd, err = dev.AllocPD(ctx); err != nil {
+	s, err := newSession(ctx, dev, &cfg)
+	if err != nil {
 		return nil, err
 	}
-	if s.ctl, err = newControl(ctx, dev, s.pd); err != nil {
-		return nil, err
-	}
-	meet := s.answer
-	if s.client {
-		meet = s.call
-	}
-	other, err := meet(ctx)
+	other, err := s.meet(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", cfg.Test, err)
 	}
@@ -56,6 +47,27 @@ func Run(ctx context.Context, cfg Config) (rows []Row, err error) {
 	}
 	_, err = s.ctl.meet(ctx, nil) // so that neither closes while the other still waits
 	return rows, err
+}
+
+// newSession makes what the two sides agree by.
+func newSession(ctx context.Context, dev *guestlib.Device, cfg *Config) (s *session, err error) {
+	if cfg.Datagrams {
+		cfg.Size = min(cfg.Size, dev.Info().MTU)
+	}
+	s = &session{Config: cfg, client: cfg.client(), dev: dev, epoch: time.Now()}
+	if s.pd, err = dev.AllocPD(ctx); err != nil {
+		return nil, err
+	}
+	s.ctl, err = newControl(ctx, dev, s.pd)
+	return s, err
+}
+
+// meet finds the peer and agrees with it. It returns the peer's program if that is perftest's.
+func (s *session) meet(ctx context.Context) (*perftest.Conn, error) {
+	if s.client {
+		return s.call(ctx)
+	}
+	return s.answer(ctx)
 }
 
 func (s *session) header() Header {

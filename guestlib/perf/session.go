@@ -12,8 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// line is what slots of messages are aligned to, in bytes.
-const line = 64
+// slotAlign is what slots of messages are aligned to, in bytes.
+const slotAlign = 64
 
 // qkey is that of the queue pairs of datagrams: perftest's.
 const qkey = 0x11111111
@@ -55,11 +55,11 @@ const access = guestlib.LocalWrite | guestlib.RemoteWrite | guestlib.RemoteRead 
 
 // prepare makes what the test needs of this side.
 func (s *session) prepare(ctx context.Context) error {
-	s.slot = max((s.Size+line-1)/line*line, s.around)
+	s.slot = max((s.Size+slotAlign-1)/slotAlign*slotAlign, s.around)
 	if s.Inline = min(s.Inline, int(s.dev.Limits().MaxInline)); s.Op == Read || s.Op == Atomic {
 		s.Inline = 0
 	}
-	buf, err := s.dev.Alloc((2*s.slot + line) * s.QPs)
+	buf, err := s.dev.Alloc((2*s.slot + slotAlign) * s.QPs)
 	if err != nil {
 		return fmt.Errorf("%d queue pairs with two messages of %d bytes: %w", s.QPs, s.Size, err)
 	}
@@ -111,7 +111,7 @@ func (s *session) local(qp int) int { return 2 * qp * s.slot }
 func (s *session) inbox(qp int) int { return (2*qp + 1) * s.slot }
 
 // headers is where those of a datagram go.
-func (s *session) headers(qp int) int { return 2*s.QPs*s.slot + qp*line }
+func (s *session) headers(qp int) int { return 2*s.QPs*s.slot + qp*slotAlign }
 
 func (s *session) postRecv(qp int) error {
 	sgl := []guestlib.SGE{s.mr.SGE(s.headers(qp), guestlib.GRHSize), s.mr.SGE(s.inbox(qp), s.slot)}

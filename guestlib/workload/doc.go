@@ -22,5 +22,5 @@
 // SENDs by datagrams, to a shared receive queue and to one of an XRC domain use their own queue
 // pairs (services.go).
 //
-// Output is one JSON object per line; see Line.
+// Output is one JSON object per line; see Output.
 package workload

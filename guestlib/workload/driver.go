@@ -53,7 +53,7 @@ func (d *driver) drive(ctx context.Context, cfg *Config) error {
 				return fmt.Errorf("%s of %d bytes: %w", name(op), size, err)
 			}
 			d.results, d.achieved = append(d.results, r), time.Now()
-			d.out.line(Line{Kind: KindResult, Result: &r})
+			d.out.line(Output{Kind: KindResult, Result: &r})
 		}
 	}
 	d.leaving = true
@@ -96,7 +96,7 @@ func (d *driver) row(ctx context.Context, op guestlib.Opcode, size, count int) (
 	r := Result{Op: name(op), Size: size, Count: count, Verified: true}
 	times := make([]time.Duration, 0, count)
 	perRound := min(maxRound, int(d.peer.data)/slotSize(size), d.data/slotSize(size))
-	if op == Inside { // both ends use this memory
+	if op == Loopback { // both ends use this memory
 		perRound = min(perRound, d.data/2/slotSize(size))
 	}
 	if perRound == 0 {
@@ -106,8 +106,8 @@ func (d *driver) row(ctx context.Context, op guestlib.Opcode, size, count int) (
 		n := min(perRound, count-first)
 		begin := control{kind: msgBegin, op: op, size: uint32(size), first: uint32(first), count: uint32(n), seed: d.seed}
 		round := d.round
-		if op == Inside {
-			round = d.inside
+		if op == Loopback {
+			round = d.loopback
 		}
 		problem, err := round(ctx, begin, &times)
 		if err != nil {

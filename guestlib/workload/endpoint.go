@@ -49,11 +49,7 @@ type endpoint struct {
 
 // open attaches to the function and creates the objects that both connections share.
 func open(ctx context.Context, url string, data int) (*endpoint, error) {
-	return openWith(ctx, url, data, guestlib.Options{Driver: "vnic workload"})
-}
-
-func openWith(ctx context.Context, url string, data int, opts guestlib.Options) (*endpoint, error) {
-	dev, err := guestlib.Open(ctx, url, opts)
+	dev, err := guestlib.Open(ctx, url, guestlib.Options{Driver: "vnic workload"})
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +128,7 @@ const (
 	idControl     = 1 << 32 // receive of a control message, plus its slot
 	idControlSend = 2 << 32
 	idWindow      = 3 << 32 // binding or unbinding of a window
-	idInside      = 4 << 32 // receive of a message inside the function, plus its iteration
+	idLoopback    = 4 << 32 // receive of a message inside the function, plus its iteration
 )
 
 // expectControl posts the receive for a control message into a slot.

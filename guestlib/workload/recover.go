@@ -28,7 +28,7 @@ func (e *endpoint) persist(ctx context.Context, limit time.Duration, out *printe
 		if err := e.renew(ctx, limit); err != nil {
 			return fmt.Errorf("not recovered within %v: %w", limit, err)
 		}
-		out.line(Line{Kind: KindProgress, Text: recovered})
+		out.line(Output{Kind: KindProgress, Text: recovered})
 		select { // a pause, so that a turn which fails at once does not make a busy loop
 		case <-time.After(recoverPause):
 		case <-ctx.Done():

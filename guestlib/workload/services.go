@@ -2,6 +2,9 @@ package workload
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"time"
 
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -17,11 +20,11 @@ const (
 	Extended
 	Wired
 	Window
-	Inside
+	Loopback
 )
 
 // special reports whether op needs its own queue pairs.
-func special(op guestlib.Opcode) bool { return op >= Datagram && op <= Inside }
+func special(op guestlib.Opcode) bool { return op >= Datagram && op <= Loopback }
 
 // name returns the name of an operation in results.
 func name(op guestlib.Opcode) string {
@@ -36,7 +39,7 @@ func name(op guestlib.Opcode) string {
 		return "WIRED SEND"
 	case Window:
 		return "WINDOW WRITE"
-	case Inside:
+	case Loopback:
 		return "LOOPBACK SEND"
 	}
 	return op.String()
@@ -53,7 +56,7 @@ func name(op guestlib.Opcode) string {
 type queue struct {
 	qp    *guestlib.QP
 	ah    *guestlib.AH // Datagram, driver
-	loop  *guestlib.QP // Inside: the other QP
+	loop  *guestlib.QP // Loopback: the other QP
 	post  func(wr *guestlib.RecvWR) error
 	srqn  uint32
 	mw    *guestlib.MW // Window, server
@@ -180,4 +183,118 @@ func (e *endpoint) add(ctx context.Context, op guestlib.Opcode, q *queue, make f
 	q.owns(q.qp.Destroy)
 	e.queues[op] = q
 	return nil
+}
+
+// loopback runs a round of SENDs between two queue pairs of the driver's own function, which the NIC
+// connects without a network. The server does not take part.
+func (d *driver) loopback(ctx context.Context, begin control, times *[]time.Duration) (problem string, err error) {
+	from, to, err := d.loop(ctx)
+	if err != nil {
+		return "", err
+	}
+	op, size, per := begin.op, int(begin.size), slotSize(int(begin.size))
+	for i := range int(begin.count) {
+		iteration := int(begin.first) + i
+		k := key(begin.seed, op, size, iteration)
+		source, sink := d.slot(2*i, per), d.slot(2*i+1, per)
+		off, at := localOffset(iteration), remoteOffset(iteration)
+		fill(source[off:off+size], k)
+		fillCanary(sink)
+		if err := to.PostRecv(&guestlib.RecvWR{ID: idLoopback + uint64(i), SGL: []guestlib.SGE{d.mr.SGE((2*i+1)*per+at, size+1)}}); err != nil {
+			return "", err
+		}
+		start := time.Now()
+		wr := guestlib.SendWR{ID: uint64(i), Opcode: guestlib.SendImm, Flags: guestlib.Signaled, SGL: []guestlib.SGE{d.mr.SGE(2*i*per+off, size)}, Imm: immediate(k)}
+		if err := from.PostSend(&wr); err != nil {
+			return "", err
+		}
+		for range 2 { // the receive and the SEND
+			wc, err := d.next(ctx)
+			switch {
+			case err != nil:
+				return "", fmt.Errorf("iteration %d: %w", iteration, err)
+			case wc.ID == uint64(i):
+				*times = append(*times, time.Since(start))
+			case wc.ID != idLoopback+uint64(i):
+				return "", fmt.Errorf("completion of work request %d where %d was due", wc.ID, i)
+			case (int(wc.ByteLen) != size || wc.Imm != immediate(k)) && problem == "":
+				problem = fmt.Sprintf("iteration %d: received %d bytes with immediate data %#x", iteration, wc.ByteLen, wc.Imm)
+			}
+		}
+		if err := checkSlot(sink, at, size, k); err != nil && problem == "" {
+			problem = fmt.Sprintf("iteration %d: %v", iteration, err)
+		}
+	}
+	return problem, nil
+}
+
+// loop returns two queue pairs of this function that are wired to each other. It creates them if
+// needed.
+func (d *driver) loop(ctx context.Context) (from, to *guestlib.QP, err error) {
+	if q := d.queues[Loopback]; q != nil {
+		return q.qp, q.loop, nil
+	}
+	q := &queue{}
+	cfg := guestlib.QPConfig{SendCQ: d.cq, SendEntries: queueEntries, RecvEntries: queueEntries}
+	if q.loop, err = d.pd.CreateQP(ctx, cfg); err != nil {
+		return nil, nil, err
+	}
+	q.owns(q.loop.Destroy)
+	err = d.add(ctx, Loopback, q, func() (err error) {
+		q.qp, err = d.pd.CreateQP(ctx, cfg)
+		return err
+	})
+	if err == nil {
+		err = q.qp.Wire(ctx, q.loop.Address())
+	}
+	if err == nil {
+		err = q.loop.Wire(ctx, q.qp.Address())
+	}
+	return q.qp, q.loop, err
+}
+
+// A round of WRITEs by a memory window. The server gives the driver's queue pair access to the
+// round's slots only, and revokes it before it compares them. The driver then checks that the key
+// is invalid.
+//
+//	driver                                        server
+//	                                              bind the window to the slots
+//	WRITE by its key … ◀──────────────────────── READY{key}
+//	CHECK ──────────────────────────────────────▶ make the key invalid, compare
+//	WRITE once more, refused ◀────────────────── VERDICT
+
+// bind binds the window of q to the first n bytes of the slots and returns the window's key.
+func (s *server) bind(ctx context.Context, q *queue, n int) (key uint32, err error) {
+	wr := q.mw.Bind(idWindow, s.mr.Bind(0, n, guestlib.RemoteWrite))
+	if err := q.qp.PostSend(&wr); err != nil {
+		return 0, err
+	}
+	return q.mw.RKey(), s.done(ctx, idWindow)
+}
+
+// unbind ends the binding that bind made for the round.
+func (s *server) unbind(ctx context.Context, c control) error {
+	q := s.queues[c.op]
+	if q == nil || q.mw == nil {
+		return nil
+	}
+	if err := q.qp.PostSend(&guestlib.SendWR{ID: idWindow, Opcode: guestlib.LocalInv, Flags: guestlib.Signaled, Imm: q.mw.RKey()}); err != nil {
+		return err
+	}
+	return s.done(ctx, idWindow)
+}
+
+// refused checks that a WRITE with the key of an unbound window is refused.
+func (d *driver) refused(ctx context.Context, by *queue, key uint32) (problem string, err error) {
+	_, err = d.do(ctx, by.qp, &guestlib.SendWR{
+		Opcode: guestlib.Write, Flags: guestlib.Signaled, SGL: []guestlib.SGE{d.mr.SGE(0, 1)}, RemoteAddr: d.peer.addr, RKey: key,
+	})
+	var wc *guestlib.WCError
+	switch {
+	case err == nil:
+		return "a WRITE by a window that was taken back succeeded", nil
+	case errors.As(err, &wc) && wc.Status == abi.WCRemAccessErr:
+		return "", nil
+	}
+	return "", fmt.Errorf("WRITE by a window that was taken back: %w", err)
 }

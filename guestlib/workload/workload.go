@@ -28,11 +28,11 @@ type Config struct {
 
 	// Beside is other work that runs at the same time; nil: none. Its lines are printed. The run
 	// waits for it, and an error of it is an error of the run.
-	Beside func(ctx context.Context, say func(Line)) error
+	Beside func(ctx context.Context, say func(Output)) error
 
 	// Then is work that runs after everything else was done without an error and the device was
 	// closed; nil: none. The run waits for it.
-	Then func(ctx context.Context, say func(Line)) error
+	Then func(ctx context.Context, say func(Output)) error
 
 	// Recover is how long a run may go on without progress after its device, its peer or their
 	// connection was lost. The run creates everything again and continues with the interrupted row.
@@ -59,7 +59,7 @@ func (c *Config) defaults() error {
 	if c.every {
 		c.Ops = []guestlib.Opcode{
 			guestlib.Send, guestlib.SendImm, guestlib.Write, guestlib.WriteImm, guestlib.Read, guestlib.CmpSwap, guestlib.FetchAdd,
-			guestlib.MaskedCmpSwap, guestlib.MaskedFetchAdd, Datagram, Shared, Extended, Wired, Window, Inside,
+			guestlib.MaskedCmpSwap, guestlib.MaskedFetchAdd, Datagram, Shared, Extended, Wired, Window, Loopback,
 		}
 	}
 	if c.MeetTimeout <= 0 {
@@ -116,7 +116,7 @@ func atomic(op guestlib.Opcode) bool {
 
 // receives reports whether op uses a receive of the peer.
 func receives(op guestlib.Opcode) bool {
-	return op == guestlib.Send || op == guestlib.SendImm || op == guestlib.WriteImm || special(op) && op != Window && op != Inside
+	return op == guestlib.Send || op == guestlib.SendImm || op == guestlib.WriteImm || special(op) && op != Window && op != Loopback
 }
 
 // Run does the work of one guest: it drives and serves, in the order that cfg says. The two guests
@@ -146,10 +146,10 @@ func Run(ctx context.Context, cfg Config) error {
 		err = cfg.Then(ctx, out.line)
 	}
 	if err != nil {
-		out.line(Line{Kind: KindError, Text: err.Error()})
+		out.line(Output{Kind: KindError, Text: err.Error()})
 		return err
 	}
-	out.line(Line{Kind: KindDone, Text: fmt.Sprintf("%d rows, %d operations, %.1f MB, all verified, in %.1f s",
+	out.line(Output{Kind: KindDone, Text: fmt.Sprintf("%d rows, %d operations, %.1f MB, all verified, in %.1f s",
 		len(results), operations, float64(bytes)/1e6, time.Since(start).Seconds())})
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { leak.Main(m) }
 
 // pair runs both guests against one NIC and returns their lines and errors.
-func pair(t *testing.T, nic *fakedev.Server, url string, cfg Config) (lines [2][]Line, errs [2]error) {
+func pair(t *testing.T, nic *fakedev.Server, url string, cfg Config) (lines [2][]Output, errs [2]error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -42,7 +42,7 @@ func pair(t *testing.T, nic *fakedev.Server, url string, cfg Config) (lines [2][
 	wg.Wait()
 	for i := range out {
 		for line := range bytes.Lines(out[i].Bytes()) {
-			l, err := DecodeLine(line)
+			l, err := DecodeOutput(line)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -183,12 +183,12 @@ func TestConfigRefusals(t *testing.T) {
 
 func TestDecodeLineRefusals(t *testing.T) {
 	for _, s := range []string{"", "{", "[]", "{}", `{"kind":"other"}`, `{"kind":"result"}`} {
-		if l, err := DecodeLine([]byte(s)); err == nil {
+		if l, err := DecodeOutput([]byte(s)); err == nil {
 			t.Errorf("%q: %+v", s, l)
 		}
 	}
-	b, _ := json.Marshal(Line{Kind: KindDone, Text: "x"})
-	if l, err := DecodeLine(b); err != nil || l.Text != "x" {
+	b, _ := json.Marshal(Output{Kind: KindDone, Text: "x"})
+	if l, err := DecodeOutput(b); err != nil || l.Text != "x" {
 		t.Error(l, err)
 	}
 }

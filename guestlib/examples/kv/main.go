@@ -27,8 +27,8 @@ var errFull = errors.New("the store is full")
 
 func main() { setup.Main(server, client) }
 
-// home is the slot where the search for a key begins.
-func home(key string) int {
+// firstSlot is the slot where the search for a key begins.
+func firstSlot(key string) int {
 	h := fnv.New32a()
 	h.Write([]byte(key))
 	return int(h.Sum32() % slots)
@@ -39,7 +39,7 @@ func text(b []byte) string { return strings.TrimRight(string(b[:textSize]), "\x0
 // put writes a slot while others read it.
 func put(table []byte, key, value string) error {
 	for i := range slots {
-		slot := table[(home(key)+i)%slots*slotSize:][:slotSize]
+		slot := table[(firstSlot(key)+i)%slots*slotSize:][:slotSize]
 		if k := text(slot[8:]); k != "" && k != key {
 			continue
 		}
@@ -146,7 +146,7 @@ func (k *store) Get(ctx context.Context, key string) (value string, found bool, 
 		k.reads++
 		err := k.Do(ctx, k.qp, &guestlib.SendWR{
 			Opcode: guestlib.Read, SGL: []guestlib.SGE{k.MR.SGE(0, slotSize)},
-			RemoteAddr: k.remote.Addr + uint64((home(key)+i)%slots*slotSize), RKey: k.remote.RKey,
+			RemoteAddr: k.remote.Addr + uint64((firstSlot(key)+i)%slots*slotSize), RKey: k.remote.RKey,
 		})
 		if err != nil {
 			return "", false, err

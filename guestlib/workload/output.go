@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Kinds of Line.
+// Kinds of Output.
 const (
 	KindProgress = "progress" // Text describes the progress
 	KindResult   = "result"   // Result is a finished row
@@ -17,8 +17,8 @@ const (
 	KindError    = "error"    // the last line of any other run; Text says why
 )
 
-// Line is one line of output.
-type Line struct {
+// Output is one line of output.
+type Output struct {
 	Kind    string   `json:"kind"`
 	Text    string   `json:"text,omitempty"`
 	Result  *Result  `json:"result,omitempty"`
@@ -55,28 +55,28 @@ type Result struct {
 	Problem  string  `json:"problem,omitempty"` // the first difference, if not verified
 }
 
-// DecodeLine parses one line of output.
-func DecodeLine(b []byte) (Line, error) {
-	var l Line
+// DecodeOutput parses one line of output.
+func DecodeOutput(b []byte) (Output, error) {
+	var l Output
 	if err := json.Unmarshal(b, &l); err != nil {
-		return Line{}, fmt.Errorf("workload line: %w", err)
+		return Output{}, fmt.Errorf("workload line: %w", err)
 	}
 	switch l.Kind {
 	case KindProgress, KindDone, KindError:
 	case KindResult:
 		if l.Result == nil {
-			return Line{}, fmt.Errorf("workload line: result without a result")
+			return Output{}, fmt.Errorf("workload line: result without a result")
 		}
 	case KindStream:
 		if l.Stream == nil {
-			return Line{}, fmt.Errorf("workload line: stream without a stream")
+			return Output{}, fmt.Errorf("workload line: stream without a stream")
 		}
 	case KindProgram:
 		if l.Program == nil {
-			return Line{}, fmt.Errorf("workload line: program without a program")
+			return Output{}, fmt.Errorf("workload line: program without a program")
 		}
 	default:
-		return Line{}, fmt.Errorf("workload line: unknown kind %q", l.Kind)
+		return Output{}, fmt.Errorf("workload line: unknown kind %q", l.Kind)
 	}
 	return l, nil
 }
@@ -87,7 +87,7 @@ type printer struct {
 	w  io.Writer
 }
 
-func (p *printer) line(l Line) {
+func (p *printer) line(l Output) {
 	b, err := json.Marshal(l)
 	if err != nil {
 		return // only a NaN could cause this, and there is none
@@ -98,7 +98,7 @@ func (p *printer) line(l Line) {
 }
 
 func (p *printer) progress(format string, args ...any) {
-	p.line(Line{Kind: KindProgress, Text: fmt.Sprintf(format, args...)})
+	p.line(Output{Kind: KindProgress, Text: fmt.Sprintf(format, args...)})
 }
 
 // Progress writes a progress line. It is for the time before Run.
