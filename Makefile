@@ -67,7 +67,7 @@ fetch: ## download Go modules and the guests' kernel: nothing is downloaded late
 # it ends, for races of goroutines that go on; tests leave none.
 TESTENV  := VNIC_TEST_REQUIRE=1
 RACE     := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GO) test -race
-VIRTUAL  := ./cmd/vnic/scenario ./falcon/sim ./device/shard ./rdma
+VIRTUAL  := ./cmd/vnic/scenario ./cmd/vnic/sim ./falcon/sim ./device/shard ./rdma
 UNRACED  := $(VIRTUAL) ./queues
 RACED     = $$($(GO) list ./... | grep -Ev '/(scenario|sim|shard|rdma)$$')
 
@@ -95,11 +95,11 @@ SOAK_SEED ?=
 
 .PHONY: soak
 soak: deps fetch build ## kills, upgrades, resets, VF changes and guest reboots in random order, twice for SOAK (10m): nothing may leak
-	VNIC_TEST_REQUIRE=1 VNIC_SOAK=$(SOAK) VNIC_SOAK_SEED=$(SOAK_SEED) $(GO) test -count=1 -v -timeout 24h -run '^Test(Long)?(Soak|Settles)' ./cmd/vnic
+	VNIC_TEST_REQUIRE=1 VNIC_SOAK=$(SOAK) VNIC_SOAK_SEED=$(SOAK_SEED) $(GO) test -count=1 -v -timeout 24h -run '^Test(Long)?(Soak|Settles)' ./cmd/vnic/run
 
 .PHONY: pyverbs
 pyverbs: deps fetch ## rdma-core's Python tests in a guest with the Linux driver, and with Soft-RoCE: how many succeed, and which do not
-	$(GO) test -run '^$$' -bench '^BenchmarkPyverbs$$' -benchtime 1x -timeout 60m -v ./cmd/vnic
+	$(GO) test -run '^$$' -bench '^BenchmarkPyverbs$$' -benchtime 1x -timeout 60m -v ./cmd/vnic/linuxtest
 
 # How long stress goes on, how often each test is to run (0: until the time is over), and which tests.
 STRESS ?= 10m
@@ -139,7 +139,7 @@ DRIVER_TESTS ?= ^TestLongDriver(Programs|PCI|NVMe|Unload|Hostile|Stall)?$$
 driver-debug: deps fetch build ## the driver's tests in guests whose kernel has KASAN, lockdep and more; it is built the first time, which may take most of an hour
 	@./tools/deps.sh kernel
 	kernel=$$(./guestlib/linux/debug-kernel.sh) && \
-	  VNIC_DRIVER_KERNEL=$$kernel $(TESTENV) $(GO) test -count=1 -v -timeout 4h -run '$(DRIVER_TESTS)' ./cmd/vnic
+	  VNIC_DRIVER_KERNEL=$$kernel $(TESTENV) $(GO) test -count=1 -v -timeout 4h -run '$(DRIVER_TESTS)' ./cmd/vnic/linuxtest
 
 .PHONY: packages
 packages: build ## Debian packages in build/packages: vnic, vnic-dkms, ibverbs-provider-vnic

@@ -11,8 +11,7 @@
 //	vnic sim FILE             the transport in virtual time: a scenario, its table and plots
 //	vnic guest …              the guest side: device information, workload
 //
-// It is the only package that imports both sides: it opens attachments of package qemu and passes
-// them to package device as queues.Attachment.
+// Each command is a package here; cli has what they share.
 //
 // In a guest the same binary is /init: as process 1 it prepares the system and
 // runs itself with the arguments of the kernel command line (qemu/guestinit).

@@ -9,7 +9,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
+	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
+	"github.com/falcon-vnic/vnic/cmd/vnic/explain"
+	"github.com/falcon-vnic/vnic/cmd/vnic/guest"
+	"github.com/falcon-vnic/vnic/cmd/vnic/image"
+	"github.com/falcon-vnic/vnic/cmd/vnic/inject"
+	"github.com/falcon-vnic/vnic/cmd/vnic/keys"
+	"github.com/falcon-vnic/vnic/cmd/vnic/qemu"
+	"github.com/falcon-vnic/vnic/cmd/vnic/run"
+	"github.com/falcon-vnic/vnic/cmd/vnic/show"
+	"github.com/falcon-vnic/vnic/cmd/vnic/sim"
 	"github.com/falcon-vnic/vnic/cmd/vnic/supervisor"
+	"github.com/falcon-vnic/vnic/cmd/vnic/vf"
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/qemu/guestinit"
 )
@@ -26,17 +38,17 @@ func main() {
 	err := command().ExecuteContext(ctx)
 	stop()
 	if err != nil && !errors.Is(err, supervisor.ErrFirst) { // the worker has logged the reason
-		stderr.say(err)
+		cli.Stderr.Say(err)
 	}
-	stderr.flush()
-	os.Exit(exitStatus(err))
+	cli.Stderr.Flush()
+	os.Exit(cli.ExitStatus(err))
 }
 
 // command returns the whole command tree.
 func command() *cobra.Command {
-	return root(thisVersion().Version,
-		runCommand(), waitCommand(), upgradeCommand(), demoCommand(), keysCommand(), showCommand(), topCommand(), vfCommand(),
-		injectCommand(), captureCommand(), traceCommand(), simCommand(), qemuCommand(), imageCommand(), guestCommand(),
-		bareConformCommand(), explainCommand(), versionCommand(),
+	return cli.Root(thisVersion().Version,
+		run.Command(), run.WaitCommand(), run.UpgradeCommand(), demo.Command(), keys.Command(), show.Command(), show.TopCommand(), vf.Command(),
+		inject.Command(), show.CaptureCommand(), show.TraceCommand(), sim.Command(), qemu.Command(), image.Command(), guest.Command(),
+		guest.ConformCommand(), explain.Command(), versionCommand(),
 	)
 }

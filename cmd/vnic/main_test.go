@@ -1,5 +1,9 @@
 package main
 
-import "testing"
+import (
+	"testing"
 
-func TestMain(m *testing.M) { mainOf(m) }
+	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
+)
+
+func TestMain(m *testing.M) { vnictest.Main(m) }

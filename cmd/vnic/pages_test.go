@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
 // A page has commands in blocks of sh, and in blocks of text what they print.
@@ -24,12 +26,12 @@ var (
 // build/vnic and vnic are this program.
 func runPage(t *testing.T, page string) string {
 	t.Helper()
-	requireRoot(t)
+	vnictest.RequireRoot(t)
 	text, err := os.ReadFile(filepath.Join("../../docs", page))
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := vnic(t)
+	program := vnictest.Program(t)
 	script := "set -eu -o pipefail\nmount -t proc proc /proc\nmount -t tmpfs run /run\nip link set lo up\nmake() { :; }\n"
 	for _, block := range shellBlock.FindAllSubmatch(text, -1) {
 		script += string(block[1]) + "\n"
@@ -103,16 +105,16 @@ func TestLongQuickStart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
 	}
-	requireGuests(t)
+	vnictest.RequireGuests(t)
 	said := runPage(t, "quickstart.md")
-	requireIn(t, said, "lab/host1.yaml: good", "peer 2 10.99.0.2 vnic://lab/host/2 up", "h1.pf0.vf1 (VF)", `"kind":"done"`, "RDMA_Write BW Test", "packages", "-append", `"kind":"done"`)
+	vnictest.RequireIn(t, said, "lab/host1.yaml: good", "peer 2 10.99.0.2 vnic://lab/host/2 up", "h1.pf0.vf1 (VF)", `"kind":"done"`, "RDMA_Write BW Test", "packages", "-append", `"kind":"done"`)
 }
 
 // TestLongTunnelTutorial runs docs/tunnel-tutorial.md as it stands.
 func TestLongTunnelTutorial(t *testing.T) {
-	require(t, have("iperf3"), "iperf3 is not installed")
+	vnictest.Require(t, have("iperf3"), "iperf3 is not installed")
 	said := runPage(t, "tunnel-tutorial.md")
-	requireIn(t, said, "10.99.0.3 vnic://lab/host/3 up", "port blue", "3 received", "3 received", "receiver", "receiver", "blue does not reach red", "blue does not reach host 3", "RDMA_Write BW Test", "RDMA_Write BW Test", "no way to host 3", "falcon", "0% packet loss", "bytes captured", "loss 1%", "receiver", "cut", "3 received", "impair.tx_lost")
+	vnictest.RequireIn(t, said, "10.99.0.3 vnic://lab/host/3 up", "port blue", "3 received", "3 received", "receiver", "receiver", "blue does not reach red", "blue does not reach host 3", "RDMA_Write BW Test", "RDMA_Write BW Test", "no way to host 3", "falcon", "0% packet loss", "bytes captured", "loss 1%", "receiver", "cut", "3 received", "impair.tx_lost")
 }
 
 // messageQuote finds what a table of symptoms quotes: words between asterisks, or a line of dmesg.
@@ -176,7 +178,7 @@ func allSource(t *testing.T) string {
 // of a tenant, here a namespace in place of a guest, reaches what its NIC's host reaches. The world's
 // way back is a route in place of a translation of addresses.
 func TestGuestReachesTheWorldThroughAFunction(t *testing.T) {
-	requireRoot(t)
+	vnictest.RequireRoot(t)
 	page, err := os.ReadFile("../../docs/guests.md")
 	if err != nil {
 		t.Fatal(err)
@@ -202,7 +204,7 @@ ip addr add 192.168.100.1/24 dev outside; ip link set outside up; sysctl -qw net
 ip -n guest addr add 192.168.100.11/24 dev vp1; ip -n guest link set vp1 up; ip -n guest route add default via 192.168.100.254
 ip netns exec guest ping -c 3 -i 0.2 -W 10 203.0.113.7
 kill %1; wait`)
-	sh.Dir, sh.Env = dir, append(os.Environ(), "PATH="+filepath.Dir(vnic(t))+":"+os.Getenv("PATH"))
+	sh.Dir, sh.Env = dir, append(os.Environ(), "PATH="+filepath.Dir(vnictest.Program(t))+":"+os.Getenv("PATH"))
 	sh.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
+	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 	"github.com/falcon-vnic/vnic/device/control"
 )
 
@@ -29,7 +31,7 @@ func wrong(t *testing.T, args ...string) string {
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
 	err := cmd.ExecuteContext(t.Context())
-	if code := exitStatus(err); code != exitUsage {
+	if code := cli.ExitStatus(err); code != cli.ExitUsage {
 		t.Fatalf("vnic %v: exit status %d, %v", args, code, err)
 	}
 	text := err.Error()
@@ -47,7 +49,7 @@ func wrong(t *testing.T, args ...string) string {
 // eachCommand calls f with every command of the tree and its words on the command line. What cobra
 // makes to complete command lines is in it as well.
 func eachCommand(f func(c *cobra.Command, path []string)) {
-	walk(command(), func(c *cobra.Command) { f(c, strings.Fields(c.CommandPath())[1:]) })
+	cli.Walk(command(), func(c *cobra.Command) { f(c, strings.Fields(c.CommandPath())[1:]) })
 }
 
 // TestWrongCommandLines gives every command of the tree a misspelt subcommand, a misspelt flag,
@@ -65,12 +67,12 @@ func TestWrongCommandLines(t *testing.T) {
 			}
 			wrong(t, append(slices.Clone(path), "zzzzzzzzzz")...)
 		}
-		if c.HasSubCommands() && c.HasParent() && c.Annotations[groupAnnotation] != "" {
+		if c.HasSubCommands() && c.HasParent() && c.Annotations[cli.GroupAnnotation] != "" {
 			if text := wrong(t, path...); !strings.Contains(text, "a command is missing; there are ") {
 				t.Errorf("%v: %s", path, text)
 			}
 		}
-		if c.HasSubCommands() && c.Annotations[groupAnnotation] != "" {
+		if c.HasSubCommands() && c.Annotations[cli.GroupAnnotation] != "" {
 			return
 		}
 		wrong(t, append(slices.Clone(path), "--nosuchflag")...)
@@ -81,7 +83,7 @@ func TestWrongCommandLines(t *testing.T) {
 					t.Errorf("%v --%s~: %s", path, f.Name, text)
 				}
 			}
-			if _, ok := kinds[f.Value.Type()]; ok {
+			if _, ok := cli.Kinds[f.Value.Type()]; ok {
 				text := wrong(t, append(slices.Clone(path), "--"+f.Name+"=x=")...)
 				if f.Value.Type() == "stringToString" {
 					return // which that is
@@ -128,7 +130,7 @@ func TestExitStatuses(t *testing.T) {
 		{2, `conform: --device: invalid argument: device URL "unix:x": the socket path`, []string{"conform", "-d", "unix:x"}},
 		{1, "does not exist", []string{"show", "nic", "-s", "/nonexistent"}},
 	} {
-		_, stderr, code := run(t, tc.args...)
+		_, stderr, code := vnictest.Run(t, tc.args...)
 		if code != tc.code || !strings.Contains(stderr, tc.want) || (code == 0) != (stderr == "") {
 			t.Errorf("vnic %v: exit status %d, %q", tc.args, code, stderr)
 		}
@@ -147,7 +149,7 @@ var withoutJSON = map[string]string{
 func TestEverythingHasJSON(t *testing.T) {
 	eachCommand(func(c *cobra.Command, path []string) {
 		name := strings.Join(path, " ")
-		if c.Annotations[groupAnnotation] != "" || strings.HasPrefix(name, "completion ") {
+		if c.Annotations[cli.GroupAnnotation] != "" || strings.HasPrefix(name, "completion ") {
 			return
 		}
 		c.InheritedFlags()
@@ -164,7 +166,7 @@ func TestEverythingHasJSON(t *testing.T) {
 // TestSocketVariable: VNIC_SOCKET is the control socket of every command that asks a NIC.
 func TestSocketVariable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "elsewhere.sock")
-	t.Setenv(socketVariable, path)
+	t.Setenv(cli.SocketVariable, path)
 	for _, args := range [][]string{
 		{"show", "nic"},
 		{"show", "counters"},
@@ -178,7 +180,7 @@ func TestSocketVariable(t *testing.T) {
 		{"capture", "-w", "-"},
 		{"wait", "--timeout", "50ms"},
 	} {
-		if _, err := execute(t, command(), args...); err == nil || !strings.Contains(err.Error(), path+" does not exist") || exitStatus(err) != exitFailed {
+		if _, err := vnictest.Execute(t, command(), args...); err == nil || !strings.Contains(err.Error(), path+" does not exist") || cli.ExitStatus(err) != cli.ExitFailed {
 			t.Errorf("vnic %v: %v", args, err)
 		}
 	}
@@ -186,21 +188,21 @@ func TestSocketVariable(t *testing.T) {
 
 // TestWrongKindOfSocketIsNamed: commands for a NIC at sockets of guests, and for guests at a control socket.
 func TestWrongKindOfSocketIsNamed(t *testing.T) {
-	inLab(t, false, func(l *lab) {
-		l.start(0)
-		h := l.hosts[0]
+	vnictest.InLab(t, false, func(l *vnictest.Lab) {
+		l.Start(0)
+		h := l.Hosts[0]
 		ours, theirs := h.Control, h.Socket
 		for _, args := range [][]string{
 			{"show", "nic"}, {"top"}, {"wait"}, {"upgrade"}, {"keys", "rotate"}, {"vf", "show"}, {"trace", "pf0.vf1"}, {"capture", "-w", "-"}, {"inject", "list"},
 		} {
-			_, stderr, code := run(t, append(args, "-s", theirs)...)
-			if code != exitFailed || !strings.Contains(stderr, theirs+" is no control socket") || strings.Count(stderr, "\n") != 1 {
+			_, stderr, code := vnictest.Run(t, append(args, "-s", theirs)...)
+			if code != cli.ExitFailed || !strings.Contains(stderr, theirs+" is no control socket") || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("vnic %v at a guest's socket: exit status %d, %q", args, code, stderr)
 			}
 		}
 		for _, args := range [][]string{{"guest", "info"}, {"guest", "workload", "--first", "--peer", "192.168.100.12"}, {"guest", "perf", "write_bw"}, {"conform"}} {
-			_, stderr, code := run(t, append(args, "-d", "unix://"+ours)...)
-			if code != exitFailed || !strings.Contains(stderr, "this is the control socket of a NIC") || strings.Count(stderr, "\n") != 1 {
+			_, stderr, code := vnictest.Run(t, append(args, "-d", "unix://"+ours)...)
+			if code != cli.ExitFailed || !strings.Contains(stderr, "this is the control socket of a NIC") || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("vnic %v at a control socket: exit status %d, %q", args, code, stderr)
 			}
 		}
@@ -225,7 +227,7 @@ func TestSilentSocketIsNamed(t *testing.T) {
 			c.Close()
 		}
 	}()
-	_, err = execute(t, command(), "show", "nic", "-s", path)
+	_, err = vnictest.Execute(t, command(), "show", "nic", "-s", path)
 	if err == nil || !strings.Contains(err.Error(), path+" was closed without an answer") {
 		t.Error(err)
 	}
@@ -292,7 +294,7 @@ func TestJSONIsJSON(t *testing.T) {
 		{"top -i 100ms -n 1", `"functions":[{"id":"h1.pf0"`},
 		{"show counters psp_auth", `"drop.psp_auth": 3`},
 	} {
-		out, err := execute(t, command(), append(strings.Fields(tc.args), "--json", "-s", socket)...)
+		out, err := vnictest.Execute(t, command(), append(strings.Fields(tc.args), "--json", "-s", socket)...)
 		if err != nil || !strings.Contains(out, tc.want) || !json.Valid([]byte(out)) {
 			t.Errorf("%s: %v, %s", tc.args, err, out)
 		}
@@ -311,7 +313,7 @@ func TestCountersAreSelectedByPatterns(t *testing.T) {
 		{"falcon.?a*", "falcon.data_sent"},
 		{"rotations --nonzero", ""},
 	} {
-		out, err := execute(t, command(), append([]string{"show", "counters", "-s", socket}, strings.Fields(tc.args)...)...)
+		out, err := vnictest.Execute(t, command(), append([]string{"show", "counters", "-s", socket}, strings.Fields(tc.args)...)...)
 		var names []string
 		for line := range strings.Lines(out) {
 			names = append(names, strings.Fields(line)[0])
@@ -320,7 +322,7 @@ func TestCountersAreSelectedByPatterns(t *testing.T) {
 			t.Errorf("%q: %q, %v; want %q", tc.args, got, err, tc.want)
 		}
 	}
-	if _, err := execute(t, command(), "show", "counters", "-s", socket, "nosuch"); err == nil || !strings.Contains(err.Error(), "no counter matches nosuch") {
+	if _, err := vnictest.Execute(t, command(), "show", "counters", "-s", socket, "nosuch"); err == nil || !strings.Contains(err.Error(), "no counter matches nosuch") {
 		t.Error(err)
 	}
 	wrong(t, "show", "counters", "[")
@@ -353,7 +355,7 @@ func TestCompletionOffersWhatThereIs(t *testing.T) {
 		} else {
 			args = append(args, "-s", socket, "")
 		}
-		out, err := execute(t, command(), args...)
+		out, err := vnictest.Execute(t, command(), args...)
 		if err != nil || !slices.Contains(strings.Split(out, "\n"), tc.want) {
 			t.Errorf("%v: %v, %s", args, err, out)
 		}
@@ -362,8 +364,8 @@ func TestCompletionOffersWhatThereIs(t *testing.T) {
 
 // TestLogFormat: by the configuration and by the flag, of supervisor and worker alike.
 func TestLogFormat(t *testing.T) {
-	inLab(t, false, func(l *lab) {
-		h := l.hosts[0]
+	vnictest.InLab(t, false, func(l *vnictest.Lab) {
+		h := l.Hosts[0]
 		text, err := os.ReadFile(h.Config)
 		if err != nil {
 			t.Fatal(err)
@@ -376,13 +378,13 @@ func TestLogFormat(t *testing.T) {
 			if err := os.WriteFile(h.Config, append([]byte(tc.config), text...), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.Command(vnic(t), append([]string{"run", "-c", h.Config}, tc.args...)...)
+			cmd := exec.Command(vnictest.Program(t), append([]string{"run", "-c", h.Config}, tc.args...)...)
 			var log bytes.Buffer
 			cmd.Stderr = &log
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			if _, stderr, code := run(t, "wait", "-s", h.Control); code != 0 {
+			if _, stderr, code := vnictest.Run(t, "wait", "-s", h.Control); code != 0 {
 				t.Error(stderr)
 			}
 			_ = cmd.Process.Signal(syscall.SIGTERM)
@@ -409,10 +411,10 @@ func TestLastErrorIsJSON(t *testing.T) {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, stderr, code := run(t, "run", "-c", config)
+	_, stderr, code := vnictest.Run(t, "run", "-c", config)
 	lines := strings.Split(strings.TrimSpace(stderr), "\n")
 	var last struct{ Level, Err string }
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || code != exitFailed || last.Level != "ERROR" || !strings.Contains(last.Err, "/nonexistent") {
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || code != cli.ExitFailed || last.Level != "ERROR" || !strings.Contains(last.Err, "/nonexistent") {
 		t.Errorf("exit status %d, %v: %s", code, err, stderr)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
 )
 
 // built is what is known of how the program was built.
@@ -60,11 +62,11 @@ func versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "print the version and how the program was built",
-		Args:  arguments(0, 0),
+		Args:  cli.Arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := thisVersion()
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), b)
+				return cli.PrintJSON(cmd.OutOrStdout(), b)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "vnic %s", b.Version)
 			if b.Revision != "" {
@@ -74,6 +76,6 @@ func versionCommand() *cobra.Command {
 			return nil
 		},
 	}
-	jsonFlag(cmd.Flags(), &asJSON)
+	cli.JSONFlag(cmd.Flags(), &asJSON)
 	return cmd
 }

@@ -4,11 +4,13 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
 // TestVersionComesFromTheBuild: a program that was built without the Makefile knows its version from Go.
 func TestVersionComesFromTheBuild(t *testing.T) {
-	if out, _, code := run(t, "version"); code != 0 || !strings.HasPrefix(out, "vnic ") || !strings.Contains(out, ", go1.") {
+	if out, _, code := vnictest.Run(t, "version"); code != 0 || !strings.HasPrefix(out, "vnic ") || !strings.Contains(out, ", go1.") {
 		t.Errorf("exit status %d: %s", code, out)
 	}
 	info := func(module string, settings ...debug.BuildSetting) *debug.BuildInfo {

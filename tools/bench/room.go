@@ -30,23 +30,23 @@ var allRooms = []room{
 	{name: "falcon", also: "sim", packages: []string{"falcon/wire", "falcon/cc", "falcon", "falcon/sim", "cmd/vnic/scenario", "falcon/cm"}},
 	{
 		name:     "tunnel",
-		packages: []string{"falcon/psp", "device/underlay", "device/fabric", "device/tap", "device/gateway", "device/capture", "device", "cmd/vnic:Tunnel"},
+		packages: []string{"falcon/psp", "device/underlay", "device/fabric", "device/tap", "device/gateway", "device/capture", "device", "cmd/vnic/tunneltest:Tunnel"},
 		needs:    "iperf3", install: "apt-get install iperf3",
 	},
-	{name: "ports", packages: []string{"qemu/virtqueue", "cmd/vnic:Ports"}},
+	{name: "ports", packages: []string{"qemu/virtqueue", "cmd/vnic/tunneltest:Ports"}},
 	{name: "rdma", packages: []string{"queues", "queues/ring", "queues/abi", "rdma/rof/wire", "rdma", "device"}},
 	{
-		name: "roce", packages: []string{"rdma:RoCE", "device:RoCE", "cmd/vnic:RoCE"},
+		name: "roce", packages: []string{"rdma:RoCE", "device:RoCE", "cmd/vnic/linuxtest:RoCE"},
 		needs: "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
 	},
 	{
-		name: "driver", packages: []string{"cmd/vnic:Driver", "cmd/vnic:Pyverbs"},
+		name: "driver", packages: []string{"cmd/vnic/linuxtest:Driver", "cmd/vnic/linuxtest:Pyverbs"},
 		needs: "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
 	},
 	{name: "credits", packages: []string{"falcon/credit", "pf_vf", "device"}},
 	{
 		name:     "guest",
-		packages: []string{"qemu/vsock", "qemu", "guestlib", "guestlib/workload", "device", "cmd/vnic:Guest|Vfio|RXE"},
+		packages: []string{"qemu/vsock", "qemu", "guestlib", "guestlib/workload", "device", "cmd/vnic/guest:Guest|Vfio", "cmd/vnic/linuxtest:RXE"},
 		needs:    "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
 	},
 }

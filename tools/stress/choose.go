@@ -65,16 +65,20 @@ func listTests(root string, patterns []string) (list []aTest, err error) {
 // machineUse are the packages whose functions make a test depend on the machine, and the functions
 // of each that do not.
 var machineUse = map[string][]string{
-	"net":     {"ParseIP", "ParseCIDR", "ParseMAC", "IPv4", "IPv4Mask", "CIDRMask", "JoinHostPort", "SplitHostPort"},
-	"exec":    {},
-	"unix":    {},
-	"signal":  {},
-	"netns":   {},
-	"tap":     {},
-	"netlink": {},
-	"time":    {"Unix", "UnixMilli", "Date", "ParseDuration"},
-	"context": {"Background", "TODO", "WithCancel", "WithValue"},
+	"net":      {"ParseIP", "ParseCIDR", "ParseMAC", "IPv4", "IPv4Mask", "CIDRMask", "JoinHostPort", "SplitHostPort"},
+	"exec":     {},
+	"unix":     {},
+	"signal":   {},
+	"netns":    {},
+	"tap":      {},
+	"netlink":  {},
+	"time":     {"Unix", "UnixMilli", "Date", "ParseDuration"},
+	"context":  {"Background", "TODO", "WithCancel", "WithValue"},
+	"vnictest": {"WriteConfig", "File", "Need", "Require", "RequireRoot"},
 }
+
+// guestUse are the functions with which a test boots a virtual machine.
+var guestUse = []string{"FetchKernel", "RequireGuests", "BuildGuest", "GuestOfTest", "WorkloadGuest"}
 
 // function is what one function of the test files refers to.
 type function struct {
@@ -140,7 +144,7 @@ func read(p *packages.Package, file *ast.File, functions map[types.Object]*funct
 // use notes that a function refers to another.
 func (f *function) use(o *types.Func) {
 	f.uses = append(f.uses, o)
-	f.guest = f.guest || o.Name() == "FetchKernel"
+	f.guest = f.guest || slices.Contains(guestUse, o.Name())
 	if o.Pkg() == nil {
 		return
 	}

@@ -31,7 +31,7 @@ type options struct {
 
 const (
 	// A test that is quick runs several times in one process, whose start may take longer (those of
-	// cmd/vnic build the program): so often that they take so long, and at most this often.
+	// cmd/vnic/… build the program): so often that they take so long, and at most this often.
 	atOnce     = 40 * time.Second
 	runsAtOnce = 25
 	// A test with a guest runs once where others run so often.

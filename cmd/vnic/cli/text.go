@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/pflag"
+)
+
+func JSONFlag(f *pflag.FlagSet, v *bool) { f.BoolVar(v, "json", false, "print JSON") }
+
+func PrintJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// PrintTable calls text and aligns the columns that it writes, separated by tabs.
+func PrintTable(w io.Writer, text func(io.Writer)) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	text(tw)
+	return tw.Flush()
+}
+
+// UpDown describes the state of a link.
+func UpDown(b bool) string {
+	if b {
+		return "up"
+	}
+	return "down"
+}
+
+// Bytes formats a size with its unit: 1000 B, 64 KiB, 1 MiB.
+func Bytes(n int) string {
+	switch {
+	case n >= 1<<20 && n%(1<<20) == 0:
+		return fmt.Sprintf("%d MiB", n>>20)
+	case n >= 1<<10 && n%(1<<10) == 0:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d B", n)
+}

@@ -1,0 +1,245 @@
+// Package cli is what the commands of vnic share: errors of a command line and exit statuses, the
+// flags and completions of commands that ask a running NIC, JSON and tables, and the log on standard
+// error.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/falcon-vnic/vnic/device/config"
+)
+
+// Exit statuses, as docs/operations.md lists them.
+const (
+	ExitFailed = 1 // what was asked for could not be done
+	ExitUsage  = 2 // the command line is wrong; nothing was done
+)
+
+// UsageError is an error of a command line that its command found itself.
+type UsageError struct{ error }
+
+func (e UsageError) Unwrap() error { return e.error }
+
+func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+
+// failedError is an error of a command that was begun: its command line had the right form.
+type failedError struct{ error }
+
+func (e failedError) Unwrap() error { return e.error }
+
+// ExitStatus is the exit status for what executing the command tree returned.
+func ExitStatus(err error) int {
+	var usage UsageError
+	var failed failedError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &usage) || !errors.As(err, &failed):
+		return ExitUsage
+	}
+	return ExitFailed
+}
+
+// Root returns the program with its commands. All refuse a wrong command line with what would be
+// right.
+func Root(version string, commands ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{
+		Use:           "vnic",
+		Short:         "a software NIC for QEMU guests: RDMA over Falcon in PSP tunnel mode",
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	c.AddCommand(commands...)
+	strict(c)
+	return c
+}
+
+// GroupAnnotation marks a command that is nothing but the group of its subcommands.
+const GroupAnnotation = "group"
+
+// strict makes all commands of the tree refuse a wrong command line with what would be right.
+func strict(root *cobra.Command) {
+	root.SetHelpCommand(helpCommand(root))
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	root.SetFlagErrorFunc(explainFlag)
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .Annotations."+GroupAnnotation+")}}", 1))
+	Walk(root, func(c *cobra.Command) {
+		if !c.Runnable() {
+			c.Annotations = map[string]string{GroupAnnotation: "yes"}
+			c.Args, c.RunE = cobra.ArbitraryArgs, noSubcommand
+		}
+		args, run := c.Args, c.RunE
+		if args == nil {
+			args = cobra.ArbitraryArgs
+		}
+		c.Args = func(c *cobra.Command, given []string) error {
+			if err := args(c, given); err != nil {
+				return err
+			}
+			return missingFlags(c)
+		}
+		if run == nil {
+			return
+		}
+		c.RunE = func(c *cobra.Command, given []string) error {
+			if err := run(c, given); err != nil {
+				return failedError{err}
+			}
+			return nil
+		}
+	})
+}
+
+// Walk calls f with every command of a tree.
+func Walk(c *cobra.Command, f func(*cobra.Command)) {
+	f(c)
+	for _, sub := range c.Commands() {
+		Walk(sub, f)
+	}
+}
+
+// noSubcommand is what a group of commands does when none of them was named. The program alone says
+// what there is.
+func noSubcommand(c *cobra.Command, args []string) error {
+	switch {
+	case len(args) > 0:
+		return UnknownCommand(c, args[0])
+	case !c.HasParent():
+		return c.Help()
+	}
+	return Usagef("%sa command is missing; there are %s", Place(c), strings.Join(Subcommands(c), ", "))
+}
+
+func UnknownCommand(c *cobra.Command, name string) error {
+	known := Subcommands(c)
+	if n := Nearest(name, known); n != "" {
+		return Usagef("%sunknown command %q; did you mean %q?", Place(c), name, n)
+	}
+	return Usagef("%sunknown command %q; there are %s", Place(c), name, strings.Join(known, ", "))
+}
+
+func Subcommands(c *cobra.Command) (names []string) {
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() || sub.Name() == "help" {
+			names = append(names, sub.Name())
+		}
+	}
+	return names
+}
+
+// Nearest is the one of the known words that was likely meant; empty: none.
+func Nearest(word string, known []string) string {
+	var begun []string
+	for _, k := range known {
+		if strings.HasPrefix(k, word) {
+			begun = append(begun, k)
+		}
+	}
+	if len(begun) == 1 {
+		return begun[0]
+	}
+	return config.Nearest(word, known)
+}
+
+// Place is the command in front of what is wrong with it: "show: ", and nothing for the program
+// itself.
+func Place(c *cobra.Command) string {
+	if !c.HasParent() {
+		return ""
+	}
+	_, path, _ := strings.Cut(c.CommandPath(), " ")
+	return path + ": "
+}
+
+// Arguments checks how many arguments there are; most < 0 is any number.
+func Arguments(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return fmt.Errorf("%san argument is missing; write: %s", Place(c), c.UseLine())
+		case most >= 0 && len(args) > most:
+			return fmt.Errorf("%sunexpected argument %q; write: %s", Place(c), args[most], c.UseLine())
+		}
+		return nil
+	}
+}
+
+// missingFlags says which flag a command cannot do without.
+func missingFlags(c *cobra.Command) (err error) {
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if err == nil && len(f.Annotations[cobra.BashCompOneRequiredFlag]) > 0 && !f.Changed {
+			_, usage := pflag.UnquoteUsage(f)
+			err = fmt.Errorf("%s--%s is missing: %s", Place(c), f.Name, usage)
+		}
+	})
+	return err
+}
+
+// Kinds says what values of flags look like, by the names pflag has for their types.
+var Kinds = map[string]string{
+	"bool": "true or false", "duration": "a time with its unit, as 10ms or 5s", "stringToString": "NAME=VALUE",
+	"int": "a whole number", "int64": "a whole number", "uint64": "a whole number from 0",
+	"uint8": "a whole number from 0 to 255", "uint32": "a whole number from 0 to 4294967295",
+}
+
+// explainFlag says what is wrong with a flag in this program's words.
+func explainFlag(c *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var bad *pflag.InvalidValueError
+	var empty *pflag.ValueRequiredError
+	path := Place(c)
+	switch {
+	case errors.As(err, &unknown):
+		name := unknown.GetSpecifiedName()
+		if short := unknown.GetSpecifiedShortnames(); short != "" {
+			return fmt.Errorf("%sunknown flag -%s; %s --help lists the flags", path, name, c.CommandPath())
+		}
+		var known []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+		if n := Nearest(name, known); n != "" {
+			return fmt.Errorf("%sunknown flag --%s; did you mean --%s?", path, name, n)
+		}
+		return fmt.Errorf("%sunknown flag --%s; %s --help lists the flags", path, name, c.CommandPath())
+	case errors.As(err, &bad):
+		f := bad.GetFlag()
+		if kind, ok := Kinds[f.Value.Type()]; ok {
+			return fmt.Errorf("%s--%s %q: write %s", path, f.Name, bad.GetValue(), kind)
+		}
+		return fmt.Errorf("%s--%s: %w", path, f.Name, errors.Unwrap(bad))
+	case errors.As(err, &empty):
+		_, usage := pflag.UnquoteUsage(empty.GetFlag())
+		return fmt.Errorf("%s--%s has no value: %s", path, empty.GetFlag().Name, usage)
+	}
+	return fmt.Errorf("%s%w", path, err)
+}
+
+// helpCommand is `vnic help`.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND ...]", Short: "what a command does and takes",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if c, rest, err := root.Find(args); err == nil && len(rest) == 0 {
+				return Subcommands(c), cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, rest, err := root.Find(args)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return UnknownCommand(c, rest[0])
+			}
+			c.InitDefaultHelpFlag()
+			return c.Help()
+		},
+	}
+}

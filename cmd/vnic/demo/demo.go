@@ -1,0 +1,151 @@
+// Package demo is vnic demo: two NICs, two guests and a network between them, built and removed again.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/qemu"
+)
+
+// Options are the flags of `vnic demo`.
+type Options struct {
+	NoVM    bool
+	Fabric  string // "memory" or "tap"; "" = tap with guests, memory without
+	Out     string // folder for logs, captures, configs
+	capture string // what each NIC records: "", sealed, clear or both
+	kernel  string // kernel package folder to use instead of Debian's current one
+	timeout time.Duration
+	Windows bool   // guests ring doorbells by ivshmem windows
+	iommu   bool   // and get interrupts
+	PCI     bool   // guests have PCI functions by vfio-user
+	driver  string // folder with the Linux driver built by make driver; "": no verbs programs
+	qemu    string // QEMU's program
+	count   int    // operations per row; 0 = the workload's own choice
+}
+
+func Command() *cobra.Command {
+	var o Options
+	demo := &cobra.Command{
+		Use:   "demo",
+		Short: "run RDMA and plain IP between two guests through two NICs in PSP tunnel mode",
+		Long: `Makes a private network namespace for each of two hosts, with a bridge, an uplink
+TAP and a veth to the other host. Then it starts two NICs (vnic run, one config
+file each) and boots two QEMU guests. The guests run SEND, WRITE, READ and atomics
+from 1 byte to 1 MiB and verify every byte. At the same time they run iperf3 over
+the Ethernet interfaces of their functions' ports. At the end it prints tables and
+removes everything.
+
+With --driver the guests then load the Linux driver and run ib_write_bw and rping,
+as Debian has them, on the same functions.
+
+With --pci each function is a PCI device of its own, by vfio-user, and the guests show
+it by lspci. It needs QEMU 10.1 or newer (--qemu "$(tools/qemu.sh)").
+
+With --no-vm two bare clients replace the guests, over unix sockets and shared
+memory files. Then it needs neither root nor QEMU, unless --fabric=tap asks for
+TAPs and a bridge.`,
+		Args: cli.Arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runDemo(cmd.Context(), o, cmd.OutOrStdout())
+		},
+	}
+	f := demo.Flags()
+	f.BoolVar(&o.NoVM, "no-vm", false, "two bare clients instead of QEMU guests")
+	f.StringVar(&o.Fabric, "fabric", "", "between the NICs: tap (default with guests) or memory (default with --no-vm)")
+	f.StringVar(&o.Out, "out", "demo-out", "folder for logs, captures and configs; replaced")
+	f.StringVar(&o.capture, "capture", "", "record what each NIC sends and receives in host1.pcapng and host2.pcapng: sealed, clear or both")
+	f.StringVar(&o.kernel, "kernel", "", "folder of an unpacked Debian kernel package, instead of fetching one")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "give up after this long")
+	f.BoolVar(&o.Windows, "windows", false, "give the guests ivshmem devices for their doorbells")
+	f.BoolVar(&o.iommu, "iommu", false, "give the guests an IOMMU too, so that those devices interrupt them")
+	f.BoolVar(&o.PCI, "pci", false, "give the guests their functions as PCI devices, behind an IOMMU")
+	f.StringVar(&o.driver, "driver", "", "`folder` of the Linux driver (make driver: build/linux): the guests run programs that use verbs, too")
+	f.StringVar(&o.qemu, "qemu", "qemu-system-x86_64", "QEMU's `program`")
+	f.IntVar(&o.count, "count", 0, "operations per row (default: by size)")
+	_ = demo.RegisterFlagCompletionFunc("fabric", cli.Words("tap", "memory"))
+	_ = demo.RegisterFlagCompletionFunc("capture", cli.Words(config.CaptureSealed, config.CaptureClear, config.CaptureBoth))
+	return demo
+}
+
+// runDemo checks whether this machine can run the demo, builds the scene, runs the workload and
+// reports. It always tears the scene down before it returns.
+func runDemo(ctx context.Context, o Options, w io.Writer) (err error) {
+	if err := o.check(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("demo: not done after %v (--timeout)", o.timeout))
+	defer cancel()
+
+	r := newReport(w)
+	s, err := newScene(o, r)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, s.tearDown())
+		if err != nil {
+			r.step("logs are in %s", s.out)
+		}
+	}()
+	if err := s.build(ctx); err != nil {
+		return contextCause(ctx, err)
+	}
+	if err := s.work(ctx); err != nil {
+		return contextCause(ctx, err)
+	}
+	return s.finish()
+}
+
+// check returns an error if this machine cannot run the demo with these options. It runs before
+// anything is created.
+func (o *Options) check() error {
+	if o.Fabric == "" {
+		o.Fabric = "tap"
+		if o.NoVM {
+			o.Fabric = "memory"
+		}
+	}
+	switch {
+	case o.Fabric != "tap" && o.Fabric != "memory":
+		return cli.Usagef("--fabric %q: choose tap or memory", o.Fabric)
+	case o.capture != "" && !slices.Contains([]string{config.CaptureSealed, config.CaptureClear, config.CaptureBoth}, o.capture):
+		return cli.Usagef("--capture %q: choose sealed, clear or both", o.capture)
+	case o.NoVM && o.Windows:
+		return cli.Usagef("--windows is for QEMU guests: leave out --no-vm")
+	case o.iommu && !o.Windows:
+		return cli.Usagef("--iommu is for the interrupts of windows: add --windows")
+	case o.PCI && (o.NoVM || o.Windows):
+		return cli.Usagef("--pci gives QEMU guests PCI functions, which have windows of their own: leave out --no-vm and --windows")
+	case o.PCI && qemu.VersionOf(o.qemu) < qemu.MinVfioUser:
+		return cli.Usagef("--pci needs QEMU 10.1 or newer, %s is %s: say --qemu \"$(tools/qemu.sh)\"", o.qemu, qemu.VersionOf(o.qemu))
+	case !o.NoVM && o.Fabric == "memory":
+		return cli.Usagef("--fabric memory goes with --no-vm: guests are served by two vnic run processes, which meet on TAPs")
+	case o.Fabric == "tap" && os.Geteuid() != 0:
+		return errors.New("TAPs, a bridge and a network namespace need root: run with sudo, or use vnic demo --no-vm")
+	}
+	out, err := filepath.Abs(o.Out)
+	o.Out = out
+	return err
+}
+
+// contextCause returns the reason why ctx ended, if it has ended, and err otherwise.
+func contextCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		if errors.Is(cause, context.Canceled) {
+			return errors.New("interrupted; everything taken down")
+		}
+		return cause
+	}
+	return err
+}

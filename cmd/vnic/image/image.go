@@ -1,0 +1,180 @@
+// Package image is vnic image, which makes what a guest boots.
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
+	"github.com/falcon-vnic/vnic/cmd/vnic/labkit"
+	"github.com/falcon-vnic/vnic/qemu/image"
+)
+
+// Files in the folder that `vnic image` creates.
+const (
+	kernelFile   = "vmlinuz"
+	unpackedFile = "vmlinux" // not for every kernel
+	initrdFile   = "initrd"
+)
+
+// imageOptions are the flags of `vnic image`.
+type options struct {
+	out, kernel              string
+	packages, modules, files []string
+	json                     bool
+}
+
+// madeImage is what `vnic image --json` prints.
+type madeImage struct {
+	Folder   string          `json:"folder"`
+	Release  string          `json:"kernel"`
+	Bytes    int64           `json:"initrd_bytes"`
+	Packages []image.Package `json:"packages"`
+}
+
+func Command() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "image",
+		Short: "make a bootable guest: Debian's kernel and packages, and this program",
+		Long: `Makes a folder with Debian's stock kernel and an initial RAM disk that is the
+guest's whole system: a shell, tools for networks and NICs (iproute2, ping, tcpdump,
+iperf3, perftest, Soft-RoCE's modules), the packages you add, and this program as
+vnic. "vnic qemu --image FOLDER --run" boots it.
+
+Packages come from the apt sources of this machine, which must run Debian. They and
+the kernel are kept in ~/.cache/vnic and not installed here, so root is not needed.
+In the guest, packages are unpacked but not configured: programs work, services are
+not set up. The whole guest is in memory, and each start begins from the same state.
+Put files that must survive in a shared folder ("vnic qemu --share").`,
+		Example: `  vnic image --out guest
+  vnic image --out guest --package python3 --package strace --file test.py:/root/test.py
+  vnic image --out guest --module ./driver.ko`,
+		Args: cli.Arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			made, err := o.make(cmd.Context(), cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if o.json {
+				return cli.PrintJSON(cmd.OutOrStdout(), made)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: kernel %s, %d packages, %d MiB; boot it with vnic qemu --image %[1]s --run\n", made.Folder, made.Release, len(made.Packages), made.Bytes>>20)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.out, "out", "o", "guest-image", "`folder` to make the guest in; its kernel and RAM disk are replaced")
+	f.StringSliceVarP(&o.packages, "package", "p", nil, "one more Debian `package`, with its dependencies")
+	f.StringSliceVar(&o.modules, "module", nil, "one more module of the kernel, by name, or your own as FILE.ko; loaded at boot")
+	f.StringSliceVar(&o.files, "file", nil, "a `FILE[:PATH]` of this machine, or a folder with its content; without PATH it goes to /root")
+	f.StringVar(&o.kernel, "kernel", "", "`folder` of an unpacked Debian kernel package, instead of Debian's current one")
+	cli.JSONFlag(f, &o.json)
+	return cmd
+}
+
+func (o *options) make(ctx context.Context, progress io.Writer) (m madeImage, err error) {
+	cache, err := image.DefaultCache()
+	if err != nil {
+		return m, err
+	}
+	r := image.Initramfs{Init: labkit.Self(), Modules: append(append([]string{}, image.GuestModules...), o.modules...)}
+	if r.Put, err = o.put(); err != nil {
+		return m, err
+	}
+	fmt.Fprintln(progress, "Debian's kernel and packages, downloaded what is missing in", filepath.Dir(cache))
+	if o.kernel != "" {
+		r.Kernel, err = image.OpenKernel(o.kernel)
+	} else {
+		r.Kernel, err = image.FetchKernel(ctx, cache)
+	}
+	if err != nil {
+		return m, err
+	}
+	if r.Packages, err = image.FetchPackages(ctx, filepath.Dir(cache), append(append([]string{}, image.Packages...), o.packages...)); err != nil {
+		return m, err
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return m, err
+	}
+	if err := copyKernel(r.Kernel, o.out); err != nil {
+		return m, err
+	}
+	initrd := filepath.Join(o.out, initrdFile)
+	if err := r.Write(initrd); err != nil {
+		return m, err
+	}
+	st, err := os.Stat(initrd)
+	if err != nil {
+		return m, err
+	}
+	return madeImage{o.out, r.Kernel.Release, st.Size(), r.Packages}, nil
+}
+
+// put parses the values of --file.
+func (o *options) put() (files []image.Put, err error) {
+	for _, f := range o.files {
+		from, to, _ := strings.Cut(f, ":")
+		if _, err := os.Stat(from); err != nil {
+			return nil, fmt.Errorf("--file: %w", err)
+		}
+		if to == "" {
+			to = "/root/" + filepath.Base(from)
+		}
+		if !strings.HasPrefix(to, "/") {
+			return nil, cli.Usagef("--file %s: write the path in the guest with a leading /", f)
+		}
+		files = append(files, image.Put{From: filepath.Clean(from), To: to})
+	}
+	return files, nil
+}
+
+// Files returns the kernel and the initial RAM disk in a folder that vnic image made, and the size of
+// the RAM disk.
+func Files(folder string) (kernel, initrd string, size int64, err error) {
+	kernel, initrd = filepath.Join(folder, unpackedFile), filepath.Join(folder, initrdFile)
+	if _, err := os.Stat(kernel); err != nil {
+		kernel = filepath.Join(folder, kernelFile)
+	}
+	st, err := os.Stat(initrd)
+	if err != nil {
+		return "", "", 0, err
+	}
+	return kernel, initrd, st.Size(), nil
+}
+
+// copyKernel copies a kernel into a guest's folder and replaces the one there.
+func copyKernel(k image.Kernel, dir string) error {
+	if err := copyFile(k.Image, filepath.Join(dir, kernelFile)); err != nil {
+		return err
+	}
+	unpacked := filepath.Join(dir, unpackedFile)
+	if k.Unpacked != "" {
+		return copyFile(k.Unpacked, unpacked)
+	}
+	if err := os.Remove(unpacked); !errors.Is(err, os.ErrNotExist) { // of another kernel
+		return err
+	}
+	return nil
+}
+
+func copyFile(from, to string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}

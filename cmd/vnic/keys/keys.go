@@ -1,0 +1,247 @@
+// Package keys is vnic keys: identities of NICs, and the keys of a running one.
+package keys
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
+	"github.com/falcon-vnic/vnic/device/cmlink"
+)
+
+func Command() *cobra.Command {
+	keys := &cobra.Command{Use: "keys", Short: "identities of the connection managers, and PSP keys"}
+	var dir, domain string
+	var asJSON bool
+	initKeys := &cobra.Command{
+		Use:   "init HOST [HOST ...]",
+		Short: "make a certificate authority and one identity per host number",
+		Long: `Makes ca.pem, ca.key and host-N.pem, host-N.key for each host number.
+A host needs ca.pem and its own pair; keep ca.key away from the hosts.
+Run by root, it gives the pairs to the owner of the folder, and keeps ca.key.
+Existing files are never overwritten.`,
+		Example: "  vnic keys init --dir keys --domain lab 1 2",
+		Args:    cli.Arguments(1, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hosts, err := hostNumbers(args)
+			if err != nil {
+				return err
+			}
+			if err := cmlink.Init(dir, domain, hosts); err != nil {
+				return err
+			}
+			return printIdentities(cmd, hosts, domain, dir, asJSON)
+		},
+	}
+	initKeys.Flags().StringVar(&dir, "dir", "keys", "folder to write to")
+	initKeys.Flags().StringVar(&domain, "domain", "lab", "name shared by NICs that trust this authority")
+	cli.JSONFlag(initKeys.Flags(), &asJSON)
+	keys.AddCommand(initKeys, addKeysCommand(), renewKeysCommand(), showKeysCommand(), revokeKeysCommand(), rotateKeysCommand())
+	return keys
+}
+
+func addKeysCommand() *cobra.Command {
+	var dir, domain string
+	var asJSON bool
+	add := &cobra.Command{
+		Use:   "add HOST [HOST ...]",
+		Short: "make identities for more host numbers with the existing authority",
+		Long: `Makes host-N.pem and host-N.key for each host number, signed with ca.key of the
+same folder. By default they get the domain of the existing identities.
+An identity that exists is replaced by vnic keys renew.`,
+		Example: "  vnic keys add --dir keys 3",
+		Args:    cli.Arguments(1, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hosts, err := hostNumbers(args)
+			if err != nil {
+				return err
+			}
+			if domain == "" {
+				if domain, err = cmlink.DomainOf(dir); err != nil {
+					return err
+				}
+			}
+			if err := cmlink.AddHosts(dir, domain, hosts); err != nil {
+				return err
+			}
+			return printIdentities(cmd, hosts, domain, dir, asJSON)
+		},
+	}
+	add.Flags().StringVar(&dir, "dir", "keys", "folder with ca.pem and ca.key")
+	add.Flags().StringVar(&domain, "domain", "", "domain of the new identities (default: that of the existing ones)")
+	cli.JSONFlag(add.Flags(), &asJSON)
+	return add
+}
+
+func renewKeysCommand() *cobra.Command {
+	var dir string
+	var asJSON bool
+	renew := &cobra.Command{
+		Use:   "renew HOST [HOST ...]",
+		Short: "replace identities by new ones of the same authority",
+		Long: `Makes a new host-N.pem and host-N.key for each host number, with the same
+identity, in place of those in the folder with ca.key. Copy them to the host and
+run vnic upgrade there. The old certificate is good until then, and after, unless
+vnic keys revoke is run before: it revokes the one that is there. No identity
+outlives its authority.`,
+		Example: "  vnic keys renew --dir keys 3",
+		Args:    cli.Arguments(1, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hosts, err := hostNumbers(args)
+			if err != nil {
+				return err
+			}
+			domain, err := cmlink.DomainOf(dir)
+			if err != nil {
+				return err
+			}
+			if err := cmlink.Renew(dir, hosts); err != nil {
+				return err
+			}
+			return printIdentities(cmd, hosts, domain, dir, asJSON)
+		},
+	}
+	renew.Flags().StringVar(&dir, "dir", "keys", "folder with ca.pem and ca.key")
+	cli.JSONFlag(renew.Flags(), &asJSON)
+	return renew
+}
+
+func showKeysCommand() *cobra.Command {
+	var dir string
+	var asJSON bool
+	show := &cobra.Command{
+		Use:   "show",
+		Short: "list the identities of a folder and when they expire",
+		Args:  cli.Arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := cmlink.Describe(dir)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return cli.PrintJSON(cmd.OutOrStdout(), list)
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "FILE\tIDENTITY\tEXPIRES\tDAYS\tKEY\tSTATE")
+			for _, d := range list {
+				who, key, state := cmp.Or(d.Identity, "the authority"), "here", "good"
+				if !d.Key {
+					key = "elsewhere"
+				}
+				left := time.Until(d.Expires)
+				switch {
+				case d.Revoked:
+					state = "revoked"
+				case left < 0:
+					state = "expired"
+				}
+				fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", d.File, who, d.Expires.Format(time.DateOnly), int(left.Hours()/24), key, state)
+			}
+			return w.Flush()
+		},
+	}
+	show.Flags().StringVar(&dir, "dir", "keys", "folder of the identities (`cm.identity` of a NIC)")
+	cli.JSONFlag(show.Flags(), &asJSON)
+	return show
+}
+
+func revokeKeysCommand() *cobra.Command {
+	var dir string
+	var asJSON bool
+	revoke := &cobra.Command{
+		Use:   "revoke HOST",
+		Short: "revoke a host's certificate, so that other NICs refuse it",
+		Long: `Adds the certificate host-N.pem to ca.crl, which is signed with ca.key. Copy
+ca.crl into the cm.identity folder of every NIC. A NIC reads it whenever it makes
+a link to a peer. Existing links stay up; vnic upgrade makes them again.`,
+		Example: "  vnic keys revoke --dir keys 3",
+		Args:    cli.Arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hosts, err := hostNumbers(args)
+			if err != nil {
+				return err
+			}
+			if err := cmlink.Revoke(dir, hosts[0]); err != nil {
+				return err
+			}
+			r := revoked{hosts[0], filepath.Join(dir, "ca.crl")}
+			if asJSON {
+				return cli.PrintJSON(cmd.OutOrStdout(), r)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "host %d: revoked; copy %s to cm.identity of the other NICs\n", r.Host, r.List)
+			return nil
+		},
+	}
+	revoke.Flags().StringVar(&dir, "dir", "keys", "folder with ca.pem, ca.key and the host's certificate")
+	cli.JSONFlag(revoke.Flags(), &asJSON)
+	return revoke
+}
+
+// revoked is what `vnic keys revoke --json` prints.
+type revoked struct {
+	Host uint8  `json:"host"`
+	List string `json:"list"` // file
+}
+
+func printIdentities(cmd *cobra.Command, hosts []uint8, domain, dir string, asJSON bool) error {
+	made := make([]identity, len(hosts))
+	for i, h := range hosts {
+		made[i] = identity{h, cmlink.URI(domain, h), dir}
+	}
+	if asJSON {
+		return cli.PrintJSON(cmd.OutOrStdout(), made)
+	}
+	for _, m := range made {
+		fmt.Fprintf(cmd.OutOrStdout(), "host %d: %s in %s\n", m.Host, m.Identity, m.Dir)
+	}
+	return nil
+}
+
+// identity is an identity made by `vnic keys init`, as printed with --json.
+type identity struct {
+	Host     uint8  `json:"host"`
+	Identity string `json:"identity"`
+	Dir      string `json:"dir"`
+}
+
+func rotateKeysCommand() *cobra.Command {
+	var o cli.NIC
+	rotate := &cobra.Command{
+		Use:   "rotate",
+		Short: "replace the PSP keys of a running NIC; traffic continues",
+		Long: `Makes a new PSP master key and sends every peer a new key under it. Packets that
+peers seal with old keys are accepted until the peers have switched. The command
+is refused while a peer has not confirmed the last rotation.`,
+		Args: cli.Arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r, err := o.Client().RotateKeys(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return o.Print(cmd, r, func(w io.Writer) {
+				fmt.Fprintf(w, "generation %d: %d keys are being replaced\n", r.Generation, r.Keys)
+			})
+		},
+	}
+	o.Flags(rotate.Flags())
+	return rotate
+}
+
+func hostNumbers(args []string) ([]uint8, error) {
+	var hosts []uint8
+	for _, a := range args {
+		n, err := strconv.ParseUint(a, 10, 8)
+		if err != nil || n == 0 {
+			return nil, cli.Usagef("host %q: a host number is 1 to 255", a)
+		}
+		hosts = append(hosts, uint8(n))
+	}
+	return hosts, nil
+}

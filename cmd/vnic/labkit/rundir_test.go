@@ -1,0 +1,22 @@
+package labkit
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestDemoLongTemp: the paths of sockets stay short where that of the temporary folder is not.
+// TestRunDirHasAShortPath: sockets in it must not have paths that are too long.
+func TestRunDirHasAShortPath(t *testing.T) {
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), strings.Repeat("x", longestTemp)))
+	const prefix = "vnic-test-run-"
+	dir, remove, err := RunDir(prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer remove()
+	if len(dir) > longestTemp+len(prefix)+10 {
+		t.Errorf("%s has %d characters", dir, len(dir))
+	}
+}

@@ -1,0 +1,245 @@
+package linuxtest_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
+	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
+	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/qemu"
+)
+
+// What stock programs of two guests measure over the Linux driver, beside what they measure over
+// Linux' Soft-RoCE: the same guests, in turn. For Soft-RoCE alone each guest has a second
+// virtio-net; between these is a bridge and nothing of vnic's.
+
+const (
+	plainBridge = "rxe-br0"
+	plainMTU    = 4400 // as the functions' ports have it: for packets with 4 KiB of data
+)
+
+// plainNIC is a guest's virtio-net on the plain bridge.
+func plainNIC(t testing.TB, i int) qemu.NIC {
+	t.Helper()
+	if i == 0 {
+		if err := tap.NewBridge(plainBridge, plainMTU); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nic, err := tap.OpenGuest(fmt.Sprintf("rxe%d", i), plainBridge, plainMTU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return qemu.NIC{TAP: nic, MAC: fmt.Sprintf("52:54:00:00:00:0%d", i+1), MTU: plainMTU}
+}
+
+// verbsDevice is a device as programs name it, and where it is reached.
+type verbsDevice struct {
+	guest           *shell
+	name, gid, addr string
+}
+
+// plainRXE makes Soft-RoCE on the guests' second interfaces.
+func plainRXE(guests [2]*shell) (devices [2]verbsDevice) {
+	for i, g := range guests {
+		d := verbsDevice{guest: g, name: "rxe1", addr: fmt.Sprintf("10.77.0.%d", i+1)}
+		gids := "/sys/class/infiniband/rxe1/ports/1/gids/*"
+		g.must("ip addr add " + d.addr + "/24 dev eth1; ip link set eth1 up; rdma link add rxe1 type rxe netdev eth1")
+		g.eventually(fmt.Sprintf("grep -qi %q %s", gidText(d.addr), gids))
+		d.gid = filepath.Base(g.must(fmt.Sprintf("grep -li %q %s | head -n 1", gidText(d.addr), gids)))
+		devices[i] = d
+	}
+	return devices
+}
+
+// stockRuns is odd: medians are reported.
+const stockRuns = 5
+
+// Columns of what perftest prints.
+const (
+	averageMBs = 3 // of bandwidth
+	millions   = 4 // of bandwidth: messages a second
+	typicalUS  = 4 // of latency
+)
+
+// stockMetric is what one of perftest's programs measures.
+type stockMetric struct {
+	name, program string
+	column        int
+	factor        float64
+}
+
+// stockWay is from the client's device to the server's.
+type stockWay struct {
+	suffix         string // of the metric
+	client, server verbsDevice
+}
+
+// measureStock has every way measured in turn, and reports medians.
+func measureStock(b *testing.B, metrics []stockMetric, ways ...stockWay) {
+	b.Helper()
+	for _, m := range metrics {
+		values := make([][]float64, len(ways))
+		for range stockRuns {
+			for i, w := range ways {
+				values[i] = append(values[i], w.measure(b, m))
+			}
+		}
+		for i, w := range ways {
+			b.Logf("%s%s: %.4g", m.name, w.suffix, values[i])
+			b.ReportMetric(vnictest.Median(values[i]), m.name+w.suffix)
+		}
+	}
+}
+
+// measure has queue pairs wait for half a second before they try again (-u 17): a guest that waits
+// for its processor as long as their 67 ms, eight times over, would end the measurement.
+func (w stockWay) measure(b *testing.B, m stockMetric) float64 {
+	b.Helper()
+	words := func(d verbsDevice) string { return m.program + " -F -u 17 -d " + d.name + " -x " + d.gid }
+	l := driverLab{guests: [2]*shell{w.client.guest, w.server.guest}}
+	for range clockTries {
+		said := l.pair(b, words(w.server), words(w.client)+" "+w.server.addr)
+		if !strings.Contains(said, noClock) {
+			return m.factor * column(b, said, m.column)
+		}
+		b.Logf("%s%s: perftest could not tell the clock's rate, once more", m.name, w.suffix)
+	}
+	b.Fatalf("%s%s: perftest could not tell the clock's rate in %d runs", m.name, w.suffix, clockTries)
+	return 0
+}
+
+// perftest compares two clocks for a while first, and says noClock and no figures if the guest
+// waited for its processor meanwhile. That happens now and then on a busy machine.
+const (
+	noClock    = "Correlation coefficient"
+	clockTries = 10
+)
+
+// column is a figure of what perftest printed.
+func column(b testing.TB, said string, i int) float64 {
+	b.Helper()
+	row := rxeRow.FindStringSubmatch(strings.ReplaceAll(said, "\t", " "))
+	if row == nil || len(strings.Fields(row[1])) <= i {
+		b.Fatalf("no row of figures:\n%s", said)
+	}
+	v, err := strconv.ParseFloat(strings.Fields(row[1])[i], 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return v
+}
+
+// BenchmarkDriver measures programs over the driver, which is Falcon between two NICs, beside
+// Soft-RoCE.
+func BenchmarkDriver(b *testing.B) {
+	vnictest.RequireGuests(b)
+	ctx, cancel := context.WithTimeout(b.Context(), 25*time.Minute)
+	defer cancel()
+	m := driverImage(b, ctx, driverExtras{packages: nvmeExtras.packages, modules: slices.Concat(rxeModules, nvmeExtras.modules)})
+	for b.Loop() {
+		makeDriverLab(b, demo.Options{Windows: true}, [2]qemu.Machine{m, m}, func(l *vnictest.Lab) { l.Plain = true }, func(l *driverLab) {
+			var own [2]verbsDevice
+			for i := range own {
+				own[i] = verbsDevice{l.guests[i], l.device(i), l.gid(i), l.Hosts[i].TenantIP}
+			}
+			rxe := plainRXE(l.guests)
+			measureStock(b, []stockMetric{
+				{"driver/write64k_mbs", "ib_write_bw -s 65536 -n 500", averageMBs, 1},
+				{"driver/write64_lat_us", "ib_write_lat -s 64 -n 1000", typicalUS, 1},
+				{"driver/send64_lat_us", "ib_send_lat -s 64 -n 1000", typicalUS, 1},
+				{"driver/event_lat_us", "ib_send_lat -s 64 -n 1000 -e", typicalUS, 1},
+				{"driver/write64_msgs_per_s", "ib_write_bw -s 64 -n 50000", millions, 1e6},
+			}, stockWay{"", own[0], own[1]}, stockWay{"@rxe", rxe[0], rxe[1]})
+			l.overGuestlib(b, own)
+			l.randomReads(b, map[string]string{"": own[1].addr, "@rxe": rxe[1].addr})
+		})
+	}
+}
+
+// overGuestlib compares the driver with the Go library, which drives the same functions while the
+// module is not loaded.
+func (l *driverLab) overGuestlib(b *testing.B, own [2]verbsDevice) {
+	b.Helper()
+	const flags = " -s 64 -n 1000"
+	var ratios []float64
+	for range stockRuns {
+		driver := stockWay{"", own[0], own[1]}.measure(b, stockMetric{"", "ib_write_lat" + flags, typicalUS, 1})
+		for _, g := range l.guests {
+			g.must("rmmod vnic")
+		}
+		program := "/init guest perf write_lat" + flags
+		library := column(b, l.pair(b, program, program+" "+l.Hosts[0].PeerGI), typicalUS)
+		for i, g := range l.guests {
+			g.must("insmod /root/vnic.ko")
+			l.ready(i)
+		}
+		ratios = append(ratios, driver/library)
+		b.Logf("write_lat of 64 bytes: driver %.4g µs, guestlib %.4g µs", driver, library)
+	}
+	b.ReportMetric(vnictest.Median(ratios), "driver/write64_lat_over_guestlib")
+}
+
+// randomReads measures a disk of the other guest's, by the devices that reach these addresses.
+func (l *driverLab) randomReads(b *testing.B, addresses map[string]string) {
+	b.Helper()
+	l.nvmeTarget()
+	l.nvmePort(2, addresses["@rxe"])
+	rates := map[string][]float64{}
+	for range stockRuns {
+		for suffix, addr := range addresses {
+			l.nvmeConnectTo(addr)
+			said := l.guests[0].must("timeout 100 fio --name=read --filename=/dev/nvme0n1 --rw=randread --bs=4k --ioengine=libaio --iodepth=16 --direct=1 " +
+				"--time_based --runtime=5 --output-format=terse --terse-version=3")
+			fields := strings.Split(said[strings.LastIndex(said, "3;fio"):], ";")
+			rate, err := strconv.ParseFloat(fields[7], 64) // a second
+			if err != nil {
+				b.Fatalf("%v: %s", err, said)
+			}
+			rates[suffix] = append(rates[suffix], rate)
+			l.guests[0].must("echo 1 >/sys/class/nvme/nvme0/delete_controller")
+			l.guests[0].eventually("test ! -e /dev/nvme0n1")
+		}
+	}
+	for suffix, r := range rates {
+		b.Logf("random reads of 4 KiB a second%s: %.4g", suffix, r)
+		b.ReportMetric(vnictest.Median(r), "driver/nvme_randread4k_iops"+suffix)
+	}
+}
+
+// BenchmarkRoCELinux measures programs between the driver in one guest and Soft-RoCE in the other,
+// beside Soft-RoCE in both.
+func BenchmarkRoCELinux(b *testing.B) {
+	for b.Loop() {
+		inWiredLab(b, linuxSetting{gid: "192.168.100.11", beside: true}, 25*time.Minute, func(l *wiredLab) {
+			var ends [2]verbsDevice // vnic's, and its peer
+			for i := range ends {
+				ends[i] = verbsDevice{l.guests[i], l.dev[i], l.gid[i], l.addr[i]}
+			}
+			rxe := plainRXE(l.guests)
+			alone := stockWay{"@rxe", rxe[0], rxe[1]}
+			before := l.counters(b, 1)
+			measureStock(b, []stockMetric{
+				{"roce/rxe_write64k_mbs", "ib_write_bw -s 65536 -n 500", averageMBs, 1},
+				{"roce/rxe_read64k_mbs", "ib_read_bw -s 65536 -n 500 -o 16", averageMBs, 1},
+				{"roce/rxe_write64_lat_us", "ib_write_lat -s 64 -n 1000", typicalUS, 1},
+			}, stockWay{"", ends[0], ends[1]}, alone)
+			measureStock(b, []stockMetric{
+				{"roce/from_rxe_write64k_mbs", "ib_write_bw -s 65536 -n 500", averageMBs, 1},
+			}, stockWay{"", ends[1], ends[0]}, alone)
+			after := l.counters(b, 1)
+			if after["roce.sent"] == before["roce.sent"] {
+				b.Error("nothing was sent by RoCEv2")
+			}
+			b.Logf("%d packets sent, %d of them again, %d timeouts", after["roce.sent"]-before["roce.sent"],
+				after["roce.again"]-before["roce.again"], after["roce.timeouts"]-before["roce.timeouts"])
+		})
+	}
+}

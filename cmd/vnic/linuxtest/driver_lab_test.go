@@ -1,0 +1,309 @@
+// Package linuxtest tests the Linux driver, and RoCEv2 with Linux, in guests.
+package linuxtest_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
+	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
+	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/qemu"
+	"github.com/falcon-vnic/vnic/qemu/image"
+)
+
+// driverPackages are what a guest with the Linux driver has of Debian: programs that know nothing
+// of vnic, and what they need.
+var driverPackages = []string{"bash", "coreutils", "grep", "sed", "procps", "util-linux", "kmod", "iproute2", "mount", "ibverbs-utils", "rdmacm-utils", "perftest"}
+
+// driverModules are what vnic.ko and such programs need of the kernel.
+var driverModules = []string{"virtio_pci", "vmw_vsock_virtio_transport", "virtio_net", "ib_uverbs", "rdma_ucm", "9p", "9pnet_virtio"}
+
+// driverLab is two hosts whose guests have the Linux driver and a shell.
+type driverLab struct {
+	*vnictest.Lab
+	guests [2]*shell
+	vms    [2]*qemu.Process
+	lossy  bool // packets between them are lost
+}
+
+// driverExtras are what a test has in its guests beside driverPackages and driverModules.
+type driverExtras struct {
+	packages, modules []string
+	put               []image.Put
+	kernel            string // as driverKernel takes it
+}
+
+// compiled makes a program of testdata that uses verbs, for a guest's /root.
+func compiled(tb testing.TB, ctx context.Context, name string) image.Put {
+	tb.Helper()
+	at := filepath.Join(tb.TempDir(), name)
+	out, err := exec.CommandContext(ctx, "gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-o", at, "testdata/"+name+".c", "-l:libibverbs.so.1").CombinedOutput()
+	vnictest.Require(tb, err == nil, fmt.Sprintf("gcc: %v\n%s", err, out))
+	return image.Put{From: at, To: "/root/" + name}
+}
+
+// quietBoot keeps a kernel from complaining of a stall while it boots: it measures the speed of its
+// clock, wrongly where the machine is busy, and the time jumps when it finds out.
+var quietBoot = []string{"rcupdate.rcu_cpu_stall_suppress_at_boot=1"}
+
+// driverImage writes the guests' kernel and RAM disk.
+func driverImage(tb testing.TB, ctx context.Context, extra driverExtras) qemu.Machine {
+	tb.Helper()
+	cache, err := image.DefaultCache()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	k, err := driverKernel(ctx, cache, extra.kernel)
+	vnictest.Require(tb, err == nil, fmt.Sprint("no guest kernel: ", err))
+	driver := vnictest.MakeDriver(tb, ctx, k.Release)
+	ps, err := image.FetchPackages(ctx, filepath.Dir(cache), slices.Concat(extra.packages, driverPackages))
+	vnictest.Require(tb, err == nil, fmt.Sprint("no packages: ", err))
+	initrd := filepath.Join(tb.TempDir(), "initrd")
+	if err := (image.Initramfs{
+		Kernel: k, Init: vnictest.Program(tb), Modules: slices.Concat([]string{driver.Module}, driverModules, extra.modules), Packages: ps,
+		Put: append([]image.Put{
+			{From: driver.Provider, To: "/usr/lib/x86_64-linux-gnu/libibverbs/" + filepath.Base(driver.Provider)},
+			{From: "../../../guestlib/linux/provider/vnic.driver", To: "/etc/libibverbs.d/vnic.driver"},
+			{From: driver.Module, To: "/root/vnic.ko"},
+			{From: "testdata/bounded.sh", To: "/root/bounded"},
+		}, extra.put...),
+	}).Write(initrd); err != nil {
+		tb.Fatal(err)
+	}
+	return qemu.Machine{Memory: driverMemory(), Kernel: k.Boot(), KernelArgs: quietBoot, Initrd: initrd}
+}
+
+// inDriverLab boots a guest on each of two hosts, whose functions have windows, and waits for their
+// verbs devices.
+func inDriverLab(t testing.TB, m qemu.Machine, f func(l *driverLab)) {
+	t.Helper()
+	makeDriverLab(t, demo.Options{Windows: true}, [2]qemu.Machine{m, m}, func(*vnictest.Lab) {}, f)
+}
+
+// makeDriverLab is inDriverLab with hosts as o says and change makes them, and a machine for each.
+// At the end, however it comes, no guest's kernel may have complained.
+func makeDriverLab(t testing.TB, o demo.Options, ms [2]qemu.Machine, change func(l *vnictest.Lab), f func(l *driverLab)) {
+	t.Helper()
+	bootDriverLab(t, o, ms, change, func(l *driverLab) {
+		for i := range l.guests {
+			l.ready(i)
+		}
+		f(l)
+	})
+}
+
+// bootDriverLab is makeDriverLab without waiting for verbs devices.
+func bootDriverLab(t testing.TB, o demo.Options, ms [2]qemu.Machine, change func(l *vnictest.Lab), f func(l *driverLab)) {
+	t.Helper()
+	vnictest.MakeLab(t, o, true, func(base *vnictest.Lab) {
+		l := &driverLab{Lab: base}
+		change(base)
+		for i := range l.Hosts {
+			l.Start(i)
+		}
+		l.Joined()
+		defer func() {
+			for _, vm := range l.vms {
+				if vm != nil {
+					vm.Stop()
+				}
+			}
+		}()
+		for i := range l.Hosts {
+			l.boot(i, ms[i])
+		}
+		for _, g := range l.guests {
+			g.begin()
+		}
+		for i, g := range l.guests {
+			ip := l.Hosts[i].TenantIP // DHCP gave it already, unless the machine was too busy for its patience
+			g.must(fmt.Sprintf("ip -4 addr show dev eth0 | grep -q %s || ip addr add %s/24 dev eth0", ip, ip))
+		}
+		defer l.sane(t)
+		f(l)
+	})
+}
+
+// ready waits until a guest has the verbs device of its function, with its address.
+func (l *driverLab) ready(i int) {
+	l.T.Helper()
+	l.guests[i].eventually(fmt.Sprintf("grep -qi %q /sys/class/infiniband/*/ports/1/gids/*", gidText(l.Hosts[i].TenantIP)))
+}
+
+// prompt is what a guest's shell says when it waits for a command.
+const prompt = "vnic-guest:~# "
+
+// boot starts the guest of host i, with its console on a socket. A machine that things can be
+// plugged into gets its functions so.
+func (l *driverLab) boot(i int, m qemu.Machine) {
+	l.T.Helper()
+	h := l.Hosts[i]
+	if err := h.Attach(&m); err != nil {
+		l.T.Fatal(err)
+	}
+	var err error
+	if h.PortSocket == "" {
+		if h.GuestTAPFile, err = tap.OpenGuest(h.GuestTAP, h.PortBridge, h.PortMTU); err != nil {
+			l.T.Fatal(err)
+		}
+		defer h.GuestTAPFile.Close()
+	}
+	console := filepath.Join(filepath.Dir(h.Socket), fmt.Sprintf("console%d", i))
+	m.Console = qemu.SocketChardev(console)
+	m.NICs = append([]qemu.NIC{h.GuestNIC()}, m.NICs...)
+	if l.Plain {
+		m.NICs = append(m.NICs, plainNIC(l.T, i))
+		defer m.NICs[1].TAP.Close()
+	}
+	var plugged []qemu.Vfio
+	if m.HotPlug > 0 {
+		plugged, m.Vfio = m.Vfio, nil
+	}
+	if l.vms[i], err = qemu.Start(context.Background(), m); err != nil {
+		l.T.Fatal(err)
+	}
+	for _, f := range plugged {
+		if err := qemu.PlugVfio(context.Background(), l.vms[i].QMP(), f); err != nil {
+			l.T.Fatal(err)
+		}
+	}
+	conn, err := net.Dial("unix", console)
+	if err != nil {
+		l.T.Fatal(err)
+	}
+	l.T.Cleanup(func() { conn.Close() })
+	l.guests[i] = &shell{t: l.T, conn: conn, name: h.Guest()}
+}
+
+// gidText is an IPv4 address as the kernel writes its GID.
+func gidText(ip string) string {
+	b := net.ParseIP(ip).To4()
+	return fmt.Sprintf("0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x", b[0], b[1], b[2], b[3])
+}
+
+// shell is a guest's shell on its console.
+type shell struct {
+	t    testing.TB
+	name string
+	conn net.Conn
+	all  bytes.Buffer
+	from int // where what was not waited for begins
+	n    int
+}
+
+// begin waits for the shell, and has it print what commands print and nothing else: what the kernel
+// says is in dmesg.
+func (s *shell) begin() {
+	s.t.Helper()
+	s.until(prompt)
+	s.must("dmesg -n 1; stty -echo; PS1=; bind 'set enable-bracketed-paste off'")
+}
+
+// until reads up to what the guest is to print, and returns what came before.
+func (s *shell) until(what string) string {
+	s.t.Helper()
+	return s.untilAt(time.Now().Add(slowly(vnictest.Limit)), what)
+}
+
+// untilAt is until with a deadline of its own.
+func (s *shell) untilAt(deadline time.Time, what string) string {
+	s.t.Helper()
+	_ = s.conn.SetReadDeadline(deadline)
+	buf := make([]byte, 4096)
+	for {
+		if at := bytes.Index(s.all.Bytes()[s.from:], []byte(what)); at >= 0 {
+			said := string(s.all.Bytes()[s.from : s.from+at])
+			s.from += at + len(what)
+			return strings.ReplaceAll(said, "\r", "")
+		}
+		n, err := s.conn.Read(buf)
+		s.all.Write(buf[:n])
+		if err != nil {
+			s.t.Fatalf("%s: %v before %q:\n%s", s.name, err, what, s.all.Bytes()[s.from:])
+		}
+	}
+}
+
+// run runs a command and returns what it printed and its exit status.
+func (s *shell) run(command string) (string, int) {
+	s.t.Helper()
+	return s.runFor(0, command)
+}
+
+// runFor is run of a command that may take so much longer than others.
+func (s *shell) runFor(d time.Duration, command string) (string, int) {
+	s.t.Helper()
+	s.n++
+	fmt.Fprintf(s.conn, "%s\necho \"@\"@%d:$?:\n", command, s.n)
+	said := s.untilAt(time.Now().Add(d+slowly(vnictest.Limit)), fmt.Sprintf("@@%d:", s.n))
+	status, err := strconv.Atoi(s.until(":"))
+	if err != nil {
+		s.t.Fatalf("%s: exit status of %s: %v", s.name, command, err)
+	}
+	return strings.TrimSpace(said), status
+}
+
+// must runs a command that has to succeed.
+func (s *shell) must(command string) string {
+	s.t.Helper()
+	said, status := s.run(command)
+	if status != 0 {
+		s.t.Fatalf("%s: exit status %d of %s:\n%s\n%s", s.name, status, command, said, s.kernel())
+	}
+	return said
+}
+
+// eventually waits until a command succeeds.
+func (s *shell) eventually(command string) {
+	s.t.Helper()
+	said, status := s.run(fmt.Sprintf("for i in $(seq 600); do %s && break; sleep 0.1; done >/dev/null 2>&1; %s", command, command))
+	if status != 0 {
+		s.t.Fatalf("%s: exit status %d of %s, for a minute:\n%s\n%s", s.name, status, command, said, s.kernel())
+	}
+}
+
+func (s *shell) kernel() string {
+	said, _ := s.run("dmesg | tail -n 30")
+	return said
+}
+
+// expand puts a host's names into a command: DEV, GID and LOCAL are its verbs device and the
+// indexes of its address and its link-local one, IP its address and PEER the other's.
+func (l *driverLab) expand(i int, command string) string {
+	h := l.Hosts[i]
+	return strings.NewReplacer("{dev}", "-d "+l.device(i), "{gid}", l.gid(i), "{local}", l.gidLike(i, "^fe80:"), "{ip}", h.TenantIP, "{peer}", h.PeerGI).Replace(command)
+}
+
+func (l *driverLab) device(i int) string {
+	return l.guests[i].must("ls /sys/class/infiniband")
+}
+
+// gid is the index of the function's address in its table.
+func (l *driverLab) gid(i int) string {
+	return l.gidLike(i, gidText(l.Hosts[i].TenantIP))
+}
+
+// gidLike is the index of the first GID that a pattern matches.
+func (l *driverLab) gidLike(i int, pattern string) string {
+	return filepath.Base(l.guests[i].must(fmt.Sprintf("grep -li %q /sys/class/infiniband/*/ports/1/gids/* | sort -V | head -n 1", pattern)))
+}
+
+// keepConsoles leaves what the guests printed where VNIC_DRIVER_LOG says.
+func (l *driverLab) keepConsoles() {
+	if dir := os.Getenv("VNIC_DRIVER_LOG"); dir != "" {
+		for i, g := range l.guests {
+			_ = os.WriteFile(filepath.Join(dir, fmt.Sprintf("guest%d.log", i+1)), g.all.Bytes(), 0o600)
+		}
+	}
+}

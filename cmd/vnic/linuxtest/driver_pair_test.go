@@ -1,0 +1,177 @@
+package linuxtest_test
+
+import (
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
+)
+
+// programTime is how long a program of a pair may take: the slowest takes a tenth of it on a
+// machine that has nothing else to do.
+var programTime = slowly(200 * time.Second)
+
+// bounded is a command that a guest ends after programTime, and says what it was about.
+func bounded(command string) string { return boundedFor(programTime, command) }
+
+// boundedFor is bounded with another time.
+func boundedFor(d time.Duration, command string) string {
+	return fmt.Sprintf("bash /root/bounded %d %s", int(d.Seconds()), quoted(command))
+}
+
+// quoted is a word for a shell.
+func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
+
+// pair runs a server in the second guest and its client in the first, until both end, and returns
+// what the client printed.
+//
+// A program leaves when it has all that it waits for. If the acknowledgement of the other's last
+// message is lost, nobody sends another, and the other gives up (status 12) or, over Soft-RoCE, whose
+// retry count of 7 never ends, waits for ever. So where packets are lost, a pair of which one ended
+// well and the other like this has two more tries. So has one whose client Soft-RoCE has stopped.
+func (l *driverLab) pair(t testing.TB, server, client string) string {
+	t.Helper()
+	for tries := 1; ; tries++ {
+		said, status := l.served(t, server, client)
+		clientLacks := unanswered(strconv.Itoa(status), said)
+		stopped := status == hung && sendsAlone(client)
+		if status != 0 && !stopped && (!l.lossy || !clientLacks) {
+			t.Fatalf("%s: exit status %d:\n%s\n%s", client, status, said, l.evidence(t))
+		}
+		rc := l.serverStatus()
+		if status == 0 && rc == "0" {
+			return said
+		}
+		served, _ := l.guests[1].run("cat /tmp/server")
+		oneLacks := status == 0 && unanswered(rc, served) || rc == "0" && clientLacks
+		if !stopped && (!l.lossy || !oneLacks) || tries == 3 {
+			t.Fatalf("%s: exit status %s, of the client %d\nclient:\n%s\n%s", server, rc, status, said, l.evidence(t))
+		}
+		t.Logf("%s: exit status %s, of the client %d, once more:\n%s\nclient:\n%s", server, rc, status, served, said)
+	}
+}
+
+// unanswered says whether a program ended as one does whose last message is never acknowledged.
+func unanswered(status, said string) bool {
+	return status == strconv.Itoa(hung) || strings.Contains(said, "transport retry counter exceeded")
+}
+
+// sendsAlone says whether a program over Soft-RoCE waits for nobody: over UC, a bandwidth test's client
+// needs completions alone, and Soft-RoCE makes them when it has sent. It stops for ever now and then,
+// after it had 64 packets of a queue pair on their way and all left at once; over RC an
+// acknowledgement or its timer would wake it.
+func sendsAlone(client string) bool {
+	return strings.Contains(client, "_bw -d rxe") && strings.Contains(client, "-c UC")
+}
+
+// served starts a server in the second guest and runs its client in the first until that succeeds, and
+// returns what the client printed and its exit status. The client is tried again while the server is
+// there and does not listen yet.
+func (l *driverLab) served(t testing.TB, server, client string) (said string, status int) {
+	t.Helper()
+	a, b := l.guests[0], l.guests[1]
+	a.t, b.t = t, t
+	// The server is no job of this shell, which would tell of its end in what a later command prints.
+	serve := fmt.Sprintf("rm -f /tmp/rc; ( (%s >/tmp/server 2>&1; echo $? >/tmp/rc) & ); sleep 0.3", bounded(server))
+	b.must(serve)
+	for end := time.Now().Add(slowly(vnictest.Limit)); ; {
+		before := said
+		if said, status = a.run(bounded(client) + " 2>&1"); status == 0 {
+			return said, status
+		}
+		if said != before {
+			t.Logf("%s: exit status %d:\n%s", client, status, said)
+		}
+		if strings.Contains(said, tooEarly) && time.Now().Before(end) {
+			b.must("pkill -TERM -f '^bash /root/bounded'; until test -s /tmp/rc; do sleep 0.1; done; " + serve)
+		} else if rc, _ := b.run("cat /tmp/rc 2>/dev/null"); rc != "" || status == hung || time.Now().After(end) {
+			return said, status
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// perftest -R says tooEarly when its second connection arrives before the server listens for it.
+// Then it uses what it has freed and ends by a signal, and the server waits for ever: both begin
+// anew.
+const tooEarly = "RDMA_CM_EVENT_REJECTED"
+
+// perftestCrash is what the kernel says of that.
+var perftestCrash = regexp.MustCompile(`(?m)^.*traps: ib_\w+\[\d+\] general protection fault .* in librdmacm.*$`)
+
+// hung is the exit status of what bounded has ended.
+const hung = 124
+
+// serverStatus waits for the server of a pair to end, which bounded sees to.
+func (l *driverLab) serverStatus() string {
+	tenths := int((programTime + 30*time.Second).Seconds()) * 10
+	rc, _ := l.guests[1].run(fmt.Sprintf("for i in $(seq %d); do test -s /tmp/rc && break; sleep 0.1; done; cat /tmp/rc", tenths))
+	return rc
+}
+
+// endless is pair with a server that does not end by itself.
+func (l *driverLab) endless(t testing.TB, server, client string) {
+	t.Helper()
+	a, b := l.guests[0], l.guests[1]
+	a.t, b.t = t, t
+	b.must(fmt.Sprintf("rm -f /tmp/rc; %s >/tmp/server 2>&1 & sleep 0.3", server))
+	said := ""
+	for range 50 {
+		status := 0
+		if said, status = a.run(bounded(client) + " 2>&1"); status == 0 {
+			t.Log(said)
+			b.must("kill %1; wait")
+			return
+		}
+		if status == hung {
+			break
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	t.Errorf("%s:\n%s\n%s", client, said, l.evidence(t))
+}
+
+// evidence is what both guests and both NICs say after a failed pair: the server's output, the
+// kernels' logs, queue pairs and counters. A server that hangs says where before bounded ends it.
+func (l *driverLab) evidence(t testing.TB) string {
+	var text strings.Builder
+	part := func(name, said string) { fmt.Fprintf(&text, "--- %s:\n%s\n", name, strings.TrimSpace(said)) }
+	for _, at := range l.sockets() {
+		for _, what := range []string{"qps", "functions", "connections", "counters"} {
+			said, _ := exec.Command(vnictest.Program(t), "show", what, "-s", at).CombinedOutput()
+			part(fmt.Sprintf("vnic show %s -s %s", what, at), notZero(string(said)))
+		}
+	}
+	for _, g := range l.guests {
+		said, _ := g.run("for p in $(pgrep -d, -f /root/bounded | xargs -r pgrep -P); do head /proc/$p/task/*/{comm,wchan,stack}; done; rdma res show qp; dmesg | tail -n 60")
+		part(g.name, said)
+	}
+	rc := l.serverStatus()
+	said, _ := l.guests[1].run("cat /tmp/server")
+	part("server, exit status "+rc, said)
+	return text.String()
+}
+
+// sockets are the NICs' control sockets, where the lab has both.
+func (l *driverLab) sockets() (paths []string) {
+	if l.Lab != nil {
+		paths = []string{l.Hosts[0].Control, l.Hosts[1].Control}
+	}
+	return paths
+}
+
+// notZero leaves out the counters that count nothing.
+func notZero(lines string) string {
+	var text strings.Builder
+	for line := range strings.Lines(lines) {
+		if f := strings.Fields(line); len(f) != 2 || f[1] != "0" {
+			text.WriteString(line)
+		}
+	}
+	return text.String()
+}

@@ -1,0 +1,219 @@
+package linuxtest_test
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
+)
+
+// What runs between a function with the Linux driver and Soft-RoCE: each program with its server in
+// one guest and then in the other, over IPv4 and IPv6, on one NIC and through the tunnel between
+// two, with losses too. perftest does not look at the bytes, so verifyingCells do.
+
+// cell is a program that both guests run. The client's command is the server's and its address, or
+// what stands behind |.
+type cell struct {
+	command string
+	rows    int // of perftest's figures
+}
+
+const (
+	cellRuns = 50 // -n
+	fewRuns  = 5  // -n, where all sizes are
+	allSizes = 23 // 2 to 8388608 bytes
+)
+
+// service is a way to connect queue pairs, with what perftest can do by it.
+type service struct{ flags, operations string }
+
+// A timeout of a second suits busy machines.
+var (
+	reliable   = service{"{dev} -x {gid} -u 18", "write read send atomic"}
+	unreliable = service{"{dev} -x {gid} -c UC", "write send"}
+	datagrams  = service{"{dev} -x {gid} -c UD", "send"}
+	// byCM has addresses of IPv4 only, in perftest 4.5.
+	byCM = service{"-R -F", "write read send atomic"}
+)
+
+// cells are all operations, as bandwidth and as latency. READs and atomics have -o, because without
+// it either side asks for as many at once as the other's device has.
+func (s service) cells() (cells []cell) {
+	sizes := map[string]string{"write": " -s 9000", "read": " -s 9000 -o 16", "send": " -s 1000", "atomic": " -o 16"}
+	for operation := range strings.FieldsSeq(s.operations) {
+		for _, figure := range []string{"bw", "lat"} {
+			cells = append(cells, cell{fmt.Sprintf("ib_%s_%s %s%s -n %d", operation, figure, s.flags, sizes[operation], cellRuns), 1})
+		}
+	}
+	return cells
+}
+
+// sizeCells have all sizes.
+var sizeCells = []cell{
+	{"ib_write_bw " + reliable.flags + " -a -n 5", allSizes},
+	{"ib_read_bw " + reliable.flags + " -o 16 -a -n 5", allSizes},
+	{"ib_send_bw " + reliable.flags + " -a -n 5", allSizes},
+	{"ib_write_lat " + reliable.flags + " -a -n 5", allSizes},
+	{"ib_read_lat " + reliable.flags + " -o 16 -a -n 5", allSizes},
+	{"ib_send_lat " + reliable.flags + " -a -n 5", allSizes},
+}
+
+// verifyingCells compare what arrived: rping what READ and WRITE brought, the others what SEND did.
+var verifyingCells = []cell{
+	{command: "rping -s -V -C 30 -S 60000{any}|rping -c -V -C 30 -S 60000 -a {peer}"},
+	{command: "ibv_rc_pingpong {pp} -c -s 60000 -n 50"},
+	{command: "ibv_srq_pingpong {pp} -c -n 50"},
+}
+
+// libfabricCells have addresses of IPv4 only.
+var libfabricCells = []cell{{command: "fi_pingpong -p verbs -e msg -c -I 20 -S 60000"}}
+
+// unreliableCells wait for ever for what is lost.
+var unreliableCells = slices.Concat(unreliable.cells(), datagrams.cells(), []cell{
+	{command: "ibv_uc_pingpong {pp} -c -s 9000 -n 50"},
+	{command: "ibv_ud_pingpong {pp} -c -s 2000 -n 50"},
+	{command: "udaddy{family}|udaddy{family} -s {peer}"},
+})
+
+// TestLongRoCEDriver is one NIC, over IPv4.
+func TestLongRoCEDriver(t *testing.T) {
+	onTheWire(t, linuxSetting{gid: "192.168.100.11"}, reliable.cells(), unreliableCells, verifyingCells, libfabricCells)
+}
+
+// TestLongRoCEDriverCM has rdma_cm connect all queue pairs.
+func TestLongRoCEDriverCM(t *testing.T) {
+	onTheWire(t, linuxSetting{gid: "192.168.100.11"}, byCM.cells(), cmCells)
+}
+
+// cmCells are programs that use rdma_cm.
+var cmCells = []cell{
+	{command: "ucmatose{family}|ucmatose{family} -s {peer}"},
+	{command: "rdma_server|rdma_client -s {peer}"},
+}
+
+// TestLongRoCEDriverSizes has all sizes of perftest.
+func TestLongRoCEDriverSizes(t *testing.T) {
+	onTheWire(t, linuxSetting{gid: "192.168.100.11"}, sizeCells)
+}
+
+// TestLongRoCEDriverIPv6 is one NIC, over IPv6.
+func TestLongRoCEDriverIPv6(t *testing.T) {
+	onTheWire(t, linuxSetting{gid: "fd00:100::11"}, reliable.cells(), unreliableCells, verifyingCells, cmCells[:1])
+}
+
+// TestLongRoCEDriverTunnel is two NICs, over IPv4.
+func TestLongRoCEDriverTunnel(t *testing.T) {
+	onTheWire(t, linuxSetting{gid: "192.168.100.11", two: true}, reliable.cells(), unreliableCells, verifyingCells, libfabricCells)
+}
+
+// TestLongRoCEDriverTunnelIPv6 is two NICs, over IPv6.
+func TestLongRoCEDriverTunnelIPv6(t *testing.T) {
+	onTheWire(t, linuxSetting{gid: "fd00:100::11", two: true}, reliable.cells(), unreliableCells, verifyingCells)
+}
+
+// someLost is what either NIC does to packets of the other.
+const someLost = "{loss: 1%, duplicate: 1%, reorder: 1%}"
+
+// TestLongRoCEDriverLosses loses packets between two NICs, over IPv4.
+func TestLongRoCEDriverLosses(t *testing.T) {
+	onTheWire(t, linuxSetting{gid: "192.168.100.11", two: true, impair: someLost}, reliable.cells(), byCM.cells()[:1], verifyingCells, libfabricCells)
+}
+
+// TestLongRoCEDriverLossesIPv6 loses packets between two NICs, over IPv6.
+func TestLongRoCEDriverLossesIPv6(t *testing.T) {
+	onTheWire(t, linuxSetting{gid: "fd00:100::11", two: true, impair: someLost}, reliable.cells(), verifyingCells)
+}
+
+// onTheWire runs programs with the server in one guest and the client in the other, then the other
+// way round.
+func onTheWire(t *testing.T, s linuxSetting, groups ...[]cell) {
+	inWiredLab(t, s, 20*time.Minute, func(l *wiredLab) {
+		for server := range 2 {
+			for _, c := range slices.Concat(groups...) {
+				name := strings.NewReplacer(" ", "_", "{", "", "}", "").Replace(c.command)
+				t.Run(fmt.Sprintf("to_%s/%s", l.dev[server], name), func(t *testing.T) { l.run(t, server, c) })
+			}
+		}
+		for _, g := range l.guests {
+			g.t = t
+		}
+		if c := l.counters(t, 1); s.impair != "" && (c["impair.rx_lost"] == 0 || c["roce.again"] == 0) {
+			t.Errorf("%d packets were lost, %d sent again", c["impair.rx_lost"], c["roce.again"])
+		}
+	})
+}
+
+// run runs a program, and looks at what both said and at what the NIC counted meanwhile.
+func (l *wiredLab) run(t *testing.T, server int, c cell) {
+	first, second, found := strings.Cut(c.command, "|")
+	if !found {
+		second = first + " {peer}"
+	}
+	before, begun := l.counters(t, 1), time.Now()
+	defer l.explain(t)
+	way := driverLab{guests: [2]*shell{l.guests[1-server], l.guests[server]}, lossy: l.lossy}
+	said := way.pair(t, l.words(server, first), l.words(1-server, second))
+	c.check(t, said)
+	if served := l.guests[server].must("cat /tmp/server"); strings.Contains(served, "invalid data") {
+		t.Errorf("%s", served)
+	}
+	after := l.counters(t, 1)
+	packets := func(counter string) uint64 { return after[counter] - before[counter] }
+	if packets("roce.sent")+packets("roce.received") < uint64(c.rows*fewRuns)+1 || after["roce.wrong"] != 0 {
+		t.Errorf("%d packets of RoCEv2 sent, %d received, %d wrong", packets("roce.sent"), packets("roce.received"), after["roce.wrong"])
+	}
+	t.Logf("%v, %d packets sent, %d received, %d requests again", time.Since(begun).Round(time.Millisecond),
+		packets("roce.sent"), packets("roce.received"), packets("roce.again"))
+}
+
+// explain logs, when something failed, what the NIC counted and how the guests see the network.
+func (l *wiredLab) explain(t *testing.T) {
+	if !t.Failed() {
+		return
+	}
+	said, _, _ := vnictest.Run(t, "show", "counters", "-s", l.control(1))
+	t.Log(said)
+	for _, g := range l.guests {
+		said, _ := g.run("ip addr; ip route; ip -6 route; ip neigh; rdma link; grep -v 0000:0000:0000:0000$ /sys/class/infiniband/*/ports/1/gids/*; ps aux | tail -n 20")
+		t.Logf("%s:\n%s", g.name, said)
+	}
+}
+
+// perftestRow is bytes, iterations, and figures, which now and then are 0, inf or nan
+// by the emulated CPU's clock.
+var perftestRow = regexp.MustCompile(`(?m)^ *\d+ +(\d+)(?:[ \t]+(?:[\d.]+|inf|-?nan))+[ \t]*$`)
+
+// check looks for perftest's figures.
+func (c *cell) check(t *testing.T, said string) {
+	if c.rows == 0 {
+		return
+	}
+	rows := perftestRow.FindAllStringSubmatch(said, -1)
+	for _, r := range rows {
+		if !strings.HasSuffix(c.command, " -n "+r[1]) {
+			t.Errorf("%s", r[0])
+		}
+	}
+	if len(rows) != c.rows {
+		t.Errorf("%d rows of figures, want %d:\n%s", len(rows), c.rows, said)
+	}
+}
+
+// words puts a guest's names into a command: its device, the index of its GID, its address and the
+// other's.
+func (l *wiredLab) words(i int, command string) string {
+	peer, anyAddress, family := l.addr[1-i], "", ""
+	if strings.Contains(l.ip[i], ":") {
+		anyAddress, family = " -a ::", " -b "+l.ip[i]
+		if strings.Contains(command, "rping") || strings.Contains(command, "{family}") {
+			peer = l.ip[1-i]
+		}
+	}
+	return strings.NewReplacer(
+		"{dev}", "-d "+l.dev[i]+" -F", "{pp}", "-d "+l.dev[i]+" -g "+l.gid[i], "{gid}", l.gid[i],
+		"{any}", anyAddress, "{family}", family, "{ip}", l.addr[i], "{peer}", peer).Replace(command)
+}

@@ -1,6 +1,0 @@
-package main
-
-import "unsafe"
-
-// mappedAt is where mapped memory, which is never on the Go heap, lies.
-func mappedAt(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }

@@ -1,0 +1,193 @@
+// Package run is vnic run, and the commands that wait for a NIC and upgrade it.
+//
+//	vnic run (supervise.go) ── sockets, QEMU's connections, TAPs
+//	   └── worker (worker.go) ── device.NIC, on what the supervisor keeps
+//
+// It alone imports both sides: it opens attachments and ports of package qemu (attach.go, ports.go)
+// and passes them to package device.
+package run
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
+	"github.com/falcon-vnic/vnic/cmd/vnic/supervisor"
+	"github.com/falcon-vnic/vnic/device"
+	"github.com/falcon-vnic/vnic/device/config"
+)
+
+// runOptions are the flags of `vnic run`.
+type options struct {
+	path     string
+	check    string
+	single   bool
+	worker   bool
+	protocol int
+	json     bool
+	format   string
+}
+
+// Values of --check.
+const (
+	checkAll  = "all"
+	checkFile = "file"
+)
+
+func Command() *cobra.Command {
+	var o options
+	run := &cobra.Command{
+		Use:   "run -c FILE",
+		Short: "run one NIC until it is stopped",
+		Long: `Runs the NIC in a worker process, and holds what must survive the worker: the
+sockets, the connections to QEMU, and the TAPs. If the worker ends, a new one is
+started. Guests need no reboot; their functions are reset. SIGHUP, or vnic
+upgrade, replaces the worker by the program on disk.`,
+		Args: cli.Arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.worker {
+				return runWorker(o.path, o.format)
+			}
+			if o.json && o.check == "" {
+				return cli.Usagef("--json is for --check; --log-format json is for the log")
+			}
+			if o.format != "" && o.format != config.LogText && o.format != config.LogJSON {
+				return cli.Usagef("--log-format %q: write text or json", o.format)
+			}
+			if o.check != "" && o.check != checkAll && o.check != checkFile {
+				return cli.Usagef("--check=%s: write --check, or --check=%s for the file alone", o.check, checkFile)
+			}
+			cfg, err := config.Load(o.path)
+			if err != nil {
+				return err
+			}
+			cfg.Log.Format = cmp.Or(o.format, cfg.Log.Format)
+			if o.check != "" {
+				if o.protocol != 0 && o.protocol != supervisor.Protocol {
+					return fmt.Errorf("the vnic run that is running speaks version %d to its worker, this program %d: stop and start it", o.protocol, supervisor.Protocol)
+				}
+				if o.check == checkAll {
+					if err := device.CheckMachine(cfg, asWorker(cfg)); err != nil {
+						return fmt.Errorf("configuration %s is valid, but not for this machine:\n%w", o.path, err)
+					}
+				}
+				if o.json {
+					return cli.PrintJSON(cmd.OutOrStdout(), checked{o.path, cfg.NIC.Host, len(cfg.AllFunctions()), len(cfg.Peers)})
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: good: host %d, %d functions, %d peers\n", o.path, cfg.NIC.Host, len(cfg.AllFunctions()), len(cfg.Peers))
+				return nil
+			}
+			if o.single {
+				return runNIC(cmd.Context(), cfg)
+			}
+			return supervise(cmd.Context(), cfg, &o)
+		},
+	}
+	f := run.Flags()
+	f.StringVarP(&o.path, "config", "c", "", "configuration (see docs/vnic.example.yaml)")
+	f.StringVar(&o.check, "check", "", "only check the configuration and that this machine has what it names; --check=file: only the file")
+	f.Lookup("check").NoOptDefVal = checkAll
+	_ = run.RegisterFlagCompletionFunc("check", cli.Words(checkAll, checkFile))
+	f.BoolVar(&o.json, "json", false, "print what --check found as JSON")
+	f.StringVar(&o.format, "log-format", "", "text or json, instead of log.format in the configuration")
+	_ = run.RegisterFlagCompletionFunc("log-format", cli.Words(config.LogText, config.LogJSON))
+	f.BoolVar(&o.single, "single", false, "all in one process: guests do not survive its end")
+	f.BoolVar(&o.worker, "worker", false, "")
+	f.IntVar(&o.protocol, "protocol", 0, "")
+	_ = f.MarkHidden("worker")
+	_ = f.MarkHidden("protocol")
+	_ = run.MarkFlagRequired("config")
+	return run
+}
+
+// checked is the output of `vnic run --check --json` for a valid configuration.
+type checked struct {
+	File      string `json:"file"`
+	Host      uint8  `json:"host"`
+	Functions int    `json:"functions"`
+	Peers     int    `json:"peers"`
+}
+
+// runNIC runs a NIC in this process, without a supervisor.
+func runNIC(ctx context.Context, cfg *config.Config) error {
+	deps := device.Deps{Log: newLog(cfg.Log)}
+	if err := OpenGuests(cfg, &deps); err != nil {
+		return err
+	}
+	return serve(ctx, cfg, deps, notify)
+}
+
+// serve runs a NIC and reports its state to the service manager. It reports that the NIC is ready
+// before the NIC answers any request. So a client that got an answer knows that a service manager
+// already keeps the NIC running.
+func serve(ctx context.Context, cfg *config.Config, deps device.Deps, notify func(string) error) error {
+	tell := func(state string) {
+		if err := notify(state); err != nil {
+			deps.Log.Warn("service manager not told", "state", state, "err", err)
+		}
+	}
+	var told sync.WaitGroup
+	deps.Begin = func() {
+		tell(stateReady)
+		told.Go(func() {
+			<-ctx.Done() // Run does not return before that
+			tell(stateStopping)
+		})
+	}
+	nic, err := device.NewNIC(cfg, deps)
+	if err != nil {
+		return err
+	}
+	err = nic.Run(ctx)
+	told.Wait()
+	return err
+}
+
+// States reported to the service manager, as named by sd_notify(3).
+const (
+	stateReady    = "READY=1"
+	stateStopping = "STOPPING=1"
+)
+
+func newLog(c config.Log) *slog.Logger {
+	handler := func(w io.Writer) slog.Handler {
+		o := &slog.HandlerOptions{Level: c.SlogLevel()}
+		if c.Format == config.LogJSON {
+			return slog.NewJSONHandler(w, o)
+		}
+		return slog.NewTextHandler(w, o)
+	}
+	cli.Stderr.Use(handler, c.Format == config.LogJSON)
+	log := slog.New(handler(cli.Stderr))
+	slog.SetDefault(log) // also for users of package log, which must not block either
+	return log
+}
+
+// notify reports a change of state to the service manager like sd_notify(3): by a datagram to the
+// socket in NOTIFY_SOCKET. Without a service manager it does nothing.
+func notify(state string) error {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return nil
+	}
+	// A leading @ means the abstract namespace, both to systemd and to package net.
+	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		return fmt.Errorf("NOTIFY_SOCKET: %w", err)
+	}
+	defer c.Close()
+	_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // in case the service manager does not read
+	if _, err := c.Write([]byte(state)); err != nil {
+		return fmt.Errorf("NOTIFY_SOCKET %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package run
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/config"
+)
+
+// TestChangesThatNeedARestart: the refusal of an upgrade names what has changed, and nothing else;
+// what a worker can take over is no such change.
+func TestChangesThatNeedARestart(t *testing.T) {
+	of := func(text string) shape {
+		t.Helper()
+		cfg, err := config.Parse([]byte("nic: {host: 1}\n" + text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := shapeOf(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	const (
+		up    = "uplink: {name: u, address: 10.0.0.1/24}\n"
+		guest = "attach: [{type: vhost-user, socket: /g.sock, cid: 3}]\n"
+		vf    = "functions: [{pf: 0, vfs: [{vf: 1, tenant: 1, address: 10.1.0.1, port: {name: p}}]}]\n"
+	)
+	for _, c := range []struct {
+		was, is string
+		want    []string
+	}{
+		{up + guest + vf, up + guest + vf, nil},
+		{up, up + "log: {level: debug}\nmetrics: {listen: 127.0.0.1:9470}\n", nil},
+		{up, "uplink: {name: u, address: 10.0.0.1/24, queues: 4}\n", []string{`uplink.queues was "1" and is "4"`}},
+		{up, up + "control: /c\n", []string{`control was "" and is "/c"`}},
+		{up, up + guest, []string{"the attachment with socket /g.sock (type vhost-user, cid 3) is new"}},
+		{up + guest, up, []string{"the attachment with socket /g.sock (type vhost-user, cid 3) is gone"}},
+		{
+			up + strings.Replace(guest, "cid: 3", "cid: 4", 1), up + guest,
+			[]string{`the attachment with socket /g.sock was "type vhost-user, cid 4" and is "type vhost-user, cid 3"`},
+		},
+		{
+			up + guest + "functions: [{pf: 0, vfs: [{vf: 1, tenant: 1, address: 10.1.0.1, guest: {cid: 3}}]}]\n",
+			up + strings.Replace(guest, "cid: 3", "cid: 3, windows: true", 1) + "functions: [{pf: 0, vfs: [{vf: 1, tenant: 1, address: 10.1.0.1, guest: {cid: 3}}]}]\n",
+			[]string{"h1.pf0.vf1 of the guest with cid 3 (socket /g.pf0.vf1) is new"},
+		},
+		{up + vf, up + strings.Replace(vf, "name: p", "name: p, netns: x", 1), []string{`the port with TAP p was "netns \"\"" and is "netns \"x\""`}},
+		{up + vf, up + strings.Replace(vf, "name: p", "name: p, mtu: 1400", 1), nil},
+	} {
+		if got := of(c.was).changes(of(c.is)); !slices.Equal(got, c.want) {
+			t.Errorf("%s%q, want %q", c.is, got, c.want)
+		}
+	}
+}

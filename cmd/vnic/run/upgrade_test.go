@@ -1,0 +1,227 @@
+package run_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
+	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
+)
+
+// configure writes host i's configuration anew, with parts replaced.
+func configure(l *vnictest.Lab, i int, oldnew ...string) {
+	l.T.Helper()
+	if err := l.Hosts[i].WriteConfig(); err != nil {
+		l.T.Fatal(err)
+	}
+	b, err := os.ReadFile(l.Hosts[i].Config)
+	if err == nil {
+		err = os.WriteFile(l.Hosts[i].Config, []byte(strings.NewReplacer(oldnew...).Replace(string(b))), 0o644)
+	}
+	if err != nil {
+		l.T.Fatal(err)
+	}
+}
+
+// TestUpgradeRefused: what cannot take over does not stop the NIC. The reason is the answer, at
+// once, and can be read afterwards.
+func TestUpgradeRefused(t *testing.T) {
+	vnictest.InLab(t, false, func(l *vnictest.Lab) {
+		l.Start(0)
+		h := l.Hosts[0]
+		before := l.NIC(0, 0)
+		for _, tt := range []struct {
+			change []string
+			want   string
+		}{
+			{[]string{"log:", "nonsense: 1\nlog:"}, "nonsense: unknown key"},
+			{[]string{h.Socket, h.Socket + "2"}, "the attachment with socket " + h.Socket + "2 (type unix) is new: this takes effect when vnic run is stopped and started"},
+			{[]string{"identity: " + h.Keys, "identity: /nowhere/keys"}, "cm.identity: "},
+			{[]string{"bridge: " + demo.Bridge, "bridge: nobridge"}, `uplink.bridge: bridge "nobridge" does not exist`},
+			{[]string{"log:", "psp: {keylog: /nowhere/keys}\nlog:"}, "psp.keylog: "},
+			{[]string{"log:", "capture: {file: /nowhere/x}\nlog:"}, "capture.file: /nowhere/x: there is no folder /nowhere"},
+			{[]string{"log:", "metrics: {listen: '192.0.2.1:9000'}\nlog:"}, "metrics.listen: 192.0.2.1 is no address of this host"},
+			// Only the worker finds these out: the check of the configuration takes no ports.
+			{[]string{"listen: " + h.CM, "listen: " + l.Hosts[1].CM}, "cm.listen: " + l.Hosts[1].CM + ": address already in use: another process listens there"},
+		} {
+			configure(l, 0, tt.change...)
+			if strings.Contains(tt.want, "in use") {
+				l.Start(1)
+			}
+			out, errs, code := vnictest.Run(t, "upgrade", "-s", h.Control)
+			if code == 0 || !strings.Contains(errs, tt.want) || !strings.Contains(errs, "continues as before") {
+				t.Errorf("exit status %d: %s%s, want %q", code, out, errs, tt.want)
+			}
+			if n := l.NIC(0, 0); n.PID != before.PID || !strings.Contains(n.UpgradeRefused, tt.want) {
+				t.Errorf("%+v", n)
+			}
+			if out, _, _ := vnictest.Run(t, "show", "nic", "-s", h.Control); !strings.Contains(out, "last upgrade refused: ") {
+				t.Error(out)
+			}
+		}
+		// A worker that is started again does not read the file either.
+		n := l.NIC(0, 0)
+		if err := syscall.Kill(n.Worker, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		l.NIC(0, n.Worker)
+		l.Joined()
+		l.Works()
+		configure(l, 0)
+		if out, errs, code := vnictest.Run(t, "upgrade", "-s", h.Control); code != 0 {
+			t.Errorf("exit status %d: %s%s", code, out, errs)
+		}
+		if n := l.NIC(0, 0); n.UpgradeRefused != "" || n.PID != before.PID {
+			t.Errorf("%+v", n)
+		}
+	})
+}
+
+// TestUpgradeTriesTheProgramFirst: a program that is no vnic does not end the worker that serves,
+// whatever it answers and however it ends.
+func TestUpgradeTriesTheProgramFirst(t *testing.T) {
+	vnictest.InLab(t, false, func(l *vnictest.Lab) {
+		l.Program = filepath.Join(l.Dir, "program")
+		replace := func(make func(path string) error) {
+			t.Helper()
+			next := l.Program + ".new"
+			if err := errors.Join(make(next), os.Rename(next, l.Program)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		itself := func(path string) error {
+			b, err := os.ReadFile(vnictest.Program(t))
+			return errors.Join(err, os.WriteFile(path, b, 0o755))
+		}
+		replace(itself)
+		l.Start(0)
+		before := l.NIC(0, 0)
+		for _, script := range []string{"exit 0", "echo '{}'", "echo '{\"file\": \"another\"}'", "yes | head -c 1000000"} {
+			replace(func(path string) error { return os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755) })
+			_, errs, code := vnictest.Run(t, "upgrade", "-s", l.Hosts[0].Control)
+			if code != 1 || !strings.Contains(errs, l.Program+" is no vnic") || !strings.Contains(errs, "continues as before") {
+				t.Errorf("%s: exit status %d: %s", script, code, errs)
+			}
+		}
+		if after := l.NIC(0, 0); after.Worker != before.Worker || after.Starts != before.Starts {
+			t.Errorf("worker %d, start %d; want still worker %d, start %d", after.Worker, after.Starts, before.Worker, before.Starts)
+		}
+		replace(itself)
+		if _, errs, code := vnictest.Run(t, "upgrade", "-s", l.Hosts[0].Control); code != 0 {
+			t.Errorf("back to a vnic: exit status %d: %s", code, errs)
+		}
+	})
+}
+
+// TestKeysThatTheWorkerCannotRead: root without its capabilities, as a worker serves, is refused
+// what belongs to others. `--check` and `vnic run` find that before any peer is refused for it.
+func TestKeysThatTheWorkerCannotRead(t *testing.T) {
+	vnictest.InLab(t, false, func(l *vnictest.Lab) {
+		h := l.Hosts[0]
+		if err := os.Chmod(h.Keys, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		own := func(uid int) {
+			t.Helper()
+			if err := os.Chown(h.Keys, uid, uid); err != nil {
+				t.Fatal(err)
+			}
+		}
+		own(990)
+		want := h.Keys + " belongs to "
+		for _, args := range [][]string{{"--check"}, nil} {
+			_, errs, code := vnictest.Run(t, append([]string{"run", "-c", h.Config}, args...)...)
+			if code != 1 || !strings.Contains(errs, "cm.identity: ") || !strings.Contains(errs, want) || !strings.Contains(errs, "chown -R root "+h.Keys) {
+				t.Errorf("run %v: exit status %d: %s", args, code, errs)
+			}
+		}
+		own(0)
+		if _, errs, code := vnictest.Run(t, "run", "--check", "-c", h.Config); code != 0 {
+			t.Errorf("exit status %d: %s", code, errs)
+		}
+	})
+}
+
+// TestGoesOnWithout: a capture, a key log and metrics that cannot be had do not keep a NIC from
+// working, and it says what is missing. A disk that is full ends a capture and no worker.
+func TestGoesOnWithout(t *testing.T) {
+	vnictest.InLab(t, false, func(l *vnictest.Lab) {
+		const metricsAddress = "10.98.0.1:9977"
+		disk := filepath.Join(l.Dir, "disk")
+		if err := os.Mkdir(disk, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		// 64 KiB are full soon.
+		if err := unix.Mount("vnic-test", disk, "tmpfs", 0, "size=64k,mode=700"); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := unix.Unmount(disk, unix.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+		}()
+		configure(l, 0, "log:", "capture: {file: "+disk+"/x.pcapng, mode: both}\npsp: {keylog: "+disk+"/keys}\nmetrics: {listen: '"+metricsAddress+"'}\nlog:")
+		l.Start(0)
+		l.Start(1)
+		l.Joined()
+		l.Works()
+		warns := func(want ...string) {
+			t.Helper()
+			vnictest.Eventually(t, "warnings", func() error {
+				out, _, _ := vnictest.Run(t, "show", "nic", "-s", l.Hosts[0].Control)
+				for _, w := range want {
+					if !strings.Contains(out, "goes on without "+w) {
+						return fmt.Errorf("no %q in\n%s", w, out)
+					}
+				}
+				return nil
+			})
+			c, err := l.Control(0).Counters(context.Background())
+			if err != nil || c["nic.warnings"] != uint64(len(want)) {
+				t.Errorf("%d warnings, want %q: %v", c["nic.warnings"], want, err)
+			}
+		}
+		warns("capture " + disk + "/x.pcapng: write " + disk + "/x.pcapng: no space left on device")
+		vnictest.Eventually(t, "metrics", func() error {
+			r, err := http.Get("http://" + metricsAddress + "/metrics")
+			if err != nil {
+				return err
+			}
+			return r.Body.Close()
+		})
+		http.DefaultClient.CloseIdleConnections()
+		log, err := os.ReadFile(l.Hosts[0].Log)
+		if err != nil || !strings.Contains(string(log), "goes on without capture") {
+			t.Errorf("the log says nothing of the disk: %v", err)
+		}
+		for range 3 { // a full disk stops no worker after the first
+			n := l.NIC(0, 0)
+			if err := syscall.Kill(n.Worker, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			l.NIC(0, n.Worker)
+			warns("capture: ")
+		}
+		// Nor does what is gone altogether.
+		if err := errors.Join(unix.Unmount(disk, unix.MNT_DETACH), unix.Mount("vnic-test", disk, "tmpfs", unix.MS_RDONLY, "size=64k,mode=700")); err != nil {
+			t.Fatal(err)
+		}
+		n := l.NIC(0, 0)
+		if err := syscall.Kill(n.Worker, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		l.NIC(0, n.Worker)
+		warns("capture: ", "psp.keylog: ")
+		l.Joined()
+		l.Works()
+	})
+}

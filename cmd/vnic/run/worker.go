@@ -1,0 +1,361 @@
+package run
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/sandbox"
+	"github.com/falcon-vnic/vnic/cmd/vnic/supervisor"
+	"github.com/falcon-vnic/vnic/device"
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/controller"
+	"github.com/falcon-vnic/vnic/device/thread"
+	"github.com/falcon-vnic/vnic/qemu"
+	"github.com/falcon-vnic/vnic/qemu/guestmem"
+	"github.com/falcon-vnic/vnic/qemu/ivshmem"
+	"github.com/falcon-vnic/vnic/queues"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// Names under which supervisor and worker pass descriptors. Sockets go by their
+// path, TAPs by their own name, windows by windowName.
+const (
+	givenConfig  = "config"
+	givenControl = "control"
+	givenUnix    = "unix:"
+	givenVhost   = "vhost-user:"
+	givenLedger  = "flows:"
+	givenWindow  = "window:"
+	givenPort    = "port:"
+	givenRings   = "rings:"
+	givenVfio    = "vfio-user:" // functions, named as windows
+	keptTAP      = "tap:"
+	keptSet      = "settings"
+)
+
+// runWorker runs a NIC for a supervisor, which started this process.
+func runWorker(path, logFormat string) error {
+	signal.Ignore(syscall.SIGHUP) // only the supervisor handles it, even if the whole process group gets it
+	// It may have been started through a descriptor, whose number is no useful name in process
+	// lists.
+	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
+	w, err := supervisor.Join(os.NewFile(supervisor.ChannelFD, "supervisor"))
+	if err != nil {
+		return err
+	}
+	if err := workFor(w, path, logFormat); err != nil {
+		w.Failed(err)
+		return err
+	}
+	return nil
+}
+
+func workFor(w *supervisor.Worker, path, logFormat string) error {
+	ctx, cancel := w.Context()
+	defer cancel()
+	cfg, err := givenConfiguration(w, path)
+	if err != nil {
+		return err
+	}
+	cfg.Log.Format = cmp.Or(logFormat, cfg.Log.Format)
+	log := newLog(cfg.Log)
+	memory := newMemoryBudgets(cfg)
+	deps := device.Deps{
+		Log: log, TAPs: keptTAPs{w}, Guests: guestPorts{givenPorts{w, map[string][]byte{}}.door, memory, log}, GuestMemory: memory.count, Settings: keptSettings{w}, Pulses: pulses(w.Pulses),
+		Supervisor: &controller.Supervisor{PID: w.PID, Starts: w.Generation, Stuck: w.Stuck, Upgraded: func() (int, string) {
+			u := w.Upgraded()
+			return u.Asked, u.Refused
+		}},
+	}
+	if cfg.Control != "" {
+		if deps.Control, err = givenListener(w, givenControl); err != nil {
+			return err
+		}
+	}
+	if deps.Attachments, err = attach(cfg, givenSockets{w, qemu.VhostOptions{Log: log}}, memory); err != nil {
+		return err
+	}
+	return serve(ctx, cfg, deps, func(state string) error {
+		if state == stateReady {
+			w.Discard() // devices of an earlier configuration
+			restrict(cfg, log)
+			return w.Ready()
+		}
+		return nil // the supervisor tells the service manager
+	})
+}
+
+// restrict drops the privileges that a worker does not need once it serves.
+func restrict(cfg *config.Config, log *slog.Logger) {
+	if err := sandbox.Enter(workerCapabilities(cfg)...); err != nil {
+		log.Warn("the worker goes on with more rights than it needs", "reason", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+}
+
+// workerCapabilities returns the capabilities that a worker needs for changes at run time.
+// CAP_NET_ADMIN is for creating ports, and CAP_SYS_ADMIN for creating them in network namespaces,
+// if the configuration names some. Another one is for memory files of guests on the kernel's vsock,
+// which belong to QEMU's user.
+func workerCapabilities(cfg *config.Config) []int {
+	keep := []int{unix.CAP_NET_ADMIN}
+	for _, f := range cfg.AllFunctions() {
+		if f.Port != nil && f.Port.Netns != "" {
+			keep = append(keep, unix.CAP_SYS_ADMIN)
+			break
+		}
+	}
+	for i := range cfg.Attach {
+		if len(cfg.Attach[i].RAM) > 0 {
+			keep = append(keep, unix.CAP_DAC_OVERRIDE)
+			break
+		}
+	}
+	return keep
+}
+
+// asWorker returns a function that runs a check with the capabilities of a serving worker, because
+// without its other capabilities root may not open files of other users.
+func asWorker(cfg *config.Config) func(func() error) error {
+	return func(check func() error) error { return sandbox.With(workerCapabilities(cfg), check) }
+}
+
+// givenConfiguration returns the configuration that the supervisor has checked. It does not read
+// the file, which may have changed since.
+func givenConfiguration(w *supervisor.Worker, path string) (*config.Config, error) {
+	fds := w.Take(givenConfig)
+	if len(fds) != 1 {
+		return nil, errors.New("the supervisor gave no configuration")
+	}
+	b, err := readAll(os.NewFile(uintptr(fds[0]), path))
+	if err != nil {
+		return nil, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	cfg, err := config.Parse(b)
+	if err != nil {
+		return nil, fmt.Errorf("configuration %s:\n%w", path, err)
+	}
+	return cfg, nil
+}
+
+func givenFile(w *supervisor.Worker, name string) (*os.File, error) {
+	fds := w.Take(name)
+	if len(fds) != 1 {
+		return nil, fmt.Errorf("the supervisor gave %d descriptors for %s, want 1", len(fds), name)
+	}
+	return os.NewFile(uintptr(fds[0]), name), nil
+}
+
+func givenListener(w *supervisor.Worker, name string) (net.Listener, error) {
+	f, err := givenFile(w, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return net.FileListener(f)
+}
+
+// givenSockets opens attachments on the supervisor's sockets.
+type givenSockets struct {
+	w   *supervisor.Worker
+	opt qemu.VhostOptions
+}
+
+func (s givenSockets) unix(path string, memory *guestmem.Budget) (queues.Attachment, error) {
+	f, err := givenFile(s.w, givenUnix+path)
+	if err != nil {
+		return nil, err
+	}
+	return qemu.ServeUnix(f, path, memory)
+}
+
+func (s givenSockets) vhostUser(path string, cid uint32, memory *guestmem.Budget) (*qemu.VhostUser, error) {
+	f, err := givenFile(s.w, givenLedger+path)
+	if err != nil {
+		return nil, err
+	}
+	opt := s.opt
+	opt.Memory, opt.Known = memory, s.w.Joined(givenVhost+path)
+	if opt.Ledger, err = qemu.MapLedger(f); err != nil {
+		return nil, err
+	}
+	dev, err := qemu.ServeVhostUser(s.w.Acceptor(givenVhost+path), path, cid, opt)
+	if err != nil {
+		return nil, err
+	}
+	// Use all windows, also those of functions that are not enabled: they are mapped in the guest's
+	// address space but are not guest memory, so the device must recognize them.
+	for _, name := range s.w.Names(givenWindow) {
+		w, err := parseWindow(givenWindow, name)
+		if err == nil && w.cid == cid {
+			var win *ivshmem.Window
+			if win, err = ivshmem.Adopt(s.w.Take(name)); err == nil {
+				err = dev.UseWindow(w.function, win)
+			}
+		}
+		if err != nil {
+			return nil, errors.Join(err, dev.Close())
+		}
+	}
+	return dev, nil
+}
+
+// window creates a window while the NIC runs. The supervisor serves it to QEMU.
+func (s givenSockets) window(dev *qemu.VhostUser, w window) error {
+	win, err := ivshmem.NewWindow(w.function, w.kind)
+	if err != nil {
+		return err
+	}
+	if err := s.w.Keep(windowName(givenWindow, w), win.FDs()...); err != nil {
+		return errors.Join(err, win.Close())
+	}
+	if err := dev.UseWindow(w.function, win); err != nil {
+		return err
+	}
+	return awaitServed(w)
+}
+
+// awaitServed waits until the supervisor serves a window.
+func awaitServed(w window) error {
+	for end := time.Now().Add(windowWait); ; time.Sleep(time.Millisecond) {
+		st, err := os.Stat(w.socket)
+		switch {
+		case err == nil && st.Mode()&os.ModeSocket != 0:
+			return nil
+		case time.Now().After(end):
+			return fmt.Errorf("the supervisor does not serve the window at %s; its log says why", w.socket)
+		}
+	}
+}
+
+// vfioUser returns a guest with its functions, whose QEMU is connected to the supervisor.
+func (s givenSockets) vfioUser(c *config.Attach, memory *guestmem.Budget) (*qemu.VfioUser, error) {
+	opt := s.opt
+	opt.Memory = memory
+	guest := qemu.NewVfioUser(c.Socket, c.CID, opt)
+	for _, name := range s.w.Names(givenVfio) {
+		w, err := parseWindow(givenVfio, name)
+		if err == nil && w.cid == c.CID {
+			err = s.use(guest, w, s.w.Take(name))
+		}
+		if err != nil {
+			return nil, errors.Join(err, guest.Close())
+		}
+	}
+	return guest, nil
+}
+
+func (s givenSockets) use(guest *qemu.VfioUser, w window, fds []int) error {
+	win, err := ivshmem.Adopt(fds)
+	if err != nil {
+		return err
+	}
+	name := windowName(givenVfio, w)
+	return guest.UseFunction(w.function, win, s.w.Acceptor(name), s.w.Joined(name))
+}
+
+// function creates a function while the NIC runs. The supervisor serves it to QEMU.
+func (s givenSockets) function(guest *qemu.VfioUser, w window, _ qemu.VfioPCI) error {
+	win, err := ivshmem.NewWindow(w.function, w.kind)
+	if err != nil {
+		return err
+	}
+	name := windowName(givenVfio, w)
+	if err := s.w.Keep(name, win.FDs()...); err != nil {
+		return errors.Join(err, win.Close())
+	}
+	if err := guest.UseFunction(w.function, win, s.w.Acceptor(name), s.w.Joined(name)); err != nil {
+		return err
+	}
+	return awaitServed(w)
+}
+
+// windowWait is how long a worker waits for the supervisor to serve a window.
+const windowWait = 5 * time.Second
+
+// windowName returns the name under which a window is passed. It encodes all fields of the window.
+func windowName(kind string, w window) string {
+	return fmt.Sprintf("%s%d:%d:%d:%s", kind, w.cid, w.function, w.kind, w.socket)
+}
+
+func parseWindow(kind, name string) (w window, err error) {
+	parts := strings.SplitN(strings.TrimPrefix(name, kind), ":", 4)
+	if len(parts) != 4 {
+		return w, fmt.Errorf("window %q: want guest:function:kind:socket", name)
+	}
+	var numbers [3]uint64
+	for i := range numbers {
+		if numbers[i], err = strconv.ParseUint(parts[i], 10, 32); err != nil {
+			return w, fmt.Errorf("window %q: %w", name, err)
+		}
+	}
+	return window{uint32(numbers[0]), uint32(numbers[1]), abi.FunctionType(numbers[2]), parts[3]}, nil
+}
+
+// keptTAPs is the tap.Keeper of a worker. It keeps TAPs with the supervisor.
+type keptTAPs struct{ w *supervisor.Worker }
+
+func (k keptTAPs) Take(name string) (fds []int) { return k.w.Take(keptTAP + name) }
+
+func (k keptTAPs) Keep(name string, fds ...int) error { return k.w.Keep(keptTAP+name, fds...) }
+
+func (k keptTAPs) Forget(name string) error { return k.w.Drop(keptTAP + name) }
+
+// keptSettings keeps the settings of functions that were made at run time, in a file that the
+// supervisor holds.
+type keptSettings struct{ w *supervisor.Worker }
+
+func (k keptSettings) Load() ([]byte, error) {
+	fds := k.w.Take(keptSet)
+	if len(fds) == 0 {
+		return nil, nil
+	}
+	return readAll(os.NewFile(uintptr(fds[0]), keptSet))
+}
+
+func (k keptSettings) Store(b []byte) error {
+	fd, err := unix.MemfdCreate("vnic-settings", unix.MFD_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), keptSet)
+	defer f.Close()
+	if _, err := f.Write(b); err != nil {
+		return err
+	}
+	return k.w.Keep(keptSet, fd)
+}
+
+// readAll reads a file whose descriptor other processes may share, and closes it.
+func readAll(f *os.File) ([]byte, error) {
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, st.Size())
+	if _, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) { // not Read: the file offset is shared
+		return nil, err
+	}
+	return b, nil
+}
+
+// pulses returns the pulses for the NIC's threads.
+func pulses(p *supervisor.Pulses) (list []thread.Pulse) {
+	for i := range p {
+		list = append(list, &p[i].Pulse)
+	}
+	return list
+}

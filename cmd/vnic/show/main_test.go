@@ -1,0 +1,9 @@
+package show
+
+import (
+	"testing"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
+)
+
+func TestMain(m *testing.M) { vnictest.Main(m) }

@@ -1,0 +1,161 @@
+// Package vnictest is for tests that run the program: the program itself, built once; a lab of two
+// NICs with clients (lab.go); a NIC in the test's process (nic.go); guests in QEMU (guest.go) and
+// guests that are nothing but a port (port.go).
+package vnictest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/internal/leak"
+	"github.com/falcon-vnic/vnic/qemu/guestinit"
+)
+
+// The tests run the program as users do: the one static binary, built once.
+var built struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// Main is the TestMain of packages whose tests run the program. As the first process of a guest,
+// the tests' program is its init.
+func Main(m *testing.M) {
+	if guestinit.Active() {
+		guestinit.Run(os.Args[1:])
+	}
+	code := leak.Code(m)
+	if built.dir != "" {
+		os.RemoveAll(built.dir)
+	}
+	os.Exit(code)
+}
+
+// Program is the path of the program.
+func Program(t testing.TB) string {
+	t.Helper()
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "vnic-test-"); built.err != nil {
+			return
+		}
+		built.err = Build(built.dir+"/vnic", "github.com/falcon-vnic/vnic/cmd/vnic")
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return built.dir + "/vnic"
+}
+
+// Build builds a static program, since it may be the init of a guest.
+func Build(program, pkg string) error {
+	build := exec.Command("go", "build", "-o", program, pkg)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build %s: %w\n%s", pkg, err, out)
+	}
+	return nil
+}
+
+// Run runs the program to its end.
+func Run(t testing.TB, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	cmd := exec.Command(Program(t), args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// Require skips a test that this machine cannot run, or fails it where it must.
+func Require(t testing.TB, ok bool, reason string) {
+	t.Helper()
+	switch {
+	case ok:
+	case os.Getenv("VNIC_TEST_REQUIRE") == "1":
+		t.Fatal(reason)
+	default:
+		t.Skip(reason)
+	}
+}
+
+func RequireRoot(t testing.TB) {
+	t.Helper()
+	Require(t, os.Geteuid() == 0, "TAPs and network namespaces need root")
+}
+
+func RequireGuests(t testing.TB) {
+	t.Helper()
+	RequireRoot(t)
+	for _, tool := range []string{"qemu-system-x86_64", "apt-get", "dpkg-deb"} {
+		_, err := exec.LookPath(tool)
+		Require(t, err == nil, tool+" is not installed")
+	}
+}
+
+// Limit is how long a test waits for what has to come, on however busy a machine, before it
+// gives up: a guest boots in ten seconds on a quiet one.
+const Limit = 5 * time.Minute
+
+// Eventually polls until ok, which is nil, or fails with its last error.
+func Eventually(t testing.TB, what string, ok func() error) {
+	t.Helper()
+	deadline := time.Now().Add(Limit)
+	for {
+		err := ok()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// Marked lists the processes that have an environment entry, which children
+// inherit.
+func Marked(entry string) (pids []int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, f := range files {
+		env, err := os.ReadFile(f)
+		if err != nil || !bytes.Contains(env, []byte(entry+"\x00")) {
+			continue
+		}
+		pid, _ := strconv.Atoi(strings.Split(f, "/")[2])
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+func Median(v []float64) float64 {
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+// RequireIn checks that what a page promises came, in this order. How wide the columns of a table
+// are says nothing: the length of the version alone changes it.
+func RequireIn(t *testing.T, said string, want ...string) {
+	t.Helper()
+	rest := blanks.ReplaceAllString(said, " ")
+	for _, w := range want {
+		_, after, ok := strings.Cut(rest, w)
+		if !ok {
+			t.Fatalf("no %q in what is left of\n%s", w, said)
+		}
+		rest = after
+	}
+}
+
+var blanks = regexp.MustCompile("  +")
