@@ -35,7 +35,7 @@ type registration struct {
 //	doorbell ─▶ run ─▶ next ─▶ carryOut ─▶ abi.Dispatch ─▶ commands (commands.go)
 //	                     └───▶ complete ─▶ an event
 type admin struct {
-	f              *Function          // the function that they belong to
+	f              *Device            // the function that they belong to
 	sqRoot, cqRoot uint64             // addresses of the areas' page lists; both 0: the queues are in the window
 	window         queues.AdminHolder // the window with the queues, once in use; nil: none
 	entries        uint32

@@ -15,7 +15,7 @@ import (
 type adminDriver struct {
 	*owner // the function's connections: CMConnect is completed later, by a ticket
 	t      *testing.T
-	f      *Function
+	f      *Device
 	out    *outbox
 	sq     *ring.Producer
 	cq     *ring.CQReader
@@ -34,7 +34,7 @@ func newAdminDriver(t *testing.T, entries uint32, begin ...byte) *adminDriver {
 		binary.LittleEndian.PutUint64(mem[2*area+8*i:], uint64(i*abi.PageSize))
 		binary.LittleEndian.PutUint64(mem[2*area+abi.PageSize+8*i:], uint64(area+i*abi.PageSize))
 	}
-	f, h := newFunction(t, 0x01_1001)
+	f, h := newDevice(t, 0x01_1001)
 	f.Adopt(0, Settings{Limits: verbs.Limits{}.WithDefaults()})
 	f.set.cfg.Strict = len(begin) > 0
 	d := &adminDriver{

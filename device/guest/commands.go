@@ -14,7 +14,7 @@ import (
 type commands struct {
 	*rdma.Function
 	abi.ConnectionHandler
-	f     *Function
+	f     *Device
 	now   falcon.Time
 	later func() abi.Ticket // makes the current command a pending one
 }

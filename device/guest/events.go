@@ -10,25 +10,25 @@ import (
 )
 
 // CQEvent implements verbs.Notifier.
-func (f *Function) CQEvent(cqn uint32) {
+func (f *Device) CQEvent(cqn uint32) {
 	if in := f.Faults.in; in == nil || !in.cqEvent(cqn) {
 		f.sendCQ(cqn)
 	}
 }
 
-func (f *Function) sendCQ(cqn uint32) {
+func (f *Device) sendCQ(cqn uint32) {
 	if !f.byCQ.Post(cqn) && f.driver != nil {
 		f.driver.cqEvent(cqn)
 	}
 }
 
 // AsyncEvent implements verbs.Notifier.
-func (f *Function) AsyncEvent(typ abi.EventType, number, status uint32, reason string) {
+func (f *Device) AsyncEvent(typ abi.EventType, number, status uint32, reason string) {
 	f.Notify(&abi.AsyncEvent{Type: typ, Number: number, Status: status}, reason)
 }
 
 // Notify sends an event with a text, which is cut to the room in the event, or with private data.
-func (f *Function) Notify(ev *abi.AsyncEvent, priv string) {
+func (f *Device) Notify(ev *abi.AsyncEvent, priv string) {
 	if f.driver == nil {
 		return
 	}
@@ -38,7 +38,7 @@ func (f *Function) Notify(ev *abi.AsyncEvent, priv string) {
 	}
 }
 
-func (f *Function) sendAsync(ev *abi.AsyncEvent) {
+func (f *Device) sendAsync(ev *abi.AsyncEvent) {
 	if f.driver != nil {
 		f.driver.asyncEvent(ev)
 	}
@@ -46,7 +46,7 @@ func (f *Function) sendAsync(ev *abi.AsyncEvent) {
 
 // Behind implements conn.Driver: it reports whether so many events wait for the driver that it may
 // not have another connection now (DEV-211).
-func (f *Function) Behind() bool {
+func (f *Device) Behind() bool {
 	if f.driver == nil || f.driver.Channel.Untaken() < maxBehind {
 		return false
 	}
@@ -56,33 +56,33 @@ func (f *Function) Behind() bool {
 }
 
 // gone drops the waiting events about an object that was destroyed.
-func (f *Function) gone(kind abi.Object, number uint32) {
+func (f *Device) gone(kind abi.Object, number uint32) {
 	if f.driver != nil {
 		f.driver.Channel.Gone(kind, number)
 	}
 }
 
 // forget drops the waiting events: their objects are gone.
-func (f *Function) forget() {
+func (f *Device) forget() {
 	if f.driver != nil {
 		f.driver.Channel.Forget()
 	}
 }
 
 // knows reports whether there is a driver that uses a feature.
-func (f *Function) knows(feature uint64) bool {
+func (f *Device) knows(feature uint64) bool {
 	return f.driver != nil && f.driver.Features&feature != 0
 }
 
 // TellState tells the driver the function's state after a change that the driver did not make.
-func (f *Function) TellState(reason string) {
+func (f *Device) TellState(reason string) {
 	if f.knows(abi.FeatureFunctionEvents) {
 		f.Notify(&abi.AsyncEvent{Type: abi.EventFunctionState, Number: uint32(f.ID), Status: uint32(f.Lifecycle.State())}, reason)
 	}
 }
 
 // TellLink tells the driver that its link went up or down.
-func (f *Function) TellLink() {
+func (f *Device) TellLink() {
 	if !f.knows(abi.FeatureFunctionEvents) {
 		return
 	}

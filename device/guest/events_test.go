@@ -186,7 +186,7 @@ const offsetOfConsumer = 64
 // TestBehind checks that a driver that does not take its events gets no connections, which is
 // counted and recorded as a violation. A driver that takes its events gets them.
 func TestBehind(t *testing.T) {
-	f, _ := newFunction(t, 0x01_1001)
+	f, _ := newDevice(t, 0x01_1001)
 	if f.Behind() {
 		t.Error("nobody is behind")
 	}

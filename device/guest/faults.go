@@ -378,7 +378,7 @@ func (x *injection) Stuck(qpn uint32) bool {
 func (x *injection) Hold(uint32) bool { return x.profile != nil && x.profile.hold(*x.now) }
 
 // deliver implements faultTarget.
-func (f *Function) deliver(ev *lateEvent) {
+func (f *Device) deliver(ev *lateEvent) {
 	if ev.async != nil {
 		f.sendAsync(ev.async)
 	} else {
@@ -387,23 +387,23 @@ func (f *Function) deliver(ev *lateEvent) {
 }
 
 // resumeAdmin implements faultTarget.
-func (f *Function) resumeAdmin(now falcon.Time) {
+func (f *Device) resumeAdmin(now falcon.Time) {
 	if f.serves() && !f.inBacklog {
 		f.admin.run(now)
 	}
 }
 
 // resetByFault implements faultTarget.
-func (f *Function) resetByFault(now falcon.Time) {
+func (f *Device) resetByFault(now falcon.Time) {
 	f.owner.TakeVFsDown(now)
 	f.TakeDown(now, "an injected fault reset it")
 }
 
 // linkMoved implements faultTarget.
-func (f *Function) linkMoved(now falcon.Time) { f.owner.LinkMoved(now) }
+func (f *Device) linkMoved(now falcon.Time) { f.owner.LinkMoved(now) }
 
 // starve implements faultTarget.
-func (f *Function) starve(on bool) {
+func (f *Device) starve(on bool) {
 	f.Credits.Starve(on)
 	f.owner.CreditsChanged()
 }

@@ -80,7 +80,7 @@ func (t *gidTable) set(index uint16, e *abi.GIDEntry) {
 
 // mayHave reports whether the function may have an address: the configuration gives it, or it is
 // the link-local address of the function's MAC, or the function is trusted.
-func (f *Function) mayHave(gid [16]byte) bool {
+func (f *Device) mayHave(gid [16]byte) bool {
 	return f.Trust || gid == pfvf.LinkLocal(f.MAC) || slices.Contains(f.is.Addresses, netip.AddrFrom16(gid).Unmap())
 }
 

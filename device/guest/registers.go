@@ -8,18 +8,6 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// doorbell passes a doorbell on. Before the function is READY, and after a fault, doorbells are
-// ignored.
-func (f *Function) doorbell(now falcon.Time, d *abi.Doorbell) {
-	switch {
-	case !f.serves():
-	case d.Kind == abi.DoorbellAdmin:
-		f.admin.doorbell(now, d.Index)
-	default:
-		f.verbs.Doorbell(now, d)
-	}
-}
-
 func lookup(offset, width uint32) (*abi.Register, abi.Status) {
 	r := abi.LookupRegister(offset)
 	switch {
@@ -32,10 +20,10 @@ func lookup(offset, width uint32) (*abi.Register, abi.Status) {
 }
 
 // Registers gives access to a function's registers, as its driver sees them.
-type Registers struct{ *Function }
+type Registers struct{ *Device }
 
 // Registers returns the function's registers.
-func (f *Function) Registers() Registers { return Registers{f} }
+func (f *Device) Registers() Registers { return Registers{f} }
 
 // Read reads a register.
 func (f Registers) Read(offset, width uint32) (uint64, abi.Status) {

@@ -14,7 +14,7 @@ import (
 // TestRegistersTell checks that the registers show what the function is, what it may have and what
 // it has.
 func TestRegistersTell(t *testing.T) {
-	f, h := newFunction(t, 0x01_1000)
+	f, h := newDevice(t, 0x01_1000)
 	var l verbs.Limits
 	l.Objects[abi.ObjectQP], l.Objects[abi.ObjectCQ], l.Objects[abi.ObjectMR], l.Objects[abi.ObjectPD] = 21, 22, 23, 24
 	l.SGEs, l.Inline, l.QPEntries, l.CQEntries, l.ReadAtomic = 25, 26, 27, 28, 29
@@ -80,7 +80,7 @@ func TestRegistersTell(t *testing.T) {
 	f.Addr = netip.Addr{}
 	value(abi.RegGIDHi, 0)
 	value(abi.RegGIDLo, 0)
-	vf, _ := newFunction(t, 0x01_1003)
+	vf, _ := newDevice(t, 0x01_1003)
 	if v := vf.Registers().Value(abi.RegFunctionType); v != uint64(abi.FunctionVF) {
 		t.Errorf("a VF is of type %d", v)
 	}
@@ -88,7 +88,7 @@ func TestRegistersTell(t *testing.T) {
 
 // TestRateInBytes checks that the transmit rate is set in megabits and applied in bytes.
 func TestRateInBytes(t *testing.T) {
-	f, _ := newFunction(t, 0x01_1001)
+	f, _ := newDevice(t, 0x01_1001)
 	for mbits, want := range map[uint64]uint64{0: 0, 8: 1_000_000, 1: 125_000, 100_000: 12_500_000_000} {
 		if f.Adopt(0, Settings{MaxTxRate: mbits}); f.Rate.Rate() != want {
 			t.Errorf("%d Mbit/s: %d bytes per second, want %d", mbits, f.Rate.Rate(), want)
@@ -99,7 +99,7 @@ func TestRateInBytes(t *testing.T) {
 // TestRegistersTakeWhatTheyMay checks that a register takes only valid values, and only in the
 // right state.
 func TestRegistersTakeWhatTheyMay(t *testing.T) {
-	f, _ := newFunction(t, 0x01_1001)
+	f, _ := newDevice(t, 0x01_1001)
 	r := f.Registers()
 	for _, c := range []struct {
 		offset, width uint32

@@ -54,7 +54,7 @@ type Shard interface {
 	Guests() *Set
 	// Attach gives b the function that its driver asks for by number. If there is none for it, it
 	// returns the reason. It is called on the shard's thread.
-	Attach(b *Binding, number uint32) (*Function, abi.Status, string)
+	Attach(b *Binding, number uint32) (*Device, abi.Status, string)
 }
 
 // Refusal is the error for a hello that is answered with a status.
@@ -89,7 +89,7 @@ type Session struct {
 	guest   Guest
 	in      *inbox.Mailbox[Request]
 	b       *Binding
-	f       *Function
+	f       *Device
 	unwatch func()
 	bell    queues.Bell           // nil: doorbells come only as messages
 	fault   atomic.Pointer[error] // how the guest broke the rules of shared memory

@@ -37,10 +37,10 @@ type Set struct {
 	events EventQueues
 	news   []*Binding // bindings whose channels are to be flushed
 
-	faulted    []*Function // to be stopped at the end of the Step
-	faulty     []*Function // functions that have injected faults
-	backlog    []*Function // functions that have admin commands left
-	adminPages int         // page list entries that may still be read in this Step
+	faulted    []*Device // to be stopped at the end of the Step
+	faulty     []*Device // functions that have injected faults
+	backlog    []*Device // functions that have admin commands left
+	adminPages int       // page list entries that may still be read in this Step
 }
 
 // NewSet returns a set without functions.
@@ -117,16 +117,16 @@ func (s *Set) AdvanceFaults(now falcon.Time) {
 }
 
 // faultsChanged records that a function has injected faults, or has none any more.
-func (s *Set) faultsChanged(f *Function, on bool) {
+func (s *Set) faultsChanged(f *Device, on bool) {
 	if on {
 		s.faulty = append(s.faulty, f)
 	} else {
-		s.faulty = slices.DeleteFunc(s.faulty, func(g *Function) bool { return g == f })
+		s.faulty = slices.DeleteFunc(s.faulty, func(g *Device) bool { return g == f })
 	}
 }
 
 // Faulty returns the functions that have injected faults.
-func (s *Set) Faulty() []*Function { return slices.Clone(s.faulty) }
+func (s *Set) Faulty() []*Device { return slices.Clone(s.faulty) }
 
 // Unfinished counts the functions that have work left for the next Step.
 func (s *Set) Unfinished() int { return len(s.faulted) + len(s.backlog) }
@@ -164,12 +164,12 @@ type Binding struct {
 
 	Rang bool // the driver has put records into its window's ring
 
-	function *Function          // nil: none yet
-	events   []*EventQueue      // one per vector
-	holder   queues.AdminHolder // the driver's window; nil: it has none
-	news     bool               // listed in set.news
-	set      *Set
-	breach   func(error)
+	device *Device            // nil: none yet
+	events []*EventQueue      // one per vector
+	holder queues.AdminHolder // the driver's window; nil: it has none
+	news   bool               // listed in set.news
+	set    *Set
+	breach func(error)
 }
 
 var (
@@ -181,7 +181,7 @@ var (
 
 // handle carries out a request that came through the driver's channel.
 func (b *Binding) handle(now falcon.Time, r *Request) {
-	f := b.function
+	f := b.device
 	if f.driver != b {
 		return // the session has ended
 	}
@@ -222,7 +222,7 @@ func (b *Binding) checkAccess(r *Request, st abi.Status, before abi.State) {
 	if r.Kind == RegWrite {
 		written = binary.LittleEndian.AppendUint64(nil, r.Value)
 	}
-	b.function.Broke(clause, abi.RingRegister, 0, r.Offset, written)
+	b.device.Broke(clause, abi.RingRegister, 0, r.Offset, written)
 }
 
 // cqEvent sends an event of a completion queue through the channel.
@@ -245,8 +245,8 @@ func (b *Binding) reply(tag uint64, r *abi.RegReply) {
 
 // leave takes the function from its driver.
 func (b *Binding) leave(now falcon.Time, fault error) {
-	if b.function != nil {
-		b.function.detach(now, b, fault)
+	if b.device != nil {
+		b.device.detach(now, b, fault)
 	}
 	b.set.leave(b)
 }
@@ -274,21 +274,21 @@ func (b *Binding) Doorbell(now falcon.Time, d *abi.Doorbell, raw []byte) {
 	b.Rang = true
 	b.set.Doorbells++
 	if b.set.cfg.Strict && d.Reserved(raw) {
-		b.function.Broke(abi.DRV102, abi.RingBells, d.Queue, d.Index, raw)
+		b.device.Broke(abi.DRV102, abi.RingBells, d.Queue, d.Index, raw)
 	}
-	b.function.doorbell(now, d)
+	b.device.doorbell(now, d)
 }
 
 // BrokeBell implements BellUser.
-func (b *Binding) BrokeBell(clause abi.Clause) { b.function.Broke(clause, abi.RingBells, 0, 0, nil) }
+func (b *Binding) BrokeBell(clause abi.Clause) { b.device.Broke(clause, abi.RingBells, 0, 0, nil) }
 
 // Breach implements BellUser: the session ends.
 func (b *Binding) Breach(err error) { b.breach(err) }
 
 // BrokeEvents implements EventUser.
 func (b *Binding) BrokeEvents(vector int, index uint32, err error) {
-	b.function.Broke(abi.DRV1010, abi.RingEvents, uint32(vector)+1, index, nil)
-	b.function.Fault(abi.FaultRing, fmt.Sprintf("event queue %d: %v; only the driver writes its consumer index, forwards, and it must take the records of CQs it destroyed", vector+1, err))
+	b.device.Broke(abi.DRV1010, abi.RingEvents, uint32(vector)+1, index, nil)
+	b.device.Fault(abi.FaultRing, fmt.Sprintf("event queue %d: %v; only the driver writes its consumer index, forwards, and it must take the records of CQs it destroyed", vector+1, err))
 }
 
 // Name describes a driver, for logs.

@@ -11,7 +11,7 @@ import (
 
 // Attach gives a driver that says hello the function that it asks for, or returns the reason why
 // not.
-func (s *Shard) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.Status, string) {
+func (s *Shard) Attach(b *guest.Binding, number uint32) (*guest.Device, abi.Status, string) {
 	f, st, why := s.funcs.choose(number, b.Attached, b.Peer)
 	if st != abi.StatusOK {
 		return nil, st, why
@@ -20,7 +20,7 @@ func (s *Shard) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.St
 	if st = f.Attach(b); st == abi.StatusBusy {
 		why = taken(f.ID, f.Driver())
 	}
-	return f.Function, st, why
+	return f.Device, st, why
 }
 
 // linuxDriver is the name that the driver of guestlib/linux gives itself.

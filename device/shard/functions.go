@@ -22,7 +22,7 @@ import (
 
 // member is a PF or VF in the shard: its driver's side, its connections, and its settings.
 type member struct {
-	*guest.Function
+	*guest.Device
 	set   *functionSet
 	cfg   config.Function // current settings, the shard's own copy
 	conns *conn.Connections
@@ -117,15 +117,15 @@ func (fs *functionSet) settings(id pfvf.ID) config.Function {
 func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*member, error) {
 	c := fs.settings(id)
 	f := &member{set: fs, cfg: c}
-	f.Function = fs.guests.Add(&pfvf.Function{ID: id, Credits: credit.New(fs.host, c.Credits.Cost())}, f)
-	f.conns = fs.falcon.conns.Add(conn.Owner{Function: f.Function.Function, Trace: fs.trace.traces[id], Describe: f.Describe}, f)
+	f.Device = fs.guests.Add(&pfvf.Function{ID: id, Credits: credit.New(fs.host, c.Credits.Cost())}, f)
+	f.conns = fs.falcon.conns.Add(conn.Owner{Function: f.Device.Function, Trace: fs.trace.traces[id], Describe: f.Describe}, f)
 	f.Connect(connections{f.conns, fs.falcon, fs.roce})
 	f.adopt(now)
 	if err := f.Credits.Guarantee(c.Guarantee.Cost()); err != nil {
 		return nil, fmt.Errorf("function %s: guarantee: %w: lower it, or raise credits.host", id, err)
 	}
 	if *c.Enabled {
-		if err := fs.table.Add(f.Function.Function); err != nil {
+		if err := fs.table.Add(f.Device.Function); err != nil {
 			f.Credits.Drop()
 			return nil, err
 		}
@@ -200,7 +200,7 @@ func (fs *functionSet) set(now falcon.Time, id pfvf.ID, is config.Function) erro
 	}
 	switch {
 	case *is.Enabled && (another || !*was.Enabled):
-		if err := fs.table.Add(f.Function.Function); err != nil { // the registry has checked it
+		if err := fs.table.Add(f.Device.Function); err != nil { // the registry has checked it
 			return functions.Refuse(abi.StatusAddressInUse, "%v", err)
 		}
 		if !*was.Enabled {

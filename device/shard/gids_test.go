@@ -69,7 +69,7 @@ func testWiredByGIDs(t *testing.T) {
 				a.noEvents()
 				b.noEvents()
 				a.shard().falcon.table.Each(func(c *conn.Slot) {
-					if c.Owner.Function != a.fn.Function.Function {
+					if c.Owner.Function != a.fn.Device.Function {
 						return
 					}
 					if want := (underlay.Inner{Src: netip.AddrFrom16(a.linkLocal()), Dst: netip.AddrFrom16(b.linkLocal())}); c.Inner != want {

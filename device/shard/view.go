@@ -342,7 +342,7 @@ func (view View) ClearViolations(of pfvf.ID) { view.s.funcs.members.get(of).Viol
 
 // InjectFault implements controller.View.
 func (v View) InjectFault(now falcon.Time, id pfvf.ID, c *control.FaultChange) ([]control.Fault, error) {
-	f := v.s.funcs.members.get(id).Function
+	f := v.s.funcs.members.get(id).Device
 	if err := changeFaults(now, f, c); err != nil {
 		return nil, err
 	}
@@ -357,7 +357,7 @@ func (v View) Mend(now falcon.Time) {
 }
 
 // changeFaults carries out a change of a function's faults.
-func changeFaults(now falcon.Time, f *guest.Function, c *control.FaultChange) error {
+func changeFaults(now falcon.Time, f *guest.Device, c *control.FaultChange) error {
 	switch {
 	case c.Add != nil:
 		if err := f.Faults.Inject(now, *c.Add); err != nil {
@@ -387,7 +387,7 @@ func (v View) Faults(now falcon.Time) (list []control.Fault) {
 	return list
 }
 
-func listFaults(now falcon.Time, f *guest.Function) (list []control.Fault) {
+func listFaults(now falcon.Time, f *guest.Device) (list []control.Fault) {
 	if name, seed, did := f.Faults.Profile(); name != "" {
 		list = append(list, control.Fault{Function: f.ID.String(), Rule: fault.Rule{Kind: fault.Kind("profile " + name), Seed: seed}, Seen: did.Sum(), Hits: did.Sum()})
 	}

@@ -505,9 +505,9 @@ func (h virtualShard) Do(f func(now falcon.Time)) error {
 	return nil
 }
 
-func (h virtualShard) Attach(b *guest.Binding, number uint32) (*guest.Function, abi.Status, string) {
+func (h virtualShard) Attach(b *guest.Binding, number uint32) (*guest.Device, abi.Status, string) {
 	b.Memory = queues.NewMemory(nil)
-	f := h.funcs.members.get(pfvf.ID(number)).Function
+	f := h.funcs.members.get(pfvf.ID(number)).Device
 	return f, f.Attach(b), ""
 }
 

@@ -67,9 +67,9 @@ type Owner interface {
 	Left(now falcon.Time, untaken uint64)
 }
 
-// Function is a PF or VF as its driver sees it: identity and lifecycle from pfvf, verbs from rdma,
+// Device is a PF or VF as its driver sees it: identity and lifecycle from pfvf, verbs from rdma,
 // its admin queues, and the driver, if there is one. It belongs to the shard of its Set.
-type Function struct {
+type Device struct {
 	*pfvf.Function
 	Faults Faults
 
@@ -94,23 +94,23 @@ type Function struct {
 }
 
 var (
-	_ verbs.Notifier = (*Function)(nil)
-	_ faultTarget    = (*Function)(nil)
+	_ verbs.Notifier = (*Device)(nil)
+	_ faultTarget    = (*Device)(nil)
 )
 
 // Add returns a new function. The caller calls Connect and Adopt on it next.
-func (s *Set) Add(id *pfvf.Function, owner Owner) *Function {
-	f := &Function{Function: id, set: s, owner: owner}
+func (s *Set) Add(id *pfvf.Function, owner Owner) *Device {
+	f := &Device{Function: id, set: s, owner: owner}
 	f.admin.f = f
 	f.Faults.f, f.Faults.now, f.Faults.changed = f, &s.now, func(on bool) { s.faultsChanged(f, on) }
 	return f
 }
 
 // Connect gives the function its connections.
-func (f *Function) Connect(c Connections) { f.conns = c }
+func (f *Device) Connect(c Connections) { f.conns = c }
 
 // Adopt applies new settings.
-func (f *Function) Adopt(now falcon.Time, is Settings) {
+func (f *Device) Adopt(now falcon.Time, is Settings) {
 	f.is = is
 	if f.verbs != nil {
 		f.verbs.SetLimits(is.Limits)
@@ -120,28 +120,28 @@ func (f *Function) Adopt(now falcon.Time, is Settings) {
 }
 
 // Settings returns the function's settings.
-func (f *Function) Settings() Settings { return f.is }
+func (f *Device) Settings() Settings { return f.is }
 
 // Verbs returns the function's verbs side, nil while it is not in service.
-func (f *Function) Verbs() *rdma.Function { return f.verbs }
+func (f *Device) Verbs() *rdma.Function { return f.verbs }
 
 // Driver returns the function's driver, nil if there is none.
-func (f *Function) Driver() *Binding { return f.driver }
+func (f *Device) Driver() *Binding { return f.driver }
 
 // AdminQueue describes the admin submission queue of a function in service.
-func (f *Function) AdminQueue() (entries, producer, consumer, waiting uint32) {
+func (f *Device) AdminQueue() (entries, producer, consumer, waiting uint32) {
 	a := &f.admin
 	return a.entries, a.sq.Producer(), a.sq.Next(), a.sq.Ready()
 }
 
 // Registering reports whether a memory registration is in progress.
-func (f *Function) Registering() bool { return len(f.admin.regs) > 0 }
+func (f *Device) Registering() bool { return len(f.admin.regs) > 0 }
 
 // Violations returns the rules of docs/abi that the function's drivers broke.
-func (f *Function) Violations() *Violations { return &f.violations }
+func (f *Device) Violations() *Violations { return &f.violations }
 
 // Attach gives the function to a driver.
-func (f *Function) Attach(b *Binding) abi.Status {
+func (f *Device) Attach(b *Binding) abi.Status {
 	switch {
 	case f.Lifecycle.State() == abi.StateDisabled:
 		return abi.StatusDenied
@@ -151,7 +151,7 @@ func (f *Function) Attach(b *Binding) abi.Status {
 	if f.Lifecycle.State() == abi.StateError { // left over from the previous session
 		_ = f.Lifecycle.Apply(pfvf.Reset)
 	}
-	b.function, f.driver = f, b
+	b.device, f.driver = f, b
 	f.violations.Begin()
 	return abi.StatusOK
 }
@@ -159,7 +159,7 @@ func (f *Function) Attach(b *Binding) abi.Status {
 // detach ends a session: the function is reset and free for the next. After a fault only its
 // resources are freed; the reason stays readable until the next session. A VF that was disabled
 // during the session is removed (Owner.Left).
-func (f *Function) detach(now falcon.Time, b *Binding, fault error) {
+func (f *Device) detach(now falcon.Time, b *Binding, fault error) {
 	if fault != nil {
 		f.breached(now, fault)
 	}
@@ -178,7 +178,7 @@ func (f *Function) detach(now falcon.Time, b *Binding, fault error) {
 }
 
 // enable starts the function with the driver's admin queues.
-func (f *Function) enable() abi.Status {
+func (f *Device) enable() abi.Status {
 	if err := f.Lifecycle.Apply(pfvf.Enable); err != nil {
 		return abi.StatusBadState
 	}
@@ -207,13 +207,13 @@ func (f *Function) enable() abi.Status {
 }
 
 // Reset does a function-level reset of this function alone.
-func (f *Function) Reset(now falcon.Time) {
+func (f *Device) Reset(now falcon.Time) {
 	f.clear(now)
 	_ = f.Lifecycle.Apply(pfvf.Reset) // fails only in DISABLED, where there is nothing to reset
 }
 
 // clear frees everything that the driver created and resets what it set.
-func (f *Function) clear(now falcon.Time) {
+func (f *Device) clear(now falcon.Time) {
 	f.admin.forget()
 	f.admin.leave()
 	f.release(now)
@@ -225,7 +225,7 @@ func (f *Function) clear(now falcon.Time) {
 }
 
 // release frees every object and connection.
-func (f *Function) release(now falcon.Time) {
+func (f *Device) release(now falcon.Time) {
 	f.byCQ.Clear()
 	f.conns.Stop()
 	if f.verbs != nil {
@@ -241,7 +241,7 @@ func (f *Function) release(now falcon.Time) {
 
 // TakeDown does a function-level reset for the PF or the operator. The driver, if there is one, is
 // told and may enable the function again.
-func (f *Function) TakeDown(now falcon.Time, reason string) {
+func (f *Device) TakeDown(now falcon.Time, reason string) {
 	if f.Lifecycle.State() == abi.StateDisabled {
 		return
 	}
@@ -252,7 +252,7 @@ func (f *Function) TakeDown(now falcon.Time, reason string) {
 }
 
 // Disable disables the function.
-func (f *Function) Disable(now falcon.Time) {
+func (f *Device) Disable(now falcon.Time) {
 	f.clear(now)
 	_ = f.Lifecycle.Apply(pfvf.Disable) // allowed in every state
 	f.forget()
@@ -261,7 +261,7 @@ func (f *Function) Disable(now falcon.Time) {
 
 // Fault records that the driver did something that stops the function. It may be called during any
 // other work, so the function is stopped later, at the end of the Step.
-func (f *Function) Fault(code abi.Fault, reason string) {
+func (f *Device) Fault(code abi.Fault, reason string) {
 	if f.faultCode != abi.FaultNone {
 		return
 	}
@@ -271,7 +271,7 @@ func (f *Function) Fault(code abi.Fault, reason string) {
 
 // stop puts the function into ERROR, if it has a fault, tells its driver and frees its resources.
 // Other functions are not affected.
-func (f *Function) stop(now falcon.Time) {
+func (f *Device) stop(now falcon.Time) {
 	if f.faultCode == abi.FaultNone || !f.Lifecycle.Fail(f.faultCode, f.faultReason) {
 		return
 	}
@@ -281,13 +281,25 @@ func (f *Function) stop(now falcon.Time) {
 }
 
 // stopped reports whether the function has a fault, for which it is stopped at the end of the Step.
-func (f *Function) stopped() bool { return f.faultCode != abi.FaultNone }
+func (f *Device) stopped() bool { return f.faultCode != abi.FaultNone }
 
 // serves reports whether the function accepts commands and doorbells.
-func (f *Function) serves() bool { return f.Lifecycle.State() == abi.StateReady && !f.stopped() }
+func (f *Device) serves() bool { return f.Lifecycle.State() == abi.StateReady && !f.stopped() }
+
+// doorbell passes a doorbell on. Before the function is READY, and after a fault, doorbells are
+// ignored.
+func (f *Device) doorbell(now falcon.Time, d *abi.Doorbell) {
+	switch {
+	case !f.serves():
+	case d.Kind == abi.DoorbellAdmin:
+		f.admin.doorbell(now, d.Index)
+	default:
+		f.verbs.Doorbell(now, d)
+	}
+}
 
 // Violation implements verbs.Notifier.
-func (f *Function) Violation(v *abi.Violation) {
+func (f *Device) Violation(v *abi.Violation) {
 	f.admin.describe(v)
 	now := f.set.now
 	if f.violations.Note(now, v) {
@@ -297,7 +309,7 @@ func (f *Function) Violation(v *abi.Violation) {
 }
 
 // Mistake implements verbs.Notifier.
-func (f *Function) Mistake(m *verbs.Mistake) {
+func (f *Device) Mistake(m *verbs.Mistake) {
 	now := f.set.now
 	if f.violations.NoteMistake(now, m) {
 		f.set.cfg.Log(now, slog.LevelWarn, "driver posted a wrong work request", "function", f.ID.String(),
@@ -306,19 +318,19 @@ func (f *Function) Mistake(m *verbs.Mistake) {
 }
 
 // caller describes the driver, for the rules of who may send which command.
-func (f *Function) caller() abi.Caller {
+func (f *Device) caller() abi.Caller {
 	return abi.Caller{PF: !f.ID.IsVF(), Features: f.driver.Features}
 }
 
 // Broke records a violation that the device itself found.
-func (f *Function) Broke(clause abi.Clause, where abi.Ring, queue, index uint32, b []byte) {
+func (f *Device) Broke(clause abi.Clause, where abi.Ring, queue, index uint32, b []byte) {
 	v := &abi.Violation{Clause: uint16(clause), Ring: where, Queue: queue, Index: index}
 	v.Length = uint8(copy(v.Bytes[:], b))
 	f.Violation(v)
 }
 
 // breached stops the function of a session whose driver broke the rules.
-func (f *Function) breached(now falcon.Time, fault error) {
+func (f *Device) breached(now falcon.Time, fault error) {
 	if b := (*Breach)(nil); errors.As(fault, &b) {
 		f.Broke(b.Clause, abi.RingStream, 0, 0, b.Bytes)
 	}
@@ -327,7 +339,7 @@ func (f *Function) breached(now falcon.Time, fault error) {
 }
 
 // Describe names the function and its driver, for logs.
-func (f *Function) Describe() string {
+func (f *Device) Describe() string {
 	if f.driver == nil {
 		return f.ID.String()
 	}

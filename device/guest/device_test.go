@@ -66,7 +66,7 @@ func (h *owner) QueryObjects(abi.CreditPart) (abi.ObjectCounts, abi.Status) {
 type boxed struct{ *outbox }
 
 // newFunction returns a function in a set of its own.
-func newFunction(t *testing.T, id pfvf.ID) (*Function, *owner) {
+func newDevice(t *testing.T, id pfvf.ID) (*Device, *owner) {
 	t.Helper()
 	s := NewSet(SetConfig{
 		Engine: rdma.NewEngine(rdma.Config{}), MTU: 4096, Speed: 100_000, Effects: &effect.List{}, Woke: &atomic.Bool{},
@@ -84,7 +84,7 @@ func newFunction(t *testing.T, id pfvf.ID) (*Function, *owner) {
 // TestLifeOfAFunction checks that a driver must set queues before it enables its function, can
 // enable it once, and can reset it in every state but DISABLED.
 func TestLifeOfAFunction(t *testing.T) {
-	f, h := newFunction(t, 0x01_1000)
+	f, h := newDevice(t, 0x01_1000)
 	r := f.Registers()
 	mem := make([]byte, 4*abi.PageSize)
 	binary.LittleEndian.PutUint64(mem[3*abi.PageSize:], abi.PageSize)
@@ -170,7 +170,7 @@ func TestLifeOfAFunction(t *testing.T) {
 // TestFirstFaultCounts checks that only the first of several faults in a Step is reported, and that
 // it stops the function once.
 func TestFirstFaultCounts(t *testing.T) {
-	f, _ := newFunction(t, 0x01_1001)
+	f, _ := newDevice(t, 0x01_1001)
 	f.Fault(abi.FaultRing, "first")
 	f.Fault(abi.FaultMemory, "second")
 	if f.set.Unfinished() != 1 || !f.stopped() || f.serves() {
