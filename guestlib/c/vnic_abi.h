@@ -856,6 +856,18 @@ struct vnic_create_qp_result {
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_create_qp_result) == 8, "layout of vnic_create_qp_result");
 
+/* A part of other structures, whose fields have these names there, too. */
+struct vnic_address {
+	uint8_t dgid[16]; /* address of the peer in this function's tenant, IPv4 in its mapped form: a function's GID or, over RoCEv2, any address. */
+	vnic_le32 flow_label; /* flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks. */
+	uint8_t dmac[6]; /* MAC address the driver resolved; what is sent travels without an Ethernet header of its own. */
+	vnic_le16 vlan; /* 0 or NoVLAN: there are none here, tenants keep functions apart. */
+	uint8_t traffic_class; /* DSCP in the upper six bits, of the outer header too; the two bits of ECN are the device's (DEV-946). */
+	uint8_t hop_limit; /* hop limit or TTL of the inner header; 0 is the device's own. */
+	uint8_t sl; /* service level, 0 to 15; not carried: there is no InfiniBand link. */
+	uint8_t sgid_index; /* an entry of the GID table. */
+};
+
 /*
  * ModifyQP holds the parameters of the command of that name. Only attributes named in Mask are
  * used.
@@ -879,14 +891,19 @@ struct vnic_modify_qp {
 	vnic_le32 qkey; /* Q_Key of a UD queue pair. */
 	vnic_le32 rqpsn; /* first PSN of the peer, 24 bits; Falcon has its own. */
 	vnic_le32 sqpsn; /* first PSN sent, 24 bits; Falcon has its own. */
-	uint8_t dgid[16]; /* address of the peer in this function's tenant, IPv4 in its mapped form: a function's GID or, over RoCEv2, any address. */
-	vnic_le32 flow_label; /* flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks. */
-	uint8_t dmac[6]; /* MAC address the driver resolved; what is sent travels without an Ethernet header of its own. */
-	vnic_le16 vlan; /* 0 or NoVLAN: there are none here, tenants keep functions apart. */
-	uint8_t traffic_class; /* DSCP in the upper six bits, of the outer header too; the two bits of ECN are the device's (DEV-946). */
-	uint8_t hop_limit; /* hop limit or TTL of the inner header; 0 is the device's own. */
-	uint8_t sl; /* service level, 0 to 15; not carried: there is no InfiniBand link. */
-	uint8_t sgid_index; /* an entry of the GID table. */
+	union {
+		struct {
+			uint8_t dgid[16]; /* address of the peer in this function's tenant, IPv4 in its mapped form: a function's GID or, over RoCEv2, any address. */
+			vnic_le32 flow_label; /* flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks. */
+			uint8_t dmac[6]; /* MAC address the driver resolved; what is sent travels without an Ethernet header of its own. */
+			vnic_le16 vlan; /* 0 or NoVLAN: there are none here, tenants keep functions apart. */
+			uint8_t traffic_class; /* DSCP in the upper six bits, of the outer header too; the two bits of ECN are the device's (DEV-946). */
+			uint8_t hop_limit; /* hop limit or TTL of the inner header; 0 is the device's own. */
+			uint8_t sl; /* service level, 0 to 15; not carried: there is no InfiniBand link. */
+			uint8_t sgid_index; /* an entry of the GID table. */
+		};
+		struct vnic_address address;
+	};
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_modify_qp) == 72, "layout of vnic_modify_qp");
 
@@ -917,14 +934,19 @@ struct vnic_query_qp_result {
 	vnic_le32 rqpsn; /* as in ModifyQP. */
 	vnic_le32 sqpsn; /* as in ModifyQP. */
 	uint8_t reserved1[4];
-	uint8_t peer_gid[16]; /* address of the peer in this function's tenant, IPv4 in its mapped form: a function's GID or, over RoCEv2, any address. */
-	vnic_le32 flow_label; /* flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks. */
-	uint8_t dmac[6]; /* MAC address the driver resolved; what is sent travels without an Ethernet header of its own. */
-	vnic_le16 vlan; /* 0 or NoVLAN: there are none here, tenants keep functions apart. */
-	uint8_t traffic_class; /* DSCP in the upper six bits, of the outer header too; the two bits of ECN are the device's (DEV-946). */
-	uint8_t hop_limit; /* hop limit or TTL of the inner header; 0 is the device's own. */
-	uint8_t sl; /* service level, 0 to 15; not carried: there is no InfiniBand link. */
-	uint8_t sgid_index; /* an entry of the GID table. */
+	union {
+		struct {
+			uint8_t peer_gid[16]; /* address of the peer in this function's tenant, IPv4 in its mapped form: a function's GID or, over RoCEv2, any address. */
+			vnic_le32 flow_label; /* flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks. */
+			uint8_t dmac[6]; /* MAC address the driver resolved; what is sent travels without an Ethernet header of its own. */
+			vnic_le16 vlan; /* 0 or NoVLAN: there are none here, tenants keep functions apart. */
+			uint8_t traffic_class; /* DSCP in the upper six bits, of the outer header too; the two bits of ECN are the device's (DEV-946). */
+			uint8_t hop_limit; /* hop limit or TTL of the inner header; 0 is the device's own. */
+			uint8_t sl; /* service level, 0 to 15; not carried: there is no InfiniBand link. */
+			uint8_t sgid_index; /* an entry of the GID table. */
+		};
+		struct vnic_address address;
+	};
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_query_qp_result) == 72, "layout of vnic_query_qp_result");
 
@@ -939,14 +961,19 @@ VNIC_ABI_ASSERT(sizeof(struct vnic_destroy_qp) == 8, "layout of vnic_destroy_qp"
 struct vnic_create_ah {
 	vnic_le32 pdn; /* protection domain number. */
 	uint8_t reserved0[4];
-	uint8_t dgid[16]; /* address of the peer in this function's tenant, IPv4 in its mapped form: a function's GID or, over RoCEv2, any address. */
-	vnic_le32 flow_label; /* flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks. */
-	uint8_t dmac[6]; /* MAC address the driver resolved; what is sent travels without an Ethernet header of its own. */
-	vnic_le16 vlan; /* 0 or NoVLAN: there are none here, tenants keep functions apart. */
-	uint8_t traffic_class; /* DSCP in the upper six bits, of the outer header too; the two bits of ECN are the device's (DEV-946). */
-	uint8_t hop_limit; /* hop limit or TTL of the inner header; 0 is the device's own. */
-	uint8_t sl; /* service level, 0 to 15; not carried: there is no InfiniBand link. */
-	uint8_t sgid_index; /* an entry of the GID table. */
+	union {
+		struct {
+			uint8_t dgid[16]; /* address of the peer in this function's tenant, IPv4 in its mapped form: a function's GID or, over RoCEv2, any address. */
+			vnic_le32 flow_label; /* flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks. */
+			uint8_t dmac[6]; /* MAC address the driver resolved; what is sent travels without an Ethernet header of its own. */
+			vnic_le16 vlan; /* 0 or NoVLAN: there are none here, tenants keep functions apart. */
+			uint8_t traffic_class; /* DSCP in the upper six bits, of the outer header too; the two bits of ECN are the device's (DEV-946). */
+			uint8_t hop_limit; /* hop limit or TTL of the inner header; 0 is the device's own. */
+			uint8_t sl; /* service level, 0 to 15; not carried: there is no InfiniBand link. */
+			uint8_t sgid_index; /* an entry of the GID table. */
+		};
+		struct vnic_address address;
+	};
 };
 VNIC_ABI_ASSERT(sizeof(struct vnic_create_ah) == 40, "layout of vnic_create_ah");
 
@@ -1429,14 +1456,19 @@ struct vnic_datagram_wqe {
 	uint8_t num_sge; /* as in SendWQE. */
 	uint8_t reserved0[1];
 	vnic_le32 imm; /* as in SendWQE. */
-	uint8_t dgid[16]; /* address of the peer in this function's tenant, IPv4 in its mapped form: a function's GID or, over RoCEv2, any address. */
-	vnic_le32 flow_label; /* flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks. */
-	uint8_t dmac[6]; /* MAC address the driver resolved; what is sent travels without an Ethernet header of its own. */
-	vnic_le16 vlan; /* 0 or NoVLAN: there are none here, tenants keep functions apart. */
-	uint8_t traffic_class; /* DSCP in the upper six bits, of the outer header too; the two bits of ECN are the device's (DEV-946). */
-	uint8_t hop_limit; /* hop limit or TTL of the inner header; 0 is the device's own. */
-	uint8_t sl; /* service level, 0 to 15; not carried: there is no InfiniBand link. */
-	uint8_t sgid_index; /* an entry of the GID table. */
+	union {
+		struct {
+			uint8_t dgid[16]; /* address of the peer in this function's tenant, IPv4 in its mapped form: a function's GID or, over RoCEv2, any address. */
+			vnic_le32 flow_label; /* flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks. */
+			uint8_t dmac[6]; /* MAC address the driver resolved; what is sent travels without an Ethernet header of its own. */
+			vnic_le16 vlan; /* 0 or NoVLAN: there are none here, tenants keep functions apart. */
+			uint8_t traffic_class; /* DSCP in the upper six bits, of the outer header too; the two bits of ECN are the device's (DEV-946). */
+			uint8_t hop_limit; /* hop limit or TTL of the inner header; 0 is the device's own. */
+			uint8_t sl; /* service level, 0 to 15; not carried: there is no InfiniBand link. */
+			uint8_t sgid_index; /* an entry of the GID table. */
+		};
+		struct vnic_address address;
+	};
 	vnic_le32 inline_len; /* as in SendWQE. */
 	vnic_le32 remote_qpn; /* as in SendWQE. */
 	vnic_le32 remote_qkey; /* as in SendWQE. */

@@ -75,7 +75,9 @@ typedef uint64_t vnic_le64;
 		p.f("\t%s = %d, /* %s. */\n", clauseMacro(&c), c.Number, c.Doc)
 	}
 	p.f("};\n")
+	groups := map[string]bool{}
 	for _, s := range a.Structs() {
+		cGroups(p, s, groups)
 		cStruct(p, s)
 	}
 	p.f("\n#endif /* VNIC_ABI_H */\n")
@@ -115,18 +117,58 @@ func cStruct(p *printer, s *schema.Struct) {
 			holes++
 		}
 	}
-	for i := range s.Fields {
+	for i := 0; i < len(s.Fields); {
 		f := &s.Fields[i]
 		reserve(f.Offset)
-		if f.Kind == schema.Bytes {
-			p.f("\tuint8_t %s[%d]; /* %s */\n", snake(f.Name), f.Len, f.Doc)
+		group := cGroup(s.Fields[i:])
+		if f.Group != "" {
+			p.f("\tunion {\n\t\tstruct {\n")
+			cFields(p, group, "\t\t\t")
+			p.f("\t\t};\n\t\tstruct vnic_%[1]s %[1]s;\n\t};\n", f.Group)
 		} else {
-			p.f("\t%s %s; /* %s */\n", cTypes[f.Kind], snake(f.Name), cFieldDoc(f))
+			cFields(p, group, "\t")
 		}
-		at = f.Offset + f.Size()
+		i += len(group)
+		last := &group[len(group)-1]
+		at = last.Offset + last.Size()
 	}
 	reserve(s.Size)
 	p.f("};\nVNIC_ABI_ASSERT(sizeof(struct vnic_%s) == %d, \"layout of vnic_%s\");\n", snake(s.Name), s.Size, snake(s.Name))
+}
+
+// cGroup returns the first of the fields, with those that follow and are of the same Group.
+func cGroup(fields []schema.Field) []schema.Field {
+	n := 1
+	for n < len(fields) && fields[0].Group != "" && fields[n].Group == fields[0].Group {
+		n++
+	}
+	return fields[:n]
+}
+
+// cGroups writes the structures of groups of fields, before the first structure that has them.
+func cGroups(p *printer, s *schema.Struct, written map[string]bool) {
+	for i := range s.Fields {
+		name := s.Fields[i].Group
+		if name == "" || written[name] {
+			continue
+		}
+		written[name] = true
+		cComment(p, "A part of other structures, whose fields have these names there, too.")
+		p.f("struct vnic_%s {\n", name)
+		cFields(p, cGroup(s.Fields[i:]), "\t")
+		p.f("};\n")
+	}
+}
+
+func cFields(p *printer, fields []schema.Field, indent string) {
+	for i := range fields {
+		f := &fields[i]
+		if f.Kind == schema.Bytes {
+			p.f("%suint8_t %s[%d]; /* %s */\n", indent, snake(f.Name), f.Len, f.Doc)
+		} else {
+			p.f("%s%s %s; /* %s */\n", indent, cTypes[f.Kind], snake(f.Name), cFieldDoc(f))
+		}
+	}
 }
 
 // cFieldDoc adds where a field's values are.

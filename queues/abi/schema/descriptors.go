@@ -4,7 +4,7 @@ import "slices"
 
 // addressVector is where to, and how, at an offset of a structure, as ibv_ah_attr has it.
 func addressVector(at int, gid string) []Field {
-	return []Field{
+	fields := []Field{
 		{Name: gid, Offset: at, Kind: Bytes, Len: 16, Doc: "address of the peer in this function's tenant, IPv4 in its mapped form: a function's GID or, over RoCEv2, any address."},
 		{Name: "FlowLabel", Offset: at + 16, Kind: U32, Doc: "flow label, 20 bits: picks the path through the fabric, and is that of inner IPv6 headers; 0: the device picks."},
 		{Name: "DMAC", Offset: at + 20, Kind: Bytes, Len: 6, Doc: "MAC address the driver resolved; what is sent travels without an Ethernet header of its own."},
@@ -14,6 +14,10 @@ func addressVector(at int, gid string) []Field {
 		{Name: "SL", Offset: at + 30, Kind: U8, Doc: "service level, 0 to 15; not carried: there is no InfiniBand link."},
 		{Name: "SGIDIndex", Offset: at + 31, Kind: U8, Doc: "an entry of the GID table."},
 	}
+	for i := range fields {
+		fields[i].Group = "address"
+	}
+	return fields
 }
 
 var queueStructs = []Struct{

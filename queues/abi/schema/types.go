@@ -42,6 +42,7 @@ type Field struct {
 	Flags  string // name of the FlagSet that it holds, or ""
 	Zero   bool   // always 0: it has a name and is reserved
 	Where  Where  // the only case in which it is not reserved
+	Group  string // name in C of the structure that neighbours with the same Group form together, or ""
 	Doc    string
 }
 
