@@ -106,13 +106,22 @@ dkms() {
 	TEXT
 	src=$tmp/vnic-dkms/usr/src/vnic-$version
 	mkdir -p "$src"
-	cp guestlib/linux/kernel/*.c guestlib/linux/kernel/*.h guestlib/linux/kernel/Kbuild guestlib/c/vnic_abi.h "$src/"
+	cp -r guestlib/linux/kernel/*.c guestlib/linux/kernel/*.h guestlib/linux/kernel/uapi guestlib/linux/kernel/Kbuild guestlib/c/vnic_abi.h "$src/"
+	# The driver does not bind QEMU's ivshmem devices by itself. Whoever installs it wants those that carry a
+	# window bound; the driver leaves the others alone.
+	mkdir -p "$tmp/vnic-dkms/usr/lib/udev/rules.d"
+	cat >"$tmp/vnic-dkms/usr/lib/udev/rules.d/60-vnic.rules" <<-'TEXT'
+		ACTION=="add", SUBSYSTEM=="pci", ATTR{vendor}=="0x1af4", ATTR{device}=="0x1110", RUN{builtin}+="kmod load vnic"
+		ACTION=="add", SUBSYSTEM=="drivers", DEVPATH=="/bus/pci/drivers/vnic", ATTR{new_id}="1af4 1110"
+	TEXT
 	sed "s/@VERSION@/$version/" guestlib/linux/kernel/dkms.conf >"$src/dkms.conf"
 	# As dh_dkms does it: for the kernel that runs and the newest one, or in a chroot for all that are there.
 	maintainer vnic-dkms postinst <<-TEXT
 		if [ "\$1" = configure ]; then
 			/usr/lib/dkms/common.postinst vnic $version /usr/share/vnic-dkms "" "\$2"
 			modprobe -q vnic || true # there is none for a kernel without headers
+			id=/sys/bus/pci/drivers/vnic/new_id
+			[ ! -e \$id ] || echo 1af4 1110 >\$id 2>/dev/null || true # the rule may have been faster
 		fi
 	TEXT
 	maintainer vnic-dkms prerm <<-TEXT

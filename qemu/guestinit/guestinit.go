@@ -34,6 +34,8 @@ var (
 	consoleDevice = "/dev/ttyS0"
 	// shell runs on the console if no command is given.
 	shell = "/bin/bash"
+	// windowDriver is where sysfs has the kernel's driver of functions.
+	windowDriver = "/sys/bus/pci/drivers/vnic"
 )
 
 // Active reports whether this process is PID 1 of a guest made by package image,
@@ -105,6 +107,9 @@ func prepare() error {
 	if err := loadModules(ModuleList); err != nil {
 		return err
 	}
+	if err := OfferWindows(); err != nil && !errors.Is(err, os.ErrNotExist) {
+		say("%v", err)
+	}
 	return prepareSystem(unix.Mount, startScript)
 }
 
@@ -163,6 +168,18 @@ func loadModule(path string) error {
 		return err
 	}
 	return nil
+}
+
+// OfferWindows tells the kernel's driver of functions of the id of QEMU's ivshmem-doorbell device,
+// which the driver does not have itself, because others use such devices, too. The driver takes
+// those whose memory begins as a function's window does. The error is os.ErrNotExist where the
+// driver is not loaded.
+func OfferWindows() error {
+	err := os.WriteFile(windowDriver+"/new_id", []byte("1af4 1110"), 0)
+	if errors.Is(err, unix.EEXIST) { // it knows
+		return nil
+	}
+	return err
 }
 
 // runChild runs the program's normal command line, or a shell when there is none, and waits for its

@@ -162,6 +162,24 @@ func TestModules(t *testing.T) {
 	}
 }
 
+// TestOfferWindows: the driver of functions is told of the id of windows' devices, if it is there.
+func TestOfferWindows(t *testing.T) {
+	dir := t.TempDir()
+	replace(t, &windowDriver, filepath.Join(dir, "vnic"))
+	if err := OfferWindows(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without a driver: %v", err)
+	}
+	if err := os.Mkdir(windowDriver, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := OfferWindows(); err != nil {
+		t.Error(err)
+	}
+	if said, err := os.ReadFile(filepath.Join(windowDriver, "new_id")); err != nil || string(said) != "1af4 1110" {
+		t.Errorf("the driver is told %q, %v", said, err)
+	}
+}
+
 // replace sets a variable for the time of a test.
 func replace(t *testing.T, at *string, value string) {
 	was := *at

@@ -19,6 +19,7 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/guestlib/workload"
+	"github.com/falcon-vnic/vnic/qemu/guestinit"
 )
 
 // verbsPrograms runs unmodified verbs programs from Debian between the two guests, over the Linux
@@ -81,6 +82,9 @@ func (v *verbsPrograms) load() error {
 	defer f.Close()
 	if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("load %s: %w; the kernel's log says why", v.Module, err)
+	}
+	if err := guestinit.OfferWindows(); err != nil {
+		return err
 	}
 	const bus = "/sys/bus/pci/"
 	taken, err := filepath.Glob(bus + "drivers/vfio-pci/0000:*")

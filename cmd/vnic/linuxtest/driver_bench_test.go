@@ -178,7 +178,7 @@ func (l *driverLab) overGuestlib(b *testing.B, own [2]verbsDevice) {
 		program := "/init guest perf write_lat" + flags
 		library := column(b, l.pair(b, program, program+" "+l.Hosts[0].PeerGI), typicalUS)
 		for i, g := range l.guests {
-			g.must("insmod /root/vnic.ko")
+			g.must(loadDriver)
 			l.ready(i)
 		}
 		ratios = append(ratios, driver/library)

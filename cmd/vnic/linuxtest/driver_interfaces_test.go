@@ -317,7 +317,7 @@ func (i *interfaces) bonds() {
 	i.g.must("ip link set eth1 down && ip link set eth1 master bond9 && grep -i " + i.Hosts[0].GuestMAC + " /sys/class/net/eth1/address")
 	i.beside("eth1")
 	i.works("", i.dev[0], own)
-	i.g.must("rmmod vnic && insmod /root/vnic.ko")
+	i.g.must("rmmod vnic && " + loadDriver)
 	i.dev = [2]string{i.beside("eth0"), i.beside("eth1")}
 	i.works("", i.dev[0], own)
 	i.g.must("ip link del bond9 && ip addr replace " + secondIP + "/24 dev eth1 noprefixroute && ip link set eth1 up")

@@ -29,6 +29,10 @@ var driverPackages = []string{"bash", "coreutils", "grep", "sed", "procps", "uti
 // driverModules are what vnic.ko and such programs need of the kernel.
 var driverModules = []string{"virtio_pci", "vmw_vsock_virtio_transport", "virtio_net", "ib_uverbs", "rdma_ucm", "9p", "9pnet_virtio"}
 
+// loadDriver loads the driver in a guest, and tells it of the id of windows' devices, as
+// docs/linux.md does.
+const loadDriver = "insmod /root/vnic.ko && echo 1af4 1110 >/sys/bus/pci/drivers/vnic/new_id"
+
 // driverLab is two hosts whose guests have the Linux driver and a shell.
 type driverLab struct {
 	*vnictest.Lab

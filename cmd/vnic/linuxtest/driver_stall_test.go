@@ -33,7 +33,7 @@ func TestLongDriverStall(t *testing.T) {
 		defer l.keepConsoles()
 		l.stall(t, "kill -KILL")
 		l.program(t, shortPrograms[0])
-		l.stall(t, "kill -USR2", "rmmod vnic && insmod /root/vnic.ko")
+		l.stall(t, "kill -USR2", "rmmod vnic && "+loadDriver)
 		l.program(t, shortPrograms[0])
 	})
 }

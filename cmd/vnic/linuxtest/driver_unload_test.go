@@ -26,7 +26,7 @@ func TestLongDriverUnload(t *testing.T) {
 			name := []string{"the host of a disk", "the target"}[i]
 			pci := g.must("basename $(readlink /sys/class/infiniband/*/device)")
 			for _, way := range []struct{ name, gone, back string }{
-				{"unloads the driver", "rmmod vnic", "insmod /root/vnic.ko"},
+				{"unloads the driver", "rmmod vnic", loadDriver},
 				{"loses the device", fmt.Sprintf("echo 1 >/sys/bus/pci/devices/%s/remove", pci), "echo 1 >/sys/bus/pci/rescan"},
 			} {
 				l.nvmeConnect()

@@ -2,8 +2,41 @@
 /* Admin commands: many outstanding, completed in any order (docs/abi, section 5). */
 #include "vnic.h"
 
-/* Registering many gigabytes is the longest a device takes. */
+/* The registration of many gigabytes takes a device longest. */
 #define VNIC_COMMAND_TIMEOUT	(120 * HZ)
+
+/* The commands that the driver uses, as the ABI calls them. */
+static const char * const vnic_command_names[] = {
+	[VNIC_ADMIN_OP_QUERY_DEVICE]	= "QueryDevice",
+	[VNIC_ADMIN_OP_ALLOC_PD]	= "AllocPD",
+	[VNIC_ADMIN_OP_DEALLOC_PD]	= "DeallocPD",
+	[VNIC_ADMIN_OP_REG_MR]		= "RegMR",
+	[VNIC_ADMIN_OP_DEREG_MR]	= "DeregMR",
+	[VNIC_ADMIN_OP_CREATE_CQ]	= "CreateCQ",
+	[VNIC_ADMIN_OP_DESTROY_CQ]	= "DestroyCQ",
+	[VNIC_ADMIN_OP_CREATE_QP]	= "CreateQP",
+	[VNIC_ADMIN_OP_MODIFY_QP]	= "ModifyQP",
+	[VNIC_ADMIN_OP_QUERY_QP]	= "QueryQP",
+	[VNIC_ADMIN_OP_DESTROY_QP]	= "DestroyQP",
+	[VNIC_ADMIN_OP_CREATE_SRQ]	= "CreateSRQ",
+	[VNIC_ADMIN_OP_MODIFY_SRQ]	= "ModifySRQ",
+	[VNIC_ADMIN_OP_QUERY_SRQ]	= "QuerySRQ",
+	[VNIC_ADMIN_OP_DESTROY_SRQ]	= "DestroySRQ",
+	[VNIC_ADMIN_OP_OPEN_XRCD]	= "OpenXRCD",
+	[VNIC_ADMIN_OP_CLOSE_XRCD]	= "CloseXRCD",
+	[VNIC_ADMIN_OP_ALLOC_MW]	= "AllocMW",
+	[VNIC_ADMIN_OP_DEALLOC_MW]	= "DeallocMW",
+	[VNIC_ADMIN_OP_REREG_MR]	= "ReregMR",
+	[VNIC_ADMIN_OP_RESIZE_CQ]	= "ResizeCQ",
+	[VNIC_ADMIN_OP_MODIFY_CQ]	= "ModifyCQ",
+	[VNIC_ADMIN_OP_ATTACH_MCAST]	= "AttachMcast",
+	[VNIC_ADMIN_OP_DETACH_MCAST]	= "DetachMcast",
+	[VNIC_ADMIN_OP_ALLOC_MR]	= "AllocMR",
+	[VNIC_ADMIN_OP_QUERY_OBJECTS]	= "QueryObjects",
+	[VNIC_ADMIN_OP_QUERY_COUNTERS]	= "QueryCounters",
+	[VNIC_ADMIN_OP_ADD_GID]		= "AddGID",
+	[VNIC_ADMIN_OP_DEL_GID]		= "DelGID",
+};
 
 static int vnic_status_errno(u32 status)
 {
@@ -28,7 +61,7 @@ static int vnic_status_errno(u32 status)
 	}
 }
 
-/* Begins anew with a function in RESET. */
+/* Both queues begin at index 0 in a function that is in RESET. */
 void vnic_admin_start(struct vnic_fn *fn)
 {
 	struct vnic_admin *a = &fn->admin;
@@ -38,7 +71,13 @@ void vnic_admin_start(struct vnic_fn *fn)
 	a->consumer = 0;
 }
 
-/* Ends all commands that wait: the device is gone. */
+/* The function is READY: the device takes commands. */
+void vnic_admin_open(struct vnic_fn *fn)
+{
+	WRITE_ONCE(fn->admin.open, true);
+}
+
+/* Ends all commands that wait, and refuses more until vnic_admin_open(): the device is lost. */
 void vnic_admin_abort(struct vnic_fn *fn)
 {
 	struct vnic_admin *a = &fn->admin;
@@ -46,6 +85,7 @@ void vnic_admin_abort(struct vnic_fn *fn)
 	unsigned int i;
 
 	spin_lock_irqsave(&a->lock, flags);
+	a->open = false;
 	for (i = 0; i < ARRAY_SIZE(a->commands); i++) {
 		if (!a->commands[i].waiting)
 			continue;
@@ -56,7 +96,7 @@ void vnic_admin_abort(struct vnic_fn *fn)
 	spin_unlock_irqrestore(&a->lock, flags);
 }
 
-/* Takes the completions that are there. */
+/* Handles the completions that the device has written. */
 void vnic_admin_poll(struct vnic_fn *fn)
 {
 	struct vnic_admin *a = &fn->admin;
@@ -72,7 +112,7 @@ void vnic_admin_poll(struct vnic_fn *fn)
 		e = &ring[a->consumer & (a->entries - 1)];
 		pass = !(a->consumer & a->entries);
 		/* The phase before the rest of the entry (DRV-703). */
-		if (!(le64_to_cpu(smp_load_acquire(&e->tail)) & VNIC_PHASE) == pass)
+		if (!(le64_to_cpu(virt_load_acquire(&e->tail)) & VNIC_PHASE) == pass)
 			break;
 		id = le32_to_cpu(e->id);
 		c = &a->commands[id % ARRAY_SIZE(a->commands)];
@@ -82,15 +122,15 @@ void vnic_admin_poll(struct vnic_fn *fn)
 				memcpy(c->result, e->result, c->result_len);
 			c->waiting = false;
 			if (c->status == VNIC_STATUS_ABORTED)
-				vnic_fn_lost(fn, "it aborted a command");
+				fn->handlers->lost(fn, "it aborted a command");
 			complete(&c->done);
 		}
 		a->consumer++;
 		took = true;
 	}
 	if (took) {
-		/* What was read before the slots are the device's again (DRV-704). */
-		smp_store_release(&a->cq->consumer, cpu_to_le32(a->consumer));
+		/* The entries were read before the device may use their slots again (DRV-704). */
+		virt_store_release(&a->cq->consumer, cpu_to_le32(a->consumer));
 	}
 	spin_unlock_irqrestore(&a->lock, flags);
 }
@@ -105,10 +145,11 @@ static struct vnic_command *vnic_command_start(struct vnic_fn *fn, u32 life, u16
 	unsigned long flags;
 
 	spin_lock_irqsave(&a->lock, flags);
-	/* The semaphore says that one is free; its number is in the id's low bits. */
+	/* One is unused: the caller took it of the semaphore. Its number is the id's low bits. */
 	do {
 		c = &a->commands[++a->next_id % ARRAY_SIZE(a->commands)];
-	} while (c->result_len != SIZE_MAX);
+	} while (c->used);
+	c->used = true;
 	c->id = a->next_id;
 	c->result = result;
 	c->result_len = result_len;
@@ -130,7 +171,7 @@ static struct vnic_command *vnic_command_start(struct vnic_fn *fn, u32 life, u16
 		memcpy(e->params, params, len);
 	a->producer++;
 	/* The command before the producer that covers it (DRV-603). */
-	smp_store_release(&a->sq->producer, cpu_to_le32(a->producer));
+	virt_store_release(&a->sq->producer, cpu_to_le32(a->producer));
 	vnic_ring(fn, VNIC_DOORBELL_ADMIN, 0, a->producer);
 out:
 	spin_unlock_irqrestore(&a->lock, flags);
@@ -149,20 +190,25 @@ void vnic_admin_ring(struct vnic_fn *fn)
 	spin_unlock_irqrestore(&a->lock, flags);
 }
 
-/* Waits for a command; a device that is lost completes none. */
-static void vnic_command_wait(struct vnic_fn *fn, struct vnic_command *c)
+/*
+ * Waits for a command. If the device is lost, vnic_admin_abort() ends it. The wait cannot be
+ * interrupted: the device may reach the memory of the command until it is complete, and would
+ * make an object whose number is lost.
+ */
+static void vnic_command_wait(struct vnic_fn *fn, struct vnic_command *c, u16 op)
 {
 	unsigned long until = jiffies + VNIC_COMMAND_TIMEOUT;
 
 	while (!wait_for_completion_timeout(&c->done, HZ)) {
-		if (time_after(jiffies, until))
-			vnic_fn_lost(fn, "it does not complete a command");
-		if (READ_ONCE(fn->lost))
-			vnic_admin_abort(fn);
+		if (time_after(jiffies, until) && !READ_ONCE(fn->lost)) {
+			dev_err(&fn->pdev->dev, "command %s has no answer after %u s\n",
+				vnic_command_names[op], VNIC_COMMAND_TIMEOUT / HZ);
+			fn->handlers->lost(fn, "it does not complete a command");
+		}
 	}
 }
 
-/* Carries out a command about objects of a life; it sleeps. -EIO: that life is over. */
+/* Carries out a command about objects of a life; it sleeps. Returns -EIO if that life is over. */
 int vnic_command_in(struct vnic_fn *fn, u32 life, u16 op, const void *params, size_t len,
 		    void *result, size_t result_len)
 {
@@ -173,11 +219,10 @@ int vnic_command_in(struct vnic_fn *fn, u32 life, u16 op, const void *params, si
 
 	down(&a->room);
 	c = vnic_command_start(fn, life, op, params, len, result, result_len);
-	vnic_command_wait(fn, c);
+	vnic_command_wait(fn, c, op);
 	spin_lock_irqsave(&a->lock, flags);
 	err = vnic_status_errno(c->status);
-	c->result = NULL;
-	c->result_len = SIZE_MAX; /* free */
+	c->used = false;
 	spin_unlock_irqrestore(&a->lock, flags);
 	up(&a->room);
 	return err;
@@ -191,8 +236,8 @@ int vnic_command(struct vnic_fn *fn, u16 op, const void *params, size_t len,
 }
 
 /*
- * Destroys an object; one of a life that is over, or ends, goes with it. What memory it
- * had goes by vnic_give_back(), which knows whether the device may still reach it.
+ * Destroys an object. One of a life that is over, or ends, is gone with that life. Its memory
+ * is given to vnic_give_back(), which knows whether the device may still reach it.
  */
 int vnic_destroy(struct vnic_fn *fn, u32 life, u16 op, const void *params, size_t len)
 {

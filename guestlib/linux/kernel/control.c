@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Control messages over the rings of the window: requests, replies, events. */
+/* Control messages over the rings of the window: requests, replies, events; registers. */
 #include <linux/delay.h>
 #include <linux/random.h>
 
@@ -16,35 +16,34 @@ static void *vnic_slot(struct vnic_queue_header *ring, u32 index)
 
 static u32 vnic_opened(struct vnic_fn *fn)
 {
-	/* The number before what the device made ready with it. */
-	return le32_to_cpu(smp_load_acquire(&fn->control.hdr->opened));
+	/* The number before anything of the session that it opens. */
+	return le32_to_cpu(virt_load_acquire(&fn->control.hdr->opened));
 }
 
-/* Begins a session: everything of the one before is gone when this returns. */
+/* Begins a session. When this returns, nothing of the one before is left. */
 int vnic_control_open(struct vnic_fn *fn)
 {
 	struct vnic_messages *c = &fn->control;
 	unsigned long until = jiffies + VNIC_CONTROL_TIMEOUT;
 	u32 session;
 
-	/* Another number than before, also when another driver was here before. */
+	/* The number differs from the last one's, also if that was another driver's. */
 	do {
 		session = get_random_u32();
 	} while (!session || session == le32_to_cpu(c->hdr->open) || session == vnic_opened(fn));
 	c->session = session;
-	/* What was done in the session before comes before. */
-	smp_store_release(&c->hdr->open, cpu_to_le32(session));
+	/* All accesses of the session before come first. */
+	virt_store_release(&c->hdr->open, cpu_to_le32(session));
 	vnic_control_bell(fn);
 	while (vnic_opened(fn) != session) {
 		if (time_after(jiffies, until) || READ_ONCE(fn->stopping)) {
-			WRITE_ONCE(c->hdr->open, 0); /* nothing was done in it */
+			WRITE_ONCE(c->hdr->open, 0);
 			return -ETIMEDOUT;
 		}
 		usleep_range(500, 1500);
 	}
 	c->producer = 0;
 	c->consumer = 0;
-	fn->admin.open = false;
 	vnic_window_start(fn);
 	spin_lock_irq(&fn->life_lock);
 	WRITE_ONCE(fn->lost, false);
@@ -53,8 +52,8 @@ int vnic_control_open(struct vnic_fn *fn)
 }
 
 /*
- * Asks the device to end the session, and reports whether it has: it touches no memory
- * any more (DEV-1013). It may be asked again and again.
+ * Asks the device to end the session. Returns whether it has confirmed that within ten
+ * seconds: from then on it reaches no memory (DEV-1013). It may be asked again.
  */
 bool vnic_control_close(struct vnic_fn *fn)
 {
@@ -62,8 +61,8 @@ bool vnic_control_close(struct vnic_fn *fn)
 	unsigned long until = jiffies + VNIC_CONTROL_TIMEOUT;
 	unsigned int pause = 500;
 
-	/* All that was asked before comes before. */
-	smp_store_release(&c->hdr->open, 0);
+	/* All accesses of the session come first. */
+	virt_store_release(&c->hdr->open, 0);
 	vnic_control_bell(fn);
 	while (vnic_opened(fn) == c->session) {
 		if (time_after(jiffies, until))
@@ -88,8 +87,8 @@ static int vnic_control_send(struct vnic_fn *fn, u16 type, const void *body, siz
 	memcpy(m + 1, body, len);
 	c->producer++;
 	/* The message before the producer that covers it (DRV-603). */
-	smp_store_release(&c->requests->producer, cpu_to_le32(c->producer));
-	/* Requests are rare: the event index is not worth a look. */
+	virt_store_release(&c->requests->producer, cpu_to_le32(c->producer));
+	/* Requests are rare, so the event index is not used. */
 	vnic_control_bell(fn);
 	return 0;
 }
@@ -104,8 +103,8 @@ int vnic_control_call(struct vnic_fn *fn, u16 type, const void *body, size_t len
 
 	mutex_lock(&c->lock);
 	if (READ_ONCE(fn->lost)) {
-		mutex_unlock(&c->lock);
-		return -EIO;
+		err = -EIO;
+		goto out;
 	}
 	spin_lock_irqsave(&c->reply_lock, flags);
 	c->tag++;
@@ -123,8 +122,57 @@ int vnic_control_call(struct vnic_fn *fn, u16 type, const void *body, size_t len
 		err = -EIO; /* the session ended */
 	c->reply = NULL;
 	spin_unlock_irqrestore(&c->reply_lock, flags);
+	if (err == -ETIMEDOUT)
+		dev_warn(&fn->pdev->dev, "control message %u has no reply after %u s\n", type,
+			 VNIC_CONTROL_TIMEOUT / HZ);
+out:
 	mutex_unlock(&c->lock);
 	return err;
+}
+
+/* Ends the call that waits for a reply, if there is one: the session is over. */
+void vnic_control_abort(struct vnic_fn *fn)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&fn->control.reply_lock, flags);
+	complete(&fn->control.replied);
+	spin_unlock_irqrestore(&fn->control.reply_lock, flags);
+}
+
+int vnic_reg_read(struct vnic_fn *fn, u32 offset, u32 width, u64 *value)
+{
+	struct vnic_reg_read r = { cpu_to_le32(offset), cpu_to_le32(width) };
+	struct vnic_reg_reply reply;
+	int err;
+
+	*value = 0;
+	err = vnic_control_call(fn, VNIC_MSG_REG_READ, &r, sizeof(r), VNIC_MSG_REG_REPLY, &reply,
+				sizeof(reply));
+	if (err)
+		return err;
+	if (reply.status)
+		return -EIO;
+	*value = le64_to_cpu(reply.value);
+	return 0;
+}
+
+int vnic_reg_write(struct vnic_fn *fn, u32 offset, u32 width, u64 value)
+{
+	struct vnic_reg_write w = { cpu_to_le32(offset), cpu_to_le32(width), cpu_to_le64(value) };
+	struct vnic_reg_reply reply;
+	int err;
+
+	err = vnic_control_call(fn, VNIC_MSG_REG_WRITE, &w, sizeof(w), VNIC_MSG_REG_REPLY, &reply,
+				sizeof(reply));
+	if (err)
+		return err;
+	if (reply.status) {
+		dev_err(&fn->pdev->dev, "the NIC refuses register %#x: status %u\n", offset,
+			le32_to_cpu(reply.status));
+		return -EIO;
+	}
+	return 0;
 }
 
 static void vnic_control_reply(struct vnic_fn *fn, u16 type, u64 tag, const void *body, size_t len)
@@ -141,17 +189,13 @@ static void vnic_control_reply(struct vnic_fn *fn, u16 type, u64 tag, const void
 	spin_unlock_irqrestore(&c->reply_lock, flags);
 }
 
-/* Completion queues with news: the admin queue's, and those without an event queue. */
-static void vnic_cq_events(struct vnic_fn *fn, const __le32 *cqns, size_t len)
+/* Events of the admin completion queue, and of completion queues without an event queue. */
+static void vnic_completions(struct vnic_fn *fn, const __le32 *cqns, size_t len)
 {
 	size_t i;
 
-	for (i = 0; i < len / sizeof(*cqns); i++) {
-		if (le32_to_cpu(cqns[i]) == VNIC_ADMIN_CQ)
-			vnic_admin_poll(fn);
-		else
-			vnic_cq_event(fn, le32_to_cpu(cqns[i]));
-	}
+	for (i = 0; i < len / sizeof(*cqns); i++)
+		fn->handlers->completion(fn, le32_to_cpu(cqns[i]));
 }
 
 static void vnic_control_message(struct vnic_fn *fn, const struct vnic_msg_header *m)
@@ -165,11 +209,11 @@ static void vnic_control_message(struct vnic_fn *fn, const struct vnic_msg_heade
 	len -= sizeof(*m);
 	switch (type) {
 	case VNIC_MSG_CQ_EVENT:
-		vnic_cq_events(fn, body, len);
+		vnic_completions(fn, body, len);
 		break;
 	case VNIC_MSG_ASYNC_EVENT:
 		if (len >= sizeof(struct vnic_async_event))
-			vnic_async_event(fn, body);
+			fn->handlers->event(fn, body);
 		break;
 	case VNIC_MSG_ERROR:
 		if (len >= sizeof(struct vnic_error_msg))
@@ -186,7 +230,7 @@ irqreturn_t vnic_control_irq(int irq, void *data)
 	return IRQ_WAKE_THREAD;
 }
 
-/* Takes the device's messages; the thread of vector 0. */
+/* Handles the device's messages; the thread of vector 0. */
 irqreturn_t vnic_control_messages(int irq, void *data)
 {
 	struct vnic_fn *fn = data;
@@ -198,24 +242,24 @@ irqreturn_t vnic_control_messages(int irq, void *data)
 		if (READ_ONCE(fn->lost))
 			return IRQ_HANDLED;
 		if (vnic_opened(fn) != c->session) {
-			vnic_fn_lost(fn, "it ended the session");
+			fn->handlers->lost(fn, "it ended the session");
 			return IRQ_HANDLED;
 		}
 		/* The producer before the messages that it covers. */
-		if (le32_to_cpu(smp_load_acquire(&ring->producer)) == c->consumer) {
+		if (le32_to_cpu(virt_load_acquire(&ring->producer)) == c->consumer) {
 			WRITE_ONCE(ring->event_index, cpu_to_le32(c->consumer));
-			/* The event index before the last look (DRV-1009). */
-			smp_mb();
+			/* The event index before the producer is read again (DRV-1009). */
+			virt_mb();
 			if (le32_to_cpu(READ_ONCE(ring->producer)) == c->consumer)
 				return IRQ_HANDLED;
 			continue;
 		}
 		memcpy(copy, vnic_slot(ring, c->consumer), sizeof(copy));
 		c->consumer++;
-		/* The copy before the slot is the device's again (DRV-704). */
-		smp_store_release(&ring->consumer, cpu_to_le32(c->consumer));
-		/* The consumer before the look at Full. */
-		smp_mb();
+		/* The message was copied before the device may use its slot again (DRV-704). */
+		virt_store_release(&ring->consumer, cpu_to_le32(c->consumer));
+		/* The consumer before Full is read. */
+		virt_mb();
 		if (READ_ONCE(c->hdr->full))
 			vnic_control_bell(fn);
 		vnic_control_message(fn, (void *)copy);

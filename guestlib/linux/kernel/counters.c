@@ -37,7 +37,7 @@ struct rdma_hw_stats *vnic_alloc_hw_port_stats(struct ib_device *ibdev, u32 port
 					  RDMA_HW_STATS_DEFAULT_LIFESPAN);
 }
 
-/* All of them: they come thirteen at a time. Those that the device lacks stay 0. */
+/* Reads all counters, thirteen by each command. Those that the device lacks stay 0. */
 int vnic_get_hw_stats(struct ib_device *ibdev, struct rdma_hw_stats *stats, u32 port, int index)
 {
 	struct vnic_fn *fn = to_fn(ibdev);

@@ -2,7 +2,6 @@
 /* Completion queues. */
 #include <linux/etherdevice.h>
 #include <linux/log2.h>
-#include <rdma/uverbs_ioctl.h>
 
 #include "vnic.h"
 
@@ -38,16 +37,15 @@ static int vnic_cq_log2(struct vnic_fn *fn, unsigned int cqe)
 static struct vnic_area *vnic_cq_area(struct vnic_fn *fn, u32 log2, struct ib_udata *udata)
 {
 	struct vnic_area *area = vnic_area_alloc(fn, vnic_cq_size(log2));
-	struct ib_ucontext *uctx;
-	int err = 0;
+	struct vnic_ucontext *uctx;
+	int err;
 
 	if (!area)
 		return ERR_PTR(-ENOMEM);
-	if (udata) {
-		uctx = &rdma_udata_to_drv_context(udata, struct vnic_ucontext,
-						  ibucontext)->ibucontext;
-		err = vnic_area_offer(area, uctx);
-	}
+	if (!udata)
+		return area;
+	uctx = rdma_udata_to_drv_context(udata, struct vnic_ucontext, ibucontext);
+	err = vnic_area_offer(area, &uctx->ibucontext);
 	if (err) {
 		vnic_area_free(area);
 		return ERR_PTR(err);
@@ -85,14 +83,30 @@ int vnic_cq_make(struct vnic_cq *cq)
 	if (err)
 		return err;
 	cq->cqn = le32_to_cpu(r.cqn);
-	err = xa_insert_irq(&fn->cqs, cq->cqn, cq, GFP_KERNEL);
+	err = xa_insert_irq(&fn->cqs, cq->cqn, &cq->hold, GFP_KERNEL);
 	if (err)
 		vnic_cq_forget(cq);
 	return err;
 }
 
-int vnic_make_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr, struct ib_udata *udata)
+/* Makes a queue of the kernel, which recover.c makes again after a loss. */
+static int vnic_cq_make_kernel(struct vnic_fn *fn, struct vnic_cq *cq)
 {
+	int err;
+
+	mutex_lock(&fn->kernel_lock);
+	cq->life = READ_ONCE(fn->life);
+	err = vnic_cq_make(cq);
+	if (!err)
+		list_add_tail(&cq->kernel, &fn->kernel_cqs);
+	mutex_unlock(&fn->kernel_lock);
+	return err;
+}
+
+int vnic_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
+		   struct uverbs_attr_bundle *attrs)
+{
+	struct ib_udata *udata = attrs ? &attrs->driver_udata : NULL;
 	struct vnic_fn *fn = to_fn(ibcq->device);
 	struct vnic_cq *cq = to_vcq(ibcq);
 	int err, log2;
@@ -113,29 +127,39 @@ int vnic_make_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr, struct 
 	vnic_hold_init(&cq->hold);
 	INIT_LIST_HEAD(&cq->senders);
 	INIT_LIST_HEAD(&cq->receivers);
-	if (!udata)
-		mutex_lock(&fn->kernel_lock);
+	ibcq->cqe = 1 << log2;
+	if (!udata) {
+		err = vnic_cq_make_kernel(fn, cq);
+		if (err)
+			goto err_area;
+		return 0;
+	}
 	cq->life = vnic_life(fn, udata);
 	err = vnic_cq_make(cq);
-	if (!udata) {
-		if (!err)
-			list_add_tail(&cq->kernel, &fn->kernel_cqs);
-		mutex_unlock(&fn->kernel_lock);
-	}
 	if (err)
-		goto area;
-	if (udata) {
-		err = vnic_cq_respond(cq, cq->area, log2, udata);
-		if (err)
-			goto erase;
-	}
-	ibcq->cqe = 1 << log2;
+		goto err_area;
+	err = vnic_cq_respond(cq, cq->area, log2, udata);
+	if (err)
+		goto err_cq;
 	return 0;
-erase:
-	vnic_forget(&fn->cqs, cq->cqn, cq);
+
+err_cq:
+	vnic_forget(&fn->cqs, cq->cqn, &cq->hold);
 	vnic_cq_forget(cq);
-area:
+err_area:
 	vnic_area_free(cq->area);
+	return err;
+}
+
+static int vnic_cq_forget_kernel(struct vnic_fn *fn, struct vnic_cq *cq)
+{
+	int err;
+
+	mutex_lock(&fn->kernel_lock);
+	err = vnic_cq_forget(cq);
+	if (!err)
+		list_del(&cq->kernel);
+	mutex_unlock(&fn->kernel_lock);
 	return err;
 }
 
@@ -143,19 +167,15 @@ int vnic_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 {
 	struct vnic_fn *fn = to_fn(ibcq->device);
 	struct vnic_cq *cq = to_vcq(ibcq);
-	bool kernel = cq->kernel.next;
 	int err;
 
-	if (kernel)
-		mutex_lock(&fn->kernel_lock);
-	err = vnic_cq_forget(cq);
-	if (!err && kernel)
-		list_del(&cq->kernel);
-	if (kernel)
-		mutex_unlock(&fn->kernel_lock);
+	if (rdma_is_kernel_res(&ibcq->res))
+		err = vnic_cq_forget_kernel(fn, cq);
+	else
+		err = vnic_cq_forget(cq);
 	if (err)
 		return err;
-	vnic_forget(&fn->cqs, cq->cqn, cq);
+	vnic_forget(&fn->cqs, cq->cqn, &cq->hold);
 	vnic_release(&cq->hold);
 	wait_for_completion(&cq->hold.gone);
 	vnic_area_free(cq->area);
@@ -174,8 +194,8 @@ int vnic_modify_cq(struct ib_cq *ibcq, u16 count, u16 period)
 			       &p, sizeof(p), NULL, 0);
 }
 
-/* Programs only: the provider still reads what is in the old area. */
-int vnic_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
+/* For programs only. The provider still reads the entries in the old area. */
+int vnic_resize_cq(struct ib_cq *ibcq, unsigned int cqe, struct ib_udata *udata)
 {
 	struct vnic_fn *fn = to_fn(ibcq->device);
 	struct vnic_cq *cq = to_vcq(ibcq);
@@ -194,11 +214,11 @@ int vnic_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 		return PTR_ERR(area);
 	err = vnic_cq_respond(cq, area, log2, udata);
 	if (err)
-		goto out;
+		goto out_area;
 	list = vnic_area_list(area, cq->life, 0, area->num_pages);
 	if (IS_ERR(list)) {
 		err = PTR_ERR(list);
-		goto out;
+		goto out_area;
 	}
 	p.log2_entries = log2;
 	p.levels = list->levels;
@@ -206,12 +226,12 @@ int vnic_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 	err = vnic_command_in(fn, cq->life, VNIC_ADMIN_OP_RESIZE_CQ, &p, sizeof(p), NULL, 0);
 	vnic_page_list_free(list);
 	if (err)
-		goto out;
+		goto out_area;
 	swap(cq->area, area);
 	cq->log2 = log2;
 	ibcq->cqe = 1 << log2;
-out:
-	vnic_area_free(area); /* what the program mapped of the old one stays with it */
+out_area:
+	vnic_area_free(area); /* the new one after an error, else the old one */
 	return err;
 }
 
@@ -233,29 +253,29 @@ static enum ib_wc_opcode vnic_wc_opcode(u8 opcode)
 	}
 }
 
-static const struct vnic_cqe *vnic_cqe_at(const struct vnic_cq *cq, u32 index)
+static struct vnic_cqe *vnic_cqe_at(const struct vnic_cq *cq, u32 index)
 {
-	const struct vnic_cqe *ring = cq->area->buf + VNIC_QUEUE_HEADER_SIZE;
+	struct vnic_cqe *ring = cq->area->buf + VNIC_QUEUE_HEADER_SIZE;
 
 	return &ring[index & ((1U << cq->log2) - 1)];
 }
 
-static bool vnic_cqe_valid(const struct vnic_cq *cq, u32 index)
+/* The entry of an index, if the device has written it. */
+static struct vnic_cqe *vnic_written_cqe(const struct vnic_cq *cq, u32 index)
 {
-	bool pass = !(index >> cq->log2 & 1);
+	struct vnic_cqe *e = vnic_cqe_at(cq, index);
+	bool phase = le64_to_cpu(READ_ONCE(e->tail)) & VNIC_PHASE;
 
+	if (phase == (index >> cq->log2 & 1))
+		return NULL;
 	/* The phase before the rest of the entry (DRV-703). */
-	return !(le64_to_cpu(smp_load_acquire(&vnic_cqe_at(cq, index)->tail)) & VNIC_PHASE) != pass;
-}
-
-static const struct vnic_cqe *vnic_next_cqe(struct vnic_cq *cq)
-{
-	return vnic_cqe_valid(cq, cq->consumer) ? vnic_cqe_at(cq, cq->consumer) : NULL;
+	dma_rmb();
+	return e;
 }
 
 /*
- * The work request that an entry is about. The device has its index; of a shared
- * receive queue the entry itself says it.
+ * The id of the work request that is complete. The entry has its index in the queue, or of
+ * a shared receive queue the id itself.
  */
 static u64 vnic_wrid(struct vnic_qp *qp, const struct vnic_cqe *e)
 {
@@ -266,7 +286,7 @@ static u64 vnic_wrid(struct vnic_qp *qp, const struct vnic_cqe *e)
 	if (!q->wrids)
 		return le64_to_cpu(e->wrid);
 	wrid = q->wrids[index & (q->entries - 1)];
-	/* What was read before its place is the next one's. */
+	/* The id was read before its place may be used again. */
 	smp_store_release(&q->completed, index + 1);
 	return wrid;
 }
@@ -301,32 +321,32 @@ static void vnic_fill_wc(struct vnic_qp *qp, const struct vnic_cqe *e, struct ib
 	}
 }
 
-/* Takes what the device wrote. What a destroyed queue pair left is nobody's. */
+/* Polls the entries that the device wrote. Those of destroyed queue pairs are dropped. */
 static int vnic_take_cqes(struct vnic_fn *fn, struct vnic_cq *cq, int n, struct ib_wc *wc)
 {
 	struct vnic_cq_header *h = cq->area->buf;
 	const struct vnic_cqe *e;
-	struct vnic_qp *qp;
+	struct vnic_hold *hold;
 	u32 old = cq->consumer;
 	int i = 0;
 
 	while (i < n && !cq->lost) {
-		e = vnic_next_cqe(cq);
+		e = vnic_written_cqe(cq, cq->consumer);
 		if (!e)
 			break;
-		qp = xa_load(&fn->qps, le32_to_cpu(e->qpn));
-		if (qp)
-			vnic_fill_wc(qp, e, &wc[i++]);
+		hold = xa_load(&fn->qps, le32_to_cpu(e->qpn));
+		if (hold)
+			vnic_fill_wc(container_of(hold, struct vnic_qp, hold), e, &wc[i++]);
 		cq->consumer++;
 	}
 	if (cq->consumer != old) {
-		/* What was read before the slots are the device's again (DRV-704). */
-		smp_store_release(&h->consumer, cpu_to_le32(cq->consumer));
+		/* The entries were read before the device may use their slots again (DRV-704). */
+		virt_store_release(&h->consumer, cpu_to_le32(cq->consumer));
 	}
 	return i;
 }
 
-/* Completes what is posted to a queue that went with the device. */
+/* Completes what is posted to a queue of a queue pair that is lost. */
 static int vnic_flush_queue(struct vnic_qp *qp, struct vnic_queue *q, enum ib_wc_opcode opcode,
 			    int n, struct ib_wc *wc)
 {
@@ -394,19 +414,22 @@ int vnic_poll_cq(struct ib_cq *ibcq, int n, struct ib_wc *wc)
 	return i;
 }
 
-/* Takes a queue pair that is to be destroyed out of its completion queue. */
+/* Removes a queue pair that is destroyed from a completion queue, with its entries. */
 void vnic_cq_leave(struct vnic_cq *cq, struct vnic_qp *qp, struct list_head *link)
 {
-	struct vnic_cqe *ring = cq->area->buf + VNIC_QUEUE_HEADER_SIZE;
-	u32 mask = (1U << cq->log2) - 1, at;
+	struct vnic_cqe *e;
 	unsigned long flags;
+	u32 at;
 
 	spin_lock_irqsave(&cq->lock, flags);
 	list_del(link);
-	/* Its number may soon be another's. */
-	for (at = cq->consumer; !cq->lost && vnic_cqe_valid(cq, at); at++) {
-		if (le32_to_cpu(ring[at & mask].qpn) == qp->qpn)
-			ring[at & mask].qpn = cpu_to_le32(U32_MAX);
+	/* Another queue pair may soon have its number. */
+	for (at = cq->consumer; !cq->lost; at++) {
+		e = vnic_written_cqe(cq, at);
+		if (!e)
+			break;
+		if (le32_to_cpu(e->qpn) == qp->qpn)
+			e->qpn = cpu_to_le32(U32_MAX);
 	}
 	spin_unlock_irqrestore(&cq->lock, flags);
 }
@@ -421,8 +444,8 @@ void vnic_cq_join(struct vnic_cq *cq, struct list_head *link, struct list_head *
 }
 
 /*
- * Has those look who wait for completions: the device tells them of none that are
- * flushed, and knows no more that a queue was armed. Who never armed polls by itself.
+ * Calls the handler of a queue that was ever armed, so that its user polls: the device
+ * reports no completions that the driver flushes, and a new life knows of no arming.
  */
 void vnic_cq_wake(struct vnic_cq *cq)
 {
@@ -430,7 +453,7 @@ void vnic_cq_wake(struct vnic_cq *cq)
 		cq->ibcq.comp_handler(&cq->ibcq, cq->ibcq.cq_context);
 }
 
-/* Arms by the word in the header (DRV-709). Programs' queues their provider arms. */
+/* Arms by the word in the header (DRV-709). The provider arms programs' queues. */
 int vnic_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags notify)
 {
 	struct vnic_cq *cq = to_vcq(ibcq);
@@ -439,7 +462,7 @@ int vnic_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags notify)
 	u64 arm;
 	int missed;
 
-	if (ibcq->uobject)
+	if (!rdma_is_kernel_res(&ibcq->res))
 		return 0;
 	spin_lock_irqsave(&cq->lock, flags);
 	cq->armings = (cq->armings + 1) & 0x7fffffff;
@@ -449,10 +472,10 @@ int vnic_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags notify)
 	if ((notify & IB_CQ_SOLICITED_MASK) == IB_CQ_SOLICITED)
 		arm |= VNIC_CQ_ARM_SOLICITED;
 	WRITE_ONCE(h->arm, cpu_to_le64(arm));
-	/* The word before the look for what has come (DRV-709). */
-	smp_mb();
+	/* The word before the next entry is read (DRV-709). */
+	virt_mb();
 	missed = notify & IB_CQ_REPORT_MISSED_EVENTS &&
-		 ((!cq->lost && vnic_next_cqe(cq)) || vnic_to_flush(cq));
+		 ((!cq->lost && vnic_written_cqe(cq, cq->consumer)) || vnic_to_flush(cq));
 	spin_unlock_irqrestore(&cq->lock, flags);
 	return missed;
 }

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Device memory, and what programs ask of objects that another process made.
+ * Device memory, and what programs ask about objects that another process made.
  *
- * The device is a process of the host that reaches all of the guest's memory alike:
- * no memory is nearer to it than the guest's. So device memory is the guest's, of
- * the driver's, and takes the room of none of the window.
+ * Device memory is memory of the guest's kernel, and not faster than other memory. The device
+ * is a process of the host that reaches all of the guest's memory in the same way, so it has
+ * none that is nearer to it. The verbs are there for programs that ask for them.
  */
-#include <linux/slab.h>
 #include <linux/sizes.h>
-#include <rdma/uverbs_ioctl.h>
+#include <linux/slab.h>
 #include <rdma/uverbs_std_types.h>
+
 #define UVERBS_MODULE_NAME vnic
 #include <rdma/uverbs_named_ioctl.h>
 
-#include "dm.h"
 #include "vnic.h"
 
 struct vnic_dm {
@@ -26,7 +25,7 @@ static struct vnic_dm *to_vdm(struct ib_dm *obj)
 	return container_of(obj, struct vnic_dm, ibdm);
 }
 
-/* Takes room for device memory, which the programs of a function share. */
+/* Charges device memory against the limit of the function. */
 static int vnic_dm_take(struct vnic_fn *fn, size_t size)
 {
 	if (atomic_long_add_return(size, &fn->dm_used) <= VNIC_MAX_DM_SIZE)
@@ -59,24 +58,29 @@ struct ib_dm *vnic_alloc_dm(struct ib_device *ibdev, struct ib_ucontext *uctx,
 	err = vnic_dm_take(fn, size);
 	if (err)
 		return ERR_PTR(err);
-	err = -ENOMEM;
 	dm = kzalloc(sizeof(*dm), GFP_KERNEL);
-	if (!dm)
-		goto give;
+	if (!dm) {
+		err = -ENOMEM;
+		goto err_size;
+	}
 	dm->area = vnic_area_alloc(fn, size);
-	if (!dm->area)
-		goto free;
+	if (!dm->area) {
+		err = -ENOMEM;
+		goto err_dm;
+	}
 	err = vnic_area_offer(dm->area, uctx);
-	if (!err)
-		err = vnic_dm_tell(dm, attrs, VNIC_ATTR_ALLOC_DM_MAPPING);
 	if (err)
-		goto area;
+		goto err_area;
+	err = vnic_dm_tell(dm, attrs, VNIC_ATTR_ALLOC_DM_MAPPING);
+	if (err)
+		goto err_area;
 	return &dm->ibdm;
-area:
+
+err_area:
 	vnic_area_free(dm->area);
-free:
+err_dm:
 	kfree(dm);
-give:
+err_size:
 	atomic_long_sub(size, &fn->dm_used);
 	return ERR_PTR(err);
 }
@@ -86,12 +90,12 @@ int vnic_dealloc_dm(struct ib_dm *ibdm, struct uverbs_attr_bundle *attrs)
 	struct vnic_dm *dm = to_vdm(ibdm);
 
 	atomic_long_sub(dm->area->size, &to_fn(ibdm->device)->dm_used);
-	vnic_area_free(dm->area); /* what the program mapped stays with it */
+	vnic_area_free(dm->area); /* after the last mapping of it is gone */
 	kfree(dm);
 	return 0;
 }
 
-/* The kernel checked that offset and length are inside. */
+/* The kernel has checked offset and length. */
 struct ib_mr *vnic_reg_dm_mr(struct ib_pd *pd, struct ib_dm *ibdm, struct ib_dm_mr_attr *attr,
 			     struct uverbs_attr_bundle *attrs)
 {
@@ -105,21 +109,25 @@ struct ib_mr *vnic_reg_dm_mr(struct ib_pd *pd, struct ib_dm *ibdm, struct ib_dm_
 	struct vnic_mr *mr;
 	int err;
 
-	/* The device has no region without a byte, except one that waits for its memory. */
+	/* The device has no empty regions, except those that wait for a fast registration. */
 	if (!attr->length)
 		return vnic_alloc_mr(pd, IB_MR_TYPE_MEM_REG, 1);
 	mr = vnic_mr_alloc(pd->device);
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
 	t.list = vnic_area_list(area, to_vpd(pd)->life, first, end - first);
-	err = PTR_ERR_OR_ZERO(t.list);
-	if (!err)
-		err = vnic_mr_make(pd, mr, attr->access_flags, 0, attr->length, &t);
-	if (err) {
-		vnic_mr_free(mr);
-		return ERR_PTR(err);
+	if (IS_ERR(t.list)) {
+		err = PTR_ERR(t.list);
+		goto err_mr;
 	}
+	err = vnic_mr_make(pd, mr, attr->access_flags, 0, attr->length, &t);
+	if (err)
+		goto err_mr;
 	return &mr->ibmr;
+
+err_mr:
+	vnic_mr_free(mr);
+	return ERR_PTR(err);
 }
 
 static int UVERBS_HANDLER(VNIC_METHOD_DM_QUERY)(struct uverbs_attr_bundle *attrs)
@@ -144,6 +152,18 @@ static int UVERBS_HANDLER(VNIC_METHOD_PD_QUERY)(struct uverbs_attr_bundle *attrs
 		return PTR_ERR(pd);
 	resp.pdn = to_vpd(pd)->pdn;
 	return uverbs_copy_to(attrs, VNIC_ATTR_QUERY_PD_RESP, &resp, sizeof(resp));
+}
+
+/* What the provider has to know of the device. */
+void vnic_tell_limits(struct vnic_fn *fn, struct vnic_ucontext_resp *resp)
+{
+	*resp = (struct vnic_ucontext_resp) {
+		.abi_minor = VNIC_VERSION_MINOR,
+		.max_inline = le16_to_cpu(fn->limits.max_inline),
+		.max_send_sge = le16_to_cpu(fn->limits.max_sge),
+		.max_recv_sge = le16_to_cpu(fn->limits.max_sge),
+		.features = fn->features,
+	};
 }
 
 int vnic_query_ucontext(struct ib_ucontext *uctx, struct uverbs_attr_bundle *attrs)

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* The GID table, and addresses of queue pairs and datagrams. */
 #include <rdma/ib_cache.h>
-#include <rdma/uverbs_ioctl.h>
 
 #include "vnic.h"
 
 #define VNIC_GID_TYPE_IP 0
 
 /*
- * Tells the device that the table of ib_core has an address. The device takes those
- * that the NIC's configuration gives the function, and its link-local one; others want
- * a trusted function. It announces them, and refuses one that another function has.
+ * Tells the device of an address in the table of ib_core. The device takes those that the
+ * NIC's configuration gives the function, and its link-local one; others want a trusted
+ * function. It announces them to other NICs, and refuses one that another function has.
  *
- * The NIC carries no VLAN tags, but ib_core has the addresses of VLAN interfaces in
- * its table too, and calls it an error if the driver does not take one. The device is
- * told nothing of those: vnic_address() refuses what would be sent from them.
+ * The NIC carries no VLAN tags. The addresses of VLAN interfaces are in ib_core's table all
+ * the same, and a driver that refuses one causes an error message. So such an entry is
+ * accepted and the device not told of it: vnic_address() refuses to send from it.
  */
 int vnic_add_gid(const struct ib_gid_attr *attr, void **context)
 {
@@ -31,8 +30,8 @@ int vnic_add_gid(const struct ib_gid_attr *attr, void **context)
 	if (err)
 		return err;
 	if (vlan != VNIC_NO_VLAN) {
-		dev_info_once(&fn->pdev->dev,
-			      "the NIC carries no VLAN tags: no RDMA from addresses of VLAN interfaces\n");
+		ibdev_info_ratelimited(attr->device,
+				       "the NIC carries no VLAN tags: no RDMA from addresses of VLAN interfaces\n");
 		return 0;
 	}
 	memcpy(p.gid, attr->gid.raw, sizeof(p.gid));
@@ -44,12 +43,12 @@ int vnic_add_gid(const struct ib_gid_attr *attr, void **context)
 		fn->gids[attr->index] = (struct vnic_gid){ .entry = p, .used = true };
 	mutex_unlock(&fn->kernel_lock);
 	if (err == -EPERM)
-		dev_warn(&fn->pdev->dev,
-			 "%pI6 is not the function's: RDMA from it wants it in port.addresses, or trust (vnic vf set)\n",
-			 attr->gid.raw);
+		ibdev_warn(attr->device,
+			   "%pI6 is not the function's: RDMA from it wants it in port.addresses, or trust (vnic vf set)\n",
+			   attr->gid.raw);
 	else if (err == -EADDRINUSE)
-		dev_warn(&fn->pdev->dev, "%pI6 is the address of another function of the tenant\n",
-			 attr->gid.raw);
+		ibdev_warn(attr->device, "%pI6 is the address of another function of the tenant\n",
+			   attr->gid.raw);
 	return err;
 }
 
@@ -68,8 +67,8 @@ int vnic_del_gid(const struct ib_gid_attr *attr, void **context)
 	return err;
 }
 
-int vnic_address(struct vnic_fn *fn, const struct rdma_ah_attr *attr,
-		 struct vnic_address *to)
+/* An address vector, as the device reads it. */
+int vnic_address(const struct rdma_ah_attr *attr, struct vnic_address *to)
 {
 	const struct ib_global_route *grh;
 	u16 vlan = VNIC_NO_VLAN;
@@ -95,34 +94,39 @@ int vnic_address(struct vnic_fn *fn, const struct rdma_ah_attr *attr,
 	return 0;
 }
 
-/* The address goes into each work request: the device knows of no handle. */
+/* The address goes into each work request: the device has no object for it. */
 int vnic_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *attr, struct ib_udata *udata)
 {
 	struct vnic_ah *ah = to_vah(ibah);
 	struct vnic_ah_resp resp;
 	int err;
 
-	err = vnic_address(to_fn(ibah->device), attr->ah_attr, &ah->address);
+	BUILD_BUG_ON(sizeof(resp.address) != sizeof(ah->address));
+	err = vnic_address(attr->ah_attr, &ah->address);
 	if (err || !udata)
 		return err;
 	if (udata->outlen < sizeof(resp))
 		return -EINVAL;
-	resp.address = ah->address;
+	memcpy(resp.address, &ah->address, sizeof(resp.address));
 	return ib_copy_to_udata(udata, &resp, sizeof(resp));
+}
+
+/* The address vector of a QP or an AH, as verbs have it. */
+void vnic_query_address(const struct vnic_address *from, struct rdma_ah_attr *attr)
+{
+	memset(attr, 0, sizeof(*attr));
+	attr->type = RDMA_AH_ATTR_TYPE_ROCE;
+	rdma_ah_set_port_num(attr, 1);
+	rdma_ah_set_sl(attr, from->sl);
+	rdma_ah_set_grh(attr, NULL, le32_to_cpu(from->flow_label), from->sgid_index,
+			from->hop_limit, from->traffic_class);
+	rdma_ah_set_dgid_raw(attr, (void *)from->dgid);
+	memcpy(attr->roce.dmac, from->dmac, sizeof(from->dmac));
 }
 
 int vnic_query_ah(struct ib_ah *ibah, struct rdma_ah_attr *attr)
 {
-	const struct vnic_address *to = &to_vah(ibah)->address;
-
-	memset(attr, 0, sizeof(*attr));
-	attr->type = RDMA_AH_ATTR_TYPE_ROCE;
-	rdma_ah_set_port_num(attr, 1);
-	rdma_ah_set_sl(attr, to->sl);
-	rdma_ah_set_grh(attr, NULL, le32_to_cpu(to->flow_label), to->sgid_index, to->hop_limit,
-			to->traffic_class);
-	rdma_ah_set_dgid_raw(attr, (void *)to->dgid);
-	memcpy(attr->roce.dmac, to->dmac, sizeof(to->dmac));
+	vnic_query_address(&to_vah(ibah)->address, attr);
 	return 0;
 }
 
@@ -142,7 +146,7 @@ static int vnic_mcast(struct ib_qp *ibqp, const union ib_gid *gid, u16 op)
 	return vnic_command_in(to_fn(ibqp->device), qp->life, op, &p, sizeof(p), NULL, 0);
 }
 
-/* A group of the function's network; a LID means nothing here. */
+/* A group of the function's network. There are no LIDs. */
 int vnic_attach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 {
 	return vnic_mcast(qp, gid, VNIC_ADMIN_OP_ATTACH_MCAST);

@@ -31,7 +31,7 @@ struct vnic_mr *vnic_mr_alloc(struct ib_device *ibdev)
 	if (!mr)
 		return NULL;
 	mr->memory.release = vnic_mr_release;
-	mr->ibdev = ibdev; /* its memory may be kept for longer than it is registered */
+	mr->ibdev = ibdev; /* held: the memory may be kept after ibdev is unregistered */
 	get_device(&ibdev->dev);
 	return mr;
 }
@@ -42,8 +42,8 @@ void vnic_mr_free(struct vnic_mr *mr)
 }
 
 /*
- * A key for the kernel's own memory: the device takes DMA addresses with it, of
- * queue pairs that the kernel made. There is none for peers.
+ * The key for the kernel's own memory. The device takes it, with DMA addresses, in queue
+ * pairs that the kernel made. There is no remote key.
  */
 struct ib_mr *vnic_get_dma_mr(struct ib_pd *pd, int access)
 {
@@ -59,8 +59,8 @@ struct ib_mr *vnic_get_dma_mr(struct ib_pd *pd, int access)
 }
 
 /*
- * The device takes any offset in the first page, so that the largest pages are
- * found by how the memory lies on the bus, whatever the region's own addresses.
+ * The device takes any offset in the first page. So the largest page size follows from the
+ * DMA addresses alone, whatever the region's own addresses are.
  */
 static int vnic_translate(struct vnic_mr *mr, u32 life, struct vnic_translation *t)
 {
@@ -88,11 +88,11 @@ static int vnic_translate(struct vnic_mr *mr, u32 life, struct vnic_translation 
 
 static int vnic_check_access(int access)
 {
-	/* IB_ACCESS_OPTIONAL holds what may be ignored: relaxed ordering. */
+	/* Flags of IB_ACCESS_OPTIONAL, such as relaxed ordering, may be ignored. */
 	return access & ~(VNIC_ACCESS | IB_ACCESS_OPTIONAL) ? -EOPNOTSUPP : 0;
 }
 
-/* Registers memory with the device; the page list is not needed after that. */
+/* Registers memory with the device, and frees the page list. */
 int vnic_mr_make(struct ib_pd *pd, struct vnic_mr *mr, int access, u64 iova, u64 length,
 		 struct vnic_translation *t)
 {
@@ -138,13 +138,15 @@ static struct vnic_mr *vnic_mr_pin(struct ib_device *ibdev, u64 start, u64 lengt
 	return mr;
 }
 
-struct ib_mr *vnic_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
-			       int access, struct ib_udata *udata)
+struct ib_mr *vnic_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access,
+			       struct ib_dmah *dmah, struct ib_udata *udata)
 {
 	struct vnic_translation t;
 	struct vnic_mr *mr;
 	int err;
 
+	if (dmah)
+		return ERR_PTR(-EOPNOTSUPP);
 	err = vnic_check_access(access);
 	if (err)
 		return ERR_PTR(err);
@@ -152,30 +154,33 @@ struct ib_mr *vnic_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova
 	if (IS_ERR(mr))
 		return ERR_CAST(mr);
 	err = vnic_translate(mr, to_vpd(pd)->life, &t);
-	if (!err)
-		err = vnic_mr_make(pd, mr, access, iova, length, &t);
-	if (err) {
-		vnic_mr_free(mr);
-		return ERR_PTR(err);
-	}
+	if (err)
+		goto err_mr;
+	err = vnic_mr_make(pd, mr, access, iova, length, &t);
+	if (err)
+		goto err_mr;
 	return &mr->ibmr;
+
+err_mr:
+	vnic_mr_free(mr);
+	return ERR_PTR(err);
 }
 
-/* Changes a region; after an error it is as it was. */
+/* Changes a region. After an error it is unchanged. */
 struct ib_mr *vnic_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 length, u64 iova,
 				 int access, struct ib_pd *pd, struct ib_udata *udata)
 {
 	struct vnic_fn *fn = to_fn(ibmr->device);
 	struct vnic_mr *mr = to_vmr(ibmr);
 	struct vnic_translation t;
-	struct vnic_mr *other = NULL; /* has the memory that is not the region's */
+	struct vnic_mr *other = NULL; /* for the new memory, and then for the old */
 	struct vnic_reg_mr_result r;
 	struct vnic_rereg_mr p = { .lkey = cpu_to_le32(ibmr->lkey) };
 	int err;
 
 	if (!mr->umem || flags & ~IB_MR_REREG_SUPPORTED)
 		return ERR_PTR(-EOPNOTSUPP);
-	/* Pages were pinned for what the region was allowed to do before. */
+	/* The pages were pinned for the access of before. */
 	if (flags & IB_MR_REREG_ACCESS && !(flags & IB_MR_REREG_TRANS) &&
 	    ib_access_writable(access) && !mr->umem->writable)
 		return ERR_PTR(-EOPNOTSUPP);
@@ -193,7 +198,7 @@ struct ib_mr *vnic_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 l
 			return ERR_CAST(other);
 		err = vnic_translate(other, mr->life, &t);
 		if (err)
-			goto out;
+			goto out_other;
 		p.iova = cpu_to_le64(access & IB_ZERO_BASED ? 0 : iova);
 		p.length = cpu_to_le64(length);
 		p.pages = cpu_to_le64(t.list->root);
@@ -205,7 +210,7 @@ struct ib_mr *vnic_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 l
 	if (other)
 		vnic_page_list_free(t.list);
 	if (err)
-		goto out;
+		goto out_other;
 	ibmr->lkey = le32_to_cpu(r.lkey);
 	ibmr->rkey = le32_to_cpu(r.rkey);
 	if (other) {
@@ -213,7 +218,7 @@ struct ib_mr *vnic_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 l
 		ibmr->length = length;
 		ibmr->iova = iova;
 	}
-out:
+out_other:
 	if (other)
 		vnic_mr_free(other);
 	return err ? ERR_PTR(err) : NULL;
@@ -258,17 +263,18 @@ struct ib_mr *vnic_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_
 	mr->list = dma_alloc_coherent(&fn->pdev->dev, PAGE_SIZE, &mr->list_dma, GFP_KERNEL);
 	if (!mr->list) {
 		err = -ENOMEM;
-		goto free;
+		goto err_mr;
 	}
 	mr->life = to_vpd(pd)->life;
 	err = vnic_command_in(fn, mr->life, VNIC_ADMIN_OP_ALLOC_MR, &p, sizeof(p), &r, sizeof(r));
 	if (err)
-		goto free;
-	mr->memory.life = mr->life; /* work requests name the list */
+		goto err_mr;
+	mr->memory.life = mr->life; /* work requests have the address of the list */
 	mr->ibmr.lkey = le32_to_cpu(r.lkey);
 	mr->ibmr.rkey = le32_to_cpu(r.rkey);
 	return &mr->ibmr;
-free:
+
+err_mr:
 	vnic_mr_free(mr);
 	return ERR_PTR(err);
 }
@@ -310,7 +316,7 @@ int vnic_alloc_mw(struct ib_mw *mw, struct ib_udata *udata)
 int vnic_dealloc_mw(struct ib_mw *mw)
 {
 	struct vnic_dealloc_mw p = { .rkey = cpu_to_le32(mw->rkey) };
+	struct vnic_mw *vmw = container_of(mw, struct vnic_mw, ibmw);
 
-	return vnic_destroy(to_fn(mw->device), container_of(mw, struct vnic_mw, ibmw)->life,
-			    VNIC_ADMIN_OP_DEALLOC_MW, &p, sizeof(p));
+	return vnic_destroy(to_fn(mw->device), vmw->life, VNIC_ADMIN_OP_DEALLOC_MW, &p, sizeof(p));
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The Ethernet interface of a function, beside which its ib_device is.
+ * The Ethernet interface of a function, and the ib_device that belongs to it.
  *
- * It is the one whose permanent MAC address is the function's, in whatever network
- * namespace it is. Once found it stays the function's: another name, MAC address or
- * namespace, a bond or a bridge above it change nothing. The two part when the
- * interface is unregistered, or when the NIC gives the function another MAC address.
+ * The interface is the one whose permanent MAC address is the function's, in whatever
+ * network namespace it is. It remains that one whatever its name, MAC address or namespace
+ * become, and whatever is above it. The ib_device is unregistered when the interface is, or
+ * when the NIC gives the function another MAC address.
  */
 #include <linux/etherdevice.h>
 #include <linux/if_arp.h>
@@ -16,15 +16,15 @@
 
 #include "vnic.h"
 
-/* An interface that goes; one that is moved between namespaces stays registered. */
+/* Whether an interface is registered; it is while it is moved between namespaces. */
 static bool vnic_netdev_there(const struct net_device *dev)
 {
 	return READ_ONCE(dev->reg_state) == NETREG_REGISTERED;
 }
 
 /*
- * An interface without a permanent address counts by its current one. One without a
- * parent is no device's: a bridge, a bond and a VLAN have addresses of others.
+ * The current address counts for an interface that has no permanent one. Interfaces without
+ * a parent device are left out: bridges, bonds and VLANs have the addresses of others.
  */
 static bool vnic_netdev_fits(const struct vnic_fn *fn, const struct net_device *dev)
 {
@@ -73,7 +73,7 @@ void vnic_netdev_part(struct vnic_fn *fn, const char *why)
 
 	if (!ib)
 		return;
-	dev_info(&fn->pdev->dev, "RDMA device %s goes: %s\n", dev_name(&ib->ibdev.dev), why);
+	ibdev_info(&ib->ibdev, "RDMA device %s goes: %s\n", dev_name(&ib->ibdev.dev), why);
 	vnic_set_ib(fn, NULL);
 	vnic_ib_unregister(ib);
 	WRITE_ONCE(fn->netdev, NULL); /* the ib_device held it */
@@ -99,15 +99,15 @@ static void vnic_netdev_join(struct vnic_fn *fn)
 		WRITE_ONCE(fn->netdev, NULL);
 	} else {
 		vnic_set_ib(fn, ib);
-		dev_info(&fn->pdev->dev, "RDMA device %s comes, beside %s\n",
-			 dev_name(&ib->ibdev.dev), netdev_name(dev));
+		ibdev_info(&ib->ibdev, "RDMA device %s comes, beside %s\n",
+			   dev_name(&ib->ibdev.dev), netdev_name(dev));
 	}
 	dev_put(dev);
 }
 
 /*
- * Lets go of an interface that is being unregistered, which waits for that, also while
- * the NIC does not answer.
+ * Releases an interface that is being unregistered. The kernel waits for that, so it does
+ * not depend on the NIC.
  */
 void vnic_netdev_gone(struct vnic_fn *fn)
 {
@@ -115,7 +115,7 @@ void vnic_netdev_gone(struct vnic_fn *fn)
 		vnic_netdev_part(fn, "its interface was removed");
 }
 
-/* Makes the ib_device of a function that is up, where there is an interface for it. */
+/* Registers the ib_device of a function that is up, if its interface is there. */
 void vnic_netdev_follow(struct vnic_fn *fn)
 {
 	if (fn->ib && !ether_addr_equal(fn->netdev_mac, fn->mac))
@@ -124,7 +124,7 @@ void vnic_netdev_follow(struct vnic_fn *fn)
 		vnic_netdev_join(fn);
 }
 
-/* What happens to interfaces, in all network namespaces. */
+/* Events of interfaces, in all network namespaces. */
 int vnic_netdev_event(struct notifier_block *nb, unsigned long event, void *ptr)
 {
 	struct vnic_fn *fn = container_of(nb, struct vnic_fn, netdev_nb);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * vnic: RDMA over Falcon for guests. The PCI device is the function itself (by
- * vfio-user), or QEMU's ivshmem-doorbell with the function's window. BAR 2 says
- * by its magic whether a vnic is behind it.
+ * vnic: RDMA over Falcon for guests. The PCI device is the function itself (by vfio-user).
+ *
+ * Where QEMU has no vfio-user, the function's window is the shared memory of QEMU's
+ * ivshmem-doorbell device. That id is everybody's, so it is none of the driver's: it is told
+ * of it by new_id or driver_override of sysfs, and then takes a device only if its shared
+ * memory begins as a window does.
  */
 #include <linux/iommu.h>
 #include <linux/module.h>
@@ -12,13 +15,14 @@
 #include "vnic.h"
 
 #define VNIC_PCI_VENDOR		0x1af4
-#define VNIC_PCI_IVSHMEM	0x1110 /* QEMU's: it carries a window, and reaches no memory */
-#define VNIC_PCI_FUNCTION	0x10f0 /* unless the host is told other ids (docs/attach.md) */
+#define VNIC_PCI_FUNCTION	0x10f0 /* unless the host is configured with other ids */
+#define VNIC_PCI_IVSHMEM	0x1110
 
 static void vnic_init(struct vnic_fn *fn)
 {
 	unsigned int i;
 
+	fn->handlers = &vnic_handlers;
 	spin_lock_init(&fn->bells.lock);
 	mutex_init(&fn->lock);
 	spin_lock_init(&fn->ib_lock);
@@ -27,10 +31,8 @@ static void vnic_init(struct vnic_fn *fn)
 	init_completion(&fn->control.replied);
 	spin_lock_init(&fn->admin.lock);
 	sema_init(&fn->admin.room, VNIC_MAX_ADMIN_ENTRIES);
-	for (i = 0; i < ARRAY_SIZE(fn->admin.commands); i++) {
+	for (i = 0; i < ARRAY_SIZE(fn->admin.commands); i++)
 		init_completion(&fn->admin.commands[i].done);
-		fn->admin.commands[i].result_len = SIZE_MAX;
-	}
 	xa_init_flags(&fn->qps, XA_FLAGS_LOCK_IRQ);
 	xa_init_flags(&fn->cqs, XA_FLAGS_LOCK_IRQ);
 	xa_init_flags(&fn->srqs, XA_FLAGS_LOCK_IRQ);
@@ -49,8 +51,8 @@ static void vnic_init(struct vnic_fn *fn)
 	fn->lost = true; /* until a session is open */
 }
 
-/* Behind an ivshmem device the NIC takes guest-physical addresses. */
-static bool vnic_beside_iommu(struct pci_dev *pdev)
+/* The NIC cannot know what an IOMMU does to the addresses of an ivshmem device. */
+static bool vnic_behind_iommu(struct pci_dev *pdev)
 {
 	bool carrier = pdev->vendor == VNIC_PCI_VENDOR && pdev->device == VNIC_PCI_IVSHMEM;
 	struct iommu_domain *domain = iommu_get_domain_for_dev(&pdev->dev);
@@ -64,7 +66,7 @@ static int vnic_interrupts(struct vnic_fn *fn)
 	int got, err, i;
 
 	/*
-	 * Of MSI a kernel without interrupt remapping gives one. Completion queues
+	 * A kernel without interrupt remapping gives one vector of MSI. Completion queues
 	 * then have no event queue, and their events come as control messages.
 	 */
 	got = pci_alloc_irq_vectors(pdev, 1, 1 + fn->num_event_queues,
@@ -78,19 +80,20 @@ static int vnic_interrupts(struct vnic_fn *fn)
 	err = request_threaded_irq(pci_irq_vector(pdev, 0), vnic_control_irq,
 				   vnic_control_messages, IRQF_ONESHOT, "vnic-control", fn);
 	if (err)
-		goto vectors;
+		goto err_vectors;
 	for (i = 0; i < fn->num_event_queues; i++) {
 		err = request_irq(pci_irq_vector(pdev, 1 + i), vnic_events, 0, "vnic-events",
 				  &fn->event_queues[i]);
 		if (err)
-			goto irqs;
+			goto err_irqs;
 	}
 	return 0;
-irqs:
+
+err_irqs:
 	while (--i >= 0)
 		free_irq(pci_irq_vector(pdev, 1 + i), &fn->event_queues[i]);
 	free_irq(pci_irq_vector(pdev, 0), fn);
-vectors:
+err_vectors:
 	pci_free_irq_vectors(pdev);
 	return err;
 }
@@ -105,47 +108,45 @@ static void vnic_free_interrupts(struct vnic_fn *fn)
 	pci_free_irq_vectors(fn->pdev);
 }
 
-static void vnic_destroy_workqueues(struct vnic_fn *fn)
-{
-	if (fn->wq)
-		destroy_workqueue(fn->wq);
-	if (fn->loss_wq)
-		destroy_workqueue(fn->loss_wq);
-}
-
 static int vnic_start(struct vnic_fn *fn)
 {
+	struct device *dev = &fn->pdev->dev;
 	int err;
 
-	err = dma_set_mask_and_coherent(&fn->pdev->dev, DMA_BIT_MASK(64));
+	err = dma_set_mask_and_coherent(dev, DMA_BIT_MASK(64));
 	if (err)
 		return err;
-	/* Page lists say where memory is: a segment may be as long as it likes. */
-	dma_set_max_seg_size(&fn->pdev->dev, UINT_MAX);
-	if (vnic_beside_iommu(fn->pdev)) {
-		dev_err(&fn->pdev->dev,
-			"an IOMMU translates this device's addresses, the NIC takes physical ones: boot with iommu=pt\n");
+	/* The device reads page lists: a segment may have any length. */
+	dma_set_max_seg_size(dev, UINT_MAX);
+	if (vnic_behind_iommu(fn->pdev)) {
+		dev_err(dev, "an IOMMU translates this device's addresses, the NIC takes physical ones: boot with iommu=pt\n");
 		return -EOPNOTSUPP;
 	}
 	fn->wq = alloc_ordered_workqueue("vnic", WQ_MEM_RECLAIM);
-	fn->loss_wq = alloc_workqueue("vnic-loss", WQ_MEM_RECLAIM, 0);
-	err = -ENOMEM;
-	if (!fn->wq || !fn->loss_wq)
-		goto wq;
+	if (!fn->wq)
+		return -ENOMEM;
+	fn->loss_wq = alloc_workqueue("vnic-loss", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
+	if (!fn->loss_wq) {
+		err = -ENOMEM;
+		goto err_wq;
+	}
 	pci_set_master(fn->pdev);
 	err = vnic_interrupts(fn);
 	if (err)
-		goto wq;
+		goto err_loss_wq;
 	fn->netdev_nb.notifier_call = vnic_netdev_event;
 	err = register_netdevice_notifier(&fn->netdev_nb);
 	if (err)
-		goto irqs;
+		goto err_irqs;
 	vnic_fn_kick(fn);
 	return 0;
-irqs:
+
+err_irqs:
 	vnic_free_interrupts(fn);
-wq:
-	vnic_destroy_workqueues(fn);
+err_loss_wq:
+	destroy_workqueue(fn->loss_wq);
+err_wq:
+	destroy_workqueue(fn->wq);
 	return err;
 }
 
@@ -157,40 +158,50 @@ static int vnic_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	err = pci_enable_device(pdev);
 	if (err)
 		return err;
+	if (!vnic_window_is_ours(pdev)) {
+		err = -ENODEV;
+		goto err_disable;
+	}
 	err = pci_request_regions(pdev, "vnic");
 	if (err)
-		goto disable;
+		goto err_disable;
 	fn = kvzalloc(sizeof(*fn), GFP_KERNEL);
 	if (!fn) {
 		err = -ENOMEM;
-		goto regions;
+		goto err_regions;
 	}
 	fn->pdev = pdev;
-	fn->window_len = pci_resource_len(pdev, 2);
-	fn->bar0 = pci_iomap(pdev, 0, 0);
-	/* Memory of the host, not registers. */
-	fn->window = memremap(pci_resource_start(pdev, 2), fn->window_len, MEMREMAP_WB);
-	if (!fn->bar0 || !fn->window) {
-		err = -ENOMEM;
-		goto unmap;
-	}
 	vnic_init(fn);
+	fn->bar0 = pci_iomap(pdev, 0, 0);
+	if (!fn->bar0) {
+		err = -ENOMEM;
+		goto err_fn;
+	}
+	/* The window is memory of the host, and not registers. */
+	fn->window_len = pci_resource_len(pdev, 2);
+	fn->window = memremap(pci_resource_start(pdev, 2), fn->window_len, MEMREMAP_WB);
+	if (!fn->window) {
+		err = -ENOMEM;
+		goto err_bar0;
+	}
 	err = vnic_window_open(fn);
-	if (!err)
-		err = vnic_start(fn);
 	if (err)
-		goto unmap;
+		goto err_window;
 	pci_set_drvdata(pdev, fn);
+	err = vnic_start(fn);
+	if (err)
+		goto err_window;
 	return 0;
-unmap:
-	if (fn->window)
-		memunmap(fn->window);
-	if (fn->bar0)
-		pci_iounmap(pdev, fn->bar0);
+
+err_window:
+	memunmap(fn->window);
+err_bar0:
+	pci_iounmap(pdev, fn->bar0);
+err_fn:
 	kvfree(fn);
-regions:
+err_regions:
 	pci_release_regions(pdev);
-disable:
+err_disable:
 	pci_disable_device(pdev);
 	return err;
 }
@@ -206,7 +217,8 @@ static void vnic_remove(struct pci_dev *pdev)
 	vnic_fn_down(fn, "the driver leaves the function");
 	mutex_unlock(&fn->lock);
 	vnic_free_interrupts(fn);
-	vnic_destroy_workqueues(fn);
+	destroy_workqueue(fn->wq);
+	destroy_workqueue(fn->loss_wq);
 	vnic_leak(fn);
 	xa_destroy(&fn->qps);
 	xa_destroy(&fn->cqs);
@@ -218,7 +230,7 @@ static void vnic_remove(struct pci_dev *pdev)
 	pci_disable_device(pdev);
 }
 
-/* The machine goes down: the device is to touch no memory any more. */
+/* The machine is halted or restarted: the device must not write to memory after that. */
 static void vnic_shutdown(struct pci_dev *pdev)
 {
 	struct vnic_fn *fn = pci_get_drvdata(pdev);
@@ -228,7 +240,7 @@ static void vnic_shutdown(struct pci_dev *pdev)
 	vnic_fn_leave(fn);
 }
 
-/* A function level reset, of sysfs for one: the session ends before it (DRV-1104). */
+/* A function level reset, by sysfs for one. The session ends before it (DRV-1104). */
 static void vnic_reset_prepare(struct pci_dev *pdev)
 {
 	struct vnic_fn *fn = pci_get_drvdata(pdev);
@@ -240,7 +252,7 @@ static void vnic_reset_prepare(struct pci_dev *pdev)
 	mutex_unlock(&fn->lock);
 }
 
-/* The function begins anew, with another session. */
+/* After the reset another session begins. */
 static void vnic_reset_done(struct pci_dev *pdev)
 {
 	struct vnic_fn *fn = pci_get_drvdata(pdev);
@@ -255,7 +267,6 @@ static const struct pci_error_handlers vnic_err_handlers = {
 };
 
 static const struct pci_device_id vnic_ids[] = {
-	{ PCI_DEVICE(VNIC_PCI_VENDOR, VNIC_PCI_IVSHMEM) },
 	{ PCI_DEVICE(VNIC_PCI_VENDOR, VNIC_PCI_FUNCTION) },
 	{ }
 };

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Posting of the kernel's own work. For programs, a post of nothing is the
- * doorbell: the device sleeps, and only the kernel may wake it.
+ * Posting of the kernel's work requests, and doorbells. A program posts in its mapped queue,
+ * and calls the kernel with an empty list to ring the doorbell of a device that sleeps.
  */
 #include <linux/log2.h>
 #include <rdma/ib_verbs.h>
 
 #include "vnic.h"
 
-#define VNIC_BELLS_KEPT	64 /* records of the bell ring, for the kernel */
+#define VNIC_BELLS_KEPT	64 /* records of the bell ring that programs leave to the kernel */
 
 static void *vnic_entry(const struct vnic_queue *q, u32 index)
 {
@@ -21,14 +21,14 @@ static bool vnic_full(const struct vnic_queue *q)
 	const struct vnic_queue_header *h = q->area->buf;
 
 	if (q->wrids) {
-		/* The place of a completed one, after it was read. */
+		/* The id of a completed one was read before its place is used again. */
 		return q->producer - smp_load_acquire(&q->completed) >= q->entries;
 	}
-	/* The consumer before the slots that it gives back (DEV-606). */
-	return q->producer - le32_to_cpu(smp_load_acquire(&h->consumer)) >= q->entries;
+	/* The consumer before the slots that it makes free (DEV-606). */
+	return q->producer - le32_to_cpu(virt_load_acquire(&h->consumer)) >= q->entries;
 }
 
-/* Shows entries to the device, and wakes it if it sleeps (DRV-603, DRV-604). */
+/* Publishes entries, and rings the doorbell if the device sleeps (DRV-603, DRV-604). */
 static void vnic_submit(struct vnic_fn *fn, struct vnic_queue *q, u32 old, u8 kind, u32 number)
 {
 	struct vnic_queue_header *h = q->area->buf;
@@ -37,15 +37,19 @@ static void vnic_submit(struct vnic_fn *fn, struct vnic_queue *q, u32 old, u8 ki
 	if (q->producer == old || q->life != READ_ONCE(fn->life))
 		return;
 	/* The entries before the producer that covers them (DRV-603). */
-	smp_store_release(&h->producer, cpu_to_le32(q->producer));
-	/* The producer before the look at the event index (DRV-604). */
-	smp_mb();
+	dma_wmb();
+	WRITE_ONCE(h->producer, cpu_to_le32(q->producer));
+	/* The producer before the event index is read (DRV-604). */
+	virt_mb();
 	event = le32_to_cpu(READ_ONCE(h->event_index));
 	if (q->producer - event - 1 < q->producer - old)
 		vnic_ring(fn, kind, number, q->producer);
 }
 
-/* The doorbell of a queue as it is. What a program says of its own is its own affair. */
+/*
+ * Rings the doorbell of a queue with the producer in its header. If a program has written
+ * nonsense there, the device checks it.
+ */
 static void vnic_bell_of(struct vnic_fn *fn, const struct vnic_queue *q, u8 kind, u32 number)
 {
 	const struct vnic_queue_header *h;
@@ -56,7 +60,7 @@ static void vnic_bell_of(struct vnic_fn *fn, const struct vnic_queue *q, u8 kind
 	vnic_ring(fn, kind, number, le32_to_cpu(READ_ONCE(h->producer)));
 }
 
-/* A program that rings faster than the device takes it waits, and leaves room for others. */
+/* A program that rings faster than the device reads waits here, and leaves room for others. */
 static void vnic_user_bell(struct vnic_fn *fn, const struct vnic_queue *q, u8 kind, u32 number)
 {
 	if (q->area && vnic_bells_room(fn, VNIC_BELLS_KEPT))
@@ -74,28 +78,32 @@ static void vnic_ring_again(struct vnic_fn *fn, struct vnic_queue *q, u8 kind, u
 	spin_unlock_irqrestore(&q->lock, flags);
 }
 
-/* The bell ring was full. Which doorbells were left out nobody knows: all are sent. */
+/*
+ * The bell ring was full when doorbells were to be sent. Which ones is not recorded, so all
+ * queues get one.
+ */
 void vnic_bells_work(struct work_struct *work)
 {
 	struct vnic_fn *fn = container_of(work, struct vnic_fn, bells.again);
+	struct vnic_hold *hold;
 	struct vnic_srq *srq;
 	struct vnic_qp *qp;
 	unsigned long i;
 
 	if (vnic_bells_room(fn, 0))
 		vnic_admin_ring(fn);
-	for (i = 0; (qp = vnic_find_from(&fn->qps, &i, U32_MAX, offsetof(struct vnic_qp, hold)));
-	     i++) {
-		if (READ_ONCE(qp->state) != IB_QPS_RESET) { /* else its queues may be under way */
+	for (i = 0; (hold = vnic_find_from(&fn->qps, &i, U32_MAX)); i++) {
+		qp = container_of(hold, struct vnic_qp, hold);
+		if (READ_ONCE(qp->state) != IB_QPS_RESET) { /* else its queues may change */
 			vnic_ring_again(fn, &qp->sq, VNIC_DOORBELL_SQ, qp->qpn);
 			vnic_ring_again(fn, &qp->rq, VNIC_DOORBELL_RQ, qp->qpn);
 		}
-		vnic_release(&qp->hold);
+		vnic_release(hold);
 	}
-	for (i = 0; (srq = vnic_find_from(&fn->srqs, &i, U32_MAX, offsetof(struct vnic_srq, hold)));
-	     i++) {
+	for (i = 0; (hold = vnic_find_from(&fn->srqs, &i, U32_MAX)); i++) {
+		srq = container_of(hold, struct vnic_srq, hold);
 		vnic_ring_again(fn, &srq->q, VNIC_DOORBELL_SRQ, srq->srqn);
-		vnic_release(&srq->hold);
+		vnic_release(hold);
 	}
 }
 
@@ -124,7 +132,7 @@ static int vnic_fill_datagram(struct vnic_datagram_wqe *w, const struct ib_send_
 
 	if (wr->opcode != IB_WR_SEND && wr->opcode != IB_WR_SEND_WITH_IMM)
 		return -EINVAL;
-	vnic_put_address(w, &to_vah(ud->ah)->address);
+	w->address = to_vah(ud->ah)->address;
 	w->remote_qpn = cpu_to_le32(ud->remote_qpn);
 	w->remote_qkey = cpu_to_le32(ud->remote_qkey);
 	if (wr->opcode == IB_WR_SEND_WITH_IMM)
@@ -239,7 +247,7 @@ int vnic_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr, const struct
 	u32 old;
 
 	*bad = wr;
-	if (ibqp->uobject) {
+	if (!rdma_is_kernel_res(&ibqp->res)) {
 		if (wr)
 			return -EINVAL;
 		vnic_user_bell(fn, &qp->sq, VNIC_DOORBELL_SQ, qp->qpn);
@@ -300,7 +308,7 @@ int vnic_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr, const struct
 	int err;
 
 	*bad = wr;
-	if (ibqp->uobject) {
+	if (!rdma_is_kernel_res(&ibqp->res)) {
 		if (wr)
 			return -EINVAL;
 		vnic_user_bell(fn, &qp->rq, VNIC_DOORBELL_RQ, qp->qpn);
@@ -309,7 +317,7 @@ int vnic_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr, const struct
 	if (!qp->rq.area)
 		return -EINVAL;
 	err = vnic_post_receives(fn, &qp->rq, VNIC_DOORBELL_RQ, qp->qpn, wr, bad);
-	/* The producer before the look at lost, as a loss does it the other way around. */
+	/* The producer before lost is read: vnic_lose_qp() sets lost, and then reads it. */
 	smp_mb();
 	if (READ_ONCE(qp->lost))
 		queue_work(fn->loss_wq, &fn->flush);
@@ -323,7 +331,7 @@ int vnic_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,
 	struct vnic_srq *srq = to_vsrq(ibsrq);
 
 	*bad = wr;
-	if (ibsrq->uobject) {
+	if (!rdma_is_kernel_res(&ibsrq->res)) {
 		if (wr)
 			return -EINVAL;
 		vnic_user_bell(fn, &srq->q, VNIC_DOORBELL_SRQ, srq->srqn);

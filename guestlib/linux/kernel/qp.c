@@ -1,56 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Queue pairs: making, states, queries. */
-#include <linux/log2.h>
-#include <rdma/uverbs_ioctl.h>
-
 #include "vnic.h"
 
 #define VNIC_LEAST_SEND		128	/* a masked atomic: header, masks, one SGE */
-#define VNIC_LEAST_RECV		32
-#define VNIC_LARGEST_ENTRY	4096
-
-struct vnic_area *vnic_queue_area(struct vnic_fn *fn, const struct vnic_queue *q)
-{
-	return vnic_area_alloc(fn, VNIC_QUEUE_HEADER_SIZE + ((size_t)q->entries << q->stride_log2));
-}
-
-/* The kernel's queue pairs keep what they post until it is complete. */
-static int vnic_queue_keep(struct vnic_queue *q)
-{
-	q->wrids = kvcalloc(q->entries, sizeof(*q->wrids), GFP_KERNEL);
-	return q->wrids ? 0 : -ENOMEM;
-}
-
-/* Makes a queue of at least so many entries of at least so many bytes. */
-int vnic_queue_make(struct vnic_fn *fn, struct vnic_queue *q, u32 entries, size_t entry,
-		    struct ib_ucontext *uctx)
-{
-	int err;
-
-	if (entries > le32_to_cpu(fn->limits.max_qp_entries) || entry > VNIC_LARGEST_ENTRY)
-		return -EINVAL;
-	q->entries = roundup_pow_of_two(max(entries, 2U));
-	q->log2 = ilog2(q->entries);
-	q->stride_log2 = order_base_2(entry);
-	spin_lock_init(&q->lock);
-	q->area = vnic_queue_area(fn, q);
-	if (!q->area)
-		return -ENOMEM;
-	if (!uctx)
-		return 0;
-	err = vnic_area_offer(q->area, uctx);
-	if (err)
-		vnic_queue_free(q);
-	return err;
-}
-
-void vnic_queue_free(struct vnic_queue *q)
-{
-	vnic_area_free(q->area);
-	kvfree(q->wrids);
-	q->area = NULL;
-	q->wrids = NULL;
-}
 
 static int vnic_make_sq(struct vnic_fn *fn, struct vnic_qp *qp, struct ib_qp_cap *cap,
 			struct ib_ucontext *uctx)
@@ -67,7 +19,7 @@ static int vnic_make_sq(struct vnic_fn *fn, struct vnic_qp *qp, struct ib_qp_cap
 	err = vnic_queue_make(fn, &qp->sq, cap->max_send_wr, entry, uctx);
 	if (err)
 		return err;
-	/* What the entries hold anyway is the user's. */
+	/* The entries may hold more than was asked for. */
 	entry = (1U << qp->sq.stride_log2) - VNIC_SEND_WQE_HEADER;
 	qp->sq.max_sge = min_t(u32, entry / sizeof(struct vnic_sge),
 			       le16_to_cpu(fn->limits.max_sge));
@@ -81,18 +33,10 @@ static int vnic_make_sq(struct vnic_fn *fn, struct vnic_qp *qp, struct ib_qp_cap
 static int vnic_make_rq(struct vnic_fn *fn, struct vnic_qp *qp, struct ib_qp_cap *cap,
 			struct ib_ucontext *uctx)
 {
-	size_t entry = VNIC_RECV_WQE_HEADER + cap->max_recv_sge * sizeof(struct vnic_sge);
-	int err;
+	int err = vnic_queue_make_recv(fn, &qp->rq, cap->max_recv_wr, cap->max_recv_sge, uctx);
 
-	if (cap->max_recv_sge > le16_to_cpu(fn->limits.max_sge))
-		return -EINVAL;
-	err = vnic_queue_make(fn, &qp->rq, cap->max_recv_wr,
-			      max_t(size_t, entry, VNIC_LEAST_RECV), uctx);
 	if (err)
 		return err;
-	entry = (1U << qp->rq.stride_log2) - VNIC_RECV_WQE_HEADER;
-	qp->rq.max_sge = min_t(u32, entry / sizeof(struct vnic_sge),
-			       le16_to_cpu(fn->limits.max_sge));
 	cap->max_recv_wr = qp->rq.entries;
 	cap->max_recv_sge = qp->rq.max_sge;
 	return 0;
@@ -125,6 +69,10 @@ int vnic_qp_make(struct vnic_fn *fn, struct vnic_qp *qp, const struct ib_qp_init
 		p.pdn = cpu_to_le32(to_vpd(qp->ibqp.pd)->pdn);
 	if (err)
 		return err;
+	if (attr->srq)
+		p.srqn = cpu_to_le32(to_vsrq(attr->srq)->srqn);
+	if (attr->srq || rq_area)
+		p.recv_cq = cpu_to_le32(to_vcq(attr->recv_cq)->cqn);
 	if (sq_area) {
 		p.send_cq = cpu_to_le32(to_vcq(attr->send_cq)->cqn);
 		p.sq_log2_entries = qp->sq.log2;
@@ -137,10 +85,6 @@ int vnic_qp_make(struct vnic_fn *fn, struct vnic_qp *qp, const struct ib_qp_init
 		p.sq_levels = sq->levels;
 		p.sq_pages = cpu_to_le64(sq->root);
 	}
-	if (attr->srq)
-		p.srqn = cpu_to_le32(to_vsrq(attr->srq)->srqn);
-	if (attr->srq || rq_area)
-		p.recv_cq = cpu_to_le32(to_vcq(attr->recv_cq)->cqn);
 	if (rq_area) {
 		p.rq_log2_entries = qp->rq.log2;
 		p.rq_log2_stride = qp->rq.stride_log2;
@@ -148,7 +92,7 @@ int vnic_qp_make(struct vnic_fn *fn, struct vnic_qp *qp, const struct ib_qp_init
 		rq = vnic_area_list(rq_area, qp->life, 0, rq_area->num_pages);
 		if (IS_ERR(rq)) {
 			err = PTR_ERR(rq);
-			goto out;
+			goto out_sq;
 		}
 		p.rq_levels = rq->levels;
 		p.rq_pages = cpu_to_le64(rq->root);
@@ -158,7 +102,7 @@ int vnic_qp_make(struct vnic_fn *fn, struct vnic_qp *qp, const struct ib_qp_init
 		qp->qpn = le32_to_cpu(r.qpn);
 	if (rq)
 		vnic_page_list_free(rq);
-out:
+out_sq:
 	if (sq)
 		vnic_page_list_free(sq);
 	return err;
@@ -193,44 +137,79 @@ static int vnic_qp_forget(struct vnic_qp *qp)
 			    sizeof(p));
 }
 
-static bool vnic_qp_type_known(const struct ib_qp_init_attr *attr)
+static bool vnic_qp_type_known(enum ib_qp_type type, bool user)
 {
-	switch (attr->qp_type) {
+	switch (type) {
 	case IB_QPT_GSI:
 	case IB_QPT_RC:
 	case IB_QPT_UC:
 	case IB_QPT_UD:
+		return true;
 	case IB_QPT_XRC_INI:
 	case IB_QPT_XRC_TGT:
-		return !attr->create_flags && !attr->rwq_ind_tbl;
+		return user;
 	default:
 		return false;
 	}
 }
 
-/* Makes the device know a queue pair; the kernel's one joins the lists. */
-static int vnic_qp_enter(struct vnic_fn *fn, struct vnic_qp *qp,
-			 const struct ib_qp_init_attr *attr, struct ib_udata *udata)
+static int vnic_qp_make_queues(struct vnic_fn *fn, struct vnic_qp *qp,
+			       struct ib_qp_init_attr *attr, struct ib_ucontext *uctx)
 {
 	int err;
 
-	qp->life = vnic_life(fn, udata);
-	qp->sq.life = qp->life;
-	qp->rq.life = qp->life;
-	err = vnic_qp_make(fn, qp, attr, qp->sq.area, qp->rq.area, udata);
+	if (vnic_has_sq(attr->qp_type)) {
+		err = vnic_make_sq(fn, qp, &attr->cap, uctx);
+		if (err)
+			return err;
+	}
+	if (vnic_has_rq(attr)) {
+		err = vnic_make_rq(fn, qp, &attr->cap, uctx);
+		if (err)
+			return err;
+	}
+	if (!uctx && qp->sq.area) {
+		err = vnic_queue_keep(&qp->sq);
+		if (err)
+			return err;
+	}
+	return !uctx && qp->rq.area ? vnic_queue_keep(&qp->rq) : 0;
+}
+
+/* Makes the device's part, in a life, and notes its number. */
+static int vnic_qp_enter(struct vnic_fn *fn, struct vnic_qp *qp,
+			 const struct ib_qp_init_attr *attr, u32 life, bool user)
+{
+	int err;
+
+	qp->life = life;
+	qp->sq.life = life;
+	qp->rq.life = life;
+	err = vnic_qp_make(fn, qp, attr, qp->sq.area, qp->rq.area, user);
 	if (err)
 		return err;
-	err = xa_insert_irq(&fn->qps, qp->qpn, qp, GFP_KERNEL);
-	if (err) {
+	err = xa_insert_irq(&fn->qps, qp->qpn, &qp->hold, GFP_KERNEL);
+	if (err)
 		vnic_qp_forget(qp);
-		return err;
-	}
-	if (udata || attr->qp_type == IB_QPT_XRC_TGT)
-		return 0;
+	return err;
+}
+
+/* A queue pair of the kernel: its work is flushed after a loss. */
+static int vnic_qp_enter_kernel(struct vnic_fn *fn, struct vnic_qp *qp,
+				const struct ib_qp_init_attr *attr)
+{
+	int err;
+
+	mutex_lock(&fn->kernel_lock);
+	err = vnic_qp_enter(fn, qp, attr, READ_ONCE(fn->life), false);
+	if (err)
+		goto out;
 	list_add_tail(&qp->kernel, &fn->kernel_qps);
 	vnic_cq_join(to_vcq(attr->send_cq), &qp->sender, &to_vcq(attr->send_cq)->senders);
 	vnic_cq_join(to_vcq(attr->recv_cq), &qp->receiver, &to_vcq(attr->recv_cq)->receivers);
-	return 0;
+out:
+	mutex_unlock(&fn->kernel_lock);
+	return err;
 }
 
 int vnic_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_udata *udata)
@@ -238,9 +217,9 @@ int vnic_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_u
 	struct vnic_fn *fn = to_fn(ibqp->device);
 	struct vnic_qp *qp = to_vqp(ibqp);
 	struct ib_ucontext *uctx = NULL;
-	int err = 0;
+	int err;
 
-	if (!vnic_qp_type_known(attr))
+	if (!vnic_qp_type_known(attr->qp_type, udata) || attr->create_flags || attr->rwq_ind_tbl)
 		return -EOPNOTSUPP;
 	if (udata)
 		uctx = &rdma_udata_to_drv_context(udata, struct vnic_ucontext,
@@ -250,35 +229,54 @@ int vnic_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_u
 	qp->state = IB_QPS_RESET;
 	mutex_init(&qp->state_lock);
 	vnic_hold_init(&qp->hold);
-	if (vnic_has_sq(attr->qp_type))
-		err = vnic_make_sq(fn, qp, &attr->cap, uctx);
-	if (!err && vnic_has_rq(attr))
-		err = vnic_make_rq(fn, qp, &attr->cap, uctx);
-	if (!err && !udata && qp->sq.area)
-		err = vnic_queue_keep(&qp->sq);
-	if (!err && !udata && qp->rq.area)
-		err = vnic_queue_keep(&qp->rq);
-	if (!udata)
-		mutex_lock(&fn->kernel_lock);
-	if (!err)
-		err = vnic_qp_enter(fn, qp, attr, udata);
-	if (!udata)
-		mutex_unlock(&fn->kernel_lock);
+	err = vnic_qp_make_queues(fn, qp, attr, uctx);
 	if (err)
-		goto queues;
+		goto err_queues;
+	if (udata)
+		err = vnic_qp_enter(fn, qp, attr, vnic_life(fn, udata), true);
+	else
+		err = vnic_qp_enter_kernel(fn, qp, attr);
+	if (err)
+		goto err_queues;
 	ibqp->qp_num = qp->qpn;
-	if (udata) {
-		err = vnic_qp_respond(qp, udata);
-		if (err)
-			goto erase;
-	}
+	if (!udata)
+		return 0;
+	err = vnic_qp_respond(qp, udata);
+	if (err)
+		goto err_qp;
 	return 0;
-erase:
-	vnic_forget(&fn->qps, qp->qpn, qp);
+
+err_qp:
+	vnic_forget(&fn->qps, qp->qpn, &qp->hold);
 	vnic_qp_forget(qp);
-queues:
+err_queues:
 	vnic_queue_free(&qp->rq);
 	vnic_queue_free(&qp->sq);
+	return err;
+}
+
+static int vnic_qp_leave(struct vnic_fn *fn, struct vnic_qp *qp)
+{
+	int err = vnic_qp_forget(qp);
+
+	if (!err)
+		vnic_forget(&fn->qps, qp->qpn, &qp->hold);
+	return err;
+}
+
+static int vnic_qp_leave_kernel(struct vnic_fn *fn, struct vnic_qp *qp)
+{
+	int err;
+
+	mutex_lock(&fn->kernel_lock);
+	err = vnic_qp_leave(fn, qp);
+	if (err)
+		goto out;
+	vnic_cq_leave(to_vcq(qp->ibqp.send_cq), qp, &qp->sender);
+	vnic_cq_leave(to_vcq(qp->ibqp.recv_cq), qp, &qp->receiver);
+	list_del(&qp->kernel);
+out:
+	mutex_unlock(&fn->kernel_lock);
 	return err;
 }
 
@@ -286,51 +284,27 @@ int vnic_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 {
 	struct vnic_fn *fn = to_fn(ibqp->device);
 	struct vnic_qp *qp = to_vqp(ibqp);
+	bool kernel = rdma_is_kernel_res(&ibqp->res);
 	int err;
 
-	if (qp->kernel.next)
-		mutex_lock(&fn->kernel_lock);
-	err = vnic_qp_forget(qp);
-	if (!err)
-		vnic_forget(&fn->qps, qp->qpn, qp);
-	if (!err && qp->kernel.next) {
-		vnic_cq_leave(to_vcq(ibqp->send_cq), qp, &qp->sender);
-		vnic_cq_leave(to_vcq(ibqp->recv_cq), qp, &qp->receiver);
-		list_del(&qp->kernel);
-	}
-	if (qp->kernel.next)
-		mutex_unlock(&fn->kernel_lock);
+	if (kernel)
+		err = vnic_qp_leave_kernel(fn, qp);
+	else
+		err = vnic_qp_leave(fn, qp);
 	if (err)
 		return err;
 	vnic_release(&qp->hold);
 	wait_for_completion(&qp->hold.gone);
-	if (!udata)
+	if (kernel)
 		vnic_await_over(fn, qp->life);
 	vnic_queue_free(&qp->rq);
 	vnic_queue_free(&qp->sq);
 	return 0;
 }
 
-static void vnic_reset_queue(struct vnic_queue *q)
+static int vnic_modify_params(struct vnic_qp *qp, const struct ib_qp_attr *attr, int mask,
+			      struct vnic_modify_qp *p)
 {
-	unsigned long flags;
-
-	if (!q->area)
-		return;
-	spin_lock_irqsave(&q->lock, flags);
-	memset(q->area->buf, 0, VNIC_QUEUE_HEADER_SIZE);
-	q->producer = 0;
-	q->completed = 0;
-	spin_unlock_irqrestore(&q->lock, flags);
-}
-
-static int vnic_modify_params(struct vnic_fn *fn, struct vnic_qp *qp,
-			      const struct ib_qp_attr *attr, int mask, struct vnic_modify_qp *p)
-{
-	struct vnic_address to = {};
-	int err = 0;
-
-	BUILD_BUG_ON(sizeof(*p) - offsetof(struct vnic_modify_qp, dgid) != sizeof(to));
 	p->qpn = cpu_to_le32(qp->qpn);
 	p->mask = cpu_to_le32(mask); /* the values are the same */
 	p->state = attr->qp_state;
@@ -351,11 +325,7 @@ static int vnic_modify_params(struct vnic_fn *fn, struct vnic_qp *qp,
 	p->qkey = cpu_to_le32(attr->qkey);
 	p->rqpsn = cpu_to_le32(attr->rq_psn & 0xffffff);
 	p->sqpsn = cpu_to_le32(attr->sq_psn & 0xffffff);
-	if (mask & IB_QP_AV) {
-		err = vnic_address(fn, &attr->ah_attr, &to);
-		vnic_put_address(p, &to);
-	}
-	return err;
+	return mask & IB_QP_AV ? vnic_address(&attr->ah_attr, &p->address) : 0;
 }
 
 #define VNIC_QP_ATTRS	(IB_QP_STATE | IB_QP_CUR_STATE | IB_QP_EN_SQD_ASYNC_NOTIFY | \
@@ -369,6 +339,7 @@ int vnic_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct
 {
 	struct vnic_fn *fn = to_fn(ibqp->device);
 	struct vnic_qp *qp = to_vqp(ibqp);
+	bool kernel = rdma_is_kernel_res(&ibqp->res);
 	enum ib_qp_state from, to;
 	struct vnic_modify_qp p = {};
 	int err;
@@ -381,12 +352,12 @@ int vnic_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct
 	err = -EINVAL;
 	if (!ib_modify_qp_is_ok(from, to, ibqp->qp_type, mask))
 		goto out;
-	err = vnic_modify_params(fn, qp, attr, mask, &p);
-	if (!err)
-		err = vnic_command_in(fn, qp->life, VNIC_ADMIN_OP_MODIFY_QP, &p, sizeof(p), NULL,
-				      0);
-	/* A queue pair of a device that is lost is in error, whatever it was. */
-	if (err == -EIO && !ibqp->uobject && (to == IB_QPS_ERR || to == IB_QPS_RESET))
+	err = vnic_modify_params(qp, attr, mask, &p);
+	if (err)
+		goto out;
+	err = vnic_command_in(fn, qp->life, VNIC_ADMIN_OP_MODIFY_QP, &p, sizeof(p), NULL, 0);
+	/* After a loss the kernel's queue pairs are in error, and go to these states. */
+	if (err == -EIO && kernel && (to == IB_QPS_ERR || to == IB_QPS_RESET))
 		err = 0;
 	if (err)
 		goto out;
@@ -394,25 +365,14 @@ int vnic_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct
 		qp->qkey = attr->qkey;
 	WRITE_ONCE(qp->state, to);
 	if (to == IB_QPS_RESET) {
-		if (!ibqp->uobject)
+		if (kernel)
 			vnic_await_over(fn, qp->life);
-		vnic_reset_queue(&qp->sq);
-		vnic_reset_queue(&qp->rq);
+		vnic_queue_reset(&qp->sq);
+		vnic_queue_reset(&qp->rq);
 	}
 out:
 	mutex_unlock(&qp->state_lock);
 	return err;
-}
-
-static void vnic_query_path(const struct vnic_query_qp_result *r, struct rdma_ah_attr *attr)
-{
-	attr->type = RDMA_AH_ATTR_TYPE_ROCE;
-	rdma_ah_set_port_num(attr, 1);
-	rdma_ah_set_sl(attr, r->sl);
-	rdma_ah_set_grh(attr, NULL, le32_to_cpu(r->flow_label), r->sgid_index, r->hop_limit,
-			r->traffic_class);
-	rdma_ah_set_dgid_raw(attr, (void *)r->peer_gid);
-	memcpy(attr->roce.dmac, r->dmac, sizeof(r->dmac));
 }
 
 int vnic_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
@@ -448,7 +408,7 @@ int vnic_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	attr->timeout = r.timeout;
 	attr->retry_cnt = r.retry_cnt;
 	attr->rnr_retry = r.rnr_retry;
-	vnic_query_path(&r, &attr->ah_attr);
+	vnic_query_address(&r.address, &attr->ah_attr);
 	if (qp->sq.area) {
 		attr->cap.max_send_wr = qp->sq.entries;
 		attr->cap.max_send_sge = qp->sq.max_sge;

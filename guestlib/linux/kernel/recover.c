@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The loss of the device, and its return, for those that hold objects.
+ * What the loss of the device, and its return, mean for its objects.
  *
- *   programs      get IBV_EVENT_DEVICE_FATAL; what they had is no more
- *   the kernel    queue pairs are in error and all their work is flushed, when the
- *                 device has confirmed that it touches no memory any more; domains,
- *                 completion queues, GIDs and the queue pair of the connection
- *                 manager come back with the device
+ *   programs      they got IBV_EVENT_DEVICE_FATAL; their objects are gone
+ *   the kernel    queue pairs are in error and all their work is flushed, after the device
+ *                 has confirmed that it reaches no memory any more; protection domains,
+ *                 completion queues, GIDs and the GSI queue pair come back with the device
  *
- * So the ib_device need not go, and a kernel user that lost its queue pairs makes
- * new ones, as after any error of a connection.
+ * So a kernel user that lost its queue pairs makes new ones, as after any error of a
+ * connection. The owner of the GSI queue pair, ib_mad, keeps it for as long as the ib_device
+ * is registered, so that one is made again with the receives that are posted.
  */
 #include <linux/slab.h>
-#include <rdma/ib_mad.h>
 
 #include "vnic.h"
 
 static void vnic_lose_numbers(struct xarray *objects)
 {
 	unsigned long index;
-	void *obj;
+	struct vnic_hold *hold;
 
-	xa_for_each(objects, index, obj)
-		vnic_forget(objects, index, obj);
+	xa_for_each(objects, index, hold)
+		vnic_forget(objects, index, hold);
 }
 
 static void vnic_lose_cq(struct vnic_cq *cq)
@@ -34,13 +33,13 @@ static void vnic_lose_cq(struct vnic_cq *cq)
 	spin_unlock_irqrestore(&cq->lock, flags);
 }
 
-/* From now on what is posted is flushed, by whoever polls. */
+/* From now on vnic_poll_cq() flushes what is posted. */
 static void vnic_lose_qp(struct vnic_qp *qp)
 {
 	unsigned long flags;
 
 	if (qp->type == IB_QPT_GSI)
-		return; /* it comes back with all that is posted */
+		return; /* it comes back, with all that is posted */
 	WRITE_ONCE(qp->state, IB_QPS_ERR);
 	spin_lock_irqsave(&qp->sq.lock, flags);
 	WRITE_ONCE(qp->lost, true);
@@ -55,36 +54,12 @@ static void vnic_wake_cqs(struct vnic_fn *fn)
 		vnic_cq_wake(cq);
 }
 
-/* Waits until the device has let go; false: the driver leaves before. */
-static bool vnic_await_close(struct vnic_fn *fn)
+/* The device has confirmed the end of the session: its objects and their numbers are gone. */
+void vnic_lose_objects(struct vnic_fn *fn)
 {
-	bool said = false;
-
-	while (!vnic_control_close(fn)) {
-		if (!said)
-			dev_warn(&fn->pdev->dev,
-				 "the NIC does not let go of memory: what it may reach stays pinned, and the kernel's users wait, until it answers or is started anew\n");
-		said = true;
-		if (READ_ONCE(fn->leaving))
-			return false;
-	}
-	return true;
-}
-
-/* The session is over. Commands fail at once; memory is given back when the device says so. */
-void vnic_loss_work(struct work_struct *work)
-{
-	struct vnic_fn *fn = container_of(work, struct vnic_fn, loss);
 	struct vnic_cq *cq;
 	struct vnic_qp *qp;
 
-	if (!READ_ONCE(fn->ending))
-		return;
-	vnic_admin_abort(fn);
-	vnic_ib_event(fn, IB_EVENT_PORT_ERR);
-	vnic_ib_event(fn, IB_EVENT_DEVICE_FATAL);
-	if (!vnic_await_close(fn))
-		return;
 	mutex_lock(&fn->kernel_lock);
 	vnic_life_over(fn);
 	vnic_lose_numbers(&fn->qps);
@@ -96,10 +71,9 @@ void vnic_loss_work(struct work_struct *work)
 		vnic_lose_qp(qp);
 	vnic_wake_cqs(fn);
 	mutex_unlock(&fn->kernel_lock);
-	vnic_fn_again(fn);
 }
 
-/* Somebody posted to a queue pair that is lost. */
+/* Work was posted to a queue pair that is lost. */
 void vnic_flush_work(struct work_struct *work)
 {
 	struct vnic_fn *fn = container_of(work, struct vnic_fn, flush);
@@ -125,11 +99,11 @@ static int vnic_revive_cq(struct vnic_fn *fn, struct vnic_cq *cq)
 	spin_lock_irqsave(&cq->lock, flags);
 	cq->lost = false;
 	spin_unlock_irqrestore(&cq->lock, flags);
-	vnic_cq_wake(cq); /* it arms anew */
+	vnic_cq_wake(cq); /* its user arms it again */
 	return 0;
 }
 
-/* Puts what is posted and not complete into a new area, and has the device look. */
+/* Posts again, in a new area, what is posted and not complete. */
 static void vnic_repost(struct vnic_fn *fn, struct vnic_queue *q, struct vnic_area *area,
 			u64 *wrids, u8 kind, u32 number)
 {
@@ -157,7 +131,8 @@ static void vnic_repost(struct vnic_fn *fn, struct vnic_queue *q, struct vnic_ar
 	q->producer = n;
 	q->life = fn->life;
 	/* The entries before the producer that covers them (DRV-603). */
-	smp_store_release(&h->producer, cpu_to_le32(n));
+	dma_wmb();
+	WRITE_ONCE(h->producer, cpu_to_le32(n));
 	vnic_ring(fn, kind, number, n);
 	spin_unlock_irqrestore(&q->lock, flags);
 	vnic_area_free(area);
@@ -179,19 +154,21 @@ static int vnic_revive_state(struct vnic_fn *fn, struct vnic_qp *qp, enum ib_qp_
 
 static int vnic_revive_states(struct vnic_fn *fn, struct vnic_qp *qp)
 {
-	int err = 0;
+	int err;
 
-	if (qp->state >= IB_QPS_INIT)
-		err = vnic_revive_state(fn, qp, IB_QPS_INIT, IB_QP_STATE | IB_QP_PKEY_INDEX |
-					IB_QP_PORT | IB_QP_QKEY);
-	if (!err && qp->state >= IB_QPS_RTR)
-		err = vnic_revive_state(fn, qp, IB_QPS_RTR, IB_QP_STATE);
-	if (!err && qp->state >= IB_QPS_RTS)
-		err = vnic_revive_state(fn, qp, IB_QPS_RTS, IB_QP_STATE | IB_QP_SQ_PSN);
-	return err;
+	if (qp->state < IB_QPS_INIT)
+		return 0;
+	err = vnic_revive_state(fn, qp, IB_QPS_INIT,
+				IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY);
+	if (err || qp->state < IB_QPS_RTR)
+		return err;
+	err = vnic_revive_state(fn, qp, IB_QPS_RTR, IB_QP_STATE);
+	if (err || qp->state < IB_QPS_RTS)
+		return err;
+	return vnic_revive_state(fn, qp, IB_QPS_RTS, IB_QP_STATE | IB_QP_SQ_PSN);
 }
 
-/* The queue pair of the connection manager: as it was, with all that is posted. */
+/* Makes the GSI queue pair again, in its state of before, with all that is posted. */
 static int vnic_revive_gsi(struct vnic_fn *fn, struct vnic_qp *qp)
 {
 	struct ib_qp_init_attr attr = {
@@ -202,67 +179,94 @@ static int vnic_revive_gsi(struct vnic_fn *fn, struct vnic_qp *qp)
 	struct vnic_area *sq = vnic_queue_area(fn, &qp->sq), *rq = vnic_queue_area(fn, &qp->rq);
 	u64 *sends = kvcalloc(qp->sq.entries, sizeof(*sends), GFP_KERNEL);
 	u64 *receives = kvcalloc(qp->rq.entries, sizeof(*receives), GFP_KERNEL);
-	int err = -ENOMEM;
+	int err;
 
 	mutex_lock(&qp->state_lock);
 	qp->life = fn->life;
-	if (sq && rq && sends && receives)
-		err = vnic_qp_make(fn, qp, &attr, sq, rq, false);
-	if (!err)
-		err = xa_insert_irq(&fn->qps, qp->qpn, qp, GFP_KERNEL);
-	if (!err)
-		err = vnic_revive_states(fn, qp);
-	if (!err) {
-		vnic_repost(fn, &qp->rq, rq, receives, VNIC_DOORBELL_RQ, qp->qpn);
-		vnic_repost(fn, &qp->sq, sq, sends, VNIC_DOORBELL_SQ, qp->qpn);
-	} else {
-		kvfree(sends);
-		kvfree(receives);
-		vnic_area_free(rq);
-		vnic_area_free(sq);
+	if (!sq || !rq || !sends || !receives) {
+		err = -ENOMEM;
+		goto err_memory;
 	}
+	err = vnic_qp_make(fn, qp, &attr, sq, rq, false);
+	if (err)
+		goto err_memory;
+	err = xa_insert_irq(&fn->qps, qp->qpn, &qp->hold, GFP_KERNEL);
+	if (err)
+		goto err_memory;
+	err = vnic_revive_states(fn, qp);
+	if (err)
+		goto err_memory;
+	vnic_repost(fn, &qp->rq, rq, receives, VNIC_DOORBELL_RQ, qp->qpn);
+	vnic_repost(fn, &qp->sq, sq, sends, VNIC_DOORBELL_SQ, qp->qpn);
 	mutex_unlock(&qp->state_lock);
+	return 0;
+
+err_memory:
+	mutex_unlock(&qp->state_lock);
+	/* The device may have the queue pair: the areas are kept until the session has ended. */
+	fn->handlers->lost(fn, "it does not take back the GSI queue pair");
+	kvfree(sends);
+	kvfree(receives);
+	vnic_area_free(rq);
+	vnic_area_free(sq);
 	return err;
 }
 
 static int vnic_revive_gids(struct vnic_fn *fn)
 {
-	int err = 0, i;
+	struct vnic_gid *gid;
+	int err;
 
-	for (i = 0; !err && i < VNIC_GID_ENTRIES; i++) {
-		if (!fn->gids[i].used)
+	for (gid = fn->gids; gid < fn->gids + VNIC_GID_ENTRIES; gid++) {
+		if (!gid->used)
 			continue;
-		err = vnic_command(fn, VNIC_ADMIN_OP_ADD_GID, &fn->gids[i].entry,
-				   sizeof(fn->gids[i].entry), NULL, 0);
-		if (err == -EPERM || err == -EADDRINUSE || err == -ENOMEM)
-			err = 0; /* vnic_add_gid has said so, or the host changed its mind */
+		err = vnic_command(fn, VNIC_ADMIN_OP_ADD_GID, &gid->entry, sizeof(gid->entry),
+				   NULL, 0);
+		/* The host may have changed its mind about an address: that is no loss. */
+		if (err && err != -EPERM && err != -EADDRINUSE && err != -ENOMEM)
+			return err;
 	}
-	return err;
+	return 0;
 }
 
-/* Makes again what the kernel keeps over a loss. */
-int vnic_revive(struct vnic_fn *fn)
+static int vnic_revive_all(struct vnic_fn *fn)
 {
 	struct vnic_pd *pd;
 	struct vnic_cq *cq;
 	struct vnic_qp *qp;
 	int err;
 
-	mutex_lock(&fn->kernel_lock);
 	err = vnic_revive_gids(fn);
+	if (err)
+		return err;
 	list_for_each_entry(pd, &fn->kernel_pds, kernel) {
 		pd->life = fn->life;
-		if (!err)
-			err = vnic_pd_make(fn, pd);
+		err = vnic_pd_make(fn, pd);
+		if (err)
+			return err;
 	}
 	list_for_each_entry(cq, &fn->kernel_cqs, kernel) {
-		if (!err)
-			err = vnic_revive_cq(fn, cq);
+		err = vnic_revive_cq(fn, cq);
+		if (err)
+			return err;
 	}
 	list_for_each_entry(qp, &fn->kernel_qps, kernel) {
-		if (!err && qp->type == IB_QPT_GSI)
-			err = vnic_revive_gsi(fn, qp);
+		if (qp->type != IB_QPT_GSI)
+			continue;
+		err = vnic_revive_gsi(fn, qp);
+		if (err)
+			return err;
 	}
+	return 0;
+}
+
+/* Makes again what the kernel keeps over a loss. */
+int vnic_revive_objects(struct vnic_fn *fn)
+{
+	int err;
+
+	mutex_lock(&fn->kernel_lock);
+	err = vnic_revive_all(fn);
 	mutex_unlock(&fn->kernel_lock);
 	if (err) {
 		dev_err(&fn->pdev->dev, "the device does not come back: error %d\n", err);

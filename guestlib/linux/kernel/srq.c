@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Shared receive queues and XRC domains. */
-#include <linux/log2.h>
-#include <rdma/uverbs_ioctl.h>
-
 #include "vnic.h"
-
-#define VNIC_LEAST_RECV 32
 
 static int vnic_srq_command(struct vnic_fn *fn, struct vnic_srq *srq,
 			    const struct ib_srq_init_attr *attr, bool user)
@@ -71,45 +66,41 @@ int vnic_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *attr, struct 
 	struct vnic_fn *fn = to_fn(ibsrq->device);
 	struct vnic_srq *srq = to_vsrq(ibsrq);
 	struct ib_ucontext *uctx = NULL;
-	size_t entry = VNIC_RECV_WQE_HEADER + attr->attr.max_sge * sizeof(struct vnic_sge);
 	int err;
 
 	if (attr->srq_type != IB_SRQT_BASIC && attr->srq_type != IB_SRQT_XRC)
 		return -EOPNOTSUPP;
-	if (attr->attr.max_sge > le16_to_cpu(fn->limits.max_sge) || !attr->attr.max_wr)
+	if (!attr->attr.max_wr)
 		return -EINVAL;
 	if (udata)
 		uctx = &rdma_udata_to_drv_context(udata, struct vnic_ucontext,
 						  ibucontext)->ibucontext;
 	vnic_hold_init(&srq->hold);
 	srq->q.life = to_vpd(ibsrq->pd)->life;
-	err = vnic_queue_make(fn, &srq->q, attr->attr.max_wr,
-			      max_t(size_t, entry, VNIC_LEAST_RECV), uctx);
+	err = vnic_queue_make_recv(fn, &srq->q, attr->attr.max_wr, attr->attr.max_sge, uctx);
 	if (err)
 		return err;
-	entry = (1U << srq->q.stride_log2) - VNIC_RECV_WQE_HEADER;
-	srq->q.max_sge = min_t(u32, entry / sizeof(struct vnic_sge),
-			       le16_to_cpu(fn->limits.max_sge));
 	err = vnic_srq_command(fn, srq, attr, !!udata);
 	if (err)
-		goto queue;
-	err = xa_insert_irq(&fn->srqs, srq->srqn, srq, GFP_KERNEL);
+		goto err_queue;
+	err = xa_insert_irq(&fn->srqs, srq->srqn, &srq->hold, GFP_KERNEL);
 	if (err)
-		goto forget;
+		goto err_srq;
 	attr->attr.max_wr = srq->q.entries;
 	attr->attr.max_sge = srq->q.max_sge;
 	ibsrq->ext.xrc.srq_num = srq->srqn;
-	if (udata) {
-		err = vnic_srq_respond(srq, udata);
-		if (err)
-			goto erase;
-	}
+	if (!udata)
+		return 0;
+	err = vnic_srq_respond(srq, udata);
+	if (err)
+		goto err_number;
 	return 0;
-erase:
-	xa_erase_irq(&fn->srqs, srq->srqn);
-forget:
+
+err_number:
+	vnic_forget(&fn->srqs, srq->srqn, &srq->hold);
+err_srq:
 	vnic_srq_forget(srq);
-queue:
+err_queue:
 	vnic_queue_free(&srq->q);
 	return err;
 }
@@ -123,7 +114,7 @@ int vnic_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
 	err = vnic_srq_forget(srq);
 	if (err)
 		return err;
-	vnic_forget(&fn->srqs, srq->srqn, srq);
+	vnic_forget(&fn->srqs, srq->srqn, &srq->hold);
 	vnic_release(&srq->hold);
 	wait_for_completion(&srq->hold.gone);
 	if (!udata)
@@ -169,7 +160,7 @@ int vnic_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr)
 	return 0;
 }
 
-/* The number of a domain. Programs share them by a file, so it may be of an older life. */
+/* The number of a domain. Programs share them by a file, so one may be of an older life. */
 int vnic_xrcd_number(struct ib_xrcd *xrcd, u32 life, __le32 *number)
 {
 	if (to_vxrcd(xrcd)->life != life)

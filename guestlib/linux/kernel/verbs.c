@@ -2,15 +2,12 @@
 /* The ib_device: what it is, its port, contexts and protection domains. */
 #include <linux/etherdevice.h>
 #include <linux/netdevice.h>
-#include <linux/version.h>
 #include <rdma/ib_cache.h>
 #include <rdma/ib_mad.h>
-#include <rdma/uverbs_ioctl.h>
 
-#include "dm.h"
 #include "vnic.h"
 
-/* A program that wants the clock asks for it behind the limits. */
+/* Adds the device's clock for a program that has room for it in the answer. */
 static int vnic_tell_clock(struct vnic_fn *fn, struct ib_udata *udata)
 {
 	struct vnic_device_resp resp = {};
@@ -19,7 +16,7 @@ static int vnic_tell_clock(struct vnic_fn *fn, struct ib_udata *udata)
 
 	if (!udata || udata->outlen < sizeof(resp))
 		return 0;
-	err = READ_ONCE(fn->lost) ? -EIO : vnic_reg_read(fn, VNIC_REG_CLOCK, 8, &clock);
+	err = vnic_reg_read(fn, VNIC_REG_CLOCK, 8, &clock);
 	if (err)
 		return err;
 	resp.clock = clock;
@@ -94,15 +91,15 @@ static const struct vnic_speed {
 };
 
 /*
- * The slowest link that is as fast as the port. The register is read each time: the rate of the
- * function changes without a word. While the NIC is lost, it is what it was.
+ * The slowest link that is at least as fast as the port. The register is read each time, since
+ * no event reports another rate of the function. While the NIC is lost, the last rate stands.
  */
 static void vnic_port_speed(struct vnic_fn *fn, struct ib_port_attr *attr)
 {
 	const struct vnic_speed *s = vnic_speeds;
 	u64 mbps;
 
-	if (!READ_ONCE(fn->lost) && !vnic_reg_read(fn, VNIC_REG_SPEED, 4, &mbps))
+	if (!vnic_reg_read(fn, VNIC_REG_SPEED, 4, &mbps))
 		WRITE_ONCE(fn->speed, mbps);
 	while (s->mbps < READ_ONCE(fn->speed))
 		s++;
@@ -167,18 +164,6 @@ static void vnic_fw_str(struct ib_device *ibdev, char *str)
 	snprintf(str, IB_FW_VERSION_NAME_MAX, "%u.%u", VNIC_VERSION_MAJOR, VNIC_VERSION_MINOR);
 }
 
-/* What the provider has to know of the device. */
-void vnic_tell_limits(struct vnic_fn *fn, struct vnic_ucontext_resp *resp)
-{
-	*resp = (struct vnic_ucontext_resp) {
-		.abi_minor = VNIC_VERSION_MINOR,
-		.max_inline = le16_to_cpu(fn->limits.max_inline),
-		.max_send_sge = le16_to_cpu(fn->limits.max_sge),
-		.max_recv_sge = le16_to_cpu(fn->limits.max_sge),
-		.features = fn->features,
-	};
-}
-
 static int vnic_alloc_ucontext(struct ib_ucontext *uctx, struct ib_udata *udata)
 {
 	struct vnic_fn *fn = to_fn(uctx->device);
@@ -193,19 +178,11 @@ static int vnic_alloc_ucontext(struct ib_ucontext *uctx, struct ib_udata *udata)
 	return ib_copy_to_udata(udata, &resp, sizeof(resp));
 }
 
-/* The life that new objects of a program, or of the kernel, belong to. */
-u32 vnic_life(struct vnic_fn *fn, struct ib_udata *udata)
-{
-	if (udata)
-		return rdma_udata_to_drv_context(udata, struct vnic_ucontext, ibucontext)->life;
-	return READ_ONCE(fn->life);
-}
-
 static void vnic_dealloc_ucontext(struct ib_ucontext *uctx)
 {
 }
 
-/* Mapped queues are ordinary memory: they may stay when the device goes. */
+/* Mapped queues are ordinary memory, and stay mapped after the device is unregistered. */
 static void vnic_disassociate(struct ib_ucontext *uctx)
 {
 }
@@ -222,7 +199,7 @@ static int vnic_dealloc_pd(struct ib_pd *pd, struct ib_udata *udata)
 	struct vnic_fn *fn = to_fn(pd->device);
 	int err;
 
-	if (udata || !to_vpd(pd)->kernel.next)
+	if (!rdma_is_kernel_res(&pd->res))
 		return vnic_pd_forget(fn, to_vpd(pd));
 	mutex_lock(&fn->kernel_lock);
 	err = vnic_pd_forget(fn, to_vpd(pd));
@@ -243,49 +220,41 @@ int vnic_pd_make(struct vnic_fn *fn, struct vnic_pd *pd)
 	return err;
 }
 
-static int vnic_alloc_pd(struct ib_pd *pd, struct ib_udata *udata)
+/* Makes a domain of the kernel, which recover.c makes again after a loss. */
+static int vnic_pd_make_kernel(struct vnic_fn *fn, struct vnic_pd *pd)
 {
-	struct vnic_fn *fn = to_fn(pd->device);
-	struct vnic_pd *vpd = to_vpd(pd);
+	int err;
+
+	mutex_lock(&fn->kernel_lock);
+	pd->life = READ_ONCE(fn->life);
+	err = vnic_pd_make(fn, pd);
+	if (!err)
+		list_add_tail(&pd->kernel, &fn->kernel_pds);
+	mutex_unlock(&fn->kernel_lock);
+	return err;
+}
+
+static int vnic_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
+{
+	struct vnic_fn *fn = to_fn(ibpd->device);
+	struct vnic_pd *pd = to_vpd(ibpd);
 	struct vnic_pd_resp resp = {};
 	int err;
 
 	if (!udata)
-		mutex_lock(&fn->kernel_lock);
-	vpd->life = vnic_life(fn, udata);
-	err = vnic_pd_make(fn, vpd);
-	if (!udata) {
-		if (!err)
-			list_add_tail(&vpd->kernel, &fn->kernel_pds);
-		mutex_unlock(&fn->kernel_lock);
-	}
+		return vnic_pd_make_kernel(fn, pd);
+	pd->life = vnic_life(fn, udata);
+	err = vnic_pd_make(fn, pd);
 	if (err)
 		return err;
-	if (udata) {
-		resp.pdn = to_vpd(pd)->pdn;
-		err = ib_copy_to_udata(udata, &resp, min(sizeof(resp), udata->outlen));
-		if (err)
-			vnic_dealloc_pd(pd, udata);
-	}
+	resp.pdn = pd->pdn;
+	err = ib_copy_to_udata(udata, &resp, min(sizeof(resp), udata->outlen));
+	if (err)
+		vnic_pd_forget(fn, pd);
 	return err;
 }
 
-/* The driver builds outside the kernel's tree, for all of them from 6.1 on. */
-#if KERNEL_VERSION(6, 11, 0) <= LINUX_VERSION_CODE
-static int vnic_create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr,
-			  struct uverbs_attr_bundle *attrs)
-{
-	return vnic_make_cq(cq, attr, attrs ? &attrs->driver_udata : NULL);
-}
-#else
-static int vnic_create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr,
-			  struct ib_udata *udata)
-{
-	return vnic_make_cq(cq, attr, udata);
-}
-#endif
-
-/* The name of the driver, by which the provider knows its devices. */
+/* The name of the driver, by which the provider finds its devices. */
 static ssize_t hca_type_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
 	return sysfs_emit(buf, "vnic\n");
@@ -310,7 +279,7 @@ static const struct attribute_group vnic_attr_group = { .attrs = vnic_attrs };
 
 static const struct ib_device_ops vnic_ops = {
 	.owner = THIS_MODULE,
-	.driver_id = RDMA_DRIVER_UNKNOWN,
+	.driver_id = RDMA_DRIVER_VNIC,
 	.uverbs_abi_ver = VNIC_USER_ABI_VERSION,
 	.device_group = &vnic_attr_group,
 
@@ -324,7 +293,7 @@ static const struct ib_device_ops vnic_ops = {
 	.alloc_xrcd = vnic_alloc_xrcd,
 	.attach_mcast = vnic_attach_mcast,
 	.create_ah = vnic_create_ah,
-	.create_cq = vnic_create_cq,
+	.create_cq = vnic_compat_create_cq,
 	.create_qp = vnic_create_qp,
 	.create_srq = vnic_create_srq,
 	.create_user_ah = vnic_create_ah,
@@ -364,10 +333,10 @@ static const struct ib_device_ops vnic_ops = {
 	.query_srq = vnic_query_srq,
 	.query_ucontext = vnic_query_ucontext,
 	.reg_dm_mr = vnic_reg_dm_mr,
-	.reg_user_mr = vnic_reg_user_mr,
+	.reg_user_mr = vnic_compat_reg_user_mr,
 	.req_notify_cq = vnic_req_notify_cq,
 	.rereg_user_mr = vnic_rereg_user_mr,
-	.resize_cq = vnic_resize_cq,
+	.resize_user_cq = vnic_compat_resize_cq,
 
 	INIT_RDMA_OBJ_SIZE(ib_ah, vnic_ah, ibah),
 	INIT_RDMA_OBJ_SIZE(ib_cq, vnic_cq, ibcq),
@@ -396,20 +365,23 @@ struct vnic_ibdev *vnic_ib_register(struct vnic_fn *fn, struct net_device *netde
 	dev->node_guid = cpu_to_be64(le64_to_cpu(fn->limits.node_guid));
 	dev->dev.parent = &fn->pdev->dev;
 	strscpy(dev->node_desc, "vnic", sizeof(dev->node_desc));
-	/* Doorbells of programs: posts of nothing. */
+	/* A program rings its doorbells by these, with an empty list. */
 	dev->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_POST_SEND) |
 				BIT_ULL(IB_USER_VERBS_CMD_POST_RECV) |
 				BIT_ULL(IB_USER_VERBS_CMD_POST_SRQ_RECV);
 	dev->driver_def = vnic_uapi;
 	ib_set_device_ops(dev, &vnic_ops);
 	err = ib_device_set_netdev(dev, netdev, 1);
-	if (!err)
-		err = ib_register_device(dev, "vnic%d", &fn->pdev->dev);
-	if (err) {
-		ib_dealloc_device(dev);
-		return ERR_PTR(err);
-	}
+	if (err)
+		goto err_device;
+	err = ib_register_device(dev, "vnic%d", &fn->pdev->dev);
+	if (err)
+		goto err_device;
 	return v;
+
+err_device:
+	ib_dealloc_device(dev);
+	return ERR_PTR(err);
 }
 
 void vnic_ib_unregister(struct vnic_ibdev *v)

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the files of the driver share. Layers, each knows those above it only:
+ * What the files of the driver share. Each file calls only those below it, and what
+ * the device reports goes up by struct vnic_handlers:
  *
- *   pci.c                     probe, interrupts, the life of a function
- *     function.c              session, registers, state; loss and recovery
- *       netdev.c              the function's Ethernet interface
- *       verbs.c counters.c gid.c mr.c dm.c cq.c qp.c srq.c post.c recover.c  the ib_device
- *         area.c              memory that the device reaches, and when it is given back
- *         admin.c             commands and their completions
- *           control.c         messages over the rings of the window
- *             window.c        capability chain, bells, event queues
+ *   pci.c         probe, interrupts, reset
+ *   function.c    session, registers, state; loss and recovery
+ *   netdev.c      the function's Ethernet interface
+ *   event.c       completion and asynchronous events
+ *   recover.c     what the kernel's objects are after a loss
+ *   verbs.c       the ib_device: device, port, contexts, protection domains
+ *   counters.c post.c dm.c mr.c qp.c srq.c cq.c gid.c    its other objects
+ *   queue.c       memory of send, receive and shared receive queues
+ *   admin.c       commands and their completions
+ *   control.c     messages and registers, over the rings of the window
+ *   window.c      capability chain, bell ring, event queues
+ *   memory.c      memory that the device reaches, and when it is given back
  */
 #ifndef VNIC_H
 #define VNIC_H
@@ -23,9 +28,11 @@
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 #include <rdma/ib_verbs.h>
+#include <rdma/uverbs_ioctl.h>
+#include <rdma/vnic-abi.h>
 
 #include "vnic_abi.h"
-#include "vnic_user.h"
+#include "vnic_compat.h"
 
 #define VNIC_MAX_EVENT_QUEUES	16
 #define VNIC_MAX_DM_SIZE	SZ_1M /* of a function */
@@ -33,7 +40,17 @@
 
 struct vnic_fn;
 
-/* The bell ring: doorbell records, of all queues and processors. */
+/* What the layers below tell those above. */
+struct vnic_handlers {
+	/* The session is over; why is NULL if the driver itself ends it. From any context. */
+	void (*lost)(struct vnic_fn *fn, const char *why);
+	/* A completion queue has entries: from an interrupt or its thread. */
+	void (*completion)(struct vnic_fn *fn, u32 cqn);
+	/* An asynchronous event: from the thread of the control messages. */
+	void (*event)(struct vnic_fn *fn, const struct vnic_async_event *ev);
+};
+
+/* The bell ring: doorbell records of all queues, from all processors. */
 struct vnic_bells {
 	spinlock_t lock; /* the ring and its producer */
 	struct vnic_queue_header *hdr;
@@ -70,13 +87,15 @@ struct vnic_messages {
 	void *reply;
 };
 
+/* A command, from its start until the caller has its result. */
 struct vnic_command {
 	struct completion done;
 	u32 id;
 	u32 status;
 	void *result;
 	size_t result_len;
-	bool waiting;
+	bool used;
+	bool waiting; /* for the device */
 };
 
 /* An entry of the GID table, as the device was told of it. */
@@ -106,6 +125,7 @@ struct vnic_fn {
 	void *window;
 	u32 window_len;
 	u32 number;
+	const struct vnic_handlers *handlers;
 
 	struct vnic_bells bells;
 	struct vnic_messages control;
@@ -127,25 +147,26 @@ struct vnic_fn {
 	struct xarray qps, cqs, srqs;
 
 	/*
-	 * A life is what lies between two losses of the device. It is over when the
-	 * device has confirmed that it let go of the memory. Then its objects are no
-	 * more, and their numbers may be others' now.
+	 * A life is the time between two losses of the device. It is over when the
+	 * device has confirmed that it no longer reaches the memory it was told of.
+	 * The objects of a life end with it, and their numbers may be used again.
 	 */
 	u32 life; /* from 1 */
 	spinlock_t life_lock; /* life, lost, ending, kept */
 	struct list_head kept; /* memory given back while the life was ending */
 	wait_queue_head_t over; /* a life is over */
-	struct mutex kernel_lock; /* the lists, and what happens to who is in them */
+	/* Objects that the kernel made, for recovery; the lock is for changes of them, too. */
+	struct mutex kernel_lock;
 	struct list_head kernel_pds, kernel_cqs, kernel_qps;
 	struct vnic_gid gids[VNIC_GID_ENTRIES]; /* under kernel_lock */
 	struct work_struct loss;
 	struct work_struct flush;
 	struct workqueue_struct *loss_wq;
 
-	bool lost;     /* there is no session: nothing may be asked of the device */
-	bool ending;   /* it was lost, and has not confirmed that it let go of the memory */
-	bool leaving;  /* nobody waits for that any more */
-	bool stopping; /* remove has begun */
+	bool lost;     /* there is no session: the device takes no requests */
+	bool ending;   /* it was lost, and has not confirmed that it reaches no memory */
+	bool leaving;  /* the driver does not wait for that any more */
+	bool stopping; /* remove has begun, or a reset */
 	bool up;       /* the function is READY */
 	struct mutex lock; /* up, ib, netdev */
 	struct delayed_work work;
@@ -157,14 +178,14 @@ struct vnic_fn {
 	u8 netdev_mac[ETH_ALEN];   /* the function's when netdev was found */
 };
 
-/* Memory that the device was told of in a life, or was never told of (0). */
+/* Memory that the device was told of: life says in which life; 0 if it never was. */
 struct vnic_memory {
 	struct list_head link; /* in kept */
 	u32 life;
 	void (*release)(struct vnic_memory *m);
 };
 
-/* Memory that the device reads and writes, and perhaps a program, too. */
+/* Memory that the device reads and writes, and a program may map. */
 struct vnic_area {
 	struct vnic_memory memory;
 	struct rdma_user_mmap_entry entry;
@@ -176,7 +197,7 @@ struct vnic_area {
 	bool mapped; /* entry is in use: the last mmap frees the area */
 };
 
-/* Addresses of pages as the device wants them: a tree of pages of addresses. */
+/* A list of pages as the device reads it: a tree of pages of addresses. */
 struct vnic_page_list {
 	struct vnic_memory memory;
 	struct vnic_fn *fn;
@@ -195,14 +216,6 @@ struct vnic_translation {
 	u32 offset;
 	u8 page_shift;
 };
-
-/* Copies between struct vnic_address and the same fields of a larger struct. */
-#define vnic_put_address(s, from) ({						\
-	typeof(s) _to = (s);							\
-										\
-	memcpy((void *)_to + offsetof(typeof(*_to), dgid), from,		\
-	       sizeof(struct vnic_address));					\
-})
 
 struct vnic_ibdev {
 	struct ib_device ibdev;
@@ -266,7 +279,7 @@ struct vnic_cq {
 	u16 vector;
 	struct list_head kernel;
 	spinlock_t lock; /* what follows: kernel's queues only */
-	bool lost;	/* the device's entries are not looked at */
+	bool lost;	/* the device's entries are not read */
 	u32 consumer;
 	u32 armings;
 	struct list_head senders, receivers; /* queue pairs that complete here */
@@ -284,8 +297,8 @@ struct vnic_queue {
 	u32 producer;
 	spinlock_t lock; /* producer: kernel's queues only */
 	/*
-	 * The kernel's queue pairs: work requests by index, which is what the device
-	 * gets as their number; those before completed are done.
+	 * The kernel's queue pairs: the ids of work requests by index. The device is
+	 * given the index as the id. Those before completed are complete.
 	 */
 	u64 *wrids;
 	u32 completed;
@@ -371,63 +384,59 @@ static inline void vnic_release(struct vnic_hold *h)
 		complete(&h->gone);
 }
 
-/* Forgets the number of an object, unless it is another's by now. */
-static inline void vnic_forget(struct xarray *objects, u32 number, void *obj)
+/* Removes the number of an object, unless it is another's by now. */
+static inline void vnic_forget(struct xarray *objects, u32 number, struct vnic_hold *h)
 {
 	xa_lock_irq(objects);
-	__xa_cmpxchg(objects, number, obj, NULL, 0);
+	__xa_cmpxchg(objects, number, h, NULL, 0);
 	xa_unlock_irq(objects);
 }
 
-/* window.c */
-int vnic_window_open(struct vnic_fn *fn);
-void vnic_window_start(struct vnic_fn *fn);
-void vnic_ring(struct vnic_fn *fn, u8 kind, u32 queue, u32 index);
-bool vnic_bells_room(struct vnic_fn *fn, u32 kept);
-void vnic_control_bell(struct vnic_fn *fn);
-void vnic_cq_event(struct vnic_fn *fn, u32 cqn);
-irqreturn_t vnic_events(int irq, void *data);
+/* The object of the first number from this one on, held; NULL if there is none. */
+static inline struct vnic_hold *vnic_find_from(struct xarray *objects, unsigned long *number,
+					       unsigned long last)
+{
+	struct vnic_hold *h;
+	unsigned long flags;
 
-/* control.c */
-int vnic_control_open(struct vnic_fn *fn);
-bool vnic_control_close(struct vnic_fn *fn);
-int vnic_control_call(struct vnic_fn *fn, u16 type, const void *body, size_t len,
-		      u16 want, void *reply, size_t reply_len);
-irqreturn_t vnic_control_irq(int irq, void *data);
-irqreturn_t vnic_control_messages(int irq, void *data);
+	xa_lock_irqsave(objects, flags);
+	h = xa_find(objects, number, last, XA_PRESENT);
+	if (h)
+		refcount_inc(&h->refs);
+	xa_unlock_irqrestore(objects, flags);
+	return h;
+}
 
-/* admin.c */
-void vnic_admin_start(struct vnic_fn *fn);
-void vnic_admin_abort(struct vnic_fn *fn);
-void vnic_admin_poll(struct vnic_fn *fn);
-void vnic_admin_ring(struct vnic_fn *fn);
-int vnic_command(struct vnic_fn *fn, u16 op, const void *params, size_t len,
-		 void *result, size_t result_len);
-int vnic_command_in(struct vnic_fn *fn, u32 life, u16 op, const void *params, size_t len,
-		    void *result, size_t result_len);
-int vnic_destroy(struct vnic_fn *fn, u32 life, u16 op, const void *params, size_t len);
+/* The object of a number, held; NULL if it was destroyed. */
+static inline struct vnic_hold *vnic_find(struct xarray *objects, u32 number)
+{
+	unsigned long n = number;
 
-/* function.c */
-void vnic_fn_work(struct work_struct *work);
-void vnic_fn_lost(struct vnic_fn *fn, const char *why);
-void vnic_fn_kick(struct vnic_fn *fn);
-void vnic_fn_again(struct vnic_fn *fn);
-void vnic_fn_down(struct vnic_fn *fn, const char *why);
-void vnic_fn_leave(struct vnic_fn *fn);
-void *vnic_find(struct xarray *objects, u32 number, size_t hold);
-void *vnic_find_from(struct xarray *objects, unsigned long *number, unsigned long last,
-		     size_t hold);
-void vnic_async_event(struct vnic_fn *fn, const struct vnic_async_event *ev);
-int vnic_reg_read(struct vnic_fn *fn, u32 offset, u32 width, u64 *value);
+	return vnic_find_from(objects, &n, n);
+}
 
-/* netdev.c */
-void vnic_netdev_gone(struct vnic_fn *fn);
-void vnic_netdev_follow(struct vnic_fn *fn);
-void vnic_netdev_part(struct vnic_fn *fn, const char *why);
-int vnic_netdev_event(struct notifier_block *nb, unsigned long event, void *ptr);
+/* Has the function's work look at the function. */
+static inline void vnic_fn_kick(struct vnic_fn *fn)
+{
+	if (!READ_ONCE(fn->stopping))
+		mod_delayed_work(fn->wq, &fn->work, 0);
+}
 
-/* area.c */
-bool vnic_alive(struct vnic_fn *fn, u32 life);
+/* The life that new objects of a program, or of the kernel, belong to. */
+static inline u32 vnic_life(struct vnic_fn *fn, struct ib_udata *udata)
+{
+	if (udata)
+		return rdma_udata_to_drv_context(udata, struct vnic_ucontext, ibucontext)->life;
+	return READ_ONCE(fn->life);
+}
+
+/* Whether the device has the objects of a life, as far as the driver knows. */
+static inline bool vnic_alive(struct vnic_fn *fn, u32 life)
+{
+	return !READ_ONCE(fn->lost) && life == READ_ONCE(fn->life);
+}
+
+/* memory.c */
 void vnic_give_back(struct vnic_fn *fn, struct vnic_memory *m);
 void vnic_life_over(struct vnic_fn *fn);
 void vnic_await_over(struct vnic_fn *fn, u32 life);
@@ -443,33 +452,95 @@ void vnic_page_list_free(struct vnic_page_list *list);
 int vnic_mmap(struct ib_ucontext *uctx, struct vm_area_struct *vma);
 void vnic_mmap_free(struct rdma_user_mmap_entry *entry);
 
-/* verbs.c */
-struct vnic_ibdev *vnic_ib_register(struct vnic_fn *fn, struct net_device *netdev);
-void vnic_ib_unregister(struct vnic_ibdev *dev);
-void vnic_ib_event(struct vnic_fn *fn, enum ib_event_type type);
-u32 vnic_life(struct vnic_fn *fn, struct ib_udata *udata);
-int vnic_pd_make(struct vnic_fn *fn, struct vnic_pd *pd);
-void vnic_tell_limits(struct vnic_fn *fn, struct vnic_ucontext_resp *resp);
+/* window.c */
+bool vnic_window_is_ours(struct pci_dev *pdev);
+int vnic_window_open(struct vnic_fn *fn);
+void vnic_window_start(struct vnic_fn *fn);
+void vnic_ring(struct vnic_fn *fn, u8 kind, u32 queue, u32 index);
+bool vnic_bells_room(struct vnic_fn *fn, u32 kept);
+void vnic_control_bell(struct vnic_fn *fn);
+irqreturn_t vnic_events(int irq, void *data);
 
-/* counters.c */
-struct rdma_hw_stats *vnic_alloc_hw_port_stats(struct ib_device *ibdev, u32 port);
-int vnic_get_hw_stats(struct ib_device *ibdev, struct rdma_hw_stats *stats, u32 port, int index);
+/* control.c */
+int vnic_control_open(struct vnic_fn *fn);
+bool vnic_control_close(struct vnic_fn *fn);
+void vnic_control_abort(struct vnic_fn *fn);
+int vnic_control_call(struct vnic_fn *fn, u16 type, const void *body, size_t len,
+		      u16 want, void *reply, size_t reply_len);
+int vnic_reg_read(struct vnic_fn *fn, u32 offset, u32 width, u64 *value);
+int vnic_reg_write(struct vnic_fn *fn, u32 offset, u32 width, u64 value);
+irqreturn_t vnic_control_irq(int irq, void *data);
+irqreturn_t vnic_control_messages(int irq, void *data);
+
+/* admin.c */
+void vnic_admin_start(struct vnic_fn *fn);
+void vnic_admin_open(struct vnic_fn *fn);
+void vnic_admin_abort(struct vnic_fn *fn);
+void vnic_admin_poll(struct vnic_fn *fn);
+void vnic_admin_ring(struct vnic_fn *fn);
+int vnic_command(struct vnic_fn *fn, u16 op, const void *params, size_t len,
+		 void *result, size_t result_len);
+int vnic_command_in(struct vnic_fn *fn, u32 life, u16 op, const void *params, size_t len,
+		    void *result, size_t result_len);
+int vnic_destroy(struct vnic_fn *fn, u32 life, u16 op, const void *params, size_t len);
+
+/* queue.c */
+struct vnic_area *vnic_queue_area(struct vnic_fn *fn, const struct vnic_queue *q);
+int vnic_queue_make(struct vnic_fn *fn, struct vnic_queue *q, u32 entries, size_t entry,
+		    struct ib_ucontext *uctx);
+int vnic_queue_make_recv(struct vnic_fn *fn, struct vnic_queue *q, u32 entries, u32 max_sge,
+			 struct ib_ucontext *uctx);
+int vnic_queue_keep(struct vnic_queue *q);
+void vnic_queue_reset(struct vnic_queue *q);
+void vnic_queue_free(struct vnic_queue *q);
 
 /* gid.c */
 int vnic_add_gid(const struct ib_gid_attr *attr, void **context);
 int vnic_del_gid(const struct ib_gid_attr *attr, void **context);
-int vnic_address(struct vnic_fn *fn, const struct rdma_ah_attr *attr,
-		 struct vnic_address *to);
+int vnic_address(const struct rdma_ah_attr *attr, struct vnic_address *to);
+void vnic_query_address(const struct vnic_address *from, struct rdma_ah_attr *attr);
 int vnic_create_ah(struct ib_ah *ah, struct rdma_ah_init_attr *attr, struct ib_udata *udata);
 int vnic_query_ah(struct ib_ah *ah, struct rdma_ah_attr *attr);
 int vnic_destroy_ah(struct ib_ah *ah, u32 flags);
 int vnic_attach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid);
 int vnic_detach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid);
 
+/* cq.c */
+int vnic_cq_make(struct vnic_cq *cq);
+void vnic_cq_join(struct vnic_cq *cq, struct list_head *link, struct list_head *list);
+void vnic_cq_leave(struct vnic_cq *cq, struct vnic_qp *qp, struct list_head *link);
+void vnic_cq_wake(struct vnic_cq *cq);
+int vnic_create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr,
+		   struct uverbs_attr_bundle *attrs);
+int vnic_destroy_cq(struct ib_cq *cq, struct ib_udata *udata);
+int vnic_modify_cq(struct ib_cq *cq, u16 count, u16 period);
+int vnic_resize_cq(struct ib_cq *cq, unsigned int cqe, struct ib_udata *udata);
+int vnic_poll_cq(struct ib_cq *cq, int n, struct ib_wc *wc);
+int vnic_req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags flags);
+
+/* srq.c */
+int vnic_create_srq(struct ib_srq *srq, struct ib_srq_init_attr *attr, struct ib_udata *udata);
+int vnic_modify_srq(struct ib_srq *srq, struct ib_srq_attr *attr, enum ib_srq_attr_mask mask,
+		    struct ib_udata *udata);
+int vnic_query_srq(struct ib_srq *srq, struct ib_srq_attr *attr);
+int vnic_destroy_srq(struct ib_srq *srq, struct ib_udata *udata);
+int vnic_alloc_xrcd(struct ib_xrcd *xrcd, struct ib_udata *udata);
+int vnic_dealloc_xrcd(struct ib_xrcd *xrcd, struct ib_udata *udata);
+int vnic_xrcd_number(struct ib_xrcd *xrcd, u32 life, __le32 *number);
+
+/* qp.c */
+int vnic_create_qp(struct ib_qp *qp, struct ib_qp_init_attr *attr, struct ib_udata *udata);
+int vnic_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask, struct ib_udata *udata);
+int vnic_query_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
+		  struct ib_qp_init_attr *init);
+int vnic_destroy_qp(struct ib_qp *qp, struct ib_udata *udata);
+int vnic_qp_make(struct vnic_fn *fn, struct vnic_qp *qp, const struct ib_qp_init_attr *attr,
+		 struct vnic_area *sq_area, struct vnic_area *rq_area, bool user);
+
 /* mr.c */
 struct ib_mr *vnic_get_dma_mr(struct ib_pd *pd, int access);
-struct ib_mr *vnic_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
-			       int access, struct ib_udata *udata);
+struct ib_mr *vnic_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access,
+			       struct ib_dmah *dmah, struct ib_udata *udata);
 struct ib_mr *vnic_rereg_user_mr(struct ib_mr *mr, int flags, u64 start, u64 length, u64 iova,
 				 int access, struct ib_pd *pd, struct ib_udata *udata);
 int vnic_dereg_mr(struct ib_mr *mr, struct ib_udata *udata);
@@ -482,45 +553,15 @@ void vnic_mr_free(struct vnic_mr *mr);
 int vnic_mr_make(struct ib_pd *pd, struct vnic_mr *mr, int access, u64 iova, u64 length,
 		 struct vnic_translation *t);
 
-/* recover.c */
-void vnic_loss_work(struct work_struct *work);
-void vnic_flush_work(struct work_struct *work);
-int vnic_revive(struct vnic_fn *fn);
-
-/* cq.c */
-int vnic_cq_make(struct vnic_cq *cq);
-void vnic_cq_join(struct vnic_cq *cq, struct list_head *link, struct list_head *list);
-void vnic_cq_leave(struct vnic_cq *cq, struct vnic_qp *qp, struct list_head *link);
-void vnic_cq_wake(struct vnic_cq *cq);
-int vnic_make_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr, struct ib_udata *udata);
-int vnic_destroy_cq(struct ib_cq *cq, struct ib_udata *udata);
-int vnic_modify_cq(struct ib_cq *cq, u16 count, u16 period);
-int vnic_resize_cq(struct ib_cq *cq, int cqe, struct ib_udata *udata);
-int vnic_poll_cq(struct ib_cq *cq, int n, struct ib_wc *wc);
-int vnic_req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags flags);
-
-/* qp.c */
-int vnic_create_qp(struct ib_qp *qp, struct ib_qp_init_attr *attr, struct ib_udata *udata);
-int vnic_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask, struct ib_udata *udata);
-int vnic_query_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
-		  struct ib_qp_init_attr *init);
-int vnic_destroy_qp(struct ib_qp *qp, struct ib_udata *udata);
-int vnic_queue_make(struct vnic_fn *fn, struct vnic_queue *q, u32 entries, size_t entry,
-		    struct ib_ucontext *uctx);
-void vnic_queue_free(struct vnic_queue *q);
-struct vnic_area *vnic_queue_area(struct vnic_fn *fn, const struct vnic_queue *q);
-int vnic_qp_make(struct vnic_fn *fn, struct vnic_qp *qp, const struct ib_qp_init_attr *attr,
-		 struct vnic_area *sq_area, struct vnic_area *rq_area, bool user);
-
-/* srq.c */
-int vnic_create_srq(struct ib_srq *srq, struct ib_srq_init_attr *attr, struct ib_udata *udata);
-int vnic_modify_srq(struct ib_srq *srq, struct ib_srq_attr *attr, enum ib_srq_attr_mask mask,
-		    struct ib_udata *udata);
-int vnic_query_srq(struct ib_srq *srq, struct ib_srq_attr *attr);
-int vnic_destroy_srq(struct ib_srq *srq, struct ib_udata *udata);
-int vnic_alloc_xrcd(struct ib_xrcd *xrcd, struct ib_udata *udata);
-int vnic_dealloc_xrcd(struct ib_xrcd *xrcd, struct ib_udata *udata);
-int vnic_xrcd_number(struct ib_xrcd *xrcd, u32 life, __le32 *number);
+/* dm.c */
+extern const struct uapi_definition vnic_uapi[];
+void vnic_tell_limits(struct vnic_fn *fn, struct vnic_ucontext_resp *resp);
+struct ib_dm *vnic_alloc_dm(struct ib_device *ibdev, struct ib_ucontext *uctx,
+			    struct ib_dm_alloc_attr *attr, struct uverbs_attr_bundle *attrs);
+int vnic_dealloc_dm(struct ib_dm *dm, struct uverbs_attr_bundle *attrs);
+struct ib_mr *vnic_reg_dm_mr(struct ib_pd *pd, struct ib_dm *dm, struct ib_dm_mr_attr *attr,
+			     struct uverbs_attr_bundle *attrs);
+int vnic_query_ucontext(struct ib_ucontext *uctx, struct uverbs_attr_bundle *attrs);
 
 /* post.c */
 void vnic_bells_work(struct work_struct *work);
@@ -528,5 +569,37 @@ int vnic_post_send(struct ib_qp *qp, const struct ib_send_wr *wr, const struct i
 int vnic_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr, const struct ib_recv_wr **bad);
 int vnic_post_srq_recv(struct ib_srq *srq, const struct ib_recv_wr *wr,
 		       const struct ib_recv_wr **bad);
+
+/* counters.c */
+struct rdma_hw_stats *vnic_alloc_hw_port_stats(struct ib_device *ibdev, u32 port);
+int vnic_get_hw_stats(struct ib_device *ibdev, struct rdma_hw_stats *stats, u32 port, int index);
+
+/* verbs.c */
+struct vnic_ibdev *vnic_ib_register(struct vnic_fn *fn, struct net_device *netdev);
+void vnic_ib_unregister(struct vnic_ibdev *dev);
+void vnic_ib_event(struct vnic_fn *fn, enum ib_event_type type);
+int vnic_pd_make(struct vnic_fn *fn, struct vnic_pd *pd);
+
+/* recover.c */
+void vnic_lose_objects(struct vnic_fn *fn);
+int vnic_revive_objects(struct vnic_fn *fn);
+void vnic_flush_work(struct work_struct *work);
+
+/* event.c */
+void vnic_completion_event(struct vnic_fn *fn, u32 cqn);
+void vnic_async_event(struct vnic_fn *fn, const struct vnic_async_event *ev);
+
+/* netdev.c */
+void vnic_netdev_gone(struct vnic_fn *fn);
+void vnic_netdev_follow(struct vnic_fn *fn);
+void vnic_netdev_part(struct vnic_fn *fn, const char *why);
+int vnic_netdev_event(struct notifier_block *nb, unsigned long event, void *ptr);
+
+/* function.c */
+extern const struct vnic_handlers vnic_handlers;
+void vnic_fn_work(struct work_struct *work);
+void vnic_loss_work(struct work_struct *work);
+void vnic_fn_down(struct vnic_fn *fn, const char *why);
+void vnic_fn_leave(struct vnic_fn *fn);
 
 #endif

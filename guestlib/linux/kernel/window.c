@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* The window: capability chain, bell ring, event queues (docs/abi, section 10). */
+/*
+ * The window: capability chain, bell ring, event queues (section 10 of the ABI). It is memory
+ * of the host, and the device is another processor of it. Hence virt_ barriers: they order
+ * accesses on a kernel for one processor, too.
+ */
 #include <linux/delay.h>
 #include <linux/io.h>
 #include <linux/sched/signal.h>
@@ -64,17 +68,32 @@ static void vnic_block_take(struct vnic_fn *fn, const struct vnic_capability *ca
 }
 
 /*
- * Reads the window. -ENODEV: it is not one of vnic's, and the PCI device is for
- * another driver.
+ * Whether BAR 2 of a device that is enabled begins with the header of a window. It is read
+ * before the driver claims anything: other people's ivshmem devices look the same in PCI.
  */
+bool vnic_window_is_ours(struct pci_dev *pdev)
+{
+	const struct vnic_window_header *h;
+	bool ours;
+
+	if (!(pci_resource_flags(pdev, 2) & IORESOURCE_MEM) ||
+	    pci_resource_len(pdev, 2) < sizeof(*h))
+		return false;
+	h = memremap(pci_resource_start(pdev, 2), sizeof(*h), MEMREMAP_WB);
+	if (!h)
+		return false;
+	ours = le32_to_cpu(h->magic) == VNIC_MAGIC;
+	memunmap((void *)h);
+	return ours;
+}
+
+/* Finds the blocks of the window. */
 int vnic_window_open(struct vnic_fn *fn)
 {
 	const struct vnic_window_header *h = fn->window;
 	const struct vnic_capability *cap;
 	u32 at, next;
 
-	if (le32_to_cpu(h->magic) != VNIC_MAGIC)
-		return -ENODEV;
 	if (le16_to_cpu(h->major) != VNIC_VERSION_MAJOR) {
 		dev_err(&fn->pdev->dev, "the NIC speaks ABI %u.%u, this driver %u.%u: update one\n",
 			le16_to_cpu(h->major), le16_to_cpu(h->minor), VNIC_VERSION_MAJOR,
@@ -100,7 +119,7 @@ int vnic_window_open(struct vnic_fn *fn)
 	return 0;
 }
 
-/* Both sides begin at 0 when a session is open (DEV-1002, DEV-1008). */
+/* Both sides begin at index 0 when a session is opened (DEV-1002, DEV-1008). */
 void vnic_window_start(struct vnic_fn *fn)
 {
 	unsigned int i;
@@ -110,19 +129,19 @@ void vnic_window_start(struct vnic_fn *fn)
 		fn->event_queues[i].consumer = 0;
 }
 
-/* Makes the device look at the bell ring: a write to PCI, from any context. */
+/* Has the device read the bell ring: a posted write, from any context. */
 static void vnic_bell(struct vnic_fn *fn)
 {
 	writel(0, fn->bar0 + VNIC_WINDOW_DOORBELL);
 }
 
-/* Makes the device look at the control block. */
+/* Has the device read the control block. */
 void vnic_control_bell(struct vnic_fn *fn)
 {
 	writel(VNIC_WINDOW_DOORBELL_CONTROL, fn->bar0 + VNIC_WINDOW_DOORBELL);
 }
 
-/* Whether a producer that moved from old to new has to wake the other side. */
+/* Whether a producer that moved from old to new has passed the event index. */
 static bool vnic_wakes(u32 event, u32 old, u32 new)
 {
 	return new - event - 1 < new - old;
@@ -134,9 +153,9 @@ static u32 vnic_bells_taken(const struct vnic_bells *b)
 }
 
 /*
- * Waits until the bell ring has room beside the records that are kept for others. A
- * device that takes no record for ten seconds is lost. False: it is lost, or the caller
- * is being killed.
+ * Waits until the bell ring has room beside so many records that are kept for others. A
+ * device that takes no record for ten seconds is lost. Returns false if it is lost, or if
+ * the calling process is being killed.
  */
 bool vnic_bells_room(struct vnic_fn *fn, u32 kept)
 {
@@ -154,7 +173,7 @@ bool vnic_bells_room(struct vnic_fn *fn, u32 kept)
 			before = taken;
 			until = jiffies + VNIC_BELLS_TIMEOUT;
 		} else if (time_after(jiffies, until)) {
-			vnic_fn_lost(fn, "it takes no doorbells");
+			fn->handlers->lost(fn, "it takes no doorbells");
 		}
 		vnic_bell(fn);
 		usleep_range(500, 1500);
@@ -163,7 +182,7 @@ bool vnic_bells_room(struct vnic_fn *fn, u32 kept)
 
 /*
  * Sends a doorbell record. It may be called under spinlocks, so it does not wait for
- * room: where there is none, all queues are rung later.
+ * room: if there is none, a work item rings for all queues later (vnic_bells_work).
  */
 void vnic_ring(struct vnic_fn *fn, u8 kind, u32 queue, u32 index)
 {
@@ -186,9 +205,9 @@ void vnic_ring(struct vnic_fn *fn, u8 kind, u32 queue, u32 index)
 	d->index = cpu_to_le32(index);
 	WRITE_ONCE(b->producer, b->producer + 1);
 	/* The record before the producer that covers it (DRV-603). */
-	smp_store_release(&b->hdr->producer, cpu_to_le32(b->producer));
-	/* The producer before the look at the event index (DRV-1003). */
-	smp_mb();
+	virt_store_release(&b->hdr->producer, cpu_to_le32(b->producer));
+	/* The producer before the event index is read (DRV-1003). */
+	virt_mb();
 	event = le32_to_cpu(READ_ONCE(b->hdr->event_index));
 	if (vnic_wakes(event, b->producer - 1, b->producer))
 		vnic_bell(fn);
@@ -196,21 +215,9 @@ out:
 	spin_unlock_irqrestore(&b->lock, flags);
 }
 
-/* News of a completion queue, by an event queue or a control message. */
-void vnic_cq_event(struct vnic_fn *fn, u32 cqn)
-{
-	struct vnic_cq *cq = vnic_find(&fn->cqs, cqn, offsetof(struct vnic_cq, hold));
-
-	if (!cq)
-		return; /* it was destroyed: a late event (DRV-710) */
-	if (cq->ibcq.comp_handler)
-		cq->ibcq.comp_handler(&cq->ibcq, cq->ibcq.cq_context);
-	vnic_release(&cq->hold);
-}
-
 /*
- * The interrupt of an event queue. The device is the producer: it stores in the
- * driver's line of the header, and the driver in the device's.
+ * The interrupt of an event queue. The device is the producer here, and the driver the
+ * consumer: each writes the words of the header that the other writes of the bell ring.
  */
 irqreturn_t vnic_events(int irq, void *data)
 {
@@ -223,22 +230,22 @@ irqreturn_t vnic_events(int irq, void *data)
 		return IRQ_HANDLED;
 	for (;;) {
 		/* The producer before the records that it covers. */
-		producer = le32_to_cpu(smp_load_acquire(&eq->hdr->producer));
+		producer = le32_to_cpu(virt_load_acquire(&eq->hdr->producer));
 		if (producer == eq->consumer) {
 			WRITE_ONCE(eq->hdr->event_index, cpu_to_le32(eq->consumer));
-			/* The event index before the last look (DRV-1009). */
-			smp_mb();
+			/* The event index before the producer is read again (DRV-1009). */
+			virt_mb();
 			if (le32_to_cpu(READ_ONCE(eq->hdr->producer)) == eq->consumer)
 				return IRQ_HANDLED;
 			continue;
 		}
 		for (n = 0; n < ARRAY_SIZE(cqns) && eq->consumer != producer; n++)
 			cqns[n] = le32_to_cpu(eq->ring[eq->consumer++ & eq->mask].cqn);
-		/* What was read before the slots are the device's again. */
-		smp_store_release(&eq->hdr->consumer, cpu_to_le32(eq->consumer));
-		/* The consumer before any look at the CQs (DRV-1010). */
-		smp_mb();
+		/* The records were read before the device may use their slots again. */
+		virt_store_release(&eq->hdr->consumer, cpu_to_le32(eq->consumer));
+		/* The consumer before any of the CQs is read (DRV-1010). */
+		virt_mb();
 		for (i = 0; i < n; i++)
-			vnic_cq_event(eq->fn, cqns[i]);
+			eq->fn->handlers->completion(eq->fn, cqns[i]);
 	}
 }

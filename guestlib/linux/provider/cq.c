@@ -294,7 +294,7 @@ static struct vnic_cq *vnic_make_cq(struct ibv_context *ctx, struct ibv_cq_init_
 	cq = calloc(1, sizeof(*cq));
 	if (!cq)
 		return NULL;
-	err = ibv_cmd_create_cq_ex(ctx, attr, &cq->ibv, &cmd, sizeof(cmd), &resp.ibv,
+	err = ibv_cmd_create_cq_ex(ctx, attr, NULL, &cq->ibv, &cmd, sizeof(cmd), &resp.ibv,
 				   sizeof(resp), 0);
 	if (err)
 		goto free;

@@ -242,7 +242,7 @@ static struct ibv_ah *vnic_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr
 		free(ah);
 		return NULL;
 	}
-	ah->address = resp.drv.address;
+	memcpy(&ah->address, resp.drv.address, sizeof(ah->address));
 	return &ah->ibv;
 }
 
@@ -327,10 +327,10 @@ static struct verbs_context *vnic_alloc_context(struct ibv_device *dev, int cmd_
 	struct ibv_get_context cmd;
 	struct vnic_context *ctx;
 
-	ctx = verbs_init_and_alloc_context(dev, cmd_fd, ctx, ibv, RDMA_DRIVER_UNKNOWN);
+	ctx = verbs_init_and_alloc_context(dev, cmd_fd, ctx, ibv, RDMA_DRIVER_VNIC);
 	if (!ctx)
 		return NULL;
-	if (ibv_cmd_get_context(&ctx->ibv, &cmd, sizeof(cmd), &resp.ibv, sizeof(resp))) {
+	if (ibv_cmd_get_context(&ctx->ibv, &cmd, sizeof(cmd), NULL, &resp.ibv, sizeof(resp))) {
 		verbs_uninit_context(&ctx->ibv);
 		free(ctx);
 		return NULL;
@@ -347,7 +347,7 @@ static struct verbs_context *vnic_import_context(struct ibv_device *dev, int cmd
 				    NULL);
 	struct vnic_context *ctx;
 
-	ctx = verbs_init_and_alloc_context(dev, cmd_fd, ctx, ibv, RDMA_DRIVER_UNKNOWN);
+	ctx = verbs_init_and_alloc_context(dev, cmd_fd, ctx, ibv, RDMA_DRIVER_VNIC);
 	if (!ctx)
 		return NULL;
 	fill_attr_out_ptr(attrs, VNIC_ATTR_QUERY_CONTEXT_RESP, &ctx->limits);
@@ -376,7 +376,7 @@ static void vnic_uninit_device(struct verbs_device *dev)
 	free(container_of(dev, struct vnic_device, ibv));
 }
 
-/* By what the driver says of itself: names change, PCI ids are QEMU's. */
+/* The driver outside of the kernel's tree has no id of its own, but says its name in sysfs. */
 static bool vnic_match_device(struct verbs_sysfs_dev *sysfs)
 {
 	char type[16];

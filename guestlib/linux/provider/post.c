@@ -127,7 +127,7 @@ static int vnic_put_datagram(struct vnic_datagram_wqe *w, const struct ibv_send_
 		return EINVAL;
 	if (wr->opcode == IBV_WR_SEND_WITH_IMM)
 		w->imm = wr->imm_data;
-	vnic_put_address(w, wr->wr.ud.ah);
+	w->address = to_vah(wr->wr.ud.ah)->address;
 	w->remote_qpn = htole32(wr->wr.ud.remote_qpn);
 	w->remote_qkey = htole32(wr->wr.ud.remote_qkey);
 	return 0;

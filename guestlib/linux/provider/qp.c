@@ -69,7 +69,7 @@ struct ibv_qp *vnic_create_qp_ex(struct ibv_context *ctx, struct ibv_qp_init_att
 			goto free;
 	}
 	err = ibv_cmd_create_qp_ex2(ctx, &qp->ibv, attr, &cmd, sizeof(cmd), &resp.ibv,
-				    sizeof(resp));
+				    sizeof(resp), NULL);
 	if (err)
 		goto free;
 	vnic_domain_hold(attr->comp_mask & IBV_QP_INIT_ATTR_PD ? attr->pd : NULL, &qp->parent,

@@ -23,8 +23,9 @@
 #include <infiniband/kern-abi.h>
 #include <rdma/ib_user_verbs.h>
 
+#include "rdma/vnic-abi.h"
 #include "vnic_abi.h"
-#include "vnic_user.h"
+#include "vnic_compat.h"
 
 /*
  * A lock that a thread domain does without. It is taken with every post and poll
@@ -194,13 +195,6 @@ static inline struct vnic_srq *to_vsrq(struct ibv_srq *obj)
 static inline struct vnic_context *to_vctx(struct ibv_context *ctx)
 {
 	return container_of(ctx, struct vnic_context, ibv.context);
-}
-
-/* A datagram's address: the fields of its entry from dgid on. */
-static inline void vnic_put_address(struct vnic_datagram_wqe *w, struct ibv_ah *ah)
-{
-	memcpy((char *)w + offsetof(struct vnic_datagram_wqe, dgid), &to_vah(ah)->address,
-	       sizeof(struct vnic_address));
 }
 
 static inline void *vnic_entry(const struct vnic_queue *q, uint32_t index)

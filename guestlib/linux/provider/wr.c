@@ -225,7 +225,7 @@ static void vnic_set_ud_addr(struct ibv_qp_ex *ibqp, struct ibv_ah *ah, uint32_t
 
 	if (!d)
 		return;
-	vnic_put_address(d, ah);
+	d->address = to_vah(ah)->address;
 	d->remote_qpn = htole32(qpn);
 	d->remote_qkey = htole32(qkey);
 }

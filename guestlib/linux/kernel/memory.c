@@ -15,13 +15,7 @@
 
 #define VNIC_LIST_SHIFT 9 /* VNIC_PAGE_LIST_ENTRIES */
 
-/* Whether the device has the objects of a life, as far as the driver knows. */
-bool vnic_alive(struct vnic_fn *fn, u32 life)
-{
-	return !READ_ONCE(fn->lost) && life == READ_ONCE(fn->life);
-}
-
-/* The device has let go of all memory that it was told of. */
+/* The device has confirmed that it reaches none of the memory that it was told of. */
 void vnic_life_over(struct vnic_fn *fn)
 {
 	struct vnic_memory *m, *next;
@@ -37,7 +31,10 @@ void vnic_life_over(struct vnic_fn *fn)
 		m->release(m);
 }
 
-/* Frees memory that no command is under way about, or keeps it until the device lets go. */
+/*
+ * Frees memory that no outstanding command names, or keeps it while the device may still
+ * reach it.
+ */
 void vnic_give_back(struct vnic_fn *fn, struct vnic_memory *m)
 {
 	unsigned long flags;
@@ -53,15 +50,15 @@ void vnic_give_back(struct vnic_fn *fn, struct vnic_memory *m)
 }
 
 /*
- * Waits for as long as memory of a life would be kept. The kernel's users free theirs
- * when what they made is destroyed, and the driver cannot keep that.
+ * Waits for as long as memory of a life would be kept. Kernel users free their buffers
+ * when the object is destroyed, and the driver cannot keep these for them.
  */
 void vnic_await_over(struct vnic_fn *fn, u32 life)
 {
 	wait_event(fn->over, !READ_ONCE(fn->ending) || life != READ_ONCE(fn->life));
 }
 
-/* The driver leaves a device that has confirmed nothing: what is kept stays so for good. */
+/* The driver leaves a device that has confirmed nothing: what is kept is never freed. */
 void vnic_leak(struct vnic_fn *fn)
 {
 	struct list_head *each;
@@ -107,16 +104,17 @@ struct vnic_area *vnic_area_alloc(struct vnic_fn *fn, size_t size)
 	area->buf = vmalloc_user(size);
 	area->pages = kvmalloc_array(n, sizeof(*area->pages), GFP_KERNEL);
 	if (!area->buf || !area->pages)
-		goto fail;
+		goto err_release;
 	for (i = 0; i < n; i++) {
 		dma = dma_map_page(&fn->pdev->dev, vmalloc_to_page(area->buf + i * PAGE_SIZE), 0,
 				   PAGE_SIZE, DMA_BIDIRECTIONAL);
 		if (dma_mapping_error(&fn->pdev->dev, dma))
-			goto fail;
+			goto err_release;
 		area->pages[area->num_pages++] = dma;
 	}
 	return area;
-fail:
+
+err_release:
 	vnic_area_release(&area->memory);
 	return NULL;
 }
@@ -126,7 +124,7 @@ void vnic_area_free(struct vnic_area *area)
 	if (!area)
 		return;
 	if (area->mapped)
-		rdma_user_mmap_entry_remove(&area->entry); /* the last user gives it back */
+		rdma_user_mmap_entry_remove(&area->entry); /* vnic_mmap_free() after the last use */
 	else
 		vnic_give_back(area->fn, &area->memory);
 }
@@ -157,7 +155,7 @@ int vnic_mmap(struct ib_ucontext *uctx, struct vm_area_struct *vma)
 	area = container_of(entry, struct vnic_area, entry);
 	if (vma->vm_end - vma->vm_start == area->size && (vma->vm_flags & VM_SHARED))
 		err = remap_vmalloc_range(vma, area->buf, 0);
-	rdma_user_mmap_entry_put(entry); /* what is mapped holds its pages */
+	rdma_user_mmap_entry_put(entry); /* the mapping has references to its pages */
 	return err;
 }
 
@@ -219,10 +217,8 @@ struct vnic_page_list *vnic_page_list_alloc(struct vnic_fn *fn, u32 life, size_t
 	list->fn = fn;
 	list->levels = levels;
 	while (list->num < pages) {
-		if (vnic_page_list_page(list)) {
-			vnic_page_list_release(&list->memory);
-			return ERR_PTR(-ENOMEM);
-		}
+		if (vnic_page_list_page(list))
+			goto err_release;
 	}
 	/* Each page of a level is an entry of the one above. */
 	below = DIV_ROUND_UP(n, VNIC_PAGE_LIST_ENTRIES);
@@ -236,6 +232,10 @@ struct vnic_page_list *vnic_page_list_alloc(struct vnic_fn *fn, u32 life, size_t
 	}
 	list->root = list->pages[pages - 1].dma;
 	return list;
+
+err_release:
+	vnic_page_list_release(&list->memory);
+	return ERR_PTR(-ENOMEM);
 }
 
 void vnic_page_list_set(struct vnic_page_list *list, size_t i, u64 address)
@@ -251,7 +251,7 @@ void vnic_page_list_free(struct vnic_page_list *list)
 	vnic_give_back(list->fn, &list->memory);
 }
 
-/* A list of n pages of an area. From then on the device may know of these. */
+/* A list of n pages of an area. The device may reach these from now on. */
 struct vnic_page_list *vnic_area_list(struct vnic_area *area, u32 life, size_t first, size_t n)
 {
 	struct vnic_page_list *list = vnic_page_list_alloc(area->fn, life, n);

@@ -1,11 +1,11 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* SPDX-License-Identifier: ((GPL-2.0 WITH Linux-syscall-note) OR BSD-2-Clause) */
 /*
- * What vnic.ko tells its provider beside the verbs' own answers. A queue is one
+ * The answers of vnic.ko to its provider, beside those of the verbs. A queue is one
  * mapping of /dev/infiniband/uverbs*: struct vnic_queue_header or struct
- * vnic_cq_header, then the entries (vnic_abi.h).
+ * vnic_cq_header, then the entries (the ABI of the device).
  */
-#ifndef VNIC_USER_H
-#define VNIC_USER_H
+#ifndef VNIC_ABI_USER_H
+#define VNIC_ABI_USER_H
 
 #include <linux/types.h>
 
@@ -16,12 +16,12 @@ struct vnic_ucontext_resp {
 	__u32 max_inline;
 	__u32 max_send_sge;
 	__u32 max_recv_sge;
-	__u64 features;
+	__aligned_u64 features;
 };
 
-/* Behind the limits of a device, for who asks for it. */
+/* Follows the answer to a query of the device, if there is room for it. */
 struct vnic_device_resp {
-	__u64 clock; /* of the device, as completions' times are: nanoseconds */
+	__aligned_u64 clock; /* of the device, as in completions: nanoseconds */
 };
 
 struct vnic_pd_resp {
@@ -29,7 +29,7 @@ struct vnic_pd_resp {
 	__u32 reserved;
 };
 
-/* A queue that can be mapped; size 0: there is none. */
+/* A queue that can be mapped; size is 0 if there is none. */
 struct vnic_mapping {
 	__aligned_u64 offset;
 	__aligned_u64 size;
@@ -54,26 +54,14 @@ struct vnic_srq_resp {
 	__u32 reserved;
 };
 
-/* The address of a peer, as DatagramWQE, ModifyQP and QueryQPResult have it from dgid on. */
-struct vnic_address {
-	__u8 dgid[16];
-	__le32 flow_label;
-	__u8 dmac[6];
-	__le16 vlan;
-	__u8 traffic_class;
-	__u8 hop_limit;
-	__u8 sl;
-	__u8 sgid_index;
-};
-
-/* The address for work requests. */
+/* The address of a peer, as work requests hold it: struct vnic_address of the device's ABI. */
 struct vnic_ah_resp {
-	struct vnic_address address;
+	__u8 address[32];
 };
 
 /*
  * What the driver adds to the kernel's own calls: attributes and methods from
- * 1 << UVERBS_ID_NS_SHIFT on.
+ * 1 << UVERBS_ID_NS_SHIFT (0x1000) on.
  */
 enum vnic_query_context_attrs {
 	VNIC_ATTR_QUERY_CONTEXT_RESP = 0x1000, /* struct vnic_ucontext_resp */
