@@ -27,7 +27,7 @@ static void vnic_show_consumer(struct vnic_cq *cq)
 			      memory_order_release);
 }
 
-/* The entry at the consumer index: those of the area before a resize come first. */
+/* The entry at the consumer index. After a resize those of the old area come first. */
 static const struct vnic_cqe *vnic_head(struct vnic_cq *cq)
 {
 	const struct vnic_cqe *e;
@@ -41,10 +41,10 @@ static const struct vnic_cqe *vnic_head(struct vnic_cq *cq)
 	return vnic_there(&cq->map, cq->log2, cq->consumer, &e) ? e : NULL;
 }
 
-/* No queue pair has this number: the one of the entry was reset since. */
+/* No queue pair has this number. It marks entries of queue pairs that were reset. */
 #define VNIC_QPN_RESET UINT32_MAX
 
-/* The next entry that is of use. */
+/* The next entry that is not marked so. */
 static const struct vnic_cqe *vnic_next(struct vnic_cq *cq)
 {
 	const struct vnic_cqe *e;
@@ -65,7 +65,7 @@ static void vnic_sweep(const struct vnic_map *map, uint32_t log2, uint32_t index
 			((struct vnic_cqe *)e)->qpn = htole32(VNIC_QPN_RESET);
 }
 
-/* A queue pair in RESET has no completions, as if it had just been made. */
+/* Drops the completions of a queue pair that goes to RESET. */
 void vnic_cq_sweep(struct ibv_cq *ibcq, uint32_t qpn)
 {
 	struct vnic_cq *cq = to_vcq(ibcq);
@@ -136,7 +136,7 @@ static void vnic_arm(struct vnic_cq *cq, bool solicited)
 	if (solicited)
 		arm |= VNIC_CQ_ARM_SOLICITED;
 	atomic_store_explicit((_Atomic uint64_t *)&h->arm, htole64(arm), memory_order_relaxed);
-	/* The word before the program's next look (DRV-709). */
+	/* The word before the program polls again (DRV-709). */
 	atomic_thread_fence(memory_order_seq_cst);
 }
 
@@ -354,10 +354,10 @@ int vnic_resize_cq(struct ibv_cq *ibcq, int cqe)
 
 	vnic_lock(&cq->lock);
 	vnic_next(cq);
-	err = EBUSY; /* two areas at most */
+	err = EBUSY; /* the area before the last resize is still in use */
 	if (cq->old.base)
 		goto out;
-	err = EINVAL; /* more completions than are to have room */
+	err = EINVAL; /* there are more completions than the new size */
 	for (i = 0; i < cqe && vnic_there(&cq->map, cq->log2, cq->consumer + i, &e); i++)
 		;
 	if (i == cqe && vnic_there(&cq->map, cq->log2, cq->consumer + i, &e))
@@ -371,7 +371,7 @@ int vnic_resize_cq(struct ibv_cq *ibcq, int cqe)
 	cq->old_log2 = cq->log2;
 	cq->map = map;
 	cq->log2 = resp.drv.queue.entries_log2;
-	if (cq->armed) /* what was armed may be lost (DRV-720) */
+	if (cq->armed) /* the arming may be lost (DRV-720) */
 		vnic_arm(cq, false);
 out:
 	vnic_unlock(&cq->lock);

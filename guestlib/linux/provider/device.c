@@ -18,7 +18,7 @@ int vnic_map(struct ibv_context *ctx, struct vnic_map *map, const struct vnic_ma
 	base = mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_SHARED, ctx->cmd_fd, m->offset);
 	if (base == MAP_FAILED)
 		return errno;
-	/* A child that writes here would post work of its parent. */
+	/* A child process that writes here would post work for its parent. */
 	if (ibv_dontfork_range(base, m->size)) {
 		munmap(base, m->size);
 		return ENOMEM;
@@ -49,13 +49,13 @@ static int vnic_query_device(struct ibv_context *ctx, const struct ibv_query_dev
 		return err;
 	if (size >= offsetof(struct ibv_device_attr_ex, device_cap_flags_ex) +
 			    sizeof(attr->device_cap_flags_ex))
-		attr->device_cap_flags_ex |= IB_UVERBS_DEVICE_ATOMIC_WRITE; /* of its kind */
+		attr->device_cap_flags_ex |= IB_UVERBS_DEVICE_ATOMIC_WRITE; /* between two vnics */
 	snprintf(attr->orig_attr.fw_ver, sizeof(attr->orig_attr.fw_ver), "%u.%u",
 		 (unsigned int)(resp.base.fw_ver >> 32), (unsigned int)resp.base.fw_ver);
 	return 0;
 }
 
-/* The device's clock, which is that of completions; a system call and an answer of the device. */
+/* The device's clock, as in completions. The kernel asks the device for it. */
 static int vnic_query_rt_values(struct ibv_context *ctx, struct ibv_values_ex *values)
 {
 	struct {
@@ -106,7 +106,7 @@ static struct ibv_pd *vnic_alloc_pd(struct ibv_context *ctx)
 	return &pd->ibv;
 }
 
-/* A protection domain that somebody else made in the same context of the kernel. */
+/* A protection domain that another process made in the same context of the kernel. */
 static struct ibv_pd *vnic_import_pd(struct ibv_context *ctx, uint32_t handle)
 {
 	DECLARE_COMMAND_BUFFER(cmd, UVERBS_OBJECT_PD, VNIC_METHOD_PD_QUERY, 2);
@@ -178,7 +178,7 @@ static int vnic_dealloc_td(struct ibv_td *ibtd)
 	return 0;
 }
 
-/* Memory of queues is the kernel's, so a caller's allocator has nothing to do. */
+/* The kernel allocates the memory of queues, so a caller's allocator is not used. */
 static struct ibv_pd *vnic_alloc_parent_domain(struct ibv_context *ctx,
 					       struct ibv_parent_domain_init_attr *attr)
 {
@@ -210,7 +210,7 @@ struct ibv_pd *vnic_real_pd(struct ibv_pd *pd)
 	return pd && to_vpd(pd)->parent ? &to_vpd(pd)->parent->ibv : pd;
 }
 
-/* Notes that an object uses a parent domain, and whether one thread only will. */
+/* Notes that an object uses a parent domain, and whether only one thread uses the object. */
 void vnic_domain_hold(struct ibv_pd *pd, struct vnic_pd **parent, bool *single)
 {
 	*parent = NULL;
@@ -340,7 +340,7 @@ static struct verbs_context *vnic_alloc_context(struct ibv_device *dev, int cmd_
 	return &ctx->ibv;
 }
 
-/* The context of another process, which handed its file over. */
+/* The context of another process, which passed its file descriptor. */
 static struct verbs_context *vnic_import_context(struct ibv_device *dev, int cmd_fd)
 {
 	DECLARE_COMMAND_BUFFER_LINK(attrs, UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT, 1,

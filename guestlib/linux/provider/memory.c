@@ -44,7 +44,7 @@ int vnic_dereg_mr(struct verbs_mr *mr)
 	return err;
 }
 
-/* A region that somebody else registered in the same context of the kernel. */
+/* A region that another process registered in the same context of the kernel. */
 struct ibv_mr *vnic_import_mr(struct ibv_pd *pd, uint32_t handle)
 {
 	struct verbs_mr *mr = calloc(1, sizeof(*mr));
@@ -195,7 +195,7 @@ void vnic_unimport_dm(struct ibv_dm *ibdm)
 	free(dm);
 }
 
-/* The kernel checks what is asked for. */
+/* The kernel checks the arguments. */
 struct ibv_mr *vnic_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length,
 			      unsigned int access)
 {

@@ -6,7 +6,7 @@
 
 #include "vnic.h"
 
-/* The device sleeps: the kernel wakes it. A post of nothing is the doorbell. */
+/* Rings the doorbell of a device that sleeps: the kernel does so for an empty list. */
 static void vnic_wake(struct ibv_context *ctx, uint32_t command, uint32_t handle)
 {
 	union {
@@ -39,7 +39,7 @@ static void vnic_wake(struct ibv_context *ctx, uint32_t command, uint32_t handle
 	cmd.send.hdr.command = command;
 	cmd.send.hdr.in_words = size / 4;
 	cmd.send.hdr.out_words = sizeof(struct ib_uverbs_post_send_resp) / 4;
-	/* A device that is gone says so by its asynchronous event. */
+	/* That the device is lost is reported by an asynchronous event. */
 	if (write(ctx->cmd_fd, &cmd, size) < 0)
 		return;
 }
@@ -85,7 +85,7 @@ static int vnic_put_inline(const struct vnic_queue *q, void *at, const struct ib
 	return 0;
 }
 
-/* The header of a connected queue pair's request. */
+/* The header of a request of a connected queue pair. */
 static int vnic_put_send(struct vnic_send_wqe *w, const struct ibv_send_wr *wr)
 {
 	switch (wr->opcode) {

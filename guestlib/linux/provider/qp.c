@@ -22,23 +22,6 @@ static void vnic_note_caps(struct vnic_qp *qp, const struct ibv_qp_cap *cap)
 	qp->rq.max_sge = cap->max_recv_sge;
 }
 
-/*
- * Says that a queue pair has ibv_wr_*. struct ibv_qp_ex has had one function more
- * (wr_flush) since v45, so that comp_mask, which comes behind it, is elsewhere in
- * a library of before and one of after: both places are marked. What else they
- * are is not used of such a queue pair: wr_flush, which it does not offer, and
- * the XRC domain, which only targets have.
- */
-static void vnic_mark_extended(struct vnic_qp *qp)
-{
-	size_t at = offsetof(struct ibv_qp_ex, wr_atomic_write) + sizeof(void *);
-	uint32_t *before = (uint32_t *)((char *)&qp->ibv + at);
-	uint32_t *after = (uint32_t *)((char *)&qp->ibv + at + sizeof(void *));
-
-	*before |= VERBS_QP_EX;
-	*after |= VERBS_QP_EX;
-}
-
 struct ibv_qp *vnic_create_qp_ex(struct ibv_context *ctx, struct ibv_qp_init_attr_ex *attr)
 {
 	struct {
@@ -82,7 +65,7 @@ struct ibv_qp *vnic_create_qp_ex(struct ibv_context *ctx, struct ibv_qp_init_att
 	if (err)
 		goto destroy;
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
-		vnic_mark_extended(qp);
+		vnic_compat_mark_extended(&qp->ibv);
 	return &qp->ibv.qp;
 destroy:
 	vnic_unmap(&qp->sq.map);
@@ -141,7 +124,7 @@ int vnic_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 
 	err = ibv_cmd_modify_qp(ibqp, attr, mask, &cmd, sizeof(cmd));
 	if (!err && mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET) {
-		/* The kernel has zeroed the headers. */
+		/* The kernel has set the headers to zero. */
 		qp->sq.producer = 0;
 		qp->rq.producer = 0;
 		if (ibqp->send_cq)

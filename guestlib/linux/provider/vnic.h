@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libvnic, the rdma-core provider of vnic.ko: what programs do often (post, poll,
- * arm) happens in memory that they share with the device; the rest asks the kernel.
+ * libvnic, the rdma-core provider of vnic.ko. Programs post, poll and arm in memory that
+ * they share with the device. All else is a call of the kernel.
  *
  *   device.c   contexts, domains, address handles
  *   memory.c   regions, windows, device memory
@@ -28,8 +28,8 @@
 #include "vnic_compat.h"
 
 /*
- * A lock that a thread domain does without. It is taken with every post and poll
- * and nobody sleeps with it, so it is not one of libc's, which are calls.
+ * A spinlock, which objects of a thread domain do without. It is inline, since each post and
+ * poll takes it.
  */
 struct vnic_lock {
 	atomic_uint held;
@@ -82,7 +82,7 @@ struct vnic_td {
 struct vnic_pd {
 	struct ibv_pd ibv;
 	atomic_int refs;
-	struct vnic_pd *parent; /* not NULL: this is a parent domain of that one */
+	struct vnic_pd *parent; /* of a parent domain: the domain below it */
 	struct vnic_td *td;
 };
 
@@ -101,7 +101,7 @@ struct vnic_cq {
 	struct verbs_cq ibv;
 	struct vnic_lock lock;
 	struct vnic_map map;
-	struct vnic_map old; /* after a resize: what it still holds comes first */
+	struct vnic_map old; /* after a resize: the area of before, while it has entries */
 	uint32_t log2;
 	uint32_t old_log2;
 	uint32_t consumer;
@@ -123,12 +123,12 @@ struct vnic_queue {
 
 struct vnic_qp {
 	struct verbs_qp ibv;
-	uint64_t room[2]; /* of a verbs_qp of another version, see vnic_mark_extended */
+	uint64_t room[2]; /* for a longer verbs_qp, see vnic_compat_mark_extended */
 	struct vnic_queue sq;
 	struct vnic_queue rq;
 	struct vnic_pd *parent;
 	bool sig_all;
-	/* ibv_wr_*: entries that are built and not yet shown. */
+	/* ibv_wr_*: entries that are built and not yet published. */
 	uint32_t building;
 	int error;
 	struct vnic_send_wqe *wqe;
@@ -144,7 +144,7 @@ struct vnic_dm {
 	struct verbs_dm ibv;
 	uint64_t length;
 	void *base;
-	size_t size; /* of what is mapped there */
+	size_t size; /* of the mapping */
 };
 
 static inline struct vnic_pd *to_vpd(struct ibv_pd *obj)
@@ -212,7 +212,7 @@ static inline bool vnic_full(const struct vnic_queue *q, uint32_t producer)
 	return producer - le32toh(consumer) > q->mask;
 }
 
-/* Shows entries up to producer; returns whether the device wants a doorbell (DRV-604). */
+/* Publishes entries up to producer. Returns whether the device wants a doorbell (DRV-604). */
 static inline bool vnic_show(struct vnic_queue *q, uint32_t producer)
 {
 	struct vnic_queue_header *h = q->map.base;

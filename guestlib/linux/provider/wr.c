@@ -32,7 +32,7 @@ static void vnic_wr_abort(struct ibv_qp_ex *ibqp)
 	vnic_unlock(&to_vqp_ex(ibqp)->sq.lock);
 }
 
-/* Begins a request; NULL: there is no place, or an error before. */
+/* Begins a request. Returns NULL if the queue is full, or after an error. */
 static struct vnic_send_wqe *vnic_wr_new(struct ibv_qp_ex *ibqp, uint8_t opcode)
 {
 	struct vnic_qp *qp = to_vqp_ex(ibqp);
