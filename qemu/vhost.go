@@ -87,7 +87,7 @@ func ServeVhostUser(in Acceptor, path string, cid uint32, opt VhostOptions) (*Vh
 	log := opt.logger().With("socket", path, "guest_cid", cid)
 	v := &VhostUser{cid: cid, path: path, log: log, mem: opt.memory(path), dev: vsock.NewDevice(cid, log), ram: &ram{}, opened: make(chan *windowSession), done: make(chan struct{}), here: newPresence(opt.Known)}
 	if opt.Ledger != nil {
-		v.dev.UseLedger(opt.Ledger)
+		v.dev.Flows.UseLedger(opt.Ledger)
 	}
 	v.server = newServer(in, log, v.serve)
 	v.server.start()
@@ -122,11 +122,11 @@ func (v *VhostUser) Path() string { return v.path }
 func (v *VhostUser) CID() uint32 { return v.cid }
 
 // Stats returns the counters of the guest's flows.
-func (v *VhostUser) Stats() vsock.Stats { return v.dev.Stats() }
+func (v *VhostUser) Stats() vsock.Stats { return v.dev.Flows.Stats() }
 
 // Dial connects to a vsock port on which the guest listens.
 func (v *VhostUser) Dial(port uint32, timeout time.Duration) (net.Conn, error) {
-	c, err := v.dev.Dial(port, timeout)
+	c, err := v.dev.Flows.Dial(port, timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (v *VhostUser) Dial(port uint32, timeout time.Duration) (net.Conn, error) {
 
 // Listen accepts the guest's connections to a vsock port of the host.
 func (v *VhostUser) Listen(port uint32) (queues.Attachment, error) {
-	l, err := v.dev.Listen(port)
+	l, err := v.dev.Flows.Listen(port)
 	if err != nil {
 		return nil, fmt.Errorf("vhost-user %s: %w", v.path, err)
 	}
@@ -177,7 +177,7 @@ func (v *VhostUser) serve(conn *net.UnixConn) error {
 	v.here.begin()
 	err := vhostuser.Serve(conn, g, v.mem)
 	v.here.end()
-	v.dev.Reset()
+	v.dev.Flows.Reset()
 	v.hangUp()
 	return err
 }

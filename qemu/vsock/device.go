@@ -21,12 +21,12 @@ const (
 // Device is the device side of one guest's virtio-vsock queues. Its methods may
 // be called from several goroutines.
 type Device struct {
-	*Transport
-	log loglimit.Log
+	Flows *Transport // to the guest
+	log   loglimit.Log
 
-	mu      sync.Mutex // guards tx; taken before Transport.mu
+	mu      sync.Mutex // guards tx; taken before Flows.mu
 	tx      *ring
-	rx      *ring // guarded by Transport.mu
+	rx      *ring // guarded by Flows.mu
 	scratch []byte
 	notify  [2]notify // by queue
 	signals *eventfd.Notifier
@@ -98,10 +98,10 @@ func (r *ring) tell() {
 // NewDevice returns the device of the guest with context ID cid, without queues.
 func NewDevice(cid uint32, log *slog.Logger) *Device {
 	d := &Device{
-		Transport: NewTransport(HostCID, cid),
-		log:       loglimit.Log{To: log},
-		scratch:   make([]byte, HeaderSize+bufAlloc),
-		signals:   eventfd.NewNotifier(2 * len(Device{}.notify)),
+		Flows:   NewTransport(HostCID, cid),
+		log:     loglimit.Log{To: log},
+		scratch: make([]byte, HeaderSize+bufAlloc),
+		signals: eventfd.NewNotifier(2 * len(Device{}.notify)),
 	}
 	for i := range d.notify {
 		d.notify[i] = notify{d.signals.Event(2 * i), d.signals.Event(2*i + 1)}
@@ -111,13 +111,13 @@ func NewDevice(cid uint32, log *slog.Logger) *Device {
 
 // Close ends all flows and the device.
 func (d *Device) Close() {
-	d.Transport.Close()
+	d.Flows.Close()
 	d.signals.Close()
 }
 
 // Config fills b from the configuration space at off: the guest's context ID,
 // Virtio §5.10.4.
-func (d *Device) Config(off uint32, b []byte) bool { return Config(d.peer, off, b) }
+func (d *Device) Config(off uint32, b []byte) bool { return Config(d.Flows.peer, off, b) }
 
 // Config is Device.Config for the guest with context ID cid.
 func Config(cid uint32, off uint32, b []byte) bool {
@@ -139,8 +139,8 @@ func (d *Device) Start(i int, q virtqueue.Ring, call, errfd int) {
 		d.tx = r
 		d.mu.Unlock()
 	} else {
-		d.Locked(func() { d.rx = r })
-		d.SetLink(&rxLink{d: d, r: r})
+		d.Flows.Locked(func() { d.rx = r })
+		d.Flows.SetLink(&rxLink{d: d, r: r})
 	}
 	d.Kick(i)
 }
@@ -169,10 +169,10 @@ func (d *Device) Stop(i int) (base uint16) {
 		if i == QueueTX {
 			d.tx = nil
 		} else {
-			d.rx, d.link = nil, nil
+			d.rx, d.Flows.link = nil, nil
 		}
 		if d.rx == nil && d.tx == nil {
-			d.resetAll()
+			d.Flows.resetAll()
 		}
 	})
 	return base
@@ -202,7 +202,7 @@ func (d *Device) Rebind(f func(i int, q virtqueue.Ring) error) error {
 func (d *Device) exclusive(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.Locked(f)
+	d.Flows.Locked(f)
 }
 
 func (d *Device) ring(i int) *ring {
@@ -215,7 +215,7 @@ func (d *Device) ring(i int) *ring {
 // Kick handles the driver's notification of queue i.
 func (d *Device) Kick(i int) {
 	if i == QueueRX {
-		d.Pump()
+		d.Flows.Pump()
 		return
 	}
 	for d.drain() {
@@ -234,14 +234,14 @@ func (d *Device) drain() bool {
 	if r == nil || r.broken != nil {
 		return false
 	}
-	defer d.Pump() // sends answers once per call, not once per packet
+	defer d.Flows.Pump() // sends answers once per call, not once per packet
 	r.work = ringWork
 	for range txQuantum {
 		// A packet longer than scratch exceeds any credit. It is cut, so the length in its header
 		// does not match and it is dropped.
 		n, ok, err := r.read(d.scratch)
 		if err == nil && ok {
-			d.Locked(func() { d.input(d.scratch[:n]) })
+			d.Flows.Locked(func() { d.Flows.input(d.scratch[:n]) })
 			err = r.done(0)
 		}
 		if err != nil {

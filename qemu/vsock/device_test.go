@@ -55,11 +55,11 @@ func TestFlowsEndWithBothQueues(t *testing.T) {
 		}
 		start(QueueRX)
 		start(QueueTX)
-		l, err := d.Listen(7)
+		l, err := d.Flows.Listen(7)
 		if err != nil {
 			t.Fatal(err)
 		}
-		inject(d.Transport, fromGuest(OpRequest, 5, 7), nil)
+		inject(d.Flows, fromGuest(OpRequest, 5, 7), nil)
 		c, err := l.AcceptConn()
 		if err != nil {
 			t.Fatal(err)
@@ -67,7 +67,7 @@ func TestFlowsEndWithBothQueues(t *testing.T) {
 		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 		d.Stop(first)
 		start(first)
-		inject(d.Transport, fromGuest(OpReadWrite, 5, 7), []byte{42})
+		inject(d.Flows, fromGuest(OpReadWrite, 5, 7), []byte{42})
 		b := make([]byte, 1)
 		if n, err := c.Read(b); n != 1 || b[0] != 42 {
 			t.Errorf("queue %d was away: read %d bytes, %v", first, n, err)
@@ -173,7 +173,7 @@ func TestAllPacketsAtOnce(t *testing.T) {
 		d.run(QueueTX, HeaderSize, -1, -1)
 		d.offer(QueueTX, n)
 		d.Kick(QueueTX)
-		if st := d.Stats(); st.PacketsIn != uint64(n) || d.used(QueueTX) != n {
+		if st := d.Flows.Stats(); st.PacketsIn != uint64(n) || d.used(QueueTX) != n {
 			t.Errorf("%d packets: %d came, %d buffers came back", n, st.PacketsIn, d.used(QueueTX))
 		}
 	}
@@ -205,8 +205,8 @@ func TestInterruptsOfReceivedPackets(t *testing.T) {
 	call := eventFD(t)
 	d.run(QueueRX, 100, call, -1)
 	d.offer(QueueRX, 5)
-	answer := func() { inject(d.Transport, fromGuest(OpShutdown, 5, 7), nil) } // of no flow
-	d.mem[QueueRX*queueRoom+availAt] = 1                                       // no interrupts
+	answer := func() { inject(d.Flows, fromGuest(OpShutdown, 5, 7), nil) } // of no flow
+	d.mem[QueueRX*queueRoom+availAt] = 1                                   // no interrupts
 	answer()
 	answer()
 	d.mem[QueueRX*queueRoom+availAt] = 0
@@ -225,7 +225,7 @@ func TestReceiveBuffers(t *testing.T) {
 		call, errfd := eventFD(t), eventFD(t)
 		d.run(QueueRX, size, call, errfd)
 		d.offer(QueueRX, 1)
-		inject(d.Transport, fromGuest(OpShutdown, 5, 7), nil) // of no flow: it is answered
+		inject(d.Flows, fromGuest(OpShutdown, 5, 7), nil) // of no flow: it is answered
 		if !ok {
 			if n := signalled(t, errfd); n != 1 || d.used(QueueRX) != 0 {
 				t.Errorf("buffers of %d bytes: the fault is told %d times, %d are used", size, n, d.used(QueueRX))
@@ -254,12 +254,12 @@ func TestBrokenQueueIsLeftAlone(t *testing.T) {
 	}
 	d.offer(QueueTX, -queueSize)
 	d.Kick(QueueTX)
-	if st := d.Stats(); st.PacketsIn != 0 {
+	if st := d.Flows.Stats(); st.PacketsIn != 0 {
 		t.Errorf("%d packets of a broken queue", st.PacketsIn)
 	}
 	d.Stop(QueueTX)
 	d.run(QueueTX, HeaderSize, -1, -1)
-	if st := d.Stats(); st.PacketsIn != 1 {
+	if st := d.Flows.Stats(); st.PacketsIn != 1 {
 		t.Errorf("%d packets of a queue that begins anew", st.PacketsIn)
 	}
 }
@@ -338,7 +338,7 @@ func TestMemoryCutShort(t *testing.T) {
 		}
 		d.Kick(i)
 		if i == QueueRX {
-			inject(d.Transport, fromGuest(OpShutdown, 5, 7), nil) // of no flow: it is answered
+			inject(d.Flows, fromGuest(OpShutdown, 5, 7), nil) // of no flow: it is answered
 		}
 		if n := signalled(t, errfd); n != 1 || d.used(i) != 0 {
 			t.Errorf("queue %d: told %d times of the fault, %d buffers are used", i, n, d.used(i))
@@ -353,13 +353,13 @@ func TestNoAllocationsPerPacket(t *testing.T) {
 	packet := h.Append(nil)
 	d.run(QueueRX, 100, -1, -1)
 	d.run(QueueTX, HeaderSize, -1, -1)
-	l, err := d.Listen(7)
+	l, err := d.Flows.Listen(7)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	d.offer(QueueRX, queueSize)
-	inject(d.Transport, fromGuest(OpRequest, 5, 7), nil)
+	inject(d.Flows, fromGuest(OpRequest, 5, 7), nil)
 	if n := testing.AllocsPerRun(100, func() { // the guest asks for credit and is told
 		copy(d.mem[bufferAt:], packet)
 		d.offer(QueueTX, 1)
