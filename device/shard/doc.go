@@ -21,6 +21,7 @@
 //	 ├ falconWire   Falcon with its connections (device/conn), and RDMA over it
 //	 ├ roceWire     RoCEv2, carried by the gateway
 //	 ├ plainIP      the gateway and the ports; plainOut sends what the gateway has for peers
+//	 ├ probes       of the paths to peers: sent and answered (device/pathmtu)
 //	 ├ others       the NIC's other shards: what is handed to them and taken from them
 //	 └ uplink       underlay and tx queue
 //
