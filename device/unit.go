@@ -76,7 +76,7 @@ func openTAP(c *config.Config, keeper tap.Keeper) (tap.Port, error) {
 // newThread creates the thread of the i-th unit of a NIC. It completes c with the unit's own parts.
 func (u *unit) newThread(c thread.Config, impair config.Impair, i int) error {
 	u.impair = [thread.Directions]config.Impairment{thread.RX: impair.RX, thread.TX: impair.TX}
-	c.Shard, c.Door, c.Uplink, c.Queue, c.Ports = u.Shard, u.Shard, u.uplink, u.Queue(), u.ports
+	c.Shard, c.Uplink, c.Queue, c.Ports = u.Shard, u.uplink, u.Queue(), u.ports
 	c.Impair = config.Impair{RX: u.imposed(thread.RX, i), TX: u.imposed(thread.TX, i)}
 	t, err := thread.New(c)
 	if err != nil {

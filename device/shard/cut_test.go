@@ -52,7 +52,7 @@ func onCutLoop(t *testing.T, f func(l *thread.Thread, s *shard.Shard, uplink *fu
 		}
 		defer set.Close()
 		full := &fullPort{Port: uplink}
-		l, err := thread.New(thread.Config{Shard: s, Door: s.Inbox(), Uplink: full, Queue: s.Queue(), Ports: set, Clock: clock, Log: slog.New(slog.DiscardHandler)})
+		l, err := thread.New(thread.Config{Shard: s, Uplink: full, Queue: s.Queue(), Ports: set, Clock: clock, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

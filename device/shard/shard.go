@@ -201,10 +201,10 @@ func (s *Shard) Flush(now falcon.Time, out *thread.Output) {
 	out.Effects.Take(&s.effects)
 }
 
-// Park implements thread.Door.
+// Park implements thread.Shard.
 func (s *Shard) Park() bool { return s.inbox.Park() && !s.others.waiting() && !s.funcs.host.Called() }
 
-// Unpark implements thread.Door.
+// Unpark implements thread.Shard.
 func (s *Shard) Unpark() { s.inbox.Unpark() }
 
 // answer runs an effect after those that the shard has asked for so far, for a caller that waits.

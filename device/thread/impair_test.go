@@ -144,7 +144,7 @@ func TestImpairBounded(t *testing.T) {
 	}
 }
 
-// idle is a shard with nothing to do and no ports, and its door, which gets no input.
+// idle is a shard with nothing to do, no ports and no input.
 type idle struct{ deadline vtime.Time }
 
 func (s *idle) Step(_ vtime.Time, _ *Input, out *Output) { out.Deadline = s.deadline }
@@ -186,7 +186,7 @@ func newThreadOn(t *testing.T, impair config.Impair) (*Thread, tap.Port, *int64)
 	now, s := new(int64), &idle{vtime.Never}
 	*now = 1e9
 	l, err := New(Config{
-		Shard: s, Door: s, Ports: s, Uplink: near, Queue: tap.NewQueue(8, mtu+tap.FrameOverhead), Impair: impair,
+		Shard: s, Ports: s, Uplink: near, Queue: tap.NewQueue(8, mtu+tap.FrameOverhead), Impair: impair,
 		Clock: func() int64 { return *now }, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -20,16 +20,13 @@ type Shard interface {
 	// Flush is called before the thread waits: delayed output is sent now, and polled rings are
 	// armed to wake the thread. If out.More is set, the thread must not wait.
 	Flush(now vtime.Time, out *Output)
-	// Woke reports whether a goroutine was made runnable since the last call.
-	Woke() bool
-}
-
-// Door guards the shard's sleep against input from other goroutines.
-type Door interface {
-	// Park records that the thread is about to sleep; false: it must not.
+	// Park records that the thread is about to sleep, and guards that against input from other
+	// goroutines; false: it must not sleep.
 	Park() bool
 	// Unpark records that the thread is awake.
 	Unpark()
+	// Woke reports whether a goroutine was made runnable since the last call.
+	Woke() bool
 }
 
 // Input is the input of a Step.
@@ -109,7 +106,6 @@ func (noPulse) End() {}
 // Config holds what a thread needs.
 type Config struct {
 	Shard  Shard
-	Door   Door
 	Uplink tap.Port
 	Queue  *tap.Queue // frames that the shard made for the uplink
 	Ports  Ports
@@ -276,7 +272,7 @@ func (t *Thread) waiting() *tap.Queue {
 	return t.Queue
 }
 
-// Sleep waits for the uplink, the ports, the guests, the door or the shard's next deadline. It
+// Sleep waits for the uplink, the ports, the guests, and the shard's input or next deadline. It
 // returns false if only a timeout ended it.
 func (t *Thread) Sleep(now int64) (input bool) {
 	t.Shard.Flush(now, &t.out)
@@ -296,8 +292,8 @@ func (t *Thread) Sleep(now int64) (input bool) {
 	if t.Ports.Arm() {
 		return true
 	}
-	defer t.Door.Unpark()
-	if !t.Door.Park() || t.stop.Load() {
+	defer t.Shard.Unpark()
+	if !t.Shard.Park() || t.stop.Load() {
 		t.spin.learn(now, true, 0)
 		return true
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// scripted is a scripted shard with its door and ports, which records what is done.
+// scripted is a scripted shard with its ports, which records what is done.
 type scripted struct {
 	*idle
 	now     *int64
@@ -23,7 +23,7 @@ type scripted struct {
 	steps   int
 	flushes []int // number of Steps before each Flush
 	flush   func(out *Output)
-	open    bool // the door lets the thread sleep
+	open    bool // the shard lets the thread sleep
 	parks   int
 	read    bool // ports have frames
 	more    bool // and will have more
@@ -55,11 +55,11 @@ func (s *scripted) More() bool { return s.more }
 
 func (s *scripted) Arm() bool { return s.armed }
 
-// newScripted returns a thread of a scripted shard, behind a closed door.
+// newScripted returns a thread of a scripted shard that does not let it sleep.
 func newScripted(t *testing.T) (l *Thread, far tap.Port, s *scripted) {
 	l, far, now := newThreadOn(t, config.Impair{RX: config.NoImpairment(), TX: config.NoImpairment()})
 	s = &scripted{idle: &idle{vtime.Never}, now: now}
-	l.Shard, l.Door, l.Ports = s, s, s
+	l.Shard, l.Ports = s, s
 	return l, far, s
 }
 
@@ -143,7 +143,7 @@ func TestFramesWaitOneTurnForOthers(t *testing.T) {
 }
 
 // TestThreadSleepsWithoutWork checks that a thread sleeps when there is no work that could be done
-// at once, and the door allows it.
+// at once, and the shard allows it.
 func TestThreadSleepsWithoutWork(t *testing.T) {
 	for name, tc := range map[string]struct {
 		waiting int // frames for the uplink, which holds 8
@@ -155,7 +155,7 @@ func TestThreadSleepsWithoutWork(t *testing.T) {
 		parks   int
 		input   bool
 	}{
-		"nothing to do":              {due: vtime.Never, parks: 1, input: true}, // the door reports input
+		"nothing to do":              {due: vtime.Never, parks: 1, input: true}, // the shard has input
 		"work is left":               {due: vtime.Never, more: true, input: true},
 		"a port has a frame":         {due: vtime.Never, armed: true, input: true},
 		"it is time already":         {due: 0},
