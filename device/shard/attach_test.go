@@ -135,7 +135,7 @@ func testLifecycleModel(t *testing.T) {
 	v := newVirtual(t, 3, wire100us)
 	v.tell = false
 	d, b := newDriver(v, 0, 1), newDriver(v, 1, 1)
-	s := v.home(d.fn)
+	s := v.shardOf(d.fn)
 	service := uint64(0)
 	rapid.Check(t, func(t *rapid.T) {
 		model := abi.StateReset

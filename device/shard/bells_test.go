@@ -150,7 +150,7 @@ func (d *driver) answered() (cqe abi.AdminCQE, ok bool) {
 
 // stepOnce runs one Step of a driver's shard.
 func (d *driver) stepOnce() *thread.Output {
-	s, in := d.v.home(d.fn), thread.Input{}
+	s, in := d.v.shardOf(d.fn), thread.Input{}
 	out := d.v.out(s)
 	s.Step(d.v.now, &in, out)
 	out.Do()

@@ -391,7 +391,7 @@ func testPFManagesVFs(t *testing.T) {
 	if o := objects(pf, abi.AdminOpQueryVFObjects, &abi.QueryVFObjects{VF: 21, Part: abi.CreditInUse}); o != (abi.ObjectCounts{}) {
 		t.Errorf("in use by a function that is not there %+v", o)
 	}
-	if f := v.home(d.fn).View().Describe(vfID(0, 20)); f.AHs != 3 || f.XRCDs != 3 || f.MaxAH != 3 || f.MaxSRQ != 3 {
+	if f := v.shardOf(d.fn).View().Describe(vfID(0, 20)); f.AHs != 3 || f.XRCDs != 3 || f.MaxAH != 3 || f.MaxSRQ != 3 {
 		t.Errorf("shown %+v", f)
 	}
 	refused(d, abi.StatusInvalidArgument, abi.AdminOpQueryObjects, &abi.QueryObjects{Part: abi.CreditGuarantee})
@@ -639,8 +639,8 @@ func TestChangeAllOrNothing(t *testing.T) {
 		t.Fatalf("one more than can be told: %v", err)
 	}
 	id, _ := pfvf.NewID(1, 0, 3001)
-	home := v.nics[0][v.shards[0].cfg.ShardOf()(0, 3001)].funcs
-	if home.members.get(id) != nil || len(v.functions(0)) != before || *home.settings(id).Enabled {
+	owner := v.nics[0][v.shards[0].cfg.ShardOf()(0, 3001)].funcs
+	if owner.members.get(id) != nil || len(v.functions(0)) != before || *owner.settings(id).Enabled {
 		t.Error("it is there all the same")
 	}
 	first, _ := pfvf.NewID(1, 0, 1)

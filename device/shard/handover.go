@@ -68,7 +68,7 @@ func (o *others) end() {
 	}
 }
 
-// shardOf returns the shard that a sealed packet is for, judged by its parts in clear text: for a
+// shardOf returns the shard that a sealed packet is for, by its parts in clear text: for a
 // packet of the gateway class the shard with its replay window, otherwise the shard of its
 // connection.
 func (o *others) shardOf(sealed []byte) int {

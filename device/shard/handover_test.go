@@ -27,7 +27,7 @@ func TestFloodFromAnotherShardTakesHalfTheTime(t *testing.T) {
 	cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 	cfg.NIC.Shards = 3
 	_, shards := newNIC(t, cfg, 1)
-	to, frame := shards[0], make([]byte, 64) // for no station: counted and dropped
+	to, frame := shards[0], make([]byte, 64) // for no host: counted and dropped
 	give := func(from, n int, kind handover.Kind) {
 		for range n {
 			b := shards[from].others.rings.Put(0, &handover.Header{Kind: kind}, len(frame))

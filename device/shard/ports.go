@@ -105,9 +105,9 @@ func gatewayMAC(host, pf uint8, vf uint16) gateway.MAC {
 
 // populate creates the ports of the configuration.
 func (p *plainIP) populate(cfg *config.Config) error {
-	home := cfg.ShardOf()
+	shardOf := cfg.ShardOf()
 	for _, n := range cfg.AllFunctions() {
-		if n.Port == nil || home(n.PF, n.VF) != int(p.shard) {
+		if n.Port == nil || shardOf(n.PF, n.VF) != int(p.shard) {
 			continue
 		}
 		id, err := pfvf.NewID(uint32(cfg.NIC.Host), uint32(n.PF), uint32(n.VF))

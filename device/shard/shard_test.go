@@ -100,7 +100,7 @@ func TestNoAllocations(t *testing.T) { eachShards(t, testNoAllocationsOf) }
 
 func testNoAllocationsOf(t *testing.T) {
 	for name, features := range map[string]uint64{"records": 0, "event index": abi.FeatureEventIndex} {
-		t.Run(name+" singly", func(t *testing.T) { testNoAllocations(t, features, nil, false) })
+		t.Run(name+" one by one", func(t *testing.T) { testNoAllocations(t, features, nil, false) })
 		t.Run(name+" superframes", func(t *testing.T) { testNoAllocations(t, features, &joiner{}, false) })
 		t.Run(name+" traced", func(t *testing.T) { testNoAllocations(t, features, nil, true) })
 	}

@@ -248,7 +248,7 @@ func TestTrace(t *testing.T) {
 func TestTraceBounds(t *testing.T) {
 	x := newTraced(t)
 	a, b := x.ends[0], x.ends[1]
-	s, id := x.v.home(a.fn), a.fn.ID
+	s, id := x.v.shardOf(a.fn), a.fn.ID
 	for _, c := range []struct {
 		id   string
 		qpn  uint32

@@ -126,7 +126,7 @@ func TestPathHeaders(t *testing.T) {
 					t.Fatal(cqe.Status)
 				}
 				v.idle(100e6)
-				want := headersSeen{class: class&^3 | underlay.ECT0, innerClass: class &^ 3, innerHops: hops, port: firstPort + uint16(v.home(b.fn).index*paths) + uint16(conn.FirstPath(flow, 0)%paths)}
+				want := headersSeen{class: class&^3 | underlay.ECT0, innerClass: class &^ 3, innerHops: hops, port: firstPort + uint16(v.shardOf(b.fn).index*paths) + uint16(conn.FirstPath(flow, 0)%paths)}
 				if inner == 6 {
 					want.innerFlow = flow
 				}

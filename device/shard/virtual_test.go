@@ -61,7 +61,7 @@ type virtual struct {
 	tell     bool                   // keep a trace
 	ports    [2][]gateway.PortInput // frames for the shards from their ports
 	arrived  [2][][]byte            // frames for the ports
-	super    *joiner                // sends consecutive frames as superframes; nil: singly
+	super    *joiner                // sends consecutive frames as superframes; nil: one by one
 }
 
 type cmMail struct {
@@ -131,10 +131,10 @@ func eachShards(t *testing.T, test func(t *testing.T)) {
 func newNIC(t testing.TB, cfg *config.Config, seed uint64) (*controller.Core, []*Shard) {
 	t.Helper()
 	var shards []*Shard
-	home := cfg.ShardOf()
+	shardOf := cfg.ShardOf()
 	core, err := controller.NewCore(controller.CoreConfig{
 		NIC: cfg, Shards: cfg.NIC.Shards, Rand: devicetest.Seeded(seed),
-		ShardOf: func(fn uint32) int { return home(pfvf.ID(fn).PF(), pfvf.ID(fn).VF()) },
+		ShardOf: func(fn uint32) int { return shardOf(pfvf.ID(fn).PF(), pfvf.ID(fn).VF()) },
 		Log: func(now falcon.Time, level slog.Level, msg string, args ...any) {
 			shards[0].log.Line(now, level, msg, args...)
 		},
@@ -218,8 +218,8 @@ func (v *virtual) functions(nic int) (all []*member) {
 	return all
 }
 
-// home returns the shard that has a function.
-func (v *virtual) home(f *member) *Shard {
+// shardOf returns the shard that has a function.
+func (v *virtual) shardOf(f *member) *Shard {
 	for _, s := range v.all() {
 		if s.funcs.members.get(f.ID) == f {
 			return s
@@ -452,7 +452,7 @@ func newDriver(v *virtual, nic int, vf int) *driver {
 }
 
 // shard returns the shard that has the driver's function.
-func (d *driver) shard() *Shard { return d.v.home(d.fn) }
+func (d *driver) shard() *Shard { return d.v.shardOf(d.fn) }
 
 // attach begins a session. end is called when the device ends it.
 func (d *driver) attach(g guest.Guest, features uint64, end func(error)) {

@@ -104,7 +104,7 @@ func arrived(t *testing.T, p tap.Port, n int) (payloads [][]byte, frames int) {
 	return payloads, frames
 }
 
-// Runs of datagrams pass as superframes if both sides support them, and singly if the reader does
+// Runs of datagrams pass as superframes if both sides support them, and one by one if the reader does
 // not. In both cases every byte arrives, in order within its flow.
 func TestSuperframesCross(t *testing.T) {
 	requireTUN(t)
