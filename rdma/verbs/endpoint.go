@@ -136,7 +136,7 @@ func (q *QP) Scatter(r *transport.Request, offset uint32, src []byte) error {
 func (q *QP) Unanswered(now vtime.Time, r *transport.Request) {
 	q.send.works.at(r.Slot).unanswered = true
 	if !q.patience.Armed() && q.attr.sending.Timeout != 0 { // 0 is for ever
-		q.shared.Timers.Set(&q.patience, q, now+max(q.RetryTime(), patience))
+		q.shared.Timers.Set(&q.patience, q, now+max(q.RetryTime(), leastPatience))
 	}
 }
 

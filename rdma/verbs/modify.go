@@ -94,10 +94,6 @@ func (a *attributes) retryTime() vtime.Time {
 	}
 }
 
-// patience is how long posted work waits at least for the peer's queue pair to get ready. Drivers
-// in guests are slower than the timeouts of verbs programs, which expect hardware.
-const patience vtime.Time = 8e9
-
 // Sets of attributes that the tables of transitions use.
 const (
 	// AttrPath holds what a reliable connection must know to receive.

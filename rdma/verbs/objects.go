@@ -9,7 +9,8 @@ import (
 )
 
 // Objects holds the objects of one function. Numbers and keys of one function are not valid in
-// another.
+// another. Each collection is embedded, because together they carry out the driver's commands
+// (abi.VerbsHandler).
 type Objects struct {
 	Owner
 	PDs

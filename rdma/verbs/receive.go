@@ -317,7 +317,7 @@ func (r *receiver) remote(rkey uint32, va, n uint64, right uint32) *MR {
 	if r.attr.access&right == 0 {
 		return nil
 	}
-	if r.owner.Faults() != nil && r.owner.Faults().Key(r.number) {
+	if r.owner.faults != nil && r.owner.faults.Key(r.number) {
 		return nil
 	}
 	return r.regions.Remote(r.domain(), r.windows, rkey, va, n, right)

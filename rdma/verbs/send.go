@@ -39,8 +39,8 @@ func (s *sender) read(now vtime.Time) (w *SendWR, ok bool) {
 		w.Status, why = s.checkDatagram(now, w, b)
 	}
 	mistaken := w.Status != abi.WCSuccess
-	if s.owner.Faults() != nil && w.Status == abi.WCSuccess {
-		w.Status = s.owner.Faults().Work(s.number, w.WQE.Opcode)
+	if s.owner.faults != nil && w.Status == abi.WCSuccess {
+		w.Status = s.owner.faults.Work(s.number, w.WQE.Opcode)
 	}
 	if s.owner.strict && w.reserved(b) {
 		s.queue.Broke(abi.DRV102, b)

@@ -229,16 +229,20 @@ func (q *QP) awaitPeer(now vtime.Time) (more bool) {
 	return true
 }
 
+// leastPatience is how long posted work waits at least for the peer's queue pair to get ready. Drivers
+// in guests are slower than the timeouts of verbs programs, which expect hardware.
+const leastPatience vtime.Time = 8e9
+
 // awaitSend limits how long work for the peer waits.
 func (q *QP) awaitSend(now vtime.Time) {
 	switch {
 	case q.state != abi.QPStateRTS || q.patience.Armed() || !q.owner.Working():
 	case q.unreliable():
-		q.shared.Timers.Set(&q.patience, q, now+patience)
+		q.shared.Timers.Set(&q.patience, q, now+leastPatience)
 	case q.peer.left:
 		q.failAlone(now, "its queue pair has gone")
 	case q.attr.sending.Timeout != 0: // 0 is for ever
-		q.shared.Timers.Set(&q.patience, q, now+max(q.RetryTime(), patience))
+		q.shared.Timers.Set(&q.patience, q, now+max(q.RetryTime(), leastPatience))
 	}
 }
 
