@@ -34,7 +34,7 @@ func (tgt *target) checkRSN(rsn uint32) wire.Drop {
 // until they are sent again, while the initiator may have window left for that one packet only.
 func (tgt *target) admit(head, oldest bool) bool {
 	first := head && (tgt.conn.cfg.Ordered || oldest || tgt.unanswered == 0)
-	if tgt.conn.e.contexts.rxRoom() > 0 && (first || tgt.mayHoldContext()) && tgt.conn.credits.takeOne(credit.NetPktRx) {
+	if tgt.conn.e.contexts.requestRoom() > 0 && (first || tgt.mayHoldContext()) && tgt.conn.credits.takeOne(credit.NetPktRx) {
 		return true
 	}
 	if !first {
@@ -61,7 +61,7 @@ const (
 )
 
 func (tgt *target) mayHoldContext() bool {
-	free := tgt.conn.e.contexts.rxRoom()
+	free := tgt.conn.e.contexts.requestRoom()
 	if tgt.conn.credits.node != nil {
 		free = min(free, int(tgt.conn.credits.node.Headroom(credit.NetPktRx)))
 	}
@@ -89,8 +89,8 @@ func (tgt *target) copyRequest(payload []byte) *cell {
 // evictScan limits how many cells evict examines.
 const evictScan = 16
 
-// evict frees the oldest cell of s that the connection may take: any cell of another function, but in
-// its own function only one of a connection that afterwards still holds at least as many.
+// evict frees the oldest cell of s that the connection may take: any cell of another function, but
+// in its own function only one of a connection that afterwards still holds at least as many.
 func (tgt *target) evict(s *share) bool {
 	for range min(evictScan, s.cells.n) {
 		k := s.cells.First()
@@ -106,8 +106,8 @@ func (tgt *target) evict(s *share) bool {
 	return false
 }
 
-// watchPeer starts the timer that reclaims what the connection holds for its peer.
-func (tgt *target) watchPeer(now Time) {
+// armReclaim starts the timer that reclaims what the connection holds for its peer.
+func (tgt *target) armReclaim(now Time) {
 	if limit := tgt.conn.e.profile.RxTimeout; limit > 0 && !tgt.timer.Armed() {
 		tgt.reclaimNext = tgt.next
 		tgt.conn.e.arm(&tgt.timer, tgt, now+limit)
@@ -115,11 +115,11 @@ func (tgt *target) watchPeer(now Time) {
 }
 
 // What a peer makes the target hold is limited in two ways: by how much one connection may hold
-// (contexts and cells: admit and copyRequest), and by how long the peer may leave it waiting (Falcon
-// §6.4, §11: soft state, reclaimed by timeouts on both sides).
+// (contexts and cells: admit and copyRequest), and by how long the peer may leave it waiting
+// (Falcon §6.4, §11: soft state, reclaimed by timeouts on both sides).
 
-// expired gives up what the peer left waiting for too long, and arms the timer for the next
-// item that may become too old.
+// expired gives up what the peer left waiting for too long, and arms the timer for the next item
+// that may become too old.
 func (tgt *target) expired(now Time) {
 	limit := tgt.conn.e.profile.RxTimeout
 	next := Time(-1)

@@ -59,8 +59,8 @@ func (c *Conn) NackPush(now Time, rsn uint32, code wire.NackCode, rnr, ulpCode u
 		req.state, req.since = requestRefused, now
 		c.target.endHold(req)
 	}
-	c.target.nackAgain(req)
-	c.target.watchPeer(now)
+	c.target.nackRefused(req)
+	c.target.armReclaim(now)
 }
 
 // refusePull ends a pull that gets no data. The pull request is already acknowledged, so the
@@ -71,7 +71,7 @@ func (tgt *target) refusePull(now Time, req *request, code wire.ResyncCode) {
 	t.rsn, t.state, t.started, t.refusal = req.rsn, pullDataUlpRx, now, true
 	t.makeResync(code, CmplRemoteErr)
 	tgt.responses++
-	t.enlist(inFresh)
+	t.enlist(inUnsent)
 	tgt.conn.queue(classTarget)
 	tgt.finish(req)
 }
@@ -107,7 +107,7 @@ func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
 	t.enlist(inStalled)
 	c.target.startResponse(t, false)
 	if t.in == inStalled {
-		c.target.watchPeer(now)
+		c.target.armReclaim(now)
 	}
 	return nil
 }
@@ -121,13 +121,13 @@ func (tgt *target) startResponse(t *txn, again bool) {
 	switch {
 	case !again && tgt.conn.credits.take(&cost), again && tgt.conn.credits.retake(&cost):
 		t.cost = cost
-	case tgt.conn.credits.hopeless(&cost):
+	case tgt.conn.credits.aboveLimit(&cost):
 		t.makeResync(wire.ResyncLocalXLR, CmplUlpCdtErr) // no data can ever go
 	default:
 		return
 	}
 	t.unlink()
-	t.enlist(inFresh)
+	t.enlist(inUnsent)
 	tgt.conn.queue(classTarget)
 }
 
@@ -167,7 +167,7 @@ func (c *Conn) DeferPull(now Time, rsn uint32, until Time) {
 			c.target.keep(later)
 		}
 	}
-	c.target.watchPeer(now)
+	c.target.armReclaim(now)
 }
 
 // redeliverAt schedules another delivery of a pull.

@@ -149,7 +149,7 @@ func (u *rateUpdate) expired(now Time) {
 		r.State.Select = c.cc.state.Select // a result does not contain it
 		c.cc.state = r.State
 		c.rateUpdated(r.IPG, r.Repath)
-		c.kick()
+		c.enqueue()
 	}
 	if u.jobs.Len() > 0 {
 		u.e.arm(&u.timer, u, u.jobs.At(0).done+u.cfg.Latency)

@@ -139,7 +139,7 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 	c.tx.random = cfg.LocalCID<<8 | 1
 	c.tx.drawSpacing()
 	e.conns.add(c)
-	e.schedule.join(c)
+	e.schedule.add(c)
 	return c, nil
 }
 
@@ -175,7 +175,7 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 	e.stats.ConnsClosed[reason]++
 	c.closed = true // nothing is sent or armed from here on
 	e.conns.remove(c)
-	e.schedule.part(c)
+	e.schedule.remove(c)
 	e.wheel.Stop(&c.initiator.timer)
 	e.wheel.Stop(&c.tx.timer)
 	e.wheel.Stop(&c.flight.timer)
@@ -202,7 +202,7 @@ func (c *Conn) shutdown(code Completion, reason CloseReason) {
 		w.base = w.next
 	}
 	for kind := range TxnPullData + 1 {
-		for t := c.tx.firstFresh(kind); t != nil; t = c.tx.firstFresh(kind) {
+		for t := c.tx.firstUnsent(kind); t != nil; t = c.tx.firstUnsent(kind) {
 			c.abandon(t)
 		}
 	}

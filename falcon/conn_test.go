@@ -25,7 +25,7 @@ func TestAPacketTouchesFewLines(t *testing.T) {
 		{"the target", target, target + unsafe.Offsetof(c.target.heldRNR), 5},
 		{"the transmit windows", flight + unsafe.Offsetof(c.flight.data), flight + unsafe.Offsetof(c.flight.conn) - 1, 6},
 		{"the packets in flight", flight + unsafe.Offsetof(c.flight.conn), flight + unsafe.Offsetof(c.flight.probes), 7},
-		{"the sender with its new packets", tx, tx + unsafe.Offsetof(c.tx.again) - 1, 8},
+		{"the sender with its new packets", tx, tx + unsafe.Offsetof(c.tx.resend) - 1, 8},
 		{"the initiator's transactions", initiator + unsafe.Offsetof(c.initiator.conn), initiator + unsafe.Offsetof(c.initiator.offered), 10},
 	} {
 		if first, last := (f.start+header)/64, (f.end+header)/64; first != f.line || last != f.line {
@@ -90,7 +90,7 @@ func TestCreditErrorsAreCounted(t *testing.T) {
 	}
 	c.credits.returnOne(credit.NetPktRx)
 	cost := credit.PushCost(1, 1)
-	c.credits.giveBackAll(&cost)
+	c.credits.release(&cost)
 	if e.stats.CreditErrors != 2 || cost != (credit.Cost{}) {
 		t.Errorf("%d errors counted, %v left to return", e.stats.CreditErrors, cost)
 	}

@@ -17,10 +17,10 @@ type contexts struct {
 	responses int // of txns: pull responses
 	parked    int // of txns: wait for a peer that is not ready, limited by credit.Node.Park
 
-	rxLimit int // Config.RxContexts
-	rxFree  pool.Pool[request]
-	rxs     int // in use
-	rxLevel poolLevel
+	requestLimit int // Config.RxContexts
+	requestsFree pool.Pool[request]
+	requests     int // in use
+	requestLevel poolLevel
 
 	cells     cellPool
 	cellLevel poolLevel // of cells with requests
@@ -28,7 +28,7 @@ type contexts struct {
 
 func newContexts(cfg *Config) contexts {
 	return contexts{
-		limit: cfg.TxContexts, rxLimit: cfg.RxContexts, rxLevel: newPoolLevel(&cfg.Profile.RxPackets, cfg.RxContexts),
+		limit: cfg.TxContexts, requestLimit: cfg.RxContexts, requestLevel: newPoolLevel(&cfg.Profile.RxPackets, cfg.RxContexts),
 		cells: cellPool{limit: cfg.RxCells, size: cfg.CellBytes}, cellLevel: newPoolLevel(&cfg.Profile.RxBuffers, cfg.RxCells),
 	}
 }
@@ -39,11 +39,11 @@ func newContexts(cfg *Config) contexts {
 // count either.
 func (x *contexts) room() bool { return x.txns-x.responses-x.parked < x.limit }
 
-// rxRoom returns how many more requests of peers fit.
-func (x *contexts) rxRoom() int { return x.rxLimit - x.rxs }
+// requestRoom returns how many more requests of peers fit.
+func (x *contexts) requestRoom() int { return x.requestLimit - x.requests }
 
 // occupancy returns the level of the fuller of the two pools for requests from the network.
-func (x *contexts) occupancy() uint8 { return max(x.rxLevel.quantised(), x.cellLevel.quantised()) }
+func (x *contexts) occupancy() uint8 { return max(x.requestLevel.quantised(), x.cellLevel.quantised()) }
 
 func (x *contexts) newTxn(c *Conn, kind TxnKind) *txn {
 	t := x.txnFree.Get()
@@ -62,7 +62,7 @@ func (c *Conn) putTxn(t *txn) {
 		c.credits.node.Forget(&t.cost)
 		c.initiator.unparked(t)
 	} else {
-		c.credits.giveBackAll(&t.cost)
+		c.credits.release(&t.cost)
 	}
 	x.txns--
 	if t.kind == TxnPullData {
@@ -74,9 +74,9 @@ func (c *Conn) putTxn(t *txn) {
 }
 
 func (x *contexts) newRequest(c *Conn) *request {
-	req := x.rxFree.Get()
-	x.rxs++
-	x.rxLevel.update(x.rxs)
+	req := x.requestsFree.Get()
+	x.requests++
+	x.requestLevel.update(x.requests)
 	req.conn = c
 	return req
 }
@@ -87,11 +87,11 @@ func (c *Conn) putRequest(req *request) {
 	req.dropPayload()
 	c.credits.returnOne(credit.NetPktRx)
 	x := &c.e.contexts
-	x.rxs--
-	x.rxLevel.update(x.rxs)
+	x.requests--
+	x.requestLevel.update(x.requests)
 	req.gen++
 	req.conn, req.state, req.ackReq, req.push = nil, requestDone, false, false
-	x.rxFree.Put(req)
+	x.requestsFree.Put(req)
 }
 
 func (c *Conn) putCell(k *cell) {

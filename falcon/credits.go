@@ -13,8 +13,8 @@ func (cr *credits) take(cost *credit.Cost) bool { return cr.node == nil || cr.no
 // retake takes credits for a request that was refused before.
 func (cr *credits) retake(cost *credit.Cost) bool { return cr.node == nil || cr.node.Retry(cost) }
 
-// giveBackAll gives cost back and clears it. Others may wait for these credits.
-func (cr *credits) giveBackAll(cost *credit.Cost) {
+// release gives cost back and clears it. Others may wait for these credits.
+func (cr *credits) release(cost *credit.Cost) {
 	if *cost == (credit.Cost{}) {
 		return
 	}
@@ -39,8 +39,8 @@ func (cr *credits) returnOne(i credit.Counter) {
 	}
 }
 
-// hopeless reports whether cost is above a limit, so that waiting would not help (Falcon §11,
+// aboveLimit reports whether cost is above a limit, so that waiting would not help (Falcon §11,
 // kUlpCmplCdtErr).
-func (cr *credits) hopeless(cost *credit.Cost) bool {
+func (cr *credits) aboveLimit(cost *credit.Cost) bool {
 	return cr.node != nil && !cr.node.Possible(cost)
 }

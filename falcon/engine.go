@@ -53,9 +53,8 @@ type Engine struct {
 	rate       rateUpdate
 	ack        wire.Ack      // the packet being received, if it is an ACK
 	push       wire.PushData // the packet being received, if it is a push
-	hearing    hearing
-	ackAfter   uint16 // count of half packets at which a coalesced ACK is sent
-	prefetched uint32 // keeps the compiler from removing Prefetch
+	ackAfter   uint16        // count of half packets at which a coalesced ACK is sent
+	prefetched uint32        // keeps the compiler from removing Prefetch
 }
 
 // NewEngine returns an engine for one ULP. It panics if the profile is invalid; check a profile

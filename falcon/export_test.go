@@ -15,7 +15,7 @@ func (c *Conn) Transaction(rsn uint32) func() string {
 
 // Response does what Transaction does, for the response to a pull that waits for its turn.
 func (c *Conn) Response(rsn uint32) func() string {
-	for t := c.tx.firstFresh(TxnPullData); t != nil; t = t.place.Next() {
+	for t := c.tx.firstUnsent(TxnPullData); t != nil; t = t.place.Next() {
 		if t.rsn == rsn {
 			return t.stateName()
 		}

@@ -17,14 +17,14 @@ type flight struct {
 	conn       *Conn
 	sent       list.List[txn] // neither acknowledged nor refused, the longest ago first
 	unanswered list.List[txn] // received by the peer, whose ULP has not answered; the longest ago first
-	heard      heard          // arrival times learnt from acknowledgements
-	lively     Time           // when an acknowledgement was last received, or a probe sent
+	arrivals   arrivals       // arrival times learnt from acknowledgements
+	probeFrom  Time           // when an acknowledgement was last received, or a probe sent
 	timer      timer.Handle   // fires no later than the next of these packets is due
 	probes     uint8          // tail loss probes since the last acknowledgement
 }
 
-// heard holds what acknowledgements say about when packets arrive.
-type heard struct {
+// arrivals holds what acknowledgements say about when packets arrive.
+type arrivals struct {
 	sent Time // when the newest packet that arrived was sent
 	lag  Time // time from then until its acknowledgement
 
@@ -40,10 +40,9 @@ func (f *flight) window(kind TxnKind) *txWindow {
 	return &f.data
 }
 
-// hearing describes the acknowledgement being processed. t1 is the send time of the packet that the
-// peer received last.
-type hearing struct {
-	on  bool
+// ackTimes are the times of an ACK: now, and when the packet was sent that the peer received last.
+// Acknowledgements that other packets carry have none.
+type ackTimes struct {
 	now Time
 	t1  uint32
 }
@@ -62,35 +61,36 @@ func (f *flight) checkBases(dataBase, reqBase uint32) wire.Drop {
 	return wire.DropNone
 }
 
-// advanceBases acknowledges everything before the bases, which passed checkBases.
-func (f *flight) advanceBases(dataBase, reqBase uint32) {
-	f.ackUpTo(&f.data, dataBase)
-	f.ackUpTo(&f.requests, reqBase)
+// advanceBases acknowledges everything before the bases, which passed checkBases. times is nil if
+// the acknowledgement has none.
+func (f *flight) advanceBases(dataBase, reqBase uint32, times *ackTimes) {
+	f.ackUpTo(&f.data, dataBase, times)
+	f.ackUpTo(&f.requests, reqBase, times)
 }
 
-func (f *flight) ackUpTo(w *txWindow, base uint32) {
+func (f *flight) ackUpTo(w *txWindow, base uint32, times *ackTimes) {
 	for int32(base-w.base) > 0 {
-		f.packetAcked(w.at(w.base)) // the oldest packet is in the window; packetAcked advances the base
+		f.packetAcked(w.at(w.base), times) // the oldest packet is in the window; packetAcked advances the base
 	}
 }
 
-func (f *flight) ackBits(w *txWindow, base uint32, bitmap uint64) {
+func (f *flight) ackBits(w *txWindow, base uint32, bitmap uint64, times *ackTimes) {
 	for ; bitmap != 0; bitmap &= bitmap - 1 {
 		if t := w.at(base + uint32(bits.TrailingZeros64(bitmap))); t != nil {
-			f.packetAcked(t)
+			f.packetAcked(t, times)
 		}
 	}
 }
 
 // packetAcked marks the packet of t, which is in its window, as acknowledged and removes it from
 // the window.
-func (f *flight) packetAcked(t *txn) {
+func (f *flight) packetAcked(t *txn, times *ackTimes) {
 	w := f.window(t.kind)
 	f.conn.e.wheel.Stop(&t.timer)
-	if h := &f.conn.e.hearing; h.on && t.in != inUnanswered {
-		f.delivered(h.now, t, h.t1)
+	if times != nil && t.in != inUnanswered {
+		f.delivered(t, times)
 	}
-	f.uncountAgain(t)
+	f.uncountResent(t)
 	t.unlink()
 	if f.sent.Empty() && f.unanswered.Empty() {
 		f.conn.e.wheel.Stop(&f.timer)
@@ -122,26 +122,26 @@ func (f *flight) packetAcked(t *txn) {
 	f.conn.checkDrained()
 }
 
-// delivered records that an acknowledgement covers t. t1 is the timestamp of the packet that the
-// peer received last. If that packet was sent before the last transmission of t, the peer received
-// an earlier copy of t, and the last transmission was not needed.
-func (f *flight) delivered(now Time, t *txn, t1 uint32) {
-	h := &f.heard
-	needed := int32(t1-FalconTime(t.lastSent)) >= 0
+// delivered records that an acknowledgement covers t. If the packet that the peer received last was
+// sent before the last transmission of t, the peer received an earlier copy of t, and the last
+// transmission was not needed.
+func (f *flight) delivered(t *txn, times *ackTimes) {
+	h := &f.arrivals
+	needed := int32(times.t1-FalconTime(t.lastSent)) >= 0
 	switch {
 	case t.lastSent == t.firstSent:
-	case t.why == whyTimeout && !needed:
+	case t.cause == causeTimeout && !needed:
 		f.conn.e.stats.SpuriousTimeouts++
-	case t.why == whyEarly && !needed:
+	case t.cause == causeEarly && !needed:
 		f.conn.e.stats.SpuriousEarly++
 		h.reorder, h.needed = min(h.reorder+1, maxReorder), 0
-	case t.why == whyEarly:
+	case t.cause == causeEarly:
 		if h.needed++; h.needed == needEarly {
 			h.reorder, h.needed = 0, 0
 		}
 	}
 	if needed && t.lastSent > h.sent {
-		h.sent, h.lag = t.lastSent, now-t.lastSent
+		h.sent, h.lag = t.lastSent, times.now-t.lastSent
 	}
 }
 
@@ -151,8 +151,8 @@ func (f *flight) implicitAck(t *txn) {
 		return
 	}
 	t.resync = 0 // the packet arrived, so no Resync is needed
-	f.packetAcked(t)
-	f.conn.kick()
+	f.packetAcked(t, nil)
+	f.conn.enqueue()
 }
 
 // onNoRoom leaves a packet that the target has no room for to the retransmission timer. That

@@ -80,7 +80,7 @@ func (ini *initiator) issue(now Time, kind TxnKind, tag uint64, length int, cost
 	offered := ini.offered
 	ini.offered = false
 	if !ini.hasRoom() || !ini.conn.credits.take(cost) {
-		if ini.conn.cfg.NoFlowControl || ini.conn.credits.hopeless(cost) {
+		if ini.conn.cfg.NoFlowControl || ini.conn.credits.aboveLimit(cost) {
 			ini.reject(kind, tag, cost)
 			return nil, nil
 		}
@@ -92,7 +92,7 @@ func (ini *initiator) issue(now Time, kind TxnKind, tag uint64, length int, cost
 	t.rsn = ini.next
 	ini.next++
 	ini.txns.Put(ini.base, t.rsn, t)
-	t.enlist(inFresh)
+	t.enlist(inUnsent)
 	ini.conn.queue(classInitiator)
 	return t, nil
 }
@@ -105,7 +105,7 @@ func (ini *initiator) reject(kind TxnKind, tag uint64, cost *credit.Cost) {
 	if kind == TxnPull {
 		ev.Kind = EvPullDone
 	}
-	if ini.conn.credits.hopeless(cost) {
+	if ini.conn.credits.aboveLimit(cost) {
 		ev.Code = CmplUlpCdtErr
 	}
 	ini.conn.e.stats.Rejected++
@@ -229,7 +229,7 @@ func (w *waiting) wake() {
 			c.initiator.waiting, c.initiator.offered = false, true
 			offered = append(offered, c)
 			c.emit(EvCredit)
-		case c.credits.hopeless(&c.initiator.refused): // a limit was lowered: the ULP learns that when it tries again
+		case c.credits.aboveLimit(&c.initiator.refused): // a limit was lowered: the ULP learns that when it tries again
 			c.initiator.waiting = false
 			c.emit(EvCredit)
 		default:
@@ -269,8 +269,8 @@ func (ini *initiator) pullOf(rsn uint32) *txn {
 	return t
 }
 
-// timeout returns how long after its first transmission a transaction completes with
-// CmplLocalTO; 0 means never.
+// timeout returns how long after its first transmission a transaction completes with CmplLocalTO; 0
+// means never.
 func (ini *initiator) timeout() Time {
 	if limit := ini.conn.e.profile.TxnTimeout; limit > 0 && ini.conn.cfg.GiveUp != Forever {
 		return max(limit, ini.conn.cfg.GiveUp)
@@ -297,8 +297,8 @@ func (ini *initiator) expire(t *txn) {
 	ini.complete(t, code)
 }
 
-// expired completes transactions that were first sent too long ago. A transaction that was not
-// sent yet is not timed: it waits for a window, not for the peer, and those before it are timed. A
+// expired completes transactions that were first sent too long ago. A transaction that was not sent
+// yet is not timed: it waits for a window, not for the peer, and those before it are timed. A
 // receiver that is not ready is alive: its RNR NACK restarts the time of all transactions, because
 // later ones wait for it too.
 func (ini *initiator) expired(now Time) {
@@ -394,9 +394,9 @@ func (ini *initiator) onRNR(now Time, t *txn, index uint8) {
 	}
 	c := ini.conn
 	t.unlink()
-	c.flight.uncountAgain(t)
+	c.flight.uncountResent(t)
 	ini.parkAll(t)
-	t.rnr, t.rnred = true, true
+	t.rnrDelay, t.rnrSeen = true, true
 	t.retries, t.firstSent, c.flight.lastRNR = 0, now, now
 	c.e.arm(&t.timer, t, now+max(c.cc.rto(), wire.RNRTimeout(index)))
 	if !t.done {

@@ -105,8 +105,8 @@ func (c *Conn) accept(now Time, p *Packet, h *wire.Header) wire.Drop {
 		c.e.stats.IgnoredAcks++
 		return wire.DropNone
 	}
-	c.flight.advanceBases(h.DataBase, h.ReqBase)
-	c.kick()
+	c.flight.advanceBases(h.DataBase, h.ReqBase, nil)
+	c.enqueue()
 	return wire.DropNone
 }
 
@@ -115,8 +115,8 @@ func (c *Conn) onAck(now Time, p *Packet, a *wire.Ack) wire.Drop {
 	if d := c.flight.checkBases(a.DataBase, a.ReqBase); d != wire.DropNone {
 		return d
 	}
-	c.e.hearing = hearing{on: true, now: now, t1: a.T1}
-	c.flight.advanceBases(a.DataBase, a.ReqBase)
+	times := ackTimes{now: now, t1: a.T1}
+	c.flight.advanceBases(a.DataBase, a.ReqBase, &times)
 	lost := false
 	c.e.stats.AcksReceived++
 	if a.Extended {
@@ -124,23 +124,22 @@ func (c *Conn) onAck(now Time, p *Packet, a *wire.Ack) wire.Drop {
 		if a.DataOWN || a.ReqOWN {
 			c.e.stats.OWNReceived++
 		}
-		c.flight.ackBits(&c.flight.data, a.DataBase, a.DataAck.Lo)
-		c.flight.ackBits(&c.flight.data, a.DataBase+64, a.DataAck.Hi)
-		c.flight.ackBits(&c.flight.requests, a.ReqBase, a.Req)
-		c.flight.noteReceived(now, a.DataBase, a.DataAck, a.DataRx, a.T1)
+		c.flight.ackBits(&c.flight.data, a.DataBase, a.DataAck.Lo, &times)
+		c.flight.ackBits(&c.flight.data, a.DataBase+64, a.DataAck.Hi, &times)
+		c.flight.ackBits(&c.flight.requests, a.ReqBase, a.Req, &times)
+		c.flight.noteReceived(a.DataBase, a.DataAck, a.DataRx, &times)
 		req := wire.Bitmap128{Lo: a.Req}
 		lost = c.flight.recoverLosses(now, &c.flight.data, a.DataBase, &a.DataRx, a.DataOWN)
 		lost = c.flight.recoverLosses(now, &c.flight.requests, a.ReqBase, &req, a.ReqOWN) || lost
 	}
-	c.e.hearing.on = false
 	c.flight.findLost(now)
-	c.flight.lively, c.flight.probes = now, 0
+	c.flight.probeFrom, c.flight.probes = now, 0
 	ev := c.e.rate.delaySample(now, p, rue.TypeAck, a.T1, a.T2, &a.Congestion)
 	ev.Eack, ev.EackDrop, ev.EackOwn = a.Extended, lost, a.DataOWN || a.ReqOWN
 	c.e.rate.raise(now, c)
 	c.watchDelay(now)
 	c.flight.arm()
-	c.kick()
+	c.enqueue()
 	return wire.DropNone
 }
 
@@ -154,10 +153,10 @@ func (c *Conn) onNack(now Time, p *Packet, n *wire.Nack) wire.Drop {
 	// Find the transaction before the bases move: a pull request that the target's ULP refused is
 	// acknowledged by them.
 	t := c.nacked(n)
-	c.flight.advanceBases(n.DataBase, n.ReqBase)
+	c.flight.advanceBases(n.DataBase, n.ReqBase, nil)
 	c.e.rate.delaySample(now, p, rue.TypeNack, n.T1, n.T2, &n.Congestion).NackCode = uint8(n.Code)
 	c.e.rate.raise(now, c)
-	defer c.kick()
+	defer c.enqueue()
 	if !n.Code.Valid() {
 		return wire.DropNackCode
 	}
@@ -181,8 +180,8 @@ func (c *Conn) onNack(now Time, p *Packet, n *wire.Nack) wire.Drop {
 	return wire.DropNone
 }
 
-// nacked returns the transaction that a NACK refers to, from its window or from the pulls that
-// wait for data. PSNs that the same packet acknowledges count as acknowledged.
+// nacked returns the transaction that a NACK refers to, from its window or from the pulls that wait
+// for data. PSNs that the same packet acknowledges count as acknowledged.
 func (c *Conn) nacked(n *wire.Nack) *txn {
 	w, base := &c.flight.data, n.DataBase
 	if n.Request {

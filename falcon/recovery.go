@@ -7,10 +7,19 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
+// A packet in flight is sent again for one of these reasons:
+//
+//   - its retransmission timeout has passed (onTimeout),
+//   - an EACK shows that packets far enough above it arrived, or that packets beyond the window were
+//     dropped (recoverLosses),
+//   - a packet that was sent well after it has arrived (findLost),
+//   - no acknowledgement arrives, and it is the one that probes (probe),
+//   - the peer has it, and its ULP does not answer (onAnswerTimeout).
+
 // reorder returns by how much a packet may be overtaken by packets sent later before it counts as
 // lost. It grows when an early retransmission turns out to be for a packet that was only overtaken.
 func (f *flight) reorder() Time {
-	return max(f.conn.cc.rtt()*Time(f.heard.reorder)/4, f.conn.e.profile.ReorderTime)
+	return max(f.conn.cc.rtt()*Time(f.arrivals.reorder)/4, f.conn.e.profile.ReorderTime)
 }
 
 // maxReorder is a whole RTT. After needEarly early retransmissions that were needed, reordering
@@ -20,8 +29,8 @@ const (
 	needEarly  = 64
 )
 
-// arm arms the timer of the packets in flight and of those that wait for an answer. If the
-// deadline moves to a later time, the timer still fires at the earlier one and is then armed anew.
+// arm arms the timer of the packets in flight and of those that wait for an answer. If the deadline
+// moves to a later time, the timer still fires at the earlier one and is then armed anew.
 func (f *flight) arm() {
 	at := f.due()
 	if at != never && (!f.timer.Armed() || at < f.conn.e.wheel.At(f.timer)) {
@@ -29,8 +38,8 @@ func (f *flight) arm() {
 	}
 }
 
-// due returns when the next of these packets must be examined. All packets in flight have the
-// same timeout, the current one, and are in the order of sending, so the first is due first.
+// due returns when the next of these packets must be examined. All packets in flight have the same
+// timeout, the current one, and are in the order of sending, so the first is due first.
 func (f *flight) due() Time {
 	at := never
 	if t := f.unanswered.First(); t != nil {
@@ -45,9 +54,9 @@ func (f *flight) due() Time {
 // lossDue returns when the packet that was sent longest ago counts as lost, if one sent later has
 // arrived.
 func (f *flight) lossDue() Time {
-	for t := f.sent.First(); f.conn.e.profile.RACK && t != nil && t.lastSent < f.heard.sent; t = t.place.Next() {
+	for t := f.sent.First(); f.conn.e.profile.RACK && t != nil && t.lastSent < f.arrivals.sent; t = t.place.Next() {
 		if t.early < f.conn.e.profile.EarlyLimit {
-			return t.lastSent + f.heard.lag + f.reorder()
+			return t.lastSent + f.arrivals.lag + f.reorder()
 		}
 	}
 	return never
@@ -67,31 +76,31 @@ func (f *flight) probeDue() Time {
 		return never
 	}
 	wait := max(2*f.conn.cc.rtt(), p.ProbeTime) + f.conn.cc.gap()
-	return max(t.lastSent, f.lively) + wait<<f.probes
+	return max(t.lastSent, f.probeFrom) + wait<<f.probes
 }
 
-// sendLater queues a packet in flight for retransmission.
-func (f *flight) sendLater(t *txn) {
+// queueResend queues a packet in flight for retransmission.
+func (f *flight) queueResend(t *txn) {
 	f.conn.e.wheel.Stop(&t.timer)
-	f.uncountAgain(t)
+	f.uncountResent(t)
 	if t.in == inNone || t.in == inFlight || t.in == inUnanswered {
 		t.unlink()
-		t.enlistByPSN(inAgain)
+		t.enlistByPSN(inResend)
 	}
-	f.conn.kick()
+	f.conn.enqueue()
 }
 
-func (f *flight) uncountAgain(t *txn) {
-	if t.again {
-		t.again = false
-		f.window(t.kind).retransmitted--
+func (f *flight) uncountResent(t *txn) {
+	if t.resent {
+		t.resent = false
+		f.window(t.kind).resent--
 	}
 }
 
 // resync replaces the packet of t, which was sent, with a Resync of the same PSN and RSN.
 func (f *flight) resync(t *txn, code wire.ResyncCode, completion Completion) {
 	t.makeResync(code, completion)
-	f.sendLater(t)
+	f.queueResend(t)
 }
 
 // expired implements timerOwner: it sends again what is due.
@@ -115,10 +124,10 @@ func (f *flight) onTimeout(now Time, t *txn) {
 	if f.exhausted(now, t) {
 		return
 	}
-	t.why = whyTimeout
+	t.cause = causeTimeout
 	f.conn.e.rate.ev = rue.Event{Type: rue.TypeRetransmit, RetransmitCount: uint8(min(t.retries, maxRetransmitCount))}
 	f.conn.e.rate.raise(now, f.conn)
-	f.sendLater(t)
+	f.queueResend(t)
 }
 
 // onAnswerTimeout sends a push again that the peer has received; the answer, perhaps a NACK, may be
@@ -126,8 +135,8 @@ func (f *flight) onTimeout(now Time, t *txn) {
 func (f *flight) onAnswerTimeout(now Time, t *txn) {
 	f.conn.e.stats.AnswerTimeouts++
 	if !f.exhausted(now, t) {
-		t.why = whyAnswer
-		f.sendLater(t)
+		t.cause = causeAnswer
+		f.queueResend(t)
 	}
 }
 
@@ -164,17 +173,17 @@ const maxRetransmitCount = 6
 // lost, so they have a separate timer, longer than that of packets that may be lost themselves. A
 // push that was once refused with RNR stays in flight: the bitmap may show the copy that was
 // refused.
-func (f *flight) noteReceived(now Time, base uint32, ack, rx wire.Bitmap128, t1 uint32) {
+func (f *flight) noteReceived(base uint32, ack, rx wire.Bitmap128, times *ackTimes) {
 	for half, m := range [...]uint64{rx.Lo &^ ack.Lo, rx.Hi &^ ack.Hi} {
 		for ; m != 0; m &= m - 1 {
 			t := f.data.at(base + uint32(64*half+bits.TrailingZeros64(m)))
-			if t == nil || t.resync != 0 || t.rnred || t.in == inUnanswered {
+			if t == nil || t.resync != 0 || t.rnrSeen || t.in == inUnanswered {
 				continue
 			}
-			f.delivered(now, t, t1)
-			f.uncountAgain(t)
+			f.delivered(t, times)
+			f.uncountResent(t)
 			t.unlink()
-			t.received = now
+			t.received = times.now
 			t.enlist(inUnanswered)
 		}
 	}
@@ -185,7 +194,7 @@ func (f *flight) findLost(now Time) {
 	if !f.conn.e.profile.RACK {
 		return
 	}
-	latest := min(now-f.heard.lag-f.reorder(), f.heard.sent-1)
+	latest := min(now-f.arrivals.lag-f.reorder(), f.arrivals.sent-1)
 	for t := f.sent.First(); t != nil && t.lastSent <= latest; {
 		next := t.place.Next()
 		f.sendEarly(t)
@@ -198,11 +207,11 @@ const maxProbes = 10
 
 // probe sends a packet again, so that the peer reports what it has received.
 func (f *flight) probe(now Time) {
-	f.probes, f.lively = min(f.probes+1, maxProbes), now
+	f.probes, f.probeFrom = min(f.probes+1, maxProbes), now
 	t := f.probed()
 	f.conn.e.stats.Probes++
-	t.why = whyProbe
-	f.sendLater(t)
+	t.cause = causeProbe
+	f.queueResend(t)
 }
 
 // probed returns the packet for the next probe, from those in flight or, if there are none, from
@@ -245,7 +254,7 @@ func (f *flight) recoverHoles(now Time, w *txWindow, base uint32, rx *wire.Bitma
 			continue
 		}
 		t := w.at(base + uint32(n))
-		if t == nil || t.rnr {
+		if t == nil || t.rnrDelay {
 			continue
 		}
 		lost = true
@@ -275,7 +284,7 @@ func (f *flight) lossLimit(rx *wire.Bitmap128) int {
 func (f *flight) recoverOutside(now Time, w *txWindow, base uint32, rx *wire.Bitmap128, rtt Time) {
 	for psn := w.base; psn != w.next; psn++ {
 		t := w.at(psn)
-		if t == nil || t.rnr || bit(rx, psn-base) {
+		if t == nil || t.rnrDelay || bit(rx, psn-base) {
 			continue
 		}
 		bypass := f.conn.e.profile.OWNBypass && (t.bypassed < 0 || t.bypassed+f.conn.cc.rto() <= now)
@@ -292,7 +301,7 @@ func (f *flight) sendEarly(t *txn) {
 		return
 	}
 	t.early++
-	t.why = whyEarly
+	t.cause = causeEarly
 	f.conn.e.stats.EarlyRetransmits++
-	f.sendLater(t)
+	f.queueResend(t)
 }

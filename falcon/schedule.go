@@ -68,7 +68,7 @@ const (
 
 // wanted holds the bits of Conn.busy that each class consists of.
 var wanted = [numClasses]uint8{
-	classAck: wantAck | wantNack, classRetransmit: wantPushAgain | wantPullAgain | wantPullDataAgain, classInitiator: wantPush | wantPull, classTarget: wantPullData,
+	classAck: wantAck | wantNack, classRetransmit: wantPushResend | wantPullResend | wantPullDataResend, classInitiator: wantPush | wantPull, classTarget: wantPullData,
 }
 
 // wants reports whether the connection has packets of the class, whether or not they may be sent
@@ -220,8 +220,8 @@ func (s *schedule) setWeight(function uint32, weight int) {
 	}
 }
 
-// join assigns a connection to its function's share.
-func (s *schedule) join(c *Conn) {
+// add assigns a connection to its function's share.
+func (s *schedule) add(c *Conn) {
 	sh := s.shares[c.cfg.LocalFunction]
 	if sh == nil {
 		sh = &share{function: c.cfg.LocalFunction}
@@ -235,16 +235,16 @@ func (s *schedule) join(c *Conn) {
 	c.share = sh
 }
 
-// part undoes join. A closed connection may stay in the share's queues a little longer.
-func (s *schedule) part(c *Conn) {
+// remove undoes add. A closed connection may stay in the share's queues a little longer.
+func (s *schedule) remove(c *Conn) {
 	if c.share.open--; c.share.open == 0 {
 		delete(s.shares, c.share.function)
 	}
 }
 
-// kick queues the connection for everything that it has to send. It is called whenever a packet may
-// have become eligible.
-func (c *Conn) kick() {
+// enqueue queues the connection for everything that it has to send. It is called whenever a packet
+// may have become eligible.
+func (c *Conn) enqueue() {
 	if c.busy == 0 {
 		return
 	}

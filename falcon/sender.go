@@ -15,8 +15,8 @@ type sender struct {
 	random    uint32
 	dataFirst bool // retransmit pull data before initiator packets next time
 
-	fresh [txnKinds]list.List[txn] // never sent, by TxnKind
-	again [txnKinds]list.List[txn] // to be sent again, by TxnKind, in PSN order
+	unsent [txnKinds]list.List[txn] // never sent, by TxnKind
+	resend [txnKinds]list.List[txn] // to be sent again, by TxnKind, in PSN order
 
 	retransmits uint64
 }
@@ -26,37 +26,37 @@ type sender struct {
 const (
 	wantAck uint8 = 1 << iota
 	wantNack
-	wantPush // of fresh; the bits of the other kinds follow
+	wantPush // of unsent; the bits of the other kinds follow
 	wantPull
 	wantPullData
-	wantPushAgain // of again; the bits of the other kinds follow
-	wantPullAgain
-	wantPullDataAgain
+	wantPushResend // of resend; the bits of the other kinds follow
+	wantPullResend
+	wantPullDataResend
 )
 
-// firstFresh returns the first transaction of a kind that was never sent, nil if there is none. It
+// firstUnsent returns the first transaction of a kind that was never sent, nil if there is none. It
 // reads the list only if the list is not empty: most lists of a connection are empty and not in the
 // cache.
-func (s *sender) firstFresh(kind TxnKind) *txn {
+func (s *sender) firstUnsent(kind TxnKind) *txn {
 	if s.conn.busy&(wantPush<<kind) == 0 {
 		return nil
 	}
-	return s.fresh[kind].First()
+	return s.unsent[kind].First()
 }
 
-// firstAgain does the same for those to be sent again.
-func (s *sender) firstAgain(kind TxnKind) *txn {
-	if s.conn.busy&(wantPushAgain<<kind) == 0 {
+// firstResend does the same for those to be sent again.
+func (s *sender) firstResend(kind TxnKind) *txn {
+	if s.conn.busy&(wantPushResend<<kind) == 0 {
 		return nil
 	}
-	return s.again[kind].First()
+	return s.resend[kind].First()
 }
 
 // awaitGap starts a timer that kicks the connection when the gap after the last packet is over.
 func (s *sender) awaitGap() { s.conn.e.arm(&s.timer, s, s.nextSend) }
 
 // expired implements timerOwner: the gap is over.
-func (s *sender) expired(Time) { s.conn.kick() }
+func (s *sender) expired(Time) { s.conn.enqueue() }
 
 // pace sets the gap after a packet: the larger of the gap of congestion control, which is not 0
 // while fcwnd is below one packet, and the profile's OpGap.
@@ -80,20 +80,20 @@ func (s *sender) maySend(kind TxnKind) bool {
 	return w.inFlight() < min(c.cc.fcwnd(), size) && (kind == TxnPullData || uint32(w.outstanding) < c.cc.ncwnd())
 }
 
-// maySendAgain is the gating function for retransmissions.
-func (s *sender) maySendAgain(t *txn) bool {
+// mayResend is the gating function for retransmissions.
+func (s *sender) mayResend(t *txn) bool {
 	w, g := s.conn.flight.window(t.kind), &s.conn.cc
-	return t.psn-w.base < g.fcwnd() && (t.kind == TxnPullData || uint32(w.retransmitted) < g.ncwnd())
+	return t.psn-w.base < g.fcwnd() && (t.kind == TxnPullData || uint32(w.resent) < g.ncwnd())
 }
 
 // nextRequest returns the initiator's next new packet, nil if none may be sent. An ordered
 // connection sends in RSN order across both windows, and sends retransmissions before new packets
 // (Falcon §9.1.3).
 func (s *sender) nextRequest() *txn {
-	if s.conn.cfg.Ordered && s.conn.busy&(wantPushAgain|wantPullAgain) != 0 {
+	if s.conn.cfg.Ordered && s.conn.busy&(wantPushResend|wantPullResend) != 0 {
 		return nil
 	}
-	first, second := inOrder(s.firstFresh(TxnPush), s.firstFresh(TxnPull))
+	first, second := inOrder(s.firstUnsent(TxnPush), s.firstUnsent(TxnPull))
 	if first != nil && s.maySend(first.kind) {
 		return first
 	}
@@ -105,25 +105,25 @@ func (s *sender) nextRequest() *txn {
 
 // nextResponse returns the target's next new packet, nil if none may be sent.
 func (s *sender) nextResponse() *txn {
-	t := s.firstFresh(TxnPullData)
+	t := s.firstUnsent(TxnPullData)
 	if t != nil && !s.maySend(TxnPullData) {
 		return nil
 	}
 	return t
 }
 
-// nextAgain returns the packet to retransmit next. Pull data is independent of the initiator's
+// nextResend returns the packet to retransmit next. Pull data is independent of the initiator's
 // packets. An ordered connection sends the initiator's packets in RSN order.
-func (s *sender) nextAgain() *txn {
-	first, second := inOrder(s.firstAgain(TxnPush), s.firstAgain(TxnPull))
+func (s *sender) nextResend() *txn {
+	first, second := inOrder(s.firstResend(TxnPush), s.firstResend(TxnPull))
 	var request *txn
-	if first != nil && s.maySendAgain(first) {
+	if first != nil && s.mayResend(first) {
 		request = first
-	} else if second != nil && !s.conn.cfg.Ordered && s.maySendAgain(second) {
+	} else if second != nil && !s.conn.cfg.Ordered && s.mayResend(second) {
 		request = second
 	}
-	data := s.firstAgain(TxnPullData)
-	if data != nil && !s.maySendAgain(data) {
+	data := s.firstResend(TxnPullData)
+	if data != nil && !s.mayResend(data) {
 		data = nil
 	}
 	if request == nil || data != nil && s.dataFirst {
@@ -204,16 +204,16 @@ func (c *Conn) send(now Time, class txClass, dst []byte) int {
 	}
 	switch class {
 	case classRetransmit:
-		return c.tx.sendAgain(now, dst)
+		return c.tx.retransmit(now, dst)
 	case classInitiator:
-		return c.tx.sendFresh(now, c.tx.nextRequest(), dst)
+		return c.tx.sendNew(now, c.tx.nextRequest(), dst)
 	default:
-		return c.tx.sendFresh(now, c.tx.nextResponse(), dst)
+		return c.tx.sendNew(now, c.tx.nextResponse(), dst)
 	}
 }
 
-// sendFresh sends a transaction's packet for the first time and assigns its PSN.
-func (s *sender) sendFresh(now Time, t *txn, dst []byte) int {
+// sendNew sends a transaction's packet for the first time and assigns its PSN.
+func (s *sender) sendNew(now Time, t *txn, dst []byte) int {
 	if t == nil {
 		return 0
 	}
@@ -237,13 +237,13 @@ func (s *sender) sendFresh(now Time, t *txn, dst []byte) int {
 		t.state = pullDataTx
 	}
 	s.conn.e.stats.DataSent++
-	s.sentTxn(now, t)
+	s.sent(now, t)
 	return n
 }
 
-// sendAgain retransmits the next eligible packet with its old PSN.
-func (s *sender) sendAgain(now Time, dst []byte) int {
-	t := s.nextAgain()
+// retransmit sends the next eligible packet again, with its old PSN.
+func (s *sender) retransmit(now Time, dst []byte) int {
+	t := s.nextResend()
 	if t == nil {
 		return 0
 	}
@@ -255,17 +255,17 @@ func (s *sender) sendAgain(now Time, dst []byte) int {
 	s.retransmits++
 	s.dataFirst = t.kind != TxnPullData
 	if t.kind != TxnPullData {
-		s.conn.flight.window(t.kind).retransmitted++
-		t.again = true
+		s.conn.flight.window(t.kind).resent++
+		t.resent = true
 	}
-	s.sentTxn(now, t)
-	s.conn.kick() // new packets may have waited for this one
+	s.sent(now, t)
+	s.conn.enqueue() // new packets may have waited for this one
 	return n
 }
 
-// sentTxn updates a transaction whose packet was sent and starts the retransmission timer (Falcon
+// sent updates a transaction whose packet was sent and starts the retransmission timer (Falcon
 // §9.1.3).
-func (s *sender) sentTxn(now Time, t *txn) {
+func (s *sender) sent(now Time, t *txn) {
 	c := s.conn
 	c.initiator.unpark(t)
 	t.lastSent = now

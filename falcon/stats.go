@@ -70,7 +70,7 @@ type ConnInfo struct {
 // Stats returns the counters. They change with the next call of the engine.
 func (e *Engine) Stats() *Stats {
 	s := &e.stats
-	s.Conns, s.TxContexts, s.RxContexts, s.RxCells = e.conns.n, e.contexts.txns, e.contexts.rxs, e.contexts.cells.inUse
+	s.Conns, s.TxContexts, s.RxContexts, s.RxCells = e.conns.n, e.contexts.txns, e.contexts.requests, e.contexts.cells.inUse
 	return s
 }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
-// requestState is the state of a transaction at the target (Falcon §8.5.1). RespondPull acknowledges a
-// pull and supplies its data in one call, so the state PullReqUlpAckd takes no time. From
-// PullDataUlpRx on the transaction is a txn.
+// requestState is the state of a transaction at the target (Falcon §8.5.1). RespondPull
+// acknowledges a pull and supplies its data in one call, so the state PullReqUlpAckd takes no time.
+// From PullDataUlpRx on the transaction is a txn.
 type requestState uint8
 
 const (
@@ -104,12 +104,12 @@ func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
 	switch {
 	case refuse:
 		req.state, req.nack, req.rnr = requestNotReady, wire.NackRNR, c.target.heldRNR
-		c.target.nackAgain(req)
-		c.target.watchPeer(now)
+		c.target.nackRefused(req)
+		c.target.armReclaim(now)
 		return wire.DropNotReady
 	case !head:
 		req.wait(k)
-		c.target.watchPeer(now)
+		c.target.armReclaim(now)
 	default:
 		req.data = payload
 		c.target.deliver(req)
@@ -126,7 +126,7 @@ func (c *Conn) onPushAgain(now Time, h *wire.Header, payload []byte) wire.Drop {
 	}
 	switch {
 	case req.state == requestRefused: // the NACK was lost (Falcon §6.6.5)
-		c.target.nackAgain(req)
+		c.target.nackRefused(req)
 		return wire.DropDuplicate
 	case req.state != requestNotReady:
 		c.rx.coalesce(now, wholePacket)
@@ -144,7 +144,7 @@ func (c *Conn) onPushAgain(now Time, h *wire.Header, payload []byte) wire.Drop {
 		k = c.target.copyRequest(payload)
 	}
 	if k == nil {
-		c.target.nackAgain(req)
+		c.target.nackRefused(req)
 		return wire.DropNotReady
 	}
 	req.wait(k)
@@ -185,7 +185,7 @@ func (c *Conn) onPullRequest(now Time, m *wire.PullRequest, payload []byte) wire
 		c.target.deliver(req)
 	} else {
 		req.state = requestWaiting
-		c.target.watchPeer(now)
+		c.target.armReclaim(now)
 	}
 	return wire.DropNone
 }
@@ -295,8 +295,8 @@ func (tgt *target) skip(rsn, psn uint32, push bool) bool {
 // An ordered connection stops at a request that the ULP does not take now, in one of two ways. If
 // the ULP was not ready (RNR), the request holds the connection: the request and all later pushes
 // are NACKed until the ULP accepts it (Falcon §8.5.3.4). If the ULP defers the request, which must
-// be a pull, later requests only wait, as they would for a late packet. Either way next is
-// the RSN of the request.
+// be a pull, later requests only wait, as they would for a late packet. Either way next is the RSN
+// of the request.
 
 // holdFrom holds the connection at a request that the ULP was not ready for, for the first time or
 // once more. Later pushes are NACKed too. Later pulls are already acknowledged and wait.
@@ -314,7 +314,7 @@ func (tgt *target) holdFrom(req *request) {
 		if later.push {
 			later.dropPayload()
 			later.state, later.nack, later.rnr, later.since = requestNotReady, wire.NackRNR, req.rnr, req.since
-			tgt.nackAgain(later)
+			tgt.nackRefused(later)
 		}
 	}
 }
@@ -340,8 +340,8 @@ func (tgt *target) refusesLater() bool {
 	return head == nil || head.state != requestQueued && head.state != requestWithULP
 }
 
-// nackAgain queues the NACK of a refused push.
-func (tgt *target) nackAgain(req *request) {
+// nackRefused queues the NACK of a refused push.
+func (tgt *target) nackRefused(req *request) {
 	tgt.conn.rx.queueNack(nackEntry{psn: req.psn, code: req.nack, rnr: req.rnr, ulpCode: req.ulpCode})
 }
 
@@ -374,9 +374,9 @@ func (tgt *target) drop(req *request) {
 	tgt.conn.putRequest(req)
 }
 
-// retire advances base over all answered requests. On an ordered connection it cannot pass
-// next, whose request has not been delivered: deliverInOrder has already advanced next
-// over what a Resync skipped.
+// retire advances base over all answered requests. On an ordered connection it cannot pass next,
+// whose request has not been delivered: deliverInOrder has already advanced next over what a Resync
+// skipped.
 func (tgt *target) retire() {
 	for tgt.pending.Get(tgt.base) == doneRequest {
 		tgt.pending.Clear(tgt.base)

@@ -26,15 +26,15 @@ const (
 	pullDataAckd                  // target: pull data acknowledged
 )
 
-// again is the reason why a packet was sent again.
-type again uint8
+// cause is the reason why a packet was sent again.
+type cause uint8
 
 const (
-	whyNot     again = iota
-	whyTimeout       // its retransmission timer expired
-	whyEarly         // packets sent later arrived
-	whyProbe         // a tail loss probe
-	whyAnswer        // the peer's ULP did not answer
+	causeNone    cause = iota
+	causeTimeout       // its retransmission timer expired
+	causeEarly         // packets sent later arrived
+	causeProbe         // a tail loss probe
+	causeAnswer        // the peer's ULP did not answer
 )
 
 // txn is a transaction that has a packet to send: a push or pull of the initiator, or a pull
@@ -57,7 +57,7 @@ type txn struct {
 	pullLength int32        // pull: bytes requested
 	retries    int32        // timeouts of its packet, or of its Resync
 	timer      timer.Handle // the delay of an RNR NACK
-	early      uint8
+	early      uint8        // early retransmissions
 	in         txnList
 	kind       TxnKind
 	state      txnState
@@ -65,11 +65,11 @@ type txn struct {
 	code       Completion
 	ulpCode    uint8
 	last       bool  // last of a message: ask for an acknowledgement
-	again      bool  // counted in txWindow.retransmitted
-	rnr        bool  // timer is the delay of an RNR NACK
-	rnred      bool  // refused with an RNR NACK once
+	resent     bool  // counted in txWindow.resent
+	rnrDelay   bool  // timer is the delay of an RNR NACK
+	rnrSeen    bool  // refused with an RNR NACK once
 	parked     bool  // has released cost until it is sent again
-	why        again // reason for the last retransmission
+	cause      cause // reason for the last retransmission
 	packetDone bool  // packet acknowledged, or gone with the connection
 	done       bool  // outcome known
 	refusal    bool  // a Resync for a pull the target's ULP does not answer
@@ -95,8 +95,8 @@ type txnList uint8
 
 const (
 	inNone       txnList = iota
-	inFresh              // sender.fresh: not sent yet
-	inAgain              // sender.again: to be sent again
+	inUnsent             // sender.unsent: not sent yet
+	inResend             // sender.resend: to be sent again
 	inFlight             // flight.sent: neither acknowledged nor refused
 	inUnanswered         // flight.unanswered: received by the peer, whose ULP has not answered
 	inStalled            // Engine.waiting.stalled: pull responses that wait for credits
@@ -106,10 +106,10 @@ const (
 func (t *txn) list(in txnList) *list.List[txn] {
 	c := t.conn
 	switch in {
-	case inFresh:
-		return &c.tx.fresh[t.kind]
-	case inAgain:
-		return &c.tx.again[t.kind]
+	case inUnsent:
+		return &c.tx.unsent[t.kind]
+	case inResend:
+		return &c.tx.resend[t.kind]
 	case inFlight:
 		return &c.flight.sent
 	case inUnanswered:
@@ -121,10 +121,10 @@ func (t *txn) list(in txnList) *list.List[txn] {
 // want returns the bit of Conn.busy for the list that t is in, 0 if t does not wait to be sent.
 func (t *txn) want() uint8 {
 	switch t.in {
-	case inFresh:
+	case inUnsent:
 		return wantPush << t.kind
-	case inAgain:
-		return wantPushAgain << t.kind
+	case inResend:
+		return wantPushResend << t.kind
 	}
 	return 0
 }
@@ -169,11 +169,11 @@ func (t *txn) unlink() {
 // counters.
 func (t *txn) makeResync(code wire.ResyncCode, completion Completion) {
 	t.resync, t.code = code, completion
-	t.retries, t.firstSent, t.early, t.rnr = 0, -1, 0, false
+	t.retries, t.firstSent, t.early, t.rnrDelay = 0, -1, 0, false
 }
 
 // expired implements timerOwner: the delay of an RNR NACK ends.
 func (t *txn) expired(Time) {
-	t.rnr = false
-	t.conn.flight.sendLater(t)
+	t.rnrDelay = false
+	t.conn.flight.queueResend(t)
 }

@@ -9,11 +9,11 @@ import (
 
 // txWindow is the transmitter's side of one sliding window (Falcon §9.1.1).
 type txWindow struct {
-	base, next    uint32           // PSN: oldest not acknowledged, next to assign
-	outstanding   uint16           // RORC, DORC: requests sent and not acknowledged
-	retransmitted uint16           // RORRC, DORRC: requests sent again and not acknowledged
-	paused        bool             // out-of-window notification received
-	packets       ring.Window[txn] // by PSN; nil in [base, next): acknowledged
+	base, next  uint32           // PSN: oldest not acknowledged, next to assign
+	outstanding uint16           // RORC, DORC: requests sent and not acknowledged
+	resent      uint16           // RORRC, DORRC: requests sent again and not acknowledged
+	paused      bool             // out-of-window notification received
+	packets     ring.Window[txn] // by PSN; nil in [base, next): acknowledged
 }
 
 // at returns the transaction of an unacknowledged packet, nil if no such packet has that PSN.
