@@ -104,7 +104,7 @@ func TestAPeerWithoutFunctionsIsExplained(t *testing.T) {
 		m := n.PeerMail(2)
 		m.Up()
 		hello := cm.Hello{Host: 2, Instance: 2, Endpoints: tc.says}
-		m.Message(hello.Append(nil))
+		m.Message(cm.Encode(&hello))
 		n.told()
 		if p := n.Peers()[0]; !p.Up || (p.Note == "") != (tc.want == "") || !strings.Contains(p.Note, tc.want) {
 			t.Errorf("%s: up %v, %q", name, p.Up, p.Note)
@@ -137,8 +137,8 @@ func TestAPeerGetsItsOwnAddressesAlone(t *testing.T) {
 			ports.Ports = append(ports.Ports, cm.Port{Tenant: tenant, Addr: a, Function: f, MTU: 1400})
 		}
 		m := n.PeerMail(host)
-		m.Message(hello.Append(nil))
-		m.Message(ports.Append(nil))
+		m.Message(cm.Encode(&hello))
+		m.Message(cm.Encode(&ports))
 		n.told()
 	}
 	for _, h := range []cm.HostID{3, 2} {
@@ -254,7 +254,7 @@ func (s *stranger) greet() {
 	if len(list) == 0 {
 		s.n.t.Fatalf("host %d is not greeted", s.host)
 	}
-	h, err := cm.ParseHello(list[0])
+	h, err := cm.Parse[cm.Hello](list[0])
 	if err != nil {
 		s.n.t.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func (s *stranger) greet() {
 
 func (s *stranger) hello(instance uint64) []byte {
 	h := cm.Hello{Host: s.host, Instance: instance, Endpoints: []cm.Endpoint{{Tenant: 7, GID: s.gid(), Function: uint32(s.host)<<16 | 1}}}
-	return h.Append(nil)
+	return cm.Encode(&h)
 }
 
 func (s *stranger) request() []byte {
@@ -274,7 +274,7 @@ func (s *stranger) request() []byte {
 		DGID: netip.MustParseAddr("192.168.100.11").As16(), QPN: 5,
 		Offer: cm.Offer{Shard: 1, CID: s.ids, MTU: 1500, Ordered: true, SA: cm.SA{SPI: 77, Key: []byte(secret)}},
 	}
-	return q.Append(nil)
+	return cm.Encode(&q)
 }
 
 // connects makes a connection to the NIC's first VF.
@@ -289,9 +289,9 @@ func (s *stranger) connects() {
 	client.Ask(conn.Request{Kind: conn.Accept, Function: uint32(vf(1)), ID: list[0].ID, N: 6})
 	client.Flush()
 	for _, m := range s.hears() {
-		if rep, err := cm.ParseREP(m); err == nil {
+		if rep, err := cm.Parse[cm.REP](m); err == nil {
 			rtu := cm.RTU{SenderID: s.ids, ReceiverID: rep.SenderID}
-			s.says(rtu.Append(nil))
+			s.says(cm.Encode(&rtu))
 		}
 	}
 	if len(s.connections(cm.StateEstablished)) == 0 {

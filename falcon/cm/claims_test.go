@@ -42,7 +42,7 @@ func say(t *testing.T, m *Manager, h HostID, addrs ...[16]byte) {
 		hello.Endpoints = append(hello.Endpoints, Endpoint{7, a, fnOf(h, 1), 0})
 		ports = append(ports, Port{7, a, fnOf(h, 1), 1432})
 	}
-	if err := m.Receive(0, h, hello.Append(nil)); err != nil {
+	if err := m.Receive(0, h, Encode(&hello)); err != nil {
 		t.Fatal(err)
 	}
 	tell(t, m, h, ports...)
@@ -101,9 +101,9 @@ func TestAnAddressIsWhoseItIsGiven(t *testing.T) {
 	}
 }
 
-// TestRefusedAddressesAreShown: an address that a peer announces but does not get is reported once,
-// with a reason, and shown until the peer no longer announces it.
-func TestRefusedAddressesAreShown(t *testing.T) {
+// TestARefusedAddressIsReportedOnce: an address that a peer announces but does not get is reported
+// once, with a reason, and shown until the peer no longer announces it.
+func TestARefusedAddressIsReportedOnce(t *testing.T) {
 	m := claimWorld(t)
 	refused := func() (n int) {
 		for _, o := range outputs(m) {
@@ -196,9 +196,10 @@ func TestAClaimWaitsForItsTurn(t *testing.T) {
 	}
 }
 
-// TestClaimsKeepNothing: claims that are made and given up in any order, while links come and go,
-// leave nothing behind. At any time each claimed address has one holder, which claims it.
-func TestClaimsKeepNothing(t *testing.T) {
+// TestClaimsThatWereGivenUpLeaveNothing: claims that are made and given up in any order, while
+// links come and go, leave nothing behind. At any time each claimed address has one holder, which
+// claims it.
+func TestClaimsThatWereGivenUpLeaveNothing(t *testing.T) {
 	r := rand.New(rand.NewSource(3))
 	m := claimWorld(t)
 	claimed := map[HostID][][16]byte{}

@@ -227,3 +227,167 @@ var (
 	ErrBeforeHello = errors.New("message before Hello")
 	ErrProtocol    = errors.New("protocol violation by the peer")
 )
+
+// Reason says why a connection was refused or ended. Reasons below 32 are sent in REJ and DREQ; the
+// others are determined locally.
+type Reason uint16
+
+// Reasons.
+const (
+	ReasonNone          Reason = 0
+	ReasonConsumer      Reason = 1 // the listener rejected
+	ReasonNoListener    Reason = 2
+	ReasonTenant        Reason = 3 // tenant not shared with this peer
+	ReasonGID           Reason = 4 // GID unknown, or not of the named function
+	ReasonNoResources   Reason = 5
+	ReasonTimeout       Reason = 6
+	ReasonStale         Reason = 7 // the other side does not know the connection
+	ReasonCanceled      Reason = 8
+	ReasonFunctionGone  Reason = 9
+	ReasonInvalid       Reason = 10 // a value out of range
+	ReasonDisconnect    Reason = 11 // requested by the peer's function
+	reasonWireEnd       Reason = 12
+	ReasonPeerDown      Reason = 32
+	ReasonPeerRestarted Reason = 33
+	ReasonLocal         Reason = 34 // requested by our function
+)
+
+var reasonText = map[Reason]string{
+	ReasonNone:          "none",
+	ReasonConsumer:      "rejected by the listener",
+	ReasonNoListener:    "nobody listens on this service",
+	ReasonTenant:        "tenant not shared with this NIC",
+	ReasonGID:           "GID unknown or not of this function",
+	ReasonNoResources:   "no resources",
+	ReasonTimeout:       "timed out",
+	ReasonStale:         "connection unknown to the peer",
+	ReasonCanceled:      "canceled by the peer",
+	ReasonFunctionGone:  "function gone",
+	ReasonInvalid:       "invalid value",
+	ReasonDisconnect:    "disconnected by the peer",
+	ReasonPeerDown:      "link to the peer NIC is down",
+	ReasonPeerRestarted: "peer NIC restarted",
+	ReasonLocal:         "closed locally",
+}
+
+func (r Reason) String() string {
+	if s, ok := reasonText[r]; ok {
+		return s
+	}
+	return fmt.Sprintf("reason(%d)", uint16(r))
+}
+
+// onWire reports whether the reason may be in a message.
+func (r Reason) onWire() bool { return r > ReasonNone && r < reasonWireEnd }
+
+// Stats counts events since New.
+type Stats struct {
+	Sent, Received       uint64 // messages
+	SendDropped          uint64 // messages not sent since the link was down
+	Malformed            uint64 // messages malformed, illegal, or before Hello
+	TenantRefused        uint64 // REQ for a tenant not shared with the peer
+	GIDRefused           uint64 // REQ whose GID does not belong to the function that it names
+	NoListener           uint64
+	LimitRefused         uint64 // REQ refused by a limit
+	CutShort             uint64 // TIME-WAITs that ended early, for another connection of the function
+	DuplicateREQ         uint64
+	BadREP               uint64 // REP with an MTU, shard, order or error mode that we did not offer
+	UnknownConnection    uint64 // messages for connections not in the table
+	IllegalEvents        uint64 // events without a transition
+	Retries, Timeouts    uint64
+	Established          uint64
+	Disconnected         uint64
+	PeerRestarts         uint64
+	KeysReceived         uint64 // new SAs of peers, in offers and REKEY
+	Rekeyed              uint64 // our new SAs that a peer confirmed
+	RekeyRequests        uint64 // requests of peers whose SA is nearly used up
+	SPIRefused           uint64 // packets of connections with a wrong SPI
+	RouteTenantRefused   uint64 // offers in a tenant not shared with the peer
+	RouteFunctionRefused uint64 // offers of a function of another host
+	RouteAddressRefused  uint64 // offers of an address that the peer may not have
+	RouteConflicts       uint64 // offers of an address that someone else has
+}
+
+// Config is the configuration of a Manager. Zero durations and limits mean the default.
+type Config struct {
+	Host  HostID
+	Peers []Peer
+	MTU   int // largest ULP part (headers and data) of one packet, bytes; default 4096
+
+	ReqTimeout    Time // between two REQ; default 1 s
+	ReqRetries    int  // number of repetitions of REQ; default 7
+	RepTimeout    Time // between two REP; default 1 s
+	RepRetries    int  // default 7
+	DreqTimeout   Time // between two DREQ; default 500 ms
+	DreqRetries   int  // default 3
+	AcceptTimeout Time // for the listener to accept or reject; default 30 s
+	RekeyTimeout  Time // between two REKEY or REKEYREQ; default 1 s
+	TimeWait      Time // a CID is not reused for this long; default 2 s
+
+	MaxPerPeer     int // connections requested by one peer, in any state; default 8192
+	MaxPerFunction int // connections of one function, in any state; default 2048
+	MaxListeners   int // per function; default 256
+	Backlog        int // requests to one function that it has not answered; a source may have no more than are left free; default 512
+}
+
+func or[T int | int64](v *T, def T) {
+	if *v == 0 {
+		*v = def
+	}
+}
+
+// defaults returns the configuration with every zero replaced.
+func (c Config) defaults() Config {
+	const ms = 1_000_000
+	or(&c.MTU, 4096)
+	or(&c.ReqTimeout, 1000*ms)
+	or(&c.ReqRetries, 7)
+	or(&c.RepTimeout, 1000*ms)
+	or(&c.RepRetries, 7)
+	or(&c.DreqTimeout, 500*ms)
+	or(&c.DreqRetries, 3)
+	or(&c.AcceptTimeout, 30_000*ms)
+	or(&c.RekeyTimeout, 1000*ms)
+	or(&c.TimeWait, 2000*ms)
+	or(&c.MaxPerPeer, 8192)
+	or(&c.MaxPerFunction, 2048)
+	or(&c.MaxListeners, 256)
+	or(&c.Backlog, 512)
+	return c
+}
+
+func (c Config) check() error {
+	if c.MTU < MinMTU || c.MTU > MaxMTU {
+		return fmt.Errorf("cm: MTU %d: want %d to %d", c.MTU, MinMTU, MaxMTU)
+	}
+	for _, v := range []struct {
+		name string
+		v    int64
+	}{
+		{"ReqTimeout", c.ReqTimeout},
+		{"ReqRetries", int64(c.ReqRetries)},
+		{"RepTimeout", c.RepTimeout},
+		{"RepRetries", int64(c.RepRetries)},
+		{"DreqTimeout", c.DreqTimeout},
+		{"DreqRetries", int64(c.DreqRetries)},
+		{"AcceptTimeout", c.AcceptTimeout},
+		{"RekeyTimeout", c.RekeyTimeout},
+		{"TimeWait", c.TimeWait},
+		{"MaxPerPeer", int64(c.MaxPerPeer)},
+		{"MaxPerFunction", int64(c.MaxPerFunction)},
+		{"MaxListeners", int64(c.MaxListeners)},
+		{"Backlog", int64(c.Backlog)},
+	} {
+		if v.v < 0 {
+			return fmt.Errorf("cm: %s %d: must not be negative", v.name, v.v)
+		}
+	}
+	seen := map[HostID]bool{c.Host: true}
+	for _, p := range c.Peers {
+		if seen[p.Host] {
+			return fmt.Errorf("cm: peer host %d is listed twice or is this host", p.Host)
+		}
+		seen[p.Host] = true
+	}
+	return nil
+}

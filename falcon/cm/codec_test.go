@@ -11,47 +11,45 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-type message interface{ Append([]byte) []byte }
-
 // parse decodes any message to a pointer to its struct.
-func parse(b []byte) (message, error) {
+func parse(b []byte) (Message, error) {
 	t, err := PeekType(b)
 	if err != nil {
 		return nil, err
 	}
 	switch t {
 	case TypeHello:
-		m, err := ParseHello(b)
+		m, err := Parse[Hello](b)
 		return &m, err
 	case TypeREQ:
-		m, err := ParseREQ(b)
+		m, err := Parse[REQ](b)
 		return &m, err
 	case TypeREP:
-		m, err := ParseREP(b)
+		m, err := Parse[REP](b)
 		return &m, err
 	case TypeRTU:
-		m, err := ParseRTU(b)
+		m, err := Parse[RTU](b)
 		return &m, err
 	case TypeREJ:
-		m, err := ParseREJ(b)
+		m, err := Parse[REJ](b)
 		return &m, err
 	case TypeDREQ:
-		m, err := ParseDREQ(b)
+		m, err := Parse[DREQ](b)
 		return &m, err
 	case TypeREKEY:
-		m, err := ParseREKEY(b)
+		m, err := Parse[REKEY](b)
 		return &m, err
 	case TypeREKEYACK:
-		m, err := ParseREKEYACK(b)
+		m, err := Parse[REKEYACK](b)
 		return &m, err
 	case TypeREKEYREQ:
-		m, err := ParseREKEYREQ(b)
+		m, err := Parse[REKEYREQ](b)
 		return &m, err
 	case TypePORTS:
-		m, err := ParsePORTS(b)
+		m, err := Parse[PORTS](b)
 		return &m, err
 	default:
-		m, err := ParseDREP(b)
+		m, err := Parse[DREP](b)
 		return &m, err
 	}
 }
@@ -71,7 +69,7 @@ func gid4(a, b, c, d byte) (g [16]byte) {
 }
 
 // samples are the messages of testdata/messages.hex, by name.
-func samples() map[string]message {
+func samples() map[string]Message {
 	offer := func(version uint8) Offer {
 		return Offer{
 			CID: 0x1abcde, DataPSN: 0x11223344, ReqPSN: 0x55667788, RSN: 0x99aabbcc, MTU: 4096, Ordered: version == 0,
@@ -83,7 +81,7 @@ func samples() map[string]message {
 		o.Shard = shard
 		return o
 	}
-	return map[string]message{
+	return map[string]Message{
 		"hello-empty": &Hello{Host: 1, Instance: 0x1122334455667789},
 		"hello-two": &Hello{Host: 2, Instance: 1, Endpoints: []Endpoint{
 			{7, gid4(10, 0, 0, 2), 0x020001, 0}, {8, gid4(10, 0, 0, 2), 0x020102, 0},
@@ -135,7 +133,7 @@ func TestGolden(t *testing.T) {
 			t.Fatalf("no sample named %q", name)
 		}
 		delete(all, name)
-		if got := m.Append(nil); !bytes.Equal(got, want) {
+		if got := Encode(m); !bytes.Equal(got, want) {
 			t.Errorf("%s: encoded\n%x\nwant\n%x", name, got, want)
 		}
 		back, err := parse(want)
@@ -146,22 +144,13 @@ func TestGolden(t *testing.T) {
 		}
 	}
 	for name, m := range all {
-		t.Errorf("not in testdata/messages.hex:\n%s %x", name, m.Append(nil))
-	}
-}
-
-func TestAppendKeepsWhatIsThere(t *testing.T) {
-	for name, m := range samples() {
-		got := m.Append([]byte("front"))
-		if !bytes.Equal(got, append([]byte("front"), m.Append(nil)...)) {
-			t.Errorf("%s: Append is not an append: %x", name, got)
-		}
+		t.Errorf("not in testdata/messages.hex:\n%s %x", name, Encode(m))
 	}
 }
 
 func TestEveryTruncation(t *testing.T) {
 	for name, m := range samples() {
-		whole := m.Append(nil)
+		whole := Encode(m)
 		for n := range len(whole) {
 			cut := bytes.Clone(whole[:n])
 			if _, err := parse(cut); !errors.Is(err, ErrProtocol) {
@@ -186,10 +175,10 @@ func TestRefusedValues(t *testing.T) {
 	req := func(f func(*REQ)) []byte {
 		m := *samples()["req"].(*REQ)
 		f(&m)
-		return m.Append(nil)
+		return Encode(&m)
 	}
 	patch := func(name string, at int, v ...byte) []byte {
-		b := samples()[name].Append(nil)
+		b := Encode(samples()[name])
 		copy(b[at:], v)
 		return b
 	}
@@ -226,7 +215,7 @@ func TestRefusedValues(t *testing.T) {
 		{"reason 0", patch("dreq", 12, 0, 0)},
 		{"reserved byte", patch("dreq", 15, 1)},
 		{"names no connection", patch("rej-cancel", 4, 0, 0, 0, 0)},
-		{"2049 functions", many.Append(nil)},
+		{"2049 functions", Encode(&many)},
 		{"shard 16", patch("hello-two", 4+16+20, 16)},
 		{"shard 16", patch("rekey", 10, 16)},
 		{"shard 255", patch("rekeyack", 9, 255)},
@@ -243,18 +232,18 @@ func TestRefusedValues(t *testing.T) {
 
 func TestHelloOfMostFunctionsFitsALink(t *testing.T) {
 	m := Hello{Host: 1, Instance: 1, Endpoints: make([]Endpoint, MaxEndpoints)}
-	b := m.Append(nil)
+	b := Encode(&m)
 	if len(b) > 64<<10-1 {
 		t.Fatalf("%d bytes", len(b))
 	}
-	if _, err := ParseHello(b); err != nil {
+	if _, err := Parse[Hello](b); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func FuzzParse(f *testing.F) {
 	for _, m := range samples() {
-		f.Add(m.Append(nil))
+		f.Add(Encode(m))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := parse(b)
@@ -264,18 +253,19 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if got := m.Append(nil); !bytes.Equal(got, b) {
+		if got := Encode(m); !bytes.Equal(got, b) {
 			t.Fatalf("decoded and encoded again\n%x\nwas\n%x", got, b)
 		}
 	})
 }
 
-// TestOfferIRD: the READs a side takes share a byte with the ordering and the error mode.
-func TestOfferIRD(t *testing.T) {
+// TestAnOfferCarriesIRDOrderAndErrorMode: the READs a side takes share a byte with the ordering and
+// the error mode.
+func TestAnOfferCarriesIRDOrderAndErrorMode(t *testing.T) {
 	for _, want := range []Offer{{IRD: MaxIRD, Ordered: true}, {IRD: 1}, {IRD: 32, Ordered: true}, {CompleteInError: true}, {IRD: MaxIRD, CompleteInError: true, Ordered: true}, {}} {
 		want.CID, want.MTU, want.SA = 5, 1024, SA{SPI: 9, Key: make([]byte, 16)}
 		req := REQ{SenderID: 1, QPN: 4, Offer: want}
-		m, err := ParseREQ(req.Append(nil))
+		m, err := Parse[REQ](Encode(&req))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,5 +276,46 @@ func TestOfferIRD(t *testing.T) {
 	over := Offer{IRD: 200, MTU: 1024}
 	if b := over.append(nil); b[18] != MaxIRD<<irdShift {
 		t.Errorf("flags %#x of an IRD above the maximum", b[18])
+	}
+}
+
+// TestTheLargestAndSmallestValidValuesAreTaken: the largest and smallest valid values in messages
+// are accepted.
+func TestTheLargestAndSmallestValidValuesAreTaken(t *testing.T) {
+	for name, change := range map[string]func(*REQ){
+		"function":      func(m *REQ) { m.Function = max24 },
+		"peer function": func(m *REQ) { m.PeerFunction = max24 },
+		"QPN":           func(m *REQ) { m.QPN = max24 },
+		"shard":         func(m *REQ) { m.Offer.Shard = MaxShards - 1 },
+		"CID":           func(m *REQ) { m.Offer.CID = max24 },
+		"least MTU":     func(m *REQ) { m.Offer.MTU = MinMTU },
+		"most MTU":      func(m *REQ) { m.Offer.MTU = MaxMTU },
+		"version":       func(m *REQ) { m.Offer.SA = SA{Version: 3, SPI: 1, Key: seq(1, 32)} },
+		"no data":       func(m *REQ) { m.Private = nil },
+	} {
+		want := *samples()["req"].(*REQ)
+		change(&want)
+		got, err := Parse[REQ](Encode(&want))
+		if err != nil || string(Encode(&got)) != string(Encode(&want)) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	for name, m := range map[string]*PORTS{
+		"as many as there may be": {make([]Port, MaxPorts)}, "one more": {make([]Port, MaxPorts+1)},
+		"the last function": {[]Port{{Function: max24}}}, "one after it": {[]Port{{Function: max24 + 1}}},
+	} {
+		_, err := Parse[PORTS](Encode(m))
+		if want := strings.HasPrefix(name, "one"); (err != nil) != want {
+			t.Errorf("ports, %s: %v", name, err)
+		}
+	}
+	if _, err := PeekType(nil); !errors.Is(err, ErrProtocol) {
+		t.Errorf("nothing: %v", err)
+	}
+	for n := range headerLen + 1 {
+		b := []byte{Version, byte(TypeRTU), 0, headerLen}[:n]
+		if _, err := PeekType(b); (err == nil) != (n == headerLen) {
+			t.Errorf("%d bytes of header: %v", n, err)
+		}
 	}
 }

@@ -11,7 +11,7 @@
 //	Disconnect ─ OutClose ──── DREQ ─────────────────▶ OutClose, OutDisconnected
 //	TIME-WAIT ◀─────────────── DREP ────────────────── TIME-WAIT
 //
-// A connection's states (the table is in transition.go):
+// A connection's states (the table is in conn.go):
 //
 //	REQ-SENT ───────────▶ ESTABLISHED ─▶ DREQ-SENT ─▶ TIME-WAIT ─▶ CLOSED
 //	REQ-RECEIVED ▶ REP-SENT ──▲                          ▲
@@ -43,26 +43,21 @@
 //
 // In every message, a peer may refer only to the tenants listed for it in Config.Peers, to
 // functions whose host byte is its own, and to addresses that it may have (Peer.MayHave) and has
-// announced. claims.go contains the one check. Everything else is refused and counted. Every table
+// announced. directory.go contains the one check. Everything else is refused and counted. Every table
 // has a limit.
 //
 // # Parts
 //
 // Each part has its own data and depends only on the parts below it:
 //
-//	Manager      manager.go: requests of functions · links.go: peers come and go, what they are sent ·
-//	             receive.go: messages of peers · inspect.go: descriptions and counters
-//	handshake    the course of a connection: transition.go has the state machine, action.go the
-//	             actions, limits.go the limits, handshake.go the offers
-//	table        connections by their IDs, and the connections of each function
-//	services     that functions listen on
-//	directory    where addresses of functions are
-//	portBook     where addresses of ports are
-//	claims       which of the peers that announce an address has it, for both
-//	rekeying     keys that are given and requested
-//	outbox       outputs, and counters
-//	peers        the other NICs, and this one
-//	messages     hello.go, req.go, …: one file each
+//	Manager      requests of functions, peers that come and go (manager.go), messages of peers (receive.go)
+//	handshake    the course of a connection: its state machine, actions and offers (conn.go)
+//	table        connections by their IDs, those of each function, limits, services (table.go)
+//	directory    where addresses of functions and ports are, and which of the peers that announce an
+//	             address has it (directory.go)
+//	rekeying     keys that are given and requested (rekey.go)
+//	peers        the other NICs, and this one (peer.go)
+//	messages     Encode and Parse (message.go), of connections (connect_messages.go), of keys (rekey.go)
 //
 // # Ownership and concurrency
 //

@@ -16,11 +16,11 @@ func reqTo(change func(*REQ)) []byte {
 	if change != nil {
 		change(&q)
 	}
-	return q.Append(nil)
+	return Encode(&q)
 }
 
 // answers returns the messages with which n answers a message of host 1.
-func answers(t *testing.T, n *node, msg []byte) (got []message) {
+func answers(t *testing.T, n *node, msg []byte) (got []Message) {
 	t.Helper()
 	to := n.w.nodes[1]
 	to.inbox = nil
@@ -100,8 +100,9 @@ func TestDuplicateREQ(t *testing.T) {
 	}
 }
 
-// TestBadREP: the peer answers with values that were not requested.
-func TestBadREP(t *testing.T) {
+// TestAnAnswerWithOtherValuesThanRequestedIsRefused: the peer answers with values that were not
+// requested.
+func TestAnAnswerWithOtherValuesThanRequestedIsRefused(t *testing.T) {
 	for name, change := range map[string]func(*Offer){
 		"larger MTU": func(o *Offer) { o.MTU = 2048 },
 		"unordered":  func(o *Offer) { o.Ordered = false },
@@ -112,7 +113,7 @@ func TestBadREP(t *testing.T) {
 		rep := REP{SenderID: 5, ReceiverID: id, Offer: Offer{CID: 1, MTU: 1024, Ordered: true, SA: SA{SPI: 1, Key: make([]byte, 16)}}}
 		change(&rep.Offer)
 		b.inbox = nil
-		a.inbox = append(a.inbox, input{from: 2, msg: rep.Append(nil)})
+		a.inbox = append(a.inbox, input{from: 2, msg: Encode(&rep)})
 		a.deliver()
 		wantEnd(t, a, id, OutUnreachable, ReasonInvalid)
 		if a.conns[id].opened {
@@ -138,24 +139,24 @@ func TestOnlyThePeerOfAConnectionMayEndIt(t *testing.T) {
 	w.setLink(1, 3, true, nil)
 	w.settle()
 	ida, idb := establish(t, w, a, b)
-	for _, m := range []message{
+	for _, m := range []Message{
 		&DREQ{idb, ida, ReasonDisconnect}, &REJ{SenderID: idb, ReceiverID: ida, Reason: ReasonStale},
 		&RTU{idb, ida}, &DREP{idb, ida},
 	} {
-		_ = a.m.Receive(w.now, 3, m.Append(nil))
+		_ = a.m.Receive(w.now, 3, Encode(m))
 		a.drain()
 	}
-	for _, m := range []message{
+	for _, m := range []Message{
 		&DREQ{idb + 1, ida, ReasonDisconnect}, &REJ{SenderID: idb + 1, ReceiverID: ida, Reason: ReasonStale},
 		&REJ{SenderID: 0, ReceiverID: ida, Reason: ReasonStale},
 	} {
-		_ = a.m.Receive(w.now, 2, m.Append(nil))
+		_ = a.m.Receive(w.now, 2, Encode(m))
 		a.drain()
 	}
 	if !a.conns[ida].live() {
 		t.Errorf("ended: %+v", a.conns[ida])
 	}
-	if err := a.m.Receive(w.now, 2, (&DREP{idb, ida}).Append(nil)); !errors.Is(err, ErrProtocol) {
+	if err := a.m.Receive(w.now, 2, Encode(&DREP{idb, ida})); !errors.Is(err, ErrProtocol) {
 		t.Errorf("DREP for an established connection: %v", err)
 	}
 }
@@ -176,7 +177,7 @@ func TestOnlyWhoWasAskedMayAnswer(t *testing.T) {
 	answer := func(what string, from, to *node, id, sender uint32) {
 		t.Helper()
 		rep := REP{SenderID: sender, ReceiverID: id, Offer: Offer{CID: 1, MTU: 1024, Ordered: true, SA: SA{SPI: 1, Key: make([]byte, 16)}}}
-		_ = to.m.Receive(w.now, from.host, rep.Append(nil))
+		_ = to.m.Receive(w.now, from.host, Encode(&rep))
 		sent := len(from.inbox)
 		to.drain()
 		if len(from.inbox) != sent+1 {
@@ -203,15 +204,15 @@ func TestOnlyWhoWasAskedMayAnswer(t *testing.T) {
 	}
 }
 
-// TestHostilePeer sends changed and random messages to a NIC with connections
-// in every state. It must neither fail nor grow.
-func TestHostilePeer(t *testing.T) {
+// TestAHostilePeerChangesNothingOfOthers sends changed and random messages to a NIC with
+// connections in every state. It must neither fail nor grow.
+func TestAHostilePeerChangesNothingOfOthers(t *testing.T) {
 	r := rand.New(rand.NewSource(7))
 	w, a, b := two(t, func(c *Config) { c.MaxPerPeer, c.MaxPerFunction, c.Backlog = 8, 8, 4 })
 	establish(t, w, a, b)
 	var corpus [][]byte
 	for _, m := range samples() {
-		corpus = append(corpus, m.Append(nil))
+		corpus = append(corpus, Encode(m))
 	}
 	corpus = append(corpus, reqTo(nil))
 	for i := range 50_000 {
@@ -251,14 +252,14 @@ func TestHostilePeer(t *testing.T) {
 	}
 }
 
-// TestUnknownConnections: a message for an unknown connection is counted, and answered if the peer
-// would otherwise repeat it.
-func TestUnknownConnections(t *testing.T) {
+// TestAMessageForAnUnknownConnectionIsAnsweredIfThePeerWaits: a message for an unknown connection
+// is counted, and answered if the peer would otherwise repeat it.
+func TestAMessageForAnUnknownConnectionIsAnsweredIfThePeerWaits(t *testing.T) {
 	_, a, b := two(t, nil)
-	if got := answers(t, b, (&DREP{7, 8}).Append(nil)); got != nil || b.m.Stats().UnknownConnection != 1 {
+	if got := answers(t, b, Encode(&DREP{7, 8})); got != nil || b.m.Stats().UnknownConnection != 1 {
 		t.Errorf("DREP: answers %v, %d counted", got, b.m.Stats().UnknownConnection)
 	}
-	got := answers(t, b, (&DREQ{7, 8, ReasonDisconnect}).Append(nil))
+	got := answers(t, b, Encode(&DREQ{7, 8, ReasonDisconnect}))
 	if len(got) != 1 || b.m.Stats().UnknownConnection != 2 {
 		t.Fatalf("DREQ: answers %v, %d counted", got, b.m.Stats().UnknownConnection)
 	}

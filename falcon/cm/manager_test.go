@@ -2,6 +2,8 @@ package cm
 
 import (
 	"errors"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -361,9 +363,9 @@ func BenchmarkConnect(bm *testing.B) {
 	bm.ReportMetric(float64(bm.N)/bm.Elapsed().Seconds(), "falcon/cm_setup_per_s")
 }
 
-// TestLocalConnection connects two functions of one NIC, without any link: the same steps, private
-// data and ends as between two NICs, and no key.
-func TestLocalConnection(t *testing.T) {
+// TestFunctionsOfOneNICConnectLikeOthers connects two functions of one NIC, without any link: the
+// same steps, private data and ends as between two NICs, and no key.
+func TestFunctionsOfOneNICConnectLikeOthers(t *testing.T) {
 	w := newWorld(t.Fatalf)
 	a := w.add(1)
 	if err := a.m.Listen(fnOf(1, 1), 5); err != nil {
@@ -415,8 +417,9 @@ func TestLocalConnection(t *testing.T) {
 	wantEmpty(t, w)
 }
 
-// TestLocalTenants keeps functions of one NIC in different tenants apart.
-func TestLocalTenants(t *testing.T) {
+// TestFunctionsOfOneNICInOtherTenantsAreApart keeps functions of one NIC in different tenants
+// apart.
+func TestFunctionsOfOneNICInOtherTenantsAreApart(t *testing.T) {
 	w := newWorld(t.Fatalf)
 	a := w.add(1)
 	a.local[1].Tenant = 8
@@ -430,5 +433,242 @@ func TestLocalTenants(t *testing.T) {
 	_, err := a.m.Connect(0, ConnectRequest{Function: fnOf(1, 0), Tenant: 8, Service: 5, SGID: gidOf(1, 0), DGID: gidOf(1, 1)})
 	if !errors.Is(err, ErrNotLocal) {
 		t.Fatalf("connection under another tenant's name: %v", err)
+	}
+}
+
+// TestTheLargestValidArgumentsAreTaken: the largest valid arguments of a function are accepted.
+func TestTheLargestValidArgumentsAreTaken(t *testing.T) {
+	w, a, b := two(t, nil)
+	for name, tt := range map[string]struct {
+		change func(*ConnectRequest)
+		want   error
+	}{
+		"QPN":           {func(r *ConnectRequest) { r.QPN = max24 }, nil},
+		"private data":  {func(r *ConnectRequest) { r.Private = make([]byte, MaxPrivate) }, nil},
+		"MTU":           {func(r *ConnectRequest) { r.MTU = MinMTU }, nil},
+		"MTU too small": {func(r *ConnectRequest) { r.MTU = MinMTU - 1 }, ErrInvalid},
+	} {
+		r := ConnectRequest{Function: fnOf(1, 0), Tenant: 7, QPN: 1, Service: 1, SGID: gidOf(1, 0), DGID: gidOf(2, 0)}
+		tt.change(&r)
+		if _, err := a.m.Connect(w.now, r); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	a.drain()
+	w.settle()
+	ids := b.waiting()
+	if len(ids) != 3 {
+		t.Fatalf("%d requests", len(ids))
+	}
+	if err := b.m.Accept(w.now, fnOf(2, 0), ids[0], max24, 0, make([]byte, MaxPrivate)); err != nil {
+		t.Error(err)
+	}
+	if err := b.m.Reject(w.now, fnOf(2, 0), ids[1], 1, make([]byte, MaxPrivate)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOneFunctionOfAPeerCannotTakeAllConnections: one function of a peer can have at most three
+// quarters of the connections that the peer may request, and the next function finds room.
+func TestOneFunctionOfAPeerCannotTakeAllConnections(t *testing.T) {
+	_, _, b := two(t, func(c *Config) { c.MaxPerPeer = 8 })
+	taken := func(fn, first uint32) (n int) {
+		for i := range uint32(20) {
+			got := answers(t, b, reqTo(func(q *REQ) {
+				q.SenderID, q.Function, q.SGID = first+i, fnOf(1, fn), gidOf(1, fn)
+			}))
+			if len(got) == 0 {
+				n++
+				continue
+			}
+			if rej, ok := got[0].(*REJ); !ok || rej.Reason != ReasonNoResources {
+				t.Fatalf("answer %+v", got[0])
+			}
+		}
+		return n
+	}
+	if n := taken(0, 100); n != 6 {
+		t.Errorf("%d of 8 for one function, want 6", n)
+	}
+	if n := taken(1, 200); n != 2 {
+		t.Errorf("%d for the next, want what is left", n)
+	}
+	if p := b.m.Peers()[0]; p.Connections != 8 || b.m.Stats().LimitRefused != 32 {
+		t.Errorf("%d connections, %d refused", p.Connections, b.m.Stats().LimitRefused)
+	}
+}
+
+// TestAnOfferForAnotherShardIsRefused: an offer for a shard that does not have the function is
+// invalid.
+func TestAnOfferForAnotherShardIsRefused(t *testing.T) {
+	_, a, b := two(t, nil)
+	for shard, good := range map[uint8]bool{shardOf(0): true, 1 - shardOf(0): false} {
+		id, err := a.connect(0, 2, 0, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.inbox = nil
+		rep := REP{SenderID: 5 + uint32(shard), ReceiverID: id, Offer: Offer{Shard: shard, CID: 1, MTU: 1000, Ordered: true, SA: SA{SPI: 1, Key: make([]byte, 16)}}}
+		a.inbox = append(a.inbox, input{from: 2, msg: Encode(&rep)})
+		a.deliver()
+		if r := a.conns[id]; r.estab != good || good != (r.end == 0) {
+			t.Errorf("shard %d: %+v", shard, r)
+		}
+		if want := map[bool]uint64{false: 1}[good]; !good && a.m.Stats().BadREP != want {
+			t.Errorf("%d bad offers counted", a.m.Stats().BadREP)
+		}
+	}
+}
+
+// TestEachUnansweredMessageIsRepeatedInTime: each message that waits for an answer is repeated in
+// time, as often as configured. The CID of an ended connection is freed only after its TIME-WAIT.
+func TestEachUnansweredMessageIsRepeatedInTime(t *testing.T) {
+	w, a, b := two(t, nil)
+	if _, err := a.connect(0, 2, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	id := b.waiting()[0]
+	if err := b.accept(id); err != nil {
+		t.Fatal(err)
+	}
+	sent := func(n *node, from HostID) (count int) { // since it was asked last
+		for _, in := range n.inbox {
+			if in.kind == inMessage && in.from == from {
+				count++
+			}
+		}
+		n.inbox = nil
+		return count
+	}
+	check := func(what string, got, want int) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: %d messages, want %d", what, got, want)
+		}
+	}
+	check("REP", sent(a, 2), 1)
+	w.advance(1000*ms - 1)
+	check("REP before a second", sent(a, 2), 0)
+	w.advance(1)
+	check("REP after a second", sent(a, 2), 1)
+	w.advance(6000 * ms)
+	check("REP after seven", sent(a, 2), 6)
+	if b.conns[id].end != 0 {
+		t.Error("given up before its time")
+	}
+	timeouts := b.m.Stats().Timeouts
+	w.advance(1000 * ms)
+	wantEnd(t, b, id, OutUnreachable, ReasonTimeout)
+	if n := b.m.Stats().Timeouts - timeouts; n != 1 {
+		t.Errorf("%d timeouts counted", n)
+	}
+	w.advance(2000*ms - 1)
+	if len(b.cids) != 1 {
+		t.Error("the CID is free before it has rested for two seconds")
+	}
+	w.advance(1)
+	if len(b.cids) != 0 || b.m.Stats().Timeouts-timeouts != 1 {
+		t.Errorf("%d CIDs after two seconds, %d timeouts", len(b.cids), b.m.Stats().Timeouts-timeouts)
+	}
+
+	w, a, b = two(t, nil)
+	ida, _ := establish(t, w, a, b)
+	if err := a.disconnect(ida); err != nil {
+		t.Fatal(err)
+	}
+	check("DREQ", sent(b, 1), 1)
+	w.advance(500*ms - 1)
+	check("DREQ before half a second", sent(b, 1), 0)
+	w.advance(1)
+	check("DREQ after half a second", sent(b, 1), 1)
+	w.advance(1000 * ms)
+	check("DREQ after three halves", sent(b, 1), 2)
+	if c := a.m.conns.byID[ida]; c.state != StateDreqSent {
+		t.Errorf("in %v", c.state)
+	}
+	w.advance(500 * ms)
+	check("DREQ after two seconds", sent(b, 1), 0)
+	if c := a.m.conns.byID[ida]; c.state != StateTimeWait {
+		t.Errorf("in %v", c.state)
+	}
+}
+
+// TestConnectionIDsAreNeverZeroOrUsedTwice: connection IDs are never 0 and never used twice, and
+// connections are listed in their order.
+func TestConnectionIDsAreNeverZeroOrUsedTwice(t *testing.T) {
+	_, a, _ := two(t, nil)
+	a.m.conns.lastID = math.MaxUint32 - 2
+	for range 5 {
+		if _, err := a.connect(0, 2, 0, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.m.conns.lastID = math.MaxUint32 - 3 // names that are in use
+	for range 20 {
+		if _, err := a.connect(1, 2, 0, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var ids []uint32
+	for _, c := range a.m.Connections() {
+		ids = append(ids, c.ID)
+		if c.TxKey != nil {
+			t.Error("a list of connections shows a key")
+		}
+	}
+	want := []uint32{}
+	for id := uint32(1); id <= 22; id++ {
+		want = append(want, id)
+	}
+	want = append(want, math.MaxUint32-2, math.MaxUint32-1, math.MaxUint32)
+	if !slices.Equal(ids, want) {
+		t.Errorf("names %v, want %v", ids, want)
+	}
+	of := a.m.conns.of(fnOf(1, 1))
+	for i, c := range of {
+		if i > 0 && of[i-1].id >= c.id {
+			t.Errorf("connections of a function are not in order: %d, %d", of[i-1].id, c.id)
+		}
+	}
+}
+
+// TestARejectedRequestEndsAtOnceWhileTheLinkIsDown: a request that its function rejects while the
+// link is down ends at once, and causes no illegal event.
+func TestARejectedRequestEndsAtOnceWhileTheLinkIsDown(t *testing.T) {
+	w, a, b := two(t, nil)
+	if _, err := a.connect(0, 2, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	id := b.waiting()[0]
+	b.m.peers.byHost[1].up = false // in the moment before PeerDown
+	if err := b.disconnect(id); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.m.Stats(); s.IllegalEvents != 0 || b.m.conns.byID[id] != nil {
+		t.Errorf("%d illegal events, or it is still there", s.IllegalEvents)
+	}
+}
+
+// TestADisconnectWaitsOnlyForAPeerThatIsUp: a disconnect waits for a peer that is up, not for one
+// that is down.
+func TestADisconnectWaitsOnlyForAPeerThatIsUp(t *testing.T) {
+	for _, tc := range []struct {
+		up   bool
+		want State
+	}{{true, StateDreqSent}, {false, StateTimeWait}} {
+		w, a, b := two(t, nil)
+		ida, _ := establish(t, w, a, b)
+		if !tc.up {
+			w.setLink(1, 2, false, nil)
+			w.settle()
+		}
+		if err := a.disconnect(ida); err != nil {
+			t.Fatal(err)
+		}
+		if c := a.m.conns.byID[ida]; c.state != tc.want {
+			t.Errorf("peer up %v: state %v, want %v", tc.up, c.state, tc.want)
+		}
 	}
 }

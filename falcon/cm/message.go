@@ -74,14 +74,35 @@ func PeekType(b []byte) (MessageType, error) {
 	return t, nil
 }
 
-// begin appends a header whose length end fills in.
-func begin(b []byte, t MessageType) ([]byte, int) {
-	return append(b, Version, byte(t), 0, 0), len(b)
+// Message is what connection managers send each other.
+type Message interface {
+	kind() MessageType
+	append(b []byte) []byte // appends what follows the header
+	read(d *decoder)
 }
 
-func end(b []byte, start int) []byte {
-	binary.BigEndian.PutUint16(b[start+2:], uint16(len(b)-start))
+// Encode returns a message with its header.
+func Encode(m Message) []byte {
+	b := m.append([]byte{Version, byte(m.kind()), 0, 0})
+	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
 	return b
+}
+
+// Parse decodes a whole message of the type M.
+func Parse[M any, P interface {
+	*M
+	Message
+}](b []byte) (m M, err error) {
+	t, err := PeekType(b)
+	if err != nil {
+		return m, err
+	}
+	if want := P(&m).kind(); t != want {
+		return m, &MessageError{t, fmt.Sprintf("want %v", want)}
+	}
+	d := decoder{typ: t, b: b[headerLen:]}
+	P(&m).read(&d)
+	return m, d.done()
 }
 
 // decoder reads fields in order. After the first error it returns zeros and keeps the error, so
@@ -90,17 +111,6 @@ type decoder struct {
 	typ MessageType
 	b   []byte
 	why string
-}
-
-func decode(b []byte, want MessageType) (d decoder, err error) {
-	t, err := PeekType(b)
-	if err != nil {
-		return d, err
-	}
-	if t != want {
-		return d, &MessageError{t, fmt.Sprintf("want %v", want)}
-	}
-	return decoder{typ: t, b: b[headerLen:]}, nil
 }
 
 func (d *decoder) fail(format string, args ...any) {
@@ -221,4 +231,86 @@ func (d *decoder) done() error {
 		return &MessageError{d.typ, d.why}
 	}
 	return nil
+}
+
+// Hello is the first message in each direction of a link. It is sent again when the offered
+// addresses change. Each Hello replaces the ones before.
+//
+//	host 8 | reserved 24 | instance 64 | count 16 | reserved 16 |
+//	count × { tenant 32 | GID 128 | shard 8 | function 24 }
+type Hello struct {
+	Host      HostID
+	Instance  uint64     // random per start of the process
+	Endpoints []Endpoint // at most MaxEndpoints
+}
+
+const endpointLen = 24
+
+func (*Hello) kind() MessageType { return TypeHello }
+
+func (m *Hello) append(b []byte) []byte {
+	b = append(b, m.Host, 0, 0, 0)
+	b = binary.BigEndian.AppendUint64(b, m.Instance)
+	b = appendCount(b, len(m.Endpoints))
+	for i := range m.Endpoints {
+		e := &m.Endpoints[i]
+		b = binary.BigEndian.AppendUint32(b, e.Tenant)
+		b = append(b, e.GID[:]...)
+		b = appendSharded(b, e.Shard, e.Function)
+	}
+	return b
+}
+
+func (m *Hello) read(d *decoder) {
+	m.Host = d.u8()
+	d.zero(3)
+	m.Instance = d.u64()
+	for range d.count("functions", MaxEndpoints, endpointLen) {
+		e := Endpoint{Tenant: d.u32(), GID: d.gid()}
+		e.Shard, e.Function = d.sharded()
+		m.Endpoints = append(m.Endpoints, e)
+	}
+}
+
+// Port says that a function's Ethernet port has an address in a tenant. Plain IP for the address
+// goes to the NIC that announced it.
+type Port struct {
+	Tenant   uint32
+	Addr     [16]byte // IPv4 as IPv4-mapped, like a GID
+	Function uint32   // host 8 | PF 4 | VF 12
+	MTU      uint32   // of the port, bytes of IP packet
+}
+
+// MaxPorts is the number of port addresses that one NIC can announce to another.
+const MaxPorts = 2048
+
+// PORTS announces the addresses of the sender's ports in the tenants shared with the receiver. It
+// follows Hello and is sent again when something changes: a disabled function is no longer in it.
+// Each PORTS replaces the ones before.
+//
+//	count 16 | reserved 16 | count × { tenant 32 | address 128 | function 32 | MTU 32 }
+type PORTS struct {
+	Ports []Port // at most MaxPorts
+}
+
+const portLen = 28
+
+func (*PORTS) kind() MessageType { return TypePORTS }
+
+func (m *PORTS) append(b []byte) []byte {
+	b = appendCount(b, len(m.Ports))
+	for i := range m.Ports {
+		p := &m.Ports[i]
+		b = binary.BigEndian.AppendUint32(b, p.Tenant)
+		b = append(b, p.Addr[:]...)
+		b = binary.BigEndian.AppendUint32(b, p.Function)
+		b = binary.BigEndian.AppendUint32(b, p.MTU)
+	}
+	return b
+}
+
+func (m *PORTS) read(d *decoder) {
+	for range d.count("ports", MaxPorts, portLen) {
+		m.Ports = append(m.Ports, Port{Tenant: d.u32(), Addr: d.gid(), Function: d.u24("function"), MTU: d.u32()})
+	}
 }

@@ -86,7 +86,7 @@ func TestAPeerOfAnotherVersionIsRefusedWithAReason(t *testing.T) {
 	w.setLink(1, 2, false, nil)
 	w.settle()
 	a.m.PeerUp(w.now, 2)
-	hello := (&Hello{Host: 2, Instance: 9, Endpoints: []Endpoint{{Tenant: 7, GID: gid4(10, 0, 0, 2), Function: fnOf(2, 0)}}}).Append(nil)
+	hello := Encode(&Hello{Host: 2, Instance: 9, Endpoints: []Endpoint{{Tenant: 7, GID: gid4(10, 0, 0, 2), Function: fnOf(2, 0)}}})
 	hello[0] = 1
 	err := a.m.Receive(w.now, 2, hello)
 	a.drain()
@@ -136,7 +136,7 @@ func TestHelloIsChecked(t *testing.T) {
 		"instance changes midway":  {Host: 1, Instance: 12345},
 		"other host, same process": {Host: 2, Instance: b.m.peers.byHost[1].instance},
 	} {
-		if err := b.m.Receive(0, 1, h.Append(nil)); !errors.Is(err, ErrProtocol) {
+		if err := b.m.Receive(0, 1, Encode(&h)); !errors.Is(err, ErrProtocol) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -147,7 +147,7 @@ func TestHelloIsChecked(t *testing.T) {
 		{7, gidOf(2, 0), fnOf(1, 0), 0}, // an address of ours
 		{7, gidOf(1, 9), fnOf(1, 8), 0}, // twice
 	}}
-	if err := b.m.Receive(0, 1, h.Append(nil)); err != nil {
+	if err := b.m.Receive(0, 1, Encode(&h)); err != nil {
 		t.Fatal(err)
 	}
 	s := b.m.Stats()
@@ -244,9 +244,9 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// TestForgottenPeer: what a peer had here goes, as with its certificate, and comes back only when
-// it does. The peer forgets, too, though neither has restarted.
-func TestForgottenPeer(t *testing.T) {
+// TestAForgottenPeerLeavesNothing: what a peer had here goes, as with its certificate, and comes
+// back only when it does. The peer forgets, too, though neither has restarted.
+func TestAForgottenPeerLeavesNothing(t *testing.T) {
 	w, a, b := two(t, nil)
 	ida, idb := establish(t, w, a, b)
 	before, beforeB := a.saGen[sealedBy(2, 0)], b.saGen[sealedBy(1, 0)]
@@ -271,18 +271,18 @@ func TestForgottenPeer(t *testing.T) {
 	establish(t, w, a, b)
 }
 
-// TestParserFault: a fault in a parser costs the message.
-func TestParserFault(t *testing.T) {
+// TestAFaultInAParserCostsTheMessage: a fault in a parser costs the message.
+func TestAFaultInAParserCostsTheMessage(t *testing.T) {
 	h := taking(func(b []byte) (REQ, error) { return REQ{QPN: uint32(b[len(b)])}, nil }, faultless((*Manager).req))
-	err := h(nil, 0, nil, (&RTU{}).Append(nil))
+	err := h(nil, 0, nil, Encode(&RTU{}))
 	if !errors.Is(err, ErrProtocol) || !strings.Contains(err.Error(), "please report it") {
 		t.Error(err)
 	}
 }
 
-// TestKnown: a snapshot contains the addresses of this NIC and of peers, and does not change when
-// they change.
-func TestKnown(t *testing.T) {
+// TestASnapshotOfAddressesDoesNotChange: a snapshot contains the addresses of this NIC and of
+// peers, and does not change when they change.
+func TestASnapshotOfAddressesDoesNotChange(t *testing.T) {
 	w := newWorld(t.Fatalf)
 	m := w.add(1, 2).m
 	w.add(2, 1)

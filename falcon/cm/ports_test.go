@@ -3,6 +3,7 @@ package cm
 import (
 	"errors"
 	"math/rand"
+	"slices"
 	"testing"
 )
 
@@ -29,7 +30,7 @@ func portWorld(t *testing.T) *Manager {
 func greet(t *testing.T, m *Manager, h HostID, instance uint64) {
 	t.Helper()
 	hello := Hello{Host: h, Instance: instance}
-	if err := m.Receive(0, h, hello.Append(nil)); err != nil {
+	if err := m.Receive(0, h, Encode(&hello)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -45,7 +46,7 @@ func outputs(m *Manager) (list []Output) {
 func tell(t *testing.T, m *Manager, h HostID, ports ...Port) {
 	t.Helper()
 	msg := PORTS{ports}
-	if err := m.Receive(0, h, msg.Append(nil)); err != nil {
+	if err := m.Receive(0, h, Encode(&msg)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -59,7 +60,7 @@ func TestPortsAreTold(t *testing.T) {
 	}
 	said := map[HostID]int{}
 	for _, o := range outputs(m) {
-		p, err := ParsePORTS(o.Msg)
+		p, err := Parse[PORTS](o.Msg)
 		if o.Kind != OutSend || err != nil {
 			t.Fatalf("%v %v", o.Kind, err)
 		}
@@ -122,5 +123,72 @@ func TestPortsAreLearned(t *testing.T) {
 	greet(t, m, 2, 99) // restarted, without ports
 	if len(m.PortsOf(2)) != 0 {
 		t.Error("a restarted peer's ports were kept")
+	}
+}
+
+// TestAsManyAddressesAsAllowedCanBeOffered: the maximum number of addresses of functions and ports
+// can be offered.
+func TestAsManyAddressesAsAllowedCanBeOffered(t *testing.T) {
+	_, a, _ := two(t, nil)
+	endpoints, ports := make([]Endpoint, MaxEndpoints+1), make([]Port, MaxPorts+1)
+	for i := range endpoints {
+		endpoints[i] = Endpoint{7, gid4(10, 9, byte(i>>8), byte(i)), fnOf(1, 0), 0}
+	}
+	for i := range ports {
+		ports[i] = Port{Tenant: 7, Addr: gid4(10, 8, byte(i>>8), byte(i)), Function: fnOf(1, 0)}
+	}
+	if err := a.m.CheckEndpoints(endpoints); !errors.Is(err, ErrLimit) {
+		t.Errorf("%d functions: %v", len(endpoints), err)
+	}
+	if err := a.m.CheckPorts(ports); !errors.Is(err, ErrLimit) {
+		t.Errorf("%d ports: %v", len(ports), err)
+	}
+	endpoints[5].Tenant, ports[5].Tenant = 8, 8 // which the peer is not told of
+	if err := errors.Join(a.m.CheckEndpoints(endpoints), a.m.CheckPorts(ports)); err != nil {
+		t.Error(err)
+	}
+	if err := a.m.CheckPorts([]Port{{Tenant: 7, Function: 1<<24 | fnOf(1, 0)}}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a port of a function of 25 bits: %v", err)
+	}
+	last := fnOf(255, 0xffff)
+	w := newWorld(t.Fatalf)
+	m := w.add(255, 2).m
+	if err := errors.Join(m.CheckEndpoints([]Endpoint{{7, gidOf(1, 0), last, 0}}), m.CheckPorts([]Port{{Tenant: 7, Function: last}})); err != nil {
+		t.Errorf("the last function there is: %v", err)
+	}
+}
+
+// TestAPeerThatWasToldOfNoPortsIsNotToldThatThereAreNone: a peer to which no ports were announced
+// is not told that there are none.
+func TestAPeerThatWasToldOfNoPortsIsNotToldThatThereAreNone(t *testing.T) {
+	m := portWorld(t)
+	said := func(ports ...Port) (to []HostID) {
+		t.Helper()
+		if err := m.SetPorts(ports); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range outputs(m) {
+			to = append(to, o.Peer)
+		}
+		return to
+	}
+	for i, step := range []struct {
+		ports []Port
+		want  []HostID
+	}{
+		{nil, nil},
+		{[]Port{{8, addr1, 0x010001, 1432}}, []HostID{2}}, // of a tenant that 3 does not share
+		{nil, []HostID{2}},
+		{nil, nil},
+	} {
+		if got := said(step.ports...); !slices.Equal(got, step.want) {
+			t.Errorf("step %d: told %v, want %v", i, got, step.want)
+		}
+	}
+	m.ForgetPeer(0, 2)
+	for _, o := range outputs(m) {
+		if o.Kind == OutPorts {
+			t.Error("a change is told of ports that a peer did not have")
+		}
 	}
 }

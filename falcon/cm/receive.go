@@ -39,17 +39,17 @@ func (m *Manager) receive(now Time, p *peer, msg []byte) error {
 type handler func(m *Manager, now Time, p *peer, msg []byte) error
 
 var handlers = [...]handler{
-	TypeHello:    taking(ParseHello, (*Manager).hello),
-	TypeREQ:      taking(ParseREQ, faultless((*Manager).req)),
-	TypeREP:      taking(ParseREP, faultless((*Manager).rep)),
-	TypeRTU:      taking(ParseRTU, (*Manager).rtu),
-	TypeREJ:      taking(ParseREJ, faultless((*Manager).rej)),
-	TypeDREQ:     taking(ParseDREQ, (*Manager).dreq),
-	TypeDREP:     taking(ParseDREP, (*Manager).drep),
-	TypeREKEY:    taking(ParseREKEY, faultless(func(m *Manager, now Time, p *peer, q *REKEY) { m.keys.taken(now, p, q) })),
-	TypeREKEYACK: taking(ParseREKEYACK, faultless(func(m *Manager, _ Time, p *peer, a *REKEYACK) { m.keys.acked(p, a) })),
-	TypeREKEYREQ: taking(ParseREKEYREQ, faultless(func(m *Manager, _ Time, p *peer, q *REKEYREQ) { m.keys.requested(p, q) })),
-	TypePORTS:    taking(ParsePORTS, faultless(func(m *Manager, _ Time, p *peer, said *PORTS) { m.ports.learn(p, said.Ports) })),
+	TypeHello:    taking(Parse[Hello], (*Manager).hello),
+	TypeREQ:      taking(Parse[REQ], faultless((*Manager).req)),
+	TypeREP:      taking(Parse[REP], faultless((*Manager).rep)),
+	TypeRTU:      taking(Parse[RTU], (*Manager).rtu),
+	TypeREJ:      taking(Parse[REJ], faultless((*Manager).rej)),
+	TypeDREQ:     taking(Parse[DREQ], (*Manager).dreq),
+	TypeDREP:     taking(Parse[DREP], (*Manager).drep),
+	TypeREKEY:    taking(Parse[REKEY], faultless(func(m *Manager, now Time, p *peer, q *REKEY) { m.keys.taken(now, p, q) })),
+	TypeREKEYACK: taking(Parse[REKEYACK], faultless(func(m *Manager, _ Time, p *peer, a *REKEYACK) { m.keys.acked(p, a) })),
+	TypeREKEYREQ: taking(Parse[REKEYREQ], faultless(func(m *Manager, _ Time, p *peer, q *REKEYREQ) { m.keys.requested(p, q) })),
+	TypePORTS:    taking(Parse[PORTS], faultless(func(m *Manager, _ Time, p *peer, said *PORTS) { m.ports.learn(p, said.Ports) })),
 }
 
 // taking returns a handler that parses the message with parse and passes it to do.
@@ -97,7 +97,7 @@ func (m *Manager) dreq(now Time, p *peer, r *DREQ) error {
 	}
 	m.out.stats.UnknownConnection++
 	drep := DREP{r.ReceiverID, r.SenderID}
-	m.out.send(p, drep.Append(nil))
+	m.out.send(p, Encode(&drep))
 	return nil
 }
 
@@ -117,7 +117,7 @@ func (m *Manager) req(now Time, p *peer, q *REQ) {
 	}
 	if why := m.admit(now, p, q); why != ReasonNone {
 		rej := REJ{ReceiverID: q.SenderID, Reason: why}
-		m.out.send(p, rej.Append(nil))
+		m.out.send(p, Encode(&rej))
 		return
 	}
 	from, _ := m.dir.at(p, Address{q.Tenant, q.SGID})

@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"math"
@@ -86,11 +87,11 @@ func (r *rekeying) askAgain(now Time) {
 		}
 		for _, u := range sortedUses(p.rekeys) {
 			q := REKEY{u.Tenant, u.Class, u.Shard, p.rekeys[u]}
-			r.out.send(p, q.Append(nil))
+			r.out.send(p, Encode(&q))
 		}
 		for _, u := range sortedUses(p.wants) {
 			q := REKEYREQ{u.Tenant, u.Class, u.Shard, p.wants[u]}
-			r.out.send(p, q.Append(nil))
+			r.out.send(p, Encode(&q))
 		}
 		r.at = now + r.timeout
 	}
@@ -110,7 +111,7 @@ func (r *rekeying) taken(now Time, p *peer, q *REKEY) {
 	r.learn(p, u, q.SA)
 	r.out.emit(Output{Kind: OutRekey, Use: u, SA: q.SA})
 	ack := REKEYACK{u.Tenant, u.Class, u.Shard, q.SA.SPI, pspTime(now)}
-	r.out.send(p, ack.Append(nil))
+	r.out.send(p, Encode(&ack))
 }
 
 // learn stores the SA with which the peer wants us to seal.
@@ -151,3 +152,112 @@ func (r *rekeying) requested(p *peer, q *REKEYREQ) {
 
 // pspTime returns the PSP clock (ps) at an engine time; it wraps like the IV.
 func pspTime(now Time) uint64 { return uint64(now) * 1000 }
+
+// REKEY gives the receiver a new SA to seal with, in place of the one that it has for that shard,
+// tenant and class. It is repeated until REKEYACK names its SPI.
+//
+//	tenant 32 | class 8 | PSP version 8 | shard 8 | reserved 8 | SPI 32 | key 256
+type REKEY struct {
+	Tenant uint32
+	Class  Class
+	Shard  uint8 // of the receiver; it shall seal with the SA
+	SA     SA
+}
+
+func (*REKEY) kind() MessageType { return TypeREKEY }
+
+func (m *REKEY) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint32(b, m.Tenant)
+	b = append(b, byte(m.Class), m.SA.Version, m.Shard, 0)
+	b = binary.BigEndian.AppendUint32(b, m.SA.SPI)
+	var key [keyField]byte
+	copy(key[:], m.SA.Key)
+	return append(b, key[:]...)
+}
+
+func (m *REKEY) read(d *decoder) {
+	m.Tenant = d.u32()
+	m.Class = d.class()
+	m.SA.Version = d.u8()
+	m.Shard = d.shard(d.u8())
+	d.zero(1)
+	m.SA.SPI = d.u32()
+	d.key(&m.SA)
+}
+
+// REKEYACK says that the sender's shard seals with the SA of this SPI from now on.
+//
+//	tenant 32 | class 8 | shard 8 | reserved 16 | SPI 32 | time 64
+type REKEYACK struct {
+	Tenant uint32
+	Class  Class
+	Shard  uint8 // of the sender
+	SPI    uint32
+	Time   uint64 // PSP clock of the sender, ps
+}
+
+func (*REKEYACK) kind() MessageType { return TypeREKEYACK }
+
+func (m *REKEYACK) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint32(b, m.Tenant)
+	b = append(b, byte(m.Class), m.Shard, 0, 0)
+	b = binary.BigEndian.AppendUint32(b, m.SPI)
+	return binary.BigEndian.AppendUint64(b, m.Time)
+}
+
+func (m *REKEYACK) read(d *decoder) {
+	m.Tenant = d.u32()
+	m.Class = d.class()
+	m.Shard = d.shard(d.u8())
+	d.zero(2)
+	m.SPI = d.u32()
+	m.Time = d.u64()
+}
+
+// REKEYREQ requests a new SA: the one that a shard of the sender has is nearly used up, or it has
+// none. It is repeated until REKEY brings another.
+//
+//	tenant 32 | class 8 | shard 8 | reserved 16 | SPI 32 (0: none)
+type REKEYREQ struct {
+	Tenant uint32
+	Class  Class
+	Shard  uint8 // of the sender
+	SPI    uint32
+}
+
+func (*REKEYREQ) kind() MessageType { return TypeREKEYREQ }
+
+func (m *REKEYREQ) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint32(b, m.Tenant)
+	b = append(b, byte(m.Class), m.Shard, 0, 0)
+	return binary.BigEndian.AppendUint32(b, m.SPI)
+}
+
+func (m *REKEYREQ) read(d *decoder) {
+	m.Tenant = d.u32()
+	m.Class = d.class()
+	m.Shard = d.shard(d.u8())
+	d.zero(2)
+	m.SPI = d.u32()
+}
+
+func (d *decoder) class() Class {
+	c := Class(d.u8())
+	if c >= numClasses {
+		d.fail("class %d: want 0 or 1", uint8(c))
+	}
+	return c
+}
+
+// key reads the key field of an SA whose version and SPI were read before, and checks all three.
+func (d *decoder) key(sa *SA) {
+	if sa.Version > 3 {
+		d.fail("PSP version %d: want 0 to 3", sa.Version)
+	}
+	if sa.SPI&^(1<<31) == 0 { // both reserved by PSP
+		d.fail("SPI %#x", sa.SPI)
+	}
+	n := keyLen(sa.Version)
+	sa.Key = append([]byte(nil), d.bytes(n)...)
+	d.zero(keyField - n)
+}

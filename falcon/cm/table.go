@@ -137,3 +137,96 @@ func (t *table) owned(fn, id uint32) (*conn, error) {
 	}
 	return c, nil
 }
+
+// room checks whether a function may have one more connection. If not, it first ends connections in
+// TIME-WAIT.
+func (h *handshake) room(now Time, fn uint32) error {
+	for u := h.conns.functions[fn]; u != nil && len(u.conns) >= h.cfg.MaxPerFunction; {
+		if !h.endOldest(now, fn) {
+			return fmt.Errorf("cm: %d connections of function %#06x: %w", len(u.conns), fn, ErrLimit)
+		}
+	}
+	return nil
+}
+
+// endOldest ends the function's oldest connection in TIME-WAIT, and reports whether there was one.
+// TIME-WAIT only helps a peer that has missed the end of the connection. A function that makes
+// connections faster than their TIME-WAIT passes must neither block others nor be refused itself.
+func (h *handshake) endOldest(now Time, fn uint32) bool {
+	u := h.conns.functions[fn]
+	if u == nil || u.waiting.Empty() {
+		return false
+	}
+	h.out.stats.CutShort++
+	_ = h.fire(now, u.waiting.First(), evGiveUp, args{})
+	return true
+}
+
+// end fires an event of which the peer may have to be told. If the link is down, the peer learns of
+// it when the link is back.
+func (h *handshake) end(now Time, c *conn, ev event, a args) error {
+	err := h.fire(now, c, ev, a)
+	if !c.peer.up && c.state != StateClosed {
+		_ = h.fire(now, c, evPeerDown, args{reason: ReasonPeerDown})
+	}
+	return err
+}
+
+// stale tells the peer that a connection that it named does not exist here.
+func (h *handshake) stale(p *peer, id, remoteID uint32) {
+	h.out.stats.UnknownConnection++
+	rej := REJ{SenderID: id, ReceiverID: remoteID, Reason: ReasonStale}
+	h.out.send(p, Encode(&rej))
+}
+
+// illegal converts an event's error to one that says that a message is not allowed in the
+// connection's state.
+func illegal(c *conn, t MessageType, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("cm: %v for connection %d in state %v: %w", t, c.id, c.state, ErrProtocol)
+}
+
+// services holds the services that our functions listen on.
+type services struct {
+	most       int // limit of one function
+	byFunction map[uint32]map[uint64]struct{}
+}
+
+func newServices(c *Config) *services {
+	return &services{most: c.MaxListeners, byFunction: make(map[uint32]map[uint64]struct{})}
+}
+
+func (s *services) listen(fn uint32, service uint64) error {
+	if s.has(fn, service) {
+		return fmt.Errorf("cm: function %#06x, service %#x: %w", fn, service, ErrInUse)
+	}
+	if n := len(s.byFunction[fn]); n >= s.most {
+		return fmt.Errorf("cm: function %#06x listens on %d services: %w", fn, n, ErrLimit)
+	}
+	if s.byFunction[fn] == nil {
+		s.byFunction[fn] = make(map[uint64]struct{})
+	}
+	s.byFunction[fn][service] = struct{}{}
+	return nil
+}
+
+func (s *services) unlisten(fn uint32, service uint64) error {
+	if !s.has(fn, service) {
+		return fmt.Errorf("cm: function %#06x does not listen on service %#x: %w", fn, service, ErrNotFound)
+	}
+	delete(s.byFunction[fn], service)
+	if len(s.byFunction[fn]) == 0 {
+		s.forget(fn)
+	}
+	return nil
+}
+
+func (s *services) has(fn uint32, service uint64) bool {
+	_, has := s.byFunction[fn][service]
+	return has
+}
+
+// forget removes all services of a function.
+func (s *services) forget(fn uint32) { delete(s.byFunction, fn) }
