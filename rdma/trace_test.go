@@ -87,7 +87,7 @@ func TestTheTraceOverRoCEIsWhole(t *testing.T) {
 		p.settle(1e9)
 		own := a.whole(t)
 		if len(own) != 1 || own[0].QPN != p.a.number || own[0].WRID != 77 || own[0].Op != uint8(c.op) || own[0].Length != uint32(c.n) || own[0].Packets != c.packets ||
-			own[0].Again != 0 || !own[0].RoCE || own[0].Loopback || own[0].Responder || !slices.Equal(steps(own[0]), c.steps) {
+			own[0].Again != 0 || own[0].Over().Name != "roce" || own[0].Loopback || own[0].Responder || !slices.Equal(steps(own[0]), c.steps) {
 			t.Errorf("%v of %d bytes: %+v with steps %q", c.op, c.n, own, steps(own[0]))
 		}
 		peer := b.whole(t)
@@ -102,7 +102,7 @@ func TestTheTraceOverRoCEIsWhole(t *testing.T) {
 			if c.op == abi.OpSend && i == len(peer)-1 {
 				want = []string{"received", "opened", "delivered", "cqe_written", "acked"}
 			}
-			if !o.Responder || !o.RoCE || ib.Opcode(o.Op) != c.peer[i] || o.Length != c.lengths[i] || o.QPN != p.b.number || !slices.Equal(steps(o), want) {
+			if !o.Responder || o.Over().Name != "roce" || ib.Opcode(o.Op) != c.peer[i] || o.Length != c.lengths[i] || o.QPN != p.b.number || !slices.Equal(steps(o), want) {
 				t.Errorf("%v of %d bytes, packet %d: %+v with steps %q", c.op, c.n, i, o, steps(o))
 			}
 		}
@@ -122,7 +122,7 @@ func TestTheTraceOfDatagramsIsWhole(t *testing.T) {
 		success(t, p.qps[1].recv.wait(1))
 		p.settle(1e6)
 		own, peer := a.whole(t), b.whole(t)
-		if len(own) != 1 || own[0].Length != 333 || own[0].Packets != 1 || !own[0].RoCE ||
+		if len(own) != 1 || own[0].Length != 333 || own[0].Packets != 1 || own[0].Over().Name != "roce" ||
 			!slices.Equal(steps(own[0]), []string{"doorbell", "wqe_read", "issued", "scheduled", "sealed", "cqe_written"}) {
 			t.Errorf("%v: %+v with steps %q", op, own, steps(own[0]))
 		}
@@ -130,7 +130,7 @@ func TestTheTraceOfDatagramsIsWhole(t *testing.T) {
 		if op == abi.OpSendImm {
 			want = ib.UD | ib.SendOnlyImm
 		}
-		if len(peer) != 1 || ib.Opcode(peer[0].Op) != want || peer[0].Length != 333 || peer[0].QPN != p.qps[1].number || !peer[0].RoCE ||
+		if len(peer) != 1 || ib.Opcode(peer[0].Op) != want || peer[0].Length != 333 || peer[0].QPN != p.qps[1].number || peer[0].Over().Name != "roce" ||
 			!slices.Equal(steps(peer[0]), []string{"received", "opened", "delivered", "cqe_written"}) {
 			t.Errorf("%v: %+v with steps %q", op, peer, steps(peer[0]))
 		}
@@ -175,7 +175,7 @@ func TestTheTraceOverFalconIsWhole(t *testing.T) {
 		a.ring.SealedPacket() // there is none any more
 		b.ring.SealedPacket()
 		own := a.whole(t)
-		if len(own) != 1 || own[0].Packets != packets || own[0].Loopback || own[0].RoCE || own[0].Again != 0 {
+		if len(own) != 1 || own[0].Packets != packets || own[0].Loopback || own[0].Over().Name == "roce" || own[0].Again != 0 {
 			t.Errorf("%v: %+v", op, own)
 		}
 		events, _ := b.ring.Take(nil)

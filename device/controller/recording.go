@@ -16,9 +16,6 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/ib"
-	rocewire "github.com/falcon-vnic/vnic/rdma/roce/wire"
-	rofwire "github.com/falcon-vnic/vnic/rdma/rof/wire"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
@@ -198,24 +195,13 @@ func (t *tracer) operation(o *trace.Operation) {
 func DescribeOperation(id pfvf.ID, o *trace.Operation, offset int64) *control.Operation {
 	v := &control.Operation{
 		Function: id.String(), Side: "requester", QPN: o.QPN, WQE: o.Index, WRID: o.WRID, Op: abi.Opcode(o.Op).String(), Bytes: o.Length,
-		Transport: "falcon", Packets: o.Packets, Again: o.Again, Found: o.Found, Open: !o.Whole(),
+		Transport: o.Over().Name, Packets: o.Packets, Again: o.Again, Found: o.Found, Open: !o.Whole(),
 	}
 	if o.Responder {
-		v.Side, v.WQE, v.RSN, v.CID, v.Op = "responder", 0, o.Index, o.Conn, fmt.Sprintf("opcode %#x", o.Op)
-		if p := &rofwire.Opcodes[o.Op]; p.Len != 0 {
-			v.Op = p.Name
+		v.Side, v.WQE, v.RSN, v.Op = "responder", 0, o.Index, o.PacketName()
+		if o.Over().Conns {
+			v.CID = o.Conn
 		}
-	}
-	switch {
-	case o.RoCE:
-		v.Transport = "roce"
-		if o.Responder { // RoCE packets have a PSN, and no RSN or CID of a connection
-			v.CID, v.Op = 0, rocewire.Opcodes.Name(ib.Opcode(o.Op))
-		}
-	case o.Loopback:
-		v.Transport = "loopback"
-	case o.Packets == 0 && o.At[trace.StepIssued] == 0:
-		v.Transport = "none"
 	}
 	if o.At[trace.StepCompleted] != 0 {
 		v.Status = abi.WCStatus(o.Status).String()

@@ -22,12 +22,14 @@ import (
 func TestTracedSteps(t *testing.T) {
 	o := &trace.Operation{QPN: 5, Index: 6, Conn: 7, WRID: 8, Op: uint8(abi.OpSend), Length: 9, Packets: 2, Again: 1}
 	o.At[trace.StepIssued], o.At[trace.StepCompleted] = 100, 130
+	datagrams := trace.AddWire(&trace.Wire{Name: "datagrams"})
+	o.Wire = trace.AddWire(&trace.Wire{Name: "connections", Conns: true})
 	v := DescribeOperation(vf(1), o, 1000)
 	if len(v.Steps) != 2 || v.Steps[0].At != 1100 || v.Steps[0].After != 0 || v.Steps[1].At != 1130 ||
 		v.Steps[1].After != 30 {
 		t.Errorf("%+v", v.Steps)
 	}
-	if v.Side != "requester" || v.WQE != 6 || v.CID != 0 || v.RSN != 0 || v.Transport != "falcon" ||
+	if v.Side != "requester" || v.WQE != 6 || v.CID != 0 || v.RSN != 0 || v.Transport != "connections" ||
 		v.Status != abi.WCSuccess.String() || !v.Open || v.Op != abi.OpSend.String() {
 		t.Errorf("%+v", v)
 	}
@@ -35,11 +37,8 @@ func TestTracedSteps(t *testing.T) {
 		change func(o *trace.Operation)
 		want   string
 	}{
-		{func(o *trace.Operation) { o.Loopback = true }, "loopback"},
-		{func(o *trace.Operation) { o.RoCE, o.Loopback = true, true }, "roce"},
-		{func(o *trace.Operation) { o.Packets = 0 }, "falcon"}, // it was given to the transport
-		{func(o *trace.Operation) { o.At[trace.StepIssued] = 0 }, "falcon"},
-		{func(o *trace.Operation) { o.Packets, o.At[trace.StepIssued] = 0, 0 }, "none"},
+		{func(o *trace.Operation) { o.Wire = datagrams }, "datagrams"},
+		{func(o *trace.Operation) { o.Wire = 0 }, "none"},
 	} {
 		changed := *o
 		if c.change(&changed); DescribeOperation(vf(1), &changed, 0).Transport != c.want {
@@ -51,10 +50,10 @@ func TestTracedSteps(t *testing.T) {
 		v.Status != "" {
 		t.Errorf("%+v", v)
 	}
-	if o.RoCE = true; DescribeOperation(vf(1), o, 0).CID != 0 {
-		t.Error("a packet over RoCEv2 has a connection's identifier")
+	if o.Wire = datagrams; DescribeOperation(vf(1), o, 0).CID != 0 {
+		t.Error("a packet of a wire without connections has the identifier of one")
 	}
-	o.RoCE, o.Op = false, 0xff
+	o.Op = 0xff
 	if v := DescribeOperation(vf(1), o, 0); v.Op != "opcode 0xff" {
 		t.Errorf("%+v", v)
 	}

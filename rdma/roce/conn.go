@@ -6,7 +6,6 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
-	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
@@ -37,7 +36,7 @@ func (c *Conn) Attach(t *transport.Terms) (segment int, ok bool) {
 		return 0, false
 	}
 	c.given, c.end.segment, c.end.terms, c.end.user, c.end.account = true, t.PathMTU, *t, t.Endpoint, t.Account
-	c.end.notes = transport.Notes{Account: t.Account, QPN: t.QPN, Conn: t.QPN, Flags: trace.RoCE}
+	c.end.notes = transport.Notes{Account: t.Account, QPN: t.QPN, Conn: t.QPN, Wire: traced}
 	switch {
 	case t.XRC:
 		c.end.service = ib.XRC

@@ -83,7 +83,7 @@ func (d *Destination) Send(_ transport.Time, x *verbs.Datagram) verbs.Sent {
 		return verbs.Unreadable
 	}
 	g.Datagram, g.to = x.Datagram, d
-	in.of.Account.NoteDatagram(trace.Issued, &g.Datagram, trace.Owed|trace.RoCE)
+	in.of.Account.NoteDatagram(trace.Issued, &g.Datagram, traced, trace.Owed)
 	*in.waiting.Push() = g
 	p.enter()
 	return verbs.Taken
@@ -170,7 +170,7 @@ func (s *datagrams) take(now transport.Time, to netip.Addr, h *wire.Headers, pac
 	if t := s.of.Account.Trace; t != nil && t.Wants(h.BTH.DestQP) {
 		t.Arrived(t.Now(), &trace.Event{Index: s.number})
 	}
-	s.came = verbs.Arrival{Datagram: &s.arrived, Data: data, GRH: &s.grh, SL: uint8(sl), ID: s.number, Opcode: uint8(h.BTH.Opcode), TraceFlags: trace.RoCE}
+	s.came = verbs.Arrival{Datagram: &s.arrived, Data: data, GRH: &s.grh, SL: uint8(sl), ID: s.number, Opcode: uint8(h.BTH.Opcode), Wire: traced}
 	if h.BTH.DestQP == abi.GroupQPN {
 		there = s.of.Joined(to.As16())
 		of.n, of.more = s.of.DeliverGroup(now, to.As16(), &s.came, of.first, of.most)
@@ -185,7 +185,7 @@ func (s *datagrams) take(now transport.Time, to netip.Addr, h *wire.Headers, pac
 // note records that a datagram is sent. Nobody acknowledges it.
 func (s *datagrams) note(d *transport.Datagram) {
 	if t := s.of.Account.Trace; t != nil && t.Wants(d.From) {
-		s.of.Account.NoteDatagram(trace.Scheduled, d, trace.RoCE)
+		s.of.Account.NoteDatagram(trace.Scheduled, d, traced, 0)
 		s.port.behind = trace.Event{Kind: trace.Gone, Work: d.From, Index: d.Work, Extra: d.Serial}
 	}
 }

@@ -8,10 +8,19 @@ import (
 	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/pool"
 	"github.com/falcon-vnic/vnic/internal/timer"
+	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/roce/cc"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
+
+// Name is the wire's name for operators.
+const Name = "roce"
+
+// traced is the wire's number in traces. Packets have a PSN, and no RSN or identifier of a
+// connection.
+var traced = trace.AddWire(&trace.Wire{Name: Name, Opcode: func(op uint8) string { return wire.Opcodes.Name(ib.Opcode(op)) }})
 
 // Engine is the RoCEv2 transport of one shard.
 type Engine struct {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/ib"
+	"github.com/falcon-vnic/vnic/rdma/roce"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/transport"
@@ -121,7 +122,7 @@ func TestTraceWanted(t *testing.T) {
 				if e.Kind != trace.Delivered {
 					continue
 				}
-				if delivered++; (e.Flags&trace.Wanted != 0) != c.wanted || e.Flags&trace.RoCE == 0 || e.Extra != uint32(c.n) || e.Op != uint8(service|c.op) {
+				if delivered++; (e.Flags&trace.Wanted != 0) != c.wanted || (&trace.Operation{Wire: e.Wire}).Over().Name != roce.Name || e.Extra != uint32(c.n) || e.Op != uint8(service|c.op) {
 					t.Errorf("%v: %+v, completion follows: %t", service|c.op, e, c.wanted)
 				}
 			}

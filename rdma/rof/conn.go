@@ -59,7 +59,8 @@ func (c *Conn) Attach(t *transport.Terms) (segment int, ok bool) {
 		return 0, false
 	}
 	c.attached, x.segment, x.terms, x.user, x.account = true, segment, *t, t.Endpoint, t.Account
-	x.notes = transport.Notes{Account: t.Account, QPN: t.QPN, Conn: c.ID(), Flags: traceFlags(x.falcon != nil)}
+	x.notes = transport.Notes{Account: t.Account, QPN: t.QPN, Conn: c.ID()}
+	x.notes.Wire, x.notes.Flags = traced(x.falcon != nil)
 	switch {
 	case t.XRC:
 		x.service = ib.XRC
@@ -69,14 +70,6 @@ func (c *Conn) Attach(t *transport.Terms) (segment int, ok bool) {
 	c.initiator.begin(t.Reads)
 	c.target.begin()
 	return segment, true
-}
-
-// traceFlags returns the flags of the trace events of a connection.
-func traceFlags(overFalcon bool) uint8 {
-	if overFalcon {
-		return 0
-	}
-	return trace.Loopback
 }
 
 // Ordered implements transport.Conn.

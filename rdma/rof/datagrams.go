@@ -151,7 +151,7 @@ func (l *Link) keep(now vtime.Time, x *verbs.Datagram) bool {
 	l.queue.push(d)
 	in.held++
 	in.holding.PushBack(&l.holding, l)
-	in.of.Account.NoteDatagram(trace.Issued, &d.Datagram, trace.Owed)
+	in.of.Account.NoteDatagram(trace.Issued, &d.Datagram, overFalcon, trace.Owed)
 	l.send(now)
 	return true
 }
@@ -204,7 +204,7 @@ func (l *Link) advance(now vtime.Time) {
 // over frees a datagram that is finished.
 func (l *Link) over(number uint32) {
 	d := l.queue.take(number)
-	l.in.of.Account.NoteDatagram(trace.Acked, &d.Datagram, 0)
+	l.in.of.Account.NoteDatagram(trace.Acked, &d.Datagram, overFalcon, 0)
 	l.in.e.datagrams.Put(d)
 	l.in.held--
 	if l.queue.empty() {
@@ -264,7 +264,8 @@ type datagramConn struct {
 	e       *Engine
 	pipe    Pipe
 	account *transport.Account
-	flags   uint8  // of its trace events
+	wire    uint8  // of its trace events
+	flags   uint8  // of them
 	segment int    // maximum of data bytes in one datagram
 	sn      uint32 // RBTH sequence number of the next datagram sent
 	heard   uint32 // least RBTH sequence number of the next datagram received
@@ -273,11 +274,12 @@ type datagramConn struct {
 var _ User = (*datagramConn)(nil)
 
 func newDatagramConn(l *Link, pipe Pipe) *datagramConn {
-	_, overFalcon := pipe.(*falcon.Conn)
+	_, leaves := pipe.(*falcon.Conn)
 	c := &datagramConn{
-		link: l, e: l.in.e, pipe: pipe, account: &l.in.of.Account, flags: traceFlags(overFalcon),
+		link: l, e: l.in.e, pipe: pipe, account: &l.in.of.Account,
 		segment: pipe.Config().MTU - wire.Opcodes[ib.UD|ib.SendOnlyImm].Len, sn: 1, heard: 1,
 	}
+	c.wire, c.flags = traced(leaves)
 	pipe.SetUser(c)
 	return c
 }
@@ -313,7 +315,7 @@ func (c *datagramConn) Fill(kind falcon.TxnKind, tag uint64, dst []byte) (int, e
 	if d == nil || len(dst) < wire.PushLength(d.opcode(), d.Length) {
 		return 0, errGone
 	}
-	c.account.NoteDatagram(trace.Scheduled, &d.Datagram, c.flags)
+	c.account.NoteDatagram(trace.Scheduled, &d.Datagram, c.wire, c.flags)
 	pad := ib.PadLen(d.Length)
 	h := &c.e.headers
 	*h = wire.Headers{RBTH: wire.RBTH{Opcode: d.opcode(), DestQP: d.To, SN: d.Serial, Pad: uint8(pad), Solicited: d.Solicited}}
@@ -383,7 +385,7 @@ func (c *datagramConn) receive(now falcon.Time, ev *falcon.Event) {
 	}
 	l.putGRH(&c.e.grh, length)
 	c.e.came = verbs.Arrival{
-		Datagram: d, Data: data, GRH: &c.e.grh, SL: l.packetType(), Conn: c.pipe.Config().LocalCID, ID: ev.RSN, Opcode: uint8(op), TraceFlags: c.flags,
+		Datagram: d, Data: data, GRH: &c.e.grh, SL: l.packetType(), Conn: c.pipe.Config().LocalCID, ID: ev.RSN, Opcode: uint8(op), Wire: c.wire, TraceFlags: c.flags,
 	}
 	l.in.of.Deliver(now, &c.e.came)
 }

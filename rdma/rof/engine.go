@@ -6,9 +6,32 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/pool"
 	"github.com/falcon-vnic/vnic/rdma/rof/wire"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
+
+// Name is the wire's name for operators, Loopback that of connections inside the NIC.
+const (
+	Name     = "falcon"
+	Loopback = "loopback"
+)
+
+// Numbers of the wires in traces.
+var (
+	overFalcon = trace.AddWire(&trace.Wire{Name: Name, Opcode: opcodeName, Conns: true})
+	inside     = trace.AddWire(&trace.Wire{Name: Loopback, Opcode: opcodeName, Conns: true})
+)
+
+func opcodeName(op uint8) string { return wire.Opcodes[op].Name }
+
+// traced returns the wire and the flags of a connection's trace events.
+func traced(falcon bool) (wire, flags uint8) {
+	if falcon {
+		return overFalcon, 0
+	}
+	return inside, trace.Loopback
+}
 
 // Engine holds what the connections of one shard share. It is the upper layer of the shard's
 // falcon.Engine: falcon calls Fill for the bytes of each packet, and the shard passes every falcon

@@ -21,7 +21,7 @@ func taken(r *trace.Ring) []trace.Event {
 }
 
 // outside makes the stage's connection one that leaves the NIC, whose packets are sealed.
-func (s *stage) outside() { s.end.notes.Flags = traceFlags(true) }
+func (s *stage) outside() { s.end.notes.Wire, s.end.notes.Flags = traced(true) }
 
 // TestTracedRequest: what is noted of a request's packets, inside a NIC and of one that leaves it.
 func TestTracedRequest(t *testing.T) {
@@ -37,8 +37,9 @@ func TestTracedRequest(t *testing.T) {
 		r.SealedPacket()
 		s.answer(a, falcon.CmplAck, synNone, reply(ib.ReadRespOnly, 1, nil, make([]byte, testSegment)))
 		s.answer(b, falcon.CmplLocalTO, synNone, nil)
+		over, _ := traced(leaves)
 		event := func(kind trace.Kind, sn uint32, flags uint8) trace.Event {
-			return trace.Event{Kind: kind, Work: testQPN, Index: 40, Extra: sn, Flags: flags}
+			return trace.Event{Kind: kind, Work: testQPN, Index: 40, Extra: sn, Flags: flags, Wire: over}
 		}
 		want := []trace.Event{
 			event(trace.Issued, 1, trace.Loopback), event(trace.Scheduled, 1, trace.Loopback), event(trace.Acked, 1, trace.Loopback),
@@ -93,10 +94,11 @@ func TestUntracedPacket(t *testing.T) {
 // completion follows where a message that takes a receive ends.
 func TestTracedTarget(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
-		s, inside := newStage(t, true, nil), trace.Loopback
+		s, stays := newStage(t, true, nil), trace.Loopback
+		over, _ := traced(leaves)
 		if leaves {
 			s.outside()
-			inside = 0
+			stays = 0
 		}
 		r := s.trace(0)
 		s.push(send(ib.SendFirst, 1, 1, 0), make([]byte, 8))
@@ -114,11 +116,11 @@ func TestTracedTarget(t *testing.T) {
 		delivered := func(rsn uint32, op ib.Opcode, n uint32, flags uint8) trace.Event {
 			return trace.Event{
 				Kind: trace.Delivered, Conn: 5, Index: rsn, Op: uint8(op), Arg: testQPN, Extra: n,
-				Flags: flags | inside,
+				Flags: flags | stays, Wire: over,
 			}
 		}
 		responded := func(kind trace.Kind) trace.Event {
-			return trace.Event{Kind: kind, Conn: 5, Index: 4, Extra: 4, Flags: trace.Responder | inside}
+			return trace.Event{Kind: kind, Conn: 5, Index: 4, Extra: 4, Flags: trace.Responder | stays}
 		}
 		want := []trace.Event{
 			delivered(1, ib.SendFirst, 8, 0), delivered(2, ib.SendLast, 4, trace.Wanted),
@@ -155,7 +157,7 @@ func TestTracedDatagrams(t *testing.T) {
 		r.SealedPacket() // of another connection: this one does not leave the NIC
 		o.NoteConcluded(7)
 		want := []trace.Event{
-			{Kind: trace.Scheduled, Work: 8, Index: 3, Extra: 6, Flags: trace.Loopback},
+			{Kind: trace.Scheduled, Work: 8, Index: 3, Extra: 6, Flags: trace.Loopback, Wire: inside},
 			{Kind: trace.Concluded, Conn: 5, Index: 7, Flags: trace.Loopback | trace.Responder},
 		}
 		if qpn == 9 {
@@ -181,8 +183,8 @@ func TestTracedLink(t *testing.T) {
 		k.Send(l.now, d)
 		k.sent(l.now, 0, true)
 		want := []trace.Event{
-			{Kind: trace.Issued, Work: 8, Index: 3, Extra: 6, Flags: trace.Owed},
-			{Kind: trace.Acked, Work: 8, Index: 3, Extra: 1},
+			{Kind: trace.Issued, Work: 8, Index: 3, Extra: 6, Flags: trace.Owed, Wire: overFalcon},
+			{Kind: trace.Acked, Work: 8, Index: 3, Extra: 1, Wire: overFalcon},
 		}
 		if qpn == 9 {
 			want = nil

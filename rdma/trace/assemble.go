@@ -81,7 +81,7 @@ func (a *Assembler) step(k key, o *Operation, e *Event) {
 	switch e.Kind {
 	case Issued:
 		o.mark(StepIssued, e.At)
-		o.owed, o.RoCE = e.Flags&Owed != 0, e.Flags&RoCE != 0
+		o.owed, o.Wire = e.Flags&Owed != 0, e.Wire
 	case Gone:
 		o.gone = true
 	case Opened:
@@ -114,6 +114,9 @@ func (a *Assembler) step(k key, o *Operation, e *Event) {
 func (o *Operation) scheduled(e *Event) {
 	if e.Flags&Loopback != 0 {
 		o.Loopback = true
+	}
+	if e.Wire != 0 {
+		o.Wire = e.Wire
 	}
 	if o.At[StepScheduled] == 0 {
 		o.At[StepScheduled], o.next = e.At, e.Extra
@@ -163,7 +166,7 @@ func (a *Assembler) delivered(e *Event) {
 	}
 	o.QPN, o.Op, o.Length, o.Packets = uint32(e.Arg), e.Op, e.Extra, 1
 	o.Loopback, o.pull, o.wantCQE = e.Flags&Loopback != 0, e.Flags&Answering != 0, e.Flags&Wanted != 0
-	o.RoCE = e.Flags&RoCE != 0
+	o.Wire = e.Wire
 	o.mark(StepDelivered, e.At)
 	if !o.pull && !o.Loopback {
 		a.conns[e.Conn] = append(a.conns[e.Conn], o)

@@ -35,12 +35,12 @@ func (s Step) String() string { return stepNames[s] }
 type Operation struct {
 	Responder bool
 	Loopback  bool
-	RoCE      bool // over RoCEv2
 	Found     bool // the entry was found without a doorbell
 	QPN       uint32
 	Conn      uint32 // responder: connection identifier
 	Index     uint32 // of the WQE; responder: RSN
 	WRID      uint64 // requester
+	Wire      uint8  // number of the wire that it went over
 	Op        uint8  // the ABI's opcode; responder: the wire's
 	Length    uint32 // bytes of the message; responder: of the packet
 	Packets   int    // sent, of request or response; 1 for a packet of the peer

@@ -41,7 +41,6 @@ const (
 	Loopback                    // inside the NIC
 	Answering                   // Delivered: a response follows
 	Owed                        // Issued: Acked or Gone follows, also behind Completed
-	RoCE                        // Issued, Delivered: over RoCEv2
 )
 
 // Event is one thing that happened.
@@ -56,6 +55,7 @@ type Event struct {
 	Op     uint8
 	Status uint8 // of a completion
 	Flags  uint8
+	Wire   uint8 // Issued, Scheduled, Delivered: number of the wire
 }
 
 // Ring holds the latest events of a function.

@@ -105,7 +105,7 @@ func TestTimelines(t *testing.T) {
 			[]string{"wqe_read=1 scheduled=2 sealed=3 cqe_written=5"},
 		},
 		"request that ends with its completion": {
-			[]Event{{Kind: Read, Work: 7}, {Kind: Issued, Work: 7, Flags: RoCE}, {Kind: Completed, Work: 7}},
+			[]Event{{Kind: Read, Work: 7}, {Kind: Issued, Work: 7, Wire: 1}, {Kind: Completed, Work: 7}},
 			[]string{"wqe_read=1 issued=2 cqe_written=3"},
 		},
 		"datagram": {
@@ -400,26 +400,35 @@ func TestSweepKeepsWhatWaits(t *testing.T) {
 
 // TestWays: an operation knows over which wire it went, and whether it stayed inside the NIC.
 func TestWays(t *testing.T) {
-	for _, flags := range []uint8{0, RoCE, Loopback} {
-		var got []*Operation
-		a := NewAssembler(func(o *Operation) { got = append(got, o) })
-		for i, e := range []Event{
-			{Kind: Read, Work: 7},
-			{Kind: Issued, Work: 7, Flags: flags},
-			{Kind: Scheduled, Work: 7, Flags: flags},
-			{Kind: Received, Conn: 3, Index: 2, Extra: 8},
-			{Kind: Delivered, Conn: 3, Index: 2, Flags: flags},
-		} {
-			e.At = int64(1 + i)
-			a.Take(&e)
-		}
-		a.Finish()
-		if len(got) != 2 {
-			t.Fatalf("%+v", got)
-		}
-		for _, o := range got {
-			if o.RoCE != (flags == RoCE) || o.Loopback != (flags == Loopback) {
-				t.Errorf("flags %b: %+v", flags, o)
+	known := len(wires)
+	defer func() { wires = wires[:known] }()
+	number := AddWire(&Wire{Name: "string", Opcode: func(op uint8) string { return map[uint8]string{1: "first"}[op] }})
+	for _, flags := range []uint8{0, Loopback} {
+		for _, wire := range []uint8{0, number} {
+			var got []*Operation
+			a := NewAssembler(func(o *Operation) { got = append(got, o) })
+			for i, e := range []Event{
+				{Kind: Read, Work: 7, Op: 1},
+				{Kind: Issued, Work: 7, Flags: flags, Wire: wire},
+				{Kind: Scheduled, Work: 7, Flags: flags, Wire: wire},
+				{Kind: Received, Conn: 3, Index: 2, Extra: 8},
+				{Kind: Delivered, Conn: 3, Index: 2, Flags: flags, Wire: wire, Op: 1},
+			} {
+				e.At = int64(1 + i)
+				a.Take(&e)
+			}
+			a.Finish()
+			if len(got) != 2 {
+				t.Fatalf("%+v", got)
+			}
+			name, packet := "none", "opcode 0x1"
+			if wire == number {
+				name, packet = "string", "first"
+			}
+			for _, o := range got {
+				if o.Over().Name != name || o.PacketName() != packet || o.Loopback != (flags == Loopback) {
+					t.Errorf("flags %b over %q: %+v", flags, name, o)
+				}
 			}
 		}
 	}

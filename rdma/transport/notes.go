@@ -8,7 +8,8 @@ type Notes struct {
 	Account *Account
 	QPN     uint32 // of this end's queue pair
 	Conn    uint32 // number of the connection
-	Flags   uint8  // of all events: trace.Loopback, trace.RoCE
+	Wire    uint8  // number of the wire in traces
+	Flags   uint8  // of all events: trace.Loopback
 }
 
 // On reports whether the queue pair's requests are traced.
@@ -17,7 +18,7 @@ func (n *Notes) On() bool { return n.Account.Trace != nil && n.Account.Trace.Wan
 // Request records a step of the packet of r with that sequence number: trace.Issued, of the first
 // packet only, trace.Scheduled or trace.Acked.
 func (n *Notes) Request(kind trace.Kind, r *Request, number uint32) {
-	n.Account.note(&trace.Event{Kind: kind, Work: n.QPN, Index: r.Index, Extra: number, Flags: n.Flags})
+	n.Account.note(&trace.Event{Kind: kind, Work: n.QPN, Index: r.Index, Extra: number, Flags: n.Flags, Wire: n.Wire})
 }
 
 // Response records a step of the packet with that number, of the response to the peer's request id.
@@ -28,14 +29,15 @@ func (n *Notes) Response(kind trace.Kind, id, number uint32) {
 // Delivered records that the packet id of the peer was carried out. flags says what follows.
 func (n *Notes) Delivered(id uint32, opcode uint8, length uint32, flags uint8) {
 	n.Account.note(&trace.Event{
-		Kind: trace.Delivered, Conn: n.Conn, Index: id, Op: opcode, Arg: uint64(n.QPN), Extra: length, Flags: n.Flags | flags,
+		Kind: trace.Delivered, Conn: n.Conn, Index: id, Op: opcode, Arg: uint64(n.QPN), Extra: length, Flags: n.Flags | flags, Wire: n.Wire,
 	})
 }
 
-// NoteDatagram records a step of a datagram that is sent, if its queue pair is traced.
-func (a *Account) NoteDatagram(kind trace.Kind, d *Datagram, flags uint8) {
+// NoteDatagram records a step of a datagram that is sent, if its queue pair is traced. wire is the
+// number of the wire in traces.
+func (a *Account) NoteDatagram(kind trace.Kind, d *Datagram, wire, flags uint8) {
 	if a.Trace != nil && a.Trace.Wants(d.From) {
-		a.note(&trace.Event{Kind: kind, Work: d.From, Index: d.Work, Extra: d.Serial, Flags: flags})
+		a.note(&trace.Event{Kind: kind, Work: d.From, Index: d.Work, Extra: d.Serial, Wire: wire, Flags: flags})
 	}
 }
 

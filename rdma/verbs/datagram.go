@@ -117,7 +117,8 @@ type Arrival struct {
 	Conn       uint32 // number of the connection that it arrived on; 0: none
 	ID         uint32 // its number on that connection
 	Opcode     uint8  // of its packet
-	TraceFlags uint8  // trace.Loopback, trace.RoCE
+	Wire       uint8  // number of the wire
+	TraceFlags uint8  // trace.Loopback
 }
 
 // GRHSize is the size of the GRH before the data of a received datagram (abi.GRHSize).

@@ -416,7 +416,7 @@ func (r *receiver) tooShort(v *Receive, message uint32, n uint64) {
 // receive. Nobody acknowledges a datagram that came without a connection.
 func (r *receiver) noteDatagram(d *Arrival) {
 	e := trace.Event{
-		Kind: trace.Delivered, Conn: d.Conn, Index: d.ID, Op: d.Opcode, Arg: uint64(d.To), Extra: uint32(d.Length), Flags: d.TraceFlags | trace.Wanted,
+		Kind: trace.Delivered, Conn: d.Conn, Index: d.ID, Op: d.Opcode, Arg: uint64(d.To), Extra: uint32(d.Length), Wire: d.Wire, Flags: d.TraceFlags | trace.Wanted,
 	}
 	r.owner.Trace.Add(&e)
 	if d.Conn == 0 {
