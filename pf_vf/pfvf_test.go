@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestIDRoundTrip(t *testing.T) {
+func TestAnIDIsReadAsItIsWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		host := rapid.Uint32Range(0, MaxHost).Draw(t, "host")
 		pf := rapid.Uint32Range(0, MaxPF).Draw(t, "pf")
@@ -33,7 +33,7 @@ func TestIDRoundTrip(t *testing.T) {
 	})
 }
 
-func TestIDForms(t *testing.T) {
+func TestOnlyThisFormIsAnID(t *testing.T) {
 	for s, want := range map[string]ID{
 		"h1.pf0.vf2":       0x010002,
 		"h1.pf0":           0x010000,
@@ -69,9 +69,9 @@ func FuzzParseID(f *testing.F) {
 	})
 }
 
-// TestTransitions checks the whole transition table against the rules in
+// TestTheTableOfTransitionsFollowsTheRules checks the whole transition table against the rules in
 // words (DEV-302, DEV-303, DEV-304).
-func TestTransitions(t *testing.T) {
+func TestTheTableOfTransitionsFollowsTheRules(t *testing.T) {
 	states := []State{abi.StateReset, abi.StateInit, abi.StateReady, abi.StateError, abi.StateDisabled, 5, illegal}
 	for _, from := range states {
 		for ev := range numEvents + 2 {
@@ -178,7 +178,7 @@ func fn(id ID, tenant uint32, addr string, cid uint32) *Function {
 	return &Function{ID: id, Tenant: tenant, Addr: netip.MustParseAddr(addr), GuestCID: cid}
 }
 
-func TestTable(t *testing.T) {
+func TestATableFindsFunctionsByAddress(t *testing.T) {
 	tab := NewTable(3)
 	a, b, c := fn(0x010002, 1, "10.0.0.1", 5), fn(0x010001, 1, "10.0.0.2", 5), fn(0x010003, 2, "10.0.0.1", 0)
 	for _, f := range []*Function{a, b, c} {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestCIDs(t *testing.T) {
+func TestEachCIDNamesItsShard(t *testing.T) {
 	for _, shard := range []int{0, 3, MaxShards - 1} {
 		c := NewCIDs(shard, 4)
 		var cids []uint32
@@ -34,9 +34,9 @@ func TestCIDs(t *testing.T) {
 	}
 }
 
-// TestCIDsRest: the slot that has been free for longest is used first, also when the ring of free
-// slots wraps. A CID is reused only after all generations.
-func TestCIDsRest(t *testing.T) {
+// TestAFreedCIDRestsBehindTheOthers: the slot that has been free for longest is used first, also
+// when the ring of free slots wraps. A CID is reused only after all generations.
+func TestAFreedCIDRestsBehindTheOthers(t *testing.T) {
 	c := NewCIDs(5, 8)
 	c.SetQuota(1, 8)
 	seen := map[uint32]bool{}
@@ -53,7 +53,7 @@ func TestCIDsRest(t *testing.T) {
 	}
 }
 
-func TestCIDQuota(t *testing.T) {
+func TestAFunctionHoldsNoMoreCIDsThanItsQuota(t *testing.T) {
 	c := NewCIDs(0, 16)
 	c.SetQuota(1, 2)
 	for range 2 {

@@ -8,8 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// TestEnded: a connection that the transport ends is reported once, with its function, id and CID.
-func TestEnded(t *testing.T) {
+// TestAnEndedConnectionIsReportedOnce: a connection that the transport ends is reported once, with
+// its function, id and CID.
+func TestAnEndedConnectionIsReportedOnce(t *testing.T) {
 	for _, inside := range []bool{false, true} {
 		s := newShard(t, 1)
 		u := &sitter{}
@@ -29,9 +30,9 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// TestDrain: a connection that its driver disconnects ends when no work is in flight, at the latest
-// after a while. A second disconnect does not wait.
-func TestDrain(t *testing.T) {
+// TestADisconnectWaitsForWorkInFlight: a connection that its driver disconnects ends when no work
+// is in flight, at the latest after a while. A second disconnect does not wait.
+func TestADisconnectWaitsForWorkInFlight(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		s := newShard(t, 1)
 		u := &sitter{}
@@ -69,10 +70,10 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestParting: the side that ends a connection releases its user at once and acknowledges for a
-// while. The peer's side keeps the connection until no work is in flight. A new connection in the
-// slot of a parting one ends it, and so does a reset.
-func TestParting(t *testing.T) {
+// TestAPartingConnectionAcknowledgesRepeats: the side that ends a connection releases its user at
+// once and acknowledges for a while. The peer's side keeps the connection until no work is in
+// flight. A new connection in the slot of a parting one ends it, and so does a reset.
+func TestAPartingConnectionAcknowledgesRepeats(t *testing.T) {
 	for _, why := range []cm.Reason{cm.ReasonLocal, cm.ReasonDisconnect} {
 		for _, end := range []string{"time", "next", "reset"} {
 			s := newShard(t, 1)
@@ -132,9 +133,9 @@ func TestParting(t *testing.T) {
 	}
 }
 
-// TestNoParting: connections of datagrams do not part, nor does any connection when keys are lost
-// or a function is reset.
-func TestNoParting(t *testing.T) {
+// TestOnlyAConnectionThatADriverEndsParts: connections of datagrams do not part, nor does any
+// connection when keys are lost or a function is reset.
+func TestOnlyAConnectionThatADriverEndsParts(t *testing.T) {
 	for _, tc := range []struct {
 		why   cm.Reason
 		parts error
@@ -154,9 +155,9 @@ func TestNoParting(t *testing.T) {
 	}
 }
 
-// TestPartingEndsBelow: if the transport closes a parting connection, it is over, and its user is
-// not told again.
-func TestPartingEndsBelow(t *testing.T) {
+// TestAPartingConnectionMayEndInTheTransport: if the transport closes a parting connection, it is
+// over, and its user is not told again.
+func TestAPartingConnectionMayEndInTheTransport(t *testing.T) {
 	for _, why := range []cm.Reason{cm.ReasonLocal, cm.ReasonDisconnect} {
 		s := newShard(t, 1)
 		u := &sitter{}

@@ -10,9 +10,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestServiceLimits: a driver can use services up to the first one reserved for the NICs. Private
-// data may be as long as a message can hold.
-func TestServiceLimits(t *testing.T) {
+// TestServicesUpToTheReservedOnesAreADrivers: a driver can use services up to the first one
+// reserved for the NICs. Private data may be as long as a message can hold.
+func TestServicesUpToTheReservedOnesAreADrivers(t *testing.T) {
 	_, a, f := newFunction(t, true)
 	c := f.Commands(1, a.later)
 	l, u := c.CMListen(firstReserved-1), c.CMUnlisten(firstReserved-1)
@@ -28,9 +28,9 @@ func TestServiceLimits(t *testing.T) {
 	}
 }
 
-// TestCommandsRefuse: commands that name objects that do not exist, or that belong to the NICs, are
-// refused before the connection manager is asked.
-func TestCommandsRefuse(t *testing.T) {
+// TestCommandsAboutMissingObjectsAreRefused: commands that name objects that do not exist, or that
+// belong to the NICs, are refused before the connection manager is asked.
+func TestCommandsAboutMissingObjectsAreRefused(t *testing.T) {
 	_, a, f := newFunction(t, true)
 	f.conns[8] = &connection{wired: true}
 	c := f.Commands(1, a.later)

@@ -99,9 +99,10 @@ func request(f *Connections, id uint32, service uint64, private []byte) *cm.Outp
 	return &cm.Output{Kind: cm.OutRequest, ID: id, Function: f.number(), Service: service, PeerQPN: 9, Private: private}
 }
 
-// TestOutOfService: nobody can connect to a function whose link is down, or that is not in service.
-// After a reset, answers and decisions of the earlier epoch have no effect.
-func TestOutOfService(t *testing.T) {
+// TestNobodyConnectsToAFunctionOutOfService: nobody can connect to a function whose link is down,
+// or that is not in service. After a reset, answers and decisions of the earlier epoch have no
+// effect.
+func TestNobodyConnectsToAFunctionOutOfService(t *testing.T) {
 	_, a, f := newFunction(t, true)
 	f.LinkUp = false
 	f.connector.Decide(1, decision(f, request(f, 5, 100, nil)))
@@ -151,9 +152,9 @@ type released int
 
 func (r *released) Release() { *r++ }
 
-// TestEndedIsTold: a connection that the transport ends is disconnected. If the connection manager
-// never knew it, its CID is released.
-func TestEndedIsTold(t *testing.T) {
+// TestTheManagerIsToldOfEndedConnections: a connection that the transport ends is disconnected. If
+// the connection manager never knew it, its CID is released.
+func TestTheManagerIsToldOfEndedConnections(t *testing.T) {
 	s, a, f := newFunction(t, true)
 	u := &sitter{}
 	_, id, err := s.open(u, true)
@@ -180,8 +181,9 @@ func TestEndedIsTold(t *testing.T) {
 	s.empty()
 }
 
-// TestEndLoopbacks: when a link goes down, connections inside the NIC end, and no others.
-func TestEndLoopbacks(t *testing.T) {
+// TestALinkThatGoesDownEndsLoopbacks: when a link goes down, connections inside the NIC end, and no
+// others.
+func TestALinkThatGoesDownEndsLoopbacks(t *testing.T) {
 	s, a, f := newFunction(t, true)
 	var ids [2]uint32
 	for i, inside := range []bool{false, true} {
@@ -197,9 +199,9 @@ func TestEndLoopbacks(t *testing.T) {
 	}
 }
 
-// TestQuota: a function may have two connections for each queue pair and address handle, and those
-// that others open to it.
-func TestQuota(t *testing.T) {
+// TestAFunctionHasTwoCIDsPerQueuePairAndAddressHandle: a function may have two connections for each
+// queue pair and address handle, and those that others open to it.
+func TestAFunctionHasTwoCIDsPerQueuePairAndAddressHandle(t *testing.T) {
 	_, a, f := newFunction(t, true)
 	l := verbs.Limits{Links: 1000}
 	l.Objects[abi.ObjectQP], l.Objects[abi.ObjectAH] = 10, 7
@@ -209,8 +211,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestBound: a connection belongs to one queue pair at a time.
-func TestBound(t *testing.T) {
+// TestAConnectionBelongsToOneQueuePair: a connection belongs to one queue pair at a time.
+func TestAConnectionBelongsToOneQueuePair(t *testing.T) {
 	_, _, f := newFunction(t, true)
 	for id := range uint32(3) {
 		f.conns[id] = &connection{}

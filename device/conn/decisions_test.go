@@ -9,9 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestRejectedByTheNIC: a driver gets the peer's own reason of a rejection, or a status for the
-// NICs' reason.
-func TestRejectedByTheNIC(t *testing.T) {
+// TestADriverGetsThePeersReasonOfARejection: a driver gets the peer's own reason of a rejection, or
+// a status for the NICs' reason.
+func TestADriverGetsThePeersReasonOfARejection(t *testing.T) {
 	for reason, want := range map[cm.Reason]uint32{
 		cm.ReasonConsumer: 42, cm.ReasonNoListener: uint32(abi.StatusRefused), cm.ReasonTimeout: uint32(abi.StatusTimeout),
 	} {
@@ -24,9 +24,9 @@ func TestRejectedByTheNIC(t *testing.T) {
 	}
 }
 
-// TestDriverHears: each end of a driver's connection becomes an event with a status, and the
-// connection is forgotten.
-func TestDriverHears(t *testing.T) {
+// TestEachEndOfAConnectionIsAnEvent: each end of a driver's connection becomes an event with a
+// status, and the connection is forgotten.
+func TestEachEndOfAConnectionIsAnEvent(t *testing.T) {
 	for kind, want := range map[cm.OutputKind]abi.AsyncEvent{
 		cm.OutEstablished:  {Type: abi.EventEstablished},
 		cm.OutRejected:     {Type: abi.EventRejected, Status: 42},
@@ -48,9 +48,9 @@ func TestDriverHears(t *testing.T) {
 	}
 }
 
-// TestBehind: a driver that does not take its events gets no connections, neither from a peer nor
-// by its own request. (DEV-211)
-func TestBehind(t *testing.T) {
+// TestADriverThatIsBehindGetsNoConnections: a driver that does not take its events gets no
+// connections, neither from a peer nor by its own request. (DEV-211)
+func TestADriverThatIsBehindGetsNoConnections(t *testing.T) {
 	_, a, f := newFunction(t, true)
 	a.take()
 	a.behind = true

@@ -148,10 +148,10 @@ func connect(a, b *side) (uint32, error) {
 	return id, err
 }
 
-// TestManagerConnects follows a connection from its request to its end: decisions reach the
-// functions, with the peer's address if that is another NIC, and CIDs come from the function's
+// TestTwoManagersConnectFunctions follows a connection from its request to its end: decisions reach
+// the functions, with the peer's address if that is another NIC, and CIDs come from the function's
 // shard. Messages between functions of one NIC never leave it.
-func TestManagerConnects(t *testing.T) {
+func TestTwoManagersConnectFunctions(t *testing.T) {
 	for _, inside := range []bool{false, true} {
 		sides := newSides(t)
 		a, b := sides[0], sides[1]
@@ -220,9 +220,9 @@ func TestManagerConnects(t *testing.T) {
 	}
 }
 
-// TestManagerQuota: a function without room for another connection gets an error. Its connections
-// end when nothing agreed with the peer can be trusted any more.
-func TestManagerQuota(t *testing.T) {
+// TestAManagerKeepsTheQuotaOfCIDs: a function without room for another connection gets an error.
+// Its connections end when nothing agreed with the peer can be trusted any more.
+func TestAManagerKeepsTheQuotaOfCIDs(t *testing.T) {
 	sides := newSides(t)
 	a, b := sides[0], sides[1]
 	for i := range 9 {
@@ -243,8 +243,8 @@ func TestManagerQuota(t *testing.T) {
 	a.rest(sides)
 }
 
-// TestManagerNews: changes of keys and of ports are passed to PeerKeys and Ports.
-func TestManagerNews(t *testing.T) {
+// TestNewsOfKeysAndPortsIsPassedOn: changes of keys and of ports are passed to PeerKeys and Ports.
+func TestNewsOfKeysAndPortsIsPassedOn(t *testing.T) {
 	sides := newSides(t)
 	a, b := sides[0], sides[1]
 	if err := a.SetPorts([]cm.Port{{Tenant: 7, Addr: gid(1, 0), Function: function(1, 0), MTU: 1500}}); err != nil {
@@ -265,9 +265,9 @@ func TestManagerNews(t *testing.T) {
 	}
 }
 
-// TestManagerSelves: CIDs of queue pairs connected with themselves count for their function's
-// quota. They are released one by one or when the function ends, once each.
-func TestManagerSelves(t *testing.T) {
+// TestAQueuePairConnectedWithItselfTakesACID: CIDs of queue pairs connected with themselves count
+// for their function's quota. They are released one by one or when the function ends, once each.
+func TestAQueuePairConnectedWithItselfTakesACID(t *testing.T) {
 	s := newSides(t)[0]
 	fn := function(1, 1)
 	take := func() Answer {
@@ -300,9 +300,9 @@ func TestManagerSelves(t *testing.T) {
 	}
 }
 
-// TestListeners: a driver may listen on its full number of services, in addition to those of the
-// NICs.
-func TestListeners(t *testing.T) {
+// TestADriverHasItsFullNumberOfListeners: a driver may listen on its full number of services, in
+// addition to those of the NICs.
+func TestADriverHasItsFullNumberOfListeners(t *testing.T) {
 	s := newSides(t)[0]
 	fn := function(1, 1)
 	s.Take(s.now, &Request{Kind: Begin, Function: fn, Epoch: 1})

@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestStatuses: each reason and error of the connection manager has a specific status.
-func TestStatuses(t *testing.T) {
+// TestEachErrorHasItsStatus: each reason and error of the connection manager has a specific status.
+func TestEachErrorHasItsStatus(t *testing.T) {
 	for r := cm.ReasonConsumer; r <= cm.ReasonLocal; r++ {
 		if st := reasonStatus(r); st == abi.StatusOK {
 			t.Errorf("%s: %s", r, st)

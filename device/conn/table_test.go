@@ -116,9 +116,9 @@ func (s *shard) empty() {
 	}
 }
 
-// TestTableFinds: an open connection is found by its CID, by its id and by the transport's end, in
-// any shard, and not by a similar CID.
-func TestTableFinds(t *testing.T) {
+// TestATableFindsOpenConnectionsByCID: an open connection is found by its CID, by its id and by the
+// transport's end, in any shard, and not by a similar CID.
+func TestATableFindsOpenConnectionsByCID(t *testing.T) {
 	for _, index := range []int{0, 1, MaxShards - 1} {
 		for _, inside := range []bool{false, true} {
 			s := newShard(t, index)
@@ -148,8 +148,8 @@ func TestTableFinds(t *testing.T) {
 	}
 }
 
-// TestOpenFails: nothing is left of a connection that cannot be opened.
-func TestOpenFails(t *testing.T) {
+// TestAFailedOpenLeavesNothing: nothing is left of a connection that cannot be opened.
+func TestAFailedOpenLeavesNothing(t *testing.T) {
 	for _, inside := range []bool{false, true} {
 		s := newShard(t, 2)
 		refusal := errors.New("no")
@@ -180,8 +180,9 @@ func TestOpenFails(t *testing.T) {
 	}
 }
 
-// TestFlowLabelsSpread: neighbouring flow labels of one program use all paths.
-func TestFlowLabelsSpread(t *testing.T) {
+// TestNeighbouringFlowLabelsTakeDistantPaths: neighbouring flow labels of one program use all
+// paths.
+func TestNeighbouringFlowLabelsTakeDistantPaths(t *testing.T) {
 	const paths = 8 // docs/wire.md
 	used := map[uint32]int{}
 	for label := uint32(1); label <= 64; label++ {
@@ -197,10 +198,10 @@ func TestFlowLabelsSpread(t *testing.T) {
 	}
 }
 
-// TestConnectionHasAShare: without a configured limit, a connection gets a part of its function's
-// credits, so that one connection never holds all of them. A function with little gives each
-// connection enough for a path. A configured limit is used unchanged.
-func TestConnectionHasAShare(t *testing.T) {
+// TestAConnectionHasAShareOfItsFunctionsCredits: without a configured limit, a connection gets a
+// part of its function's credits, so that one connection never holds all of them. A function with
+// little gives each connection enough for a path. A configured limit is used unchanged.
+func TestAConnectionHasAShareOfItsFunctionsCredits(t *testing.T) {
 	function := credit.New(nil, credit.Cost{1024, 16384, 1024, 65536, 100, 4000, 16384, 2048})
 	got := NewCredits(function, credit.NoLimit()).Limit()
 	want := credit.Cost{256, 4096, 256, 16384, 64, 2048, credit.Unlimited, credit.Unlimited}

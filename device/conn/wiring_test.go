@@ -10,9 +10,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestRewiredInTime: failed attempts are repeated when their time has come, in order; those of
-// queue pairs that have ended are not.
-func TestRewiredInTime(t *testing.T) {
+// TestFailedAttemptsAreRepeatedInOrder: failed attempts are repeated when their time has come, in
+// order; those of queue pairs that have ended are not.
+func TestFailedAttemptsAreRepeatedInOrder(t *testing.T) {
 	_, a, f := newFunction(t, true)
 	set := f.connector
 	for i, now := range []falcon.Time{5, 6, 6, 9} {
@@ -35,9 +35,10 @@ func TestRewiredInTime(t *testing.T) {
 	}
 }
 
-// TestAttemptEnds: the result of an attempt affects only its own queue pair: a failed attempt is
-// repeated, one that led to a connection is finished, and the end of another attempt has no effect.
-func TestAttemptEnds(t *testing.T) {
+// TestAnAttemptEndsForItsOwnQueuePair: the result of an attempt affects only its own queue pair: a
+// failed attempt is repeated, one that led to a connection is finished, and the end of another
+// attempt has no effect.
+func TestAnAttemptEndsForItsOwnQueuePair(t *testing.T) {
 	const qpn, id = 3, 5
 	for name, tc := range map[string]struct {
 		kind        cm.OutputKind
@@ -69,9 +70,9 @@ func TestAttemptEnds(t *testing.T) {
 	}
 }
 
-// TestReservedRequests: a NIC's request for a queue pair that does not exist, or in an unknown
-// form, is rejected, and the driver gets no event.
-func TestReservedRequests(t *testing.T) {
+// TestAWrongRequestOfANICIsRejected: a NIC's request for a queue pair that does not exist, or in an
+// unknown form, is rejected, and the driver gets no event.
+func TestAWrongRequestOfANICIsRejected(t *testing.T) {
 	for _, tc := range []struct {
 		service uint64
 		private []byte
@@ -91,10 +92,10 @@ func TestReservedRequests(t *testing.T) {
 	}
 }
 
-// TestWireSelfInVain: a queue pair that is its own peer requests a CID. If the queue pair has ended
-// when the CID comes, or cannot be opened, the CID is released. If there is no CID, nothing of the
-// attempt remains.
-func TestWireSelfInVain(t *testing.T) {
+// TestACIDThatCannotBeUsedIsReleased: a queue pair that is its own peer requests a CID. If the
+// queue pair has ended when the CID comes, or cannot be opened, the CID is released. If there is no
+// CID, nothing of the attempt remains.
+func TestACIDThatCannotBeUsedIsReleased(t *testing.T) {
 	for _, x := range []struct {
 		name  string
 		ended bool

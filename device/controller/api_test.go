@@ -131,9 +131,9 @@ type notes map[uint8]string
 
 func (n notes) Note(host uint8) string { return n[host] }
 
-// TestNotesOfPeers checks that a shard's note about a peer takes precedence over the note about its
-// link, and that counts of the uplink are summed over shards.
-func TestNotesOfPeers(t *testing.T) {
+// TestAShardsNoteAboutAPeerComesFirst checks that a shard's note about a peer takes precedence over
+// the note about its link, and that counts of the uplink are summed over shards.
+func TestAShardsNoteAboutAPeerComesFirst(t *testing.T) {
 	part := control.Uplink{Name: "vnic1", RX: control.Direction{Counts: control.Impaired{Packets: 3}}}
 	for _, c := range []struct {
 		a, b  []uint8
@@ -156,8 +156,9 @@ func TestNotesOfPeers(t *testing.T) {
 	}
 }
 
-// TestSupervisedNIC checks that operators see the PID of the supervisor, if there is one.
-func TestSupervisedNIC(t *testing.T) {
+// TestOperatorsSeeTheSupervisorsPID checks that operators see the PID of the supervisor, if there
+// is one.
+func TestOperatorsSeeTheSupervisorsPID(t *testing.T) {
 	api := asked(runCore(t), &told{}, &told{})
 	api.c.Supervisor = &Supervisor{PID: 77, Starts: 2, Stuck: 1, Upgraded: func() (int, string) { return 3, "no" }}
 	v, err := api.NIC(t.Context())
@@ -167,9 +168,9 @@ func TestSupervisedNIC(t *testing.T) {
 	}
 }
 
-// TestFunctionsInOrder checks that the functions of all shards, existing or not, are listed by
-// number.
-func TestFunctionsInOrder(t *testing.T) {
+// TestFunctionsAreListedByNumber checks that the functions of all shards, existing or not, are
+// listed by number.
+func TestFunctionsAreListedByNumber(t *testing.T) {
 	api := asked(runCore(t), &told{present: []pfvf.ID{5, 9}, absent: []pfvf.ID{2}}, &told{present: []pfvf.ID{3}, absent: []pfvf.ID{1, 11}})
 	list, err := api.Functions(t.Context())
 	var got []uint32
@@ -181,9 +182,9 @@ func TestFunctionsInOrder(t *testing.T) {
 	}
 }
 
-// TestSealedRoutes checks that a route to a peer counts as sealed when every shard that sends there
-// has a key.
-func TestSealedRoutes(t *testing.T) {
+// TestARouteIsSealedIfEveryShardHasAKey checks that a route to a peer counts as sealed when every
+// shard that sends there has a key.
+func TestARouteIsSealedIfEveryShardHasAKey(t *testing.T) {
 	way := func(tenant uint32, peer uint8, sealed bool) []control.Route {
 		return []control.Route{{Tenant: tenant, Peer: peer, Sealed: sealed}}
 	}
@@ -212,8 +213,9 @@ func TestSealedRoutes(t *testing.T) {
 	}
 }
 
-// TestCreditsOfShards checks that use and refusals are summed over shards, and limits are not.
-func TestCreditsOfShards(t *testing.T) {
+// TestCreditsInUseAreSummedOverShards checks that use and refusals are summed over shards, and
+// limits are not.
+func TestCreditsInUseAreSummedOverShards(t *testing.T) {
 	node := func(n uint32) []control.CreditNode {
 		return []control.CreditNode{{
 			Level: "nic", Limit: map[string]uint32{"a": 9}, InUse: map[string]uint32{"a": n, "b": 2 * n}, Charged: map[string]uint32{"a": 3 * n},
@@ -228,8 +230,8 @@ func TestCreditsOfShards(t *testing.T) {
 	}
 }
 
-// TestListOfKeys checks that the security associations of all shards are listed.
-func TestListOfKeys(t *testing.T) {
+// TestKeysOfAllShardsAreListed checks that the security associations of all shards are listed.
+func TestKeysOfAllShardsAreListed(t *testing.T) {
 	a, b := &told{keys: []control.Key{{Peer: 1}, {Peer: 2}}}, &told{keys: []control.Key{{Peer: 3}}}
 	list, err := asked(runCore(t), a, b).Keys(t.Context())
 	if want := []control.Key{{Peer: 1}, {Peer: 2}, {Peer: 3}}; err != nil || !slices.Equal(list, want) {
@@ -237,8 +239,8 @@ func TestListOfKeys(t *testing.T) {
 	}
 }
 
-// TestNames checks that the host may be left out of a function's name.
-func TestNames(t *testing.T) {
+// TestTheHostMayBeLeftOutOfAName checks that the host may be left out of a function's name.
+func TestTheHostMayBeLeftOutOfAName(t *testing.T) {
 	api := &API{Config{Host: 3}}
 	for name, want := range map[string]string{"pf0.vf1": "h3.pf0.vf1", "h3.pf0.vf1": "h3.pf0.vf1", "h2.pf0": "h2.pf0", "pf1": "h3.pf1", "vf1": "", "": ""} {
 		if id, err := api.ID(name); (err == nil) != (want != "") || err == nil && id.String() != want {

@@ -10,10 +10,10 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// TestSPIRefusedIsBounded checks that a shard sends the core one request and needs no memory per
-// packet, however many packets of a peer come with another key, in one Step or before the core
-// runs. All packets are counted.
-func TestSPIRefusedIsBounded(t *testing.T) {
+// TestRefusedPacketsCostTheCoreOneCall checks that a shard sends the core one request and needs no
+// memory per packet, however many packets of a peer come with another key, in one Step or before
+// the core runs. All packets are counted.
+func TestRefusedPacketsCostTheCoreOneCall(t *testing.T) {
 	core, err := controller.NewCore(controller.CoreConfig{
 		NIC: devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"}), Shards: 1, Rand: devicetest.Seeded(1),
 		ShardOf: func(uint32) int { return 0 }, Log: func(vtime.Time, slog.Level, string, ...any) {},

@@ -109,9 +109,9 @@ func (n *nic) told() (list [2]string) {
 // vf returns the ID of VF n of the first PF.
 func vf(n int) pfvf.ID { return pfvf.ID(1<<16 | n) }
 
-// TestKeysOfShards checks that a peer's key goes to the shard that the peer names, and is dropped
-// if there is no such shard.
-func TestKeysOfShards(t *testing.T) {
+// TestAPeersKeyGoesToTheShardItNames checks that a peer's key goes to the shard that the peer
+// names, and is dropped if there is no such shard.
+func TestAPeersKeyGoesToTheShardItNames(t *testing.T) {
 	n := newNIC(t)
 	for shard, want := range map[uint8][2]string{0: {"key of 2", ""}, 1: {"", "key of 2"}, 2: {}, 255: {}} {
 		peerKeys{n.Core}.HandleKeys(n.now, &cm.Output{Kind: cm.OutRekey, Use: cm.Use{Peer: 2, Tenant: 7, Shard: shard}})
@@ -121,8 +121,8 @@ func TestKeysOfShards(t *testing.T) {
 	}
 }
 
-// TestResolvedOnce checks that shards are told of an address once per Step.
-func TestResolvedOnce(t *testing.T) {
+// TestAnAddressIsResolvedOncePerStep checks that shards are told of an address once per Step.
+func TestAnAddressIsResolvedOncePerStep(t *testing.T) {
 	n := newNIC(t)
 	for _, a := range []string{"10.99.0.2", "10.99.0.3", "10.99.0.2"} {
 		n.Resolve(n.now, netip.MustParseAddr(a))
@@ -133,9 +133,9 @@ func TestResolvedOnce(t *testing.T) {
 	}
 }
 
-// TestWhoNeedsKeys checks that keys are needed for peers that can be told of them, and gateway keys
-// also for peers that have ports to send from.
-func TestWhoNeedsKeys(t *testing.T) {
+// TestKeysAreNeededForReachablePeers checks that keys are needed for peers that can be told of
+// them, and gateway keys also for peers that have ports to send from.
+func TestKeysAreNeededForReachablePeers(t *testing.T) {
 	n := newNIC(t)
 	use := func(peer uint8, tenant uint32, class cm.Class) security.Use {
 		return security.Use{Peer: peer, Tenant: tenant, Class: class}
@@ -153,9 +153,9 @@ func TestWhoNeedsKeys(t *testing.T) {
 	needed(use(2, 7, cm.ClassFalcon), false)
 }
 
-// TestStoppedCore checks that callers of a stopped core, and those that wait for an answer, get an
-// error.
-func TestStoppedCore(t *testing.T) {
+// TestAStoppedCoreRefusesCalls checks that callers of a stopped core, and those that wait for an
+// answer, get an error.
+func TestAStoppedCoreRefusesCalls(t *testing.T) {
 	n := newNIC(t)
 	done := make(chan struct{})
 	go func() {

@@ -15,9 +15,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestJobsInOrder checks that jobs run one after the other, each when the one before has its
-// answer.
-func TestJobsInOrder(t *testing.T) {
+// TestJobsRunOneAfterTheOther checks that jobs run one after the other, each when the one before
+// has its answer.
+func TestJobsRunOneAfterTheOther(t *testing.T) {
 	var k Core
 	var said []string
 	var answers []func()
@@ -55,9 +55,9 @@ func TestJobsInOrder(t *testing.T) {
 	}
 }
 
-// TestGIDsArePaced checks that peers are told of GIDs at once, and of further ones after a pause.
-// Waiting commands complete then, once.
-func TestGIDsArePaced(t *testing.T) {
+// TestPeersAreToldOfGIDsWithAPauseBetween checks that peers are told of GIDs at once, and of
+// further ones after a pause. Waiting commands complete then, once.
+func TestPeersAreToldOfGIDsWithAPauseBetween(t *testing.T) {
 	var g gids
 	heard := 0
 	change := func() {
@@ -87,9 +87,9 @@ func TestGIDsArePaced(t *testing.T) {
 	}
 }
 
-// TestChangesReachTheirShard checks that only the shard that owns a function sets it, and that
-// nothing changes when that shard refuses. The caller gets one answer.
-func TestChangesReachTheirShard(t *testing.T) {
+// TestAChangeIsAppliedByItsShardOrNotAtAll checks that only the shard that owns a function sets it,
+// and that nothing changes when that shard refuses. The caller gets one answer.
+func TestAChangeIsAppliedByItsShardOrNotAtAll(t *testing.T) {
 	n := newNIC(t)
 	var answers []error
 	weigh := func(id pfvf.ID, weight uint8) {
@@ -113,9 +113,9 @@ func TestChangesReachTheirShard(t *testing.T) {
 	}
 }
 
-// TestPFsHearOfTheirVFs checks that a PF's shard is told when the number of its enabled VFs
-// changes, and that all shards are told when the PF's link changes.
-func TestPFsHearOfTheirVFs(t *testing.T) {
+// TestAPFIsToldHowManyVFsAreEnabled checks that a PF's shard is told when the number of its enabled
+// VFs changes, and that all shards are told when the PF's link changes.
+func TestAPFIsToldHowManyVFsAreEnabled(t *testing.T) {
 	n := newNIC(t)
 	ask := func(id pfvf.ID, edit func(to *config.Function)) [2]string {
 		t.Helper()
@@ -147,9 +147,9 @@ func TestPFsHearOfTheirVFs(t *testing.T) {
 	}
 }
 
-// TestOperatorsResets checks that an operator's reset goes to the function's shard, and fails for a
-// function that is disabled or does not exist.
-func TestOperatorsResets(t *testing.T) {
+// TestAnOperatorsResetGoesToTheFunctionsShard checks that an operator's reset goes to the
+// function's shard, and fails for a function that is disabled or does not exist.
+func TestAnOperatorsResetGoesToTheFunctionsShard(t *testing.T) {
 	n := newNIC(t)
 	reset := func(id pfvf.ID) (err error) {
 		err = errors.New("no answer")
@@ -173,9 +173,9 @@ func TestOperatorsResets(t *testing.T) {
 	}
 }
 
-// TestVFsOfOtherShards checks that a PF reaches its VFs on the shards that own them, and that
-// ResetVFs resets those of all other shards. A PF's shard resets its own VFs itself.
-func TestVFsOfOtherShards(t *testing.T) {
+// TestAPFReachesVFsOfOtherShards checks that a PF reaches its VFs on the shards that own them, and
+// that ResetVFs resets those of all other shards. A PF's shard resets its own VFs itself.
+func TestAPFReachesVFsOfOtherShards(t *testing.T) {
 	n := newNIC(t)
 	looked := 0
 	n.Client(0).Visit(vf(1), func(abi.VFHandler) {}, func() { looked++ })
@@ -187,9 +187,9 @@ func TestVFsOfOtherShards(t *testing.T) {
 	}
 }
 
-// TestFunctionsTheirPeersReach checks that peers are told of enabled functions, each with its
+// TestPeersAreToldOfEnabledFunctions checks that peers are told of enabled functions, each with its
 // shard.
-func TestFunctionsTheirPeersReach(t *testing.T) {
+func TestPeersAreToldOfEnabledFunctions(t *testing.T) {
 	n := newNIC(t)
 	n.Change(vf(3), func(_, to *config.Function) error { to.Enabled = new(bool); return nil }, func(error) {})
 	n.told()

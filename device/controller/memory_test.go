@@ -25,7 +25,7 @@ func cgroups(t *testing.T, files map[string]string) (root string) {
 	return root
 }
 
-func TestMemoryLimit(t *testing.T) {
+func TestTheNarrowestMemoryLimitCounts(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		files map[string]string
@@ -65,9 +65,9 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestMemoryOfGuests checks that there is a warning when the guests' memory does not fit under the
-// limit, before the kernel kills the NIC.
-func TestMemoryOfGuests(t *testing.T) {
+// TestAWarningComesWhenGuestsDoNotFitTheLimit checks that there is a warning when the guests'
+// memory does not fit under the limit, before the kernel kills the NIC.
+func TestAWarningComesWhenGuestsDoNotFitTheLimit(t *testing.T) {
 	m := GuestMemory{Limit: MemoryLimit{bytes: ownMemory + 300<<20, file: "memory.max"}}
 	a, b := &guest.Session{From: guest.Key{Attachment: "vhost-user:a", CID: 3}}, &guest.Session{From: guest.Key{Attachment: "vhost-user:b", CID: 4}}
 	bAgain, client := &guest.Session{From: b.From}, &guest.Session{From: guest.Key{Attachment: "unix:c", CID: 0}}
@@ -99,9 +99,9 @@ func TestMemoryOfGuests(t *testing.T) {
 	}
 }
 
-// TestWhichMemoryLimit checks that the lowest limit counts, that the innermost of equal limits is
-// named, and that values which mean "no limit" are ignored.
-func TestWhichMemoryLimit(t *testing.T) {
+// TestTheInnermostOfEqualLimitsIsNamed checks that the lowest limit counts, that the innermost of
+// equal limits is named, and that values which mean "no limit" are ignored.
+func TestTheInnermostOfEqualLimitsIsNamed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		files map[string]string
@@ -137,9 +137,9 @@ func TestWhichMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestWarnsFromTheFirstByte checks the boundary: memory that just fits gives no warning, one byte
-// more does.
-func TestWarnsFromTheFirstByte(t *testing.T) {
+// TestTheFirstByteTooManyWarns checks the boundary: memory that just fits gives no warning, one
+// byte more does.
+func TestTheFirstByteTooManyWarns(t *testing.T) {
 	for more, warns := range []bool{false, true} {
 		m := GuestMemory{Limit: MemoryLimit{bytes: ownMemory + 1<<20, file: "memory.max"}}
 		w := m.Is(&guest.Session{From: guest.Key{CID: 3}}, uint64(1<<20+more))

@@ -13,9 +13,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/fault"
 )
 
-// TestFaultsOfShards checks that the faults of all shards are listed by function, and those of one
-// function in the order they were added.
-func TestFaultsOfShards(t *testing.T) {
+// TestFaultsOfAllShardsAreListed checks that the faults of all shards are listed by function, and
+// those of one function in the order they were added.
+func TestFaultsOfAllShardsAreListed(t *testing.T) {
 	a := &told{faults: []control.Fault{{Function: "b", ID: 2}, {Function: "b", ID: 1}}}
 	b := &told{faults: []control.Fault{{Function: "a", ID: 9}, {Function: "b", ID: 5}}}
 	api := asked(nil, a, b)
@@ -52,9 +52,10 @@ func TestFaultsOfShards(t *testing.T) {
 	}
 }
 
-// TestLinkChanged checks that a change of the link reaches every shard and leaves fields that it
-// does not name, and that counts are summed over shards. An invalid change changes nothing.
-func TestLinkChanged(t *testing.T) {
+// TestAChangeOfTheLinkReachesEveryShard checks that a change of the link reaches every shard and
+// leaves fields that it does not name, and that counts are summed over shards. An invalid change
+// changes nothing.
+func TestAChangeOfTheLinkReachesEveryShard(t *testing.T) {
 	counts := control.Impaired{Packets: 1, Delivered: 2, Lost: 3, Duplicated: 4, Reordered: 5, Corrupted: 6, Marked: 7, Overflowed: 8}
 	twice := control.Impaired{Packets: 2, Delivered: 4, Lost: 6, Duplicated: 8, Reordered: 10, Corrupted: 12, Marked: 14, Overflowed: 16}
 	link := control.Uplink{Name: "vnic1", MTU: 9000, RX: control.Direction{Counts: counts}, TX: control.Direction{Counts: counts}}

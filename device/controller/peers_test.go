@@ -19,8 +19,8 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// TestAPeerWaitsForTheCore checks that a peer that sends faster than the core works has to wait, and
-// stops waiting when its mailbox is closed.
+// TestAPeerWaitsForTheCore checks that a peer that sends faster than the core works has to wait,
+// and stops waiting when its mailbox is closed.
 func TestAPeerWaitsForTheCore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNIC(t)
@@ -48,9 +48,9 @@ func TestAPeerWaitsForTheCore(t *testing.T) {
 	})
 }
 
-// TestPeersNews checks that the manager is told of link up, link down and messages, and that
-// invalid messages are counted.
-func TestPeersNews(t *testing.T) {
+// TestTheManagerIsToldOfAPeersLink checks that the manager is told of link up, link down and
+// messages, and that invalid messages are counted.
+func TestTheManagerIsToldOfAPeersLink(t *testing.T) {
 	core, err := NewCore(CoreConfig{
 		NIC: devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"}), Shards: 1, Rand: devicetest.Seeded(1),
 		ShardOf: func(uint32) int { return 0 }, Log: func(vtime.Time, slog.Level, string, ...any) {},
@@ -323,11 +323,11 @@ func (n *nic) failOnce() {
 	n.shardOf = func(uint32) int { n.shardOf = shardOf; panic("no shard") }
 }
 
-// TestPeersMessagesEndNoNIC checks that a message that makes its handling, or what follows from it,
-// panic ends its peer's link, keys and connections, even if ending them panics too. Other peers
+// TestAPeersMessageEndsNoNIC checks that a message that makes its handling, or what follows from
+// it, panic ends its peer's link, keys and connections, even if ending them panics too. Other peers
 // keep theirs, and the NIC goes on. The peer comes back to a NIC of another instance. No message is
 // known that causes a panic, so the test breaks the core's state.
-func TestPeersMessagesEndNoNIC(t *testing.T) {
+func TestAPeersMessageEndsNoNIC(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		breaks func(s *stranger) (message []byte, mend func())
@@ -477,8 +477,9 @@ func TestFaultsOfThisNICAreNotHidden(t *testing.T) {
 	n.Step(n.now, &n.out)
 }
 
-// TestRunEndsLinks checks that the link of a peer ends when handling its message panicked.
-func TestRunEndsLinks(t *testing.T) {
+// TestTheLinkOfAPeerEndsAfterAPanic checks that the link of a peer ends when handling its message
+// panicked.
+func TestTheLinkOfAPeerEndsAfterAPanic(t *testing.T) {
 	n := newListener(t)
 	bad := meet(n, 2)
 	n.failOnce()

@@ -9,9 +9,10 @@ import (
 	"github.com/falcon-vnic/vnic/device/gateway"
 )
 
-// TestPlacesOfPorts checks that peers are told the addresses of ports that are up, in order, and
-// only after a change. A tenant's networks follow its ports' addresses and go with the last port.
-func TestPlacesOfPorts(t *testing.T) {
+// TestPeersAreToldOfPortsThatAreUp checks that peers are told the addresses of ports that are up,
+// in order, and only after a change. A tenant's networks follow its ports' addresses and go with
+// the last port.
+func TestPeersAreToldOfPortsThatAreUp(t *testing.T) {
 	cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 	for i := range cfg.Functions[0].VFs {
 		cfg.Functions[0].VFs[i].Port = nil

@@ -17,9 +17,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
-// TestTracedSteps checks that a step is shown in wall-clock time with the time since the step
-// before, and that a request is described by its side and its wire.
-func TestTracedSteps(t *testing.T) {
+// TestAStepIsShownInWallClockTime checks that a step is shown in wall-clock time with the time
+// since the step before, and that a request is described by its side and its wire.
+func TestAStepIsShownInWallClockTime(t *testing.T) {
 	o := &trace.Operation{QPN: 5, Index: 6, Conn: 7, WRID: 8, Op: uint8(abi.OpSend), Length: 9, Packets: 2, Again: 1}
 	o.At[trace.StepIssued], o.At[trace.StepCompleted] = 100, 130
 	datagrams := trace.AddWire(&trace.Wire{Name: "datagrams"})
@@ -86,10 +86,10 @@ func (f lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestTraceEnds checks that a trace writes what is recorded while it runs, until its context ends,
-// and that the shard stops recording then. A missing function or a shard that has ended gives an
-// error.
-func TestTraceEnds(t *testing.T) {
+// TestATraceRunsUntilItsContextEnds checks that a trace writes what is recorded while it runs,
+// until its context ends, and that the shard stops recording then. A missing function or a shard
+// that has ended gives an error.
+func TestATraceRunsUntilItsContextEnds(t *testing.T) {
 	at := int64(0)
 	s := &traced{ring: trace.NewRing(64, func() int64 { at++; return at }, 0)}
 	api := &API{c: Config{Host: 1, Shards: Shards{All: []Viewer{s}}, WallOffset: func() int64 { return 0 }}}
@@ -128,9 +128,9 @@ func TestTraceEnds(t *testing.T) {
 	}
 }
 
-// TestCaptureOfShards checks that a capture starts and ends on all shards, with an interface for
-// each requested port.
-func TestCaptureOfShards(t *testing.T) {
+// TestACaptureRunsOnAllShards checks that a capture starts and ends on all shards, with an
+// interface for each requested port.
+func TestACaptureRunsOnAllShards(t *testing.T) {
 	for _, c := range []struct {
 		mode          string
 		ports         []string
@@ -169,9 +169,9 @@ func TestCaptureOfShards(t *testing.T) {
 	}
 }
 
-// TestCaptureRefused checks that a capture that cannot start returns an error and is ended on all
-// shards.
-func TestCaptureRefused(t *testing.T) {
+// TestACaptureThatCannotStartIsEndedOnAllShards checks that a capture that cannot start returns an
+// error and is ended on all shards.
+func TestACaptureThatCannotStartIsEndedOnAllShards(t *testing.T) {
 	for _, c := range []struct {
 		mode  string
 		ports []string
@@ -198,9 +198,9 @@ func TestCaptureRefused(t *testing.T) {
 	}
 }
 
-// TestPortsNamed checks that ports are found on every shard by either name, each once, and that the
-// error for an unknown name lists the known ones.
-func TestPortsNamed(t *testing.T) {
+// TestAPortIsFoundByEitherName checks that ports are found on every shard by either name, each
+// once, and that the error for an unknown name lists the known ones.
+func TestAPortIsFoundByEitherName(t *testing.T) {
 	named := func(name string, also ...string) capture.NamedPort {
 		return capture.NamedPort{Port: capture.Port{Name: name}, Names: also}
 	}

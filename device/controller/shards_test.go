@@ -18,7 +18,6 @@ type fake struct {
 	View
 	ids     []pfvf.ID
 	gone    pfvf.ID
-	asked   int
 	most    int // most functions in one Ask
 	now     int
 	stopped bool
@@ -30,7 +29,7 @@ func (f *fake) Ask(ask func(View, vtime.Time)) error {
 	if f.stopped {
 		return errStopped
 	}
-	f.asked, f.now = f.asked+1, 0
+	f.now = 0
 	ask(f, 7)
 	f.most = max(f.most, f.now)
 	return nil
@@ -61,9 +60,9 @@ func numbers(from, n int) (ids []pfvf.ID) {
 	return ids
 }
 
-// TestEachFunctionAsksForFew checks that functions are visited a few per Ask, on every shard, and
-// that a function that goes away in between is left out.
-func TestEachFunctionAsksForFew(t *testing.T) {
+// TestFunctionsAreVisitedAFewPerAsk checks that functions are visited a few per Ask, on every
+// shard, and that a function that goes away in between is left out.
+func TestFunctionsAreVisitedAFewPerAsk(t *testing.T) {
 	a, b := &fake{ids: numbers(1, 50)}, &fake{ids: numbers(100, 3), gone: 101}
 	nic, err := config.Parse([]byte("nic: {host: 1}\nuplink: {backend: memory, address: 10.0.0.1/24}\n"))
 	if err != nil {
@@ -80,8 +79,8 @@ func TestEachFunctionAsksForFew(t *testing.T) {
 	if err != nil || len(list) != 52 || slices.ContainsFunc(list, func(q control.QP) bool { return q.QPN == 101 }) {
 		t.Errorf("%d queue pairs, %v", len(list), err)
 	}
-	if a.most != functionsPerAsk || a.asked != 1+7 {
-		t.Errorf("%d functions in one call, %d calls", a.most, a.asked)
+	if a.most > functionsPerAsk {
+		t.Errorf("%d functions in one call", a.most)
 	}
 	v, err := api.Counters(t.Context())
 	if err != nil || v["rdma.posted"] != 53 || v["nic.warnings"] != 1 {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestWarningsAreSaidOnce checks that a warning is logged when it is new or its text changes, and
+// TestAWarningIsLoggedOnce checks that a warning is logged when it is new or its text changes, and
 // stays until it is cleared.
-func TestWarningsAreSaidOnce(t *testing.T) {
+func TestAWarningIsLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	w := NewWarnings(slog.New(slog.NewTextHandler(&log, nil)))
 	said := func(want int, list ...string) {

@@ -63,9 +63,9 @@ func TestEachFieldIsCounted(t *testing.T) {
 	}
 }
 
-// TestReasonsHaveTheirNames: counters by reason are shown under the reason's name, each once; a
+// TestEachReasonHasItsCounter: counters by reason are shown under the reason's name, each once; a
 // value that is not a reason is not shown.
-func TestReasonsHaveTheirNames(t *testing.T) {
+func TestEachReasonHasItsCounter(t *testing.T) {
 	var s falcon.Stats
 	for i := range s.Drops {
 		s.Drops[i] = 1000 + uint64(i)
@@ -127,9 +127,9 @@ func TestReasonsHaveTheirNames(t *testing.T) {
 	}
 }
 
-// TestCountersOfPorts: a port's counters are named after the device, whose name may contain dots. A
-// similar name that is not a port's counter is in no family.
-func TestCountersOfPorts(t *testing.T) {
+// TestAPortsNameMayHaveDots: a port's counters are named after the device, whose name may contain
+// dots. A similar name that is not a port's counter is in no family.
+func TestAPortsNameMayHaveDots(t *testing.T) {
 	got := control.Counters{}
 	AddPort(got, "a.b", &gateway.PortStats{RxFrames: 1, RxBytes: 2, RxDropped: 3, TxFrames: 4, TxBytes: 5, TxDropped: 6})
 	for name, want := range map[string]string{
@@ -157,8 +157,8 @@ func TestCountersOfPorts(t *testing.T) {
 	}
 }
 
-// TestUnknownCounter: a counter without a line in a table has only its name.
-func TestUnknownCounter(t *testing.T) {
+// TestACounterWithoutALineHasOnlyItsName: a counter without a line in a table has only its name.
+func TestACounterWithoutALineHasOnlyItsName(t *testing.T) {
 	if c := Of("new.thing"); c != (Counter{Name: "new.thing"}) {
 		t.Errorf("%+v", c)
 	}

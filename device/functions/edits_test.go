@@ -13,9 +13,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestEachAttributeOfVF checks that SetVF sets the attributes in its mask, and refuses wrong
-// values.
-func TestEachAttributeOfVF(t *testing.T) {
+// TestEachAttributeOfAVFIsSetAlone checks that SetVF sets the attributes in its mask, and refuses
+// wrong values.
+func TestEachAttributeOfAVFIsSetAlone(t *testing.T) {
 	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
 	pf.Trust = true
 	full := abi.SetVF{
@@ -80,8 +80,8 @@ func TestEachAttributeOfVF(t *testing.T) {
 	}
 }
 
-// TestWindowOfVF checks that a length of 0 removes the window.
-func TestWindowOfVF(t *testing.T) {
+// TestAPFSetsTheWindowOfItsVF checks that a length of 0 removes the window.
+func TestAPFSetsTheWindowOfItsVF(t *testing.T) {
 	to := config.DefaultVF(1, 0, 1)
 	SetWindow(&to, &abi.SetVFWindow{Address: 8192, Length: 4096})
 	if w := to.DMAWindow; w == nil || w.Address != 8192 || w.Size != 4096 {
@@ -92,8 +92,9 @@ func TestWindowOfVF(t *testing.T) {
 	}
 }
 
-// TestGuestOfVF checks that a VF with a guest keeps it when its PF enables it.
-func TestGuestOfVF(t *testing.T) {
+// TestAVFWithoutAGuestGoesToThePFsGuest checks that a VF with a guest keeps it when its PF enables
+// it.
+func TestAVFWithoutAGuestGoesToThePFsGuest(t *testing.T) {
 	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
 	own := &config.Guest{CID: 9}
 	pf.Guest, vf.Guest = &config.Guest{Unix: "bare"}, own
@@ -105,8 +106,8 @@ func TestGuestOfVF(t *testing.T) {
 	}
 }
 
-// TestPFReach checks that a PF that is not trusted can only give what it has.
-func TestPFReach(t *testing.T) {
+// TestAPFGivesNoMoreThanItHas checks that a PF that is not trusted can only give what it has.
+func TestAPFGivesNoMoreThanItHas(t *testing.T) {
 	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
 	pf.Tenant = 7
 	for _, tc := range []struct {
@@ -140,8 +141,8 @@ func TestPFReach(t *testing.T) {
 	}
 }
 
-// TestOperatorIsTold checks the errors for wrong requests of operators.
-func TestOperatorIsTold(t *testing.T) {
+// TestAWrongRequestOfAnOperatorIsExplained checks the errors for wrong requests of operators.
+func TestAWrongRequestOfAnOperatorIsExplained(t *testing.T) {
 	r := newRegistry(t)
 	for text, c := range map[string]control.FunctionChange{
 		"nothing to change":  {},
@@ -157,9 +158,9 @@ func TestOperatorIsTold(t *testing.T) {
 	}
 }
 
-// TestObjectsOfVF checks that SetVFObjects sets only the quotas of its mask, up to the PF's own
-// unless the PF is trusted, and refuses wrong ones.
-func TestObjectsOfVF(t *testing.T) {
+// TestAPFSetsTheQuotasOfItsVF checks that SetVFObjects sets only the quotas of its mask, up to the
+// PF's own unless the PF is trusted, and refuses wrong ones.
+func TestAPFSetsTheQuotasOfItsVF(t *testing.T) {
 	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
 	var counts abi.ObjectCounts
 	for k := range abi.NumObjects {
@@ -202,9 +203,9 @@ func TestObjectsOfVF(t *testing.T) {
 	}
 }
 
-// TestCreditsOfVF checks that SetVFCredits sets only the counters of its mask: limits up to the
-// PF's own and never 0, guarantees by a trusted PF only.
-func TestCreditsOfVF(t *testing.T) {
+// TestAPFSetsTheCreditsOfItsVF checks that SetVFCredits sets only the counters of its mask: limits
+// up to the PF's own and never 0, guarantees by a trusted PF only.
+func TestAPFSetsTheCreditsOfItsVF(t *testing.T) {
 	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
 	own := pf.Credits.Cost()
 	for i := range own {

@@ -7,9 +7,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestGIDsToldToPeers checks that addresses that drivers add count like functions. Replacing
-// another added address of the same function is always allowed.
-func TestGIDsToldToPeers(t *testing.T) {
+// TestGIDsArePartOfWhatPeersCanBeTold checks that addresses that drivers add count like functions.
+// Replacing another added address of the same function is always allowed.
+func TestGIDsArePartOfWhatPeersCanBeTold(t *testing.T) {
 	r := newRegistry(t)
 	for n := 3; n < 3+cm.MaxEndpoints-2; n++ { // VF 1 is one of them
 		if err := r.make(id(0, n), put(7, address4(n))); err != nil {
@@ -31,9 +31,9 @@ func TestGIDsToldToPeers(t *testing.T) {
 	wantStatus(t, "given up", r.AddGID(id(0, 3), gid(4), [16]byte{}), abi.StatusOK, "")
 }
 
-// TestGIDIsTaken checks that no function can be set to an address that another function's driver
-// added. One that its own driver added is allowed.
-func TestGIDIsTaken(t *testing.T) {
+// TestAGIDOfAnotherFunctionIsTaken checks that no function can be set to an address that another
+// function's driver added. One that its own driver added is allowed.
+func TestAGIDOfAnotherFunctionIsTaken(t *testing.T) {
 	r := newRegistry(t)
 	if err := r.AddGID(id(0, 1), address4(5).As16(), [16]byte{}); err != nil {
 		t.Fatal(err)

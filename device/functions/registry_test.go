@@ -69,9 +69,9 @@ func wantStatus(t *testing.T, what string, err error, want abi.Status, text stri
 	}
 }
 
-// TestTaken checks that no function gets an address of another one, enabled or not, and that an
-// address that was given up is free.
-func TestTaken(t *testing.T) {
+// TestNoFunctionGetsTheAddressOfAnother checks that no function gets an address of another one,
+// enabled or not, and that an address that was given up is free.
+func TestNoFunctionGetsTheAddressOfAnother(t *testing.T) {
 	r := newRegistry(t)
 	a := address4(1)
 	wantStatus(t, "a tenant's address", r.make(id(0, 3), put(7, netip.MustParseAddr("192.168.0.1"))), abi.StatusAddressInUse, "h1.pf0.vf1")
@@ -96,9 +96,9 @@ func TestTaken(t *testing.T) {
 	}
 }
 
-// TestToldToPeers checks that a function beyond what a peer can be told of is refused without any
-// effect. Functions of other tenants do not count.
-func TestToldToPeers(t *testing.T) {
+// TestNoMoreFunctionsThanPeersCanBeTold checks that a function beyond what a peer can be told of is
+// refused without any effect. Functions of other tenants do not count.
+func TestNoMoreFunctionsThanPeersCanBeTold(t *testing.T) {
 	r := newRegistry(t)
 	for n := 3; n < 3+cm.MaxEndpoints-1; n++ { // VF 1 is one of them
 		if err := r.make(id(0, n), put(7, address4(n))); err != nil {
@@ -194,8 +194,9 @@ func TestCountsAreTrue(t *testing.T) {
 	}
 }
 
-// TestDefaultsTakeNoRoom checks that VFs with default settings are not kept; PFs always are.
-func TestDefaultsTakeNoRoom(t *testing.T) {
+// TestAVFWithDefaultSettingsTakesNoMemory checks that VFs with default settings are not kept; PFs
+// always are.
+func TestAVFWithDefaultSettingsTakesNoMemory(t *testing.T) {
 	r := newRegistry(t)
 	before := len(r.is)
 	who := id(0, 9)
@@ -219,9 +220,9 @@ func TestDefaultsTakeNoRoom(t *testing.T) {
 	}
 }
 
-// TestToldInNumbers checks the counts of what peers are told: enabled functions, and the addresses
-// of those with a port. Removing them brings the counts back to zero.
-func TestToldInNumbers(t *testing.T) {
+// TestWhatPeersAreToldIsCounted checks the counts of what peers are told: enabled functions, and
+// the addresses of those with a port. Removing them brings the counts back to zero.
+func TestWhatPeersAreToldIsCounted(t *testing.T) {
 	r := newRegistry(t)
 	on, enabled := r.on, r.enabled[0]
 	for i, step := range []struct {
@@ -269,10 +270,10 @@ func ported(r *Registry, who pfvf.ID, tenant uint32, a netip.Addr, further ...ne
 	}
 }
 
-// TestAddressesToldToPeers checks the limit on port addresses that a peer can be told of. A port
-// with no more addresses than before, or in a tenant that is not shared with the peer, is always
-// allowed.
-func TestAddressesToldToPeers(t *testing.T) {
+// TestNoMoreAddressesThanPeersCanBeTold checks the limit on port addresses that a peer can be told
+// of. A port with no more addresses than before, or in a tenant that is not shared with the peer,
+// is always allowed.
+func TestNoMoreAddressesThanPeersCanBeTold(t *testing.T) {
 	const each = 16 // the most further addresses of a port
 	r := newRegistry(t)
 	further := func(n, count int) (list []netip.Addr) {
@@ -304,9 +305,9 @@ func TestAddressesToldToPeers(t *testing.T) {
 	wantStatus(t, "in its place", add(n+1, 0, 7), abi.StatusOK, "")
 }
 
-// TestDevicesAreTheirOwn checks that no two functions have ports with the same name, even in
+// TestNoTwoPortsHaveOneName checks that no two functions have ports with the same name, even in
 // different namespaces: counters and captures use the name.
-func TestDevicesAreTheirOwn(t *testing.T) {
+func TestNoTwoPortsHaveOneName(t *testing.T) {
 	r := newRegistry(t)
 	tap := func(who pfvf.ID, netns string) Edit {
 		return func(_, to *config.Function) error {
@@ -324,9 +325,9 @@ func TestDevicesAreTheirOwn(t *testing.T) {
 	wantStatus(t, "free now", r.make(id(0, 4), tap(id(0, 4), "a")), abi.StatusOK, "")
 }
 
-// TestPortFollowsTheMAC checks that a direct port with its function's MAC gets the function's new
-// one, and that a port with a MAC of its own keeps it.
-func TestPortFollowsTheMAC(t *testing.T) {
+// TestADirectPortFollowsTheMAC checks that a direct port with its function's MAC gets the
+// function's new one, and that a port with a MAC of its own keeps it.
+func TestADirectPortFollowsTheMAC(t *testing.T) {
 	r := newRegistry(t)
 	for i, mode := range []string{config.PortDirect, config.PortBridged} {
 		who, other := id(0, 3+i), config.MAC{2, 0, 0, 0, 0, byte(i + 1)}
@@ -413,8 +414,8 @@ func TestWindowsOfAGuest(t *testing.T) {
 	wantStatus(t, "another in its place", give(1, 3), abi.StatusOK, "")
 }
 
-// TestPossibleFunctions checks which PFs and VFs are possible, up to the last number.
-func TestPossibleFunctions(t *testing.T) {
+// TestVFsGoUpToTheirCount checks which PFs and VFs are possible, up to the last number.
+func TestVFsGoUpToTheirCount(t *testing.T) {
 	r := newRegistry(t)
 	for who, want := range map[pfvf.ID]bool{
 		id(0, 0): true, id(0, 4095): true, id(3, 0): true, id(3, 2): true, id(3, 3): false, id(1, 0): false, id(2, 1): false,

@@ -128,10 +128,10 @@ func (d *adminDriver) told() bool {
 	return is
 }
 
-// TestPendingHoldsUpNobody checks that other commands complete while one waits for an answer, and
-// that its completion then has the answer and makes an event. The rules that it broke are recorded
-// then.
-func TestPendingHoldsUpNobody(t *testing.T) {
+// TestAPendingCommandHoldsUpNoOther checks that other commands complete while one waits for an
+// answer, and that its completion then has the answer and makes an event. The rules that it broke
+// are recorded then.
+func TestAPendingCommandHoldsUpNoOther(t *testing.T) {
 	d := newAdminDriver(t, 4)
 	d.post(abi.AdminOpCMConnect, abi.AdminOpAllocPD, abi.AdminOpCMConnect, abi.AdminOpAllocPD)
 	if d.want(2, 4); !d.told() || d.broke() != nil {
@@ -154,9 +154,10 @@ func TestPendingHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestOutstandingIsBounded checks that as many commands may be outstanding as the queues have
-// entries, pending or with completions not taken. One more is a fault (DRV-501, DEV-501, DEV-502).
-func TestOutstandingIsBounded(t *testing.T) {
+// TestOutstandingCommandsAreBounded checks that as many commands may be outstanding as the queues
+// have entries, pending or with completions not taken. One more is a fault (DRV-501, DEV-501,
+// DEV-502).
+func TestOutstandingCommandsAreBounded(t *testing.T) {
 	const entries = 4
 	for pending := range entries + 1 {
 		d := newAdminDriver(t, entries)
@@ -189,9 +190,9 @@ func TestOutstandingIsBounded(t *testing.T) {
 	}
 }
 
-// TestResetForgetsPending checks that an answer has no effect after a reset, or if the function has
-// a fault.
-func TestResetForgetsPending(t *testing.T) {
+// TestAResetForgetsPendingCommands checks that an answer has no effect after a reset, or if the
+// function has a fault.
+func TestAResetForgetsPendingCommands(t *testing.T) {
 	d := newAdminDriver(t, 4)
 	d.post(abi.AdminOpCMConnect, abi.AdminOpCMConnect)
 	d.f.Fault(abi.FaultMemory, "")
@@ -203,9 +204,9 @@ func TestResetForgetsPending(t *testing.T) {
 	}
 }
 
-// TestCommandsOfAStep checks that a Step starts a limited number of commands of one function, in
-// order, while there are pages to read, and leaves the others for the next Step.
-func TestCommandsOfAStep(t *testing.T) {
+// TestAStepStartsAFewCommandsOfAFunction checks that a Step starts a limited number of commands of
+// one function, in order, while there are pages to read, and leaves the others for the next Step.
+func TestAStepStartsAFewCommandsOfAFunction(t *testing.T) {
 	d := newAdminDriver(t, 32)
 	s := d.f.set
 	index := d.push(slices.Repeat([]abi.AdminOp{abi.AdminOpAllocPD}, adminCommands+3)...)
@@ -233,9 +234,9 @@ func TestCommandsOfAStep(t *testing.T) {
 	}
 }
 
-// TestDoorbellsOfAdminQueues checks that an impossible doorbell stops the function and records the
-// clause that it breaks, and that an old or repeated one is harmless.
-func TestDoorbellsOfAdminQueues(t *testing.T) {
+// TestAnImpossibleAdminDoorbellStopsTheFunction checks that an impossible doorbell stops the
+// function and records the clause that it breaks, and that an old or repeated one is harmless.
+func TestAnImpossibleAdminDoorbellStopsTheFunction(t *testing.T) {
 	d := newAdminDriver(t, 32)
 	d.post(abi.AdminOpAllocPD, abi.AdminOpAllocPD)
 	for _, index := range []uint32{2, 1, 0} {
@@ -254,9 +255,10 @@ func TestDoorbellsOfAdminQueues(t *testing.T) {
 	}
 }
 
-// TestAreasAreZero checks that strict mode records the first byte of an admin queue's area that is
-// not zero, with the eight aligned bytes around it. The function is enabled all the same.
-func TestAreasAreZero(t *testing.T) {
+// TestStrictModeRecordsAreasThatAreNotZero checks that strict mode records the first byte of an
+// admin queue's area that is not zero, with the eight aligned bytes around it. The function is
+// enabled all the same.
+func TestStrictModeRecordsAreasThatAreNotZero(t *testing.T) {
 	for _, at := range []int{0, 5, 8, 100} {
 		b := make([]byte, at+1)
 		b[at] = 7
@@ -271,10 +273,10 @@ func TestAreasAreZero(t *testing.T) {
 	}
 }
 
-// TestViolationsOfACommand checks that a violation that the engine finds is assigned to the current
-// command, whose bytes are shown if the violation has none of its own, and that violations of other
-// rings are left alone.
-func TestViolationsOfACommand(t *testing.T) {
+// TestAViolationBelongsToTheCurrentCommand checks that a violation that the engine finds is
+// assigned to the current command, whose bytes are shown if the violation has none of its own, and
+// that violations of other rings are left alone.
+func TestAViolationBelongsToTheCurrentCommand(t *testing.T) {
 	a := &admin{}
 	own := abi.Violation{Ring: abi.RingAdmin, Clause: 5, Index: 77}
 	v := own

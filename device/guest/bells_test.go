@@ -30,9 +30,9 @@ func (r *rings) Doorbell(falcon.Time, *abi.Doorbell, []byte) { r.taken++ }
 func (r *rings) BrokeBell(abi.Clause)                        {}
 func (r *rings) Breach(error)                                {}
 
-// TestBellOfNobody checks that a ring is ignored if its driver has left since, and that the other
-// bells that rang are still polled first.
-func TestBellOfNobody(t *testing.T) {
+// TestARingOfADriverThatLeftIsIgnored checks that a ring is ignored if its driver has left since,
+// and that the other bells that rang are still polled first.
+func TestARingOfADriverThatLeftIsIgnored(t *testing.T) {
 	b := NewBells(&effect.List{})
 	all := make([]*rings, 3*bellQuantum)
 	for i := range all {
@@ -137,9 +137,9 @@ func (w *tower) ring(now falcon.Time, all ...*chime) bool {
 	return w.Poll(now)
 }
 
-// TestBellsInTurn checks that a poll visits a limited number of bells in turn, each once, even when
-// bells are added or removed, and reports whether one of them had records.
-func TestBellsInTurn(t *testing.T) {
+// TestBellsAreVisitedInTurn checks that a poll visits a limited number of bells in turn, each once,
+// even when bells are added or removed, and reports whether one of them had records.
+func TestBellsAreVisitedInTurn(t *testing.T) {
 	w, all := newTower(bellQuantum + 4)
 	looked := func() (who []int) {
 		for i, c := range all {
@@ -182,9 +182,9 @@ func TestBellsInTurn(t *testing.T) {
 	}
 }
 
-// TestRecordsOfABell checks that one poll takes many records of a bell, in order, and leaves the
-// rest for the next poll.
-func TestRecordsOfABell(t *testing.T) {
+// TestAPollTakesManyRecordsOfABell checks that one poll takes many records of a bell, in order, and
+// leaves the rest for the next poll.
+func TestAPollTakesManyRecordsOfABell(t *testing.T) {
 	w, all := newTower(1)
 	var want []uint32
 	for i := range uint32(bellRecords + 1) {
@@ -199,9 +199,9 @@ func TestRecordsOfABell(t *testing.T) {
 	}
 }
 
-// TestBellThatRingsForNothing checks that the thread stops waiting for a guest that rings
+// TestABellThatRingsForNothingIsMuted checks that the thread stops waiting for a guest that rings
 // repeatedly without records: for a time, then twice as long each time, up to a limit. (DRV-1007)
-func TestBellThatRingsForNothing(t *testing.T) {
+func TestABellThatRingsForNothingIsMuted(t *testing.T) {
 	w, all := newTower(2)
 	c, fd := all[0], all[0].fd
 	w.heard()
@@ -251,8 +251,8 @@ func TestBellThatRingsForNothing(t *testing.T) {
 	}
 }
 
-// TestMutedBellsAreHeardInTime checks that each muted bell is unmuted at its own time.
-func TestMutedBellsAreHeardInTime(t *testing.T) {
+// TestEachMutedBellIsHeardAtItsTime checks that each muted bell is unmuted at its own time.
+func TestEachMutedBellIsHeardAtItsTime(t *testing.T) {
 	w, all := newTower(3)
 	w.heard()
 	for i, at := range []falcon.Time{1000, 500, 800} {
@@ -275,9 +275,9 @@ func TestMutedBellsAreHeardInTime(t *testing.T) {
 	}
 }
 
-// TestBellsAreArmed checks that before the thread sleeps, each guest that has not been asked yet is
-// asked to ring, and that the thread must not sleep while a bell has records.
-func TestBellsAreArmed(t *testing.T) {
+// TestBellsAreArmedBeforeTheThreadSleeps checks that before the thread sleeps, each guest that has
+// not been asked yet is asked to ring, and that the thread must not sleep while a bell has records.
+func TestBellsAreArmedBeforeTheThreadSleeps(t *testing.T) {
 	w, all := newTower(3)
 	arm := func(found bool, asked ...int) {
 		t.Helper()
@@ -320,9 +320,9 @@ func TestBellsAreArmed(t *testing.T) {
 	arm(false, 1)
 }
 
-// TestBellThatBreaksItsRules checks that a ring that cannot be read ends the session once and is
-// not polled again, while the other bells are. (DRV-1003)
-func TestBellThatBreaksItsRules(t *testing.T) {
+// TestABellThatCannotBeReadEndsItsSession checks that a ring that cannot be read ends the session
+// once and is not polled again, while the other bells are. (DRV-1003)
+func TestABellThatCannotBeReadEndsItsSession(t *testing.T) {
 	w, all := newTower(2)
 	all[0].broken = errors.New("bad index")
 	all[1].waiting = []uint32{1}
@@ -349,9 +349,9 @@ func TestBellThatBreaksItsRules(t *testing.T) {
 	}
 }
 
-// TestBellsAreWaitedFor checks that the thread waits for the descriptors of present bells that are
-// not muted, that a session is told if that fails, and that Wait may be nil.
-func TestBellsAreWaitedFor(t *testing.T) {
+// TestTheThreadWaitsForBellsThatAreNotMuted checks that the thread waits for the descriptors of
+// present bells that are not muted, that a session is told if that fails, and that Wait may be nil.
+func TestTheThreadWaitsForBellsThatAreNotMuted(t *testing.T) {
 	w, all := newTower(2)
 	if asked := w.heard(); !slices.Equal(asked, []waits{{100, true}, {101, true}}) {
 		t.Errorf("asked %v", asked)

@@ -6,8 +6,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestNodeGUID: the device's GUID is the EUI-64 of its MAC address.
-func TestNodeGUID(t *testing.T) {
+// TestTheNodeGUIDIsMadeOfTheMAC: the device's GUID is the EUI-64 of its MAC address.
+func TestTheNodeGUIDIsMadeOfTheMAC(t *testing.T) {
 	f, _ := newDevice(t, 0x01_1001)
 	f.MAC = [6]byte{0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc}
 	r, st := (&commands{f: f}).QueryDevice()

@@ -81,9 +81,9 @@ func newDevice(t *testing.T, id pfvf.ID) (*Device, *owner) {
 	return f, h
 }
 
-// TestLifeOfAFunction checks that a driver must set queues before it enables its function, can
-// enable it once, and can reset it in every state but DISABLED.
-func TestLifeOfAFunction(t *testing.T) {
+// TestADriverEnablesItsFunctionOnceAndResetsItInAnyState checks that a driver must set queues
+// before it enables its function, can enable it once, and can reset it in every state but DISABLED.
+func TestADriverEnablesItsFunctionOnceAndResetsItInAnyState(t *testing.T) {
 	f, h := newDevice(t, 0x01_1000)
 	r := f.Registers()
 	mem := make([]byte, 4*abi.PageSize)
@@ -167,9 +167,9 @@ func TestLifeOfAFunction(t *testing.T) {
 	}
 }
 
-// TestFirstFaultCounts checks that only the first of several faults in a Step is reported, and that
-// it stops the function once.
-func TestFirstFaultCounts(t *testing.T) {
+// TestTheFirstFaultOfAStepIsReported checks that only the first of several faults in a Step is
+// reported, and that it stops the function once.
+func TestTheFirstFaultOfAStepIsReported(t *testing.T) {
 	f, _ := newDevice(t, 0x01_1001)
 	f.Fault(abi.FaultRing, "first")
 	f.Fault(abi.FaultMemory, "second")

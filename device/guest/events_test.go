@@ -68,10 +68,10 @@ func (v *vectors) take(t *testing.T, i int) (cqns []uint32) {
 	return cqns
 }
 
-// TestWhichVector checks that the events of a completion queue go to the vector that its driver
-// chose, or to messages, that there are only so many vectors, and that each has room for one record
-// of each of its completion queues.
-func TestWhichVector(t *testing.T) {
+// TestACQSendsItsEventsToTheVectorItWasMadeWith checks that the events of a completion queue go to
+// the vector that its driver chose, or to messages, that there are only so many vectors, and that
+// each has room for one record of each of its completion queues.
+func TestACQSendsItsEventsToTheVectorItWasMadeWith(t *testing.T) {
 	v := newVectors(3)
 	var s EventQueues
 	all := s.Open(v, v)
@@ -117,10 +117,10 @@ func TestWhichVector(t *testing.T) {
 	}
 }
 
-// TestInterruptsOfAStep checks that events of a Step become visible once at its end, one record per
-// completion queue and one interrupt per vector. While the driver has not taken a record, no
-// further one is added for that completion queue.
-func TestInterruptsOfAStep(t *testing.T) {
+// TestAStepRaisesAVectorOnce checks that events of a Step become visible once at its end, one
+// record per completion queue and one interrupt per vector. While the driver has not taken a
+// record, no further one is added for that completion queue.
+func TestAStepRaisesAVectorOnce(t *testing.T) {
 	v := newVectors(2)
 	var s EventQueues
 	all := s.Open(v, v)
@@ -162,9 +162,9 @@ func TestInterruptsOfAStep(t *testing.T) {
 	}
 }
 
-// TestDriverThatBreaksItsEventQueue checks that an impossible consumer index is reported for its
-// vector.
-func TestDriverThatBreaksItsEventQueue(t *testing.T) {
+// TestAnImpossibleConsumerIndexIsReportedForItsVector checks that an impossible consumer index is
+// reported for its vector.
+func TestAnImpossibleConsumerIndexIsReportedForItsVector(t *testing.T) {
 	v := newVectors(2)
 	var s EventQueues
 	all := s.Open(v, v)
@@ -183,9 +183,10 @@ func TestDriverThatBreaksItsEventQueue(t *testing.T) {
 // offsetOfConsumer is the offset of the driver's index in an event queue.
 const offsetOfConsumer = 64
 
-// TestBehind checks that a driver that does not take its events gets no connections, which is
-// counted and recorded as a violation. A driver that takes its events gets them.
-func TestBehind(t *testing.T) {
+// TestADriverThatTakesNoEventsGetsNoConnections checks that a driver that does not take its events
+// gets no connections, which is counted and recorded as a violation. A driver that takes its events
+// gets them.
+func TestADriverThatTakesNoEventsGetsNoConnections(t *testing.T) {
 	f, _ := newDevice(t, 0x01_1001)
 	if f.Behind() {
 		t.Error("nobody is behind")

@@ -8,9 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestEventsMerge checks that of two events of one type about one object the later one is kept, and
-// that events about connections are not merged. (DEV-205)
-func TestEventsMerge(t *testing.T) {
+// TestANewerEventReplacesAWaitingOne checks that of two events of one type about one object the
+// later one is kept, and that events about connections are not merged. (DEV-205)
+func TestANewerEventReplacesAWaitingOne(t *testing.T) {
 	var s EventStore
 	for i, e := range []abi.AsyncEvent{
 		{Type: abi.EventLinkState, Status: 0},
@@ -44,10 +44,10 @@ func TestEventsMerge(t *testing.T) {
 	}
 }
 
-// TestEventsGo checks that the events about an object are dropped when it is destroyed, so that a
-// driver which creates and destroys objects and takes no events has no more events waiting than it
-// has objects. (DEV-211)
-func TestEventsGo(t *testing.T) {
+// TestEventsGoWithTheirObject checks that the events about an object are dropped when it is
+// destroyed, so that a driver which creates and destroys objects and takes no events has no more
+// events waiting than it has objects. (DEV-211)
+func TestEventsGoWithTheirObject(t *testing.T) {
 	var s EventStore
 	s.AsyncEvent(&abi.AsyncEvent{Type: abi.EventDisconnected, Number: 5})
 	s.AsyncEvent(&abi.AsyncEvent{Type: abi.EventCQError, Number: 5})
@@ -75,9 +75,9 @@ func TestEventsGo(t *testing.T) {
 	}
 }
 
-// TestEventsOfEveryKindGo checks that destroying an object drops all events about it, and none
-// about objects of other kinds with the same number.
-func TestEventsOfEveryKindGo(t *testing.T) {
+// TestEventsOfEveryKindGoWithTheirObject checks that destroying an object drops all events about
+// it, and none about objects of other kinds with the same number.
+func TestEventsOfEveryKindGoWithTheirObject(t *testing.T) {
 	all := []abi.EventType{
 		abi.EventQPFatal, abi.EventQPReqErr, abi.EventQPAccessErr, abi.EventCommEst, abi.EventSQDrained, abi.EventLastWQE,
 		abi.EventCQError, abi.EventSRQLimit, abi.EventSRQError, abi.EventFunctionState, abi.EventConnectRequest,
@@ -109,9 +109,10 @@ func TestEventsOfEveryKindGo(t *testing.T) {
 	}
 }
 
-// TestGapsAreClosed checks that dropped events are removed from the list when there are many of
-// them, and more than of the others. The list of a driver that was far behind gives its room back.
-func TestGapsAreClosed(t *testing.T) {
+// TestDroppedEventsTakeNoRoom checks that dropped events are removed from the list when there are
+// many of them, and more than of the others. The list of a driver that was far behind gives its
+// room back.
+func TestDroppedEventsTakeNoRoom(t *testing.T) {
 	event := func(n uint32) *abi.AsyncEvent { return &abi.AsyncEvent{Type: abi.EventQPFatal, Number: n} }
 	for _, c := range []struct{ events, gone, left int }{
 		{300, maxBehind, 300},    // not many
@@ -147,8 +148,9 @@ func TestGapsAreClosed(t *testing.T) {
 	}
 }
 
-// TestEmptyStore checks that a store with completion events alone is not empty.
-func TestEmptyStore(t *testing.T) {
+// TestAStoreWithCompletionEventsIsNotEmpty checks that a store with completion events alone is not
+// empty.
+func TestAStoreWithCompletionEventsIsNotEmpty(t *testing.T) {
 	var s EventStore
 	s.CQEvent(4)
 	if s.Empty() || s.Waiting() != 0 {
@@ -160,9 +162,9 @@ func TestEmptyStore(t *testing.T) {
 	}
 }
 
-// TestCQSet checks that numbers of all generations are held once, in order, and can be added again
-// after they were taken.
-func TestCQSet(t *testing.T) {
+// TestACQIsInTheSetOnce checks that numbers of all generations are held once, in order, and can be
+// added again after they were taken.
+func TestACQIsInTheSetOnce(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var s cqSet
 	for range 50 {

@@ -125,9 +125,9 @@ func TestLateEventsKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// TestEventsLostAndRepeated checks that a lost event is never sent, and that a repeated event comes
-// once at once and once later, so that the two are not merged.
-func TestEventsLostAndRepeated(t *testing.T) {
+// TestALostEventNeverComesAndARepeatedOneComesTwice checks that a lost event is never sent, and
+// that a repeated event comes once at once and once later, so that the two are not merged.
+func TestALostEventNeverComesAndARepeatedOneComesTwice(t *testing.T) {
 	p := newPatient(t, fault.Rule{Kind: fault.EventLost, CQ: 1}, fault.Rule{Kind: fault.EventDuplicate, Event: "cq"}, fault.Rule{Kind: fault.EventLost, Event: "admin"})
 	for _, c := range []struct {
 		cqn   uint32
@@ -149,9 +149,9 @@ func TestEventsLostAndRepeated(t *testing.T) {
 	}
 }
 
-// TestWhichEventIsStruck checks that a rule for a queue pair or a completion queue applies to
-// events about it, and not to events about other objects with the same number.
-func TestWhichEventIsStruck(t *testing.T) {
+// TestARuleAppliesToTheEventsOfItsObject checks that a rule for a queue pair or a completion queue
+// applies to events about it, and not to events about other objects with the same number.
+func TestARuleAppliesToTheEventsOfItsObject(t *testing.T) {
 	events := []abi.EventType{
 		abi.EventQPFatal, abi.EventQPReqErr, abi.EventQPAccessErr, abi.EventCommEst, abi.EventSQDrained, abi.EventLastWQE,
 		abi.EventCQError, abi.EventSRQLimit, abi.EventLinkState, abi.EventConnectRequest,
@@ -175,9 +175,9 @@ func TestWhichEventIsStruck(t *testing.T) {
 	}
 }
 
-// TestLinkFlaps checks that the link goes down at the end of the Step in which work was done, and
-// comes up after its time. Another flap in between starts that time anew.
-func TestLinkFlaps(t *testing.T) {
+// TestALinkFlapsForItsTime checks that the link goes down at the end of the Step in which work was
+// done, and comes up after its time. Another flap in between starts that time anew.
+func TestALinkFlapsForItsTime(t *testing.T) {
 	p := newPatient(t, fault.Rule{Kind: fault.LinkFlap, DelayNS: 1000, Limit: 2})
 	if p.in.Work(1, abi.OpSend); p.said != nil || !p.LinkDown() {
 		t.Errorf("link down %v, %q in the middle of a Step", p.LinkDown(), p.said)
@@ -203,9 +203,9 @@ func TestLinkFlaps(t *testing.T) {
 	}
 }
 
-// TestRulesOfStates checks that credits are withheld from the function only while a rule is in
-// force.
-func TestRulesOfStates(t *testing.T) {
+// TestCreditsAreWithheldWhileARuleIsInForce checks that credits are withheld from the function only
+// while a rule is in force.
+func TestCreditsAreWithheldWhileARuleIsInForce(t *testing.T) {
 	p := newPatient(t, fault.Rule{Kind: fault.Starve, ForNS: 1000})
 	if said := p.says(); !slices.Equal(said, []string{"starve true"}) || p.due() != 1000 {
 		t.Errorf("%q, due in %d", said, p.due())
@@ -221,10 +221,10 @@ func TestRulesOfStates(t *testing.T) {
 	}
 }
 
-// TestWhatWorkBrings checks that a work request can make a rule reset the function at the end of
-// its Step, stop it, or end the request with an error, and that nothing happens without a rule for
-// it.
-func TestWhatWorkBrings(t *testing.T) {
+// TestWorkRequestsCauseTheFaultsOfTheirRules checks that a work request can make a rule reset the
+// function at the end of its Step, stop it, or end the request with an error, and that nothing
+// happens without a rule for it.
+func TestWorkRequestsCauseTheFaultsOfTheirRules(t *testing.T) {
 	for _, c := range []struct {
 		kind   fault.Kind
 		status abi.WCStatus
@@ -268,9 +268,9 @@ func TestWhatWorkBrings(t *testing.T) {
 	}
 }
 
-// TestCommandsThatWait checks that a profile leaves the admin queue alone for a while, once at a
-// time, and that the queue is looked at after that.
-func TestCommandsThatWait(t *testing.T) {
+// TestAProfileDelaysCommandsOnceAtATime checks that a profile leaves the admin queue alone for a
+// while, once at a time, and that the queue is looked at after that.
+func TestAProfileDelaysCommandsOnceAtATime(t *testing.T) {
 	p := newPatient(t)
 	if err := p.UseProfile(HostileProfile, 3); err != nil {
 		t.Fatal(err)
@@ -292,8 +292,9 @@ func TestCommandsThatWait(t *testing.T) {
 	}
 }
 
-// TestFaultsEnd checks that a function without rules and profile is like one that never had any.
-func TestFaultsEnd(t *testing.T) {
+// TestAFunctionWithoutRulesHasNoFaults checks that a function without rules and profile is like one
+// that never had any.
+func TestAFunctionWithoutRulesHasNoFaults(t *testing.T) {
 	p := newPatient(t)
 	if p.LinkDown() || p.Rules() != nil || p.Remove(0, 0) {
 		t.Error("there are faults")

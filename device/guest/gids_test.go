@@ -7,8 +7,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestGIDTable checks that entry 0 of a new table is the function's own address.
-func TestGIDTable(t *testing.T) {
+// TestEntryZeroIsTheFunctionsOwnAddress checks that entry 0 of a new table is the function's own
+// address.
+func TestEntryZeroIsTheFunctionsOwnAddress(t *testing.T) {
 	mac := [6]byte{2, 0x56, 0x4e, 1, 0, 1}
 	local := [16]byte{0xfe, 0x80, 8: 0, 0x56, 0x4e, 0xff, 0xfe, 1, 0, 1}
 	if pfvf.LinkLocal(mac) != local {
@@ -24,9 +25,9 @@ func TestGIDTable(t *testing.T) {
 	}
 }
 
-// TestAddressesThatWillBe checks that while an entry is being changed, neither its old nor its new
-// address is settled. Addresses of other entries are.
-func TestAddressesThatWillBe(t *testing.T) {
+// TestAddressesOfAChangingEntryAreNotSettled checks that while an entry is being changed, neither
+// its old nor its new address is settled. Addresses of other entries are.
+func TestAddressesOfAChangingEntryAreNotSettled(t *testing.T) {
 	gid := func(n byte) [16]byte { return [16]byte{15: n} }
 	table := newGIDTable(gid(1), [6]byte{2})
 	table.set(3, &abi.GIDEntry{GID: gid(3)})

@@ -21,9 +21,9 @@ func (f *faulty) Put(Request) bool {
 
 func (f *faulty) Heartbeat(uint64, *abi.Heartbeat) bool { f.asked++; return true }
 
-// TestParseSurvives checks that a message that causes a panic ends its session, and not the
-// process.
-func TestParseSurvives(t *testing.T) {
+// TestAMessageThatPanicsEndsItsSession checks that a message that causes a panic ends its session,
+// and not the process.
+func TestAMessageThatPanicsEndsItsSession(t *testing.T) {
 	in := abi.AppendStruct(nil, 1, &abi.Heartbeat{})
 	in = abi.AppendStruct(in, 2, &abi.RegRead{Width: 4})
 	in = abi.AppendStruct(in, 3, &abi.Heartbeat{})
@@ -72,9 +72,9 @@ func records(indices ...uint32) (b []byte) {
 	return b
 }
 
-// TestMessagesAsk checks the request that each message makes, and that a message that no driver may
-// send ends the session with the clause that it breaks.
-func TestMessagesAsk(t *testing.T) {
+// TestEachMessageMakesItsRequest checks the request that each message makes, and that a message
+// that no driver may send ends the session with the clause that it breaks.
+func TestEachMessageMakesItsRequest(t *testing.T) {
 	message := func(typ abi.MsgType, body []byte) []byte { return abi.AppendMessage(nil, typ, 5, body) }
 	flagged := abi.AppendStruct(nil, 5, &abi.RegRead{Offset: 0x18, Width: 4})
 	(&abi.MsgHeader{Length: uint32(len(flagged)), Type: abi.MsgRegRead, Flags: 2, Tag: 5}).Marshal(flagged)
@@ -138,10 +138,10 @@ func ringOf(queue, index uint32) Request {
 	return Request{Kind: Ring, Doorbell: abi.Doorbell{Kind: abi.DoorbellSQ, Queue: queue, Index: index}}
 }
 
-// TestDoorbellsMerge checks that a doorbell that waits is replaced by a newer one of the same kind
-// and queue that is not too far behind it, and by no other. The order against everything else is
-// kept. (DEV-802)
-func TestDoorbellsMerge(t *testing.T) {
+// TestADoorbellReplacesAWaitingOneOfItsQueue checks that a doorbell that waits is replaced by a
+// newer one of the same kind and queue that is not too far behind it, and by no other. The order
+// against everything else is kept. (DEV-802)
+func TestADoorbellReplacesAWaitingOneOfItsQueue(t *testing.T) {
 	with := func(change func(d *abi.Doorbell)) Request {
 		r := ringOf(1, 9)
 		change(&r.Doorbell)

@@ -7,15 +7,15 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-func TestSumOfActs(t *testing.T) {
+func TestASumCountsAllActs(t *testing.T) {
 	if n := (Acts{1, 20, 300, 4000, 50000}).Sum(); n != 54321 {
 		t.Errorf("%d acts", n)
 	}
 }
 
-// TestActsAreCounted checks that a profile counts each of its acts once, and delays nothing beyond
-// its limits.
-func TestActsAreCounted(t *testing.T) {
+// TestAProfileCountsWhatItDoes checks that a profile counts each of its acts once, and delays
+// nothing beyond its limits.
+func TestAProfileCountsWhatItDoes(t *testing.T) {
 	now := falcon.Time(1e9)
 	p := newProfile(HostileProfile, 1)
 	x := &injection{now: &now, profile: p}

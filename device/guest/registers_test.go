@@ -11,9 +11,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestRegistersTell checks that the registers show what the function is, what it may have and what
-// it has.
-func TestRegistersTell(t *testing.T) {
+// TestRegistersShowWhatTheFunctionIs checks that the registers show what the function is, what it
+// may have and what it has.
+func TestRegistersShowWhatTheFunctionIs(t *testing.T) {
 	f, h := newDevice(t, 0x01_1000)
 	var l verbs.Limits
 	l.Objects[abi.ObjectQP], l.Objects[abi.ObjectCQ], l.Objects[abi.ObjectMR], l.Objects[abi.ObjectPD] = 21, 22, 23, 24
@@ -86,8 +86,8 @@ func TestRegistersTell(t *testing.T) {
 	}
 }
 
-// TestRateInBytes checks that the transmit rate is set in megabits and applied in bytes.
-func TestRateInBytes(t *testing.T) {
+// TestTheRateIsSetInMegabits checks that the transmit rate is set in megabits and applied in bytes.
+func TestTheRateIsSetInMegabits(t *testing.T) {
 	f, _ := newDevice(t, 0x01_1001)
 	for mbits, want := range map[uint64]uint64{0: 0, 8: 1_000_000, 1: 125_000, 100_000: 12_500_000_000} {
 		if f.Adopt(0, Settings{MaxTxRate: mbits}); f.Rate.Rate() != want {
@@ -96,9 +96,9 @@ func TestRateInBytes(t *testing.T) {
 	}
 }
 
-// TestRegistersTakeWhatTheyMay checks that a register takes only valid values, and only in the
+// TestARegisterTakesOnlyValidValues checks that a register takes only valid values, and only in the
 // right state.
-func TestRegistersTakeWhatTheyMay(t *testing.T) {
+func TestARegisterTakesOnlyValidValues(t *testing.T) {
 	f, _ := newDevice(t, 0x01_1001)
 	r := f.Registers()
 	for _, c := range []struct {

@@ -9,9 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestWhoseDeviceItIs checks that a driver that came by a function's own device gets that function,
-// by any of its numbers.
-func TestWhoseDeviceItIs(t *testing.T) {
+// TestAFunctionsOwnDeviceGivesThatFunctionOnly checks that a driver that came by a function's own
+// device gets that function, by any of its numbers.
+func TestAFunctionsOwnDeviceGivesThatFunctionOnly(t *testing.T) {
 	const own = 0x03_2005
 	for _, c := range []struct {
 		g     Guest
@@ -43,8 +43,8 @@ type (
 
 func (tied) Function() uint32 { return 0x03_2005 }
 
-// TestNamesOfDrivers checks that a guest is named by its CID, and a process by its PID.
-func TestNamesOfDrivers(t *testing.T) {
+// TestAGuestIsNamedByItsCID checks that a guest is named by its CID, and a process by its PID.
+func TestAGuestIsNamedByItsCID(t *testing.T) {
 	for want, p := range map[string]queues.Peer{
 		"vsock guest 3": {Transport: "vsock", CID: 3, PID: 9}, "unix process 9": {Transport: "unix", PID: 9},
 	} {
@@ -66,10 +66,10 @@ func (c *caller) Expect(d time.Duration) { c.expects = d }
 func (c *caller) Drop()                  { c.dropped = true }
 func (c *caller) End()                   { close(c.done) }
 
-// TestSessionsMakeRoom checks the limit on a guest's channels. The oldest that has not said hello
-// is ended to make room for another; channels that have said hello and those of other guests are
-// not.
-func TestSessionsMakeRoom(t *testing.T) {
+// TestTheOldestSilentChannelMakesRoom checks the limit on a guest's channels. The oldest that has
+// not said hello is ended to make room for another; channels that have said hello and those of
+// other guests are not.
+func TestTheOldestSilentChannelMakesRoom(t *testing.T) {
 	s := Sessions{HelloTimeout: time.Hour}
 	a, b := Key{Attachment: "a", CID: 3}, Key{Attachment: "a", CID: 4}
 	var all []*caller

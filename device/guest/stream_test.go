@@ -39,10 +39,10 @@ func socketPair(t *testing.T) (a, b net.Conn) {
 	return conns[0], conns[1]
 }
 
-// TestDirectEvents checks that completion events go straight to the stream while nothing waits, and
-// otherwise through the writer (which has other output, or the guest does not read), in order and
-// each once.
-func TestDirectEvents(t *testing.T) {
+// TestCompletionEventsGoStraightToTheStream checks that completion events go straight to the stream
+// while nothing waits, and otherwise through the writer (which has other output, or the guest does
+// not read), in order and each once.
+func TestCompletionEventsGoStraightToTheStream(t *testing.T) {
 	near, far := socketPair(t)
 	o := newOutbox()
 	o.direct = newDirect(near)
@@ -145,9 +145,9 @@ func TestDirectEvents(t *testing.T) {
 	}
 }
 
-// TestOutboxKeepsAll checks that a guest that takes no events for a long time gets all of them in
-// the end. (DEV-205)
-func TestOutboxKeepsAll(t *testing.T) {
+// TestNoEventIsLostForASlowGuest checks that a guest that takes no events for a long time gets all
+// of them in the end. (DEV-205)
+func TestNoEventIsLostForASlowGuest(t *testing.T) {
 	const many = 3000
 	o := newOutbox()
 	for round := range 3 {
@@ -198,9 +198,9 @@ func (p *pieces) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestSplitMessages checks that messages go to the driver whole or, with a seed, in many small
-// pieces, without losing a byte.
-func TestSplitMessages(t *testing.T) {
+// TestMessagesInPiecesLoseNoByte checks that messages go to the driver whole or, with a seed, in
+// many small pieces, without losing a byte.
+func TestMessagesInPiecesLoseNoByte(t *testing.T) {
 	message := make([]byte, 1000)
 	for i := range message {
 		message[i] = byte(i * 7)
@@ -239,9 +239,9 @@ func messages(t *testing.T, b []byte) (types []abi.MsgType, cqs [][]uint32) {
 	return types, cqs
 }
 
-// TestEventsFitMessages checks that completion events are sent in messages of up to the largest
-// size, with all their numbers.
-func TestEventsFitMessages(t *testing.T) {
+// TestCompletionEventsFitTheLargestMessage checks that completion events are sent in messages of up
+// to the largest size, with all their numbers.
+func TestCompletionEventsFitTheLargestMessage(t *testing.T) {
 	const most = (abi.MaxMessage - abi.MsgHeaderSize) / 4
 	for _, c := range []struct {
 		events int
@@ -267,9 +267,9 @@ func TestEventsFitMessages(t *testing.T) {
 	}
 }
 
-// TestOrderOfOutput checks that answers come first, then events, then the last message, and nothing
-// after it.
-func TestOrderOfOutput(t *testing.T) {
+// TestAnswersComeBeforeEvents checks that answers come first, then events, then the last message,
+// and nothing after it.
+func TestAnswersComeBeforeEvents(t *testing.T) {
 	o := newOutbox()
 	o.CQEvent(7)
 	o.AsyncEvent(&abi.AsyncEvent{Type: abi.EventQPFatal, Number: 1})
@@ -289,9 +289,9 @@ func TestOrderOfOutput(t *testing.T) {
 	}
 }
 
-// TestFlushWakesTheWriter checks that a flush wakes the writer if it is waiting and there is
-// something for it, and writes completion events itself where it can.
-func TestFlushWakesTheWriter(t *testing.T) {
+// TestAFlushWakesAWriterThatHasWork checks that a flush wakes the writer if it is waiting and there
+// is something for it, and writes completion events itself where it can.
+func TestAFlushWakesAWriterThatHasWork(t *testing.T) {
 	event := func(o *outbox) { o.CQEvent(1) }
 	for _, c := range []struct {
 		what        string
@@ -339,9 +339,9 @@ func TestFlushWakesTheWriter(t *testing.T) {
 	}
 }
 
-// TestAnswersAreBounded checks that only a limited number of requests are taken from a guest that
-// does not read, until the writer has taken their answers or the stream ends.
-func TestAnswersAreBounded(t *testing.T) {
+// TestRequestsWaitWhileAnswersAreNotRead checks that only a limited number of requests are taken
+// from a guest that does not read, until the writer has taken their answers or the stream ends.
+func TestRequestsWaitWhileAnswersAreNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutbox()
 		for range 2 {
@@ -374,9 +374,9 @@ func TestAnswersAreBounded(t *testing.T) {
 	})
 }
 
-// TestSizesOfPieces checks that pieces of a message have at least one byte and at most a few, and
+// TestPiecesAreSmall checks that pieces of a message have at least one byte and at most a few, and
 // that a message too short to cut is sent whole. A stream that is gone gives an error at any piece.
-func TestSizesOfPieces(t *testing.T) {
+func TestPiecesAreSmall(t *testing.T) {
 	message := bytes.Repeat([]byte("x"), 5000)
 	var p pieces
 	if err := send(&p, message, 7); err != nil {
@@ -405,9 +405,9 @@ func TestSizesOfPieces(t *testing.T) {
 	}
 }
 
-// TestPausesBetweenPieces checks that there is a short pause after about one piece in sixteen, so
-// that a driver sees messages interrupted at any place.
-func TestPausesBetweenPieces(t *testing.T) {
+// TestSomePiecesAreFollowedByAPause checks that there is a short pause after about one piece in
+// sixteen, so that a driver sees messages interrupted at any place.
+func TestSomePiecesAreFollowedByAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p pieces
 		start := time.Now()

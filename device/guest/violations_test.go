@@ -9,9 +9,10 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestEvidenceOfASession checks that a later session's violation replaces what an earlier session
-// did first. The count goes on, and the newest violation comes first. (DEV-105)
-func TestEvidenceOfASession(t *testing.T) {
+// TestALaterSessionReplacesTheEvidenceOfAnEarlierOne checks that a later session's violation
+// replaces what an earlier session did first. The count goes on, and the newest violation comes
+// first. (DEV-105)
+func TestALaterSessionReplacesTheEvidenceOfAnEarlierOne(t *testing.T) {
 	var l Violations
 	note := func(clause abi.Clause, queue, index uint32) bool {
 		return l.Note(int64(index), &abi.Violation{Clause: uint16(clause), Ring: abi.RingRegister, Queue: queue, Index: index})
@@ -46,8 +47,8 @@ func TestEvidenceOfASession(t *testing.T) {
 	check(0, 50, 1)
 }
 
-// TestViolationsMakeRoom checks that the newest 64 violations are kept.
-func TestViolationsMakeRoom(t *testing.T) {
+// TestTheNewestViolationsAreKept checks that the newest 64 violations are kept.
+func TestTheNewestViolationsAreKept(t *testing.T) {
 	var l Violations
 	for i := range uint32(1000) {
 		l.Note(0, &abi.Violation{Clause: 801, Queue: i})
@@ -62,9 +63,9 @@ func TestViolationsMakeRoom(t *testing.T) {
 	}
 }
 
-// TestMistakesAreNoViolations checks that a wrong work request is kept beside broken rules, once
-// for each queue and status, and that QueryViolation skips it.
-func TestMistakesAreNoViolations(t *testing.T) {
+// TestAWrongWorkRequestIsNoViolation checks that a wrong work request is kept beside broken rules,
+// once for each queue and status, and that QueryViolation skips it.
+func TestAWrongWorkRequestIsNoViolation(t *testing.T) {
 	var l Violations
 	l.Begin()
 	l.Note(1, &abi.Violation{Clause: uint16(abi.DRV306), Index: 24})
@@ -88,8 +89,9 @@ func TestMistakesAreNoViolations(t *testing.T) {
 	}
 }
 
-// TestCountEndsAtTheMost checks that the count of a violation stops at its largest value.
-func TestCountEndsAtTheMost(t *testing.T) {
+// TestACountOfViolationsDoesNotWrap checks that the count of a violation stops at its largest
+// value.
+func TestACountOfViolationsDoesNotWrap(t *testing.T) {
 	var l Violations
 	v := &abi.Violation{Clause: 801}
 	l.Note(0, v)
@@ -101,9 +103,9 @@ func TestCountEndsAtTheMost(t *testing.T) {
 	}
 }
 
-// TestWhatIsTheSameViolation checks that violations of the same clause at the same queue of the
-// same ring are merged.
-func TestWhatIsTheSameViolation(t *testing.T) {
+// TestViolationsOfOneRuleAtOneQueueAreOne checks that violations of the same clause at the same
+// queue of the same ring are merged.
+func TestViolationsOfOneRuleAtOneQueueAreOne(t *testing.T) {
 	var l Violations
 	for _, c := range []struct {
 		v     abi.Violation
@@ -130,9 +132,9 @@ func TestWhatIsTheSameViolation(t *testing.T) {
 	}
 }
 
-// TestWhatRegistersBreak checks which clause each wrong register access breaks, and that a correct
-// one breaks none.
-func TestWhatRegistersBreak(t *testing.T) {
+// TestEachWrongAccessBreaksItsClause checks which clause each wrong register access breaks, and
+// that a correct one breaks none.
+func TestEachWrongAccessBreaksItsClause(t *testing.T) {
 	read := func(offset, width uint32) Request { return Request{Kind: RegRead, Offset: offset, Width: width} }
 	write := func(offset, width uint32, v uint64) Request {
 		return Request{Kind: RegWrite, Offset: offset, Width: width, Value: v}
@@ -169,9 +171,9 @@ func TestWhatRegistersBreak(t *testing.T) {
 	}
 }
 
-// TestWhatDoorbellsBreak checks that a doorbell message beside a ring in use is one violation, and
-// reserved bytes another.
-func TestWhatDoorbellsBreak(t *testing.T) {
+// TestADoorbellMessageBesideARingBreaksARule checks that a doorbell message beside a ring in use is
+// one violation, and reserved bytes another.
+func TestADoorbellMessageBesideARingBreaksARule(t *testing.T) {
 	dirty := [abi.DoorbellSize]byte{abi.DoorbellSize - 1: 1}
 	for _, c := range []struct {
 		rang bool

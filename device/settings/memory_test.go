@@ -27,9 +27,9 @@ func (d *drawer) Store(b []byte) error {
 	return d.fail
 }
 
-// TestMemoryOfSettings checks that settings are restored in the next run: the newest value of each
-// key, and the newest action. A reset is not kept.
-func TestMemoryOfSettings(t *testing.T) {
+// TestSettingsAreRememberedForTheNextNIC checks that settings are restored in the next run: the
+// newest value of each key, and the newest action. A reset is not kept.
+func TestSettingsAreRememberedForTheNextNIC(t *testing.T) {
 	d := &drawer{}
 	m := NewMemory(d)
 	note := func(id pfvf.ID, weight uint8, c control.FunctionChange) {
@@ -57,9 +57,9 @@ func TestMemoryOfSettings(t *testing.T) {
 	}
 }
 
-// TestRecallInAnyOrder checks that functions that need what another one gives up are tried again,
-// and that those refused in the end are returned and dropped.
-func TestRecallInAnyOrder(t *testing.T) {
+// TestSettingsAreRecalledInAnyOrder checks that functions that need what another one gives up are
+// tried again, and that those refused in the end are returned and dropped.
+func TestSettingsAreRecalledInAnyOrder(t *testing.T) {
 	d := &drawer{}
 	m := NewMemory(d)
 	for id := range pfvf.ID(4) {
@@ -98,9 +98,9 @@ func TestRecallInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestNoMemory checks that there is nothing to restore without a store or with an empty one, and
-// that a store that fails or holds invalid data gives an error.
-func TestNoMemory(t *testing.T) {
+// TestNothingIsRememberedWithoutAStore checks that there is nothing to restore without a store or
+// with an empty one, and that a store that fails or holds invalid data gives an error.
+func TestNothingIsRememberedWithoutAStore(t *testing.T) {
 	none := func(pfvf.ID, *control.FunctionChange) error { t.Error("something is recalled"); return nil }
 	is := function()
 	for _, c := range []struct {

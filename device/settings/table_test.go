@@ -30,9 +30,9 @@ func function() config.Function {
 	return f
 }
 
-// TestTextIsRead checks that the text that a setting writes can be parsed again and gives the same
-// value, whatever the value was before.
-func TestTextIsRead(t *testing.T) {
+// TestEachSettingReadsWhatItWrites checks that the text that a setting writes can be parsed again
+// and gives the same value, whatever the value was before.
+func TestEachSettingReadsWhatItWrites(t *testing.T) {
 	for _, s := range All() {
 		was, is := function(), function()
 		if err := s.Set(&is, example(&s)); err != nil {
@@ -55,9 +55,9 @@ func TestTextIsRead(t *testing.T) {
 	}
 }
 
-// TestNamesAreTheirOwn checks that each name, also those of `ip link set … vf`, belongs to one
-// setting, and is in docs/functions.md.
-func TestNamesAreTheirOwn(t *testing.T) {
+// TestNoTwoSettingsHaveOneName checks that each name, also those of `ip link set … vf`, belongs to
+// one setting, and is in docs/functions.md.
+func TestNoTwoSettingsHaveOneName(t *testing.T) {
 	page, err := os.ReadFile("../../docs/functions.md")
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestNamesAreTheirOwn(t *testing.T) {
 	}
 }
 
-func TestUnknownSetting(t *testing.T) {
+func TestAnUnknownSettingNamesTheKnownOnes(t *testing.T) {
 	f := function()
 	if err := Set(&f, "vlan", "7"); err == nil || !strings.Contains(err.Error(), "set tenant") {
 		t.Error(err)
@@ -92,9 +92,9 @@ func TestUnknownSetting(t *testing.T) {
 	}
 }
 
-// TestPortOfAnotherType checks that a port that changes its type keeps only the fields that both
-// types have, and that otherwise it keeps all.
-func TestPortOfAnotherType(t *testing.T) {
+// TestAPortOfAnotherTypeKeepsWhatBothHave checks that a port that changes its type keeps only the
+// fields that both types have, and that otherwise it keeps all.
+func TestAPortOfAnotherTypeKeepsWhatBothHave(t *testing.T) {
 	all := All()
 	set := &all[slices.IndexFunc(all, func(s Setting) bool { return s.Key == "port" })]
 	f := function()

@@ -6,9 +6,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 )
 
-// TestValuesAtTheBorder checks that the first and the last valid value of a setting are accepted,
-// and that values just outside are refused without any change.
-func TestValuesAtTheBorder(t *testing.T) {
+// TestValuesEndAtTheirLimits checks that the first and the last valid value of a setting are
+// accepted, and that values just outside are refused without any change.
+func TestValuesEndAtTheirLimits(t *testing.T) {
 	for _, c := range []struct {
 		key       string
 		good, bad []string
@@ -44,8 +44,9 @@ func TestValuesAtTheBorder(t *testing.T) {
 	}
 }
 
-// TestCountsByName checks that a number alone sets all counters, and one with a name sets that one.
-func TestCountsByName(t *testing.T) {
+// TestCreditsAreSetByName checks that a number alone sets all counters, and one with a name sets
+// that one.
+func TestCreditsAreSetByName(t *testing.T) {
 	f := function()
 	set := func(text string) {
 		t.Helper()

@@ -16,8 +16,8 @@ func open() *Channel {
 	return c
 }
 
-// TestAnswersThatNobodyTakes: the newest are kept, so many.
-func TestAnswersThatNobodyTakes(t *testing.T) {
+// TestTheNewestAnswersAreKept: the newest are kept, so many.
+func TestTheNewestAnswersAreKept(t *testing.T) {
 	c := open()
 	for tag := range uint64(maxReplies) {
 		c.Reply(tag, &abi.RegReply{Value: tag})
@@ -36,9 +36,9 @@ func TestAnswersThatNobodyTakes(t *testing.T) {
 	}
 }
 
-// TestEventsAreWaitedFor: who waits for events gets all there are, in order and once, and what there
-// is when the session ends; then there is nothing to wait for.
-func TestEventsAreWaitedFor(t *testing.T) {
+// TestADriverWaitsForEvents: who waits for events gets all there are, in order and once, and what
+// there is when the session ends; then there is nothing to wait for.
+func TestADriverWaitsForEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open()
 		var cqs []uint32
@@ -79,8 +79,9 @@ func TestEventsAreWaitedFor(t *testing.T) {
 	})
 }
 
-// TestLookingAtEvents: who only looks leaves them there; what is gone or forgotten is not told.
-func TestLookingAtEvents(t *testing.T) {
+// TestLookingAtEventsDoesNotTakeThem: who only looks leaves them there; what is gone or forgotten
+// is not told.
+func TestLookingAtEventsDoesNotTakeThem(t *testing.T) {
 	c := open()
 	c.CQEvent(3)
 	c.AsyncEvent(&abi.AsyncEvent{Type: abi.EventQPFatal, Number: 5})
