@@ -70,7 +70,7 @@ type ManagerConfig struct {
 // Manager is the NIC's connection manager, with its knowledge of the peers. It decides. Shards
 // carry out its Decisions and report back by Requests.
 type Manager struct {
-	*cm.Manager
+	CM     *cm.Manager // the protocol
 	cfg    ManagerConfig
 	peers  map[cm.HostID]*peer
 	epochs map[uint32]uint32              // by function that was put in service
@@ -93,7 +93,7 @@ func NewManager(c ManagerConfig, rand io.Reader) (*Manager, error) {
 		m.peers[p.Host] = &peer{underlay: p.Underlay}
 	}
 	var err error
-	m.Manager, err = cm.New(cm.Config{
+	m.CM, err = cm.New(cm.Config{
 		Host: c.Host, MTU: c.MTU + headers, Peers: c.Peers, MaxListeners: driverListeners + reservedListeners,
 		MaxPerFunction: MaxSlots,                       // the CID quota bounds what it uses, the backlog what it has not answered
 		MaxPerPeer:     MaxSlots * 7 / 8 * len(c.CIDs), // no peer can take the last ones
@@ -120,12 +120,12 @@ func (r resources) ForgetSAs(peer cm.HostID) { r.m.cfg.Keys.ForgetSAs(peer) }
 
 // Run distributes what was decided: messages, decisions for shards, changes of keys and ports.
 func (m *Manager) Run(now falcon.Time) {
-	for m.Next(&m.output) {
+	for m.CM.Next(&m.output) {
 		m.shares = true
 		o := m.output // some outputs lead to another call of Next
 		switch {
 		case o.Kind == cm.OutSend && o.Peer == m.cfg.Host: // to another function of this NIC
-			if err := m.Receive(now, o.Peer, o.Msg); err != nil {
+			if err := m.CM.Receive(now, o.Peer, o.Msg); err != nil {
 				m.cfg.Log(now, slog.LevelWarn, "local connection message", "err", err)
 			}
 		case o.Kind == cm.OutSend:
@@ -151,11 +151,11 @@ func (m *Manager) Blame(r *Request) (host cm.HostID, ok bool) {
 	case m.shares:
 		host, ok, m.shares = m.output.Peer, true, false
 	case r == nil:
-		host, ok = m.Expiring()
+		host, ok = m.CM.Expiring()
 	case r.Connect != nil:
-		host, ok = m.Offered(r.Connect.Tenant, r.Connect.DGID)
+		host, ok = m.CM.Offered(r.Connect.Tenant, r.Connect.DGID)
 	default:
-		for _, c := range m.Connections() {
+		for _, c := range m.CM.Connections() {
 			if c.Function == r.Function && c.ID == r.ID {
 				host, ok = c.Peer, true
 			}
@@ -172,7 +172,7 @@ func (m *Manager) decide(now falcon.Time, o *cm.Output) {
 		var err error
 		if d.Keys, err = m.cfg.Keys.Receive(p); err != nil {
 			m.cfg.Log(now, slog.LevelWarn, "connection not opened", "function", p.Function, "peer", p.Peer, "err", err)
-			_ = m.Disconnect(now, p.Function, p.ID)
+			_ = m.CM.Disconnect(now, p.Function, p.ID)
 			return
 		}
 	}
@@ -195,24 +195,24 @@ func (m *Manager) carryOut(now falcon.Time, r *Request) (id uint32, err error) {
 	case Begin:
 		m.begin(fn, r.Epoch)
 	case Gone:
-		m.FunctionGone(now, fn)
+		m.CM.FunctionGone(now, fn)
 		for cid := range m.selves[fn] {
 			m.giveCID(fn, cid)
 		}
 	case Quota:
 		m.cids(fn).SetQuota(fn, int(r.N))
 	case Listen:
-		err = m.Listen(fn, r.Service)
+		err = m.CM.Listen(fn, r.Service)
 	case Unlisten:
-		err = m.Unlisten(fn, r.Service)
+		err = m.CM.Unlisten(fn, r.Service)
 	case Connect:
-		id, err = m.Connect(now, *r.Connect)
+		id, err = m.CM.Connect(now, *r.Connect)
 	case Accept:
-		err = m.Accept(now, fn, r.ID, r.N, r.IRD, r.Private)
+		err = m.CM.Accept(now, fn, r.ID, r.N, r.IRD, r.Private)
 	case Reject:
-		err = m.Reject(now, fn, r.ID, r.N, r.Private)
+		err = m.CM.Reject(now, fn, r.ID, r.N, r.Private)
 	case Disconnect:
-		err = m.Disconnect(now, fn, r.ID)
+		err = m.CM.Disconnect(now, fn, r.ID)
 	case TakeCID:
 		id, err = m.takeCID(fn)
 	case GiveCID:
@@ -225,7 +225,7 @@ func (m *Manager) carryOut(now falcon.Time, r *Request) (id uint32, err error) {
 func (m *Manager) begin(fn, epoch uint32) {
 	m.epochs[fn] = epoch
 	for _, service := range []uint64{serviceWire, serviceUD} {
-		_ = m.Listen(fn, service) // there is always room
+		_ = m.CM.Listen(fn, service) // there is always room
 	}
 }
 
@@ -269,19 +269,19 @@ func (m *Manager) Messages() []Message {
 // PeerUp must be called when the link to a peer comes up.
 func (m *Manager) PeerUp(now falcon.Time, host cm.HostID) {
 	m.link(host, true)
-	m.Manager.PeerUp(now, host)
+	m.CM.PeerUp(now, host)
 }
 
 // PeerDown must be called when the link to a peer goes down. What was in flight on it is lost.
 func (m *Manager) PeerDown(now falcon.Time, host cm.HostID) {
 	m.link(host, false)
-	m.Manager.PeerDown(now, host)
+	m.CM.PeerDown(now, host)
 }
 
 // ForgetPeer must be called when nothing that was agreed with a peer can be trusted any more.
 func (m *Manager) ForgetPeer(now falcon.Time, host cm.HostID) {
 	m.link(host, false)
-	m.Manager.ForgetPeer(now, host)
+	m.CM.ForgetPeer(now, host)
 }
 
 func (m *Manager) link(host cm.HostID, up bool) {
@@ -309,7 +309,7 @@ func (m *Manager) CIDsInUse() (n int) {
 
 // Disconnecting reports whether a reachable peer has yet to confirm a disconnect.
 func (m *Manager) Disconnecting() bool {
-	for _, c := range m.Connections() {
+	for _, c := range m.CM.Connections() {
 		if c.State == cm.StateDreqSent && m.Reachable(c.Peer) {
 			return true
 		}

@@ -86,10 +86,10 @@ func newSides(t *testing.T) [2]*side {
 			s.cids.SetQuota(function(host, n), 8)
 			ends = append(ends, cm.Endpoint{Tenant: 7, GID: gid(host, n), Function: function(host, n)})
 		}
-		if err := s.SetEndpoints(ends); err != nil {
+		if err := s.CM.SetEndpoints(ends); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Listen(function(host, 0), 9); err != nil {
+		if err := s.CM.Listen(function(host, 0), 9); err != nil {
 			t.Fatal(err)
 		}
 		sides[i] = s
@@ -115,7 +115,7 @@ func settle(sides [2]*side) {
 				if m.Host != to.cfg.Host {
 					s.t.Fatalf("a message for host %d", m.Host)
 				}
-				if err := to.Manager.Receive(to.now, s.cfg.Host, m.Data); err != nil {
+				if err := to.CM.Receive(to.now, s.cfg.Host, m.Data); err != nil {
 					s.t.Error(err)
 				}
 				to.Run(to.now)
@@ -128,12 +128,12 @@ func settle(sides [2]*side) {
 // rest lets time pass until all CIDs are released.
 func (s *side) rest(sides [2]*side) {
 	for s.CIDsInUse() > 0 {
-		at := s.Deadline()
+		at := s.CM.Deadline()
 		if at > s.now+1e12 {
 			s.t.Fatalf("%d CIDs are never given back", s.CIDsInUse())
 		}
 		s.now = at
-		s.Advance(at)
+		s.CM.Advance(at)
 		s.Run(at)
 		settle(sides)
 	}
@@ -141,7 +141,7 @@ func (s *side) rest(sides [2]*side) {
 
 // connect makes function 1 of side a request a connection to function 0 of side b.
 func connect(a, b *side) (uint32, error) {
-	id, err := a.Connect(a.now, cm.ConnectRequest{
+	id, err := a.CM.Connect(a.now, cm.ConnectRequest{
 		Function: function(a.cfg.Host, 1), Tenant: 7, QPN: 5, Service: 9, SGID: gid(a.cfg.Host, 1), DGID: gid(b.cfg.Host, 0), Ordered: true,
 	})
 	a.Run(a.now)
@@ -167,7 +167,7 @@ func TestTwoManagersConnectFunctions(t *testing.T) {
 		if len(asked) != 1 || asked[0].Kind != cm.OutRequest || asked[0].Function != function(b.cfg.Host, 0) {
 			t.Fatalf("inside %t: %+v", inside, asked)
 		}
-		if err := b.Accept(b.now, asked[0].Function, asked[0].ID, 6, 1, nil); err != nil {
+		if err := b.CM.Accept(b.now, asked[0].Function, asked[0].ID, 6, 1, nil); err != nil {
 			t.Fatal(err)
 		}
 		b.Run(b.now)
@@ -195,7 +195,7 @@ func TestTwoManagersConnectFunctions(t *testing.T) {
 		if n := len(a.resolved); (n == 0) != inside {
 			t.Errorf("inside %t: the way to the peer was asked for %d times", inside, n)
 		}
-		if err := a.Disconnect(a.now, function(a.cfg.Host, 1), id); err != nil {
+		if err := a.CM.Disconnect(a.now, function(a.cfg.Host, 1), id); err != nil {
 			t.Fatal(err)
 		}
 		if !inside {
@@ -247,14 +247,14 @@ func TestAManagerKeepsTheQuotaOfCIDs(t *testing.T) {
 func TestNewsOfKeysAndPortsIsPassedOn(t *testing.T) {
 	sides := newSides(t)
 	a, b := sides[0], sides[1]
-	if err := a.SetPorts([]cm.Port{{Tenant: 7, Addr: gid(1, 0), Function: function(1, 0), MTU: 1500}}); err != nil {
+	if err := a.CM.SetPorts([]cm.Port{{Tenant: 7, Addr: gid(1, 0), Function: function(1, 0), MTU: 1500}}); err != nil {
 		t.Fatal(err)
 	}
 	sa, _ := a.RxSA(cm.Use{})
-	if err := errors.Join(a.Rekey(cm.Use{Peer: 2, Tenant: 7}, sa), a.RequestRekey(cm.Use{Peer: 2, Tenant: 7, Class: cm.ClassGateway}, 0)); err != nil {
+	if err := errors.Join(a.CM.Rekey(cm.Use{Peer: 2, Tenant: 7}, sa), a.CM.RequestRekey(cm.Use{Peer: 2, Tenant: 7, Class: cm.ClassGateway}, 0)); err != nil {
 		t.Fatal(err)
 	}
-	a.Advance(a.now)
+	a.CM.Advance(a.now)
 	a.Run(a.now)
 	settle(sides)
 	if b.ports != 1 || len(b.keys) != 2 || len(a.keys) != 1 || a.keys[0] != cm.OutRekeyed {

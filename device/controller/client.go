@@ -102,7 +102,7 @@ func (c *Client) Ask(r conn.Request) {
 // RequestRekey implements security.Requester. A refusal by the manager is ignored: no key comes
 // then.
 func (c *Client) RequestRekey(u security.Use, spi uint32) error {
-	c.post(func(k *Core, _ vtime.Time) { _ = k.Manager.RequestRekey(u, spi) })
+	c.post(func(k *Core, _ vtime.Time) { _ = k.Manager.CM.RequestRekey(u, spi) })
 	return nil
 }
 

@@ -39,7 +39,7 @@ func TestRefusedPacketsCostTheCoreOneCall(t *testing.T) {
 	}
 	var out controller.CoreOutput
 	core.Step(1e9, &out)
-	if n := core.Manager.Stats().SPIRefused; n != 1003 {
+	if n := core.Manager.CM.Stats().SPIRefused; n != 1003 {
 		t.Errorf("%d counted, want 1003", n)
 	}
 	if client.SPIRefused(use); !client.Flush() {

@@ -109,8 +109,8 @@ func NewCore(c CoreConfig) (*Core, error) {
 	if k.Manager, err = conn.NewManager(m, c.Rand); err != nil {
 		return nil, fmt.Errorf("connection manager: %w", err)
 	}
-	k.Keys.Connect(k.Manager)
-	k.known.Store(k.Manager.Known())
+	k.Keys.Connect(k.Manager.CM)
+	k.known.Store(k.Manager.CM.Known())
 	return k, nil
 }
 
@@ -132,7 +132,7 @@ func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 	}
 	k.probe(now)
 	k.advance(now)
-	k.known.Store(k.Manager.Known())
+	k.known.Store(k.Manager.CM.Known())
 	k.resolveAll()
 	for _, l := range k.clients {
 		l.deliver()
@@ -140,7 +140,7 @@ func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 	out.Messages = append(out.Messages[:0], k.Manager.Messages()...)
 	out.Ends, k.ends = append(out.Ends[:0], k.ends...), k.ends[:0]
 	out.Effects.Take(&k.effects)
-	out.Deadline = min(k.Keys.Deadline(), k.Manager.Deadline(), k.paths.due)
+	out.Deadline = min(k.Keys.Deadline(), k.Manager.CM.Deadline(), k.paths.due)
 	if len(k.jobs.waiting) == 0 { // else peers are told when the jobs are done
 		out.Deadline = min(out.Deadline, k.gids.deadline())
 	}

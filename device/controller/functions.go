@@ -97,15 +97,15 @@ func (k *Core) announce(now vtime.Time) {
 	var err error
 	if k.untold || k.gids.due(now) {
 		if k.untold {
-			k.Manager.Hold(k.held())
+			k.Manager.CM.Hold(k.held())
 		}
 		k.untold = false
-		err = k.Manager.SetEndpoints(k.endpoints())
+		err = k.Manager.CM.SetEndpoints(k.endpoints())
 		k.gids.told(now)
 	}
 	if k.plain.untold {
 		k.plain.untold = false
-		err = errors.Join(err, k.Manager.SetPorts(k.plain.addresses()))
+		err = errors.Join(err, k.Manager.CM.SetPorts(k.plain.addresses()))
 	}
 	if err != nil {
 		k.cfg.Log(now, slog.LevelError, "functions or ports not told to peers", "err", err)
@@ -284,7 +284,7 @@ func (k *Core) setGID(id pfvf.ID, add, drop [16]byte) error {
 		k.Functions.DelGID(id, drop)
 		return nil
 	}
-	if host, taken := k.Manager.Offered(k.Functions.Settings(id).Tenant, add); taken {
+	if host, taken := k.Manager.CM.Offered(k.Functions.Settings(id).Tenant, add); taken {
 		return functions.Refuse(abi.StatusAddressInUse, "%s: a function of host %d has that GID (%x)", id, host, add)
 	}
 	return k.Functions.AddGID(id, add, drop)

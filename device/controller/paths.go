@@ -41,7 +41,7 @@ func (k *Core) pathChanged(host cm.HostID) {
 		k.paths.peers[host] = p
 	}
 	var shared bool
-	switch p.tenant, shared = k.Manager.SharedTenant(host); {
+	switch p.tenant, shared = k.Manager.CM.SharedTenant(host); {
 	case !shared:
 		p.prober = nil // what was found stays until it is found again
 	case p.prober == nil:
@@ -90,7 +90,7 @@ func (k *Core) pathKnown(now vtime.Time, host cm.HostID, p *peerPath) {
 		return
 	}
 	p.told = mtu
-	k.Manager.LimitMTU(host, conn.PathULP(k.cfg.NIC.RDMADataFor(mtu)))
+	k.Manager.CM.LimitMTU(host, conn.PathULP(k.cfg.NIC.RDMADataFor(mtu)))
 	k.PortsChanged(now, host)
 	if mtu < most {
 		k.cfg.Log(now, slog.LevelWarn, "the network carries shorter packets to a peer than uplink.mtu says: plain IP and new connections keep to that",

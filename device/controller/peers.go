@@ -72,7 +72,7 @@ func (k *Core) take(now vtime.Time, host cm.HostID, n *peerNews) {
 	case newsRevoked:
 		k.Manager.ForgetPeer(now, host)
 	case newsMessage:
-		if err := k.Manager.Receive(now, host, n.msg); err != nil {
+		if err := k.Manager.CM.Receive(now, host, n.msg); err != nil {
 			k.refused++
 			k.cfg.Log(now, slog.LevelWarn, "connection management message refused", "peer", host, "err", err)
 		}
@@ -110,8 +110,8 @@ func (k *Core) request(now vtime.Time, r *conn.Request) {
 // advance runs the connection manager's timers, and distributes what was decided.
 func (k *Core) advance(now vtime.Time) {
 	k.guard(now, "a timer of its connection", func() (cm.HostID, bool) { return k.Manager.Blame(nil) }, func() {
-		if now >= k.Manager.Deadline() {
-			k.Manager.Advance(now)
+		if now >= k.Manager.CM.Deadline() {
+			k.Manager.CM.Advance(now)
 		}
 		k.Manager.Run(now)
 	})

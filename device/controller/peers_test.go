@@ -65,7 +65,7 @@ func TestTheManagerIsToldOfAPeersLink(t *testing.T) {
 		core.Step(1e9, &out)
 		return len(out.Messages)
 	}
-	up := func() bool { return core.Manager.Peers()[0].Up }
+	up := func() bool { return core.Manager.CM.Peers()[0].Up }
 	if step(); up() {
 		t.Error("the peer is there")
 	}
@@ -156,7 +156,7 @@ func TestAPeerGetsItsOwnAddressesAlone(t *testing.T) {
 		return to
 	}
 	for _, a := range []netip.Addr{hosts, ours, off, netip.AddrFrom16(mac)} {
-		if by, has := n.Manager.Offered(tenant, a.As16()); has || leads(a) != nil {
+		if by, has := n.Manager.CM.Offered(tenant, a.As16()); has || leads(a) != nil {
 			t.Errorf("%s: offered by host %d, plain IP goes to %v", a, by, leads(a))
 		}
 	}
@@ -174,10 +174,10 @@ func TestAPeerGetsItsOwnAddressesAlone(t *testing.T) {
 		t.Errorf("functions and ports are named in %d lines of the log: %q", named, n.log)
 	}
 	say(2, hosts.As16(), mac)
-	if by, has := n.Manager.Offered(tenant, hosts.As16()); !has || by != 2 || !slices.Equal(leads(hosts), []uint8{2}) {
+	if by, has := n.Manager.CM.Offered(tenant, hosts.As16()); !has || by != 2 || !slices.Equal(leads(hosts), []uint8{2}) {
 		t.Errorf("the owner is second: offered %v by host %d, plain IP goes to %v", has, by, leads(hosts))
 	}
-	if by, has := n.Manager.Offered(tenant, mac); !has || by != 2 {
+	if by, has := n.Manager.CM.Offered(tenant, mac); !has || by != 2 {
 		t.Errorf("the link-local address of its function: offered %v by host %d", has, by)
 	}
 	var err error

@@ -98,7 +98,7 @@ func (p *plain) addresses() (list []cm.Port) {
 func (k *Core) PortsChanged(_ vtime.Time, host cm.HostID) {
 	var addrs []gateway.Address
 	mtu := k.pathMTU(host) - k.cfg.NIC.SealedOverhead()
-	for _, p := range k.Manager.PortsOf(host) {
+	for _, p := range k.Manager.CM.PortsOf(host) {
 		a := netip.AddrFrom16(p.Addr).Unmap()
 		addrs = append(addrs, gateway.Address{Tenant: p.Tenant, Addr: a, Function: p.Function, MTU: min(int(p.MTU), mtu)})
 	}

@@ -19,7 +19,7 @@ func (k *Core) Peers() (list []control.Peer) {
 	for i := range k.cfg.NIC.Peers {
 		identities[k.cfg.NIC.Peers[i].Host] = &k.cfg.NIC.Peers[i]
 	}
-	for _, p := range k.Manager.Peers() {
+	for _, p := range k.Manager.CM.Peers() {
 		v := control.Peer{
 			Host: p.Host, Underlay: p.Underlay.String(), Identity: identities[p.Host].Identity, Tenants: p.Tenants,
 			Up: p.Up, Functions: p.Offers, Refused: p.Functions.Count + p.Ports.Count, Connections: p.Connections, Note: k.note(&p),
@@ -57,7 +57,7 @@ func (k *Core) note(p *cm.PeerInfo) string {
 // Connections describes all connections, established or not. It leaves out the paths, which the
 // shards know.
 func (k *Core) Connections(now vtime.Time) (list []control.Connection) {
-	for _, c := range k.Manager.Connections() {
+	for _, c := range k.Manager.CM.Connections() {
 		v := control.Connection{
 			ID: c.ID, Wire: "falcon", Function: pfvf.ID(c.Function).String(), PeerHost: c.Peer, Tenant: c.Tenant, State: c.State.String(),
 			QPN: c.QPN, PeerQPN: c.PeerQPN, LocalCID: c.LocalCID, RemoteCID: c.RemoteCID, TxSPI: c.TxSPI, RxSPI: c.RxSPI,
@@ -96,7 +96,7 @@ func (k *Core) LogKeysTo(l *security.KeyLog) { k.Keys.LogTo(l) }
 
 // count adds the core's counters to v.
 func (k *Core) count(v control.Counters) {
-	keys, manager := k.Keys.Stats(), k.Manager.Stats()
+	keys, manager := k.Keys.Stats(), k.Manager.CM.Stats()
 	c := counters.Core{
 		RxSAs: uint64(keys.SPIs), Rotations: keys.Rotations, RxSAsUnsettled: uint64(keys.Unsettled),
 		CIDsInUse: uint64(k.Manager.CIDsInUse()),

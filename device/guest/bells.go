@@ -42,7 +42,7 @@ type BellUser interface {
 type bell struct {
 	queues.Bell
 	user   BellUser
-	deaf   func(error)
+	failed func(error)
 	armed  bool
 	broken bool        // the guest broke the rules of the bell: the session is ending
 	empty  int         // rings in a row with nothing in the ring
@@ -59,14 +59,14 @@ type Bells struct {
 
 	effects *effect.List
 
-	all    []*bell
-	byFD   map[int]*bell
-	next   int         // index of the next bell to poll
-	loose  int         // number of bells that are not armed
-	rung   []*bell     // bells that rang since the last Poll
-	unmute falcon.Time // time at which the first muted bell is to be unmuted; never: none is muted
-	buf    [bellRecords * abi.DoorbellSize]byte
-	record abi.Doorbell // a field: passed to an interface, must not be allocated per call
+	all     []*bell
+	byFD    map[int]*bell
+	next    int         // index of the next bell to poll
+	unarmed int         // number of bells that are not armed
+	rung    []*bell     // bells that rang since the last Poll
+	unmute  falcon.Time // time at which the first muted bell is to be unmuted; never: none is muted
+	buf     [bellRecords * abi.DoorbellSize]byte
+	record  abi.Doorbell // a field: passed to an interface, must not be allocated per call
 }
 
 // never is a deadline that does not come.
@@ -80,13 +80,13 @@ func NewBells(effects *effect.List) *Bells {
 // Deadline returns the time at which Poll is due without a ring.
 func (t *Bells) Deadline() falcon.Time { return t.unmute }
 
-// Add starts polling a bell. deaf is called, as an effect, if the thread cannot wait for it.
-func (t *Bells) Add(user BellUser, q queues.Bell, deaf func(error)) {
-	l := &bell{Bell: q, user: user, deaf: deaf}
-	t.hear(l, true)
+// Add starts polling a bell. failed is called, as an effect, if the thread cannot wait for it.
+func (t *Bells) Add(user BellUser, q queues.Bell, failed func(error)) {
+	l := &bell{Bell: q, user: user, failed: failed}
+	t.listen(l, true)
 	t.all = append(t.all, l)
 	t.byFD[l.FD()] = l
-	t.loose++
+	t.unarmed++
 }
 
 // Remove removes the bell of a driver, if it has one.
@@ -97,24 +97,24 @@ func (t *Bells) Remove(user BellUser) {
 	}
 	l := t.all[i]
 	if l.muted == 0 {
-		t.hear(l, false)
+		t.listen(l, false)
 	}
 	if !l.armed {
-		t.loose--
+		t.unarmed--
 	}
 	delete(t.byFD, l.FD())
 	t.all = slices.Delete(t.all, i, i+1)
 	t.rung = slices.DeleteFunc(t.rung, func(r *bell) bool { return r == l })
 }
 
-// hear makes the thread start or stop waiting for a bell's descriptor.
-func (t *Bells) hear(l *bell, on bool) {
+// listen makes the thread start or stop waiting for a bell's descriptor.
+func (t *Bells) listen(l *bell, on bool) {
 	if t.Wait == nil {
 		return
 	}
 	t.effects.Add(effect.Func(func() {
 		if err := t.Wait(l.FD(), on); err != nil && on {
-			l.deaf(err)
+			l.failed(err)
 		}
 	}))
 }
@@ -130,7 +130,7 @@ func (t *Bells) Rang(fd int) {
 // there were any.
 func (t *Bells) Poll(now falcon.Time) (found bool) {
 	if now >= t.unmute {
-		t.hearAgain(now)
+		t.unmuteDue(now)
 	}
 	for _, l := range t.rung {
 		if t.take(now, l) {
@@ -167,7 +167,7 @@ func (t *Bells) take(now falcon.Time, l *bell) bool {
 	}
 	if l.empty = 0; l.armed {
 		l.armed = false
-		t.loose++
+		t.unarmed++
 	}
 	for b := t.buf[:n]; len(b) > 0; b = b[abi.DoorbellSize:] {
 		t.record.Unmarshal(b)
@@ -178,7 +178,7 @@ func (t *Bells) take(now falcon.Time, l *bell) bool {
 
 // Arm asks every guest to ring for its next record. It reports whether a bell has records already.
 func (t *Bells) Arm() (found bool) {
-	if t.loose == 0 {
+	if t.unarmed == 0 {
 		return false
 	}
 	for _, l := range t.all {
@@ -191,7 +191,7 @@ func (t *Bells) Arm() (found bool) {
 			continue
 		}
 		l.armed = true
-		t.loose--
+		t.unarmed--
 		if err != nil && !l.broken {
 			l.broken = true
 			l.user.Breach(err)
@@ -204,20 +204,20 @@ func (t *Bells) Arm() (found bool) {
 func (t *Bells) mute(now falcon.Time, l *bell) {
 	l.muted = now + min(bellMute<<min(l.empty-bellPatience-1, 20), bellMuteMost)
 	t.unmute = min(t.unmute, l.muted)
-	t.hear(l, false)
+	t.listen(l, false)
 	t.Muted++
 	l.user.BrokeBell(abi.DRV1007)
 }
 
-// hearAgain unmutes the bells whose time has come.
-func (t *Bells) hearAgain(now falcon.Time) {
+// unmuteDue unmutes the bells whose time has come.
+func (t *Bells) unmuteDue(now falcon.Time) {
 	t.unmute = never
 	for _, l := range t.all {
 		switch {
 		case l.muted == 0:
 		case now >= l.muted:
 			l.muted = 0
-			t.hear(l, true)
+			t.listen(l, true)
 		default:
 			t.unmute = min(t.unmute, l.muted)
 		}

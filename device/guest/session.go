@@ -162,12 +162,12 @@ func (s *Session) listen() error {
 		return err
 	}
 	s.bell = bell
-	stopped := s.shard.Do(func(falcon.Time) { s.shard.Guests().Listen(s.b, bell, s.deaf) })
+	stopped := s.shard.Do(func(falcon.Time) { s.shard.Guests().Listen(s.b, bell, s.bellFailed) })
 	return errors.Join(stopped, s.Fault())
 }
 
-// deaf is called when the shard's thread cannot wait for the guest's bell.
-func (s *Session) deaf(err error) {
+// bellFailed is called when the shard's thread cannot wait for the guest's bell.
+func (s *Session) bellFailed(err error) {
 	err = fmt.Errorf("bell of %s: %w", s.Name(), err)
 	s.fault.Store(&err)
 	s.b.Channel.End()

@@ -55,10 +55,10 @@ func (s *Set) Bind(b *Binding, breach func(error)) *Binding {
 	return b
 }
 
-// Listen takes doorbells from a bell, and sends CQ events to its event queues. deaf is called, as
+// Listen takes doorbells from a bell, and sends CQ events to its event queues. failed is called, as
 // an effect, if the thread cannot wait for the bell.
-func (s *Set) Listen(b *Binding, q queues.Bell, deaf func(error)) {
-	s.Bells.Add(b, q, deaf)
+func (s *Set) Listen(b *Binding, q queues.Bell, failed func(error)) {
+	s.Bells.Add(b, q, failed)
 	s.OpenEvents(b, q)
 }
 

@@ -495,20 +495,20 @@ func TestAttackConnectionIDs(t *testing.T) {
 						to = honest.fn.GID()
 					}
 					for range conn.MaxSlots {
-						id, err := v.core(s).Manager.Connect(v.now, cm.ConnectRequest{
+						id, err := v.core(s).Manager.CM.Connect(v.now, cm.ConnectRequest{
 							Function: uint32(rude.fn.ID), Tenant: rude.fn.Tenant, QPN: rude.qpn, Service: 1, SGID: rude.fn.GID(), DGID: to,
 						})
 						if err != nil && !errors.Is(err, cm.ErrLimit) && !errors.Is(err, conn.ErrNoCID) {
 							t.Fatal(err)
 						}
 						if err == nil {
-							_ = v.core(s).Manager.Disconnect(v.now, uint32(rude.fn.ID), id)
+							_ = v.core(s).Manager.CM.Disconnect(v.now, uint32(rude.fn.ID), id)
 						}
 						if inside {
 							v.core(s).Manager.Run(v.now)
 							continue
 						}
-						for o := (cm.Output{}); v.core(s).Manager.Next(&o); { // no message arrives
+						for o := (cm.Output{}); v.core(s).Manager.CM.Next(&o); { // no message arrives
 						}
 					}
 					if n, quota := v.core(s).Manager.CIDs(uint32(rude.fn.ID)); n > quota || n > conn.MaxSlots*3/4 {

@@ -31,9 +31,9 @@ func settled(t *testing.T, v *virtual) {
 	t.Helper()
 	v.idle(10e9)
 	for i, s := range v.all() {
-		if n := v.core(s).Manager.CIDsInUse(); n != 0 || s.falcon.table.Named() != 0 || s.txSAs.Len() > 1 || s.falcon.engine.Stats().Conns != 0 || len(v.core(s).Manager.Connections()) != 0 {
+		if n := v.core(s).Manager.CIDsInUse(); n != 0 || s.falcon.table.Named() != 0 || s.txSAs.Len() > 1 || s.falcon.engine.Stats().Conns != 0 || len(v.core(s).Manager.CM.Connections()) != 0 {
 			t.Errorf("shard %d: %d CIDs, %d open, %d transmit SAs, %d transport connections, %d of the manager",
-				i, n, s.falcon.table.Named(), s.txSAs.Len(), s.falcon.engine.Stats().Conns, len(v.core(s).Manager.Connections()))
+				i, n, s.falcon.table.Named(), s.txSAs.Len(), s.falcon.engine.Stats().Conns, len(v.core(s).Manager.CM.Connections()))
 		}
 		for f := range s.funcs.members.all() {
 			if ids, qps := f.conns.IDs(), f.conns.QPs(); len(ids) != 0 || qps != 0 {

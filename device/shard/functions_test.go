@@ -654,7 +654,7 @@ func TestChangeAllOrNothing(t *testing.T) {
 		t.Errorf("moved to the tenant that is full: %v, it is in %d", err, f.Tenant)
 	}
 	v.idle(5 * cmDelay)
-	if n := v.cores[1].Manager.Peers()[0].Offers; n != cm.MaxEndpoints {
+	if n := v.cores[1].Manager.CM.Peers()[0].Offers; n != cm.MaxEndpoints {
 		t.Errorf("the peer knows of %d functions, want %d", n, cm.MaxEndpoints)
 	}
 }

@@ -236,7 +236,7 @@ func testGIDsOfTheConfiguration(t *testing.T) {
 	add("without trust, a listed one", a, 1, listed, abi.StatusOK)
 	v.idle(1e9)
 	for nic, core := range v.cores {
-		if !core.Manager.Known().Has(7, gid4(listed)) {
+		if !core.Manager.CM.Known().Has(7, gid4(listed)) {
 			t.Errorf("NIC %d does not know the address", nic+1)
 		}
 	}
@@ -256,7 +256,7 @@ func TestGIDTwice(t *testing.T) {
 		for n, i := range []uint16{1, 2} {
 			d.must(abi.AdminOpDelGID, &abi.GIDIndex{Index: i})
 			v.idle(1e9)
-			if known := v.cores[1].Manager.Known().Has(7, d.linkLocal()); known != (n == 0) {
+			if known := v.cores[1].Manager.CM.Known().Has(7, d.linkLocal()); known != (n == 0) {
 				t.Errorf("added to entries %v: with %d of them left, the peer knows the address: %t", order, 1-n, known)
 			}
 		}
@@ -264,7 +264,7 @@ func TestGIDTwice(t *testing.T) {
 	d.must(abi.AdminOpAddGID, &abi.GIDEntry{Index: 1, GID: d.fn.GID()}) // entry 0 has it
 	d.must(abi.AdminOpDelGID, &abi.GIDIndex{Index: 1})
 	v.idle(1e9)
-	if !v.cores[1].Manager.Known().Has(7, d.fn.GID()) {
+	if !v.cores[1].Manager.CM.Known().Has(7, d.fn.GID()) {
 		t.Error("the peer has forgotten the function's own address")
 	}
 }
@@ -276,7 +276,7 @@ func TestGIDsAreToldSeldom(t *testing.T) {
 	d := newDriver(v, 0, 1)
 	d.enable()
 	v.idle(1e9)
-	heard := func() uint64 { return v.cores[1].Manager.Stats().Received }
+	heard := func() uint64 { return v.cores[1].Manager.CM.Stats().Received }
 	before, start := heard(), v.now
 	for v.now < start+1e9 {
 		d.must(abi.AdminOpAddGID, &abi.GIDEntry{Index: 1, GID: d.linkLocal()})
@@ -357,7 +357,7 @@ func testGIDModel(t *testing.T) {
 		for _, gid := range pool {
 			want, is := has[gid]
 			for nic, core := range v.cores {
-				if core.Manager.Known().Has(7, gid) != is {
+				if core.Manager.CM.Known().Has(7, gid) != is {
 					t.Fatalf("NIC %d: %s is a function's: %t, want %t (%s)", nic+1, netip.AddrFrom16(gid), !is, is, want)
 				}
 			}

@@ -297,7 +297,7 @@ func TestPacketLimit(t *testing.T) {
 	}
 	noKeyDrops(t, v)
 	for i, s := range v.all() {
-		if n := v.core(s).Manager.Stats().RekeyRequests; n < 3 {
+		if n := v.core(s).Manager.CM.Stats().RekeyRequests; n < 3 {
 			t.Errorf("shard %d: %d keys were asked for", i, n)
 		}
 		if v.core(s).Keys.Stats().Rotations != 0 {
@@ -335,12 +335,12 @@ func TestGatewayClass(t *testing.T) {
 	exchange(t, a, b, 1000)
 	use := security.Use{Peer: 1, Tenant: 7, Class: cm.ClassGateway}
 	for range 2 { // the same at every request
-		if err := v.cores[0].Manager.RequestRekey(security.Use{Peer: 2, Tenant: 7, Class: cm.ClassGateway}, 0); err != nil {
+		if err := v.cores[0].Manager.CM.RequestRekey(security.Use{Peer: 2, Tenant: 7, Class: cm.ClassGateway}, 0); err != nil {
 			t.Fatal(err)
 		}
 		v.idle(1e9)
 	}
-	if !v.cores[1].Keys.Issued(use) || v.cores[1].Manager.Stats().Rekeyed != 2 {
+	if !v.cores[1].Keys.Issued(use) || v.cores[1].Manager.CM.Stats().Rekeyed != 2 {
 		t.Fatal("no key of the gateway class")
 	}
 	sa, err := v.cores[1].Keys.Issue(use)

@@ -52,7 +52,7 @@ func forge(v *virtual, a *driver, change func(c *conn.Slot, falcon []byte)) []by
 // sealWith makes shard 0's connection seal with a key that is not its own.
 func (v *virtual) sealWith(c *conn.Slot, u security.Use, sa cm.SA) {
 	v.t.Helper()
-	tx, err := security.NewTxSAs(security.Tunnel{}, v.cores[0].Manager).Give(u, sa)
+	tx, err := security.NewTxSAs(security.Tunnel{}, v.cores[0].Manager.CM).Give(u, sa)
 	if err != nil {
 		v.t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestForeignSPI(t *testing.T) {
 			t.Errorf("cookie of tenant %d: %s counted %d times, want once", tenant, want, n)
 		}
 	}
-	if n := v.cores[1].Manager.Stats().SPIRefused; n != 1 { // §9.2.2.3
+	if n := v.cores[1].Manager.CM.Stats().SPIRefused; n != 1 { // §9.2.2.3
 		t.Errorf("the connection manager heard of %d failed SPI checks, want 1", n)
 	}
 	exchange(t, a, b, 1000)

@@ -238,7 +238,7 @@ func TestHostileWiring(t *testing.T) {
 		default:
 			priv = make([]byte, r.IntN(65))
 		}
-		_, err := v.core(from).Manager.Connect(v.now, cm.ConnectRequest{
+		_, err := v.core(from).Manager.CM.Connect(v.now, cm.ConnectRequest{
 			Function: uint32(a.fn.ID), Tenant: a.fn.Tenant, QPN: uint32(r.IntN(1 << 24)), Service: uint64(abi.FirstReservedService) + uint64(r.IntN(4)),
 			SGID: a.fn.GID(), DGID: b.fn.GID(), MTU: 1024 + rdmawire.MaxDataHeaderLen, Ordered: true, Private: priv,
 		})
