@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestCommandLine(t *testing.T) {
+func TestCommandLineRunsInAShell(t *testing.T) {
 	dir := t.TempDir()
 	disk := filepath.Join(dir, "disk.qcow2")
 	if err := os.WriteFile(disk, []byte("QFI\xfb and more"), 0o600); err != nil {
@@ -69,7 +69,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-func TestBadCommandLines(t *testing.T) {
+func TestImpossibleCommandLinesAreRefused(t *testing.T) {
 	good := CommandLine{Memory: 1 << 30, Vsock: "s"}
 	if _, err := good.Argv(); err != nil {
 		t.Fatal(err)
@@ -90,9 +90,9 @@ func TestBadCommandLines(t *testing.T) {
 	}
 }
 
-// TestCommandLineLimits: the borders of what a line may ask for are allowed, and one step beyond is
-// not.
-func TestCommandLineLimits(t *testing.T) {
+// TestLimitsOfACommandLineAreAllowed: the borders of what a line may ask for are allowed, and one
+// step beyond is not.
+func TestLimitsOfACommandLineAreAllowed(t *testing.T) {
 	good := CommandLine{Name: "g", Memory: MinMemory, Accel: TCG, Vsock: "/run/g.sock"}
 	for name, tc := range map[string]struct {
 		change func(*CommandLine)
@@ -135,9 +135,9 @@ func options(t *testing.T, l *CommandLine, from string) []string {
 	return all[at:]
 }
 
-// TestCommandLineOfFunctions: functions by vfio-user follow the windows on the bus, in slots of
-// their own where there is an IOMMU, which comes before them. They need no vsock.
-func TestCommandLineOfFunctions(t *testing.T) {
+// TestFunctionsFollowTheWindowsOnTheBus: functions by vfio-user follow the windows on the bus, in
+// slots of their own where there is an IOMMU, which comes before them. They need no vsock.
+func TestFunctionsFollowTheWindowsOnTheBus(t *testing.T) {
 	l := &CommandLine{
 		Memory: 1 << 30, Accel: TCG,
 		Vfio:    []Vfio{{Function: "pf0.vf1", Socket: "/run/a,b"}, {Function: "pf0.vf2", Socket: "/run/c"}},
@@ -172,9 +172,9 @@ func TestCommandLineOfFunctions(t *testing.T) {
 	}
 }
 
-// TestAddressesOfWindows: eight share a slot; apart, each has its own while there are slots, and
-// then the next function of them in turn. The first of a slot says that others follow.
-func TestAddressesOfWindows(t *testing.T) {
+// TestEightWindowsShareASlot: eight share a slot; apart, each has its own while there are slots,
+// and then the next function of them in turn. The first of a slot says that others follow.
+func TestEightWindowsShareASlot(t *testing.T) {
 	for _, tt := range []struct {
 		i, n  int
 		apart bool
@@ -200,8 +200,8 @@ func TestAddressesOfWindows(t *testing.T) {
 	}
 }
 
-// TestCommandLineOfPorts: a port on a TAP is told its MTU and, if it is known, its speed.
-func TestCommandLineOfPorts(t *testing.T) {
+// TestTAPPortsShowMTUAndSpeed: a port on a TAP is told its MTU and, if it is known, its speed.
+func TestTAPPortsShowMTUAndSpeed(t *testing.T) {
 	l := &CommandLine{
 		Memory: 1 << 30, Accel: TCG, Vsock: "/run/g",
 		Ports: []Port{{Function: "pf0", TAP: "t0", MAC: "02::1", MTU: 1400}, {Function: "pf1", TAP: "t1", MAC: "02::2", MTU: 9000, Speed: 1}},
@@ -222,9 +222,9 @@ func TestCommandLineOfPorts(t *testing.T) {
 	}
 }
 
-// TestCommandLinesThatFit: a bus has room for so many windows and functions, of both kinds
+// TestBusHasRoomForSoManyDevices: a bus has room for so many windows and functions, of both kinds
 // together.
-func TestCommandLinesThatFit(t *testing.T) {
+func TestBusHasRoomForSoManyDevices(t *testing.T) {
 	for _, tt := range []struct {
 		windows, functions int
 		ok                 bool
@@ -261,9 +261,9 @@ func TestCommandLinesThatFit(t *testing.T) {
 	}
 }
 
-// TestDiskFormat: a disk has the format that the user says, else the one that its name says, else
-// it is raw; never one that the guest has written into it.
-func TestDiskFormat(t *testing.T) {
+// TestDiskFormatIsNeverReadFromTheDisk: a disk has the format that the user says, else the one that
+// its name says, else it is raw; never one that the guest has written into it.
+func TestDiskFormatIsNeverReadFromTheDisk(t *testing.T) {
 	dir := t.TempDir()
 	for _, tt := range []struct{ name, content, said, want string }{
 		{"disk", "", "", "raw"},
@@ -288,8 +288,9 @@ func TestDiskFormat(t *testing.T) {
 	}
 }
 
-// TestQuoted: a word is quoted for a shell if anything in it may mean something there.
-func TestQuoted(t *testing.T) {
+// TestWordsAreQuotedForAShell: a word is quoted for a shell if anything in it may mean something
+// there.
+func TestWordsAreQuotedForAShell(t *testing.T) {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=.,:/+@%"
 	for r := rune(1); r < 0x100; r++ {
 		for _, word := range []string{string(r), "a" + string(r), string(r) + "a"} {

@@ -20,10 +20,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestVfioManyMaps: with an IOMMU a guest has thousands of ranges, and takes all back at once when
-// it reboots. The sessions hear of that once, not for each range: QEMU and its guest wait
-// meanwhile.
-func TestVfioManyMaps(t *testing.T) {
+// TestThousandsOfRangesAreUnmappedAtOnce: with an IOMMU a guest has thousands of ranges, and takes
+// all back at once when it reboots. The sessions hear of that once, not for each range: QEMU and
+// its guest wait meanwhile.
+func TestThousandsOfRangesAreUnmappedAtOnce(t *testing.T) {
 	v, q := oneVfioFunction(t)
 	s := accepted(t, v)
 	var told, regions atomic.Int64
@@ -62,9 +62,9 @@ func TestVfioManyMaps(t *testing.T) {
 	}
 }
 
-// TestVfioUnmapPart: when QEMU takes back a part of what it mapped, the function keeps the rest,
-// and each byte of it is where it was; the memory goes when the last part does.
-func TestVfioUnmapPart(t *testing.T) {
+// TestUnmappingAPartKeepsTheRest: when QEMU takes back a part of what it mapped, the function keeps
+// the rest, and each byte of it is where it was; the memory goes when the last part does.
+func TestUnmappingAPartKeepsTheRest(t *testing.T) {
 	v, q := oneVfioFunction(t)
 	var mem queues.Memory
 	var mu sync.Mutex // guards mem
@@ -106,9 +106,10 @@ func TestVfioUnmapPart(t *testing.T) {
 	}
 }
 
-// TestFilesOfARange: a range of DMA addresses may have all of its file, and none behind its end; a
-// file is kept as long as a range has it, and is mapped once for writing and once for reading.
-func TestFilesOfARange(t *testing.T) {
+// TestRangeLiesWithinItsFile: a range of DMA addresses may have all of its file, and none behind
+// its end; a file is kept as long as a range has it, and is mapped once for writing and once for
+// reading.
+func TestRangeLiesWithinItsFile(t *testing.T) {
 	const size = 0x4000
 	fd := memfd(t, size, unix.F_SEAL_SHRINK)
 	budget := guestmem.NewBudget("test", guestmem.Attachment)
@@ -210,11 +211,11 @@ const scatteredPage = 4096
 
 func page(addr uint64) vfiouser.Range { return vfiouser.Range{Addr: addr, Size: scatteredPage} }
 
-// TestVfioScattered: behind an IOMMU the guest's pages come and go in any order, and neighbours in
-// addresses are anywhere in memory. After each step every byte is where a list of pages says, also
-// for accesses that cross from one page into the next; a range that overlaps another changes
-// nothing (DEV-1103).
-func TestVfioScattered(t *testing.T) {
+// TestScatteredPagesAreWhereTheyWereMapped: behind an IOMMU the guest's pages come and go in any
+// order, and neighbours in addresses are anywhere in memory. After each step every byte is where a
+// list of pages says, also for accesses that cross from one page into the next; a range that
+// overlaps another changes nothing (DEV-1103).
+func TestScatteredPagesAreWhereTheyWereMapped(t *testing.T) {
 	v, q := oneVfioFunction(t)
 	mem := watchMemory(t, accepted(t, v))
 	for i := range vfioTestMemory / scatteredPage { // each page tells its place
@@ -273,9 +274,9 @@ func TestVfioScattered(t *testing.T) {
 	})
 }
 
-// TestVfioUnmapInUse: memory that is taken back while the device writes to it is not touched after
-// the answer, although its file goes with it.
-func TestVfioUnmapInUse(t *testing.T) {
+// TestUnmappedMemoryIsNotTouched: memory that is taken back while the device writes to it is not
+// touched after the answer, although its file goes with it.
+func TestUnmappedMemoryIsNotTouched(t *testing.T) {
 	v, q := oneVfioFunction(t)
 	mem := watchMemory(t, accepted(t, v))
 	for range 20 {
@@ -308,9 +309,9 @@ func TestVfioUnmapInUse(t *testing.T) {
 	}
 }
 
-// TestVfioTooMany: ranges and files that are too many are refused, with what to do about it in the
-// log, and those that are there stay.
-func TestVfioTooMany(t *testing.T) {
+// TestTooManyRangesAreRefused: ranges and files that are too many are refused, with what to do
+// about it in the log, and those that are there stay.
+func TestTooManyRangesAreRefused(t *testing.T) {
 	var log bytes.Buffer
 	path := filepath.Join(t.TempDir(), "f")
 	v := NewVfioUser("test", testCID, VhostOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
@@ -378,10 +379,10 @@ func TestVfioTooMany(t *testing.T) {
 	g.mu.Unlock()
 }
 
-// TestVfioWindowLater: memory that turns out to be another function's window is no target of DMA
-// any more. A worker that begins learns of functions one by one, and of all a guest's memory with
-// the first.
-func TestVfioWindowLater(t *testing.T) {
+// TestWindowIsNoTargetOfDMA: memory that turns out to be another function's window is no target of
+// DMA any more. A worker that begins learns of functions one by one, and of all a guest's memory
+// with the first.
+func TestWindowIsNoTargetOfDMA(t *testing.T) {
 	v, q := oneVfioFunction(t)
 	mem := watchMemory(t, accepted(t, v))
 	win, err := ivshmem.NewWindow(vfioTestFunction+1, abi.FunctionVF)

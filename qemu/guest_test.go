@@ -156,9 +156,9 @@ func roundTrip(t *testing.T, s queues.Session) time.Duration {
 	return time.Since(at) / n
 }
 
-// TestGuest boots a real guest, resets it, kills its QEMU and boots another on
-// the same socket.
-func TestGuest(t *testing.T) {
+// TestGuestBootsResetsAndComesBack boots a real guest, resets it, kills its QEMU and boots another
+// on the same socket.
+func TestGuestBootsResetsAndComesBack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}

@@ -25,8 +25,8 @@ func packet(op vsock.Op, src uint32) vsock.Header {
 	return vsock.Header{SrcCID: testCID, DstCID: vsock.HostCID, SrcPort: src, DstPort: testPort, Type: vsock.TypeStream, Op: op, BufAlloc: 1 << 18}
 }
 
-// TestSpoofingGuest sends under other guests' context IDs, then works on.
-func TestSpoofingGuest(t *testing.T) {
+// TestSpoofedPacketsAreDropped sends under other guests' context IDs, then works on.
+func TestSpoofedPacketsAreDropped(t *testing.T) {
 	v, a := startBackend(t)
 	g := startGuest(t, v, vhosttest.Options{})
 	h := packet(vsock.OpRequest, 99)
@@ -44,9 +44,9 @@ func TestSpoofingGuest(t *testing.T) {
 	s.Close()
 }
 
-// TestBrokenRing has a guest write nonsense into its TX ring: the device stops
+// TestBrokenRingWorksAfterAReset has a guest write nonsense into its TX ring: the device stops
 // using that ring, and works again after the guest's reset.
-func TestBrokenRing(t *testing.T) {
+func TestBrokenRingWorksAfterAReset(t *testing.T) {
 	v, a := startBackend(t)
 	g := startGuest(t, v, vhosttest.Options{})
 	c, s := dialGuest(t, g, a)
@@ -69,8 +69,8 @@ func TestBrokenRing(t *testing.T) {
 	}
 }
 
-// TestSecondQEMU is turned away while the first is served.
-func TestSecondQEMU(t *testing.T) {
+// TestSecondQEMUIsTurnedAway: a second QEMU is turned away while the first is served.
+func TestSecondQEMUIsTurnedAway(t *testing.T) {
 	v, a := startBackend(t)
 	g := startGuest(t, v, vhosttest.Options{})
 	if _, err := vhosttest.Start(v.Path(), vhosttest.Options{}); err == nil {
@@ -80,7 +80,7 @@ func TestSecondQEMU(t *testing.T) {
 	s.Close()
 }
 
-func TestReservedCID(t *testing.T) {
+func TestReservedContextIDsAreRefused(t *testing.T) {
 	for _, cid := range []uint32{0, 1, 2, 0xffffffff} {
 		if v, err := ListenVhostUser(t.TempDir()+"/s", cid, quiet()); err == nil || !strings.Contains(err.Error(), "reserved") {
 			t.Errorf("%d: %v", cid, err)
@@ -89,8 +89,8 @@ func TestReservedCID(t *testing.T) {
 	}
 }
 
-// TestHostDials connects to a port in the guest.
-func TestHostDials(t *testing.T) {
+// TestHostConnectsToTheGuest connects to a port in the guest.
+func TestHostConnectsToTheGuest(t *testing.T) {
 	v, _ := startBackend(t)
 	g := startGuest(t, v, vhosttest.Options{})
 	l, err := g.Listen(22)
@@ -192,8 +192,8 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// TestCloseWhileServing ends everything from our side.
-func TestCloseWhileServing(t *testing.T) {
+// TestCloseEndsEverySession ends everything from our side.
+func TestCloseEndsEverySession(t *testing.T) {
 	v, a := startBackend(t)
 	g := startGuest(t, v, vhosttest.Options{})
 	_, s := dialGuest(t, g, a)
@@ -211,9 +211,9 @@ func TestCloseWhileServing(t *testing.T) {
 	}
 }
 
-// TestMisplacedRing has a guest put its used ring where Virtio does not allow it:
+// TestMisplacedRingLeavesTheDevice has a guest put its used ring where Virtio does not allow it:
 // the device stays there for the driver's next try.
-func TestMisplacedRing(t *testing.T) {
+func TestMisplacedRingLeavesTheDevice(t *testing.T) {
 	v, a := startBackend(t)
 	g := startGuest(t, v, vhosttest.Options{})
 	if err := g.Halt(); err != nil {
@@ -282,10 +282,10 @@ func blockWrites(t *testing.T, fd int) {
 	}
 }
 
-// TestFullCall: QEMU makes the call eventfds of its rings block. The flows
+// TestFullCallHoldsUpNobody: QEMU makes the call eventfds of its rings block. The flows
 // are locked while the driver is notified, and a shard that ends a session wants that
 // lock.
-func TestFullCall(t *testing.T) {
+func TestFullCallHoldsUpNobody(t *testing.T) {
 	v, a := startBackend(t)
 	g := startGuest(t, v, vhosttest.Options{})
 	c, s := dialGuest(t, g, a)
@@ -313,9 +313,9 @@ func TestFullCall(t *testing.T) {
 	})
 }
 
-// TestFullVector: QEMU makes the eventfd of an interrupt vector block. It is
+// TestFullVectorHoldsUpNobody: QEMU makes the eventfd of an interrupt vector block. It is
 // the shard that raises it.
-func TestFullVector(t *testing.T) {
+func TestFullVectorHoldsUpNobody(t *testing.T) {
 	w, err := ivshmem.NewWindow(1, abi.FunctionVF)
 	if err != nil {
 		t.Fatal(err)
@@ -340,9 +340,9 @@ func TestFullVector(t *testing.T) {
 	})
 }
 
-// TestBlockingKick: QEMU makes its kick eventfd blocking. When it has left, its
+// TestBlockingKickLeavesTheSocketFree: QEMU makes its kick eventfd blocking. When it has left, its
 // socket must be free for the next.
-func TestBlockingKick(t *testing.T) {
+func TestBlockingKickLeavesTheSocketFree(t *testing.T) {
 	v, a := startBackend(t)
 	g := startGuest(t, v, vhosttest.Options{})
 	fd := newEventFD(t)
@@ -375,10 +375,10 @@ func TestBlockingKick(t *testing.T) {
 	_ = s.Close()
 }
 
-// TestMemoryOnFUSE: QEMU passes a file of its own FUSE program, which never
+// TestMemoryOnFUSEHoldsUpNobody: QEMU passes a file of its own FUSE program, which never
 // answers, as guest memory. Neither asking what it is nor closing it may hold up
 // anything but this conversation.
-func TestMemoryOnFUSE(t *testing.T) {
+func TestMemoryOnFUSEHoldsUpNobody(t *testing.T) {
 	file := deadFile(t)
 	for name, open := range map[string]func(path string) (close func() error, err error){
 		"device": func(path string) (func() error, error) {

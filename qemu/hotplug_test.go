@@ -13,8 +13,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestPlugRefuses asks real QEMUs for what they cannot do; each stays as it was.
-func TestPlugRefuses(t *testing.T) {
+// TestQEMUStaysAsItWasAfterARefusedPlug asks real QEMUs for what they cannot do; each stays as it
+// was.
+func TestQEMUStaysAsItWasAfterARefusedPlug(t *testing.T) {
 	_, err := exec.LookPath("qemu-system-x86_64")
 	need(t, err == nil, "qemu-system-x86_64 is not installed")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -77,9 +78,9 @@ func TestPlugRefuses(t *testing.T) {
 	}
 }
 
-// TestPlugVfio plugs a function into a QEMU that knows vfio-user and whose guest does not run. One
-// with MSI-X is not to be unplugged.
-func TestPlugVfio(t *testing.T) {
+// TestFunctionIsPluggedIntoARunningQEMU plugs a function into a QEMU that knows vfio-user and whose
+// guest does not run. One with MSI-X is not to be unplugged.
+func TestFunctionIsPluggedIntoARunningQEMU(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "../tools/qemu.sh").Output()

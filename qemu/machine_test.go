@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestArgs(t *testing.T) {
+func TestArgumentsOfAMachine(t *testing.T) {
 	m := Machine{
 		Name: "a,b", Memory: 512, CPUs: 2, Accel: TCG, Kernel: "/k", Initrd: "/i", KernelArgs: []string{"quiet"}, InitArgs: []string{"guest", "info"},
 		Vsock: "/run/g,1.sock", Windows: []Window{{"pf0.vf1", "/run/w"}}, NICs: []NIC{{TAP: os.Stdin, MAC: "02:00:00:00:00:01", MTU: 4000}}, Disk: "/d,1", Console: FileChardev("/log,1"), Output: SocketChardev("/out"), Monitor: SocketChardev("/qmp"),
@@ -48,7 +48,7 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-func TestBadMachines(t *testing.T) {
+func TestImpossibleMachinesAreRefused(t *testing.T) {
 	good := Machine{Kernel: "k", Console: FileChardev("c")}
 	if _, err := good.Args(); err != nil {
 		t.Fatal(err)
@@ -72,8 +72,8 @@ func TestBadMachines(t *testing.T) {
 	}
 }
 
-// TestMachineLimits: the borders of what a machine may be, and one step beyond.
-func TestMachineLimits(t *testing.T) {
+// TestLimitsOfAMachineAreAllowed: the borders of what a machine may be, and one step beyond.
+func TestLimitsOfAMachineAreAllowed(t *testing.T) {
 	used := len(strings.Join(baseKernelArgs, " ")) + 1 // with the space behind
 	for name, tt := range map[string]struct {
 		change func(*Machine)
@@ -104,9 +104,9 @@ func TestMachineLimits(t *testing.T) {
 	}
 }
 
-// TestMachineDevices: TAPs are inherited in the order of the NICs that have one; windows, functions
-// and root ports are as in a line.
-func TestMachineDevices(t *testing.T) {
+// TestDevicesOfAMachineKeepTheirOrder: TAPs are inherited in the order of the NICs that have one;
+// windows, functions and root ports are as in a line.
+func TestDevicesOfAMachineKeepTheirOrder(t *testing.T) {
 	m := Machine{
 		Binary: "/nonexistent/qemu", Kernel: "k", Console: FileChardev("c"), Accel: KVM,
 		Windows: []Window{{"w0", "/w0"}, {"w1", "/w1"}}, Vfio: []Vfio{{Function: "f0", Socket: "/f0"}}, HotPlug: 2,
@@ -139,9 +139,9 @@ func TestMachineDevices(t *testing.T) {
 	}
 }
 
-// TestMachineAsksItsVersion: what a port needs of its QEMU depends on the version, which that QEMU
-// is asked once.
-func TestMachineAsksItsVersion(t *testing.T) {
+// TestMachineAsksQEMUsVersionOnce: what a port needs of its QEMU depends on the version, which that
+// QEMU is asked once.
+func TestMachineAsksQEMUsVersionOnce(t *testing.T) {
 	dir := t.TempDir()
 	script, asked := filepath.Join(dir, "qemu"), filepath.Join(dir, "asked")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\necho x >> "+asked+"; echo version 10.1\n"), 0o755); err != nil {

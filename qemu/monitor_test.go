@@ -154,9 +154,9 @@ func checkSays(t *testing.T, what string, err error, says string) {
 	}
 }
 
-// TestInspect checks the status that is read from a QEMU: each device with its backend and its
-// place.
-func TestInspect(t *testing.T) {
+// TestStatusHasEachDevice checks the status that is read from a QEMU: each device with its backend
+// and its place.
+func TestStatusHasEachDevice(t *testing.T) {
 	m := &monitor{answers: aGuest()}
 	s, err := Inspect(t.Context(), m.dial(t))
 	if err != nil {
@@ -191,9 +191,9 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// TestPlugWindowAsks: a window is a chardev and a device on the first free root port. What was made
-// is taken back when the rest is refused.
-func TestPlugWindowAsks(t *testing.T) {
+// TestWindowIsPluggedIntoAFreeRootPort: a window is a chardev and a device on the first free root
+// port. What was made is taken back when the rest is refused.
+func TestWindowIsPluggedIntoAFreeRootPort(t *testing.T) {
 	const (
 		chardev = `chardev-add {"backend":{"data":{"addr":{"data":{"path":"/run/w"},"type":"unix"},"server":false},"type":"socket"},"id":"window-pf1"}`
 		device  = `device_add {"bus":"hot1","chardev":"window-pf1","driver":"ivshmem-doorbell","id":"pf1","vectors":5}`
@@ -214,8 +214,9 @@ func TestPlugWindowAsks(t *testing.T) {
 	}
 }
 
-// TestPlugNowhere: nothing is plugged into a guest that has it, or has no root port for it.
-func TestPlugNowhere(t *testing.T) {
+// TestNothingIsPluggedTwiceOrNowhere: nothing is plugged into a guest that has it, or has no root
+// port for it.
+func TestNothingIsPluggedTwiceOrNowhere(t *testing.T) {
 	m := &monitor{answers: aGuest()}
 	q := m.dial(t)
 	checkSays(t, "what it has", PlugWindow(t.Context(), q, Window{"pf0.vf1", "/run/w"}), "the guest has it already")
@@ -226,8 +227,8 @@ func TestPlugNowhere(t *testing.T) {
 	checkAsked(t, "nowhere", m)
 }
 
-// TestPlugPortAsks: a port on a TAP is a netdev and a device.
-func TestPlugPortAsks(t *testing.T) {
+// TestTAPPortIsPlugged: a port on a TAP is a netdev and a device.
+func TestTAPPortIsPlugged(t *testing.T) {
 	const (
 		netdev = `netdev_add {"downscript":"no","id":"port-pf1","ifname":"lo","script":"no","type":"tap"}`
 		device = `device_add {"bus":"hot1","driver":"virtio-net-pci","host_mtu":1400,"id":"port-pf1","mac":"02::1","netdev":"port-pf1"}`
@@ -259,9 +260,9 @@ func TestPlugPortAsks(t *testing.T) {
 	}
 }
 
-// TestPlugGuestPortAsks: a port in the guest's memory is a chardev, a netdev and a device. How the
-// socket is connected again, and whether there is MSI-X, depends on the QEMU.
-func TestPlugGuestPortAsks(t *testing.T) {
+// TestGuestPortIsPluggedAsItsQEMUNeeds: a port in the guest's memory is a chardev, a netdev and a
+// device. How the socket is connected again, and whether there is MSI-X, depends on the QEMU.
+func TestGuestPortIsPluggedAsItsQEMUNeeds(t *testing.T) {
 	const (
 		chardev = `chardev-add {"backend":{"data":{"addr":{"data":{"path":"/run/p"},"type":"unix"},"reconnect":1,"server":false},"type":"socket"},"id":"port-pf1-socket"}`
 		inMs    = `chardev-add {"backend":{"data":{"addr":{"data":{"path":"/run/p"},"type":"unix"},"reconnect-ms":1000,"server":false},"type":"socket"},"id":"port-pf1-socket"}`
@@ -304,8 +305,8 @@ func TestPlugGuestPortAsks(t *testing.T) {
 	}
 }
 
-// TestPlugVfioAsks: a function by vfio-user is a device, and that is all.
-func TestPlugVfioAsks(t *testing.T) {
+// TestFunctionIsPlugged: a function by vfio-user is a device, and that is all.
+func TestFunctionIsPlugged(t *testing.T) {
 	const device = `device_add {"bus":"hot1","driver":"vfio-user-pci","id":"pf1","socket":{"path":"/run/f","type":"unix"}}`
 	for refuses, says := range map[string]string{"": "", "device_add": "does vnic run serve /run/f"} {
 		m := &monitor{answers: aGuest(), refuses: refuses}
@@ -321,9 +322,9 @@ const (
 	stillThere = `{"event": "DEVICE_UNPLUG_GUEST_ERROR", "data": {"device": "pf0.vf1"}}`
 )
 
-// TestUnplugWaits: what was plugged in is gone when QEMU says so of this very device; its backend
-// goes then, and not before.
-func TestUnplugWaits(t *testing.T) {
+// TestUnplugWaitsForTheGuest: what was plugged in is gone when QEMU says so of this very device;
+// its backend goes then, and not before.
+func TestUnplugWaitsForTheGuest(t *testing.T) {
 	const (
 		del    = `device_del {"id":"pf0.vf1"}`
 		remove = `chardev-remove {"id":"window-pf0.vf1"}`
@@ -365,9 +366,9 @@ func TestUnplugWaits(t *testing.T) {
 	}
 }
 
-// TestUnplugPortAsks: a port goes with its netdev, and with the socket that it has in the guest's
-// memory.
-func TestUnplugPortAsks(t *testing.T) {
+// TestPortIsUnpluggedWithItsBackend: a port goes with its netdev, and with the socket that it has
+// in the guest's memory.
+func TestPortIsUnpluggedWithItsBackend(t *testing.T) {
 	const (
 		del    = `device_del {"id":"port-pf1"}`
 		unnet  = `netdev_del {"id":"port-pf1"}`
@@ -395,8 +396,8 @@ func TestUnplugPortAsks(t *testing.T) {
 	}
 }
 
-// TestUnplugVfioAsks: a function with MSI-X stays, since QEMU would end.
-func TestUnplugVfioAsks(t *testing.T) {
+// TestFunctionWithMSIXIsNotUnplugged: a function with MSI-X stays, since QEMU would end.
+func TestFunctionWithMSIXIsNotUnplugged(t *testing.T) {
 	m := &monitor{answers: aGuest(), events: []string{goneWindow}}
 	q := m.dial(t)
 	checkSays(t, "MSI-X", UnplugVfio(t.Context(), q, Vfio{Function: "pf0.vf1"}), "interrupts: msi")
@@ -405,8 +406,8 @@ func TestUnplugVfioAsks(t *testing.T) {
 	checkAsked(t, "MSI", m, `device_del {"id":"pf0.vf1"}`)
 }
 
-// TestNoMonitor: a peer that does not send a monitor's greeting is refused.
-func TestNoMonitor(t *testing.T) {
+// TestPeerWithoutGreetingIsRefused: a peer that does not send a monitor's greeting is refused.
+func TestPeerWithoutGreetingIsRefused(t *testing.T) {
 	for _, greeting := range []string{`{"other": {}}`, `no JSON`, ``} {
 		ours, theirs := net.Pipe()
 		go func() {
@@ -420,9 +421,9 @@ func TestNoMonitor(t *testing.T) {
 	}
 }
 
-// TestDialQMP: the error of a dial says that the guest does not run, or that its QEMU does not
-// answer.
-func TestDialQMP(t *testing.T) {
+// TestDialSaysWhyThereIsNoMonitor: the error of a dial says that the guest does not run, or that
+// its QEMU does not answer.
+func TestDialSaysWhyThereIsNoMonitor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "qmp")
 	_, err := DialQMP(t.Context(), path)
 	checkSays(t, "no socket", err, "the guest does not run")

@@ -111,8 +111,8 @@ func playParent() int {
 	select {}
 }
 
-// TestDiesWithParent kills a process that runs a QEMU.
-func TestDiesWithParent(t *testing.T) {
+// TestQEMUDiesWithItsParent kills a process that runs a QEMU.
+func TestQEMUDiesWithItsParent(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -151,8 +151,8 @@ func isGone(t *testing.T, pid int) {
 	}
 }
 
-// TestKilledWithChildren: killing a QEMU also kills the processes that it has started.
-func TestKilledWithChildren(t *testing.T) {
+// TestQEMUIsKilledWithItsChildren: killing a QEMU also kills the processes that it has started.
+func TestQEMUIsKilledWithItsChildren(t *testing.T) {
 	p, err := startFake(t, "family")
 	if err != nil {
 		t.Fatal(err)
@@ -167,9 +167,9 @@ func TestKilledWithChildren(t *testing.T) {
 	isGone(t, pid)
 }
 
-// TestStartGivenUp: a QEMU that does not greet before the context ends is killed, and the error is
-// that of the context.
-func TestStartGivenUp(t *testing.T) {
+// TestStartCanBeGivenUp: a QEMU that does not greet before the context ends is killed, and the
+// error is that of the context.
+func TestStartCanBeGivenUp(t *testing.T) {
 	t.Setenv(fakeQEMU, "deaf")
 	exe, err := os.Executable()
 	if err != nil {
@@ -194,7 +194,7 @@ func startFake(t *testing.T, mode string) (*Process, error) {
 	return Start(ctx, Machine{Binary: exe, Name: "fake", Kernel: "k", Console: FileChardev("c")})
 }
 
-func TestProcess(t *testing.T) {
+func TestProcessRunsAndEnds(t *testing.T) {
 	p, err := startFake(t, "obedient")
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +231,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-func TestStopInsists(t *testing.T) {
+func TestStopEndsAQEMUThatDoesNotListen(t *testing.T) {
 	p, err := startFake(t, "deaf")
 	if err != nil {
 		t.Fatal(err)
@@ -269,7 +269,7 @@ func TestKillEndsOutput(t *testing.T) {
 	}
 }
 
-func TestStartRefused(t *testing.T) {
+func TestRefusedStartHasQEMUsMessage(t *testing.T) {
 	if _, err := startFake(t, "refuse"); err == nil || !strings.Contains(err.Error(), "no such device") {
 		t.Errorf("%v", err)
 	}
@@ -288,8 +288,8 @@ func TestTailKeepsTheEnd(t *testing.T) {
 	}
 }
 
-// TestInheritsTAP: QEMU has a TAP where its arguments say.
-func TestInheritsTAP(t *testing.T) {
+// TestQEMUInheritsTheTAP: QEMU has a TAP where its arguments say.
+func TestQEMUInheritsTheTAP(t *testing.T) {
 	fd := memfd(t, 0, unix.F_SEAL_SHRINK)
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

@@ -101,8 +101,8 @@ func startRelay(t *testing.T) (r *VhostRelay, path string) {
 	return r, path
 }
 
-// TestRelayConn: a connection through a relay behaves like one without.
-func TestRelayConn(t *testing.T) {
+// TestRelayedConnectionIsANetConn: a connection through a relay behaves like one without.
+func TestRelayedConnectionIsANetConn(t *testing.T) {
 	for _, slots := range []bool{false, true} {
 		r, path := startRelay(t)
 		w := startWorker(t, r, path)
@@ -250,8 +250,8 @@ func TestRelayAnswersAlone(t *testing.T) {
 	}
 }
 
-// TestWorkerDead: a worker that is gone before it began does not harm QEMU.
-func TestWorkerDead(t *testing.T) {
+// TestDeadWorkerIsFollowedByTheNext: a worker that is gone before it began does not harm QEMU.
+func TestDeadWorkerIsFollowedByTheNext(t *testing.T) {
 	r, path := startRelay(t)
 	g, err := vhosttest.Start(path, vhosttest.Options{})
 	if err != nil {
@@ -273,8 +273,9 @@ func TestWorkerDead(t *testing.T) {
 	echo(t, c, s, 1000)
 }
 
-// TestLedgerIsWhole: memory that could shrink, or is too small, is refused as a ledger.
-func TestLedgerIsWhole(t *testing.T) {
+// TestLedgerOfFlowsIsSealedAndWhole: memory that could shrink, or is too small, is refused as a
+// ledger.
+func TestLedgerOfFlowsIsSealedAndWhole(t *testing.T) {
 	for _, c := range []struct {
 		size  int64
 		seals int
@@ -301,8 +302,8 @@ func TestLedgerIsWhole(t *testing.T) {
 	}
 }
 
-// TestRingsAreWhole: memory that is too small for what a port notes of its rings is refused.
-func TestRingsAreWhole(t *testing.T) {
+// TestLedgerOfRingsIsWhole: memory that is too small for what a port notes of its rings is refused.
+func TestLedgerOfRingsIsWhole(t *testing.T) {
 	for _, short := range []int64{0, 1} {
 		f, err := newShared("rings", int64(vhostnet.LedgerBytes(2))-short)
 		if err != nil {
@@ -318,8 +319,8 @@ func TestRingsAreWhole(t *testing.T) {
 	}
 }
 
-// TestSharedIsSealed: a worker cannot change the size of shared memory or its seals.
-func TestSharedIsSealed(t *testing.T) {
+// TestSharedMemoryIsSealed: a worker cannot change the size of shared memory or its seals.
+func TestSharedMemoryIsSealed(t *testing.T) {
 	f, err := newShared("test", 4096)
 	if err != nil {
 		t.Fatal(err)
@@ -335,8 +336,8 @@ func TestSharedIsSealed(t *testing.T) {
 	}
 }
 
-// TestLedgersOfARelay: each ring of a port has a part of its ledger of its own.
-func TestLedgersOfARelay(t *testing.T) {
+// TestEachRingHasAPartOfTheLedger: each ring of a port has a part of its ledger of its own.
+func TestEachRingHasAPartOfTheLedger(t *testing.T) {
 	r, err := NewNetRelay(newHanded(), "port", 2, 1500, quiet())
 	if err != nil {
 		t.Fatal(err)

@@ -23,8 +23,8 @@ func memoryOf(rs queues.Regions) *queues.Memory {
 	return &m
 }
 
-// TestWatch announces changes while watchers come and go.
-func TestWatch(t *testing.T) {
+// TestWatchersHearOfEachChange announces changes while watchers come and go.
+func TestWatchersHearOfEachChange(t *testing.T) {
 	var r ram
 	old, next := queues.NewRegions([]queues.Region{{Addr: 1, Mem: []byte{1}}}), queues.NewRegions([]queues.Region{{Addr: 2, Mem: []byte{2}}})
 	r.set(old)
@@ -83,9 +83,10 @@ func hasMemory(t *testing.T, a queues.Attachment, addr uint64) {
 	})()
 }
 
-// TestWindowBeforeMemory: a session that a driver opens by its window waits until the device knows
-// the guest's memory. The same holds for each worker that takes over from one that died.
-func TestWindowBeforeMemory(t *testing.T) {
+// TestWindowSessionWaitsForTheMemory: a session that a driver opens by its window waits until the
+// device knows the guest's memory. The same holds for each worker that takes over from one that
+// died.
+func TestWindowSessionWaitsForTheMemory(t *testing.T) {
 	known := make(chan struct{})
 	opt := quiet()
 	opt.Known = known
@@ -113,8 +114,9 @@ func TestWindowBeforeMemory(t *testing.T) {
 	hasMemory(t, a, vhosttest.FreeBase)
 }
 
-// TestVfioBeforeMemory is TestWindowBeforeMemory for a PCI function.
-func TestVfioBeforeMemory(t *testing.T) {
+// TestFunctionSessionWaitsForTheMemory is like TestWindowSessionWaitsForTheMemory for a PCI
+// function.
+func TestFunctionSessionWaitsForTheMemory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	r := serveVfioRelay(t, path)
 	q := startVfioQEMU(t, path)

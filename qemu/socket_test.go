@@ -18,9 +18,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestSocketKept: one process keeps a socket and another serves it. The socket file is removed by
-// the process that keeps it.
-func TestSocketKept(t *testing.T) {
+// TestKeptSocketServesTheNextProcess: one process keeps a socket and another serves it. The socket
+// file is removed by the process that keeps it.
+func TestKeptSocketServesTheNextProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	kept, err := KeepSocket(path)
 	if err != nil {
@@ -81,8 +81,9 @@ func TestSocketKept(t *testing.T) {
 	}
 }
 
-// TestCaller: a caller waits until its front end listens. After Close it connects no more.
-func TestCaller(t *testing.T) {
+// TestCallerConnectsAgain: a caller waits until its front end listens. After Close it connects no
+// more.
+func TestCallerConnectsAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	call := func(c Acceptor) <-chan error {
 		came := make(chan error, 1)
@@ -164,9 +165,9 @@ func TestNobodyElseIsTheGuest(t *testing.T) {
 	}
 }
 
-// TestPathsOfSockets: a path is as long as the kernel takes it, whether it is listened at or
-// called.
-func TestPathsOfSockets(t *testing.T) {
+// TestSocketPathsFitTheKernel: a path is as long as the kernel takes it, whether it is listened at
+// or called.
+func TestSocketPathsFitTheKernel(t *testing.T) {
 	dir := t.TempDir()
 	for n, ok := range map[int]bool{maxSocketPath - 1: true, maxSocketPath: true, maxSocketPath + 1: false} {
 		path := filepath.Join(dir, strings.Repeat("x", max(1, n-len(dir)-1)))
@@ -220,9 +221,9 @@ func (l lines) next(t *testing.T) string {
 	}
 }
 
-// TestWhyQEMUIsGone: if a QEMU is disconnected because of a mistake, the reason is logged. Nothing
-// is logged if it disconnects by itself or is disconnected by Close.
-func TestWhyQEMUIsGone(t *testing.T) {
+// TestLogSaysWhyQEMUIsGone: if a QEMU is disconnected because of a mistake, the reason is logged.
+// Nothing is logged if it disconnects by itself or is disconnected by Close.
+func TestLogSaysWhyQEMUIsGone(t *testing.T) {
 	said, log := newLines()
 	come := func(in *handed) {
 		t.Helper()

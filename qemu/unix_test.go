@@ -84,7 +84,7 @@ func listenUnix(t *testing.T) (queues.Attachment, string) {
 	return a, path
 }
 
-func TestUnixConn(t *testing.T) {
+func TestUnixSessionIsANetConn(t *testing.T) {
 	a, path := listenUnix(t)
 	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
 		c, status, reason := attachClient(t, path, preambleOf(0))
@@ -96,7 +96,7 @@ func TestUnixConn(t *testing.T) {
 	})
 }
 
-func TestUnixMemory(t *testing.T) {
+func TestClientsMemoryIsMapped(t *testing.T) {
 	a, path := listenUnix(t)
 	fd := memfd(t, 1<<20, unix.F_SEAL_SHRINK)
 	mem, err := unix.Mmap(fd, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
@@ -135,7 +135,7 @@ func TestUnixMemory(t *testing.T) {
 	<-gone
 }
 
-func TestUnixRefusals(t *testing.T) {
+func TestRefusedClientsHearTheReason(t *testing.T) {
 	_, path := listenUnix(t)
 	sealed := memfd(t, 1<<20, unix.F_SEAL_SHRINK)
 	unsealed := memfd(t, 1<<20, unix.F_SEAL_GROW)
@@ -176,7 +176,7 @@ func TestUnixRefusals(t *testing.T) {
 	}
 }
 
-func TestUnixCloseWithSlowClient(t *testing.T) {
+func TestCloseDoesNotWaitForASlowClient(t *testing.T) {
 	var log bytes.Buffer
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
@@ -209,7 +209,7 @@ func TestUnixCloseWithSlowClient(t *testing.T) {
 	}
 }
 
-func TestSocketFiles(t *testing.T) {
+func TestStaleSocketFilesAreReplaced(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
 	listen := func() error {
@@ -264,9 +264,9 @@ func TestSocketFiles(t *testing.T) {
 	}
 }
 
-// TestRegionsOfClients: a region of a bare client's is made of whole pages;
+// TestImpossibleRegionsAreRefused: a region of a bare client's is made of whole pages;
 // it has a place in addresses and in its file, and none in another region.
-func TestRegionsOfClients(t *testing.T) {
+func TestImpossibleRegionsAreRefused(t *testing.T) {
 	before := []clientRegion{{0x10000, 0x10000, 0}, {0x40000, 0x1000, 0}}
 	for _, tt := range []struct {
 		r    clientRegion
@@ -297,8 +297,9 @@ func TestRegionsOfClients(t *testing.T) {
 	}
 }
 
-// TestManyClientRegions: a client may pass so many regions, and each up to the end of its file.
-func TestManyClientRegions(t *testing.T) {
+// TestClientMayHaveManyRegions: a client may pass so many regions, and each up to the end of its
+// file.
+func TestClientMayHaveManyRegions(t *testing.T) {
 	_, path := listenUnix(t)
 	fd := memfd(t, 0x2000, unix.F_SEAL_SHRINK)
 	var rs []clientRegion
@@ -316,7 +317,7 @@ func TestManyClientRegions(t *testing.T) {
 
 // Clients that connect and say nothing hold up nobody. The oldest make room, and a client that
 // speaks is served while as many as there may be are still waited for.
-func TestUnixMuteClients(t *testing.T) {
+func TestMuteClientsBlockNobody(t *testing.T) {
 	a, path := listenUnix(t)
 	u := a.(*unixAttachment)
 	var mute []net.Conn

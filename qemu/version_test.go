@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestCommandLineOfGuestPorts: what differs between QEMUs in the line of a port whose rings the NIC
-// serves.
-func TestCommandLineOfGuestPorts(t *testing.T) {
+// TestGuestPortsDependOnTheVersion: what differs between QEMUs in the line of a port whose rings
+// the NIC serves.
+func TestGuestPortsDependOnTheVersion(t *testing.T) {
 	for _, tt := range []struct {
 		version Version
 		accel   Accel
@@ -58,8 +58,8 @@ func TestCommandLineOfGuestPorts(t *testing.T) {
 	}
 }
 
-// TestProcessors: a machine that TCG emulates has room for a second CPU.
-func TestProcessors(t *testing.T) {
+// TestTCGMachineHasRoomForASecondProcessor: a machine that TCG emulates has room for a second CPU.
+func TestTCGMachineHasRoomForASecondProcessor(t *testing.T) {
 	for _, tt := range []struct {
 		cpus  int
 		accel Accel
@@ -71,8 +71,9 @@ func TestProcessors(t *testing.T) {
 	}
 }
 
-// TestVirtualization: the flags of either vendor's processors say that they run guests.
-func TestVirtualization(t *testing.T) {
+// TestVirtualizationIsAFlagOfTheProcessor: the flags of either vendor's processors say that they
+// run guests.
+func TestVirtualizationIsAFlagOfTheProcessor(t *testing.T) {
 	for info, want := range map[string]bool{
 		"flags : fpu vmx\n": true, "flags\t: svm fpu\n": true, "flags : fpu\n": false, "flags : vmx2\n": false, "vmx flags : svm\n": false,
 		"bugs : vmx\nflags : fpu\n": false, "flags : fpu\nflags : svm\n": true, "flags": false, "": false,
@@ -83,8 +84,8 @@ func TestVirtualization(t *testing.T) {
 	}
 }
 
-// TestVersions: a version is what a QEMU says first that looks like one.
-func TestVersions(t *testing.T) {
+// TestVersionIsReadFromQEMUsOutput: a version is what a QEMU says first that looks like one.
+func TestVersionIsReadFromQEMUsOutput(t *testing.T) {
 	for text, want := range map[string]Version{
 		"QEMU emulator version 7.2.22 (Debian 1:7.2)": 702, "11.1.3": 1101, "v10.0": 1000,
 		"9.99": 999, "none": 0, "7": 0, "": 0,
@@ -122,7 +123,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-func TestDetectAccel(t *testing.T) {
+func TestKVMIsUsedWhereItWorks(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
 		path := filepath.Join(dir, name)
@@ -144,10 +145,10 @@ func TestDetectAccel(t *testing.T) {
 	}
 }
 
-// TestBarriers has QEMU translate a program of one memory barrier: the barrier is in what it makes
-// of it. Without, a driver looks at the event index before its producer index is to be seen
-// (DRV-604).
-func TestBarriers(t *testing.T) {
+// TestTCGKeepsMemoryBarriers has QEMU translate a program of one memory barrier: the barrier is in
+// what it makes of it. Without, a driver looks at the event index before its producer index is to
+// be seen (DRV-604).
+func TestTCGKeepsMemoryBarriers(t *testing.T) {
 	_, err := exec.LookPath("qemu-system-x86_64")
 	need(t, err == nil, "qemu-system-x86_64 is not installed")
 	rom := bytes.Repeat([]byte{0xf4}, 64<<10)    // hlt

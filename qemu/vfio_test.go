@@ -261,9 +261,9 @@ func ended(t *testing.T, s net.Conn) {
 	}
 }
 
-// TestVfioUser is a function that one process serves: what a driver does, resets of each kind, and
-// the next QEMU (DEV-1101, DEV-1102, DEV-1104).
-func TestVfioUser(t *testing.T) {
+// TestDriverUsesAPCIFunction: a function that one process serves: what a driver does, resets of
+// each kind, and the next QEMU (DEV-1101, DEV-1102, DEV-1104).
+func TestDriverUsesAPCIFunction(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	v := NewVfioUser("test", testCID, VhostOptions{})
 	defer v.Close()
@@ -303,9 +303,9 @@ func TestVfioUser(t *testing.T) {
 	}
 }
 
-// TestVfioDMA: the device sees exactly what is mapped, and not what it may only read for writing
-// (DEV-1103); what is no memory is refused and harms nobody.
-func TestVfioDMA(t *testing.T) {
+// TestFunctionAccessesMappedMemoryOnly: the device sees exactly what is mapped, and not what it may
+// only read for writing (DEV-1103); what is no memory is refused and harms nobody.
+func TestFunctionAccessesMappedMemoryOnly(t *testing.T) {
 	v, q := oneVfioFunction(t)
 	s := accepted(t, v)
 	var mu sync.Mutex
@@ -390,9 +390,9 @@ func sizes(rs []queues.Region) (all []int) {
 	return all
 }
 
-// TestVfioTwo: a reset of one function does not affect another one of the same guest (DEV-1105),
-// and BAR0 accepts only doorbells (DEV-1101).
-func TestVfioTwo(t *testing.T) {
+// TestFunctionsOfAGuestAreServedApart: a reset of one function does not affect another one of the
+// same guest (DEV-1105), and BAR0 accepts only doorbells (DEV-1101).
+func TestFunctionsOfAGuestAreServedApart(t *testing.T) {
 	dir := t.TempDir()
 	v := NewVfioUser("test", testCID, VhostOptions{})
 	defer v.Close()
@@ -470,9 +470,9 @@ func vfioWorkerWaiting(t *testing.T, r *VfioRelay, known <-chan struct{}) (*Vfio
 	return v, a
 }
 
-// TestVfioRelay: QEMU and its guest stay while workers come and go; the next one has all that QEMU
-// said before, and QEMU is answered while there is none.
-func TestVfioRelay(t *testing.T) {
+// TestRelayedFunctionSurvivesItsWorker: QEMU and its guest stay while workers come and go; the next
+// one has all that QEMU said before, and QEMU is answered while there is none.
+func TestRelayedFunctionSurvivesItsWorker(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	r := serveVfioRelay(t, path)
 	q := startVfioQEMU(t, path) // nobody is there
@@ -510,9 +510,9 @@ func TestVfioRelay(t *testing.T) {
 	}
 }
 
-// TestVfioStalled: a worker that does not answer blocks QEMU only for a short time, and is
-// disconnected.
-func TestVfioStalled(t *testing.T) {
+// TestStalledWorkerDoesNotStallTheGuest: a worker that does not answer blocks QEMU only for a short
+// time, and is disconnected.
+func TestStalledWorkerDoesNotStallTheGuest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	r := serveVfioRelay(t, path)
 	q := startVfioQEMU(t, path)
@@ -551,8 +551,8 @@ func (h *handed) dial() (*net.UnixConn, error) {
 	return ours, err
 }
 
-// TestVfioTrigger: a vector that QEMU raises itself is raised by the worker, too.
-func TestVfioTrigger(t *testing.T) {
+// TestTriggerInterruptsTheGuest: a vector that QEMU raises itself is raised by the worker, too.
+func TestTriggerInterruptsTheGuest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	r := serveVfioRelay(t, path)
 	q := startVfioQEMU(t, path)
@@ -571,9 +571,9 @@ func TestVfioTrigger(t *testing.T) {
 	}
 }
 
-// TestVfioFewerVectors: a worker signals the eventfds that QEMU has given last, whether it was
-// there or came later, and none that were taken away.
-func TestVfioFewerVectors(t *testing.T) {
+// TestRemovedVectorsAreNotRaised: a worker signals the eventfds that QEMU has given last, whether
+// it was there or came later, and none that were taken away.
+func TestRemovedVectorsAreNotRaised(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	r := serveVfioRelay(t, path)
 	q := startVfioQEMU(t, path)

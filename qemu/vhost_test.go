@@ -62,7 +62,7 @@ func dialGuest(t *testing.T, g *vhosttest.Guest, a queues.Attachment) (net.Conn,
 	return c, s
 }
 
-func TestVhostUserConn(t *testing.T) {
+func TestVsockSessionIsANetConn(t *testing.T) {
 	for _, slots := range []bool{false, true} {
 		v, a := startBackend(t)
 		g := startGuest(t, v, vhosttest.Options{Slots: slots})
@@ -77,7 +77,7 @@ func TestVhostUserConn(t *testing.T) {
 	}
 }
 
-func TestVhostUserEcho(t *testing.T) {
+func TestManySessionsEcho(t *testing.T) {
 	v, a := startBackend(t)
 	g := startGuest(t, v, vhosttest.Options{})
 	c, s := dialGuest(t, g, a)
@@ -103,7 +103,7 @@ func TestVhostUserEcho(t *testing.T) {
 	}
 }
 
-func TestVhostUserMemoryAndReboot(t *testing.T) {
+func TestSessionsFollowRebootsAndMemory(t *testing.T) {
 	for _, slots := range []bool{false, true} {
 		v, a := startBackend(t)
 		g := startGuest(t, v, vhosttest.Options{Slots: slots})
@@ -140,7 +140,7 @@ func TestVhostUserMemoryAndReboot(t *testing.T) {
 	}
 }
 
-func TestVhostUserKilledAndBack(t *testing.T) {
+func TestNextQEMUFollowsAKilledOne(t *testing.T) {
 	v, a := startBackend(t)
 	for range 3 {
 		g, err := vhosttest.Start(v.Path(), vhosttest.Options{})
@@ -165,9 +165,9 @@ func TestVhostUserKilledAndBack(t *testing.T) {
 	}
 }
 
-// TestMemoryChangesUnderTraffic announces the memory again and again while data
+// TestMemoryMayChangeUnderTraffic announces the memory again and again while data
 // flows, as a guest with memory hot-plug does.
-func TestMemoryChangesUnderTraffic(t *testing.T) {
+func TestMemoryMayChangeUnderTraffic(t *testing.T) {
 	v, a := startBackend(t)
 	g := startGuest(t, v, vhosttest.Options{})
 	c, s := dialGuest(t, g, a)
@@ -201,8 +201,9 @@ func TestMemoryChangesUnderTraffic(t *testing.T) {
 	}
 }
 
-// TestContextIDs: a guest has a context ID that is not reserved (Virtio §5.10.4).
-func TestContextIDs(t *testing.T) {
+// TestContextIDsOfGuestsAreAccepted: a guest has a context ID that is not reserved (Virtio
+// §5.10.4).
+func TestContextIDsOfGuestsAreAccepted(t *testing.T) {
 	for cid, ok := range map[uint32]bool{0: false, 1: false, 2: false, 3: true, math.MaxUint32 - 1: true, math.MaxUint32: false} {
 		if err := checkCID("path", cid); (err == nil) != ok {
 			t.Errorf("%d: %v", cid, err)
@@ -210,9 +211,9 @@ func TestContextIDs(t *testing.T) {
 	}
 }
 
-// TestPortClosedMeanwhile: a connection that was accepted and that nobody has taken ends with its
-// port.
-func TestPortClosedMeanwhile(t *testing.T) {
+// TestConnectionToAClosedPortEnds: a connection that was accepted and that nobody has taken ends
+// with its port.
+func TestConnectionToAClosedPortEnds(t *testing.T) {
 	v, a := startBackend(t)
 	g := startGuest(t, v, vhosttest.Options{})
 	c, err := g.Dial(testPort, time.Minute)

@@ -102,7 +102,7 @@ func TestKernelVsockInGuest(t *testing.T) {
 	}
 }
 
-func TestKernelVsockConfig(t *testing.T) {
+func TestMemoryFilesOfGuestsAreChecked(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		guests []GuestRAM
@@ -131,7 +131,7 @@ func TestKernelVsockConfig(t *testing.T) {
 	}
 }
 
-func TestGuestRAMFile(t *testing.T) {
+func TestMemoryFileOfAGuestIsMapped(t *testing.T) {
 	dir, err := os.MkdirTemp("/dev/shm", "vnic-test") // memory of guests lies on tmpfs
 	if err != nil {
 		t.Fatal(err)
@@ -196,9 +196,9 @@ type from struct {
 func (c *from) RemoteAddr() net.Addr { return c.addr }
 func (c *from) Close() error         { c.closed = true; return nil }
 
-// TestKernelRefuses: a peer without a vsock address is refused, and so is a guest whose memory file
-// is missing. Other guests are still served.
-func TestKernelRefuses(t *testing.T) {
+// TestRefusedGuestLeavesTheOthers: a peer without a vsock address is refused, and so is a guest
+// whose memory file is missing. Other guests are still served.
+func TestRefusedGuestLeavesTheOthers(t *testing.T) {
 	stranger := &from{addr: &net.TCPAddr{}}
 	broken := &from{addr: &vsock.Addr{ContextID: 7}}
 	good := &from{addr: &vsock.Addr{ContextID: 8}}

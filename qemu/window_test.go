@@ -58,11 +58,11 @@ func (w clientWindow) close() {
 	_ = unix.Close(w.control)
 }
 
-// TestWindows gives a guest eight windows, which QEMU announces as memory of the
+// TestWindowsAreNoGuestMemory gives a guest eight windows, which QEMU announces as memory of the
 // guest: more regions than a memory table holds. The device must not take them
 // for memory it may read or write, and the bells of each must reach its session.
 // (DEV-1001, DEV-1002, DEV-1006)
-func TestWindows(t *testing.T) {
+func TestWindowsAreNoGuestMemory(t *testing.T) {
 	const count = 8
 	v, a := startBackend(t)
 	path := func(i int) string { return fmt.Sprintf("%s.%d", v.Path(), i) }
@@ -151,9 +151,9 @@ func ringWindow(t *testing.T, w clientWindow, index uint32) {
 	_, _ = unix.Write(w.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 }
 
-// TestWindowReconnect: a QEMU that is killed is followed by the next, and the
+// TestNextQEMUFollowsOnAWindow: a QEMU that is killed is followed by the next, and the
 // device's end is seen by QEMU.
-func TestWindowReconnect(t *testing.T) {
+func TestNextQEMUFollowsOnAWindow(t *testing.T) {
 	v, _ := startBackend(t)
 	path := v.Path() + ".pf0"
 	if err := v.AddWindow(1, abi.FunctionPF, path); err != nil {
@@ -178,7 +178,7 @@ func TestWindowReconnect(t *testing.T) {
 	}
 }
 
-func TestCommandLineOfWindows(t *testing.T) {
+func TestWindowsAreDevicesOfTheCommandLine(t *testing.T) {
 	l := CommandLine{Memory: 1 << 30, Accel: TCG, Vsock: "s"}
 	for i := range 9 {
 		l.Windows = append(l.Windows, Window{fmt.Sprintf("vf%d", i), filepath.Join("/run", fmt.Sprintf("w,%d", i))})
@@ -221,10 +221,10 @@ func TestCommandLineOfWindows(t *testing.T) {
 	}
 }
 
-// TestControlBlock: a driver says by the control block of its window what others say to the vsock
-// port. It has its guest's memory and its function's bell; and it goes when QEMU goes.
+// TestControlBlockOpensSessions: a driver says by the control block of its window what others say
+// to the vsock port. It has its guest's memory and its function's bell; and it goes when QEMU goes.
 // (DEV-1012, DEV-1013)
-func TestControlBlock(t *testing.T) {
+func TestControlBlockOpensSessions(t *testing.T) {
 	v, err := ListenVhostUser(filepath.Join(t.TempDir(), "g.sock"), testCID, VhostOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -315,8 +315,8 @@ func controlBlock(t *testing.T, window []byte) []byte {
 	return nil
 }
 
-// TestMostWindows: a guest has as many windows as its bus has room for.
-func TestMostWindows(t *testing.T) {
+// TestGuestHasSoManyWindows: a guest has as many windows as its bus has room for.
+func TestGuestHasSoManyWindows(t *testing.T) {
 	v, _ := startBackend(t)
 	v.mu.Lock()
 	v.windows = map[uint32]*guestWindow{}

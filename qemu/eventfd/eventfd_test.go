@@ -75,8 +75,8 @@ func withoutAIO(t *testing.T) {
 	t.Cleanup(func() { kernel = was })
 }
 
-// TestFullCounter: QEMU made the eventfd blocking and its counter full.
-func TestFullCounter(t *testing.T) {
+// TestFullCounterDoesNotBlock: QEMU made the eventfd blocking and its counter full.
+func TestFullCounterDoesNotBlock(t *testing.T) {
 	if kernel() == nil {
 		t.Error("this kernel has no AIO that signals: only the slow way was tested")
 	}
@@ -110,9 +110,9 @@ func TestFullCounter(t *testing.T) {
 	}
 }
 
-// TestDescriptorReplaced: a writer that waits for one descriptor does not write to
+// TestReplacedDescriptorIsNotWritten: a writer that waits for one descriptor does not write to
 // another that gets its number.
-func TestDescriptorReplaced(t *testing.T) {
+func TestReplacedDescriptorIsNotWritten(t *testing.T) {
 	withoutAIO(t)
 	e := event(t)
 	e.Signal() // nothing to signal
@@ -144,8 +144,8 @@ func TestSignalAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestCheck: a file that is called like an eventfd is none.
-func TestCheck(t *testing.T) {
+// TestOnlyEventfdsAreAccepted: a file that is called like an eventfd is none.
+func TestOnlyEventfdsAreAccepted(t *testing.T) {
 	if err := Check(newEventFD(t, 0)); err != nil {
 		t.Error(err)
 	}
@@ -159,9 +159,9 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestSocket: a socket takes the 8 bytes that an eventfd would, and one that nobody reads, or
-// that nobody has any more, does not stop who signals it.
-func TestSocket(t *testing.T) {
+// TestSocketIsSignalledWithoutWaiting: a socket takes the 8 bytes that an eventfd would, and one
+// that nobody reads, or that nobody has any more, does not stop who signals it.
+func TestSocketIsSignalledWithoutWaiting(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +194,7 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-func TestCheckCall(t *testing.T) {
+func TestCallMayBeASocket(t *testing.T) {
 	if err := CheckCall(newEventFD(t, 0)); err != nil {
 		t.Error(err)
 	}
@@ -213,9 +213,9 @@ func TestCheckCall(t *testing.T) {
 	}
 }
 
-// TestSignalsOnce: a signal is written once, by the kernel's AIO or without; one that was to go to
-// a descriptor before another took its place goes there, and to no other.
-func TestSignalsOnce(t *testing.T) {
+// TestSignalIsWrittenOnce: a signal is written once, by the kernel's AIO or without; one that was
+// to go to a descriptor before another took its place goes there, and to no other.
+func TestSignalIsWrittenOnce(t *testing.T) {
 	for _, aio := range []bool{true, false} {
 		t.Run(fmt.Sprint("AIO ", aio), func(t *testing.T) {
 			if !aio {

@@ -35,9 +35,9 @@ func file(t *testing.T) int {
 	return int(f.Fd())
 }
 
-// TestList: descriptors are taken in the order in which they came; a negative one is none, and 0 is
-// one as any.
-func TestList(t *testing.T) {
+// TestDescriptorsAreTakenInOrder: descriptors are taken in the order in which they came; a negative
+// one is none, and 0 is one as any.
+func TestDescriptorsAreTakenInOrder(t *testing.T) {
 	var f fdpass.FDs
 	for _, fd := range []int{0, -1, 7, -5, 3} {
 		f.Add(fd)
@@ -53,8 +53,8 @@ func TestList(t *testing.T) {
 	f.Close()
 }
 
-// TestReadFull: what comes in pieces is read whole, with the descriptors of all of them.
-func TestReadFull(t *testing.T) {
+// TestPiecesAreReadWhole: what comes in pieces is read whole, with the descriptors of all of them.
+func TestPiecesAreReadWhole(t *testing.T) {
 	near, far := sockettest.Pair(t)
 	fd := file(t)
 	send(t, far, "one ")
@@ -71,9 +71,9 @@ func TestReadFull(t *testing.T) {
 	}
 }
 
-// TestLimit: as many descriptors as the limit may come, with one message or with several. More are
-// an error, and are closed with the others.
-func TestLimit(t *testing.T) {
+// TestMoreDescriptorsThanTheLimitAreClosed: as many descriptors as the limit may come, with one
+// message or with several. More are an error, and are closed with the others.
+func TestMoreDescriptorsThanTheLimitAreClosed(t *testing.T) {
 	for limit := 1; limit < 6; limit++ {
 		for n := range limit + 3 {
 			for _, apart := range []bool{false, true} {
@@ -102,8 +102,9 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestMany: a limit that the kernel does not reach takes all that the kernel passes.
-func TestMany(t *testing.T) {
+// TestKernelsLimitIsEnough: a limit that the kernel does not reach takes all that the kernel
+// passes.
+func TestKernelsLimitIsEnough(t *testing.T) {
 	near, far := sockettest.Pair(t)
 	fds := make([]int, 253) // SCM_MAX_FD
 	for i := range fds {
@@ -117,8 +118,9 @@ func TestMany(t *testing.T) {
 	}
 }
 
-// TestEnds: the other side may leave before the first byte, and not behind.
-func TestEnds(t *testing.T) {
+// TestOtherSideMayLeaveBetweenMessages: the other side may leave before the first byte, and not
+// behind.
+func TestOtherSideMayLeaveBetweenMessages(t *testing.T) {
 	for n, want := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrUnexpectedEOF, nil} {
 		near, far := sockettest.Pair(t)
 		if n > 0 {
@@ -132,8 +134,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestOtherControlMessages: what is not a descriptor is not taken for one.
-func TestOtherControlMessages(t *testing.T) {
+// TestOtherControlMessagesCarryNoDescriptors: what is not a descriptor is not taken for one.
+func TestOtherControlMessagesCarryNoDescriptors(t *testing.T) {
 	near, far := sockettest.Pair(t)
 	raw, err := near.SyscallConn()
 	if err != nil {
@@ -152,8 +154,9 @@ func TestOtherControlMessages(t *testing.T) {
 	}
 }
 
-// TestWriteAll: what a socket does not take at once goes behind; descriptors come once.
-func TestWriteAll(t *testing.T) {
+// TestDescriptorsAreSentOnce: what a socket does not take at once goes behind; descriptors come
+// once.
+func TestDescriptorsAreSentOnce(t *testing.T) {
 	near, far := sockettest.Pair(t)
 	if err := near.SetWriteBuffer(1); err != nil { // the kernel has a least size
 		t.Fatal(err)

@@ -20,7 +20,7 @@ func TestActiveOnlyAsInit(t *testing.T) {
 	}
 }
 
-func TestCommand(t *testing.T) {
+func TestCommandIsTheProgramOrAnother(t *testing.T) {
 	for _, tc := range []struct{ args, want []string }{
 		{nil, []string{"/init", "vnic"}},
 		{[]string{"guest", "info"}, []string{"/init", "vnic", "guest", "info"}},
@@ -33,7 +33,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-func TestReapUntil(t *testing.T) {
+func TestOrphansAreReaped(t *testing.T) {
 	start := func(script string) int {
 		p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", script}, &os.ProcAttr{})
 		if err != nil {
@@ -52,7 +52,7 @@ func TestReapUntil(t *testing.T) {
 	}
 }
 
-func TestLoadModuleErrors(t *testing.T) {
+func TestModulesThatCannotBeLoaded(t *testing.T) {
 	if err := loadModule("/nonexistent"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
 	}

@@ -54,9 +54,9 @@ func said(t *testing.T, f func()) string {
 	return string(b)
 }
 
-// TestMounts: file systems are mounted in their order; what is mounted already stays, and anything
-// else that goes wrong ends it, by its name.
-func TestMounts(t *testing.T) {
+// TestFileSystemsAreMountedInOrder: file systems are mounted in their order; what is mounted
+// already stays, and anything else that goes wrong ends it, by its name.
+func TestFileSystemsAreMountedInOrder(t *testing.T) {
 	dir := t.TempDir()
 	a, b, c := filepath.Join(dir, "a"), filepath.Join(dir, "b", "b"), filepath.Join(dir, "c")
 	list := []mountPoint{{"proc", a}, {"tmpfs", b}, {"tmpfs", c}}
@@ -86,9 +86,10 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-// TestSystem: an image with a start script has more file systems, and the script runs when they are
-// there. Neither a folder that cannot be shared nor a script that fails stops the guest.
-func TestSystem(t *testing.T) {
+// TestStartScriptRunsInAWholeSystem: an image with a start script has more file systems, and the
+// script runs when they are there. Neither a folder that cannot be shared nor a script that fails
+// stops the guest.
+func TestStartScriptRunsInAWholeSystem(t *testing.T) {
 	mounted := []string{"devpts /dev/pts devpts", "tmpfs /dev/shm tmpfs", "tmpfs /run tmpfs", "share /share 9p"}
 	for _, tt := range []struct {
 		name, script string
@@ -133,8 +134,9 @@ func TestSystem(t *testing.T) {
 	}
 }
 
-// TestModules: all modules of the list are tried; each that fails is said, and the guest goes on.
-func TestModules(t *testing.T) {
+// TestEachModuleIsTried: all modules of the list are tried; each that fails is said, and the guest
+// goes on.
+func TestEachModuleIsTried(t *testing.T) {
 	dir := t.TempDir()
 	none, list := filepath.Join(dir, "no module"), filepath.Join(dir, "order")
 	none = strings.ReplaceAll(none, " ", "-")
@@ -187,9 +189,9 @@ func replace(t *testing.T, at *string, value string) {
 	*at = value
 }
 
-// TestChild: the command's output goes to the second serial line where there is one, else to the
-// console; how it ends is said.
-func TestChild(t *testing.T) {
+// TestOutputGoesToTheSerialLine: the command's output goes to the second serial line where there is
+// one, else to the console; how it ends is said.
+func TestOutputGoesToTheSerialLine(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -239,8 +241,8 @@ func terminal(t *testing.T) (far *os.File, name string) {
 	return far, fmt.Sprintf("/dev/pts/%d", n)
 }
 
-// TestOutputIsALine: a terminal that is no serial line is none to send output by.
-func TestOutputIsALine(t *testing.T) {
+// TestTerminalIsNoSerialLine: a terminal that is no serial line is none to send output by.
+func TestTerminalIsNoSerialLine(t *testing.T) {
 	_, name := terminal(t)
 	replace(t, &outputDevice, name)
 	if f, err := openOutput(); !errors.Is(err, unix.ENOTTY) {
@@ -248,9 +250,9 @@ func TestOutputIsALine(t *testing.T) {
 	}
 }
 
-// TestShell: without a command a shell runs on the console, which is its terminal, as one that was
-// logged in to; how it ends is said and is no error.
-func TestShell(t *testing.T) {
+// TestShellRunsOnTheConsole: without a command a shell runs on the console, which is its terminal,
+// as one that was logged in to; how it ends is said and is no error.
+func TestShellRunsOnTheConsole(t *testing.T) {
 	far, name := terminal(t)
 	replace(t, &consoleDevice, name)
 	replace(t, &shell, script(t, `[ -t 0 ] && [ -t 1 ] && echo "in $PWD"; exit 5`))

@@ -64,9 +64,9 @@ func TestOnlyWhatWasAskedForIsMapped(t *testing.T) {
 	}
 }
 
-// TestBudgets: what is mapped of a part is charged to the whole; too much for either is refused
-// with a reason and counted, and takes nothing from anybody.
-func TestBudgets(t *testing.T) {
+// TestMappingsAreChargedToPartAndWhole: what is mapped of a part is charged to the whole; too much
+// for either is refused with a reason and counted, and takes nothing from anybody.
+func TestMappingsAreChargedToPartAndWhole(t *testing.T) {
 	page := uint64(os.Getpagesize())
 	fd := memfd(t, 1<<30)
 	whole := NewBudget("the NIC", Limit{10 * page, 6})

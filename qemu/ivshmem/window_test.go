@@ -127,8 +127,8 @@ func newWindow(t *testing.T) *Window {
 	return w
 }
 
-// TestDescribes follows the header and the chain as a driver does.
-func TestDescribes(t *testing.T) {
+// TestDriverFindsTheCapabilities follows the header and the chain as a driver does.
+func TestDriverFindsTheCapabilities(t *testing.T) {
 	g := meet(t, newWindow(t))
 	var h abi.WindowHeader
 	h.Unmarshal(g.mem)
@@ -163,9 +163,9 @@ func TestDescribes(t *testing.T) {
 	}
 }
 
-// TestInterrupts: each vector has an eventfd of its own at the guest, and its event
+// TestEachVectorHasAnEventfd: each vector has an eventfd of its own at the guest, and its event
 // queue is the memory that the chain says.
-func TestInterrupts(t *testing.T) {
+func TestEachVectorHasAnEventfd(t *testing.T) {
 	w := newWindow(t)
 	g := meet(t, w)
 	b, err := w.Listen()
@@ -213,8 +213,9 @@ func awaitRaised(t *testing.T, fd int) {
 	t.Fatal("not raised within a minute")
 }
 
-// TestAdminQueues: those in the window are empty for each user, and are what the chain says.
-func TestAdminQueues(t *testing.T) {
+// TestAdminQueuesAreEmptyForEachUser: those in the window are empty for each user, and are what the
+// chain says.
+func TestAdminQueuesAreEmptyForEachUser(t *testing.T) {
 	w := newWindow(t)
 	g := meet(t, w)
 	for range 2 {
@@ -237,9 +238,9 @@ func TestAdminQueues(t *testing.T) {
 	}
 }
 
-// TestSealed: whoever gets the file can neither shrink it under the device's
+// TestSizeOfTheWindowIsSealed: whoever gets the file can neither shrink it under the device's
 // feet nor grow it.
-func TestSealed(t *testing.T) {
+func TestSizeOfTheWindowIsSealed(t *testing.T) {
 	g := meet(t, newWindow(t))
 	for _, size := range []int64{0, abi.WindowSize / 2, abi.WindowSize * 2} {
 		if err := unix.Ftruncate(g.fd, size); !errors.Is(err, unix.EPERM) {
@@ -284,8 +285,8 @@ func next(t *testing.T, b queues.Bell, buf []byte) []byte {
 	}
 }
 
-// TestBells passes many more records than the ring holds; all arrive in order.
-func TestBells(t *testing.T) {
+// TestRecordsArriveInOrder passes many more records than the ring holds; all arrive in order.
+func TestRecordsArriveInOrder(t *testing.T) {
 	w := newWindow(t)
 	g := meet(t, w)
 	const n = 5000
@@ -317,8 +318,8 @@ func TestBells(t *testing.T) {
 	<-done
 }
 
-// TestHostileRing writes indices that cannot be true.
-func TestHostileRing(t *testing.T) {
+// TestImpossibleIndicesAreRefused writes indices that cannot be true.
+func TestImpossibleIndicesAreRefused(t *testing.T) {
 	for _, producer := range []uint32{257, 1 << 31, 0xffffffff} {
 		w := newWindow(t)
 		g := meet(t, w)
@@ -339,9 +340,9 @@ func TestHostileRing(t *testing.T) {
 	}
 }
 
-// TestNextUser: what one user leaves in the ring does not reach the next, and the
+// TestNextUserFindsAnEmptyRing: what one user leaves in the ring does not reach the next, and the
 // window lives as long as somebody listens.
-func TestNextUser(t *testing.T) {
+func TestNextUserFindsAnEmptyRing(t *testing.T) {
 	w := newWindow(t)
 	g := meet(t, w)
 	g.ringOne(t, 1)
@@ -388,9 +389,9 @@ func TestNextUser(t *testing.T) {
 	}
 }
 
-// TestControl: a driver opens sessions by the window, one after the other, and the window stays as
-// long as somebody has one.
-func TestControl(t *testing.T) {
+// TestWindowStaysWhileSessionsUseIt: a driver opens sessions by the window, one after the other,
+// and the window stays as long as somebody has one.
+func TestWindowStaysWhileSessionsUseIt(t *testing.T) {
 	w := newWindow(t)
 	g := meet(t, w)
 	c, err := w.Control("test")
@@ -438,8 +439,8 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// TestOutsideTheWindow: what lies behind the window reads as zero, and is not written.
-func TestOutsideTheWindow(t *testing.T) {
+// TestBytesOutsideTheWindowAreZero: what lies behind the window reads as zero, and is not written.
+func TestBytesOutsideTheWindowAreZero(t *testing.T) {
 	w := newWindow(t)
 	g := meet(t, w)
 	const end = abi.WindowSize
@@ -459,8 +460,8 @@ func TestOutsideTheWindow(t *testing.T) {
 	}
 }
 
-// TestDoorbells: each of the doorbells has an eventfd of its own; others are none.
-func TestDoorbells(t *testing.T) {
+// TestEachDoorbellHasAnEventfd: each of the doorbells has an eventfd of its own; others are none.
+func TestEachDoorbellHasAnEventfd(t *testing.T) {
 	w := newWindow(t)
 	g := meet(t, w)
 	for value, want := range [][2]int{{1, 0}, {0, 1}, {0, 0}, {0, 0}} {
@@ -476,9 +477,9 @@ func TestDoorbells(t *testing.T) {
 	w.Ring(1<<32 - 1)
 }
 
-// TestWindowLives: a window is there until it is closed and nobody uses it any more, whoever is the
-// last.
-func TestWindowLives(t *testing.T) {
+// TestWindowLivesUntilNobodyUsesIt: a window is there until it is closed and nobody uses it any
+// more, whoever is the last.
+func TestWindowLivesUntilNobodyUsesIt(t *testing.T) {
 	closed := func(w *Window) error { return w.Close() }
 	for name, tt := range map[string]struct {
 		listens, holds int
@@ -569,8 +570,9 @@ func memfd(t *testing.T, size int64, seals int) int {
 	return fd
 }
 
-// TestAdopt: another process has the same window by its descriptors: memory, doorbells, vectors.
-func TestAdopt(t *testing.T) {
+// TestAdoptedWindowIsTheSame: another process has the same window by its descriptors: memory,
+// doorbells, vectors.
+func TestAdoptedWindowIsTheSame(t *testing.T) {
 	w := newWindow(t)
 	g := meet(t, w)
 	other, err := Adopt(descriptors(t, w))
@@ -603,8 +605,9 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestAdoptRefuses: descriptors that are not those of a window are refused, and closed.
-func TestAdoptRefuses(t *testing.T) {
+// TestForeignDescriptorsAreNotAdopted: descriptors that are not those of a window are refused, and
+// closed.
+func TestForeignDescriptorsAreNotAdopted(t *testing.T) {
 	w := newWindow(t)
 	const shrink, grow = unix.F_SEAL_SHRINK, unix.F_SEAL_GROW
 	with := func(i, fd int) []int {

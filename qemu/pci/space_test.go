@@ -47,8 +47,8 @@ func caps(t *testing.T, s *Space) map[byte]int {
 	return found
 }
 
-// TestHeader: the ids, the class, and the first words as lspci -x shows them.
-func TestHeader(t *testing.T) {
+// TestHeaderHasIDsAndClass: the ids, the class, and the first words as lspci -x shows them.
+func TestHeaderHasIDsAndClass(t *testing.T) {
 	s := space(t, nic)
 	for off, want := range map[int]uint32{
 		0x00: 0x56781234, 0x04: 0x00100000, 0x08: 0x02000002, 0x0c: 0, 0x2c: 0xdef09abc, 0x30: 0,
@@ -59,9 +59,9 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// TestBARs sizes each BAR: all ones are written, and what stays says how large it is (PCI 3.0
-// §6.2.5.1).
-func TestBARs(t *testing.T) {
+// TestBARsTellTheirSize sizes each BAR: all ones are written, and what stays says how large it is
+// (PCI 3.0 §6.2.5.1).
+func TestBARsTellTheirSize(t *testing.T) {
 	s := space(t, nic)
 	for i, want := range []uint32{0xffffe000, 0xfffff000, 0xfffc000c, 0xffffffff, 0, 0} {
 		off := offBAR0 + 4*i
@@ -76,9 +76,9 @@ func TestBARs(t *testing.T) {
 	}
 }
 
-// TestCapabilities: PCI Express with a function level reset, MSI-X with tables in BAR1, the serial
-// number.
-func TestCapabilities(t *testing.T) {
+// TestCapabilitiesAreLinked: PCI Express with a function level reset, MSI-X with tables in BAR1,
+// the serial number.
+func TestCapabilitiesAreLinked(t *testing.T) {
 	s := space(t, nic)
 	c := caps(t, s)
 	if len(c) != 2 {
@@ -100,8 +100,8 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-// TestMSI: by MSI there are a power of two of vectors.
-func TestMSI(t *testing.T) {
+// TestMSIReplacesMSIX: by MSI there are a power of two of vectors.
+func TestMSIReplacesMSIX(t *testing.T) {
 	f := nic
 	f.Interrupts = Interrupts{Vectors: 5, MSI: true}
 	s := space(t, f)
@@ -120,9 +120,9 @@ func TestMSI(t *testing.T) {
 	}
 }
 
-// TestReset: bit 15 of the device control register resets, however wide the access, and reads as
-// zero; nothing else does.
-func TestReset(t *testing.T) {
+// TestOnlyOneBitResets: bit 15 of the device control register resets, however wide the access,
+// and reads as zero; nothing else does.
+func TestOnlyOneBitResets(t *testing.T) {
 	s := space(t, nic)
 	at := s.express + expressControl
 	before := s.regs.b
@@ -142,9 +142,9 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestReadOnly: whatever is written, and wherever, only the bits of the mask change, and nothing
-// outside.
-func TestReadOnly(t *testing.T) {
+// TestReadOnlyBitsStay: whatever is written, and wherever, only the bits of the mask change, and
+// nothing outside.
+func TestReadOnlyBitsStay(t *testing.T) {
 	s := space(t, nic)
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 20000 {
@@ -166,8 +166,8 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestRefused are functions that no bus could have.
-func TestRefused(t *testing.T) {
+// TestImpossibleEndpointsAreRefused: functions that no bus could have.
+func TestImpossibleEndpointsAreRefused(t *testing.T) {
 	for name, change := range map[string]func(f *Endpoint){
 		"BAR of 3000 bytes":      func(f *Endpoint) { f.BARs[0].Size = 3000 },
 		"tiny BAR":               func(f *Endpoint) { f.BARs[0].Size = 8 },
@@ -186,9 +186,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestMSIVectors: MSI shows the next power of two of vectors, with a mask bit for each (PCI 3.0
-// §6.8.1.3).
-func TestMSIVectors(t *testing.T) {
+// TestMSIVectorsAreAPowerOfTwo: MSI shows the next power of two of vectors, with a mask bit for
+// each (PCI 3.0 §6.8.1.3).
+func TestMSIVectorsAreAPowerOfTwo(t *testing.T) {
 	for n := 1; n <= 32; n++ {
 		log := 0
 		for 1<<log < n {
@@ -205,8 +205,9 @@ func TestMSIVectors(t *testing.T) {
 	}
 }
 
-// TestBeyondTheEnd: what is read behind the last byte is zero, and nothing is written there.
-func TestBeyondTheEnd(t *testing.T) {
+// TestBytesBeyondTheEndAreZero: what is read behind the last byte is zero, and nothing is written
+// there.
+func TestBytesBeyondTheEndAreZero(t *testing.T) {
 	s := space(t, nic)
 	for _, off := range []uint64{Size - 2, Size - 1, Size, Size + 1, 1<<64 - 1} {
 		b := []byte{1, 2, 3, 4}
@@ -219,9 +220,9 @@ func TestBeyondTheEnd(t *testing.T) {
 	}
 }
 
-// TestSpaces holds both kinds of configuration space word by word: what is read at first, and which
-// bits a driver can change. Words that are not listed are zero, and stay so.
-func TestSpaces(t *testing.T) {
+// TestBytesOfTheSpace holds both kinds of configuration space word by word: what is read at first,
+// and which bits a driver can change. Words that are not listed are zero, and stay so.
+func TestBytesOfTheSpace(t *testing.T) {
 	words := map[int]uint32{ // of both
 		0x00: 0x56781234, 0x04: 0x00100000, 0x08: 0x02000002, 0x18: 0x0000000c, 0x2c: 0xdef09abc, 0x34: 0x00000040,
 		// PCI Express, at 0x40.
@@ -261,8 +262,8 @@ func TestSpaces(t *testing.T) {
 	}
 }
 
-// TestTaken are functions at the limits of what a bus can have.
-func TestTaken(t *testing.T) {
+// TestPossibleEndpointsAreAccepted: functions at the limits of what a bus can have.
+func TestPossibleEndpointsAreAccepted(t *testing.T) {
 	for name, change := range map[string]func(f *Endpoint){
 		"smallest BAR":            func(f *Endpoint) { f.BARs[0].Size = 16 },
 		"largest BAR of 32 bits":  func(f *Endpoint) { f.BARs[0].Size = 1 << 31 },

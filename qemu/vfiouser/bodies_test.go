@@ -76,8 +76,9 @@ var formats = []format{
 	},
 }
 
-// TestFormats: golden bytes are read and written as they are, and nothing is read of fewer.
-func TestFormats(t *testing.T) {
+// TestBodiesHaveTheirFormat: golden bytes are read and written as they are, and nothing is read of
+// fewer.
+func TestBodiesHaveTheirFormat(t *testing.T) {
 	for _, f := range formats {
 		golden, err := hex.DecodeString(strings.ReplaceAll(f.golden, " ", ""))
 		if err != nil {
@@ -101,8 +102,8 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestRefused are values that fit the layout and make no sense.
-func TestRefused(t *testing.T) {
+// TestImpossibleBodiesAreRefused: values that fit the layout and make no sense.
+func TestImpossibleBodiesAreRefused(t *testing.T) {
 	top := ^uint64(0)
 	for name, err := range map[string]error{
 		"header shorter than itself": second(ParseHeader((&Header{Size: 15}).Append(nil))),
@@ -131,8 +132,8 @@ func TestRefused(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestQEMUsGreeting is what QEMU 11.1.3 says.
-func TestQEMUsGreeting(t *testing.T) {
+// TestGreetingOfQEMUIsRead: what QEMU 11.1.3 says.
+func TestGreetingOfQEMUIsRead(t *testing.T) {
 	b := append([]byte{0, 0, 0, 0}, `{"capabilities":{"pgsizes":4096,"max_msg_fds":16,"max_dma_maps":65535,"max_data_xfer_size":1048576,"migration":{"pgsize":4096,"max_bitmap_size":268435456},"write_multiple":true}}`...)
 	g, err := ParseGreeting(append(b, 0))
 	want := Capabilities{MaxFDs: 16, MaxTransfer: 1 << 20, MaxMaps: 65535, PageSizes: 4096}
@@ -159,8 +160,8 @@ func FuzzFormats(f *testing.F) {
 	})
 }
 
-// TestAccepted are values at the border of what makes sense.
-func TestAccepted(t *testing.T) {
+// TestLimitsOfBodiesAreAccepted: values at the border of what makes sense.
+func TestLimitsOfBodiesAreAccepted(t *testing.T) {
 	const page = 4096
 	top := ^uint64(0)
 	for name, err := range map[string]error{

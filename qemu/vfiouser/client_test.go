@@ -40,9 +40,9 @@ func answering(t *testing.T, greeting Greeting, answer func(h *Header, body []by
 	return near
 }
 
-// TestAnswersOfOthers: an answer that is not to what was asked, or is no answer, is an error, as is
-// one of another length.
-func TestAnswersOfOthers(t *testing.T) {
+// TestReplyToAnotherMessageIsRefused: an answer that is not to what was asked, or is no answer, is
+// an error, as is one of another length.
+func TestReplyToAnotherMessageIsRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer func(h *Header, body []byte) []byte
 		says   string // "": no error
@@ -72,9 +72,9 @@ func TestAnswersOfOthers(t *testing.T) {
 	}
 }
 
-// TestServersThatAreNewer: a server of a later version is refused; one of this version need not
+// TestNewerServersAreRefused: a server of a later version is refused; one of this version need not
 // answer within any time if none is given.
-func TestServersThatAreNewer(t *testing.T) {
+func TestNewerServersAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		g  Greeting
 		ok bool

@@ -198,8 +198,8 @@ func await(t testing.TB, ended <-chan error) error {
 	}
 }
 
-// TestConversation is what QEMU does with a device, from its start to its end.
-func TestConversation(t *testing.T) {
+// TestConversationOfQEMU: what QEMU does with a device, from its start to its end.
+func TestConversationOfQEMU(t *testing.T) {
 	dev := newFake(t)
 	c, ended := dial(t, dev)
 	if c.Server.MaxFDs != MaxFDs || c.Server.MaxTransfer != MaxTransfer {
@@ -262,8 +262,9 @@ func TestConversation(t *testing.T) {
 	dev.clean(t)
 }
 
-// TestErrno: what is wrong in itself is refused, changes nothing, and the conversation goes on.
-func TestErrno(t *testing.T) {
+// TestInvalidRequestsGetAnErrno: what is wrong in itself is refused, changes nothing, and the
+// conversation goes on.
+func TestInvalidRequestsGetAnErrno(t *testing.T) {
 	dev := newFake(t)
 	c, _ := dial(t, dev)
 	ram := memfd(t, 1<<20)
@@ -345,8 +346,9 @@ func TestErrno(t *testing.T) {
 	}
 }
 
-// TestBreaches end the conversation, and leave nothing behind.
-func TestBreaches(t *testing.T) {
+// TestBrokenFramingDisconnects: a breach of the framing ends the conversation, and leaves nothing
+// behind.
+func TestBrokenFramingDisconnects(t *testing.T) {
 	hello := func() []byte {
 		body := (&Greeting{}).Append(nil)
 		h := Header{ID: 1, Command: Version, Size: uint32(HeaderSize + len(body))}
@@ -380,9 +382,9 @@ func TestBreaches(t *testing.T) {
 	}
 }
 
-// TestDirtyEnds: a client that leaves in the middle, with mappings and interrupts, leaves nothing
-// behind; the next begins as the first did.
-func TestDirtyEnds(t *testing.T) {
+// TestLeavingClientLeavesNothing: a client that leaves in the middle, with mappings and interrupts,
+// leaves nothing behind; the next begins as the first did.
+func TestLeavingClientLeavesNothing(t *testing.T) {
 	dev := newFake(t)
 	ram := memfd(t, 1<<20)
 	defer unix.Close(ram)
@@ -400,8 +402,9 @@ func TestDirtyEnds(t *testing.T) {
 	}
 }
 
-// TestManyFDs: more descriptors than a message may bring end the conversation, and none stays open.
-func TestManyFDs(t *testing.T) {
+// TestTooManyDescriptorsDisconnect: more descriptors than a message may bring end the conversation,
+// and none stays open.
+func TestTooManyDescriptorsDisconnect(t *testing.T) {
 	dev := newFake(t)
 	c, ended := dial(t, dev)
 	ram := memfd(t, 4096)
@@ -416,8 +419,8 @@ func TestManyFDs(t *testing.T) {
 	dev.clean(t)
 }
 
-// TestMappings compares the list with a map of addresses.
-func TestMappings(t *testing.T) {
+// TestMappingsDoNotOverlap compares the list with a map of addresses.
+func TestMappingsDoNotOverlap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var m mappings
 	owner := map[uint64]Range{} // of each page
@@ -490,8 +493,9 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// TestUnmapParts: a client may take back any part of what it mapped; the rest stays where it was.
-func TestUnmapParts(t *testing.T) {
+// TestPartsOfRangesAreUnmapped: a client may take back any part of what it mapped; the rest stays
+// where it was.
+func TestPartsOfRangesAreUnmapped(t *testing.T) {
 	dev := newFake(t)
 	c, ended := dial(t, dev)
 	ram := memfd(t, 1<<20)
@@ -534,8 +538,8 @@ func TestUnmapParts(t *testing.T) {
 	dev.clean(t)
 }
 
-// TestUnmapFull: a part that would make one mapping too many is refused.
-func TestUnmapFull(t *testing.T) {
+// TestUnmapThatSplitsMayBeTooMuch: a part that would make one mapping too many is refused.
+func TestUnmapThatSplitsMayBeTooMuch(t *testing.T) {
 	var m mappings
 	for i := range uint64(MaxMaps) {
 		m.list = append(m.list, Range{i << 16, 0x3000})
@@ -569,9 +573,9 @@ func (v *vectors) Trigger(irq, vector uint32) {
 	v.told += fmt.Sprintf("trigger %d of %d ", vector, irq)
 }
 
-// TestSetIRQs: of each kind of interrupt as many vectors can be named as there are, and kinds that
-// are not are refused, even where nothing is asked of them.
-func TestSetIRQs(t *testing.T) {
+// TestVectorsOutsideTheirKindAreRefused: of each kind of interrupt as many vectors can be named as
+// there are, and kinds that are not are refused, even where nothing is asked of them.
+func TestVectorsOutsideTheirKindAreRefused(t *testing.T) {
 	const none, signal = IRQTrigger | IRQDataNone, IRQTrigger | IRQDataEventfd
 	for _, c := range []struct {
 		set  IRQSet
@@ -600,8 +604,9 @@ func TestSetIRQs(t *testing.T) {
 	}
 }
 
-// TestAccessesAtTheEnd: an access may end where its region ends, and one of no bytes may be there.
-func TestAccessesAtTheEnd(t *testing.T) {
+// TestAccessesEndWithTheirRegion: an access may end where its region ends, and one of no bytes may
+// be there.
+func TestAccessesEndWithTheirRegion(t *testing.T) {
 	c, _ := dial(t, newFake(t))
 	for _, tt := range []struct {
 		off uint64
@@ -630,9 +635,9 @@ func TestAccessesAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestRoomForAnswers: an answer is cut to what the client has room for, which is its fixed part at
-// least.
-func TestRoomForAnswers(t *testing.T) {
+// TestRepliesFitTheClientsRoom: an answer is cut to what the client has room for, which is its
+// fixed part at least.
+func TestRepliesFitTheClientsRoom(t *testing.T) {
 	body := []byte("head and tail")
 	for argsz, want := range map[uint32]string{
 		0: "", 3: "", 4: "head", 8: "head and", 13: "head and tail", 14: "head and tail",
@@ -653,9 +658,9 @@ type told struct {
 func (d *told) Unmap(r Range)      { d.unmapped = append(d.unmapped, r) }
 func (d *told) Map(Map, int) error { return nil }
 
-// TestUnmapOfNothing: a device does not hear of addresses that are taken back where nothing was
-// mapped: what it does then may wait for others.
-func TestUnmapOfNothing(t *testing.T) {
+// TestUnmapOfNothingIsNotTold: a device does not hear of addresses that are taken back where
+// nothing was mapped: what it does then may wait for others.
+func TestUnmapOfNothingIsNotTold(t *testing.T) {
 	d := &told{}
 	s := &server{dev: d}
 	unmap := func(u Unmap) {
@@ -683,8 +688,8 @@ func TestUnmapOfNothing(t *testing.T) {
 	}
 }
 
-// TestMessageInPieces: what a socket does not take of a message at once goes behind.
-func TestMessageInPieces(t *testing.T) {
+// TestMessagesMayComeInPieces: what a socket does not take of a message at once goes behind.
+func TestMessagesMayComeInPieces(t *testing.T) {
 	near, far := sockettest.Pair(t)
 	if err := near.SetWriteBuffer(1); err != nil { // the kernel has a least size
 		t.Fatal(err)
@@ -735,8 +740,8 @@ func (d *many) SetIRQs(_, start uint32, fds []int) error {
 	return nil
 }
 
-// TestManyVectors: descriptors that one message cannot bring come with several.
-func TestManyVectors(t *testing.T) {
+// TestManyVectorsAreSetInPieces: descriptors that one message cannot bring come with several.
+func TestManyVectorsAreSetInPieces(t *testing.T) {
 	for n, want := range map[int][]int{
 		1:            {1, 1},
 		MaxFDs:       {1, MaxFDs},

@@ -172,9 +172,9 @@ func (g *bare) cut() {
 	}
 }
 
-// TestCutShort: whose memory is no longer there has his port stopped, and the other guest's rings
-// stand as if nothing had been.
-func TestCutShort(t *testing.T) {
+// TestMemoryThatVanishesFailsItsPort: whose memory is no longer there has his port stopped, and the
+// other guest's rings stand as if nothing had been.
+func TestMemoryThatVanishesFailsItsPort(t *testing.T) {
 	const size = 6000
 	for _, packed := range []bool{false, true} {
 		for _, what := range []string{"source", "destination", "fetch", "return"} {
@@ -237,9 +237,9 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
-// TestCopiedBefore: what was copied before its guest's memory went is there still; what was not is
-// lost.
-func TestCopiedBefore(t *testing.T) {
+// TestCopiedBytesOutliveTheMemory: what was copied before its guest's memory went is there still;
+// what was not is lost.
+func TestCopiedBytesOutliveTheMemory(t *testing.T) {
 	const size = 6000
 	g := newBare(t, false)
 	type read struct {
@@ -268,10 +268,10 @@ func TestCopiedBefore(t *testing.T) {
 	}
 }
 
-// TestKilledBetween has the process that serves two guests killed between any two steps of frames
-// from the one to the other. The next goes on: no frame comes twice or out of order, none of their
-// buffers is lost.
-func TestKilledBetween(t *testing.T) {
+// TestNoFrameIsLostByADeathBetween has the process that serves two guests killed between any two
+// steps of frames from the one to the other. The next goes on: no frame comes twice or out of
+// order, none of their buffers is lost.
+func TestNoFrameIsLostByADeathBetween(t *testing.T) {
 	const size, frames = 5000, 40
 	for _, packed := range []bool{false, true} {
 		for kill := range 5 {
@@ -355,9 +355,9 @@ func TestNoAllocationsBetween(t *testing.T) {
 	})
 }
 
-// TestWhatIsLeft: of a long frame the end is left where it is, as long as there is room to note it:
-// 64 ends of a port, in 256 pieces.
-func TestWhatIsLeft(t *testing.T) {
+// TestEndsOfFramesAreLeftWhileThereIsRoom: of a long frame the end is left where it is, as long as
+// there is room to note it: 64 ends of a port, in 256 pieces.
+func TestEndsOfFramesAreLeftWhileThereIsRoom(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		parts []int // of each chain

@@ -64,9 +64,10 @@ func send(mem []byte, i int, addr uint64) {
 	binary.LittleEndian.PutUint16(ring[256+2:], 1)
 }
 
-// TestFailedUntilAnew: a port of which one ring is misplaced says why, and does nothing, whatever
-// ring its driver starts or stops, until none is left. The first one that starts then ends that.
-func TestFailedUntilAnew(t *testing.T) {
+// TestFailedPortWorksAfterANewStart: a port of which one ring is misplaced says why, and does
+// nothing, whatever ring its driver starts or stops, until none is left. The first one that starts
+// then ends that.
+func TestFailedPortWorksAfterANewStart(t *testing.T) {
 	mem := make([]byte, 8*1024)
 	b := newByHand(t, 2, mem)
 	send(mem, 3, 4096)
@@ -103,9 +104,9 @@ func TestFailedUntilAnew(t *testing.T) {
 	}
 }
 
-// TestMemoryChanges: rings go on in memory that was mapped anew, and a port whose rings are in
-// memory that is gone says so.
-func TestMemoryChanges(t *testing.T) {
+// TestRingsFollowTheMemory: rings go on in memory that was mapped anew, and a port whose rings are
+// in memory that is gone says so.
+func TestRingsFollowTheMemory(t *testing.T) {
 	mem := make([]byte, 4096)
 	p := newByHand(t, 1, mem)
 	for i := range p.st.Vrings {
@@ -129,9 +130,9 @@ func TestMemoryChanges(t *testing.T) {
 	}
 }
 
-// TestLimitsOfPorts: a port has one pair of queues at least and MaxQueues at most, and a ledger
-// that is large enough for their rings, if any.
-func TestLimitsOfPorts(t *testing.T) {
+// TestImpossiblePortsAreRefused: a port has one pair of queues at least and MaxQueues at most, and
+// a ledger that is large enough for their rings, if any.
+func TestImpossiblePortsAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		queues, ledger int // -1: none
 		ok             bool
@@ -164,18 +165,19 @@ func TestLimitsOfPorts(t *testing.T) {
 	}
 }
 
-// TestLayout: a port has two rings for each pair of queues, and of the protocol what QEMU's network
-// device and User Mode Linux need: several queues, acknowledgements, the MTU, a channel for
+// TestLayoutOfAPort: a port has two rings for each pair of queues, and of the protocol what QEMU's
+// network device and User Mode Linux need: several queues, acknowledgements, the MTU, a channel for
 // requests, and memory in slots (vhost-user, "Protocol features").
-func TestLayout(t *testing.T) {
+func TestLayoutOfAPort(t *testing.T) {
 	want := vhostuser.Layout{Rings: 6, Queues: 3, Protocol: 1<<0 | 1<<3 | 1<<4 | 1<<5 | 1<<15}
 	if got := vhostnet.Layout(3); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 
-// TestLedgersOfRings: each ring has a part of the port's ledger of its own, one after the other.
-func TestLedgersOfRings(t *testing.T) {
+// TestEachRingHasItsLedger: each ring has a part of the port's ledger of its own, one after the
+// other.
+func TestEachRingHasItsLedger(t *testing.T) {
 	mem := make([]byte, vhostnet.LedgerBytes(2))
 	at := 0
 	for i := range 4 {

@@ -143,7 +143,7 @@ func (b *bench) kicked() bool {
 	return n > 0
 }
 
-func TestFramesOfTheGuest(t *testing.T) {
+func TestFramesOfTheGuestArriveWhole(t *testing.T) {
 	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
 		b := newBench(t, vhostnet.Config{}, o)
 		rng := rand.New(rand.NewPCG(1, 1))
@@ -188,7 +188,7 @@ func TestFramesOfTheGuest(t *testing.T) {
 	})
 }
 
-func TestFramesForTheGuest(t *testing.T) {
+func TestFramesForTheGuestArriveWhole(t *testing.T) {
 	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
 		b := newBench(t, vhostnet.Config{}, o)
 		rng := rand.New(rand.NewPCG(1, 1))
@@ -243,10 +243,10 @@ func TestFramesForTheGuest(t *testing.T) {
 	})
 }
 
-// TestFlows: flows that differ in any byte of an address or a port, if only in its upper bits, are
-// spread over the queues that the guest runs. All frames of one are in one queue, whatever else is
-// in them.
-func TestFlows(t *testing.T) {
+// TestFlowStaysInOneQueue: flows that differ in any byte of an address or a port, if only in its
+// upper bits, are spread over the queues that the guest runs. All frames of one are in one queue,
+// whatever else is in them.
+func TestFlowStaysInOneQueue(t *testing.T) {
 	for _, queues := range []int{1, 3, 4} {
 		b := newBench(t, vhostnet.Config{Queues: 4}, vhosttest.NetOptions{Queues: queues, Merge: true})
 		// queueOf is where all frames are that have a flow's headers.
@@ -298,8 +298,8 @@ func TestFlows(t *testing.T) {
 	}
 }
 
-// TestQueues reads all queues that the guest runs, each in its order.
-func TestQueues(t *testing.T) {
+// TestAllQueuesCarryFrames reads all queues that the guest runs, each in its order.
+func TestAllQueuesCarryFrames(t *testing.T) {
 	buf := make([]byte, 1<<16)
 	b := newBench(t, vhostnet.Config{Queues: 4}, vhosttest.NetOptions{Queues: 3, Merge: true})
 	for q := range 3 {
@@ -320,8 +320,8 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// TestReboot begins anew on the same conversation, with other features.
-func TestReboot(t *testing.T) {
+// TestPortServesARebootedGuest begins anew on the same conversation, with other features.
+func TestPortServesARebootedGuest(t *testing.T) {
 	for _, packed := range []bool{false, true} {
 		b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Merge: true, Packed: packed})
 		buf, frame := make([]byte, 1<<16), frameOf(rand.New(rand.NewPCG(1, 1)), 300)
@@ -359,8 +359,9 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// TestBrokenDriver stops a port with a reason, and a driver that begins anew has it again.
-func TestBrokenDriver(t *testing.T) {
+// TestBrokenDriverStopsItsPort stops a port with a reason, and a driver that begins anew has it
+// again.
+func TestBrokenDriverStopsItsPort(t *testing.T) {
 	b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Merge: true})
 	buf, frame := make([]byte, 1<<16), frameOf(rand.New(rand.NewPCG(1, 1)), 300)
 	b.guest.Transmit(0, vhosttest.Header{}, frame)
@@ -392,8 +393,8 @@ func TestBrokenDriver(t *testing.T) {
 	}
 }
 
-// TestTakes follows what the guest's driver negotiated.
-func TestTakes(t *testing.T) {
+// TestPortTakesWhatTheDriverAccepted follows what the guest's driver negotiated.
+func TestPortTakesWhatTheDriverAccepted(t *testing.T) {
 	tso := vhostnet.Offload{GSO: 1, NeedsCsum: true}
 	for _, offloads := range []bool{false, true} {
 		b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Offloads: offloads})
@@ -408,7 +409,7 @@ func TestTakes(t *testing.T) {
 	}
 }
 
-func TestMTU(t *testing.T) {
+func TestLargerMTUIsRefused(t *testing.T) {
 	b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{MTU: 1500})
 	var err error
 	b.serve(func() {
@@ -423,18 +424,18 @@ func TestMTU(t *testing.T) {
 	b.ended <- nil // for the end of the test
 }
 
-// TestOnePair: a device of one pair of queues says nothing of several. Drivers refuse that where
-// they have no control queue, and QEMU has one for those of its own guests only.
-func TestOnePair(t *testing.T) {
+// TestOnePairNeedsNoMultiqueue: a device of one pair of queues says nothing of several. Drivers
+// refuse that where they have no control queue, and QEMU has one for those of its own guests only.
+func TestOnePairNeedsNoMultiqueue(t *testing.T) {
 	const several = 1 << 22 // VIRTIO_NET_F_MQ
 	if vhostnet.Features(1)&several != 0 || vhostnet.Features(2)&several == 0 {
 		t.Errorf("features %#x and %#x", vhostnet.Features(1), vhostnet.Features(2))
 	}
 }
 
-// TestReconnect has the front end lose its connection at any moment and come back at the used
-// index: no frame is lost, none comes twice.
-func TestReconnect(t *testing.T) {
+// TestNextBackEndGoesOn has the front end lose its connection at any moment and come back at the
+// used index: no frame is lost, none comes twice.
+func TestNextBackEndGoesOn(t *testing.T) {
 	b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Merge: true})
 	buf := make([]byte, 1<<16)
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -518,9 +519,9 @@ func TestNoAllocations(t *testing.T) {
 	})
 }
 
-// TestFrameTooLong: a frame that the buffers of a guest without mergeable ones are too short for is
-// not written, nor is a part of it (Virtio §5.1.6.4).
-func TestFrameTooLong(t *testing.T) {
+// TestFrameTooLongIsDropped: a frame that the buffers of a guest without mergeable ones are too
+// short for is not written, nor is a part of it (Virtio §5.1.6.4).
+func TestFrameTooLongIsDropped(t *testing.T) {
 	b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Offloads: true})
 	off := vhostnet.Offload{GSO: 1, NeedsCsum: true, Size: 1400, CsumStart: 34, CsumOffset: 16}
 	if b.port.Write([][]byte{make([]byte, 1<<16-11)}, off) {

@@ -12,9 +12,9 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
 
-// TestHeaderLength: the header has the number of buffers, unless a driver of before Virtio 1.0
-// merges none (Virtio §5.1.6.1).
-func TestHeaderLength(t *testing.T) {
+// TestHeaderHasTheLengthOfItsVersion: the header has the number of buffers, unless a driver of
+// before Virtio 1.0 merges none (Virtio §5.1.6.1).
+func TestHeaderHasTheLengthOfItsVersion(t *testing.T) {
 	for features, header := range map[uint64]int{0: 10, merge: 12, vhostuser.FeatureVersion1: 12, merge | vhostuser.FeatureVersion1: 12} {
 		d := newDriven(t, features, 1, 16)
 		sent, _ := d.add(1, false, header+60)
@@ -37,9 +37,9 @@ func TestHeaderLength(t *testing.T) {
 	}
 }
 
-// TestSizesOfFrames: a frame has a whole Ethernet header and is not longer than there is room for
-// it. What is neither is counted, and its buffers come back.
-func TestSizesOfFrames(t *testing.T) {
+// TestFramesOfImpossibleSizeAreDropped: a frame has a whole Ethernet header and is not longer than
+// there is room for it. What is neither is counted, and its buffers come back.
+func TestFramesOfImpossibleSizeAreDropped(t *testing.T) {
 	d := newDriven(t, vhostuser.FeatureVersion1, 1, 64)
 	buf := make([]byte, 1000)
 	var want vhostnet.Stats
@@ -105,9 +105,9 @@ func TestQueuesTakeTurns(t *testing.T) {
 	}
 }
 
-// TestArmWithFrames: whichever queue has a frame, a port that is to sleep does not, and asks for no
-// kicks; once all are read each queue asks for one.
-func TestArmWithFrames(t *testing.T) {
+// TestArmSeesWaitingFrames: whichever queue has a frame, a port that is to sleep does not, and asks
+// for no kicks; once all are read each queue asks for one.
+func TestArmSeesWaitingFrames(t *testing.T) {
 	for waiting := range 2 {
 		d := newDriven(t, vhostuser.FeatureVersion1, 2, 64)
 		d.Wake()
@@ -150,9 +150,9 @@ func TestArmWithFrames(t *testing.T) {
 
 const long = 9000 // bytes of a frame whose end is left where it is
 
-// TestOneCopy: what was read of a frame is no longer the guest's. Its end goes from the one guest's
-// memory to the other's, once, and the chain comes back when that was done.
-func TestOneCopy(t *testing.T) {
+// TestLongFramesAreCopiedOnce: what was read of a frame is no longer the guest's. Its end goes from
+// the one guest's memory to the other's, once, and the chain comes back when that was done.
+func TestLongFramesAreCopiedOnce(t *testing.T) {
 	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
 		from, to := newBench(t, vhostnet.Config{}, o), newBench(t, vhostnet.Config{}, o)
 		buf := make([]byte, 1<<16)
@@ -189,9 +189,10 @@ func TestOneCopy(t *testing.T) {
 	})
 }
 
-// TestOrderOfRests: chains go back in order, with what is left in one those behind it; no more ends
-// are left than there is room to note, and what nobody has taken is copied before it goes back.
-func TestOrderOfRests(t *testing.T) {
+// TestChainsCompleteInOrder: chains go back in order, with what is left in one those behind it; no
+// more ends are left than there is room to note, and what nobody has taken is copied before it goes
+// back.
+func TestChainsCompleteInOrder(t *testing.T) {
 	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
 		b := newBench(t, vhostnet.Config{}, o)
 		rng := rand.New(rand.NewPCG(1, 1))
@@ -252,8 +253,9 @@ func TestOrderOfRests(t *testing.T) {
 	})
 }
 
-// TestRestOfOneThatLeaves: what a guest takes away, its rings or its memory, was copied before.
-func TestRestOfOneThatLeaves(t *testing.T) {
+// TestRestIsCopiedBeforeItsGuestLeaves: what a guest takes away, its rings or its memory, was
+// copied before.
+func TestRestIsCopiedBeforeItsGuestLeaves(t *testing.T) {
 	for name, leave := range map[string]func(b *bench) error{
 		"rings stopped": func(b *bench) error { _, err := b.guest.Stop(); return err },
 		"connection lost": func(b *bench) error {

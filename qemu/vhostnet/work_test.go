@@ -38,9 +38,9 @@ func used(mem []byte, v *vhostuser.Vring) int {
 	return int(binary.LittleEndian.Uint16(mem[v.Used+2:]))
 }
 
-// TestTurnOfAGuest: a guest that fills its rings with frames that are none gets its turn, and no
-// more; what is left waits for the next, and the guest sees after each what it has back.
-func TestTurnOfAGuest(t *testing.T) {
+// TestTurnOfAGuestIsBounded: a guest that fills its rings with frames that are none gets its turn,
+// and no more; what is left waits for the next, and the guest sees after each what it has back.
+func TestTurnOfAGuestIsBounded(t *testing.T) {
 	p, mem, tx, _ := wide(t, 4, func(int) uint16 { return 0 }) // shorter than any frame
 	b := make([]byte, 2048)
 	for turns, before := 0, 0; ; turns++ {
@@ -63,9 +63,9 @@ func TestTurnOfAGuest(t *testing.T) {
 	}
 }
 
-// TestFramesForACrowdedRing: who gives a guest frames looks at no more of its ring in a turn than
-// is allowed, and loses those for which that is not enough.
-func TestFramesForACrowdedRing(t *testing.T) {
+// TestCrowdedRingTakesNoMoreThanATurn: who gives a guest frames looks at no more of its ring in a
+// turn than is allowed, and loses those for which that is not enough.
+func TestCrowdedRingTakesNoMoreThanATurn(t *testing.T) {
 	// 255 empty buffers and one of a byte in each chain: a frame would need thousands of them.
 	p, mem, _, rx := wide(t, 0, func(i int) uint16 {
 		if i%256 == 255 {

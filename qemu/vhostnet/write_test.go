@@ -11,9 +11,9 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
 
-// TestTakesWhatWasTaken: what is left to do in a frame is the guest's business if its driver has
-// taken all that this needs, and for no other reason.
-func TestTakesWhatWasTaken(t *testing.T) {
+// TestOffloadsFollowTheFeatures: what is left to do in a frame is the guest's business if its
+// driver has taken all that this needs, and for no other reason.
+func TestOffloadsFollowTheFeatures(t *testing.T) {
 	d := newDriven(t, 0, 1, 16)
 	all := vhostnet.Features(1)
 	for _, tt := range []struct {
@@ -48,9 +48,9 @@ func TestTakesWhatWasTaken(t *testing.T) {
 	}
 }
 
-// TestMergedBuffers: a frame takes as many receive buffers as it needs, no more, and their number
-// is in its header (Virtio §5.1.6.4). One for which there are too few takes none.
-func TestMergedBuffers(t *testing.T) {
+// TestFramesSpanMergedBuffers: a frame takes as many receive buffers as it needs, no more, and
+// their number is in its header (Virtio §5.1.6.4). One for which there are too few takes none.
+func TestFramesSpanMergedBuffers(t *testing.T) {
 	const each = 100
 	for size, want := range map[int][]int{
 		each - 13:   {each - 1},
@@ -95,9 +95,9 @@ func TestMergedBuffers(t *testing.T) {
 	}
 }
 
-// TestMostBuffers: a frame that would take more than so many buffers is lost, however many there
-// are.
-func TestMostBuffers(t *testing.T) {
+// TestFrameSpansSoManyBuffers: a frame that would take more than so many buffers is lost, however
+// many there are.
+func TestFrameSpansSoManyBuffers(t *testing.T) {
 	const each = 13
 	for more := range 2 {
 		d := newDriven(t, vhostuser.FeatureVersion1|merge, 1, 512)
@@ -115,9 +115,9 @@ func TestMostBuffers(t *testing.T) {
 	}
 }
 
-// TestReceiveChains: a receive buffer may have several parts, wherever header and frame end in
-// them.
-func TestReceiveChains(t *testing.T) {
+// TestReceiveChainsAreFilledInOrder: a receive buffer may have several parts, wherever header and
+// frame end in them.
+func TestReceiveChainsAreFilledInOrder(t *testing.T) {
 	for _, parts := range [][]int{
 		{12, 60},
 		{12, 30, 30},

@@ -13,8 +13,9 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 )
 
-// TestRegionIsNamedWhole: a region is taken away by all that names it, wherever in its file it is.
-func TestRegionIsNamedWhole(t *testing.T) {
+// TestRegionIsRemovedByItsWholeName: a region is taken away by all that names it, wherever in its
+// file it is.
+func TestRegionIsRemovedByItsWholeName(t *testing.T) {
 	a, b := Region{GPA: 0x1000, Size: 0x1000, User: 0x7000, Offset: 0x3000}, Region{GPA: 0x8000, Size: 0x1000, User: 0x9000}
 	s := &State{Regions: []Region{a, b}}
 	edit := func(r Region, f func(*Region)) Region { f(&r); return r }
@@ -72,9 +73,10 @@ func TestMTUIsTaken(t *testing.T) {
 	}
 }
 
-// TestBaseOfPackedRings: User Mode Linux, which leaves the protocol's feature out, gives a packed
-// ring that begins the base 0. From all others that is the place where the wrap counter is 0.
-func TestBaseOfPackedRings(t *testing.T) {
+// TestPackedRingsHaveABaseOfTheirOwn: User Mode Linux, which leaves the protocol's feature out,
+// gives a packed ring that begins the base 0. From all others that is the place where the wrap
+// counter is 0.
+func TestPackedRingsHaveABaseOfTheirOwn(t *testing.T) {
 	for _, c := range []struct {
 		features  uint64
 		num, want uint32
@@ -94,10 +96,10 @@ func TestBaseOfPackedRings(t *testing.T) {
 	}
 }
 
-// TestBackendChannel: the channel for requests is kept until the conversation ends or has another,
-// since who passed it takes its end for that of the conversation; and it is refused unless it is a
-// socket.
-func TestBackendChannel(t *testing.T) {
+// TestBackendSocketStaysOpen: the channel for requests is kept until the conversation ends or has
+// another, since who passed it takes its end for that of the conversation; and it is refused unless
+// it is a socket.
+func TestBackendSocketStaysOpen(t *testing.T) {
 	conv := &Conversation{dev: &idle{}, back: -1, layout: Layout{Protocol: ProtocolBackendReq}}
 	pass := func() (far int, err error) {
 		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -145,9 +147,9 @@ type idle struct {
 func (d *idle) SetMemory(_ *State, maps []*Mapping) error { d.maps = maps; return nil }
 func (d *idle) StopVring(int) uint32                      { return 0 }
 
-// TestNothingIsLeft: at its end a conversation has taken back the memory, and has no descriptor any
-// more, so that none is closed twice.
-func TestNothingIsLeft(t *testing.T) {
+// TestLeavingFrontEndLeavesNothing: at its end a conversation has taken back the memory, and has no
+// descriptor any more, so that none is closed twice.
+func TestLeavingFrontEndLeavesNothing(t *testing.T) {
 	dev := &idle{maps: []*Mapping{{}}}
 	c := &Conversation{dev: dev, layout: VsockLayout, State: State{Vrings: make([]Vring, VsockLayout.Rings)}, maps: dev.maps, back: -1}
 	for range VsockLayout.Rings {
@@ -164,9 +166,9 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// TestRegionsOfAMessage: a table has as many regions as descriptors fit, and all that it claims;
-// one region more is a message of its own length.
-func TestRegionsOfAMessage(t *testing.T) {
+// TestRegionsComeWithTheirDescriptors: a table has as many regions as descriptors fit, and all that
+// it claims; one region more is a message of its own length.
+func TestRegionsComeWithTheirDescriptors(t *testing.T) {
 	regions := func(n int) (list []Region) {
 		for i := range n {
 			list = append(list, Region{GPA: uint64(i) << 20, Size: 1 << 20, User: uint64(i) << 30, Offset: uint64(i)})
@@ -195,9 +197,9 @@ func TestRegionsOfAMessage(t *testing.T) {
 	}
 }
 
-// TestRegionsThatAreRefused: a region has bytes, all of them have addresses on both sides and a
-// place in a file, and none is another region's.
-func TestRegionsThatAreRefused(t *testing.T) {
+// TestImpossibleRegionsAreRefused: a region has bytes, all of them have addresses on both sides and
+// a place in a file, and none is another region's.
+func TestImpossibleRegionsAreRefused(t *testing.T) {
 	s := State{Regions: []Region{{GPA: 0x10000, Size: 0x10000}, {GPA: 0x40000, Size: 0x1000}}}
 	for _, c := range []struct {
 		r  Region
@@ -236,9 +238,9 @@ func (space) Config(off uint32, b []byte) bool {
 	return int(off)+len(b) <= len(all) && copy(b, all[off:]) == len(b)
 }
 
-// TestConfigurationSpace: a request has room for all that it asks for; the answer has as much, or
-// is empty.
-func TestConfigurationSpace(t *testing.T) {
+// TestConfigurationIsReadInItsBounds: a request has room for all that it asks for; the answer has
+// as much, or is empty.
+func TestConfigurationIsReadInItsBounds(t *testing.T) {
 	for _, c := range []struct {
 		off, size byte
 		payload   int // bytes
@@ -268,8 +270,9 @@ func TestConfigurationSpace(t *testing.T) {
 	}
 }
 
-// TestStopped: where a ring stands is taken from the answer about that ring alone.
-func TestStopped(t *testing.T) {
+// TestBaseIsThatOfTheRingAskedFor: where a ring stands is taken from the answer about that ring
+// alone.
+func TestBaseIsThatOfTheRingAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		payload []byte
 		ok      bool

@@ -137,7 +137,7 @@ func ring(t *testing.T, f *vhosttest.Frontend, at uint64) *vhosttest.Ring {
 	return r
 }
 
-func TestStartStopRestart(t *testing.T) {
+func TestRingsStartStopAndStartAgain(t *testing.T) {
 	dev := &recorder{base: 77}
 	f, ended := attach(t, dev)
 	if f.CID != 42 {
@@ -175,8 +175,8 @@ func TestStartStopRestart(t *testing.T) {
 	}
 }
 
-// TestNeedReply asks for an answer to every message: QEMU 11 does for most.
-func TestNeedReply(t *testing.T) {
+// TestEveryMessageMayAskForAReply asks for an answer to every message: QEMU 11 does for most.
+func TestEveryMessageMayAskForAReply(t *testing.T) {
 	f, ended := attach(t, &recorder{})
 	r := ring(t, f, 0x100000)
 	u64 := vhosttest.U64
@@ -209,7 +209,7 @@ func TestNeedReply(t *testing.T) {
 	must(t, <-ended)
 }
 
-func TestMemorySlots(t *testing.T) {
+func TestMemoryMayComeInSlots(t *testing.T) {
 	dev := &recorder{}
 	f, ended := attach(t, dev)
 	b, err := f.Call(vhostuser.GetMaxMemSlots, nil)
@@ -232,10 +232,10 @@ func TestMemorySlots(t *testing.T) {
 	must(t, <-ended)
 }
 
-// TestSlotsSaidAgain: QEMU before 8.0 says each slot once for each pair of a port's queues. What is
-// there is acknowledged, and so is what is gone, and nobody hears of it; another region, or another
-// file, in its place is refused.
-func TestSlotsSaidAgain(t *testing.T) {
+// TestRepeatedSlotsAreAcknowledged: QEMU before 8.0 says each slot once for each pair of a port's
+// queues. What is there is acknowledged, and so is what is gone, and nobody hears of it; another
+// region, or another file, in its place is refused.
+func TestRepeatedSlotsAreAcknowledged(t *testing.T) {
 	dev := &recorder{}
 	f, ended := attach(t, dev)
 	must(t, f.ShareMemory(true))
@@ -275,8 +275,8 @@ func openFiles(t *testing.T) int {
 	return len(ds)
 }
 
-// TestManySlots passes the eight regions that SET_MEM_TABLE could carry.
-func TestManySlots(t *testing.T) {
+// TestManySlotsAreAccepted passes the eight regions that SET_MEM_TABLE could carry.
+func TestManySlotsAreAccepted(t *testing.T) {
 	dev := &recorder{}
 	f, _ := attach(t, dev)
 	for i := range uint64(vhostuser.MaxMemSlots) {
@@ -291,8 +291,8 @@ func TestManySlots(t *testing.T) {
 	}
 }
 
-// TestNonsense ends the conversation, with a word about why.
-func TestNonsense(t *testing.T) {
+// TestNonsenseDisconnects: nonsense ends the conversation, with a word about why.
+func TestNonsenseDisconnects(t *testing.T) {
 	file := func(f *vhosttest.Frontend) int { return f.File }
 	u64 := vhosttest.U64
 	slot := func(r vhostuser.Region) []byte { return r.Append(make([]byte, 8)) }
@@ -340,7 +340,7 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-func TestOverlappingRegions(t *testing.T) {
+func TestOverlappingRegionsAreRefused(t *testing.T) {
 	f, ended := attach(t, &recorder{})
 	rs := []vhostuser.Region{{GPA: 0, Size: 8192}, {GPA: 4096, Size: 4096, User: 1 << 40}}
 	if err := f.Ask(vhostuser.SetMemTable, vhostuser.AppendMemTable(nil, rs), f.File, f.File); err == nil || !strings.Contains(err.Error(), "refused with 1") {
@@ -351,7 +351,7 @@ func TestOverlappingRegions(t *testing.T) {
 	}
 }
 
-func TestRingOutsideMemory(t *testing.T) {
+func TestRingOutsideMemoryIsRefused(t *testing.T) {
 	f, ended := attach(t, &recorder{})
 	must(t, f.Send(vhostuser.SetFeatures, vhosttest.U64(vhostuser.FeatureVersion1|vhostuser.FeatureProtocol)))
 	must(t, f.ShareMemory(false))
@@ -364,7 +364,7 @@ func TestRingOutsideMemory(t *testing.T) {
 	}
 }
 
-func TestTruncatedStream(t *testing.T) {
+func TestTruncatedStreamIsAnError(t *testing.T) {
 	whole := vhostuser.Header{Request: vhostuser.SetFeatures, Flags: 1, Size: 8}.Append(nil)
 	whole = append(whole, make([]byte, 8)...)
 	for n := range len(whole) {
@@ -379,8 +379,8 @@ func TestTruncatedStream(t *testing.T) {
 	}
 }
 
-// TestNoDescriptorLeak replaces and repeats everything that carries descriptors.
-func TestNoDescriptorLeak(t *testing.T) {
+// TestNoDescriptorIsLeaked replaces and repeats everything that carries descriptors.
+func TestNoDescriptorIsLeaked(t *testing.T) {
 	open := func() int {
 		ds, err := os.ReadDir("/proc/self/fd")
 		must(t, err)
@@ -453,7 +453,7 @@ func TestStateSurvivesJSON(t *testing.T) {
 	}
 }
 
-func TestCodecs(t *testing.T) {
+func TestMessagesAreReadAsWritten(t *testing.T) {
 	a := vhostuser.VringAddr{Index: 1, Flags: 2, Desc: 3, Used: 4, Avail: 5, Log: 6}
 	b := a.Append(nil)
 	for n := range b {
@@ -493,9 +493,9 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestMemoryOnDisk: a page of a file on a disk, or worse on FUSE, is somebody
+// TestMemoryOnDiskIsRefused: a page of a file on a disk, or worse on FUSE, is somebody
 // else's to provide.
-func TestMemoryOnDisk(t *testing.T) {
+func TestMemoryOnDiskIsRefused(t *testing.T) {
 	for _, slots := range []bool{false, true} {
 		f, ended := attach(t, &recorder{})
 		file := diskFile(t, len(f.Mem))
@@ -532,8 +532,8 @@ func diskFile(t *testing.T, size int) *os.File {
 	return nil
 }
 
-// TestGPABorders: a range may end where its region ends, and may not pass it by a byte.
-func TestGPABorders(t *testing.T) {
+// TestRangeEndsWithItsRegion: a range may end where its region ends, and may not pass it by a byte.
+func TestRangeEndsWithItsRegion(t *testing.T) {
 	s := vhostuser.State{Regions: []vhostuser.Region{
 		{GPA: 0, User: 0x7000_0000, Size: 0x1000},
 		{GPA: 0x8000, User: 0x7000_2000, Size: 0x1000},

@@ -14,8 +14,9 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 )
 
-// TestHeaders: of messages only those are read that this version of the protocol can have.
-func TestHeaders(t *testing.T) {
+// TestOnlyThisVersionsMessagesAreRead: of messages only those are read that this version of the
+// protocol can have.
+func TestOnlyThisVersionsMessagesAreRead(t *testing.T) {
 	good := Header{Request: SetOwner, Flags: FlagVersion | FlagNeedReply, Size: 8}
 	edit := func(f func(*Header)) Header { h := good; f(&h); return h }
 	for _, c := range []struct {
@@ -60,8 +61,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestMessageInPieces: what a socket does not take of a message at once goes behind.
-func TestMessageInPieces(t *testing.T) {
+// TestMessagesMayGoInPieces: what a socket does not take of a message at once goes behind.
+func TestMessagesMayGoInPieces(t *testing.T) {
 	near, far := sockettest.Pair(t)
 	if err := near.SetWriteBuffer(1); err != nil { // the kernel has a least size
 		t.Fatal(err)

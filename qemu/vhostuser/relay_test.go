@@ -61,9 +61,9 @@ func attachAsked(t *testing.T, r *Relay) *asked {
 	return a
 }
 
-// TestRelayTellsMemory: the worker hears of memory what has changed: a region more or less as such,
-// both at once as a whole table, and one by one where a table has no room for all.
-func TestRelayTellsMemory(t *testing.T) {
+// TestRelayTellsChangesOfMemory: the worker hears of memory what has changed: a region more or less
+// as such, both at once as a whole table, and one by one where a table has no room for all.
+func TestRelayTellsChangesOfMemory(t *testing.T) {
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
 	if err != nil {
 		t.Fatal(err)
@@ -111,8 +111,9 @@ func TestRelayTellsMemory(t *testing.T) {
 	}
 }
 
-// TestRelayWithoutSpace: a device without configuration space has nothing to be read.
-func TestRelayWithoutSpace(t *testing.T) {
+// TestRelayWithoutConfigurationHasNone: a device without configuration space has nothing to be
+// read.
+func TestRelayWithoutConfigurationHasNone(t *testing.T) {
 	with := NewRelay(Relayed{Config: space{}.Config}, time.Minute, nil)
 	b := make([]byte, 2)
 	if !with.Config(6, b) || !bytes.Equal(b, []byte{7, 8}) || with.Config(7, b) {
@@ -218,8 +219,9 @@ func TestRelayKnowsWhereRingsAre(t *testing.T) {
 	}
 }
 
-// TestAsk: a question succeeds with the answer of its own that says 0, and with no other.
-func TestAsk(t *testing.T) {
+// TestOnlyItsOwnAnswerSatisfiesAQuestion: a question succeeds with the answer of its own that says
+// 0, and with no other.
+func TestOnlyItsOwnAnswerSatisfiesAQuestion(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
 		request, reply Request

@@ -9,9 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/eventfd"
 )
 
-// TestReady: a ring runs when it has a size, addresses and a kick descriptor, and is enabled; those
-// of a front end without the protocol's feature always are.
-func TestReady(t *testing.T) {
+// TestRingRunsWhenItIsComplete: a ring runs when it has a size, addresses and a kick descriptor,
+// and is enabled; those of a front end without the protocol's feature always are.
+func TestRingRunsWhenItIsComplete(t *testing.T) {
 	whole := Vring{Num: 8, HasAddr: true, HasKick: true, Enabled: true}
 	edit := func(f func(*Vring)) Vring { v := whole; f(&v); return v }
 	for _, c := range []struct {
@@ -37,8 +37,9 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestPartsOfRings: each part of a ring may end where memory ends, and not a byte behind.
-func TestPartsOfRings(t *testing.T) {
+// TestPartsMayEndWithTheMemory: each part of a ring may end where memory ends, and not a byte
+// behind.
+func TestPartsMayEndWithTheMemory(t *testing.T) {
 	const user, gpa, size = 0x7000_0000, 0x1000, 0x1000
 	for _, features := range []uint64{0, FeaturePacked} {
 		lengths := [3]uint64{16 * 8, 6 + 2*8, 6 + 8*8}
@@ -65,9 +66,9 @@ func TestPartsOfRings(t *testing.T) {
 	}
 }
 
-// TestSizesAndBases: a ring has up to 32768 entries, of a split one a power of two, whose base is
-// an index of 16 bits. A ring that runs keeps both.
-func TestSizesAndBases(t *testing.T) {
+// TestSizesAndBasesAreChecked: a ring has up to 32768 entries, of a split one a power of two, whose
+// base is an index of 16 bits. A ring that runs keeps both.
+func TestSizesAndBasesAreChecked(t *testing.T) {
 	for _, c := range []struct {
 		request Request
 		num     uint32
@@ -109,8 +110,8 @@ func TestSizesAndBases(t *testing.T) {
 	}
 }
 
-// TestAddressesOfARunningRing: a ring that runs stays where it is.
-func TestAddressesOfARunningRing(t *testing.T) {
+// TestRunningRingStaysWhereItIs: a ring that runs stays where it is.
+func TestRunningRingStaysWhereItIs(t *testing.T) {
 	for _, running := range []bool{false, true} {
 		conv := &Conversation{dev: plain{}, layout: Layout{Rings: 1}, State: State{Vrings: []Vring{{Running: running}}}}
 		err := conv.setVringAddr(&Message{Payload: VringAddr{Desc: 1, Used: 2, Avail: 3}.Append(nil)})
@@ -131,9 +132,9 @@ func (d *called) SetCall(i, call, errfd int) {
 	d.log += fmt.Sprintf("ring %d: %t %t ", i, call != eventfd.None, errfd != eventfd.None)
 }
 
-// TestDescriptorsOfRings: each descriptor is of a kind that the ring can do with, and comes unless
-// the message says that there is none. One that is refused stays the message's.
-func TestDescriptorsOfRings(t *testing.T) {
+// TestDescriptorsOfRingsAreChecked: each descriptor is of a kind that the ring can do with, and
+// comes unless the message says that there is none. One that is refused stays the message's.
+func TestDescriptorsOfRingsAreChecked(t *testing.T) {
 	const nothing, event, socket = 0, 1, 2
 	for _, c := range []struct {
 		request Request

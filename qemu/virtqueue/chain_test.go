@@ -12,9 +12,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 )
 
-// TestLongChains: a chain has MaxSegments descriptors at most, wherever they are and whether there
-// is anything in them, and a ring with a longer one is broken.
-func TestLongChains(t *testing.T) {
+// TestChainsThatAreTooLongBreakTheRing: a chain has MaxSegments descriptors at most, wherever they
+// are and whether there is anything in them, and a ring with a longer one is broken.
+func TestChainsThatAreTooLongBreakTheRing(t *testing.T) {
 	const size, tableAt = 1024, 0x20000
 	for _, packed := range []bool{false, true} {
 		for _, indirect := range []bool{false, true} {
@@ -56,9 +56,9 @@ func TestLongChains(t *testing.T) {
 	}
 }
 
-// TestWorkIsTakenBefore: a chain for which not enough work is left is not begun: it waits, whole,
-// and comes in the next turn.
-func TestWorkIsTakenBefore(t *testing.T) {
+// TestChainWaitsForEnoughWork: a chain for which not enough work is left is not begun: it waits,
+// whole, and comes in the next turn.
+func TestChainWaitsForEnoughWork(t *testing.T) {
 	eachKind(t, func(t *testing.T, c vhosttest.QueueConfig) {
 		mem := pages(t, memSize)
 		d := vhosttest.NewQueue(mem, c)
@@ -90,9 +90,9 @@ func TestWorkIsTakenBefore(t *testing.T) {
 	})
 }
 
-// TestManyRegions: each address is found in the region that has it, however many there are, and a
-// buffer that spans some takes work for each.
-func TestManyRegions(t *testing.T) {
+// TestBuffersMaySpanRegions: each address is found in the region that has it, however many there
+// are, and a buffer that spans some takes work for each.
+func TestBuffersMaySpanRegions(t *testing.T) {
 	const n = 509
 	backing := pages(t, (n+1)*4096)
 	var regions []queues.Region
@@ -249,8 +249,9 @@ func descriptorsOf(mem []byte, c *virtqueue.Config, at int) (n, next int) {
 	}
 }
 
-// TestLongestChain: a chain has up to MaxSegments buffers, and as many descriptors as its ring.
-func TestLongestChain(t *testing.T) {
+// TestLongestChainIsTaken: a chain has up to MaxSegments buffers, and as many descriptors as its
+// ring.
+func TestLongestChainIsTaken(t *testing.T) {
 	for _, packed := range []bool{false, true} {
 		for _, tt := range []struct {
 			size uint16
@@ -285,9 +286,9 @@ func TestLongestChain(t *testing.T) {
 	}
 }
 
-// TestLoop: a chain of a split ring that comes back to itself is known by its length, also where
-// its buffers are empty.
-func TestLoop(t *testing.T) {
+// TestLoopIsFoundByItsLength: a chain of a split ring that comes back to itself is known by its
+// length, also where its buffers are empty.
+func TestLoopIsFoundByItsLength(t *testing.T) {
 	for _, size := range []uint32{0, 8} {
 		mem := pages(t, memSize)
 		d := vhosttest.NewQueue(mem, vhosttest.QueueConfig{At: queueAt, Size: 16})

@@ -26,9 +26,9 @@ func noted(t *testing.T, from, to uint16, indices ...uint16) virtqueue.Ledger {
 	return l
 }
 
-// TestLedgersThatAreNone: nothing is written, and nobody goes on, where a ledger or its ring cannot
-// be right. What just can be is.
-func TestLedgersThatAreNone(t *testing.T) {
+// TestImpossibleLedgersAreNotResumed: nothing is written, and nobody goes on, where a ledger or its
+// ring cannot be right. What just can be is.
+func TestImpossibleLedgersAreNotResumed(t *testing.T) {
 	const size, lap = 8, 1 << 15
 	full := []uint16{0, 1, 2, 3, 4, 5, 6, 7}
 	for _, tt := range []struct {
@@ -82,8 +82,9 @@ func TestLedgersThatAreNone(t *testing.T) {
 	}
 }
 
-// TestResume has the device end after each number of steps: the next goes on where it was.
-func TestResume(t *testing.T) {
+// TestNextDeviceGoesOnWhereTheLastWas has the device end after each number of steps: the next goes
+// on where it was.
+func TestNextDeviceGoesOnWhereTheLastWas(t *testing.T) {
 	eachKind(t, func(t *testing.T, c vhosttest.QueueConfig) {
 		mem := pages(t, memSize)
 		ledger := virtqueue.Ledger(pages(t, virtqueue.LedgerSize))
@@ -156,8 +157,9 @@ func resume(t *testing.T, mem []byte, c virtqueue.Config) uint32 {
 	return base
 }
 
-// TestKilledWhileWriting has the device of a packed ring end after each single store of a batch.
-func TestKilledWhileWriting(t *testing.T) {
+// TestNoChainIsLostByADeathWhileWriting has the device of a packed ring end after each single store
+// of a batch.
+func TestNoChainIsLostByADeathWhileWriting(t *testing.T) {
 	c := vhosttest.QueueConfig{At: queueAt, Size: 8, Packed: true}
 	build := func() (mem []byte, ledger virtqueue.Ledger, d *vhosttest.Queue, r virtqueue.Ring, cfg virtqueue.Config) {
 		mem, ledger = pages(t, memSize), virtqueue.Ledger(pages(t, virtqueue.LedgerSize))

@@ -9,9 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/virtqueue"
 )
 
-// TestRoomOfAPackedRing: the descriptors of a chain count, together with those that the device has:
-// a chain that passes the end of the ring would read what belongs to another.
-func TestRoomOfAPackedRing(t *testing.T) {
+// TestChainsFitThePackedRing: the descriptors of a chain count, together with those that the device
+// has: a chain that passes the end of the ring would read what belongs to another.
+func TestChainsFitThePackedRing(t *testing.T) {
 	for taken := range 8 {
 		mem := pages(t, memSize)
 		d := vhosttest.NewQueue(mem, vhosttest.QueueConfig{At: queueAt, Size: 8, Packed: true})
@@ -42,9 +42,9 @@ func TestRoomOfAPackedRing(t *testing.T) {
 	}
 }
 
-// TestUsedFlags: a used descriptor of a packed ring says by its flags the lap that it is of, and
-// whether anything was written (Virtio §2.8.1, §2.8.4).
-func TestUsedFlags(t *testing.T) {
+// TestUsedDescriptorsTellTheirLap: a used descriptor of a packed ring says by its flags the lap
+// that it is of, and whether anything was written (Virtio §2.8.1, §2.8.4).
+func TestUsedDescriptorsTellTheirLap(t *testing.T) {
 	mem := pages(t, memSize)
 	d := vhosttest.NewQueue(mem, vhosttest.QueueConfig{At: queueAt, Size: 2, Packed: true})
 	r := newRing(t, mem, config(d))

@@ -10,8 +10,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 )
 
-// TestTables: an indirect table has whole descriptors, one at least and as many as a ring at most.
-func TestTables(t *testing.T) {
+// TestTablesHaveWholeDescriptors: an indirect table has whole descriptors, one at least and as many
+// as a ring at most.
+func TestTablesHaveWholeDescriptors(t *testing.T) {
 	var ram RAM
 	ram.Set([]queues.Region{{Addr: 0x1000, Mem: make([]byte, (MaxSize+2)*descLen)}})
 	for size, ok := range map[uint32]bool{
@@ -24,8 +25,9 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// TestRAM: what is read lies in one region, whichever was read before, up to its last byte.
-func TestRAM(t *testing.T) {
+// TestMemoryIsFoundByAddress: what is read lies in one region, whichever was read before, up to its
+// last byte.
+func TestMemoryIsFoundByAddress(t *testing.T) {
 	regions := []queues.Region{{Addr: 0x5000, Mem: make([]byte, 0x1000)}, {Addr: 0x1000, Mem: make([]byte, 0x1000)}, {Addr: 0x2000, Mem: make([]byte, 0x100)}}
 	for i, r := range regions {
 		for k := range r.Mem {
@@ -66,8 +68,9 @@ func TestRAM(t *testing.T) {
 	}
 }
 
-// TestFaulted: a fault is one of the guest's memory if it is in a region, and not behind it.
-func TestFaulted(t *testing.T) {
+// TestFaultsOfTheMemoryAreKnown: a fault is one of the guest's memory if it is in a region, and not
+// behind it.
+func TestFaultsOfTheMemoryAreKnown(t *testing.T) {
 	mem := make([]byte, 0x3000)
 	var ram RAM
 	ram.Set([]queues.Region{{Addr: 0x1000, Mem: mem[0x1000:0x2000]}})
@@ -87,8 +90,8 @@ type fault uintptr
 
 func (f fault) Addr() uintptr { return uintptr(f) }
 
-// TestTouch: what is loaded ahead may be near the end of memory, or nowhere.
-func TestTouch(t *testing.T) {
+// TestPrefetchMayLeadNowhere: what is loaded ahead may be near the end of memory, or nowhere.
+func TestPrefetchMayLeadNowhere(t *testing.T) {
 	var ram RAM
 	ram.Set([]queues.Region{{Addr: 0x1000, Mem: make([]byte, 0x1000)}})
 	for at := uint64(0xfff); at <= 0x2001; at++ {
@@ -96,9 +99,9 @@ func TestTouch(t *testing.T) {
 	}
 }
 
-// TestNeedEvent: who waits for an index is told when that was passed, and neither before nor again,
-// also where indices begin at 0 again.
-func TestNeedEvent(t *testing.T) {
+// TestEventIsDueWhenItsIndexIsPassed: who waits for an index is told when that was passed, and
+// neither before nor again, also where indices begin at 0 again.
+func TestEventIsDueWhenItsIndexIsPassed(t *testing.T) {
 	const around = 5
 	for _, old := range []uint16{0, 1, 100, 0x7fff, 0xfffe, 0xffff} {
 		for n := range uint16(around) {
@@ -115,8 +118,9 @@ func TestNeedEvent(t *testing.T) {
 	}
 }
 
-// TestEndOfAddresses: a buffer may end with the last address there is, and does not go on at 0.
-func TestEndOfAddresses(t *testing.T) {
+// TestBufferMayEndWithTheLastAddress: a buffer may end with the last address there is, and does not
+// go on at 0.
+func TestBufferMayEndWithTheLastAddress(t *testing.T) {
 	var ram RAM
 	ram.Set([]queues.Region{{Addr: 1<<64 - 4096, Mem: make([]byte, 4096)}, {Addr: 0, Mem: make([]byte, 4096)}})
 	for size, ok := range map[uint32]bool{15: true, 16: true, 17: false, 4096: false} {
@@ -127,9 +131,9 @@ func TestEndOfAddresses(t *testing.T) {
 	}
 }
 
-// TestBufferInSeveralRegions: a buffer may go on in the region that follows its own, in addresses;
-// what is between has to be memory.
-func TestBufferInSeveralRegions(t *testing.T) {
+// TestBufferGoesOnInTheNextRegion: a buffer may go on in the region that follows its own, in
+// addresses; what is between has to be memory.
+func TestBufferGoesOnInTheNextRegion(t *testing.T) {
 	regions := []queues.Region{
 		{Addr: 0x1000, Mem: make([]byte, 0x100)},
 		{Addr: 0x1100, Mem: make([]byte, 0x10)},
@@ -184,8 +188,8 @@ func TestBufferInSeveralRegions(t *testing.T) {
 // much is more work than a test needs.
 var much Work = 1 << 40
 
-// TestHalves: half a word is read and written as it is, the other half stays.
-func TestHalves(t *testing.T) {
+// TestHalfAWordIsStoredAlone: half a word is read and written as it is, the other half stays.
+func TestHalfAWordIsStoredAlone(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 1000 {
 		b := binary.LittleEndian.AppendUint64(nil, rng.Uint64())

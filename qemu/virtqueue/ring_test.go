@@ -74,9 +74,9 @@ func newRing(tb testing.TB, mem []byte, c virtqueue.Config) virtqueue.Ring {
 	return r
 }
 
-// TestChains has a driver and a device do random things for many laps: all chains come in order,
-// whole, and go back once; whoever waits is woken.
-func TestChains(t *testing.T) {
+// TestChainsComeInOrderAndGoBackOnce has a driver and a device do random things for many laps: all
+// chains come in order, whole, and go back once; whoever waits is woken.
+func TestChainsComeInOrderAndGoBackOnce(t *testing.T) {
 	eachKind(t, func(t *testing.T, c vhosttest.QueueConfig) {
 		mem := pages(t, memSize)
 		d := vhosttest.NewQueue(mem, c)
@@ -211,7 +211,7 @@ func (p *posting) check(t *testing.T, ch *virtqueue.Chain) {
 	}
 }
 
-func TestBrokenRings(t *testing.T) {
+func TestBrokenRingsAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		spoil func(mem []byte, desc, driver uint64, d *vhosttest.Queue)
@@ -281,7 +281,7 @@ func TestBrokenRings(t *testing.T) {
 	}
 }
 
-func TestBadConfig(t *testing.T) {
+func TestImpossibleRingsAreRefused(t *testing.T) {
 	mem := ramOf(pages(t, memSize))
 	for name, c := range map[string]virtqueue.Config{
 		"no size":      {Desc: 0, Driver: 0x1000, Device: 0x2000},
@@ -302,8 +302,8 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
-// TestMemoryCutShort has the guest's memory vanish behind its mapping.
-func TestMemoryCutShort(t *testing.T) {
+// TestMemoryThatVanishesBreaksTheRing has the guest's memory vanish behind its mapping.
+func TestMemoryThatVanishesBreaksTheRing(t *testing.T) {
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
 	if err != nil {
 		t.Fatal(err)
@@ -358,9 +358,9 @@ func TestNoAllocations(t *testing.T) {
 	})
 }
 
-// TestQuietFlags: a split ring tells the driver by its flags whether to notify, and with event
-// indices by those alone: the flags are 0 then (Virtio 1.3 §2.7.10). The used index stays.
-func TestQuietFlags(t *testing.T) {
+// TestQuietAsksByFlagsOnly: a split ring tells the driver by its flags whether to notify, and with
+// event indices by those alone: the flags are 0 then (Virtio 1.3 §2.7.10). The used index stays.
+func TestQuietAsksByFlagsOnly(t *testing.T) {
 	for _, eventIdx := range []bool{false, true} {
 		mem := pages(t, memSize)
 		d := vhosttest.NewQueue(mem, vhosttest.QueueConfig{At: queueAt, Size: 16, EventIdx: eventIdx})
@@ -388,9 +388,9 @@ func TestQuietFlags(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce: a driver sees nothing of what is done before the device shows it, however much
-// that is, and then all of it; one that waits for the next used chain is told.
-func TestManyAtOnce(t *testing.T) {
+// TestChainsAreShownTogether: a driver sees nothing of what is done before the device shows it,
+// however much that is, and then all of it; one that waits for the next used chain is told.
+func TestChainsAreShownTogether(t *testing.T) {
 	for _, packed := range []bool{false, true} {
 		for _, eventIdx := range []bool{false, true} {
 			mem := pages(t, memSize)
@@ -429,9 +429,10 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestRingTakenUnseen: a driver of a packed ring makes descriptors available again before it can
-// know that the device has done with them: no more is kept to be shown than the ring can hold.
-func TestRingTakenUnseen(t *testing.T) {
+// TestDescriptorsReusedUnseenAreRefused: a driver of a packed ring makes descriptors available
+// again before it can know that the device has done with them: no more is kept to be shown than the
+// ring can hold.
+func TestDescriptorsReusedUnseenAreRefused(t *testing.T) {
 	mem := pages(t, memSize)
 	d := vhosttest.NewQueue(mem, vhosttest.QueueConfig{At: queueAt, Size: 8, Packed: true})
 	r := newRing(t, mem, config(d))
@@ -451,9 +452,9 @@ func TestRingTakenUnseen(t *testing.T) {
 	}
 }
 
-// TestRingTakenTwice: a driver makes descriptors available again whose buffers the device still
-// has.
-func TestRingTakenTwice(t *testing.T) {
+// TestDescriptorsInUseAreRefused: a driver makes descriptors available again whose buffers the
+// device still has.
+func TestDescriptorsInUseAreRefused(t *testing.T) {
 	eachKind(t, func(t *testing.T, c vhosttest.QueueConfig) {
 		mem := pages(t, memSize)
 		d := vhosttest.NewQueue(mem, c)
@@ -478,9 +479,9 @@ func TestRingTakenTwice(t *testing.T) {
 	})
 }
 
-// TestSizes: a ring has up to 32768 entries; of a split one they are a power of two (Virtio §2.7,
-// §2.8.10.1).
-func TestSizes(t *testing.T) {
+// TestRingsHaveUpTo32768Entries: a ring has up to 32768 entries; of a split one they are a power of
+// two (Virtio §2.7, §2.8.10.1).
+func TestRingsHaveUpTo32768Entries(t *testing.T) {
 	mem := ramOf(pages(t, 1<<20))
 	for _, tt := range []struct {
 		size          uint16
@@ -506,8 +507,9 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestPartsAtTheEnd: each part of a ring may end where memory ends, and not a byte behind.
-func TestPartsAtTheEnd(t *testing.T) {
+// TestPartsMayEndWithTheMemory: each part of a ring may end where memory ends, and not a byte
+// behind.
+func TestPartsMayEndWithTheMemory(t *testing.T) {
 	mem := pages(t, memSize)
 	for _, packed := range []bool{false, true} {
 		lengths := [3]uint64{8 * 16, 6 + 2*8, 6 + 8*8}
@@ -538,9 +540,9 @@ func putDesc(b []byte, addr uint64, size uint32, x, y uint16) {
 	binary.LittleEndian.PutUint16(b[14:], y)
 }
 
-// TestWhereIndirectMayBe: a table stands alone in its chain, or ends that of a split ring, and only
-// where it was negotiated (Virtio §2.7.5.3, §2.8.7).
-func TestWhereIndirectMayBe(t *testing.T) {
+// TestTablesStandWhereVirtioAllows: a table stands alone in its chain, or ends that of a split
+// ring, and only where it was negotiated (Virtio §2.7.5.3, §2.8.7).
+func TestTablesStandWhereVirtioAllows(t *testing.T) {
 	const available = 1 << 7 // of a packed ring, in its first lap
 	for _, tt := range []struct {
 		name             string
@@ -616,9 +618,9 @@ func TestErrorsNameTheRing(t *testing.T) {
 	}
 }
 
-// TestToldAsWanted: a driver that wants no interrupts gets none; one that waits for the next chain
-// gets one for it, and with event indices none for those behind.
-func TestToldAsWanted(t *testing.T) {
+// TestDriverIsToldAsItWants: a driver that wants no interrupts gets none; one that waits for the
+// next chain gets one for it, and with event indices none for those behind.
+func TestDriverIsToldAsItWants(t *testing.T) {
 	eachKind(t, func(t *testing.T, c vhosttest.QueueConfig) {
 		mem := pages(t, memSize)
 		d := vhosttest.NewQueue(mem, c)
@@ -655,8 +657,8 @@ func TestToldAsWanted(t *testing.T) {
 	})
 }
 
-// TestEventNotNegotiated: without event indices no driver of a packed ring asks for one.
-func TestEventNotNegotiated(t *testing.T) {
+// TestEventsNeedNegotiation: without event indices no driver of a packed ring asks for one.
+func TestEventsNeedNegotiation(t *testing.T) {
 	for _, eventIdx := range []bool{false, true} {
 		mem := pages(t, memSize)
 		d := vhosttest.NewQueue(mem, vhosttest.QueueConfig{At: queueAt, Size: 8, Packed: true, EventIdx: eventIdx})
@@ -675,9 +677,10 @@ func TestEventNotNegotiated(t *testing.T) {
 	}
 }
 
-// TestFetchedAhead: what chains begin with is loaded for many at a time, when those before are used
-// up, and never what the driver has not made available. Each buffer tells its number, twice.
-func TestFetchedAhead(t *testing.T) {
+// TestBuffersAreLoadedAhead: what chains begin with is loaded for many at a time, when those before
+// are used up, and never what the driver has not made available. Each buffer tells its number,
+// twice.
+func TestBuffersAreLoadedAhead(t *testing.T) {
 	const chains, more, bufs = 20, 3, 0x20000
 	for _, c := range []struct {
 		packed bool

@@ -73,9 +73,9 @@ func TestAllEntriesAtOnce(t *testing.T) {
 	}
 }
 
-// TestEmptyBuffers: buffers of no bytes are skipped, wherever they are, and say nothing about those
-// behind them.
-func TestEmptyBuffers(t *testing.T) {
+// TestEmptyBuffersAreSkipped: buffers of no bytes are skipped, wherever they are, and say nothing
+// about those behind them.
+func TestEmptyBuffersAreSkipped(t *testing.T) {
 	d, r, mem := splitRing(t)
 	copy(mem[bufAt:], "ab")
 	must(t,
@@ -97,9 +97,9 @@ func TestEmptyBuffers(t *testing.T) {
 	}
 }
 
-// TestAvailableRingBetweenWords: an available ring is aligned to two bytes, so its index and its
-// flags may be in different words.
-func TestAvailableRingBetweenWords(t *testing.T) {
+// TestAvailableRingMayBeginBetweenWords: an available ring is aligned to two bytes, so its index
+// and its flags may be in different words.
+func TestAvailableRingMayBeginBetweenWords(t *testing.T) {
 	for _, flags := range []uint16{0, 1} {
 		mem := pages(t, memSize)
 		r := newRing(t, mem, virtqueue.Config{Size: 4, Driver: 0x1002, Device: 0x2000})
@@ -118,9 +118,9 @@ func TestAvailableRingBetweenWords(t *testing.T) {
 	}
 }
 
-// TestRingThatMoves: a ring that moves to other memory goes on where it was, whatever base and used
-// index are there; its buffers do not move with it.
-func TestRingThatMoves(t *testing.T) {
+// TestMovedRingGoesOnWhereItWas: a ring that moves to other memory goes on where it was, whatever
+// base and used index are there; its buffers do not move with it.
+func TestMovedRingGoesOnWhereItWas(t *testing.T) {
 	d, r, mem := splitRing(t)
 	must(t, d.SetDesc(1, bufAt, 8, vhosttest.DescWrite, 0), d.Publish(1), d.Publish(1), d.Publish(1))
 	complete(t, r, 0)

@@ -41,9 +41,9 @@ func (w *wire) ops(t *testing.T) (list []Op) {
 	return list
 }
 
-// TestCreditIsTold: a peer hears that there is room again when a quarter of the buffer was read
-// since the last packet, which told it too; and when it asks.
-func TestCreditIsTold(t *testing.T) {
+// TestCreditIsToldAfterAQuarter: a peer hears that there is room again when a quarter of the buffer
+// was read since the last packet, which told it too; and when it asks.
+func TestCreditIsToldAfterAQuarter(t *testing.T) {
 	host, w, c := accepted(t, 3776, 16, 1<<20)
 	inject(host, fromGuest(OpReadWrite, 5, 7), make([]byte, bufAlloc))
 	const quarter = bufAlloc / 4
@@ -82,9 +82,9 @@ func TestCreditIsTold(t *testing.T) {
 	told(OpCreditUpdate)
 }
 
-// TestCreditOfThePeer: what waits for credit goes when there is some, whether the peer has read or
-// has a larger buffer. It is asked once for each lack of credit.
-func TestCreditOfThePeer(t *testing.T) {
+// TestDataWaitsForCredit: what waits for credit goes when there is some, whether the peer has read
+// or has a larger buffer. It is asked once for each lack of credit.
+func TestDataWaitsForCredit(t *testing.T) {
 	host, w, c := accepted(t, 3776, 16, 0)
 	update := func(buf, fwd uint32) {
 		h := fromGuest(OpCreditUpdate, 5, 7)
@@ -134,8 +134,9 @@ func TestCreditOfThePeer(t *testing.T) {
 	expect("none again", ask)
 }
 
-// TestBreachesOfAFlow: a packet that its flow cannot have ends it, and the peer hears of that.
-func TestBreachesOfAFlow(t *testing.T) {
+// TestImpossiblePacketEndsItsFlow: a packet that its flow cannot have ends it, and the peer hears
+// of that.
+func TestImpossiblePacketEndsItsFlow(t *testing.T) {
 	for name, send := range map[string]func(host *Transport){
 		"data in a request for credit": func(host *Transport) { inject(host, fromGuest(OpCreditRequest, 5, 7), []byte("x")) },
 		"data in a shutdown":           func(host *Transport) { inject(host, fromGuest(OpShutdown, 5, 7), []byte("x")) },
@@ -241,8 +242,9 @@ func TestBothDirectionsAreShut(t *testing.T) {
 	}
 }
 
-// TestReadOfNothing: who asks for no bytes does not wait for some, and sees the end all the same.
-func TestReadOfNothing(t *testing.T) {
+// TestReadOfNothingDoesNotWait: who asks for no bytes does not wait for some, and sees the end all
+// the same.
+func TestReadOfNothingDoesNotWait(t *testing.T) {
 	host, _, c := accepted(t, 3776, 16, bufAlloc)
 	if n, err := c.Read(nil); n != 0 || err != nil {
 		t.Errorf("%d, %v", n, err)

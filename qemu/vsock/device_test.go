@@ -15,9 +15,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 )
 
-// TestRefusedQueue: a queue that cannot be used says so by its error eventfd, once: that belongs to
-// the front end, which may close it at any time.
-func TestRefusedQueue(t *testing.T) {
+// TestRefusedQueueSignalsItsError: a queue that cannot be used says so by its error eventfd, once:
+// that belongs to the front end, which may close it at any time.
+func TestRefusedQueueSignalsItsError(t *testing.T) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		t.Fatal(err)
@@ -163,9 +163,9 @@ func signalled(t *testing.T, fd int) uint64 {
 	return binary.NativeEndian.Uint64(b[:])
 }
 
-// TestAllPacketsAtOnce: one kick is enough for all packets that are there, however many, and their
-// buffers come back.
-func TestAllPacketsAtOnce(t *testing.T) {
+// TestOneKickIsEnoughForAllPackets: one kick is enough for all packets that are there, however
+// many, and their buffers come back.
+func TestOneKickIsEnoughForAllPackets(t *testing.T) {
 	for _, n := range []int{0, 1, txQuantum - 1, txQuantum, txQuantum + 1, 2 * txQuantum, 200, queueSize} {
 		d := newTestDevice(t)
 		h := fromGuest(OpReset, 5, 7) // of no flow: it is counted, and that is all
@@ -179,9 +179,9 @@ func TestAllPacketsAtOnce(t *testing.T) {
 	}
 }
 
-// TestInterruptsOfTheDriver: a driver is told once of what was used, not when nothing was, and not
-// when it does not want to be told.
-func TestInterruptsOfTheDriver(t *testing.T) {
+// TestDriverIsToldOnceOfUsedBuffers: a driver is told once of what was used, not when nothing was,
+// and not when it does not want to be told.
+func TestDriverIsToldOnceOfUsedBuffers(t *testing.T) {
 	d := newTestDevice(t)
 	h := fromGuest(OpReset, 5, 7)
 	copy(d.mem[bufferAt:], h.Append(nil))
@@ -199,8 +199,8 @@ func TestInterruptsOfTheDriver(t *testing.T) {
 	}
 }
 
-// TestInterruptsOfReceivedPackets: so is one that receives packets.
-func TestInterruptsOfReceivedPackets(t *testing.T) {
+// TestDriverIsToldOnceOfReceivedPackets: so is one that receives packets.
+func TestDriverIsToldOnceOfReceivedPackets(t *testing.T) {
 	d := newTestDevice(t)
 	call := eventFD(t)
 	d.run(QueueRX, 100, call, -1)
@@ -217,9 +217,9 @@ func TestInterruptsOfReceivedPackets(t *testing.T) {
 	}
 }
 
-// TestReceiveBuffers: a buffer has room for more than a packet's header, or the queue is not used
-// any more, and its driver hears of that.
-func TestReceiveBuffers(t *testing.T) {
+// TestReceiveBuffersHoldMoreThanAHeader: a buffer has room for more than a packet's header, or the
+// queue is not used any more, and its driver hears of that.
+func TestReceiveBuffersHoldMoreThanAHeader(t *testing.T) {
 	for size, ok := range map[uint32]bool{1: false, HeaderSize - 1: false, HeaderSize: false, HeaderSize + 1: true} {
 		d := newTestDevice(t)
 		call, errfd := eventFD(t), eventFD(t)
@@ -264,9 +264,9 @@ func TestBrokenQueueIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestRebindsEachQueue: each queue that runs moves, and the first error is the one that is told,
-// with its queue; a queue that cannot move is not used any more.
-func TestRebindsEachQueue(t *testing.T) {
+// TestEachRunningQueueMoves: each queue that runs moves, and the first error is the one that is
+// told, with its queue; a queue that cannot move is not used any more.
+func TestEachRunningQueueMoves(t *testing.T) {
 	d := newTestDevice(t)
 	moved := func() (list []int) {
 		if err := d.Rebind(func(i int, _ virtqueue.Ring) error { list = append(list, i); return nil }); err != nil {
@@ -296,8 +296,9 @@ func TestRebindsEachQueue(t *testing.T) {
 	}
 }
 
-// TestConfigurationSpace: it has the guest's context ID in eight bytes, and nothing behind.
-func TestConfigurationSpace(t *testing.T) {
+// TestConfigurationSpaceHasTheContextID: it has the guest's context ID in eight bytes, and nothing
+// behind.
+func TestConfigurationSpaceHasTheContextID(t *testing.T) {
 	all := []byte{9, 0, 0, 0, 0, 0, 0, 0}
 	d := NewDevice(guestCID, slog.New(slog.DiscardHandler))
 	for off := range uint32(12) {
@@ -314,9 +315,9 @@ func TestConfigurationSpace(t *testing.T) {
 	}
 }
 
-// TestMemoryCutShort: a queue in memory whose file became shorter is not used any more, and its
-// driver is told; the process goes on.
-func TestMemoryCutShort(t *testing.T) {
+// TestMemoryThatVanishesBreaksTheQueue: a queue in memory whose file became shorter is not used any
+// more, and its driver is told; the process goes on.
+func TestMemoryThatVanishesBreaksTheQueue(t *testing.T) {
 	for _, i := range []int{QueueRX, QueueTX} {
 		d := newTestDevice(t)
 		fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)

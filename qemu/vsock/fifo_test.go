@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestFifo compares the queue with a plain slice.
-func TestFifo(t *testing.T) {
+// TestFifoIsAQueueOfBytes compares the queue with a plain slice.
+func TestFifoIsAQueueOfBytes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := fifo{max: 16384}
 		var model []byte
@@ -49,30 +49,4 @@ func TestFifo(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestFifoGrows: the queue's memory is as large as its content needs, in powers of two.
-func TestFifoGrows(t *testing.T) {
-	f := fifo{max: 16384}
-	for _, step := range []struct{ put, get, size int }{
-		{0, 0, 0},
-		{1, 0, 4096},
-		{4095, 0, 4096},
-		{1, 0, 8192},
-		{0, 4000, 8192},
-		{8095, 0, 8192},
-		{1, 0, 16384},
-		{8191, 0, 16384},
-	} {
-		if !f.put(bytes.Repeat([]byte{7}, step.put)) {
-			t.Fatalf("%+v: no room", step)
-		}
-		f.get(make([]byte, step.get))
-		if len(f.buf) != step.size {
-			t.Errorf("%+v: %d bytes of memory", step, len(f.buf))
-		}
-	}
-	if f.put([]byte{1}) {
-		t.Error("more than the most")
-	}
 }

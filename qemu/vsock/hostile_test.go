@@ -83,7 +83,7 @@ func TestSpoofedPacketsAreDropped(t *testing.T) {
 	}
 }
 
-func TestMalformedPackets(t *testing.T) {
+func TestMalformedPacketsAreDropped(t *testing.T) {
 	host, _ := device(t, 3776, 16)
 	h := fromGuest(OpReadWrite, 5, 7)
 	full := h.Append(nil)
@@ -99,7 +99,7 @@ func TestMalformedPackets(t *testing.T) {
 	}
 }
 
-func TestPeerBeyondItsCredit(t *testing.T) {
+func TestPeerBeyondItsCreditLosesTheFlow(t *testing.T) {
 	host, w := device(t, 3776, 16)
 	l, err := host.Listen(7)
 	if err != nil {
@@ -190,8 +190,8 @@ func TestFullLinkDoesNotStopInput(t *testing.T) {
 	}
 }
 
-// TestNonsenseCredit has a peer whose progress is ahead of what was sent.
-func TestNonsenseCredit(t *testing.T) {
+// TestImpossibleCreditIsHarmless has a peer whose progress is ahead of what was sent.
+func TestImpossibleCreditIsHarmless(t *testing.T) {
 	host, w := device(t, 3776, 16)
 	l, err := host.Listen(7)
 	if err != nil {

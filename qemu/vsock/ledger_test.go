@@ -2,9 +2,9 @@ package vsock
 
 import "testing"
 
-// TestLedger: flows that end with their process are reset by the next, each once; those that ended
-// before are not.
-func TestLedger(t *testing.T) {
+// TestFlowsOfADeadProcessAreReset: flows that end with their process are reset by the next, each
+// once; those that ended before are not.
+func TestFlowsOfADeadProcessAreReset(t *testing.T) {
 	mem := make([]byte, LedgerSize)
 	begin := func() (*Transport, *wire) {
 		tr := NewTransport(HostCID, guestCID)

@@ -95,7 +95,7 @@ func connect(t *testing.T, host, guest *Transport) (hc, gc *Conn) {
 	return hc, gc
 }
 
-func TestConnOverPair(t *testing.T) {
+func TestFlowIsANetConn(t *testing.T) {
 	host, guest := newPair(t)
 	l, err := host.Listen(7)
 	if err != nil {
@@ -116,7 +116,7 @@ func TestConnOverPair(t *testing.T) {
 	}
 }
 
-func TestListener(t *testing.T) {
+func TestListenerAcceptsAndCloses(t *testing.T) {
 	host, guest := newPair(t)
 	l, err := host.Listen(7)
 	if err != nil {
@@ -143,7 +143,7 @@ func TestListener(t *testing.T) {
 	}
 }
 
-func TestShutdown(t *testing.T) {
+func TestWrittenDataArrivesBeforeTheEnd(t *testing.T) {
 	host, guest := newPair(t)
 	hc, gc := connect(t, host, guest)
 	if _, err := gc.Write([]byte("last words")); err != nil {
@@ -205,7 +205,7 @@ func TestCreditIsNeverExceeded(t *testing.T) {
 	}
 }
 
-func TestCloseTimeout(t *testing.T) {
+func TestCloseEndsWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := NewTransport(HostCID, guestCID)
 		l, err := host.Listen(7)
@@ -246,7 +246,7 @@ func TestCloseTimeout(t *testing.T) {
 	})
 }
 
-func TestDialTimeout(t *testing.T) {
+func TestDialEndsWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := NewTransport(HostCID, guestCID)
 		if _, err := host.Dial(1, time.Second); !errors.Is(err, os.ErrDeadlineExceeded) {

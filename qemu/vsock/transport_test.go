@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestFairness has one flow with much to send and others with little: with room
+// TestNobodyWaitsLongerThanARound has one flow with much to send and others with little: with room
 // for one packet at a time nobody waits longer than one round.
-func TestFairness(t *testing.T) {
+func TestNobodyWaitsLongerThanARound(t *testing.T) {
 	host, w := device(t, 200, 1)
 	l, err := host.Listen(7)
 	if err != nil {
@@ -56,8 +56,8 @@ func equal(a, b []uint32) bool {
 	return true
 }
 
-// TestCountersOfAnExchange: what a guest sends is counted exactly, by kind.
-func TestCountersOfAnExchange(t *testing.T) {
+// TestPacketsOfTheGuestAreCounted: what a guest sends is counted exactly, by kind.
+func TestPacketsOfTheGuestAreCounted(t *testing.T) {
 	tr, w := device(t, 3776, 16)
 	l, err := tr.Listen(7)
 	if err != nil {
@@ -81,9 +81,9 @@ func TestCountersOfAnExchange(t *testing.T) {
 	}
 }
 
-// TestPortsOfDials: flows that this end opens have ports of their own, one after the other and from
-// the first again, and none that is in use.
-func TestPortsOfDials(t *testing.T) {
+// TestDialsHavePortsOfTheirOwn: flows that this end opens have ports of their own, one after the
+// other and from the first again, and none that is in use.
+func TestDialsHavePortsOfTheirOwn(t *testing.T) {
 	host, w := device(t, 3776, 16)
 	dial := func() uint32 {
 		t.Helper()
@@ -154,8 +154,9 @@ func TestFlowsAreBounded(t *testing.T) {
 	}
 }
 
-// TestConnectionsWait: so many connections wait for Accept; those beyond are refused and counted.
-func TestConnectionsWait(t *testing.T) {
+// TestSoManyConnectionsWait: so many connections wait for Accept; those beyond are refused and
+// counted.
+func TestSoManyConnectionsWait(t *testing.T) {
 	host, w := device(t, 3776, maxBacklog+4)
 	if _, err := host.Listen(7); err != nil {
 		t.Fatal(err)
@@ -172,8 +173,9 @@ func TestConnectionsWait(t *testing.T) {
 	}
 }
 
-// TestResetsWait: so many resets wait for room in the link; those beyond are dropped and counted.
-func TestResetsWait(t *testing.T) {
+// TestSoManyResetsWait: so many resets wait for room in the link; those beyond are dropped and
+// counted.
+func TestSoManyResetsWait(t *testing.T) {
 	host := NewTransport(HostCID, guestCID)
 	t.Cleanup(host.Close)
 	for i := range uint32(maxReplies + 5) {
@@ -194,9 +196,9 @@ func TestResetsWait(t *testing.T) {
 	}
 }
 
-// TestRoomForAPacket: a packet goes where there is room for more than its header, and has as much
-// of the data as fits.
-func TestRoomForAPacket(t *testing.T) {
+// TestPacketNeedsMoreRoomThanItsHeader: a packet goes where there is room for more than its header,
+// and has as much of the data as fits.
+func TestPacketNeedsMoreRoomThanItsHeader(t *testing.T) {
 	host, w, c := accepted(t, 3776, 16, 1<<20)
 	narrow := newWire(HeaderSize, 16)
 	host.SetLink(narrow)
