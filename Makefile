@@ -67,7 +67,7 @@ fetch: ## download Go modules and the guests' kernel: nothing is downloaded late
 # it ends, for races of goroutines that go on; tests leave none.
 TESTENV  := VNIC_TEST_REQUIRE=1
 RACE     := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GO) test -race
-VIRTUAL  := ./cmd/vnic/scenario ./cmd/vnic/sim ./falcon/sim ./device/shard ./rdma
+VIRTUAL  := ./cmd/vnic/sim/scenario ./cmd/vnic/sim ./falcon/sim ./device/shard ./rdma
 UNRACED  := $(VIRTUAL) ./queues
 RACED     = $$($(GO) list ./... | grep -Ev '/(scenario|sim|shard|rdma)$$')
 

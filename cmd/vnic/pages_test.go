@@ -21,9 +21,9 @@ var (
 	textBlock  = regexp.MustCompile("(?ms)^```text\n(.*?)^```")
 )
 
-// runPage runs every sh block of a page of docs, one after the other in one shell that ends at the
-// first failure, in namespaces of its own: networks, mounts (/run among them) and processes.
-// build/vnic and vnic are this program.
+// runPage runs all sh blocks of a page of docs in one shell, which ends at the first failure. The
+// shell has its own namespaces for networks, mounts (with /run) and processes. build/vnic and vnic
+// are this program.
 func runPage(t *testing.T, page string) string {
 	t.Helper()
 	vnictest.RequireRoot(t)
@@ -120,8 +120,8 @@ func TestLongTunnelTutorial(t *testing.T) {
 // messageQuote finds what a table of symptoms quotes: words between asterisks, or a line of dmesg.
 var messageQuote = regexp.MustCompile("\\*([^*]+)\\*|`dmesg`: `([^`]+)`")
 
-// TestDocsQuoteMessagesThatExist: whoever searches the docs for the message in front of them has to
-// find it there. Each message that a table of symptoms quotes is one that this project's source has.
+// TestDocsQuoteMessagesThatExist: each message that a table of symptoms quotes is in this project's
+// source, so that a reader who searches the docs for a message finds it.
 func TestDocsQuoteMessagesThatExist(t *testing.T) {
 	source := allSource(t)
 	for _, page := range []string{"troubleshooting.md", "linux.md", "roce.md", "faults.md"} {
@@ -174,9 +174,9 @@ func allSource(t *testing.T) string {
 	return regexp.MustCompile(`"\s*\+?\s*\n\s*"`).ReplaceAllString(all.String(), "")
 }
 
-// TestGuestReachesTheWorldThroughAFunction: with the configuration that docs/guests.md shows, a host
-// of a tenant, here a namespace in place of a guest, reaches what its NIC's host reaches. The world's
-// way back is a route in place of a translation of addresses.
+// TestGuestReachesTheWorldThroughAFunction: with the configuration in docs/guests.md a tenant's
+// host, here a namespace, reaches what the NIC's host reaches. A route stands for the address
+// translation on the way back.
 func TestGuestReachesTheWorldThroughAFunction(t *testing.T) {
 	vnictest.RequireRoot(t)
 	page, err := os.ReadFile("../../docs/guests.md")

@@ -22,7 +22,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 )
 
-// wrong runs a wrong command line, which must end with exit status 2 and one line.
+// wrong runs a wrong command line. It must end with exit status 2 and print one line.
 func wrong(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := command()
@@ -46,14 +46,13 @@ func wrong(t *testing.T, args ...string) string {
 	return text
 }
 
-// eachCommand calls f with every command of the tree and its words on the command line. What cobra
-// makes to complete command lines is in it as well.
+// eachCommand calls f with every command of the program, including completion.
 func eachCommand(f func(c *cobra.Command, path []string)) {
 	cli.Walk(command(), func(c *cobra.Command) { f(c, strings.Fields(c.CommandPath())[1:]) })
 }
 
-// TestWrongCommandLines gives every command of the tree a misspelt subcommand, a misspelt flag,
-// values of the wrong kind, nothing, and too many arguments.
+// TestWrongCommandLines gives every command a misspelt subcommand, a misspelt flag, values of the
+// wrong type, no arguments and too many arguments.
 func TestWrongCommandLines(t *testing.T) {
 	eachCommand(func(c *cobra.Command, path []string) {
 		if path == nil {
@@ -103,7 +102,7 @@ func TestWrongCommandLines(t *testing.T) {
 	})
 }
 
-// TestGuestNumber: what `--guest abc` says.
+// TestGuestNumber: `--guest abc` is refused with the range of numbers.
 func TestGuestNumber(t *testing.T) {
 	want := `qemu: --guest "abc": write a whole number from 0 to 4294967295`
 	if text := wrong(t, "qemu", "--guest", "abc"); text != want {
@@ -111,8 +110,8 @@ func TestGuestNumber(t *testing.T) {
 	}
 }
 
-// TestExitStatuses runs the program itself: 2 for a wrong command line, 1 for what could not be
-// done, and else 0.
+// TestExitStatuses: the exit status is 2 for a wrong command line, 1 if the command failed, and
+// otherwise 0.
 func TestExitStatuses(t *testing.T) {
 	for _, tc := range []struct {
 		code int
@@ -145,7 +144,7 @@ var withoutJSON = map[string]string{
 	"help":           "prints help",
 }
 
-// TestEverythingHasJSON walks the command tree.
+// TestEverythingHasJSON: every command has --json, except those of withoutJSON.
 func TestEverythingHasJSON(t *testing.T) {
 	eachCommand(func(c *cobra.Command, path []string) {
 		name := strings.Join(path, " ")
@@ -186,7 +185,8 @@ func TestSocketVariable(t *testing.T) {
 	}
 }
 
-// TestWrongKindOfSocketIsNamed: commands for a NIC at sockets of guests, and for guests at a control socket.
+// TestWrongKindOfSocketIsNamed: commands for a NIC name a guest's socket as the wrong one, and
+// commands for guests a control socket.
 func TestWrongKindOfSocketIsNamed(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)
@@ -209,8 +209,8 @@ func TestWrongKindOfSocketIsNamed(t *testing.T) {
 	})
 }
 
-// TestSilentSocketIsNamed: something that closes every connection, as QEMU's own protocol does at a
-// request.
+// TestSilentSocketIsNamed: a socket that closes every connection, like QEMU's own, is named in the
+// error.
 func TestSilentSocketIsNamed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sock")
 	ln, err := net.Listen("unix", path)
@@ -233,7 +233,7 @@ func TestSilentSocketIsNamed(t *testing.T) {
 	}
 }
 
-// nicServer answers as a NIC with what the tests of the command line look at.
+// nicServer is a NIC that answers with fixed data.
 type nicServer struct{ control.Provider }
 
 func (nicServer) NIC(context.Context) (control.NIC, error) {
@@ -281,7 +281,7 @@ func serveControl(t *testing.T) (path string) {
 	return path
 }
 
-// TestJSONIsJSON: of what changed something as well.
+// TestJSONIsJSON: commands that change something also print JSON.
 func TestJSONIsJSON(t *testing.T) {
 	socket := serveControl(t)
 	for _, tc := range []struct{ args, want string }{
@@ -301,7 +301,8 @@ func TestJSONIsJSON(t *testing.T) {
 	}
 }
 
-// TestCountersAreSelectedByPatterns: patterns and --nonzero.
+// TestCountersAreSelectedByPatterns: vnic show counters prints the counters that a pattern matches,
+// and with --nonzero only those that are not 0.
 func TestCountersAreSelectedByPatterns(t *testing.T) {
 	socket := serveControl(t)
 	for _, tc := range []struct{ args, want string }{
@@ -328,7 +329,8 @@ func TestCountersAreSelectedByPatterns(t *testing.T) {
 	wrong(t, "show", "counters", "[")
 }
 
-// TestCompletionOffersWhatThereIs: functions, ports, keys, and what else the NIC or the program knows.
+// TestCompletionOffersWhatThereIs: completion offers functions, ports, keys and other names that
+// the NIC or the program knows.
 func TestCompletionOffersWhatThereIs(t *testing.T) {
 	socket := serveControl(t)
 	for _, tc := range []struct{ args, want string }{
@@ -362,7 +364,7 @@ func TestCompletionOffersWhatThereIs(t *testing.T) {
 	}
 }
 
-// TestLogFormat: by the configuration and by the flag, of supervisor and worker alike.
+// TestLogFormat: supervisor and worker log in the format of the configuration or of the flag.
 func TestLogFormat(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		h := l.Hosts[0]
@@ -404,7 +406,7 @@ func TestLogFormat(t *testing.T) {
 	wrong(t, "run", "-c", "x", "--log-format", "xml")
 }
 
-// TestLastErrorIsJSON: why the program ends is no plain text among lines of JSON.
+// TestLastErrorIsJSON: in a JSON log, the error with which the program ends is JSON too.
 func TestLastErrorIsJSON(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "nic.yaml")
 	text := "nic: {host: 1}\nlog: {format: json}\nuplink: {name: v0, address: 10.0.0.1/24}\ncontrol: /nonexistent/sock\n"

@@ -27,7 +27,7 @@ type room struct {
 }
 
 var allRooms = []room{
-	{name: "falcon", also: "sim", packages: []string{"falcon/wire", "falcon/cc", "falcon", "falcon/sim", "cmd/vnic/scenario", "falcon/cm"}},
+	{name: "falcon", also: "sim", packages: []string{"falcon/wire", "falcon/cc", "falcon", "falcon/sim", "cmd/vnic/sim/scenario", "falcon/cm"}},
 	{
 		name:     "tunnel",
 		packages: []string{"falcon/psp", "device/underlay", "device/fabric", "device/tap", "device/gateway", "device/capture", "device", "cmd/vnic/tunneltest:Tunnel"},

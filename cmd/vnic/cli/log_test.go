@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLogNeverBlocks: a reader that does not read costs lines, which are counted, and
-// nobody's time.
+// TestLogNeverBlocks: if nobody reads standard error, lines are dropped and counted, and the writer
+// does not wait.
 func TestLogNeverBlocks(t *testing.T) {
 	r, w := io.Pipe()
 	q := newLogQueue(w)
@@ -53,7 +53,7 @@ func TestLogNeverBlocks(t *testing.T) {
 	}
 }
 
-// FullPipe is a pipe that takes nothing more.
+// FullPipe returns a pipe whose buffer is full.
 func FullPipe(t *testing.T) (r, w *os.File) {
 	t.Helper()
 	var fds [2]int

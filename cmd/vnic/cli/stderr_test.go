@@ -13,8 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
-// TestNICRunsThoughNobodyReadsItsLog: a NIC whose standard error is a full pipe starts, serves its
-// guests, gets another worker and ends as any other.
+// TestNICRunsThoughNobodyReadsItsLog: a NIC whose standard error is a full pipe starts, serves
+// guests, replaces its worker and ends.
 func TestNICRunsThoughNobodyReadsItsLog(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(1)

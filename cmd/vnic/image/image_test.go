@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// TestImageReplacesTheKernel: a guest's folder has the kernel unpacked, too, if there is one, and --image boots
-// that. What another kernel left there goes.
+// TestImageReplacesTheKernel: the folder also has the unpacked kernel, if there is one, and --image
+// boots that. A kernel that was there before is removed.
 func TestImageReplacesTheKernel(t *testing.T) {
 	dir := t.TempDir()
 	from := func(name string) string {

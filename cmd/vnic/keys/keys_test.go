@@ -14,8 +14,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/cmlink"
 )
 
-// TestKeysGrow: hosts join a domain later, what there is and when it expires can be seen, and an
-// identity is revoked.
+// TestKeysGrow: hosts join a domain later, vnic keys show lists the identities and when they
+// expire, and an identity is revoked.
 func TestKeysGrow(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	good := func(want string, args ...string) {
@@ -55,8 +55,8 @@ func TestKeysGrow(t *testing.T) {
 	}
 }
 
-// TestKeysAreRenewed: a renewed identity is the same one with another key, for which the old
-// certificate's revocation does not count; there is no other file.
+// TestKeysAreRenewed: a renewed identity has the same name and another key. The revocation of its
+// old certificate does not affect it.
 func TestKeysAreRenewed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	keys := func(want string, args ...string) {
@@ -93,8 +93,8 @@ func TestKeysAreRenewed(t *testing.T) {
 	keys("host 2 has no identity to be renewed", "renew", "--dir", dir, "2")
 }
 
-// TestKeysBelongToTheOwnerOfTheirFolder: a NIC that runs as a user of its own reads what root made
-// for it, and never the authority's key.
+// TestKeysBelongToTheOwnerOfTheirFolder: a NIC that runs as another user can read the keys that
+// root made for it, but not the authority's key.
 func TestKeysBelongToTheOwnerOfTheirFolder(t *testing.T) {
 	vnictest.RequireRoot(t)
 	dir := t.TempDir()
@@ -118,7 +118,7 @@ func TestKeysBelongToTheOwnerOfTheirFolder(t *testing.T) {
 	}
 }
 
-// TestRevokeCuts: a link that is up ends when the peer's identity is revoked, without a restart.
+// TestRevokeCuts: an existing link ends when the peer's identity is revoked.
 func TestRevokeCuts(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)

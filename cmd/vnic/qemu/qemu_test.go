@@ -117,8 +117,8 @@ func TestQEMUSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestQEMUNeedsItsTAP: a TAP that is not there, and one that would lose what DHCP allows the
-// guest to send.
+// TestQEMUNeedsItsTAP: vnic qemu --run refuses a TAP that does not exist, or whose MTU is smaller
+// than the port's.
 func TestQEMUNeedsItsTAP(t *testing.T) {
 	vnictest.RequireRoot(t)
 	dir, err := os.MkdirTemp("", "vnic-tap-") // t.TempDir may be too long for a socket

@@ -13,9 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
 
-// TestKilledNICWorksAgain kills a NIC under load. What it leaves (sockets, the name of
-// its TAP) does not keep the same command from working again, and the other
-// NIC, its guest and then everybody go on.
+// TestKilledNICWorksAgain kills a NIC under load. The sockets and the TAP that it leaves behind do
+// not keep the same command from working again. The other NIC and its guest go on.
 func TestKilledNICWorksAgain(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)
@@ -47,8 +46,8 @@ func TestKilledNICWorksAgain(t *testing.T) {
 	})
 }
 
-// TestKilledClientFreesItsFunction kills a guest in the middle of its work: the peer's guest
-// hears of it, and the function is free for the next.
+// TestKilledClientFreesItsFunction kills a client at work. The peer's client gets an error, and the
+// function can be used again.
 func TestKilledClientFreesItsFunction(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)
@@ -68,8 +67,7 @@ func TestKilledClientFreesItsFunction(t *testing.T) {
 	})
 }
 
-// TestPeerWithAnotherIdentityIsRefused: a peer that proves to be somebody else is refused and
-// counted, on both sides.
+// TestPeerWithAnotherIdentityIsRefused: both sides refuse the link and count that.
 func TestPeerWithAnotherIdentityIsRefused(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		path := l.Hosts[1].Config

@@ -23,8 +23,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
 
-// attacked is `vnic run` as its own process, with two guests on ports of one shard that exchange
-// datagrams, and a third port, and attachments, for somebody hostile.
+// attacked is a vnic run process with two guests that exchange datagrams on ports of one shard, and
+// with a third port and attachments for a hostile guest.
 type attacked struct {
 	t      *testing.T
 	dir    string
@@ -83,7 +83,7 @@ func attack(t *testing.T, harm func(b *attacked)) {
 	})
 }
 
-// goesOn has the others exchange datagrams, and looks at the NIC.
+// goesOn checks that the two guests can exchange datagrams and that no process was replaced.
 func (b *attacked) goesOn() {
 	b.t.Helper()
 	for i, s := range b.others {
@@ -111,9 +111,9 @@ func (b *attacked) maps(pid int, text string) (n int) {
 	return n
 }
 
-// TestGuestCannotTakeAllAddressSpace: a front end announces more memory than a process can address, by
-// regions of a file that costs nothing. It is refused, and others get in; the process that
-// supervises maps nothing at all.
+// TestGuestCannotTakeAllAddressSpace: a front end announces more memory than a process can address,
+// in regions of a sparse file. It is refused, other front ends are not, and the supervisor maps
+// nothing.
 func TestGuestCannotTakeAllAddressSpace(t *testing.T) {
 	attack(t, func(b *attacked) {
 		fd, err := unix.MemfdCreate("greedy", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -160,7 +160,7 @@ func TestGuestCannotTakeAllAddressSpace(t *testing.T) {
 	})
 }
 
-// crowd is a guest's transmit ring, as large as may be, with whatever its driver likes in it.
+// crowd is the largest transmit ring that a guest can have, filled by a hostile driver.
 type crowd struct {
 	*vhosttest.Frontend
 	kick int
@@ -173,8 +173,8 @@ const (
 	crowdTable = 2 << 20
 )
 
-// crowd begins to send on the hostile guest's port, over and over, chains that begin with a
-// descriptor each.
+// crowd starts to send on the hostile guest's port. desc returns the first descriptor of each
+// chain.
 func (b *attacked) crowd(desc func(i int) (addr uint64, size uint32, flags, next uint16)) *crowd {
 	b.t.Helper()
 	c := &crowd{Frontend: b.reach(vnictest.PortSocket(b.dir, 1, 3))}
@@ -229,15 +229,15 @@ func (b *attacked) crowd(desc func(i int) (addr uint64, size uint32, flags, next
 	return c
 }
 
-// fill has all that came back sent again.
+// fill makes all used chains available again.
 func (c *crowd) fill() {
 	used := binary.LittleEndian.Uint16(c.Mem[crowdUsed+2:])
 	binary.LittleEndian.PutUint16(c.Mem[crowdAvail+2:], used+crowdSize)
 	_, _ = unix.Write(c.kick, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 }
 
-// TestCrowdedRingDoesNotHoldUpOthers: a driver fills the largest ring there is with what takes the device long
-// and is no frame, again and again. Others' frames go on.
+// TestCrowdedRingDoesNotHoldUpOthers: a driver fills the largest ring again and again with chains
+// that are slow to process and hold no frame. The frames of other guests still arrive.
 func TestCrowdedRingDoesNotHoldUpOthers(t *testing.T) {
 	attack(t, func(b *attacked) {
 		for name, desc := range map[string]func(i int) (uint64, uint32, uint16, uint16){
@@ -281,7 +281,7 @@ func TestCrowdedRingDoesNotHoldUpOthers(t *testing.T) {
 	})
 }
 
-// reach is a front end that has said nothing yet.
+// reach returns a front end that has sent nothing yet.
 func (b *attacked) reach(socket string) *vhosttest.Frontend {
 	b.t.Helper()
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
@@ -293,7 +293,7 @@ func (b *attacked) reach(socket string) *vhosttest.Frontend {
 	return f
 }
 
-// client passes so much memory, and returns the status of the answer.
+// client passes size bytes of memory as a bare client and returns the status of the answer.
 func (b *attacked) client(fd int, size uint64) uint32 {
 	b.t.Helper()
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(b.dir, "client"), Net: "unix"})

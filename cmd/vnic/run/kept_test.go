@@ -13,8 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestSupervisorChoosesPaths: of windows and functions that a worker keeps, the supervisor serves
-// those that guests of the configuration can have, where the configuration has them, and no others.
+// TestSupervisorChoosesPaths: the supervisor serves a window or function that a worker keeps only
+// if the configuration has a guest for it, and only at the path from the configuration.
 func TestSupervisorChoosesPaths(t *testing.T) {
 	dir := t.TempDir()
 	k := &resources{attach: []config.Attach{

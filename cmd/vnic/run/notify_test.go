@@ -32,8 +32,8 @@ func waitHere(args ...string) error {
 	return c.Execute()
 }
 
-// TestServiceManagerHearsOfStartAndEnd follows one NIC from its start to its end: as a service manager
-// and as somebody who waits sees it.
+// TestServiceManagerHearsOfStartAndEnd follows a NIC from start to end as a service manager and
+// vnic wait see it.
 func TestServiceManagerHearsOfStartAndEnd(t *testing.T) {
 	dir := t.TempDir()
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})

@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
-// TestPeersThatDoNotFit: NICs that wait for each other, or have different values of psp.mode, say
-// so in the log and in vnic show nic.
+// TestPeersThatDoNotFit: NICs that wait for each other, or that differ in psp.mode, say so in the
+// log and in vnic show nic.
 func TestPeersThatDoNotFit(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		says := func(i int, want string) {

@@ -3,7 +3,7 @@ package run
 import (
 	"log/slog"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/supervisor"
+	"github.com/falcon-vnic/vnic/cmd/vnic/run/supervisor"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/ports"

@@ -22,11 +22,10 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
 )
 
-// TestPortsLoseNoBufferWhenWorkersAreKilled kills the worker of a NIC again and again, and upgrades it once, while two
-// guests on ports of one shard send each other frames as fast as they can: short ones, which are
-// copied twice, and long ones, whose ends go from guest to guest. Each frame that arrives is whole,
-// is what was sent, and comes once and in order; traffic goes on; and in the end all buffers are
-// back.
+// TestPortsLoseNoBufferWhenWorkersAreKilled kills the worker of a NIC several times, and upgrades
+// it once, while two guests on ports of one shard send frames as fast as they can. Short frames are
+// copied twice; the ends of long ones go from guest to guest. Every frame that arrives is complete
+// and correct, arrives once and in order. Traffic goes on, and in the end all buffers are back.
 func TestPortsLoseNoBufferWhenWorkersAreKilled(t *testing.T) {
 	vnictest.RequireRoot(t)
 	for name, o := range map[string][2]vhosttest.NetOptions{
@@ -126,7 +125,7 @@ func killUnderTraffic(t *testing.T, o [2]vhosttest.NetOptions) {
 	}
 }
 
-// converse has guests send and receive until stop, each on its own.
+// converse lets the guests send and receive, each on its own goroutine, until stop is called.
 func converse(t *testing.T, talkers [2]*talker) (stop func()) {
 	var ended atomic.Bool
 	var all sync.WaitGroup
@@ -151,7 +150,7 @@ func converse(t *testing.T, talkers [2]*talker) (stop func()) {
 	}
 }
 
-// goesOn waits until frames of both kinds have arrived at both ends, many of each.
+// goesOn waits until many more frames of both kinds have arrived at both ends.
 func goesOn(t *testing.T, talkers [2]*talker) {
 	t.Helper()
 	for i, a := range talkers {
@@ -168,7 +167,7 @@ func goesOn(t *testing.T, talkers [2]*talker) {
 	}
 }
 
-// talker is a guest that sends what its peer can check, and checks what its peer sends.
+// talker is a guest that sends frames which its peer can check, and checks the peer's.
 type talker struct {
 	*vnictest.PortGuest
 	to          netip.Addr
@@ -178,7 +177,7 @@ type talker struct {
 	failed      atomic.Pointer[error]
 }
 
-// letter is a frame with a serial number, which also says how long it is and what is in it.
+// letter returns the frame with a serial number. Its length and content follow from the number.
 func (a *talker) letter(serial uint32) (h vhosttest.Header, frame []byte) {
 	n := int(serial)
 	switch serial % 4 {
@@ -196,7 +195,7 @@ func (a *talker) letter(serial uint32) (h vhosttest.Header, frame []byte) {
 	return h, a.UDP(a.to, append(binary.BigEndian.AppendUint32(nil, serial), chaff[at:at+n]...))
 }
 
-// chaff is what frames are made of.
+// chaff is the data from which frames are cut.
 var chaff = func() []byte {
 	b, rng := make([]byte, 1<<18), rand.New(rand.NewPCG(3, 3))
 	for i := range b {
@@ -205,7 +204,7 @@ var chaff = func() []byte {
 	return b
 }()
 
-// post sends until there is no room.
+// post sends until the ring is full.
 func (a *talker) post() (some bool) {
 	for range 32 {
 		h, f := a.letter(a.sent + 1)

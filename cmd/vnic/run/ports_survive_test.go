@@ -13,7 +13,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
 )
 
-// onGuestPorts has both hosts of a lab serve ports in guests' memory, and returns a guest on each.
+// onGuestPorts gives both hosts of a lab ports in guests' memory, and returns a guest on each.
 func onGuestPorts(l *vnictest.Lab, o [2]vhosttest.NetOptions) (s [2]*vnictest.PortGuest) {
 	l.T.Helper()
 	for i, h := range l.Hosts {
@@ -29,9 +29,9 @@ func onGuestPorts(l *vnictest.Lab, o [2]vhosttest.NetOptions) (s [2]*vnictest.Po
 	return s
 }
 
-// TestTunnelGoesOnWhenWorkersAreKilled kills the workers of both NICs in turn, and upgrades them, while guests
-// send each other datagrams through the tunnel. Traffic goes on each time, no buffer of a guest is
-// lost, and none comes back twice.
+// TestTunnelGoesOnWhenWorkersAreKilled kills and upgrades the workers of both NICs in turn while
+// guests send datagrams through the tunnel. Traffic goes on each time, and each buffer comes back
+// exactly once.
 func TestTunnelGoesOnWhenWorkersAreKilled(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		s := onGuestPorts(l, [2]vhosttest.NetOptions{{Merge: true, EventIdx: true}, {Merge: true, Packed: true, Indirect: true}})

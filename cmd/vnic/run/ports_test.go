@@ -19,8 +19,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
 )
 
-// TestPortsCarryFramesBetweenGuests has guests with rings of each kind speak to each other within a NIC: they find the
-// gateway by ARP, and frames arrive as they were sent.
+// TestPortsCarryFramesBetweenGuests: guests with rings of each kind find the gateway by ARP, and
+// their frames arrive unchanged.
 func TestPortsCarryFramesBetweenGuests(t *testing.T) {
 	dir := t.TempDir()
 	vnictest.ServeOn(t, fabric.New(4500), vnictest.PortConfig(t, dir, 1, 4, 2, ""))
@@ -68,8 +68,8 @@ func TestPortsCarryFramesBetweenGuests(t *testing.T) {
 	})
 }
 
-// TestPortComesAndGoesAtRunTime gives a function a port in its guest's memory while the NIC runs, takes it away
-// and gives it again.
+// TestPortComesAndGoesAtRunTime adds a port in guest memory to a function of a running NIC, removes
+// it and adds it again.
 func TestPortComesAndGoesAtRunTime(t *testing.T) {
 	dir := t.TempDir()
 	vnictest.ServeOn(t, fabric.New(4500), vnictest.PortConfig(t, dir, 1, 2, 1, ""))
@@ -90,8 +90,8 @@ func TestPortComesAndGoesAtRunTime(t *testing.T) {
 	}
 }
 
-// longFrames sends datagrams that stand for many, among short ones: their payload goes from guest
-// to guest. Both are as they were sent.
+// longFrames sends large frames that the receiver may split, between short ones, and compares what
+// arrives.
 func longFrames(t *testing.T, from, to *vnictest.PortGuest) {
 	t.Helper()
 	for i := range 100 {
@@ -123,7 +123,7 @@ func longFrames(t *testing.T, from, to *vnictest.PortGuest) {
 	})
 }
 
-// cutForGuest sends what stands for many to a guest that takes single frames only.
+// cutForGuest sends a large frame to a guest that takes only single frames, and checks the pieces.
 func cutForGuest(t *testing.T, from, to *vnictest.PortGuest) {
 	const segment, segments = 1000, 7
 	payload := make([]byte, segment*segments-300)
@@ -169,8 +169,8 @@ func cutForGuest(t *testing.T, from, to *vnictest.PortGuest) {
 	}
 }
 
-// TestNICConnectsToAGuestThatListens has the NIC connect to a guest that listens, and again when the connection is
-// lost: the guest goes on with its rings as they are.
+// TestNICConnectsToAGuestThatListens: the NIC also connects again when the connection is lost, and
+// the guest's rings go on where they were.
 func TestNICConnectsToAGuestThatListens(t *testing.T) {
 	dir := t.TempDir()
 	path := vnictest.PortConfig(t, dir, 1, 2, 1, "")

@@ -21,7 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
-	"github.com/falcon-vnic/vnic/cmd/vnic/supervisor"
+	"github.com/falcon-vnic/vnic/cmd/vnic/run/supervisor"
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/config"
 )

@@ -41,8 +41,8 @@ attach:
   - {type: unix, name: pf, socket: %[1]s/pf.sock}
 `
 
-// TestWindowsAtRunTime: a VF that is enabled while the NIC runs has a window as
-// those have that were there at the start, and vnic qemu knows it.
+// TestWindowsAtRunTime: a VF that is enabled while the NIC runs has a window like the others, and
+// vnic qemu prints it.
 func TestWindowsAtRunTime(t *testing.T) {
 	dir, err := os.MkdirTemp("", "vnic-rt-") // t.TempDir may be too long for a socket
 	if err != nil {
@@ -103,8 +103,8 @@ func introduced(t *testing.T, path string) {
 	})
 }
 
-// TestPortsAtRunTime: a VF that is enabled while the NIC runs gets a port in a
-// bridge, vnic qemu knows it, and nothing of it is left when it is taken away.
+// TestPortsAtRunTime: a VF that is enabled while the NIC runs gets a port in a bridge, and vnic
+// qemu prints it. Nothing is left of the port when it is removed.
 func TestPortsAtRunTime(t *testing.T) {
 	vnictest.RequireRoot(t)
 	vnictest.Program(t)

@@ -82,7 +82,7 @@ func heldBy(l *vnictest.Lab, i int) held {
 	return held{descriptorsOf(n.PID), descriptorsOf(n.Worker), status(n.PID, "RssAnon:"), status(n.Worker, "RssAnon:")}
 }
 
-// settled waits until a NIC holds no more than before. Asking it makes it collect.
+// settled waits until a NIC holds no more than before. A query makes it collect garbage.
 func settled(l *vnictest.Lab, i int, before held, sameWorker bool) {
 	l.T.Helper()
 	const spare = 2 << 10 // KiB

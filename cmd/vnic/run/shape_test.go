@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 )
 
-// TestChangesThatNeedARestart: the refusal of an upgrade names what has changed, and nothing else;
-// what a worker can take over is no such change.
+// TestChangesThatNeedARestart: a refused upgrade names exactly the changes that a new worker cannot
+// take over.
 func TestChangesThatNeedARestart(t *testing.T) {
 	of := func(text string) shape {
 		t.Helper()

@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
-// TestSilentClients: while hundreds of clients hold connections to a NIC's cm.listen and say
-// nothing, its peer joins at once.
+// TestSilentClients: a peer can connect at once while hundreds of clients hold silent connections
+// to cm.listen.
 func TestSilentClients(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(1)

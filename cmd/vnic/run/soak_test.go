@@ -22,7 +22,7 @@ import (
 // soakTime is how long TestSoak goes on, unless VNIC_SOAK says otherwise.
 const soakTime = 15 * time.Second
 
-// soak is two NICs, their clients, and what may happen to them.
+// soak has two NICs with their clients, and disturbs them at random.
 type soak struct {
 	*vnictest.Lab
 	rnd    *rand.Rand
@@ -32,7 +32,7 @@ type soak struct {
 	total  int // operations verified by clients that are gone
 }
 
-// soakArgs is a workload without an end that survives what happens.
+// soakArgs returns the arguments of an endless workload that recovers from losses.
 func soakArgs(h *demo.Host, device string) []string {
 	return append(h.WorkloadArgs(device, 5), "--repeat", "100000", "--recover", "2m")
 }
@@ -156,8 +156,8 @@ func (s *soak) halt() {
 	}
 }
 
-// settle lets the clients verify something, ends them and waits until nothing of
-// them is left at the NICs.
+// settle waits until the clients have verified something, ends them and waits until the NICs have
+// freed everything.
 func (s *soak) settle() {
 	s.T.Helper()
 	for i := range s.guests {
@@ -173,7 +173,7 @@ func (s *soak) settle() {
 	s.Free(1)
 }
 
-// happen lets one thing happen and names it.
+// happen causes one random disturbance and returns its name.
 func (s *soak) happen() string {
 	s.T.Helper()
 	host := s.rnd.Intn(2)
@@ -216,7 +216,7 @@ func (s *soak) enable(host int) {
 	s.vnic("vf", "set", "-s", h.Control, "pf0.vf3", "enable", "tenant", "100", "address", fmt.Sprintf("192.168.100.5%d", host), "guest", guest)
 }
 
-// vnic runs a command that must succeed, if not at once: a worker may be starting.
+// vnic runs a command until it succeeds, because a worker may be starting.
 func (s *soak) vnic(args ...string) {
 	s.T.Helper()
 	vnictest.Eventually(s.T, strings.Join(args, " "), func() error {
@@ -237,8 +237,8 @@ type holding struct {
 	open                          string // the supervisor's descriptors
 }
 
-// take looks at both NICs, whose workers it ends: that is how they tell their
-// goroutines.
+// take counts what the processes of both NICs hold. It ends the workers by SIGQUIT, so that they
+// print their goroutines.
 func (s *soak) take() (all [2]holding) {
 	s.T.Helper()
 	for i, h := range s.Hosts {
@@ -299,7 +299,7 @@ func (s *soak) kill(pid int, sig syscall.Signal) {
 	}
 }
 
-// openOf says what a process's descriptors are.
+// openOf lists a process's descriptors.
 func openOf(pid int) string {
 	var all []string
 	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
@@ -315,7 +315,7 @@ func descriptorsOf(pid int) int {
 	return len(all)
 }
 
-// status is a number of /proc/PID/status.
+// status returns a number from /proc/PID/status.
 func status(pid int, key string) (n int) {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(b)) {
@@ -326,7 +326,7 @@ func status(pid int, key string) (n int) {
 	return n
 }
 
-// compare fails for everything there is more of.
+// compare fails the test for everything of which there is more than before.
 func (v holding) compare(t *testing.T, before holding) {
 	t.Helper()
 	t.Logf("%+v, before %+v", v, before)
@@ -354,7 +354,7 @@ func (v holding) compare(t *testing.T, before holding) {
 	}
 }
 
-// inhabitants are the threads of other processes in a network namespace.
+// inhabitants returns the threads of other processes in a network namespace.
 func inhabitants(space string) (in []string) {
 	links, _ := filepath.Glob("/proc/[0-9]*/task/[0-9]*/ns/net")
 	for _, l := range links {

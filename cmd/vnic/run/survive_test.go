@@ -22,7 +22,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// follower reads what a guest says.
+// follower reads a guest's output.
 type follower struct {
 	mu         sync.Mutex
 	operations int // verified
@@ -66,7 +66,7 @@ func (f *follower) hear(line workload.Output) {
 	}
 }
 
-// finish tells the first of several ends.
+// finish keeps the first last line.
 func (f *follower) finish(line workload.Output) {
 	select {
 	case f.end <- line:
@@ -76,7 +76,7 @@ func (f *follower) finish(line workload.Output) {
 
 func (f *follower) verified() int { return f.now().operations }
 
-// account is what a guest has said so far.
+// account is what a guest has reported so far.
 type account struct {
 	operations, recovered int
 	wrong                 []string
@@ -89,9 +89,8 @@ func (f *follower) now() account {
 	return account{f.operations, f.recovered, f.wrong, f.last}
 }
 
-// surviveLosses kills the workers of both NICs in turn, and upgrades them, while two
-// guests work; after each the guests verify more operations. Then both come to
-// their end.
+// surviveLosses kills and upgrades the workers of both NICs in turn while two guests work. After
+// each loss the guests verify more operations, and at last both finish.
 func surviveLosses(l *vnictest.Lab, guests [2]*follower, times int) {
 	t := l.T
 	total := func() int { return guests[0].verified() + guests[1].verified() }
@@ -141,7 +140,7 @@ func surviveLosses(l *vnictest.Lab, guests [2]*follower, times int) {
 	}
 }
 
-// TestClientsSurvive is the story of TestGuestsSurvive with bare clients.
+// TestClientsSurvive is TestGuestsSurvive with bare clients.
 func TestClientsSurvive(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)
@@ -168,8 +167,8 @@ func TestClientsSurvive(t *testing.T) {
 	})
 }
 
-// TestGuestsSurvive: two QEMU guests with windows work; their NICs' workers are
-// killed and upgraded. Neither guest is rebooted, and both go on.
+// TestGuestsSurvive: the workers of two NICs are killed and upgraded under QEMU guests with
+// windows. The guests go on without a reboot.
 func TestGuestsSurvive(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")
@@ -194,7 +193,7 @@ func TestGuestsSurvive(t *testing.T) {
 // guestURL is the device of a guest that has one function.
 var guestURL = fmt.Sprintf("vsock://2:%d", abi.Port)
 
-// workloadGuest is a guest in which a vnic command runs.
+// workloadGuest builds a guest that runs a vnic command.
 func workloadGuest(t *testing.T, ctx context.Context) vnictest.Guest {
 	t.Helper()
 	vnictest.RequireGuests(t)
@@ -211,7 +210,7 @@ func workloadGuest(t *testing.T, ctx context.Context) vnictest.Guest {
 	return vnictest.Guest{Kernel: k.Boot(), Initrd: initrd}
 }
 
-// bootGuest boots the guest of host i, with windows, for a workload.
+// bootGuest boots the guest of host i, with windows, and follows its output.
 func bootGuest(l *vnictest.Lab, ctx context.Context, g vnictest.Guest, i int, command ...string) (stop func(), said *follower) {
 	l.T.Helper()
 	h := l.Hosts[i]

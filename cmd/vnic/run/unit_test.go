@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestSystemdAcceptsTheUnit: systemd parses the unit in docs, with every setting known to it.
+// TestSystemdAcceptsTheUnit: systemd knows every setting of the unit in docs.
 func TestSystemdAcceptsTheUnit(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {

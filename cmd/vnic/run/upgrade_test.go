@@ -17,7 +17,7 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
-// configure writes host i's configuration anew, with parts replaced.
+// configure writes host i's configuration again, with strings replaced.
 func configure(l *vnictest.Lab, i int, oldnew ...string) {
 	l.T.Helper()
 	if err := l.Hosts[i].WriteConfig(); err != nil {
@@ -32,8 +32,8 @@ func configure(l *vnictest.Lab, i int, oldnew ...string) {
 	}
 }
 
-// TestUpgradeRefused: what cannot take over does not stop the NIC. The reason is the answer, at
-// once, and can be read afterwards.
+// TestUpgradeRefused: a worker that cannot take over leaves the NIC running. vnic upgrade prints
+// the reason, and vnic show nic has it afterwards.
 func TestUpgradeRefused(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)
@@ -86,8 +86,8 @@ func TestUpgradeRefused(t *testing.T) {
 	})
 }
 
-// TestUpgradeTriesTheProgramFirst: a program that is no vnic does not end the worker that serves,
-// whatever it answers and however it ends.
+// TestUpgradeTriesTheProgramFirst: a program on disk that is not vnic does not end the serving
+// worker, whatever it prints and however it ends.
 func TestUpgradeTriesTheProgramFirst(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Program = filepath.Join(l.Dir, "program")
@@ -122,8 +122,8 @@ func TestUpgradeTriesTheProgramFirst(t *testing.T) {
 	})
 }
 
-// TestKeysThatTheWorkerCannotRead: root without its capabilities, as a worker serves, is refused
-// what belongs to others. `--check` and `vnic run` find that before any peer is refused for it.
+// TestKeysThatTheWorkerCannotRead: a worker has no capabilities, so even as root it cannot read
+// other users' files. `--check` and `vnic run` report that before any peer is refused.
 func TestKeysThatTheWorkerCannotRead(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		h := l.Hosts[0]
@@ -151,8 +151,8 @@ func TestKeysThatTheWorkerCannotRead(t *testing.T) {
 	})
 }
 
-// TestGoesOnWithout: a capture, a key log and metrics that cannot be had do not keep a NIC from
-// working, and it says what is missing. A disk that is full ends a capture and no worker.
+// TestGoesOnWithout: a NIC works without a capture, a key log or metrics that it cannot have, and
+// says what is missing. A full disk ends the capture and not the worker.
 func TestGoesOnWithout(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		const metricsAddress = "10.98.0.1:9977"

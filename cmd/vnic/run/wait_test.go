@@ -11,7 +11,8 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
-// TestWaitSaysWhy: without a NIC it says so at once, and at last again.
+// TestWaitSaysWhy: vnic wait prints at once why the NIC does not answer, and again when it gives
+// up.
 func TestWaitSaysWhy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.sock")
 	out, err := vnictest.Here(t, run.WaitCommand(), "-s", path, "--timeout", "100ms")
@@ -23,7 +24,8 @@ func TestWaitSaysWhy(t *testing.T) {
 	}
 }
 
-// TestWaitForPeers: --peers waits for more than the NIC itself, and names who is missing.
+// TestWaitForPeers: with --peers, vnic wait waits for the links to all peers and names a peer that
+// is down.
 func TestWaitForPeers(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/sandbox"
-	"github.com/falcon-vnic/vnic/cmd/vnic/supervisor"
+	"github.com/falcon-vnic/vnic/cmd/vnic/run/sandbox"
+	"github.com/falcon-vnic/vnic/cmd/vnic/run/supervisor"
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/controller"

@@ -23,9 +23,9 @@ func ifindex(t *testing.T, name string) int {
 	return i.Index
 }
 
-// TestKilledWorkerIsReplaced kills the worker of a NIC under load, and then upgrades it: the
-// process that was started stays, and the TAP; what clients were doing ends with
-// a reason on both sides, and everybody can begin again.
+// TestKilledWorkerIsReplaced kills and then upgrades the worker of a NIC under load. The
+// supervisor's process and the TAP stay. The clients' work ends with an error on both sides, and
+// they can begin again.
 func TestKilledWorkerIsReplaced(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)
@@ -77,9 +77,8 @@ func TestKilledWorkerIsReplaced(t *testing.T) {
 	})
 }
 
-// TestWorkerStopped: a worker that is stopped (SIGSTOP) is stuck.
-// The log, vnic show and a counter say so, and another worker serves.
-// A signal to the process group of vnic run is not for the worker.
+// TestWorkerStopped: a worker that is stopped by SIGSTOP is stuck and replaced. The log, vnic show
+// and a counter say so. SIGHUP to the process group of vnic run does not end the worker.
 func TestWorkerStopped(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)
@@ -115,7 +114,7 @@ func TestWorkerStopped(t *testing.T) {
 	})
 }
 
-// TestKilledSupervisorTakesItsWorkerAlong: nothing runs on without the process that was started.
+// TestKilledSupervisorTakesItsWorkerAlong: the worker ends with the process that was started.
 func TestKilledSupervisorTakesItsWorkerAlong(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT} {

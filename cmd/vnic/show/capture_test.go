@@ -77,8 +77,8 @@ attach:
   - {type: unix, name: a, socket: %[1]s/a.sock}
 `
 
-// TestCapturePorts: what a guest sends by its port and what it gets, as tshark
-// reads it: an interface for each port, with its name.
+// TestCapturePorts: tshark reads what a guest sends and receives by its port, and finds an
+// interface with each port's name.
 func TestCapturePorts(t *testing.T) {
 	vnictest.RequireRoot(t)
 	for _, tool := range []string{"tshark", "ping"} {
@@ -141,7 +141,7 @@ func packets(t *testing.T, data []byte) (n, explained int) {
 	}
 }
 
-// TestCaptureEndsWithAWholeBlock: whole blocks or nothing.
+// TestCaptureEndsWithAWholeBlock: a block that does not fit the limit is left out.
 func TestCaptureEndsWithAWholeBlock(t *testing.T) {
 	var out bytes.Buffer
 	l := &limited{w: &out, left: 40}

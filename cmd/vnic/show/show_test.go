@@ -15,7 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 )
 
-// `show nic` says that an uplink was taken down by vnic inject.
+// TestShowSaysThatAnUplinkIsDown: vnic show nic marks an uplink that vnic inject has taken down.
 func TestShowSaysThatAnUplinkIsDown(t *testing.T) {
 	for _, tc := range []struct {
 		rx, tx bool
@@ -36,7 +36,7 @@ func TestShowSaysThatAnUplinkIsDown(t *testing.T) {
 	}
 }
 
-// `top` shows plain IP where there is some.
+// TestTopShowsPlainIP: the line about plain IP is there only if ports carried some.
 func TestTopShowsPlainIP(t *testing.T) {
 	at := time.Unix(100, 0)
 	was := sample{at: at, counters: control.Counters{"gateway.from_port_bytes": 1000}}
@@ -145,8 +145,7 @@ func TestShowAnswersOfARunningNIC(t *testing.T) {
 	})
 }
 
-// TestShowIsExplained: each thing that vnic show knows is in
-// docs/troubleshooting.md, with the question it answers.
+// TestShowIsExplained: docs/troubleshooting.md names each thing that vnic show can print.
 func TestShowIsExplained(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/troubleshooting.md")
 	if err != nil {

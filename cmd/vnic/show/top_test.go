@@ -50,8 +50,8 @@ h1.pf0.vf1  READY  up    0          0         0   0/0         0/0
 	}
 }
 
-// TestTopFitsANarrowTerminal: on a narrow terminal lines are broken, and of the functions the
-// columns that matter least are left out; nothing is cut that matters.
+// TestTopFitsANarrowTerminal: long lines are broken, and the least important columns of functions
+// are left out.
 func TestTopFitsANarrowTerminal(t *testing.T) {
 	was, is := topSamples()
 	for columns, want := range map[int]string{
@@ -90,8 +90,8 @@ FUNCTION    OUT BIT/S  IN BIT/S
 	}
 }
 
-// TestTopRedrawsATerminal draws on a pseudo terminal: within its size, nothing a guest said is obeyed,
-// and the screen is left.
+// TestTopRedrawsATerminal: on a pseudo terminal vnic top stays within the size, prints no control
+// characters from guests, and restores the screen at the end.
 func TestTopRedrawsATerminal(t *testing.T) {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {

@@ -106,8 +106,8 @@ func operations(t *testing.T, text string) (ops []control.Operation) {
 	return ops
 }
 
-// checkSteps: an operation of the workload has its steps, none is earlier than the
-// one before, and the times between them are right.
+// checkSteps checks that an operation has the expected steps, in order of time, with correct
+// differences.
 func checkSteps(t *testing.T, o control.Operation, side string) {
 	t.Helper()
 	var names []string

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
-	"github.com/falcon-vnic/vnic/cmd/vnic/scenario"
+	"github.com/falcon-vnic/vnic/cmd/vnic/sim/scenario"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/falcon/sim/plot"
 )

@@ -19,14 +19,14 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// Guest are a kernel and an initramfs with this program in it.
+// Guest has what QEMU boots: a kernel and an initramfs with this program in it.
 type Guest struct {
 	Kernel, Initrd string
 	IOMMU          bool   // give the guest one
 	QEMU           string // another QEMU than the machine's; "": none
 }
 
-// BuildGuest skips what this machine cannot boot, or fails it where it must run.
+// BuildGuest builds a guest. It skips the test if this machine cannot boot one (see Require).
 func BuildGuest(tb testing.TB, ctx context.Context) Guest {
 	tb.Helper()
 	for _, tool := range []string{"qemu-system-x86_64", "apt-get", "dpkg-deb", "go"} {
@@ -47,20 +47,14 @@ func BuildGuest(tb testing.TB, ctx context.Context) Guest {
 	return Guest{Kernel: k.Boot(), Initrd: initrd}
 }
 
-// Need skips a test for the lack of something, or fails it where it must run.
+// Need is Require for an error: what cannot be had.
 func Need(tb testing.TB, err error, what string) {
 	tb.Helper()
-	if err == nil {
-		return
-	}
-	if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
-		tb.Fatalf("%s: %v", what, err)
-	}
-	tb.Skipf("%s: %v", what, err)
+	Require(tb, err == nil, fmt.Sprintf("%s: %v", what, err))
 }
 
-// BootPrinted starts a guest by the line that `vnic qemu` prints, in which a vnic
-// command runs, and returns what the command printed.
+// BootPrinted boots a guest by the command line that vnic qemu prints, with a vnic command to run
+// in it, and returns what that command printed.
 func BootPrinted(tb testing.TB, ctx context.Context, configPath string, g Guest, cid int, command ...string) ([]byte, error) {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -94,7 +88,7 @@ func StripComments(s string) string {
 	return b.String()
 }
 
-// NewQEMU is a QEMU that knows vfio-user: the machine's own, or that of tools/qemu.sh.
+// NewQEMU returns a QEMU that supports vfio-user: that of the machine, or that of tools/qemu.sh.
 func NewQEMU(tb testing.TB, ctx context.Context) string {
 	tb.Helper()
 	out, err := exec.CommandContext(ctx, "../../../tools/qemu.sh").Output()
@@ -102,14 +96,14 @@ func NewQEMU(tb testing.TB, ctx context.Context) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Console is what a guest prints; it can be waited for.
+// Console is the output of a guest.
 type Console struct {
 	Out io.Reader
 	All bytes.Buffer
 	new int // where what was not waited for begins
 }
 
-// Until reads to what a guest is to print.
+// Until reads up to a text and returns what it read.
 func (c *Console) Until(t *testing.T, what string) string {
 	t.Helper()
 	buf := make([]byte, 4096)
@@ -127,7 +121,7 @@ func (c *Console) Until(t *testing.T, what string) string {
 	}
 }
 
-// GuestOfTest makes a guest whose init is this test's program.
+// GuestOfTest returns a kernel and an initramfs whose init is this test's program.
 func GuestOfTest(t *testing.T, ctx context.Context, modules ...string) (kernel, initrd string) {
 	t.Helper()
 	RequireGuests(t)
@@ -151,10 +145,10 @@ func GuestOfTest(t *testing.T, ctx context.Context, modules ...string) (kernel, 
 	return k.Boot(), initrd
 }
 
-// madeDriver is what guestlib/linux makes.
+// madeDriver has the paths of the kernel module and of the provider for rdma-core.
 type madeDriver struct{ Module, Provider string }
 
-// MakeDriver builds the module and the provider, as make -C guestlib/linux does for everybody.
+// MakeDriver builds the Linux driver for a kernel, as make -C guestlib/linux does.
 func MakeDriver(tb testing.TB, ctx context.Context, release string) madeDriver {
 	tb.Helper()
 	made := func(target string) string {

@@ -20,8 +20,8 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
 
-// Lab is two hosts in a private network namespace, as the demo lays them out,
-// whose processes a test starts and kills by itself.
+// Lab has two hosts in a private network namespace, laid out as the demo does it. The test starts
+// and kills their processes.
 type Lab struct {
 	T     testing.TB
 	Dir   string
@@ -32,7 +32,8 @@ type Lab struct {
 	Plain   bool   // guests have a virtio-net on a plain bridge too
 }
 
-// InLab runs f with a lab, on a thread that is in the lab's namespace.
+// InLab calls f with a lab, on a thread that is in the lab's namespace. vm says whether the hosts'
+// guests are QEMU guests or bare clients.
 func InLab(t testing.TB, vm bool, f func(l *Lab)) {
 	t.Helper()
 	MakeLab(t, demo.Options{NoVM: !vm, Windows: vm}, false, f)
@@ -116,7 +117,7 @@ func (l *Lab) Start(i int) {
 	}
 }
 
-// UseShards gives a NIC that does not run so many shards.
+// UseShards sets the number of shards of a NIC that does not run.
 func (l *Lab) UseShards(i, shards int) {
 	l.T.Helper()
 	l.Rewrite(i, "nic: {", fmt.Sprintf("nic: {shards: %d, ", shards))
@@ -151,7 +152,7 @@ func (l *Lab) Joined() {
 	}
 }
 
-// VF is what host i says of its only assigned function.
+// VF returns host i's only assigned function.
 func (l *Lab) VF(i int) control.Function {
 	l.T.Helper()
 	fs, err := l.Control(i).Functions(context.Background())
@@ -161,7 +162,7 @@ func (l *Lab) VF(i int) control.Function {
 	return fs[1]
 }
 
-// Free waits until nothing is attached to the function and it is reset.
+// Free waits until no driver is attached to the function and it is reset.
 func (l *Lab) Free(i int) {
 	l.T.Helper()
 	Eventually(l.T, "function free", func() error {
@@ -172,7 +173,7 @@ func (l *Lab) Free(i int) {
 	})
 }
 
-// Client is a bare client doing the workload.
+// Client is a bare client that runs the workload.
 type Client struct {
 	t     testing.TB
 	P     *labkit.Process
@@ -198,7 +199,7 @@ func (l *Lab) Client(i, count int) *Client {
 	return c
 }
 
-// Next reads lines up to the first of a kind, and fails at the end.
+// Next reads lines up to the first of a kind. It fails the test if there is none.
 func (c *Client) Next(kind string) workload.Output {
 	c.t.Helper()
 	for c.lines.Scan() {
@@ -215,8 +216,7 @@ func (c *Client) Next(kind string) workload.Output {
 	return workload.Output{}
 }
 
-// Busy waits until a NIC has sent much: its clients are connected then, and in the middle of their
-// work.
+// Busy waits until a NIC has sent many packets, so that its clients are connected and at work.
 func (l *Lab) Busy(i int) {
 	l.T.Helper()
 	Eventually(l.T, "load", func() error {
@@ -238,8 +238,7 @@ func (l *Lab) Works() {
 	<-b.P.Done
 }
 
-// NIC is what host i says of itself, once another worker than the one given
-// serves.
+// NIC returns the state of host i once a worker other than notWorker serves.
 func (l *Lab) NIC(i, notWorker int) control.NIC {
 	l.T.Helper()
 	var n control.NIC

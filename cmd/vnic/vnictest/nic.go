@@ -17,7 +17,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/fabric"
 )
 
-// Serve runs a NIC of its own in-memory fabric until the test ends.
+// Serve runs a NIC with an in-memory fabric of its own until the test ends.
 func Serve(tb testing.TB, path string) {
 	tb.Helper()
 	ServeOn(tb, fabric.New(4500), path)

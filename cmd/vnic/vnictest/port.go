@@ -15,7 +15,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
 )
 
-// PortConfig is a NIC whose VFs have ports of type vhost-user, at sockets in dir.
+// PortConfig writes the configuration of a NIC whose VFs have ports of type vhost-user, with
+// sockets in dir.
 func PortConfig(t testing.TB, dir string, host, vfs, queues int, more string) (path string) {
 	t.Helper()
 	var b strings.Builder
@@ -45,7 +46,7 @@ func PortSocket(dir string, host, vf int) string {
 	return filepath.Join(dir, fmt.Sprintf("port%d.%d", host, vf))
 }
 
-// PortGuest is a guest on a port of type vhost-user, and its IP in the test's hands.
+// PortGuest is a guest on a port of type vhost-user. The test itself makes and reads its packets.
 type PortGuest struct {
 	T     testing.TB
 	Guest *vhosttest.NetGuest
@@ -70,7 +71,7 @@ func NewPortGuest(t testing.TB, dir string, host, vf int, o vhosttest.NetOptions
 	return s
 }
 
-// Ask finds the gateway's MAC, as ARP for a neighbour gives it.
+// Ask asks for the MAC address of a neighbour by ARP. The answer is the gateway's.
 func (s *PortGuest) Ask(other netip.Addr) {
 	s.T.Helper()
 	f := append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, s.MAC[:]...)
@@ -89,7 +90,7 @@ func (s *PortGuest) Ask(other netip.Addr) {
 	})
 }
 
-// Receive takes the next frame, nil after a while without one.
+// Receive returns the next frame, or nil if none comes in time.
 func (s *PortGuest) Receive(limit time.Duration) (vhosttest.Header, []byte) {
 	s.T.Helper()
 	for end := time.Now().Add(limit); ; time.Sleep(50 * time.Microsecond) {
@@ -103,7 +104,7 @@ func (s *PortGuest) Receive(limit time.Duration) (vhosttest.Header, []byte) {
 	}
 }
 
-// UDP is a frame with a datagram to another guest.
+// UDP returns a frame with a datagram for another guest.
 func (s *PortGuest) UDP(to netip.Addr, payload []byte) []byte {
 	f := append(s.gw[:6:6], s.MAC[:]...)
 	f = append(f, 8, 0, 0x45, 0)
@@ -127,7 +128,7 @@ func OnesSum(b []byte) uint16 {
 	return uint16(sum)
 }
 
-// Exchange sends datagrams one way and compares what arrives.
+// Exchange sends datagrams to another guest and compares what arrives.
 func (s *PortGuest) Exchange(to *PortGuest, frames int) {
 	s.T.Helper()
 	for i := range frames {

@@ -41,7 +41,7 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Program is the path of the program.
+// Program returns the path of the built program.
 func Program(t testing.TB) string {
 	t.Helper()
 	built.once.Do(func() {
@@ -56,7 +56,7 @@ func Program(t testing.TB) string {
 	return built.dir + "/vnic"
 }
 
-// Build builds a static program, since it may be the init of a guest.
+// Build builds a static program, because it may be the init of a guest.
 func Build(program, pkg string) error {
 	build := exec.Command("go", "build", "-o", program, pkg)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -66,7 +66,7 @@ func Build(program, pkg string) error {
 	return nil
 }
 
-// Run runs the program to its end.
+// Run runs the program with these arguments and waits for its end.
 func Run(t testing.TB, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	cmd := exec.Command(Program(t), args...)
@@ -78,7 +78,7 @@ func Run(t testing.TB, args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// Require skips a test that this machine cannot run, or fails it where it must.
+// Require skips the test if ok is false. With VNIC_TEST_REQUIRE=1 it fails the test instead.
 func Require(t testing.TB, ok bool, reason string) {
 	t.Helper()
 	switch {
@@ -104,11 +104,11 @@ func RequireGuests(t testing.TB) {
 	}
 }
 
-// Limit is how long a test waits for what has to come, on however busy a machine, before it
-// gives up: a guest boots in ten seconds on a quiet one.
+// Limit is how long a test waits for something that must happen before it fails. It is long because
+// the machine may be busy; on a quiet one a guest boots in ten seconds.
 const Limit = 5 * time.Minute
 
-// Eventually polls until ok, which is nil, or fails with its last error.
+// Eventually calls ok until it returns nil, and fails the test with its last error after Limit.
 func Eventually(t testing.TB, what string, ok func() error) {
 	t.Helper()
 	deadline := time.Now().Add(Limit)
@@ -124,8 +124,7 @@ func Eventually(t testing.TB, what string, ok func() error) {
 	}
 }
 
-// Marked lists the processes that have an environment entry, which children
-// inherit.
+// Marked returns the processes that have an environment entry. Children inherit it.
 func Marked(entry string) (pids []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, f := range files {
@@ -144,8 +143,8 @@ func Median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// RequireIn checks that what a page promises came, in this order. How wide the columns of a table
-// are says nothing: the length of the version alone changes it.
+// RequireIn fails the test unless the output has these texts in this order. Runs of spaces count as
+// one, because the width of a table's columns depends on the length of the version.
 func RequireIn(t *testing.T, said string, want ...string) {
 	t.Helper()
 	rest := blanks.ReplaceAllString(said, " ")

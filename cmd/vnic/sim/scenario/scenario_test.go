@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/scenario"
+	"github.com/falcon-vnic/vnic/cmd/vnic/sim/scenario"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 )
 

@@ -5,11 +5,11 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/scenario"
+	"github.com/falcon-vnic/vnic/cmd/vnic/sim/scenario"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 )
 
-const shipped = "../../../falcon/sim/scenarios"
+const shipped = "../../../../falcon/sim/scenarios"
 
 func load(tb testing.TB, name string) *sim.Scenario {
 	tb.Helper()
