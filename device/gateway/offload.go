@@ -119,7 +119,13 @@ type Forward struct {
 	h   header
 	off Offload
 	max int // longest packet that fits
-	cutter
+
+	at      int // offset of the next payload in Packet; -1: all are cut
+	index   int // number of the next packet
+	size    int // payload of each packet but the last
+	headers int // length of the headers
+	keep    [maxHeaders]byte
+
 	most      int // maximum length of a fragment; 0: packets are not split
 	fragments splitter
 
@@ -171,15 +177,6 @@ func (f *Forward) whole() []byte {
 		f.begin()
 	}
 	return f.cut()
-}
-
-// cutter holds the state of cutting one frame.
-type cutter struct {
-	at      int // offset of the next payload in the packet; -1: done
-	headers int
-	size    int // payload of each packet but the last
-	keep    [maxHeaders]byte
-	index   int
 }
 
 // maxHeaders is the room for IPv4 with options, or IPv6 with some extensions, and TCP with options.
