@@ -79,7 +79,7 @@ func (v *told) CreditRoots() []control.CreditNode    { return v.roots }
 func (v *told) Credits(pfvf.ID) []control.CreditNode { return nil }
 func (v *told) Faults(vtime.Time) []control.Fault    { return v.faults }
 func (v *told) Keys() []control.Key                  { return v.keys }
-func (v *told) Mend(vtime.Time)                      { v.mended++ }
+func (v *told) ClearFaults(vtime.Time)               { v.mended++ }
 func (v *told) Uplink() control.Uplink               { return v.uplink }
 func (v *told) Paths(list []control.Connection)      { v.paths = append(v.paths, len(list)) }
 func (v *told) EndCapture(c *capture.Capture)        { v.ended = append(v.ended, c) }

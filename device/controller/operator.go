@@ -68,7 +68,7 @@ func (a *API) ChangeFunction(_ context.Context, c control.FunctionChange) (v con
 // that the function has then. Without a function it removes the faults of all.
 func (a *API) InjectFault(_ context.Context, c control.FaultChange) (list []control.Fault, err error) {
 	if c.Function == "" { // all functions
-		return nil, a.c.Shards.Each(func(v View, now vtime.Time) { v.Mend(now) })
+		return nil, a.c.Shards.Each(func(v View, now vtime.Time) { v.ClearFaults(now) })
 	}
 	id, err := a.ID(c.Function)
 	if err != nil {

@@ -42,7 +42,7 @@ type View interface {
 	// Injected faults:
 
 	Faults(now vtime.Time) []control.Fault
-	Mend(now vtime.Time) // removes the faults of all functions
+	ClearFaults(now vtime.Time) // removes the faults of all functions
 	InjectFault(now vtime.Time, id pfvf.ID, c *control.FaultChange) ([]control.Fault, error)
 
 	// Captures and traces:

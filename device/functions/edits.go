@@ -97,7 +97,7 @@ func SetVF(pf, to *config.Function, c *abi.SetVF) error {
 	}
 	if has(abi.VFAttrMAC) {
 		if c.MAC[0]&1 != 0 || c.MAC == [6]byte{} {
-			return fmt.Errorf("mac %x is no station's address", c.MAC)
+			return fmt.Errorf("mac %x is a group address, or zero", c.MAC)
 		}
 		to.MAC = c.MAC
 	}

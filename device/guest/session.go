@@ -284,9 +284,9 @@ type Sessions struct {
 // servedChannel describes one of them.
 type servedChannel struct {
 	Key
-	number  uint64 // in the order of arrival
-	greeted bool   // it has a function
-	ousted  bool
+	number   uint64 // in the order of arrival
+	greeted  bool   // it has a function
+	replaced bool
 }
 
 // Start serves c in a goroutine of its own. It returns false if the guest has limit channels
@@ -295,7 +295,7 @@ type servedChannel struct {
 func (s *Sessions) Start(c Served, from Key, limit int, serve func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.end || s.count(from) >= limit && !s.oust(from) {
+	if s.end || s.count(from) >= limit && !s.makeRoom(from) {
 		return false
 	}
 	if s.open == nil {
@@ -318,25 +318,25 @@ func (s *Sessions) Start(c Served, from Key, limit int, serve func()) bool {
 // count returns how many channels a guest has, without those ended to make room.
 func (s *Sessions) count(from Key) (n int) {
 	for _, o := range s.open {
-		if o.Key == from && !o.ousted {
+		if o.Key == from && !o.replaced {
 			n++
 		}
 	}
 	return n
 }
 
-// oust ends the oldest of a guest's channels that have not said hello, if there is one.
-func (s *Sessions) oust(from Key) bool {
+// makeRoom ends the oldest of a guest's channels that have not said hello, if there is one.
+func (s *Sessions) makeRoom(from Key) bool {
 	var oldest Served
 	for c, o := range s.open {
-		if o.Key == from && !o.greeted && !o.ousted && (oldest == nil || o.number < s.open[oldest].number) {
+		if o.Key == from && !o.greeted && !o.replaced && (oldest == nil || o.number < s.open[oldest].number) {
 			oldest = c
 		}
 	}
 	if oldest == nil {
 		return false
 	}
-	s.open[oldest].ousted = true
+	s.open[oldest].replaced = true
 	oldest.Drop()
 	return true
 }
@@ -347,7 +347,7 @@ func (s *Sessions) greet(c Served) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.open[c]
-	if o == nil || o.ousted {
+	if o == nil || o.replaced {
 		return o == nil
 	}
 	o.greeted = true

@@ -349,8 +349,8 @@ func (v View) InjectFault(now falcon.Time, id pfvf.ID, c *control.FaultChange) (
 	return listFaults(now, f), nil
 }
 
-// Mend implements controller.View.
-func (v View) Mend(now falcon.Time) {
+// ClearFaults implements controller.View.
+func (v View) ClearFaults(now falcon.Time) {
 	for _, f := range v.s.guests.Faulty() {
 		f.Faults.End(now)
 	}
