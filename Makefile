@@ -132,6 +132,11 @@ bench: ## benchmarks (it installs the peers that are missing), BENCH=all|falcon|
 driver: ## the driver for Linux guests: kernel module and rdma-core provider, in build/linux
 	$(MAKE) -C guestlib/linux
 
+.PHONY: driver-series
+driver-series: deps fetch ## the driver as patches for the newest kernel and rdma-core of Debian (sid), built there, in build/driver-series
+	@./tools/deps.sh series
+	./guestlib/linux/series.sh build/driver-series
+
 # Which of the driver's tests run on the kernel that finds fault with it.
 DRIVER_TESTS ?= ^TestLongDriver(Programs|PCI|NVMe|Unload|Hostile|Stall)?$$
 

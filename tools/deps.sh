@@ -1,15 +1,22 @@
 #!/bin/sh
 # Installs the Debian packages that the demo (`deps.sh demo`), building the Linux driver (`deps.sh
-# driver`), building a kernel to debug it with as well (`deps.sh kernel`), or the full test run and the
-# benchmarks need, and only those that are missing. The guests' kernel is not among them: fetch.sh
-# unpacks it into a cache folder. apt has to know what there is for both.
+# driver`), building a kernel to debug it with as well (`deps.sh kernel`), building the driver in the
+# sources of the kernel and rdma-core (`deps.sh series`), or the full test run and the benchmarks need,
+# and only those that are missing. The guests' kernel is not among them: fetch.sh unpacks it into a cache
+# folder. apt has to know what there is for both.
 set -eu
 need=''
 want() { # command package
 	command -v "$1" >/dev/null 2>&1 || need="$need $2"
 }
 what=${1:-all}
-if [ "$what" = kernel ]; then
+if [ "$what" = series ]; then
+	want git git
+	want cmake cmake
+	want pkg-config pkg-config
+	[ -e /usr/include/libnl3/netlink/netlink.h ] || need="$need libnl-3-dev libnl-route-3-dev"
+fi
+if [ "$what" = kernel ] || [ "$what" = series ]; then
 	want flex flex
 	want bison bison
 	want bc bc

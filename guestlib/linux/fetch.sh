@@ -8,6 +8,8 @@
 #   fetch.sh newest              the release of Debian's newest kernel for this suite (6.12)
 #   fetch.sh rdma-core           the source of rdma-core, by apt-get source
 #   fetch.sh checkpatch          the kernel's style checker, out of its source (140 MB, kept: 300 KB)
+#   fetch.sh upstream PACKAGE    the newest source of linux or rdma-core in Debian (sid); of linux (160 MB)
+#                                what it takes to build RDMA drivers (600 MB). The last one is kept
 #
 # Needs apt's sources and dpkg-deb. Packages are checked by apt as always.
 set -eu
@@ -83,6 +85,29 @@ rdma_core() {
 	echo "$at"
 }
 
+# A mirror may list a version that it does not have, or not any more: then the next older one serves.
+upstream() { # PACKAGE
+	tmp=$(mktemp -d "$cache/driver/.upstream-XXXXXX")
+	trap 'rm -rf "$tmp"' EXIT
+	mkdir -p "$tmp/lists/partial" "$tmp/root"
+	echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian sid main" >"$tmp/sources.list"
+	options="-o Dir::Etc::sourcelist=$tmp/sources.list -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists=$tmp/lists -o APT::Sandbox::User=root"
+	apt-get -qq $options update >&2
+	for version in $(apt-cache $options showsrc --only-source "$1" | sed -n 's/^Version: //p' | sort -urV); do
+		at=$cache/driver/upstream-$1-${version%-*}
+		[ ! -d "$at" ] || { echo "$at" && return; }
+		(cd "$tmp" && apt-get -qq $options source --only-source --tar-only --download-only "$1=$version" >"$tmp/log" 2>&1) && break
+	done
+	tar=$(find "$tmp" -name "$1_*.orig.tar.*" | head -n 1)
+	[ -n "$tar" ] || die "no source of $1: $(tail -n 3 "$tmp/log")"
+	tar -xf "$tar" -C "$tmp/root" --strip-components=1 --exclude='*/Documentation/*/*' --exclude='*/tools/testing' --exclude='*/tools/perf' \
+		--exclude='*/drivers/gpu/*/*.[ch]' --exclude='*/drivers/net/*.[ch]' --exclude='*/drivers/media/*.[ch]' --exclude='*/sound/*.[ch]' \
+		--exclude='*/fs/*/*.c' --exclude='*/arch/*/boot/dts' --exclude='*/rust/*.rs'
+	rm -rf "$cache/driver/upstream-$1-"*
+	mv "$tmp/root" "$at"
+	echo "$at"
+}
+
 checkpatch() {
 	package=$(depends linux-source 'linux-source-.*')
 	[ -n "$package" ] || die "apt knows no linux-source: run apt-get update"
@@ -104,5 +129,6 @@ headers) headers "${2:-}" ;;
 newest) release_of linux-headers-6.12-amd64 ;;
 rdma-core) rdma_core ;;
 checkpatch) checkpatch ;;
-*) die 'say headers [RELEASE], newest, rdma-core or checkpatch' ;;
+upstream) upstream "${2:?linux or rdma-core}" ;;
+*) die 'say headers [RELEASE], newest, rdma-core, checkpatch or upstream PACKAGE' ;;
 esac

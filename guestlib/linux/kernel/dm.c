@@ -58,7 +58,7 @@ struct ib_dm *vnic_alloc_dm(struct ib_device *ibdev, struct ib_ucontext *uctx,
 	err = vnic_dm_take(fn, size);
 	if (err)
 		return ERR_PTR(err);
-	dm = kzalloc(sizeof(*dm), GFP_KERNEL);
+	dm = kzalloc_obj(*dm);
 	if (!dm) {
 		err = -ENOMEM;
 		goto err_size;

@@ -89,7 +89,7 @@ static void vnic_area_release(struct vnic_memory *m)
 /* Zeroed memory that a program can map. */
 struct vnic_area *vnic_area_alloc(struct vnic_fn *fn, size_t size)
 {
-	struct vnic_area *area = kzalloc(sizeof(*area), GFP_KERNEL);
+	struct vnic_area *area = kzalloc_obj(*area);
 	unsigned int i, n;
 	dma_addr_t dma;
 

@@ -26,7 +26,7 @@ static void vnic_mr_release(struct vnic_memory *m)
 
 struct vnic_mr *vnic_mr_alloc(struct ib_device *ibdev)
 {
-	struct vnic_mr *mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	struct vnic_mr *mr = kzalloc_obj(*mr);
 
 	if (!mr)
 		return NULL;
@@ -129,7 +129,7 @@ static struct vnic_mr *vnic_mr_pin(struct ib_device *ibdev, u64 start, u64 lengt
 
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
-	umem = ib_umem_get(ibdev, start, length, access);
+	umem = ib_umem_get_va(ibdev, start, length, access);
 	if (IS_ERR(umem)) {
 		vnic_mr_free(mr);
 		return ERR_CAST(umem);

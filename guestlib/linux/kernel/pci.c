@@ -165,7 +165,7 @@ static int vnic_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	err = pci_request_regions(pdev, "vnic");
 	if (err)
 		goto err_disable;
-	fn = kvzalloc(sizeof(*fn), GFP_KERNEL);
+	fn = kvzalloc_obj(*fn);
 	if (!fn) {
 		err = -ENOMEM;
 		goto err_regions;

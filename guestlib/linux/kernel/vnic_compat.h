@@ -7,6 +7,7 @@
 #ifndef VNIC_COMPAT_H
 #define VNIC_COMPAT_H
 
+#include <linux/slab.h>
 #include <linux/version.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/uverbs_ioctl.h>
@@ -21,6 +22,15 @@ int vnic_create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr,
 int vnic_resize_cq(struct ib_cq *cq, unsigned int cqe, struct ib_udata *udata);
 struct ib_mr *vnic_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access,
 			       struct ib_dmah *dmah, struct ib_udata *udata);
+
+#ifndef kzalloc_obj
+#define kzalloc_obj(obj) kzalloc(sizeof(obj), GFP_KERNEL)
+#define kvzalloc_obj(obj) kvzalloc(sizeof(obj), GFP_KERNEL)
+#endif
+
+#if KERNEL_VERSION(7, 2, 0) > LINUX_VERSION_CODE
+#define ib_umem_get_va ib_umem_get
+#endif
 
 #if KERNEL_VERSION(7, 0, 0) <= LINUX_VERSION_CODE
 #define vnic_compat_resize_cq vnic_resize_cq
