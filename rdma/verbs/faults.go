@@ -34,9 +34,6 @@ var (
 // UseFaults sets the failures to inject from now on; nil injects none.
 func (o *Owner) UseFaults(x Faults) { o.faults = x }
 
-// Faults returns the failures to inject, nil for none.
-func (o *Owner) Faults() Faults { return o.faults }
-
 // stuck reports whether Faults hold back the send queue of a queue pair.
 func (o *Owner) stuck(qpn uint32) bool { return o.faults != nil && o.faults.Stuck(qpn) }
 

@@ -13,9 +13,6 @@ import (
 // such as bytes and areas that must be zero.
 func (o *Owner) UseStrict(on bool) { o.strict = on }
 
-// Strict reports whether these checks are on.
-func (o *Owner) Strict() bool { return o.strict }
-
 // Broke reports that the driver broke a clause of docs/abi: which one, where, and the bytes that
 // show it.
 func (o *Owner) Broke(clause abi.Clause, where abi.Ring, number, index uint32, b []byte) {
