@@ -245,11 +245,11 @@ type Key struct {
 
 // Connection is one entry of GET /v1/connections.
 type Connection struct {
-	ID           uint32 `json:"id"`   // 0 over RoCEv2, which has no identifiers, keys or hosts
-	Wire         string `json:"wire"` // "falcon", "roce"
+	ID           uint32 `json:"id"`   // 0 over a wire without identifiers, keys and hosts of connections
+	Wire         string `json:"wire"` // its name, "falcon" for example
 	Function     string `json:"function"`
 	PeerFunction string `json:"peer_function"`
-	PeerAddress  string `json:"peer_address,omitempty"` // over RoCEv2
+	PeerAddress  string `json:"peer_address,omitempty"` // over a wire without identifiers
 	PeerHost     uint8  `json:"peer_host"`
 	Tenant       uint32 `json:"tenant"`
 	State        string `json:"state"`

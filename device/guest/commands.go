@@ -6,7 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
-	"github.com/falcon-vnic/vnic/rdma/roce"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // commands carries out the admin commands of a function at one moment. Commands that concern only
@@ -137,7 +137,7 @@ func (c *commands) VF(n uint16) (abi.VFHandler, abi.Status) { return c.f.owner.V
 // counted holds the counts of a function since it was enabled.
 type counted struct {
 	rdma rdma.Stats
-	roce roce.Stats // zero without a port
+	port transport.PortStats // zero without a port
 }
 
 // counters maps each counter that drivers can read to its value.
@@ -162,12 +162,12 @@ var counters = [...]func(c *counted) uint64{
 	abi.CounterDoorbells:            func(c *counted) uint64 { return c.rdma.Doorbells },
 	abi.CounterCreditWaits:          func(c *counted) uint64 { return c.rdma.CreditWaits },
 	abi.CounterRateWaits:            func(c *counted) uint64 { return c.rdma.RateWaits },
-	abi.CounterTimeouts:             func(c *counted) uint64 { return c.roce.Timeouts },
-	abi.CounterMissing:              func(c *counted) uint64 { return c.roce.Missing },
-	abi.CounterRetransmits:          func(c *counted) uint64 { return c.roce.Again },
-	abi.CounterMarked:               func(c *counted) uint64 { return c.roce.Marked },
-	abi.CounterNotificationsSent:    func(c *counted) uint64 { return c.roce.CNPsSent },
-	abi.CounterNotificationsHandled: func(c *counted) uint64 { return c.roce.CNPs },
+	abi.CounterTimeouts:             func(c *counted) uint64 { return c.port.Timeouts },
+	abi.CounterMissing:              func(c *counted) uint64 { return c.port.Missing },
+	abi.CounterRetransmits:          func(c *counted) uint64 { return c.port.Again },
+	abi.CounterMarked:               func(c *counted) uint64 { return c.port.Marked },
+	abi.CounterNotificationsSent:    func(c *counted) uint64 { return c.port.CNPsSent },
+	abi.CounterNotificationsHandled: func(c *counted) uint64 { return c.port.CNPs },
 }
 
 // QueryCounters implements abi.QueryHandler.
@@ -176,10 +176,7 @@ func (c *commands) QueryCounters(first abi.Counter) (abi.Counters, abi.Status) {
 	if int(first) >= len(counters) {
 		return abi.Counters{}, abi.StatusNotFound
 	}
-	now := counted{rdma: c.Stats()}
-	if p := c.RoCE(); p != nil {
-		now.roce = p.Stats()
-	}
+	now := counted{rdma: c.Stats(), port: c.PortStats()}
 	for i, of := range counters[first:] {
 		if 8*i == len(r.Values) {
 			break

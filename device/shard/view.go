@@ -134,12 +134,13 @@ func guestName(g *config.Guest) string {
 // Connections implements controller.View.
 func (view View) Connections(now falcon.Time, id pfvf.ID) (list []control.Connection) {
 	f := view.s.funcs.members.get(id)
-	if f == nil || f.Verbs() == nil || f.Verbs().RoCE() == nil {
+	if f == nil || f.Verbs() == nil {
 		return nil
 	}
-	for _, c := range f.Verbs().RoCE().Conns() {
+	network, conns := f.Verbs().PortConns()
+	for _, c := range conns {
 		list = append(list, control.Connection{
-			Wire: "roce", Function: id.String(), PeerAddress: c.At.String(), Tenant: f.conns.Tenant, State: c.State, QPN: c.QPN, PeerQPN: c.Peer,
+			Wire: network, Function: id.String(), PeerAddress: c.At.String(), Tenant: f.conns.Tenant, State: c.State, QPN: c.QPN, PeerQPN: c.Peer,
 			MTU: c.MTU, Retransmits: c.Again, AgeMS: (now - c.Opened) / 1e6, Cwnd: float64(c.Window), RTTNS: c.Trip,
 		})
 	}
@@ -298,11 +299,14 @@ func (view View) Counters() control.Counters {
 		Inside: s.counters.localPackets, InsideBytes: s.counters.localBytes, Steered: s.counters.steered,
 		Doorbells: s.guests.Doorbells, AdminCommands: s.guests.Commands, BellsMuted: s.guests.Bells.Muted, Interrupts: s.guests.Interrupts(), TxSAs: uint64(s.txSAs.Len()),
 	}
-	falcon, rdma, roce := s.falcon.engine.Stats(), s.rdma.Stats(), s.roce.engine.Stats()
+	falcon, rdma := s.falcon.engine.Stats(), s.rdma.Stats()
 	counters.OfShard.Add(v, &c)
 	counters.AddFalcon(v, falcon)
 	counters.OfRDMA.Add(v, &rdma)
-	counters.OfRoCE.Add(v, &roce)
+	for name, table := range counters.OfNetwork {
+		ports := s.rdma.PortStats(name)
+		table.Add(v, &ports)
+	}
 	counters.AddUnderlay(v, s.uplink.underlay.Stats()[:])
 	s.plain.counts(v)
 	for r, n := range s.drops {

@@ -31,10 +31,10 @@ type Engine struct {
 	timers     timer.Wheel[*Conn]
 	congestion cc.Algorithm
 	ports      map[*Port]struct{}
-	closed     Stats            // of ports that were closed
-	round      fair.Round[Port] // ports with something to send
-	offered    []*requester     // offered credit, until the next Run
-	freed      bool             // credit was returned since unblock last ran
+	closed     transport.PortStats // of ports that were closed
+	round      fair.Round[Port]    // ports with something to send
+	offered    []*requester        // offered credit, until the next Run
+	freed      bool                // credit was returned since unblock last ran
 	datagrams  pool.Pool[datagram]
 
 	// Scratch memory of one call.
@@ -68,7 +68,7 @@ func (e *Engine) NewPort(addr netip.Addr, mtu int) *Port {
 }
 
 // Stats sums the counters of all ports, closed ones included.
-func (e *Engine) Stats() Stats {
+func (e *Engine) Stats() transport.PortStats {
 	sum := e.closed
 	for p := range e.ports {
 		sum.Add(&p.stats)

@@ -29,41 +29,11 @@ type Port struct {
 	flow   fair.Flow[Port]
 	line   list.List[Conn] // with something to send, next first
 	turn   bool            // of datagrams
-	stats  Stats
+	stats  transport.PortStats
 	behind trace.Event // what NoteSent notes behind the packet; no kind: nothing
 
 	datagrams datagrams
 	notices   notices
-}
-
-// Stats counts the packets of a port.
-type Stats struct {
-	Received uint64 // that were for somebody
-	Sent     uint64
-	Again    uint64 // requests sent again
-	Timeouts uint64 // times that nothing was answered in time
-	Missing  uint64 // times that the peer, or an answer, said that a packet was missing
-	Refused  uint64 // requests of peers that were answered with an error
-	Wrong    uint64 // no RoCEv2, or a wrong ICRC
-	Strange  uint64 // for nobody: no such queue pair, other addresses, partition or service
-	Marked   uint64 // with a mark of congestion
-	CNPs     uint64 // congestion notifications received
-	CNPsSent uint64
-}
-
-// Add adds o to s.
-func (s *Stats) Add(o *Stats) {
-	s.Received += o.Received
-	s.Sent += o.Sent
-	s.Again += o.Again
-	s.Timeouts += o.Timeouts
-	s.Missing += o.Missing
-	s.Refused += o.Refused
-	s.Wrong += o.Wrong
-	s.Strange += o.Strange
-	s.Marked += o.Marked
-	s.CNPs += o.CNPs
-	s.CNPsSent += o.CNPsSent
 }
 
 // Way says how a connection's packets travel.
@@ -197,18 +167,6 @@ func (p *Port) Close() {
 	p.flow.Leave()
 }
 
-// ConnInfo is what can be seen of a connection from outside.
-type ConnInfo struct {
-	QPN, Peer uint32 // queue pairs
-	At        netip.Addr
-	State     string // "ESTABLISHED"; "FAILED": a request of either side was not survived; "PARTING": its queue pair has left
-	MTU       int    // data bytes of a packet
-	Again     uint64 // requests sent again
-	Window    int    // packets that may be under way
-	Trip      transport.Time
-	Opened    transport.Time
-}
-
 // Serve has the port carry the datagrams of a function's queue pairs.
 func (p *Port) Serve(of *verbs.Objects) { p.datagrams.of = of }
 
@@ -223,10 +181,10 @@ func (p *Port) To(a *verbs.Address) *Destination {
 }
 
 // Conns are the port's connections, in the order of their queue pairs.
-func (p *Port) Conns() (list []ConnInfo) {
+func (p *Port) Conns() (list []transport.PortConn) {
 	for _, qpn := range slices.Sorted(maps.Keys(p.conns)) {
 		c := p.conns[qpn]
-		i := ConnInfo{
+		i := transport.PortConn{
 			QPN: qpn, Peer: c.end.terms.Peer, At: c.end.way.Dst, State: "ESTABLISHED", MTU: c.end.segment, Again: c.requester.repeats, Window: c.requester.traffic.Window,
 			Trip: c.requester.traffic.Trip, Opened: c.opened,
 		}
@@ -242,7 +200,7 @@ func (p *Port) Conns() (list []ConnInfo) {
 }
 
 // Stats returns the counters.
-func (p *Port) Stats() Stats { return p.stats }
+func (p *Port) Stats() transport.PortStats { return p.stats }
 
 // Receive takes an IP packet for the port, UDP 4791. What is wrong with it is dropped without a
 // word (Annex A17, CA17-24), and counted.

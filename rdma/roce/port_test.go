@@ -180,7 +180,7 @@ func TestWrong(t *testing.T) {
 
 // TestStatsAdd: every counter is summed.
 func TestStatsAdd(t *testing.T) {
-	var one, sum roce.Stats
+	var one, sum transport.PortStats
 	v := reflect.ValueOf(&one).Elem()
 	for i := range v.NumField() {
 		v.Field(i).SetUint(uint64(i + 1))
@@ -286,7 +286,7 @@ func TestConnInfo(t *testing.T) {
 	conns[20].naks(100, ib.SynAccess)       // its own request failed
 	conns[30].asks(ib.SendMiddle, 100, 256) // the peer's failed
 	conns[40].conn.Drain(1e9)
-	want := []roce.ConnInfo{
+	want := []transport.PortConn{
 		{QPN: 10, Peer: 11, State: "ESTABLISHED"},
 		{QPN: 20, Peer: 21, State: "FAILED"},
 		{QPN: 30, Peer: 31, State: "FAILED"},

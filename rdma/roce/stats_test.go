@@ -5,7 +5,6 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/roce"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
@@ -63,7 +62,7 @@ func TestStatsAreTrue(t *testing.T) {
 			now += 1e6
 			w.step(now)
 		}
-		var sum roce.Stats
+		var sum transport.PortStats
 		for i, p := range w.ports {
 			s := p.Stats()
 			sum.Add(&s)
@@ -78,7 +77,7 @@ func TestStatsAreTrue(t *testing.T) {
 		if b.CNPsSent != cnps[1] || cnps[1] == 0 || a.CNPs == 0 || a.CNPs > cnps[1] || a.CNPsSent+b.CNPs+a.Marked != 0 || b.Marked == 0 || b.Marked > marked[0] {
 			t.Errorf("%d marked, %d notifications, counted %+v and %+v", marked[0], cnps[1], a, b)
 		}
-		if want := (roce.Stats{
+		if want := (transport.PortStats{
 			Received: a.Received + b.Received, Sent: a.Sent + b.Sent, Again: a.Again, Timeouts: a.Timeouts, Missing: a.Missing, Marked: b.Marked, CNPs: a.CNPs, CNPsSent: b.CNPsSent,
 		}); sum != want {
 			t.Errorf("sum %+v, want %+v", sum, want)
